@@ -1,0 +1,43 @@
+#!/bin/bash
+# SPDX-License-Identifier: MIT OR Apache-2.0
+# `crtos` killed at a random moment of whatever it does: nothing is left behind.
+# kernels: 6.1 6.12
+# realm: no
+# timeout: 900
+set -u
+runs=${RUNS:-24}
+last=$(($(getconf _NPROCESSORS_CONF) - 1))
+free_kib() { echo 3 >/proc/sys/vm/drop_caches; awk '/MemFree/ { print $2 }' /proc/meminfo; }
+online=$(cat /sys/devices/system/cpu/online)
+RANDOM=${SEED:-1}
+dmesg --clear
+
+# Kill COMMAND after up to MILLISECONDS.
+killed() {
+	local limit=$1; shift
+	"$@" >/dev/null 2>&1 &
+	local pid=$!
+	sleep "$(printf '0.%03d' $((RANDOM % limit)))"
+	kill -9 $pid 2>/dev/null
+	wait $pid 2>/dev/null
+	return 0
+}
+back() { crtos down --force >/dev/null 2>&1; for _ in $(seq 100); do [ "$(cat /sys/devices/system/cpu/online)" = "$online" ] && return 0; sleep 0.1; done; return 1; }
+
+crtos up --cpus "$last" --memory 256M && crtos run -- busybox true && crtos down || exit 1
+sleep 1
+before=$(free_kib)
+for i in $(seq "$runs"); do
+	case $((i % 4)) in
+	0) killed 999 crtos up --cpus "$last" --memory 256M ;;
+	1) crtos up --cpus "$last" --memory 256M; killed 300 crtos run -- busybox md5sum /usr/bin/python3 ;;
+	2) crtos up --cpus "$last" --memory 256M; killed 100 crtos run -- busybox sleep 10; killed 500 crtos down ;;
+	3) crtos up --cpus "$last" --memory 256M; for _ in 1 2 3; do killed 200 crtos run -- busybox cat /dev/zero; done; crtos run -- busybox true || exit 1 ;;
+	esac
+	back || { echo "run $i: CPUs online: $(cat /sys/devices/system/cpu/online), were $online"; exit 1; }
+done
+sleep 1
+after=$(free_kib)
+echo "$runs runs: free memory $before KiB before, $after KiB after"
+[ $((before - after)) -le 8192 ] || { echo "more than 8 MiB are missing"; exit 1; }
+! dmesg --level emerg,alert,crit,err,warn | grep .
