@@ -1,3 +1,59 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Builds everything, boots the guest, runs the tests.
-fn main() {}
+//! Builds everything, boots the guest, runs the tests. `./x` runs this.
+
+mod apt;
+mod image;
+mod initramfs;
+mod kernels;
+mod parts;
+mod paths;
+mod progress;
+mod qemu;
+mod quote;
+mod run;
+mod stage;
+mod vm;
+mod vm_command;
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+
+/// Builds crtos, boots it in an emulated machine, tests it.
+#[derive(Parser)]
+#[command(name = "x", version)]
+struct Arguments {
+    /// Tell every step, also when standard error is no terminal.
+    #[arg(short, long, global = true)]
+    verbose: bool,
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Subcommand)]
+enum Action {
+    /// Boot a guest and run a command in it.
+    Vm(vm_command::Options),
+}
+
+/// Exit status when the harness itself fails.
+pub const FAILURE: u8 = 125;
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    progress::set_verbose(arguments.verbose);
+    match act(arguments.action) {
+        Ok(status) => ExitCode::from(status),
+        Err(error) => {
+            eprintln!("x: {error:#}");
+            ExitCode::from(FAILURE)
+        }
+    }
+}
+
+fn act(action: Action) -> Result<u8> {
+    match action {
+        Action::Vm(options) => vm_command::vm(options),
+    }
+}

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The guest's root: Debian 12 made from packages, read-only.
+
+use std::collections::BTreeSet;
+use std::collections::hash_map::DefaultHasher;
+use std::fs;
+use std::hash::{Hash, Hasher};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, bail};
+
+use crate::{apt, paths, progress, run};
+
+/// The packages that every guest has, beside the essential ones.
+const PACKAGES: &[&str] = &[
+    "bash",
+    "bsdextrautils",
+    "busybox-static",
+    "e2fsprogs",
+    "file",
+    "gdb-minimal",
+    "iproute2",
+    "jq",
+    "kmod",
+    "less",
+    "ltrace",
+    "netcat-openbsd",
+    "procps",
+    "psmisc",
+    "python3",
+    "rt-tests",
+    "socat",
+    "strace",
+    "stress-ng",
+    "time",
+    "util-linux",
+    "util-linux-extra",
+    "xxd",
+];
+
+/// What no test reads.
+const EXCLUDED: &[&str] = &[
+    "/usr/share/man/*",
+    "/usr/share/doc/*",
+    "/usr/share/info/*",
+    "/usr/share/locale/*",
+    "/var/lib/apt/lists/*",
+];
+
+/// Makes sure that the image with these additional packages is in the cache.
+pub fn ensure(additional: &[String]) -> Result<PathBuf> {
+    let packages: BTreeSet<&str> =
+        PACKAGES.iter().copied().chain(additional.iter().map(String::as_str)).collect();
+    let mut hasher = DefaultHasher::new();
+    (apt::RELEASE, &packages, EXCLUDED).hash(&mut hasher);
+    let name = format!("{}-{:016x}", apt::RELEASE, hasher.finish());
+    let folder = paths::cache().join("images");
+    let image = folder.join(format!("{name}.squashfs"));
+    if image.exists() {
+        return Ok(image);
+    }
+    let _lock = paths::lock(&paths::cache().join("locks"), &name)?;
+    if image.exists() {
+        return Ok(image);
+    }
+    let _step = progress::step("make the guest's root from Debian packages");
+    fs::create_dir_all(&folder)?;
+    let packages: Vec<_> = packages.into_iter().collect();
+    make(&packages, &image).context("make the guest's root from Debian packages")?;
+    Ok(image)
+}
+
+fn make(packages: &[&str], image: &PathBuf) -> Result<()> {
+    let scratch = tempfile::tempdir_in(paths::cache())?;
+    let tar = scratch.path().join("root.tar");
+    let mut bootstrap = run::as_root("mmdebstrap");
+    bootstrap.args(["--variant=minbase", "--mode=root", "--skip=check/empty"]);
+    bootstrap.arg(format!("--include={}", packages.join(",")));
+    bootstrap.arg("--aptopt=APT::Install-Recommends \"false\"");
+    bootstrap.args(EXCLUDED.iter().map(|path| format!("--dpkgopt=path-exclude={path}")));
+    bootstrap.arg(apt::RELEASE).arg(&tar);
+    bootstrap.args(apt::write_sources(&apt::release_sources()?, scratch.path(), "guest")?);
+    run::quietly(&mut bootstrap)?;
+    // Not compressed: an emulated CPU would have to decompress it.
+    let half_made = scratch.path().join("root.squashfs");
+    let mut squash = Command::new("sqfstar");
+    squash.args(["-noI", "-noD", "-noF", "-noX", "-no-progress"]).arg(&half_made);
+    let input = fs::File::open(&tar)?;
+    let output = squash.stdin(input).stdout(Stdio::null()).output()?;
+    if !output.status.success() {
+        bail!("sqfstar: {}", String::from_utf8_lossy(&output.stderr));
+    }
+    fs::rename(half_made, image)?;
+    Ok(())
+}

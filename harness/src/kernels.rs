@@ -1,0 +1,314 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Debian's own kernels, unmodified, with the modules and headers that belong to
+//! them. They are unpacked into the cache and not installed on the host.
+
+use std::fmt;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+use clap::ValueEnum;
+use clap::builder::PossibleValue;
+
+use crate::{apt, paths, progress, run};
+
+/// A kernel that the tests run on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Flavour {
+    /// Debian 12's.
+    V6_1,
+    /// Debian 12's with PREEMPT_RT.
+    V6_1Rt,
+    /// Debian 12 backports'.
+    V6_12,
+    /// Debian 12 backports' with PREEMPT_RT.
+    V6_12Rt,
+}
+
+impl Flavour {
+    /// All of them, oldest first.
+    pub const ALL: [Self; 4] = [Self::V6_1, Self::V6_1Rt, Self::V6_12, Self::V6_12Rt];
+
+    /// The name that command lines and test headers use.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::V6_1 => "6.1",
+            Self::V6_1Rt => "6.1-rt",
+            Self::V6_12 => "6.12",
+            Self::V6_12Rt => "6.12-rt",
+        }
+    }
+
+    /// The flavour of that name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|flavour| flavour.name() == name)
+    }
+
+    /// The package that always depends on the newest build: what of (`image` or
+    /// `headers`) and the versions that count.
+    fn metapackage(self, what: &str) -> (String, &'static str) {
+        let (name, series) = match self {
+            Self::V6_1 => ("amd64", "6.1."),
+            Self::V6_1Rt => ("rt-amd64", "6.1."),
+            Self::V6_12 => ("amd64", "6.12."),
+            Self::V6_12Rt => ("rt-amd64", "6.12."),
+        };
+        (format!("linux-{what}-{name}"), series)
+    }
+}
+
+impl fmt::Display for Flavour {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl ValueEnum for Flavour {
+    fn value_variants<'a>() -> &'a [Self] {
+        &Self::ALL
+    }
+
+    fn to_possible_value(&self) -> Option<PossibleValue> {
+        Some(PossibleValue::new(self.name()))
+    }
+}
+
+/// Folders of modules that no virtual machine has a use for.
+const UNWANTED: &[&str] = &[
+    "sound",
+    "drivers/gpu",
+    "drivers/media",
+    "drivers/net/wireless",
+    "drivers/net/ethernet",
+    "drivers/net/usb",
+    "drivers/infiniband",
+    "drivers/scsi",
+    "drivers/staging",
+    "drivers/usb",
+    "drivers/iio",
+    "drivers/hwmon",
+    "drivers/input",
+    "drivers/hid",
+    "drivers/mmc",
+    "drivers/mtd",
+    "drivers/ata",
+    "drivers/isdn",
+    "drivers/bluetooth",
+    "drivers/firewire",
+    "drivers/thunderbolt",
+    "drivers/soundwire",
+    "drivers/platform",
+    "drivers/video",
+    "drivers/comedi",
+    "drivers/nfc",
+    "net/bluetooth",
+    "net/mac80211",
+    "net/wireless",
+    "fs/xfs",
+    "fs/btrfs",
+    "fs/ocfs2",
+    "fs/f2fs",
+    "fs/ceph",
+    "fs/smb",
+    "fs/gfs2",
+    "fs/jfs",
+    "fs/ntfs3",
+];
+
+/// What must be loaded before the root can be mounted and the host be heard.
+const EARLY: &[&str] = &["virtio_pci", "virtio_blk", "virtio_console", "squashfs", "overlay"];
+
+/// A kernel in the cache.
+#[derive(Debug, Clone)]
+pub struct Kernel {
+    /// Which one.
+    pub flavour: Flavour,
+    /// What `uname -r` says under it.
+    pub release: String,
+    folder: PathBuf,
+}
+
+impl Kernel {
+    /// The kernel's image.
+    pub fn image(&self) -> PathBuf {
+        self.folder.join("boot").join(format!("vmlinuz-{}", self.release))
+    }
+
+    /// A squashfs with `usr/lib/modules`.
+    pub fn modules_layer(&self) -> PathBuf {
+        self.folder.join("modules.squashfs")
+    }
+
+    /// The folder of the modules, after `depmod`.
+    pub fn modules(&self) -> PathBuf {
+        self.folder.join("usr/lib/modules").join(&self.release)
+    }
+
+    /// The build tree that modules are compiled against.
+    pub fn headers(&self) -> PathBuf {
+        self.folder.join("usr/src").join(format!("linux-headers-{}", self.release))
+    }
+
+    /// The modules that the initramfs needs, in the order to load them.
+    pub fn early_modules(&self) -> Result<Vec<PathBuf>> {
+        let folder = self.modules();
+        let dependencies = fs::read_to_string(folder.join("modules.dep"))?;
+        let builtin = fs::read_to_string(folder.join("modules.builtin"))?;
+        let files = load_order(&dependencies, &builtin, EARLY)?;
+        Ok(files.into_iter().map(|file| folder.join(file)).collect())
+    }
+}
+
+/// Makes sure that a kernel is in the cache.
+pub fn ensure(flavour: Flavour) -> Result<Kernel> {
+    let folder = paths::cache().join("kernels").join(flavour.name());
+    if let Some(kernel) = cached(flavour, &folder) {
+        return Ok(kernel);
+    }
+    let _lock = paths::lock(&paths::cache().join("locks"), &format!("kernel-{flavour}"))?;
+    if let Some(kernel) = cached(flavour, &folder) {
+        return Ok(kernel);
+    }
+    let _step = progress::step(format!("fetch Debian's kernel {flavour}"));
+    if folder.exists() {
+        fs::remove_dir_all(&folder).context("remove a half-made kernel")?;
+    }
+    fs::create_dir_all(&folder)?;
+    unpack(flavour, &folder).with_context(|| format!("fetch Debian's kernel {flavour}"))
+}
+
+/// The file that is written last, with the release in it.
+fn stamp(folder: &Path) -> PathBuf {
+    folder.join("release")
+}
+
+fn cached(flavour: Flavour, folder: &Path) -> Option<Kernel> {
+    let release = fs::read_to_string(stamp(folder)).ok()?;
+    let folder = folder.canonicalize().ok()?;
+    Some(Kernel { flavour, release: release.trim().to_owned(), folder })
+}
+
+fn unpack(flavour: Flavour, folder: &Path) -> Result<Kernel> {
+    let image = concrete_package(flavour, "image")?;
+    let headers = concrete_package(flavour, "headers")?;
+    let release = image.0.trim_start_matches("linux-image-").to_owned();
+    let mut packages = vec![image.0.clone(), headers.0.clone()];
+    for package in apt::depends(&headers.0, &headers.1)? {
+        if package.starts_with("linux-headers-") || package.starts_with("linux-kbuild-") {
+            packages.push(package);
+        }
+    }
+    download(&packages, folder)?;
+    let folder = folder.canonicalize()?;
+    let kernel = Kernel { flavour, release, folder };
+    relocate_headers(&kernel)?;
+    prepare_modules(&kernel)?;
+    fs::write(stamp(&kernel.folder), &kernel.release)?;
+    Ok(kernel)
+}
+
+/// Name and version of the package that a metapackage stands for.
+fn concrete_package(flavour: Flavour, what: &str) -> Result<(String, String)> {
+    let (meta, series) = flavour.metapackage(what);
+    let versions = apt::versions(&meta)?;
+    let version = versions.iter().find(|version| version.starts_with(series));
+    let version = version.with_context(|| {
+        format!("apt knows no {meta} {series}*; run `apt-get update`, then try again")
+    })?;
+    let prefix = format!("linux-{what}-{series}");
+    let depends = apt::depends(&meta, version)?;
+    let package = depends.into_iter().find(|package| package.starts_with(&prefix));
+    let package = package.with_context(|| format!("{meta} {version} depends on no {prefix}*"))?;
+    let newest = apt::versions(&package)?.into_iter().next();
+    Ok((package, newest.unwrap_or_else(|| version.clone())))
+}
+
+/// Fetches packages and unpacks them, without installing anything.
+fn download(packages: &[String], folder: &Path) -> Result<()> {
+    let debs = tempfile::tempdir_in(folder)?;
+    let mut get = Command::new("apt-get");
+    get.args(["download", "-q"]).args(packages).current_dir(debs.path());
+    run::quietly(&mut get)?;
+    for deb in fs::read_dir(debs.path())? {
+        let deb = deb?.path();
+        run::quietly(Command::new("dpkg-deb").arg("-x").arg(deb).arg(folder))?;
+    }
+    Ok(())
+}
+
+/// Makes the build tree find its other half wherever the cache lies.
+fn relocate_headers(kernel: &Kernel) -> Result<()> {
+    let makefile = kernel.headers().join("Makefile");
+    let text = fs::read_to_string(&makefile).context("the headers have no Makefile")?;
+    let here = "$(dir $(abspath $(lastword $(MAKEFILE_LIST))))../";
+    fs::write(&makefile, text.replace("/usr/src/", here))?;
+    Ok(())
+}
+
+/// Leaves out what no guest needs, unpacks the rest, and makes a layer of it.
+fn prepare_modules(kernel: &Kernel) -> Result<()> {
+    // Debian's root has /lib -> usr/lib, and so must a layer over it.
+    let modules = kernel.modules();
+    fs::create_dir_all(kernel.folder.join("usr/lib/modules"))?;
+    fs::rename(kernel.folder.join("lib/modules").join(&kernel.release), &modules)?;
+    fs::remove_dir_all(kernel.folder.join("lib"))?;
+    std::os::unix::fs::symlink("usr/lib", kernel.folder.join("lib"))?;
+    for name in UNWANTED {
+        let unwanted = modules.join("kernel").join(name);
+        if unwanted.exists() {
+            fs::remove_dir_all(unwanted)?;
+        }
+    }
+    let unpack = "find \"$1\" -name '*.ko.xz' -print0 | xargs -0 -r -n 50 -P \"$(nproc)\" xz -d";
+    run::quietly(Command::new("sh").args(["-c", unpack, "sh"]).arg(&modules))?;
+    let mut depmod = Command::new("/sbin/depmod");
+    depmod.arg("-b").arg(&kernel.folder).arg(&kernel.release);
+    run::quietly(&mut depmod)?;
+    let mut squash = Command::new("mksquashfs");
+    squash.arg(kernel.folder.join("usr")).arg(kernel.modules_layer());
+    squash.args(["-keep-as-directory", "-noappend", "-comp", "lz4", "-no-progress", "-all-root"]);
+    squash.args(["-e", "src", "share", "lib/linux-kbuild*", "-wildcards"]);
+    run::quietly(&mut squash)
+}
+
+/// The files to load, in order, so that each of `names` can be loaded: from the
+/// texts of `modules.dep` and `modules.builtin`.
+fn load_order(dependencies: &str, builtin: &str, names: &[&str]) -> Result<Vec<String>> {
+    let stem = |path: &str| {
+        let file = path.rsplit('/').next().unwrap_or(path);
+        file.split('.').next().unwrap_or(file).replace('-', "_")
+    };
+    let mut order: Vec<String> = Vec::new();
+    for name in names {
+        let lines = dependencies.lines().filter_map(|line| line.split_once(':'));
+        let Some((file, needs)) = lines.into_iter().find(|(file, _)| stem(file) == *name) else {
+            if builtin.lines().any(|file| stem(file) == *name) {
+                continue;
+            }
+            bail!("the kernel has no module {name}");
+        };
+        // depmod lists what must be loaded first last.
+        for file in needs.split_whitespace().rev().chain([file]) {
+            if !order.iter().any(|known| known == file) {
+                order.push(file.to_owned());
+            }
+        }
+    }
+    Ok(order)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn modules_come_after_what_they_need() {
+        let dependencies = "k/v/virtio.ko:\nk/v/virtio_ring.ko: k/v/virtio.ko\n\
+            k/b/virtio-blk.ko: k/v/virtio_ring.ko k/v/virtio.ko\n";
+        let builtin = "k/fs/overlayfs/overlay.ko\n";
+        let order = load_order(dependencies, builtin, &["overlay", "virtio_blk"]).unwrap();
+        assert_eq!(order, ["k/v/virtio.ko", "k/v/virtio_ring.ko", "k/b/virtio-blk.ko"]);
+        assert!(load_order(dependencies, builtin, &["squashfs"]).is_err());
+    }
+}

@@ -1,0 +1,459 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A running guest: boots it, runs scripts in it, tells how they ended.
+
+use std::fs::{self, File};
+use std::io::{ErrorKind, Read, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::thread::{sleep, spawn};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use crtos_agent::{CHUNK, Event, Input, Request, Terminal, receive, send};
+use tempfile::TempDir;
+
+use crate::kernels::{self, Flavour, Kernel};
+use crate::qemu::{Machine, Monitor, SHARE_TAG};
+use crate::{image, initramfs, parts, paths, progress, run, stage};
+
+/// What a kernel prints when it gives up.
+const PANIC: &str = "Kernel panic - not syncing";
+/// What the kernel prints once it has calibrated its timers.
+const CALIBRATED: &str = "smpboot: CPU0";
+/// How often slow things are looked at: the console, the interrupt flag.
+const POLL: Duration = Duration::from_millis(100);
+/// How long a kernel may go on printing after it began to panic.
+const LAST_WORDS: Duration = Duration::from_millis(700);
+/// How long QEMU may take to connect its sockets.
+const CONNECT_PATIENCE: Duration = Duration::from_secs(20);
+/// How long a guest may take to boot when no limit was given.
+pub const BOOT_PATIENCE: Duration = Duration::from_secs(180);
+/// How many bytes from the console an error shows at most.
+const CONSOLE_TAIL: usize = 3000;
+
+/// What to do when the guest's kernel panics.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum OnPanic {
+    /// Stop the machine and report the panic.
+    Stop,
+    /// Let the machine run until the timeout.
+    Wait,
+}
+
+/// The machine that somebody wants.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// The kernel.
+    pub kernel: Flavour,
+    /// Number of CPUs.
+    pub cpus: u32,
+    /// Size of the memory, as QEMU writes it.
+    pub memory: String,
+    /// A folder for `/mnt/share`.
+    pub share: Option<PathBuf>,
+    /// Count instructions instead of time.
+    pub icount: bool,
+    /// No x2APIC.
+    pub xapic: bool,
+    /// Debian packages beside those that are always there.
+    pub packages: Vec<String>,
+    /// The console log; a new file among the logs if none.
+    pub console: Option<PathBuf>,
+    /// Where the debug port writes.
+    pub debugcon: Option<PathBuf>,
+    /// What a panic means.
+    pub on_panic: OnPanic,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            kernel: Flavour::V6_1,
+            cpus: 4,
+            memory: "2G".to_owned(),
+            share: None,
+            icount: false,
+            xapic: false,
+            packages: vec![],
+            console: None,
+            debugcon: None,
+            on_panic: OnPanic::Stop,
+        }
+    }
+}
+
+/// How a run ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// The script ended with this status.
+    Exit(u8),
+    /// The time was over first.
+    Timeout,
+    /// The guest's kernel panicked: what it said.
+    Panic(String),
+    /// The machine is gone: what is known about it.
+    Gone(String),
+    /// Somebody interrupted the harness.
+    Interrupted,
+}
+
+/// What one run wants.
+pub struct Job<'a> {
+    /// For `bash -c`.
+    pub script: String,
+    /// Its standard input; none is an empty one.
+    pub stdin: Option<Box<dyn Read + Send>>,
+    /// A terminal for it, or pipes.
+    pub terminal: Option<Terminal>,
+    /// Where its standard output goes.
+    pub stdout: &'a mut dyn Write,
+    /// Where its standard error goes.
+    pub stderr: &'a mut dyn Write,
+    /// When it has to be over.
+    pub deadline: Option<Instant>,
+}
+
+/// What the threads around a guest tell its owner.
+enum News {
+    Event(Event),
+    Panic(String),
+    Closed,
+}
+
+/// A guest that takes scripts.
+pub struct Vm {
+    qemu: Child,
+    control: UnixStream,
+    stdin: UnixStream,
+    news: Receiver<News>,
+    /// Ends the thread that watches the console.
+    finished: Arc<AtomicBool>,
+    console: PathBuf,
+    /// QEMU's own messages.
+    complaints: PathBuf,
+    last_id: u32,
+    _sockets: TempDir,
+}
+
+/// Set once somebody wants the harness to end.
+pub fn interrupted() -> &'static Arc<AtomicBool> {
+    static FLAG: std::sync::OnceLock<Arc<AtomicBool>> = std::sync::OnceLock::new();
+    FLAG.get_or_init(Arc::default)
+}
+
+impl Vm {
+    /// Boots a guest until it takes scripts.
+    ///
+    /// # Errors
+    /// What went wrong, with the end of the console.
+    pub fn boot(config: &Config, deadline: Option<Instant>) -> Result<Self> {
+        let kernel = kernels::ensure(config.kernel)?;
+        let mut layers = vec![image::ensure(&config.packages)?, kernel.modules_layer()];
+        layers.extend(stage::layer()?);
+        let agent = parts::agent()?;
+        let _step = progress::step(format!("boot kernel {}", config.kernel));
+        let mut vm = Self::start(config, &kernel, &layers, &agent)?;
+        let deadline = deadline.unwrap_or_else(|| Instant::now() + BOOT_PATIENCE);
+        match vm.next(Some(deadline)) {
+            Ok(Event::Ready) => {}
+            Ok(event) => bail!("the guest said {event:?} before it was ready"),
+            Err(outcome) => {
+                let reason = outcome.explain();
+                bail!("the guest did not boot: {reason}\n{}", vm.console_tail())
+            }
+        }
+        if config.share.is_some() {
+            let (tag, folder) = (SHARE_TAG.to_owned(), "/mnt/share".to_owned());
+            send(&mut vm.control, &Request::MountShare { tag, folder })?;
+            match vm.next(Some(deadline)) {
+                Ok(Event::Done(Ok(()))) => {}
+                Ok(event) => bail!("the guest cannot mount the shared folder: {event:?}"),
+                Err(outcome) => bail!("the guest ended: {}", outcome.explain()),
+            }
+        }
+        Ok(vm)
+    }
+
+    fn start(config: &Config, kernel: &Kernel, layers: &[PathBuf], agent: &Path) -> Result<Self> {
+        let scratch = tempfile::Builder::new().prefix("crtos-vm-").tempdir()?;
+        let console = console_file(config, scratch.path())?;
+        let complaints = console.with_extension("qemu");
+        let initramfs = scratch.path().join("initramfs");
+        initramfs::write(kernel, agent, &initramfs)?;
+        let share = config.share.as_deref().map(fs::canonicalize).transpose();
+        let share = share.context("the folder to share")?;
+        let machine = Machine {
+            kernel,
+            initramfs: &initramfs,
+            layers,
+            cpus: config.cpus,
+            memory: &config.memory,
+            share: share.as_deref(),
+            icount: config.icount,
+            xapic: config.xapic,
+            console: &console,
+            debugcon: config.debugcon.as_deref(),
+            sockets: scratch.path(),
+        };
+        let control = UnixListener::bind(machine.control_socket())?;
+        let stdin = UnixListener::bind(machine.stdin_socket())?;
+        let monitor = UnixListener::bind(machine.monitor_socket())?;
+        let mut qemu = machine
+            .command()
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(File::create(&complaints)?)
+            .spawn()
+            .context("start QEMU")?;
+        let mut accept = |listener| accept(listener, &mut qemu, &complaints);
+        let (control, stdin, monitor) = (accept(&control)?, accept(&stdin)?, accept(&monitor)?);
+        let (tell, news) = sync_channel(16);
+        let finished = Arc::new(AtomicBool::new(false));
+        spawn({
+            let (control, tell) = (control.try_clone()?, tell.clone());
+            move || listen(control, &tell)
+        });
+        spawn({
+            let (console, finished) = (console.clone(), finished.clone());
+            let monitor = config.icount.then(|| Monitor::new(monitor)).transpose()?;
+            let tell = (config.on_panic == OnPanic::Stop).then_some(tell);
+            move || watch_console(&console, &finished, monitor, tell)
+        });
+        let _sockets = scratch;
+        Ok(Self { qemu, control, stdin, news, finished, console, complaints, last_id: 0, _sockets })
+    }
+
+    /// Runs one script to its end.
+    ///
+    /// # Errors
+    /// That the output could not be written, or the guest not be reached.
+    pub fn run(&mut self, job: Job<'_>) -> Result<Outcome> {
+        self.last_id += 1;
+        let id = self.last_id;
+        let Job { script, stdin, terminal, stdout, stderr, deadline } = job;
+        let on_terminal = terminal.is_some();
+        send(&mut self.control, &Request::Run { id, script, terminal })?;
+        let port = self.stdin.try_clone()?;
+        match stdin {
+            Some(source) => drop(spawn(move || feed(source, port, id, on_terminal))),
+            None => feed(std::io::empty(), port, id, false),
+        }
+        loop {
+            match self.next(deadline) {
+                Ok(Event::Stdout(bytes)) => stdout.write_all(&bytes).and_then(|()| stdout.flush())?,
+                Ok(Event::Stderr(bytes)) => stderr.write_all(&bytes).and_then(|()| stderr.flush())?,
+                Ok(Event::Exit(Ok(status))) => return Ok(Outcome::Exit(status)),
+                Ok(Event::Exit(Err(reason))) => bail!("the guest cannot run it: {reason}"),
+                Ok(Event::Ready | Event::Done(_)) => {}
+                Err(outcome) => return Ok(outcome),
+            }
+        }
+    }
+
+    /// Runs a script without input and returns its outcome and all its output.
+    pub fn capture(&mut self, script: &str, limit: Duration) -> Result<(Outcome, String)> {
+        let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
+        let outcome = self.run(Job {
+            script: script.to_owned(),
+            stdin: None,
+            terminal: None,
+            stdout: &mut stdout,
+            stderr: &mut stderr,
+            deadline: Some(Instant::now() + limit),
+        })?;
+        stdout.extend(stderr);
+        Ok((outcome, String::from_utf8_lossy(&stdout).into_owned()))
+    }
+
+    /// A way to send requests while a script runs.
+    pub fn remote(&self) -> Result<UnixStream> {
+        Ok(self.control.try_clone()?)
+    }
+
+    /// The next event, or why there will be none.
+    fn next(&mut self, deadline: Option<Instant>) -> Result<Event, Outcome> {
+        loop {
+            if interrupted().load(Ordering::Relaxed) {
+                return Err(Outcome::Interrupted);
+            }
+            let left = deadline.map(|d| d.saturating_duration_since(Instant::now()));
+            match self.news.recv_timeout(left.unwrap_or(POLL).min(POLL)) {
+                Ok(News::Event(event)) => return Ok(event),
+                Ok(News::Panic(text)) => return Err(Outcome::Panic(text)),
+                Ok(News::Closed) | Err(RecvTimeoutError::Disconnected) => return Err(self.gone()),
+                Err(RecvTimeoutError::Timeout) if left.is_some_and(|left| left.is_zero()) => {
+                    return Err(Outcome::Timeout);
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+        }
+    }
+
+    /// Why the machine went away.
+    fn gone(&mut self) -> Outcome {
+        let console = read_lossy(&self.console);
+        if let Some(text) = panic_text(&console) {
+            return Outcome::Panic(text);
+        }
+        let status = self.qemu.wait().map_or_else(|e| e.to_string(), |status| status.to_string());
+        let complaints = read_lossy(&self.complaints);
+        Outcome::Gone(format!("QEMU ended, {status}\n{}", run::tail(&complaints)))
+    }
+
+    /// The console log.
+    pub fn console(&self) -> &Path {
+        &self.console
+    }
+
+    /// The end of the console log.
+    pub fn console_tail(&self) -> String {
+        let text = read_lossy(&self.console);
+        let start = text.len().saturating_sub(CONSOLE_TAIL);
+        let start = (start..text.len()).find(|&i| text.is_char_boundary(i)).unwrap_or(start);
+        format!("--- console: {}\n{}", self.console.display(), text[start..].trim_end())
+    }
+
+    /// Removes the console log: nobody will want to read it.
+    pub fn forget_console(&self) {
+        // It may have been removed by somebody else, which is as good.
+        let _ = fs::remove_file(&self.console);
+    }
+}
+
+impl Drop for Vm {
+    fn drop(&mut self) {
+        self.finished.store(true, Ordering::Relaxed);
+        // All that the guest keeps is in its memory, so it need not shut down.
+        let _ = self.qemu.kill();
+        let _ = self.qemu.wait();
+        if fs::metadata(&self.complaints).is_ok_and(|file| file.len() == 0) {
+            let _ = fs::remove_file(&self.complaints);
+        }
+    }
+}
+
+impl Outcome {
+    /// A sentence about it.
+    pub fn explain(&self) -> String {
+        match self {
+            Self::Exit(status) => format!("exit status {status}"),
+            Self::Timeout => "the time is over".to_owned(),
+            Self::Panic(text) => format!("its kernel panicked: {text}"),
+            Self::Gone(text) => text.clone(),
+            Self::Interrupted => "interrupted".to_owned(),
+        }
+    }
+}
+
+/// The file for the console: the one asked for, or a new one.
+fn console_file(config: &Config, scratch: &Path) -> Result<PathBuf> {
+    if let Some(file) = &config.console {
+        File::create(file).with_context(|| format!("write {}", file.display()))?;
+        return Ok(file.clone());
+    }
+    fs::create_dir_all(paths::logs())?;
+    let unique = scratch.file_name().unwrap_or_default().to_string_lossy();
+    Ok(paths::logs().join(format!("{unique}-{}.console", config.kernel)))
+}
+
+/// Waits for QEMU to connect.
+fn accept(listener: &UnixListener, qemu: &mut Child, complaints: &Path) -> Result<UnixStream> {
+    listener.set_nonblocking(true)?;
+    let start = Instant::now();
+    loop {
+        match listener.accept() {
+            Ok((stream, _)) => {
+                stream.set_nonblocking(false)?;
+                return Ok(stream);
+            }
+            Err(error) if error.kind() == ErrorKind::WouldBlock => sleep(Duration::from_millis(2)),
+            Err(error) => return Err(error).context("wait for QEMU to connect"),
+        }
+        if let Some(status) = qemu.try_wait()? {
+            bail!("QEMU does not start, {status}\n{}", run::tail(&read_lossy(complaints)));
+        }
+        if start.elapsed() > CONNECT_PATIENCE {
+            bail!("QEMU does not connect to the harness");
+        }
+    }
+}
+
+/// Passes on what the guest says.
+fn listen(mut control: UnixStream, tell: &SyncSender<News>) {
+    while let Ok(event) = receive(&mut control) {
+        if tell.send(News::Event(event)).is_err() {
+            return;
+        }
+    }
+    // If nobody listens any more, nobody needs to know.
+    let _ = tell.send(News::Closed);
+}
+
+/// Sends all of `source` to a run. A terminal stays open at its end: the person
+/// there ends the input with a character.
+fn feed(mut source: impl Read, mut port: UnixStream, id: u32, on_terminal: bool) {
+    let mut bytes = vec![0; CHUNK];
+    loop {
+        let length = match source.read(&mut bytes) {
+            Ok(length) => length,
+            Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+            Err(_) => 0,
+        };
+        if length == 0 && on_terminal {
+            return;
+        }
+        let input = Input { id, bytes: bytes[..length].to_vec() };
+        if send(&mut port, &input).is_err() || length == 0 {
+            return;
+        }
+    }
+}
+
+/// Looks at the console for a panic, and for the moment to leave the slow mode
+/// that counting instructions starts in.
+fn watch_console(
+    console: &Path,
+    finished: &AtomicBool,
+    mut slow: Option<Monitor>,
+    tell: Option<SyncSender<News>>,
+) {
+    let Ok(mut file) = File::open(console) else { return };
+    let mut text = String::new();
+    while !finished.load(Ordering::Relaxed) {
+        let mut bytes = Vec::new();
+        if file.read_to_end(&mut bytes).is_err() {
+            return;
+        }
+        text.push_str(&String::from_utf8_lossy(&bytes));
+        if slow.is_some() && text.contains(CALIBRATED) {
+            if let Some(Err(error)) = slow.take().map(|mut m| m.command("one-insn-per-tb off")) {
+                eprintln!("warning: the guest stays slow: {error:#}");
+            }
+        }
+        if let (true, Some(tell)) = (text.contains(PANIC), &tell) {
+            sleep(LAST_WORDS);
+            let _ = tell.send(News::Panic(panic_text(&text).unwrap_or_default()));
+            return;
+        }
+        // A text that is looked for may come in two pieces.
+        let keep = text.len().saturating_sub(PANIC.len());
+        if let Some(keep) = (keep..text.len()).find(|&i| text.is_char_boundary(i)) {
+            text.drain(..keep);
+        }
+        sleep(if slow.is_some() { POLL / 10 } else { POLL });
+    }
+}
+
+/// The line in which a kernel says why it panicked.
+fn panic_text(console: &str) -> Option<String> {
+    let line = console.lines().find(|line| line.contains(PANIC))?;
+    Some(line.trim().to_owned())
+}
+
+fn read_lossy(file: &Path) -> String {
+    fs::read(file).map_or_else(|_| String::new(), |b| String::from_utf8_lossy(&b).into_owned())
+}

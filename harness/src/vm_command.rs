@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `./x vm`: a guest for one command.
+
+use std::io::{IsTerminal, stderr, stdin, stdout};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use clap::Args;
+use crtos_agent::{Request, Terminal, send};
+use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
+use signal_hook::consts::{SIGINT, SIGTERM, SIGWINCH};
+
+use crate::kernels::Flavour;
+use crate::vm::{Config, Job, OnPanic, Outcome, Vm, interrupted};
+use crate::{FAILURE, progress, quote};
+
+/// Exit status when the time is over, as timeout(1) has it.
+const TIMED_OUT: u8 = 124;
+/// Exit status after SIGINT, as shells have it.
+const INTERRUPTED: u8 = 130;
+/// How long the realm may take to start.
+const REALM_PATIENCE: Duration = Duration::from_secs(60);
+
+/// Options of `./x vm`.
+#[derive(Args)]
+pub struct Options {
+    /// Debian's kernel to boot.
+    #[arg(long, default_value = "6.1")]
+    kernel: Flavour,
+    /// Number of CPUs; the realm takes the last one.
+    #[arg(long, default_value_t = 4)]
+    smp: u32,
+    /// Size of the memory.
+    #[arg(long, default_value = "2G", value_name = "SIZE")]
+    mem: String,
+    /// A folder that the guest sees at /mnt/share, to read and write.
+    #[arg(long, value_name = "DIR")]
+    share: Option<PathBuf>,
+    /// Virtual time is the number of executed instructions.
+    #[arg(long)]
+    icount: bool,
+    /// Leave the realm alone: Linux only.
+    #[arg(long)]
+    no_realm: bool,
+    /// A machine without x2APIC and IOMMU.
+    #[arg(long)]
+    xapic: bool,
+    /// Debian packages that the guest needs in addition.
+    #[arg(long, value_delimiter = ',', value_name = "NAMES")]
+    packages: Vec<String>,
+    /// Stop the machine after so many seconds, with exit status 124.
+    #[arg(long, value_name = "SECONDS")]
+    timeout: Option<f64>,
+    /// Write the serial console there.
+    #[arg(long, value_name = "FILE")]
+    console: Option<PathBuf>,
+    /// Write there what the guest writes to I/O port 0xe9.
+    #[arg(long, value_name = "FILE")]
+    debugcon: Option<PathBuf>,
+    /// What a panic of the guest's kernel does to the machine.
+    #[arg(long, value_enum, default_value_t = OnPanic::Stop)]
+    on_panic: OnPanic,
+    /// What to run: a script if it is one word, else a program and its arguments;
+    /// a shell if nothing.
+    #[arg(last = true, value_name = "COMMAND")]
+    command: Vec<String>,
+}
+
+/// Boots a guest, runs the command in it and returns its exit status.
+pub fn vm(options: Options) -> Result<u8> {
+    for signal in [SIGINT, SIGTERM] {
+        signal_hook::flag::register(signal, interrupted().clone())?;
+    }
+    let deadline = options.timeout.map(Duration::try_from_secs_f64).transpose();
+    let deadline = deadline.context("the timeout")?.map(|limit| Instant::now() + limit);
+    let config = Config {
+        kernel: options.kernel,
+        cpus: options.smp,
+        memory: options.mem,
+        share: options.share,
+        icount: options.icount,
+        xapic: options.xapic,
+        packages: options.packages,
+        console: options.console,
+        debugcon: options.debugcon,
+        on_panic: options.on_panic,
+    };
+    let script = match options.command.as_slice() {
+        [] => "exec bash".to_owned(),
+        words => quote::script(words)?,
+    };
+    let mut vm = match Vm::boot(&config, deadline) {
+        Err(_) if deadline.is_some_and(|deadline| Instant::now() >= deadline) => {
+            eprintln!("x vm: the time was over before the guest had booted");
+            return Ok(TIMED_OUT);
+        }
+        vm => vm?,
+    };
+    if !options.no_realm {
+        start_realm(&mut vm, &config)?;
+    }
+    let outcome = run_here(&mut vm, script, deadline)?;
+    Ok(report(&vm, &config, &outcome))
+}
+
+/// Gives the last CPU and 512 MiB to the real-time realm.
+pub fn start_realm(vm: &mut Vm, config: &Config) -> Result<()> {
+    let _step = progress::step("start the real-time realm");
+    let last = config.cpus.saturating_sub(1);
+    let script = format!("modprobe crtos && crtos up --cpus {last} --memory 512M");
+    let (outcome, text) = vm.capture(&script, REALM_PATIENCE)?;
+    if outcome == Outcome::Exit(0) {
+        return Ok(());
+    }
+    anyhow::bail!(
+        "the realm does not start, {}\n{}\n{}",
+        outcome.explain(),
+        text.trim_end(),
+        vm.console_tail()
+    )
+}
+
+/// Runs a script with the standard streams of this process.
+fn run_here(vm: &mut Vm, script: String, deadline: Option<Instant>) -> Result<Outcome> {
+    let raw = (stdin().is_terminal() && stdout().is_terminal()).then(RawTerminal::new).transpose()?;
+    if raw.is_some() {
+        follow_window(vm)?;
+    }
+    vm.run(Job {
+        script,
+        stdin: Some(Box::new(stdin())),
+        terminal: raw.as_ref().map(|_| window()),
+        stdout: &mut stdout(),
+        stderr: &mut stderr(),
+        deadline,
+    })
+}
+
+/// The exit status for an outcome; says on standard error what is no exit status.
+fn report(vm: &Vm, config: &Config, outcome: &Outcome) -> u8 {
+    match outcome {
+        Outcome::Exit(status) => {
+            if config.console.is_none() {
+                vm.forget_console();
+            }
+            *status
+        }
+        Outcome::Timeout => {
+            eprintln!("x vm: the time is over; console: {}", vm.console().display());
+            TIMED_OUT
+        }
+        Outcome::Interrupted => INTERRUPTED,
+        Outcome::Panic(_) | Outcome::Gone(_) => {
+            eprintln!("x vm: the guest ended: {}\n{}", outcome.explain(), vm.console_tail());
+            FAILURE
+        }
+    }
+}
+
+/// The terminal in raw mode, until this is dropped.
+struct RawTerminal {
+    before: Termios,
+}
+
+impl RawTerminal {
+    fn new() -> Result<Self> {
+        let before = tcgetattr(stdin())?;
+        let mut raw = before.clone();
+        raw.make_raw();
+        tcsetattr(stdin(), OptionalActions::Now, &raw)?;
+        Ok(Self { before })
+    }
+}
+
+impl Drop for RawTerminal {
+    fn drop(&mut self) {
+        // There is nothing left to try if it fails.
+        let _ = tcsetattr(stdin(), OptionalActions::Now, &self.before);
+    }
+}
+
+/// Size and kind of the terminal in front of us.
+fn window() -> Terminal {
+    let kind = std::env::var("TERM").unwrap_or_else(|_| "vt100".to_owned());
+    match tcgetwinsize(stdout()) {
+        Ok(size) => Terminal { rows: size.ws_row, columns: size.ws_col, kind },
+        Err(_) => Terminal { rows: 24, columns: 80, kind },
+    }
+}
+
+/// Tells the guest whenever the size of the terminal changes.
+fn follow_window(vm: &Vm) -> Result<()> {
+    let mut signals = signal_hook::iterator::Signals::new([SIGWINCH])?;
+    let mut control = vm.remote()?;
+    std::thread::spawn(move || {
+        for _ in signals.forever() {
+            if send(&mut control, &Request::Resize(window())).is_err() {
+                return;
+            }
+        }
+    });
+    Ok(())
+}
