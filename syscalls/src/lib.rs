@@ -1,3 +1,85 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The one table of Linux system calls: local, remote, dual, unsupported.
+//!
+//! [`TABLE`] has one row per number of the current Linux x86-64 table. The kernel's dispatcher
+//! ([`lookup`] and a match on [`Class`]), the shadow's guard of its own descriptor ([`Row::takes_fd`]), the page
+//! `docs/system-calls.md` and the tests come from it.
 #![cfg_attr(not(test), no_std)]
+#![forbid(unsafe_code)]
+
+mod call;
+mod docs;
+mod table;
+
+pub use call::Call;
+pub use docs::page;
+pub use table::TABLE;
+
+/// Who serves a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Class {
+    /// The real-time kernel alone, without a word to Linux.
+    Local(Call),
+    /// Linux, by the shadow, with the program's own arguments.
+    Remote,
+    /// The real-time kernel, which has the shadow do its half.
+    Dual(Call),
+    /// Nobody: `ENOSYS`.
+    Unsupported,
+}
+
+/// The call may wait in Linux (or here) for as long as it likes.
+pub const WAITS: u8 = 1;
+/// A call that a signal interrupted is made again under `SA_RESTART` (signal(7)).
+pub const RESTARTS: u8 = 2;
+/// The first argument is a file descriptor.
+pub const FD: u8 = 4;
+/// Some argument points into the program's memory.
+pub const POINTERS: u8 = 8;
+
+/// What is to be known of one system call.
+#[derive(Clone, Copy, Debug)]
+pub struct Row {
+    /// Number in RAX.
+    pub number: u16,
+    /// Linux's name.
+    pub name: &'static str,
+    /// Who serves it.
+    pub class: Class,
+    /// [`WAITS`], [`RESTARTS`], [`FD`], [`POINTERS`].
+    pub flags: u8,
+    /// What of it is supported, or why it is not; empty when there is nothing to say.
+    pub support: &'static str,
+}
+
+impl Row {
+    /// Whether `SA_RESTART` makes the call again.
+    pub fn restarts(&self) -> bool {
+        self.flags & RESTARTS != 0
+    }
+
+    /// Whether the first argument is a file descriptor.
+    pub fn takes_fd(&self) -> bool {
+        self.flags & FD != 0
+    }
+}
+
+/// Row of system call `number`; `None` for a number that Linux does not have either.
+pub fn lookup(number: u64) -> Option<&'static Row> {
+    let row = *INDEX.get(usize::try_from(number).ok()?)?;
+    TABLE.get(usize::from(row))
+}
+
+/// Numbers that [`INDEX`] covers.
+const NUMBERS: usize = TABLE[TABLE.len() - 1].number as usize + 1;
+
+/// Position in [`TABLE`] of each number; out of its range where there is none.
+static INDEX: [u16; NUMBERS] = {
+    let mut index = [u16::MAX; NUMBERS];
+    let mut position = 0;
+    while position < TABLE.len() {
+        index[TABLE[position].number as usize] = position as u16;
+        position += 1;
+    }
+    index
+};

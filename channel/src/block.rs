@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The shared block, seen through atomics.
+//!
+//! Both realms write to it at any time, so no reference to its contents is ever made: each word is reached through
+//! an atomic of its own. All `unsafe` of this crate is here.
+
+use core::{
+    ptr::NonNull,
+    sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering, fence},
+};
+
+use crtos_abi::{ABI_VERSION, channel as raw};
+
+/// A word of the block: `word!(block, AtomicU32, field.path)`.
+macro_rules! word {
+    ($block:expr, $atomic:ty, $($path:tt)+) => {{
+        let base = $block.base();
+        // SAFETY: `Block::new` vouches for the block for as long as the kernel lives; indices in the path are checked
+        // by the array type; the field has the atomic's size and, by repr(C), its alignment; nobody reaches it
+        // but through atomics.
+        unsafe { <$atomic>::from_ptr((&raw mut (*base).$($path)+).cast()) }
+    }};
+}
+pub(crate) use word;
+
+/// The block that both realms map.
+#[derive(Clone, Copy, Debug)]
+pub struct Block(NonNull<raw::Channel>);
+
+// SAFETY: the block is shared memory that is only reached through atomics.
+unsafe impl Send for Block {}
+// SAFETY: as above.
+unsafe impl Sync for Block {}
+
+/// Why a block cannot be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AttachError {
+    /// There is no channel at the address.
+    Magic(u64),
+    /// Linux speaks this other version of the interface.
+    Version(u32),
+}
+
+/// What Linux has told of a thread beside the state of its slot.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Notices {
+    /// The shadow thread is gone; Linux keeps nothing of it.
+    pub gone: bool,
+    /// Signals have arrived; see [`Block::take_signals`].
+    pub signal: bool,
+}
+
+impl Block {
+    /// The block at `base`.
+    ///
+    /// # Safety
+    /// `base` is valid for reads and writes, aligned, for as long as any copy of the result is used, and everyone in
+    /// this realm reaches it through this crate or other atomics alone.
+    pub const unsafe fn new(base: NonNull<raw::Channel>) -> Block {
+        Block(base)
+    }
+
+    pub(crate) fn base(&self) -> *mut raw::Channel {
+        self.0.as_ptr()
+    }
+
+    /// Checks that Linux has prepared the block for this version of the interface.
+    pub fn attach(&self) -> Result<(), AttachError> {
+        let magic = word!(self, AtomicU64, magic).load(Ordering::Acquire);
+        if magic != raw::CHANNEL_MAGIC {
+            return Err(AttachError::Magic(magic));
+        }
+        match word!(self, AtomicU32, abi_version).load(Ordering::Relaxed) {
+            ABI_VERSION => Ok(()),
+            version => Err(AttachError::Version(version)),
+        }
+    }
+
+    /// Stores `KERNEL_*`.
+    pub fn set_kernel_state(&self, state: u32) {
+        word!(self, AtomicU32, kernel_state).store(state, Ordering::Release);
+    }
+
+    /// Calls `found` with each slot for which Linux stored something since the last time.
+    ///
+    /// To be called after each doorbell and after each fall of a rank. Any context.
+    pub fn take_replies(&self, mut found: impl FnMut(usize)) {
+        for index in 0..raw::SLOT_WORDS {
+            let word = word!(self, AtomicU64, replies[index]);
+            if word.load(Ordering::Relaxed) == 0 {
+                continue;
+            }
+            let mut bits = word.swap(0, Ordering::AcqRel);
+            while bits != 0 {
+                found(index * 64 + bits.trailing_zeros() as usize);
+                bits &= bits - 1;
+            }
+        }
+    }
+
+    /// Sets the bit that tells Linux to look at `slot`.
+    pub(crate) fn mark_request(&self, slot: usize) {
+        word!(self, AtomicU64, requests[slot / 64]).fetch_or(1 << (slot % 64), Ordering::AcqRel);
+    }
+
+    /// Notices of `slot`, which stay until they are taken or the slot is freed.
+    pub fn notices(&self, slot: usize) -> Notices {
+        let bits = word!(self, AtomicU32, slots[slot].notices).load(Ordering::Acquire);
+        Notices { gone: bits & raw::SLOT_GONE != 0, signal: bits & raw::SLOT_SIGNAL != 0 }
+    }
+
+    /// Takes the signals that arrived for the process of `slot`: bit `n - 1` for signal `n`.
+    pub fn take_signals(&self, slot: usize) -> u64 {
+        word!(self, AtomicU32, slots[slot].notices).fetch_and(!raw::SLOT_SIGNAL, Ordering::AcqRel);
+        word!(self, AtomicU64, slots[slot].signals).swap(0, Ordering::AcqRel)
+    }
+
+    /// Counts a doorbell that the kernel is about to ring. Everything stored before is visible to Linux when it takes the doorbell.
+    pub fn count_doorbell_sent(&self) {
+        word!(self, AtomicU64, doorbells_sent).fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// Counts a doorbell that the kernel has taken.
+    pub fn count_doorbell_taken(&self) {
+        word!(self, AtomicU64, doorbells_taken).fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Publishes memory in use: pages of the pool, bytes of the heap.
+    pub fn publish_memory(&self, pool_pages: u64, pool_free: u64, heap_size: u64, heap_used: u64) {
+        word!(self, AtomicU64, pool_pages).store(pool_pages, Ordering::Relaxed);
+        word!(self, AtomicU64, pool_free).store(pool_free, Ordering::Relaxed);
+        word!(self, AtomicU64, heap_size).store(heap_size, Ordering::Relaxed);
+        word!(self, AtomicU64, heap_used).store(heap_used, Ordering::Relaxed);
+    }
+
+    /// Publishes how long `cpu` (index in the cell) was idle, nanoseconds.
+    pub fn publish_idle(&self, cpu: usize, nanoseconds: u64) {
+        if cpu < crtos_abi::MAX_CELL_CPUS {
+            word!(self, AtomicU64, idle_time[cpu]).store(nanoseconds, Ordering::Relaxed);
+        }
+    }
+
+    /// Publishes what `cpu` (index in the cell) runs; see [`crate::rank`].
+    ///
+    /// When the rank falls, [`Block::take_replies`] has to be called afterwards: a reply that came before the
+    /// fall brought no doorbell. The barrier here pairs with Linux's between its bit and its reading of the rank.
+    pub fn set_rank(&self, cpu: usize, rank: u32) {
+        if cpu < crtos_abi::MAX_CELL_CPUS {
+            word!(self, AtomicU32, ranks[cpu]).store(rank, Ordering::Relaxed);
+            fence(Ordering::SeqCst);
+        }
+    }
+
+    pub(crate) fn result(&self, slot: usize) -> i64 {
+        word!(self, AtomicI64, slots[slot].result).load(Ordering::Relaxed)
+    }
+}

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Ranges that Linux has to let go, and what is in limbo until it did.
+//!
+//! A page that Linux was given may be mapped in the shadow or pinned by a device's transfer. When the
+//! kernel takes it from the program it posts a drop and keeps the frames here, out of everybody's reach,
+//! until Linux reports that it is done. Only drops that the kernel posted can be done, once each.
+
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use crtos_abi::channel as raw;
+
+use crate::block::{Block, word};
+
+/// Whole pages of a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Range {
+    /// Process number.
+    pub process: u32,
+    /// Page-aligned start.
+    pub start: u64,
+    /// Bytes, a multiple of the page size.
+    pub length: u64,
+}
+
+/// State of one entry of the table, as the kernel knows it.
+enum Entry<T> {
+    Free,
+    /// Posted; the payload waits. `None` when the process has gone and the payload was taken.
+    Out {
+        process: u32,
+        payload: Option<T>,
+    },
+}
+
+/// The kernel's side of the table of drops; `T` is what waits (frames).
+pub struct Drops<T> {
+    entries: [Entry<T>; raw::DROPS],
+    /// Entries that are out.
+    out: usize,
+    /// Where to look for a free entry next.
+    next: usize,
+}
+
+impl<T> Default for Drops<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<T> Drops<T> {
+    /// An empty table.
+    pub const fn new() -> Self {
+        Self { entries: [const { Entry::Free }; raw::DROPS], out: 0, next: 0 }
+    }
+
+    /// Posts a drop of `range` and keeps `payload` until it is done. Gives the payload back when the table is full:
+    /// then [`Drops::collect`] and try again. `Ok(true)`: half of the table is out, ring the doorbell.
+    pub fn post(&mut self, block: Block, range: Range, payload: T) -> Result<bool, T> {
+        if self.out == raw::DROPS {
+            return Err(payload);
+        }
+        while !matches!(self.entries[self.next], Entry::Free) {
+            self.next = (self.next + 1) % raw::DROPS;
+        }
+        let index = self.next;
+        self.entries[index] = Entry::Out { process: range.process, payload: Some(payload) };
+        self.out += 1;
+        word!(block, AtomicU32, drops[index].process).store(range.process, Ordering::Relaxed);
+        word!(block, AtomicU64, drops[index].start).store(range.start, Ordering::Relaxed);
+        word!(block, AtomicU64, drops[index].length).store(range.length, Ordering::Relaxed);
+        word!(block, AtomicU32, drops[index].state).store(raw::DROP_POSTED, Ordering::Release);
+        word!(block, AtomicU64, posted[index / 64]).fetch_or(1 << (index % 64), Ordering::AcqRel);
+        Ok(self.out >= raw::DROPS / 2)
+    }
+
+    /// Calls `done` with the payload of each drop that Linux has carried out.
+    pub fn collect(&mut self, block: Block, mut done: impl FnMut(T)) {
+        if self.out == 0 {
+            return;
+        }
+        for (index, entry) in self.entries.iter_mut().enumerate() {
+            if matches!(entry, Entry::Free)
+                || word!(block, AtomicU32, drops[index].state).load(Ordering::Acquire)
+                    != raw::DROP_DONE
+            {
+                continue;
+            }
+            word!(block, AtomicU32, drops[index].state).store(raw::DROP_FREE, Ordering::Relaxed);
+            self.out -= 1;
+            if let Entry::Out { payload: Some(payload), .. } =
+                core::mem::replace(entry, Entry::Free)
+            {
+                done(payload);
+            }
+        }
+    }
+
+    /// Calls `done` with everything that waits for `process`, whose shadow is gone: Linux keeps
+    /// nothing of it any more. The entries themselves come back by [`Drops::collect`].
+    pub fn release(&mut self, process: u32, mut done: impl FnMut(T)) {
+        for entry in &mut self.entries {
+            if let Entry::Out { process: of, payload } = entry
+                && *of == process
+                && let Some(payload) = payload.take()
+            {
+                done(payload);
+            }
+        }
+    }
+
+    /// Drops that are out.
+    pub fn out(&self) -> usize {
+        self.out
+    }
+}
