@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The real-time kernel: fixed-priority preemptive scheduling, address spaces and Linux's x86-64 system
+//! calls, in a cell of the hypervisor.
+#![no_std]
+#![no_main]
+
+extern crate alloc;
+
+pub mod arch;
+pub mod log;
+pub mod mm;
+pub mod process;
+pub mod remote;
+pub mod signal;
+pub mod sync;
+pub mod syscall;
+pub mod task;
+pub mod time;
+
+#[panic_handler]
+fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
+    loop {}
+}

@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The run queue: one first-in first-out list a priority level, and a bitmap of the levels that are
+//! not empty. Every operation takes constant time.
+
+use alloc::boxed::Box;
+use alloc::vec;
+
+/// A priority level: 0 for ordinary threads, 1..=99 for real-time ones; higher runs first.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Hash)]
+pub struct Level(u8);
+
+impl Level {
+    /// Levels.
+    pub const COUNT: usize = 100;
+    /// SCHED_OTHER and its kin.
+    pub const ORDINARY: Self = Self(0);
+    /// The highest.
+    pub const MAX: Self = Self(Self::COUNT as u8 - 1);
+
+    /// The level of POSIX priority `priority`, which is 0..=99.
+    pub const fn new(priority: u32) -> Option<Self> {
+        if priority < Self::COUNT as u32 { Some(Self(priority as u8)) } else { None }
+    }
+
+    /// As a POSIX priority.
+    pub const fn get(self) -> u32 {
+        self.0 as u32
+    }
+}
+
+/// No index.
+const NONE: u16 = u16::MAX;
+
+#[derive(Clone, Copy)]
+struct Node {
+    next: u16,
+    previous: u16,
+    level: Level,
+    queued: bool,
+}
+
+/// Ready threads by level. Threads are indices below the capacity.
+pub struct RunQueue {
+    nodes: Box<[Node]>,
+    head: [u16; Level::COUNT],
+    tail: [u16; Level::COUNT],
+    levels: u128,
+}
+
+impl RunQueue {
+    /// A queue for threads `0..capacity`; `capacity` is below 65535.
+    pub fn new(capacity: usize) -> Self {
+        assert!(capacity < NONE as usize, "more threads than an index can name");
+        let node = Node { next: NONE, previous: NONE, level: Level::ORDINARY, queued: false };
+        Self {
+            nodes: vec![node; capacity].into_boxed_slice(),
+            head: [NONE; Level::COUNT],
+            tail: [NONE; Level::COUNT],
+            levels: 0,
+        }
+    }
+
+    /// Appends `thread` to its level. It must not be queued.
+    pub fn push_back(&mut self, thread: u16, level: Level) {
+        let l = level.0 as usize;
+        let tail = self.tail[l];
+        self.insert(thread, level, tail, NONE);
+    }
+
+    /// Puts `thread` before all others of its level, as for a thread that was preempted. It must not be queued.
+    pub fn push_front(&mut self, thread: u16, level: Level) {
+        let l = level.0 as usize;
+        let head = self.head[l];
+        self.insert(thread, level, NONE, head);
+    }
+
+    /// Takes the first thread of the highest level.
+    pub fn pop(&mut self) -> Option<(u16, Level)> {
+        let level = self.highest()?;
+        let thread = self.head[level.0 as usize];
+        self.remove(thread);
+        Some((thread, level))
+    }
+
+    /// Removes `thread` wherever it is; `false` if it is not queued.
+    pub fn remove(&mut self, thread: u16) -> bool {
+        let node = self.nodes[thread as usize];
+        if !node.queued {
+            return false;
+        }
+        let l = node.level.0 as usize;
+        match node.previous {
+            NONE => self.head[l] = node.next,
+            previous => self.nodes[previous as usize].next = node.next,
+        }
+        match node.next {
+            NONE => self.tail[l] = node.previous,
+            next => self.nodes[next as usize].previous = node.previous,
+        }
+        if self.head[l] == NONE {
+            self.levels &= !(1 << l);
+        }
+        self.nodes[thread as usize].queued = false;
+        true
+    }
+
+    /// The highest level that has a thread.
+    pub fn highest(&self) -> Option<Level> {
+        match self.levels {
+            0 => None,
+            levels => Some(Level(127 - levels.leading_zeros() as u8)),
+        }
+    }
+
+    /// Whether a thread of `level` is queued.
+    pub fn has(&self, level: Level) -> bool {
+        self.levels & (1 << level.0) != 0
+    }
+
+    /// Whether `thread` is queued.
+    pub fn contains(&self, thread: u16) -> bool {
+        self.nodes[thread as usize].queued
+    }
+
+    fn insert(&mut self, thread: u16, level: Level, previous: u16, next: u16) {
+        debug_assert!(!self.nodes[thread as usize].queued);
+        let l = level.0 as usize;
+        self.nodes[thread as usize] = Node { next, previous, level, queued: true };
+        match previous {
+            NONE => self.head[l] = thread,
+            previous => self.nodes[previous as usize].next = thread,
+        }
+        match next {
+            NONE => self.tail[l] = thread,
+            next => self.nodes[next as usize].previous = thread,
+        }
+        self.levels |= 1 << l;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::VecDeque;
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        Back(u16, u32),
+        Front(u16, u32),
+        Remove(u16),
+        Pop,
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        let level = prop_oneof![0u32..100, Just(0), Just(99)];
+        prop_oneof![
+            (0u16..24, level.clone()).prop_map(|(t, l)| Step::Back(t, l)),
+            (0u16..24, level).prop_map(|(t, l)| Step::Front(t, l)),
+            (0u16..24).prop_map(Step::Remove),
+            Just(Step::Pop),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn behaves_like_an_array_of_lists(steps in proptest::collection::vec(step(), 0..300)) {
+            let mut queue = RunQueue::new(24);
+            let mut model: Vec<VecDeque<u16>> = vec![VecDeque::new(); Level::COUNT];
+            let queued = |model: &Vec<VecDeque<u16>>, t| model.iter().any(|list| list.contains(&t));
+            for step in steps {
+                match step {
+                    Step::Back(t, l) if !queued(&model, t) => {
+                        queue.push_back(t, Level::new(l).unwrap());
+                        model[l as usize].push_back(t);
+                    }
+                    Step::Front(t, l) if !queued(&model, t) => {
+                        queue.push_front(t, Level::new(l).unwrap());
+                        model[l as usize].push_front(t);
+                    }
+                    Step::Back(..) | Step::Front(..) => {}
+                    Step::Remove(t) => {
+                        prop_assert_eq!(queue.remove(t), queued(&model, t));
+                        model.iter_mut().for_each(|list| list.retain(|&other| other != t));
+                    }
+                    Step::Pop => {
+                        let expected = model.iter_mut().enumerate().rev()
+                            .find_map(|(l, list)| list.pop_front().map(|t| (t, Level::new(l as u32).unwrap())));
+                        prop_assert_eq!(queue.pop(), expected);
+                    }
+                }
+                let highest = model.iter().rposition(|list| !list.is_empty()).map(|l| l as u32);
+                prop_assert_eq!(queue.highest().map(Level::get), highest);
+            }
+        }
+    }
+}
