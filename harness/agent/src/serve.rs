@@ -8,7 +8,7 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::spawn;
 use std::time::Duration;
 
@@ -36,13 +36,16 @@ const LINGER: Duration = Duration::from_millis(300);
 struct Server {
     /// Where events go; the lock keeps messages whole.
     events: Arc<Mutex<File>>,
-    /// The run in progress.
+    /// The latest run.
     run: Arc<Mutex<Run>>,
+    /// There is a later run than before.
+    begun: Arc<Condvar>,
 }
 
-/// The run in progress, as far as other threads need it.
+/// The latest run, as far as other threads need it.
 #[derive(Default)]
 struct Run {
+    /// Runs are numbered from 1 on.
     id: u32,
     /// Where its input goes, until the end of the input.
     input: Option<File>,
@@ -65,6 +68,7 @@ pub fn serve() -> Result<()> {
     let server = Server {
         events: Arc::new(Mutex::new(control.try_clone()?)),
         run: Arc::default(),
+        begun: Arc::default(),
     };
     let feeder = server.clone();
     spawn(move || feeder.feed(stdin));
@@ -125,12 +129,16 @@ impl Server {
         Ok(send(&mut *lock(&self.events), event)?)
     }
 
-    /// Passes input on to the run that it is for; other input is stale.
+    /// Passes input on to the run that it is for, which may be yet to begin. Input
+    /// for an earlier run is stale.
     fn feed(&self, mut port: File) {
         while let Ok(Input { id, bytes }) = receive(&mut port) {
             let input = {
                 let mut run = lock(&self.run);
-                if run.id != id {
+                while run.id < id {
+                    run = self.begun.wait(run).unwrap_or_else(PoisonError::into_inner);
+                }
+                if run.id > id {
                     continue;
                 }
                 if bytes.is_empty() {
@@ -166,7 +174,7 @@ impl Server {
             Some(terminal) => self.run_on_terminal(id, script, &terminal),
             None => self.run_on_pipes(id, script),
         };
-        *lock(&self.run) = Run::default();
+        self.register(Run { id, ..Run::default() });
         rustix::fs::sync();
         let result = result.map(shell_status).map_err(|e| format!("{e:#}"));
         if let Err(error) = self.tell(&Event::Exit(result)) {
@@ -183,7 +191,7 @@ impl Server {
             .spawn()
             .context("start bash")?;
         let stdin = child.stdin.take().map(|pipe| File::from(OwnedFd::from(pipe)));
-        self.register(id, &child, stdin, None);
+        self.register(Run { id, input: stdin, group: group(&child), terminal: None });
         let (done, watch) = channel();
         if let Some(pipe) = child.stdout.take() {
             self.pump(pipe, Event::Stdout, done.clone());
@@ -217,7 +225,8 @@ impl Server {
             .context("start a shell on a terminal")?;
         let main = File::from(main);
         let resize = Arc::new(OwnedFd::from(main.try_clone()?));
-        self.register(id, &child, Some(main.try_clone()?), Some(resize));
+        let input = Some(main.try_clone()?);
+        self.register(Run { id, input, group: group(&child), terminal: Some(resize) });
         let (done, watch) = channel();
         self.pump(main, Event::Stdout, done);
         let status = child.wait()?;
@@ -225,15 +234,9 @@ impl Server {
         Ok(status)
     }
 
-    fn register(
-        &self,
-        id: u32,
-        child: &Child,
-        input: Option<File>,
-        terminal: Option<Arc<OwnedFd>>,
-    ) {
-        let group = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
-        *lock(&self.run) = Run { id, input, group, terminal };
+    fn register(&self, run: Run) {
+        *lock(&self.run) = run;
+        self.begun.notify_all();
     }
 
     /// Sends what comes out of `from` until its end; `notes` tells what it does
@@ -255,6 +258,11 @@ impl Server {
             }
         });
     }
+}
+
+/// The process group that a child leads.
+fn group(child: &Child) -> Option<Pid> {
+    i32::try_from(child.id()).ok().and_then(Pid::from_raw)
 }
 
 /// Waits for the end of all output, or until it has been silent for [`LINGER`].
