@@ -101,8 +101,14 @@ pub const OP_EXIT_SIGNAL: u32 = 3;
 pub const OP_THREAD: u32 = 4;
 /// `Slot::op`: end this shadow thread alone. No reply; `GONE` follows.
 pub const OP_THREAD_EXIT: u32 = 5;
-/// `Slot::op`: dispose of signal `args[0]`: `args[1]` = 0 default, 1 ignore, 2 forward to the realm; `args[2]` = flags of sigaction.
+/// `Slot::op`: dispose of signal `args[0]`: `args[1]` = 0 default, 1 ignore, 2 forward to the realm, 3 no change; `args[2]` = flags of sigaction.
+/// Result: what was before, by the same numbers.
 pub const OP_SIGNAL_ACTION: u32 = 6;
+/// `Slot::op`: forward each signal of the set `args[0]` (bit `n - 1`) whose disposition is the default, then block no signal in the
+/// shadow. Result: the set that was blocked there. With `args[1]` = 1 it changes nothing.
+pub const OP_SIGNAL_FORWARD: u32 = 7;
+/// Result of `OP_SYSCALL`: the call was not made, because a signal was forwarded first. Linux's ERESTARTSYS, which programs never see.
+pub const RESULT_NOT_MADE: i64 = -512;
 
 /// In `fault_flags`: the access is a write.
 pub const FAULT_WRITE: u32 = 1;
