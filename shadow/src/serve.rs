@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The loop of the shadow: take a request, carry it out, hand back the result.
+
+use crtos_abi::{
+    channel::{
+        OP_EXIT, OP_EXIT_SIGNAL, OP_SIGNAL_ACTION, OP_SIGNAL_FORWARD, OP_STARTUP, OP_SYSCALL,
+    },
+    ioctl::{IOC_REMOTE, Remote},
+};
+use linux_raw_sys::{errno, general as linux};
+
+use crate::{signals, startup, sys};
+
+/// Serves the thread of `slot` until it ends.
+pub fn serve(slot: u32, startup: &startup::Block) -> ! {
+    let mut remote = Remote { slot, has_result: 0, result: 0, op: 0, nr: 0, args: [0; 6] };
+    loop {
+        match sys::ioctl(sys::device(), IOC_REMOTE, &raw mut remote as u64) {
+            Ok(_) => {
+                remote.result = execute(&remote, startup);
+                remote.has_result = 1;
+            }
+            Err(sys::Errno(errno::EINTR)) => remote.has_result = 0,
+            Err(_) => {
+                sys::write_stderr("crtos: the real-time realm is gone\n");
+                signals::die(linux::SIGKILL.into());
+            }
+        }
+    }
+}
+
+/// Carries out one request.
+fn execute(remote: &Remote, startup: &startup::Block) -> i64 {
+    let args = &remote.args;
+    match remote.op {
+        OP_SYSCALL => system_call(remote.nr, args),
+        OP_STARTUP => startup.copy_to(args[0], args[1]),
+        OP_EXIT => sys::exit(args[0] as i32),
+        OP_EXIT_SIGNAL => signals::die(args[0]),
+        OP_SIGNAL_ACTION => signals::set(args[0], args[1], args[2]),
+        OP_SIGNAL_FORWARD if args[1] == 1 => signals::blocked(),
+        OP_SIGNAL_FORWARD => signals::forward_defaults(args[0]),
+        _ => -i64::from(errno::ENOSYS),
+    }
+}
+
+/// Makes a system call of the program. The descriptor of the device does not exist for it.
+fn system_call(nr: u32, args: &[u64; 6]) -> i64 {
+    let device = sys::device();
+    let is_device = |argument: u64| argument as i32 == device;
+    let row = crtos_syscalls::lookup(nr.into());
+    if row.is_some_and(|row| row.takes_fd()) && is_device(args[0]) {
+        return -i64::from(errno::EBADF);
+    }
+    match nr {
+        linux::__NR_dup2 | linux::__NR_dup3 if is_device(args[1]) => -i64::from(errno::EBADF),
+        linux::__NR_close_range => close_range(args, device as u32),
+        _ => signals::call(nr, args),
+    }
+}
+
+/// Flag of close_range(2).
+const CLOSE_RANGE_CLOEXEC: u32 = 4;
+
+/// close_range(2) around the device.
+fn close_range(args: &[u64; 6], device: u32) -> i64 {
+    let [first, last, flags, ..] = args.map(|argument| argument as u32);
+    if flags & !CLOSE_RANGE_CLOEXEC != 0 || first > last {
+        return -i64::from(errno::EINVAL);
+    }
+    let close = |first: u32, last: u32| {
+        signals::call(linux::__NR_close_range, &[first.into(), last.into(), flags.into(), 0, 0, 0])
+    };
+    if !(first..=last).contains(&device) {
+        return close(first, last);
+    }
+    let below = if first < device { close(first, device - 1) } else { 0 };
+    if below == 0 && device < last { close(device + 1, last) } else { below }
+}

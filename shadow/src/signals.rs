@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Signals: the shadow takes them where Linux delivers them.
+//!
+//! What the program leaves to the default action, Linux does to the shadow by itself. What the program ignores, the shadow
+//! ignores. What it handles or blocks is forwarded to the realm by a handler here, which also makes the system call
+//! that it interrupts end, so that the program's handler can run.
+//!
+//! A signal that arrives when the call is already decided on but not yet made must end it as well: the
+//! handler looks whether it interrupted the few instructions in between and steps over the call.
+
+use core::{
+    arch::global_asm,
+    ffi::c_void,
+    sync::atomic::{AtomicU8, Ordering},
+};
+
+use crtos_abi::{channel::RESULT_NOT_MADE, ioctl::IOC_SIGNAL};
+use linux_raw_sys::general as linux;
+
+use crate::sys;
+
+/// 1 after a signal was forwarded, until the next call.
+static FORWARDED: AtomicU8 = AtomicU8::new(0);
+
+/// `siginfo` and context of a handler: Linux's `struct ucontext` up to the instruction pointer.
+#[repr(C)]
+struct Context {
+    /// `uc_flags`, `uc_link`, `uc_stack`.
+    head: [u64; 5],
+    /// R8 to R15, RDI, RSI, RBP, RBX, RDX, RAX, RCX, RSP.
+    registers: [u64; 16],
+    rip: u64,
+}
+
+/// Linux's `struct sigaction` as rt_sigaction(2) takes it.
+#[repr(C)]
+struct Action {
+    handler: usize,
+    flags: u64,
+    restorer: usize,
+    mask: u64,
+}
+
+unsafe extern "C" {
+    fn crtos_call(nr: u64, args: *const [u64; 6]) -> i64;
+    static crtos_call_window: u8;
+    static crtos_call_made: u8;
+    static crtos_call_skip: u8;
+    fn crtos_restore();
+}
+
+global_asm!(
+    "crtos_call:",
+    "mov rax, rdi",
+    "mov rdi, [rsi]",
+    "mov rdx, [rsi + 16]",
+    "mov r10, [rsi + 24]",
+    "mov r8, [rsi + 32]",
+    "mov r9, [rsi + 40]",
+    "mov rsi, [rsi + 8]",
+    "crtos_call_window:",
+    "cmp byte ptr [rip + {forwarded}], 0",
+    "jne crtos_call_skip",
+    "syscall",
+    "crtos_call_made:",
+    "ret",
+    "crtos_call_skip:",
+    "mov rax, {not_made}",
+    "ret",
+    "crtos_restore:",
+    "mov eax, {sigreturn}",
+    "syscall",
+    forwarded = sym FORWARDED,
+    not_made = const RESULT_NOT_MADE,
+    sigreturn = const linux::__NR_rt_sigreturn,
+);
+
+/// Makes a system call for the program. A signal that is forwarded meanwhile ends it.
+pub fn call(nr: u32, args: &[u64; 6]) -> i64 {
+    // SAFETY: the syscall table lets nothing through that acts on the memory or threads of the caller; the addresses are the
+    // program's, and Linux checks them.
+    let result = unsafe { crtos_call(nr.into(), args) };
+    FORWARDED.store(0, Ordering::Relaxed);
+    result
+}
+
+/// Forwards a signal to the realm.
+extern "C" fn forward(signal: i32, _info: *const c_void, context: *mut Context) {
+    FORWARDED.store(1, Ordering::Relaxed);
+    let _ = sys::ioctl(sys::device(), IOC_SIGNAL, signal as u64);
+    let window = (&raw const crtos_call_window) as u64..(&raw const crtos_call_made) as u64;
+    // SAFETY: Linux passes the context it will restore; nobody else looks at it.
+    unsafe {
+        if window.contains(&(*context).rip) {
+            (*context).rip = (&raw const crtos_call_skip) as u64;
+        }
+    }
+}
+
+/// Sets what happens on `signal`: 0 default, 1 ignore, 2 forward, anything else no change. `flags` are those of sigaction(2) that
+/// matter in Linux (SA_NOCLDSTOP, SA_NOCLDWAIT). Result: what happened before, by the same numbers.
+pub fn set(signal: u64, disposition: u64, flags: u64) -> i64 {
+    let kept = flags & u64::from(linux::SA_NOCLDSTOP | linux::SA_NOCLDWAIT);
+    let restorer = u64::from(linux::SA_RESTORER | linux::SA_SIGINFO);
+    let action = Action {
+        handler: match disposition {
+            2 => forward as *const () as usize,
+            other => other as usize,
+        },
+        flags: kept | restorer,
+        restorer: crtos_restore as *const () as usize,
+        mask: u64::MAX,
+    };
+    let new = if disposition <= 2 { &raw const action as u64 } else { 0 };
+    let mut old = Action { handler: 0, flags: 0, restorer: 0, mask: 0 };
+    // SAFETY: the handler has the signature of SA_SIGINFO and touches nothing of the code that it interrupts but the window above.
+    match unsafe { sys::raw(linux::__NR_rt_sigaction, [signal, new, &raw mut old as u64, 8, 0, 0]) }
+    {
+        0 => old.handler.min(2) as i64,
+        error => error,
+    }
+}
+
+/// Forwards each signal of `set` (bit `n - 1`) whose action is the default, then unblocks everything. Result: the set of signals that were blocked.
+pub fn forward_defaults(set_of_signals: u64) -> i64 {
+    for signal in (1..=64).filter(|signal| set_of_signals >> (signal - 1) & 1 == 1) {
+        if set(signal, 3, 0) == 0 {
+            set(signal, 2, 0);
+        }
+    }
+    unblock()
+}
+
+/// Unblocks all signals. Result: the set that was blocked.
+pub fn unblock() -> i64 {
+    let (none, mut old) = (0_u64, 0_u64);
+    let args = [linux::SIG_SETMASK.into(), &raw const none as u64, &raw mut old as u64, 8, 0, 0];
+    // SAFETY: handlers may run from here on, which `set` prepared them for.
+    unsafe { sys::raw(linux::__NR_rt_sigprocmask, args) };
+    old as i64
+}
+
+/// The signals that are blocked.
+pub fn blocked() -> i64 {
+    let mut old = 0_u64;
+    // SAFETY: Linux writes the 8 bytes.
+    unsafe { sys::raw(linux::__NR_rt_sigprocmask, [0, 0, &raw mut old as u64, 8, 0, 0]) };
+    old as i64
+}
+
+/// Ends the process by the default action of `signal`.
+pub fn die(signal: u64) -> ! {
+    let none = [0_u64; 2];
+    // SAFETY: a core of the shadow would tell nothing of the program, so there is none. Then the default action ends this process.
+    unsafe {
+        sys::raw(
+            linux::__NR_prlimit64,
+            [0, linux::RLIMIT_CORE.into(), none.as_ptr() as u64, 0, 0, 0],
+        );
+    }
+    set(signal, 0, 0);
+    // SAFETY: as above.
+    unsafe {
+        let pid = sys::raw(linux::__NR_getpid, [0; 6]) as u64;
+        sys::raw(linux::__NR_kill, [pid, signal, 0, 0, 0, 0]);
+    }
+    unblock();
+    sys::exit(128 + signal as i32 % 64)
+}
