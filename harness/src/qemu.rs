@@ -84,8 +84,8 @@ impl Machine<'_> {
     /// Only what emulation needs.
     fn kernel_command_line(&self) -> &'static str {
         if self.icount {
-            // Not quiet: a line of the log tells when to leave the slow mode.
-            "console=ttyS0 tsc=reliable"
+            // Not quiet: lines of the log tell when to switch modes.
+            "console=ttyS0 earlyprintk=ttyS0 tsc=reliable"
         } else {
             "console=ttyS0 tsc=reliable quiet"
         }
@@ -104,10 +104,7 @@ impl Machine<'_> {
 
     fn add_clock(&self, command: &mut Command) {
         if self.icount {
-            // One instruction at a time until Linux has calibrated its timer:
-            // reading the timer's count from MSR 0x839 within a longer block aborts QEMU.
-            command.args(["-icount", "shift=0,sleep=off"]);
-            command.args(["-accel", "tcg,one-insn-per-tb=on"]);
+            command.args(["-icount", "shift=0,sleep=off", "-accel", "tcg"]);
         } else {
             command.args(["-accel", "tcg,thread=multi"]);
         }

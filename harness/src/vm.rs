@@ -22,10 +22,14 @@ use crate::{image, initramfs, parts, paths, progress, run, stage};
 
 /// What a kernel prints when it gives up.
 const PANIC: &str = "Kernel panic - not syncing";
+/// What the kernel prints first, long before it calibrates its timers.
+const STARTED: &str = "Linux version";
 /// What the kernel prints once it has calibrated its timers.
 const CALIBRATED: &str = "smpboot: CPU0";
 /// How often slow things are looked at: the console, the interrupt flag.
 const POLL: Duration = Duration::from_millis(100);
+/// How often the console is looked at while a timely reaction counts.
+const FAST_POLL: Duration = Duration::from_millis(1);
 /// How long a kernel may go on printing after it began to panic.
 const LAST_WORDS: Duration = Duration::from_millis(700);
 /// How long QEMU may take to connect its sockets.
@@ -413,29 +417,27 @@ fn feed(mut source: impl Read, mut port: UnixStream, id: u32, on_terminal: bool)
     }
 }
 
-/// Looks at the console for a panic, and for the moment to leave the slow mode
-/// that counting instructions starts in.
+/// Looks at the console for a panic, and guards the calibration of the timers
+/// if there is a monitor to do that with.
 fn watch_console(
     console: &Path,
     finished: &AtomicBool,
-    mut slow: Option<Monitor>,
+    monitor: Option<Monitor>,
     tell: Option<SyncSender<News>>,
 ) {
     let Ok(mut file) = File::open(console) else { return };
     let mut text = String::new();
+    let mut calibration = monitor.map(Calibration::Ahead);
     while !finished.load(Ordering::Relaxed) {
         let mut bytes = Vec::new();
         if file.read_to_end(&mut bytes).is_err() {
             return;
         }
         text.push_str(&String::from_utf8_lossy(&bytes));
-        if slow.is_some() && text.contains(CALIBRATED) {
-            if let Some(Err(error)) = slow.take().map(|mut m| m.command("one-insn-per-tb off")) {
-                eprintln!("warning: the guest stays slow: {error:#}");
-            }
-        }
+        calibration = calibration.and_then(|state| state.guard(&text));
         if let (true, Some(tell)) = (text.contains(PANIC), &tell) {
             sleep(LAST_WORDS);
+            // If nobody listens any more, nobody needs to know.
             let _ = tell.send(News::Panic(panic_text(&text).unwrap_or_default()));
             return;
         }
@@ -444,8 +446,40 @@ fn watch_console(
         if let Some(keep) = (keep..text.len()).find(|&i| text.is_char_boundary(i)) {
             text.drain(..keep);
         }
-        sleep(if slow.is_some() { POLL / 10 } else { POLL });
+        sleep(if calibration.is_some() { FAST_POLL } else { POLL });
     }
+}
+
+/// How far the guest is with calibrating its timers, while instructions count as
+/// time. Reading the timer's count (MSR 0x839) from within a block of instructions
+/// aborts QEMU, so it runs them one by one as long as Linux does that.
+enum Calibration {
+    Ahead(Monitor),
+    Running(Monitor),
+}
+
+impl Calibration {
+    /// Switches the mode when the console says so; nothing is left once it is over.
+    fn guard(self, text: &str) -> Option<Self> {
+        match self {
+            Self::Ahead(mut monitor) if text.contains(STARTED) => {
+                one_by_one(&mut monitor, "on").then_some(Self::Running(monitor))
+            }
+            Self::Running(mut monitor) if text.contains(CALIBRATED) => {
+                one_by_one(&mut monitor, "off");
+                None
+            }
+            state => Some(state),
+        }
+    }
+}
+
+fn one_by_one(monitor: &mut Monitor, mode: &str) -> bool {
+    let result = monitor.command(&format!("one-insn-per-tb {mode}"));
+    if let Err(error) = &result {
+        eprintln!("warning: QEMU cannot change how it counts: {error:#}");
+    }
+    result.is_ok()
 }
 
 /// The line in which a kernel says why it panicked.

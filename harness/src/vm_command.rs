@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `./x vm`: a guest for one command.
 
-use std::io::{IsTerminal, stderr, stdin, stdout};
+use std::io::{ErrorKind, IsTerminal, stderr, stdin, stdout};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -19,6 +19,8 @@ use crate::{FAILURE, progress, quote};
 const TIMED_OUT: u8 = 124;
 /// Exit status after SIGINT, as shells have it.
 const INTERRUPTED: u8 = 130;
+/// Exit status after SIGPIPE, as shells have it.
+const NO_READER: u8 = 141;
 /// How long the realm may take to start.
 const REALM_PATIENCE: Duration = Duration::from_secs(60);
 
@@ -100,8 +102,11 @@ pub fn vm(options: Options) -> Result<u8> {
     if !options.no_realm {
         start_realm(&mut vm, &config)?;
     }
-    let outcome = run_here(&mut vm, script, deadline)?;
-    Ok(report(&vm, &config, &outcome))
+    let outcome = run_here(&mut vm, script, deadline);
+    if outcome.as_ref().is_err_and(is_broken_pipe) {
+        return Ok(NO_READER);
+    }
+    Ok(report(&vm, &config, &outcome?))
 }
 
 /// Gives the last CPU and 512 MiB to the real-time realm.
@@ -135,6 +140,12 @@ fn run_here(vm: &mut Vm, script: String, deadline: Option<Instant>) -> Result<Ou
         stderr: &mut stderr(),
         deadline,
     })
+}
+
+/// Whether it says that nobody reads our output any more.
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    let error = error.downcast_ref::<std::io::Error>();
+    error.is_some_and(|error| error.kind() == ErrorKind::BrokenPipe)
 }
 
 /// The exit status for an outcome; says on standard error what is no exit status.
