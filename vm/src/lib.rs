@@ -5,6 +5,14 @@
 
 extern crate alloc;
 
+pub mod entry;
+pub mod frames;
+pub mod regions;
+
+pub use entry::{Entry, Flags};
+pub use frames::{BLOCK_SIZE, FRAME_SIZE, Frame, FramePool, FrameSize};
+pub use regions::{Region, Regions};
+
 use bitflags::bitflags;
 
 bitflags! {

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Entries of page tables (APM vol. 2, 5.3; Intel SDM vol. 3, 4.5): four levels, pages of 4 KiB and 2 MiB.
+//!
+//! A page of a program that may not be accessed (PROT_NONE) but has contents stays present
+//! for the kernel alone.
+
+use crate::{Frame, FrameSize, Protection};
+use bitflags::bitflags;
+
+bitflags! {
+    /// Bits of an entry beside the address.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub struct Flags: u64 {
+        /// The entry is valid.
+        const PRESENT = 1;
+        /// Writes are allowed.
+        const WRITE = 1 << 1;
+        /// Privilege level 3 may access.
+        const USER = 1 << 2;
+        /// A page of 2 MiB (in a page directory).
+        const LARGE = 1 << 7;
+        /// Not flushed with the address space.
+        const GLOBAL = 1 << 8;
+        /// Software: Linux was given the page.
+        const EXPOSED = 1 << 9;
+        /// No instruction fetch.
+        const NO_EXECUTE = 1 << 63;
+    }
+}
+
+const ADDRESS: u64 = 0x000f_ffff_ffff_f000;
+
+/// An entry of a page table.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Entry(pub u64);
+
+impl Entry {
+    /// Nothing there.
+    pub const EMPTY: Self = Self(0);
+
+    /// An entry for `frame`.
+    pub const fn new(frame: Frame, flags: Flags) -> Self {
+        Self(frame.0 & ADDRESS | flags.bits())
+    }
+
+    /// The entry that points to a lower table of a program.
+    pub const fn table(frame: Frame) -> Self {
+        Self::new(frame, Flags::PRESENT.union(Flags::WRITE).union(Flags::USER))
+    }
+
+    /// The entry for a page of a program.
+    pub fn user_page(frame: Frame, size: FrameSize, protection: Protection) -> Self {
+        let flags = if size == FrameSize::Large { Flags::LARGE } else { Flags::empty() };
+        Self::new(frame, flags).with_protection(protection)
+    }
+
+    /// The same page with other rights. Writable memory is readable, and so is executable memory, as under Linux.
+    pub fn with_protection(self, protection: Protection) -> Self {
+        let mut flags = self.flags() & (Flags::LARGE | Flags::EXPOSED | Flags::GLOBAL) | Flags::PRESENT;
+        flags.set(Flags::USER, !protection.is_empty());
+        flags.set(Flags::WRITE, protection.contains(Protection::WRITE));
+        flags.set(Flags::NO_EXECUTE, !protection.contains(Protection::EXECUTE));
+        Self::new(self.frame(), flags)
+    }
+
+    /// With more flags.
+    pub fn with(self, flags: Flags) -> Self {
+        Self(self.0 | flags.bits())
+    }
+
+    /// Whether it is valid.
+    pub fn is_present(self) -> bool {
+        self.flags().contains(Flags::PRESENT)
+    }
+
+    /// Its bits.
+    pub fn flags(self) -> Flags {
+        Flags::from_bits_truncate(self.0)
+    }
+
+    /// What it points to.
+    pub fn frame(self) -> Frame {
+        Frame(self.0 & ADDRESS)
+    }
+}
+
+/// The index of `address` in the table of `level` (3 is the root, 0 holds pages of 4 KiB).
+pub const fn index(address: u64, level: u32) -> usize {
+    (address >> (12 + 9 * level)) as usize & 511
+}
+
+/// Bytes that one entry of a table of `level` covers.
+pub const fn span(level: u32) -> u64 {
+    1 << (12 + 9 * level)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rights_become_bits() {
+        let page = |p| Entry::user_page(Frame(0x1234_5000), FrameSize::Small, p).flags();
+        assert_eq!(page(Protection::empty()), Flags::PRESENT | Flags::NO_EXECUTE);
+        assert_eq!(page(Protection::READ), Flags::PRESENT | Flags::USER | Flags::NO_EXECUTE);
+        assert_eq!(page(Protection::WRITE), Flags::PRESENT | Flags::USER | Flags::WRITE | Flags::NO_EXECUTE);
+        assert_eq!(page(Protection::READ | Protection::EXECUTE), Flags::PRESENT | Flags::USER);
+    }
+
+    #[test]
+    fn exposure_and_size_survive_a_change_of_rights() {
+        let entry = Entry::user_page(Frame(0x40_0000), FrameSize::Large, Protection::WRITE).with(Flags::EXPOSED);
+        let entry = entry.with_protection(Protection::empty());
+        assert!(entry.flags().contains(Flags::EXPOSED | Flags::LARGE));
+        assert_eq!(entry.frame(), Frame(0x40_0000));
+        assert!(!entry.flags().intersects(Flags::USER | Flags::WRITE));
+    }
+}
