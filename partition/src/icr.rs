@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Who an interrupt command reaches (AMD APM vol. 2, 16.5 and 16.11; Intel SDM vol. 3, 11.6 and 11.12).
+//!
+//! The hypervisor never hands a guest's command to the interrupt controller. It works out which of the
+//! guest's own CPUs are meant, and interrupts these one by one, by physical destination. A CPU that is not
+//! among the sender's own cannot be the result of [`Command::expand`], whatever the guest writes.
+
+use crate::cpuset::CpuSet;
+
+/// Delivery mode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Delivery {
+    /// The vector, to all destinations.
+    Fixed,
+    /// The vector, to one of the destinations.
+    LowestPriority,
+    /// Non-maskable interrupt.
+    Nmi,
+    /// INIT.
+    Init,
+    /// Start-up at page `vector`.
+    StartUp,
+    /// Anything that no guest has a use for: SMI, remote read, external, reserved.
+    Other,
+}
+
+/// Destination shorthand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shorthand {
+    /// The destination field counts.
+    None,
+    /// The sender.
+    Own,
+    /// All, with the sender.
+    All,
+    /// All but the sender.
+    Others,
+}
+
+/// Format of a destination field.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// 32 bits; logical is cluster and mask.
+    X2Apic,
+    /// 8 bits; logical is flat or clustered by each CPU's registers.
+    XApic,
+}
+
+/// How a CPU is addressed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Address {
+    /// Its APIC id.
+    pub id: u32,
+    /// xAPIC only: its logical id (bits 31..24 of the logical destination register).
+    pub logical: u8,
+    /// xAPIC only: its destination format register says cluster, not flat.
+    pub clustered: bool,
+}
+
+/// An interrupt command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Command {
+    /// Vector, or page of a start-up.
+    pub vector: u8,
+    /// Delivery mode.
+    pub delivery: Delivery,
+    /// Logical, not physical destination.
+    pub logical: bool,
+    /// Level of INIT: asserted.
+    pub assert: bool,
+    /// Shorthand.
+    pub shorthand: Shorthand,
+    /// Destination field.
+    pub destination: u32,
+    /// Its format.
+    pub format: Format,
+}
+
+impl Command {
+    /// From the 64-bit register of x2APIC mode.
+    pub fn from_x2apic(value: u64) -> Self {
+        Self::new(value as u32, (value >> 32) as u32, Format::X2Apic)
+    }
+
+    /// From the two registers of xAPIC mode.
+    pub fn from_xapic(high: u32, low: u32) -> Self {
+        Self::new(low, high >> 24, Format::XApic)
+    }
+
+    fn new(low: u32, destination: u32, format: Format) -> Self {
+        Self {
+            vector: low as u8,
+            delivery: match low >> 8 & 7 {
+                0 => Delivery::Fixed,
+                1 => Delivery::LowestPriority,
+                4 => Delivery::Nmi,
+                5 => Delivery::Init,
+                6 => Delivery::StartUp,
+                _ => Delivery::Other,
+            },
+            logical: low & 1 << 11 != 0,
+            assert: low & 1 << 14 != 0,
+            shorthand: match low >> 18 & 3 {
+                0 => Shorthand::None,
+                1 => Shorthand::Own,
+                2 => Shorthand::All,
+                _ => Shorthand::Others,
+            },
+            destination,
+            format,
+        }
+    }
+
+    /// Does it name everybody rather than somebody?
+    pub fn is_broadcast(&self) -> bool {
+        self.shorthand != Shorthand::None
+            || match self.format {
+                Format::X2Apic => self.destination == 0xffff_ffff,
+                Format::XApic => self.destination == 0xff,
+            }
+    }
+
+    /// The CPUs in `among` that the command of CPU `sender` names. `address` tells how a CPU is addressed.
+    pub fn expand(
+        &self,
+        sender: usize,
+        among: &CpuSet,
+        address: impl Fn(usize) -> Address,
+    ) -> CpuSet {
+        among
+            .iter()
+            .filter(|cpu| match self.shorthand {
+                Shorthand::None => self.names(address(*cpu)),
+                Shorthand::Own => *cpu == sender,
+                Shorthand::All => true,
+                Shorthand::Others => *cpu != sender,
+            })
+            .collect()
+    }
+
+    /// Does the destination field name a CPU with this address?
+    pub fn names(&self, cpu: Address) -> bool {
+        if self.is_broadcast() {
+            return true;
+        }
+        match (self.format, self.logical) {
+            (Format::X2Apic, false) => cpu.id == self.destination,
+            (Format::X2Apic, true) => {
+                let logical = x2apic_logical(cpu.id);
+                logical >> 16 == self.destination >> 16 && logical & self.destination & 0xffff != 0
+            }
+            (Format::XApic, false) => cpu.id == self.destination,
+            (Format::XApic, true) if cpu.clustered => {
+                u32::from(cpu.logical >> 4) == self.destination >> 4
+                    && u32::from(cpu.logical) & self.destination & 0xf != 0
+            }
+            (Format::XApic, true) => u32::from(cpu.logical) & self.destination != 0,
+        }
+    }
+}
+
+/// The logical id that an APIC with physical `id` has in x2APIC mode.
+pub fn x2apic_logical(id: u32) -> u32 {
+    (id >> 4) << 16 | 1 << (id & 15)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn command() -> impl Strategy<Value = Command> {
+        prop_oneof![
+            any::<u64>().prop_map(Command::from_x2apic),
+            (0u64..0x10_0000, 0u64..64).prop_map(|(low, id)| Command::from_x2apic(id << 32 | low)),
+            (0u64..0x10_0000, 0u64..4, 0u64..0x1_0000).prop_map(|(low, cluster, mask)| {
+                Command::from_x2apic((cluster << 16 | mask) << 32 | low)
+            }),
+            (any::<u32>(), any::<u32>()).prop_map(|(high, low)| Command::from_xapic(high, low)),
+        ]
+    }
+
+    fn flat(cpu: usize) -> Address {
+        Address {
+            id: cpu as u32,
+            logical: 1u8.checked_shl(cpu as u32).unwrap_or(0),
+            clustered: false,
+        }
+    }
+
+    proptest! {
+        /// The property that the partition stands on.
+        #[test]
+        fn never_yields_a_foreign_cpu(
+            command in command(),
+            own in prop::collection::vec(0usize..256, 0..32),
+            sender in 0usize..256,
+        ) {
+            let own: CpuSet = own.into_iter().collect();
+            let reached = command.expand(sender, &own, flat);
+            prop_assert!(reached.is_subset(&own));
+        }
+
+        #[test]
+        fn a_physical_destination_names_at_most_one(id in 0u64..255, cpus in prop::collection::vec(0usize..256, 1..32)) {
+            let cpus: CpuSet = cpus.into_iter().collect();
+            for command in [Command::from_x2apic(id << 32), Command::from_xapic((id as u32) << 24, 0)] {
+                let reached: Vec<usize> = command.expand(0, &cpus, flat).iter().collect();
+                prop_assert_eq!(reached, cpus.iter().filter(|cpu| *cpu as u64 == id).collect::<Vec<_>>());
+            }
+        }
+
+        #[test]
+        fn logical_x2apic_reaches_the_members_of_its_cluster(cluster in 0u32..16, mask in 0u32..0x1_0000) {
+            let all: CpuSet = (0..256).collect();
+            let command = Command::from_x2apic(u64::from(cluster << 16 | mask) << 32 | 1 << 11);
+            let expected: CpuSet = (0..16).filter(|bit| mask & 1 << bit != 0).map(|bit| (cluster * 16 + bit) as usize).collect();
+            prop_assert_eq!(command.expand(0, &all, flat), expected);
+        }
+
+        #[test]
+        fn logical_flat_reaches_the_members_of_its_mask(mask in 1u32..255) {
+            let all: CpuSet = (0..8).collect();
+            let command = Command::from_xapic(mask << 24, 1 << 11);
+            let expected: CpuSet = (0..8).filter(|bit| mask & 1 << bit != 0).collect();
+            prop_assert_eq!(command.expand(0, &all, flat), expected);
+        }
+    }
+
+    #[test]
+    fn shorthands() {
+        let own: CpuSet = [1, 3, 5].into_iter().collect();
+        let reached =
+            |low: u64| Command::from_x2apic(low).expand(3, &own, flat).iter().collect::<Vec<_>>();
+        assert_eq!(reached(1 << 18), [3]);
+        assert_eq!(reached(2 << 18), [1, 3, 5]);
+        assert_eq!(reached(3 << 18), [1, 5]);
+    }
+
+    #[test]
+    fn clusters_of_an_xapic() {
+        let all: CpuSet = (0..8).collect();
+        let address = |cpu: usize| Address {
+            id: cpu as u32,
+            logical: ((cpu / 4) << 4 | 1 << (cpu % 4)) as u8,
+            clustered: true,
+        };
+        let reached = Command::from_xapic(0x13 << 24, 1 << 11).expand(0, &all, address);
+        assert_eq!(reached.iter().collect::<Vec<_>>(), [4, 5]);
+    }
+}
