@@ -50,9 +50,8 @@ impl Source {
     fn has_main(&self) -> bool {
         match self {
             Self::Stanza(text) => words(text, "Components").contains(&"main"),
-            Self::Line(text) => {
-                split_line(text).is_some_and(|(_, _, rest)| rest.split_whitespace().any(|w| w == "main"))
-            }
+            Self::Line(text) => split_line(text)
+                .is_some_and(|(_, _, rest)| rest.split_whitespace().any(|w| w == "main")),
         }
     }
 
@@ -69,7 +68,9 @@ impl Source {
         match self {
             Self::Stanza(text) => {
                 let lines = text.lines().map(|line| match line.split_once(':') {
-                    Some((key, _)) if key.eq_ignore_ascii_case("Suites") => format!("Suites: {suite}"),
+                    Some((key, _)) if key.eq_ignore_ascii_case("Suites") => {
+                        format!("Suites: {suite}")
+                    }
                     Some((key, _)) if key.eq_ignore_ascii_case("Components") => {
                         "Components: main".to_owned()
                     }
@@ -205,7 +206,8 @@ mod tests {
         let sources = Source::parse(STANZAS, false);
         assert_eq!(sources[0].with_suite("bookworm-backports"), Source::Stanza(text.to_owned()));
         let line = "deb [signed-by=/k.gpg] http://mirror.example/debian bookworm main contrib";
-        let expected = "deb [signed-by=/k.gpg] http://mirror.example/debian bookworm-backports main";
+        let expected =
+            "deb [signed-by=/k.gpg] http://mirror.example/debian bookworm-backports main";
         let source = Source::parse(line, true).remove(0);
         assert!(source.is_release());
         assert_eq!(source.with_suite("bookworm-backports"), Source::Line(expected.to_owned()));

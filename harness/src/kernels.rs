@@ -160,9 +160,18 @@ impl Kernel {
     }
 }
 
+/// Whether a kernel is in the cache.
+pub fn is_cached(flavour: Flavour) -> bool {
+    stamp(&folder(flavour)).exists()
+}
+
+fn folder(flavour: Flavour) -> PathBuf {
+    paths::cache().join("kernels").join(flavour.name())
+}
+
 /// Makes sure that a kernel is in the cache.
 pub fn ensure(flavour: Flavour) -> Result<Kernel> {
-    let folder = paths::cache().join("kernels").join(flavour.name());
+    let folder = folder(flavour);
     if let Some(kernel) = cached(flavour, &folder) {
         return Ok(kernel);
     }

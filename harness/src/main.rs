@@ -2,16 +2,20 @@
 //! Builds everything, boots the guest, runs the tests. `./x` runs this.
 
 mod apt;
+mod flat;
 mod image;
 mod initramfs;
 mod kernels;
+mod module;
 mod parts;
 mod paths;
 mod progress;
 mod qemu;
 mod quote;
 mod run;
+mod setup;
 mod stage;
+mod toolchain;
 mod vm;
 mod vm_command;
 
@@ -33,6 +37,16 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Action {
+    /// Install what is missing on this machine, and fill the cache.
+    Setup,
+    /// Build into the staging tree, target/crtos.
+    Build {
+        /// Skip what does not build, with a warning.
+        #[arg(long)]
+        partial: bool,
+        /// The parts to build; all if none.
+        parts: Vec<parts::Part>,
+    },
     /// Boot a guest and run a command in it.
     Vm(vm_command::Options),
 }
@@ -54,6 +68,12 @@ fn main() -> ExitCode {
 
 fn act(action: Action) -> Result<u8> {
     match action {
-        Action::Vm(options) => vm_command::vm(options),
+        Action::Setup => setup::setup()?,
+        Action::Build { partial, parts } => {
+            setup::ensure()?;
+            parts::build(&parts, partial)?;
+        }
+        Action::Vm(options) => return vm_command::vm(options),
     }
+    Ok(0)
 }

@@ -1,25 +1,181 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Builds the parts of the system into the staging tree.
 
-use std::env;
-use std::path::PathBuf;
-use std::process::Command;
+use std::fs;
+use std::io::{IsTerminal, stderr};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
-use anyhow::Result;
+use anyhow::{Context, Result, bail};
+use clap::ValueEnum;
 
-use crate::{paths, progress, run};
+use crate::toolchain::{self, BareMetal, LINUX};
+use crate::{flat, module, paths, progress, run};
 
-/// Target of the parts that run under Linux.
-const LINUX: &str = "x86_64-unknown-linux-gnu";
+/// Makes a Linux program need no library of the system that it runs on.
+const STATIC: &str = "-Ctarget-feature=+crt-static";
 
-/// Builds the guest's agent and returns its path.
+/// A part of the system that is built on its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Part {
+    /// The partitioning hypervisor.
+    Hypervisor,
+    /// The real-time kernel.
+    Kernel,
+    /// Bare-metal programs for cells.
+    Inmates,
+    /// The Linux half of a rich real-time process.
+    Shadow,
+    /// The command line.
+    Crtos,
+    /// The Linux module, for each of the kernels.
+    Module,
+}
+
+/// Builds parts; all of them if none is named. If `partial`, one that does not
+/// build is told and left out.
+pub fn build(parts: &[Part], partial: bool) -> Result<()> {
+    let parts = if parts.is_empty() { Part::value_variants() } else { parts };
+    make_stage()?;
+    for part in parts {
+        let result = part.build().with_context(|| format!("build the part `{}`", part.name()));
+        match result {
+            Err(error) if partial => eprintln!("x: skipped: {error:#}"),
+            result => result?,
+        }
+    }
+    Ok(())
+}
+
+impl Part {
+    fn name(self) -> String {
+        self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
+    }
+
+    fn build(self) -> Result<()> {
+        let _step = progress::step(format!("build {}", self.name()));
+        let stage = paths::stage();
+        match self {
+            Self::Hypervisor => {
+                let program = one(bare_programs("crtos-hypervisor")?)?;
+                let image = flat::flatten(&fs::read(&program)?)?;
+                install(&image, &stage.join("lib/firmware/crtos/hypervisor.bin"), 0o644)
+            }
+            Self::Kernel => {
+                let program = one(bare_programs("crtos-kernel")?)?;
+                install(&fs::read(program)?, &stage.join("usr/lib/crtos/kernel.elf"), 0o644)
+            }
+            Self::Inmates => install_inmates(
+                &bare_programs("crtos-inmates")?,
+                &stage.join("usr/lib/crtos/inmates"),
+            ),
+            Self::Shadow => {
+                let program = one(linux_programs("crtos-shadow", None)?)?;
+                install(&fs::read(program)?, &stage.join("usr/lib/crtos/shadow"), 0o755)
+            }
+            Self::Crtos => {
+                let program = one(linux_programs("crtos", Some(STATIC))?)?;
+                install(&fs::read(program)?, &stage.join("usr/sbin/crtos"), 0o755)
+            }
+            Self::Module => module::build(&stage),
+        }
+    }
+}
+
+/// The guest's agent, built if need be.
 pub fn agent() -> Result<PathBuf> {
     let _step = progress::step("build the guest's agent");
-    let folder = paths::target().join("parts");
-    let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    cargo.current_dir(paths::root()).args(["build", "--quiet", "--release", "--target", LINUX]);
-    cargo.args(["--config", "target.x86_64-unknown-linux-gnu.rustflags=['-Ctarget-feature=+crt-static']"]);
-    cargo.args(["-p", "crtos-agent", "--target-dir"]).arg(&folder);
-    run::quietly(&mut cargo)?;
-    Ok(folder.join(LINUX).join("release/crtos-agent"))
+    one(linux_programs("crtos-agent", Some(STATIC))?)
+}
+
+/// An empty staging tree, unless there is one.
+fn make_stage() -> Result<()> {
+    let stage = paths::stage();
+    fs::create_dir_all(stage.join("usr/lib"))?;
+    // As Debian has it: a folder of that name would hide the guest's.
+    let link = stage.join("lib");
+    if fs::symlink_metadata(&link).is_err() {
+        std::os::unix::fs::symlink("usr/lib", &link)?;
+    }
+    Ok(())
+}
+
+/// Builds the programs of a crate for bare metal.
+fn bare_programs(package: &str) -> Result<Vec<PathBuf>> {
+    programs(BareMetal::get()?.cargo("build"), package)
+}
+
+/// Builds the programs of a crate for Linux.
+fn linux_programs(package: &str, flags: Option<&str>) -> Result<Vec<PathBuf>> {
+    let mut cargo = toolchain::cargo();
+    cargo.args(["build", "--target", LINUX]);
+    cargo.arg("--config").arg(format!("target.{LINUX}.rustflags={:?}", Vec::from_iter(flags)));
+    programs(cargo, package)
+}
+
+/// Runs cargo on one crate and returns the programs that it has.
+fn programs(mut cargo: Command, package: &str) -> Result<Vec<PathBuf>> {
+    // A folder of its own: whoever runs cargo by hand does not block this.
+    cargo.arg("--target-dir").arg(paths::target().join("parts"));
+    cargo.args(["--release", "--bins", "-p", package]);
+    cargo.arg("--message-format=json-render-diagnostics");
+    if !stderr().is_terminal() {
+        cargo.arg("--quiet");
+    }
+    let output = cargo.stdin(Stdio::null()).stderr(Stdio::inherit()).output();
+    let output = output.with_context(|| format!("run {}", run::name(&cargo)))?;
+    if !output.status.success() {
+        bail!("cargo failed on {package}");
+    }
+    let messages = String::from_utf8_lossy(&output.stdout);
+    Ok(messages.lines().filter_map(executable).collect())
+}
+
+/// The program that a message of cargo is about.
+fn executable(message: &str) -> Option<PathBuf> {
+    let message: serde_json::Value = serde_json::from_str(message).ok()?;
+    let is_program = message["target"]["kind"][0] == "bin";
+    message["executable"].as_str().filter(|_| is_program).map(PathBuf::from)
+}
+
+fn one(mut programs: Vec<PathBuf>) -> Result<PathBuf> {
+    match (programs.pop(), programs.len()) {
+        (Some(program), 0) => Ok(program),
+        (_, others) => bail!("the crate has {} programs where one is wanted", others + 1),
+    }
+}
+
+/// Puts a file into the staging tree, leaving it alone if it is there already.
+pub fn install(bytes: &[u8], to: &Path, mode: u32) -> Result<()> {
+    if fs::read(to).is_ok_and(|old| old == bytes) {
+        return Ok(());
+    }
+    let folder = to.parent().context("a file in no folder")?;
+    fs::create_dir_all(folder)?;
+    let half_made = tempfile::NamedTempFile::new_in(folder)?;
+    fs::write(half_made.path(), bytes)?;
+    fs::set_permissions(half_made.path(), fs::Permissions::from_mode(mode))?;
+    half_made.persist(to).with_context(|| format!("write {}", to.display()))?;
+    Ok(())
+}
+
+/// Makes the folder hold exactly these programs.
+fn install_inmates(programs: &[PathBuf], folder: &Path) -> Result<()> {
+    let mut kept = Vec::new();
+    for program in programs {
+        let name = format!("{}.elf", program.file_name().unwrap_or_default().to_string_lossy());
+        install(&fs::read(program)?, &folder.join(&name), 0o644)?;
+        kept.push(name);
+    }
+    if kept.is_empty() {
+        bail!("the crate has no programs");
+    }
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        if !kept.iter().any(|name| entry.file_name() == name.as_str()) {
+            fs::remove_file(entry.path())?;
+        }
+    }
+    Ok(())
 }

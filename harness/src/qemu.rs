@@ -112,8 +112,10 @@ impl Machine<'_> {
 
     fn add_ports(&self, command: &mut Command) {
         command.args(["-device", "virtio-serial-pci,max_ports=3"]);
-        let ports =
-            [("control", self.control_socket(), CONTROL_PORT), ("stdin", self.stdin_socket(), STDIN_PORT)];
+        let ports = [
+            ("control", self.control_socket(), CONTROL_PORT),
+            ("stdin", self.stdin_socket(), STDIN_PORT),
+        ];
         for (id, socket, name) in ports {
             command.arg("-chardev").arg(with_path(&format!("socket,id={id},path="), &socket));
             command.arg("-device").arg(format!("virtserialport,chardev={id},name={name}"));
@@ -126,7 +128,8 @@ impl Machine<'_> {
         for (number, layer) in self.layers.iter().enumerate() {
             let drive = format!("if=none,id=layer{number},format=raw,read-only=on,file=");
             command.arg("-drive").arg(with_path(&drive, layer));
-            let device = format!("virtio-blk-pci,drive=layer{number},serial={LAYER_SERIAL}{number}");
+            let device =
+                format!("virtio-blk-pci,drive=layer{number},serial={LAYER_SERIAL}{number}");
             command.arg("-device").arg(device);
         }
         if let Some(folder) = self.share {

@@ -248,8 +248,12 @@ impl Vm {
         }
         loop {
             match self.next(deadline) {
-                Ok(Event::Stdout(bytes)) => stdout.write_all(&bytes).and_then(|()| stdout.flush())?,
-                Ok(Event::Stderr(bytes)) => stderr.write_all(&bytes).and_then(|()| stderr.flush())?,
+                Ok(Event::Stdout(bytes)) => {
+                    stdout.write_all(&bytes).and_then(|()| stdout.flush())?
+                }
+                Ok(Event::Stderr(bytes)) => {
+                    stderr.write_all(&bytes).and_then(|()| stderr.flush())?
+                }
                 Ok(Event::Exit(Ok(status))) => return Ok(Outcome::Exit(status)),
                 Ok(Event::Exit(Err(reason))) => bail!("the guest cannot run it: {reason}"),
                 Ok(Event::Ready | Event::Done(_)) => {}

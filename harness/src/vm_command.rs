@@ -13,7 +13,7 @@ use signal_hook::consts::{SIGINT, SIGTERM, SIGWINCH};
 
 use crate::kernels::Flavour;
 use crate::vm::{Config, Job, OnPanic, Outcome, Vm, interrupted};
-use crate::{FAILURE, progress, quote};
+use crate::{FAILURE, parts, progress, quote, setup};
 
 /// Exit status when the time is over, as timeout(1) has it.
 const TIMED_OUT: u8 = 124;
@@ -45,6 +45,9 @@ pub struct Options {
     /// Leave the realm alone: Linux only.
     #[arg(long)]
     no_realm: bool,
+    /// Take the staging tree as it is instead of building first.
+    #[arg(long)]
+    no_build: bool,
     /// A machine without x2APIC and IOMMU.
     #[arg(long)]
     xapic: bool,
@@ -73,6 +76,11 @@ pub struct Options {
 pub fn vm(options: Options) -> Result<u8> {
     for signal in [SIGINT, SIGTERM] {
         signal_hook::flag::register(signal, interrupted().clone())?;
+    }
+    setup::ensure()?;
+    if !options.no_build {
+        // Linux alone needs none of the parts.
+        parts::build(&[], options.no_realm)?;
     }
     let deadline = options.timeout.map(Duration::try_from_secs_f64).transpose();
     let deadline = deadline.context("the timeout")?.map(|limit| Instant::now() + limit);
@@ -128,7 +136,8 @@ pub fn start_realm(vm: &mut Vm, config: &Config) -> Result<()> {
 
 /// Runs a script with the standard streams of this process.
 fn run_here(vm: &mut Vm, script: String, deadline: Option<Instant>) -> Result<Outcome> {
-    let raw = (stdin().is_terminal() && stdout().is_terminal()).then(RawTerminal::new).transpose()?;
+    let raw =
+        (stdin().is_terminal() && stdout().is_terminal()).then(RawTerminal::new).transpose()?;
     if raw.is_some() {
         follow_window(vm)?;
     }

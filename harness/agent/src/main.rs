@@ -30,8 +30,7 @@ fn main() -> ExitCode {
 /// What process 1 does: never returns but for a failure.
 fn init() -> Result<()> {
     root::enter()?;
-    let server =
-        Command::new("/proc/self/exe").arg("serve").spawn().context("start the server")?;
+    let server = Command::new("/proc/self/exe").arg("serve").spawn().context("start the server")?;
     let server = i32::try_from(server.id())?;
     loop {
         match wait(WaitOptions::empty()) {

@@ -13,7 +13,9 @@ use std::thread::spawn;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use crtos_agent::{CHUNK, CONTROL_PORT, Event, Input, Request, STDIN_PORT, Terminal, receive, send};
+use crtos_agent::{
+    CHUNK, CONTROL_PORT, Event, Input, Request, STDIN_PORT, Terminal, receive, send,
+};
 use rustix::mount::{MountFlags, mount};
 use rustix::process::{Pid, Signal, kill_process_group};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
