@@ -9,6 +9,7 @@
 
 mod call;
 mod docs;
+pub mod exec;
 mod table;
 
 pub use call::Call;
