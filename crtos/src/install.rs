@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The installed parts and the versions that they tell of themselves.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use crtos_abi::image::{IMAGE_MAGIC, ImageHeader};
+use object::{
+    LittleEndian,
+    elf::FileHeader64,
+    read::elf::{FileHeader, SectionHeader},
+};
+
+use crate::{machine::Machine, view::View};
+
+/// The real-time kernel.
+pub const KERNEL: &str = "/usr/lib/crtos/kernel.elf";
+/// The Linux half of programs in the realm.
+pub const SHADOW: &str = "/usr/lib/crtos/shadow";
+/// The hypervisor's image.
+pub const HYPERVISOR: &str = "/lib/firmware/crtos/hypervisor.bin";
+
+/// Where the module for the running kernel is installed.
+pub fn module_path(machine: &Machine) -> Option<PathBuf> {
+    let modules = Path::new("/lib/modules").join(machine.release()?);
+    ["updates", "updates/dkms", "extra"]
+        .into_iter()
+        .flat_map(|folder| {
+            ["", ".xz", ".zst", ".gz"].map(|end| modules.join(format!("{folder}/crtos.ko{end}")))
+        })
+        .find(|path| machine.exists(path))
+}
+
+/// What an ELF file says about itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Told {
+    /// There is no such file.
+    Missing,
+    /// It is there and tells nothing.
+    Silent,
+    /// Version of the interface.
+    Abi(u32),
+}
+
+/// The hypervisor's image.
+pub fn hypervisor(machine: &Machine) -> Told {
+    let Ok(image) = fs::read(machine.path(HYPERVISOR)) else { return Told::Missing };
+    if image.len() < size_of::<ImageHeader>() {
+        return Told::Silent;
+    }
+    let header = View(&image);
+    match header.u64(std::mem::offset_of!(ImageHeader, magic)) {
+        IMAGE_MAGIC => Told::Abi(header.u32(std::mem::offset_of!(ImageHeader, abi_version))),
+        _ => Told::Silent,
+    }
+}
+
+/// An ELF file with a note of the interface's version (section `.note.crtos`).
+pub fn elf(machine: &Machine, path: &str) -> Told {
+    let Ok(file) = fs::read(machine.path(path)) else { return Told::Missing };
+    match section(&file, ".note.crtos") {
+        // Sizes of name and description, type, "crtos" padded to 8 bytes, the version.
+        Some(note) if note.len() >= 24 && &note[12..18] == b"crtos\0" => {
+            Told::Abi(View(note).u32(20))
+        }
+        _ => Told::Silent,
+    }
+}
+
+/// A field of the module's `.modinfo`, such as `version`; `None` too if the file is compressed.
+pub fn module_field(file: &[u8], field: &str) -> Option<String> {
+    let info = section(file, ".modinfo")?;
+    let entries = info.split(|byte| *byte == 0).map(String::from_utf8_lossy);
+    entries
+        .filter_map(|entry| {
+            let (name, value) = entry.split_once('=')?;
+            (name == field).then(|| value.to_string())
+        })
+        .next()
+}
+
+/// The content of a section of an ELF file.
+fn section<'a>(file: &'a [u8], name: &str) -> Option<&'a [u8]> {
+    let header = FileHeader64::<LittleEndian>::parse(file).ok()?;
+    let endian = header.endian().ok()?;
+    let sections = header.sections(endian, file).ok()?;
+    sections.section_by_name(endian, name.as_bytes())?.1.data(endian, file).ok()
+}
