@@ -373,7 +373,7 @@ fn cpus(probe: &Probe<'_>) -> Finding {
     match present.len() {
         0 => unknown("not visible", "mount sysfs at /sys"),
         1 => missing("one", "use a machine with two CPUs or more"),
-        _ => ok(format!("{}, {} online", present.named(), probe.machine.online())),
+        count => ok(format!("{count} ({present}), online: {}", probe.machine.online())),
     }
 }
 
@@ -500,14 +500,17 @@ fn loaded(probe: &Probe<'_>) -> Finding {
 
 fn told(what: Told, path: &str, silence_is_fine: bool) -> Finding {
     match what {
-        Told::Missing => missing(format!("{path} is not there"), "install crtos completely"),
+        Told::Missing => {
+            missing(format!("{path} is not there"), "install crtos anew; this file is part of it")
+        }
         Told::Abi(version) if version != ABI_VERSION => missing(
             format!("{path} has version {version}, this command {ABI_VERSION}"),
             "install all parts from the same build",
         ),
-        Told::Silent if !silence_is_fine => {
-            missing(format!("{path} is no image of the hypervisor"), "install crtos completely")
-        }
+        Told::Silent if !silence_is_fine => missing(
+            format!("{path} is no image of the hypervisor"),
+            "install crtos anew; this file is part of it",
+        ),
         _ => ok(path),
     }
 }

@@ -55,7 +55,6 @@ use failure::Result;
 #[command(
     name = "crtos",
     version,
-    propagate_version = true,
     max_term_width = 100,
     after_long_help = "\
 Examples:

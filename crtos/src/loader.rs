@@ -197,7 +197,7 @@ fn initial_tables() -> Vec<u8> {
     }
     for gib in 0..4 {
         for index in 0..ENTRIES {
-            put(3 + gib, index, (gib * ENTRIES + index) * LARGE_PAGE_SIZE | LARGE_PAGE);
+            put(3 + gib, index, ((gib * ENTRIES + index) * LARGE_PAGE_SIZE) | LARGE_PAGE);
         }
     }
     tables.finish()

@@ -219,7 +219,7 @@ pub mod fake {
                     fake.write(&format!("{cpu}/cpu{n}/online"), "1\n");
                 }
                 let siblings = format!("{cpu}/cpu{n}/topology/thread_siblings_list");
-                fake.write(&siblings, &format!("{n}\n"));
+                fake.write(&siblings, format!("{n}\n"));
             }
             let clock = "/sys/devices/system/clocksource/clocksource0";
             fake.write(&format!("{clock}/current_clocksource"), "tsc\n");

@@ -101,7 +101,7 @@ pub fn image(path: &Path) -> Result<Vec<u8>> {
         let failure =
             Failure::new(format!("load {}", path.display()), crate::failure::plain(&error));
         match path.to_str() {
-            Some(install::KERNEL) => failure.remedy("install crtos completely"),
+            Some(install::KERNEL) => failure.remedy("install crtos anew; this file is part of it"),
             _ => failure,
         }
     })

@@ -59,17 +59,9 @@ Exit status: the program's own (128 + N in a shell if signal N ended it), or
   126  the program was found but cannot be run
   127  the program was not found")]
 pub struct Run {
-    /// The program
-    #[arg(required = true, value_name = "PROGRAM")]
-    program: OsString,
-    /// Its arguments
-    #[arg(
-        trailing_var_arg = true,
-        allow_hyphen_values = true,
-        value_name = "ARG",
-        num_args = 0..,
-    )]
-    arguments: Vec<OsString>,
+    /// The program and its arguments
+    #[arg(required = true, trailing_var_arg = true, value_names = ["PROGRAM", "ARG"], num_args = 1..)]
+    command: Vec<OsString>,
 }
 
 /// An executable that was found.
@@ -87,9 +79,11 @@ impl Run {
     }
 
     fn become_shadow(self) -> Result<Infallible, Failure> {
-        let asked = format!("run {}", self.program.display());
-        let found = find(&self.program, env::var_os("PATH"))
-            .map_err(|why| not_found(&asked, &self.program, &why))?;
+        // The parser does not let an empty command pass.
+        let program = self.command.first().cloned().unwrap_or_default();
+        let asked = format!("run {}", Path::new(&program).display());
+        let found =
+            find(&program, env::var_os("PATH")).map_err(|why| not_found(&asked, &program, &why))?;
         suitable(&found.file).map_err(|unsuitable| unsuitable.failure(&asked, &found.path))?;
 
         let own = |failure: Failure| failure.status(STATUS_RUN_FAILED);
@@ -106,16 +100,15 @@ impl Run {
             number(device.as_raw_fd()),
             number(found.file.as_raw_fd()),
             c_string(found.path.into_os_string()),
-            c_string(self.program),
         ];
-        arguments.extend(self.arguments.into_iter().map(c_string));
+        arguments.extend(self.command.into_iter().map(c_string));
         let shadow = c_string(install::SHADOW.into());
         execv(&shadow, &arguments).map_err(|error| {
             let reason = format!("{}: {}", install::SHADOW, error.desc());
             let failure = own(Failure::new(&asked, reason));
             match error {
                 Errno::E2BIG => failure.remedy("the arguments and the environment are too long"),
-                _ => failure.remedy("install crtos completely"),
+                _ => failure.remedy("install crtos anew; this file is part of it"),
             }
         })
     }

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The command as a user sees it, as far as that needs no realm.
+
+use std::{fs, os::unix::fs::PermissionsExt, path::Path};
+
+use assert_cmd::{Command, cargo::cargo_bin_cmd};
+use predicates::{boolean::PredicateBooleanExt, str::contains};
+
+fn crtos(arguments: &[&str]) -> Command {
+    let mut command = cargo_bin_cmd!("crtos");
+    command.args(arguments);
+    command
+}
+
+/// A machine that runs these tests may have crtos; then what needs its absence is left out.
+fn has_crtos() -> bool {
+    Path::new("/dev/crtos").exists()
+}
+
+#[test]
+fn help_is_no_error_and_goes_to_standard_output() {
+    crtos(&["--help"])
+        .assert()
+        .success()
+        .stdout(contains("Examples:").and(contains("Exit status:")))
+        .stderr("");
+    for verb in ["check", "up", "down", "run", "ps", "stats", "log", "cell", "version"] {
+        crtos(&["help", verb]).assert().success().stdout(contains("Exit status:"));
+        crtos(&[verb, "--help"]).assert().success().stderr("");
+    }
+    crtos(&["--version"]).assert().success().stdout(contains("crtos 0."));
+}
+
+#[test]
+fn mistakes_are_explained_with_status_2() {
+    for (arguments, words) in [
+        (&[][..], "Usage: crtos"),
+        (&["fly"], "unrecognized subcommand"),
+        (&["run"], "PROGRAM"),
+        (&["run", "--fast", "x"], "unexpected argument '--fast'"),
+        (&["up", "--cpus", "1"], "--memory"),
+        (&["up", "--cpus", "one", "--memory", "1G"], "no CPU number"),
+        (&["up", "--cpus", "3-1", "--memory", "1G"], "runs backwards"),
+        (&["up", "--cpus", "1", "--memory", "lots"], "no amount of memory"),
+        (&["up", "--cpus", "1", "--memory", "1G", "--port", "70000"], "no number, or too large"),
+        (&["log", "--kernel", "--hypervisor"], "cannot be used with"),
+        (&["cell", "create", "3", "--cpus", "1"], "could not be told from"),
+        (&["cell", "create", "a b", "--cpus", "1"], "letters, digits"),
+        (&["cell", "create", "a", "--cpus", "1", "--msr", "0x10"], "does not say"),
+    ] {
+        crtos(arguments).assert().code(2).stdout("").stderr(contains(words));
+    }
+}
+
+#[test]
+fn without_the_module_crtos_is_not_up() {
+    if has_crtos() {
+        return;
+    }
+    for arguments in [
+        &["ps"][..],
+        &["stats"],
+        &["log"],
+        &["down"],
+        &["down", "--force"],
+        &["cell", "list"],
+        &["cell", "stop", "demo"],
+    ] {
+        crtos(arguments)
+            .assert()
+            .code(1)
+            .stdout("")
+            .stderr(contains("crtos is not up").and(contains("remedy: `crtos up")));
+    }
+    crtos(&["down", "--unload"]).assert().success().stdout("").stderr("");
+}
+
+#[test]
+fn up_says_that_a_realm_is_too_small() {
+    crtos(&["up", "--cpus", "1", "--memory", "16M"])
+        .assert()
+        .code(1)
+        .stderr(contains("cannot start a realm with 16 MiB: it needs at least 64 MiB"));
+}
+
+#[test]
+fn run_tells_what_keeps_a_program_from_running() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = |name: &str, content: &[u8], mode: u32| {
+        let path = dir.path().join(name);
+        fs::write(&path, content).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+        path.to_str().unwrap().to_string()
+    };
+    let run = |program: &str, status: i32, words: &str| {
+        crtos(&["run", "--", program]).assert().code(status).stdout("").stderr(contains(words));
+    };
+    run("/nonexistent/program", 127, "cannot run /nonexistent/program: program not found");
+    run("no-such-program-anywhere", 127, "add its directory to PATH");
+    run(&file("plain", b"\x7fELF", 0o644), 126, "not executable");
+    run(dir.path().to_str().unwrap(), 126, "it is a directory");
+    run(&file("script", b"#!/bin/sh\n", 0o755), 126, "script for /bin/sh");
+    run(&file("text", b"hello\n", 0o755), 126, "not an x86-64 ELF executable");
+    run(&file("short", b"\x7fELF\x02\x01\x01", 0o755), 126, "not for x86-64");
+    let interpreter = if cfg!(target_env = "gnu") { "needs the loader" } else { "crtos is not up" };
+    if !has_crtos() {
+        // This very test is a dynamically linked program.
+        let this = std::env::current_exe().unwrap();
+        run(this.to_str().unwrap(), 126, interpreter);
+    }
+}
+
+#[test]
+fn programs_keep_their_own_options() {
+    // What follows the program is the program's, also what crtos would understand.
+    crtos(&["run", "/nonexistent/program", "--help"]).assert().code(127);
+    crtos(&["run", "/nonexistent/program", "-V", "--", "--version"]).assert().code(127);
+    crtos(&["run", "--", "--help"]).assert().code(127);
+}
+
+#[test]
+fn json_is_json_and_colours_stay_away_from_pipes() {
+    for verb in ["check", "version"] {
+        let output = crtos(&[verb, "--json"]).output().unwrap();
+        serde_json::from_slice::<serde_json::Value>(&output.stdout).unwrap();
+        let output = crtos(&[verb]).output().unwrap();
+        assert!(!output.stdout.contains(&0x1b));
+    }
+}
+
+#[test]
+fn manual_pages_are_written() {
+    let dir = tempfile::tempdir().unwrap();
+    crtos(&["man", dir.path().to_str().unwrap()]).assert().success();
+    for page in ["crtos.1", "crtos-up.1", "crtos-run.1", "crtos-cell-create.1"] {
+        assert!(dir.path().join(page).exists(), "{page}");
+    }
+}
