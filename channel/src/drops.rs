@@ -73,12 +73,14 @@ impl<T> Drops<T> {
         Ok(self.out >= raw::DROPS / 2)
     }
 
-    /// Calls `done` with the payload of each drop that Linux has carried out.
-    pub fn collect(&mut self, block: Block, mut done: impl FnMut(T)) {
-        if self.out == 0 {
-            return;
-        }
+    /// Calls `done` with the payload of drops that Linux has carried out, at most `limit` of them. Fewer than `limit` calls: there
+    /// is no more.
+    pub fn collect(&mut self, block: Block, limit: usize, mut done: impl FnMut(T)) {
+        let mut left = limit;
         for (index, entry) in self.entries.iter_mut().enumerate() {
+            if self.out == 0 || left == 0 {
+                return;
+            }
             if matches!(entry, Entry::Free)
                 || word!(block, AtomicU32, drops[index].state).load(Ordering::Acquire)
                     != raw::DROP_DONE
@@ -90,19 +92,25 @@ impl<T> Drops<T> {
             if let Entry::Out { payload: Some(payload), .. } =
                 core::mem::replace(entry, Entry::Free)
             {
+                left -= 1;
                 done(payload);
             }
         }
     }
 
-    /// Calls `done` with everything that waits for `process`, whose shadow is gone: Linux keeps
-    /// nothing of it any more. The entries themselves come back by [`Drops::collect`].
-    pub fn release(&mut self, process: u32, mut done: impl FnMut(T)) {
+    /// Calls `done` with what waits for `process`, whose shadow is gone: Linux keeps nothing of it any more. At most `limit`
+    /// calls; fewer: there is no more. The entries themselves come back by [`Drops::collect`].
+    pub fn release(&mut self, process: u32, limit: usize, mut done: impl FnMut(T)) {
+        let mut left = limit;
         for entry in &mut self.entries {
+            if left == 0 {
+                return;
+            }
             if let Entry::Out { process: of, payload } = entry
                 && *of == process
                 && let Some(payload) = payload.take()
             {
+                left -= 1;
                 done(payload);
             }
         }

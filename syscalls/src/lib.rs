@@ -10,6 +10,7 @@
 mod call;
 mod docs;
 pub mod exec;
+pub mod frame;
 mod table;
 
 pub use call::Call;
