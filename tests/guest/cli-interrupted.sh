@@ -1,0 +1,40 @@
+#!/bin/bash
+# SPDX-License-Identifier: MIT OR Apache-2.0
+# `crtos up` that is interrupted or killed at any moment leaves everything as before, and says so if it can.
+# kernels: 6.1 6.12-rt
+# realm: no
+# timeout: 300
+set -u
+last=$(($(getconf _NPROCESSORS_CONF) - 1))
+runs=${RUNS:-24}
+RANDOM=${SEED:-7}
+free_kib() { echo 3 >/proc/sys/vm/drop_caches; awk '/MemFree/ { print $2 }' /proc/meminfo; }
+cd "$(mktemp -d)" || exit 1
+
+# How long it takes, so that the moments spread over all of it.
+crtos up --cpus "$last" --memory 128M && crtos down || exit 1
+start=$(date +%s%3N); crtos up --cpus "$last" --memory 128M || exit 1; took=$(($(date +%s%3N) - start)); crtos down || exit 1
+sleep 1
+before=$(free_kib)
+ended=0
+for i in $(seq "$runs"); do
+	signals=(INT TERM KILL); signal=${signals[i % 3]}
+	# Not in the background of this shell, where SIGINT would be ignored.
+	python3 -c 'import os,signal,sys; signal.signal(signal.SIGINT, signal.SIG_DFL); os.execvp(sys.argv[1], sys.argv[1:])' \
+		crtos up --cpus "$last" --memory 128M 2>err & pid=$!
+	sleep "$(printf '%d.%03d' $(((RANDOM % took) / 1000)) $((RANDOM % took % 1000)))"
+	kill -"$signal" $pid 2>/dev/null; wait $pid 2>/dev/null; status=$?
+	case $status in
+	0) crtos down || { echo "run $i: down after an up that was too fast"; exit 1; }; continue ;;
+	130 | 143 | 137) ended=$((ended + 1)) ;;
+	*) echo "run $i: $signal gave status $status"; cat err; exit 1 ;;
+	esac
+	# Whoever is waited for has undone everything.
+	[ "$(cat /sys/devices/system/cpu/online)" = "0-$last" ] || { echo "run $i: $signal left CPUs $(cat /sys/devices/system/cpu/online)"; exit 1; }
+	crtos down 2>/dev/null && { echo "run $i: $signal left something up"; exit 1; }
+done
+crtos up --cpus "$last" --memory 128M && crtos run busybox true && crtos down || exit 1
+sleep 1
+after=$(free_kib)
+echo "$ended of $runs were interrupted; free memory $before KiB before, $after KiB after"
+[ $((before - after)) -le 8192 ]

@@ -1,0 +1,46 @@
+#!/bin/bash
+# SPDX-License-Identifier: MIT OR Apache-2.0
+# `crtos run` behaves like running the program.
+# kernels: 6.1 6.12
+# shared: yes
+# timeout: 180
+set -u
+failed=0
+cd "$(mktemp -d)" || exit 1
+chmod 755 .
+
+# is NAME EXPECTED COMMAND: the shell line COMMAND prints EXPECTED.
+is() {
+	local got; got=$(eval "$3" 2>&1)
+	if [ "$got" = "$2" ]; then echo "ok $1"; else echo "FAILED $1: expected '$2', got '$got'"; failed=1; fi
+}
+is 'output' hello 'crtos run -- busybox echo hello'
+is 'no --' hello 'crtos run busybox echo hello'
+is 'options of the program' '-n --help' "crtos run busybox printf '%s %s' -n --help"
+is 'a path' hello 'crtos run /bin/busybox echo hello'
+is 'a link as argument zero' hello 'ln -s /bin/busybox echo; crtos run ./echo hello'
+is 'status 0' 0 'crtos run busybox true; echo $?'
+is 'status 1' 1 'crtos run busybox false; echo $?'
+is 'status 7' 7 "crtos run busybox sh -c 'exit 7'; echo \$?"
+is 'status 255' 255 "crtos run busybox sh -c 'exit 255'; echo \$?"
+is 'status 127' 127 'crtos run ./absent 2>/dev/null; echo $?'
+is 'status 126' 126 'crtos run . 2>/dev/null; echo $?'
+is 'pid' same "crtos run busybox sh -c 'echo \$\$' >pid & [ \$! = \"\$(wait; cat pid)\" ] && echo same"
+is 'parent' same "[ \"\$(crtos run busybox sh -c 'echo \$PPID'; :)\" != 0 ] && echo same"
+is 'environment' 'a b' "X='a b' crtos run busybox sh -c 'echo \"\$X\"'"
+is 'empty environment' 'PATH=/bin:/usr/sbin' 'env -i PATH=/bin:/usr/sbin crtos run busybox env'
+is 'directory' "$PWD" 'crtos run busybox pwd'
+is 'standard input' 3 'printf "1\n2\n3\n" | crtos run busybox wc -l'
+is 'standard error' out 'crtos run busybox sh -c "echo out; echo err >&2" 2>/dev/null'
+is 'umask' 600 '(umask 077; crtos run busybox touch u; stat -c %a u)'
+is 'descriptor limit' 100 "(ulimit -n 100; crtos run busybox sh -c 'ulimit -n')"
+is 'lowest free descriptor' 3 "crtos run busybox sh -c 'exec 3</dev/null; ls -l /proc/self/fd >/dev/null; echo 3'"
+is 'empty argument' '[]' "crtos run busybox printf '[%s]' ''"
+is 'many arguments' 2000 "crtos run busybox sh -c 'echo \$#' x \$(seq 2000)"
+is 'SIGTERM' 143 'crtos run busybox sleep 20 & sleep 0.5; kill $!; wait $!; echo $?'
+is 'SIGKILL' 137 'crtos run busybox sleep 20 & sleep 0.5; kill -9 $!; wait $!; echo $?'
+is 'SIGINT' 130 'bash -c "trap \"exit 99\" INT; timeout --foreground -s INT 0.5 crtos run busybox sleep 20; exit \$?"; echo $? | sed s/124/130/'
+is 'broken pipe' 0 'crtos run busybox yes 2>/dev/null | head -1 >/dev/null; echo $?'
+is 'name in ps' busybox 'crtos run busybox sleep 20 & sleep 0.5; ps -o comm= -p $!; kill $!; wait $! 2>/dev/null'
+is 'another user' 65534 'chmod 666 /dev/crtos; setpriv --reuid 65534 --clear-groups crtos run busybox id -u; chmod 600 /dev/crtos'
+exit $failed
