@@ -122,8 +122,6 @@ const EARLY: &[&str] = &["virtio_pci", "virtio_blk", "virtio_console", "squashfs
 /// A kernel in the cache.
 #[derive(Debug, Clone)]
 pub struct Kernel {
-    /// Which one.
-    pub flavour: Flavour,
     /// What `uname -r` says under it.
     pub release: String,
     folder: PathBuf,
@@ -172,11 +170,11 @@ fn folder(flavour: Flavour) -> PathBuf {
 /// Makes sure that a kernel is in the cache.
 pub fn ensure(flavour: Flavour) -> Result<Kernel> {
     let folder = folder(flavour);
-    if let Some(kernel) = cached(flavour, &folder) {
+    if let Some(kernel) = cached(&folder) {
         return Ok(kernel);
     }
     let _lock = paths::lock(&paths::cache().join("locks"), &format!("kernel-{flavour}"))?;
-    if let Some(kernel) = cached(flavour, &folder) {
+    if let Some(kernel) = cached(&folder) {
         return Ok(kernel);
     }
     let _step = progress::step(format!("fetch Debian's kernel {flavour}"));
@@ -192,10 +190,10 @@ fn stamp(folder: &Path) -> PathBuf {
     folder.join("release")
 }
 
-fn cached(flavour: Flavour, folder: &Path) -> Option<Kernel> {
+fn cached(folder: &Path) -> Option<Kernel> {
     let release = fs::read_to_string(stamp(folder)).ok()?;
     let folder = folder.canonicalize().ok()?;
-    Some(Kernel { flavour, release: release.trim().to_owned(), folder })
+    Some(Kernel { release: release.trim().to_owned(), folder })
 }
 
 fn unpack(flavour: Flavour, folder: &Path) -> Result<Kernel> {
@@ -210,7 +208,7 @@ fn unpack(flavour: Flavour, folder: &Path) -> Result<Kernel> {
     }
     download(&packages, folder)?;
     let folder = folder.canonicalize()?;
-    let kernel = Kernel { flavour, release, folder };
+    let kernel = Kernel { release, folder };
     relocate_headers(&kernel)?;
     prepare_modules(&kernel)?;
     fs::write(stamp(&kernel.folder), &kernel.release)?;

@@ -6,15 +6,17 @@ mod flat;
 mod image;
 mod initramfs;
 mod kernels;
+mod layer;
 mod module;
 mod parts;
 mod paths;
+mod programs;
 mod progress;
 mod qemu;
 mod quote;
 mod run;
 mod setup;
-mod stage;
+mod test;
 mod toolchain;
 mod vm;
 mod vm_command;
@@ -47,6 +49,8 @@ enum Action {
         /// The parts to build; all if none.
         parts: Vec<parts::Part>,
     },
+    /// Run the tests.
+    Test(test::Options),
     /// Boot a guest and run a command in it.
     Vm(vm_command::Options),
 }
@@ -73,6 +77,7 @@ fn act(action: Action) -> Result<u8> {
             setup::ensure()?;
             parts::build(&parts, partial)?;
         }
+        Action::Test(options) => return test::test(&options),
         Action::Vm(options) => return vm_command::vm(options),
     }
     Ok(0)

@@ -89,7 +89,8 @@ fn missing() -> Result<Vec<Need>> {
     let has_kernels = kernels::Flavour::ALL.iter().all(|flavour| kernels::is_cached(*flavour));
     let qemu = installed.iter().find(|(name, _)| name == QEMU[0]);
     let has_qemu = qemu.is_some_and(|(_, version)| is_at_least(version, QEMU_VERSION));
-    if !(has_kernels && has_qemu) && !has_backports() {
+    let needs_backports = !(has_kernels && has_qemu);
+    if needs_backports && !has_backports() {
         needs.push(Need::Backports);
     }
     if !has_qemu {

@@ -18,7 +18,7 @@ use tempfile::TempDir;
 
 use crate::kernels::{self, Flavour, Kernel};
 use crate::qemu::{Machine, Monitor, SHARE_TAG};
-use crate::{image, initramfs, parts, paths, progress, run, stage};
+use crate::{image, initramfs, layer, parts, paths, programs, progress, run};
 
 /// What a kernel prints when it gives up.
 const PANIC: &str = "Kernel panic - not syncing";
@@ -157,7 +157,8 @@ impl Vm {
     pub fn boot(config: &Config, deadline: Option<Instant>) -> Result<Self> {
         let kernel = kernels::ensure(config.kernel)?;
         let mut layers = vec![image::ensure(&config.packages)?, kernel.modules_layer()];
-        layers.extend(stage::layer()?);
+        layers.extend(programs::layer()?);
+        layers.extend(layer::stage()?);
         let agent = parts::agent()?;
         let _step = progress::step(format!("boot kernel {}", config.kernel));
         let mut vm = Self::start(config, &kernel, &layers, &agent)?;

@@ -24,6 +24,9 @@ const NO_READER: u8 = 141;
 /// How long the realm may take to start.
 const REALM_PATIENCE: Duration = Duration::from_secs(60);
 
+/// Environment variable that stands for `--no-build`.
+pub const NO_BUILD: &str = "CRTOS_NO_BUILD";
+
 /// Options of `./x vm`.
 #[derive(Args)]
 pub struct Options {
@@ -46,7 +49,7 @@ pub struct Options {
     #[arg(long)]
     no_realm: bool,
     /// Take the staging tree as it is instead of building first.
-    #[arg(long)]
+    #[arg(long, env = NO_BUILD)]
     no_build: bool,
     /// A machine without x2APIC and IOMMU.
     #[arg(long)]

@@ -21,6 +21,9 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
 
+/// Where the programs of the tests are.
+const PROGRAMS: &str = "/usr/lib/crtos-tests/programs";
+
 /// What a pump tells about itself.
 enum Note {
     /// It has a piece of output to send.
@@ -299,7 +302,7 @@ fn environment(command: &mut Command) -> &mut Command {
         .env_clear()
         .env("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
         .envs([("HOME", "/root"), ("USER", "root"), ("LOGNAME", "root"), ("SHELL", "/bin/bash")])
-        .envs([("LANG", "C.UTF-8"), ("TERM", "dumb")])
+        .envs([("LANG", "C.UTF-8"), ("TERM", "dumb"), ("PROGRAMS", PROGRAMS)])
         .current_dir("/root")
 }
 

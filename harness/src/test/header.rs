@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a test script says about itself: comment lines `# key: value` at its top.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+
+use crate::kernels::Flavour;
+
+/// Time that a script has if it does not say.
+const TIMEOUT: Duration = Duration::from_secs(120);
+
+/// The settings of a test script.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Header {
+    /// `kernels: all`, or names: one run on each of them.
+    pub kernels: Vec<Flavour>,
+    /// `smp: N`: number of CPUs.
+    pub cpus: u32,
+    /// `mem: SIZE`: size of the memory.
+    pub memory: String,
+    /// `timeout: SECONDS`.
+    pub timeout: Duration,
+    /// `realm: no`: the script starts the realm by itself, or not at all.
+    pub realm: bool,
+    /// `packages: a,b`: Debian packages beside those that are always there.
+    pub packages: Vec<String>,
+    /// `xapic: yes`: a machine without x2APIC.
+    pub xapic: bool,
+    /// `icount: yes`: count instructions instead of time.
+    pub icount: bool,
+    /// `shared: yes`: the script leaves the guest as it was.
+    pub shared: bool,
+    /// `tier: full`: takes long, so it runs only if asked for.
+    pub full: bool,
+}
+
+impl Default for Header {
+    fn default() -> Self {
+        Self {
+            kernels: vec![Flavour::V6_1],
+            cpus: 4,
+            memory: "2G".to_owned(),
+            timeout: TIMEOUT,
+            realm: true,
+            packages: vec![],
+            xapic: false,
+            icount: false,
+            shared: false,
+            full: false,
+        }
+    }
+}
+
+impl Header {
+    /// Reads the header of a script: its leading comment lines. A comment that
+    /// starts with none of the keys is a comment.
+    ///
+    /// # Errors
+    /// A key with a value that it cannot have.
+    pub fn parse(script: &str) -> Result<Self> {
+        let mut header = Self::default();
+        for line in script.lines().take_while(|line| line.starts_with('#')) {
+            let Some((key, value)) = line.trim_start_matches('#').split_once(':') else { continue };
+            let (key, value) = (key.trim(), value.trim());
+            header.set(key, value).with_context(|| format!("the header line `{key}: {value}`"))?;
+        }
+        Ok(header)
+    }
+
+    fn set(&mut self, key: &str, value: &str) -> Result<()> {
+        match key {
+            "kernels" => self.kernels = kernels(value)?,
+            "smp" => self.cpus = value.parse()?,
+            "mem" => self.memory = value.to_owned(),
+            "timeout" => self.timeout = Duration::from_secs(value.parse()?),
+            "realm" => self.realm = yes(value)?,
+            "packages" => self.packages = words(value).map(str::to_owned).collect(),
+            "xapic" => self.xapic = yes(value)?,
+            "icount" => self.icount = yes(value)?,
+            "shared" => self.shared = yes(value)?,
+            "tier" if value == "full" => self.full = true,
+            "tier" if value == "default" => self.full = false,
+            "tier" => bail!("a tier is `default` or `full`"),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Whether scripts with these two headers can run in the same guest.
+    pub fn same_machine(&self, other: &Self) -> bool {
+        let machine =
+            |h: &Self| (h.cpus, h.memory.clone(), h.realm, h.packages.clone(), h.xapic, h.icount);
+        self.shared && other.shared && machine(self) == machine(other)
+    }
+}
+
+fn words(value: &str) -> impl Iterator<Item = &str> {
+    value.split([',', ' ']).filter(|word| !word.is_empty())
+}
+
+fn kernels(value: &str) -> Result<Vec<Flavour>> {
+    if value == "all" {
+        return Ok(Flavour::ALL.to_vec());
+    }
+    let named = |name| Flavour::named(name).with_context(|| format!("no kernel `{name}`"));
+    words(value).map(named).collect()
+}
+
+fn yes(value: &str) -> Result<bool> {
+    match value {
+        "yes" => Ok(true),
+        "no" => Ok(false),
+        _ => bail!("neither `yes` nor `no`"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_read_up_to_the_first_line_of_code() {
+        let script = "#!/bin/sh\n# Says: nothing\n# kernels: 6.1, 6.12-rt\n# smp: 2\n\
+            # realm: no\n# timeout: 7\n# packages: jq,gdb\ntrue\n# smp: 8\n";
+        let header = Header::parse(script).unwrap();
+        assert_eq!(header.kernels, [Flavour::V6_1, Flavour::V6_12Rt]);
+        assert_eq!((header.cpus, header.realm), (2, false));
+        assert_eq!(header.timeout, Duration::from_secs(7));
+        assert_eq!(header.packages, ["jq", "gdb"]);
+    }
+
+    #[test]
+    fn a_wrong_value_is_refused() {
+        for line in ["# kernels: 2.4", "# smp: many", "# realm: maybe", "# tier: third"] {
+            assert!(Header::parse(line).is_err(), "{line}");
+        }
+    }
+
+    #[test]
+    fn only_shared_scripts_share() {
+        let alone = Header::default();
+        let shared = Header { shared: true, ..Header::default() };
+        let large = Header { memory: "4G".to_owned(), ..shared.clone() };
+        let patient = Header { timeout: Duration::from_secs(9), ..shared.clone() };
+        assert!(shared.same_machine(&patient));
+        assert!(!shared.same_machine(&large));
+        assert!(!shared.same_machine(&alone) && !alone.same_machine(&alone));
+    }
+}

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `./x test`: the tests of the host, and those that need the guest.
+
+mod guest;
+mod header;
+mod host;
+mod report;
+
+use std::sync::atomic::Ordering;
+
+use anyhow::Result;
+use clap::{Args, ValueEnum};
+use signal_hook::consts::{SIGINT, SIGTERM};
+
+use crate::kernels::Flavour;
+use crate::vm::interrupted;
+use crate::{parts, setup};
+use report::Report;
+
+/// Which tests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Set {
+    /// What `cargo test` runs.
+    Host,
+    /// What boots a guest.
+    Guest,
+}
+
+/// Options of `./x test`.
+#[derive(Args)]
+pub struct Options {
+    /// `host`, `guest`, or a part of the names of tests of both.
+    #[arg(value_name = "SET")]
+    first: Option<String>,
+    /// A part of the names of the tests to run.
+    filter: Option<String>,
+    /// Also what takes long.
+    #[arg(long)]
+    full: bool,
+    /// Only on these kernels.
+    #[arg(long, value_delimiter = ',')]
+    kernels: Vec<Flavour>,
+    /// How many guests at once. One leaves the times of real-time tests alone.
+    #[arg(long, default_value_t = 1)]
+    jobs: usize,
+    /// Take the staging tree as it is instead of building first.
+    #[arg(long)]
+    no_build: bool,
+}
+
+/// Which of the tests were asked for.
+pub struct Selection {
+    set: Option<Set>,
+    filter: String,
+    full: bool,
+    kernels: Vec<Flavour>,
+}
+
+impl Selection {
+    fn new(options: &Options) -> Self {
+        let first = options.first.clone().unwrap_or_default();
+        let set = Set::from_str(&first, false).ok();
+        let rest = if set.is_some() { String::new() } else { first };
+        Self {
+            set,
+            filter: options.filter.clone().unwrap_or(rest),
+            full: options.full,
+            kernels: options.kernels.clone(),
+        }
+    }
+
+    /// Whether a test of that name is wanted.
+    fn wants(&self, name: &str) -> bool {
+        name.contains(&self.filter)
+    }
+
+    /// Whether runs on that kernel are wanted.
+    fn wants_kernel(&self, kernel: Flavour) -> bool {
+        self.kernels.is_empty() || self.kernels.contains(&kernel)
+    }
+}
+
+/// Runs tests and returns 0 if none failed, else 1.
+pub fn test(options: &Options) -> Result<u8> {
+    for signal in [SIGINT, SIGTERM] {
+        signal_hook::flag::register(signal, interrupted().clone())?;
+    }
+    let selection = Selection::new(options);
+    let report = Report::default();
+    setup::ensure()?;
+    if selection.set != Some(Set::Guest) {
+        host::run(&selection, &report)?;
+    }
+    if selection.set != Some(Set::Host) && !interrupted().load(Ordering::Relaxed) {
+        let plan = guest::plan(&selection)?;
+        if !plan.is_empty() {
+            if !options.no_build {
+                parts::build(&[], false)?;
+            }
+            guest::run(plan, options.jobs, &report)?;
+        }
+    }
+    Ok(report.finish())
+}

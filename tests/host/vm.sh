@@ -1,0 +1,43 @@
+#!/bin/bash
+# SPDX-License-Identifier: MIT OR Apache-2.0
+# `./x vm` passes arguments, streams, signals and exit statuses through as they are.
+# timeout: 300
+set -u
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+failed=0
+vm() { ./x vm --no-realm --timeout 90 "$@"; }
+
+# check WHAT EXPECTED ACTUAL
+check() {
+	[ "$2" = "$3" ] && return
+	echo "$1: expected '$2', got '$3'"
+	failed=1
+}
+
+mkdir "$dir/share"
+echo before >"$dir/share/file"
+vm --share "$dir/share" -- '
+	cat /mnt/share/file; echo after >/mnt/share/file
+	echo error >&2; exit 7' >"$dir/out" 2>"$dir/err" </dev/null
+check 'exit status' 7 $?
+check 'standard output' before "$(cat "$dir/out")"
+check 'standard error' error "$(cat "$dir/err")"
+check 'the shared folder' after "$(cat "$dir/share/file")"
+
+vm -- sh -c 'printf "<%s>" "$@"; kill -9 $$' sh 'a  b' "'" '' >"$dir/out"
+check 'status of a signal' 137 $?
+check 'arguments' "<a  b><'><>" "$(cat "$dir/out")"
+
+head -c 67108864 /dev/urandom >"$dir/in"
+vm -- cat <"$dir/in" | cmp - "$dir/in"
+check '64 MiB through both ways' '0 0' "${PIPESTATUS[*]}"
+
+./x vm --no-realm --timeout 12 -- 'sleep 100' 2>"$dir/err"
+check 'status of a timeout' 124 $?
+
+vm -- 'echo c >/proc/sysrq-trigger; sleep 60' 2>"$dir/err"
+check 'status of a panic' 125 $?
+grep -q 'Kernel panic - not syncing: sysrq' "$dir/err"
+check 'a panic is told' 0 $?
+exit $failed
