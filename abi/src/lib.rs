@@ -11,6 +11,7 @@
 //! | [`channel`] | module, real-time kernel: the remote path |
 //! | [`ring`] | every log ring |
 //! | [`ioctl`] | module, command line, shadow |
+//! | [`note`] | real-time kernel, shadow, command line: the version that a program tells of itself |
 //!
 //! `module/abi.h` is generated from these files; the test `header` fails when it
 //! is out of date. Rules that keep both languages in step: `#[repr(C)]`, integers
@@ -27,6 +28,7 @@ pub mod channel;
 pub mod hypercall;
 pub mod image;
 pub mod ioctl;
+pub mod note;
 pub mod report;
 pub mod ring;
 
