@@ -464,12 +464,12 @@ fn module(probe: &Probe<'_>) -> Finding {
             let file = std::fs::read(machine.path(&path)).unwrap_or_default();
             let magic = install::module_field(&file, "vermagic").unwrap_or_default();
             let built = magic.split(' ').next().unwrap_or_default().to_string();
-            match built.is_empty() || built == release {
-                true => ok(path.display().to_string()),
-                false => missing(
+            match install::module(&file) {
+                _ if !built.is_empty() && built != release => missing(
                     format!("{} is built for Linux {built}", path.display()),
                     format!("build it against the headers of {release}"),
                 ),
+                what => told(what, &path.display().to_string(), true),
             }
         }
         None if machine.module_loaded("crtos") => ok("loaded, though not installed"),

@@ -3,10 +3,14 @@
 
 use std::{
     fs,
+    mem::offset_of,
     path::{Path, PathBuf},
 };
 
-use crtos_abi::image::{IMAGE_MAGIC, ImageHeader};
+use crtos_abi::{
+    image::{IMAGE_MAGIC, ImageHeader},
+    note::Note,
+};
 use object::{
     LittleEndian,
     elf::FileHeader64,
@@ -33,7 +37,7 @@ pub fn module_path(machine: &Machine) -> Option<PathBuf> {
         .find(|path| machine.exists(path))
 }
 
-/// What an ELF file says about itself.
+/// What a file says about itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Told {
     /// There is no such file.
@@ -51,8 +55,8 @@ pub fn hypervisor(machine: &Machine) -> Told {
         return Told::Silent;
     }
     let header = View(&image);
-    match header.u64(std::mem::offset_of!(ImageHeader, magic)) {
-        IMAGE_MAGIC => Told::Abi(header.u32(std::mem::offset_of!(ImageHeader, abi_version))),
+    match header.u64(offset_of!(ImageHeader, magic)) {
+        IMAGE_MAGIC => Told::Abi(header.u32(offset_of!(ImageHeader, abi_version))),
         _ => Told::Silent,
     }
 }
@@ -61,12 +65,22 @@ pub fn hypervisor(machine: &Machine) -> Told {
 pub fn elf(machine: &Machine, path: &str) -> Told {
     let Ok(file) = fs::read(machine.path(path)) else { return Told::Missing };
     match section(&file, ".note.crtos") {
-        // Sizes of name and description, type, "crtos" padded to 8 bytes, the version.
-        Some(note) if note.len() >= 24 && &note[12..18] == b"crtos\0" => {
-            Told::Abi(View(note).u32(20))
+        Some(note) if note.len() >= size_of::<Note>() && has_our_name(note) => {
+            Told::Abi(View(note).u32(offset_of!(Note, abi_version)))
         }
         _ => Told::Silent,
     }
+}
+
+fn has_our_name(note: &[u8]) -> bool {
+    let ours = Note::new().name;
+    View(note).bytes(offset_of!(Note, name), ours.len()) == ours
+}
+
+/// The module's file.
+pub fn module(file: &[u8]) -> Told {
+    let version = module_field(file, "interface").and_then(|text| text.parse().ok());
+    version.map_or(Told::Silent, Told::Abi)
 }
 
 /// A field of the module's `.modinfo`, such as `version`; `None` too if the file is compressed.
