@@ -115,8 +115,6 @@ pub enum Call {
     Getcpu,
     /// `sched_setattr`
     SchedSetattr,
-    /// `sched_getattr`
-    SchedGetattr,
     /// `mlock2`
     Mlock2,
     /// `pkey_mprotect`
