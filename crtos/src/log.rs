@@ -86,24 +86,35 @@ pub fn everything(reader: &mut Reader<impl Source>) -> Result<Vec<Vec<u8>>> {
     Ok(lines)
 }
 
+/// Splits a line into its time, as it is written (`12.345678` or `[   12.345678]`), and the rest.
+fn split_time(line: &str) -> Option<(&str, &str)> {
+    let (time, rest) = match line.strip_prefix('[') {
+        Some(line) => line.split_once("] ")?,
+        None => line.split_once(' ')?,
+    };
+    let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let (seconds, micros) = time.trim_start().split_once('.')?;
+    (digits(seconds) && digits(micros)).then_some((time.trim_start(), rest))
+}
+
 /// The time at the start of a line in microseconds; lines without one sort first.
 fn time(line: &[u8]) -> u64 {
-    let text = String::from_utf8_lossy(line);
-    let word = text.trim_start_matches(['[', ' ']).split([' ', ']']).next().unwrap_or_default();
-    let Some((seconds, fraction)) = word.split_once('.') else { return 0 };
-    let seconds: u64 = seconds.parse().unwrap_or(0);
-    let micros: u64 = fraction.parse().unwrap_or(0);
-    seconds.saturating_mul(1_000_000).saturating_add(micros)
+    let line = String::from_utf8_lossy(line);
+    let number = |text: &str| text.parse::<u64>().unwrap_or(0);
+    match split_time(&line).and_then(|(time, _)| time.split_once('.')) {
+        Some((seconds, micros)) => {
+            number(seconds).saturating_mul(1_000_000).saturating_add(number(micros))
+        }
+        None => 0,
+    }
 }
 
 /// A line with its writer's name behind the time.
 pub fn labelled(name: &str, line: &[u8]) -> String {
     let line = harmless(line);
-    match line.split_once(' ') {
-        Some((time, rest)) if time.contains('.') && self::time(time.as_bytes()) != 0 => {
-            format!("{FAINT}{time} {name}:{FAINT:#} {rest}")
-        }
-        _ => format!("{FAINT}{name}:{FAINT:#} {line}"),
+    match split_time(&line) {
+        Some((time, rest)) => format!("{FAINT}[{time:>12}] {name}:{FAINT:#} {rest}"),
+        None => format!("{FAINT}{name}:{FAINT:#} {line}"),
     }
 }
 
@@ -114,7 +125,9 @@ mod tests {
     #[test]
     fn lines_sort_by_their_time() {
         assert_eq!(time(b"12.000345 hello"), 12_000_345);
+        assert_eq!(time(b"[   12.000345] hello"), 12_000_345);
         assert_eq!(time(b"hello"), 0);
+        assert_eq!(time(b"[cpu 1.5] hello"), 0);
         let mut lines = [&b"9.000002 b"[..], b"10.000001 c", b"9.000001 a"];
         lines.sort_by_key(|line| time(line));
         assert_eq!(lines, [&b"9.000001 a"[..], b"9.000002 b", b"10.000001 c"]);
@@ -124,8 +137,9 @@ mod tests {
     fn lines_have_their_writer_behind_the_time() {
         let plain =
             |name, line: &[u8]| anstream::adapter::strip_str(&labelled(name, line)).to_string();
-        assert_eq!(plain("kernel", b"1.000002 ready"), "1.000002 kernel: ready");
+        assert_eq!(plain("kernel", b"1.000002 ready"), "[    1.000002] kernel: ready");
+        assert_eq!(plain("kernel", b"[    1.000002] ready"), "[    1.000002] kernel: ready");
         assert_eq!(plain("kernel", b"no time"), "kernel: no time");
-        assert_eq!(plain("kernel", b"1.000002 \x1b[2J"), "1.000002 kernel: \u{fffd}[2J");
+        assert_eq!(plain("kernel", b"1.000002 \x1b[2J"), "[    1.000002] kernel: \u{fffd}[2J");
     }
 }
