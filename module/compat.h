@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * What differs between the kernels that crtos.ko builds for (6.1 to 6.12), and
+ * nothing else.
+ */
+#ifndef CRTOS_COMPAT_H
+#define CRTOS_COMPAT_H
+
+#include <linux/mm.h>
+#include <linux/version.h>
+
+#if LINUX_VERSION_CODE < KERNEL_VERSION(6, 3, 0)
+static inline void vm_flags_mod(struct vm_area_struct *vma,
+				unsigned long set, unsigned long clear)
+{
+	vma->vm_flags = (vma->vm_flags | set) & ~clear;
+}
+#endif
+
+/* Flexible return and event delivery replaces the IDT; unknown to old headers. */
+#ifndef X86_CR4_FRED_BIT
+#define X86_CR4_FRED_BIT	32
+#endif
+
+#ifndef MSR_IA32_S_CET
+#define MSR_IA32_S_CET		0x6a2
+#endif
+
+#ifndef X86_CR4_CET
+#define X86_CR4_CET		BIT(23)
+#endif
+
+#endif /* CRTOS_COMPAT_H */

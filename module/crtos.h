@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* What the files of the module share. */
+#ifndef CRTOS_H
+#define CRTOS_H
+
+#include <linux/cpumask.h>
+#include <linux/fs.h>
+#include <linux/miscdevice.h>
+#include <linux/mm.h>
+#include <linux/mutex.h>
+#include <linux/workqueue.h>
+
+#include "abi.h"
+
+struct crtos_process;
+
+/* One opening of the device. */
+struct crtos_file {
+	struct mutex lock;			/* guards process */
+	struct crtos_process *process;		/* set once */
+	bool owns;				/* cells or the launch, perhaps */
+	spinlock_t reason_lock;			/* guards reason */
+	char reason[sizeof_field(struct crtos_reason, text)];
+};
+
+/* Memory in blocks of 2 MiB, wherever they lie. */
+struct crtos_blocks {
+	struct page **page;
+	u64 count;
+};
+
+/* A cell beside the root cell. */
+struct crtos_cell {
+	u32 number;
+	char name[CRTOS_CELL_NAME_LEN + 1];
+	struct crtos_file *owner;		/* who undoes it at release; NULL when kept */
+	u32 cpu_count;
+	u32 cpus[CRTOS_MAX_CELL_CPUS];		/* Linux's numbers, ascending */
+	struct crtos_blocks private;
+	struct crtos_blocks channel;		/* one block */
+	struct crtos_blocks pool;
+	bool realm;				/* runs the real-time kernel */
+	bool created;				/* the hypervisor knows it */
+};
+
+/* The machine. */
+struct crtos_system {
+	struct mutex lock;			/* serialises what changes it; guards the rest */
+	bool enabled;
+	struct crtos_file *owner;		/* who undoes the launch at release; NULL when kept */
+	struct cpumask held;			/* CPUs that the hypervisor holds */
+	struct cpumask cell_cpus;		/* those of them that cells have */
+	struct crtos_cell *cells[CRTOS_MAX_CELLS];
+	struct crtos_report *report;		/* stays when the hypervisor leaves */
+	struct workqueue_struct *work;
+};
+
+extern struct crtos_system crtos;
+extern struct miscdevice crtos_device;
+
+/* main.c */
+int __printf(3, 4) crtos_refuse(struct crtos_file *file, int error,
+				const char *format, ...);
+int crtos_refuse_hv(struct crtos_file *file, s64 result, const char *what);
+
+/* hypervisor.c */
+int crtos_enable(struct crtos_file *file);
+int crtos_disable(struct crtos_file *file);
+void crtos_report_free(void);
+
+/* trampoline.S */
+asmlinkage s64 crtos_host_call(u64 function, u64 host_cr3);
+asmlinkage s64 crtos_enter(u64 cpu, u64 entry, u64 host_cr3);
+asmlinkage s64 crtos_leave(void);
+extern const char crtos_leave_trampoline[];
+
+/* memory.c */
+int crtos_blocks_take(struct crtos_blocks *blocks, u64 bytes);
+void crtos_blocks_return(struct crtos_blocks *blocks);
+void crtos_blocks_hide(struct crtos_blocks *blocks);
+void crtos_blocks_show(struct crtos_blocks *blocks);
+void crtos_blocks_share(struct crtos_blocks *blocks);
+void crtos_blocks_return_shared(struct crtos_blocks *blocks);
+
+/* cpu.c */
+int crtos_cpu_init(void);
+void crtos_cpu_exit(void);
+int crtos_cpus_take(struct crtos_file *file, struct crtos_cell *cell,
+		    const struct cpumask *wanted);
+void crtos_cpus_return(struct crtos_cell *cell);
+
+/* cell.c */
+int crtos_cell_create(struct crtos_file *file, struct crtos_create_cell __user *user);
+int crtos_cell_load(struct crtos_file *file, struct crtos_load_cell __user *user);
+int crtos_cell_start(struct crtos_file *file, struct crtos_start_cell __user *user);
+int crtos_cell_stop(struct crtos_file *file, u32 number);
+int crtos_cell_destroy(struct crtos_file *file, u32 number, bool force);
+int crtos_cell_transfer(struct crtos_file *file, struct crtos_transfer __user *user,
+			bool write);
+int crtos_cell_doorbell(struct crtos_file *file, u32 number);
+void crtos_cells_release(struct crtos_file *file);
+u32 crtos_cell_mask(void);
+
+/* power.c */
+int crtos_power_init(void);
+void crtos_power_exit(void);
+
+/* doorbell.c */
+int crtos_doorbell_init(void);
+void crtos_doorbell_exit(void);
+u32 crtos_doorbell_vector(void);
+u32 crtos_doorbell_apic_id(void);
+
+#endif /* CRTOS_H */

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Memory changes hands in blocks of 2 MiB, taken from the page allocator
+ * wherever they lie; nested page tables make them contiguous for a cell.
+ */
+#include <linux/mm.h>
+#include <linux/sched/signal.h>
+#include <linux/slab.h>
+
+#include "crtos.h"
+
+#define BLOCK_ORDER	(ilog2(CRTOS_LARGE_PAGE_SIZE) - PAGE_SHIFT)
+#define BLOCK_PAGES	(1 << BLOCK_ORDER)
+
+/*
+ * Takes @bytes, zeroed. May sleep and compact memory. Returns 0, -ENOMEM or
+ * -EINTR (fatal signal); in the latter cases @blocks holds what could be had
+ * and the caller gives it back.
+ */
+int crtos_blocks_take(struct crtos_blocks *blocks, u64 bytes)
+{
+	u64 wanted = bytes / CRTOS_LARGE_PAGE_SIZE;
+	gfp_t gfp = GFP_KERNEL | __GFP_ZERO | __GFP_NOWARN | __GFP_RETRY_MAYFAIL;
+
+	blocks->count = 0;
+	blocks->page = kvcalloc(wanted, sizeof(*blocks->page), GFP_KERNEL);
+	if (!blocks->page)
+		return -ENOMEM;
+	while (blocks->count < wanted) {
+		struct page *page;
+
+		if (fatal_signal_pending(current))
+			return -EINTR;
+		page = alloc_pages(gfp, BLOCK_ORDER);
+		if (!page)
+			return -ENOMEM;
+		blocks->page[blocks->count++] = page;
+		cond_resched();
+	}
+	return 0;
+}
+
+/* Gives blocks back to the page allocator. May sleep. */
+void crtos_blocks_return(struct crtos_blocks *blocks)
+{
+	while (blocks->count) {
+		__free_pages(blocks->page[--blocks->count], BLOCK_ORDER);
+		cond_resched();
+	}
+	kvfree(blocks->page);
+	blocks->page = NULL;
+}
+
+/*
+ * Marks blocks that the hypervisor hides from Linux, so that those who walk all
+ * memory (/proc/kcore, dump tools) leave them out.
+ */
+void crtos_blocks_hide(struct crtos_blocks *blocks)
+{
+	u64 block;
+	int i;
+
+	for (block = 0; block < blocks->count; block++)
+		for (i = 0; i < BLOCK_PAGES; i++)
+			__SetPageOffline(blocks->page[block] + i);
+}
+
+/* Undoes crtos_blocks_hide(). */
+void crtos_blocks_show(struct crtos_blocks *blocks)
+{
+	u64 block;
+	int i;
+
+	for (block = 0; block < blocks->count; block++)
+		for (i = 0; i < BLOCK_PAGES; i++)
+			__ClearPageOffline(blocks->page[block] + i);
+}
+
+/*
+ * Splits blocks into pages with a reference count each, as mappings and
+ * get_user_pages() need them.
+ */
+void crtos_blocks_share(struct crtos_blocks *blocks)
+{
+	u64 block;
+
+	for (block = 0; block < blocks->count; block++)
+		split_page(blocks->page[block], BLOCK_ORDER);
+}
+
+/* Gives back blocks that were split; a page that is still pinned follows later. */
+void crtos_blocks_return_shared(struct crtos_blocks *blocks)
+{
+	int i;
+
+	while (blocks->count) {
+		struct page *page = blocks->page[--blocks->count];
+
+		for (i = 0; i < BLOCK_PAGES; i++)
+			__free_page(page + i);
+		cond_resched();
+	}
+	kvfree(blocks->page);
+	blocks->page = NULL;
+}

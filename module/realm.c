@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * The real-time realm: one cell that runs the real-time kernel, its channel,
+ * and the list of processes that have a shadow here.
+ */
+#include <linux/rcupdate.h>
+#include <linux/sched/signal.h>
+#include <linux/slab.h>
+
+#include "crtos.h"
+#include "hypercall.h"
+#include "realm.h"
+
+/* How often clocks are brought up to date and the realm's health is looked at. */
+#define TICK_PERIOD	HZ
+
+/* How long a realm that is given up waits for shadows to die. */
+#define KILL_TIMEOUT	(10 * HZ)
+
+static struct crtos_realm __rcu *the_realm;
+
+/* Guards the realm's processes, threads and slots. Held for short times only. */
+static DEFINE_MUTEX(realm_lock);
+
+void crtos_realm_lock(void)
+{
+	mutex_lock(&realm_lock);
+}
+
+void crtos_realm_unlock(void)
+{
+	mutex_unlock(&realm_lock);
+}
+
+/* The realm or NULL. The caller holds the realm's lock. */
+struct crtos_realm *crtos_realm_get(void)
+{
+	return rcu_dereference_protected(the_realm, lockdep_is_held(&realm_lock));
+}
+
+/* Does the real-time kernel run? Any context. */
+bool crtos_realm_ready(struct crtos_realm *realm)
+{
+	return READ_ONCE(realm->alive) &&
+	       READ_ONCE(realm->channel->kernel_state) == CRTOS_KERNEL_READY;
+}
+
+/* Rings the CPU of the slot's thread. Process context of a live realm. */
+void crtos_realm_ring(struct crtos_realm *realm, u32 slot)
+{
+	if (READ_ONCE(realm->alive))
+		crtos_hypercall(CRTOS_HC_DOORBELL, realm->cell->number,
+				crtos_core_cpu(realm->channel, slot), 0, 0);
+}
+
+/* The kernel rang. Hard interrupt context; the work is bounded by the slots. */
+void crtos_realm_doorbell(void)
+{
+	struct crtos_thread *thread;
+	struct crtos_realm *realm;
+	u32 word;
+	u64 bits;
+
+	rcu_read_lock();
+	realm = rcu_dereference(the_realm);
+	if (!realm)
+		goto out;
+	for (word = 0; word < CRTOS_SLOT_WORDS; word++) {
+		for (bits = crtos_core_requests(realm->channel, word); bits; bits &= bits - 1) {
+			thread = rcu_dereference(realm->threads[word * 64 + __ffs64(bits)]);
+			if (thread && READ_ONCE(thread->waiting))
+				wake_up_process(thread->task);
+		}
+	}
+	if (crtos_core_drops_posted(realm->channel) >= CRTOS_DROPS / 2 ||
+	    READ_ONCE(realm->channel->kernel_state) == CRTOS_KERNEL_DEAD)
+		queue_work(crtos.work, &realm->drops);
+out:
+	rcu_read_unlock();
+}
+
+static void wake_all(struct crtos_realm *realm)
+{
+	struct crtos_process *process;
+
+	list_for_each_entry(process, &realm->processes, link)
+		crtos_process_wake(process);
+}
+
+/* Carries out what many drops wait for, and tells everybody if the kernel died. */
+static void drops_work(struct work_struct *work)
+{
+	struct crtos_realm *realm = container_of(work, struct crtos_realm, drops);
+	struct crtos_process *process;
+
+	mutex_lock(&realm_lock);
+	list_for_each_entry(process, &realm->processes, link)
+		mod_delayed_work(crtos.work, &process->reap, 0);
+	crtos_drops_orphans(realm);
+	if (!crtos_realm_ready(realm))
+		wake_all(realm);
+	mutex_unlock(&realm_lock);
+}
+
+static bool cell_failed(struct crtos_realm *realm)
+{
+	return READ_ONCE(crtos.report->cells[realm->cell->number].state) == CRTOS_CELL_FAILED;
+}
+
+/* Looks after shadow threads that went without being told to. */
+static void find_exited(struct crtos_realm *realm)
+{
+	struct crtos_process *process;
+	struct crtos_thread *thread;
+
+	list_for_each_entry(process, &realm->processes, link) {
+		list_for_each_entry(thread, &process->threads, link) {
+			if (READ_ONCE(thread->task->exit_state) && !thread->leaving) {
+				WRITE_ONCE(thread->leaving, true);
+				mod_delayed_work(crtos.work, &process->reap, 0);
+			}
+		}
+	}
+}
+
+static void tick_work(struct work_struct *work)
+{
+	struct crtos_realm *realm = container_of(to_delayed_work(work), struct crtos_realm, tick);
+
+	mutex_lock(&realm_lock);
+	if (realm->alive && cell_failed(realm)) {
+		WRITE_ONCE(realm->alive, false);
+		pr_err("crtos: the real-time kernel was stopped by the hypervisor: see crtos log\n");
+	}
+	if (realm->alive)
+		crtos_clock_update(realm);
+	if (!crtos_realm_ready(realm))
+		wake_all(realm);
+	find_exited(realm);
+	crtos_drops_orphans(realm);
+	mutex_unlock(&realm_lock);
+	queue_delayed_work(crtos.work, &realm->tick, TICK_PERIOD);
+}
+
+/* Makes the realm of @cell, which has its memory. */
+int crtos_realm_create(struct crtos_cell *cell)
+{
+	struct crtos_realm *realm = kvzalloc(sizeof(*realm), GFP_KERNEL);
+
+	if (!realm)
+		return -ENOMEM;
+	realm->cell = cell;
+	realm->channel = page_address(cell->channel.page[0]);
+	INIT_LIST_HEAD(&realm->processes);
+	init_waitqueue_head(&realm->empty);
+	INIT_WORK(&realm->drops, drops_work);
+	INIT_DELAYED_WORK(&realm->tick, tick_work);
+	mutex_lock(&realm_lock);
+	rcu_assign_pointer(the_realm, realm);
+	mutex_unlock(&realm_lock);
+	return 0;
+}
+
+/* Before the cell starts: an empty channel. No process exists. */
+void crtos_realm_start(void)
+{
+	struct crtos_realm *realm;
+
+	mutex_lock(&realm_lock);
+	realm = crtos_realm_get();
+	memset(realm->channel, 0, CRTOS_LARGE_PAGE_SIZE);
+	realm->channel->magic = CRTOS_CHANNEL_MAGIC;
+	realm->channel->abi_version = CRTOS_ABI_VERSION;
+	crtos_clock_start(realm);
+	WRITE_ONCE(realm->alive, true);
+	mutex_unlock(&realm_lock);
+	queue_delayed_work(crtos.work, &realm->tick, TICK_PERIOD);
+}
+
+/* Nobody waits for the kernel any more, and nobody rings. */
+void crtos_realm_stop(void)
+{
+	struct crtos_realm *realm;
+
+	mutex_lock(&realm_lock);
+	realm = crtos_realm_get();
+	WRITE_ONCE(realm->alive, false);
+	wake_all(realm);
+	mutex_unlock(&realm_lock);
+}
+
+static void kill_all(struct crtos_realm *realm)
+{
+	struct crtos_process *process;
+
+	list_for_each_entry(process, &realm->processes, link) {
+		kill_pid(process->pid, SIGKILL, 1);
+		crtos_process_end(process);
+	}
+}
+
+/*
+ * Is no process left? With @force shadows are killed first, and their end is
+ * waited for: as long as it takes, or with @killable until a fatal signal.
+ */
+bool crtos_realm_empty(bool force, bool killable)
+{
+	struct crtos_realm *realm;
+	bool empty;
+
+	mutex_lock(&realm_lock);
+	realm = crtos_realm_get();
+	empty = !realm->process_count;
+	if (!empty && force) {
+		WRITE_ONCE(realm->alive, false);
+		kill_all(realm);
+		wake_all(realm);
+	}
+	mutex_unlock(&realm_lock);
+	if (empty || !force)
+		return empty;
+	if (killable)
+		return !wait_event_killable(realm->empty, !READ_ONCE(realm->process_count));
+	return wait_event_timeout(realm->empty, !READ_ONCE(realm->process_count), KILL_TIMEOUT);
+}
+
+/* The realm is stopped and without processes. */
+void crtos_realm_destroy(void)
+{
+	struct crtos_realm *realm;
+
+	mutex_lock(&realm_lock);
+	realm = crtos_realm_get();
+	RCU_INIT_POINTER(the_realm, NULL);
+	mutex_unlock(&realm_lock);
+	synchronize_rcu();
+	cancel_work_sync(&realm->drops);
+	cancel_delayed_work_sync(&realm->tick);
+	kvfree(realm);
+}
+
+u32 crtos_realm_processes(void)
+{
+	struct crtos_realm *realm;
+	u32 count = 0;
+
+	mutex_lock(&realm_lock);
+	realm = crtos_realm_get();
+	if (realm)
+		count = realm->process_count;
+	mutex_unlock(&realm_lock);
+	return count;
+}

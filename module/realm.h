@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* The real-time realm as Linux sees it: its channel, its processes. */
+#ifndef CRTOS_REALM_H
+#define CRTOS_REALM_H
+
+#include <linux/kref.h>
+#include <linux/list.h>
+#include <linux/mm.h>
+#include <linux/mutex.h>
+#include <linux/sched.h>
+#include <linux/wait.h>
+#include <linux/workqueue.h>
+#include <linux/xarray.h>
+
+#include "abi.h"
+#include "channel_core.h"
+
+struct crtos_cell;
+struct crtos_file;
+
+/* Clocks that the realm reads; see time.c. */
+struct crtos_clock {
+	u64 tsc;
+	u64 monotonic;			/* of the realm at that count */
+	u64 linux_monotonic;		/* of Linux at that count */
+	u32 mult;
+};
+
+struct crtos_realm {
+	struct crtos_cell *cell;
+	struct crtos_channel *channel;
+	struct crtos_thread __rcu *threads[CRTOS_SLOTS];
+	struct list_head processes;
+	u32 process_count;
+	u32 last_number;
+	bool alive;			/* between start and stop of the cell */
+	wait_queue_head_t empty;	/* process_count fell to 0 */
+	struct crtos_clock clock;
+	struct work_struct drops;
+	struct delayed_work tick;
+};
+
+/* A rich real-time process: the shadow's side of it. */
+struct crtos_process {
+	struct kref ref;
+	struct list_head link;		/* in the realm until all is given back, then empty */
+	struct crtos_realm *realm;
+	u32 number;
+	struct mm_struct *mm;		/* whose shadow; compared, never used */
+	struct pid *pid;
+	struct inode *inode;		/* whose address space the mappings are in */
+	atomic_t calls;			/* ioctls in progress */
+	atomic_t mappings;		/* VMAs */
+	bool over;			/* no call or mapping begins any more */
+	struct list_head threads;	/* under the realm's lock */
+	struct xarray by_tid;		/* threads by Linux's global thread id */
+	struct xarray pages;		/* pages given to Linux, by page number; tag 1: may write */
+	u64 drops_begun;		/* under the lock of pages */
+	struct mutex drop_lock;
+	struct list_head pinned;	/* drops that wait for pins, under drop_lock */
+	struct delayed_work reap;
+};
+
+/* A shadow thread. */
+struct crtos_thread {
+	struct list_head link;
+	struct crtos_process *process;
+	struct task_struct *task;
+	u32 slot;
+	bool waiting;			/* for the kernel: to be woken */
+	bool busy;			/* with a request */
+	bool asking;			/* for a page: the slot is the kernel's */
+	bool leaving;			/* was told to exit */
+	struct crtos_core_request request;
+};
+
+/* realm.c */
+int crtos_realm_create(struct crtos_cell *cell);
+void crtos_realm_start(void);
+void crtos_realm_stop(void);
+bool crtos_realm_empty(bool force, bool killable);
+void crtos_realm_destroy(void);
+void crtos_realm_lock(void);
+void crtos_realm_unlock(void);
+struct crtos_realm *crtos_realm_get(void);
+bool crtos_realm_ready(struct crtos_realm *realm);
+u32 crtos_realm_processes(void);
+void crtos_realm_ring(struct crtos_realm *realm, u32 slot);
+void crtos_realm_doorbell(void);
+
+/* process.c */
+int crtos_spawn(struct crtos_file *file, struct inode *inode, struct crtos_spawn __user *user);
+int crtos_thread_create(struct crtos_file *file);
+int crtos_remote(struct crtos_file *file, struct crtos_remote __user *user);
+int crtos_signal(struct crtos_file *file, u32 number);
+void crtos_process_end(struct crtos_process *process);
+void crtos_process_over(struct crtos_process *process);
+void crtos_process_wake(struct crtos_process *process);
+void crtos_process_put(struct crtos_process *process);
+int crtos_thread_wait(struct crtos_thread *thread, unsigned int mode, u32 state);
+
+/* fault.c */
+int crtos_mmap(struct file *file, struct vm_area_struct *vma);
+
+/* drop.c */
+bool crtos_page_pinned(struct page *page);
+void crtos_drops_run(struct crtos_process *process);
+bool crtos_drops_pending(struct crtos_process *process);
+bool crtos_pages_pinned(struct crtos_process *process);
+void crtos_drops_finish(struct crtos_process *process);
+void crtos_drops_orphans(struct crtos_realm *realm);
+
+/* time.c */
+void crtos_clock_start(struct crtos_realm *realm);
+void crtos_clock_update(struct crtos_realm *realm);
+
+#endif /* CRTOS_REALM_H */
