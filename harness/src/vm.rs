@@ -186,7 +186,7 @@ impl Vm {
     fn start(config: &Config, kernel: &Kernel, layers: &[PathBuf], agent: &Path) -> Result<Self> {
         let scratch = tempfile::Builder::new().prefix("crtos-vm-").tempdir()?;
         let console = console_file(config, scratch.path())?;
-        let complaints = console.with_extension("qemu");
+        let complaints = scratch.path().join("qemu.log");
         let initramfs = scratch.path().join("initramfs");
         initramfs::write(kernel, agent, &initramfs)?;
         let share = config.share.as_deref().map(fs::canonicalize).transpose();
@@ -339,9 +339,6 @@ impl Drop for Vm {
         // All that the guest keeps is in its memory, so it need not shut down.
         let _ = self.qemu.kill();
         let _ = self.qemu.wait();
-        if fs::metadata(&self.complaints).is_ok_and(|file| file.len() == 0) {
-            let _ = fs::remove_file(&self.complaints);
-        }
     }
 }
 
@@ -358,15 +355,16 @@ impl Outcome {
     }
 }
 
-/// The file for the console: the one asked for, or a new one.
+/// The file for the console: the one asked for, or a new one. It is made here, so
+/// that it is there before QEMU writes to it.
 fn console_file(config: &Config, scratch: &Path) -> Result<PathBuf> {
-    if let Some(file) = &config.console {
-        File::create(file).with_context(|| format!("write {}", file.display()))?;
-        return Ok(file.clone());
-    }
+    let file = config.console.clone().unwrap_or_else(|| {
+        let unique = scratch.file_name().unwrap_or_default().to_string_lossy();
+        paths::logs().join(format!("{unique}-{}.console", config.kernel))
+    });
     fs::create_dir_all(paths::logs())?;
-    let unique = scratch.file_name().unwrap_or_default().to_string_lossy();
-    Ok(paths::logs().join(format!("{unique}-{}.console", config.kernel)))
+    File::create(&file).with_context(|| format!("write {}", file.display()))?;
+    Ok(file)
 }
 
 /// Waits for QEMU to connect.

@@ -40,4 +40,5 @@ vm -- 'echo c >/proc/sysrq-trigger; sleep 60' 2>"$dir/err"
 check 'status of a panic' 125 $?
 grep -q 'Kernel panic - not syncing: sysrq' "$dir/err"
 check 'a panic is told' 0 $?
+[ $failed = 0 ] || cat "$dir/err"
 exit $failed
