@@ -1,0 +1,368 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The kernel's end against the module's: every step arrives, once, as it was sent.
+
+mod common;
+
+use common::{Shared, Taken, linux};
+use crtos_abi::boot::SHARED_POOL;
+use crtos_abi::channel::{Channel, DROPS, OP_SYSCALL, SHADOW_START, SLOT_FREE, SLOTS};
+use crtos_channel::{
+    Answer, AttachError, Drops, Line, Notices, Poll, Range, Request, Start, Status, rank,
+};
+use proptest::prelude::*;
+
+fn open(channel: &Shared, slot: u32) -> Line {
+    linux::open(channel, slot, 3, 100 + slot);
+    let (line, start) = channel.block().accept(slot as usize).expect("a slot that is offered");
+    assert_eq!(start, Start::Process);
+    line
+}
+
+fn request(nr: u32) -> Request {
+    Request { op: OP_SYSCALL, nr, args: [1, 2, 3, 4, 5, u64::from(nr)], rank: 1, cpu: 0 }
+}
+
+#[test]
+fn both_ends_agree_on_the_layout() {
+    assert_eq!(linux::size(&Shared::new()), size_of::<Channel>() as u64);
+}
+
+#[test]
+fn a_block_without_channel_is_refused() {
+    let channel = Shared::new();
+    assert_eq!(channel.block().attach(), Ok(()));
+    channel.scribble(1, 99);
+    assert_eq!(channel.block().attach(), Err(AttachError::Version(99)));
+    channel.scribble(0, 5);
+    assert_eq!(channel.block().attach(), Err(AttachError::Magic(5)));
+}
+
+#[test]
+fn a_call_with_a_fault() {
+    let channel = Shared::new();
+    let block = channel.block();
+    let mut line = open(&channel, 70);
+    assert_eq!((line.process(), line.pid(), line.tid(), line.uid()), (3, 170, 171, 7));
+    let mut seen = Vec::new();
+    block.take_replies(|slot| seen.push(slot));
+    assert_eq!(seen, [70]);
+
+    assert!(line.request(&request(9)));
+    assert!(!line.request(&request(10)), "one request at a time");
+    assert_eq!(linux::requests(&channel, 1), 1 << 6);
+    let mut taken = Taken::default();
+    assert!(linux::take_request(&channel, 70, &mut taken));
+    assert_eq!(taken, Taken { op: OP_SYSCALL, nr: 9, args: [1, 2, 3, 4, 5, 9] });
+    assert!(!linux::take_request(&channel, 70, &mut taken));
+    assert_eq!(line.poll(), Poll::Waiting);
+
+    linux::ask(&channel, 70, 0x40_0000, true);
+    assert_eq!(line.poll(), Poll::Fault { address: 0x40_0000, write: true });
+    let mut answer = 0;
+    assert!(!linux::take_answer(&channel, 70, &mut answer));
+    assert!(line.answer(Answer::Page { address: SHARED_POOL + 0x5000, write: true }));
+    assert!(!line.answer(Answer::Bad), "one answer to a fault");
+    assert!(linux::take_answer(&channel, 70, &mut answer));
+    assert_eq!(answer, SHARED_POOL + 0x5001);
+
+    // Addresses that no program has are answered without asking.
+    for bad in [0x40_0001, 0, SHADOW_START, u64::MAX & !0xfff] {
+        linux::ask(&channel, 70, bad, false);
+        assert_eq!(line.poll(), Poll::Waiting);
+        assert!(linux::take_answer(&channel, 70, &mut answer));
+        assert_eq!(answer, u64::MAX);
+    }
+
+    linux::reply(&channel, 70, -14);
+    assert_eq!(line.poll(), Poll::Reply(-14));
+    assert_eq!(line.poll(), Poll::Waiting);
+
+    linux::signal(&channel, 70, 2);
+    linux::signal(&channel, 70, 64);
+    assert_eq!(block.notices(70), Notices { gone: false, signal: true });
+    assert_eq!(block.take_signals(70), 1 << 63 | 2);
+    linux::gone(&channel, 70);
+    assert_eq!(block.notices(70), Notices { gone: true, signal: false });
+    line.publish(&Status { pages: 5, ..Status::default() });
+    line.publish_command(b"a-name-that-is-too-long");
+    line.free();
+    assert_eq!(linux::state(&channel, 70), SLOT_FREE);
+    assert!(block.accept(70).is_none());
+}
+
+#[test]
+fn drops_come_back_once() {
+    let channel = Shared::new();
+    let block = channel.block();
+    let mut drops = Drops::new();
+    let range = |number: u64| Range {
+        process: 1 + number as u32 % 2,
+        start: (number + 1) << 12,
+        length: 4096,
+    };
+    for number in 0..DROPS as u64 {
+        let ring = drops.post(block, range(number), number);
+        assert_eq!(ring, Ok(number + 1 >= DROPS as u64 / 2));
+    }
+    assert_eq!(drops.post(block, range(0), 9999), Err(9999));
+    let mut back = Vec::new();
+    drops.collect(block, usize::MAX, |number| back.push(number));
+    assert!(back.is_empty());
+    // Linux carries out those of process 1; process 2 dies.
+    for _ in 0..DROPS / 2 {
+        assert_ne!(linux::drop(&channel, 1), 0);
+    }
+    assert_eq!(linux::drop(&channel, 1), 0);
+    drops.collect(block, 100, |number| back.push(number));
+    assert_eq!(back.len(), 100);
+    drops.collect(block, usize::MAX, |number| back.push(number));
+    assert_eq!(back.len(), DROPS / 2);
+    drops.release(2, usize::MAX, |number| back.push(number));
+    back.sort_unstable();
+    assert!(back.iter().copied().eq(0..DROPS as u64));
+    assert_eq!(drops.out(), DROPS / 2);
+    while linux::drop(&channel, 2) != 0 {}
+    drops.collect(block, usize::MAX, |number| panic!("{number} again"));
+    assert_eq!(drops.out(), 0);
+}
+
+/// One step of either side.
+#[derive(Clone, Debug)]
+enum Step {
+    Request(usize, u32),
+    Poll(usize),
+    Answer(usize),
+    Take(usize),
+    Reply(usize, i64),
+    Ask(usize, u64),
+    TakeAnswer(usize),
+    Signal(usize, u32),
+}
+
+/// What a slot is about, as an observer of both sides knows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Truth {
+    Idle,
+    Requested(u32),
+    Busy(u32),
+    Asked(u64),
+    Faulted(u64),
+    Answered(u64),
+    Replied(i64),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let slot = 0..3_usize;
+    prop_oneof![
+        (slot.clone(), any::<u32>()).prop_map(|(slot, nr)| Step::Request(slot, nr)),
+        slot.clone().prop_map(Step::Poll),
+        slot.clone().prop_map(Step::Answer),
+        slot.clone().prop_map(Step::Take),
+        (slot.clone(), any::<i64>()).prop_map(|(slot, result)| Step::Reply(slot, result)),
+        (slot.clone(), 16..1000_u64).prop_map(|(slot, page)| Step::Ask(slot, page << 12)),
+        slot.clone().prop_map(Step::TakeAnswer),
+        (slot, 1..65_u32).prop_map(|(slot, number)| Step::Signal(slot, number)),
+    ]
+}
+
+proptest! {
+    /// Whatever the two sides do in whatever order, nothing is lost, doubled or mixed up.
+    #[test]
+    fn any_interleaving(steps in proptest::collection::vec(step(), 0..200)) {
+        let channel = Shared::new();
+        let block = channel.block();
+        let slots = [0_u32, 63, SLOTS as u32 - 1];
+        let mut lines: Vec<Line> = slots.iter().map(|&slot| open(&channel, slot)).collect();
+        let mut truth = [Truth::Idle; 3];
+        let mut signals = [0_u64; 3];
+        block.take_replies(|_| {});
+        for step in steps {
+            let mut told = [false; 3];
+            match step {
+                Step::Request(index, nr) => {
+                    let sent = lines[index].request(&request(nr));
+                    prop_assert_eq!(sent, truth[index] == Truth::Idle);
+                    if sent {
+                        truth[index] = Truth::Requested(nr);
+                    }
+                }
+                Step::Poll(index) => match (lines[index].poll(), truth[index]) {
+                    (Poll::Reply(result), Truth::Replied(sent)) => {
+                        prop_assert_eq!(result, sent);
+                        truth[index] = Truth::Idle;
+                    }
+                    (Poll::Fault { address, write: false }, Truth::Asked(asked) | Truth::Faulted(asked)) => {
+                        prop_assert_eq!(address, asked);
+                        truth[index] = Truth::Faulted(asked);
+                    }
+                    (Poll::Waiting, Truth::Idle | Truth::Requested(_) | Truth::Busy(_) | Truth::Answered(_)) => {}
+                    other => prop_assert!(false, "{:?}", other),
+                },
+                Step::Answer(index) => {
+                    let Truth::Faulted(address) = truth[index] else {
+                        prop_assert!(!lines[index].answer(Answer::Bad));
+                        continue;
+                    };
+                    let page = Answer::Page { address: SHARED_POOL + address, write: false };
+                    prop_assert!(lines[index].answer(page));
+                    truth[index] = Truth::Answered(address);
+                }
+                Step::Take(index) => {
+                    let mut taken = Taken::default();
+                    let took = linux::take_request(&channel, slots[index], &mut taken);
+                    if let Truth::Requested(nr) = truth[index] {
+                        prop_assert!(took && taken.nr == nr && taken.args[5] == u64::from(nr));
+                        truth[index] = Truth::Busy(nr);
+                    } else {
+                        prop_assert!(!took);
+                    }
+                }
+                Step::Reply(index, result) => if let Truth::Busy(_) = truth[index] {
+                    linux::reply(&channel, slots[index], result);
+                    truth[index] = Truth::Replied(result);
+                    told[index] = true;
+                },
+                Step::Ask(index, address) => if let Truth::Busy(_) = truth[index] {
+                    linux::ask(&channel, slots[index], address, false);
+                    truth[index] = Truth::Asked(address);
+                    told[index] = true;
+                },
+                Step::TakeAnswer(index) => {
+                    let mut answer = 0;
+                    let took = linux::take_answer(&channel, slots[index], &mut answer);
+                    if let Truth::Answered(address) = truth[index] {
+                        prop_assert!(took && answer == SHARED_POOL + address);
+                        truth[index] = Truth::Busy(0);
+                    } else {
+                        prop_assert!(!took);
+                    }
+                }
+                Step::Signal(index, number) => {
+                    linux::signal(&channel, slots[index], number);
+                    signals[index] |= 1 << (number - 1);
+                    told[index] = true;
+                }
+            }
+            let mut heard = [false; 3];
+            block.take_replies(|slot| heard[slots.iter().position(|&other| other as usize == slot).unwrap()] = true);
+            prop_assert_eq!(heard, told);
+        }
+        for (index, &slot) in slots.iter().enumerate() {
+            prop_assert_eq!(block.take_signals(slot as usize), signals[index]);
+        }
+    }
+
+    /// A Linux that writes anything anywhere cannot stop the kernel or get a page twice.
+    #[test]
+    fn hostile_linux(words in proptest::collection::vec((any::<usize>(), prop_oneof![0..9_u64, any::<u64>()]), 1..400)) {
+        let channel = Shared::new();
+        let block = channel.block();
+        let mut line = open(&channel, 5);
+        let mut drops = Drops::new();
+        let (mut posted, mut back) = (0_u32, Vec::new());
+        // Most of the scribbling goes to where it matters.
+        let slot = core::mem::offset_of!(Channel, slots) / 8 + 5 * size_of::<crtos_abi::channel::Slot>() / 8;
+        let table = core::mem::offset_of!(Channel, drops) / 8;
+        for (index, (offset, value)) in words.into_iter().enumerate() {
+            let offset = match index % 4 {
+                0 => slot + offset % 24,
+                1 => table + offset % 64,
+                2 => offset % 64,
+                _ => offset,
+            };
+            channel.scribble(offset, value);
+            let _ = block.attach();
+            let _ = block.clocks().map(|clocks| clocks.since_base(value));
+            let _ = (block.notices(5), block.take_signals(5), block.accept(offset % (2 * SLOTS)));
+            block.take_replies(|slot| assert!(slot < SLOTS));
+            line.request(&request(1));
+            if let Poll::Fault { address, .. } = line.poll() {
+                prop_assert!(address % 4096 == 0 && address < 0x7fff_ffff_f000);
+                line.answer(Answer::Bad);
+            }
+            if drops.post(block, Range { process: 1, start: 4096, length: 4096 }, posted).is_ok() {
+                posted += 1;
+            }
+            drops.collect(block, 8, |number| back.push(number));
+        }
+        drops.release(1, usize::MAX, |number| back.push(number));
+        back.sort_unstable();
+        prop_assert!(back.into_iter().eq(0..posted));
+    }
+}
+
+/// A reply that brings no interrupt is seen when the rank falls, and the other way round.
+#[test]
+fn no_reply_is_lost_between_the_ranks() {
+    use std::sync::{
+        Barrier,
+        atomic::{AtomicBool, Ordering},
+    };
+    const ROUNDS: usize = 20_000;
+    let channel = Shared::new();
+    let block = channel.block();
+    let mut line = open(&channel, 9);
+    block.take_replies(|_| {});
+    let barrier = Barrier::new(2);
+    let rang = AtomicBool::new(false);
+    let low = rank::Running::RealTime(10).rank();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for _ in 0..ROUNDS {
+                barrier.wait();
+                let mut taken = Taken::default();
+                assert!(linux::take_request(&channel, 9, &mut taken));
+                rang.store(linux::reply(&channel, 9, 1), Ordering::SeqCst);
+                barrier.wait();
+            }
+        });
+        for round in 0..ROUNDS {
+            block.set_rank(0, rank::Running::RealTime(50).rank());
+            assert!(line.request(&Request { rank: low, ..request(0) }));
+            barrier.wait();
+            for _ in 0..round % 64 {
+                std::hint::spin_loop();
+            }
+            block.set_rank(0, rank::Running::Idle.rank());
+            let mut seen = false;
+            block.take_replies(|_| seen = true);
+            barrier.wait();
+            assert!(seen || rang.load(Ordering::SeqCst), "round {round}");
+            assert_eq!(line.poll(), Poll::Reply(1));
+            block.take_replies(|_| {});
+        }
+    });
+}
+
+#[test]
+fn ranks_order_interrupts() {
+    use rank::{Running, rings};
+    let ranks = [Running::Idle, Running::Ordinary, Running::RealTime(1), Running::RealTime(99)]
+        .map(Running::rank);
+    assert_eq!(ranks, [0, 1, 2, 100]);
+    for (caller, running, rung) in
+        [(1, 0, true), (1, 1, true), (2, 2, false), (1, 2, false), (100, 2, true)]
+    {
+        assert_eq!(rings(caller, running), rung);
+    }
+}
+
+#[test]
+fn clocks_need_a_consistent_copy() {
+    let channel = Shared::new();
+    assert_eq!(channel.block().clocks(), None, "Linux has not written it");
+    let at = core::mem::offset_of!(Channel, time) / 8;
+    // Shift 10, even sequence; mult 2048, offset 37; base 1000.
+    for (index, value) in [10 << 32, 37 << 32 | 2048, 1000, 5, 6, 7].into_iter().enumerate() {
+        channel.scribble(at + index, value);
+    }
+    let clocks = channel.block().clocks().expect("a time page");
+    assert_eq!(
+        (clocks.monotonic, clocks.realtime, clocks.boottime, clocks.tai_offset),
+        (5, 6, 7, 37)
+    );
+    assert_eq!((clocks.since_base(1500), clocks.since_base(0)), (1000, 0));
+    assert_eq!(clocks.since_base(u64::MAX), u64::MAX);
+    channel.scribble(at, 10 << 32 | 1);
+    assert_eq!(channel.block().clocks(), None, "Linux is writing it");
+}
