@@ -26,6 +26,7 @@ use core::{ffi::CStr, panic::PanicInfo, sync::atomic::Ordering};
 use crtos_abi::{
     channel::{SHADOW_END, SHADOW_START, USER_END, USER_START},
     ioctl::{IOC_SPAWN, Spawn},
+    note::Note,
 };
 use linux_raw_sys::general as linux;
 use sys::Errno;
@@ -43,6 +44,11 @@ core::arch::global_asm!(
     size = const STACK_SIZE,
     main = sym start,
 );
+
+/// The version of the interface, for `crtos version`.
+#[used]
+#[unsafe(link_section = ".note.crtos")]
+static NOTE: Note = Note::new();
 
 /// Bytes of the stack; a signal frame with AVX-512 state takes 3 KiB.
 const STACK_SIZE: usize = 64 * 1024;
