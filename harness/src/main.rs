@@ -2,11 +2,13 @@
 //! Builds everything, boots the guest, runs the tests. `./x` runs this.
 
 mod apt;
+mod demo;
 mod flat;
 mod image;
 mod initramfs;
 mod kernels;
 mod layer;
+mod lint;
 mod module;
 mod parts;
 mod paths;
@@ -21,9 +23,10 @@ mod toolchain;
 mod vm;
 mod vm_command;
 
+use std::fs;
 use std::process::ExitCode;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
 
 /// Builds crtos, boots it in an emulated machine, tests it.
@@ -48,6 +51,16 @@ enum Action {
         partial: bool,
         /// The parts to build; all if none.
         parts: Vec<parts::Part>,
+    },
+    /// Show the system at work: build, boot, run Debian's busybox in the realm.
+    Run,
+    /// Check formatting, lints and style.
+    Lint,
+    /// Remove what builds made.
+    Clean {
+        /// Also the cache: guest images, kernels, Rust's library.
+        #[arg(long)]
+        cache: bool,
     },
     /// Run the tests.
     Test(test::Options),
@@ -77,8 +90,20 @@ fn act(action: Action) -> Result<u8> {
             setup::ensure()?;
             parts::build(&parts, partial)?;
         }
+        Action::Run => return demo::run(),
+        Action::Lint => lint::lint()?,
+        Action::Clean { cache } => clean(cache)?,
         Action::Test(options) => return test::test(&options),
         Action::Vm(options) => return vm_command::vm(options),
     }
     Ok(0)
+}
+
+/// Removes what builds made, and the cache if asked to.
+fn clean(cache: bool) -> Result<()> {
+    let folders = [Some(paths::target()), cache.then(paths::cache)];
+    for folder in folders.into_iter().flatten().filter(|folder| folder.exists()) {
+        fs::remove_dir_all(&folder).with_context(|| format!("remove {}", folder.display()))?;
+    }
+    Ok(())
 }

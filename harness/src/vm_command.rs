@@ -77,9 +77,7 @@ pub struct Options {
 
 /// Boots a guest, runs the command in it and returns its exit status.
 pub fn vm(options: Options) -> Result<u8> {
-    for signal in [SIGINT, SIGTERM] {
-        signal_hook::flag::register(signal, interrupted().clone())?;
-    }
+    watch_signals()?;
     setup::ensure()?;
     if !options.no_build {
         // Linux alone needs none of the parts.
@@ -118,6 +116,14 @@ pub fn vm(options: Options) -> Result<u8> {
         return Ok(NO_READER);
     }
     Ok(report(&vm, &config, &outcome?))
+}
+
+/// Makes the signals that end a program end the guest first.
+pub fn watch_signals() -> Result<()> {
+    for signal in [SIGINT, SIGTERM] {
+        signal_hook::flag::register(signal, interrupted().clone())?;
+    }
+    Ok(())
 }
 
 /// Gives the last CPU and 512 MiB to the real-time realm.

@@ -10,11 +10,10 @@ use std::sync::atomic::Ordering;
 
 use anyhow::Result;
 use clap::{Args, ValueEnum};
-use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::kernels::Flavour;
 use crate::vm::interrupted;
-use crate::{parts, setup};
+use crate::{parts, setup, vm_command};
 use report::Report;
 
 /// Which tests.
@@ -82,9 +81,7 @@ impl Selection {
 
 /// Runs tests and returns 0 if none failed, else 1.
 pub fn test(options: &Options) -> Result<u8> {
-    for signal in [SIGINT, SIGTERM] {
-        signal_hook::flag::register(signal, interrupted().clone())?;
-    }
+    vm_command::watch_signals()?;
     let selection = Selection::new(options);
     let report = Report::default();
     setup::ensure()?;
