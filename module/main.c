@@ -110,6 +110,13 @@ static int get_report(struct crtos_file *file, struct crtos_transfer __user *use
 	return 0;
 }
 
+static void clear_reason(struct crtos_file *file)
+{
+	spin_lock(&file->reason_lock);
+	file->reason[0] = '\0';
+	spin_unlock(&file->reason_lock);
+}
+
 static int get_reason(struct crtos_file *file, struct crtos_reason __user *user)
 {
 	struct crtos_reason reason = {};
@@ -174,6 +181,7 @@ static int locked_configure(struct crtos_file *file, unsigned int command, unsig
 {
 	int result;
 
+	clear_reason(file);
 	if (needs_admin(command) && !capable(CAP_SYS_ADMIN))
 		return crtos_refuse(file, -EPERM,
 				    "this takes CAP_SYS_ADMIN: call it as root");
@@ -188,6 +196,7 @@ static int locked_spawn(struct crtos_file *file, struct inode *inode, void __use
 {
 	int result;
 
+	clear_reason(file);
 	if (mutex_lock_killable(&file->lock))
 		return -EINTR;
 	result = crtos_spawn(file, inode, user);
