@@ -7,17 +7,16 @@
 extern crate alloc;
 
 pub mod arch;
+pub mod boot;
+pub mod exec;
 pub mod log;
 pub mod mm;
 pub mod process;
 pub mod remote;
 pub mod signal;
+pub mod spawn;
 pub mod sync;
 pub mod syscall;
 pub mod task;
 pub mod time;
-
-#[panic_handler]
-fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
-    loop {}
-}
+pub mod user;

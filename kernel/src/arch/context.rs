@@ -1,41 +1,33 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The registers of a program.
+//! The registers of a program while it is in the kernel, and of threads that do not run.
 
-/// General registers of a program while it is in the kernel, at the top of its kernel stack.
+use super::{cpu, entry, gdt, percpu};
+use crate::task;
+use core::arch::naked_asm;
+use crtos_abi::channel::USER_END;
+
+/// General registers of a program while it is in the kernel, at the top of its kernel stack. The order is that of
+/// Linux's `pt_regs`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
+#[allow(missing_docs)]
 pub struct UserContext {
-    /// Registers by their names.
     pub r15: u64,
-    #[allow(missing_docs)]
     pub r14: u64,
-    #[allow(missing_docs)]
     pub r13: u64,
-    #[allow(missing_docs)]
     pub r12: u64,
-    #[allow(missing_docs)]
     pub rbp: u64,
-    #[allow(missing_docs)]
     pub rbx: u64,
-    #[allow(missing_docs)]
     pub r11: u64,
-    #[allow(missing_docs)]
     pub r10: u64,
-    #[allow(missing_docs)]
     pub r9: u64,
-    #[allow(missing_docs)]
     pub r8: u64,
-    #[allow(missing_docs)]
     pub rax: u64,
-    #[allow(missing_docs)]
     pub rcx: u64,
-    #[allow(missing_docs)]
     pub rdx: u64,
-    #[allow(missing_docs)]
     pub rsi: u64,
-    #[allow(missing_docs)]
     pub rdi: u64,
-    /// Number of the system call on entry by SYSCALL, else `u64::MAX` (Linux's `orig_rax`).
+    /// Number of the system call on entry by SYSCALL, else `u64::MAX` or the exception's error code.
     pub orig_rax: u64,
     /// Instruction pointer.
     pub rip: u64,
@@ -49,8 +41,112 @@ pub struct UserContext {
     pub ss: u64,
 }
 
+/// Flags that a program may set: CF, PF, AF, ZF, SF, TF, DF, OF, NT, RF, AC, ID.
+const USER_FLAGS: u64 = 0xcd5 | 1 << 8 | 1 << 14 | 1 << 16 | 1 << 18 | 1 << 21;
+/// The bit that is always set, and IF.
+const FIXED_FLAGS: u64 = 0x202;
+const TRAP_FLAG: u64 = 1 << 8;
+const RESUME_FLAG: u64 = 1 << 16;
+
+impl UserContext {
+    /// Whether the registers are those of a program, not of the kernel.
+    pub const fn is_user(&self) -> bool {
+        self.cs & 3 == 3
+    }
+
+    /// Makes the privileged parts those of a program, whatever they were.
+    pub(super) const fn sanitize(&mut self) {
+        self.cs = gdt::USER_CODE as u64;
+        self.ss = gdt::USER_DATA as u64;
+        self.rflags = self.rflags & USER_FLAGS | FIXED_FLAGS;
+    }
+
+    /// Whether SYSRET restores it exactly and cannot fault in the kernel.
+    pub(super) const fn fits_sysret(&self) -> bool {
+        self.rcx == self.rip
+            && self.r11 == self.rflags
+            && self.rip < USER_END
+            && self.rflags & (TRAP_FLAG | RESUME_FLAG) == 0
+    }
+}
+
 /// Leaves the kernel: the current thread goes on in user mode with `context`, FS base and GS base. Its kernel stack starts anew:
 /// what the caller still owns is leaked, so drop it first. Goes through [`crate::process::return_to_user`] if attention is set.
-pub fn enter_user(_context: &UserContext, _fs_base: u64, _gs_base: u64) -> ! {
-    unimplemented!()
+pub fn enter_user(context: &UserContext, fs_base: u64, gs_base: u64) -> ! {
+    task::set_fs_base(fs_base);
+    task::set_gs_base(gs_base);
+    cpu::disable_interrupts();
+    let top = percpu::this().kernel_stack.load(core::sync::atomic::Ordering::Relaxed);
+    let copy = *context;
+    // SAFETY: the top of the current thread's kernel stack has room for a context, interrupts are off, and what
+    // lies above this function's frame is not used again.
+    unsafe { resume_at(&copy, top) }
+}
+
+/// Copies `context` to the top of a kernel stack, takes that stack and leaves to user mode.
+///
+/// # Safety
+/// Interrupts off; `top` is the top of the current thread's kernel stack.
+#[unsafe(naked)]
+unsafe extern "sysv64" fn resume_at(context: &UserContext, top: u64) -> ! {
+    // `context` may overlap the place it is copied to, but lies below it: copying downwards from the end is safe.
+    naked_asm!(
+        "lea rdi, [rdi + {size} - 8]",
+        "xchg rsi, rdi",
+        "sub rdi, 8",
+        "mov ecx, {words}",
+        "std",
+        // Nothing may be pushed below: the stack pointer stays under both until the copy is complete.
+        "rep movsq",
+        "cld",
+        "lea rsp, [rdi + 8]",
+        "jmp {leave}",
+        size = const size_of::<UserContext>(),
+        words = const size_of::<UserContext>() / 8,
+        leave = sym entry::leave_to_user,
+    )
+}
+
+/// Saves the callee-saved registers and the stack pointer of the running thread and takes those of another.
+///
+/// # Safety
+/// Interrupts off. `load` was stored by this function or made by [`initial_stack`], and its stack is not in use.
+#[unsafe(naked)]
+pub unsafe extern "sysv64" fn switch_stacks(save: *mut u64, load: u64) {
+    naked_asm!(
+        "push rbp",
+        "push rbx",
+        "push r12",
+        "push r13",
+        "push r14",
+        "push r15",
+        "mov [rdi], rsp",
+        "mov rsp, rsi",
+        "pop r15",
+        "pop r14",
+        "pop r13",
+        "pop r12",
+        "pop rbx",
+        "pop rbp",
+        "ret",
+    )
+}
+
+/// Prepares the stack that ends at `top` so that [`switch_stacks`] to the returned pointer calls `entry`, which never returns,
+/// with interrupts off.
+///
+/// # Safety
+/// The 128 bytes below `top` are writable and not in use; `top` is aligned to 16.
+pub unsafe fn initial_stack(top: u64, entry: extern "sysv64" fn() -> !) -> u64 {
+    // At the entry of a function RSP + 8 is a multiple of 16: one word (a null return address) lies above it.
+    let words = (top - 64) as *mut u64;
+    // SAFETY: by contract.
+    unsafe {
+        for i in 0..6 {
+            words.add(i).write(0);
+        }
+        words.add(6).write(entry as *const () as u64);
+        words.add(7).write(0);
+    }
+    top - 64
 }

@@ -1,29 +1,256 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Extended state (x87, SSE, AVX, AVX-512) of programs, in the standard format of XSAVE
 //! (Intel SDM vol. 1, 13.4; APM vol. 1, 11.5).
+//!
+//! The kernel itself uses none of it. The registers keep the state of the program that ran last while threads of the kernel run; they are
+//! exchanged when another program's thread comes.
+
+use super::cpu;
+use crate::task;
+use alloc::alloc::{Layout, alloc_zeroed, dealloc};
+use core::arch::asm;
+use core::arch::x86_64::{__cpuid_count, _fxrstor64, _fxsave64, _xrstor64, _xsave64, _xsetbv};
+use core::ptr::NonNull;
+use spin::Once;
+
+/// Bytes of the part that FXSAVE knows.
+const LEGACY_SIZE: usize = 512;
+/// Bytes of the header that follows it.
+const HEADER_SIZE: usize = 64;
+const MXCSR: usize = 24;
+const MXCSR_MASK: usize = 28;
+/// MXCSR bits if the processor does not name them.
+const DEFAULT_MXCSR_MASK: u32 = 0xffbf;
+const INITIAL_CONTROL: u16 = 0x37f;
+const INITIAL_MXCSR: u32 = 0x1f80;
+
+static SIZE: Once<usize> = Once::new();
+
+/// Enables the extended state on this CPU.
+pub fn set_up() {
+    let xcr0 = features();
+    if cpu::features().xcr0 != 0 {
+        // SAFETY: XSAVE is on in CR4 and the components are offered by CPUID, with the ones they depend on.
+        unsafe { set_xcr0(xcr0) };
+    }
+    SIZE.call_once(|| match cpu::features().xcr0 {
+        0 => LEGACY_SIZE,
+        // EBX: bytes for the components enabled now.
+        _ => __cpuid_count(0xd, 0).ebx as usize,
+    });
+}
+
+/// # Safety
+/// XSAVE is on in CR4 and `mask` a valid combination.
+#[target_feature(enable = "xsave")]
+unsafe fn set_xcr0(mask: u64) {
+    // SAFETY: by contract.
+    unsafe { _xsetbv(0, mask) }
+}
 
 /// Bytes of the extended state on this CPU (CPUID 0xd.0 EBX), or 512 without XSAVE.
 pub fn size() -> usize {
-    unimplemented!()
+    SIZE.get().copied().unwrap_or(LEGACY_SIZE)
 }
 
 /// The enabled components (XCR0), or 3 without XSAVE.
 pub fn features() -> u64 {
-    unimplemented!()
+    match cpu::features().xcr0 {
+        0 => 3,
+        mask => mask,
+    }
+}
+
+/// The extended state of a thread that is not in the registers.
+pub struct Area(NonNull<u8>);
+
+// SAFETY: plain memory that the area owns.
+unsafe impl Send for Area {}
+// SAFETY: it is read and written only by the CPU that runs (or ran last) the owning thread, with interrupts off.
+unsafe impl Sync for Area {}
+
+impl Area {
+    /// The initial state of a program; `None` without memory.
+    pub fn new() -> Option<Self> {
+        // SAFETY: the size is not 0.
+        let area = Self(NonNull::new(unsafe { alloc_zeroed(Self::layout()) })?);
+        area.reset();
+        Some(area)
+    }
+
+    fn layout() -> Layout {
+        // SAFETY: 64 is a power of two and the size is that of a few registers.
+        unsafe { Layout::from_size_align_unchecked(size(), 64) }
+    }
+
+    /// Makes it the initial state: zero is that for all but the control words. Interrupts off.
+    fn reset(&self) {
+        // SAFETY: `size` bytes belong to the area, at least 512.
+        unsafe {
+            self.0.as_ptr().write_bytes(0, size());
+            self.0.as_ptr().cast::<u16>().write(INITIAL_CONTROL);
+            self.0.as_ptr().add(MXCSR).cast::<u32>().write(INITIAL_MXCSR);
+        }
+    }
+
+    /// Stores the registers. Interrupts off.
+    pub fn store_registers(&self) {
+        // SAFETY: the area is as large and aligned as the instructions want, for the enabled components.
+        unsafe {
+            match cpu::features().xcr0 {
+                0 => fxsave(self.0.as_ptr()),
+                mask => xsave(self.0.as_ptr(), mask),
+            }
+        }
+    }
+
+    /// Loads the registers. Interrupts off. The content is the processor's own or was checked by [`check`].
+    pub fn load_registers(&self) {
+        // SAFETY: as above, and the content is valid.
+        unsafe {
+            match cpu::features().xcr0 {
+                0 => fxrstor(self.0.as_ptr()),
+                mask => xrstor(self.0.as_ptr(), mask),
+            }
+        }
+    }
+
+    fn copy_out(&self, image: &mut [u8]) {
+        let length = image.len().min(size());
+        // SAFETY: both sides have that many bytes and do not overlap.
+        unsafe { self.0.as_ptr().copy_to_nonoverlapping(image.as_mut_ptr(), length) }
+    }
+
+    fn copy_in(&self, image: &[u8]) {
+        let length = image.len().min(size());
+        // SAFETY: both sides have that many bytes and do not overlap.
+        unsafe { self.0.as_ptr().copy_from_nonoverlapping(image.as_ptr(), length) }
+    }
+
+    fn mxcsr_mask(&self) -> u32 {
+        // SAFETY: inside the legacy part.
+        match unsafe { self.0.as_ptr().add(MXCSR_MASK).cast::<u32>().read() } {
+            0 => DEFAULT_MXCSR_MASK,
+            mask => mask,
+        }
+    }
+}
+
+impl Drop for Area {
+    fn drop(&mut self) {
+        // SAFETY: allocated with this layout.
+        unsafe { dealloc(self.0.as_ptr(), Self::layout()) }
+    }
+}
+
+/// # Safety
+/// XSAVE is on; `area` is aligned to 64 and large enough.
+#[target_feature(enable = "xsave")]
+unsafe fn xsave(area: *mut u8, mask: u64) {
+    // SAFETY: by contract.
+    unsafe { _xsave64(area, mask) }
+}
+
+/// # Safety
+/// As [`xsave`], and the content is valid.
+#[target_feature(enable = "xsave")]
+unsafe fn xrstor(area: *const u8, mask: u64) {
+    // SAFETY: by contract.
+    unsafe { _xrstor64(area, mask) }
+}
+
+/// # Safety
+/// `area` is aligned to 16 and has 512 bytes.
+#[target_feature(enable = "fxsr")]
+unsafe fn fxsave(area: *mut u8) {
+    // SAFETY: by contract.
+    unsafe { _fxsave64(area) }
+}
+
+/// # Safety
+/// As [`fxsave`], and the content is valid.
+#[target_feature(enable = "fxsr")]
+unsafe fn fxrstor(area: *const u8) {
+    // SAFETY: by contract.
+    unsafe { _fxrstor64(area) }
 }
 
 /// Copies the current thread's state to `image` ([`size`] bytes), for a signal frame.
-pub fn save(_image: &mut [u8]) {
-    unimplemented!()
+pub fn save(image: &mut [u8]) {
+    task::with_extended_state(|area| {
+        area.store_registers();
+        area.copy_out(image);
+    });
 }
 
-/// Loads the current thread's state from `image`, which is an allegation: reserved bits are cleared.
-/// `false` if it is not a valid image; the state is then unchanged.
-pub fn restore(_image: &[u8]) -> bool {
-    unimplemented!()
+/// Loads the current thread's state from `image`, which is an allegation. `false` if it is not a valid image for this CPU;
+/// the state is then unchanged.
+pub fn restore(image: &[u8]) -> bool {
+    if image.len() < size() {
+        return false;
+    }
+    let mut valid = false;
+    task::with_extended_state(|area| {
+        area.store_registers();
+        valid = check(image, area.mxcsr_mask());
+        if valid {
+            area.copy_in(image);
+            area.load_registers();
+        }
+    });
+    valid
 }
 
 /// Gives the current thread the initial state that Linux gives a program (FCW 0x37f, MXCSR 0x1f80).
 pub fn reset() {
-    unimplemented!()
+    task::with_extended_state(|area| {
+        area.reset();
+        area.load_registers();
+    });
+}
+
+/// Whether XRSTOR would accept `image` (Intel SDM vol. 1, 13.8.1). It has at least [`size`] bytes and is not changed meanwhile.
+fn check(image: &[u8], mxcsr_mask: u32) -> bool {
+    let word = |at: usize| image.get(at..at + 4).and_then(|b| b.try_into().ok()).map_or(u32::MAX, u32::from_le_bytes);
+    if word(MXCSR) & !mxcsr_mask != 0 {
+        return false;
+    }
+    let xcr0 = cpu::features().xcr0;
+    if xcr0 == 0 {
+        return true;
+    }
+    let Some(header) = image.get(LEGACY_SIZE..LEGACY_SIZE + HEADER_SIZE) else { return false };
+    let components = u64::from(word(LEGACY_SIZE + 4)) << 32 | u64::from(word(LEGACY_SIZE));
+    components & !xcr0 == 0 && header[8..].iter().all(|&byte| byte == 0)
+}
+
+/// `si_code` for #MF from the x87 status and control words.
+pub fn x87_signal_code() -> i32 {
+    let (mut status, mut control) = (0u16, 0u16);
+    // SAFETY: the instructions store two bytes each and wait for nothing.
+    unsafe {
+        asm!("fnstsw [{}]", in(reg) &raw mut status, options(nostack));
+        asm!("fnstcw [{}]", in(reg) &raw mut control, options(nostack));
+    }
+    signal_code(u32::from(status & !control))
+}
+
+/// `si_code` for #XM from MXCSR.
+pub fn simd_signal_code() -> i32 {
+    let mut mxcsr = 0u32;
+    // SAFETY: the instruction stores four bytes.
+    unsafe { asm!("stmxcsr [{}]", in(reg) &raw mut mxcsr, options(nostack)) };
+    signal_code(mxcsr & !(mxcsr >> 7))
+}
+
+/// FPE_* for unmasked exceptions in the order of both status registers: IE, DE, ZE, OE, UE, PE.
+fn signal_code(exceptions: u32) -> i32 {
+    match exceptions {
+        e if e & 0x01 != 0 => 7, // FPE_FLTINV
+        e if e & 0x04 != 0 => 3, // FPE_FLTDIV
+        e if e & 0x08 != 0 => 4, // FPE_FLTOVF
+        e if e & 0x12 != 0 => 5, // FPE_FLTUND
+        e if e & 0x20 != 0 => 6, // FPE_FLTRES
+        _ => 0x80,
+    }
 }

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Memory.
 
+pub mod frames;
 pub mod heap;
 pub mod layout;
 pub mod space;
+pub mod stacks;
 
 pub use space::AddressSpace;

@@ -1,11 +1,21 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Threads.
 
-use crate::mm::AddressSpace;
+use super::scheduler;
+use super::user::UserState;
+use crate::arch::context::initial_stack;
+use crate::arch::percpu;
+use crate::mm::{AddressSpace, heap, stacks};
 use crate::process::ThreadData;
-use alloc::sync::Arc;
-use crtos_sched::Level;
+use crate::sync::SpinLock;
 use crate::time::Nanos;
+use alloc::boxed::Box;
+use alloc::string::String;
+use alloc::sync::Arc;
+use core::marker::PhantomData;
+use core::ops::Deref;
+use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use crtos_sched::Level;
 
 /// How a thread competes for its CPU.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -30,9 +40,17 @@ pub struct Scheduling {
 impl Scheduling {
     /// SCHED_OTHER.
     pub const ORDINARY: Self = Self { policy: Policy::Ordinary, level: Level::ORDINARY };
+
+    /// SCHED_FIFO at `priority` (1..=99).
+    pub const fn fifo(priority: u32) -> Option<Self> {
+        match Level::new(priority) {
+            Some(level) if priority > 0 => Some(Self { policy: Policy::Fifo, level }),
+            _ => None,
+        }
+    }
 }
 
-/// Why [`block`] returned.
+/// Why [`super::block`] returned.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WakeReason {
     /// Somebody called [`Thread::wake`] since the last return of `block`.
@@ -45,10 +63,10 @@ pub enum WakeReason {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ThreadId(pub u16);
 
-/// Most threads.
+/// Most threads: those of the channel's slots and those of the kernel.
 pub const MAX_THREADS: usize = 1152;
 
-/// There is no room for another thread.
+/// There is no room or no memory for another one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SpawnError;
 
@@ -56,61 +74,108 @@ pub struct SpawnError;
 pub struct Thread {
     /// Its number.
     pub id: ThreadId,
+    /// For the log.
+    pub name: String,
     /// What the process side keeps.
     pub data: ThreadData,
+    /// What it needs to run a program.
+    pub(super) user: Option<UserState>,
+    pub(super) space: SpinLock<Option<Arc<AddressSpace>>>,
+    pub(super) stack_top: u64,
+    /// Where its registers lie while it does not run.
+    pub(super) stack_pointer: AtomicU64,
+    pub(super) run_time: AtomicU64,
+    pub(super) switches: AtomicU64,
+    /// Its effective level, for those who do not hold the scheduler's lock.
+    pub(super) level: AtomicU8,
+    attention: AtomicBool,
+    cpu: u32,
+    body: SpinLock<Option<Box<dyn FnOnce() + Send>>>,
 }
 
 impl Thread {
-    /// Makes the thread's next (or present) [`block`] return [`WakeReason::Woken`]. Any context.
+    /// Makes the thread's next (or present) [`super::block`] return [`WakeReason::Woken`]. Any context.
     pub fn wake(&self) {
-        unimplemented!()
+        scheduler::wake(self);
     }
 
-    /// Has [`crate::process::return_to_user`] called before the thread returns to user mode, and sends the thread there soon
-    /// if it runs in user mode. Does not wake it. Any context.
+    /// Has [`crate::process::return_to_user`] called before the thread returns to user mode. Does not wake it. Any context.
     pub fn set_attention(&self) {
-        unimplemented!()
+        // A thread that runs in user mode on another CPU would need an interrupt there; the realm has one CPU, and whoever calls this
+        // runs on it, so that the thread passes the check on its way back.
+        self.attention.store(true, Ordering::Release);
     }
 
     /// Clears the flag; `return_to_user` calls this first.
     pub fn clear_attention(&self) {
-        unimplemented!()
+        self.attention.store(false, Ordering::Release);
+    }
+
+    /// Whether the flag is set.
+    pub fn attention(&self) -> bool {
+        self.attention.load(Ordering::Acquire)
     }
 
     /// Changes how it is scheduled. Any context.
-    pub fn set_scheduling(&self, _scheduling: Scheduling) {
-        unimplemented!()
+    pub fn set_scheduling(&self, scheduling: Scheduling) {
+        scheduler::set_scheduling(self, scheduling);
     }
 
     /// How it is scheduled.
     pub fn scheduling(&self) -> Scheduling {
-        unimplemented!()
+        scheduler::scheduling(self)
+    }
+
+    /// Its level, with what it inherits.
+    pub fn effective_level(&self) -> Level {
+        Level::new(u32::from(self.level.load(Ordering::Relaxed))).unwrap_or(Level::MAX)
     }
 
     /// Rank for the channel: 1 + effective level.
     pub fn rank(&self) -> u32 {
-        unimplemented!()
+        1 + self.effective_level().get()
     }
 
     /// Index of its CPU in the cell.
     pub fn cpu(&self) -> u32 {
-        unimplemented!()
+        self.cpu
     }
 
-    /// Processor time used.
+    /// Processor time used, up to the last switch.
     pub fn run_time(&self) -> Nanos {
-        unimplemented!()
+        Nanos(self.run_time.load(Ordering::Relaxed))
     }
 
     /// Times that it was switched to.
     pub fn switches(&self) -> u64 {
-        unimplemented!()
+        self.switches.load(Ordering::Relaxed)
     }
 
     /// Its address space, if it belongs to a process.
     pub fn space(&self) -> Option<Arc<AddressSpace>> {
-        unimplemented!()
+        self.space.lock().clone()
     }
+}
+
+impl Drop for Thread {
+    fn drop(&mut self) {
+        release_id(self.id);
+    }
+}
+
+static IDS: SpinLock<[u64; MAX_THREADS / 64]> = SpinLock::new([0; MAX_THREADS / 64]);
+
+/// The lowest free number.
+fn allocate_id() -> Result<ThreadId, SpawnError> {
+    let mut ids = IDS.lock();
+    let (word, bits) = ids.iter_mut().enumerate().find(|(_, bits)| **bits != u64::MAX).ok_or(SpawnError)?;
+    let bit = bits.trailing_ones();
+    *bits |= 1 << bit;
+    Ok(ThreadId((word * 64) as u16 + bit as u16))
+}
+
+fn release_id(id: ThreadId) {
+    IDS.lock()[usize::from(id.0) / 64] &= !(1 << (id.0 % 64));
 }
 
 /// What a new thread is made of.
@@ -125,65 +190,89 @@ pub struct Spawn<'a> {
     pub data: ThreadData,
 }
 
+impl Default for Spawn<'_> {
+    fn default() -> Self {
+        Self { name: "", scheduling: Scheduling::ORDINARY, space: None, data: ThreadData::default() }
+    }
+}
+
 /// Makes a thread that runs `body` in the kernel (which may end in [`crate::arch::enter_user`]) and makes it ready.
 /// Sleeps not, but allocates: not on a real-time path.
-pub fn spawn(_what: Spawn<'_>, _body: impl FnOnce() + Send + 'static) -> Result<Arc<Thread>, SpawnError> {
-    unimplemented!()
+pub fn spawn(what: Spawn<'_>, body: impl FnOnce() + Send + 'static) -> Result<Arc<Thread>, SpawnError> {
+    let scheduling = what.scheduling;
+    let thread = make(what, Box::new(body))?;
+    scheduler::add(&thread, scheduling);
+    Ok(thread)
 }
 
-/// The current thread.
-pub fn current() -> Arc<Thread> {
-    unimplemented!()
+/// Makes a thread without making it ready.
+pub(super) fn make(what: Spawn<'_>, body: Box<dyn FnOnce() + Send>) -> Result<Arc<Thread>, SpawnError> {
+    if !heap::has_reserve() {
+        return Err(SpawnError);
+    }
+    let user = match &what.space {
+        Some(space) => Some(UserState::new(space).ok_or(SpawnError)?),
+        None => None,
+    };
+    let id = allocate_id()?;
+    let Ok(stack_top) = stacks::make(id.0) else {
+        release_id(id);
+        return Err(SpawnError);
+    };
+    // SAFETY: the stack belongs to the new number, is mapped, and nobody runs on it.
+    let stack_pointer = unsafe { initial_stack(stack_top, first_steps) };
+    Ok(Arc::new(Thread {
+        id,
+        name: String::from(what.name),
+        data: what.data,
+        user,
+        space: SpinLock::new(what.space),
+        stack_top,
+        stack_pointer: AtomicU64::new(stack_pointer),
+        run_time: AtomicU64::new(0),
+        switches: AtomicU64::new(0),
+        level: AtomicU8::new(what.scheduling.level.get() as u8),
+        attention: AtomicBool::new(false),
+        cpu: percpu::this().index,
+        body: SpinLock::new(Some(body)),
+    }))
 }
 
-/// Sleeps until [`Thread::wake`] or `deadline` (kernel time). Returns at once if a wake came since the last return.
-/// Callers check their condition in a loop: a wake may be meant for something else.
-pub fn block(_deadline: Option<Nanos>) -> WakeReason {
-    unimplemented!()
+/// Where every thread starts. Interrupts off.
+extern "sysv64" fn first_steps() -> ! {
+    x86_64::instructions::interrupts::enable();
+    let body = current().body.lock().take();
+    if let Some(body) = body {
+        body();
+    }
+    scheduler::exit()
 }
 
-/// Sleeps until `deadline`; wakes are kept for the next [`block`].
-pub fn sleep_until(_deadline: Nanos) {
-    unimplemented!()
+/// The current thread. It exists as long as it runs, which is as long as it can look at this.
+pub struct Current(*const Thread, PhantomData<*mut ()>);
+
+impl Current {
+    /// A reference to keep or to give to others.
+    pub fn arc(&self) -> Arc<Thread> {
+        // SAFETY: the pointer came from the `Arc` that the scheduler keeps while the thread lives.
+        unsafe {
+            Arc::increment_strong_count(self.0);
+            Arc::from_raw(self.0)
+        }
+    }
 }
 
-/// Lets others of the same level run.
-pub fn yield_now() {
-    unimplemented!()
+impl Deref for Current {
+    type Target = Thread;
+    fn deref(&self) -> &Thread {
+        // SAFETY: as above.
+        unsafe { &*self.0 }
+    }
 }
 
-/// A point at which a long work of the kernel lets others of the same level run if their turn has come.
-/// (Higher levels preempt anywhere.)
-pub fn reschedule_point() {
-    unimplemented!()
-}
-
-/// Ends the current thread; its resources are freed later by the reaper. What the caller still owns is leaked.
-pub fn exit() -> ! {
-    unimplemented!()
-}
-
-/// Makes `space` the current thread's address space (exec).
-pub fn set_space(_space: Option<Arc<AddressSpace>>) {
-    unimplemented!()
-}
-
-/// FS base and GS base of the current thread.
-pub fn segment_bases() -> (u64, u64) {
-    unimplemented!()
-}
-
-/// Sets the FS base of the current thread; the caller has checked that it is a user address.
-pub fn set_fs_base(_base: u64) {
-    unimplemented!()
-}
-
-/// Sets the GS base of the current thread; the caller has checked that it is a user address.
-pub fn set_gs_base(_base: u64) {
-    unimplemented!()
-}
-
-/// `ioperm` for the current thread: allows or forbids ports `first..first + count`, which the caller has checked.
-pub fn set_ports(_first: u16, _count: u32, _allow: bool) -> Result<(), SpawnError> {
-    unimplemented!()
+/// The current thread. Not before the first thread runs.
+pub fn current() -> Current {
+    let thread = percpu::this().current();
+    assert!(!thread.is_null(), "no thread runs yet");
+    Current(thread, PhantomData)
 }

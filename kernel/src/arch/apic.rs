@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The local APIC in x2APIC mode (APM vol. 2, 16) and its one-shot timer.
+//!
+//! The current count is never read: the time stamp counter tells the time.
+
+use super::{cpu, percpu};
+use crate::time::{self, Nanos};
+use core::sync::atomic::{AtomicU64, Ordering};
+
+/// Vector of the timer.
+pub const TIMER_VECTOR: u8 = 0xec;
+/// Vector of errors of the APIC.
+pub const ERROR_VECTOR: u8 = 0xfe;
+/// Vector of spurious interrupts, which want no end of interrupt.
+pub const SPURIOUS_VECTOR: u8 = 0xff;
+
+const TASK_PRIORITY: u32 = 0x808;
+const END_OF_INTERRUPT: u32 = 0x80b;
+const SPURIOUS: u32 = 0x80f;
+const IN_SERVICE: u32 = 0x810;
+const ERROR_STATUS: u32 = 0x828;
+const LVT_TIMER: u32 = 0x832;
+const LVT_LINT0: u32 = 0x835;
+const LVT_LINT1: u32 = 0x836;
+const LVT_ERROR: u32 = 0x837;
+const INITIAL_COUNT: u32 = 0x838;
+const DIVIDE: u32 = 0x83e;
+const TSC_DEADLINE: u32 = 0x6e0;
+
+const SOFTWARE_ENABLE: u64 = 1 << 8;
+const MASKED: u64 = 1 << 16;
+const MODE_TSC_DEADLINE: u64 = 2 << 17;
+const DIVIDE_BY_1: u64 = 0xb;
+
+fn write(register: u32, value: u64) {
+    // SAFETY: a register of the APIC in x2APIC mode; only interrupts follow from it.
+    unsafe { cpu::write_msr(register, value) }
+}
+
+fn read(register: u32) -> u64 {
+    // SAFETY: a readable register of the APIC.
+    unsafe { cpu::read_msr(register) }
+}
+
+/// Counts of the timer per tick of the time stamp counter, times 2^32; 0 in TSC-deadline mode.
+static COUNTS_PER_TICK: AtomicU64 = AtomicU64::new(0);
+
+/// Set by the timer's interrupt while it is calibrated: the tick at which it came.
+static CALIBRATION: AtomicU64 = AtomicU64::new(0);
+
+/// Enables this CPU's APIC. Interrupts off.
+pub fn set_up() {
+    write(SPURIOUS, SOFTWARE_ENABLE | u64::from(SPURIOUS_VECTOR));
+    write(TASK_PRIORITY, 0);
+    write(LVT_LINT0, MASKED);
+    write(LVT_LINT1, MASKED);
+    write(LVT_ERROR, u64::from(ERROR_VECTOR));
+    write(ERROR_STATUS, 0);
+    if cpu::features().tsc_deadline {
+        write(LVT_TIMER, MODE_TSC_DEADLINE | u64::from(TIMER_VECTOR));
+    } else {
+        write(DIVIDE, DIVIDE_BY_1);
+        write(LVT_TIMER, u64::from(TIMER_VECTOR));
+    }
+}
+
+/// Measures the timer against the time stamp counter, by interrupt. On the first CPU at boot, interrupts off before and after.
+pub fn calibrate() {
+    if cpu::features().tsc_deadline {
+        return;
+    }
+    // What both runs have in common (the way to the handler) falls out; the shortest of several is the least disturbed.
+    const SHORT: u64 = 1 << 12;
+    const LONG: u64 = 1 << 20;
+    let shortest = |count| (0..4).map(|_| time_of(count)).min().unwrap_or(u64::MAX);
+    let (short, long) = (shortest(SHORT), shortest(LONG));
+    let ticks = long.saturating_sub(short).max(1);
+    let ratio = (u128::from(LONG - SHORT) << 32) / u128::from(ticks);
+    COUNTS_PER_TICK.store(u64::try_from(ratio).unwrap_or(u64::MAX), Ordering::Relaxed);
+}
+
+/// Ticks until the interrupt after `count` comes.
+fn time_of(count: u64) -> u64 {
+    CALIBRATION.store(0, Ordering::Relaxed);
+    let start = cpu::tsc();
+    write(INITIAL_COUNT, count);
+    loop {
+        cpu::wait_for_interrupt();
+        cpu::disable_interrupts();
+        let end = CALIBRATION.load(Ordering::Relaxed);
+        if end != 0 {
+            return end.saturating_sub(start);
+        }
+    }
+}
+
+/// Counts of the timer per millisecond; 0 if it follows the time stamp counter.
+pub fn timer_khz() -> u64 {
+    let ratio = u128::from(COUNTS_PER_TICK.load(Ordering::Relaxed));
+    ((ratio * u128::from(time::clock().ticks(Nanos::from_millis(1)))) >> 32) as u64
+}
+
+/// Has the timer of this CPU fire at `deadline`, or earlier if that is further away than it can count; `None` stops it. Interrupts off.
+pub fn set_timer(deadline: Option<Nanos>) {
+    if cpu::features().tsc_deadline {
+        write(TSC_DEADLINE, deadline.map_or(0, |deadline| time::clock().tick(deadline)));
+        return;
+    }
+    let count = match deadline {
+        None => 0,
+        Some(deadline) => {
+            let ticks = time::clock().tick(deadline).saturating_sub(cpu::tsc());
+            let ratio = COUNTS_PER_TICK.load(Ordering::Relaxed);
+            let count = (u128::from(ticks) * u128::from(ratio)) >> 32;
+            // Zero would stop it; rounding up is less than a count late.
+            count.saturating_add(1).min(u128::from(u32::MAX)) as u64
+        }
+    };
+    write(INITIAL_COUNT, count);
+}
+
+/// Notes the timer's interrupt while it is calibrated; `false` afterwards.
+pub fn note_calibration() -> bool {
+    let calibrating = percpu::this().runner.get().is_none();
+    if calibrating {
+        CALIBRATION.store(cpu::tsc(), Ordering::Relaxed);
+    }
+    calibrating
+}
+
+/// Ends the interrupt in service. Interrupts off.
+pub fn end_of_interrupt() {
+    write(END_OF_INTERRUPT, 0);
+}
+
+/// Whether `vector` is in service and wants its end. Interrupts off.
+pub fn in_service(vector: u8) -> bool {
+    read(IN_SERVICE + u32::from(vector) / 32) & (1 << (vector % 32)) != 0
+}

@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Exceptions and interrupts: what each vector means.
+
+use super::context::UserContext;
+use super::entry::{self, STUB_SIZE};
+use super::{apic, fpu, gdt, percpu};
+use crate::mm::layout;
+use crate::mm::space::{Access, FaultError};
+use crate::signal::{self, Fault};
+use crate::task::{self, scheduler};
+use crate::{remote, warn};
+use core::cell::UnsafeCell;
+use core::sync::atomic::{AtomicU64, Ordering};
+use x86_64::VirtAddr;
+use x86_64::registers::control::Cr2;
+use x86_64::structures::DescriptorTablePointer;
+
+/// NMIs that arrived.
+pub static NMIS: AtomicU64 = AtomicU64::new(0);
+
+const DEBUG: u32 = 1;
+const NMI: u32 = 2;
+const BREAKPOINT: u32 = 3;
+const OVERFLOW: u32 = 4;
+const DOUBLE_FAULT: u32 = 8;
+const PAGE_FAULT: u32 = 14;
+const MACHINE_CHECK: u32 = 18;
+
+#[repr(C, align(16))]
+struct Table(UnsafeCell<[[u64; 2]; 256]>);
+
+// SAFETY: written once at boot by the first CPU, before others run.
+unsafe impl Sync for Table {}
+
+static TABLE: Table = Table(UnsafeCell::new([[0; 2]; 256]));
+
+/// A gate (APM vol. 2, 4.8.4) that turns interrupts off. `stack` is an index into the IST.
+fn gate(handler: u64, stack: Option<u16>, from_user: bool) -> [u64; 2] {
+    let stack = stack.map_or(0, |index| u64::from(index) + 1);
+    let kind = if from_user { 0xee } else { 0x8e };
+    let low = handler & 0xffff
+        | u64::from(gdt::KERNEL_CODE) << 16
+        | stack << 32
+        | kind << 40
+        | (handler >> 16 & 0xffff) << 48;
+    [low, handler >> 32]
+}
+
+/// Fills the table of gates. Once, on the first CPU.
+pub fn build() {
+    // SAFETY: at boot, on one CPU, before the table is loaded.
+    let table = unsafe { &mut *TABLE.0.get() };
+    let stubs = entry::interrupt_stubs as *const () as u64;
+    for (vector, entry) in table.iter_mut().enumerate() {
+        let stub = stubs + vector as u64 * STUB_SIZE;
+        *entry = match vector as u32 {
+            DEBUG => gate(entry::debug_entry as *const () as u64, Some(gdt::IST_DEBUG), false),
+            NMI => gate(entry::nmi_entry as *const () as u64, Some(gdt::IST_NMI), false),
+            BREAKPOINT | OVERFLOW => gate(stub, None, true),
+            DOUBLE_FAULT => gate(stub, Some(gdt::IST_DOUBLE_FAULT), false),
+            MACHINE_CHECK => gate(stub, Some(gdt::IST_MACHINE_CHECK), false),
+            _ => gate(stub, None, false),
+        };
+    }
+}
+
+/// Loads the table into this CPU.
+pub fn load() {
+    let base = VirtAddr::from_ptr(TABLE.0.get());
+    let pointer = DescriptorTablePointer { limit: size_of::<Table>() as u16 - 1, base };
+    // SAFETY: the table lives for ever and every gate leads to an entry of the kernel.
+    unsafe { x86_64::instructions::tables::lidt(&pointer) }
+}
+
+/// An exception. Interrupts off before and after.
+pub fn exception(vector: u32, context: &mut UserContext) {
+    let error = context.orig_rax;
+    let address = Cr2::read_raw();
+    if !context.is_user() || matches!(vector, DOUBLE_FAULT | MACHINE_CHECK) {
+        in_kernel(vector, context, address);
+    }
+    let fault = match vector {
+        PAGE_FAULT => {
+            x86_64::instructions::interrupts::enable();
+            page_fault(address, error)
+        }
+        _ => {
+            let fault = user_fault(vector, error, context.rip);
+            x86_64::instructions::interrupts::enable();
+            Some(fault)
+        }
+    };
+    context.orig_rax = u64::MAX;
+    if let Some(fault) = fault {
+        signal::fault(context, fault);
+    }
+    x86_64::instructions::interrupts::disable();
+}
+
+fn page_fault(address: u64, error: u64) -> Option<Fault> {
+    const WRITE: u64 = 1 << 1;
+    const FETCH: u64 = 1 << 4;
+    let access = match error {
+        e if e & FETCH != 0 => Access::Execute,
+        e if e & WRITE != 0 => Access::Write,
+        _ => Access::Read,
+    };
+    let result = match task::current().space() {
+        Some(space) => space.resolve(address, access).map(|_| ()),
+        None => Err(FaultError::Unmapped),
+    };
+    // SEGV_MAPERR, SEGV_ACCERR; a program for which there is no memory left is killed.
+    let (signal, code) = match result {
+        Ok(()) => return None,
+        Err(FaultError::Unmapped) => (SIGSEGV, 1),
+        Err(FaultError::Protected) => (SIGSEGV, 2),
+        Err(FaultError::NoMemory) => (SIGKILL, SI_KERNEL),
+    };
+    Some(Fault { signal, code, address, trap: PAGE_FAULT, error })
+}
+
+const SIGILL: u32 = 4;
+const SIGTRAP: u32 = 5;
+const SIGBUS: u32 = 7;
+const SIGFPE: u32 = 8;
+const SIGKILL: u32 = 9;
+const SIGSEGV: u32 = 11;
+const SI_KERNEL: i32 = 0x80;
+
+/// The signal that Linux gives for an exception other than a page fault.
+fn user_fault(vector: u32, error: u64, rip: u64) -> Fault {
+    let (signal, code, address) = match vector {
+        0 => (SIGFPE, 1, rip),                     // #DE: FPE_INTDIV
+        DEBUG => (SIGTRAP, 2, rip),                // #DB: TRAP_TRACE
+        BREAKPOINT => (SIGTRAP, SI_KERNEL, 0),     // #BP
+        6 => (SIGILL, 2, rip),                     // #UD: ILL_ILLOPN
+        9 => (SIGFPE, SI_KERNEL, 0),               // coprocessor segment overrun
+        11 | 12 => (SIGBUS, SI_KERNEL, 0),         // #NP, #SS
+        16 => (SIGFPE, fpu::x87_signal_code(), rip),
+        17 => (SIGBUS, 1, 0),                      // #AC: BUS_ADRALN
+        19 => (SIGFPE, fpu::simd_signal_code(), rip),
+        _ => (SIGSEGV, SI_KERNEL, 0),              // #OF, #BR, #TS, #GP, #CP and what may come
+    };
+    Fault { signal, code, address, trap: vector, error }
+}
+
+/// An exception in the kernel: a bug, which stops it.
+fn in_kernel(vector: u32, context: &UserContext, address: u64) -> ! {
+    let c = context;
+    let where_ = if layout::is_stack_guard(address) { " (kernel stack overflow)" } else { "" };
+    panic!(
+        "exception {vector} error {:#x} address {address:#x}{where_}\n\
+         rip {:016x} rsp {:016x} rflags {:x} cs {:x} cr3 {:x}\n\
+         rax {:016x} rbx {:016x} rcx {:016x} rdx {:016x}\n\
+         rsi {:016x} rdi {:016x} rbp {:016x} r8  {:016x}\n\
+         r9  {:016x} r10 {:016x} r11 {:016x} r12 {:016x}\n\
+         r13 {:016x} r14 {:016x} r15 {:016x}",
+        c.orig_rax, c.rip, c.rsp, c.rflags, c.cs, super::paging::loaded_root(),
+        c.rax, c.rbx, c.rcx, c.rdx, c.rsi, c.rdi, c.rbp, c.r8, c.r9, c.r10, c.r11, c.r12, c.r13, c.r14, c.r15,
+    );
+}
+
+/// An interrupt. Interrupts off before and after.
+pub fn interrupt(vector: u8) {
+    let counters = &percpu::this().interrupts;
+    let count = |counter: &AtomicU64| counter.fetch_add(1, Ordering::Relaxed);
+    match vector {
+        apic::TIMER_VECTOR => {
+            count(&counters.timer);
+            apic::end_of_interrupt();
+            if !apic::note_calibration() {
+                scheduler::timer_interrupt();
+            }
+        }
+        apic::SPURIOUS_VECTOR => {
+            count(&counters.spurious);
+        }
+        vector if u32::from(vector) == layout::boot_info().doorbell_vector => {
+            count(&counters.doorbell);
+            apic::end_of_interrupt();
+            remote::doorbell();
+        }
+        vector => {
+            if count(&counters.spurious) < 10 {
+                warn!("interrupt {vector} that nobody asked for");
+            }
+            if apic::in_service(vector) {
+                apic::end_of_interrupt();
+            }
+        }
+    }
+}

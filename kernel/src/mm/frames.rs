@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The two pools of memory: the kernel's private one, which Linux cannot see, and the one whose pages make up processes, which Linux
+//! shares.
+
+use super::layout;
+use crate::sync::SpinLock;
+use core::arch::asm;
+use core::ops::Range;
+use crtos_vm::{FRAME_SIZE, Frame, FramePool, FrameSize};
+use spin::Once;
+
+/// A pool. All calls from any context, in constant time.
+pub struct Pool(Once<SpinLock<FramePool>>);
+
+/// The kernel's memory.
+pub static PRIVATE: Pool = Pool(Once::new());
+/// Pages of processes.
+pub static SHARED: Pool = Pool(Once::new());
+
+impl Pool {
+    /// Fills the pool. Once, at boot.
+    pub fn set_up(&self, range: Range<u64>) {
+        self.0.call_once(|| SpinLock::new(FramePool::new(range)));
+    }
+
+    /// Takes a frame, whose content is undefined.
+    pub fn allocate(&self, size: FrameSize) -> Option<Frame> {
+        self.0.get()?.lock().allocate(size)
+    }
+
+    /// Gives a frame back.
+    pub fn free(&self, frame: Frame, size: FrameSize) {
+        if let Some(pool) = self.0.get() {
+            pool.lock().free(frame, size);
+        }
+    }
+
+    /// Frames of 4 KiB: all, and free ones.
+    pub fn usage(&self) -> (u64, u64) {
+        self.0.get().map_or((0, 0), |pool| {
+            let pool = pool.lock();
+            (pool.total(), pool.available())
+        })
+    }
+}
+
+/// A cleared page of 4 KiB from private memory.
+pub fn zeroed_table() -> Option<Frame> {
+    let frame = PRIVATE.allocate(FrameSize::Small)?;
+    clear(frame, FRAME_SIZE);
+    Some(frame)
+}
+
+/// Gives back what [`zeroed_table`] gave.
+pub fn free_table(frame: Frame) {
+    PRIVATE.free(frame, FrameSize::Small);
+}
+
+/// A cleared page for a process. Not under a lock: clearing a large one takes long.
+pub fn zeroed_page(size: FrameSize) -> Option<Frame> {
+    let frame = SHARED.allocate(size)?;
+    clear(frame, size.bytes());
+    Some(frame)
+}
+
+/// Clears `length` bytes (a multiple of 8) of a frame that the caller owns. Can be preempted at every word.
+fn clear(frame: Frame, length: u64) {
+    // SAFETY: the memory belongs to the caller, is mapped, and no Rust object lies in it. The instruction goes on where it was
+    // after an interrupt.
+    unsafe {
+        asm!("rep stosq", inout("rdi") layout::direct(frame.0) => _, inout("rcx") length / 8 => _, in("rax") 0,
+            options(nostack, preserves_flags));
+    }
+}
