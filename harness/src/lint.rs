@@ -66,7 +66,7 @@ fn clippy() -> Result<()> {
 }
 
 fn clippy_bare() -> Result<()> {
-    let mut cargo = BareMetal::get()?.cargo("clippy");
+    let mut cargo = BareMetal::get()?.cargo("clippy", false);
     cargo.arg("--target-dir").arg(paths::target().join("parts"));
     cargo.arg("--quiet").args(BARE_CRATES.iter().flat_map(|name| ["-p", name]));
     run::quietly(cargo.args(["--", "-D", "warnings"]))

@@ -103,7 +103,9 @@ fn make_stage() -> Result<()> {
 
 /// Builds the programs of a crate for bare metal.
 fn bare_programs(package: &str) -> Result<Vec<PathBuf>> {
-    programs(BareMetal::get()?.cargo("build"), package)
+    // The hypervisor lies in the middle of the lower half.
+    let position_independent = package == "crtos-hypervisor";
+    programs(BareMetal::get()?.cargo("build", position_independent), package)
 }
 
 /// Builds the programs of a crate for Linux.

@@ -62,14 +62,16 @@ impl BareMetal {
         Self::find()?.context("no Rust compiler here can build for bare metal; run `./x setup`")
     }
 
-    /// `cargo VERB` for bare metal.
-    pub fn cargo(&self, verb: &str) -> Command {
+    /// `cargo VERB` for bare metal; code that runs far from address 0 has to be
+    /// position independent.
+    pub fn cargo(&self, verb: &str, position_independent: bool) -> Command {
         let mut command = match self {
             Self::Default => cargo(),
             Self::Debian { .. } => debian_cargo(),
         };
         command.current_dir(paths::root()).args([verb, "--target", BARE]);
-        let mut flags = vec!["-Crelocation-model=static".to_owned()];
+        let model = if position_independent { "pic" } else { "static" };
+        let mut flags = vec![format!("-Crelocation-model={model}")];
         if let Self::Debian { sysroot, linker } = self {
             flags.push(format!("--sysroot={}", sysroot.display()));
             command.arg("--config").arg(format!("target.{BARE}.linker={:?}", linker.display()));
