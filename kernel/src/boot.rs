@@ -6,6 +6,7 @@ use crate::mm::{frames, heap, layout};
 use crate::task::{self, Spawn, reaper, scheduler};
 use crate::{error, info, log, remote, time, warn};
 use core::arch::naked_asm;
+use core::cell::UnsafeCell;
 use core::fmt::Write;
 use core::panic::PanicInfo;
 use core::ptr::NonNull;
@@ -18,9 +19,12 @@ use crtos_vm::Frame;
 const BOOT_STACK_SIZE: usize = 0x8000;
 
 #[repr(C, align(16))]
-struct BootStack([u8; BOOT_STACK_SIZE]);
+struct BootStack(UnsafeCell<[u8; BOOT_STACK_SIZE]>);
 
-static BOOT_STACK: BootStack = BootStack([0; BOOT_STACK_SIZE]);
+// SAFETY: only the stack pointer of the first CPU refers to it.
+unsafe impl Sync for BootStack {}
+
+static BOOT_STACK: BootStack = BootStack(UnsafeCell::new([0; BOOT_STACK_SIZE]));
 
 /// Where all CPUs of the cell start: RDI = address of the [`BootInfo`], RSI = index of the CPU.
 #[unsafe(naked)]
@@ -185,19 +189,20 @@ impl Write for LastLines {
 fn panic(info: &PanicInfo<'_>) -> ! {
     static AGAIN: AtomicBool = AtomicBool::new(false);
     cpu::disable_interrupts();
-    if !AGAIN.swap(true, Ordering::Relaxed) {
-        match info.location() {
-            Some(location) => log::write_last(format_args!("the kernel stops: {}:{}", location.file(), location.line())),
-            None => log::write_last(format_args!("the kernel stops")),
-        }
-        let mut lines = LastLines { line: [0; 200], length: 0 };
-        // Collecting does not fail.
-        let _ = write!(lines, "{}", info.message());
-        lines.flush();
-        if let Some(cpu) = Some(percpu::this()).filter(|cpu| !cpu.current().is_null()) {
-            // SAFETY: the current thread exists while it runs.
-            log::write_last(format_args!("thread: {}", unsafe { &(*cpu.current()).name }));
-        }
+    if AGAIN.swap(true, Ordering::Relaxed) {
+        cpu::halt();
+    }
+    match info.location() {
+        Some(location) => log::write_last(format_args!("the kernel stops: {}:{}", location.file(), location.line())),
+        None => log::write_last(format_args!("the kernel stops")),
+    }
+    let mut lines = LastLines { line: [0; 200], length: 0 };
+    // Collecting does not fail.
+    let _ = write!(lines, "{}", info.message());
+    lines.flush();
+    if let Some(cpu) = Some(percpu::this()).filter(|cpu| !cpu.current().is_null()) {
+        // SAFETY: the current thread exists while it runs.
+        log::write_last(format_args!("thread: {}", unsafe { &(*cpu.current()).name }));
     }
     set_state(KERNEL_DEAD);
     if layout::channel().is_some() {

@@ -29,7 +29,8 @@ struct State {
 
 impl State {
     fn iter(&self) -> impl Iterator<Item = u16> + use<> {
-        core::iter::successors(Some(self.waiters), |&thread| Some(next(thread))).take_while(|&thread| thread != NOBODY)
+        let somebody = |thread| (thread != NOBODY).then_some(thread);
+        core::iter::successors(somebody(self.waiters), move |&thread| somebody(next(thread)))
     }
 
     fn push(&mut self, thread: u16) {
