@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+/* mmap, munmap, mprotect, mremap, brk, madvise, mlock: results and errors. */
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdint.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+
+#include "check.h"
+
+#define PAGE 4096UL
+
+static sigjmp_buf back;
+
+static void caught(int number)
+{
+	siglongjmp(back, number);
+}
+
+/* The signal that reading (or writing) the byte raises, or 0. */
+static int touch(volatile char *address, int write)
+{
+	int number = sigsetjmp(back, 1);
+
+	if (number)
+		return number;
+	if (write)
+		*address = 1;
+	else
+		(void)*address;
+	return 0;
+}
+
+static char *map(size_t length, int protection)
+{
+	return mmap(NULL, length, protection, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+}
+
+int main(void)
+{
+	char name[] = "/tmp/memory-XXXXXX";
+	unsigned char vector[4];
+	char *a, *b, *start;
+	int fd;
+
+	signal(SIGSEGV, caught);
+	signal(SIGBUS, caught);
+
+	a = map(8 * PAGE, PROT_READ | PROT_WRITE);
+	CHECK(a != MAP_FAILED && (uintptr_t)a % PAGE == 0);
+	CHECK(a[0] == 0 && a[8 * PAGE - 1] == 0);
+	memset(a, 'x', 8 * PAGE);
+	CHECK(munmap(a + 2 * PAGE, PAGE) == 0);
+	CHECK(touch(a + 2 * PAGE, 0) == SIGSEGV);
+	CHECK(touch(a + PAGE, 1) == 0 && touch(a + 3 * PAGE, 1) == 0);
+	CHECK(mprotect(a, PAGE, PROT_READ) == 0);
+	CHECK(touch(a, 0) == 0 && touch(a, 1) == SIGSEGV);
+	CHECK(mprotect(a, PAGE, PROT_NONE) == 0);
+	CHECK(touch(a, 0) == SIGSEGV);
+	CHECK(mprotect(a, PAGE, PROT_READ | PROT_WRITE) == 0);
+	CHECK(a[0] == 'x' && touch(a, 1) == 0);
+	FAILS(ENOMEM, mprotect(a, 4 * PAGE, PROT_READ));
+	FAILS(EINVAL, mprotect(a + 1, PAGE, PROT_READ));
+	CHECK(munmap(a, 8 * PAGE) == 0);
+	CHECK(munmap(a, 8 * PAGE) == 0);
+	FAILS(EINVAL, munmap(a + 1, PAGE));
+	FAILS(EINVAL, munmap(a, 0));
+
+	FAILS(EINVAL, map(0, PROT_READ));
+	FAILS(ENOMEM, map(1UL << 47, PROT_READ));
+	FAILS(EINVAL, mmap(NULL, PAGE, PROT_READ, MAP_ANONYMOUS, -1, 0));
+	FAILS(EINVAL, mmap((void *)1, PAGE, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0));
+	FAILS(EBADF, mmap(NULL, PAGE, PROT_READ, MAP_PRIVATE, -1, 0));
+	FAILS(EINVAL, mmap(NULL, PAGE, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 1));
+
+	a = map(4 * PAGE, PROT_READ | PROT_WRITE);
+	b = mmap(a + PAGE, PAGE, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+	CHECK(b == a + PAGE && b[0] == 0);
+	FAILS(EEXIST, mmap(a, PAGE, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0));
+	CHECK(munmap(a + PAGE, PAGE) == 0);
+	b = mmap(a + PAGE, PAGE, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+	CHECK(b == a + PAGE);
+	munmap(a, 4 * PAGE);
+
+	a = map(2 * PAGE, PROT_READ | PROT_WRITE);
+	a[0] = 'm';
+	b = mremap(a, 2 * PAGE, 64 * PAGE, MREMAP_MAYMOVE);
+	CHECK(b != MAP_FAILED && b[0] == 'm' && b[63 * PAGE] == 0);
+	CHECK(mremap(b, 64 * PAGE, PAGE, 0) == b && b[0] == 'm');
+	CHECK(touch(b + PAGE, 0) == SIGSEGV);
+	FAILS(EINVAL, mremap(b + 1, PAGE, PAGE, 0));
+	FAILS(EINVAL, mremap(b, PAGE, 0, 0));
+	munmap(b, PAGE);
+	FAILS(EFAULT, mremap(b, PAGE, 2 * PAGE, MREMAP_MAYMOVE));
+
+	a = map(3 * PAGE, PROT_READ | PROT_WRITE);
+	memset(a, 'y', 3 * PAGE);
+	CHECK(madvise(a + PAGE, PAGE, MADV_DONTNEED) == 0);
+	CHECK(a[PAGE - 1] == 'y' && a[PAGE] == 0 && a[2 * PAGE] == 'y');
+	FAILS(EINVAL, madvise(a, PAGE, 1000));
+	FAILS(EINVAL, madvise(a + 1, PAGE, MADV_NORMAL));
+	CHECK(mlock(a, 3 * PAGE) == 0 && munlock(a, 3 * PAGE) == 0);
+	CHECK(mincore(a, 3 * PAGE, vector) == 0 && (vector[0] & 1) == 1);
+	CHECK(msync(a, 3 * PAGE, MS_SYNC) == 0);
+	munmap(a + PAGE, PAGE);
+	FAILS(ENOMEM, mlock(a, 3 * PAGE));
+	FAILS(ENOMEM, msync(a, 3 * PAGE, MS_SYNC));
+	FAILS(ENOMEM, mincore(a, 3 * PAGE, vector));
+	FAILS(EINVAL, mlockall(0));
+	CHECK(mlockall(MCL_CURRENT | MCL_FUTURE) == 0 && munlockall() == 0);
+
+	start = sbrk(0);
+	CHECK(sbrk(3 * PAGE) == start);
+	memset(start, 'b', 3 * PAGE);
+	CHECK(sbrk(0) == start + 3 * PAGE);
+	CHECK(brk(start) == 0 && sbrk(0) == start);
+	CHECK((char *)syscall(SYS_brk, -1L) == start);
+	sbrk(3 * PAGE);
+	/* The first page may have been in use before. */
+	CHECK(start[2 * PAGE] == 0);
+
+	fd = mkstemp(name);
+	CHECK(fd >= 0 && ftruncate(fd, 3 * PAGE + 10) == 0 && pwrite(fd, "file", 4, PAGE) == 4);
+	a = mmap(NULL, 4 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE, fd, 0);
+	CHECK(a != MAP_FAILED && memcmp(a + PAGE, "file", 4) == 0 && a[0] == 0 && a[3 * PAGE + 100] == 0);
+	a[PAGE] = 'F';
+	b = mmap(NULL, PAGE, PROT_READ, MAP_PRIVATE, fd, PAGE);
+	CHECK(b != MAP_FAILED && memcmp(b, "file", 4) == 0 && touch(b, 1) == SIGSEGV);
+	FAILS(EINVAL, mmap(NULL, PAGE, PROT_READ, MAP_PRIVATE, fd, 1));
+	close(fd);
+	fd = open(name, O_WRONLY);
+	FAILS(EACCES, mmap(NULL, PAGE, PROT_READ, MAP_PRIVATE, fd, 0));
+	close(fd);
+	fd = open("/tmp", O_RDONLY);
+	FAILS(ENODEV, mmap(NULL, PAGE, PROT_READ, MAP_PRIVATE, fd, 0));
+	unlink(name);
+
+	CHECK(touch((char *)0, 0) == SIGSEGV);
+	CHECK(touch((char *)0xffffffff80000000, 0) == SIGSEGV);
+	CHECK(touch((char *)0x8000000000000000, 0) == SIGSEGV);
+	return finish();
+}
