@@ -87,6 +87,8 @@ extern "sysv64" fn boot(info: u64) -> ! {
     }
     let result = scheduler::set_up().and_then(|()| reaper::start()).and_then(|()| {
         task::spawn(Spawn { name: "init", ..Default::default() }, || {
+            #[cfg(feature = "self-test")]
+            crate::self_test::run();
             remote::start();
             set_state(KERNEL_READY);
             info!("ready for processes");

@@ -13,6 +13,8 @@ pub mod log;
 pub mod mm;
 pub mod process;
 pub mod remote;
+#[cfg(feature = "self-test")]
+pub mod self_test;
 pub mod signal;
 pub mod spawn;
 pub mod sync;
