@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The local APIC, by the x2APIC interface, and its timer.
+
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use x86_64::registers::model_specific::Msr;
+
+use crate::{time, wait_for_interrupt};
+
+/// Vector of the timer.
+pub const TIMER_VECTOR: u8 = 0x40;
+/// Vector of interrupts that came too late to be known.
+const SPURIOUS_VECTOR: u8 = 0xff;
+
+const ID: u32 = 0x802;
+const EOI: u32 = 0x80b;
+const SPURIOUS: u32 = 0x80f;
+const COMMAND: u32 = 0x830;
+const LVT_TIMER: u32 = 0x832;
+const TIMER_INITIAL: u32 = 0x838;
+const TIMER_DIVIDE: u32 = 0x83e;
+/// Divide by 1.
+const DIVIDE_BY_1: u64 = 0xb;
+
+/// Counts of the timer in a million ticks of the time stamp counter; 0 before [`calibrate`].
+static COUNTS_PER_MEGATICK: AtomicU64 = AtomicU64::new(0);
+static CALIBRATING: AtomicBool = AtomicBool::new(false);
+static FIRED_AT: AtomicU64 = AtomicU64::new(0);
+
+fn write(register: u32, value: u64) {
+    // SAFETY: A register of the cell's own interrupt controller.
+    unsafe { Msr::new(register).write(value) }
+}
+
+/// Id of this CPU.
+pub fn id() -> u32 {
+    // SAFETY: Reading the id has no effect.
+    unsafe { Msr::new(ID).read() as u32 }
+}
+
+pub(crate) fn enable() {
+    write(SPURIOUS, 1 << 8 | u64::from(SPURIOUS_VECTOR));
+    write(TIMER_DIVIDE, DIVIDE_BY_1);
+    write(LVT_TIMER, TIMER_VECTOR.into());
+}
+
+pub(crate) fn end_of_interrupt(vector: u8) {
+    if vector != SPURIOUS_VECTOR {
+        write(EOI, 0);
+    }
+}
+
+/// Writes an interrupt command.
+pub fn send(destination: u32, low: u32) {
+    write(COMMAND, u64::from(destination) << 32 | u64::from(low));
+}
+
+/// Starts the timer: one interrupt [`TIMER_VECTOR`] after `counts`; 0 stops it.
+pub fn start_timer(counts: u32) {
+    write(TIMER_INITIAL, counts.into());
+}
+
+/// Measures the timer against the time stamp counter. The current count is not read: that is an exit of its own on
+/// some machines. Interrupts are off.
+pub fn calibrate() {
+    const COUNTS: u32 = 2_000_000;
+    CALIBRATING.store(true, Ordering::SeqCst);
+    let start = time::tsc();
+    start_timer(COUNTS);
+    while CALIBRATING.load(Ordering::SeqCst) {
+        wait_for_interrupt();
+    }
+    let ticks = FIRED_AT.load(Ordering::SeqCst).saturating_sub(start).max(1);
+    COUNTS_PER_MEGATICK.store(u64::from(COUNTS) * 1_000_000 / ticks, Ordering::SeqCst);
+}
+
+/// Takes the timer's interrupt for [`calibrate`].
+pub(crate) fn calibration_tick(vector: u8) -> bool {
+    let ours = vector == TIMER_VECTOR && CALIBRATING.load(Ordering::SeqCst);
+    if ours {
+        FIRED_AT.store(time::tsc(), Ordering::SeqCst);
+        CALIBRATING.store(false, Ordering::SeqCst);
+    }
+    ours
+}
+
+/// Starts the timer for the moment at which the time stamp counter is `deadline`, at once if that is past.
+pub fn start_timer_at(deadline: u64) {
+    let ticks = deadline.saturating_sub(time::tsc());
+    let counts = ticks.saturating_mul(COUNTS_PER_MEGATICK.load(Ordering::Relaxed)) / 1_000_000;
+    start_timer(u32::try_from(counts).unwrap_or(u32::MAX).max(1));
+}

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Touches what a cell may not touch: the first word on the command line says what. If it survives it says
+//! "still alive" and goes on counting in the first word of the shared block.
+#![no_std]
+#![no_main]
+
+use core::arch::asm;
+use core::sync::atomic::Ordering;
+
+use crtos_abi::hypercall::{HC_CELL_CREATE, HC_LEAVE};
+use crtos_inmates::{apic, boot, halt, hypercall, inmate, println, shared, wait_for_interrupt};
+use x86_64::instructions::port::Port;
+use x86_64::registers::model_specific::Msr;
+
+inmate!(main, |_vector| ());
+
+// Interrupt commands.
+const ASSERT: u32 = 1 << 14;
+const LOGICAL: u32 = 1 << 11;
+const NMI: u32 = 4 << 8;
+const INIT: u32 = 5 << 8;
+const START_UP: u32 = 6 << 8;
+const ALL: u32 = 2 << 18;
+const OTHERS: u32 = 3 << 18;
+const VECTOR: u32 = 0x50;
+
+fn main(cpu: usize) {
+    let what = boot::command_line().split_whitespace().next().unwrap_or("count");
+    let prober = boot::number("cpu").unwrap_or(0);
+    if cpu as u64 == prober {
+        println!("prober: {what}");
+        if !probe(what) {
+            println!("prober: what is {what}?");
+            halt();
+        }
+        println!("prober: still alive");
+    }
+    count(cpu);
+}
+
+/// Counts milliseconds, about, in word `cpu` of the shared block.
+fn count(cpu: usize) -> ! {
+    apic::start_timer(1_000_000);
+    loop {
+        wait_for_interrupt();
+        if let Some(words) = shared::words() {
+            words[cpu].fetch_add(1, Ordering::Relaxed);
+        }
+        apic::start_timer(1_000_000);
+    }
+}
+
+/// False if there is no such probe.
+fn probe(what: &str) -> bool {
+    let info = boot::info();
+    // Somebody else's: the CPU that Linux starts on, unless told otherwise.
+    let target = boot::number("target").unwrap_or(0) as u32;
+    let address = boot::number("address").unwrap_or(info.private_size + 0x20_0000);
+    let port: Port<u8> = Port::new(boot::number("port").unwrap_or(0x70) as u16);
+    let mut port = port;
+    let mut msr = Msr::new(boot::number("msr").unwrap_or(0x10a) as u32);
+    // SAFETY: That it is not sound is the point: the hypervisor has to stop it. What it does not stop is the cell's own.
+    unsafe {
+        match what {
+            "count" => (),
+            "memory-read" => {
+                (address as *const u64).read_volatile();
+            }
+            "memory-write" => (address as *mut u64).write_volatile(1),
+            "memory-execute" => asm!("call {}", in(reg) address, clobber_abi("sysv64")),
+            "apic-page" => (0xfee0_0300 as *mut u32).write_volatile(NMI | OTHERS),
+            "port-read" => {
+                port.read();
+            }
+            "port-write" => port.write(0),
+            "msr-read" => {
+                msr.read();
+            }
+            "msr-write" => msr.write(0),
+            "apic-base" => Msr::new(0x1b).write(0),
+            "icr-foreign" => apic::send(target, ASSERT | VECTOR),
+            "icr-foreign-nmi" => apic::send(target, ASSERT | NMI),
+            "icr-logical" => {
+                let logical = (target >> 4) << 16 | 1 << (target & 15);
+                apic::send(logical, ASSERT | LOGICAL | VECTOR);
+            }
+            "icr-init" => apic::send(target, ASSERT | INIT),
+            "icr-start-up" => apic::send(target, ASSERT | START_UP),
+            "icr-init-broadcast" => apic::send(0, ASSERT | INIT | OTHERS),
+            "icr-broadcast" => apic::send(0, ASSERT | VECTOR | ALL),
+            "icr-broadcast-id" => apic::send(0xffff_ffff, ASSERT | VECTOR),
+            "icr-broadcast-nmi" => apic::send(0, ASSERT | NMI | OTHERS),
+            "vmrun" => asm!("vmrun rax", in("rax") 0x1000),
+            "clgi" => asm!("clgi"),
+            "skinit" => asm!("skinit eax", in("eax") 0),
+            "monitor" => asm!("monitor", in("rax") 0x1000, in("ecx") 0, in("edx") 0),
+            "invd" => asm!("invd"),
+            "xsetbv" => {
+                // Needs CR4.OSXSAVE.
+                asm!("mov rax, cr4", "or rax, 0x40000", "mov cr4, rax", out("rax") _);
+                asm!("xsetbv", in("ecx") 0, in("eax") 1, in("edx") 0x8000_0000u32);
+            }
+            "xsetbv-legal" => {
+                asm!("mov rax, cr4", "or rax, 0x40000", "mov cr4, rax", out("rax") _);
+                asm!("xsetbv", in("ecx") 0, in("eax") 3, in("edx") 0);
+            }
+            "efer-svme" => asm!(
+                "mov ecx, 0xc0000080", "rdmsr", "bts eax, 12", "wrmsr", "clgi",
+                out("rax") _, out("rcx") _, out("rdx") _
+            ),
+            "hypercall" => {
+                let denied = [HC_LEAVE, HC_CELL_CREATE, 999].map(|call| hypercall::call(call, 0, 0));
+                println!("prober: {denied:?}");
+            }
+            "cpuid" => cpuid(),
+            "triple-fault" => {
+                let none = [0u8; 10];
+                asm!("lidt [{}]", "int3", in(reg) &none);
+            }
+            _ => return false,
+        }
+    }
+    true
+}
+
+fn cpuid() {
+    use core::arch::x86_64::__cpuid;
+    let (basic, extended, signature) = (__cpuid(1), __cpuid(0x8000_0001), __cpuid(0x4000_0000));
+    println!(
+        "prober: monitor {} x2apic {} hypervisor {} svm {} signature {:#x}",
+        basic.ecx >> 3 & 1,
+        basic.ecx >> 21 & 1,
+        basic.ecx >> 31 & 1,
+        extended.ecx >> 2 & 1,
+        signature.ebx
+    );
+}
