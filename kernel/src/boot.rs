@@ -196,7 +196,11 @@ fn panic(info: &PanicInfo<'_>) -> ! {
         cpu::halt();
     }
     match info.location() {
-        Some(location) => log::write_last(format_args!("the kernel stops: {}:{}", location.file(), location.line())),
+        Some(location) => log::write_last(format_args!(
+            "the kernel stops: {}:{}",
+            location.file(),
+            location.line()
+        )),
         None => log::write_last(format_args!("the kernel stops")),
     }
     let mut lines = LastLines { line: [0; 200], length: 0 };

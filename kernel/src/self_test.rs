@@ -4,9 +4,12 @@
 
 use crate::arch::{UserContext, enter_user};
 use crate::mm::frames::{PRIVATE, SHARED};
-use crate::mm::space::{Access, AddressSpace, FaultError, Kind, Map, MapError, Placement, Protection, Revoke, Revoked};
+use crate::mm::space::{
+    Access, AddressSpace, FaultError, Kind, Map, MapError, Placement, Protection, Revoke, Revoked,
+};
 use crate::task::{
-    Mutex, Scheduling, Spawn, Thread, Timer, WaitError, WaitQueue, WakeReason, block, current, sleep_until, spawn,
+    Mutex, Scheduling, Spawn, Thread, Timer, WaitError, WaitQueue, WakeReason, block, current,
+    sleep_until, spawn,
 };
 use crate::time::{Nanos, now};
 use crate::{info, sync::SpinLock};
@@ -44,6 +47,12 @@ fn start(name: &str, scheduling: Scheduling, body: impl FnOnce() + Send + 'stati
     match spawn(Spawn { name, scheduling, ..Default::default() }, body) {
         Ok(thread) => thread,
         Err(_) => panic!("no room for a thread"),
+    }
+}
+
+fn spin_while(flag: &AtomicBool) {
+    while flag.load(Ordering::Relaxed) {
+        core::hint::spin_loop();
     }
 }
 
@@ -123,7 +132,7 @@ fn inheritance() {
         *LOCK.lock() += 1;
     });
     sleep_until(now() + Nanos::from_micros(200));
-    start("hog", level(20), || while SPIN.load(Ordering::Relaxed) {});
+    start("hog", level(20), || spin_while(&SPIN));
     let count = done.clone();
     start("high", level(39), move || {
         *OUTER.lock() += 1;
@@ -143,7 +152,8 @@ fn queues() {
     static QUEUE: WaitQueue = WaitQueue::new();
     static READY: AtomicU32 = AtomicU32::new(0);
     static ORDER: SpinLock<Vec<u32>> = SpinLock::new(Vec::new());
-    let take = || READY.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_sub(1)).ok();
+    let take =
+        || READY.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_sub(1)).ok();
     for (n, priority) in [(3, 10), (1, 30), (2, 20), (4, 10)] {
         start("waiter", level(priority), move || {
             assert!(QUEUE.wait_until(None, |_| false, take).is_ok());
@@ -163,12 +173,11 @@ fn queues() {
 }
 
 fn slices() {
-    static STOP: AtomicBool = AtomicBool::new(false);
-    let hogs: Vec<_> = (0..3)
-        .map(|_| start("hog", Scheduling::ORDINARY, || while !STOP.load(Ordering::Relaxed) {}))
-        .collect();
+    static GO: AtomicBool = AtomicBool::new(true);
+    let hogs: Vec<_> =
+        (0..3).map(|_| start("hog", Scheduling::ORDINARY, || spin_while(&GO))).collect();
     sleep_until(now() + Nanos::from_millis(120));
-    STOP.store(true, Ordering::Relaxed);
+    GO.store(false, Ordering::Relaxed);
     sleep_until(now() + Nanos::from_millis(1));
     let times: Vec<u64> = hogs.iter().map(|hog| hog.run_time().0 / 1000).collect();
     let switches: Vec<u64> = hogs.iter().map(|hog| hog.switches()).collect();
@@ -184,7 +193,12 @@ impl Revoke for Ranges {
     }
 }
 
-fn map(space: &AddressSpace, placement: Placement, length: u64, kind: Kind) -> Result<u64, MapError> {
+fn map(
+    space: &AddressSpace,
+    placement: Placement,
+    length: u64,
+    kind: Kind,
+) -> Result<u64, MapError> {
     let protection = Protection::READ | Protection::WRITE;
     space.map(Map { placement, length, protection, kind, populate: false })
 }
@@ -203,7 +217,10 @@ fn spaces() {
     assert!(back[0] == 0 && back[5001] == 0 && back[1..5001] == text);
     assert_eq!(space.usage(), (0x10_0000, 0x3000));
     assert!(space.write(a - 1, &text).is_err() && space.read(0, &mut back).is_err());
-    assert!(space.read(u64::MAX - 10, &mut back).is_err() && space.read(0xffff_8000_0000_0000, &mut back).is_err());
+    assert!(
+        space.read(u64::MAX - 10, &mut back).is_err()
+            && space.read(0xffff_8000_0000_0000, &mut back).is_err()
+    );
     // Strings.
     assert_eq!(space.write(a + 0x4ffe, b"ab\0"), Ok(()));
     assert_eq!(space.read_cstr(a + 0x4ffe, &mut back), Ok(Some(2)));
@@ -230,7 +247,9 @@ fn spaces() {
     assert_eq!(core::mem::take(&mut *ranges.lock()), [(a + 0x1000, 0x1000)]);
     assert_eq!(space.usage(), (0, 0));
     // Large pages, split by a partial unmap.
-    let Ok(large) = map(&space, anywhere, 0x20_0000, Kind::Large) else { panic!("no large mapping") };
+    let Ok(large) = map(&space, anywhere, 0x20_0000, Kind::Large) else {
+        panic!("no large mapping")
+    };
     assert_eq!(space.write(large + 0x12_3456, &text), Ok(()));
     assert_eq!(space.usage().1, 0x20_0000);
     assert_eq!(space.unmap(large, 0x10_0000), Ok(()));
@@ -238,8 +257,13 @@ fn spaces() {
     assert_eq!(space.read(large + 0x12_3456, &mut back[..5000]), Ok(()));
     assert!(back[..5000] == text);
     // Moves keep the content.
-    assert_eq!(map(&space, Placement::Fixed(large + 0x20_0000), 0x1000, Kind::Anonymous), Ok(large + 0x20_0000));
-    let Ok(moved) = space.remap(large + 0x10_0000, 0x10_0000, 0x20_0000, true, None) else { panic!("no move") };
+    assert_eq!(
+        map(&space, Placement::Fixed(large + 0x20_0000), 0x1000, Kind::Anonymous),
+        Ok(large + 0x20_0000)
+    );
+    let Ok(moved) = space.remap(large + 0x10_0000, 0x10_0000, 0x20_0000, true, None) else {
+        panic!("no move")
+    };
     assert_eq!(space.read(moved + 0x2_3456, &mut back[..5000]), Ok(()));
     assert!(back[..5000] == text && space.load_u32(large + 0x10_0000).is_err());
     assert_eq!(space.populate(moved, 0x20_0000), Ok(()));
@@ -252,14 +276,23 @@ fn spaces() {
     assert!(space.load_u32(0x1000_2000).is_err() && space.load_u32(0x1000_1000) == Ok(0));
     // Forbidden places.
     assert_eq!(map(&space, Placement::Fixed(0), 0x1000, Kind::Anonymous), Err(MapError::Denied));
-    assert_eq!(map(&space, Placement::Fixed(0x7e00_0000_0000), 0x1000, Kind::Anonymous), Err(MapError::Denied));
-    assert_eq!(map(&space, Placement::NoReplace(moved), 0x1000, Kind::Anonymous), Err(MapError::Exists));
+    assert_eq!(
+        map(&space, Placement::Fixed(0x7e00_0000_0000), 0x1000, Kind::Anonymous),
+        Err(MapError::Denied)
+    );
+    assert_eq!(
+        map(&space, Placement::NoReplace(moved), 0x1000, Kind::Anonymous),
+        Err(MapError::Exists)
+    );
     let time = now();
     drop(space);
     info!("self-test: a space was freed in {} us", (now() - time).0 / 1000);
     let after = (PRIVATE.usage().1, SHARED.usage().1);
     // The heap may have grown by a block.
-    assert!(after.1 == before.1 && (after.0 == before.0 || after.0 + 512 == before.0), "{before:?} {after:?}");
+    assert!(
+        after.1 == before.1 && (after.0 == before.0 || after.0 + 512 == before.0),
+        "{before:?} {after:?}"
+    );
 }
 
 /// Where the programs' code lies.
@@ -305,16 +338,36 @@ fn programs() {
     let code = unsafe { core::slice::from_raw_parts(from, to as usize - from as usize) };
     let mut spaces = Vec::new();
     for n in 1..=3u64 {
-        let Ok(space) = AddressSpace::new(Box::new(Ranges(Arc::new(SpinLock::new(Vec::new()))))) else { panic!("no space") };
+        let Ok(space) = AddressSpace::new(Box::new(Ranges(Arc::new(SpinLock::new(Vec::new())))))
+        else {
+            panic!("no space")
+        };
         let rights = Protection::READ | Protection::EXECUTE;
-        let text = Map { placement: Placement::Fixed(CODE), length: 4096, protection: rights, kind: Kind::Anonymous, populate: false };
+        let text = Map {
+            placement: Placement::Fixed(CODE),
+            length: 4096,
+            protection: rights,
+            kind: Kind::Anonymous,
+            populate: false,
+        };
         assert_eq!(space.map(text), Ok(CODE));
         assert_eq!(space.write_forced(CODE, code), Ok(()));
         assert_eq!(map(&space, Placement::Fixed(COUNTS), 0x3000, Kind::Anonymous), Ok(COUNTS));
         assert_eq!(space.write(COUNTS + 0x1000, &n.to_le_bytes()), Ok(()));
-        let context = UserContext { rip: CODE, rdi: COUNTS, rsi: n, rsp: COUNTS + 0x3000, ..Default::default() };
+        let context = UserContext {
+            rip: CODE,
+            rdi: COUNTS,
+            rsi: n,
+            rsp: COUNTS + 0x3000,
+            ..Default::default()
+        };
         let spawned = spawn(
-            Spawn { name: "program", scheduling: Scheduling::ORDINARY, space: Some(space.clone()), ..Default::default() },
+            Spawn {
+                name: "program",
+                scheduling: Scheduling::ORDINARY,
+                space: Some(space.clone()),
+                ..Default::default()
+            },
             move || enter_user(&context, COUNTS + 0x1000, COUNTS + 0x1000),
         );
         assert!(spawned.is_ok());

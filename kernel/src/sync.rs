@@ -25,7 +25,11 @@ impl<T> SpinLock<T> {
     /// Takes the lock. Dropping the guard restores the interrupt flag and lets a pending preemption happen.
     pub fn lock(&self) -> SpinGuard<'_, T> {
         let interrupts = cpu::disable_interrupts();
-        while self.held.compare_exchange_weak(false, true, Ordering::Acquire, Ordering::Relaxed).is_err() {
+        while self
+            .held
+            .compare_exchange_weak(false, true, Ordering::Acquire, Ordering::Relaxed)
+            .is_err()
+        {
             while self.held.load(Ordering::Relaxed) {
                 core::hint::spin_loop();
             }

@@ -56,7 +56,8 @@ impl Entry {
 
     /// The same page with other rights. Writable memory is readable, and so is executable memory, as under Linux.
     pub fn with_protection(self, protection: Protection) -> Self {
-        let mut flags = self.flags() & (Flags::LARGE | Flags::EXPOSED | Flags::GLOBAL) | Flags::PRESENT;
+        let mut flags =
+            self.flags() & (Flags::LARGE | Flags::EXPOSED | Flags::GLOBAL) | Flags::PRESENT;
         flags.set(Flags::USER, !protection.is_empty());
         flags.set(Flags::WRITE, protection.contains(Protection::WRITE));
         flags.set(Flags::NO_EXECUTE, !protection.contains(Protection::EXECUTE));
@@ -103,13 +104,17 @@ mod tests {
         let page = |p| Entry::user_page(Frame(0x1234_5000), FrameSize::Small, p).flags();
         assert_eq!(page(Protection::empty()), Flags::PRESENT | Flags::NO_EXECUTE);
         assert_eq!(page(Protection::READ), Flags::PRESENT | Flags::USER | Flags::NO_EXECUTE);
-        assert_eq!(page(Protection::WRITE), Flags::PRESENT | Flags::USER | Flags::WRITE | Flags::NO_EXECUTE);
+        assert_eq!(
+            page(Protection::WRITE),
+            Flags::PRESENT | Flags::USER | Flags::WRITE | Flags::NO_EXECUTE
+        );
         assert_eq!(page(Protection::READ | Protection::EXECUTE), Flags::PRESENT | Flags::USER);
     }
 
     #[test]
     fn exposure_and_size_survive_a_change_of_rights() {
-        let entry = Entry::user_page(Frame(0x40_0000), FrameSize::Large, Protection::WRITE).with(Flags::EXPOSED);
+        let entry = Entry::user_page(Frame(0x40_0000), FrameSize::Large, Protection::WRITE)
+            .with(Flags::EXPOSED);
         let entry = entry.with_protection(Protection::empty());
         assert!(entry.flags().contains(Flags::EXPOSED | Flags::LARGE));
         assert_eq!(entry.frame(), Frame(0x40_0000));

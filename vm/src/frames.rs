@@ -71,7 +71,13 @@ impl FramePool {
     pub fn new(range: Range<u64>) -> Self {
         let start = range.start.next_multiple_of(BLOCK_SIZE);
         let count = (range.end.max(start) - start) / BLOCK_SIZE;
-        let block = Block { free: [u64::MAX; 8], count: FRAMES, list: List::Full, next: NONE, previous: NONE };
+        let block = Block {
+            free: [u64::MAX; 8],
+            count: FRAMES,
+            list: List::Full,
+            next: NONE,
+            previous: NONE,
+        };
         let mut pool = Self {
             start,
             blocks: vec![block; count as usize].into_boxed_slice(),
@@ -103,7 +109,11 @@ impl FramePool {
         match size {
             FrameSize::Large => {
                 let block = &mut self.blocks[index as usize];
-                assert!(offset % BLOCK_SIZE == 0 && block.count == 0, "block {:#x} is not in use", frame.0);
+                assert!(
+                    offset % BLOCK_SIZE == 0 && block.count == 0,
+                    "block {:#x} is not in use",
+                    frame.0
+                );
                 block.free = [u64::MAX; 8];
                 block.count = FRAMES;
                 self.free += u64::from(FRAMES);
@@ -112,7 +122,11 @@ impl FramePool {
             FrameSize::Small => {
                 let bit = (offset % BLOCK_SIZE / FRAME_SIZE) as usize;
                 let block = &mut self.blocks[index as usize];
-                assert!(block.free[bit / 64] & (1 << (bit % 64)) == 0, "frame {:#x} is not in use", frame.0);
+                assert!(
+                    block.free[bit / 64] & (1 << (bit % 64)) == 0,
+                    "frame {:#x} is not in use",
+                    frame.0
+                );
                 block.free[bit / 64] |= 1 << (bit % 64);
                 block.count += 1;
                 self.free += 1;
@@ -147,7 +161,9 @@ impl FramePool {
         self.free -= 1;
         let list = if block.count == 0 { List::Full } else { List::Broken };
         self.move_to(index, list);
-        Some(Frame(self.start + u64::from(index) * BLOCK_SIZE + (word * 64 + bit) as u64 * FRAME_SIZE))
+        Some(Frame(
+            self.start + u64::from(index) * BLOCK_SIZE + (word * 64 + bit) as u64 * FRAME_SIZE,
+        ))
     }
 
     fn allocate_large(&mut self) -> Option<Frame> {

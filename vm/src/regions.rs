@@ -95,11 +95,9 @@ impl Regions {
     pub fn find_free(&self, length: u64, align: u64, top: u64) -> Option<u64> {
         for allowed in self.allowed.iter().rev() {
             let mut end = allowed.end.min(top);
-            loop {
-                let Some(start) = end.checked_sub(length).map(|start| start & !(align - 1)) else { break };
-                if start < allowed.start {
-                    break;
-                }
+            while let Some(start) = end.checked_sub(length).map(|start| start & !(align - 1))
+                && start >= allowed.start
+            {
                 // The last region that begins below the end of the candidate is the only one that can be in the way first.
                 match self.map.range(..start + length).next_back().map(Self::region) {
                     Some(region) if region.end > start => end = region.start,
@@ -111,7 +109,13 @@ impl Regions {
     }
 
     /// Maps a free range.
-    pub fn insert(&mut self, start: u64, length: u64, protection: Protection, kind: Kind) -> Result<(), MapError> {
+    pub fn insert(
+        &mut self,
+        start: u64,
+        length: u64,
+        protection: Protection,
+        kind: Kind,
+    ) -> Result<(), MapError> {
         Self::check(start, length)?;
         if !self.is_allowed(start, length) {
             return Err(MapError::Denied);
@@ -128,7 +132,12 @@ impl Regions {
     }
 
     /// Unmaps all in the range; holes are fine. `removed` gets each piece.
-    pub fn remove(&mut self, start: u64, length: u64, mut removed: impl FnMut(Region)) -> Result<(), MapError> {
+    pub fn remove(
+        &mut self,
+        start: u64,
+        length: u64,
+        mut removed: impl FnMut(Region),
+    ) -> Result<(), MapError> {
         Self::check(start, length)?;
         let end = start.checked_add(length).ok_or(MapError::Invalid)?;
         self.room(1)?;
@@ -143,7 +152,12 @@ impl Regions {
     }
 
     /// Changes the rights of a range without holes.
-    pub fn protect(&mut self, start: u64, length: u64, protection: Protection) -> Result<(), MapError> {
+    pub fn protect(
+        &mut self,
+        start: u64,
+        length: u64,
+        protection: Protection,
+    ) -> Result<(), MapError> {
         Self::check(start, length)?;
         let end = start.checked_add(length).ok_or(MapError::NoMemory)?;
         if !self.is_mapped(start, end) {
@@ -176,7 +190,11 @@ impl Regions {
     }
 
     fn check(start: u64, length: u64) -> Result<(), MapError> {
-        if length == 0 || (start | length) % FRAME_SIZE != 0 { Err(MapError::Invalid) } else { Ok(()) }
+        if length == 0 || (start | length) % FRAME_SIZE != 0 {
+            Err(MapError::Invalid)
+        } else {
+            Ok(())
+        }
     }
 
     fn room(&self, more: usize) -> Result<(), MapError> {
@@ -224,7 +242,8 @@ mod tests {
 
     fn step() -> impl Strategy<Value = Step> {
         prop_oneof![
-            (0..PAGES, 1u64..12, 0u8..3, any::<bool>()).prop_map(|(s, l, p, k)| Step::Insert(s, l, p, k)),
+            (0..PAGES, 1u64..12, 0u8..3, any::<bool>())
+                .prop_map(|(s, l, p, k)| Step::Insert(s, l, p, k)),
             (0..PAGES, 1u64..12).prop_map(|(s, l)| Step::Remove(s, l)),
             (0..PAGES, 1u64..12, 0u8..3).prop_map(|(s, l, p)| Step::Protect(s, l, p)),
             (1u64..12, 0u64..3, 0..PAGES + 1).prop_map(|(l, a, t)| Step::Find(l, a, t)),
@@ -244,7 +263,11 @@ mod tests {
             let Some((protection, kind)) = *entry else { continue };
             let start = page as u64 * FRAME_SIZE;
             match regions.last_mut() {
-                Some(last) if last.end == start && last.protection == protection && last.kind == kind => last.end += FRAME_SIZE,
+                Some(last)
+                    if last.end == start && last.protection == protection && last.kind == kind =>
+                {
+                    last.end += FRAME_SIZE
+                }
                 _ => regions.push(Region { start, end: start + FRAME_SIZE, protection, kind }),
             }
         }

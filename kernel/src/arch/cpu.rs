@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Features and registers of a CPU.
 
-use core::arch::{asm, x86_64::{__cpuid_count, _rdtsc}};
+use core::arch::{
+    asm,
+    x86_64::{__cpuid_count, _rdtsc},
+};
 use raw_cpuid::{CpuId, CpuIdReaderNative};
 use spin::Once;
 use x86_64::registers::control::{Cr0, Cr0Flags, Cr4, Cr4Flags};
@@ -41,7 +44,8 @@ fn detect() -> Features {
     let info = id.get_feature_info();
     let extended = id.get_extended_feature_info();
     let has = |f: fn(&raw_cpuid::FeatureInfo) -> bool| info.as_ref().is_some_and(f);
-    let has_extended = |f: fn(&raw_cpuid::ExtendedFeatures) -> bool| extended.as_ref().is_some_and(f);
+    let has_extended =
+        |f: fn(&raw_cpuid::ExtendedFeatures) -> bool| extended.as_ref().is_some_and(f);
     let xsave = has(|i| i.has_xsave());
     // CPUID 0xd: the components that the processor (and the hypervisor) let us enable.
     let components = if xsave {
@@ -94,7 +98,12 @@ pub fn set_up() {
     unsafe {
         Cr0::update(|cr0| {
             cr0.remove(Cr0Flags::EMULATE_COPROCESSOR | Cr0Flags::TASK_SWITCHED);
-            cr0.insert(Cr0Flags::MONITOR_COPROCESSOR | Cr0Flags::NUMERIC_ERROR | Cr0Flags::WRITE_PROTECT | Cr0Flags::ALIGNMENT_MASK);
+            cr0.insert(
+                Cr0Flags::MONITOR_COPROCESSOR
+                    | Cr0Flags::NUMERIC_ERROR
+                    | Cr0Flags::WRITE_PROTECT
+                    | Cr0Flags::ALIGNMENT_MASK,
+            );
         });
         Cr4::write(cr4);
     }

@@ -149,7 +149,10 @@ pub(super) unsafe extern "sysv64" fn leave_to_user() {
     )
 }
 
-/// Where SYSCALL arrives: interrupts off, RCX = next instruction, R11 = flags.
+/// Where SYSCALL arrives.
+///
+/// # Safety
+/// Only for the processor: interrupts off, GS the program's, RCX = next instruction, R11 = flags.
 #[unsafe(naked)]
 pub unsafe extern "sysv64" fn syscall_entry() {
     naked_asm!(
@@ -193,6 +196,9 @@ pub unsafe extern "sysv64" fn syscall_entry() {
 
 /// Debug exceptions come on a stack of their own: one that hits the kernel (a program's trap flag at an entry) is dropped with the flag,
 /// one from a program goes on like any other exception.
+///
+/// # Safety
+/// Only for the processor, as a gate with a stack of its own.
 #[unsafe(naked)]
 pub unsafe extern "sysv64" fn debug_entry() {
     naked_asm!(
@@ -222,6 +228,9 @@ pub unsafe extern "sysv64" fn debug_entry() {
 }
 
 /// NMIs are counted: nothing sends them to a cell but the hypervisor, which takes them itself.
+///
+/// # Safety
+/// Only for the processor, as a gate with a stack of its own.
 #[unsafe(naked)]
 pub unsafe extern "sysv64" fn nmi_entry() {
     naked_asm!("lock inc qword ptr [rip + {count}]", "iretq", count = sym traps::NMIS)

@@ -211,7 +211,9 @@ pub fn reset() {
 
 /// Whether XRSTOR would accept `image` (Intel SDM vol. 1, 13.8.1). It has at least [`size`] bytes and is not changed meanwhile.
 fn check(image: &[u8], mxcsr_mask: u32) -> bool {
-    let word = |at: usize| image.get(at..at + 4).and_then(|b| b.try_into().ok()).map_or(u32::MAX, u32::from_le_bytes);
+    let word = |at: usize| {
+        image.get(at..at + 4).and_then(|b| b.try_into().ok()).map_or(u32::MAX, u32::from_le_bytes)
+    };
     if word(MXCSR) & !mxcsr_mask != 0 {
         return false;
     }

@@ -63,6 +63,7 @@ const NO_PORTS: u16 = size_of::<TaskState>() as u16;
 
 impl Segments {
     /// Empty tables.
+    #[expect(clippy::new_without_default, reason = "made in constants only")]
     pub const fn new() -> Self {
         Self(UnsafeCell::new(Tables {
             descriptors: [0; 10],
@@ -92,7 +93,11 @@ impl Segments {
             0x00af_fb00_0000_ffff, // user code: long mode
             0,
             // Available 64-bit TSS (APM vol. 2, 4.8.3).
-            limit & 0xffff | (base & 0xff_ffff) << 16 | 0x89 << 40 | (limit >> 16 & 0xf) << 48 | (base >> 24 & 0xff) << 56,
+            limit & 0xffff
+                | (base & 0xff_ffff) << 16
+                | 0x89 << 40
+                | (limit >> 16 & 0xf) << 48
+                | (base >> 24 & 0xff) << 56,
             base >> 32,
         ];
         let pointer = DescriptorTablePointer {
@@ -115,7 +120,10 @@ impl Segments {
     /// Sets the stack that the processor takes on entry from a program. By the owning CPU, interrupts off.
     pub fn set_kernel_stack(&self, top: u64) {
         // SAFETY: only the owning CPU writes, and the processor reads it only at an entry from user mode.
-        unsafe { (&raw mut (*self.0.get()).task.base.privilege_stack_table[0]).write_unaligned(VirtAddr::new(top)) }
+        unsafe {
+            (&raw mut (*self.0.get()).task.base.privilege_stack_table[0])
+                .write_unaligned(VirtAddr::new(top))
+        }
     }
 
     /// Forbids all ports to programs. By the owning CPU, interrupts off.
@@ -126,7 +134,12 @@ impl Segments {
 
     /// Gives programs the ports whose bit is 0 in `map`, of which only `used` bytes differ from all ones; `stale` bytes of what was
     /// loaded before differ. By the owning CPU, interrupts off. Copies `used` and clears `stale`.
-    pub fn allow_ports(&self, map: &[u8; PORT_MAP_SIZE], used: core::ops::Range<usize>, stale: core::ops::Range<usize>) {
+    pub fn allow_ports(
+        &self,
+        map: &[u8; PORT_MAP_SIZE],
+        used: core::ops::Range<usize>,
+        stale: core::ops::Range<usize>,
+    ) {
         // SAFETY: as above; no other reference to the map exists meanwhile.
         let ports = unsafe { &mut (*self.0.get()).task.ports };
         ports[stale].fill(0xff);

@@ -4,12 +4,14 @@
 use super::cpu;
 use crate::mm::frames;
 use crate::mm::layout::{self, STACK_AREA};
-use crtos_abi::boot::{BootInfo, CHANNEL_ADDRESS, DIRECT_MAP, IMAGE_ADDRESS, KERNEL_BASE, SHARED_POOL};
-use crtos_vm::entry::{index, span};
-use crtos_vm::{BLOCK_SIZE, Entry, FRAME_SIZE, Flags, Frame, FrameSize, Protection};
 use core::arch::asm;
 use core::ops::Range;
 use core::sync::atomic::{AtomicU64, Ordering};
+use crtos_abi::boot::{
+    BootInfo, CHANNEL_ADDRESS, DIRECT_MAP, IMAGE_ADDRESS, KERNEL_BASE, SHARED_POOL,
+};
+use crtos_vm::entry::{index, span};
+use crtos_vm::{BLOCK_SIZE, Entry, FRAME_SIZE, Flags, Frame, FrameSize, Protection};
 
 const TABLE_FLAGS: Flags = Flags::PRESENT.union(Flags::WRITE);
 const CODE: Flags = Flags::PRESENT.union(Flags::GLOBAL);
@@ -70,7 +72,12 @@ pub fn build_kernel(info: &BootInfo, mut allocate: impl FnMut() -> Frame) {
     for block in (0..info.private_size).step_by(BLOCK_SIZE as usize) {
         if block < image.end && block + BLOCK_SIZE > IMAGE_ADDRESS {
             for address in (block..block + BLOCK_SIZE).step_by(FRAME_SIZE as usize) {
-                map(DIRECT_MAP + address, address, FrameSize::Small, rights(address) | Flags::NO_EXECUTE);
+                map(
+                    DIRECT_MAP + address,
+                    address,
+                    FrameSize::Small,
+                    rights(address) | Flags::NO_EXECUTE,
+                );
             }
         } else {
             map(DIRECT_MAP + block, block, FrameSize::Large, DATA);
@@ -204,7 +211,11 @@ impl Tables {
     }
 
     /// Makes the tables down to the entry for `address`, and gives that entry. `None` if pages of 4 KiB are in the way of one of 2 MiB.
-    fn make(&mut self, address: u64, size: FrameSize) -> Result<Option<&'static AtomicU64>, NoFrames> {
+    fn make(
+        &mut self,
+        address: u64,
+        size: FrameSize,
+    ) -> Result<Option<&'static AtomicU64>, NoFrames> {
         let last = if size == FrameSize::Large { 1 } else { 0 };
         let mut at = self.root;
         for level in (last + 1..4).rev() {

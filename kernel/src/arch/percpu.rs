@@ -3,13 +3,13 @@
 
 use super::gdt::{PORT_MAP_SIZE, Segments};
 use crate::sync::SpinLock;
-use crate::task::scheduler::{self, Runner};
 use crate::task::Thread;
-use crtos_abi::MAX_CELL_CPUS;
+use crate::task::scheduler::{self, Runner};
 use core::arch::asm;
 use core::ops::Range;
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use crtos_abi::MAX_CELL_CPUS;
 use spin::Once;
 use x86_64::instructions::segmentation::{FS, GS, Segment};
 use x86_64::registers::segmentation::SegmentSelector;
@@ -139,7 +139,8 @@ impl PerCpu {
 }
 
 static BOOT_CPU: PerCpu = PerCpu::new(0);
-static CPUS: [AtomicPtr<PerCpu>; MAX_CELL_CPUS] = [const { AtomicPtr::new(ptr::null_mut()) }; MAX_CELL_CPUS];
+static CPUS: [AtomicPtr<PerCpu>; MAX_CELL_CPUS] =
+    [const { AtomicPtr::new(ptr::null_mut()) }; MAX_CELL_CPUS];
 
 /// Makes the first CPU's data reachable; before anything else.
 pub fn set_up_first() {

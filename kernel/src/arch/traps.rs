@@ -130,16 +130,16 @@ const SI_KERNEL: i32 = 0x80;
 /// The signal that Linux gives for an exception other than a page fault.
 fn user_fault(vector: u32, error: u64, rip: u64) -> Fault {
     let (signal, code, address) = match vector {
-        0 => (SIGFPE, 1, rip),                     // #DE: FPE_INTDIV
-        DEBUG => (SIGTRAP, 2, rip),                // #DB: TRAP_TRACE
-        BREAKPOINT => (SIGTRAP, SI_KERNEL, 0),     // #BP
-        6 => (SIGILL, 2, rip),                     // #UD: ILL_ILLOPN
-        9 => (SIGFPE, SI_KERNEL, 0),               // coprocessor segment overrun
-        11 | 12 => (SIGBUS, SI_KERNEL, 0),         // #NP, #SS
+        0 => (SIGFPE, 1, rip),                 // #DE: FPE_INTDIV
+        DEBUG => (SIGTRAP, 2, rip),            // #DB: TRAP_TRACE
+        BREAKPOINT => (SIGTRAP, SI_KERNEL, 0), // #BP
+        6 => (SIGILL, 2, rip),                 // #UD: ILL_ILLOPN
+        9 => (SIGFPE, SI_KERNEL, 0),           // coprocessor segment overrun
+        11 | 12 => (SIGBUS, SI_KERNEL, 0),     // #NP, #SS
         16 => (SIGFPE, fpu::x87_signal_code(), rip),
-        17 => (SIGBUS, 1, 0),                      // #AC: BUS_ADRALN
+        17 => (SIGBUS, 1, 0), // #AC: BUS_ADRALN
         19 => (SIGFPE, fpu::simd_signal_code(), rip),
-        _ => (SIGSEGV, SI_KERNEL, 0),              // #OF, #BR, #TS, #GP, #CP and what may come
+        _ => (SIGSEGV, SI_KERNEL, 0), // #OF, #BR, #TS, #GP, #CP and what may come
     };
     Fault { signal, code, address, trap: vector, error }
 }
@@ -155,8 +155,27 @@ fn in_kernel(vector: u32, context: &UserContext, address: u64) -> ! {
          rsi {:016x} rdi {:016x} rbp {:016x} r8  {:016x}\n\
          r9  {:016x} r10 {:016x} r11 {:016x} r12 {:016x}\n\
          r13 {:016x} r14 {:016x} r15 {:016x}",
-        c.orig_rax, c.rip, c.rsp, c.rflags, c.cs, super::paging::loaded_root(),
-        c.rax, c.rbx, c.rcx, c.rdx, c.rsi, c.rdi, c.rbp, c.r8, c.r9, c.r10, c.r11, c.r12, c.r13, c.r14, c.r15,
+        c.orig_rax,
+        c.rip,
+        c.rsp,
+        c.rflags,
+        c.cs,
+        super::paging::loaded_root(),
+        c.rax,
+        c.rbx,
+        c.rcx,
+        c.rdx,
+        c.rsi,
+        c.rdi,
+        c.rbp,
+        c.r8,
+        c.r9,
+        c.r10,
+        c.r11,
+        c.r12,
+        c.r13,
+        c.r14,
+        c.r15,
     );
 }
 

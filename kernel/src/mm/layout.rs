@@ -44,9 +44,11 @@ pub fn set_boot_info(info: BootInfo) -> Result<(), &'static str> {
         return Err("no boot information");
     }
     if info.abi_version != ABI_VERSION {
-        return Err("the boot information has another version: rebuild and reinstall all parts of crtos together");
+        return Err(
+            "the boot information has another version: rebuild and reinstall all parts of crtos together",
+        );
     }
-    let whole = |size: u64| size.is_multiple_of(LARGE_PAGE_SIZE);
+    let whole = |size: u64| size % LARGE_PAGE_SIZE == 0;
     if !whole(info.private_size) || info.private_size > MAX_PRIVATE {
         return Err("private memory is not a multiple of 2 MiB up to 2 GiB");
     }
@@ -54,7 +56,10 @@ pub fn set_boot_info(info: BootInfo) -> Result<(), &'static str> {
     if !whole(info.shared_size) || info.shared_size > 0x70_0000_0000 {
         return Err("the pool is not a multiple of 2 MiB up to 448 GiB");
     }
-    if info.image_end < image().end || info.image_end % PAGE_SIZE != 0 || info.image_end >= info.private_size {
+    if info.image_end < image().end
+        || info.image_end % PAGE_SIZE != 0
+        || info.image_end >= info.private_size
+    {
         return Err("the end of the image lies outside private memory");
     }
     if info.cpu_count == 0 || info.cpu_count as usize > MAX_CELL_CPUS {
@@ -85,11 +90,16 @@ pub fn channel_is_ours() -> Result<(), &'static str> {
     let Some(channel) = channel() else { return Ok(()) };
     // SAFETY: the channel is mapped; the fields are only read, once each.
     let (magic, version) = unsafe {
-        ((&raw const (*channel.as_ptr()).magic).read_volatile(), (&raw const (*channel.as_ptr()).abi_version).read_volatile())
+        (
+            (&raw const (*channel.as_ptr()).magic).read_volatile(),
+            (&raw const (*channel.as_ptr()).abi_version).read_volatile(),
+        )
     };
     match (magic, version) {
         (CHANNEL_MAGIC, ABI_VERSION) => Ok(()),
-        (CHANNEL_MAGIC, _) => Err("the channel has another version: rebuild and reinstall all parts of crtos together"),
+        (CHANNEL_MAGIC, _) => Err(
+            "the channel has another version: rebuild and reinstall all parts of crtos together",
+        ),
         _ => Err("the channel is not initialised"),
     }
 }
@@ -111,7 +121,8 @@ pub fn image() -> Image {
         static rodata_end: u8;
         static image_end: u8;
     }
-    let (text, rodata, end) = (&raw const text_end as u64, &raw const rodata_end as u64, &raw const image_end as u64);
+    let (text, rodata, end) =
+        (&raw const text_end as u64, &raw const rodata_end as u64, &raw const image_end as u64);
     Image {
         text: IMAGE_ADDRESS..text - KERNEL_BASE,
         rodata: text - KERNEL_BASE..rodata - KERNEL_BASE,

@@ -170,22 +170,23 @@ fn pages_of(start: u64, length: u64) -> Result<Range<u64>, MapError> {
 
 /// Pages taken out of the tables that Linux knows, until they are told.
 struct Collected {
-    range: Range<u64>,
+    range: Option<Range<u64>>,
     pages: Vec<(Frame, FrameSize)>,
 }
 
 impl Collected {
     const fn new() -> Self {
-        Self { range: u64::MAX..0, pages: Vec::new() }
+        Self { range: None, pages: Vec::new() }
     }
 
     fn extend(&mut self, range: Range<u64>) {
-        self.range = self.range.start.min(range.start)..self.range.end.max(range.end);
+        let whole = self.range.take().unwrap_or_else(|| range.clone());
+        self.range = Some(whole.start.min(range.start)..whole.end.max(range.end));
     }
 
     fn finish(self) -> Option<Revoked> {
         let Self { range, pages } = self;
-        (range.start < range.end).then(|| Revoked { start: range.start, length: range.end - range.start, pages })
+        range.map(|range| Revoked { start: range.start, length: range.end - range.start, pages })
     }
 }
 
@@ -220,7 +221,10 @@ impl AddressSpace {
         let align = if kind == Kind::Large { BLOCK_SIZE } else { FRAME_SIZE };
         let length = match length {
             0 => return Err(MapError::Invalid),
-            length => page_up(length).ok_or(MapError::NoMemory)?.checked_next_multiple_of(align).ok_or(MapError::NoMemory)?,
+            length => page_up(length)
+                .ok_or(MapError::NoMemory)?
+                .checked_next_multiple_of(align)
+                .ok_or(MapError::NoMemory)?,
         };
         if !heap::has_reserve() {
             return Err(MapError::NoMemory);
@@ -231,7 +235,10 @@ impl AddressSpace {
         let start = match placement {
             Placement::Anywhere { hint } => {
                 let hint = hint & !(align - 1);
-                if hint != 0 && layout.regions.is_allowed(hint, length) && layout.regions.is_free(hint, length) {
+                if hint != 0
+                    && layout.regions.is_allowed(hint, length)
+                    && layout.regions.is_free(hint, length)
+                {
                     hint
                 } else {
                     layout.regions.find_free(length, align, MMAP_TOP).ok_or(MapError::NoMemory)?
@@ -247,7 +254,9 @@ impl AddressSpace {
                 if !layout.regions.is_allowed(start, length) {
                     return Err(MapError::Denied);
                 }
-                if matches!(placement, Placement::Fixed(_)) && !layout.regions.is_free(start, length) {
+                if matches!(placement, Placement::Fixed(_))
+                    && !layout.regions.is_free(start, length)
+                {
                     layout.regions.remove(start, length, |_| ())?;
                     self.sweep(start..start + length, &mut |pages| revoked.push(pages))?;
                 }
@@ -353,7 +362,8 @@ impl AddressSpace {
                     Scan::Page(address, entry, size) => {
                         at = address + size.bytes();
                         let before = tables.protect(address, protection).unwrap_or(entry).flags();
-                        let loses_write = before.contains(Flags::WRITE) && !protection.contains(Protection::WRITE);
+                        let loses_write = before.contains(Flags::WRITE)
+                            && !protection.contains(Protection::WRITE);
                         let loses_all = before.contains(Flags::USER) && protection.is_empty();
                         if before.contains(Flags::EXPOSED) && (loses_write || loses_all) {
                             reduced.extend(address..at);
@@ -398,7 +408,13 @@ impl AddressSpace {
             return Err(MapError::NoMemory);
         }
         let _changes = self.changes.lock();
-        let region = self.layout.lock().regions.find(old.start).filter(|region| region.end >= old.end).ok_or(MapError::Fault)?;
+        let region = self
+            .layout
+            .lock()
+            .regions
+            .find(old.start)
+            .filter(|region| region.end >= old.end)
+            .ok_or(MapError::Fault)?;
         if let Some(target) = fixed {
             let new = pages_of(target, new_length)?;
             if !may_move || (new.start < old.end && old.start < new.end) {
@@ -436,11 +452,20 @@ impl AddressSpace {
     }
 
     /// Moves the pages of `kept` to a new place of `new_length` bytes. `changes` is held.
-    fn move_pages(&self, kept: Range<u64>, region: Region, new_length: u64, fixed: Option<u64>) -> Result<u64, MapError> {
+    fn move_pages(
+        &self,
+        kept: Range<u64>,
+        region: Region,
+        new_length: u64,
+        fixed: Option<u64>,
+    ) -> Result<u64, MapError> {
         let mut layout = self.layout.lock();
         let target = match fixed {
             Some(target) => target,
-            None => layout.regions.find_free(new_length, FRAME_SIZE, MMAP_TOP).ok_or(MapError::NoMemory)?,
+            None => layout
+                .regions
+                .find_free(new_length, FRAME_SIZE, MMAP_TOP)
+                .ok_or(MapError::NoMemory)?,
         };
         // Everything that can fail comes first. Large pages move as small ones.
         for block in (kept.start & !(BLOCK_SIZE - 1)..kept.end).step_by(BLOCK_SIZE as usize) {
@@ -550,7 +575,8 @@ impl AddressSpace {
             return old;
         }
         drop(changes);
-        if populate && new_page > old_page && self.populate(old_page, new_page - old_page).is_err() {
+        if populate && new_page > old_page && self.populate(old_page, new_page - old_page).is_err()
+        {
             // As under Linux: the break has moved; what is missing comes on demand.
             return address;
         }
@@ -619,7 +645,10 @@ impl AddressSpace {
     fn fill(&self, region: &Region, address: u64, eager: bool) -> Result<FrameSize, FaultError> {
         let block = address & !(BLOCK_SIZE - 1);
         let fits = region.start <= block && block + BLOCK_SIZE <= region.end;
-        if fits && (region.kind == Kind::Large || eager) && self.fill_size(region, block, FrameSize::Large)? {
+        if fits
+            && (region.kind == Kind::Large || eager)
+            && self.fill_size(region, block, FrameSize::Large)?
+        {
             return Ok(FrameSize::Large);
         }
         let page = address & !(FRAME_SIZE - 1);
@@ -630,7 +659,12 @@ impl AddressSpace {
     }
 
     /// `false` if there is no frame of that size or smaller pages are in the way.
-    fn fill_size(&self, region: &Region, address: u64, size: FrameSize) -> Result<bool, FaultError> {
+    fn fill_size(
+        &self,
+        region: &Region,
+        address: u64,
+        size: FrameSize,
+    ) -> Result<bool, FaultError> {
         let Some(frame) = frames::zeroed_page(size) else { return Ok(false) };
         let entry = Entry::user_page(frame, size, region.protection);
         let mapped = self.tables.lock().map(address, size, entry);
@@ -663,17 +697,22 @@ impl AddressSpace {
             let length = COPY_STEP.min(end - at).min(FRAME_SIZE - at % FRAME_SIZE);
             let more = {
                 let tables = self.tables.lock();
-                let page = if forced { lookup_any(&tables, at) } else { lookup(&tables, at, access) };
+                let page =
+                    if forced { lookup_any(&tables, at) } else { lookup(&tables, at, access) };
                 page.map(|page| {
                     let offset = (at - start) as usize;
-                    f(layout::direct(page.frame + at % FRAME_SIZE), offset..offset + length as usize)
+                    f(
+                        layout::direct(page.frame + at % FRAME_SIZE),
+                        offset..offset + length as usize,
+                    )
                 })
             };
             match more {
                 Some(true) => at += length,
                 Some(false) => return Ok(()),
                 None => {
-                    let access = if forced { self.any_access(at).ok_or(BadAddress)? } else { access };
+                    let access =
+                        if forced { self.any_access(at).ok_or(BadAddress)? } else { access };
                     self.fault_in(at, access).map_err(|_| BadAddress)?;
                 }
             }
@@ -684,7 +723,9 @@ impl AddressSpace {
     /// An access that the region at `address` allows.
     fn any_access(&self, address: u64) -> Option<Access> {
         let protection = self.layout.lock().regions.find(address)?.protection;
-        [Access::Read, Access::Write, Access::Execute].into_iter().find(|access| access.allowed_by(protection))
+        [Access::Read, Access::Write, Access::Execute]
+            .into_iter()
+            .find(|access| access.allowed_by(protection))
     }
 
     /// Copies from the program. May sleep; faults pages in. On failure part of `to` may be written.
@@ -721,7 +762,8 @@ impl AddressSpace {
         self.for_each_piece(from, limit, Access::Read, false, |piece, range| {
             // SAFETY: as in `read`.
             unsafe { copy(to[range.clone()].as_mut_ptr(), piece, range.len()) };
-            length = to[range.clone()].iter().position(|&byte| byte == 0).map(|at| range.start + at);
+            length =
+                to[range.clone()].iter().position(|&byte| byte == 0).map(|at| range.start + at);
             length.is_none()
         })?;
         if length.is_none() && limit < to.len() as u64 { Err(BadAddress) } else { Ok(length) }
@@ -738,7 +780,12 @@ impl AddressSpace {
     }
 
     /// Calls `f` with the aligned word at `address`, interrupts off.
-    fn with_word<R>(&self, address: u64, access: Access, mut f: impl FnMut(&AtomicU32) -> R) -> Result<R, BadAddress> {
+    fn with_word<R>(
+        &self,
+        address: u64,
+        access: Access,
+        mut f: impl FnMut(&AtomicU32) -> R,
+    ) -> Result<R, BadAddress> {
         if address % 4 != 0 {
             return Err(BadAddress);
         }
@@ -753,7 +800,11 @@ impl AddressSpace {
 
     /// Atomically replaces the aligned 32-bit word at `address` by `f(word)` if that gives one, and returns the word before
     /// (futexes). `f` is called with interrupts off and may be called again.
-    pub fn update_u32(&self, address: u64, mut f: impl FnMut(u32) -> Option<u32>) -> Result<u32, BadAddress> {
+    pub fn update_u32(
+        &self,
+        address: u64,
+        mut f: impl FnMut(u32) -> Option<u32>,
+    ) -> Result<u32, BadAddress> {
         self.with_word(address, Access::Write, |word| {
             match word.fetch_update(Ordering::SeqCst, Ordering::SeqCst, &mut f) {
                 Ok(before) | Err(before) => before,

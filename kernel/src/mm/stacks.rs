@@ -9,7 +9,8 @@ use crate::sync::SpinLock;
 use crate::task::MAX_THREADS;
 use crtos_vm::{FRAME_SIZE, FrameSize};
 
-static MAPPED: SpinLock<[u64; MAX_THREADS.div_ceil(64)]> = SpinLock::new([0; MAX_THREADS.div_ceil(64)]);
+static MAPPED: SpinLock<[u64; MAX_THREADS.div_ceil(64)]> =
+    SpinLock::new([0; MAX_THREADS.div_ceil(64)]);
 
 /// Makes the stack of number `thread` present and returns its top.
 pub fn make(thread: u16) -> Result<u64, NoFrames> {

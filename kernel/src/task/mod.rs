@@ -12,10 +12,12 @@ pub mod wait;
 pub use mutex::Mutex;
 pub use scheduler::{SLICE, block, exit, reschedule_point, sleep_until, yield_now};
 pub use thread::{
-    Current, MAX_THREADS, Policy, Scheduling, Spawn, SpawnError, Thread, ThreadId, WakeReason, current, spawn,
+    Current, MAX_THREADS, Policy, Scheduling, Spawn, SpawnError, Thread, ThreadId, WakeReason,
+    current, spawn,
 };
 pub use timer::Timer;
 pub use user::{
-    prepare_user, segment_bases, set_fs_base, set_gs_base, set_ports, set_space, with_extended_state,
+    prepare_user, segment_bases, set_fs_base, set_gs_base, set_ports, set_space,
+    with_extended_state,
 };
 pub use wait::{WaitError, WaitQueue};

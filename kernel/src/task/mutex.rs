@@ -73,7 +73,10 @@ unsafe impl<T: Send> Send for Mutex<T> {}
 impl<T> Mutex<T> {
     /// A free mutex.
     pub const fn new(value: T) -> Self {
-        Self { state: SpinLock::new(State { owner: NOBODY, waiters: NOBODY }), value: UnsafeCell::new(value) }
+        Self {
+            state: SpinLock::new(State { owner: NOBODY, waiters: NOBODY }),
+            value: UnsafeCell::new(value),
+        }
     }
 
     /// Takes it; may sleep. Wakes that come meanwhile are kept for the next [`super::block`].

@@ -13,9 +13,9 @@ use super::user;
 use crate::arch::percpu::PerCpu;
 use crate::arch::{apic, context, cpu, percpu};
 use crate::mm::{frames, heap, layout};
+use crate::remote;
 use crate::sync::SpinLock;
 use crate::time::{self, Nanos};
-use crate::remote;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -126,7 +126,10 @@ impl State {
         let current = self.current;
         if current == self.idle || level > self.entry(current).level() {
             percpu::this().set_need_resched();
-        } else if level == self.entry(current).level() && self.slice_end.is_none() && self.entry(current).is_sliced() {
+        } else if level == self.entry(current).level()
+            && self.slice_end.is_none()
+            && self.entry(current).is_sliced()
+        {
             // From now on the current thread has a competitor.
             let now = time::now();
             let ran = now - self.since;
@@ -232,7 +235,8 @@ impl State {
         if entry.slice_left == Nanos::ZERO {
             entry.slice_left = SLICE;
         }
-        let (sliced, left, level) = (entry.is_sliced() && next != idle, entry.slice_left, entry.level());
+        let (sliced, left, level) =
+            (entry.is_sliced() && next != idle, entry.slice_left, entry.level());
         self.slice_end = (sliced && self.ready.has(level)).then(|| now + left);
         self.program();
         next
@@ -339,7 +343,8 @@ pub fn reschedule() {
         let (next, rank) = {
             let mut state = runner.state.lock();
             let next = state.choose();
-            let rank = if next == state.idle { RANK_IDLE } else { 1 + state.entry(next).level().get() };
+            let rank =
+                if next == state.idle { RANK_IDLE } else { 1 + state.entry(next).level().get() };
             let thread = state.entry(next).thread.as_ref().map_or(core::ptr::null(), Arc::as_ptr);
             (thread, rank)
         };
@@ -400,7 +405,10 @@ fn assert_may_sleep() {
 }
 
 /// Gives up the CPU after `prepare` changed the state; `prepare` may refuse.
-fn leave_cpu<R>(prepare: impl FnOnce(&mut State, u16) -> Result<(), R>, after: impl FnOnce(&mut Entry) -> R) -> R {
+fn leave_cpu<R>(
+    prepare: impl FnOnce(&mut State, u16) -> Result<(), R>,
+    after: impl FnOnce(&mut Entry) -> R,
+) -> R {
     assert_may_sleep();
     let interrupts = cpu::disable_interrupts();
     let runner = own_runner();
@@ -620,7 +628,11 @@ fn idle_loop() -> ! {
 fn publish_rank(cpu: u32, rank: u32) {
     if let Some(channel) = layout::channel() {
         // SAFETY: the channel is mapped; the word is the kernel's, aligned, and accessed atomically.
-        let word = unsafe { AtomicU32::from_ptr((&raw mut (*channel.as_ptr()).ranks).cast::<u32>().add(cpu as usize)) };
+        let word = unsafe {
+            AtomicU32::from_ptr(
+                (&raw mut (*channel.as_ptr()).ranks).cast::<u32>().add(cpu as usize),
+            )
+        };
         word.store(rank, Ordering::Relaxed);
     }
 }
@@ -639,6 +651,9 @@ pub fn publish_statistics() {
         (&raw mut (*channel).pool_free).write_volatile(free);
         (&raw mut (*channel).heap_size).write_volatile(heap_size);
         (&raw mut (*channel).heap_used).write_volatile(heap_used);
-        (&raw mut (*channel).idle_time).cast::<u64>().add(cpu.index as usize).write_volatile(idle.0);
+        (&raw mut (*channel).idle_time)
+            .cast::<u64>()
+            .add(cpu.index as usize)
+            .write_volatile(idle.0);
     }
 }

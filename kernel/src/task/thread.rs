@@ -168,7 +168,8 @@ static IDS: SpinLock<[u64; MAX_THREADS / 64]> = SpinLock::new([0; MAX_THREADS / 
 /// The lowest free number.
 fn allocate_id() -> Result<ThreadId, SpawnError> {
     let mut ids = IDS.lock();
-    let (word, bits) = ids.iter_mut().enumerate().find(|(_, bits)| **bits != u64::MAX).ok_or(SpawnError)?;
+    let (word, bits) =
+        ids.iter_mut().enumerate().find(|(_, bits)| **bits != u64::MAX).ok_or(SpawnError)?;
     let bit = bits.trailing_ones();
     *bits |= 1 << bit;
     Ok(ThreadId((word * 64) as u16 + bit as u16))
@@ -192,13 +193,21 @@ pub struct Spawn<'a> {
 
 impl Default for Spawn<'_> {
     fn default() -> Self {
-        Self { name: "", scheduling: Scheduling::ORDINARY, space: None, data: ThreadData::default() }
+        Self {
+            name: "",
+            scheduling: Scheduling::ORDINARY,
+            space: None,
+            data: ThreadData::default(),
+        }
     }
 }
 
 /// Makes a thread that runs `body` in the kernel (which may end in [`crate::arch::enter_user`]) and makes it ready.
 /// Sleeps not, but allocates: not on a real-time path.
-pub fn spawn(what: Spawn<'_>, body: impl FnOnce() + Send + 'static) -> Result<Arc<Thread>, SpawnError> {
+pub fn spawn(
+    what: Spawn<'_>,
+    body: impl FnOnce() + Send + 'static,
+) -> Result<Arc<Thread>, SpawnError> {
     let scheduling = what.scheduling;
     let thread = make(what, Box::new(body))?;
     scheduler::add(&thread, scheduling);
@@ -206,7 +215,10 @@ pub fn spawn(what: Spawn<'_>, body: impl FnOnce() + Send + 'static) -> Result<Ar
 }
 
 /// Makes a thread without making it ready.
-pub(super) fn make(what: Spawn<'_>, body: Box<dyn FnOnce() + Send>) -> Result<Arc<Thread>, SpawnError> {
+pub(super) fn make(
+    what: Spawn<'_>,
+    body: Box<dyn FnOnce() + Send>,
+) -> Result<Arc<Thread>, SpawnError> {
     if !heap::has_reserve() {
         return Err(SpawnError);
     }
