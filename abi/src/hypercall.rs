@@ -49,5 +49,5 @@ pub const HV_OWNED: i64 = -5;
 pub const HV_DENIED: i64 = -6;
 /// No such call.
 pub const HV_NO_CALL: i64 = -7;
-/// A CPU did not react in time (100 ms).
+/// A CPU did not react in time (2 s; a virtual machine's CPU may not run for a while).
 pub const HV_TIMEOUT: i64 = -8;

@@ -29,9 +29,9 @@ pub fn reason(exit: Exit) -> usize {
         Exit::Cpuid => EXIT_CPUID,
         Exit::Port(_) => EXIT_PORT,
         Exit::Xsetbv => EXIT_XSETBV,
-        Exit::Hidden => EXIT_HIDDEN,
+        Exit::Hidden | Exit::Invd => EXIT_HIDDEN,
         Exit::Shutdown => EXIT_SHUTDOWN,
-        Exit::Invd | Exit::Other => EXIT_OTHER,
+        Exit::Other => EXIT_OTHER,
     }
 }
 

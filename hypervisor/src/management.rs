@@ -24,7 +24,7 @@ use crate::memory::{self, Memory};
 use crate::{cell, host, report};
 
 /// How long a CPU may take to react.
-const REACTION_MS: u64 = 100;
+const REACTION_MS: u64 = 2000;
 /// Most bytes of one [`load`].
 const LOAD_MAX: u64 = 0x1_0000;
 /// Interrupt controllers and messages to them: no cell may have this as memory.
@@ -64,12 +64,15 @@ pub struct Management {
     memory: Memory,
     root: Option<RootTables<NestedFormat>>,
     records: [Option<Record>; MAX_CELLS],
+    /// Memory was taken from Linux whose translations may still be cached.
+    stale: bool,
 }
 
 static MANAGEMENT: Mutex<Management> = Mutex::new(Management {
     memory: Memory::new(),
     root: None,
     records: [const { None }; MAX_CELLS],
+    stale: false,
 });
 
 /// Takes the lock. The CPU serves requests while it waits.
@@ -286,7 +289,7 @@ pub fn map(local: &mut Local, number: usize, region: u64) -> Result<i64, i64> {
     if !guard.root_owns(region.physical, region.size) {
         return Err(HV_OWNED);
     }
-    let Management { memory, root: Some(root), records } = &mut *guard else {
+    let Management { memory, root: Some(root), records, stale } = &mut *guard else {
         return Err(HV_INVALID);
     };
     let access = Access { write: region.write, execute: region.execute };
@@ -328,6 +331,7 @@ pub fn map(local: &mut Local, number: usize, region: u64) -> Result<i64, i64> {
             let _ = record.tables.unmap(memory, region.cell_address, 2);
             return Err(map_error(error));
         }
+        *stale = true;
         memory::clear(region.physical, region.size);
         record.private += region.size;
     } else {
@@ -354,13 +358,16 @@ pub fn load(
     if !guard.root_owns(source, size) {
         return Err(HV_INVALID);
     }
-    let Management { memory, records, .. } = &mut *guard;
+    let Management { memory, records, stale, .. } = &mut *guard;
     let record = records.get(number).and_then(Option::as_ref).ok_or(HV_NO_CELL)?;
     let leaf = record.tables.lookup(memory, cell_address).ok_or(HV_INVALID)?;
     if !leaf.private {
         return Err(HV_INVALID);
     }
-    flush_linux(local)?;
+    if *stale {
+        flush_linux(local)?;
+        *stale = false;
+    }
     memory::copy(leaf.physical + cell_address % leaf.size(), source, size);
     Ok(0)
 }
@@ -406,7 +413,7 @@ pub fn start(
     page_table: u64,
     argument: u64,
 ) -> Result<i64, i64> {
-    let _guard = lock(local);
+    let mut guard = lock(local);
     let cell = machine::cell(number).ok_or(HV_NO_CELL)?;
     if page_table % PAGE_SIZE != 0 || page_table >= CELL_ADDRESS_END {
         return Err(HV_INVALID);
@@ -430,6 +437,7 @@ pub fn start(
     };
     let refused = || cell.cpus().any(|cpu| machine::cpu(cpu).refused.load(Ordering::SeqCst));
     let result = flush_linux(local).and_then(|()| {
+        guard.stale = false;
         cell.cpus().for_each(|cpu| local::request(cpu, local::START));
         let all = cell.cpus().count() as u32;
         // The cell may run, fail and be gone again before we look.
@@ -474,7 +482,7 @@ pub fn stop(local: &mut Local, number: usize) -> Result<i64, i64> {
 pub fn reclaim(local: &mut Local, number: usize) -> Result<i64, i64> {
     let mut guard = lock(local);
     machine::advance(number, Event::Reclaim, || ())?;
-    let Management { memory, root: Some(root), records } = &mut *guard else {
+    let Management { memory, root: Some(root), records, .. } = &mut *guard else {
         return Err(HV_INVALID);
     };
     let record = records.get_mut(number).and_then(Option::as_mut).ok_or(HV_NO_CELL)?;
