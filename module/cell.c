@@ -370,7 +370,7 @@ int crtos_cell_start(struct crtos_file *file, struct crtos_start_cell __user *us
 	if (READ_ONCE(crtos.report->cells[cell->number].state) == CRTOS_CELL_RUNNING)
 		return crtos_refuse(file, -EBUSY, "cell '%s' runs: stop it first", cell->name);
 	if (cell->realm) {
-		if (!crtos_realm_empty(false, false))
+		if (!crtos_realm_empty(false, true))
 			return crtos_refuse(file, -EBUSY,
 					    "programs of the realm that stopped are still there: end them first");
 		crtos_realm_start();
@@ -406,7 +406,7 @@ int crtos_cell_destroy(struct crtos_file *file, u32 number, bool force)
 	if (!cell)
 		return -ENOENT;
 	if (cell->realm && !crtos_realm_empty(force, true)) {
-		if (force)
+		if (fatal_signal_pending(current))
 			return -EINTR;
 		return crtos_refuse(file, -EBUSY,
 				    "%u programs live in the realm: end them, or force it",

@@ -199,26 +199,37 @@ static void kill_all(struct crtos_realm *realm)
 	}
 }
 
+static u32 count_living(struct crtos_realm *realm)
+{
+	struct crtos_process *process;
+	u32 count = 0;
+
+	list_for_each_entry(process, &realm->processes, link)
+		count += !READ_ONCE(process->over);
+	return count;
+}
+
 /*
- * Is no process left? With @force shadows are killed first, and their end is
- * waited for: as long as it takes, or with @killable until a fatal signal.
+ * Is no process left? Those that are over already are waited for. With @force
+ * the others are killed first. The wait takes as long as it takes, or with
+ * @killable until a fatal signal, otherwise until a timeout.
  */
 bool crtos_realm_empty(bool force, bool killable)
 {
 	struct crtos_realm *realm;
-	bool empty;
+	u32 living;
 
 	mutex_lock(&realm_lock);
 	realm = crtos_realm_get();
-	empty = !realm->process_count;
-	if (!empty && force) {
+	living = count_living(realm);
+	if (living && force) {
 		WRITE_ONCE(realm->alive, false);
 		kill_all(realm);
 		wake_all(realm);
 	}
 	mutex_unlock(&realm_lock);
-	if (empty || !force)
-		return empty;
+	if (living && !force)
+		return false;
 	if (killable)
 		return !wait_event_killable(realm->empty, !READ_ONCE(realm->process_count));
 	return wait_event_timeout(realm->empty, !READ_ONCE(realm->process_count), KILL_TIMEOUT);
@@ -239,6 +250,7 @@ void crtos_realm_destroy(void)
 	kvfree(realm);
 }
 
+/* Number of living processes. */
 u32 crtos_realm_processes(void)
 {
 	struct crtos_realm *realm;
@@ -247,7 +259,7 @@ u32 crtos_realm_processes(void)
 	mutex_lock(&realm_lock);
 	realm = crtos_realm_get();
 	if (realm)
-		count = realm->process_count;
+		count = count_living(realm);
 	mutex_unlock(&realm_lock);
 	return count;
 }
