@@ -31,7 +31,8 @@ pub fn layer() -> Result<Option<PathBuf>> {
     layer::make("tests", &tree)
 }
 
-/// Compiles what changed, and removes what has no source any more.
+/// Compiles what changed, and removes what has no source any more. A program that
+/// does not compile is told and left out: the others are still of use.
 fn compile_all(sources: &Path, folder: &Path) -> Result<()> {
     fs::create_dir_all(folder)?;
     let mut kept = Vec::new();
@@ -47,10 +48,10 @@ fn compile_all(sources: &Path, folder: &Path) -> Result<()> {
         let changed = headers_changed.map_or(changed, |headers| changed.max(headers));
         let is_current =
             fs::metadata(&program).and_then(|p| p.modified()).is_ok_and(|t| t > changed);
-        if !is_current {
-            compile(&source, &program)?;
+        match if is_current { Ok(()) } else { compile(&source, &program) } {
+            Ok(()) => kept.push(program),
+            Err(error) => eprintln!("x: left out: {error:#}"),
         }
-        kept.push(program);
     }
     for entry in fs::read_dir(folder)? {
         let path = entry?.path();
