@@ -107,6 +107,12 @@ pub const OP_SIGNAL_ACTION: u32 = 6;
 /// `Slot::op`: forward each signal of the set `args[0]` (bit `n - 1`) whose disposition is the default, then block no signal in the
 /// shadow. Result: the set that was blocked there. With `args[1]` = 1 it changes nothing.
 pub const OP_SIGNAL_FORWARD: u32 = 7;
+/// `Slot::op`: fork the shadow; `args[0]` = signal to the parent when the child ends. Result: the child's pid, once the child has asked for a
+/// process of its own with a start-up block without executable.
+pub const OP_FORK: u32 = 8;
+/// `Slot::op`: execute path `args[0]` with arguments `args[1]` and environment `args[2]`, `args[3]` = blocked signals. A reply means failure; else `GONE` follows, and
+/// a new process with the same pid if the realm can load the program, which goes on in Linux otherwise.
+pub const OP_EXEC: u32 = 9;
 /// Result of `OP_SYSCALL`: the call was not made, because a signal was forwarded first. Linux's ERESTARTSYS, which programs never see.
 pub const RESULT_NOT_MADE: i64 = -512;
 
@@ -304,7 +310,7 @@ pub struct Startup {
     pub argc: u32,
     /// Environment strings.
     pub envc: u32,
-    /// Descriptor of the opened executable in the shadow (close-on-exec).
+    /// Descriptor of the opened executable in the shadow (close-on-exec), or [`NO_EXECUTABLE`].
     pub executable: u32,
     /// User and group ids: real, effective.
     pub uid: u32,
@@ -323,6 +329,9 @@ pub struct Startup {
     /// 16 random bytes from Linux for AT_RANDOM.
     pub random: [u8; 16],
 }
+
+/// `Startup::executable` of a forked process: it goes on where its parent called fork.
+pub const NO_EXECUTABLE: u32 = 0xffff_ffff;
 
 /// Addresses of the program that belong to the shadow itself and are never mapped in the realm: the shadow is linked at the start.
 pub const SHADOW_START: u64 = 0x7e00_0000_0000;
