@@ -112,10 +112,13 @@ fn time(line: &[u8]) -> u64 {
 /// A line with its writer's name behind the time.
 pub fn labelled(name: &str, line: &[u8]) -> String {
     let line = harmless(line);
-    match split_time(&line) {
-        Some((time, rest)) => format!("{FAINT}[{time:>12}] {name}:{FAINT:#} {rest}"),
-        None => format!("{FAINT}{name}:{FAINT:#} {line}"),
-    }
+    let (time, rest) = match split_time(&line) {
+        Some((time, rest)) => (format!("[{time:>12}] "), rest),
+        None => (String::new(), line.as_str()),
+    };
+    // Some lines name their writer by themselves.
+    let rest = rest.strip_prefix(name).and_then(|rest| rest.strip_prefix(": ")).unwrap_or(rest);
+    format!("{FAINT}{time}{name}:{FAINT:#} {rest}")
 }
 
 #[cfg(test)]
@@ -139,6 +142,7 @@ mod tests {
             |name, line: &[u8]| anstream::adapter::strip_str(&labelled(name, line)).to_string();
         assert_eq!(plain("kernel", b"1.000002 ready"), "[    1.000002] kernel: ready");
         assert_eq!(plain("kernel", b"[    1.000002] ready"), "[    1.000002] kernel: ready");
+        assert_eq!(plain("kernel", b"1.000002 kernel: ready"), "[    1.000002] kernel: ready");
         assert_eq!(plain("kernel", b"no time"), "kernel: no time");
         assert_eq!(plain("kernel", b"1.000002 \x1b[2J"), "[    1.000002] kernel: \u{fffd}[2J");
     }

@@ -25,19 +25,30 @@ pub fn padded(bytes: &[u8]) -> String {
     harmless(bytes.split(|byte| *byte == 0).next().unwrap_or_default())
 }
 
-/// Columns under a header, as `ps` prints them; `right` names the columns of numbers.
+/// Columns under a header, as `ps` prints them; `right` names the columns of numbers. Cells may have styles.
 pub fn table(header: &[&str], right: &[usize], rows: Vec<Vec<String>>) -> String {
-    let mut table = comfy_table::Table::new();
-    table.load_preset(comfy_table::presets::NOTHING);
-    table.set_content_arrangement(comfy_table::ContentArrangement::Disabled);
-    table.set_header(header).add_rows(rows);
-    for (index, column) in table.column_iter_mut().enumerate() {
-        column.set_padding((if index == 0 { 0 } else { 1 }, 1));
-        if right.contains(&index) {
-            column.set_cell_alignment(comfy_table::CellAlignment::Right);
+    let width = |cell: &str| anstream::adapter::strip_str(cell).to_string().chars().count();
+    let mut lines = vec![header.iter().map(|title| title.to_string()).collect()];
+    lines.extend(rows);
+    let mut widths = vec![0; header.len()];
+    for line in &lines {
+        for (widest, cell) in widths.iter_mut().zip(line) {
+            *widest = width(cell).max(*widest);
         }
     }
-    table.trim_fmt()
+    let show = |line: &Vec<String>| {
+        let mut text = String::new();
+        for (column, (cell, widest)) in line.iter().zip(&widths).enumerate() {
+            let pad = " ".repeat(widest - width(cell));
+            let gap = if column == 0 { "" } else { "  " };
+            match right.contains(&column) {
+                true => text.extend([gap, &pad, cell]),
+                false => text.extend([gap, cell, &pad]),
+            }
+        }
+        text.trim_end().to_string()
+    };
+    lines.iter().map(show).collect::<Vec<_>>().join("\n")
 }
 
 #[cfg(test)]
@@ -55,5 +66,8 @@ mod tests {
         let rows = vec![vec!["7".into(), "sh".into()], vec!["123".into(), "sleep".into()]];
         let text = table(&["PID", "COMMAND"], &[0], rows);
         assert_eq!(text, "PID  COMMAND\n  7  sh\n123  sleep");
+        let rows = vec![vec![format!("{GOOD}up{GOOD:#}"), "x".into()]];
+        let text = table(&["STATE", "NAME"], &[], rows);
+        assert_eq!(anstream::adapter::strip_str(&text).to_string(), "STATE  NAME\nup     x");
     }
 }
