@@ -142,9 +142,9 @@ fn executable(message: &str) -> Option<PathBuf> {
 }
 
 fn one(mut programs: Vec<PathBuf>) -> Result<PathBuf> {
-    match (programs.pop(), programs.len()) {
-        (Some(program), 0) => Ok(program),
-        (_, others) => bail!("the crate has {} programs where one is wanted", others + 1),
+    match (programs.len(), programs.pop()) {
+        (1, Some(program)) => Ok(program),
+        (count, _) => bail!("the crate has {count} programs where one is wanted"),
     }
 }
 

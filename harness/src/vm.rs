@@ -304,13 +304,15 @@ impl Vm {
 
     /// Why the machine went away.
     fn gone(&mut self) -> Outcome {
+        if interrupted().load(Ordering::Relaxed) {
+            return Outcome::Interrupted;
+        }
         let console = read_lossy(&self.console);
         if let Some(text) = panic_text(&console) {
             return Outcome::Panic(text);
         }
         let status = self.qemu.wait().map_or_else(|e| e.to_string(), |status| status.to_string());
-        let complaints = read_lossy(&self.complaints);
-        Outcome::Gone(format!("QEMU ended, {status}\n{}", run::tail(&complaints)))
+        Outcome::Gone(format!("QEMU ended, {status}\n{}", complaints(&self.complaints)))
     }
 
     /// The console log.
@@ -381,7 +383,7 @@ fn accept(listener: &UnixListener, qemu: &mut Child, complaints: &Path) -> Resul
             Err(error) => return Err(error).context("wait for QEMU to connect"),
         }
         if let Some(status) = qemu.try_wait()? {
-            bail!("QEMU does not start, {status}\n{}", run::tail(&read_lossy(complaints)));
+            bail!("QEMU does not start, {status}\n{}", self::complaints(complaints));
         }
         if start.elapsed() > CONNECT_PATIENCE {
             bail!("QEMU does not connect to the harness");
@@ -489,6 +491,13 @@ fn one_by_one(monitor: &mut Monitor, mode: &str) -> bool {
 fn panic_text(console: &str) -> Option<String> {
     let line = console.lines().find(|line| line.contains(PANIC))?;
     Some(line.trim().to_owned())
+}
+
+/// What QEMU complained about, but for what it always says about the processor.
+fn complaints(file: &Path) -> String {
+    let text = read_lossy(file);
+    let lines = text.lines().filter(|line| !line.contains("TCG doesn't support requested feature"));
+    run::tail(&lines.collect::<Vec<_>>().join("\n"))
 }
 
 fn read_lossy(file: &Path) -> String {
