@@ -54,6 +54,6 @@ impl Clocks {
     /// Nanoseconds from the base to counter value `tsc`; 0 before the base.
     pub fn since_base(&self, tsc: u64) -> u64 {
         let ticks = u128::from(tsc.saturating_sub(self.tsc_base));
-        u64::try_from(ticks * u128::from(self.mult) >> self.shift).unwrap_or(u64::MAX)
+        u64::try_from((ticks * u128::from(self.mult)) >> self.shift).unwrap_or(u64::MAX)
     }
 }

@@ -10,13 +10,14 @@ use alloc::vec::Vec;
 
 use crtos_abi::{
     PAGE_SIZE,
-    channel::{OP_SIGNAL_FORWARD, OP_STARTUP, Startup, USER_END},
+    channel::{NO_EXECUTABLE, OP_SIGNAL_FORWARD, OP_STARTUP, Startup, USER_END},
 };
 use crtos_syscalls::exec::{Facts, HEADER_BYTES, Image, ImageError, Segment, build_stack};
 use linux_raw_sys::general as linux;
 
 use crate::{
     arch::{self, UserContext, fpu},
+    fork::{self, AdoptError},
     mm::space::{AddressSpace, BadAddress, Kind, Map, MapError, Placement, Protection},
     process::{self, End, User},
     remote, signal,
@@ -29,12 +30,18 @@ use crate::{
 enum ExecError {
     /// The file is not one that can be executed.
     Image(ImageError),
-    /// No room in the pool, the kernel's heap or the address space.
+    /// No room in the kernel's heap.
     Memory,
+    /// No room in the address space.
+    Map(MapError),
+    /// No room in the pool.
+    Pages,
     /// Linux refused.
     Linux(Errno),
     /// The start-up block contradicts itself.
     Startup,
+    /// What the parent has cannot be copied.
+    Fork(AdoptError),
     /// The shadow is gone.
     Gone,
 }
@@ -43,26 +50,31 @@ impl ExecError {
     fn reason(&self) -> &'static str {
         match self {
             Self::Image(error) => error.reason(),
-            Self::Memory => {
+            Self::Map(MapError::Exists | MapError::Denied | MapError::Invalid) => {
+                "the addresses of the executable are not those of a program"
+            }
+            Self::Memory | Self::Pages | Self::Map(_) => {
                 "not enough memory in the realm; start it with more (`crtos up --memory`)"
             }
             Self::Linux(Errno::EACCES) => "no permission to read the executable",
             Self::Linux(_) => "the executable cannot be read",
             Self::Startup => "shadow and kernel are of different versions",
+            Self::Fork(AdoptError::NoParent) => "the parent of a forked process is gone",
+            Self::Fork(AdoptError::Memory) => "not enough memory in the realm to fork",
             Self::Gone => "the shadow is gone",
         }
     }
 }
 
 impl From<MapError> for ExecError {
-    fn from(_: MapError) -> Self {
-        Self::Memory
+    fn from(error: MapError) -> Self {
+        Self::Map(error)
     }
 }
 
 impl From<BadAddress> for ExecError {
     fn from(_: BadAddress) -> Self {
-        Self::Memory
+        Self::Pages
     }
 }
 
@@ -87,9 +99,8 @@ pub fn first_thread() {
     };
     process::note_if_gone();
     process::end_if_due();
-    if let Some(context) = loaded {
-        fpu::reset();
-        arch::enter_user(&context, 0, 0);
+    if let Some((context, (fs, gs))) = loaded {
+        arch::enter_user(&context, fs, gs);
     }
 }
 
@@ -157,17 +168,20 @@ const WINDOW: u64 = 256 * 1024;
 /// Most bytes of arguments and environment.
 const MAX_STRINGS: u64 = 4 << 20;
 
-/// Loads the program and returns the registers it starts with.
-fn load(user: &User) -> Result<UserContext, ExecError> {
+/// Loads the program, or copies the parent of a forked process, and returns the registers and segment bases it starts with.
+fn load(user: &User) -> Result<(UserContext, (u64, u64)), ExecError> {
     let space = &*user.process.space;
     let (startup, strings) = read_startup(space)?;
     let random =
         u64::from_le_bytes(startup.random[..8].try_into().map_err(|_| ExecError::Startup)?);
     let path_length = strings.iter().position(|&byte| byte == 0).ok_or(ExecError::Startup)? + 1;
     let (path, strings) = strings.split_at(path_length);
+    name(user, path);
+    if startup.executable == NO_EXECUTABLE {
+        return fork::adopt(user).map_err(ExecError::Fork);
+    }
 
     let image = load_image(space, startup.executable.into(), random)?;
-    let _ = syscall::linux(linux::__NR_close, &[startup.executable.into()]);
     space.set_brk_start(image.end() + (random >> 28 & 0x1fff) * PAGE_SIZE);
     let facts = Facts {
         signal_stack: signal::frame_size(),
@@ -181,15 +195,16 @@ fn load(user: &User) -> Result<UserContext, ExecError> {
     };
     let stack = make_stack(space, &startup, image.executable_stack, path, strings, &facts)?;
 
-    name(user, path);
     signal::inherit(user, remote::request(OP_SIGNAL_FORWARD, 0, [0, 1, 0, 0, 0, 0])? as u64)?;
-    Ok(UserContext {
+    fpu::reset();
+    let context = UserContext {
         rip: image.entry,
         rsp: stack,
         rflags: 0x202,
         orig_rax: u64::MAX,
         ..UserContext::default()
-    })
+    };
+    Ok((context, (0, 0)))
 }
 
 /// The program may use RDFSBASE and its relatives; the kernel does not switch on CR4.FSGSBASE.

@@ -9,6 +9,7 @@ extern crate alloc;
 pub mod arch;
 pub mod boot;
 pub mod exec;
+pub mod fork;
 pub mod log;
 pub mod mm;
 pub mod process;

@@ -130,6 +130,22 @@ pub fn inherit(user: &User, blocked: u64) -> Result<(), remote::Gone> {
     Ok(())
 }
 
+/// Gives a forked process what its parent has: actions, mask and signal stack, but nothing that is pending.
+pub fn copy(child: &User, parent: &User) {
+    let (table, shadow) = {
+        let actions = parent.process.signals.lock();
+        (actions.table, actions.shadow)
+    };
+    *child.process.signals.lock() = Actions { table, shadow, pending: 0 };
+    let ThreadSignals { mask, stack, .. } = *parent.signals.lock();
+    *child.signals.lock() = ThreadSignals { mask, saved: None, stack };
+}
+
+/// The calling thread's mask.
+pub fn mask() -> u64 {
+    task::current().data.user().map_or(0, |user| user.signals.lock().mask)
+}
+
 /// Makes pending what Linux has forwarded.
 fn collect(user: &User) {
     if let Some(block) = remote::block()

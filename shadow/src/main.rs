@@ -10,12 +10,13 @@
 //! are what the program is to inherit. On failure it says why on stderr and exits with 126.
 //!
 //! 1. [`startup`]: the program's strings move into the shadow's own range of addresses.
-//! 2. The device is mapped over everything else, so that each address means the same memory on both sides.
+//! 2. [`process`]: the device is mapped over everything else, so that each address means the same memory on both sides.
 //! 3. [`serve`]: requests are taken from the device and carried out, one at a time, until the process ends.
 #![no_std]
 #![no_main]
 
 mod memory;
+mod process;
 mod serve;
 mod signals;
 mod startup;
@@ -23,11 +24,7 @@ mod sys;
 
 use core::{ffi::CStr, panic::PanicInfo, sync::atomic::Ordering};
 
-use crtos_abi::{
-    channel::{SHADOW_END, SHADOW_START, USER_END, USER_START},
-    ioctl::{IOC_SPAWN, Spawn},
-    note::Note,
-};
+use crtos_abi::note::Note;
 use linux_raw_sys::general as linux;
 use sys::Errno;
 
@@ -73,20 +70,13 @@ extern "C" fn start(vector: *const usize) -> ! {
     let executable = move_away(call.executable, HIGH_DESCRIPTOR);
     startup.set_executable(executable);
     sys::DEVICE.store(device, Ordering::Relaxed);
+    sys::EXECUTABLE.store(executable, Ordering::Relaxed);
 
-    let mut spawn = Spawn { process: 0, slot: 0, reserved: [0; 3] };
-    if let Err(error) = sys::ioctl(device, IOC_SPAWN, &raw mut spawn as u64) {
-        fail("the real-time realm takes no process", "see `crtos log`", error);
-    }
-    for (start, end) in [(USER_START, SHADOW_START), (SHADOW_END, USER_END)] {
-        // SAFETY: everything that this program still uses lies between SHADOW_START and SHADOW_END.
-        let mapped = unsafe { sys::map_device(device, spawn.process, start, end) };
-        if let Err(error) = mapped {
-            fail("the program's addresses cannot be mapped", "raise `ulimit -v`", error);
-        }
-    }
+    // SAFETY: everything that this program still uses lies between SHADOW_START and SHADOW_END.
+    let slot = unsafe { process::enter_realm(device) }
+        .unwrap_or_else(|(what, remedy, error)| fail(what, remedy, error));
     startup.describe_to_linux();
-    serve::serve(spawn.slot, &startup)
+    serve::serve(slot, &startup)
 }
 
 /// Where the shadow's descriptors go: out of the way of the program's, which are the lowest.

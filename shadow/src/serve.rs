@@ -3,13 +3,14 @@
 
 use crtos_abi::{
     channel::{
-        OP_EXIT, OP_EXIT_SIGNAL, OP_SIGNAL_ACTION, OP_SIGNAL_FORWARD, OP_STARTUP, OP_SYSCALL,
+        OP_EXEC, OP_EXIT, OP_EXIT_SIGNAL, OP_FORK, OP_SIGNAL_ACTION, OP_SIGNAL_FORWARD, OP_STARTUP,
+        OP_SYSCALL,
     },
     ioctl::{IOC_REMOTE, Remote},
 };
 use linux_raw_sys::{errno, general as linux};
 
-use crate::{signals, startup, sys};
+use crate::{process, signals, startup, sys};
 
 /// Serves the thread of `slot` until it ends.
 pub fn serve(slot: u32, startup: &startup::Block) -> ! {
@@ -38,23 +39,33 @@ fn execute(remote: &Remote, startup: &startup::Block) -> i64 {
         OP_EXIT => sys::exit(args[0] as i32),
         OP_EXIT_SIGNAL => signals::die(args[0]),
         OP_SIGNAL_ACTION => signals::set(args[0], args[1], args[2]),
+        OP_FORK => process::fork(args[0], startup),
+        OP_EXEC => process::exec(args[0], args[1], args[2], args[3]),
         OP_SIGNAL_FORWARD if args[1] == 1 => signals::blocked(),
         OP_SIGNAL_FORWARD => signals::forward_defaults(args[0]),
         _ => -i64::from(errno::ENOSYS),
     }
 }
 
-/// Makes a system call of the program. The descriptor of the device does not exist for it.
+/// Makes a system call of the program. The descriptor of the device does not exist for it, that of the executable cannot be closed, and
+/// `/proc/self/exe` is the program.
 fn system_call(nr: u32, args: &[u64; 6]) -> i64 {
-    let device = sys::device();
-    let is_device = |argument: u64| argument as i32 == device;
+    let own = [sys::device(), sys::executable()];
+    let is_own = |argument: u64| own.contains(&(argument as i32));
     let row = crtos_syscalls::lookup(nr.into());
-    if row.is_some_and(|row| row.takes_fd()) && is_device(args[0]) {
+    if row.is_some_and(|row| row.takes_fd()) && args[0] as i32 == own[0] {
         return -i64::from(errno::EBADF);
     }
     match nr {
-        linux::__NR_dup2 | linux::__NR_dup3 if is_device(args[1]) => -i64::from(errno::EBADF),
-        linux::__NR_close_range => close_range(args, device as u32),
+        linux::__NR_close if is_own(args[0]) => -i64::from(errno::EBADF),
+        linux::__NR_dup2 | linux::__NR_dup3 if is_own(args[1]) => -i64::from(errno::EBADF),
+        linux::__NR_close_range => close_range(args, own.map(|fd| fd as u32)),
+        linux::__NR_readlink if process::is_self(args[0]) => {
+            process::with_executable(|path| signals::call(nr, &[path, args[1], args[2], 0, 0, 0]))
+        }
+        linux::__NR_readlinkat if process::is_self(args[1]) => process::with_executable(|path| {
+            signals::call(nr, &[args[0], path, args[2], args[3], 0, 0])
+        }),
         _ => signals::call(nr, args),
     }
 }
@@ -62,18 +73,27 @@ fn system_call(nr: u32, args: &[u64; 6]) -> i64 {
 /// Flag of close_range(2).
 const CLOSE_RANGE_CLOEXEC: u32 = 4;
 
-/// close_range(2) around the device.
-fn close_range(args: &[u64; 6], device: u32) -> i64 {
-    let [first, last, flags, ..] = args.map(|argument| argument as u32);
+/// close_range(2) around the shadow's own descriptors.
+fn close_range(args: &[u64; 6], mut own: [u32; 2]) -> i64 {
+    let [mut first, last, flags, ..] = args.map(|argument| argument as u32);
     if flags & !CLOSE_RANGE_CLOEXEC != 0 || first > last {
         return -i64::from(errno::EINVAL);
     }
     let close = |first: u32, last: u32| {
         signals::call(linux::__NR_close_range, &[first.into(), last.into(), flags.into(), 0, 0, 0])
     };
-    if !(first..=last).contains(&device) {
-        return close(first, last);
+    own.sort_unstable();
+    for fd in own {
+        if !(first..=last).contains(&fd) {
+            continue;
+        }
+        if first < fd {
+            let result = close(first, fd - 1);
+            if result != 0 {
+                return result;
+            }
+        }
+        first = fd + 1;
     }
-    let below = if first < device { close(first, device - 1) } else { 0 };
-    if below == 0 && device < last { close(device + 1, last) } else { below }
+    if first <= last { close(first, last) } else { 0 }
 }

@@ -133,11 +133,16 @@ pub fn forward_defaults(set_of_signals: u64) -> i64 {
 
 /// Unblocks all signals. Result: the set that was blocked.
 pub fn unblock() -> i64 {
-    let (none, mut old) = (0_u64, 0_u64);
-    let args = [linux::SIG_SETMASK.into(), &raw const none as u64, &raw mut old as u64, 8, 0, 0];
+    block(0) as i64
+}
+
+/// Blocks exactly the signals of `mask`. Result: the set that was blocked.
+pub fn block(mask: u64) -> u64 {
+    let mut old = 0_u64;
+    let args = [linux::SIG_SETMASK.into(), &raw const mask as u64, &raw mut old as u64, 8, 0, 0];
     // SAFETY: handlers may run from here on, which `set` prepared them for.
     unsafe { sys::raw(linux::__NR_rt_sigprocmask, args) };
-    old as i64
+    old
 }
 
 /// The signals that are blocked.

@@ -3,7 +3,7 @@
 
 use core::{cell::Cell, ffi::CStr, mem::size_of, slice};
 
-use crtos_abi::channel::{SHADOW_START, Startup};
+use crtos_abi::channel::{NO_EXECUTABLE, SHADOW_START, Startup};
 use linux_raw_sys::{auxvec, general as linux, prctl};
 
 use crate::{
@@ -93,7 +93,9 @@ pub struct Block {
     /// Offsets of the arguments, the environment and the end.
     arguments: u64,
     environment: u64,
-    executable: Cell<i32>,
+    executable: Cell<u32>,
+    /// Slot of a forked process.
+    slot: Cell<u32>,
 }
 
 impl Block {
@@ -142,14 +144,26 @@ impl Block {
             rest = behind;
         }
         set_name(file_name(call.path));
-        let executable = Cell::new(call.executable);
+        let executable = Cell::new(call.executable as u32);
+        let slot = Cell::new(0);
         let (arguments, environment) = (arguments as u64, environment as u64);
-        Ok(Block { base, size: size as u32, arguments, environment, executable })
+        Ok(Block { base, size: size as u32, arguments, environment, executable, slot })
     }
 
     /// Notes where the descriptor of the program lies now.
     pub fn set_executable(&self, fd: i32) {
-        self.executable.set(fd);
+        self.executable.set(fd as u32);
+    }
+
+    /// From now on this is the block of a forked process, whose thread has `slot`.
+    pub fn set_forked(&self, slot: u32) {
+        self.executable.set(NO_EXECUTABLE);
+        self.slot.set(slot);
+    }
+
+    /// The slot of a forked process.
+    pub fn slot(&self) -> u32 {
+        self.slot.get()
     }
 
     /// Has `/proc/PID/cmdline` and `environ` show the program's strings (prctl(2), PR_SET_MM_MAP). Where Linux does not offer that, they stay
@@ -179,7 +193,7 @@ impl Block {
         if u64::from(self.size) <= room {
             // SAFETY: the block is initialised memory of this size; the descriptor's field belongs to it.
             unsafe {
-                (*self.base.cast::<Startup>()).executable = self.executable.get() as u32;
+                (*self.base.cast::<Startup>()).executable = self.executable.get();
                 core::ptr::copy_nonoverlapping(self.base, to as *mut u8, self.size as usize);
             }
         }

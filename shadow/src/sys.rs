@@ -3,6 +3,7 @@
 
 use core::{
     arch::asm,
+    mem::size_of,
     sync::atomic::{AtomicI32, Ordering},
 };
 
@@ -10,6 +11,9 @@ use linux_raw_sys::{errno, general as linux};
 
 /// The shadow's device, which the program must not reach.
 pub static DEVICE: AtomicI32 = AtomicI32::new(-1);
+
+/// The program's executable, which stands for `/proc/self/exe`.
+pub static EXECUTABLE: AtomicI32 = AtomicI32::new(-1);
 
 /// Why Linux refused.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -122,4 +126,100 @@ pub fn exit(status: i32) -> ! {
 /// The descriptor of the device.
 pub fn device() -> i32 {
     DEVICE.load(Ordering::Relaxed)
+}
+
+/// The descriptor of the program's executable.
+pub fn executable() -> i32 {
+    EXECUTABLE.load(Ordering::Relaxed)
+}
+
+/// Closes a descriptor of the shadow's own.
+pub fn close(fd: i32) {
+    // SAFETY: touches no memory.
+    let _ = unsafe { call(linux::__NR_close, [fd as u64, 0, 0, 0, 0, 0]) };
+}
+
+/// Opens the file whose name is at `path`, an address of the shadow or of the program.
+pub fn open(path: u64, flags: u32) -> Result<i32, Errno> {
+    const AT_FDCWD: u64 = -100_i64 as u64;
+    // SAFETY: Linux reads the name, and checks the address.
+    unsafe { call(linux::__NR_openat, [AT_FDCWD, path, flags.into(), 0, 0, 0]) }.map(|fd| fd as i32)
+}
+
+/// Makes `new` the same file as `fd`, with `flags` (O_CLOEXEC), and closes `fd`.
+pub fn replace(fd: i32, new: i32, flags: u32) -> Result<(), Errno> {
+    // SAFETY: touches no memory.
+    let result = unsafe { call(linux::__NR_dup3, [fd as u64, new as u64, flags.into(), 0, 0, 0]) };
+    close(fd);
+    result.map(|_| ())
+}
+
+/// Reads; goes on after signals.
+pub fn read(fd: i32, buffer: &mut [u8]) -> i64 {
+    loop {
+        // SAFETY: Linux writes to the buffer alone.
+        let result = unsafe {
+            raw(
+                linux::__NR_read,
+                [fd as u64, buffer.as_mut_ptr() as u64, buffer.len() as u64, 0, 0, 0],
+            )
+        };
+        if result != -i64::from(errno::EINTR) {
+            return result;
+        }
+    }
+}
+
+/// Reads the start of a file.
+pub fn pread(fd: i32, buffer: &mut [u8]) -> i64 {
+    // SAFETY: Linux writes to the buffer alone.
+    unsafe {
+        raw(
+            linux::__NR_pread64,
+            [fd as u64, buffer.as_mut_ptr() as u64, buffer.len() as u64, 0, 0, 0],
+        )
+    }
+}
+
+/// Writes.
+pub fn write(fd: i32, bytes: &[u8]) -> i64 {
+    // SAFETY: Linux reads the bytes.
+    unsafe {
+        raw(linux::__NR_write, [fd as u64, bytes.as_ptr() as u64, bytes.len() as u64, 0, 0, 0])
+    }
+}
+
+/// Unmaps memory that [`map_memory`] mapped, if it is there.
+pub fn unmap(address: u64, length: u64) {
+    // SAFETY: the callers are done with it.
+    let _ = unsafe { call(linux::__NR_munmap, [address, length, 0, 0, 0, 0]) };
+}
+
+/// Copies `length` bytes from address `from` of the program, which may be a bad one, to `to` (process_vm_readv(2) on this process itself).
+pub fn copy_in(from: u64, to: *mut u8, length: usize) -> Result<(), Errno> {
+    let (local, remote) = ([to as u64, length as u64], [from, length as u64]);
+    // SAFETY: Linux writes to the caller's memory at `to`.
+    let copied = unsafe {
+        let pid = raw(linux::__NR_getpid, [0; 6]) as u64;
+        call(
+            linux::__NR_process_vm_readv,
+            [pid, local.as_ptr() as u64, 1, remote.as_ptr() as u64, 1, 0],
+        )
+    }?;
+    if copied == length as u64 { Ok(()) } else { Err(Errno(errno::EFAULT)) }
+}
+
+/// Another descriptor of the same file.
+pub fn copy(fd: i32) -> Result<i32, Errno> {
+    // SAFETY: touches no memory.
+    unsafe { call(linux::__NR_dup, [fd as u64, 0, 0, 0, 0, 0]) }.map(|fd| fd as i32)
+}
+
+/// Device and number of a file; zeros if there is none.
+pub fn identity(fd: i32) -> [u64; 2] {
+    // `struct stat` starts with the two.
+    let mut status = [0_u64; size_of::<linux::stat>() / 8];
+    // SAFETY: Linux writes the structure.
+    let _ = unsafe { call(linux::__NR_fstat, [fd as u64, status.as_mut_ptr() as u64, 0, 0, 0, 0]) };
+    [status[0], status[1]]
 }

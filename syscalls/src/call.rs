@@ -5,6 +5,14 @@
 /// type without a wildcard, so a row without code does not compile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Call {
+    /// `clone`
+    Clone,
+    /// `fork`
+    Fork,
+    /// `vfork`
+    Vfork,
+    /// `execve`
+    Execve,
     /// `mmap`
     Mmap,
     /// `mprotect`
@@ -41,8 +49,6 @@ pub enum Call {
     Getpid,
     /// `exit`
     Exit,
-    /// `wait4`
-    Wait4,
     /// `gettimeofday`
     Gettimeofday,
     /// `getrusage`
@@ -105,8 +111,6 @@ pub enum Call {
     ClockNanosleep,
     /// `exit_group`
     ExitGroup,
-    /// `waitid`
-    Waitid,
     /// `set_robust_list`
     SetRobustList,
     /// `get_robust_list`

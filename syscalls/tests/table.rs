@@ -85,8 +85,6 @@ fn nothing_acts_on_the_shadow_in_place_of_the_program() {
         "execveat",
         "exit",
         "exit_group",
-        "wait4",
-        "waitid",
         "unshare",
         "setns",
         "rt_sigaction",

@@ -15,8 +15,8 @@ static const int calls[] = {
 	SYS_rt_sigaction, SYS_rt_sigprocmask, SYS_sigaltstack, SYS_nanosleep, SYS_clock_nanosleep, SYS_clock_gettime,
 	SYS_clock_getres, SYS_gettimeofday, SYS_time, SYS_times, SYS_getrusage, SYS_futex, SYS_sched_yield, SYS_sched_getparam,
 	SYS_sched_getscheduler, SYS_sched_rr_get_interval, SYS_sched_getaffinity, SYS_sched_setaffinity, SYS_getcpu, SYS_arch_prctl,
-	SYS_set_tid_address, SYS_set_robust_list, SYS_get_robust_list, SYS_wait4, SYS_waitid, SYS_clone, SYS_fork, SYS_vfork,
-	SYS_execve, SYS_rseq, SYS_ptrace, SYS_io_uring_setup, SYS_userfaultfd, SYS_shmat, SYS_process_vm_readv, SYS_restart_syscall,
+	SYS_set_tid_address, SYS_set_robust_list, SYS_get_robust_list,
+	SYS_rseq, SYS_ptrace, SYS_io_uring_setup, SYS_userfaultfd, SYS_shmat, SYS_process_vm_readv, SYS_restart_syscall,
 	SYS_mlockall, SYS_munlockall, 336, 100000,
 };
 

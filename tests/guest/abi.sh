@@ -25,7 +25,7 @@ same() {
 	failed=1
 }
 
-for program in unsupported memory files clocks floating signals scheduling; do
+for program in unsupported memory files clocks floating signals scheduling processes; do
 	same $program
 done
 CHECKED='a b=c' same startup one '' three

@@ -334,6 +334,10 @@ impl AddressSpace {
         if let Some(pages) = collected.finish() {
             revoke(pages);
         }
+        let mut at = range.start;
+        while at < range.end {
+            at = self.tables.lock().prune(at..range.end);
+        }
         Ok(())
     }
 
@@ -735,6 +739,28 @@ impl AddressSpace {
             unsafe { copy(to[range.clone()].as_mut_ptr(), piece, range.len()) };
             true
         })
+    }
+
+    /// Copies from the program like [`AddressSpace::read`], whatever the rights of the region: for pages that are present.
+    pub fn read_forced(&self, from: u64, to: &mut [u8]) -> Result<(), BadAddress> {
+        self.for_each_piece(from, to.len() as u64, Access::Read, true, |piece, range| {
+            // SAFETY: as in `read`.
+            unsafe { copy(to[range.clone()].as_mut_ptr(), piece, range.len()) };
+            true
+        })
+    }
+
+    /// The first page at or behind `from` that is present: its address and bytes.
+    pub fn next_present(&self, from: u64) -> Option<(u64, u64)> {
+        let mut at = from;
+        while at < USER_END {
+            let scan = self.tables.lock().scan(at..USER_END);
+            match scan {
+                Scan::Page(address, _, size) => return Some((address, size.bytes())),
+                Scan::Continue(next) => at = next,
+            }
+        }
+        None
     }
 
     /// Copies to the program. On failure a part may be written.

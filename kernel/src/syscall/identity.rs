@@ -25,27 +25,6 @@ pub fn exit([status, ..]: Args) -> SysResult {
     Ok(0)
 }
 
-/// wait4(pid, status, options, usage).
-pub fn wait4([_, _, options, ..]: Args) -> SysResult {
-    let known = linux::WNOHANG
-        | linux::WUNTRACED
-        | linux::WCONTINUED
-        | linux::__WNOTHREAD
-        | linux::__WALL
-        | linux::__WCLONE;
-    if options as u32 & !known != 0 { Err(Errno::EINVAL) } else { Err(Errno::ECHILD) }
-}
-
-/// waitid(kind, id, info, options, usage).
-pub fn waitid([kind, _, _, options, ..]: Args) -> SysResult {
-    let awaited = linux::WEXITED | linux::WSTOPPED | linux::WCONTINUED;
-    if kind > linux::P_PIDFD.into() || options as u32 & awaited == 0 {
-        Err(Errno::EINVAL)
-    } else {
-        Err(Errno::ECHILD)
-    }
-}
-
 /// arch_prctl(code, address).
 pub fn arch_prctl([code, address, ..]: Args) -> SysResult {
     const ARCH_SET_GS: u64 = 0x1001;

@@ -23,7 +23,7 @@ use crtos_abi::channel::{OP_SYSCALL, RESULT_NOT_MADE};
 use crtos_syscalls::{Call, Class, Row, lookup};
 use linux_raw_sys::errno;
 
-use crate::{arch::UserContext, mm::space::BadAddress, process, remote, signal, task};
+use crate::{arch::UserContext, fork, mm::space::BadAddress, process, remote, signal, task};
 
 /// An error number of Linux, or one of the `RESTART_*` codes that never reach a program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -187,8 +187,9 @@ fn serve(call: Call, context: &mut UserContext, args: Args) -> SysResult {
         Call::Getpid => identity::getpid(),
         Call::Gettid => identity::gettid(),
         Call::Exit | Call::ExitGroup => identity::exit(args),
-        Call::Wait4 => identity::wait4(args),
-        Call::Waitid => identity::waitid(args),
+        Call::Clone => fork::clone(context, args),
+        Call::Fork | Call::Vfork => fork::fork(context),
+        Call::Execve => fork::execve(args),
         Call::ArchPrctl => identity::arch_prctl(args),
         Call::SetTidAddress => identity::gettid(),
         Call::SetRobustList => identity::set_robust_list(args),
