@@ -101,7 +101,7 @@ pub fn map_stack_page(address: u64, frame: Frame) -> Result<(), NoFrames> {
     for level in (1..4).rev() {
         let slot = &table(at)[index(address, level)];
         if !load(slot).is_present() {
-            store(slot, Entry::new(frames::zeroed_table().ok_or(NoFrames)?, TABLE_FLAGS));
+            store(slot, Entry::new(frames::zeroed_kernel_table().ok_or(NoFrames)?, TABLE_FLAGS));
         }
         at = load(slot).frame();
     }
@@ -312,6 +312,37 @@ impl Tables {
             }
         }
         Scan::Continue(address)
+    }
+
+    /// Frees the lowest tables in `range` that map nothing any more. Looks at a bounded number of tables
+    /// and returns where to go on.
+    pub fn prune(&mut self, range: Range<u64>) -> u64 {
+        let mut address = range.start;
+        for _ in 0..4 {
+            if address >= range.end {
+                break;
+            }
+            let mut at = self.root;
+            let mut level = 3;
+            loop {
+                let slot = &table(at)[index(address, level)];
+                let entry = load(slot);
+                let is_table = entry.is_present() && !entry.flags().contains(Flags::LARGE);
+                if is_table && level > 1 {
+                    at = entry.frame();
+                    level -= 1;
+                    continue;
+                }
+                if is_table && !table(entry.frame()).iter().any(|slot| load(slot).is_present()) {
+                    store(slot, Entry::EMPTY);
+                    flush(self.root, address);
+                    frames::free_table(entry.frame());
+                }
+                address = (address & !(span(level) - 1)).saturating_add(span(level));
+                break;
+            }
+        }
+        address
     }
 }
 

@@ -44,8 +44,18 @@ impl Pool {
     }
 }
 
-/// A cleared page of 4 KiB from private memory.
+/// Free frames of private memory that tables of programs leave: the kernel's heap and stacks must not
+/// run dry because a program spreads its pages.
+const RESERVE: u64 = 1024;
+
+/// A cleared page of 4 KiB from private memory for a table of a program; `None` when memory runs low.
 pub fn zeroed_table() -> Option<Frame> {
+    let (_, free) = PRIVATE.usage();
+    if free > RESERVE { zeroed_kernel_table() } else { None }
+}
+
+/// A cleared page of 4 KiB from private memory for a table of the kernel.
+pub fn zeroed_kernel_table() -> Option<Frame> {
     let frame = PRIVATE.allocate(FrameSize::Small)?;
     clear(frame, FRAME_SIZE);
     Some(frame)

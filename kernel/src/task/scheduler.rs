@@ -103,6 +103,8 @@ struct State {
     timers: TimerQueue,
     threads: Box<[Entry]>,
     expiries: Box<[Option<Arc<Expiry>>]>,
+    /// Places without a timer.
+    free_expiries: Vec<u16>,
     current: u16,
     idle: u16,
     /// Since when the current thread was not charged.
@@ -269,6 +271,7 @@ pub fn set_up() -> Result<(), super::SpawnError> {
         timers: TimerQueue::new(MAX_THREADS + MAX_TIMERS),
         threads: threads.into_boxed_slice(),
         expiries: (0..MAX_TIMERS).map(|_| None).collect(),
+        free_expiries: (0..MAX_TIMERS as u16).rev().collect(),
         current: id,
         idle: id,
         since: time::now(),
@@ -580,9 +583,9 @@ pub(super) fn level_of(thread: u16) -> Level {
 /// A free place for a timer.
 pub(super) fn add_expiry(expiry: Arc<Expiry>) -> Option<u16> {
     let mut state = own_runner().state.lock();
-    let place = state.expiries.iter().position(Option::is_none)?;
-    state.expiries[place] = Some(expiry);
-    Some((MAX_THREADS + place) as u16)
+    let place = state.free_expiries.pop()?;
+    state.expiries[usize::from(place)] = Some(expiry);
+    Some(MAX_THREADS as u16 + place)
 }
 
 /// Frees a timer's place.
@@ -590,7 +593,9 @@ pub(super) fn remove_expiry(cpu: u32, timer: u16) -> Option<Arc<Expiry>> {
     let mut state = runner_of(cpu).state.lock();
     state.timers.cancel(timer);
     state.program();
-    state.expiries[usize::from(timer) - MAX_THREADS].take()
+    let place = timer - MAX_THREADS as u16;
+    state.free_expiries.push(place);
+    state.expiries[usize::from(place)].take()
 }
 
 /// Arms or cancels a timer; says whether it was armed.
