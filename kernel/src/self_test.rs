@@ -31,6 +31,7 @@ pub fn run() {
     queues();
     slices();
     spaces();
+    exhaustion();
     programs();
     current().set_scheduling(Scheduling::ORDINARY);
     info!("self-test: passed");
@@ -293,6 +294,34 @@ fn spaces() {
         after.1 == before.1 && (after.0 == before.0 || after.0 + 512 == before.0),
         "{before:?} {after:?}"
     );
+}
+
+/// A program that spreads its pages runs out of tables, not the kernel out of memory.
+fn exhaustion() {
+    const APART: u64 = 1 << 30;
+    let before = (PRIVATE.usage().1, SHARED.usage().1);
+    let Ok(space) = AddressSpace::new(Box::new(Ranges(Arc::new(SpinLock::new(Vec::new()))))) else {
+        panic!("no space")
+    };
+    let Ok(start) = map(&space, Placement::Fixed(APART), 0x7000_0000_0000, Kind::Anonymous) else {
+        panic!("no mapping")
+    };
+    let mut pages = 0;
+    let end = loop {
+        match space.resolve(start + pages * APART, Access::Write) {
+            Ok(_) => pages += 1,
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(end, FaultError::NoMemory);
+    assert!(spawn(Spawn::default(), || ()).is_ok(), "the kernel has no memory left");
+    assert_eq!(space.unmap(start, 0x7000_0000_0000), Ok(()));
+    assert_eq!(space.usage(), (0, 0));
+    drop(space);
+    sleep_until(now() + MS);
+    let after = (PRIVATE.usage().1, SHARED.usage().1);
+    info!("self-test: {pages} pages 1 GiB apart used up the tables; free frames {before:?}, {after:?}");
+    assert!(after.1 == before.1 && after.0 + 1024 > before.0);
 }
 
 /// Where the programs' code lies.
