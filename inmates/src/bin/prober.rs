@@ -8,6 +8,7 @@ use core::arch::asm;
 use core::sync::atomic::Ordering;
 
 use crtos_abi::hypercall::{HC_CELL_CREATE, HC_LEAVE};
+use crtos_abi::boot::IMAGE_ADDRESS;
 use crtos_inmates::{apic, boot, halt, hypercall, inmate, println, shared, wait_for_interrupt};
 use x86_64::instructions::port::Port;
 use x86_64::registers::model_specific::Msr;
@@ -25,7 +26,7 @@ const OTHERS: u32 = 3 << 18;
 const VECTOR: u32 = 0x50;
 
 fn main(cpu: usize) {
-    let what = boot::command_line().split_whitespace().next().unwrap_or("count");
+    let what = boot::command_line().split_whitespace().next().unwrap_or("idle-count");
     let prober = boot::number("cpu").unwrap_or(0);
     if cpu as u64 == prober {
         println!("prober: {what}");
@@ -62,14 +63,14 @@ fn probe(what: &str) -> bool {
     // SAFETY: That it is not sound is the point: the hypervisor has to stop it. What it does not stop is the cell's own.
     unsafe {
         match what {
-            "count" => (),
-            "memory-read" => {
+            "idle-count" => (),
+            "memory" => {
                 (address as *const u64).read_volatile();
             }
             "memory-write" => (address as *mut u64).write_volatile(1),
             "memory-execute" => asm!("call {}", in(reg) address, clobber_abi("sysv64")),
             "apic-page" => (0xfee0_0300 as *mut u32).write_volatile(NMI | OTHERS),
-            "port-read" => {
+            "port" => {
                 port.read();
             }
             "port-write" => port.write(0),
@@ -113,6 +114,7 @@ fn probe(what: &str) -> bool {
                 println!("prober: {denied:?}");
             }
             "cpuid" => cpuid(),
+            "fill" => fill(),
             "triple-fault" => {
                 let none = [0u8; 10];
                 asm!("lidt [{}]", "int3", in(reg) &none);
@@ -134,4 +136,21 @@ fn cpuid() {
         extended.ecx >> 2 & 1,
         signature.ebx
     );
+}
+
+/// Says whether the private memory behind the image is clear, and fills it, to see whether anybody finds that later.
+fn fill() {
+    const MARK: u64 = 0x5ec2_e700;
+    let info = boot::info();
+    let words = (info.image_end.max(IMAGE_ADDRESS)..info.private_size).step_by(8);
+    let mut used = 0u64;
+    for address in words {
+        let word = address as *mut u64;
+        // SAFETY: Private memory that nothing else uses.
+        unsafe {
+            used += u64::from(word.read_volatile() != 0);
+            word.write_volatile(MARK << 32 | !MARK & 0xffff_ffff);
+        }
+    }
+    println!("prober: {used} words were not clear");
 }

@@ -61,7 +61,7 @@ fn main(cpu: usize) {
     if cpu == 0 {
         apic::calibrate();
     }
-    println!("timer-latency: CPU {cpu}, APIC {}, period {micros} us", apic::id());
+    println!("latency: CPU {cpu}, APIC {}, period {micros} us", apic::id());
     NEXT[cpu].store(time::tsc() + period(), Ordering::Relaxed);
     apic::start_timer_at(NEXT[cpu].load(Ordering::Relaxed));
     let mut reported = 0;
@@ -79,7 +79,7 @@ fn report(cpu: usize, words: &[AtomicU64]) {
     let value = |word: usize| words[word].load(Ordering::Relaxed);
     let ticks = value(word::TICKS);
     println!(
-        "timer-latency: CPU {cpu}, {ticks} ticks, late by min {} avg {} max {} ns, {} doorbells",
+        "latency: CPU {cpu}, {ticks} ticks, late by min {} avg {} max {} ns, {} doorbells",
         value(word::MIN),
         value(word::SUM) / ticks.max(1),
         value(word::MAX),

@@ -1,0 +1,92 @@
+#!/bin/bash
+# SPDX-License-Identifier: MIT OR Apache-2.0
+# Whatever a cell touches outside of its configuration stops it, and it alone: a second cell and Linux go on.
+# kernels: 6.1 6.12
+# realm: no
+# timeout: 240
+set -u
+inmates=/usr/lib/crtos/inmates
+failed=0
+fail() { echo "FAILED $*"; failed=1; }
+# state, exit reason and address of the failure of a cell
+cell() {
+	crtos cell list --json | python3 -c '
+import json, sys
+c = next(c for c in json.load(sys.stdin) if c["name"] == sys.argv[1])
+f = c["failure"]
+print(c["state"], f"{f[\"cpu\"]} {f[\"address\"]:#x}" if f and c["state"] == "failed" else "")' "$1"
+}
+ticks() { crtos cell shared other --length 8 --raw | od -An -tu8 | tr -d ' '; }
+wait_for() { for _ in $(seq 100); do crtos log | grep -q "$1" && return; sleep 0.1; done; return 1; }
+
+crtos cell create other --cpus 3 --memory 4M || exit 1
+crtos cell start other $inmates/latency.elf --command-line 'period=2000 ticks=1000000' || exit 1
+crtos cell create probe --cpus 2 --memory 4M --port 0x70-0x71 || exit 1
+dmesg --clear
+
+# probe ADDRESS TEXT SELECTOR...: the cell has to fail there, and its last line in the log has to say TEXT.
+stops() {
+	local address=$1 text=$2 before state
+	shift 2
+	before=$(ticks)
+	crtos cell start probe $inmates/prober.elf --command-line "$*" || { fail "$*: start"; return; }
+	for _ in $(seq 100); do
+		state=$(cell probe)
+		[ "${state%% *}" = failed ] && break
+		sleep 0.1
+	done
+	[ "$state" = "failed 2 $address" ] || fail "$*: $state"
+	crtos log | grep ' probe: stopped: ' | tail -1 | grep -q "$text" || fail "$*: log"
+	[ "$(cell other)" = "running " ] || fail "$*: other cell $(cell other)"
+	sleep 0.1
+	[ "$(ticks)" -gt "$before" ] || fail "$*: the other cell does not tick"
+	crtos cell stop probe || fail "$*: stop"
+}
+# The cell has to survive, without effect on others.
+survives() {
+	crtos cell start probe $inmates/prober.elf --command-line "$* id=$RANDOM" || { fail "$*: start"; return; }
+	for _ in $(seq 100); do
+		crtos log | tail -3 | grep -q 'probe: prober: still alive' && break
+		sleep 0.1
+	done
+	[ "$(cell probe)" = "running " ] || fail "$*: $(cell probe)"
+	crtos cell stop probe || fail "$*: stop"
+}
+
+stops 0x600000 'read of memory' memory
+stops 0x600000 'write to memory' memory-write
+stops 0x600000 'memory' memory-execute
+stops 0xc0200000 'read of memory' memory address=0xc0200000
+stops 0xfee00300 'write to memory' apic-page
+stops 0x80 'port' port port=0x80
+stops 0x72 'port' port-write port=0x72
+stops 0x10a 'read of a register' msr-read
+stops 0xc0010117 'write to a register' msr-write msr=0xc0010117
+stops 0x277f 'read of a register' msr-read msr=0x277f
+stops 0x1b 'write to a register' apic-base
+stops 0x80d 'write to a register' msr-write msr=0x80d
+for command in icr-foreign 'icr-foreign target=3' 'icr-foreign target=77' icr-foreign-nmi icr-logical icr-init icr-start-up icr-init-broadcast; do
+	stops 0x830 'interrupt command' $command
+done
+for instruction in vmrun clgi skinit invd efer-svme; do
+	stops 0x0 'instruction that cells do not have' $instruction
+done
+stops 0x0 XSETBV xsetbv
+stops 0x0 'triple fault' triple-fault
+
+survives port port=0x71
+survives icr-broadcast
+survives icr-broadcast-id
+survives icr-broadcast-nmi
+survives hypercall
+survives cpuid
+survives xsetbv-legal
+crtos log | grep -q 'monitor 0 x2apic 1 hypervisor 1 svm 0' || fail 'CPUID'
+crtos log | grep -q 'prober: \[-6, -6, -7\]' || fail 'hypercalls'
+
+crtos cell doorbell other
+for cpu in 0 1; do [ "$(taskset -c $cpu echo there)" = there ] || fail "Linux on CPU $cpu"; done
+dmesg --level emerg,alert,crit,err,warn | grep . && fail 'dmesg'
+crtos down || fail 'down'
+[ "$(cat /sys/devices/system/cpu/online)" = 0-3 ] || fail 'CPUs online'
+exit $failed
