@@ -32,9 +32,10 @@ pub const NMI: u32 = 1 << 1;
 pub const INIT: u32 = 1 << 2;
 /// Start up for Linux at `start_up_page`.
 pub const START_UP: u32 = 1 << 3;
-/// Run the cell that the CPU is assigned to.
+/// Run the cell that the CPU is assigned to, if that cell runs: the state of the cell decides, so that requests that
+/// come together or late do no harm.
 pub const START: u32 = 1 << 4;
-/// Leave the cell.
+/// Leave the cell, if it does not run any more.
 pub const STOP: u32 = 1 << 5;
 
 /// Counts flushes that were asked of all CPUs.
@@ -161,7 +162,7 @@ impl Local {
             if requests & START != 0 {
                 park::take(self);
             }
-            if requests & STOP != 0 && self.cell.is_some() {
+            if requests & STOP != 0 && self.cell.is_some_and(|cell| !machine::runs(cell)) {
                 park::leave_cell(self);
                 park::wait(self);
             }

@@ -316,6 +316,11 @@ pub fn cell(number: usize) -> Option<&'static Cell> {
     CELLS.get(number)
 }
 
+/// Does this cell exist and run?
+pub fn runs(number: usize) -> bool {
+    cell(number).and_then(Cell::state) == Some(State::Running)
+}
+
 /// Does any cell exist?
 pub fn any_cell() -> bool {
     CELLS.iter().any(|cell| cell.state().is_some())

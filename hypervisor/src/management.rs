@@ -449,7 +449,8 @@ pub fn start(
         report::line(format_args!("cpu{} {name}: started at {entry:#x}", local.index));
         return Ok(0);
     }
-    // Roll back: whoever came in goes out again.
+    // Roll back: whoever came in goes out again, and nobody comes in any more.
+    machine::set_cell_state(number, Some(before));
     stop_cpus(local, cell)?;
     for (owner, cpu) in owners.into_iter().zip(cell.cpus()) {
         if machine::cpu(cpu).owner() == Owner::Cell(number) {
@@ -457,7 +458,6 @@ pub fn start(
             local::request(cpu, local::FLUSH);
         }
     }
-    machine::set_cell_state(number, Some(before));
     Err(result.err().unwrap_or(HV_BUSY))
 }
 

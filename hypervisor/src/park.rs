@@ -53,7 +53,7 @@ pub fn wait(local: &mut Local) {
 /// Takes the CPU from Linux for the cell that it is assigned to. Refuses if it is not offline there: a CPU that waits
 /// offline does so with interrupts off.
 pub fn take(local: &mut Local) {
-    if local.cell.is_some() {
+    if local.cell.is_some() || !local.cpu().assigned().is_some_and(machine::runs) {
         return;
     }
     if local.vcpu.interrupts_on() {
@@ -67,7 +67,9 @@ pub fn take(local: &mut Local) {
 }
 
 fn start_cell(local: &mut Local) -> bool {
-    let Some(number) = local.cpu().assigned() else { return false };
+    let Some(number) = local.cpu().assigned().filter(|number| machine::runs(*number)) else {
+        return false;
+    };
     let Some(cell) = machine::cell(number) else { return false };
     let Some(index) = cell.cpus().position(|cpu| cpu == local.index) else { return false };
     let start = CellStart {

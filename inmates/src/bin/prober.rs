@@ -7,8 +7,8 @@
 use core::arch::asm;
 use core::sync::atomic::Ordering;
 
-use crtos_abi::hypercall::{HC_CELL_CREATE, HC_LEAVE};
 use crtos_abi::boot::IMAGE_ADDRESS;
+use crtos_abi::hypercall::{HC_CELL_CREATE, HC_LEAVE};
 use crtos_inmates::{apic, boot, halt, hypercall, inmate, println, shared, wait_for_interrupt};
 use x86_64::instructions::port::Port;
 use x86_64::registers::model_specific::Msr;
@@ -110,7 +110,8 @@ fn probe(what: &str) -> bool {
                 out("rax") _, out("rcx") _, out("rdx") _
             ),
             "hypercall" => {
-                let denied = [HC_LEAVE, HC_CELL_CREATE, 999].map(|call| hypercall::call(call, 0, 0));
+                let denied =
+                    [HC_LEAVE, HC_CELL_CREATE, 999].map(|call| hypercall::call(call, 0, 0));
                 println!("prober: {denied:?}");
             }
             "cpuid" => cpuid(),
