@@ -150,7 +150,8 @@ pub fn interrupted() -> &'static Arc<AtomicBool> {
 }
 
 impl Vm {
-    /// Boots a guest until it takes scripts.
+    /// Boots a guest until it takes scripts. What fails before that is Linux under
+    /// emulation, sometimes on a busy host; so it gets another chance.
     ///
     /// # Errors
     /// What went wrong, with the end of the console.
@@ -161,8 +162,22 @@ impl Vm {
         layers.extend(layer::stage()?);
         let agent = parts::agent()?;
         let _step = progress::step(format!("boot kernel {}", config.kernel));
-        let mut vm = Self::start(config, &kernel, &layers, &agent)?;
         let deadline = deadline.unwrap_or_else(|| Instant::now() + BOOT_PATIENCE);
+        let is_over = || interrupted().load(Ordering::Relaxed) || Instant::now() >= deadline;
+        let attempt =
+            || Self::start(config, &kernel, &layers, &agent)?.until_ready(config, deadline);
+        attempt().or_else(|error| match error {
+            error if is_over() => Err(error),
+            error => {
+                eprintln!("x: once more: {}", error.to_string().lines().next().unwrap_or_default());
+                attempt()
+            }
+        })
+    }
+
+    /// Waits until a guest that was started takes scripts.
+    fn until_ready(self, config: &Config, deadline: Instant) -> Result<Self> {
+        let mut vm = self;
         match vm.next(Some(deadline)) {
             Ok(Event::Ready) => {}
             Ok(event) => bail!("the guest said {event:?} before it was ready"),

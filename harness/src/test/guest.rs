@@ -202,9 +202,10 @@ fn in_guests(kernel: Flavour, mut cases: VecDeque<Case>, report: &Report) {
             Ok(guest) => guest,
             Err(error) => {
                 // The next guest would be no better.
+                let mut why = format!("{error:#}");
                 for case in cases.drain(..) {
-                    let verdict = Verdict::Failed(format!("{error:#}"));
-                    add(report, &case, kernel, verdict, start.elapsed());
+                    add(report, &case, kernel, Verdict::Failed(why.clone()), start.elapsed());
+                    "no guest, for the reason above".clone_into(&mut why);
                 }
                 return;
             }
