@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
+// run: by a script
 /* Ends in the way that the argument names. */
 #define _GNU_SOURCE
 #include <signal.h>

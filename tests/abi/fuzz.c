@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
+// run: by a script
 /* Local calls with random numbers and arguments: the program may fail, the kernel may not. Not compared with Linux, where some of them would hurt. */
 #define _GNU_SOURCE
 #include <setjmp.h>

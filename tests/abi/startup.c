@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
+// run: by a script
 /* What a program starts with: arguments, environment, auxiliary vector, thread-local storage, descriptors, ids. */
 #define _GNU_SOURCE
 #include <elf.h>

@@ -123,6 +123,15 @@ fn host_cases() -> Result<Vec<Case>> {
     files("host", "sh")?.into_iter().map(case).collect()
 }
 
+/// The line near the top of a program that a script runs with arguments of its own.
+const BY_SCRIPT: &str = "// run: by a script";
+
+/// Whether a program is a test by itself.
+fn stands_alone(path: &Path) -> bool {
+    let text = fs::read_to_string(path).unwrap_or_default();
+    !text.lines().take(3).any(|line| line == BY_SCRIPT)
+}
+
 fn abi_cases() -> Result<Vec<Case>> {
     let case = |(name, _): (String, PathBuf)| Case {
         script: abi_script(&name),
@@ -134,7 +143,8 @@ fn abi_cases() -> Result<Vec<Case>> {
             ..Header::default()
         },
     };
-    Ok(files("abi", "c")?.into_iter().map(case).collect())
+    let files = files("abi", "c")?.into_iter().filter(|(_, path)| stands_alone(path));
+    Ok(files.map(case).collect())
 }
 
 /// Runs one program in both realms and compares.
