@@ -122,9 +122,12 @@ impl Local {
         self.cpu().kicked.swap(false, Ordering::SeqCst)
     }
 
-    /// Waits for an NMI in host mode. One that is not a kick means nothing to a CPU without a guest.
+    /// Waits for an NMI in host mode, unless one came already while interrupts of the last guest were drained.
+    /// One that is not a kick means nothing to a CPU without a guest.
     pub fn wait_for_nmi(&mut self) {
-        Vcpu::wait_for_nmi();
+        if !self.nmi_seen.load(Ordering::Relaxed) {
+            Vcpu::wait_for_nmi();
+        }
         if self.nmi_seen.swap(false, Ordering::Relaxed) {
             self.cpu().kicked.store(false, Ordering::SeqCst);
         }
