@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! From the first instruction to the first thread (see `abi/src/boot.rs` for the state at the start), and the end of a kernel that cannot go on.
+//! From the first instruction to the first thread (see `abi/src/boot.rs` for the state at the
+//! start), and the end of a kernel that cannot go on.
 
 use crate::arch::{apic, cpu, entry, fpu, hypercall, paging, percpu, traps};
 use crate::mm::{frames, heap, layout};
@@ -58,7 +59,8 @@ extern "sysv64" fn boot(info: u64) -> ! {
     if info != BOOT_INFO_ADDRESS {
         die("the boot information is not where it belongs");
     }
-    // SAFETY: the initial tables map this address, the loader put the information there, and nothing writes to it.
+    // SAFETY: the initial tables map this address, the loader put the information there, and
+    // nothing writes to it.
     let copy = unsafe { layout::direct(info).cast::<BootInfo>().read_unaligned() };
     if let Err(reason) = layout::set_boot_info(copy).and_then(|()| layout::channel_is_ours()) {
         die(reason);
@@ -130,7 +132,8 @@ fn set_up_memory(info: &BootInfo) -> u64 {
         next += PAGE_SIZE;
         frame
     });
-    // The heap starts with what is left of that block, and the next one for the pools' own bookkeeping.
+    // The heap starts with what is left of that block, and the next one for the pools' own
+    // bookkeeping.
     let end = next.next_multiple_of(LARGE_PAGE_SIZE) + LARGE_PAGE_SIZE;
     if end > info.private_size {
         die("there is not enough private memory for the kernel's heap");

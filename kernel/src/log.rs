@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The kernel's log: lines in the ring of the channel (see `abi/src/ring.rs`), or in the hypervisor's log if there is no channel.
+//! The kernel's log: lines in the ring of the channel (see `abi/src/ring.rs`), or in the
+//! hypervisor's log if there is no channel.
 //!
-//! `error!`, `warn!`, `info!`, `debug!` take arguments like `format!`. Any context; a line is cut at 240 bytes.
+//! `error!`, `warn!`, `info!`, `debug!` take arguments like `format!`. Any context; a line is cut
+//! at 240 bytes.
 
 use crate::arch::{cpu, hypercall};
 use crate::mm::layout;
@@ -110,7 +112,8 @@ fn append(position: u64, bytes: &[u8]) -> u64 {
         return position;
     };
     let end = position + bytes.len() as u64;
-    // SAFETY: the header and `KERNEL_LOG_SIZE` bytes of the ring are mapped, and offsets are taken modulo that.
+    // SAFETY: the header and `KERNEL_LOG_SIZE` bytes of the ring are mapped, and offsets are taken
+    // modulo that.
     unsafe {
         let ring = (&raw mut (*channel).log_bytes).cast::<u8>();
         for (at, &byte) in (position..end).zip(bytes) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Tests of the kernel by itself on the machine it runs on: built in by the feature `self-test`, run at boot. Each test logs
-//! a line with what it measured; a failure stops the kernel.
+//! Tests of the kernel by itself on the machine it runs on: built in by the feature `self-test`,
+//! run at boot. Each test logs a line with what it measured; a failure stops the kernel.
 
 use crate::arch::{UserContext, enter_user};
 use crate::mm::frames::{PRIVATE, SHARED};
@@ -320,7 +320,9 @@ fn exhaustion() {
     drop(space);
     sleep_until(now() + MS);
     let after = (PRIVATE.usage().1, SHARED.usage().1);
-    info!("self-test: {pages} pages 1 GiB apart used up the tables; free frames {before:?}, {after:?}");
+    info!(
+        "self-test: {pages} pages 1 GiB apart used up the tables; free frames {before:?}, {after:?}"
+    );
     assert!(after.1 == before.1 && after.0 + 1024 > before.0);
 }
 
@@ -330,7 +332,8 @@ const CODE: u64 = 0x40_0000;
 const COUNTS: u64 = 0x50_0000;
 
 core::arch::global_asm!(
-    // RDI = where to count, RSI = a value of its own. Counts rounds in which its registers kept their values.
+    // RDI = where to count, RSI = a value of its own. Counts rounds in which its registers kept
+    // their values.
     ".globl self_test_program",
     ".globl self_test_program_end",
     "self_test_program:",

@@ -7,7 +7,8 @@ use core::marker::PhantomData;
 use core::ops::{Deref, DerefMut};
 use core::sync::atomic::{AtomicBool, Ordering};
 
-/// A spin lock that keeps interrupts off while it is held: for short, bounded sections. Any context.
+/// A spin lock that keeps interrupts off while it is held: for short, bounded sections. Any
+/// context.
 pub struct SpinLock<T> {
     held: AtomicBool,
     value: UnsafeCell<T>,
@@ -22,7 +23,8 @@ impl<T> SpinLock<T> {
         Self { held: AtomicBool::new(false), value: UnsafeCell::new(value) }
     }
 
-    /// Takes the lock. Dropping the guard restores the interrupt flag and lets a pending preemption happen.
+    /// Takes the lock. Dropping the guard restores the interrupt flag and lets a pending preemption
+    /// happen.
     pub fn lock(&self) -> SpinGuard<'_, T> {
         let interrupts = cpu::disable_interrupts();
         while self

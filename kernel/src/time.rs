@@ -50,13 +50,15 @@ pub fn linux(clock: Clock) -> Nanos {
     }
 }
 
-/// The kernel's time at which `clock` will show `time`; now if that has passed. It does not follow later steps of CLOCK_REALTIME.
+/// The kernel's time at which `clock` will show `time`; now if that has passed. It does not follow
+/// later steps of CLOCK_REALTIME.
 pub fn deadline(clock: Clock, time: Nanos) -> Nanos {
     now() + (time - linux(clock))
 }
 
-/// A consistent copy of the time page. Linux writes it a few times a second under a sequence lock; if it never becomes consistent (Linux stopped while it
-/// wrote), the last look is used: some of its numbers are from the next update.
+/// A consistent copy of the time page. Linux writes it a few times a second under a sequence lock;
+/// if it never becomes consistent (Linux stopped while it wrote), the last look is used: some of
+/// its numbers are from the next update.
 fn read_page(clock: Clock) -> Option<Conversion> {
     const ATTEMPTS: u32 = 100;
     let page: *const TimePage = layout::channel().map(|channel| {
@@ -65,8 +67,8 @@ fn read_page(clock: Clock) -> Option<Conversion> {
     })?;
     let mut conversion = None;
     for _ in 0..ATTEMPTS {
-        // SAFETY: the page is mapped, aligned, and accessed atomically or volatile; its numbers are allegations that
-        // `Conversion` takes in any combination.
+        // SAFETY: the page is mapped, aligned, and accessed atomically or volatile; its numbers are
+        // allegations that `Conversion` takes in any combination.
         unsafe {
             let sequence = AtomicU32::from_ptr((&raw const (*page).sequence).cast_mut());
             let before = sequence.load(Ordering::Acquire);

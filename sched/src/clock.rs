@@ -54,8 +54,8 @@ impl TscClock {
     }
 }
 
-/// How another party's clock follows from the time stamp counter: `base + ((tsc - tsc_base) * mult >> shift)`.
-/// The numbers are allegations: any of them gives some time, none a panic.
+/// How another party's clock follows from the time stamp counter: `base + ((tsc - tsc_base) * mult
+/// >> shift)`. The numbers are allegations: any of them gives some time, none a panic.
 #[derive(Clone, Copy, Debug)]
 pub struct Conversion {
     /// Tick at the base.

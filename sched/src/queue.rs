@@ -67,7 +67,8 @@ impl RunQueue {
         self.insert(thread, level, tail, NONE);
     }
 
-    /// Puts `thread` before all others of its level, as for a thread that was preempted. It must not be queued.
+    /// Puts `thread` before all others of its level, as for a thread that was preempted. It must
+    /// not be queued.
     pub fn push_front(&mut self, thread: u16, level: Level) {
         let l = level.0 as usize;
         let head = self.head[l];

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The timer queue: a binary heap of deadlines with an index, so that a timer can be moved or cancelled
-//! by its number.
+//! The timer queue: a binary heap of deadlines with an index, so that a timer can be moved or
+//! cancelled by its number.
 //!
-//! With `n` armed timers, arming, moving, cancelling and taking the earliest cost at most `2 log2 n`
-//! comparisons (20 for 1024); looking at the earliest costs none. Timers of the same deadline fire in the
-//! order in which they were armed.
+//! With `n` armed timers, arming, moving, cancelling and taking the earliest cost at most `2 log2
+//! n` comparisons (20 for 1024); looking at the earliest costs none. Timers of the same deadline
+//! fire in the order in which they were armed.
 
 use crate::time::Nanos;
 use alloc::boxed::Box;

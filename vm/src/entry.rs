@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Entries of page tables (APM vol. 2, 5.3; Intel SDM vol. 3, 4.5): four levels, pages of 4 KiB and 2 MiB.
+//! Entries of page tables (APM vol. 2, 5.3; Intel SDM vol. 3, 4.5): four levels, pages of 4 KiB and
+//! 2 MiB.
 //!
 //! A page of a program that may not be accessed (PROT_NONE) but has contents stays present
 //! for the kernel alone.
@@ -54,7 +55,8 @@ impl Entry {
         Self::new(frame, flags).with_protection(protection)
     }
 
-    /// The same page with other rights. Writable memory is readable, and so is executable memory, as under Linux.
+    /// The same page with other rights. Writable memory is readable, and so is executable memory,
+    /// as under Linux.
     pub fn with_protection(self, protection: Protection) -> Self {
         let mut flags =
             self.flags() & (Flags::LARGE | Flags::EXPOSED | Flags::GLOBAL) | Flags::PRESENT;

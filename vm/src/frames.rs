@@ -2,8 +2,9 @@
 //! A pool of memory in blocks of 2 MiB that are handed out whole or in frames of 4 KiB.
 //!
 //! All bookkeeping lies beside the pool, never in its free memory: the pool of processes is shared
-//! with Linux, which may write to it at any time. Every operation takes constant time; frames are taken from
-//! blocks that are already broken, and a block is whole again when its last frame comes back.
+//! with Linux, which may write to it at any time. Every operation takes constant time; frames are
+//! taken from blocks that are already broken, and a block is whole again when its last frame comes
+//! back.
 
 use alloc::boxed::Box;
 use alloc::vec;
@@ -101,7 +102,8 @@ impl FramePool {
 
     /// Gives back a frame or a block. A block may also come back frame by frame.
     ///
-    /// Panics if it is not from this pool or already free: somebody still uses what another will get.
+    /// Panics if it is not from this pool or already free: somebody still uses what another will
+    /// get.
     pub fn free(&mut self, frame: Frame, size: FrameSize) {
         assert!(self.contains(frame), "frame {:#x} is not from this pool", frame.0);
         let offset = frame.0 - self.start;

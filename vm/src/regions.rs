@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The regions of an address space: which addresses a program may use, with which rights, for what.
 //!
-//! Regions never overlap; neighbours that are alike are one region, as `/proc/self/maps` shows them under
-//! Linux. Free room is looked for from the top downwards.
+//! Regions never overlap; neighbours that are alike are one region, as `/proc/self/maps` shows them
+//! under Linux. Free room is looked for from the top downwards.
 
 use crate::{FRAME_SIZE, Kind, MapError, Protection};
 use alloc::collections::BTreeMap;
@@ -91,14 +91,16 @@ impl Regions {
         true
     }
 
-    /// The highest free address for `length` bytes below `top`, aligned to `align` (a power of two, at least a page).
+    /// The highest free address for `length` bytes below `top`, aligned to `align` (a power of two,
+    /// at least a page).
     pub fn find_free(&self, length: u64, align: u64, top: u64) -> Option<u64> {
         for allowed in self.allowed.iter().rev() {
             let mut end = allowed.end.min(top);
             while let Some(start) = end.checked_sub(length).map(|start| start & !(align - 1))
                 && start >= allowed.start
             {
-                // The last region that begins below the end of the candidate is the only one that can be in the way first.
+                // The last region that begins below the end of the candidate is the only one that
+                // can be in the way first.
                 match self.map.range(..start + length).next_back().map(Self::region) {
                     Some(region) if region.end > start => end = region.start,
                     _ => return Some(start),

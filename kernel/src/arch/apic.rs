@@ -64,12 +64,14 @@ pub fn set_up() {
     }
 }
 
-/// Measures the timer against the time stamp counter, by interrupt. On the first CPU at boot, interrupts off before and after.
+/// Measures the timer against the time stamp counter, by interrupt. On the first CPU at boot,
+/// interrupts off before and after.
 pub fn calibrate() {
     if cpu::features().tsc_deadline {
         return;
     }
-    // What both runs have in common (the way to the handler) falls out; the shortest of several is the least disturbed.
+    // What both runs have in common (the way to the handler) falls out; the shortest of several is
+    // the least disturbed.
     const SHORT: u64 = 1 << 12;
     const LONG: u64 = 1 << 20;
     let shortest = |count| (0..4).map(|_| time_of(count)).min().unwrap_or(u64::MAX);
@@ -100,7 +102,8 @@ pub fn timer_khz() -> u64 {
     ((ratio * u128::from(time::clock().ticks(Nanos::from_millis(1)))) >> 32) as u64
 }
 
-/// Has the timer of this CPU fire at `deadline`, or earlier if that is further away than it can count; `None` stops it. Interrupts off.
+/// Has the timer of this CPU fire at `deadline`, or earlier if that is further away than it can
+/// count; `None` stops it. Interrupts off.
 pub fn set_timer(deadline: Option<Nanos>) {
     if cpu::features().tsc_deadline {
         write(TSC_DEADLINE, deadline.map_or(0, |deadline| time::clock().tick(deadline)));

@@ -6,8 +6,8 @@ use crate::task;
 use core::arch::naked_asm;
 use crtos_abi::channel::USER_END;
 
-/// General registers of a program while it is in the kernel, at the top of its kernel stack. The order is that of
-/// Linux's `pt_regs`.
+/// General registers of a program while it is in the kernel, at the top of its kernel stack. The
+/// order is that of Linux's `pt_regs`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 #[allow(missing_docs)]
@@ -27,7 +27,8 @@ pub struct UserContext {
     pub rdx: u64,
     pub rsi: u64,
     pub rdi: u64,
-    /// Number of the system call on entry by SYSCALL, else `u64::MAX` or the exception's error code.
+    /// Number of the system call on entry by SYSCALL, else `u64::MAX` or the exception's error
+    /// code.
     pub orig_rax: u64,
     /// Instruction pointer.
     pub rip: u64,
@@ -70,16 +71,17 @@ impl UserContext {
     }
 }
 
-/// Leaves the kernel: the current thread goes on in user mode with `context`, FS base and GS base. Its kernel stack starts anew:
-/// what the caller still owns is leaked, so drop it first. Goes through [`crate::process::return_to_user`] if attention is set.
+/// Leaves the kernel: the current thread goes on in user mode with `context`, FS base and GS base.
+/// Its kernel stack starts anew: what the caller still owns is leaked, so drop it first. Goes
+/// through [`crate::process::return_to_user`] if attention is set.
 pub fn enter_user(context: &UserContext, fs_base: u64, gs_base: u64) -> ! {
     task::set_fs_base(fs_base);
     task::set_gs_base(gs_base);
     cpu::disable_interrupts();
     let top = percpu::this().kernel_stack.load(core::sync::atomic::Ordering::Relaxed);
     let copy = *context;
-    // SAFETY: the top of the current thread's kernel stack has room for a context, interrupts are off, and what
-    // lies above this function's frame is not used again.
+    // SAFETY: the top of the current thread's kernel stack has room for a context, interrupts are
+    // off, and what lies above this function's frame is not used again.
     unsafe { resume_at(&copy, top) }
 }
 
@@ -89,14 +91,16 @@ pub fn enter_user(context: &UserContext, fs_base: u64, gs_base: u64) -> ! {
 /// Interrupts off; `top` is the top of the current thread's kernel stack.
 #[unsafe(naked)]
 unsafe extern "sysv64" fn resume_at(context: &UserContext, top: u64) -> ! {
-    // `context` may overlap the place it is copied to, but lies below it: copying downwards from the end is safe.
+    // `context` may overlap the place it is copied to, but lies below it: copying downwards from
+    // the end is safe.
     naked_asm!(
         "lea rdi, [rdi + {size} - 8]",
         "xchg rsi, rdi",
         "sub rdi, 8",
         "mov ecx, {words}",
         "std",
-        // Nothing may be pushed below: the stack pointer stays under both until the copy is complete.
+        // Nothing may be pushed below: the stack pointer stays under both until the copy is
+        // complete.
         "rep movsq",
         "cld",
         "lea rsp, [rdi + 8]",
@@ -107,10 +111,12 @@ unsafe extern "sysv64" fn resume_at(context: &UserContext, top: u64) -> ! {
     )
 }
 
-/// Saves the callee-saved registers and the stack pointer of the running thread and takes those of another.
+/// Saves the callee-saved registers and the stack pointer of the running thread and takes those of
+/// another.
 ///
 /// # Safety
-/// Interrupts off. `load` was stored by this function or made by [`initial_stack`], and its stack is not in use.
+/// Interrupts off. `load` was stored by this function or made by [`initial_stack`], and its stack
+/// is not in use.
 #[unsafe(naked)]
 pub unsafe extern "sysv64" fn switch_stacks(save: *mut u64, load: u64) {
     naked_asm!(
@@ -132,13 +138,14 @@ pub unsafe extern "sysv64" fn switch_stacks(save: *mut u64, load: u64) {
     )
 }
 
-/// Prepares the stack that ends at `top` so that [`switch_stacks`] to the returned pointer calls `entry`, which never returns,
-/// with interrupts off.
+/// Prepares the stack that ends at `top` so that [`switch_stacks`] to the returned pointer calls
+/// `entry`, which never returns, with interrupts off.
 ///
 /// # Safety
 /// The 128 bytes below `top` are writable and not in use; `top` is aligned to 16.
 pub unsafe fn initial_stack(top: u64, entry: extern "sysv64" fn() -> !) -> u64 {
-    // At the entry of a function RSP + 8 is a multiple of 16: one word (a null return address) lies above it.
+    // At the entry of a function RSP + 8 is a multiple of 16: one word (a null return address) lies
+    // above it.
     let words = (top - 64) as *mut u64;
     // SAFETY: by contract.
     unsafe {

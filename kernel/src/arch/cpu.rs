@@ -129,7 +129,8 @@ pub unsafe fn write_msr(register: u32, value: u64) {
 
 /// The time stamp counter, read after all earlier instructions completed.
 pub fn tsc() -> u64 {
-    // SAFETY: every x86-64 processor has SSE2's LFENCE and RDTSC; the hypervisor does not intercept them.
+    // SAFETY: every x86-64 processor has SSE2's LFENCE and RDTSC; the hypervisor does not intercept
+    // them.
     unsafe {
         asm!("lfence", options(nostack, preserves_flags));
         _rdtsc()
@@ -150,8 +151,8 @@ pub fn restore_interrupts(on: bool) {
     }
 }
 
-/// Waits for an interrupt. Interrupts are off at the call; none is lost between its look at the work and the wait.
-/// They are on afterwards.
+/// Waits for an interrupt. Interrupts are off at the call; none is lost between its look at the
+/// work and the wait. They are on afterwards.
 pub fn wait_for_interrupt() {
     x86_64::instructions::interrupts::enable_and_hlt();
 }

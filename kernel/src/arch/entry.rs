@@ -3,8 +3,8 @@
 //!
 //! SYSCALL, exceptions and interrupts all leave a [`UserContext`] on the kernel stack: an
 //! exception's error code lies in `orig_rax`. GS is swapped exactly when the interrupted code was a
-//! program's. Exceptions that can hit the few instructions between (NMI, debug, double fault, machine
-//! check) have stacks of their own and do not look at GS.
+//! program's. Exceptions that can hit the few instructions between (NMI, debug, double fault,
+//! machine check) have stacks of their own and do not look at GS.
 
 use super::context::UserContext;
 use super::percpu::{KERNEL_STACK, SCRATCH};
@@ -22,7 +22,8 @@ unsafe extern "sysv64" {
     pub fn interrupt_stubs();
 }
 
-// Exceptions 8, 10..=14, 17, 21, 29, 30 push an error code; the others get a 0 (interrupts: all ones).
+// Exceptions 8, 10..=14, 17, 21, 29, 30 push an error code; the others get a 0 (interrupts: all
+// ones).
 global_asm!(
     ".balign 16",
     ".globl interrupt_stubs",
@@ -112,7 +113,8 @@ unsafe extern "sysv64" fn restore_context() {
     )
 }
 
-/// RSP = a [`UserContext`] at the top of the current thread's kernel stack, interrupts off: does what is due and goes on in user mode.
+/// RSP = a [`UserContext`] at the top of the current thread's kernel stack, interrupts off: does
+/// what is due and goes on in user mode.
 #[unsafe(naked)]
 pub(super) unsafe extern "sysv64" fn leave_to_user() {
     naked_asm!(
@@ -194,8 +196,8 @@ pub unsafe extern "sysv64" fn syscall_entry() {
     )
 }
 
-/// Debug exceptions come on a stack of their own: one that hits the kernel (a program's trap flag at an entry) is dropped with the flag,
-/// one from a program goes on like any other exception.
+/// Debug exceptions come on a stack of their own: one that hits the kernel (a program's trap flag
+/// at an entry) is dropped with the flag, one from a program goes on like any other exception.
 ///
 /// # Safety
 /// Only for the processor, as a gate with a stack of its own.
@@ -255,7 +257,8 @@ extern "sysv64" fn handle_syscall(context: &mut UserContext) {
     x86_64::instructions::interrupts::disable();
 }
 
-/// What is due before a return to user mode: another thread's turn, attention. Interrupts off before and after. Says whether SYSRET will do.
+/// What is due before a return to user mode: another thread's turn, attention. Interrupts off
+/// before and after. Says whether SYSRET will do.
 extern "sysv64" fn prepare_return(context: &mut UserContext) -> bool {
     loop {
         percpu::preempt_if_needed();
@@ -265,7 +268,8 @@ extern "sysv64" fn prepare_return(context: &mut UserContext) -> bool {
             process::return_to_user(context);
             x86_64::instructions::interrupts::disable();
         } else if context.rip >= USER_END {
-            // IRET there would fault in the kernel, or the program would fetch from the page that is kept free.
+            // IRET there would fault in the kernel, or the program would fetch from the page that
+            // is kept free.
             let fault = Fault { signal: 11, code: 0x80, address: 0, trap: 13, error: 0 };
             x86_64::instructions::interrupts::enable();
             signal::fault(context, fault);
@@ -283,10 +287,12 @@ pub fn set_up_syscall() {
     const STAR: u32 = 0xc000_0081;
     const LSTAR: u32 = 0xc000_0082;
     const SFMASK: u32 = 0xc000_0084;
-    /// Everything that a program could disturb the entry with: TF, IF, DF, IOPL, NT, RF, AC, ID and the arithmetic flags.
+    /// Everything that a program could disturb the entry with: TF, IF, DF, IOPL, NT, RF, AC, ID and
+    /// the arithmetic flags.
     const CLEARED: u64 = 0x25_7fd5;
     let star = u64::from(gdt::USER_CODE_32) << 48 | u64::from(gdt::KERNEL_CODE) << 32;
-    // SAFETY: every cell has these registers; the entries handle what arrives, and EFER.SCE is on from the start.
+    // SAFETY: every cell has these registers; the entries handle what arrives, and EFER.SCE is on
+    // from the start.
     unsafe {
         cpu::write_msr(STAR, star);
         cpu::write_msr(LSTAR, syscall_entry as *const () as u64);

@@ -2,8 +2,8 @@
 //! Extended state (x87, SSE, AVX, AVX-512) of programs, in the standard format of XSAVE
 //! (Intel SDM vol. 1, 13.4; APM vol. 1, 11.5).
 //!
-//! The kernel itself uses none of it. The registers keep the state of the program that ran last while threads of the kernel run; they are
-//! exchanged when another program's thread comes.
+//! The kernel itself uses none of it. The registers keep the state of the program that ran last
+//! while threads of the kernel run; they are exchanged when another program's thread comes.
 
 use super::cpu;
 use crate::task;
@@ -30,7 +30,8 @@ static SIZE: Once<usize> = Once::new();
 pub fn set_up() {
     let xcr0 = features();
     if cpu::features().xcr0 != 0 {
-        // SAFETY: XSAVE is on in CR4 and the components are offered by CPUID, with the ones they depend on.
+        // SAFETY: XSAVE is on in CR4 and the components are offered by CPUID, with the ones they
+        // depend on.
         unsafe { set_xcr0(xcr0) };
     }
     SIZE.call_once(|| match cpu::features().xcr0 {
@@ -66,7 +67,8 @@ pub struct Area(NonNull<u8>);
 
 // SAFETY: plain memory that the area owns.
 unsafe impl Send for Area {}
-// SAFETY: it is read and written only by the CPU that runs (or ran last) the owning thread, with interrupts off.
+// SAFETY: it is read and written only by the CPU that runs (or ran last) the owning thread, with
+// interrupts off.
 unsafe impl Sync for Area {}
 
 impl Area {
@@ -95,7 +97,8 @@ impl Area {
 
     /// Stores the registers. Interrupts off.
     pub fn store_registers(&self) {
-        // SAFETY: the area is as large and aligned as the instructions want, for the enabled components.
+        // SAFETY: the area is as large and aligned as the instructions want, for the enabled
+        // components.
         unsafe {
             match cpu::features().xcr0 {
                 0 => fxsave(self.0.as_ptr()),
@@ -104,7 +107,8 @@ impl Area {
         }
     }
 
-    /// Loads the registers. Interrupts off. The content is the processor's own or was checked by [`check`].
+    /// Loads the registers. Interrupts off. The content is the processor's own or was checked by
+    /// [`check`].
     pub fn load_registers(&self) {
         // SAFETY: as above, and the content is valid.
         unsafe {
@@ -183,8 +187,8 @@ pub fn save(image: &mut [u8]) {
     });
 }
 
-/// Loads the current thread's state from `image`, which is an allegation. `false` if it is not a valid image for this CPU;
-/// the state is then unchanged.
+/// Loads the current thread's state from `image`, which is an allegation. `false` if it is not a
+/// valid image for this CPU; the state is then unchanged.
 pub fn restore(image: &[u8]) -> bool {
     if image.len() < size() {
         return false;
@@ -209,7 +213,8 @@ pub fn reset() {
     });
 }
 
-/// Whether XRSTOR would accept `image` (Intel SDM vol. 1, 13.8.1). It has at least [`size`] bytes and is not changed meanwhile.
+/// Whether XRSTOR would accept `image` (Intel SDM vol. 1, 13.8.1). It has at least [`size`] bytes
+/// and is not changed meanwhile.
 fn check(image: &[u8], mxcsr_mask: u32) -> bool {
     let word = |at: usize| {
         image.get(at..at + 4).and_then(|b| b.try_into().ok()).map_or(u32::MAX, u32::from_le_bytes)

@@ -74,7 +74,8 @@ impl Segments {
 
     /// Fills the tables and loads them into this CPU. Keeps the GS base.
     pub fn load(&'static self) {
-        // SAFETY: called once by the owning CPU with interrupts off; nobody else refers to the tables yet.
+        // SAFETY: called once by the owning CPU with interrupts off; nobody else refers to the
+        // tables yet.
         let tables = unsafe { &mut *self.0.get() };
         for (i, stack) in tables.stacks.iter().enumerate() {
             let top = VirtAddr::from_ptr(stack) + IST_SIZE as u64;
@@ -105,8 +106,8 @@ impl Segments {
             base: VirtAddr::from_ptr(tables.descriptors.as_ptr()),
         };
         let kernel = |selector: u16| SegmentSelector::new(selector >> 3, PrivilegeLevel::Ring0);
-        // SAFETY: the table lives for ever and holds flat segments of these kinds at these selectors.
-        // FS and GS keep what they have: their bases are set by registers of their own.
+        // SAFETY: the table lives for ever and holds flat segments of these kinds at these
+        // selectors. FS and GS keep what they have: their bases are set by registers of their own.
         unsafe {
             x86_64::instructions::tables::lgdt(&pointer);
             CS::set_reg(kernel(KERNEL_CODE));
@@ -117,9 +118,11 @@ impl Segments {
         }
     }
 
-    /// Sets the stack that the processor takes on entry from a program. By the owning CPU, interrupts off.
+    /// Sets the stack that the processor takes on entry from a program. By the owning CPU,
+    /// interrupts off.
     pub fn set_kernel_stack(&self, top: u64) {
-        // SAFETY: only the owning CPU writes, and the processor reads it only at an entry from user mode.
+        // SAFETY: only the owning CPU writes, and the processor reads it only at an entry from user
+        // mode.
         unsafe {
             (&raw mut (*self.0.get()).task.base.privilege_stack_table[0])
                 .write_unaligned(VirtAddr::new(top))
@@ -132,8 +135,9 @@ impl Segments {
         unsafe { (&raw mut (*self.0.get()).task.base.iomap_base).write_unaligned(NO_PORTS) }
     }
 
-    /// Gives programs the ports whose bit is 0 in `map`, of which only `used` bytes differ from all ones; `stale` bytes of what was
-    /// loaded before differ. By the owning CPU, interrupts off. Copies `used` and clears `stale`.
+    /// Gives programs the ports whose bit is 0 in `map`, of which only `used` bytes differ from all
+    /// ones; `stale` bytes of what was loaded before differ. By the owning CPU, interrupts off.
+    /// Copies `used` and clears `stale`.
     pub fn allow_ports(
         &self,
         map: &[u8; PORT_MAP_SIZE],

@@ -24,8 +24,8 @@ static KERNEL_ROOT: AtomicU64 = AtomicU64::new(0);
 type Table = [AtomicU64; 512];
 
 fn table(frame: Frame) -> &'static Table {
-    // SAFETY: only frames that were made tables get here; they stay tables until their space is gone, are mapped for ever at
-    // the direct map, and are accessed atomically only.
+    // SAFETY: only frames that were made tables get here; they stay tables until their space is
+    // gone, are mapped for ever at the direct map, and are accessed atomically only.
     unsafe { &*layout::direct(frame.0).cast::<Table>() }
 }
 
@@ -37,8 +37,8 @@ fn store(slot: &AtomicU64, entry: Entry) {
     slot.store(entry.0, Ordering::Relaxed);
 }
 
-/// Builds the kernel's tables from memory that `allocate` gives (zeroed frames, reachable through the initial tables) and loads them.
-/// On the first CPU at boot.
+/// Builds the kernel's tables from memory that `allocate` gives (zeroed frames, reachable through
+/// the initial tables) and loads them. On the first CPU at boot.
 pub fn build_kernel(info: &BootInfo, mut allocate: impl FnMut() -> Frame) {
     let root = allocate();
     let image = layout::image();
@@ -210,7 +210,8 @@ impl Tables {
         }
     }
 
-    /// Makes the tables down to the entry for `address`, and gives that entry. `None` if pages of 4 KiB are in the way of one of 2 MiB.
+    /// Makes the tables down to the entry for `address`, and gives that entry. `None` if pages of 4
+    /// KiB are in the way of one of 2 MiB.
     fn make(
         &mut self,
         address: u64,
@@ -314,8 +315,8 @@ impl Tables {
         Scan::Continue(address)
     }
 
-    /// Frees the lowest tables in `range` that map nothing any more. Looks at a bounded number of tables
-    /// and returns where to go on.
+    /// Frees the lowest tables in `range` that map nothing any more. Looks at a bounded number of
+    /// tables and returns where to go on.
     pub fn prune(&mut self, range: Range<u64>) -> u64 {
         let mut address = range.start;
         for _ in 0..4 {

@@ -116,7 +116,8 @@ impl PerCpu {
         self.user_owner.store(thread.cast_mut(), Ordering::Relaxed);
     }
 
-    /// Lets programs use the ports whose bit is 0 in the bytes `used` of `map`, and no others. By this CPU, interrupts off.
+    /// Lets programs use the ports whose bit is 0 in the bytes `used` of `map`, and no others. By
+    /// this CPU, interrupts off.
     pub fn allow_ports(&self, map: &[u8; PORT_MAP_SIZE], used: Range<usize>) {
         let stale = core::mem::replace(&mut *self.loaded_ports.lock(), used.clone());
         self.segments.allow_ports(map, used, stale);
@@ -155,10 +156,12 @@ pub fn set_up_first() {
     x86_64::registers::model_specific::GsBase::write(x86_64::VirtAddr::from_ptr(this));
 }
 
-/// This CPU's data. Without a guard the thread may be elsewhere afterwards once threads move between CPUs.
+/// This CPU's data. Without a guard the thread may be elsewhere afterwards once threads move
+/// between CPUs.
 pub fn this() -> &'static PerCpu {
     let this: *const PerCpu;
-    // SAFETY: in the kernel, GS points to this CPU's `PerCpu`, which lives for ever; its first field is its address.
+    // SAFETY: in the kernel, GS points to this CPU's `PerCpu`, which lives for ever; its first
+    // field is its address.
     unsafe {
         asm!("mov {}, gs:[0]", out(reg) this, options(nostack, preserves_flags, readonly, pure));
         &*this
@@ -184,7 +187,8 @@ pub fn release_preemption() {
     unsafe { asm!("dec dword ptr gs:[{}]", const PREEMPT_COUNT, options(nostack)) }
 }
 
-/// Switches to another thread if that was asked for and is allowed. Interrupts are off before and after.
+/// Switches to another thread if that was asked for and is allowed. Interrupts are off before and
+/// after.
 pub fn preempt_if_needed() {
     let cpu = this();
     if cpu.needs_resched() && !cpu.preemption_held() {

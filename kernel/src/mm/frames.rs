@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The two pools of memory: the kernel's private one, which Linux cannot see, and the one whose pages make up processes, which Linux
-//! shares.
+//! The two pools of memory: the kernel's private one, which Linux cannot see, and the one whose
+//! pages make up processes, which Linux shares.
 
 use super::layout;
 use crate::sync::SpinLock;
@@ -44,11 +44,12 @@ impl Pool {
     }
 }
 
-/// Free frames of private memory that tables of programs leave: the kernel's heap and stacks must not
-/// run dry because a program spreads its pages.
+/// Free frames of private memory that tables of programs leave: the kernel's heap and stacks must
+/// not run dry because a program spreads its pages.
 const RESERVE: u64 = 1024;
 
-/// A cleared page of 4 KiB from private memory for a table of a program; `None` when memory runs low.
+/// A cleared page of 4 KiB from private memory for a table of a program; `None` when memory runs
+/// low.
 pub fn zeroed_table() -> Option<Frame> {
     let (_, free) = PRIVATE.usage();
     if free > RESERVE { zeroed_kernel_table() } else { None }
@@ -73,10 +74,11 @@ pub fn zeroed_page(size: FrameSize) -> Option<Frame> {
     Some(frame)
 }
 
-/// Clears `length` bytes (a multiple of 8) of a frame that the caller owns. Can be preempted at every word.
+/// Clears `length` bytes (a multiple of 8) of a frame that the caller owns. Can be preempted at
+/// every word.
 fn clear(frame: Frame, length: u64) {
-    // SAFETY: the memory belongs to the caller, is mapped, and no Rust object lies in it. The instruction goes on where it was
-    // after an interrupt.
+    // SAFETY: the memory belongs to the caller, is mapped, and no Rust object lies in it. The
+    // instruction goes on where it was after an interrupt.
     unsafe {
         asm!("rep stosq", inout("rdi") layout::direct(frame.0) => _, inout("rcx") length / 8 => _, in("rax") 0,
             options(nostack, preserves_flags));

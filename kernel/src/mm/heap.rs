@@ -68,8 +68,9 @@ pub fn usage() -> (u64, u64) {
     (HEAP.size.load(Ordering::Relaxed), HEAP.used.load(Ordering::Relaxed))
 }
 
-/// Whether there is memory for what a program asks for. What a program can make the kernel allocate starts with this
-/// question and fails with ENOMEM or EAGAIN, so that the reserve is left for what must not fail.
+/// Whether there is memory for what a program asks for. What a program can make the kernel allocate
+/// starts with this question and fails with ENOMEM or EAGAIN, so that the reserve is left for what
+/// must not fail.
 pub fn has_reserve() -> bool {
     const RESERVE: u64 = 256 << 10;
     let (size, used) = usage();

@@ -80,7 +80,8 @@ pub fn direct(address: u64) -> *mut u8 {
     (DIRECT_MAP + address) as *mut u8
 }
 
-/// The channel, if the cell has one. Everything in it is an allegation; access by volatile or atomic operations only.
+/// The channel, if the cell has one. Everything in it is an allegation; access by volatile or
+/// atomic operations only.
 pub fn channel() -> Option<NonNull<Channel>> {
     (INFO.get()?.has_channel != 0).then(|| NonNull::new(direct(CHANNEL_ADDRESS).cast())).flatten()
 }

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The address space of a process: its regions, page tables and pages.
 //!
-//! Pages come from the pool that Linux shares, cleared, when they are first touched or when they are asked for in advance.
-//! Linux learns of a page by [`AddressSpace::expose`]; from then on the page is not used for anything else before Linux let it go
-//! ([`Revoke`]).
+//! Pages come from the pool that Linux shares, cleared, when they are first touched or when they
+//! are asked for in advance. Linux learns of a page by [`AddressSpace::expose`]; from then on the
+//! page is not used for anything else before Linux let it go ([`Revoke`]).
 //!
-//! Three locks, taken in this order: `changes` serialises the calls that change what is mapped and is held until Linux is told;
-//! `layout` protects the regions and is what a fault waits for; `tables` is a spin lock around a bounded number of entries.
+//! Three locks, taken in this order: `changes` serialises the calls that change what is mapped and
+//! is held until Linux is told; `layout` protects the regions and is what a fault waits for;
+//! `tables` is a spin lock around a bounded number of entries.
 
 use super::frames::{self, SHARED};
 use super::{heap, layout};
@@ -24,7 +25,8 @@ use crtos_abi::channel::{SHADOW_END, SHADOW_START, USER_END, USER_START};
 use crtos_vm::{BLOCK_SIZE, Entry, FRAME_SIZE, Flags, Frame, FrameSize, Region, Regions};
 pub use crtos_vm::{Kind, MapError, Placement, Protection};
 
-/// Where mappings go by default: downwards from here. Above lie the stack and its gap, as under Linux without randomisation.
+/// Where mappings go by default: downwards from here. Above lie the stack and its gap, as under
+/// Linux without randomisation.
 pub const MMAP_TOP: u64 = 0x7fff_f7ff_f000;
 
 /// Most bytes that a copy moves with interrupts off.
@@ -45,7 +47,8 @@ pub struct Map {
     pub protection: Protection,
     /// What it is.
     pub kind: Kind,
-    /// Fill it now (MAP_POPULATE, MAP_LOCKED); the whole space has its own switch, [`AddressSpace::set_populate`].
+    /// Fill it now (MAP_POPULATE, MAP_LOCKED); the whole space has its own switch,
+    /// [`AddressSpace::set_populate`].
     pub populate: bool,
 }
 
@@ -122,9 +125,10 @@ impl Drop for Revoked {
 
 /// Told of pages that Linux was given and must let go.
 pub trait Revoke: Send + Sync {
-    /// The range was unmapped or its rights were reduced. The implementor posts a drop and keeps `pages` until Linux has carried
-    /// it out. Thread context; may sleep; must not change what is mapped in the space, but may copy and resolve faults.
-    /// Called before the call that unmapped returns.
+    /// The range was unmapped or its rights were reduced. The implementor posts a drop and keeps
+    /// `pages` until Linux has carried it out. Thread context; may sleep; must not change what is
+    /// mapped in the space, but may copy and resolve faults. Called before the call that unmapped
+    /// returns.
     fn revoke(&self, pages: Revoked);
 }
 
@@ -158,7 +162,8 @@ const fn page_up(value: u64) -> Option<u64> {
     }
 }
 
-/// The pages of `start..start + length` if `start` is aligned and the length neither 0 nor out of range.
+/// The pages of `start..start + length` if `start` is aligned and the length neither 0 nor out of
+/// range.
 fn pages_of(start: u64, length: u64) -> Result<Range<u64>, MapError> {
     let length = page_up(length).ok_or(MapError::NoMemory)?;
     let end = start.checked_add(length).ok_or(MapError::Invalid)?;
@@ -191,8 +196,9 @@ impl Collected {
 }
 
 impl AddressSpace {
-    /// An empty one; `revoke` is told of pages that Linux must let go.
-    /// Drop the last reference only when Linux has let go of everything (the shadow is gone): pages are freed at once, preemptibly.
+    /// An empty one; `revoke` is told of pages that Linux must let go. Drop the last reference only
+    /// when Linux has let go of everything (the shadow is gone): pages are freed at once,
+    /// preemptibly.
     pub fn new(revoke: Box<dyn Revoke>) -> Result<Arc<Self>, MapError> {
         if !heap::has_reserve() {
             return Err(MapError::NoMemory);
@@ -286,8 +292,8 @@ impl AddressSpace {
         self.sweep(range, &mut |pages| self.revoke.revoke(pages))
     }
 
-    /// Takes all pages of `range` out of the tables: frees those that Linux does not know and hands the others to `revoke`.
-    /// Preemptible between batches.
+    /// Takes all pages of `range` out of the tables: frees those that Linux does not know and hands
+    /// the others to `revoke`. Preemptible between batches.
     fn sweep(&self, range: Range<u64>, revoke: &mut dyn FnMut(Revoked)) -> Result<(), MapError> {
         {
             let mut tables = self.tables.lock();
@@ -506,7 +512,8 @@ impl AddressSpace {
         Ok(target)
     }
 
-    /// Makes all pages of the range present. Holes and inaccessible regions: [`MapError::NoMemory`].
+    /// Makes all pages of the range present. Holes and inaccessible regions:
+    /// [`MapError::NoMemory`].
     pub fn populate(&self, start: u64, length: u64) -> Result<(), MapError> {
         let range = pages_of(start, length)?;
         let mut at = range.start;
@@ -592,7 +599,8 @@ impl AddressSpace {
         (self.layout.lock().regions.mapped(), self.present.load(Ordering::Relaxed))
     }
 
-    /// The regions in order, for /proc/self/maps: start, end, rights, kind. No lock is held during `each`.
+    /// The regions in order, for /proc/self/maps: start, end, rights, kind. No lock is held during
+    /// `each`.
     pub fn regions(&self, each: &mut dyn FnMut(u64, u64, Protection, Kind)) {
         let mut at = 0;
         while let Some(region) = self.next_region(at) {
@@ -606,7 +614,8 @@ impl AddressSpace {
         self.find_page(address, access, false)
     }
 
-    /// Like [`AddressSpace::resolve`], and marks the page as exposed to Linux: unmapping it goes through [`Revoke`].
+    /// Like [`AddressSpace::resolve`], and marks the page as exposed to Linux: unmapping it goes
+    /// through [`Revoke`].
     pub fn expose(&self, address: u64, access: Access) -> Result<Page, FaultError> {
         self.find_page(address, access, true)
     }
@@ -645,7 +654,8 @@ impl AddressSpace {
         }
     }
 
-    /// Puts a cleared page at `address` in `region`. The layout is locked, and there is no page yet.
+    /// Puts a cleared page at `address` in `region`. The layout is locked, and there is no page
+    /// yet.
     fn fill(&self, region: &Region, address: u64, eager: bool) -> Result<FrameSize, FaultError> {
         let block = address & !(BLOCK_SIZE - 1);
         let fits = region.start <= block && block + BLOCK_SIZE <= region.end;
@@ -685,8 +695,9 @@ impl AddressSpace {
         }
     }
 
-    /// Calls `f` with each piece of `start..start + length`, its address for the kernel and its offset, while the piece stays where it is. Pieces are
-    /// short, do not cross pages, and `f` runs with interrupts off.
+    /// Calls `f` with each piece of `start..start + length`, its address for the kernel and its
+    /// offset, while the piece stays where it is. Pieces are short, do not cross pages, and `f`
+    /// runs with interrupts off.
     fn for_each_piece(
         &self,
         start: u64,
@@ -735,13 +746,15 @@ impl AddressSpace {
     /// Copies from the program. May sleep; faults pages in. On failure part of `to` may be written.
     pub fn read(&self, from: u64, to: &mut [u8]) -> Result<(), BadAddress> {
         self.for_each_piece(from, to.len() as u64, Access::Read, false, |piece, range| {
-            // SAFETY: the piece is memory of the program of that length, and `to` is the kernel's own.
+            // SAFETY: the piece is memory of the program of that length, and `to` is the kernel's
+            // own.
             unsafe { copy(to[range.clone()].as_mut_ptr(), piece, range.len()) };
             true
         })
     }
 
-    /// Copies from the program like [`AddressSpace::read`], whatever the rights of the region: for pages that are present.
+    /// Copies from the program like [`AddressSpace::read`], whatever the rights of the region: for
+    /// pages that are present.
     pub fn read_forced(&self, from: u64, to: &mut [u8]) -> Result<(), BadAddress> {
         self.for_each_piece(from, to.len() as u64, Access::Read, true, |piece, range| {
             // SAFETY: as in `read`.
@@ -768,20 +781,23 @@ impl AddressSpace {
         self.write_with(to, from, false)
     }
 
-    /// Copies to the program like [`AddressSpace::write`], whatever the rights of the (accessible) region: for the loader.
+    /// Copies to the program like [`AddressSpace::write`], whatever the rights of the (accessible)
+    /// region: for the loader.
     pub fn write_forced(&self, to: u64, from: &[u8]) -> Result<(), BadAddress> {
         self.write_with(to, from, true)
     }
 
     fn write_with(&self, to: u64, from: &[u8], forced: bool) -> Result<(), BadAddress> {
         self.for_each_piece(to, from.len() as u64, Access::Write, forced, |piece, range| {
-            // SAFETY: the piece is memory of the program of that length, and `from` is the kernel's own.
+            // SAFETY: the piece is memory of the program of that length, and `from` is the kernel's
+            // own.
             unsafe { copy(piece, from[range.clone()].as_ptr(), range.len()) };
             true
         })
     }
 
-    /// Copies a string up to and without its zero; returns its length. `Ok(None)` if there is no zero within `to`.
+    /// Copies a string up to and without its zero; returns its length. `Ok(None)` if there is no
+    /// zero within `to`.
     pub fn read_cstr(&self, from: u64, to: &mut [u8]) -> Result<Option<usize>, BadAddress> {
         let mut length = None;
         let limit = (to.len() as u64).min(USER_END.saturating_sub(from));
@@ -817,15 +833,17 @@ impl AddressSpace {
         }
         let mut result = None;
         self.for_each_piece(address, 4, access, false, |piece, _| {
-            // SAFETY: four aligned bytes of memory of the program, which is accessed atomically only here.
+            // SAFETY: four aligned bytes of memory of the program, which is accessed atomically
+            // only here.
             result = Some(f(unsafe { AtomicU32::from_ptr(piece.cast()) }));
             true
         })?;
         result.ok_or(BadAddress)
     }
 
-    /// Atomically replaces the aligned 32-bit word at `address` by `f(word)` if that gives one, and returns the word before
-    /// (futexes). `f` is called with interrupts off and may be called again.
+    /// Atomically replaces the aligned 32-bit word at `address` by `f(word)` if that gives one, and
+    /// returns the word before (futexes). `f` is called with interrupts off and may be called
+    /// again.
     pub fn update_u32(
         &self,
         address: u64,
@@ -879,8 +897,8 @@ fn page_of(entry: Entry, size: FrameSize, address: u64) -> Page {
     Page { frame, writable: entry.flags().contains(Flags::WRITE) }
 }
 
-/// Copies memory of which one side belongs to a program: other threads and Linux may write to it meanwhile, so the compiler must
-/// not know what is copied.
+/// Copies memory of which one side belongs to a program: other threads and Linux may write to it
+/// meanwhile, so the compiler must not know what is copied.
 ///
 /// # Safety
 /// Both sides are mapped, have `length` bytes and do not overlap.
@@ -892,7 +910,8 @@ unsafe fn copy(to: *mut u8, from: *const u8, length: usize) {
     }
 }
 
-/// Makes room for `more` entries, and waits for memory if there is none: what was unmapped must not be lost.
+/// Makes room for `more` entries, and waits for memory if there is none: what was unmapped must not
+/// be lost.
 fn reserve<T>(list: &mut Vec<T>, more: usize) {
     while list.try_reserve(more).is_err() {
         task::sleep_until(crate::time::now() + Nanos::from_millis(1));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Kernel stacks: one for each number of a thread, with a guard below. A stack stays for the next thread of that number; since the lowest free
-//! number is taken first, there are as many as there were threads at a time.
+//! Kernel stacks: one for each number of a thread, with a guard below. A stack stays for the next
+//! thread of that number; since the lowest free number is taken first, there are as many as there
+//! were threads at a time.
 
 use super::frames::PRIVATE;
 use super::layout::{STACK_SIZE, stack_top};

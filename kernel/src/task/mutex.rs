@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A sleeping lock with priority inheritance: the holder runs at the level of its highest waiter, and so does whoever that holder waits
-//! for. It is handed over to the highest waiter, first come first served within one level.
+//! A sleeping lock with priority inheritance: the holder runs at the level of its highest waiter,
+//! and so does whoever that holder waits for. It is handed over to the highest waiter, first come
+//! first served within one level.
 
 use super::scheduler::{self, NOBODY};
 use super::thread::{MAX_THREADS, current};
@@ -10,7 +11,8 @@ use core::marker::PhantomData;
 use core::ops::{Deref, DerefMut};
 use core::sync::atomic::{AtomicU16, Ordering};
 
-/// A thread waits for one lock at a time: the links of all lists of waiters. Protected by the lock whose list they are in.
+/// A thread waits for one lock at a time: the links of all lists of waiters. Protected by the lock
+/// whose list they are in.
 static NEXT: [AtomicU16; MAX_THREADS] = [const { AtomicU16::new(NOBODY) }; MAX_THREADS];
 
 fn next(thread: u16) -> u16 {

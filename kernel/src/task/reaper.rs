@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The thread that frees what threads leave behind: at ordinary level, preemptible, so that it is never in a real-time thread's way.
+//! The thread that frees what threads leave behind: at ordinary level, preemptible, so that it is
+//! never in a real-time thread's way.
 
 use super::{block, scheduler, spawn};
 use crate::task::{Spawn, SpawnError};

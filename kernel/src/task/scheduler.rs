@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The scheduler of one CPU: always runs the first thread of the highest level that is ready.
 //!
-//! There is no tick. The timer is set for the earliest of what is due: a deadline, or the end of a time slice if
-//! another thread of the same level waits for its turn.
+//! There is no tick. The timer is set for the earliest of what is due: a deadline, or the end of a
+//! time slice if another thread of the same level waits for its turn.
 //!
-//! At each switch the CPU's rank is stored in the channel, then a full fence, then the remote path looks for replies: whoever in Linux did
-//! not ring because of the rank it saw has stored its reply before that look.
+//! At each switch the CPU's rank is stored in the channel, then a full fence, then the remote path
+//! looks for replies: whoever in Linux did not ring because of the rank it saw has stored its reply
+//! before that look.
 
 use super::thread::{MAX_THREADS, Policy, Scheduling, Thread, ThreadId, WakeReason, current};
 use super::timer::{Expiry, MAX_TIMERS};
@@ -122,7 +123,8 @@ impl State {
         &mut self.threads[usize::from(thread)]
     }
 
-    /// Asks for a look at the run queue if `thread`, which became ready, goes before the current one.
+    /// Asks for a look at the run queue if `thread`, which became ready, goes before the current
+    /// one.
     fn consider(&mut self, thread: u16) {
         let level = self.entry(thread).level();
         let current = self.current;
@@ -161,7 +163,8 @@ impl State {
         }
     }
 
-    /// Applies a changed level of `thread`: to the front of its level if that fell, else to the back, as POSIX has it.
+    /// Applies a changed level of `thread`: to the front of its level if that fell, else to the
+    /// back, as POSIX has it.
     fn requeue(&mut self, thread: u16, before: Level) {
         let entry = self.entry(thread);
         let level = entry.level();
@@ -366,7 +369,8 @@ fn switch(cpu: &'static PerCpu, next: *const Thread) {
     if previous == next {
         return;
     }
-    // SAFETY: the scheduler keeps a reference to every thread that is not reaped, and only a thread that does not run is.
+    // SAFETY: the scheduler keeps a reference to every thread that is not reaped, and only a thread
+    // that does not run is.
     let next = match unsafe { next.as_ref() } {
         Some(next) => next,
         None => panic!("the chosen thread does not exist"),
@@ -377,7 +381,8 @@ fn switch(cpu: &'static PerCpu, next: *const Thread) {
     static BOOT: AtomicU64 = AtomicU64::new(0);
     // SAFETY: as above; null is the boot stack, which nothing returns to.
     let save = unsafe { previous.as_ref() }.map_or(&BOOT, |thread| &thread.stack_pointer);
-    // SAFETY: interrupts are off; `next` does not run, so its stack is as `switch_stacks` or `initial_stack` left it.
+    // SAFETY: interrupts are off; `next` does not run, so its stack is as `switch_stacks` or
+    // `initial_stack` left it.
     unsafe { context::switch_stacks(save.as_ptr(), next.stack_pointer.load(Ordering::Relaxed)) }
 }
 
@@ -428,8 +433,9 @@ fn leave_cpu<R>(
     result
 }
 
-/// Sleeps until [`Thread::wake`] or `deadline` (kernel time). Returns at once if a wake came since the last return.
-/// Callers check their condition in a loop: a wake may be meant for something else.
+/// Sleeps until [`Thread::wake`] or `deadline` (kernel time). Returns at once if a wake came since
+/// the last return. Callers check their condition in a loop: a wake may be meant for something
+/// else.
 pub fn block(deadline: Option<Nanos>) -> WakeReason {
     leave_cpu(
         |state, me| {
@@ -475,8 +481,8 @@ pub fn yield_now() {
     );
 }
 
-/// A point at which a long work of the kernel lets another thread run whose turn has come. (The kernel is preemptible nearly everywhere; this says
-/// so where a loop is long.)
+/// A point at which a long work of the kernel lets another thread run whose turn has come. (The
+/// kernel is preemptible nearly everywhere; this says so where a loop is long.)
 pub fn reschedule_point() {
     let interrupts = cpu::disable_interrupts();
     if interrupts {
@@ -485,7 +491,8 @@ pub fn reschedule_point() {
     cpu::restore_interrupts(interrupts);
 }
 
-/// Ends the current thread; its resources are freed later by the reaper. What the caller still owns is leaked.
+/// Ends the current thread; its resources are freed later by the reaper. What the caller still owns
+/// is leaked.
 pub fn exit() -> ! {
     assert_may_sleep();
     cpu::disable_interrupts();
@@ -542,7 +549,8 @@ pub(super) fn wait_for_grant() {
     cpu::restore_interrupts(interrupts);
 }
 
-/// The current thread `me` gives up a lock that others waited for: it goes to `heir`, which `rest` more wait for.
+/// The current thread `me` gives up a lock that others waited for: it goes to `heir`, which `rest`
+/// more wait for.
 pub(super) fn hand_over(me: ThreadId, heir: u16, rest: impl Iterator<Item = u16>) {
     let mut state = own_runner().state.lock();
     let entry = state.entry(me.0);
@@ -632,7 +640,8 @@ fn idle_loop() -> ! {
 /// Stores the rank of what the CPU runs.
 fn publish_rank(cpu: u32, rank: u32) {
     if let Some(channel) = layout::channel() {
-        // SAFETY: the channel is mapped; the word is the kernel's, aligned, and accessed atomically.
+        // SAFETY: the channel is mapped; the word is the kernel's, aligned, and accessed
+        // atomically.
         let word = unsafe {
             AtomicU32::from_ptr(
                 (&raw mut (*channel.as_ptr()).ranks).cast::<u32>().add(cpu as usize),

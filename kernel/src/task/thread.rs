@@ -94,15 +94,18 @@ pub struct Thread {
 }
 
 impl Thread {
-    /// Makes the thread's next (or present) [`super::block`] return [`WakeReason::Woken`]. Any context.
+    /// Makes the thread's next (or present) [`super::block`] return [`WakeReason::Woken`]. Any
+    /// context.
     pub fn wake(&self) {
         scheduler::wake(self);
     }
 
-    /// Has [`crate::process::return_to_user`] called before the thread returns to user mode. Does not wake it. Any context.
+    /// Has [`crate::process::return_to_user`] called before the thread returns to user mode. Does
+    /// not wake it. Any context.
     pub fn set_attention(&self) {
-        // A thread that runs in user mode on another CPU would need an interrupt there; the realm has one CPU, and whoever calls this
-        // runs on it, so that the thread passes the check on its way back.
+        // A thread that runs in user mode on another CPU would need an interrupt there; the realm
+        // has one CPU, and whoever calls this runs on it, so that the thread passes the check on
+        // its way back.
         self.attention.store(true, Ordering::Release);
     }
 
@@ -202,8 +205,8 @@ impl Default for Spawn<'_> {
     }
 }
 
-/// Makes a thread that runs `body` in the kernel (which may end in [`crate::arch::enter_user`]) and makes it ready.
-/// Sleeps not, but allocates: not on a real-time path.
+/// Makes a thread that runs `body` in the kernel (which may end in [`crate::arch::enter_user`]) and
+/// makes it ready. Sleeps not, but allocates: not on a real-time path.
 pub fn spawn(
     what: Spawn<'_>,
     body: impl FnOnce() + Send + 'static,

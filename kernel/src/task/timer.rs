@@ -23,8 +23,8 @@ pub struct Timer {
 }
 
 impl Timer {
-    /// A timer that calls `expired` in interrupt context (interrupts off: bounded, no sleeping, no allocation; it may wake threads
-    /// and arm timers, also its own). Allocates; thread context.
+    /// A timer that calls `expired` in interrupt context (interrupts off: bounded, no sleeping, no
+    /// allocation; it may wake threads and arm timers, also its own). Allocates; thread context.
     pub fn new(expired: Box<dyn Fn() + Send + Sync>) -> Result<Self, SpawnError> {
         if !crate::mm::heap::has_reserve() {
             return Err(SpawnError);
@@ -39,7 +39,8 @@ impl Timer {
         scheduler::set_expiry(self.cpu, self.id, Some(deadline));
     }
 
-    /// Fires no more; says whether it was armed. When it returns, `expired` does not run. Any context.
+    /// Fires no more; says whether it was armed. When it returns, `expired` does not run. Any
+    /// context.
     pub fn cancel(&self) -> bool {
         scheduler::set_expiry(self.cpu, self.id, None)
     }

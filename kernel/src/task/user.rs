@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a thread of a process has beside its general registers: extended state, segment bases, page tables, ports.
+//! What a thread of a process has beside its general registers: extended state, segment bases, page
+//! tables, ports.
 //!
-//! A CPU keeps all that of the last program's thread while threads of the kernel run, and exchanges it when another
-//! program's thread comes; see [`exchange`].
+//! A CPU keeps all that of the last program's thread while threads of the kernel run, and exchanges
+//! it when another program's thread comes; see [`exchange`].
 
 use super::thread::{SpawnError, Thread, current};
 use crate::arch::gdt::PORT_MAP_SIZE;
@@ -73,7 +74,8 @@ impl UserState {
     }
 }
 
-/// Has the CPU carry the state of `next` if that is a program's thread. Interrupts off, at a switch.
+/// Has the CPU carry the state of `next` if that is a program's thread. Interrupts off, at a
+/// switch.
 pub(super) fn exchange(cpu: &PerCpu, next: &Thread) {
     let Some(state) = &next.user else { return };
     let owner = cpu.user_owner();
@@ -98,8 +100,8 @@ pub(super) fn disown(cpu: &PerCpu, thread: &Thread) {
     }
 }
 
-/// Calls `f` with the current thread's area for extended state while its state is in the registers. Interrupts are off meanwhile.
-/// Does nothing in a thread of the kernel.
+/// Calls `f` with the current thread's area for extended state while its state is in the registers.
+/// Interrupts are off meanwhile. Does nothing in a thread of the kernel.
 pub fn with_extended_state(f: impl FnOnce(&fpu::Area)) {
     let interrupts = cpu::disable_interrupts();
     if let Some(state) = &current().user {
@@ -156,8 +158,9 @@ pub fn set_gs_base(base: u64) {
     cpu::restore_interrupts(interrupts);
 }
 
-/// `ioperm` for the current thread: allows or forbids ports `first..first + count`. The hypervisor stops the cell at a port that is
-/// not in its configuration, so the caller has checked that the cell has them.
+/// `ioperm` for the current thread: allows or forbids ports `first..first + count`. The hypervisor
+/// stops the cell at a port that is not in its configuration, so the caller has checked that the
+/// cell has them.
 pub fn set_ports(first: u16, count: u32, allow: bool) -> Result<(), SpawnError> {
     let thread = current();
     let Some(state) = &thread.user else { return Ok(()) };

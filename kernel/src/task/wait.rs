@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Queues of waiting threads, woken in the order of their level, first come first served within one level.
+//! Queues of waiting threads, woken in the order of their level, first come first served within one
+//! level.
 
 use super::{Thread, WakeReason, block, current};
 use crate::sync::SpinLock;
@@ -33,8 +34,9 @@ impl WaitQueue {
         Self { waiters: SpinLock::new(Vec::new()) }
     }
 
-    /// Sleeps until `condition` gives something, and returns that. Fails when the deadline passed or `interrupted` said true.
-    /// Both are called again after each wake, in the context of the caller with no lock held.
+    /// Sleeps until `condition` gives something, and returns that. Fails when the deadline passed
+    /// or `interrupted` said true. Both are called again after each wake, in the context of the
+    /// caller with no lock held.
     pub fn wait_until<R>(
         &self,
         deadline: Option<Nanos>,
@@ -55,14 +57,16 @@ impl WaitQueue {
             }
         };
         if !self.remove() {
-            // Somebody chose this thread, which does not take what it was woken for: the next one gets it.
+            // Somebody chose this thread, which does not take what it was woken for: the next one
+            // gets it.
             self.wake(1);
         }
         Err(error)
     }
 
-    /// Adds the current thread if it is not there; it leaves by [`WaitQueue::remove`]. For threads that wait on several queues at once:
-    /// add to all, check all conditions, [`crate::task::block`], remove from all.
+    /// Adds the current thread if it is not there; it leaves by [`WaitQueue::remove`]. For threads
+    /// that wait on several queues at once: add to all, check all conditions,
+    /// [`crate::task::block`], remove from all.
     pub fn add(&self) {
         let me = current().arc();
         let mut waiters = self.waiters.lock();
@@ -79,7 +83,8 @@ impl WaitQueue {
         place.map(|place| waiters.remove(place)).is_some()
     }
 
-    /// Wakes up to `count` threads, highest level first, and takes them off the queue; returns how many. Any context.
+    /// Wakes up to `count` threads, highest level first, and takes them off the queue; returns how
+    /// many. Any context.
     pub fn wake(&self, count: usize) -> usize {
         let mut waiters = self.waiters.lock();
         let mut woken = 0;
