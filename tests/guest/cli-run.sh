@@ -14,6 +14,9 @@ is() {
 	local got; got=$(eval "$3" 2>&1)
 	if [ "$got" = "$2" ]; then echo "ok $1"; else echo "FAILED $1: expected '$2', got '$got'"; failed=1; fi
 }
+# started: the program that was last started in the background runs.
+started() { for _ in $(seq 100); do crtos ps | grep -q "^ *$! .*busybox  *[SL]" && return; sleep 0.1; done; }
+
 is 'output' hello 'crtos run -- busybox echo hello'
 is 'no --' hello 'crtos run busybox echo hello'
 is 'options of the program' '-n --help' "crtos run busybox printf '%s %s' -n --help"
@@ -25,8 +28,8 @@ is 'status 7' 7 "crtos run busybox sh -c 'exit 7'; echo \$?"
 is 'status 255' 255 "crtos run busybox sh -c 'exit 255'; echo \$?"
 is 'status 127' 127 'crtos run ./absent 2>/dev/null; echo $?'
 is 'status 126' 126 'crtos run . 2>/dev/null; echo $?'
-is 'pid' same "crtos run busybox sh -c 'echo \$\$' >pid & [ \$! = \"\$(wait; cat pid)\" ] && echo same"
-is 'parent' same "[ \"\$(crtos run busybox sh -c 'echo \$PPID'; :)\" != 0 ] && echo same"
+is 'pid' same "crtos run busybox sh -c 'echo \$\$' >pid & child=\$!; wait; [ \$child = \$(cat pid) ] && echo same"
+is 'parent' same "crtos run busybox sh -c 'echo \$PPID' >ppid; [ \$(cat ppid) = \$BASHPID ] && echo same"
 is 'environment' 'a b' "X='a b' crtos run busybox sh -c 'echo \"\$X\"'"
 is 'empty environment' 'PATH=/bin:/usr/sbin' 'env -i PATH=/bin:/usr/sbin crtos run busybox env'
 is 'directory' "$PWD" 'crtos run busybox pwd'
@@ -34,13 +37,12 @@ is 'standard input' 3 'printf "1\n2\n3\n" | crtos run busybox wc -l'
 is 'standard error' out 'crtos run busybox sh -c "echo out; echo err >&2" 2>/dev/null'
 is 'umask' 600 '(umask 077; crtos run busybox touch u; stat -c %a u)'
 is 'descriptor limit' 100 "(ulimit -n 100; crtos run busybox sh -c 'ulimit -n')"
-is 'lowest free descriptor' 3 "crtos run busybox sh -c 'exec 3</dev/null; ls -l /proc/self/fd >/dev/null; echo 3'"
 is 'empty argument' '[]' "crtos run busybox printf '[%s]' ''"
 is 'many arguments' 2000 "crtos run busybox sh -c 'echo \$#' x \$(seq 2000)"
-is 'SIGTERM' 143 'crtos run busybox sleep 20 & sleep 0.5; kill $!; wait $!; echo $?'
-is 'SIGKILL' 137 'crtos run busybox sleep 20 & sleep 0.5; kill -9 $!; wait $!; echo $?'
+is 'SIGTERM' 143 'crtos run busybox sleep 20 & started; kill $!; wait $!; echo $?'
+is 'SIGKILL' 137 'crtos run busybox sleep 20 & started; kill -9 $!; wait $!; echo $?'
 is 'SIGINT' 130 'bash -c "trap \"exit 99\" INT; timeout --foreground -s INT 0.5 crtos run busybox sleep 20; exit \$?"; echo $? | sed s/124/130/'
 is 'broken pipe' 0 'crtos run busybox yes 2>/dev/null | head -1 >/dev/null; echo $?'
-is 'name in ps' busybox 'crtos run busybox sleep 20 & sleep 0.5; ps -o comm= -p $!; kill $!; wait $! 2>/dev/null'
+is 'name in ps' busybox 'crtos run busybox sleep 20 & started; ps -o comm= -p $!; kill $!; wait $! 2>/dev/null'
 is 'another user' 65534 'chmod 666 /dev/crtos; setpriv --reuid 65534 --clear-groups crtos run busybox id -u; chmod 600 /dev/crtos'
 exit $failed
