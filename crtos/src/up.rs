@@ -129,8 +129,20 @@ impl Up {
         Ok(image)
     }
 
+    /// What the kernel is told: the realm's ports, which it gives to programs (ioperm), and the words of the user.
+    fn kernel_command_line(&self) -> String {
+        let ports: Vec<String> =
+            self.ports.iter().map(|range| format!("{:x}-{:x}", range.first, range.last)).collect();
+        match ports.as_slice() {
+            [] => self.command_line.clone(),
+            ports => {
+                format!("ports={} {}", ports.join(","), self.command_line).trim_end().to_owned()
+            }
+        }
+    }
+
     fn layout(&self, image: &[u8], facts: &loader::CellFacts) -> Result<loader::Loadable> {
-        loader::layout(image, facts, &self.command_line)
+        loader::layout(image, facts, &self.kernel_command_line())
             .map_err(|error| Failure::new(format!("load {}", self.kernel.display()), error))
     }
 

@@ -95,7 +95,14 @@ pub fn first_thread() {
     let loaded = {
         let current = task::current();
         let Some(user) = current.data.user() else { return };
-        load(user).map_err(|error| complain(user, &error)).ok()
+        let loaded = load(user);
+        process::note_if_gone();
+        loaded
+            .map_err(|error| match user.process.is_ending() {
+                true => crate::debug!("pid {}: killed while it was loaded", user.process.pid),
+                false => complain(user, &error),
+            })
+            .ok()
     };
     process::note_if_gone();
     process::end_if_due();
@@ -196,6 +203,7 @@ fn load(user: &User) -> Result<(UserContext, (u64, u64)), ExecError> {
     let stack = make_stack(space, &startup, image.executable_stack, path, strings, &facts)?;
 
     signal::inherit(user, remote::request(OP_SIGNAL_FORWARD, 0, [0, 1, 0, 0, 0, 0])? as u64)?;
+    inherit_scheduling(space)?;
     fpu::reset();
     let context = UserContext {
         rip: image.entry,
@@ -205,6 +213,18 @@ fn load(user: &User) -> Result<(UserContext, (u64, u64)), ExecError> {
         ..UserContext::default()
     };
     Ok((context, (0, 0)))
+}
+
+/// Takes over a real-time policy that the shadow was started with (`chrt -f 50 crtos run …`).
+fn inherit_scheduling(space: &AddressSpace) -> Result<(), ExecError> {
+    let policy = syscall::linux(linux::__NR_sched_getscheduler, &[0])?;
+    if policy == 0 {
+        return Ok(());
+    }
+    let window = Window::open(space, PAGE_SIZE)?;
+    syscall::linux(linux::__NR_sched_getparam, &[0, window.start])?;
+    syscall::inherit_scheduling(policy as u32, space.load_u32(window.start)?);
+    Ok(())
 }
 
 /// The program may use RDFSBASE and its relatives; the kernel does not switch on CR4.FSGSBASE.

@@ -17,6 +17,8 @@ mod memory;
 mod sched;
 mod time;
 
+pub use sched::inherit as inherit_scheduling;
+
 use core::sync::atomic::Ordering;
 
 use crtos_abi::channel::{OP_SYSCALL, RESULT_NOT_MADE};
@@ -48,6 +50,8 @@ impl Errno {
     pub const RESTART: Self = Self(512);
     /// Make the call again, unless a handler runs: then `EINTR`. Linux's ERESTARTNOHAND.
     pub const RESTART_NO_HANDLER: Self = Self(514);
+    /// The shadow is gone: the process ends before the program could see this.
+    pub const GONE: Self = Self(511);
 
     /// As a system call returns it.
     pub fn value(self) -> u64 {
@@ -67,9 +71,8 @@ impl From<BadAddress> for Errno {
 }
 
 impl From<remote::Gone> for Errno {
-    /// The process ends before the program could see this.
     fn from(_: remote::Gone) -> Self {
-        Self::EINTR
+        Self::GONE
     }
 }
 

@@ -53,6 +53,15 @@ fn policy() -> u32 {
     task::current().data.user().map_or(0, |user| user.policy.load(Ordering::Relaxed))
 }
 
+/// Gives the calling thread the policy that its shadow has, if there is one like it here.
+pub fn inherit(policy: u32, priority: u32) {
+    let current = task::current();
+    if let (Ok(scheduling), Some(user)) = (scheduling(policy, priority), current.data.user()) {
+        user.policy.store(policy, Ordering::Relaxed);
+        current.set_scheduling(scheduling);
+    }
+}
+
 /// Has Linux permit call `nr`, then sets policy and priority of the calling thread.
 fn set(nr: u32, args: &[u64], policy: u32, priority: u32) -> SysResult {
     let scheduling = scheduling(policy, priority)?;
