@@ -285,6 +285,12 @@ fn spaces() {
         map(&space, Placement::NoReplace(moved), 0x1000, Kind::Anonymous),
         Err(MapError::Exists)
     );
+    // What must be present and cannot be is not mapped; MAP_POPULATE is only a wish.
+    let more = SHARED.usage().1 * 4096 + 0x20_0000;
+    space.set_populate(true);
+    let usage = space.usage();
+    assert_eq!(map(&space, anywhere, more, Kind::Anonymous), Err(MapError::NoMemory));
+    assert_eq!(space.usage(), usage);
     let time = now();
     drop(space);
     info!("self-test: a space was freed in {} us", (now() - time).0 / 1000);

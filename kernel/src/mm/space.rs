@@ -270,12 +270,17 @@ impl AddressSpace {
             }
         };
         layout.regions.insert(start, length, protection, kind)?;
-        let populate = populate || layout.populate;
+        let locked = layout.populate;
         drop(layout);
         revoked.into_iter().for_each(|pages| self.revoke.revoke(pages));
         drop(_changes);
-        if populate && !protection.is_empty() {
-            self.populate(start, length)?;
+        if (populate || locked) && !protection.is_empty() {
+            let result = self.populate(start, length);
+            // MAP_POPULATE is a wish; memory that must be present and is not was not mapped.
+            if locked && result.is_err() {
+                self.unmap(start, length)?;
+                return result.map(|()| start);
+            }
         }
         Ok(start)
     }
@@ -449,8 +454,9 @@ impl AddressSpace {
                 let populate = layout.populate;
                 drop(layout);
                 drop(_changes);
-                if populate {
-                    self.populate(old.end, more)?;
+                if populate && let Err(error) = self.populate(old.end, more) {
+                    self.unmap(old.end, more)?;
+                    return Err(error);
                 }
                 return Ok(start);
             }
