@@ -15,6 +15,7 @@ is() {
 	if [ "$got" = "$2" ]; then echo "ok $1"; else echo "FAILED $1: expected '$2', got '$got'"; failed=1; fi
 }
 # started: the program that was last started in the background runs.
+# shellcheck disable=SC2317
 started() { for _ in $(seq 100); do crtos ps | grep -q "^ *$! .*busybox  *[SL]" && return; sleep 0.1; done; }
 
 is 'output' hello 'crtos run -- busybox echo hello'
