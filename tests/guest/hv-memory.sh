@@ -45,7 +45,7 @@ PY
 echo "hidden page at $address"
 mount -t tracefs none /sys/kernel/tracing 2>/dev/null
 cd /sys/kernel/tracing || exit 1
-echo "p:hidden do_sys_openat2 word=@$address:x64" >kprobe_events || fail 'no probe'
+echo "p:hidden do_sys_openat2 word=@$address:string" >kprobe_events || fail 'no probe'
 echo 1 >events/kprobes/hidden/enable
 cat /etc/hostname >/dev/null
 echo 0 >events/kprobes/hidden/enable

@@ -7,23 +7,23 @@ set -u
 inmates=/usr/lib/crtos/inmates
 failed=0
 fail() { echo "FAILED $*"; failed=1; }
-# in al, dx for port 0x71, after ioperm
+# in al, dx for port 0x310, after ioperm
 read_port() {
 	python3 - <<'PY'
 import ctypes, mmap
-if ctypes.CDLL(None).ioperm(0x71, 1, 1):
+if ctypes.CDLL(None).ioperm(0x310, 1, 1):
     raise SystemExit(9)
 code = mmap.mmap(-1, 4096, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
-code.write(bytes.fromhex("66ba7100ecc3"))  # mov dx, 0x71; in al, dx; ret
+code.write(bytes.fromhex("66ba1003ecc3"))  # mov dx, 0x310; in al, dx; ret
 ctypes.CFUNCTYPE(ctypes.c_int)(ctypes.addressof(ctypes.c_char.from_buffer(code)))()
 PY
 }
 read_port || fail "the port cannot be read before: $?"
-crtos cell create port --cpus 3 --port 0x71:exclusive || exit 1
+crtos cell create port --cpus 3 --port 0x310:exclusive || exit 1
 read_port 2>/dev/null
 [ $? = 139 ] || fail 'Linux reads the port of the cell'
-crtos cell create second --cpus 2 --port 0x70-0x72 2>/dev/null && fail 'a second cell gets the port'
-crtos cell start port $inmates/prober.elf --command-line 'port port=0x71' || fail 'start'
+crtos cell create second --cpus 2 --port 0x30f-0x311 2>/dev/null && fail 'a second cell gets the port'
+crtos cell start port $inmates/prober.elf --command-line 'port port=0x310' || fail 'start'
 for _ in $(seq 100); do crtos log | grep -q 'port: prober: still alive' && break; sleep 0.1; done
 crtos log | grep -q 'port: prober: still alive' || fail 'the cell cannot read its port'
 crtos cell destroy port || fail 'destroy'

@@ -14,10 +14,9 @@ cell() {
 import json, sys
 c = next(c for c in json.load(sys.stdin) if c["name"] == sys.argv[1])
 f = c["failure"]
-print(c["state"], f"{f[\"cpu\"]} {f[\"address\"]:#x}" if f and c["state"] == "failed" else "")' "$1"
+print(c["state"], f["cpu"], hex(f["address"])) if f and c["state"] == "failed" else print(c["state"])' "$1"
 }
 ticks() { crtos cell shared other --length 8 --raw | od -An -tu8 | tr -d ' '; }
-wait_for() { for _ in $(seq 100); do crtos log | grep -q "$1" && return; sleep 0.1; done; return 1; }
 
 crtos cell create other --cpus 3 --memory 4M || exit 1
 crtos cell start other $inmates/latency.elf --command-line 'period=2000 ticks=1000000' || exit 1
@@ -37,7 +36,7 @@ stops() {
 	done
 	[ "$state" = "failed 2 $address" ] || fail "$*: $state"
 	crtos log | grep ' probe: stopped: ' | tail -1 | grep -q "$text" || fail "$*: log"
-	[ "$(cell other)" = "running " ] || fail "$*: other cell $(cell other)"
+	[ "$(cell other)" = running ] || fail "$*: other cell $(cell other)"
 	sleep 0.1
 	[ "$(ticks)" -gt "$before" ] || fail "$*: the other cell does not tick"
 	crtos cell stop probe || fail "$*: stop"
@@ -49,7 +48,7 @@ survives() {
 		crtos log | tail -3 | grep -q 'probe: prober: still alive' && break
 		sleep 0.1
 	done
-	[ "$(cell probe)" = "running " ] || fail "$*: $(cell probe)"
+	[ "$(cell probe)" = running ] || fail "$*: $(cell probe)"
 	crtos cell stop probe || fail "$*: stop"
 }
 
