@@ -5,6 +5,7 @@
 #include <linux/capability.h>
 #include <linux/module.h>
 #include <linux/slab.h>
+#include <linux/stringify.h>
 #include <linux/uaccess.h>
 #include <asm/apic.h>
 #include <asm/tsc.h>
@@ -326,4 +327,6 @@ module_exit(crtos_module_exit);
 
 MODULE_DESCRIPTION("Real-time realm beside Linux");
 MODULE_LICENSE("GPL");
+MODULE_VERSION("0.1.0");
+MODULE_INFO(interface, __stringify(CRTOS_ABI_VERSION));
 MODULE_FIRMWARE("crtos/hypervisor.bin");

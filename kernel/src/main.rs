@@ -23,3 +23,9 @@ pub mod syscall;
 pub mod task;
 pub mod time;
 pub mod user;
+
+/// Tells `crtos version` and `crtos check` which version of the interface this kernel speaks.
+// SAFETY: nothing else is in this section, which is only data.
+#[used]
+#[unsafe(link_section = ".note.crtos")]
+static NOTE: crtos_abi::note::Note = crtos_abi::note::Note::new();
