@@ -55,10 +55,12 @@ impl Counters {
     pub fn parse(bytes: &[u8]) -> Self {
         let view = View(bytes);
         let idle = offset_of!(Channel, idle_time);
+        // Something else than the real-time kernel would use the block in its own way.
+        let is_channel = view.u64(offset_of!(Channel, magic)) == channel::CHANNEL_MAGIC;
         Self {
             state: match view.u32(offset_of!(Channel, kernel_state)) {
-                channel::KERNEL_READY => KernelState::Ready,
-                channel::KERNEL_DEAD => KernelState::Dead,
+                channel::KERNEL_READY if is_channel => KernelState::Ready,
+                channel::KERNEL_DEAD if is_channel => KernelState::Dead,
                 _ => KernelState::Starting,
             },
             doorbells_sent: view.u64(offset_of!(Channel, doorbells_sent)),
@@ -143,6 +145,18 @@ impl Thread {
 mod tests {
     use super::*;
     use crate::view::Builder;
+
+    #[test]
+    fn a_block_that_is_no_channel_tells_of_no_kernel() {
+        let mut bytes = Builder::new(COUNTERS_SIZE);
+        bytes.u32(offset_of!(Channel, kernel_state), channel::KERNEL_READY);
+        let mut channel = Builder::new(COUNTERS_SIZE);
+        channel
+            .u32(offset_of!(Channel, kernel_state), channel::KERNEL_READY)
+            .u64(offset_of!(Channel, magic), channel::CHANNEL_MAGIC);
+        assert_eq!(Counters::parse(&bytes.finish()).state, KernelState::Starting);
+        assert_eq!(Counters::parse(&channel.finish()).state, KernelState::Ready);
+    }
 
     #[test]
     fn reads_the_slots_in_use() {

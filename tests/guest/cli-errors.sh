@@ -63,6 +63,12 @@ refused 1 'No such file or directory' crtos up --cpus "$last" --memory 64M --ker
 refused 1 'not an ELF file for x86-64' crtos up --cpus "$last" --memory 64M --kernel ./text
 refused 1 'not statically linked' crtos up --cpus "$last" --memory 64M --kernel /bin/ls
 refused 1 'only root' setpriv --reuid 65534 --clear-groups crtos up --cpus "$last" --memory 64M
+# Real-time kernels that are none: one breaks its bounds, one never reports itself.
+inmates=/usr/lib/crtos/inmates
+refused 1 'touched an I/O port that is not its own (0x70)' crtos up --cpus "$last" --memory 64M --kernel $inmates/prober.elf --command-line port
+grep -q 'prober: port' err || { echo 'FAILED the log is not shown'; cat err; failed=1; }
+refused 1 'did not report itself within' crtos up --cpus "$last" --memory 64M --kernel $inmates/latency.elf
+
 echo 0 >"/sys/devices/system/cpu/cpu$last/online"
 before=$(online)
 refused 1 'it is offline' crtos up --cpus "$last" --memory 64M
