@@ -91,5 +91,8 @@ fn header_is_up_to_date() {
         fs::write(&path, &wanted).expect("module/abi.h can be written");
     }
     let found = fs::read_to_string(&path).unwrap_or_default();
-    assert!(found == wanted, "module/abi.h is out of date: run UPDATE_HEADER=1 cargo test -p crtos-abi");
+    assert!(
+        found == wanted,
+        "module/abi.h is out of date: run UPDATE_HEADER=1 cargo test -p crtos-abi"
+    );
 }

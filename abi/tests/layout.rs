@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Sizes and numbers that follow from the structures.
 
-use crtos_abi::{boot::*, cell::*, channel::*, hypercall as _, image::*, ioctl::*, report::*, *};
+use crtos_abi::{boot::*, cell::*, channel::*, image::*, ioctl::*, report::*, *};
 use std::mem::{align_of, offset_of, size_of};
 
 /// `_IOC(direction, type, number, size)` of Linux.
@@ -53,7 +53,10 @@ fn areas_fit() {
     assert!(size_of::<Channel>() as u64 <= LARGE_PAGE_SIZE);
     assert!(size_of::<BootInfo>() as u64 <= PAGE_SIZE);
     assert!(size_of::<CellConfig>() as u64 <= PAGE_SIZE);
-    assert!(BOOT_INFO_ADDRESS + PAGE_SIZE <= INITIAL_TABLES && INITIAL_TABLES + INITIAL_TABLES_SIZE <= IMAGE_ADDRESS);
+    assert!(
+        BOOT_INFO_ADDRESS + PAGE_SIZE <= INITIAL_TABLES
+            && INITIAL_TABLES + INITIAL_TABLES_SIZE <= IMAGE_ADDRESS
+    );
     assert!(MAX_PRIVATE <= CHANNEL_ADDRESS && CHANNEL_ADDRESS + LARGE_PAGE_SIZE <= SHARED_POOL);
     assert!(SLOT_WORDS * 64 == SLOTS && DROP_WORDS * 64 == DROPS);
 }

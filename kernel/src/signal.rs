@@ -270,13 +270,14 @@ fn handle(
         user.process.end(End::Signal(linux::SIGSEGV));
         return;
     }
-    let mut signals = user.signals.lock();
-    signals.saved = None;
-    signals.mask |= action.mask & !UNCATCHABLE;
-    if action.flags & u64::from(linux::SA_NODEFER) == 0 {
-        signals.mask |= bit(signal);
+    {
+        let mut signals = user.signals.lock();
+        signals.saved = None;
+        signals.mask |= action.mask & !UNCATCHABLE;
+        if action.flags & u64::from(linux::SA_NODEFER) == 0 {
+            signals.mask |= bit(signal);
+        }
     }
-    drop(signals);
     if action.flags & u64::from(linux::SA_RESETHAND) != 0 {
         user.process.signals.lock().table[signal as usize - 1].handler = DEFAULT;
     }
@@ -389,7 +390,6 @@ pub fn fault(context: &mut UserContext, fault: Fault) {
             user.process.end(End::Signal(fault.signal));
         }
     }
-    drop(current);
     process::end_if_due();
 }
 
