@@ -23,6 +23,12 @@ const APIC_BASE_X2APIC: u64 = apic::XAPIC_PAGE | 1 << 11 | 1 << 10;
 
 /// Handles an exit of cell `number`.
 pub fn handle(local: &mut Local, number: usize, exit: Exit) {
+    if local.vcpu.privilege() != 0
+        && let Some(fault) = fault_of_program(exit)
+    {
+        local.vcpu.inject(fault);
+        return;
+    }
     let (allowed, address) = match exit {
         Exit::Nmi => {
             if !local.take_nmi() {
@@ -56,6 +62,16 @@ pub fn handle(local: &mut Local, number: usize, exit: Exit) {
         local.vcpu.skip_exit(exit);
     } else {
         fail(local, number, exit, address);
+    }
+}
+
+/// What the processor raises where a program of the cell, not its kernel, executes such an instruction;
+/// some intercepts come before the check of the privilege level.
+fn fault_of_program(exit: Exit) -> Option<Event> {
+    match exit {
+        Exit::Xsetbv | Exit::Invd => Some(Event::GeneralProtection),
+        Exit::Hidden => Some(Event::InvalidOpcode),
+        _ => None,
     }
 }
 
@@ -103,11 +119,10 @@ fn set_features(local: &mut Local) -> bool {
     let registers = local.vcpu.registers();
     let features = registers[0] & 0xffff_ffff | registers[2] << 32;
     let valid = registers[1] as u32 == 0 && fpu::valid_features(features);
-    if valid && local.vcpu.privilege() == 0 {
+    if valid {
         fpu::set_features(features);
-        return true;
     }
-    false
+    valid
 }
 
 fn read_msr(local: &mut Local, msr: u32) -> bool {

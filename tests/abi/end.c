@@ -69,6 +69,14 @@ int main(int argc, char **argv)
 		__asm__ volatile("mov %%cr3, %%rax" ::: "rax");
 	if (strcmp(way, "register") == 0)
 		__asm__ volatile("rdmsr" :: "c"(0xc0000080) : "rax", "rdx");
+	if (strcmp(way, "xsetbv") == 0)
+		__asm__ volatile("xsetbv" : : "a"(7), "d"(0), "c"(0));
+	if (strcmp(way, "vmrun") == 0)
+		__asm__ volatile("vmrun" : : "a"(0));
+	if (strcmp(way, "monitor") == 0)
+		__asm__ volatile("monitor" : : "a"(0), "c"(0), "d"(0));
+	if (strcmp(way, "invd") == 0)
+		__asm__ volatile("invd");
 	if (strcmp(way, "vmcall") == 0)
 		__asm__ volatile("vmmcall" :: "a"(6), "D"(0));
 	if (strcmp(way, "software-interrupt") == 0)
