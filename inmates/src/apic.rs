@@ -24,6 +24,7 @@ const DIVIDE_BY_1: u64 = 0xb;
 
 /// Counts of the timer in a million ticks of the time stamp counter; 0 before [`calibrate`].
 static COUNTS_PER_MEGATICK: AtomicU64 = AtomicU64::new(0);
+static CALIBRATION_BEGUN: AtomicBool = AtomicBool::new(false);
 static CALIBRATING: AtomicBool = AtomicBool::new(false);
 static FIRED_AT: AtomicU64 = AtomicU64::new(0);
 
@@ -60,10 +61,17 @@ pub fn start_timer(counts: u32) {
     write(TIMER_INITIAL, counts.into());
 }
 
-/// Measures the timer against the time stamp counter. The current count is not read: that is an exit of its own on
-/// some machines. Interrupts are off.
+/// Measures the timer against the time stamp counter: the first CPU that asks does it, others wait for it, so that every CPU
+/// may start its timer afterwards. The current count is not read: that is an exit of its own on some machines. Interrupts
+/// are off.
 pub fn calibrate() {
     const COUNTS: u32 = 2_000_000;
+    if CALIBRATION_BEGUN.swap(true, Ordering::SeqCst) {
+        while COUNTS_PER_MEGATICK.load(Ordering::SeqCst) == 0 {
+            core::hint::spin_loop();
+        }
+        return;
+    }
     // An interrupt may be late, but not early: the shortest time is the best.
     let ticks = (0..5).map(|_| time_to_fire(COUNTS)).min().unwrap_or(1).max(1);
     COUNTS_PER_MEGATICK.store(u64::from(COUNTS) * 1_000_000 / ticks, Ordering::SeqCst);

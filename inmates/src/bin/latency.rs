@@ -58,9 +58,7 @@ fn main(cpu: usize) {
     let words = words(cpu);
     words.iter().for_each(|word| word.store(0, Ordering::Relaxed));
     words[word::MIN].store(u64::MAX, Ordering::Relaxed);
-    if cpu == 0 {
-        apic::calibrate();
-    }
+    apic::calibrate();
     println!("latency: CPU {cpu}, APIC {}, period {micros} us", apic::id());
     NEXT[cpu].store(time::tsc() + period(), Ordering::Relaxed);
     apic::start_timer_at(NEXT[cpu].load(Ordering::Relaxed));
