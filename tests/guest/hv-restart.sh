@@ -9,6 +9,7 @@ inmates=/usr/lib/crtos/inmates
 failed=0
 fail() { echo "FAILED $*"; failed=1; }
 word() { crtos cell shared "$1" --offset "$2" --length 8 --raw | od -An -tu8 | tr -d ' '; }
+modprobe crtos || exit 1
 dmesg --clear
 for round in $(seq 4); do
 	crtos cell create pair --cpus 2-3 --memory 8M >/dev/null || { fail 'create'; break; }
