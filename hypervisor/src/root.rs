@@ -45,6 +45,7 @@ pub fn handle(local: &mut Local, exit: Exit) {
         Exit::NestedFault { address, write } => memory_fault(local, address, write),
         // Only ports that a cell has alone exit.
         Exit::Port(_) => local.vcpu.inject(Event::GeneralProtection),
+        Exit::Invd if local.vcpu.privilege() != 0 => local.vcpu.inject(Event::GeneralProtection),
         Exit::Invd => {
             // To drop what other cells have in their caches is not Linux's to decide.
             // SAFETY: Writes caches back.
