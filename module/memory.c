@@ -88,7 +88,26 @@ void crtos_blocks_share(struct crtos_blocks *blocks)
 		split_page(blocks->page[block], BLOCK_ORDER);
 }
 
-/* Gives back blocks that were split; a page that is still pinned follows later. */
+/* Makes one block of split pages again, unless somebody else holds one of them. */
+static bool join_block(struct page *page)
+{
+	int i;
+
+	for (i = 1; i < BLOCK_PAGES; i++) {
+		if (page_ref_freeze(page + i, 1))
+			continue;
+		while (--i)
+			page_ref_unfreeze(page + i, 1);
+		return false;
+	}
+	return true;
+}
+
+/*
+ * Gives back blocks that were split; a page that is still pinned follows later.
+ * Whole blocks go back whole: page by page they would fill the lists that Linux
+ * keeps for each CPU instead of becoming large free blocks.
+ */
 void crtos_blocks_return_shared(struct crtos_blocks *blocks)
 {
 	int i;
@@ -96,8 +115,12 @@ void crtos_blocks_return_shared(struct crtos_blocks *blocks)
 	while (blocks->count) {
 		struct page *page = blocks->page[--blocks->count];
 
-		for (i = 0; i < BLOCK_PAGES; i++)
-			__free_page(page + i);
+		if (join_block(page)) {
+			__free_pages(page, BLOCK_ORDER);
+		} else {
+			for (i = 0; i < BLOCK_PAGES; i++)
+				__free_page(page + i);
+		}
 		cond_resched();
 	}
 	kvfree(blocks->page);

@@ -228,9 +228,7 @@ pub fn leave(local: &mut Local) -> ! {
     let deadline = cell::deadline(100);
     while local.cpu().kicked.load(Ordering::SeqCst) && host::tsc() < deadline {
         Vcpu::nmi_window();
-        if local.nmi_seen.swap(false, Ordering::SeqCst) {
-            local.cpu().kicked.store(false, Ordering::SeqCst);
-        }
+        local.note_kick();
     }
     let wanted = local.cpu().requests.swap(0, Ordering::SeqCst) & local::NMI != 0;
     if wanted || local.nmi_wanted {

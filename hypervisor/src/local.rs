@@ -122,15 +122,20 @@ impl Local {
         self.cpu().kicked.swap(false, Ordering::SeqCst)
     }
 
+    /// Notes a kick that arrived in host mode, so that the next one is sent. Requests are looked at afterwards.
+    pub fn note_kick(&mut self) {
+        if self.nmi_seen.swap(false, Ordering::Relaxed) {
+            self.cpu().kicked.store(false, Ordering::SeqCst);
+        }
+    }
+
     /// Waits for an NMI in host mode, unless one came already while interrupts of the last guest were drained.
     /// One that is not a kick means nothing to a CPU without a guest.
     pub fn wait_for_nmi(&mut self) {
         if !self.nmi_seen.load(Ordering::Relaxed) {
             Vcpu::wait_for_nmi();
         }
-        if self.nmi_seen.swap(false, Ordering::Relaxed) {
-            self.cpu().kicked.store(false, Ordering::SeqCst);
-        }
+        self.note_kick();
     }
 
     /// Does a flush that was asked for. To be called wherever a CPU waits for another one.
@@ -152,6 +157,7 @@ impl Local {
     /// Does what others asked. The CPU may have another guest afterwards.
     pub fn serve(&mut self) {
         loop {
+            self.note_kick();
             let requests = self.cpu().requests.swap(0, Ordering::SeqCst);
             if requests == 0 {
                 return;
