@@ -2,6 +2,10 @@
 /*
  * Memory changes hands in blocks of 2 MiB, taken from the page allocator
  * wherever they lie; nested page tables make them contiguous for a cell.
+ *
+ * Where two neighbours can be had at once they are taken and given back in one
+ * piece: Linux keeps what is freed in smaller pieces, up to single blocks, in
+ * lists of each CPU, where it is not free for others.
  */
 #include <linux/mm.h>
 #include <linux/sched/signal.h>
@@ -11,6 +15,25 @@
 
 #define BLOCK_ORDER	(ilog2(CRTOS_LARGE_PAGE_SIZE) - PAGE_SHIFT)
 #define BLOCK_PAGES	(1 << BLOCK_ORDER)
+#define PAIR_ORDER	(BLOCK_ORDER + 1)
+
+#define GFP_BLOCK	(GFP_KERNEL | __GFP_ZERO | __GFP_NOWARN)
+
+/* Two neighbours with a reference count each, or NULL. */
+static struct page *take_pair(void)
+{
+	struct page *page = alloc_pages(GFP_BLOCK | __GFP_NORETRY, PAIR_ORDER);
+
+	if (page)
+		init_page_count(page + BLOCK_PAGES);
+	return page;
+}
+
+static bool is_pair(struct page *first, struct page *second)
+{
+	return first + BLOCK_PAGES == second &&
+	       IS_ALIGNED(page_to_pfn(first), 1 << PAIR_ORDER);
+}
 
 /*
  * Takes @bytes, zeroed. May sleep and compact memory. Returns 0, -ENOMEM or
@@ -20,7 +43,6 @@
 int crtos_blocks_take(struct crtos_blocks *blocks, u64 bytes)
 {
 	u64 wanted = bytes / CRTOS_LARGE_PAGE_SIZE;
-	gfp_t gfp = GFP_KERNEL | __GFP_ZERO | __GFP_NOWARN | __GFP_RETRY_MAYFAIL;
 
 	blocks->count = 0;
 	blocks->page = kvcalloc(wanted, sizeof(*blocks->page), GFP_KERNEL);
@@ -31,7 +53,13 @@ int crtos_blocks_take(struct crtos_blocks *blocks, u64 bytes)
 
 		if (fatal_signal_pending(current))
 			return -EINTR;
-		page = alloc_pages(gfp, BLOCK_ORDER);
+		page = wanted - blocks->count > 1 ? take_pair() : NULL;
+		if (page) {
+			blocks->page[blocks->count++] = page;
+			page += BLOCK_PAGES;
+		} else {
+			page = alloc_pages(GFP_BLOCK | __GFP_RETRY_MAYFAIL, BLOCK_ORDER);
+		}
 		if (!page)
 			return -ENOMEM;
 		blocks->page[blocks->count++] = page;
@@ -44,7 +72,15 @@ int crtos_blocks_take(struct crtos_blocks *blocks, u64 bytes)
 void crtos_blocks_return(struct crtos_blocks *blocks)
 {
 	while (blocks->count) {
-		__free_pages(blocks->page[--blocks->count], BLOCK_ORDER);
+		struct page *page = blocks->page[--blocks->count];
+		unsigned int order = BLOCK_ORDER;
+
+		if (blocks->count && is_pair(blocks->page[blocks->count - 1], page) &&
+		    page_ref_freeze(page, 1)) {
+			page = blocks->page[--blocks->count];
+			order = PAIR_ORDER;
+		}
+		__free_pages(page, order);
 		cond_resched();
 	}
 	kvfree(blocks->page);
@@ -103,26 +139,23 @@ static bool join_block(struct page *page)
 	return true;
 }
 
-/*
- * Gives back blocks that were split; a page that is still pinned follows later.
- * Whole blocks go back whole: page by page they would fill the lists that Linux
- * keeps for each CPU instead of becoming large free blocks.
- */
+/* Gives back blocks that were split; a page that is still pinned follows later. */
 void crtos_blocks_return_shared(struct crtos_blocks *blocks)
 {
+	u64 block, whole = 0;
 	int i;
 
-	while (blocks->count) {
-		struct page *page = blocks->page[--blocks->count];
+	for (block = 0; block < blocks->count; block++) {
+		struct page *page = blocks->page[block];
 
 		if (join_block(page)) {
-			__free_pages(page, BLOCK_ORDER);
-		} else {
-			for (i = 0; i < BLOCK_PAGES; i++)
-				__free_page(page + i);
+			blocks->page[whole++] = page;
+			continue;
 		}
+		for (i = 0; i < BLOCK_PAGES; i++)
+			__free_page(page + i);
 		cond_resched();
 	}
-	kvfree(blocks->page);
-	blocks->page = NULL;
+	blocks->count = whole;
+	crtos_blocks_return(blocks);
 }
