@@ -1,11 +1,12 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # `crtos` killed at a random moment of whatever it does: nothing is left behind.
-# kernels: 6.1 6.12
+# kernels: all
 # realm: no
+# full: RUNS=200
 # timeout: 900
 set -u
-runs=${RUNS:-24}
+runs=${RUNS:-32}
 last=$(($(getconf _NPROCESSORS_CONF) - 1))
 # Free pages are also those in the lists that Linux keeps for each CPU.
 free_kib() { echo 3 >/proc/sys/vm/drop_caches; awk '/MemFree/ { kib += $2 } $1 == "count:" { kib += 4 * $2 } END { print kib }' /proc/meminfo /proc/zoneinfo; }

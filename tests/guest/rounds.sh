@@ -3,9 +3,10 @@
 # Up, run, down, many times in one boot: nothing is left behind.
 # kernels: all
 # realm: no
+# full: ROUNDS=100
 # timeout: 900
 set -u
-rounds=${ROUNDS:-12}
+rounds=${ROUNDS:-30}
 last=$(($(getconf _NPROCESSORS_CONF) - 1))
 # Free pages are also those in the lists that Linux keeps for each CPU.
 free_kib() { echo 3 >/proc/sys/vm/drop_caches; awk '/MemFree/ { kib += $2 } $1 == "count:" { kib += 4 * $2 } END { print kib }' /proc/meminfo /proc/zoneinfo; }

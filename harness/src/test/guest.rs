@@ -60,7 +60,10 @@ pub fn plan(selection: &Selection) -> Result<Vec<Batch>> {
     let mut cases = abi_cases()?;
     cases.extend(guest_cases()?);
     cases.retain(|case| selection.wants(&case.name) && (selection.full || !case.header.full));
-    for case in cases {
+    for mut case in cases {
+        if selection.full && !case.header.full_setting.is_empty() {
+            case.script = format!("{}\n{}", case.header.full_setting, case.script);
+        }
         for &kernel in case.header.kernels.iter().filter(|k| selection.wants_kernel(**k)) {
             let fits = |batch: &&mut Batch| match batch {
                 Batch::Guest(other, cases) => {

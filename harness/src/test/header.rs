@@ -33,6 +33,8 @@ pub struct Header {
     pub shared: bool,
     /// `tier: full`: takes long, so it runs only if asked for.
     pub full: bool,
+    /// `full: NAME=VALUE`: what the shell sets before the script if the full tier was asked for.
+    pub full_setting: String,
 }
 
 impl Default for Header {
@@ -48,6 +50,7 @@ impl Default for Header {
             icount: false,
             shared: false,
             full: false,
+            full_setting: String::new(),
         }
     }
 }
@@ -79,6 +82,7 @@ impl Header {
             "xapic" => self.xapic = yes(value)?,
             "icount" => self.icount = yes(value)?,
             "shared" => self.shared = yes(value)?,
+            "full" => self.full_setting = value.to_owned(),
             "tier" if value == "full" => self.full = true,
             "tier" if value == "default" => self.full = false,
             "tier" => bail!("a tier is `default` or `full`"),
@@ -122,12 +126,13 @@ mod tests {
     #[test]
     fn keys_are_read_up_to_the_first_line_of_code() {
         let script = "#!/bin/sh\n# Says: nothing\n# kernels: 6.1, 6.12-rt\n# smp: 2\n\
-            # realm: no\n# timeout: 7\n# packages: jq,gdb\ntrue\n# smp: 8\n";
+            # realm: no\n# timeout: 7\n# packages: jq,gdb\n# full: N=9\ntrue\n# smp: 8\n";
         let header = Header::parse(script).unwrap();
         assert_eq!(header.kernels, [Flavour::V6_1, Flavour::V6_12Rt]);
         assert_eq!((header.cpus, header.realm), (2, false));
         assert_eq!(header.timeout, Duration::from_secs(7));
         assert_eq!(header.packages, ["jq", "gdb"]);
+        assert_eq!((header.full, header.full_setting.as_str()), (false, "N=9"));
     }
 
     #[test]
