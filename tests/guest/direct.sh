@@ -13,6 +13,7 @@ is 'read' "$(crtos run -- busybox dd if=$disk bs=64k count=128 iflag=direct 2>er
 is 'what is read is all' "$(grep -c '128+0 records in' err)" 1
 
 # A file system on a loop device takes direct writes.
+modprobe -a loop ext4 || exit 1
 truncate -s 64M image
 mkfs.ext4 -q image && mkdir mnt && mount -o loop image mnt || exit 1
 head -c 8M /dev/urandom >source
