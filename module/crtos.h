@@ -47,7 +47,7 @@ struct crtos_cell {
 struct crtos_system {
 	struct mutex lock;			/* serialises what changes it; guards the rest */
 	bool enabled;
-	struct crtos_file *owner;		/* who undoes the launch at release; NULL when kept */
+	struct crtos_file *owner;		/* undoes the launch at release; NULL when kept */
 	struct cpumask held;			/* CPUs that the hypervisor holds */
 	struct cpumask cell_cpus;		/* those of them that cells have */
 	struct crtos_cell *cells[CRTOS_MAX_CELLS];

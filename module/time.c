@@ -15,7 +15,10 @@
 
 #define SHIFT		24
 
-/* Within this time of Linux's clock the rate makes up for the difference; beyond it, the clock is set. */
+/*
+ * Within this time of Linux's clock the rate makes up for the difference; beyond
+ * it, the clock is set.
+ */
 #define MAX_SLEW_NS	(100 * NSEC_PER_USEC)
 
 /* Shortest and longest time over which Linux's rate is measured. */

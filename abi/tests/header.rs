@@ -25,7 +25,6 @@ fn generate() -> String {
         layout: cbindgen::LayoutConfig {
             aligned_n: Some("__aligned".into()),
             packed: Some("__packed".into()),
-            ..Default::default()
         },
         ..Default::default()
     };

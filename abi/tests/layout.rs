@@ -53,12 +53,12 @@ fn areas_fit() {
     assert!(size_of::<Channel>() as u64 <= LARGE_PAGE_SIZE);
     assert!(size_of::<BootInfo>() as u64 <= PAGE_SIZE);
     assert!(size_of::<CellConfig>() as u64 <= PAGE_SIZE);
-    assert!(
-        BOOT_INFO_ADDRESS + PAGE_SIZE <= INITIAL_TABLES
-            && INITIAL_TABLES + INITIAL_TABLES_SIZE <= IMAGE_ADDRESS
-    );
-    assert!(MAX_PRIVATE <= CHANNEL_ADDRESS && CHANNEL_ADDRESS + LARGE_PAGE_SIZE <= SHARED_POOL);
-    assert!(SLOT_WORDS * 64 == SLOTS && DROP_WORDS * 64 == DROPS);
+    const {
+        assert!(BOOT_INFO_ADDRESS + PAGE_SIZE <= INITIAL_TABLES);
+        assert!(INITIAL_TABLES + INITIAL_TABLES_SIZE <= IMAGE_ADDRESS);
+        assert!(MAX_PRIVATE <= CHANNEL_ADDRESS && CHANNEL_ADDRESS + LARGE_PAGE_SIZE <= SHARED_POOL);
+        assert!(SLOT_WORDS * 64 == SLOTS && DROP_WORDS * 64 == DROPS);
+    }
 }
 
 #[test]

@@ -275,7 +275,7 @@ impl Line {
 
 /// Whether `address` is the start of a page that a program may have.
 fn is_program_page(address: u64) -> bool {
-    address % PAGE_SIZE == 0
+    address.is_multiple_of(PAGE_SIZE)
         && (USER_START..USER_END).contains(&address)
         && !(SHADOW_START..SHADOW_END).contains(&address)
 }

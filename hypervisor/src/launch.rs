@@ -84,7 +84,8 @@ fn blocks(info: &LaunchInfo) -> &[u64] {
 
 fn check(info: &LaunchInfo) -> Result<(), i64> {
     let in_memory = |address: u64, size: u64| {
-        address % size == 0 && address.checked_add(size).is_some_and(|end| end <= info.memory_end)
+        address.is_multiple_of(size)
+            && address.checked_add(size).is_some_and(|end| end <= info.memory_end)
     };
     let counts = (1..=MAX_CPUS).contains(&(info.cpu_count as usize))
         && (1..=MAX_HYPERVISOR_BLOCKS).contains(&(info.block_count as usize));

@@ -166,7 +166,7 @@ impl Management {
     /// Every bit pattern is a valid `T`.
     unsafe fn read<T: Copy>(&self, address: u64) -> Result<T, i64> {
         let size = size_of::<T>() as u64;
-        if address % 8 != 0 || !self.root_owns(address, size) {
+        if !address.is_multiple_of(8) || !self.root_owns(address, size) {
             return Err(HV_INVALID);
         }
         // SAFETY: RAM of the root cell; the caller vouches for the type.
@@ -415,7 +415,7 @@ pub fn start(
 ) -> Result<i64, i64> {
     let mut guard = lock(local);
     let cell = machine::cell(number).ok_or(HV_NO_CELL)?;
-    if page_table % PAGE_SIZE != 0 || page_table >= CELL_ADDRESS_END {
+    if !page_table.is_multiple_of(PAGE_SIZE) || page_table >= CELL_ADDRESS_END {
         return Err(HV_INVALID);
     }
     let (before, _) = machine::advance(number, Event::Start, || ())?;

@@ -50,7 +50,7 @@ impl Process {
             space,
             number,
             pid,
-            signals: SpinLock::new(Actions::new()),
+            signals: SpinLock::new(Actions::default()),
             end: SpinLock::new(None),
         }
     }

@@ -83,16 +83,18 @@ pub struct Actions {
     pending: u64,
 }
 
-impl Actions {
+impl Default for Actions {
     /// Nothing handled, nothing pending.
-    pub fn new() -> Actions {
-        Actions {
+    fn default() -> Self {
+        Self {
             table: [Action::default(); COUNT as usize],
             shadow: [Disposition::Unknown; COUNT as usize],
             pending: 0,
         }
     }
+}
 
+impl Actions {
     /// Pending signals outside `mask` that do something. The others outside it are forgotten.
     fn effective(&mut self, mask: u64) -> u64 {
         let mut effective = self.pending & !mask;

@@ -84,7 +84,7 @@ fn read_page(clock: Clock) -> Option<Conversion> {
                 shift: (&raw const (*page).shift).read_volatile(),
             });
             fence(Ordering::Acquire);
-            if before % 2 == 0 && sequence.load(Ordering::Relaxed) == before {
+            if before.is_multiple_of(2) && sequence.load(Ordering::Relaxed) == before {
                 break;
             }
         }

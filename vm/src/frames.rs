@@ -112,7 +112,7 @@ impl FramePool {
             FrameSize::Large => {
                 let block = &mut self.blocks[index as usize];
                 assert!(
-                    offset % BLOCK_SIZE == 0 && block.count == 0,
+                    offset.is_multiple_of(BLOCK_SIZE) && block.count == 0,
                     "block {:#x} is not in use",
                     frame.0
                 );

@@ -192,7 +192,7 @@ impl Regions {
     }
 
     fn check(start: u64, length: u64) -> Result<(), MapError> {
-        if length == 0 || (start | length) % FRAME_SIZE != 0 {
+        if length == 0 || !(start | length).is_multiple_of(FRAME_SIZE) {
             Err(MapError::Invalid)
         } else {
             Ok(())

@@ -48,7 +48,7 @@ pub fn set_boot_info(info: BootInfo) -> Result<(), &'static str> {
             "the boot information has another version: rebuild and reinstall all parts of crtos together",
         );
     }
-    let whole = |size: u64| size % LARGE_PAGE_SIZE == 0;
+    let whole = |size: u64| size.is_multiple_of(LARGE_PAGE_SIZE);
     if !whole(info.private_size) || info.private_size > MAX_PRIVATE {
         return Err("private memory is not a multiple of 2 MiB up to 2 GiB");
     }
@@ -57,7 +57,7 @@ pub fn set_boot_info(info: BootInfo) -> Result<(), &'static str> {
         return Err("the pool is not a multiple of 2 MiB up to 448 GiB");
     }
     if info.image_end < image().end
-        || info.image_end % PAGE_SIZE != 0
+        || !info.image_end.is_multiple_of(PAGE_SIZE)
         || info.image_end >= info.private_size
     {
         return Err("the end of the image lies outside private memory");

@@ -167,7 +167,7 @@ const fn page_up(value: u64) -> Option<u64> {
 fn pages_of(start: u64, length: u64) -> Result<Range<u64>, MapError> {
     let length = page_up(length).ok_or(MapError::NoMemory)?;
     let end = start.checked_add(length).ok_or(MapError::Invalid)?;
-    if start % FRAME_SIZE != 0 || length == 0 || end > USER_END {
+    if !start.is_multiple_of(FRAME_SIZE) || length == 0 || end > USER_END {
         return Err(MapError::Invalid);
     }
     Ok(start..end)
@@ -834,7 +834,7 @@ impl AddressSpace {
         access: Access,
         mut f: impl FnMut(&AtomicU32) -> R,
     ) -> Result<R, BadAddress> {
-        if address % 4 != 0 {
+        if !address.is_multiple_of(4) {
             return Err(BadAddress);
         }
         let mut result = None;

@@ -39,7 +39,7 @@ fn pages(length: u64) -> Result<u64, Errno> {
 
 /// Start and length of a range of pages that calls like mprotect(2) are given.
 fn range(start: u64, length: u64) -> Result<(u64, u64), Errno> {
-    if start % PAGE_SIZE != 0 {
+    if !start.is_multiple_of(PAGE_SIZE) {
         return Err(Errno::EINVAL);
     }
     let length = length.checked_next_multiple_of(PAGE_SIZE).ok_or(Errno::ENOMEM)?;

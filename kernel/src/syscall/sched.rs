@@ -199,7 +199,7 @@ pub fn getaffinity([pid, length, address, ..]: Args) -> SysResult {
     let needed =
         cpus.iter().rposition(|&byte| byte != 0).map_or(8, |last| (last + 1).next_multiple_of(8));
     let length = length as u32 as usize;
-    if length < needed || length % 8 != 0 {
+    if length < needed || !length.is_multiple_of(8) {
         return Err(Errno::EINVAL);
     }
     user::write(address, &cpus[..needed])?;
