@@ -18,6 +18,6 @@ sleep "$seconds"
 after=$(exits)
 wait $program || exit 1
 wait $load
-count=$(cat count)
+read -r count _ <count
 echo "CPU $cpu: $((after - before)) exits in $seconds s; $count wake-ups in all"
 [ $((after - before)) = 0 ] && [ "$count" -ge $((seconds * 1000)) ]

@@ -1,34 +1,50 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-/* Sleeps and wakes every PERIOD microseconds for SECONDS; prints the number of wake-ups. */
+/*
+ * Sleeps and wakes every PERIOD microseconds for SECONDS. Prints the number of
+ * wake-ups and how late they were: least, mean and most, in nanoseconds from the
+ * deadline to the program having read the clock.
+ */
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
 
+#define SECOND 1000000000L
+
+static long nanoseconds(const struct timespec *time)
+{
+	return time->tv_sec * SECOND + time->tv_nsec;
+}
+
 int main(int argc, char **argv)
 {
-	long period, seconds, count = 0;
-	struct timespec next, now, end;
+	long period, end, deadline, least = SECOND, most = 0, sum = 0, count = 0;
+	struct timespec time;
 
 	if (argc != 3) {
 		fprintf(stderr, "usage: periodic PERIOD_US SECONDS\n");
 		return 2;
 	}
 	period = atol(argv[1]) * 1000;
-	seconds = atol(argv[2]);
-	clock_gettime(CLOCK_MONOTONIC, &next);
-	end = next;
-	end.tv_sec += seconds;
+	clock_gettime(CLOCK_MONOTONIC, &time);
+	deadline = nanoseconds(&time);
+	end = deadline + atol(argv[2]) * SECOND;
 	do {
-		next.tv_nsec += period;
-		while (next.tv_nsec >= 1000000000) {
-			next.tv_nsec -= 1000000000;
-			next.tv_sec++;
-		}
-		if (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &next, NULL))
+		long late;
+
+		deadline += period;
+		time.tv_sec = deadline / SECOND;
+		time.tv_nsec = deadline % SECOND;
+		if (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &time, NULL))
 			return 1;
+		clock_gettime(CLOCK_MONOTONIC, &time);
+		late = nanoseconds(&time) - deadline;
+		if (late < least)
+			least = late;
+		if (late > most)
+			most = late;
+		sum += late;
 		count++;
-		clock_gettime(CLOCK_MONOTONIC, &now);
-	} while (now.tv_sec < end.tv_sec || (now.tv_sec == end.tv_sec && now.tv_nsec < end.tv_nsec));
-	printf("%ld\n", count);
+	} while (deadline < end);
+	printf("%ld %ld %ld %ld\n", count, least, sum / count, most);
 	return 0;
 }

@@ -1,0 +1,15 @@
+#!/bin/bash
+# SPDX-License-Identifier: MIT OR Apache-2.0
+# The path from a timer's deadline to the program, in instructions: in the realm and in the idle Linux beside it.
+# kernels: 6.1 6.12
+# icount: yes
+# timeout: 300
+set -u
+chrt -f 80 crtos run -- "$PROGRAMS/periodic" 1000 1 >realm || exit 1
+chrt -f 80 taskset -c 1 "$PROGRAMS/periodic" 1000 1 >linux || exit 1
+read -r count least mean most <realm
+read -r linux_count linux_least linux_mean linux_most <linux
+echo "instructions from deadline to program: least, mean, most of wake-ups"
+echo "realm: $least $mean $most of $count"
+echo "Linux: $linux_least $linux_mean $linux_most of $linux_count"
+[ "$most" -le 2000 ] && [ "$mean" -le 1500 ]
