@@ -6,7 +6,7 @@
 # full: ROUNDS=100
 # timeout: 900
 set -u
-rounds=${ROUNDS:-30}
+rounds=${ROUNDS:-20}
 last=$(($(getconf _NPROCESSORS_CONF) - 1))
 # Free pages are also those in the lists that Linux keeps for each CPU.
 free_kib() { echo 3 >/proc/sys/vm/drop_caches; awk '/MemFree/ { kib += $2 } $1 == "count:" { kib += 4 * $2 } END { print kib }' /proc/meminfo /proc/zoneinfo; }

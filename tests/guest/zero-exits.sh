@@ -8,11 +8,11 @@ seconds=${SECONDS_OF_LOAD:-60}
 cpu=$(crtos stats --json | python3 -c 'import json,sys; print(next(c["cpu"] for c in json.load(sys.stdin)["cpus"] if c["owner"] not in ("linux", "parked")))') || exit 1
 exits() { crtos stats --json | python3 -c 'import json,sys; c=[c for c in json.load(sys.stdin)["cpus"] if c["cpu"] == int(sys.argv[1])][0]; print(sum(c["exits"].values()))' "$cpu"; }
 
-stress-ng --quiet --cpu 0 --vm 2 --vm-bytes 64M --fork 2 --timeout $((seconds + 25)) &
+stress-ng --quiet --cpu 0 --vm 2 --vm-bytes 64M --fork 2 --timeout $((seconds + 12)) &
 load=$!
-crtos run -- "$PROGRAMS/periodic" 1000 $((seconds + 20)) >count &
+crtos run -- "$PROGRAMS/periodic" 1000 $((seconds + 8)) >count &
 program=$!
-sleep 5
+sleep 3
 before=$(exits)
 sleep "$seconds"
 after=$(exits)
