@@ -181,8 +181,11 @@ fn copy(user: &User, fork: &Fork) -> Result<(), AdoptError> {
     let parent = fork.parent.data.user().ok_or(AdoptError::NoParent)?;
     copy_memory(&user.process.space, &parent.process.space)?;
     signal::copy(user, parent);
-    user.policy.store(parent.policy.load(Ordering::Relaxed), Ordering::Relaxed);
-    task::current().set_scheduling(fork.parent.scheduling());
+    let policy = parent.policy.load(Ordering::Relaxed);
+    if policy & linux::SCHED_RESET_ON_FORK == 0 {
+        user.policy.store(policy, Ordering::Relaxed);
+        task::current().set_scheduling(fork.parent.scheduling());
+    }
     if !fpu::restore(&fork.state) {
         return Err(AdoptError::Memory);
     }

@@ -434,10 +434,13 @@ pub fn sigaction([signal, action, old, size, ..]: Args) -> SysResult {
             DEFAULT if !blocked || HARMLESS & bit(signal) != 0 => Disposition::Default,
             _ => Disposition::Forward,
         };
+        // What Linux has to know of the flags.
+        let of_children = u64::from(linux::SA_NOCLDSTOP | linux::SA_NOCLDWAIT);
         let changed = {
             let mut actions = user.process.signals.lock();
             actions.table[index] = new;
-            core::mem::replace(&mut actions.shadow[index], wanted) != wanted
+            let disposition = core::mem::replace(&mut actions.shadow[index], wanted);
+            disposition != wanted || (before.flags ^ new.flags) & of_children != 0
         };
         if changed {
             remote::request(

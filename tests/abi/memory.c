@@ -108,6 +108,7 @@ int main(void)
 	FAILS(ENOMEM, mlock(a, 3 * PAGE));
 	FAILS(ENOMEM, msync(a, 3 * PAGE, MS_SYNC));
 	FAILS(ENOMEM, mincore(a, 3 * PAGE, vector));
+	CHECK(mlock(a, 0) == 0 && madvise(a, 0, MADV_POPULATE_READ) == 0);
 	FAILS(EINVAL, mlockall(0));
 	CHECK(mlockall(MCL_CURRENT | MCL_FUTURE) == 0 && munlockall() == 0);
 

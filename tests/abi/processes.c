@@ -177,5 +177,14 @@ int main(int argc, char **argv)
 	CHECK(waitpid(pid, &status, 0) == pid && status == 0);
 	status = system("exit 3");
 	CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 3);
+
+	struct sigaction action = { .sa_handler = SIG_DFL };
+	CHECK(sigaction(SIGCHLD, &action, NULL) == 0);
+	action.sa_flags = SA_NOCLDWAIT;
+	CHECK(sigaction(SIGCHLD, &action, NULL) == 0);
+	pid = fork();
+	if (pid == 0)
+		_exit(0);
+	FAILS(ECHILD, waitpid(pid, &status, 0));
 	return finish();
 }

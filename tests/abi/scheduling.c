@@ -4,6 +4,7 @@
 #include <sched.h>
 #include <stdint.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <time.h>
 
 #include "check.h"
@@ -37,6 +38,14 @@ int main(void)
 	FAILS(EINVAL, sched_setscheduler(0, 77, &param));
 	FAILS(ESRCH, sched_getscheduler(0x3fffffff));
 	FAILS(EINVAL, sched_getscheduler(-1));
+	param.sched_priority = 9;
+	CHECK(sched_setscheduler(0, SCHED_FIFO | SCHED_RESET_ON_FORK, &param) == 0);
+	CHECK(sched_getscheduler(0) == (SCHED_FIFO | SCHED_RESET_ON_FORK));
+	pid_t child = fork();
+	if (child == 0)
+		_exit(sched_getscheduler(0) != SCHED_OTHER || sched_getparam(0, &param) != 0 || param.sched_priority != 0);
+	int status;
+	CHECK(waitpid(child, &status, 0) == child && status == 0);
 	param.sched_priority = 0;
 	CHECK(sched_setscheduler(0, SCHED_OTHER, &param) == 0);
 

@@ -229,7 +229,9 @@ pub fn madvise([address, length, advice, ..]: Args) -> SysResult {
             Ok(0)
         }
         linux::MADV_POPULATE_READ | linux::MADV_POPULATE_WRITE => {
-            space.populate(start, length)?;
+            if length > 0 {
+                space.populate(start, length)?;
+            }
             Ok(0)
         }
         0..=LAST_ADVICE if !is_mapped(&space, start, length) => Err(Errno::ENOMEM),
@@ -247,7 +249,9 @@ pub fn mlock([address, length, ..]: Args) -> SysResult {
     if !is_mapped(&space, start, length) {
         return Err(Errno::ENOMEM);
     }
-    space.populate(start, length)?;
+    if length > 0 {
+        space.populate(start, length)?;
+    }
     Ok(0)
 }
 
