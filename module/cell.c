@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * Cells: what they get from Linux, and how it comes back. The callers hold
- * crtos.lock, except for transfers.
+ * crtos.lock, except for crtos_cell_read().
  */
 #include <linux/io.h>
 #include <linux/sched/signal.h>
@@ -444,29 +444,68 @@ int crtos_cell_doorbell(struct crtos_file *file, u32 number)
 	return result ? crtos_refuse_hv(file, result, "ring the cell") : 0;
 }
 
-/* Copies from the shared block of a cell, or to that of one that is no realm. */
-int crtos_cell_transfer(struct crtos_file *file, struct crtos_transfer __user *user, bool write)
+/* Where @transfer begins in the shared block of its cell. The caller holds crtos.lock. */
+static void *shared_start(struct crtos_file *file, const struct crtos_transfer *transfer,
+			  bool write)
+{
+	struct crtos_cell *cell = find_cell(file, transfer->cell);
+
+	if (!cell)
+		return ERR_PTR(-ENOENT);
+	if (write && cell->realm)
+		return ERR_PTR(crtos_refuse(file, -EPERM,
+					    "the channel of the real-time kernel is not for writing"));
+	if (transfer->length > CRTOS_LARGE_PAGE_SIZE ||
+	    transfer->offset > CRTOS_LARGE_PAGE_SIZE - transfer->length)
+		return ERR_PTR(crtos_refuse(file, -EINVAL,
+					    "%llu bytes at %llu are outside the shared block",
+					    transfer->length, transfer->offset));
+	return page_address(cell->channel.page[0]) + transfer->offset;
+}
+
+/*
+ * Copies from the shared block of a cell. The caller does not hold crtos.lock:
+ * anybody may call this, with a buffer whose pages take for ever to come.
+ */
+int crtos_cell_read(struct crtos_file *file, struct crtos_transfer __user *user)
 {
 	struct crtos_transfer transfer;
-	struct crtos_cell *cell;
-	void __user *buffer;
-	void *channel;
+	void *start, *copy = NULL;
+	int error = 0;
 
 	if (copy_from_user(&transfer, user, sizeof(transfer)))
 		return -EFAULT;
-	cell = find_cell(file, transfer.cell);
-	if (!cell)
-		return -ENOENT;
-	if (write && cell->realm)
-		return crtos_refuse(file, -EPERM, "the channel of the real-time kernel is not for writing");
-	if (transfer.length > CRTOS_LARGE_PAGE_SIZE ||
-	    transfer.offset > CRTOS_LARGE_PAGE_SIZE - transfer.length)
-		return crtos_refuse(file, -EINVAL, "%llu bytes at %llu are outside the shared block",
-				    transfer.length, transfer.offset);
-	buffer = u64_to_user_ptr(transfer.buffer);
-	channel = page_address(cell->channel.page[0]) + transfer.offset;
-	if (write ? copy_from_user(channel, buffer, transfer.length) :
-		    copy_to_user(buffer, channel, transfer.length))
+	if (mutex_lock_killable(&crtos.lock))
+		return -EINTR;
+	start = shared_start(file, &transfer, false);
+	if (IS_ERR(start)) {
+		error = PTR_ERR(start);
+	} else {
+		copy = kvmalloc(transfer.length, GFP_KERNEL);
+		if (copy)
+			memcpy(copy, start, transfer.length);
+		else
+			error = crtos_refuse(file, -ENOMEM, "out of memory");
+	}
+	mutex_unlock(&crtos.lock);
+	if (!error && copy_to_user(u64_to_user_ptr(transfer.buffer), copy, transfer.length))
+		error = -EFAULT;
+	kvfree(copy);
+	return error;
+}
+
+/* Copies to the shared block of a cell that is no realm. */
+int crtos_cell_write(struct crtos_file *file, struct crtos_transfer __user *user)
+{
+	struct crtos_transfer transfer;
+	void *start;
+
+	if (copy_from_user(&transfer, user, sizeof(transfer)))
+		return -EFAULT;
+	start = shared_start(file, &transfer, true);
+	if (IS_ERR(start))
+		return PTR_ERR(start);
+	if (copy_from_user(start, u64_to_user_ptr(transfer.buffer), transfer.length))
 		return -EFAULT;
 	return 0;
 }

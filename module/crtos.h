@@ -95,8 +95,8 @@ int crtos_cell_load(struct crtos_file *file, struct crtos_load_cell __user *user
 int crtos_cell_start(struct crtos_file *file, struct crtos_start_cell __user *user);
 int crtos_cell_stop(struct crtos_file *file, u32 number);
 int crtos_cell_destroy(struct crtos_file *file, u32 number, bool force);
-int crtos_cell_transfer(struct crtos_file *file, struct crtos_transfer __user *user,
-			bool write);
+int crtos_cell_read(struct crtos_file *file, struct crtos_transfer __user *user);
+int crtos_cell_write(struct crtos_file *file, struct crtos_transfer __user *user);
 int crtos_cell_doorbell(struct crtos_file *file, u32 number);
 void crtos_cells_release(struct crtos_file *file);
 u32 crtos_cell_mask(void);

@@ -381,19 +381,23 @@ int crtos_enable(struct crtos_file *file)
 		return crtos_refuse(file, -ENOENT,
 				    "/lib/firmware/" FIRMWARE " cannot be read (error %d): install crtos again",
 				    error);
+	/* It stays while the hypervisor holds a CPU, also after a launch that failed. */
+	__module_get(THIS_MODULE);
 	error = check_image(file, image);
 	if (!error)
 		error = launch_image(file, image);
 	release_firmware(image);
-	if (error)
-		return error;
-	crtos_blocks_hide(&blocks);
-	error = finish_launch(file);
+	if (!error) {
+		crtos_blocks_hide(&blocks);
+		error = finish_launch(file);
+		if (error)
+			leave(NULL);
+	}
 	if (error) {
-		leave(NULL);
+		if (cpumask_empty(&crtos.held))
+			module_put(THIS_MODULE);
 		return error;
 	}
-	__module_get(THIS_MODULE);
 	crtos.owner = file;
 	file->owns = true;
 	pr_info("crtos: the hypervisor runs underneath CPUs %*pbl\n",

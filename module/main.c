@@ -165,17 +165,10 @@ static int configure(struct crtos_file *file, unsigned int command, unsigned lon
 		return keep(file);
 	case CRTOS_IOC_DOORBELL:
 		return crtos_cell_doorbell(file, argument);
-	case CRTOS_IOC_CHANNEL:
-		return crtos_cell_transfer(file, user, false);
 	case CRTOS_IOC_CHANNEL_WRITE:
-		return crtos_cell_transfer(file, user, true);
+		return crtos_cell_write(file, user);
 	}
 	return -ENOTTY;
-}
-
-static bool needs_admin(unsigned int command)
-{
-	return command != CRTOS_IOC_CHANNEL;
 }
 
 static int locked_configure(struct crtos_file *file, unsigned int command, unsigned long argument)
@@ -183,7 +176,7 @@ static int locked_configure(struct crtos_file *file, unsigned int command, unsig
 	int result;
 
 	clear_reason(file);
-	if (needs_admin(command) && !capable(CAP_SYS_ADMIN))
+	if (!capable(CAP_SYS_ADMIN))
 		return crtos_refuse(file, -EPERM,
 				    "this takes CAP_SYS_ADMIN: call it as root");
 	if (mutex_lock_killable(&crtos.lock))
@@ -223,6 +216,9 @@ static long crtos_ioctl(struct file *file, unsigned int command, unsigned long a
 		return get_info(user);
 	case CRTOS_IOC_REPORT:
 		return get_report(crtos_file, user);
+	case CRTOS_IOC_CHANNEL:
+		clear_reason(crtos_file);
+		return crtos_cell_read(crtos_file, user);
 	case CRTOS_IOC_REASON:
 		return get_reason(crtos_file, user);
 	}

@@ -98,7 +98,11 @@ static struct crtos_process *file_process(struct crtos_file *file)
 	return smp_load_acquire(&file->process);
 }
 
-/* Takes threads that are no more out of the realm and tells the kernel. */
+/*
+ * Takes threads that are no more out of the realm and tells the kernel: those
+ * that it told to exit, or @all, when nothing of the process is mapped or pinned
+ * any more. The last GONE has the kernel use its pages for something else.
+ */
 static void remove_threads(struct crtos_process *process, bool all)
 {
 	struct crtos_realm *realm = process->realm;
@@ -111,7 +115,7 @@ static void remove_threads(struct crtos_process *process, bool all)
 			continue;
 		list_move(&thread->link, &removed);
 		RCU_INIT_POINTER(realm->threads[thread->slot], NULL);
-		xa_erase(&process->by_tid, task_pid_nr(thread->task));
+		xa_erase(&process->by_tid, thread->tid);
 		crtos_core_notice(realm->channel, thread->slot, CRTOS_SLOT_GONE);
 		crtos_realm_ring(realm, thread->slot);
 	}
@@ -158,9 +162,9 @@ static void reap_work(struct work_struct *work)
 						     struct crtos_process, reap);
 	bool again;
 
-	remove_threads(process, false);
 	crtos_drops_run(process);
 	if (!READ_ONCE(process->over)) {
+		remove_threads(process, false);
 		again = threads_leaving(process) || crtos_drops_pending(process);
 		if (again)
 			queue_delayed_work(crtos.work, &process->reap, REAP_PERIOD);
@@ -245,7 +249,8 @@ static struct crtos_thread *add_thread(struct crtos_process *process, u32 state)
 	thread->process = process;
 	thread->slot = slot;
 	thread->task = get_task_struct(current);
-	if (xa_err(xa_store(&process->by_tid, task_pid_nr(current), thread, GFP_KERNEL))) {
+	thread->tid = task_pid_nr(current);
+	if (xa_err(xa_store(&process->by_tid, thread->tid, thread, GFP_KERNEL))) {
 		put_task_struct(thread->task);
 		kfree(thread);
 		return ERR_PTR(-ENOMEM);
@@ -272,7 +277,7 @@ static int spawn(struct crtos_file *file, struct inode *inode, struct crtos_spaw
 	struct crtos_process *process;
 	struct crtos_thread *thread;
 
-	if (!realm || !crtos_realm_ready(realm))
+	if (!realm || realm->closed || !crtos_realm_ready(realm))
 		return crtos_refuse(file, -ESRCH,
 				    "no real-time kernel runs: start the realm (crtos up)");
 	process = new_process(inode);

@@ -107,7 +107,7 @@ static bool cell_failed(struct crtos_realm *realm)
 	return READ_ONCE(crtos.report->cells[realm->cell->number].state) == CRTOS_CELL_FAILED;
 }
 
-/* Looks after shadow threads that went without being told to. */
+/* Ends processes of which a shadow thread went without being told to. */
 static void find_exited(struct crtos_realm *realm)
 {
 	struct crtos_process *process;
@@ -115,10 +115,8 @@ static void find_exited(struct crtos_realm *realm)
 
 	list_for_each_entry(process, &realm->processes, link) {
 		list_for_each_entry(thread, &process->threads, link) {
-			if (READ_ONCE(thread->task->exit_state) && !thread->leaving) {
-				WRITE_ONCE(thread->leaving, true);
-				mod_delayed_work(crtos.work, &process->reap, 0);
-			}
+			if (READ_ONCE(thread->task->exit_state) && !thread->leaving)
+				crtos_process_end(process);
 		}
 	}
 }
@@ -172,6 +170,7 @@ void crtos_realm_start(void)
 	realm->channel->magic = CRTOS_CHANNEL_MAGIC;
 	realm->channel->abi_version = CRTOS_ABI_VERSION;
 	crtos_clock_start(realm);
+	realm->closed = false;
 	WRITE_ONCE(realm->alive, true);
 	mutex_unlock(&realm_lock);
 	queue_delayed_work(crtos.work, &realm->tick, TICK_PERIOD);
@@ -212,16 +211,19 @@ static u32 count_living(struct crtos_realm *realm)
 /*
  * Is no process left? Those that are over already are waited for. With @force
  * the others are killed first. The wait takes as long as it takes, or with
- * @killable until a fatal signal, otherwise until a timeout.
+ * @killable until a fatal signal, otherwise until a timeout. If none is left,
+ * none comes any more.
  */
 bool crtos_realm_empty(bool force, bool killable)
 {
 	struct crtos_realm *realm;
+	bool empty;
 	u32 living;
 
 	mutex_lock(&realm_lock);
 	realm = crtos_realm_get();
 	living = count_living(realm);
+	realm->closed = force || !living;
 	if (living && force) {
 		WRITE_ONCE(realm->alive, false);
 		kill_all(realm);
@@ -231,8 +233,16 @@ bool crtos_realm_empty(bool force, bool killable)
 	if (living && !force)
 		return false;
 	if (killable)
-		return !wait_event_killable(realm->empty, !READ_ONCE(realm->process_count));
-	return wait_event_timeout(realm->empty, !READ_ONCE(realm->process_count), KILL_TIMEOUT);
+		empty = !wait_event_killable(realm->empty, !READ_ONCE(realm->process_count));
+	else
+		empty = wait_event_timeout(realm->empty, !READ_ONCE(realm->process_count),
+					   KILL_TIMEOUT);
+	if (!empty) {
+		mutex_lock(&realm_lock);
+		realm->closed = false;
+		mutex_unlock(&realm_lock);
+	}
+	return empty;
 }
 
 /* The realm is stopped and without processes. */

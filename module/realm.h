@@ -34,6 +34,7 @@ struct crtos_realm {
 	u32 process_count;
 	u32 last_number;
 	bool alive;			/* between start and stop of the cell */
+	bool closed;			/* takes no new processes: about to end */
 	wait_queue_head_t empty;	/* process_count fell to 0 */
 	struct crtos_clock clock;
 	struct work_struct drops;
@@ -66,11 +67,12 @@ struct crtos_thread {
 	struct list_head link;
 	struct crtos_process *process;
 	struct task_struct *task;
+	pid_t tid;			/* in by_tid; execve can change that of the task */
 	u32 slot;
 	bool waiting;			/* for the kernel: to be woken */
 	bool busy;			/* with a request */
 	bool asking;			/* for a page: the slot is the kernel's */
-	bool leaving;			/* was told to exit */
+	bool leaving;			/* the kernel told it to exit, and expects GONE */
 	struct crtos_core_request request;
 };
 
