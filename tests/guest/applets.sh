@@ -65,4 +65,17 @@ same 'working directory' 'bb pwd'
 same 'umask' '(umask 027; bb touch u; bb stat -c %a u; rm -f u)'
 same 'expr, seq, printf' 'bb expr 6 "*" 7; bb seq 1 3 20; bb printf "%05d %s\n" 42 x'
 same 'broken pipe' 'bb yes | head -1'
+
+# Several programs at once with almost as many arguments as Linux allows.
+argument=$(head -c 100000 /dev/zero | tr '\0' x)
+arguments=$(for number in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18; do echo "$argument"; done)
+for number in 1 2 3 4; do
+	# shellcheck disable=SC2086 # one argument a line
+	crtos run -- busybox echo $arguments >arguments.$number 2>&1 &
+done
+wait
+for number in 1 2 3 4; do
+	size=$(wc -c <arguments.$number)
+	[ "$size" = 1800018 ] || { echo "FAILED long arguments: $size bytes"; failed=1; }
+done
 exit $failed

@@ -28,8 +28,9 @@ unsafe impl GlobalAlloc for Heap {
                 self.used.fetch_add(layout.size() as u64, Ordering::Relaxed);
                 return memory.as_ptr();
             }
-            // A block serves no larger request than this.
-            if layout.size() + layout.align() > BLOCK_SIZE as usize / 2 {
+            // A fresh block serves no larger request than this, and one of this size for certain.
+            const BOOKKEEPING: usize = 64 << 10;
+            if layout.size() + layout.align() > BLOCK_SIZE as usize - BOOKKEEPING {
                 return ptr::null_mut();
             }
             let Some(block) = PRIVATE.allocate(FrameSize::Large) else { return ptr::null_mut() };
