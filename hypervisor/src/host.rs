@@ -51,6 +51,55 @@ pub fn write_msr(msr: u32, value: u64) {
     unsafe { Msr::new(msr).write(value) }
 }
 
+unsafe extern "sysv64" {
+    /// RDMSR into `value`; false if it faults.
+    ///
+    /// # Safety
+    /// In host mode with the host's descriptor tables; reading the register has no effect on the hypervisor.
+    fn rdmsr_or_fault(msr: u32, value: &mut u64) -> bool;
+    /// WRMSR; false if it faults.
+    ///
+    /// # Safety
+    /// As above, for writing.
+    fn wrmsr_or_fault(msr: u32, value: u64) -> bool;
+}
+
+global_asm!(
+    "rdmsr_or_fault:",
+    "mov ecx, edi",
+    "rdmsr_may_fault:",
+    "rdmsr",
+    "mov [rsi], eax",
+    "mov [rsi + 4], edx",
+    "mov eax, 1",
+    "ret",
+    "wrmsr_or_fault:",
+    "mov ecx, edi",
+    "mov eax, esi",
+    "mov rdx, rsi",
+    "shr rdx, 32",
+    "wrmsr_may_fault:",
+    "wrmsr",
+    "mov eax, 1",
+    "ret",
+    "msr_faulted:",
+    "xor eax, eax",
+    "ret",
+);
+
+/// Reads a register of the machine-check architecture for Linux; `None` if there is none of this number.
+pub fn read_machine_check(msr: u32) -> Option<u64> {
+    let mut value = 0;
+    // SAFETY: Called between exits; the caller names a register that reports errors.
+    unsafe { rdmsr_or_fault(msr, &mut value) }.then_some(value)
+}
+
+/// Writes one; false if there is none of this number, or if it does not take the value.
+pub fn write_machine_check(msr: u32, value: u64) -> bool {
+    // SAFETY: As above.
+    unsafe { wrmsr_or_fault(msr, value) }
+}
+
 /// The time stamp counter.
 pub fn tsc() -> u64 {
     // SAFETY: Present on every processor that gets here.
@@ -108,6 +157,7 @@ pub fn init() {
     for (vector, entry) in idt.iter_mut().enumerate() {
         *entry = gate(match vector {
             2 => nmi as *const () as u64,
+            13 => general_protection as *const () as u64,
             0..32 => first + vector as u64 * 16,
             _ => interrupt as *const () as u64,
         });
@@ -187,6 +237,29 @@ global_asm!(
     "call {exception}",
     exception = sym exception,
 );
+
+/// #GP in host mode: expected where a register is read or written for a guest, a bug anywhere else.
+#[unsafe(naked)]
+extern "sysv64" fn general_protection() {
+    naked_asm!(
+        // Error code and RIP lie above what is pushed here.
+        "push rax",
+        "lea rax, [rip + rdmsr_may_fault]",
+        "cmp rax, [rsp + 16]",
+        "je 2f",
+        "lea rax, [rip + wrmsr_may_fault]",
+        "cmp rax, [rsp + 16]",
+        "je 2f",
+        "pop rax",
+        "jmp exception_stubs + 13 * 16",
+        "2:",
+        "lea rax, [rip + msr_faulted]",
+        "mov [rsp + 16], rax",
+        "pop rax",
+        "add rsp, 8",
+        "iretq",
+    )
+}
 
 /// NMI in host mode: tells the CPU that there was one, and makes `wait_for_nmi` go on.
 #[unsafe(naked)]

@@ -418,6 +418,7 @@ pub fn start(
     if !page_table.is_multiple_of(PAGE_SIZE) || page_table >= CELL_ADDRESS_END {
         return Err(HV_INVALID);
     }
+    check_vacant(number)?;
     let (before, _) = machine::advance(number, Event::Start, || ())?;
     cell.entry.store(entry, Ordering::SeqCst);
     cell.page_table.store(page_table, Ordering::SeqCst);
@@ -451,6 +452,8 @@ pub fn start(
     }
     // Roll back: whoever came in goes out again, and nobody comes in any more.
     machine::set_cell_state(number, Some(before));
+    // CPUs that did not come in were left out of the flush.
+    guard.stale = true;
     stop_cpus(local, cell)?;
     for (owner, cpu) in owners.into_iter().zip(cell.cpus()) {
         if machine::cpu(cpu).owner() == Owner::Cell(number) {
@@ -459,6 +462,12 @@ pub fn start(
         }
     }
     Err(result.err().unwrap_or(HV_BUSY))
+}
+
+/// [`HV_BUSY`] while a CPU runs the cell: one that did not react in time to its stop may still do so.
+fn check_vacant(number: usize) -> Result<(), i64> {
+    let cell = machine::cell(number).ok_or(HV_NO_CELL)?;
+    if cell.running.load(Ordering::SeqCst) == 0 { Ok(()) } else { Err(HV_BUSY) }
 }
 
 fn stop_cpus(local: &mut Local, cell: &machine::Cell) -> Result<(), i64> {
@@ -471,7 +480,7 @@ pub fn stop(local: &mut Local, number: usize) -> Result<i64, i64> {
     let _guard = lock(local);
     let cell = machine::cell(number).ok_or(HV_NO_CELL)?;
     let (before, _) = machine::advance(number, Event::Stop, || ())?;
-    if matches!(before, State::Running | State::Failed) {
+    if matches!(before, State::Running | State::Failed) || check_vacant(number).is_err() {
         stop_cpus(local, cell)?;
         report::line(format_args!("cpu{} {}: stopped", local.index, cell.name()));
     }
@@ -481,6 +490,7 @@ pub fn stop(local: &mut Local, number: usize) -> Result<i64, i64> {
 /// See [`crtos_abi::hypercall::HC_CELL_RECLAIM`].
 pub fn reclaim(local: &mut Local, number: usize) -> Result<i64, i64> {
     let mut guard = lock(local);
+    check_vacant(number)?;
     machine::advance(number, Event::Reclaim, || ())?;
     let Management { memory, root: Some(root), records, .. } = &mut *guard else {
         return Err(HV_INVALID);
@@ -506,6 +516,7 @@ pub fn destroy(local: &mut Local, number: usize) -> Result<i64, i64> {
     if record.private != 0 || record.shared != 0 {
         return Err(HV_BUSY);
     }
+    check_vacant(number)?;
     machine::advance(number, Event::Destroy, || ())?;
     let Management { memory, records, .. } = &mut *guard;
     let record = records.get_mut(number).and_then(Option::take).ok_or(HV_NO_CELL)?;

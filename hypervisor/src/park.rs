@@ -67,11 +67,15 @@ pub fn take(local: &mut Local) {
 }
 
 fn start_cell(local: &mut Local) -> bool {
-    let Some(number) = local.cpu().assigned().filter(|number| machine::runs(*number)) else {
-        return false;
-    };
+    let Some(number) = local.cpu().assigned() else { return false };
     let Some(cell) = machine::cell(number) else { return false };
     let Some(index) = cell.cpus().position(|cpu| cpu == local.index) else { return false };
+    // Whoever stops the cell and then finds no CPU counted knows that none comes in any more.
+    cell.running.fetch_add(1, Ordering::SeqCst);
+    if !machine::runs(number) {
+        cell.running.fetch_sub(1, Ordering::SeqCst);
+        return false;
+    }
     let start = CellStart {
         entry: cell.entry.load(Ordering::SeqCst),
         page_table: cell.page_table.load(Ordering::SeqCst),
@@ -81,6 +85,5 @@ fn start_cell(local: &mut Local) -> bool {
     local.vcpu.start_cell(&cell.domain.get(Some(number)), &start);
     local.cell = Some(number);
     machine::set_owner(local.index, Owner::Cell(number));
-    cell.running.fetch_add(1, Ordering::SeqCst);
     true
 }

@@ -32,8 +32,13 @@ pub fn handle(local: &mut Local, exit: Exit) {
             set_msr_value(local, value);
             local.vcpu.skip_exit(exit);
         }
-        // Registers that no bitmap covers, which no processor has.
-        Exit::MsrRead(_) => local.vcpu.inject(Event::GeneralProtection),
+        Exit::MsrRead(msr) => match machine_check(msr).and_then(host::read_machine_check) {
+            Some(value) => {
+                set_msr_value(local, value);
+                local.vcpu.skip_exit(exit);
+            }
+            None => local.vcpu.inject(Event::GeneralProtection),
+        },
         Exit::Hypercall => {
             local.vcpu.skip_exit(exit);
             if let Some(result) = hypercall::root(local) {
@@ -79,7 +84,16 @@ fn write_msr(local: &mut Local, msr: u32, value: u64) -> MsrOutcome {
     if Vcpu::ROOT_MSRS.iter().any(|(known, _)| *known == msr) {
         return local.vcpu.write_msr(msr, value);
     }
-    MsrOutcome::Fault
+    match machine_check(msr) {
+        Some(msr) if host::write_machine_check(msr, value) => MsrOutcome::Done,
+        _ => MsrOutcome::Fault,
+    }
+}
+
+/// `msr` if it is one of the scalable machine-check architecture (AMD APM vol. 2, 9.3.2). No bitmap covers these, so each
+/// access exits; Linux polls them, and takes a fault there for the end.
+fn machine_check(msr: u32) -> Option<u32> {
+    (0xc000_2000..=0xc000_2fff).contains(&msr).then_some(msr)
 }
 
 fn memory_fault(local: &mut Local, address: u64, write: bool) {

@@ -7,7 +7,7 @@ use core::sync::atomic::Ordering;
 use crtos_partition::decode::{self, Operation};
 use crtos_partition::icr::Command;
 
-use crate::apic::{self, COMMAND, COMMAND_HIGH, DESTINATION_FORMAT, LOGICAL_DESTINATION};
+use crate::apic::{self, COMMAND, COMMAND_HIGH, DESTINATION_FORMAT, ID, LOGICAL_DESTINATION};
 use crate::arch::VirtualCpu;
 use crate::local::Local;
 use crate::{guest, interrupts};
@@ -39,7 +39,8 @@ pub fn write(local: &mut Local, address: u64) -> bool {
         DESTINATION_FORMAT => local.cpu().format.store(value, Ordering::Relaxed),
         _ => (),
     }
-    if number != COMMAND {
+    // By its id the hypervisor calls the CPU.
+    if number != COMMAND && number != ID {
         apic.write(number, value);
     }
     local.vcpu.skip(store.length.into());

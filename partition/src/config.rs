@@ -102,10 +102,15 @@ impl Config {
     }
 }
 
-/// Registers that no cell may be granted, since they undo the partition: APIC base, x2APIC, EFER,
+/// Registers that no cell may be granted, since they undo the partition: APIC base, x2APIC, EFER, SYSCFG,
 /// VM_CR, VM_HSAVE_PA and their neighbours.
-const NEVER_GRANTED: [(u32, u32); 4] =
-    [(0x1b, 0x1b), (0x800, 0x8ff), (0xc000_0080, 0xc000_0080), (0xc001_0114, 0xc001_0118)];
+const NEVER_GRANTED: [(u32, u32); 5] = [
+    (0x1b, 0x1b),
+    (0x800, 0x8ff),
+    (0xc000_0080, 0xc000_0080),
+    (0xc001_0010, 0xc001_0010),
+    (0xc001_0114, 0xc001_0118),
+];
 
 fn msr_range_is_grantable(range: &MsrRange) -> bool {
     range.first <= range.last
@@ -225,12 +230,12 @@ mod tests {
     proptest! {
         #[test]
         fn no_grant_reaches_a_register_of_the_partition(
-            first in prop::sample::select(vec![0u32, 0x7f0, 0xc000_0000, 0xc000_007f, 0xc001_0100]),
+            first in prop::sample::select(vec![0u32, 0x7f0, 0xc000_0000, 0xc000_007f, 0xc001_0000, 0xc001_0100]),
             length in 0u32..0x200, flags in 0u32..4
         ) {
             let range = MsrRange { first, last: first + length, flags };
             if msr_range_is_grantable(&range) {
-                for msr in [0x1b, 0x830, 0xc000_0080, 0xc001_0114, 0xc001_0117] {
+                for msr in [0x1b, 0x830, 0xc000_0080, 0xc001_0010, 0xc001_0114, 0xc001_0117] {
                     prop_assert!(!(range.first..=range.last).contains(&msr));
                 }
             }

@@ -32,6 +32,7 @@ const MSR_S_CET: u32 = 0x6a2;
 const MSR_EFER: u32 = 0xc000_0080;
 const MSR_FS_BASE: u32 = 0xc000_0100;
 const MSR_GS_BASE: u32 = 0xc000_0101;
+const MSR_SYSCFG: u32 = 0xc001_0010;
 const MSR_VM_CR: u32 = 0xc001_0114;
 const MSR_VM_HSAVE_PA: u32 = 0xc001_0117;
 
@@ -40,8 +41,6 @@ const EFER_LMA: u64 = 1 << 10;
 const EFER_SVME: u64 = 1 << 12;
 /// SCE, LME, LMA, NXE.
 const EFER_CELL: u64 = 1 | EFER_LME | EFER_LMA | 1 << 11;
-/// SCE, LME, LMA, NXE, SVME, LMSLE, FFXSR, TCE, MCOMMIT, INTWB, UAIE, AIBRSE.
-const EFER_KNOWN: u64 = 1 | 1 << 8 | 0x3f << 10 | 1 << 17 | 1 << 18 | 1 << 20 | 1 << 21;
 const VM_CR_SVM_DISABLED: u64 = 1 << 4;
 
 const CR0_PG: u64 = 1 << 31;
@@ -131,6 +130,32 @@ impl Vcpu {
     }
 }
 
+/// Bits of EFER that this processor has, but for LMSLE. VMRUN fails with any other.
+fn supported_efer() -> u64 {
+    let features = __cpuid(0x8000_0001);
+    let extended = __cpuid(0x8000_0008).ebx;
+    let more = if __cpuid(0x8000_0000).eax >= 0x8000_0021 { __cpuid(0x8000_0021).eax } else { 0 };
+    // NXE, FFXSR, TCE, MCOMMIT, INTWB, UAIE, AIBRSE: feature word, its bit, bit of EFER.
+    let optional = [
+        (features.edx, 20, 11),
+        (features.edx, 25, 14),
+        (features.ecx, 17, 15),
+        (extended, 8, 17),
+        (extended, 13, 18),
+        (more, 7, 20),
+        (more, 8, 21),
+    ];
+    optional
+        .into_iter()
+        .filter(|(word, bit, _)| word & 1 << bit != 0)
+        .fold(1 | EFER_LME | EFER_LMA | EFER_SVME, |efer, (.., bit)| efer | 1 << bit)
+}
+
+/// Is each of the eight memory types one that exists? VMRUN fails with any other.
+fn valid_pat(value: u64) -> bool {
+    value.to_le_bytes().iter().all(|memory_type| matches!(memory_type, 0 | 1 | 4..=7))
+}
+
 /// The segment that `selector` names in the descriptor table at `table`.
 fn segment(selector: u16, table: u64) -> Segment {
     if selector & !3 == 0 {
@@ -154,6 +179,7 @@ impl VirtualCpu for Vcpu {
     const ROOT_MSRS: &'static [(u32, u32)] = &[
         (MSR_EFER, MSR_WRITE),
         (MSR_PAT, MSR_WRITE),
+        (MSR_SYSCFG, MSR_WRITE),
         (MSR_VM_CR, MSR_WRITE),
         (MSR_VM_HSAVE_PA, MSR_READ | MSR_WRITE),
     ];
@@ -415,7 +441,7 @@ impl VirtualCpu for Vcpu {
         match msr {
             MSR_EFER => {
                 let paging = vmcb.cr0 & CR0_PG != 0;
-                if value & !EFER_KNOWN != 0 || paging && (value ^ vmcb.efer) & EFER_LME != 0 {
+                if value & !supported_efer() != 0 || paging && (value ^ vmcb.efer) & EFER_LME != 0 {
                     return MsrOutcome::Fault;
                 }
                 // LMA is the processor's: it follows LME and paging.
@@ -423,7 +449,10 @@ impl VirtualCpu for Vcpu {
                 // Translations depend on NXE.
                 vmcb.tlb_control = vmcb::TLB_FLUSH_ALL;
             }
+            MSR_PAT if !valid_pat(value) => return MsrOutcome::Fault,
             MSR_PAT => vmcb.pat = value,
+            // To switch memory encryption on would give all memory a second address, whoever's it is.
+            MSR_SYSCFG if value != read_msr(msr) => return MsrOutcome::Fault,
             // SVM is the hypervisor's. Linux writes these two when it reboots, and must not be told off.
             _ => (),
         }
