@@ -19,6 +19,7 @@ use linux_raw_sys::general as linux;
 
 use crate::{
     arch::{UserContext, fpu},
+    mm::frames::SHARED,
     mm::space::{AddressSpace, BadAddress, Kind, Map, MapError, Placement, Protection},
     process::User,
     remote, signal,
@@ -51,6 +52,9 @@ static FORKS: Mutex<Vec<Arc<Fork>>> = Mutex::new(Vec::new());
 /// How long the two wait for each other to begin; one of them may have been killed.
 const PATIENCE: Nanos = Nanos::from_secs(5);
 const PERIOD: Nanos = Nanos::from_millis(1);
+
+/// Pages of the pool that a fork leaves free.
+const SPARE: u64 = 256;
 
 /// fork() and vfork().
 pub fn fork(context: &mut UserContext) -> SysResult {
@@ -99,6 +103,11 @@ fn split(
     let mut context = UserContext { rax: 0, orig_rax: u64::MAX, ..*context };
     if stack != 0 {
         context.rsp = stack;
+    }
+    // The copy, and a little so that the parent is not the one that finds nothing left.
+    let present = crate::user::space()?.usage().1 / PAGE_SIZE;
+    if SHARED.usage().1 < present + SPARE {
+        return Err(Errno::ENOMEM);
     }
     if FORKS.lock().try_reserve(1).is_err() {
         return Err(Errno::ENOMEM);
