@@ -88,6 +88,8 @@
 
 #define CRTOS_SLOT_SIGNAL 2
 
+#define CRTOS_SLOT_STOPPED 4
+
 #define CRTOS_RANK_IDLE 0
 
 #define CRTOS_RANK_NORMAL 1
@@ -112,7 +114,29 @@
 
 #define CRTOS_OP_EXEC 9
 
+#define CRTOS_MOST_NEW_THREADS 16
+
+#define CRTOS_OP_SCHEDULE 10
+
+#define CRTOS_OP_COPY 11
+
+#define CRTOS_INTERRUPT_SIGNAL 64
+
+#define CRTOS_OP_DESCRIPTORS 16
+
+#define CRTOS_DESCRIPTORS_LIMITS 0
+
+#define CRTOS_DESCRIPTORS_IN_USE 1
+
+#define CRTOS_DESCRIPTORS_AGREE 2
+
+#define CRTOS_DESCRIPTORS_OPEN 3
+
+#define CRTOS_DESCRIPTORS_STAT 4
+
 #define CRTOS_RESULT_NOT_MADE -512
+
+#define CRTOS_RESULT_IN_LINUX -513
 
 #define CRTOS_FAULT_WRITE 1
 
@@ -142,11 +166,39 @@
 
 #define CRTOS_KERNEL_DEAD 2
 
-#define CRTOS_NO_EXECUTABLE 4294967295
+#define CRTOS_TRACE_EVENTS 32768
+
+#define CRTOS_TRACE_KERNEL_THREAD 2147483648
+
+#define CRTOS_TRACE_SWITCH 1
+
+#define CRTOS_TRACE_WAKE 2
+
+#define CRTOS_TRACE_INTERRUPT 3
+
+#define CRTOS_TRACE_INTERRUPT_END 4
+
+#define CRTOS_TRACE_CALL 5
+
+#define CRTOS_TRACE_CALL_END 6
+
+#define CRTOS_TRACE_REMOTE 7
+
+#define CRTOS_TRACE_REMOTE_END 8
+
+#define CRTOS_TRACE_FAULT 9
+
+#define CRTOS_TRACE_DOORBELL 10
+
+#define CRTOS_SECTIONS 8
 
 #define CRTOS_SHADOW_START 138538465099776
 
 #define CRTOS_SHADOW_END 138542760067072
+
+#define CRTOS_MIRRORS_START (CRTOS_SHADOW_START + 2415919104)
+
+#define CRTOS_MIRRORS_END (CRTOS_SHADOW_START + 3221225472)
 
 #define CRTOS_USER_START 65536
 
@@ -246,13 +298,15 @@
 
 #define CRTOS_IOC_CHANNEL_WRITE 1075889941
 
+#define CRTOS_IOC_TRACE 50966
+
 #define CRTOS_IOC_SPAWN 3223373600
 
 #define CRTOS_IOC_THREAD 50977
 
 #define CRTOS_IOC_REMOTE 3225995042
 
-#define CRTOS_IOC_SIGNAL 50979
+#define CRTOS_IOC_SIGNAL 1076938531
 
 #define CRTOS_CELL_FORCE 2147483648
 
@@ -284,7 +338,9 @@
 
 #define CRTOS_EXIT_OTHER 11
 
-#define CRTOS_EXIT_REASONS 12
+#define CRTOS_EXIT_EXCEPTION 12
+
+#define CRTOS_EXIT_REASONS 13
 
 #define CRTOS_CPU_ROOT 4294967295
 
@@ -393,15 +449,19 @@ struct crtos_report {
 	struct crtos_ring_header log;
 };
 
-struct __aligned(64) crtos_time_page {
+struct __aligned(4096) crtos_time_page {
 	u32 sequence;
 	u32 shift;
 	u32 mult;
-	u32 tai_offset;
+	u32 raw_mult;
 	u64 tsc_base;
 	u64 monotonic;
 	u64 realtime;
 	u64 boottime;
+	u64 tai;
+	u64 raw;
+	u32 tick;
+	u32 reserved[1005];
 };
 
 struct crtos_drop {
@@ -427,11 +487,13 @@ struct __aligned(64) crtos_slot {
 	u32 pid;
 	u32 tid;
 	u32 uid;
-	u64 reserved[2];
-	u64 signals;
+	u32 parent;
+	u32 interrupt;
+	u32 reserved[2];
+	u64 info[6];
 	u32 notices;
 	u32 reserved2;
-	u64 reserved3[6];
+	u64 reserved3;
 	u32 thread_state;
 	u32 priority;
 	u64 run_time;
@@ -440,6 +502,20 @@ struct __aligned(64) crtos_slot {
 	u64 remote_calls;
 	u8 command[16];
 	u64 pages;
+};
+
+struct crtos_section {
+	u64 ticks;
+	u64 begin;
+	u64 end;
+};
+
+struct crtos_trace_event {
+	u64 time;
+	u32 kind;
+	u32 thread;
+	u64 first;
+	u64 second;
 };
 
 struct __aligned(4096) crtos_channel {
@@ -464,6 +540,11 @@ struct __aligned(4096) crtos_channel {
 	struct crtos_slot slots[CRTOS_SLOTS];
 	struct crtos_ring_header log;
 	u8 log_bytes[CRTOS_KERNEL_LOG_SIZE];
+	struct crtos_section sections[CRTOS_MAX_CELL_CPUS][CRTOS_SECTIONS];
+	u32 trace_on;
+	u32 trace_capacity;
+	u64 trace_written[CRTOS_MAX_CELL_CPUS];
+	struct crtos_trace_event trace_events[CRTOS_TRACE_EVENTS];
 };
 
 struct crtos_startup {
@@ -479,6 +560,8 @@ struct crtos_startup {
 	u64 hwcap;
 	u64 hwcap2;
 	u8 random[16];
+	u64 signal_limit;
+	u64 ignored;
 };
 
 struct crtos_boot_info {
@@ -554,7 +637,9 @@ struct crtos_reason {
 struct crtos_spawn {
 	u32 process;
 	u32 slot;
-	u64 reserved[3];
+	u32 parent;
+	int32_t parent_file;
+	u64 reserved[2];
 };
 
 struct crtos_remote {

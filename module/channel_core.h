@@ -39,6 +39,7 @@ struct crtos_core_owner {
 	u32 pid;
 	u32 tid;
 	u32 uid;
+	u32 parent;
 };
 
 /* A range that Linux has to let go. */
@@ -53,6 +54,14 @@ static inline void crtos_core_or32(u32 *word, u32 bits)
 	u32 old = READ_ONCE(*word);
 
 	while (!try_cmpxchg(word, &old, old | bits))
+		;
+}
+
+static inline void crtos_core_and32(u32 *word, u32 bits)
+{
+	u32 old = READ_ONCE(*word);
+
+	while (!try_cmpxchg(word, &old, old & bits))
 		;
 }
 
@@ -131,7 +140,7 @@ static inline void crtos_core_open(struct crtos_channel *channel, u32 slot, u32 
 	WRITE_ONCE(s->pid, owner->pid);
 	WRITE_ONCE(s->tid, owner->tid);
 	WRITE_ONCE(s->uid, owner->uid);
-	WRITE_ONCE(s->signals, 0);
+	WRITE_ONCE(s->parent, owner->parent);
 	WRITE_ONCE(s->notices, 0);
 	crtos_core_hand_over(channel, slot, state);
 }
@@ -207,11 +216,28 @@ static inline void crtos_core_notice(struct crtos_channel *channel, u32 slot, u3
 	crtos_core_post(channel, slot);
 }
 
-/* Signal @number (1..=64) arrived for the process of @slot. Always ring. */
-static inline void crtos_core_signal(struct crtos_channel *channel, u32 slot, u32 number)
+/*
+ * A signal with the siginfo @info arrived at @slot. Always ring. False, with
+ * nothing done, while the kernel has not taken the last one. One caller at a time.
+ */
+static inline bool crtos_core_signal(struct crtos_channel *channel, u32 slot, const u64 *info)
 {
-	crtos_core_or64(&channel->slots[slot].signals, 1ull << (number - 1));
+	struct crtos_slot *s = &channel->slots[slot];
+	int i;
+
+	if (smp_load_acquire(&s->notices) & CRTOS_SLOT_SIGNAL)
+		return false;
+	for (i = 0; i < 6; i++)
+		WRITE_ONCE(s->info[i], info[i]);
 	crtos_core_notice(channel, slot, CRTOS_SLOT_SIGNAL);
+	return true;
+}
+
+/* The shadow thread of @slot goes on after CRTOS_SLOT_STOPPED. Always ring. */
+static inline void crtos_core_continue(struct crtos_channel *channel, u32 slot)
+{
+	crtos_core_and32(&channel->slots[slot].notices, ~CRTOS_SLOT_STOPPED);
+	crtos_core_post(channel, slot);
 }
 
 /* The slots of word @word whose bits the kernel set since the last look. */
@@ -220,13 +246,25 @@ static inline u64 crtos_core_requests(struct crtos_channel *channel, u32 word)
 	return READ_ONCE(channel->requests[word]) ? xchg(&channel->requests[word], 0) : 0;
 }
 
+/* Does the kernel want the system call of the slot's thread to end? */
+static inline bool crtos_core_take_interrupt(struct crtos_channel *channel, u32 slot)
+{
+	u32 *interrupt = &channel->slots[slot].interrupt;
+
+	return READ_ONCE(*interrupt) && xchg(interrupt, 0);
+}
+
 /* Number of drops that wait. */
 static inline u32 crtos_core_drops_posted(struct crtos_channel *channel)
 {
 	u32 word, count = 0;
+	u64 bits;
 
-	for (word = 0; word < CRTOS_DROP_WORDS; word++)
-		count += hweight64(READ_ONCE(channel->posted[word]));
+	for (word = 0; word < CRTOS_DROP_WORDS; word++) {
+		bits = READ_ONCE(channel->posted[word]);
+		if (bits)
+			count += hweight64(bits);
+	}
 	return count;
 }
 

@@ -19,6 +19,7 @@ struct crtos_file {
 	struct mutex lock;			/* guards process */
 	struct crtos_process *process;		/* set once */
 	bool owns;				/* cells or the launch, perhaps */
+	bool traces;				/* has the real-time kernel trace */
 	spinlock_t reason_lock;			/* guards reason */
 	char reason[sizeof_field(struct crtos_reason, text)];
 };

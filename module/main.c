@@ -167,6 +167,8 @@ static int configure(struct crtos_file *file, unsigned int command, unsigned lon
 		return crtos_cell_doorbell(file, argument);
 	case CRTOS_IOC_CHANNEL_WRITE:
 		return crtos_cell_write(file, user);
+	case CRTOS_IOC_TRACE:
+		return crtos_trace(file, argument);
 	}
 	return -ENOTTY;
 }
@@ -207,9 +209,9 @@ static long crtos_ioctl(struct file *file, unsigned int command, unsigned long a
 	case CRTOS_IOC_REMOTE:
 		return crtos_remote(crtos_file, user);
 	case CRTOS_IOC_SIGNAL:
-		return crtos_signal(crtos_file, argument);
+		return crtos_signal(crtos_file, user);
 	case CRTOS_IOC_THREAD:
-		return crtos_thread_create(crtos_file);
+		return crtos_thread_create(crtos_file, argument);
 	case CRTOS_IOC_SPAWN:
 		return locked_spawn(crtos_file, file_inode(file), user);
 	case CRTOS_IOC_INFO:
@@ -259,6 +261,8 @@ static int crtos_release(struct inode *inode, struct file *file)
 		crtos_process_over(crtos_file->process);
 		crtos_process_put(crtos_file->process);
 	}
+	if (crtos_file->traces)
+		crtos_trace(crtos_file, false);
 	if (crtos_file->owns)
 		undo(crtos_file);
 	kfree(crtos_file);
@@ -315,6 +319,7 @@ static void __exit crtos_module_exit(void)
 	crtos_power_exit();
 	crtos_cpu_exit();
 	destroy_workqueue(crtos.work);
+	rcu_barrier();
 	crtos_report_free();
 }
 

@@ -10,6 +10,7 @@
  * then tells the kernel that it is gone.
  */
 #include <linux/cred.h>
+#include <linux/file.h>
 #include <linux/pid.h>
 #include <linux/sched/mm.h>
 #include <linux/sched/signal.h>
@@ -98,47 +99,107 @@ static struct crtos_process *file_process(struct crtos_file *file)
 	return smp_load_acquire(&file->process);
 }
 
-/*
- * Takes threads that are no more out of the realm and tells the kernel: those
- * that it told to exit, or @all, when nothing of the process is mapped or pinned
- * any more. The last GONE has the kernel use its pages for something else.
- */
-static void remove_threads(struct crtos_process *process, bool all)
+static void free_thread(struct rcu_head *rcu)
 {
+	struct crtos_thread *thread = container_of(rcu, struct crtos_thread, rcu);
+
+	put_task_struct(thread->task);
+	kfree(thread);
+}
+
+/*
+ * Takes a thread out of the realm and tells the kernel. Doorbells that are being
+ * taken may still look at it. The caller holds the realm's lock.
+ */
+static void remove_thread(struct crtos_thread *thread)
+{
+	struct crtos_process *process = thread->process;
 	struct crtos_realm *realm = process->realm;
+
+	list_del(&thread->link);
+	RCU_INIT_POINTER(realm->threads[thread->slot], NULL);
+	xa_erase(&process->by_tid, thread->tid);
+	crtos_core_notice(realm->channel, thread->slot, CRTOS_SLOT_GONE);
+	crtos_realm_ring(realm, thread->slot);
+	call_rcu(&thread->rcu, free_thread);
+}
+
+/*
+ * Nothing of the process is mapped or pinned any more. The last GONE has the
+ * kernel use its pages for something else.
+ */
+static void remove_threads(struct crtos_process *process)
+{
 	struct crtos_thread *thread, *next;
-	LIST_HEAD(removed);
+
+	crtos_realm_lock();
+	list_for_each_entry_safe(thread, next, &process->threads, link)
+		remove_thread(thread);
+	crtos_realm_unlock();
+}
+
+/* Did the thread exit, or execute a program? */
+static bool thread_left(struct crtos_thread *thread)
+{
+	return READ_ONCE(thread->task->exit_state) ||
+	       READ_ONCE(thread->task->mm) != thread->process->mm;
+}
+
+/*
+ * Takes out those that leave while others stay. The last one goes with the
+ * memory. Returns whether some are still about to leave.
+ */
+static bool remove_leaving(struct crtos_process *process)
+{
+	struct crtos_thread *thread, *next;
+	bool again = false;
 
 	crtos_realm_lock();
 	list_for_each_entry_safe(thread, next, &process->threads, link) {
-		if (!all && !(thread->leaving && READ_ONCE(thread->task->exit_state)))
+		if (!thread->leaving)
 			continue;
-		list_move(&thread->link, &removed);
-		RCU_INIT_POINTER(realm->threads[thread->slot], NULL);
-		xa_erase(&process->by_tid, thread->tid);
-		crtos_core_notice(realm->channel, thread->slot, CRTOS_SLOT_GONE);
-		crtos_realm_ring(realm, thread->slot);
+		if (thread_left(thread) && !list_is_singular(&process->threads))
+			remove_thread(thread);
+		else
+			again = true;
 	}
 	crtos_realm_unlock();
-	if (list_empty(&removed))
-		return;
-	synchronize_rcu();
-	list_for_each_entry_safe(thread, next, &removed, link) {
-		put_task_struct(thread->task);
-		kfree(thread);
-	}
+	return again;
 }
 
-static bool threads_leaving(struct crtos_process *process)
+/*
+ * Ends the process if a shadow thread went on its own. Where processes share
+ * memory, each goes for itself. The caller holds the realm's lock.
+ */
+void crtos_process_look(struct crtos_process *process)
 {
 	struct crtos_thread *thread;
-	bool leaving = false;
+	bool left = false;
+
+	list_for_each_entry(thread, &process->threads, link) {
+		if (!thread_left(thread))
+			continue;
+		left = true;
+		thread->leaving = process->shared;
+	}
+	if (!left)
+		return;
+	if (process->shared)
+		mod_delayed_work(crtos.work, &process->reap, 0);
+	else
+		crtos_process_end(process);
+}
+
+/* The calling process is about to exit, and leaves others behind. */
+static void leave_shared(struct crtos_process *process)
+{
+	struct crtos_thread *thread;
 
 	crtos_realm_lock();
 	list_for_each_entry(thread, &process->threads, link)
-		leaving |= READ_ONCE(thread->leaving);
+		thread->leaving |= same_thread_group(thread->task, current);
+	mod_delayed_work(crtos.work, &process->reap, REAP_PERIOD);
 	crtos_realm_unlock();
-	return leaving;
 }
 
 static void forget_process(struct crtos_process *process)
@@ -160,13 +221,10 @@ static void reap_work(struct work_struct *work)
 {
 	struct crtos_process *process = container_of(to_delayed_work(work),
 						     struct crtos_process, reap);
-	bool again;
 
 	crtos_drops_run(process);
 	if (!READ_ONCE(process->over)) {
-		remove_threads(process, false);
-		again = threads_leaving(process) || crtos_drops_pending(process);
-		if (again)
+		if (remove_leaving(process) || crtos_drops_pending(process))
 			queue_delayed_work(crtos.work, &process->reap, REAP_PERIOD);
 		return;
 	}
@@ -180,7 +238,7 @@ static void reap_work(struct work_struct *work)
 		return;
 	}
 	crtos_drops_finish(process);
-	remove_threads(process, true);
+	remove_threads(process);
 	forget_process(process);
 }
 
@@ -222,9 +280,10 @@ static struct crtos_process *new_process(struct inode *inode)
 
 /*
  * Makes the calling task a thread of @process in a free slot, which goes to
- * the kernel in @state. The caller holds the realm's lock.
+ * the kernel in @state. The caller holds the realm's lock, and has checked
+ * @parent.
  */
-static struct crtos_thread *add_thread(struct crtos_process *process, u32 state)
+static struct crtos_thread *add_thread(struct crtos_process *process, u32 state, u32 parent)
 {
 	struct crtos_realm *realm = process->realm;
 	struct crtos_core_owner owner = {
@@ -232,6 +291,7 @@ static struct crtos_thread *add_thread(struct crtos_process *process, u32 state)
 		.pid = task_tgid_vnr(current),
 		.tid = task_pid_vnr(current),
 		.uid = from_kuid_munged(current_user_ns(), current_uid()),
+		.parent = parent,
 	};
 	struct crtos_thread *thread;
 	u32 slot = 0;
@@ -270,6 +330,27 @@ static int refuse_thread(struct crtos_file *file, int error)
 	return crtos_refuse(file, error, "out of memory");
 }
 
+/*
+ * Is that thread, by its slot + 1, one of the process of the file with that
+ * descriptor? Who has the descriptor was forked by the process. The caller holds
+ * the realm's lock.
+ */
+static bool is_parent(struct crtos_realm *realm, u32 parent, int descriptor)
+{
+	struct file *file = fget(descriptor);
+	struct crtos_thread *thread;
+	bool is_parent = false;
+
+	if (!file)
+		return false;
+	if (file->f_op == crtos_device.fops && parent <= CRTOS_SLOTS) {
+		thread = rcu_dereference_protected(realm->threads[parent - 1], true);
+		is_parent = thread && thread->process == file_process(file->private_data);
+	}
+	fput(file);
+	return is_parent;
+}
+
 /* The caller holds file->lock and the realm's lock. */
 static int spawn(struct crtos_file *file, struct inode *inode, struct crtos_spawn *spawned)
 {
@@ -280,13 +361,15 @@ static int spawn(struct crtos_file *file, struct inode *inode, struct crtos_spaw
 	if (!realm || realm->closed || !crtos_realm_ready(realm))
 		return crtos_refuse(file, -ESRCH,
 				    "no real-time kernel runs: start the realm (crtos up)");
+	if (spawned->parent && !is_parent(realm, spawned->parent, spawned->parent_file))
+		return crtos_refuse(file, -EINVAL, "that is not a thread of the caller's parent");
 	process = new_process(inode);
 	if (!process)
 		return crtos_refuse(file, -ENOMEM, "out of memory");
 	process->realm = realm;
 	process->number = new_number(realm);
 	crtos_clock_update(realm);
-	thread = add_thread(process, CRTOS_SLOT_SPAWN);
+	thread = add_thread(process, CRTOS_SLOT_SPAWN, spawned->parent);
 	if (IS_ERR(thread)) {
 		crtos_process_put(process);
 		return refuse_thread(file, PTR_ERR(thread));
@@ -302,9 +385,11 @@ static int spawn(struct crtos_file *file, struct inode *inode, struct crtos_spaw
 
 int crtos_spawn(struct crtos_file *file, struct inode *inode, struct crtos_spawn __user *user)
 {
-	struct crtos_spawn spawned = {};
+	struct crtos_spawn spawned;
 	int error;
 
+	if (copy_from_user(&spawned, user, sizeof(spawned)))
+		return -EFAULT;
 	if (file->process)
 		return crtos_refuse(file, -EBUSY,
 				    "this file has a process already: open the device again");
@@ -318,7 +403,28 @@ int crtos_spawn(struct crtos_file *file, struct inode *inode, struct crtos_spawn
 	return error;
 }
 
-int crtos_thread_create(struct crtos_file *file)
+/* A thread of the process, or with @parent the first one of one that shares its memory. */
+static struct crtos_thread *create_thread(struct crtos_process *process, u32 parent)
+{
+	struct crtos_realm *realm = process->realm;
+	struct crtos_thread *thread;
+
+	if (current->mm != process->mm || xa_load(&process->by_tid, task_pid_nr(current)))
+		return ERR_PTR(-EINVAL);
+	if (!crtos_realm_ready(realm))
+		return ERR_PTR(-ESRCH);
+	if (!parent)
+		return add_thread(process, CRTOS_SLOT_READY, 0);
+	if (parent > CRTOS_SLOTS)
+		return ERR_PTR(-EINVAL);
+	thread = rcu_dereference_protected(realm->threads[parent - 1], true);
+	if (!thread || thread->process != process)
+		return ERR_PTR(-EINVAL);
+	process->shared = true;
+	return add_thread(process, CRTOS_SLOT_SPAWN, parent);
+}
+
+int crtos_thread_create(struct crtos_file *file, u32 parent)
 {
 	struct crtos_process *process = file_process(file);
 	struct crtos_thread *thread;
@@ -327,12 +433,7 @@ int crtos_thread_create(struct crtos_file *file)
 	if (!enter_process(process))
 		return -ESRCH;
 	crtos_realm_lock();
-	if (current->mm != process->mm || xa_load(&process->by_tid, task_pid_nr(current)))
-		thread = ERR_PTR(-EINVAL);
-	else if (!crtos_realm_ready(process->realm))
-		thread = ERR_PTR(-ESRCH);
-	else
-		thread = add_thread(process, CRTOS_SLOT_READY);
+	thread = create_thread(process, parent);
 	result = IS_ERR(thread) ? PTR_ERR(thread) : thread->slot;
 	crtos_realm_unlock();
 	leave_process(process);
@@ -370,21 +471,55 @@ int crtos_thread_wait(struct crtos_thread *thread, unsigned int mode, u32 state)
 	return error;
 }
 
+/*
+ * Is the calling task about to stop? The signals that stop are pending, or another thread has
+ * taken one.
+ */
+static bool is_stopping(void)
+{
+	static const int stopping[] = { SIGSTOP, SIGTSTP, SIGTTIN, SIGTTOU };
+	bool stops;
+	int i;
+
+	spin_lock_irq(&current->sighand->siglock);
+	stops = current->jobctl & JOBCTL_STOP_PENDING;
+	for (i = 0; i < ARRAY_SIZE(stopping); i++)
+		stops |= (sigismember(&current->pending.signal, stopping[i]) ||
+			  sigismember(&current->signal->shared_pending.signal, stopping[i])) &&
+			 current->sighand->action[stopping[i] - 1].sa.sa_handler == SIG_DFL;
+	spin_unlock_irq(&current->sighand->siglock);
+	return stops;
+}
+
+/* Tells the kernel that the thread stops, or that it goes on: so does the one in the realm. */
+static void tell_stopped(struct crtos_thread *thread, bool stopped)
+{
+	struct crtos_realm *realm = thread->process->realm;
+
+	if (thread->stopped == stopped)
+		return;
+	thread->stopped = stopped;
+	if (stopped)
+		crtos_core_notice(realm->channel, thread->slot, CRTOS_SLOT_STOPPED);
+	else
+		crtos_core_continue(realm->channel, thread->slot);
+	crtos_realm_ring(realm, thread->slot);
+}
+
 static int next_request(struct crtos_thread *thread)
 {
 	struct crtos_realm *realm = thread->process->realm;
 	int error;
 
+	tell_stopped(thread, false);
 	do {
 		error = crtos_thread_wait(thread, TASK_INTERRUPTIBLE, CRTOS_SLOT_REQUEST);
+		if (error == -ERESTARTNOINTR && is_stopping())
+			tell_stopped(thread, true);
 		if (error)
 			return error;
 	} while (!crtos_core_take_request(realm->channel, thread->slot, &thread->request));
 	WRITE_ONCE(thread->busy, true);
-	if (thread->request.op == CRTOS_OP_THREAD_EXIT) {
-		WRITE_ONCE(thread->leaving, true);
-		mod_delayed_work(crtos.work, &thread->process->reap, REAP_PERIOD);
-	}
 	return 0;
 }
 
@@ -406,8 +541,16 @@ static int remote(struct crtos_process *process, struct crtos_remote __user *use
 		if (put_user(0, &user->has_result))
 			return -EFAULT;
 		WRITE_ONCE(thread->busy, false);
+		if (thread->request.op == CRTOS_OP_FORK && process->shared) {
+			/* The child that it waited for has left. */
+			crtos_realm_lock();
+			crtos_process_look(process);
+			crtos_realm_unlock();
+		}
 		if (crtos_core_reply(realm->channel, thread->slot, call.result))
 			crtos_realm_ring(realm, thread->slot);
+		/* The caller goes on: its CPU may share a core with this one. */
+		cpu_relax();
 	}
 	/* If the last request did not reach the caller, it is still there. */
 	if (!thread->busy) {
@@ -421,6 +564,14 @@ static int remote(struct crtos_process *process, struct crtos_remote __user *use
 	call.op = thread->request.op;
 	call.nr = thread->request.nr;
 	memcpy(call.args, thread->request.args, sizeof(call.args));
+	if ((call.op == CRTOS_OP_EXIT || call.op == CRTOS_OP_EXIT_SIGNAL) && process->shared)
+		leave_shared(process);
+	if (call.op == CRTOS_OP_THREAD_EXIT) {
+		/* All that is left for it to do is to exit. */
+		crtos_realm_lock();
+		remove_thread(thread);
+		crtos_realm_unlock();
+	}
 	return copy_to_user(user, &call, sizeof(call)) ? -EFAULT : 0;
 }
 
@@ -436,25 +587,56 @@ int crtos_remote(struct crtos_file *file, struct crtos_remote __user *user)
 	return error;
 }
 
-int crtos_signal(struct crtos_file *file, u32 number)
+/* A thread may have left the realm already: the signal is for its process. */
+static struct crtos_thread *signalled_thread(struct crtos_process *process)
 {
-	struct crtos_process *process = file_process(file);
+	struct crtos_thread *thread = xa_load(&process->by_tid, task_pid_nr(current));
+
+	if (thread)
+		return thread;
+	list_for_each_entry(thread, &process->threads, link)
+		if (same_thread_group(thread->task, current))
+			return thread;
+	return NULL;
+}
+
+/* Hands a signal to the kernel. -EAGAIN while the one before has not been taken. */
+static int forward(struct crtos_process *process, const u64 *info)
+{
 	struct crtos_thread *thread;
 	int error = 0;
 
-	if (number < 1 || number > 64)
-		return -EINVAL;
-	if (!enter_process(process))
-		return -ESRCH;
 	crtos_realm_lock();
-	thread = list_first_entry_or_null(&process->threads, struct crtos_thread, link);
-	if (!thread || !crtos_realm_ready(process->realm)) {
+	thread = signalled_thread(process);
+	if (!thread || !crtos_realm_ready(process->realm))
 		error = -ESRCH;
-	} else {
-		crtos_core_signal(process->realm->channel, thread->slot, number);
+	else if (!crtos_core_signal(process->realm->channel, thread->slot, info))
+		error = -EAGAIN;
+	else
 		crtos_realm_ring(process->realm, thread->slot);
-	}
 	crtos_realm_unlock();
-	leave_process(process);
 	return error;
+}
+
+int crtos_signal(struct crtos_file *file, const void __user *user)
+{
+	struct crtos_process *process = file_process(file);
+	u64 info[6];
+	int error;
+
+	if (copy_from_user(info, user, sizeof(info)))
+		return -EFAULT;
+	if ((u32)info[0] < 1 || (u32)info[0] > 64)
+		return -EINVAL;
+	for (;;) {
+		if (!enter_process(process))
+			return -ESRCH;
+		error = forward(process, info);
+		leave_process(process);
+		if (error != -EAGAIN)
+			return error;
+		if (fatal_signal_pending(current))
+			return -EINTR;
+		schedule_timeout_killable(1);
+	}
 }

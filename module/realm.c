@@ -58,7 +58,7 @@ void crtos_realm_doorbell(void)
 {
 	struct crtos_thread *thread;
 	struct crtos_realm *realm;
-	u32 word;
+	u32 word, slot;
 	u64 bits;
 
 	rcu_read_lock();
@@ -67,9 +67,14 @@ void crtos_realm_doorbell(void)
 		goto out;
 	for (word = 0; word < CRTOS_SLOT_WORDS; word++) {
 		for (bits = crtos_core_requests(realm->channel, word); bits; bits &= bits - 1) {
-			thread = rcu_dereference(realm->threads[word * 64 + __ffs64(bits)]);
+			slot = word * 64 + __ffs64(bits);
+			thread = rcu_dereference(realm->threads[slot]);
 			if (thread && READ_ONCE(thread->waiting))
 				wake_up_process(thread->task);
+			if (crtos_core_take_interrupt(realm->channel, slot)) {
+				set_bit(slot, realm->interrupted);
+				queue_work(crtos.work, &realm->interrupts);
+			}
 		}
 	}
 	if (crtos_core_drops_posted(realm->channel) >= CRTOS_DROPS / 2 ||
@@ -102,23 +107,38 @@ static void drops_work(struct work_struct *work)
 	mutex_unlock(&realm_lock);
 }
 
+/*
+ * Interrupts system calls of shadow threads by a signal: not in the doorbell's
+ * interrupt, because PREEMPT_RT does not permit it there.
+ */
+static void interrupts_work(struct work_struct *work)
+{
+	struct crtos_realm *realm = container_of(work, struct crtos_realm, interrupts);
+	struct crtos_thread *thread;
+	u32 slot;
+
+	rcu_read_lock();
+	for_each_set_bit(slot, realm->interrupted, CRTOS_SLOTS) {
+		clear_bit(slot, realm->interrupted);
+		thread = rcu_dereference(realm->threads[slot]);
+		if (thread)
+			send_sig(CRTOS_INTERRUPT_SIGNAL, thread->task, 1);
+	}
+	rcu_read_unlock();
+}
+
 static bool cell_failed(struct crtos_realm *realm)
 {
 	return READ_ONCE(crtos.report->cells[realm->cell->number].state) == CRTOS_CELL_FAILED;
 }
 
-/* Ends processes of which a shadow thread went without being told to. */
+/* Ends processes of which a shadow thread went on its own. */
 static void find_exited(struct crtos_realm *realm)
 {
 	struct crtos_process *process;
-	struct crtos_thread *thread;
 
-	list_for_each_entry(process, &realm->processes, link) {
-		list_for_each_entry(thread, &process->threads, link) {
-			if (READ_ONCE(thread->task->exit_state) && !thread->leaving)
-				crtos_process_end(process);
-		}
-	}
+	list_for_each_entry(process, &realm->processes, link)
+		crtos_process_look(process);
 }
 
 static void tick_work(struct work_struct *work)
@@ -152,6 +172,7 @@ int crtos_realm_create(struct crtos_cell *cell)
 	INIT_LIST_HEAD(&realm->processes);
 	init_waitqueue_head(&realm->empty);
 	INIT_WORK(&realm->drops, drops_work);
+	INIT_WORK(&realm->interrupts, interrupts_work);
 	INIT_DELAYED_WORK(&realm->tick, tick_work);
 	mutex_lock(&realm_lock);
 	rcu_assign_pointer(the_realm, realm);
@@ -256,8 +277,35 @@ void crtos_realm_destroy(void)
 	mutex_unlock(&realm_lock);
 	synchronize_rcu();
 	cancel_work_sync(&realm->drops);
+	cancel_work_sync(&realm->interrupts);
 	cancel_delayed_work_sync(&realm->tick);
 	kvfree(realm);
+}
+
+/*
+ * Has the real-time kernel trace as long as some file wants it to, or not.
+ */
+int crtos_trace(struct crtos_file *file, bool on)
+{
+	static unsigned int wanted;	/* files, under the realm's lock */
+	struct crtos_realm *realm;
+	int error = 0;
+
+	mutex_lock(&realm_lock);
+	realm = crtos_realm_get();
+	if (on && (!realm || !crtos_realm_ready(realm))) {
+		error = crtos_refuse(file, -ESRCH,
+				     "no real-time kernel runs: start the realm (crtos up)");
+	} else if (on != file->traces) {
+		file->traces = on;
+		wanted += on ? 1 : -1;
+		if (realm && READ_ONCE(realm->alive)) {
+			WRITE_ONCE(realm->channel->trace_on, wanted > 0);
+			crtos_hypercall(CRTOS_HC_DOORBELL, realm->cell->number, 0, 0, 0);
+		}
+	}
+	mutex_unlock(&realm_lock);
+	return error;
 }
 
 /* Number of living processes. */

@@ -3,6 +3,7 @@
 #ifndef CRTOS_REALM_H
 #define CRTOS_REALM_H
 
+#include <linux/bitmap.h>
 #include <linux/kref.h>
 #include <linux/list.h>
 #include <linux/mm.h>
@@ -18,12 +19,18 @@
 struct crtos_cell;
 struct crtos_file;
 
+/* A clock of the realm as a line through the time stamp counter. */
+struct crtos_line {
+	u64 base;			/* of the realm, at the clock's count */
+	u64 of_linux;			/* of Linux, at that count */
+	u32 mult;
+};
+
 /* Clocks that the realm reads; see time.c. */
 struct crtos_clock {
 	u64 tsc;
-	u64 monotonic;			/* of the realm at that count */
-	u64 linux_monotonic;		/* of Linux at that count */
-	u32 mult;
+	struct crtos_line monotonic;
+	struct crtos_line raw;
 };
 
 struct crtos_realm {
@@ -38,6 +45,8 @@ struct crtos_realm {
 	wait_queue_head_t empty;	/* process_count fell to 0 */
 	struct crtos_clock clock;
 	struct work_struct drops;
+	struct work_struct interrupts;
+	DECLARE_BITMAP(interrupted, CRTOS_SLOTS);
 	struct delayed_work tick;
 };
 
@@ -53,6 +62,7 @@ struct crtos_process {
 	atomic_t calls;			/* ioctls in progress */
 	atomic_t mappings;		/* VMAs */
 	bool over;			/* no call or mapping begins any more */
+	bool shared;			/* by several processes of Linux (CLONE_VM) */
 	struct list_head threads;	/* under the realm's lock */
 	struct xarray by_tid;		/* threads by Linux's global thread id */
 	struct xarray pages;		/* pages given to Linux, by page number; tag 1: may write */
@@ -72,7 +82,9 @@ struct crtos_thread {
 	bool waiting;			/* for the kernel: to be woken */
 	bool busy;			/* with a request */
 	bool asking;			/* for a page: the slot is the kernel's */
-	bool leaving;			/* the kernel told it to exit, and expects GONE */
+	bool stopped;			/* by a signal, and the kernel knows */
+	bool leaving;			/* exits or executes a program, others stay */
+	struct rcu_head rcu;
 	struct crtos_core_request request;
 };
 
@@ -89,14 +101,16 @@ bool crtos_realm_ready(struct crtos_realm *realm);
 u32 crtos_realm_processes(void);
 void crtos_realm_ring(struct crtos_realm *realm, u32 slot);
 void crtos_realm_doorbell(void);
+int crtos_trace(struct crtos_file *file, bool on);
 
 /* process.c */
 int crtos_spawn(struct crtos_file *file, struct inode *inode, struct crtos_spawn __user *user);
-int crtos_thread_create(struct crtos_file *file);
+int crtos_thread_create(struct crtos_file *file, u32 parent);
 int crtos_remote(struct crtos_file *file, struct crtos_remote __user *user);
-int crtos_signal(struct crtos_file *file, u32 number);
+int crtos_signal(struct crtos_file *file, const void __user *user);
 void crtos_process_end(struct crtos_process *process);
 void crtos_process_over(struct crtos_process *process);
+void crtos_process_look(struct crtos_process *process);
 void crtos_process_wake(struct crtos_process *process);
 void crtos_process_put(struct crtos_process *process);
 int crtos_thread_wait(struct crtos_thread *thread, unsigned int mode, u32 state);

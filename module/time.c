@@ -5,6 +5,7 @@
  * the last translation stands and chooses the rate that meets Linux's clock at
  * the next one, so that the realm's monotonic clock never jumps back.
  */
+#include <linux/jiffies.h>
 #include <linux/ktime.h>
 #include <linux/math64.h>
 #include <linux/timekeeping.h>
@@ -30,88 +31,109 @@ static u32 nominal_mult(void)
 	return div_u64((u64)NSEC_PER_MSEC << SHIFT, tsc_khz);
 }
 
-static u64 translate(const struct crtos_clock *clock, u64 tsc)
+/* Nanoseconds from the last update to @tsc, at the rate @mult. */
+static u64 elapsed(const struct crtos_clock *clock, u64 tsc, u32 mult)
 {
-	return clock->monotonic + mul_u64_u32_shr(tsc - clock->tsc, clock->mult, SHIFT);
+	return mul_u64_u32_shr(tsc - clock->tsc, mult, SHIFT);
 }
 
-/* Reads counter and clock together: of a few tries the one that took the shortest. */
-static void read_pair(u64 *tsc, u64 *monotonic)
+/* Linux's clocks at one value of the counter. */
+struct moment {
+	u64 tsc;
+	u64 monotonic;
+	u64 raw;
+};
+
+/* Reads counter and clocks together: of a few tries the one that took the shortest. */
+static void read_moment(struct moment *moment)
 {
-	u64 before, after, now, best = U64_MAX;
+	u64 before, between, after, monotonic, raw, best = U64_MAX;
 	int i;
 
 	for (i = 0; i < 3; i++) {
 		before = rdtsc_ordered();
-		now = ktime_get_ns();
+		monotonic = ktime_get_ns();
+		between = rdtsc_ordered();
+		raw = ktime_get_raw_ns();
 		after = rdtsc_ordered();
-		if (after - before < best) {
-			best = after - before;
-			*tsc = before + best / 2;
-			*monotonic = now;
-		}
+		if (after - before >= best)
+			continue;
+		best = after - before;
+		moment->tsc = before + (between - before) / 2;
+		moment->monotonic = monotonic;
+		/* Brought back from the middle of its own reading. */
+		moment->raw = raw - mul_u64_u32_shr(between + (after - between) / 2 - moment->tsc,
+						    nominal_mult(), SHIFT);
 	}
 }
 
 static void publish(struct crtos_time_page *page, const struct crtos_clock *clock)
 {
-	ktime_t monotonic = clock->monotonic;
-	ktime_t realtime = ktime_mono_to_any(monotonic, TK_OFFS_REAL);
-	ktime_t tai = ktime_mono_to_any(monotonic, TK_OFFS_TAI);
+	ktime_t monotonic = clock->monotonic.base;
 	u32 sequence = page->sequence | 1;
 
 	WRITE_ONCE(page->sequence, sequence);
 	smp_wmb();
 	WRITE_ONCE(page->shift, SHIFT);
-	WRITE_ONCE(page->mult, clock->mult);
-	WRITE_ONCE(page->tai_offset, div_s64(ktime_sub(tai, realtime), NSEC_PER_SEC));
+	WRITE_ONCE(page->mult, clock->monotonic.mult);
+	WRITE_ONCE(page->raw_mult, clock->raw.mult);
 	WRITE_ONCE(page->tsc_base, clock->tsc);
 	WRITE_ONCE(page->monotonic, monotonic);
-	WRITE_ONCE(page->realtime, realtime);
+	WRITE_ONCE(page->realtime, ktime_mono_to_any(monotonic, TK_OFFS_REAL));
 	WRITE_ONCE(page->boottime, ktime_mono_to_any(monotonic, TK_OFFS_BOOT));
+	WRITE_ONCE(page->tai, ktime_mono_to_any(monotonic, TK_OFFS_TAI));
+	WRITE_ONCE(page->raw, clock->raw.base);
+	WRITE_ONCE(page->tick, TICK_NSEC);
 	smp_store_release(&page->sequence, sequence + 1);
-}
-
-/* Linux's own rate since the last update, as a multiplier. */
-static u32 measured_mult(const struct crtos_clock *clock, u64 tsc, u64 monotonic)
-{
-	return div64_u64((monotonic - clock->linux_monotonic) << SHIFT, tsc - clock->tsc);
 }
 
 /* The first translation. The caller holds the realm's lock. */
 void crtos_clock_start(struct crtos_realm *realm)
 {
 	struct crtos_clock *clock = &realm->clock;
+	struct moment now;
 
-	read_pair(&clock->tsc, &clock->monotonic);
-	clock->linux_monotonic = clock->monotonic;
-	clock->mult = nominal_mult();
+	read_moment(&now);
+	clock->tsc = now.tsc;
+	clock->monotonic.base = clock->monotonic.of_linux = now.monotonic;
+	clock->raw.base = clock->raw.of_linux = now.raw;
+	clock->monotonic.mult = clock->raw.mult = nominal_mult();
 	publish(&realm->channel->time, clock);
+}
+
+/*
+ * Has a line pass through where it stands at @tsc, at Linux's own rate since the
+ * last update and what it takes to meet Linux's clock, which is @linux_time, at the next.
+ */
+static void bend(struct crtos_clock *clock, struct crtos_line *line, u64 tsc, u64 linux_time)
+{
+	u64 interval = linux_time - line->of_linux;
+	u64 base = line->base + elapsed(clock, tsc, line->mult);
+	s64 behind = linux_time - base;
+	u32 mult = nominal_mult();
+
+	if (interval < MAX_INTERVAL_NS)
+		mult = div64_u64(interval << SHIFT, tsc - clock->tsc);
+	if (abs(behind) <= MAX_SLEW_NS)
+		mult += div_s64(behind * mult, NSEC_PER_SEC);
+	else
+		base = linux_time;
+	line->of_linux = linux_time;
+	line->base = base;
+	line->mult = mult;
 }
 
 /* Brings it up to date. The caller holds the realm's lock. */
 void crtos_clock_update(struct crtos_realm *realm)
 {
 	struct crtos_clock *clock = &realm->clock;
-	u64 tsc, monotonic, interval;
-	s64 behind;
-	u32 mult;
+	struct moment now;
 
-	read_pair(&tsc, &monotonic);
-	interval = monotonic - clock->linux_monotonic;
-	if (interval < MIN_INTERVAL_NS) {
-		publish(&realm->channel->time, clock);
-		return;
+	read_moment(&now);
+	if (now.monotonic - clock->monotonic.of_linux >= MIN_INTERVAL_NS) {
+		bend(clock, &clock->monotonic, now.tsc, now.monotonic);
+		bend(clock, &clock->raw, now.tsc, now.raw);
+		clock->tsc = now.tsc;
 	}
-	mult = interval < MAX_INTERVAL_NS ? measured_mult(clock, tsc, monotonic) : nominal_mult();
-	behind = monotonic - translate(clock, tsc);
-	clock->linux_monotonic = monotonic;
-	if (abs(behind) <= MAX_SLEW_NS) {
-		monotonic -= behind;
-		mult += div_s64(behind * mult, NSEC_PER_SEC);
-	}
-	clock->tsc = tsc;
-	clock->monotonic = monotonic;
-	clock->mult = mult;
 	publish(&realm->channel->time, clock);
 }

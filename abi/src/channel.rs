@@ -81,12 +81,15 @@ pub const SLOT_REPLY: u32 = 7;
 
 /// In `notices`: the shadow thread is gone.
 pub const SLOT_GONE: u32 = 1;
-/// In `notices`: `signals` holds something new.
+/// In `notices`: `info` holds a signal.
 pub const SLOT_SIGNAL: u32 = 2;
+/// In `notices`: the shadow thread is stopped (SIGSTOP), and so is its thread until Linux clears this.
+pub const SLOT_STOPPED: u32 = 4;
 
 /// Rank of an idle CPU.
 pub const RANK_IDLE: u32 = 0;
-/// Rank of an ordinary thread (SCHED_OTHER); a thread with real-time priority `p` (1..=99) has rank `p + 1`.
+/// Rank of an ordinary thread (SCHED_OTHER); a thread with real-time priority `p` (1..=99) has rank `p + 1`, one with
+/// SCHED_DEADLINE 101.
 pub const RANK_NORMAL: u32 = 1;
 
 /// `Slot::op`: make system call `nr` with `args`.
@@ -97,9 +100,10 @@ pub const OP_STARTUP: u32 = 1;
 pub const OP_EXIT: u32 = 2;
 /// `Slot::op`: end the shadow process by signal `args[0]` with its default action. No reply; `GONE` follows.
 pub const OP_EXIT_SIGNAL: u32 = 3;
-/// `Slot::op`: make a further shadow thread. Result: its slot number; its tid is in that slot.
+/// `Slot::op`: make `args[0]` further shadow threads, at most [`MOST_NEW_THREADS`]. Result: the slot of the first, or an error if there is none; they wait
+/// in state `READY`, and who of the process's threads runs in which of them is for the kernel to decide.
 pub const OP_THREAD: u32 = 4;
-/// `Slot::op`: end this shadow thread alone. No reply; `GONE` follows.
+/// `Slot::op`: end this shadow thread alone, which is not the first of its process. No reply; `GONE` follows.
 pub const OP_THREAD_EXIT: u32 = 5;
 /// `Slot::op`: dispose of signal `args[0]`: `args[1]` = 0 default, 1 ignore, 2 forward to the realm, 3 no change; `args[2]` = flags of sigaction.
 /// Result: what was before, by the same numbers.
@@ -107,14 +111,42 @@ pub const OP_SIGNAL_ACTION: u32 = 6;
 /// `Slot::op`: forward each signal of the set `args[0]` (bit `n - 1`) whose disposition is the default, then block no signal in the
 /// shadow. Result: the set that was blocked there. With `args[1]` = 1 it changes nothing.
 pub const OP_SIGNAL_FORWARD: u32 = 7;
-/// `Slot::op`: fork the shadow; `args[0]` = signal to the parent when the child ends. Result: the child's pid, once the child has asked for a
-/// process of its own with a start-up block without executable.
+/// `Slot::op`: fork the shadow; `args[0]` = flags of clone(2) with the signal to the parent, `args[1]` = where Linux stores the descriptor of CLONE_PIDFD.
+/// Result: the child's pid, once the child has asked for a process of its own, with [`Slot::parent`]. With CLONE_VM that process has the number of its
+/// parent's: it shares the shadow's memory. With CLONE_VFORK the result comes when the child has executed a program or ended.
 pub const OP_FORK: u32 = 8;
-/// `Slot::op`: execute path `args[0]` with arguments `args[1]` and environment `args[2]`, `args[3]` = blocked signals. A reply means failure; else `GONE` follows, and
+/// `Slot::op`: execute path `args[0]` with arguments `args[1]` and environment `args[2]`, `args[3]` = blocked signals. With `args[4]` = 1 a program that the realm cannot
+/// load is not executed: [`RESULT_IN_LINUX`]. Any other reply means failure; else `GONE` follows, and
 /// a new process with the same pid if the realm can load the program, which goes on in Linux otherwise.
 pub const OP_EXEC: u32 = 9;
-/// Result of `OP_SYSCALL`: the call was not made, because a signal was forwarded first. Linux's ERESTARTSYS, which programs never see.
+/// Most threads that one `OP_THREAD` makes.
+pub const MOST_NEW_THREADS: u64 = 16;
+/// `Slot::op`: scheduling of thread `args[0]` (0: the shadow thread itself). With `args[1]` = 0 the result is `policy | priority << 8 | (nice + 20) << 16 |
+/// reset-on-fork << 24`; with 1 it gets that of `args[2]`.
+pub const OP_SCHEDULE: u32 = 10;
+/// `Slot::op`: copy `args[2]` bytes from address `args[1]` to address `args[0]`, of the program or of a mirror. Result: 0 or -EFAULT.
+pub const OP_COPY: u32 = 11;
+/// The signal that interrupts system calls in the shadow when the kernel asks for that; its `si_code` is SI_KERNEL then.
+pub const INTERRUPT_SIGNAL: u32 = 64;
+/// `Slot::op`: what the shadow does for the numbers of its descriptors: `args[0]` = `DESCRIPTORS_*`.
+pub const OP_DESCRIPTORS: u32 = 16;
+/// In `args[0]`: nothing more. Result: the soft limit of descriptors, at most 2^32 - 1, and from bit 32 on a bit for each of `/dev/null`, `/dev/zero` and
+/// `/dev/full` that is that device.
+pub const DESCRIPTORS_LIMITS: u64 = 0;
+/// In `args[0]`: which numbers are in use from `args[1]`, a multiple of 32, on. Result: a bit for each of the first 32, and from bit 32 on the next number in use
+/// behind those, or 0.
+pub const DESCRIPTORS_IN_USE: u64 = 1;
+/// In `args[0]`: of the 64 numbers from `args[1]` on put placeholders at those of `args[2]` (bits), and take away those of `args[3]`. Result: bits of the numbers that
+/// have a file of Linux, which are left alone.
+pub const DESCRIPTORS_AGREE: u64 = 2;
+/// In `args[0]`: open device `args[1]` (0 null, 1 zero, 2 full) with flags `args[2]` as descriptor `args[3]`.
+pub const DESCRIPTORS_OPEN: u64 = 3;
+/// In `args[0]`: store the status (fstat) of device `args[1]` at `args[2]`.
+pub const DESCRIPTORS_STAT: u64 = 4;
+/// Result of `OP_SYSCALL`: the call was not made, because a signal was forwarded first, or the kernel interrupted it. Linux's ERESTARTSYS, which programs never see.
 pub const RESULT_NOT_MADE: i64 = -512;
+/// Result of `OP_EXEC`: the program would go on in Linux.
+pub const RESULT_IN_LINUX: i64 = -513;
 
 /// In `fault_flags`: the access is a write.
 pub const FAULT_WRITE: u32 = 1;
@@ -157,17 +189,21 @@ pub struct Slot {
     pub tid: u32,
     /// Real user id that owns the shadow.
     pub uid: u32,
+    /// In state `SPAWN`: 1 + slot of the thread that forked this process, as the module has checked, or 0.
+    pub parent: u32,
+    /// Stored by the kernel at any time: 1 asks Linux to interrupt the system call that the shadow thread makes or is about to make. Linux exchanges it with 0.
+    pub interrupt: u32,
     /// Zero.
-    pub reserved: [u64; 2],
+    pub reserved: [u32; 2],
     // --- 128: written by Linux at any time
-    /// Signals (bit `n - 1`) that arrived for the process; the kernel takes them by exchange with 0.
-    pub signals: u64,
-    /// `SLOT_GONE`, `SLOT_SIGNAL`; set by atomic or. The kernel clears `SLOT_SIGNAL` alone, and all when it frees the slot.
+    /// A signal that arrived: the start of its `siginfo`. Linux stores the next one when the kernel has cleared `SLOT_SIGNAL`.
+    pub info: [u64; 6],
+    /// `SLOT_GONE`, `SLOT_SIGNAL`, `SLOT_STOPPED`; set by atomic or. The kernel clears `SLOT_SIGNAL` alone, and all when it frees the slot.
     pub notices: u32,
     /// Zero.
     pub reserved2: u32,
     /// Zero.
-    pub reserved3: [u64; 6],
+    pub reserved3: u64,
     // --- 192: written by the kernel at any time, for `crtos ps`
     /// `THREAD_*` state.
     pub thread_state: u32,
@@ -222,18 +258,18 @@ pub const DROP_POSTED: u32 = 1;
 pub const DROP_DONE: u32 = 2;
 
 /// Time as Linux sees it: `ns = base + ((tsc - tsc_base) * mult >> shift)`. Written by Linux under a sequence lock
-/// (`sequence` odd while it changes).
-#[repr(C, align(64))]
+/// (`sequence` odd while it changes). A page of its own, which programs can read.
+#[repr(C, align(4096))]
 #[derive(Clone, Copy, Debug)]
 pub struct TimePage {
     /// Sequence lock.
     pub sequence: u32,
     /// See above, 1..=32.
     pub shift: u32,
-    /// See above.
+    /// See above, for all clocks but CLOCK_MONOTONIC_RAW.
     pub mult: u32,
-    /// Seconds that International Atomic Time is ahead.
-    pub tai_offset: u32,
+    /// The multiplier of CLOCK_MONOTONIC_RAW.
+    pub raw_mult: u32,
     /// Time stamp counter at the base.
     pub tsc_base: u64,
     /// CLOCK_MONOTONIC at the base, nanoseconds.
@@ -242,6 +278,14 @@ pub struct TimePage {
     pub realtime: u64,
     /// CLOCK_BOOTTIME at the base, nanoseconds.
     pub boottime: u64,
+    /// CLOCK_TAI at the base, nanoseconds since 1970.
+    pub tai: u64,
+    /// CLOCK_MONOTONIC_RAW at the base, nanoseconds.
+    pub raw: u64,
+    /// Nanoseconds of Linux's tick: the resolution of its coarse clocks.
+    pub tick: u32,
+    /// Zero.
+    pub reserved: [u32; 1005],
 }
 
 /// `Channel::kernel_state`: not started.
@@ -297,6 +341,75 @@ pub struct Channel {
     pub log: RingHeader,
     /// See `log`.
     pub log_bytes: [u8; KERNEL_LOG_SIZE as usize],
+    /// The longest sections with interrupts off of each CPU of the realm, each begun at another place.
+    pub sections: [[Section; SECTIONS]; MAX_CELL_CPUS],
+    /// Linux wants a trace; looked at when the doorbell rings.
+    pub trace_on: u32,
+    /// Events of the ring of each CPU, a power of 2, written by the kernel. CPU `i` has those from `i * trace_capacity`.
+    pub trace_capacity: u32,
+    /// Events that each CPU has written so far. Event `n` lies at `n % trace_capacity` of its ring; it is complete when it is counted.
+    pub trace_written: [u64; MAX_CELL_CPUS],
+    /// The rings of events.
+    pub trace_events: [TraceEvent; TRACE_EVENTS],
+}
+
+/// Events of all rings together.
+pub const TRACE_EVENTS: usize = 32768;
+
+/// Something that happened on a CPU of the realm.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct TraceEvent {
+    /// Time stamp counter.
+    pub time: u64,
+    /// `TRACE_*`.
+    pub kind: u32,
+    /// The thread that ran: its id in Linux, or [`TRACE_KERNEL_THREAD`] and the number of a thread of the kernel.
+    pub thread: u32,
+    /// Depends on the kind.
+    pub first: u64,
+    /// Depends on the kind.
+    pub second: u64,
+}
+
+/// In thread ids of a trace: a thread of the kernel.
+pub const TRACE_KERNEL_THREAD: u32 = 0x8000_0000;
+
+/// Another thread runs from now on: its id in the low half of `first`, its priority in the high half; `second` is the
+/// beginning of its name, zero padded.
+pub const TRACE_SWITCH: u32 = 1;
+/// A thread was made ready: as [`TRACE_SWITCH`].
+pub const TRACE_WAKE: u32 = 2;
+/// Interrupt with vector `first`.
+pub const TRACE_INTERRUPT: u32 = 3;
+/// Its end.
+pub const TRACE_INTERRUPT_END: u32 = 4;
+/// System call number `first` with first argument `second`.
+pub const TRACE_CALL: u32 = 5;
+/// Its end, with result `second`.
+pub const TRACE_CALL_END: u32 = 6;
+/// Request to Linux: `OP_*` in `first`, system call number in `second`.
+pub const TRACE_REMOTE: u32 = 7;
+/// Its end, with result `second`.
+pub const TRACE_REMOTE_END: u32 = 8;
+/// Page fault of a program at address `first` with error code `second`.
+pub const TRACE_FAULT: u32 = 9;
+/// The doorbell of Linux was rung.
+pub const TRACE_DOORBELL: u32 = 10;
+
+/// Sections that are kept for each CPU.
+pub const SECTIONS: usize = 8;
+
+/// A section of the kernel in which interrupts, and with them preemption, were off.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Section {
+    /// Ticks of the time stamp counter that the longest one took; 0: none.
+    pub ticks: u64,
+    /// Address in the kernel at which it began.
+    pub begin: u64,
+    /// Address at which that longest one ended.
+    pub end: u64,
 }
 
 /// Head of the start-up block that a shadow copies on `OP_STARTUP`: after it come, each zero terminated, the path of the
@@ -310,7 +423,7 @@ pub struct Startup {
     pub argc: u32,
     /// Environment strings.
     pub envc: u32,
-    /// Descriptor of the opened executable in the shadow (close-on-exec), or [`NO_EXECUTABLE`].
+    /// Descriptor of the opened executable in the shadow (close-on-exec).
     pub executable: u32,
     /// User and group ids: real, effective.
     pub uid: u32,
@@ -328,15 +441,20 @@ pub struct Startup {
     pub hwcap2: u64,
     /// 16 random bytes from Linux for AT_RANDOM.
     pub random: [u8; 16],
+    /// Soft limit of queued signals (RLIMIT_SIGPENDING).
+    pub signal_limit: u64,
+    /// Signals that are ignored: bit `n - 1` for signal `n`.
+    pub ignored: u64,
 }
-
-/// `Startup::executable` of a forked process: it goes on where its parent called fork.
-pub const NO_EXECUTABLE: u32 = 0xffff_ffff;
 
 /// Addresses of the program that belong to the shadow itself and are never mapped in the realm: the shadow is linked at the start.
 pub const SHADOW_START: u64 = 0x7e00_0000_0000;
 /// End of the shadow's range.
 pub const SHADOW_END: u64 = 0x7e01_0000_0000;
+/// Where the kernel has the shadow map the files that the program shares ("mirrors"), within the shadow's range.
+pub const MIRRORS_START: u64 = SHADOW_START + 0x9000_0000;
+/// End of that range.
+pub const MIRRORS_END: u64 = SHADOW_START + 0xc000_0000;
 /// Lowest address of a program (vm.mmap_min_addr).
 pub const USER_START: u64 = 0x1_0000;
 /// One past the highest address of a program.

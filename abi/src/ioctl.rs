@@ -43,16 +43,20 @@ pub const IOC_REASON: u32 = 0x8100_c713;
 pub const IOC_DOORBELL: u32 = 0x0000_c714;
 /// Write to the shared block of a cell that has no real-time kernel; argument [`Transfer`]. Needs CAP_SYS_ADMIN.
 pub const IOC_CHANNEL_WRITE: u32 = 0x4020_c715;
+/// Has the real-time kernel trace (argument 1) or not (0), as long as the file is open. Needs CAP_SYS_ADMIN.
+pub const IOC_TRACE: u32 = 0x0000_c716;
 
 /// Become the shadow of a new process in the realm; argument [`Spawn`]. Once a file.
 pub const IOC_SPAWN: u32 = 0xc020_c720;
-/// Become a further shadow thread of the file's process. Returns the slot.
+/// Become a further shadow thread of the file's process, with whose first thread the caller shares its memory. The argument is 0, or 1 + slot of the thread
+/// that made the caller a process of its own. Returns the slot.
 pub const IOC_THREAD: u32 = 0x0000_c721;
 /// Deliver the result of the last request (if any) and wait for the next one; argument [`Remote`]. EINTR is never returned: a signal's handler runs and the call is
 /// resumed by calling it again with `has_result` = 0. ESRCH when the realm is gone.
 pub const IOC_REMOTE: u32 = 0xc048_c722;
-/// Forward a signal to the realm; the argument is its number. Callable from a signal handler.
-pub const IOC_SIGNAL: u32 = 0x0000_c723;
+/// Forward a signal to the realm; argument the first 48 bytes of its `siginfo`. Waits until the last one of the calling thread was taken. Callable
+/// from a signal handler.
+pub const IOC_SIGNAL: u32 = 0x4030_c723;
 
 /// Or-ed to the argument of [`IOC_CELL_DESTROY`].
 pub const CELL_FORCE: u32 = 0x8000_0000;
@@ -180,8 +184,12 @@ pub struct Spawn {
     pub process: u32,
     /// Out: slot of the first thread.
     pub slot: u32,
+    /// In: 0, or 1 + slot of the thread that forked the caller.
+    pub parent: u32,
+    /// In, if `parent` is not 0: descriptor of the file that the process of `parent` has.
+    pub parent_file: i32,
     /// Zero.
-    pub reserved: [u64; 3],
+    pub reserved: [u64; 2],
 }
 
 /// Argument of [`IOC_REMOTE`].

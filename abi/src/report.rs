@@ -28,8 +28,10 @@ pub const EXIT_HIDDEN: usize = 9;
 pub const EXIT_SHUTDOWN: usize = 10;
 /// Anything else.
 pub const EXIT_OTHER: usize = 11;
+/// Debug exception or alignment check of a cell.
+pub const EXIT_EXCEPTION: usize = 12;
 /// Entries of [`CpuReport::exits`].
-pub const EXIT_REASONS: usize = 12;
+pub const EXIT_REASONS: usize = 13;
 
 /// Counters of a CPU.
 #[repr(C)]

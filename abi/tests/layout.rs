@@ -33,6 +33,7 @@ fn ioctl_numbers() {
     assert_eq!(IOC_REASON, ioc(READ, 0x13, size_of::<Reason>()));
     assert_eq!(IOC_DOORBELL, ioc(NONE, 0x14, 0));
     assert_eq!(IOC_CHANNEL_WRITE, ioc(WRITE, 0x15, size_of::<Transfer>()));
+    assert_eq!(IOC_TRACE, ioc(NONE, 0x16, 0));
     assert_eq!(IOC_SPAWN, ioc(READ | WRITE, 0x20, size_of::<Spawn>()));
     assert_eq!(IOC_THREAD, ioc(NONE, 0x21, 0));
     assert_eq!(
@@ -41,7 +42,7 @@ fn ioctl_numbers() {
         "{:#x}",
         ioc(READ | WRITE, 0x22, size_of::<Remote>())
     );
-    assert_eq!(IOC_SIGNAL, ioc(NONE, 0x23, 0));
+    assert_eq!(IOC_SIGNAL, ioc(WRITE, 0x23, size_of::<[u64; 6]>()));
 }
 
 #[test]
@@ -57,6 +58,7 @@ fn areas_fit() {
         assert!(BOOT_INFO_ADDRESS + PAGE_SIZE <= INITIAL_TABLES);
         assert!(INITIAL_TABLES + INITIAL_TABLES_SIZE <= IMAGE_ADDRESS);
         assert!(MAX_PRIVATE <= CHANNEL_ADDRESS && CHANNEL_ADDRESS + LARGE_PAGE_SIZE <= SHARED_POOL);
+        assert!(size_of::<TimePage>() as u64 == PAGE_SIZE);
         assert!(SLOT_WORDS * 64 == SLOTS && DROP_WORDS * 64 == DROPS);
     }
 }
@@ -65,7 +67,7 @@ fn areas_fit() {
 fn a_slot_has_one_owner_a_line() {
     assert_eq!(size_of::<Slot>(), 256);
     assert_eq!(align_of::<Slot>(), 64);
-    assert_eq!(offset_of!(Slot, signals), 128);
+    assert_eq!(offset_of!(Slot, info), 128);
     assert_eq!(offset_of!(Slot, thread_state), 192);
 }
 

@@ -46,8 +46,10 @@ pub enum AttachError {
 pub struct Notices {
     /// The shadow thread is gone; Linux keeps nothing of it.
     pub gone: bool,
-    /// Signals have arrived; see [`Block::take_signals`].
+    /// A signal has arrived; see [`Block::take_signal`].
     pub signal: bool,
+    /// The shadow thread is stopped; another notice comes when it goes on.
+    pub stopped: bool,
 }
 
 impl Block {
@@ -81,21 +83,17 @@ impl Block {
         word!(self, AtomicU32, kernel_state).store(state, Ordering::Release);
     }
 
-    /// Calls `found` with each slot for which Linux stored something since the last time.
+    /// Bit per slot of word `index` (below [`raw::SLOT_WORDS`]) for which Linux stored something that was not taken.
     ///
-    /// To be called after each doorbell and after each fall of a rank. Any context.
-    pub fn take_replies(&self, mut found: impl FnMut(usize)) {
-        for index in 0..raw::SLOT_WORDS {
-            let word = word!(self, AtomicU64, replies[index]);
-            if word.load(Ordering::Relaxed) == 0 {
-                continue;
-            }
-            let mut bits = word.swap(0, Ordering::AcqRel);
-            while bits != 0 {
-                found(index * 64 + bits.trailing_zeros() as usize);
-                bits &= bits - 1;
-            }
-        }
+    /// To be looked at after each doorbell and after each fall of a rank. Any context.
+    pub fn replies(&self, index: usize) -> u64 {
+        word!(self, AtomicU64, replies[index]).load(Ordering::Relaxed)
+    }
+
+    /// Takes the bit of `slot`; false if somebody else did. What Linux stored before it set the bit is visible then.
+    pub fn take_reply(&self, slot: usize) -> bool {
+        let bit = 1 << (slot % 64);
+        word!(self, AtomicU64, replies[slot / 64]).fetch_and(!bit, Ordering::AcqRel) & bit != 0
     }
 
     /// Sets the bit that tells Linux to look at `slot`.
@@ -106,13 +104,30 @@ impl Block {
     /// Notices of `slot`, which stay until they are taken or the slot is freed.
     pub fn notices(&self, slot: usize) -> Notices {
         let bits = word!(self, AtomicU32, slots[slot].notices).load(Ordering::Acquire);
-        Notices { gone: bits & raw::SLOT_GONE != 0, signal: bits & raw::SLOT_SIGNAL != 0 }
+        Notices {
+            gone: bits & raw::SLOT_GONE != 0,
+            signal: bits & raw::SLOT_SIGNAL != 0,
+            stopped: bits & raw::SLOT_STOPPED != 0,
+        }
     }
 
-    /// Takes the signals that arrived for the process of `slot`: bit `n - 1` for signal `n`.
-    pub fn take_signals(&self, slot: usize) -> u64 {
+    /// Takes the signal that arrived at `slot`, if there is one: the start of its `siginfo`, whose number is one of a signal. One caller at a time for
+    /// each slot.
+    pub fn take_signal(&self, slot: usize) -> Option<[u64; 6]> {
+        if !self.notices(slot).signal {
+            return None;
+        }
+        let info = core::array::from_fn(|index| {
+            word!(self, AtomicU64, slots[slot].info[index]).load(Ordering::Relaxed)
+        });
         word!(self, AtomicU32, slots[slot].notices).fetch_and(!raw::SLOT_SIGNAL, Ordering::AcqRel);
-        word!(self, AtomicU64, slots[slot].signals).swap(0, Ordering::AcqRel)
+        (1..=64).contains(&(info[0] as u32)).then_some(info)
+    }
+
+    /// Asks Linux to interrupt the system call of `slot`; the doorbell has to be rung next. Any context.
+    pub fn interrupt(&self, slot: usize) {
+        word!(self, AtomicU32, slots[slot].interrupt).store(1, Ordering::Release);
+        self.mark_request(slot);
     }
 
     /// Counts a doorbell that the kernel is about to ring. Everything stored before is visible to Linux when it takes the doorbell.
@@ -142,7 +157,7 @@ impl Block {
 
     /// Publishes what `cpu` (index in the cell) runs; see [`crate::rank`].
     ///
-    /// When the rank falls, [`Block::take_replies`] has to be called afterwards: a reply that came before the
+    /// When the rank falls, [`Block::replies`] has to be looked at afterwards: a reply that came before the
     /// fall brought no doorbell. The barrier here pairs with Linux's between its bit and its reading of the rank.
     pub fn set_rank(&self, cpu: usize, rank: u32) {
         if cpu < crtos_abi::MAX_CELL_CPUS {

@@ -9,7 +9,6 @@
 //! | [`line`](mod@line) | one thread's slot while the thread lives: request, fault, answer, reply |
 //! | [`rank`] | which reply is worth an interrupt |
 //! | [`drops`] | ranges that Linux has to let go, and the frames in limbo until it did |
-//! | [`time`] | Linux's clocks |
 //!
 //! The other end is Linux, which may be broken or hostile: every word that it can write is read once, checked
 //! against what the kernel knows, and otherwise taken as nothing. No value of it can make this crate panic,
@@ -20,9 +19,7 @@ pub mod block;
 pub mod drops;
 pub mod line;
 pub mod rank;
-pub mod time;
 
 pub use block::{AttachError, Block, Notices};
 pub use drops::{Drops, Range};
 pub use line::{Answer, Line, Poll, Request, Start, Status};
-pub use time::Clocks;

@@ -107,6 +107,7 @@ pub struct Line {
     pid: u32,
     tid: u32,
     uid: u32,
+    parent: Option<usize>,
 }
 
 impl Block {
@@ -128,6 +129,9 @@ impl Block {
             pid: word!(self, AtomicU32, slots[slot].pid).load(Ordering::Relaxed),
             tid: word!(self, AtomicU32, slots[slot].tid).load(Ordering::Relaxed),
             uid: word!(self, AtomicU32, slots[slot].uid).load(Ordering::Relaxed),
+            parent: (word!(self, AtomicU32, slots[slot].parent).load(Ordering::Relaxed) as usize)
+                .checked_sub(1)
+                .filter(|&parent| parent < raw::SLOTS),
         };
         Some((line, start))
     }
@@ -157,6 +161,11 @@ impl Line {
     /// Thread id in Linux.
     pub fn tid(&self) -> u32 {
         self.tid
+    }
+
+    /// Slot of the thread that forked the process.
+    pub fn parent(&self) -> Option<usize> {
+        self.parent
     }
 
     /// Real user id at the start, in Linux.
@@ -265,7 +274,6 @@ impl Line {
         let Self { block, slot, .. } = self;
         word!(block, AtomicU32, slots[slot].thread_state)
             .store(raw::THREAD_NONE, Ordering::Relaxed);
-        word!(block, AtomicU64, slots[slot].signals).store(0, Ordering::Relaxed);
         word!(block, AtomicI64, slots[slot].result).store(0, Ordering::Relaxed);
         word!(block, AtomicU32, slots[slot].notices).store(0, Ordering::Release);
         word!(block, AtomicU32, slots[slot].state).store(raw::SLOT_FREE, Ordering::Release);

@@ -44,9 +44,11 @@ void linux_gone(struct crtos_channel *channel, u32 slot)
 	crtos_core_notice(channel, slot, CRTOS_SLOT_GONE);
 }
 
-void linux_signal(struct crtos_channel *channel, u32 slot, u32 number)
+bool linux_signal(struct crtos_channel *channel, u32 slot, u32 number)
 {
-	crtos_core_signal(channel, slot, number);
+	u64 info[6] = { number, 1, 2, 3, 4, 5 };
+
+	return crtos_core_signal(channel, slot, info);
 }
 
 /* Carries out the first posted drop of the process; returns its start, or 0. */

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Shared, Taken, linux};
+use common::{Shared, Taken, linux, take_replies};
 use crtos_abi::boot::SHARED_POOL;
 use crtos_abi::channel::{Channel, DROPS, OP_SYSCALL, SHADOW_START, SLOT_FREE, SLOTS};
 use crtos_channel::{
@@ -44,7 +44,7 @@ fn a_call_with_a_fault() {
     let mut line = open(&channel, 70);
     assert_eq!((line.process(), line.pid(), line.tid(), line.uid()), (3, 170, 171, 7));
     let mut seen = Vec::new();
-    block.take_replies(|slot| seen.push(slot));
+    take_replies(&block, |slot| seen.push(slot));
     assert_eq!(seen, [70]);
 
     assert!(line.request(&request(9)));
@@ -77,12 +77,15 @@ fn a_call_with_a_fault() {
     assert_eq!(line.poll(), Poll::Reply(-14));
     assert_eq!(line.poll(), Poll::Waiting);
 
-    linux::signal(&channel, 70, 2);
-    linux::signal(&channel, 70, 64);
-    assert_eq!(block.notices(70), Notices { gone: false, signal: true });
-    assert_eq!(block.take_signals(70), 1 << 63 | 2);
+    assert!(linux::signal(&channel, 70, 2));
+    assert!(!linux::signal(&channel, 70, 64), "the first one has not been taken");
+    assert_eq!(block.notices(70), Notices { gone: false, signal: true, stopped: false });
+    assert_eq!(block.take_signal(70), Some([2, 1, 2, 3, 4, 5]));
+    assert_eq!(block.take_signal(70), None);
+    assert!(linux::signal(&channel, 70, 65));
+    assert_eq!(block.take_signal(70), None, "there is no such signal");
     linux::gone(&channel, 70);
-    assert_eq!(block.notices(70), Notices { gone: true, signal: false });
+    assert_eq!(block.notices(70), Notices { gone: true, signal: false, stopped: false });
     line.publish(&Status { pages: 5, ..Status::default() });
     line.publish_command(b"a-name-that-is-too-long");
     line.free();
@@ -174,8 +177,8 @@ proptest! {
         let slots = [0_u32, 63, SLOTS as u32 - 1];
         let mut lines: Vec<Line> = slots.iter().map(|&slot| open(&channel, slot)).collect();
         let mut truth = [Truth::Idle; 3];
-        let mut signals = [0_u64; 3];
-        block.take_replies(|_| {});
+        let mut signals = [0_u32; 3];
+        take_replies(&block, |_| {});
         for step in steps {
             let mut told = [false; 3];
             match step {
@@ -238,17 +241,21 @@ proptest! {
                     }
                 }
                 Step::Signal(index, number) => {
-                    linux::signal(&channel, slots[index], number);
-                    signals[index] |= 1 << (number - 1);
-                    told[index] = true;
+                    let stored = linux::signal(&channel, slots[index], number);
+                    prop_assert_eq!(stored, signals[index] == 0);
+                    if stored {
+                        signals[index] = number;
+                        told[index] = true;
+                    }
                 }
             }
             let mut heard = [false; 3];
-            block.take_replies(|slot| heard[slots.iter().position(|&other| other as usize == slot).unwrap()] = true);
+            take_replies(&block, |slot| heard[slots.iter().position(|&other| other as usize == slot).unwrap()] = true);
             prop_assert_eq!(heard, told);
         }
         for (index, &slot) in slots.iter().enumerate() {
-            prop_assert_eq!(block.take_signals(slot as usize), signals[index]);
+            let number = block.take_signal(slot as usize).map_or(0, |info| info[0] as u32);
+            prop_assert_eq!(number, signals[index]);
         }
     }
 
@@ -272,9 +279,8 @@ proptest! {
             };
             channel.scribble(offset, value);
             let _ = block.attach();
-            let _ = block.clocks().map(|clocks| clocks.since_base(value));
-            let _ = (block.notices(5), block.take_signals(5), block.accept(offset % (2 * SLOTS)));
-            block.take_replies(|slot| assert!(slot < SLOTS));
+            let _ = (block.notices(5), block.take_signal(5), block.accept(offset % (2 * SLOTS)));
+            take_replies(&block, |slot| assert!(slot < SLOTS));
             line.request(&request(1));
             if let Poll::Fault { address, .. } = line.poll() {
                 prop_assert!(address % 4096 == 0 && address < 0x7fff_ffff_f000);
@@ -302,7 +308,7 @@ fn no_reply_is_lost_between_the_ranks() {
     let channel = Shared::new();
     let block = channel.block();
     let mut line = open(&channel, 9);
-    block.take_replies(|_| {});
+    take_replies(&block, |_| {});
     let barrier = Barrier::new(2);
     let rang = AtomicBool::new(false);
     let low = rank::Running::RealTime(10).rank();
@@ -325,11 +331,11 @@ fn no_reply_is_lost_between_the_ranks() {
             }
             block.set_rank(0, rank::Running::Idle.rank());
             let mut seen = false;
-            block.take_replies(|_| seen = true);
+            take_replies(&block, |_| seen = true);
             barrier.wait();
             assert!(seen || rang.load(Ordering::SeqCst), "round {round}");
             assert_eq!(line.poll(), Poll::Reply(1));
-            block.take_replies(|_| {});
+            take_replies(&block, |_| {});
         }
     });
 }
@@ -345,24 +351,4 @@ fn ranks_order_interrupts() {
     {
         assert_eq!(rings(caller, running), rung);
     }
-}
-
-#[test]
-fn clocks_need_a_consistent_copy() {
-    let channel = Shared::new();
-    assert_eq!(channel.block().clocks(), None, "Linux has not written it");
-    let at = core::mem::offset_of!(Channel, time) / 8;
-    // Shift 10, even sequence; mult 2048, offset 37; base 1000.
-    for (index, value) in [10 << 32, 37 << 32 | 2048, 1000, 5, 6, 7].into_iter().enumerate() {
-        channel.scribble(at + index, value);
-    }
-    let clocks = channel.block().clocks().expect("a time page");
-    assert_eq!(
-        (clocks.monotonic, clocks.realtime, clocks.boottime, clocks.tai_offset),
-        (5, 6, 7, 37)
-    );
-    assert_eq!((clocks.since_base(1500), clocks.since_base(0)), (1000, 0));
-    assert_eq!(clocks.since_base(u64::MAX), u64::MAX);
-    channel.scribble(at, 10 << 32 | 1);
-    assert_eq!(channel.block().clocks(), None, "Linux is writing it");
 }

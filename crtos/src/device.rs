@@ -22,7 +22,10 @@ use crate::{
     report::Report,
     ring::{Reader, Source},
     text::padded,
-    threads::{COUNTERS_SIZE, Counters, SLOTS_OFFSET, SLOTS_SIZE, Thread},
+    threads::{
+        COUNTERS_SIZE, Counters, SECTIONS_OFFSET, SECTIONS_SIZE, SLOTS_OFFSET, SLOTS_SIZE, Section,
+        Thread,
+    },
 };
 
 /// Path of the device.
@@ -169,6 +172,11 @@ impl Device {
         self.number(ioctl::IOC_DOORBELL, cell).map(drop)
     }
 
+    /// Has the real-time kernel trace, or not.
+    pub fn trace(&self, on: bool) -> Call<()> {
+        self.number(ioctl::IOC_TRACE, on.into()).map(drop)
+    }
+
     /// Copies from the report area.
     pub fn report_bytes(&self, offset: u64, buffer: &mut [u8]) -> Call<()> {
         self.transfer(ioctl::IOC_REPORT, 0, offset, buffer)
@@ -196,6 +204,13 @@ impl Device {
         let mut bytes = vec![0; COUNTERS_SIZE];
         self.channel_bytes(cell, 0, &mut bytes)?;
         Ok(Counters::parse(&bytes))
+    }
+
+    /// The longest sections with interrupts off of the real-time kernel in `cell`.
+    pub fn sections(&self, cell: u32) -> Call<Vec<Section>> {
+        let mut bytes = vec![0; SECTIONS_SIZE];
+        self.channel_bytes(cell, SECTIONS_OFFSET, &mut bytes)?;
+        Ok(Section::parse_all(&bytes))
     }
 
     /// The threads of the realm in `cell`.

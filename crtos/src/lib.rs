@@ -14,6 +14,7 @@
 //! | [`cpulist`], [`size`], [`ranges`], [`text`], [`view`] | words and bytes |
 #![deny(unsafe_code)]
 
+mod bench;
 mod cell;
 mod check;
 pub mod cpulist;
@@ -36,8 +37,10 @@ pub mod size;
 mod start;
 mod state;
 mod stats;
+mod symbols;
 pub mod text;
 pub mod threads;
+mod trace;
 mod up;
 mod version;
 pub mod view;
@@ -63,6 +66,8 @@ Examples:
   crtos run -- busybox md5sum /bin/sh   run a program there
   crtos ps                              what runs there
   crtos stats                           VM exits by CPU and reason, memory, doorbells
+  crtos bench                           latencies of Linux and of the realm, measured
+  crtos trace --duration 1              record what happens there, for Perfetto
   crtos down                            Linux has its CPU and its memory back
 
 Exit status:
@@ -97,7 +102,9 @@ enum Verb {
     Ps(ps::Ps),
     Stats(stats::Stats),
     Log(log::Log),
+    Trace(trace::Trace),
     Cell(cell::Cell),
+    Bench(bench::Bench),
     Version(version::Version),
     Man(man::Man),
 }
@@ -131,7 +138,9 @@ impl Verb {
             Verb::Ps(ps) => ps.run().map(|()| 0),
             Verb::Stats(stats) => stats.run().map(|()| 0),
             Verb::Log(log) => log.run().map(|()| 0),
+            Verb::Trace(trace) => trace.run(),
             Verb::Cell(cell) => cell.run().map(|()| 0),
+            Verb::Bench(bench) => bench.run(),
             Verb::Version(version) => version.run(),
             Verb::Man(man) => man.run(Cli::command()).map(|()| 0),
         }

@@ -25,6 +25,7 @@ pub const EXIT_NAMES: [&str; EXIT_REASONS] = [
     "hidden",
     "shutdown",
     "other",
+    "exception",
 ];
 
 /// What a failed cell did, in the order of [`EXIT_NAMES`].
@@ -41,6 +42,7 @@ const FAILURES: [&str; EXIT_REASONS] = [
     "executed an instruction that is hidden from it",
     "triple fault",
     "an exit that nobody expects",
+    "an exception that it cannot take",
 ];
 
 /// Who has a CPU.

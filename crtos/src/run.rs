@@ -45,8 +45,8 @@ const DEFAULT_PATH: &str = "/bin:/usr/bin";
 /// Behaves like running the program here: standard input and output, working directory, environment, umask, limits, credentials,
 /// signals and exit status are the program's, and its pid is that of this command.
 ///
-/// PROGRAM is looked for as a shell does: in the directories of PATH, or as a path if it contains a slash. It has to be a statically
-/// linked x86-64 executable (or static-PIE).
+/// PROGRAM is looked for as a shell does: in the directories of PATH, or as a path if it contains a slash. It is an x86-64 executable,
+/// dynamically or statically linked.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -205,8 +205,8 @@ enum Unsuitable {
     OtherMachine,
     /// An object file, a core dump, …
     NotExecutable,
-    /// It needs this loader.
-    Dynamic(String),
+    /// It needs this loader, which is missing.
+    NoLoader(String),
     /// It cannot be read.
     Unreadable(String),
 }
@@ -215,26 +215,24 @@ impl Unsuitable {
     fn failure(self, asked: &str, path: &Path) -> Failure {
         let path = path.display();
         let failure = match self {
-            Unsuitable::Script(interpreter) => {
-                Failure::new(asked, format!("it is a script for {interpreter}, not an x86-64 ELF executable"))
-                    .remedy(format!("run its interpreter: crtos run -- {interpreter} {path}"))
+            Unsuitable::Script(interpreter) => Failure::new(
+                asked,
+                format!("it is a script for {interpreter}, not an x86-64 ELF executable"),
+            )
+            .remedy(format!("run its interpreter: crtos run -- {interpreter} {path}")),
+            Unsuitable::NotElf => {
+                Failure::new(asked, format!("{path} is not an x86-64 ELF executable"))
             }
-            Unsuitable::NotElf => Failure::new(asked, format!("{path} is not an x86-64 ELF executable")),
             Unsuitable::OtherMachine => {
                 Failure::new(asked, format!("{path} is an ELF file, but not for x86-64"))
             }
             Unsuitable::NotExecutable => {
                 Failure::new(asked, format!("{path} is an ELF file, but not an executable"))
             }
-            Unsuitable::Dynamic(loader) if !Path::new(&loader).exists() => {
+            Unsuitable::NoLoader(loader) => {
                 Failure::new(asked, format!("it needs the loader {loader}, which is missing"))
                     .remedy("install it, or link the program statically")
             }
-            Unsuitable::Dynamic(loader) => Failure::new(
-                asked,
-                format!("it needs the loader {loader}; dynamically linked executables are not supported yet"),
-            )
-            .remedy("link it statically (cc -static)"),
             Unsuitable::Unreadable(why) => Failure::new(asked, format!("{path}: {why}")),
         };
         failure.status(STATUS_NOT_RUNNABLE)
@@ -276,8 +274,12 @@ fn suitable_elf<'a>(data: impl ReadRef<'a>) -> Result<(), Unsuitable> {
     match segments.iter().find(|segment| segment.p_type(endian) == PT_INTERP) {
         None => Ok(()),
         Some(segment) => {
-            let loader = segment.data(endian, data).unwrap_or_default();
-            Err(Unsuitable::Dynamic(crate::text::padded(loader)))
+            let name = segment.data(endian, data).unwrap_or_default();
+            let name = name.split(|&byte| byte == 0).next().unwrap_or_default();
+            match Path::new(OsStr::from_bytes(name)).exists() {
+                true => Ok(()),
+                false => Err(Unsuitable::NoLoader(crate::text::padded(name))),
+            }
         }
     }
 }
@@ -319,9 +321,10 @@ mod tests {
     fn files_are_judged_by_their_headers() {
         assert_eq!(verdict(&elf(2, 2, 62, 1, b"code")), Ok(()));
         assert_eq!(verdict(&elf(2, 3, 62, 1, b"code")), Ok(()));
+        assert_eq!(verdict(&elf(2, 3, 62, PT_INTERP, b"/\0")), Ok(()));
         assert_eq!(
-            verdict(&elf(2, 3, 62, PT_INTERP, b"/lib64/ld-linux-x86-64.so.2\0")),
-            Err(Unsuitable::Dynamic("/lib64/ld-linux-x86-64.so.2".into()))
+            verdict(&elf(2, 3, 62, PT_INTERP, b"/absent/ld.so\0")),
+            Err(Unsuitable::NoLoader("/absent/ld.so".into()))
         );
         assert_eq!(verdict(&elf(2, 2, 183, 1, b"code")), Err(Unsuitable::OtherMachine));
         assert_eq!(verdict(&elf(1, 2, 3, 1, b"code")), Err(Unsuitable::OtherMachine));

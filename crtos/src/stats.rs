@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `crtos stats`: VM exits by CPU and reason, memory, doorbells.
+//! `crtos stats`: VM exits by CPU and reason, memory, doorbells, the longest sections with interrupts off.
 
 use std::{collections::BTreeMap, io::IsTerminal, thread::sleep, time::Duration};
 
@@ -10,20 +10,24 @@ use crate::{
     failure::Result,
     report::{Cell, Cpu, EXIT_NAMES, Owner, Report},
     size::Size,
+    symbols::Symbols,
     text,
-    threads::Counters,
+    threads::{Counters, Section},
 };
 
 /// What is asked, for failures.
 const ASKED: &str = "show statistics";
 
-/// Show VM exits by CPU and reason, memory and doorbells
+/// Show VM exits by CPU and reason, memory, doorbells, and for how long interrupts were off
 ///
 /// Counters begin at the launch of the hypervisor. A CPU of the real-time realm that sleeps and wakes by its timer causes no exits at all.
 ///
 /// Reasons: nmi (non-maskable interrupt), icr (interrupt command register), msr (another trapped model-specific
 /// register), hypercall, nested-fault (nested page fault), cpuid, port (I/O port), apic (local APIC, trapped only where Linux runs it in
 /// xAPIC mode), xsetbv, hidden (instruction that guests may not see), shutdown (triple fault), other.
+///
+/// Of each CPU of the realm the longest sections are shown in which the real-time kernel kept interrupts, and with them preemption,
+/// off since it started: how long, and the functions where they began and ended.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 With --json one object:
@@ -32,7 +36,8 @@ With --json one object:
               exits (object: reason to number), exits_total, doorbells (rung from this CPU)
   cells       array of: cell, name, state, cpus, private_bytes, shared_bytes
   realm       null, or: cell, pool_bytes, pool_free_bytes, heap_bytes, heap_used_bytes, doorbells_sent, doorbells_taken,
-              idle_ns (array, one per CPU of the realm)
+              idle_ns (array, one per CPU of the realm),
+              sections (array, longest first within a CPU: cpu, ns, begin, end)
 
 Exit status: 0 done; 1 failed; 2 usage.")]
 pub struct Stats {
@@ -89,27 +94,41 @@ struct RealmStatistics {
     doorbells_sent: u64,
     doorbells_taken: u64,
     idle_ns: Vec<u64>,
+    sections: Vec<SectionStatistics>,
+}
+
+/// A section with interrupts off.
+#[derive(Serialize)]
+struct SectionStatistics {
+    /// Linux's number of the CPU.
+    cpu: u32,
+    ns: u64,
+    begin: String,
+    end: String,
 }
 
 impl Stats {
     /// Does it.
     pub fn run(self) -> Result<()> {
         let device = Device::require(ASKED)?;
+        let symbols = Symbols::installed();
         loop {
             let info = device.info(ASKED)?;
             if info.enabled == 0 {
                 return Err(device::not_up(ASKED));
             }
             let report = device.report(ASKED)?;
-            let counters = match device::realm(&info) {
+            let realm = match device::realm(&info) {
                 Some(realm) => {
                     let counters =
                         device.counters(realm).map_err(|refusal| refusal.asked(ASKED))?;
-                    Some((realm, counters))
+                    let sections =
+                        device.sections(realm).map_err(|refusal| refusal.asked(ASKED))?;
+                    Some(Realm { cell: realm, counters, sections, tsc_khz: info.tsc_khz })
                 }
                 None => None,
             };
-            let statistics = Statistics::of(&report, counters);
+            let statistics = Statistics::of(&report, realm, &symbols);
             if self.json {
                 crate::print_json(&statistics)?;
             } else {
@@ -126,8 +145,16 @@ impl Stats {
     }
 }
 
+/// What the real-time kernel tells.
+struct Realm {
+    cell: u32,
+    counters: Counters,
+    sections: Vec<Section>,
+    tsc_khz: u32,
+}
+
 impl Statistics {
-    fn of(report: &Report, counters: Option<(u32, Counters)>) -> Self {
+    fn of(report: &Report, realm: Option<Realm>, symbols: &Symbols) -> Self {
         let cpu = |(number, cpu): (usize, &Cpu)| {
             let (owner, cell) = match cpu.owner {
                 Owner::Linux => ("linux".to_string(), None),
@@ -154,7 +181,7 @@ impl Statistics {
             private_bytes: cell.private_bytes,
             shared_bytes: cell.shared_bytes,
         };
-        let realm = counters.map(|(cell, counters)| RealmStatistics {
+        let realm = realm.map(|Realm { cell, counters, sections, tsc_khz }| RealmStatistics {
             cell,
             pool_bytes: counters.pool_pages.saturating_mul(crtos_abi::PAGE_SIZE),
             pool_free_bytes: counters.pool_free.saturating_mul(crtos_abi::PAGE_SIZE),
@@ -167,6 +194,18 @@ impl Statistics {
                 .iter()
                 .take(report.cpus_of(cell).len())
                 .map(|idle| idle.as_nanos() as u64)
+                .collect(),
+            sections: sections
+                .iter()
+                .filter_map(|section| {
+                    Some(SectionStatistics {
+                        cpu: report.cpus_of(cell).iter().nth(section.cpu)?,
+                        ns: (u128::from(section.ticks) * 1_000_000 / u128::from(tsc_khz.max(1)))
+                            as u64,
+                        begin: symbols.name(section.begin),
+                        end: symbols.name(section.end),
+                    })
+                })
                 .collect(),
         });
         Self {
@@ -226,6 +265,12 @@ impl Statistics {
             ));
             let idle = realm.idle_ns.iter().map(|ns| format!("{:.3} s", *ns as f64 / 1e9));
             facts.push(format!("idle: {}", idle.collect::<Vec<_>>().join(", ")));
+            let row = |section: &SectionStatistics| {
+                let micros = format!("{:.3}", section.ns as f64 / 1e3);
+                vec![section.cpu.to_string(), micros, section.begin.clone(), section.end.clone()]
+            };
+            let header = ["CPU", "INTERRUPTS OFF (µs)", "FROM", "TO"];
+            parts.push(text::table(&header, &[0, 1], realm.sections.iter().map(row).collect()));
         }
         parts.push(facts.join("\n"));
         parts.join("\n\n")
@@ -239,7 +284,7 @@ mod tests {
 
     fn report() -> Report {
         let cpu = |owner, icr| {
-            let mut exits = [0; 12];
+            let mut exits = [0; EXIT_NAMES.len()];
             exits[1] = icr;
             Cpu { exits, doorbells: 3, owner }
         };
@@ -262,7 +307,8 @@ mod tests {
 
     #[test]
     fn owners_and_exits_are_named() {
-        let json = serde_json::to_value(Statistics::of(&report(), None)).unwrap();
+        let json =
+            serde_json::to_value(Statistics::of(&report(), None, &Symbols::default())).unwrap();
         assert_eq!(json["cpus"][0]["owner"], "linux");
         assert_eq!(json["cpus"][0]["exits"]["icr"], 70);
         assert_eq!(json["cpus"][1]["owner"], "parked");
@@ -274,7 +320,7 @@ mod tests {
 
     #[test]
     fn the_table_leaves_out_what_never_happened() {
-        let text = Statistics::of(&report(), None).show();
+        let text = Statistics::of(&report(), None, &Symbols::default()).show();
         assert!(text.lines().next().unwrap().contains("icr"));
         assert!(!text.contains("shutdown"));
         assert!(text.contains("hypervisor: 1 MiB free"));

@@ -6,7 +6,10 @@ use std::{
     time::Duration,
 };
 
-use crtos_abi::channel::{self, Channel, SLOTS, Slot};
+use crtos_abi::{
+    MAX_CELL_CPUS,
+    channel::{self, Channel, SECTIONS, SLOTS, Slot},
+};
 
 use crate::{text::padded, view::View};
 
@@ -69,10 +72,48 @@ impl Counters {
             pool_free: view.u64(offset_of!(Channel, pool_free)),
             heap_size: view.u64(offset_of!(Channel, heap_size)),
             heap_used: view.u64(offset_of!(Channel, heap_used)),
-            idle: (0..crtos_abi::MAX_CELL_CPUS)
+            idle: (0..MAX_CELL_CPUS)
                 .map(|cpu| Duration::from_nanos(view.u64(idle + cpu * 8)))
                 .collect(),
         }
+    }
+}
+
+/// Offset of the longest sections in the channel.
+pub const SECTIONS_OFFSET: u64 = offset_of!(Channel, sections) as u64;
+/// Bytes of the sections of all CPUs, which [`Section::parse_all`] reads.
+pub const SECTIONS_SIZE: usize = MAX_CELL_CPUS * SECTIONS * size_of::<channel::Section>();
+
+/// A section of the kernel with interrupts off; see [`channel::Section`].
+#[derive(Clone, Copy, Debug)]
+pub struct Section {
+    /// Index of its CPU in the cell.
+    pub cpu: usize,
+    /// How long the longest took, in ticks of the time stamp counter.
+    pub ticks: u64,
+    /// Where it began.
+    pub begin: u64,
+    /// Where it ended.
+    pub end: u64,
+}
+
+impl Section {
+    /// Reads [`SECTIONS_SIZE`] bytes: the sections of each CPU, the longest first.
+    pub fn parse_all(bytes: &[u8]) -> Vec<Self> {
+        let parse = |(index, bytes): (usize, &[u8])| {
+            let view = View(bytes);
+            Self {
+                cpu: index / SECTIONS,
+                ticks: view.u64(offset_of!(channel::Section, ticks)),
+                begin: view.u64(offset_of!(channel::Section, begin)),
+                end: view.u64(offset_of!(channel::Section, end)),
+            }
+        };
+        let entries = bytes.chunks_exact(size_of::<channel::Section>()).enumerate();
+        let mut sections: Vec<_> =
+            entries.map(parse).filter(|section| section.ticks != 0).collect();
+        sections.sort_by_key(|section| (section.cpu, std::cmp::Reverse(section.ticks)));
+        sections
     }
 }
 

@@ -7,8 +7,8 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-use crate::toolchain::{self, BareMetal, LINUX};
-use crate::{paths, progress, run, setup};
+use crate::toolchain::{self, BareMetal, LINUX, Model};
+use crate::{parts, paths, progress, run, setup};
 
 /// Longest line of the module, in columns.
 const COLUMNS: usize = 100;
@@ -66,9 +66,13 @@ fn clippy() -> Result<()> {
 }
 
 fn clippy_bare() -> Result<()> {
-    let mut cargo = BareMetal::get()?.cargo("clippy", false);
+    let mut cargo = parts::with_vdso(BareMetal::get()?.cargo("clippy", Model::Static))?;
     cargo.arg("--target-dir").arg(paths::target().join("parts"));
     cargo.arg("--quiet").args(BARE_CRATES.iter().flat_map(|name| ["-p", name]));
+    run::quietly(cargo.args(["--", "-D", "warnings"]))?;
+    let mut cargo = BareMetal::get()?.cargo("clippy", Model::SharedObject);
+    cargo.arg("--target-dir").arg(paths::target().join("parts"));
+    cargo.args(["--quiet", "-p", "crtos-vdso", "--features", "image"]);
     run::quietly(cargo.args(["--", "-D", "warnings"]))
 }
 

@@ -2,6 +2,7 @@
 //! Builds everything, boots the guest, runs the tests. `./x` runs this.
 
 mod apt;
+mod bench;
 mod demo;
 mod flat;
 mod image;
@@ -20,6 +21,7 @@ mod run;
 mod setup;
 mod test;
 mod toolchain;
+mod tsc;
 mod vm;
 mod vm_command;
 
@@ -64,6 +66,8 @@ enum Action {
     },
     /// Run the tests.
     Test(test::Options),
+    /// Measure the realm and Linux side by side, in virtual time.
+    Bench(bench::Options),
     /// Boot a guest and run a command in it.
     Vm(vm_command::Options),
 }
@@ -94,6 +98,7 @@ fn act(action: Action) -> Result<u8> {
         Action::Lint => lint::lint()?,
         Action::Clean { cache } => clean(cache)?,
         Action::Test(options) => return test::test(&options),
+        Action::Bench(options) => return bench::bench(&options),
         Action::Vm(options) => return vm_command::vm(options),
     }
     Ok(0)

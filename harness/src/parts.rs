@@ -10,8 +10,8 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
 
-use crate::toolchain::{self, BareMetal, LINUX};
-use crate::{flat, module, paths, progress, run};
+use crate::toolchain::{self, BareMetal, LINUX, Model};
+use crate::{flat, module, paths, programs as compiled, progress, run};
 
 /// Makes a Linux program need no library of the system that it runs on.
 const STATIC: &str = "-Ctarget-feature=+crt-static";
@@ -29,6 +29,8 @@ pub enum Part {
     Shadow,
     /// The command line.
     Crtos,
+    /// The programs that measure.
+    Bench,
     /// The Linux module, for each of the kernels.
     Module,
 }
@@ -63,7 +65,8 @@ impl Part {
                 install(&image, &stage.join("lib/firmware/crtos/hypervisor.bin"), 0o644)
             }
             Self::Kernel => {
-                let program = one(bare_programs("crtos-kernel")?)?;
+                let cargo = with_vdso(BareMetal::get()?.cargo("build", Model::Static))?;
+                let program = one(programs(cargo, "crtos-kernel")?)?;
                 install(&fs::read(program)?, &stage.join("usr/lib/crtos/kernel.elf"), 0o644)
             }
             Self::Inmates => install_inmates(
@@ -78,6 +81,7 @@ impl Part {
                 let program = one(linux_programs("crtos", Some(STATIC))?)?;
                 install(&fs::read(program)?, &stage.join("usr/sbin/crtos"), 0o755)
             }
+            Self::Bench => compiled::install_bench(&stage.join("usr/lib/crtos/bench")),
             Self::Module => module::build(&stage),
         }
     }
@@ -104,8 +108,22 @@ fn make_stage() -> Result<()> {
 /// Builds the programs of a crate for bare metal.
 fn bare_programs(package: &str) -> Result<Vec<PathBuf>> {
     // The hypervisor lies in the middle of the lower half.
-    let position_independent = package == "crtos-hypervisor";
-    programs(BareMetal::get()?.cargo("build", position_independent), package)
+    let model =
+        if package == "crtos-hypervisor" { Model::PositionIndependent } else { Model::Static };
+    programs(BareMetal::get()?.cargo("build", model), package)
+}
+
+/// The vDSO, built if need be: a shared object that the kernel contains.
+fn vdso() -> Result<PathBuf> {
+    let mut cargo = BareMetal::get()?.cargo("build", Model::SharedObject);
+    cargo.args(["--features", "image"]);
+    one(programs(cargo, "crtos-vdso")?)
+}
+
+/// Tells the kernel's build where the vDSO is.
+pub fn with_vdso(mut cargo: Command) -> Result<Command> {
+    cargo.env("CRTOS_VDSO", vdso()?);
+    Ok(cargo)
 }
 
 /// Builds the programs of a crate for Linux.

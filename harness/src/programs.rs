@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The C programs of the tests, compiled for any Linux and laid over the guest's
-//! root.
+//! root, and those that measure, which are installed.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,23 @@ pub const ABI: &str = "/usr/lib/crtos-tests/abi";
 pub const PROGRAMS: &str = "/usr/lib/crtos-tests/programs";
 
 /// How they are compiled.
-const FLAGS: &[&str] = &["-static", "-O2", "-Wall", "-Werror", "-pthread"];
+const FLAGS: &[&str] = &["-O2", "-Wall", "-Werror", "-pthread"];
+
+/// The line near the top of a program that is tested dynamically linked as well, under its name and [`DYNAMIC`].
+const ALSO_DYNAMIC: &str = "// also: dynamic";
+/// What the name of a dynamically linked program ends with.
+pub const DYNAMIC: &str = "-dynamic";
+
+/// Whether a line near the top of a program says that.
+pub fn says(source: &Path, line: &str) -> bool {
+    let text = fs::read_to_string(source).unwrap_or_default();
+    text.lines().take(4).any(|other| other == line)
+}
+
+/// Whether a program is tested dynamically linked as well.
+pub fn is_also_dynamic(source: &Path) -> bool {
+    says(source, ALSO_DYNAMIC)
+}
 
 /// The programs as a layer of the guest's root; nothing if there are none.
 pub fn layer() -> Result<Option<PathBuf>> {
@@ -25,32 +41,48 @@ pub fn layer() -> Result<Option<PathBuf>> {
         let _lock = paths::lock(&paths::target().join("locks"), "programs")?;
         for (source, to) in [("abi", ABI), ("programs", PROGRAMS)] {
             let source = paths::root().join("tests").join(source);
-            compile_all(&source, &tree.join(to.trim_start_matches('/')))?;
+            for error in compile_all(&source, &tree.join(to.trim_start_matches('/')))? {
+                // The others are still of use.
+                eprintln!("x: left out: {error:#}");
+            }
         }
     }
     layer::make("tests", &tree)
 }
 
-/// Compiles what changed, and removes what has no source any more. A program that
-/// does not compile is told and left out: the others are still of use.
-fn compile_all(sources: &Path, folder: &Path) -> Result<()> {
+/// Compiles the programs of `bench/` into a folder of the staging tree.
+pub fn install_bench(folder: &Path) -> Result<()> {
+    let _lock = paths::lock(&paths::target().join("locks"), "programs")?;
+    compile_all(&paths::root().join("bench"), folder)?.into_iter().next().map_or(Ok(()), Err)
+}
+
+/// Compiles what changed, and removes what has no source any more. Returns why
+/// some do not compile; those are left out.
+fn compile_all(sources: &Path, folder: &Path) -> Result<Vec<anyhow::Error>> {
     fs::create_dir_all(folder)?;
-    let mut kept = Vec::new();
-    let Ok(entries) = fs::read_dir(sources) else { return Ok(()) };
+    let (mut kept, mut failed) = (Vec::new(), Vec::new());
+    let Ok(entries) = fs::read_dir(sources) else { return Ok(failed) };
     let headers_changed = newest_header(sources)?;
     for entry in entries {
         let source = entry?.path();
         if source.extension().is_none_or(|extension| extension != "c") {
             continue;
         }
-        let program = folder.join(source.file_stem().unwrap_or_default());
+        let name = source.file_stem().unwrap_or_default().to_string_lossy().into_owned();
         let changed = fs::metadata(&source)?.modified()?;
         let changed = headers_changed.map_or(changed, |headers| changed.max(headers));
-        let is_current =
-            fs::metadata(&program).and_then(|p| p.modified()).is_ok_and(|t| t > changed);
-        match if is_current { Ok(()) } else { compile(&source, &program) } {
-            Ok(()) => kept.push(program),
-            Err(error) => eprintln!("x: left out: {error:#}"),
+        let mut ways = vec![(name.clone(), "-static")];
+        if is_also_dynamic(&source) {
+            ways.push((name + DYNAMIC, "-pie"));
+        }
+        for (name, way) in ways {
+            let program = folder.join(name);
+            let is_current =
+                fs::metadata(&program).and_then(|p| p.modified()).is_ok_and(|t| t > changed);
+            match if is_current { Ok(()) } else { compile(&source, &program, way) } {
+                Ok(()) => kept.push(program),
+                Err(error) => failed.push(error),
+            }
         }
     }
     for entry in fs::read_dir(folder)? {
@@ -59,7 +91,7 @@ fn compile_all(sources: &Path, folder: &Path) -> Result<()> {
             fs::remove_file(path)?;
         }
     }
-    Ok(())
+    Ok(failed)
 }
 
 /// When the last of the headers beside the sources changed.
@@ -74,10 +106,10 @@ fn newest_header(sources: &Path) -> Result<Option<std::time::SystemTime>> {
     Ok(newest)
 }
 
-fn compile(source: &Path, program: &Path) -> Result<()> {
+fn compile(source: &Path, program: &Path, way: &str) -> Result<()> {
     let name = source.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let _step = progress::step(format!("compile {name}"));
     let mut gcc = Command::new("gcc");
-    gcc.args(FLAGS).arg("-o").arg(program).arg(source);
+    gcc.args(FLAGS).arg(way).arg("-o").arg(program).arg(source);
     run::quietly(&mut gcc).with_context(|| format!("compile {name}"))
 }

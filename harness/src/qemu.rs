@@ -10,6 +10,7 @@ use anyhow::{Context, Result, bail};
 use crtos_agent::{CONTROL_PORT, LAYER_SERIAL, STDIN_PORT};
 
 use crate::kernels::Kernel;
+use crate::tsc;
 
 /// Mount tag of the folder that the guest shares.
 pub const SHARE_TAG: &str = "share";
@@ -34,6 +35,8 @@ pub struct Machine<'a> {
     pub icount: bool,
     /// No x2APIC, and so no IOMMU.
     pub xapic: bool,
+    /// Parameters for the kernel beside those that emulation needs.
+    pub boot_parameters: &'a str,
     /// Where the serial console goes.
     pub console: &'a Path,
     /// Where bytes written to the debug port go.
@@ -69,7 +72,7 @@ impl Machine<'_> {
         self.add_processor(&mut command);
         self.add_clock(&mut command);
         command.arg("-kernel").arg(self.kernel.image()).arg("-initrd").arg(self.initramfs);
-        command.args(["-append", self.kernel_command_line()]);
+        command.args(["-append", &self.kernel_command_line()]);
         command.arg("-serial").arg(with_path("file:", self.console));
         self.add_ports(&mut command);
         self.add_drives(&mut command);
@@ -81,15 +84,20 @@ impl Machine<'_> {
         command
     }
 
-    /// Only what emulation needs. On a busy host, ticks come too late for Linux's
+    /// Only what emulation needs, unless somebody wants more. On a busy host, ticks come too late for Linux's
     /// check of the timer, which ends in a panic.
-    fn kernel_command_line(&self) -> &'static str {
-        if self.icount {
-            // Not quiet: lines of the log tell when to switch modes.
-            "console=ttyS0 earlyprintk=ttyS0 tsc=reliable no_timer_check"
+    fn kernel_command_line(&self) -> String {
+        let line = "console=ttyS0 tsc=reliable no_timer_check";
+        let needed = if self.icount {
+            // Not quiet: lines of the log tell when to switch modes. The counter counts nanoseconds.
+            format!("{line} earlyprintk=ttyS0 tsc_early_khz=1000000")
         } else {
-            "console=ttyS0 tsc=reliable no_timer_check quiet"
-        }
+            match tsc::frequency_khz() {
+                Some(khz) => format!("{line} quiet tsc_early_khz={khz}"),
+                None => format!("{line} quiet"),
+            }
+        };
+        format!("{needed} {}", self.boot_parameters).trim_end().to_owned()
     }
 
     /// `-monitor`: no busy idle by MWAIT. Linux turns x2APIC on only if there is

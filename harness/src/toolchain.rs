@@ -29,6 +29,17 @@ pub fn cargo() -> Command {
     command
 }
 
+/// How code for bare metal is generated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Model {
+    /// Linked at a fixed address in the lowest or highest 2 GiB.
+    Static,
+    /// Runs far from there.
+    PositionIndependent,
+    /// A shared object for programs.
+    SharedObject,
+}
+
 /// A compiler that can build for bare metal.
 #[derive(Debug, Clone)]
 pub enum BareMetal {
@@ -62,16 +73,19 @@ impl BareMetal {
         Self::find()?.context("no Rust compiler here can build for bare metal; run `./x setup`")
     }
 
-    /// `cargo VERB` for bare metal; code that runs far from address 0 has to be
-    /// position independent.
-    pub fn cargo(&self, verb: &str, position_independent: bool) -> Command {
+    /// `cargo VERB` for bare metal.
+    pub fn cargo(&self, verb: &str, model: Model) -> Command {
         let mut command = match self {
             Self::Default => cargo(),
             Self::Debian { .. } => debian_cargo(),
         };
         command.current_dir(paths::root()).args([verb, "--target", BARE]);
-        let model = if position_independent { "pic" } else { "static" };
-        let mut flags = vec![format!("-Crelocation-model={model}")];
+        let relocation = if model == Model::Static { "static" } else { "pic" };
+        let mut flags = vec![format!("-Crelocation-model={relocation}")];
+        if model == Model::SharedObject {
+            // Debuggers and C++ look through its functions.
+            flags.push("-Cforce-unwind-tables=yes".into());
+        }
         if let Self::Debian { sysroot, linker } = self {
             flags.push(format!("--sysroot={}", sysroot.display()));
             command.arg("--config").arg(format!("target.{BARE}.linker={:?}", linker.display()));

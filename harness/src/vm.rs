@@ -63,6 +63,8 @@ pub struct Config {
     pub icount: bool,
     /// No x2APIC.
     pub xapic: bool,
+    /// Parameters for the kernel beside those that emulation needs.
+    pub boot_parameters: String,
     /// Debian packages beside those that are always there.
     pub packages: Vec<String>,
     /// The console log; a new file among the logs if none.
@@ -82,6 +84,7 @@ impl Default for Config {
             share: None,
             icount: false,
             xapic: false,
+            boot_parameters: String::new(),
             packages: vec![],
             console: None,
             debugcon: None,
@@ -215,6 +218,7 @@ impl Vm {
             share: share.as_deref(),
             icount: config.icount,
             xapic: config.xapic,
+            boot_parameters: &config.boot_parameters,
             console: &console,
             debugcon: config.debugcon.as_deref(),
             sockets: scratch.path(),

@@ -54,6 +54,9 @@ pub struct Options {
     /// A machine without x2APIC and IOMMU.
     #[arg(long)]
     xapic: bool,
+    /// Parameters for the guest's kernel, such as `isolcpus=3`.
+    #[arg(long, default_value = "", value_name = "PARAMETERS", allow_hyphen_values = true)]
+    boot_parameters: String,
     /// Debian packages that the guest needs in addition.
     #[arg(long, value_delimiter = ',', value_name = "NAMES")]
     packages: Vec<String>,
@@ -92,6 +95,7 @@ pub fn vm(options: Options) -> Result<u8> {
         share: options.share,
         icount: options.icount,
         xapic: options.xapic,
+        boot_parameters: options.boot_parameters,
         packages: options.packages,
         console: options.console,
         debugcon: options.debugcon,

@@ -29,6 +29,12 @@ pub fn handle(local: &mut Local, number: usize, exit: Exit) {
         local.vcpu.inject(fault);
         return;
     }
+    if let Some(exception) = exception(exit) {
+        // A cell that does nothing but raise these hears of its end all the same.
+        local.accept_nmi();
+        local.vcpu.inject(exception);
+        return;
+    }
     let (allowed, address) = match exit {
         Exit::Nmi => {
             if !local.take_nmi() {
@@ -56,7 +62,12 @@ pub fn handle(local: &mut Local, number: usize, exit: Exit) {
         Exit::MsrWrite(msr, value) => (write_msr(local, number, msr, value), msr.into()),
         Exit::Port(port) => (false, port.into()),
         Exit::NestedFault { address, .. } => (false, address),
-        Exit::Invd | Exit::Hidden | Exit::Shutdown | Exit::Other => (false, 0),
+        Exit::Invd
+        | Exit::Hidden
+        | Exit::Debug
+        | Exit::AlignmentCheck
+        | Exit::Shutdown
+        | Exit::Other => (false, 0),
     };
     if allowed {
         local.vcpu.skip_exit(exit);
@@ -71,6 +82,15 @@ fn fault_of_program(exit: Exit) -> Option<Event> {
     match exit {
         Exit::Xsetbv | Exit::Invd => Some(Event::GeneralProtection),
         Exit::Hidden => Some(Event::InvalidOpcode),
+        _ => None,
+    }
+}
+
+/// The exception that the guest was left for, which it gets as without the intercept.
+fn exception(exit: Exit) -> Option<Event> {
+    match exit {
+        Exit::Debug => Some(Event::Debug),
+        Exit::AlignmentCheck => Some(Event::AlignmentCheck),
         _ => None,
     }
 }

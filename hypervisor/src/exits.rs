@@ -2,8 +2,8 @@
 //! Why a guest was left, and what follows.
 
 use crtos_abi::report::{
-    EXIT_APIC, EXIT_CPUID, EXIT_HIDDEN, EXIT_HYPERCALL, EXIT_ICR, EXIT_MSR, EXIT_NESTED_FAULT,
-    EXIT_NMI, EXIT_OTHER, EXIT_PORT, EXIT_SHUTDOWN, EXIT_XSETBV,
+    EXIT_APIC, EXIT_CPUID, EXIT_EXCEPTION, EXIT_HIDDEN, EXIT_HYPERCALL, EXIT_ICR, EXIT_MSR,
+    EXIT_NESTED_FAULT, EXIT_NMI, EXIT_OTHER, EXIT_PORT, EXIT_SHUTDOWN, EXIT_XSETBV,
 };
 
 use crate::apic::{COMMAND, X2APIC_BASE, X2APIC_LAST, XAPIC_PAGE};
@@ -30,6 +30,7 @@ pub fn reason(exit: Exit) -> usize {
         Exit::Port(_) => EXIT_PORT,
         Exit::Xsetbv => EXIT_XSETBV,
         Exit::Hidden | Exit::Invd => EXIT_HIDDEN,
+        Exit::Debug | Exit::AlignmentCheck => EXIT_EXCEPTION,
         Exit::Shutdown => EXIT_SHUTDOWN,
         Exit::Other => EXIT_OTHER,
     }

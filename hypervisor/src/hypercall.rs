@@ -29,8 +29,7 @@ pub fn root(local: &mut Local) -> Option<i64> {
         return Some(HV_DENIED);
     }
     if call == HC_LEAVE {
-        let parked = machine::cpus(|cpu| cpu.owner() == Owner::Parked);
-        return (machine::any_cell() || !parked.is_empty()).then_some(HV_BUSY);
+        return management::release_cpu(local).err();
     }
     Some(root_call(local, call, arguments).unwrap_or_else(|error| error))
 }
@@ -82,7 +81,7 @@ fn ring_cell(local: &mut Local, number: usize, index: u64) -> Result<i64, i64> {
         return Err(HV_BUSY);
     }
     local.count_doorbell();
-    interrupts::interrupt(machine::apic_id(cpu), cell.doorbell_vector.load(Ordering::Relaxed));
+    interrupts::doorbell(machine::apic_id(cpu), cell.doorbell_vector.load(Ordering::Relaxed));
     Ok(0)
 }
 
@@ -90,11 +89,12 @@ fn ring_cell(local: &mut Local, number: usize, index: u64) -> Result<i64, i64> {
 fn ring_root(local: &mut Local, cell: &machine::Cell) -> i64 {
     let route = cell.route.load(Ordering::SeqCst);
     let (vector, apic_id) = (route as u8, (route >> 32) as u32);
-    let linux = machine::cpus(|cpu| cpu.owner() == Owner::Root);
-    if vector == 0 || !linux.iter().any(|cpu| machine::apic_id(cpu) == apic_id) {
+    let is_linux =
+        |cpu: usize| machine::apic_id(cpu) == apic_id && machine::cpu(cpu).owner() == Owner::Root;
+    if vector == 0 || !(0..machine::cpu_count()).any(is_linux) {
         return HV_BUSY;
     }
     local.count_doorbell();
-    interrupts::interrupt(apic_id, vector);
+    interrupts::doorbell(apic_id, vector);
     0
 }

@@ -17,8 +17,13 @@ use crate::{apic, report};
 pub fn root_command(local: &mut Local, command: Command) {
     let reach = |among: CpuSet| command.expand(local.index, &among, machine::apic_address);
     match command.delivery {
+        // The one that is not rare: without building sets.
         Delivery::Fixed | Delivery::LowestPriority => {
-            send(&command, reach(machine::cpus(|cpu| is_linux(cpu.owner()))));
+            let targets = (0..machine::cpu_count()).filter(|index| {
+                is_linux(machine::cpu(*index).owner())
+                    && command.reaches(local.index, *index, machine::apic_address)
+            });
+            send(&command, targets);
         }
         Delivery::Nmi => {
             for index in reach(machine::cpus(|cpu| is_linux(cpu.owner()))).iter() {
@@ -64,9 +69,9 @@ fn start_up(index: usize, command: &Command) {
 }
 
 /// Interrupts `targets` one by one; one of them if the lowest priority was asked for.
-fn send(command: &Command, targets: CpuSet) {
+fn send(command: &Command, targets: impl Iterator<Item = usize>) {
     let count = if command.delivery == Delivery::LowestPriority { 1 } else { usize::MAX };
-    for index in targets.iter().take(count) {
+    for index in targets.take(count) {
         interrupt(machine::apic_id(index), command.vector);
     }
 }
@@ -74,6 +79,13 @@ fn send(command: &Command, targets: CpuSet) {
 /// Raises `vector` on the CPU with this APIC id.
 pub fn interrupt(apic_id: u32, vector: u8) {
     apic::get().send(apic_id, apic::ASSERT | u32::from(vector));
+}
+
+/// Raises the vector of a doorbell. Whoever rang waits for what happens there: a hint for processors whose
+/// threads share a core, and for emulators whose virtual CPUs take turns.
+pub fn doorbell(apic_id: u32, vector: u8) {
+    interrupt(apic_id, vector);
+    core::hint::spin_loop();
 }
 
 /// Carries out an interrupt command of cell `number`; false if it names anybody else, or is of a kind that cells
@@ -87,7 +99,7 @@ pub fn cell_command(local: &mut Local, number: usize, command: Command) -> bool 
         return false;
     }
     match command.delivery {
-        Delivery::Fixed | Delivery::LowestPriority => send(&command, targets),
+        Delivery::Fixed | Delivery::LowestPriority => send(&command, targets.iter()),
         Delivery::Nmi => {
             for index in targets.iter() {
                 if index == local.index {

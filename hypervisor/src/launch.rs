@@ -218,9 +218,8 @@ unsafe extern "sysv64" fn enter_inner(
     }
 }
 
-/// Leaves this CPU. Never returns to the caller.
+/// Leaves this CPU, which [`management::release_cpu`] has allowed. Never returns to the caller.
 pub fn leave(local: &mut Local) -> ! {
-    machine::set_owner(local.index, Owner::Outside);
     if machine::cpus(|cpu| cpu.owner() == Owner::Root).is_empty() {
         report::line(format_args!("hypervisor: left"));
         report::state(0);

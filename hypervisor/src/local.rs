@@ -122,6 +122,16 @@ impl Local {
         self.cpu().kicked.swap(false, Ordering::SeqCst)
     }
 
+    /// Lets a pending NMI in that the guest was not left for. One that is not a kick is the guest's.
+    pub fn accept_nmi(&mut self) {
+        Vcpu::nmi_window();
+        if self.nmi_seen.swap(false, Ordering::Relaxed)
+            && !self.cpu().kicked.swap(false, Ordering::SeqCst)
+        {
+            self.nmi_wanted = true;
+        }
+    }
+
     /// Notes a kick that arrived in host mode, so that the next one is sent. Requests are looked at afterwards.
     pub fn note_kick(&mut self) {
         if self.nmi_seen.swap(false, Ordering::Relaxed) {

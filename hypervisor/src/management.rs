@@ -221,6 +221,18 @@ pub fn create(local: &mut Local, config: u64) -> Result<i64, i64> {
     Ok(number as i64)
 }
 
+/// Lets this CPU leave the hypervisor; no cell can be made with it any more. Not while there are cells, or
+/// CPUs that could not leave. See [`crtos_abi::hypercall::HC_LEAVE`].
+pub fn release_cpu(local: &mut Local) -> Result<(), i64> {
+    let _guard = lock(local);
+    let parked = machine::cpus(|cpu| cpu.owner() == Owner::Parked);
+    if machine::any_cell() || !parked.is_empty() {
+        return Err(HV_BUSY);
+    }
+    machine::set_owner(local.index, Owner::Outside);
+    Ok(())
+}
+
 fn new_record(memory: &mut Memory, config: Config) -> Option<Record> {
     let mut tables = NestedTables::new(memory);
     let ports = memory.allocate(PORT_FRAMES, 1);

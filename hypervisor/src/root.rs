@@ -59,7 +59,7 @@ pub fn handle(local: &mut Local, exit: Exit) {
         }
         Exit::Hidden => local.vcpu.inject(Event::InvalidOpcode),
         Exit::Shutdown => shutdown(local),
-        Exit::Cpuid | Exit::Xsetbv | Exit::Other => {
+        Exit::Cpuid | Exit::Xsetbv | Exit::Debug | Exit::AlignmentCheck | Exit::Other => {
             let (code, information) = local.vcpu.exit_words();
             panic!("root cell: exit {code:#x} information {information:#x} rip {rip:#x}");
         }

@@ -4,8 +4,8 @@
 
 use crate::arch::{apic, cpu, entry, fpu, hypercall, paging, percpu, traps};
 use crate::mm::{frames, heap, layout};
-use crate::task::{self, Spawn, reaper, scheduler};
-use crate::{error, info, log, remote, time, warn};
+use crate::task::{self, Spawn, cpus, reaper, scheduler};
+use crate::{error, info, log, remote, time, trace, warn};
 use core::arch::naked_asm;
 use core::cell::UnsafeCell;
 use core::fmt::Write;
@@ -15,7 +15,7 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use crtos_abi::boot::{BOOT_INFO_ADDRESS, BootInfo, SHARED_POOL};
 use crtos_abi::channel::{KERNEL_DEAD, KERNEL_READY};
 use crtos_abi::{LARGE_PAGE_SIZE, PAGE_SIZE};
-use crtos_vm::Frame;
+use crtos_vm::{Frame, FramePool};
 
 const BOOT_STACK_SIZE: usize = 0x8000;
 
@@ -36,14 +36,18 @@ unsafe extern "sysv64" fn start() -> ! {
         "cld",
         "test rsi, rsi",
         "jz 2f",
-        // Further CPUs wait: the scheduler uses one.
+        // Further CPUs wait for their turn, see `task::cpus`.
         "1:",
-        "cli",
-        "hlt",
-        "jmp 1b",
+        "pause",
+        "cmp [rip + {turn}], esi",
+        "jne 1b",
+        "lea rsp, [rip + {stack} + {size}]",
+        "call {further}",
         "2:",
         "lea rsp, [rip + {stack} + {size}]",
         "call {boot}",
+        turn = sym cpus::TURN,
+        further = sym cpus::run,
         stack = sym BOOT_STACK,
         size = const BOOT_STACK_SIZE,
         boot = sym boot,
@@ -74,6 +78,7 @@ extern "sysv64" fn boot(info: u64) -> ! {
     apic::set_up();
     apic::calibrate();
     entry::set_up_syscall();
+    trace::set_up();
     info!(
         "crtos {}: {} MiB private ({} KiB free), {} MiB shared, timer {} kHz, time stamp counter {} kHz",
         env!("CARGO_PKG_VERSION"),
@@ -84,11 +89,12 @@ extern "sysv64" fn boot(info: u64) -> ! {
         info.tsc_khz,
     );
     debug_features();
-    if info.cpu_count > 1 {
-        warn!("the cell has {} CPUs; the first runs threads, the others halt", info.cpu_count);
-    }
-    let result = scheduler::set_up().and_then(|()| reaper::start()).and_then(|()| {
+    percpu::this().set_apic_id(info.apic_ids[0]);
+    percpu::this().set_number(info.linux_cpus[0]);
+    scheduler::set_online();
+    let result = scheduler::set_up(percpu::this()).and_then(|()| reaper::start()).and_then(|()| {
         task::spawn(Spawn { name: "init", ..Default::default() }, || {
+            cpus::start_all();
             #[cfg(feature = "self-test")]
             crate::self_test::run();
             remote::start();
@@ -142,8 +148,8 @@ fn set_up_memory(info: &BootInfo) -> u64 {
         // SAFETY: as above; the pools begin behind it.
         unsafe { heap::set_up(start, (end - next) as usize) };
     }
-    frames::PRIVATE.set_up(end..info.private_size);
-    frames::SHARED.set_up(SHARED_POOL..SHARED_POOL + info.shared_size);
+    frames::PRIVATE.set_up(FramePool::new(end..info.private_size));
+    frames::SHARED.set_up(FramePool::with_shares(SHARED_POOL..SHARED_POOL + info.shared_size));
     info.private_size - end
 }
 

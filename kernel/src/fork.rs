@@ -1,144 +1,184 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! fork and execve.
+//! New processes: fork, vfork, clone without CLONE_THREAD; and execve.
 //!
-//! The shadow forks in Linux, and the new shadow asks for a process of its own, as any shadow does. Its thread here finds that it has no
-//! executable to load, waits for the parent's [`Fork`] under its pid, copies the parent's memory while the parent waits,
-//! and goes on with the parent's registers.
+//! The shadow forks in Linux. The new shadow asks for a process of its own, naming the slot of the thread that forked it, and the
+//! housekeeper finds what that thread has left for the child: a [`Fork`]. The child copies the parent's memory while the
+//! parent waits, and goes on with the parent's registers.
+//!
+//! With CLONE_VM the two shadows share their memory in Linux, and the processes share their address space here. With CLONE_VFORK the parent's
+//! shadow waits in Linux until the child has executed a program or ended.
 //!
 //! execve is left to Linux as well: the shadow executes itself anew with the program, so that descriptors, signals and credentials change as Linux
 //! has it; this process ends and another one with its pid begins.
 
 use alloc::{sync::Arc, vec::Vec};
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, Ordering};
 
 use crtos_abi::{
     PAGE_SIZE,
-    channel::{OP_EXEC, OP_FORK},
+    channel::{OP_EXEC, OP_FORK, RESULT_IN_LINUX},
 };
 use linux_raw_sys::general as linux;
 
 use crate::{
-    arch::{UserContext, fpu},
+    arch::UserContext,
+    clone::Wanted,
+    files::Files,
     mm::frames::SHARED,
-    mm::space::{AddressSpace, BadAddress, Kind, Map, MapError, Placement, Protection},
-    process::User,
+    mm::space::{AddressSpace, BadAddress, MapError},
+    process::{self, End, User},
     remote, signal,
+    sync::SpinLock,
     syscall::{Args, Errno, SysResult, linux_result},
     task::{self, Mutex, Thread},
-    time::{self, Nanos},
+    threads::{self, Beginning, Birth},
 };
 
 /// What a child takes from its parent.
-struct Fork {
-    /// Pid of the child.
-    child: u32,
-    /// The parent, which sleeps until `progress` is `DONE`.
+pub struct Fork {
+    /// Slot of the parent.
+    slot: usize,
+    /// The parent, which stays in [`split`] until `done`.
     parent: Arc<Thread>,
-    progress: AtomicU32,
-    context: UserContext,
-    bases: (u64, u64),
-    state: Vec<u8>,
-    /// Where the child's thread id goes (CLONE_CHILD_SETTID), or 0.
-    child_tid: u64,
+    /// The child has what it needs.
+    done: AtomicBool,
+    beginning: SpinLock<Option<Beginning>>,
+    wanted: Wanted,
 }
 
-const WAITING: u32 = 0;
-const COPYING: u32 = 1;
-const DONE: u32 = 2;
-
-/// Parents that wait for their children.
+/// Parents whose children have not come yet.
 static FORKS: Mutex<Vec<Arc<Fork>>> = Mutex::new(Vec::new());
-
-/// How long the two wait for each other to begin; one of them may have been killed.
-const PATIENCE: Nanos = Nanos::from_secs(5);
-const PERIOD: Nanos = Nanos::from_millis(1);
 
 /// Pages of the pool that a fork leaves free.
 const SPARE: u64 = 256;
 
-/// fork() and vfork().
-pub fn fork(context: &mut UserContext) -> SysResult {
-    split(context, linux::SIGCHLD, 0, 0, None)
+/// fork().
+pub fn fork(context: &UserContext) -> SysResult {
+    process(context, &Wanted { signal: linux::SIGCHLD, ..Wanted::default() })
 }
 
-/// clone(flags, stack, parent tid, child tid, tls), for processes.
-pub fn clone(
-    context: &mut UserContext,
-    [flags, stack, parent_tid, child_tid, tls, _]: Args,
-) -> SysResult {
-    let flags = flags as u32;
-    let known = linux::CSIGNAL
-        | linux::CLONE_VM
-        | linux::CLONE_VFORK
-        | linux::CLONE_PARENT_SETTID
-        | linux::CLONE_CHILD_SETTID
-        | linux::CLONE_CHILD_CLEARTID
-        | linux::CLONE_SETTLS;
-    if flags & !known != 0 || flags & linux::CLONE_VM != 0 && flags & linux::CLONE_VFORK == 0 {
-        return Err(Errno::ENOSYS);
-    }
-    let tid_at = if flags & linux::CLONE_CHILD_SETTID != 0 { child_tid } else { 0 };
-    let tls = (flags & linux::CLONE_SETTLS != 0).then_some(tls);
-    let child = split(context, flags & linux::CSIGNAL, stack, tid_at, tls)?;
-    if flags & linux::CLONE_PARENT_SETTID != 0 {
-        crate::user::write_u32(parent_tid, child as u32)?;
-    }
-    Ok(child)
+/// vfork().
+pub fn vfork(context: &UserContext) -> SysResult {
+    let flags = u64::from(linux::CLONE_VM | linux::CLONE_VFORK);
+    process(context, &Wanted { flags, signal: linux::SIGCHLD, ..Wanted::default() })
 }
 
-/// Makes the child and waits until it has copied what it needs. Returns its pid.
-fn split(
-    context: &UserContext,
-    signal: u32,
-    stack: u64,
-    child_tid: u64,
-    tls: Option<u64>,
-) -> SysResult {
-    let size = fpu::size();
-    let mut state = Vec::new();
-    state.try_reserve_exact(size).map_err(|_| Errno::ENOMEM)?;
-    state.resize(size, 0);
-    fpu::save(&mut state);
-    let (fs, gs) = task::segment_bases();
-    let mut context = UserContext { rax: 0, orig_rax: u64::MAX, ..*context };
-    if stack != 0 {
-        context.rsp = stack;
+/// Flags that Linux deals with: what the shadows share, whose child it is.
+const OF_LINUX: u32 = linux::CLONE_VM
+    | linux::CLONE_VFORK
+    | linux::CLONE_FS
+    | linux::CLONE_FILES
+    | linux::CLONE_SYSVSEM
+    | linux::CLONE_IO
+    | linux::CLONE_PARENT
+    | linux::CLONE_PIDFD
+    | linux::CLONE_NEWNS
+    | linux::CLONE_NEWCGROUP
+    | linux::CLONE_NEWUTS
+    | linux::CLONE_NEWIPC
+    | linux::CLONE_NEWUSER
+    | linux::CLONE_NEWNET;
+
+/// clone(2) for processes.
+pub fn process(context: &UserContext, wanted: &Wanted) -> SysResult {
+    // A process without the descriptors of its own could not have a device of its own.
+    let apart = wanted.has(linux::CLONE_FILES) && !wanted.has(linux::CLONE_VM);
+    if apart || wanted.has(linux::CLONE_SIGHAND | linux::CLONE_NEWPID) {
+        return Err(Errno::EINVAL);
     }
-    // The copy, and a little so that the parent is not the one that finds nothing left.
-    let present = crate::user::space()?.usage().1 / PAGE_SIZE;
-    if SHARED.usage().1 < present + SPARE {
-        return Err(Errno::ENOMEM);
+    if task::current().scheduling().of_child().is_none() {
+        return Err(Errno::EAGAIN);
     }
-    if FORKS.lock().try_reserve(1).is_err() {
-        return Err(Errno::ENOMEM);
+    let mut beginning = Beginning::of_child(context)?;
+    beginning.apply(wanted)?;
+    if !wanted.has(linux::CLONE_VM) {
+        // The copy, and a little so that the parent is not the one that finds nothing left.
+        let present = crate::user::space()?.usage().1 / PAGE_SIZE;
+        if SHARED.usage().1 < present + SPARE {
+            return Err(Errno::ENOMEM);
+        }
     }
-    let child = linux_result(remote::request(OP_FORK, 0, [signal.into(), 0, 0, 0, 0, 0])?)?;
+    split(beginning, wanted)
+}
+
+/// Makes the child and waits until it has what it needs. Returns its pid.
+fn split(beginning: Beginning, wanted: &Wanted) -> SysResult {
+    let current = task::current();
+    let user = current.data.user().ok_or(Errno::ESRCH)?;
     let fork = Arc::new(Fork {
-        child: child as u32,
-        parent: task::current().arc(),
-        progress: AtomicU32::new(WAITING),
-        context,
-        bases: (tls.unwrap_or(fs), gs),
-        state,
-        child_tid,
+        slot: user.slot,
+        parent: current.arc(),
+        done: AtomicBool::new(false),
+        beginning: SpinLock::new(Some(beginning)),
+        wanted: *wanted,
     });
-    FORKS.lock().push(fork.clone());
-    let deadline = time::now() + PATIENCE;
-    while fork.progress.load(Ordering::Acquire) != DONE {
-        task::block(Some(time::now() + PERIOD));
-        let late = time::now() > deadline;
+    {
         let mut forks = FORKS.lock();
-        if late && fork.progress.load(Ordering::Acquire) == WAITING {
-            forks.retain(|other| !Arc::ptr_eq(other, &fork));
+        forks.try_reserve(1).map_err(|_| Errno::ENOMEM)?;
+        forks.push(fork.clone());
+    }
+    let flags = wanted.flags & u64::from(OF_LINUX) | u64::from(wanted.signal);
+    let files = user.process.files();
+    if wanted.has(linux::CLONE_PIDFD) {
+        files.agree()?;
+    }
+    let child = {
+        // No placeholder moves while the shadow is copied. Linux holds a parent that waits for its child's exec for as long as that takes.
+        let _agreement = (!wanted.has(linux::CLONE_VFORK)).then(|| files.hold());
+        remote::request(OP_FORK, 0, [flags, wanted.pidfd, 0, 0, 0, 0])
+    };
+    let made = matches!(child, Ok(child) if child > 0);
+    while !fork.done.load(Ordering::Acquire) {
+        process::note_if_gone();
+        // Without a child nobody comes any more, but one that came needs the parent.
+        if (!made || user.process.is_ending()) && take_back(&fork) {
             break;
+        }
+        task::block(None);
+    }
+    let child = linux_result(child?)?;
+    if wanted.has(linux::CLONE_PIDFD) {
+        let fd = crate::user::read_u32(wanted.pidfd)?;
+        let settled = files.settle(fd.into())? as u32;
+        if settled != fd {
+            crate::user::write_u32(wanted.pidfd, settled)?;
         }
     }
     Ok(child)
 }
 
+/// Takes back what no child has taken; false if one has.
+fn take_back(fork: &Arc<Fork>) -> bool {
+    let mut forks = FORKS.lock();
+    let place = forks.iter().position(|other| Arc::ptr_eq(other, fork));
+    place.map(|place| forks.swap_remove(place)).is_some()
+}
+
+/// What the thread of `slot` has left for its child. Who takes it lets go by [`Fork::finish`] or [`child`].
+pub fn take(slot: usize) -> Option<Arc<Fork>> {
+    let mut forks = FORKS.lock();
+    let place = forks.iter().position(|fork| fork.slot == slot)?;
+    Some(forks.swap_remove(place))
+}
+
+impl Fork {
+    /// The parent's memory, if the child shares it; `number` is the child's process number.
+    pub fn shared_space(&self, number: u32) -> Option<Arc<AddressSpace>> {
+        let parent = self.parent.data.user()?;
+        let shares = self.wanted.has(linux::CLONE_VM) && parent.process.number == number;
+        shares.then(|| parent.process.space.clone())
+    }
+
+    /// The child needs the parent no more.
+    pub fn finish(&self) {
+        self.done.store(true, Ordering::Release);
+        self.parent.wake();
+    }
+}
+
 /// Why a child cannot take over from its parent.
 #[derive(Debug)]
-pub enum AdoptError {
+enum AdoptError {
     /// Nobody forked it.
     NoParent,
     /// No memory for the copy.
@@ -157,105 +197,99 @@ impl From<BadAddress> for AdoptError {
     }
 }
 
-/// Registers and segment bases with which a child goes on. It is called in the child's thread.
-pub fn adopt(user: &User) -> Result<(UserContext, (u64, u64)), AdoptError> {
-    let fork = find(user.process.pid)?;
-    let copied = copy(user, &fork);
-    fork.progress.store(DONE, Ordering::Release);
-    fork.parent.wake();
-    copied.map(|()| (fork.context, fork.bases))
-}
-
-/// The parent's part for the child `pid`.
-fn find(pid: u32) -> Result<Arc<Fork>, AdoptError> {
-    let deadline = time::now() + PATIENCE;
-    loop {
-        {
-            let mut forks = FORKS.lock();
-            if let Some(index) = forks.iter().position(|fork| fork.child == pid) {
-                let fork = forks.swap_remove(index);
-                fork.progress.store(COPYING, Ordering::Release);
-                return Ok(fork);
+/// Body of the first thread of a forked process.
+pub fn child() {
+    {
+        let current = task::current();
+        let Some(user) = current.data.user() else { return };
+        let birth = core::mem::take(&mut *user.birth.lock());
+        let adopted = match &birth {
+            Birth::Fork(fork) => {
+                let adopted = adopt(user, fork);
+                fork.finish();
+                adopted
+            }
+            _ => Err(AdoptError::NoParent),
+        };
+        match adopted {
+            Ok(beginning) => *user.birth.lock() = Birth::Thread(beginning),
+            Err(error) => {
+                crate::warn!("pid {}: fork: {error:?}", user.process.pid);
+                user.process.end(End::Status(126));
             }
         }
-        if time::now() > deadline {
-            return Err(AdoptError::NoParent);
-        }
-        task::sleep_until(time::now() + PERIOD);
     }
+    process::note_if_gone();
+    process::end_if_due();
+    threads::enter();
 }
 
-/// Copies everything that a child has of its parent.
-fn copy(user: &User, fork: &Fork) -> Result<(), AdoptError> {
+/// Gives the child everything that it has of its parent.
+fn adopt(user: &User, fork: &Fork) -> Result<Beginning, AdoptError> {
     let parent = fork.parent.data.user().ok_or(AdoptError::NoParent)?;
-    copy_memory(&user.process.space, &parent.process.space)?;
-    signal::copy(user, parent);
-    let policy = parent.policy.load(Ordering::Relaxed);
-    if policy & linux::SCHED_RESET_ON_FORK == 0 {
-        user.policy.store(policy, Ordering::Relaxed);
-        task::current().set_scheduling(fork.parent.scheduling());
+    let wanted = &fork.wanted;
+    let space = &user.process.space;
+    task::current().set_affinity(fork.parent.affinity());
+    if let Some(scheduling) = fork.parent.scheduling().of_child() {
+        task::current().set_scheduling(scheduling);
     }
-    if !fpu::restore(&fork.state) {
-        return Err(AdoptError::Memory);
+    if !wanted.has(linux::CLONE_VM) {
+        space.copy_from(&parent.process.space)?;
     }
-    if fork.child_tid != 0 {
-        // As Linux: an address that is none does not matter.
-        let _ = user.process.space.write(fork.child_tid, &user.tid.to_le_bytes());
+    if wanted.has(linux::CLONE_FILES) {
+        user.process.files.call_once(|| parent.process.files().clone());
+    } else {
+        user.process.files().copy(parent.process.files()).map_err(|_| AdoptError::Memory)?;
     }
-    Ok(())
+    signal::copy(user, parent, wanted);
+    user.set_command(&*parent.command.lock());
+    let pid = user.process.pid.to_le_bytes();
+    // As Linux: an address that is none does not matter any more.
+    if wanted.has(linux::CLONE_PARENT_SETTID) {
+        let _ = parent.process.space.write(wanted.parent_tid, &pid);
+    }
+    if wanted.has(linux::CLONE_CHILD_SETTID) {
+        let _ = space.write(wanted.child_tid, &pid);
+    }
+    if wanted.has(linux::CLONE_CHILD_CLEARTID) {
+        user.clear_child_tid.store(wanted.child_tid, Ordering::Relaxed);
+    }
+    fork.beginning.lock().take().ok_or(AdoptError::NoParent)
 }
 
-/// Copies the parent's memory, which does not change meanwhile.
-fn copy_memory(child: &AddressSpace, parent: &AddressSpace) -> Result<(), AdoptError> {
-    let mut regions = Vec::new();
-    let mut complete = true;
-    parent.regions(&mut |start, end, protection, kind| {
-        complete &= regions.try_reserve(1).is_ok();
-        if complete {
-            regions.push((start, end, protection, kind));
-        }
-    });
-    if !complete {
-        return Err(AdoptError::Memory);
-    }
-    let heap = regions.iter().find(|region| region.3 == Kind::Heap).map(|region| region.0);
-    let end = parent.brk(0);
-    child.set_brk_start(heap.unwrap_or(end));
-    child.brk(end);
-    let writable = Protection::READ | Protection::WRITE;
-    for &(start, end, _, kind) in &regions {
-        if kind != Kind::Heap {
-            let placement = Placement::NoReplace(start);
-            child.map(Map {
-                placement,
-                length: end - start,
-                protection: writable,
-                kind,
-                populate: false,
-            })?;
-        }
-    }
-    let mut page = Vec::new();
-    page.try_reserve_exact(PAGE_SIZE as usize).map_err(|_| AdoptError::Memory)?;
-    page.resize(PAGE_SIZE as usize, 0);
-    let mut at = 0;
-    while let Some((address, size)) = parent.next_present(at) {
-        at = address + size;
-        for address in (address..at).step_by(PAGE_SIZE as usize) {
-            parent.read_forced(address, &mut page)?;
-            child.write(address, &page)?;
-        }
-    }
-    for (start, end, protection, _) in regions {
-        if protection != writable {
-            child.protect(start, end - start, protection)?;
-        }
-    }
-    Ok(())
+/// Descriptors of processes that execute a program, for the process that goes on under the same pid.
+static HANDED_OVER: Mutex<Vec<(u32, Arc<Files>)>> = Mutex::new(Vec::new());
+
+/// What the process `pid` had before it executed its program.
+pub fn taken_over(pid: u32) -> Option<Arc<Files>> {
+    let mut handed_over = HANDED_OVER.lock();
+    let place = handed_over.iter().position(|(other, _)| *other == pid)?;
+    Some(handed_over.swap_remove(place).1)
 }
 
 /// execve(path, arguments, environment).
 pub fn execve([path, arguments, environment, ..]: Args) -> SysResult {
     let mask = signal::mask();
-    linux_result(remote::request(OP_EXEC, 0, [path, arguments, environment, mask, 0, 0])?)
+    crate::file_map::write_back_all(&*crate::user::space()?);
+    let current = task::current();
+    let user = current.data.user().ok_or(Errno::ESRCH)?;
+    let (pid, files) = (user.process.pid, user.process.files());
+    let ask = files.next_local(0).is_some();
+    if ask {
+        let mut handed_over = HANDED_OVER.lock();
+        handed_over.try_reserve(1).map_err(|_| Errno::ENOMEM)?;
+        handed_over.push((pid, files.clone()));
+    }
+    let exec = |ask: bool| {
+        remote::request(OP_EXEC, 0, [path, arguments, environment, mask, ask.into(), 0])
+    };
+    let mut result = exec(ask);
+    if ask && let Ok(refused) = result {
+        drop(taken_over(pid));
+        if refused == RESULT_IN_LINUX {
+            files.leave_to_linux()?;
+            result = exec(false);
+        }
+    }
+    linux_result(result?)
 }

@@ -8,12 +8,18 @@ extern crate alloc;
 
 pub mod arch;
 pub mod boot;
+pub mod clone;
 pub mod exec;
+pub mod file_map;
+pub mod files;
 pub mod fork;
+pub mod futex;
 pub mod log;
 pub mod mm;
 pub mod process;
 pub mod remote;
+pub mod replies;
+pub mod sections;
 #[cfg(feature = "self-test")]
 pub mod self_test;
 pub mod signal;
@@ -21,7 +27,10 @@ pub mod spawn;
 pub mod sync;
 pub mod syscall;
 pub mod task;
+pub mod threads;
 pub mod time;
+mod timers;
+pub mod trace;
 pub mod user;
 
 /// Tells `crtos version` and `crtos check` which version of the interface this kernel speaks.

@@ -1,22 +1,32 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Rich real-time processes.
 //!
-//! A process is an address space, the signal actions and a shadow in Linux. It ends in one place, [`end_if_due`], called where
-//! a thread is about to leave the kernel and owns nothing on its kernel stack; everything before only notes the [`End`].
+//! A process is an address space, the signal actions, its threads and a shadow in Linux. What ends it is only noted
+//! ([`Process::end`]); each of its threads goes in one place, [`end_if_due`], called where a thread is about to leave the kernel and owns
+//! nothing on its kernel stack. One of them has the shadow exit, and each stays until Linux has let go of its shadow thread.
 
-use alloc::sync::Arc;
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use alloc::{sync::Arc, vec::Vec};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 
-use crtos_abi::channel::{OP_EXIT, OP_EXIT_SIGNAL, THREAD_EXITED, THREAD_RUNNING};
+use crtos_abi::channel::{OP_EXIT, OP_EXIT_SIGNAL, OP_THREAD_EXIT, THREAD_EXITED, THREAD_RUNNING};
 use crtos_channel::{Line, Status};
+use spin::Once;
 
 use crate::{
     arch::UserContext,
+    file_map,
+    files::Files,
+    futex,
     mm::space::AddressSpace,
     remote,
-    signal::{Actions, ThreadSignals},
+    signal::{self, Membership},
+    spawn,
     sync::SpinLock,
-    task::{self, Thread},
+    syscall::Restart,
+    task::{self, Mutex, Thread},
+    threads::{self, Birth},
+    time::Nanos,
+    timers::Timers,
 };
 
 /// How a process ends.
@@ -30,6 +40,25 @@ pub enum End {
     Gone,
 }
 
+/// The threads of a process.
+#[derive(Default)]
+pub struct Members {
+    /// Those that are there, in the order in which they came.
+    pub threads: Vec<Arc<Thread>>,
+    /// Those that have not begun to end.
+    pub running: usize,
+    /// Processor time and switches of those that have ended.
+    pub ended_time: Nanos,
+    /// See `ended_time`.
+    pub ended_switches: u64,
+    /// Shadow threads that wait for a thread.
+    pub spares: Vec<Line>,
+    /// How many there should be.
+    pub goal: usize,
+    /// A spare makes others right now.
+    pub making: bool,
+}
+
 /// A rich real-time process.
 pub struct Process {
     /// Its memory.
@@ -38,36 +67,90 @@ pub struct Process {
     pub number: u32,
     /// Process id, in Linux and here.
     pub pid: u32,
+    /// Real user id in Linux, when it began.
+    pub uid: u32,
+    /// Its ids may differ from `uid` now: only Linux knows what it is permitted.
+    pub has_changed_ids: AtomicBool,
     /// What it does on signals, and what is pending.
-    pub signals: SpinLock<Actions>,
+    pub signals: SpinLock<signal::State>,
+    /// Its timers.
+    pub timers: Timers,
+    /// Its threads.
+    pub members: Mutex<Members>,
+    /// Its descriptors; see [`Process::files`].
+    pub files: Once<Arc<Files>>,
     end: SpinLock<Option<End>>,
+    /// Whether `end` says something.
+    ending: AtomicBool,
+    /// A thread has told the shadow to end.
+    told: AtomicBool,
 }
 
 impl Process {
-    /// A process without a program.
-    pub fn new(space: Arc<AddressSpace>, number: u32, pid: u32) -> Process {
+    /// A process without a program and without threads.
+    pub fn new(space: Arc<AddressSpace>, number: u32, pid: u32, uid: u32) -> Process {
         Process {
             space,
             number,
             pid,
-            signals: SpinLock::new(Actions::default()),
+            uid,
+            has_changed_ids: AtomicBool::new(false),
+            signals: SpinLock::new(signal::State::default()),
+            timers: Timers::default(),
+            members: Mutex::new(Members::default()),
+            files: Once::new(),
             end: SpinLock::new(None),
+            ending: AtomicBool::new(false),
+            told: AtomicBool::new(false),
         }
     }
 
-    /// Has the process end. The first reason counts.
-    pub fn end(&self, end: End) {
-        self.end.lock().get_or_insert(end);
+    /// Its descriptors.
+    pub fn files(&self) -> &Arc<Files> {
+        self.files.call_once(|| Arc::new(Files::new()))
     }
 
-    /// Notes that the shadow is gone, whatever else was to be done.
+    /// Has the process end. The first reason counts. Thread context; may sleep.
+    pub fn end(&self, end: End) {
+        self.end.lock().get_or_insert(end);
+        self.ending.store(true, Ordering::Release);
+        self.kick();
+    }
+
+    /// Notes that the shadow is gone, whatever else was to be done. Thread context; may sleep.
     pub fn note_gone(&self) {
-        *self.end.lock() = Some(End::Gone);
+        if self.end.lock().replace(End::Gone) != Some(End::Gone) {
+            self.ending.store(true, Ordering::Release);
+            self.kick();
+        }
+    }
+
+    /// Processor time of its threads, those that have ended included. Thread context; may sleep.
+    pub fn time_used(&self) -> Nanos {
+        let members = self.members.lock();
+        let times = members.threads.iter().map(|thread| thread.time_used());
+        Nanos(times.fold(members.ended_time.0, |sum, time| sum + time.0))
+    }
+
+    /// Times that its threads were switched to, as [`Process::time_used`].
+    pub fn switches(&self) -> u64 {
+        let members = self.members.lock();
+        let switches = members.threads.iter().map(|thread| thread.switches());
+        members.ended_switches + switches.sum::<u64>()
     }
 
     /// Whether the process is to end.
     pub fn is_ending(&self) -> bool {
-        self.end.lock().is_some()
+        self.ending.load(Ordering::Acquire)
+    }
+
+    /// Has all threads look at what is pending: sleeping ones at once, running ones before they go on in user mode. Thread context;
+    /// may sleep.
+    pub fn kick(&self) {
+        for thread in &self.members.lock().threads {
+            thread.set_attention();
+            thread.wake();
+        }
     }
 }
 
@@ -81,40 +164,88 @@ pub struct User {
     pub tid: u32,
     /// The slot, until the thread has ended.
     pub line: SpinLock<Option<Line>>,
-    /// Its signal mask and stack.
-    pub signals: SpinLock<ThreadSignals>,
+    /// Its place among the threads that signals go to.
+    pub signals: Membership,
+    /// It waits for a system call in Linux that a signal may end.
+    pub interruptible: AtomicBool,
+    /// The shadow's system call was interrupted, or may have been, by what does not concern this thread.
+    pub disturbed: AtomicBool,
+    /// A call that a signal interrupted and that can go on.
+    pub restart: SpinLock<Option<Restart>>,
     /// Address and length of the robust list.
     pub robust_list: SpinLock<(u64, u64)>,
-    /// Scheduling policy by Linux's number, as it was set.
-    pub policy: AtomicU32,
+    /// The word to clear and wake when the thread has left the memory of the process, or 0.
+    pub clear_child_tid: AtomicU64,
+    /// Command name, zero padded.
+    pub command: SpinLock<[u8; 16]>,
+    /// Where it begins.
+    pub birth: SpinLock<Birth>,
     /// `THREAD_*`, for `crtos ps`.
     pub state: AtomicU32,
-    /// Local system calls.
+    /// Local system calls that took the full path.
     pub local_calls: AtomicU64,
     /// Remote system calls.
     pub remote_calls: AtomicU64,
+    /// It called exit(2): it is to end, if the process is not.
+    exits: AtomicBool,
+    status: AtomicI32,
 }
 
 impl User {
-    /// The first thread of `process`.
-    pub fn new(process: Arc<Process>, line: Line) -> User {
+    /// A thread of `process` whose slot is `line`, which comes later ([`threads::begin`]).
+    pub fn new(process: Arc<Process>, line: &Line) -> User {
         User {
             process,
             slot: line.slot(),
             tid: line.tid(),
-            line: SpinLock::new(Some(line)),
-            signals: SpinLock::new(ThreadSignals::default()),
+            line: SpinLock::new(None),
+            signals: Membership::default(),
+            interruptible: AtomicBool::new(false),
+            disturbed: AtomicBool::new(false),
+            restart: SpinLock::new(None),
             robust_list: SpinLock::new((0, 0)),
-            policy: AtomicU32::new(0),
+            clear_child_tid: AtomicU64::new(0),
+            command: SpinLock::new([0; 16]),
+            birth: SpinLock::new(Birth::default()),
             state: AtomicU32::new(THREAD_RUNNING),
             local_calls: AtomicU64::new(0),
             remote_calls: AtomicU64::new(0),
+            exits: AtomicBool::new(false),
+            status: AtomicI32::new(0),
         }
     }
 
     /// Whether `id` means this thread in calls where 0 is the caller.
     pub fn is(&self, id: u64) -> bool {
         id as u32 == 0 || id as u32 == self.tid
+    }
+
+    /// Whether it is the first thread of its process.
+    pub fn is_leader(&self) -> bool {
+        self.tid == self.process.pid
+    }
+
+    /// Has this thread alone end: exit(2).
+    pub fn exit(&self, status: i32) {
+        self.status.store(status, Ordering::Relaxed);
+        self.exits.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the thread, or its process, is to end.
+    pub fn is_ending(&self) -> bool {
+        self.exits.load(Ordering::Relaxed) || self.process.is_ending()
+    }
+
+    /// Names the thread: at most 15 bytes.
+    pub fn set_command(&self, name: &[u8]) {
+        let mut command = [0; 16];
+        for (to, from) in command.iter_mut().take(15).zip(name) {
+            *to = *from;
+        }
+        *self.command.lock() = command;
+        if let Some(line) = &*self.line.lock() {
+            line.publish_command(&command);
+        }
     }
 
     /// Brings what `crtos ps` shows of `thread`, which is this one, up to date.
@@ -124,7 +255,7 @@ impl User {
             priority: thread.scheduling().level.get(),
             run_time: thread.run_time().0,
             switches: thread.switches(),
-            local_calls: self.local_calls.load(Ordering::Relaxed),
+            local_calls: self.local_calls.load(Ordering::Relaxed) + thread.light_calls(),
             remote_calls: self.remote_calls.load(Ordering::Relaxed),
             pages: self.process.space.usage().1 / crtos_abi::PAGE_SIZE,
         };
@@ -158,8 +289,23 @@ pub fn return_to_user(context: &mut UserContext) {
     task::current().clear_attention();
     note_if_gone();
     end_if_due();
+    crate::syscall::tell_overrun();
     crate::signal::deliver(context);
     end_if_due();
+    stay_stopped();
+}
+
+/// While the shadow is stopped, so is the program.
+fn stay_stopped() {
+    let current = task::current();
+    let Some(user) = current.data.user() else { return };
+    while remote::is_stopped(user.slot) {
+        // What comes meanwhile is dealt with afterwards.
+        current.set_attention();
+        note_if_gone();
+        end_if_due();
+        task::block(None);
+    }
 }
 
 /// Looks whether the shadow of the calling thread is gone.
@@ -172,27 +318,84 @@ pub fn note_if_gone() {
     }
 }
 
-/// Ends the calling thread if its process is to end. The caller owns nothing that would be lost.
+/// Ends the calling thread if it or its process is to end. The caller owns nothing that would be lost.
 pub fn end_if_due() {
-    let ending = task::current().data.user().is_some_and(|user| user.process.is_ending());
+    let ending = task::current().data.user().is_some_and(User::is_ending);
     if ending {
         finish();
         task::exit();
     }
 }
 
-/// Ends the process of the calling thread in Linux, waits until Linux has let go of it and gives up all that it had.
+/// Ends the calling thread, and its process if it is the last one: in Linux, then here. Waits until Linux has let go of it.
 fn finish() {
     let current = task::current();
     let Some(user) = current.data.user() else { return };
     user.state.store(THREAD_EXITED, Ordering::Relaxed);
     user.publish(&current);
-    let end = *user.process.end.lock();
-    match end {
-        Some(End::Status(status)) => remote::request_end(OP_EXIT, status as u64),
-        Some(End::Signal(signal)) => remote::request_end(OP_EXIT_SIGNAL, signal.into()),
-        Some(End::Gone) | None => {}
+    leave_memory(user);
+    if !user.process.is_ending() {
+        stop_running(user);
     }
+    if user.process.is_ending() {
+        // Before anybody can hear of the end in Linux.
+        if Arc::strong_count(user.process.files()) == 1 {
+            user.process.files().close_all();
+        }
+        end_shadow(&user.process);
+    } else {
+        remote::request_end(OP_THREAD_EXIT, 0);
+    }
+    if user.process.is_ending() {
+        user.process.timers.clear();
+    }
+    signal::leave(user);
     task::set_space(None);
-    remote::release(user.slot, user.process.number, &user.line);
+    let spares = threads::remove(user);
+    spawn::dispose(spares);
+    remote::release(user.slot, &user.line);
+}
+
+/// What others wait for when a thread leaves the memory of its process: its robust and its PI futexes, and what
+/// set_tid_address(2) names.
+fn leave_memory(user: &User) {
+    futex::exit();
+    let address = user.clear_child_tid.swap(0, Ordering::Relaxed);
+    if address != 0 && user.process.space.write(address, &[0; 4]).is_ok() {
+        futex::wake_shared(address, 1);
+    }
+}
+
+/// A thread that called exit(2) runs no more. The last one ends the process. The first one stays until then, and ends with it: signals
+/// for the process arrive at its shadow thread.
+fn stop_running(user: &User) {
+    let process = &user.process;
+    signal::retire(user);
+    let last = {
+        let mut members = process.members.lock();
+        members.running -= 1;
+        members.running == 0
+    };
+    if last {
+        process.end(End::Status(user.status.load(Ordering::Relaxed)));
+    }
+    while user.is_leader() && !process.is_ending() {
+        note_if_gone();
+        signal::collect(user);
+        task::block(None);
+    }
+}
+
+/// Has the shadow end, if no other thread of the process did, and waits for the end of the calling thread's part of it.
+fn end_shadow(process: &Process) {
+    let end = *process.end.lock();
+    let first = !process.told.swap(true, Ordering::Relaxed);
+    if first && matches!(end, Some(End::Status(_) | End::Signal(_))) {
+        file_map::write_back_all(&process.space);
+    }
+    match end {
+        Some(End::Status(status)) if first => remote::request_end(OP_EXIT, status as u64),
+        Some(End::Signal(signal)) if first => remote::request_end(OP_EXIT_SIGNAL, signal.into()),
+        _ => remote::wait_for_end(),
+    }
 }

@@ -1,15 +1,20 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The remote path: how a thread has its shadow thread do something in Linux (cRTOS, VEE'20, section 4.2).
 //!
-//! The calling thread hands its slot to Linux and blocks. Linux's answers arrive as bits in the channel, which [`poll`] turns into wake-ups of
+//! The calling thread hands its slot to Linux and blocks. Linux's answers arrive as bits in the channel, which [`replies`] turns into wake-ups of
 //! the slots' owners: from the doorbell interrupt if the caller outranks what runs, else at the next switch.
 //! Faults that Linux takes on the program's memory are resolved by the waiting caller itself.
 
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use crtos_abi::channel::{SLOT_WORDS, SLOTS, THREAD_REMOTE, THREAD_RUNNING};
-use crtos_channel::{Answer, Block, Drops, Line, Poll, Range, Request};
+use crtos_abi::channel::{
+    SLOT_WORDS, SLOTS, THREAD_REMOTE, THREAD_RUNNING, TRACE_DOORBELL, TRACE_REMOTE,
+    TRACE_REMOTE_END,
+};
+use crtos_channel::{Answer, Block, Drops, Line, Poll, Range, Request, Start};
+use crtos_sched::Level;
+use crtos_signal::Info;
 use spin::Once;
 
 use crate::{
@@ -18,10 +23,11 @@ use crate::{
         layout,
         space::{Access, FaultError, Revoke, Revoked},
     },
-    spawn,
+    replies, signal, spawn,
     sync::SpinLock,
     task::{self, Mutex, Thread},
     time::{self, Nanos},
+    trace,
 };
 
 /// The shadow of the calling thread is gone; the thread has to end.
@@ -35,6 +41,9 @@ static OWNERS: [SpinLock<Option<Arc<Thread>>>; SLOTS] = [const { SpinLock::new(N
 
 /// Bit per slot without owner: Linux stored something there.
 static OFFERED: [AtomicU64; SLOT_WORDS] = [const { AtomicU64::new(0) }; SLOT_WORDS];
+
+/// Bit per slot: the kernel holds its line.
+static HELD: SpinLock<[u64; SLOT_WORDS]> = SpinLock::new([0; SLOT_WORDS]);
 
 /// Pages in limbo.
 static DROPS: Mutex<Drops<Revoked>> = Mutex::new(Drops::new());
@@ -58,39 +67,93 @@ pub fn start() {
     }
     BLOCK.call_once(|| block);
     spawn::start();
+    replies::start();
 }
 
-/// Called at each switch of threads after the rank of this CPU was stored in the channel and a full
-/// fence. Interrupts off; bounded; may wake threads, must not sleep or allocate.
-pub fn poll() {
-    let Some(block) = BLOCK.get() else { return };
-    block.take_replies(|slot| match &*OWNERS[slot].lock() {
+/// Takes what Linux stored for `slot`, if nobody did: wakes its owner. Any context; takes a bounded number of steps.
+pub fn take(block: Block, slot: usize) {
+    if !block.take_reply(slot) {
+        return;
+    }
+    match &*OWNERS[slot].lock() {
         Some(owner) => {
             let notices = block.notices(slot);
-            if notices.gone || notices.signal {
+            if notices.gone || notices.stopped {
                 owner.set_attention();
             }
+            take_signal(block, slot, owner);
             owner.wake();
         }
         None => {
             OFFERED[slot / 64].fetch_or(1 << (slot % 64), Ordering::Release);
             spawn::wake();
         }
-    });
+    }
 }
 
-/// Called when the doorbell rang. Interrupts off; as [`poll`].
-pub fn doorbell() {
+/// Takes over a signal that Linux delivered to the shadow thread of `slot`, which is `owner`'s. The slot is locked.
+fn take_signal(block: Block, slot: usize, owner: &Thread) {
+    if let (Some(info), Some(user)) = (block.take_signal(slot), owner.data.user()) {
+        signal::forwarded(user, Info(info));
+    }
+}
+
+/// Takes over a signal that Linux delivered to the shadow thread of the calling thread of a program, `slot`'s. Says whether there was one.
+pub fn collect_signal(slot: usize) -> bool {
+    let Some(block) = block().filter(|block| block.notices(slot).signal) else { return false };
+    if let Some(owner) = &*OWNERS[slot].lock() {
+        take_signal(block, slot, owner);
+    }
+    true
+}
+
+/// Whether the shadow thread of `slot` is stopped.
+pub fn is_stopped(slot: usize) -> bool {
+    block().is_some_and(|block| block.notices(slot).stopped)
+}
+
+/// Called when the doorbell rang, while this CPU runs something of `rank`. Interrupts off.
+pub fn doorbell(rank: u32) {
     if let Some(block) = BLOCK.get() {
         block.count_doorbell_taken();
     }
-    poll();
+    trace::follow();
+    replies::poll(rank);
 }
 
 /// Rings Linux's doorbell.
 pub fn ring(block: Block) {
+    trace::event(TRACE_DOORBELL, 0, 0);
     block.count_doorbell_sent();
     arch::ring_linux();
+}
+
+/// Takes over `slot` if Linux offers it and nobody has taken it.
+pub fn accept(slot: usize) -> Option<(Line, Start)> {
+    let mut held = HELD.lock();
+    let bit = 1 << (slot % 64);
+    let word = held.get_mut(slot / 64).filter(|word| **word & bit == 0)?;
+    let accepted = block()?.accept(slot)?;
+    *word |= bit;
+    Some(accepted)
+}
+
+/// Gives a slot back whose shadow thread is gone.
+pub fn free(line: Line) {
+    let slot = line.slot();
+    let mut held = HELD.lock();
+    // Linux may offer it again as soon as it is free.
+    line.free();
+    held[slot / 64] &= !(1 << (slot % 64));
+}
+
+/// Has Linux interrupt the system call that the shadow thread of `slot` makes, or is about to make: it ends with EINTR, or is not made. Any
+/// context.
+pub fn interrupt(slot: usize) {
+    if let Some(block) = block() {
+        block.interrupt(slot);
+        ring(block);
+    }
 }
 
 /// Calls `found` with each slot that Linux offered and nobody owned.
@@ -106,7 +169,14 @@ pub fn take_offers(mut found: impl FnMut(usize)) {
 
 /// Makes `thread` the owner of `slot`. What arrived before is seen by the wake-up.
 pub fn set_owner(slot: usize, thread: Arc<Thread>) {
-    *OWNERS[slot].lock() = Some(thread.clone());
+    {
+        let mut owner = OWNERS[slot].lock();
+        if let Some(block) = block() {
+            take_signal(block, slot, &thread);
+        }
+        *owner = Some(thread.clone());
+    }
+    replies::set_urgent(slot, thread.effective_level() > Level::ORDINARY);
     let block = block();
     if block.is_some_and(|block| block.notices(slot).gone) {
         thread.set_attention();
@@ -135,6 +205,7 @@ pub fn request(op: u32, nr: u32, args: [u64; 6]) -> Result<i64, Gone> {
     let current = task::current();
     let user = current.data.user().ok_or(Gone)?;
     let block = block().ok_or(Gone)?;
+    trace::event(TRACE_REMOTE, op.into(), nr.into());
     user.remote_calls.fetch_add(1, Ordering::Relaxed);
     user.state.store(THREAD_REMOTE, Ordering::Relaxed);
     with_line(&user.line, |line| {
@@ -159,13 +230,14 @@ pub fn request(op: u32, nr: u32, args: [u64; 6]) -> Result<i64, Gone> {
         }
     };
     user.state.store(THREAD_RUNNING, Ordering::Relaxed);
+    trace::event(TRACE_REMOTE_END, op.into(), result.map_or(0, |result| result as u64));
     if result.is_err() {
         user.process.note_gone();
     }
     result
 }
 
-/// Hands Linux a request that has no reply: the end of the process. Returns when the shadow is gone.
+/// Hands Linux a request that has no reply: the end of the thread or the process. Returns when the shadow thread is gone.
 pub fn request_end(op: u32, argument: u64) {
     let current = task::current();
     let (Some(user), Some(block)) = (current.data.user(), block()) else { return };
@@ -178,6 +250,13 @@ pub fn request_end(op: u32, argument: u64) {
     };
     let _ = with_line(&user.line, |line| line.request(&request));
     ring(block);
+    wait_for_end();
+}
+
+/// Waits until the shadow thread of the calling thread is gone.
+pub fn wait_for_end() {
+    let current = task::current();
+    let (Some(user), Some(block)) = (current.data.user(), block()) else { return };
     while !block.notices(user.slot).gone {
         if let Ok(Poll::Fault { .. }) = with_line(&user.line, Line::poll) {
             let _ = with_line(&user.line, |line| line.answer(Answer::Bad));
@@ -187,24 +266,12 @@ pub fn request_end(op: u32, argument: u64) {
     }
 }
 
-/// Lets go of `slot` of the calling thread, whose shadow is gone.
-pub fn release(slot: usize, process: u32, line: &SpinLock<Option<Line>>) {
+/// Lets go of `slot` of the calling thread, whose shadow thread is gone.
+pub fn release(slot: usize, line: &SpinLock<Option<Line>>) {
     let owner = OWNERS[slot].lock().take();
-    let mut pages = [const { None }; BATCH];
-    loop {
-        let mut count = 0;
-        DROPS.lock().release(process, BATCH, |revoked| {
-            pages[count] = Some(revoked);
-            count += 1;
-        });
-        pages.iter_mut().for_each(|entry| *entry = None);
-        if count < BATCH {
-            break;
-        }
-    }
     let line = line.lock().take();
     if let Some(line) = line {
-        line.free();
+        free(line);
     }
     drop(owner);
 }
@@ -218,7 +285,11 @@ fn resolve(user: &crate::process::User, address: u64, write: bool) -> Answer {
     let access = if write { Access::Write } else { Access::Read };
     for _ in 0..LIMBO_TRIES {
         match user.process.space.expose(address, access) {
-            Ok(page) => return Answer::Page { address: page.frame, write: page.writable },
+            // Linux asks again before it writes to a page that nobody has written to yet.
+            Ok(page) => {
+                let write = page.writable && page.dirty;
+                return Answer::Page { address: page.frame, write };
+            }
             Err(FaultError::NoMemory) if DROPS.lock().out() > 0 => wait_for_drops(),
             Err(_) => break,
         }
@@ -259,6 +330,24 @@ pub fn collect() {
 pub struct Revoker {
     /// Its number.
     pub process: u32,
+}
+
+impl Drop for Revoker {
+    /// Nobody uses the memory any more, and Linux neither.
+    fn drop(&mut self) {
+        let mut pages = [const { None }; BATCH];
+        loop {
+            let mut count = 0;
+            DROPS.lock().release(self.process, BATCH, |revoked| {
+                pages[count] = Some(revoked);
+                count += 1;
+            });
+            pages.iter_mut().for_each(|entry| *entry = None);
+            if count < BATCH {
+                break;
+            }
+        }
+    }
 }
 
 impl Revoke for Revoker {

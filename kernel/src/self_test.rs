@@ -201,7 +201,7 @@ fn map(
     kind: Kind,
 ) -> Result<u64, MapError> {
     let protection = Protection::READ | Protection::WRITE;
-    space.map(Map { placement, length, protection, kind, populate: false })
+    space.map(Map { kind, ..Map::private(placement, length, protection) })
 }
 
 fn spaces() {
@@ -381,13 +381,7 @@ fn programs() {
             panic!("no space")
         };
         let rights = Protection::READ | Protection::EXECUTE;
-        let text = Map {
-            placement: Placement::Fixed(CODE),
-            length: 4096,
-            protection: rights,
-            kind: Kind::Anonymous,
-            populate: false,
-        };
+        let text = Map::private(Placement::Fixed(CODE), 4096, rights);
         assert_eq!(space.map(text), Ok(CODE));
         assert_eq!(space.write_forced(CODE, code), Ok(()));
         assert_eq!(map(&space, Placement::Fixed(COUNTS), 0x3000, Kind::Anonymous), Ok(COUNTS));

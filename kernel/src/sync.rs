@@ -1,16 +1,21 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Locks that do not sleep, and holding off preemption.
+//! Locks that do not sleep. While one is held interrupts are off, and with them preemption: there is no other
+//! way to hold it off. [`crate::sections`] measures for how long.
 
 use crate::arch::{cpu, percpu};
 use core::cell::UnsafeCell;
 use core::marker::PhantomData;
 use core::ops::{Deref, DerefMut};
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::{AtomicU32, Ordering};
 
 /// A spin lock that keeps interrupts off while it is held: for short, bounded sections. Any
-/// context.
+/// context. CPUs get it in the order in which they came, so that each waits for at most one section
+/// of every other CPU.
 pub struct SpinLock<T> {
-    held: AtomicBool,
+    /// The next number to draw.
+    next: AtomicU32,
+    /// The number whose turn it is.
+    serving: AtomicU32,
     value: UnsafeCell<T>,
 }
 
@@ -20,29 +25,43 @@ unsafe impl<T: Send> Sync for SpinLock<T> {}
 impl<T> SpinLock<T> {
     /// A free lock.
     pub const fn new(value: T) -> Self {
-        Self { held: AtomicBool::new(false), value: UnsafeCell::new(value) }
+        Self { next: AtomicU32::new(0), serving: AtomicU32::new(0), value: UnsafeCell::new(value) }
     }
 
     /// Takes the lock. Dropping the guard restores the interrupt flag and lets a pending preemption
     /// happen.
+    #[inline(always)]
     pub fn lock(&self) -> SpinGuard<'_, T> {
         let interrupts = cpu::disable_interrupts();
-        while self
-            .held
-            .compare_exchange_weak(false, true, Ordering::Acquire, Ordering::Relaxed)
-            .is_err()
-        {
-            while self.held.load(Ordering::Relaxed) {
-                core::hint::spin_loop();
-            }
+        let mine = self.next.fetch_add(1, Ordering::Relaxed);
+        while self.serving.load(Ordering::Acquire) != mine {
+            core::hint::spin_loop();
         }
         SpinGuard { lock: self, interrupts, not_send: PhantomData }
     }
 
+    /// As [`SpinLock::lock`] where interrupts are off and stay so.
+    #[inline(always)]
+    pub fn lock_quietly(&self) -> SpinGuard<'_, T> {
+        let mine = self.next.fetch_add(1, Ordering::Relaxed);
+        while self.serving.load(Ordering::Acquire) != mine {
+            core::hint::spin_loop();
+        }
+        SpinGuard { lock: self, interrupts: false, not_send: PhantomData }
+    }
+
     /// Takes the lock if it is free.
+    #[inline(always)]
     pub fn try_lock(&self) -> Option<SpinGuard<'_, T>> {
         let interrupts = cpu::disable_interrupts();
-        if self.held.swap(true, Ordering::Acquire) {
+        let free = self.serving.load(Ordering::Acquire);
+        let drawn = self.next.compare_exchange(
+            free,
+            free.wrapping_add(1),
+            Ordering::Relaxed,
+            Ordering::Relaxed,
+        );
+        if drawn.is_err() {
             cpu::restore_interrupts(interrupts);
             return None;
         }
@@ -73,34 +92,14 @@ impl<T> DerefMut for SpinGuard<'_, T> {
 }
 
 impl<T> Drop for SpinGuard<'_, T> {
+    #[inline(always)]
     fn drop(&mut self) {
-        self.lock.held.store(false, Ordering::Release);
+        // Only the holder writes this word.
+        let mine = self.lock.serving.load(Ordering::Relaxed);
+        self.lock.serving.store(mine.wrapping_add(1), Ordering::Release);
         if self.interrupts {
             percpu::preempt_if_needed();
             cpu::restore_interrupts(true);
         }
-    }
-}
-
-/// While one exists, the thread is not preempted; interrupts stay as they are. Keep it short.
-pub struct PreemptGuard(PhantomData<*mut ()>);
-
-impl PreemptGuard {
-    /// Holds preemption off until dropped.
-    #[expect(clippy::new_without_default, reason = "a guard has no default")]
-    pub fn new() -> Self {
-        percpu::hold_preemption();
-        Self(PhantomData)
-    }
-}
-
-impl Drop for PreemptGuard {
-    fn drop(&mut self) {
-        percpu::release_preemption();
-        let interrupts = cpu::disable_interrupts();
-        if interrupts {
-            percpu::preempt_if_needed();
-        }
-        cpu::restore_interrupts(interrupts);
     }
 }

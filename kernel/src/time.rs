@@ -4,23 +4,12 @@
 
 use crate::arch::cpu;
 use crate::mm::layout;
-use core::sync::atomic::{AtomicU32, Ordering, fence};
 use crtos_abi::channel::TimePage;
-use crtos_sched::clock::{Conversion, TscClock};
+use crtos_sched::clock::TscClock;
 use spin::Once;
 
 pub use crtos_sched::Nanos;
-
-/// Linux's clocks.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Clock {
-    /// CLOCK_MONOTONIC.
-    Monotonic,
-    /// CLOCK_REALTIME.
-    Realtime,
-    /// CLOCK_BOOTTIME.
-    Boottime,
-}
+pub use crtos_vdso::Clock;
 
 static CLOCK: Once<TscClock> = Once::new();
 
@@ -42,53 +31,38 @@ pub fn now() -> Nanos {
     clock().time(cpu::tsc())
 }
 
-/// Time of one of Linux's clocks; kernel time if there is no channel. Any context.
+/// Time of one of Linux's clocks; kernel time if there is no channel. If Linux stopped while it wrote the time page, some of the page's
+/// numbers are from its next update. Any context.
 pub fn linux(clock: Clock) -> Nanos {
-    match read_page(clock) {
-        Some(conversion) => conversion.time(cpu::tsc()),
+    match page() {
+        // SAFETY: the channel is mapped for ever, and nobody here reaches its time page but through atomics.
+        Some(page) => Nanos(unsafe { crtos_vdso::read(page, clock, cpu::tsc) }.time),
         None => now(),
     }
+}
+
+/// Time of one of Linux's clocks; `None` if that takes more than one look, or there is no channel.
+/// Any context.
+pub fn try_linux(clock: Clock) -> Option<Nanos> {
+    // SAFETY: as in `linux`.
+    let reading = unsafe { crtos_vdso::try_read(page()?, clock, cpu::tsc) };
+    reading.is_consistent.then_some(Nanos(reading.time))
+}
+
+/// Nanoseconds between two moves of Linux's coarse clocks.
+pub fn coarse_resolution() -> u64 {
+    // SAFETY: as in `linux`.
+    page().map_or(1, |page| u64::from(unsafe { crtos_vdso::tick(page) }))
+}
+
+/// The time page of the channel.
+fn page() -> Option<*const TimePage> {
+    // SAFETY: only the address is computed, inside the mapped channel.
+    layout::channel().map(|channel| unsafe { &raw const (*channel.as_ptr()).time })
 }
 
 /// The kernel's time at which `clock` will show `time`; now if that has passed. It does not follow
 /// later steps of CLOCK_REALTIME.
 pub fn deadline(clock: Clock, time: Nanos) -> Nanos {
     now() + (time - linux(clock))
-}
-
-/// A consistent copy of the time page. Linux writes it a few times a second under a sequence lock;
-/// if it never becomes consistent (Linux stopped while it wrote), the last look is used: some of
-/// its numbers are from the next update.
-fn read_page(clock: Clock) -> Option<Conversion> {
-    const ATTEMPTS: u32 = 100;
-    let page: *const TimePage = layout::channel().map(|channel| {
-        // SAFETY: only the address is computed, inside the mapped channel.
-        unsafe { &raw const (*channel.as_ptr()).time }
-    })?;
-    let mut conversion = None;
-    for _ in 0..ATTEMPTS {
-        // SAFETY: the page is mapped, aligned, and accessed atomically or volatile; its numbers are
-        // allegations that `Conversion` takes in any combination.
-        unsafe {
-            let sequence = AtomicU32::from_ptr((&raw const (*page).sequence).cast_mut());
-            let before = sequence.load(Ordering::Acquire);
-            let base = match clock {
-                Clock::Monotonic => (&raw const (*page).monotonic).read_volatile(),
-                Clock::Realtime => (&raw const (*page).realtime).read_volatile(),
-                Clock::Boottime => (&raw const (*page).boottime).read_volatile(),
-            };
-            conversion = Some(Conversion {
-                tsc_base: (&raw const (*page).tsc_base).read_volatile(),
-                base,
-                mult: (&raw const (*page).mult).read_volatile(),
-                shift: (&raw const (*page).shift).read_volatile(),
-            });
-            fence(Ordering::Acquire);
-            if before.is_multiple_of(2) && sequence.load(Ordering::Relaxed) == before {
-                break;
-            }
-        }
-        core::hint::spin_loop();
-    }
-    conversion
 }

@@ -44,8 +44,11 @@ impl CpuSet {
 
     /// Members in ascending order.
     pub fn iter(&self) -> impl Iterator<Item = usize> + use<> {
-        let words = self.0;
-        (0..MAX_CPUS).filter(move |cpu| words[cpu / 64] & (1 << (cpu % 64)) != 0)
+        self.0.into_iter().enumerate().flat_map(|(index, word)| {
+            let rest = |word: &u64| Some(word & (word - 1)).filter(|word| *word != 0);
+            core::iter::successors(Some(word).filter(|word| *word != 0), rest)
+                .map(move |word| index * 64 + word.trailing_zeros() as usize)
+        })
     }
 }
 
@@ -54,5 +57,22 @@ impl FromIterator<usize> for CpuSet {
         let mut set = Self::EMPTY;
         cpus.into_iter().for_each(|cpu| set.insert(cpu));
         set
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+
+    proptest! {
+        #[test]
+        fn holds_what_was_put_in(cpus in prop::collection::btree_set(0..MAX_CPUS, 0..64)) {
+            let set: CpuSet = cpus.iter().copied().collect();
+            prop_assert_eq!(set.iter().collect::<BTreeSet<_>>(), cpus.clone());
+            prop_assert!(set.iter().is_sorted());
+            prop_assert_eq!(set.is_empty(), cpus.is_empty());
+        }
     }
 }

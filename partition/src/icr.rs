@@ -127,15 +127,17 @@ impl Command {
         among: &CpuSet,
         address: impl Fn(usize) -> Address,
     ) -> CpuSet {
-        among
-            .iter()
-            .filter(|cpu| match self.shorthand {
-                Shorthand::None => self.names(address(*cpu)),
-                Shorthand::Own => *cpu == sender,
-                Shorthand::All => true,
-                Shorthand::Others => *cpu != sender,
-            })
-            .collect()
+        among.iter().filter(|cpu| self.reaches(sender, *cpu, &address)).collect()
+    }
+
+    /// Does the command of CPU `sender` name `cpu`?
+    pub fn reaches(&self, sender: usize, cpu: usize, address: impl Fn(usize) -> Address) -> bool {
+        match self.shorthand {
+            Shorthand::None => self.names(address(cpu)),
+            Shorthand::Own => cpu == sender,
+            Shorthand::All => true,
+            Shorthand::Others => cpu != sender,
+        }
     }
 
     /// Does the destination field name a CPU with this address?

@@ -54,30 +54,6 @@ impl TscClock {
     }
 }
 
-/// How another party's clock follows from the time stamp counter: `base + ((tsc - tsc_base) * mult
-/// >> shift)`. The numbers are allegations: any of them gives some time, none a panic.
-#[derive(Clone, Copy, Debug)]
-pub struct Conversion {
-    /// Tick at the base.
-    pub tsc_base: u64,
-    /// Nanoseconds at the base.
-    pub base: u64,
-    /// Multiplier.
-    pub mult: u32,
-    /// Shift.
-    pub shift: u32,
-}
-
-impl Conversion {
-    /// The time at tick `tsc`.
-    pub const fn time(&self, tsc: u64) -> Nanos {
-        let shift = if self.shift > 63 { 63 } else { self.shift };
-        let elapsed = (tsc.saturating_sub(self.tsc_base) as u128 * self.mult as u128) >> shift;
-        let elapsed = if elapsed > u64::MAX as u128 { u64::MAX } else { elapsed as u64 };
-        Nanos(self.base.saturating_add(elapsed))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -98,12 +74,6 @@ mod tests {
             let tolerance = (t >> 28) + 20;
             prop_assert!(shown.0 + (t >> 28) + 1 >= t, "{shown:?} before {t}");
             prop_assert!(shown.0 <= t + tolerance + 2_000_000 / u64::from(khz), "{shown:?} long after {t}");
-        }
-
-        #[test]
-        fn any_conversion_gives_a_time(tsc: u64, tsc_base: u64, base: u64, mult: u32, shift: u32) {
-            let conversion = Conversion { tsc_base, base, mult, shift };
-            prop_assert!(conversion.time(tsc).0 >= base);
         }
     }
 

@@ -5,24 +5,32 @@
 use alloc::boxed::Box;
 use alloc::vec;
 
-/// A priority level: 0 for ordinary threads, 1..=99 for real-time ones; higher runs first.
+/// A priority level: 0 for ordinary threads, 1..=99 for real-time ones, above them that of threads with
+/// deadlines, which those that have no deadline inherit from them; higher runs first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Hash)]
 pub struct Level(u8);
 
 impl Level {
     /// Levels.
-    pub const COUNT: usize = 100;
+    pub const COUNT: usize = 101;
     /// SCHED_OTHER and its kin.
     pub const ORDINARY: Self = Self(0);
-    /// The highest.
-    pub const MAX: Self = Self(Self::COUNT as u8 - 1);
+    /// The highest POSIX priority.
+    pub const MAX: Self = Self(99);
+    /// SCHED_DEADLINE.
+    pub const DEADLINE: Self = Self(100);
 
     /// The level of POSIX priority `priority`, which is 0..=99.
     pub const fn new(priority: u32) -> Option<Self> {
-        if priority < Self::COUNT as u32 { Some(Self(priority as u8)) } else { None }
+        if priority <= Self::MAX.0 as u32 { Some(Self(priority as u8)) } else { None }
     }
 
-    /// As a POSIX priority.
+    /// From [`Self::get`]; what is higher than all is [`Self::DEADLINE`].
+    pub const fn from_number(number: u8) -> Self {
+        if number < Self::DEADLINE.0 { Self(number) } else { Self::DEADLINE }
+    }
+
+    /// As a number: a POSIX priority, or 100.
     pub const fn get(self) -> u32 {
         self.0 as u32
     }
@@ -103,6 +111,22 @@ impl RunQueue {
         }
         self.nodes[thread as usize].queued = false;
         true
+    }
+
+    /// The queued threads in the order in which they would be taken. Each step takes constant time.
+    pub fn iter(&self) -> impl Iterator<Item = (u16, Level)> + '_ {
+        let mut levels = self.levels;
+        let mut next = NONE;
+        core::iter::from_fn(move || {
+            if next == NONE {
+                let level = 127u32.checked_sub(levels.leading_zeros())?;
+                levels &= !(1 << level);
+                next = self.head[level as usize];
+            }
+            let (thread, node) = (next, self.nodes.get(next as usize)?);
+            next = node.next;
+            Some((thread, node.level))
+        })
     }
 
     /// The highest level that has a thread.
@@ -192,6 +216,8 @@ mod tests {
                 }
                 let highest = model.iter().rposition(|list| !list.is_empty()).map(|l| l as u32);
                 prop_assert_eq!(queue.highest().map(Level::get), highest);
+                let order: Vec<u16> = model.iter().rev().flatten().copied().collect();
+                prop_assert_eq!(queue.iter().map(|(t, _)| t).collect::<Vec<_>>(), order);
             }
         }
     }

@@ -73,6 +73,11 @@ impl TimerQueue {
         (self.length > 0).then(|| self.key[self.heap[0] as usize].deadline)
     }
 
+    /// The earliest timer.
+    pub fn first(&self) -> Option<u16> {
+        (self.length > 0).then(|| self.heap[0])
+    }
+
     /// Disarms and returns the earliest timer if it is due at `now`.
     pub fn expire(&mut self, now: Nanos) -> Option<u16> {
         if self.next()? > now {
@@ -173,6 +178,7 @@ mod tests {
                         model.retain(|entry| Some(*entry) != first);
                     }
                 }
+                prop_assert_eq!(queue.first(), model.iter().min().map(|entry| entry.2));
                 prop_assert_eq!(queue.next(), model.iter().min().map(|entry| Nanos(entry.0)));
                 for t in 0..40 {
                     let expected = model.iter().find(|entry| entry.2 == t).map(|entry| Nanos(entry.0));

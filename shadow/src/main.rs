@@ -15,12 +15,16 @@
 #![no_std]
 #![no_main]
 
+mod descriptors;
 mod memory;
+mod online;
 mod process;
+mod scheduling;
 mod serve;
 mod signals;
 mod startup;
 mod sys;
+mod threads;
 
 use core::{ffi::CStr, panic::PanicInfo, sync::atomic::Ordering};
 
@@ -53,12 +57,14 @@ const STACK_SIZE: usize = 64 * 1024;
 #[repr(C, align(64))]
 struct Stack(core::cell::UnsafeCell<[u8; STACK_SIZE]>);
 
-// SAFETY: only `_start` uses it, once, as the stack of the only thread.
+// SAFETY: only `_start` uses it, once, as the stack of the first thread.
 unsafe impl Sync for Stack {}
 
 static STACK: Stack = Stack(core::cell::UnsafeCell::new([0; STACK_SIZE]));
 
 extern "C" fn start(vector: *const usize) -> ! {
+    threads::set_up_first();
+    signals::accept_interrupts();
     // SAFETY: this is the argument vector that Linux made, and nothing has been unmapped yet.
     let initial = unsafe { startup::Initial::new(vector) };
     let Some(call) = initial.invocation() else {
@@ -73,7 +79,7 @@ extern "C" fn start(vector: *const usize) -> ! {
     sys::EXECUTABLE.store(executable, Ordering::Relaxed);
 
     // SAFETY: everything that this program still uses lies between SHADOW_START and SHADOW_END.
-    let slot = unsafe { process::enter_realm(device) }
+    let slot = unsafe { process::enter_realm(device, None) }
         .unwrap_or_else(|(what, remedy, error)| fail(what, remedy, error));
     startup.describe_to_linux();
     serve::serve(slot, &startup)

@@ -4,23 +4,36 @@
 use core::{mem::size_of, ptr, slice};
 
 use crtos_abi::{
-    channel::{SHADOW_END, SHADOW_START, USER_END, USER_START},
+    channel::{RESULT_IN_LINUX, SHADOW_END, SHADOW_START, USER_END, USER_START},
     ioctl::{IOC_SPAWN, Spawn},
 };
-use crtos_syscalls::exec::{HEADER_BYTES, Image};
+use crtos_syscalls::exec::{HEADER_BYTES, Image, MAX_INTERPRETER};
 use linux_raw_sys::{errno, general as linux};
 
 use crate::{
     serve, signals, startup,
     sys::{self, Errno},
+    threads,
 };
+
+/// Who forked this process.
+pub struct Parent {
+    /// Slot of the thread.
+    slot: u32,
+    /// Descriptor of its device.
+    device: i32,
+}
 
 /// Asks the realm for a process and maps its memory. Returns the slot of its thread.
 ///
 /// # Safety
 /// Everything that the caller still uses lies between SHADOW_START and SHADOW_END.
-pub unsafe fn enter_realm(device: i32) -> Result<u32, (&'static str, &'static str, Errno)> {
-    let mut spawn = Spawn { process: 0, slot: 0, reserved: [0; 3] };
+pub unsafe fn enter_realm(
+    device: i32,
+    parent: Option<Parent>,
+) -> Result<u32, (&'static str, &'static str, Errno)> {
+    let (parent, parent_file) = parent.map_or((0, 0), |parent| (parent.slot + 1, parent.device));
+    let mut spawn = Spawn { process: 0, slot: 0, parent, parent_file, reserved: [0; 2] };
     sys::ioctl(device, IOC_SPAWN, &raw mut spawn as u64)
         .map_err(|error| ("the real-time realm takes no process", "see `crtos log`", error))?;
     for (start, end) in [(USER_START, SHADOW_START), (SHADOW_END, USER_END)] {
@@ -32,8 +45,12 @@ pub unsafe fn enter_realm(device: i32) -> Result<u32, (&'static str, &'static st
     Ok(spawn.slot)
 }
 
-/// Forks; `signal` tells the parent of the child's end. Returns the child's pid, once the child has its process in the realm.
-pub fn fork(signal: u64, startup: &startup::Block) -> i64 {
+/// Forks with these flags of clone(2) for the thread of `slot`; a descriptor goes to `pidfd`. Returns the child's pid, once the child has its
+/// process in the realm.
+pub fn fork(slot: u32, flags: u64, pidfd: u64, startup: &startup::Block) -> i64 {
+    if flags & u64::from(linux::CLONE_VM) != 0 {
+        return threads::fork_sharing(slot, flags, pidfd, startup);
+    }
     let mut ends = [0_i32; 2];
     // SAFETY: Linux writes two descriptors.
     let piped = unsafe {
@@ -45,10 +62,11 @@ pub fn fork(signal: u64, startup: &startup::Block) -> i64 {
     // A signal between fork and the child's own device would be forwarded to the parent.
     let mask = signals::block(u64::MAX);
     // SAFETY: the child gets a copy of everything but the mapping of the device, which nothing here uses.
-    let child = unsafe { sys::raw(linux::__NR_clone, [signal, 0, 0, 0, 0, 0]) };
+    let child = unsafe { sys::raw(linux::__NR_clone, [flags, 0, pidfd, 0, 0, 0]) };
     if child == 0 {
         sys::close(ends[0]);
-        go_on(ends[1], mask, startup);
+        threads::forget_others();
+        go_on(slot, ends[1], mask, startup);
     }
     signals::block(mask);
     sys::close(ends[1]);
@@ -64,19 +82,20 @@ pub fn fork(signal: u64, startup: &startup::Block) -> i64 {
 }
 
 /// The child of a fork: takes a device and a process of its own, and serves it.
-fn go_on(ready: i32, mask: u64, startup: &startup::Block) -> ! {
+fn go_on(parent: u32, ready: i32, mask: u64, startup: &startup::Block) -> ! {
     let device = sys::device();
-    let own = reopen(device, linux::O_CLOEXEC)
-        .and_then(|own| sys::replace(own, device, linux::O_CLOEXEC));
-    // SAFETY: this program lies in its range, and the device of the parent is not mapped here.
-    if own.is_err() || unsafe { enter_realm(device) }.map(|slot| startup.set_forked(slot)).is_err()
-    {
-        sys::exit(126);
-    }
+    let parent = Parent { slot: parent, device };
+    let entered = reopen(device, linux::O_CLOEXEC).ok().and_then(|own| {
+        // SAFETY: this program lies in its range, and the device of the parent is not mapped here.
+        let slot = unsafe { enter_realm(own, Some(parent)) }.ok()?;
+        sys::replace(own, device, linux::O_CLOEXEC).ok()?;
+        Some(slot)
+    });
+    let Some(slot) = entered else { sys::exit(126) };
     let _ = sys::write(ready, &[1]);
     sys::close(ready);
     signals::block(mask);
-    serve::serve(startup.slot(), startup)
+    serve::serve(slot, startup)
 }
 
 /// Opens the device of descriptor `fd` once more.
@@ -105,16 +124,20 @@ pub fn with_executable(f: impl FnOnce(u64) -> i64) -> i64 {
     f(link(sys::executable()).as_ptr() as u64)
 }
 
-/// Where the argument vector of an execve is built, and the most entries it may have.
-const VECTOR: u64 = SHADOW_START + 0xc000_0000;
+/// Most entries of the argument vector of an execve.
 const VECTOR_ENTRIES: usize = 1 << 18;
 
 /// Executes the program at `path`. Returns only a failure.
 ///
-/// What the realm can load goes on there: this shadow executes itself with it. Everything else goes on in Linux.
-pub fn exec(path: u64, arguments: u64, environment: u64, mask: u64) -> i64 {
+/// What the realm can load goes on there: this shadow executes itself with it. Everything else goes on in Linux, unless the realm wants to be asked
+/// first (`ask`).
+pub fn exec(path: u64, arguments: u64, environment: u64, mask: u64, ask: bool) -> i64 {
     let result = prepare(path, arguments).map(|vector| {
+        if vector.is_none() && ask && may_execute(path) {
+            return RESULT_IN_LINUX;
+        }
         signals::block(mask);
+        signals::inherit_interrupts(true);
         let program = [path, arguments, environment, 0, 0, 0];
         let itself = c"/proc/self/exe".as_ptr() as u64;
         let args =
@@ -125,10 +148,11 @@ pub fn exec(path: u64, arguments: u64, environment: u64, mask: u64) -> i64 {
             sys::close(vector.device);
             sys::close(vector.executable);
         }
+        signals::inherit_interrupts(false);
         signals::block(0);
         result
     });
-    sys::unmap(VECTOR, (VECTOR_ENTRIES * 8) as u64);
+    threads::give_scratch();
     result.unwrap_or_else(|Errno(error)| -i64::from(error))
 }
 
@@ -147,15 +171,7 @@ fn prepare(path: u64, arguments: u64) -> Result<Option<Vector>, Errno> {
         executable =
             sys::replace(sys::copy(sys::executable())?, executable, 0).map(|()| executable)?;
     }
-    // SAFETY: checks a permission by the effective ids.
-    let may = unsafe {
-        sys::raw(linux::__NR_faccessat2, [AT_FDCWD, path, X_OK, linux::AT_EACCESS.into(), 0, 0])
-    };
-    let mut start = [0; HEADER_BYTES];
-    let length = sys::pread(executable, &mut start);
-    let loadable = may == 0
-        && usize::try_from(length).is_ok_and(|length| Image::parse(&start[..length], 0).is_ok());
-    if !loadable {
+    if !may_execute(path) || !is_loadable(executable) {
         sys::close(executable);
         return Ok(None);
     }
@@ -165,6 +181,37 @@ fn prepare(path: u64, arguments: u64) -> Result<Option<Vector>, Errno> {
             .map(|start| Vector { start, device, executable })
     });
     built.map(Some).inspect_err(|_| sys::close(executable))
+}
+
+/// Whether the realm can load a program, and the interpreter that it asks for.
+fn is_loadable(fd: i32) -> bool {
+    let Some(image) = headers(fd) else { return false };
+    let Some(interpreter) = image.interpreter else { return true };
+    let mut name = [0; MAX_INTERPRETER as usize];
+    let name = &mut name[..interpreter.length as usize];
+    if sys::pread(fd, name, interpreter.offset) != name.len() as i64 || name.last() != Some(&0) {
+        return false;
+    }
+    let opened = sys::open(name.as_ptr() as u64, linux::O_RDONLY | linux::O_CLOEXEC);
+    opened.is_ok_and(|fd| {
+        let found = headers(fd);
+        sys::close(fd);
+        found.is_some()
+    })
+}
+
+/// What the headers of an executable say.
+fn headers(fd: i32) -> Option<Image> {
+    let mut start = [0; HEADER_BYTES];
+    let length = usize::try_from(sys::pread(fd, &mut start, 0)).ok()?;
+    Image::parse(&start[..length]).ok()
+}
+
+/// Whether the file at `path` may be executed.
+fn may_execute(path: u64) -> bool {
+    let args = [AT_FDCWD, path, X_OK, linux::AT_EACCESS.into(), 0, 0];
+    // SAFETY: checks a permission by the effective ids.
+    unsafe { sys::raw(linux::__NR_faccessat2, args) == 0 }
 }
 
 /// Whether a descriptor is the executable of the shadow itself.
@@ -184,7 +231,7 @@ const NUMBERS: usize = 32;
 
 /// Builds `shadow DEVICE EXECUTABLE PATH ARGUMENTS…` with the program's own strings.
 fn build(path: u64, arguments: u64, device: i32, executable: i32) -> Result<u64, Errno> {
-    let base = sys::map_memory(VECTOR, (VECTOR_ENTRIES * 8) as u64)?;
+    let base = threads::take_scratch(VECTOR_ENTRIES * 8)?;
     let numbers = [device, executable].map(|number| number as u32);
     let mut at = base;
     for number in numbers {

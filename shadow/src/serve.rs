@@ -3,14 +3,14 @@
 
 use crtos_abi::{
     channel::{
-        OP_EXEC, OP_EXIT, OP_EXIT_SIGNAL, OP_FORK, OP_SIGNAL_ACTION, OP_SIGNAL_FORWARD, OP_STARTUP,
-        OP_SYSCALL,
+        OP_COPY, OP_DESCRIPTORS, OP_EXEC, OP_EXIT, OP_EXIT_SIGNAL, OP_FORK, OP_SCHEDULE,
+        OP_SIGNAL_ACTION, OP_SIGNAL_FORWARD, OP_STARTUP, OP_SYSCALL, OP_THREAD, OP_THREAD_EXIT,
     },
     ioctl::{IOC_REMOTE, Remote},
 };
 use linux_raw_sys::{errno, general as linux};
 
-use crate::{process, signals, startup, sys};
+use crate::{descriptors, online, process, scheduling, signals, startup, sys, threads};
 
 /// Serves the thread of `slot` until it ends.
 pub fn serve(slot: u32, startup: &startup::Block) -> ! {
@@ -39,8 +39,16 @@ fn execute(remote: &Remote, startup: &startup::Block) -> i64 {
         OP_EXIT => sys::exit(args[0] as i32),
         OP_EXIT_SIGNAL => signals::die(args[0]),
         OP_SIGNAL_ACTION => signals::set(args[0], args[1], args[2]),
-        OP_FORK => process::fork(args[0], startup),
-        OP_EXEC => process::exec(args[0], args[1], args[2], args[3]),
+        OP_FORK => process::fork(remote.slot, args[0], args[1], startup),
+        OP_EXEC => process::exec(args[0], args[1], args[2], args[3], args[4] == 1),
+        OP_DESCRIPTORS => descriptors::execute(args),
+        OP_THREAD => threads::create(args[0], startup),
+        OP_THREAD_EXIT => threads::exit(),
+        OP_COPY => match sys::copy_in(args[1], args[0] as *mut u8, args[2] as usize) {
+            Ok(()) => 0,
+            Err(sys::Errno(error)) => -i64::from(error),
+        },
+        OP_SCHEDULE => scheduling::schedule(args[0], args[1], args[2]),
         OP_SIGNAL_FORWARD if args[1] == 1 => signals::blocked(),
         OP_SIGNAL_FORWARD => signals::forward_defaults(args[0]),
         _ => -i64::from(errno::ENOSYS),
@@ -48,7 +56,7 @@ fn execute(remote: &Remote, startup: &startup::Block) -> i64 {
 }
 
 /// Makes a system call of the program. The descriptor of the device does not exist for it, that of the executable cannot be closed, and
-/// `/proc/self/exe` is the program.
+/// `/proc/self/exe` is the program. The realm's CPUs are online.
 fn system_call(nr: u32, args: &[u64; 6]) -> i64 {
     let own = [sys::device(), sys::executable()];
     let is_own = |argument: u64| own.contains(&(argument as i32));
@@ -60,6 +68,8 @@ fn system_call(nr: u32, args: &[u64; 6]) -> i64 {
         linux::__NR_close if is_own(args[0]) => -i64::from(errno::EBADF),
         linux::__NR_dup2 | linux::__NR_dup3 if is_own(args[1]) => -i64::from(errno::EBADF),
         linux::__NR_close_range => close_range(args, own.map(|fd| fd as u32)),
+        linux::__NR_open if online::is_named(args[0]) => online::open(args[1]),
+        linux::__NR_openat if online::is_named(args[1]) => online::open(args[2]),
         linux::__NR_readlink if process::is_self(args[0]) => {
             process::with_executable(|path| signals::call(nr, &[path, args[1], args[2], 0, 0, 0]))
         }

@@ -10,19 +10,26 @@
 
 use core::{
     arch::global_asm,
-    ffi::c_void,
-    sync::atomic::{AtomicU8, Ordering},
+    sync::atomic::{AtomicBool, Ordering},
 };
 
-use crtos_abi::{channel::RESULT_NOT_MADE, ioctl::IOC_SIGNAL};
+use crtos_abi::{
+    channel::{INTERRUPT_SIGNAL, RESULT_NOT_MADE},
+    ioctl::IOC_SIGNAL,
+};
 use linux_raw_sys::general as linux;
 
-use crate::sys;
+use crate::{sys, threads};
 
-/// 1 after a signal was forwarded, until the next call.
-static FORWARDED: AtomicU8 = AtomicU8::new(0);
+/// Linux's `struct siginfo`, its start.
+#[repr(C)]
+struct Info {
+    number: i32,
+    error: i32,
+    code: i32,
+}
 
-/// `siginfo` and context of a handler: Linux's `struct ucontext` up to the instruction pointer.
+/// Context of a handler: Linux's `struct ucontext` up to the instruction pointer.
 #[repr(C)]
 struct Context {
     /// `uc_flags`, `uc_link`, `uc_stack`.
@@ -59,7 +66,7 @@ global_asm!(
     "mov r9, [rsi + 40]",
     "mov rsi, [rsi + 8]",
     "crtos_call_window:",
-    "cmp byte ptr [rip + {forwarded}], 0",
+    "cmp byte ptr fs:[{forwarded}], 0",
     "jne crtos_call_skip",
     "syscall",
     "crtos_call_made:",
@@ -70,7 +77,7 @@ global_asm!(
     "crtos_restore:",
     "mov eax, {sigreturn}",
     "syscall",
-    forwarded = sym FORWARDED,
+    forwarded = const threads::FORWARDED,
     not_made = const RESULT_NOT_MADE,
     sigreturn = const linux::__NR_rt_sigreturn,
 );
@@ -80,14 +87,25 @@ pub fn call(nr: u32, args: &[u64; 6]) -> i64 {
     // SAFETY: the syscall table lets nothing through that acts on the memory or threads of the caller; the addresses are the
     // program's, and Linux checks them.
     let result = unsafe { crtos_call(nr.into(), args) };
-    FORWARDED.store(0, Ordering::Relaxed);
+    set_forwarded(0);
     result
 }
 
-/// Forwards a signal to the realm.
-extern "C" fn forward(signal: i32, _info: *const c_void, context: *mut Context) {
-    FORWARDED.store(1, Ordering::Relaxed);
-    let _ = sys::ioctl(sys::device(), IOC_SIGNAL, signal as u64);
+/// Notes whether a signal was forwarded since the calling thread's last call.
+fn set_forwarded(value: u64) {
+    // SAFETY: the word is the thread's own.
+    unsafe { (&raw mut (*threads::own()).forwarded).write_volatile(value) };
+}
+
+/// Forwards a signal to the realm, unless it came from there.
+extern "C" fn forward(signal: i32, info: *const Info, context: *mut Context) {
+    set_forwarded(1);
+    // SAFETY: Linux passes the signal's information.
+    let interrupts =
+        signal == INTERRUPT_SIGNAL as i32 && unsafe { (*info).code } == linux::SI_KERNEL as i32;
+    if !interrupts {
+        let _ = sys::ioctl(sys::device(), IOC_SIGNAL, info as u64);
+    }
     let window = (&raw const crtos_call_window) as u64..(&raw const crtos_call_made) as u64;
     // SAFETY: Linux passes the context it will restore; nobody else looks at it.
     unsafe {
@@ -97,9 +115,36 @@ extern "C" fn forward(signal: i32, _info: *const c_void, context: *mut Context) 
     }
 }
 
+/// Whether the program ignores the signal that interrupts, which has a handler all the same.
+static IGNORED: AtomicBool = AtomicBool::new(false);
+
+/// Has the realm interrupt system calls. What the program inherited for that signal is kept for it.
+pub fn accept_interrupts() {
+    let before = change(INTERRUPT_SIGNAL.into(), 2, 0);
+    IGNORED.store(before == 1, Ordering::Relaxed);
+}
+
+/// Before a program is executed: what it is to inherit, or if that failed, what was before.
+pub fn inherit_interrupts(executes: bool) {
+    let ignored = IGNORED.load(Ordering::Relaxed) && executes;
+    change(INTERRUPT_SIGNAL.into(), if ignored { 1 } else { 2 }, 0);
+}
+
+/// [`change`], but the signal that interrupts keeps its handler: the realm knows what the program does on it.
+pub fn set(signal: u64, disposition: u64, flags: u64) -> i64 {
+    if signal != u64::from(INTERRUPT_SIGNAL) {
+        return change(signal, disposition, flags);
+    }
+    let ignored = match disposition {
+        0..=2 => IGNORED.swap(disposition == 1, Ordering::Relaxed),
+        _ => IGNORED.load(Ordering::Relaxed),
+    };
+    if ignored { 1 } else { 0 }
+}
+
 /// Sets what happens on `signal`: 0 default, 1 ignore, 2 forward, anything else no change. `flags` are those of sigaction(2) that
 /// matter in Linux (SA_NOCLDSTOP, SA_NOCLDWAIT). Result: what happened before, by the same numbers.
-pub fn set(signal: u64, disposition: u64, flags: u64) -> i64 {
+fn change(signal: u64, disposition: u64, flags: u64) -> i64 {
     let kept = flags & u64::from(linux::SA_NOCLDSTOP | linux::SA_NOCLDWAIT);
     let restorer = u64::from(linux::SA_RESTORER | linux::SA_SIGINFO);
     let action = Action {
@@ -119,6 +164,11 @@ pub fn set(signal: u64, disposition: u64, flags: u64) -> i64 {
         0 => old.handler.min(2) as i64,
         error => error,
     }
+}
+
+/// The signals that are ignored.
+pub fn ignored() -> u64 {
+    (1..=64).filter(|&signal| set(signal, 3, 0) == 1).fold(0, |all, signal| all | 1 << (signal - 1))
 }
 
 /// Forwards each signal of `set` (bit `n - 1`) whose action is the default, then unblocks everything. Result: the set of signals that were blocked.
@@ -163,7 +213,7 @@ pub fn die(signal: u64) -> ! {
             [0, linux::RLIMIT_CORE.into(), none.as_ptr() as u64, 0, 0, 0],
         );
     }
-    set(signal, 0, 0);
+    change(signal, 0, 0);
     // SAFETY: as above.
     unsafe {
         let pid = sys::raw(linux::__NR_getpid, [0; 6]) as u64;

@@ -3,11 +3,11 @@
 
 use core::{cell::Cell, ffi::CStr, mem::size_of, slice};
 
-use crtos_abi::channel::{NO_EXECUTABLE, SHADOW_START, Startup};
+use crtos_abi::channel::{SHADOW_START, Startup};
 use linux_raw_sys::{auxvec, general as linux, prctl};
 
 use crate::{
-    file_name,
+    file_name, signals,
     sys::{self, Errno},
 };
 
@@ -94,8 +94,6 @@ pub struct Block {
     arguments: u64,
     environment: u64,
     executable: Cell<u32>,
-    /// Slot of a forked process.
-    slot: Cell<u32>,
 }
 
 impl Block {
@@ -125,6 +123,8 @@ impl Block {
             gid: value(auxvec::AT_GID) as u32,
             egid: value(auxvec::AT_EGID) as u32,
             stack_limit: sys::limit(linux::RLIMIT_STACK),
+            signal_limit: sys::limit(linux::RLIMIT_SIGPENDING),
+            ignored: signals::ignored(),
             hwcap: value(auxvec::AT_HWCAP) as u64,
             hwcap2: value(auxvec::AT_HWCAP2) as u64,
             random,
@@ -145,25 +145,13 @@ impl Block {
         }
         set_name(file_name(call.path));
         let executable = Cell::new(call.executable as u32);
-        let slot = Cell::new(0);
         let (arguments, environment) = (arguments as u64, environment as u64);
-        Ok(Block { base, size: size as u32, arguments, environment, executable, slot })
+        Ok(Block { base, size: size as u32, arguments, environment, executable })
     }
 
     /// Notes where the descriptor of the program lies now.
     pub fn set_executable(&self, fd: i32) {
         self.executable.set(fd as u32);
-    }
-
-    /// From now on this is the block of a forked process, whose thread has `slot`.
-    pub fn set_forked(&self, slot: u32) {
-        self.executable.set(NO_EXECUTABLE);
-        self.slot.set(slot);
-    }
-
-    /// The slot of a forked process.
-    pub fn slot(&self) -> u32 {
-        self.slot.get()
     }
 
     /// Has `/proc/PID/cmdline` and `environ` show the program's strings (prctl(2), PR_SET_MM_MAP). Where Linux does not offer that, they stay

@@ -98,6 +98,17 @@ pub fn map_memory(address: u64, length: u64) -> Result<*mut u8, Errno> {
     Ok(mapped as *mut u8)
 }
 
+/// Fresh memory wherever there is room: in the shadow's range, because all else is the program's.
+pub fn map_anywhere(length: u64) -> Result<*mut u8, Errno> {
+    let protection = linux::PROT_READ | linux::PROT_WRITE;
+    let flags = linux::MAP_PRIVATE | linux::MAP_ANONYMOUS;
+    // SAFETY: changes no existing mapping.
+    let mapped = unsafe {
+        call(linux::__NR_mmap, [0, length, protection.into(), flags.into(), u64::MAX, 0])
+    }?;
+    Ok(mapped as *mut u8)
+}
+
 /// Soft limit of a resource.
 pub fn limit(resource: u32) -> u64 {
     let mut limits = [u64::MAX; 2];
@@ -170,13 +181,13 @@ pub fn read(fd: i32, buffer: &mut [u8]) -> i64 {
     }
 }
 
-/// Reads the start of a file.
-pub fn pread(fd: i32, buffer: &mut [u8]) -> i64 {
+/// Reads at an offset of a file.
+pub fn pread(fd: i32, buffer: &mut [u8], offset: u64) -> i64 {
     // SAFETY: Linux writes to the buffer alone.
     unsafe {
         raw(
             linux::__NR_pread64,
-            [fd as u64, buffer.as_mut_ptr() as u64, buffer.len() as u64, 0, 0, 0],
+            [fd as u64, buffer.as_mut_ptr() as u64, buffer.len() as u64, offset, 0, 0],
         )
     }
 }
@@ -186,6 +197,33 @@ pub fn write(fd: i32, bytes: &[u8]) -> i64 {
     // SAFETY: Linux reads the bytes.
     unsafe {
         raw(linux::__NR_write, [fd as u64, bytes.as_ptr() as u64, bytes.len() as u64, 0, 0, 0])
+    }
+}
+
+/// A file in memory with this content, at its start.
+pub fn memory_file(
+    name: &core::ffi::CStr,
+    close_on_exec: bool,
+    content: &[u8],
+) -> Result<i32, Errno> {
+    let flags = if close_on_exec { linux::MFD_CLOEXEC } else { 0 };
+    // SAFETY: Linux reads the name.
+    let fd = unsafe {
+        call(linux::__NR_memfd_create, [name.as_ptr() as u64, flags.into(), 0, 0, 0, 0])
+    }? as i32;
+    // SAFETY: Linux reads the content.
+    let written = unsafe {
+        call(
+            linux::__NR_pwrite64,
+            [fd as u64, content.as_ptr() as u64, content.len() as u64, 0, 0, 0],
+        )
+    };
+    match written {
+        Ok(length) if length == content.len() as u64 => Ok(fd),
+        other => {
+            close(fd);
+            Err(other.err().unwrap_or(Errno(errno::EIO)))
+        }
     }
 }
 

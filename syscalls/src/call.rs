@@ -43,8 +43,16 @@ pub enum Call {
     Nanosleep,
     /// `getitimer`
     Getitimer,
+    /// `setrlimit`
+    Setrlimit,
+    /// `prlimit64`
+    Prlimit64,
     /// `setitimer`
     Setitimer,
+    /// `alarm`
+    Alarm,
+    /// `kill`
+    Kill,
     /// `getpid`
     Getpid,
     /// `exit`
@@ -57,6 +65,12 @@ pub enum Call {
     Times,
     /// `rt_sigsuspend`
     RtSigsuspend,
+    /// `rt_sigpending`
+    RtSigpending,
+    /// `rt_sigtimedwait`
+    RtSigtimedwait,
+    /// `rt_sigqueueinfo`
+    RtSigqueueinfo,
     /// `sigaltstack`
     Sigaltstack,
     /// `sched_setparam`
@@ -93,18 +107,36 @@ pub enum Call {
     Gettid,
     /// `time`
     Time,
+    /// `tkill`
+    Tkill,
     /// `futex`
     Futex,
     /// `sched_setaffinity`
     SchedSetaffinity,
     /// `sched_getaffinity`
     SchedGetaffinity,
+    /// `clone3`
+    Clone3,
     /// `set_tid_address`
     SetTidAddress,
     /// `restart_syscall`
     RestartSyscall,
     /// `clock_gettime`
     ClockGettime,
+    /// `timer_create`
+    TimerCreate,
+    /// `timer_settime`
+    TimerSettime,
+    /// `timer_gettime`
+    TimerGettime,
+    /// `timer_getoverrun`
+    TimerGetoverrun,
+    /// `timer_delete`
+    TimerDelete,
+    /// `tgkill`
+    Tgkill,
+    /// `rt_tgsigqueueinfo`
+    RtTgsigqueueinfo,
     /// `clock_getres`
     ClockGetres,
     /// `clock_nanosleep`
@@ -119,8 +151,88 @@ pub enum Call {
     Getcpu,
     /// `sched_setattr`
     SchedSetattr,
+    /// `sched_getattr`
+    SchedGetattr,
+    /// `setpriority`
+    Setpriority,
     /// `mlock2`
     Mlock2,
     /// `pkey_mprotect`
     PkeyMprotect,
+    /// `read`
+    Read,
+    /// `write`
+    Write,
+    /// `readv`
+    Readv,
+    /// `writev`
+    Writev,
+    /// `pread64`
+    Pread,
+    /// `pwrite64`
+    Pwrite,
+    /// `preadv`
+    Preadv,
+    /// `pwritev`
+    Pwritev,
+    /// `preadv2`
+    Preadv2,
+    /// `pwritev2`
+    Pwritev2,
+    /// `lseek`
+    Lseek,
+    /// `fcntl`
+    Fcntl,
+    /// `ioctl`
+    Ioctl,
+    /// `dup`
+    Dup,
+    /// `dup2`
+    Dup2,
+    /// `dup3`
+    Dup3,
+    /// `close`
+    Close,
+    /// `close_range`
+    CloseRange,
+    /// `open`
+    Open,
+    /// `openat`
+    Openat,
+    /// `creat`
+    Creat,
+    /// `fstat`
+    Fstat,
+    /// `newfstatat`
+    Newfstatat,
+    /// `statx`
+    Statx,
+    /// `pipe`
+    Pipe,
+    /// `pipe2`
+    Pipe2,
+    /// `eventfd`
+    Eventfd,
+    /// `eventfd2`
+    Eventfd2,
+    /// `socketpair`
+    Socketpair,
+    /// `recvmsg`, `recvmmsg`
+    Receive,
+    /// `chroot`, `pivot_root`, `mount`, `umount2`, `move_mount`
+    Rearrange,
+    /// `poll`
+    Poll,
+    /// `ppoll`
+    Ppoll,
+    /// `select`
+    Select,
+    /// `pselect6`
+    Pselect6,
+    /// `sendmsg`
+    Sendmsg,
+    /// `sendmmsg`
+    Sendmmsg,
+    /// `epoll_create`, `epoll_create1`
+    EpollCreate,
 }

@@ -43,7 +43,7 @@ pub fn page(out: &mut impl Write) -> Result {
     )?;
     writeln!(
         out,
-        "`w`: may wait without bound. `r`: made again after a signal handler with `SA_RESTART`. `p`: takes"
+        "`w`: may wait without bound, and a signal ends the wait. `r`: made again after a signal handler with `SA_RESTART`. `p`: takes"
     )?;
     writeln!(
         out,

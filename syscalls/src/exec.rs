@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Executables: what a static ELF file asks to be loaded, and the stack that a program starts with.
+//! Executables: what an ELF file asks to be loaded, and the stack that a program starts with.
 //!
 //! System V ABI, chapter 5 (program loading) and 3.4.1 (initial stack); Linux's `fs/binfmt_elf.c` for the order of the auxiliary vector.
 
@@ -20,7 +20,10 @@ const USER_END: u64 = crtos_abi::channel::USER_END;
 
 const PAGE: u64 = crtos_abi::PAGE_SIZE;
 
-/// Where a static-PIE goes when nothing random is added, as on Linux (two thirds of the address space).
+/// Most bytes of the name of an interpreter, its zero included (PATH_MAX).
+pub const MAX_INTERPRETER: u64 = 4096;
+
+/// Where a position-independent program goes when nothing random is added, as on Linux (two thirds of the address space).
 const PIE_BASE: u64 = 0x5555_5555_4000;
 
 /// Why a file cannot be executed.
@@ -28,8 +31,6 @@ const PIE_BASE: u64 = 0x5555_5555_4000;
 pub enum ImageError {
     /// Not an ELF file for x86-64.
     Format,
-    /// It asks for a loader (PT_INTERP): it is not statically linked.
-    Dynamic,
     /// Its headers contradict themselves.
     Invalid,
 }
@@ -39,9 +40,6 @@ impl ImageError {
     pub fn reason(self) -> &'static str {
         match self {
             ImageError::Format => "not an executable for Linux on x86-64",
-            ImageError::Dynamic => {
-                "dynamically linked programs are not supported yet; link it statically"
-            }
             ImageError::Invalid => "the headers of the executable contradict themselves",
         }
     }
@@ -74,9 +72,22 @@ impl Segment {
     }
 }
 
-/// What is to be known of an executable.
+/// Where in the file the name of the interpreter is (PT_INTERP).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Interpreter {
+    /// Offset in the file.
+    pub offset: u64,
+    /// Bytes, the zero at the end included; at least 2, at most [`MAX_INTERPRETER`].
+    pub length: u64,
+}
+
+/// What is to be known of an executable, or of the interpreter (the dynamic loader) of one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Image {
+    /// It may go anywhere: [`Image::place`] says where. Until then its addresses count from 0.
+    pub is_relocatable: bool,
+    /// The loader that it asks for.
+    pub interpreter: Option<Interpreter>,
     /// Where execution starts.
     pub entry: u64,
     /// Address of the program headers, 0 if they are not loaded.
@@ -93,45 +104,65 @@ pub struct Image {
 const HEADER_SIZE: u64 = 56;
 
 impl Image {
-    /// Reads the headers at the start of a file. A position-independent one goes to a base that `random` varies.
-    pub fn parse(start: &[u8], random: u64) -> Result<Image, ImageError> {
+    /// Reads the headers at the start of a file.
+    pub fn parse(start: &[u8]) -> Result<Image, ImageError> {
         let (header, table) = headers(start)?;
         let mut image = Image {
-            entry: 0,
+            is_relocatable: match header.e_type {
+                abi::ET_EXEC => false,
+                abi::ET_DYN => true,
+                _ => return Err(ImageError::Format),
+            },
+            interpreter: None,
+            entry: header.e_entry,
             headers: 0,
             header_count: header.e_phnum.into(),
             executable_stack: true,
             segments: ArrayVec::new(),
         };
-        let base = match header.e_type {
-            abi::ET_EXEC => 0,
-            // 28 bits of pages, as Linux.
-            abi::ET_DYN => PIE_BASE + (random & 0xfff_ffff) * PAGE,
-            _ => return Err(ImageError::Format),
-        };
         for segment in table.iter() {
             match segment.p_type {
-                abi::PT_INTERP => return Err(ImageError::Dynamic),
+                abi::PT_INTERP if image.interpreter.is_none() => {
+                    let (offset, length) = (segment.p_offset, segment.p_filesz);
+                    if !(2..=MAX_INTERPRETER).contains(&length) {
+                        return Err(ImageError::Invalid);
+                    }
+                    image.interpreter = Some(Interpreter { offset, length });
+                }
                 abi::PT_GNU_STACK => image.executable_stack = segment.p_flags & abi::PF_X != 0,
-                abi::PT_LOAD if segment.p_memsz > 0 => image.add(&segment, base, header.e_phoff)?,
+                abi::PT_LOAD if segment.p_memsz > 0 => image.add(&segment, header.e_phoff)?,
                 _ => {}
             }
         }
-        image.entry = base.wrapping_add(header.e_entry);
         let inside = |segment: &Segment| {
             (segment.address..segment.address + segment.memory_size).contains(&image.entry)
         };
         if image.segments.iter().any(inside) { Ok(image) } else { Err(ImageError::Invalid) }
     }
 
+    /// Where a relocatable program goes: a base that `random` varies by 28 bits of pages, as on Linux.
+    pub fn random_base(random: u64) -> u64 {
+        PIE_BASE + (random & 0xfff_ffff) * PAGE
+    }
+
+    /// Moves a relocatable image to `base`, a multiple of the page size.
+    pub fn place(mut self, base: u64) -> Result<Image, ImageError> {
+        if self.end().checked_add(base).is_none_or(|end| end > USER_END - PAGE) {
+            return Err(ImageError::Invalid);
+        }
+        self.entry += base;
+        if self.headers != 0 {
+            self.headers += base;
+        }
+        for segment in &mut self.segments {
+            segment.address += base;
+        }
+        Ok(self)
+    }
+
     /// Takes in a PT_LOAD.
-    fn add(
-        &mut self,
-        header: &ProgramHeader,
-        base: u64,
-        headers_offset: u64,
-    ) -> Result<(), ImageError> {
-        let address = base.checked_add(header.p_vaddr).ok_or(ImageError::Invalid)?;
+    fn add(&mut self, header: &ProgramHeader, headers_offset: u64) -> Result<(), ImageError> {
+        let address = header.p_vaddr;
         let end = address.checked_add(header.p_memsz).filter(|&end| end <= USER_END - PAGE);
         let file_end = header.p_offset.checked_add(header.p_filesz);
         let behind = self.segments.last().map_or(0, Segment::end);
@@ -159,7 +190,12 @@ impl Image {
         self.segments.try_push(segment).map_err(|_| ImageError::Invalid)
     }
 
-    /// Where the heap starts: the page behind the last segment.
+    /// The page of the first segment.
+    pub fn start(&self) -> u64 {
+        self.segments.first().map_or(0, Segment::start)
+    }
+
+    /// The page behind the last segment, where the heap may start.
     pub fn end(&self) -> u64 {
         self.segments.last().map_or(0, Segment::end)
     }
@@ -194,6 +230,8 @@ fn headers(
 /// What the auxiliary vector tells beside addresses in the stack.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Facts {
+    /// AT_SYSINFO_EHDR: where the vDSO lies.
+    pub vdso: u64,
     /// AT_MINSIGSTKSZ: bytes of a signal frame.
     pub signal_stack: u64,
     /// AT_HWCAP.
@@ -204,7 +242,9 @@ pub struct Facts {
     pub headers: u64,
     /// AT_PHNUM.
     pub header_count: u64,
-    /// AT_ENTRY.
+    /// AT_BASE: where the interpreter lies, 0 without one.
+    pub base: u64,
+    /// AT_ENTRY: of the program, not of its interpreter.
     pub entry: u64,
     /// AT_UID, AT_EUID, AT_GID, AT_EGID.
     pub ids: [u32; 4],
@@ -234,7 +274,8 @@ pub fn build_stack(
 
     let ids = facts.ids.map(u64::from);
     let secure = u64::from(ids[0] != ids[1] || ids[2] != ids[3]);
-    let vector: [(u64, u64); 20] = [
+    let vector: [(u64, u64); 21] = [
+        (AT_SYSINFO_EHDR, facts.vdso),
         (AT_MINSIGSTKSZ, facts.signal_stack),
         (AT_HWCAP, facts.hwcap),
         (AT_PAGESZ, PAGE),
@@ -242,7 +283,7 @@ pub fn build_stack(
         (AT_PHDR, facts.headers),
         (AT_PHENT, HEADER_SIZE),
         (AT_PHNUM, facts.header_count),
-        (AT_BASE, 0),
+        (AT_BASE, facts.base),
         (AT_FLAGS, 0),
         (AT_ENTRY, facts.entry),
         (AT_UID, ids[0]),
@@ -341,4 +382,5 @@ const AT_SECURE: u64 = 23;
 const AT_RANDOM: u64 = 25;
 const AT_HWCAP2: u64 = 26;
 const AT_EXECFN: u64 = 31;
+const AT_SYSINFO_EHDR: u64 = 33;
 const AT_MINSIGSTKSZ: u64 = 51;

@@ -8,9 +8,10 @@
 #![forbid(unsafe_code)]
 
 mod call;
+pub mod cpulist;
 mod docs;
 pub mod exec;
-pub mod frame;
+pub mod sched;
 mod table;
 
 pub use call::Call;
@@ -30,7 +31,7 @@ pub enum Class {
     Unsupported,
 }
 
-/// The call may wait in Linux (or here) for as long as it likes.
+/// The call may wait in Linux (or here) until something happens, and a signal ends the wait.
 pub const WAITS: u8 = 1;
 /// A call that a signal interrupted is made again under `SA_RESTART` (signal(7)).
 pub const RESTARTS: u8 = 2;
@@ -38,6 +39,13 @@ pub const RESTARTS: u8 = 2;
 pub const FD: u8 = 4;
 /// Some argument points into the program's memory.
 pub const POINTERS: u8 = 8;
+/// The call may change the user ids by which Linux decides whom the process may signal.
+pub const IDS: u8 = 16;
+
+/// The result is a new file descriptor.
+pub const NEW_FD: u8 = 32;
+/// The first argument is the descriptor of a directory that a path is relative to.
+pub const DIRECTORY: u8 = 64;
 
 /// What is to be known of one system call.
 #[derive(Clone, Copy, Debug)]
@@ -48,7 +56,7 @@ pub struct Row {
     pub name: &'static str,
     /// Who serves it.
     pub class: Class,
-    /// [`WAITS`], [`RESTARTS`], [`FD`], [`POINTERS`].
+    /// [`WAITS`], [`RESTARTS`], [`FD`], [`POINTERS`], [`IDS`], [`NEW_FD`], [`DIRECTORY`].
     pub flags: u8,
     /// What of it is supported, or why it is not; empty when there is nothing to say.
     pub support: &'static str,
@@ -60,9 +68,38 @@ impl Row {
         self.flags & RESTARTS != 0
     }
 
+    /// Whether the call may wait.
+    pub fn waits(&self) -> bool {
+        self.flags & WAITS != 0
+    }
+
+    /// Whether the call may change user ids.
+    pub fn changes_ids(&self) -> bool {
+        self.flags & IDS != 0
+    }
+
     /// Whether the first argument is a file descriptor.
     pub fn takes_fd(&self) -> bool {
         self.flags & FD != 0
+    }
+
+    /// Whether the result is a new file descriptor.
+    pub fn makes_fd(&self) -> bool {
+        self.flags & NEW_FD != 0
+    }
+
+    /// Whether the first argument is the descriptor of a directory that a path is relative to.
+    pub fn takes_directory(&self) -> bool {
+        self.flags & DIRECTORY != 0
+    }
+
+    /// Positions of arguments beside the first that are file descriptors (not directories of paths).
+    pub fn further_fds(&self) -> &'static [usize] {
+        match self.name.as_bytes() {
+            b"sendfile" | b"tee" => &[1],
+            b"splice" | b"copy_file_range" | b"epoll_ctl" => &[2],
+            _ => &[],
+        }
     }
 }
 
@@ -72,8 +109,8 @@ pub fn lookup(number: u64) -> Option<&'static Row> {
     TABLE.get(usize::from(row))
 }
 
-/// Numbers that [`INDEX`] covers.
-const NUMBERS: usize = TABLE[TABLE.len() - 1].number as usize + 1;
+/// One past the highest number.
+pub const NUMBERS: usize = TABLE[TABLE.len() - 1].number as usize + 1;
 
 /// Position in [`TABLE`] of each number; out of its range where there is none.
 static INDEX: [u16; NUMBERS] = {

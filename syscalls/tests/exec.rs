@@ -36,18 +36,37 @@ fn elf(
 
 #[test]
 fn fixed_and_position_independent() {
-    let image = Image::parse(&elf(2, 0x40_1000, 0, 0x40_0000, 0x2000, 0x5001), 7).unwrap();
+    let image = Image::parse(&elf(2, 0x40_1000, 0, 0x40_0000, 0x2000, 0x5001)).unwrap();
     assert_eq!((image.entry, image.headers, image.header_count), (0x40_1000, 0x40_0040, 1));
     assert_eq!(image.end(), 0x40_6000);
     assert!(image.executable_stack);
-    let image = Image::parse(&elf(3, 0x1000, 0, 0, 0x2000, 0x2000), 7).unwrap();
-    assert_eq!(image.entry, 0x5555_5555_4000 + 7 * 4096 + 0x1000);
+    assert!(!image.is_relocatable);
+    let image = Image::parse(&elf(3, 0x1000, 0, 0, 0x2000, 0x2000)).unwrap();
+    assert!(image.is_relocatable);
+    let base = Image::random_base(7);
+    assert_eq!(base, 0x5555_5555_4000 + 7 * 4096);
+    let image = image.place(base).unwrap();
+    assert_eq!((image.entry, image.headers), (base + 0x1000, base + 0x40));
+    assert_eq!((image.start(), image.end()), (base, base + 0x2000));
+    let image = Image::parse(&elf(3, 0x1000, 0, 0, 0x2000, 0x2000)).unwrap();
+    assert_eq!(image.place(0x7fff_ffff_e000), Err(ImageError::Invalid));
+}
+
+#[test]
+fn a_dynamic_program_names_its_loader() {
+    let file = std::fs::read("/bin/true").unwrap();
+    let image = Image::parse(&file[..4096]).unwrap();
+    let interpreter = image.interpreter.unwrap();
+    let name = &file[interpreter.offset as usize..][..interpreter.length as usize];
+    assert_eq!(name, b"/lib64/ld-linux-x86-64.so.2\0");
+    let loader = std::fs::read("/lib64/ld-linux-x86-64.so.2").unwrap();
+    assert_eq!(Image::parse(&loader[..4096]).unwrap().interpreter, None);
 }
 
 #[test]
 fn contradictions_are_refused() {
-    assert_eq!(Image::parse(b"#!/bin/sh", 0), Err(ImageError::Format));
-    assert_eq!(Image::parse(&elf(1, 0, 0, 0, 1, 1), 0), Err(ImageError::Format));
+    assert_eq!(Image::parse(b"#!/bin/sh"), Err(ImageError::Format));
+    assert_eq!(Image::parse(&elf(1, 0, 0, 0, 1, 1)), Err(ImageError::Format));
     // More from the file than in memory; offset and address differ within a page; end wraps; no entry.
     for bad in [
         elf(2, 0x40_0000, 0, 0x40_0000, 2, 1),
@@ -55,14 +74,15 @@ fn contradictions_are_refused() {
         elf(2, 0x40_0000, 0, 0x40_0000, 1, u64::MAX),
         elf(2, 0x50_0000, 0, 0x40_0000, 1, 1),
     ] {
-        assert_eq!(Image::parse(&bad, 0), Err(ImageError::Invalid));
+        assert_eq!(Image::parse(&bad), Err(ImageError::Invalid));
     }
 }
 
 proptest! {
     #[test]
-    fn no_header_does_harm(kind in 2..4_u16, entry: u64, offset: u64, address: u64, file: u64, memory: u64, random: u64) {
-        if let Ok(image) = Image::parse(&elf(kind, entry, offset, address, file, memory), random) {
+    fn no_header_does_harm(kind in 2..4_u16, entry: u64, offset: u64, address: u64, file: u64, memory: u64, base: u64) {
+        let image = Image::parse(&elf(kind, entry, offset, address, file, memory));
+        if let Ok(image) = image.and_then(|image| image.place(base & !0xfff)) {
             for segment in &image.segments {
                 prop_assert!(segment.start() <= segment.address && segment.end() <= 0x7fff_ffff_f000);
                 prop_assert!(segment.file_size <= segment.memory_size);
@@ -73,12 +93,12 @@ proptest! {
     #[test]
     fn no_bytes_do_harm(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
         let mut bytes = bytes;
-        let _ = Image::parse(&bytes, 0);
+        let _ = Image::parse(&bytes);
         let head = elf(2, 0, 0, 0, 0, 0);
         for (to, from) in bytes.iter_mut().zip(&head[..24]) {
             *to = *from;
         }
-        let _ = Image::parse(&bytes, 0);
+        let _ = Image::parse(&bytes);
     }
 
     #[test]

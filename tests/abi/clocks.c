@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
+// also: dynamic
 /* Clocks go forward and agree; sleeps are never too short. */
 #define _GNU_SOURCE
 #include <signal.h>

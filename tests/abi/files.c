@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
+// also: dynamic
 /* Calls that Linux makes with the program's own pointers: data, errors, bad addresses, direct I/O. */
 #define _GNU_SOURCE
 #include <dirent.h>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
+// also: dynamic
 /* mmap, munmap, mprotect, mremap, brk, madvise, mlock: results and errors. */
 #define _GNU_SOURCE
 #include <fcntl.h>

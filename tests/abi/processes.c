@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
+// also: dynamic
 /* fork, execve, wait: memory, descriptors, signals, status. */
 #define _GNU_SOURCE
 #include <fcntl.h>

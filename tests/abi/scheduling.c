@@ -2,12 +2,240 @@
 /* Policies, priorities and affinity of the calling process. Run as root. */
 #define _GNU_SOURCE
 #include <sched.h>
+#include <signal.h>
 #include <stdint.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 
 #include "check.h"
+
+#ifndef SCHED_DEADLINE
+#define SCHED_DEADLINE 6
+#endif
+#define MS 1000000ull
+
+/* struct sched_attr, which some headers have and some do not. */
+struct attr {
+	uint32_t size, policy;
+	uint64_t flags;
+	int32_t nice;
+	uint32_t priority;
+	uint64_t runtime, deadline, period;
+	uint32_t util_min, util_max;
+	uint64_t beyond[2];
+};
+
+static int set(pid_t tid, struct attr *attr)
+{
+	return syscall(SYS_sched_setattr, tid, attr, 0);
+}
+
+static int get(pid_t tid, struct attr *attr, unsigned int size)
+{
+	return syscall(SYS_sched_getattr, tid, attr, size, 0);
+}
+
+static void attributes(void)
+{
+	struct attr attr = { .size = 48, .policy = SCHED_FIFO, .priority = 11 }, found = { 0 };
+
+	CHECK(set(0, &attr) == 0 && sched_getscheduler(0) == SCHED_FIFO);
+	CHECK(get(0, &found, 48) == 0 && found.size == 48 && found.policy == SCHED_FIFO && found.priority == 11 &&
+	      found.nice == 0 && found.flags == 0);
+	CHECK(get(0, &found, sizeof(found)) == 0 && found.size == 56);
+	FAILS(EINVAL, get(0, &found, 47));
+	FAILS(EINVAL, get(0, &found, 4097));
+	FAILS(EINVAL, get(0, NULL, 48));
+	FAILS(EINVAL, get(-1, &found, 48));
+	FAILS(ESRCH, get(0x3fffffff, &found, 48));
+	FAILS(EFAULT, get(0, (void *)8, 48));
+	FAILS(EINVAL, syscall(SYS_sched_getattr, 0, &found, 48, 1));
+	attr.size = 0;
+	CHECK(set(0, &attr) == 0);
+	attr.size = 47;
+	FAILS(E2BIG, set(0, &attr));
+	CHECK(attr.size == 56);
+	attr.size = sizeof(attr);
+	CHECK(set(0, &attr) == 0);
+	attr.beyond[1] = 1;
+	FAILS(E2BIG, set(0, &attr));
+	attr.beyond[1] = 0;
+	attr.size = 56;
+	attr.policy = -1;
+	FAILS(EINVAL, set(0, &attr));
+	attr.policy = 77;
+	FAILS(EINVAL, set(0, &attr));
+	attr.policy = SCHED_FIFO;
+	attr.flags = 0x80;
+	FAILS(EINVAL, set(0, &attr));
+	attr.flags = 0x20;
+	FAILS(EOPNOTSUPP, set(0, &attr));
+	attr.flags = 8; /* KEEP_POLICY */
+	attr.policy = SCHED_OTHER;
+	attr.priority = 12;
+	CHECK(set(0, &attr) == 0 && get(0, &found, 56) == 0 && found.policy == SCHED_FIFO && found.priority == 12);
+	attr.flags = 1; /* RESET_ON_FORK */
+	attr.priority = 0;
+	attr.nice = 3;
+	CHECK(set(0, &attr) == 0 && get(0, &found, 56) == 0 && found.flags == 1 && found.nice == 3);
+	CHECK(sched_getscheduler(0) == (SCHED_OTHER | SCHED_RESET_ON_FORK) && getpriority(PRIO_PROCESS, 0) == 3);
+	attr.flags = 0x10; /* KEEP_PARAMS */
+	attr.nice = 7;
+	CHECK(set(0, &attr) == 0 && get(0, &found, 56) == 0 && found.flags == 0 && found.nice == 3);
+	attr.flags = 0;
+	attr.nice = 0;
+	CHECK(set(0, &attr) == 0 && get(0, &found, 56) == 0 && found.nice == 0);
+	FAILS(EINVAL, syscall(SYS_sched_setattr, 0, &attr, 1));
+	FAILS(EINVAL, set(0, NULL));
+	FAILS(EFAULT, set(0, (void *)8));
+	FAILS(ESRCH, set(0x3fffffff, &attr));
+}
+
+static double seconds(clockid_t clock)
+{
+	struct timespec time;
+
+	clock_gettime(clock, &time);
+	return time.tv_sec + time.tv_nsec / 1e9;
+}
+
+static volatile sig_atomic_t overruns;
+
+static void overrun(int signal)
+{
+	(void)signal;
+	overruns++;
+}
+
+static void deadline(void)
+{
+	struct attr attr = { .size = 48, .policy = SCHED_DEADLINE, .runtime = 2 * MS, .deadline = 10 * MS };
+	struct attr found = { 0 }, other = { .size = 48, .policy = SCHED_OTHER };
+	double start;
+	long rounds;
+
+	attr.period = 5 * MS;
+	FAILS(EINVAL, set(0, &attr));
+	attr.period = 0;
+	attr.runtime = 1000;
+	FAILS(EINVAL, set(0, &attr));
+	attr.runtime = 11 * MS;
+	FAILS(EINVAL, set(0, &attr));
+	attr.runtime = 2 * MS;
+	attr.priority = 1;
+	FAILS(EINVAL, set(0, &attr));
+	attr.priority = 0;
+	attr.deadline = 99999;
+	attr.runtime = 50000;
+	FAILS(EINVAL, set(0, &attr));
+	attr.runtime = 2 * MS;
+	attr.deadline = 10 * MS;
+	CHECK(set(0, &attr) == 0);
+	CHECK(get(0, &found, 48) == 0 && found.policy == SCHED_DEADLINE && found.runtime == 2 * MS &&
+	      found.deadline == 10 * MS && found.period == 10 * MS && found.flags == 0);
+	CHECK(sched_getscheduler(0) == SCHED_DEADLINE);
+	errno = 0;
+	CHECK(fork() == -1 && errno == EAGAIN);
+	/* It gets its share and no more. */
+	double used = seconds(CLOCK_THREAD_CPUTIME_ID);
+	start = seconds(CLOCK_MONOTONIC);
+	for (rounds = 0; seconds(CLOCK_THREAD_CPUTIME_ID) - used < 0.1 && rounds < 100000000; rounds++)
+		;
+	CHECK(seconds(CLOCK_MONOTONIC) - start > 0.2);
+	/* Yielding gives up the rest of the period. */
+	start = seconds(CLOCK_MONOTONIC);
+	for (rounds = 0; rounds < 10; rounds++)
+		sched_yield();
+	CHECK(seconds(CLOCK_MONOTONIC) - start > 0.07);
+	attr.flags = 1 | 2 | 4; /* RESET_ON_FORK, RECLAIM, DL_OVERRUN */
+	signal(SIGXCPU, overrun);
+	CHECK(set(0, &attr) == 0 && get(0, &found, 48) == 0 && found.flags == 7);
+	start = seconds(CLOCK_MONOTONIC);
+	while (!overruns && seconds(CLOCK_MONOTONIC) - start < 5)
+		;
+	CHECK(overruns > 0);
+	pid_t child = fork();
+	if (child == 0)
+		_exit(sched_getscheduler(0) != SCHED_OTHER);
+	int status;
+	CHECK(waitpid(child, &status, 0) == child && status == 0);
+	cpu_set_t all, one;
+	CHECK(sched_getaffinity(0, sizeof(all), &all) == 0);
+	int right = 1;
+	if (CPU_COUNT(&all) > 1) {
+		CPU_ZERO(&one);
+		for (int cpu = 0; cpu < CPU_SETSIZE && !CPU_COUNT(&one); cpu++)
+			if (CPU_ISSET(cpu, &all))
+				CPU_SET(cpu, &one);
+		right = sched_setaffinity(0, sizeof(one), &one) == -1 && errno == EBUSY;
+		right = right && set(0, &other) == 0 && sched_setaffinity(0, sizeof(one), &one) == 0;
+		right = right && set(0, &attr) == -1 && errno == EPERM;
+	}
+	CHECK(right && set(0, &other) == 0 && sched_setaffinity(0, sizeof(all), &all) == 0);
+	/* More than all CPUs have. */
+	int busy = 0, children = 0, end[2];
+	pid_t pids[CPU_SETSIZE];
+	attr.runtime = 9 * MS;
+	attr.flags = 1;
+	while (!busy && children < CPU_COUNT(&all) + 1) {
+		int pipes[2];
+		char answer;
+
+		if (pipe(pipes) || (!children && pipe(end)))
+			break;
+		pids[children] = fork();
+		if (pids[children] == 0) {
+			answer = set(0, &attr) == 0 ? 0 : errno;
+			if (write(pipes[1], &answer, 1) != 1)
+				_exit(1);
+			close(end[1]);
+			if (answer == 0 && read(end[0], &answer, 1) == 0)
+				set(0, &other);
+			_exit(0);
+		}
+		children++;
+		if (read(pipes[0], &answer, 1) == 1 && answer == EBUSY)
+			busy = 1;
+		close(pipes[0]);
+		close(pipes[1]);
+	}
+	CHECK(busy);
+	close(end[0]);
+	close(end[1]);
+	while (children-- > 0)
+		waitpid(pids[children], &status, 0);
+	CHECK(set(0, &other) == 0);
+}
+
+/* What one thread asks about and of another. */
+static void others(void)
+{
+	struct sched_param param = { .sched_priority = 5 };
+	struct timespec interval;
+	struct attr found = { 0 };
+	int status;
+
+	pid_t child = fork();
+	if (child == 0) {
+		pause();
+		_exit(0);
+	}
+	CHECK(sched_setscheduler(child, SCHED_RR, &param) == 0 && sched_getscheduler(child) == SCHED_RR);
+	param.sched_priority = 6;
+	CHECK(sched_setparam(child, &param) == 0);
+	param.sched_priority = 0;
+	CHECK(sched_getparam(child, &param) == 0 && param.sched_priority == 6);
+	CHECK(sched_rr_get_interval(child, &interval) == 0 && interval.tv_sec == 0 && interval.tv_nsec == 100 * (long)MS);
+	CHECK(get(child, &found, 48) == 0 && found.policy == SCHED_RR && found.priority == 6);
+	cpu_set_t set;
+	CHECK(sched_getaffinity(child, sizeof(set), &set) == 0 && sched_setaffinity(child, sizeof(set), &set) == 0);
+	kill(child, SIGKILL);
+	CHECK(waitpid(child, &status, 0) == child && WIFSIGNALED(status));
+	FAILS(ESRCH, sched_getscheduler(child));
+	FAILS(EINVAL, sched_getparam(0, NULL));
+}
 
 int main(void)
 {
@@ -48,6 +276,18 @@ int main(void)
 	CHECK(waitpid(child, &status, 0) == child && status == 0);
 	param.sched_priority = 0;
 	CHECK(sched_setscheduler(0, SCHED_OTHER, &param) == 0);
+	FAILS(EINVAL, sched_setscheduler(-1, SCHED_OTHER, &param));
+	FAILS(EINVAL, sched_setscheduler(0, SCHED_OTHER, NULL));
+	FAILS(EFAULT, sched_setscheduler(0, SCHED_OTHER, (void *)8));
+	FAILS(EINVAL, sched_setscheduler(0, SCHED_DEADLINE, &param));
+	CHECK(sched_setscheduler(0, SCHED_BATCH, &param) == 0 && sched_getscheduler(0) == SCHED_BATCH);
+	CHECK(sched_setscheduler(0, SCHED_IDLE, &param) == 0 && sched_getscheduler(0) == SCHED_IDLE);
+	CHECK(sched_setscheduler(0, SCHED_OTHER, &param) == 0);
+	CHECK(setpriority(PRIO_PROCESS, 0, 5) == 0 && getpriority(PRIO_PROCESS, 0) == 5);
+	CHECK(setpriority(PRIO_PROCESS, 0, 0) == 0);
+	attributes();
+	deadline();
+	others();
 
 	CHECK(sched_getaffinity(0, sizeof(set), &set) == 0 && CPU_COUNT(&set) > 0);
 	CHECK(syscall(SYS_getcpu, &cpu, &node, NULL) == 0 && CPU_ISSET(cpu, &set));

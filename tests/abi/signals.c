@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
+// also: dynamic
 /* Handlers, masks, alternate stacks, interrupted and restarted calls. */
 #define _GNU_SOURCE
 #include <setjmp.h>

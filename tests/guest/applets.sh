@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # Debian's busybox in the realm prints what it prints under Linux.
-# kernels: all
+# kernels: 6.1 6.12-rt
 # shared: yes
 # timeout: 300
 set -u

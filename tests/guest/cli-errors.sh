@@ -47,7 +47,6 @@ refused 126 'not executable' crtos run -- ./closed
 refused 126 'a script for /bin/sh' crtos run -- ./script
 refused 126 'not an x86-64 ELF executable' crtos run -- ./text
 refused 126 'not for x86-64' crtos run -- ./arm
-refused 126 'dynamically linked executables are not supported yet' crtos run -- /bin/ls
 sed 's|/lib64/ld-linux-x86-64.so.2|/lib64/ld-linux-x86-64.so.9|' /bin/true >loaderless; chmod +x loaderless
 refused 126 'needs the loader /lib64/ld-linux-x86-64.so.9, which is missing' crtos run -- ./loaderless
 

@@ -37,7 +37,10 @@ stops() {
 	[ "$state" = "failed 2 $address" ] || fail "$*: $state"
 	crtos log | grep ' probe: stopped: ' | tail -1 | grep -q "$text" || fail "$*: log"
 	[ "$(cell other)" = running ] || fail "$*: other cell $(cell other)"
-	sleep 0.1
+	for _ in $(seq 50); do
+		[ "$(ticks)" -gt "$before" ] && break
+		sleep 0.1
+	done
 	[ "$(ticks)" -gt "$before" ] || fail "$*: the other cell does not tick"
 	crtos cell stop probe || fail "$*: stop"
 }
@@ -72,6 +75,13 @@ for instruction in vmrun clgi skinit invd efer-svme; do
 done
 stops 0x0 XSETBV xsetbv
 stops 0x0 'triple fault' triple-fault
+
+# Intercepted, but the cell gets it as on a bare machine.
+crtos cell start probe $inmates/prober.elf --command-line step || fail 'step: start'
+for _ in $(seq 100); do crtos log | grep -q 'probe: exception 1 error 0x0' && break; sleep 0.1; done
+crtos log | grep -q 'probe: exception 1 error 0x0' || fail 'step: no debug exception'
+[ "$(cell probe)" = running ] || fail "step: $(cell probe)"
+crtos cell stop probe || fail 'step: stop'
 
 survives port port=0x71
 survives icr-broadcast

@@ -12,7 +12,7 @@ dmesg --clear
 cat >hostile.py <<'P'
 import ctypes, errno, fcntl, mmap, os, resource, struct, sys, threading, time
 
-SPAWN, THREAD, REMOTE, SIGNAL = 0xc020c720, 0xc721, 0xc048c722, 0xc723
+SPAWN, THREAD, REMOTE, SIGNAL = 0xc020c720, 0xc721, 0xc048c722, 0x4030c723
 REPORT, CHANNEL = 0x4020c711, 0x4020c712
 libc = ctypes.CDLL(None, use_errno=True)
 libc.mmap.restype = ctypes.c_void_p
@@ -38,6 +38,9 @@ def spawn():
 
 def remote(slot, has_result=0):
     return bytearray(struct.pack('<IIq', slot, has_result, 0)) + bytes(56)
+
+def siginfo(number):
+    return bytearray(struct.pack('<I', number)) + bytes(44)
 
 def transfer(number, cell, offset, length, buffer):
     return call(device, number, bytearray(struct.pack('<IIQQQ', cell, 0, offset, buffer, length)))
@@ -79,7 +82,7 @@ check('slot of others', call(device, REMOTE, remote(slot ^ 1)), 'EINVAL')
 check('no slot', call(device, REMOTE, remote(0xffffffff)), 'EINVAL')
 check('early result', call(device, REMOTE, remote(slot, 1)), 'EINVAL')
 for number in 0, 65, (1 << 31) - 1:
-    check('signal', call(device, SIGNAL, number), 'EINVAL')
+    check('signal', call(device, SIGNAL, siginfo(number)), 'EINVAL')
 there = 0x10_0000_0000
 check('process of others', map_at(there, process ^ 1, there), 'EPERM')
 check('another address', map_at(there, process, there + 4096), 'EPERM')
@@ -93,8 +96,12 @@ thread = threading.Thread(target=lambda: others.append(call(device, REMOTE, remo
 thread.start()
 thread.join()
 check("another thread's slot", others, ['EINVAL'])
-for _ in range(2000):
-    call(device, SIGNAL, 10)
+def flood():
+    for _ in range(2000):
+        call(device, SIGNAL, siginfo(10))
+# Each waits until the one before was taken.
+threading.Thread(target=flood, daemon=True).start()
+time.sleep(0.5)
 if os.fork() == 0:
     check('a child', call(device, THREAD), 'EINVAL')
     check('a child', call(device, REMOTE, remote(slot)), 'EINVAL')

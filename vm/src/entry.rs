@@ -2,8 +2,8 @@
 //! Entries of page tables (APM vol. 2, 5.3; Intel SDM vol. 3, 4.5): four levels, pages of 4 KiB and
 //! 2 MiB.
 //!
-//! A page of a program that may not be accessed (PROT_NONE) but has contents stays present
-//! for the kernel alone.
+//! A page of a program that may not be accessed (PROT_NONE) but has contents stays in its entry, hidden from the processor: the
+//! kernel reaches programs' memory at their own addresses and must not get there either.
 
 use crate::{Frame, FrameSize, Protection};
 use bitflags::bitflags;
@@ -18,12 +18,16 @@ bitflags! {
         const WRITE = 1 << 1;
         /// Privilege level 3 may access.
         const USER = 1 << 2;
+        /// The processor has written to the page, or the kernel did for the program or Linux.
+        const DIRTY = 1 << 6;
         /// A page of 2 MiB (in a page directory).
         const LARGE = 1 << 7;
         /// Not flushed with the address space.
         const GLOBAL = 1 << 8;
         /// Software: Linux was given the page.
         const EXPOSED = 1 << 9;
+        /// Software: the entry is valid, but the processor takes it for one that is not present.
+        const HIDDEN = 1 << 10;
         /// No instruction fetch.
         const NO_EXECUTE = 1 << 63;
     }
@@ -59,7 +63,9 @@ impl Entry {
     /// as under Linux.
     pub fn with_protection(self, protection: Protection) -> Self {
         let mut flags =
-            self.flags() & (Flags::LARGE | Flags::EXPOSED | Flags::GLOBAL) | Flags::PRESENT;
+            self.flags() & (Flags::LARGE | Flags::EXPOSED | Flags::GLOBAL | Flags::DIRTY);
+        flags.set(Flags::PRESENT, !protection.is_empty());
+        flags.set(Flags::HIDDEN, protection.is_empty());
         flags.set(Flags::USER, !protection.is_empty());
         flags.set(Flags::WRITE, protection.contains(Protection::WRITE));
         flags.set(Flags::NO_EXECUTE, !protection.contains(Protection::EXECUTE));
@@ -71,9 +77,9 @@ impl Entry {
         Self(self.0 | flags.bits())
     }
 
-    /// Whether it is valid.
+    /// Whether it is valid, for the processor or hidden from it.
     pub fn is_present(self) -> bool {
-        self.flags().contains(Flags::PRESENT)
+        self.flags().intersects(Flags::PRESENT | Flags::HIDDEN)
     }
 
     /// Its bits.
@@ -104,7 +110,7 @@ mod tests {
     #[test]
     fn rights_become_bits() {
         let page = |p| Entry::user_page(Frame(0x1234_5000), FrameSize::Small, p).flags();
-        assert_eq!(page(Protection::empty()), Flags::PRESENT | Flags::NO_EXECUTE);
+        assert_eq!(page(Protection::empty()), Flags::HIDDEN | Flags::NO_EXECUTE);
         assert_eq!(page(Protection::READ), Flags::PRESENT | Flags::USER | Flags::NO_EXECUTE);
         assert_eq!(
             page(Protection::WRITE),

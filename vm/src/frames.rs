@@ -8,6 +8,7 @@
 
 use alloc::boxed::Box;
 use alloc::vec;
+use alloc::vec::Vec;
 use core::ops::Range;
 
 /// Bytes of a frame.
@@ -62,6 +63,9 @@ struct Block {
 pub struct FramePool {
     start: u64,
     blocks: Box<[Block]>,
+    /// For each frame of each block: its users beyond the first. Empty if frames have one user.
+    #[expect(clippy::vec_box, reason = "the heap serves blocks, not one array for all of them")]
+    shares: Vec<Box<[u16; FRAMES as usize]>>,
     whole: u32,
     broken: u32,
     free: u64,
@@ -82,6 +86,7 @@ impl FramePool {
         let mut pool = Self {
             start,
             blocks: vec![block; count as usize].into_boxed_slice(),
+            shares: Vec::new(),
             whole: NONE,
             broken: NONE,
             free: count * u64::from(FRAMES),
@@ -92,6 +97,37 @@ impl FramePool {
         pool
     }
 
+    /// A pool whose frames of 4 KiB can have several users.
+    pub fn with_shares(range: Range<u64>) -> Self {
+        let mut pool = Self::new(range);
+        pool.shares = pool.blocks.iter().map(|_| Box::new([0; FRAMES as usize])).collect();
+        pool
+    }
+
+    /// Counts one more user of a frame of 4 KiB that is in use, also one of a block that is in use; `false` if it has too many.
+    #[must_use]
+    pub fn share(&mut self, frame: Frame) -> bool {
+        match self.users(frame) {
+            Some(users) if *users < u16::MAX => {
+                *users += 1;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether a frame has several users.
+    pub fn is_shared(&mut self, frame: Frame) -> bool {
+        self.users(frame).is_some_and(|users| *users > 0)
+    }
+
+    /// The users of a frame beyond the first.
+    fn users(&mut self, frame: Frame) -> Option<&mut u16> {
+        let offset = frame.0.checked_sub(self.start)?;
+        let block = self.shares.get_mut((offset / BLOCK_SIZE) as usize)?;
+        block.get_mut((offset % BLOCK_SIZE / FRAME_SIZE) as usize)
+    }
+
     /// Takes a frame or a block.
     pub fn allocate(&mut self, size: FrameSize) -> Option<Frame> {
         match size {
@@ -100,7 +136,8 @@ impl FramePool {
         }
     }
 
-    /// Gives back a frame or a block. A block may also come back frame by frame.
+    /// Gives back a frame or a block. A block may also come back frame by frame, and does so if one of its frames was shared. A frame
+    /// with several users loses one.
     ///
     /// Panics if it is not from this pool or already free: somebody still uses what another will
     /// get.
@@ -122,6 +159,12 @@ impl FramePool {
                 self.move_to(index, List::Whole);
             }
             FrameSize::Small => {
+                if let Some(users) = self.users(frame)
+                    && *users > 0
+                {
+                    *users -= 1;
+                    return;
+                }
                 let bit = (offset % BLOCK_SIZE / FRAME_SIZE) as usize;
                 let block = &mut self.blocks[index as usize];
                 assert!(
@@ -232,6 +275,7 @@ mod tests {
         FreeSmall(usize),
         FreeLarge(usize),
         FreeFromLarge(usize),
+        Share(usize),
     }
 
     fn step() -> impl Strategy<Value = Step> {
@@ -241,6 +285,7 @@ mod tests {
             4 => any::<usize>().prop_map(Step::FreeSmall),
             1 => any::<usize>().prop_map(Step::FreeLarge),
             1 => any::<usize>().prop_map(Step::FreeFromLarge),
+            2 => any::<usize>().prop_map(Step::Share),
         ]
     }
 
@@ -249,7 +294,7 @@ mod tests {
         #[test]
         fn what_is_handed_out_never_overlaps(steps in proptest::collection::vec(step(), 0..1200)) {
             let base = 7 * BLOCK_SIZE;
-            let mut pool = FramePool::new(base - 5..base + 3 * BLOCK_SIZE + 100);
+            let mut pool = FramePool::with_shares(base - 5..base + 3 * BLOCK_SIZE + 100);
             prop_assert_eq!(pool.total(), 3 * 512);
             let mut small: Vec<u64> = Vec::new();
             let mut large: Vec<u64> = Vec::new();
@@ -278,7 +323,10 @@ mod tests {
                     }
                     Step::FreeSmall(i) if !small.is_empty() => {
                         let frame = small.swap_remove(i % small.len());
-                        used.remove(&frame);
+                        prop_assert_eq!(pool.is_shared(Frame(frame)), small.contains(&frame));
+                        if !small.contains(&frame) {
+                            used.remove(&frame);
+                        }
                         pool.free(Frame(frame), FrameSize::Small);
                     }
                     Step::FreeLarge(i) if !large.is_empty() => {
@@ -289,6 +337,11 @@ mod tests {
                     Step::FreeFromLarge(i) if !large.is_empty() => {
                         let frame = large.swap_remove(i % large.len());
                         (0..512).for_each(|i| small.push(frame + i * FRAME_SIZE));
+                    }
+                    Step::Share(i) if !small.is_empty() => {
+                        let frame = small[i % small.len()];
+                        prop_assert!(pool.share(Frame(frame)));
+                        small.push(frame);
                     }
                     _ => {}
                 }

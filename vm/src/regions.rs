@@ -12,58 +12,169 @@ use core::ops::Range;
 /// Most regions of an address space (Linux's default of vm.max_map_count).
 pub const MAX_REGIONS: usize = 65530;
 
-/// One region.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Region {
-    /// First address.
-    pub start: u64,
-    /// One past the last address.
-    pub end: u64,
+/// What is behind the addresses of a region, if not memory of its own.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Backing<O> {
+    /// The object whose pages they are.
+    pub object: O,
+    /// Where in the object the region starts; a multiple of the page size.
+    pub offset: u64,
+    /// Writes go to the object; otherwise to a copy.
+    pub shared: bool,
+    /// The region may be made writable.
+    pub may_write: bool,
+}
+
+/// What holds for all addresses of a region.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Attributes<O> {
     /// Rights.
     pub protection: Protection,
     /// What it is.
     pub kind: Kind,
+    /// Locked in memory (mlock).
+    pub locked: bool,
+    /// An object; otherwise memory that is zero at first.
+    pub backing: Option<Backing<O>>,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Body {
-    end: u64,
-    protection: Protection,
-    kind: Kind,
-}
-
-/// All regions of an address space.
-#[derive(Debug)]
-pub struct Regions {
-    map: BTreeMap<u64, Body>,
-    /// Ranges of addresses that a program may use, ascending.
-    allowed: Vec<Range<u64>>,
-    mapped: u64,
-}
-
-impl Regions {
-    /// No regions; addresses in `allowed` (page aligned, ascending, disjoint) may be used.
-    pub fn new(allowed: &[Range<u64>]) -> Self {
-        Self { map: BTreeMap::new(), allowed: allowed.to_vec(), mapped: 0 }
+impl<O> Attributes<O> {
+    /// Memory of its own.
+    pub const fn plain(protection: Protection, kind: Kind) -> Self {
+        Self { protection, kind, locked: false, backing: None }
     }
 
-    /// Mapped bytes.
-    pub fn mapped(&self) -> u64 {
-        self.mapped
+    /// Whether writes go to an object.
+    pub fn is_shared(&self) -> bool {
+        self.backing.as_ref().is_some_and(|backing| backing.shared)
+    }
+
+    /// Whether RLIMIT_DATA counts it.
+    fn is_data(&self) -> bool {
+        self.protection.contains(Protection::WRITE) && !self.is_shared() && self.kind != Kind::Stack
+    }
+
+    /// Whether a region with these goes on as one with `next`, which begins `length` bytes after it.
+    fn continues(&self, next: &Self, length: u64) -> bool
+    where
+        O: PartialEq,
+    {
+        let offsets_meet = match (&self.backing, &next.backing) {
+            (None, None) => true,
+            (Some(a), Some(b)) => {
+                a.offset.wrapping_add(length) == b.offset
+                    && (a.shared, a.may_write) == (b.shared, b.may_write)
+                    && a.object == b.object
+            }
+            _ => false,
+        };
+        offsets_meet
+            && (self.protection, self.kind, self.locked)
+                == (next.protection, next.kind, next.locked)
+    }
+}
+
+impl<O: Clone> Attributes<O> {
+    /// Those of the part that begins `distance` bytes behind the start.
+    pub fn from(&self, distance: u64) -> Self {
+        let mut rest = self.clone();
+        if let Some(backing) = &mut rest.backing {
+            backing.offset = backing.offset.wrapping_add(distance);
+        }
+        rest
+    }
+}
+
+/// One region.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Region<O> {
+    /// First address.
+    pub start: u64,
+    /// One past the last address.
+    pub end: u64,
+    /// What holds for it.
+    pub attributes: Attributes<O>,
+}
+
+impl<O> Region<O> {
+    /// The object at `address` of the region, with the offset there.
+    pub fn object_at(&self, address: u64) -> Option<(&O, u64)> {
+        let backing = self.attributes.backing.as_ref()?;
+        Some((&backing.object, backing.offset.wrapping_add(address - self.start)))
+    }
+
+    /// Rights.
+    pub fn protection(&self) -> Protection {
+        self.attributes.protection
+    }
+
+    /// Bytes.
+    pub fn length(&self) -> u64 {
+        self.end - self.start
+    }
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Body<O> {
+    end: u64,
+    attributes: Attributes<O>,
+}
+
+/// How many bytes are mapped.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Usage {
+    /// All (RLIMIT_AS).
+    pub mapped: u64,
+    /// Writable and private, without stacks (RLIMIT_DATA).
+    pub data: u64,
+    /// Locked (RLIMIT_MEMLOCK).
+    pub locked: u64,
+}
+
+impl Usage {
+    fn count<O>(&mut self, attributes: &Attributes<O>, bytes: u64, add: bool) {
+        let change = |sum: &mut u64, counts: bool| {
+            let bytes = if counts { bytes } else { 0 };
+            *sum = if add { *sum + bytes } else { *sum - bytes };
+        };
+        change(&mut self.mapped, true);
+        change(&mut self.data, attributes.is_data());
+        change(&mut self.locked, attributes.locked);
+    }
+}
+
+/// All regions of an address space. `O` names an object behind them.
+#[derive(Debug)]
+pub struct Regions<O> {
+    map: BTreeMap<u64, Body<O>>,
+    /// Ranges of addresses that a program may use, ascending.
+    allowed: Vec<Range<u64>>,
+    usage: Usage,
+}
+
+impl<O: Clone + PartialEq> Regions<O> {
+    /// No regions; addresses in `allowed` (page aligned, ascending, disjoint) may be used.
+    pub fn new(allowed: &[Range<u64>]) -> Self {
+        Self { map: BTreeMap::new(), allowed: allowed.to_vec(), usage: Usage::default() }
+    }
+
+    /// How much is mapped.
+    pub fn usage(&self) -> Usage {
+        self.usage
     }
 
     /// The region that `address` lies in.
-    pub fn find(&self, address: u64) -> Option<Region> {
+    pub fn find(&self, address: u64) -> Option<Region<O>> {
         self.at_or_before(address).filter(|region| address < region.end)
     }
 
     /// The first region that ends behind `address`.
-    pub fn find_from(&self, address: u64) -> Option<Region> {
+    pub fn find_from(&self, address: u64) -> Option<Region<O>> {
         self.find(address).or_else(|| self.map.range(address..).next().map(Self::region))
     }
 
     /// All regions in order.
-    pub fn iter(&self) -> impl Iterator<Item = Region> + '_ {
+    pub fn iter(&self) -> impl Iterator<Item = Region<O>> + '_ {
         self.map.iter().map(Self::region)
     }
 
@@ -115,8 +226,7 @@ impl Regions {
         &mut self,
         start: u64,
         length: u64,
-        protection: Protection,
-        kind: Kind,
+        attributes: Attributes<O>,
     ) -> Result<(), MapError> {
         Self::check(start, length)?;
         if !self.is_allowed(start, length) {
@@ -126,8 +236,8 @@ impl Regions {
             return Err(MapError::Exists);
         }
         self.room(1)?;
-        self.map.insert(start, Body { end: start + length, protection, kind });
-        self.mapped += length;
+        self.usage.count(&attributes, length, true);
+        self.map.insert(start, Body { end: start + length, attributes });
         self.merge(start);
         self.merge(start + length);
         Ok(())
@@ -138,7 +248,7 @@ impl Regions {
         &mut self,
         start: u64,
         length: u64,
-        mut removed: impl FnMut(Region),
+        mut removed: impl FnMut(Region<O>),
     ) -> Result<(), MapError> {
         Self::check(start, length)?;
         let end = start.checked_add(length).ok_or(MapError::Invalid)?;
@@ -147,18 +257,45 @@ impl Regions {
         self.split(end);
         while let Some(region) = self.map.range(start..end).next().map(Self::region) {
             self.map.remove(&region.start);
-            self.mapped -= region.end - region.start;
+            self.usage.count(&region.attributes, region.length(), false);
             removed(region);
         }
         Ok(())
     }
 
-    /// Changes the rights of a range without holes.
+    /// Changes the rights of a range without holes; [`MapError::Access`] if a part may not be written.
     pub fn protect(
         &mut self,
         start: u64,
         length: u64,
         protection: Protection,
+    ) -> Result<(), MapError> {
+        let may_write = |attributes: &Attributes<O>| {
+            attributes.backing.as_ref().is_none_or(|backing| backing.may_write)
+        };
+        let writes = protection.contains(Protection::WRITE);
+        self.change(
+            start,
+            length,
+            |attributes| {
+                if writes && !may_write(attributes) { Err(MapError::Access) } else { Ok(()) }
+            },
+            |attributes| attributes.protection = protection,
+        )
+    }
+
+    /// Locks a range without holes, or unlocks it.
+    pub fn lock(&mut self, start: u64, length: u64, locked: bool) -> Result<(), MapError> {
+        self.change(start, length, |_| Ok(()), |attributes| attributes.locked = locked)
+    }
+
+    /// Changes the attributes of a range without holes if `check` accepts them all.
+    fn change(
+        &mut self,
+        start: u64,
+        length: u64,
+        check: impl Fn(&Attributes<O>) -> Result<(), MapError>,
+        change: impl Fn(&mut Attributes<O>),
     ) -> Result<(), MapError> {
         Self::check(start, length)?;
         let end = start.checked_add(length).ok_or(MapError::NoMemory)?;
@@ -168,8 +305,15 @@ impl Regions {
         self.room(2)?;
         self.split(start);
         self.split(end);
-        for (_, body) in self.map.range_mut(start..end) {
-            body.protection = protection;
+        // Even when the check fails, what was split is joined again below.
+        let checked = self.map.range(start..end).try_for_each(|(_, body)| check(&body.attributes));
+        if checked.is_ok() {
+            for (&start, body) in self.map.range_mut(start..end) {
+                let length = body.end - start;
+                self.usage.count(&body.attributes, length, false);
+                change(&mut body.attributes);
+                self.usage.count(&body.attributes, length, true);
+            }
         }
         let mut at = end;
         loop {
@@ -180,14 +324,14 @@ impl Regions {
             // Towards the start: the beginning of the region that ends at or spans `at`.
             at = self.map.range(..at).next_back().map_or(start, |(&begin, _)| begin);
         }
-        Ok(())
+        checked
     }
 
-    fn region((&start, body): (&u64, &Body)) -> Region {
-        Region { start, end: body.end, protection: body.protection, kind: body.kind }
+    fn region((&start, body): (&u64, &Body<O>)) -> Region<O> {
+        Region { start, end: body.end, attributes: body.attributes.clone() }
     }
 
-    fn at_or_before(&self, address: u64) -> Option<Region> {
+    fn at_or_before(&self, address: u64) -> Option<Region<O>> {
         self.map.range(..=address).next_back().map(Self::region)
     }
 
@@ -205,11 +349,10 @@ impl Regions {
 
     /// Makes `at` a boundary if it lies inside a region.
     fn split(&mut self, at: u64) {
-        if let Some(region) = self.find(at)
-            && region.start < at
-            && let Some(body) = self.map.get_mut(&region.start)
+        if let Some((&start, body)) = self.map.range_mut(..at).next_back()
+            && at < body.end
         {
-            let rest = *body;
+            let rest = Body { end: body.end, attributes: body.attributes.from(at - start) };
             body.end = at;
             self.map.insert(at, rest);
         }
@@ -217,11 +360,15 @@ impl Regions {
 
     /// Joins the regions that meet at `at` if they are alike.
     fn merge(&mut self, at: u64) {
-        let Some(&after) = self.map.get(&at) else { return };
-        let Some((_, before)) = self.map.range_mut(..at).next_back() else { return };
-        if before.end == at && before.protection == after.protection && before.kind == after.kind {
-            before.end = after.end;
-            self.map.remove(&at);
+        let Some(after) = self.map.get(&at) else { return };
+        let Some((&start, before)) = self.map.range(..at).next_back() else { return };
+        if before.end != at || !before.attributes.continues(&after.attributes, at - start) {
+            return;
+        }
+        let end = after.end;
+        self.map.remove(&at);
+        if let Some(before) = self.map.get_mut(&start) {
+            before.end = end;
         }
     }
 }
@@ -236,41 +383,51 @@ mod tests {
 
     #[derive(Clone, Debug)]
     enum Step {
-        Insert(u64, u64, u8, bool),
+        Insert(u64, u64, u8, u8),
         Remove(u64, u64),
         Protect(u64, u64, u8),
+        Lock(u64, u64, bool),
         Find(u64, u64, u64),
     }
 
     fn step() -> impl Strategy<Value = Step> {
         prop_oneof![
-            (0..PAGES, 1u64..12, 0u8..3, any::<bool>())
-                .prop_map(|(s, l, p, k)| Step::Insert(s, l, p, k)),
+            (0..PAGES, 1u64..12, 0u8..4, 0u8..5).prop_map(|(s, l, p, k)| Step::Insert(s, l, p, k)),
             (0..PAGES, 1u64..12).prop_map(|(s, l)| Step::Remove(s, l)),
-            (0..PAGES, 1u64..12, 0u8..3).prop_map(|(s, l, p)| Step::Protect(s, l, p)),
+            (0..PAGES, 1u64..12, 0u8..4).prop_map(|(s, l, p)| Step::Protect(s, l, p)),
+            (0..PAGES, 1u64..12, any::<bool>()).prop_map(|(s, l, on)| Step::Lock(s, l, on)),
             (1u64..12, 0u64..3, 0..PAGES + 1).prop_map(|(l, a, t)| Step::Find(l, a, t)),
         ]
     }
 
-    fn kind(other: bool) -> Kind {
-        if other { Kind::Heap } else { Kind::Anonymous }
+    /// Plain memory, the heap, or an object: private, shared, shared and never writable. Objects are mapped at the offsets of their addresses.
+    fn attributes(protection: u8, which: u8, page: u64) -> Attributes<u8> {
+        let protection = Protection::from_bits_truncate(protection);
+        let kind = if which == 1 { Kind::Heap } else { Kind::Anonymous };
+        let backing = (which > 1).then_some(Backing {
+            object: which,
+            offset: page * FRAME_SIZE,
+            shared: which > 2,
+            may_write: which != 4,
+        });
+        Attributes { protection, kind, locked: false, backing }
     }
 
-    type Model = Vec<Option<(Protection, Kind)>>;
+    type Model = Vec<Option<Attributes<u8>>>;
 
     /// The regions that the array of pages means.
-    fn runs(model: &Model) -> Vec<Region> {
-        let mut regions: Vec<Region> = Vec::new();
+    fn runs(model: &Model) -> Vec<Region<u8>> {
+        let mut regions: Vec<Region<u8>> = Vec::new();
         for (page, entry) in model.iter().enumerate() {
-            let Some((protection, kind)) = *entry else { continue };
+            let Some(attributes) = entry.clone() else { continue };
             let start = page as u64 * FRAME_SIZE;
             match regions.last_mut() {
                 Some(last)
-                    if last.end == start && last.protection == protection && last.kind == kind =>
+                    if last.end == start && last.attributes.from(last.length()) == attributes =>
                 {
                     last.end += FRAME_SIZE
                 }
-                _ => regions.push(Region { start, end: start + FRAME_SIZE, protection, kind }),
+                _ => regions.push(Region { start, end: start + FRAME_SIZE, attributes }),
             }
         }
         regions
@@ -286,20 +443,19 @@ mod tests {
             for step in steps {
                 match step {
                     Step::Insert(s, l, p, k) => {
-                        let protection = Protection::from_bits_truncate(p);
-                        let result = regions.insert(s * FRAME_SIZE, l * FRAME_SIZE, protection, kind(k));
+                        let result = regions.insert(s * FRAME_SIZE, l * FRAME_SIZE, attributes(p, k, s));
                         if !usable(s, l) {
                             prop_assert_eq!(result, Err(MapError::Denied));
                         } else if (s..s + l).any(|page| model[page as usize].is_some()) {
                             prop_assert_eq!(result, Err(MapError::Exists));
                         } else {
                             prop_assert_eq!(result, Ok(()));
-                            (s..s + l).for_each(|page| model[page as usize] = Some((protection, kind(k))));
+                            (s..s + l).for_each(|page| model[page as usize] = Some(attributes(p, k, page)));
                         }
                     }
                     Step::Remove(s, l) => {
                         let mut pages = 0;
-                        regions.remove(s * FRAME_SIZE, l * FRAME_SIZE, |r| pages += (r.end - r.start) / FRAME_SIZE).unwrap();
+                        regions.remove(s * FRAME_SIZE, l * FRAME_SIZE, |r| pages += r.length() / FRAME_SIZE).unwrap();
                         for page in s..(s + l).min(PAGES) {
                             if model[page as usize].take().is_some() { pages -= 1; }
                         }
@@ -309,9 +465,24 @@ mod tests {
                         let protection = Protection::from_bits_truncate(p);
                         let result = regions.protect(s * FRAME_SIZE, l * FRAME_SIZE, protection);
                         let whole = s + l <= PAGES && (s..s + l).all(|page| model[page as usize].is_some());
-                        prop_assert_eq!(result.is_ok(), whole);
+                        let denied = protection.contains(Protection::WRITE) && whole
+                            && (s..s + l).any(|page| model[page as usize].as_ref()
+                                .is_some_and(|a| a.backing.as_ref().is_some_and(|b| !b.may_write)));
+                        let expected = match (whole, denied) {
+                            (false, _) => Err(MapError::NoMemory),
+                            (_, true) => Err(MapError::Access),
+                            _ => Ok(()),
+                        };
+                        prop_assert_eq!(result, expected);
+                        if result.is_ok() {
+                            (s..s + l).for_each(|page| if let Some(entry) = &mut model[page as usize] { entry.protection = protection });
+                        }
+                    }
+                    Step::Lock(s, l, on) => {
+                        let whole = s + l <= PAGES && (s..s + l).all(|page| model[page as usize].is_some());
+                        prop_assert_eq!(regions.lock(s * FRAME_SIZE, l * FRAME_SIZE, on).is_ok(), whole);
                         if whole {
-                            (s..s + l).for_each(|page| if let Some(entry) = &mut model[page as usize] { entry.0 = protection });
+                            (s..s + l).for_each(|page| if let Some(entry) = &mut model[page as usize] { entry.locked = on });
                         }
                     }
                     Step::Find(l, a, top) => {
@@ -323,10 +494,19 @@ mod tests {
                     }
                 }
                 prop_assert_eq!(regions.iter().collect::<Vec<_>>(), runs(&model));
-                prop_assert_eq!(regions.mapped(), model.iter().flatten().count() as u64 * FRAME_SIZE);
+                let bytes = |counts: &dyn Fn(&Attributes<u8>) -> bool| {
+                    model.iter().flatten().filter(|a| counts(a)).count() as u64 * FRAME_SIZE
+                };
+                let usage = Usage {
+                    mapped: bytes(&|_| true),
+                    data: bytes(&|a| a.protection.contains(Protection::WRITE) && !a.is_shared()),
+                    locked: bytes(&|a| a.locked),
+                };
+                prop_assert_eq!(regions.usage(), usage);
                 for page in 0..PAGES {
-                    let found = regions.find(page * FRAME_SIZE + 5).map(|r| (r.protection, r.kind));
-                    prop_assert_eq!(found, model[page as usize]);
+                    let found = regions.find(page * FRAME_SIZE + 5);
+                    let found = found.map(|r| r.attributes.from(page * FRAME_SIZE - r.start));
+                    prop_assert_eq!(&found, &model[page as usize]);
                 }
             }
         }

@@ -104,7 +104,7 @@ pub mod linux {
         ask(slot: u32, address: u64, write: bool) -> bool;
         take_answer(slot: u32, answer: &mut u64) -> bool;
         gone(slot: u32);
-        signal(slot: u32, number: u32);
+        signal(slot: u32, number: u32) -> bool;
         drop(process: u32) -> u64;
         requests(word: u32) -> u64;
     }
@@ -131,4 +131,13 @@ fn library() -> &'static Library {
         let _ = std::fs::remove_file(output);
         library
     })
+}
+
+/// Takes all that Linux stored for slots, as the kernel does.
+pub fn take_replies(block: &Block, mut found: impl FnMut(usize)) {
+    for slot in 0..crtos_abi::channel::SLOTS {
+        if block.replies(slot / 64) & 1 << (slot % 64) != 0 && block.take_reply(slot) {
+            found(slot);
+        }
+    }
 }

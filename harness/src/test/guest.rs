@@ -131,12 +131,11 @@ const BY_SCRIPT: &str = "// run: by a script";
 
 /// Whether a program is a test by itself.
 fn stands_alone(path: &Path) -> bool {
-    let text = fs::read_to_string(path).unwrap_or_default();
-    !text.lines().take(3).any(|line| line == BY_SCRIPT)
+    !programs::says(path, BY_SCRIPT)
 }
 
 fn abi_cases() -> Result<Vec<Case>> {
-    let case = |(name, _): (String, PathBuf)| Case {
+    let case = |name: String| Case {
         script: abi_script(&name),
         name: format!("abi/{name}"),
         header: Header {
@@ -146,8 +145,16 @@ fn abi_cases() -> Result<Vec<Case>> {
             ..Header::default()
         },
     };
-    let files = files("abi", "c")?.into_iter().filter(|(_, path)| stands_alone(path));
-    Ok(files.map(case).collect())
+    let mut names = Vec::new();
+    for (name, path) in files("abi", "c")? {
+        if stands_alone(&path) {
+            names.push(name.clone());
+            if programs::is_also_dynamic(&path) {
+                names.push(name + programs::DYNAMIC);
+            }
+        }
+    }
+    Ok(names.into_iter().map(case).collect())
 }
 
 /// Runs one program in both realms and compares.

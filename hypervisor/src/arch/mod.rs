@@ -78,6 +78,10 @@ pub enum Exit {
     Invd,
     /// An instruction of the technology itself, or MONITOR and the like.
     Hidden,
+    /// #DB of a cell.
+    Debug,
+    /// #AC of a cell.
+    AlignmentCheck,
     /// Triple fault.
     Shutdown,
     /// Anything else.
@@ -89,10 +93,14 @@ pub enum Exit {
 pub enum Event {
     /// Non-maskable interrupt.
     Nmi,
+    /// #DB.
+    Debug,
     /// #UD.
     InvalidOpcode,
     /// #GP(0).
     GeneralProtection,
+    /// #AC(0).
+    AlignmentCheck,
     /// #PF of privilege level 0 for a page that is not there.
     PageFault {
         /// Linear address.

@@ -96,6 +96,7 @@ fn probe(what: &str) -> bool {
             "skinit" => asm!("skinit eax", in("eax") 0),
             "monitor" => asm!("monitor", in("rax") 0x1000, in("ecx") 0, in("edx") 0),
             "invd" => asm!("invd"),
+            "step" => asm!("pushfq", "or qword ptr [rsp], 0x100", "popfq", "nop"),
             "xsetbv" => {
                 // Needs CR4.OSXSAVE.
                 asm!("mov rax, cr4", "or rax, 0x40000", "mov cr4, rax", out("rax") _);

@@ -5,10 +5,13 @@
 
 use super::{cpu, percpu};
 use crate::time::{self, Nanos};
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU64, Ordering, fence};
 
 /// Vector of the timer.
 pub const TIMER_VECTOR: u8 = 0xec;
+/// Vector by which CPUs interrupt each other: to have one look for another thread or at what it
+/// was asked.
+pub const KICK_VECTOR: u8 = 0xed;
 /// Vector of errors of the APIC.
 pub const ERROR_VECTOR: u8 = 0xfe;
 /// Vector of spurious interrupts, which want no end of interrupt.
@@ -19,6 +22,7 @@ const END_OF_INTERRUPT: u32 = 0x80b;
 const SPURIOUS: u32 = 0x80f;
 const IN_SERVICE: u32 = 0x810;
 const ERROR_STATUS: u32 = 0x828;
+const COMMAND: u32 = 0x830;
 const LVT_TIMER: u32 = 0x832;
 const LVT_LINT0: u32 = 0x835;
 const LVT_LINT1: u32 = 0x836;
@@ -129,6 +133,15 @@ pub fn note_calibration() -> bool {
         CALIBRATION.store(cpu::tsc(), Ordering::Relaxed);
     }
     calibrating
+}
+
+/// Interrupts the CPU whose APIC has this id with [`KICK_VECTOR`]. What was stored before is visible
+/// to it then. Any context; causes one VM exit.
+pub fn interrupt(apic_id: u32) {
+    const ASSERT: u64 = 1 << 14;
+    // A write to this register does not wait for earlier stores by itself.
+    fence(Ordering::SeqCst);
+    write(COMMAND, u64::from(apic_id) << 32 | ASSERT | u64::from(KICK_VECTOR));
 }
 
 /// Ends the interrupt in service. Interrupts off.

@@ -46,7 +46,8 @@ pub struct UserContext {
 const USER_FLAGS: u64 = 0xcd5 | 1 << 8 | 1 << 14 | 1 << 16 | 1 << 18 | 1 << 21;
 /// The bit that is always set, and IF.
 const FIXED_FLAGS: u64 = 0x202;
-const TRAP_FLAG: u64 = 1 << 8;
+pub(super) const INTERRUPT_FLAG: u64 = 1 << 9;
+pub(super) const TRAP_FLAG: u64 = 1 << 8;
 const RESUME_FLAG: u64 = 1 << 16;
 
 impl UserContext {
@@ -111,14 +112,16 @@ unsafe extern "sysv64" fn resume_at(context: &UserContext, top: u64) -> ! {
     )
 }
 
-/// Saves the callee-saved registers and the stack pointer of the running thread and takes those of
-/// another.
+/// Saves the callee-saved registers and the stack pointer of the running thread to `save` and takes
+/// those of another from `load`. A word is 0 while its thread is on a CPU: what another CPU is about
+/// to leave is waited for, after the own thread was let go, so that two CPUs never wait for each
+/// other.
 ///
 /// # Safety
-/// Interrupts off. `load` was stored by this function or made by [`initial_stack`], and its stack
-/// is not in use.
+/// Interrupts off. `load` was stored by this function or made by [`initial_stack`], and no other CPU
+/// takes it; nothing of the running thread is used any more.
 #[unsafe(naked)]
-pub unsafe extern "sysv64" fn switch_stacks(save: *mut u64, load: u64) {
+pub unsafe extern "sysv64" fn switch_stacks(save: *mut u64, load: *mut u64) {
     naked_asm!(
         "push rbp",
         "push rbx",
@@ -127,7 +130,13 @@ pub unsafe extern "sysv64" fn switch_stacks(save: *mut u64, load: u64) {
         "push r14",
         "push r15",
         "mov [rdi], rsp",
-        "mov rsp, rsi",
+        // From here on another CPU may run on this stack.
+        "2:",
+        "mov rax, [rsi]",
+        "test rax, rax",
+        "jz 3f",
+        "mov rsp, rax",
+        "mov qword ptr [rsi], 0",
         "pop r15",
         "pop r14",
         "pop r13",
@@ -135,6 +144,9 @@ pub unsafe extern "sysv64" fn switch_stacks(save: *mut u64, load: u64) {
         "pop rbx",
         "pop rbp",
         "ret",
+        "3:",
+        "pause",
+        "jmp 2b",
     )
 }
 

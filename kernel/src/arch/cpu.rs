@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Features and registers of a CPU.
 
+use crate::sections;
 use core::arch::{
     asm,
     x86_64::{__cpuid_count, _rdtsc},
@@ -9,7 +10,7 @@ use raw_cpuid::{CpuId, CpuIdReaderNative};
 use spin::Once;
 use x86_64::registers::control::{Cr0, Cr0Flags, Cr4, Cr4Flags};
 use x86_64::registers::model_specific::Msr;
-use x86_64::registers::rflags::{self, RFlags};
+use x86_64::registers::rflags::RFlags;
 
 /// What CPUID offers of what the kernel can use. All CPUs of a cell are alike.
 #[derive(Clone, Copy, Debug)]
@@ -93,6 +94,7 @@ pub fn set_up() {
     cr4.set(Cr4Flags::SUPERVISOR_MODE_EXECUTION_PROTECTION, features.smep);
     cr4.set(Cr4Flags::SUPERVISOR_MODE_ACCESS_PREVENTION, features.smap);
     cr4.set(Cr4Flags::USER_MODE_INSTRUCTION_PREVENTION, features.umip);
+    super::user_memory::set_up(features.smap);
     // SAFETY: protection and paging stay as they are; the kernel maps no user page for itself,
     // so prevention of such accesses changes nothing for it.
     unsafe {
@@ -138,15 +140,23 @@ pub fn tsc() -> u64 {
 }
 
 /// Turns interrupts off and says whether they were on.
+#[inline(always)]
 pub fn disable_interrupts() -> bool {
-    let on = rflags::read().contains(RFlags::INTERRUPT_FLAG);
-    x86_64::instructions::interrupts::disable();
+    let flags: u64;
+    // SAFETY: reads the flags by way of the stack, and turns interrupts off.
+    unsafe { asm!("pushfq", "pop {}", "cli", out(reg) flags, options(preserves_flags)) };
+    let on = flags & RFlags::INTERRUPT_FLAG.bits() != 0;
+    if on {
+        sections::begin();
+    }
     on
 }
 
-/// Turns interrupts on if `on`.
+/// Turns interrupts on if `on`. They are off.
+#[inline(always)]
 pub fn restore_interrupts(on: bool) {
     if on {
+        sections::end();
         x86_64::instructions::interrupts::enable();
     }
 }
@@ -154,6 +164,7 @@ pub fn restore_interrupts(on: bool) {
 /// Waits for an interrupt. Interrupts are off at the call; none is lost between its look at the
 /// work and the wait. They are on afterwards.
 pub fn wait_for_interrupt() {
+    sections::end();
     x86_64::instructions::interrupts::enable_and_hlt();
 }
 

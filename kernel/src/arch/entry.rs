@@ -6,13 +6,16 @@
 //! program's. Exceptions that can hit the few instructions between (NMI, debug, double fault,
 //! machine check) have stacks of their own and do not look at GS.
 
-use super::context::UserContext;
-use super::percpu::{KERNEL_STACK, SCRATCH};
+use super::context::{INTERRUPT_FLAG, TRAP_FLAG, UserContext};
+use super::percpu::{CURRENT, KERNEL_STACK, NEED_RESCHED, SCRATCH};
 use super::{cpu, gdt, percpu, traps};
 use crate::signal::{self, Fault};
-use crate::{process, syscall, task};
+use crate::syscall::light;
+use crate::task::Thread;
+use crate::{process, sections, syscall, task, trace};
 use core::arch::{global_asm, naked_asm};
-use crtos_abi::channel::USER_END;
+use core::mem::offset_of;
+use crtos_abi::channel::{TRACE_INTERRUPT, TRACE_INTERRUPT_END, USER_END};
 
 /// Bytes from one interrupt entry to the next.
 pub const STUB_SIZE: u64 = 16;
@@ -82,7 +85,7 @@ unsafe extern "sysv64" fn interrupt_common() {
         "call {handle}",
         "add rsp, 8",
         "jmp {restore}",
-        cs = const core::mem::offset_of!(UserContext, cs),
+        cs = const offset_of!(UserContext, cs),
         handle = sym handle_interrupt,
         leave = sym leave_to_user,
         restore = sym restore_context,
@@ -147,11 +150,15 @@ pub(super) unsafe extern "sysv64" fn leave_to_user() {
         "sysretq",
         prepare = sym prepare_return,
         restore = sym restore_context,
-        rsp_above = const core::mem::offset_of!(UserContext, rsp) - core::mem::offset_of!(UserContext, orig_rax),
+        rsp_above = const offset_of!(UserContext, rsp) - offset_of!(UserContext, orig_rax),
     )
 }
 
-/// Where SYSCALL arrives.
+/// Where SYSCALL arrives: the light path, on which most calls end, and the full path.
+///
+/// The light path keeps only what C code may clobber, in the place that it has in a
+/// [`UserContext`], and calls the number's handler in [`light::HANDLERS`] with interrupts off. A handler
+/// that cannot finish the call leaves it to the full path, which completes the context.
 ///
 /// # Safety
 /// Only for the processor: interrupts off, GS the program's, RCX = next instruction, R11 = flags.
@@ -159,40 +166,129 @@ pub(super) unsafe extern "sysv64" fn leave_to_user() {
 pub unsafe extern "sysv64" fn syscall_entry() {
     naked_asm!(
         "swapgs",
+        // Stays there while interrupts are off.
         "mov gs:[{scratch}], rsp",
         "mov rsp, gs:[{kernel_stack}]",
-        "push {user_data}",
-        "push qword ptr gs:[{scratch}]",
-        "push r11",
-        "push {user_code}",
-        "push rcx",
-        "push rax",
-        "push rdi",
-        "push rsi",
-        "push rdx",
-        "push rcx",
-        "push rax",
-        "push r8",
-        "push r9",
-        "push r10",
-        "push r11",
-        "push rbx",
-        "push rbp",
-        "push r12",
-        "push r13",
-        "push r14",
-        "push r15",
-        "mov rdi, rsp",
-        "sub rsp, 8",
+        // A context has 21 words; calls want the stack aligned to 16.
+        "sub rsp, {frame}",
+        "mov [rsp + {orig_rax}], rax",
+        "mov [rsp + {rip}], rcx",
+        "mov [rsp + {rflags}], r11",
+        "mov [rsp + {rdi}], rdi",
+        "mov [rsp + {rsi}], rsi",
+        "mov [rsp + {rdx}], rdx",
+        "mov [rsp + {r10}], r10",
+        "mov [rsp + {r8}], r8",
+        "mov [rsp + {r9}], r9",
+        "cmp eax, {numbers}",
+        "jae 2f",
+        // SYSRET does not restore a set trap flag as IRET does.
+        "test r11d, {trap_flag}",
+        "jnz 2f",
+        // The full path tells of the call.
+        "cmp byte ptr [{tracing}], 0",
+        "jne 2f",
+        "mov eax, eax",
+        "mov rcx, r10",
+        "call qword ptr [{handlers} + rax * 8]",
+        "test edx, edx",
+        "jz 2f",
+        "mov rcx, gs:[{current}]",
+        "inc qword ptr [rcx + {light_calls}]",
+        "cmp dword ptr gs:[{need_resched}], 0",
+        "jne 3f",
+        "cmp byte ptr [rcx + {attention}], 0",
+        "jne 3f",
+        "mov rdi, [rsp + {rdi}]",
+        "mov rsi, [rsp + {rsi}]",
+        "mov rdx, [rsp + {rdx}]",
+        "mov r10, [rsp + {r10}]",
+        "mov r8, [rsp + {r8}]",
+        "mov r9, [rsp + {r9}]",
+        "mov rcx, [rsp + {rip}]",
+        "mov r11, [rsp + {rflags}]",
+        "mov rsp, gs:[{scratch}]",
+        "swapgs",
+        "sysretq",
+        // The full path.
+        "2:",
+        "mov rax, [rsp + {orig_rax}]",
+        "call {complete}",
         "call {handle}",
+        "add rsp, 8",
+        "jmp {leave}",
+        // The light path finished the call (RAX = result), but something else is due.
+        "3:",
+        "call {complete}",
+        "call {leave_light}",
         "add rsp, 8",
         "jmp {leave}",
         scratch = const SCRATCH,
         kernel_stack = const KERNEL_STACK,
+        need_resched = const NEED_RESCHED,
+        current = const CURRENT,
+        attention = const Thread::ATTENTION,
+        light_calls = const Thread::LIGHT_CALLS,
+        frame = const size_of::<UserContext>() + 8,
+        orig_rax = const 8 + offset_of!(UserContext, orig_rax),
+        rip = const 8 + offset_of!(UserContext, rip),
+        rflags = const 8 + offset_of!(UserContext, rflags),
+        rdi = const 8 + offset_of!(UserContext, rdi),
+        rsi = const 8 + offset_of!(UserContext, rsi),
+        rdx = const 8 + offset_of!(UserContext, rdx),
+        r10 = const 8 + offset_of!(UserContext, r10),
+        r8 = const 8 + offset_of!(UserContext, r8),
+        r9 = const 8 + offset_of!(UserContext, r9),
+        numbers = const crtos_syscalls::NUMBERS,
+        trap_flag = const TRAP_FLAG,
+        tracing = sym trace::ON,
+        handlers = sym light::HANDLERS,
+        complete = sym complete_context,
+        handle = sym handle_syscall,
+        leave_light = sym leave_light,
+        leave = sym leave_to_user,
+    )
+}
+
+/// Fills in what the light path left out of the context that lies 16 bytes above the stack pointer;
+/// RAX goes to its `rax`. Returns its address in RDI.
+#[unsafe(naked)]
+unsafe extern "sysv64" fn complete_context() {
+    naked_asm!(
+        "lea rdi, [rsp + 16]",
+        "mov [rdi + {rax}], rax",
+        "mov rcx, [rdi + {rip}]",
+        "mov [rdi + {rcx}], rcx",
+        "mov rcx, [rdi + {rflags}]",
+        "mov [rdi + {r11}], rcx",
+        "mov rcx, gs:[{scratch}]",
+        "mov [rdi + {rsp}], rcx",
+        "mov qword ptr [rdi + {cs}], {user_code}",
+        "mov qword ptr [rdi + {ss}], {user_data}",
+        "mov [rdi + {rbx}], rbx",
+        "mov [rdi + {rbp}], rbp",
+        "mov [rdi + {r12}], r12",
+        "mov [rdi + {r13}], r13",
+        "mov [rdi + {r14}], r14",
+        "mov [rdi + {r15}], r15",
+        "ret",
+        scratch = const SCRATCH,
         user_data = const gdt::USER_DATA,
         user_code = const gdt::USER_CODE,
-        handle = sym handle_syscall,
-        leave = sym leave_to_user,
+        rax = const offset_of!(UserContext, rax),
+        rcx = const offset_of!(UserContext, rcx),
+        r11 = const offset_of!(UserContext, r11),
+        rip = const offset_of!(UserContext, rip),
+        rflags = const offset_of!(UserContext, rflags),
+        rsp = const offset_of!(UserContext, rsp),
+        cs = const offset_of!(UserContext, cs),
+        ss = const offset_of!(UserContext, ss),
+        rbx = const offset_of!(UserContext, rbx),
+        rbp = const offset_of!(UserContext, rbp),
+        r12 = const offset_of!(UserContext, r12),
+        r13 = const offset_of!(UserContext, r13),
+        r14 = const offset_of!(UserContext, r14),
+        r15 = const offset_of!(UserContext, r15),
     )
 }
 
@@ -240,21 +336,38 @@ pub unsafe extern "sysv64" fn nmi_entry() {
 
 /// Called for every vector but NMI. Interrupts off before and after.
 extern "sysv64" fn handle_interrupt(vector: u32, context: &mut UserContext) {
+    let from_on = context.rflags & INTERRUPT_FLAG != 0;
+    if from_on {
+        let stub = interrupt_stubs as *const () as u64 + u64::from(vector) * STUB_SIZE;
+        sections::begin_at(stub);
+    }
     if vector < 32 {
         traps::exception(vector, context);
     } else {
+        trace::event(TRACE_INTERRUPT, vector.into(), 0);
         traps::interrupt(vector as u8);
+        trace::event(TRACE_INTERRUPT_END, vector.into(), 0);
         if !context.is_user() {
             percpu::preempt_if_needed();
         }
+    }
+    // The way to user mode goes on by [`prepare_return`].
+    if from_on && !context.is_user() {
+        sections::end();
     }
 }
 
 /// Called for SYSCALL. Interrupts off before and after.
 extern "sysv64" fn handle_syscall(context: &mut UserContext) {
+    // The few steps from the entry to here are no section that is measured, nor is the light path.
     x86_64::instructions::interrupts::enable();
     syscall::dispatch(context);
-    x86_64::instructions::interrupts::disable();
+    cpu::disable_interrupts();
+}
+
+/// Called when a call is finished on the light path and something else is due. Interrupts off.
+extern "sysv64" fn leave_light() {
+    sections::begin();
 }
 
 /// What is due before a return to user mode: another thread's turn, attention. Interrupts off
@@ -264,21 +377,21 @@ extern "sysv64" fn prepare_return(context: &mut UserContext) -> bool {
         percpu::preempt_if_needed();
         context.sanitize();
         if task::current().attention() {
-            x86_64::instructions::interrupts::enable();
+            cpu::restore_interrupts(true);
             process::return_to_user(context);
-            x86_64::instructions::interrupts::disable();
+            cpu::disable_interrupts();
         } else if context.rip >= USER_END {
             // IRET there would fault in the kernel, or the program would fetch from the page that
             // is kept free.
             let fault = Fault { signal: 11, code: 0x80, address: 0, trap: 13, error: 0 };
-            x86_64::instructions::interrupts::enable();
+            cpu::restore_interrupts(true);
             signal::fault(context, fault);
-            x86_64::instructions::interrupts::disable();
+            cpu::disable_interrupts();
         } else {
             break;
         }
     }
-    task::prepare_user();
+    sections::end();
     context.fits_sysret()
 }
 

@@ -5,7 +5,7 @@
 //! The kernel itself uses none of it. The registers keep the state of the program that ran last
 //! while threads of the kernel run; they are exchanged when another program's thread comes.
 
-use super::cpu;
+use super::{cpu, user_memory};
 use crate::task;
 use alloc::alloc::{Layout, alloc_zeroed, dealloc};
 use core::arch::asm;
@@ -205,11 +205,52 @@ pub fn restore(image: &[u8]) -> bool {
     valid
 }
 
+/// Stores the current thread's state at `address` of its program, in XSAVE's format; `false` if the memory is not present or there is no XSAVE.
+pub fn save_to_user(address: u64) -> bool {
+    let mask = cpu::features().xcr0;
+    let mut saved = false;
+    if mask != 0 {
+        task::with_extended_state(|_| saved = user_memory::save_state(address, size(), mask));
+    }
+    saved
+}
+
+/// Loads the current thread's state from `address` of its program; `false` if the memory is not present, what lies there is not valid, or there is no XSAVE.
+/// Then part of it may be loaded.
+pub fn restore_from_user(address: u64) -> bool {
+    let mask = cpu::features().xcr0;
+    let mut loaded = false;
+    if mask != 0 {
+        task::with_extended_state(|_| loaded = user_memory::load_state(address, size(), mask));
+    }
+    loaded
+}
+
+/// An image of XSAVE in which all components are in their initial state.
+#[repr(C, align(64))]
+struct Initial {
+    control: u16,
+    rest: [u16; MXCSR / 2 - 1],
+    mxcsr: u32,
+    more: [u8; LEGACY_SIZE + HEADER_SIZE - MXCSR - 4],
+}
+
+static INITIAL: Initial = Initial {
+    control: INITIAL_CONTROL,
+    rest: [0; MXCSR / 2 - 1],
+    mxcsr: INITIAL_MXCSR,
+    more: [0; LEGACY_SIZE + HEADER_SIZE - MXCSR - 4],
+};
+
 /// Gives the current thread the initial state that Linux gives a program (FCW 0x37f, MXCSR 0x1f80).
 pub fn reset() {
-    task::with_extended_state(|area| {
-        area.reset();
-        area.load_registers();
+    let image = (&raw const INITIAL).cast();
+    // SAFETY: the image is valid, and XRSTOR reads no more of it for components that are in their initial state.
+    task::with_extended_state(|_| unsafe {
+        match cpu::features().xcr0 {
+            0 => fxrstor(image),
+            mask => xrstor(image, mask),
+        }
     });
 }
 

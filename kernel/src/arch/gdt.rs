@@ -20,6 +20,8 @@ pub const USER_DATA: u16 = 0x2b;
 /// Code of programs.
 pub const USER_CODE: u16 = 0x33;
 const TASK_STATE: u16 = 0x40;
+/// Index of the descriptor at selector 0x7b, which has the CPU's number.
+const CPU_NUMBER: usize = 15;
 
 /// Interrupt stack of double faults (IST index 0).
 pub const IST_DOUBLE_FAULT: u16 = 0;
@@ -46,7 +48,7 @@ struct TaskState {
 
 #[repr(C, align(64))]
 struct Tables {
-    descriptors: [u64; 10],
+    descriptors: [u64; 16],
     task: TaskState,
     stacks: [Stack; 4],
 }
@@ -61,12 +63,18 @@ unsafe impl Sync for Segments {}
 const PORTS_OFFSET: u16 = core::mem::offset_of!(TaskState, ports) as u16;
 const NO_PORTS: u16 = size_of::<TaskState>() as u16;
 
+/// The descriptor from which programs learn their CPU, as under Linux: the limit of a segment without use is its number, and from bit 12
+/// its memory node, 0.
+const fn cpu_number(number: u32) -> u64 {
+    (number & 0xfff) as u64 | 0x0040_f100_0000_0000
+}
+
 impl Segments {
     /// Empty tables.
     #[expect(clippy::new_without_default, reason = "made in constants only")]
     pub const fn new() -> Self {
         Self(UnsafeCell::new(Tables {
-            descriptors: [0; 10],
+            descriptors: [0; 16],
             task: TaskState { base: TaskStateSegment::new(), ports: [0xff; PORT_MAP_SIZE + 1] },
             stacks: [const { Stack([0; IST_SIZE]) }; 4],
         }))
@@ -100,6 +108,12 @@ impl Segments {
                 | (limit >> 16 & 0xf) << 48
                 | (base >> 24 & 0xff) << 56,
             base >> 32,
+            0,
+            0,
+            0,
+            0,
+            0,
+            cpu_number(0),
         ];
         let pointer = DescriptorTablePointer {
             limit: size_of_val(&tables.descriptors) as u16 - 1,
@@ -115,6 +129,14 @@ impl Segments {
             DS::set_reg(SegmentSelector::NULL);
             ES::set_reg(SegmentSelector::NULL);
             load_tss(kernel(TASK_STATE));
+        }
+    }
+
+    /// Sets the number by which programs know this CPU. By the owning CPU.
+    pub fn set_number(&self, number: u32) {
+        // SAFETY: only the owning CPU writes, and the processor reads the descriptor only when a program asks.
+        unsafe {
+            (&raw mut (*self.0.get()).descriptors[CPU_NUMBER]).write_volatile(cpu_number(number))
         }
     }
 

@@ -10,7 +10,9 @@ pub mod gdt;
 pub mod hypercall;
 pub mod paging;
 pub mod percpu;
+pub mod tlb;
 pub mod traps;
+pub mod user_memory;
 
 pub use context::{UserContext, enter_user};
 pub use hypercall::ring_linux;

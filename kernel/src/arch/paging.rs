@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Page tables: the kernel's own half, which all address spaces share, and the half of one program.
 
-use super::cpu;
+use super::tlb::{self, Stale};
 use crate::mm::frames;
 use crate::mm::layout::{self, STACK_AREA};
 use core::arch::asm;
@@ -18,8 +18,6 @@ const CODE: Flags = Flags::PRESENT.union(Flags::GLOBAL);
 const READ_ONLY: Flags = CODE.union(Flags::NO_EXECUTE);
 const DATA: Flags = READ_ONLY.union(Flags::WRITE);
 
-static KERNEL_ROOT: AtomicU64 = AtomicU64::new(0);
-
 /// A table as the processor sees it: it sets bits in entries by itself.
 type Table = [AtomicU64; 512];
 
@@ -34,7 +32,8 @@ fn load(slot: &AtomicU64) -> Entry {
 }
 
 fn store(slot: &AtomicU64, entry: Entry) {
-    slot.store(entry.0, Ordering::Relaxed);
+    // What the entry points to is there before the entry.
+    slot.store(entry.0, Ordering::Release);
 }
 
 /// Builds the kernel's tables from memory that `allocate` gives (zeroed frames, reachable through
@@ -91,13 +90,12 @@ pub fn build_kernel(info: &BootInfo, mut allocate: impl FnMut() -> Frame) {
     }
     // The root entry of the kernel's stacks is in every address space from the start.
     store(&table(root)[index(STACK_AREA, 3)], Entry::new(allocate(), TABLE_FLAGS));
-    KERNEL_ROOT.store(root.0, Ordering::Release);
-    load_root(root);
+    tlb::set_kernel_root(root);
 }
 
 /// Maps a page of a kernel stack. In thread context or at boot; not concurrently.
 pub fn map_stack_page(address: u64, frame: Frame) -> Result<(), NoFrames> {
-    let mut at = Frame(KERNEL_ROOT.load(Ordering::Acquire));
+    let mut at = tlb::kernel_root();
     for level in (1..4).rev() {
         let slot = &table(at)[index(address, level)];
         if !load(slot).is_present() {
@@ -115,35 +113,6 @@ pub fn loaded_root() -> u64 {
     // SAFETY: reads a register.
     unsafe { asm!("mov {}, cr3", out(reg) root, options(nostack, preserves_flags, nomem)) };
     root & !0xfff
-}
-
-fn load_root(root: Frame) {
-    // SAFETY: every root maps the kernel alike; what a program's half maps does not matter to Rust.
-    unsafe { asm!("mov cr3, {}", in(reg) root.0, options(nostack, preserves_flags)) }
-}
-
-/// Has this CPU use the program's half under `root`. Interrupts off.
-pub fn activate(root: Frame) {
-    if loaded_root() != root.0 {
-        load_root(root);
-    }
-}
-
-/// Has this CPU use no program's half if it uses that of `root`, which is about to go.
-pub fn deactivate(root: Frame) {
-    let interrupts = cpu::disable_interrupts();
-    if loaded_root() == root.0 {
-        load_root(Frame(KERNEL_ROOT.load(Ordering::Acquire)));
-    }
-    cpu::restore_interrupts(interrupts);
-}
-
-/// Forgets what this CPU remembers of the page at `address` of the space under `root`.
-fn flush(root: Frame, address: u64) {
-    if loaded_root() == root.0 {
-        // SAFETY: only drops a cached translation.
-        unsafe { asm!("invlpg [{}]", in(reg) address, options(nostack, preserves_flags)) }
-    }
 }
 
 /// The private pool has no frame for another table.
@@ -164,11 +133,29 @@ pub struct Tables {
     root: Frame,
 }
 
+/// Whether a table has no entry at all.
+fn is_empty(frame: Frame) -> bool {
+    let unequal: u8;
+    // SAFETY: reads the 512 words of a table; an entry that appears meanwhile is missed, so the tables are locked.
+    unsafe {
+        asm!(
+            "repe scasq",
+            "setne {unequal}",
+            unequal = out(reg_byte) unequal,
+            inout("rdi") table(frame).as_ptr() => _,
+            inout("rcx") 512_u64 => _,
+            in("rax") 0_u64,
+            options(nostack, readonly),
+        );
+    }
+    unequal == 0
+}
+
 impl Tables {
     /// Empty tables; `None` without memory.
     pub fn new() -> Option<Self> {
         let root = frames::zeroed_table()?;
-        let kernel = table(Frame(KERNEL_ROOT.load(Ordering::Acquire)));
+        let kernel = table(tlb::kernel_root());
         for (slot, entry) in table(root).iter().zip(kernel).skip(256) {
             store(slot, load(entry));
         }
@@ -210,12 +197,32 @@ impl Tables {
         }
     }
 
+    /// Marks the page at `address` as written to.
+    pub fn mark_dirty(&mut self, address: u64) {
+        if let Some((slot, _)) = self.slot(address) {
+            slot.fetch_or(Flags::DIRTY.bits(), Ordering::Relaxed);
+        }
+    }
+
+    /// Marks the page of 4 KiB at `address`, if it was written to, as not written to; returns the entry before.
+    pub fn clean(&mut self, address: u64, stale: &mut Stale) -> Option<Entry> {
+        let (slot, size) = self.slot(address)?;
+        if size == FrameSize::Large || !load(slot).flags().contains(Flags::DIRTY) {
+            return None;
+        }
+        let before = Entry(slot.fetch_and(!Flags::DIRTY.bits(), Ordering::Relaxed));
+        // The processor sets the bit again only when it looks at the tables.
+        stale.add(address);
+        Some(before)
+    }
+
     /// Makes the tables down to the entry for `address`, and gives that entry. `None` if pages of 4
     /// KiB are in the way of one of 2 MiB.
     fn make(
         &mut self,
         address: u64,
         size: FrameSize,
+        stale: &mut Stale,
     ) -> Result<Option<&'static AtomicU64>, NoFrames> {
         let last = if size == FrameSize::Large { 1 } else { 0 };
         let mut at = self.root;
@@ -236,20 +243,25 @@ impl Tables {
                 return Ok(None);
             }
             store(slot, Entry::EMPTY);
-            flush(self.root, address);
-            frames::free_table(entry.frame());
+            stale.add_table(address, entry.frame());
         }
         Ok(Some(slot))
     }
 
     /// Makes the tables for pages of 4 KiB at `address` without mapping anything.
-    pub fn reserve(&mut self, address: u64) -> Result<(), NoFrames> {
-        self.make(address, FrameSize::Small).map(|_| ())
+    pub fn reserve(&mut self, address: u64, stale: &mut Stale) -> Result<(), NoFrames> {
+        self.make(address, FrameSize::Small, stale).map(|_| ())
     }
 
     /// Maps a page where there is none; `false` if something is there.
-    pub fn map(&mut self, address: u64, size: FrameSize, entry: Entry) -> Result<bool, NoFrames> {
-        match self.make(address, size)? {
+    pub fn map(
+        &mut self,
+        address: u64,
+        size: FrameSize,
+        entry: Entry,
+        stale: &mut Stale,
+    ) -> Result<bool, NoFrames> {
+        match self.make(address, size, stale)? {
             Some(slot) if !load(slot).is_present() => {
                 store(slot, entry);
                 Ok(true)
@@ -259,24 +271,34 @@ impl Tables {
     }
 
     /// Unmaps the page at `address`.
-    pub fn take(&mut self, address: u64) -> Option<(Entry, FrameSize)> {
+    pub fn take(&mut self, address: u64, stale: &mut Stale) -> Option<(Entry, FrameSize)> {
         let (slot, size) = self.slot(address)?;
         let entry = Entry(slot.swap(0, Ordering::Relaxed));
-        flush(self.root, address);
+        stale.add(address);
         Some((entry, size))
     }
 
-    /// Changes the rights of the page at `address`; returns the entry before.
-    pub fn protect(&mut self, address: u64, protection: Protection) -> Option<Entry> {
+    /// Changes the rights of the page at `address`; returns the entry before. A CPU that remembers
+    /// fewer rights faults and looks again, so that only a loss of rights makes something stale.
+    pub fn protect(
+        &mut self,
+        address: u64,
+        protection: Protection,
+        stale: &mut Stale,
+    ) -> Option<Entry> {
         let (slot, _) = self.slot(address)?;
         let before = load(slot);
-        store(slot, before.with_protection(protection));
-        flush(self.root, address);
+        let after = before.with_protection(protection);
+        store(slot, after);
+        if loses_rights(before.flags(), after.flags()) {
+            stale.add(address);
+        }
         Some(before)
     }
 
     /// Turns the page of 2 MiB that `address` lies in, if it does, into pages of 4 KiB.
-    pub fn split(&mut self, address: u64) -> Result<(), NoFrames> {
+    /// CPUs may go on with the large page, which has the same meaning.
+    pub fn split(&mut self, address: u64, stale: &mut Stale) -> Result<(), NoFrames> {
         let Some((slot, FrameSize::Large)) = self.slot(address) else { return Ok(()) };
         let lower = frames::zeroed_table().ok_or(NoFrames)?;
         let entry = load(slot);
@@ -285,14 +307,16 @@ impl Tables {
             store(slot, Entry::new(frame, entry.flags().difference(Flags::LARGE)));
         }
         store(slot, Entry::table(lower));
-        flush(self.root, address);
+        stale.add(address);
         Ok(())
     }
 
     /// Looks for the first page in `range`; looks at a bounded number of entries.
     pub fn scan(&self, range: Range<u64>) -> Scan {
+        const WALKS: usize = 8;
+        const ENTRIES: usize = 64;
         let mut address = range.start;
-        for _ in 0..64 {
+        for _ in 0..WALKS {
             if address >= range.end {
                 break;
             }
@@ -304,25 +328,38 @@ impl Tables {
                     address = (address & !(span(level) - 1)).saturating_add(span(level));
                     break;
                 }
-                if level == 0 || entry.flags().contains(Flags::LARGE) {
-                    let size = if level == 0 { FrameSize::Small } else { FrameSize::Large };
-                    return Scan::Page(address & !(span(level) - 1), entry, size);
+                if entry.flags().contains(Flags::LARGE) {
+                    return Scan::Page(address & !(span(level) - 1), entry, FrameSize::Large);
                 }
                 at = entry.frame();
                 level -= 1;
+                if level > 0 {
+                    continue;
+                }
+                // The lowest table is looked through without walking down again.
+                for slot in table(at)[index(address, 0)..].iter().take(ENTRIES) {
+                    let entry = load(slot);
+                    if address >= range.end {
+                        break;
+                    }
+                    if entry.is_present() {
+                        return Scan::Page(address & !(FRAME_SIZE - 1), entry, FrameSize::Small);
+                    }
+                    address = (address & !(FRAME_SIZE - 1)) + FRAME_SIZE;
+                }
+                return Scan::Continue(address);
             }
         }
         Scan::Continue(address)
     }
 
-    /// Frees the lowest tables in `range` that map nothing any more. Looks at a bounded number of
-    /// tables and returns where to go on.
-    pub fn prune(&mut self, range: Range<u64>) -> u64 {
+    /// Frees the first of the lowest tables in `range` if it maps nothing any more, and returns where to go
+    /// on.
+    pub fn prune(&mut self, range: Range<u64>, stale: &mut Stale) -> u64 {
         let mut address = range.start;
-        for _ in 0..4 {
-            if address >= range.end {
-                break;
-            }
+        let mut walks = 4;
+        while address < range.end && walks > 0 {
+            walks -= 1;
             let mut at = self.root;
             let mut level = 3;
             loop {
@@ -334,10 +371,13 @@ impl Tables {
                     level -= 1;
                     continue;
                 }
-                if is_table && !table(entry.frame()).iter().any(|slot| load(slot).is_present()) {
-                    store(slot, Entry::EMPTY);
-                    flush(self.root, address);
-                    frames::free_table(entry.frame());
+                if is_table {
+                    // One table takes long enough.
+                    walks = 0;
+                    if is_empty(entry.frame()) {
+                        store(slot, Entry::EMPTY);
+                        stale.add_table(address, entry.frame());
+                    }
                 }
                 address = (address & !(span(level) - 1)).saturating_add(span(level));
                 break;
@@ -350,12 +390,19 @@ impl Tables {
 impl Drop for Tables {
     /// Frees the tables (not the pages, which the owner took out before). Preemptible.
     fn drop(&mut self) {
-        deactivate(self.root);
+        tlb::evict(self.root, true);
         for slot in &table(self.root)[..256] {
             free_below(load(slot), 2);
         }
         frames::free_table(self.root);
     }
+}
+
+/// Whether `after` lacks a right that `before` has.
+fn loses_rights(before: Flags, after: Flags) -> bool {
+    let rights = Flags::PRESENT | Flags::USER | Flags::WRITE;
+    !(before & rights).difference(after).is_empty()
+        || after.contains(Flags::NO_EXECUTE) && !before.contains(Flags::NO_EXECUTE)
 }
 
 /// Frees the table that `entry` points to, whose own level is `level`, and those below it.

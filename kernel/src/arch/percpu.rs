@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What belongs to one CPU, found through the GS base while it is in the kernel.
 
+use super::apic;
 use super::gdt::{PORT_MAP_SIZE, Segments};
+use crate::sections::Sections;
 use crate::sync::SpinLock;
 use crate::task::Thread;
 use crate::task::scheduler::{self, Runner};
+use alloc::alloc::{Layout, alloc};
 use core::arch::asm;
 use core::ops::Range;
-use core::ptr;
+use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use crtos_abi::MAX_CELL_CPUS;
 use spin::Once;
@@ -28,8 +31,20 @@ pub struct PerCpu {
     current: AtomicPtr<Thread>,
     /// Index of the CPU in the cell.
     pub index: u32,
-    /// The program's thread whose state (see `task::user`) the CPU carries.
+    /// Id of the CPU's local APIC.
+    apic_id: AtomicU32,
+    /// Rank of what it runs, as the channel has it.
+    rank: AtomicU32,
+    /// The program's thread whose state (see `task::user`) the registers hold.
     user_owner: AtomicPtr<Thread>,
+    /// The root of the page tables that the CPU uses.
+    root: AtomicU64,
+    /// How often others asked the CPU to forget translations, and up to which of these it has.
+    flushes_asked: AtomicU64,
+    /// See `flushes_asked`.
+    flushes_done: AtomicU64,
+    /// Where and for how long interrupts are off.
+    pub sections: Sections,
     /// Bytes of the loaded port map that allow something.
     loaded_ports: SpinLock<Range<usize>>,
     /// Segments and task state.
@@ -47,6 +62,8 @@ pub struct Interrupts {
     pub timer: AtomicU64,
     /// Doorbells.
     pub doorbell: AtomicU64,
+    /// Of other CPUs, by [`PerCpu::kick`] and [`PerCpu::ask_flush`].
+    pub kicks: AtomicU64,
     /// Vectors that nobody asked for.
     pub spurious: AtomicU64,
 }
@@ -54,10 +71,14 @@ pub struct Interrupts {
 /// Offsets for the assembly.
 pub(super) const SCRATCH: usize = core::mem::offset_of!(PerCpu, scratch);
 pub(super) const KERNEL_STACK: usize = core::mem::offset_of!(PerCpu, kernel_stack);
+pub(super) const NEED_RESCHED: usize = core::mem::offset_of!(PerCpu, need_resched);
+pub(super) const CURRENT: usize = core::mem::offset_of!(PerCpu, current);
+/// Offset of [`PerCpu::sections`] from the GS base.
+pub const SECTIONS: usize = core::mem::offset_of!(PerCpu, sections);
 const PREEMPT_COUNT: usize = core::mem::offset_of!(PerCpu, preempt_count);
 
 impl PerCpu {
-    const fn new(index: u32) -> Self {
+    const fn new(index: u32, apic_id: u32) -> Self {
         Self {
             this: AtomicPtr::new(ptr::null_mut()),
             scratch: AtomicU64::new(0),
@@ -67,13 +88,20 @@ impl PerCpu {
             need_resched: AtomicU32::new(0),
             current: AtomicPtr::new(ptr::null_mut()),
             index,
+            apic_id: AtomicU32::new(apic_id),
+            rank: AtomicU32::new(0),
             user_owner: AtomicPtr::new(ptr::null_mut()),
+            root: AtomicU64::new(0),
+            flushes_asked: AtomicU64::new(0),
+            flushes_done: AtomicU64::new(0),
+            sections: Sections::new(),
             loaded_ports: SpinLock::new(0..0),
             segments: Segments::new(),
             runner: Once::new(),
             interrupts: Interrupts {
                 timer: AtomicU64::new(0),
                 doorbell: AtomicU64::new(0),
+                kicks: AtomicU64::new(0),
                 spurious: AtomicU64::new(0),
             },
         }
@@ -87,6 +115,27 @@ impl PerCpu {
     /// Asks this CPU to look for another thread at the next possible moment.
     pub fn set_need_resched(&self) {
         self.need_resched.store(1, Ordering::Relaxed);
+    }
+
+    /// Asks this CPU, which is not the caller's, to look for another thread at once: by one
+    /// interrupt, unless it is about to look anyway. Causes one VM exit.
+    pub fn kick(&self) {
+        if self.need_resched.swap(1, Ordering::SeqCst) == 0 {
+            apic::interrupt(self.apic_id.load(Ordering::Relaxed));
+        }
+    }
+
+    /// Interrupts this CPU, which is not the caller's, so that what it runs passes the check before
+    /// the return to user mode. Causes one VM exit.
+    pub fn interrupt(&self) {
+        apic::interrupt(self.apic_id.load(Ordering::Relaxed));
+    }
+
+    /// Notes the rank of what it runs from now on; returns the one before. By this CPU, interrupts off.
+    pub fn swap_rank(&self, rank: u32) -> u32 {
+        let before = self.rank.load(Ordering::Relaxed);
+        self.rank.store(rank, Ordering::Relaxed);
+        before
     }
 
     /// The CPU looked.
@@ -116,6 +165,40 @@ impl PerCpu {
         self.user_owner.store(thread.cast_mut(), Ordering::Relaxed);
     }
 
+    /// The root of the page tables that the CPU uses.
+    pub fn root(&self) -> u64 {
+        self.root.load(Ordering::SeqCst)
+    }
+
+    /// Notes that root. By this CPU, before it loads it.
+    pub fn set_root(&self, root: u64) {
+        self.root.store(root, Ordering::Relaxed);
+    }
+
+    /// Asks this CPU, which is not the caller's, to forget the translations of programs; the result
+    /// is for [`PerCpu::has_flushed`]. Causes one VM exit.
+    pub fn ask_flush(&self) -> u64 {
+        let number = self.flushes_asked.fetch_add(1, Ordering::SeqCst) + 1;
+        apic::interrupt(self.apic_id.load(Ordering::Relaxed));
+        number
+    }
+
+    /// Whether the CPU has done what was asked with `number`.
+    pub fn has_flushed(&self, number: u64) -> bool {
+        self.flushes_done.load(Ordering::Acquire) >= number
+    }
+
+    /// The number of the last flush that was asked for, if that is not done. By this CPU.
+    pub fn flush_wanted(&self) -> Option<u64> {
+        let asked = self.flushes_asked.load(Ordering::SeqCst);
+        (asked != self.flushes_done.load(Ordering::Relaxed)).then_some(asked)
+    }
+
+    /// All flushes up to `number` are done. By this CPU.
+    pub fn flushed(&self, number: u64) {
+        self.flushes_done.store(number, Ordering::Release);
+    }
+
     /// Lets programs use the ports whose bit is 0 in the bytes `used` of `map`, and no others. By
     /// this CPU, interrupts off.
     pub fn allow_ports(&self, map: &[u8; PORT_MAP_SIZE], used: Range<usize>) {
@@ -128,26 +211,54 @@ impl PerCpu {
         self.segments.forbid_ports();
     }
 
+    /// Notes the id of the CPU's local APIC.
+    pub fn set_apic_id(&self, id: u32) {
+        self.apic_id.store(id, Ordering::Relaxed);
+    }
+
+    /// Sets the number by which programs know this CPU. By this CPU.
+    pub fn set_number(&self, number: u32) {
+        self.segments.set_number(number);
+    }
+
     /// Loads this CPU's segments.
     pub fn load_segments(&'static self) {
         self.segments.load();
     }
 
-    /// Whether preemption is held off.
+    /// Whether preemption is held off on this CPU.
     pub fn preemption_held(&self) -> bool {
         self.preempt_count.load(Ordering::Relaxed) != 0
     }
 }
 
-static BOOT_CPU: PerCpu = PerCpu::new(0);
+static BOOT_CPU: PerCpu = PerCpu::new(0, 0);
 static CPUS: [AtomicPtr<PerCpu>; MAX_CELL_CPUS] =
     [const { AtomicPtr::new(ptr::null_mut()) }; MAX_CELL_CPUS];
 
-/// Makes the first CPU's data reachable; before anything else.
+/// Makes the first CPU's data reachable; before anything else. Its APIC's id follows by
+/// [`PerCpu::set_apic_id`].
 pub fn set_up_first() {
-    let this = ptr::from_ref(&BOOT_CPU).cast_mut();
-    BOOT_CPU.this.store(this, Ordering::Relaxed);
-    CPUS[0].store(this, Ordering::Release);
+    attach(&BOOT_CPU);
+}
+
+/// Makes a further CPU's data. In thread context, once for each.
+pub fn make(index: u32, apic_id: u32) -> Option<&'static PerCpu> {
+    let layout = Layout::new::<PerCpu>();
+    // SAFETY: the layout's size is not 0.
+    let memory = NonNull::new(unsafe { alloc(layout) })?.cast::<PerCpu>();
+    // SAFETY: fresh memory of that size and alignment, which is never freed.
+    unsafe {
+        memory.write(PerCpu::new(index, apic_id));
+        Some(memory.as_ref())
+    }
+}
+
+/// Makes `cpu` the data of the CPU that this runs on. Interrupts off, once for each.
+pub fn attach(cpu: &'static PerCpu) {
+    let this = ptr::from_ref(cpu).cast_mut();
+    cpu.this.store(this, Ordering::Relaxed);
+    CPUS[cpu.index as usize].store(this, Ordering::Release);
     // SAFETY: null selectors are always valid; nothing uses FS or GS yet.
     unsafe {
         FS::set_reg(SegmentSelector::NULL);
@@ -156,8 +267,7 @@ pub fn set_up_first() {
     x86_64::registers::model_specific::GsBase::write(x86_64::VirtAddr::from_ptr(this));
 }
 
-/// This CPU's data. Without a guard the thread may be elsewhere afterwards once threads move
-/// between CPUs.
+/// This CPU's data. With interrupts and preemption on, the thread may be on another CPU afterwards.
 pub fn this() -> &'static PerCpu {
     let this: *const PerCpu;
     // SAFETY: in the kernel, GS points to this CPU's `PerCpu`, which lives for ever; its first
@@ -173,6 +283,32 @@ pub fn of(index: u32) -> Option<&'static PerCpu> {
     let cpu = CPUS.get(index as usize)?.load(Ordering::Acquire);
     // SAFETY: entries are null or point to data that lives for ever.
     unsafe { cpu.as_ref() }
+}
+
+/// The data of all CPUs that run but `this`.
+pub fn others(this: &PerCpu) -> impl Iterator<Item = &'static PerCpu> {
+    let own = this.index;
+    (0..CPUS.len() as u32).filter(move |&index| index != own).filter_map(of)
+}
+
+/// The thread that runs here: the caller's, on whatever CPU it is.
+pub fn current() -> *const Thread {
+    let current: *const Thread;
+    // SAFETY: one instruction reads this CPU's field, so that the thread cannot move in between.
+    unsafe {
+        asm!("mov {}, gs:[{}]", out(reg) current, const CURRENT, options(nostack, preserves_flags, readonly));
+    }
+    current
+}
+
+/// Whether the calling thread holds preemption off.
+pub fn preemption_held() -> bool {
+    let count: u32;
+    // SAFETY: one instruction, as above; a thread that holds preemption off does not move.
+    unsafe {
+        asm!("mov {:e}, gs:[{}]", out(reg) count, const PREEMPT_COUNT, options(nostack, preserves_flags, readonly));
+    }
+    count != 0
 }
 
 /// Holds preemption off on this CPU until [`release_preemption`].

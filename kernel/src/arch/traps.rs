@@ -3,14 +3,15 @@
 
 use super::context::UserContext;
 use super::entry::{self, STUB_SIZE};
-use super::{apic, fpu, gdt, percpu};
+use super::{apic, cpu, fpu, gdt, paging, percpu, tlb, user_memory};
 use crate::mm::layout;
 use crate::mm::space::{Access, FaultError};
 use crate::signal::{self, Fault};
 use crate::task::{self, scheduler};
-use crate::{remote, warn};
+use crate::{remote, trace, warn};
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicU64, Ordering};
+use crtos_abi::channel::TRACE_FAULT;
 use x86_64::VirtAddr;
 use x86_64::registers::control::Cr2;
 use x86_64::structures::DescriptorTablePointer;
@@ -23,6 +24,7 @@ const NMI: u32 = 2;
 const BREAKPOINT: u32 = 3;
 const OVERFLOW: u32 = 4;
 const DOUBLE_FAULT: u32 = 8;
+const GENERAL_PROTECTION: u32 = 13;
 const PAGE_FAULT: u32 = 14;
 const MACHINE_CHECK: u32 = 18;
 
@@ -76,17 +78,25 @@ pub fn load() {
 pub fn exception(vector: u32, context: &mut UserContext) {
     let error = context.orig_rax;
     let address = Cr2::read_raw();
+    if !context.is_user()
+        && matches!(vector, GENERAL_PROTECTION | PAGE_FAULT)
+        && let Some(failure) = user_memory::failure(context.rip)
+    {
+        context.rip = failure;
+        return;
+    }
     if !context.is_user() || matches!(vector, DOUBLE_FAULT | MACHINE_CHECK) {
         in_kernel(vector, context, address);
     }
     let fault = match vector {
         PAGE_FAULT => {
-            x86_64::instructions::interrupts::enable();
+            cpu::restore_interrupts(true);
+            trace::event(TRACE_FAULT, address, error);
             page_fault(address, error)
         }
         _ => {
             let fault = user_fault(vector, error, context.rip);
-            x86_64::instructions::interrupts::enable();
+            cpu::restore_interrupts(true);
             Some(fault)
         }
     };
@@ -94,7 +104,7 @@ pub fn exception(vector: u32, context: &mut UserContext) {
     if let Some(fault) = fault {
         signal::fault(context, fault);
     }
-    x86_64::instructions::interrupts::disable();
+    cpu::disable_interrupts();
 }
 
 fn page_fault(address: u64, error: u64) -> Option<Fault> {
@@ -114,6 +124,7 @@ fn page_fault(address: u64, error: u64) -> Option<Fault> {
         Ok(()) => return None,
         Err(FaultError::Unmapped) => (SIGSEGV, 1),
         Err(FaultError::Protected) => (SIGSEGV, 2),
+        Err(FaultError::Beyond) => (SIGBUS, BUS_ADRERR),
         Err(FaultError::NoMemory) => (SIGKILL, SI_KERNEL),
     };
     Some(Fault { signal, code, address, trap: PAGE_FAULT, error })
@@ -126,6 +137,7 @@ const SIGFPE: u32 = 8;
 const SIGKILL: u32 = 9;
 const SIGSEGV: u32 = 11;
 const SI_KERNEL: i32 = 0x80;
+const BUS_ADRERR: i32 = 2;
 
 /// The signal that Linux gives for an exception other than a page fault.
 fn user_fault(vector: u32, error: u64, rip: u64) -> Fault {
@@ -160,7 +172,7 @@ fn in_kernel(vector: u32, context: &UserContext, address: u64) -> ! {
         c.rsp,
         c.rflags,
         c.cs,
-        super::paging::loaded_root(),
+        paging::loaded_root(),
         c.rax,
         c.rbx,
         c.rcx,
@@ -191,13 +203,19 @@ pub fn interrupt(vector: u8) {
                 scheduler::timer_interrupt();
             }
         }
+        apic::KICK_VECTOR => {
+            count(&counters.kicks);
+            apic::end_of_interrupt();
+            // Another thread's turn and attention are looked at on the way back.
+            tlb::serve_flush();
+        }
         apic::SPURIOUS_VECTOR => {
             count(&counters.spurious);
         }
         vector if u32::from(vector) == layout::boot_info().doorbell_vector => {
             count(&counters.doorbell);
             apic::end_of_interrupt();
-            remote::doorbell();
+            remote::doorbell(task::current().rank());
         }
         vector => {
             if count(&counters.spurious) < 10 {

@@ -5,7 +5,6 @@
 use super::layout;
 use crate::sync::SpinLock;
 use core::arch::asm;
-use core::ops::Range;
 use crtos_vm::{FRAME_SIZE, Frame, FramePool, FrameSize};
 use spin::Once;
 
@@ -19,8 +18,8 @@ pub static SHARED: Pool = Pool(Once::new());
 
 impl Pool {
     /// Fills the pool. Once, at boot.
-    pub fn set_up(&self, range: Range<u64>) {
-        self.0.call_once(|| SpinLock::new(FramePool::new(range)));
+    pub fn set_up(&self, pool: FramePool) {
+        self.0.call_once(|| SpinLock::new(pool));
     }
 
     /// Takes a frame, whose content is undefined.
@@ -41,6 +40,32 @@ impl Pool {
             let pool = pool.lock();
             (pool.total(), pool.available())
         })
+    }
+}
+
+/// Counts one more user of a page of a program, who will [`release`] it; `false` if it has too many. Any context.
+#[must_use]
+pub fn share(frame: Frame) -> bool {
+    let Some(pool) = SHARED.0.get() else { return false };
+    let mut pool = pool.lock();
+    !pool.contains(frame) || pool.share(frame)
+}
+
+/// Whether a page of a program has several users. Pages from elsewhere always have. Any context.
+pub fn is_shared(frame: Frame) -> bool {
+    SHARED.0.get().is_none_or(|pool| {
+        let mut pool = pool.lock();
+        !pool.contains(frame) || pool.is_shared(frame)
+    })
+}
+
+/// Gives a page of a program back; the last user frees it. Pages from elsewhere (the time page) stay what they are. Any context.
+pub fn release(frame: Frame, size: FrameSize) {
+    if let Some(pool) = SHARED.0.get() {
+        let mut pool = pool.lock();
+        if pool.contains(frame) {
+            pool.free(frame, size);
+        }
     }
 }
 
@@ -74,9 +99,30 @@ pub fn zeroed_page(size: FrameSize) -> Option<Frame> {
     Some(frame)
 }
 
-/// Clears `length` bytes (a multiple of 8) of a frame that the caller owns. Can be preempted at
+/// A page for a program with the contents of `from`, which others may change meanwhile.
+pub fn copied_page(from: Frame) -> Option<Frame> {
+    let frame = SHARED.allocate(FrameSize::Small)?;
+    // SAFETY: the new frame belongs to the caller, `from` is in use and so does not go; both are mapped, and no Rust object lies in
+    // them. The instruction goes on where it was after an interrupt.
+    unsafe {
+        asm!("rep movsq", inout("rdi") layout::direct(frame.0) => _, inout("rsi") layout::direct(from.0) => _,
+            inout("rcx") FRAME_SIZE / 8 => _, options(nostack, preserves_flags));
+    }
+    Some(frame)
+}
+
+/// A page for a program that starts with `bytes`; the rest is zero.
+pub fn filled_page(bytes: &[u8]) -> Option<Frame> {
+    let frame = zeroed_page(FrameSize::Small)?;
+    let length = bytes.len().min(FRAME_SIZE as usize);
+    // SAFETY: the frame belongs to the caller, is mapped for the kernel, and no Rust object lies in it.
+    unsafe { layout::direct(frame.0).copy_from_nonoverlapping(bytes.as_ptr(), length) };
+    Some(frame)
+}
+
+/// Clears `length` bytes (a multiple of 8) of a frame that the caller has a use of. Can be preempted at
 /// every word.
-fn clear(frame: Frame, length: u64) {
+pub(super) fn clear(frame: Frame, length: u64) {
     // SAFETY: the memory belongs to the caller, is mapped, and no Rust object lies in it. The
     // instruction goes on where it was after an interrupt.
     unsafe {

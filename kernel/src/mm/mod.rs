@@ -4,6 +4,7 @@
 pub mod frames;
 pub mod heap;
 pub mod layout;
+pub mod object;
 pub mod space;
 pub mod stacks;
 

@@ -1,51 +1,69 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! futex: a process has one thread and shares no memory with another, so a waiter is never woken but by its
-//! timeout or a signal, and a wake-up finds nobody.
+//! futex(2): takes apart what is asked for; see [`crate::futex`].
 
 use linux_raw_sys::general::{
-    FUTEX_CLOCK_REALTIME, FUTEX_CMD_MASK, FUTEX_WAIT, FUTEX_WAIT_BITSET, FUTEX_WAKE,
-    FUTEX_WAKE_BITSET,
+    FUTEX_BITSET_MATCH_ANY, FUTEX_CLOCK_REALTIME, FUTEX_CMD_MASK, FUTEX_CMP_REQUEUE,
+    FUTEX_CMP_REQUEUE_PI, FUTEX_LOCK_PI, FUTEX_LOCK_PI2, FUTEX_PRIVATE_FLAG, FUTEX_REQUEUE,
+    FUTEX_TRYLOCK_PI, FUTEX_UNLOCK_PI, FUTEX_WAIT, FUTEX_WAIT_BITSET, FUTEX_WAIT_REQUEUE_PI,
+    FUTEX_WAKE, FUTEX_WAKE_BITSET, FUTEX_WAKE_OP,
 };
 
 use super::{Args, Errno, SysResult, time::read_timespec};
 use crate::{
-    signal,
+    futex::{Address, pi, requeue, wait},
     time::{self, Clock, Nanos},
-    user,
 };
 
-/// futex(address, operation, value, timeout, address2, bitset).
-pub fn futex([address, operation, value, timeout, _, bitset]: Args) -> SysResult {
+/// futex(address, operation, value, timeout or second value, second address, third value).
+pub fn futex([word, operation, value, timeout, second, third]: Args) -> SysResult {
     let operation = operation as u32;
     let command = operation & FUTEX_CMD_MASK as u32;
-    if !matches!(command, FUTEX_WAIT | FUTEX_WAKE | FUTEX_WAIT_BITSET | FUTEX_WAKE_BITSET) {
+    let realtime = operation & FUTEX_CLOCK_REALTIME != 0;
+    let shared = operation & FUTEX_PRIVATE_FLAG == 0;
+    let deadline = deadline(command, realtime, timeout)?;
+    if realtime && !matches!(command, FUTEX_WAIT_BITSET | FUTEX_WAIT_REQUEUE_PI | FUTEX_LOCK_PI2) {
         return Err(Errno::ENOSYS);
     }
-    let with_bitset = matches!(command, FUTEX_WAIT_BITSET | FUTEX_WAKE_BITSET);
-    if address % 4 != 0 || with_bitset && bitset as u32 == 0 {
-        return Err(Errno::EINVAL);
-    }
-    let word = user::space()?.load_u32(address)?;
-    if matches!(command, FUTEX_WAKE | FUTEX_WAKE_BITSET) {
-        return Ok(0);
-    }
-    let deadline = match timeout {
-        0 => None,
-        at => {
-            let time = read_timespec(at)?;
-            Some(match (command, operation & FUTEX_CLOCK_REALTIME) {
-                (FUTEX_WAIT, _) => Nanos(time::now().0.saturating_add(time.0)),
-                (_, 0) => time::deadline(Clock::Monotonic, time),
-                _ => time::deadline(Clock::Realtime, time),
-            })
+    let address = Address { word, shared };
+    let second = Address { word: second, shared };
+    let (count, value, bits) = (value as i32, value as u32, third as u32);
+    let counts = [count, timeout as i32];
+    match command {
+        FUTEX_WAIT => wait::wait(address, value, FUTEX_BITSET_MATCH_ANY, deadline),
+        FUTEX_WAIT_BITSET => wait::wait(address, value, bits, deadline),
+        FUTEX_WAKE => wait::wake(address, count, FUTEX_BITSET_MATCH_ANY),
+        FUTEX_WAKE_BITSET => wait::wake(address, count, bits),
+        FUTEX_REQUEUE => requeue::requeue(address, second, counts, None),
+        FUTEX_CMP_REQUEUE => requeue::requeue(address, second, counts, Some(bits)),
+        FUTEX_WAKE_OP => wait::wake_op(address, second, counts, bits),
+        FUTEX_LOCK_PI | FUTEX_LOCK_PI2 => pi::lock(address, deadline),
+        FUTEX_UNLOCK_PI => pi::unlock(address),
+        FUTEX_TRYLOCK_PI => pi::try_lock(address),
+        FUTEX_WAIT_REQUEUE_PI => {
+            requeue::wait_requeue_pi(address, second, value, FUTEX_BITSET_MATCH_ANY, deadline)
         }
+        FUTEX_CMP_REQUEUE_PI => requeue::cmp_requeue_pi(address, second, counts, bits),
+        _ => Err(Errno::ENOSYS),
+    }
+}
+
+/// The kernel's time at which a call gives up.
+fn deadline(command: u32, realtime: bool, timeout: u64) -> Result<Option<Nanos>, Errno> {
+    let clock = match command {
+        FUTEX_WAIT | FUTEX_WAIT_BITSET | FUTEX_WAIT_REQUEUE_PI | FUTEX_LOCK_PI2 if !realtime => {
+            Clock::Monotonic
+        }
+        FUTEX_WAIT | FUTEX_WAIT_BITSET | FUTEX_WAIT_REQUEUE_PI | FUTEX_LOCK_PI2 | FUTEX_LOCK_PI => {
+            Clock::Realtime
+        }
+        _ => return Ok(None),
     };
-    if word != value as u32 {
-        return Err(Errno::EAGAIN);
+    if timeout == 0 {
+        return Ok(None);
     }
-    match signal::sleep(deadline) {
-        Ok(()) => Err(Errno::ETIMEDOUT),
-        Err(_) if deadline.is_none() => Err(Errno::RESTART),
-        Err(error) => Err(error),
-    }
+    let time = read_timespec(timeout)?;
+    Ok(Some(match command {
+        FUTEX_WAIT => Nanos(time::now().0.saturating_add(time.0)),
+        _ => time::deadline(clock, time),
+    }))
 }

@@ -1,24 +1,43 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Ids, the end of a process, thread pointers, prctl and I/O ports.
 
+use alloc::sync::Arc;
+use core::sync::atomic::Ordering;
+
 use crtos_abi::channel::USER_END;
 use linux_raw_sys::{general as linux, prctl};
 
 use super::{Args, Errno, SysResult};
-use crate::{mm::layout, process::End, task, user};
+use crate::{mm::layout, process::End, task, threads, user};
 
 /// getpid().
 pub fn getpid() -> SysResult {
     task::current().data.user().map(|user| user.process.pid.into()).ok_or(Errno::ESRCH)
 }
 
-/// gettid() and set_tid_address(address): nobody waits for the only thread of a process.
+/// gettid().
 pub fn gettid() -> SysResult {
     task::current().data.user().map(|user| user.tid.into()).ok_or(Errno::ESRCH)
 }
 
-/// exit(status) and exit_group(status).
+/// set_tid_address(address).
+pub fn set_tid_address([address, ..]: Args) -> SysResult {
+    let current = task::current();
+    let user = current.data.user().ok_or(Errno::ESRCH)?;
+    user.clear_child_tid.store(address, Ordering::Relaxed);
+    Ok(user.tid.into())
+}
+
+/// exit(status).
 pub fn exit([status, ..]: Args) -> SysResult {
+    if let Some(user) = task::current().data.user() {
+        user.exit(status as i32 & 0xff);
+    }
+    Ok(0)
+}
+
+/// exit_group(status).
+pub fn exit_group([status, ..]: Args) -> SysResult {
     if let Some(user) = task::current().data.user() {
         user.process.end(End::Status(status as i32 & 0xff));
     }
@@ -57,8 +76,17 @@ pub fn set_robust_list([head, length, ..]: Args) -> SysResult {
 /// get_robust_list(pid, head, length).
 pub fn get_robust_list([pid, head, length, ..]: Args) -> SysResult {
     let current = task::current();
-    let user = current.data.user().filter(|user| user.is(pid)).ok_or(Errno::ESRCH)?;
-    let list = *user.robust_list.lock();
+    let user = current.data.user().ok_or(Errno::ESRCH)?;
+    let list = if user.is(pid) {
+        *user.robust_list.lock()
+    } else {
+        let thread = threads::find(pid as u32).ok_or(Errno::ESRCH)?;
+        let other = thread.data.user().ok_or(Errno::ESRCH)?;
+        if !Arc::ptr_eq(&other.process, &user.process) {
+            return Err(Errno::EPERM);
+        }
+        *other.robust_list.lock()
+    };
     user::write_words(length, [size_of::<linux::robust_list_head>() as u64])?;
     user::write_words(head, [list.0])?;
     Ok(0)
@@ -77,10 +105,8 @@ pub fn prctl(args: Args) -> SysResult {
                 }
             }
             let length = name.iter().position(|&byte| byte == 0).unwrap_or(15);
-            if let Some(user) = task::current().data.user()
-                && let Some(line) = &*user.line.lock()
-            {
-                line.publish_command(&name[..length]);
+            if let Some(user) = task::current().data.user() {
+                user.set_command(&name[..length]);
             }
         }
         prctl::PR_GET_NAME

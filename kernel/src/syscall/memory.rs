@@ -8,7 +8,10 @@ use linux_raw_sys::general as linux;
 
 use super::{Args, Errno, SysResult};
 use crate::{
-    mm::space::{AddressSpace, Kind, Map, MapError, Placement, Protection},
+    file_map,
+    files::{self, Object as File, device::Device},
+    mm::object::Object,
+    mm::space::{AddressSpace, Backing, Map, MapError, Placement, Protection},
     user,
 };
 
@@ -58,13 +61,12 @@ pub fn mmap([address, length, bits, flags, fd, offset]: Args) -> SysResult {
     if offset % PAGE_SIZE != 0 || length == 0 {
         return Err(Errno::EINVAL);
     }
-    let anonymous = has(linux::MAP_ANONYMOUS);
-    if !anonymous {
-        check_file(fd, flags)?;
-    } else if !matches!(flags & linux::MAP_TYPE, linux::MAP_SHARED | linux::MAP_PRIVATE) {
+    let kind = flags & linux::MAP_TYPE;
+    let anonymous = has(linux::MAP_ANONYMOUS) || is_zeros(fd, flags, bits)?;
+    if anonymous && !matches!(kind, linux::MAP_SHARED | linux::MAP_PRIVATE) {
         return Err(Errno::EINVAL);
     }
-    if has(linux::MAP_HUGETLB) {
+    if anonymous && has(linux::MAP_HUGETLB) {
         return Err(Errno::ENOMEM);
     }
     let length = pages(length)?;
@@ -76,51 +78,39 @@ pub fn mmap([address, length, bits, flags, fd, offset]: Args) -> SysResult {
         Placement::Anywhere { hint: address & !(PAGE_SIZE - 1) }
     };
     let space = space()?;
-    let wanted = protection(bits);
-    let first = if anonymous { wanted } else { Protection::READ | Protection::WRITE };
-    let populate = anonymous && has(linux::MAP_POPULATE | linux::MAP_LOCKED);
-    let start =
-        space.map(Map { placement, length, protection: first, kind: Kind::Anonymous, populate })?;
-    if !anonymous {
-        if let Err(error) = read_file(fd, start, length, offset) {
-            space.unmap(start, length)?;
-            return Err(error);
-        }
-        if wanted != first {
-            space.protect(start, length, wanted)?;
-        }
+    let populate = has(linux::MAP_POPULATE | linux::MAP_LOCKED);
+    let map = Map { populate, ..Map::private(placement, length, protection(bits)) };
+    let start = if !anonymous {
+        file_map::map(&space, file_map::Request { map, kind, fd, offset })?
+    } else if kind == linux::MAP_SHARED {
+        let object = Object::anonymous()?;
+        let backing = Backing { object, offset: 0, shared: true, may_write: true };
+        space.map(Map { backing: Some(backing), ..map })?
+    } else {
+        space.map(map)?
+    };
+    if has(linux::MAP_FIXED) {
+        file_map::tidy(&space);
     }
     Ok(start)
 }
 
-/// Whether the file of `fd` can be mapped with these flags.
-fn check_file(fd: u64, flags: u32) -> Result<(), Errno> {
-    /// The access mode in a file's status flags, and what forbids to read.
-    const ACCESS_MODE: u64 = 3;
-    const WRITE_ONLY: u64 = 1;
-    let status = super::linux(linux::__NR_fcntl, &[fd, linux::F_GETFL.into(), 0])?;
-    match flags & linux::MAP_TYPE {
-        linux::MAP_SHARED | linux::MAP_SHARED_VALIDATE => Err(Errno::ENODEV),
-        linux::MAP_PRIVATE if status & ACCESS_MODE == WRITE_ONLY => Err(Errno::EACCES),
-        linux::MAP_PRIVATE => Ok(()),
-        _ => Err(Errno::EINVAL),
+/// Whether `fd` is the local /dev/zero, which is anonymous memory. Other local files cannot be mapped.
+fn is_zeros(fd: u64, flags: u32, bits: u64) -> Result<bool, Errno> {
+    let files = files::table()?;
+    if !files.is_hidden(fd) {
+        return Ok(false);
     }
-}
-
-/// Reads `length` bytes at `offset` of a file to `start`; behind its end there are zeros.
-fn read_file(fd: u64, start: u64, length: u64, offset: u64) -> Result<(), Errno> {
-    let mut done = 0;
-    while done < length {
-        match super::linux(linux::__NR_pread64, &[fd, start + done, length - done, offset + done]) {
-            Ok(0) => break,
-            Ok(count) => done += count.min(length - done),
-            Err(Errno::EINTR) => {}
-            // What cannot be read at a position cannot be mapped: pipes, sockets, directories.
-            Err(Errno::EFAULT) => return Err(Errno::ENOMEM),
-            Err(_) => return Err(Errno::ENODEV),
+    let file = files.find(fd).ok_or(Errno::EBADF)?;
+    let shared = flags & linux::MAP_TYPE != linux::MAP_PRIVATE;
+    match file.object {
+        _ if !file.reads => Err(Errno::EACCES),
+        _ if shared && bits & u64::from(linux::PROT_WRITE) != 0 && !file.writes => {
+            Err(Errno::EACCES)
         }
+        File::Device(Device::Zero) => Ok(true),
+        _ => Err(Errno::ENODEV),
     }
-    Ok(())
 }
 
 /// munmap(address, length).
@@ -129,8 +119,18 @@ pub fn munmap([address, length, ..]: Args) -> SysResult {
     if length == 0 {
         return Err(Errno::EINVAL);
     }
-    space()?.unmap(start, length)?;
+    let space = space()?;
+    file_map::write_back(&space, start, length);
+    space.unmap(start, length)?;
+    file_map::tidy(&space);
     Ok(0)
+}
+
+/// After Linux has changed the size of the file of `fd`: shared mappings end where the file ends.
+pub fn resized(fd: u64) {
+    if let Ok(space) = space() {
+        file_map::resized(&space, fd);
+    }
 }
 
 /// mprotect(address, length, protection).
@@ -171,14 +171,17 @@ pub fn mremap([address, old, new, flags, to, _]: Args) -> SysResult {
     }
     let (old, new) =
         (pages(old).map_err(|_| Errno::EINVAL)?, pages(new).map_err(|_| Errno::EINVAL)?);
-    // An old length of 0 asks for a second mapping of shared memory, which private memory does not give.
+    // An old length of 0 asks for a second mapping of shared memory.
     if old == 0 {
-        return Err(Errno::EINVAL);
+        return match may_move {
+            true => Ok(space()?.map_again(address, new, fixed.then_some(to))?),
+            false => Err(Errno::EINVAL),
+        };
     }
     Ok(space()?.remap(address, old, new, may_move, fixed.then_some(to))?)
 }
 
-/// msync(address, length, flags): nothing has to be written back.
+/// msync(address, length, flags).
 pub fn msync([address, length, flags, ..]: Args) -> SysResult {
     let known = linux::MS_ASYNC | linux::MS_INVALIDATE | linux::MS_SYNC;
     let both = linux::MS_ASYNC | linux::MS_SYNC;
@@ -186,15 +189,17 @@ pub fn msync([address, length, flags, ..]: Args) -> SysResult {
         return Err(Errno::EINVAL);
     }
     let (start, length) = range(address, length)?;
-    if is_mapped(&*space()?, start, length) { Ok(0) } else { Err(Errno::ENOMEM) }
+    let space = space()?;
+    file_map::write_back(&space, start, length);
+    if is_mapped(&space, start, length) { Ok(0) } else { Err(Errno::ENOMEM) }
 }
 
 /// Whether all of a range is mapped.
 fn is_mapped(space: &AddressSpace, start: u64, length: u64) -> bool {
     let (mut at, end) = (start, start + length);
-    space.regions(&mut |first, last, _, _| {
-        if (first..last).contains(&at) {
-            at = last;
+    space.regions(&mut |region| {
+        if (region.start..region.end).contains(&at) {
+            at = region.end;
         }
     });
     at >= end
@@ -235,7 +240,8 @@ pub fn madvise([address, length, advice, ..]: Args) -> SysResult {
             Ok(0)
         }
         0..=LAST_ADVICE if !is_mapped(&space, start, length) => Err(Errno::ENOMEM),
-        linux::MADV_REMOVE => Err(Errno::EINVAL),
+        linux::MADV_REMOVE if length == 0 => Ok(0),
+        linux::MADV_REMOVE => Ok(space.punch(start, length).map(|()| 0)?),
         0..=LAST_ADVICE => Ok(0),
         _ => Err(Errno::EINVAL),
     }

@@ -3,29 +3,48 @@
 //!
 //! | file | calls |
 //! |---|---|
+//! | [`files`] | descriptors: reading, writing, opening, closing, copying |
+//! | [`poll`] | poll, select |
 //! | [`memory`] | mmap, munmap, mprotect, mremap, brk, madvise, mlock and relatives |
+//! | [`usage`] | processor time |
 //! | [`time`] | clocks and sleeping |
 //! | [`sched`] | scheduling policies, affinity |
 //! | [`futex`] | futex |
 //! | [`identity`] | ids, exit, thread pointers, prctl, ports |
 //!
+//! Calls that need neither the whole context nor to sleep end in [`light`] before they come here.
+//!
 //! Signals are in [`crate::signal`], the way to Linux in [`crate::remote`].
 
+mod files;
 mod futex;
 mod identity;
+pub mod light;
+mod limits;
 mod memory;
+mod poll;
+mod restart;
 mod sched;
 mod time;
+mod usage;
 
-pub use sched::inherit as inherit_scheduling;
+pub use restart::Restart;
+pub use sched::{inherit as inherit_scheduling, tell_overrun};
+pub use time::{SECOND, read_timespec, timespec, write_timespec};
 
 use core::sync::atomic::Ordering;
 
-use crtos_abi::channel::{OP_SYSCALL, RESULT_NOT_MADE};
+use crtos_abi::channel::{OP_SYSCALL, RESULT_NOT_MADE, TRACE_CALL, TRACE_CALL_END};
 use crtos_syscalls::{Call, Class, Row, lookup};
 use linux_raw_sys::errno;
 
-use crate::{arch::UserContext, fork, mm::space::BadAddress, process, remote, signal, task};
+use crate::{
+    arch::UserContext,
+    clone, fork,
+    mm::space::BadAddress,
+    process::{self, User},
+    remote, signal, task, timers, trace,
+};
 
 /// An error number of Linux, or one of the `RESTART_*` codes that never reach a program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -43,13 +62,18 @@ macro_rules! errnos {
 
 impl Errno {
     errnos!(
-        EACCES, EAGAIN, EBADF, ECHILD, EEXIST, EFAULT, EINTR, EINVAL, EIO, ENODEV, ENOENT, ENOEXEC,
-        ENOMEM, ENOSYS, EPERM, ESRCH, ETIMEDOUT
+        E2BIG, EACCES, EAGAIN, EBADF, EBUSY, ECHILD, EDEADLK, EEXIST, EFAULT, EINTR, EINVAL, EIO,
+        EMFILE, ENODEV, ENOENT, ENOEXEC, ENOMEM, ENOSPC, ENOSYS, ENOTDIR, ENOTSOCK, ENOTTY,
+        EOPNOTSUPP, EPERM, EPIPE, ESPIPE, ESRCH, ETIMEDOUT
     );
     /// Make the call again, unless a handler without `SA_RESTART` runs: then `EINTR`. Linux's ERESTARTSYS.
     pub const RESTART: Self = Self(512);
     /// Make the call again, unless a handler runs: then `EINTR`. Linux's ERESTARTNOHAND.
     pub const RESTART_NO_HANDLER: Self = Self(514);
+    /// Go on with the call by restart_syscall(2), unless a handler runs: then `EINTR`. Linux's ERESTART_RESTARTBLOCK.
+    pub const RESTART_BLOCK: Self = Self(516);
+    /// Make the call again, whatever handler runs. Linux's ERESTARTNOINTR.
+    pub const RESTART_ALWAYS: Self = Self(513);
     /// The shadow is gone: the process ends before the program could see this.
     pub const GONE: Self = Self(511);
 
@@ -60,7 +84,9 @@ impl Errno {
 
     /// The restart code in a result, if it is one.
     pub fn restart(result: u64) -> Option<Self> {
-        [Self::RESTART, Self::RESTART_NO_HANDLER].into_iter().find(|code| code.value() == result)
+        [Self::RESTART, Self::RESTART_NO_HANDLER, Self::RESTART_BLOCK, Self::RESTART_ALWAYS]
+            .into_iter()
+            .find(|code| code.value() == result)
     }
 }
 
@@ -91,18 +117,27 @@ pub type Args = [u64; 6];
 /// Called for the SYSCALL instruction: number in `rax`, arguments in `rdi rsi rdx r10 r8 r9`, result to `rax`. Interrupts on, may sleep.
 pub fn dispatch(context: &mut UserContext) {
     let args = [context.rdi, context.rsi, context.rdx, context.r10, context.r8, context.r9];
-    let result = match lookup(u64::from(context.orig_rax as u32)) {
+    let number = u64::from(context.orig_rax as u32);
+    trace::event(TRACE_CALL, number, args[0]);
+    let result = match lookup(number) {
         Some(row) => match row.class {
-            Class::Remote => pass(row, args),
+            Class::Remote => {
+                let result = files::remote(row, args);
+                if number == u64::from(linux_raw_sys::general::__NR_ftruncate) && result.is_ok() {
+                    memory::resized(args[0]);
+                }
+                result
+            }
             Class::Local(call) | Class::Dual(call) => {
                 count_local();
-                serve(call, context, args)
+                serve(row, call, context, args)
             }
             Class::Unsupported => Err(Errno::ENOSYS),
         },
         None => Err(Errno::ENOSYS),
     };
     context.rax = result.unwrap_or_else(Errno::value);
+    trace::event(TRACE_CALL_END, number, context.rax);
     if Errno::restart(context.rax).is_some() {
         signal::deliver(context);
     }
@@ -117,16 +152,42 @@ fn count_local() {
 
 /// Has Linux make the call with the program's own arguments.
 fn pass(row: &Row, args: Args) -> SysResult {
-    let result = remote::request(OP_SYSCALL, row.number.into(), args)?;
+    let current = task::current();
+    let user = current.data.user().ok_or(Errno::ESRCH)?;
     let code = if row.restarts() { Errno::RESTART } else { Errno::RESTART_NO_HANDLER };
-    if result == RESULT_NOT_MADE {
-        return Err(code);
+    if row.changes_ids() {
+        user.process.has_changed_ids.store(true, Ordering::Relaxed);
     }
-    // The signal that ended the call in Linux may be for a handler here.
-    match linux_result(result) {
-        Err(Errno::EINTR) if signal::is_pending() => Err(code),
-        other => other,
+    loop {
+        user.interruptible.store(row.waits(), Ordering::SeqCst);
+        // Who sends a signal from here on sees that it can end the call.
+        if row.waits() && must_end(user) {
+            user.interruptible.store(false, Ordering::Relaxed);
+            return Err(Errno::RESTART_ALWAYS);
+        }
+        user.disturbed.store(false, Ordering::Relaxed);
+        let result = remote::request(OP_SYSCALL, row.number.into(), args);
+        user.interruptible.store(false, Ordering::Relaxed);
+        let result = result?;
+        if result == RESULT_NOT_MADE {
+            // As if the signal had come before the call.
+            if row.waits() && must_end(user) {
+                return Err(Errno::RESTART_ALWAYS);
+            }
+            continue;
+        }
+        match linux_result(result) {
+            // The signal that ended the call in Linux may be for a handler here, or be blocked here.
+            Err(Errno::EINTR) if row.waits() && must_end(user) => return Err(code),
+            Err(Errno::EINTR) if user.disturbed.load(Ordering::Relaxed) => {}
+            other => return other,
+        }
     }
+}
+
+/// Whether a wait of `user`, the calling thread, has to end.
+fn must_end(user: &User) -> bool {
+    user.is_ending() || signal::is_pending()
 }
 
 /// Has Linux make call `nr` on behalf of one that is served here.
@@ -144,7 +205,7 @@ pub fn linux(nr: u32, args: &[u64]) -> SysResult {
 }
 
 /// Serves a call of the real-time kernel.
-fn serve(call: Call, context: &mut UserContext, args: Args) -> SysResult {
+fn serve(row: &Row, call: Call, context: &mut UserContext, args: Args) -> SysResult {
     match call {
         Call::Mmap => memory::mmap(args),
         Call::Mprotect => memory::mprotect(args),
@@ -161,16 +222,25 @@ fn serve(call: Call, context: &mut UserContext, args: Args) -> SysResult {
         Call::Munlockall => memory::munlockall(),
         Call::PkeyMprotect => memory::pkey_mprotect(args),
 
-        Call::Nanosleep => time::nanosleep(args),
-        Call::ClockNanosleep => time::clock_nanosleep(args),
+        Call::Nanosleep => timers::nanosleep(args),
+        Call::ClockNanosleep => timers::clock_nanosleep(args),
         Call::ClockGettime => time::clock_gettime(args),
         Call::ClockGetres => time::clock_getres(args),
         Call::Gettimeofday => time::gettimeofday(args),
         Call::Time => time::time(args),
-        Call::Times => time::times(args),
-        Call::Getrusage => time::getrusage(args),
-        Call::Getitimer => time::getitimer(args),
-        Call::Setitimer => time::setitimer(args),
+        Call::Times => usage::times(args),
+        Call::Getrusage => usage::getrusage(args),
+        Call::Getitimer => timers::getitimer(args),
+        Call::Setitimer => timers::setitimer(args),
+        Call::Alarm => timers::alarm(args),
+        Call::TimerCreate => timers::timer_create(args),
+        Call::TimerSettime => timers::timer_settime(args),
+        Call::TimerGettime => timers::timer_gettime(args),
+        Call::TimerGetoverrun => timers::timer_getoverrun(args),
+        Call::TimerDelete => timers::timer_delete(args),
+
+        Call::Setrlimit => limits::setrlimit(args),
+        Call::Prlimit64 => limits::prlimit64(args),
 
         Call::SchedYield => sched::sched_yield(),
         Call::SchedSetparam => sched::setparam(args),
@@ -181,6 +251,8 @@ fn serve(call: Call, context: &mut UserContext, args: Args) -> SysResult {
         Call::SchedGetPriorityMin => sched::priority_range(args).map(|range| *range.start()),
         Call::SchedRrGetInterval => sched::rr_get_interval(args),
         Call::SchedSetattr => sched::setattr(args),
+        Call::SchedGetattr => sched::getattr(args),
+        Call::Setpriority => sched::setpriority(args),
         Call::SchedSetaffinity => sched::setaffinity(args),
         Call::SchedGetaffinity => sched::getaffinity(args),
         Call::Getcpu => sched::getcpu(args),
@@ -189,12 +261,15 @@ fn serve(call: Call, context: &mut UserContext, args: Args) -> SysResult {
 
         Call::Getpid => identity::getpid(),
         Call::Gettid => identity::gettid(),
-        Call::Exit | Call::ExitGroup => identity::exit(args),
-        Call::Clone => fork::clone(context, args),
-        Call::Fork | Call::Vfork => fork::fork(context),
+        Call::Exit => identity::exit(args),
+        Call::ExitGroup => identity::exit_group(args),
+        Call::Clone => clone::clone(context, args),
+        Call::Clone3 => clone::clone3(context, args),
+        Call::Fork => fork::fork(context),
+        Call::Vfork => fork::vfork(context),
         Call::Execve => fork::execve(args),
         Call::ArchPrctl => identity::arch_prctl(args),
-        Call::SetTidAddress => identity::gettid(),
+        Call::SetTidAddress => identity::set_tid_address(args),
         Call::SetRobustList => identity::set_robust_list(args),
         Call::GetRobustList => identity::get_robust_list(args),
         Call::Prctl => identity::prctl(args),
@@ -206,7 +281,53 @@ fn serve(call: Call, context: &mut UserContext, args: Args) -> SysResult {
         Call::RtSigreturn => signal::sigreturn(context),
         Call::RtSigsuspend => signal::sigsuspend(args),
         Call::Sigaltstack => signal::sigaltstack(context, args),
+        Call::RtSigpending => signal::sigpending(args),
+        Call::RtSigtimedwait => signal::sigtimedwait(args),
+        Call::Kill => signal::kill(args),
+        Call::Tkill => signal::tkill(args),
+        Call::Tgkill => signal::tgkill(args),
+        Call::RtSigqueueinfo => signal::rt_sigqueueinfo(args),
+        Call::RtTgsigqueueinfo => signal::rt_tgsigqueueinfo(args),
         Call::Pause => signal::pause(),
-        Call::RestartSyscall => Err(Errno::EINTR),
+        Call::RestartSyscall => restart::restart_syscall(),
+
+        Call::Read => files::read(row, args),
+        Call::Write => files::write(row, args),
+        Call::Readv => files::readv(row, args),
+        Call::Writev => files::writev(row, args),
+        Call::Pread => files::pread(row, args),
+        Call::Pwrite => files::pwrite(row, args),
+        Call::Preadv => files::preadv(row, args),
+        Call::Pwritev => files::pwritev(row, args),
+        Call::Preadv2 => files::preadv2(row, args),
+        Call::Pwritev2 => files::pwritev2(row, args),
+        Call::Lseek => files::lseek(row, args),
+        Call::Fcntl => files::fcntl(row, args),
+        Call::Ioctl => files::ioctl(row, args),
+        Call::Dup => files::dup(row, args),
+        Call::Dup2 => files::dup2(row, args),
+        Call::Dup3 => files::dup3(row, args),
+        Call::Close => files::close(row, args),
+        Call::CloseRange => files::close_range(row, args),
+        Call::Open => files::open(row, args),
+        Call::Openat => files::openat(row, args),
+        Call::Creat => files::creat(row, args),
+        Call::Fstat => files::fstat(row, args),
+        Call::Newfstatat => files::newfstatat(row, args),
+        Call::Statx => files::statx(row, args),
+        Call::Pipe => files::pipe(row, args),
+        Call::Pipe2 => files::pipe2(row, args),
+        Call::Eventfd => files::eventfd2(row, [args[0], 0, 0, 0, 0, 0]),
+        Call::Eventfd2 => files::eventfd2(row, args),
+        Call::Socketpair => files::socketpair(row, args),
+        Call::EpollCreate => files::epoll_create(row, args),
+        Call::Sendmsg => files::sendmsg(row, args),
+        Call::Sendmmsg => files::sendmmsg(row, args),
+        Call::Receive => files::receive(row, args),
+        Call::Rearrange => files::rearrange(row, args),
+        Call::Poll => poll::poll(row, args),
+        Call::Ppoll => poll::ppoll(row, args),
+        Call::Select => poll::select(row, args),
+        Call::Pselect6 => poll::pselect6(row, args),
     }
 }

@@ -1,36 +1,141 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Scheduling policies and affinity.
+//! Scheduling policies and affinity of the threads of the realm; those of others are Linux's business.
 //!
-//! A change of policy is asked of Linux first, for the shadow thread: so Linux's rule decides (CAP_SYS_NICE, RLIMIT_RTPRIO), and what
-//! the thread asks of Linux is served there with its own priority.
+//! A change of policy is asked of Linux first, for the shadow thread: so Linux's rule decides (CAP_SYS_NICE,
+//! RLIMIT_RTPRIO), and what the thread asks of Linux is served there with its own priority. A reservation
+//! (SCHED_DEADLINE) is kept here alone; the shadow of such a thread has the highest priority of SCHED_FIFO.
 
-use core::{ops::RangeInclusive, sync::atomic::Ordering};
+use alloc::sync::Arc;
+use core::ops::RangeInclusive;
 
-use crtos_sched::Level;
+use crtos_abi::channel::OP_SCHEDULE;
+use crtos_sched::{CpuSet, Level, deadline::Reservation};
+use crtos_signal::Info;
+use crtos_syscalls::sched::{self as attributes, Attributes};
 use linux_raw_sys::general as linux;
 
 use super::{Args, Errno, SysResult};
 use crate::{
     mm::layout,
-    task::{self, Policy, Scheduling},
+    process::User,
+    remote, signal,
+    task::{self, Policy, Scheduling, Thread},
+    threads,
+    time::Nanos,
     user,
 };
 
+/// In policy numbers: children start with SCHED_OTHER.
 const RESET_ON_FORK: u32 = linux::SCHED_RESET_ON_FORK;
 
-/// What policy and priority of Linux mean here.
-fn scheduling(policy: u32, priority: u32) -> Result<Scheduling, Errno> {
-    let policy = match policy & !RESET_ON_FORK {
-        linux::SCHED_NORMAL | linux::SCHED_BATCH | linux::SCHED_IDLE if priority == 0 => {
-            return Ok(Scheduling::ORDINARY);
-        }
-        linux::SCHED_FIFO => Policy::Fifo,
-        linux::SCHED_RR => Policy::RoundRobin,
-        _ => return Err(Errno::EINVAL),
+/// What Linux's attributes mean here (EINVAL if they mean nothing).
+fn scheduling(wanted: &Attributes) -> Result<Scheduling, Errno> {
+    wanted.check().map_err(|attributes::Invalid| Errno::EINVAL)?;
+    let real_time = Level::new(wanted.priority).ok_or(Errno::EINVAL)?;
+    let (policy, level) = match wanted.policy {
+        attributes::OTHER => (Policy::Ordinary, Level::ORDINARY),
+        attributes::BATCH => (Policy::Batch, Level::ORDINARY),
+        attributes::IDLE => (Policy::Idle, Level::ORDINARY),
+        attributes::FIFO => (Policy::Fifo, real_time),
+        attributes::RR => (Policy::RoundRobin, real_time),
+        _ => (Policy::Deadline, Level::DEADLINE),
     };
-    match Level::new(priority) {
-        Some(level) if level != Level::ORDINARY => Ok(Scheduling { policy, level }),
-        _ => Err(Errno::EINVAL),
+    let reservation = match policy {
+        Policy::Deadline => {
+            let [runtime, deadline, period] =
+                [wanted.runtime, wanted.deadline, wanted.period].map(Nanos);
+            Reservation::new(runtime, deadline, period).ok_or(Errno::EINVAL)?
+        }
+        _ => Reservation::default(),
+    };
+    Ok(Scheduling {
+        policy,
+        level,
+        nice: wanted.nice as i8,
+        reset_on_fork: wanted.flags & attributes::RESET_ON_FORK != 0,
+        reservation,
+        tells_overrun: wanted.flags & attributes::DL_OVERRUN != 0,
+        reclaims: wanted.flags & attributes::RECLAIM != 0,
+    })
+}
+
+/// The same as Linux's attributes.
+fn attributes_of(scheduling: &Scheduling) -> Attributes {
+    let flag = |on: bool, flag: u64| if on { flag } else { 0 };
+    let reserves = scheduling.policy == Policy::Deadline;
+    let Reservation { runtime, deadline, period } = scheduling.reservation;
+    Attributes {
+        policy: number(scheduling.policy),
+        flags: flag(scheduling.reset_on_fork, attributes::RESET_ON_FORK)
+            | flag(reserves && scheduling.reclaims, attributes::RECLAIM)
+            | flag(reserves && scheduling.tells_overrun, attributes::DL_OVERRUN),
+        nice: match scheduling.policy {
+            Policy::Ordinary | Policy::Batch | Policy::Idle => scheduling.nice.into(),
+            _ => 0,
+        },
+        priority: priority(scheduling),
+        runtime: runtime.0,
+        deadline: deadline.0,
+        period: period.0,
+    }
+}
+
+/// Linux's number of a policy.
+fn number(policy: Policy) -> u32 {
+    match policy {
+        Policy::Ordinary => attributes::OTHER,
+        Policy::Batch => attributes::BATCH,
+        Policy::Idle => attributes::IDLE,
+        Policy::Fifo => attributes::FIFO,
+        Policy::RoundRobin => attributes::RR,
+        Policy::Deadline => attributes::DEADLINE,
+    }
+}
+
+/// POSIX priority, 0 for threads that have none.
+fn priority(scheduling: &Scheduling) -> u32 {
+    match scheduling.policy {
+        Policy::Fifo | Policy::RoundRobin => scheduling.level.get(),
+        _ => 0,
+    }
+}
+
+/// Policy number with the flag of sched_getscheduler(2).
+fn policy_word(scheduling: &Scheduling) -> u32 {
+    number(scheduling.policy) | if scheduling.reset_on_fork { RESET_ON_FORK } else { 0 }
+}
+
+/// Whom a call is about.
+struct Target {
+    /// Its id.
+    tid: u32,
+    /// It, if it lives in the realm.
+    thread: Option<Arc<Thread>>,
+}
+
+/// The thread that `pid` names: 0 for the caller.
+fn target(pid: u64) -> Result<Target, Errno> {
+    if (pid as i32) < 0 {
+        return Err(Errno::EINVAL);
+    }
+    let current = task::current();
+    let user = current.data.user().ok_or(Errno::ESRCH)?;
+    let tid = if pid as u32 == 0 { user.tid } else { pid as u32 };
+    let thread = if tid == user.tid { Some(current.arc()) } else { threads::find(tid) };
+    if thread.as_ref().is_some_and(|thread| !is_own(thread)) {
+        // Who is dead for Linux is so for programs, though it may not have left yet.
+        super::linux(linux::__NR_sched_getscheduler, &[tid.into()])?;
+    }
+    Ok(Target { tid, thread })
+}
+
+/// Sends the calling thread's process SIGXCPU if the thread used up a budget and wants to know.
+pub fn tell_overrun() {
+    let current = task::current();
+    if let (true, Some(user)) = (current.take_overrun(), current.data.user()) {
+        /// `si_code` of signals of the kernel.
+        const SI_KERNEL: i32 = 0x80;
+        signal::from_interrupt(&user.process, Info::new(linux::SIGXCPU, SI_KERNEL));
     }
 }
 
@@ -40,99 +145,204 @@ pub fn sched_yield() -> SysResult {
     Ok(0)
 }
 
-/// Whether `pid` is the calling thread. The others are Linux's business.
-fn is_self(pid: u64) -> Result<bool, Errno> {
-    if (pid as i32) < 0 {
-        return Err(Errno::EINVAL);
-    }
-    Ok(task::current().data.user().is_some_and(|user| user.is(pid)))
+/// The word of `OP_SCHEDULE`.
+fn pack(policy: u32, priority: u32, nice: i32, reset_on_fork: bool) -> u64 {
+    u64::from(policy)
+        | u64::from(priority) << 8
+        | ((nice + 20) as u64) << 16
+        | u64::from(reset_on_fork) << 24
 }
 
-/// Policy number of the calling thread as it was set.
-fn policy() -> u32 {
-    task::current().data.user().map_or(0, |user| user.policy.load(Ordering::Relaxed))
+/// Gives the calling thread the scheduling that its shadow was started with, if there is one like it here.
+pub fn inherit() -> Result<(), Errno> {
+    let word = super::linux_result(remote::request(OP_SCHEDULE, 0, [0; 6])?)?;
+    let found = Attributes {
+        policy: word as u32 & 0xff,
+        priority: (word >> 8) as u32 & 0xff,
+        nice: ((word >> 16) as i32 & 0xff) - 20,
+        flags: if word >> 24 & 1 != 0 { attributes::RESET_ON_FORK } else { 0 },
+        ..Attributes::default()
+    };
+    if found.policy != attributes::DEADLINE
+        && let Ok(scheduling) = scheduling(&found)
+    {
+        task::current().set_scheduling(scheduling);
+    }
+    Ok(())
 }
 
-/// Gives the calling thread the policy that its shadow has, if there is one like it here.
-pub fn inherit(policy: u32, priority: u32) {
-    let current = task::current();
-    if let (Ok(scheduling), Some(user)) = (scheduling(policy, priority), current.data.user()) {
-        user.policy.store(policy, Ordering::Relaxed);
-        current.set_scheduling(scheduling);
+/// Has Linux permit `wanted` for the shadow of `target`, then gives it to `target`.
+fn set(target: &Target, wanted: Scheduling) -> SysResult {
+    if wanted.policy == Policy::Deadline
+        && let Some(thread) = &target.thread
+        && !task::online().and(thread.affinity()).eq(&task::online())
+    {
+        return Err(Errno::EPERM);
     }
-}
-
-/// Has Linux permit call `nr`, then sets policy and priority of the calling thread.
-fn set(nr: u32, args: &[u64], policy: u32, priority: u32) -> SysResult {
-    let scheduling = scheduling(policy, priority)?;
-    super::linux(nr, args)?;
-    let current = task::current();
-    if let Some(user) = current.data.user() {
-        user.policy.store(policy, Ordering::Relaxed);
+    let (policy, priority) = match wanted.policy {
+        Policy::Deadline => (attributes::FIFO, Level::MAX.get()),
+        policy => (number(policy), priority(&wanted)),
+    };
+    let word = pack(policy, priority, wanted.nice.into(), wanted.reset_on_fork);
+    super::linux_result(remote::request(OP_SCHEDULE, 0, [target.tid.into(), 1, word, 0, 0, 0])?)?;
+    if let Some(thread) = &target.thread {
+        thread.try_set_scheduling(wanted).map_err(|task::Overload| Errno::EBUSY)?;
     }
-    current.set_scheduling(scheduling);
     Ok(0)
+}
+
+/// What `policy` and `parameters` of the old calls mean for a thread that has `now`.
+fn old_attributes(policy: u32, priority: u32, now: &Scheduling) -> Attributes {
+    let flags = if policy & RESET_ON_FORK != 0 { attributes::RESET_ON_FORK } else { 0 };
+    let policy = policy & !RESET_ON_FORK;
+    Attributes { policy, flags, nice: now.nice.into(), priority, ..Attributes::default() }
 }
 
 /// sched_setscheduler(pid, policy, parameters).
 pub fn setscheduler([pid, policy, parameters, ..]: Args) -> SysResult {
-    let args = [pid, policy, parameters];
-    if !is_self(pid)? {
-        return super::linux(linux::__NR_sched_setscheduler, &args);
-    }
-    if parameters == 0 {
+    if (policy as i32) < 0 || parameters == 0 || (pid as i32) < 0 {
         return Err(Errno::EINVAL);
     }
-    set(linux::__NR_sched_setscheduler, &args, policy as u32, user::read_u32(parameters)?)
+    let priority = user::read_u32(parameters)?;
+    let target = target(pid)?;
+    let Some(thread) = &target.thread else {
+        return super::linux(linux::__NR_sched_setscheduler, &[pid, policy, parameters]);
+    };
+    set(&target, scheduling(&old_attributes(policy as u32, priority, &thread.scheduling()))?)
 }
 
 /// sched_getscheduler(pid).
 pub fn getscheduler([pid, ..]: Args) -> SysResult {
-    if is_self(pid)? {
-        Ok(policy().into())
-    } else {
-        super::linux(linux::__NR_sched_getscheduler, &[pid])
+    match target(pid)?.thread {
+        Some(thread) => Ok(policy_word(&thread.scheduling()).into()),
+        None => super::linux(linux::__NR_sched_getscheduler, &[pid]),
     }
 }
 
 /// sched_setparam(pid, parameters).
 pub fn setparam([pid, parameters, ..]: Args) -> SysResult {
-    if !is_self(pid)? {
-        return super::linux(linux::__NR_sched_setparam, &[pid, parameters]);
-    }
-    if parameters == 0 {
+    if parameters == 0 || (pid as i32) < 0 {
         return Err(Errno::EINVAL);
     }
-    set(linux::__NR_sched_setparam, &[pid, parameters], policy(), user::read_u32(parameters)?)
+    let priority = user::read_u32(parameters)?;
+    let target = target(pid)?;
+    let Some(thread) = &target.thread else {
+        return super::linux(linux::__NR_sched_setparam, &[pid, parameters]);
+    };
+    let now = thread.scheduling();
+    set(&target, scheduling(&old_attributes(policy_word(&now), priority, &now))?)
 }
 
 /// sched_getparam(pid, parameters).
 pub fn getparam([pid, parameters, ..]: Args) -> SysResult {
-    if !is_self(pid)? {
-        return super::linux(linux::__NR_sched_getparam, &[pid, parameters]);
-    }
-    if parameters == 0 {
+    if parameters == 0 || (pid as i32) < 0 {
         return Err(Errno::EINVAL);
     }
-    user::write_u32(parameters, task::current().scheduling().level.get())?;
-    Ok(0)
+    match target(pid)?.thread {
+        Some(thread) => {
+            user::write_u32(parameters, priority(&thread.scheduling()))?;
+            Ok(0)
+        }
+        None => super::linux(linux::__NR_sched_getparam, &[pid, parameters]),
+    }
+}
+
+/// Reads a `struct sched_attr`.
+fn read_attributes(address: u64) -> Result<Attributes, Errno> {
+    let size = match user::read_u32(address)? as usize {
+        0 => attributes::FIRST_SIZE,
+        size => size,
+    };
+    let too_big = || {
+        user::write_u32(address, attributes::SIZE as u32)?;
+        Err(Errno::E2BIG)
+    };
+    if !(attributes::FIRST_SIZE..=crtos_abi::PAGE_SIZE as usize).contains(&size) {
+        return too_big();
+    }
+    let mut bytes = [0; attributes::SIZE];
+    let known = size.min(attributes::SIZE);
+    // What this kernel does not know has to be zero.
+    let mut at = known;
+    while at < size {
+        let mut more = [0; 64];
+        let step = more.len().min(size - at);
+        user::read(address + at as u64, &mut more[..step])?;
+        if more.iter().any(|&byte| byte != 0) {
+            return too_big();
+        }
+        at += step;
+    }
+    user::read(address, &mut bytes[..known])?;
+    let found = Attributes::from_bytes(&bytes);
+    if found.flags & attributes::UTIL_CLAMP != 0 && size < attributes::SIZE {
+        return Err(Errno::EINVAL);
+    }
+    Ok(found)
 }
 
 /// sched_setattr(pid, attributes, flags).
-pub fn setattr([pid, attributes, flags, ..]: Args) -> SysResult {
-    let args = [pid, attributes, flags];
-    if !is_self(pid)? {
-        return super::linux(linux::__NR_sched_setattr, &args);
-    }
-    /// In `sched_flags`: children start with SCHED_OTHER.
-    const FLAG_RESET_ON_FORK: u64 = 1;
-    if attributes == 0 {
+pub fn setattr([pid, address, flags, ..]: Args) -> SysResult {
+    if address == 0 || (pid as i32) < 0 || flags as u32 != 0 {
         return Err(Errno::EINVAL);
     }
-    // Size and policy, flags, nice value and priority.
-    let [first, attribute_flags, last] = user::read_words(attributes)?;
-    let reset = if attribute_flags & FLAG_RESET_ON_FORK != 0 { RESET_ON_FORK } else { 0 };
-    set(linux::__NR_sched_setattr, &args, (first >> 32) as u32 | reset, (last >> 32) as u32)
+    let mut wanted = read_attributes(address)?;
+    if (wanted.policy as i32) < 0 {
+        return Err(Errno::EINVAL);
+    }
+    let target = target(pid)?;
+    let Some(thread) = &target.thread else {
+        return super::linux(linux::__NR_sched_setattr, &[pid, address, flags]);
+    };
+    let now = attributes_of(&thread.scheduling());
+    if wanted.flags & attributes::KEEP_PARAMS != 0 {
+        let Attributes { nice, priority, runtime, deadline, period, .. } = now;
+        let kept = wanted.flags & !(attributes::RECLAIM | attributes::DL_OVERRUN);
+        let flags = kept | now.flags & (attributes::RECLAIM | attributes::DL_OVERRUN);
+        wanted = Attributes { flags, nice, priority, runtime, deadline, period, ..wanted };
+    }
+    if wanted.flags & attributes::KEEP_POLICY != 0 {
+        wanted.policy = now.policy;
+        if thread.scheduling().reset_on_fork {
+            wanted.flags |= attributes::RESET_ON_FORK;
+        }
+    }
+    let scheduling = scheduling(&wanted)?;
+    if wanted.flags & attributes::UTIL_CLAMP != 0 {
+        return Err(Errno::EOPNOTSUPP);
+    }
+    set(&target, scheduling)
+}
+
+/// sched_getattr(pid, attributes, size, flags).
+pub fn getattr([pid, address, size, flags, ..]: Args) -> SysResult {
+    let size = size as u32 as usize;
+    let sizes = attributes::FIRST_SIZE..=crtos_abi::PAGE_SIZE as usize;
+    if address == 0 || (pid as i32) < 0 || !sizes.contains(&size) || flags as u32 != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let Some(thread) = target(pid)?.thread else {
+        return super::linux(linux::__NR_sched_getattr, &[pid, address, size as u64, flags]);
+    };
+    let size = size.min(attributes::SIZE);
+    let bytes = attributes_of(&thread.scheduling()).to_bytes(size as u32);
+    user::write(address, &bytes[..size])?;
+    Ok(0)
+}
+
+/// setpriority(which, who, value): Linux decides; what it set of a thread of the realm is taken over.
+pub fn setpriority([which, who, value, ..]: Args) -> SysResult {
+    super::linux(linux::__NR_setpriority, &[which, who, value])?;
+    if which as u32 == linux::PRIO_PROCESS
+        && let Ok(Target { thread: Some(thread), .. }) = target(who)
+    {
+        let nice = (value as i32).clamp(-20, 19) as i8;
+        let now = thread.scheduling();
+        if now.policy != Policy::Deadline {
+            thread.set_scheduling(Scheduling { nice, ..now });
+        }
+    }
+    Ok(0)
 }
 
 /// sched_get_priority_min(policy) and sched_get_priority_max(policy).
@@ -148,22 +358,25 @@ pub fn priority_range([policy, ..]: Args) -> Result<RangeInclusive<u64>, Errno> 
 
 /// sched_rr_get_interval(pid, interval).
 pub fn rr_get_interval([pid, interval, ..]: Args) -> SysResult {
-    if !is_self(pid)? {
+    let Some(thread) = target(pid)?.thread else {
         return super::linux(linux::__NR_sched_rr_get_interval, &[pid, interval]);
-    }
-    let nanoseconds = match task::current().scheduling().policy {
-        Policy::Fifo => 0,
-        Policy::RoundRobin | Policy::Ordinary => task::SLICE.0,
     };
-    user::write_words(interval, [0, nanoseconds])?;
+    user::write_words(interval, [0, thread.scheduling().slice().0])?;
     Ok(0)
 }
 
-/// The realm's CPUs by Linux's numbers, bit per CPU.
-fn realm_cpus() -> [u8; MASK_BYTES] {
-    let info = layout::boot_info();
+/// Bytes for the most CPUs of a machine.
+const MASK_BYTES: usize = crtos_abi::MAX_CPUS / 8;
+
+/// Linux's number of the realm's CPU with that index.
+fn linux_cpu(index: u32) -> u32 {
+    layout::boot_info().linux_cpus.get(index as usize).copied().unwrap_or(0)
+}
+
+/// A mask of Linux's numbers for CPUs of the realm.
+fn to_mask(cpus: CpuSet) -> [u8; MASK_BYTES] {
     let mut mask = [0; MASK_BYTES];
-    for &cpu in info.linux_cpus.iter().take(info.cpu_count as usize) {
+    for cpu in cpus.iter().map(linux_cpu) {
         if let Some(byte) = mask.get_mut(cpu as usize / 8) {
             *byte |= 1 << (cpu % 8);
         }
@@ -171,46 +384,75 @@ fn realm_cpus() -> [u8; MASK_BYTES] {
     mask
 }
 
-/// Bytes for the most CPUs of a machine.
-const MASK_BYTES: usize = crtos_abi::MAX_CPUS / 8;
+/// The CPUs of the realm in a mask of Linux's numbers.
+fn from_mask(mask: &[u8; MASK_BYTES]) -> CpuSet {
+    let named = |&index: &u32| {
+        let cpu = linux_cpu(index);
+        mask.get(cpu as usize / 8).is_some_and(|byte| byte >> (cpu % 8) & 1 != 0)
+    };
+    task::online().iter().filter(named).fold(CpuSet::default(), CpuSet::with)
+}
+
+/// Whether the calling thread and `thread` belong to one process.
+fn is_own(thread: &Thread) -> bool {
+    let process = |user: &User| Arc::as_ptr(&user.process);
+    task::current().data.user().map(process) == thread.data.user().map(process)
+}
 
 /// sched_setaffinity(pid, length, mask).
 pub fn setaffinity([pid, length, address, ..]: Args) -> SysResult {
-    if !is_self(pid)? {
-        return super::linux(linux::__NR_sched_setaffinity, &[pid, length, address]);
-    }
-    let length = (length as usize).min(MASK_BYTES);
+    let length = (length as u32 as usize).min(MASK_BYTES);
     let mut wanted = [0; MASK_BYTES];
     user::read(address, &mut wanted[..length])?;
-    // One CPU of the realm is enough; the thread does not leave the realm.
-    if wanted.iter().zip(realm_cpus()).any(|(wanted, cpus)| wanted & cpus != 0) {
-        Ok(0)
-    } else {
-        Err(Errno::EINVAL)
+    if (pid as i32) < 0 {
+        return Err(Errno::ESRCH);
     }
+    let target = target(pid)?;
+    let linux_too = || super::linux(linux::__NR_sched_setaffinity, &[pid, length as u64, address]);
+    let Some(thread) = &target.thread else { return linux_too() };
+    // Linux tells who may; that it has none of these CPUs does not matter.
+    if !is_own(thread)
+        && let Err(error @ (Errno::EPERM | Errno::ESRCH | Errno::GONE)) = linux_too()
+    {
+        return Err(error);
+    }
+    // One CPU of the realm is enough; the thread does not leave the realm.
+    let cpus = from_mask(&wanted);
+    if cpus.is_empty() {
+        return Err(Errno::EINVAL);
+    }
+    if thread.scheduling().policy == Policy::Deadline && cpus != task::online() {
+        return Err(Errno::EBUSY);
+    }
+    thread.set_affinity(cpus);
+    Ok(0)
 }
 
 /// sched_getaffinity(pid, length, mask).
 pub fn getaffinity([pid, length, address, ..]: Args) -> SysResult {
-    if !is_self(pid)? {
-        return super::linux(linux::__NR_sched_getaffinity, &[pid, length, address]);
-    }
-    let cpus = realm_cpus();
+    let size = length as u32 as usize;
+    // As many whole words as the machine's CPUs take.
+    let all = to_mask(task::online());
     let needed =
-        cpus.iter().rposition(|&byte| byte != 0).map_or(8, |last| (last + 1).next_multiple_of(8));
-    let length = length as u32 as usize;
-    if length < needed || !length.is_multiple_of(8) {
+        all.iter().rposition(|&byte| byte != 0).map_or(8, |last| (last + 1).next_multiple_of(8));
+    if size < needed || !size.is_multiple_of(8) {
         return Err(Errno::EINVAL);
     }
+    if (pid as i32) < 0 {
+        return Err(Errno::ESRCH);
+    }
+    let Some(thread) = target(pid)?.thread else {
+        return super::linux(linux::__NR_sched_getaffinity, &[pid, length, address]);
+    };
+    let cpus = to_mask(thread.affinity().and(task::online()));
     user::write(address, &cpus[..needed])?;
     Ok(needed as u64)
 }
 
 /// getcpu(cpu, node).
 pub fn getcpu([cpu, node, ..]: Args) -> SysResult {
-    let index = task::current().cpu() as usize;
     if cpu != 0 {
-        user::write_u32(cpu, layout::boot_info().linux_cpus.get(index).copied().unwrap_or(0))?;
+        user::write_u32(cpu, linux_cpu(task::current().cpu()))?;
     }
     if node != 0 {
         user::write_u32(node, 0)?;

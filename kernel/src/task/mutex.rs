@@ -3,67 +3,25 @@
 //! and so does whoever that holder waits for. It is handed over to the highest waiter, first come
 //! first served within one level.
 
-use super::scheduler::{self, NOBODY};
-use super::thread::{MAX_THREADS, current};
-use crate::sync::SpinLock;
+use super::inheritance::{self, graph, inherit, settle};
+use super::scheduler;
+use super::thread::{by_id, current};
 use core::cell::UnsafeCell;
 use core::marker::PhantomData;
 use core::ops::{Deref, DerefMut};
-use core::sync::atomic::{AtomicU16, Ordering};
+use core::sync::atomic::{AtomicU16, AtomicU32, Ordering};
+use crtos_locks::inheritance::Lock;
 
-/// A thread waits for one lock at a time: the links of all lists of waiters. Protected by the lock
-/// whose list they are in.
-static NEXT: [AtomicU16; MAX_THREADS] = [const { AtomicU16::new(NOBODY) }; MAX_THREADS];
+/// In the word of a lock: somebody waits, so that it changes only under the lock of the graph. The
+/// rest of the word is 0 or 1 + the number of the owner.
+const WANTED: u32 = 1 << 31;
 
-fn next(thread: u16) -> u16 {
-    NEXT[usize::from(thread)].load(Ordering::Relaxed)
-}
-
-fn set_next(thread: u16, next: u16) {
-    NEXT[usize::from(thread)].store(next, Ordering::Relaxed);
-}
-
-struct State {
-    owner: u16,
-    /// The first of the waiters, in the order in which they came.
-    waiters: u16,
-}
-
-impl State {
-    fn iter(&self) -> impl Iterator<Item = u16> + use<> {
-        let somebody = |thread| (thread != NOBODY).then_some(thread);
-        core::iter::successors(somebody(self.waiters), move |&thread| somebody(next(thread)))
-    }
-
-    fn push(&mut self, thread: u16) {
-        set_next(thread, NOBODY);
-        match self.iter().last() {
-            Some(last) => set_next(last, thread),
-            None => self.waiters = thread,
-        }
-    }
-
-    /// Takes out the first of the highest level.
-    fn pop(&mut self) -> Option<u16> {
-        let mut best: Option<(u16, crtos_sched::Level)> = None;
-        for thread in self.iter() {
-            let level = scheduler::level_of(thread);
-            if best.is_none_or(|(_, highest)| level > highest) {
-                best = Some((thread, level));
-            }
-        }
-        let (thread, _) = best?;
-        match self.iter().find(|&other| next(other) == thread) {
-            Some(previous) => set_next(previous, next(thread)),
-            None => self.waiters = next(thread),
-        }
-        Some(thread)
-    }
-}
-
-/// A lock whose waiters sleep. Thread context only.
+/// A lock whose waiters sleep. Thread context only. Without competition, taking it and giving it back are one
+/// atomic instruction each.
 pub struct Mutex<T> {
-    state: SpinLock<State>,
+    word: AtomicU32,
+    /// Its number in the graph, while it is wanted.
+    lock: AtomicU16,
     value: UnsafeCell<T>,
 }
 
@@ -75,48 +33,77 @@ unsafe impl<T: Send> Send for Mutex<T> {}
 impl<T> Mutex<T> {
     /// A free mutex.
     pub const fn new(value: T) -> Self {
-        Self {
-            state: SpinLock::new(State { owner: NOBODY, waiters: NOBODY }),
-            value: UnsafeCell::new(value),
-        }
+        Self { word: AtomicU32::new(0), lock: AtomicU16::new(0), value: UnsafeCell::new(value) }
     }
 
     /// Takes it; may sleep. Wakes that come meanwhile are kept for the next [`super::block`].
     pub fn lock(&self) -> MutexGuard<'_, T> {
-        let me = current().id;
-        let mut state = self.state.lock();
-        if state.owner == NOBODY {
-            state.owner = me.0;
-        } else {
-            assert!(state.owner != me.0, "a thread takes a lock that it holds");
-            let first = state.waiters == NOBODY;
-            state.push(me.0);
-            scheduler::wait_for_lock(me, state.owner, first);
-            drop(state);
-            scheduler::wait_for_grant();
+        if !self.change(0, own_word()) {
+            self.wait();
         }
         MutexGuard { mutex: self, not_send: PhantomData }
     }
 
     /// Takes it if it is free.
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
-        let mut state = self.state.lock();
-        if state.owner != NOBODY {
-            return None;
-        }
-        state.owner = current().id.0;
-        Some(MutexGuard { mutex: self, not_send: PhantomData })
+        self.change(0, own_word()).then_some(MutexGuard { mutex: self, not_send: PhantomData })
+    }
+
+    fn change(&self, from: u32, to: u32) -> bool {
+        self.word.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+
+    #[cold]
+    fn wait(&self) {
+        let me = current();
+        let owner = {
+            let mut graph = graph();
+            loop {
+                let word = self.word.load(Ordering::Relaxed);
+                if word == 0 {
+                    if self.change(0, own_word()) {
+                        return;
+                    }
+                } else if self.change(word, word | WANTED) {
+                    let owner = ((word & !WANTED) - 1) as u16;
+                    assert!(owner != me.id.0, "a thread takes a lock that it holds");
+                    let lock =
+                        (word & WANTED != 0).then(|| Lock(self.lock.load(Ordering::Relaxed)));
+                    match graph.enqueue(me.id.0, me.scheduling().level, lock, owner) {
+                        Ok(lock) => self.lock.store(lock.0, Ordering::Relaxed),
+                        Err(_) => panic!("locks of the kernel wait for each other"),
+                    }
+                    break owner;
+                }
+            }
+        };
+        settle(owner);
+        scheduler::wait_for_grant();
     }
 
     fn unlock(&self) {
-        let mut state = self.state.lock();
-        let me = current().id;
-        let heir = state.pop();
-        state.owner = heir.unwrap_or(NOBODY);
-        if let Some(heir) = heir {
-            scheduler::hand_over(me, heir, state.iter());
+        if !self.change(own_word(), 0) {
+            self.hand_over();
         }
     }
+
+    #[cold]
+    fn hand_over(&self) {
+        let mut graph = inheritance::graph();
+        let lock = Lock(self.lock.load(Ordering::Relaxed));
+        let Some(heir) = graph.hand_over(lock) else { return };
+        let wanted = if graph.is_wanted(lock) { WANTED } else { 0 };
+        self.word.store((1 + u32::from(heir)) | wanted, Ordering::Release);
+        // Neither waits for anything now: one step each.
+        graph.settle(heir, 1, inherit);
+        scheduler::grant(by_id(heir));
+        graph.settle(current().id.0, 1, inherit);
+    }
+}
+
+/// The word of an unwanted lock of the calling thread.
+fn own_word() -> u32 {
+    1 + u32::from(current().id.0)
 }
 
 /// A held [`Mutex`].

@@ -1,95 +1,149 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The scheduler of one CPU: always runs the first thread of the highest level that is ready.
+//! The scheduler: each CPU always runs the first thread of the highest level that is ready there, and
+//! no thread waits while a CPU that it may use runs something less urgent (see [`super::migration`]).
 //!
-//! There is no tick. The timer is set for the earliest of what is due: a deadline, or the end of a
-//! time slice if another thread of the same level waits for its turn.
+//! Each CPU has a run queue and timers with a lock of their own; one such lock is held at a time. There
+//! is no tick. The timer is set for the earliest of what is due: a deadline, or the end of a time
+//! slice if another thread of the same level waits for its turn.
 //!
-//! At each switch the CPU's rank is stored in the channel, then a full fence, then the remote path
-//! looks for replies: whoever in Linux did not ring because of the rank it saw has stored its reply
+//! When the rank of what a CPU runs changes, it is stored in the channel. When it falls, a full fence follows,
+//! and a look for replies: whoever in Linux did not ring because of the rank it saw has stored its reply
 //! before that look.
 
-use super::thread::{MAX_THREADS, Policy, Scheduling, Thread, ThreadId, WakeReason, current};
-use super::timer::{Expiry, MAX_TIMERS};
-use super::user;
+use super::board::BOARD;
+use super::migration::{self, Move};
+use super::scheduling::{Policy, Scheduling};
+use super::thread::{MAX_THREADS, Thread, WakeReason, by_id, current, register};
+use super::timer::{self, MAX_TIMERS};
+use super::{deadlines, idle, reaper, user};
 use crate::arch::percpu::PerCpu;
 use crate::arch::{apic, context, cpu, percpu};
-use crate::mm::{frames, heap, layout};
-use crate::remote;
-use crate::sync::SpinLock;
+use crate::mm::layout;
+use crate::replies;
+use crate::sync::{SpinGuard, SpinLock};
 use crate::time::{self, Nanos};
+use crate::trace;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
-use alloc::vec::Vec;
+use core::cell::Cell;
+use core::mem::ManuallyDrop;
+use core::ops::{Deref, DerefMut};
+use core::ptr;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use crtos_abi::channel::RANK_IDLE;
-use crtos_sched::{Level, RunQueue, TimerQueue};
+use crtos_sched::deadline::Server;
+use crtos_sched::placement::Cpus;
+use crtos_sched::{CpuSet, Level, RunQueue, TimerQueue, Urgency};
 
-/// A time slice.
-pub const SLICE: Nanos = Nanos::from_millis(10);
-/// Most owners of locks that a level is inherited by in a chain.
-const CHAIN: usize = 8;
-/// No thread.
-pub(super) const NOBODY: u16 = u16::MAX;
+/// How long a real-time thread runs before ordinary threads that wait for it are sent elsewhere: less
+/// than that is not worth the interrupt.
+const PATIENCE: Nanos = Nanos::from_millis(1);
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Progress {
-    /// Not there.
-    Absent,
+pub(super) enum Progress {
+    /// Not started.
+    New,
     /// On the CPU.
     Running,
     /// In the run queue.
     Ready,
+    /// On its way to the CPU that it is assigned to.
+    Moving,
     /// In [`block`].
     Blocked,
     /// In [`sleep_until`].
     Sleeping,
-    /// Waits for a lock; the owner of the lock.
-    Locked(u16),
+    /// In [`wait_for_grant`].
+    Locked,
+    /// Its budget is used up; waits for its next period.
+    Throttled,
     /// Ended.
     Exited,
 }
 
-/// The scheduler's knowledge of a thread.
-struct Entry {
-    thread: Option<Arc<Thread>>,
-    progress: Progress,
-    scheduling: Scheduling,
-    /// The level it inherits, while it holds `boosts` locks that others wait for.
-    inherited: Level,
-    boosts: u32,
+/// The scheduler's knowledge of a thread; see [`State::of`].
+pub(super) struct Sched {
+    pub(super) progress: Cell<Progress>,
+    pub(super) scheduling: Cell<Scheduling>,
+    /// With SCHED_DEADLINE, what serves it.
+    pub(super) server: Cell<Option<Server>>,
+    /// The level that it inherits from those who wait for it.
+    pub(super) inherited: Cell<Level>,
+    pub(super) affinity: Cell<CpuSet>,
+    /// How often it was sent on since it became ready.
+    pub(super) hops: Cell<u8>,
+    /// Whether it is counted among those that could run elsewhere.
+    pub(super) movable: Cell<Option<Class>>,
     /// A wake came while it was not blocked.
-    token: bool,
-    /// A lock was handed to it.
-    granted: bool,
-    reason: WakeReason,
-    slice_left: Nanos,
+    token: Cell<bool>,
+    /// What it waits for was handed to it.
+    granted: Cell<bool>,
+    reason: Cell<WakeReason>,
+    slice_left: Cell<Nanos>,
     /// It gives up its turn.
-    yields: bool,
+    yields: Cell<bool>,
 }
 
-impl Entry {
-    const fn absent() -> Self {
+// SAFETY: the cells are reached through `State::of` alone, under the lock of the one CPU that the
+// thread is assigned to.
+unsafe impl Sync for Sched {}
+
+/// What counts as one when threads are moved.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Class {
+    Ordinary,
+    RealTime,
+}
+
+impl Sched {
+    pub(super) const fn new(scheduling: Scheduling, affinity: CpuSet) -> Self {
         Self {
-            thread: None,
-            progress: Progress::Absent,
-            scheduling: Scheduling::ORDINARY,
-            inherited: Level::ORDINARY,
-            boosts: 0,
-            token: false,
-            granted: false,
-            reason: WakeReason::Woken,
-            slice_left: SLICE,
-            yields: false,
+            progress: Cell::new(Progress::New),
+            scheduling: Cell::new(scheduling),
+            server: Cell::new(None),
+            inherited: Cell::new(Level::ORDINARY),
+            affinity: Cell::new(affinity),
+            hops: Cell::new(0),
+            movable: Cell::new(None),
+            token: Cell::new(false),
+            granted: Cell::new(false),
+            reason: Cell::new(WakeReason::Woken),
+            slice_left: Cell::new(Nanos::ZERO),
+            yields: Cell::new(false),
         }
     }
 
-    fn level(&self) -> Level {
-        self.scheduling.level.max(self.inherited)
+    /// Its level: of a thread whose budget is used up the one that it inherits.
+    pub(super) fn level(&self) -> Level {
+        let own = match self.server.get() {
+            Some(server) if server.is_exhausted() => Level::ORDINARY,
+            _ => self.scheduling.get().level,
+        };
+        own.max(self.inherited.get())
+    }
+
+    pub(super) fn urgency(&self) -> Urgency {
+        match self.deadline() {
+            Some(deadline) => Urgency::of_deadline(deadline),
+            None => Urgency::of_level(self.level()),
+        }
+    }
+
+    /// The deadline by which it competes.
+    pub(super) fn deadline(&self) -> Option<Nanos> {
+        self.server.get().filter(|server| !server.is_exhausted()).map(|server| server.deadline())
     }
 
     /// Whether it shares its level by time slices: not while it runs on somebody else's behalf.
     fn is_sliced(&self) -> bool {
-        self.scheduling.policy != Policy::Fifo && self.inherited <= self.scheduling.level
+        let Scheduling { policy, level, .. } = self.scheduling.get();
+        !matches!(policy, Policy::Fifo | Policy::Deadline) && self.inherited.get() <= level
+    }
+
+    /// The CPUs that it may run on and that run.
+    pub(super) fn allowed(&self) -> CpuSet {
+        let allowed = self.affinity.get().and(BOARD.online());
+        if allowed.is_empty() { BOARD.online() } else { allowed }
     }
 }
 
@@ -98,106 +152,346 @@ pub struct Runner {
     state: SpinLock<State>,
 }
 
-struct State {
-    ready: RunQueue,
+pub(super) struct State {
+    /// The CPU.
+    pub(super) cpu: &'static PerCpu,
+    pub(super) ready: RunQueue,
+    /// Ready threads that compete by their deadlines, before those in `ready`.
+    pub(super) deadlines: TimerQueue,
+    /// The ready thread that is more urgent than what runs and than all in the queues, if there is one: it
+    /// goes from here to the CPU without being queued.
+    first: Option<&'static Thread>,
+    /// Ready threads that may run elsewhere: ordinary and real-time ones.
+    pub(super) movable: [u32; 2],
     /// Threads' deadlines, then timers.
-    timers: TimerQueue,
-    threads: Box<[Entry]>,
-    expiries: Box<[Option<Arc<Expiry>>]>,
-    /// Places without a timer.
-    free_expiries: Vec<u16>,
-    current: u16,
-    idle: u16,
+    pub(super) timers: TimerQueue,
+    pub(super) current: &'static Thread,
+    idle: &'static Thread,
     /// Since when the current thread was not charged.
     since: Nanos,
     slice_end: Option<Nanos>,
     /// What the timer is set for.
     programmed: Option<Nanos>,
     idle_time: Nanos,
-    exited: Vec<u16>,
-    reaper: u16,
+    /// The CPU, another than this one, has to be told to look for another thread.
+    signal: bool,
+    /// A thread that leaves for another CPU.
+    pub(super) outgoing: Option<Move>,
+}
+
+// SAFETY: the threads that it refers to are there for every CPU.
+unsafe impl Send for State {}
+
+/// The scheduler of one CPU, locked. When it is dropped, interrupts that others need are sent and
+/// threads that leave are delivered, all without the lock.
+pub(super) struct Held {
+    state: ManuallyDrop<SpinGuard<'static, State>>,
+    interrupts: bool,
+}
+
+/// Locks the scheduler of the CPU that `which` tells, which may change its mind meanwhile.
+pub(super) fn hold(which: impl Fn() -> u32) -> Held {
+    let interrupts = cpu::disable_interrupts();
+    loop {
+        let cpu = which();
+        let state = match percpu::of(cpu).and_then(|cpu| cpu.runner.get()) {
+            Some(runner) => runner.state.lock_quietly(),
+            None => panic!("CPU {cpu} has no scheduler"),
+        };
+        if which() == cpu {
+            return Held { state: ManuallyDrop::new(state), interrupts };
+        }
+    }
+}
+
+/// The scheduler of this CPU.
+pub(super) fn hold_own() -> Held {
+    let interrupts = cpu::disable_interrupts();
+    let mut held = hold_here();
+    held.interrupts = interrupts;
+    held
+}
+
+/// The scheduler of this CPU. Interrupts are off and stay so.
+#[inline(always)]
+fn hold_here() -> Held {
+    match percpu::this().runner.get() {
+        Some(runner) => {
+            Held { state: ManuallyDrop::new(runner.state.lock_quietly()), interrupts: false }
+        }
+        None => panic!("the CPU has no scheduler"),
+    }
+}
+
+/// The scheduler of the CPU that `thread` is assigned to.
+pub(super) fn hold_of(thread: &Thread) -> Held {
+    hold(|| thread.cpu())
+}
+
+impl Held {
+    /// Releases the lock and carries out what is to be done on other CPUs.
+    #[cold]
+    fn release_with_orders(&mut self) {
+        let cpu = self.cpu;
+        let signal = core::mem::take(&mut self.signal);
+        let outgoing = self.outgoing.take();
+        // SAFETY: the guard is not used afterwards.
+        unsafe { ManuallyDrop::drop(&mut self.state) }
+        if signal {
+            cpu.kick();
+        }
+        if let Some(outgoing) = outgoing {
+            migration::deliver(outgoing);
+        }
+    }
+}
+
+impl Deref for Held {
+    type Target = State;
+    fn deref(&self) -> &State {
+        &self.state
+    }
+}
+
+impl DerefMut for Held {
+    fn deref_mut(&mut self) -> &mut State {
+        &mut self.state
+    }
+}
+
+impl Drop for Held {
+    #[inline(always)]
+    fn drop(&mut self) {
+        if self.signal || self.outgoing.is_some() {
+            self.release_with_orders();
+        } else {
+            // SAFETY: the guard is not used afterwards.
+            unsafe { ManuallyDrop::drop(&mut self.state) }
+        }
+        if self.interrupts {
+            percpu::preempt_if_needed();
+            cpu::restore_interrupts(true);
+        }
+    }
 }
 
 impl State {
-    fn entry(&mut self, thread: u16) -> &mut Entry {
-        &mut self.threads[usize::from(thread)]
+    /// What the scheduler knows of `thread`, which is assigned to this CPU.
+    pub(super) fn of<'a>(&'a self, thread: &'a Thread) -> &'a Sched {
+        debug_assert_eq!(thread.cpu(), self.cpu.index);
+        &thread.sched
     }
 
-    /// Asks for a look at the run queue if `thread`, which became ready, goes before the current
-    /// one.
-    fn consider(&mut self, thread: u16) {
-        let level = self.entry(thread).level();
-        let current = self.current;
-        if current == self.idle || level > self.entry(current).level() {
-            percpu::this().set_need_resched();
-        } else if level == self.entry(current).level()
-            && self.slice_end.is_none()
-            && self.entry(current).is_sliced()
-        {
-            // From now on the current thread has a competitor.
-            let now = time::now();
-            let ran = now - self.since;
-            self.slice_end = Some(now + (self.entry(current).slice_left - ran));
-            self.program();
+    /// Whether this is the scheduler of the CPU that executes this.
+    pub(super) fn is_here(&self) -> bool {
+        ptr::eq(self.cpu, percpu::this())
+    }
+
+    pub(super) fn is_current(&self, thread: &Thread) -> bool {
+        ptr::eq(self.current, thread)
+    }
+
+    /// How urgent what the CPU runs is.
+    pub(super) fn running(&self) -> Urgency {
+        match ptr::eq(self.current, self.idle) {
+            true => Urgency::IDLE,
+            false => self.of(self.current).urgency(),
         }
     }
 
-    fn make_ready(&mut self, thread: u16) {
-        let entry = self.entry(thread);
-        entry.progress = Progress::Ready;
-        let level = entry.level();
-        self.ready.push_back(thread, level);
-        self.consider(thread);
+    /// Has the CPU look for another thread.
+    pub(super) fn ask_reschedule(&mut self) {
+        match self.is_here() {
+            true => self.cpu.set_need_resched(),
+            false => self.signal = true,
+        }
     }
 
-    fn wake(&mut self, thread: u16, reason: WakeReason) {
-        let entry = self.entry(thread);
-        match (entry.progress, reason) {
-            (Progress::Blocked, _) | (Progress::Sleeping, WakeReason::Timeout) => {
-                entry.reason = reason;
-                self.timers.cancel(thread);
-                self.make_ready(thread);
+    /// What follows from `thread`, which is `urgency`, having been queued: the current one may have a competitor from now on,
+    /// and another CPU could run it.
+    fn consider(&mut self, thread: &Thread, urgency: Urgency) {
+        if urgency == Urgency::ORDINARY && self.current_gives_way(thread) {
+            self.of(self.current).yields.set(true);
+            self.ask_reschedule();
+        } else if urgency == self.running()
+            && self.slice_end.is_none()
+            && self.of(self.current).is_sliced()
+        {
+            if self.is_here() {
+                let now = time::now();
+                let ran = now - self.since;
+                self.slice_end = Some(now + (self.of(self.current).slice_left.get() - ran));
+                self.program();
+            } else {
+                self.ask_reschedule();
             }
-            (Progress::Absent | Progress::Exited, _) | (_, WakeReason::Timeout) => {}
-            (_, WakeReason::Woken) => entry.token = true,
+        }
+        self.offer(thread);
+    }
+
+    /// Whether the current thread has SCHED_IDLE and `thread`, an ordinary one, has not.
+    fn current_gives_way(&self, thread: &Thread) -> bool {
+        let idle = |thread| {
+            let sched = self.of(thread);
+            sched.scheduling.get().policy == Policy::Idle && sched.level() == Level::ORDINARY
+        };
+        idle(self.current) && !idle(thread)
+    }
+
+    /// Puts `thread` into the run queue: before the others of its level, or behind them.
+    pub(super) fn enqueue(&mut self, thread: &Thread, front: bool) {
+        let sched = self.of(thread);
+        sched.progress.set(Progress::Ready);
+        let (level, deadline) = (sched.level(), sched.deadline());
+        let elsewhere = sched.allowed().without(self.cpu.index);
+        let class = match level {
+            Level::ORDINARY => Class::Ordinary,
+            _ => Class::RealTime,
+        };
+        sched.movable.set((!elsewhere.is_empty()).then_some(class));
+        if !elsewhere.is_empty() {
+            self.movable[class as usize] += 1;
+        }
+        match deadline {
+            Some(deadline) => self.deadlines.arm(thread.id.0, deadline),
+            None if front => self.ready.push_front(thread.id.0, level),
+            None => self.ready.push_back(thread.id.0, level),
+        }
+    }
+
+    fn uncount(&mut self, thread: &Thread) {
+        if let Some(class) = self.of(thread).movable.take() {
+            self.movable[class as usize] -= 1;
+        }
+    }
+
+    /// Takes `thread` out of the run queue.
+    pub(super) fn dequeue(&mut self, thread: &Thread) {
+        if self.first.is_some_and(|first| ptr::eq(first, thread)) {
+            self.first = None;
+        } else if !self.ready.remove(thread.id.0) {
+            self.deadlines.cancel(thread.id.0);
+        }
+        self.uncount(thread);
+    }
+
+    /// Takes the most urgent thread out of the run queue.
+    fn pop(&mut self) -> Option<&'static Thread> {
+        if let Some(first) = self.first.take() {
+            return Some(first);
+        }
+        let first = self.deadlines.expire(Nanos::MAX);
+        let thread = by_id(first.or_else(|| self.ready.pop().map(|(id, _)| id))?);
+        self.uncount(thread);
+        Some(thread)
+    }
+
+    /// How urgent the first thread in the run queue is.
+    pub(super) fn first_urgency(&self) -> Urgency {
+        match self.deadlines.next() {
+            Some(deadline) => Urgency::of_deadline(deadline),
+            None => self.ready.highest().map_or(Urgency::IDLE, Urgency::of_level),
+        }
+    }
+
+    /// Makes `thread`, which is assigned to this CPU, ready here.
+    pub(super) fn make_ready(&mut self, thread: &Thread, front: bool) {
+        let sched = self.of(thread);
+        let urgency = sched.urgency();
+        // Also what it was asked to look for before counts.
+        if urgency <= BOARD.running(self.cpu.index) {
+            self.enqueue(thread, front);
+            return self.consider(thread, urgency);
+        }
+        sched.progress.set(Progress::Ready);
+        self.queue_first();
+        self.first = Some(by_id(thread.id.0));
+        BOARD.set_running(self.cpu.index, urgency);
+        self.ask_reschedule();
+    }
+
+    /// The first ready thread is not more urgent than all others any more.
+    fn queue_first(&mut self) {
+        if let Some(first) = self.first.take() {
+            self.enqueue(first, false);
+        }
+    }
+
+    /// Makes a thread ready that slept or is new: here, or where it should run.
+    fn activate(&mut self, thread: &Thread) {
+        trace::wake(thread);
+        if self.is_current(thread) {
+            // It is on its way out of the CPU, and looks for what to run after this.
+            self.of(thread).progress.set(Progress::Running);
+        } else if self.may_start(thread) {
+            self.distribute(thread);
+        }
+    }
+
+    /// Makes a thread ready that is in no queue: here, or where it should run.
+    pub(super) fn distribute(&mut self, thread: &Thread) {
+        let sched = self.of(thread);
+        sched.hops.set(0);
+        match self.best_place(thread) {
+            here if here == self.cpu.index => self.make_ready(thread, false),
+            there => self.send(thread, there, false),
+        }
+    }
+
+    pub(super) fn wake(&mut self, thread: &Thread, reason: WakeReason) {
+        let sched = self.of(thread);
+        match (sched.progress.get(), reason) {
+            (Progress::Blocked, _) | (Progress::Sleeping, WakeReason::Timeout) => {
+                sched.reason.set(reason);
+                if reason == WakeReason::Woken {
+                    self.timers.cancel(thread.id.0);
+                }
+                self.activate(thread);
+            }
+            (Progress::Throttled, WakeReason::Timeout) => self.end_throttle(thread),
+            (Progress::Exited, _) | (_, WakeReason::Timeout) => {}
+            (_, WakeReason::Woken) => sched.token.set(true),
         }
     }
 
     /// Applies a changed level of `thread`: to the front of its level if that fell, else to the
     /// back, as POSIX has it.
-    fn requeue(&mut self, thread: u16, before: Level) {
-        let entry = self.entry(thread);
-        let level = entry.level();
-        if let Some(thread) = &entry.thread {
-            thread.level.store(level.get() as u8, Ordering::Relaxed);
+    pub(super) fn requeue(&mut self, thread: &Thread, before: Urgency) {
+        let sched = self.of(thread);
+        let shown = sched.scheduling.get().level.max(sched.inherited.get());
+        thread.level.store(shown.get() as u8, Ordering::Relaxed);
+        if let Some(user) = thread.data.user() {
+            replies::set_urgent(user.slot, shown > Level::ORDINARY);
         }
-        if level == before {
-            return;
-        }
-        if entry.progress == Progress::Ready {
-            self.ready.remove(thread);
-            match level < before {
-                true => self.ready.push_front(thread, level),
-                false => self.ready.push_back(thread, level),
+        let urgency = sched.urgency();
+        match sched.progress.get() {
+            // It may inherit now, or have another policy.
+            Progress::Throttled => {
+                self.timers.cancel(thread.id.0);
+                if self.may_go_on(thread) {
+                    self.distribute(thread);
+                }
             }
-            self.consider(thread);
-        } else if thread == self.current && self.ready.highest() > Some(level) {
-            percpu::this().set_need_resched();
+            _ if urgency == before => {}
+            Progress::Ready => {
+                self.dequeue(thread);
+                if self.may_go_on(thread) {
+                    self.make_ready(thread, urgency < before);
+                }
+            }
+            _ if self.is_current(thread) => match urgency > before {
+                true => self.raise_current(urgency),
+                false => self.ask_reschedule(),
+            },
+            _ => {}
         }
     }
 
-    /// Lets `owner` and the owners it waits for inherit `level`.
-    fn inherit(&mut self, mut owner: u16, level: Level) {
-        for _ in 0..CHAIN {
-            let entry = self.entry(owner);
-            let before = entry.level();
-            entry.inherited = entry.inherited.max(level);
-            let progress = entry.progress;
-            self.requeue(owner, before);
-            match progress {
-                Progress::Locked(next) if next != NOBODY => owner = next,
-                _ => break,
-            }
+    /// The current thread has become more urgent.
+    fn raise_current(&mut self, urgency: Urgency) {
+        if urgency > BOARD.running(self.cpu.index) {
+            BOARD.set_running(self.cpu.index, urgency);
+            self.queue_first();
         }
     }
 
@@ -205,158 +499,258 @@ impl State {
     fn charge(&mut self, now: Nanos) {
         let ran = now - self.since;
         self.since = now;
-        if self.current == self.idle {
+        if ptr::eq(self.current, self.idle) {
             self.idle_time += ran;
         }
-        let entry = self.entry(self.current);
-        entry.slice_left = entry.slice_left - ran;
-        if let Some(thread) = &entry.thread {
-            thread.run_time.fetch_add(ran.0, Ordering::Relaxed);
+        let sched = self.of(self.current);
+        sched.slice_left.set(sched.slice_left.get() - ran);
+        if let Some(mut server) = sched.server.get() {
+            let had = !server.is_exhausted();
+            server.consume(ran);
+            sched.server.set(Some(server));
+            if had && server.is_exhausted() && sched.scheduling.get().tells_overrun {
+                self.current.note_overrun();
+            }
+        }
+        // Only the CPU that runs it adds to it.
+        let total = self.current.run_time.load(Ordering::Relaxed) + ran.0;
+        self.current.run_time.store(total, Ordering::Relaxed);
+    }
+
+    /// Puts the thread that runs back into the run queue, or on its way to where it may run.
+    fn put_back(&mut self) {
+        let thread = self.current;
+        let sched = self.of(thread);
+        if sched.progress.get() != Progress::Running || ptr::eq(thread, self.idle) {
+            return;
+        }
+        let done = sched.is_sliced() && sched.slice_left.get() == Nanos::ZERO;
+        let yields = sched.yields.take();
+        let front = !(yields || done);
+        if sched.server.get().is_some() && !self.may_stay(thread, yields) {
+            return;
+        }
+        let sched = self.of(thread);
+        match sched.allowed().contains(self.cpu.index) {
+            true => self.enqueue(thread, front),
+            false => self.send(thread, self.best_place(thread), front),
         }
     }
 
-    /// Chooses the thread to run next, and sets the timer for what is due then.
-    fn choose(&mut self) -> u16 {
+    /// Chooses the thread to run next, and sets the timer for what is due then. Says how urgent it is, and
+    /// whether that is less than before.
+    fn choose(&mut self) -> (&'static Thread, Urgency, bool) {
         let now = time::now();
         self.charge(now);
-        let (current, idle) = (self.current, self.idle);
-        let entry = self.entry(current);
-        if entry.progress == Progress::Running && current != idle {
-            entry.progress = Progress::Ready;
-            let level = entry.level();
-            let done = entry.is_sliced() && entry.slice_left == Nanos::ZERO;
-            if done {
-                entry.slice_left = SLICE;
-            }
-            match done || core::mem::take(&mut entry.yields) {
-                true => self.ready.push_back(current, level),
-                false => self.ready.push_front(current, level),
-            }
-        }
-        let next = self.ready.pop().map_or(idle, |(thread, _)| thread);
+        self.put_back();
+        let next = self.pop().unwrap_or(self.idle);
         self.current = next;
-        let entry = self.entry(next);
-        entry.progress = Progress::Running;
-        if entry.slice_left == Nanos::ZERO {
-            entry.slice_left = SLICE;
+        let sched = self.of(next);
+        sched.progress.set(Progress::Running);
+        if sched.slice_left.get() == Nanos::ZERO {
+            sched.slice_left.set(sched.scheduling.get().slice());
         }
-        let (sliced, left, level) =
-            (entry.is_sliced() && next != idle, entry.slice_left, entry.level());
-        self.slice_end = (sliced && self.ready.has(level)).then(|| now + left);
+        let left = sched.slice_left.get();
+        self.slice_end = if ptr::eq(next, self.idle) {
+            None
+        } else if sched.deadline().is_some() {
+            sched.server.get().map(|server| now + server.budget())
+        } else if sched.is_sliced() {
+            self.ready.has(sched.level()).then(|| now + left)
+        } else {
+            (self.movable[Class::Ordinary as usize] > 0).then(|| now + PATIENCE)
+        };
+        let urgency = self.running();
+        let fell = urgency < BOARD.running(self.cpu.index);
+        BOARD.set_running(self.cpu.index, urgency);
+        self.publish_surplus();
         self.program();
-        next
+        (next, urgency, fell)
     }
 
-    /// Sets the timer for the earliest of what is due.
-    fn program(&mut self) {
+    /// Sets the timer for the earliest of what is due, if this is the CPU whose timer that is.
+    pub(super) fn program(&mut self) {
         let due = match (self.timers.next(), self.slice_end) {
             (Some(a), Some(b)) => Some(a.min(b)),
             (a, b) => a.or(b),
         };
-        if due != self.programmed {
+        if due != self.programmed && self.is_here() {
             self.programmed = due;
             apic::set_timer(due);
         }
     }
 }
 
-/// Makes this CPU's scheduler with its idle thread. At boot.
-pub fn set_up() -> Result<(), super::SpawnError> {
+/// Makes the scheduler of `cpu` with its idle thread. Before that CPU runs its first thread.
+pub fn set_up(cpu: &'static PerCpu) -> Result<(), super::SpawnError> {
     let idle = super::thread::make(
-        super::Spawn { name: "idle", ..Default::default() },
-        Box::new(|| idle_loop()),
+        super::Spawn { name: "idle", affinity: CpuSet::one(cpu.index), ..Default::default() },
+        Box::new(|| idle::idle_loop()),
     )?;
-    let id = idle.id.0;
-    let mut threads: Vec<Entry> = (0..MAX_THREADS).map(|_| Entry::absent()).collect();
-    threads[usize::from(id)].thread = Some(idle);
+    idle.cpu.store(cpu.index, Ordering::Relaxed);
+    let idle = register(&idle);
     let state = State {
+        cpu,
         ready: RunQueue::new(MAX_THREADS),
+        deadlines: TimerQueue::new(MAX_THREADS),
+        first: None,
+        movable: [0; 2],
         timers: TimerQueue::new(MAX_THREADS + MAX_TIMERS),
-        threads: threads.into_boxed_slice(),
-        expiries: (0..MAX_TIMERS).map(|_| None).collect(),
-        free_expiries: (0..MAX_TIMERS as u16).rev().collect(),
-        current: id,
-        idle: id,
+        current: idle,
+        idle,
         since: time::now(),
         slice_end: None,
         programmed: None,
         idle_time: Nanos::ZERO,
-        exited: Vec::with_capacity(MAX_THREADS),
-        reaper: NOBODY,
+        signal: false,
+        outgoing: None,
     };
-    percpu::this().runner.call_once(|| Runner { state: SpinLock::new(state) });
+    cpu.runner.call_once(|| Runner { state: SpinLock::new(state) });
     Ok(())
 }
 
-/// Runs the first thread of this CPU. Interrupts off.
+/// Runs the first thread of this CPU. Interrupts off, on a stack that nothing returns to.
 pub fn start() -> ! {
     percpu::release_preemption();
+    hold_own().since = time::now();
     percpu::this().set_need_resched();
     reschedule();
     unreachable!("nothing returns to the boot stack")
 }
 
-fn runner_of(cpu: u32) -> &'static Runner {
-    match percpu::of(cpu).and_then(|cpu| cpu.runner.get()) {
-        Some(runner) => runner,
-        None => panic!("CPU {cpu} has no scheduler"),
-    }
+/// This CPU runs threads from now on, and has left the stack that it booted on or is the first.
+pub fn set_online() {
+    let interrupts = cpu::disable_interrupts();
+    BOARD.set_online(percpu::this().index);
+    cpu::restore_interrupts(interrupts);
 }
 
-fn own_runner() -> &'static Runner {
-    runner_of(percpu::this().index)
+/// The CPUs that run threads, by index in the cell.
+pub fn online() -> CpuSet {
+    BOARD.online()
 }
 
 /// Adds a new thread and makes it ready.
-pub(super) fn add(thread: &Arc<Thread>, scheduling: Scheduling) {
-    let mut state = runner_of(thread.cpu()).state.lock();
-    let id = thread.id.0;
-    *state.entry(id) = Entry { thread: Some(thread.clone()), scheduling, ..Entry::absent() };
-    state.make_ready(id);
+pub(super) fn add(thread: &Arc<Thread>) {
+    let thread = register(thread);
+    hold_of(thread).activate(thread);
 }
 
 /// See [`Thread::wake`].
 pub(super) fn wake(thread: &Thread) {
-    runner_of(thread.cpu()).state.lock().wake(thread.id.0, WakeReason::Woken);
+    hold_of(thread).wake(thread, WakeReason::Woken);
 }
 
-/// See [`Thread::set_scheduling`].
-pub(super) fn set_scheduling(thread: &Thread, scheduling: Scheduling) {
-    let mut state = runner_of(thread.cpu()).state.lock();
-    let id = thread.id.0;
-    let entry = state.entry(id);
-    let before = entry.level();
-    entry.scheduling = scheduling;
-    entry.slice_left = SLICE;
-    state.requeue(id, before);
-    if id == state.current {
-        // Its rank and its slice follow from the policy.
-        percpu::this().set_need_resched();
+/// Has `thread` pass the check before its return to user mode if it is there on another CPU.
+pub(super) fn interrupt(thread: &Thread) {
+    if ptr::eq(percpu::current(), thread) {
+        return;
     }
+    let elsewhere = {
+        let state = hold_of(thread);
+        (state.is_current(thread) && !state.is_here()).then_some(state.cpu)
+    };
+    if let Some(cpu) = elsewhere {
+        cpu.interrupt();
+    }
+}
+
+/// Applies `scheduling` to `thread`; for [`super::deadlines`].
+pub(super) fn set_scheduling(thread: &Thread, scheduling: Scheduling) {
+    let mut state = hold_of(thread);
+    let sched = state.of(thread);
+    let before = sched.urgency();
+    sched.scheduling.set(scheduling);
+    sched.slice_left.set(scheduling.slice());
+    let reserved = scheduling.policy == Policy::Deadline;
+    sched.server.set(reserved.then(|| Server::new(scheduling.reservation, time::now())));
+    state.requeue(thread, before);
+    if state.is_current(thread) {
+        // Its rank and its slice follow from the policy.
+        state.ask_reschedule();
+    }
+}
+
+/// Whether `thread` has ended.
+pub(super) fn has_ended(thread: &Thread) -> bool {
+    hold_of(thread).of(thread).progress.get() == Progress::Exited
 }
 
 /// See [`Thread::scheduling`].
 pub(super) fn scheduling(thread: &Thread) -> Scheduling {
-    runner_of(thread.cpu()).state.lock().entry(thread.id.0).scheduling
+    hold_of(thread).of(thread).scheduling.get()
+}
+
+/// See [`Thread::time_used`].
+pub(super) fn time_used(thread: &Thread) -> Nanos {
+    let state = hold_of(thread);
+    let running = match state.is_current(thread) {
+        true => time::now() - state.since,
+        false => Nanos::ZERO,
+    };
+    thread.run_time() + running
+}
+
+/// See [`Thread::affinity`].
+pub(super) fn affinity(thread: &Thread) -> CpuSet {
+    hold_of(thread).of(thread).affinity.get()
+}
+
+/// See [`Thread::set_affinity`].
+pub(super) fn set_affinity(thread: &Thread, cpus: CpuSet) {
+    let mut state = hold_of(thread);
+    let sched = state.of(thread);
+    sched.affinity.set(cpus);
+    let stays = sched.allowed().contains(state.cpu.index);
+    match sched.progress.get() {
+        Progress::Ready => {
+            state.dequeue(thread);
+            match stays {
+                true => state.make_ready(thread, false),
+                false => {
+                    let there = state.best_place(thread);
+                    state.send(thread, there, false);
+                }
+            }
+        }
+        _ if state.is_current(thread) && !stays => state.ask_reschedule(),
+        // It goes where it may when it becomes ready.
+        _ => {}
+    }
+}
+
+/// Sets the level that `thread` inherits from those who wait for it ([`Level::ORDINARY`]: none),
+/// wherever it is. Any context.
+pub(super) fn set_inherited(thread: &Thread, level: Level) {
+    let mut state = hold_of(thread);
+    let sched = state.of(thread);
+    let before = sched.urgency();
+    sched.inherited.set(level);
+    state.requeue(thread, before);
 }
 
 /// Switches to the thread that should run. Interrupts off before and after, no lock held.
 pub fn reschedule() {
     let cpu = percpu::this();
-    let Some(runner) = cpu.runner.get() else { return };
+    if cpu.runner.get().is_none() {
+        return;
+    }
     let next = loop {
         cpu.clear_need_resched();
-        let (next, rank) = {
-            let mut state = runner.state.lock();
-            let next = state.choose();
-            let rank =
-                if next == state.idle { RANK_IDLE } else { 1 + state.entry(next).level().get() };
-            let thread = state.entry(next).thread.as_ref().map_or(core::ptr::null(), Arc::as_ptr);
-            (thread, rank)
-        };
-        publish_rank(cpu.index, rank);
-        fence(Ordering::SeqCst);
-        remote::poll();
+        let (next, urgency, fell) = hold_here().choose();
+        let rank = rank(urgency, next);
+        let before = cpu.swap_rank(rank);
+        if rank != before {
+            publish_rank(cpu.index, rank);
+        }
+        // Who adds something for this CPU looks at what it runs before it decides whether to tell.
+        if fell || rank < before {
+            fence(Ordering::SeqCst);
+            if rank < before {
+                replies::poll(rank);
+            }
+            migration::pull(cpu.index, urgency);
+        }
         if !cpu.needs_resched() {
             break next;
         }
@@ -364,69 +758,97 @@ pub fn reschedule() {
     switch(cpu, next);
 }
 
-fn switch(cpu: &'static PerCpu, next: *const Thread) {
+fn rank(urgency: Urgency, thread: &Thread) -> u32 {
+    if urgency == Urgency::IDLE { RANK_IDLE } else { thread.rank() }
+}
+
+fn switch(cpu: &'static PerCpu, next: &'static Thread) {
+    static BOOT: AtomicU64 = AtomicU64::new(0);
     let previous = cpu.current();
-    if previous == next {
+    if previous == ptr::from_ref(next) {
         return;
     }
-    // SAFETY: the scheduler keeps a reference to every thread that is not reaped, and only a thread
-    // that does not run is.
-    let next = match unsafe { next.as_ref() } {
-        Some(next) => next,
-        None => panic!("the chosen thread does not exist"),
-    };
-    next.switches.fetch_add(1, Ordering::Relaxed);
+    trace::switch(next);
+    next.switches.store(next.switches.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
     cpu.set_current(next, next.stack_top);
-    user::exchange(cpu, next);
-    static BOOT: AtomicU64 = AtomicU64::new(0);
-    // SAFETY: as above; null is the boot stack, which nothing returns to.
-    let save = unsafe { previous.as_ref() }.map_or(&BOOT, |thread| &thread.stack_pointer);
-    // SAFETY: interrupts are off; `next` does not run, so its stack is as `switch_stacks` or
-    // `initial_stack` left it.
-    unsafe { context::switch_stacks(save.as_ptr(), next.stack_pointer.load(Ordering::Relaxed)) }
+    // SAFETY: the thread that runs exists; null is the boot stack, which nothing returns to.
+    let save = match unsafe { previous.as_ref() } {
+        Some(previous) => {
+            user::leave(previous);
+            &previous.stack_pointer
+        }
+        None => &BOOT,
+    };
+    // SAFETY: interrupts are off; the scheduler gave `next` to this CPU alone, and its stack is as
+    // `switch_stacks` or `initial_stack` leaves it; the previous thread is not touched any more.
+    unsafe { context::switch_stacks(save.as_ptr(), next.stack_pointer.as_ptr()) }
+    arrive();
+}
+
+/// The current thread has come to this CPU. Interrupts off.
+pub(super) fn arrive() {
+    user::arrive(percpu::this(), &current());
+    migration::push_real_time();
 }
 
 /// The timer's interrupt. Interrupts off.
 pub fn timer_interrupt() {
-    let runner = own_runner();
-    let mut state = runner.state.lock();
+    let mut state = hold_here();
     state.programmed = None;
     let now = time::now();
-    while let Some(timer) = state.timers.expire(now) {
-        if usize::from(timer) < MAX_THREADS {
-            state.wake(timer, WakeReason::Timeout);
-        } else if let Some(expiry) = state.expiries[usize::from(timer) - MAX_THREADS].clone() {
-            drop(state);
-            (expiry.expired)();
-            state = runner.state.lock();
+    // One at a time: others that are due follow from another interrupt, and whoever was woken goes first if it is
+    // urgent.
+    if let Some(id) = state.timers.expire(now) {
+        match timer::expiry(id) {
+            None => {
+                state.wake(by_id(id), WakeReason::Timeout);
+                if state.outgoing.is_some() {
+                    drop(state);
+                    state = hold_here();
+                }
+            }
+            Some(expiry) => {
+                expiry.begin(state.cpu.index);
+                drop(state);
+                expiry.run();
+                state = hold_here();
+            }
         }
     }
     if state.slice_end.is_some_and(|end| end <= now) {
         state.slice_end = None;
-        percpu::this().set_need_resched();
+        let sched = state.of(state.current);
+        let ends = sched.is_sliced() || sched.deadline().is_some();
+        match ends {
+            true => state.cpu.set_need_resched(),
+            false => state.push(Urgency::IDLE),
+        }
     }
-    state.program();
+    // A look at the run queue, which follows at once, sets the timer, too.
+    if !state.cpu.needs_resched() {
+        state.program();
+    }
 }
 
 fn assert_may_sleep() {
-    assert!(!percpu::this().preemption_held(), "a thread sleeps while preemption is held off");
+    assert!(!percpu::preemption_held(), "a thread sleeps while preemption is held off");
 }
 
 /// Gives up the CPU after `prepare` changed the state; `prepare` may refuse.
 fn leave_cpu<R>(
-    prepare: impl FnOnce(&mut State, u16) -> Result<(), R>,
-    after: impl FnOnce(&mut Entry) -> R,
+    prepare: impl FnOnce(&mut State, &Thread) -> Result<(), R>,
+    after: impl FnOnce(&Sched) -> R,
 ) -> R {
     assert_may_sleep();
     let interrupts = cpu::disable_interrupts();
-    let runner = own_runner();
-    let me = current().id.0;
-    let prepared = prepare(&mut runner.state.lock(), me);
+    let me = current();
+    let prepared = prepare(&mut hold_here(), &me);
     let result = match prepared {
         Err(result) => result,
         Ok(()) => {
             reschedule();
-            after(runner.state.lock().entry(me))
+            // What the wake-up stored stays as it is while the thread runs.
+            after(&me.sched)
         }
     };
     cpu::restore_interrupts(interrupts);
@@ -439,19 +861,19 @@ fn leave_cpu<R>(
 pub fn block(deadline: Option<Nanos>) -> WakeReason {
     leave_cpu(
         |state, me| {
-            if core::mem::take(&mut state.entry(me).token) {
+            if state.of(me).token.take() {
                 return Err(WakeReason::Woken);
             }
             if let Some(deadline) = deadline {
                 if deadline <= time::now() {
                     return Err(WakeReason::Timeout);
                 }
-                state.timers.arm(me, deadline);
+                state.timers.arm(me.id.0, deadline);
             }
-            state.entry(me).progress = Progress::Blocked;
+            state.of(me).progress.set(Progress::Blocked);
             Ok(())
         },
-        |entry| entry.reason,
+        |sched| sched.reason.get(),
     )
 }
 
@@ -462,8 +884,8 @@ pub fn sleep_until(deadline: Nanos) {
             if deadline <= time::now() {
                 return Err(());
             }
-            state.timers.arm(me, deadline);
-            state.entry(me).progress = Progress::Sleeping;
+            state.timers.arm(me.id.0, deadline);
+            state.of(me).progress.set(Progress::Sleeping);
             Ok(())
         },
         |_| (),
@@ -474,11 +896,41 @@ pub fn sleep_until(deadline: Nanos) {
 pub fn yield_now() {
     leave_cpu(
         |state, me| {
-            state.entry(me).yields = true;
+            state.of(me).yields.set(true);
             Ok(())
         },
         |_| (),
     );
+}
+
+/// Sleeps until [`grant`], which may come before; wakes are kept for the next [`block`].
+pub(super) fn wait_for_grant() {
+    loop {
+        let granted = leave_cpu(
+            |state, me| {
+                let sched = state.of(me);
+                if sched.granted.take() {
+                    return Err(true);
+                }
+                sched.progress.set(Progress::Locked);
+                Ok(())
+            },
+            |_| false,
+        );
+        if granted {
+            return;
+        }
+    }
+}
+
+/// Has the present or next [`wait_for_grant`] of `thread` return. Any context.
+pub(super) fn grant(thread: &Thread) {
+    let mut state = hold_of(thread);
+    let sched = state.of(thread);
+    sched.granted.set(true);
+    if sched.progress.get() == Progress::Locked {
+        state.activate(thread);
+    }
 }
 
 /// A point at which a long work of the kernel lets another thread run whose turn has come. (The
@@ -496,145 +948,21 @@ pub fn reschedule_point() {
 pub fn exit() -> ! {
     assert_may_sleep();
     cpu::disable_interrupts();
-    let runner = own_runner();
-    {
+    let id = {
         let me = current();
-        let mut state = runner.state.lock();
-        state.entry(me.id.0).progress = Progress::Exited;
-        state.exited.push(me.id.0);
-        let reaper = state.reaper;
-        if reaper != NOBODY {
-            state.wake(reaper, WakeReason::Woken);
-        }
-        user::disown(percpu::this(), &me);
-    }
+        hold_own().of(&me).progress.set(Progress::Exited);
+        deadlines::release(&me);
+        me.id
+    };
+    reaper::bury(id);
     reschedule();
     unreachable!("a thread that exited runs again")
 }
 
-/// The current thread is the one that frees those that exited.
-pub(super) fn become_reaper() {
-    own_runner().state.lock().reaper = current().id.0;
-}
-
-/// Takes a thread that exited away from the scheduler.
-pub(super) fn take_exited() -> Option<Arc<Thread>> {
-    let mut state = own_runner().state.lock();
-    let id = state.exited.pop()?;
-    core::mem::replace(state.entry(id), Entry::absent()).thread
-}
-
-// --- Locks (see `mutex`); the caller holds the lock's own spin lock.
-
-/// The current thread `me` waits for a lock of `owner` from now on.
-pub(super) fn wait_for_lock(me: ThreadId, owner: u16, first: bool) {
-    let mut state = own_runner().state.lock();
-    let entry = state.entry(me.0);
-    entry.progress = Progress::Locked(owner);
-    let level = entry.level();
-    if first {
-        state.entry(owner).boosts += 1;
-    }
-    state.inherit(owner, level);
-}
-
-/// Waits until the lock was handed to the current thread.
-pub(super) fn wait_for_grant() {
-    assert_may_sleep();
-    let interrupts = cpu::disable_interrupts();
-    let me = current().id.0;
-    while !core::mem::take(&mut own_runner().state.lock().entry(me).granted) {
-        reschedule();
-    }
-    cpu::restore_interrupts(interrupts);
-}
-
-/// The current thread `me` gives up a lock that others waited for: it goes to `heir`, which `rest`
-/// more wait for.
-pub(super) fn hand_over(me: ThreadId, heir: u16, rest: impl Iterator<Item = u16>) {
-    let mut state = own_runner().state.lock();
-    let entry = state.entry(me.0);
-    let before = entry.level();
-    entry.boosts = entry.boosts.saturating_sub(1);
-    if entry.boosts == 0 {
-        entry.inherited = Level::ORDINARY;
-    }
-    state.requeue(me.0, before);
-    let mut highest = None;
-    for waiter in rest {
-        let entry = state.entry(waiter);
-        entry.progress = Progress::Locked(heir);
-        highest = highest.max(Some(entry.level()));
-    }
-    let current = state.current;
-    let entry = state.entry(heir);
-    entry.granted = true;
-    // It may have been preempted on its way to `wait_for_grant`, or still be on that way.
-    if heir == current {
-        entry.progress = Progress::Running;
-    } else {
-        state.make_ready(heir);
-    }
-    if let Some(level) = highest {
-        state.entry(heir).boosts += 1;
-        state.inherit(heir, level);
-    }
-}
-
-/// The effective level of a thread that waits for a lock.
-pub(super) fn level_of(thread: u16) -> Level {
-    own_runner().state.lock().entry(thread).level()
-}
-
-// --- Timers (see `timer`)
-
-/// A free place for a timer.
-pub(super) fn add_expiry(expiry: Arc<Expiry>) -> Option<u16> {
-    let mut state = own_runner().state.lock();
-    let place = state.free_expiries.pop()?;
-    state.expiries[usize::from(place)] = Some(expiry);
-    Some(MAX_THREADS as u16 + place)
-}
-
-/// Frees a timer's place.
-pub(super) fn remove_expiry(cpu: u32, timer: u16) -> Option<Arc<Expiry>> {
-    let mut state = runner_of(cpu).state.lock();
-    state.timers.cancel(timer);
-    state.program();
-    let place = timer - MAX_THREADS as u16;
-    state.free_expiries.push(place);
-    state.expiries[usize::from(place)].take()
-}
-
-/// Arms or cancels a timer; says whether it was armed.
-pub(super) fn set_expiry(cpu: u32, timer: u16, deadline: Option<Nanos>) -> bool {
-    let mut state = runner_of(cpu).state.lock();
-    let was = state.timers.cancel(timer);
-    if let Some(deadline) = deadline {
-        state.timers.arm(timer, deadline);
-    }
-    state.program();
-    was
-}
-
-/// When a timer will fire.
-pub(super) fn expiry_deadline(cpu: u32, timer: u16) -> Option<Nanos> {
-    runner_of(cpu).state.lock().timers.deadline(timer)
-}
-
-// --- Idle
-
-fn idle_loop() -> ! {
-    loop {
-        publish_statistics();
-        cpu::disable_interrupts();
-        if percpu::this().needs_resched() {
-            reschedule();
-            cpu::restore_interrupts(true);
-        } else {
-            cpu::wait_for_interrupt();
-        }
-    }
+/// How long the CPU that this runs on was idle.
+pub(super) fn idle_time() -> (u32, Nanos) {
+    let state = hold_own();
+    (state.cpu.index, state.idle_time)
 }
 
 /// Stores the rank of what the CPU runs.
@@ -648,26 +976,5 @@ fn publish_rank(cpu: u32, rank: u32) {
             )
         };
         word.store(rank, Ordering::Relaxed);
-    }
-}
-
-/// Stores the counters that the command line shows.
-pub fn publish_statistics() {
-    let Some(channel) = layout::channel() else { return };
-    let channel = channel.as_ptr();
-    let (pool, free) = frames::SHARED.usage();
-    let (heap_size, heap_used) = heap::usage();
-    let cpu = percpu::this();
-    let idle = own_runner().state.lock().idle_time;
-    // SAFETY: the channel is mapped and these words are the kernel's; Linux only reads them.
-    unsafe {
-        (&raw mut (*channel).pool_pages).write_volatile(pool);
-        (&raw mut (*channel).pool_free).write_volatile(free);
-        (&raw mut (*channel).heap_size).write_volatile(heap_size);
-        (&raw mut (*channel).heap_used).write_volatile(heap_used);
-        (&raw mut (*channel).idle_time)
-            .cast::<u64>()
-            .add(cpu.index as usize)
-            .write_volatile(idle.0);
     }
 }

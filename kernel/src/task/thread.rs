@@ -1,10 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Threads.
+//!
+//! What the scheduler knows of a thread lies in the thread itself and belongs to the CPU that the
+//! thread is assigned to: whoever holds the lock of that CPU's scheduler may look at it. A thread
+//! changes its CPU under the lock of the old one.
 
-use super::scheduler;
-use super::user::UserState;
+use super::deadlines::{self, Overload};
+use super::inheritance;
+use super::scheduler::{self, Sched};
+use super::scheduling::Scheduling;
+use super::user::{self, UserState};
 use crate::arch::context::initial_stack;
-use crate::arch::percpu;
+use crate::arch::{cpu, percpu};
 use crate::mm::{AddressSpace, heap, stacks};
 use crate::process::ThreadData;
 use crate::sync::SpinLock;
@@ -14,41 +21,9 @@ use alloc::string::String;
 use alloc::sync::Arc;
 use core::marker::PhantomData;
 use core::ops::Deref;
-use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
-use crtos_sched::Level;
-
-/// How a thread competes for its CPU.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Policy {
-    /// SCHED_OTHER, SCHED_BATCH, SCHED_IDLE: time slices, level 0.
-    Ordinary,
-    /// SCHED_FIFO.
-    Fifo,
-    /// SCHED_RR.
-    RoundRobin,
-}
-
-/// Policy and level.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Scheduling {
-    /// Policy.
-    pub policy: Policy,
-    /// [`Level::ORDINARY`] exactly for [`Policy::Ordinary`].
-    pub level: Level,
-}
-
-impl Scheduling {
-    /// SCHED_OTHER.
-    pub const ORDINARY: Self = Self { policy: Policy::Ordinary, level: Level::ORDINARY };
-
-    /// SCHED_FIFO at `priority` (1..=99).
-    pub const fn fifo(priority: u32) -> Option<Self> {
-        match Level::new(priority) {
-            Some(level) if priority > 0 => Some(Self { policy: Policy::Fifo, level }),
-            _ => None,
-        }
-    }
-}
+use core::ptr;
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use crtos_sched::{CpuSet, Level};
 
 /// Why [`super::block`] returned.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -82,31 +57,52 @@ pub struct Thread {
     pub(super) user: Option<UserState>,
     pub(super) space: SpinLock<Option<Arc<AddressSpace>>>,
     pub(super) stack_top: u64,
-    /// Where its registers lie while it does not run.
+    /// Where its registers lie while it is on no CPU, else 0; see `context::switch_stacks`.
     pub(super) stack_pointer: AtomicU64,
+    /// The CPU that it is assigned to.
+    pub(super) cpu: AtomicU32,
+    pub(super) sched: Sched,
     pub(super) run_time: AtomicU64,
     pub(super) switches: AtomicU64,
     /// Its effective level, for those who do not hold the scheduler's lock.
     pub(super) level: AtomicU8,
     attention: AtomicBool,
-    cpu: u32,
+    /// It used up a budget and wants to know.
+    overran: AtomicBool,
+    /// System calls that ended on the light path; the entry counts.
+    light_calls: AtomicU64,
     body: SpinLock<Option<Box<dyn FnOnce() + Send>>>,
 }
 
 impl Thread {
+    /// Offset of the attention flag, for the assembly.
+    pub const ATTENTION: usize = core::mem::offset_of!(Self, attention);
+    /// Offset of the counter of calls on the light path, for the assembly.
+    pub const LIGHT_CALLS: usize = core::mem::offset_of!(Self, light_calls);
+
     /// Makes the thread's next (or present) [`super::block`] return [`WakeReason::Woken`]. Any
     /// context.
     pub fn wake(&self) {
         scheduler::wake(self);
     }
 
-    /// Has [`crate::process::return_to_user`] called before the thread returns to user mode. Does
-    /// not wake it. Any context.
+    /// Has [`crate::process::return_to_user`] called before the thread returns to user mode, also if
+    /// it is there now. Does not wake it. Any context.
     pub fn set_attention(&self) {
-        // A thread that runs in user mode on another CPU would need an interrupt there; the realm
-        // has one CPU, and whoever calls this runs on it, so that the thread passes the check on
-        // its way back.
         self.attention.store(true, Ordering::Release);
+        scheduler::interrupt(self);
+    }
+
+    /// Notes that the thread, which runs on this CPU, has used up its budget, for
+    /// `return_to_user`. Interrupts off.
+    pub(super) fn note_overrun(&self) {
+        self.overran.store(true, Ordering::Relaxed);
+        self.attention.store(true, Ordering::Release);
+    }
+
+    /// Whether it has used up a budget since the last question.
+    pub fn take_overrun(&self) -> bool {
+        self.overran.load(Ordering::Relaxed) && self.overran.swap(false, Ordering::Relaxed)
     }
 
     /// Clears the flag; `return_to_user` calls this first.
@@ -119,9 +115,19 @@ impl Thread {
         self.attention.load(Ordering::Acquire)
     }
 
-    /// Changes how it is scheduled. Any context.
+    /// Changes how it is scheduled, which is refused if the CPUs have not as much left as it wants to
+    /// reserve. Thread context.
+    pub fn try_set_scheduling(&self, scheduling: Scheduling) -> Result<(), Overload> {
+        deadlines::set_scheduling(self, scheduling)?;
+        inheritance::level_changed(self);
+        Ok(())
+    }
+
+    /// Changes how it is scheduled, to something without a reservation. Thread context.
     pub fn set_scheduling(&self, scheduling: Scheduling) {
-        scheduler::set_scheduling(self, scheduling);
+        debug_assert_eq!(scheduling.share(), 0);
+        // Giving up a reservation is not refused.
+        let _ = self.try_set_scheduling(scheduling);
     }
 
     /// How it is scheduled.
@@ -129,9 +135,20 @@ impl Thread {
         scheduler::scheduling(self)
     }
 
+    /// The CPUs that it may run on, by index in the cell.
+    pub fn affinity(&self) -> CpuSet {
+        scheduler::affinity(self)
+    }
+
+    /// Restricts it to `cpus`, at least one of which runs (see [`super::online`]). When this
+    /// returns in the thread itself, it is on one of them. Any context.
+    pub fn set_affinity(&self, cpus: CpuSet) {
+        scheduler::set_affinity(self, cpus);
+    }
+
     /// Its level, with what it inherits.
     pub fn effective_level(&self) -> Level {
-        Level::new(u32::from(self.level.load(Ordering::Relaxed))).unwrap_or(Level::MAX)
+        Level::from_number(self.level.load(Ordering::Relaxed))
     }
 
     /// Rank for the channel: 1 + effective level.
@@ -139,9 +156,10 @@ impl Thread {
         1 + self.effective_level().get()
     }
 
-    /// Index of its CPU in the cell.
+    /// Index in the cell of the CPU that it is assigned to, where it runs, ran or will run; for other
+    /// threads than the caller a hint.
     pub fn cpu(&self) -> u32 {
-        self.cpu
+        self.cpu.load(Ordering::Acquire)
     }
 
     /// Processor time used, up to the last switch.
@@ -149,9 +167,19 @@ impl Thread {
         Nanos(self.run_time.load(Ordering::Relaxed))
     }
 
+    /// Processor time used, up to now. Any context.
+    pub fn time_used(&self) -> Nanos {
+        scheduler::time_used(self)
+    }
+
     /// Times that it was switched to.
     pub fn switches(&self) -> u64 {
         self.switches.load(Ordering::Relaxed)
+    }
+
+    /// System calls that ended on the light path.
+    pub fn light_calls(&self) -> u64 {
+        self.light_calls.load(Ordering::Relaxed)
     }
 
     /// Its address space, if it belongs to a process.
@@ -164,6 +192,35 @@ impl Drop for Thread {
     fn drop(&mut self) {
         release_id(self.id);
     }
+}
+
+/// The threads that the scheduler knows, by number; each entry owns a reference.
+static THREADS: [AtomicPtr<Thread>; MAX_THREADS] =
+    [const { AtomicPtr::new(ptr::null_mut()) }; MAX_THREADS];
+
+/// The thread with number `id`, which has not been reaped and is not during the use of the result:
+/// for threads that run, wait or are queued.
+pub fn by_id(id: u16) -> &'static Thread {
+    // SAFETY: the entry owns a reference that is taken away by [`forget`] alone, after the thread has
+    // ended and was taken out of all queues.
+    match unsafe { THREADS[usize::from(id)].load(Ordering::Acquire).as_ref() } {
+        Some(thread) => thread,
+        None => panic!("there is no thread {id}"),
+    }
+}
+
+/// Has the scheduler know `thread`.
+pub(super) fn register(thread: &Arc<Thread>) -> &'static Thread {
+    let pointer = Arc::into_raw(thread.clone()).cast_mut();
+    THREADS[usize::from(thread.id.0)].store(pointer, Ordering::Release);
+    by_id(thread.id.0)
+}
+
+/// Has the scheduler no longer know the thread with number `id`, which ended and has left its CPU.
+pub(super) fn forget(id: u16) -> Option<Arc<Thread>> {
+    let pointer = THREADS[usize::from(id)].swap(ptr::null_mut(), Ordering::AcqRel);
+    // SAFETY: the pointer came from `Arc::into_raw`, and only one caller gets it.
+    (!pointer.is_null()).then(|| unsafe { Arc::from_raw(pointer) })
 }
 
 static IDS: SpinLock<[u64; MAX_THREADS / 64]> = SpinLock::new([0; MAX_THREADS / 64]);
@@ -192,6 +249,8 @@ pub struct Spawn<'a> {
     pub space: Option<Arc<AddressSpace>>,
     /// What the process side keeps.
     pub data: ThreadData,
+    /// The CPUs that it may run on, by index in the cell.
+    pub affinity: CpuSet,
 }
 
 impl Default for Spawn<'_> {
@@ -201,6 +260,7 @@ impl Default for Spawn<'_> {
             scheduling: Scheduling::ORDINARY,
             space: None,
             data: ThreadData::default(),
+            affinity: CpuSet::ALL,
         }
     }
 }
@@ -211,10 +271,22 @@ pub fn spawn(
     what: Spawn<'_>,
     body: impl FnOnce() + Send + 'static,
 ) -> Result<Arc<Thread>, SpawnError> {
-    let scheduling = what.scheduling;
     let thread = make(what, Box::new(body))?;
-    scheduler::add(&thread, scheduling);
+    scheduler::add(&thread);
     Ok(thread)
+}
+
+/// As [`spawn`], but the thread waits for [`start`].
+pub fn prepare(
+    what: Spawn<'_>,
+    body: impl FnOnce() + Send + 'static,
+) -> Result<Arc<Thread>, SpawnError> {
+    make(what, Box::new(body))
+}
+
+/// Makes a thread ready that was prepared. Any context.
+pub fn start(thread: &Arc<Thread>) {
+    scheduler::add(thread);
 }
 
 /// Makes a thread without making it ready.
@@ -248,14 +320,18 @@ pub(super) fn make(
         switches: AtomicU64::new(0),
         level: AtomicU8::new(what.scheduling.level.get() as u8),
         attention: AtomicBool::new(false),
-        cpu: percpu::this().index,
+        overran: AtomicBool::new(false),
+        light_calls: AtomicU64::new(0),
+        cpu: AtomicU32::new(percpu::this().index),
+        sched: Sched::new(what.scheduling, what.affinity),
         body: SpinLock::new(Some(body)),
     }))
 }
 
 /// Where every thread starts. Interrupts off.
 extern "sysv64" fn first_steps() -> ! {
-    x86_64::instructions::interrupts::enable();
+    scheduler::arrive();
+    cpu::restore_interrupts(true);
     let body = current().body.lock().take();
     if let Some(body) = body {
         body();
@@ -287,7 +363,13 @@ impl Deref for Current {
 
 /// The current thread. Not before the first thread runs.
 pub fn current() -> Current {
-    let thread = percpu::this().current();
+    let thread = percpu::current();
     assert!(!thread.is_null(), "no thread runs yet");
     Current(thread, PhantomData)
+}
+
+/// Whether the current thread runs on page tables of a program.
+pub fn runs_program() -> bool {
+    // SAFETY: the current thread exists while it runs.
+    unsafe { percpu::current().as_ref() }.is_some_and(user::uses_tables)
 }

@@ -2,19 +2,20 @@
 //! What a thread of a process has beside its general registers: extended state, segment bases, page
 //! tables, ports.
 //!
-//! A CPU keeps all that of the last program's thread while threads of the kernel run, and exchanges
-//! it when another program's thread comes; see [`exchange`].
+//! It is stored when the thread leaves a CPU ([`leave`]), so that another CPU can go on with it. The
+//! registers keep it meanwhile: when the thread comes back to the same CPU and no other program's
+//! thread was there, nothing has to be loaded ([`arrive`]).
 
 use super::thread::{SpawnError, Thread, current};
 use crate::arch::gdt::PORT_MAP_SIZE;
 use crate::arch::percpu::PerCpu;
-use crate::arch::{cpu, fpu, paging, percpu};
+use crate::arch::{cpu, fpu, percpu, tlb};
 use crate::mm::AddressSpace;
 use crate::sync::SpinLock;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::ops::Range;
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use crtos_vm::Frame;
 use x86_64::VirtAddr;
 use x86_64::registers::model_specific::{FsBase, KernelGsBase};
@@ -27,13 +28,18 @@ struct Ports {
     used: Range<usize>,
 }
 
-/// The state while it is not in the CPU.
+/// No CPU.
+const NOWHERE: u32 = u32::MAX;
+
+/// The state while the thread does not run.
 pub(super) struct UserState {
     extended: fpu::Area,
     fs_base: AtomicU64,
     gs_base: AtomicU64,
     root: AtomicU64,
     ports: SpinLock<Option<Box<Ports>>>,
+    /// The CPU whose registers held the state last.
+    cpu: AtomicU32,
 }
 
 impl UserState {
@@ -45,10 +51,11 @@ impl UserState {
             gs_base: AtomicU64::new(0),
             root: AtomicU64::new(space.root().0),
             ports: SpinLock::new(None),
+            cpu: AtomicU32::new(NOWHERE),
         })
     }
 
-    /// Takes the state out of the CPU. Interrupts off.
+    /// Copies the state from the registers. Interrupts off.
     fn store(&self) {
         self.extended.store_registers();
         // A program changes its bases without the kernel only if it has the instructions.
@@ -58,7 +65,7 @@ impl UserState {
         }
     }
 
-    /// Puts the state into the CPU. Interrupts off.
+    /// Puts the state into the registers. Interrupts off.
     fn load(&self, cpu: &PerCpu) {
         self.extended.load_registers();
         FsBase::write(VirtAddr::new_truncate(self.fs_base.load(Ordering::Relaxed)));
@@ -74,30 +81,34 @@ impl UserState {
     }
 }
 
-/// Has the CPU carry the state of `next` if that is a program's thread. Interrupts off, at a
-/// switch.
-pub(super) fn exchange(cpu: &PerCpu, next: &Thread) {
-    let Some(state) = &next.user else { return };
-    let owner = cpu.user_owner();
-    if !core::ptr::eq(owner, next) {
-        // SAFETY: an owner is a thread that did not exit: `disown` forgets it then.
-        if let Some(previous) = unsafe { owner.as_ref() }.and_then(|thread| thread.user.as_ref()) {
-            previous.store();
-        }
-        state.load(cpu);
-        cpu.set_user_owner(next);
-    }
-    match state.root.load(Ordering::Relaxed) {
-        0 => {}
-        root => paging::activate(Frame(root)),
+/// `thread` is about to leave the CPU. Interrupts off.
+pub(super) fn leave(thread: &Thread) {
+    if let Some(state) = &thread.user {
+        state.store();
     }
 }
 
-/// The current thread exits: its state is given up. Interrupts off.
-pub(super) fn disown(cpu: &PerCpu, thread: &Thread) {
-    if core::ptr::eq(cpu.user_owner(), thread) {
-        cpu.set_user_owner(core::ptr::null());
+/// `thread` has come to `cpu`, where this runs. Interrupts off.
+pub(super) fn arrive(cpu: &PerCpu, thread: &Thread) {
+    let Some(state) = &thread.user else { return };
+    // A thread that took the place of one that is gone has been nowhere yet.
+    let resident =
+        core::ptr::eq(cpu.user_owner(), thread) && state.cpu.load(Ordering::Relaxed) == cpu.index;
+    if !resident {
+        state.load(cpu);
+        state.cpu.store(cpu.index, Ordering::Relaxed);
+        cpu.set_user_owner(thread);
     }
+    match state.root.load(Ordering::Relaxed) {
+        // It must not reach what the one before it left.
+        0 => tlb::deactivate(),
+        root => tlb::activate(Frame(root)),
+    }
+}
+
+/// Whether `thread` uses page tables of a program.
+pub(super) fn uses_tables(thread: &Thread) -> bool {
+    thread.user.as_ref().is_some_and(|state| state.root.load(Ordering::Relaxed) != 0)
 }
 
 /// Calls `f` with the current thread's area for extended state while its state is in the registers.
@@ -110,20 +121,15 @@ pub fn with_extended_state(f: impl FnOnce(&fpu::Area)) {
     cpu::restore_interrupts(interrupts);
 }
 
-/// Last step before a return to user mode. Interrupts off.
-pub fn prepare_user() {
-    debug_assert!(core::ptr::eq(percpu::this().user_owner(), &*current()));
-}
-
 /// Makes `space` the current thread's address space (exec), or takes it away.
 pub fn set_space(space: Option<Arc<AddressSpace>>) {
     let thread = current();
     let Some(state) = &thread.user else { return };
     let interrupts = cpu::disable_interrupts();
-    let old = state.root.swap(space.as_ref().map_or(0, |space| space.root().0), Ordering::Relaxed);
+    state.root.store(space.as_ref().map_or(0, |space| space.root().0), Ordering::Relaxed);
     match &space {
-        Some(space) => paging::activate(space.root()),
-        None => paging::deactivate(Frame(old)),
+        Some(space) => tlb::activate(space.root()),
+        None => tlb::deactivate(),
     }
     cpu::restore_interrupts(interrupts);
     let old = core::mem::replace(&mut *thread.space.lock(), space);

@@ -1,16 +1,23 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Queues of waiting threads, woken in the order of their level, first come first served within one
-//! level.
+//! Queues of waiting threads, woken in the order of the level at which they began to wait, first come first served
+//! within one level. Joining, leaving and waking one thread take constant time.
 
+use super::thread::{MAX_THREADS, by_id};
 use super::{Thread, WakeReason, block, current};
 use crate::sync::SpinLock;
 use crate::time::Nanos;
-use alloc::sync::Arc;
-use alloc::vec::Vec;
+use core::sync::atomic::{AtomicBool, Ordering};
+use crtos_locks::{LevelQueue, Node};
+
+/// A thread waits in one queue at a time: the links of all queues, each under the lock of the queue that its
+/// thread is in.
+static NODES: [Node; MAX_THREADS] = [const { Node::new() }; MAX_THREADS];
+/// Whether a thread is in a queue.
+static QUEUED: [AtomicBool; MAX_THREADS] = [const { AtomicBool::new(false) }; MAX_THREADS];
 
 /// Threads that wait for something.
 pub struct WaitQueue {
-    waiters: SpinLock<Vec<Arc<Thread>>>,
+    waiters: SpinLock<LevelQueue>,
 }
 
 /// Why a wait ended without its condition.
@@ -31,12 +38,12 @@ impl Default for WaitQueue {
 impl WaitQueue {
     /// An empty queue.
     pub const fn new() -> Self {
-        Self { waiters: SpinLock::new(Vec::new()) }
+        Self { waiters: SpinLock::new(LevelQueue::new()) }
     }
 
     /// Sleeps until `condition` gives something, and returns that. Fails when the deadline passed
     /// or `interrupted` said true. Both are called again after each wake, in the context of the
-    /// caller with no lock held.
+    /// caller with no lock held, and must not wait in another queue.
     pub fn wait_until<R>(
         &self,
         deadline: Option<Nanos>,
@@ -64,43 +71,38 @@ impl WaitQueue {
         Err(error)
     }
 
-    /// Adds the current thread if it is not there; it leaves by [`WaitQueue::remove`]. For threads
-    /// that wait on several queues at once: add to all, check all conditions,
-    /// [`crate::task::block`], remove from all.
-    pub fn add(&self) {
-        let me = current().arc();
+    /// Adds the current thread if it is not there.
+    fn add(&self) {
+        let me = current();
         let mut waiters = self.waiters.lock();
-        if !waiters.iter().any(|other| Arc::ptr_eq(other, &me)) {
-            waiters.push(me);
+        if !QUEUED[usize::from(me.id.0)].swap(true, Ordering::Relaxed) {
+            waiters.push(&NODES, me.id.0, me.effective_level());
         }
     }
 
     /// Removes the current thread; `false` if it is not there, because it was woken.
-    pub fn remove(&self) -> bool {
-        let me = current();
+    fn remove(&self) -> bool {
+        let me = current().id.0;
         let mut waiters = self.waiters.lock();
-        let place = waiters.iter().position(|other| core::ptr::eq(&**other, &*me));
-        place.map(|place| waiters.remove(place)).is_some()
+        let queued = QUEUED[usize::from(me)].swap(false, Ordering::Relaxed);
+        if queued {
+            waiters.remove(&NODES, me);
+        }
+        queued
     }
 
-    /// Wakes up to `count` threads, highest level first, and takes them off the queue; returns how
-    /// many. Any context.
+    /// Wakes up to `count` of the threads that are there, highest level first, and takes them off the queue; returns
+    /// how many. The lock is released after each. Any context.
     pub fn wake(&self, count: usize) -> usize {
-        let mut waiters = self.waiters.lock();
-        let mut woken = 0;
-        while woken < count {
-            let mut best: Option<(usize, crtos_sched::Level)> = None;
-            for (place, thread) in waiters.iter().enumerate() {
-                let level = thread.effective_level();
-                if best.is_none_or(|(_, highest)| level > highest) {
-                    best = Some((place, level));
-                }
-            }
-            let Some((place, _)) = best else { break };
-            waiters.remove(place).wake();
-            woken += 1;
+        let there = count.min(self.waiters.lock().len());
+        for woken in 0..there {
+            let mut waiters = self.waiters.lock();
+            let Some(thread) = waiters.pop(&NODES) else { return woken };
+            QUEUED[usize::from(thread)].store(false, Ordering::Relaxed);
+            // While the queue is locked, the thread cannot find out and end.
+            by_id(thread).wake();
         }
-        woken
+        there
     }
 
     /// Wakes all. Any context.

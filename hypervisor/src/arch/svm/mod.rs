@@ -91,6 +91,9 @@ impl Vcpu {
         vmcb.intercept_2 = vmcb::INTERCEPT_SVM;
         vmcb.asid = ROOT_ASID;
         if let Some(cell) = domain.cell {
+            // The delivery of these two may raise them again, without end and deaf to interrupts
+            // (AMD APM vol. 2, 15.12.2 and 15.12.18).
+            vmcb.intercept_exceptions = vmcb::INTERCEPT_DEBUG | vmcb::INTERCEPT_ALIGNMENT_CHECK;
             vmcb.intercept_1 |= vmcb::INTERCEPT_CPUID;
             vmcb.intercept_2 |= vmcb::INTERCEPT_MONITOR | vmcb::INTERCEPT_XSETBV;
             // One cell at a time has a CPU, and translations are flushed when it starts there, so
@@ -342,6 +345,8 @@ impl VirtualCpu for Vcpu {
         let value = rax & 0xffff_ffff | self.registers[2] << 32;
         match code {
             vmcb::EXIT_NMI => Exit::Nmi,
+            vmcb::EXIT_DEBUG => Exit::Debug,
+            vmcb::EXIT_ALIGNMENT_CHECK => Exit::AlignmentCheck,
             vmcb::EXIT_CPUID => Exit::Cpuid,
             vmcb::EXIT_INVD => Exit::Invd,
             vmcb::EXIT_PORT => Exit::Port((info_1 >> 16) as u16),
@@ -423,8 +428,10 @@ impl VirtualCpu for Vcpu {
         let vmcb = self.vmcb_mut();
         vmcb.event_injection = match event {
             Event::Nmi => 2 | vmcb::EVENT_NMI | vmcb::EVENT_VALID,
+            Event::Debug => exception(1),
             Event::InvalidOpcode => exception(6),
             Event::GeneralProtection => exception(13) | vmcb::EVENT_ERROR_CODE,
+            Event::AlignmentCheck => exception(17) | vmcb::EVENT_ERROR_CODE,
             Event::PageFault { address, write } => {
                 vmcb.cr2 = address;
                 exception(14) | vmcb::EVENT_ERROR_CODE | if write { 1 << 33 } else { 0 }

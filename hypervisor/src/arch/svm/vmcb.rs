@@ -114,7 +114,13 @@ pub const INTERCEPT_SVM: u32 = 0x7f;
 pub const INTERCEPT_MONITOR: u32 = 1 << 10 | 1 << 11 | 1 << 12;
 pub const INTERCEPT_XSETBV: u32 = 1 << 13;
 
+// Intercepts of exceptions (offset 8).
+pub const INTERCEPT_DEBUG: u32 = 1 << 1;
+pub const INTERCEPT_ALIGNMENT_CHECK: u32 = 1 << 17;
+
 // Exit codes (appendix C).
+pub const EXIT_DEBUG: u64 = 0x41;
+pub const EXIT_ALIGNMENT_CHECK: u64 = 0x51;
 pub const EXIT_NMI: u64 = 0x61;
 pub const EXIT_CPUID: u64 = 0x72;
 pub const EXIT_INVD: u64 = 0x76;

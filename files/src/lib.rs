@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What local files are without the machine: which descriptor numbers are in use and by whom ([`Numbers`]), and the
+//! contents of a pipe ([`Slots`]).
+#![cfg_attr(not(test), no_std)]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+
+mod numbers;
+mod slots;
+
+pub use numbers::{Batch, NUMBERS, Numbers, WORDS};
+pub use slots::{NoMemory, PAGE, Slots};

@@ -1,0 +1,361 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The numbers of one descriptor table that two kernels share.
+//!
+//! A number is free, *local* (its file lives in the real-time kernel) or *remote* (the shadow has it in Linux). New descriptors get the
+//! lowest free number, whoever makes them. The real-time kernel knows both kinds and chooses for itself; Linux knows
+//! only the shadow's table. So before Linux chooses, the shadow's table is brought into *agreement*: a placeholder lies at each local
+//! number, and none where there is no local file any more. Until then nothing is said to Linux, so that opening and closing local
+//! files costs no word with it.
+//!
+//! Numbers from [`NUMBERS`] on are always remote and are not kept here.
+
+/// Numbers that are kept.
+pub const NUMBERS: u32 = 4096;
+/// 64-bit words of a set of numbers.
+pub const WORDS: usize = NUMBERS as usize / 64;
+
+type Set = [u64; WORDS];
+
+const EMPTY: Set = [0; WORDS];
+
+fn place(number: u32) -> Option<(usize, u64)> {
+    (number < NUMBERS).then(|| (number as usize / 64, 1 << (number % 64)))
+}
+
+/// What the shadow has to do for 64 numbers so that its table agrees.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Batch {
+    /// Which numbers: `64 * word..64 * word + 64`.
+    pub word: usize,
+    /// Numbers (bit `n % 64`) that need a placeholder.
+    pub place: u64,
+    /// Numbers whose placeholder is to go.
+    pub remove: u64,
+}
+
+/// The numbers of a process.
+#[derive(Clone)]
+pub struct Numbers {
+    /// Local or remote.
+    used: Set,
+    /// Bit per word of `used` that has no free number.
+    full: u64,
+    local: Set,
+    /// A placeholder, or the Linux half of a local file, lies there in the shadow.
+    placed: Set,
+    close_on_exec: Set,
+    /// Bit per word in which `local` and `placed` differ.
+    differs: u64,
+}
+
+impl Default for Numbers {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Numbers {
+    /// No number is in use.
+    pub const fn new() -> Self {
+        Self { used: EMPTY, full: 0, local: EMPTY, placed: EMPTY, close_on_exec: EMPTY, differs: 0 }
+    }
+
+    fn update(&mut self, word: usize) {
+        let set = |mask: &mut u64, on: bool| *mask = *mask & !(1 << word) | u64::from(on) << word;
+        set(&mut self.full, self.used[word] == u64::MAX);
+        set(&mut self.differs, self.local[word] != self.placed[word]);
+    }
+
+    /// The lowest free number that is at least `from`. Constant time.
+    pub fn lowest(&self, from: u32) -> Option<u32> {
+        let (first, _) = place(from)?;
+        let here = !self.used[first] & u64::MAX << (from % 64);
+        if here != 0 {
+            return Some(first as u32 * 64 + here.trailing_zeros());
+        }
+        let behind = !self.full & u64::MAX.checked_shl(first as u32 + 1).unwrap_or(0);
+        let word = (behind != 0).then(|| behind.trailing_zeros() as usize)?;
+        Some(word as u32 * 64 + (!self.used[word]).trailing_zeros())
+    }
+
+    /// Makes `number` local, whatever it was.
+    pub fn set_local(&mut self, number: u32, close_on_exec: bool) {
+        let Some((word, bit)) = place(number) else { return };
+        self.used[word] |= bit;
+        self.local[word] |= bit;
+        self.set_close_on_exec(number, close_on_exec);
+        self.update(word);
+    }
+
+    /// Makes `number` remote: Linux has put a file there, in place of a placeholder if there was one. `false` if it is local: then the two
+    /// kernels chose the same number at the same time, and nothing changed here but that no placeholder is there.
+    pub fn set_remote(&mut self, number: u32) -> bool {
+        let Some((word, bit)) = place(number) else { return true };
+        self.placed[word] &= !bit;
+        let free = self.local[word] & bit == 0;
+        if free {
+            self.used[word] |= bit;
+            self.close_on_exec[word] &= !bit;
+        }
+        self.update(word);
+        free
+    }
+
+    /// Makes `number` free.
+    pub fn set_free(&mut self, number: u32) {
+        let Some((word, bit)) = place(number) else { return };
+        self.used[word] &= !bit;
+        self.local[word] &= !bit;
+        self.close_on_exec[word] &= !bit;
+        self.update(word);
+    }
+
+    /// Makes all remote numbers of `first..=last` free; placeholders there are gone.
+    pub fn forget_remote(&mut self, first: u32, last: u32) {
+        for word in 0..WORDS {
+            let base = word as u32 * 64;
+            let (from, to) = (first.max(base), last.min(base + 63));
+            if from <= to {
+                let range = u64::MAX << (from - base) & u64::MAX >> (63 - (to - base));
+                self.used[word] &= !range | self.local[word];
+                self.placed[word] &= !range;
+                self.update(word);
+            }
+        }
+    }
+
+    /// Whether it is local.
+    pub fn is_local(&self, number: u32) -> bool {
+        place(number).is_some_and(|(word, bit)| self.local[word] & bit != 0)
+    }
+
+    /// Whether it is local or remote.
+    pub fn is_used(&self, number: u32) -> bool {
+        place(number).is_some_and(|(word, bit)| self.used[word] & bit != 0)
+    }
+
+    /// Whether there is nothing at the number but a placeholder that is to go: for the program it is free, whatever Linux says.
+    pub fn is_stale(&self, number: u32) -> bool {
+        place(number).is_some_and(|(word, bit)| self.placed[word] & !self.used[word] & bit != 0)
+    }
+
+    /// Whether the shadow has something at a local number.
+    pub fn is_placed(&self, number: u32) -> bool {
+        place(number).is_some_and(|(word, bit)| self.placed[word] & bit != 0)
+    }
+
+    /// Says whether the shadow has a placeholder (or another half) at `number`.
+    pub fn set_placed(&mut self, number: u32, placed: bool) {
+        let Some((word, bit)) = place(number) else { return };
+        match placed {
+            true => self.placed[word] |= bit,
+            false => self.placed[word] &= !bit,
+        }
+        self.update(word);
+    }
+
+    /// The flag FD_CLOEXEC of a local number.
+    pub fn close_on_exec(&self, number: u32) -> bool {
+        place(number).is_some_and(|(word, bit)| self.close_on_exec[word] & bit != 0)
+    }
+
+    /// Sets the flag FD_CLOEXEC of a local number.
+    pub fn set_close_on_exec(&mut self, number: u32, on: bool) {
+        let Some((word, bit)) = place(number) else { return };
+        match on {
+            true => self.close_on_exec[word] |= bit,
+            false => self.close_on_exec[word] &= !bit,
+        }
+    }
+
+    /// The next step towards agreement. Constant time.
+    pub fn disagreement(&self) -> Option<Batch> {
+        let word = (self.differs != 0).then(|| self.differs.trailing_zeros() as usize)?;
+        let (local, placed) = (self.local[word], self.placed[word]);
+        Some(Batch { word, place: local & !placed, remove: placed & !local })
+    }
+
+    /// The shadow has carried out `batch`, but for the numbers in `refused`, at which Linux has a file of its own: they count as
+    /// placed, for Linux will not choose them.
+    pub fn agreed(&mut self, batch: Batch, refused: u64) {
+        let Batch { word, place, remove } = batch;
+        self.placed[word] = (self.placed[word] | place) & !(remove & !refused);
+        self.update(word);
+    }
+
+    /// What the shadow has in use, 64 numbers at a time: those that are not known become remote.
+    pub fn learn(&mut self, word: usize, in_use: u64) {
+        if word < WORDS {
+            self.used[word] |= in_use & !self.placed[word];
+            self.update(word);
+        }
+    }
+
+    /// The local numbers from `from` on, in ascending order.
+    pub fn locals(&self, from: u32) -> impl Iterator<Item = u32> + '_ {
+        let first = from as usize / 64;
+        self.local.iter().enumerate().skip(first).flat_map(move |(word, &bits)| {
+            let bits = if word == first { bits & u64::MAX << (from % 64) } else { bits };
+            let next = |bits: &u64| Some(bits & (bits - 1)).filter(|&rest| rest != 0);
+            core::iter::successors(Some(bits).filter(|&bits| bits != 0), next)
+                .map(move |bits| word as u32 * 64 + bits.trailing_zeros())
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::{BTreeMap, BTreeSet};
+
+    /// Linux's table of the shadow: what lies at each number.
+    #[derive(Clone, Copy, PartialEq, Debug)]
+    enum Shadow {
+        Placeholder,
+        File,
+    }
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        OpenLocal,
+        OpenLocalFrom(u32),
+        OpenRemote,
+        Close(u32),
+        DupLocal(u32),
+        DupRemote(u32),
+    }
+
+    fn steps() -> impl Strategy<Value = Vec<Step>> {
+        let number = prop_oneof![0..8_u32, 60..70_u32, 4090..NUMBERS];
+        proptest::collection::vec(
+            prop_oneof![
+                Just(Step::OpenLocal),
+                number.clone().prop_map(Step::OpenLocalFrom),
+                Just(Step::OpenRemote),
+                number.clone().prop_map(Step::Close),
+                number.clone().prop_map(Step::DupLocal),
+                number.prop_map(Step::DupRemote),
+            ],
+            1..200,
+        )
+    }
+
+    fn agree(numbers: &mut Numbers, shadow: &mut BTreeMap<u32, Shadow>) {
+        for _ in 0..=WORDS {
+            let Some(batch) = numbers.disagreement() else { return };
+            let mut refused = 0;
+            for bit in 0..64 {
+                let number = batch.word as u32 * 64 + bit;
+                if batch.remove >> bit & 1 == 1
+                    && shadow.remove(&number) != Some(Shadow::Placeholder)
+                {
+                    panic!("a file was closed as a placeholder");
+                }
+                if batch.place >> bit & 1 == 1 {
+                    match shadow.get(&number) {
+                        None => drop(shadow.insert(number, Shadow::Placeholder)),
+                        Some(_) => refused |= 1 << bit,
+                    }
+                }
+            }
+            numbers.agreed(batch, refused);
+        }
+        panic!("no agreement");
+    }
+
+    proptest! {
+        /// Against one table with two kinds of files: each new descriptor gets the number that one kernel would give.
+        #[test]
+        fn two_kernels_choose_as_one(steps in steps()) {
+            let mut numbers = Numbers::new();
+            let mut shadow = BTreeMap::new();
+            let mut model: BTreeMap<u32, bool> = BTreeMap::new();
+            let lowest = |model: &BTreeMap<u32, bool>, from: u32| (from..NUMBERS).find(|n| !model.contains_key(n));
+            for step in steps {
+                match step {
+                    Step::OpenLocal | Step::OpenLocalFrom(_) => {
+                        let from = if let Step::OpenLocalFrom(from) = step { from } else { 0 };
+                        let number = numbers.lowest(from);
+                        prop_assert_eq!(number, lowest(&model, from));
+                        if let Some(number) = number {
+                            numbers.set_local(number, false);
+                            model.insert(number, true);
+                        }
+                    }
+                    Step::OpenRemote => {
+                        agree(&mut numbers, &mut shadow);
+                        let number = (0..).find(|n| !shadow.contains_key(n)).unwrap();
+                        prop_assert_eq!(Some(number), lowest(&model, 0));
+                        shadow.insert(number, Shadow::File);
+                        prop_assert!(numbers.set_remote(number));
+                        model.insert(number, false);
+                    }
+                    Step::Close(number) => {
+                        let was = model.remove(&number);
+                        prop_assert_eq!(numbers.is_local(number), was == Some(true));
+                        prop_assert_eq!(numbers.is_used(number), was.is_some());
+                        if was == Some(false) {
+                            shadow.remove(&number);
+                        }
+                        numbers.set_free(number);
+                    }
+                    Step::DupLocal(number) => {
+                        if model.insert(number, true) == Some(false) {
+                            shadow.remove(&number);
+                        }
+                        numbers.set_local(number, true);
+                        prop_assert!(numbers.close_on_exec(number));
+                    }
+                    Step::DupRemote(number) => {
+                        numbers.set_free(number);
+                        shadow.insert(number, Shadow::File);
+                        numbers.set_remote(number);
+                        model.insert(number, false);
+                    }
+                }
+                let locals: BTreeSet<u32> = numbers.locals(0).collect();
+                let expected: BTreeSet<u32> = model.iter().filter(|(_, local)| **local).map(|(n, _)| *n).collect();
+                prop_assert_eq!(locals, expected);
+            }
+        }
+    }
+
+    #[test]
+    fn both_choose_the_same_number_at_once() {
+        let mut numbers = Numbers::new();
+        numbers.set_local(0, false);
+        // Linux chose 0 before it heard of the local file.
+        assert!(!numbers.set_remote(0));
+        assert!(numbers.is_local(0));
+        let batch = numbers.disagreement().unwrap();
+        assert_eq!(batch, Batch { word: 0, place: 1, remove: 0 });
+        numbers.agreed(batch, 1);
+        assert_eq!(numbers.disagreement(), None);
+    }
+
+    #[test]
+    fn a_range_of_remote_numbers_is_forgotten() {
+        let mut numbers = Numbers::new();
+        (0..200).for_each(|number| assert!(numbers.set_remote(number)));
+        numbers.set_local(66, false);
+        numbers.forget_remote(3, 130);
+        let used: Vec<u32> = (0..200).filter(|&number| numbers.is_used(number)).collect();
+        let expected: Vec<u32> = (0..3).chain([66]).chain(131..200).collect();
+        assert_eq!(used, expected);
+    }
+
+    #[test]
+    fn what_linux_has_is_not_chosen() {
+        let mut numbers = Numbers::new();
+        numbers.learn(0, 0b1011);
+        assert_eq!(numbers.lowest(0), Some(2));
+        numbers.set_local(2, false);
+        assert_eq!(numbers.lowest(0), Some(4));
+        numbers.agreed(numbers.disagreement().unwrap(), 0);
+        numbers.set_free(2);
+        assert!(numbers.is_stale(2));
+        numbers.learn(0, 0b1111);
+        assert!(!numbers.is_used(2));
+    }
+}

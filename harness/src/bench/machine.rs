@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A machine whose time is the number of executed instructions, set up for measuring.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use crtos_results::catalogue::NO_LOAD;
+use crtos_results::{Cell, Order};
+
+use super::system::{CPU, CPUS, OTHER_CPU, Target};
+use crate::vm::{Config, Job, Outcome, Vm};
+use crate::{progress, quote};
+
+/// Memory of the machine.
+pub const MEMORY: &str = "2G";
+/// Memory that Linux gives to the realm.
+const REALM_MEMORY: &str = "512M";
+/// How long the machine may take to boot, in real time, on a busy host.
+const BOOT_PATIENCE: Duration = Duration::from_secs(400);
+/// How long a measurement may take in real time, beside its samples.
+const PATIENCE: Duration = Duration::from_secs(400);
+/// How much longer than in virtual time samples may take in real time.
+const SLOWNESS: u32 = 40;
+
+/// Writes a byte to an I/O port.
+const PORT: &str =
+    r"port() { printf '%b' '\x'$2 | dd of=/dev/port bs=1 seek=$(($1)) conv=notrunc status=none; }";
+/// Programs channel 0 of the PIT: mode 2, divisor 12, so it expires every 10 µs. QEMU lets a virtual CPU run at
+/// most until the next expiry of any timer, divided by the number of CPUs; so while several are busy, none waits
+/// for its turn for long.
+const SHORT_TURNS: &str = "port 0x43 34 && port 0x40 0c && port 0x40 00";
+/// Mode 0: it expires once. While one CPU works for another, turns that end at arbitrary points would only blur
+/// the length of the path.
+const LONG_TURNS: &str = "port 0x43 30 && port 0x40 00 && port 0x40 00";
+
+/// A booted machine.
+pub struct Measuring {
+    vm: Vm,
+    /// The realm's CPUs; none if it is not up.
+    realm: Option<String>,
+    /// CPUs have short turns.
+    short_turns: bool,
+}
+
+impl Measuring {
+    /// Boots a system.
+    pub fn boot(target: Target) -> Result<Self> {
+        let config = Config {
+            kernel: target.flavour,
+            cpus: CPUS,
+            memory: MEMORY.to_owned(),
+            icount: true,
+            boot_parameters: target.boot_parameters(),
+            ..Config::default()
+        };
+        let vm = Vm::boot(&config, Some(Instant::now() + BOOT_PATIENCE))?;
+        Ok(Self { vm, realm: None, short_turns: false })
+    }
+
+    /// Gives the virtual CPUs short turns, or turns that nothing interrupts.
+    fn turns(&mut self, short: bool) -> Result<()> {
+        if self.short_turns != short {
+            let setting = if short { SHORT_TURNS } else { LONG_TURNS };
+            let (outcome, text) = self.vm.capture(&format!("{PORT}\n{setting}"), PATIENCE)?;
+            if outcome != Outcome::Exit(0) {
+                bail!("set the turns of the virtual CPUs: {}\n{text}", outcome.explain());
+            }
+            self.short_turns = short;
+        }
+        Ok(())
+    }
+
+    /// Sees to it that the realm is up with these CPUs.
+    pub fn realm_on(&mut self, cpus: &str) -> Result<()> {
+        if self.realm.as_deref() == Some(cpus) {
+            return Ok(());
+        }
+        let _step = progress::step(format!("start the realm on CPUs {cpus}"));
+        let down = if self.realm.take().is_some() { "crtos down && " } else { "" };
+        let script = format!("{down}crtos up --cpus {cpus} --memory {REALM_MEMORY}");
+        let (outcome, text) = self.vm.capture(&script, PATIENCE)?;
+        if outcome != Outcome::Exit(0) {
+            bail!("the realm does not start, {}\n{text}", outcome.explain());
+        }
+        self.realm = Some(cpus.to_owned());
+        Ok(())
+    }
+
+    /// Carries out an order.
+    ///
+    /// # Errors
+    /// That the machine is of no use any more.
+    pub fn measure(&mut self, order: &Order) -> Result<Cell> {
+        if order.system.realm {
+            self.realm_on(&match order.other_cpu {
+                Some(_) => format!("{OTHER_CPU},{CPU}"),
+                None => CPU.to_string(),
+            })?;
+        }
+        self.turns(order.load != NO_LOAD)?;
+        let start = Instant::now();
+        let samples = Duration::from_micros(order.samples * order.interval_us);
+        let words = ["crtos", "bench", "--cell", &serde_json::to_string(order)?];
+        let text = self.run(&words.map(str::to_owned), PATIENCE + samples * SLOWNESS)?;
+        let mut cell: Cell = serde_json::from_str(&text).context("what `crtos bench` printed")?;
+        cell.seconds = start.elapsed().as_secs_f64();
+        Ok(cell)
+    }
+
+    /// Runs a command to its successful end and returns what it printed.
+    pub fn run(&mut self, words: &[String], patience: Duration) -> Result<String> {
+        let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
+        let outcome = self.vm.run(Job {
+            script: quote::script(words)?,
+            stdin: None,
+            terminal: None,
+            stdout: &mut stdout,
+            stderr: &mut stderr,
+            deadline: Some(Instant::now() + patience),
+        })?;
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
+        match outcome {
+            Outcome::Exit(0) => Ok(text(&stdout)),
+            outcome => bail!("{}: {} {}", outcome.explain(), text(&stdout), text(&stderr)),
+        }
+    }
+
+    /// Runs a script whose failure does not matter, and returns what it printed.
+    pub fn ask(&mut self, script: &str) -> String {
+        self.vm
+            .capture(script, PATIENCE)
+            .map_or_else(|_| String::new(), |(_, text)| text.trim().to_owned())
+    }
+}
+
+impl Drop for Measuring {
+    fn drop(&mut self) {
+        self.vm.forget_console();
+    }
+}

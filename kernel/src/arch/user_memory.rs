@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The memory of the current program through its own translations, as the program itself reaches it.
+//!
+//! A copy of a few bytes costs a few instructions, where [`crate::mm::AddressSpace`] takes a lock and walks
+//! the tables. What is not present, or not permitted, faults: the fault ends the copy, which then says `false`, and the
+//! address space has the last word. Nothing here sleeps or allocates.
+
+use super::cpu;
+use crate::task;
+use core::arch::global_asm;
+use core::sync::atomic::{AtomicBool, Ordering};
+use crtos_abi::channel::USER_END;
+
+/// Most bytes that are copied with interrupts off.
+const STEP: usize = 256;
+
+/// Whether supervisor-mode access prevention is on: accesses have to be bracketed by STAC and CLAC.
+static PREVENTED: AtomicBool = AtomicBool::new(false);
+
+unsafe extern "sysv64" {
+    /// Copies; `false` at a fault. What was copied before that is not said.
+    fn user_copy(to: *mut u8, from: *const u8, length: usize) -> bool;
+    /// Clears; as above.
+    fn user_clear(to: *mut u8, length: usize) -> bool;
+    /// XSAVE64 of the components `mask` to `area`, whose header is cleared first; `false` at a fault.
+    fn user_xsave(area: *mut u8, mask: u64) -> bool;
+    /// XRSTOR64; `false` at a fault, also because of what lies there.
+    fn user_xrstor(area: *const u8, mask: u64) -> bool;
+    /// Loads the word at `from`; `false` at a fault.
+    fn user_load(to: *mut u32, from: *const u32) -> bool;
+    /// Atomically replaces the word by `new` if it is `*expected`, and stores what it was in `*expected`;
+    /// `false` at a fault.
+    fn user_compare_exchange(word: *mut u32, expected: *mut u32, new: u32) -> bool;
+    fn user_access_failed();
+    fn user_access_end();
+}
+
+// Leaf functions that push nothing: a fault anywhere in them goes on at `user_access_failed`.
+global_asm!(
+    "user_copy:",
+    "cmp byte ptr [rip + {prevented}], 0",
+    "je 1f",
+    "stac",
+    "1:",
+    "cmp rdx, 64",
+    "ja 4f",
+    "2:",
+    "sub rdx, 8",
+    "jb 3f",
+    "mov rax, [rsi]",
+    "mov [rdi], rax",
+    "add rsi, 8",
+    "add rdi, 8",
+    "jmp 2b",
+    "3:",
+    "add rdx, 8",
+    "jz 6f",
+    "mov rcx, rdx",
+    "jmp 5f",
+    "4:",
+    "mov rcx, rdx",
+    "shr rcx, 3",
+    "rep movsq",
+    "mov ecx, edx",
+    "and ecx, 7",
+    "5:",
+    "rep movsb",
+    "jmp 6f",
+    "user_clear:",
+    "cmp byte ptr [rip + {prevented}], 0",
+    "je 1f",
+    "stac",
+    "1:",
+    "xor eax, eax",
+    "mov rcx, rsi",
+    "shr rcx, 3",
+    "rep stosq",
+    "mov ecx, esi",
+    "and ecx, 7",
+    "rep stosb",
+    "jmp 6f",
+    "user_xsave:",
+    "cmp byte ptr [rip + {prevented}], 0",
+    "je 1f",
+    "stac",
+    "1:",
+    "lea rdx, [rdi + 512]",
+    "xor eax, eax",
+    "mov [rdx], rax",
+    "mov [rdx + 8], rax",
+    "mov [rdx + 16], rax",
+    "mov [rdx + 24], rax",
+    "mov [rdx + 32], rax",
+    "mov [rdx + 40], rax",
+    "mov [rdx + 48], rax",
+    "mov [rdx + 56], rax",
+    "mov rax, rsi",
+    "mov rdx, rsi",
+    "shr rdx, 32",
+    "xsave64 [rdi]",
+    "jmp 6f",
+    "user_xrstor:",
+    "cmp byte ptr [rip + {prevented}], 0",
+    "je 1f",
+    "stac",
+    "1:",
+    "mov rax, rsi",
+    "mov rdx, rsi",
+    "shr rdx, 32",
+    "xrstor64 [rdi]",
+    "jmp 6f",
+    "user_load:",
+    "cmp byte ptr [rip + {prevented}], 0",
+    "je 1f",
+    "stac",
+    "1:",
+    "mov eax, [rsi]",
+    "mov [rdi], eax",
+    "jmp 6f",
+    "user_compare_exchange:",
+    "cmp byte ptr [rip + {prevented}], 0",
+    "je 1f",
+    "stac",
+    "1:",
+    "mov eax, [rsi]",
+    "lock cmpxchg [rdi], edx",
+    "mov [rsi], eax",
+    "6:",
+    "mov eax, 1",
+    "jmp 7f",
+    "user_access_failed:",
+    "xor eax, eax",
+    "7:",
+    "cmp byte ptr [rip + {prevented}], 0",
+    "je 8f",
+    "clac",
+    "8:",
+    "ret",
+    "user_access_end:",
+    prevented = sym PREVENTED,
+);
+
+/// Notes whether access prevention is on.
+pub(super) fn set_up(prevented: bool) {
+    PREVENTED.store(prevented, Ordering::Relaxed);
+}
+
+/// Where the kernel goes on after a fault at `rip`, if that was an access from here.
+pub(super) fn failure(rip: u64) -> Option<u64> {
+    let (start, end) = (user_copy as *const () as u64, user_access_end as *const () as u64);
+    (start..end).contains(&rip).then_some(user_access_failed as *const () as u64)
+}
+
+/// Calls `access` with each piece of `length` bytes at `address`, its offset and its length, interrupts off and
+/// the program's tables loaded, until it says `false`. Returns the bytes that were accessed.
+fn in_steps(address: u64, length: usize, access: impl Fn(u64, usize, usize) -> bool) -> usize {
+    let end = address.checked_add(length as u64);
+    if end.is_none_or(|end| end > USER_END) || task::current().data.user().is_none() {
+        return 0;
+    }
+    let mut done = 0;
+    while done < length {
+        let step = STEP.min(length - done);
+        let interrupts = cpu::disable_interrupts();
+        let well = access(address + done as u64, done, step);
+        cpu::restore_interrupts(interrupts);
+        if !well {
+            break;
+        }
+        done += step;
+    }
+    done
+}
+
+/// Copies from the current program; returns how many bytes, fewer only if an access was not possible. Any
+/// context of a thread.
+pub fn read(from: u64, to: &mut [u8]) -> usize {
+    let base = to.as_mut_ptr();
+    in_steps(from, to.len(), |from, offset, length| {
+        // SAFETY: the piece lies in `to`; faults at the program's address end the copy.
+        unsafe { user_copy(base.add(offset), from as *const u8, length) }
+    })
+}
+
+/// Copies to the current program; as [`read`].
+pub fn write(to: u64, from: &[u8]) -> usize {
+    in_steps(to, from.len(), |to, offset, length| {
+        // SAFETY: the piece lies in `from`; the address is one of programs, whose memory is nothing that Rust knows.
+        unsafe { user_copy(to as *mut u8, from[offset..].as_ptr(), length) }
+    })
+}
+
+/// Clears memory of the current program; as [`read`].
+pub fn clear(to: u64, length: usize) -> usize {
+    // SAFETY: as in `write`.
+    in_steps(to, length, |to, _, length| unsafe { user_clear(to as *mut u8, length) })
+}
+
+/// Whether `length` bytes at `area`, aligned to 64, are addresses of the current program.
+fn is_area(area: u64, length: usize) -> bool {
+    area.is_multiple_of(64)
+        && area.checked_add(length as u64).is_some_and(|end| end <= USER_END)
+        && task::current().data.user().is_some()
+}
+
+/// Stores the extended state in the registers, the components `mask` of `length` bytes, at `area`. Interrupts off; XSAVE is on. `false` if that was
+/// not possible.
+pub(super) fn save_state(area: u64, length: usize, mask: u64) -> bool {
+    // SAFETY: faults at the program's address end it; the memory is nothing that Rust knows.
+    is_area(area, length) && unsafe { user_xsave(area as *mut u8, mask) }
+}
+
+/// Loads the extended state from `area`; as [`save_state`]. The processor checks what lies there. After a failure, part of it may be loaded.
+pub(super) fn load_state(area: u64, length: usize, mask: u64) -> bool {
+    // SAFETY: faults end it, and any valid state is one for the program; the kernel uses none of it.
+    is_area(area, length) && unsafe { user_xrstor(area as *const u8, mask) }
+}
+
+/// The word at `address`, which is aligned, of the current program; `None` if an access is not possible. Interrupts off.
+pub fn load_u32(address: u64) -> Option<u32> {
+    let mut word = 0;
+    // SAFETY: the address is checked to be one of programs; a fault there ends the load.
+    (address < USER_END && unsafe { user_load(&raw mut word, address as *const u32) })
+        .then_some(word)
+}
+
+/// Atomically replaces the word at `address`, which is aligned, of the current program by `new` if it is `expected`; what it is
+/// otherwise is the error. `None` if an access is not possible. Interrupts off.
+pub fn compare_exchange_u32(address: u64, expected: u32, new: u32) -> Option<Result<(), u32>> {
+    let mut found = expected;
+    // SAFETY: as above.
+    let well = address < USER_END
+        && unsafe { user_compare_exchange(address as *mut u32, &raw mut found, new) };
+    let result = if found == expected { Ok(()) } else { Err(found) };
+    well.then_some(result)
+}

@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Mappings of files. Linux has the files; the realm has pages of its own for them.
+//!
+//! A private mapping is read when it is made. For shared mappings there is one [`Object`] for each file, found by device and number, so
+//! that all programs of the realm see the same pages. The shadow maps the file as well, in its own range of addresses: this *mirror*
+//! makes Linux check what may be mapped, keeps the file after its descriptor is closed, and takes what is written back
+//! by msync, munmap, and at the end of a program. Linux's own writes to the file are seen by mappings that are made later, for
+//! pages that no program of the realm has mapped.
+
+use alloc::{
+    collections::BTreeMap,
+    sync::{Arc, Weak},
+    vec::Vec,
+};
+use core::ops::Range;
+
+use crtos_abi::{PAGE_SIZE, channel::OP_COPY};
+use linux_raw_sys::general as linux;
+
+use crate::{
+    exec::Window,
+    mm::{
+        object::Object,
+        space::{AddressSpace, Backing, Map, Placement, Protection},
+    },
+    remote,
+    syscall::{self, Errno, linux_result},
+    task::Mutex,
+};
+
+/// What a program asks for.
+pub struct Request {
+    /// Where, how long, which rights. The backing is filled in here.
+    pub map: Map,
+    /// MAP_SHARED, MAP_SHARED_VALIDATE or MAP_PRIVATE.
+    pub kind: u32,
+    /// Descriptor of the shadow.
+    pub fd: u64,
+    /// Offset in the file, a multiple of the page size.
+    pub offset: u64,
+}
+
+/// The access mode in a file's status flags.
+const ACCESS_MODE: u64 = 3;
+
+/// Maps a file and returns the address. May sleep, and asks Linux.
+pub fn map(space: &AddressSpace, request: Request) -> Result<u64, Errno> {
+    let Request { fd, kind, .. } = request;
+    let status = syscall::linux(linux::__NR_fcntl, &[fd, linux::F_GETFL.into(), 0])?;
+    let mode = status & ACCESS_MODE;
+    match kind {
+        linux::MAP_SHARED | linux::MAP_SHARED_VALIDATE => shared(space, request, mode),
+        linux::MAP_PRIVATE if mode == u64::from(linux::O_WRONLY) => Err(Errno::EACCES),
+        linux::MAP_PRIVATE => private(space, request),
+        _ => Err(Errno::EINVAL),
+    }
+}
+
+/// Private memory with the file's contents.
+fn private(space: &AddressSpace, request: Request) -> Result<u64, Errno> {
+    let Request { map, fd, offset, .. } = request;
+    let (wanted, length, populate) = (map.protection, map.length, map.populate);
+    let writable = Protection::READ | Protection::WRITE;
+    let start = space.map(Map { protection: writable, populate: false, ..map })?;
+    if let Err(error) = read_private(fd, start, length, offset) {
+        space.unmap(start, length)?;
+        return Err(error);
+    }
+    if wanted != writable {
+        space.protect(start, length, wanted)?;
+    }
+    if populate {
+        // A wish: what is missing comes on demand.
+        let _ = space.populate(start, length);
+    }
+    Ok(start)
+}
+
+/// Reads `length` bytes at `offset` of a file to `start`; behind its end there are zeros.
+fn read_private(fd: u64, start: u64, length: u64, offset: u64) -> Result<(), Errno> {
+    let mut done = 0;
+    while done < length {
+        let args = [fd, start + done, length - done, offset + done];
+        match syscall::linux(linux::__NR_pread64, &args) {
+            Ok(0) => break,
+            Ok(count) => done += count.min(length - done),
+            Err(Errno::EINTR) => {}
+            // What cannot be read at a position cannot be mapped: pipes, sockets, directories.
+            Err(Errno::EFAULT) => return Err(Errno::ENOMEM),
+            Err(_) => return Err(Errno::ENODEV),
+        }
+    }
+    Ok(())
+}
+
+/// Bytes of the window through which files are read.
+const WINDOW: u64 = 64 * 1024;
+
+/// What fstat(2) tells.
+struct Status {
+    /// Device and number of the file.
+    identity: (u64, u64),
+    is_regular: bool,
+    size: u64,
+    /// Nothing of it has been written yet: it is all zeros.
+    is_empty: bool,
+}
+
+fn status(space: &AddressSpace, window: &Window, fd: u64) -> Result<Status, Errno> {
+    syscall::linux(linux::__NR_fstat, &[fd, window.start])?;
+    let mut bytes = [[0; 8]; 9];
+    space.read(window.start, bytes.as_flattened_mut())?;
+    let [device, number, _, mode, _, _, size, _, blocks] = bytes.map(u64::from_le_bytes);
+    Ok(Status {
+        identity: (device, number),
+        is_regular: mode as u32 & linux::S_IFMT == linux::S_IFREG,
+        size,
+        is_empty: blocks == 0,
+    })
+}
+
+fn shared(space: &AddressSpace, request: Request, mode: u64) -> Result<u64, Errno> {
+    let Request { map, kind, fd, offset } = request;
+    let window = Window::open(space, WINDOW)?;
+    let status = status(space, &window, fd)?;
+    let length = map.length;
+    let mut may_write = mode == u64::from(linux::O_RDWR);
+    let mirror = {
+        let at = space.reserve_mirror(length)?;
+        // Linux says whether the file can be mapped like that.
+        let flags = u64::from(kind | linux::MAP_FIXED);
+        let wanted = u64::from(map.protection.bits()) | u64::from(linux::PROT_READ);
+        let most = wanted | if may_write { u64::from(linux::PROT_WRITE) } else { 0 };
+        let mmap = |protection| {
+            syscall::linux(linux::__NR_mmap, &[at, length, protection, flags, fd, offset])
+        };
+        let mapped = match mmap(most) {
+            // A file that is sealed against writing.
+            Err(Errno::EPERM | Errno::EACCES) if most != wanted => {
+                may_write = false;
+                mmap(wanted)
+            }
+            other => other,
+        };
+        // Devices have memory of their own, which is not the realm's.
+        let mapped = match mapped {
+            Ok(_) if !status.is_regular => {
+                let _ = syscall::linux(linux::__NR_munmap, &[at, length]);
+                Err(Errno::ENODEV)
+            }
+            other => other,
+        };
+        if let Err(error) = mapped {
+            space.forget_mirror(at);
+            return Err(error);
+        }
+        at
+    };
+    let mapped = object(status.identity).and_then(|object| {
+        object.set_limit(status.size);
+        let end = offset.saturating_add(length).min(status.size);
+        if !status.is_empty {
+            load(space, &window, &object, fd, offset..end)?;
+        }
+        if let Placement::Fixed(start) = map.placement {
+            write_back(space, start, length);
+        }
+        let backing = Backing { object: object.clone(), offset, shared: true, may_write };
+        let start = space.map(Map { backing: Some(backing), ..map })?;
+        space.set_mirror(mirror, object, offset);
+        Ok(start)
+    });
+    if mapped.is_err() {
+        space.forget_mirror(mirror);
+        let _ = syscall::linux(linux::__NR_munmap, &[mirror, length]);
+    }
+    mapped
+}
+
+/// The objects of files that programs of the realm have mapped, by device and number.
+static FILES: Mutex<BTreeMap<(u64, u64), Weak<Object>>> = Mutex::new(BTreeMap::new());
+
+/// The object of a file.
+fn object(identity: (u64, u64)) -> Result<Arc<Object>, Errno> {
+    let mut files = FILES.lock();
+    if let Some(object) = files.get(&identity).and_then(Weak::upgrade) {
+        return Ok(object);
+    }
+    let object = Object::anonymous()?;
+    files.retain(|_, object| object.strong_count() > 0);
+    files.insert(identity, Arc::downgrade(&object));
+    Ok(object)
+}
+
+/// Reads those pages in `range` of a file that its object does not have.
+fn load(
+    space: &AddressSpace,
+    window: &Window,
+    object: &Object,
+    fd: u64,
+    range: Range<u64>,
+) -> Result<(), Errno> {
+    let _loading = object.loading();
+    let mut bytes = Vec::new();
+    bytes.try_reserve_exact(PAGE_SIZE as usize).map_err(|_| Errno::ENOMEM)?;
+    bytes.resize(PAGE_SIZE as usize, 0);
+    let mut at = range.start;
+    while let Some(missing) = object.missing(at..range.end, WINDOW) {
+        let length = missing.end - missing.start;
+        let count = window.fill(fd, missing.start, length)?;
+        for page in (0..length).step_by(PAGE_SIZE as usize) {
+            let present = count.saturating_sub(page).min(PAGE_SIZE) as usize;
+            let (data, zeros) = bytes.split_at_mut(present);
+            space.read(window.start + page, data)?;
+            zeros.fill(0);
+            object.set(missing.start + page, &bytes)?;
+        }
+        at = missing.end;
+    }
+    Ok(())
+}
+
+/// After the size of the file of `fd` has changed: what is mapped ends where the file ends.
+pub fn resized(space: &AddressSpace, fd: u64) {
+    if FILES.lock().is_empty() {
+        return;
+    }
+    let Ok(window) = Window::open(space, PAGE_SIZE) else { return };
+    if let Ok(status) = status(space, &window, fd)
+        && let Some(object) = FILES.lock().get(&status.identity).and_then(Weak::upgrade)
+    {
+        object.set_limit(status.size);
+    }
+}
+
+/// Writes what the program has changed in shared mappings of files back to Linux. May sleep; a program without such mappings loses
+/// no time.
+pub fn write_back(space: &AddressSpace, start: u64, length: u64) {
+    if !space.has_mirrors() {
+        return;
+    }
+    let mut at = start;
+    while let Some(dirty) = space.next_dirty(at, start.saturating_add(length)) {
+        let args = [dirty.mirror, dirty.start, dirty.length, 0, 0, 0];
+        // A file that became shorter has no place for it.
+        let _ = remote::request(OP_COPY, 0, args).map(linux_result);
+        at = dirty.start + dirty.length;
+    }
+}
+
+/// The same for all that is mapped: before a program ends or executes another.
+pub fn write_back_all(space: &AddressSpace) {
+    write_back(space, 0, crtos_abi::channel::USER_END);
+}
+
+/// After mappings went: gives up mirrors that nothing needs any more.
+pub fn tidy(space: &AddressSpace) {
+    while space.has_mirrors()
+        && let Some((address, length)) = space.unused_mirror()
+    {
+        let _ = syscall::linux(linux::__NR_munmap, &[address, length]);
+        space.forget_mirror(address);
+    }
+}

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Open file descriptions: what descriptors refer to, shared by dup, fork and exec. The last reference closes the file.
+
+use alloc::{boxed::Box, sync::Arc};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use linux_raw_sys::general as linux;
+
+use super::{Events, Memory, Watchers, device::Device, event::Event, pipe::Pipe};
+use crate::{
+    mm::heap,
+    syscall::{Errno, SysResult},
+};
+
+/// What a description is of.
+pub enum Object {
+    /// A device without state.
+    Device(Device),
+    /// One or both ends of a pipe, by the description's access.
+    Pipe(Arc<Pipe>),
+    /// An eventfd.
+    Event(Box<Event>),
+}
+
+/// An open file description.
+pub struct Description {
+    /// It can be read.
+    pub reads: bool,
+    /// It can be written.
+    pub writes: bool,
+    status: AtomicU32,
+    /// The file.
+    pub object: Object,
+}
+
+/// Status flags that fcntl(2) can change.
+const CHANGEABLE: u32 = linux::O_APPEND | linux::O_NONBLOCK | linux::O_NOATIME;
+
+/// Inode numbers of what has no name.
+static NUMBER: AtomicU64 = AtomicU64::new(1);
+
+/// A fresh inode number.
+pub fn number() -> u64 {
+    NUMBER.fetch_add(1, Ordering::Relaxed)
+}
+
+impl Description {
+    /// Opens `object` with the access mode and status flags of open(2) in `flags`. ENOMEM if memory runs low.
+    pub fn open(object: Object, flags: u32) -> Result<Arc<Self>, Errno> {
+        if !heap::has_reserve() {
+            return Err(Errno::ENOMEM);
+        }
+        let mode = flags & linux::O_ACCMODE;
+        let (reads, writes) = (mode != linux::O_WRONLY, mode != linux::O_RDONLY);
+        if let Object::Pipe(pipe) = &object {
+            pipe.open(reads, writes);
+        }
+        const KEPT: u32 =
+            linux::O_ACCMODE | CHANGEABLE | linux::O_DIRECT | linux::O_LARGEFILE | linux::O_SYNC;
+        let status = AtomicU32::new(flags & KEPT);
+        Ok(Arc::new(Self { reads, writes, status, object }))
+    }
+
+    /// F_GETFL.
+    pub fn status(&self) -> u32 {
+        self.status.load(Ordering::Relaxed)
+    }
+
+    /// F_SETFL: changes what can be changed.
+    pub fn set_status(&self, flags: u32) {
+        let can = match self.object {
+            Object::Pipe(_) => CHANGEABLE | linux::O_DIRECT,
+            _ => CHANGEABLE,
+        };
+        let update = |status| Some(status & !can | flags & can);
+        let _ = self.status.fetch_update(Ordering::Relaxed, Ordering::Relaxed, update);
+    }
+
+    /// Sets O_NONBLOCK alone (FIONBIO).
+    pub fn set_nonblocking(&self, on: bool) {
+        match on {
+            true => self.status.fetch_or(linux::O_NONBLOCK, Ordering::Relaxed),
+            false => self.status.fetch_and(!linux::O_NONBLOCK, Ordering::Relaxed),
+        };
+    }
+
+    fn is(&self, flag: u32) -> bool {
+        self.status() & flag != 0
+    }
+
+    /// read(2). `nonblocking`: besides O_NONBLOCK (RWF_NOWAIT).
+    pub fn read(&self, memory: &mut Memory, nonblocking: bool) -> SysResult {
+        let nonblocking = nonblocking || self.is(linux::O_NONBLOCK);
+        match &self.object {
+            _ if !self.reads => Err(Errno::EBADF),
+            Object::Device(device) => device.read(memory),
+            Object::Pipe(pipe) => pipe.read(memory, nonblocking),
+            Object::Event(event) => event.read(memory, nonblocking),
+        }
+    }
+
+    /// write(2).
+    pub fn write(&self, memory: &mut Memory, nonblocking: bool) -> SysResult {
+        let nonblocking = nonblocking || self.is(linux::O_NONBLOCK);
+        match &self.object {
+            _ if !self.writes => Err(Errno::EBADF),
+            Object::Device(device) => device.write(memory),
+            Object::Pipe(pipe) => pipe.write(memory, nonblocking, self.is(linux::O_DIRECT)),
+            Object::Event(event) => event.write(memory, nonblocking),
+        }
+    }
+
+    /// What it is ready for now.
+    pub fn ready(&self) -> Events {
+        match &self.object {
+            Object::Device(device) => device.ready(),
+            Object::Pipe(pipe) => pipe.ready(self.reads, self.writes),
+            Object::Event(event) => event.ready(),
+        }
+    }
+
+    /// Who is told when that changes; `None` for what is always ready.
+    pub fn watchers(&self) -> Option<&Watchers> {
+        match &self.object {
+            Object::Device(_) => None,
+            Object::Pipe(pipe) => Some(pipe.watchers()),
+            Object::Event(event) => Some(event.watchers()),
+        }
+    }
+}
+
+impl Drop for Description {
+    fn drop(&mut self) {
+        if let Object::Pipe(pipe) = &self.object {
+            pipe.close(self.reads, self.writes);
+        }
+    }
+}

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! /dev/null, /dev/zero and /dev/full.
+//!
+//! They have no state, so a descriptor of one can become a descriptor of Linux's device at any time: that is what happens to it at a
+//! call that only Linux knows how to make ([`super::Files::globalize`]).
+
+use linux_raw_sys::general as linux;
+
+use super::{Events, Memory};
+use crate::{
+    syscall::{Errno, SysResult},
+    user,
+};
+
+/// A device without state.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Device {
+    /// Takes everything and gives nothing.
+    Null = 0,
+    /// Takes everything and gives zeros.
+    Zero = 1,
+    /// Takes nothing and gives zeros.
+    Full = 2,
+}
+
+/// Flags of open(2) with which a device is opened here; with others Linux does it.
+const PLAIN: u32 = linux::O_ACCMODE
+    | linux::O_CLOEXEC
+    | linux::O_NONBLOCK
+    | linux::O_CREAT
+    | linux::O_TRUNC
+    | linux::O_APPEND
+    | linux::O_NOCTTY
+    | linux::O_LARGEFILE
+    | linux::O_NOFOLLOW
+    | linux::O_NOATIME
+    | linux::O_SYNC;
+
+impl Device {
+    /// The device whose exact name is at `path`, an address of the program, if `flags` of open(2) ask for nothing special.
+    pub fn named(path: u64, flags: u32) -> Option<Device> {
+        let mut name = [0; 10];
+        user::read(path, &mut name).ok()?;
+        let device = match &name {
+            b"/dev/null\0" => Device::Null,
+            b"/dev/zero\0" => Device::Zero,
+            b"/dev/full\0" => Device::Full,
+            _ => return None,
+        };
+        (flags & !PLAIN == 0 && flags & linux::O_ACCMODE != linux::O_ACCMODE).then_some(device)
+    }
+
+    /// read(2).
+    pub fn read(self, memory: &mut Memory) -> SysResult {
+        if self == Device::Null {
+            return Ok(0);
+        }
+        transfer(memory, Memory::clear)
+    }
+
+    /// write(2).
+    pub fn write(self, memory: &Memory) -> SysResult {
+        if self == Device::Full { Err(Errno::ENOSPC) } else { Ok(memory.left()) }
+    }
+
+    /// What it is ready for: always everything.
+    pub fn ready(self) -> Events {
+        Events::IN | Events::OUT | Events::READ_NORMAL | Events::WRITE_NORMAL
+    }
+}
+
+/// Bytes that are moved before a signal is looked for.
+const STEP: usize = 64 << 10;
+
+fn transfer(memory: &mut Memory, mut step: impl FnMut(&mut Memory, usize) -> usize) -> SysResult {
+    let mut done = 0;
+    while memory.left() > 0 {
+        let wanted = memory.left().min(STEP as u64) as usize;
+        let moved = step(memory, wanted);
+        done += moved as u64;
+        if moved < wanted {
+            return if done > 0 { Ok(done) } else { Err(Errno::EFAULT) };
+        }
+        if memory.left() > 0 && crate::signal::is_interrupted() {
+            break;
+        }
+    }
+    Ok(done)
+}

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! eventfd: a counter to wait for.
+
+use super::{Events, Memory, Watchers};
+use crate::{
+    signal,
+    sync::SpinLock,
+    syscall::{Errno, SysResult},
+    task::WaitQueue,
+};
+
+/// The counter stays below this.
+const LIMIT: u64 = u64::MAX;
+
+/// An eventfd.
+pub struct Event {
+    counter: SpinLock<u64>,
+    /// EFD_SEMAPHORE: a read takes one.
+    semaphore: bool,
+    to_read: WaitQueue,
+    to_write: WaitQueue,
+    watchers: Watchers,
+}
+
+impl Event {
+    /// A counter.
+    pub fn new(value: u64, semaphore: bool) -> Self {
+        Self {
+            counter: SpinLock::new(value),
+            semaphore,
+            to_read: WaitQueue::new(),
+            to_write: WaitQueue::new(),
+            watchers: Watchers::new(),
+        }
+    }
+
+    /// Takes the value, or one of it.
+    fn take(&self) -> Option<u64> {
+        let taken = {
+            let mut counter = self.counter.lock();
+            let taken = if self.semaphore { (*counter).min(1) } else { *counter };
+            *counter -= taken;
+            taken
+        };
+        (taken > 0).then_some(taken)
+    }
+
+    /// Adds, if the sum stays below the limit.
+    fn add(&self, value: u64) -> Option<()> {
+        let mut counter = self.counter.lock();
+        let sum = counter.checked_add(value).filter(|&sum| sum < LIMIT)?;
+        *counter = sum;
+        Some(())
+    }
+
+    fn announce(&self, read: bool) {
+        if read {
+            self.to_write.wake_all();
+            self.watchers.notify(Events::OUT | Events::WRITE_NORMAL);
+        } else {
+            self.to_read.wake(if self.semaphore { usize::MAX } else { 1 });
+            self.watchers.notify(Events::IN | Events::READ_NORMAL);
+        }
+    }
+
+    /// read(2).
+    pub fn read(&self, memory: &mut Memory, nonblocking: bool) -> SysResult {
+        if memory.left() < 8 {
+            return Err(Errno::EINVAL);
+        }
+        let value = match self.take() {
+            Some(value) => value,
+            None if nonblocking => return Err(Errno::EAGAIN),
+            None => self
+                .to_read
+                .wait_until(None, |_| signal::is_interrupted(), || self.take())
+                .map_err(|_| Errno::RESTART)?,
+        };
+        self.announce(true);
+        if memory.write(&value.to_le_bytes()) < 8 { Err(Errno::EFAULT) } else { Ok(8) }
+    }
+
+    /// write(2).
+    pub fn write(&self, memory: &mut Memory, nonblocking: bool) -> SysResult {
+        if memory.left() < 8 {
+            return Err(Errno::EINVAL);
+        }
+        let mut bytes = [0; 8];
+        if memory.read(&mut bytes) < 8 {
+            return Err(Errno::EFAULT);
+        }
+        let value = u64::from_le_bytes(bytes);
+        if value == u64::MAX {
+            return Err(Errno::EINVAL);
+        }
+        match self.add(value) {
+            Some(()) => {}
+            None if nonblocking => return Err(Errno::EAGAIN),
+            None => self
+                .to_write
+                .wait_until(None, |_| signal::is_interrupted(), || self.add(value))
+                .map_err(|_| Errno::RESTART)?,
+        }
+        if value > 0 {
+            self.announce(false);
+        }
+        Ok(8)
+    }
+
+    /// What it is ready for.
+    pub fn ready(&self) -> Events {
+        let counter = *self.counter.lock();
+        let mut events = Events::empty();
+        events.set(Events::IN | Events::READ_NORMAL, counter > 0);
+        events.set(Events::OUT | Events::WRITE_NORMAL, counter < LIMIT - 1);
+        events.set(Events::ERROR, counter == LIMIT);
+        events
+    }
+
+    /// Who is told of changes.
+    pub fn watchers(&self) -> &Watchers {
+        &self.watchers
+    }
+}

@@ -1,0 +1,330 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Files of the real-time kernel, and the one table of descriptors.
+//!
+//! A descriptor is *local* if its file lives here, or *remote* if it is one of the shadow's in Linux. Both kinds are numbered by
+//! one table, lowest free number first ([`crtos_files::Numbers`]): [`Files`], which all threads of a process share and a fork copies. The
+//! rest of the table's story, how the shadow's numbers are kept in step, is in [`agreement`].
+//!
+//! | file | concept |
+//! |---|---|
+//! | [`description`] | an open file description, which descriptors share by reference |
+//! | [`agreement`] | the shadow's numbers and ours |
+//! | [`memory`] | the program's memory that a transfer reads or writes |
+//! | [`watch`] | who is told when a file becomes ready: poll, epoll |
+//! | [`device`] | /dev/null, /dev/zero, /dev/full |
+//! | [`pipe`] | pipes |
+//! | [`event`] | eventfd |
+//! | [`light`] | reads and writes that finish at once |
+
+pub mod agreement;
+pub mod description;
+pub mod device;
+pub mod event;
+pub mod light;
+pub mod memory;
+pub mod pipe;
+pub mod watch;
+
+pub use description::{Description, Object};
+pub use memory::Memory;
+pub use watch::{Events, Watcher, Watchers};
+
+use alloc::{boxed::Box, sync::Arc};
+
+use crtos_files::{NUMBERS, Numbers, WORDS};
+
+use crate::{
+    mm::heap,
+    sync::SpinLock,
+    syscall::Errno,
+    task::{self, Mutex},
+};
+
+/// Descriptors of 64 numbers.
+type Chunk = [Option<Arc<Description>>; 64];
+
+struct State {
+    numbers: Numbers,
+    chunks: [Option<Box<Chunk>>; WORDS],
+    /// Soft limit of descriptors (RLIMIT_NOFILE).
+    limit: u64,
+    /// `/dev/null`, `/dev/zero` and `/dev/full` are the devices of these names.
+    devices: bool,
+    /// The shadow may have descriptors that are not known here.
+    unsure: bool,
+    /// Pipes and eventfds are Linux's, because they may go into an epoll set, which is.
+    prefers_linux: bool,
+}
+
+/// The table of descriptors of a process.
+pub struct Files {
+    /// Held for a bounded number of steps: looking up, storing, copying 64 references.
+    state: SpinLock<State>,
+    /// Held while the shadow's numbers are brought into agreement.
+    agreement: Mutex<()>,
+}
+
+impl Default for Files {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// The table of the calling process.
+pub fn table() -> Result<Arc<Files>, Errno> {
+    let current = task::current();
+    current.data.user().map(|user| user.process.files().clone()).ok_or(Errno::EBADF)
+}
+
+/// The local file of descriptor `fd` of the calling process.
+pub fn find(fd: u64) -> Option<Arc<Description>> {
+    let current = task::current();
+    current.data.user().and_then(|user| user.process.files().find(fd))
+}
+
+impl Files {
+    /// An empty table.
+    pub fn new() -> Self {
+        let state = State {
+            numbers: Numbers::new(),
+            chunks: [const { None }; WORDS],
+            limit: 1024,
+            devices: false,
+            unsure: true,
+            prefers_linux: false,
+        };
+        Self { state: SpinLock::new(state), agreement: Mutex::new(()) }
+    }
+
+    /// The local file of descriptor `fd`. Any context.
+    pub fn find(&self, fd: u64) -> Option<Arc<Description>> {
+        self.state.lock().get(fd as u32).cloned()
+    }
+
+    /// Calls `f` with the local file of descriptor `fd`, under the table's lock: bounded, no sleeping. Any context.
+    pub fn with<R>(&self, fd: u64, f: impl FnOnce(&Description) -> Option<R>) -> Option<R> {
+        f(self.state.lock().get(fd as u32)?)
+    }
+
+    /// Whether the program may not reach Linux's descriptor of this number: it is one of ours, or only a placeholder.
+    pub fn is_hidden(&self, fd: u64) -> bool {
+        let state = self.state.lock();
+        state.numbers.is_local(fd as u32) || state.numbers.is_stale(fd as u32)
+    }
+
+    /// Whether the paths of the local devices lead to them.
+    pub fn has_devices(&self) -> bool {
+        self.state.lock().devices
+    }
+
+    /// Paths may mean something else from now on (chroot, mount): devices are opened by Linux.
+    pub fn forget_devices(&self) {
+        self.state.lock().devices = false;
+    }
+
+    /// Whether pipes and eventfds are to be Linux's.
+    pub fn prefers_linux(&self) -> bool {
+        self.state.lock().prefers_linux
+    }
+
+    /// The process has an epoll set.
+    pub fn prefer_linux(&self) {
+        self.state.lock().prefers_linux = true;
+    }
+
+    /// The limit of numbers (RLIMIT_NOFILE).
+    pub fn limit(&self) -> u64 {
+        self.state.lock().limit
+    }
+
+    /// Sets the limit of numbers (RLIMIT_NOFILE).
+    pub fn set_limit(&self, limit: u64) {
+        self.state.lock().limit = limit;
+    }
+
+    /// A descriptor for `file`: the lowest free number from `from` on. EMFILE beyond the limit. May sleep; asks Linux only if it
+    /// made descriptors that are not known here.
+    pub fn insert(
+        &self,
+        file: Arc<Description>,
+        from: u32,
+        close_on_exec: bool,
+    ) -> Result<u32, Errno> {
+        self.make_sure()?;
+        loop {
+            let number = {
+                let mut state = self.state.lock();
+                let limit = state.limit.min(NUMBERS.into());
+                let number = state.numbers.lowest(from).filter(|&n| u64::from(n) < limit);
+                let number = number.ok_or(Errno::EMFILE)?;
+                if let Some(place) = state.place(number) {
+                    *place = Some(file);
+                    state.numbers.set_local(number, close_on_exec);
+                    return Ok(number);
+                }
+                number
+            };
+            self.make_chunk(number)?;
+        }
+    }
+
+    /// Makes `number`, which is below the limit, a descriptor of `file`; returns the local file that it replaces. The caller has
+    /// closed a remote one.
+    pub fn insert_at(
+        &self,
+        number: u32,
+        file: Arc<Description>,
+        close_on_exec: bool,
+    ) -> Result<Option<Arc<Description>>, Errno> {
+        self.make_chunk(number)?;
+        let mut state = self.state.lock();
+        let place = state.place(number).ok_or(Errno::EBADF)?;
+        let old = place.replace(file);
+        state.numbers.set_local(number, close_on_exec);
+        Ok(old)
+    }
+
+    /// Whether dup2 may make `number`: it is below the limit and one that local files can have.
+    pub fn is_allowed(&self, number: u32) -> bool {
+        u64::from(number) < self.state.lock().limit.min(NUMBERS.into())
+    }
+
+    fn make_chunk(&self, number: u32) -> Result<(), Errno> {
+        let index = number as usize / 64;
+        if index >= WORDS {
+            return Err(Errno::EMFILE);
+        }
+        if self.state.lock().chunks[index].is_some() {
+            return Ok(());
+        }
+        if !heap::has_reserve() {
+            return Err(Errno::ENOMEM);
+        }
+        let fresh: Box<Chunk> = Box::new([const { None }; 64]);
+        let mut state = self.state.lock();
+        let spare = match &state.chunks[index] {
+            Some(_) => Some(fresh),
+            None => state.chunks[index].replace(fresh),
+        };
+        drop(state);
+        drop(spare);
+        Ok(())
+    }
+
+    /// Frees a number. Returns its local file, if it had one, and whether Linux has something of its own there.
+    pub fn remove(&self, fd: u64) -> (Option<Arc<Description>>, bool) {
+        let mut state = self.state.lock();
+        let number = fd as u32;
+        let file = state.place(number).and_then(Option::take);
+        let hidden = file.is_some() || state.numbers.is_stale(number);
+        state.numbers.set_free(number);
+        (file, !hidden)
+    }
+
+    /// FD_CLOEXEC of a local descriptor.
+    pub fn close_on_exec(&self, fd: u64) -> bool {
+        self.state.lock().numbers.close_on_exec(fd as u32)
+    }
+
+    /// Sets FD_CLOEXEC of a local descriptor.
+    pub fn set_close_on_exec(&self, fd: u64, on: bool) {
+        self.state.lock().numbers.set_close_on_exec(fd as u32, on);
+    }
+
+    /// Whether Linux has something at a number, as far as is known.
+    pub fn is_remote(&self, number: u32) -> bool {
+        let state = self.state.lock();
+        state.unsure || state.numbers.is_used(number) && !state.numbers.is_local(number)
+    }
+
+    /// Linux has closed all that it had at `first..=last`.
+    pub fn forget(&self, first: u32, last: u32) {
+        let mut state = self.state.lock();
+        state.numbers.forget_remote(first, last);
+        state.unsure = true;
+    }
+
+    /// The first local number from `from` on.
+    pub fn next_local(&self, from: u32) -> Option<u32> {
+        self.state.lock().numbers.locals(from).next()
+    }
+
+    /// Gives this table, which is empty, what `parent` has: a fork. The caller holds the parent's agreement and this table is not in use
+    /// yet. Preemptible between 64 numbers. What other threads of the parent do meanwhile may be in the child's shadow or not, so the
+    /// next local descriptor asks.
+    pub fn copy(&self, parent: &Files) -> Result<(), Errno> {
+        let (numbers, limit, devices, prefers_linux) = {
+            let state = parent.state.lock();
+            (state.numbers.clone(), state.limit, state.devices, state.prefers_linux)
+        };
+        for word in 0..WORDS {
+            let first = word as u32 * 64;
+            if numbers.locals(first).next().is_none_or(|number| number >= first + 64) {
+                continue;
+            }
+            self.make_chunk(first)?;
+            let chunk = parent.state.lock().chunks[word].as_deref().cloned();
+            let mut state = self.state.lock();
+            if let (Some(chunk), Some(place)) = (chunk, state.chunks[word].as_deref_mut()) {
+                *place = chunk;
+            }
+        }
+        let mut state = self.state.lock();
+        state.numbers = numbers;
+        (state.limit, state.devices, state.prefers_linux) = (limit, devices, prefers_linux);
+        state.unsure = true;
+        // What was closed between the two looks is not there.
+        for word in 0..WORDS as u32 {
+            let lost = state.lost(word);
+            lost.into_iter().flatten().for_each(|number| state.numbers.set_free(number));
+        }
+        Ok(())
+    }
+
+    /// Closes all local files: the process ends.
+    pub fn close_all(&self) {
+        let mut from = 0;
+        while let Some(number) = self.next_local(from) {
+            drop(self.remove(number.into()));
+            from = number + 1;
+        }
+    }
+
+    /// Takes over, at exec, what `before` had and what does not close on exec.
+    pub fn inherit(&self, before: &Files) -> Result<(), Errno> {
+        let mut from = 0;
+        while let Some(number) = before.next_local(from) {
+            from = number + 1;
+            if before.close_on_exec(number.into()) {
+                continue;
+            }
+            if let Some(file) = before.find(number.into()) {
+                drop(self.insert_at(number, file, false)?);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl State {
+    fn get(&self, number: u32) -> Option<&Arc<Description>> {
+        let chunk = self.chunks.get(number as usize / 64)?.as_deref()?;
+        chunk[number as usize % 64].as_ref()
+    }
+
+    fn place(&mut self, number: u32) -> Option<&mut Option<Arc<Description>>> {
+        let chunk = self.chunks.get_mut(number as usize / 64)?.as_deref_mut()?;
+        Some(&mut chunk[number as usize % 64])
+    }
+
+    /// Numbers of a word that are local without a file.
+    fn lost(&self, word: u32) -> [Option<u32>; 64] {
+        let mut lost = [None; 64];
+        for (index, entry) in lost.iter_mut().enumerate() {
+            let number = word * 64 + index as u32;
+            *entry =
+                (self.numbers.is_local(number) && self.get(number).is_none()).then_some(number);
+        }
+        lost
+    }
+}

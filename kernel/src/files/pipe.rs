@@ -1,0 +1,294 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Pipes.
+//!
+//! A sleeping lock, which lends its holder the level of its highest waiter, protects the contents; it is held for one page
+//! at most, so a long transfer of an ordinary thread holds up a real-time thread for the copy of a page. A write of up to PIPE_BUF bytes is
+//! one such step and therefore atomic. Who waits looks at counters and needs no lock.
+
+use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+
+use alloc::sync::Arc;
+use crtos_files::{NoMemory, PAGE, Slots};
+use linux_raw_sys::general as linux;
+
+use super::{Events, Memory, Watchers};
+use crate::{
+    signal,
+    syscall::{Errno, SysResult},
+    task::{Mutex, WaitQueue},
+};
+
+/// Slots of a new pipe: 64 KiB.
+const SIZE: usize = 16;
+/// Most bytes of a pipe (/proc/sys/fs/pipe-max-size).
+const MOST: u64 = 1 << 20;
+
+/// A pipe.
+pub struct Pipe {
+    slots: Mutex<Slots>,
+    /// Slots in use and slots, for those who do not hold the lock.
+    used: AtomicUsize,
+    size: AtomicUsize,
+    /// Open descriptions that read, and that write.
+    readers: AtomicU32,
+    writers: AtomicU32,
+    to_read: WaitQueue,
+    to_write: WaitQueue,
+    watchers: Watchers,
+    /// Inode number.
+    pub number: u64,
+}
+
+impl From<NoMemory> for Errno {
+    fn from(_: NoMemory) -> Self {
+        Self::ENOMEM
+    }
+}
+
+impl Pipe {
+    /// An empty pipe without ends.
+    pub fn new(number: u64) -> Result<Arc<Self>, Errno> {
+        Ok(Arc::new(Self {
+            slots: Mutex::new(Slots::new(SIZE)?),
+            used: AtomicUsize::new(0),
+            size: AtomicUsize::new(SIZE),
+            readers: AtomicU32::new(0),
+            writers: AtomicU32::new(0),
+            to_read: WaitQueue::new(),
+            to_write: WaitQueue::new(),
+            watchers: Watchers::new(),
+            number,
+        }))
+    }
+
+    /// An open description begins to use it.
+    pub fn open(&self, reads: bool, writes: bool) {
+        self.readers.fetch_add(reads.into(), Ordering::SeqCst);
+        self.writers.fetch_add(writes.into(), Ordering::SeqCst);
+    }
+
+    /// An open description is gone.
+    pub fn close(&self, reads: bool, writes: bool) {
+        if reads && self.readers.fetch_sub(1, Ordering::SeqCst) == 1 {
+            self.to_write.wake_all();
+            self.watchers.notify(Events::ERROR | Events::OUT);
+        }
+        if writes && self.writers.fetch_sub(1, Ordering::SeqCst) == 1 {
+            self.to_read.wake_all();
+            self.watchers.notify(Events::HANG_UP | Events::IN);
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.used.load(Ordering::SeqCst) == 0
+    }
+
+    fn is_full(&self) -> bool {
+        self.used.load(Ordering::SeqCst) >= self.size.load(Ordering::SeqCst)
+    }
+
+    fn has_readers(&self) -> bool {
+        self.readers.load(Ordering::SeqCst) > 0
+    }
+
+    fn has_writers(&self) -> bool {
+        self.writers.load(Ordering::SeqCst) > 0
+    }
+
+    /// Reads what is there, and waits if that is nothing.
+    pub fn read(&self, memory: &mut Memory, nonblocking: bool) -> SysResult {
+        let mut done = 0;
+        while memory.left() > 0 {
+            let step = self.read_step(memory)?;
+            match step {
+                Step::Moved(bytes, more) => {
+                    done += bytes;
+                    if !more {
+                        break;
+                    }
+                }
+                Step::Fault if done == 0 => return Err(Errno::EFAULT),
+                Step::Fault => break,
+                Step::Stuck if done > 0 => break,
+                Step::Stuck => {
+                    // In this order: the last writer may have written before it went.
+                    if !self.has_writers() && self.is_empty() {
+                        break;
+                    }
+                    if nonblocking {
+                        return Err(Errno::EAGAIN);
+                    }
+                    let ready = || (!self.is_empty() || !self.has_writers()).then_some(());
+                    self.to_read
+                        .wait_until(None, |_| signal::is_interrupted(), ready)
+                        .map_err(|_| Errno::RESTART)?;
+                }
+            }
+        }
+        if done > 0 && !self.is_empty() {
+            self.to_read.wake(1);
+        }
+        Ok(done)
+    }
+
+    /// Moves at most a slot to the program.
+    fn read_step(&self, memory: &mut Memory) -> Result<Step, Errno> {
+        if self.is_empty() {
+            return Ok(Step::Stuck);
+        }
+        let mut wanted = 0;
+        let mut slots = self.slots.lock();
+        let was_full = slots.is_full();
+        let popped = slots.pop(memory.left() as usize, |from| {
+            wanted = from.len();
+            memory.write(from)
+        });
+        let (left, is_full) = (slots.count(), slots.is_full());
+        self.used.store(left, Ordering::SeqCst);
+        drop(slots);
+        if was_full && !is_full {
+            self.to_write.wake(1);
+        }
+        // Each write looks for an edge, as Linux tells pollers after every read that made room.
+        if popped.is_some() && !is_full {
+            self.watchers.notify(Events::OUT | Events::WRITE_NORMAL);
+        }
+        Ok(match popped {
+            None => Step::Stuck,
+            Some((taken, _)) if taken < wanted => {
+                if taken == 0 {
+                    Step::Fault
+                } else {
+                    Step::Moved(taken as u64, true)
+                }
+            }
+            Some((taken, packet)) => Step::Moved(taken as u64, left > 0 && !packet),
+        })
+    }
+
+    /// Writes everything; without room it waits, or says how far it came.
+    pub fn write(&self, memory: &mut Memory, nonblocking: bool, packets: bool) -> SysResult {
+        let mut done = 0;
+        let mut first = true;
+        while memory.left() > 0 {
+            if !self.has_readers() {
+                signal::raise(linux::SIGPIPE);
+                return if done > 0 { Ok(done) } else { Err(Errno::EPIPE) };
+            }
+            let step = self.write_step(memory, packets, core::mem::take(&mut first));
+            match step {
+                Ok(Step::Moved(bytes, _)) => done += bytes,
+                Err(_) | Ok(Step::Fault) if done > 0 => break,
+                Err(error) => return Err(error),
+                Ok(Step::Fault) => return Err(Errno::EFAULT),
+                Ok(Step::Stuck) if nonblocking => {
+                    return if done > 0 { Ok(done) } else { Err(Errno::EAGAIN) };
+                }
+                Ok(Step::Stuck) => {
+                    let ready = || (!self.is_full() || !self.has_readers()).then_some(());
+                    let waited =
+                        self.to_write.wait_until(None, |_| signal::is_interrupted(), ready);
+                    if waited.is_err() {
+                        return if done > 0 { Ok(done) } else { Err(Errno::RESTART) };
+                    }
+                }
+            }
+        }
+        if done > 0 && !self.is_full() {
+            self.to_write.wake(1);
+        }
+        Ok(done)
+    }
+
+    /// Moves at most a page from the program. With `first` an odd number of bytes may go behind what is there.
+    fn write_step(&self, memory: &mut Memory, packets: bool, first: bool) -> Result<Step, Errno> {
+        if self.is_full() && (!first || packets) {
+            return Ok(Step::Stuck);
+        }
+        let length = memory.left() as usize;
+        let odd = length % PAGE;
+        let mut slots = self.slots.lock();
+        let was_empty = slots.is_empty();
+        let appended = match first && !packets && odd != 0 {
+            true => slots.append(odd, |to| memory.read(to)),
+            false => None,
+        };
+        let moved = match appended {
+            Some(moved) => Some(moved),
+            None if slots.is_full() => None,
+            None => Some(slots.push(length, packets, |to| memory.read(to))?),
+        };
+        self.used.store(slots.count(), Ordering::SeqCst);
+        drop(slots);
+        let Some(moved) = moved else { return Ok(Step::Stuck) };
+        if moved > 0 {
+            if was_empty {
+                self.to_read.wake(1);
+            }
+            self.watchers.notify(Events::IN | Events::READ_NORMAL);
+        }
+        Ok(if moved == 0 { Step::Fault } else { Step::Moved(moved as u64, true) })
+    }
+
+    /// What an open description can do without waiting.
+    pub fn ready(&self, reads: bool, writes: bool) -> Events {
+        let mut events = Events::empty();
+        if reads {
+            events.set(Events::IN | Events::READ_NORMAL, !self.is_empty());
+            events.set(Events::HANG_UP, !self.has_writers());
+        }
+        if writes {
+            events.set(Events::OUT | Events::WRITE_NORMAL, !self.is_full());
+            events.set(Events::ERROR, !self.has_readers());
+        }
+        events
+    }
+
+    /// Who is told of changes.
+    pub fn watchers(&self) -> &Watchers {
+        &self.watchers
+    }
+
+    /// Bytes to read (FIONREAD).
+    pub fn bytes(&self) -> u64 {
+        self.slots.lock().bytes() as u64
+    }
+
+    /// F_GETPIPE_SZ.
+    pub fn size(&self) -> u64 {
+        (self.size.load(Ordering::SeqCst) * PAGE) as u64
+    }
+
+    /// F_SETPIPE_SZ.
+    pub fn set_size(&self, bytes: u32) -> SysResult {
+        let size = u64::from(bytes).max(PAGE as u64).next_power_of_two();
+        if bytes > 1 << 31 {
+            return Err(Errno::EINVAL);
+        }
+        if size > MOST {
+            return Err(Errno::EPERM);
+        }
+        let fits = {
+            let mut slots = self.slots.lock();
+            let fits = slots.resize(size as usize / PAGE)?;
+            self.size.store(slots.size(), Ordering::SeqCst);
+            fits
+        };
+        if !fits {
+            return Err(Errno::EBUSY);
+        }
+        self.to_write.wake_all();
+        self.watchers.notify(Events::OUT | Events::WRITE_NORMAL);
+        Ok(size)
+    }
+}
+
+/// How far one step came.
+enum Step {
+    /// So many bytes; whether a reader may go on without waiting.
+    Moved(u64, bool),
+    /// The program's memory is bad.
+    Fault,
+    /// Empty or full.
+    Stuck,
+}

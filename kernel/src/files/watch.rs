@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a file is ready for, and who is told when that changes: threads in poll or select, members of an epoll set.
+
+use alloc::{sync::Arc, vec::Vec};
+
+use bitflags::bitflags;
+
+use crate::{mm::heap, sync::SpinLock, syscall::Errno, task::Thread};
+
+bitflags! {
+    /// The events of poll(2) and epoll(7), by their numbers.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+    pub struct Events: u32 {
+        /// There is something to read.
+        const IN = 1;
+        /// Urgent data.
+        const PRIORITY = 2;
+        /// A write does not block.
+        const OUT = 4;
+        /// Nobody reads what is written. Always reported.
+        const ERROR = 8;
+        /// Nobody writes any more. Always reported.
+        const HANG_UP = 0x10;
+        /// POLLRDNORM.
+        const READ_NORMAL = 0x40;
+        /// POLLWRNORM.
+        const WRITE_NORMAL = 0x100;
+    }
+}
+
+/// Who is told of a change. It looks at the file itself.
+pub trait Watcher: Send + Sync {
+    /// The file may be ready for `events`. Any context; interrupts off; must not sleep or allocate.
+    fn notify(&self, events: Events);
+}
+
+impl Watcher for Thread {
+    fn notify(&self, _: Events) {
+        self.wake();
+    }
+}
+
+/// The watchers of a file. Telling them takes steps in proportion to their number, which is that of the threads that poll the file
+/// at the same time and the epoll sets it belongs to.
+pub struct Watchers {
+    list: SpinLock<Vec<Arc<dyn Watcher>>>,
+}
+
+impl Default for Watchers {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Watchers {
+    /// Nobody watches.
+    pub const fn new() -> Self {
+        Self { list: SpinLock::new(Vec::new()) }
+    }
+
+    /// Adds a watcher. Allocates only when there are more than ever before. Thread context.
+    pub fn add(&self, watcher: Arc<dyn Watcher>) -> Result<(), Errno> {
+        loop {
+            let wanted = {
+                let mut list = self.list.lock();
+                if list.len() < list.capacity() {
+                    list.push(watcher);
+                    return Ok(());
+                }
+                list.capacity() * 2
+            };
+            if !heap::has_reserve() {
+                return Err(Errno::ENOMEM);
+            }
+            let mut larger = Vec::new();
+            larger.try_reserve_exact(wanted.max(2)).map_err(|_| Errno::ENOMEM)?;
+            let mut list = self.list.lock();
+            if list.capacity() < larger.capacity() {
+                larger.append(&mut list);
+                core::mem::swap(&mut *list, &mut larger);
+            }
+            drop(list);
+            drop(larger);
+        }
+    }
+
+    /// Removes a watcher that was added.
+    pub fn remove(&self, watcher: &Arc<dyn Watcher>) {
+        let removed = {
+            let mut list = self.list.lock();
+            let same = |other: &Arc<dyn Watcher>| {
+                core::ptr::addr_eq(&raw const **other, &raw const **watcher)
+            };
+            list.iter().position(same).map(|at| list.swap_remove(at))
+        };
+        drop(removed);
+    }
+
+    /// Tells all. Any context.
+    pub fn notify(&self, events: Events) {
+        for watcher in self.list.lock().iter() {
+            watcher.notify(events);
+        }
+    }
+}

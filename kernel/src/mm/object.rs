@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Objects: pages that several address spaces map, or one of them at several places.
+//!
+//! An object keeps its pages as long as it is mapped anywhere, and each of them once more than it is mapped.
+
+use super::{frames, heap};
+use crate::mm::space::{FaultError, MapError};
+use crate::task::Mutex;
+use alloc::collections::BTreeMap;
+use alloc::sync::Arc;
+use core::fmt;
+use core::ops::Range;
+use core::sync::atomic::{AtomicU64, Ordering};
+use crtos_vm::{FRAME_SIZE, Frame, FrameSize};
+
+/// Pages with a number of their own.
+pub struct Object {
+    id: u64,
+    /// Pages below this offset that nobody put there are zero at first; behind it there are none.
+    limit: AtomicU64,
+    pages: Mutex<BTreeMap<u64, Frame>>,
+    /// Held while pages are read from a file.
+    loading: Mutex<()>,
+}
+
+impl fmt::Debug for Object {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Object({})", self.id)
+    }
+}
+
+impl PartialEq for Object {
+    fn eq(&self, other: &Self) -> bool {
+        self.id == other.id
+    }
+}
+
+impl Eq for Object {}
+
+impl Object {
+    /// Memory that is zero at first. Not on a real-time path.
+    pub fn anonymous() -> Result<Arc<Self>, MapError> {
+        Self::make(u64::MAX, BTreeMap::new())
+    }
+
+    /// These pages alone, with one use of each.
+    pub fn fixed(pages: impl Iterator<Item = Frame>) -> Result<Arc<Self>, MapError> {
+        Self::make(0, (0..).zip(pages).collect())
+    }
+
+    fn make(limit: u64, pages: BTreeMap<u64, Frame>) -> Result<Arc<Self>, MapError> {
+        static LAST: AtomicU64 = AtomicU64::new(0);
+        if !heap::has_reserve() {
+            return Err(MapError::NoMemory);
+        }
+        let id = LAST.fetch_add(1, Ordering::Relaxed) + 1;
+        let limit = AtomicU64::new(limit);
+        Ok(Arc::new(Self { id, limit, pages: Mutex::new(pages), loading: Mutex::new(()) }))
+    }
+
+    /// Its number, which no other object ever has.
+    pub fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// The page at `offset`, made if need be, with one more use for the caller. May sleep, for as long as others make a page.
+    pub fn page(&self, offset: u64) -> Result<Frame, FaultError> {
+        let index = offset / FRAME_SIZE;
+        let mut pages = self.pages.lock();
+        let frame = match pages.get(&index) {
+            Some(&frame) => frame,
+            None if offset >= self.limit.load(Ordering::Relaxed) => return Err(FaultError::Beyond),
+            None if !heap::has_reserve() => return Err(FaultError::NoMemory),
+            None => {
+                let frame = frames::zeroed_page(FrameSize::Small).ok_or(FaultError::NoMemory)?;
+                pages.insert(index, frame);
+                frame
+            }
+        };
+        if frames::share(frame) { Ok(frame) } else { Err(FaultError::NoMemory) }
+    }
+
+    /// Ends the pages that appear by themselves where a file of `size` bytes ends.
+    pub fn set_limit(&self, size: u64) {
+        let limit = size.checked_next_multiple_of(FRAME_SIZE).unwrap_or(u64::MAX);
+        self.limit.store(limit, Ordering::Relaxed);
+    }
+
+    /// Keeps others from reading the file meanwhile. May sleep.
+    pub fn loading(&self) -> impl Drop {
+        self.loading.lock()
+    }
+
+    /// The first run of pages in `range` that are not there, of at most `most` bytes.
+    pub fn missing(&self, range: Range<u64>, most: u64) -> Option<Range<u64>> {
+        let pages = self.pages.lock();
+        let last = range.end.div_ceil(FRAME_SIZE);
+        let mut first = range.start / FRAME_SIZE;
+        let mut there = pages.range(first..last).map(|(&index, _)| index).peekable();
+        while there.next_if_eq(&first).is_some() {
+            first += 1;
+        }
+        let end = there.next().unwrap_or(last).min(first + most / FRAME_SIZE);
+        (first < end).then_some(first * FRAME_SIZE..end * FRAME_SIZE)
+    }
+
+    /// Puts a page with these contents at `offset`, unless one is there.
+    pub fn set(&self, offset: u64, bytes: &[u8]) -> Result<(), MapError> {
+        let frame = frames::filled_page(bytes).ok_or(MapError::NoMemory)?;
+        let mut pages = self.pages.lock();
+        if !heap::has_reserve() || pages.contains_key(&(offset / FRAME_SIZE)) {
+            let full = !heap::has_reserve();
+            drop(pages);
+            frames::release(frame, FrameSize::Small);
+            return if full { Err(MapError::NoMemory) } else { Ok(()) };
+        }
+        pages.insert(offset / FRAME_SIZE, frame);
+        Ok(())
+    }
+
+    /// Clears the pages in `start..end`, for everybody who maps them. Preemptible between pages.
+    pub fn zero(&self, start: u64, end: u64) -> Result<(), MapError> {
+        if self.limit.load(Ordering::Relaxed) == 0 {
+            return Err(MapError::Access);
+        }
+        let (mut at, last) = (start / FRAME_SIZE, end / FRAME_SIZE);
+        loop {
+            // The lock keeps the page; waiting for it is for others who make pages of this object.
+            let pages = self.pages.lock();
+            let Some((&index, &frame)) = pages.range(at..last).next() else { return Ok(()) };
+            frames::clear(frame, FRAME_SIZE);
+            at = index + 1;
+        }
+    }
+}
+
+impl Drop for Object {
+    /// Preemptible between pages.
+    fn drop(&mut self) {
+        for &frame in self.pages.lock().values() {
+            frames::release(frame, FrameSize::Small);
+        }
+    }
+}

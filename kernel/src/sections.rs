@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! For how long interrupts are off, and where.
+//!
+//! From the moment in which a CPU turns interrupts off, or takes an interrupt, until it turns them on again, nothing more
+//! urgent can run there. Every such section is measured, always, at a cost of some dozen instructions: [`begin`] notes
+//! the time and the place, [`end`] compares. What is longer than the shortest of those that are kept goes into
+//! a table, which has one entry for each place of beginning, and into the channel, where `crtos stats` finds it.
+//! A section may begin in one thread and end in another: it belongs to the CPU.
+
+use crate::arch::percpu;
+use crate::mm::layout;
+use core::arch::asm;
+use core::mem::offset_of;
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use crtos_abi::channel::{SECTIONS, Section};
+
+/// The sections of one CPU. Only that CPU touches it, with interrupts off.
+pub struct Sections {
+    /// When the section that goes on began.
+    start: AtomicU64,
+    /// Where it began.
+    place: AtomicU64,
+    /// Sections have to take more ticks than this to be kept.
+    threshold: AtomicU64,
+    longest: [Longest; SECTIONS],
+}
+
+struct Longest {
+    ticks: AtomicU64,
+    begin: AtomicU64,
+}
+
+const START: usize = percpu::SECTIONS + offset_of!(Sections, start);
+const PLACE: usize = percpu::SECTIONS + offset_of!(Sections, place);
+const THRESHOLD: usize = percpu::SECTIONS + offset_of!(Sections, threshold);
+
+impl Sections {
+    /// None yet, and none is kept before [`start`].
+    #[expect(clippy::new_without_default, reason = "only constants are made of it")]
+    pub const fn new() -> Self {
+        Self {
+            start: AtomicU64::new(0),
+            place: AtomicU64::new(0),
+            threshold: AtomicU64::new(u64::MAX),
+            longest: [const { Longest { ticks: AtomicU64::new(0), begin: AtomicU64::new(0) } };
+                SECTIONS],
+        }
+    }
+
+    /// Keeps a section of `ticks` that ended at `end`.
+    fn keep(&self, cpu: u32, ticks: u64, end: u64) {
+        let begin = self.place.load(Relaxed);
+        let mut place = 0;
+        for (index, entry) in self.longest.iter().enumerate() {
+            if entry.begin.load(Relaxed) == begin {
+                place = index;
+                break;
+            }
+            if entry.ticks.load(Relaxed) < self.longest[place].ticks.load(Relaxed) {
+                place = index;
+            }
+        }
+        let entry = &self.longest[place];
+        if ticks <= entry.ticks.load(Relaxed) {
+            return;
+        }
+        entry.ticks.store(ticks, Relaxed);
+        entry.begin.store(begin, Relaxed);
+        let shortest = self.longest.iter().map(|entry| entry.ticks.load(Relaxed)).min();
+        self.threshold.store(shortest.unwrap_or(u64::MAX), Relaxed);
+        publish(cpu, place, Section { ticks, begin, end });
+    }
+}
+
+fn publish(cpu: u32, place: usize, section: Section) {
+    let Some(channel) = layout::channel() else { return };
+    // SAFETY: the channel is mapped, these words are the kernel's, and both indices are in range; Linux only
+    // reads them.
+    unsafe {
+        (&raw mut (*channel.as_ptr()).sections)
+            .cast::<Section>()
+            .add(cpu as usize * SECTIONS + place)
+            .write_volatile(section);
+    }
+}
+
+/// From now on sections of this CPU are kept.
+pub fn start() {
+    percpu::this().sections.threshold.store(0, Relaxed);
+}
+
+/// A section begins here. Interrupts off.
+#[inline(always)]
+pub fn begin() {
+    // SAFETY: reads the time stamp counter and the instruction pointer, and writes two words of this CPU.
+    unsafe {
+        asm!(
+            "rdtsc",
+            "shl rdx, 32",
+            "or rax, rdx",
+            "mov gs:[{start}], rax",
+            "lea rax, [rip]",
+            "mov gs:[{place}], rax",
+            start = const START,
+            place = const PLACE,
+            out("rax") _,
+            out("rdx") _,
+            options(nostack),
+        );
+    }
+}
+
+/// A section begins, and `place` is to stand for it. Interrupts off.
+pub fn begin_at(place: u64) {
+    begin();
+    percpu::this().sections.place.store(place, Relaxed);
+}
+
+/// The section ends here. Interrupts off.
+#[inline(always)]
+pub fn end() {
+    let (ticks, threshold): (u64, u64);
+    // SAFETY: reads the time stamp counter and two words of this CPU.
+    unsafe {
+        asm!(
+            "rdtsc",
+            "shl rdx, 32",
+            "or rax, rdx",
+            "sub rax, gs:[{start}]",
+            "mov rdx, gs:[{threshold}]",
+            start = const START,
+            threshold = const THRESHOLD,
+            out("rax") ticks,
+            out("rdx") threshold,
+            options(nostack, readonly),
+        );
+    }
+    if ticks > threshold {
+        let place: u64;
+        // SAFETY: reads the instruction pointer.
+        unsafe { asm!("lea {}, [rip]", out(reg) place, options(nostack, nomem, preserves_flags)) };
+        keep(ticks, place);
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn keep(ticks: u64, end: u64) {
+    let cpu = percpu::this();
+    cpu.sections.keep(cpu.index, ticks, end);
+}

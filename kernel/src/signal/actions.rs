@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What the program and its shadow do on each signal.
+
+use core::sync::atomic::Ordering;
+
+use crtos_abi::channel::{OP_SIGNAL_ACTION, OP_SIGNAL_FORWARD};
+use crtos_signal::{
+    Action, Info, Set,
+    group::{DEFAULT, IGNORE},
+    info::SI_USER,
+    set::COUNT,
+};
+use linux_raw_sys::general as linux;
+
+use super::{POOL, SET_SIZE, join, mask};
+use crate::{
+    clone::Wanted,
+    process::User,
+    remote,
+    syscall::{Args, Errno, SysResult},
+    task, user,
+};
+
+/// What the shadow does on a signal; the numbers of `OP_SIGNAL_ACTION`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Disposition {
+    /// Linux carries out the default action.
+    Default = 0,
+    /// It is ignored.
+    Ignore = 1,
+    /// It is forwarded to the realm.
+    Forward = 2,
+}
+
+/// Takes over what the shadow was started with: what it blocks and ignores, and how many signals it may queue.
+pub fn inherit(user: &User, blocked: u64, ignored: u64, limit: u64) -> Result<(), remote::Gone> {
+    {
+        let mut state = user.process.signals.lock();
+        state.group.account.limit = limit;
+        for signal in (Set(ignored) - Set::UNCATCHABLE).iter() {
+            state.set_disposition(signal, Disposition::Ignore);
+            state.group.set_action(signal, Action { handler: IGNORE, ..Action::default() });
+        }
+    }
+    // The shadow blocks nothing from here on.
+    let blocked = Set(blocked) - Set::UNCATCHABLE;
+    let to_forward = note_forwarded(user, blocked);
+    mask::set(user, blocked);
+    if !blocked.is_empty() {
+        remote::request(OP_SIGNAL_FORWARD, 0, [to_forward.0, 0, 0, 0, 0, 0])?;
+    }
+    Ok(())
+}
+
+/// Gives a forked process what its parent has: actions, mask and signal stack, but nothing that is pending.
+pub fn copy(child: &User, parent: &User, wanted: &Wanted) {
+    let (mut actions, shadow, by_default, mask, stack, limit) = {
+        let state = parent.process.signals.lock();
+        let member = state.group.member(parent.signals.index());
+        let (mask, stack) =
+            member.map_or_else(Default::default, |member| (member.mask(), member.own.stack));
+        let limit = state.group.account.limit;
+        (*state.group.actions(), state.shadow, state.by_default, mask, stack, limit)
+    };
+    if wanted.flags & linux::CLONE_CLEAR_SIGHAND != 0 {
+        // What the shadow forwards nevertheless has its default action here.
+        for action in actions.iter_mut().filter(|action| action.handler != IGNORE) {
+            *action = Action::default();
+        }
+    }
+    {
+        let mut state = child.process.signals.lock();
+        state.group.set_actions(actions);
+        state.shadow = shadow;
+        state.by_default = by_default;
+        state.group.account.limit = limit;
+        if let Some(member) = state.group.member_mut(child.signals.index()) {
+            member.own.stack = stack;
+        }
+    }
+    let has_changed_ids = parent.process.has_changed_ids.load(Ordering::Relaxed);
+    child.process.has_changed_ids.store(has_changed_ids, Ordering::Relaxed);
+    mask::set(child, mask);
+}
+
+/// Gives a new thread of the process, which has not begun, what its parent has: the mask.
+pub fn copy_to_thread(child: &User, parent: &User) -> Result<(), Errno> {
+    join(child)?;
+    mask::set(child, mask::of(parent));
+    Ok(())
+}
+
+/// Sends `signal` to the calling thread itself. Thread context.
+pub fn raise(signal: u32) {
+    let current = task::current();
+    let Some(user) = current.data.user() else { return };
+    let info = Info::from_process(signal, SI_USER, user.process.pid, user.process.uid);
+    let _ = super::to_thread(user, info);
+}
+
+/// rt_sigaction(signal, action, old, size).
+pub fn sigaction([signal, action, old, size, ..]: Args) -> SysResult {
+    let current = task::current();
+    let user = current.data.user().ok_or(Errno::ESRCH)?;
+    let signal = signal as u32;
+    if size != SET_SIZE {
+        return Err(Errno::EINVAL);
+    }
+    let new = if action == 0 {
+        None
+    } else {
+        let [handler, flags, restorer, mask] = user::read_words(action)?;
+        Some(Action { handler, flags, restorer, mask: Set(mask) })
+    };
+    if !(1..=COUNT).contains(&signal) || new.is_some() && Set::UNCATCHABLE.contains(signal) {
+        return Err(Errno::EINVAL);
+    }
+    let before = user.process.signals.lock().group.action(signal);
+    if let Some(new) = new {
+        set(user, signal, new, before.flags)?;
+    }
+    if old != 0 {
+        let Action { handler, flags, restorer, mask } = before;
+        user::write_words(old, [handler, flags, restorer, mask.0])?;
+    }
+    Ok(0)
+}
+
+/// Sets an action, here and in the shadow.
+fn set(user: &User, signal: u32, new: Action, flags_before: u64) -> Result<(), Errno> {
+    // What Linux has to know of the flags.
+    let of_children = u64::from(linux::SA_NOCLDSTOP | linux::SA_NOCLDWAIT);
+    let (wanted, changed) = {
+        let mut state = user.process.signals.lock();
+        // Somebody else may block it.
+        let blocked = state.group.places().0 > 1
+            || state
+                .group
+                .member(user.signals.index())
+                .is_some_and(|member| member.mask().contains(signal));
+        let wanted = match new.handler {
+            IGNORE => Disposition::Ignore,
+            DEFAULT if !blocked => Disposition::Default,
+            _ => Disposition::Forward,
+        };
+        state.group.set_action(signal, new);
+        let shadow = state.set_disposition(signal, wanted);
+        (wanted, shadow != wanted || (flags_before ^ new.flags) & of_children != 0)
+    };
+    if new.ignores(signal) {
+        discard(user, signal);
+    }
+    if changed {
+        let args = [signal.into(), wanted as u64, new.flags, 0, 0, 0];
+        remote::request(OP_SIGNAL_ACTION, 0, args)?;
+    }
+    Ok(())
+}
+
+/// Drops what waits of a signal that is ignored from now on, a step at a time.
+fn discard(user: &User, signal: u32) {
+    let set = Set::of(signal);
+    let mut places = 0;
+    let mut place = None;
+    while place.is_none_or(|place| place < places) {
+        let mut state = user.process.signals.lock();
+        places = state.group.places().1;
+        if !state.group.discard(&mut POOL.lock(), place, set) {
+            place = Some(place.map_or(0, |place| place + 1));
+        }
+    }
+}
+
+/// Before signals are blocked: those whose default action Linux would carry out are forwarded from now on.
+pub(super) fn forward(user: &User, blocked: Set) -> Result<(), Errno> {
+    let set = note_forwarded(user, blocked - Set::UNCATCHABLE);
+    if !set.is_empty() {
+        remote::request(OP_SIGNAL_FORWARD, 0, [set.0, 0, 0, 0, 0, 0])?;
+    }
+    Ok(())
+}
+
+/// Those of `signals` that the shadow has to be told to forward.
+fn note_forwarded(user: &User, signals: Set) -> Set {
+    let mut state = user.process.signals.lock();
+    let set = signals & state.by_default;
+    for signal in set.iter() {
+        state.set_disposition(signal, Disposition::Forward);
+    }
+    set
+}

@@ -1,0 +1,326 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Sending signals.
+//!
+//! A signal for a process or thread of the realm is sent here, without Linux, if Linux would certainly permit it: within one process, or
+//! between processes of one user that have not changed their credentials. SIGKILL, SIGSTOP and SIGCONT go to the shadow by way of Linux,
+//! which carries them out; so does everything for process groups and for processes of Linux.
+
+use alloc::sync::Arc;
+use core::sync::atomic::Ordering;
+
+use crtos_signal::{
+    Generated, Group, Info, Pool, Set, Target, Ticket,
+    info::{self, SI_TKILL, SI_USER},
+    pool::Full,
+    set::{COUNT, SIGCONT, SIGKILL, SIGSTOP},
+};
+use linux_raw_sys::general as linux;
+
+use super::{Own, POOL, State, replenish};
+use crate::{
+    process::{Process, User},
+    syscall::{self, Args, Errno, SysResult},
+    task::{self, Thread},
+    threads, user,
+};
+
+/// Sends `info` to a process: to any of its threads that does not block it. Thread context. Fails if it is a real-time signal with a value
+/// and there is no room in the queue.
+pub fn to_process(process: &Process, info: Info) -> Result<(), Full> {
+    send(process, Target::Process, info, None)
+}
+
+/// Sends `info` to the thread of `user`; as [`to_process`].
+pub fn to_thread(user: &User, info: Info) -> Result<(), Full> {
+    send(&user.process, Target::Member(user.signals.index()), info, None)
+}
+
+/// Sends a ticket's signal to a process or a member of it, with a cookie for who takes it. Any context. `false` if it is ignored.
+pub fn post(process: &Process, target: Target, ticket: &Ticket, info: Info, cookie: u64) -> bool {
+    let generated = {
+        let mut state = process.signals.lock();
+        let generated = {
+            let mut pool = POOL.lock();
+            discard_opposite(&mut state, &mut pool, target, info.signal());
+            state.group.post(&mut pool, target, ticket, info, cookie)
+        };
+        if let Generated::Wake(index) = generated {
+            state.wake(index, None);
+        }
+        generated
+    };
+    finish(process, info.signal(), generated);
+    generated != Generated::Dropped
+}
+
+fn send(process: &Process, target: Target, info: Info, but: Option<&Thread>) -> Result<(), Full> {
+    let queued = queue(process, target, info, but).or_else(|Full| {
+        replenish();
+        queue(process, target, info, but)
+    });
+    if queued? {
+        replenish();
+    }
+    Ok(())
+}
+
+/// Sends `info` to a process from an interrupt, as [`to_process`]. It is not of the kind that fails.
+pub fn from_interrupt(process: &Process, info: Info) {
+    let _ = queue(process, Target::Process, info, None);
+}
+
+/// Makes `info` pending and wakes who takes it. Any context. Says whether the pool should grow.
+fn queue(
+    process: &Process,
+    target: Target,
+    info: Info,
+    but: Option<&Thread>,
+) -> Result<bool, Full> {
+    let (generated, short) = {
+        let mut state = process.signals.lock();
+        let (generated, short) = {
+            let mut pool = POOL.lock();
+            discard_opposite(&mut state, &mut pool, target, info.signal());
+            (state.group.send(&mut pool, target, info)?, pool.is_short())
+        };
+        if let Generated::Wake(index) = generated {
+            state.wake(index, but);
+        }
+        (generated, short)
+    };
+    finish(process, info.signal(), generated);
+    Ok(short)
+}
+
+/// An entry for the signals of a timer. Thread context; allocates.
+pub fn reserve(process: &Process) -> Result<Ticket, Full> {
+    replenish();
+    let mut state = process.signals.lock();
+    POOL.lock().reserve(&mut state.group.account)
+}
+
+/// Gives an entry back. A signal of it that is pending stays.
+pub fn release(process: &Process, ticket: Ticket) {
+    let mut state = process.signals.lock();
+    POOL.lock().release(&mut state.group.account, ticket);
+}
+
+/// The thread `tid` of the process of `user` as a target.
+pub fn member(user: &User, tid: u32) -> Option<Target> {
+    with_thread(user, Some(user.process.pid as i32), tid as i32, |to| {
+        Target::Member(to.signals.index())
+    })
+}
+
+/// SIGCONT and the signals that stop make each other vanish. At most a few are pending, of standard signals.
+fn discard_opposite(state: &mut State, pool: &mut Pool, target: Target, signal: u32) {
+    let opposite = Group::<Own>::opposite(signal);
+    if !opposite.is_empty() {
+        while state.group.discard(pool, None, opposite) {}
+        if let Target::Member(index) = target {
+            while state.group.discard(pool, Some(index), opposite) {}
+        }
+    }
+}
+
+/// Goes on with the search for a thread, a bounded part of it at a time.
+fn finish(process: &Process, signal: u32, mut generated: Generated) {
+    while let Generated::Search(looked) = generated {
+        let mut state = process.signals.lock();
+        generated = state.group.search(signal, looked);
+        if let Generated::Wake(index) = generated {
+            state.wake(index, None);
+        }
+    }
+}
+
+/// Searches threads for signals of the process that wait. Thread context.
+pub(super) fn search(process: &Process, signals: Set) {
+    for signal in signals.iter() {
+        finish(process, signal, Generated::Search(0));
+    }
+}
+
+/// A signal that Linux delivered to the shadow thread of `user`. Any context.
+///
+/// It was sent to that thread if it says so, or if it looks as if the process had sent it to itself: it does not, but what Linux raises during a system
+/// call (SIGPIPE) looks so. Otherwise it was sent to the process.
+pub fn forwarded(user: &User, info: Info) {
+    user.disturbed.store(true, Ordering::Relaxed);
+    let raised = info.code() == SI_USER && info.pid() == user.process.pid;
+    let target = match info.code() == SI_TKILL || raised {
+        true => Target::Member(user.signals.index()),
+        false => Target::Process,
+    };
+    // If there is no room, Linux had more than this process is allowed here.
+    let _ = queue(&user.process, target, info, None);
+}
+
+/// The sender's part of `siginfo`.
+fn from_caller(user: &User, signal: u32, code: i32) -> Info {
+    Info::from_process(signal, code, user.process.pid, user.process.uid)
+}
+
+/// Whether the signal `signal` to a process of the realm concerns the realm alone.
+fn stays_here(signal: u32) -> bool {
+    signal <= COUNT && !matches!(signal, SIGKILL | SIGSTOP | SIGCONT)
+}
+
+/// Whether Linux would certainly permit `user` to send signals to `process`.
+fn is_permitted(user: &User, process: &Arc<Process>) -> bool {
+    let plain = |process: &Process| !process.has_changed_ids.load(Ordering::Relaxed);
+    Arc::ptr_eq(&user.process, process)
+        || user.process.uid == process.uid && plain(&user.process) && plain(process)
+}
+
+/// Sends to `process` or its member, unless `signal` is 0, which only asks.
+fn deliver_to(process: &Process, target: Target, info: Info, current: &Thread) -> SysResult {
+    if info.signal() != 0 {
+        send(process, target, info, Some(current)).map_err(|Full| Errno::EAGAIN)?;
+    }
+    Ok(0)
+}
+
+/// kill(pid, signal).
+pub fn kill(args: Args) -> SysResult {
+    let current = task::current();
+    let user = current.data.user().ok_or(Errno::ESRCH)?;
+    let (pid, signal) = (args[0] as i32, args[1] as u32);
+    match process_of(user, pid).filter(|_| stays_here(signal)) {
+        Some(process) => {
+            deliver_to(&process, Target::Process, from_caller(user, signal, SI_USER), &current)
+        }
+        None => syscall::linux(linux::__NR_kill, &args),
+    }
+}
+
+/// The process `pid` if it is in the realm and the caller may signal it.
+fn process_of(user: &User, pid: i32) -> Option<Arc<Process>> {
+    let pid = u32::try_from(pid).ok().filter(|&pid| pid > 0)?;
+    let process = match user.process.pid == pid {
+        true => user.process.clone(),
+        false => threads::find_process(pid)?,
+    };
+    is_permitted(user, &process).then_some(process)
+}
+
+/// Calls `f` with thread `tid` of process `pid` (any process if that is `None`) if it is in the realm and the caller may signal it.
+fn with_thread<R>(
+    user: &User,
+    pid: Option<i32>,
+    tid: i32,
+    f: impl FnOnce(&User) -> R,
+) -> Option<R> {
+    let of_process = |user: &User| pid.is_none_or(|pid| pid as u32 == user.process.pid);
+    if tid as u32 == user.tid {
+        return of_process(user).then(|| f(user));
+    }
+    let thread = threads::find(tid as u32)?;
+    let to = thread.data.user().filter(|to| of_process(to))?;
+    is_permitted(user, &to.process).then(|| f(to))
+}
+
+/// tkill(tid, signal).
+pub fn tkill(args: Args) -> SysResult {
+    let (tid, signal) = (args[0] as i32, args[1] as u32);
+    if tid <= 0 {
+        return Err(Errno::EINVAL);
+    }
+    send_to_thread(None, tid, signal, linux::__NR_tkill, args)
+}
+
+/// tgkill(pid, tid, signal).
+pub fn tgkill(args: Args) -> SysResult {
+    let (pid, tid, signal) = (args[0] as i32, args[1] as i32, args[2] as u32);
+    if pid <= 0 || tid <= 0 {
+        return Err(Errno::EINVAL);
+    }
+    send_to_thread(Some(pid), tid, signal, linux::__NR_tgkill, args)
+}
+
+fn send_to_thread(pid: Option<i32>, tid: i32, signal: u32, nr: u32, args: Args) -> SysResult {
+    let current = task::current();
+    let user = current.data.user().ok_or(Errno::ESRCH)?;
+    if stays_here(signal) {
+        let info = from_caller(user, signal, SI_TKILL);
+        let sent = with_thread(user, pid, tid, |to| {
+            deliver_to(&to.process, Target::Member(to.signals.index()), info, &current)
+        });
+        if let Some(result) = sent {
+            return result;
+        }
+    }
+    syscall::linux(nr, &args)
+}
+
+/// kill, tkill and tgkill on the light path: to the calling thread itself (or the process if `tid` is `None`). Interrupts off.
+pub fn kill_light(
+    user: &User,
+    pid: Option<u64>,
+    tid: Option<u64>,
+    signal: u64,
+) -> Option<SysResult> {
+    let signal = signal as u32;
+    let is_own = pid.is_none_or(|pid| pid as u32 == user.process.pid)
+        && tid.is_none_or(|tid| tid as u32 == user.tid);
+    if !is_own || signal == 0 || !stays_here(signal) || POOL.lock().is_short() {
+        return None;
+    }
+    let (target, code) = match tid {
+        Some(_) => (Target::Member(user.signals.index()), SI_TKILL),
+        None => (Target::Process, SI_USER),
+    };
+    let info = from_caller(user, signal, code);
+    queue(&user.process, target, info, Some(&task::current())).ok().map(|_| Ok(0))
+}
+
+/// rt_sigqueueinfo(pid, signal, info).
+pub fn rt_sigqueueinfo(args: Args) -> SysResult {
+    let current = task::current();
+    let user = current.data.user().ok_or(Errno::ESRCH)?;
+    let (pid, signal) = (args[0] as i32, args[1] as u32);
+    let info = read_info(args[2], signal)?;
+    match process_of(user, pid).filter(|_| stays_here(signal)) {
+        Some(process) => {
+            check_origin(user, pid, &info)?;
+            deliver_to(&process, Target::Process, info, &current)
+        }
+        None => syscall::linux(linux::__NR_rt_sigqueueinfo, &args),
+    }
+}
+
+/// rt_tgsigqueueinfo(pid, tid, signal, info).
+pub fn rt_tgsigqueueinfo(args: Args) -> SysResult {
+    let current = task::current();
+    let user = current.data.user().ok_or(Errno::ESRCH)?;
+    let (pid, tid, signal) = (args[0] as i32, args[1] as i32, args[2] as u32);
+    let info = read_info(args[3], signal)?;
+    if pid <= 0 || tid <= 0 {
+        return Err(Errno::EINVAL);
+    }
+    if stays_here(signal) {
+        let sent = with_thread(user, Some(pid), tid, |to| {
+            check_origin(user, pid, &info)?;
+            deliver_to(&to.process, Target::Member(to.signals.index()), info, &current)
+        });
+        if let Some(result) = sent {
+            return result;
+        }
+    }
+    syscall::linux(linux::__NR_rt_tgsigqueueinfo, &args)
+}
+
+/// Reads a `siginfo`, which is sent with `signal` as its number.
+fn read_info(address: u64, signal: u32) -> Result<Info, Errno> {
+    let mut bytes = [0; info::SIZE];
+    user::read(address, &mut bytes)?;
+    let mut used = [0; info::USED];
+    used.copy_from_slice(&bytes[..info::USED]);
+    Ok(Info::from_bytes(&used).with_signal(signal))
+}
+
+/// Nobody but the process itself may send what looks like it came from the kernel or from kill(2).
+fn check_origin(user: &User, pid: i32, info: &Info) -> Result<(), Errno> {
+    let pretends = info.code() >= SI_USER || info.code() == SI_TKILL;
+    if pretends && pid as u32 != user.process.pid { Err(Errno::EPERM) } else { Ok(()) }
+}

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Calls with a timeout that go on after a signal without handler: restart_syscall(2).
+
+use super::{Errno, SysResult};
+use crate::{
+    futex::{Address, wait},
+    task,
+    time::Nanos,
+    timers,
+};
+
+/// A call that was interrupted and can go on.
+#[derive(Clone, Copy, Debug)]
+pub enum Restart {
+    /// nanosleep(2) and relative clock_nanosleep(2).
+    Sleep {
+        /// Kernel time.
+        deadline: Nanos,
+        /// Where the remaining time goes, or 0.
+        remainder: u64,
+    },
+    /// FUTEX_WAIT and FUTEX_WAIT_BITSET with a timeout.
+    Futex {
+        /// Where it waits.
+        address: Address,
+        /// What the word must be.
+        value: u32,
+        /// By which it is woken.
+        bits: u32,
+        /// Kernel time.
+        deadline: Nanos,
+    },
+}
+
+/// restart_syscall().
+pub fn restart_syscall() -> SysResult {
+    let current = task::current();
+    let user = current.data.user().ok_or(Errno::ESRCH)?;
+    let restart = user.restart.lock().take();
+    match restart {
+        Some(Restart::Sleep { deadline, remainder }) => timers::go_on(deadline, remainder),
+        Some(Restart::Futex { address, value, bits, deadline }) => {
+            wait::wait(address, value, bits, Some(deadline))
+        }
+        None => Err(Errno::EINTR),
+    }
+}

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What each CPU tells the others of itself (see `crtos_sched::placement`), readable without a lock.
+//!
+//! Who adds a thread that does not run at once stores the surplus, then looks at what the others run;
+//! a CPU stores what it runs, then looks at the others' surplus. With a full fence in between on both
+//! sides one of the two sees the other.
+
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use crtos_abi::MAX_CELL_CPUS;
+use crtos_sched::placement::Cpus;
+use crtos_sched::{CpuSet, Urgency};
+
+/// One CPU's words, on a line of their own.
+#[repr(align(64))]
+struct Notice {
+    running: AtomicU64,
+    surplus: AtomicU64,
+    waiting: AtomicU32,
+}
+
+/// All CPUs' words.
+pub(super) struct Board {
+    notices: [Notice; MAX_CELL_CPUS],
+    online: AtomicU32,
+}
+
+/// The one board.
+pub(super) static BOARD: Board = Board {
+    notices: [const {
+        Notice {
+            running: AtomicU64::new(0),
+            surplus: AtomicU64::new(0),
+            waiting: AtomicU32::new(0),
+        }
+    }; MAX_CELL_CPUS],
+    online: AtomicU32::new(0),
+};
+
+impl Board {
+    fn notice(&self, cpu: u32) -> &Notice {
+        &self.notices[cpu as usize % MAX_CELL_CPUS]
+    }
+
+    /// The CPUs that run threads.
+    pub fn online(&self) -> CpuSet {
+        CpuSet(self.online.load(Ordering::Relaxed))
+    }
+
+    /// `cpu` runs threads from now on.
+    pub fn set_online(&self, cpu: u32) {
+        self.online.fetch_or(CpuSet::one(cpu).0, Ordering::Release);
+    }
+
+    /// `cpu` runs something of that urgency, or is about to.
+    pub fn set_running(&self, cpu: u32, urgency: Urgency) {
+        self.notice(cpu).running.store(urgency.get(), Ordering::Relaxed);
+    }
+
+    /// What waits on `cpu`. A full fence if it is more than before.
+    pub fn set_surplus(&self, cpu: u32, surplus: Urgency, waiting: u32) {
+        let notice = self.notice(cpu);
+        notice.waiting.store(waiting, Ordering::Relaxed);
+        if surplus.get() > notice.surplus.load(Ordering::Relaxed) {
+            notice.surplus.swap(surplus.get(), Ordering::SeqCst);
+        } else {
+            notice.surplus.store(surplus.get(), Ordering::Relaxed);
+        }
+    }
+}
+
+impl Cpus for Board {
+    fn running(&self, cpu: u32) -> Urgency {
+        Urgency::from_published(self.notice(cpu).running.load(Ordering::SeqCst))
+    }
+
+    fn surplus(&self, cpu: u32) -> Urgency {
+        Urgency::from_published(self.notice(cpu).surplus.load(Ordering::SeqCst))
+    }
+
+    fn waiting(&self, cpu: u32) -> u32 {
+        self.notice(cpu).waiting.load(Ordering::Relaxed)
+    }
+}

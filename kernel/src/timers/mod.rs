@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Timers of processes.
+//!
+//! | file | concept |
+//! |---|---|
+//! | [`posix`] | timer_create(2) and relatives |
+//! | [`interval`] | setitimer(2), alarm(2) |
+//! | [`sleep`] | nanosleep(2), clock_nanosleep(2) |
+//! | [`clock`] | in which clock a timer or sleeper counts |
+//!
+//! A timer counts in one of Linux's clocks; only the deadline that the processor's timer is set for is in kernel time.
+
+mod clock;
+mod interval;
+mod posix;
+mod sleep;
+
+pub use interval::{alarm, getitimer, setitimer};
+pub use posix::{
+    signal_taken, timer_create, timer_delete, timer_getoverrun, timer_gettime, timer_settime,
+};
+pub use sleep::{clock_nanosleep, go_on, nanosleep};
+
+use crate::task::Mutex;
+
+/// The timers of a process.
+pub struct Timers {
+    posix: Mutex<posix::Table>,
+    real: Mutex<Option<interval::Real>>,
+}
+
+impl Default for Timers {
+    /// None.
+    fn default() -> Self {
+        Self { posix: Mutex::new(posix::Table::new()), real: Mutex::new(None) }
+    }
+}
+
+impl Timers {
+    /// Deletes all, when the process ends. Thread context; may sleep.
+    pub fn clear(&self) {
+        let table = core::mem::replace(&mut *self.posix.lock(), posix::Table::new());
+        drop(table);
+        let real = self.real.lock().take();
+        drop(real);
+    }
+}

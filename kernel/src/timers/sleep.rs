@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! nanosleep and clock_nanosleep.
+
+use linux_raw_sys::general as linux;
+
+use super::clock::Counting;
+use crate::{
+    signal,
+    syscall::{Args, Errno, Restart, SysResult, read_timespec, write_timespec},
+    task,
+    time::{self, Nanos},
+};
+
+/// nanosleep(request, remainder).
+pub fn nanosleep([request, remainder, ..]: Args) -> SysResult {
+    let duration = read_timespec(request)?;
+    until(time::now() + duration, remainder)
+}
+
+/// clock_nanosleep(clock, flags, request, remainder).
+pub fn clock_nanosleep([clock, flags, request, remainder, ..]: Args) -> SysResult {
+    let counting = Counting::of(clock)?;
+    let time = read_timespec(request)?;
+    if flags & u64::from(linux::TIMER_ABSTIME) == 0 {
+        return until(time::now() + time, remainder);
+    }
+    signal::sleep(Some(counting.deadline(time)))?;
+    Ok(0)
+}
+
+/// Sleeps until `deadline`. A signal without handler does not shorten it.
+fn until(deadline: Nanos, remainder: u64) -> SysResult {
+    if signal::sleep(Some(deadline)).is_ok() {
+        return Ok(0);
+    }
+    let rest = deadline - time::now();
+    if rest == Nanos::ZERO {
+        return Ok(0);
+    }
+    if remainder != 0 {
+        write_timespec(remainder, rest)?;
+    }
+    if let Some(user) = task::current().data.user() {
+        *user.restart.lock() = Some(Restart::Sleep { deadline, remainder });
+    }
+    Err(Errno::RESTART_BLOCK)
+}
+
+/// Goes on with a sleep that a signal interrupted.
+pub fn go_on(deadline: Nanos, remainder: u64) -> SysResult {
+    until(deadline, remainder)
+}

@@ -1,0 +1,332 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The waiters of futexes: a hash of keys, each with a queue of waiters by level, and the lock in the graph of
+//! inheritance if the futex is one that hands its owner the level of its waiters.
+//!
+//! A key is in the table while somebody waits for it. Calls that may concern any number of threads work in batches:
+//! they do a bounded number of steps and say whether there is more to do, so that the caller can release its
+//! spin lock in between. The place where a scan goes on is marked by the scanning thread's own node, which is
+//! free since that thread does not wait.
+
+use crate::inheritance::Lock;
+use crate::{LevelQueue, NONE, Node};
+use crtos_sched::Level;
+
+/// Lists to which keys are spread, by a secret multiplier, so that programs cannot choose keys of one list.
+const LISTS: usize = 1024;
+
+/// What identifies a futex.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Key {
+    /// The address space or the memory object.
+    pub space: u64,
+    /// Where in it.
+    pub offset: u64,
+}
+
+/// How a thread waits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Wait {
+    /// Not, or no longer.
+    None,
+    /// For a wake-up whose bits have one of these.
+    Plain(u32),
+    /// For being moved to the lock at this key (FUTEX_WAIT_REQUEUE_PI), or for a wake-up.
+    Requeue(Key),
+    /// It scans and marks the place.
+    Marker,
+}
+
+/// There is a waiter of another kind than the call is for: EINVAL.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Mismatch;
+
+struct Futex {
+    key: Key,
+    /// In its list, or among the free ones.
+    next: u16,
+    queue: LevelQueue,
+    /// The lock that threads wait for.
+    lock: u16,
+    /// Who got the lock from a dead owner and has not yet said so in the program's memory.
+    heir: u16,
+}
+
+struct Waiter {
+    futex: u16,
+    wait: Wait,
+}
+
+/// Waiters `0..N`.
+pub struct Table<const N: usize> {
+    lists: [u16; LISTS],
+    futexes: [Futex; N],
+    free: u16,
+    unused: u16,
+    waiters: [Waiter; N],
+    nodes: [Node; N],
+    multiplier: u64,
+}
+
+/// A futex in the table, until the next call that removes a waiter.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Place(u16);
+
+impl<const N: usize> Table<N> {
+    /// No waiters.
+    pub const fn new() -> Self {
+        Self {
+            lists: [NONE; LISTS],
+            futexes: [const {
+                Futex {
+                    key: Key { space: 0, offset: 0 },
+                    next: NONE,
+                    queue: LevelQueue::new(),
+                    lock: NONE,
+                    heir: NONE,
+                }
+            }; N],
+            free: NONE,
+            unused: 0,
+            waiters: [const { Waiter { futex: NONE, wait: Wait::None } }; N],
+            nodes: [const { Node::new() }; N],
+            multiplier: 0x9e37_79b9_7f4a_7c15,
+        }
+    }
+
+    /// Makes the spreading of keys secret. Before the first use.
+    pub fn set_secret(&mut self, secret: u64) {
+        self.multiplier ^= secret << 1;
+    }
+
+    /// The futex with `key`, if somebody waits for it. As many steps as keys are in one list: a few, since
+    /// there are no more keys than lists and the spreading is secret.
+    pub fn find(&self, key: Key) -> Option<Place> {
+        let mut at = self.lists[self.list(key)];
+        while at != NONE {
+            let futex = &self.futexes[usize::from(at)];
+            if futex.key == key {
+                return Some(Place(at));
+            }
+            at = futex.next;
+        }
+        None
+    }
+
+    /// How many threads are queued at a futex.
+    pub fn len(&self, place: Place) -> usize {
+        self.futex(place).queue.len()
+    }
+
+    /// Whether nobody waits for anything.
+    pub fn is_empty(&self) -> bool {
+        self.lists.iter().all(|&list| list == NONE)
+    }
+
+    /// How `thread` waits.
+    pub fn waiting(&self, thread: u16) -> Wait {
+        self.waiters[usize::from(thread)].wait
+    }
+
+    /// The lock behind a futex.
+    pub fn lock(&self, place: Place) -> Option<Lock> {
+        let lock = self.futex(place).lock;
+        (lock != NONE).then_some(Lock(lock))
+    }
+
+    /// Who got the lock from a dead owner and has not yet said so.
+    pub fn heir(&self, place: Place) -> Option<u16> {
+        let heir = self.futex(place).heir;
+        (heir != NONE).then_some(heir)
+    }
+
+    /// The first of the waiters without a lock, and how it waits. As many steps as scans are under way.
+    pub fn first(&self, place: Place) -> Option<(u16, Wait)> {
+        let queue = &self.futex(place).queue;
+        let mut at = queue.first();
+        while let Some(thread) = at {
+            match self.waiting(thread) {
+                Wait::Marker => at = queue.next(&self.nodes, thread),
+                wait => return Some((thread, wait)),
+            }
+        }
+        None
+    }
+
+    /// Has `thread`, which does not wait, wait at `key`.
+    pub fn enqueue(&mut self, thread: u16, level: Level, key: Key, wait: Wait) {
+        let Place(at) = self.find(key).unwrap_or_else(|| self.make(key));
+        self.futexes[usize::from(at)].queue.push(&self.nodes, thread, level);
+        self.waiters[usize::from(thread)] = Waiter { futex: at, wait };
+    }
+
+    /// `thread` no longer waits; says whether it did.
+    pub fn dequeue(&mut self, thread: u16) -> bool {
+        let Waiter { futex, wait } = core::mem::replace(
+            &mut self.waiters[usize::from(thread)],
+            Waiter { futex: NONE, wait: Wait::None },
+        );
+        if wait == Wait::None {
+            return false;
+        }
+        self.futexes[usize::from(futex)].queue.remove(&self.nodes, thread);
+        self.give_up(Place(futex));
+        true
+    }
+
+    /// Notes which lock is behind `key`, or that there is none any more.
+    pub fn set_lock(&mut self, key: Key, lock: Option<Lock>) {
+        match (self.find(key), lock) {
+            (None, None) => {}
+            (place, lock) => {
+                let place = place.unwrap_or_else(|| self.make(key));
+                self.futexes[usize::from(place.0)].lock = lock.map_or(NONE, |lock| lock.0);
+                self.give_up(place);
+            }
+        }
+    }
+
+    /// Notes who got the lock behind `key` from a dead owner, or that it has said so.
+    pub fn set_heir(&mut self, key: Key, heir: Option<u16>) {
+        match (self.find(key), heir) {
+            (None, None) => {}
+            (place, heir) => {
+                let place = place.unwrap_or_else(|| self.make(key));
+                self.futexes[usize::from(place.0)].heir = heir.unwrap_or(NONE);
+                self.give_up(place);
+            }
+        }
+    }
+
+    /// Takes out up to `limit` waiters of `key` that wait for one of `bits`, first ones first, and calls `woken` for each;
+    /// looks at up to `steps` waiters. `me` is the calling thread, whose mark says where to go on; `true` if there is
+    /// more to do: then [`Table::wake`] must be called again, or [`Table::dequeue`] with `me`.
+    pub fn wake(
+        &mut self,
+        me: u16,
+        key: Key,
+        bits: u32,
+        limit: &mut usize,
+        steps: usize,
+        mut woken: impl FnMut(u16),
+    ) -> Result<bool, Mismatch> {
+        let marked = self.waiting(me) == Wait::Marker;
+        let Some(place) = self.find(key) else { return Ok(false) };
+        let queue = &self.futex(place).queue;
+        let mut at = match marked {
+            true => queue.next(&self.nodes, me),
+            false if self.futex(place).lock != NONE || self.futex(place).heir != NONE => {
+                return Err(Mismatch);
+            }
+            false => queue.first(),
+        };
+        let mut previous = marked.then_some(me);
+        let mut result = Ok(false);
+        for step in 0.. {
+            let Some(thread) = at.filter(|_| *limit > 0) else { break };
+            if step == steps {
+                result = Ok(true);
+                break;
+            }
+            at = self.futex(place).queue.next(&self.nodes, thread);
+            match self.waiting(thread) {
+                Wait::Plain(wanted) if wanted & bits != 0 => {
+                    self.futexes[usize::from(place.0)].queue.remove(&self.nodes, thread);
+                    self.waiters[usize::from(thread)] = Waiter { futex: NONE, wait: Wait::None };
+                    *limit -= 1;
+                    woken(thread);
+                }
+                Wait::Requeue(_) => {
+                    result = Err(Mismatch);
+                    break;
+                }
+                _ => previous = Some(thread),
+            }
+        }
+        if marked {
+            self.futexes[usize::from(place.0)].queue.remove(&self.nodes, me);
+            self.waiters[usize::from(me)] = Waiter { futex: NONE, wait: Wait::None };
+        }
+        if result == Ok(true) {
+            let queue = &mut self.futexes[usize::from(place.0)].queue;
+            match previous.filter(|&previous| previous != me) {
+                Some(previous) => queue.insert_behind(&self.nodes, me, previous),
+                None => queue.push_first(&self.nodes, me),
+            }
+            self.waiters[usize::from(me)] = Waiter { futex: place.0, wait: Wait::Marker };
+        }
+        self.give_up(place);
+        result
+    }
+
+    /// Moves up to `limit` waiters from `from` to `to`, first ones first, `limit` being small. Returns how many.
+    pub fn requeue(&mut self, from: Key, to: Key, limit: usize) -> Result<usize, Mismatch> {
+        let mut moved = 0;
+        while moved < limit {
+            let Some(place) = self.find(from) else { break };
+            match self.first(place) {
+                Some((thread, wait @ Wait::Plain(_))) => {
+                    let level = self.nodes[usize::from(thread)].level();
+                    self.dequeue(thread);
+                    self.enqueue(thread, level, to, wait);
+                }
+                Some(_) => return Err(Mismatch),
+                None => break,
+            }
+            moved += 1;
+        }
+        Ok(moved)
+    }
+
+    fn futex(&self, place: Place) -> &Futex {
+        &self.futexes[usize::from(place.0)]
+    }
+
+    fn list(&self, key: Key) -> usize {
+        let mixed = (key.space.rotate_left(32) ^ key.offset).wrapping_mul(self.multiplier);
+        (mixed >> 48) as usize % LISTS
+    }
+
+    fn make(&mut self, key: Key) -> Place {
+        let at = match self.free {
+            // Every futex has a waiter, and who makes one does not wait yet.
+            NONE => {
+                self.unused += 1;
+                self.unused - 1
+            }
+            free => {
+                self.free = self.futexes[usize::from(free)].next;
+                free
+            }
+        };
+        let list = self.list(key);
+        let futex = &mut self.futexes[usize::from(at)];
+        (futex.key, futex.next, futex.lock, futex.heir) = (key, self.lists[list], NONE, NONE);
+        self.lists[list] = at;
+        Place(at)
+    }
+
+    /// Takes a futex away if nobody waits for it.
+    fn give_up(&mut self, place: Place) {
+        let futex = self.futex(place);
+        if !futex.queue.is_empty() || futex.lock != NONE || futex.heir != NONE {
+            return;
+        }
+        let (list, next) = (self.list(futex.key), futex.next);
+        let mut at = self.lists[list];
+        if at == place.0 {
+            self.lists[list] = next;
+        } else {
+            while self.futexes[usize::from(at)].next != place.0 {
+                at = self.futexes[usize::from(at)].next;
+            }
+            self.futexes[usize::from(at)].next = next;
+        }
+        self.futexes[usize::from(place.0)].next = core::mem::replace(&mut self.free, place.0);
+    }
+}
+
+impl<const N: usize> Default for Table<N> {
+    fn default() -> Self {
+        Self::new()
+    }
+}

@@ -1,0 +1,304 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! On which CPU a thread runs: decisions over what each CPU tells of itself.
+//!
+//! Each CPU publishes how urgent what it runs is, how urgent the first of those is that wait there and
+//! could run elsewhere (its *surplus*), and how many ordinary threads wait. From that follow the two rules
+//! that together keep the most urgent threads running wherever affinity lets them:
+//!
+//! - *push*: who makes a thread ready sends it to a CPU that runs something less urgent ([`place`]);
+//! - *pull*: a CPU that is about to run something less urgent than another CPU's surplus fetches that
+//!   first ([`source`]).
+//!
+//! Both look at each allowed CPU once.
+
+use crate::queue::Level;
+use crate::time::Nanos;
+
+/// A set of CPUs, by their index in the realm (0..32).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct CpuSet(pub u32);
+
+impl CpuSet {
+    /// All CPUs.
+    pub const ALL: Self = Self(u32::MAX);
+
+    /// One CPU, below 32.
+    pub const fn one(cpu: u32) -> Self {
+        Self(1 << (cpu % 32))
+    }
+
+    /// Whether `cpu` is in the set.
+    pub const fn contains(self, cpu: u32) -> bool {
+        self.0 >> (cpu % 32) & 1 != 0
+    }
+
+    /// What both sets contain.
+    #[must_use]
+    pub const fn and(self, other: Self) -> Self {
+        Self(self.0 & other.0)
+    }
+
+    /// The set with `cpu`.
+    #[must_use]
+    pub const fn with(self, cpu: u32) -> Self {
+        Self(self.0 | Self::one(cpu).0)
+    }
+
+    /// The set without `cpu`.
+    #[must_use]
+    pub const fn without(self, cpu: u32) -> Self {
+        Self(self.0 & !Self::one(cpu).0)
+    }
+
+    /// How many CPUs.
+    pub const fn count(self) -> u32 {
+        self.0.count_ones()
+    }
+
+    /// Whether there is none.
+    pub const fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// The CPUs, lowest first.
+    pub fn iter(self) -> impl Iterator<Item = u32> {
+        let mut left = self.0;
+        core::iter::from_fn(move || {
+            let cpu = (left != 0).then(|| left.trailing_zeros());
+            left &= left.wrapping_sub(1);
+            cpu
+        })
+    }
+}
+
+/// How urgent a thread is; the more urgent one runs.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+pub struct Urgency(u64);
+
+impl Urgency {
+    /// Of the idle thread.
+    pub const IDLE: Self = Self(0);
+    /// Of ordinary threads.
+    pub const ORDINARY: Self = Self(1);
+
+    /// Of a thread of `level`.
+    pub const fn of_level(level: Level) -> Self {
+        Self(1 + level.get() as u64)
+    }
+
+    /// Of a thread with that absolute deadline: the earlier, the more urgent, and more than any level.
+    pub const fn of_deadline(deadline: Nanos) -> Self {
+        Self(u64::MAX - if deadline.0 >> 63 == 0 { deadline.0 } else { u64::MAX >> 1 })
+    }
+
+    /// As published.
+    pub const fn get(self) -> u64 {
+        self.0
+    }
+
+    /// From what was published.
+    pub const fn from_published(word: u64) -> Self {
+        Self(word)
+    }
+}
+
+/// What the CPUs tell of themselves.
+pub trait Cpus {
+    /// How urgent what `cpu` runs, or is about to run, is.
+    fn running(&self, cpu: u32) -> Urgency;
+    /// How urgent the first thread is that waits on `cpu` and could run elsewhere; [`Urgency::IDLE`] if there is none.
+    fn surplus(&self, cpu: u32) -> Urgency;
+    /// How many ordinary threads wait on `cpu`.
+    fn waiting(&self, cpu: u32) -> u32;
+}
+
+/// Where a thread that becomes ready goes: `home`, where it ran last, if it runs there at once; else where the least
+/// urgent thread runs, among equals where the fewest wait, and best `home`. `allowed` is not empty.
+pub fn place(cpus: &impl Cpus, urgency: Urgency, allowed: CpuSet, home: u32) -> u32 {
+    if allowed.contains(home) && cpus.running(home) < urgency {
+        return home;
+    }
+    let cost = |cpu| (cpus.running(cpu), cpus.waiting(cpu), cpu != home);
+    allowed.iter().min_by_key(|&cpu| cost(cpu)).unwrap_or(home)
+}
+
+/// The CPU of `others` whose surplus a CPU that runs `running` should fetch from.
+pub fn source(cpus: &impl Cpus, running: Urgency, others: CpuSet) -> Option<u32> {
+    let most = others.iter().max_by_key(|&cpu| cpus.surplus(cpu))?;
+    (cpus.surplus(most) > running).then_some(most)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// A thread: its level, where it may run, where it is, whether it wants to run.
+    #[derive(Clone, Debug)]
+    struct Thread {
+        level: u32,
+        allowed: u32,
+        home: u32,
+        ready: bool,
+    }
+
+    /// CPUs with the threads that are assigned to each; each runs its most urgent one.
+    #[derive(Clone, Debug)]
+    struct Machine {
+        count: u32,
+        threads: Vec<Thread>,
+    }
+
+    impl Thread {
+        fn urgency(&self) -> Urgency {
+            Urgency::of_level(Level::new(self.level).unwrap())
+        }
+    }
+
+    impl Machine {
+        fn on(&self, cpu: u32) -> Vec<usize> {
+            let mut here: Vec<usize> = (0..self.threads.len())
+                .filter(|&t| self.threads[t].ready && self.threads[t].home == cpu)
+                .collect();
+            here.sort_by_key(|&t| std::cmp::Reverse(self.threads[t].level));
+            here
+        }
+
+        fn all(&self) -> CpuSet {
+            (0..self.count).fold(CpuSet::default(), CpuSet::with)
+        }
+
+        fn allowed(&self, thread: usize) -> CpuSet {
+            let allowed = CpuSet(self.threads[thread].allowed).and(self.all());
+            if allowed.is_empty() { CpuSet::one(0) } else { allowed }
+        }
+
+        /// What waits on `cpu`.
+        fn queue(&self, cpu: u32) -> Vec<usize> {
+            self.on(cpu).split_off(usize::from(!self.on(cpu).is_empty()))
+        }
+
+        fn wake(&mut self, thread: usize) {
+            let to = place(
+                self,
+                self.threads[thread].urgency(),
+                self.allowed(thread),
+                self.threads[thread].home,
+            );
+            assert!(self.allowed(thread).contains(to));
+            (self.threads[thread].home, self.threads[thread].ready) = (to, true);
+            self.push(to);
+        }
+
+        /// What `cpu` does with those that wait after one was added.
+        fn push(&mut self, cpu: u32) {
+            for thread in self.queue(cpu) {
+                let to = place(self, self.threads[thread].urgency(), self.allowed(thread), cpu);
+                if self.running(to) < self.threads[thread].urgency() {
+                    self.threads[thread].home = to;
+                    return self.push(to);
+                }
+            }
+        }
+
+        fn sleep(&mut self, thread: usize) {
+            self.threads[thread].ready = false;
+            self.pull(self.threads[thread].home);
+        }
+
+        fn pull(&mut self, cpu: u32) {
+            let mut others = self.all().without(cpu);
+            while let Some(from) = source(self, self.running(cpu), others) {
+                let least = self.running(cpu);
+                match self
+                    .queue(from)
+                    .into_iter()
+                    .find(|&t| self.allowed(t).contains(cpu) && self.threads[t].urgency() > least)
+                {
+                    Some(thread) => self.threads[thread].home = cpu,
+                    None => others = others.without(from),
+                }
+            }
+        }
+    }
+
+    impl Cpus for Machine {
+        fn running(&self, cpu: u32) -> Urgency {
+            self.on(cpu).first().map_or(Urgency::IDLE, |&t| self.threads[t].urgency())
+        }
+        fn surplus(&self, cpu: u32) -> Urgency {
+            let movable = |&t: &usize| self.allowed(t).count() > 1;
+            self.queue(cpu)
+                .into_iter()
+                .find(movable)
+                .map_or(Urgency::IDLE, |t| self.threads[t].urgency())
+        }
+        fn waiting(&self, cpu: u32) -> u32 {
+            self.queue(cpu).iter().filter(|&&t| self.threads[t].level == 0).count() as u32
+        }
+    }
+
+    fn thread() -> impl Strategy<Value = Thread> {
+        let level = prop_oneof![Just(0), 1u32..5];
+        (level, any::<u32>(), 0u32..4).prop_map(|(level, allowed, home)| Thread {
+            level,
+            allowed,
+            home,
+            ready: false,
+        })
+    }
+
+    proptest! {
+        /// No thread waits while a CPU that it may use runs something less urgent.
+        #[test]
+        fn the_most_urgent_run(
+            count in 1u32..5,
+            threads in proptest::collection::vec(thread(), 1..10),
+            steps in proptest::collection::vec((0usize..10, any::<bool>()), 0..60),
+        ) {
+            let mut machine = Machine { count, threads };
+            let threads = machine.threads.len();
+            for thread in &mut machine.threads {
+                thread.home %= count;
+            }
+            for (thread, wakes) in steps {
+                let thread = thread % threads;
+                match (machine.threads[thread].ready, wakes) {
+                    (false, true) => machine.wake(thread),
+                    (true, false) => machine.sleep(thread),
+                    _ => {}
+                }
+                for cpu in 0..count {
+                    for waiting in machine.queue(cpu) {
+                        for other in machine.allowed(waiting).iter() {
+                            prop_assert!(machine.running(other) >= machine.threads[waiting].urgency(),
+                                "{waiting} waits on {cpu} while {other} runs less: {machine:?}");
+                        }
+                    }
+                }
+            }
+        }
+
+        #[test]
+        fn a_thread_stays_where_it_can_run(level in 1u32..100, home in 0u32..4) {
+            let machine = Machine { count: 4, threads: vec![] };
+            prop_assert_eq!(place(&machine, Urgency::of_level(Level::new(level).unwrap()), CpuSet(15), home), home);
+        }
+    }
+
+    #[test]
+    fn deadlines_come_before_levels() {
+        let at = |n| Urgency::of_deadline(Nanos(n));
+        assert!(at(5) > at(6) && at(u64::MAX) > Urgency::of_level(Level::DEADLINE));
+        assert!(Urgency::of_level(Level::DEADLINE) > Urgency::of_level(Level::MAX));
+    }
+
+    #[test]
+    fn sets() {
+        let set = CpuSet::one(3).with(0).with(31);
+        assert_eq!(set.iter().collect::<Vec<_>>(), [0, 3, 31]);
+        assert!(set.contains(31) && !set.contains(30) && set.count() == 3);
+        assert!(set.without(0).without(3).without(31).is_empty());
+        assert_eq!(CpuSet::ALL.count(), 32);
+    }
+}

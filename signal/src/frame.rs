@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The frame that Linux x86-64 pushes for a signal handler (`struct rt_sigframe`), byte for byte.
+//!
+//! | offset | what |
+//! |---|---|
+//! | 0 | return address: the restorer |
+//! | 8 | `uc_flags`, `uc_link`, `uc_stack` (24 bytes) |
+//! | 48 | `uc_mcontext`: 18 registers, selectors, `err`, `trapno`, `oldmask`, `cr2`, `fpstate`, 8 reserved words |
+//! | 304 | `uc_sigmask` |
+//! | 312 | `siginfo`, 128 bytes |
+//!
+//! The extended state lies above the frame, at a multiple of 64 bytes, followed by a magic word.
+
+use crate::info::Info;
+
+/// Bytes of the frame without the extended state.
+pub const SIZE: usize = 440;
+
+/// Bytes of the frame that [`Frame::from_bytes`] needs.
+pub const READ: usize = 312;
+
+/// Offset of `siginfo` in the frame: the handler's second argument.
+pub const INFO: u64 = 312;
+
+/// Offset of the context in the frame: the handler's third argument.
+pub const CONTEXT: u64 = 8;
+
+/// Bytes below the stack pointer that belong to the interrupted function.
+pub const RED_ZONE: u64 = 128;
+
+/// Bytes behind the extended state: its closing magic.
+pub const STATE_TAIL: usize = 4;
+
+/// `uc_flags`: the extended state has XSAVE's format.
+pub const FLAG_XSTATE: u64 = 1;
+/// `uc_flags`: the stack segment is saved, and restored as it is.
+pub const FLAGS_STACK_SEGMENT: u64 = 6;
+
+/// An alternate signal stack as sigaltstack(2) has it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AltStack {
+    /// Lowest address.
+    pub start: u64,
+    /// `SS_*`.
+    pub flags: u32,
+    /// Bytes.
+    pub size: u64,
+}
+
+/// What a frame says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Frame {
+    /// Where the handler returns to.
+    pub restorer: u64,
+    /// `uc_flags`.
+    pub flags: u64,
+    /// `uc_stack`.
+    pub stack: AltStack,
+    /// R8 to R15, RDI, RSI, RBP, RBX, RDX, RAX, RCX, RSP, RIP, RFLAGS.
+    pub registers: [u64; 18],
+    /// CS, GS, FS, SS, 16 bits each from the lowest.
+    pub selectors: u64,
+    /// Error code, exception number, old mask, CR2.
+    pub fault: [u64; 4],
+    /// Address of the extended state.
+    pub state: u64,
+    /// `uc_sigmask`: what was blocked.
+    pub mask: u64,
+    /// `siginfo`.
+    pub info: Info,
+}
+
+impl Frame {
+    /// As it lies in memory.
+    pub fn to_bytes(&self) -> [u8; SIZE] {
+        let mut bytes = [0; SIZE];
+        let mut put = |offset: usize, value: u64| {
+            bytes[offset..offset + 8].copy_from_slice(&value.to_le_bytes())
+        };
+        put(0, self.restorer);
+        put(8, self.flags);
+        put(24, self.stack.start);
+        put(32, self.stack.flags.into());
+        put(40, self.stack.size);
+        for (index, value) in self.registers.into_iter().enumerate() {
+            put(48 + index * 8, value);
+        }
+        put(192, self.selectors);
+        for (index, value) in self.fault.into_iter().enumerate() {
+            put(200 + index * 8, value);
+        }
+        put(232, self.state);
+        put(304, self.mask);
+        for (index, value) in self.info.0.into_iter().enumerate() {
+            put(312 + index * 8, value);
+        }
+        bytes
+    }
+
+    /// What the first bytes of a frame say, all but `siginfo`; everything in it is an allegation.
+    pub fn from_bytes(bytes: &[u8; READ]) -> Frame {
+        let get = |offset: usize| {
+            let mut word = [0; 8];
+            word.copy_from_slice(&bytes[offset..offset + 8]);
+            u64::from_le_bytes(word)
+        };
+        Frame {
+            restorer: get(0),
+            flags: get(8),
+            stack: AltStack { start: get(24), flags: get(32) as u32, size: get(40) },
+            registers: core::array::from_fn(|index| get(48 + index * 8)),
+            selectors: get(192),
+            fault: core::array::from_fn(|index| get(200 + index * 8)),
+            state: get(232),
+            mask: get(304),
+            info: Info::default(),
+        }
+    }
+}
+
+/// Where a frame goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Address of the frame; RSP of the handler.
+    pub frame: u64,
+    /// Address of the extended state.
+    pub state: u64,
+}
+
+/// Places a frame and `state_size` bytes of extended state below `top`; `None` if there is no room in the address space.
+pub fn place(top: u64, state_size: usize) -> Option<Place> {
+    let state = top.checked_sub((state_size + STATE_TAIL) as u64)? & !63;
+    // As if a call had pushed the return address on an aligned stack.
+    let frame = (state.checked_sub(SIZE as u64)? & !15).checked_sub(8)?;
+    Some(Place { frame, state })
+}
+
+/// Offset in the extended state of the bytes that Linux describes it with.
+pub const DESCRIPTION: usize = 464;
+/// How many they are; the 28 behind them up to the end of the legacy area are zero.
+pub const DESCRIBED: usize = 20;
+const MAGIC: u32 = 0x4650_5853;
+/// The word behind the extended state.
+pub const CLOSING_MAGIC: u32 = 0x4650_5845;
+
+/// The bytes at [`DESCRIPTION`] for a state of `size` bytes with the components `features`.
+pub fn description(size: usize, features: u64) -> [u8; 48] {
+    let mut bytes = [0; 48];
+    bytes[..4].copy_from_slice(&MAGIC.to_le_bytes());
+    bytes[4..8].copy_from_slice(&((size + STATE_TAIL) as u32).to_le_bytes());
+    bytes[8..16].copy_from_slice(&features.to_le_bytes());
+    bytes[16..DESCRIBED].copy_from_slice(&(size as u32).to_le_bytes());
+    bytes
+}
+
+/// Whether these are the description and the tail of a state of `size` bytes that is all there.
+pub fn is_description(bytes: &[u8; DESCRIBED], tail: &[u8; STATE_TAIL], size: usize) -> bool {
+    bytes[..4] == MAGIC.to_le_bytes()
+        && bytes[16..DESCRIBED] == (size as u32).to_le_bytes()
+        && *tail == CLOSING_MAGIC.to_le_bytes()
+}
+
+/// Describes extended state of `size` bytes with the components `features` in `image`, which has [`STATE_TAIL`] bytes more than that.
+pub fn describe_state(image: &mut [u8], size: usize, features: u64) {
+    if image.len() < size + STATE_TAIL || size < 512 {
+        return;
+    }
+    image[DESCRIPTION..512].copy_from_slice(&description(size, features));
+    image[size..size + STATE_TAIL].copy_from_slice(&CLOSING_MAGIC.to_le_bytes());
+}
+
+/// Whether an image (of `size` bytes and its tail) is still described as [`describe_state`] did. If not, Linux restores the first 512 bytes alone.
+pub fn is_described(image: &[u8], size: usize) -> bool {
+    let (Some(described), Some(tail)) = (
+        image.get(DESCRIPTION..DESCRIPTION + DESCRIBED).and_then(|bytes| bytes.try_into().ok()),
+        image.get(size..size + STATE_TAIL).and_then(|bytes| bytes.try_into().ok()),
+    ) else {
+        return false;
+    };
+    is_description(described, tail, size)
+}

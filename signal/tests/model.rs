@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A group against a plain model: lists of what was sent, in order.
+
+use std::collections::VecDeque;
+
+use crtos_signal::{
+    Action, Generated, Group, Info, Pool, Set, Target, Ticket,
+    group::Member,
+    info::{SI_QUEUE, SI_USER},
+    pool::Chunk,
+};
+use proptest::prelude::*;
+
+const MEMBERS: usize = 3;
+const LIMIT: u64 = 12;
+
+#[derive(Clone, Debug)]
+enum Step {
+    /// To the process (3) or a member, with kill or with a value.
+    Send(usize, u32, Option<u64>),
+    Post(usize, u32),
+    Mask(usize, u64),
+    Wait(usize, u64),
+    Next(usize),
+    Ignore(u32, bool),
+}
+
+fn signal() -> impl Strategy<Value = u32> {
+    prop_oneof![Just(10), Just(11), Just(17), Just(34), Just(40)]
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let mask = || {
+        proptest::collection::vec(signal(), 0..5)
+            .prop_map(|list| list.into_iter().fold(0, |mask, signal| mask | 1 << (signal - 1)))
+    };
+    prop_oneof![
+        4 => (0..=MEMBERS, signal(), proptest::option::of(any::<u64>())).prop_map(|(t, s, v)| Step::Send(t, s, v)),
+        1 => (0..=MEMBERS, signal()).prop_map(|(t, s)| Step::Post(t, s)),
+        2 => (0..MEMBERS, mask()).prop_map(|(m, s)| Step::Mask(m, s)),
+        1 => (0..MEMBERS, mask()).prop_map(|(m, s)| Step::Wait(m, s)),
+        4 => (0..MEMBERS).prop_map(Step::Next),
+        1 => (signal(), any::<bool>()).prop_map(|(s, i)| Step::Ignore(s, i)),
+    ]
+}
+
+/// What was sent and not taken, oldest first.
+#[derive(Default)]
+struct Queue(VecDeque<(Info, bool)>);
+
+impl Queue {
+    fn has(&self, signal: u32) -> bool {
+        self.0.iter().any(|(info, _)| info.signal() == signal)
+    }
+
+    fn pop(&mut self, allowed: impl Fn(u32) -> bool) -> Option<(Info, bool)> {
+        let urgent = |signal: u32| Set::SYNCHRONOUS.contains(signal);
+        let signal = self
+            .0
+            .iter()
+            .map(|(info, _)| info.signal())
+            .filter(|&signal| allowed(signal))
+            .min_by_key(|&signal| (!urgent(signal), signal))?;
+        let place = self.0.iter().position(|(info, _)| info.signal() == signal)?;
+        self.0.remove(place)
+    }
+}
+
+proptest! {
+    #[test]
+    fn behaves_like_lists(steps in proptest::collection::vec(step(), 0..200)) {
+        let mut pool = Pool::new();
+        prop_assert!(pool.grow(Chunk::new().unwrap()).is_ok());
+        let mut group: Group<()> = Group::new(LIMIT);
+        drop(group.move_to(Vec::with_capacity(MEMBERS)));
+        for tid in 0..MEMBERS {
+            prop_assert_eq!(group.add(Box::new(Member::new(tid as u32, Set::EMPTY, ()))).ok(), Some(tid));
+        }
+        prop_assert!(group.add(Box::new(Member::new(9, Set::EMPTY, ()))).is_err());
+        let ticket: Ticket = pool.reserve(&mut group.account).unwrap();
+        let mut queues: [Queue; MEMBERS + 1] = Default::default();
+        let mut masks = [0_u64; MEMBERS];
+        let mut waits = [0_u64; MEMBERS];
+        let mut ignored = Set::EMPTY;
+        let target = |to: usize| if to == MEMBERS { Target::Process } else { Target::Member(to) };
+        for step in steps {
+            let wants = |masks: &[u64; MEMBERS], waits: &[u64; MEMBERS], m: usize, s: u32| (!masks[m] | waits[m]) >> (s - 1) & 1 == 1;
+            match step {
+                Step::Send(to, signal, value) => {
+                    let code = if value.is_some() { SI_QUEUE } else { SI_USER };
+                    let mut info = Info::from_process(signal, code, 7, 8);
+                    info.0[3] = value.unwrap_or(0);
+                    let first = if to == MEMBERS { 0 } else { to };
+                    let blocked = (masks[first] | waits[first]) >> (signal - 1) & 1 == 1;
+                    let dropped = !blocked && (ignored.contains(signal) || signal == 17);
+                    let merged = signal < 32 && queues[to].has(signal);
+                    let used: usize = queues.iter().map(|queue| queue.0.iter().filter(|entry| !entry.1).count()).sum::<usize>() + 1;
+                    if used as u64 >= LIMIT {
+                        // The model does not know lost entries: take one instead.
+                        continue;
+                    }
+                    let sent = group.send(&mut pool, target(to), info);
+                    if !dropped && !merged {
+                        queues[to].0.push_back((info, false));
+                    }
+                    match sent {
+                        Ok(Generated::Dropped) => prop_assert!(dropped),
+                        Ok(Generated::Wake(member)) => {
+                            prop_assert!(wants(&masks, &waits, member, signal));
+                            prop_assert!(to == MEMBERS || to == member);
+                        }
+                        Ok(Generated::Pending) => for member in 0..MEMBERS {
+                            prop_assert!((to != MEMBERS && to != member) || !wants(&masks, &waits, member, signal));
+                        },
+                        other => prop_assert!(false, "{:?}", other),
+                    }
+                }
+                Step::Post(to, signal) => {
+                    let info = Info::timer(signal, 5, 6);
+                    let first = if to == MEMBERS { 0 } else { to };
+                    let blocked = (masks[first] | waits[first]) >> (signal - 1) & 1 == 1;
+                    let dropped = !blocked && (ignored.contains(signal) || signal == 17);
+                    let out = queues.iter().any(|queue| queue.0.iter().any(|entry| entry.1));
+                    prop_assert_eq!(pool.is_posted(&ticket), out);
+                    group.post(&mut pool, target(to), &ticket, info, 77);
+                    if !dropped && !out {
+                        queues[to].0.push_back((info, true));
+                    }
+                }
+                Step::Mask(member, mask) => {
+                    group.set_mask(member, Set(mask));
+                    masks[member] = mask;
+                }
+                Step::Wait(member, set) => {
+                    group.set_waiting(member, Set(set));
+                    waits[member] = set;
+                }
+                Step::Next(member) => {
+                    let mask = masks[member];
+                    let allowed = |signal: u32| mask >> (signal - 1) & 1 == 0;
+                    let expected = queues[member].pop(allowed).or_else(|| queues[MEMBERS].pop(allowed));
+                    let taken = group.next(&mut pool, member).map(|(taken, _)| (taken.info, taken.cookie.is_some()));
+                    prop_assert_eq!(taken, expected);
+                }
+                Step::Ignore(signal, on) => {
+                    group.set_action(signal, Action { handler: if on { 1 } else { 0x1000 }, ..Action::default() });
+                    let set = Set::of(signal);
+                    ignored = if on { ignored | set } else { ignored - set };
+                    if signal == 17 {
+                        // Handled from now on would change the model's default.
+                        group.set_action(17, Action::default());
+                        ignored = ignored - set;
+                    }
+                }
+            }
+            for member in 0..MEMBERS {
+                let has = |signal| queues[member].has(signal) || queues[MEMBERS].has(signal);
+                for signal in [10, 11, 17, 34, 40] {
+                    prop_assert_eq!(group.pending(member).contains(signal), has(signal));
+                }
+            }
+        }
+        // Nothing is lost.
+        for index in (0..MEMBERS).map(Some).chain([None]) {
+            while group.discard(&mut pool, index, Set::ALL) {}
+        }
+        pool.release(&mut group.account, ticket);
+        prop_assert_eq!(group.account.used, 0);
+        prop_assert_eq!(pool.spare(), 256);
+    }
+}
+
+#[test]
+fn a_full_account_loses_the_information_but_not_the_signal() {
+    let mut pool = Pool::new();
+    assert!(pool.grow(Chunk::new().unwrap()).is_ok());
+    let mut group: Group<()> = Group::new(1);
+    drop(group.move_to(Vec::with_capacity(1)));
+    assert!(group.add(Box::new(Member::new(1, Set::ALL, ()))).is_ok());
+    let info = |signal, code| Info::from_process(signal, code, 1, 2);
+    assert!(group.send(&mut pool, Target::Process, info(40, SI_QUEUE)).is_ok());
+    assert!(group.send(&mut pool, Target::Process, info(40, SI_QUEUE)).is_err());
+    assert!(group.send(&mut pool, Target::Process, info(41, SI_USER)).is_ok());
+    assert!(group.send(&mut pool, Target::Process, info(10, SI_QUEUE)).is_ok());
+    let mut order = Vec::new();
+    while let Some(taken) = group.take(&mut pool, 0, Set::ALL) {
+        order.push((taken.info.signal(), taken.info.pid()));
+    }
+    assert_eq!(order, [(10, 0), (40, 1), (41, 0)]);
+}

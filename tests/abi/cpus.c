@@ -1,0 +1,353 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// also: dynamic
+/*
+ * Several CPUs (or one): affinity, wake-ups from one CPU to another, and which of the real-time
+ * threads run. ROUNDS wake-ups in each test; run as root.
+ */
+#define _GNU_SOURCE
+#include <limits.h>
+#include <linux/futex.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <time.h>
+
+#include "check.h"
+
+#define MOST 64
+
+static int cpus[CPU_SETSIZE], count;
+static cpu_set_t all;
+static long rounds = 2000;
+
+static void futex_wait(atomic_int *word, int value)
+{
+	syscall(SYS_futex, word, FUTEX_WAIT, value, NULL, NULL, 0);
+}
+
+static void futex_wake(atomic_int *word)
+{
+	syscall(SYS_futex, word, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+}
+
+static int pin(pid_t tid, int cpu)
+{
+	cpu_set_t set;
+
+	CPU_ZERO(&set);
+	CPU_SET(cpu, &set);
+	return sched_setaffinity(tid, sizeof(set), &set);
+}
+
+static int priority(pid_t tid, int value)
+{
+	struct sched_param param = { .sched_priority = value };
+
+	return sched_setscheduler(tid, value ? SCHED_FIFO : SCHED_OTHER, &param);
+}
+
+static void pause_ms(long ms)
+{
+	struct timespec time = { ms / 1000, ms % 1000 * 1000000 };
+
+	clock_nanosleep(CLOCK_MONOTONIC, 0, &time, NULL);
+}
+
+/* Two threads pass a word to and fro. */
+struct ball {
+	atomic_int word;
+	int me, cpu, level, lost;
+};
+
+static atomic_int *word;
+
+static void *play(void *argument)
+{
+	struct ball *ball = argument;
+	long round;
+
+	if (ball->cpu >= 0 && pin(0, ball->cpu))
+		ball->lost++;
+	if (ball->level && priority(0, ball->level))
+		ball->lost++;
+	for (round = ball->me; round < 2 * rounds; round += 2) {
+		while (atomic_load(word) != round)
+			futex_wait(word, round - 1);
+		if (ball->cpu >= 0 && sched_getcpu() != ball->cpu)
+			ball->lost++;
+		atomic_store(word, round + 1);
+		futex_wake(word);
+	}
+	return NULL;
+}
+
+static int ping_pong(int first, int second, int level)
+{
+	struct ball one = { .me = 0, .cpu = first, .level = level };
+	struct ball two = { .me = 1, .cpu = second, .level = level };
+	static atomic_int shared;
+	pthread_t thread, other;
+
+	word = &shared;
+	atomic_store(word, 0);
+	pthread_create(&thread, NULL, play, &one);
+	pthread_create(&other, NULL, play, &two);
+	pthread_join(thread, NULL);
+	pthread_join(other, NULL);
+	return one.lost == 0 && two.lost == 0 && atomic_load(word) == 2 * rounds;
+}
+
+/* Threads that count as long as they are told. */
+struct hog {
+	pthread_t thread;
+	atomic_int tid, go;
+	atomic_long count;
+	int level;
+};
+
+static void *run(void *argument)
+{
+	struct hog *hog = argument;
+
+	priority(0, hog->level);
+	atomic_store(&hog->tid, syscall(SYS_gettid));
+	while (atomic_load(&hog->go) == 1)
+		atomic_fetch_add(&hog->count, 1);
+	return NULL;
+}
+
+static void start(struct hog *hog, int level)
+{
+	hog->level = level;
+	atomic_store(&hog->tid, 0);
+	atomic_store(&hog->go, 1);
+	pthread_create(&hog->thread, NULL, run, hog);
+}
+
+static void stop(struct hog *hog)
+{
+	atomic_store(&hog->go, 0);
+	pthread_join(hog->thread, NULL);
+}
+
+/* A busy machine may need a while. */
+static int runs(struct hog *hog)
+{
+	long before = atomic_load(&hog->count);
+	int tries;
+
+	for (tries = 0; tries < 100 && atomic_load(&hog->count) == before; tries++)
+		pause_ms(20);
+	return atomic_load(&hog->count) > before;
+}
+
+/* It may run for moments while this thread changes what the others do. */
+static int waits(struct hog *hog)
+{
+	long before = -1;
+	int tries;
+
+	for (tries = 0; tries < 20 && atomic_load(&hog->count) != before; tries++) {
+		before = atomic_load(&hog->count);
+		pause_ms(50);
+	}
+	return atomic_load(&hog->count) == before;
+}
+
+static void *report_cpu(void *argument)
+{
+	*(int *)argument = sched_getcpu();
+	return NULL;
+}
+
+static void affinity(void)
+{
+	int index, wrong_affinity = 0, inherited = -1, status;
+	pthread_t thread;
+	cpu_set_t set;
+	pid_t child;
+
+	for (index = 0; index < count; index++) {
+		wrong_affinity += pin(0, cpus[index]) != 0;
+		wrong_affinity += sched_getcpu() != cpus[index];
+		wrong_affinity += sched_getaffinity(0, sizeof(set), &set) != 0 || CPU_COUNT(&set) != 1 ||
+			 !CPU_ISSET(cpus[index], &set);
+		pthread_create(&thread, NULL, report_cpu, &inherited);
+		pthread_join(thread, NULL);
+		wrong_affinity += inherited != cpus[index];
+		child = fork();
+		if (child == 0)
+			_exit(sched_getcpu() != cpus[index] || pin(0, cpus[0]) || sched_getcpu() != cpus[0]);
+		wrong_affinity += waitpid(child, &status, 0) != child || status != 0;
+		wrong_affinity += sched_getcpu() != cpus[index];
+		wrong_affinity += sched_setaffinity(0, sizeof(all), &all) != 0;
+	}
+	CHECK(wrong_affinity == 0);
+}
+
+/* A thread is moved while it runs and while it sleeps. */
+static void moved(void)
+{
+	static struct hog hog;
+	int index, wrong_moved = 0;
+	pid_t tid;
+
+	start(&hog, 0);
+	while (!(tid = atomic_load(&hog.tid)))
+		pause_ms(1);
+	for (index = 0; index < 4 * count; index++) {
+		wrong_moved += pin(tid, cpus[index % count]) != 0;
+		wrong_moved += !runs(&hog);
+	}
+	stop(&hog);
+	CHECK(wrong_moved == 0);
+	FAILS(ESRCH, pin(0x3fffffff, cpus[0]));
+}
+
+/* As many hogs as CPUs, and one more: the lowest waits until a higher one ends, wherever that is. */
+static void levels(void)
+{
+	static struct hog hogs[MOST];
+	int index, wrong_levels = 0;
+
+	/* Linux leaves 5 % to ordinary threads unless told otherwise; this one has to run anyway. */
+	wrong_levels += priority(0, 50) != 0;
+	for (index = 0; index <= count; index++) {
+		start(&hogs[index], 10 + index);
+		while (!atomic_load(&hogs[index].tid) && index < count)
+			pause_ms(1);
+	}
+	for (index = 1; index <= count; index++)
+		wrong_levels += !runs(&hogs[index]);
+	/* A change of policy takes a while when the machine is emulated. */
+	pause_ms(400);
+	wrong_levels += !waits(&hogs[0]);
+	stop(&hogs[count]);
+	wrong_levels += !runs(&hogs[0]);
+	/* A lower thread of the same CPU gives way to one that is raised. */
+	start(&hogs[count], 5);
+	pause_ms(400);
+	wrong_levels += !waits(&hogs[count]);
+	for (index = 0; index < count; index++)
+		stop(&hogs[index]);
+	wrong_levels += !runs(&hogs[count]);
+	stop(&hogs[count]);
+	wrong_levels += priority(0, 0) != 0;
+	CHECK(wrong_levels == 0);
+}
+
+/* Threads of all CPUs sleep and wake by timers while they are moved about. */
+static void *sleeper(void *argument)
+{
+	unsigned int seed = (long)argument;
+	long round, wrong = 0;
+	struct timespec before, after, time;
+
+	for (round = 0; round < rounds / 20; round++) {
+		seed = seed * 1103515245 + 12345;
+		if (seed >> 16 & 1)
+			wrong += pin(0, cpus[(seed >> 18) % count]) != 0;
+		else
+			wrong += sched_setaffinity(0, sizeof(all), &all) != 0;
+		time.tv_sec = 0;
+		time.tv_nsec = (seed >> 8) % 300000;
+		clock_gettime(CLOCK_MONOTONIC, &before);
+		wrong += clock_nanosleep(CLOCK_MONOTONIC, 0, &time, NULL) != 0;
+		clock_gettime(CLOCK_MONOTONIC, &after);
+		wrong += (after.tv_sec - before.tv_sec) * 1000000000 + after.tv_nsec - before.tv_nsec < time.tv_nsec;
+	}
+	return (void *)wrong;
+}
+
+static void sleepers(void)
+{
+	pthread_t threads[12];
+	long index, wrong_sleepers = 0;
+	void *result;
+
+	for (index = 0; index < 12; index++)
+		pthread_create(&threads[index], NULL, sleeper, (void *)(index * 7 + 1));
+	for (index = 0; index < 12; index++) {
+		pthread_join(threads[index], &result);
+		wrong_sleepers += (long)result;
+	}
+	CHECK(wrong_sleepers == 0);
+}
+
+/* Memory that one thread unmaps is gone for the others, and what they write is seen. */
+static volatile char *volatile page;
+static atomic_int turn;
+
+static void *writer(void *argument)
+{
+	long round, *wrong = argument;
+
+	for (round = 0; round < rounds / 4; round++) {
+		while (atomic_load(&turn) != 2 * round + 1)
+			futex_wait(&turn, 2 * round);
+		*wrong += *page != 0;
+		*page = round | 1;
+		atomic_store(&turn, 2 * round + 2);
+		futex_wake(&turn);
+	}
+	return NULL;
+}
+
+static void translations(void)
+{
+	long round, wrong_translations = 0, theirs = 0;
+	pthread_t thread;
+	void *place = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	atomic_store(&turn, 0);
+	pin(0, cpus[0]);
+	pthread_create(&thread, NULL, writer, &theirs);
+	/* It has inherited the one CPU. */
+	pthread_setaffinity_np(thread, sizeof(all), &all);
+	if (count > 1) {
+		cpu_set_t other;
+
+		CPU_ZERO(&other);
+		CPU_SET(cpus[1], &other);
+		pthread_setaffinity_np(thread, sizeof(other), &other);
+	}
+	for (round = 0; round < rounds / 4; round++) {
+		wrong_translations += munmap(place, 4096) != 0;
+		wrong_translations += mmap(place, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) != place;
+		page = place;
+		atomic_store(&turn, 2 * round + 1);
+		futex_wake(&turn);
+		while (atomic_load(&turn) != 2 * round + 2)
+			futex_wait(&turn, 2 * round + 1);
+		wrong_translations += *page != (char)(round | 1);
+	}
+	pthread_join(thread, NULL);
+	sched_setaffinity(0, sizeof(all), &all);
+	CHECK(wrong_translations == 0 && theirs == 0);
+}
+
+int main(int argc, char **argv)
+{
+	int cpu;
+
+	if (argc > 1)
+		rounds = atol(argv[1]);
+	CHECK(sched_getaffinity(0, sizeof(all), &all) == 0);
+	for (cpu = 0; cpu < CPU_SETSIZE; cpu++)
+		if (CPU_ISSET(cpu, &all))
+			cpus[count++] = cpu;
+	affinity();
+	moved();
+	CHECK(ping_pong(cpus[0], cpus[0], 0));
+	CHECK(ping_pong(cpus[0], cpus[count - 1], 0));
+	CHECK(ping_pong(cpus[0], cpus[count - 1], 30));
+	CHECK(ping_pong(-1, -1, 0));
+	CHECK(ping_pong(-1, -1, 30));
+	sleepers();
+	translations();
+	levels();
+	return finish();
+}

@@ -1,0 +1,374 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+/* Descriptors: numbers, copies, flags, close-on-exec, over files that live in different places. */
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <stdint.h>
+#include <sys/eventfd.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <sys/wait.h>
+
+#include "check.h"
+
+/* An address that the compiler does not know. */
+static void *at(long address)
+{
+	volatile long hidden = address;
+
+	return (void *)hidden;
+}
+
+static int open_devices(void)
+{
+	return open("/dev/null", O_RDWR) == 3 && open("/etc/passwd", O_RDONLY) == 4 && open("/dev/zero", O_RDONLY) == 5;
+}
+
+/* The lowest number is taken, whoever had it and whoever gets it. */
+static void numbers(void)
+{
+	int ends[2], pair[2];
+
+	CHECK(open_devices());
+	CHECK(close(4) == 0 && open("/dev/null", O_WRONLY) == 4);
+	CHECK(close(3) == 0 && open("/etc/hostname", O_RDONLY) == 3);
+	CHECK(close(3) == 0 && close(4) == 0 && close(5) == 0);
+	CHECK(open("/dev/null", O_RDONLY) == 3 && open("/dev/zero", O_RDONLY) == 4);
+	CHECK(close(3) == 0 && socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0 && pair[0] == 3 && pair[1] == 5);
+	CHECK(pipe(ends) == 0 && ends[0] == 6 && ends[1] == 7);
+	CHECK(close(4) == 0 && dup(6) == 4 && dup(3) == 8 && dup(0) == 9);
+	CHECK(close(5) == 0 && fcntl(7, F_DUPFD, 0) == 5 && fcntl(3, F_DUPFD, 20) == 20 && fcntl(7, F_DUPFD, 20) == 21);
+	CHECK(close(20) == 0 && fcntl(7, F_DUPFD_CLOEXEC, 20) == 20 && fcntl(20, F_GETFD) == FD_CLOEXEC);
+	CHECK(eventfd(0, 0) == 10 && close(10) == 0 && memfd_create("m", 0) == 10);
+	for (int fd = 3; fd < 30; fd++)
+		close(fd);
+	CHECK(open("/etc/passwd", O_RDONLY) == 3);
+	close(3);
+	FAILS(EBADF, close(3));
+	FAILS(EBADF, close(-1));
+	FAILS(EBADF, close(100000));
+	FAILS(EBADF, read(4, ends, 1));
+	/* Many at once. */
+	int right = 1;
+
+	for (int i = 0; i < 300; i++)
+		right &= open(i % 3 ? "/dev/null" : "/etc/passwd", O_RDONLY) == 3 + i;
+	CHECK(right);
+	for (int i = 0; i < 300; i += 7)
+		close(3 + i);
+	for (int i = 0; i < 300; i += 7)
+		right &= open(i % 2 ? "/dev/zero" : "/etc/passwd", O_RDONLY) == 3 + i;
+	CHECK(right);
+	CHECK(syscall(SYS_close_range, 3, ~0U, 0) == 0);
+	FAILS(EBADF, fcntl(3, F_GETFD));
+	FAILS(EBADF, fcntl(250, F_GETFD));
+}
+
+/* dup2 and dup3 over all that can be at both numbers. */
+static void copies(void)
+{
+	struct stat status;
+	char byte = 'x';
+	int ends[2];
+
+	CHECK(pipe(ends) == 0);
+	/* Local on a free number, on a local, on a remote. */
+	CHECK(dup2(ends[1], 10) == 10 && write(10, "a", 1) == 1 && read(ends[0], &byte, 1) == 1 && byte == 'a');
+	CHECK(open("/dev/null", O_WRONLY) == 5 && dup2(ends[1], 5) == 5 && write(5, "b", 1) == 1);
+	CHECK(read(ends[0], &byte, 1) == 1 && byte == 'b');
+	CHECK(open("/etc/passwd", O_RDONLY) == 6 && dup2(ends[1], 6) == 6 && write(6, "c", 1) == 1);
+	CHECK(read(ends[0], &byte, 1) == 1 && byte == 'c');
+	/* Remote on all of them. */
+	CHECK(open("/etc/passwd", O_RDONLY) == 7 && dup2(7, 6) == 6 && dup2(7, 10) == 10 && dup2(7, 11) == 11);
+	CHECK(fstat(6, &status) == 0 && S_ISREG(status.st_mode) && fstat(10, &status) == 0 && S_ISREG(status.st_mode));
+	CHECK(fstat(11, &status) == 0 && S_ISREG(status.st_mode) && fstat(5, &status) == 0 && S_ISFIFO(status.st_mode));
+	CHECK(dup2(7, 7) == 7 && dup2(5, 5) == 5);
+	FAILS(EINVAL, dup3(7, 7, 0));
+	FAILS(EINVAL, dup3(5, 5, 0));
+	FAILS(EINVAL, dup3(5, 8, 1));
+	FAILS(EBADF, dup2(99, 5));
+	FAILS(EBADF, dup2(99, 99));
+	FAILS(EBADF, dup2(5, -1));
+	FAILS(EBADF, dup2(5, 1 << 30));
+	CHECK(fstat(5, &status) == 0 && S_ISFIFO(status.st_mode));
+	CHECK(dup3(5, 12, O_CLOEXEC) == 12 && fcntl(12, F_GETFD) == FD_CLOEXEC && fcntl(5, F_GETFD) == 0);
+	CHECK(dup2(12, 13) == 13 && fcntl(13, F_GETFD) == 0 && dup2(5, 12) == 12 && fcntl(12, F_GETFD) == 0);
+	/* All writers gone: end of file. */
+	close(5);
+	close(12);
+	close(13);
+	close(ends[1]);
+	CHECK(read(ends[0], &byte, 1) == 0);
+	CHECK(open("/dev/null", O_WRONLY) == 4);
+	CHECK(syscall(SYS_close_range, 3, ~0U, 0) == 0);
+}
+
+static void flags(void)
+{
+	int ends[2], on = 1, off = 0;
+	char byte;
+
+	CHECK(pipe2(ends, O_CLOEXEC) == 0 && fcntl(ends[0], F_GETFD) == 1 && fcntl(ends[1], F_GETFD) == 1);
+	CHECK(fcntl(ends[0], F_SETFD, 0) == 0 && fcntl(ends[0], F_GETFD) == 0 && fcntl(ends[1], F_GETFD) == 1);
+	CHECK(ioctl(ends[0], FIOCLEX) == 0 && fcntl(ends[0], F_GETFD) == 1);
+	CHECK(ioctl(ends[0], FIONCLEX) == 0 && fcntl(ends[0], F_GETFD) == 0);
+	CHECK(fcntl(ends[0], F_GETFL) == O_RDONLY && fcntl(ends[1], F_GETFL) == O_WRONLY);
+	CHECK(fcntl(ends[0], F_SETFL, O_NONBLOCK) == 0 && fcntl(ends[0], F_GETFL) == (O_RDONLY | O_NONBLOCK));
+	FAILS(EAGAIN, read(ends[0], &byte, 1));
+	CHECK(ioctl(ends[0], FIONBIO, &off) == 0 && fcntl(ends[0], F_GETFL) == O_RDONLY);
+	CHECK(ioctl(ends[0], FIONBIO, &on) == 0);
+	/* Status flags are those of the description, whoever copies it. */
+	int copy = dup(ends[0]);
+
+	CHECK(fcntl(copy, F_GETFL) == (O_RDONLY | O_NONBLOCK) && fcntl(copy, F_SETFL, 0) == 0);
+	CHECK(fcntl(ends[0], F_GETFL) == O_RDONLY);
+	FAILS(EINVAL, fcntl(copy, 4711, 0));
+	FAILS(EINVAL, fcntl(copy, F_DUPFD, -1));
+	FAILS(EINVAL, fcntl(copy, F_DUPFD, 1 << 30));
+	FAILS(EBADF, fcntl(99, F_GETFL));
+	FAILS(ENOTTY, ioctl(copy, 0x5401, &on));
+	close(copy);
+	close(ends[0]);
+	close(ends[1]);
+	int null = open("/dev/null", O_RDWR | O_CLOEXEC | O_NONBLOCK);
+
+	CHECK(fcntl(null, F_GETFD) == 1 && (fcntl(null, F_GETFL) & (O_ACCMODE | O_NONBLOCK)) == (O_RDWR | O_NONBLOCK));
+	FAILS(ENOTTY, ioctl(null, 0x5401, &on));
+	CHECK(!isatty(null));
+	close(null);
+}
+
+static void devices(void)
+{
+	char *page = mmap(NULL, 3 * 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	int null = open("/dev/null", O_RDWR), zero = open("/dev/zero", O_RDWR), full = openat(99, "/dev/full", O_RDWR);
+	struct iovec parts[3] = { { page, 10 }, { page + 100, 0 }, { page + 4090, 10 } };
+	struct stat status;
+
+	CHECK(null == 3 && zero == 4 && full == 5);
+	memset(page, 'x', 2 * 4096);
+	FAILS(ENODEV, mmap(NULL, 4096, PROT_READ, MAP_PRIVATE, null, 0) == MAP_FAILED ? -1 : 0);
+	CHECK(read(null, page, 10) == 0 && page[0] == 'x' && write(null, page, 4096) == 4096);
+	CHECK(read(zero, page, 5) == 5 && page[0] == 0 && page[4] == 0 && page[5] == 'x');
+	CHECK(read(zero, page, 0) == 0 && write(zero, page, 100) == 100 && write(null, page, 0) == 0);
+	CHECK(read(full, page, 6) == 6 && page[5] == 0 && page[6] == 'x');
+	FAILS(ENOSPC, write(full, page, 1));
+	memset(page, 'x', 2 * 4096);
+	CHECK(readv(zero, parts, 3) == 20 && page[9] == 0 && page[10] == 'x' && page[4089] == 'x');
+	CHECK(page[4090] == 0 && page[4099] == 0 && page[4100] == 'x');
+	CHECK(writev(null, parts, 3) == 20 && writev(null, parts, 0) == 0);
+	FAILS(EINVAL, syscall(SYS_writev, null, parts, -1));
+	FAILS(EINVAL, syscall(SYS_writev, null, parts, 2000));
+	parts[1].iov_len = -1;
+	FAILS(EINVAL, writev(null, parts, 3));
+	FAILS(EFAULT, writev(null, at(16), 3));
+	FAILS(EFAULT, read(zero, at(16), 1));
+	FAILS(EFAULT, read(zero, at(-4096), 1));
+	FAILS(EFAULT, write(null, at(-4096), 1));
+	mprotect(page + 4096, 4096, PROT_NONE);
+	CHECK(read(zero, page + 4000, 200) != 200);
+	FAILS(EFAULT, read(zero, page + 4096, 1));
+	mprotect(page + 4096, 4096, PROT_READ);
+	FAILS(EFAULT, read(zero, page + 4096, 1));
+	mprotect(page + 4096, 4096, PROT_READ | PROT_WRITE);
+	CHECK(pread(zero, page, 10, 12345) == 10 && pwrite(null, page, 10, 12345) == 10);
+	FAILS(EINVAL, pread(zero, page, 10, -1));
+	CHECK(lseek(null, 100, SEEK_SET) == 0 && lseek(zero, 5, SEEK_CUR) == 0);
+	FAILS(EINVAL, lseek(null, 0, 99));
+	CHECK(fstat(null, &status) == 0 && S_ISCHR(status.st_mode) && status.st_rdev == 0x103);
+	CHECK(fstatat(zero, "", &status, AT_EMPTY_PATH) == 0 && status.st_rdev == 0x105);
+	CHECK(fstatat(zero, "/dev/full", &status, 0) == 0 && status.st_rdev == 0x107);
+	FAILS(ENOTDIR, openat(null, "x", O_RDONLY));
+	FAILS(ENOTDIR, fchdir(null));
+	FAILS(EINVAL, ftruncate(null, 0));
+	FAILS(EINVAL, fsync(null));
+	FAILS(ENOTSOCK, listen(zero, 1));
+	CHECK(write(null, page, 1) == 1 && read(zero, page, 1) == 1);
+	/* Memory of zeros. */
+	char *zeros = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE, zero, 0);
+
+	CHECK(zeros != MAP_FAILED && zeros[0] == 0 && (zeros[5000] = 7) == 7);
+	munmap(zeros, 8192);
+	close(null);
+	close(zero);
+	close(full);
+	FAILS(EBADF, read(null, page, 1));
+	/* Access modes. */
+	null = open("/dev/null", O_RDONLY);
+	zero = open("/dev/zero", O_WRONLY);
+	FAILS(EBADF, write(null, page, 1));
+	FAILS(EBADF, read(zero, page, 1));
+	FAILS(ENOTDIR, open("/dev/null", O_RDONLY | O_DIRECTORY));
+	FAILS(EEXIST, open("/dev/null", O_RDONLY | O_CREAT | O_EXCL, 0600));
+	FAILS(ENOTDIR, open("/dev/null/x", O_RDONLY));
+	close(null);
+	close(zero);
+	CHECK((null = open("/dev/../dev/null", O_WRONLY)) == 3 && write(null, page, 1) == 1 && close(null) == 0);
+	CHECK((null = creat("/dev/null", 0600)) == 3 && write(null, page, 1) == 1 && close(null) == 0);
+	CHECK((null = open("/dev/null", O_RDWR | O_TRUNC | O_APPEND | O_CREAT, 0600)) == 3 && close(null) == 0);
+	munmap(page, 3 * 4096);
+}
+
+static void forks(void)
+{
+	int ends[2], back[2], status;
+	char text[20] = "";
+
+	CHECK(pipe(ends) == 0 && pipe(back) == 0);
+	pid_t child = fork();
+
+	if (child == 0) {
+		close(ends[1]);
+		close(back[0]);
+		if (read(ends[0], text, 5) != 5 || memcmp(text, "hello", 5))
+			_exit(1);
+		/* The child's numbers are its own. */
+		if (open("/dev/null", O_RDONLY) != 4 || open("/etc/passwd", O_RDONLY) != 5 || close(3) != 0)
+			_exit(2);
+		if (write(back[1], "world", 5) != 5)
+			_exit(3);
+		_exit(42);
+	}
+	close(ends[0]);
+	close(back[1]);
+	CHECK(write(ends[1], "hello", 5) == 5 && read(back[0], text, 20) == 5 && memcmp(text, "world", 5) == 0);
+	CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 42);
+	CHECK(read(back[0], text, 1) == 0);
+	CHECK(close(4) == 0 && close(5) == 0 && open("/dev/zero", O_RDONLY) == 3 && close(3) == 0);
+}
+
+static void execs(char *self)
+{
+	int ends[2], kept[2], status;
+	char number[4][20], text[20];
+
+	CHECK(pipe2(ends, O_CLOEXEC) == 0 && pipe(kept) == 0);
+	int null = open("/dev/null", O_WRONLY), event = eventfd(5, 0);
+	pid_t child = fork();
+
+	if (child == 0) {
+		sprintf(number[0], "%d", ends[1]);
+		sprintf(number[1], "%d", kept[1]);
+		sprintf(number[2], "%d", null);
+		sprintf(number[3], "%d", event);
+		execl(self, self, number[0], number[1], number[2], number[3], NULL);
+		_exit(99);
+	}
+	close(kept[1]);
+	CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
+	CHECK(read(kept[0], text, 20) == 4 && memcmp(text, "kept", 4) == 0 && read(kept[0], text, 20) == 0);
+	/* An execve that fails changes nothing. */
+	FAILS(ENOENT, execl("/nowhere", "nowhere", NULL));
+	FAILS(EACCES, execl("/etc/passwd", "passwd", NULL));
+	CHECK(write(ends[1], "x", 1) == 1 && read(ends[0], text, 1) == 1);
+	CHECK(syscall(SYS_close_range, 3, ~0U, 0) == 0);
+}
+
+/* What the program does that execs() executes. */
+static int executed(char **numbers)
+{
+	unsigned long long value = 0;
+
+	if (fcntl(atoi(numbers[0]), F_GETFD) != -1)
+		return 1;
+	if (write(atoi(numbers[1]), "kept", 4) != 4)
+		return 2;
+	if (write(atoi(numbers[2]), "x", 1) != 1)
+		return 3;
+	if (read(atoi(numbers[3]), &value, 8) != 8 || value != 5)
+		return 4;
+	/* 3 and 4 were closed by execve. */
+	if (open("/etc/passwd", O_RDONLY) != 3 || open("/dev/null", O_RDONLY) != 4)
+		return 5;
+	return 0;
+}
+
+static void limits(void)
+{
+	struct rlimit before, low;
+
+	CHECK(getrlimit(RLIMIT_NOFILE, &before) == 0);
+	low = before;
+	low.rlim_cur = 6;
+	CHECK(setrlimit(RLIMIT_NOFILE, &low) == 0);
+	CHECK(open("/dev/null", O_RDONLY) == 3 && open("/etc/passwd", O_RDONLY) == 4 && open("/dev/zero", O_RDONLY) == 5);
+	FAILS(EMFILE, open("/dev/null", O_RDONLY));
+	FAILS(EMFILE, open("/etc/passwd", O_RDONLY));
+	FAILS(EMFILE, dup(3));
+	FAILS(EMFILE, eventfd(0, 0));
+	FAILS(EBADF, dup2(3, 6));
+	FAILS(EINVAL, fcntl(3, F_DUPFD, 6));
+	close(4);
+	int ends[2];
+
+	FAILS(EMFILE, pipe(ends));
+	CHECK(open("/dev/null", O_RDONLY) == 4);
+	CHECK(setrlimit(RLIMIT_NOFILE, &before) == 0 && open("/dev/null", O_RDONLY) == 6);
+	CHECK(syscall(SYS_close_range, 3, ~0U, 0) == 0);
+}
+
+/* Descriptors over a socket take the lowest numbers, too. */
+static void passed(void)
+{
+	char control[CMSG_SPACE(2 * sizeof(int))] = "", byte = 0;
+	struct iovec part = { &byte, 1 };
+	struct msghdr message = { .msg_iov = &part, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof(control) };
+	struct cmsghdr *header = CMSG_FIRSTHDR(&message);
+	int pair[2], sent[2], got[2];
+
+	CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0);
+	CHECK(open("/dev/zero", O_RDONLY) == 5);
+	sent[0] = open("/etc/passwd", O_RDONLY);
+	sent[1] = open("/dev/null", O_RDWR);
+	CHECK(sent[0] == 6 && sent[1] == 7);
+	*header = (struct cmsghdr){ CMSG_LEN(sizeof(sent)), SOL_SOCKET, SCM_RIGHTS };
+	memcpy(CMSG_DATA(header), sent, sizeof(sent));
+	CHECK(sendmsg(pair[0], &message, 0) == 1);
+	close(5);
+	memset(control, 0, sizeof(control));
+	CHECK(recvmsg(pair[1], &message, 0) == 1);
+	memcpy(got, CMSG_DATA(CMSG_FIRSTHDR(&message)), sizeof(got));
+	CHECK(got[0] == 5 && got[1] == 8 && read(got[0], &byte, 1) == 1 && write(got[1], &byte, 1) == 1);
+	CHECK(open("/dev/zero", O_RDONLY) == 9 && close(8) == 0 && open("/dev/zero", O_RDONLY) == 8);
+	CHECK(syscall(SYS_close_range, 3, ~0U, 0) == 0);
+}
+
+static void ranges(void)
+{
+	int ends[2], right = 1;
+
+	CHECK(open_devices() && pipe(ends) == 0);
+	CHECK(syscall(SYS_close_range, 4, 6, 4) == 0 && fcntl(3, F_GETFD) == 0 && fcntl(4, F_GETFD) == 1);
+	CHECK(fcntl(5, F_GETFD) == 1 && fcntl(6, F_GETFD) == 1 && fcntl(7, F_GETFD) == 0);
+	CHECK(syscall(SYS_close_range, 5, 6, 0) == 0);
+	FAILS(EBADF, fcntl(5, F_GETFD));
+	FAILS(EBADF, fcntl(6, F_GETFD));
+	CHECK(open("/etc/passwd", O_RDONLY) == 5 && open("/dev/null", O_RDONLY) == 6 && open("/dev/null", O_RDONLY) == 8);
+	FAILS(EINVAL, syscall(SYS_close_range, 6, 5, 0));
+	FAILS(EINVAL, syscall(SYS_close_range, 6, 7, 128));
+	CHECK(syscall(SYS_close_range, 3, ~0U, 0) == 0);
+	for (int fd = 3; fd < 1000; fd++)
+		right &= fcntl(fd, F_GETFD) == -1;
+	CHECK(right);
+}
+
+int main(int count, char **arguments)
+{
+	if (count == 5)
+		return executed(arguments + 1);
+	syscall(SYS_close_range, 3, ~0U, 0);
+	numbers();
+	copies();
+	flags();
+	devices();
+	forks();
+	execs(arguments[0]);
+	limits();
+	passed();
+	ranges();
+	return finish();
+}

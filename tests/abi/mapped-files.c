@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// also: dynamic
+/* Shared mappings of files: shm_open, memfd, files of a disk; seen by other processes and, after msync, munmap and exit, by read(2). */
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+#include "check.h"
+
+#define PAGE 4096UL
+
+static sigjmp_buf back;
+
+static void caught(int number)
+{
+	siglongjmp(back, number);
+}
+
+static int touch(volatile char *address)
+{
+	int number = sigsetjmp(back, 1);
+
+	if (!number)
+		(void)*address;
+	return number;
+}
+
+static char *map(int fd, size_t length, int protection, off_t offset)
+{
+	return mmap(NULL, length, protection, MAP_SHARED, fd, offset);
+}
+
+static int status(pid_t child)
+{
+	int result = -1;
+
+	return waitpid(child, &result, 0) == child ? result : -1;
+}
+
+int main(void)
+{
+	char name[64], path[] = "/tmp/mapped-XXXXXX", buffer[16] = "";
+	pthread_mutexattr_t shared;
+	pthread_mutex_t *mutex;
+	struct stat stat;
+	char *a, *b;
+	int fd, other;
+	pid_t child;
+
+	signal(SIGBUS, caught);
+	signal(SIGSEGV, caught);
+
+	/* POSIX shared memory, opened by name in two processes. */
+	snprintf(name, sizeof(name), "/crtos-test-%d", getpid());
+	fd = shm_open(name, O_RDWR | O_CREAT | O_EXCL, 0600);
+	CHECK(fd >= 0 && ftruncate(fd, 3 * PAGE) == 0);
+	a = map(fd, 3 * PAGE, PROT_READ | PROT_WRITE, 0);
+	CHECK(a != MAP_FAILED && a[0] == 0 && close(fd) == 0);
+	strcpy(a, "parent");
+	mutex = (void *)(a + PAGE);
+	pthread_mutexattr_init(&shared);
+	pthread_mutexattr_setpshared(&shared, PTHREAD_PROCESS_SHARED);
+	pthread_mutex_init(mutex, &shared);
+	child = fork();
+	if (!child) {
+		int own = shm_open(name, O_RDWR, 0);
+		char *mine = map(own, 3 * PAGE, PROT_READ | PROT_WRITE, 0);
+
+		if (mine == MAP_FAILED || mine == a || strcmp(mine, "parent"))
+			_exit(1);
+		for (int i = 0; i < 200; i++) {
+			pthread_mutex_lock((void *)(mine + PAGE));
+			++*(int *)(mine + 2 * PAGE);
+			pthread_mutex_unlock((void *)(mine + PAGE));
+		}
+		strcpy(mine, "child");
+		_exit(0);
+	}
+	for (int i = 0; i < 200; i++) {
+		pthread_mutex_lock(mutex);
+		++*(int *)(a + 2 * PAGE);
+		pthread_mutex_unlock(mutex);
+	}
+	CHECK(status(child) == 0 && !strcmp(a, "child") && *(int *)(a + 2 * PAGE) == 400);
+	/* What read(2) sees after msync. */
+	strcpy(a, "synced");
+	CHECK(msync(a, 3 * PAGE, MS_SYNC) == 0);
+	fd = shm_open(name, O_RDONLY, 0);
+	CHECK(fd >= 0 && read(fd, buffer, 7) == 7 && !strcmp(buffer, "synced"));
+	b = map(fd, PAGE, PROT_READ, 0);
+	CHECK(b != MAP_FAILED && !strcmp(b, "synced"));
+	strcpy(a, "again");
+	CHECK(!strcmp(b, "again"));
+	FAILS(EACCES, mprotect(b, PAGE, PROT_READ | PROT_WRITE));
+	CHECK(map(fd, PAGE, PROT_READ | PROT_WRITE, 0) == MAP_FAILED && errno == EACCES);
+	CHECK(munmap(a, 3 * PAGE) == 0 && munmap(b, PAGE) == 0);
+	CHECK(pread(fd, buffer, 6, 0) == 6 && !strcmp(buffer, "again"));
+	CHECK(close(fd) == 0 && shm_unlink(name) == 0);
+
+	/* A file that has contents; the end of the file; a child that ends without munmap. */
+	fd = mkstemp(path);
+	CHECK(fd >= 0 && ftruncate(fd, PAGE + 10) == 0 && pwrite(fd, "first", 5, 0) == 5 && pwrite(fd, "second", 6, PAGE) == 6);
+	a = map(fd, 4 * PAGE, PROT_READ | PROT_WRITE, 0);
+	CHECK(a != MAP_FAILED && !memcmp(a, "first", 5) && !memcmp(a + PAGE, "second", 6) && a[PAGE + 100] == 0);
+	CHECK(touch(a + 2 * PAGE) == SIGBUS && touch(a + 3 * PAGE) == SIGBUS);
+	CHECK(ftruncate(fd, 3 * PAGE) == 0 && touch(a + 2 * PAGE) == 0 && touch(a + 3 * PAGE) == SIGBUS);
+	b = map(fd, PAGE, PROT_READ | PROT_WRITE, PAGE);
+	CHECK(b != MAP_FAILED && !memcmp(b, "second", 6));
+	child = fork();
+	if (!child) {
+		memcpy(a, "FIRST", 5);
+		memcpy(b, "SECOND", 6);
+		_exit(0);
+	}
+	CHECK(status(child) == 0 && !memcmp(a, "FIRST", 5) && !memcmp(a + PAGE, "SECOND", 6));
+	CHECK(pread(fd, buffer, 5, 0) == 5 && !memcmp(buffer, "FIRST", 5));
+	CHECK(pread(fd, buffer, 6, PAGE) == 6 && !memcmp(buffer, "SECOND", 6));
+	/* read(2) into the mapping. */
+	CHECK(pwrite(fd, "linux", 5, 2 * PAGE) == 5 && pread(fd, a + 100, 5, 2 * PAGE) == 5 && !memcmp(a + 100, "linux", 5));
+	CHECK(munmap(a, 4 * PAGE) == 0 && pread(fd, buffer, 5, 100) == 5 && !memcmp(buffer, "linux", 5));
+	CHECK(munmap(b, PAGE) == 0 && fstat(fd, &stat) == 0 && stat.st_size == 3 * PAGE);
+	/* Errors. */
+	other = open(path, O_WRONLY);
+	CHECK(map(other, PAGE, PROT_WRITE, 0) == MAP_FAILED && errno == EACCES);
+	close(other);
+	CHECK(map(-1, PAGE, PROT_READ, 0) == MAP_FAILED && errno == EBADF);
+	CHECK(map(fd, PAGE, PROT_READ, 1) == MAP_FAILED && errno == EINVAL);
+	other = open("/tmp", O_RDONLY);
+	CHECK(map(other, PAGE, PROT_READ, 0) == MAP_FAILED && errno == ENODEV);
+	close(other);
+	close(fd);
+	unlink(path);
+
+	/* memfd, over fork. */
+	fd = memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	CHECK(fd >= 0 && ftruncate(fd, 2 * PAGE) == 0);
+	a = map(fd, 2 * PAGE, PROT_READ | PROT_WRITE, 0);
+	child = fork();
+	if (!child) {
+		b = map(fd, PAGE, PROT_READ | PROT_WRITE, PAGE);
+		b[0] = 'm';
+		_exit(0);
+	}
+	CHECK(status(child) == 0 && a[PAGE] == 'm');
+	CHECK(munmap(a, 2 * PAGE) == 0 && fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE) == 0);
+	CHECK(map(fd, PAGE, PROT_READ | PROT_WRITE, 0) == MAP_FAILED && errno == EPERM);
+	close(fd);
+	return finish();
+}

@@ -1,0 +1,506 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// also: dynamic
+/* Locks with an owner: inheritance along chains, deadlocks, timeouts, dead owners, moving waiters to them. */
+#define _GNU_SOURCE
+#include <linux/futex.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <sys/syscall.h>
+#include <time.h>
+
+#include "check.h"
+
+static uint32_t words[8];
+static atomic_int stage, started;
+
+static pid_t gettid_(void)
+{
+	return syscall(SYS_gettid);
+}
+
+static long futex(void *address, int operation, uint32_t value, const void *timeout, void *second, uint32_t third)
+{
+	return syscall(SYS_futex, address, operation | FUTEX_PRIVATE_FLAG, value, timeout, second, third);
+}
+
+static long lock(uint32_t *word, const struct timespec *timeout)
+{
+	uint32_t free = 0;
+
+	if (__atomic_compare_exchange_n(word, &free, gettid_(), 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
+		return 0;
+	return futex(word, FUTEX_LOCK_PI, 0, timeout, NULL, 0);
+}
+
+static long unlock(uint32_t *word)
+{
+	uint32_t mine = gettid_();
+
+	if (__atomic_compare_exchange_n(word, &mine, 0, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
+		return 0;
+	return futex(word, FUTEX_UNLOCK_PI, 0, NULL, NULL, 0);
+}
+
+static void pause_for(long milliseconds)
+{
+	struct timespec time = { milliseconds / 1000, milliseconds % 1000 * 1000000 };
+
+	nanosleep(&time, NULL);
+}
+
+static struct timespec after(clockid_t clock, long milliseconds)
+{
+	struct timespec time;
+
+	clock_gettime(clock, &time);
+	time.tv_nsec += milliseconds % 1000 * 1000000;
+	time.tv_sec += milliseconds / 1000 + time.tv_nsec / 1000000000;
+	time.tv_nsec %= 1000000000;
+	return time;
+}
+
+static void priority(int level)
+{
+	struct sched_param param = { level };
+
+	if (sched_setscheduler(0, level ? SCHED_FIFO : SCHED_OTHER, &param))
+		perror("sched_setscheduler");
+}
+
+static void await(int value)
+{
+	while (stage < value)
+		pause_for(1);
+}
+
+static void errors(void)
+{
+	struct timespec past = { 0, 0 }, bad = { 0, -1 };
+	uint32_t *word = &words[0], me = gettid_();
+
+	FAILS(EPERM, futex(word, FUTEX_UNLOCK_PI, 0, NULL, NULL, 0));
+	CHECK(futex(word, FUTEX_LOCK_PI, 0, NULL, NULL, 0) == 0 && *word == me);
+	FAILS(EDEADLK, futex(word, FUTEX_LOCK_PI, 0, NULL, NULL, 0));
+	FAILS(EDEADLK, futex(word, FUTEX_TRYLOCK_PI, 0, NULL, NULL, 0));
+	FAILS(EDEADLK, futex(word, FUTEX_LOCK_PI, 0, &past, NULL, 0));
+	FAILS(EINVAL, futex(word, FUTEX_LOCK_PI, 0, &bad, NULL, 0));
+	FAILS(EFAULT, futex(word, FUTEX_LOCK_PI, 0, (void *)8, NULL, 0));
+	CHECK(futex(word, FUTEX_UNLOCK_PI, 0, NULL, NULL, 0) == 0 && *word == 0);
+	CHECK(futex(word, FUTEX_TRYLOCK_PI, 0, NULL, NULL, 0) == 0 && *word == me);
+	*word |= FUTEX_WAITERS;
+	CHECK(futex(word, FUTEX_UNLOCK_PI, 0, NULL, NULL, 0) == 0 && *word == 0);
+	*word = FUTEX_OWNER_DIED;
+	CHECK(futex(word, FUTEX_LOCK_PI, 0, NULL, NULL, 0) == 0 && *word == (me | FUTEX_OWNER_DIED));
+	CHECK(futex(word, FUTEX_UNLOCK_PI, 0, NULL, NULL, 0) == 0 && *word == 0);
+	*word = 0x3ffffffe;
+	FAILS(ESRCH, futex(word, FUTEX_LOCK_PI, 0, NULL, NULL, 0));
+	CHECK(*word == (0x3ffffffe | FUTEX_WAITERS));
+	FAILS(EPERM, futex(word, FUTEX_UNLOCK_PI, 0, NULL, NULL, 0));
+	FAILS(EINVAL, futex((char *)word + 1, FUTEX_LOCK_PI, 0, NULL, NULL, 0));
+	FAILS(EFAULT, futex((void *)8, FUTEX_LOCK_PI, 0, NULL, NULL, 0));
+	FAILS(EFAULT, futex((void *)8, FUTEX_UNLOCK_PI, 0, NULL, NULL, 0));
+	FAILS(EFAULT, futex((void *)8, FUTEX_TRYLOCK_PI, 0, NULL, NULL, 0));
+	FAILS(EINVAL, futex(word, FUTEX_WAIT_REQUEUE_PI, 0, NULL, word, 0));
+	FAILS(EAGAIN, futex(word, FUTEX_WAIT_REQUEUE_PI, 0, NULL, &words[1], 0));
+	FAILS(EINVAL, futex(word, FUTEX_CMP_REQUEUE_PI, 1, NULL, word, 0));
+	FAILS(EINVAL, futex(word, FUTEX_CMP_REQUEUE_PI, 2, NULL, &words[1], 0));
+	FAILS(EAGAIN, futex(word, FUTEX_CMP_REQUEUE_PI, 1, NULL, &words[1], 0));
+	*word = 0;
+}
+
+/* Holds a lock until told. */
+static void *hold(void *argument)
+{
+	uint32_t *word = argument;
+
+	lock(word, NULL);
+	stage = 1;
+	await(2);
+	CHECK(unlock(word) == 0);
+	return NULL;
+}
+
+static void timeouts(void)
+{
+	struct timespec time;
+	uint32_t *word = &words[0], owner;
+	pthread_t thread;
+
+	stage = 0;
+	pthread_create(&thread, NULL, hold, word);
+	await(1);
+	owner = *word;
+	time = after(CLOCK_REALTIME, 30);
+	FAILS(ETIMEDOUT, futex(word, FUTEX_LOCK_PI, 0, &time, NULL, 0));
+	CHECK(*word == (owner | FUTEX_WAITERS));
+	time = after(CLOCK_MONOTONIC, 30);
+	FAILS(ETIMEDOUT, futex(word, FUTEX_LOCK_PI2, 0, &time, NULL, 0));
+	time = after(CLOCK_REALTIME, 30);
+	FAILS(ETIMEDOUT, futex(word, FUTEX_LOCK_PI2 | FUTEX_CLOCK_REALTIME, 0, &time, NULL, 0));
+	FAILS(EAGAIN, futex(word, FUTEX_TRYLOCK_PI, 0, NULL, NULL, 0));
+	FAILS(EPERM, futex(word, FUTEX_UNLOCK_PI, 0, NULL, NULL, 0));
+	stage = 2;
+	/* Says something only if it fails: another thread prints meanwhile. */
+	if (lock(word, NULL) != 0)
+		CHECK(!"lock");
+	pthread_join(thread, NULL);
+	CHECK((*word & FUTEX_TID_MASK) == (uint32_t)gettid_());
+	CHECK(unlock(word) == 0 && *word == 0);
+}
+
+/* Threads that each own one lock and want the one before: a chain. */
+static void *link_of_chain(void *argument)
+{
+	long number = (long)argument;
+
+	lock(&words[number], NULL);
+	started++;
+	if (number > 0)
+		lock(&words[number - 1], NULL);
+	else
+		await(2);
+	if (number > 0)
+		unlock(&words[number - 1]);
+	unlock(&words[number]);
+	return NULL;
+}
+
+static void deadlocks(void)
+{
+	pthread_t threads[4];
+
+	stage = started = 0;
+	lock(&words[7], NULL);
+	for (long i = 0; i < 4; i++) {
+		pthread_create(&threads[i], NULL, link_of_chain, (void *)i);
+		while (started <= i)
+			pause_for(1);
+	}
+	pause_for(30);
+	stage = 2;
+	for (int i = 0; i < 4; i++)
+		pthread_join(threads[i], NULL);
+	unlock(&words[7]);
+	CHECK(words[0] == 0 && words[3] == 0);
+}
+
+static void *second_of_circle(void *argument)
+{
+	(void)argument;
+	lock(&words[1], NULL);
+	stage = 1;
+	CHECK(lock(&words[0], NULL) == 0);
+	unlock(&words[0]);
+	unlock(&words[1]);
+	return NULL;
+}
+
+static void circle(void)
+{
+	pthread_t thread;
+
+	stage = 0;
+	lock(&words[0], NULL);
+	pthread_create(&thread, NULL, second_of_circle, NULL);
+	await(1);
+	pause_for(30);
+	FAILS(EDEADLK, futex(&words[1], FUTEX_LOCK_PI, 0, NULL, NULL, 0));
+	FAILS(EINVAL, futex(&words[0], FUTEX_WAKE, 1, NULL, NULL, 0));
+	CHECK(unlock(&words[0]) == 0);
+	pthread_join(thread, NULL);
+	CHECK(words[0] == 0 && words[1] == 0);
+}
+
+/*
+ * Inversion on one CPU: low holds, middle burns, high waits. Without inheritance low would not run
+ * before middle ends, and high not before low. With chain set, there is a link between low and high.
+ */
+static atomic_int burning, ended[3];
+static atomic_int clock_;
+
+static void *low(void *argument)
+{
+	priority(10);
+	lock(&words[0], NULL);
+	stage = 1;
+	await(2);
+	for (volatile int i = 0; i < 1000000; i++)
+		;
+	ended[0] = ++clock_;
+	unlock(&words[0]);
+	return argument;
+}
+
+static void *between(void *argument)
+{
+	priority(12);
+	lock(&words[1], NULL);
+	stage = 2;
+	lock(&words[0], NULL);
+	unlock(&words[0]);
+	unlock(&words[1]);
+	return argument;
+}
+
+static void *middle(void *argument)
+{
+	struct timespec start, now;
+
+	priority(20);
+	burning = 1;
+	clock_gettime(CLOCK_MONOTONIC, &start);
+	do {
+		clock_gettime(CLOCK_MONOTONIC, &now);
+	} while (now.tv_sec * 1000 + now.tv_nsec / 1000000 - start.tv_sec * 1000 - start.tv_nsec / 1000000 < 300 &&
+		 !ended[2]);
+	ended[1] = ++clock_;
+	return argument;
+}
+
+static void *high(void *argument)
+{
+	priority(30);
+	stage = 3;
+	lock(argument ? &words[1] : &words[0], NULL);
+	ended[2] = ++clock_;
+	unlock(argument ? &words[1] : &words[0]);
+	return NULL;
+}
+
+static void inversion(void *chain)
+{
+	pthread_t threads[4];
+	cpu_set_t all, one;
+	int count = 0;
+
+	sched_getaffinity(0, sizeof(all), &all);
+	CPU_ZERO(&one);
+	for (int cpu = 0; cpu < CPU_SETSIZE; cpu++)
+		if (CPU_ISSET(cpu, &all) && !CPU_COUNT(&one))
+			CPU_SET(cpu, &one);
+	sched_setaffinity(0, sizeof(one), &one);
+	priority(50);
+	stage = 0;
+	clock_ = burning = ended[0] = ended[1] = ended[2] = 0;
+	pthread_create(&threads[count++], NULL, low, NULL);
+	await(1);
+	if (chain) {
+		pthread_create(&threads[count++], NULL, between, NULL);
+		await(2);
+		pause_for(10);
+	}
+	pthread_create(&threads[count++], NULL, high, chain);
+	await(3);
+	pthread_create(&threads[count++], NULL, middle, NULL);
+	priority(0);
+	for (int i = 0; i < count; i++)
+		pthread_join(threads[i], NULL);
+	CHECK(ended[0] == 1 && ended[2] == 2 && ended[1] == 3);
+	sched_setaffinity(0, sizeof(all), &all);
+}
+
+/* A lock goes to the waiter with the highest priority, also if that changes while it waits. */
+static int order[4];
+static atomic_int place;
+static pid_t tids[4];
+
+static void *in_order(void *argument)
+{
+	static const int levels[] = { 10, 30, 20, 15 };
+	long number = (long)argument;
+
+	tids[number] = gettid_();
+	priority(levels[number]);
+	started++;
+	lock(&words[0], NULL);
+	order[place++] = number;
+	unlock(&words[0]);
+	return NULL;
+}
+
+static void queue(int change)
+{
+	pthread_t threads[4];
+	struct sched_param param = { 40 };
+
+	started = place = 0;
+	lock(&words[0], NULL);
+	for (long i = 0; i < 4; i++) {
+		pthread_create(&threads[i], NULL, in_order, (void *)i);
+		while (started <= i)
+			pause_for(1);
+		pause_for(10);
+	}
+	if (change)
+		pthread_setschedparam(threads[0], SCHED_FIFO, &param);
+	unlock(&words[0]);
+	for (int i = 0; i < 4; i++)
+		pthread_join(threads[i], NULL);
+	if (change)
+		CHECK(order[0] == 0 && order[1] == 1 && order[2] == 2 && order[3] == 3);
+	else
+		CHECK(order[0] == 1 && order[1] == 2 && order[2] == 3 && order[3] == 0);
+}
+
+static void handler(int signal)
+{
+	(void)signal;
+}
+
+static void *signalled(void *argument)
+{
+	started++;
+	CHECK(futex(argument, FUTEX_LOCK_PI, 0, NULL, NULL, 0) == 0);
+	CHECK(unlock(argument) == 0);
+	return NULL;
+}
+
+/* The call is made again after a handler, whatever its flags. */
+static void signals(void)
+{
+	struct sigaction action = { .sa_handler = handler };
+	pthread_t thread;
+
+	sigaction(SIGUSR1, &action, NULL);
+	started = 0;
+	lock(&words[0], NULL);
+	pthread_create(&thread, NULL, signalled, &words[0]);
+	while (!started)
+		pause_for(1);
+	pause_for(20);
+	pthread_kill(thread, SIGUSR1);
+	pause_for(20);
+	unlock(&words[0]);
+	pthread_join(thread, NULL);
+}
+
+/* The owner ends while another thread waits. */
+static void *die(void *argument)
+{
+	lock(argument, NULL);
+	stage = 1;
+	await(2);
+	pause_for(50);
+	return NULL;
+}
+
+static void *die_alone(void *argument)
+{
+	lock(argument, NULL);
+	return NULL;
+}
+
+static void *inherit(void *argument)
+{
+	stage = 2;
+	CHECK(futex(argument, FUTEX_LOCK_PI, 0, NULL, NULL, 0) == 0);
+	CHECK(*(uint32_t *)argument == ((uint32_t)gettid_() | FUTEX_OWNER_DIED | FUTEX_WAITERS));
+	CHECK(futex(argument, FUTEX_UNLOCK_PI, 0, NULL, NULL, 0) == 0);
+	return NULL;
+}
+
+static void dead_owner(void)
+{
+	pthread_t threads[2];
+	uint32_t *word = &words[0];
+
+	stage = 0;
+	pthread_create(&threads[0], NULL, die, word);
+	await(1);
+	pthread_create(&threads[1], NULL, inherit, word);
+	for (int i = 0; i < 2; i++)
+		pthread_join(threads[i], NULL);
+	CHECK(*word == 0);
+	pthread_create(&threads[0], NULL, die_alone, word);
+	pthread_join(threads[0], NULL);
+	FAILS(ESRCH, futex(word, FUTEX_LOCK_PI, 0, NULL, NULL, 0));
+	*word = 0;
+}
+
+/* A condition and its mutex. */
+struct mover {
+	pthread_t thread;
+	const struct timespec *timeout;
+	long result;
+	int error;
+};
+
+static void *wait_for_move(void *argument)
+{
+	struct mover *mover = argument;
+
+	started++;
+	mover->result = futex(&words[2], FUTEX_WAIT_REQUEUE_PI, 0, mover->timeout, &words[3], 0);
+	mover->error = errno;
+	if (mover->result == 0)
+		unlock(&words[3]);
+	return NULL;
+}
+
+static void moving(void)
+{
+	struct mover movers[4] = { 0 };
+	struct timespec soon = after(CLOCK_MONOTONIC, 50), later;
+
+	words[2] = words[3] = 0;
+	started = 0;
+	movers[0].timeout = &soon;
+	pthread_create(&movers[0].thread, NULL, wait_for_move, &movers[0]);
+	pthread_join(movers[0].thread, NULL);
+	CHECK(movers[0].result == -1 && movers[0].error == ETIMEDOUT);
+	movers[0].timeout = NULL;
+	started = 0;
+	for (int i = 0; i < 3; i++) {
+		pthread_create(&movers[i].thread, NULL, wait_for_move, &movers[i]);
+		while (started <= i)
+			pause_for(1);
+		pause_for(10);
+	}
+	FAILS(EINVAL, futex(&words[2], FUTEX_WAKE, 1, NULL, NULL, 0));
+	FAILS(EINVAL, futex(&words[2], FUTEX_CMP_REQUEUE, 1, (void *)1, &words[4], 0));
+	FAILS(EINVAL, futex(&words[2], FUTEX_CMP_REQUEUE_PI, 1, (void *)1, &words[4], 0));
+	/* Free: the first gets it. The mutex taken: the others wait for it. */
+	CHECK(futex(&words[2], FUTEX_CMP_REQUEUE_PI, 1, (void *)0, &words[3], 0) == 1);
+	pthread_join(movers[0].thread, NULL);
+	CHECK(movers[0].result == 0);
+	lock(&words[3], NULL);
+	CHECK(futex(&words[2], FUTEX_CMP_REQUEUE_PI, 1, (void *)100, &words[3], 0) == 2);
+	pause_for(10);
+	CHECK(unlock(&words[3]) == 0);
+	pthread_join(movers[1].thread, NULL);
+	pthread_join(movers[2].thread, NULL);
+	CHECK(movers[1].result == 0 && movers[2].result == 0);
+	CHECK(words[3] == 0);
+	/* Moved, and then the time is over. */
+	later = after(CLOCK_MONOTONIC, 100);
+	movers[0].timeout = &later;
+	started = 0;
+	lock(&words[3], NULL);
+	pthread_create(&movers[0].thread, NULL, wait_for_move, &movers[0]);
+	while (!started)
+		pause_for(1);
+	pause_for(10);
+	CHECK(futex(&words[2], FUTEX_CMP_REQUEUE_PI, 1, (void *)100, &words[3], 0) == 1);
+	pthread_join(movers[0].thread, NULL);
+	CHECK(movers[0].result == -1 && movers[0].error == ETIMEDOUT);
+	CHECK(unlock(&words[3]) == 0);
+}
+
+int main(void)
+{
+	errors();
+	timeouts();
+	deadlocks();
+	circle();
+	inversion(NULL);
+	inversion(&words[1]);
+	queue(0);
+	queue(1);
+	signals();
+	dead_owner();
+	moving();
+	return finish();
+}

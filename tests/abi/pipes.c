@@ -1,0 +1,327 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+/* Pipes: what is full and what is empty, atomic writes, ends that close, signals. */
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <limits.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/uio.h>
+#include <sys/wait.h>
+
+#include "check.h"
+
+/* An address that the compiler does not know. */
+static void *at(long address)
+{
+	volatile long hidden = address;
+
+	return (void *)hidden;
+}
+
+static int ends[2];
+static volatile int caught;
+
+static void note(int signal)
+{
+	caught = signal;
+}
+
+static int readable(void)
+{
+	int bytes = -1;
+
+	return ioctl(ends[0], FIONREAD, &bytes) == 0 ? bytes : -1;
+}
+
+static int ready(int fd, short events)
+{
+	struct pollfd polled = { fd, events, 0 };
+
+	return poll(&polled, 1, 0) == 1 ? polled.revents : 0;
+}
+
+static void reopen(int flags)
+{
+	close(ends[0]);
+	close(ends[1]);
+	CHECK(pipe2(ends, flags) == 0);
+}
+
+static void basics(void)
+{
+	char text[100];
+	struct stat status;
+
+	CHECK(pipe(ends) == 0 && write(ends[1], "one", 3) == 3 && write(ends[1], "two", 3) == 3 && readable() == 6);
+	CHECK(read(ends[0], text, 4) == 4 && memcmp(text, "onet", 4) == 0 && read(ends[0], text, 100) == 2);
+	CHECK(read(ends[0], text, 0) == 0 && write(ends[1], text, 0) == 0 && readable() == 0);
+	FAILS(EBADF, read(ends[1], text, 1));
+	FAILS(EBADF, write(ends[0], text, 1));
+	FAILS(ESPIPE, lseek(ends[0], 0, SEEK_CUR));
+	FAILS(ESPIPE, pread(ends[0], text, 1, 0));
+	FAILS(ESPIPE, pwrite(ends[1], text, 1, 0));
+	FAILS(EINVAL, fsync(ends[1]));
+	FAILS(EINVAL, ftruncate(ends[1], 0));
+	FAILS(ENOTDIR, fchdir(ends[0]));
+	FAILS(ENODEV, mmap(NULL, 4096, PROT_READ, MAP_PRIVATE, ends[0], 0) == MAP_FAILED ? -1 : 0);
+	FAILS(EFAULT, read(ends[0], at(-4096), 1));
+	FAILS(EFAULT, write(ends[1], at(16), 1));
+	CHECK(write(ends[1], "x", 1) == 1);
+	FAILS(EFAULT, read(ends[0], at(16), 1));
+	CHECK(readable() == 1 && read(ends[0], text, 1) == 1);
+	FAILS(EFAULT, pipe(at(16)));
+	FAILS(EINVAL, pipe2(ends, 1));
+	CHECK(fstat(ends[0], &status) == 0 && S_ISFIFO(status.st_mode) && (status.st_mode & 0777) == 0600);
+	CHECK(status.st_size == 0 && status.st_nlink == 1 && status.st_uid == geteuid());
+}
+
+static void vectors(void)
+{
+	char a[5] = "", b[5] = "", c[5] = "";
+	struct iovec out[3] = { { "abc", 3 }, { "", 0 }, { "defgh", 5 } };
+	struct iovec in[3] = { { a, 2 }, { b, 4 }, { c, 4 } };
+
+	CHECK(writev(ends[1], out, 3) == 8 && readv(ends[0], in, 3) == 8);
+	CHECK(memcmp(a, "ab", 2) == 0 && memcmp(b, "cdef", 4) == 0 && memcmp(c, "gh", 2) == 0);
+	out[1].iov_base = at(16);
+	out[1].iov_len = 1;
+	CHECK(writev(ends[1], out, 3) != 8);
+	/* What came before the bad address may have been written. */
+	while (readable() > 0 && read(ends[0], a, 5) > 0)
+		;
+}
+
+static void full(void)
+{
+	static char block[65536];
+	int total = 0, got;
+
+	reopen(O_NONBLOCK);
+	CHECK(fcntl(ends[0], F_GETPIPE_SZ) == 65536);
+	CHECK(ready(ends[0], POLLIN | POLLOUT) == 0 && ready(ends[1], POLLIN | POLLOUT) == POLLOUT);
+	FAILS(EAGAIN, read(ends[0], block, 1));
+	CHECK(write(ends[1], block, 65536) == 65536);
+	FAILS(EAGAIN, write(ends[1], block, 1));
+	CHECK(ready(ends[1], POLLOUT) == 0 && ready(ends[0], POLLIN) == POLLIN && readable() == 65536);
+	/* Room comes by the page. */
+	CHECK(read(ends[0], block, 4095) == 4095);
+	FAILS(EAGAIN, write(ends[1], block, 1));
+	CHECK(ready(ends[1], POLLOUT) == 0 && read(ends[0], block, 1) == 1 && ready(ends[1], POLLOUT) == POLLOUT);
+	CHECK(write(ends[1], block, 5000) == 4096);
+	CHECK(read(ends[0], block, 65536) == 65536 && readable() == 0);
+	/* Short writes share a page as long as they fit. */
+	for (total = 0; write(ends[1], block, 100) == 100;)
+		total += 100;
+	CHECK(total == 16 * 4000 && errno == EAGAIN);
+	for (total = 0; (got = read(ends[0], block, 1000)) > 0;)
+		total += got;
+	CHECK(total == 16 * 4000);
+	/* More than PIPE_BUF may be split, less not. */
+	for (total = 0; write(ends[1], block, PIPE_BUF) == PIPE_BUF;)
+		total += PIPE_BUF;
+	CHECK(total == 65536);
+	CHECK(read(ends[0], block, 2 * 4096) == 2 * 4096 && write(ends[1], block, 12288) == 8192);
+	FAILS(EAGAIN, write(ends[1], block, 12288));
+}
+
+static void sizes(void)
+{
+	static char block[32768];
+
+	reopen(O_NONBLOCK);
+	CHECK(fcntl(ends[1], F_SETPIPE_SZ, 1) == 4096 && fcntl(ends[0], F_GETPIPE_SZ) == 4096);
+	CHECK(write(ends[1], block, 8192) == 4096);
+	CHECK(fcntl(ends[1], F_SETPIPE_SZ, 5000) == 8192 && write(ends[1], block, 8192) == 4096);
+	FAILS(EBUSY, fcntl(ends[1], F_SETPIPE_SZ, 4096));
+	FAILS(EBUSY, fcntl(ends[1], F_SETPIPE_SZ, 0));
+	FAILS(EINVAL, fcntl(ends[1], F_SETPIPE_SZ, -1));
+	CHECK(read(ends[0], block, 32768) == 8192 && fcntl(ends[0], F_SETPIPE_SZ, 1 << 20) == 1 << 20);
+	int total = 0;
+
+	while (write(ends[1], block, 32768) == 32768)
+		total += 32768;
+	CHECK(total == 1 << 20 && readable() == 1 << 20);
+}
+
+static void packets(void)
+{
+	char text[100];
+
+	reopen(O_DIRECT | O_NONBLOCK);
+	CHECK((fcntl(ends[1], F_GETFL) & O_DIRECT) && write(ends[1], "first", 5) == 5 && write(ends[1], "second", 6) == 6);
+	CHECK(read(ends[0], text, 100) == 5 && read(ends[0], text, 3) == 3 && memcmp(text, "sec", 3) == 0);
+	FAILS(EAGAIN, read(ends[0], text, 3));
+	for (int i = 0; i < 16; i++)
+		CHECK(write(ends[1], "x", 1) == 1);
+	FAILS(EAGAIN, write(ends[1], "x", 1));
+}
+
+static void closed(void)
+{
+	char text[10];
+
+	reopen(0);
+	CHECK(write(ends[1], "last", 4) == 4 && close(ends[1]) == 0);
+	CHECK(ready(ends[0], POLLIN) == (POLLIN | POLLHUP) && read(ends[0], text, 10) == 4);
+	CHECK(ready(ends[0], POLLIN) == POLLHUP && read(ends[0], text, 10) == 0 && read(ends[0], text, 10) == 0);
+	ends[1] = -1;
+	reopen(0);
+	signal(SIGPIPE, note);
+	close(ends[0]);
+	CHECK((ready(ends[1], POLLOUT) & POLLERR) != 0);
+	FAILS(EPIPE, write(ends[1], "x", 1));
+	CHECK(caught == SIGPIPE && write(ends[1], "x", 0) == 0);
+	signal(SIGPIPE, SIG_IGN);
+	caught = 0;
+	FAILS(EPIPE, write(ends[1], "x", 1));
+	CHECK(caught == 0);
+	/* The default action ends the process. */
+	int status;
+	pid_t child = fork();
+
+	if (child == 0) {
+		signal(SIGPIPE, SIG_DFL);
+		write(ends[1], "x", 1);
+		_exit(0);
+	}
+	CHECK(waitpid(child, &status, 0) == child && WIFSIGNALED(status) && WTERMSIG(status) == SIGPIPE);
+	ends[0] = -1;
+}
+
+static void alarmed(int flags)
+{
+	struct sigaction action = { .sa_handler = note, .sa_flags = flags };
+
+	caught = 0;
+	sigaction(SIGALRM, &action, NULL);
+	/* Again and again: the first may come before the wait begins. */
+	ualarm(50000, 50000);
+}
+
+static void waits(void)
+{
+	static char block[200000];
+	char text[10];
+	int status, total = 0, got;
+
+	reopen(0);
+	/* A reader waits for a writer. */
+	pid_t child = fork();
+
+	if (child == 0) {
+		usleep(30000);
+		write(ends[1], "late", 4);
+		_exit(0);
+	}
+	CHECK(read(ends[0], text, 10) == 4 && waitpid(child, &status, 0) == child);
+	/* A writer waits for a reader, and all of a long write arrives. */
+	child = fork();
+	if (child == 0) {
+		close(ends[0]);
+		for (unsigned i = 0; i < sizeof(block); i++)
+			block[i] = i % 253;
+		_exit(write(ends[1], block, sizeof(block)) == sizeof(block) ? 0 : 1);
+	}
+	int right = 1;
+
+	while (total < (int)sizeof(block) && (got = read(ends[0], block, 7777)) > 0)
+		for (int i = 0; i < got; i++, total++)
+			right &= block[i] == (char)(total % 253);
+	CHECK(right && total == sizeof(block));
+	CHECK(waitpid(child, &status, 0) == child && WEXITSTATUS(status) == 0);
+	/* Signals end a wait. */
+	alarmed(0);
+	FAILS(EINTR, read(ends[0], text, 1));
+	ualarm(0, 0);
+	CHECK(caught == SIGALRM && write(ends[1], block, 65536) == 65536);
+	alarmed(0);
+	FAILS(EINTR, write(ends[1], block, 1));
+	ualarm(0, 0);
+	CHECK(read(ends[0], block, 8192) == 8192);
+	alarmed(0);
+	CHECK(write(ends[1], block, 65536) == 8192 && caught == SIGALRM);
+	/* With SA_RESTART the call is made again. */
+	child = fork();
+	if (child == 0) {
+		usleep(150000);
+		read(ends[0], block, 65536);
+		_exit(0);
+	}
+	alarmed(SA_RESTART);
+	CHECK(write(ends[1], "x", 1) == 1 && caught == SIGALRM && waitpid(child, &status, 0) == child);
+	ualarm(0, 0);
+	/* The other end goes away while one waits. */
+	reopen(0);
+	child = fork();
+	if (child == 0) {
+		close(ends[0]);
+		usleep(30000);
+		_exit(0);
+	}
+	close(ends[1]);
+	CHECK(read(ends[0], text, 1) == 0 && waitpid(child, &status, 0) == child);
+	ends[1] = -1;
+	reopen(0);
+	child = fork();
+	if (child == 0) {
+		usleep(30000);
+		_exit(0);
+	}
+	close(ends[0]);
+	signal(SIGPIPE, SIG_IGN);
+	/* What was written before is told first. */
+	CHECK(write(ends[1], block, 100000) == 65536);
+	FAILS(EPIPE, write(ends[1], block, 1));
+	CHECK(waitpid(child, &status, 0) == child);
+	ends[0] = -1;
+}
+
+/* Writes of up to PIPE_BUF bytes do not mix. */
+static void atomic(void)
+{
+	char packet[PIPE_BUF];
+	int status, right = 1;
+
+	reopen(0);
+	for (int writer = 0; writer < 3; writer++)
+		if (fork() == 0) {
+			close(ends[0]);
+			memset(packet, 'a' + writer, sizeof(packet));
+			for (int i = 0; i < 40; i++)
+				if (write(ends[1], packet, 3000) != 3000)
+					_exit(1);
+			_exit(0);
+		}
+	close(ends[1]);
+	for (int i = 0; i < 120; i++) {
+		int got = 0, more;
+
+		while (got < 3000 && (more = read(ends[0], packet + got, 3000 - got)) > 0)
+			got += more;
+		right &= got == 3000;
+		for (int at = 1; at < 3000; at++)
+			right &= packet[at] == packet[0];
+	}
+	CHECK(right && read(ends[0], packet, 1) == 0);
+	for (int writer = 0; writer < 3; writer++) {
+		right &= wait(&status) > 0 && status == 0;
+	}
+	CHECK(right);
+	close(ends[0]);
+}
+
+int main(void)
+{
+	basics();
+	vectors();
+	full();
+	sizes();
+	packets();
+	closed();
+	waits();
+	atomic();
+	return finish();
+}

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+/* What siginfo says: of kill, tgkill, sigqueue, timers, children, faults. */
+#define _GNU_SOURCE
+#include <signal.h>
+#include <stdint.h>
+#include <sys/syscall.h>
+#include <sys/time.h>
+#include <sys/wait.h>
+#include <time.h>
+
+#include "check.h"
+
+static volatile sig_atomic_t count;
+static siginfo_t seen;
+static int order[8];
+
+static void note(int number, siginfo_t *info, void *context)
+{
+	(void)number;
+	(void)context;
+	seen = *info;
+	if (count < 8)
+		order[count] = info->si_signo;
+	count++;
+}
+
+static void handle(int number, int flags)
+{
+	struct sigaction action = { .sa_sigaction = note, .sa_flags = SA_SIGINFO | flags };
+
+	sigfillset(&action.sa_mask);
+	CHECK(sigaction(number, &action, NULL) == 0);
+}
+
+static int rest_is_zero(void)
+{
+	const char *bytes = (const char *)&seen;
+	size_t i;
+
+	for (i = 48; i < sizeof(seen); i++)
+		if (bytes[i])
+			return 0;
+	return seen.si_errno == 0;
+}
+
+int main(void)
+{
+	union sigval value = { .sival_ptr = (void *)0x123456789abcdef0 };
+	sigset_t block, old;
+	siginfo_t own;
+	pid_t child;
+	int status, i;
+
+	handle(SIGUSR1, 0);
+	handle(SIGUSR2, 0);
+	handle(SIGRTMIN, 0);
+	handle(SIGRTMIN + 3, 0);
+	handle(SIGCHLD, 0);
+
+	CHECK(kill(getpid(), SIGUSR1) == 0 && count == 1);
+	CHECK(seen.si_code == SI_USER && seen.si_pid == getpid() && seen.si_uid == getuid());
+	CHECK(seen.si_signo == SIGUSR1 && rest_is_zero());
+	CHECK(raise(SIGUSR2) == 0 && count == 2);
+	CHECK(seen.si_code == SI_TKILL && seen.si_pid == getpid() && seen.si_signo == SIGUSR2);
+	CHECK(syscall(SYS_tkill, getpid(), SIGUSR1) == 0 && seen.si_code == SI_TKILL && count == 3);
+	CHECK(sigqueue(getpid(), SIGRTMIN, value) == 0 && count == 4);
+	CHECK(seen.si_code == SI_QUEUE && seen.si_pid == getpid() && seen.si_uid == getuid());
+	CHECK(seen.si_value.sival_ptr == value.sival_ptr && rest_is_zero());
+	CHECK(sigqueue(getpid(), SIGUSR2, value) == 0 && count == 5);
+	CHECK(seen.si_value.sival_ptr == value.sival_ptr && seen.si_signo == SIGUSR2);
+
+	/* Anything goes to oneself, nothing that pretends to others. */
+	memset(&own, 0, sizeof(own));
+	own.si_code = SI_KERNEL;
+	own.si_value.sival_int = 77;
+	CHECK(syscall(SYS_rt_sigqueueinfo, getpid(), SIGUSR1, &own) == 0 && count == 6);
+	CHECK(seen.si_code == SI_KERNEL && seen.si_value.sival_int == 77 && seen.si_signo == SIGUSR1);
+	CHECK(syscall(SYS_rt_tgsigqueueinfo, getpid(), getpid(), SIGUSR1, &own) == 0 && count == 7);
+	FAILS(EPERM, syscall(SYS_rt_sigqueueinfo, getppid(), SIGUSR1, &own));
+	own.si_code = SI_USER;
+	FAILS(EPERM, syscall(SYS_rt_sigqueueinfo, getppid(), 0, &own));
+	FAILS(EFAULT, syscall(SYS_rt_sigqueueinfo, getpid(), SIGUSR1, (void *)8));
+	FAILS(EINVAL, syscall(SYS_rt_tgsigqueueinfo, 0, getpid(), SIGUSR1, &own));
+	own.si_code = SI_QUEUE;
+	FAILS(EINVAL, syscall(SYS_rt_sigqueueinfo, getpid(), 65, &own));
+	CHECK(syscall(SYS_rt_sigqueueinfo, getpid(), 0, &own) == 0 && count == 7);
+
+	FAILS(EINVAL, kill(getpid(), 65));
+	FAILS(EINVAL, kill(getpid(), -1));
+	FAILS(EINVAL, syscall(SYS_tkill, 0, SIGUSR1));
+	FAILS(EINVAL, syscall(SYS_tkill, -1, SIGUSR1));
+	FAILS(EINVAL, syscall(SYS_tgkill, getpid(), 0, SIGUSR1));
+	FAILS(EINVAL, syscall(SYS_tgkill, -1, getpid(), SIGUSR1));
+	FAILS(EINVAL, syscall(SYS_tgkill, getpid(), getpid(), 65));
+	FAILS(ESRCH, syscall(SYS_tgkill, 0x3fffffff, getpid(), SIGUSR1));
+	FAILS(ESRCH, syscall(SYS_tkill, 0x3fffffff, SIGUSR1));
+	CHECK(kill(getpid(), 0) == 0 && syscall(SYS_tgkill, getpid(), getpid(), 0) == 0 && count == 7);
+
+	/* Lowest first, each real-time signal as often as it was sent. */
+	sigfillset(&block);
+	CHECK(sigprocmask(SIG_BLOCK, &block, &old) == 0);
+	count = 0;
+	for (i = 0; i < 3; i++) {
+		value.sival_int = i;
+		CHECK(sigqueue(getpid(), SIGRTMIN + 3, value) == 0);
+		CHECK(sigqueue(getpid(), SIGUSR2, value) == 0);
+	}
+	value.sival_int = 9;
+	CHECK(sigqueue(getpid(), SIGRTMIN, value) == 0);
+	CHECK(count == 0);
+	CHECK(sigprocmask(SIG_SETMASK, &old, NULL) == 0);
+	CHECK(count == 5);
+	/* Handlers nest: the one that was entered last runs first. */
+	CHECK(order[0] == SIGRTMIN + 3 || order[0] == SIGUSR2);
+
+	/* Children. */
+	count = 0;
+	child = fork();
+	if (child == 0)
+		_exit(42);
+	while (count == 0)
+		usleep(1000);
+	CHECK(seen.si_signo == SIGCHLD && seen.si_code == CLD_EXITED && seen.si_pid == child);
+	CHECK(seen.si_status == 42 && seen.si_uid == getuid());
+	CHECK(waitpid(child, &status, 0) == child && WEXITSTATUS(status) == 42);
+	count = 0;
+	child = fork();
+	if (child == 0) {
+		kill(getpid(), SIGTERM);
+		_exit(1);
+	}
+	while (count == 0)
+		usleep(1000);
+	CHECK(seen.si_code == CLD_KILLED && seen.si_status == SIGTERM && seen.si_pid == child);
+	CHECK(waitpid(child, &status, 0) == child && WTERMSIG(status) == SIGTERM);
+
+	/* From another process, with a value. */
+	count = 0;
+	child = fork();
+	if (child == 0) {
+		value.sival_int = 1234;
+		sigqueue(getppid(), SIGRTMIN, value);
+		_exit(0);
+	}
+	while (count < 2)
+		usleep(1000);
+	CHECK(waitpid(child, &status, 0) == child && status == 0);
+	count = 0;
+	child = fork();
+	if (child == 0) {
+		kill(getppid(), SIGUSR1);
+		pause();
+		_exit(0);
+	}
+	while (count == 0)
+		usleep(1000);
+	CHECK(seen.si_signo == SIGUSR1 && seen.si_code == SI_USER && seen.si_pid == child);
+	CHECK(kill(child, SIGKILL) == 0);
+	CHECK(waitpid(child, &status, 0) == child && WTERMSIG(status) == SIGKILL);
+	return finish();
+}

@@ -1,0 +1,375 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// also: dynamic
+/* Threads: start, end, join, ids, names, thread-local variables, exit and exit_group. */
+#define _GNU_SOURCE
+#include <dirent.h>
+#include <linux/sched.h>
+#include <pthread.h>
+#include <sched.h>
+#include <semaphore.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+
+#include "check.h"
+
+#define MANY 40
+#define ROUND_UP 0x5f80 /* MXCSR */
+
+static __thread int own = 5;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
+static int turn, sum;
+static volatile int flag;
+
+static void *add(void *argument)
+{
+	long number = (long)argument;
+
+	own += number;
+	pthread_mutex_lock(&lock);
+	sum += own;
+	pthread_mutex_unlock(&lock);
+	return (void *)(number * 2);
+}
+
+static void *pass_turn(void *argument)
+{
+	int me = (long)argument, rounds;
+
+	for (rounds = 0; rounds < 50; rounds++) {
+		pthread_mutex_lock(&lock);
+		while (turn % 4 != me)
+			pthread_cond_wait(&changed, &lock);
+		turn++;
+		pthread_cond_broadcast(&changed);
+		pthread_mutex_unlock(&lock);
+	}
+	return NULL;
+}
+
+static void *ids(void *argument)
+{
+	pid_t *tid = argument;
+	char name[32] = "", path[64];
+
+	*tid = syscall(SYS_gettid);
+	CHECK(getpid() != *tid && getpid() == *(tid + 1));
+	CHECK(pthread_setname_np(pthread_self(), "worker") == 0);
+	CHECK(prctl(PR_GET_NAME, name) == 0 && strcmp(name, "worker") == 0);
+	snprintf(path, sizeof(path), "/proc/self/task/%d/comm", *tid);
+	FILE *file = fopen(path, "r");
+
+	CHECK(file && fgets(name, sizeof(name), file) && strcmp(name, "worker\n") == 0);
+	if (file)
+		fclose(file);
+	/* The rounding mode is inherited. */
+	CHECK(__builtin_ia32_stmxcsr() == ROUND_UP);
+	/* A thread's stack for signals is not. */
+	stack_t stack;
+
+	CHECK(sigaltstack(NULL, &stack) == 0 && stack.ss_flags == SS_DISABLE);
+	sigset_t mask;
+
+	pthread_sigmask(SIG_SETMASK, NULL, &mask);
+	CHECK(sigismember(&mask, SIGUSR1) && !sigismember(&mask, SIGUSR2));
+	return NULL;
+}
+
+static void *sleeper(void *argument)
+{
+	(void)argument;
+	for (;;)
+		pause();
+	return NULL;
+}
+
+static void *reader(void *argument)
+{
+	char byte;
+
+	(void)argument;
+	for (;;)
+		if (read(*(int *)argument, &byte, 1) == 0)
+			break;
+	return NULL;
+}
+
+static void *spinner(void *argument)
+{
+	(void)argument;
+	for (;;)
+		flag++;
+	return NULL;
+}
+
+static void *group_exit(void *argument)
+{
+	(void)argument;
+	usleep(1000);
+	_exit(44);
+}
+
+static void *late_exit(void *argument)
+{
+	(void)argument;
+	usleep(20000);
+	return NULL;
+}
+
+static void *forker(void *argument)
+{
+	pid_t pid = fork();
+	int status;
+
+	(void)argument;
+	if (pid == 0)
+		_exit(getpid() == syscall(SYS_gettid) ? 9 : 10);
+	if (waitpid(pid, &status, 0) != pid || !WIFEXITED(status))
+		return NULL;
+	return (void *)(long)WEXITSTATUS(status);
+}
+
+/* Runs f in a child and returns its wait status. */
+static int in_child(void (*f)(void))
+{
+	int status = -1;
+	pid_t pid;
+
+	fflush(stdout);
+	pid = fork();
+	if (pid == 0) {
+		f();
+		_exit(99);
+	}
+	waitpid(pid, &status, 0);
+	return status;
+}
+
+static int ends[2];
+
+static void start_some(void *(*f)(void *))
+{
+	pthread_t thread;
+
+	pipe(ends);
+	pthread_create(&thread, NULL, sleeper, NULL);
+	pthread_create(&thread, NULL, reader, &ends[0]);
+	pthread_create(&thread, NULL, spinner, NULL);
+	if (f)
+		pthread_create(&thread, NULL, f, NULL);
+}
+
+static void exits_by_main(void)
+{
+	start_some(NULL);
+	usleep(1000);
+	_exit(33);
+}
+
+static void exits_by_thread(void)
+{
+	start_some(group_exit);
+	for (;;)
+		pause();
+}
+
+static void dies(void)
+{
+	start_some(NULL);
+	usleep(1000);
+	*(volatile char *)(long)(flag & 0) = 1;
+}
+
+static void killed(void)
+{
+	start_some(NULL);
+	usleep(1000);
+	kill(getpid(), SIGKILL);
+	for (;;)
+		pause();
+}
+
+static void leader_exits_first(void)
+{
+	pthread_t thread;
+
+	pthread_create(&thread, NULL, late_exit, NULL);
+	pthread_exit(NULL);
+}
+
+static void *last_exit(void *argument)
+{
+	(void)argument;
+	usleep(1000);
+	syscall(SYS_exit, 8);
+	return NULL;
+}
+
+static void last_leaves_status(void)
+{
+	pthread_t thread;
+
+	pthread_create(&thread, NULL, last_exit, NULL);
+	syscall(SYS_exit, 7);
+}
+
+static void *execute(void *argument)
+{
+	(void)argument;
+	usleep(1000);
+	execl("/bin/sh", "sh", "-c", "exit 21", NULL);
+	return NULL;
+}
+
+static void executes_by_thread(void)
+{
+	start_some(execute);
+	for (;;)
+		pause();
+}
+
+static int in_clone(void *argument)
+{
+	(void)argument;
+	return 0;
+}
+
+struct clone_arguments {
+	unsigned long flags, pidfd, child_tid, parent_tid, signal, stack, stack_size, tls;
+	unsigned long set_tid, set_tid_size, cgroup, more[2];
+};
+
+static long clone3(struct clone_arguments *arguments, size_t size)
+{
+	return syscall(SYS_clone3, arguments, size);
+}
+
+static void flags(void)
+{
+	static char stack[16384] __attribute__((aligned(16)));
+	struct clone_arguments arguments = { .flags = CLONE_THREAD };
+	void *top = stack + sizeof(stack);
+	int tid;
+
+	FAILS(EINVAL, clone(in_clone, top, CLONE_THREAD, NULL));
+	FAILS(EINVAL, clone(in_clone, top, CLONE_THREAD | CLONE_SIGHAND, NULL));
+	FAILS(EINVAL, clone(in_clone, top, CLONE_SIGHAND | SIGCHLD, NULL));
+	FAILS(EINVAL, clone(in_clone, top, CLONE_FS | CLONE_NEWNS | SIGCHLD, NULL));
+	FAILS(EINVAL, clone(in_clone, top, CLONE_PIDFD | CLONE_PARENT_SETTID | SIGCHLD, NULL, &tid));
+	FAILS(EINVAL, clone3(&arguments, sizeof(arguments)));
+	FAILS(EINVAL, clone3(&arguments, 63));
+	FAILS(E2BIG, clone3(&arguments, 5000));
+	FAILS(EFAULT, clone3((void *)8, 64));
+	arguments = (struct clone_arguments){ .flags = 0, .more = { 0, 1 } };
+	FAILS(E2BIG, clone3(&arguments, sizeof(arguments)));
+	arguments = (struct clone_arguments){ .flags = SIGCHLD };
+	FAILS(EINVAL, clone3(&arguments, 64));
+	arguments = (struct clone_arguments){ .signal = 65 };
+	FAILS(EINVAL, clone3(&arguments, 64));
+	arguments = (struct clone_arguments){ .signal = SIGCHLD, .stack_size = 4096 };
+	FAILS(EINVAL, clone3(&arguments, 64));
+	arguments = (struct clone_arguments){ .signal = SIGCHLD, .stack = 4096 };
+	FAILS(EINVAL, clone3(&arguments, 64));
+	arguments = (struct clone_arguments){ .flags = CLONE_PARENT, .signal = SIGCHLD };
+	FAILS(EINVAL, clone3(&arguments, 64));
+	arguments = (struct clone_arguments){ .signal = SIGCHLD, .set_tid_size = 1 };
+	FAILS(EINVAL, clone3(&arguments, 80));
+	arguments = (struct clone_arguments){ .signal = SIGCHLD };
+	fflush(stdout);
+	pid_t pid = clone3(&arguments, 64);
+	int status = 0;
+
+	if (pid == 0)
+		_exit(5);
+	CHECK(pid > 0 && waitpid(pid, &status, 0) == pid && WEXITSTATUS(status) == 5);
+}
+
+/* A thread by clone alone: the word at the end is cleared and woken. */
+static volatile int cleared = 1;
+
+static int bare(void *argument)
+{
+	*(volatile int *)argument = syscall(SYS_gettid);
+	syscall(SYS_exit, 0);
+	return 0;
+}
+
+static void bare_clone(void)
+{
+	static char stack[16384] __attribute__((aligned(16)));
+	int of_parent = 0, of_child = 0, tid;
+
+	tid = clone(bare, stack + sizeof(stack),
+		    CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD |
+		    CLONE_SYSVSEM | CLONE_PARENT_SETTID | CLONE_CHILD_CLEARTID,
+		    &of_child, &of_parent, NULL, &cleared);
+	while (cleared)
+		syscall(SYS_futex, &cleared, 0 /* FUTEX_WAIT */, 1, NULL, NULL, 0);
+	CHECK(tid > 0 && of_parent == tid && of_child == tid);
+}
+
+int main(void)
+{
+	pthread_t threads[MANY];
+	pid_t pids[2] = { 0, getpid() };
+	void *result;
+	long i;
+	int right = 1, status, expected = 0;
+
+	for (i = 0; i < MANY; i++) {
+		expected += 5 + i;
+		right &= pthread_create(&threads[i], NULL, add, (void *)i) == 0;
+	}
+	CHECK(right);
+	for (i = 0; i < MANY; i++)
+		right &= pthread_join(threads[i], &result) == 0 && result == (void *)(i * 2);
+	CHECK(right && sum == expected && own == 5);
+	for (i = 0; i < 500; i++) {
+		right &= pthread_create(&threads[0], NULL, add, NULL) == 0;
+		right &= pthread_join(threads[0], NULL) == 0;
+	}
+	CHECK(right && sum == expected + 2500);
+
+	for (i = 0; i < 4; i++)
+		pthread_create(&threads[i], NULL, pass_turn, (void *)i);
+	for (i = 0; i < 4; i++)
+		pthread_join(threads[i], NULL);
+	CHECK(turn == 200);
+
+	sigset_t mask;
+
+	sigemptyset(&mask);
+	sigaddset(&mask, SIGUSR1);
+	pthread_sigmask(SIG_BLOCK, &mask, NULL);
+	__builtin_ia32_ldmxcsr(ROUND_UP);
+	pthread_create(&threads[0], NULL, ids, pids);
+	pthread_join(threads[0], NULL);
+	__builtin_ia32_ldmxcsr(0x1f80);
+	while (syscall(SYS_tgkill, getpid(), pids[0], 0) == 0)
+		usleep(1000);
+	CHECK(pids[0] > 0 && errno == ESRCH);
+
+	pthread_create(&threads[0], NULL, forker, NULL);
+	CHECK(pthread_join(threads[0], &result) == 0 && result == (void *)9);
+	flags();
+	bare_clone();
+
+	status = in_child(exits_by_main);
+	CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 33);
+	status = in_child(exits_by_thread);
+	CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 44);
+	status = in_child(dies);
+	CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV);
+	status = in_child(killed);
+	CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+	status = in_child(leader_exits_first);
+	CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+	status = in_child(last_leaves_status);
+	CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 8);
+	status = in_child(executes_by_thread);
+	CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 21);
+	return finish();
+}

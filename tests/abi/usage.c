@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+/* Processor time of threads and processes: clocks, getrusage, times. */
+#define _GNU_SOURCE
+#include <pthread.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/times.h>
+#include <sys/wait.h>
+#include <time.h>
+
+#include "check.h"
+
+#define WORK 30000000L /* ns */
+
+static pthread_barrier_t barrier;
+
+static long now(clockid_t clock)
+{
+	struct timespec time;
+
+	if (clock_gettime(clock, &time))
+		return -1;
+	return time.tv_sec * 1000000000L + time.tv_nsec;
+}
+
+static void burn(long nanoseconds)
+{
+	long end = now(CLOCK_THREAD_CPUTIME_ID) + nanoseconds;
+
+	while (now(CLOCK_THREAD_CPUTIME_ID) < end)
+		;
+}
+
+static void *worker(void *argument)
+{
+	struct rusage usage;
+
+	burn(WORK);
+	getrusage(RUSAGE_THREAD, &usage);
+	*(long *)argument = usage.ru_utime.tv_sec * 1000000L + usage.ru_utime.tv_usec +
+			    usage.ru_stime.tv_sec * 1000000L + usage.ru_stime.tv_usec;
+	pthread_barrier_wait(&barrier);
+	pthread_barrier_wait(&barrier);
+	return NULL;
+}
+
+int main(void)
+{
+	struct timespec resolution, pause = { 0, 20000000 };
+	clockid_t of_thread, of_process, of_child;
+	long microseconds = 0, process, before;
+	struct rusage usage;
+	struct tms ticks;
+	pthread_t thread;
+	pid_t pid;
+
+	pthread_barrier_init(&barrier, NULL, 2);
+	pthread_create(&thread, NULL, worker, &microseconds);
+	pthread_barrier_wait(&barrier);
+	CHECK(microseconds >= WORK / 1000 - 1000);
+	CHECK(pthread_getcpuclockid(thread, &of_thread) == 0 && now(of_thread) >= WORK);
+	CHECK(now(CLOCK_THREAD_CPUTIME_ID) < now(CLOCK_PROCESS_CPUTIME_ID) - WORK);
+	CHECK(clock_getcpuclockid(0, &of_process) == 0 && now(of_process) >= WORK);
+	CHECK(clock_getcpuclockid(getpid(), &of_process) == 0 && now(of_process) >= WORK);
+	CHECK(clock_getres(of_thread, &resolution) == 0 && resolution.tv_nsec == 1);
+	before = now(of_thread);
+	clock_nanosleep(CLOCK_MONOTONIC, 0, &pause, NULL);
+	CHECK(now(of_thread) - before < 10000000);
+	pthread_barrier_wait(&barrier);
+	pthread_join(thread, NULL);
+	while (now(of_thread) != -1)
+		;
+	CHECK(errno == EINVAL);
+
+	/* The time of threads that have ended stays. */
+	process = now(CLOCK_PROCESS_CPUTIME_ID);
+	CHECK(process >= WORK);
+	CHECK(getrusage(RUSAGE_SELF, &usage) == 0);
+	CHECK(usage.ru_utime.tv_sec * 1000000L + usage.ru_utime.tv_usec +
+	      usage.ru_stime.tv_sec * 1000000L + usage.ru_stime.tv_usec >= WORK / 1000 - 10000);
+	CHECK(usage.ru_maxrss > 0);
+	CHECK(times(&ticks) != -1 && ticks.tms_utime + ticks.tms_stime >= 1);
+
+	pid = fork();
+	if (pid == 0) {
+		burn(WORK / 3);
+		kill(getpid(), SIGSTOP);
+		_exit(0);
+	}
+	CHECK(clock_getcpuclockid(pid, &of_child) == 0);
+	while (now(of_child) < WORK / 3)
+		clock_nanosleep(CLOCK_MONOTONIC, 0, &pause, NULL);
+	CHECK(now(of_child) < now(CLOCK_PROCESS_CPUTIME_ID) + 1000000000L);
+	kill(pid, SIGKILL);
+	waitpid(pid, NULL, 0);
+	/* Its last moments in the realm may come after the wait. */
+	for (int tries = 0; tries < 100 && clock_gettime(of_child, &resolution) == 0; tries++)
+		clock_nanosleep(CLOCK_MONOTONIC, 0, &pause, NULL);
+	FAILS(EINVAL, clock_gettime(of_child, &resolution));
+	FAILS(EINVAL, clock_gettime(-1, &resolution));
+	FAILS(EINVAL, clock_gettime((~1 << 3) | 6, &resolution));
+	FAILS(EINVAL, getrusage(17, &usage));
+	FAILS(EFAULT, getrusage(RUSAGE_SELF, (void *)8));
+	return finish();
+}

@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// also: dynamic
+/* vfork, clone with CLONE_VM, posix_spawn, system, popen: shared memory, and a parent that waits. */
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <linux/sched.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <time.h>
+
+#include "check.h"
+
+extern char **environ;
+
+static volatile int shared;
+static volatile sig_atomic_t caught;
+static char stack[4][65536] __attribute__((aligned(16)));
+
+static void catch(int number)
+{
+	caught = number;
+}
+
+static int status_of(pid_t pid)
+{
+	int status = -1;
+
+	while (waitpid(pid, &status, 0) == -1 && errno == EINTR)
+		;
+	return status;
+}
+
+static long now(void)
+{
+	struct timespec time;
+
+	clock_gettime(CLOCK_MONOTONIC, &time);
+	return time.tv_sec * 1000 + time.tv_nsec / 1000000;
+}
+
+static int set_shared(void *argument)
+{
+	usleep(20000);
+	shared = (long)argument;
+	return 3;
+}
+
+static int execute(void *argument)
+{
+	char *const argv[] = { "sh", "-c", "sleep 0.3; exit 5", NULL };
+
+	shared = 8;
+	usleep(10000);
+	execve(argument, argv, environ);
+	shared = errno;
+	_exit(127);
+}
+
+static int close_all(void *argument)
+{
+	(void)argument;
+	signal(SIGUSR1, SIG_IGN);
+	chdir("/");
+	close(*(int *)argument);
+	return 0;
+}
+
+static int sleeps(void *argument)
+{
+	(void)argument;
+	for (;;)
+		pause();
+	return 0;
+}
+
+static int raises(void *argument)
+{
+	kill(getpid(), (long)argument);
+	for (;;)
+		pause();
+	return 0;
+}
+
+static int nested(void *argument)
+{
+	pid_t pid;
+
+	(void)argument;
+	pid = clone(set_shared, stack[1] + sizeof(stack[1]), CLONE_VM | CLONE_VFORK | SIGCHLD,
+		    (void *)21L);
+	return WEXITSTATUS(status_of(pid)) + shared;
+}
+
+static int with_thread(void *argument)
+{
+	int status;
+	pid_t pid = fork();
+
+	(void)argument;
+	if (pid == 0)
+		_exit(6);
+	status = status_of(pid);
+	return WEXITSTATUS(status);
+}
+
+static void *spawner(void *argument)
+{
+	char *argv[] = { "true", NULL };
+	long right = 1;
+	pid_t pid;
+
+	(void)argument;
+	for (int i = 0; i < 5; i++) {
+		right &= posix_spawn(&pid, "/bin/true", NULL, NULL, argv, environ) == 0;
+		right &= status_of(pid) == 0;
+	}
+	return (void *)right;
+}
+
+static pid_t share(int (*f)(void *), int flags, void *argument)
+{
+	return clone(f, stack[0] + sizeof(stack[0]), CLONE_VM | flags | SIGCHLD, argument);
+}
+
+int main(void)
+{
+	char line[64] = "", here[256], after[256], *argv[] = { "sh", "-c", "exit 4", NULL };
+	posix_spawnattr_t attributes;
+	posix_spawn_file_actions_t actions;
+	pthread_t threads[4];
+	sigset_t set;
+	long before, right = 1;
+	void *result;
+	int status, fd;
+	pid_t pid;
+
+	before = now();
+	pid = share(set_shared, CLONE_VFORK, (void *)7L);
+	CHECK(pid > 0 && shared == 7 && now() - before >= 20);
+	CHECK(WEXITSTATUS(status_of(pid)) == 3);
+	pid = vfork();
+	if (pid == 0) {
+		shared = 12;
+		_exit(9);
+	}
+	CHECK(shared == 12 && WEXITSTATUS(status_of(pid)) == 9);
+	before = now();
+	pid = share(execute, CLONE_VFORK, "/bin/sh");
+	CHECK(pid > 0 && shared == 8 && now() - before < 250);
+	CHECK(waitpid(pid, &status, WNOHANG) == 0 && WEXITSTATUS(status_of(pid)) == 5);
+	pid = share(execute, CLONE_VFORK, "/nonexistent");
+	CHECK(shared == ENOENT && WEXITSTATUS(status_of(pid)) == 127);
+
+	signal(SIGUSR1, catch);
+	getcwd(here, sizeof(here));
+	fd = open("/dev/null", O_RDONLY);
+	pid = share(close_all, CLONE_VFORK, &fd);
+	CHECK(status_of(pid) == 0);
+	CHECK(kill(getpid(), SIGUSR1) == 0 && caught == SIGUSR1);
+	CHECK(strcmp(getcwd(after, sizeof(after)), here) == 0 && fcntl(fd, F_GETFD) == 0);
+	pid = share(close_all, CLONE_VFORK | CLONE_FILES | CLONE_FS, &fd);
+	CHECK(status_of(pid) == 0);
+	CHECK(strcmp(getcwd(after, sizeof(after)), "/") == 0);
+	FAILS(EBADF, fcntl(fd, F_GETFD));
+	chdir(here);
+
+	pid = share(nested, CLONE_VFORK, NULL);
+	CHECK(WEXITSTATUS(status_of(pid)) == 24 && shared == 21);
+	pid = share(with_thread, CLONE_VFORK, NULL);
+	CHECK(WEXITSTATUS(status_of(pid)) == 6);
+	pid = share(raises, CLONE_VFORK, (void *)(long)SIGTERM);
+	status = status_of(pid);
+	CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGTERM);
+
+	/* Without CLONE_VFORK both go on. */
+	pid = share(set_shared, 0, (void *)30L);
+	CHECK(shared == 21);
+	while (shared != 30)
+		usleep(1000);
+	CHECK(WEXITSTATUS(status_of(pid)) == 3);
+	pid = share(sleeps, 0, NULL);
+	CHECK(waitpid(pid, &status, WNOHANG) == 0 && kill(pid, SIGKILL) == 0);
+	status = status_of(pid);
+	CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+	pid = clone(set_shared, stack[0] + sizeof(stack[0]), CLONE_VM | CLONE_VFORK | SIGURG, NULL);
+	FAILS(ECHILD, waitpid(pid, &status, 0));
+	CHECK(waitpid(pid, &status, __WCLONE) == pid && WEXITSTATUS(status) == 3);
+	fd = -1;
+	pid = clone(set_shared, stack[0] + sizeof(stack[0]),
+		    CLONE_VM | CLONE_VFORK | CLONE_PIDFD | SIGCHLD, NULL, &fd);
+	CHECK(fd > 2 && (fcntl(fd, F_GETFD) & FD_CLOEXEC));
+	CHECK(waitid(P_PIDFD, fd, &(siginfo_t){ 0 }, WEXITED) == 0);
+
+	CHECK(posix_spawn(&pid, "/bin/sh", NULL, NULL, argv, environ) == 0);
+	CHECK(WEXITSTATUS(status_of(pid)) == 4);
+	CHECK(posix_spawn(&pid, "/nonexistent", NULL, NULL, argv, environ) == ENOENT);
+	CHECK(posix_spawnp(&pid, "nonexistent", NULL, NULL, argv, environ) == ENOENT);
+	posix_spawn_file_actions_init(&actions);
+	posix_spawn_file_actions_addopen(&actions, 5, "/nonexistent", O_RDONLY, 0);
+	CHECK(posix_spawn(&pid, "/bin/sh", &actions, NULL, argv, environ) == ENOENT);
+	FAILS(ECHILD, waitpid(-1, &status, 0));
+	posix_spawnattr_init(&attributes);
+	sigemptyset(&set);
+	sigaddset(&set, SIGTERM);
+	posix_spawnattr_setsigmask(&attributes, &set);
+	posix_spawnattr_setsigdefault(&attributes, &set);
+	posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETPGROUP);
+	argv[2] = "kill -TERM $$; exit 2";
+	CHECK(posix_spawn(&pid, "/bin/sh", NULL, &attributes, argv, environ) == 0);
+	status = status_of(pid);
+	CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 2);
+	CHECK(WEXITSTATUS(system("exit 3")) == 3 && system(NULL) != 0);
+
+	FILE *file = popen("echo hello; exit 6", "r");
+
+	CHECK(file && fgets(line, sizeof(line), file) && strcmp(line, "hello\n") == 0);
+	CHECK(file && WEXITSTATUS(pclose(file)) == 6);
+	for (int i = 0; i < 4; i++)
+		pthread_create(&threads[i], NULL, spawner, NULL);
+	for (int i = 0; i < 4; i++) {
+		pthread_join(threads[i], &result);
+		right &= (long)result;
+	}
+	CHECK(right);
+	return finish();
+}

@@ -1,0 +1,117 @@
+#!/bin/bash
+# SPDX-License-Identifier: MIT OR Apache-2.0
+# Debian's own applications, as they are packaged, do in the realm what they do under Linux.
+# kernels: 6.1
+# tier: full
+# realm: no
+# packages: bc,fio,gawk,jq,lua5.4,memcached,netcat-openbsd,redis-server,rt-tests,sqlite3,stress-ng,sysbench,xz-utils,zstd
+# timeout: 600
+set -u
+cd "$(mktemp -d)" || exit 1
+failed=0
+only=${1:-}
+crtos up --cpus 2,3 --memory 512M || exit 1
+
+# same NAME SHELL: the shell command runs under Linux and in the realm, with equal status and output.
+same() {
+	local name=$1 command=$2 where status
+	case $name in *$only*) ;; *) return ;; esac
+	for where in linux realm; do
+		rm -rf work && mkdir work && cd work || exit 1
+		if [ $where = linux ]; then
+			timeout 60 bash -c "$command" >../$where.out 2>../$where.err </dev/null; status=$?
+		else
+			timeout 60 crtos run -- bash -c "$command" >../$where.out 2>../$where.err </dev/null; status=$?
+		fi
+		cd .. || exit 1
+		echo "status $status" >>$where.out
+	done
+	if cmp -s linux.out realm.out; then
+		echo "ok $name"
+		return
+	fi
+	echo "FAILED $name"
+	diff linux.out realm.out | head -10
+	head -5 realm.err
+	failed=1
+}
+
+same bash 'a=0; for i in {1..200}; do a=$((a + i)); done; echo $a; type -t cd; echo {a..e}; [[ abc =~ b(.) ]] && echo ${BASH_REMATCH[1]}'
+same pipeline 'seq 1000 | grep 7 | sort -r | head -5 | tr 0-9 a-j | sed s/a/A/ | wc -c'
+same command-substitution 'x=$(echo $(echo $(echo deep))); echo $x; diff <(seq 3) <(seq 4)'
+same background 'sleep 0.2 & p=$!; wait $p; echo $?; (exit 3) & wait $!; echo $?'
+same here-document 'cat <<END | tr a-z A-Z
+hello
+END'
+same trap 'trap "echo term" TERM; kill -TERM $$; echo after; trap "echo bye" EXIT'
+same coreutils 'mkdir -p a/b && touch a/b/c && ls -R a && cp -r a d && find d -type f | sort && stat -c %s a/b/c && du -a d | wc -l && rm -r a d && ls'
+same dd 'dd if=/dev/zero bs=4096 count=64 2>/dev/null | md5sum; dd if=/dev/zero of=/dev/null bs=1M count=8 2>&1 | tail -1 | cut -d, -f1'
+same tar 'mkdir d; seq 5000 >d/f; tar czf t.tgz d && tar tzf t.tgz && tar xzf t.tgz -O d/f | md5sum'
+same xz 'seq 20000 | xz -T1 | xz -d | md5sum'
+same xz-threads 'seq 50000 | xz -T2 | xz -d | md5sum'
+same zstd 'seq 50000 | zstd -q -T2 | zstd -d | md5sum'
+same gzip 'seq 20000 | gzip | gunzip | md5sum'
+same sort-threads 'seq 100000 | sort -R --random-source=/dev/zero --parallel=2 | sort -n --parallel=2 | md5sum'
+same awk 'seq 1000 | gawk "{ s += \$1 } END { print s, sin(1) }"'
+same bc 'echo "scale=50; 4*a(1)" | bc -l'
+same jq 'echo "{\"a\":[1,2,{\"b\":null}]}" | jq -c ".a[2].b, (.a|length)"'
+same perl 'perl -e "my %h; \$h{\$_ % 7}++ for 1..1000; print join(q(,), map { qq(\$_=\$h{\$_}) } sort keys %h), qq(\n); print sprintf(q(%.3f), atan2(1,1)), qq(\n)"'
+same perl-fork 'perl -e "my \$p = fork; if (!\$p) { exit 7 } waitpid \$p, 0; print \$? >> 8, qq(\n); print \`echo sub\`; system q(true); print \$?, qq(\n)"'
+same python 'python3 -c "import math, json, re, hashlib; print(json.dumps({\"pi\": math.pi}), hashlib.sha256(b\"x\").hexdigest()[:8])"'
+same python-threads 'python3 -c "
+import threading, queue
+q = queue.Queue(); out = queue.Queue()
+def work():
+    while (n := q.get()) is not None: out.put(n * n)
+threads = [threading.Thread(target=work) for _ in range(4)]
+[t.start() for t in threads]; [q.put(n) for n in range(500)]; [q.put(None) for _ in threads]; [t.join() for t in threads]
+print(sum(out.get() for _ in range(500)))"'
+same python-subprocess 'python3 -c "
+import subprocess, sys
+print(subprocess.run([sys.executable, \"-c\", \"print(6 * 7)\"], capture_output=True, text=True).stdout)
+print(subprocess.check_output(\"seq 10 | wc -l\", shell=True))
+try: subprocess.run([\"/nonexistent\"])
+except FileNotFoundError as e: print(e)"'
+same python-multiprocessing 'python3 -c "
+import multiprocessing as mp
+def f(n): return n ** 3
+if __name__ == \"__main__\":
+    with mp.get_context(\"fork\").Pool(3) as p: print(p.map(f, range(10)))"'
+same python-asyncio 'python3 -c "
+import asyncio
+async def tick(n): await asyncio.sleep(0.01 * n); return n
+async def main():
+    print(await asyncio.gather(*(tick(n) for n in range(5))))
+    p = await asyncio.create_subprocess_exec(\"echo\", \"child\", stdout=asyncio.subprocess.PIPE); print((await p.communicate())[0])
+asyncio.run(main())"'
+same python-signals 'python3 -c "
+import signal, os, time
+got = []
+signal.signal(signal.SIGALRM, lambda s, f: got.append(s)); signal.setitimer(signal.ITIMER_REAL, 0.02, 0.02)
+while len(got) < 3: signal.pause()
+print(len(got)); signal.setitimer(signal.ITIMER_REAL, 0)
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1]); os.kill(os.getpid(), signal.SIGUSR1); print(signal.sigwait([signal.SIGUSR1]))"'
+same python-shared-memory 'python3 -c "
+from multiprocessing import shared_memory, Process
+def f(name):
+    m = shared_memory.SharedMemory(name); m.buf[0] = 42; m.close()
+m = shared_memory.SharedMemory(create=True, size=4096)
+p = Process(target=f, args=(m.name,)); p.start(); p.join(); print(m.buf[0]); m.close(); m.unlink()"'
+same lua 'lua5.4 -e "local t = {} for i = 1, 100 do t[i] = i * i end print(#t, t[10]) print(io.popen([[echo popen]]):read())"'
+same sqlite 'sqlite3 db "create table t(a integer primary key, b text); insert into t(b) values (\"x\"), (\"y\"); begin; update t set b = b || a; commit; select * from t; pragma integrity_check"'
+same sqlite-wal 'sqlite3 db "pragma journal_mode=wal; create table t(a); insert into t values (1); select count(*) from t"'
+same redis 'redis-server --port 0 --unixsocket $PWD/s --save "" --daemonize no >/dev/null & for i in $(seq 50); do redis-cli -s s ping 2>/dev/null | grep -q PONG && break; sleep 0.1; done; redis-cli -s s set k v; redis-cli -s s get k; for i in 1 2 3; do redis-cli -s s incr n; done; redis-cli -s s shutdown nosave; wait; echo $?'
+same memcached 'memcached -u root -s $PWD/m -t 2 & p=$!; for i in $(seq 50); do [ -S m ] && break; sleep 0.1; done; printf "set k 0 0 5\r\nhello\r\nget k\r\nquit\r\n" | nc -U m; kill $p; wait $p; echo $?'
+same sysbench 'sysbench cpu --threads=2 --events=200 --time=0 --cpu-max-prime=200 run | grep -E "total number of events|threads:"'
+same sysbench-mutex 'sysbench mutex --threads=4 --mutex-num=16 --mutex-locks=500 run | grep -E "total number of events"'
+same stress-ng 'stress-ng --cpu 1 --cpu-ops 5 --pipe 1 --pipe-ops 2000 --futex 1 --futex-ops 500 --timeout 30 --no-rand-seed 2>&1 | grep -cE "fail|error"'
+same stress-ng-posix 'stress-ng --timer 1 --timer-ops 50 --sem 1 --sem-ops 500 --pthread 1 --pthread-ops 50 --sigq 1 --sigq-ops 100 --timerfd 1 --timerfd-ops 50 --eventfd 1 --eventfd-ops 200 --timeout 30 2>&1 | grep -cE "fail|error"'
+same fio 'fio --name=x --size=256k --rw=randrw --bs=4k --ioengine=psync --verify=crc32c --minimal 2>&1 | cut -d\; -f3,5'
+same timeout 'timeout 0.2 sleep 5; echo $?; timeout -s KILL 0.2 sleep 5; echo $?'
+same xargs 'seq 20 | xargs -P 3 -n 5 echo | sort'
+same su-environment 'env -i A=1 env; nice -n 5 nice; id -u; umask; ulimit -n'
+same flock 'flock l -c "echo locked"; mkfifo p; (echo through >p &) ; cat p'
+same chrt 'chrt -f 10 chrt -p 0 2>&1 | head -1 | grep -c SCHED; chrt -f 20 bash -c "chrt -p \$\$" | sed "s/[0-9]*.s / /"'
+
+crtos down || failed=1
+exit $failed

@@ -1,0 +1,39 @@
+#!/bin/bash
+# SPDX-License-Identifier: MIT OR Apache-2.0
+# A trace is JSON with everything that happened, on Linux's monotonic clock; nothing is traced before and afterwards.
+# kernels: 6.1 6.12
+# shared: yes
+# timeout: 200
+set -u
+cd "$(mktemp -d)" || exit 1
+failed=0
+# check DESCRIPTION CONDITION-OF-JQ FILE
+check() {
+	[ "$(jq "$2" "$3")" = true ] && { echo "ok $1"; return; }
+	echo "FAILED $1"
+	failed=1
+}
+
+read -r before _ </proc/uptime
+crtos trace --output t.json -- chrt -f 80 crtos run -- "$PROGRAMS/periodic" 10000 1 >out 2>err || { cat err; exit 1; }
+read -r after _ </proc/uptime
+cat err
+check 'a list of events' '.traceEvents | length > 200' t.json
+check 'the clock is named' '.otherData.clock == "CLOCK_MONOTONIC"' t.json
+check 'times are those of Linux' "[.traceEvents[] | select(.ts) | .ts / 1e6] | min > $before - 1 and max < $after + 1" t.json
+check 'sleeps that last' '[.traceEvents[] | select(.name == "clock_nanosleep" and .dur > 1000)] | length > 20' t.json
+check 'calls in Linux' '[.traceEvents[] | select(.name == "Linux: write")] | length > 0' t.json
+check 'calls have results' '[.traceEvents[] | select(.name == "write") | .args.result | tonumber > 0] | any' t.json
+check 'wake-ups by name' '[.traceEvents[] | select(.name == "wake periodic" and .args.priority == "80")] | length > 50' t.json
+check 'interrupts' '[.traceEvents[] | select(.name == "interrupt 236")] | length > 50' t.json
+check 'what a CPU ran' '[.traceEvents[] | select(.ph == "X" and (.name | startswith("periodic (")))] | length > 50' t.json
+check 'names of rows' '[.traceEvents[] | select(.ph == "M") | .args.name] | contains(["CPUs of the realm", "periodic"])' t.json
+
+crtos trace --duration 0.2 --output quiet.json 2>err || { cat err; exit 1; }
+check 'a trace of nothing is one, too' '.traceEvents | type == "array"' quiet.json
+crtos trace --duration 0.5 --output - -- crtos run busybox sh -c 'exit 3' >status.json 2>err
+[ $? = 3 ] || { echo "FAILED the status is the command's"; failed=1; }
+check 'to standard output' '.traceEvents | length > 10' status.json
+crtos trace --output /nowhere/x 2>err && { echo "FAILED a file that cannot be written"; failed=1; }
+grep -q 'write /nowhere/x' err || { echo "FAILED the reason: $(cat err)"; failed=1; }
+exit $failed

@@ -1,0 +1,27 @@
+#!/bin/bash
+# SPDX-License-Identifier: MIT OR Apache-2.0
+# A realm of two CPUs: threads wake each other across them, are moved, preempt, and lose no wake-up; programs see Linux's numbers.
+# kernels: 6.1 6.12
+# realm: no
+# icount: yes
+# timeout: 500
+# full: ROUNDS=1000000
+set -u
+ABI=/usr/lib/crtos-tests/abi
+crtos up --cpus 2,3 --memory 512M || exit 1
+crtos run -- "$ABI/cpus" "${ROUNDS:-100000}" >realm || { cat realm; exit 1; }
+for program in scheduling threads signals memory; do
+	timeout 100 "$ABI/$program" >linux
+	timeout 100 crtos run -- "$ABI/$program" >realm
+	cmp linux realm || { diff linux realm; exit 1; }
+done
+# Programs side by side keep their registers wherever they go.
+"$ABI/floating" >linux
+for number in 1 2 3 4 5; do
+	crtos run -- "$ABI/floating" >realm.$number &
+done
+wait
+for number in 1 2 3 4 5; do
+	cmp linux realm.$number || exit 1
+done
+crtos down

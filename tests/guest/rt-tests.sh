@@ -1,0 +1,80 @@
+#!/bin/bash
+# SPDX-License-Identifier: MIT OR Apache-2.0
+# Debian's own rt-tests: each program first under Linux, then in the realm on two CPUs; both end alike and report.
+# kernels: 6.1
+# realm: no
+# packages: rt-tests
+# smp: 4
+# timeout: 900
+set -u
+cd "$(mktemp -d)" || exit 1
+failed=0
+only=${1:-}
+crtos up --cpus 2,3 --memory 384M || exit 1
+# Programs count the processors by this file, and go through affinity masks up to that count.
+online=$(crtos run -- cat /sys/devices/system/cpu/online)
+[ "$online" = 0-3 ] || { echo "FAILED online: $online"; failed=1; }
+
+# both NAME PATTERN COMMAND...: status 0 and a line that matches PATTERN, under Linux and in the realm. FIRST and SECOND in the command are two
+# CPUs there.
+both() {
+	local name=$1 pattern=$2 status where command
+	shift 2
+	case $name in *$only*) ;; *) return ;; esac
+	for where in linux realm; do
+		local begin=$SECONDS
+		if [ $where = linux ]; then
+			command=("${@/#FIRST/0}")
+			timeout 60 "${command[@]/#SECOND/1}" >$where.out 2>&1 </dev/null
+		else
+			command=("${@/#FIRST/2}")
+			timeout 60 crtos run -- "${command[@]/#SECOND/3}" >$where.out 2>&1 </dev/null
+		fi
+		status=$?
+		if [ $status = 0 ] && grep -qE -- "$pattern" $where.out; then
+			echo "ok $name ($where, $((SECONDS - begin)) s): $(grep -E -- "$pattern" $where.out | tail -1)"
+			continue
+		fi
+		if [ $where = linux ]; then
+			echo "skipped $name: Linux itself does not pass, status $status"
+			break
+		fi
+		echo "FAILED $name ($where, $((SECONDS - begin)) s): status $status, no line like $pattern:"
+		tail -n 12 $where.out | cut -c1-160
+		failed=1
+	done
+	rm -f linux.out realm.out
+}
+
+both cyclictest 'T: 0 .*C: +200 .*Max: +[0-9]' cyclictest -q -m -p 98 -i 1000 -l 200
+both cyclictest-threads 'T: 3 .*C: +[0-9]+ .*Max: +[0-9]' cyclictest -q -m -p 90 -t 4 -i 1000 -d 100 -l 100
+both cyclictest-affinity 'T: 1 .*Max: +[0-9]' cyclictest -q -m -p 90 -t 2 -a -i 1000 -l 100
+both cyclictest-smp 'T: 0 .*Max: +[0-9]' cyclictest -q -m -S -p 90 -i 1000 -l 100
+both cyclictest-policy-rr 'T: 0 .*Max: +[0-9]' cyclictest -q -p 50 --policy=rr -i 1000 -l 100
+both cyclictest-policy-other 'T: 0 .*Max: +[0-9]' cyclictest -q --policy=other -i 1000 -l 100
+both cyclictest-histogram '^# Max Latencies: ' cyclictest -q -m -p 98 -i 1000 -l 200 -h 400
+both cyclictest-duration 'T: 0 .*Max: +[0-9]' cyclictest -q -m -p 98 -i 1000 -D 1
+both cyclictest-relative 'T: 0 .*Max: +[0-9]' cyclictest -q -p 98 -r -i 1000 -l 100
+both cyclictest-interval-timer 'T: 0 .*Max: +[0-9]' cyclictest -q -p 98 -s -i 1000 -l 100
+both cyclictest-realtime-clock 'T: 0 .*Max: +[0-9]' cyclictest -q -p 98 -c 1 -i 1000 -l 100
+both cyclictest-json 'T: 0 .*Max: +[0-9]' cyclictest -q -m -p 98 -i 1000 -l 100 --json=report.json
+both cyclicdeadline 'T: 0 .*' cyclicdeadline -q -D 2 -i 10000 -s 1000 -t 1
+both deadline_test '^missed deadlines' deadline_test -t 1 -i 20000 -p 20 -P 50
+both hackbench-pipe '^Time: ' hackbench -p -g 2 -f 5 -l 50
+both hackbench-socket '^Time: ' hackbench -g 2 -f 5 -l 50
+both hackbench-threads '^Time: ' hackbench -T -p -g 2 -f 5 -l 50
+both pi_stress 'Total inversion performed' pi_stress --duration=3 --quiet --inversions=-1 -g 1
+both pmqtest 'Max' pmqtest -q -p 80 -i 1000 -l 100
+both pmqtest-fork 'Max' pmqtest -q -f -p 80 -i 1000 -l 100
+both ptsematest 'Max' ptsematest -q -p 80 -i 1000 -l 100
+both ptsematest-smp 'Max' ptsematest -q -S -p 80 -i 1000 -l 100
+both sigwaittest 'Max' sigwaittest -q -p 80 -i 1000 -l 100
+both sigwaittest-fork 'Max' sigwaittest -q -f -p 80 -i 1000 -l 100
+both svsematest 'Max' svsematest -q -p 80 -i 1000 -l 100
+both svsematest-fork 'Max' svsematest -q -f -p 80 -i 1000 -l 100
+both signaltest 'T: 0 .*Max: +[0-9]' signaltest -q -p 80 -t 2 -l 200
+both queuelat '^Avg loop' queuelat -m 50000000 -c 100 -p 1 -f "$(awk '/MHz/ { print int($4); exit }' /proc/cpuinfo)" -t 1
+both rt-migrate-test 'Task 2 .prio' rt-migrate-test -l 3 3
+
+crtos down || failed=1
+exit $failed
