@@ -122,11 +122,10 @@ fn split(beginning: Beginning, wanted: &Wanted) -> SysResult {
     if wanted.has(linux::CLONE_PIDFD) {
         files.agree()?;
     }
-    let child = {
-        // No placeholder moves while the shadow is copied. Linux holds a parent that waits for its child's exec for as long as that takes.
-        let _agreement = (!wanted.has(linux::CLONE_VFORK)).then(|| files.hold());
-        remote::request(OP_FORK, 0, [flags, wanted.pidfd, 0, 0, 0, 0])
-    };
+    // No placeholder moves while the shadow and the table are copied. Linux holds a parent that waits for its child's exec for as long as that
+    // takes.
+    let agreement = (!wanted.has(linux::CLONE_VFORK)).then(|| files.hold());
+    let child = remote::request(OP_FORK, 0, [flags, wanted.pidfd, 0, 0, 0, 0]);
     let made = matches!(child, Ok(child) if child > 0);
     while !fork.done.load(Ordering::Acquire) {
         process::note_if_gone();
@@ -136,6 +135,7 @@ fn split(beginning: Beginning, wanted: &Wanted) -> SysResult {
         }
         task::block(None);
     }
+    drop(agreement);
     let child = linux_result(child?)?;
     if wanted.has(linux::CLONE_PIDFD) {
         let fd = crate::user::read_u32(wanted.pidfd)?;

@@ -241,6 +241,38 @@ static void forks(void)
 	CHECK(close(4) == 0 && close(5) == 0 && open("/dev/zero", O_RDONLY) == 3 && close(3) == 0);
 }
 
+/* What a shell does for $(...) in $(...): in each child a pipe of its own takes the place of the parent's. */
+static void nested(int depth)
+{
+	int ends[2], status;
+	char text[20] = "";
+
+	if (pipe(ends) != 0)
+		_exit(1);
+	pid_t child = fork();
+
+	if (child == 0) {
+		if (dup2(ends[1], 10) != 10 || dup2(ends[0], 11) != 11 || close(ends[0]) != 0 || close(ends[1]) != 0)
+			_exit(2);
+		if (depth == 0)
+			_exit(write(10, "deep", 4) != 4);
+		nested(depth - 1);
+		_exit(write(10, "er", 2) != 2);
+	}
+	close(ends[1]);
+	if (waitpid(child, &status, 0) != child || status != 0)
+		_exit(3);
+	int length = 0, got;
+
+	while ((got = read(ends[0], text + length, sizeof(text) - length)) > 0)
+		length += got;
+	close(ends[0]);
+	if (depth == 3)
+		CHECK(length == 2 && memcmp(text, "er", 2) == 0);
+	else if (length == 0)
+		_exit(4);
+}
+
 static void execs(char *self)
 {
 	int ends[2], kept[2], status;
@@ -366,6 +398,7 @@ int main(int count, char **arguments)
 	flags();
 	devices();
 	forks();
+	nested(3);
 	execs(arguments[0]);
 	limits();
 	passed();

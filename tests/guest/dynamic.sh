@@ -42,6 +42,7 @@ same env -i A=b env </dev/null
 same find /etc -maxdepth 1 -name 'd*' </dev/null
 same bash -c 'echo $((6 * 7)); f() { echo "$1"; }; f x; for i in 1 2 3; do echo $i; done; exit 3' </dev/null
 same bash -c 'seq 200 | sort -rn | head -3; echo "$(echo nested)"; ls /bin/true & wait; (exit 4); echo $?' </dev/null
+same bash -c 'x=$(echo $(echo $(echo deep))); echo $x; diff <(seq 3) <(seq 4)' </dev/null
 same perl -e 'use POSIX; print floor(3.7), " ", join(",", map { $_ * 2 } 1 .. 5), "\n"; exit 5' </dev/null
 same perl -MFile::Temp -MList::Util=sum -e 'print sum(1 .. 100), "\n"; print `echo from a child`' </dev/null
 command -v python3 >/dev/null && {

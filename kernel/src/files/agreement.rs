@@ -69,8 +69,8 @@ impl Files {
         self.state.lock().unsure = true;
     }
 
-    /// Before a local number is chosen.
-    pub(super) fn make_sure(&self) -> Result<(), Gone> {
+    /// Before a local number is chosen, or one of Linux's is replaced.
+    pub fn make_sure(&self) -> Result<(), Gone> {
         if !self.state.lock().unsure {
             return Ok(());
         }

@@ -231,10 +231,10 @@ impl Files {
         self.state.lock().numbers.set_close_on_exec(fd as u32, on);
     }
 
-    /// Whether Linux has something at a number, as far as is known.
+    /// Whether Linux has a file at a number, as far as is known; [`make_sure`](Self::make_sure) comes before.
     pub fn is_remote(&self, number: u32) -> bool {
         let state = self.state.lock();
-        state.unsure || state.numbers.is_used(number) && !state.numbers.is_local(number)
+        state.numbers.is_used(number) && !state.numbers.is_local(number)
     }
 
     /// Linux has closed all that it had at `first..=last`.

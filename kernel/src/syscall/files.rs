@@ -323,6 +323,7 @@ fn replace(row: &Row, args: Args, close_on_exec: bool) -> SysResult {
     if !files.is_allowed(new) {
         return Err(Errno::EBADF);
     }
+    files.make_sure()?;
     if files.is_remote(new) && super::linux(linux::__NR_close, &[args[1]]) == Err(Errno::EBADF) {
         // One that the shadow keeps for itself.
         return Err(Errno::EBADF);
