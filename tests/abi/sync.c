@@ -132,7 +132,9 @@ static void *die(void *argument)
 	if (argument)
 		pthread_mutex_lock(&s->second);
 	s->stage = 1;
-	pause_for(30);
+	while (s->stage == 1)
+		pause_for(1);
+	pause_for(10);
 	return NULL;
 }
 
@@ -159,6 +161,7 @@ static void robust(int protocol, int processes)
 	soon = after(5);
 	CHECK(pthread_mutex_timedlock(&s->second, &soon) == ETIMEDOUT);
 	CHECK(pthread_mutex_trylock(&s->mutex) == EBUSY);
+	s->stage = 2;
 	CHECK(pthread_mutex_lock(&s->mutex) == EOWNERDEAD);
 	CHECK(pthread_mutex_consistent(&s->mutex) == 0);
 	CHECK(pthread_mutex_unlock(&s->mutex) == 0);
