@@ -131,13 +131,7 @@ impl Checker<'_> {
         let worst_of_rt = rt.and_then(|rt| self.worst(&rt.name));
         let verdict =
             self.worst(&self.realm.name).zip(worst_of_rt).map(|((own, _), (rt, load))| {
-                let text = format!(
-                    "{} µs against {} µs under `{load}`: {}",
-                    microseconds(own),
-                    microseconds(rt),
-                    times(rt, own)
-                );
-                (text, own.saturating_mul(BETTER_THAN_RT) <= rt)
+                against(own, rt, &format!(" under `{load}`"), BETTER_THAN_RT)
             });
         self.goal(format!("{CYCLICTEST}: maximum at most a tenth of PREEMPT_RT's"), verdict)
     }
@@ -179,18 +173,23 @@ impl Checker<'_> {
             .iter()
             .find(|system| !system.realm && !system.isolated && system.kernel == self.realm.kernel);
         let linux = linux.and_then(|linux| self.net(&linux.name, figure));
-        let verdict =
-            self.net(&self.realm.name, figure).zip(linux).map(|((own, _), (linux, _))| {
-                let text = format!(
-                    "{} µs against {} µs: {}",
-                    microseconds(own),
-                    microseconds(linux),
-                    times(linux, own)
-                );
-                (text, own.saturating_mul(FASTER_THAN_LINUX) <= linux)
-            });
+        let verdict = self
+            .net(&self.realm.name, figure)
+            .zip(linux)
+            .map(|((own, _), (linux, _))| against(own, linux, "", FASTER_THAN_LINUX));
         self.goal(format!("{figure}: median at most a fifth of Linux's"), verdict)
     }
+}
+
+/// An own time beside another's, taken under some circumstances, and whether it is shorter by `factor`.
+fn against(own: u64, other: u64, circumstances: &str, factor: u64) -> (String, bool) {
+    let text = format!(
+        "{} µs against {} µs{circumstances}: {}",
+        microseconds(own),
+        microseconds(other),
+        times(other, own)
+    );
+    (text, own.saturating_mul(factor) <= other)
 }
 
 /// The numbers of a kernel's release that tell its series: `6.1` of `6.1.0-32-rt-amd64`.

@@ -7,6 +7,7 @@ mod host;
 mod report;
 
 use std::sync::atomic::Ordering;
+use std::thread;
 
 use anyhow::Result;
 use clap::{Args, ValueEnum};
@@ -39,12 +40,19 @@ pub struct Options {
     /// Only on these kernels.
     #[arg(long, value_delimiter = ',')]
     kernels: Vec<Flavour>,
-    /// How many guests at once. One leaves the times of real-time tests alone.
-    #[arg(long, default_value_t = 1)]
+    /// How many guests at once. No test judges times of the host's clock, so they may be as many as there are processors.
+    #[arg(long, default_value_t = default_jobs())]
     jobs: usize,
     /// Take the staging tree as it is instead of building first.
     #[arg(long)]
     no_build: bool,
+}
+
+/// The most guests at once without being asked: each has gigabytes of memory.
+const MOST_JOBS: usize = 4;
+
+fn default_jobs() -> usize {
+    thread::available_parallelism().map_or(1, |processors| processors.get().min(MOST_JOBS))
 }
 
 /// Which of the tests were asked for.
