@@ -31,6 +31,8 @@ use object::{
     },
 };
 
+use crtos_syscalls::script::{Line, MAX_SCRIPTS, START_BYTES, Scripts};
+
 use crate::{
     device::{self, Device},
     failure::{Failure, STATUS_NOT_FOUND, STATUS_NOT_RUNNABLE, STATUS_RUN_FAILED, plain},
@@ -46,7 +48,7 @@ const DEFAULT_PATH: &str = "/bin:/usr/bin";
 /// signals and exit status are the program's, and its pid is that of this command.
 ///
 /// PROGRAM is looked for as a shell does: in the directories of PATH, or as a path if it contains a slash. It is an x86-64 executable,
-/// dynamically or statically linked.
+/// dynamically or statically linked, or a script for one.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -84,7 +86,10 @@ impl Run {
         let asked = format!("run {}", Path::new(&program).display());
         let found =
             find(&program, env::var_os("PATH")).map_err(|why| not_found(&asked, &program, &why))?;
-        suitable(&found.file).map_err(|unsuitable| unsuitable.failure(&asked, &found.path))?;
+        let mut scripts = Scripts::new();
+        let path = found.path.clone();
+        let file = follow(found, &mut scripts)
+            .map_err(|(path, unsuitable)| unsuitable.failure(&asked, &path))?;
 
         let own = |failure: Failure| failure.status(STATUS_RUN_FAILED);
         let device = Device::require(&asked).map_err(own)?;
@@ -94,14 +99,19 @@ impl Run {
         let system = |error: Errno| own(Failure::new(&asked, error.desc()));
         let device = device.into_fd();
         inherit(&device).map_err(system)?;
-        inherit(&found.file).map_err(system)?;
+        inherit(&file).map_err(system)?;
         let mut arguments = vec![
             CString::from(c"shadow"),
             number(device.as_raw_fd()),
-            number(found.file.as_raw_fd()),
-            c_string(found.path.into_os_string()),
+            number(file.as_raw_fd()),
+            c_string(path.clone().into_os_string()),
         ];
-        arguments.extend(self.command.into_iter().map(c_string));
+        arguments.extend(scripts.arguments().map(CString::from));
+        let mut command = self.command;
+        if let Some(name) = command.first_mut().filter(|_| !scripts.is_empty()) {
+            *name = path.into_os_string();
+        }
+        arguments.extend(command.into_iter().map(c_string));
         let shadow = c_string(install::SHADOW.into());
         execv(&shadow, &arguments).map_err(|error| {
             let reason = format!("{}: {}", install::SHADOW, error.desc());
@@ -197,8 +207,10 @@ fn not_found(asked: &str, program: &OsStr, why: &Errno) -> Failure {
 /// Why a file cannot be run in the realm.
 #[derive(Debug, PartialEq, Eq)]
 enum Unsuitable {
-    /// A script with this interpreter.
-    Script(String),
+    /// A script whose interpreter is missing, or may not be executed.
+    Interpreter(PathBuf, Errno),
+    /// A script of scripts of scripts.
+    TooManyScripts,
     /// No ELF file.
     NotElf,
     /// An ELF file for another machine.
@@ -215,11 +227,17 @@ impl Unsuitable {
     fn failure(self, asked: &str, path: &Path) -> Failure {
         let path = path.display();
         let failure = match self {
-            Unsuitable::Script(interpreter) => Failure::new(
+            Unsuitable::Interpreter(name, why) => Failure::new(
                 asked,
-                format!("it is a script for {interpreter}, not an x86-64 ELF executable"),
+                format!("the interpreter of {path}, {}: {}", name.display(), why.desc()),
             )
-            .remedy(format!("run its interpreter: crtos run -- {interpreter} {path}")),
+            .remedy("the first line of the script names it"),
+            Unsuitable::TooManyScripts => Failure::new(
+                asked,
+                format!(
+                    "{path} is a script, and so are {MAX_SCRIPTS} that interpret each other before it"
+                ),
+            ),
             Unsuitable::NotElf => {
                 Failure::new(asked, format!("{path} is not an x86-64 ELF executable"))
             }
@@ -239,15 +257,33 @@ impl Unsuitable {
     }
 }
 
-/// Whether the realm can run a file; reads only its headers.
-fn suitable(mut file: &File) -> Result<(), Unsuitable> {
+/// Opens the program that `found` is, or that interprets it if there are `scripts` in between. The path that is returned with a failure is of the file
+/// that it is about.
+fn follow(mut found: Found, scripts: &mut Scripts) -> Result<File, (PathBuf, Unsuitable)> {
+    loop {
+        let path = found.path;
+        let line = match suitable(&found.file) {
+            Ok(None) => return Ok(found.file),
+            Ok(Some(line)) => line,
+            Err(unsuitable) => return Err((path, unsuitable)),
+        };
+        let Ok(interpreter) = scripts.add(line) else {
+            return Err((path, Unsuitable::TooManyScripts));
+        };
+        let interpreter = Path::new(OsStr::from_bytes(interpreter.to_bytes()));
+        found = open(interpreter)
+            .map_err(|why| (path, Unsuitable::Interpreter(interpreter.into(), why)))?;
+    }
+}
+
+/// Whether the realm can run a file; reads only its start. A script is told by its first line.
+fn suitable(mut file: &File) -> Result<Option<Line>, Unsuitable> {
     let unreadable = |error: io::Error| Unsuitable::Unreadable(plain(&error));
     let mut start = Vec::new();
-    file.take(256).read_to_end(&mut start).map_err(unreadable)?;
+    file.take(START_BYTES as u64).read_to_end(&mut start).map_err(unreadable)?;
     file.rewind().map_err(unreadable)?;
-    if let Some(line) = start.strip_prefix(b"#!") {
-        let line = line.split(|byte| *byte == b'\n').next().unwrap_or_default();
-        return Err(Unsuitable::Script(crate::text::harmless(line.trim_ascii())));
+    if let Some(line) = Line::parse(&start) {
+        return Ok(Some(line));
     }
     if !start.starts_with(b"\x7fELF") {
         return Err(Unsuitable::NotElf);
@@ -255,7 +291,7 @@ fn suitable(mut file: &File) -> Result<(), Unsuitable> {
     let cache = ReadCache::new(file);
     let verdict = suitable_elf(&cache);
     file.rewind().map_err(unreadable)?;
-    verdict
+    verdict.map(|()| None)
 }
 
 fn suitable_elf<'a>(data: impl ReadRef<'a>) -> Result<(), Unsuitable> {
@@ -300,7 +336,8 @@ mod tests {
     fn verdict(content: &[u8]) -> Result<(), Unsuitable> {
         let dir = tempfile::tempdir().unwrap();
         let path = executable(dir.path(), "x", content);
-        suitable(&File::open(path).unwrap())
+        let found = open(&path).unwrap();
+        follow(found, &mut Scripts::new()).map(drop).map_err(|(_, unsuitable)| unsuitable)
     }
 
     /// Header of an ELF file: class, byte order, type, machine, and one program header of a type with the content behind.
@@ -330,11 +367,33 @@ mod tests {
         assert_eq!(verdict(&elf(1, 2, 3, 1, b"code")), Err(Unsuitable::OtherMachine));
         assert_eq!(verdict(&elf(2, 1, 62, 1, b"code")), Err(Unsuitable::NotExecutable));
         assert_eq!(
-            verdict(b"#! /usr/bin/env python3\nprint()"),
-            Err(Unsuitable::Script("/usr/bin/env python3".into()))
+            verdict(b"#! /absent/python3 -u\nprint()"),
+            Err(Unsuitable::Interpreter("/absent/python3".into(), Errno::ENOENT))
         );
         assert_eq!(verdict(b"hello"), Err(Unsuitable::NotElf));
         assert_eq!(verdict(b""), Err(Unsuitable::NotElf));
+    }
+
+    #[test]
+    fn scripts_lead_to_their_interpreter() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| dir.path().join(name);
+        executable(dir.path(), "0", &elf(2, 2, 62, 1, b"code"));
+        let mut last = path("0");
+        for number in 1..=MAX_SCRIPTS + 1 {
+            let line = format!("#! {} {number}\n", last.display());
+            last = executable(dir.path(), &number.to_string(), line.as_bytes());
+        }
+        let open_number = |number: usize| open(&path(&number.to_string())).unwrap();
+        let mut scripts = Scripts::new();
+        follow(open_number(2), &mut scripts).unwrap();
+        let arguments: Vec<_> =
+            scripts.arguments().map(|text| text.to_str().unwrap().to_string()).collect();
+        let named = |number: &str| path(number).display().to_string();
+        assert_eq!(arguments, [named("0"), "1".into(), named("1"), "2".into()]);
+        assert!(follow(open_number(MAX_SCRIPTS), &mut Scripts::new()).is_ok());
+        let failure = follow(open_number(MAX_SCRIPTS + 1), &mut Scripts::new()).unwrap_err();
+        assert_eq!(failure, (path("1"), Unsuitable::TooManyScripts));
     }
 
     #[test]

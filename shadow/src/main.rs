@@ -16,6 +16,7 @@
 #![no_main]
 
 mod descriptors;
+mod exec;
 mod memory;
 mod online;
 mod process;

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Processes: how a shadow becomes one of the realm's, forks, and executes another program.
+//! Processes: how a shadow becomes one of the realm's, and forks.
 
-use core::{mem::size_of, ptr, slice};
+use core::slice;
 
 use crtos_abi::{
-    channel::{RESULT_IN_LINUX, SHADOW_END, SHADOW_START, USER_END, USER_START},
+    channel::{SHADOW_END, SHADOW_START, USER_END, USER_START},
     ioctl::{IOC_SPAWN, Spawn},
 };
-use crtos_syscalls::exec::{HEADER_BYTES, Image, MAX_INTERPRETER};
 use linux_raw_sys::{errno, general as linux};
 
 use crate::{
@@ -99,7 +98,7 @@ fn go_on(parent: u32, ready: i32, mask: u64, startup: &startup::Block) -> ! {
 }
 
 /// Opens the device of descriptor `fd` once more.
-fn reopen(fd: i32, flags: u32) -> Result<i32, Errno> {
+pub fn reopen(fd: i32, flags: u32) -> Result<i32, Errno> {
     sys::open(link(fd).as_ptr() as u64, linux::O_RDWR | flags)
         .or_else(|_| sys::open(c"/dev/crtos".as_ptr() as u64, linux::O_RDWR | flags))
 }
@@ -124,146 +123,8 @@ pub fn with_executable(f: impl FnOnce(u64) -> i64) -> i64 {
     f(link(sys::executable()).as_ptr() as u64)
 }
 
-/// Most entries of the argument vector of an execve.
-const VECTOR_ENTRIES: usize = 1 << 18;
-
-/// Executes the program at `path`. Returns only a failure.
-///
-/// What the realm can load goes on there: this shadow executes itself with it. Everything else goes on in Linux, unless the realm wants to be asked
-/// first (`ask`).
-pub fn exec(path: u64, arguments: u64, environment: u64, mask: u64, ask: bool) -> i64 {
-    let result = prepare(path, arguments).map(|vector| {
-        if vector.is_none() && ask && may_execute(path) {
-            return RESULT_IN_LINUX;
-        }
-        signals::block(mask);
-        signals::inherit_interrupts(true);
-        let program = [path, arguments, environment, 0, 0, 0];
-        let itself = c"/proc/self/exe".as_ptr() as u64;
-        let args =
-            vector.as_ref().map_or(program, |vector| [itself, vector.start, environment, 0, 0, 0]);
-        // SAFETY: on success nothing of this program is left; Linux checks the program's pointers.
-        let result = unsafe { sys::raw(linux::__NR_execve, args) };
-        if let Some(vector) = vector {
-            sys::close(vector.device);
-            sys::close(vector.executable);
-        }
-        signals::inherit_interrupts(false);
-        signals::block(0);
-        result
-    });
-    threads::give_scratch();
-    result.unwrap_or_else(|Errno(error)| -i64::from(error))
-}
-
-/// The command line of the next shadow.
-struct Vector {
-    start: u64,
-    device: i32,
-    executable: i32,
-}
-
-/// Makes the command line of the next shadow, if the realm can load the program.
-fn prepare(path: u64, arguments: u64) -> Result<Option<Vector>, Errno> {
-    let Ok(mut executable) = sys::open(path, linux::O_RDONLY) else { return Ok(None) };
-    if is_shadow(executable) {
-        // /proc/self/exe is the shadow to Linux; the program means itself.
-        executable =
-            sys::replace(sys::copy(sys::executable())?, executable, 0).map(|()| executable)?;
-    }
-    if !may_execute(path) || !is_loadable(executable) {
-        sys::close(executable);
-        return Ok(None);
-    }
-    let built = reopen(sys::device(), 0).and_then(|device| {
-        build(path, arguments, device, executable)
-            .inspect_err(|_| sys::close(device))
-            .map(|start| Vector { start, device, executable })
-    });
-    built.map(Some).inspect_err(|_| sys::close(executable))
-}
-
-/// Whether the realm can load a program, and the interpreter that it asks for.
-fn is_loadable(fd: i32) -> bool {
-    let Some(image) = headers(fd) else { return false };
-    let Some(interpreter) = image.interpreter else { return true };
-    let mut name = [0; MAX_INTERPRETER as usize];
-    let name = &mut name[..interpreter.length as usize];
-    if sys::pread(fd, name, interpreter.offset) != name.len() as i64 || name.last() != Some(&0) {
-        return false;
-    }
-    let opened = sys::open(name.as_ptr() as u64, linux::O_RDONLY | linux::O_CLOEXEC);
-    opened.is_ok_and(|fd| {
-        let found = headers(fd);
-        sys::close(fd);
-        found.is_some()
-    })
-}
-
-/// What the headers of an executable say.
-fn headers(fd: i32) -> Option<Image> {
-    let mut start = [0; HEADER_BYTES];
-    let length = usize::try_from(sys::pread(fd, &mut start, 0)).ok()?;
-    Image::parse(&start[..length]).ok()
-}
-
-/// Whether the file at `path` may be executed.
-fn may_execute(path: u64) -> bool {
-    let args = [AT_FDCWD, path, X_OK, linux::AT_EACCESS.into(), 0, 0];
-    // SAFETY: checks a permission by the effective ids.
-    unsafe { sys::raw(linux::__NR_faccessat2, args) == 0 }
-}
-
-/// Whether a descriptor is the executable of the shadow itself.
-fn is_shadow(fd: i32) -> bool {
-    sys::open(c"/proc/self/exe".as_ptr() as u64, linux::O_RDONLY).is_ok_and(|own| {
-        let same = sys::identity(own) == sys::identity(fd);
-        sys::close(own);
-        same
-    })
-}
-
-const AT_FDCWD: u64 = -100_i64 as u64;
-const X_OK: u64 = 1;
-
-/// Bytes of the two numbers on the command line.
-const NUMBERS: usize = 32;
-
-/// Builds `shadow DEVICE EXECUTABLE PATH ARGUMENTS…` with the program's own strings.
-fn build(path: u64, arguments: u64, device: i32, executable: i32) -> Result<u64, Errno> {
-    let base = threads::take_scratch(VECTOR_ENTRIES * 8)?;
-    let numbers = [device, executable].map(|number| number as u32);
-    let mut at = base;
-    for number in numbers {
-        // SAFETY: the two numbers take less than NUMBERS bytes at the start of the fresh memory.
-        at = unsafe { write_number(at, number) };
-    }
-    let second = number_length(numbers[0]) + 1;
-    let head = [c"shadow".as_ptr() as u64, base as u64, base as u64 + second as u64, path];
-    let vector = base as u64 + NUMBERS as u64;
-    let entries = VECTOR_ENTRIES - NUMBERS / 8;
-    // SAFETY: the fresh memory has VECTOR_ENTRIES words, aligned to a page.
-    let words = unsafe { slice::from_raw_parts_mut(vector as *mut u64, entries) };
-    words[..head.len()].copy_from_slice(&head);
-    let mut filled = head.len();
-    while filled < entries {
-        let word = &mut words[filled];
-        if arguments != 0 {
-            sys::copy_in(
-                arguments + 8 * (filled - head.len()) as u64,
-                ptr::from_mut(word).cast(),
-                size_of::<u64>(),
-            )?;
-        }
-        if *word == 0 {
-            return Ok(vector);
-        }
-        filled += 1;
-    }
-    Err(Errno(errno::E2BIG))
-}
-
-fn number_length(mut number: u32) -> usize {
+/// Digits of a number.
+pub fn number_length(mut number: u32) -> usize {
     let mut length = 1;
     while number >= 10 {
         number /= 10;
@@ -276,7 +137,7 @@ fn number_length(mut number: u32) -> usize {
 ///
 /// # Safety
 /// There is room for eleven bytes.
-unsafe fn write_number(to: *mut u8, mut number: u32) -> *mut u8 {
+pub unsafe fn write_number(to: *mut u8, mut number: u32) -> *mut u8 {
     let length = number_length(number);
     // SAFETY: a number has at most ten digits.
     unsafe {

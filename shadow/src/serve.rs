@@ -10,7 +10,7 @@ use crtos_abi::{
 };
 use linux_raw_sys::{errno, general as linux};
 
-use crate::{descriptors, online, process, scheduling, signals, startup, sys, threads};
+use crate::{descriptors, exec, online, process, scheduling, signals, startup, sys, threads};
 
 /// Serves the thread of `slot` until it ends.
 pub fn serve(slot: u32, startup: &startup::Block) -> ! {
@@ -40,7 +40,7 @@ fn execute(remote: &Remote, startup: &startup::Block) -> i64 {
         OP_EXIT_SIGNAL => signals::die(args[0]),
         OP_SIGNAL_ACTION => signals::set(args[0], args[1], args[2]),
         OP_FORK => process::fork(remote.slot, args[0], args[1], startup),
-        OP_EXEC => process::exec(args[0], args[1], args[2], args[3], args[4] == 1),
+        OP_EXEC => exec::exec(args[0], args[1], args[2], args[3], args[4] == 1),
         OP_DESCRIPTORS => descriptors::execute(args),
         OP_THREAD => threads::create(args[0], startup),
         OP_THREAD_EXIT => threads::exit(),

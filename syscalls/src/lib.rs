@@ -12,6 +12,7 @@ pub mod cpulist;
 mod docs;
 pub mod exec;
 pub mod sched;
+pub mod script;
 mod table;
 
 pub use call::Call;

@@ -36,7 +36,7 @@ refused 1 'no such CPU; this machine has' crtos up --cpus 99 --memory 64M
 modprobe -r crtos 2>/dev/null
 
 # Programs that cannot be run.
-printf '#!/bin/sh\n' >script; chmod +x script
+printf '#!/absent/sh\n' >script; printf '#!./loop\n' >loop; chmod +x script loop
 printf 'hello\n' >text; chmod +x text
 cp /bin/busybox closed; chmod a-x closed
 head -c 18 /bin/busybox >arm; printf '\267\0' >>arm; tail -c +21 /bin/busybox | head -c 4096 >>arm; chmod +x arm
@@ -44,7 +44,8 @@ refused 127 'program not found' crtos run -- ./absent
 refused 127 'add its directory to PATH' crtos run -- no-such-program
 refused 126 'it is a directory' crtos run -- .
 refused 126 'not executable' crtos run -- ./closed
-refused 126 'a script for /bin/sh' crtos run -- ./script
+refused 126 'the interpreter of ./script, /absent/sh: No such file' crtos run -- ./script
+refused 126 'interpret each other' crtos run -- ./loop
 refused 126 'not an x86-64 ELF executable' crtos run -- ./text
 refused 126 'not for x86-64' crtos run -- ./arm
 sed 's|/lib64/ld-linux-x86-64.so.2|/lib64/ld-linux-x86-64.so.9|' /bin/true >loaderless; chmod +x loaderless

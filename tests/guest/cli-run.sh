@@ -23,6 +23,8 @@ is 'no --' hello 'crtos run busybox echo hello'
 is 'options of the program' '-n --help' "crtos run busybox printf '%s %s' -n --help"
 is 'a path' hello 'crtos run /bin/busybox echo hello'
 is 'a link as argument zero' hello 'ln -s /bin/busybox echo; crtos run ./echo hello'
+is 'a script' 'hello ./script a b' 'printf "#! /bin/busybox sh\necho hello \$0 \$@\n" >script; chmod +x script; crtos run ./script a b'
+is 'a script of a script' 'inner -x ./script y' 'printf "#! ./inner -x\n" >script; printf "#!/bin/sh\necho inner \$@\n" >inner; chmod +x inner; crtos run ./script y'
 is 'status 0' 0 'crtos run busybox true; echo $?'
 is 'status 1' 1 'crtos run busybox false; echo $?'
 is 'status 7' 7 "crtos run busybox sh -c 'exit 7'; echo \$?"

@@ -57,7 +57,9 @@ diff linux.out realm.out || { echo 'FAILED ld.so --list'; failed=1; }
 LD_DEBUG=files crtos run -- true 2>&1 | grep -q 'calling init: /lib' || { echo 'FAILED LD_DEBUG'; failed=1; }
 # execve of dynamic programs, static ones and scripts.
 printf '#!/bin/bash\necho "script $0 $1"\n' >script; chmod +x script
-same bash -c './script a; exec ./script b' </dev/null
+same bash -c './script a; echo b | ./script c | cat; exec ./script d' </dev/null
+same bash -c 'seq 2000 | gzip | gunzip | gzip | zcat | md5sum' </dev/null
+same ./script e </dev/null
 same bash -c 'exec busybox echo static' </dev/null
 same busybox sh -c 'exec /bin/echo dynamic' </dev/null
 # What goes wrong.
