@@ -88,9 +88,22 @@ pub fn doorbell(apic_id: u32, vector: u8) {
     core::hint::spin_loop();
 }
 
+/// The one CPU of cell `number` that a command names by its id: the command that is not rare.
+fn colleague(number: usize, command: &Command) -> Option<usize> {
+    let id = command.one_by_id()?;
+    // Ids are unique, so nobody else is named.
+    machine::cell(number)?.cpus().find(|&index| {
+        machine::apic_id(index) == id && machine::cpu(index).owner() == Owner::Cell(number)
+    })
+}
+
 /// Carries out an interrupt command of cell `number`; false if it names anybody else, or is of a kind that cells
 /// have no use for.
 pub fn cell_command(local: &mut Local, number: usize, command: Command) -> bool {
+    if let Some(target) = colleague(number, &command) {
+        interrupt(machine::apic_id(target), command.vector);
+        return true;
+    }
     let reach = |among: CpuSet| command.expand(local.index, &among, machine::apic_address);
     let own = machine::cpus(|cpu| cpu.owner() == Owner::Cell(number));
     let targets = reach(own);

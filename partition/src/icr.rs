@@ -120,6 +120,12 @@ impl Command {
             }
     }
 
+    /// The APIC id of the only CPU that gets the vector, if the command names one in the simplest way.
+    pub fn one_by_id(&self) -> Option<u32> {
+        let simple = self.delivery == Delivery::Fixed && !self.logical && !self.is_broadcast();
+        simple.then_some(self.destination)
+    }
+
     /// The CPUs in `among` that the command of CPU `sender` names. `address` tells how a CPU is addressed.
     pub fn expand(
         &self,
@@ -201,6 +207,15 @@ mod tests {
             let own: CpuSet = own.into_iter().collect();
             let reached = command.expand(sender, &own, flat);
             prop_assert!(reached.is_subset(&own));
+        }
+
+        #[test]
+        fn one_by_id_is_all_that_is_named(command in command(), cpus in prop::collection::vec(0usize..256, 1..32)) {
+            let cpus: CpuSet = cpus.into_iter().collect();
+            if let Some(id) = command.one_by_id() {
+                let reached: Vec<usize> = command.expand(0, &cpus, flat).iter().collect();
+                prop_assert_eq!(reached, cpus.iter().filter(|cpu| *cpu as u32 == id).collect::<Vec<_>>());
+            }
         }
 
         #[test]
