@@ -14,6 +14,7 @@
 #include <time.h>
 
 #include "check.h"
+#include "moments.h"
 
 #define THREADS 8
 
@@ -28,24 +29,6 @@ static long futex(void *address, int operation, uint32_t value, const void *time
 static long private(void *address, int operation, uint32_t value, const void *timeout)
 {
 	return futex(address, operation | FUTEX_PRIVATE_FLAG, value, timeout, NULL, FUTEX_BITSET_MATCH_ANY);
-}
-
-static void pause_for(long milliseconds)
-{
-	struct timespec time = { milliseconds / 1000, milliseconds % 1000 * 1000000 };
-
-	nanosleep(&time, NULL);
-}
-
-static struct timespec after(clockid_t clock, long milliseconds)
-{
-	struct timespec time;
-
-	clock_gettime(clock, &time);
-	time.tv_nsec += milliseconds % 1000 * 1000000;
-	time.tv_sec += milliseconds / 1000 + time.tv_nsec / 1000000000;
-	time.tv_nsec %= 1000000000;
-	return time;
 }
 
 static int passed(clockid_t clock, const struct timespec *time)

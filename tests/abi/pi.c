@@ -12,6 +12,7 @@
 #include <time.h>
 
 #include "check.h"
+#include "moments.h"
 
 static uint32_t words[8];
 static atomic_int stage, started;
@@ -42,24 +43,6 @@ static long unlock(uint32_t *word)
 	if (__atomic_compare_exchange_n(word, &mine, 0, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
 		return 0;
 	return futex(word, FUTEX_UNLOCK_PI, 0, NULL, NULL, 0);
-}
-
-static void pause_for(long milliseconds)
-{
-	struct timespec time = { milliseconds / 1000, milliseconds % 1000 * 1000000 };
-
-	nanosleep(&time, NULL);
-}
-
-static struct timespec after(clockid_t clock, long milliseconds)
-{
-	struct timespec time;
-
-	clock_gettime(clock, &time);
-	time.tv_nsec += milliseconds % 1000 * 1000000;
-	time.tv_sec += milliseconds / 1000 + time.tv_nsec / 1000000000;
-	time.tv_nsec %= 1000000000;
-	return time;
 }
 
 static void priority(int level)

@@ -13,6 +13,7 @@
 #include <time.h>
 
 #include "check.h"
+#include "moments.h"
 
 #define THREADS 6
 #define ROUNDS 60
@@ -46,24 +47,6 @@ static void make(pthread_mutex_t *mutex, int type, int protocol, int robust, int
 	if (pthread_mutex_init(mutex, &a))
 		failures++;
 	pthread_mutexattr_destroy(&a);
-}
-
-static struct timespec after(long milliseconds)
-{
-	struct timespec time;
-
-	clock_gettime(CLOCK_REALTIME, &time);
-	time.tv_nsec += milliseconds % 1000 * 1000000;
-	time.tv_sec += milliseconds / 1000 + time.tv_nsec / 1000000000;
-	time.tv_nsec %= 1000000000;
-	return time;
-}
-
-static void pause_for(long milliseconds)
-{
-	struct timespec time = { milliseconds / 1000, milliseconds % 1000 * 1000000 };
-
-	nanosleep(&time, NULL);
 }
 
 static void *count_up(void *argument)
@@ -158,7 +141,7 @@ static void robust(int protocol, int processes)
 	}
 	while (!s->stage)
 		pause_for(1);
-	soon = after(5);
+	soon = after(CLOCK_REALTIME, 5);
 	CHECK(pthread_mutex_timedlock(&s->second, &soon) == ETIMEDOUT);
 	CHECK(pthread_mutex_trylock(&s->mutex) == EBUSY);
 	s->stage = 2;
@@ -259,7 +242,7 @@ static void *produce_or_consume(void *argument)
 
 static void semaphores(int shared)
 {
-	struct timespec soon = after(10);
+	struct timespec soon = after(CLOCK_REALTIME, 10);
 	int value;
 
 	make(&s->mutex, PTHREAD_MUTEX_NORMAL, PTHREAD_PRIO_NONE, PTHREAD_MUTEX_STALLED, shared);
