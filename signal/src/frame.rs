@@ -72,6 +72,7 @@ pub struct Frame {
 
 impl Frame {
     /// As it lies in memory.
+    #[inline(always)]
     pub fn to_bytes(&self) -> [u8; SIZE] {
         let mut bytes = [0; SIZE];
         let mut put = |offset: usize, value: u64| {
@@ -143,9 +144,14 @@ const MAGIC: u32 = 0x4650_5853;
 /// The word behind the extended state.
 pub const CLOSING_MAGIC: u32 = 0x4650_5845;
 
-/// The bytes at [`DESCRIPTION`] for a state of `size` bytes with the components `features`.
-pub fn description(size: usize, features: u64) -> [u8; 48] {
-    let mut bytes = [0; 48];
+/// Bytes from [`DESCRIPTION`] to the end of the header of XSAVE's format.
+const DESCRIPTION_AND_HEADER: usize = 512 + 64 - DESCRIPTION;
+
+/// The bytes at [`DESCRIPTION`] for a state of `size` bytes with the components `features`, and the header of XSAVE's format as it is
+/// before XSAVE.
+#[inline]
+pub fn description(size: usize, features: u64) -> [u8; DESCRIPTION_AND_HEADER] {
+    let mut bytes = [0; DESCRIPTION_AND_HEADER];
     bytes[..4].copy_from_slice(&MAGIC.to_le_bytes());
     bytes[4..8].copy_from_slice(&((size + STATE_TAIL) as u32).to_le_bytes());
     bytes[8..16].copy_from_slice(&features.to_le_bytes());
@@ -165,7 +171,7 @@ pub fn describe_state(image: &mut [u8], size: usize, features: u64) {
     if image.len() < size + STATE_TAIL || size < 512 {
         return;
     }
-    image[DESCRIPTION..512].copy_from_slice(&description(size, features));
+    image[DESCRIPTION..512].copy_from_slice(&description(size, features)[..512 - DESCRIPTION]);
     image[size..size + STATE_TAIL].copy_from_slice(&CLOSING_MAGIC.to_le_bytes());
 }
 

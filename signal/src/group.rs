@@ -231,6 +231,7 @@ impl<T> Group<T> {
     }
 
     /// Sends a signal. Fails where sigqueue(3) does.
+    #[inline]
     pub fn send(&mut self, pool: &mut Pool, target: Target, info: Info) -> Result<Generated, Full> {
         let signal = info.signal();
         if self.is_ignored(target, signal) {
@@ -272,6 +273,7 @@ impl<T> Group<T> {
         }
     }
 
+    #[inline]
     fn find(&mut self, target: Target, signal: u32) -> Generated {
         match target {
             Target::Process => self.choose(signal),
@@ -323,6 +325,7 @@ impl<T> Group<T> {
     }
 
     /// Takes a signal of `set` for a member: first its own, then the process's.
+    #[inline]
     pub fn take(&mut self, pool: &mut Pool, index: usize, set: Set) -> Option<Taken> {
         let member = member_mut(&mut self.members, index)?;
         if let Some(signal) = (member.pending.set() & set).first() {
@@ -334,6 +337,7 @@ impl<T> Group<T> {
 
     /// Sets what a member blocks. Result: the signals of the process that it has just begun to block, for which others are to be
     /// searched.
+    #[inline]
     pub fn set_mask(&mut self, index: usize, mask: Set) -> Set {
         let mask = mask - Set::UNCATCHABLE;
         let shared = self.shared.set();
@@ -373,6 +377,7 @@ impl<T> Group<T> {
 
     /// Takes a signal and says what is to be done: what a thread does on its way back to its program. [`Action::flags`] `SA_RESETHAND` is the
     /// caller's.
+    #[inline]
     pub fn next(&mut self, pool: &mut Pool, index: usize) -> Option<(Taken, Action)> {
         let set = self.deliverable(index);
         let taken = self.take(pool, index, set)?;

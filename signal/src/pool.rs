@@ -204,6 +204,7 @@ impl Pool {
 
     /// Adds a signal to `pending`. A standard signal that waits already is not added again. Without an entry, what kill(2) and
     /// the kernel send becomes pending without its `siginfo`; a real-time signal of sigqueue(3) fails.
+    #[inline]
     pub fn push(
         &mut self,
         pending: &mut Pending,
@@ -231,6 +232,7 @@ impl Pool {
     }
 
     /// Takes the longest waiting `signal` out of `pending`.
+    #[inline]
     pub fn pop(
         &mut self,
         pending: &mut Pending,

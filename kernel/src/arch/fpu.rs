@@ -205,12 +205,13 @@ pub fn restore(image: &[u8]) -> bool {
     valid
 }
 
-/// Stores the current thread's state at `address` of its program, in XSAVE's format; `false` if the memory is not present or there is no XSAVE.
-pub fn save_to_user(address: u64) -> bool {
+/// Stores the current thread's state at `address` of its program, in XSAVE's format, whose header is clear there, and gives the thread the
+/// initial state; `false` if the memory is not present or there is no XSAVE. Interrupts off.
+pub fn move_to_user(address: u64) -> bool {
     let mask = cpu::features().xcr0;
-    let mut saved = false;
-    if mask != 0 {
-        task::with_extended_state(|_| saved = user_memory::save_state(address, size(), mask));
+    let saved = mask != 0 && user_memory::save_state(address, size(), mask);
+    if saved {
+        load_initial(mask);
     }
     saved
 }
@@ -244,14 +245,19 @@ static INITIAL: Initial = Initial {
 
 /// Gives the current thread the initial state that Linux gives a program (FCW 0x37f, MXCSR 0x1f80).
 pub fn reset() {
+    task::with_extended_state(|_| load_initial(cpu::features().xcr0));
+}
+
+/// Puts the initial state into the registers of the components `mask`, which a program's thread has. Interrupts off.
+fn load_initial(mask: u64) {
     let image = (&raw const INITIAL).cast();
     // SAFETY: the image is valid, and XRSTOR reads no more of it for components that are in their initial state.
-    task::with_extended_state(|_| unsafe {
-        match cpu::features().xcr0 {
+    unsafe {
+        match mask {
             0 => fxrstor(image),
             mask => xrstor(image, mask),
         }
-    });
+    }
 }
 
 /// Whether XRSTOR would accept `image` (Intel SDM vol. 1, 13.8.1). It has at least [`size`] bytes

@@ -22,7 +22,7 @@ unsafe extern "sysv64" {
     fn user_copy(to: *mut u8, from: *const u8, length: usize) -> bool;
     /// Clears; as above.
     fn user_clear(to: *mut u8, length: usize) -> bool;
-    /// XSAVE64 of the components `mask` to `area`, whose header is cleared first; `false` at a fault.
+    /// XSAVE64 of the components `mask` to `area`; `false` at a fault.
     fn user_xsave(area: *mut u8, mask: u64) -> bool;
     /// XRSTOR64; `false` at a fault, also because of what lies there.
     fn user_xrstor(area: *const u8, mask: u64) -> bool;
@@ -84,16 +84,6 @@ global_asm!(
     "je 1f",
     "stac",
     "1:",
-    "lea rdx, [rdi + 512]",
-    "xor eax, eax",
-    "mov [rdx], rax",
-    "mov [rdx + 8], rax",
-    "mov [rdx + 16], rax",
-    "mov [rdx + 24], rax",
-    "mov [rdx + 32], rax",
-    "mov [rdx + 40], rax",
-    "mov [rdx + 48], rax",
-    "mov [rdx + 56], rax",
     "mov rax, rsi",
     "mov rdx, rsi",
     "shr rdx, 32",
@@ -190,6 +180,18 @@ pub fn write(to: u64, from: &[u8]) -> usize {
     })
 }
 
+/// Copies some short pieces to the current program, or says `false`: then it is not said what was copied. Interrupts off.
+pub fn write_pieces<const N: usize>(pieces: [(u64, &[u8]); N]) -> bool {
+    debug_assert!(pieces.iter().map(|(_, from)| from.len()).sum::<usize>() <= 1024);
+    task::current().data.user().is_some()
+        && pieces.iter().all(|&(to, from)| {
+            let end = to.checked_add(from.len() as u64);
+            // SAFETY: as in `write`.
+            end.is_some_and(|end| end <= USER_END)
+                && unsafe { user_copy(to as *mut u8, from.as_ptr(), from.len()) }
+        })
+}
+
 /// Clears memory of the current program; as [`read`].
 pub fn clear(to: u64, length: usize) -> usize {
     // SAFETY: as in `write`.
@@ -203,7 +205,7 @@ fn is_area(area: u64, length: usize) -> bool {
         && task::current().data.user().is_some()
 }
 
-/// Stores the extended state in the registers, the components `mask` of `length` bytes, at `area`. Interrupts off; XSAVE is on. `false` if that was
+/// Stores the extended state in the registers, the components `mask` of `length` bytes, at `area`, whose header is clear. Interrupts off; XSAVE is on. `false` if that was
 /// not possible.
 pub(super) fn save_state(area: u64, length: usize, mask: u64) -> bool {
     // SAFETY: faults at the program's address end it; the memory is nothing that Rust knows.

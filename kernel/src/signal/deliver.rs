@@ -50,6 +50,7 @@ struct Delivery {
 }
 
 /// Takes the next signal of member `index`.
+#[inline(always)]
 fn next(state: &mut State, index: usize) -> Step {
     let next = state.group.next(&mut POOL.lock(), index);
     let Some((taken, action)) = next else {
@@ -65,6 +66,7 @@ fn next(state: &mut State, index: usize) -> Step {
 }
 
 /// Changes mask, stack and action as they are while the handler of `signal` runs.
+#[inline(always)]
 fn enter(state: &mut State, index: usize, signal: u32, action: Action) -> Delivery {
     if has(&action, linux::SA_RESETHAND) {
         state.group.set_action(signal, Action { handler: DEFAULT, ..action });

@@ -77,8 +77,8 @@ pub(super) fn push(
         frame::describe_state(&mut image, size, fpu::features());
         user::write(place.state, &image).ok()?;
         user::write(place.frame, &bytes).ok()?;
+        fpu::reset();
     }
-    fpu::reset();
     // RFLAGS: trap, direction, resume.
     const CLEARED: u64 = 1 << 8 | 1 << 10 | 1 << 16;
     context.rflags &= !CLEARED;
@@ -92,15 +92,17 @@ pub(super) fn push(
     Some(())
 }
 
-/// Stores the frame and the extended state in one short section with interrupts off; `false` if something is not present.
+/// Stores the frame and the extended state in one short section with interrupts off, and gives the thread the initial state; `false` if
+/// something is not present.
 fn store(place: &Place, size: usize, description: &[u8], bytes: &[u8]) -> bool {
-    let interrupts = cpu::disable_interrupts();
-    let description_at = place.state + frame::DESCRIPTION as u64;
     let tail = frame::CLOSING_MAGIC.to_le_bytes();
-    let stored = fpu::save_to_user(place.state)
-        && user_memory::write(description_at, description) == description.len()
-        && user_memory::write(place.state + size as u64, &tail) == tail.len()
-        && user_memory::write(place.frame, bytes) == bytes.len();
+    let pieces = [
+        (place.state + frame::DESCRIPTION as u64, description),
+        (place.state + size as u64, &tail[..]),
+        (place.frame, bytes),
+    ];
+    let interrupts = cpu::disable_interrupts();
+    let stored = user_memory::write_pieces(pieces) && fpu::move_to_user(place.state);
     cpu::restore_interrupts(interrupts);
     stored
 }

@@ -113,6 +113,7 @@ pub fn member(user: &User, tid: u32) -> Option<Target> {
 }
 
 /// SIGCONT and the signals that stop make each other vanish. At most a few are pending, of standard signals.
+#[inline]
 fn discard_opposite(state: &mut State, pool: &mut Pool, target: Target, signal: u32) {
     let opposite = Group::<Own>::opposite(signal);
     if !opposite.is_empty() {

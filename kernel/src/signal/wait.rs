@@ -88,8 +88,12 @@ fn take_for(user: &User, set: Set) -> Option<Info> {
 }
 
 /// What is to be done when a signal was taken: its timer goes on.
+#[inline]
 pub(super) fn complete(user: &User, taken: Taken) -> Info {
-    timers::signal_taken(&user.process, taken)
+    match taken.cookie {
+        None => taken.info,
+        Some(_) => timers::signal_taken(&user.process, taken),
+    }
 }
 
 /// Sleeps until `deadline` (kernel time) or until a signal or the end of the process interrupts.
