@@ -40,6 +40,10 @@ pub enum Wait {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Mismatch;
 
+/// A wake-up is not one of a single thread: [`Table::wake`] can tell more.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct NotOne;
+
 struct Futex {
     key: Key,
     /// In its list, or among the free ones.
@@ -101,7 +105,12 @@ impl<const N: usize> Table<N> {
     /// The futex with `key`, if somebody waits for it. As many steps as keys are in one list: a few, since
     /// there are no more keys than lists and the spreading is secret.
     pub fn find(&self, key: Key) -> Option<Place> {
-        let mut at = self.lists[self.list(key)];
+        self.find_in(self.list(key), key)
+    }
+
+    #[inline(always)]
+    fn find_in(&self, list: usize, key: Key) -> Option<Place> {
+        let mut at = self.lists[list];
         while at != NONE {
             let futex = &self.futexes[usize::from(at)];
             if futex.key == key {
@@ -258,6 +267,25 @@ impl<const N: usize> Table<N> {
         result
     }
 
+    /// Takes out the first waiter of `key`, whatever bits it waits for, if all that a wake-up of `limit` threads has to do is that;
+    /// `None` if nobody waits. One step.
+    pub fn wake_one(&mut self, key: Key, limit: usize) -> Result<Option<u16>, NotOne> {
+        let list = self.list(key);
+        let Some(place) = self.find_in(list, key) else { return Ok(None) };
+        let Futex { queue, lock, heir, .. } = &mut self.futexes[usize::from(place.0)];
+        let first = queue.first().filter(|_| limit == 1 || queue.len() == 1).ok_or(NotOne)?;
+        let waiter = &mut self.waiters[usize::from(first)];
+        if *lock != NONE || *heir != NONE || !matches!(waiter.wait, Wait::Plain(_)) {
+            return Err(NotOne);
+        }
+        queue.remove(&self.nodes, first);
+        *waiter = Waiter { futex: NONE, wait: Wait::None };
+        if queue.is_empty() {
+            self.take_away(list, place);
+        }
+        Ok(Some(first))
+    }
+
     /// Moves up to `limit` waiters from `from` to `to`, first ones first, `limit` being small. Returns how many.
     pub fn requeue(&mut self, from: Key, to: Key, limit: usize) -> Result<usize, Mismatch> {
         let mut moved = 0;
@@ -311,7 +339,13 @@ impl<const N: usize> Table<N> {
         if !futex.queue.is_empty() || futex.lock != NONE || futex.heir != NONE {
             return;
         }
-        let (list, next) = (self.list(futex.key), futex.next);
+        self.take_away(self.list(futex.key), place);
+    }
+
+    /// Takes a futex out of its list.
+    #[inline(always)]
+    fn take_away(&mut self, list: usize, place: Place) {
+        let next = self.futex(place).next;
         let mut at = self.lists[list];
         if at == place.0 {
             self.lists[list] = next;

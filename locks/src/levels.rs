@@ -121,7 +121,12 @@ impl LevelQueue {
     }
 
     /// Takes `member` out, which is in this queue.
+    #[inline]
     pub fn remove(&mut self, nodes: &[Node], member: u16) {
+        if self.length == 1 {
+            (self.first, self.length, self.levels) = (NONE, 0, 0);
+            return;
+        }
         let node = &nodes[usize::from(member)];
         let (next, previous) = (node.next.load(Relaxed), node.previous.load(Relaxed));
         let level = node.level.load(Relaxed);

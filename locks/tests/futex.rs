@@ -2,7 +2,11 @@
 //! The table of futexes behaves like one sorted list of waiters per key, also where a wake-up takes several batches and others come
 //! and go in between.
 
-use crtos_locks::{Key, Table, futex::Wait};
+use crtos_locks::{
+    Key, Table,
+    futex::{NotOne, Wait},
+    inheritance::Lock,
+};
 use crtos_sched::Level;
 use proptest::prelude::*;
 
@@ -13,6 +17,7 @@ enum Step {
     Wait(u16, u32, u64, u32),
     Leave(u16),
     Wake(u64, u32, usize),
+    WakeOne(u64, usize),
     Requeue(u64, u64, usize),
 }
 
@@ -21,6 +26,7 @@ fn step() -> impl Strategy<Value = Step> {
         6 => (1..THREADS as u16, 0u32..4, 0u64..3, 1u32..4).prop_map(|(t, l, k, b)| Step::Wait(t, l, k, b)),
         1 => (1..THREADS as u16).prop_map(Step::Leave),
         2 => (0u64..3, 1u32..4, 0usize..8).prop_map(|(k, b, n)| Step::Wake(k, b, n)),
+        2 => (0u64..3, 1usize..3).prop_map(|(k, n)| Step::WakeOne(k, n)),
         1 => (0u64..3, 0u64..3, 0usize..8).prop_map(|(a, b, n)| Step::Requeue(a, b, n)),
     ]
 }
@@ -61,6 +67,19 @@ proptest! {
                     prop_assert_eq!(&woken, &expected);
                     model.retain(|entry| !woken.contains(&entry.1));
                     prop_assert_eq!(table.waiting(0), Wait::None);
+                }
+                Step::WakeOne(k, limit) => {
+                    let there: Vec<u16> = model.iter().filter(|entry| entry.0 == k).map(|entry| entry.1).collect();
+                    let expected = match there.len() {
+                        0 => Ok(None),
+                        length if length == 1 || limit == 1 => Ok(Some(there[0])),
+                        _ => Err(NotOne),
+                    };
+                    prop_assert_eq!(table.wake_one(key(k), limit), expected);
+                    if let Ok(Some(woken)) = expected {
+                        prop_assert_eq!(table.waiting(woken), Wait::None);
+                        model.retain(|entry| entry.1 != woken);
+                    }
                 }
                 Step::Requeue(from, to, limit) if from != to => {
                     let moved = table.requeue(key(from), key(to), limit);
@@ -116,4 +135,15 @@ proptest! {
         }
         prop_assert_eq!(table.waiting(0), Wait::None);
     }
+}
+
+#[test]
+fn one_waiter_alone_is_woken_only_where_nothing_else_is_to_be_told() {
+    let mut table = Table::<THREADS>::new();
+    table.enqueue(1, Level::MAX, key(0), Wait::Requeue(key(1)));
+    assert_eq!(table.wake_one(key(0), 1), Err(NotOne));
+    table.set_lock(key(2), Some(Lock(3)));
+    assert_eq!(table.wake_one(key(2), 1), Err(NotOne));
+    table.set_heir(key(1), Some(4));
+    assert_eq!(table.wake_one(key(1), 1), Err(NotOne));
 }

@@ -91,6 +91,15 @@ impl Urgency {
         Self(u64::MAX - if deadline.0 >> 63 == 0 { deadline.0 } else { u64::MAX >> 1 })
     }
 
+    /// The level that it is that of, or the deadline.
+    pub const fn level(self) -> Result<Level, Nanos> {
+        match self.0 {
+            0 => Ok(Level::ORDINARY),
+            level if level <= Level::COUNT as u64 => Ok(Level::from_number((level - 1) as u8)),
+            deadline => Err(Nanos(u64::MAX - deadline)),
+        }
+    }
+
     /// As published.
     pub const fn get(self) -> u64 {
         self.0
@@ -114,6 +123,7 @@ pub trait Cpus {
 
 /// Where a thread that becomes ready goes: `home`, where it ran last, if it runs there at once; else where the least
 /// urgent thread runs, among equals where the fewest wait, and best `home`. `allowed` is not empty.
+#[inline]
 pub fn place(cpus: &impl Cpus, urgency: Urgency, allowed: CpuSet, home: u32) -> u32 {
     if allowed.contains(home) && cpus.running(home) < urgency {
         return home;
@@ -291,6 +301,10 @@ mod tests {
         let at = |n| Urgency::of_deadline(Nanos(n));
         assert!(at(5) > at(6) && at(u64::MAX) > Urgency::of_level(Level::DEADLINE));
         assert!(Urgency::of_level(Level::DEADLINE) > Urgency::of_level(Level::MAX));
+        assert_eq!(at(5).level(), Err(Nanos(5)));
+        for level in [Level::ORDINARY, Level::new(1).unwrap(), Level::MAX, Level::DEADLINE] {
+            assert_eq!(Urgency::of_level(level).level(), Ok(level));
+        }
     }
 
     #[test]

@@ -52,11 +52,17 @@ impl TimerQueue {
     }
 
     /// Cancels `timer`; `false` if it is not armed.
+    #[inline]
     pub fn cancel(&mut self, timer: u16) -> bool {
         let place = self.place[timer as usize];
-        if place == NONE {
-            return false;
+        if place != NONE {
+            self.take_out(timer, place);
         }
+        place != NONE
+    }
+
+    /// Takes `timer` out of its `place`.
+    fn take_out(&mut self, timer: u16, place: u16) {
         self.place[timer as usize] = NONE;
         self.length -= 1;
         let last = self.heap[self.length];
@@ -65,10 +71,10 @@ impl TimerQueue {
             self.rise(place as usize);
             self.sink(self.place[last as usize] as usize);
         }
-        true
     }
 
     /// The earliest deadline.
+    #[inline]
     pub fn next(&self) -> Option<Nanos> {
         (self.length > 0).then(|| self.key[self.heap[0] as usize].deadline)
     }

@@ -19,6 +19,15 @@ const PRIVATE: u64 = 0;
 const SHARED: u64 = 1;
 const OBJECT: u64 = 2;
 
+/// The key of a private futex of the calling program; `None` if the address is none of a futex.
+pub fn private_key(word: u64) -> Option<Key> {
+    if !word.is_multiple_of(4) || word >= USER_END {
+        return None;
+    }
+    let space = task::current().data.user()?.process.space.id();
+    Some(Key { space: space * KINDS + PRIVATE, offset: word })
+}
+
 /// The key of a futex of the calling program. Memory for a shared operation must allow `access`. May sleep for that.
 pub fn key(address: Address, access: Access) -> Result<Key, Errno> {
     let Address { word, shared } = address;

@@ -7,7 +7,11 @@ use crtos_abi::channel::{THREAD_RUNNING, THREAD_SLEEPING};
 use crtos_locks::{Key, futex::Wait};
 use linux_raw_sys::general as linux;
 
-use super::{Address, STATE, Stop, caller, is_interrupted, key::key, word};
+use super::{
+    Address, STATE, Stop, caller, is_interrupted,
+    key::{key, private_key},
+    word,
+};
 use crate::{
     mm::space::Access,
     syscall::{Errno, Restart, SysResult},
@@ -35,9 +39,10 @@ pub fn wait(address: Address, value: u32, bits: u32, deadline: Option<Nanos>) ->
     let key = key(address, Access::Read)?;
     let (me, _) = caller()?;
     enqueue(me, key, address, value, Wait::Plain(bits))?;
-    let woken = || STATE.lock().table.waiting(me) == Wait::None;
-    let Err(ended) = sleep(deadline, woken) else { return Ok(0) };
+    // Who wakes it takes it out of the table and hands the wake-up over.
+    let Err(ended) = sleep(deadline, || false) else { return Ok(0) };
     if !STATE.lock().table.dequeue(me) {
+        task::forget_handed();
         return Ok(0);
     }
     Err(match (ended, deadline) {
@@ -77,7 +82,7 @@ pub(super) fn enqueue(
     }
 }
 
-/// Sleeps until `done` says so.
+/// Sleeps until what is waited for was handed over, or `done` says so.
 pub(super) fn sleep(deadline: Option<Nanos>, done: impl Fn() -> bool) -> Result<(), Ended> {
     let current = task::current();
     let Some(user) = current.data.user() else { return Ok(()) };
@@ -87,7 +92,7 @@ pub(super) fn sleep(deadline: Option<Nanos>, done: impl Fn() -> bool) -> Result<
             break Err(Ended::Interrupted);
         }
         let reason = task::block(deadline);
-        if done() {
+        if reason == WakeReason::Handed || done() {
             break Ok(());
         }
         if reason == WakeReason::Timeout {
@@ -104,6 +109,20 @@ pub fn wake(address: Address, count: i32, bits: u32) -> SysResult {
         return Err(Errno::EINVAL);
     }
     wake_key(key(address, Access::Read)?, count.max(1) as usize, bits)
+}
+
+/// FUTEX_WAKE of a private futex on the light path: wakes one thread, or finds none. `None` if there is more to do. Interrupts off.
+pub fn wake_light(word: u64, count: i32) -> Option<SysResult> {
+    let key = private_key(word)?;
+    let mut state = STATE.lock_quietly();
+    Some(Ok(match state.table.wake_one(key, count.max(1) as usize).ok()? {
+        // While the table is locked, the thread cannot find out and end.
+        Some(thread) => {
+            by_id(thread).hand_over();
+            1
+        }
+        None => 0,
+    }))
 }
 
 /// Wakes up to `count` threads that wait at a word of the calling program by operations that are not private.
@@ -123,7 +142,7 @@ pub(super) fn wake_key(key: Key, count: usize, bits: u32) -> SysResult {
         // While the table is locked, a thread that was woken cannot find out and end.
         let result = STATE.lock().table.wake(me, key, bits, &mut left, STEPS, |thread| {
             woken += 1;
-            by_id(thread).wake();
+            by_id(thread).hand_over();
         });
         match result {
             Ok(true) => {}

@@ -47,6 +47,15 @@ pub fn futex([word, operation, value, timeout, second, third]: Args) -> SysResul
     }
 }
 
+/// futex(word, operation, value) on the light path. Interrupts off.
+pub fn futex_light(word: u64, operation: u32, value: u64) -> Option<SysResult> {
+    const WAKE_PRIVATE: u32 = FUTEX_WAKE | FUTEX_PRIVATE_FLAG;
+    match operation {
+        WAKE_PRIVATE => wait::wake_light(word, value as i32),
+        _ => None,
+    }
+}
+
 /// The kernel's time at which a call gives up.
 fn deadline(command: u32, realtime: bool, timeout: u64) -> Result<Option<Nanos>, Errno> {
     let clock = match command {

@@ -72,6 +72,7 @@ const fn handler(call: Call) -> Handler {
         Call::Write => write,
         Call::Getpid => getpid,
         Call::Gettid => gettid,
+        Call::Futex => futex,
         Call::ClockGettime => clock_gettime,
         Call::Gettimeofday => gettimeofday,
         Call::Time => seconds,
@@ -132,6 +133,10 @@ extern "sysv64" fn tkill(tid: u64, number: u64, _: u64, _: u64, _: u64, _: u64) 
 
 extern "sysv64" fn tgkill(pid: u64, tid: u64, number: u64, _: u64, _: u64, _: u64) -> Light {
     try_light(|user| signal::kill_light(user, Some(pid), Some(tid), number))
+}
+
+extern "sysv64" fn futex(word: u64, operation: u64, value: u64, _: u64, _: u64, _: u64) -> Light {
+    super::futex::futex_light(word, operation as u32, value).map_or(Light::FULL, Light::from)
 }
 
 /// Time of one of Linux's clocks, if Linux does not write it just now.

@@ -48,24 +48,24 @@ impl State {
     /// Whether `thread`, which slept, may run; else it is throttled.
     pub(super) fn may_start(&mut self, thread: &Thread) -> bool {
         let sched = self.of(thread);
-        let Some(mut server) = sched.server.get() else { return true };
+        let Some(mut server) = sched.server() else { return true };
         let verdict = server.wake(time::now());
-        sched.server.set(Some(server));
+        sched.set_server(Some(server));
         self.obey(thread, verdict)
     }
 
     /// Whether `thread`, which is in no queue, may run; else it is throttled.
     pub(super) fn may_go_on(&mut self, thread: &Thread) -> bool {
         let sched = self.of(thread);
-        let Some(mut server) = sched.server.get() else { return true };
+        let Some(mut server) = sched.server() else { return true };
         if !server.is_exhausted() {
             return true;
         }
-        let verdict = match sched.inherited.get() {
+        let verdict = match sched.inherited() {
             Level::ORDINARY => server.exhausted(time::now()),
             _ => Verdict::Runs,
         };
-        sched.server.set(Some(server));
+        sched.set_server(Some(server));
         self.obey(thread, verdict)
     }
 
@@ -73,10 +73,10 @@ impl State {
     /// `yields`, it gives up what is left of its budget.
     pub(super) fn may_stay(&mut self, thread: &Thread, yields: bool) -> bool {
         let sched = self.of(thread);
-        let Some(mut server) = sched.server.get() else { return true };
+        let Some(mut server) = sched.server() else { return true };
         if yields {
             server.give_up();
-            sched.server.set(Some(server));
+            sched.set_server(Some(server));
         }
         self.may_go_on(thread)
     }
@@ -84,16 +84,16 @@ impl State {
     /// The next period of `thread`, which was throttled, has begun.
     pub(super) fn end_throttle(&mut self, thread: &Thread) {
         let sched = self.of(thread);
-        if let Some(mut server) = sched.server.get() {
+        if let Some(mut server) = sched.server() {
             server.replenish(time::now());
-            sched.server.set(Some(server));
+            sched.set_server(Some(server));
         }
         self.distribute(thread);
     }
 
     fn obey(&mut self, thread: &Thread, verdict: Verdict) -> bool {
         match verdict {
-            Verdict::Waits(until) if self.of(thread).inherited.get() == Level::ORDINARY => {
+            Verdict::Waits(until) if self.of(thread).inherited() == Level::ORDINARY => {
                 self.of(thread).progress.set(Progress::Throttled);
                 self.timers.arm(thread.id.0, until);
                 // A CPU sets its own timer.

@@ -28,12 +28,14 @@ pub(super) struct Move {
 
 impl State {
     /// Where `thread`, which is assigned to this CPU, should run.
+    #[inline(always)]
     pub(super) fn best_place(&self, thread: &Thread) -> u32 {
         let sched = self.of(thread);
         placement::place(&BOARD, sched.urgency(), sched.allowed(), self.cpu.index)
     }
 
     /// Tells the others what waits here.
+    #[inline(always)]
     pub(super) fn publish_surplus(&self) {
         let [ordinary, real_time] = self.movable;
         let surplus = match (real_time, ordinary) {

@@ -64,11 +64,13 @@ pub(super) enum Progress {
 /// The scheduler's knowledge of a thread; see [`State::of`].
 pub(super) struct Sched {
     pub(super) progress: Cell<Progress>,
-    pub(super) scheduling: Cell<Scheduling>,
+    scheduling: Cell<Scheduling>,
     /// With SCHED_DEADLINE, what serves it.
-    pub(super) server: Cell<Option<Server>>,
+    server: Cell<Option<Server>>,
     /// The level that it inherits from those who wait for it.
-    pub(super) inherited: Cell<Level>,
+    inherited: Cell<Level>,
+    /// What follows from these three.
+    urgency: Cell<Urgency>,
     pub(super) affinity: Cell<CpuSet>,
     /// How often it was sent on since it became ready.
     pub(super) hops: Cell<u8>,
@@ -76,8 +78,10 @@ pub(super) struct Sched {
     pub(super) movable: Cell<Option<Class>>,
     /// A wake came while it was not blocked.
     token: Cell<bool>,
-    /// What it waits for was handed to it.
+    /// What it waits for in [`wait_for_grant`] was handed to it.
     granted: Cell<bool>,
+    /// What it waits for in [`block`] was handed to it.
+    handed: Cell<bool>,
     reason: Cell<WakeReason>,
     slice_left: Cell<Nanos>,
     /// It gives up its turn.
@@ -102,31 +106,46 @@ impl Sched {
             scheduling: Cell::new(scheduling),
             server: Cell::new(None),
             inherited: Cell::new(Level::ORDINARY),
+            urgency: Cell::new(Urgency::of_level(scheduling.level)),
             affinity: Cell::new(affinity),
             hops: Cell::new(0),
             movable: Cell::new(None),
             token: Cell::new(false),
             granted: Cell::new(false),
+            handed: Cell::new(false),
             reason: Cell::new(WakeReason::Woken),
             slice_left: Cell::new(Nanos::ZERO),
             yields: Cell::new(false),
         }
     }
 
-    /// Its level: of a thread whose budget is used up the one that it inherits.
-    pub(super) fn level(&self) -> Level {
-        let own = match self.server.get() {
-            Some(server) if server.is_exhausted() => Level::ORDINARY,
-            _ => self.scheduling.get().level,
-        };
-        own.max(self.inherited.get())
+    pub(super) fn urgency(&self) -> Urgency {
+        self.urgency.get()
     }
 
-    pub(super) fn urgency(&self) -> Urgency {
-        match self.deadline() {
+    /// By its deadline while it has a budget, else by its level: of a thread whose budget is used up the one that it inherits.
+    fn renew_urgency(&self) {
+        let own = match self.server.get() {
+            Some(_) => Level::ORDINARY,
+            None => self.scheduling.get().level,
+        };
+        self.urgency.set(match self.deadline() {
             Some(deadline) => Urgency::of_deadline(deadline),
-            None => Urgency::of_level(self.level()),
-        }
+            None => Urgency::of_level(own.max(self.inherited.get())),
+        });
+    }
+
+    pub(super) fn inherited(&self) -> Level {
+        self.inherited.get()
+    }
+
+    pub(super) fn server(&self) -> Option<Server> {
+        self.server.get()
+    }
+
+    pub(super) fn set_server(&self, server: Option<Server>) {
+        self.server.set(server);
+        self.renew_urgency();
     }
 
     /// The deadline by which it competes.
@@ -229,6 +248,27 @@ pub(super) fn hold_of(thread: &Thread) -> Held {
 }
 
 impl Held {
+    /// What dropping does, where it has to be short.
+    #[inline(always)]
+    fn release(self) {
+        ManuallyDrop::new(self).end();
+    }
+
+    /// The last that is done with it.
+    #[inline(always)]
+    fn end(&mut self) {
+        if self.signal || self.outgoing.is_some() {
+            self.release_with_orders();
+        } else {
+            // SAFETY: the guard is not used afterwards.
+            unsafe { ManuallyDrop::drop(&mut self.state) }
+        }
+        if self.interrupts {
+            percpu::preempt_if_needed();
+            cpu::restore_interrupts(true);
+        }
+    }
+
     /// Releases the lock and carries out what is to be done on other CPUs.
     #[cold]
     fn release_with_orders(&mut self) {
@@ -260,18 +300,8 @@ impl DerefMut for Held {
 }
 
 impl Drop for Held {
-    #[inline(always)]
     fn drop(&mut self) {
-        if self.signal || self.outgoing.is_some() {
-            self.release_with_orders();
-        } else {
-            // SAFETY: the guard is not used afterwards.
-            unsafe { ManuallyDrop::drop(&mut self.state) }
-        }
-        if self.interrupts {
-            percpu::preempt_if_needed();
-            cpu::restore_interrupts(true);
-        }
+        self.end();
     }
 }
 
@@ -333,7 +363,7 @@ impl State {
     fn current_gives_way(&self, thread: &Thread) -> bool {
         let idle = |thread| {
             let sched = self.of(thread);
-            sched.scheduling.get().policy == Policy::Idle && sched.level() == Level::ORDINARY
+            sched.scheduling.get().policy == Policy::Idle && sched.urgency() == Urgency::ORDINARY
         };
         idle(self.current) && !idle(thread)
     }
@@ -342,20 +372,20 @@ impl State {
     pub(super) fn enqueue(&mut self, thread: &Thread, front: bool) {
         let sched = self.of(thread);
         sched.progress.set(Progress::Ready);
-        let (level, deadline) = (sched.level(), sched.deadline());
+        let urgency = sched.urgency();
         let elsewhere = sched.allowed().without(self.cpu.index);
-        let class = match level {
-            Level::ORDINARY => Class::Ordinary,
+        let class = match urgency {
+            Urgency::ORDINARY => Class::Ordinary,
             _ => Class::RealTime,
         };
         sched.movable.set((!elsewhere.is_empty()).then_some(class));
         if !elsewhere.is_empty() {
             self.movable[class as usize] += 1;
         }
-        match deadline {
-            Some(deadline) => self.deadlines.arm(thread.id.0, deadline),
-            None if front => self.ready.push_front(thread.id.0, level),
-            None => self.ready.push_back(thread.id.0, level),
+        match urgency.level() {
+            Ok(level) if front => self.ready.push_front(thread.id.0, level),
+            Ok(level) => self.ready.push_back(thread.id.0, level),
+            Err(deadline) => self.deadlines.arm(thread.id.0, deadline),
         }
     }
 
@@ -395,13 +425,13 @@ impl State {
     }
 
     /// Makes `thread`, which is assigned to this CPU, ready here.
+    #[inline(always)]
     pub(super) fn make_ready(&mut self, thread: &Thread, front: bool) {
         let sched = self.of(thread);
         let urgency = sched.urgency();
         // Also what it was asked to look for before counts.
         if urgency <= BOARD.running(self.cpu.index) {
-            self.enqueue(thread, front);
-            return self.consider(thread, urgency);
+            return self.queue(thread, front, urgency);
         }
         sched.progress.set(Progress::Ready);
         self.queue_first();
@@ -410,7 +440,14 @@ impl State {
         self.ask_reschedule();
     }
 
+    #[inline(never)]
+    fn queue(&mut self, thread: &Thread, front: bool, urgency: Urgency) {
+        self.enqueue(thread, front);
+        self.consider(thread, urgency);
+    }
+
     /// The first ready thread is not more urgent than all others any more.
+    #[inline]
     fn queue_first(&mut self) {
         if let Some(first) = self.first.take() {
             self.enqueue(first, false);
@@ -418,6 +455,7 @@ impl State {
     }
 
     /// Makes a thread ready that slept or is new: here, or where it should run.
+    #[inline(always)]
     fn activate(&mut self, thread: &Thread) {
         trace::wake(thread);
         if self.is_current(thread) {
@@ -429,6 +467,7 @@ impl State {
     }
 
     /// Makes a thread ready that is in no queue: here, or where it should run.
+    #[inline(always)]
     pub(super) fn distribute(&mut self, thread: &Thread) {
         let sched = self.of(thread);
         sched.hops.set(0);
@@ -443,7 +482,7 @@ impl State {
         match (sched.progress.get(), reason) {
             (Progress::Blocked, _) | (Progress::Sleeping, WakeReason::Timeout) => {
                 sched.reason.set(reason);
-                if reason == WakeReason::Woken {
+                if reason != WakeReason::Timeout {
                     self.timers.cancel(thread.id.0);
                 }
                 self.activate(thread);
@@ -451,6 +490,7 @@ impl State {
             (Progress::Throttled, WakeReason::Timeout) => self.end_throttle(thread),
             (Progress::Exited, _) | (_, WakeReason::Timeout) => {}
             (_, WakeReason::Woken) => sched.token.set(true),
+            (_, WakeReason::Handed) => sched.handed.set(true),
         }
     }
 
@@ -507,7 +547,7 @@ impl State {
         if let Some(mut server) = sched.server.get() {
             let had = !server.is_exhausted();
             server.consume(ran);
-            sched.server.set(Some(server));
+            sched.set_server(Some(server));
             if had && server.is_exhausted() && sched.scheduling.get().tells_overrun {
                 self.current.note_overrun();
             }
@@ -556,7 +596,7 @@ impl State {
         } else if sched.deadline().is_some() {
             sched.server.get().map(|server| now + server.budget())
         } else if sched.is_sliced() {
-            self.ready.has(sched.level()).then(|| now + left)
+            sched.urgency().level().is_ok_and(|level| self.ready.has(level)).then(|| now + left)
         } else {
             (self.movable[Class::Ordinary as usize] > 0).then(|| now + PATIENCE)
         };
@@ -569,6 +609,7 @@ impl State {
     }
 
     /// Sets the timer for the earliest of what is due, if this is the CPU whose timer that is.
+    #[inline(always)]
     pub(super) fn program(&mut self) {
         let due = match (self.timers.next(), self.slice_end) {
             (Some(a), Some(b)) => Some(a.min(b)),
@@ -636,9 +677,16 @@ pub(super) fn add(thread: &Arc<Thread>) {
     hold_of(thread).activate(thread);
 }
 
-/// See [`Thread::wake`].
-pub(super) fn wake(thread: &Thread) {
-    hold_of(thread).wake(thread, WakeReason::Woken);
+/// See [`Thread::wake`] and [`Thread::hand_over`].
+pub(super) fn wake(thread: &Thread, reason: WakeReason) {
+    let mut held = hold_of(thread);
+    held.wake(thread, reason);
+    held.release();
+}
+
+/// Takes back a [`Thread::hand_over`] that no [`block`] of the calling thread has returned.
+pub fn forget_handed() {
+    hold_own().of(&current()).handed.set(false);
 }
 
 /// Has `thread` pass the check before its return to user mode if it is there on another CPU.
@@ -663,7 +711,7 @@ pub(super) fn set_scheduling(thread: &Thread, scheduling: Scheduling) {
     sched.scheduling.set(scheduling);
     sched.slice_left.set(scheduling.slice());
     let reserved = scheduling.policy == Policy::Deadline;
-    sched.server.set(reserved.then(|| Server::new(scheduling.reservation, time::now())));
+    sched.set_server(reserved.then(|| Server::new(scheduling.reservation, time::now())));
     state.requeue(thread, before);
     if state.is_current(thread) {
         // Its rank and its slice follow from the policy.
@@ -726,6 +774,7 @@ pub(super) fn set_inherited(thread: &Thread, level: Level) {
     let sched = state.of(thread);
     let before = sched.urgency();
     sched.inherited.set(level);
+    sched.renew_urgency();
     state.requeue(thread, before);
 }
 
@@ -737,7 +786,9 @@ pub fn reschedule() {
     }
     let next = loop {
         cpu.clear_need_resched();
-        let (next, urgency, fell) = hold_here().choose();
+        let mut held = hold_here();
+        let (next, urgency, fell) = held.choose();
+        held.release();
         let rank = rank(urgency, next);
         let before = cpu.swap_rank(rank);
         if rank != before {
@@ -855,12 +906,15 @@ fn leave_cpu<R>(
     result
 }
 
-/// Sleeps until [`Thread::wake`] or `deadline` (kernel time). Returns at once if a wake came since
-/// the last return. Callers check their condition in a loop: a wake may be meant for something
-/// else.
+/// Sleeps until [`Thread::wake`], [`Thread::hand_over`] or `deadline` (kernel time). Returns at once if one of the first two came
+/// since the last return. Callers check their condition in a loop: a wake may be meant for something
+/// else. What is handed over is not.
 pub fn block(deadline: Option<Nanos>) -> WakeReason {
     leave_cpu(
         |state, me| {
+            if state.of(me).handed.take() {
+                return Err(WakeReason::Handed);
+            }
             if state.of(me).token.take() {
                 return Err(WakeReason::Woken);
             }

@@ -30,6 +30,8 @@ use crtos_sched::{CpuSet, Level};
 pub enum WakeReason {
     /// Somebody called [`Thread::wake`] since the last return of `block`.
     Woken,
+    /// Somebody called [`Thread::hand_over`].
+    Handed,
     /// The deadline passed.
     Timeout,
 }
@@ -83,7 +85,13 @@ impl Thread {
     /// Makes the thread's next (or present) [`super::block`] return [`WakeReason::Woken`]. Any
     /// context.
     pub fn wake(&self) {
-        scheduler::wake(self);
+        scheduler::wake(self, WakeReason::Woken);
+    }
+
+    /// Makes the thread's next (or present) [`super::block`] return [`WakeReason::Handed`]: what it waits for there is its own from
+    /// now on, so that it need not look. Whoever stops waiting calls [`super::forget_handed`] if this was called. Any context.
+    pub fn hand_over(&self) {
+        scheduler::wake(self, WakeReason::Handed);
     }
 
     /// Has [`crate::process::return_to_user`] called before the thread returns to user mode, also if

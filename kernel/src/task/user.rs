@@ -15,7 +15,7 @@ use crate::sync::SpinLock;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::ops::Range;
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use crtos_vm::Frame;
 use x86_64::VirtAddr;
 use x86_64::registers::model_specific::{FsBase, KernelGsBase};
@@ -38,6 +38,8 @@ pub(super) struct UserState {
     gs_base: AtomicU64,
     root: AtomicU64,
     ports: SpinLock<Option<Box<Ports>>>,
+    /// Whether `ports` says something.
+    has_ports: AtomicBool,
     /// The CPU whose registers held the state last.
     cpu: AtomicU32,
 }
@@ -51,6 +53,7 @@ impl UserState {
             gs_base: AtomicU64::new(0),
             root: AtomicU64::new(space.root().0),
             ports: SpinLock::new(None),
+            has_ports: AtomicBool::new(false),
             cpu: AtomicU32::new(NOWHERE),
         })
     }
@@ -73,7 +76,11 @@ impl UserState {
         self.load_ports(cpu);
     }
 
+    #[inline(always)]
     fn load_ports(&self, cpu: &PerCpu) {
+        if !self.has_ports.load(Ordering::Relaxed) {
+            return cpu.forbid_ports();
+        }
         match &*self.ports.lock() {
             Some(ports) => cpu.allow_ports(&ports.map, ports.used.clone()),
             None => cpu.forbid_ports(),
@@ -180,6 +187,8 @@ pub fn set_ports(first: u16, count: u32, allow: bool) -> Result<(), SpawnError> 
         }
         let fresh = Box::new(Ports { map: [0xff; PORT_MAP_SIZE], used: 0..0 });
         *state.ports.lock() = Some(fresh);
+        // The thread itself is the only one that looks.
+        state.has_ports.store(true, Ordering::Relaxed);
     }
     let bytes = ports.start as usize / 8..(ports.end as usize).div_ceil(8);
     if let Some(own) = &mut *state.ports.lock() {
