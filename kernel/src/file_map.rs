@@ -60,11 +60,16 @@ pub fn map(space: &AddressSpace, request: Request) -> Result<u64, Errno> {
 fn private(space: &AddressSpace, request: Request) -> Result<u64, Errno> {
     let Request { map, fd, offset, .. } = request;
     let (wanted, length, populate) = (map.protection, map.length, map.populate);
+    let window = Window::open(space, length.min(Window::FOR_FILES))?;
     let writable = Protection::READ | Protection::WRITE;
     let start = space.map(Map { protection: writable, populate: false, ..map })?;
-    if let Err(error) = read_private(fd, start, length, offset) {
+    if let Err(error) = window.copy(fd, offset, start, length) {
         space.unmap(start, length)?;
-        return Err(error);
+        return Err(match error {
+            Errno::ENOMEM => error,
+            // What cannot be read at a position cannot be mapped: pipes, sockets, directories.
+            _ => Errno::ENODEV,
+        });
     }
     if wanted != writable {
         space.protect(start, length, wanted)?;
@@ -75,26 +80,6 @@ fn private(space: &AddressSpace, request: Request) -> Result<u64, Errno> {
     }
     Ok(start)
 }
-
-/// Reads `length` bytes at `offset` of a file to `start`; behind its end there are zeros.
-fn read_private(fd: u64, start: u64, length: u64, offset: u64) -> Result<(), Errno> {
-    let mut done = 0;
-    while done < length {
-        let args = [fd, start + done, length - done, offset + done];
-        match syscall::linux(linux::__NR_pread64, &args) {
-            Ok(0) => break,
-            Ok(count) => done += count.min(length - done),
-            Err(Errno::EINTR) => {}
-            // What cannot be read at a position cannot be mapped: pipes, sockets, directories.
-            Err(Errno::EFAULT) => return Err(Errno::ENOMEM),
-            Err(_) => return Err(Errno::ENODEV),
-        }
-    }
-    Ok(())
-}
-
-/// Bytes of the window through which files are read.
-const WINDOW: u64 = 64 * 1024;
 
 /// What fstat(2) tells.
 struct Status {
@@ -121,7 +106,7 @@ fn status(space: &AddressSpace, window: &Window, fd: u64) -> Result<Status, Errn
 
 fn shared(space: &AddressSpace, request: Request, mode: u64) -> Result<u64, Errno> {
     let Request { map, kind, fd, offset } = request;
-    let window = Window::open(space, WINDOW)?;
+    let window = Window::open(space, Window::FOR_FILES)?;
     let status = status(space, &window, fd)?;
     let length = map.length;
     let mut may_write = mode == u64::from(linux::O_RDWR);
@@ -205,7 +190,7 @@ fn load(
     bytes.try_reserve_exact(PAGE_SIZE as usize).map_err(|_| Errno::ENOMEM)?;
     bytes.resize(PAGE_SIZE as usize, 0);
     let mut at = range.start;
-    while let Some(missing) = object.missing(at..range.end, WINDOW) {
+    while let Some(missing) = object.missing(at..range.end, Window::FOR_FILES) {
         let length = missing.end - missing.start;
         let count = window.fill(fd, missing.start, length)?;
         for page in (0..length).step_by(PAGE_SIZE as usize) {

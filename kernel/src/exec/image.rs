@@ -12,17 +12,10 @@ use crate::{
     syscall,
 };
 
-/// Bytes of the window through which files are read.
-const WINDOW: u64 = 256 * 1024;
-
-/// Bytes that are copied at a time.
-const BUFFER: usize = 16 * 1024;
-
 /// What reads files into an address space.
 struct Loader<'a> {
     space: &'a AddressSpace,
     window: Window<'a>,
-    buffer: Vec<u8>,
 }
 
 /// Loads the program of descriptor `fd`, and the interpreter that it asks for. `random` varies where the program goes.
@@ -31,10 +24,7 @@ pub fn load(
     fd: u64,
     random: u64,
 ) -> Result<(Image, Option<Image>), ExecError> {
-    let mut buffer = Vec::new();
-    buffer.try_reserve_exact(BUFFER).map_err(|_| ExecError::Memory)?;
-    buffer.resize(BUFFER, 0);
-    let mut loader = Loader { space, window: Window::open(space, WINDOW)?, buffer };
+    let loader = Loader { space, window: Window::open(space, Window::FOR_FILES)? };
 
     let image = loader.parse(fd)?;
     let image = if image.is_relocatable {
@@ -58,11 +48,13 @@ pub fn load(
 
 impl Loader<'_> {
     /// Reads and checks the headers of a file.
-    fn parse(&mut self, fd: u64) -> Result<Image, ExecError> {
+    fn parse(&self, fd: u64) -> Result<Image, ExecError> {
         let length = self.window.fill(fd, 0, HEADER_BYTES as u64)? as usize;
-        let start = self.buffer.get_mut(..length).ok_or(ExecError::Memory)?;
-        self.space.read(self.window.start, start)?;
-        Image::parse(start).map_err(ExecError::Image)
+        let mut start = Vec::new();
+        start.try_reserve_exact(length).map_err(|_| ExecError::Memory)?;
+        start.resize(length, 0);
+        self.space.read(self.window.start, &mut start)?;
+        Image::parse(&start).map_err(ExecError::Image)
     }
 
     /// Opens the file whose name is at `path`.
@@ -81,7 +73,7 @@ impl Loader<'_> {
     }
 
     /// Loads an interpreter where there is room, as mmap finds it.
-    fn load_interpreter(&mut self, fd: u64) -> Result<Image, ExecError> {
+    fn load_interpreter(&self, fd: u64) -> Result<Image, ExecError> {
         let mut image = self.parse(fd)?;
         if image.is_relocatable {
             let (start, end) = (image.start(), image.end());
@@ -95,37 +87,22 @@ impl Loader<'_> {
         Ok(image)
     }
 
-    fn load_segments(&mut self, fd: u64, image: &Image) -> Result<(), ExecError> {
+    fn load_segments(&self, fd: u64, image: &Image) -> Result<(), ExecError> {
         image.segments.iter().try_for_each(|segment| self.load_segment(fd, segment))
     }
 
-    fn load_segment(&mut self, fd: u64, segment: &Segment) -> Result<(), ExecError> {
-        let Self { space, window, buffer } = self;
-        space.map(Map::private(
+    fn load_segment(&self, fd: u64, segment: &Segment) -> Result<(), ExecError> {
+        self.space.map(Map::private(
             Placement::NoReplace(segment.start()),
             segment.end() - segment.start(),
             Protection::from_bits_truncate(segment.protection),
         ))?;
         // What lies in the file before the segment on its first page is mapped as well, as on Linux.
         let before = segment.address - segment.start();
-        let (mut offset, mut address) = (segment.offset - before, segment.start());
-        let mut left = if segment.file_size > 0 { segment.file_size + before } else { 0 };
-        while left > 0 {
-            let count = window.fill(fd, offset, left)?;
-            if count == 0 {
-                return Err(ExecError::Image(ImageError::Invalid));
-            }
-            let mut copied = 0;
-            while copied < count {
-                let length = (count - copied).min(buffer.len() as u64) as usize;
-                space.read(window.start + copied, &mut buffer[..length])?;
-                space.write_forced(address + copied, &buffer[..length])?;
-                copied += length as u64;
-            }
-            offset += count;
-            address += count;
-            left -= count;
+        let length = if segment.file_size > 0 { segment.file_size + before } else { 0 };
+        match self.window.copy(fd, segment.offset - before, segment.start(), length)? == length {
+            true => Ok(()),
+            false => Err(ExecError::Image(ImageError::Invalid)),
         }
-        Ok(())
     }
 }

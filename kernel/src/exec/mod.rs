@@ -94,7 +94,10 @@ impl From<remote::Gone> for ExecError {
 
 impl From<Errno> for ExecError {
     fn from(error: Errno) -> Self {
-        Self::Linux(error)
+        match error {
+            Errno::ENOMEM => Self::Pages,
+            error => Self::Linux(error),
+        }
     }
 }
 

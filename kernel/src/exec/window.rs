@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The window: memory of the program that Linux reads files into while a program is loaded.
+//! The window: memory of the program that Linux reads files into, and from where they are copied. So Linux is given the pages of the window
+//! alone, of which it asks for each once, and no page of the copy has to be taken back from it.
+
+use alloc::vec::Vec;
 
 use linux_raw_sys::general as linux;
 
@@ -7,6 +10,9 @@ use crate::{
     mm::space::{AddressSpace, Map, MapError, Placement, Protection},
     syscall::{self, Errno},
 };
+
+/// Bytes that are copied at a time.
+const BUFFER: usize = 16 * 1024;
 
 /// A range of the address space that Linux reads files into.
 pub struct Window<'a> {
@@ -17,6 +23,9 @@ pub struct Window<'a> {
 }
 
 impl<'a> Window<'a> {
+    /// Length of a window through which files are read: Linux asks for each of its pages, and is called for each time that it is filled.
+    pub const FOR_FILES: u64 = 64 * 1024;
+
     /// Maps a window of `length` bytes.
     pub fn open(space: &'a AddressSpace, length: u64) -> Result<Self, MapError> {
         let protection = Protection::READ | Protection::WRITE;
@@ -37,6 +46,30 @@ impl<'a> Window<'a> {
                 Err(Errno::EINTR) => {}
                 Err(error) => return Err(error),
             }
+        }
+        Ok(done)
+    }
+
+    /// Copies up to `length` bytes at `offset` of descriptor `fd` to `address`, whatever rights the program has there; returns how many there were.
+    pub fn copy(&self, fd: u64, offset: u64, address: u64, length: u64) -> Result<u64, Errno> {
+        let mut buffer = Vec::new();
+        buffer.try_reserve_exact(BUFFER).map_err(|_| Errno::ENOMEM)?;
+        buffer.resize(BUFFER, 0);
+        let mut done = 0;
+        while done < length {
+            let count = self.fill(fd, offset + done, length - done)?;
+            if count == 0 {
+                break;
+            }
+            let mut copied = 0;
+            while copied < count {
+                let part = &mut buffer[..(count - copied).min(BUFFER as u64) as usize];
+                self.space.read(self.start + copied, part).map_err(|_| Errno::ENOMEM)?;
+                let to = address + done + copied;
+                self.space.write_forced(to, part).map_err(|_| Errno::ENOMEM)?;
+                copied += part.len() as u64;
+            }
+            done += count;
         }
         Ok(done)
     }

@@ -195,7 +195,8 @@ impl AddressSpace {
 unsafe fn copy(to: *mut u8, from: *const u8, length: usize) {
     // SAFETY: by contract; the direction flag is clear.
     unsafe {
-        asm!("rep movsb", inout("rdi") to => _, inout("rsi") from => _, inout("rcx") length => _,
+        asm!("rep movsq", "mov ecx, edx", "rep movsb",
+            inout("rdi") to => _, inout("rsi") from => _, inout("rcx") length / 8 => _, in("edx") length % 8,
             options(nostack, preserves_flags));
     }
 }
