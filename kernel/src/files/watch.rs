@@ -2,6 +2,7 @@
 //! What a file is ready for, and who is told when that changes: threads in poll or select, members of an epoll set.
 
 use alloc::{sync::Arc, vec::Vec};
+use core::sync::atomic::{AtomicUsize, Ordering, fence};
 
 use bitflags::bitflags;
 
@@ -44,6 +45,8 @@ impl Watcher for Thread {
 /// at the same time and the epoll sets it belongs to.
 pub struct Watchers {
     list: SpinLock<Vec<Arc<dyn Watcher>>>,
+    /// How many they are, for those who do not hold the lock.
+    count: AtomicUsize,
 }
 
 impl Default for Watchers {
@@ -55,7 +58,7 @@ impl Default for Watchers {
 impl Watchers {
     /// Nobody watches.
     pub const fn new() -> Self {
-        Self { list: SpinLock::new(Vec::new()) }
+        Self { list: SpinLock::new(Vec::new()), count: AtomicUsize::new(0) }
     }
 
     /// Adds a watcher. Allocates only when there are more than ever before. Thread context.
@@ -65,6 +68,8 @@ impl Watchers {
                 let mut list = self.list.lock();
                 if list.len() < list.capacity() {
                     list.push(watcher);
+                    // Before the caller looks at the file: whoever changes that afterwards sees it.
+                    self.count.store(list.len(), Ordering::SeqCst);
                     return Ok(());
                 }
                 list.capacity() * 2
@@ -91,13 +96,25 @@ impl Watchers {
             let same = |other: &Arc<dyn Watcher>| {
                 core::ptr::addr_eq(&raw const **other, &raw const **watcher)
             };
-            list.iter().position(same).map(|at| list.swap_remove(at))
+            let removed = list.iter().position(same).map(|at| list.swap_remove(at));
+            self.count.store(list.len(), Ordering::Relaxed);
+            removed
         };
         drop(removed);
     }
 
-    /// Tells all. Any context.
+    /// Tells all. A few instructions if nobody is there. Any context.
+    #[inline(always)]
     pub fn notify(&self, events: Events) {
+        // The file was changed before the look at whether they are there.
+        fence(Ordering::SeqCst);
+        if self.count.load(Ordering::Relaxed) > 0 {
+            self.notify_all(events);
+        }
+    }
+
+    #[inline(never)]
+    fn notify_all(&self, events: Events) {
         for watcher in self.list.lock().iter() {
             watcher.notify(events);
         }

@@ -6,18 +6,20 @@ use super::thread::{MAX_THREADS, by_id};
 use super::{Thread, WakeReason, block, current};
 use crate::sync::SpinLock;
 use crate::time::Nanos;
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
 use crtos_locks::{LevelQueue, Node};
 
 /// A thread waits in one queue at a time: the links of all queues, each under the lock of the queue that its
 /// thread is in.
 static NODES: [Node; MAX_THREADS] = [const { Node::new() }; MAX_THREADS];
-/// Whether a thread is in a queue.
+/// Whether a thread is in a queue, or about to be woken by somebody who took it off one.
 static QUEUED: [AtomicBool; MAX_THREADS] = [const { AtomicBool::new(false) }; MAX_THREADS];
 
 /// Threads that wait for something.
 pub struct WaitQueue {
     waiters: SpinLock<LevelQueue>,
+    /// How many they are, for those who do not hold the lock.
+    count: AtomicUsize,
 }
 
 /// Why a wait ended without its condition.
@@ -38,7 +40,7 @@ impl Default for WaitQueue {
 impl WaitQueue {
     /// An empty queue.
     pub const fn new() -> Self {
-        Self { waiters: SpinLock::new(LevelQueue::new()) }
+        Self { waiters: SpinLock::new(LevelQueue::new()), count: AtomicUsize::new(0) }
     }
 
     /// Sleeps until `condition` gives something, and returns that. Fails when the deadline passed
@@ -62,6 +64,11 @@ impl WaitQueue {
             if block(deadline) == WakeReason::Timeout {
                 break WaitError::Timeout;
             }
+            // Who was woken for it need not queue again to look.
+            if let Some(result) = condition() {
+                self.remove();
+                return Ok(result);
+            }
         };
         if !self.remove() {
             // Somebody chose this thread, which does not take what it was woken for: the next one
@@ -77,30 +84,45 @@ impl WaitQueue {
         let mut waiters = self.waiters.lock();
         if !QUEUED[usize::from(me.id.0)].swap(true, Ordering::Relaxed) {
             waiters.push(&NODES, me.id.0, me.effective_level());
+            // Before the caller looks at what it waits for: whoever changes that afterwards sees it.
+            self.count.store(waiters.len(), Ordering::SeqCst);
         }
     }
 
     /// Removes the current thread; `false` if it is not there, because it was woken.
     fn remove(&self) -> bool {
         let me = current().id.0;
+        if !QUEUED[usize::from(me)].load(Ordering::Acquire) {
+            return false;
+        }
         let mut waiters = self.waiters.lock();
         let queued = QUEUED[usize::from(me)].swap(false, Ordering::Relaxed);
         if queued {
             waiters.remove(&NODES, me);
+            self.count.store(waiters.len(), Ordering::Relaxed);
         }
         queued
     }
 
     /// Wakes up to `count` of the threads that are there, highest level first, and takes them off the queue; returns
-    /// how many. The lock is released after each. Any context.
+    /// how many. The lock is released after each. A few instructions if nobody is there. Any context.
+    #[inline(always)]
     pub fn wake(&self, count: usize) -> usize {
-        let there = count.min(self.waiters.lock().len());
+        // What they wait for was changed before the look at whether they are there.
+        fence(Ordering::SeqCst);
+        if self.is_empty() { 0 } else { self.wake_some(count) }
+    }
+
+    #[inline(never)]
+    fn wake_some(&self, count: usize) -> usize {
+        let there = count.min(self.len());
         for woken in 0..there {
             let mut waiters = self.waiters.lock();
             let Some(thread) = waiters.pop(&NODES) else { return woken };
-            QUEUED[usize::from(thread)].store(false, Ordering::Relaxed);
-            // While the queue is locked, the thread cannot find out and end.
+            self.count.store(waiters.len(), Ordering::Relaxed);
             by_id(thread).wake();
+            // Until this is stored and the queue is not locked, the thread cannot find out and end.
+            QUEUED[usize::from(thread)].store(false, Ordering::Release);
         }
         there
     }
@@ -110,8 +132,13 @@ impl WaitQueue {
         self.wake(usize::MAX)
     }
 
-    /// Whether nobody waits.
+    /// How many wait just now.
+    pub fn len(&self) -> usize {
+        self.count.load(Ordering::Relaxed)
+    }
+
+    /// Whether nobody waits just now.
     pub fn is_empty(&self) -> bool {
-        self.waiters.lock().is_empty()
+        self.len() == 0
     }
 }
