@@ -73,6 +73,16 @@ impl Slots {
         self.count == self.ring.len()
     }
 
+    /// Whether a [`push`](Self::push) needs no memory.
+    pub fn has_spare(&self) -> bool {
+        self.spare.iter().any(Option::is_some)
+    }
+
+    /// Whether a [`pop`](Self::pop) frees no memory.
+    pub fn keeps_page(&self) -> bool {
+        self.spare.iter().any(Option::is_none)
+    }
+
     fn index(&self, offset: usize) -> usize {
         (self.head + offset) & (self.ring.len() - 1)
     }
@@ -261,6 +271,19 @@ mod tests {
         assert_eq!(slots.resize(2), Ok(false));
         assert_eq!(slots.resize(4), Ok(true));
         assert_eq!((slots.size(), slots.count(), slots.bytes()), (4, 3, 3 * PAGE));
+    }
+
+    #[test]
+    fn an_empty_pipe_keeps_pages_for_short_messages() {
+        let mut slots = Slots::new(4).unwrap();
+        assert!(!slots.has_spare() && slots.keeps_page());
+        write(&mut slots, &[1; 3 * PAGE], false);
+        assert!(!slots.has_spare());
+        for kept in 0..3 {
+            assert_eq!(slots.keeps_page(), kept < SPARE);
+            slots.pop(PAGE, <[u8]>::len);
+            assert!(slots.has_spare());
+        }
     }
 
     #[test]

@@ -5,11 +5,13 @@
  * threads run. ROUNDS wake-ups in each test; run as root.
  */
 #define _GNU_SOURCE
+#include <fcntl.h>
 #include <limits.h>
 #include <linux/futex.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
+#include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -329,6 +331,61 @@ static void translations(void)
 	CHECK(wrong_translations == 0 && theirs == 0);
 }
 
+static atomic_int over;
+
+/* Reads and writes what is at descriptor 20 until it is over; says whether all of it was as it may be. */
+static void *use(void *argument)
+{
+	char bytes[32];
+	long right = 1, one = 1;
+
+	pin(0, *(int *)argument);
+	while (!over) {
+		memset(bytes, 'x', sizeof(bytes));
+		long got = read(20, bytes, sizeof(bytes));
+
+		/* Nothing, zeros, a counter, or what is in the pipe. */
+		right &= got == 0 || (got == sizeof(bytes) && !bytes[0] && !bytes[31]) || got == 8 ||
+			 (got == 5 && !memcmp(bytes, "there", 5)) || (got == -1 && (errno == EBADF || errno == EAGAIN));
+		got = write(20, &one, 8);
+		right &= got == 8 || (got == -1 && (errno == EBADF || errno == ENOSPC));
+	}
+	return (void *)right;
+}
+
+/* One thread opens and closes files of all kinds at a number that others use meanwhile. */
+static void descriptors(void)
+{
+	static const char *const paths[] = { "/dev/null", "/dev/zero", "/dev/full" };
+	int users = count > 1 ? 2 : 1, right = 1, ends[2];
+	pthread_t threads[2];
+	void *all_right;
+
+	over = 0;
+	for (int i = 0; i < users; i++)
+		pthread_create(&threads[i], NULL, use, &cpus[i]);
+	for (long round = 0; round < rounds / 4; round++) {
+		int fd = round % 5 < 3 ? open(paths[round % 5], O_RDWR) : round % 5 == 3 ? eventfd(1, EFD_NONBLOCK) : -1;
+
+		if (fd < 0) {
+			right &= pipe2(ends, O_NONBLOCK) == 0 && write(ends[1], "there", 5) == 5;
+			right &= dup2(ends[0], 20) == 20 && close(ends[0]) == 0 && close(20) == 0;
+			right &= close(ends[1]) == 0;
+			continue;
+		}
+		right &= dup2(fd, 20) == 20 && close(fd) == 0;
+		if (round & 1)
+			right &= close(20) == 0;
+	}
+	over = 1;
+	for (int i = 0; i < users; i++) {
+		pthread_join(threads[i], &all_right);
+		right &= !!all_right;
+	}
+	close(20);
+	CHECK(right && "files are closed while they are used");
+}
+
 int main(int argc, char **argv)
 {
 	int cpu;
@@ -348,6 +405,7 @@ int main(int argc, char **argv)
 	CHECK(ping_pong(-1, -1, 30));
 	sleepers();
 	translations();
+	descriptors();
 	levels();
 	return finish();
 }

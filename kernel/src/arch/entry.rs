@@ -7,7 +7,7 @@
 //! machine check) have stacks of their own and do not look at GS.
 
 use super::context::{INTERRUPT_FLAG, TRAP_FLAG, UserContext};
-use super::percpu::{CURRENT, KERNEL_STACK, NEED_RESCHED, SCRATCH};
+use super::percpu::{CURRENT, KERNEL_STACK, NEED_RESCHED, SCRATCH, USER};
 use super::{cpu, gdt, percpu, traps};
 use crate::signal::{self, Fault};
 use crate::syscall::light;
@@ -158,7 +158,8 @@ pub(super) unsafe extern "sysv64" fn leave_to_user() {
 ///
 /// The light path keeps only what C code may clobber, in the place that it has in a
 /// [`UserContext`], and calls the number's handler in [`light::HANDLERS`] with interrupts off. A handler
-/// that cannot finish the call leaves it to the full path, which completes the context.
+/// that cannot finish the call leaves it to the full path, which completes the context. Whoever makes a system call is a
+/// thread of a program, so the process side that handlers are given is there.
 ///
 /// # Safety
 /// Only for the processor: interrupts off, GS the program's, RCX = next instruction, R11 = flags.
@@ -190,6 +191,7 @@ pub unsafe extern "sysv64" fn syscall_entry() {
         "jne 2f",
         "mov eax, eax",
         "mov rcx, r10",
+        "mov r8, gs:[{user}]",
         "call qword ptr [{handlers} + rax * 8]",
         "test edx, edx",
         "jz 2f",
@@ -227,6 +229,7 @@ pub unsafe extern "sysv64" fn syscall_entry() {
         kernel_stack = const KERNEL_STACK,
         need_resched = const NEED_RESCHED,
         current = const CURRENT,
+        user = const USER,
         attention = const Thread::ATTENTION,
         light_calls = const Thread::LIGHT_CALLS,
         frame = const size_of::<UserContext>() + 8,

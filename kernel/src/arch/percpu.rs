@@ -3,6 +3,8 @@
 
 use super::apic;
 use super::gdt::{PORT_MAP_SIZE, Segments};
+use crate::files::Description;
+use crate::process::User;
 use crate::sections::Sections;
 use crate::sync::SpinLock;
 use crate::task::Thread;
@@ -29,6 +31,10 @@ pub struct PerCpu {
     preempt_count: AtomicU32,
     need_resched: AtomicU32,
     current: AtomicPtr<Thread>,
+    /// Its process side, if it has one.
+    user: AtomicPtr<User>,
+    /// The file that this CPU uses without a reference; see `files::places`.
+    pub file_in_use: AtomicPtr<Description>,
     /// Index of the CPU in the cell.
     pub index: u32,
     /// Id of the CPU's local APIC.
@@ -73,6 +79,7 @@ pub(super) const SCRATCH: usize = core::mem::offset_of!(PerCpu, scratch);
 pub(super) const KERNEL_STACK: usize = core::mem::offset_of!(PerCpu, kernel_stack);
 pub(super) const NEED_RESCHED: usize = core::mem::offset_of!(PerCpu, need_resched);
 pub(super) const CURRENT: usize = core::mem::offset_of!(PerCpu, current);
+pub(super) const USER: usize = core::mem::offset_of!(PerCpu, user);
 /// Offset of [`PerCpu::sections`] from the GS base.
 pub const SECTIONS: usize = core::mem::offset_of!(PerCpu, sections);
 const PREEMPT_COUNT: usize = core::mem::offset_of!(PerCpu, preempt_count);
@@ -87,6 +94,8 @@ impl PerCpu {
             preempt_count: AtomicU32::new(1),
             need_resched: AtomicU32::new(0),
             current: AtomicPtr::new(ptr::null_mut()),
+            user: AtomicPtr::new(ptr::null_mut()),
+            file_in_use: AtomicPtr::new(ptr::null_mut()),
             index,
             apic_id: AtomicU32::new(apic_id),
             rank: AtomicU32::new(0),
@@ -149,8 +158,10 @@ impl PerCpu {
     }
 
     /// Notes the thread that it runs from now on, and that thread's kernel stack.
-    pub fn set_current(&self, thread: *const Thread, stack_top: u64) {
-        self.current.store(thread.cast_mut(), Ordering::Relaxed);
+    pub fn set_current(&self, thread: &Thread, stack_top: u64) {
+        let user = thread.data.user().map_or(ptr::null(), ptr::from_ref);
+        self.current.store(ptr::from_ref(thread).cast_mut(), Ordering::Relaxed);
+        self.user.store(user.cast_mut(), Ordering::Relaxed);
         self.kernel_stack.store(stack_top, Ordering::Relaxed);
         self.segments.set_kernel_stack(stack_top);
     }
@@ -247,11 +258,16 @@ pub fn make(index: u32, apic_id: u32) -> Option<&'static PerCpu> {
     let layout = Layout::new::<PerCpu>();
     // SAFETY: the layout's size is not 0.
     let memory = NonNull::new(unsafe { alloc(layout) })?.cast::<PerCpu>();
-    // SAFETY: fresh memory of that size and alignment, which is never freed.
-    unsafe {
-        memory.write(PerCpu::new(index, apic_id));
-        Some(memory.as_ref())
-    }
+    /// Copied, since a kernel stack has no room to build it on.
+    static FRESH: PerCpu = PerCpu::new(0, 0);
+    // SAFETY: fresh memory of that size and alignment, which is never freed; the pattern owns nothing, and nothing changes it.
+    let cpu = unsafe {
+        ptr::from_ref(&FRESH).copy_to_nonoverlapping(memory.as_ptr(), 1);
+        (&raw mut (*memory.as_ptr()).index).write(index);
+        memory.as_ref()
+    };
+    cpu.set_apic_id(apic_id);
+    Some(cpu)
 }
 
 /// Makes `cpu` the data of the CPU that this runs on. Interrupts off, once for each.
@@ -299,6 +315,16 @@ pub fn current() -> *const Thread {
         asm!("mov {}, gs:[{}]", out(reg) current, const CURRENT, options(nostack, preserves_flags, readonly));
     }
     current
+}
+
+/// Whether the thread that runs here is one of a program.
+pub fn is_programs() -> bool {
+    let user: *const User;
+    // SAFETY: one instruction, as above.
+    unsafe {
+        asm!("mov {}, gs:[{}]", out(reg) user, const USER, options(nostack, preserves_flags, readonly));
+    }
+    !user.is_null()
 }
 
 /// Whether the calling thread holds preemption off.

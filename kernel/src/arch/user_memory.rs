@@ -5,14 +5,13 @@
 //! the tables. What is not present, or not permitted, faults: the fault ends the copy, which then says `false`, and the
 //! address space has the last word. Nothing here sleeps or allocates.
 
-use super::cpu;
-use crate::task;
+use super::{cpu, percpu};
 use core::arch::global_asm;
 use core::sync::atomic::{AtomicBool, Ordering};
 use crtos_abi::channel::USER_END;
 
-/// Most bytes that are copied with interrupts off.
-const STEP: usize = 256;
+/// Most bytes that are copied with interrupts off, and so at once.
+pub const STEP: usize = 256;
 
 /// Whether supervisor-mode access prevention is on: accesses have to be bracketed by STAC and CLAC.
 static PREVENTED: AtomicBool = AtomicBool::new(false);
@@ -141,25 +140,33 @@ pub(super) fn failure(rip: u64) -> Option<u64> {
     (start..end).contains(&rip).then_some(user_access_failed as *const () as u64)
 }
 
+/// Whether `length` bytes at `address` are addresses of programs.
+#[inline(always)]
+pub fn is_range(address: u64, length: u64) -> bool {
+    address.checked_add(length).is_some_and(|end| end <= USER_END)
+}
+
 /// Calls `access` with each piece of `length` bytes at `address`, its offset and its length, interrupts off and
 /// the program's tables loaded, until it says `false`. Returns the bytes that were accessed.
+#[inline(always)]
 fn in_steps(address: u64, length: usize, access: impl Fn(u64, usize, usize) -> bool) -> usize {
-    let end = address.checked_add(length as u64);
-    if end.is_none_or(|end| end > USER_END) || task::current().data.user().is_none() {
+    if !is_range(address, length as u64) || !percpu::is_programs() {
         return 0;
     }
-    let mut done = 0;
-    while done < length {
-        let step = STEP.min(length - done);
+    let step = |at: usize, length: usize| {
         let interrupts = cpu::disable_interrupts();
-        let well = access(address + done as u64, done, step);
+        let well = access(address + at as u64, at, length);
         cpu::restore_interrupts(interrupts);
-        if !well {
-            break;
+        well
+    };
+    let mut done = 0;
+    while length - done > STEP {
+        if !step(done, STEP) {
+            return done;
         }
-        done += step;
+        done += STEP;
     }
-    done
+    if step(done, length - done) { length } else { done }
 }
 
 /// Copies from the current program; returns how many bytes, fewer only if an access was not possible. Any
@@ -198,11 +205,35 @@ pub fn clear(to: u64, length: usize) -> usize {
     in_steps(to, length, |to, _, length| unsafe { user_clear(to as *mut u8, length) })
 }
 
+/// As [`read`], all or nothing that is told of, at most [`STEP`] bytes. In a program's thread, interrupts off.
+#[inline(always)]
+pub fn read_at_once(from: u64, to: &mut [u8]) -> bool {
+    let length = to.len();
+    // SAFETY: as in `read`.
+    is_range(from, length as u64)
+        && unsafe { user_copy(to.as_mut_ptr(), from as *const u8, length) }
+}
+
+/// As [`write`]; see [`read_at_once`].
+#[inline(always)]
+pub fn write_at_once(to: u64, from: &[u8]) -> bool {
+    let length = from.len();
+    // SAFETY: as in `write`.
+    is_range(to, length as u64) && unsafe { user_copy(to as *mut u8, from.as_ptr(), length) }
+}
+
+/// As [`clear`]; see [`read_at_once`].
+#[inline(always)]
+pub fn clear_at_once(to: u64, length: usize) -> bool {
+    // SAFETY: as in `write`.
+    is_range(to, length as u64) && unsafe { user_clear(to as *mut u8, length) }
+}
+
 /// Whether `length` bytes at `area`, aligned to 64, are addresses of the current program.
 fn is_area(area: u64, length: usize) -> bool {
     area.is_multiple_of(64)
-        && area.checked_add(length as u64).is_some_and(|end| end <= USER_END)
-        && task::current().data.user().is_some()
+        && is_range(area, length as u64)
+        && percpu::is_programs()
 }
 
 /// Stores the extended state in the registers, the components `mask` of `length` bytes, at `area`, whose header is clear. Interrupts off; XSAVE is on. `false` if that was

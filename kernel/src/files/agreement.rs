@@ -44,7 +44,7 @@ impl Files {
             state.limit = limits & u64::from(u32::MAX);
             state.devices = limits >> 32 & ALL_DEVICES == ALL_DEVICES;
         }
-        let _ = self.make_chunk(0);
+        let _ = self.places.make_room(0);
         self.learn()
     }
 
@@ -127,7 +127,7 @@ impl Files {
             let mut state = self.state.lock();
             state.numbers.set_free(fd as u32);
             state.numbers.set_remote(fd as u32);
-            state.place(fd as u32).and_then(Option::take)
+            self.places.put(fd as u32, None)
         };
         drop(old);
         Ok(true)

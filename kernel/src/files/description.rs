@@ -9,6 +9,7 @@ use linux_raw_sys::general as linux;
 use super::{Events, Memory, Watchers, device::Device, event::Event, pipe::Pipe};
 use crate::{
     mm::heap,
+    sync::SpinLock,
     syscall::{Errno, SysResult},
 };
 
@@ -36,6 +37,14 @@ pub struct Description {
 /// Status flags that fcntl(2) can change.
 const CHANGEABLE: u32 = linux::O_APPEND | linux::O_NONBLOCK | linux::O_NOATIME;
 
+/// Descriptions of devices that nobody uses, so that opening and closing devices needs no memory.
+static SPARES: SpinLock<Spares> = SpinLock::new(Spares { files: [const { None }; 16], count: 0 });
+
+struct Spares {
+    files: [Option<Arc<Description>>; 16],
+    count: usize,
+}
+
 /// Inode numbers of what has no name.
 static NUMBER: AtomicU64 = AtomicU64::new(1);
 
@@ -50,15 +59,50 @@ impl Description {
         if !heap::has_reserve() {
             return Err(Errno::ENOMEM);
         }
-        let mode = flags & linux::O_ACCMODE;
-        let (reads, writes) = (mode != linux::O_WRONLY, mode != linux::O_RDONLY);
-        if let Object::Pipe(pipe) = &object {
-            pipe.open(reads, writes);
+        let file = Arc::new(Self::new(object, flags));
+        if let Object::Pipe(pipe) = &file.object {
+            pipe.open(file.reads, file.writes);
         }
+        Ok(file)
+    }
+
+    fn new(object: Object, flags: u32) -> Self {
         const KEPT: u32 =
             linux::O_ACCMODE | CHANGEABLE | linux::O_DIRECT | linux::O_LARGEFILE | linux::O_SYNC;
-        let status = AtomicU32::new(flags & KEPT);
-        Ok(Arc::new(Self { reads, writes, status, object }))
+        let mode = flags & linux::O_ACCMODE;
+        let (reads, writes) = (mode != linux::O_WRONLY, mode != linux::O_RDONLY);
+        Self { reads, writes, status: AtomicU32::new(flags & KEPT), object }
+    }
+
+    /// As [`Description::open`] of a device, without memory if there is a spare one. Any context.
+    pub fn open_spare(device: Device, flags: u32) -> Option<Arc<Self>> {
+        let mut file = {
+            let mut spares = SPARES.lock();
+            spares.count = spares.count.checked_sub(1)?;
+            let last = spares.count;
+            spares.files[last].take()?
+        };
+        *Arc::get_mut(&mut file)? = Self::new(Object::Device(device), flags);
+        Some(file)
+    }
+
+    /// Gives a reference back. Any context if it is one to a device.
+    pub fn give_back(file: Arc<Self>) {
+        if file.is_device() && Arc::strong_count(&file) == 1 {
+            let mut spares = SPARES.lock();
+            let count = spares.count;
+            if let Some(place) = spares.files.get_mut(count) {
+                *place = Some(file);
+                spares.count += 1;
+                return;
+            }
+        }
+        drop(file);
+    }
+
+    /// Whether it is of a device.
+    pub fn is_device(&self) -> bool {
+        matches!(self.object, Object::Device(_))
     }
 
     /// F_GETFL.
@@ -88,6 +132,11 @@ impl Description {
         self.status() & flag != 0
     }
 
+    /// Whether writes to a pipe are packets.
+    pub fn is_packets(&self) -> bool {
+        self.is(linux::O_DIRECT)
+    }
+
     /// read(2). `nonblocking`: besides O_NONBLOCK (RWF_NOWAIT).
     pub fn read(&self, memory: &mut Memory, nonblocking: bool) -> SysResult {
         let nonblocking = nonblocking || self.is(linux::O_NONBLOCK);
@@ -105,7 +154,7 @@ impl Description {
         match &self.object {
             _ if !self.writes => Err(Errno::EBADF),
             Object::Device(device) => device.write(memory),
-            Object::Pipe(pipe) => pipe.write(memory, nonblocking, self.is(linux::O_DIRECT)),
+            Object::Pipe(pipe) => pipe.write(memory, nonblocking, self.is_packets()),
             Object::Event(event) => event.write(memory, nonblocking),
         }
     }

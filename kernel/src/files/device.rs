@@ -8,7 +8,8 @@ use linux_raw_sys::general as linux;
 
 use super::{Events, Memory};
 use crate::{
-    syscall::{Errno, SysResult},
+    arch::user_memory,
+    syscall::{Errno, SysResult, light::Light},
     user,
 };
 
@@ -37,11 +38,21 @@ const PLAIN: u32 = linux::O_ACCMODE
     | linux::O_SYNC;
 
 impl Device {
-    /// The device whose exact name is at `path`, an address of the program, if `flags` of open(2) ask for nothing special.
+    /// The device whose exact name is at `path`, an address of the program, if `flags` of open(2) ask for nothing special. May sleep.
     pub fn named(path: u64, flags: u32) -> Option<Device> {
         let mut name = [0; 10];
         user::read(path, &mut name).ok()?;
-        let device = match &name {
+        Self::of_name(&name, flags)
+    }
+
+    /// As [`Device::named`], on the light path: if the name is present.
+    pub fn named_at_once(path: u64, flags: u32) -> Option<Device> {
+        let mut name = [0; 10];
+        user_memory::read_at_once(path, &mut name).then(|| Self::of_name(&name, flags))?
+    }
+
+    fn of_name(name: &[u8; 10], flags: u32) -> Option<Device> {
+        let device = match name {
             b"/dev/null\0" => Device::Null,
             b"/dev/zero\0" => Device::Zero,
             b"/dev/full\0" => Device::Full,
@@ -61,6 +72,26 @@ impl Device {
     /// write(2).
     pub fn write(self, memory: &Memory) -> SysResult {
         if self == Device::Full { Err(Errno::ENOSPC) } else { Ok(memory.left()) }
+    }
+
+    /// As [`Device::read`], on the light path: at most a step.
+    #[inline(always)]
+    pub fn read_at_once(self, buffer: u64, length: u64) -> Light {
+        let length = if self == Device::Null { 0 } else { length as usize };
+        match length <= user_memory::STEP && user_memory::clear_at_once(buffer, length) {
+            true => Light::done(length as u64),
+            false => Light::FULL,
+        }
+    }
+
+    /// As [`Device::write`], on the light path.
+    #[inline(always)]
+    pub fn write_at_once(self, buffer: u64, length: u64) -> Light {
+        match self {
+            _ if length > Memory::MOST || !user_memory::is_range(buffer, length) => Light::FULL,
+            Device::Full => Light::done(Errno::ENOSPC.value()),
+            _ => Light::done(length),
+        }
     }
 
     /// What it is ready for: always everything.

@@ -3,9 +3,10 @@
 
 use super::{Events, Memory, Watchers};
 use crate::{
+    arch::user_memory,
     signal,
     sync::SpinLock,
-    syscall::{Errno, SysResult},
+    syscall::{Errno, SysResult, light::Light},
     task::WaitQueue,
 };
 
@@ -34,15 +35,18 @@ impl Event {
         }
     }
 
+    /// What a read takes of `value`; `None` if there is nothing.
+    fn share(&self, value: u64) -> Option<u64> {
+        let share = if self.semaphore { value.min(1) } else { value };
+        (share > 0).then_some(share)
+    }
+
     /// Takes the value, or one of it.
     fn take(&self) -> Option<u64> {
-        let taken = {
-            let mut counter = self.counter.lock();
-            let taken = if self.semaphore { (*counter).min(1) } else { *counter };
-            *counter -= taken;
-            taken
-        };
-        (taken > 0).then_some(taken)
+        let mut counter = self.counter.lock();
+        let taken = self.share(*counter)?;
+        *counter -= taken;
+        Some(taken)
     }
 
     /// Adds, if the sum stays below the limit.
@@ -105,6 +109,46 @@ impl Event {
             self.announce(false);
         }
         Ok(8)
+    }
+
+    /// As [`Event::read`], on the light path.
+    #[inline(never)]
+    pub fn read_at_once(&self, buffer: u64, length: u64) -> Light {
+        // Several are woken one by one on the full path.
+        if length < 8 || !user_memory::is_range(buffer, length) || self.to_write.len() > 1 {
+            return Light::FULL;
+        }
+        {
+            let mut counter = self.counter.lock_quietly();
+            let Some(value) = self.share(*counter) else { return Light::FULL };
+            if !user_memory::write_at_once(buffer, &value.to_le_bytes()) {
+                return Light::FULL;
+            }
+            *counter -= value;
+        }
+        self.announce(true);
+        Light::done(8)
+    }
+
+    /// As [`Event::write`], on the light path.
+    #[inline(never)]
+    pub fn write_at_once(&self, buffer: u64, length: u64) -> Light {
+        let mut bytes = [0; 8];
+        if length < 8
+            || !user_memory::is_range(buffer, length)
+            || self.to_read.len() > 1
+            || !user_memory::read_at_once(buffer, &mut bytes)
+        {
+            return Light::FULL;
+        }
+        let value = u64::from_le_bytes(bytes);
+        if value == u64::MAX || self.add(value).is_none() {
+            return Light::FULL;
+        }
+        if value > 0 {
+            self.announce(false);
+        }
+        Light::done(8)
     }
 
     /// What it is ready for.

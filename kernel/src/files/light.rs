@@ -1,48 +1,51 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Reads and writes that finish at once, for the light path of [`crate::syscall`]: nothing here sleeps, allocates or takes more
+//! Calls on files that finish at once, for the light path of [`crate::syscall`]: nothing here sleeps, allocates or takes more
 //! than some hundred instructions, and what does not finish has changed nothing.
 
-use super::{Object, device::Device};
-use crate::{
-    arch::user_memory,
-    syscall::{Errno, SysResult},
-    task,
-};
+use linux_raw_sys::general as linux;
 
-/// Most bytes of a light read.
-const MOST: u64 = 256;
-
-fn with_device(
-    fd: u64,
-    f: impl FnOnce(Device, bool, bool) -> Option<SysResult>,
-) -> Option<SysResult> {
-    let current = task::current();
-    let user = current.data.user()?;
-    let (device, reads, writes) = user.process.files().with(fd, |file| match file.object {
-        Object::Device(device) => Some((device, file.reads, file.writes)),
-        _ => None,
-    })?;
-    f(device, reads, writes)
-}
+use super::{Description, Object, device::Device};
+use crate::{process::User, syscall::light::Light};
 
 /// read(fd, buffer, length). Interrupts off.
-pub fn read(fd: u64, buffer: u64, length: u64) -> Option<SysResult> {
-    with_device(fd, |device, reads, _| {
-        if !reads || length > MOST {
-            return None;
-        }
-        let length = if device == Device::Null { 0 } else { length as usize };
-        (user_memory::clear(buffer, length) == length).then_some(Ok(length as u64))
+#[inline(always)]
+pub fn read(user: &User, fd: u64, buffer: u64, length: u64) -> Light {
+    with(user, fd, |file| match &file.object {
+        _ if !file.reads => Light::FULL,
+        Object::Device(device) => device.read_at_once(buffer, length),
+        Object::Pipe(pipe) => pipe.read_at_once(buffer, length),
+        Object::Event(event) => event.read_at_once(buffer, length),
     })
 }
 
 /// write(fd, buffer, length). Interrupts off.
-pub fn write(fd: u64, buffer: u64, length: u64) -> Option<SysResult> {
-    with_device(fd, |device, _, writes| {
-        let end = buffer.checked_add(length)?;
-        if !writes || length >> 30 != 0 || end > crtos_abi::channel::USER_END {
-            return None;
-        }
-        Some(if device == Device::Full { Err(Errno::ENOSPC) } else { Ok(length) })
+#[inline(always)]
+pub fn write(user: &User, fd: u64, buffer: u64, length: u64) -> Light {
+    with(user, fd, |file| match &file.object {
+        _ if !file.writes => Light::FULL,
+        Object::Device(device) => device.write_at_once(buffer, length),
+        Object::Pipe(pipe) if !file.is_packets() => pipe.write_at_once(buffer, length),
+        Object::Pipe(_) => Light::FULL,
+        Object::Event(event) => event.write_at_once(buffer, length),
     })
+}
+
+/// open(path, flags) of a device. Interrupts off.
+pub fn open(user: &User, path: u64, flags: u64) -> Light {
+    let flags = flags as u32;
+    let device = Device::named_at_once(path, flags);
+    device.zip(user.process.files.get()).map_or(Light::FULL, |(device, files)| {
+        files.open_at_once(device, flags | linux::O_LARGEFILE)
+    })
+}
+
+/// close(fd) of a device. Interrupts off.
+pub fn close(user: &User, fd: u64) -> Light {
+    user.process.files.get().map_or(Light::FULL, |files| files.close_at_once(fd))
+}
+
+#[inline(always)]
+fn with(user: &User, fd: u64, f: impl FnOnce(&Description) -> Light) -> Light {
+    let files = user.process.files.get();
+    files.and_then(|files| files.with(fd, f)).unwrap_or(Light::FULL)
 }

@@ -4,12 +4,10 @@
 
 use alloc::vec::Vec;
 
-use crtos_abi::{PAGE_SIZE, channel::USER_END};
+use crtos_abi::PAGE_SIZE;
 
 use crate::{arch::user_memory, syscall::Errno, user};
 
-/// Most bytes that one call transfers, as under Linux.
-const MOST: u64 = 0x7fff_f000;
 /// Most ranges of a vector (UIO_MAXIOV).
 const RANGES: usize = 1024;
 
@@ -24,20 +22,20 @@ pub struct Memory {
 }
 
 fn check(address: u64, length: u64) -> Result<(), Errno> {
-    match address.checked_add(length) {
-        Some(end) if end <= USER_END => Ok(()),
-        _ => Err(Errno::EFAULT),
-    }
+    if user_memory::is_range(address, length) { Ok(()) } else { Err(Errno::EFAULT) }
 }
 
 impl Memory {
+    /// Most bytes that one call transfers, as under Linux.
+    pub const MOST: u64 = 0x7fff_f000;
+
     /// One range, as read(2) and write(2) are given.
     pub fn one(address: u64, length: u64) -> Result<Self, Errno> {
         if (length as i64) < 0 {
             return Err(Errno::EINVAL);
         }
         check(address, length)?;
-        let length = length.min(MOST);
+        let length = length.min(Self::MOST);
         Ok(Self { address, length, further: Vec::new(), left: length })
     }
 
@@ -54,7 +52,7 @@ impl Memory {
                 return Err(Errno::EINVAL);
             }
             check(address, length)?;
-            let length = length.min(MOST - left);
+            let length = length.min(Self::MOST - left);
             left += length;
             further.push((address, length));
         }

@@ -7,6 +7,7 @@
 //!
 //! | file | concept |
 //! |---|---|
+//! | [`places`] | which file each number has, found without a lock |
 //! | [`description`] | an open file description, which descriptors share by reference |
 //! | [`agreement`] | the shadow's numbers and ours |
 //! | [`memory`] | the program's memory that a transfer reads or writes |
@@ -14,7 +15,7 @@
 //! | [`device`] | /dev/null, /dev/zero, /dev/full |
 //! | [`pipe`] | pipes |
 //! | [`event`] | eventfd |
-//! | [`light`] | reads and writes that finish at once |
+//! | [`light`] | calls that finish at once |
 
 pub mod agreement;
 pub mod description;
@@ -23,29 +24,30 @@ pub mod event;
 pub mod light;
 pub mod memory;
 pub mod pipe;
+pub mod places;
 pub mod watch;
 
 pub use description::{Description, Object};
 pub use memory::Memory;
+pub use places::Removed;
 pub use watch::{Events, Watcher, Watchers};
 
-use alloc::{boxed::Box, sync::Arc};
+use alloc::sync::Arc;
 
-use crtos_files::{NUMBERS, Numbers, WORDS};
+use crtos_files::{NUMBERS, Numbers};
+
+use device::Device;
+use linux_raw_sys::general as linux;
+use places::Places;
 
 use crate::{
-    mm::heap,
     sync::SpinLock,
-    syscall::Errno,
+    syscall::{Errno, light::Light},
     task::{self, Mutex},
 };
 
-/// Descriptors of 64 numbers.
-type Chunk = [Option<Arc<Description>>; 64];
-
 struct State {
     numbers: Numbers,
-    chunks: [Option<Box<Chunk>>; WORDS],
     /// Soft limit of descriptors (RLIMIT_NOFILE).
     limit: u64,
     /// `/dev/null`, `/dev/zero` and `/dev/full` are the devices of these names.
@@ -58,8 +60,9 @@ struct State {
 
 /// The table of descriptors of a process.
 pub struct Files {
-    /// Held for a bounded number of steps: looking up, storing, copying 64 references.
+    /// Held for a bounded number of steps, also while a file is put in its place or taken from there.
     state: SpinLock<State>,
+    places: Places,
     /// Held while the shadow's numbers are brought into agreement.
     agreement: Mutex<()>,
 }
@@ -87,23 +90,23 @@ impl Files {
     pub fn new() -> Self {
         let state = State {
             numbers: Numbers::new(),
-            chunks: [const { None }; WORDS],
             limit: 1024,
             devices: false,
             unsure: true,
             prefers_linux: false,
         };
-        Self { state: SpinLock::new(state), agreement: Mutex::new(()) }
+        Self { state: SpinLock::new(state), places: Places::new(), agreement: Mutex::new(()) }
     }
 
     /// The local file of descriptor `fd`. Any context.
     pub fn find(&self, fd: u64) -> Option<Arc<Description>> {
-        self.state.lock().get(fd as u32).cloned()
+        self.places.get(fd as u32)
     }
 
-    /// Calls `f` with the local file of descriptor `fd`, under the table's lock: bounded, no sleeping. Any context.
-    pub fn with<R>(&self, fd: u64, f: impl FnOnce(&Description) -> Option<R>) -> Option<R> {
-        f(self.state.lock().get(fd as u32)?)
+    /// Calls `f` with the local file of descriptor `fd`; see [`Places::with`].
+    #[inline(always)]
+    pub fn with<R>(&self, fd: u64, f: impl FnOnce(&Description) -> R) -> Option<R> {
+        self.places.with(fd as u32, f)
     }
 
     /// Whether the program may not reach Linux's descriptor of this number: it is one of ours, or only a placeholder.
@@ -154,18 +157,46 @@ impl Files {
         loop {
             let number = {
                 let mut state = self.state.lock();
-                let limit = state.limit.min(NUMBERS.into());
-                let number = state.numbers.lowest(from).filter(|&n| u64::from(n) < limit);
-                let number = number.ok_or(Errno::EMFILE)?;
-                if let Some(place) = state.place(number) {
-                    *place = Some(file);
+                let number = state.lowest(from).ok_or(Errno::EMFILE)?;
+                if self.places.has_room(number) {
                     state.numbers.set_local(number, close_on_exec);
+                    let before = self.places.put(number, Some(file));
+                    drop(state);
+                    drop(before);
                     return Ok(number);
                 }
                 number
             };
-            self.make_chunk(number)?;
+            self.places.make_room(number)?;
         }
+    }
+
+    /// A descriptor for `device`, as [`Files::insert`], on the light path: if that needs neither memory nor Linux. Interrupts off.
+    pub fn open_at_once(&self, device: Device, flags: u32) -> Light {
+        let mut state = self.state.lock_quietly();
+        let usable = state.devices && !state.unsure;
+        let number = state.lowest(0).filter(|&number| usable && self.places.has_room(number));
+        let file = number.and_then(|_| Description::open_spare(device, flags));
+        let (Some(number), Some(file)) = (number, file) else { return Light::FULL };
+        state.numbers.set_local(number, flags & linux::O_CLOEXEC != 0);
+        let before = self.places.put(number, Some(file));
+        drop(state);
+        drop(before);
+        Light::done(number.into())
+    }
+
+    /// Frees a number that has a device, on the light path. Interrupts off.
+    pub fn close_at_once(&self, fd: u64) -> Light {
+        let number = fd as u32;
+        let mut state = self.state.lock_quietly();
+        if self.places.with(number, Description::is_device) != Some(true) {
+            return Light::FULL;
+        }
+        let file = self.places.put(number, None);
+        state.numbers.set_free(number);
+        drop(state);
+        drop(file);
+        Light::done(0)
     }
 
     /// Makes `number`, which is below the limit, a descriptor of `file`; returns the local file that it replaces. The caller has
@@ -175,13 +206,11 @@ impl Files {
         number: u32,
         file: Arc<Description>,
         close_on_exec: bool,
-    ) -> Result<Option<Arc<Description>>, Errno> {
-        self.make_chunk(number)?;
+    ) -> Result<Option<Removed>, Errno> {
+        self.places.make_room(number)?;
         let mut state = self.state.lock();
-        let place = state.place(number).ok_or(Errno::EBADF)?;
-        let old = place.replace(file);
         state.numbers.set_local(number, close_on_exec);
-        Ok(old)
+        Ok(self.places.put(number, Some(file)))
     }
 
     /// Whether dup2 may make `number`: it is below the limit and one that local files can have.
@@ -189,33 +218,11 @@ impl Files {
         u64::from(number) < self.state.lock().limit.min(NUMBERS.into())
     }
 
-    fn make_chunk(&self, number: u32) -> Result<(), Errno> {
-        let index = number as usize / 64;
-        if index >= WORDS {
-            return Err(Errno::EMFILE);
-        }
-        if self.state.lock().chunks[index].is_some() {
-            return Ok(());
-        }
-        if !heap::has_reserve() {
-            return Err(Errno::ENOMEM);
-        }
-        let fresh: Box<Chunk> = Box::new([const { None }; 64]);
-        let mut state = self.state.lock();
-        let spare = match &state.chunks[index] {
-            Some(_) => Some(fresh),
-            None => state.chunks[index].replace(fresh),
-        };
-        drop(state);
-        drop(spare);
-        Ok(())
-    }
-
     /// Frees a number. Returns its local file, if it had one, and whether Linux has something of its own there.
-    pub fn remove(&self, fd: u64) -> (Option<Arc<Description>>, bool) {
+    pub fn remove(&self, fd: u64) -> (Option<Removed>, bool) {
         let mut state = self.state.lock();
         let number = fd as u32;
-        let file = state.place(number).and_then(Option::take);
+        let file = self.places.put(number, None);
         let hidden = file.is_some() || state.numbers.is_stale(number);
         state.numbers.set_free(number);
         (file, !hidden)
@@ -250,33 +257,31 @@ impl Files {
     }
 
     /// Gives this table, which is empty, what `parent` has: a fork. The caller holds the parent's agreement and this table is not in use
-    /// yet. Preemptible between 64 numbers. What other threads of the parent do meanwhile may be in the child's shadow or not, so the
+    /// yet. Preemptible between any two numbers. What other threads of the parent do meanwhile may be in the child's shadow or not, so the
     /// next local descriptor asks.
     pub fn copy(&self, parent: &Files) -> Result<(), Errno> {
         let (numbers, limit, devices, prefers_linux) = {
             let state = parent.state.lock();
             (state.numbers.clone(), state.limit, state.devices, state.prefers_linux)
         };
-        for word in 0..WORDS {
-            let first = word as u32 * 64;
-            if numbers.locals(first).next().is_none_or(|number| number >= first + 64) {
-                continue;
-            }
-            self.make_chunk(first)?;
-            let chunk = parent.state.lock().chunks[word].as_deref().cloned();
-            let mut state = self.state.lock();
-            if let (Some(chunk), Some(place)) = (chunk, state.chunks[word].as_deref_mut()) {
-                *place = chunk;
+        for number in numbers.locals(0) {
+            if let Some(file) = parent.find(number.into()) {
+                self.places.make_room(number)?;
+                drop(self.places.put(number, Some(file)));
             }
         }
         let mut state = self.state.lock();
         state.numbers = numbers;
         (state.limit, state.devices, state.prefers_linux) = (limit, devices, prefers_linux);
         state.unsure = true;
+        drop(state);
         // What was closed between the two looks is not there.
-        for word in 0..WORDS as u32 {
-            let lost = state.lost(word);
-            lost.into_iter().flatten().for_each(|number| state.numbers.set_free(number));
+        let mut from = 0;
+        while let Some(number) = self.next_local(from) {
+            if !self.places.has(number) {
+                self.state.lock().numbers.set_free(number);
+            }
+            from = number + 1;
         }
         Ok(())
     }
@@ -307,24 +312,9 @@ impl Files {
 }
 
 impl State {
-    fn get(&self, number: u32) -> Option<&Arc<Description>> {
-        let chunk = self.chunks.get(number as usize / 64)?.as_deref()?;
-        chunk[number as usize % 64].as_ref()
-    }
-
-    fn place(&mut self, number: u32) -> Option<&mut Option<Arc<Description>>> {
-        let chunk = self.chunks.get_mut(number as usize / 64)?.as_deref_mut()?;
-        Some(&mut chunk[number as usize % 64])
-    }
-
-    /// Numbers of a word that are local without a file.
-    fn lost(&self, word: u32) -> [Option<u32>; 64] {
-        let mut lost = [None; 64];
-        for (index, entry) in lost.iter_mut().enumerate() {
-            let number = word * 64 + index as u32;
-            *entry =
-                (self.numbers.is_local(number) && self.get(number).is_none()).then_some(number);
-        }
-        lost
+    /// The lowest free number from `from` on, below the limit.
+    fn lowest(&self, from: u32) -> Option<u32> {
+        let limit = self.limit.min(NUMBERS.into());
+        self.numbers.lowest(from).filter(|&number| u64::from(number) < limit)
     }
 }

@@ -13,8 +13,9 @@ use linux_raw_sys::general as linux;
 
 use super::{Events, Memory, Watchers};
 use crate::{
+    arch::user_memory,
     signal,
-    syscall::{Errno, SysResult},
+    syscall::{Errno, SysResult, light::Light},
     task::{Mutex, WaitQueue},
 };
 
@@ -146,12 +147,8 @@ impl Pipe {
         let (left, is_full) = (slots.count(), slots.is_full());
         self.used.store(left, Ordering::SeqCst);
         drop(slots);
-        if was_full && !is_full {
-            self.to_write.wake(1);
-        }
-        // Each write looks for an edge, as Linux tells pollers after every read that made room.
-        if popped.is_some() && !is_full {
-            self.watchers.notify(Events::OUT | Events::WRITE_NORMAL);
+        if popped.is_some() {
+            self.announce_read(was_full, is_full);
         }
         Ok(match popped {
             None => Step::Stuck,
@@ -164,6 +161,43 @@ impl Pipe {
             }
             Some((taken, packet)) => Step::Moved(taken as u64, left > 0 && !packet),
         })
+    }
+
+    /// Tells those who want to write of a read.
+    fn announce_read(&self, was_full: bool, is_full: bool) {
+        if was_full && !is_full {
+            self.to_write.wake(1);
+        }
+        // Each write looks for an edge, as Linux tells pollers after every read that made room.
+        if !is_full {
+            self.watchers.notify(Events::OUT | Events::WRITE_NORMAL);
+        }
+    }
+
+    /// As [`Pipe::read`], on the light path: at most a step, if nothing is behind what is read.
+    #[inline(never)]
+    pub fn read_at_once(&self, buffer: u64, length: u64) -> Light {
+        if self.is_empty() || length > Memory::MOST || !user_memory::is_range(buffer, length) {
+            return Light::FULL;
+        }
+        let Some(mut slots) = self.slots.try_lock().filter(|slots| slots.keeps_page()) else {
+            return Light::FULL;
+        };
+        let (was_full, is_last) = (slots.is_full(), slots.count() == 1);
+        let popped = slots.pop(length as usize, |from| {
+            let all = is_last || from.len() as u64 == length;
+            let fits = all && from.len() <= user_memory::STEP;
+            if fits && user_memory::write_at_once(buffer, from) { from.len() } else { 0 }
+        });
+        let is_full = slots.is_full();
+        self.used.store(slots.count(), Ordering::SeqCst);
+        drop(slots);
+        let taken = popped.map_or(0, |(taken, _)| taken as u64);
+        if taken == 0 {
+            return Light::FULL;
+        }
+        self.announce_read(was_full, is_full);
+        Light::done(taken)
     }
 
     /// Writes everything; without room it waits, or says how far it came.
@@ -222,12 +256,43 @@ impl Pipe {
         drop(slots);
         let Some(moved) = moved else { return Ok(Step::Stuck) };
         if moved > 0 {
-            if was_empty {
-                self.to_read.wake(1);
-            }
-            self.watchers.notify(Events::IN | Events::READ_NORMAL);
+            self.announce_write(was_empty);
         }
         Ok(if moved == 0 { Step::Fault } else { Step::Moved(moved as u64, true) })
+    }
+
+    /// Tells those who want to read of a write.
+    fn announce_write(&self, was_empty: bool) {
+        if was_empty {
+            self.to_read.wake(1);
+        }
+        self.watchers.notify(Events::IN | Events::READ_NORMAL);
+    }
+
+    /// As [`Pipe::write`], on the light path: at most a step, not in packets.
+    #[inline(never)]
+    pub fn write_at_once(&self, buffer: u64, length: u64) -> Light {
+        if !(1..=user_memory::STEP as u64).contains(&length) || !self.has_readers() {
+            return Light::FULL;
+        }
+        let Some(mut slots) = self.slots.try_lock() else { return Light::FULL };
+        let length = length as usize;
+        let was_empty = slots.is_empty();
+        let fill = |to: &mut [u8]| {
+            if user_memory::read_at_once(buffer, to) { to.len() } else { 0 }
+        };
+        let moved = match slots.append(length, fill) {
+            Some(moved) => moved,
+            None if slots.is_full() || !slots.has_spare() => 0,
+            None => slots.push(length, false, fill).unwrap_or(0),
+        };
+        self.used.store(slots.count(), Ordering::SeqCst);
+        drop(slots);
+        if moved == 0 {
+            return Light::FULL;
+        }
+        self.announce_write(was_empty);
+        Light::done(moved as u64)
     }
 
     /// What an open description can do without waiting.

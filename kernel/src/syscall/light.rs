@@ -20,7 +20,7 @@ use crate::{
     arch::user_memory,
     files,
     process::User,
-    signal, task,
+    signal,
     time::{self as clock, Clock},
 };
 
@@ -42,14 +42,15 @@ impl Light {
     }
 }
 
-impl From<SysResult> for Light {
-    fn from(result: SysResult) -> Self {
-        Self::done(result.unwrap_or_else(Errno::value))
+impl From<Option<SysResult>> for Light {
+    #[inline(always)]
+    fn from(result: Option<SysResult>) -> Self {
+        result.map_or(Self::FULL, |result| Self::done(result.unwrap_or_else(Errno::value)))
     }
 }
 
-/// A handler: the six arguments of the call. Interrupts off.
-pub type Handler = extern "sysv64" fn(u64, u64, u64, u64, u64, u64) -> Light;
+/// A handler: the first four arguments of the call, and the process side of the caller. Interrupts off.
+pub type Handler = extern "sysv64" fn(u64, u64, u64, u64, &User) -> Light;
 
 /// The handler of each number.
 pub static HANDLERS: [Handler; NUMBERS] = {
@@ -70,6 +71,9 @@ const fn handler(call: Call) -> Handler {
     match call {
         Call::Read => read,
         Call::Write => write,
+        Call::Open => open,
+        Call::Openat => openat,
+        Call::Close => close,
         Call::Getpid => getpid,
         Call::Gettid => gettid,
         Call::Futex => futex,
@@ -84,55 +88,52 @@ const fn handler(call: Call) -> Handler {
     }
 }
 
-extern "sysv64" fn full(_: u64, _: u64, _: u64, _: u64, _: u64, _: u64) -> Light {
+extern "sysv64" fn full(_: u64, _: u64, _: u64, _: u64, _: &User) -> Light {
     Light::FULL
 }
 
-extern "sysv64" fn read(fd: u64, to: u64, length: u64, _: u64, _: u64, _: u64) -> Light {
-    files::light::read(fd, to, length).map_or(Light::FULL, Light::from)
+extern "sysv64" fn read(fd: u64, to: u64, length: u64, _: u64, user: &User) -> Light {
+    files::light::read(user, fd, to, length)
 }
 
-extern "sysv64" fn write(fd: u64, from: u64, length: u64, _: u64, _: u64, _: u64) -> Light {
-    files::light::write(fd, from, length).map_or(Light::FULL, Light::from)
+extern "sysv64" fn write(fd: u64, from: u64, length: u64, _: u64, user: &User) -> Light {
+    files::light::write(user, fd, from, length)
 }
 
-/// The caller's part of the process side is always there; without it the full path says what is wrong.
-macro_rules! user {
-    ($field:expr) => {
-        match task::current().data.user() {
-            Some(user) => Light::done($field(user)),
-            None => Light::FULL,
-        }
-    };
+extern "sysv64" fn open(path: u64, flags: u64, _: u64, _: u64, user: &User) -> Light {
+    files::light::open(user, path, flags)
 }
 
-extern "sysv64" fn getpid(_: u64, _: u64, _: u64, _: u64, _: u64, _: u64) -> Light {
-    user!(|user: &User| user.process.pid.into())
+extern "sysv64" fn openat(_: u64, path: u64, flags: u64, _: u64, user: &User) -> Light {
+    files::light::open(user, path, flags)
 }
 
-extern "sysv64" fn gettid(_: u64, _: u64, _: u64, _: u64, _: u64, _: u64) -> Light {
-    user!(|user: &User| user.tid.into())
+extern "sysv64" fn close(fd: u64, _: u64, _: u64, _: u64, user: &User) -> Light {
+    files::light::close(user, fd)
 }
 
-/// Calls `f` with the caller's part of the process side.
-fn try_light(f: impl FnOnce(&User) -> Option<SysResult>) -> Light {
-    task::current().data.user().and_then(f).map_or(Light::FULL, Light::from)
+extern "sysv64" fn getpid(_: u64, _: u64, _: u64, _: u64, user: &User) -> Light {
+    Light::done(user.process.pid.into())
 }
 
-extern "sysv64" fn sigprocmask(how: u64, set: u64, old: u64, size: u64, _: u64, _: u64) -> Light {
-    try_light(|user| signal::sigprocmask_light(user, [how, set, old, size]))
+extern "sysv64" fn gettid(_: u64, _: u64, _: u64, _: u64, user: &User) -> Light {
+    Light::done(user.tid.into())
 }
 
-extern "sysv64" fn kill(pid: u64, number: u64, _: u64, _: u64, _: u64, _: u64) -> Light {
-    try_light(|user| signal::kill_light(user, Some(pid), None, number))
+extern "sysv64" fn sigprocmask(how: u64, set: u64, old: u64, size: u64, user: &User) -> Light {
+    signal::sigprocmask_light(user, [how, set, old, size]).into()
 }
 
-extern "sysv64" fn tkill(tid: u64, number: u64, _: u64, _: u64, _: u64, _: u64) -> Light {
-    try_light(|user| signal::kill_light(user, None, Some(tid), number))
+extern "sysv64" fn kill(pid: u64, number: u64, _: u64, _: u64, user: &User) -> Light {
+    signal::kill_light(user, Some(pid), None, number).into()
 }
 
-extern "sysv64" fn tgkill(pid: u64, tid: u64, number: u64, _: u64, _: u64, _: u64) -> Light {
-    try_light(|user| signal::kill_light(user, Some(pid), Some(tid), number))
+extern "sysv64" fn tkill(tid: u64, number: u64, _: u64, _: u64, user: &User) -> Light {
+    signal::kill_light(user, None, Some(tid), number).into()
+}
+
+extern "sysv64" fn tgkill(pid: u64, tid: u64, number: u64, _: u64, user: &User) -> Light {
+    signal::kill_light(user, Some(pid), Some(tid), number).into()
 }
 
 extern "sysv64" fn futex(word: u64, operation: u64, value: u64, _: u64, _: u64, _: u64) -> Light {
@@ -155,21 +156,21 @@ fn store<const N: usize>(address: u64, words: [u64; N], result: u64) -> Light {
     }
 }
 
-extern "sysv64" fn clock_gettime(clock: u64, to: u64, _: u64, _: u64, _: u64, _: u64) -> Light {
+extern "sysv64" fn clock_gettime(clock: u64, to: u64, _: u64, _: u64, _: &User) -> Light {
     match linux_clock(clock) {
         Some(now) => store(to, [now / SECOND, now % SECOND], 0),
         None => Light::FULL,
     }
 }
 
-extern "sysv64" fn gettimeofday(to: u64, zone: u64, _: u64, _: u64, _: u64, _: u64) -> Light {
+extern "sysv64" fn gettimeofday(to: u64, zone: u64, _: u64, _: u64, _: &User) -> Light {
     match clock::try_linux(Clock::Realtime) {
         Some(now) if to != 0 && zone == 0 => store(to, [now.0 / SECOND, now.0 % SECOND / 1000], 0),
         _ => Light::FULL,
     }
 }
 
-extern "sysv64" fn seconds(to: u64, _: u64, _: u64, _: u64, _: u64, _: u64) -> Light {
+extern "sysv64" fn seconds(to: u64, _: u64, _: u64, _: u64, _: &User) -> Light {
     match clock::try_linux(Clock::Realtime) {
         Some(now) if to == 0 => Light::done(now.0 / SECOND),
         Some(now) => store(to, [now.0 / SECOND], now.0 / SECOND),
