@@ -7,7 +7,7 @@
 //! machine check) have stacks of their own and do not look at GS.
 
 use super::context::{INTERRUPT_FLAG, TRAP_FLAG, UserContext};
-use super::percpu::{CURRENT, KERNEL_STACK, NEED_RESCHED, SCRATCH, USER};
+use super::percpu::{CURRENT, DUE, KERNEL_STACK, SCRATCH, USER};
 use super::{cpu, gdt, percpu, traps};
 use crate::signal::{self, Fault};
 use crate::syscall::light;
@@ -197,9 +197,7 @@ pub unsafe extern "sysv64" fn syscall_entry() {
         "jz 2f",
         "mov rcx, gs:[{current}]",
         "inc qword ptr [rcx + {light_calls}]",
-        "cmp dword ptr gs:[{need_resched}], 0",
-        "jne 3f",
-        "cmp byte ptr [rcx + {attention}], 0",
+        "cmp dword ptr gs:[{due}], 0",
         "jne 3f",
         "mov rdi, [rsp + {rdi}]",
         "mov rsi, [rsp + {rsi}]",
@@ -227,10 +225,9 @@ pub unsafe extern "sysv64" fn syscall_entry() {
         "jmp {leave}",
         scratch = const SCRATCH,
         kernel_stack = const KERNEL_STACK,
-        need_resched = const NEED_RESCHED,
+        due = const DUE,
         current = const CURRENT,
         user = const USER,
-        attention = const Thread::ATTENTION,
         light_calls = const Thread::LIGHT_CALLS,
         frame = const size_of::<UserContext>() + 8,
         orig_rax = const 8 + offset_of!(UserContext, orig_rax),
@@ -394,6 +391,7 @@ extern "sysv64" fn prepare_return(context: &mut UserContext) -> bool {
             break;
         }
     }
+    percpu::this().set_attention(false);
     sections::end();
     context.fits_sysret()
 }

@@ -13,7 +13,7 @@ use alloc::alloc::{Layout, alloc};
 use core::arch::asm;
 use core::ops::Range;
 use core::ptr::{self, NonNull};
-use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU16, AtomicU32, AtomicU64, Ordering};
 use crtos_abi::MAX_CELL_CPUS;
 use spin::Once;
 use x86_64::instructions::segmentation::{FS, GS, Segment};
@@ -29,7 +29,9 @@ pub struct PerCpu {
     /// Top of the current thread's kernel stack.
     pub(super) kernel_stack: AtomicU64,
     preempt_count: AtomicU32,
-    need_resched: AtomicU32,
+    need_resched: AtomicU16,
+    /// The thread that runs has got something to attend to, perhaps long ago.
+    has_attention: AtomicU16,
     current: AtomicPtr<Thread>,
     /// Its process side, if it has one.
     user: AtomicPtr<User>,
@@ -77,7 +79,12 @@ pub struct Interrupts {
 /// Offsets for the assembly.
 pub(super) const SCRATCH: usize = core::mem::offset_of!(PerCpu, scratch);
 pub(super) const KERNEL_STACK: usize = core::mem::offset_of!(PerCpu, kernel_stack);
-pub(super) const NEED_RESCHED: usize = core::mem::offset_of!(PerCpu, need_resched);
+/// What the light path looks at when it has finished a call: `need_resched` and `has_attention` in one.
+pub(super) const DUE: usize = {
+    let due = core::mem::offset_of!(PerCpu, need_resched);
+    assert!(core::mem::offset_of!(PerCpu, has_attention) == due + 2);
+    due
+};
 pub(super) const CURRENT: usize = core::mem::offset_of!(PerCpu, current);
 pub(super) const USER: usize = core::mem::offset_of!(PerCpu, user);
 /// Offset of [`PerCpu::sections`] from the GS base.
@@ -92,7 +99,8 @@ impl PerCpu {
             kernel_stack: AtomicU64::new(0),
             // Held until the CPU runs its first thread.
             preempt_count: AtomicU32::new(1),
-            need_resched: AtomicU32::new(0),
+            need_resched: AtomicU16::new(0),
+            has_attention: AtomicU16::new(0),
             current: AtomicPtr::new(ptr::null_mut()),
             user: AtomicPtr::new(ptr::null_mut()),
             file_in_use: AtomicPtr::new(ptr::null_mut()),
@@ -145,6 +153,12 @@ impl PerCpu {
         let before = self.rank.load(Ordering::Relaxed);
         self.rank.store(rank, Ordering::Relaxed);
         before
+    }
+
+    /// Says whether the thread that runs here has to look at what is pending. By this CPU. The thread's own flag is what counts: this
+    /// one only has the light path, during which nothing but the call itself can set that, take the full one.
+    pub fn set_attention(&self, wanted: bool) {
+        self.has_attention.store(wanted.into(), Ordering::Relaxed);
     }
 
     /// The CPU looked.

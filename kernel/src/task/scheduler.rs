@@ -692,6 +692,7 @@ pub fn forget_handed() {
 /// Has `thread` pass the check before its return to user mode if it is there on another CPU.
 pub(super) fn interrupt(thread: &Thread) {
     if ptr::eq(percpu::current(), thread) {
+        percpu::this().set_attention(true);
         return;
     }
     let elsewhere = {

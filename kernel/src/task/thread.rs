@@ -77,8 +77,6 @@ pub struct Thread {
 }
 
 impl Thread {
-    /// Offset of the attention flag, for the assembly.
-    pub const ATTENTION: usize = core::mem::offset_of!(Self, attention);
     /// Offset of the counter of calls on the light path, for the assembly.
     pub const LIGHT_CALLS: usize = core::mem::offset_of!(Self, light_calls);
 
