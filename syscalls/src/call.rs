@@ -191,6 +191,8 @@ pub enum Call {
     Dup2,
     /// `dup3`
     Dup3,
+    /// `ftruncate`
+    Ftruncate,
     /// `close`
     Close,
     /// `close_range`

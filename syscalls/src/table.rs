@@ -141,7 +141,7 @@ pub const TABLE: &[Row] = &[
     row(74, "fsync", Remote, FD, ""),
     row(75, "fdatasync", Remote, FD, ""),
     row(76, "truncate", Remote, POINTERS, ""),
-    row(77, "ftruncate", Remote, FD, "shared mappings end where the file ends"),
+    row(77, "ftruncate", Dual(Ftruncate), FD, "shared mappings end where the file ends"),
     row(78, "getdents", Remote, FD | POINTERS, ""),
     row(79, "getcwd", Remote, POINTERS, ""),
     row(80, "chdir", Remote, POINTERS, ""),

@@ -190,13 +190,7 @@ pub fn write(to: u64, from: &[u8]) -> usize {
 /// Copies some short pieces to the current program, or says `false`: then it is not said what was copied. Interrupts off.
 pub fn write_pieces<const N: usize>(pieces: [(u64, &[u8]); N]) -> bool {
     debug_assert!(pieces.iter().map(|(_, from)| from.len()).sum::<usize>() <= 1024);
-    task::current().data.user().is_some()
-        && pieces.iter().all(|&(to, from)| {
-            let end = to.checked_add(from.len() as u64);
-            // SAFETY: as in `write`.
-            end.is_some_and(|end| end <= USER_END)
-                && unsafe { user_copy(to as *mut u8, from.as_ptr(), from.len()) }
-        })
+    percpu::is_programs() && pieces.iter().all(|&(to, from)| write_at_once(to, from))
 }
 
 /// Clears memory of the current program; as [`read`].
@@ -231,9 +225,7 @@ pub fn clear_at_once(to: u64, length: usize) -> bool {
 
 /// Whether `length` bytes at `area`, aligned to 64, are addresses of the current program.
 fn is_area(area: u64, length: usize) -> bool {
-    area.is_multiple_of(64)
-        && is_range(area, length as u64)
-        && percpu::is_programs()
+    area.is_multiple_of(64) && is_range(area, length as u64) && percpu::is_programs()
 }
 
 /// Stores the extended state in the registers, the components `mask` of `length` bytes, at `area`, whose header is clear. Interrupts off; XSAVE is on. `false` if that was

@@ -66,29 +66,26 @@ impl Memory {
     }
 
     /// Has `step` transfer up to so many bytes at an address, until `length` bytes are done or it did less.
+    #[inline(always)]
     fn advance(
         &mut self,
         length: usize,
         mut step: impl FnMut(u64, usize, usize) -> usize,
     ) -> usize {
         let mut done = 0;
-        while done < length {
-            if self.length == 0 {
-                let Some(next) = self.further.pop() else { break };
-                (self.address, self.length) = next;
-                continue;
-            }
+        loop {
             let part = (length - done).min(self.length as usize);
             let moved = step(self.address, done, part);
             self.address += moved as u64;
             self.length -= moved as u64;
             self.left -= moved as u64;
             done += moved;
-            if moved < part {
-                break;
+            if moved < part || done == length {
+                return done;
             }
+            let Some(next) = self.further.pop() else { return done };
+            (self.address, self.length) = next;
         }
-        done
     }
 
     /// Copies from the program; returns how many bytes. Fewer than asked for: there is no more, or the memory is bad. May sleep.

@@ -82,7 +82,7 @@ pub fn table() -> Result<Arc<Files>, Errno> {
 /// The local file of descriptor `fd` of the calling process.
 pub fn find(fd: u64) -> Option<Arc<Description>> {
     let current = task::current();
-    current.data.user().and_then(|user| user.process.files().find(fd))
+    current.data.user()?.process.files.get()?.find(fd)
 }
 
 impl Files {
@@ -95,7 +95,7 @@ impl Files {
             unsure: true,
             prefers_linux: false,
         };
-        Self { state: SpinLock::new(state), places: Places::new(), agreement: Mutex::new(()) }
+        Self { state: SpinLock::new(state), places: Places::default(), agreement: Mutex::new(()) }
     }
 
     /// The local file of descriptor `fd`. Any context.

@@ -35,12 +35,14 @@ pub struct Places {
     chunks: [AtomicPtr<Chunk>; WORDS],
 }
 
-impl Places {
+impl Default for Places {
     /// No number has a file.
-    pub const fn new() -> Self {
+    fn default() -> Self {
         Self { chunks: [const { AtomicPtr::new(ptr::null_mut()) }; WORDS] }
     }
+}
 
+impl Places {
     #[inline(always)]
     fn place(&self, number: u32) -> Option<&Place> {
         let chunk = self.chunks.get(number as usize / 64)?.load(Ordering::Acquire);
@@ -102,12 +104,8 @@ impl Places {
             return Err(Errno::ENOMEM);
         }
         let fresh = Box::into_raw(Box::new([const { AtomicPtr::new(ptr::null_mut()) }; 64]));
-        let put = chunk.compare_exchange(
-            ptr::null_mut(),
-            fresh,
-            Ordering::AcqRel,
-            Ordering::Relaxed,
-        );
+        let put =
+            chunk.compare_exchange(ptr::null_mut(), fresh, Ordering::AcqRel, Ordering::Relaxed);
         if put.is_err() {
             // SAFETY: it came from a box, and nobody else has seen it.
             drop(unsafe { Box::from_raw(fresh) });

@@ -88,38 +88,41 @@ macro_rules! local {
 
 /// read(fd, buffer, length).
 pub fn read(row: &Row, args: Args) -> SysResult {
-    let file = local!(row, args);
-    if !file.reads {
-        return Err(Errno::EBADF);
-    }
-    file.read(&mut Memory::one(args[1], args[2])?, false)
+    read_to(row, args, Memory::one)
 }
 
 /// write(fd, buffer, length).
 pub fn write(row: &Row, args: Args) -> SysResult {
-    let file = local!(row, args);
-    if !file.writes {
-        return Err(Errno::EBADF);
-    }
-    file.write(&mut Memory::one(args[1], args[2])?, false)
+    write_from(row, args, Memory::one)
 }
 
 /// readv(fd, vector, count).
 pub fn readv(row: &Row, args: Args) -> SysResult {
-    let file = local!(row, args);
-    if !file.reads {
-        return Err(Errno::EBADF);
-    }
-    file.read(&mut Memory::vector(args[1], args[2])?, false)
+    read_to(row, args, Memory::vector)
 }
 
 /// writev(fd, vector, count).
 pub fn writev(row: &Row, args: Args) -> SysResult {
+    write_from(row, args, Memory::vector)
+}
+
+/// What the second and the third argument of a transfer say of the program's memory.
+type Ranges = fn(u64, u64) -> Result<Memory, Errno>;
+
+fn read_to(row: &Row, args: Args, ranges: Ranges) -> SysResult {
+    let file = local!(row, args);
+    if !file.reads {
+        return Err(Errno::EBADF);
+    }
+    file.read(&mut ranges(args[1], args[2])?, false)
+}
+
+fn write_from(row: &Row, args: Args, ranges: Ranges) -> SysResult {
     let file = local!(row, args);
     if !file.writes {
         return Err(Errno::EBADF);
     }
-    file.write(&mut Memory::vector(args[1], args[2])?, false)
+    file.write(&mut ranges(args[1], args[2])?, false)
 }
 
 /// Whether a position can be given: only devices have one, which means nothing.

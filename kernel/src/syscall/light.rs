@@ -136,8 +136,8 @@ extern "sysv64" fn tgkill(pid: u64, tid: u64, number: u64, _: u64, user: &User) 
     signal::kill_light(user, Some(pid), Some(tid), number).into()
 }
 
-extern "sysv64" fn futex(word: u64, operation: u64, value: u64, _: u64, _: u64, _: u64) -> Light {
-    super::futex::futex_light(word, operation as u32, value).map_or(Light::FULL, Light::from)
+extern "sysv64" fn futex(word: u64, operation: u64, value: u64, _: u64, _: &User) -> Light {
+    super::futex::futex_light(word, operation as u32, value).into()
 }
 
 /// Time of one of Linux's clocks, if Linux does not write it just now.

@@ -4,9 +4,10 @@
 use alloc::sync::Arc;
 
 use crtos_abi::{PAGE_SIZE, channel::USER_END};
+use crtos_syscalls::Row;
 use linux_raw_sys::general as linux;
 
-use super::{Args, Errno, SysResult};
+use super::{Args, Errno, SysResult, files::remote};
 use crate::{
     file_map,
     files::{self, Object as File, device::Device},
@@ -126,11 +127,11 @@ pub fn munmap([address, length, ..]: Args) -> SysResult {
     Ok(0)
 }
 
-/// After Linux has changed the size of the file of `fd`: shared mappings end where the file ends.
-pub fn resized(fd: u64) {
-    if let Ok(space) = space() {
-        file_map::resized(&space, fd);
-    }
+/// ftruncate(fd, length): shared mappings end where the file ends.
+pub fn ftruncate(row: &Row, args: Args) -> SysResult {
+    let result = remote(row, args)?;
+    file_map::resized(&*space()?, args[0]);
+    Ok(result)
 }
 
 /// mprotect(address, length, protection).

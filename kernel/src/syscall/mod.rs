@@ -121,13 +121,7 @@ pub fn dispatch(context: &mut UserContext) {
     trace::event(TRACE_CALL, number, args[0]);
     let result = match lookup(number) {
         Some(row) => match row.class {
-            Class::Remote => {
-                let result = files::remote(row, args);
-                if number == u64::from(linux_raw_sys::general::__NR_ftruncate) && result.is_ok() {
-                    memory::resized(args[0]);
-                }
-                result
-            }
+            Class::Remote => files::remote(row, args),
             Class::Local(call) | Class::Dual(call) => {
                 count_local();
                 serve(row, call, context, args)
@@ -210,6 +204,7 @@ fn serve(row: &Row, call: Call, context: &mut UserContext, args: Args) -> SysRes
         Call::Mmap => memory::mmap(args),
         Call::Mprotect => memory::mprotect(args),
         Call::Munmap => memory::munmap(args),
+        Call::Ftruncate => memory::ftruncate(row, args),
         Call::Brk => memory::brk(args),
         Call::Mremap => memory::mremap(args),
         Call::Msync => memory::msync(args),

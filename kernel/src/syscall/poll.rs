@@ -200,9 +200,19 @@ pub fn poll(row: &Row, args: Args) -> SysResult {
 pub fn ppoll(row: &Row, args: Args) -> SysResult {
     let [fds, count, timeout, mask, size, _] = args;
     let Some(mut set) = PollSet::read(fds, count)? else { return others(row, args) };
+    wait_masked(timeout, mask, size, |deadline| set.wait(deadline))
+}
+
+/// Has `wait` wait with the mask and for the time that ppoll(2) and pselect(2) are given.
+fn wait_masked(
+    timeout: u64,
+    mask: u64,
+    size: u64,
+    wait: impl FnOnce(Option<Nanos>) -> SysResult,
+) -> SysResult {
     let deadline = read_deadline(timeout)?;
     let masked = signal::Masked::new(mask, size)?;
-    let result = set.wait(deadline);
+    let result = wait(deadline);
     masked.end(result.is_err());
     write_rest(timeout, deadline);
     result
@@ -406,10 +416,5 @@ pub fn pselect6(row: &Row, args: Args) -> SysResult {
     let sets = SelectSet::read([count, readable, writable, exceptional])?;
     let Some(mut set) = sets else { return others(row, args) };
     let [mask, size] = if mask == 0 { [0, 0] } else { user::read_words(mask)? };
-    let deadline = read_deadline(timeout)?;
-    let masked = signal::Masked::new(mask, size)?;
-    let result = set.wait(deadline);
-    masked.end(result.is_err());
-    write_rest(timeout, deadline);
-    result
+    wait_masked(timeout, mask, size, |deadline| set.wait(deadline))
 }
