@@ -13,6 +13,7 @@ mod lint;
 mod module;
 mod parts;
 mod paths;
+mod processor;
 mod programs;
 mod progress;
 mod qemu;

@@ -33,6 +33,8 @@ pub struct Machine<'a> {
     pub share: Option<&'a Path>,
     /// Virtual time is the number of executed instructions.
     pub icount: bool,
+    /// The processor of the host that all virtual CPUs share; any of the host if there is none.
+    pub processor: Option<usize>,
     /// No x2APIC, and so no IOMMU.
     pub xapic: bool,
     /// Parameters for the kernel beside those that emulation needs.
@@ -65,7 +67,11 @@ impl Machine<'_> {
     /// that starts it.
     pub fn command(&self) -> Command {
         let mut command = Command::new("setpriv");
-        command.args(["--pdeathsig", "KILL", "qemu-system-x86_64"]);
+        command.args(["--pdeathsig", "KILL"]);
+        if let Some(processor) = self.processor {
+            command.args(["taskset", "-c", &processor.to_string()]);
+        }
+        command.arg("qemu-system-x86_64");
         command.args(["-M", "q35,kernel-irqchip=off,hpet=off", "-nodefaults", "-no-user-config"]);
         command.args(["-display", "none", "-vga", "none", "-net", "none", "-no-reboot"]);
         command.args(["-smp", &self.cpus.to_string(), "-m", self.memory]);
