@@ -231,6 +231,8 @@ pub enum Call {
     Select,
     /// `pselect6`
     Pselect6,
+    /// `epoll_pwait`, `epoll_pwait2`
+    EpollPwait,
     /// `sendmsg`
     Sendmsg,
     /// `sendmmsg`

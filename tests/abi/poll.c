@@ -3,11 +3,14 @@
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <poll.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdint.h>
+#include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/select.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
 #include <sys/wait.h>
@@ -174,6 +177,204 @@ static void selects(void)
 	CHECK(pselect(100, &in, NULL, NULL, &span, NULL) == 0);
 }
 
+static int tube, set;
+static volatile int handled_by;
+
+static void note_thread(int signal)
+{
+	(void)signal;
+	handled_by = syscall(SYS_gettid);
+}
+
+/* Has this process get a signal later, by way of a child. */
+static pid_t signal_later(int signal, int times)
+{
+	pid_t parent = getpid(), child = fork();
+
+	if (child == 0) {
+		for (int i = 0; i < times; i++) {
+			usleep(60000);
+			kill(parent, signal);
+		}
+		_exit(0);
+	}
+	return child;
+}
+
+/* Waits for what only Linux has: way 0 to 3 are ppoll, pselect, epoll_pwait and epoll_pwait2. Returns as they do. */
+static int wait_remote(int way, int milliseconds, const sigset_t *mask)
+{
+	struct timespec time = { milliseconds / 1000, milliseconds % 1000 * 1000000 };
+	struct pollfd members[2] = { { pair[0], POLLIN, 0 }, { tube, POLLIN, 0 } };
+	struct epoll_event found[2];
+	fd_set in;
+
+	FD_ZERO(&in);
+	FD_SET(pair[0], &in);
+	FD_SET(tube, &in);
+	switch (way) {
+	case 0:
+		return ppoll(members, 2, &time, mask);
+	case 1:
+		return pselect(64, &in, NULL, NULL, &time, mask);
+	case 2:
+		return epoll_pwait(set, found, 2, milliseconds, mask);
+	default:
+		return syscall(SYS_epoll_pwait2, set, found, 2, &time, mask, 8);
+	}
+}
+
+/* The mask of a wait is the program's, wherever the files are. */
+static void remote_masks(int way)
+{
+	sigset_t none, all, blocked, old;
+	long before;
+
+	sigemptyset(&none);
+	sigfillset(&all);
+	sigemptyset(&blocked);
+	sigaddset(&blocked, SIGALRM);
+	sigaddset(&blocked, SIGUSR1);
+	sigprocmask(SIG_BLOCK, &blocked, NULL);
+	/* Blocked but in the wait. */
+	caught = 0;
+	ualarm(30000, 0);
+	FAILS(EINTR, wait_remote(way, 5000, &none));
+	CHECK(caught == SIGALRM && sigprocmask(SIG_BLOCK, NULL, &old) == 0 && sigismember(&old, SIGALRM));
+	pid_t child = signal_later(SIGUSR1, 1);
+
+	caught = 0;
+	FAILS(EINTR, wait_remote(way, 5000, &none));
+	CHECK(caught == SIGUSR1 && joined(child));
+	/* It was there before. */
+	caught = 0;
+	kill(getpid(), SIGUSR1);
+	CHECK(wait_remote(way, 20, NULL) == 0 && caught == 0);
+	FAILS(EINTR, wait_remote(way, 5000, &none));
+	CHECK(caught == SIGUSR1);
+	sigprocmask(SIG_UNBLOCK, &blocked, NULL);
+	/* Blocked in the wait alone. */
+	caught = 0;
+	ualarm(20000, 0);
+	before = now();
+	CHECK(wait_remote(way, 100, &all) == 0 && now() - before >= 99 && caught == SIGALRM);
+	child = later(pair[1], "x", 1);
+	CHECK(wait_remote(way, 5000, &all) == 1 && read(pair[0], &(char){ 0 }, 1) == 1 && joined(child));
+	sigprocmask(SIG_BLOCK, NULL, &old);
+	CHECK(!sigismember(&old, SIGALRM) && !sigismember(&old, SIGTERM));
+}
+
+static void *wait_in_thread(void *milliseconds)
+{
+	sigset_t blocked;
+	struct pollfd member = { pair[0], POLLIN, 0 };
+
+	sigemptyset(&blocked);
+	sigaddset(&blocked, SIGUSR1);
+	pthread_sigmask(SIG_BLOCK, &blocked, NULL);
+	return (void *)(long)(poll(&member, 1, (long)milliseconds) | errno << 8);
+}
+
+static volatile int noted;
+
+static void *wait_for_signal(void *unused)
+{
+	struct pollfd member = { pair[0], POLLIN, 0 };
+
+	(void)unused;
+	noted = syscall(SYS_gettid);
+	int ended = poll(&member, 1, -1) == -1 && errno == EINTR && handled_by == noted;
+
+	noted = 0;
+	return (void *)(long)ended;
+}
+
+/* Signals of others leave a wait alone. */
+static void remote_threads(void)
+{
+	struct pollfd member = { pair[0], POLLIN, 0 };
+	pthread_t thread;
+	void *result;
+	long before = now();
+
+	errno = 0;
+	/* 60 ms apart: one that began anew each time would take as long as they go on. */
+	CHECK(pthread_create(&thread, NULL, wait_in_thread, (void *)200L) == 0);
+	pid_t child = signal_later(SIGUSR1, 1000);
+
+	CHECK(pthread_join(thread, &result) == 0 && (long)result == 0 && now() - before < 20000);
+	kill(child, SIGKILL);
+	while (waitpid(child, NULL, 0) != child)
+		;
+	CHECK(pthread_create(&thread, NULL, wait_in_thread, (void *)-1L) == 0);
+	child = signal_later(SIGUSR1, 3);
+	while (waitpid(child, NULL, 0) != child)
+		;
+	CHECK(write(pair[1], "x", 1) == 1 && pthread_join(thread, &result) == 0 && (long)result == 1);
+	CHECK(read(pair[0], &(char){ 0 }, 1) == 1);
+	/* One for a thread ends its wait, another is ended by what a thread writes. */
+	signal(SIGUSR2, note_thread);
+	CHECK(pthread_create(&thread, NULL, wait_for_signal, NULL) == 0);
+	/* Again and again: the first may come before the wait begins. */
+	while (pthread_tryjoin_np(thread, &result) != 0) {
+		usleep(30000);
+		if (noted)
+			pthread_kill(thread, SIGUSR2);
+	}
+	CHECK(result);
+	/* A child that ends, which nobody wants to know of, and the ends of a connection. */
+	signal(SIGCHLD, SIG_DFL);
+	before = now();
+	child = signal_later(0, 1);
+	CHECK(poll(&member, 1, 150) == 0 && now() - before >= 149 && joined(child));
+	close(pair[1]);
+	CHECK(poll(&member, 1, -1) == 1 && member.revents == (POLLIN | POLLHUP));
+}
+
+/* Of all descriptors none is local. */
+static void remotes(void)
+{
+	char name[] = "/tmp/poll-XXXXXX";
+	struct pollfd members[3] = { { pair[0], POLLIN, 0 }, { 0, POLLIN, 0 }, { -1, POLLIN, 0 } };
+	struct epoll_event event = { EPOLLIN, { 0 } };
+	struct timespec time = { 0, 30000000 };
+	sigset_t all, old;
+	char byte;
+	long before;
+
+	CHECK(mkdtemp(name) && chdir(name) == 0 && mkfifo("fifo", 0600) == 0);
+	tube = members[1].fd = open("fifo", O_RDWR);
+	set = epoll_create1(0);
+	CHECK(tube > 0 && epoll_ctl(set, EPOLL_CTL_ADD, pair[0], &event) == 0 && epoll_ctl(set, EPOLL_CTL_ADD, tube, &event) == 0);
+	signal(SIGUSR1, note);
+	signal(SIGALRM, note);
+	before = now();
+	CHECK(poll(members, 3, 0) == 0 && poll(members, 3, 50) == 0 && now() - before >= 49);
+	CHECK(ppoll(members, 3, &time, NULL) == 0);
+	pid_t child = later(tube, "x", 1);
+
+	CHECK(poll(members, 3, -1) == 1 && members[1].revents == POLLIN && joined(child) && read(tube, &byte, 1) == 1);
+	child = later(pair[1], "x", 1);
+	CHECK(poll(members, 3, 5000) == 1 && members[0].revents == POLLIN && joined(child) && read(pair[0], &byte, 1) == 1);
+	ualarm(30000, 30000);
+	FAILS(EINTR, poll(members, 3, 5000));
+	FAILS(EINTR, poll(members, 3, -1));
+	ualarm(0, 0);
+	for (int way = 0; way < 4; way++)
+		remote_masks(way);
+	/* What fails leaves the mask alone. */
+	sigfillset(&all);
+	FAILS(EFAULT, syscall(SYS_ppoll, at(16), 1, NULL, &all, 8));
+	FAILS(EINVAL, syscall(SYS_ppoll, members, 1, NULL, &all, 4));
+	FAILS(EFAULT, syscall(SYS_ppoll, members, 1, NULL, at(16), 8));
+	FAILS(EBADF, epoll_pwait(99, &event, 1, 0, &all));
+	FAILS(EINVAL, epoll_pwait(pair[0], &event, 1, 0, &all));
+	FAILS(EINVAL, syscall(SYS_epoll_pwait, set, &event, 1, 0, &all, 4));
+	CHECK(sigprocmask(SIG_BLOCK, NULL, &old) == 0 && !sigismember(&old, SIGTERM));
+	remote_threads();
+	CHECK(unlink("fifo") == 0 && rmdir(name) == 0);
+}
+
 int main(void)
 {
 	uint64_t value;
@@ -203,5 +404,10 @@ int main(void)
 	for (int i = 0; i < 200; i++)
 		right &= write(ends[1], "x", 1) == 1 && read(event, &value, 8) == 8 && value == 1;
 	CHECK(right && waitpid(child, &status, 0) == child && status == 0);
+	close(ends[0]);
+	close(ends[1]);
+	close(event);
+	close(null);
+	remotes();
 	return finish();
 }

@@ -34,7 +34,7 @@ pub use send::{
     rt_tgsigqueueinfo, tgkill, tkill, to_process, to_thread,
 };
 pub use wait::{
-    Masked, is_interrupted, is_pending, pause, pending, sigsuspend, sigtimedwait, sleep, suspend,
+    is_interrupted, is_pending, masked, pause, pending, sigsuspend, sigtimedwait, sleep, suspend,
     take,
 };
 

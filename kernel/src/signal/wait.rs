@@ -31,36 +31,32 @@ pub fn is_interrupted() -> bool {
     current.data.user().is_some_and(|user| user.process.is_ending()) || is_pending()
 }
 
-/// The mask that ppoll(2) and its relatives have while they wait.
-pub struct Masked(bool);
-
-impl Masked {
-    /// Sets the mask at `address`, an address of the program, if that is not 0.
-    pub fn new(address: u64, size: u64) -> Result<Self, Errno> {
-        if address == 0 {
-            return Ok(Self(false));
-        }
-        if size != SET_SIZE {
-            return Err(Errno::EINVAL);
-        }
-        let [mask] = user::read_words(address)?;
-        let current = task::current();
-        suspend(current.data.user().ok_or(Errno::ESRCH)?, Set(mask))?;
-        Ok(Self(true))
+/// Has `wait` run with the mask at `address`, an address of the program, if that is not 0: ppoll(2) and its relatives. If it fails, the mask comes
+/// back when a handler has its frame, or at the return to the program.
+pub fn masked(address: u64, size: u64, wait: impl FnOnce() -> SysResult) -> SysResult {
+    if address == 0 {
+        return wait();
     }
-
-    /// Sets the mask back, unless the wait was `interrupted`: then it comes back when the handler has its frame.
-    pub fn end(self, interrupted: bool) {
-        let current = task::current();
-        let Some(user) = current.data.user().filter(|_| self.0 && !interrupted) else { return };
-        let saved = {
-            let mut state = user.process.signals.lock();
-            state.group.member_mut(user.signals.index()).and_then(|member| member.own.saved.take())
-        };
-        if let Some(before) = saved {
-            mask::set(user, before);
-        }
+    if size != SET_SIZE {
+        return Err(Errno::EINVAL);
     }
+    let [mask] = user::read_words(address)?;
+    let current = task::current();
+    let user = current.data.user().ok_or(Errno::ESRCH)?;
+    suspend(user, Set(mask))?;
+    let result = wait().map_err(|error| match error {
+        // A signal that the mask has let in has not come before the call.
+        Errno::RESTART_ALWAYS => Errno::RESTART_NO_HANDLER,
+        other => other,
+    })?;
+    let saved = {
+        let mut state = user.process.signals.lock();
+        state.group.member_mut(user.signals.index()).and_then(|member| member.own.saved.take())
+    };
+    if let Some(before) = saved {
+        mask::set(user, before);
+    }
+    Ok(result)
 }
 
 /// What waits for the calling thread and its process, blocked or not.

@@ -146,6 +146,11 @@ fn count_local() {
 
 /// Has Linux make the call with the program's own arguments.
 fn pass(row: &Row, args: Args) -> SysResult {
+    pass_again(row, || args)
+}
+
+/// Has Linux make the call with these arguments, which are asked for each time that it is made.
+fn pass_again(row: &Row, args: impl Fn() -> Args) -> SysResult {
     let current = task::current();
     let user = current.data.user().ok_or(Errno::ESRCH)?;
     let code = if row.restarts() { Errno::RESTART } else { Errno::RESTART_NO_HANDLER };
@@ -160,7 +165,7 @@ fn pass(row: &Row, args: Args) -> SysResult {
             return Err(Errno::RESTART_ALWAYS);
         }
         user.disturbed.store(false, Ordering::Relaxed);
-        let result = remote::request(OP_SYSCALL, row.number.into(), args);
+        let result = remote::request(OP_SYSCALL, row.number.into(), args());
         user.interruptible.store(false, Ordering::Relaxed);
         let result = result?;
         if result == RESULT_NOT_MADE {
@@ -324,5 +329,6 @@ fn serve(row: &Row, call: Call, context: &mut UserContext, args: Args) -> SysRes
         Call::Ppoll => poll::ppoll(row, args),
         Call::Select => poll::select(row, args),
         Call::Pselect6 => poll::pselect6(row, args),
+        Call::EpollPwait => poll::epoll_pwait(row, args),
     }
 }

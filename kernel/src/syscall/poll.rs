@@ -13,8 +13,8 @@ use crtos_syscalls::Row;
 use linux_raw_sys::general as linux;
 
 use super::{
-    Args, Errno, SECOND, SysResult, files::remote as others, linux_result, read_timespec,
-    write_timespec,
+    Args, Errno, SECOND, SysResult, files::remote as others, linux_result, pass_again,
+    read_timespec, write_timespec,
 };
 use crate::{
     exec::Window,
@@ -185,21 +185,34 @@ fn watcher(is_mixed: bool) -> Result<Arc<dyn Watcher>, Errno> {
     Ok(Arc::new(InLinux { slot, thread }))
 }
 
+const MILLISECOND: u64 = SECOND / 1000;
+
 /// What a wait that a signal ended returns.
 const INTERRUPTED: Errno = Errno::RESTART_NO_HANDLER;
 
 /// poll(fds, count, milliseconds).
 pub fn poll(row: &Row, args: Args) -> SysResult {
-    let Some(mut set) = PollSet::read(args[0], args[1])? else { return others(row, args) };
-    let timeout = args[2] as i32;
+    let [fds, count, timeout, ..] = args;
+    let timeout = timeout as i32;
     let deadline = (timeout >= 0).then(|| time::now() + Nanos::from_millis(timeout as u64));
-    set.wait(deadline)
+    match (PollSet::read(fds, count)?, deadline) {
+        (Some(mut set), _) => set.wait(deadline),
+        (None, None) => others(row, args),
+        // A signal for another thread may make it begin anew.
+        (None, Some(deadline)) => pass_again(row, || {
+            let left = rest(deadline).div_ceil(MILLISECOND).min(timeout as u64);
+            [fds, count, left, 0, 0, 0]
+        }),
+    }
 }
 
 /// ppoll(fds, count, timeout, mask, size).
 pub fn ppoll(row: &Row, args: Args) -> SysResult {
     let [fds, count, timeout, mask, size, _] = args;
-    let Some(mut set) = PollSet::read(fds, count)? else { return others(row, args) };
+    let Some(mut set) = PollSet::read(fds, count)? else {
+        // Linux says itself how much time was left. It does not know the program's mask.
+        return signal::masked(mask, size, || others(row, [fds, count, timeout, 0, 0, 0]));
+    };
     wait_masked(timeout, mask, size, |deadline| set.wait(deadline))
 }
 
@@ -211,9 +224,7 @@ fn wait_masked(
     wait: impl FnOnce(Option<Nanos>) -> SysResult,
 ) -> SysResult {
     let deadline = read_deadline(timeout)?;
-    let masked = signal::Masked::new(mask, size)?;
-    let result = wait(deadline);
-    masked.end(result.is_err());
+    let result = signal::masked(mask, size, || wait(deadline));
     write_rest(timeout, deadline);
     result
 }
@@ -414,7 +425,15 @@ pub fn select(row: &Row, args: Args) -> SysResult {
 pub fn pselect6(row: &Row, args: Args) -> SysResult {
     let [count, readable, writable, exceptional, timeout, mask] = args;
     let sets = SelectSet::read([count, readable, writable, exceptional])?;
-    let Some(mut set) = sets else { return others(row, args) };
     let [mask, size] = if mask == 0 { [0, 0] } else { user::read_words(mask)? };
+    let Some(mut set) = sets else {
+        let args = [count, readable, writable, exceptional, timeout, 0];
+        return signal::masked(mask, size, || others(row, args));
+    };
     wait_masked(timeout, mask, size, |deadline| set.wait(deadline))
+}
+
+/// epoll_pwait(set, events, most, milliseconds, mask, size) and epoll_pwait2 with a `struct timespec`: Linux waits, without the program's mask.
+pub fn epoll_pwait(row: &Row, [set, events, most, timeout, mask, size]: Args) -> SysResult {
+    signal::masked(mask, size, || others(row, [set, events, most, timeout, 0, 0]))
 }
