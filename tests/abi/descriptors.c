@@ -273,6 +273,66 @@ static void nested(int depth)
 		_exit(4);
 }
 
+/* A descriptor's name opens its file once more. */
+static void names(void)
+{
+	char name[40], text[10] = "";
+	struct stat status, same;
+	struct statx more;
+	int ends[2], reader, writer, event = eventfd(0, 0), null = open("/dev/null", O_RDONLY), null_again;
+
+	CHECK(pipe(ends) == 0);
+	sprintf(name, "/dev/fd/%d", ends[0]);
+	reader = open(name, O_RDONLY | O_NONBLOCK);
+	CHECK(stat(name, &status) == 0 && S_ISFIFO(status.st_mode) && fstat(ends[0], &same) == 0 && status.st_ino == same.st_ino);
+	CHECK(statx(AT_FDCWD, name, 0, STATX_BASIC_STATS, &more) == 0 && S_ISFIFO(more.stx_mode) && more.stx_ino == status.st_ino);
+	CHECK(lstat(name, &status) == 0 && S_ISLNK(status.st_mode));
+	CHECK(fcntl(reader, F_GETFL) & O_NONBLOCK && !(fcntl(ends[0], F_GETFL) & O_NONBLOCK));
+	FAILS(EAGAIN, read(reader, text, 1));
+	FAILS(EBADF, write(reader, text, 1));
+	sprintf(name, "/proc/self/fd/%d", ends[1]);
+	writer = open(name, O_WRONLY | O_CLOEXEC);
+	CHECK(fcntl(writer, F_GETFD) == FD_CLOEXEC && write(writer, "again", 5) == 5 && read(reader, text, 10) == 5);
+	/* The pipe ends with the last of its writers. */
+	close(ends[1]);
+	FAILS(EAGAIN, read(reader, text, 1));
+	close(writer);
+	CHECK(read(reader, text, 1) == 0);
+	FAILS(ENOENT, open(name, O_WRONLY));
+	/* The end that is not there any more comes back. */
+	sprintf(name, "/dev/fd/%d", ends[0]);
+	writer = open(name, O_WRONLY);
+	CHECK(writer >= 0 && write(writer, "x", 1) == 1 && read(reader, text, 2) == 1);
+	FAILS(ELOOP, open(name, O_RDONLY | O_NOFOLLOW));
+	FAILS(ENOTDIR, open(name, O_RDONLY | O_DIRECTORY));
+	sprintf(name, "/dev/fd/%d", event);
+	FAILS(ENXIO, open(name, O_RDONLY));
+	sprintf(name, "/dev/fd/%d", null);
+	null_again = open(name, O_WRONLY);
+	CHECK(write(null_again, "x", 1) == 1 && stat(name, &status) == 0 && status.st_rdev == 0x103);
+	FAILS(ENOENT, open("/dev/fd/0777", O_RDONLY));
+	FAILS(ENOENT, open("/dev/fd/999", O_RDONLY));
+	int status_of_child;
+	pid_t child = fork();
+
+	if (child == 0) {
+		dup2(reader, 0);
+		int in = open("/dev/stdin", O_RDONLY);
+
+		_exit(in < 0 || write(writer, "y", 1) != 1 || read(in, text, 1) != 1 || text[0] != 'y');
+	}
+	CHECK(waitpid(child, &status_of_child, 0) == child && status_of_child == 0);
+	/* At the very end of memory. */
+	char *page = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	munmap(page + 4096, 4096);
+	sprintf(name, "/dev/fd/%d", reader);
+	memcpy(page + 4096 - strlen(name) - 1, name, strlen(name) + 1);
+	CHECK(open(page + 4096 - strlen(name) - 1, O_RDONLY) > 0);
+	munmap(page, 4096);
+	CHECK(syscall(SYS_close_range, 3, ~0U, 0) == 0);
+}
+
 static void execs(char *self)
 {
 	int ends[2], kept[2], status;
@@ -399,6 +459,7 @@ int main(int count, char **arguments)
 	devices();
 	forks();
 	nested(3);
+	names();
 	execs(arguments[0]);
 	limits();
 	passed();

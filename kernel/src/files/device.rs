@@ -58,7 +58,12 @@ impl Device {
             b"/dev/full\0" => Device::Full,
             _ => return None,
         };
-        (flags & !PLAIN == 0 && flags & linux::O_ACCMODE != linux::O_ACCMODE).then_some(device)
+        Self::is_plain(flags).then_some(device)
+    }
+
+    /// Whether `flags` of open(2) ask for nothing special.
+    pub fn is_plain(flags: u32) -> bool {
+        flags & !PLAIN == 0 && flags & linux::O_ACCMODE != linux::O_ACCMODE
     }
 
     /// read(2).

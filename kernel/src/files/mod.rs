@@ -13,6 +13,7 @@
 //! | [`memory`] | the program's memory that a transfer reads or writes |
 //! | [`watch`] | who is told when a file becomes ready: poll, epoll |
 //! | [`device`] | /dev/null, /dev/zero, /dev/full |
+//! | [`names`] | paths that name descriptors |
 //! | [`pipe`] | pipes |
 //! | [`event`] | eventfd |
 //! | [`light`] | calls that finish at once |
@@ -23,6 +24,7 @@ pub mod device;
 pub mod event;
 pub mod light;
 pub mod memory;
+pub mod names;
 pub mod pipe;
 pub mod places;
 pub mod watch;

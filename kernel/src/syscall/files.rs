@@ -13,7 +13,7 @@ use super::{Args, Errno, SysResult, pass};
 use crate::{
     files::{
         self, Description, Files, Memory, Object, agreement, description, device::Device,
-        event::Event, pipe::Pipe,
+        event::Event, names, pipe::Pipe,
     },
     mm::heap,
     user,
@@ -213,25 +213,45 @@ pub fn lseek(row: &Row, args: Args) -> SysResult {
 
 /// open(path, flags, mode).
 pub fn open(row: &Row, args: Args) -> SysResult {
-    open_device(args[0], args[1] as u32).unwrap_or_else(|| remote(row, args))
+    open_local(args[0], args[1] as u32).unwrap_or_else(|| remote(row, args))
 }
 
 /// openat(directory, path, flags, mode).
 pub fn openat(row: &Row, args: Args) -> SysResult {
-    open_device(args[1], args[2] as u32).unwrap_or_else(|| remote(row, args))
+    open_local(args[1], args[2] as u32).unwrap_or_else(|| remote(row, args))
 }
 
 /// creat(path, mode).
 pub fn creat(row: &Row, args: Args) -> SysResult {
     let flags = linux::O_CREAT | linux::O_WRONLY | linux::O_TRUNC;
-    open_device(args[0], flags).unwrap_or_else(|| remote(row, args))
+    open_local(args[0], flags).unwrap_or_else(|| remote(row, args))
 }
 
-/// Opens a local device, if that is what the path names.
-fn open_device(path: u64, flags: u32) -> Option<SysResult> {
-    let device = Device::named(path, flags)?;
+/// Opens what is local, if that is what the path names: a device, or the file of a descriptor.
+fn open_local(path: u64, flags: u32) -> Option<SysResult> {
     let files = files::table().ok().filter(|files| files.has_devices())?;
-    Some(make(&files, Object::Device(device), flags | linux::O_LARGEFILE))
+    let object = match Device::named(path, flags) {
+        Some(device) => Ok(Object::Device(device)),
+        None => reopen(&*named(&files, path)?, flags)?,
+    };
+    Some(object.and_then(|object| make(&files, object, flags | linux::O_LARGEFILE)))
+}
+
+/// The local file of the descriptor that a path names.
+fn named(files: &Files, path: u64) -> Option<Arc<Description>> {
+    files.find(names::descriptor(path)?)
+}
+
+/// What becomes of a local file that is opened once more by the name of its descriptor, which is a link. `None` if `flags` ask for something special.
+fn reopen(file: &Description, flags: u32) -> Option<Result<Object, Errno>> {
+    if !Device::is_plain(flags) || flags & linux::O_NOFOLLOW != 0 {
+        return None;
+    }
+    Some(match &file.object {
+        Object::Device(device) => Ok(Object::Device(*device)),
+        Object::Pipe(pipe) => Ok(Object::Pipe(pipe.clone())),
+        Object::Event(_) => Err(Errno::ENXIO),
+    })
 }
 
 /// A descriptor of a new file, with the flags of open(2).
@@ -512,7 +532,17 @@ pub fn newfstatat(row: &Row, args: Args) -> SysResult {
             return status(&file, args[2]);
         }
     }
-    remote(row, args)
+    match linked(args[1], args[3])? {
+        Some(file) => status(&file, args[2]),
+        None => remote(row, args),
+    }
+}
+
+/// The local file of the descriptor that a path links to, if `flags` (AT_*) let the link be followed.
+fn linked(path: u64, flags: u64) -> Result<Option<Arc<Description>>, Errno> {
+    let files = files::table()?;
+    let follows = flags as u32 & linux::AT_SYMLINK_NOFOLLOW == 0 && files.has_devices();
+    Ok(if follows { named(&files, path) } else { None })
 }
 
 /// Stores the `struct stat` of a local file.
@@ -559,18 +589,19 @@ fn status(file: &Arc<Description>, address: u64) -> SysResult {
 /// statx(directory, path, flags, mask, status).
 pub fn statx(row: &Row, args: Args) -> SysResult {
     let [fd, path, flags, _, address, _] = args;
-    let Some(file) = files::find(fd).filter(|_| flags as u32 & linux::AT_EMPTY_PATH != 0) else {
-        return remote(row, args);
-    };
     let mut first = [0];
-    if path != 0 {
-        user::read(path, &mut first)?;
-    }
-    if first[0] != 0 {
-        return remote(row, args);
-    }
+    let empty = flags as u32 & linux::AT_EMPTY_PATH != 0 && {
+        if path != 0 {
+            user::read(path, &mut first)?;
+        }
+        first[0] == 0
+    };
+    let file = if empty { files::find(fd) } else { linked(path, flags)? };
+    let Some(file) = file else { return remote(row, args) };
     if let Object::Device(_) = file.object {
-        files::table()?.globalize(fd)?;
+        if empty {
+            files::table()?.globalize(fd)?;
+        }
         return remote(row, args);
     }
     let (mode, number) = match &file.object {
