@@ -321,7 +321,7 @@ static void remote_threads(void)
 		if (noted)
 			pthread_kill(thread, SIGUSR2);
 	}
-	CHECK(result);
+	CHECK(result != NULL);
 	/* A child that ends, which nobody wants to know of, and the ends of a connection. */
 	signal(SIGCHLD, SIG_DFL);
 	before = now();
