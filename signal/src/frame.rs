@@ -71,31 +71,26 @@ pub struct Frame {
 }
 
 impl Frame {
-    /// As it lies in memory.
+    /// As it lies in memory, on a little-endian machine.
     #[inline(always)]
-    pub fn to_bytes(&self) -> [u8; SIZE] {
-        let mut bytes = [0; SIZE];
-        let mut put = |offset: usize, value: u64| {
-            bytes[offset..offset + 8].copy_from_slice(&value.to_le_bytes())
-        };
-        put(0, self.restorer);
-        put(8, self.flags);
-        put(24, self.stack.start);
-        put(32, self.stack.flags.into());
-        put(40, self.stack.size);
-        for (index, value) in self.registers.into_iter().enumerate() {
-            put(48 + index * 8, value);
-        }
-        put(192, self.selectors);
-        for (index, value) in self.fault.into_iter().enumerate() {
-            put(200 + index * 8, value);
-        }
-        put(232, self.state);
-        put(304, self.mask);
-        for (index, value) in self.info.0.into_iter().enumerate() {
-            put(312 + index * 8, value);
-        }
-        bytes
+    pub fn to_words(&self) -> [u64; SIZE / 8] {
+        let AltStack { start, flags, size } = self.stack;
+        let r = &self.registers;
+        let [error, trap, old_mask, cr2] = self.fault;
+        let [number, code, a, b, c, d] = self.info.0;
+        #[rustfmt::skip]
+        let words = [
+            self.restorer,
+            self.flags, 0, start, flags as u64, size,
+            r[0], r[1], r[2], r[3], r[4], r[5], r[6], r[7], r[8], r[9], r[10], r[11], r[12], r[13],
+            r[14], r[15], r[16], r[17],
+            self.selectors, error, trap, old_mask, cr2, self.state,
+            0, 0, 0, 0, 0, 0, 0, 0,
+            self.mask,
+            number, code, a, b, c, d,
+            0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
+        ];
+        words
     }
 
     /// What the first bytes of a frame say, all but `siginfo`; everything in it is an allegation.

@@ -325,7 +325,7 @@ impl<T> Group<T> {
     }
 
     /// Takes a signal of `set` for a member: first its own, then the process's.
-    #[inline]
+    #[inline(always)]
     pub fn take(&mut self, pool: &mut Pool, index: usize, set: Set) -> Option<Taken> {
         let member = member_mut(&mut self.members, index)?;
         if let Some(signal) = (member.pending.set() & set).first() {
@@ -377,7 +377,7 @@ impl<T> Group<T> {
 
     /// Takes a signal and says what is to be done: what a thread does on its way back to its program. [`Action::flags`] `SA_RESETHAND` is the
     /// caller's.
-    #[inline]
+    #[inline(always)]
     pub fn next(&mut self, pool: &mut Pool, index: usize) -> Option<(Taken, Action)> {
         let set = self.deliverable(index);
         let taken = self.take(pool, index, set)?;

@@ -232,7 +232,7 @@ impl Pool {
     }
 
     /// Takes the longest waiting `signal` out of `pending`.
-    #[inline]
+    #[inline(always)]
     pub fn pop(
         &mut self,
         pending: &mut Pending,

@@ -19,7 +19,7 @@ fn offsets_are_those_of_linux() {
     assert_eq!(context + offset_of!(libc::ucontext_t, uc_sigmask), 304);
     assert_eq!(SIZE, INFO as usize + size_of::<libc::siginfo_t>());
     let frame = Frame { registers: std::array::from_fn(|index| index as u64), ..Frame::default() };
-    let bytes = frame.to_bytes();
+    let words = frame.to_words();
     for (register, value) in [
         (libc::REG_R8, 0),
         (libc::REG_RDI, 8),
@@ -27,10 +27,15 @@ fn offsets_are_those_of_linux() {
         (libc::REG_RIP, 16),
         (libc::REG_EFL, 17),
     ] {
-        assert_eq!(u64::from(bytes[registers + register as usize * 8]), value);
+        assert_eq!(words[registers / 8 + register as usize], value);
     }
     assert_eq!(libc::REG_CSGSFS as usize * 8 + registers, 192);
     assert_eq!(libc::REG_CR2 as usize * 8 + registers, 224);
+    let info = Info::timer(5, 6, 7);
+    let frame = Frame { mask: 1, state: 2, info, ..Frame::default() };
+    let words = frame.to_words();
+    assert_eq!((words[304 / 8], words[registers / 8 + 23]), (1, 2));
+    assert_eq!(words[INFO as usize / 8..][..6], info.0);
 }
 
 proptest! {
@@ -38,7 +43,7 @@ proptest! {
     fn a_frame_reads_back(registers in any::<[u64; 18]>(), mask: u64, state: u64, flags: u64, fault: [u64; 4], signal in 1_u32..65, value: u64) {
         let info = Info::fault(signal, -6, value);
         let frame = Frame { registers, mask, state, flags, fault, info, ..Frame::default() };
-        let read = Frame::from_bytes(frame.to_bytes()[..READ].try_into().unwrap());
+        let read = Frame::from_bytes(frame.to_words().map(u64::to_le_bytes).as_flattened()[..READ].try_into().unwrap());
         prop_assert_eq!(read, Frame { info: Info::default(), ..frame });
     }
 

@@ -193,6 +193,12 @@ pub fn write_pieces<const N: usize>(pieces: [(u64, &[u8]); N]) -> bool {
     percpu::is_programs() && pieces.iter().all(|&(to, from)| write_at_once(to, from))
 }
 
+/// Words as they lie in memory.
+pub const fn bytes_of(words: &[u64]) -> &[u8] {
+    // SAFETY: the same memory; every byte of a word is initialized.
+    unsafe { core::slice::from_raw_parts(words.as_ptr().cast(), size_of_val(words)) }
+}
+
 /// Clears memory of the current program; as [`read`].
 pub fn clear(to: u64, length: usize) -> usize {
     // SAFETY: as in `write`.

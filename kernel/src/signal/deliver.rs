@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What happens to pending signals before a thread returns to its program, and to a system call that they interrupted.
 
-use crtos_signal::{Action, Info, Set, Taken, frame::AltStack, group::DEFAULT};
+use crtos_signal::{Action, Info, Set, frame::AltStack, group::DEFAULT};
 use linux_raw_sys::general as linux;
 
 use super::{
@@ -31,17 +31,8 @@ pub struct Fault {
     pub error: u64,
 }
 
-/// What a thread does next on its way back to its program.
-enum Step {
-    /// This signal, which may have a handler.
-    Signal(Taken, Delivery),
-    /// Nothing more. The mask that rt_sigsuspend(2) and its like have replaced comes back.
-    Done(Option<Set>),
-}
-
-/// How a signal is delivered. For one with a handler everything has been set already, as it is when that runs.
+/// What is changed where the handler of a signal begins.
 struct Delivery {
-    action: Action,
     frame: Kept,
     /// Signals of the process that the thread blocks from now on.
     left: Set,
@@ -49,27 +40,11 @@ struct Delivery {
     more: bool,
 }
 
-/// Takes the next signal of member `index`.
-#[inline(always)]
-fn next(state: &mut State, index: usize) -> Step {
-    let next = state.group.next(&mut POOL.lock(), index);
-    let Some((taken, action)) = next else {
-        return Step::Done(
-            state.group.member_mut(index).and_then(|member| member.own.saved.take()),
-        );
-    };
-    let delivery = match action.is_handled() {
-        true => enter(state, index, taken.info.signal(), action),
-        false => Delivery { action, frame: Kept::default(), left: Set::EMPTY, more: true },
-    };
-    Step::Signal(taken, delivery)
-}
-
 /// Changes mask, stack and action as they are while the handler of `signal` runs.
 #[inline(always)]
-fn enter(state: &mut State, index: usize, signal: u32, action: Action) -> Delivery {
-    if has(&action, linux::SA_RESETHAND) {
-        state.group.set_action(signal, Action { handler: DEFAULT, ..action });
+fn enter(state: &mut State, index: usize, signal: u32, action: &Action) -> Delivery {
+    if has(action, linux::SA_RESETHAND) {
+        state.group.set_action(signal, Action { handler: DEFAULT, ..*action });
     }
     let mut frame = Kept::default();
     let mut mask = action.mask;
@@ -81,12 +56,12 @@ fn enter(state: &mut State, index: usize, signal: u32, action: Action) -> Delive
             member.own.stack = AltStack::default();
         }
     }
-    if !has(&action, linux::SA_NODEFER) {
+    if !has(action, linux::SA_NODEFER) {
         mask |= Set::of(signal);
     }
     let left = state.group.set_mask(index, mask);
     let more = !state.group.deliverable(index).is_empty();
-    Delivery { action, frame, left, more }
+    Delivery { frame, left, more }
 }
 
 /// Deals with pending signals before the thread returns to user mode, and with a call that was interrupted.
@@ -97,21 +72,21 @@ pub fn deliver(context: &mut UserContext) {
     collect(user);
     let mut mask = None;
     loop {
-        let step = next(&mut user.process.signals.lock(), index);
-        let (taken, delivery) = match step {
-            Step::Signal(taken, delivery) => (taken, delivery),
-            Step::Done(saved) => {
-                mask = saved;
-                break;
-            }
+        let mut state = user.process.signals.lock();
+        let next = state.group.next(&mut POOL.lock(), index);
+        let Some((taken, action)) = next else {
+            // The mask that rt_sigsuspend(2) and its like have replaced comes back.
+            mask = state.group.member_mut(index).and_then(|member| member.own.saved.take());
+            break;
         };
+        let signal = taken.info.signal();
+        let delivery = action.is_handled().then(|| enter(&mut state, index, signal, &action));
+        drop(state);
         let info = wait::complete(user, taken);
-        let signal = info.signal();
-        let action = delivery.action;
         if action.ignores(signal) {
             continue;
         }
-        if !action.is_handled() {
+        let Some(delivery) = delivery else {
             if Set::STOPPING.contains(signal) {
                 let args = [user.process.pid.into(), linux::SIGSTOP.into()];
                 let _ = syscall::linux(linux::__NR_kill, &args);
@@ -119,9 +94,9 @@ pub fn deliver(context: &mut UserContext) {
             }
             user.process.end(End::Signal(signal));
             return;
-        }
+        };
         interrupted(context, has(&action, linux::SA_RESTART));
-        handle(user, context, &delivery, &info, [0; 4]);
+        handle(user, context, &action, &delivery, &info, [0; 4]);
         if !delivery.more || user.process.is_ending() {
             break;
         }
@@ -173,11 +148,12 @@ fn interrupted(context: &mut UserContext, restart: bool) {
 fn handle(
     user: &User,
     context: &mut UserContext,
+    action: &Action,
     delivery: &Delivery,
     info: &Info,
     fault: [u64; 4],
 ) {
-    if frame::push(context, &delivery.action, &delivery.frame, info, fault).is_none() {
+    if frame::push(context, action, &delivery.frame, info, fault).is_none() {
         let signal = info.signal();
         crate::info!("pid {}: no room for the frame of signal {signal}", user.process.pid);
         user.process.end(End::Signal(linux::SIGSEGV));
@@ -200,13 +176,14 @@ pub fn fault(context: &mut UserContext, fault: Fault) {
             let index = user.signals.index();
             let blocked =
                 state.group.member(index).is_none_or(|member| member.mask().contains(signal));
-            (action.is_handled() && !blocked).then(|| enter(&mut state, index, signal, action))
+            (action.is_handled() && !blocked)
+                .then(|| (action, enter(&mut state, index, signal, &action)))
         };
-        if let Some(delivery) = delivery {
+        if let Some((action, delivery)) = delivery {
             let info = Info::fault(signal, code, address);
             let cr2 = if trap == PAGE_FAULT { address } else { 0 };
             let words = [error, trap.into(), delivery.frame.mask.0, cr2];
-            handle(user, context, &delivery, &info, words);
+            handle(user, context, &action, &delivery, &info, words);
         } else {
             crate::info!(
                 "pid {}: signal {signal} at {:#x}, address {address:#x}, exception {trap} ({error:#x})",

@@ -66,9 +66,10 @@ pub(super) fn push(
         mask: mask.0,
         info: *info,
     };
-    let bytes = pushed.to_bytes();
+    let words = pushed.to_words();
+    let bytes = user_memory::bytes_of(&words);
     let description = frame::description(size, fpu::features());
-    if !store(&place, size, &description, &bytes) {
+    if !store(&place, size, &description, bytes) {
         // Pages are not there yet, or there is no XSAVE.
         let mut image = Vec::new();
         image.try_reserve_exact(size + frame::STATE_TAIL).ok()?;
@@ -76,7 +77,7 @@ pub(super) fn push(
         fpu::save(&mut image[..size]);
         frame::describe_state(&mut image, size, fpu::features());
         user::write(place.state, &image).ok()?;
-        user::write(place.frame, &bytes).ok()?;
+        user::write(place.frame, bytes).ok()?;
         fpu::reset();
     }
     // RFLAGS: trap, direction, resume.
