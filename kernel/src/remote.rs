@@ -186,17 +186,30 @@ pub fn set_owner(slot: usize, thread: Arc<Thread>) {
 
 /// Calls `each` with every owner of a slot, one at a time.
 pub fn owners(mut each: impl FnMut(&Thread)) {
-    for owner in &OWNERS {
-        let thread = owner.lock().clone();
+    for slot in held() {
+        let thread = OWNERS[slot].lock().clone();
         if let Some(thread) = thread {
             each(&thread);
         }
     }
 }
 
+/// The slots whose lines the kernel holds: a slot with an owner is one of them.
+fn held() -> impl Iterator<Item = usize> {
+    let words = *HELD.lock();
+    words.into_iter().enumerate().flat_map(|(index, word)| {
+        let mut bits = word;
+        core::iter::from_fn(move || {
+            let bit = (bits != 0).then(|| bits.trailing_zeros() as usize)?;
+            bits &= bits - 1;
+            Some(index * 64 + bit)
+        })
+    })
+}
+
 /// Whether any thread owns a slot, or pages are in limbo.
 pub fn is_busy() -> bool {
-    OWNERS.iter().any(|owner| owner.lock().is_some()) || DROPS.lock().out() > 0
+    held().any(|slot| OWNERS[slot].lock().is_some()) || DROPS.lock().out() > 0
 }
 
 /// Has the shadow of the calling thread carry out `op` and returns its result. Sleeps. Faults of Linux on
