@@ -28,6 +28,8 @@ bitflags! {
         const EXPOSED = 1 << 9;
         /// Software: the entry is valid, but the processor takes it for one that is not present.
         const HIDDEN = 1 << 10;
+        /// Software: the page was cleared when it was put here. Unless it is `DIRTY` it has only zeros.
+        const CLEARED = 1 << 11;
         /// No instruction fetch.
         const NO_EXECUTE = 1 << 63;
     }
@@ -60,7 +62,7 @@ impl Entry {
     }
 
     /// The same page with other rights. Writable memory is readable, and so is executable memory,
-    /// as under Linux.
+    /// as under Linux. That it was cleared is forgotten: a processor may note a write to it meanwhile.
     pub fn with_protection(self, protection: Protection) -> Self {
         let mut flags =
             self.flags() & (Flags::LARGE | Flags::EXPOSED | Flags::GLOBAL | Flags::DIRTY);
@@ -70,6 +72,11 @@ impl Entry {
         flags.set(Flags::WRITE, protection.contains(Protection::WRITE));
         flags.set(Flags::NO_EXECUTE, !protection.contains(Protection::EXECUTE));
         Self::new(self.frame(), flags)
+    }
+
+    /// Whether nobody has written to the page since it was cleared.
+    pub fn is_untouched(self) -> bool {
+        self.flags().contains(Flags::CLEARED) && !self.flags().contains(Flags::DIRTY)
     }
 
     /// With more flags.
@@ -117,6 +124,16 @@ mod tests {
             Flags::PRESENT | Flags::USER | Flags::WRITE | Flags::NO_EXECUTE
         );
         assert_eq!(page(Protection::READ | Protection::EXECUTE), Flags::PRESENT | Flags::USER);
+    }
+
+    #[test]
+    fn a_page_is_untouched_until_it_is_written_to_or_its_rights_change() {
+        let page = Entry::user_page(Frame(0x1234_5000), FrameSize::Large, Protection::WRITE);
+        assert!(!page.is_untouched());
+        let cleared = page.with(Flags::CLEARED);
+        assert!(cleared.is_untouched() && cleared.with(Flags::EXPOSED).is_untouched());
+        assert!(!cleared.with(Flags::DIRTY).is_untouched());
+        assert!(!cleared.with_protection(Protection::WRITE).is_untouched());
     }
 
     #[test]

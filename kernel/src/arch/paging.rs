@@ -304,7 +304,9 @@ impl Tables {
         let entry = load(slot);
         for (i, slot) in table(lower).iter().enumerate() {
             let frame = Frame(entry.frame().0 + i as u64 * FRAME_SIZE);
-            store(slot, Entry::new(frame, entry.flags().difference(Flags::LARGE)));
+            // A processor may note a write to the large page meanwhile.
+            let flags = entry.flags().difference(Flags::LARGE | Flags::CLEARED);
+            store(slot, Entry::new(frame, flags));
         }
         store(slot, Entry::table(lower));
         stale.add(address);

@@ -99,14 +99,14 @@ pub fn zeroed_page(size: FrameSize) -> Option<Frame> {
     Some(frame)
 }
 
-/// A page for a program with the contents of `from`, which others may change meanwhile.
-pub fn copied_page(from: Frame) -> Option<Frame> {
-    let frame = SHARED.allocate(FrameSize::Small)?;
+/// A page for a program with the contents of `from`, one of that size, which others may change meanwhile. Not under a lock.
+pub fn copied_page(from: Frame, size: FrameSize) -> Option<Frame> {
+    let frame = SHARED.allocate(size)?;
     // SAFETY: the new frame belongs to the caller, `from` is in use and so does not go; both are mapped, and no Rust object lies in
     // them. The instruction goes on where it was after an interrupt.
     unsafe {
         asm!("rep movsq", inout("rdi") layout::direct(frame.0) => _, inout("rsi") layout::direct(from.0) => _,
-            inout("rcx") FRAME_SIZE / 8 => _, options(nostack, preserves_flags));
+            inout("rcx") size.bytes() / 8 => _, options(nostack, preserves_flags));
     }
     Some(frame)
 }

@@ -92,7 +92,7 @@ impl AddressSpace {
             }
             entry.frame()
         };
-        let Some(new) = frames::copied_page(old) else {
+        let Some(new) = frames::copied_page(old, FrameSize::Small) else {
             frames::release(old, FrameSize::Small);
             return Err(FaultError::NoMemory);
         };
@@ -140,7 +140,7 @@ impl AddressSpace {
             let mut frame = object.page(offset)?;
             if !region.attributes.is_shared() {
                 if write {
-                    let copy = frames::copied_page(frame);
+                    let copy = frames::copied_page(frame, FrameSize::Small);
                     frames::release(frame, FrameSize::Small);
                     frame = copy.ok_or(FaultError::NoMemory)?;
                 } else {
@@ -157,15 +157,27 @@ impl AddressSpace {
         if fits
             && (region.attributes.kind == Kind::Large || eager)
             && let Some(frame) = frames::zeroed_page(FrameSize::Large)
-            && self.put(block, frame, FrameSize::Large, region.protection())?
+            && self.put_cleared(block, frame, FrameSize::Large, region.protection())?
         {
             return Ok(FrameSize::Large);
         }
         let frame = frames::zeroed_page(FrameSize::Small).ok_or(FaultError::NoMemory)?;
-        match self.put(page, frame, FrameSize::Small, region.protection())? {
+        match self.put_cleared(page, frame, FrameSize::Small, region.protection())? {
             true => Ok(FrameSize::Small),
             false => Err(FaultError::NoMemory),
         }
+    }
+
+    /// [`AddressSpace::put`] for a page that has only zeros.
+    fn put_cleared(
+        &self,
+        address: u64,
+        frame: Frame,
+        size: FrameSize,
+        protection: Protection,
+    ) -> Result<bool, FaultError> {
+        let entry = Entry::user_page(frame, size, protection).with(Flags::CLEARED);
+        self.put_entry(address, entry, size)
     }
 
     /// Maps a page that the caller owns where there is none. `false` if something is in the way. The page is given back if that
@@ -177,13 +189,16 @@ impl AddressSpace {
         size: FrameSize,
         protection: Protection,
     ) -> Result<bool, FaultError> {
-        let entry = Entry::user_page(frame, size, protection);
+        self.put_entry(address, Entry::user_page(frame, size, protection), size)
+    }
+
+    fn put_entry(&self, address: u64, entry: Entry, size: FrameSize) -> Result<bool, FaultError> {
         let mut stale = Stale::new(self.root);
         let mapped = self.tables.lock().map(address, size, entry, &mut stale);
         if mapped == Ok(true) {
             self.present.fetch_add(size.bytes(), Ordering::Relaxed);
         } else {
-            frames::release(frame, size);
+            frames::release(entry.frame(), size);
         }
         mapped.map_err(|NoFrames| FaultError::NoMemory)
     }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The memory of a forked process.
 //!
-//! What the parent may write is copied at once, so that its own pages stay as they are and no later write of it faults. Pages that it
+//! What the parent may write is copied at once, so that its own pages stay as they are and no later write of it faults: but for pages that
+//! nobody has written to since they were cleared, which the child gets when it touches them. Pages that the parent
 //! may not write now are used by both; shared memory stays shared.
 
 use super::{AddressSpace, FaultError, MapError, Region};
@@ -53,6 +54,9 @@ impl AddressSpace {
             let scan = {
                 let tables = parent.tables.lock();
                 match tables.scan(at..region.end) {
+                    Scan::Page(address, entry, size) if entry.is_untouched() => {
+                        Scan::Continue((address + size.bytes()).min(region.end))
+                    }
                     // It stays while it is looked at.
                     Scan::Page(address, entry, FrameSize::Small) => frames::share(entry.frame())
                         .then_some(Scan::Page(address, entry, FrameSize::Small))
@@ -68,6 +72,11 @@ impl AddressSpace {
                 Scan::Page(address, entry, FrameSize::Large) => {
                     let first = at.max(address);
                     at = (address + FrameSize::Large.bytes()).min(region.end);
+                    if at - first == FrameSize::Large.bytes()
+                        && self.put_large_copy(first, entry.frame(), region.protection())?
+                    {
+                        continue;
+                    }
                     for page in (first..at).step_by(FRAME_SIZE as usize) {
                         let frame = Frame(entry.frame().0 + (page - address));
                         self.put_copy(page, frame, region.protection())?;
@@ -98,8 +107,23 @@ impl AddressSpace {
     }
 
     fn put_copy(&self, address: u64, from: Frame, protection: Protection) -> Result<(), MapError> {
-        let frame = frames::copied_page(from).ok_or(MapError::NoMemory)?;
+        let frame = frames::copied_page(from, FrameSize::Small).ok_or(MapError::NoMemory)?;
         self.put_new(address, frame, protection)
+    }
+
+    /// A copy of a page of 2 MiB; `false` if there is none free.
+    fn put_large_copy(
+        &self,
+        address: u64,
+        from: Frame,
+        protection: Protection,
+    ) -> Result<bool, MapError> {
+        let Some(frame) = frames::copied_page(from, FrameSize::Large) else { return Ok(false) };
+        match self.put(address, frame, FrameSize::Large, protection) {
+            Ok(put) => Ok(put),
+            Err(FaultError::NoMemory) => Err(MapError::NoMemory),
+            Err(_) => Err(MapError::Fault),
+        }
     }
 
     fn put_new(&self, address: u64, frame: Frame, protection: Protection) -> Result<(), MapError> {
