@@ -120,6 +120,10 @@
 
 #define CRTOS_OP_COPY 11
 
+#define CRTOS_OP_TOPOLOGY 17
+
+#define CRTOS_TOPOLOGY_ALONE (1 << 63)
+
 #define CRTOS_INTERRUPT_SIGNAL 64
 
 #define CRTOS_OP_DESCRIPTORS 16
@@ -562,6 +566,7 @@ struct crtos_startup {
 	u8 random[16];
 	u64 signal_limit;
 	u64 ignored;
+	u64 renumbers_cpus;
 };
 
 struct crtos_boot_info {

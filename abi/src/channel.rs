@@ -126,6 +126,12 @@ pub const MOST_NEW_THREADS: u64 = 16;
 pub const OP_SCHEDULE: u32 = 10;
 /// `Slot::op`: copy `args[2]` bytes from address `args[1]` to address `args[0]`, of the program or of a mirror. Result: 0 or -EFAULT.
 pub const OP_COPY: u32 = 11;
+/// `Slot::op`: open a file in which Linux tells of CPUs as the program sees it: `args[0]` = which one, as a word of `crtos_syscalls::topology::File`, and
+/// [`TOPOLOGY_ALONE`] if it shows no other CPUs than the realm's, from 0 on; `args[1]` = flags of open(2); `args[2..6]` = Linux's numbers of the realm's CPUs, a bit
+/// for each. Result: the descriptor.
+pub const OP_TOPOLOGY: u32 = 17;
+/// See [`OP_TOPOLOGY`].
+pub const TOPOLOGY_ALONE: u64 = 1 << 63;
 /// The signal that interrupts system calls in the shadow when the kernel asks for that; its `si_code` is SI_KERNEL then.
 pub const INTERRUPT_SIGNAL: u32 = 64;
 /// `Slot::op`: what the shadow does for the numbers of its descriptors: `args[0]` = `DESCRIPTORS_*`.
@@ -445,6 +451,8 @@ pub struct Startup {
     pub signal_limit: u64,
     /// Signals that are ignored: bit `n - 1` for signal `n`.
     pub ignored: u64,
+    /// 1 if the program knows the realm's CPUs by numbers of their own, from 0 on; 0: by Linux's.
+    pub renumbers_cpus: u64,
 }
 
 /// Addresses of the program that belong to the shadow itself and are never mapped in the realm: the shadow is linked at the start.

@@ -55,12 +55,19 @@ Examples:
   crtos run -- busybox md5sum /bin/busybox
   cat data | crtos run -- busybox wc -l
   crtos run ./control --period 1000
+  crtos run --renumber-cpus -- taskset -c 0 ./control
 
 Exit status: the program's own (128 + N in a shell if signal N ended it), or
   125  crtos could not start it; the realm is not up, or it has no room
   126  the program was found but cannot be run
   127  the program was not found")]
 pub struct Run {
+    /// Show the program the realm's CPUs as 0, 1, … instead of by Linux's numbers
+    ///
+    /// For programs that bind themselves to CPU 0, or to as many CPUs as they have threads. It holds for affinity, getcpu and the
+    /// files below /sys/devices/system, and for the program's children.
+    #[arg(long)]
+    renumber_cpus: bool,
     /// The program and its arguments
     #[arg(required = true, trailing_var_arg = true, value_names = ["PROGRAM", "ARG"], num_args = 1..)]
     command: Vec<OsString>,
@@ -101,7 +108,10 @@ impl Run {
         inherit(&device).map_err(system)?;
         inherit(&file).map_err(system)?;
         let mut arguments = vec![
-            CString::from(c"shadow"),
+            CString::from(match self.renumber_cpus {
+                true => c"shadow-renumbering",
+                false => c"shadow",
+            }),
             number(device.as_raw_fd()),
             number(file.as_raw_fd()),
             c_string(path.clone().into_os_string()),

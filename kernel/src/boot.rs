@@ -4,6 +4,7 @@
 
 use crate::arch::{apic, cpu, entry, fpu, hypercall, paging, percpu, traps};
 use crate::mm::{frames, heap, layout};
+use crate::numbering::Numbering;
 use crate::task::{self, Spawn, cpus, reaper, scheduler};
 use crate::{error, info, log, remote, time, trace, warn};
 use core::arch::naked_asm;
@@ -90,7 +91,7 @@ extern "sysv64" fn boot(info: u64) -> ! {
     );
     debug_features();
     percpu::this().set_apic_id(info.apic_ids[0]);
-    percpu::this().set_number(info.linux_cpus[0]);
+    percpu::this().set_numbering(Numbering::Linux);
     scheduler::set_online();
     let result = scheduler::set_up(percpu::this()).and_then(|()| reaper::start()).and_then(|()| {
         task::spawn(Spawn { name: "init", ..Default::default() }, || {

@@ -18,6 +18,7 @@ use crtos_abi::{
     PAGE_SIZE,
     channel::{OP_EXEC, OP_FORK, RESULT_IN_LINUX},
 };
+use crtos_sched::CpuSet;
 use linux_raw_sys::general as linux;
 
 use crate::{
@@ -42,6 +43,11 @@ pub struct Fork {
     parent: Arc<Thread>,
     /// The child has what it needs.
     done: AtomicBool,
+    /// The parent goes on. As under Linux it does so first, unless the child outranks it: a child of a real-time thread that shares its CPU and never waits
+    /// does not keep it from its next instruction.
+    goes_on: AtomicBool,
+    /// The child while it waits for that.
+    child: SpinLock<Option<Arc<Thread>>>,
     beginning: SpinLock<Option<Beginning>>,
     wanted: Wanted,
 }
@@ -109,6 +115,8 @@ fn split(beginning: Beginning, wanted: &Wanted) -> SysResult {
         slot: user.slot,
         parent: current.arc(),
         done: AtomicBool::new(false),
+        goes_on: AtomicBool::new(wanted.has(linux::CLONE_VFORK)),
+        child: SpinLock::new(None),
         beginning: SpinLock::new(Some(beginning)),
         wanted: *wanted,
     });
@@ -136,6 +144,7 @@ fn split(beginning: Beginning, wanted: &Wanted) -> SysResult {
         task::block(None);
     }
     drop(agreement);
+    fork.let_go();
     let child = linux_result(child?)?;
     if wanted.has(linux::CLONE_PIDFD) {
         let fd = crate::user::read_u32(wanted.pidfd)?;
@@ -174,6 +183,24 @@ impl Fork {
         self.done.store(true, Ordering::Release);
         self.parent.wake();
     }
+
+    /// The parent goes on, whatever came of it.
+    fn let_go(&self) {
+        self.goes_on.store(true, Ordering::SeqCst);
+        let child = self.child.lock().take();
+        if let Some(child) = child {
+            child.wake();
+        }
+    }
+
+    /// The child waits until the parent goes on, or until its own process ends.
+    fn wait_for_parent(&self, user: &User) {
+        *self.child.lock() = Some(task::current().arc());
+        while !self.goes_on.load(Ordering::SeqCst) && !user.process.is_ending() {
+            task::block(None);
+            process::note_if_gone();
+        }
+    }
 }
 
 /// Why a child cannot take over from its parent.
@@ -207,6 +234,7 @@ pub fn child() {
             Birth::Fork(fork) => {
                 let adopted = adopt(user, fork);
                 fork.finish();
+                fork.wait_for_parent(user);
                 adopted
             }
             _ => Err(AdoptError::NoParent),
@@ -242,6 +270,7 @@ fn adopt(user: &User, fork: &Fork) -> Result<Beginning, AdoptError> {
         user.process.files().copy(parent.process.files()).map_err(|_| AdoptError::Memory)?;
     }
     signal::copy(user, parent, wanted);
+    user.process.numbering.set(parent.process.numbering.get());
     user.set_command(&*parent.command.lock());
     let pid = user.process.pid.to_le_bytes();
     // As Linux: an address that is none does not matter any more.
@@ -257,14 +286,23 @@ fn adopt(user: &User, fork: &Fork) -> Result<Beginning, AdoptError> {
     fork.beginning.lock().take().ok_or(AdoptError::NoParent)
 }
 
-/// Descriptors of processes that execute a program, for the process that goes on under the same pid.
-static HANDED_OVER: Mutex<Vec<(u32, Arc<Files>)>> = Mutex::new(Vec::new());
+/// What a process that executes a program leaves to the one that goes on under the same pid.
+pub struct Legacy {
+    pid: u32,
+    /// Its descriptors.
+    pub files: Arc<Files>,
+    /// The CPUs of the thread.
+    pub affinity: CpuSet,
+}
+
+/// What has not been taken over yet.
+static HANDED_OVER: Mutex<Vec<Legacy>> = Mutex::new(Vec::new());
 
 /// What the process `pid` had before it executed its program.
-pub fn taken_over(pid: u32) -> Option<Arc<Files>> {
+pub fn taken_over(pid: u32) -> Option<Legacy> {
     let mut handed_over = HANDED_OVER.lock();
-    let place = handed_over.iter().position(|(other, _)| *other == pid)?;
-    Some(handed_over.swap_remove(place).1)
+    let place = handed_over.iter().position(|legacy| legacy.pid == pid)?;
+    Some(handed_over.swap_remove(place))
 }
 
 /// execve(path, arguments, environment).
@@ -274,17 +312,17 @@ pub fn execve([path, arguments, environment, ..]: Args) -> SysResult {
     let current = task::current();
     let user = current.data.user().ok_or(Errno::ESRCH)?;
     let (pid, files) = (user.process.pid, user.process.files());
-    let ask = files.next_local(0).is_some();
-    if ask {
+    {
+        let legacy = Legacy { pid, files: files.clone(), affinity: current.affinity() };
         let mut handed_over = HANDED_OVER.lock();
         handed_over.try_reserve(1).map_err(|_| Errno::ENOMEM)?;
-        handed_over.push((pid, files.clone()));
+        handed_over.push(legacy);
     }
     let exec = |ask: bool| {
         remote::request(OP_EXEC, 0, [path, arguments, environment, mask, ask.into(), 0])
     };
-    let mut result = exec(ask);
-    if ask && let Ok(refused) = result {
+    let mut result = exec(true);
+    if let Ok(refused) = result {
         drop(taken_over(pid));
         if refused == RESULT_IN_LINUX {
             files.leave_to_linux()?;

@@ -18,7 +18,7 @@ use crate::{
     files::Files,
     futex,
     mm::space::AddressSpace,
-    remote,
+    numbering, remote,
     signal::{self, Membership},
     spawn,
     sync::SpinLock,
@@ -79,6 +79,8 @@ pub struct Process {
     pub members: Mutex<Members>,
     /// Its descriptors; see [`Process::files`].
     pub files: Once<Arc<Files>>,
+    /// By which numbers it knows the CPUs.
+    pub numbering: numbering::Chosen,
     end: SpinLock<Option<End>>,
     /// Whether `end` says something.
     ending: AtomicBool,
@@ -99,6 +101,7 @@ impl Process {
             timers: Timers::default(),
             members: Mutex::new(Members::default()),
             files: Once::new(),
+            numbering: numbering::Chosen::new(),
             end: SpinLock::new(None),
             ending: AtomicBool::new(false),
             told: AtomicBool::new(false),

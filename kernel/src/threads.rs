@@ -119,6 +119,7 @@ pub fn enter() {
     // What `fpu::save` has stored is valid.
     fpu::restore(&state);
     drop(state);
+    task::set_numbering(user.process.numbering.get());
     process::end_if_due();
     arch::enter_user(&context, fs, gs);
 }

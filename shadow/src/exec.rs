@@ -11,7 +11,7 @@ use crtos_syscalls::{
 use linux_raw_sys::{errno, general as linux};
 
 use crate::{
-    process, signals,
+    process, signals, startup,
     sys::{self, Errno},
     threads,
 };
@@ -174,7 +174,7 @@ fn build(
         Ok(())
     };
     let address = |text: &CStr| text.as_ptr() as u64;
-    for word in [address(c"shadow"), base as u64, base as u64 + second as u64, path] {
+    for word in [address(startup::own_name()), base as u64, base as u64 + second as u64, path] {
         add(word)?;
     }
     let first = entry(arguments, 0)?;

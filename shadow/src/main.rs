@@ -5,6 +5,7 @@
 //! It executes what the program, which runs in the real-time realm at the same addresses, asks of Linux.
 //!
 //! Started by `crtos run` as `shadow FD_DEVICE FD_EXECUTABLE PATH ARG0 ARG1…` with the program's environment.
+//! The first word is `shadow-renumbering` if the program is to know the realm's CPUs by numbers of their own.
 //! `FD_DEVICE` is an open `/dev/crtos` that belongs to this process alone, `FD_EXECUTABLE` the program open for
 //! reading, `PATH` the name it was executed by (AT_EXECFN). Other descriptors, signal dispositions, mask and limits
 //! are what the program is to inherit. On failure it says why on stderr and exits with 126.
@@ -18,7 +19,6 @@
 mod descriptors;
 mod exec;
 mod memory;
-mod online;
 mod process;
 mod scheduling;
 mod serve;
@@ -26,6 +26,7 @@ mod signals;
 mod startup;
 mod sys;
 mod threads;
+mod topology;
 
 use core::{ffi::CStr, panic::PanicInfo, sync::atomic::Ordering};
 

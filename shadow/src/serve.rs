@@ -2,15 +2,17 @@
 //! The loop of the shadow: take a request, carry it out, hand back the result.
 
 use crtos_abi::{
+    PAGE_SIZE,
     channel::{
         OP_COPY, OP_DESCRIPTORS, OP_EXEC, OP_EXIT, OP_EXIT_SIGNAL, OP_FORK, OP_SCHEDULE,
         OP_SIGNAL_ACTION, OP_SIGNAL_FORWARD, OP_STARTUP, OP_SYSCALL, OP_THREAD, OP_THREAD_EXIT,
+        OP_TOPOLOGY,
     },
     ioctl::{IOC_REMOTE, Remote},
 };
 use linux_raw_sys::{errno, general as linux};
 
-use crate::{descriptors, exec, online, process, scheduling, signals, startup, sys, threads};
+use crate::{descriptors, exec, process, scheduling, signals, startup, sys, threads, topology};
 
 /// Serves the thread of `slot` until it ends.
 pub fn serve(slot: u32, startup: &startup::Block) -> ! {
@@ -34,7 +36,7 @@ pub fn serve(slot: u32, startup: &startup::Block) -> ! {
 fn execute(remote: &Remote, startup: &startup::Block) -> i64 {
     let args = &remote.args;
     match remote.op {
-        OP_SYSCALL => system_call(remote.nr, args),
+        OP_SYSCALL => system_call(remote.nr, args, startup),
         OP_STARTUP => startup.copy_to(args[0], args[1]),
         OP_EXIT => sys::exit(args[0] as i32),
         OP_EXIT_SIGNAL => signals::die(args[0]),
@@ -42,6 +44,7 @@ fn execute(remote: &Remote, startup: &startup::Block) -> i64 {
         OP_FORK => process::fork(remote.slot, args[0], args[1], startup),
         OP_EXEC => exec::exec(args[0], args[1], args[2], args[3], args[4] == 1),
         OP_DESCRIPTORS => descriptors::execute(args),
+        OP_TOPOLOGY => topology::open(*args),
         OP_THREAD => threads::create(args[0], startup),
         OP_THREAD_EXIT => threads::exit(),
         OP_COPY => match sys::copy_in(args[1], args[0] as *mut u8, args[2] as usize) {
@@ -56,8 +59,8 @@ fn execute(remote: &Remote, startup: &startup::Block) -> i64 {
 }
 
 /// Makes a system call of the program. The descriptor of the device does not exist for it, that of the executable cannot be closed, and
-/// `/proc/self/exe` is the program. The realm's CPUs are online.
-fn system_call(nr: u32, args: &[u64; 6]) -> i64 {
+/// `/proc/self/exe` is the program.
+fn system_call(nr: u32, args: &[u64; 6], startup: &startup::Block) -> i64 {
     let own = [sys::device(), sys::executable()];
     let is_own = |argument: u64| own.contains(&(argument as i32));
     let row = crtos_syscalls::lookup(nr.into());
@@ -68,8 +71,12 @@ fn system_call(nr: u32, args: &[u64; 6]) -> i64 {
         linux::__NR_close if is_own(args[0]) => -i64::from(errno::EBADF),
         linux::__NR_dup2 | linux::__NR_dup3 if is_own(args[1]) => -i64::from(errno::EBADF),
         linux::__NR_close_range => close_range(args, own.map(|fd| fd as u32)),
-        linux::__NR_open if online::is_named(args[0]) => online::open(args[1]),
-        linux::__NR_openat if online::is_named(args[1]) => online::open(args[2]),
+        // Only whether it is allowed is asked, for a page of the shadow's own: the realm's pages do not follow.
+        linux::__NR_mbind => {
+            let [_, _, rest @ ..] = *args;
+            let [mode, nodes, count, flags] = rest;
+            signals::call(nr, &[startup.address(), PAGE_SIZE, mode, nodes, count, flags])
+        }
         linux::__NR_readlink if process::is_self(args[0]) => {
             process::with_executable(|path| signals::call(nr, &[path, args[1], args[2], 0, 0, 0]))
         }

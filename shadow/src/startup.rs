@@ -1,7 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What the program is started with: its strings, and what Linux knows of the process.
 
-use core::{cell::Cell, ffi::CStr, mem::size_of, slice};
+use core::{
+    cell::Cell,
+    ffi::CStr,
+    mem::size_of,
+    slice,
+    sync::atomic::{AtomicBool, Ordering},
+};
 
 use crtos_abi::channel::{SHADOW_START, Startup};
 use linux_raw_sys::{auxvec, general as linux, prctl};
@@ -10,6 +16,9 @@ use crate::{
     file_name, signals,
     sys::{self, Errno},
 };
+
+/// First word of the command line of a shadow whose program knows the realm's CPUs by numbers of their own.
+const RENUMBERING: &CStr = c"shadow-renumbering";
 
 /// Where the block lies: in the shadow's range, well behind its image and heap.
 const BLOCK: u64 = SHADOW_START + 0x4000_0000;
@@ -23,12 +32,21 @@ pub struct Initial {
 
 /// The command line of the shadow.
 pub struct Invocation {
+    /// The program knows the realm's CPUs by numbers of their own.
+    pub renumbers: bool,
     /// Descriptor of `/dev/crtos`.
     pub device: i32,
     /// Descriptor of the program.
     pub executable: i32,
     path: &'static CStr,
     arguments: &'static [*const i8],
+}
+
+static RENUMBERS: AtomicBool = AtomicBool::new(false);
+
+/// What a shadow that this one becomes is called.
+pub fn own_name() -> &'static CStr {
+    if RENUMBERS.load(Ordering::Relaxed) { RENUMBERING } else { c"shadow" }
 }
 
 impl Initial {
@@ -61,8 +79,9 @@ impl Initial {
 
     /// The command line, if it is one that `crtos run` makes.
     pub fn invocation(&self) -> Option<Invocation> {
-        let [_, device, executable, path, arguments @ ..] = self.arguments else { return None };
+        let [name, device, executable, path, arguments @ ..] = self.arguments else { return None };
         Some(Invocation {
+            renumbers: string(*name) == RENUMBERING,
             device: number(string(*device))?,
             executable: number(string(*executable))?,
             path: string(*path),
@@ -107,6 +126,7 @@ impl Block {
         let size = environment + length(initial.environment);
         let base = sys::map_memory(BLOCK, size.next_multiple_of(4096) as u64)?;
 
+        RENUMBERS.store(call.renumbers, Ordering::Relaxed);
         let mut random = [0; 16];
         if let Some(address) = initial.auxiliary(auxvec::AT_RANDOM) {
             // SAFETY: AT_RANDOM points to 16 bytes on the initial stack.
@@ -125,6 +145,7 @@ impl Block {
             stack_limit: sys::limit(linux::RLIMIT_STACK),
             signal_limit: sys::limit(linux::RLIMIT_SIGPENDING),
             ignored: signals::ignored(),
+            renumbers_cpus: call.renumbers.into(),
             hwcap: value(auxvec::AT_HWCAP) as u64,
             hwcap2: value(auxvec::AT_HWCAP2) as u64,
             random,
@@ -147,6 +168,11 @@ impl Block {
         let executable = Cell::new(call.executable as u32);
         let (arguments, environment) = (arguments as u64, environment as u64);
         Ok(Block { base, size: size as u32, arguments, environment, executable })
+    }
+
+    /// Where the block lies: a page of the shadow's own.
+    pub fn address(&self) -> u64 {
+        self.base as u64
     }
 
     /// Notes where the descriptor of the program lies now.

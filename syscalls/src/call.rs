@@ -237,6 +237,10 @@ pub enum Call {
     Sendmsg,
     /// `sendmmsg`
     Sendmmsg,
+    /// `mbind`
+    Mbind,
+    /// `get_mempolicy`
+    GetMempolicy,
     /// `epoll_create`, `epoll_create1`
     EpollCreate,
 }

@@ -14,6 +14,7 @@ pub mod exec;
 pub mod sched;
 pub mod script;
 mod table;
+pub mod topology;
 
 pub use call::Call;
 pub use docs::page;

@@ -3,12 +3,14 @@
 /* fork, execve, wait: memory, descriptors, signals, status. */
 #define _GNU_SOURCE
 #include <fcntl.h>
+#include <sched.h>
 #include <signal.h>
 #include <spawn.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
+#include <time.h>
 
 #include "check.h"
 
@@ -81,6 +83,34 @@ static int generations(void)
 	return 0;
 }
 
+/* A real-time thread returns from fork before its child runs on the same CPU, which then keeps it for itself for a while. */
+static int parent_first(void)
+{
+	struct sched_param low = { .sched_priority = 1 }, high = { .sched_priority = 2 };
+	volatile int *first = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	clock_t begin;
+	cpu_set_t set;
+	pid_t pid;
+
+	CPU_ZERO(&set);
+	CPU_SET(sched_getcpu(), &set);
+	if (sched_setaffinity(0, sizeof(set), &set) != 0 || sched_setscheduler(0, SCHED_FIFO, &low) != 0)
+		return 33;
+	pid = fork();
+	if (pid == 0) {
+		if (!*first)
+			*first = 2;
+		sched_setscheduler(0, SCHED_FIFO, &high);
+		for (begin = clock(); clock() - begin < CLOCKS_PER_SEC / 10;)
+			;
+		_exit(0);
+	}
+	if (!*first)
+		*first = 1;
+	waitpid(pid, NULL, 0);
+	return *first == 1 ? 31 : 32;
+}
+
 static int execute_self(void)
 {
 	char *argv[] = { "processes", "second", "", NULL };
@@ -130,6 +160,8 @@ int main(int argc, char **argv)
 	CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV);
 	status = in_child(generations);
 	CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 5);
+	status = in_child(parent_first);
+	CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 31);
 	FAILS(ECHILD, waitpid(-1, &status, 0));
 
 	CHECK(pipe(ends) == 0);

@@ -9,14 +9,18 @@
 set -u
 cd "$(mktemp -d)" || exit 1
 failed=0
+options=()
 only=${1:-}
+ABI=/usr/lib/crtos-tests/abi
 crtos up --cpus 2,3 --memory 384M || exit 1
 # Programs count the processors by this file, and go through affinity masks up to that count.
 online=$(crtos run -- cat /sys/devices/system/cpu/online)
 [ "$online" = 0-3 ] || { echo "FAILED online: $online"; failed=1; }
 
-# both NAME PATTERN COMMAND...: status 0 and a line that matches PATTERN, under Linux and in the realm. FIRST and SECOND in the command are two
-# CPUs there.
+cpus=(2 3)
+
+# both NAME PATTERN COMMAND...: status 0 and a line that matches PATTERN, under Linux and in the realm, there with `options`. FIRST and SECOND in the
+# command are two CPUs there.
 both() {
 	local name=$1 pattern=$2 status where command
 	shift 2
@@ -27,8 +31,8 @@ both() {
 			command=("${@/#FIRST/0}")
 			timeout 60 "${command[@]/#SECOND/1}" >$where.out 2>&1 </dev/null
 		else
-			command=("${@/#FIRST/2}")
-			timeout 60 crtos run -- "${command[@]/#SECOND/3}" >$where.out 2>&1 </dev/null
+			command=("${@/#FIRST/${cpus[0]}}")
+			timeout 60 crtos run "${options[@]}" -- "${command[@]/#SECOND/${cpus[1]}}" >$where.out 2>&1 </dev/null
 		fi
 		status=$?
 		if [ $status = 0 ] && grep -qE -- "$pattern" $where.out; then
@@ -74,7 +78,53 @@ both svsematest 'Max' svsematest -q -p 80 -i 1000 -l 100
 both svsematest-fork 'Max' svsematest -q -f -p 80 -i 1000 -l 100
 both signaltest 'T: 0 .*Max: +[0-9]' signaltest -q -p 80 -t 2 -l 200
 both queuelat '^Avg loop' queuelat -m 50000000 -c 100 -p 1 -f "$(awk '/MHz/ { print int($4); exit }' /proc/cpuinfo)" -t 1
+both cyclictest-posix-timers 'T: 0 .*Max: ' cyclictest -x -q -m -p 98 -i 1000 -l 200
+both cyclictest-one-cpu 'T: 0 .*Max: +[0-9]' cyclictest -q -m -p 90 -t 1 -a SECOND -i 1000 -l 100
+both cyclictest-main-affinity 'T: 1 .*Max: +[0-9]' cyclictest -q -m -p 90 -t 2 --mainaffinity=FIRST -i 1000 -l 100
+both oslat '^ +Maximum:' oslat -C FIRST --cpu-list SECOND --duration 1
+both oslat-memmove '^ +Maximum:' oslat -C FIRST --cpu-list SECOND -m 4K -w memmove --duration 1
 both rt-migrate-test 'Task 2 .prio' rt-migrate-test -l 3 3
+
+# The same CPUs by other numbers: what binds itself to CPU 0, and what counts CPUs.
+options=(--renumber-cpus) cpus=(0 1)
+both pip_stress 'inversion' pip_stress
+both renumbered-cyclictest-smp 'T: 1 .*Max: +[0-9]' cyclictest -q -m -S -p 90 -i 1000 -l 100
+both renumbered-oslat '^ +Maximum:' oslat --cpu-list SECOND --duration 1
+
+# shown WHAT EXPECTED COMMAND...: what a program in the realm prints.
+shown() {
+	local what=$1 expected=$2 got
+	shift 2
+	got=$("$@" 2>&1)
+	[ "$got" = "$expected" ] && { echo "ok $what"; return; }
+	echo "FAILED $what: expected '$expected', got '$got'"
+	failed=1
+}
+own=(crtos run --renumber-cpus --)
+shown 'online, renumbered' 0-1 "${own[@]}" cat /sys/devices/system/cpu/online
+shown 'possible, renumbered' 0-1 "${own[@]}" cat /sys/devices/system/cpu/possible
+shown 'CPUs of the node, renumbered' 0-1 "${own[@]}" cat /sys/devices/system/node/node0/cpulist
+shown 'mask of the node, renumbered' 3 "${own[@]}" cat /sys/devices/system/node/node0/cpumap
+shown 'CPUs of the node' 0-3 crtos run -- cat /sys/devices/system/node/node0/cpulist
+shown 'mask of the node' f crtos run -- cat /sys/devices/system/node/node0/cpumap
+shown 'count, renumbered' 2 "${own[@]}" getconf _NPROCESSORS_CONF
+# shellcheck disable=SC2016
+"${own[@]}" bash -c 'taskset -c 1 bash -c "taskset -cp \$\$; :"' | grep -q ': 1$' || { echo 'FAILED affinity of a child, renumbered'; failed=1; }
+"${own[@]}" "$ABI/cpus" 200 >renumbered && "$ABI/cpus" 200 >linux && cmp linux renumbered || { echo 'FAILED cpus, renumbered'; failed=1; }
+
+# ended NAME: cyclictest, ended by what stands in its output file's name, has told its result.
+ended() {
+	if grep -q 'T: 0 .*C: *[1-9].* Max: ' "$1"; then echo "ok ended by $1"; return; fi
+	echo "FAILED ended by $1:"
+	tail -n 5 "$1"
+	failed=1
+}
+{ sleep 4; printf '\003'; sleep 4; } | timeout 60 script -qec 'crtos run -- cyclictest -q -m -p 90 -i 1000' /dev/null >Ctrl-C
+ended Ctrl-C
+timeout -s TERM 4 crtos run -- cyclictest -q -m -p 90 -i 1000 >SIGTERM 2>&1
+ended SIGTERM
+timeout -s INT 4 crtos run -- cyclictest -q -m -p 90 -i 1000 >SIGINT 2>&1
+ended SIGINT
 
 crtos down || failed=1
 exit $failed

@@ -132,7 +132,7 @@ impl Segments {
         }
     }
 
-    /// Sets the number by which programs know this CPU. By the owning CPU.
+    /// Sets the number by which programs know this CPU (LSL, the vDSO). By the owning CPU.
     pub fn set_number(&self, number: u32) {
         // SAFETY: only the owning CPU writes, and the processor reads the descriptor only when a program asks.
         unsafe {

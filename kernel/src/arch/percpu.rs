@@ -4,6 +4,7 @@
 use super::apic;
 use super::gdt::{PORT_MAP_SIZE, Segments};
 use crate::files::Description;
+use crate::numbering::{Chosen, Numbering};
 use crate::process::User;
 use crate::sections::Sections;
 use crate::sync::SpinLock;
@@ -57,6 +58,8 @@ pub struct PerCpu {
     loaded_ports: SpinLock<Range<usize>>,
     /// Segments and task state.
     pub(super) segments: Segments,
+    /// By which numbers the program that was here last knows CPUs.
+    numbering: Chosen,
     /// Threads and timers of this CPU.
     pub runner: Once<Runner>,
     /// Interrupts by what they were for.
@@ -114,6 +117,7 @@ impl PerCpu {
             sections: Sections::new(),
             loaded_ports: SpinLock::new(0..0),
             segments: Segments::new(),
+            numbering: Chosen::new(),
             runner: Once::new(),
             interrupts: Interrupts {
                 timer: AtomicU64::new(0),
@@ -241,9 +245,18 @@ impl PerCpu {
         self.apic_id.store(id, Ordering::Relaxed);
     }
 
-    /// Sets the number by which programs know this CPU. By this CPU.
-    pub fn set_number(&self, number: u32) {
-        self.segments.set_number(number);
+    /// Sets by which numbers the program that runs here knows CPUs. By this CPU.
+    pub fn set_numbering(&self, numbering: Numbering) {
+        self.numbering.set(numbering);
+        self.segments.set_number(numbering.number(self.index));
+    }
+
+    /// The same if it was another one before.
+    #[inline(always)]
+    pub fn use_numbering(&self, numbering: Numbering) {
+        if self.numbering.get() != numbering {
+            self.set_numbering(numbering);
+        }
     }
 
     /// Loads this CPU's segments.

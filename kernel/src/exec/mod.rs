@@ -24,6 +24,7 @@ use linux_raw_sys::general as linux;
 use crate::{
     arch::{UserContext, fpu},
     mm::space::{AddressSpace, BadAddress, MapError},
+    numbering::Numbering,
     process::{self, End, User},
     remote, signal,
     syscall::{self, Errno},
@@ -150,7 +151,11 @@ fn load(user: &User) -> Result<(), ExecError> {
     name(user, path);
     user.process.files().begin()?;
     if let Some(before) = crate::fork::taken_over(user.process.pid) {
-        user.process.files().inherit(&before)?;
+        task::current().set_affinity(before.affinity);
+        user.process.files().inherit(&before.files)?;
+    }
+    if startup.renumbers_cpus == 1 {
+        user.process.numbering.set(Numbering::Own);
     }
     let stack = Stack::new(&startup, strings.len() as u64)?;
     space.set_mmap_top(stack.mmap_top());
@@ -234,6 +239,7 @@ fn read_startup(space: &AddressSpace) -> Result<(Startup, Vec<u8>), ExecError> {
         random,
         signal_limit: long(18),
         ignored: long(20),
+        renumbers_cpus: long(22),
     };
     let count = strings.iter().filter(|&&byte| byte == 0).count() as u64;
     if u64::from(startup.size) != size

@@ -16,7 +16,7 @@ use crate::{
         event::Event, names, pipe::Pipe,
     },
     mm::heap,
-    user,
+    numbering, user,
 };
 
 /// A call that Linux makes, and that may be given descriptors or make one.
@@ -213,18 +213,23 @@ pub fn lseek(row: &Row, args: Args) -> SysResult {
 
 /// open(path, flags, mode).
 pub fn open(row: &Row, args: Args) -> SysResult {
-    open_local(args[0], args[1] as u32).unwrap_or_else(|| remote(row, args))
+    open_known(args[0], args[1] as u32).unwrap_or_else(|| remote(row, args))
 }
 
 /// openat(directory, path, flags, mode).
 pub fn openat(row: &Row, args: Args) -> SysResult {
-    open_local(args[1], args[2] as u32).unwrap_or_else(|| remote(row, args))
+    open_known(args[1], args[2] as u32).unwrap_or_else(|| remote(row, args))
 }
 
 /// creat(path, mode).
 pub fn creat(row: &Row, args: Args) -> SysResult {
     let flags = linux::O_CREAT | linux::O_WRONLY | linux::O_TRUNC;
     open_local(args[0], flags).unwrap_or_else(|| remote(row, args))
+}
+
+/// Opens what is not Linux's own file, if that is what the path names.
+fn open_known(path: u64, flags: u32) -> Option<SysResult> {
+    open_local(path, flags).or_else(|| numbering::open(path, flags))
 }
 
 /// Opens what is local, if that is what the path names: a device, or the file of a descriptor.

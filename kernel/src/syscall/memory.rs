@@ -219,6 +219,29 @@ pub fn mincore([address, length, vector, ..]: Args) -> SysResult {
     Ok(0)
 }
 
+/// mbind(address, length, mode, nodes, count, flags). Linux tells whether there can be such a policy; pages of the realm stay on the
+/// node where Linux had them.
+pub fn mbind(row: &Row, args: Args) -> SysResult {
+    let (start, length) = range(args[0], args[1]).map_err(|_| Errno::EINVAL)?;
+    super::pass(row, args)?;
+    if is_mapped(&*space()?, start, length) { Ok(0) } else { Err(Errno::EFAULT) }
+}
+
+/// Flag of get_mempolicy(2): of a page.
+const MPOL_F_ADDR: u32 = 2;
+
+/// get_mempolicy(mode, nodes, count, address, flags): that of the thread, or the node of a page.
+pub fn get_mempolicy(row: &Row, args: Args) -> SysResult {
+    let (address, flags) = (args[3], args[4] as u32);
+    if flags & MPOL_F_ADDR != 0 {
+        let page = address & !(PAGE_SIZE - 1);
+        if page >= USER_END || !is_mapped(&*space()?, page, PAGE_SIZE) {
+            return Err(Errno::EFAULT);
+        }
+    }
+    super::pass(row, args)
+}
+
 /// madvise(address, length, advice).
 pub fn madvise([address, length, advice, ..]: Args) -> SysResult {
     const LAST_ADVICE: u32 = 25;

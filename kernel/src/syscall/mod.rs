@@ -221,6 +221,8 @@ fn serve(row: &Row, call: Call, context: &mut UserContext, args: Args) -> SysRes
         Call::Mlockall => memory::mlockall(args),
         Call::Munlockall => memory::munlockall(),
         Call::PkeyMprotect => memory::pkey_mprotect(args),
+        Call::Mbind => memory::mbind(row, args),
+        Call::GetMempolicy => memory::get_mempolicy(row, args),
 
         Call::Nanosleep => timers::nanosleep(args),
         Call::ClockNanosleep => timers::clock_nanosleep(args),

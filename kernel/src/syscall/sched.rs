@@ -9,14 +9,14 @@ use alloc::sync::Arc;
 use core::ops::RangeInclusive;
 
 use crtos_abi::channel::OP_SCHEDULE;
-use crtos_sched::{CpuSet, Level, deadline::Reservation};
+use crtos_sched::{Level, deadline::Reservation};
 use crtos_signal::Info;
 use crtos_syscalls::sched::{self as attributes, Attributes};
 use linux_raw_sys::general as linux;
 
 use super::{Args, Errno, SysResult};
 use crate::{
-    mm::layout,
+    numbering::{MASK_BYTES, Numbering},
     process::User,
     remote, signal,
     task::{self, Policy, Scheduling, Thread},
@@ -365,34 +365,6 @@ pub fn rr_get_interval([pid, interval, ..]: Args) -> SysResult {
     Ok(0)
 }
 
-/// Bytes for the most CPUs of a machine.
-const MASK_BYTES: usize = crtos_abi::MAX_CPUS / 8;
-
-/// Linux's number of the realm's CPU with that index.
-fn linux_cpu(index: u32) -> u32 {
-    layout::boot_info().linux_cpus.get(index as usize).copied().unwrap_or(0)
-}
-
-/// A mask of Linux's numbers for CPUs of the realm.
-fn to_mask(cpus: CpuSet) -> [u8; MASK_BYTES] {
-    let mut mask = [0; MASK_BYTES];
-    for cpu in cpus.iter().map(linux_cpu) {
-        if let Some(byte) = mask.get_mut(cpu as usize / 8) {
-            *byte |= 1 << (cpu % 8);
-        }
-    }
-    mask
-}
-
-/// The CPUs of the realm in a mask of Linux's numbers.
-fn from_mask(mask: &[u8; MASK_BYTES]) -> CpuSet {
-    let named = |&index: &u32| {
-        let cpu = linux_cpu(index);
-        mask.get(cpu as usize / 8).is_some_and(|byte| byte >> (cpu % 8) & 1 != 0)
-    };
-    task::online().iter().filter(named).fold(CpuSet::default(), CpuSet::with)
-}
-
 /// Whether the calling thread and `thread` belong to one process.
 fn is_own(thread: &Thread) -> bool {
     let process = |user: &User| Arc::as_ptr(&user.process);
@@ -417,7 +389,7 @@ pub fn setaffinity([pid, length, address, ..]: Args) -> SysResult {
         return Err(error);
     }
     // One CPU of the realm is enough; the thread does not leave the realm.
-    let cpus = from_mask(&wanted);
+    let cpus = Numbering::of_caller().from_mask(&wanted);
     if cpus.is_empty() {
         return Err(Errno::EINVAL);
     }
@@ -431,8 +403,9 @@ pub fn setaffinity([pid, length, address, ..]: Args) -> SysResult {
 /// sched_getaffinity(pid, length, mask).
 pub fn getaffinity([pid, length, address, ..]: Args) -> SysResult {
     let size = length as u32 as usize;
+    let numbering = Numbering::of_caller();
     // As many whole words as the machine's CPUs take.
-    let all = to_mask(task::online());
+    let all = numbering.to_mask(task::online());
     let needed =
         all.iter().rposition(|&byte| byte != 0).map_or(8, |last| (last + 1).next_multiple_of(8));
     if size < needed || !size.is_multiple_of(8) {
@@ -444,7 +417,7 @@ pub fn getaffinity([pid, length, address, ..]: Args) -> SysResult {
     let Some(thread) = target(pid)?.thread else {
         return super::linux(linux::__NR_sched_getaffinity, &[pid, length, address]);
     };
-    let cpus = to_mask(thread.affinity().and(task::online()));
+    let cpus = numbering.to_mask(thread.affinity().and(task::online()));
     user::write(address, &cpus[..needed])?;
     Ok(needed as u64)
 }
@@ -452,7 +425,7 @@ pub fn getaffinity([pid, length, address, ..]: Args) -> SysResult {
 /// getcpu(cpu, node).
 pub fn getcpu([cpu, node, ..]: Args) -> SysResult {
     if cpu != 0 {
-        user::write_u32(cpu, linux_cpu(task::current().cpu()))?;
+        user::write_u32(cpu, Numbering::of_caller().number(task::current().cpu()))?;
     }
     if node != 0 {
         user::write_u32(node, 0)?;

@@ -5,6 +5,7 @@
 use super::{SpawnError, scheduler, sleep_until};
 use crate::arch::{apic, cpu, entry, fpu, percpu, tlb, traps};
 use crate::mm::layout;
+use crate::numbering::Numbering;
 use crate::time::{Nanos, now};
 use crate::{error, info};
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
@@ -54,7 +55,7 @@ pub extern "sysv64" fn run() -> ! {
     let Some(cpu) = (unsafe { DATA.load(Ordering::Acquire).as_ref() }) else { cpu::halt() };
     percpu::attach(cpu);
     cpu.load_segments();
-    cpu.set_number(layout::boot_info().linux_cpus.get(cpu.index as usize).copied().unwrap_or(0));
+    cpu.set_numbering(Numbering::Linux);
     traps::load();
     cpu::set_up();
     fpu::set_up();

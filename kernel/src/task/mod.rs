@@ -26,6 +26,7 @@ pub use thread::{
 };
 pub use timer::Timer;
 pub use user::{
-    segment_bases, set_fs_base, set_gs_base, set_ports, set_space, with_extended_state,
+    segment_bases, set_fs_base, set_gs_base, set_numbering, set_ports, set_space,
+    with_extended_state,
 };
 pub use wait::{WaitError, WaitQueue};

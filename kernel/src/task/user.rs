@@ -11,6 +11,7 @@ use crate::arch::gdt::PORT_MAP_SIZE;
 use crate::arch::percpu::PerCpu;
 use crate::arch::{cpu, fpu, percpu, tlb};
 use crate::mm::AddressSpace;
+use crate::numbering::{Chosen, Numbering};
 use crate::sync::SpinLock;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -40,6 +41,8 @@ pub(super) struct UserState {
     ports: SpinLock<Option<Box<Ports>>>,
     /// Whether `ports` says something.
     has_ports: AtomicBool,
+    /// By which numbers the program knows the CPUs.
+    numbering: Chosen,
     /// The CPU whose registers held the state last.
     cpu: AtomicU32,
 }
@@ -54,6 +57,7 @@ impl UserState {
             root: AtomicU64::new(space.root().0),
             ports: SpinLock::new(None),
             has_ports: AtomicBool::new(false),
+            numbering: Chosen::new(),
             cpu: AtomicU32::new(NOWHERE),
         })
     }
@@ -74,6 +78,7 @@ impl UserState {
         FsBase::write(VirtAddr::new_truncate(self.fs_base.load(Ordering::Relaxed)));
         KernelGsBase::write(VirtAddr::new_truncate(self.gs_base.load(Ordering::Relaxed)));
         self.load_ports(cpu);
+        cpu.use_numbering(self.numbering.get());
     }
 
     #[inline(always)]
@@ -167,6 +172,16 @@ pub fn set_gs_base(base: u64) {
     if let Some(state) = &current().user {
         state.gs_base.store(base, Ordering::Relaxed);
         KernelGsBase::write(VirtAddr::new_truncate(base));
+    }
+    cpu::restore_interrupts(interrupts);
+}
+
+/// Sets by which numbers the current thread knows the CPUs.
+pub fn set_numbering(numbering: Numbering) {
+    let interrupts = cpu::disable_interrupts();
+    if let Some(state) = &current().user {
+        state.numbering.set(numbering);
+        percpu::this().use_numbering(numbering);
     }
     cpu::restore_interrupts(interrupts);
 }
