@@ -4,8 +4,8 @@
 # kernels: 6.1
 # tier: full
 # realm: no
-# packages: bc,fio,gawk,jq,lua5.4,memcached,netcat-openbsd,redis-server,rt-tests,sqlite3,stress-ng,sysbench,xz-utils,zstd
-# timeout: 600
+# packages: bc,curl,fio,gawk,git,jq,lua5.4,make,memcached,netcat-openbsd,nginx-light,openssl,redis-server,rt-tests,sqlite3,stress-ng,sysbench,xz-utils,zstd
+# timeout: 1200
 set -u
 cd "$(mktemp -d)" || exit 1
 failed=0
@@ -111,6 +111,42 @@ same timeout 'timeout 0.2 sleep 5; echo $?; timeout -s KILL 0.2 sleep 5; echo $?
 same xargs 'seq 20 | xargs -P 3 -n 5 echo | sort'
 same su-environment 'env -i A=1 env; nice -n 5 nice; id -u; umask; ulimit -n'
 same flock 'flock l -c "echo locked"; mkfifo p; (echo through >p &) ; cat p'
+same script-pipeline 'printf "#!/bin/sh\nwhile read l; do echo \"<\$l>\"; done\n" >w; chmod +x w; seq 5 | ./w | ./w | sort -r'
+same env-script 'printf "#!/usr/bin/env python3\nimport sys\nprint(sys.argv, sys.stdin.read())\n" >p; chmod +x p; echo in | ./p a b'
+same find-xargs 'mkdir d; for i in $(seq 30); do echo $i >d/$i; done; find d -type f -print0 | xargs -0 cat | sort -n | tail -3; find d -name "1*" -exec basename {} \; | sort | head -3'
+same coproc 'coproc cat; echo hi >&${COPROC[1]}; read x <&${COPROC[0]}; echo $x; kill $COPROC_PID'
+same named-pipe 'mkfifo f; cat f & echo x >f; wait'
+same tar-xz 'mkdir d; seq 9000 >d/f; tar cJf t.txz d && tar tJf t.txz && tar xJOf t.txz | md5sum; tar c d | gzip | tar tz'
+same git 'export HOME=$PWD GIT_AUTHOR_DATE=2000-01-01T00:00:00Z GIT_COMMITTER_DATE=2000-01-01T00:00:00Z; git init -q -b main r; cd r; git config user.email a@b; git config user.name n; echo a >f; git add f; git commit -qm one; echo b >>f; git commit -qam two; git log --oneline; git diff HEAD~1 | cat; git gc -q; git fsck; git clone -q . ../c; ls ../c; git stash list; git grep -n b'
+same make 'printf "all: a b c\n\tcat a b c >all\n%%: %%.in\n\tsleep 0.1; cp \$< \$@\n" >Makefile; for i in a b c; do echo $i >$i.in; done; make -j2 -s all; cat all'
+same openssl 'openssl genrsa 1024 2>/dev/null | openssl rsa -noout -check; echo x | openssl dgst -sha256; openssl enc -aes-128-cbc -pbkdf2 -k p <<<secret | openssl enc -d -aes-128-cbc -pbkdf2 -k p'
+same python-http 'echo body >f; python3 -u -m http.server 8098 --bind 127.0.0.1 >/dev/null 2>&1 & p=$!; for i in $(seq 50); do curl -s http://127.0.0.1:8098/f && break; sleep 0.2; done; kill $p; wait $p; echo $?'
+same python-socketserver 'python3 -c "
+import socketserver, threading, socket
+class H(socketserver.StreamRequestHandler):
+    def handle(self): self.wfile.write(self.rfile.readline().upper())
+s = socketserver.ThreadingTCPServer((\"127.0.0.1\", 0), H); threading.Thread(target=s.serve_forever, daemon=True).start()
+for i in range(10):
+    c = socket.create_connection(s.server_address); c.sendall(b\"hello%d\\n\" % i); print(c.makefile().read()); c.close()
+s.shutdown()"'
+same python-concurrent 'python3 -c "
+import concurrent.futures as f
+if __name__ == \"__main__\":
+    with f.ProcessPoolExecutor(2) as e: print(list(e.map(abs, range(-5, 5))))
+    with f.ThreadPoolExecutor(8) as e: print(sum(e.map(len, [\"x\" * n for n in range(50)])))"'
+same python-mmap 'python3 -c "
+import mmap, os, select, fcntl, pty, time, resource, ctypes
+f = open(\"f\", \"w+b\"); f.truncate(8192); m = mmap.mmap(f.fileno(), 8192); m[0:5] = b\"hello\"; m.flush(); print(open(\"f\", \"rb\").read(5))
+print(os.popen(\"echo popen\").read()); r, w = os.pipe(); os.write(w, b\"x\"); print(select.select([r], [], [], 1)[0] == [r])
+fcntl.lockf(f, fcntl.LOCK_EX); print(os.sched_getaffinity(0) != set()); print(ctypes.CDLL(None).getpid() == os.getpid())
+print(pty.spawn([\"echo\", \"pty\"]))"'
+same perl-ipc 'perl -MIPC::Open3 -e "my \$p = open3(my \$i, my \$o, undef, q(tr a-z A-Z)); print \$i qq(abc\n); close \$i; print <\$o>; waitpid \$p, 0; print \$?, qq(\n)"; perl -MSocket -e "socketpair(A, B, AF_UNIX, SOCK_STREAM, PF_UNSPEC); syswrite A, q(x); sysread B, my \$b, 1; print \$b, qq(\n); \$SIG{ALRM} = sub { print qq(alarm\n) }; alarm 1; sleep 3; print qq(end\n)"'
+same nginx 'mkdir -p t/logs; echo page >t/index.html; cat >t/c <<END
+daemon off; pid t/p; error_log stderr; worker_processes 2; events { worker_connections 64; }
+http { access_log off; client_body_temp_path t/1; proxy_temp_path t/2; fastcgi_temp_path t/3; uwsgi_temp_path t/4; scgi_temp_path t/5; server { listen 127.0.0.1:8097; root $PWD/t; } }
+END
+chmod 755 . t; chmod 711 .. ; nginx -p $PWD -c t/c & p=$!; for i in $(seq 50); do curl -s http://127.0.0.1:8097/ && break; sleep 0.2; done; kill $p; wait $p; echo $?'
+same process-substitution 'paste <(seq 3) <(seq 4 6); diff <(seq 3) <(seq 4); echo hello | cat - <(echo b)'
 same chrt 'chrt -f 10 chrt -p 0 2>&1 | head -1 | grep -c SCHED; chrt -f 20 bash -c "chrt -p \$\$" | sed "s/[0-9]*.s / /"'
 
 crtos down || failed=1
