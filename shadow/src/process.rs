@@ -10,7 +10,7 @@ use crtos_abi::{
 use linux_raw_sys::{errno, general as linux};
 
 use crate::{
-    serve, signals, startup,
+    signals, startup,
     sys::{self, Errno},
     threads,
 };
@@ -44,11 +44,18 @@ pub unsafe fn enter_realm(
     Ok(spawn.slot)
 }
 
-/// Forks with these flags of clone(2) for the thread of `slot`; a descriptor goes to `pidfd`. Returns the child's pid, once the child has its
-/// process in the realm.
-pub fn fork(slot: u32, flags: u64, pidfd: u64, startup: &startup::Block) -> i64 {
+/// Who returns from [`fork`].
+pub enum Forked {
+    /// The parent, once the child has its process in the realm: the child's pid, or an error.
+    Parent(i64),
+    /// The child, with a device and a process of its own, which it has to serve: the slot of its thread.
+    Child(u32),
+}
+
+/// Forks with these flags of clone(2) for the thread of `slot`; a descriptor goes to `pidfd`.
+pub fn fork(slot: u32, flags: u64, pidfd: u64, startup: &startup::Block) -> Forked {
     if flags & u64::from(linux::CLONE_VM) != 0 {
-        return threads::fork_sharing(slot, flags, pidfd, startup);
+        return Forked::Parent(threads::fork_sharing(slot, flags, pidfd, startup));
     }
     let mut ends = [0_i32; 2];
     // SAFETY: Linux writes two descriptors.
@@ -56,7 +63,7 @@ pub fn fork(slot: u32, flags: u64, pidfd: u64, startup: &startup::Block) -> i64 
         sys::raw(linux::__NR_pipe2, [ends.as_mut_ptr() as u64, linux::O_CLOEXEC.into(), 0, 0, 0, 0])
     };
     if piped < 0 {
-        return piped;
+        return Forked::Parent(piped);
     }
     // A signal between fork and the child's own device would be forwarded to the parent.
     let mask = signals::block(u64::MAX);
@@ -65,7 +72,7 @@ pub fn fork(slot: u32, flags: u64, pidfd: u64, startup: &startup::Block) -> i64 
     if child == 0 {
         sys::close(ends[0]);
         threads::forget_others();
-        go_on(slot, ends[1], mask, startup);
+        return Forked::Child(go_on(slot, ends[1], mask));
     }
     signals::block(mask);
     sys::close(ends[1]);
@@ -75,13 +82,13 @@ pub fn fork(slot: u32, flags: u64, pidfd: u64, startup: &startup::Block) -> i64 
     if child > 0 && !ready {
         // SAFETY: waits for the child that has given up.
         unsafe { sys::raw(linux::__NR_wait4, [child as u64, 0, linux::__WALL.into(), 0, 0, 0]) };
-        return -i64::from(errno::EAGAIN);
+        return Forked::Parent(-i64::from(errno::EAGAIN));
     }
-    child
+    Forked::Parent(child)
 }
 
-/// The child of a fork: takes a device and a process of its own, and serves it.
-fn go_on(parent: u32, ready: i32, mask: u64, startup: &startup::Block) -> ! {
+/// The child of a fork: takes a device and a process of its own. Returns the slot of its thread.
+fn go_on(parent: u32, ready: i32, mask: u64) -> u32 {
     let device = sys::device();
     let parent = Parent { slot: parent, device };
     let entered = reopen(device, linux::O_CLOEXEC).ok().and_then(|own| {
@@ -94,7 +101,7 @@ fn go_on(parent: u32, ready: i32, mask: u64, startup: &startup::Block) -> ! {
     let _ = sys::write(ready, &[1]);
     sys::close(ready);
     signals::block(mask);
-    serve::serve(slot, startup)
+    slot
 }
 
 /// Opens the device of descriptor `fd` once more.

@@ -12,17 +12,26 @@ use crtos_abi::{
 };
 use linux_raw_sys::{errno, general as linux};
 
-use crate::{descriptors, exec, process, scheduling, signals, startup, sys, threads, topology};
+use crate::{
+    descriptors, exec,
+    process::{self, Forked},
+    scheduling, signals, startup, sys, threads, topology,
+};
 
 /// Serves the thread of `slot` until it ends.
 pub fn serve(slot: u32, startup: &startup::Block) -> ! {
-    let mut remote = Remote { slot, has_result: 0, result: 0, op: 0, nr: 0, args: [0; 6] };
+    let nothing = |slot| Remote { slot, has_result: 0, result: 0, op: 0, nr: 0, args: [0; 6] };
+    let mut remote = nothing(slot);
     loop {
         match sys::ioctl(sys::device(), IOC_REMOTE, &raw mut remote as u64) {
-            Ok(_) => {
-                remote.result = execute(&remote, startup);
-                remote.has_result = 1;
-            }
+            Ok(_) => match execute(&remote, startup) {
+                Forked::Parent(result) => {
+                    remote.result = result;
+                    remote.has_result = 1;
+                }
+                // In this loop, not in one of its own: however often programs fork, the stack stays as deep.
+                Forked::Child(slot) => remote = nothing(slot),
+            },
             Err(sys::Errno(errno::EINTR)) => remote.has_result = 0,
             Err(_) => {
                 sys::write_stderr("crtos: the real-time realm is gone\n");
@@ -33,15 +42,15 @@ pub fn serve(slot: u32, startup: &startup::Block) -> ! {
 }
 
 /// Carries out one request.
-fn execute(remote: &Remote, startup: &startup::Block) -> i64 {
+fn execute(remote: &Remote, startup: &startup::Block) -> Forked {
     let args = &remote.args;
-    match remote.op {
+    Forked::Parent(match remote.op {
+        OP_FORK => return process::fork(remote.slot, args[0], args[1], startup),
         OP_SYSCALL => system_call(remote.nr, args, startup),
         OP_STARTUP => startup.copy_to(args[0], args[1]),
         OP_EXIT => sys::exit(args[0] as i32),
         OP_EXIT_SIGNAL => signals::die(args[0]),
         OP_SIGNAL_ACTION => signals::set(args[0], args[1], args[2]),
-        OP_FORK => process::fork(remote.slot, args[0], args[1], startup),
         OP_EXEC => exec::exec(args[0], args[1], args[2], args[3], args[4] == 1),
         OP_DESCRIPTORS => descriptors::execute(args),
         OP_TOPOLOGY => topology::open(*args),
@@ -55,7 +64,7 @@ fn execute(remote: &Remote, startup: &startup::Block) -> i64 {
         OP_SIGNAL_FORWARD if args[1] == 1 => signals::blocked(),
         OP_SIGNAL_FORWARD => signals::forward_defaults(args[0]),
         _ => -i64::from(errno::ENOSYS),
-    }
+    })
 }
 
 /// Makes a system call of the program. The descriptor of the device does not exist for it, that of the executable cannot be closed, and
