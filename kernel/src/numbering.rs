@@ -65,6 +65,7 @@ impl Numbering {
 }
 
 /// The numbering of a process.
+#[derive(Default)]
 pub struct Chosen(AtomicBool);
 
 impl Chosen {
