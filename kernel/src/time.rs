@@ -4,6 +4,7 @@
 
 use crate::arch::cpu;
 use crate::mm::layout;
+use core::cell::Cell;
 use crtos_abi::channel::TimePage;
 use crtos_sched::clock::TscClock;
 use spin::Once;
@@ -61,8 +62,18 @@ fn page() -> Option<*const TimePage> {
     layout::channel().map(|channel| unsafe { &raw const (*channel.as_ptr()).time })
 }
 
-/// The kernel's time at which `clock` will show `time`; now if that has passed. It does not follow
-/// later steps of CLOCK_REALTIME.
+/// The kernel's time at which `clock` will show `time`; now if that has passed. Both clocks are read at one moment, so whatever
+/// interrupts this, it is not early. It does not follow later steps of CLOCK_REALTIME. Any context.
 pub fn deadline(clock: Clock, time: Nanos) -> Nanos {
-    now() + (time - linux(clock))
+    let moment = Cell::new(cpu::tsc());
+    let read_moment = || {
+        moment.set(cpu::tsc());
+        moment.get()
+    };
+    let shown = match page() {
+        // SAFETY: as in `linux`.
+        Some(page) => Nanos(unsafe { crtos_vdso::read(page, clock, read_moment) }.time),
+        None => self::clock().time(moment.get()),
+    };
+    self::clock().time(moment.get()) + (time - shown)
 }

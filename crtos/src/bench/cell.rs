@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! One cell: starts the load, runs the program that measures, and reads what it found.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::process::{Command, Stdio};
 use std::thread::sleep;
@@ -10,10 +9,9 @@ use std::time::{Duration, Instant};
 use crtos_results::catalogue::{Figure, How, Load};
 use crtos_results::{Cell, Histogram, Order, cyclictest, program};
 
+use super::exits::Watch;
 use super::load::Running;
 use super::up_down;
-use crate::device::Device;
-use crate::report::EXIT_NAMES;
 
 /// Where the programs of `bench/` are installed.
 const PROGRAMS: &str = "/usr/lib/crtos/bench";
@@ -39,9 +37,6 @@ const WORDS: usize = 300;
 /// Where Linux is told how much of a second real-time threads may run; -1 is all of it.
 const THROTTLE: &str = "/proc/sys/kernel/sched_rt_runtime_us";
 
-/// VM exits by CPU and reason.
-type Exits = BTreeMap<u32, BTreeMap<String, u64>>;
-
 /// Carries out an order. What goes wrong becomes the cell's outcome.
 pub fn measure(order: &Order) -> Cell {
     let start = Instant::now();
@@ -63,13 +58,15 @@ pub fn measure(order: &Order) -> Cell {
         if running.is_some() {
             sleep(SETTLE);
         }
-        let before = exits();
-        let outcome = run(order, figure, &mut cell.command);
-        // The measurement itself may have ended the hypervisor and started it again.
-        cell.exits = match figure.how {
+        let sampling =
+            figure.under_load().then(|| Duration::from_micros(order.samples * order.interval_us));
+        let mut watch = match figure.how {
+            // The measurement itself ends the hypervisor and starts it again.
             How::UpDown => None,
-            _ => before.zip(exits()).map(|(before, after)| difference(&before, &after)),
+            _ => Watch::begin(sampling),
         };
+        let outcome = run(order, figure, &mut cell.command, watch.as_mut());
+        cell.exits = watch.and_then(|watch| watch.end(order.cpu, sampling));
         drop(running);
         outcome
     })();
@@ -78,15 +75,24 @@ pub fn measure(order: &Order) -> Cell {
     cell
 }
 
-fn run(order: &Order, figure: &Figure, shown: &mut String) -> Result<Histogram, String> {
+fn run(
+    order: &Order,
+    figure: &Figure,
+    shown: &mut String,
+    watch: Option<&mut Watch>,
+) -> Result<Histogram, String> {
     match figure.how {
-        How::Cyclictest => with_cyclictest(order, shown),
-        How::Program(name) => with_program(order, figure, name, shown),
+        How::Cyclictest => with_cyclictest(order, shown, watch),
+        How::Program(name) => with_program(order, figure, name, shown, watch),
         How::UpDown => up_down::measure(order, shown),
     }
 }
 
-fn with_cyclictest(order: &Order, shown: &mut String) -> Result<Histogram, String> {
+fn with_cyclictest(
+    order: &Order,
+    shown: &mut String,
+    watch: Option<&mut Watch>,
+) -> Result<Histogram, String> {
     let result = std::env::temp_dir().join(format!("crtos-bench-{}.json", std::process::id()));
     let limit = LIMITS[usize::from(order.samples >= MANY)];
     let mut words = words(&["cyclictest", "-m", "-q", "-t", "1", "-N", "--policy", "fifo"]);
@@ -100,7 +106,7 @@ fn with_cyclictest(order: &Order, shown: &mut String) -> Result<Histogram, Strin
     let mut command = placed(order, BESIDE, words);
     *shown = describe(&command);
     let patience = PATIENCE + Duration::from_micros(order.samples * order.interval_us * 4);
-    let ran = output(&mut command, patience);
+    let ran = output(&mut command, patience, watch);
     let text = fs::read_to_string(&result);
     // It may not be there.
     let _ = fs::remove_file(&result);
@@ -114,6 +120,7 @@ fn with_program(
     figure: &Figure,
     program: &str,
     shown: &mut String,
+    watch: Option<&mut Watch>,
 ) -> Result<Histogram, String> {
     let mut words = vec![format!("{PROGRAMS}/{program}")];
     words.extend([format!("-n{}", order.samples), format!("-c{}", order.cpu)]);
@@ -127,7 +134,7 @@ fn with_program(
     words.push(figure.name.into());
     let mut command = placed(order, PRIORITY, words);
     *shown = describe(&command);
-    let text = output(&mut command, PATIENCE)?;
+    let text = output(&mut command, PATIENCE, watch)?;
     program::read(&text, figure.name, order.virtual_time)
 }
 
@@ -156,7 +163,11 @@ pub fn describe(command: &Command) -> String {
 }
 
 /// Runs a command to its end, with what it printed in files, so that nobody has to read along.
-pub fn output(command: &mut Command, patience: Duration) -> Result<String, String> {
+pub fn output(
+    command: &mut Command,
+    patience: Duration,
+    mut watch: Option<&mut Watch>,
+) -> Result<String, String> {
     let system = |error: std::io::Error| error.to_string();
     let folder = std::env::temp_dir();
     let file = |end: &str| folder.join(format!("crtos-bench-{}.{end}", std::process::id()));
@@ -179,6 +190,9 @@ pub fn output(command: &mut Command, patience: Duration) -> Result<String, Strin
             break None;
         }
         sleep(POLL);
+        if let Some(watch) = &mut watch {
+            watch.look();
+        }
     };
     let text = fs::read_to_string(&out).unwrap_or_default();
     let complaint = fs::read(&err).unwrap_or_default();
@@ -195,35 +209,6 @@ pub fn output(command: &mut Command, patience: Duration) -> Result<String, Strin
         }
         None => Err(format!("not done after {} s", patience.as_secs())),
     }
-}
-
-/// Counts of VM exits; none without hypervisor.
-fn exits() -> Option<Exits> {
-    const ASKED: &str = "count VM exits";
-    let device = Device::open().ok()?;
-    let info = device.info(ASKED).ok()?;
-    if info.enabled == 0 {
-        return None;
-    }
-    let report = device.report(ASKED).ok()?;
-    let of_cpu = |cpu: &crate::report::Cpu| {
-        EXIT_NAMES.iter().map(|name| (*name).to_owned()).zip(cpu.exits).collect()
-    };
-    Some((0..).zip(report.cpus.iter().map(of_cpu)).collect())
-}
-
-/// What was added; only what is not 0.
-fn difference(before: &Exits, after: &Exits) -> Exits {
-    let mut result = Exits::new();
-    for (cpu, reasons) in after {
-        for (reason, count) in reasons {
-            let old = before.get(cpu).and_then(|reasons| reasons.get(reason)).unwrap_or(&0);
-            if count > old {
-                result.entry(*cpu).or_default().insert(reason.clone(), count - old);
-            }
-        }
-    }
-    result
 }
 
 /// Linux does not stop real-time threads that run for long; as before once it is dropped.
@@ -249,28 +234,13 @@ impl Drop for Throttle {
 mod tests {
     use super::*;
 
-    fn exits(pairs: &[(u32, &str, u64)]) -> Exits {
-        let mut exits = Exits::new();
-        for (cpu, reason, count) in pairs {
-            exits.entry(*cpu).or_default().insert((*reason).into(), *count);
-        }
-        exits
-    }
-
-    #[test]
-    fn only_new_exits_count() {
-        let before = exits(&[(0, "icr", 5), (3, "msr", 7)]);
-        let after = exits(&[(0, "icr", 9), (3, "msr", 7)]);
-        assert_eq!(difference(&before, &after), exits(&[(0, "icr", 4)]));
-    }
-
     #[test]
     fn failures_of_programs_are_told() {
         let second = Duration::from_secs(1);
-        let sh = |script: &str| output(Command::new("sh").args(["-c", script]), second);
+        let sh = |script: &str| output(Command::new("sh").args(["-c", script]), second, None);
         assert_eq!(sh("echo fine"), Ok("fine\n".into()));
         assert!(sh("echo why >&2; exit 3").unwrap_err().ends_with("why"));
         assert_eq!(sh("sleep 9"), Err("not done after 1 s".into()));
-        assert!(output(&mut Command::new("/no/such/program"), second).is_err());
+        assert!(output(&mut Command::new("/no/such/program"), second, None).is_err());
     }
 }

@@ -4,11 +4,13 @@
 //! | module | concept |
 //! |---|---|
 //! | [`cell`] | one program on one system under one load |
+//! | [`exits`] | VM exits meanwhile |
 //! | [`load`] | what keeps Linux busy meanwhile |
 //! | [`up_down`] | how long the realm takes to come and go |
 //! | [`here`] | what this machine and its systems are |
 
 mod cell;
+mod exits;
 mod here;
 mod load;
 mod up_down;

@@ -49,7 +49,7 @@ fn up_again() -> crate::failure::Result<Vec<String>> {
 fn time(arguments: &[&str]) -> Result<u64, String> {
     let own = std::env::current_exe().map_err(|error| error.to_string())?;
     let start = Instant::now();
-    output(Command::new(own).args(arguments), PATIENCE)
+    output(Command::new(own).args(arguments), PATIENCE, None)
         .map_err(|why| format!("crtos {}: {why}", arguments.join(" ")))?;
     Ok(u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX))
 }
