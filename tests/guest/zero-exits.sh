@@ -12,8 +12,14 @@ stress-ng --quiet --cpu 0 --vm 2 --vm-bytes 64M --fork 2 --timeout $((seconds + 
 load=$!
 crtos run -- "$PROGRAMS/periodic" 1000 $((seconds + 8)) >count &
 program=$!
-sleep 3
-before=$(exits)
+# The start of the program calls Linux, for as long as the load makes it.
+before=-1
+for _ in 1 2 3 4; do
+	sleep 1
+	now=$(exits)
+	[ "$now" = "$before" ] && break
+	before=$now
+done
 sleep "$seconds"
 after=$(exits)
 wait $program || exit 1

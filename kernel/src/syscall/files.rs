@@ -29,6 +29,23 @@ pub fn remote(row: &Row, args: Args) -> SysResult {
             Some(file) => return refuse(row, &file),
         }
     }
+    ask_linux(row, args, &files)
+}
+
+/// A call that is served here if its descriptor is local, which it was not: `None` if it has become so meanwhile.
+fn elsewhere(row: &Row, args: Args) -> Option<SysResult> {
+    let files = match files::table() {
+        Ok(files) => files,
+        Err(error) => return Some(Err(error)),
+    };
+    match files.is_hidden(args[0]) {
+        false => Some(ask_linux(row, args, &files)),
+        true => files.find(args[0]).is_none().then_some(Err(Errno::EBADF)),
+    }
+}
+
+/// Has Linux make the call, whose first descriptor is not local.
+fn ask_linux(row: &Row, args: Args, files: &Files) -> SysResult {
     for &position in row.further_fds() {
         if files.is_hidden(args[position]) && !files.globalize(args[position])? {
             let is_epoll = u32::from(row.number) == linux::__NR_epoll_ctl;
@@ -79,9 +96,13 @@ fn refuse(row: &Row, file: &Description) -> SysResult {
 /// The local file of `fd`, unless Linux has to be asked.
 macro_rules! local {
     ($row:expr, $args:expr) => {
-        match files::find($args[0]) {
-            Some(file) => file,
-            None => return remote($row, $args),
+        loop {
+            if let Some(file) = files::find($args[0]) {
+                break file;
+            }
+            if let Some(result) = elsewhere($row, $args) {
+                return result;
+            }
         }
     };
 }

@@ -46,7 +46,8 @@ impl<T> Mutex<T> {
 
     /// Takes it if it is free.
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
-        self.change(0, own_word()).then_some(MutexGuard { mutex: self, not_send: PhantomData })
+        // Not `then_some`: a guard that is made and dropped would unlock what somebody else holds.
+        self.change(0, own_word()).then(|| MutexGuard { mutex: self, not_send: PhantomData })
     }
 
     fn change(&self, from: u32, to: u32) -> bool {
