@@ -6,6 +6,7 @@
 # packages: rt-tests
 # smp: 4
 # timeout: 900
+# full: ALL=1
 set -u
 cd "$(mktemp -d)" || exit 1
 failed=0
@@ -73,7 +74,8 @@ both pmqtest-fork 'Max' pmqtest -q -f -p 80 -i 1000 -l 100
 both ptsematest 'Max' ptsematest -q -p 80 -i 1000 -l 100
 both ptsematest-smp 'Max' ptsematest -q -S -p 80 -i 1000 -l 100
 both sigwaittest 'Max' sigwaittest -q -p 80 -i 1000 -l 100
-both sigwaittest-fork 'Max' sigwaittest -q -f -p 80 -i 1000 -l 100
+# Hangs at its start about once in six runs: docs/limits.md.
+[ -z "${ALL:-}" ] || both sigwaittest-fork 'Max' sigwaittest -q -f -p 80 -i 1000 -l 100
 both svsematest 'Max' svsematest -q -p 80 -i 1000 -l 100
 both svsematest-fork 'Max' svsematest -q -f -p 80 -i 1000 -l 100
 both signaltest 'T: 0 .*Max: +[0-9]' signaltest -q -p 80 -t 2 -l 200
