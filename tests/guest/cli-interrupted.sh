@@ -8,8 +8,6 @@ set -u
 last=$(($(getconf _NPROCESSORS_CONF) - 1))
 runs=${RUNS:-24}
 RANDOM=${SEED:-7}
-# Free pages are also those in the lists that Linux keeps for each CPU.
-free_kib() { echo 3 >/proc/sys/vm/drop_caches; awk '/MemFree/ { kib += $2 } $1 == "count:" { kib += 4 * $2 } END { print kib }' /proc/meminfo /proc/zoneinfo; }
 cd "$(mktemp -d)" || exit 1
 
 # How long it takes, so that the moments spread over all of it.

@@ -52,7 +52,7 @@ echo 0 >events/kprobes/hidden/enable
 grep -q 'word=(fault)' trace || { grep -m3 hidden trace; fail 'no fault'; }
 echo >kprobe_events
 cd / || exit 1
-dmesg --level emerg,alert,crit,err,warn | grep -v 'hrtimer: interrupt took' | grep . && fail 'dmesg'
+complaints | grep . && fail 'dmesg'
 crtos log | grep -q 'root: touches memory that it does not have' || fail 'log'
 
 crtos cell destroy filled || fail 'destroy'

@@ -27,5 +27,5 @@ for round in $(seq 4); do
 	crtos down || fail 'down'
 	[ "$(cat /sys/devices/system/cpu/online)" = 0-3 ] || fail 'CPUs online'
 done
-dmesg --level emerg,alert,crit,err,warn | grep -v 'hrtimer: interrupt took' | grep . && fail 'dmesg'
+complaints | grep . && fail 'dmesg'
 exit $failed

@@ -33,4 +33,4 @@ grep -q 'CPU 2' err && grep -qi 'another hypervisor' err || exit 1
 [ "$(cat /sys/devices/system/cpu/online)" = "0-$last" ] || exit 1
 efer 2 and $SVME || exit 1
 crtos up --cpus "$last" --memory 128M && crtos run -- busybox true && crtos down || exit 1
-! dmesg --level emerg,alert,crit,err,warn | grep -v 'hrtimer: interrupt took\|Write to unrecognized MSR\|please report\|msr: ' | grep .
+! complaints | grep -v 'Write to unrecognized MSR\|please report\|msr: ' | grep .

@@ -154,5 +154,5 @@ done
 exec 3>&-
 for _ in $(seq 50); do crtos down >/dev/null 2>&1 && break; sleep 0.2; done
 [ -z "$(crtos ps 2>/dev/null | tail -n +2)" ] || { crtos ps; status=1; }
-dmesg --level emerg,alert,crit,err,warn | grep -v 'hrtimer: interrupt took' | grep . && status=1
+complaints | grep . && status=1
 exit $status

@@ -148,5 +148,5 @@ python3 /tmp/enabled.py || status=1
 for _ in $(seq 50); do rmmod crtos 2>/dev/null && break; sleep 0.1; done
 [ -e /dev/crtos ] && { echo 'the module cannot be unloaded'; status=1; }
 [ "$(cat /sys/devices/system/cpu/online)" = "$online" ] || { echo "CPUs online: $(cat /sys/devices/system/cpu/online)"; status=1; }
-dmesg --level emerg,alert,crit,err,warn | grep -v 'hrtimer: interrupt took' | grep . && status=1
+complaints | grep . && status=1
 exit $status

@@ -26,6 +26,8 @@ use crate::kernels::Flavour;
 use crate::vm::{Config, Outcome, Vm, interrupted};
 use crate::{paths, programs, run, vm_command};
 
+/// What scripts of the guest share: they are sent one by one.
+const PRELUDE: &str = include_str!("prelude.sh");
 /// Exit status of a script that cannot run here.
 const SKIP: u8 = 77;
 /// Seconds that a program of the ABI tests has in each realm.
@@ -112,7 +114,7 @@ fn read_header(path: &Path) -> Result<Header> {
 
 fn guest_cases() -> Result<Vec<Case>> {
     let case = |(name, path): (String, PathBuf)| {
-        let script = fs::read_to_string(&path)?;
+        let script = format!("{PRELUDE}\n{}", fs::read_to_string(&path)?);
         Ok(Case { name: format!("guest/{name}"), script, header: read_header(&path)? })
     };
     files("guest", "sh")?.into_iter().map(case).collect()
