@@ -66,7 +66,7 @@ pub fn measure(order: &Order) -> Cell {
             _ => Watch::begin(sampling),
         };
         let outcome = run(order, figure, &mut cell.command, watch.as_mut());
-        cell.exits = watch.and_then(|watch| watch.end(order.cpu, sampling));
+        cell.exits = watch.and_then(|watch| watch.end(order.cpu));
         drop(running);
         outcome
     })();

@@ -12,7 +12,8 @@ pub type Exits = BTreeMap<u32, BTreeMap<String, u64>>;
 
 /// Readings of the counters while a program runs.
 pub struct Watch {
-    period: Duration,
+    /// The time that the program takes samples for, if it does.
+    sampling: Option<Duration>,
     readings: Vec<(Instant, Exits)>,
 }
 
@@ -22,23 +23,22 @@ const READINGS: u32 = 20;
 impl Watch {
     /// Begins with a reading; none without hypervisor. Of a program that takes samples for some time, `sampling`, there are further ones.
     pub fn begin(sampling: Option<Duration>) -> Option<Self> {
-        let period = sampling.map_or(Duration::MAX, |time| time / READINGS);
-        Some(Self { period, readings: vec![(Instant::now(), read()?)] })
+        Some(Self { sampling, readings: vec![(Instant::now(), read()?)] })
     }
 
     /// Reads again if it is time.
     pub fn look(&mut self) {
-        if self.readings.last().is_none_or(|(last, _)| last.elapsed() >= self.period) {
+        let Some(sampling) = self.sampling else { return };
+        if self.readings.last().is_none_or(|(last, _)| last.elapsed() >= sampling / READINGS) {
             self.readings.extend(read().map(|exits| (Instant::now(), exits)));
         }
     }
 
-    /// The exits since the beginning, now that the program has ended. If it took samples for the time `sampling`, those in the stretch of
-    /// four fifths of that with the fewest of `cpu`: the program's start and end, which take calls of Linux, are left out,
+    /// The exits since the beginning, now that the program has ended. If it took samples, those in the stretch of four fifths of that time with the fewest of `cpu`: the program's start and end, which take calls of Linux, are left out,
     /// and exits that come with the samples are in every stretch.
-    pub fn end(self, cpu: u32, sampling: Option<Duration>) -> Option<Exits> {
+    pub fn end(self, cpu: u32) -> Option<Exits> {
         let (_, first) = self.readings.first()?;
-        let Some(sampling) = sampling else { return Some(difference(first, &read()?)) };
+        let Some(sampling) = self.sampling else { return Some(difference(first, &read()?)) };
         let least = sampling * 4 / 5;
         let stretches = self.readings.iter().enumerate().filter_map(|(index, (begin, before))| {
             let (_, after) = self.readings[index..]
@@ -104,7 +104,7 @@ mod tests {
         let counts = [(0, 0), (100, 90), (500, 91), (900, 92), (1000, 92), (1100, 200)];
         let readings = counts
             .map(|(ms, count)| (begin + Duration::from_millis(ms), exits(&[(3, "icr", count)])));
-        let watch = Watch { period: Duration::MAX, readings: readings.into() };
-        assert_eq!(watch.end(3, Some(Duration::from_secs(1))), Some(exits(&[(3, "icr", 2)])));
+        let watch = Watch { sampling: Some(Duration::from_secs(1)), readings: readings.into() };
+        assert_eq!(watch.end(3), Some(exits(&[(3, "icr", 2)])));
     }
 }
