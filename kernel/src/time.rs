@@ -65,7 +65,7 @@ fn page() -> Option<*const TimePage> {
 /// The kernel's time at which `clock` will show `time`; now if that has passed. Both clocks are read at one moment, so whatever
 /// interrupts this, it is not early. It does not follow later steps of CLOCK_REALTIME. Any context.
 pub fn deadline(clock: Clock, time: Nanos) -> Nanos {
-    let moment = Cell::new(cpu::tsc());
+    let moment = Cell::new(0);
     let read_moment = || {
         moment.set(cpu::tsc());
         moment.get()
@@ -73,7 +73,7 @@ pub fn deadline(clock: Clock, time: Nanos) -> Nanos {
     let shown = match page() {
         // SAFETY: as in `linux`.
         Some(page) => Nanos(unsafe { crtos_vdso::read(page, clock, read_moment) }.time),
-        None => self::clock().time(moment.get()),
+        None => self::clock().time(read_moment()),
     };
     self::clock().time(moment.get()) + (time - shown)
 }
