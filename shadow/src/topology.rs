@@ -10,9 +10,7 @@ use linux_raw_sys::{errno, general as linux};
 
 use crate::sys::{self, Errno};
 
-/// Opens a file with `flags` of open(2) for the realm with these CPUs. A copy: it does not follow later changes. (Its texts are not to lie in the frame
-/// of the caller, on which forks build.)
-#[inline(never)]
+/// Opens a file with `flags` of open(2) for the realm with these CPUs. A copy: it does not follow later changes.
 pub fn open([file, flags, realm @ ..]: [u64; 6]) -> i64 {
     let alone = file & TOPOLOGY_ALONE != 0;
     let Some(file) = File::from_word(file & !TOPOLOGY_ALONE) else {
