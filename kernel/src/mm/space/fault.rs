@@ -11,9 +11,7 @@ use crate::mm::frames;
 use crate::task;
 use core::sync::atomic::Ordering;
 use crtos_abi::channel::USER_END;
-use crtos_vm::{
-    BLOCK_SIZE, Entry, FRAME_SIZE, Flags, Frame, FrameSize, Kind, MapError, Protection,
-};
+use crtos_vm::{BLOCK_SIZE, Entry, FRAME_SIZE, Flags, FrameSize, Kind, MapError, Protection};
 
 impl AddressSpace {
     /// Makes the page present for `access` and says which frame it is. May sleep.
@@ -147,52 +145,38 @@ impl AddressSpace {
                     protection.remove(Protection::WRITE);
                 }
             }
-            return match self.put(page, frame, FrameSize::Small, protection)? {
+            let entry = Entry::user_page(frame, FrameSize::Small, protection);
+            return match self.put(page, entry, FrameSize::Small)? {
                 true => Ok(FrameSize::Small),
                 false => Err(FaultError::NoMemory),
             };
         }
+        let cleared =
+            |frame, size| Entry::user_page(frame, size, region.protection()).with(Flags::CLEARED);
         let block = address & !(BLOCK_SIZE - 1);
         let fits = region.start <= block && block + BLOCK_SIZE <= region.end;
         if fits
             && (region.attributes.kind == Kind::Large || eager)
             && let Some(frame) = frames::zeroed_page(FrameSize::Large)
-            && self.put_cleared(block, frame, FrameSize::Large, region.protection())?
+            && self.put(block, cleared(frame, FrameSize::Large), FrameSize::Large)?
         {
             return Ok(FrameSize::Large);
         }
         let frame = frames::zeroed_page(FrameSize::Small).ok_or(FaultError::NoMemory)?;
-        match self.put_cleared(page, frame, FrameSize::Small, region.protection())? {
+        match self.put(page, cleared(frame, FrameSize::Small), FrameSize::Small)? {
             true => Ok(FrameSize::Small),
             false => Err(FaultError::NoMemory),
         }
     }
 
-    /// [`AddressSpace::put`] for a page that has only zeros.
-    fn put_cleared(
-        &self,
-        address: u64,
-        frame: Frame,
-        size: FrameSize,
-        protection: Protection,
-    ) -> Result<bool, FaultError> {
-        let entry = Entry::user_page(frame, size, protection).with(Flags::CLEARED);
-        self.put_entry(address, entry, size)
-    }
-
-    /// Maps a page that the caller owns where there is none. `false` if something is in the way. The page is given back if that
+    /// Maps the page of `entry`, which the caller owns, where there is none. `false` if something is in the way. The page is given back if that
     /// fails.
     pub(super) fn put(
         &self,
         address: u64,
-        frame: Frame,
+        entry: Entry,
         size: FrameSize,
-        protection: Protection,
     ) -> Result<bool, FaultError> {
-        self.put_entry(address, Entry::user_page(frame, size, protection), size)
-    }
-
-    fn put_entry(&self, address: u64, entry: Entry, size: FrameSize) -> Result<bool, FaultError> {
         let mut stale = Stale::new(self.root);
         let mapped = self.tables.lock().map(address, size, entry, &mut stale);
         if mapped == Ok(true) {

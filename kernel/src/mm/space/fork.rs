@@ -119,7 +119,11 @@ impl AddressSpace {
         protection: Protection,
     ) -> Result<bool, MapError> {
         let Some(frame) = frames::copied_page(from, FrameSize::Large) else { return Ok(false) };
-        match self.put(address, frame, FrameSize::Large, protection) {
+        match self.put(
+            address,
+            Entry::user_page(frame, FrameSize::Large, protection),
+            FrameSize::Large,
+        ) {
             Ok(put) => Ok(put),
             Err(FaultError::NoMemory) => Err(MapError::NoMemory),
             Err(_) => Err(MapError::Fault),
@@ -127,7 +131,11 @@ impl AddressSpace {
     }
 
     fn put_new(&self, address: u64, frame: Frame, protection: Protection) -> Result<(), MapError> {
-        match self.put(address, frame, FrameSize::Small, protection) {
+        match self.put(
+            address,
+            Entry::user_page(frame, FrameSize::Small, protection),
+            FrameSize::Small,
+        ) {
             Ok(true) => Ok(()),
             Ok(false) | Err(FaultError::NoMemory) => Err(MapError::NoMemory),
             Err(_) => Err(MapError::Fault),
