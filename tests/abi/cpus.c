@@ -23,7 +23,7 @@
 
 static int cpus[CPU_SETSIZE], count;
 static cpu_set_t all;
-static long rounds = 2000;
+static long rounds = 1000;
 
 static void futex_wait(atomic_int *word, int value)
 {

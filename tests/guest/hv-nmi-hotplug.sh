@@ -19,7 +19,7 @@ dmesg -n 1
 dmesg --clear
 before=$(exits)
 first=$(ticks)
-stress-ng --quiet --cpu 2 --fork 2 --timeout 15 &
+stress-ng --quiet --cpu 2 --fork 2 --timeout 8 &
 for _ in 1 2 3 4 5; do
 	echo l >/proc/sysrq-trigger
 	sleep 0.3

@@ -4,6 +4,7 @@
 # kernels: all
 # realm: no
 # timeout: 300
+# full: ROUNDS=8
 set -u
 inmates=/usr/lib/crtos/inmates
 failed=0
@@ -11,7 +12,7 @@ fail() { echo "FAILED $*"; failed=1; }
 word() { crtos cell shared "$1" --offset "$2" --length 8 --raw | od -An -tu8 | tr -d ' '; }
 modprobe crtos || exit 1
 dmesg --clear
-for round in $(seq 4); do
+for round in $(seq "${ROUNDS:-2}"); do
 	crtos cell create pair --cpus 2-3 --memory 8M >/dev/null || { fail 'create'; break; }
 	for _ in $(seq 8); do
 		crtos cell start pair $inmates/latency.elf --command-line 'period=500 ticks=1000000' || { fail "start in round $round"; break 2; }

@@ -6,7 +6,7 @@
 # full: RUNS=200
 # timeout: 900
 set -u
-runs=${RUNS:-20}
+runs=${RUNS:-12}
 last=$(($(getconf _NPROCESSORS_CONF) - 1))
 online=$(cat /sys/devices/system/cpu/online)
 RANDOM=${SEED:-1}

@@ -6,7 +6,7 @@
 # full: ROUNDS=100
 # timeout: 900
 set -u
-rounds=${ROUNDS:-20}
+rounds=${ROUNDS:-12}
 last=$(($(getconf _NPROCESSORS_CONF) - 1))
 online=$(cat /sys/devices/system/cpu/online)
 modprobe crtos	# Linux warns of modules that are not its own
