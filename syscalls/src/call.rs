@@ -217,6 +217,12 @@ pub enum Call {
     Eventfd,
     /// `eventfd2`
     Eventfd2,
+    /// `timerfd_create`
+    TimerfdCreate,
+    /// `timerfd_settime`
+    TimerfdSettime,
+    /// `timerfd_gettime`
+    TimerfdGettime,
     /// `socketpair`
     Socketpair,
     /// `recvmsg`, `recvmmsg`

@@ -6,7 +6,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use linux_raw_sys::general as linux;
 
-use super::{Events, Memory, Watchers, device::Device, event::Event, pipe::Pipe};
+use super::{Events, Memory, Watchers, device::Device, event::Event, pipe::Pipe, timer::Timer};
 use crate::{
     mm::heap,
     sync::SpinLock,
@@ -21,6 +21,8 @@ pub enum Object {
     Pipe(Arc<Pipe>),
     /// An eventfd.
     Event(Box<Event>),
+    /// A timerfd.
+    Timer(Box<Timer>),
 }
 
 /// An open file description.
@@ -145,6 +147,7 @@ impl Description {
             Object::Device(device) => device.read(memory),
             Object::Pipe(pipe) => pipe.read(memory, nonblocking),
             Object::Event(event) => event.read(memory, nonblocking),
+            Object::Timer(timer) => timer.read(memory, nonblocking),
         }
     }
 
@@ -156,6 +159,7 @@ impl Description {
             Object::Device(device) => device.write(memory),
             Object::Pipe(pipe) => pipe.write(memory, nonblocking, self.is_packets()),
             Object::Event(event) => event.write(memory, nonblocking),
+            Object::Timer(_) => Err(Errno::EINVAL),
         }
     }
 
@@ -165,6 +169,7 @@ impl Description {
             Object::Device(device) => device.ready(),
             Object::Pipe(pipe) => pipe.ready(self.reads, self.writes),
             Object::Event(event) => event.ready(),
+            Object::Timer(timer) => timer.ready(),
         }
     }
 
@@ -174,6 +179,7 @@ impl Description {
             Object::Device(_) => None,
             Object::Pipe(pipe) => Some(pipe.watchers()),
             Object::Event(event) => Some(event.watchers()),
+            Object::Timer(timer) => Some(timer.watchers()),
         }
     }
 }

@@ -15,6 +15,7 @@ pub fn read(user: &User, fd: u64, buffer: u64, length: u64) -> Light {
         Object::Device(device) => device.read_at_once(buffer, length),
         Object::Pipe(pipe) => pipe.read_at_once(buffer, length),
         Object::Event(event) => event.read_at_once(buffer, length),
+        _ => Light::FULL,
     })
 }
 
@@ -25,8 +26,8 @@ pub fn write(user: &User, fd: u64, buffer: u64, length: u64) -> Light {
         _ if !file.writes => Light::FULL,
         Object::Device(device) => device.write_at_once(buffer, length),
         Object::Pipe(pipe) if !file.is_packets() => pipe.write_at_once(buffer, length),
-        Object::Pipe(_) => Light::FULL,
         Object::Event(event) => event.write_at_once(buffer, length),
+        _ => Light::FULL,
     })
 }
 

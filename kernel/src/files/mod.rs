@@ -16,6 +16,7 @@
 //! | [`names`] | paths that name descriptors |
 //! | [`pipe`] | pipes |
 //! | [`event`] | eventfd |
+//! | [`timer`] | timerfd |
 //! | [`light`] | calls that finish at once |
 
 pub mod agreement;
@@ -27,6 +28,7 @@ pub mod memory;
 pub mod names;
 pub mod pipe;
 pub mod places;
+pub mod timer;
 pub mod watch;
 
 pub use description::{Description, Object};
@@ -56,7 +58,7 @@ struct State {
     devices: bool,
     /// The shadow may have descriptors that are not known here.
     unsure: bool,
-    /// Pipes and eventfds are Linux's, because they may go into an epoll set, which is.
+    /// Pipes, eventfds and timerfds are Linux's, because they may go into an epoll set, which is.
     prefers_linux: bool,
 }
 
@@ -127,7 +129,7 @@ impl Files {
         self.state.lock().devices = false;
     }
 
-    /// Whether pipes and eventfds are to be Linux's.
+    /// Whether pipes, eventfds and timerfds are to be Linux's.
     pub fn prefers_linux(&self) -> bool {
         self.state.lock().prefers_linux
     }

@@ -12,11 +12,18 @@ use linux_raw_sys::{general as linux, ioctl};
 use super::{Args, Errno, SysResult, pass};
 use crate::{
     files::{
-        self, Description, Files, Memory, Object, agreement, description, device::Device,
-        event::Event, names, pipe::Pipe,
+        self, Description, Files, Memory, Object, agreement, description,
+        device::Device,
+        event::Event,
+        names,
+        pipe::Pipe,
+        timer::{Timer, When},
     },
     mm::heap,
-    numbering, user,
+    numbering,
+    time::Nanos,
+    timers::{self, Counting},
+    user,
 };
 
 /// A call that Linux makes, and that may be given descriptors or make one.
@@ -189,7 +196,7 @@ fn transfer_flags(file: &Description, flags: u64, writes: bool) -> Result<bool, 
     let common = linux::RWF_HIPRI | linux::RWF_DSYNC | linux::RWF_SYNC | linux::RWF_NOWAIT;
     let known = if writes { common | linux::RWF_APPEND } else { common };
     let nowait = flags as u32 & linux::RWF_NOWAIT != 0;
-    let offers = !matches!(file.object, Object::Event(_)) || !nowait;
+    let offers = !matches!(file.object, Object::Event(_) | Object::Timer(_)) || !nowait;
     if flags as u32 & !known != 0 || !offers {
         return Err(Errno::EOPNOTSUPP);
     }
@@ -276,7 +283,7 @@ fn reopen(file: &Description, flags: u32) -> Option<Result<Object, Errno>> {
     Some(match &file.object {
         Object::Device(device) => Ok(Object::Device(*device)),
         Object::Pipe(pipe) => Ok(Object::Pipe(pipe.clone())),
-        Object::Event(_) => Err(Errno::ENXIO),
+        Object::Event(_) | Object::Timer(_) => Err(Errno::ENXIO),
     })
 }
 
@@ -495,6 +502,60 @@ pub fn eventfd2(row: &Row, args: Args) -> SysResult {
     }
     let event = Event::new(value as u32 as u64, flags & linux::EFD_SEMAPHORE != 0);
     make(&files, Object::Event(Box::new(event)), flags & !linux::EFD_SEMAPHORE | linux::O_RDWR)
+}
+
+/// timerfd_create(clock, flags). A timer that is to wake a sleeping machine is Linux's.
+pub fn timerfd_create(row: &Row, args: Args) -> SysResult {
+    let (clock, flags) = (args[0], args[1] as u32);
+    if flags & !(linux::TFD_CLOEXEC | linux::TFD_NONBLOCK) != 0 {
+        return Err(Errno::EINVAL);
+    }
+    match clock as u32 {
+        linux::CLOCK_MONOTONIC | linux::CLOCK_REALTIME | linux::CLOCK_BOOTTIME => {}
+        linux::CLOCK_REALTIME_ALARM | linux::CLOCK_BOOTTIME_ALARM => return remote(row, args),
+        _ => return Err(Errno::EINVAL),
+    }
+    let files = files::table()?;
+    if files.prefers_linux() {
+        return remote(row, args);
+    }
+    let timer = Timer::new(Counting::of(clock)?)?;
+    make(&files, Object::Timer(Box::new(timer)), flags | linux::O_RDWR)
+}
+
+/// timerfd_settime(fd, flags, new, old).
+pub fn timerfd_settime(row: &Row, args: Args) -> SysResult {
+    let [_, flags, new, old, ..] = args;
+    const ABSOLUTE: u32 = linux::TFD_TIMER_ABSTIME;
+    let file = local!(row, args);
+    let (value, interval) = timers::read_itimerspec(new)?;
+    if flags as u32 & !(ABSOLUTE | linux::TFD_TIMER_CANCEL_ON_SET) != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let when = match value {
+        Nanos::ZERO => When::Never,
+        time if flags as u32 & ABSOLUTE != 0 => When::At(time),
+        time => When::In(time),
+    };
+    let before = timer(&file)?.set(when, interval);
+    if old != 0 {
+        timers::write_itimerspec(old, before)?;
+    }
+    Ok(0)
+}
+
+/// timerfd_gettime(fd, value).
+pub fn timerfd_gettime(row: &Row, args: Args) -> SysResult {
+    let file = local!(row, args);
+    timers::write_itimerspec(args[1], timer(&file)?.get())
+}
+
+/// The timer of a file; EINVAL if it is something else.
+fn timer(file: &Description) -> Result<&Timer, Errno> {
+    match &file.object {
+        Object::Timer(timer) => Ok(timer),
+        _ => Err(Errno::EINVAL),
+    }
 }
 
 /// socketpair(domain, kind, protocol, ends).

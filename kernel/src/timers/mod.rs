@@ -15,9 +15,11 @@ mod interval;
 mod posix;
 mod sleep;
 
+pub use clock::Counting;
 pub use interval::{alarm, getitimer, setitimer};
 pub use posix::{
-    signal_taken, timer_create, timer_delete, timer_getoverrun, timer_gettime, timer_settime,
+    read_itimerspec, signal_taken, timer_create, timer_delete, timer_getoverrun, timer_gettime,
+    timer_settime, write_itimerspec,
 };
 pub use sleep::{clock_nanosleep, go_on, nanosleep};
 

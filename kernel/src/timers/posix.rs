@@ -256,7 +256,15 @@ fn with_timer<R>(id: u64, f: impl FnOnce(&Core) -> R) -> Result<R, Errno> {
     table.timers.get(&(id as i32)).map(|timer| f(&timer.0)).ok_or(Errno::EINVAL)
 }
 
-fn write_itimerspec(address: u64, (value, interval): (Nanos, Nanos)) -> SysResult {
+/// Reads a `struct itimerspec`: the value and the interval.
+pub fn read_itimerspec(address: u64) -> Result<(Nanos, Nanos), Errno> {
+    let [interval, more, value, rest] = user::read_words(address)?;
+    let interval = timespec(interval, more)?;
+    Ok((timespec(value, rest)?, interval))
+}
+
+/// Writes a `struct itimerspec`.
+pub fn write_itimerspec(address: u64, (value, interval): (Nanos, Nanos)) -> SysResult {
     let [interval, value] = [interval, value].map(|time| [time.0 / SECOND, time.0 % SECOND]);
     user::write_words(address, [interval[0], interval[1], value[0], value[1]])?;
     Ok(0)
@@ -267,8 +275,7 @@ pub fn timer_settime([id, flags, new, old, ..]: Args) -> SysResult {
     if new == 0 {
         return Err(Errno::EINVAL);
     }
-    let [interval, more, value, rest] = user::read_words(new)?;
-    let (interval, value) = (timespec(interval, more)?, timespec(value, rest)?);
+    let (value, interval) = read_itimerspec(new)?;
     let before = with_timer(id, |timer| {
         let before = timer.get();
         let counting = if flags as u32 & linux::TIMER_ABSTIME != 0 {

@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+/* timerfd: clocks, single and periodic timers, waiting, sharing, errors. */
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdint.h>
+#include <sys/ioctl.h>
+#include <sys/select.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/timerfd.h>
+#include <sys/wait.h>
+#include <time.h>
+
+#include "check.h"
+
+#define MS 1000000L
+
+/* An address that the compiler does not know. */
+static void *at(long address)
+{
+	volatile long hidden = address;
+
+	return (void *)hidden;
+}
+
+static void note(int signal)
+{
+	(void)signal;
+}
+
+static int64_t nanoseconds(int clock)
+{
+	struct timespec now;
+
+	clock_gettime(clock, &now);
+	return now.tv_sec * 1000000000L + now.tv_nsec;
+}
+
+static struct timespec timespec(int64_t time)
+{
+	return (struct timespec){ time / 1000000000, time % 1000000000 };
+}
+
+static int set(int fd, int flags, int64_t value, int64_t interval)
+{
+	struct itimerspec new = { timespec(interval), timespec(value) };
+
+	return timerfd_settime(fd, flags, &new, NULL);
+}
+
+static int64_t remaining(int fd)
+{
+	struct itimerspec now;
+
+	return timerfd_gettime(fd, &now) ? -1 : now.it_value.tv_sec * 1000000000L + now.it_value.tv_nsec;
+}
+
+static int ready(int fd, int milliseconds)
+{
+	struct pollfd polled = { fd, POLLIN | POLLOUT, 0 };
+
+	return poll(&polled, 1, milliseconds) == 1 ? polled.revents : 0;
+}
+
+static volatile int woken;
+
+static void *waiting(void *fd)
+{
+	uint64_t count = 0;
+	long length = read(*(int *)fd, &count, 8);
+
+	__atomic_fetch_add(&woken, 1, __ATOMIC_SEQ_CST);
+	return length == 8 ? (void *)count : NULL;
+}
+
+/* Each clock, which shows the time of `clock`: until a point of it, and for a while. */
+static void in(int kind, int clock)
+{
+	int fd = timerfd_create(kind, 0);
+	uint64_t count = 0;
+	int64_t start = nanoseconds(clock);
+
+	CHECK(fd == 3 && set(fd, TFD_TIMER_ABSTIME, start + 20 * MS, 0) == 0);
+	CHECK(read(fd, &count, 8) == 8 && count == 1 && nanoseconds(clock) >= start + 20 * MS);
+	start = nanoseconds(clock);
+	CHECK(set(fd, 0, 20 * MS, 0) == 0 && remaining(fd) > 0 && remaining(fd) <= 20 * MS);
+	CHECK(read(fd, &count, 8) == 8 && count == 1 && nanoseconds(clock) >= start + 20 * MS);
+	CHECK(set(fd, TFD_TIMER_ABSTIME, 1, 0) == 0 && read(fd, &count, 8) == 8 && count == 1);
+	CHECK(set(fd, TFD_TIMER_ABSTIME | TFD_TIMER_CANCEL_ON_SET, nanoseconds(clock) + MS, 0) == 0 && read(fd, &count, 8) == 8);
+	close(fd);
+}
+
+int main(void)
+{
+	struct itimerspec spec = { { 1, 0 }, { 2, 0 } }, old;
+	struct timespec soon = { 0, 5 * MS };
+	struct sigaction action = { .sa_handler = note };
+	struct stat status_of;
+	uint64_t count = 0, sum, big[2] = { 1, 2 };
+	int64_t start;
+	int fd, copy, status;
+
+	syscall(SYS_close_range, 3, ~0U, 0);
+	in(CLOCK_MONOTONIC, CLOCK_MONOTONIC);
+	in(CLOCK_REALTIME, CLOCK_REALTIME);
+	in(CLOCK_BOOTTIME, CLOCK_BOOTTIME);
+	in(CLOCK_BOOTTIME_ALARM, CLOCK_BOOTTIME);
+
+	/* Flags and what a descriptor of a timer is. */
+	fd = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
+	CHECK(fd == 3 && fcntl(fd, F_GETFD) == 1 && fcntl(fd, F_GETFL) == (O_RDWR | O_NONBLOCK));
+	FAILS(EAGAIN, read(fd, &count, 8));
+	FAILS(EINVAL, read(fd, &count, 7));
+	FAILS(EINVAL, read(fd, &count, 0));
+	FAILS(EINVAL, write(fd, &count, 8));
+	FAILS(ESPIPE, pread(fd, &count, 8, 0));
+	FAILS(ENOTTY, ioctl(fd, TIOCGWINSZ, big));
+	CHECK(lseek(fd, 5, SEEK_SET) == 0 && fstat(fd, &status_of) == 0 && status_of.st_mode == 0600 && status_of.st_size == 0);
+	CHECK(ready(fd, 0) == 0 && remaining(fd) == 0);
+
+	/* Errors. */
+	FAILS(EINVAL, timerfd_create(CLOCK_MONOTONIC, 1));
+	FAILS(EINVAL, timerfd_create(CLOCK_MONOTONIC_RAW, 0));
+	FAILS(EINVAL, timerfd_create(CLOCK_THREAD_CPUTIME_ID, 0));
+	FAILS(EINVAL, timerfd_create(CLOCK_TAI, 0));
+	FAILS(EINVAL, timerfd_create(77, 0));
+	FAILS(EBADF, timerfd_settime(77, 0, &spec, NULL));
+	FAILS(EBADF, timerfd_gettime(77, &spec));
+	FAILS(EINVAL, timerfd_settime(0, 0, &spec, NULL));
+	FAILS(EINVAL, timerfd_gettime(0, &spec));
+	FAILS(EINVAL, timerfd_settime(fd, 4, &spec, NULL));
+	FAILS(EFAULT, timerfd_settime(fd, 0, at(16), NULL));
+	FAILS(EFAULT, timerfd_gettime(fd, at(16)));
+	spec.it_value.tv_nsec = 1000000000;
+	FAILS(EINVAL, timerfd_settime(fd, 0, &spec, NULL));
+	spec.it_value.tv_nsec = 0;
+	spec.it_interval.tv_sec = -1;
+	FAILS(EINVAL, timerfd_settime(fd, 0, &spec, NULL));
+	spec.it_interval.tv_sec = 1;
+
+	/* What was set before; the time is set even if that cannot be told. */
+	CHECK(timerfd_settime(fd, 0, &spec, &old) == 0 && old.it_value.tv_sec == 0 && old.it_interval.tv_sec == 0);
+	CHECK(timerfd_settime(fd, 0, &spec, &old) == 0 && old.it_value.tv_sec <= 2 && old.it_interval.tv_sec == 1);
+	CHECK(remaining(fd) > 0 && remaining(fd) <= 2000 * MS);
+	FAILS(EFAULT, timerfd_settime(fd, TFD_TIMER_ABSTIME, &(struct itimerspec){ .it_value = { 0, 1 } }, at(16)));
+	CHECK(ready(fd, -1) == POLLIN && remaining(fd) == 0);
+	CHECK(set(fd, 0, 0, 5) == 0 && ready(fd, 0) == 0 && remaining(fd) == 0);
+	FAILS(EAGAIN, read(fd, &count, 8));
+
+	/* Nothing but the eight bytes is written; bad memory loses the expirations. */
+	CHECK(set(fd, 0, 1, 0) == 0 && ready(fd, -1) == POLLIN && read(fd, big, 16) == 8 && big[0] == 1 && big[1] == 2);
+	CHECK(set(fd, 0, 1, 0) == 0 && ready(fd, -1) == POLLIN);
+	FAILS(EFAULT, read(fd, at(16), 8));
+	FAILS(EAGAIN, read(fd, &count, 8));
+
+	/* Periodic: all expirations are counted, on one grid. */
+	start = nanoseconds(CLOCK_MONOTONIC);
+	CHECK(set(fd, TFD_TIMER_ABSTIME, start + 3 * MS, 3 * MS) == 0);
+	for (sum = 0; sum < 10; sum += count)
+		if (ready(fd, -1) != POLLIN || read(fd, &count, 8) != 8 || count == 0)
+			break;
+	CHECK(sum >= 10 && nanoseconds(CLOCK_MONOTONIC) >= start + (int64_t)sum * 3 * MS);
+	usleep(20000);
+	CHECK(remaining(fd) > 0 && remaining(fd) <= 3 * MS && ready(fd, 0) == POLLIN);
+	CHECK(read(fd, &count, 8) == 8 && count >= 6 && count <= (uint64_t)(nanoseconds(CLOCK_MONOTONIC) - start) / (3 * MS) - sum);
+	FAILS(EAGAIN, (set(fd, 0, 0, 0), read(fd, &count, 8)));
+	close(fd);
+
+	/* Whatever is left of the time, an interval of a nanosecond keeps nobody from working. */
+	fd = timerfd_create(CLOCK_MONOTONIC, 0);
+	CHECK(set(fd, 0, 1, 1) == 0 && read(fd, &count, 8) == 8 && count >= 1 && read(fd, &count, 8) == 8 && count >= 1);
+	CHECK(close(fd) == 0);
+
+	/* Copies share the timer, also with a child, and after the first is closed. */
+	fd = timerfd_create(CLOCK_MONOTONIC, 0);
+	copy = dup(fd);
+	CHECK(copy == 4 && set(copy, 0, 50 * MS, 0) == 0 && remaining(fd) > 0 && close(fd) == 0);
+	pid_t child = fork();
+
+	if (child == 0)
+		_exit(read(copy, &count, 8) == 8 && count == 1 && set(copy, 0, 10 * MS, 0) == 0 ? 0 : 1);
+	CHECK(waitpid(child, &status, 0) == child && status == 0 && read(copy, &count, 8) == 8 && count == 1);
+	CHECK(set(copy, 0, 1000 * MS, 10 * MS) == 0 && dup2(copy, 3) == 3 && close(copy) == 0 && close(3) == 0);
+
+	/* Threads that read: one gets it. */
+	pthread_t threads[3];
+	void *result;
+
+	fd = timerfd_create(CLOCK_MONOTONIC, 0);
+	CHECK(fd == 3);
+	for (int i = 0; i < 3; i++)
+		pthread_create(&threads[i], NULL, waiting, &fd);
+	sum = 0;
+	for (int i = 0; i < 3; i++) {
+		set(fd, 0, 10 * MS, 0);
+		while (woken == i)
+			usleep(1000);
+	}
+	for (int i = 0; i < 3; i++) {
+		pthread_join(threads[i], &result);
+		sum += (uint64_t)result;
+	}
+	CHECK(sum == 3);
+
+	/* poll and select wait for it, also beside what is Linux's. */
+	int pair[2];
+
+	CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0 && set(fd, 0, 10 * MS, 0) == 0);
+	struct pollfd both[2] = { { pair[0], POLLIN, 0 }, { fd, POLLIN, 0 } };
+
+	CHECK(poll(both, 2, -1) == 1 && both[0].revents == 0 && both[1].revents == POLLIN);
+	CHECK(read(fd, &count, 8) == 8 && set(fd, 0, 10 * MS, 0) == 0);
+	fd_set readable;
+
+	FD_ZERO(&readable);
+	FD_SET(fd, &readable);
+	CHECK(select(fd + 1, &readable, NULL, NULL, NULL) == 1 && FD_ISSET(fd, &readable) && read(fd, &count, 8) == 8);
+
+	/* Signals: with and without SA_RESTART. */
+	timer_t alarm;
+	struct sigevent event = { .sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGUSR1 };
+	struct itimerspec once = { { 0, 0 }, soon };
+
+	CHECK(timer_create(CLOCK_MONOTONIC, &event, &alarm) == 0);
+	sigaction(SIGUSR1, &action, NULL);
+	timer_settime(alarm, 0, &once, NULL);
+	FAILS(EINTR, read(fd, &count, 8));
+	action.sa_flags = SA_RESTART;
+	sigaction(SIGUSR1, &action, NULL);
+	timer_settime(alarm, 0, &once, NULL);
+	CHECK(set(fd, 0, 30 * MS, 0) == 0 && read(fd, &count, 8) == 8 && count == 1);
+
+	/* It stays over execve unless it is to be closed. */
+	child = fork();
+	if (child == 0) {
+		fcntl(fd, F_SETFD, 0);
+		set(fd, 0, 10 * MS, 0);
+		execl("/bin/sh", "sh", "-c", "test $(head -c 8 <&3 | wc -c) = 8", NULL);
+		_exit(1);
+	}
+	CHECK(waitpid(child, &status, 0) == child && status == 0);
+	return finish();
+}
