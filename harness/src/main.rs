@@ -13,7 +13,6 @@ mod lint;
 mod module;
 mod parts;
 mod paths;
-mod processor;
 mod programs;
 mod progress;
 mod qemu;

@@ -17,7 +17,6 @@ use crtos_agent::{CHUNK, Event, Input, Request, Terminal, receive, send};
 use tempfile::TempDir;
 
 use crate::kernels::{self, Flavour, Kernel};
-use crate::processor::Processor;
 use crate::qemu::{Machine, Monitor, SHARE_TAG};
 use crate::{image, initramfs, layer, parts, paths, programs, progress, run};
 
@@ -145,7 +144,6 @@ pub struct Vm {
     complaints: PathBuf,
     last_id: u32,
     _sockets: TempDir,
-    _processor: Option<Processor>,
 }
 
 /// Set once somebody wants the harness to end.
@@ -211,8 +209,6 @@ impl Vm {
         initramfs::write(kernel, agent, &initramfs)?;
         let share = config.share.as_deref().map(fs::canonicalize).transpose();
         let share = share.context("the folder to share")?;
-        // With instructions counted, virtual CPUs take turns in one thread anyway.
-        let processor = (!config.icount).then(Processor::take);
         let machine = Machine {
             kernel,
             initramfs: &initramfs,
@@ -221,7 +217,6 @@ impl Vm {
             memory: &config.memory,
             share: share.as_deref(),
             icount: config.icount,
-            processor: processor.as_ref().map(Processor::number),
             xapic: config.xapic,
             boot_parameters: &config.boot_parameters,
             console: &console,
@@ -253,18 +248,7 @@ impl Vm {
             move || watch_console(&console, &finished, monitor, tell)
         });
         let _sockets = scratch;
-        Ok(Self {
-            qemu,
-            control,
-            stdin,
-            news,
-            finished,
-            console,
-            complaints,
-            last_id: 0,
-            _sockets,
-            _processor: processor,
-        })
+        Ok(Self { qemu, control, stdin, news, finished, console, complaints, last_id: 0, _sockets })
     }
 
     /// Runs one script to its end.

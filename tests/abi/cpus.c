@@ -386,6 +386,53 @@ static void descriptors(void)
 	CHECK(right && "files are closed while they are used");
 }
 
+static atomic_int starting_gun, has_run;
+
+/* Runs when it is told to, at the level of `raised`. */
+static void *runner(void *argument)
+{
+	(void)argument;
+	pin(0, cpus[0]);
+	priority(0, 10);
+	atomic_store(&has_run, -1);
+	while (!atomic_load(&starting_gun))
+		futex_wait(&starting_gun, 0);
+	atomic_store(&has_run, 1);
+	return NULL;
+}
+
+/* Who raises itself above another on the same CPU is not overtaken meanwhile. */
+static void *raised(void *argument)
+{
+	pthread_t other;
+	int right;
+
+	(void)argument;
+	starting_gun = has_run = 0;
+	pin(0, cpus[0]);
+	pthread_create(&other, NULL, runner, NULL);
+	while (atomic_load(&has_run) != -1)
+		pause_ms(1);
+	pause_ms(5);
+	priority(0, 10);
+	atomic_store(&starting_gun, 1);
+	futex_wake(&starting_gun);
+	priority(0, 20);
+	right = atomic_load(&has_run) == -1;
+	pthread_join(other, NULL);
+	return (void *)(long)right;
+}
+
+static int raises_itself(void)
+{
+	pthread_t thread;
+	void *right;
+
+	pthread_create(&thread, NULL, raised, NULL);
+	pthread_join(thread, &right);
+	return !!right;
+}
+
 int main(int argc, char **argv)
 {
 	int cpu;
@@ -407,5 +454,6 @@ int main(int argc, char **argv)
 	translations();
 	descriptors();
 	levels();
+	CHECK(raises_itself());
 	return finish();
 }
