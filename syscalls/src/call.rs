@@ -247,6 +247,10 @@ pub enum Call {
     Mbind,
     /// `get_mempolicy`
     GetMempolicy,
+    /// `epoll_ctl`
+    EpollCtl,
+    /// `epoll_wait`
+    EpollWait,
     /// `epoll_create`, `epoll_create1`
     EpollCreate,
 }

@@ -84,6 +84,23 @@ async def main():
     print(await asyncio.gather(*(tick(n) for n in range(5))))
     p = await asyncio.create_subprocess_exec(\"echo\", \"child\", stdout=asyncio.subprocess.PIPE); print((await p.communicate())[0])
 asyncio.run(main())"'
+same python-event-loop 'python3 -c "
+import asyncio, os, socket
+async def main():
+    loop = asyncio.get_running_loop()
+    a, b = socket.socketpair(); a.setblocking(False); b.setblocking(False)
+    got = asyncio.create_task(loop.sock_recv(b, 10)); await loop.sock_sendall(a, b\"hello\"); print(await got)
+    later = loop.create_future(); start = loop.time(); loop.call_later(0.05, later.set_result, 7); print(await later, loop.time() - start >= 0.05)
+    r, w = os.pipe(); read = loop.create_future(); loop.add_reader(r, lambda: read.done() or read.set_result(os.read(r, 10)))
+    loop.call_later(0.01, os.write, w, b\"pipe\"); print(await read); loop.remove_reader(r)
+    p = await asyncio.create_subprocess_exec(\"cat\", stdin=-1, stdout=-1); print(await p.communicate(b\"through\"), p.returncode)
+    print(await loop.run_in_executor(None, sum, range(1000)))
+    async def serve(reader, writer): writer.write(await reader.readline()); await writer.drain(); writer.close()
+    server = await asyncio.start_server(serve, \"127.0.0.1\", 0); port = server.sockets[0].getsockname()[1]
+    async def ask(n):
+        r, w = await asyncio.open_connection(\"127.0.0.1\", port); w.write(b\"%d\\n\" % n); line = await r.readline(); w.close(); return int(line)
+    print(sum(await asyncio.gather(*(ask(n) for n in range(20))))); server.close()
+asyncio.run(main())"'
 same python-signals 'python3 -c "
 import signal, os, time
 got = []
@@ -101,6 +118,7 @@ same lua 'lua5.4 -e "local t = {} for i = 1, 100 do t[i] = i * i end print(#t, t
 same sqlite 'sqlite3 db "create table t(a integer primary key, b text); insert into t(b) values (\"x\"), (\"y\"); begin; update t set b = b || a; commit; select * from t; pragma integrity_check"'
 same sqlite-wal 'sqlite3 db "pragma journal_mode=wal; create table t(a); insert into t values (1); select count(*) from t"'
 same redis 'redis-server --port 0 --unixsocket $PWD/s --save "" --daemonize no >/dev/null & for i in $(seq 50); do redis-cli -s s ping 2>/dev/null | grep -q PONG && break; sleep 0.1; done; redis-cli -s s set k v; redis-cli -s s get k; for i in 1 2 3; do redis-cli -s s incr n; done; redis-cli -s s shutdown nosave; wait; echo $?'
+same redis-benchmark 'redis-server --port 0 --unixsocket $PWD/s --save "" --daemonize no >/dev/null & for i in $(seq 50); do redis-cli -s s ping 2>/dev/null | grep -q PONG && break; sleep 0.1; done; redis-benchmark -s s -n 200 -c 5 -q -t set,get --csv | cut -d, -f1; redis-cli -s s shutdown nosave; wait; echo $?'
 same memcached 'memcached -u root -s $PWD/m -t 2 & p=$!; for i in $(seq 50); do [ -S m ] && break; sleep 0.1; done; printf "set k 0 0 5\r\nhello\r\nget k\r\nquit\r\n" | nc -U m; kill $p; wait $p; echo $?'
 same sysbench 'sysbench cpu --threads=2 --events=200 --time=0 --cpu-max-prime=200 run | grep -E "total number of events|threads:"'
 same sysbench-mutex 'sysbench mutex --threads=4 --mutex-num=16 --mutex-locks=500 run | grep -E "total number of events"'

@@ -6,7 +6,9 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use linux_raw_sys::general as linux;
 
-use super::{Events, Memory, Watchers, device::Device, event::Event, pipe::Pipe, timer::Timer};
+use super::{
+    Events, Memory, Source, Watchers, device::Device, event::Event, pipe::Pipe, timer::Timer,
+};
 use crate::{
     mm::heap,
     sync::SpinLock,
@@ -162,9 +164,10 @@ impl Description {
             Object::Timer(_) => Err(Errno::EINVAL),
         }
     }
+}
 
-    /// What it is ready for now.
-    pub fn ready(&self) -> Events {
+impl Source for Description {
+    fn ready(&self) -> Events {
         match &self.object {
             Object::Device(device) => device.ready(),
             Object::Pipe(pipe) => pipe.ready(self.reads, self.writes),
@@ -173,8 +176,7 @@ impl Description {
         }
     }
 
-    /// Who is told when that changes; `None` for what is always ready.
-    pub fn watchers(&self) -> Option<&Watchers> {
+    fn watchers(&self) -> Option<&Watchers> {
         match &self.object {
             Object::Device(_) => None,
             Object::Pipe(pipe) => Some(pipe.watchers()),
@@ -182,10 +184,22 @@ impl Description {
             Object::Timer(timer) => Some(timer.watchers()),
         }
     }
+
+    fn heard(&self) -> Events {
+        const READ: Events = Events::IN.union(Events::READ_NORMAL).union(Events::HANG_UP);
+        const WRITE: Events = Events::OUT.union(Events::WRITE_NORMAL).union(Events::ERROR);
+        let mut events = Events::empty();
+        events.set(READ, self.reads);
+        events.set(WRITE, self.writes);
+        events
+    }
 }
 
 impl Drop for Description {
     fn drop(&mut self) {
+        // A device has nobody to tell.
+        let Some(watchers) = self.watchers() else { return };
+        watchers.close(core::ptr::from_ref(self).addr());
         if let Object::Pipe(pipe) = &self.object {
             pipe.close(self.reads, self.writes);
         }

@@ -60,10 +60,10 @@ impl Event {
     fn announce(&self, read: bool) {
         if read {
             self.to_write.wake_all();
-            self.watchers.notify(Events::OUT | Events::WRITE_NORMAL);
+            self.watchers.notify(Events::OUT);
         } else {
             self.to_read.wake(if self.semaphore { usize::MAX } else { 1 });
-            self.watchers.notify(Events::IN | Events::READ_NORMAL);
+            self.watchers.notify(Events::IN);
         }
     }
 
@@ -155,8 +155,8 @@ impl Event {
     pub fn ready(&self) -> Events {
         let counter = *self.counter.lock();
         let mut events = Events::empty();
-        events.set(Events::IN | Events::READ_NORMAL, counter > 0);
-        events.set(Events::OUT | Events::WRITE_NORMAL, counter < LIMIT - 1);
+        events.set(Events::IN, counter > 0);
+        events.set(Events::OUT, counter < LIMIT - 1);
         events.set(Events::ERROR, counter == LIMIT);
         events
     }

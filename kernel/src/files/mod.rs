@@ -12,6 +12,7 @@
 //! | [`agreement`] | the shadow's numbers and ours |
 //! | [`memory`] | the program's memory that a transfer reads or writes |
 //! | [`watch`] | who is told when a file becomes ready: poll, epoll |
+//! | [`epoll`] | epoll sets |
 //! | [`device`] | /dev/null, /dev/zero, /dev/full |
 //! | [`names`] | paths that name descriptors |
 //! | [`pipe`] | pipes |
@@ -22,6 +23,7 @@
 pub mod agreement;
 pub mod description;
 pub mod device;
+pub mod epoll;
 pub mod event;
 pub mod light;
 pub mod memory;
@@ -34,13 +36,14 @@ pub mod watch;
 pub use description::{Description, Object};
 pub use memory::Memory;
 pub use places::Removed;
-pub use watch::{Events, Watcher, Watchers};
+pub use watch::{Events, Source, Watcher, Watchers};
 
 use alloc::sync::Arc;
 
 use crtos_files::{NUMBERS, Numbers};
 
 use device::Device;
+use epoll::Sets;
 use linux_raw_sys::general as linux;
 use places::Places;
 
@@ -58,8 +61,6 @@ struct State {
     devices: bool,
     /// The shadow may have descriptors that are not known here.
     unsure: bool,
-    /// Pipes, eventfds and timerfds are Linux's, because they may go into an epoll set, which is.
-    prefers_linux: bool,
 }
 
 /// The table of descriptors of a process.
@@ -67,6 +68,8 @@ pub struct Files {
     /// Held for a bounded number of steps, also while a file is put in its place or taken from there.
     state: SpinLock<State>,
     places: Places,
+    /// The local halves of epoll sets.
+    pub sets: Sets,
     /// Held while the shadow's numbers are brought into agreement.
     agreement: Mutex<()>,
 }
@@ -89,17 +92,25 @@ pub fn find(fd: u64) -> Option<Arc<Description>> {
     current.data.user()?.process.files.get()?.find(fd)
 }
 
+/// What poll and epoll look at here of descriptor `fd`: a local file, or the local half of an epoll set.
+pub fn source(fd: u64) -> Option<Arc<dyn Source>> {
+    if let Some(file) = find(fd) {
+        return Some(file);
+    }
+    let set = table().ok()?.sets.get(fd)?;
+    Some(set)
+}
+
 impl Files {
     /// An empty table.
     pub fn new() -> Self {
-        let state = State {
-            numbers: Numbers::new(),
-            limit: 1024,
-            devices: false,
-            unsure: true,
-            prefers_linux: false,
-        };
-        Self { state: SpinLock::new(state), places: Places::default(), agreement: Mutex::new(()) }
+        let state = State { numbers: Numbers::new(), limit: 1024, devices: false, unsure: true };
+        Self {
+            state: SpinLock::new(state),
+            places: Places::default(),
+            sets: Sets::default(),
+            agreement: Mutex::new(()),
+        }
     }
 
     /// The local file of descriptor `fd`. Any context.
@@ -127,16 +138,6 @@ impl Files {
     /// Paths may mean something else from now on (chroot, mount): devices are opened by Linux.
     pub fn forget_devices(&self) {
         self.state.lock().devices = false;
-    }
-
-    /// Whether pipes, eventfds and timerfds are to be Linux's.
-    pub fn prefers_linux(&self) -> bool {
-        self.state.lock().prefers_linux
-    }
-
-    /// The process has an epoll set.
-    pub fn prefer_linux(&self) {
-        self.state.lock().prefers_linux = true;
     }
 
     /// The limit of numbers (RLIMIT_NOFILE).
@@ -222,6 +223,11 @@ impl Files {
         u64::from(number) < self.state.lock().limit.min(NUMBERS.into())
     }
 
+    /// Whether no descriptor has anything here.
+    pub fn has_none(&self) -> bool {
+        self.sets.is_empty() && self.next_local(0).is_none()
+    }
+
     /// Frees a number. Returns its local file, if it had one, and whether Linux has something of its own there.
     pub fn remove(&self, fd: u64) -> (Option<Removed>, bool) {
         let mut state = self.state.lock();
@@ -264,9 +270,9 @@ impl Files {
     /// yet. Preemptible between any two numbers. What other threads of the parent do meanwhile may be in the child's shadow or not, so the
     /// next local descriptor asks.
     pub fn copy(&self, parent: &Files) -> Result<(), Errno> {
-        let (numbers, limit, devices, prefers_linux) = {
+        let (numbers, limit, devices) = {
             let state = parent.state.lock();
-            (state.numbers.clone(), state.limit, state.devices, state.prefers_linux)
+            (state.numbers.clone(), state.limit, state.devices)
         };
         for number in numbers.locals(0) {
             if let Some(file) = parent.find(number.into()) {
@@ -276,9 +282,10 @@ impl Files {
         }
         let mut state = self.state.lock();
         state.numbers = numbers;
-        (state.limit, state.devices, state.prefers_linux) = (limit, devices, prefers_linux);
+        (state.limit, state.devices) = (limit, devices);
         state.unsure = true;
         drop(state);
+        self.sets.copy(&parent.sets, |_| true);
         // What was closed between the two looks is not there.
         let mut from = 0;
         while let Some(number) = self.next_local(from) {
@@ -292,6 +299,7 @@ impl Files {
 
     /// Closes all local files: the process ends.
     pub fn close_all(&self) {
+        self.sets.close(0, u32::MAX);
         let mut from = 0;
         while let Some(number) = self.next_local(from) {
             drop(self.remove(number.into()));
@@ -311,6 +319,7 @@ impl Files {
                 drop(self.insert_at(number, file, false)?);
             }
         }
+        self.sets.copy(&before.sets, |number| self.is_remote(number));
         Ok(())
     }
 }

@@ -87,7 +87,7 @@ impl Core {
         }
         // Who reads takes all.
         self.to_read.wake(1);
-        self.watchers.notify(Events::IN | Events::READ_NORMAL);
+        self.watchers.notify(Events::IN);
     }
 }
 
@@ -151,10 +151,8 @@ impl Timer {
 
     /// What it is ready for.
     pub fn ready(&self) -> Events {
-        let mut events = Events::empty();
         let any = self.core.schedule.lock().expirations.has_any();
-        events.set(Events::IN | Events::READ_NORMAL, any);
-        events
+        if any { Events::IN } else { Events::empty() }
     }
 
     /// Who is told of changes.

@@ -6,6 +6,7 @@ use core::sync::atomic::{AtomicUsize, Ordering, fence};
 
 use bitflags::bitflags;
 
+use super::epoll::Set;
 use crate::{mm::heap, sync::SpinLock, syscall::Errno, task::Thread};
 
 bitflags! {
@@ -33,6 +34,31 @@ bitflags! {
 pub trait Watcher: Send + Sync {
     /// The file may be ready for `events`. Any context; interrupts off; must not sleep or allocate.
     fn notify(&self, events: Events);
+
+    /// Whether it is to [`end`](Self::end) when the file at an address ends: the watchers of a pipe are those of all its files.
+    fn ends_with(&self, _file: usize) -> bool {
+        false
+    }
+
+    /// The file has ended. Thread context; may sleep.
+    fn end(&self) {}
+}
+
+/// What can be watched: an open file description, or an epoll set.
+pub trait Source: Send + Sync {
+    /// What it is ready for now. Thread context; may sleep.
+    fn ready(&self) -> Events;
+
+    /// Who is told when that changes; `None` for what is always ready.
+    fn watchers(&self) -> Option<&Watchers>;
+
+    /// Of what its watchers are told, the events that concern it.
+    fn heard(&self) -> Events;
+
+    /// The set that it is.
+    fn as_set(&self) -> Option<&Set> {
+        None
+    }
 }
 
 impl Watcher for Thread {
@@ -101,6 +127,21 @@ impl Watchers {
             removed
         };
         drop(removed);
+    }
+
+    /// The file at an address ends: so do those who watch it for as long as it is there. Thread context; may sleep.
+    pub fn close(&self, file: usize) {
+        while self.count.load(Ordering::Relaxed) > 0 {
+            let ended = {
+                let mut list = self.list.lock();
+                let place = list.iter().position(|watcher| watcher.ends_with(file));
+                let ended = place.map(|at| list.swap_remove(at));
+                self.count.store(list.len(), Ordering::Relaxed);
+                ended
+            };
+            let Some(ended) = ended else { return };
+            ended.end();
+        }
     }
 
     /// Tells all. A few instructions if nobody is there. Any context.

@@ -55,15 +55,21 @@ fn elsewhere(row: &Row, args: Args) -> Option<SysResult> {
 fn ask_linux(row: &Row, args: Args, files: &Files) -> SysResult {
     for &position in row.further_fds() {
         if files.is_hidden(args[position]) && !files.globalize(args[position])? {
-            let is_epoll = u32::from(row.number) == linux::__NR_epoll_ctl;
-            return Err(if is_epoll { Errno::EPERM } else { Errno::EINVAL });
+            return Err(Errno::EINVAL);
         }
     }
     if row.takes_directory() || row.makes_fd() {
         files.agree()?;
     }
     let result = pass(row, args)?;
-    if row.makes_fd() { files.settle(result) } else { Ok(result) }
+    if !row.makes_fd() {
+        return Ok(result);
+    }
+    let fd = files.settle(result)?;
+    if u32::from(row.number) == linux::__NR_dup {
+        files.sets.put(fd, files.sets.get(args[0]));
+    }
+    Ok(fd)
 }
 
 /// What Linux says to a call that a file does not offer.
@@ -303,12 +309,15 @@ pub fn close(row: &Row, args: Args) -> SysResult {
         }
         (None, false) => Err(Errno::EBADF),
         // Made in any case: the number is free from here on.
-        (None, true) => super::linux(row.number.into(), &args).inspect_err(|&error| {
-            if error == Errno::EBADF {
-                // The shadow keeps some for itself.
-                files.doubt();
-            }
-        }),
+        (None, true) => {
+            files.sets.put(args[0], None);
+            super::linux(row.number.into(), &args).inspect_err(|&error| {
+                if error == Errno::EBADF {
+                    // The shadow keeps some for itself.
+                    files.doubt();
+                }
+            })
+        }
     }
 }
 
@@ -335,6 +344,7 @@ pub fn close_range(row: &Row, args: Args) -> SysResult {
     let result = pass(row, args)?;
     if flags == 0 {
         files.forget(first, last);
+        files.sets.close(first, last);
     }
     Ok(result)
 }
@@ -373,6 +383,7 @@ fn replace(row: &Row, args: Args, close_on_exec: bool) -> SysResult {
             // Linux's file has taken the place of a placeholder, if there was one.
             drop(files.remove(args[1]));
             files.settle(args[1])?;
+            files.sets.put(args[1], files.sets.get(args[0]));
         }
         return Ok(result);
     };
@@ -384,6 +395,7 @@ fn replace(row: &Row, args: Args, close_on_exec: bool) -> SysResult {
         // One that the shadow keeps for itself.
         return Err(Errno::EBADF);
     }
+    files.sets.put(new.into(), None);
     drop(files.insert_at(new, file, close_on_exec)?);
     Ok(new.into())
 }
@@ -402,7 +414,9 @@ pub fn fcntl(row: &Row, args: Args) -> SysResult {
             return Err(Errno::EBADF);
         }
         files.agree()?;
-        return files.settle(pass(row, args)?);
+        let copy = files.settle(pass(row, args)?)?;
+        files.sets.put(copy, files.sets.get(fd));
+        return Ok(copy);
     };
     let files = files::table()?;
     match (command, &file.object) {
@@ -457,20 +471,17 @@ pub fn ioctl(row: &Row, args: Args) -> SysResult {
 }
 
 /// pipe(ends).
-pub fn pipe(row: &Row, args: Args) -> SysResult {
-    pipe2(row, [args[0], 0, 0, 0, 0, 0])
+pub fn pipe(args: Args) -> SysResult {
+    pipe2([args[0], 0, 0, 0, 0, 0])
 }
 
 /// pipe2(ends, flags).
-pub fn pipe2(row: &Row, args: Args) -> SysResult {
+pub fn pipe2(args: Args) -> SysResult {
     let (ends, flags) = (args[0], args[1] as u32);
     if flags & !(linux::O_CLOEXEC | linux::O_NONBLOCK | linux::O_DIRECT) != 0 {
         return Err(Errno::EINVAL);
     }
     let files = files::table()?;
-    if files.prefers_linux() {
-        return pair(row, args, ends);
-    }
     let pipe = Pipe::new(description::number())?;
     let end = |mode: u32| Description::open(Object::Pipe(pipe.clone()), flags | mode);
     let (reader, writer) = (end(linux::O_RDONLY)?, end(linux::O_WRONLY)?);
@@ -487,16 +498,12 @@ pub fn pipe2(row: &Row, args: Args) -> SysResult {
 }
 
 /// eventfd2(value, flags), and eventfd(value) without flags.
-pub fn eventfd2(row: &Row, args: Args) -> SysResult {
+pub fn eventfd2(args: Args) -> SysResult {
     let (value, flags) = (args[0], args[1] as u32);
     if flags & !(linux::EFD_SEMAPHORE | linux::EFD_CLOEXEC | linux::EFD_NONBLOCK) != 0 {
         return Err(Errno::EINVAL);
     }
     let files = files::table()?;
-    if files.prefers_linux() {
-        files.agree()?;
-        return files.settle(pass(row, args)?);
-    }
     if !heap::has_reserve() {
         return Err(Errno::ENOMEM);
     }
@@ -516,9 +523,6 @@ pub fn timerfd_create(row: &Row, args: Args) -> SysResult {
         _ => return Err(Errno::EINVAL),
     }
     let files = files::table()?;
-    if files.prefers_linux() {
-        return remote(row, args);
-    }
     let timer = Timer::new(Counting::of(clock)?)?;
     make(&files, Object::Timer(Box::new(timer)), flags | linux::O_RDWR)
 }
@@ -561,13 +565,6 @@ fn timer(file: &Description) -> Result<&Timer, Errno> {
 /// socketpair(domain, kind, protocol, ends).
 pub fn socketpair(row: &Row, args: Args) -> SysResult {
     pair(row, args, args[3])
-}
-
-/// epoll_create(size) and epoll_create1(flags): sets are Linux's, and so is what the process makes from now on to put into them.
-pub fn epoll_create(row: &Row, args: Args) -> SysResult {
-    let result = remote(row, args)?;
-    files::table()?.prefer_linux();
-    Ok(result)
 }
 
 /// Has Linux make two descriptors, whose numbers it stores at `address`.

@@ -5,6 +5,7 @@
 //! |---|---|
 //! | [`files`] | descriptors: reading, writing, opening, closing, copying |
 //! | [`poll`] | poll, select |
+//! | [`epoll`] | epoll |
 //! | [`memory`] | mmap, munmap, mprotect, mremap, brk, madvise, mlock and relatives |
 //! | [`usage`] | processor time |
 //! | [`time`] | clocks and sleeping |
@@ -16,6 +17,7 @@
 //!
 //! Signals are in [`crate::signal`], the way to Linux in [`crate::remote`].
 
+mod epoll;
 mod files;
 mod futex;
 mod identity;
@@ -63,8 +65,8 @@ macro_rules! errnos {
 impl Errno {
     errnos!(
         E2BIG, EACCES, EAGAIN, EBADF, EBUSY, ECHILD, EDEADLK, EEXIST, EFAULT, EINTR, EINVAL, EIO,
-        EMFILE, ENODEV, ENXIO, ENOENT, ENOEXEC, ENOMEM, ENOSPC, ENOSYS, ENOTDIR, ENOTSOCK, ENOTTY,
-        EOPNOTSUPP, EPERM, EPIPE, ESPIPE, ESRCH, ETIMEDOUT
+        ELOOP, EMFILE, ENODEV, ENXIO, ENOENT, ENOEXEC, ENOMEM, ENOSPC, ENOSYS, ENOTDIR, ENOTSOCK,
+        ENOTTY, EOPNOTSUPP, EPERM, EPIPE, ESPIPE, ESRCH, ETIMEDOUT
     );
     /// Make the call again, unless a handler without `SA_RESTART` runs: then `EINTR`. Linux's ERESTARTSYS.
     pub const RESTART: Self = Self(512);
@@ -317,15 +319,15 @@ fn serve(row: &Row, call: Call, context: &mut UserContext, args: Args) -> SysRes
         Call::Fstat => files::fstat(row, args),
         Call::Newfstatat => files::newfstatat(row, args),
         Call::Statx => files::statx(row, args),
-        Call::Pipe => files::pipe(row, args),
-        Call::Pipe2 => files::pipe2(row, args),
-        Call::Eventfd => files::eventfd2(row, [args[0], 0, 0, 0, 0, 0]),
-        Call::Eventfd2 => files::eventfd2(row, args),
+        Call::Pipe => files::pipe(args),
+        Call::Pipe2 => files::pipe2(args),
+        Call::Eventfd => files::eventfd2([args[0], 0, 0, 0, 0, 0]),
+        Call::Eventfd2 => files::eventfd2(args),
         Call::TimerfdCreate => files::timerfd_create(row, args),
         Call::TimerfdSettime => files::timerfd_settime(row, args),
         Call::TimerfdGettime => files::timerfd_gettime(row, args),
         Call::Socketpair => files::socketpair(row, args),
-        Call::EpollCreate => files::epoll_create(row, args),
+        Call::EpollCreate => epoll::create(row, args),
         Call::Sendmsg => files::sendmsg(row, args),
         Call::Sendmmsg => files::sendmmsg(row, args),
         Call::Receive => files::receive(row, args),
@@ -334,6 +336,8 @@ fn serve(row: &Row, call: Call, context: &mut UserContext, args: Args) -> SysRes
         Call::Ppoll => poll::ppoll(row, args),
         Call::Select => poll::select(row, args),
         Call::Pselect6 => poll::pselect6(row, args),
-        Call::EpollPwait => poll::epoll_pwait(row, args),
+        Call::EpollCtl => epoll::control(row, args),
+        Call::EpollWait => epoll::wait(row, args),
+        Call::EpollPwait => epoll::pwait(row, args),
     }
 }

@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{
     exec::Window,
-    files::{self, Description, Events, Watcher},
+    files::{self, Events, Source, Watcher, Watchers},
     mm::{heap, space::BadAddress},
     remote, signal,
     task::{self, Thread, WakeReason},
@@ -31,8 +31,10 @@ struct Member {
     fd: u32,
     wanted: Events,
     found: Events,
-    /// The local file; `None` if Linux knows.
-    file: Option<Arc<Description>>,
+    /// What Linux found.
+    there: Events,
+    /// The local file, or the half of an epoll set that is here.
+    source: Option<Arc<dyn Source>>,
     /// Linux has to look.
     remote: bool,
 }
@@ -44,15 +46,22 @@ const ALWAYS: Events = Events::ERROR.union(Events::HANG_UP);
 
 impl Member {
     fn new(fd: i32, wanted: Events) -> Self {
-        let file = if fd < 0 { None } else { files::find(fd as u64) };
-        let remote = fd >= 0 && file.is_none();
-        Self { fd: fd as u32, wanted, found: Events::empty(), file, remote }
+        let source = if fd < 0 { None } else { files::source(fd as u64) };
+        let is_set = source.as_deref().is_some_and(|source| source.as_set().is_some());
+        let remote = fd >= 0 && (source.is_none() || is_set);
+        let none = Events::empty();
+        Self { fd: fd as u32, wanted, found: none, there: none, source, remote }
     }
 
     fn look(&mut self) {
-        if let Some(file) = &self.file {
-            self.found = file.ready() & (self.wanted | ALWAYS);
+        self.found = self.there;
+        if let Some(source) = &self.source {
+            self.found |= source.ready() & (self.wanted | ALWAYS);
         }
+    }
+
+    fn watchers(&self) -> Option<&Watchers> {
+        self.source.as_deref().and_then(Source::watchers)
     }
 }
 
@@ -85,7 +94,7 @@ fn wait(members: &mut [Member], deadline: Option<Nanos>) -> Result<End, Errno> {
             }
             if watched < members.len() {
                 for member in members[watched..].iter() {
-                    if let Some(watchers) = member.file.as_deref().and_then(Description::watchers) {
+                    if let Some(watchers) = member.watchers() {
                         watchers.add(watcher.clone())?;
                     }
                     watched += 1;
@@ -99,7 +108,7 @@ fn wait(members: &mut [Member], deadline: Option<Nanos>) -> Result<End, Errno> {
                 match ask_linux(members, deadline) {
                     Err(Errno::EINTR) => {}
                     Err(error) => return Err(error),
-                    Ok(()) if members.iter().any(|member| !member.found.is_empty()) => {
+                    Ok(()) if members.iter().any(|member| !member.there.is_empty()) => {
                         members.iter_mut().for_each(Member::look);
                         return Ok(End::Over);
                     }
@@ -111,7 +120,7 @@ fn wait(members: &mut [Member], deadline: Option<Nanos>) -> Result<End, Errno> {
         }
     })();
     for member in &members[..watched] {
-        if let Some(watchers) = member.file.as_deref().and_then(Description::watchers) {
+        if let Some(watchers) = member.watchers() {
             watchers.remove(&watcher);
         }
     }
@@ -138,28 +147,34 @@ fn ask_linux(members: &mut [Member], deadline: Option<Nanos>) -> Result<(), Errn
         }
     };
     let args = [entries, members.len() as u64, timeout, 0, 0, 0];
+    in_linux(linux::__NR_ppoll, args)?;
+    for (index, member) in members.iter_mut().enumerate().filter(|(_, member)| member.remote) {
+        let [entry] = user::read_words(entries + index as u64 * ENTRY)?;
+        member.there = Events::from_bits_retain((entry >> 48) as u32);
+        member.found |= member.there;
+    }
+    Ok(())
+}
+
+/// Has Linux make a call that waits. EINTR if a signal came, or a local file became ready, before it was over.
+pub fn in_linux(nr: u32, args: Args) -> SysResult {
     let current = task::current();
     let interruptible = &current.data.user().ok_or(Errno::ESRCH)?.interruptible;
     // Who sends a signal from here on ends the call.
     interruptible.store(true, Ordering::SeqCst);
     let result = match signal::is_interrupted() {
         true => Ok(RESULT_NOT_MADE),
-        false => remote::request(OP_SYSCALL, linux::__NR_ppoll, args),
+        false => remote::request(OP_SYSCALL, nr, args),
     };
     interruptible.store(false, Ordering::Relaxed);
     match result? {
-        RESULT_NOT_MADE => return Err(Errno::EINTR),
-        result => linux_result(result)?,
-    };
-    for (index, member) in members.iter_mut().enumerate().filter(|(_, member)| member.remote) {
-        let [entry] = user::read_words(entries + index as u64 * ENTRY)?;
-        member.found = Events::from_bits_retain((entry >> 48) as u32);
+        RESULT_NOT_MADE => Err(Errno::EINTR),
+        result => linux_result(result),
     }
-    Ok(())
 }
 
 /// A thread whose shadow polls: the call in Linux ends when a local file becomes ready.
-struct InLinux {
+pub struct InLinux {
     slot: usize,
     thread: Arc<Thread>,
 }
@@ -171,21 +186,28 @@ impl Watcher for InLinux {
     }
 }
 
-/// Who is told when a member becomes ready.
-fn watcher(is_mixed: bool) -> Result<Arc<dyn Watcher>, Errno> {
-    let current = task::current();
-    let thread = current.arc();
-    if !is_mixed {
-        return Ok(thread);
+impl InLinux {
+    /// The calling thread.
+    pub fn of_caller() -> Result<Arc<Self>, Errno> {
+        if !heap::has_reserve() {
+            return Err(Errno::ENOMEM);
+        }
+        let current = task::current();
+        let slot = current.data.user().ok_or(Errno::ESRCH)?.slot;
+        Ok(Arc::new(Self { slot, thread: current.arc() }))
     }
-    if !heap::has_reserve() {
-        return Err(Errno::ENOMEM);
-    }
-    let slot = current.data.user().ok_or(Errno::ESRCH)?.slot;
-    Ok(Arc::new(InLinux { slot, thread }))
 }
 
-const MILLISECOND: u64 = SECOND / 1000;
+/// Who is told when a member becomes ready.
+fn watcher(is_mixed: bool) -> Result<Arc<dyn Watcher>, Errno> {
+    if is_mixed {
+        return Ok(InLinux::of_caller()?);
+    }
+    Ok(task::current().arc())
+}
+
+/// Nanoseconds of a millisecond.
+pub const MILLISECOND: u64 = SECOND / 1000;
 
 /// What a wait that a signal ended returns.
 const INTERRUPTED: Errno = Errno::RESTART_NO_HANDLER;
@@ -229,14 +251,16 @@ fn wait_masked(
     result
 }
 
-fn read_deadline(timeout: u64) -> Result<Option<Nanos>, Errno> {
+/// The end of a time to wait for, in kernel time; `None`: for ever.
+pub fn read_deadline(timeout: u64) -> Result<Option<Nanos>, Errno> {
     if timeout == 0 {
         return Ok(None);
     }
     Ok(Some(Nanos(time::now().0.saturating_add(read_timespec(timeout)?.0))))
 }
 
-fn rest(deadline: Nanos) -> u64 {
+/// How long it is until then.
+pub fn rest(deadline: Nanos) -> u64 {
     deadline.0.saturating_sub(time::now().0)
 }
 
@@ -259,7 +283,7 @@ impl PollSet {
     fn read(address: u64, count: u64) -> Result<Option<Self>, Errno> {
         let count = count as u32;
         let files = files::table()?;
-        if files.next_local(0).is_none() {
+        if files.has_none() {
             return Ok(None);
         }
         if u64::from(count) > files.limit() {
@@ -275,10 +299,10 @@ impl PollSet {
         // A placeholder that is to go is not there.
         for member in members.iter_mut().filter(|member| member.remote) {
             if files.is_hidden(member.fd.into()) {
-                (member.remote, member.found) = (false, INVALID);
+                (member.remote, member.there, member.found) = (false, INVALID, INVALID);
             }
         }
-        let local = members.iter().any(|member| member.file.is_some() || member.found == INVALID);
+        let local = members.iter().any(|member| member.source.is_some() || member.found == INVALID);
         Ok(local.then_some(Self { address, members }))
     }
 
@@ -316,7 +340,7 @@ impl SelectSet {
     /// Reads the sets; `None` if all of it is Linux's.
     fn read([count, sets @ ..]: [u64; 4]) -> Result<Option<Self>, Errno> {
         let files = files::table()?;
-        if files.next_local(0).is_none() {
+        if files.has_none() {
             return Ok(None);
         }
         let count = count as i32;
@@ -350,10 +374,10 @@ impl SelectSet {
                     }
                 }
                 let member = Member::new(fd as i32, wanted);
-                if member.file.is_none() && files.is_hidden(fd.into()) {
+                if member.source.is_none() && files.is_hidden(fd.into()) {
                     return Err(Errno::EBADF);
                 }
-                any |= member.file.is_some();
+                any |= member.source.is_some();
                 members.push(member);
                 kinds.push(kind);
             }
@@ -431,9 +455,4 @@ pub fn pselect6(row: &Row, args: Args) -> SysResult {
         return signal::masked(mask, size, || others(row, args));
     };
     wait_masked(timeout, mask, size, |deadline| set.wait(deadline))
-}
-
-/// epoll_pwait(set, events, most, milliseconds, mask, size) and epoll_pwait2 with a `struct timespec`: Linux waits, without the program's mask.
-pub fn epoll_pwait(row: &Row, [set, events, most, timeout, mask, size]: Args) -> SysResult {
-    signal::masked(mask, size, || others(row, [set, events, most, timeout, 0, 0]))
 }
