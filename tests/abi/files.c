@@ -103,6 +103,9 @@ static void addresses(void)
 	FAILS(EFAULT, read(fd, at(8), 100));
 	FAILS(EFAULT, read(fd, at(0x7e0000000000), 100));
 	FAILS(EFAULT, read(fd, at(0xffff800000000000), 100));
+	FAILS(EFAULT, read(fd, at(0x7ffffffff000), 1));
+	FAILS(EFAULT, read(fd, at(0x7ffffffff000 - 8), 16));
+	FAILS(EFAULT, read(fd, at(-8L), 16));
 	FAILS(EFAULT, stat(at(8), &status));
 	FAILS(EFAULT, stat("/", at(8)));
 	FAILS(EFAULT, open(at(-1L), O_RDONLY));

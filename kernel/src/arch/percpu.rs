@@ -92,6 +92,7 @@ pub(super) const CURRENT: usize = core::mem::offset_of!(PerCpu, current);
 pub(super) const USER: usize = core::mem::offset_of!(PerCpu, user);
 /// Offset of [`PerCpu::sections`] from the GS base.
 pub const SECTIONS: usize = core::mem::offset_of!(PerCpu, sections);
+const FILE_IN_USE: usize = core::mem::offset_of!(PerCpu, file_in_use);
 const PREEMPT_COUNT: usize = core::mem::offset_of!(PerCpu, preempt_count);
 
 impl PerCpu {
@@ -352,6 +353,20 @@ pub fn is_programs() -> bool {
         asm!("mov {}, gs:[{}]", out(reg) user, const USER, options(nostack, preserves_flags, readonly));
     }
     !user.is_null()
+}
+
+/// Names the file that this CPU uses ([`PerCpu::file_in_use`]), before whatever is read next. Interrupts off.
+#[inline(always)]
+pub fn use_file(file: *const Description) {
+    // SAFETY: one instruction on this CPU's own word; it is a full fence.
+    unsafe { asm!("xchg gs:[{}], {}", const FILE_IN_USE, inout(reg) file => _, options(nostack, preserves_flags)) }
+}
+
+/// This CPU uses no file any more.
+#[inline(always)]
+pub fn use_no_file() {
+    // SAFETY: one instruction, as above; a store is not moved before what was done with the file.
+    unsafe { asm!("mov qword ptr gs:[{}], 0", const FILE_IN_USE, options(nostack, preserves_flags)) }
 }
 
 /// Whether the calling thread holds preemption off.

@@ -6,7 +6,7 @@
 //! address space has the last word. Nothing here sleeps or allocates.
 
 use super::{cpu, percpu};
-use core::arch::global_asm;
+use core::arch::{asm, global_asm};
 use core::sync::atomic::{AtomicBool, Ordering};
 use crtos_abi::channel::USER_END;
 
@@ -19,8 +19,8 @@ static PREVENTED: AtomicBool = AtomicBool::new(false);
 unsafe extern "sysv64" {
     /// Copies; `false` at a fault. What was copied before that is not said.
     fn user_copy(to: *mut u8, from: *const u8, length: usize) -> bool;
-    /// Clears; as above.
-    fn user_clear(to: *mut u8, length: usize) -> bool;
+    /// Clears RCX bytes at RDI; EAX as above. Changes these and RDX; see [`clear_piece`].
+    fn user_clear();
     /// XSAVE64 of the components `mask` to `area`; `false` at a fault.
     fn user_xsave(area: *mut u8, mask: u64) -> bool;
     /// XRSTOR64; `false` at a fault, also because of what lies there.
@@ -65,19 +65,6 @@ global_asm!(
     "5:",
     "rep movsb",
     "jmp 6f",
-    "user_clear:",
-    "cmp byte ptr [rip + {prevented}], 0",
-    "je 1f",
-    "stac",
-    "1:",
-    "xor eax, eax",
-    "mov rcx, rsi",
-    "shr rcx, 3",
-    "rep stosq",
-    "mov ecx, esi",
-    "and ecx, 7",
-    "rep stosb",
-    "jmp 6f",
     "user_xsave:",
     "cmp byte ptr [rip + {prevented}], 0",
     "je 1f",
@@ -114,17 +101,33 @@ global_asm!(
     "mov eax, [rsi]",
     "lock cmpxchg [rdi], edx",
     "mov [rsi], eax",
+    "jmp 6f",
+    "user_clear:",
+    "cmp byte ptr [rip + {prevented}], 0",
+    "je 1f",
+    "stac",
+    "1:",
+    "xor eax, eax",
+    "cmp ecx, 8",
+    "jbe 5f",
+    "mov edx, ecx",
+    "shr ecx, 3",
+    "rep stosq",
+    "mov ecx, edx",
+    "and ecx, 7",
+    "5:",
+    "rep stosb",
     "6:",
     "mov eax, 1",
-    "jmp 7f",
-    "user_access_failed:",
-    "xor eax, eax",
     "7:",
     "cmp byte ptr [rip + {prevented}], 0",
     "je 8f",
     "clac",
     "8:",
     "ret",
+    "user_access_failed:",
+    "xor eax, eax",
+    "jmp 7b",
     "user_access_end:",
     prevented = sym PREVENTED,
 );
@@ -143,7 +146,7 @@ pub(super) fn failure(rip: u64) -> Option<u64> {
 /// Whether `length` bytes at `address` are addresses of programs.
 #[inline(always)]
 pub fn is_range(address: u64, length: u64) -> bool {
-    address.checked_add(length).is_some_and(|end| end <= USER_END)
+    length <= USER_END && address <= USER_END - length
 }
 
 /// Calls `access` with each piece of `length` bytes at `address`, its offset and its length, interrupts off and
@@ -202,7 +205,29 @@ pub const fn bytes_of(words: &[u64]) -> &[u8] {
 /// Clears memory of the current program; as [`read`].
 pub fn clear(to: u64, length: usize) -> usize {
     // SAFETY: as in `write`.
-    in_steps(to, length, |to, _, length| unsafe { user_clear(to as *mut u8, length) })
+    in_steps(to, length, |to, _, length| unsafe { clear_piece(to, length) })
+}
+
+/// Clears; `false` at a fault. Whoever calls it keeps most registers.
+///
+/// # Safety
+/// They are addresses of the current program, and at most [`STEP`].
+#[inline(always)]
+unsafe fn clear_piece(to: u64, length: usize) -> bool {
+    let well: u32;
+    // SAFETY: by contract, and it changes what it says.
+    unsafe {
+        asm!(
+            "call {clear}",
+            clear = sym user_clear,
+            inout("rdi") to => _,
+            inout("rcx") length => _,
+            lateout("eax") well,
+            out("rdx") _,
+        );
+        core::hint::assert_unchecked(well <= 1);
+    }
+    well != 0
 }
 
 /// As [`read`], all or nothing that is told of, at most [`STEP`] bytes. In a program's thread, interrupts off.
@@ -226,7 +251,7 @@ pub fn write_at_once(to: u64, from: &[u8]) -> bool {
 #[inline(always)]
 pub fn clear_at_once(to: u64, length: usize) -> bool {
     // SAFETY: as in `write`.
-    is_range(to, length as u64) && unsafe { user_clear(to as *mut u8, length) }
+    length <= STEP && is_range(to, length as u64) && unsafe { clear_piece(to, length) }
 }
 
 /// Whether `length` bytes at `area`, aligned to 64, are addresses of the current program.

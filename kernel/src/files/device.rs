@@ -82,10 +82,10 @@ impl Device {
     /// As [`Device::read`], on the light path: at most a step.
     #[inline(always)]
     pub fn read_at_once(self, buffer: u64, length: u64) -> Light {
-        let length = if self == Device::Null { 0 } else { length as usize };
-        match length <= user_memory::STEP && user_memory::clear_at_once(buffer, length) {
-            true => Light::done(length as u64),
-            false => Light::FULL,
+        match self {
+            _ if length > user_memory::STEP as u64 => Light::FULL,
+            Device::Null => Light::done_if(user_memory::is_range(buffer, length), 0),
+            _ => Light::done_if(user_memory::clear_at_once(buffer, length as usize), length),
         }
     }
 

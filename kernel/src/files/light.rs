@@ -10,7 +10,7 @@ use crate::{process::User, syscall::light::Light};
 /// read(fd, buffer, length). Interrupts off.
 #[inline(always)]
 pub fn read(user: &User, fd: u64, buffer: u64, length: u64) -> Light {
-    with(user, fd, |file| match &file.object {
+    with(user, fd, move |file| match &file.object {
         _ if !file.reads => Light::FULL,
         Object::Device(device) => device.read_at_once(buffer, length),
         Object::Pipe(pipe) => pipe.read_at_once(buffer, length),
@@ -22,7 +22,7 @@ pub fn read(user: &User, fd: u64, buffer: u64, length: u64) -> Light {
 /// write(fd, buffer, length). Interrupts off.
 #[inline(always)]
 pub fn write(user: &User, fd: u64, buffer: u64, length: u64) -> Light {
-    with(user, fd, |file| match &file.object {
+    with(user, fd, move |file| match &file.object {
         _ if !file.writes => Light::FULL,
         Object::Device(device) => device.write_at_once(buffer, length),
         Object::Pipe(pipe) if !file.is_packets() => pipe.write_at_once(buffer, length),
@@ -47,6 +47,8 @@ pub fn close(user: &User, fd: u64) -> Light {
 
 #[inline(always)]
 fn with(user: &User, fd: u64, f: impl FnOnce(&Description) -> Light) -> Light {
-    let files = user.process.files.get();
-    files.and_then(|files| files.with(fd, f)).unwrap_or(Light::FULL)
+    match user.process.files.get() {
+        Some(files) => files.with(fd, Light::FULL, f),
+        None => Light::FULL,
+    }
 }

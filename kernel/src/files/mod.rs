@@ -118,10 +118,10 @@ impl Files {
         self.places.get(fd as u32)
     }
 
-    /// Calls `f` with the local file of descriptor `fd`; see [`Places::with`].
+    /// Calls `f` with the local file of descriptor `fd`, or says `none`; see [`Places::with`].
     #[inline(always)]
-    pub fn with<R>(&self, fd: u64, f: impl FnOnce(&Description) -> R) -> Option<R> {
-        self.places.with(fd as u32, f)
+    pub fn with<R>(&self, fd: u64, none: R, f: impl FnOnce(&Description) -> R) -> R {
+        self.places.with(fd as u32, none, f)
     }
 
     /// Whether the program may not reach Linux's descriptor of this number: it is one of ours, or only a placeholder.
@@ -194,7 +194,7 @@ impl Files {
     pub fn close_at_once(&self, fd: u64) -> Light {
         let number = fd as u32;
         let mut state = self.state.lock_quietly();
-        if self.places.with(number, Description::is_device) != Some(true) {
+        if !self.places.with(number, false, Description::is_device) {
             return Light::FULL;
         }
         let file = self.places.put(number, None);

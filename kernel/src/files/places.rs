@@ -31,53 +31,59 @@ type Chunk = [Place; 64];
 
 /// The files of all numbers.
 pub struct Places {
-    /// Null, or a chunk that stays until the end.
-    chunks: [AtomicPtr<Chunk>; WORDS],
+    /// Those of the lowest numbers, which most programs make do with.
+    first: Chunk,
+    /// Of the others: null, or a chunk that stays until the end.
+    further: [AtomicPtr<Chunk>; WORDS - 1],
 }
 
 impl Default for Places {
     /// No number has a file.
     fn default() -> Self {
-        Self { chunks: [const { AtomicPtr::new(ptr::null_mut()) }; WORDS] }
+        Self {
+            first: [const { AtomicPtr::new(ptr::null_mut()) }; 64],
+            further: [const { AtomicPtr::new(ptr::null_mut()) }; WORDS - 1],
+        }
     }
 }
 
 impl Places {
-    #[inline(always)]
     fn place(&self, number: u32) -> Option<&Place> {
-        let chunk = self.chunks.get(number as usize / 64)?.load(Ordering::Acquire);
-        // SAFETY: a chunk stays until the end of this, and its places are atomic.
-        Some(unsafe { &chunk.as_ref()?[number as usize % 64] })
+        self.first.get(number as usize).or_else(|| self.further_place(number))
     }
 
-    /// Calls `f` with the file of `number`. Interrupts are off; `f` takes a bounded number of steps, and takes no file away.
+    fn further_place(&self, number: u32) -> Option<&Place> {
+        let chunk = self.further.get((number as usize / 64).checked_sub(1)?)?;
+        // SAFETY: a chunk stays until the end of this, and its places are atomic.
+        Some(unsafe { &chunk.load(Ordering::Acquire).as_ref()?[number as usize % 64] })
+    }
+
+    /// Calls `f` with the file of `number`, or says `none`. Interrupts are off; `f` takes a bounded number of steps, and takes no file away.
     #[inline(always)]
-    pub fn with<R>(&self, number: u32, f: impl FnOnce(&Description) -> R) -> Option<R> {
-        let place = self.place(number)?;
-        let in_use = &percpu::this().file_in_use;
-        let mut file = place.load(Ordering::Acquire);
-        let result = loop {
-            // SAFETY: it was there after it had been named, so that whoever takes it away waits.
-            let Some(found) = (unsafe { file.as_ref() }) else { break None };
-            in_use.swap(file, Ordering::SeqCst);
-            let now = place.load(Ordering::SeqCst);
-            if now == file {
-                break Some(f(found));
-            }
-            file = now;
-        };
-        in_use.store(ptr::null_mut(), Ordering::Release);
-        result
+    pub fn with<R>(&self, number: u32, none: R, f: impl FnOnce(&Description) -> R) -> R {
+        match self.first.get(number as usize) {
+            Some(place) => with_file(place, none, f),
+            None => self.with_further(number, none, f),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn with_further<R>(&self, number: u32, none: R, f: impl FnOnce(&Description) -> R) -> R {
+        match self.further_place(number) {
+            Some(place) => with_file(place, none, f),
+            None => none,
+        }
     }
 
     /// A reference to the file of `number`. Any context.
     pub fn get(&self, number: u32) -> Option<Arc<Description>> {
         let interrupts = cpu::disable_interrupts();
-        let file = self.with(number, |file| {
+        let file = self.with(number, None, |file| {
             // SAFETY: the place has a reference, which is not given back meanwhile.
             unsafe {
                 Arc::increment_strong_count(file);
-                Arc::from_raw(file)
+                Some(Arc::from_raw(file))
             }
         });
         cpu::restore_interrupts(interrupts);
@@ -96,7 +102,8 @@ impl Places {
 
     /// Makes a place for `number`. Allocates.
     pub fn make_room(&self, number: u32) -> Result<(), Errno> {
-        let Some(chunk) = self.chunks.get(number as usize / 64) else { return Err(Errno::EMFILE) };
+        let Some(index) = (number as usize / 64).checked_sub(1) else { return Ok(()) };
+        let Some(chunk) = self.further.get(index) else { return Err(Errno::EMFILE) };
         if !chunk.load(Ordering::Relaxed).is_null() {
             return Ok(());
         }
@@ -122,19 +129,45 @@ impl Places {
     }
 }
 
+/// Calls `f` with the file of a place; see [`Places::with`].
+#[inline(always)]
+fn with_file<R>(place: &Place, none: R, f: impl FnOnce(&Description) -> R) -> R {
+    let mut file = place.load(Ordering::Acquire);
+    loop {
+        // SAFETY: it was there after it had been named, so that whoever takes it away waits.
+        let Some(found) = (unsafe { file.as_ref() }) else {
+            percpu::use_no_file();
+            return none;
+        };
+        percpu::use_file(file);
+        let now = place.load(Ordering::SeqCst);
+        if now == file {
+            let result = f(found);
+            percpu::use_no_file();
+            return result;
+        }
+        file = now;
+    }
+}
+
 impl Drop for Places {
     fn drop(&mut self) {
-        for chunk in &mut self.chunks {
+        give_back(&mut self.first);
+        for chunk in &mut self.further {
             let chunk = *chunk.get_mut();
-            if chunk.is_null() {
-                continue;
-            }
-            // SAFETY: it came from a box, and nobody uses it any more.
-            let mut chunk = unsafe { Box::from_raw(chunk) };
-            for file in chunk.iter_mut().filter_map(|place| NonNull::new(*place.get_mut())) {
-                drop(Removed(file));
+            if !chunk.is_null() {
+                // SAFETY: it came from a box, and nobody uses it any more.
+                let mut chunk = unsafe { Box::from_raw(chunk) };
+                give_back(&mut chunk);
             }
         }
+    }
+}
+
+/// Gives back the references of places that nobody uses any more.
+fn give_back(chunk: &mut Chunk) {
+    for file in chunk.iter_mut().filter_map(|place| NonNull::new(*place.get_mut())) {
+        drop(Removed(file));
     }
 }
 

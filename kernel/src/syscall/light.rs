@@ -40,6 +40,12 @@ impl Light {
     pub const fn done(result: u64) -> Self {
         Self { result, finished: 1 }
     }
+
+    /// The call is finished with this result if `finished`.
+    #[inline(always)]
+    pub const fn done_if(finished: bool, result: u64) -> Self {
+        Self { result, finished: finished as u64 }
+    }
 }
 
 impl From<Option<SysResult>> for Light {
