@@ -169,6 +169,8 @@ pub struct User {
     pub line: SpinLock<Option<Line>>,
     /// Its place among the threads that signals go to.
     pub signals: Membership,
+    /// What it has sent to itself in the call that is about to return, or 0; see [`signal::deliver_own`].
+    pub own_signal: AtomicU32,
     /// It waits for a system call in Linux that a signal may end.
     pub interruptible: AtomicBool,
     /// The shadow's system call was interrupted, or may have been, by what does not concern this thread.
@@ -203,6 +205,7 @@ impl User {
             tid: line.tid(),
             line: SpinLock::new(None),
             signals: Membership::default(),
+            own_signal: AtomicU32::new(0),
             interruptible: AtomicBool::new(false),
             disturbed: AtomicBool::new(false),
             restart: SpinLock::new(None),

@@ -21,6 +21,8 @@ pub const READ: usize = 312;
 
 /// Offset of `siginfo` in the frame: the handler's second argument.
 pub const INFO: u64 = 312;
+/// Words before `siginfo`, which Linux writes only for handlers that ask for it.
+pub const WORDS_BEFORE_INFO: usize = INFO as usize / 8;
 
 /// Offset of the context in the frame: the handler's third argument.
 pub const CONTEXT: u64 = 8;
@@ -139,19 +141,17 @@ const MAGIC: u32 = 0x4650_5853;
 /// The word behind the extended state.
 pub const CLOSING_MAGIC: u32 = 0x4650_5845;
 
-/// Bytes from [`DESCRIPTION`] to the end of the header of XSAVE's format.
-const DESCRIPTION_AND_HEADER: usize = 512 + 64 - DESCRIPTION;
+/// Words from [`DESCRIPTION`] to the end of the header of XSAVE's format.
+pub const DESCRIPTION_WORDS: usize = (512 + 64 - DESCRIPTION) / 8;
 
 /// The bytes at [`DESCRIPTION`] for a state of `size` bytes with the components `features`, and the header of XSAVE's format as it is
 /// before XSAVE.
-#[inline]
-pub fn description(size: usize, features: u64) -> [u8; DESCRIPTION_AND_HEADER] {
-    let mut bytes = [0; DESCRIPTION_AND_HEADER];
-    bytes[..4].copy_from_slice(&MAGIC.to_le_bytes());
-    bytes[4..8].copy_from_slice(&((size + STATE_TAIL) as u32).to_le_bytes());
-    bytes[8..16].copy_from_slice(&features.to_le_bytes());
-    bytes[16..DESCRIBED].copy_from_slice(&(size as u32).to_le_bytes());
-    bytes
+pub fn description(size: usize, features: u64) -> [u64; DESCRIPTION_WORDS] {
+    let mut words = [0; DESCRIPTION_WORDS];
+    words[0] = u64::from(MAGIC) | ((size + STATE_TAIL) as u64) << 32;
+    words[1] = features;
+    words[2] = size as u64;
+    words
 }
 
 /// Whether these are the description and the tail of a state of `size` bytes that is all there.
@@ -166,7 +166,8 @@ pub fn describe_state(image: &mut [u8], size: usize, features: u64) {
     if image.len() < size + STATE_TAIL || size < 512 {
         return;
     }
-    image[DESCRIPTION..512].copy_from_slice(&description(size, features)[..512 - DESCRIPTION]);
+    let description = description(size, features).map(u64::to_le_bytes);
+    image[DESCRIPTION..512].copy_from_slice(&description.as_flattened()[..512 - DESCRIPTION]);
     image[size..size + STATE_TAIL].copy_from_slice(&CLOSING_MAGIC.to_le_bytes());
 }
 

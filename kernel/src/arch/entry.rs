@@ -376,7 +376,11 @@ extern "sysv64" fn prepare_return(context: &mut UserContext) -> bool {
     loop {
         percpu::preempt_if_needed();
         context.sanitize();
-        if task::current().attention() {
+        let current = task::current();
+        if current.attention() {
+            if signal::deliver_own(context, &current) {
+                continue;
+            }
             cpu::restore_interrupts(true);
             process::return_to_user(context);
             cpu::disable_interrupts();

@@ -5,12 +5,13 @@
 //! The kernel itself uses none of it. The registers keep the state of the program that ran last
 //! while threads of the kernel run; they are exchanged when another program's thread comes.
 
-use super::{cpu, user_memory};
+use super::{cpu, user_memory, user_memory::StateFormat};
 use crate::task;
 use alloc::alloc::{Layout, alloc_zeroed, dealloc};
 use core::arch::asm;
 use core::arch::x86_64::{__cpuid_count, _fxrstor64, _fxsave64, _xrstor64, _xsave64, _xsetbv};
 use core::ptr::NonNull;
+use crtos_signal::frame;
 use spin::Once;
 
 /// Bytes of the part that FXSAVE knows.
@@ -39,6 +40,13 @@ pub fn set_up() {
         // EBX: bytes for the components enabled now.
         _ => __cpuid_count(0xd, 0).ebx as usize,
     });
+    if cpu::features().xcr0 != 0 {
+        FORMAT.call_once(|| StateFormat {
+            description: frame::description(size(), xcr0),
+            closing: frame::CLOSING_MAGIC.into(),
+            mask: xcr0,
+        });
+    }
 }
 
 /// # Safety
@@ -205,15 +213,18 @@ pub fn restore(image: &[u8]) -> bool {
     valid
 }
 
-/// Stores the current thread's state at `address` of its program, in XSAVE's format, whose header is clear there, and gives the thread the
+/// What a signal frame says of the state.
+static FORMAT: Once<StateFormat> = Once::new();
+
+/// Stores `words` at `to` and the current thread's state at `area`, both of its program, and gives the thread the
 /// initial state; `false` if the memory is not present or there is no XSAVE. Interrupts off.
-pub fn move_to_user(address: u64) -> bool {
-    let mask = cpu::features().xcr0;
-    let saved = mask != 0 && user_memory::save_state(address, size(), mask);
-    if saved {
-        load_initial(mask);
+pub fn push(to: u64, words: &[u64], area: u64) -> bool {
+    let Some(format) = FORMAT.get() else { return false };
+    let pushed = user_memory::push(to, words, area, size(), format);
+    if pushed {
+        load_initial(format.mask);
     }
-    saved
+    pushed
 }
 
 /// Loads the current thread's state from `address` of its program; `false` if the memory is not present, what lies there is not valid, or there is no XSAVE.

@@ -359,14 +359,18 @@ pub fn is_programs() -> bool {
 #[inline(always)]
 pub fn use_file(file: *const Description) {
     // SAFETY: one instruction on this CPU's own word; it is a full fence.
-    unsafe { asm!("xchg gs:[{}], {}", const FILE_IN_USE, inout(reg) file => _, options(nostack, preserves_flags)) }
+    unsafe {
+        asm!("xchg gs:[{}], {}", const FILE_IN_USE, inout(reg) file => _, options(nostack, preserves_flags))
+    }
 }
 
 /// This CPU uses no file any more.
 #[inline(always)]
 pub fn use_no_file() {
     // SAFETY: one instruction, as above; a store is not moved before what was done with the file.
-    unsafe { asm!("mov qword ptr gs:[{}], 0", const FILE_IN_USE, options(nostack, preserves_flags)) }
+    unsafe {
+        asm!("mov qword ptr gs:[{}], 0", const FILE_IN_USE, options(nostack, preserves_flags))
+    }
 }
 
 /// Whether the calling thread holds preemption off.

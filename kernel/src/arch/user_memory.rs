@@ -9,6 +9,7 @@ use super::{cpu, percpu};
 use core::arch::{asm, global_asm};
 use core::sync::atomic::{AtomicBool, Ordering};
 use crtos_abi::channel::USER_END;
+use crtos_signal::frame;
 
 /// Most bytes that are copied with interrupts off, and so at once.
 pub const STEP: usize = 256;
@@ -21,8 +22,16 @@ unsafe extern "sysv64" {
     fn user_copy(to: *mut u8, from: *const u8, length: usize) -> bool;
     /// Clears RCX bytes at RDI; EAX as above. Changes these and RDX; see [`clear_piece`].
     fn user_clear();
-    /// XSAVE64 of the components `mask` to `area`; `false` at a fault.
-    fn user_xsave(area: *mut u8, mask: u64) -> bool;
+    /// Copies `count` words of `words` to `frame`, describes the area of XSAVE at `area`, ends it at `tail`, and saves the registers there;
+    /// `false` at a fault.
+    fn user_push(
+        frame: *mut u64,
+        words: *const u64,
+        count: usize,
+        area: *mut u8,
+        tail: *mut u32,
+        state: *const StateFormat,
+    ) -> bool;
     /// XRSTOR64; `false` at a fault, also because of what lies there.
     fn user_xrstor(area: *const u8, mask: u64) -> bool;
     /// Loads the word at `from`; `false` at a fault.
@@ -65,15 +74,23 @@ global_asm!(
     "5:",
     "rep movsb",
     "jmp 6f",
-    "user_xsave:",
+    "user_push:",
     "cmp byte ptr [rip + {prevented}], 0",
     "je 1f",
     "stac",
     "1:",
-    "mov rax, rsi",
-    "mov rdx, rsi",
-    "shr rdx, 32",
-    "xsave64 [rdi]",
+    "mov r10, rcx",
+    "mov rcx, rdx",
+    "rep movsq",
+    "lea rdi, [r10 + {description}]",
+    "mov rsi, r9",
+    "mov ecx, {description_words}",
+    "rep movsq",
+    "mov eax, [rsi]",
+    "mov dword ptr [r8], eax",
+    "mov eax, [rsi + 8]",
+    "mov edx, [rsi + 12]",
+    "xsave64 [r10]",
     "jmp 6f",
     "user_xrstor:",
     "cmp byte ptr [rip + {prevented}], 0",
@@ -130,6 +147,8 @@ global_asm!(
     "jmp 7b",
     "user_access_end:",
     prevented = sym PREVENTED,
+    description = const frame::DESCRIPTION,
+    description_words = const frame::DESCRIPTION_WORDS,
 );
 
 /// Notes whether access prevention is on.
@@ -188,12 +207,6 @@ pub fn write(to: u64, from: &[u8]) -> usize {
         // SAFETY: the piece lies in `from`; the address is one of programs, whose memory is nothing that Rust knows.
         unsafe { user_copy(to as *mut u8, from[offset..].as_ptr(), length) }
     })
-}
-
-/// Copies some short pieces to the current program, or says `false`: then it is not said what was copied. Interrupts off.
-pub fn write_pieces<const N: usize>(pieces: [(u64, &[u8]); N]) -> bool {
-    debug_assert!(pieces.iter().map(|(_, from)| from.len()).sum::<usize>() <= 1024);
-    percpu::is_programs() && pieces.iter().all(|&(to, from)| write_at_once(to, from))
 }
 
 /// Words as they lie in memory.
@@ -259,14 +272,30 @@ fn is_area(area: u64, length: usize) -> bool {
     area.is_multiple_of(64) && is_range(area, length as u64) && percpu::is_programs()
 }
 
-/// Stores the extended state in the registers, the components `mask` of `length` bytes, at `area`, whose header is clear. Interrupts off; XSAVE is on. `false` if that was
-/// not possible.
-pub(super) fn save_state(area: u64, length: usize, mask: u64) -> bool {
-    // SAFETY: faults at the program's address end it; the memory is nothing that Rust knows.
-    is_area(area, length) && unsafe { user_xsave(area as *mut u8, mask) }
+/// How a program finds its extended state in a signal frame: what stands before and behind it, and what it consists of.
+#[repr(C)]
+pub(super) struct StateFormat {
+    pub description: [u64; frame::DESCRIPTION_WORDS],
+    pub closing: u64,
+    /// Its components.
+    pub mask: u64,
 }
 
-/// Loads the extended state from `area`; as [`save_state`]. The processor checks what lies there. After a failure, part of it may be loaded.
+/// Stores `words` at `to` and the extended state in the registers, which takes `size` bytes and a closing word, at `area`. Interrupts off;
+/// XSAVE is on. `false` if that was not possible.
+#[inline(always)]
+pub(super) fn push(to: u64, words: &[u64], area: u64, size: usize, format: &StateFormat) -> bool {
+    let tail = area.wrapping_add(size as u64);
+    // SAFETY: faults at the program's addresses end it; the memory is nothing that Rust knows.
+    is_range(to, size_of_val(words) as u64)
+        && is_area(area, size + frame::STATE_TAIL)
+        && unsafe {
+            let (to, tail) = (to as *mut u64, tail as *mut u32);
+            user_push(to, words.as_ptr(), words.len(), area as *mut u8, tail, format)
+        }
+}
+
+/// Loads the extended state from `area`; as [`push`]. The processor checks what lies there. After a failure, part of it may be loaded.
 pub(super) fn load_state(area: u64, length: usize, mask: u64) -> bool {
     // SAFETY: faults end it, and any valid state is one for the program; the kernel uses none of it.
     is_area(area, length) && unsafe { user_xrstor(area as *const u8, mask) }

@@ -32,17 +32,17 @@ pub struct Fault {
 }
 
 /// What is changed where the handler of a signal begins.
-struct Delivery {
-    frame: Kept,
+pub(super) struct Delivery {
+    pub frame: Kept,
     /// Signals of the process that the thread blocks from now on.
-    left: Set,
+    pub left: Set,
     /// There are more signals to deal with.
-    more: bool,
+    pub more: bool,
 }
 
 /// Changes mask, stack and action as they are while the handler of `signal` runs.
 #[inline(always)]
-fn enter(state: &mut State, index: usize, signal: u32, action: &Action) -> Delivery {
+pub(super) fn enter(state: &mut State, index: usize, signal: u32, action: &Action) -> Delivery {
     if has(action, linux::SA_RESETHAND) {
         state.group.set_action(signal, Action { handler: DEFAULT, ..*action });
     }
@@ -145,7 +145,7 @@ fn interrupted(context: &mut UserContext, restart: bool) {
 }
 
 /// Runs a handler: pushes its frame and changes the context. Without room for it the process ends by SIGSEGV.
-fn handle(
+pub(super) fn handle(
     user: &User,
     context: &mut UserContext,
     action: &Action,

@@ -29,20 +29,36 @@ pub(super) struct Kept {
     pub stack: AltStack,
 }
 
-/// Pushes the frame of a handler and has the context go on in it; `None` if there is no room.
-pub(super) fn push(
-    context: &mut UserContext,
+/// A frame that has its place.
+struct Laid {
+    place: Place,
+    /// What it consists of: `siginfo` is left out unless the handler asks for it.
+    words: [u64; frame::SIZE / 8],
+    count: usize,
+}
+
+impl Laid {
+    fn words(&self) -> &[u64] {
+        &self.words[..self.count]
+    }
+}
+
+/// Lays out the frame of a handler; `None` if there is no room.
+#[inline(always)]
+fn lay_out(
+    context: &UserContext,
     action: &Action,
     kept: &Kept,
     info: &Info,
     fault: [u64; 4],
-) -> Option<()> {
-    if action.flags & u64::from(linux::SA_RESTORER) == 0 {
+) -> Option<Laid> {
+    let has = |flag: u32| action.flags & u64::from(flag) != 0;
+    if !has(linux::SA_RESTORER) {
         return None;
     }
     let Kept { mask, stack } = *kept;
     let on_stack = is_on(&stack, context.rsp);
-    let wanted = action.flags & u64::from(linux::SA_ONSTACK) != 0 && stack.size > 0;
+    let wanted = has(linux::SA_ONSTACK) && stack.size > 0;
     let top = if wanted && !on_stack {
         stack.start + stack.size
     } else {
@@ -55,7 +71,7 @@ pub(super) fn push(
     }
     let flags = frame::FLAGS_STACK_SEGMENT | if size > 512 { frame::FLAG_XSTATE } else { 0 };
     let flags_of_stack = stack_state(&stack, context.rsp) | stack.flags;
-    let pushed = Frame {
+    let words = Frame {
         restorer: action.restorer,
         flags,
         stack: AltStack { flags: flags_of_stack, ..stack },
@@ -65,47 +81,70 @@ pub(super) fn push(
         state: place.state,
         mask: mask.0,
         info: *info,
-    };
-    let words = pushed.to_words();
-    let bytes = user_memory::bytes_of(&words);
-    let description = frame::description(size, fpu::features());
-    if !store(&place, size, &description, bytes) {
+    }
+    .to_words();
+    let count = if has(linux::SA_SIGINFO) { words.len() } else { frame::WORDS_BEFORE_INFO };
+    Some(Laid { place, words, count })
+}
+
+/// Has the context go on in a handler whose frame is at `frame`.
+#[inline(always)]
+fn go_on_in(context: &mut UserContext, action: &Action, signal: u32, frame: u64) {
+    // RFLAGS: trap, direction, resume.
+    const CLEARED: u64 = 1 << 8 | 1 << 10 | 1 << 16;
+    context.rflags &= !CLEARED;
+    context.rip = action.handler;
+    context.rsp = frame;
+    context.rax = 0;
+    context.rdi = signal.into();
+    context.rsi = frame + frame::INFO;
+    context.rdx = frame + frame::CONTEXT;
+    context.orig_rax = u64::MAX;
+}
+
+/// Pushes the frame of a handler, if the memory is present, and has the context go on in it. `false` if not; nothing is changed then but memory below the
+/// stack. Interrupts off.
+pub(super) fn push_at_once(
+    context: &mut UserContext,
+    action: &Action,
+    kept: &Kept,
+    info: &Info,
+    fault: [u64; 4],
+) -> bool {
+    let Some(laid) = lay_out(context, action, kept, info, fault) else { return false };
+    let pushed = fpu::push(laid.place.frame, laid.words(), laid.place.state);
+    if pushed {
+        go_on_in(context, action, info.signal(), laid.place.frame);
+    }
+    pushed
+}
+
+/// As [`push_at_once`], wherever the memory is; `None` if there is no room. May sleep.
+pub(super) fn push(
+    context: &mut UserContext,
+    action: &Action,
+    kept: &Kept,
+    info: &Info,
+    fault: [u64; 4],
+) -> Option<()> {
+    let interrupts = cpu::disable_interrupts();
+    let pushed = push_at_once(context, action, kept, info, fault);
+    cpu::restore_interrupts(interrupts);
+    if !pushed {
         // Pages are not there yet, or there is no XSAVE.
+        let laid = lay_out(context, action, kept, info, fault)?;
+        let size = fpu::size();
         let mut image = Vec::new();
         image.try_reserve_exact(size + frame::STATE_TAIL).ok()?;
         image.resize(size + frame::STATE_TAIL, 0);
         fpu::save(&mut image[..size]);
         frame::describe_state(&mut image, size, fpu::features());
-        user::write(place.state, &image).ok()?;
-        user::write(place.frame, bytes).ok()?;
+        user::write(laid.place.state, &image).ok()?;
+        user::write(laid.place.frame, user_memory::bytes_of(laid.words())).ok()?;
         fpu::reset();
+        go_on_in(context, action, info.signal(), laid.place.frame);
     }
-    // RFLAGS: trap, direction, resume.
-    const CLEARED: u64 = 1 << 8 | 1 << 10 | 1 << 16;
-    context.rflags &= !CLEARED;
-    context.rip = action.handler;
-    context.rsp = place.frame;
-    context.rax = 0;
-    context.rdi = info.signal().into();
-    context.rsi = place.frame + frame::INFO;
-    context.rdx = place.frame + frame::CONTEXT;
-    context.orig_rax = u64::MAX;
     Some(())
-}
-
-/// Stores the frame and the extended state in one short section with interrupts off, and gives the thread the initial state; `false` if
-/// something is not present.
-fn store(place: &Place, size: usize, description: &[u8], bytes: &[u8]) -> bool {
-    let tail = frame::CLOSING_MAGIC.to_le_bytes();
-    let pieces = [
-        (place.state + frame::DESCRIPTION as u64, description),
-        (place.state + size as u64, &tail[..]),
-        (place.frame, bytes),
-    ];
-    let interrupts = cpu::disable_interrupts();
-    let stored = user_memory::write_pieces(pieces) && fpu::move_to_user(place.state);
-    cpu::restore_interrupts(interrupts);
-    stored
 }
 
 /// Registers in the order of a frame.

@@ -6,6 +6,7 @@
 //! | [`actions`] | what the program and its shadow do on each signal |
 //! | [`mask`] | what a thread blocks |
 //! | [`send`] | sending: kill(2) and relatives, and for the rest of the kernel |
+//! | [`own`] | what a thread sends to itself and takes at once |
 //! | [`wait`] | waiting for signals, and sleeping until one comes |
 //! | [`deliver`] | what happens before a thread returns to its program |
 //! | [`frame`] | the handler's frame, and the way back from it |
@@ -22,6 +23,7 @@ mod actions;
 mod deliver;
 mod frame;
 mod mask;
+mod own;
 mod send;
 mod wait;
 
@@ -29,6 +31,7 @@ pub use actions::{Disposition, copy, copy_to_thread, inherit, raise, sigaction};
 pub use deliver::{Fault, deliver, fault};
 pub use frame::{frame_size, sigaltstack, sigreturn};
 pub use mask::{mask, sigpending, sigprocmask, sigprocmask_light};
+pub use own::deliver_own;
 pub use send::{
     forwarded, from_interrupt, kill, kill_light, member, post, release, reserve, rt_sigqueueinfo,
     rt_tgsigqueueinfo, tgkill, tkill, to_process, to_thread,

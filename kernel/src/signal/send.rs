@@ -16,7 +16,7 @@ use crtos_signal::{
 };
 use linux_raw_sys::general as linux;
 
-use super::{Own, POOL, State, replenish};
+use super::{Own, POOL, State, own, replenish};
 use crate::{
     process::{Process, User},
     syscall::{self, Args, Errno, SysResult},
@@ -53,7 +53,13 @@ pub fn post(process: &Process, target: Target, ticket: &Ticket, info: Info, cook
     generated != Generated::Dropped
 }
 
-fn send(process: &Process, target: Target, info: Info, but: Option<&Thread>) -> Result<(), Full> {
+/// Sends `info`; `but` is the calling thread if it looks anyway. Thread context.
+pub(super) fn send(
+    process: &Process,
+    target: Target,
+    info: Info,
+    but: Option<&Thread>,
+) -> Result<(), Full> {
     let queued = queue(process, target, info, but).or_else(|Full| {
         replenish();
         queue(process, target, info, but)
@@ -264,13 +270,19 @@ pub fn kill_light(
     let signal = signal as u32;
     let is_own = pid.is_none_or(|pid| pid as u32 == user.process.pid)
         && tid.is_none_or(|tid| tid as u32 == user.tid);
-    if !is_own || signal == 0 || !stays_here(signal) || POOL.lock().is_short() {
+    if !is_own || signal == 0 || !stays_here(signal) {
         return None;
     }
     let (target, code) = match tid {
         Some(_) => (Target::Member(user.signals.index()), SI_TKILL),
         None => (Target::Process, SI_USER),
     };
+    if own::note(user, target, signal) {
+        return Some(Ok(0));
+    }
+    if POOL.lock().is_short() {
+        return None;
+    }
     let info = from_caller(user, signal, code);
     queue(&user.process, target, info, Some(&task::current())).ok().map(|_| Ok(0))
 }

@@ -68,13 +68,19 @@ pub struct Thread {
     pub(super) switches: AtomicU64,
     /// Its effective level, for those who do not hold the scheduler's lock.
     pub(super) level: AtomicU8,
-    attention: AtomicBool,
+    /// [`NOTHING`], or why it does not simply return to user mode.
+    attention: AtomicU8,
     /// It used up a budget and wants to know.
     overran: AtomicBool,
     /// System calls that ended on the light path; the entry counts.
     light_calls: AtomicU64,
     body: SpinLock<Option<Box<dyn FnOnce() + Send>>>,
 }
+
+/// Values of [`Thread::attention`]: nothing; it has to look what is pending; it knows what it has to do.
+const NOTHING: u8 = 0;
+const LOOK: u8 = 1;
+const OWN: u8 = 2;
 
 impl Thread {
     /// Offset of the counter of calls on the light path, for the assembly.
@@ -95,7 +101,7 @@ impl Thread {
     /// Has [`crate::process::return_to_user`] called before the thread returns to user mode, also if
     /// it is there now. Does not wake it. Any context.
     pub fn set_attention(&self) {
-        self.attention.store(true, Ordering::Release);
+        self.attention.store(LOOK, Ordering::Release);
         scheduler::interrupt(self);
     }
 
@@ -103,7 +109,7 @@ impl Thread {
     /// `return_to_user`. Interrupts off.
     pub(super) fn note_overrun(&self) {
         self.overran.store(true, Ordering::Relaxed);
-        self.attention.store(true, Ordering::Release);
+        self.attention.store(LOOK, Ordering::Release);
     }
 
     /// Whether it has used up a budget since the last question.
@@ -113,12 +119,28 @@ impl Thread {
 
     /// Clears the flag; `return_to_user` calls this first.
     pub fn clear_attention(&self) {
-        self.attention.store(false, Ordering::Release);
+        self.attention.store(NOTHING, Ordering::Release);
     }
 
     /// Whether the flag is set.
     pub fn attention(&self) -> bool {
-        self.attention.load(Ordering::Acquire)
+        self.attention.load(Ordering::Acquire) != NOTHING
+    }
+
+    /// The thread, which is the calling one, has something to do before it returns to user mode for which it need not look at anything else.
+    /// On the light path.
+    pub fn set_own_attention(&self) {
+        let _ = self.exchange_attention(NOTHING, OWN);
+        percpu::this().set_attention(true);
+    }
+
+    /// It does that now. Whether it has to look as well stays as it was.
+    pub fn clear_own_attention(&self) {
+        let _ = self.exchange_attention(OWN, NOTHING);
+    }
+
+    fn exchange_attention(&self, from: u8, to: u8) -> Result<u8, u8> {
+        self.attention.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed)
     }
 
     /// Changes how it is scheduled, which is refused if the CPUs have not as much left as it wants to
@@ -325,7 +347,7 @@ pub(super) fn make(
         run_time: AtomicU64::new(0),
         switches: AtomicU64::new(0),
         level: AtomicU8::new(what.scheduling.level.get() as u8),
-        attention: AtomicBool::new(false),
+        attention: AtomicU8::new(NOTHING),
         overran: AtomicBool::new(false),
         light_calls: AtomicU64::new(0),
         cpu: AtomicU32::new(percpu::this().index),
