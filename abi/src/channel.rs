@@ -142,8 +142,8 @@ pub const DESCRIPTORS_LIMITS: u64 = 0;
 /// In `args[0]`: which numbers are in use from `args[1]`, a multiple of 32, on. Result: a bit for each of the first 32, and from bit 32 on the next number in use
 /// behind those, or 0.
 pub const DESCRIPTORS_IN_USE: u64 = 1;
-/// In `args[0]`: of the 64 numbers from `args[1]` on put placeholders at those of `args[2]` (bits), and take away those of `args[3]`. Result: bits of the numbers that
-/// have a file of Linux, which are left alone.
+/// In `args[0]`: of the 64 numbers from `args[1]` on put placeholders at those of `args[2]` (bits), and take away those of `args[3]`. Files of
+/// Linux's own are left alone. Result: 0.
 pub const DESCRIPTORS_AGREE: u64 = 2;
 /// In `args[0]`: open device `args[1]` (0 null, 1 zero, 2 full) with flags `args[2]` as descriptor `args[3]`.
 pub const DESCRIPTORS_OPEN: u64 = 3;

@@ -175,11 +175,11 @@ impl Numbers {
         Some(Batch { word, place: local & !placed, remove: placed & !local })
     }
 
-    /// The shadow has carried out `batch`, but for the numbers in `refused`, at which Linux has a file of its own: they count as
-    /// placed, for Linux will not choose them.
-    pub fn agreed(&mut self, batch: Batch, refused: u64) {
+    /// The shadow has carried out `batch`, as far as Linux has no file of its own at the numbers. Where it has one, a placeholder that was to be put counts
+    /// as put, for Linux will not choose the number; one that was to be taken away is not there any more.
+    pub fn agreed(&mut self, batch: Batch) {
         let Batch { word, place, remove } = batch;
-        self.placed[word] = (self.placed[word] | place) & !(remove & !refused);
+        self.placed[word] = (self.placed[word] | place) & !remove;
         self.update(word);
     }
 
@@ -244,7 +244,6 @@ mod tests {
     fn agree(numbers: &mut Numbers, shadow: &mut BTreeMap<u32, Shadow>) {
         for _ in 0..=WORDS {
             let Some(batch) = numbers.disagreement() else { return };
-            let mut refused = 0;
             for bit in 0..64 {
                 let number = batch.word as u32 * 64 + bit;
                 if batch.remove >> bit & 1 == 1
@@ -253,13 +252,10 @@ mod tests {
                     panic!("a file was closed as a placeholder");
                 }
                 if batch.place >> bit & 1 == 1 {
-                    match shadow.get(&number) {
-                        None => drop(shadow.insert(number, Shadow::Placeholder)),
-                        Some(_) => refused |= 1 << bit,
-                    }
+                    shadow.entry(number).or_insert(Shadow::Placeholder);
                 }
             }
-            numbers.agreed(batch, refused);
+            numbers.agreed(batch);
         }
         panic!("no agreement");
     }
@@ -330,7 +326,13 @@ mod tests {
         assert!(numbers.is_local(0));
         let batch = numbers.disagreement().unwrap();
         assert_eq!(batch, Batch { word: 0, place: 1, remove: 0 });
-        numbers.agreed(batch, 1);
+        numbers.agreed(batch);
+        assert_eq!(numbers.disagreement(), None);
+        // The local file is closed before Linux's has been moved away: nothing is left to agree on.
+        numbers.set_free(0);
+        let batch = numbers.disagreement().unwrap();
+        assert_eq!(batch, Batch { word: 0, place: 0, remove: 1 });
+        numbers.agreed(batch);
         assert_eq!(numbers.disagreement(), None);
     }
 
@@ -352,7 +354,7 @@ mod tests {
         assert_eq!(numbers.lowest(0), Some(2));
         numbers.set_local(2, false);
         assert_eq!(numbers.lowest(0), Some(4));
-        numbers.agreed(numbers.disagreement().unwrap(), 0);
+        numbers.agreed(numbers.disagreement().unwrap());
         numbers.set_free(2);
         assert!(numbers.is_stale(2));
         numbers.learn(0, 0b1111);

@@ -24,7 +24,10 @@ pub fn execute(args: &[u64; 6]) -> i64 {
     match args[0] {
         DESCRIPTORS_LIMITS => limits() as i64,
         DESCRIPTORS_IN_USE => in_use(args[1]) as i64,
-        DESCRIPTORS_AGREE => agree(args[1], args[2], args[3]) as i64,
+        DESCRIPTORS_AGREE => {
+            agree(args[1], args[2], args[3]);
+            0
+        }
         DESCRIPTORS_OPEN => open(args[1], args[2], args[3]),
         DESCRIPTORS_STAT => {
             let Some((name, _)) = DEVICES.get(args[1] as usize) else {
@@ -119,34 +122,26 @@ impl FlattenedBytes for [u64] {
     }
 }
 
-/// Puts placeholders at the numbers `first + n` with bit `n` in `place`, and takes away those in `remove`. Returns the bits of the numbers that
-/// hold a file.
-fn agree(first: u64, place: u64, remove: u64) -> u64 {
+/// Puts placeholders at the numbers `first + n` with bit `n` in `place`, and takes away those in `remove`. Files of Linux's own stay.
+fn agree(first: u64, place: u64, remove: u64) {
     let numbers = |bits: u64| (0..64).filter(move |bit| bits >> bit & 1 == 1);
     let own = sys::identity(sys::executable());
-    let mut refused = 0;
     for bit in numbers(remove) {
         let number = (first + bit) as i32;
         if sys::identity(number) == own {
             sys::close(number);
-        } else if is_open(number as u64) {
-            refused |= 1 << bit;
         }
     }
     for bit in numbers(place) {
         let command = u64::from(linux::F_DUPFD_CLOEXEC);
         let args = [sys::executable() as u64, command, first + bit, 0, 0, 0];
         // SAFETY: touches no memory.
-        match unsafe { sys::call(linux::__NR_fcntl, args) } {
-            Ok(number) if number == first + bit => {}
-            Ok(number) => {
-                sys::close(number as i32);
-                refused |= 1 << bit;
-            }
-            Err(_) => refused |= 1 << bit,
+        if let Ok(number) = unsafe { sys::call(linux::__NR_fcntl, args) }
+            && number != first + bit
+        {
+            sys::close(number as i32);
         }
     }
-    refused
 }
 
 /// Opens a device as descriptor `number`.

@@ -87,8 +87,8 @@ impl Files {
         loop {
             let Some(batch) = self.state.lock().numbers.disagreement() else { return Ok(()) };
             let first = batch.word as u64 * 64;
-            let refused = ask(DESCRIPTORS_AGREE, [first, batch.place, batch.remove])? as u64;
-            self.state.lock().numbers.agreed(batch, refused);
+            ask(DESCRIPTORS_AGREE, [first, batch.place, batch.remove])?;
+            self.state.lock().numbers.agreed(batch);
         }
     }
 
