@@ -5,7 +5,7 @@
 //! A page of a program that may not be accessed (PROT_NONE) but has contents stays in its entry, hidden from the processor: the
 //! kernel reaches programs' memory at their own addresses and must not get there either.
 
-use crate::{Frame, FrameSize, Protection};
+use crate::{FRAME_SIZE, Frame, FrameSize, Protection};
 use bitflags::bitflags;
 
 bitflags! {
@@ -37,6 +37,10 @@ bitflags! {
 
 const ADDRESS: u64 = 0x000f_ffff_ffff_f000;
 
+/// The entry that points to a lowest table counts here how many entries of that are in use. The processor takes no notice of these bits.
+const USED_SHIFT: u32 = 52;
+const USED: u64 = 0x3ff << USED_SHIFT;
+
 /// An entry of a page table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Entry(pub u64);
@@ -53,6 +57,26 @@ impl Entry {
     /// The entry that points to a lower table of a program.
     pub const fn table(frame: Frame) -> Self {
         Self::new(frame, Flags::PRESENT.union(Flags::WRITE).union(Flags::USER))
+    }
+
+    /// The entry that points to a table in use throughout, of the parts of a large page.
+    pub const fn full_table(frame: Frame) -> Self {
+        Self(Self::table(frame).0 | (ENTRIES as u64) << USED_SHIFT)
+    }
+
+    /// What is added to the entry that points to a lowest table for each entry of that which comes into use.
+    pub const ONE_USED: u64 = 1 << USED_SHIFT;
+
+    /// How many entries of the lowest table that this points to are in use.
+    pub const fn used(self) -> u64 {
+        (self.0 & USED) >> USED_SHIFT
+    }
+
+    /// The entry for part `index` of a large page: for one of the [`ENTRIES`] small pages that it becomes. A processor may still note a write
+    /// to the large page, so that it does not count as cleared any more.
+    pub fn part(self, index: usize) -> Self {
+        let frame = Frame(self.frame().0 + index as u64 * FRAME_SIZE);
+        Self::new(frame, self.flags().difference(Flags::LARGE | Flags::CLEARED))
     }
 
     /// The entry for a page of a program.
@@ -100,6 +124,9 @@ impl Entry {
     }
 }
 
+/// Entries of a table.
+pub const ENTRIES: usize = 512;
+
 /// The index of `address` in the table of `level` (3 is the root, 0 holds pages of 4 KiB).
 pub const fn index(address: u64, level: u32) -> usize {
     (address >> (12 + 9 * level)) as usize & 511
@@ -113,6 +140,7 @@ pub const fn span(level: u32) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     #[test]
     fn rights_become_bits() {
@@ -134,6 +162,62 @@ mod tests {
         assert!(cleared.is_untouched() && cleared.with(Flags::EXPOSED).is_untouched());
         assert!(!cleared.with(Flags::DIRTY).is_untouched());
         assert!(!cleared.with_protection(Protection::WRITE).is_untouched());
+    }
+
+    #[test]
+    fn a_large_page_becomes_small_ones_with_its_rights_and_history() {
+        let large = Entry::user_page(Frame(0x40_0000), FrameSize::Large, Protection::WRITE)
+            .with(Flags::EXPOSED | Flags::DIRTY);
+        for index in [0, 1, ENTRIES - 1] {
+            let part = large.part(index);
+            assert_eq!(part.frame(), Frame(0x40_0000 + index as u64 * 4096));
+            assert_eq!(part.flags(), large.flags().difference(Flags::LARGE));
+        }
+        let hidden = large.with_protection(Protection::empty()).part(7);
+        assert!(hidden.is_present() && !hidden.flags().intersects(Flags::PRESENT | Flags::LARGE));
+        // A write that a processor notes later would be lost.
+        let cleared = Entry::user_page(Frame(0x40_0000), FrameSize::Large, Protection::WRITE)
+            .with(Flags::CLEARED);
+        assert!(cleared.is_untouched() && !cleared.part(0).is_untouched());
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_in_use_is_counted_beside_the_rest(
+            frame in 0..1_u64 << 40,
+            changes in proptest::collection::vec(any::<bool>(), 0..2000),
+            accessed: bool,
+        ) {
+            let frame = Frame(frame << 12);
+            let mut entry = Entry::table(frame);
+            let mut count = 0;
+            for more in changes {
+                match more {
+                    true if count < ENTRIES as u64 => {
+                        entry.0 += Entry::ONE_USED;
+                        count += 1;
+                    }
+                    false if count > 0 => {
+                        entry.0 -= Entry::ONE_USED;
+                        count -= 1;
+                    }
+                    _ => {}
+                }
+                // The processor notes that it walked through it.
+                entry.0 |= u64::from(accessed) << 5;
+                prop_assert_eq!(entry.used(), count);
+                prop_assert_eq!(entry.frame(), frame);
+                prop_assert_eq!(entry.flags(), Entry::table(frame).flags());
+            }
+        }
+    }
+
+    #[test]
+    fn a_table_of_parts_is_full() {
+        let entry = Entry::full_table(Frame(0x1234_5000));
+        assert_eq!(entry.used(), ENTRIES as u64);
+        assert_eq!(Entry(entry.0 & !USED), Entry::table(Frame(0x1234_5000)));
+        assert_eq!(Entry(entry.0 - ENTRIES as u64 * Entry::ONE_USED).used(), 0);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Page tables: the kernel's own half, which all address spaces share, and the half of one program.
 
-use super::tlb::{self, Stale};
+use super::tlb::{self, Stale, TABLES};
 use crate::mm::frames;
 use crate::mm::layout::{self, STACK_AREA};
 use core::arch::asm;
@@ -10,7 +10,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use crtos_abi::boot::{
     BootInfo, CHANNEL_ADDRESS, DIRECT_MAP, IMAGE_ADDRESS, KERNEL_BASE, SHARED_POOL,
 };
-use crtos_vm::entry::{index, span};
+use crtos_vm::entry::{ENTRIES, index, span};
 use crtos_vm::{BLOCK_SIZE, Entry, FRAME_SIZE, Flags, Frame, FrameSize, Protection};
 
 const TABLE_FLAGS: Flags = Flags::PRESENT.union(Flags::WRITE);
@@ -19,7 +19,7 @@ const READ_ONLY: Flags = CODE.union(Flags::NO_EXECUTE);
 const DATA: Flags = READ_ONLY.union(Flags::WRITE);
 
 /// A table as the processor sees it: it sets bits in entries by itself.
-type Table = [AtomicU64; 512];
+type Table = [AtomicU64; ENTRIES];
 
 fn table(frame: Frame) -> &'static Table {
     // SAFETY: only frames that were made tables get here; they stay tables until their space is
@@ -133,22 +133,63 @@ pub struct Tables {
     root: Frame,
 }
 
-/// Whether a table has no entry at all.
-fn is_empty(frame: Frame) -> bool {
-    let unequal: u8;
-    // SAFETY: reads the 512 words of a table; an entry that appears meanwhile is missed, so the tables are locked.
-    unsafe {
-        asm!(
-            "repe scasq",
-            "setne {unequal}",
-            unequal = out(reg_byte) unequal,
-            inout("rdi") table(frame).as_ptr() => _,
-            inout("rcx") 512_u64 => _,
-            in("rax") 0_u64,
-            options(nostack, readonly),
-        );
+/// The place of a page of a program.
+#[derive(Clone, Copy)]
+struct Place {
+    /// Its entry.
+    slot: &'static AtomicU64,
+    size: FrameSize,
+    /// The entry that points to the table of that.
+    above: &'static AtomicU64,
+}
+
+impl Place {
+    fn load(self) -> Entry {
+        load(self.slot)
     }
-    unequal == 0
+
+    /// Puts `entry` where there is none.
+    fn fill(self, entry: Entry) {
+        store(self.slot, entry);
+        if self.size == FrameSize::Small {
+            // A processor sets bits there.
+            self.above.fetch_add(Entry::ONE_USED, Ordering::Relaxed);
+        }
+    }
+
+    /// Takes the entry, which is there, away.
+    fn empty(self) -> Entry {
+        if self.size == FrameSize::Small {
+            self.above.fetch_sub(Entry::ONE_USED, Ordering::Relaxed);
+        }
+        Entry(self.slot.swap(0, Ordering::Relaxed))
+    }
+}
+
+/// The table of the small pages that a large one becomes. It is filled before the tables are locked.
+pub struct Parts {
+    whole: Entry,
+    /// None once it is in use.
+    table: Option<Frame>,
+}
+
+impl Parts {
+    /// The parts of the large page `whole`.
+    pub fn of(whole: Entry) -> Result<Self, NoFrames> {
+        let lower = frames::zeroed_table().ok_or(NoFrames)?;
+        for (index, slot) in table(lower).iter().enumerate() {
+            store(slot, whole.part(index));
+        }
+        Ok(Self { whole, table: Some(lower) })
+    }
+}
+
+impl Drop for Parts {
+    fn drop(&mut self) {
+        if let Some(frame) = self.table {
+            frames::free_table(frame);
+        }
+    }
 }
 
 impl Tables {
@@ -167,9 +208,10 @@ impl Tables {
         self.root
     }
 
-    /// The entry that maps `address`, and its size.
-    fn slot(&self, address: u64) -> Option<(&'static AtomicU64, FrameSize)> {
+    /// Where the page at `address` is, if there is one.
+    fn place(&self, address: u64) -> Option<Place> {
         let mut at = self.root;
+        let mut above = &table(at)[index(address, 3)];
         for level in (1..4).rev() {
             let slot = &table(at)[index(address, level)];
             let entry = load(slot);
@@ -177,36 +219,36 @@ impl Tables {
                 return None;
             }
             if entry.flags().contains(Flags::LARGE) {
-                return Some((slot, FrameSize::Large));
+                return Some(Place { slot, size: FrameSize::Large, above });
             }
-            at = entry.frame();
+            (at, above) = (entry.frame(), slot);
         }
         let slot = &table(at)[index(address, 0)];
-        load(slot).is_present().then_some((slot, FrameSize::Small))
+        load(slot).is_present().then_some(Place { slot, size: FrameSize::Small, above })
     }
 
     /// The page at `address`.
     pub fn get(&self, address: u64) -> Option<(Entry, FrameSize)> {
-        self.slot(address).map(|(slot, size)| (load(slot), size))
+        self.place(address).map(|place| (place.load(), place.size))
     }
 
     /// Marks the page at `address` as known to Linux.
     pub fn expose(&mut self, address: u64) {
-        if let Some((slot, _)) = self.slot(address) {
+        if let Some(Place { slot, .. }) = self.place(address) {
             slot.fetch_or(Flags::EXPOSED.bits(), Ordering::Relaxed);
         }
     }
 
     /// Marks the page at `address` as written to.
     pub fn mark_dirty(&mut self, address: u64) {
-        if let Some((slot, _)) = self.slot(address) {
+        if let Some(Place { slot, .. }) = self.place(address) {
             slot.fetch_or(Flags::DIRTY.bits(), Ordering::Relaxed);
         }
     }
 
     /// Marks the page of 4 KiB at `address`, if it was written to, as not written to; returns the entry before.
     pub fn clean(&mut self, address: u64, stale: &mut Stale) -> Option<Entry> {
-        let (slot, size) = self.slot(address)?;
+        let Place { slot, size, .. } = self.place(address)?;
         if size == FrameSize::Large || !load(slot).flags().contains(Flags::DIRTY) {
             return None;
         }
@@ -216,16 +258,17 @@ impl Tables {
         Some(before)
     }
 
-    /// Makes the tables down to the entry for `address`, and gives that entry. `None` if pages of 4
+    /// Makes the tables down to the entry for `address`, and gives the place of that. `None` if pages of 4
     /// KiB are in the way of one of 2 MiB.
     fn make(
         &mut self,
         address: u64,
         size: FrameSize,
         stale: &mut Stale,
-    ) -> Result<Option<&'static AtomicU64>, NoFrames> {
+    ) -> Result<Option<Place>, NoFrames> {
         let last = if size == FrameSize::Large { 1 } else { 0 };
         let mut at = self.root;
+        let mut above = &table(at)[index(address, 3)];
         for level in (last + 1..4).rev() {
             let slot = &table(at)[index(address, level)];
             let entry = load(slot);
@@ -234,18 +277,18 @@ impl Tables {
             } else if entry.flags().contains(Flags::LARGE) {
                 return Ok(None);
             }
-            at = load(slot).frame();
+            (at, above) = (load(slot).frame(), slot);
         }
         let slot = &table(at)[index(address, last)];
         let entry = load(slot);
         if size == FrameSize::Large && entry.is_present() && !entry.flags().contains(Flags::LARGE) {
-            if table(entry.frame()).iter().any(|slot| load(slot).is_present()) {
+            if entry.used() != 0 {
                 return Ok(None);
             }
             store(slot, Entry::EMPTY);
             stale.add_table(address, entry.frame());
         }
-        Ok(Some(slot))
+        Ok(Some(Place { slot, size, above }))
     }
 
     /// Makes the tables for pages of 4 KiB at `address` without mapping anything.
@@ -262,8 +305,8 @@ impl Tables {
         stale: &mut Stale,
     ) -> Result<bool, NoFrames> {
         match self.make(address, size, stale)? {
-            Some(slot) if !load(slot).is_present() => {
-                store(slot, entry);
+            Some(place) if !place.load().is_present() => {
+                place.fill(entry);
                 Ok(true)
             }
             _ => Ok(false),
@@ -272,10 +315,9 @@ impl Tables {
 
     /// Unmaps the page at `address`.
     pub fn take(&mut self, address: u64, stale: &mut Stale) -> Option<(Entry, FrameSize)> {
-        let (slot, size) = self.slot(address)?;
-        let entry = Entry(slot.swap(0, Ordering::Relaxed));
+        let place = self.place(address)?;
         stale.add(address);
-        Some((entry, size))
+        Some((place.empty(), place.size))
     }
 
     /// Changes the rights of the page at `address`; returns the entry before. A CPU that remembers
@@ -286,7 +328,7 @@ impl Tables {
         protection: Protection,
         stale: &mut Stale,
     ) -> Option<Entry> {
-        let (slot, _) = self.slot(address)?;
+        let Place { slot, .. } = self.place(address)?;
         let before = load(slot);
         let after = before.with_protection(protection);
         store(slot, after);
@@ -296,21 +338,22 @@ impl Tables {
         Some(before)
     }
 
-    /// Turns the page of 2 MiB that `address` lies in, if it does, into pages of 4 KiB.
+    /// Puts `parts` in place of the page of 2 MiB at `address`; `false` if that is not any more what it was when they were made.
     /// CPUs may go on with the large page, which has the same meaning.
-    pub fn split(&mut self, address: u64, stale: &mut Stale) -> Result<(), NoFrames> {
-        let Some((slot, FrameSize::Large)) = self.slot(address) else { return Ok(()) };
-        let lower = frames::zeroed_table().ok_or(NoFrames)?;
-        let entry = load(slot);
-        for (i, slot) in table(lower).iter().enumerate() {
-            let frame = Frame(entry.frame().0 + i as u64 * FRAME_SIZE);
-            // A processor may note a write to the large page meanwhile.
-            let flags = entry.flags().difference(Flags::LARGE | Flags::CLEARED);
-            store(slot, Entry::new(frame, flags));
+    pub fn split(&mut self, address: u64, parts: &mut Parts, stale: &mut Stale) -> bool {
+        let (Some(place), Some(lower)) = (self.place(address), parts.table) else { return false };
+        // A processor may note an access at the same time. What it does later it notes in the parts.
+        let replaced = place.slot.compare_exchange(
+            parts.whole.0,
+            Entry::full_table(lower).0,
+            Ordering::Release,
+            Ordering::Relaxed,
+        );
+        if replaced.is_ok() {
+            parts.table = None;
+            stale.add(address);
         }
-        store(slot, Entry::table(lower));
-        stale.add(address);
-        Ok(())
+        replaced.is_ok()
     }
 
     /// Looks for the first page in `range`; looks at a bounded number of entries.
@@ -355,11 +398,10 @@ impl Tables {
         Scan::Continue(address)
     }
 
-    /// Frees the first of the lowest tables in `range` if it maps nothing any more, and returns where to go
-    /// on.
+    /// Frees the first few of the lowest tables in `range` that map nothing any more, and returns where to go on.
     pub fn prune(&mut self, range: Range<u64>, stale: &mut Stale) -> u64 {
         let mut address = range.start;
-        let mut walks = 4;
+        let mut walks = TABLES;
         while address < range.end && walks > 0 {
             walks -= 1;
             let mut at = self.root;
@@ -373,13 +415,9 @@ impl Tables {
                     level -= 1;
                     continue;
                 }
-                if is_table {
-                    // One table takes long enough.
-                    walks = 0;
-                    if is_empty(entry.frame()) {
-                        store(slot, Entry::EMPTY);
-                        stale.add_table(address, entry.frame());
-                    }
+                if is_table && entry.used() == 0 {
+                    store(slot, Entry::EMPTY);
+                    stale.add_table(address, entry.frame());
                 }
                 address = (address & !(span(level) - 1)).saturating_add(span(level));
                 break;

@@ -74,7 +74,7 @@ fn flush_all(cpu: &PerCpu) {
 /// Most pages that are forgotten one by one.
 const PAGES: usize = 32;
 /// Most tables that wait to be freed.
-const TABLES: usize = 4;
+pub(super) const TABLES: usize = 4;
 
 /// Translations that CPUs may remember although the tables have changed, and tables that they may
 /// still walk. To be settled without a spin lock held, before what was mapped is used for anything

@@ -5,7 +5,7 @@
 
 use super::revoke::{Collected, LIMIT, Revoked};
 use super::{AddressSpace, Attributes, Map, Region, page_up, pages_of};
-use crate::arch::paging::{NoFrames, Scan};
+use crate::arch::paging::{NoFrames, Parts, Scan};
 use crate::arch::tlb::Stale;
 use crate::mm::{frames, heap};
 use crate::task;
@@ -155,11 +155,24 @@ impl AddressSpace {
     fn split_edges(&self, range: &Range<u64>) -> Result<(), NoFrames> {
         for edge in [range.start, range.end] {
             if edge % BLOCK_SIZE != 0 {
-                let mut stale = Stale::new(self.root);
-                self.tables.lock().split(edge, &mut stale)?;
+                self.split(edge)?;
             }
         }
         Ok(())
+    }
+
+    /// Turns the page of 2 MiB that `address` lies in, if it does, into pages of 4 KiB. Preemptible but for the exchange.
+    fn split(&self, address: u64) -> Result<(), NoFrames> {
+        loop {
+            let page = self.tables.lock().get(address);
+            let Some((whole, FrameSize::Large)) = page else { return Ok(()) };
+            let mut parts = Parts::of(whole)?;
+            let mut stale = Stale::new(self.root);
+            // Again if it was accessed for the first time, written to, or shown to Linux meanwhile.
+            if self.tables.lock().split(address, &mut parts, &mut stale) {
+                return Ok(());
+            }
+        }
     }
 
     /// Changes rights. [`MapError::NoMemory`] (ENOMEM) if there is a hole.
@@ -334,8 +347,7 @@ impl AddressSpace {
         };
         // Everything that can fail comes first. Large pages move as small ones.
         for block in (kept.start & !(BLOCK_SIZE - 1)..kept.end).step_by(BLOCK_SIZE as usize) {
-            let mut stale = Stale::new(self.root);
-            self.tables.lock().split(block.max(kept.start), &mut stale)?;
+            self.split(block.max(kept.start))?;
         }
         let end = target + (kept.end - kept.start);
         for block in (target & !(BLOCK_SIZE - 1)..end).step_by(BLOCK_SIZE as usize) {
