@@ -14,6 +14,9 @@ pub const NUMBERS: u32 = 4096;
 /// 64-bit words of a set of numbers.
 pub const WORDS: usize = NUMBERS as usize / 64;
 
+/// Words that [`Numbers::forget_remote`] looks at at a time.
+const STEP: usize = 8;
+
 type Set = [u64; WORDS];
 
 const EMPTY: Set = [0; WORDS];
@@ -110,18 +113,20 @@ impl Numbers {
         self.update(word);
     }
 
-    /// Makes all remote numbers of `first..=last` free; placeholders there are gone.
-    pub fn forget_remote(&mut self, first: u32, last: u32) {
-        for word in 0..WORDS {
+    /// Makes remote numbers of `first..=last` free; placeholders there are gone. Looks at [`STEP`] words, and returns where to go on.
+    pub fn forget_remote(&mut self, first: u32, last: u32) -> Option<u32> {
+        let mut from = first;
+        for _ in 0..STEP {
+            let (word, _) = place(from).filter(|_| from <= last)?;
             let base = word as u32 * 64;
-            let (from, to) = (first.max(base), last.min(base + 63));
-            if from <= to {
-                let range = u64::MAX << (from - base) & u64::MAX >> (63 - (to - base));
-                self.used[word] &= !range | self.local[word];
-                self.placed[word] &= !range;
-                self.update(word);
-            }
+            let to = last.min(base + 63);
+            let range = u64::MAX << (from - base) & u64::MAX >> (63 - (to - base));
+            self.used[word] &= !range | self.local[word];
+            self.placed[word] &= !range;
+            self.update(word);
+            from = base + 64;
         }
+        Some(from)
     }
 
     /// Whether it is local.
@@ -341,10 +346,36 @@ mod tests {
         let mut numbers = Numbers::new();
         (0..200).for_each(|number| assert!(numbers.set_remote(number)));
         numbers.set_local(66, false);
-        numbers.forget_remote(3, 130);
+        assert_eq!(numbers.forget_remote(3, 130), None);
         let used: Vec<u32> = (0..200).filter(|&number| numbers.is_used(number)).collect();
         let expected: Vec<u32> = (0..3).chain([66]).chain(131..200).collect();
         assert_eq!(used, expected);
+    }
+
+    proptest! {
+        #[test]
+        fn a_long_range_is_forgotten_in_steps(
+            remote in proptest::collection::btree_set(0..NUMBERS, 0..200),
+            local in proptest::collection::btree_set(0..NUMBERS, 0..20),
+            first in 0..NUMBERS + 10,
+            length in prop_oneof![0..200_u32, 0..2 * NUMBERS, Just(u32::MAX - 2 * NUMBERS)],
+        ) {
+            let mut numbers = Numbers::new();
+            remote.iter().for_each(|&number| assert!(numbers.set_remote(number)));
+            local.iter().for_each(|&number| numbers.set_local(number, false));
+            let last = first + length;
+            let (mut from, mut steps) = (Some(first), 0);
+            while let Some(start) = from {
+                from = numbers.forget_remote(start, last);
+                prop_assert!(from.is_none_or(|next| next > start));
+                steps += 1;
+            }
+            prop_assert!(steps <= WORDS / STEP + 1);
+            for number in 0..NUMBERS {
+                let kept = remote.contains(&number) && !(first..=last).contains(&number);
+                prop_assert_eq!(numbers.is_used(number), kept || local.contains(&number));
+            }
+        }
     }
 
     #[test]

@@ -256,9 +256,12 @@ impl Files {
 
     /// Linux has closed all that it had at `first..=last`.
     pub fn forget(&self, first: u32, last: u32) {
-        let mut state = self.state.lock();
-        state.numbers.forget_remote(first, last);
-        state.unsure = true;
+        let mut from = Some(first);
+        while let Some(first) = from {
+            let mut state = self.state.lock();
+            state.unsure = true;
+            from = state.numbers.forget_remote(first, last);
+        }
     }
 
     /// The first local number from `from` on.
