@@ -25,6 +25,10 @@ static URGENT: [AtomicU64; SLOT_WORDS] = [const { AtomicU64::new(0) }; SLOT_WORD
 static URGENT_COLLECTOR: Once<Arc<Thread>> = Once::new();
 static ORDINARY_COLLECTOR: Once<Arc<Thread>> = Once::new();
 
+/// Words that are looked at together.
+const GROUP: usize = 4;
+const _: () = assert!(SLOT_WORDS.is_multiple_of(GROUP));
+
 /// Level of the collector for real-time threads.
 const HIGHEST: u32 = 99;
 
@@ -57,12 +61,20 @@ pub fn set_urgent(slot: usize, urgent: bool) {
 /// Calls `each` with every word of bits that has any: its index, the bits of real-time threads, and the others.
 #[inline(always)]
 fn waiting(block: Block, mut each: impl FnMut(usize, u64, u64)) {
-    for (index, urgent) in URGENT.iter().enumerate() {
-        let bits = block.replies(index);
-        if bits != 0 {
-            let urgent = urgent.load(Ordering::Relaxed);
-            each(index, bits & urgent, bits & !urgent);
+    let mut first = 0;
+    while first < SLOT_WORDS {
+        // Mostly there is nothing.
+        let any = (0..GROUP).fold(0, |any, offset| any | block.replies(first + offset));
+        if any != 0 {
+            for (index, urgent) in URGENT.iter().enumerate().skip(first).take(GROUP) {
+                let bits = block.replies(index);
+                if bits != 0 {
+                    let urgent = urgent.load(Ordering::Relaxed);
+                    each(index, bits & urgent, bits & !urgent);
+                }
+            }
         }
+        first += GROUP;
     }
 }
 

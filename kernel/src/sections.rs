@@ -116,6 +116,30 @@ pub fn begin_at(place: u64) {
     percpu::this().sections.place.store(place, Relaxed);
 }
 
+/// Ticks after which an interrupt does not go on with the switch that it asks for: a section of its own takes few more instructions, which
+/// short interrupts are spared.
+const LONG: u64 = 500;
+
+/// Whether the section that goes on has become long. Interrupts off.
+#[inline(always)]
+pub fn is_long() -> bool {
+    let ticks: u64;
+    // SAFETY: reads the time stamp counter and a word of this CPU.
+    unsafe {
+        asm!(
+            "rdtsc",
+            "shl rdx, 32",
+            "or rax, rdx",
+            "sub rax, gs:[{start}]",
+            start = const START,
+            out("rax") ticks,
+            out("rdx") _,
+            options(nostack, readonly),
+        );
+    }
+    ticks > LONG
+}
+
 /// The section ends here. Interrupts off.
 #[inline(always)]
 pub fn end() {

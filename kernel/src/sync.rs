@@ -98,8 +98,7 @@ impl<T> Drop for SpinGuard<'_, T> {
         let mine = self.lock.serving.load(Ordering::Relaxed);
         self.lock.serving.store(mine.wrapping_add(1), Ordering::Release);
         if self.interrupts {
-            percpu::preempt_if_needed();
-            cpu::restore_interrupts(true);
+            percpu::open();
         }
     }
 }

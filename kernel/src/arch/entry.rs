@@ -11,7 +11,7 @@ use super::percpu::{CURRENT, DUE, KERNEL_STACK, SCRATCH, USER};
 use super::{cpu, gdt, percpu, traps};
 use crate::signal::{self, Fault};
 use crate::syscall::light;
-use crate::task::Thread;
+use crate::task::{Thread, scheduler};
 use crate::{process, sections, syscall, task, trace};
 use core::arch::{global_asm, naked_asm};
 use core::mem::offset_of;
@@ -347,8 +347,13 @@ extern "sysv64" fn handle_interrupt(vector: u32, context: &mut UserContext) {
         trace::event(TRACE_INTERRUPT, vector.into(), 0);
         traps::interrupt(vector as u8);
         trace::event(TRACE_INTERRUPT_END, vector.into(), 0);
-        if !context.is_user() {
-            percpu::preempt_if_needed();
+        if percpu::is_preempted() {
+            if sections::is_long() {
+                percpu::breathe();
+            }
+            if !context.is_user() {
+                scheduler::reschedule();
+            }
         }
     }
     // The way to user mode goes on by [`prepare_return`].

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What belongs to one CPU, found through the GS base while it is in the kernel.
 
-use super::apic;
 use super::gdt::{PORT_MAP_SIZE, Segments};
+use super::{apic, cpu};
 use crate::files::Description;
 use crate::numbering::{Chosen, Numbering};
 use crate::process::User;
@@ -151,6 +151,11 @@ impl PerCpu {
     /// the return to user mode. Causes one VM exit.
     pub fn interrupt(&self) {
         apic::interrupt(self.apic_id.load(Ordering::Relaxed));
+    }
+
+    /// The rank of what it runs.
+    pub fn rank(&self) -> u32 {
+        self.rank.load(Ordering::Relaxed)
     }
 
     /// Notes the rank of what it runs from now on; returns the one before. By this CPU, interrupts off.
@@ -383,8 +388,17 @@ pub fn preemption_held() -> bool {
     count != 0
 }
 
+/// Takes the interrupts that came meanwhile, without preemption, so that what comes before and after are two sections. Interrupts are off before and
+/// after.
+pub fn breathe() {
+    hold_preemption();
+    cpu::restore_interrupts(true);
+    cpu::disable_interrupts();
+    release_preemption();
+}
+
 /// Holds preemption off on this CPU until [`release_preemption`].
-pub fn hold_preemption() {
+fn hold_preemption() {
     // SAFETY: one instruction on this CPU's own counter; GS points to its `PerCpu`.
     unsafe { asm!("inc dword ptr gs:[{}]", const PREEMPT_COUNT, options(nostack)) }
 }
@@ -395,11 +409,36 @@ pub fn release_preemption() {
     unsafe { asm!("dec dword ptr gs:[{}]", const PREEMPT_COUNT, options(nostack)) }
 }
 
+/// Whether another thread is to run here, and may. Interrupts off.
+#[inline(always)]
+pub fn is_preempted() -> bool {
+    let cpu = this();
+    cpu.needs_resched() && !cpu.preemption_held()
+}
+
+/// Turns interrupts, which are off, on, and switches to another thread if that was asked for and is allowed. What comes before and the switch
+/// are two sections: an interrupt can come in between.
+#[inline(always)]
+pub fn open() {
+    let preempted = is_preempted();
+    cpu::restore_interrupts(true);
+    if preempted {
+        preempt();
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn preempt() {
+    let interrupts = cpu::disable_interrupts();
+    preempt_if_needed();
+    cpu::restore_interrupts(interrupts);
+}
+
 /// Switches to another thread if that was asked for and is allowed. Interrupts are off before and
 /// after.
 pub fn preempt_if_needed() {
-    let cpu = this();
-    if cpu.needs_resched() && !cpu.preemption_held() {
+    if is_preempted() {
         scheduler::reschedule();
     }
 }

@@ -215,7 +215,7 @@ pub fn interrupt(vector: u8) {
         vector if u32::from(vector) == layout::boot_info().doorbell_vector => {
             count(&counters.doorbell);
             apic::end_of_interrupt();
-            remote::doorbell(task::current().rank());
+            remote::doorbell(percpu::this().rank());
         }
         vector => {
             if count(&counters.spurious) < 10 {

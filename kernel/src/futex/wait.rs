@@ -20,7 +20,7 @@ use crate::{
 };
 
 /// Waiters that a wake-up looks at with interrupts off.
-const STEPS: usize = 4;
+const STEPS: usize = 3;
 
 /// Why a wait ended without what was waited for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -264,8 +264,7 @@ impl Held {
             unsafe { ManuallyDrop::drop(&mut self.state) }
         }
         if self.interrupts {
-            percpu::preempt_if_needed();
-            cpu::restore_interrupts(true);
+            percpu::open();
         }
     }
 
@@ -806,6 +805,10 @@ pub fn reschedule() {
         if !cpu.needs_resched() {
             break next;
         }
+        // Not on the stack that the CPU booted on, where there is no thread to interrupt.
+        if !cpu.current().is_null() {
+            percpu::breathe();
+        }
     };
     switch(cpu, next);
 }
@@ -1010,6 +1013,7 @@ pub fn exit() -> ! {
         me.id
     };
     reaper::bury(id);
+    percpu::breathe();
     reschedule();
     unreachable!("a thread that exited runs again")
 }
