@@ -116,13 +116,9 @@ pub fn begin_at(place: u64) {
     percpu::this().sections.place.store(place, Relaxed);
 }
 
-/// Ticks after which an interrupt does not go on with the switch that it asks for: a section of its own takes few more instructions, which
-/// short interrupts are spared.
-const LONG: u64 = 500;
-
-/// Whether the section that goes on has become long. Interrupts off.
+/// Whether the section that goes on has taken more than so many ticks. Interrupts off.
 #[inline(always)]
-pub fn is_long() -> bool {
+pub fn is_longer(limit: u64) -> bool {
     let ticks: u64;
     // SAFETY: reads the time stamp counter and a word of this CPU.
     unsafe {
@@ -137,7 +133,7 @@ pub fn is_long() -> bool {
             options(nostack, readonly),
         );
     }
-    ticks > LONG
+    ticks > limit
 }
 
 /// The section ends here. Interrupts off.

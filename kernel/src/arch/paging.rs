@@ -119,6 +119,33 @@ pub fn loaded_root() -> u64 {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NoFrames;
 
+/// How much a section with the tables locked may still do. One step is a look at an entry, about twenty instructions.
+pub struct Steps(u32);
+
+impl Steps {
+    /// A walk from the root.
+    const WALK: u32 = 3;
+    /// What is done with a page that was found.
+    const PAGE: u32 = 6;
+
+    /// All that one section may do.
+    pub const fn of_section() -> Self {
+        Self(60)
+    }
+
+    /// Takes some, if there are any left.
+    fn take(&mut self, steps: u32) -> bool {
+        let any = self.0 > 0;
+        self.0 = self.0.saturating_sub(steps);
+        any
+    }
+
+    /// Something is done with a page.
+    pub fn take_page(&mut self) {
+        self.take(Self::PAGE);
+    }
+}
+
 /// What a scan met.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Scan {
@@ -356,15 +383,10 @@ impl Tables {
         replaced.is_ok()
     }
 
-    /// Looks for the first page in `range`; looks at a bounded number of entries.
-    pub fn scan(&self, range: Range<u64>) -> Scan {
-        const WALKS: usize = 8;
-        const ENTRIES: usize = 64;
+    /// Looks for the first page in `range`, for `steps` of the section.
+    pub fn scan(&self, range: Range<u64>, steps: &mut Steps) -> Scan {
         let mut address = range.start;
-        for _ in 0..WALKS {
-            if address >= range.end {
-                break;
-            }
+        while address < range.end && steps.take(Steps::WALK) {
             let mut at = self.root;
             let mut level = 3;
             loop {
@@ -382,9 +404,9 @@ impl Tables {
                     continue;
                 }
                 // The lowest table is looked through without walking down again.
-                for slot in table(at)[index(address, 0)..].iter().take(ENTRIES) {
+                for slot in &table(at)[index(address, 0)..] {
                     let entry = load(slot);
-                    if address >= range.end {
+                    if address >= range.end || !steps.take(1) {
                         break;
                     }
                     if entry.is_present() {

@@ -67,6 +67,9 @@ impl Watcher for Thread {
     }
 }
 
+/// Watchers that are told with interrupts off, where they were on before.
+const STEP: usize = 3;
+
 /// The watchers of a file. Telling them takes steps in proportion to their number, which is that of the threads that poll the file
 /// at the same time and the epoll sets it belongs to.
 pub struct Watchers {
@@ -156,8 +159,15 @@ impl Watchers {
 
     #[inline(never)]
     fn notify_all(&self, events: Events) {
-        for watcher in self.list.lock().iter() {
-            watcher.notify(events);
+        // From the last to the first: who goes meanwhile leaves their place to one that was told already, and who comes
+        // looks at the file afterwards.
+        let mut left = usize::MAX;
+        while left > 0 {
+            let list = self.list.lock();
+            left = left.min(list.len());
+            let rest = left.saturating_sub(STEP);
+            list[rest..left].iter().rev().for_each(|watcher| watcher.notify(events));
+            left = rest;
         }
     }
 }

@@ -20,6 +20,7 @@ use crate::arch::percpu::PerCpu;
 use crate::arch::{apic, context, cpu, percpu};
 use crate::mm::layout;
 use crate::replies;
+use crate::sections;
 use crate::sync::{SpinGuard, SpinLock};
 use crate::time::{self, Nanos};
 use crate::trace;
@@ -778,6 +779,9 @@ pub(super) fn set_inherited(thread: &Thread, level: Level) {
     state.requeue(thread, before);
 }
 
+/// Ticks after which the switch is a section of its own: Linux had stored something that took a while.
+const LONG: u64 = 800;
+
 /// Switches to the thread that should run. Interrupts off before and after, no lock held.
 pub fn reschedule() {
     let cpu = percpu::this();
@@ -802,12 +806,13 @@ pub fn reschedule() {
             }
             migration::pull(cpu.index, urgency);
         }
+        // Not on the stack that the CPU booted on, where there is no thread to interrupt.
+        let found = cpu.needs_resched() || rank < before && sections::is_longer(LONG);
+        if found && !cpu.current().is_null() {
+            percpu::breathe();
+        }
         if !cpu.needs_resched() {
             break next;
-        }
-        // Not on the stack that the CPU booted on, where there is no thread to interrupt.
-        if !cpu.current().is_null() {
-            percpu::breathe();
         }
     };
     switch(cpu, next);

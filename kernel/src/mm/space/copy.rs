@@ -5,7 +5,7 @@
 
 use super::fault::{lookup, lookup_any};
 use super::{Access, AddressSpace, BadAddress};
-use crate::arch::paging::Scan;
+use crate::arch::paging::{Scan, Steps};
 use crate::mm::layout;
 use core::arch::asm;
 use core::ops::Range;
@@ -92,7 +92,7 @@ impl AddressSpace {
     pub fn next_present(&self, from: u64) -> Option<(u64, u64)> {
         let mut at = from;
         while at < USER_END {
-            let scan = self.tables.lock().scan(at..USER_END);
+            let scan = self.tables.lock().scan(at..USER_END, &mut Steps::of_section());
             match scan {
                 Scan::Page(address, _, size) => return Some((address, size.bytes())),
                 Scan::Continue(next) => at = next,

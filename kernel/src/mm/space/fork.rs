@@ -6,7 +6,7 @@
 //! may not write now are used by both; shared memory stays shared.
 
 use super::{AddressSpace, FaultError, MapError, Region};
-use crate::arch::paging::Scan;
+use crate::arch::paging::{Scan, Steps};
 use crate::mm::{frames, heap};
 use crate::task;
 use crtos_vm::{Entry, FRAME_SIZE, Flags, Frame, FrameSize, Protection};
@@ -53,7 +53,7 @@ impl AddressSpace {
         while at < region.end {
             let scan = {
                 let tables = parent.tables.lock();
-                match tables.scan(at..region.end) {
+                match tables.scan(at..region.end, &mut Steps::of_section()) {
                     Scan::Page(address, entry, size) if entry.is_untouched() => {
                         Scan::Continue((address + size.bytes()).min(region.end))
                     }

@@ -5,7 +5,7 @@
 
 use super::revoke::{Collected, LIMIT, Revoked};
 use super::{AddressSpace, Attributes, Map, Region, page_up, pages_of};
-use crate::arch::paging::{NoFrames, Parts, Scan};
+use crate::arch::paging::{NoFrames, Parts, Scan, Steps};
 use crate::arch::tlb::Stale;
 use crate::mm::{frames, heap};
 use crate::task;
@@ -111,8 +111,9 @@ impl AddressSpace {
             let mut stale = Stale::new(self.root);
             'batch: for step in unknown.chunks_mut(STEP) {
                 let mut tables = self.tables.lock();
+                let mut steps = Steps::of_section();
                 for free in step {
-                    let (address, entry, size) = match tables.scan(at..range.end) {
+                    let (address, entry, size) = match tables.scan(at..range.end, &mut steps) {
                         Scan::Page(address, entry, size) => (address, entry, size),
                         Scan::Continue(next) => {
                             at = next;
@@ -120,6 +121,7 @@ impl AddressSpace {
                         }
                     };
                     at = address + size.bytes();
+                    steps.take_page();
                     // Take it before looking: a fault of Linux may have exposed it meanwhile.
                     let taken = tables.take(address, &mut stale);
                     let entry = taken.map_or(entry, |(entry, _)| entry);
@@ -191,8 +193,9 @@ impl AddressSpace {
             let mut stale = Stale::new(self.root);
             'batch: for _ in 0..BATCH / STEP {
                 let mut tables = self.tables.lock();
+                let mut steps = Steps::of_section();
                 for _ in 0..STEP {
-                    let (address, entry, size) = match tables.scan(at..range.end) {
+                    let (address, entry, size) = match tables.scan(at..range.end, &mut steps) {
                         Scan::Page(address, entry, size) => (address, entry, size),
                         Scan::Continue(next) => {
                             at = next;
@@ -200,6 +203,7 @@ impl AddressSpace {
                         }
                     };
                     at = address + size.bytes();
+                    steps.take_page();
                     // The first write to a page with other users asks for a copy.
                     let mut rights = protection;
                     if rights.contains(Protection::WRITE)
@@ -365,7 +369,7 @@ impl AddressSpace {
         while at < kept.end {
             let mut stale = Stale::new(self.root);
             let mut tables = self.tables.lock();
-            match tables.scan(at..kept.end) {
+            match tables.scan(at..kept.end, &mut Steps::of_section()) {
                 Scan::Page(address, ..) => {
                     at = address + FRAME_SIZE;
                     if let Some((entry, size)) = tables.take(address, &mut stale) {

@@ -4,7 +4,7 @@
 
 use super::revoke::Collected;
 use super::{AddressSpace, MapError, Region};
-use crate::arch::paging::Scan;
+use crate::arch::paging::{Scan, Steps};
 use crate::arch::tlb::Stale;
 use crate::mm::object::Object;
 use alloc::sync::Arc;
@@ -42,6 +42,8 @@ pub struct Dirty {
 
 /// Most pages of a run.
 const RUN: u64 = 32;
+/// Pages of it that are looked at with interrupts off.
+const STEP: u64 = 8;
 
 impl AddressSpace {
     /// Addresses for a mirror of `length` bytes. To be followed by `set_mirror` or `forget_mirror`.
@@ -135,7 +137,7 @@ impl AddressSpace {
             if at >= range.end {
                 return None;
             }
-            match self.tables.lock().scan(at..range.end) {
+            match self.tables.lock().scan(at..range.end, &mut Steps::of_section()) {
                 Scan::Page(address, entry, FrameSize::Small) if is_dirty(entry) => break address,
                 Scan::Page(address, _, size) => at = address + size.bytes(),
                 Scan::Continue(next) => at = next,
@@ -147,17 +149,18 @@ impl AddressSpace {
         let last = range.end.min(first + length).min(first + RUN * FRAME_SIZE);
         let mut known = Collected::new();
         let mut stale = Stale::new(self.root);
-        let mut tables = self.tables.lock();
         let mut end = first;
-        while end < last
-            && let Some(entry) = tables.clean(end, &mut stale)
-        {
-            if entry.flags().contains(Flags::EXPOSED) {
-                known.extend(end..end + FRAME_SIZE);
+        'run: while end < last {
+            let mut tables = self.tables.lock();
+            for _ in 0..STEP {
+                let cleaned = (end < last).then(|| tables.clean(end, &mut stale)).flatten();
+                let Some(entry) = cleaned else { break 'run };
+                if entry.flags().contains(Flags::EXPOSED) {
+                    known.extend(end..end + FRAME_SIZE);
+                }
+                end += FRAME_SIZE;
             }
-            end += FRAME_SIZE;
         }
-        drop(tables);
         stale.settle();
         if let Some(range) = known.finish() {
             self.revoke.revoke(range);

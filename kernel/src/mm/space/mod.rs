@@ -18,7 +18,7 @@ mod revoke;
 
 use super::object::Object;
 use super::{frames, heap};
-use crate::arch::paging::{NoFrames, Scan, Tables};
+use crate::arch::paging::{NoFrames, Scan, Steps, Tables};
 use crate::sync::SpinLock;
 use crate::task::Mutex;
 use alloc::boxed::Box;
@@ -285,7 +285,7 @@ impl Drop for AddressSpace {
     fn drop(&mut self) {
         let mut at = 0;
         while at < USER_END {
-            let scan = self.tables.lock().scan(at..USER_END);
+            let scan = self.tables.lock().scan(at..USER_END, &mut Steps::of_section());
             match scan {
                 Scan::Page(address, entry, size) => {
                     frames::release(entry.frame(), size);
