@@ -70,6 +70,9 @@ impl Watcher for Thread {
 /// Watchers that are told with interrupts off, where they were on before.
 const STEP: usize = 3;
 
+/// Watchers that are looked at with interrupts off to find one.
+const SEARCH: usize = 32;
+
 /// The watchers of a file. Telling them takes steps in proportion to their number, which is that of the threads that poll the file
 /// at the same time and the epoll sets it belongs to.
 pub struct Watchers {
@@ -120,29 +123,32 @@ impl Watchers {
 
     /// Removes a watcher that was added.
     pub fn remove(&self, watcher: &Arc<dyn Watcher>) {
-        let removed = {
+        drop(self.take(|other| core::ptr::addr_eq(&raw const **other, &raw const **watcher)));
+    }
+
+    /// Takes out one that is meant.
+    fn take(&self, is_meant: impl Fn(&Arc<dyn Watcher>) -> bool) -> Option<Arc<dyn Watcher>> {
+        // From the last to the first: the place of one that goes meanwhile is taken by one that was looked at already, or by one
+        // that is looked at there.
+        let mut left = usize::MAX;
+        while left > 0 {
             let mut list = self.list.lock();
-            let same = |other: &Arc<dyn Watcher>| {
-                core::ptr::addr_eq(&raw const **other, &raw const **watcher)
-            };
-            let removed = list.iter().position(same).map(|at| list.swap_remove(at));
-            self.count.store(list.len(), Ordering::Relaxed);
-            removed
-        };
-        drop(removed);
+            left = left.min(list.len());
+            let rest = left.saturating_sub(SEARCH);
+            if let Some(at) = list[rest..left].iter().rposition(&is_meant) {
+                let taken = list.swap_remove(rest + at);
+                self.count.store(list.len(), Ordering::Relaxed);
+                return Some(taken);
+            }
+            left = rest;
+        }
+        None
     }
 
     /// The file at an address ends: so do those who watch it for as long as it is there. Thread context; may sleep.
     pub fn close(&self, file: usize) {
         while self.count.load(Ordering::Relaxed) > 0 {
-            let ended = {
-                let mut list = self.list.lock();
-                let place = list.iter().position(|watcher| watcher.ends_with(file));
-                let ended = place.map(|at| list.swap_remove(at));
-                self.count.store(list.len(), Ordering::Relaxed);
-                ended
-            };
-            let Some(ended) = ended else { return };
+            let Some(ended) = self.take(|watcher| watcher.ends_with(file)) else { return };
             ended.end();
         }
     }
