@@ -188,6 +188,13 @@ impl Numbers {
         self.update(word);
     }
 
+    /// Linux has nothing at `number`, where a placeholder was thought to be.
+    pub fn set_unplaced(&mut self, number: u32) {
+        let Some((word, bit)) = place(number) else { return };
+        self.placed[word] &= !bit;
+        self.update(word);
+    }
+
     /// What the shadow has in use, 64 numbers at a time: those that are not known become remote.
     pub fn learn(&mut self, word: usize, in_use: u64) {
         if word < WORDS {
@@ -333,6 +340,10 @@ mod tests {
         assert_eq!(batch, Batch { word: 0, place: 1, remove: 0 });
         numbers.agreed(batch);
         assert_eq!(numbers.disagreement(), None);
+        // Linux's file has been moved away: the number needs a placeholder.
+        numbers.set_unplaced(0);
+        assert_eq!(numbers.disagreement(), Some(batch));
+        numbers.agreed(batch);
         // The local file is closed before Linux's has been moved away: nothing is left to agree on.
         numbers.set_free(0);
         let batch = numbers.disagreement().unwrap();

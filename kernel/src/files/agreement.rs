@@ -104,7 +104,8 @@ impl Files {
             if self.state.lock().numbers.set_remote(fd as u32) {
                 return Ok(fd);
             }
-            // A local file has got the same number meanwhile.
+            // A local file has got the same number meanwhile. Linux is told of all such numbers first, or it would go from one to the next and back.
+            self.agree()?;
             let flags = syscall::linux(linux::__NR_fcntl, &[fd, linux::F_GETFD.into()])?;
             let command = match flags {
                 0 => linux::F_DUPFD,
@@ -112,6 +113,7 @@ impl Files {
             };
             let moved = syscall::linux(linux::__NR_fcntl, &[fd, command.into(), 0]);
             let _ = syscall::linux(linux::__NR_close, &[fd]);
+            self.state.lock().numbers.set_unplaced(fd as u32);
             fd = moved?;
         }
     }
