@@ -291,6 +291,7 @@ impl ThreadData {
 
 /// Called before every return to user mode while the thread's attention flag is set
 /// (see [`crate::task::Thread::set_attention`]). Interrupts on, may sleep.
+#[inline(never)]
 pub fn return_to_user(context: &mut UserContext) {
     task::current().clear_attention();
     note_if_gone();

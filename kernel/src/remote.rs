@@ -107,6 +107,15 @@ pub fn collect_signal(slot: usize) -> bool {
     true
 }
 
+/// Whether Linux has told of the end or of a signal of the shadow thread of `slot`.
+#[inline]
+pub fn has_notice(slot: usize) -> bool {
+    block().is_some_and(|block| {
+        let notices = block.notices(slot);
+        notices.gone || notices.signal
+    })
+}
+
 /// Whether the shadow thread of `slot` is stopped.
 pub fn is_stopped(slot: usize) -> bool {
     block().is_some_and(|block| block.notices(slot).stopped)

@@ -81,7 +81,16 @@ impl LevelQueue {
     }
 
     /// Appends `member`, which is in no queue, to its level.
+    #[inline(always)]
     pub fn push(&mut self, nodes: &[Node], member: u16, level: Level) {
+        match self.length {
+            0 => self.start(nodes, member, level),
+            _ => self.push_to_others(nodes, member, level),
+        }
+    }
+
+    #[inline(never)]
+    fn push_to_others(&mut self, nodes: &[Node], member: u16, level: Level) {
         let not_lower = self.levels >> level.get();
         let previous = match not_lower {
             0 => NONE,
@@ -98,6 +107,18 @@ impl LevelQueue {
     /// Puts `member`, which is in no queue, before all others, on the level of the first, if there is one.
     pub fn push_first(&mut self, nodes: &[Node], member: u16) {
         self.insert(nodes, member, self.highest().unwrap_or_default(), NONE);
+    }
+
+    /// Puts the first one in.
+    #[inline(always)]
+    fn start(&mut self, nodes: &[Node], member: u16, level: Level) {
+        let at = level.get() as usize;
+        let node = &nodes[usize::from(member)];
+        node.next.store(NONE, Relaxed);
+        node.previous.store(NONE, Relaxed);
+        node.level.store(at as u8, Relaxed);
+        (self.first, self.length, self.levels) = (member, 1, 1 << at);
+        self.last[at] = member;
     }
 
     fn insert(&mut self, nodes: &[Node], member: u16, level: Level, previous: u16) {

@@ -47,12 +47,40 @@ struct Node {
     queued: bool,
 }
 
+/// A set of levels.
+#[derive(Clone, Copy)]
+struct Levels([u64; 2]);
+
+impl Levels {
+    const NONE: Self = Self([0; 2]);
+
+    fn insert(&mut self, level: Level) {
+        self.0[(level.0 as usize / 64) & 1] |= 1 << (level.0 % 64);
+    }
+
+    fn remove(&mut self, level: Level) {
+        self.0[(level.0 as usize / 64) & 1] &= !(1 << (level.0 % 64));
+    }
+
+    fn has(self, level: Level) -> bool {
+        self.0[(level.0 as usize / 64) & 1] >> (level.0 % 64) & 1 != 0
+    }
+
+    fn highest(self) -> Option<Level> {
+        match self.0 {
+            [0, 0] => None,
+            [low, 0] => Some(Level(low.ilog2() as u8)),
+            [_, high] => Some(Level(64 + high.ilog2() as u8)),
+        }
+    }
+}
+
 /// Ready threads by level. Threads are indices below the capacity.
 pub struct RunQueue {
     nodes: Box<[Node]>,
     head: [u16; Level::COUNT],
     tail: [u16; Level::COUNT],
-    levels: u128,
+    levels: Levels,
 }
 
 impl RunQueue {
@@ -64,11 +92,12 @@ impl RunQueue {
             nodes: vec![node; capacity].into_boxed_slice(),
             head: [NONE; Level::COUNT],
             tail: [NONE; Level::COUNT],
-            levels: 0,
+            levels: Levels::NONE,
         }
     }
 
     /// Appends `thread` to its level. It must not be queued.
+    #[inline]
     pub fn push_back(&mut self, thread: u16, level: Level) {
         let l = level.0 as usize;
         let tail = self.tail[l];
@@ -77,6 +106,7 @@ impl RunQueue {
 
     /// Puts `thread` before all others of its level, as for a thread that was preempted. It must
     /// not be queued.
+    #[inline]
     pub fn push_front(&mut self, thread: u16, level: Level) {
         let l = level.0 as usize;
         let head = self.head[l];
@@ -84,10 +114,21 @@ impl RunQueue {
     }
 
     /// Takes the first thread of the highest level.
+    #[inline]
     pub fn pop(&mut self) -> Option<(u16, Level)> {
         let level = self.highest()?;
-        let thread = self.head[level.0 as usize];
-        self.remove(thread);
+        let l = level.0 as usize;
+        let thread = self.head[l];
+        let node = &mut self.nodes[thread as usize];
+        node.queued = false;
+        let next = node.next;
+        self.head[l] = next;
+        if next == NONE {
+            self.tail[l] = NONE;
+            self.levels.remove(level);
+        } else {
+            self.nodes[next as usize].previous = NONE;
+        }
         Some((thread, level))
     }
 
@@ -107,7 +148,7 @@ impl RunQueue {
             next => self.nodes[next as usize].previous = node.previous,
         }
         if self.head[l] == NONE {
-            self.levels &= !(1 << l);
+            self.levels.remove(node.level);
         }
         self.nodes[thread as usize].queued = false;
         true
@@ -119,9 +160,9 @@ impl RunQueue {
         let mut next = NONE;
         core::iter::from_fn(move || {
             if next == NONE {
-                let level = 127u32.checked_sub(levels.leading_zeros())?;
-                levels &= !(1 << level);
-                next = self.head[level as usize];
+                let level = levels.highest()?;
+                levels.remove(level);
+                next = self.head[level.0 as usize];
             }
             let (thread, node) = (next, self.nodes.get(next as usize)?);
             next = node.next;
@@ -131,15 +172,12 @@ impl RunQueue {
 
     /// The highest level that has a thread.
     pub fn highest(&self) -> Option<Level> {
-        match self.levels {
-            0 => None,
-            levels => Some(Level(127 - levels.leading_zeros() as u8)),
-        }
+        self.levels.highest()
     }
 
     /// Whether a thread of `level` is queued.
     pub fn has(&self, level: Level) -> bool {
-        self.levels & (1 << level.0) != 0
+        self.levels.has(level)
     }
 
     /// Whether `thread` is queued.
@@ -147,6 +185,7 @@ impl RunQueue {
         self.nodes[thread as usize].queued
     }
 
+    #[inline]
     fn insert(&mut self, thread: u16, level: Level, previous: u16, next: u16) {
         debug_assert!(!self.nodes[thread as usize].queued);
         let l = level.0 as usize;
@@ -159,7 +198,7 @@ impl RunQueue {
             NONE => self.tail[l] = thread,
             next => self.nodes[next as usize].previous = thread,
         }
-        self.levels |= 1 << l;
+        self.levels.insert(level);
     }
 }
 

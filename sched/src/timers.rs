@@ -85,13 +85,16 @@ impl TimerQueue {
     }
 
     /// Disarms and returns the earliest timer if it is due at `now`.
+    #[inline(always)]
     pub fn expire(&mut self, now: Nanos) -> Option<u16> {
-        if self.next()? > now {
-            return None;
-        }
+        if self.next()? > now { None } else { Some(self.take_first()) }
+    }
+
+    #[inline(never)]
+    fn take_first(&mut self) -> u16 {
         let timer = self.heap[0];
         self.cancel(timer);
-        Some(timer)
+        timer
     }
 
     /// The deadline of `timer` if it is armed.

@@ -394,12 +394,7 @@ extern "sysv64" fn prepare_return(context: &mut UserContext) -> bool {
             process::return_to_user(context);
             cpu::disable_interrupts();
         } else if context.rip >= USER_END {
-            // IRET there would fault in the kernel, or the program would fetch from the page that
-            // is kept free.
-            let fault = Fault { signal: 11, code: 0x80, address: 0, trap: 13, error: 0 };
-            cpu::restore_interrupts(true);
-            signal::fault(context, fault);
-            cpu::disable_interrupts();
+            fault_at_end(context);
         } else {
             break;
         }
@@ -407,6 +402,17 @@ extern "sysv64" fn prepare_return(context: &mut UserContext) -> bool {
     percpu::this().set_attention(false);
     sections::end();
     context.fits_sysret()
+}
+
+/// The program goes on where its addresses end: IRET there would fault in the kernel, or the program would fetch from the page that
+/// is kept free.
+#[cold]
+#[inline(never)]
+fn fault_at_end(context: &mut UserContext) {
+    let fault = Fault { signal: 11, code: 0x80, address: 0, trap: 13, error: 0 };
+    cpu::restore_interrupts(true);
+    signal::fault(context, fault);
+    cpu::disable_interrupts();
 }
 
 /// Sets up SYSCALL on this CPU (APM vol. 2, 6.1).

@@ -6,7 +6,11 @@ use alloc::vec::Vec;
 
 use crtos_abi::PAGE_SIZE;
 
-use crate::{arch::user_memory, syscall::Errno, user};
+use crate::{
+    arch::{cpu, user_memory},
+    syscall::{Errno, light::Light},
+    user,
+};
 
 /// Most ranges of a vector (UIO_MAXIOV).
 const RANGES: usize = 1024;
@@ -30,6 +34,7 @@ impl Memory {
     pub const MOST: u64 = 0x7fff_f000;
 
     /// One range, as read(2) and write(2) are given.
+    #[inline(always)]
     pub fn one(address: u64, length: u64) -> Result<Self, Errno> {
         if (length as i64) < 0 {
             return Err(Errno::EINVAL);
@@ -63,6 +68,18 @@ impl Memory {
     /// Bytes to go.
     pub fn left(&self) -> u64 {
         self.left
+    }
+
+    /// Has `call` of the light path do the rest if that is one range; its result, if it could.
+    #[inline(always)]
+    pub fn at_once(&self, call: impl FnOnce(u64, u64) -> Light) -> Option<u64> {
+        if !self.further.is_empty() {
+            return None;
+        }
+        let interrupts = cpu::disable_interrupts();
+        let done = call(self.address, self.length);
+        cpu::restore_interrupts(interrupts);
+        done.result()
     }
 
     /// Has `step` transfer up to so many bytes at an address, until `length` bytes are done or it did less.

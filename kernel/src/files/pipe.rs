@@ -80,7 +80,9 @@ impl Pipe {
         }
     }
 
-    fn is_empty(&self) -> bool {
+    /// Whether there is nothing to read just now.
+    #[inline(always)]
+    pub fn is_empty(&self) -> bool {
         self.used.load(Ordering::SeqCst) == 0
     }
 
@@ -123,6 +125,11 @@ impl Pipe {
                     self.to_read
                         .wait_until(None, |_| signal::is_interrupted(), ready)
                         .map_err(|_| Errno::RESTART)?;
+                    if let Some(bytes) = memory.at_once(|to, length| self.read_at_once(to, length))
+                    {
+                        done += bytes;
+                        break;
+                    }
                 }
             }
         }

@@ -9,8 +9,9 @@ use crtos_signal::{Info, Set, Taken, info};
 use super::{SET_SIZE, collect, mask, with_group};
 use crate::{
     process::{self, User},
+    remote,
     syscall::{Args, Errno, SysResult, read_timespec},
-    task::{self, WakeReason},
+    task::{self, Thread, WakeReason},
     time::{self, Nanos},
     timers, user,
 };
@@ -18,17 +19,30 @@ use crate::{
 /// Whether the calling thread has a signal to deal with.
 pub fn is_pending() -> bool {
     let current = task::current();
-    current.data.user().is_some_and(|user| {
-        collect(user);
-        !user.process.signals.lock().group.deliverable(user.signals.index()).is_empty()
-    })
+    current.data.user().is_some_and(|user| has_to_look(&current, user) && has_signal(user))
 }
 
 /// Whether a wait of the calling thread must end: its shadow is gone, its process ends, or there is a signal to deal with.
 pub fn is_interrupted() -> bool {
-    process::note_if_gone();
     let current = task::current();
-    current.data.user().is_some_and(|user| user.process.is_ending()) || is_pending()
+    current.data.user().is_some_and(|user| {
+        has_to_look(&current, user) && {
+            process::note_if_gone();
+            user.process.is_ending() || has_signal(user)
+        }
+    })
+}
+
+/// Whether there can be anything to look for: whoever sends a signal, unblocks one or has the process end has its thread pay attention before waking it,
+/// and what Linux says stands in the channel.
+#[inline(always)]
+fn has_to_look(current: &Thread, user: &User) -> bool {
+    current.attention() || remote::has_notice(user.slot)
+}
+
+fn has_signal(user: &User) -> bool {
+    collect(user);
+    !user.process.signals.lock().group.deliverable(user.signals.index()).is_empty()
 }
 
 /// Has `wait` run with the mask at `address`, an address of the program, if that is not 0: ppoll(2) and its relatives. If it fails, the mask comes

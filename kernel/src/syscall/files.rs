@@ -140,10 +140,13 @@ pub fn writev(row: &Row, args: Args) -> SysResult {
     write_from(row, args, Memory::vector)
 }
 
-/// What the second and the third argument of a transfer say of the program's memory.
-type Ranges = fn(u64, u64) -> Result<Memory, Errno>;
-
-fn read_to(row: &Row, args: Args, ranges: Ranges) -> SysResult {
+/// `ranges`: what the second and the third argument of a transfer say of the program's memory.
+#[inline(always)]
+fn read_to(
+    row: &Row,
+    args: Args,
+    ranges: impl FnOnce(u64, u64) -> Result<Memory, Errno>,
+) -> SysResult {
     let file = local!(row, args);
     if !file.reads {
         return Err(Errno::EBADF);
@@ -151,7 +154,12 @@ fn read_to(row: &Row, args: Args, ranges: Ranges) -> SysResult {
     file.read(&mut ranges(args[1], args[2])?, false)
 }
 
-fn write_from(row: &Row, args: Args, ranges: Ranges) -> SysResult {
+#[inline(always)]
+fn write_from(
+    row: &Row,
+    args: Args,
+    ranges: impl FnOnce(u64, u64) -> Result<Memory, Errno>,
+) -> SysResult {
     let file = local!(row, args);
     if !file.writes {
         return Err(Errno::EBADF);

@@ -41,6 +41,11 @@ impl Light {
         Self { result, finished: 1 }
     }
 
+    /// What the call has as its result, if it is finished.
+    pub const fn result(self) -> Option<u64> {
+        if self.finished != 0 { Some(self.result) } else { None }
+    }
+
     /// The call is finished with this result if `finished`.
     #[inline(always)]
     pub const fn done_if(finished: bool, result: u64) -> Self {

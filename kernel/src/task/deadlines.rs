@@ -11,7 +11,7 @@ use super::thread::Thread;
 use crate::sync::SpinLock;
 use crate::time;
 use crtos_sched::Level;
-use crtos_sched::deadline::{Admission, Verdict};
+use crtos_sched::deadline::{Admission, Server, Verdict};
 
 /// The CPUs have not as much left as was to be reserved (EBUSY).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -46,9 +46,14 @@ pub(super) fn release(thread: &Thread) {
 
 impl State {
     /// Whether `thread`, which slept, may run; else it is throttled.
+    #[inline(always)]
     pub(super) fn may_start(&mut self, thread: &Thread) -> bool {
+        self.of(thread).server().is_none_or(|server| self.may_start_served(thread, server))
+    }
+
+    #[inline(never)]
+    fn may_start_served(&mut self, thread: &Thread, mut server: Server) -> bool {
         let sched = self.of(thread);
-        let Some(mut server) = sched.server() else { return true };
         let verdict = server.wake(time::now());
         sched.set_server(Some(server));
         self.obey(thread, verdict)

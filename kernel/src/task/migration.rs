@@ -63,10 +63,15 @@ impl State {
 
     /// Sends `thread`, which is ready here and does not run, to a CPU that runs something less
     /// urgent, if there is one; else lets the others know that it waits.
+    #[inline(always)]
     pub(super) fn offer(&mut self, thread: &Thread) {
-        if BOARD.online().count() == 1 {
-            return;
+        if BOARD.online().count() > 1 {
+            self.offer_to_others(thread);
         }
+    }
+
+    #[inline(never)]
+    fn offer_to_others(&mut self, thread: &Thread) {
         self.publish_surplus();
         let sched = self.of(thread);
         if sched.movable.get().is_none() || sched.hops.get() >= HOPS {

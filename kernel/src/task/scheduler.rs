@@ -347,16 +347,22 @@ impl State {
             && self.slice_end.is_none()
             && self.of(self.current).is_sliced()
         {
-            if self.is_here() {
-                let now = time::now();
-                let ran = now - self.since;
-                self.slice_end = Some(now + (self.of(self.current).slice_left.get() - ran));
-                self.program();
-            } else {
-                self.ask_reschedule();
-            }
+            self.begin_slice();
         }
         self.offer(thread);
+    }
+
+    /// The turn of the current thread has an end from now on.
+    #[inline(never)]
+    fn begin_slice(&mut self) {
+        if self.is_here() {
+            let now = time::now();
+            let ran = now - self.since;
+            self.slice_end = Some(now + (self.of(self.current).slice_left.get() - ran));
+            self.program();
+        } else {
+            self.ask_reschedule();
+        }
     }
 
     /// Whether the current thread has SCHED_IDLE and `thread`, an ordinary one, has not.
@@ -902,7 +908,9 @@ fn leave_cpu<R>(
     assert_may_sleep();
     let interrupts = cpu::disable_interrupts();
     let me = current();
-    let prepared = prepare(&mut hold_here(), &me);
+    let mut held = hold_here();
+    let prepared = prepare(&mut held, &me);
+    held.release();
     let result = match prepared {
         Err(result) => result,
         Ok(()) => {

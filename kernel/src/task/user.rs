@@ -83,9 +83,14 @@ impl UserState {
 
     #[inline(always)]
     fn load_ports(&self, cpu: &PerCpu) {
-        if !self.has_ports.load(Ordering::Relaxed) {
-            return cpu.forbid_ports();
+        match self.has_ports.load(Ordering::Relaxed) {
+            true => self.load_some_ports(cpu),
+            false => cpu.forbid_ports(),
         }
+    }
+
+    #[inline(never)]
+    fn load_some_ports(&self, cpu: &PerCpu) {
         match &*self.ports.lock() {
             Some(ports) => cpu.allow_ports(&ports.map, ports.used.clone()),
             None => cpu.forbid_ports(),

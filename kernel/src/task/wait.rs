@@ -90,11 +90,14 @@ impl WaitQueue {
     }
 
     /// Removes the current thread; `false` if it is not there, because it was woken.
+    #[inline(always)]
     fn remove(&self) -> bool {
         let me = current().id.0;
-        if !QUEUED[usize::from(me)].load(Ordering::Acquire) {
-            return false;
-        }
+        QUEUED[usize::from(me)].load(Ordering::Acquire) && self.remove_queued(me)
+    }
+
+    #[inline(never)]
+    fn remove_queued(&self, me: u16) -> bool {
         let mut waiters = self.waiters.lock();
         let queued = QUEUED[usize::from(me)].swap(false, Ordering::Relaxed);
         if queued {
