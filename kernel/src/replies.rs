@@ -14,6 +14,7 @@ use crtos_channel::Block;
 use spin::Once;
 
 use crate::{
+    arch::percpu,
     remote,
     task::{self, Scheduling, Spawn, Thread},
 };
@@ -111,6 +112,10 @@ pub fn poll(rank: u32) {
         (First { slot: None, .. }, First { slot: None, .. }) => {}
         (First { slot: Some(slot), more: false }, First { slot: None, .. })
         | (First { slot: None, .. }, First { slot: Some(slot), more: false }) => {
+            // To queue a signal takes as long as what came before; within an interrupt that came here, there is no third section.
+            if block.notices(slot).signal && !percpu::preemption_held() {
+                percpu::breathe();
+            }
             remote::take(block, slot);
         }
         (First { slot: Some(_), .. }, _) => wake(&URGENT_COLLECTOR),
