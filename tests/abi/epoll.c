@@ -64,12 +64,12 @@ static void note(int signal)
 	(void)signal;
 }
 
-static void alarm_in(long nanoseconds)
+static void alarm_in(long nanoseconds, long interval)
 {
 	static timer_t alarm;
 	static int made;
 	struct sigevent event = { .sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGUSR1 };
-	struct itimerspec once = { { 0, 0 }, { 0, nanoseconds } };
+	struct itimerspec once = { { 0, interval }, { 0, nanoseconds } };
 
 	if (!made++)
 		timer_create(CLOCK_MONOTONIC, &event, &alarm);
@@ -81,11 +81,14 @@ struct wait {
 	struct epoll_event found[4];
 };
 
+static volatile int woken;
+
 static void *waiting(void *argument)
 {
 	struct wait *wait = argument;
 
-	wait->count = epoll_wait(wait->set, wait->found, 4, 2000);
+	wait->count = epoll_wait(wait->set, wait->found, 4, 10000);
+	__atomic_fetch_add(&woken, 1, __ATOMIC_SEQ_CST);
 	return NULL;
 }
 
@@ -245,18 +248,19 @@ static void mixed(void)
 
 	sigaction(SIGUSR1, &action, NULL);
 	for (int kind = 0; kind < 2; kind++) {
-		alarm_in(10 * MS);
+		alarm_in(10 * MS, 10 * MS);
 		FAILS(EINTR, epoll_wait(set, found, 8, -1));
+		alarm_in(0, 0);
 		sigemptyset(&none);
 		sigemptyset(&blocked);
 		sigaddset(&blocked, SIGUSR1);
 		sigprocmask(SIG_BLOCK, &blocked, NULL);
-		alarm_in(MS);
+		alarm_in(MS, 0);
 		CHECK(epoll_wait(set, found, 8, 30) == 0);
 		FAILS(EINTR, epoll_pwait(set, found, 8, -1, &none));
 		CHECK(epoll_pwait(set, found, 8, 1, &none) == 0);
 		sigprocmask(SIG_UNBLOCK, &blocked, NULL);
-		alarm_in(10 * MS);
+		alarm_in(10 * MS, 0);
 		CHECK(epoll_pwait(set, found, 8, 30, &blocked) == 0);
 		CHECK(kind || add(set, pair[0], EPOLLOUT | EPOLLONESHOT) == 0);
 		CHECK(kind || only(set, pair[0]) == EPOLLOUT);
@@ -364,13 +368,15 @@ static void threads(void)
 	pthread_t threads[3];
 
 	CHECK(add(set, event, EPOLLIN | EPOLLET) == 0);
+	woken = 0;
 	for (int i = 0; i < 3; i++) {
 		waits[i].set = set;
 		pthread_create(&threads[i], NULL, waiting, &waits[i]);
 	}
 	for (int i = 0; i < 3; i++) {
-		usleep(20000);
 		CHECK(write(event, &one, 8) == 8);
+		while (woken == i)
+			usleep(1000);
 	}
 	for (int i = 0; i < 3; i++) {
 		pthread_join(threads[i], NULL);
