@@ -58,7 +58,7 @@ impl Measuring {
     }
 
     /// Gives the virtual CPUs short turns, or turns that nothing interrupts.
-    fn turns(&mut self, short: bool) -> Result<()> {
+    pub fn turns(&mut self, short: bool) -> Result<()> {
         if self.short_turns != short {
             let setting = if short { SHORT_TURNS } else { LONG_TURNS };
             let (outcome, text) = self.vm.capture(&format!("{PORT}\n{setting}"), PATIENCE)?;
