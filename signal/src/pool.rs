@@ -159,8 +159,9 @@ impl Pool {
         self.chunks.get_mut(chunk)?.0.get_mut(place)
     }
 
-    fn allocate(&mut self, account: &mut Account) -> Option<u16> {
-        if account.used >= account.limit {
+    /// An entry within the account's limit, or `beyond` it.
+    fn allocate(&mut self, account: &mut Account, beyond: bool) -> Option<u16> {
+        if account.used >= account.limit && !beyond {
             return None;
         }
         let index = match self.free {
@@ -215,7 +216,9 @@ impl Pool {
         if signal < FIRST_REAL_TIME && pending.set.contains(signal) {
             return Ok(());
         }
-        match self.allocate(account) {
+        // A standard signal waits once, so what kill(2) and the kernel send may be told in any case.
+        let beyond = signal < FIRST_REAL_TIME && info.code() >= SI_USER;
+        match self.allocate(account, beyond) {
             Some(index) => {
                 if let Some(entry) = self.entry(index) {
                     *entry = Entry { info, cookie: 0, next: NONE, owner: Owner::Pool };
@@ -267,7 +270,7 @@ impl Pool {
 
     /// An entry for a sender that must not fail later.
     pub fn reserve(&mut self, account: &mut Account) -> Result<Ticket, Full> {
-        let index = self.allocate(account).ok_or(Full)?;
+        let index = self.allocate(account, false).ok_or(Full)?;
         if let Some(entry) = self.entry(index) {
             entry.owner = Owner::Ticket;
         }

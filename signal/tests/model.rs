@@ -182,9 +182,10 @@ fn a_full_account_loses_the_information_but_not_the_signal() {
     assert!(group.send(&mut pool, Target::Process, info(40, SI_QUEUE)).is_err());
     assert!(group.send(&mut pool, Target::Process, info(41, SI_USER)).is_ok());
     assert!(group.send(&mut pool, Target::Process, info(10, SI_QUEUE)).is_ok());
+    assert!(group.send(&mut pool, Target::Process, info(12, SI_USER)).is_ok());
     let mut order = Vec::new();
     while let Some(taken) = group.take(&mut pool, 0, Set::ALL) {
         order.push((taken.info.signal(), taken.info.pid()));
     }
-    assert_eq!(order, [(10, 0), (40, 1), (41, 0)]);
+    assert_eq!(order, [(10, 0), (12, 1), (40, 1), (41, 0)]);
 }

@@ -153,7 +153,7 @@ int main(void)
 	CHECK(pthread_join(thread, &result) == 0 && (uintptr_t)result == 1);
 	CHECK(sigprocmask(SIG_UNBLOCK, &usr1, NULL) == 0 && count == 2 && taker == pthread_self());
 
-	/* With no entry left in the queue a signal comes without what is known of it, and a real-time signal not at all. */
+	/* With no entry left in the queue, what tgkill sends comes without what is known of it, and a real-time signal not at all. */
 	CHECK(getrlimit(RLIMIT_SIGPENDING, &limit) == 0);
 	none = (struct rlimit){ 0, limit.rlim_max };
 	set(SIGRTMIN, note, 0);
@@ -161,8 +161,9 @@ int main(void)
 	CHECK(setrlimit(RLIMIT_SIGPENDING, &none) == 0);
 	FAILS(EAGAIN, send(SIGRTMIN));
 	CHECK(send(SIGUSR1) == 0 && count == 1 && seen.si_code == SI_USER && seen.si_pid == 0);
+	CHECK(kill(getpid(), SIGUSR1) == 0 && count == 2 && seen.si_code == SI_USER && seen.si_pid == getpid());
 	CHECK(setrlimit(RLIMIT_SIGPENDING, &limit) == 0);
-	CHECK(send(SIGRTMIN) == 0 && send(SIGUSR1) == 0 && !strcmp(order, "1o1") && seen.si_code == SI_TKILL);
+	CHECK(send(SIGRTMIN) == 0 && send(SIGUSR1) == 0 && !strcmp(order, "11o1") && seen.si_code == SI_TKILL);
 
 	/* Those that stop take what continues away. */
 	set(SIGTSTP, note, 0);
