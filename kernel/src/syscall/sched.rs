@@ -193,7 +193,7 @@ fn set(target: &Target, wanted: Scheduling) -> SysResult {
     let before = thread.scheduling();
     if is_own(thread) && wanted.level > before.level && wanted.level < Level::DEADLINE && is_root()
     {
-        // Linux will agree. As there, nobody runs in between whom the thread will outrank.
+        // Linux will agree. Who runs until it has, the thread outranks, and goes on when the answer comes.
         thread.set_scheduling(wanted);
         ask().inspect_err(|_| thread.set_scheduling(before))?;
     } else {
