@@ -18,7 +18,6 @@ use crtos_files::interests::{EDGE, EXCLUSIVE, Interests, ONCE, Room, Token, WAKE
 
 use super::{Events, Source, Watcher, Watchers};
 use crate::{
-    arch::user_memory,
     mm::heap,
     signal,
     sync::SpinLock,
@@ -331,7 +330,7 @@ impl Set {
                 let mut event = [0; EVENT];
                 event[..4].copy_from_slice(&events.to_le_bytes());
                 event[4..].copy_from_slice(&data.to_le_bytes());
-                if write(address + count * EVENT as u64, &event).is_err() {
+                if user::write(address + count * EVENT as u64, &event).is_err() {
                     self.core.interests.lock().take_back(token, wanted);
                     if count == 0 {
                         return Err(Errno::EFAULT);
@@ -356,13 +355,6 @@ impl Set {
             Err(WaitError::Interrupted) => Err(Errno::EINTR),
         }
     }
-}
-
-fn write(address: u64, bytes: &[u8]) -> Result<(), Errno> {
-    if user_memory::write(address, bytes) < bytes.len() {
-        user::write(address, bytes)?;
-    }
-    Ok(())
 }
 
 impl Source for Set {

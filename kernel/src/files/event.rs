@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! eventfd: a counter to wait for.
 
-use super::{Events, Memory, Watchers};
+use super::{Events, Memory, Watchers, wait};
 use crate::{
     arch::user_memory,
-    signal,
     sync::SpinLock,
     syscall::{Errno, SysResult, light::Light},
     task::WaitQueue,
@@ -72,14 +71,7 @@ impl Event {
         if memory.left() < 8 {
             return Err(Errno::EINVAL);
         }
-        let value = match self.take() {
-            Some(value) => value,
-            None if nonblocking => return Err(Errno::EAGAIN),
-            None => self
-                .to_read
-                .wait_until(None, |_| signal::is_interrupted(), || self.take())
-                .map_err(|_| Errno::RESTART)?,
-        };
+        let value = wait::take(&self.to_read, nonblocking, || self.take())?;
         self.announce(true);
         if memory.write(&value.to_le_bytes()) < 8 { Err(Errno::EFAULT) } else { Ok(8) }
     }
@@ -97,14 +89,7 @@ impl Event {
         if value == u64::MAX {
             return Err(Errno::EINVAL);
         }
-        match self.add(value) {
-            Some(()) => {}
-            None if nonblocking => return Err(Errno::EAGAIN),
-            None => self
-                .to_write
-                .wait_until(None, |_| signal::is_interrupted(), || self.add(value))
-                .map_err(|_| Errno::RESTART)?,
-        }
+        wait::take(&self.to_write, nonblocking, || self.add(value))?;
         if value > 0 {
             self.announce(false);
         }

@@ -11,6 +11,7 @@
 //! | [`description`] | an open file description, which descriptors share by reference |
 //! | [`agreement`] | the shadow's numbers and ours |
 //! | [`memory`] | the program's memory that a transfer reads or writes |
+//! | [`wait`] | waiting until a file has what a call wants |
 //! | [`watch`] | who is told when a file becomes ready: poll, epoll |
 //! | [`epoll`] | epoll sets |
 //! | [`device`] | /dev/null, /dev/zero, /dev/full |
@@ -31,6 +32,7 @@ pub mod names;
 pub mod pipe;
 pub mod places;
 pub mod timer;
+pub mod wait;
 pub mod watch;
 
 pub use description::{Description, Object};

@@ -11,7 +11,7 @@ use alloc::sync::Arc;
 use crtos_files::{NoMemory, PAGE, Slots};
 use linux_raw_sys::general as linux;
 
-use super::{Events, Memory, Watchers};
+use super::{Events, Memory, Watchers, wait};
 use crate::{
     arch::user_memory,
     signal,
@@ -118,13 +118,8 @@ impl Pipe {
                     if !self.has_writers() && self.is_empty() {
                         break;
                     }
-                    if nonblocking {
-                        return Err(Errno::EAGAIN);
-                    }
                     let ready = || (!self.is_empty() || !self.has_writers()).then_some(());
-                    self.to_read
-                        .wait_until(None, |_| signal::is_interrupted(), ready)
-                        .map_err(|_| Errno::RESTART)?;
+                    wait::take(&self.to_read, nonblocking, ready)?;
                     if let Some(bytes) = memory.at_once(|to, length| self.read_at_once(to, length))
                     {
                         done += bytes;
@@ -222,15 +217,11 @@ impl Pipe {
                 Err(_) | Ok(Step::Fault) if done > 0 => break,
                 Err(error) => return Err(error),
                 Ok(Step::Fault) => return Err(Errno::EFAULT),
-                Ok(Step::Stuck) if nonblocking => {
-                    return if done > 0 { Ok(done) } else { Err(Errno::EAGAIN) };
-                }
                 Ok(Step::Stuck) => {
                     let ready = || (!self.is_full() || !self.has_readers()).then_some(());
-                    let waited =
-                        self.to_write.wait_until(None, |_| signal::is_interrupted(), ready);
-                    if waited.is_err() {
-                        return if done > 0 { Ok(done) } else { Err(Errno::RESTART) };
+                    match wait::take(&self.to_write, nonblocking, ready) {
+                        Err(_) if done > 0 => return Ok(done),
+                        waited => waited?,
                     }
                 }
             }

@@ -8,9 +8,8 @@ use alloc::{boxed::Box, sync::Arc};
 
 use crtos_files::Expirations;
 
-use super::{Events, Memory, Watchers};
+use super::{Events, Memory, Watchers, wait};
 use crate::{
-    signal,
     sync::SpinLock,
     syscall::{Errno, SysResult},
     task::{self, WaitQueue},
@@ -137,15 +136,7 @@ impl Timer {
         if memory.left() < 8 {
             return Err(Errno::EINVAL);
         }
-        let count = match self.take() {
-            Some(count) => count,
-            None if nonblocking => return Err(Errno::EAGAIN),
-            None => self
-                .core
-                .to_read
-                .wait_until(None, |_| signal::is_interrupted(), || self.take())
-                .map_err(|_| Errno::RESTART)?,
-        };
+        let count = wait::take(&self.core.to_read, nonblocking, || self.take())?;
         if memory.write(&count.to_le_bytes()) < 8 { Err(Errno::EFAULT) } else { Ok(8) }
     }
 

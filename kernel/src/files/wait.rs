@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Waiting until a file has what a call wants of it.
+
+use crate::{signal, syscall::Errno, task::WaitQueue};
+
+/// What `take` finds, if need be after a wait in `queue`. EAGAIN instead of the wait if the file does not block; a signal ends
+/// it, and the call is made again.
+pub fn take<T>(
+    queue: &WaitQueue,
+    nonblocking: bool,
+    mut take: impl FnMut() -> Option<T>,
+) -> Result<T, Errno> {
+    match take() {
+        Some(taken) => Ok(taken),
+        None if nonblocking => Err(Errno::EAGAIN),
+        None => {
+            queue.wait_until(None, |_| signal::is_interrupted(), take).map_err(|_| Errno::RESTART)
+        }
+    }
+}
