@@ -32,6 +32,14 @@ static inline void check(int passed, const char *what, int line)
 		check(result_ == -1 && errno == (error), #call ": " #error, __LINE__); \
 	} while (0)
 
+/* An address that the compiler does not know. */
+static inline void *at(long address)
+{
+	volatile long hidden = address;
+
+	return (void *)hidden;
+}
+
 static inline int finish(void)
 {
 	return failures ? 1 : 0;

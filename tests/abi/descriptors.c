@@ -15,14 +15,6 @@
 
 #include "check.h"
 
-/* An address that the compiler does not know. */
-static void *at(long address)
-{
-	volatile long hidden = address;
-
-	return (void *)hidden;
-}
-
 static int open_devices(void)
 {
 	return open("/dev/null", O_RDWR) == 3 && open("/etc/passwd", O_RDONLY) == 4 && open("/dev/zero", O_RDONLY) == 5;

@@ -16,20 +16,13 @@
 #include <time.h>
 
 #include "check.h"
+#include "waiting.h"
 
 #define MS 1000000L
 
 static struct epoll_event found[8];
 static uint64_t one = 1;
 static char byte;
-
-/* An address that the compiler does not know. */
-static void *at(long address)
-{
-	volatile long hidden = address;
-
-	return (void *)hidden;
-}
 
 static int64_t now(void)
 {
@@ -57,11 +50,6 @@ static int only(int set, int fd)
 	int count = epoll_wait(set, found, 8, 0);
 
 	return count == 1 && found[0].data.u64 == 0x100000000 + (uint64_t)fd ? (int)found[0].events : -count;
-}
-
-static void note(int signal)
-{
-	(void)signal;
 }
 
 static void alarm_in(long nanoseconds, long interval)

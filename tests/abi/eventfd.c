@@ -2,7 +2,6 @@
 /* eventfd: counters and semaphores, limits, waiting. */
 #define _GNU_SOURCE
 #include <fcntl.h>
-#include <poll.h>
 #include <signal.h>
 #include <stdint.h>
 #include <sys/eventfd.h>
@@ -10,26 +9,7 @@
 #include <sys/wait.h>
 
 #include "check.h"
-
-/* An address that the compiler does not know. */
-static void *at(long address)
-{
-	volatile long hidden = address;
-
-	return (void *)hidden;
-}
-
-static void note(int signal)
-{
-	(void)signal;
-}
-
-static int ready(int fd)
-{
-	struct pollfd polled = { fd, POLLIN | POLLOUT, 0 };
-
-	return poll(&polled, 1, 0) == 1 ? polled.revents : 0;
-}
+#include "waiting.h"
 
 int main(void)
 {
@@ -41,9 +21,9 @@ int main(void)
 
 
 	CHECK(fd == 3 && fcntl(fd, F_GETFD) == 1 && fcntl(fd, F_GETFL) == (O_RDWR | O_NONBLOCK));
-	CHECK(ready(fd) == (POLLIN | POLLOUT) && read(fd, &value, 8) == 8 && value == 3);
+	CHECK(ready(fd, POLLIN | POLLOUT, 0) == (POLLIN | POLLOUT) && read(fd, &value, 8) == 8 && value == 3);
 	FAILS(EAGAIN, read(fd, &value, 8));
-	CHECK(ready(fd) == POLLOUT);
+	CHECK(ready(fd, POLLIN | POLLOUT, 0) == POLLOUT);
 	value = 5;
 	CHECK(write(fd, &value, 8) == 8 && write(fd, &value, 8) == 8 && read(fd, &value, 8) == 8 && value == 10);
 	CHECK(write(fd, big, 8) == 8 && read(fd, big, 16) == 8 && big[0] == 1 && big[1] == 2);
@@ -53,7 +33,7 @@ int main(void)
 	value = UINT64_MAX;
 	FAILS(EINVAL, write(fd, &value, 8));
 	value = UINT64_MAX - 1;
-	CHECK(write(fd, &value, 8) == 8 && ready(fd) == POLLIN);
+	CHECK(write(fd, &value, 8) == 8 && ready(fd, POLLIN | POLLOUT, 0) == POLLIN);
 	value = 1;
 	FAILS(EAGAIN, write(fd, &value, 8));
 	value = 0;

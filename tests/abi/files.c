@@ -19,14 +19,6 @@
 /* On a disk, so that O_DIRECT reaches into the pages of the program. */
 static char folder[] = "/var/tmp/files-XXXXXX";
 
-/* An address that the compiler does not know. */
-static void *at(uintptr_t address)
-{
-	volatile uintptr_t hidden = address;
-
-	return (void *)hidden;
-}
-
 static void direct(void)
 {
 	unsigned char *buffer = mmap(NULL, SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

@@ -3,7 +3,6 @@
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <limits.h>
-#include <poll.h>
 #include <signal.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
@@ -12,35 +11,15 @@
 #include <sys/wait.h>
 
 #include "check.h"
-
-/* An address that the compiler does not know. */
-static void *at(long address)
-{
-	volatile long hidden = address;
-
-	return (void *)hidden;
-}
+#include "waiting.h"
 
 static int ends[2];
-static volatile int caught;
-
-static void note(int signal)
-{
-	caught = signal;
-}
 
 static int readable(void)
 {
 	int bytes = -1;
 
 	return ioctl(ends[0], FIONREAD, &bytes) == 0 ? bytes : -1;
-}
-
-static int ready(int fd, short events)
-{
-	struct pollfd polled = { fd, events, 0 };
-
-	return poll(&polled, 1, 0) == 1 ? polled.revents : 0;
 }
 
 static void reopen(int flags)
@@ -101,15 +80,15 @@ static void full(void)
 
 	reopen(O_NONBLOCK);
 	CHECK(fcntl(ends[0], F_GETPIPE_SZ) == 65536);
-	CHECK(ready(ends[0], POLLIN | POLLOUT) == 0 && ready(ends[1], POLLIN | POLLOUT) == POLLOUT);
+	CHECK(ready(ends[0], POLLIN | POLLOUT, 0) == 0 && ready(ends[1], POLLIN | POLLOUT, 0) == POLLOUT);
 	FAILS(EAGAIN, read(ends[0], block, 1));
 	CHECK(write(ends[1], block, 65536) == 65536);
 	FAILS(EAGAIN, write(ends[1], block, 1));
-	CHECK(ready(ends[1], POLLOUT) == 0 && ready(ends[0], POLLIN) == POLLIN && readable() == 65536);
+	CHECK(ready(ends[1], POLLOUT, 0) == 0 && ready(ends[0], POLLIN, 0) == POLLIN && readable() == 65536);
 	/* Room comes by the page. */
 	CHECK(read(ends[0], block, 4095) == 4095);
 	FAILS(EAGAIN, write(ends[1], block, 1));
-	CHECK(ready(ends[1], POLLOUT) == 0 && read(ends[0], block, 1) == 1 && ready(ends[1], POLLOUT) == POLLOUT);
+	CHECK(ready(ends[1], POLLOUT, 0) == 0 && read(ends[0], block, 1) == 1 && ready(ends[1], POLLOUT, 0) == POLLOUT);
 	CHECK(write(ends[1], block, 5000) == 4096);
 	CHECK(read(ends[0], block, 65536) == 65536 && readable() == 0);
 	/* Short writes share a page as long as they fit. */
@@ -165,13 +144,13 @@ static void closed(void)
 
 	reopen(0);
 	CHECK(write(ends[1], "last", 4) == 4 && close(ends[1]) == 0);
-	CHECK(ready(ends[0], POLLIN) == (POLLIN | POLLHUP) && read(ends[0], text, 10) == 4);
-	CHECK(ready(ends[0], POLLIN) == POLLHUP && read(ends[0], text, 10) == 0 && read(ends[0], text, 10) == 0);
+	CHECK(ready(ends[0], POLLIN, 0) == (POLLIN | POLLHUP) && read(ends[0], text, 10) == 4);
+	CHECK(ready(ends[0], POLLIN, 0) == POLLHUP && read(ends[0], text, 10) == 0 && read(ends[0], text, 10) == 0);
 	ends[1] = -1;
 	reopen(0);
 	signal(SIGPIPE, note);
 	close(ends[0]);
-	CHECK((ready(ends[1], POLLOUT) & POLLERR) != 0);
+	CHECK((ready(ends[1], POLLOUT, 0) & POLLERR) != 0);
 	FAILS(EPIPE, write(ends[1], "x", 1));
 	CHECK(caught == SIGPIPE && write(ends[1], "x", 0) == 0);
 	signal(SIGPIPE, SIG_IGN);

@@ -17,21 +17,7 @@
 #include <time.h>
 
 #include "check.h"
-
-/* An address that the compiler does not know. */
-static void *at(long address)
-{
-	volatile long hidden = address;
-
-	return (void *)hidden;
-}
-
-static volatile int caught;
-
-static void note(int signal)
-{
-	caught = signal;
-}
+#include "waiting.h"
 
 static long now(void)
 {

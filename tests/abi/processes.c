@@ -40,14 +40,6 @@ static int in_child(int (*f)(void))
 	return status;
 }
 
-/* An address that the compiler does not know. */
-static void *at(long address)
-{
-	volatile long hidden = address;
-
-	return (void *)hidden;
-}
-
 static char *shared_page, *heap;
 static pid_t parent;
 
