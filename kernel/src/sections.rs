@@ -116,9 +116,9 @@ pub fn begin_at(place: u64) {
     percpu::this().sections.place.store(place, Relaxed);
 }
 
-/// Whether the section that goes on has taken more than so many ticks. Interrupts off.
+/// How many ticks the section that goes on has taken. Interrupts off.
 #[inline(always)]
-pub fn is_longer(limit: u64) -> bool {
+fn elapsed() -> u64 {
     let ticks: u64;
     // SAFETY: reads the time stamp counter and a word of this CPU.
     unsafe {
@@ -133,27 +133,23 @@ pub fn is_longer(limit: u64) -> bool {
             options(nostack, readonly),
         );
     }
-    ticks > limit
+    ticks
+}
+
+/// Whether the section that goes on has taken more than so many ticks. Interrupts off.
+#[inline(always)]
+pub fn is_longer(limit: u64) -> bool {
+    elapsed() > limit
 }
 
 /// The section ends here. Interrupts off.
 #[inline(always)]
 pub fn end() {
-    let (ticks, threshold): (u64, u64);
-    // SAFETY: reads the time stamp counter and two words of this CPU.
+    let ticks = elapsed();
+    let threshold: u64;
+    // SAFETY: reads a word of this CPU.
     unsafe {
-        asm!(
-            "rdtsc",
-            "shl rdx, 32",
-            "or rax, rdx",
-            "sub rax, gs:[{start}]",
-            "mov rdx, gs:[{threshold}]",
-            start = const START,
-            threshold = const THRESHOLD,
-            out("rax") ticks,
-            out("rdx") threshold,
-            options(nostack, readonly),
-        );
+        asm!("mov {}, gs:[{}]", out(reg) threshold, const THRESHOLD, options(nostack, readonly, preserves_flags));
     }
     if ticks > threshold {
         let place: u64;
