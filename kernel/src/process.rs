@@ -69,8 +69,8 @@ pub struct Process {
     pub pid: u32,
     /// Real user id in Linux, when it began.
     pub uid: u32,
-    /// Its ids may differ from `uid` now: only Linux knows what it is permitted.
-    pub has_changed_ids: AtomicBool,
+    /// Its ids may differ from `uid` now; see [`Process::certain_uid`].
+    has_changed_ids: AtomicBool,
     /// What it does on signals, and what is pending.
     pub signals: SpinLock<signal::State>,
     /// Its timers.
@@ -111,6 +111,17 @@ impl Process {
     /// Its descriptors.
     pub fn files(&self) -> &Arc<Files> {
         self.files.call_once(|| Arc::new(Files::new()))
+    }
+
+    /// Its real user id, if that is certainly what it was when the process began, and its other ids too: otherwise only
+    /// Linux knows what it is permitted.
+    pub fn certain_uid(&self) -> Option<u32> {
+        (!self.has_changed_ids.load(Ordering::Relaxed)).then_some(self.uid)
+    }
+
+    /// Its ids differ, or may do so from now on.
+    pub fn doubt_ids(&self) {
+        self.has_changed_ids.store(true, Ordering::Relaxed);
     }
 
     /// Has the process end. The first reason counts. Thread context; may sleep.

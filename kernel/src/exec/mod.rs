@@ -160,7 +160,7 @@ fn load(user: &User) -> Result<(), ExecError> {
     let stack = Stack::new(&startup, strings.len() as u64)?;
     space.set_mmap_top(stack.mmap_top());
     if startup.uid != startup.euid {
-        user.process.has_changed_ids.store(true, core::sync::atomic::Ordering::Relaxed);
+        user.process.doubt_ids();
     }
     let (image, interpreter) = image::load(space, startup.executable.into(), random)?;
     space.set_brk_start(image.end() + (random >> 28 & 0x1fff) * PAGE_SIZE);

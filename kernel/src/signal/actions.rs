@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What the program and its shadow do on each signal.
 
-use core::sync::atomic::Ordering;
 
 use crtos_abi::channel::{OP_SIGNAL_ACTION, OP_SIGNAL_FORWARD};
 use crtos_signal::{
@@ -78,8 +77,9 @@ pub fn copy(child: &User, parent: &User, wanted: &Wanted) {
             member.own.stack = stack;
         }
     }
-    let has_changed_ids = parent.process.has_changed_ids.load(Ordering::Relaxed);
-    child.process.has_changed_ids.store(has_changed_ids, Ordering::Relaxed);
+    if parent.process.certain_uid().is_none() {
+        child.process.doubt_ids();
+    }
     mask::set(child, mask);
 }
 

@@ -175,9 +175,8 @@ fn stays_here(signal: u32) -> bool {
 
 /// Whether Linux would certainly permit `user` to send signals to `process`.
 fn is_permitted(user: &User, process: &Arc<Process>) -> bool {
-    let plain = |process: &Process| !process.has_changed_ids.load(Ordering::Relaxed);
-    Arc::ptr_eq(&user.process, process)
-        || user.process.uid == process.uid && plain(&user.process) && plain(process)
+    let same = |uid| process.certain_uid() == Some(uid);
+    Arc::ptr_eq(&user.process, process) || user.process.certain_uid().is_some_and(same)
 }
 
 /// Sends to `process` or its member, unless `signal` is 0, which only asks.

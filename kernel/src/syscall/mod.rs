@@ -157,7 +157,7 @@ fn pass_again(row: &Row, args: impl Fn() -> Args) -> SysResult {
     let user = current.data.user().ok_or(Errno::ESRCH)?;
     let code = if row.restarts() { Errno::RESTART } else { Errno::RESTART_NO_HANDLER };
     if row.changes_ids() {
-        user.process.has_changed_ids.store(true, Ordering::Relaxed);
+        user.process.doubt_ids();
     }
     loop {
         user.interruptible.store(row.waits(), Ordering::SeqCst);

@@ -2,12 +2,12 @@
 //! Scheduling policies and affinity of the threads of the realm; those of others are Linux's business.
 //!
 //! A change of policy is asked of Linux, for the shadow thread: so Linux's rule decides (CAP_SYS_NICE,
-//! RLIMIT_RTPRIO), and what the thread asks of Linux is served there with its own priority. It is asked first, except by a thread of the superuser that
-//! raises itself. A reservation
-//! (SCHED_DEADLINE) is kept here alone; the shadow of such a thread has the highest priority of SCHED_FIFO.
+//! RLIMIT_RTPRIO), and what the thread asks of Linux is served there with its own priority. A thread of the superuser
+//! that raises itself does not wait for the answer, which is certain; every other change is made when Linux has agreed.
+//! A reservation (SCHED_DEADLINE) is kept here alone; the shadow of such a thread has the highest priority of SCHED_FIFO.
 
 use alloc::sync::Arc;
-use core::{ops::RangeInclusive, sync::atomic::Ordering};
+use core::ops::RangeInclusive;
 
 use crtos_abi::channel::OP_SCHEDULE;
 use crtos_sched::{Level, deadline::Reservation};
@@ -206,9 +206,7 @@ fn set(target: &Target, wanted: Scheduling) -> SysResult {
 /// Whether the calling process is the superuser's, and always was.
 fn is_root() -> bool {
     let current = task::current();
-    current.data.user().is_some_and(|user| {
-        user.process.uid == 0 && !user.process.has_changed_ids.load(Ordering::Relaxed)
-    })
+    current.data.user().and_then(|user| user.process.certain_uid()) == Some(0)
 }
 
 /// What `policy` and `parameters` of the old calls mean for a thread that has `now`.
