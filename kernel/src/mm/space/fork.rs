@@ -111,7 +111,7 @@ impl AddressSpace {
         self.put_new(address, frame, protection)
     }
 
-    /// A copy of a page of 2 MiB; `false` if there is none free.
+    /// A copy of a page of 2 MiB; `false` if there is none free, or something is in the way.
     fn put_large_copy(
         &self,
         address: u64,
@@ -119,26 +119,26 @@ impl AddressSpace {
         protection: Protection,
     ) -> Result<bool, MapError> {
         let Some(frame) = frames::copied_page(from, FrameSize::Large) else { return Ok(false) };
-        match self.put(
-            address,
-            Entry::user_page(frame, FrameSize::Large, protection),
-            FrameSize::Large,
-        ) {
-            Ok(put) => Ok(put),
-            Err(FaultError::NoMemory) => Err(MapError::NoMemory),
-            Err(_) => Err(MapError::Fault),
-        }
+        self.put_page(address, frame, FrameSize::Large, protection)
     }
 
     fn put_new(&self, address: u64, frame: Frame, protection: Protection) -> Result<(), MapError> {
-        match self.put(
-            address,
-            Entry::user_page(frame, FrameSize::Small, protection),
-            FrameSize::Small,
-        ) {
-            Ok(true) => Ok(()),
-            Ok(false) | Err(FaultError::NoMemory) => Err(MapError::NoMemory),
-            Err(_) => Err(MapError::Fault),
-        }
+        let put = self.put_page(address, frame, FrameSize::Small, protection)?;
+        put.then_some(()).ok_or(MapError::NoMemory)
+    }
+
+    /// Maps a page; `false` if something is in the way.
+    fn put_page(
+        &self,
+        address: u64,
+        frame: Frame,
+        size: FrameSize,
+        protection: Protection,
+    ) -> Result<bool, MapError> {
+        let entry = Entry::user_page(frame, size, protection);
+        self.put(address, entry, size).map_err(|error| match error {
+            FaultError::NoMemory => MapError::NoMemory,
+            _ => MapError::Fault,
+        })
     }
 }
