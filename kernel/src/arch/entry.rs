@@ -92,28 +92,21 @@ unsafe extern "sysv64" fn interrupt_common() {
     )
 }
 
+/// Takes all registers of a [`UserContext`] at RSP, which then points to its `orig_rax`.
+macro_rules! pop_registers {
+    () => {
+        concat!(
+            "pop r15;", "pop r14;", "pop r13;", "pop r12;", "pop rbp;", "pop rbx;", "pop r11;",
+            "pop r10;", "pop r9;", "pop r8;", "pop rax;", "pop rcx;", "pop rdx;", "pop rsi;",
+            "pop rdi;",
+        )
+    };
+}
+
 /// RSP = a [`UserContext`] of the kernel or a program, GS as it needs it: goes on there.
 #[unsafe(naked)]
 unsafe extern "sysv64" fn restore_context() {
-    naked_asm!(
-        "pop r15",
-        "pop r14",
-        "pop r13",
-        "pop r12",
-        "pop rbp",
-        "pop rbx",
-        "pop r11",
-        "pop r10",
-        "pop r9",
-        "pop r8",
-        "pop rax",
-        "pop rcx",
-        "pop rdx",
-        "pop rsi",
-        "pop rdi",
-        "add rsp, 8",
-        "iretq",
-    )
+    naked_asm!(pop_registers!(), "add rsp, 8", "iretq",)
 }
 
 /// RSP = a [`UserContext`] at the top of the current thread's kernel stack, interrupts off: does
@@ -130,21 +123,7 @@ pub(super) unsafe extern "sysv64" fn leave_to_user() {
         "swapgs",
         "jmp {restore}",
         "1:",
-        "pop r15",
-        "pop r14",
-        "pop r13",
-        "pop r12",
-        "pop rbp",
-        "pop rbx",
-        "pop r11",
-        "pop r10",
-        "pop r9",
-        "pop r8",
-        "pop rax",
-        "pop rcx",
-        "pop rdx",
-        "pop rsi",
-        "pop rdi",
+        pop_registers!(),
         "mov rsp, [rsp + {rsp_above}]",
         "swapgs",
         "sysretq",

@@ -237,21 +237,33 @@ impl Tables {
 
     /// Where the page at `address` is, if there is one.
     fn place(&self, address: u64) -> Option<Place> {
+        let place = self.walk(address, FrameSize::Small, |_| None)?;
+        place.load().is_present().then_some(place)
+    }
+
+    /// Goes down to the entry for a page of `size` at `address`, or to that of a larger page. Where a table is missing,
+    /// `missing` puts one into the entry, or ends the walk.
+    #[inline(always)]
+    fn walk(
+        &self,
+        address: u64,
+        size: FrameSize,
+        missing: impl Fn(&AtomicU64) -> Option<()>,
+    ) -> Option<Place> {
         let mut at = self.root;
         let mut above = &table(at)[index(address, 3)];
         for level in (1..4).rev() {
             let slot = &table(at)[index(address, level)];
-            let entry = load(slot);
-            if !entry.is_present() {
-                return None;
-            }
-            if entry.flags().contains(Flags::LARGE) {
+            let is_last = size == FrameSize::Large && level == 1;
+            if is_last || load(slot).flags().contains(Flags::LARGE) {
                 return Some(Place { slot, size: FrameSize::Large, above });
             }
-            (at, above) = (entry.frame(), slot);
+            if !load(slot).is_present() {
+                missing(slot)?;
+            }
+            (at, above) = (load(slot).frame(), slot);
         }
-        let slot = &table(at)[index(address, 0)];
-        load(slot).is_present().then_some(Place { slot, size: FrameSize::Small, above })
+        Some(Place { slot: &table(at)[index(address, 0)], size: FrameSize::Small, above })
     }
 
     /// The page at `address`.
@@ -293,29 +305,21 @@ impl Tables {
         size: FrameSize,
         stale: &mut Stale,
     ) -> Result<Option<Place>, NoFrames> {
-        let last = if size == FrameSize::Large { 1 } else { 0 };
-        let mut at = self.root;
-        let mut above = &table(at)[index(address, 3)];
-        for level in (last + 1..4).rev() {
-            let slot = &table(at)[index(address, level)];
-            let entry = load(slot);
-            if !entry.is_present() {
-                store(slot, Entry::table(frames::zeroed_table().ok_or(NoFrames)?));
-            } else if entry.flags().contains(Flags::LARGE) {
-                return Ok(None);
-            }
-            (at, above) = (load(slot).frame(), slot);
+        let add =
+            |slot: &AtomicU64| frames::zeroed_table().map(|table| store(slot, Entry::table(table)));
+        let place = self.walk(address, size, add).ok_or(NoFrames)?;
+        if place.size != size {
+            return Ok(None);
         }
-        let slot = &table(at)[index(address, last)];
-        let entry = load(slot);
+        let entry = place.load();
         if size == FrameSize::Large && entry.is_present() && !entry.flags().contains(Flags::LARGE) {
             if entry.used() != 0 {
                 return Ok(None);
             }
-            store(slot, Entry::EMPTY);
+            store(place.slot, Entry::EMPTY);
             stale.add_table(address, entry.frame());
         }
-        Ok(Some(Place { slot, size, above }))
+        Ok(Some(place))
     }
 
     /// Makes the tables for pages of 4 KiB at `address` without mapping anything.
