@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Lists of CPUs as Linux writes them: `3`, `2,3`, `1-3,6`.
+//! Lists of CPUs as Linux writes them: `3`, `2,3`, `1-3,6`. People write them: what is no list is refused, and said why.
 
 use std::{collections::BTreeSet, fmt, str::FromStr};
 

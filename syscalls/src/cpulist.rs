@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Lists of CPUs as Linux writes them in sysfs: `0-3,7` and a newline.
+//! Lists of CPUs as Linux writes them in sysfs: `0-3,7` and a newline. What is read is taken leniently, as a machine wrote it; the command line's own lists,
+//! which people write, are strict.
 
 use core::fmt::{self, Write};
 
