@@ -15,7 +15,7 @@ use spin::Once;
 use crate::{
     arch::UserContext,
     file_map,
-    files::Files,
+    files::{Files, Watchers},
     futex,
     mm::space::AddressSpace,
     numbering, remote,
@@ -73,6 +73,8 @@ pub struct Process {
     has_changed_ids: AtomicBool,
     /// What it does on signals, and what is pending.
     pub signals: SpinLock<signal::State>,
+    /// Who is told that a signal is pending for it or one of its threads.
+    pub signal_watchers: Watchers,
     /// Its timers.
     pub timers: Timers,
     /// Its threads.
@@ -98,6 +100,7 @@ impl Process {
             uid,
             has_changed_ids: AtomicBool::new(false),
             signals: SpinLock::new(signal::State::default()),
+            signal_watchers: Watchers::new(),
             timers: Timers::default(),
             members: Mutex::new(Members::default()),
             files: Once::new(),

@@ -7,6 +7,7 @@
 //! | [`info`](mod@info) | `siginfo` |
 //! | [`pool`] | where queued signals are kept, and the queues of what is pending |
 //! | [`group`] | the signals of a process: actions, what is pending for it and its threads, which thread takes one |
+//! | [`signalfd`] | what a signalfd says of a signal |
 //! | [`frame`] | what lies on the stack while a handler runs |
 //!
 //! Every operation takes a number of steps that does not depend on how many signals are pending or how many
@@ -21,6 +22,7 @@ pub mod group;
 pub mod info;
 pub mod pool;
 pub mod set;
+pub mod signalfd;
 
 pub use group::{Action, Generated, Group, Target};
 pub use info::Info;

@@ -44,6 +44,8 @@ pub const SIGVTALRM: u32 = 26;
 pub const SIGPROF: u32 = 27;
 /// Window size.
 pub const SIGWINCH: u32 = 28;
+/// Input or output is possible.
+pub const SIGIO: u32 = 29;
 /// Bad system call.
 pub const SIGSYS: u32 = 31;
 

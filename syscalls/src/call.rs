@@ -217,6 +217,10 @@ pub enum Call {
     Eventfd,
     /// `eventfd2`
     Eventfd2,
+    /// `signalfd`
+    Signalfd,
+    /// `signalfd4`
+    Signalfd4,
     /// `timerfd_create`
     TimerfdCreate,
     /// `timerfd_settime`

@@ -7,7 +7,8 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use linux_raw_sys::general as linux;
 
 use super::{
-    Events, Memory, Source, Watchers, device::Device, event::Event, pipe::Pipe, timer::Timer,
+    Events, Memory, Source, Watcher, Watchers, device::Device, event::Event, pipe::Pipe,
+    signals::Signals, timer::Timer,
 };
 use crate::{
     mm::heap,
@@ -25,6 +26,8 @@ pub enum Object {
     Event(Box<Event>),
     /// A timerfd.
     Timer(Box<Timer>),
+    /// A signalfd.
+    Signals(Box<Signals>),
 }
 
 /// An open file description.
@@ -150,6 +153,7 @@ impl Description {
             Object::Pipe(pipe) => pipe.read(memory, nonblocking),
             Object::Event(event) => event.read(memory, nonblocking),
             Object::Timer(timer) => timer.read(memory, nonblocking),
+            Object::Signals(signals) => signals.read(memory, nonblocking),
         }
     }
 
@@ -161,7 +165,7 @@ impl Description {
             Object::Device(device) => device.write(memory),
             Object::Pipe(pipe) => pipe.write(memory, nonblocking, self.is_packets()),
             Object::Event(event) => event.write(memory, nonblocking),
-            Object::Timer(_) => Err(Errno::EINVAL),
+            Object::Timer(_) | Object::Signals(_) => Err(Errno::EINVAL),
         }
     }
 }
@@ -173,6 +177,7 @@ impl Source for Description {
             Object::Pipe(pipe) => pipe.ready(self.reads, self.writes),
             Object::Event(event) => event.ready(),
             Object::Timer(timer) => timer.ready(),
+            Object::Signals(signals) => signals.ready(),
         }
     }
 
@@ -182,7 +187,15 @@ impl Source for Description {
             Object::Pipe(pipe) => Some(pipe.watchers()),
             Object::Event(event) => Some(event.watchers()),
             Object::Timer(timer) => Some(timer.watchers()),
+            Object::Signals(signals) => Some(signals.watchers()),
         }
+    }
+
+    fn watch(&self, watcher: Arc<dyn Watcher>) -> Result<(), Errno> {
+        if let Object::Signals(signals) = &self.object {
+            signals.listen()?;
+        }
+        self.watchers().map_or(Ok(()), |watchers| watchers.add(watcher))
     }
 
     fn heard(&self) -> Events {

@@ -213,9 +213,7 @@ impl Set {
                 token,
                 heard: source.heard(),
             });
-            if let Some(watchers) = source.watchers()
-                && let Err(error) = watchers.add(member.clone())
-            {
+            if let Err(error) = source.watch(member.clone()) {
                 drop(self.core.interests.lock().remove(token));
                 return Err(error);
             }

@@ -16,7 +16,7 @@ pub fn read(user: &User, fd: u64, buffer: u64, length: u64) -> Light {
         Object::Pipe(pipe) if pipe.is_empty() => Light::FULL,
         Object::Pipe(pipe) => pipe.read_at_once(buffer, length),
         Object::Event(event) => event.read_at_once(buffer, length),
-        _ => Light::FULL,
+        Object::Timer(_) | Object::Signals(_) => Light::FULL,
     })
 }
 
@@ -26,9 +26,10 @@ pub fn write(user: &User, fd: u64, buffer: u64, length: u64) -> Light {
     with(user, fd, move |file| match &file.object {
         _ if !file.writes => Light::FULL,
         Object::Device(device) => device.write_at_once(buffer, length),
-        Object::Pipe(pipe) if !file.is_packets() => pipe.write_at_once(buffer, length),
+        Object::Pipe(_) if file.is_packets() => Light::FULL,
+        Object::Pipe(pipe) => pipe.write_at_once(buffer, length),
         Object::Event(event) => event.write_at_once(buffer, length),
-        _ => Light::FULL,
+        Object::Timer(_) | Object::Signals(_) => Light::FULL,
     })
 }
 

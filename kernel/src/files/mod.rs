@@ -19,6 +19,7 @@
 //! | [`pipe`] | pipes |
 //! | [`event`] | eventfd |
 //! | [`timer`] | timerfd |
+//! | [`signals`] | signalfd |
 //! | [`light`] | calls that finish at once |
 
 pub mod agreement;
@@ -31,6 +32,7 @@ pub mod memory;
 pub mod names;
 pub mod pipe;
 pub mod places;
+pub mod signals;
 pub mod timer;
 pub mod wait;
 pub mod watch;

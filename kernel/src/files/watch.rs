@@ -52,6 +52,11 @@ pub trait Source: Send + Sync {
     /// Who is told when that changes; `None` for what is always ready.
     fn watchers(&self) -> Option<&Watchers>;
 
+    /// Has `watcher` be told. Thread context; may sleep.
+    fn watch(&self, watcher: Arc<dyn Watcher>) -> Result<(), Errno> {
+        self.watchers().map_or(Ok(()), |watchers| watchers.add(watcher))
+    }
+
     /// Of what its watchers are told, the events that concern it.
     fn heard(&self) -> Events;
 

@@ -60,7 +60,7 @@ use crate::{
 };
 
 /// Bytes of a signal set; calls with another size are EINVAL.
-const SET_SIZE: u64 = 8;
+pub const SET_SIZE: u64 = 8;
 
 /// The entries of all queues. Its lock is taken inside that of a process.
 static POOL: SpinLock<Pool> = SpinLock::new(Pool::new());

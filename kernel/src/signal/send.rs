@@ -18,6 +18,7 @@ use linux_raw_sys::general as linux;
 
 use super::{Own, POOL, State, own, replenish};
 use crate::{
+    files::Events,
     process::{Process, User},
     syscall::{self, Args, Errno, SysResult},
     task::{self, Thread},
@@ -50,6 +51,7 @@ pub fn post(process: &Process, target: Target, ticket: &Ticket, info: Info, cook
         generated
     };
     finish(process, info.signal(), generated);
+    tell(process, generated);
     generated != Generated::Dropped
 }
 
@@ -95,7 +97,15 @@ fn queue(
         (generated, short)
     };
     finish(process, info.signal(), generated);
+    tell(process, generated);
     Ok(short)
+}
+
+/// Tells who watches the signals of `process` (signalfd) that one is pending.
+fn tell(process: &Process, generated: Generated) {
+    if generated != Generated::Dropped {
+        process.signal_watchers.notify(Events::IN);
+    }
 }
 
 /// An entry for the signals of a timer. Thread context; allocates.

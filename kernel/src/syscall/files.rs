@@ -6,6 +6,7 @@
 
 use alloc::{boxed::Box, sync::Arc};
 
+use crtos_signal::Set;
 use crtos_syscalls::Row;
 use linux_raw_sys::{general as linux, ioctl};
 
@@ -17,10 +18,11 @@ use crate::{
         event::Event,
         names,
         pipe::Pipe,
+        signals::Signals,
         timer::{Timer, When},
     },
     mm::heap,
-    numbering,
+    numbering, signal,
     time::Nanos,
     timers::{self, Counting},
     user,
@@ -210,7 +212,7 @@ fn transfer_flags(file: &Description, flags: u64, writes: bool) -> Result<bool, 
     let common = linux::RWF_HIPRI | linux::RWF_DSYNC | linux::RWF_SYNC | linux::RWF_NOWAIT;
     let known = if writes { common | linux::RWF_APPEND } else { common };
     let nowait = flags as u32 & linux::RWF_NOWAIT != 0;
-    let offers = !matches!(file.object, Object::Event(_) | Object::Timer(_)) || !nowait;
+    let offers = matches!(file.object, Object::Device(_) | Object::Pipe(_)) || !nowait;
     if flags as u32 & !known != 0 || !offers {
         return Err(Errno::EOPNOTSUPP);
     }
@@ -297,7 +299,7 @@ fn reopen(file: &Description, flags: u32) -> Option<Result<Object, Errno>> {
     Some(match &file.object {
         Object::Device(device) => Ok(Object::Device(*device)),
         Object::Pipe(pipe) => Ok(Object::Pipe(pipe.clone())),
-        Object::Event(_) | Object::Timer(_) => Err(Errno::ENXIO),
+        Object::Event(_) | Object::Timer(_) | Object::Signals(_) => Err(Errno::ENXIO),
     })
 }
 
@@ -568,6 +570,28 @@ fn timer(file: &Description) -> Result<&Timer, Errno> {
         Object::Timer(timer) => Ok(timer),
         _ => Err(Errno::EINVAL),
     }
+}
+
+/// signalfd4(fd, set, size, flags), and signalfd(fd, set, size) without flags: changes the set of `fd`, or makes one if that is -1.
+pub fn signalfd4(row: &Row, args: Args) -> SysResult {
+    let [fd, set, size, flags, ..] = args;
+    let flags = flags as u32;
+    if size != signal::SET_SIZE {
+        return Err(Errno::EINVAL);
+    }
+    let [set] = user::read_words(set)?;
+    if flags & !(linux::O_CLOEXEC | linux::O_NONBLOCK) != 0 {
+        return Err(Errno::EINVAL);
+    }
+    if fd as i32 == -1 {
+        let signals = Box::new(Signals::new(Set(set))?);
+        return make(&*files::table()?, Object::Signals(signals), flags | linux::O_RDWR);
+    }
+    match &local!(row, args).object {
+        Object::Signals(signals) => signals.set(Set(set)),
+        _ => return Err(Errno::EINVAL),
+    }
+    Ok(u64::from(fd as u32))
 }
 
 /// socketpair(domain, kind, protocol, ends).

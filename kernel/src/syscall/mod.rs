@@ -323,6 +323,8 @@ fn serve(row: &Row, call: Call, context: &mut UserContext, args: Args) -> SysRes
         Call::Pipe2 => files::pipe2(args),
         Call::Eventfd => files::eventfd2([args[0], 0, 0, 0, 0, 0]),
         Call::Eventfd2 => files::eventfd2(args),
+        Call::Signalfd => files::signalfd4(row, [args[0], args[1], args[2], 0, 0, 0]),
+        Call::Signalfd4 => files::signalfd4(row, args),
         Call::TimerfdCreate => files::timerfd_create(row, args),
         Call::TimerfdSettime => files::timerfd_settime(row, args),
         Call::TimerfdGettime => files::timerfd_gettime(row, args),

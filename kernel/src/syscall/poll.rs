@@ -94,8 +94,8 @@ fn wait(members: &mut [Member], deadline: Option<Nanos>) -> Result<End, Errno> {
             }
             if watched < members.len() {
                 for member in members[watched..].iter() {
-                    if let Some(watchers) = member.watchers() {
-                        watchers.add(watcher.clone())?;
+                    if let Some(source) = &member.source {
+                        source.watch(watcher.clone())?;
                     }
                     watched += 1;
                 }
