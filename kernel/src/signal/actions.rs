@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What the program and its shadow do on each signal.
 
-
 use crtos_abi::channel::{OP_SIGNAL_ACTION, OP_SIGNAL_FORWARD};
 use crtos_signal::{
     Action, Info, Set,
