@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Mappings of files. Linux has the files; the realm has pages of its own for them.
 //!
-//! A private mapping is read when it is made. For shared mappings there is one [`Object`] for each file, found by device and number, so
+//! What a private mapping shows is read when it is made, or was read before ([`crate::contents`]). For shared mappings there is one [`Object`] for each file, found by device and number, so
 //! that all programs of the realm see the same pages. The shadow maps the file as well, in its own range of addresses: this *mirror*
 //! makes Linux check what may be mapped, keeps the file after its descriptor is closed, and takes what is written back
 //! by msync, munmap, and at the end of a program. Linux's own writes to the file are seen by mappings that are made later, for
@@ -10,18 +10,18 @@
 use alloc::{
     collections::BTreeMap,
     sync::{Arc, Weak},
-    vec::Vec,
 };
-use core::ops::Range;
 
 use crtos_abi::{PAGE_SIZE, channel::OP_COPY};
 use linux_raw_sys::general as linux;
 
 use crate::{
+    contents::{self, Contents, Status},
     exec::Window,
     mm::{
+        kept::Identity,
         object::Object,
-        space::{AddressSpace, Backing, Map, Placement, Protection},
+        space::{AddressSpace, Backing, Map, Placement},
     },
     remote,
     syscall::{self, Errno, linux_result},
@@ -56,58 +56,25 @@ pub fn map(space: &AddressSpace, request: Request) -> Result<u64, Errno> {
     }
 }
 
-/// Private memory with the file's contents.
+/// Private memory with the file's contents, as they are now: the first write to each page gets a copy.
 fn private(space: &AddressSpace, request: Request) -> Result<u64, Errno> {
     let Request { map, fd, offset, .. } = request;
-    let (wanted, length, populate) = (map.protection, map.length, map.populate);
-    let window = Window::open(space, length.min(Window::FOR_FILES))?;
-    let writable = Protection::READ | Protection::WRITE;
-    let start = space.map(Map { protection: writable, populate: false, ..map })?;
-    if let Err(error) = window.copy(fd, offset, start, length) {
-        space.unmap(start, length)?;
-        return Err(match error {
-            Errno::ENOMEM => error,
-            // What cannot be read at a position cannot be mapped: pipes, sockets, directories.
-            _ => Errno::ENODEV,
-        });
-    }
-    if wanted != writable {
-        space.protect(start, length, wanted)?;
-    }
-    if populate {
-        // A wish: what is missing comes on demand.
-        let _ = space.populate(start, length);
-    }
-    Ok(start)
-}
-
-/// What fstat(2) tells.
-struct Status {
-    /// Device and number of the file.
-    identity: (u64, u64),
-    is_regular: bool,
-    size: u64,
-    /// Nothing of it has been written yet: it is all zeros.
-    is_empty: bool,
-}
-
-fn status(space: &AddressSpace, window: &Window, fd: u64) -> Result<Status, Errno> {
-    syscall::linux(linux::__NR_fstat, &[fd, window.start])?;
-    let mut bytes = [[0; 8]; 9];
-    space.read(window.start, bytes.as_flattened_mut())?;
-    let [device, number, _, mode, _, _, size, _, blocks] = bytes.map(u64::from_le_bytes);
-    Ok(Status {
-        identity: (device, number),
-        is_regular: mode as u32 & linux::S_IFMT == linux::S_IFREG,
-        size,
-        is_empty: blocks == 0,
-    })
+    let window = Window::open(space, Window::FOR_FILES)?;
+    let contents = Contents::of(space, &window, fd, is_shared)?;
+    let end = offset.checked_add(map.length).ok_or(Errno::EOVERFLOW)?;
+    contents.load(offset..end).map_err(|error| match error {
+        Errno::ENOMEM => error,
+        // What cannot be read at a position cannot be mapped: pipes, sockets, directories.
+        _ => Errno::ENODEV,
+    })?;
+    let backing = Backing { object: contents.object, offset, shared: false, may_write: true };
+    Ok(space.map(Map { backing: Some(backing), ..map })?)
 }
 
 fn shared(space: &AddressSpace, request: Request, mode: u64) -> Result<u64, Errno> {
     let Request { map, kind, fd, offset } = request;
     let window = Window::open(space, Window::FOR_FILES)?;
-    let status = status(space, &window, fd)?;
+    let status = Status::of(space, &window, fd)?;
     let length = map.length;
     let mut may_write = mode == u64::from(linux::O_RDWR);
     let mirror = {
@@ -145,7 +112,7 @@ fn shared(space: &AddressSpace, request: Request, mode: u64) -> Result<u64, Errn
         object.set_limit(status.size);
         let end = offset.saturating_add(length).min(status.size);
         if !status.is_empty {
-            load(space, &window, &object, fd, offset..end)?;
+            contents::load(space, &window, &object, fd, offset..end)?;
         }
         if let Placement::Fixed(start) = map.placement {
             write_back(space, start, length);
@@ -177,32 +144,9 @@ fn object(identity: (u64, u64)) -> Result<Arc<Object>, Errno> {
     Ok(object)
 }
 
-/// Reads those pages in `range` of a file that its object does not have.
-fn load(
-    space: &AddressSpace,
-    window: &Window,
-    object: &Object,
-    fd: u64,
-    range: Range<u64>,
-) -> Result<(), Errno> {
-    let _loading = object.loading();
-    let mut bytes = Vec::new();
-    bytes.try_reserve_exact(PAGE_SIZE as usize).map_err(|_| Errno::ENOMEM)?;
-    bytes.resize(PAGE_SIZE as usize, 0);
-    let mut at = range.start;
-    while let Some(missing) = object.missing(at..range.end, Window::FOR_FILES) {
-        let length = missing.end - missing.start;
-        let count = window.fill(fd, missing.start, length)?;
-        for page in (0..length).step_by(PAGE_SIZE as usize) {
-            let present = count.saturating_sub(page).min(PAGE_SIZE) as usize;
-            let (data, zeros) = bytes.split_at_mut(present);
-            space.read(window.start + page, data)?;
-            zeros.fill(0);
-            object.set(missing.start + page, &bytes)?;
-        }
-        at = missing.end;
-    }
-    Ok(())
+/// Whether programs of the realm map a file shared, and so change it without Linux's knowledge.
+pub fn is_shared(identity: Identity) -> bool {
+    FILES.lock().get(&identity).is_some_and(|object| object.strong_count() > 0)
 }
 
 /// After the size of the file of `fd` has changed: what is mapped ends where the file ends.
@@ -211,7 +155,7 @@ pub fn resized(space: &AddressSpace, fd: u64) {
         return;
     }
     let Ok(window) = Window::open(space, PAGE_SIZE) else { return };
-    if let Ok(status) = status(space, &window, fd)
+    if let Ok(status) = Status::of(space, &window, fd)
         && let Some(object) = FILES.lock().get(&status.identity).and_then(Weak::upgrade)
     {
         object.set_limit(status.size);

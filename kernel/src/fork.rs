@@ -25,7 +25,7 @@ use crate::{
     arch::UserContext,
     clone::Wanted,
     files::Files,
-    mm::frames::SHARED,
+    mm::kept,
     mm::space::{AddressSpace, BadAddress, MapError},
     process::{self, End, User},
     remote, signal,
@@ -100,7 +100,7 @@ pub fn process(context: &UserContext, wanted: &Wanted) -> SysResult {
     if !wanted.has(linux::CLONE_VM) {
         // The copy, and a little so that the parent is not the one that finds nothing left.
         let present = crate::user::space()?.usage().1 / PAGE_SIZE;
-        if SHARED.usage().1 < present + SPARE {
+        if !kept::make_room(present + SPARE) {
             return Err(Errno::ENOMEM);
         }
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // also: dynamic
-/* Shared mappings of files: shm_open, memfd, files of a disk; seen by other processes and, after msync, munmap and exit, by read(2). */
+/* Shared mappings of files: shm_open, memfd, files of a disk; seen by other processes and, after msync, munmap and exit, by read(2). Private ones. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <pthread.h>
@@ -40,6 +40,61 @@ static int status(pid_t child)
 	int result = -1;
 
 	return waitpid(child, &result, 0) == child ? result : -1;
+}
+
+/* A private mapping of the file's start. */
+static char *private(int fd)
+{
+	return mmap(NULL, 2 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE, fd, 0);
+}
+
+/* What a new private mapping shows. */
+static int shows(int fd, const char *text)
+{
+	char *own = private(fd);
+	int same = own != MAP_FAILED && !strcmp(own, text);
+
+	munmap(own, 2 * PAGE);
+	return same;
+}
+
+/* Private mappings show what the file has when they are made, also of a file that nobody has changed for long. */
+static void privately(int fd)
+{
+	char *a, *b;
+	pid_t child;
+
+	CHECK(ftruncate(fd, 0) == 0 && pwrite(fd, "first", 6, 0) == 6);
+	CHECK(shows(fd, "first") && pwrite(fd, "other", 6, 0) == 6 && shows(fd, "other"));
+	usleep(1200000);
+	a = private(fd);
+	b = private(fd);
+	CHECK(!strcmp(a, "other") && !strcmp(b, "other") && touch(a + PAGE) == SIGBUS);
+	CHECK(mprotect(b, PAGE, PROT_READ) == 0 && mprotect(b, PAGE, PROT_READ | PROT_WRITE) == 0);
+	strcpy(a, "mine");
+	CHECK(!strcmp(a, "mine") && !strcmp(b, "other") && shows(fd, "other") && b[100] == 0);
+	child = fork();
+	if (!child) {
+		strcpy(b, "child");
+		_exit(strcmp(a, "mine") || !shows(fd, "other"));
+	}
+	CHECK(status(child) == 0 && !strcmp(b, "other"));
+	/* read(2) into a page that is still the file's. */
+	CHECK(pread(fd, b + 10, 6, 0) == 6 && !strcmp(b + 10, "other") && b[20] == 0 && shows(fd, "other"));
+	CHECK(pwrite(fd, "OTHER", 6, 0) == 6 && shows(fd, "OTHER") && munmap(a, 2 * PAGE) == 0);
+	usleep(1200000);
+	CHECK(shows(fd, "OTHER"));
+	a = map(fd, PAGE, PROT_READ | PROT_WRITE, 0);
+	strcpy(a, "again");
+	CHECK(msync(a, PAGE, MS_SYNC) == 0 && shows(fd, "again"));
+	usleep(1200000);
+	CHECK(shows(fd, "again"));
+	strcpy(a, "twice");
+	CHECK(msync(a, PAGE, MS_SYNC) == 0 && shows(fd, "twice"));
+	CHECK(munmap(a, PAGE) == 0 && munmap(b, 2 * PAGE) == 0 && shows(fd, "twice"));
+	a = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_POPULATE, fd, 0);
+	strcpy(a, "mine");
+	CHECK(!strcmp(a, "mine") && shows(fd, "twice") && munmap(a, PAGE) == 0);
 }
 
 int main(void)
@@ -133,6 +188,7 @@ int main(void)
 	other = open("/tmp", O_RDONLY);
 	CHECK(map(other, PAGE, PROT_READ, 0) == MAP_FAILED && errno == ENODEV);
 	close(other);
+	privately(fd);
 	close(fd);
 	unlink(path);
 

@@ -1,18 +1,21 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The program and its interpreter: their segments, read through the shadow.
+//! The program and its interpreter: their segments, which are private mappings of their files.
 
 use alloc::vec::Vec;
 
+use crtos_abi::PAGE_SIZE;
 use crtos_syscalls::exec::{HEADER_BYTES, Image, ImageError, Segment};
 use linux_raw_sys::general as linux;
 
 use super::{ExecError, window::Window};
 use crate::{
-    mm::space::{AddressSpace, Map, Placement, Protection},
+    contents::Contents,
+    file_map,
+    mm::space::{AddressSpace, Backing, Map, MapError, Placement, Protection},
     syscall,
 };
 
-/// What reads files into an address space.
+/// What maps files into an address space.
 struct Loader<'a> {
     space: &'a AddressSpace,
     window: Window<'a>,
@@ -26,35 +29,47 @@ pub fn load(
 ) -> Result<(Image, Option<Image>), ExecError> {
     let loader = Loader { space, window: Window::open(space, Window::FOR_FILES)? };
 
-    let image = loader.parse(fd)?;
+    let file = loader.file(fd)?;
+    let image = parse(&file)?;
     let image = if image.is_relocatable {
         // The upper half of the word is for the base; the lower one is used for the heap.
         image.place(Image::random_base(random >> 32)).map_err(ExecError::Image)?
     } else {
         image
     };
-    loader.load_segments(fd, &image)?;
+    loader.map_segments(&file, &image)?;
     let Some(interpreter) = image.interpreter else { return Ok((image, None)) };
-    let length = loader.window.fill(fd, interpreter.offset, interpreter.length)?;
+    let name = read(&file, interpreter.offset, interpreter.length as usize)?;
     // Linux reads the name where it lies, up to its zero.
-    if length != interpreter.length || loader.byte(length - 1)? != 0 {
+    if name.len() as u64 != interpreter.length || name.last() != Some(&0) {
         return Err(ExecError::Image(ImageError::Invalid));
     }
+    space.write(loader.window.start, &name)?;
     let fd = loader.open(loader.window.start)?;
     let loaded = loader.load_interpreter(fd);
     let _ = syscall::linux(linux::__NR_close, &[fd]);
     Ok((image, Some(loaded?)))
 }
 
+/// Reads and checks the headers of a file.
+fn parse(file: &Contents) -> Result<Image, ExecError> {
+    Image::parse(&read(file, 0, HEADER_BYTES)?).map_err(ExecError::Image)
+}
+
+/// Up to so many bytes of a file.
+fn read(file: &Contents, offset: u64, length: usize) -> Result<Vec<u8>, ExecError> {
+    let mut bytes = Vec::new();
+    bytes.try_reserve_exact(length).map_err(|_| ExecError::Memory)?;
+    bytes.resize(length, 0);
+    let length = file.read(offset, &mut bytes)?;
+    bytes.truncate(length);
+    Ok(bytes)
+}
+
 impl Loader<'_> {
-    /// Reads and checks the headers of a file.
-    fn parse(&self, fd: u64) -> Result<Image, ExecError> {
-        let length = self.window.fill(fd, 0, HEADER_BYTES as u64)? as usize;
-        let mut start = Vec::new();
-        start.try_reserve_exact(length).map_err(|_| ExecError::Memory)?;
-        start.resize(length, 0);
-        self.space.read(self.window.start, &mut start)?;
-        Image::parse(&start).map_err(ExecError::Image)
+    /// The contents of a file.
+    fn file(&self, fd: u64) -> Result<Contents<'_>, ExecError> {
+        Ok(Contents::of(self.space, &self.window, fd, file_map::is_shared)?)
     }
 
     /// Opens the file whose name is at `path`.
@@ -65,16 +80,10 @@ impl Loader<'_> {
             .map_err(|_| ExecError::Interpreter)
     }
 
-    /// The byte at an offset of the window.
-    fn byte(&self, offset: u64) -> Result<u8, ExecError> {
-        let mut byte = [0];
-        self.space.read(self.window.start + offset, &mut byte)?;
-        Ok(byte[0])
-    }
-
     /// Loads an interpreter where there is room, as mmap finds it.
     fn load_interpreter(&self, fd: u64) -> Result<Image, ExecError> {
-        let mut image = self.parse(fd)?;
+        let file = self.file(fd)?;
+        let mut image = parse(&file)?;
         if image.is_relocatable {
             let (start, end) = (image.start(), image.end());
             let anywhere = Placement::Anywhere { hint: 0 };
@@ -83,26 +92,44 @@ impl Loader<'_> {
             let base = room.checked_sub(start).ok_or(ExecError::Image(ImageError::Invalid))?;
             image = image.place(base).map_err(ExecError::Image)?;
         }
-        self.load_segments(fd, &image)?;
+        self.map_segments(&file, &image)?;
         Ok(image)
     }
 
-    fn load_segments(&self, fd: u64, image: &Image) -> Result<(), ExecError> {
-        image.segments.iter().try_for_each(|segment| self.load_segment(fd, segment))
+    fn map_segments(&self, file: &Contents, image: &Image) -> Result<(), ExecError> {
+        image.segments.iter().try_for_each(|segment| self.map_segment(file, segment))
     }
 
-    fn load_segment(&self, fd: u64, segment: &Segment) -> Result<(), ExecError> {
-        self.space.map(Map::private(
-            Placement::NoReplace(segment.start()),
-            segment.end() - segment.start(),
-            Protection::from_bits_truncate(segment.protection),
-        ))?;
-        // What lies in the file before the segment on its first page is mapped as well, as on Linux.
-        let before = segment.address - segment.start();
-        let length = if segment.file_size > 0 { segment.file_size + before } else { 0 };
-        match self.window.copy(fd, segment.offset - before, segment.start(), length)? == length {
-            true => Ok(()),
-            false => Err(ExecError::Image(ImageError::Invalid)),
+    /// Maps the pages of a segment that have bytes of the file, whatever else lies in them, and zeros behind those.
+    fn map_segment(&self, file: &Contents, segment: &Segment) -> Result<(), ExecError> {
+        let start = segment.start();
+        let protection = Protection::from_bits_truncate(segment.protection);
+        let mut end = start;
+        if segment.file_size > 0 {
+            let offset = segment.offset - (segment.address - start);
+            let file_end = segment.offset + segment.file_size;
+            if file_end > file.size {
+                return Err(ExecError::Image(ImageError::Invalid));
+            }
+            file.load(offset..file_end)?;
+            let behind = segment.address + segment.file_size;
+            end = behind.next_multiple_of(PAGE_SIZE);
+            let object = file.object.clone();
+            let backing = Backing { object, offset, shared: false, may_write: true };
+            let map = Map::private(Placement::NoReplace(start), end - start, protection);
+            self.map(Map { backing: Some(backing), ..map })?;
+            if segment.memory_size > segment.file_size && protection.contains(Protection::WRITE) {
+                self.space.zero(behind, end - behind)?;
+            }
         }
+        if end < segment.end() {
+            let rest = segment.end() - end;
+            self.map(Map::private(Placement::NoReplace(end), rest, protection))?;
+        }
+        Ok(())
+    }
+
+    fn map(&self, map: Map) -> Result<(), MapError> {
+        self.space.map(map).map(|_| ())
     }
 }

@@ -2,17 +2,12 @@
 //! The window: memory of the program that Linux reads files into, and from where they are copied. So Linux is given the pages of the window
 //! alone, of which it asks for each once, and no page of the copy has to be taken back from it.
 
-use alloc::vec::Vec;
-
 use linux_raw_sys::general as linux;
 
 use crate::{
     mm::space::{AddressSpace, Map, MapError, Placement, Protection},
     syscall::{self, Errno},
 };
-
-/// Bytes that are copied at a time.
-const BUFFER: usize = 16 * 1024;
 
 /// A range of the address space that Linux reads files into.
 pub struct Window<'a> {
@@ -46,30 +41,6 @@ impl<'a> Window<'a> {
                 Err(Errno::EINTR) => {}
                 Err(error) => return Err(error),
             }
-        }
-        Ok(done)
-    }
-
-    /// Copies up to `length` bytes at `offset` of descriptor `fd` to `address`, whatever rights the program has there; returns how many there were.
-    pub fn copy(&self, fd: u64, offset: u64, address: u64, length: u64) -> Result<u64, Errno> {
-        let mut buffer = Vec::new();
-        buffer.try_reserve_exact(BUFFER).map_err(|_| Errno::ENOMEM)?;
-        buffer.resize(BUFFER, 0);
-        let mut done = 0;
-        while done < length {
-            let count = self.fill(fd, offset + done, length - done)?;
-            if count == 0 {
-                break;
-            }
-            let mut copied = 0;
-            while copied < count {
-                let part = &mut buffer[..(count - copied).min(BUFFER as u64) as usize];
-                self.space.read(self.start + copied, part).map_err(|_| Errno::ENOMEM)?;
-                let to = address + done + copied;
-                self.space.write_forced(to, part).map_err(|_| Errno::ENOMEM)?;
-                copied += part.len() as u64;
-            }
-            done += count;
         }
         Ok(done)
     }

@@ -2,7 +2,7 @@
 //! The two pools of memory: the kernel's private one, which Linux cannot see, and the one whose
 //! pages make up processes, which Linux shares.
 
-use super::layout;
+use super::{kept, layout};
 use crate::sync::SpinLock;
 use core::arch::asm;
 use crtos_vm::{FRAME_SIZE, Frame, FramePool, FrameSize};
@@ -92,16 +92,26 @@ pub fn free_table(frame: Frame) {
     PRIVATE.free(frame, FrameSize::Small);
 }
 
+/// A page for a process. If there is none, what is kept of files goes first. May sleep.
+fn page(size: FrameSize) -> Option<Frame> {
+    loop {
+        let frame = SHARED.allocate(size);
+        if frame.is_some() || !kept::evict() {
+            return frame;
+        }
+    }
+}
+
 /// A cleared page for a process. Not under a lock: clearing a large one takes long.
 pub fn zeroed_page(size: FrameSize) -> Option<Frame> {
-    let frame = SHARED.allocate(size)?;
+    let frame = page(size)?;
     clear(frame, size.bytes());
     Some(frame)
 }
 
 /// A page for a program with the contents of `from`, one of that size, which others may change meanwhile. Not under a lock.
 pub fn copied_page(from: Frame, size: FrameSize) -> Option<Frame> {
-    let frame = SHARED.allocate(size)?;
+    let frame = page(size)?;
     // SAFETY: the new frame belongs to the caller, `from` is in use and so does not go; both are mapped, and no Rust object lies in
     // them. The instruction goes on where it was after an interrupt.
     unsafe {
@@ -118,6 +128,13 @@ pub fn filled_page(bytes: &[u8]) -> Option<Frame> {
     // SAFETY: the frame belongs to the caller, is mapped for the kernel, and no Rust object lies in it.
     unsafe { layout::direct(frame.0).copy_from_nonoverlapping(bytes.as_ptr(), length) };
     Some(frame)
+}
+
+/// Copies what lies at `offset` of a frame that the caller has a use of, and that nobody writes to. Not beyond its end.
+pub(super) fn copy_out(frame: Frame, offset: u64, to: &mut [u8]) {
+    let length = to.len().min((FRAME_SIZE - offset) as usize);
+    // SAFETY: as in `filled_page`.
+    unsafe { layout::direct(frame.0 + offset).copy_to_nonoverlapping(to.as_mut_ptr(), length) };
 }
 
 /// Clears `length` bytes (a multiple of 8) of a frame that the caller has a use of. Can be preempted at

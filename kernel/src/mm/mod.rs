@@ -3,6 +3,7 @@
 
 pub mod frames;
 pub mod heap;
+pub mod kept;
 pub mod layout;
 pub mod object;
 pub mod space;

@@ -19,6 +19,8 @@ pub struct Object {
     /// Pages below this offset that nobody put there are zero at first; behind it there are none.
     limit: AtomicU64,
     pages: Mutex<BTreeMap<u64, Frame>>,
+    /// How many pages there are, for those who do not hold the lock.
+    count: AtomicU64,
     /// Held while pages are read from a file.
     loading: Mutex<()>,
 }
@@ -55,7 +57,8 @@ impl Object {
         }
         let id = LAST.fetch_add(1, Ordering::Relaxed) + 1;
         let limit = AtomicU64::new(limit);
-        Ok(Arc::new(Self { id, limit, pages: Mutex::new(pages), loading: Mutex::new(()) }))
+        let count = AtomicU64::new(pages.len() as u64);
+        Ok(Arc::new(Self { id, limit, pages: Mutex::new(pages), count, loading: Mutex::new(()) }))
     }
 
     /// Its number, which no other object ever has.
@@ -74,6 +77,7 @@ impl Object {
             None => {
                 let frame = frames::zeroed_page(FrameSize::Small).ok_or(FaultError::NoMemory)?;
                 pages.insert(index, frame);
+                self.count.store(pages.len() as u64, Ordering::Relaxed);
                 frame
             }
         };
@@ -115,6 +119,26 @@ impl Object {
             return if full { Err(MapError::NoMemory) } else { Ok(()) };
         }
         pages.insert(offset / FRAME_SIZE, frame);
+        self.count.store(pages.len() as u64, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// How many pages it has.
+    pub fn count(&self) -> u64 {
+        self.count.load(Ordering::Relaxed)
+    }
+
+    /// Copies what its pages have at `offset`. [`MapError::Fault`] if one is not there. Nobody writes to them meanwhile.
+    pub fn read(&self, offset: u64, to: &mut [u8]) -> Result<(), MapError> {
+        let pages = self.pages.lock();
+        let mut done = 0;
+        while done < to.len() {
+            let at = offset + done as u64;
+            let part = to.len().min(done + (FRAME_SIZE - at % FRAME_SIZE) as usize);
+            let &frame = pages.get(&(at / FRAME_SIZE)).ok_or(MapError::Fault)?;
+            frames::copy_out(frame, at % FRAME_SIZE, &mut to[done..part]);
+            done = part;
+        }
         Ok(())
     }
 

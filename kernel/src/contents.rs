@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The contents of Linux's files, for what maps or executes them: read through the shadow, a page at most once while the file stays
+//! what it is ([`kept`]).
+
+use alloc::{sync::Arc, vec::Vec};
+use core::ops::Range;
+
+use crtos_abi::PAGE_SIZE;
+use linux_raw_sys::general as linux;
+
+use crate::{
+    exec::Window,
+    mm::{
+        kept::{self, Identity, Version},
+        object::Object,
+        space::AddressSpace,
+    },
+    syscall::{self, Errno},
+    time::{self, Clock, Nanos},
+};
+
+/// A file that has not changed for so long changes no more without its time of change telling so: that moves with Linux's ticks.
+const SETTLED: Nanos = Nanos::from_millis(1000);
+
+/// What fstat(2) tells.
+pub struct Status {
+    /// Device and number of the file.
+    pub identity: Identity,
+    /// Whether it is a file of bytes.
+    pub is_regular: bool,
+    /// Bytes.
+    pub size: u64,
+    /// Nothing of it has been written yet: it is all zeros. Or Linux makes it up when it is read.
+    pub is_empty: bool,
+    /// When it changed, in seconds and nanoseconds.
+    changed: (u64, u64),
+}
+
+impl Status {
+    /// Of descriptor `fd` of the shadow.
+    pub fn of(space: &AddressSpace, window: &Window, fd: u64) -> Result<Self, Errno> {
+        syscall::linux(linux::__NR_fstat, &[fd, window.start])?;
+        let mut bytes = [[0; 8]; 15];
+        space.read(window.start, bytes.as_flattened_mut())?;
+        let words = bytes.map(u64::from_le_bytes);
+        Ok(Self {
+            identity: (words[0], words[1]),
+            is_regular: words[3] as u32 & linux::S_IFMT == linux::S_IFREG,
+            size: words[6],
+            is_empty: words[8] == 0,
+            changed: (words[13], words[14]),
+        })
+    }
+
+    /// What tells this version of the file from later ones; `None` if it may change without a trace.
+    fn version(&self) -> Option<Version> {
+        let (seconds, nanoseconds) = self.changed;
+        let changed = seconds.checked_mul(1_000_000_000)?.checked_add(nanoseconds)?;
+        let age = time::linux(Clock::Realtime).0.checked_sub(changed)?;
+        let stays = self.is_regular && !self.is_empty && age > SETTLED.0;
+        stays.then_some(Version { size: self.size, changed: self.changed })
+    }
+}
+
+/// A file that is read page by page.
+pub struct Contents<'a> {
+    space: &'a AddressSpace,
+    window: &'a Window<'a>,
+    fd: u64,
+    /// Bytes; of what is no file of bytes there may be any number.
+    pub size: u64,
+    /// Its pages, of which those are there that [`load`](Self::load) was asked for.
+    pub object: Arc<Object>,
+}
+
+impl<'a> Contents<'a> {
+    /// Of descriptor `fd` of the shadow. With `is_written` programs of the realm may write to the file unseen.
+    pub fn of(
+        space: &'a AddressSpace,
+        window: &'a Window<'a>,
+        fd: u64,
+        is_written: impl FnOnce(Identity) -> bool,
+    ) -> Result<Self, Errno> {
+        let status = Status::of(space, window, fd)?;
+        let version = status.version().filter(|_| !is_written(status.identity));
+        let object = match version {
+            Some(version) => kept::object(status.identity, version)?,
+            None => Object::anonymous()?,
+        };
+        let size = if status.is_regular { status.size } else { u64::MAX };
+        object.set_limit(size);
+        Ok(Self { space, window, fd, size, object })
+    }
+
+    /// Sees to it that the pages of `range` are there, up to the end of the file.
+    pub fn load(&self, range: Range<u64>) -> Result<(), Errno> {
+        let range = range.start..range.end.min(self.size);
+        load(self.space, self.window, &self.object, self.fd, range)
+    }
+
+    /// Copies bytes that lie at `offset`; returns how many there are.
+    pub fn read(&self, offset: u64, to: &mut [u8]) -> Result<usize, Errno> {
+        let end = offset.saturating_add(to.len() as u64).min(self.size);
+        self.load(offset..end)?;
+        let length = end.saturating_sub(offset) as usize;
+        self.object.read(offset, &mut to[..length])?;
+        Ok(length)
+    }
+}
+
+/// Reads those pages in `range` of a file that its object does not have.
+pub fn load(
+    space: &AddressSpace,
+    window: &Window,
+    object: &Object,
+    fd: u64,
+    range: Range<u64>,
+) -> Result<(), Errno> {
+    let mut at = range.start;
+    if object.missing(at..range.end, PAGE_SIZE).is_none() {
+        return Ok(());
+    }
+    let _loading = object.loading();
+    let mut bytes = Vec::new();
+    bytes.try_reserve_exact(PAGE_SIZE as usize).map_err(|_| Errno::ENOMEM)?;
+    bytes.resize(PAGE_SIZE as usize, 0);
+    while let Some(missing) = object.missing(at..range.end, Window::FOR_FILES) {
+        let length = missing.end - missing.start;
+        let count = window.fill(fd, missing.start, length)?;
+        for page in (0..length).step_by(PAGE_SIZE as usize) {
+            let present = count.saturating_sub(page).min(PAGE_SIZE) as usize;
+            let (data, zeros) = bytes.split_at_mut(present);
+            space.read(window.start + page, data)?;
+            zeros.fill(0);
+            object.set(missing.start + page, &bytes)?;
+        }
+        at = missing.end;
+    }
+    Ok(())
+}
