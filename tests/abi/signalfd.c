@@ -25,14 +25,6 @@
 #define MS 1000000L
 #define SIZE sizeof(struct signalfd_siginfo)
 
-/* An address that the compiler does not know. */
-static void *at(long address)
-{
-	volatile long hidden = address;
-
-	return (void *)hidden;
-}
-
 static sigset_t set_of(int first, int second)
 {
 	sigset_t set;
