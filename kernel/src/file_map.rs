@@ -1,16 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Mappings of files. Linux has the files; the realm has pages of its own for them.
 //!
-//! What a private mapping shows is read when it is made, or was read before ([`crate::contents`]). For shared mappings there is one [`Object`] for each file, found by device and number, so
+//! What a private mapping shows is read when it is made, or was read before ([`crate::contents`]). For shared mappings there is one
+//! [`Object`](crate::mm::object::Object) for each file, found by device and number, so
 //! that all programs of the realm see the same pages. The shadow maps the file as well, in its own range of addresses: this *mirror*
 //! makes Linux check what may be mapped, keeps the file after its descriptor is closed, and takes what is written back
 //! by msync, munmap, and at the end of a program. Linux's own writes to the file are seen by mappings that are made later, for
 //! pages that no program of the realm has mapped.
-
-use alloc::{
-    collections::BTreeMap,
-    sync::{Arc, Weak},
-};
 
 use crtos_abi::{PAGE_SIZE, channel::OP_COPY};
 use linux_raw_sys::general as linux;
@@ -20,12 +16,11 @@ use crate::{
     exec::Window,
     mm::{
         kept::Identity,
-        object::Object,
-        space::{AddressSpace, Backing, Map, Placement},
+        object::Known,
+        space::{AddressSpace, Backing, Map, Placement, Target},
     },
     remote,
     syscall::{self, Errno, linux_result},
-    task::Mutex,
 };
 
 /// What a program asks for.
@@ -108,7 +103,7 @@ fn shared(space: &AddressSpace, request: Request, mode: u64) -> Result<u64, Errn
         }
         at
     };
-    let mapped = object(status.identity).and_then(|object| {
+    let mapped = FILES.get(status.identity).map_err(Errno::from).and_then(|object| {
         object.set_limit(status.size);
         let end = offset.saturating_add(length).min(status.size);
         if !status.is_empty {
@@ -119,7 +114,8 @@ fn shared(space: &AddressSpace, request: Request, mode: u64) -> Result<u64, Errn
         }
         let backing = Backing { object: object.clone(), offset, shared: true, may_write };
         let start = space.map(Map { backing: Some(backing), ..map })?;
-        space.set_mirror(mirror, object, offset);
+        let target = Target { object, offset, writable: may_write, attachment: false };
+        space.set_mirror(mirror, target);
         Ok(start)
     });
     if mapped.is_err() {
@@ -130,33 +126,21 @@ fn shared(space: &AddressSpace, request: Request, mode: u64) -> Result<u64, Errn
 }
 
 /// The objects of files that programs of the realm have mapped, by device and number.
-static FILES: Mutex<BTreeMap<(u64, u64), Weak<Object>>> = Mutex::new(BTreeMap::new());
-
-/// The object of a file.
-fn object(identity: (u64, u64)) -> Result<Arc<Object>, Errno> {
-    let mut files = FILES.lock();
-    if let Some(object) = files.get(&identity).and_then(Weak::upgrade) {
-        return Ok(object);
-    }
-    let object = Object::anonymous()?;
-    files.retain(|_, object| object.strong_count() > 0);
-    files.insert(identity, Arc::downgrade(&object));
-    Ok(object)
-}
+static FILES: Known = Known::none();
 
 /// Whether programs of the realm map a file shared, and so change it without Linux's knowledge.
 pub fn is_shared(identity: Identity) -> bool {
-    FILES.lock().get(&identity).is_some_and(|object| object.strong_count() > 0)
+    FILES.find(identity).is_some()
 }
 
 /// After the size of the file of `fd` has changed: what is mapped ends where the file ends.
 pub fn resized(space: &AddressSpace, fd: u64) {
-    if FILES.lock().is_empty() {
+    if FILES.is_empty() {
         return;
     }
     let Ok(window) = Window::open(space, PAGE_SIZE) else { return };
     if let Ok(status) = Status::of(space, &window, fd)
-        && let Some(object) = FILES.lock().get(&status.identity).and_then(Weak::upgrade)
+        && let Some(object) = FILES.find(status.identity)
     {
         object.set_limit(status.size);
     }

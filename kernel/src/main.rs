@@ -22,6 +22,7 @@ mod process;
 pub mod remote;
 pub mod replies;
 pub mod sections;
+pub mod segments;
 #[cfg(feature = "self-test")]
 pub mod self_test;
 pub mod signal;

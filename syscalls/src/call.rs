@@ -247,6 +247,10 @@ pub enum Call {
     Sendmsg,
     /// `sendmmsg`
     Sendmmsg,
+    /// `shmat`
+    Shmat,
+    /// `shmdt`
+    Shmdt,
     /// `mbind`
     Mbind,
     /// `get_mempolicy`

@@ -155,6 +155,13 @@ int main(void)
 	CHECK(map(fd, PAGE, PROT_READ | PROT_WRITE, 0) == MAP_FAILED && errno == EACCES);
 	CHECK(munmap(a, 3 * PAGE) == 0 && munmap(b, PAGE) == 0);
 	CHECK(pread(fd, buffer, 6, 0) == 6 && !strcmp(buffer, "again"));
+	/* The same when the first mapping is one that may only be read. */
+	b = map(fd, PAGE, PROT_READ, 0);
+	other = shm_open(name, O_RDWR, 0);
+	a = map(other, PAGE, PROT_READ | PROT_WRITE, 0);
+	strcpy(a, "third");
+	CHECK(!strcmp(b, "third") && msync(a, PAGE, MS_SYNC) == 0 && pread(fd, buffer, 6, 0) == 6 && !strcmp(buffer, "third"));
+	CHECK(munmap(a, PAGE) == 0 && munmap(b, PAGE) == 0 && close(other) == 0);
 	CHECK(close(fd) == 0 && shm_unlink(name) == 0);
 
 	/* A file that has contents; the end of the file; a child that ends without munmap. */

@@ -3,14 +3,14 @@
 //!
 //! An object keeps its pages as long as it is mapped anywhere, and each of them once more than it is mapped.
 
-use super::{frames, heap};
+use super::{frames, heap, kept::Identity};
 use crate::mm::space::{FaultError, MapError};
 use crate::task::Mutex;
 use alloc::collections::BTreeMap;
-use alloc::sync::Arc;
+use alloc::sync::{Arc, Weak};
 use core::fmt;
 use core::ops::Range;
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crtos_vm::{FRAME_SIZE, Frame, FrameSize};
 
 /// Pages with a number of their own.
@@ -21,8 +21,10 @@ pub struct Object {
     pages: Mutex<BTreeMap<u64, Frame>>,
     /// How many pages there are, for those who do not hold the lock.
     count: AtomicU64,
-    /// Held while pages are read from a file.
+    /// Held while pages are read from Linux.
     loading: Mutex<()>,
+    /// All that Linux has of it was read.
+    loaded: AtomicBool,
 }
 
 impl fmt::Debug for Object {
@@ -58,7 +60,14 @@ impl Object {
         let id = LAST.fetch_add(1, Ordering::Relaxed) + 1;
         let limit = AtomicU64::new(limit);
         let count = AtomicU64::new(pages.len() as u64);
-        Ok(Arc::new(Self { id, limit, pages: Mutex::new(pages), count, loading: Mutex::new(()) }))
+        Ok(Arc::new(Self {
+            id,
+            limit,
+            pages: Mutex::new(pages),
+            count,
+            loading: Mutex::new(()),
+            loaded: AtomicBool::new(false),
+        }))
     }
 
     /// Its number, which no other object ever has.
@@ -90,9 +99,19 @@ impl Object {
         self.limit.store(limit, Ordering::Relaxed);
     }
 
-    /// Keeps others from reading the file meanwhile. May sleep.
+    /// Keeps others from reading what Linux has of it meanwhile. May sleep.
     pub fn loading(&self) -> impl Drop {
         self.loading.lock()
+    }
+
+    /// Whether all that Linux has of it was read.
+    pub fn is_loaded(&self) -> bool {
+        self.loaded.load(Ordering::Relaxed)
+    }
+
+    /// All that Linux has of it was read.
+    pub fn set_loaded(&self) {
+        self.loaded.store(true, Ordering::Relaxed);
     }
 
     /// The first run of pages in `range` that are not there, of at most `most` bytes.
@@ -164,5 +183,37 @@ impl Drop for Object {
         for &frame in self.pages.lock().values() {
             frames::release(frame, FrameSize::Small);
         }
+    }
+}
+
+/// Objects by what Linux knows them by, while anybody maps them.
+pub struct Known(Mutex<BTreeMap<Identity, Weak<Object>>>);
+
+impl Known {
+    /// None.
+    pub const fn none() -> Self {
+        Self(Mutex::new(BTreeMap::new()))
+    }
+
+    /// Whether there have been any. May sleep.
+    pub fn is_empty(&self) -> bool {
+        self.0.lock().is_empty()
+    }
+
+    /// The object of an identity. May sleep.
+    pub fn find(&self, identity: Identity) -> Option<Arc<Object>> {
+        self.0.lock().get(&identity).and_then(Weak::upgrade)
+    }
+
+    /// The same; a new one if there is none.
+    pub fn get(&self, identity: Identity) -> Result<Arc<Object>, MapError> {
+        let mut objects = self.0.lock();
+        if let Some(object) = objects.get(&identity).and_then(Weak::upgrade) {
+            return Ok(object);
+        }
+        let object = Object::anonymous()?;
+        objects.retain(|_, object| object.strong_count() > 0);
+        objects.insert(identity, Arc::downgrade(&object));
+        Ok(object)
     }
 }

@@ -45,7 +45,7 @@ use crate::{
     clone, fork,
     mm::space::BadAddress,
     process::{self, User},
-    remote, signal, task, timers, trace,
+    remote, segments, signal, task, timers, trace,
 };
 
 /// An error number of Linux, or one of the `RESTART_*` codes that never reach a program.
@@ -223,6 +223,8 @@ fn serve(row: &Row, call: Call, context: &mut UserContext, args: Args) -> SysRes
         Call::Mlockall => memory::mlockall(args),
         Call::Munlockall => memory::munlockall(),
         Call::PkeyMprotect => memory::pkey_mprotect(args),
+        Call::Shmat => segments::shmat(args),
+        Call::Shmdt => segments::shmdt(args),
         Call::Mbind => memory::mbind(row, args),
         Call::GetMempolicy => memory::get_mempolicy(row, args),
 

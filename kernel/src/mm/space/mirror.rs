@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Mirrors: where the shadow maps the files whose pages the program shares, and which of these pages the program has changed.
-//! The mappings themselves are made in [`crate::file_map`].
+//! Mirrors: where the shadow maps the files and segments whose pages the program shares, and which of these pages the program has changed.
+//! The mappings themselves are made in [`crate::file_map`] and [`crate::segments`].
 
 use super::revoke::Collected;
 use super::{AddressSpace, MapError, Region};
@@ -12,21 +12,39 @@ use core::ops::Range;
 use crtos_abi::channel::{MIRRORS_END, MIRRORS_START};
 use crtos_vm::{Entry, FRAME_SIZE, Flags, FrameSize};
 
-/// A part of a file that the shadow maps.
+/// What a mirror shows.
+#[derive(Clone, Debug)]
+pub struct Target {
+    /// The object of the file or segment.
+    pub object: Arc<Object>,
+    /// The offset at the mirror's address.
+    pub offset: u64,
+    /// The shadow may write there.
+    pub writable: bool,
+    /// It stands for one attachment of a segment: there are as many as the program has.
+    pub attachment: bool,
+}
+
+/// A part of a file, or a segment, that the shadow maps.
 #[derive(Clone, Debug)]
 pub struct Mirror {
     address: u64,
     length: u64,
-    /// The object of the file and the offset at the address; none while it is made.
-    target: Option<(Arc<Object>, u64)>,
+    /// None while it is made.
+    target: Option<Target>,
 }
 
 impl Mirror {
-    /// Where `offset` of `object` is mirrored, and how many bytes from there.
+    /// Where `offset` of `object` can be written back, and how many bytes from there.
     fn find(&self, object: &Object, offset: u64) -> Option<(u64, u64)> {
-        let (own, start) = self.target.as_ref()?;
-        let inside = offset.checked_sub(*start).filter(|&inside| inside < self.length)?;
-        (**own == *object).then_some((self.address + inside, self.length - inside))
+        let target = self.target.as_ref().filter(|target| target.writable)?;
+        let inside = offset.checked_sub(target.offset).filter(|&inside| inside < self.length)?;
+        (*target.object == *object).then_some((self.address + inside, self.length - inside))
+    }
+
+    /// Whether it stands for an attachment of `object`.
+    fn attaches(&self, object: &Object) -> bool {
+        self.target.as_ref().is_some_and(|target| target.attachment && *target.object == *object)
     }
 }
 
@@ -68,11 +86,10 @@ impl AddressSpace {
     }
 
     /// Notes what the mirror at `address` shows.
-    pub fn set_mirror(&self, address: u64, object: Arc<Object>, offset: u64) {
-        for mirror in self.mirrors.lock().iter_mut() {
-            if mirror.address == address {
-                mirror.target = Some((object.clone(), offset));
-            }
+    pub fn set_mirror(&self, address: u64, target: Target) {
+        let mut mirrors = self.mirrors.lock();
+        if let Some(mirror) = mirrors.iter_mut().find(|mirror| mirror.address == address) {
+            mirror.target = Some(target);
         }
     }
 
@@ -86,25 +103,54 @@ impl AddressSpace {
         !self.mirrors.lock().is_empty()
     }
 
-    /// A mirror of which nothing is mapped any more: its address and length. It stays reserved until it is forgotten.
+    /// A mirror that is not needed any more, because nothing of it is mapped or the program has fewer attachments: its address and length. It stays
+    /// reserved until it is forgotten.
     pub fn unused_mirror(&self) -> Option<(u64, u64)> {
         let mut mirrors = self.mirrors.lock();
-        for mirror in mirrors.iter_mut() {
-            let Some((object, offset)) = &mirror.target else { continue };
-            let mut used = false;
-            self.regions(&mut |region| {
-                used |= region.object_at(region.start).is_some_and(|(other, start)| {
-                    **other == **object
-                        && start < offset + mirror.length
-                        && *offset < start + region.length()
-                });
-            });
-            if !used {
-                mirror.target = None;
-                return Some((mirror.address, mirror.length));
+        let unused = mirrors.iter().position(|mirror| match &mirror.target {
+            None => false,
+            Some(Target { object, attachment: true, .. }) => {
+                let count = mirrors.iter().filter(|other| other.attaches(object)).count();
+                count > self.attachments(object)
             }
-        }
-        None
+            Some(Target { object, offset, .. }) => {
+                !self.shows(object, *offset..offset + mirror.length)
+            }
+        })?;
+        let mirror = &mut mirrors[unused];
+        mirror.target = None;
+        Some((mirror.address, mirror.length))
+    }
+
+    /// Whether a part of an object is mapped.
+    fn shows(&self, object: &Object, part: Range<u64>) -> bool {
+        let mut shown = false;
+        self.regions(&mut |region| {
+            shown |= region.object_at(region.start).is_some_and(|(other, start)| {
+                **other == *object && start < part.end && part.start < start + region.length()
+            });
+        });
+        shown
+    }
+
+    /// How often an object is attached: parts of it that lie as in one piece are one.
+    fn attachments(&self, object: &Object) -> usize {
+        let (mut count, mut last) = (0, None);
+        self.regions(&mut |region| {
+            if let Some((other, offset)) = region.object_at(region.start)
+                && **other == *object
+            {
+                let start = Some(region.start.wrapping_sub(offset));
+                count += usize::from(start != last);
+                last = start;
+            }
+        });
+        count
+    }
+
+    /// Whether an object is that of a segment which the program has attached.
+    pub fn is_attached(&self, object: &Object) -> bool {
+        self.mirrors.lock().iter().any(|mirror| mirror.attaches(object))
     }
 
     /// The first run of changed pages in `from..to` that has a mirror. From now on they count as unchanged, and Linux asks before it
