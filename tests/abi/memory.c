@@ -8,6 +8,7 @@
 #include <stdint.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
+#include <time.h>
 
 #include "check.h"
 
@@ -37,6 +38,48 @@ static int touch(volatile char *address, int write)
 static char *map(size_t length, int protection)
 {
 	return mmap(NULL, length, protection, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+}
+
+static double seconds(void)
+{
+	struct timespec time;
+
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+	return time.tv_sec + time.tv_nsec / 1e9;
+}
+
+/* How long calls take that are about one page. */
+static double time_of_calls(char *page)
+{
+	unsigned char vector[1];
+	double least = 1e9, start;
+
+	for (int round = 0; round < 10; round++) {
+		start = seconds();
+		for (int i = 0; i < 50; i++) {
+			madvise(page, PAGE, MADV_NORMAL);
+			mincore(page, PAGE, vector);
+			munlock(page, PAGE);
+			msync(page, PAGE, MS_ASYNC);
+		}
+		if (seconds() - start < least)
+			least = seconds() - start;
+	}
+	return least;
+}
+
+/* It does not depend on how many mappings there are besides. */
+static void other_mappings(void)
+{
+	enum { MAPPINGS = 4000 };
+	char *page = map(PAGE, PROT_READ), *others = map(MAPPINGS * PAGE, PROT_NONE);
+	double alone = time_of_calls(page);
+
+	for (int i = 0; i < MAPPINGS; i += 2)
+		mprotect(others + i * PAGE, PAGE, PROT_READ);
+	CHECK(time_of_calls(page) < 10 * alone);
+	munmap(others, MAPPINGS * PAGE);
+	munmap(page, PAGE);
 }
 
 int main(void)
@@ -138,6 +181,8 @@ int main(void)
 	fd = open("/tmp", O_RDONLY);
 	FAILS(ENODEV, mmap(NULL, PAGE, PROT_READ, MAP_PRIVATE, fd, 0));
 	unlink(name);
+
+	other_mappings();
 
 	CHECK(touch((char *)0, 0) == SIGSEGV);
 	CHECK(touch((char *)0xffffffff80000000, 0) == SIGSEGV);

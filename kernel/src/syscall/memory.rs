@@ -192,25 +192,14 @@ pub fn msync([address, length, flags, ..]: Args) -> SysResult {
     let (start, length) = range(address, length)?;
     let space = space()?;
     file_map::write_back(&space, start, length);
-    if is_mapped(&space, start, length) { Ok(0) } else { Err(Errno::ENOMEM) }
-}
-
-/// Whether all of a range is mapped.
-fn is_mapped(space: &AddressSpace, start: u64, length: u64) -> bool {
-    let (mut at, end) = (start, start + length);
-    space.regions(&mut |region| {
-        if (region.start..region.end).contains(&at) {
-            at = region.end;
-        }
-    });
-    at >= end
+    if space.is_mapped(start, length) { Ok(0) } else { Err(Errno::ENOMEM) }
 }
 
 /// mincore(address, length, vector): memory is never paged out.
 pub fn mincore([address, length, vector, ..]: Args) -> SysResult {
     let (start, length) = range(address, length)?;
     let space = space()?;
-    if !is_mapped(&space, start, length) {
+    if !space.is_mapped(start, length) {
         return Err(Errno::ENOMEM);
     }
     for page in 0..length / PAGE_SIZE {
@@ -224,7 +213,7 @@ pub fn mincore([address, length, vector, ..]: Args) -> SysResult {
 pub fn mbind(row: &Row, args: Args) -> SysResult {
     let (start, length) = range(args[0], args[1]).map_err(|_| Errno::EINVAL)?;
     super::pass(row, args)?;
-    if is_mapped(&*space()?, start, length) { Ok(0) } else { Err(Errno::EFAULT) }
+    if space()?.is_mapped(start, length) { Ok(0) } else { Err(Errno::EFAULT) }
 }
 
 /// Flag of get_mempolicy(2): of a page.
@@ -235,7 +224,7 @@ pub fn get_mempolicy(row: &Row, args: Args) -> SysResult {
     let (address, flags) = (args[3], args[4] as u32);
     if flags & MPOL_F_ADDR != 0 {
         let page = address & !(PAGE_SIZE - 1);
-        if page >= USER_END || !is_mapped(&*space()?, page, PAGE_SIZE) {
+        if page >= USER_END || !space()?.is_mapped(page, PAGE_SIZE) {
             return Err(Errno::EFAULT);
         }
     }
@@ -249,7 +238,7 @@ pub fn madvise([address, length, advice, ..]: Args) -> SysResult {
     let space = space()?;
     match advice as u32 {
         linux::MADV_DONTNEED | linux::MADV_FREE => {
-            if !is_mapped(&space, start, length) {
+            if !space.is_mapped(start, length) {
                 return Err(Errno::ENOMEM);
             }
             if length > 0 {
@@ -263,7 +252,7 @@ pub fn madvise([address, length, advice, ..]: Args) -> SysResult {
             }
             Ok(0)
         }
-        0..=LAST_ADVICE if !is_mapped(&space, start, length) => Err(Errno::ENOMEM),
+        0..=LAST_ADVICE if !space.is_mapped(start, length) => Err(Errno::ENOMEM),
         linux::MADV_REMOVE if length == 0 => Ok(0),
         linux::MADV_REMOVE => Ok(space.punch(start, length).map(|()| 0)?),
         0..=LAST_ADVICE => Ok(0),
@@ -276,7 +265,7 @@ pub fn mlock([address, length, ..]: Args) -> SysResult {
     let offset = address % PAGE_SIZE;
     let (start, length) = range(address - offset, length.saturating_add(offset))?;
     let space = space()?;
-    if !is_mapped(&space, start, length) {
+    if !space.is_mapped(start, length) {
         return Err(Errno::ENOMEM);
     }
     if length > 0 {
@@ -294,7 +283,7 @@ pub fn mlock2(args: Args) -> SysResult {
 pub fn munlock([address, length, ..]: Args) -> SysResult {
     let offset = address % PAGE_SIZE;
     let (start, length) = range(address - offset, length.saturating_add(offset))?;
-    if is_mapped(&*space()?, start, length) { Ok(0) } else { Err(Errno::ENOMEM) }
+    if space()?.is_mapped(start, length) { Ok(0) } else { Err(Errno::ENOMEM) }
 }
 
 /// mlockall(flags).

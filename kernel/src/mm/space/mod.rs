@@ -260,6 +260,11 @@ impl AddressSpace {
             at = region.end;
         }
     }
+
+    /// Whether all of a range is mapped.
+    pub fn is_mapped(&self, start: u64, length: u64) -> bool {
+        self.layout.lock().regions.is_mapped(start, start.saturating_add(length))
+    }
 }
 
 /// What a futex is known by.
