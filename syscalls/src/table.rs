@@ -73,7 +73,7 @@ pub const TABLE: &[Row] = &[
         "madvise",
         Local(Madvise),
         0,
-        "MADV_DONTNEED frees, MADV_REMOVE clears; other advice is checked and taken as done",
+        "MADV_DONTNEED frees, MADV_REMOVE clears, MADV_DONTFORK and MADV_WIPEONFORK count; other advice is checked and taken as done",
     ),
     row(29, "shmget", Remote, 0, ""),
     row(30, "shmat", Dual(Shmat), 0, "contents reach Linux by shmdt, execve and at the end"),

@@ -153,11 +153,63 @@ static void meanwhile(void)
 	munmap(memory, LENGTH);
 }
 
+static int is_there(void)
+{
+	unsigned char vector[4];
+
+	return mincore(memory, 4 * PAGE, vector) == 0;
+}
+
+static int is_missing(void)
+{
+	unsigned char vector[4];
+
+	return mincore(memory, PAGE, vector) < 0 && errno == ENOMEM && mincore(memory + PAGE, PAGE, vector) == 0;
+}
+
+static int is_empty(void)
+{
+	return has(memory, 4 * PAGE, 7, 2, 0);
+}
+
+static int is_whole(void)
+{
+	return has(memory, 4 * PAGE, 7, SIZE_MAX, 0);
+}
+
+static int stays_empty(void)
+{
+	if (!is_empty())
+		return 0;
+	memset(memory + 2 * PAGE, 7, PAGE);
+	return !child(is_empty);
+}
+
+static void as_advised(void)
+{
+	unsigned char *shared = mmap(NULL, PAGE, PROT_READ, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+	memory = populated(4 * PAGE);
+	memset(memory, 7, 4 * PAGE);
+	CHECK(madvise(memory + 2 * PAGE, PAGE, MADV_WIPEONFORK) == 0);
+	CHECK(is_whole() && !child(stays_empty) && is_whole());
+	CHECK(madvise(memory, 4 * PAGE, MADV_KEEPONFORK) == 0 && !child(is_whole));
+	CHECK(madvise(memory, PAGE, MADV_DONTFORK) == 0);
+	CHECK(!child(is_missing) && is_there());
+	CHECK(madvise(memory, 4 * PAGE, MADV_DOFORK) == 0 && !child(is_whole));
+	FAILS(EINVAL, madvise(shared, PAGE, MADV_WIPEONFORK));
+	CHECK(madvise(shared, PAGE, MADV_DONTFORK) == 0);
+	munmap(memory, 4 * PAGE);
+	FAILS(ENOMEM, madvise(memory, PAGE, MADV_WIPEONFORK));
+	munmap(shared, PAGE);
+}
+
 int main(void)
 {
 	by_program();
 	by_kernel();
 	after_changes();
 	meanwhile();
+	as_advised();
 	return failures != 0;
 }

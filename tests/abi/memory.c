@@ -144,6 +144,8 @@ int main(void)
 	CHECK(madvise(a + PAGE, PAGE, MADV_DONTNEED) == 0);
 	CHECK(a[PAGE - 1] == 'y' && a[PAGE] == 0 && a[2 * PAGE] == 'y');
 	FAILS(EINVAL, madvise(a, PAGE, 1000));
+	FAILS(EINVAL, madvise(a, PAGE, 5));
+	CHECK(madvise(a, PAGE, 24 /* MADV_DONTNEED_LOCKED */) == 0 && a[0] == 0);
 	FAILS(EINVAL, madvise(a + 1, PAGE, MADV_NORMAL));
 	CHECK(mlock(a, 3 * PAGE) == 0 && munlock(a, 3 * PAGE) == 0);
 	CHECK(mincore(a, 3 * PAGE, vector) == 0 && (vector[0] & 1) == 1);

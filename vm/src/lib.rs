@@ -11,7 +11,7 @@ pub mod regions;
 
 pub use entry::{Entry, Flags};
 pub use frames::{BLOCK_SIZE, FRAME_SIZE, Frame, FramePool, FrameSize};
-pub use regions::{Attributes, Backing, Region, Regions, Usage};
+pub use regions::{Attributes, Backing, OnFork, Region, Regions, Usage};
 
 use bitflags::bitflags;
 

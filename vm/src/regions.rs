@@ -25,6 +25,15 @@ pub struct Backing<O> {
     pub may_write: bool,
 }
 
+/// What a forked process gets of a region that is not there for everybody.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct OnFork {
+    /// Nothing: nothing is mapped there (MADV_DONTFORK).
+    pub omitted: bool,
+    /// Memory that is zero (MADV_WIPEONFORK).
+    pub cleared: bool,
+}
+
 /// What holds for all addresses of a region.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Attributes<O> {
@@ -34,6 +43,8 @@ pub struct Attributes<O> {
     pub kind: Kind,
     /// Locked in memory (mlock).
     pub locked: bool,
+    /// What a forked process gets.
+    pub on_fork: OnFork,
     /// An object; otherwise memory that is zero at first.
     pub backing: Option<Backing<O>>,
 }
@@ -41,7 +52,8 @@ pub struct Attributes<O> {
 impl<O> Attributes<O> {
     /// Memory of its own.
     pub const fn plain(protection: Protection, kind: Kind) -> Self {
-        Self { protection, kind, locked: false, backing: None }
+        let on_fork = OnFork { omitted: false, cleared: false };
+        Self { protection, kind, locked: false, on_fork, backing: None }
     }
 
     /// Whether writes go to an object.
@@ -69,8 +81,8 @@ impl<O> Attributes<O> {
             _ => false,
         };
         offsets_meet
-            && (self.protection, self.kind, self.locked)
-                == (next.protection, next.kind, next.locked)
+            && (self.protection, self.kind, self.locked, self.on_fork)
+                == (next.protection, next.kind, next.locked, next.on_fork)
     }
 }
 
@@ -289,6 +301,26 @@ impl<O: Clone + PartialEq> Regions<O> {
         self.change(start, length, |_| Ok(()), |attributes| attributes.locked = locked)
     }
 
+    /// Changes what a forked process gets of a range without holes; [`MapError::Invalid`] if that were a cleared object.
+    pub fn set_on_fork(
+        &mut self,
+        start: u64,
+        length: u64,
+        set: impl Fn(&mut OnFork),
+    ) -> Result<(), MapError> {
+        self.change(
+            start,
+            length,
+            |attributes| {
+                let mut on_fork = attributes.on_fork;
+                set(&mut on_fork);
+                let possible = !on_fork.cleared || attributes.backing.is_none();
+                if possible { Ok(()) } else { Err(MapError::Invalid) }
+            },
+            |attributes| set(&mut attributes.on_fork),
+        )
+    }
+
     /// Changes the attributes of a range without holes if `check` accepts them all.
     fn change(
         &mut self,
@@ -387,6 +419,7 @@ mod tests {
         Remove(u64, u64),
         Protect(u64, u64, u8),
         Lock(u64, u64, bool),
+        Clear(u64, u64, bool),
         Find(u64, u64, u64),
     }
 
@@ -396,6 +429,7 @@ mod tests {
             (0..PAGES, 1u64..12).prop_map(|(s, l)| Step::Remove(s, l)),
             (0..PAGES, 1u64..12, 0u8..4).prop_map(|(s, l, p)| Step::Protect(s, l, p)),
             (0..PAGES, 1u64..12, any::<bool>()).prop_map(|(s, l, on)| Step::Lock(s, l, on)),
+            (0..PAGES, 1u64..12, any::<bool>()).prop_map(|(s, l, on)| Step::Clear(s, l, on)),
             (1u64..12, 0u64..3, 0..PAGES + 1).prop_map(|(l, a, t)| Step::Find(l, a, t)),
         ]
     }
@@ -410,7 +444,7 @@ mod tests {
             shared: which > 2,
             may_write: which != 4,
         });
-        Attributes { protection, kind, locked: false, backing }
+        Attributes { backing, ..Attributes::plain(protection, kind) }
     }
 
     type Model = Vec<Option<Attributes<u8>>>;
@@ -483,6 +517,20 @@ mod tests {
                         prop_assert_eq!(regions.lock(s * FRAME_SIZE, l * FRAME_SIZE, on).is_ok(), whole);
                         if whole {
                             (s..s + l).for_each(|page| if let Some(entry) = &mut model[page as usize] { entry.locked = on });
+                        }
+                    }
+                    Step::Clear(s, l, on) => {
+                        let result = regions.set_on_fork(s * FRAME_SIZE, l * FRAME_SIZE, |on_fork| on_fork.cleared = on);
+                        let whole = s + l <= PAGES && (s..s + l).all(|page| model[page as usize].is_some());
+                        let objects = whole && (s..s + l).any(|page| model[page as usize].as_ref().is_some_and(|a| a.backing.is_some()));
+                        let expected = match (whole, on && objects) {
+                            (false, _) => Err(MapError::NoMemory),
+                            (_, true) => Err(MapError::Invalid),
+                            _ => Ok(()),
+                        };
+                        prop_assert_eq!(result, expected);
+                        if result.is_ok() {
+                            (s..s + l).for_each(|page| if let Some(entry) = &mut model[page as usize] { entry.on_fork.cleared = on });
                         }
                     }
                     Step::Find(l, a, top) => {

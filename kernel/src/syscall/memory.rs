@@ -233,11 +233,11 @@ pub fn get_mempolicy(row: &Row, args: Args) -> SysResult {
 
 /// madvise(address, length, advice).
 pub fn madvise([address, length, advice, ..]: Args) -> SysResult {
-    const LAST_ADVICE: u32 = 25;
+    const LAST_ADVICE: u32 = linux::MADV_COLLAPSE;
     let (start, length) = range(address, length).map_err(|_| Errno::EINVAL)?;
     let space = space()?;
     match advice as u32 {
-        linux::MADV_DONTNEED | linux::MADV_FREE => {
+        linux::MADV_DONTNEED | linux::MADV_DONTNEED_LOCKED | linux::MADV_FREE => {
             if !space.is_mapped(start, length) {
                 return Err(Errno::ENOMEM);
             }
@@ -252,9 +252,25 @@ pub fn madvise([address, length, advice, ..]: Args) -> SysResult {
             }
             Ok(0)
         }
+        // There are none by these numbers.
+        5..linux::MADV_FREE => Err(Errno::EINVAL),
         0..=LAST_ADVICE if !space.is_mapped(start, length) => Err(Errno::ENOMEM),
         linux::MADV_REMOVE if length == 0 => Ok(0),
         linux::MADV_REMOVE => Ok(space.punch(start, length).map(|()| 0)?),
+        linux::MADV_DONTFORK
+        | linux::MADV_DOFORK
+        | linux::MADV_WIPEONFORK
+        | linux::MADV_KEEPONFORK => {
+            if length > 0 {
+                space.set_on_fork(start, length, |on_fork| match advice as u32 {
+                    linux::MADV_DONTFORK => on_fork.omitted = true,
+                    linux::MADV_DOFORK => on_fork.omitted = false,
+                    linux::MADV_WIPEONFORK => on_fork.cleared = true,
+                    _ => on_fork.cleared = false,
+                })?;
+            }
+            Ok(0)
+        }
         0..=LAST_ADVICE => Ok(0),
         _ => Err(Errno::EINVAL),
     }

@@ -3,7 +3,7 @@
 //!
 //! What the parent may write is copied at once, so that its own pages stay as they are and no later write of it faults: but for pages that
 //! nobody has written to since they were cleared, which the child gets when it touches them. Pages that the parent
-//! may not write now are used by both; shared memory stays shared.
+//! may not write now are used by both; shared memory stays shared. What the parent has so marked (madvise) is left out, or empty.
 
 use super::{AddressSpace, FaultError, MapError, Region};
 use crate::arch::paging::{Scan, Steps};
@@ -33,6 +33,10 @@ impl AddressSpace {
         let mut at = 0;
         while let Some(region) = parent.next_region(at) {
             at = region.end;
+            let on_fork = region.attributes.on_fork;
+            if on_fork.omitted {
+                continue;
+            }
             if !heap::has_reserve() {
                 return Err(MapError::NoMemory);
             }
@@ -41,7 +45,7 @@ impl AddressSpace {
             attributes.locked = false;
             self.layout.lock().regions.insert(region.start, region.length(), attributes)?;
             // What is shared is found in its object.
-            if !region.attributes.is_shared() {
+            if !region.attributes.is_shared() && !on_fork.cleared {
                 self.copy_pages(parent, &region)?;
             }
         }

@@ -14,7 +14,9 @@ use alloc::vec::Vec;
 use core::ops::Range;
 use core::sync::atomic::Ordering;
 use crtos_abi::channel::USER_END;
-use crtos_vm::{BLOCK_SIZE, FRAME_SIZE, Flags, FrameSize, Kind, MapError, Placement, Protection};
+use crtos_vm::{
+    BLOCK_SIZE, FRAME_SIZE, Flags, FrameSize, Kind, MapError, OnFork, Placement, Protection,
+};
 
 /// Most pages taken out of the tables at a time.
 const BATCH: usize = 32;
@@ -71,7 +73,7 @@ impl AddressSpace {
             }
         };
         let locked = layout.populate;
-        let attributes = Attributes { protection, kind, locked, backing };
+        let attributes = Attributes { locked, backing, ..Attributes::plain(protection, kind) };
         layout.regions.insert(start, length, attributes)?;
         drop(layout);
         revoked.into_iter().for_each(|pages| self.revoke.revoke(pages));
@@ -227,6 +229,21 @@ impl AddressSpace {
             self.revoke.revoke(range);
         }
         Ok(())
+    }
+
+    /// Changes what a forked process gets of a range. [`MapError::NoMemory`] if there is a hole.
+    pub fn set_on_fork(
+        &self,
+        start: u64,
+        length: u64,
+        set: impl Fn(&mut OnFork),
+    ) -> Result<(), MapError> {
+        let range = pages_of(start, length)?;
+        if !heap::has_reserve() {
+            return Err(MapError::NoMemory);
+        }
+        let _changes = self.changes.lock();
+        self.layout.lock().regions.set_on_fork(range.start, range.end - range.start, set)
     }
 
     /// Gives up the contents of a range (MADV_DONTNEED): it reads as zero afterwards.
