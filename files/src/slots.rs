@@ -23,8 +23,9 @@ struct Slot {
 
 /// A ring of slots.
 pub struct Slots {
-    /// A power of two.
+    /// A power of two: `size`, or more after something was put back.
     ring: Vec<Option<Slot>>,
+    size: usize,
     head: usize,
     count: usize,
     bytes: usize,
@@ -45,12 +46,12 @@ fn page() -> Result<Page, NoMemory> {
 impl Slots {
     /// An empty ring of `size` slots, a power of two.
     pub fn new(size: usize) -> Result<Self, NoMemory> {
-        Ok(Self { ring: ring(size)?, head: 0, count: 0, bytes: 0, spare: [None, None] })
+        Ok(Self { ring: ring(size)?, size, head: 0, count: 0, bytes: 0, spare: [None, None] })
     }
 
     /// Slots.
     pub fn size(&self) -> usize {
-        self.ring.len()
+        self.size
     }
 
     /// Slots in use.
@@ -70,7 +71,7 @@ impl Slots {
 
     /// Whether no slot is free.
     pub fn is_full(&self) -> bool {
-        self.count == self.ring.len()
+        self.count >= self.size
     }
 
     /// Whether a [`push`](Self::push) needs no memory.
@@ -92,13 +93,41 @@ impl Slots {
         if size < self.count {
             return Ok(false);
         }
+        self.rebuild(size)?;
+        self.size = size;
+        Ok(true)
+    }
+
+    /// Makes the ring anew, for what is in it and more.
+    fn rebuild(&mut self, size: usize) -> Result<(), NoMemory> {
         let mut fresh = ring(size)?;
         for (offset, to) in fresh.iter_mut().enumerate().take(self.count) {
             let index = self.index(offset);
             *to = self.ring[index].take();
         }
         (self.ring, self.head) = (fresh, 0);
-        Ok(true)
+        Ok(())
+    }
+
+    /// Puts `bytes` that were taken, at most a page, before all others, even if the ring is full.
+    pub fn put_back(&mut self, bytes: &[u8]) -> Result<(), NoMemory> {
+        let bytes = &bytes[..bytes.len().min(PAGE)];
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        let mut page = match self.spare.iter_mut().find_map(Option::take) {
+            Some(page) => page,
+            None => page()?,
+        };
+        if self.count == self.ring.len() {
+            self.rebuild(2 * self.ring.len())?;
+        }
+        page[..bytes.len()].copy_from_slice(bytes);
+        self.head = self.index(self.ring.len() - 1);
+        self.ring[self.head] = Some(Slot { page, start: 0, end: bytes.len(), packet: false });
+        self.count += 1;
+        self.bytes += bytes.len();
+        Ok(())
     }
 
     /// Has `fill` append to the last slot, if there is room for `length` bytes (less than a page) and packets allow it. `None` if not; else
@@ -139,6 +168,12 @@ impl Slots {
         self.count += 1;
         self.bytes += filled;
         Ok(filled)
+    }
+
+    /// The bytes of the first slot.
+    pub fn first(&self) -> Option<&[u8]> {
+        let slot = self.ring.get(self.head)?.as_ref()?;
+        Some(&slot.page[slot.start..slot.end])
     }
 
     /// Has `take` read from the first slot, at most `length` bytes; what it says it took is gone from the pipe, all of a packet even
@@ -238,6 +273,32 @@ mod tests {
                 prop_assert!(slots.count() <= slots.size());
             }
         }
+    }
+
+    #[test]
+    fn what_is_put_back_comes_first() {
+        let mut slots = Slots::new(2).unwrap();
+        let data: Vec<u8> = (0..2 * PAGE).map(|byte| (byte / 5) as u8).collect();
+        assert_eq!(write(&mut slots, &data, false), 2 * PAGE);
+        slots.pop(100, |from| from.len());
+        assert!(slots.is_full() && slots.first() == Some(&data[100..PAGE]));
+        // Beyond the size, twice.
+        slots.put_back(&data[50..100]).unwrap();
+        slots.put_back(&data[..50]).unwrap();
+        slots.put_back(&[]).unwrap();
+        assert_eq!((slots.count(), slots.size(), slots.bytes()), (4, 2, 2 * PAGE));
+        assert_eq!(write(&mut slots, b"no room", false), 0);
+        assert_eq!(slots.resize(2), Ok(false));
+        let mut read = Vec::new();
+        while slots
+            .pop(PAGE, |from| {
+                read.extend_from_slice(from);
+                from.len()
+            })
+            .is_some()
+        {}
+        assert_eq!(read, data);
+        assert!(slots.is_empty() && write(&mut slots, &data, false) == 2 * PAGE);
     }
 
     #[test]

@@ -179,6 +179,14 @@ pub enum Call {
     Preadv2,
     /// `pwritev2`
     Pwritev2,
+    /// `splice`
+    Splice,
+    /// `tee`
+    Tee,
+    /// `vmsplice`
+    Vmsplice,
+    /// `sendfile`
+    Sendfile,
     /// `lseek`
     Lseek,
     /// `fcntl`

@@ -112,6 +112,14 @@ impl Description {
         matches!(self.object, Object::Device(_))
     }
 
+    /// The pipe, if it is of one.
+    pub fn pipe(&self) -> Option<&Arc<Pipe>> {
+        match &self.object {
+            Object::Pipe(pipe) => Some(pipe),
+            _ => None,
+        }
+    }
+
     /// F_GETFL.
     pub fn status(&self) -> u32 {
         self.status.load(Ordering::Relaxed)

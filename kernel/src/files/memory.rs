@@ -70,6 +70,11 @@ impl Memory {
         self.left
     }
 
+    /// Has the transfer end after `length` bytes.
+    pub fn limit(&mut self, length: u64) {
+        self.left = self.left.min(length);
+    }
+
     /// Has `call` of the light path do the rest if that is one range; its result, if it could.
     #[inline(always)]
     pub fn at_once(&self, call: impl FnOnce(u64, u64) -> Light) -> Option<u64> {

@@ -118,8 +118,7 @@ impl Pipe {
                     if !self.has_writers() && self.is_empty() {
                         break;
                     }
-                    let ready = || (!self.is_empty() || !self.has_writers()).then_some(());
-                    wait::take(&self.to_read, nonblocking, ready)?;
+                    self.wait_for_bytes(nonblocking)?;
                     if let Some(bytes) = memory.at_once(|to, length| self.read_at_once(to, length))
                     {
                         done += bytes;
@@ -132,6 +131,64 @@ impl Pipe {
             self.to_read.wake(1);
         }
         Ok(done)
+    }
+
+    /// As [`Pipe::read`] of the first slot, which stays there.
+    pub fn peek(&self, memory: &mut Memory, nonblocking: bool) -> SysResult {
+        loop {
+            let seen = self.slots.lock().first().map(|bytes| {
+                let wanted = bytes.len().min(memory.left() as usize);
+                (memory.write(&bytes[..wanted]), wanted)
+            });
+            match seen {
+                Some((0, wanted)) if wanted > 0 => return Err(Errno::EFAULT),
+                Some((seen, _)) => return Ok(seen as u64),
+                None if !self.has_writers() && self.is_empty() => return Ok(0),
+                None => self.wait_for_bytes(nonblocking)?,
+            }
+        }
+    }
+
+    /// Waits until there may be something to read.
+    fn wait_for_bytes(&self, nonblocking: bool) -> Result<(), Errno> {
+        let ready = || (!self.is_empty() || !self.has_writers()).then_some(());
+        wait::take(&self.to_read, nonblocking, ready)
+    }
+
+    /// Puts back what was read, before all else.
+    pub fn put_back(&self, bytes: &[u8]) -> Result<(), Errno> {
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        for page in bytes.rchunks(PAGE) {
+            let mut slots = self.slots.lock();
+            let put = slots.put_back(page);
+            self.used.store(slots.count(), Ordering::SeqCst);
+            put?;
+        }
+        self.announce_write(true);
+        Ok(())
+    }
+
+    /// How many bytes can be written without waiting, once there is room for any.
+    pub fn room(&self, nonblocking: bool) -> SysResult {
+        loop {
+            if !self.has_readers() {
+                signal::raise(linux::SIGPIPE);
+                return Err(Errno::EPIPE);
+            }
+            let (used, size) = (self.used.load(Ordering::SeqCst), self.size.load(Ordering::SeqCst));
+            match size.saturating_sub(used) {
+                0 => self.wait_for_room(nonblocking)?,
+                slots => return Ok((slots * PAGE) as u64),
+            }
+        }
+    }
+
+    /// Waits until there may be room.
+    fn wait_for_room(&self, nonblocking: bool) -> Result<(), Errno> {
+        let ready = || (!self.is_full() || !self.has_readers()).then_some(());
+        wait::take(&self.to_write, nonblocking, ready)
     }
 
     /// Moves at most a slot to the program.
@@ -217,13 +274,10 @@ impl Pipe {
                 Err(_) | Ok(Step::Fault) if done > 0 => break,
                 Err(error) => return Err(error),
                 Ok(Step::Fault) => return Err(Errno::EFAULT),
-                Ok(Step::Stuck) => {
-                    let ready = || (!self.is_full() || !self.has_readers()).then_some(());
-                    match wait::take(&self.to_write, nonblocking, ready) {
-                        Err(_) if done > 0 => return Ok(done),
-                        waited => waited?,
-                    }
-                }
+                Ok(Step::Stuck) => match self.wait_for_room(nonblocking) {
+                    Err(_) if done > 0 => return Ok(done),
+                    waited => waited?,
+                },
             }
         }
         if done > 0 && !self.is_full() {

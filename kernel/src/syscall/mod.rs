@@ -4,6 +4,7 @@
 //! | file | calls |
 //! |---|---|
 //! | [`files`] | descriptors: reading, writing, opening, closing, copying |
+//! | [`splice`] | splice, tee, vmsplice, sendfile |
 //! | [`poll`] | poll, select |
 //! | [`epoll`] | epoll |
 //! | [`memory`] | mmap, munmap, mprotect, mremap, brk, madvise, mlock and relatives |
@@ -27,6 +28,7 @@ mod memory;
 mod poll;
 mod restart;
 mod sched;
+mod splice;
 mod time;
 mod usage;
 
@@ -306,6 +308,10 @@ fn serve(row: &Row, call: Call, context: &mut UserContext, args: Args) -> SysRes
         Call::Preadv => files::preadv(row, args),
         Call::Pwritev => files::pwritev(row, args),
         Call::Preadv2 => files::preadv2(row, args),
+        Call::Splice => splice::splice(row, args),
+        Call::Tee => splice::tee(row, args),
+        Call::Vmsplice => splice::vmsplice(row, args),
+        Call::Sendfile => splice::sendfile(row, args),
         Call::Pwritev2 => files::pwritev2(row, args),
         Call::Lseek => files::lseek(row, args),
         Call::Fcntl => files::fcntl(row, args),
