@@ -33,6 +33,7 @@ use crate::{
     syscall::{Args, Errno, SysResult, linux_result},
     task::{self, Mutex, Thread},
     threads::{self, Beginning, Birth},
+    timers,
 };
 
 /// What a child takes from its parent.
@@ -293,6 +294,8 @@ pub struct Legacy {
     pub files: Arc<Files>,
     /// The CPUs of the thread.
     pub affinity: CpuSet,
+    /// Its interval timer.
+    pub alarm: Option<timers::Armed>,
 }
 
 /// What has not been taken over yet.
@@ -313,17 +316,21 @@ pub fn execve([path, arguments, environment, ..]: Args) -> SysResult {
     let user = current.data.user().ok_or(Errno::ESRCH)?;
     let (pid, files) = (user.process.pid, user.process.files());
     {
-        let legacy = Legacy { pid, files: files.clone(), affinity: current.affinity() };
         let mut handed_over = HANDED_OVER.lock();
         handed_over.try_reserve(1).map_err(|_| Errno::ENOMEM)?;
-        handed_over.push(legacy);
+        let alarm = timers::take(&user.process);
+        let affinity = current.affinity();
+        handed_over.push(Legacy { pid, files: files.clone(), affinity, alarm });
     }
     let exec = |ask: bool| {
         remote::request(OP_EXEC, 0, [path, arguments, environment, mask, ask.into(), 0])
     };
     let mut result = exec(true);
     if let Ok(refused) = result {
-        drop(taken_over(pid));
+        let legacy = taken_over(pid);
+        if let Some(alarm) = legacy.and_then(|legacy| legacy.alarm) {
+            timers::resume(&user.process, alarm)?;
+        }
         if refused == RESULT_IN_LINUX {
             files.leave_to_linux()?;
             result = exec(false);

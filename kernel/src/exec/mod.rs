@@ -30,6 +30,7 @@ use crate::{
     syscall::{self, Errno},
     task,
     threads::{self, Beginning, Birth},
+    timers,
 };
 
 use self::stack::Stack;
@@ -150,7 +151,8 @@ fn load(user: &User) -> Result<(), ExecError> {
     let (path, strings) = strings.split_at(path_length);
     name(user, path);
     user.process.files().begin()?;
-    if let Some(before) = crate::fork::taken_over(user.process.pid) {
+    let before = crate::fork::taken_over(user.process.pid);
+    if let Some(before) = &before {
         task::current().set_affinity(before.affinity);
         user.process.files().inherit(&before.files)?;
     }
@@ -180,6 +182,9 @@ fn load(user: &User) -> Result<(), ExecError> {
 
     let blocked = remote::request(OP_SIGNAL_FORWARD, 0, [0, 1, 0, 0, 0, 0])? as u64;
     signal::inherit(user, blocked, startup.ignored, startup.signal_limit)?;
+    if let Some(alarm) = before.and_then(|before| before.alarm) {
+        timers::resume(&user.process, alarm).map_err(|_| ExecError::Memory)?;
+    }
     // A real-time policy that the shadow was started with (`chrt -f 50 crtos run …`).
     syscall::inherit_scheduling()?;
     fpu::reset();

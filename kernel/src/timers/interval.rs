@@ -86,6 +86,36 @@ impl Real {
     }
 }
 
+/// When the timer expires next, in kernel time, and its interval.
+#[derive(Clone, Copy)]
+pub struct Armed {
+    deadline: Nanos,
+    interval: Nanos,
+}
+
+/// Stops the timer of `process`, which executes another program: what goes on there, if it was armed. Thread context; may sleep.
+pub fn take(process: &Process) -> Option<Armed> {
+    let real = process.timers.real.lock();
+    let mut schedule = real.as_ref()?.0.schedule.lock();
+    let deadline = schedule.deadline.take()?;
+    Some(Armed { deadline, interval: schedule.interval })
+}
+
+/// Has the timer of `process` go on as it was armed. Thread context; may sleep.
+pub fn resume(process: &Arc<Process>, armed: Armed) -> Result<(), Errno> {
+    let mut real = process.timers.real.lock();
+    if real.is_none() {
+        *real = Some(Real::new(process.clone())?);
+    }
+    if let Some(real) = &*real {
+        let mut schedule = real.0.schedule.lock();
+        schedule.deadline = Some(armed.deadline);
+        schedule.interval = armed.interval;
+        arm(&schedule);
+    }
+    Ok(())
+}
+
 impl Drop for Real {
     fn drop(&mut self) {
         let timer = self.0.schedule.lock().timer.take();

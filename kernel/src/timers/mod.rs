@@ -16,7 +16,7 @@ mod posix;
 mod sleep;
 
 pub use clock::Counting;
-pub use interval::{alarm, getitimer, setitimer};
+pub use interval::{Armed, alarm, getitimer, resume, setitimer, take};
 pub use posix::{
     read_itimerspec, signal_taken, timer_create, timer_delete, timer_getoverrun, timer_gettime,
     timer_settime, write_itimerspec,
