@@ -171,6 +171,12 @@ impl Process {
     }
 }
 
+impl Drop for Process {
+    fn drop(&mut self) {
+        signal::drop_pending(self, None);
+    }
+}
+
 /// The process side of a thread of a program.
 pub struct User {
     /// Its process.

@@ -203,9 +203,14 @@ pub fn leave(user: &User) {
 
 /// Gives up a place.
 pub fn forget(process: &Process, index: usize) {
-    while with_group(process, |state, pool| state.group.discard(pool, Some(index), Set::ALL)) {}
+    drop_pending(process, Some(index));
     let member = process.signals.lock().group.remove(index);
     drop(member);
+}
+
+/// What is pending for `process`, or its member of this index, is lost. Thread context.
+pub fn drop_pending(process: &Process, index: Option<usize>) {
+    while with_group(process, |state, pool| state.group.discard(pool, index, Set::ALL)) {}
 }
 
 /// Sees to it that there are entries for signals. Thread context; allocates.
