@@ -374,6 +374,62 @@ static void threads(void)
 	syscall(SYS_close_range, 3, ~0U, 0);
 }
 
+/* However many poll a timer, and sets that hold it, all are told. */
+#define MANY 40
+
+static int shared_timer;
+static int many_woken;
+
+static void *many_waiting(void *argument)
+{
+	int set = *(int *)argument;
+	struct pollfd polled = { set < 0 ? shared_timer : set, POLLIN, 0 };
+
+	if (poll(&polled, 1, -1) == 1 && polled.revents == POLLIN)
+		__atomic_fetch_add(&many_woken, 1, __ATOMIC_SEQ_CST);
+	return NULL;
+}
+
+static void many(void)
+{
+	struct itimerspec soon = { { 0, 0 }, { 0, 50000000 } };
+	int sets[MANY], outer[MANY], event = eventfd(0, EFD_NONBLOCK), all = 0;
+	pthread_t threads[MANY];
+
+	shared_timer = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK);
+	for (int i = 0; i < MANY; i++) {
+		sets[i] = i % 2 ? epoll_create1(0) : -1;
+		outer[i] = epoll_create1(0);
+		if (i % 2)
+			all += add(sets[i], shared_timer, EPOLLIN) == 0 && add(sets[i], event, EPOLLIN) == 0 &&
+			       add(outer[i], sets[i], EPOLLIN) == 0;
+		else
+			all += add(outer[i], shared_timer, EPOLLIN) == 0 && add(outer[i], event, EPOLLIN) == 0;
+		pthread_create(&threads[i], NULL, many_waiting, &sets[i]);
+	}
+	CHECK(all == MANY && timerfd_settime(shared_timer, 0, &soon, NULL) == 0);
+	for (int i = 0; i < MANY; i++)
+		pthread_join(threads[i], NULL);
+	CHECK(many_woken == MANY);
+	all = 0;
+	for (int i = 0; i < MANY; i++)
+		all += epoll_wait(outer[i], found, 8, -1) == 1;
+	CHECK(all == MANY && read(shared_timer, &one, 8) == 8);
+	all = 0;
+	for (int i = 0; i < MANY; i++)
+		all += epoll_wait(outer[i], found, 8, 0) == 0;
+	CHECK(all == MANY);
+	/* Who writes sees all of them ready at once. */
+	one = 1;
+	CHECK(write(event, &one, 8) == 8);
+	all = 0;
+	for (int i = 0; i < MANY; i++)
+		all += epoll_wait(outer[i], found, 8, 0) == 1;
+	CHECK(all == MANY && read(event, &one, 8) == 8);
+	one = 1;
+	syscall(SYS_close_range, 3, ~0U, 0);
+}
+
 int main(int argc, char **argv)
 {
 	if (argc > 1) {
@@ -388,6 +444,7 @@ int main(int argc, char **argv)
 	nested();
 	errors();
 	threads();
+	many();
 
 	int set = epoll_create1(0), event = eventfd(1, 0), closed = eventfd(1, EFD_CLOEXEC);
 

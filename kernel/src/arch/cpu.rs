@@ -139,6 +139,11 @@ pub fn tsc() -> u64 {
     }
 }
 
+/// Whether interrupts are on.
+pub fn are_interrupts_on() -> bool {
+    x86_64::instructions::interrupts::are_enabled()
+}
+
 /// Turns interrupts off and says whether they were on.
 #[inline(always)]
 pub fn disable_interrupts() -> bool {

@@ -6,7 +6,7 @@
 //! mixed one the shadow waits in Linux meanwhile, as in poll(2), and what both find is reported together. A set that is a member of another is so
 //! in both halves.
 //!
-//! A local member is a watcher of its file. Being told takes constant time: it stands in line, one waiting thread is woken, and who watches the set is told.
+//! A local member is a watcher of its file. Being told takes constant time: it stands in line, one waiting thread is woken, and who watches the set is told by interrupts that follow.
 
 use alloc::{
     collections::BTreeMap,
@@ -34,7 +34,7 @@ const NESTED: usize = 4;
 static NESTING: Mutex<()> = Mutex::new(());
 
 /// What is known of a set when something happens to its members.
-struct Core {
+pub struct Core {
     interests: SpinLock<Interests<Weak<dyn Source>>>,
     to_wait: WaitQueue,
     watchers: Watchers,
@@ -92,16 +92,23 @@ impl Wanted {
 }
 
 impl Core {
-    /// A member may be ready for `events`. Any context.
-    fn tell(&self, token: Token, events: Events) {
-        if self.interests.lock().tell(token, events.bits()) {
-            self.announce();
+    /// A member may be ready for `events`. Says whether that makes the set ready, which those who watch it have to be told. Any context.
+    fn tell(&self, token: Token, events: Events) -> bool {
+        let is_ready = self.interests.lock().tell(token, events.bits());
+        if is_ready {
+            self.to_wait.wake(1);
         }
+        is_ready
     }
 
-    fn announce(&self) {
-        self.to_wait.wake(1);
+    /// The set has become ready. Any context.
+    pub fn announce_to_watchers(&self) {
         self.watchers.notify(Events::IN | Events::READ_NORMAL);
+    }
+
+    /// Who watches the set.
+    pub fn watchers(&self) -> &Watchers {
+        &self.watchers
     }
 
     fn in_line(&self) -> usize {
@@ -128,8 +135,12 @@ impl Core {
 }
 
 impl Watcher for Member {
-    fn notify(&self, events: Events) {
-        self.core.tell(self.token, events & self.heard);
+    fn notify(&self, events: Events) -> Option<&Arc<Core>> {
+        self.core.tell(self.token, events & self.heard).then_some(&self.core)
+    }
+
+    fn is_last(&self) -> bool {
+        self.core.watchers.is_empty()
     }
 
     fn ends_with(&self, file: usize) -> bool {
@@ -156,7 +167,7 @@ impl Set {
         let core = Arc::new(Core {
             interests: SpinLock::new(Interests::default()),
             to_wait: WaitQueue::new(),
-            watchers: Watchers::new(),
+            watchers: Watchers::of_set(),
             remote: AtomicUsize::new(0),
         });
         Ok(Arc::new(Self {
@@ -220,7 +231,9 @@ impl Set {
             members.insert(key, member);
             token
         };
-        self.core.tell(token, source.ready());
+        if self.core.tell(token, source.ready()) {
+            self.core.announce_to_watchers();
+        }
         Ok(())
     }
 
@@ -234,7 +247,9 @@ impl Set {
             }
             interests.change(token, wanted.events(), wanted.data);
         }
-        self.core.tell(token, source.ready());
+        if self.core.tell(token, source.ready()) {
+            self.core.announce_to_watchers();
+        }
         Ok(())
     }
 

@@ -100,7 +100,11 @@ impl Event {
     #[inline(never)]
     pub fn read_at_once(&self, buffer: u64, length: u64) -> Light {
         // Several are woken one by one on the full path.
-        if length < 8 || !user_memory::is_range(buffer, length) || self.to_write.len() > 1 {
+        if length < 8
+            || !user_memory::is_range(buffer, length)
+            || self.to_write.len() > 1
+            || !self.watchers.are_few()
+        {
             return Light::FULL;
         }
         {
@@ -122,6 +126,7 @@ impl Event {
         if length < 8
             || !user_memory::is_range(buffer, length)
             || self.to_read.len() > 1
+            || !self.watchers.are_few()
             || !user_memory::read_at_once(buffer, &mut bytes)
         {
             return Light::FULL;

@@ -236,7 +236,11 @@ impl Pipe {
     /// As [`Pipe::read`], on the light path: at most a step, if nothing is behind what is read.
     #[inline(never)]
     pub fn read_at_once(&self, buffer: u64, length: u64) -> Light {
-        if self.is_empty() || length > Memory::MOST || !user_memory::is_range(buffer, length) {
+        if self.is_empty()
+            || length > Memory::MOST
+            || !user_memory::is_range(buffer, length)
+            || !self.watchers.are_few()
+        {
             return Light::FULL;
         }
         let Some(mut slots) = self.slots.try_lock().filter(|slots| slots.keeps_page()) else {
@@ -324,7 +328,10 @@ impl Pipe {
     /// As [`Pipe::write`], on the light path: at most a step, not in packets.
     #[inline(never)]
     pub fn write_at_once(&self, buffer: u64, length: u64) -> Light {
-        if !(1..=user_memory::STEP as u64).contains(&length) || !self.has_readers() {
+        if !(1..=user_memory::STEP as u64).contains(&length)
+            || !self.has_readers()
+            || !self.watchers.are_few()
+        {
             return Light::FULL;
         }
         let Some(mut slots) = self.slots.try_lock() else { return Light::FULL };

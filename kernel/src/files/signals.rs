@@ -12,7 +12,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use crtos_signal::{Info, Set, signalfd};
 
-use super::{Events, Memory, Watcher, Watchers};
+use super::{Events, Memory, Watcher, Watchers, epoll};
 use crate::{
     mm::heap,
     process::Process,
@@ -36,10 +36,15 @@ pub struct Signals {
 }
 
 impl Watcher for Core {
-    fn notify(&self, events: Events) {
+    fn notify(&self, events: Events) -> Option<&Arc<epoll::Core>> {
         // They may be of several processes, and look for signals of their own.
         self.to_read.wake_all();
         self.watchers.notify(events);
+        None
+    }
+
+    fn is_last(&self) -> bool {
+        self.watchers.is_empty()
     }
 }
 

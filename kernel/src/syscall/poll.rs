@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{
     exec::Window,
-    files::{self, Events, Source, Watcher, Watchers},
+    files::{self, Events, Source, Watcher, Watchers, epoll::Core},
     mm::{heap, space::BadAddress},
     remote, signal,
     task::{self, Thread, WakeReason},
@@ -180,9 +180,10 @@ pub struct InLinux {
 }
 
 impl Watcher for InLinux {
-    fn notify(&self, _: Events) {
+    fn notify(&self, _: Events) -> Option<&Arc<Core>> {
         remote::interrupt(self.slot);
         self.thread.wake();
+        None
     }
 }
 
