@@ -157,6 +157,8 @@ pub enum Call {
     Setpriority,
     /// `mlock2`
     Mlock2,
+    /// `membarrier`
+    Membarrier,
     /// `pkey_mprotect`
     PkeyMprotect,
     /// `read`

@@ -151,6 +151,16 @@ pub(super) fn flush_page(address: u64) {
     unsafe { asm!("invlpg [{}]", in(reg) address, options(nostack, preserves_flags)) }
 }
 
+/// Has all CPUs that use the tables under `root` load them anew, which also orders what they do in memory, and makes them fetch instructions anew.
+/// Who starts to use them later has passed a barrier by then. Thread context, interrupts on.
+pub fn barrier(root: Frame) {
+    let interrupts = cpu::disable_interrupts();
+    flush_all(percpu::this());
+    cpu::restore_interrupts(interrupts);
+    fence(Ordering::SeqCst);
+    evict(root, false);
+}
+
 /// Has all other CPUs that use the tables under `root` forget all translations, and waits for them.
 /// If nobody runs on the tables any more, none uses them afterwards, with `own` not even this one.
 /// Thread context, interrupts on.

@@ -2,6 +2,7 @@
 //! Memory calls. None of them but a mapping of a file asks anything of Linux.
 
 use alloc::sync::Arc;
+use core::sync::atomic::Ordering;
 
 use crtos_abi::{PAGE_SIZE, channel::USER_END};
 use crtos_syscalls::Row;
@@ -325,4 +326,34 @@ pub fn mlockall([flags, ..]: Args) -> SysResult {
 pub fn munlockall() -> SysResult {
     space()?.set_populate(false);
     Ok(0)
+}
+
+/// Kinds of barriers that membarrier(2) offers; the next higher bit registers for one.
+const BARRIERS: u32 = PRIVATE | PRIVATE_SYNC_CORE;
+const PRIVATE: u32 = linux::membarrier_cmd::MEMBARRIER_CMD_PRIVATE_EXPEDITED as u32;
+const PRIVATE_SYNC_CORE: u32 =
+    linux::membarrier_cmd::MEMBARRIER_CMD_PRIVATE_EXPEDITED_SYNC_CORE as u32;
+
+/// membarrier(command, flags, cpu): among the threads of the process. CPUs that run others are not disturbed.
+pub fn membarrier([command, flags, ..]: Args) -> SysResult {
+    let command = command as u32;
+    if flags as u32 != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let space = space()?;
+    match command {
+        0 => Ok((BARRIERS | BARRIERS << 1).into()),
+        PRIVATE | PRIVATE_SYNC_CORE => {
+            if space.barriers.load(Ordering::Relaxed) & command == 0 {
+                return Err(Errno::EPERM);
+            }
+            space.barrier();
+            Ok(0)
+        }
+        _ if command.is_power_of_two() && command >> 1 & BARRIERS != 0 => {
+            space.barriers.fetch_or(command >> 1, Ordering::Relaxed);
+            Ok(0)
+        }
+        _ => Err(Errno::EINVAL),
+    }
 }

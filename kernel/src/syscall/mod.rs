@@ -221,6 +221,7 @@ fn serve(row: &Row, call: Call, context: &mut UserContext, args: Args) -> SysRes
         Call::Madvise => memory::madvise(args),
         Call::Mlock => memory::mlock(args),
         Call::Mlock2 => memory::mlock2(args),
+        Call::Membarrier => memory::membarrier(args),
         Call::Munlock => memory::munlock(args),
         Call::Mlockall => memory::mlockall(args),
         Call::Munlockall => memory::munlockall(),

@@ -9,6 +9,7 @@ use super::{AddressSpace, FaultError, MapError, Region};
 use crate::arch::paging::{Scan, Steps};
 use crate::mm::{frames, heap};
 use crate::task;
+use core::sync::atomic::Ordering;
 use crtos_vm::{Entry, FRAME_SIZE, Flags, Frame, FrameSize, Protection};
 
 impl AddressSpace {
@@ -23,6 +24,7 @@ impl AddressSpace {
             to.try_reserve(from.len()).map_err(|_| MapError::NoMemory)?;
             to.extend(from.iter().cloned());
         }
+        self.barriers.store(parent.barriers.load(Ordering::Relaxed), Ordering::Relaxed);
         {
             let from = parent.layout.lock();
             let mut to = self.layout.lock();

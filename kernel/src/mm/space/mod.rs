@@ -19,13 +19,14 @@ mod revoke;
 use super::object::Object;
 use super::{frames, heap};
 use crate::arch::paging::{NoFrames, Scan, Steps, Tables};
+use crate::arch::tlb;
 use crate::sync::SpinLock;
 use crate::task::Mutex;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::ops::Range;
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use crtos_abi::channel::{SHADOW_END, SHADOW_START, USER_END, USER_START};
 use crtos_vm::{FRAME_SIZE, Flags, Frame, Usage};
 pub use crtos_vm::{Kind, MapError, Placement, Protection};
@@ -163,6 +164,8 @@ pub struct AddressSpace {
     tables: SpinLock<Tables>,
     root: Frame,
     present: AtomicU64,
+    /// Kinds of barriers that the program has registered for.
+    pub barriers: AtomicU32,
 }
 
 impl From<NoFrames> for MapError {
@@ -216,7 +219,13 @@ impl AddressSpace {
             tables: SpinLock::new(tables),
             root,
             present: AtomicU64::new(0),
+            barriers: AtomicU32::new(0),
         }))
+    }
+
+    /// Has each CPU that runs on this space pass a barrier that orders memory and instructions. Thread context.
+    pub fn barrier(&self) {
+        tlb::barrier(self.root);
     }
 
     /// The root of its page tables.
