@@ -2,9 +2,9 @@
 //! Loading a program: how a process gets from its shadow to its first instruction.
 //!
 //! 1. The shadow copies arguments and environment into the new address space (`OP_STARTUP`).
-//! 2. The executable is read through the shadow into a window of the address space, and from there into the program's pages: so
-//!    Linux is given the window alone, and no page of the program has to be taken back from it. The same goes for the interpreter
-//!    (`ld.so`) that it names, if any.
+//! 2. The executable is mapped privately, and so is the interpreter (`ld.so`) that it names, if any. What is not kept of these files from earlier is
+//!    read through the shadow into a window of the address space ([`crate::contents`]): so Linux is given the window alone, and no page of the program has to
+//!    be taken back from it.
 //! 3. The stack is built, and the thread enters user mode in the interpreter, or in the program if there is none.
 
 mod image;
