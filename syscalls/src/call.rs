@@ -215,6 +215,10 @@ pub enum Call {
     Creat,
     /// `fstat`
     Fstat,
+    /// `readlink`
+    Readlink,
+    /// `readlinkat`
+    Readlinkat,
     /// `newfstatat`
     Newfstatat,
     /// `statx`

@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
+#include <sys/timerfd.h>
 #include <sys/wait.h>
 
 #include "check.h"
@@ -265,6 +266,42 @@ static void nested(int depth)
 		_exit(4);
 }
 
+/* Where the link of a descriptor leads. */
+static const char *leads(const char *folder, int fd)
+{
+	static char text[100];
+	char name[40];
+	long length;
+
+	sprintf(name, "%s/%d", folder, fd);
+	length = readlink(name, text, sizeof(text) - 1);
+	text[length < 0 ? 0 : length] = 0;
+	return text;
+}
+
+static void links(void)
+{
+	int event = eventfd(0, 0), zero = open("/dev/zero", O_RDONLY), ends[2], timer = timerfd_create(CLOCK_MONOTONIC, 0);
+	char wanted[40], name[40], text[8] = "xxxxxxx";
+	struct stat status;
+
+	CHECK(pipe(ends) == 0 && fstat(ends[0], &status) == 0);
+	sprintf(wanted, "pipe:[%lu]", (unsigned long)status.st_ino);
+	CHECK(strcmp(leads("/proc/self/fd", ends[0]), wanted) == 0 && strcmp(leads("/dev/fd", ends[1]), wanted) == 0);
+	CHECK(strcmp(leads("/proc/self/fd", event), "anon_inode:[eventfd]") == 0 && strcmp(leads("/dev/fd", timer), "anon_inode:[timerfd]") == 0);
+	CHECK(strcmp(leads("/proc/self/fd", zero), "/dev/zero") == 0);
+	sprintf(name, "/dev/fd/%d", event);
+	CHECK(readlinkat(AT_FDCWD, name, text, 4) == 4 && strcmp(text, "anonxxx") == 0);
+	FAILS(EINVAL, readlink(name, text, 0));
+	FAILS(EFAULT, readlink(name, at(16), 4));
+	close(event);
+	FAILS(ENOENT, readlink(name, text, 4));
+	close(zero);
+	close(timer);
+	close(ends[0]);
+	close(ends[1]);
+}
+
 /* A descriptor's name opens its file once more. */
 static void names(void)
 {
@@ -452,6 +489,7 @@ int main(int count, char **arguments)
 	forks();
 	nested(3);
 	names();
+	links();
 	execs(arguments[0]);
 	limits();
 	passed();

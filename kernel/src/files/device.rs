@@ -45,6 +45,15 @@ impl Device {
         Self::of_name(&name, flags)
     }
 
+    /// The name that leads to it.
+    pub fn path(self) -> &'static str {
+        match self {
+            Self::Null => "/dev/null",
+            Self::Zero => "/dev/zero",
+            Self::Full => "/dev/full",
+        }
+    }
+
     /// As [`Device::named`], on the light path: if the name is present.
     pub fn named_at_once(path: u64, flags: u32) -> Option<Device> {
         let mut name = [0; 10];

@@ -4,19 +4,32 @@
 
 use crate::user;
 
-/// The descriptor that the path at an address of the program names.
-pub fn descriptor(path: u64) -> Option<u64> {
-    const WORD: usize = 8;
+/// Bytes of a path that are looked at first.
+const WORD: usize = 8;
+
+fn start(path: u64) -> Option<[u8; WORD]> {
     let mut start = [0; WORD];
     user::read(path, &mut start).ok()?;
-    match &start {
+    Some(start)
+}
+
+/// The descriptor whose link the path at an address of the program is.
+pub fn link(path: u64) -> Option<u64> {
+    match &start(path)? {
         b"/dev/fd/" => number(path + WORD as u64),
         b"/proc/se" if follows(path + WORD as u64, b"lf/fd/") => number(path + 14),
+        _ => None,
+    }
+}
+
+/// The descriptor that the path at an address of the program leads to.
+pub fn descriptor(path: u64) -> Option<u64> {
+    match &start(path)? {
         b"/dev/std" => [&b"in\0"[..], b"out\0", b"err\0"]
             .iter()
             .position(|rest| follows(path + WORD as u64, rest))
             .map(|number| number as u64),
-        _ => None,
+        _ => link(path),
     }
 }
 

@@ -4,7 +4,7 @@
 //! What a program does to a local file that only Linux can do: for a device, its descriptor becomes Linux's and Linux does it; for the others it is refused
 //! with what Linux says of files that do not offer it.
 
-use alloc::{boxed::Box, sync::Arc};
+use alloc::{boxed::Box, format, string::String, sync::Arc};
 
 use crtos_signal::Set;
 use crtos_syscalls::Row;
@@ -659,6 +659,42 @@ fn linked(path: u64, flags: u64) -> Result<Option<Arc<Description>>, Errno> {
     let files = files::table()?;
     let follows = flags as u32 & linux::AT_SYMLINK_NOFOLLOW == 0 && files.has_devices();
     Ok(if follows { named(&files, path) } else { None })
+}
+
+/// readlink(path, buffer, size).
+pub fn readlink(row: &Row, args: Args) -> SysResult {
+    let [path, buffer, size, ..] = args;
+    read_link(path, buffer, size).unwrap_or_else(|| remote(row, args))
+}
+
+/// readlinkat(directory, path, buffer, size).
+pub fn readlinkat(row: &Row, args: Args) -> SysResult {
+    let [_, path, buffer, size, ..] = args;
+    read_link(path, buffer, size).unwrap_or_else(|| remote(row, args))
+}
+
+/// Where the link of a local descriptor leads, if the path is that.
+fn read_link(path: u64, buffer: u64, size: u64) -> Option<SysResult> {
+    let files = files::table().ok().filter(|files| files.has_devices())?;
+    let fd = names::link(path).filter(|&fd| files.is_hidden(fd))?;
+    // Of one that is closed Linux may still have a placeholder.
+    let Some(file) = files.find(fd) else { return Some(Err(Errno::ENOENT)) };
+    let text: String = match &file.object {
+        Object::Device(device) => device.path().into(),
+        Object::Pipe(pipe) => format!("pipe:[{}]", pipe.number),
+        Object::Event(_) => "anon_inode:[eventfd]".into(),
+        Object::Timer(_) => "anon_inode:[timerfd]".into(),
+        Object::Signals(_) => "anon_inode:[signalfd]".into(),
+    };
+    if size as i32 <= 0 {
+        return Some(Err(Errno::EINVAL));
+    }
+    let length = text.len().min(size as usize);
+    Some(
+        user::write(buffer, &text.as_bytes()[..length])
+            .map(|()| length as u64)
+            .map_err(Errno::from),
+    )
 }
 
 /// Stores the `struct stat` of a local file.

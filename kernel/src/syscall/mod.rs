@@ -326,6 +326,8 @@ fn serve(row: &Row, call: Call, context: &mut UserContext, args: Args) -> SysRes
         Call::Openat => files::openat(row, args),
         Call::Creat => files::creat(row, args),
         Call::Fstat => files::fstat(row, args),
+        Call::Readlink => files::readlink(row, args),
+        Call::Readlinkat => files::readlinkat(row, args),
         Call::Newfstatat => files::newfstatat(row, args),
         Call::Statx => files::statx(row, args),
         Call::Pipe => files::pipe(args),
