@@ -67,7 +67,7 @@ pub struct System {
     pub realm: bool,
     /// Linux has PREEMPT_RT.
     pub preempt_rt: bool,
-    /// The program's CPU was isolated by boot parameters.
+    /// The program's CPU was isolated by boot parameters; if it ran in the realm, its shadow's.
     pub isolated: bool,
 }
 

@@ -26,6 +26,9 @@ pub struct Order {
     /// The CPUs that the load may use, as a list; all if none is given.
     #[serde(default)]
     pub load_cpus: Option<String>,
+    /// The CPU of Linux that a program's shadow is to use; any if none is given.
+    #[serde(default)]
+    pub shadow_cpu: Option<u32>,
     /// Time is the number of executed instructions, and the time stamp counter counts nanoseconds.
     pub virtual_time: bool,
 }
@@ -95,6 +98,7 @@ impl Choice {
                     cpu,
                     other_cpu: other_cpu.filter(|_| figure.two_cpus),
                     load_cpus: None,
+                    shadow_cpu: None,
                     virtual_time: self.virtual_time,
                 });
             }

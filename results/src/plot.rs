@@ -62,6 +62,7 @@ impl Axis {
 /// The class that gives a system its colours.
 fn class(system: &System) -> &'static str {
     match system {
+        System { realm: true, isolated: true, .. } => "realm isolated",
         System { realm: true, .. } => "realm",
         System { preempt_rt: true, isolated: true, .. } => "rt isolated",
         System { preempt_rt: true, .. } => "rt",

@@ -92,6 +92,7 @@ mod tests {
             cpu: 3,
             other_cpu: None,
             load_cpus: None,
+            shadow_cpu: None,
             virtual_time: true,
         };
         let mut cell = cell("6.1", "none", "getpid", &[(370, 10)]);

@@ -3,11 +3,14 @@
 
 use std::fs;
 use std::process::{Command, Stdio};
-use std::thread::sleep;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread::{self, sleep};
 use std::time::{Duration, Instant};
 
 use crtos_results::catalogue::{Figure, How, Load};
 use crtos_results::{Cell, Histogram, Order, cyclictest, program};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 
 use super::exits::Watch;
 use super::load::Running;
@@ -30,8 +33,6 @@ const MANY: u64 = 20_000;
 const SETTLE: Duration = Duration::from_millis(500);
 /// How long a program may take beside the time that its samples take.
 const PATIENCE: Duration = Duration::from_secs(100);
-/// How often the end of a program is looked for.
-const POLL: Duration = Duration::from_millis(20);
 /// Bytes of a failed program's messages that a result holds.
 const WORDS: usize = 300;
 /// Where Linux is told how much of a second real-time threads may run; -1 is all of it.
@@ -143,12 +144,15 @@ fn words(words: &[&str]) -> Vec<String> {
 }
 
 /// The command that runs a program on the order's system with a SCHED_FIFO priority. Under Linux it
-/// may use all CPUs, also isolated ones, and chooses one by itself.
+/// may use all CPUs, also isolated ones, and chooses one by itself; in the realm its shadow has the order's CPU.
 fn placed(order: &Order, priority: &str, program: Vec<String>) -> Command {
     let mut all = words(&["chrt", "-f", priority]);
-    match order.system.realm {
-        true => all.extend(words(&["crtos", "run", "--"])),
-        false => all.extend(words(&["taskset", "0xffffffffffffffff"])),
+    match (order.system.realm, order.shadow_cpu) {
+        (true, Some(cpu)) => {
+            all.extend(words(&["taskset", "-c", &cpu.to_string(), "crtos", "run", "--"]));
+        }
+        (true, None) => all.extend(words(&["crtos", "run", "--"])),
+        (false, _) => all.extend(words(&["taskset", "0xffffffffffffffff"])),
     }
     all.extend(program);
     let mut command = Command::new(&all[0]);
@@ -178,22 +182,26 @@ pub fn output(
         .stderr(fs::File::create(&err).map_err(system)?)
         .spawn()
         .map_err(|error| format!("{}: {error}", command.get_program().to_string_lossy()))?;
-    let start = Instant::now();
+    let end = Instant::now() + patience;
+    let process = i32::try_from(child.id()).map_err(|error| error.to_string())?;
+    // A thread waits for it, and not a loop with a clock: each wake-up here may disturb the program.
+    let (sender, ended) = mpsc::channel();
+    let waiter = thread::spawn(move || sender.send(child.wait()));
     let status = loop {
-        if let Some(status) = child.try_wait().map_err(system)? {
-            break Some(status);
-        }
-        if start.elapsed() > patience {
-            // It may just have ended.
-            let _ = child.kill();
-            let _ = child.wait();
-            break None;
-        }
-        sleep(POLL);
-        if let Some(watch) = &mut watch {
-            watch.look();
+        let left = end.saturating_duration_since(Instant::now());
+        let pause = watch.as_ref().and_then(|watch| watch.pause()).map_or(left, |p| p.min(left));
+        match (ended.recv_timeout(pause), &mut watch) {
+            (Ok(status), _) => break Some(status.map_err(system)?),
+            (Err(RecvTimeoutError::Timeout), Some(watch)) if pause < left => watch.look(),
+            (Err(_), _) => {
+                // It may just have ended.
+                let _ = kill(Pid::from_raw(process), Signal::SIGKILL);
+                break None;
+            }
         }
     };
+    // It has nothing more to tell.
+    let _ = waiter.join();
     let text = fs::read_to_string(&out).unwrap_or_default();
     let complaint = fs::read(&err).unwrap_or_default();
     for file in [out, err] {

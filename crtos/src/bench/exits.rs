@@ -17,8 +17,8 @@ pub struct Watch {
     readings: Vec<(Instant, Exits)>,
 }
 
-/// Readings in the time that a program takes its samples.
-const READINGS: u32 = 20;
+/// Readings in the time that a program takes its samples. More would disturb it.
+const READINGS: u32 = 10;
 
 impl Watch {
     /// Begins with a reading; none without hypervisor. Of a program that takes samples for some time, `sampling`, there are further ones.
@@ -26,16 +26,19 @@ impl Watch {
         Some(Self { sampling, readings: vec![(Instant::now(), read()?)] })
     }
 
-    /// Reads again if it is time.
-    pub fn look(&mut self) {
-        let Some(sampling) = self.sampling else { return };
-        if self.readings.last().is_none_or(|(last, _)| last.elapsed() >= sampling / READINGS) {
-            self.readings.extend(read().map(|exits| (Instant::now(), exits)));
-        }
+    /// The time until it should be read again; none if only the end counts.
+    pub fn pause(&self) -> Option<Duration> {
+        self.sampling.map(|sampling| sampling / READINGS)
     }
 
-    /// The exits since the beginning, now that the program has ended. If it took samples, those in the stretch of four fifths of that time with the fewest of `cpu`: the program's start and end, which take calls of Linux, are left out,
-    /// and exits that come with the samples are in every stretch.
+    /// Reads again.
+    pub fn look(&mut self) {
+        self.readings.extend(read().map(|exits| (Instant::now(), exits)));
+    }
+
+    /// The exits since the beginning, now that the program has ended. If it took samples, those in the stretch of
+    /// four fifths of that time with the fewest of `cpu`: the program's start and end, which take calls of Linux, are
+    /// left out, and exits that come with the samples are in every stretch.
     pub fn end(self, cpu: u32) -> Option<Exits> {
         let (_, first) = self.readings.first()?;
         let Some(sampling) = self.sampling else { return Some(difference(first, &read()?)) };

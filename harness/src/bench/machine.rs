@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use crtos_results::catalogue::NO_LOAD;
+use crtos_results::catalogue::Figure;
 use crtos_results::{Cell, Order};
 
 use super::system::{CPU, CPUS, OTHER_CPU, Target};
@@ -25,10 +25,10 @@ const SLOWNESS: u32 = 40;
 /// Writes a byte to an I/O port.
 const PORT: &str =
     r"port() { printf '%b' '\x'$2 | dd of=/dev/port bs=1 seek=$(($1)) conv=notrunc status=none; }";
-/// Programs channel 0 of the PIT: mode 2, divisor 12, so it expires every 10 µs. QEMU lets a virtual CPU run at
+/// Programs channel 0 of the PIT: mode 2, divisor 3, so its output changes twice in 2.5 µs. QEMU lets a virtual CPU run at
 /// most until the next expiry of any timer, divided by the number of CPUs; so while several are busy, none waits
-/// for its turn for long.
-const SHORT_TURNS: &str = "port 0x43 34 && port 0x40 0c && port 0x40 00";
+/// for its turn for long, and they advance nearly alike.
+const SHORT_TURNS: &str = "port 0x43 34 && port 0x40 03 && port 0x40 00";
 /// Mode 0: it expires once. While one CPU works for another, turns that end at arbitrary points would only blur
 /// the length of the path.
 const LONG_TURNS: &str = "port 0x43 30 && port 0x40 00 && port 0x40 00";
@@ -97,7 +97,8 @@ impl Measuring {
                 None => CPU.to_string(),
             })?;
         }
-        self.turns(order.load != NO_LOAD)?;
+        // A path of one CPU at a time has its exact length only if nothing cuts it.
+        self.turns(Figure::named(&order.figure).is_some_and(Figure::under_load))?;
         let start = Instant::now();
         let samples = Duration::from_micros(order.samples * order.interval_us);
         let words = ["crtos", "bench", "--cell", &serde_json::to_string(order)?];

@@ -36,7 +36,7 @@ use crtos_results::{Cell, Order, Results, Store, table};
 use crate::vm::interrupted;
 use crate::{kernels, parts, paths, progress, run, setup, vm_command};
 use machine::Measuring;
-use system::{CPU, CPUS, ISOLATION, LOAD_CPU, OTHER_CPU, PARAMETERS, Target};
+use system::{CPU, CPUS, ISOLATION, LOAD_CPU, OTHER_CPU, PARAMETERS, SHADOW_ISOLATION, Target};
 
 pub use gate::gate;
 
@@ -126,8 +126,9 @@ pub fn bench(options: &Options) -> Result<u8> {
         .map(|target| {
             let system = target.describe()?;
             let mut orders = choice.orders(&system, CPU, Some(OTHER_CPU));
-            for order in orders.iter_mut().filter(|order| order.load != NO_LOAD) {
-                order.load_cpus = Some(target.load_cpus());
+            for order in &mut orders {
+                order.load_cpus = (order.load != NO_LOAD).then(|| target.load_cpus());
+                order.shadow_cpu = target.shadow_cpu();
             }
             Ok((target, orders))
         })
@@ -285,14 +286,15 @@ fn remarks() -> Vec<String> {
          them. Figures are lengths of paths; they say nothing about caches, memory bandwidth, or parallel work."
             .to_owned(),
         "The artefact: while other CPUs are busy, one that should react has to wait for its turn, and time goes on while the others have theirs. \
-         Under load, the timer of the PIT (channel 0, mode 2, divisor 12: every 10 µs) keeps turns short, at most 2.3 µs; its interrupt is \
-         masked (`disable_timer_pin_1`). Without load it is off, and a path has its exact length. The setting is the same for \
-         every system."
+         For latencies, with and without load, the timer of the PIT (channel 0, mode 2, divisor 3: two changes in 2.5 µs) keeps turns short, at most 0.4 µs, so that \
+         with one other busy CPU everything takes twice its time at most; its interrupt is masked (`disable_timer_pin_1`). For the other figures \
+         it is off, and a path has its exact length. The setting is the same for every system."
             .to_owned(),
         format!(
             "Every system has {CPUS} CPUs; programs are measured on CPU {CPU}; figures across CPUs use CPU {OTHER_CPU} as well. Each busy CPU \
              adds a turn to the artefact, so the load runs on CPU {LOAD_CPU}, and on CPU {CPU} as well where that is neither isolated nor in the realm. \
-             Isolated systems are booted with `{ISOLATION}`, all with `{PARAMETERS}`."
+             Isolated systems are booted with `{ISOLATION}`, the isolated ones with a realm with `{SHADOW_ISOLATION}` (the CPU is the shadow's), \
+             all with `{PARAMETERS}`."
         ),
         "Real-time throttling is off under Linux (`sched_rt_runtime_us` is -1). Nothing is subtracted from a sample: what reading the \
          clock costs is a figure of its own."

@@ -20,6 +20,10 @@ pub const OTHER_CPU: u32 = 2;
 pub const LOAD_CPU: u32 = 0;
 /// How Linux is told to leave the CPU alone.
 pub const ISOLATION: &str = "isolcpus=3 nohz_full=3 rcu_nocbs=3 irqaffinity=0-2";
+/// The CPU of Linux that shadows have for themselves where one is isolated beside the realm.
+pub const SHADOW_CPU: u32 = 1;
+/// How Linux is told to leave that one to them.
+pub const SHADOW_ISOLATION: &str = "isolcpus=1 nohz_full=1 rcu_nocbs=1 irqaffinity=0";
 /// What every system is booted with: the timer of the PIT, which only bounds how long an emulated CPU keeps
 /// its turn, interrupts nobody.
 pub const PARAMETERS: &str = "disable_timer_pin_1";
@@ -29,7 +33,7 @@ pub const PARAMETERS: &str = "disable_timer_pin_1";
 pub struct Target {
     /// The kernel.
     pub flavour: Flavour,
-    /// One CPU is isolated by boot parameters.
+    /// One CPU is isolated by boot parameters: for the program, or beside the realm for its shadow.
     pub isolated: bool,
     /// The realm has the CPU.
     pub realm: bool,
@@ -45,7 +49,9 @@ impl Target {
         for isolated in [false, true] {
             all.extend(Flavour::ALL.map(|flavour| Self { flavour, isolated, realm: false }));
         }
-        all.extend(WITH_REALM.map(Self::realm));
+        for isolated in [false, true] {
+            all.extend(WITH_REALM.map(|flavour| Self { isolated, ..Self::realm(flavour) }));
+        }
         all
     }
 
@@ -63,6 +69,9 @@ impl Target {
     /// For results.
     pub fn describe(self) -> Result<System> {
         let name = match self {
+            Self { realm: true, isolated: true, .. } => {
+                format!("realm beside {} isolated", self.flavour)
+            }
             Self { realm: true, .. } => format!("realm beside {}", self.flavour),
             Self { isolated: true, .. } => format!("{} isolated", self.flavour),
             Self { .. } => self.flavour.to_string(),
@@ -85,11 +94,17 @@ impl Target {
         }
     }
 
+    /// The CPU of Linux that only shadows use, if there is one.
+    pub fn shadow_cpu(self) -> Option<u32> {
+        (self.realm && self.isolated).then_some(SHADOW_CPU)
+    }
+
     /// Parameters for its kernel.
     pub fn boot_parameters(self) -> String {
-        match self.isolated {
-            true => format!("{PARAMETERS} {ISOLATION}"),
-            false => PARAMETERS.to_owned(),
+        match self {
+            Self { isolated: false, .. } => PARAMETERS.to_owned(),
+            Self { realm: false, .. } => format!("{PARAMETERS} {ISOLATION}"),
+            Self { realm: true, .. } => format!("{PARAMETERS} {SHADOW_ISOLATION}"),
         }
     }
 }
@@ -126,6 +141,6 @@ mod tests {
             assert_eq!(target.to_string().parse(), Ok(target));
         }
         assert_eq!("realm-6.1-rt".parse(), Ok(Target::realm(Flavour::V6_1Rt)));
-        assert!("realm-6.1-isolated".parse::<Target>().is_err());
+        assert!("realm-6.1-rt-isolated".parse::<Target>().is_err());
     }
 }
