@@ -33,6 +33,8 @@ const MANY: u64 = 20_000;
 const SETTLE: Duration = Duration::from_millis(500);
 /// How long a program may take beside the time that its samples take.
 const PATIENCE: Duration = Duration::from_secs(100);
+/// Time between two moments at which it is looked whether that is over.
+const POLL: Duration = Duration::from_millis(20);
 /// Bytes of a failed program's messages that a result holds.
 const WORDS: usize = 300;
 /// Where Linux is told how much of a second real-time threads may run; -1 is all of it.
@@ -184,16 +186,21 @@ pub fn output(
         .map_err(|error| format!("{}: {error}", command.get_program().to_string_lossy()))?;
     let end = Instant::now() + patience;
     let process = i32::try_from(child.id()).map_err(|error| error.to_string())?;
-    // A thread waits for it, and not a loop with a clock: each wake-up here may disturb the program.
+    // A thread waits for it, and not a loop with a fast clock: each wake-up here may disturb the program. There is one
+    // all the same, for an emulator may skip the time in which nobody waits for anything but a disk, however long it is.
     let (sender, ended) = mpsc::channel();
     let waiter = thread::spawn(move || sender.send(child.wait()));
     let status = loop {
         let left = end.saturating_duration_since(Instant::now());
-        let pause = watch.as_ref().and_then(|watch| watch.pause()).map_or(left, |p| p.min(left));
-        match (ended.recv_timeout(pause), &mut watch) {
-            (Ok(status), _) => break Some(status.map_err(system)?),
-            (Err(RecvTimeoutError::Timeout), Some(watch)) if pause < left => watch.look(),
-            (Err(_), _) => {
+        let pause = watch.as_ref().and_then(|watch| watch.pause()).unwrap_or(POLL).min(left);
+        match ended.recv_timeout(pause) {
+            Ok(status) => break Some(status.map_err(system)?),
+            Err(RecvTimeoutError::Timeout) if !left.is_zero() => {
+                if let Some(watch) = watch.as_mut() {
+                    watch.look();
+                }
+            }
+            Err(_) => {
                 // It may just have ended.
                 let _ = kill(Pid::from_raw(process), Signal::SIGKILL);
                 break None;

@@ -31,8 +31,11 @@ impl Watch {
         self.sampling.map(|sampling| sampling / READINGS)
     }
 
-    /// Reads again.
+    /// Reads again, if not only the end counts.
     pub fn look(&mut self) {
+        if self.sampling.is_none() {
+            return;
+        }
         self.readings.extend(read().map(|exits| (Instant::now(), exits)));
     }
 

@@ -167,7 +167,9 @@ pub fn inherit() -> Result<(), Errno> {
     if found.policy != attributes::DEADLINE
         && let Ok(scheduling) = scheduling(&found)
     {
-        task::current().set_scheduling(scheduling);
+        let current = task::current();
+        current.set_scheduling(scheduling);
+        prepare(&current);
     }
     Ok(())
 }
@@ -200,7 +202,17 @@ fn set(target: &Target, wanted: Scheduling) -> SysResult {
         ask()?;
         thread.try_set_scheduling(wanted).map_err(|task::Overload| Errno::EBUSY)?;
     }
+    prepare(thread);
     Ok(0)
+}
+
+/// Sees to it that the program of a real-time thread is present before the thread uses it.
+fn prepare(thread: &Thread) {
+    if thread.scheduling().level > Level::ORDINARY
+        && let Some(space) = thread.space()
+    {
+        space.populate_files();
+    }
 }
 
 /// Whether the calling process is the superuser's, and always was.

@@ -241,6 +241,22 @@ impl AddressSpace {
         Ok(())
     }
 
+    /// Populates what is mapped of files and can be, now and at each later mapping: programs, with their libraries, that real-time
+    /// threads run. Memory that is missing is no error. May sleep; takes time the first time.
+    pub fn populate_files(&self) {
+        if core::mem::replace(&mut self.layout.lock().populate_files, true) {
+            return;
+        }
+        let mut at = 0;
+        while let Some(region) = self.next_region(at) {
+            if region.attributes.backing.is_some() && !region.protection().is_empty() {
+                // A part beyond the end of its file stays empty.
+                let _ = self.populate(region.start, region.length());
+            }
+            at = region.end;
+        }
+    }
+
     pub(super) fn next_region(&self, from: u64) -> Option<Region> {
         self.layout.lock().regions.find_from(from)
     }

@@ -73,6 +73,7 @@ impl AddressSpace {
             }
         };
         let locked = layout.populate;
+        let populate = populate || backing.is_some() && layout.populate_files;
         let attributes = Attributes { locked, backing, ..Attributes::plain(protection, kind) };
         layout.regions.insert(start, length, attributes)?;
         drop(layout);

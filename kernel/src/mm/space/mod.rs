@@ -142,6 +142,7 @@ struct Layout {
     /// Where mappings go: downwards from here.
     mmap_top: u64,
     populate: bool,
+    populate_files: bool,
 }
 
 impl Layout {
@@ -214,6 +215,7 @@ impl AddressSpace {
                 heap_end: 0,
                 mmap_top: MMAP_TOP,
                 populate: false,
+                populate_files: false,
             }),
             mirrors: Mutex::new(Vec::new()),
             tables: SpinLock::new(tables),

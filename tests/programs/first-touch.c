@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+/*
+ * How long the first access to each page of a program takes: before its thread is real-time and after. Prints the longest,
+ * in ticks of the time stamp counter: of constants before, of constants after, of variables after.
+ */
+#include <sched.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <x86intrin.h>
+
+#define PAGE 4096
+#define SIZE (64 * PAGE)
+
+static const volatile char early[SIZE] = { 1 };
+static const volatile char late[SIZE] = { 1 };
+static volatile char variables[SIZE] = { 1 };
+
+/* The longest access to one of the pages. The first and the last are left out: they may lie in pages that were used. */
+#define LONGEST(ACCESS)                                                                                                \
+	({                                                                                                             \
+		uint64_t longest = 0;                                                                                  \
+		for (unsigned at = PAGE; at < SIZE - PAGE; at += PAGE) {                                               \
+			uint64_t start = __rdtsc(), took;                                                              \
+			(void)(ACCESS);                                                                                \
+			took = __rdtsc() - start;                                                                      \
+			longest = took > longest ? took : longest;                                                     \
+		}                                                                                                      \
+		longest;                                                                                               \
+	})
+
+int main(void)
+{
+	const struct sched_param highest = { .sched_priority = 80 };
+	unsigned long long before, constants, changed;
+
+	before = LONGEST(early[at]);
+	if (sched_setscheduler(0, SCHED_FIFO, &highest)) {
+		perror("sched_setscheduler");
+		return 1;
+	}
+	constants = LONGEST(late[at]);
+	changed = LONGEST(variables[at]++);
+	printf("%llu %llu %llu\n", before, constants, changed);
+	return 0;
+}
