@@ -101,7 +101,7 @@ const SEARCH: usize = 32;
 pub struct Watchers {
     /// Made for the first of them.
     list: Once<Arc<List>>,
-    /// These are the watchers of an epoll set.
+    /// These are the watchers of an epoll set: in an interrupt, none of them is told at once.
     are_later: bool,
 }
 
@@ -295,7 +295,8 @@ impl List {
         rest
     }
 
-    /// As [`notify_some`](Self::notify_some) with interrupts on: who watches the sets is told before it returns. Sets are not nested deeply.
+    /// As [`notify_some`](Self::notify_some) with interrupts on: who watches the sets is told before it returns, by the same way. Sets are
+    /// not nested deeply.
     fn notify_step(&self, events: Events, left: usize) -> usize {
         let mut sets = [const { None }; STEP];
         let mut free = sets.iter_mut();
@@ -313,7 +314,7 @@ impl List {
         // From the last to the first: who goes meanwhile leaves their place to one that was told already, and who comes
         // looks at the file afterwards.
         let mut left = usize::MAX;
-        if !later && cpu::are_interrupts_on() {
+        if cpu::are_interrupts_on() {
             while left > 0 {
                 left = self.notify_step(events, left);
             }
