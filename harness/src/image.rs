@@ -78,6 +78,8 @@ fn make(packages: &[&str], image: &PathBuf) -> Result<()> {
     bootstrap.args(["--variant=minbase", "--mode=root", "--skip=check/empty"]);
     bootstrap.arg(format!("--include={}", packages.join(",")));
     bootstrap.arg("--aptopt=APT::Install-Recommends \"false\"");
+    // Packages with alternatives, such as openjdk, link pages there and fail without the folder.
+    bootstrap.arg("--essential-hook=mkdir -p \"$1/usr/share/man/man1\"");
     bootstrap.args(EXCLUDED.iter().map(|path| format!("--dpkgopt=path-exclude={path}")));
     bootstrap.arg(apt::RELEASE).arg(&tar);
     bootstrap.args(apt::write_sources(&apt::release_sources()?, scratch.path(), "guest")?);
