@@ -46,7 +46,7 @@
 //! is pinned in Linux any longer; only then may the kernel use these pages for something else.
 //! No doorbell is needed for a drop; the kernel rings when half of the table is posted.
 
-use crate::{MAX_CELL_CPUS, ring::RingHeader};
+use crate::{MAX_CELL_CPUS, PAGE_SIZE, ring::RingHeader};
 
 /// "CRTOSCH1", little endian.
 pub const CHANNEL_MAGIC: u64 = 0x3148_4353_4f54_5243;
@@ -453,6 +453,15 @@ pub struct Startup {
     pub ignored: u64,
     /// 1 if the program knows the realm's CPUs by numbers of their own, from 0 on; 0: by Linux's.
     pub renumbers_cpus: u64,
+}
+
+impl Startup {
+    /// One past the highest address of the first stack: 22 random bits of pages below the end, as Linux.
+    pub fn stack_end(&self) -> u64 {
+        let [.., a, b, c, _, _, _, _, _] = self.random;
+        let pages = u64::from(u32::from_le_bytes([a, b, c, 0]) & 0x3f_ffff);
+        USER_END - pages * PAGE_SIZE
+    }
 }
 
 /// Addresses of the program that belong to the shadow itself and are never mapped in the realm: the shadow is linked at the start.

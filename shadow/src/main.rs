@@ -81,7 +81,7 @@ extern "C" fn start(vector: *const usize) -> ! {
     sys::EXECUTABLE.store(executable, Ordering::Relaxed);
 
     // SAFETY: everything that this program still uses lies between SHADOW_START and SHADOW_END.
-    let slot = unsafe { process::enter_realm(device, None) }
+    let slot = unsafe { process::enter_realm(device, startup.stack_end, None) }
         .unwrap_or_else(|(what, remedy, error)| fail(what, remedy, error));
     startup.describe_to_linux();
     serve::serve(slot, &startup)

@@ -25,17 +25,22 @@ pub struct Parent {
 
 /// Asks the realm for a process and maps its memory. Returns the slot of its thread.
 ///
+/// One mapping ends where the first stack ends: glibc (`pthread_getattr_np`) finds that end in `/proc/self/maps`.
+///
 /// # Safety
 /// Everything that the caller still uses lies between SHADOW_START and SHADOW_END.
 pub unsafe fn enter_realm(
     device: i32,
+    stack_end: u64,
     parent: Option<Parent>,
 ) -> Result<u32, (&'static str, &'static str, Errno)> {
     let (parent, parent_file) = parent.map_or((0, 0), |parent| (parent.slot + 1, parent.device));
     let mut spawn = Spawn { process: 0, slot: 0, parent, parent_file, reserved: [0; 2] };
     sys::ioctl(device, IOC_SPAWN, &raw mut spawn as u64)
         .map_err(|error| ("the real-time realm takes no process", "see `crtos log`", error))?;
-    for (start, end) in [(USER_START, SHADOW_START), (SHADOW_END, USER_END)] {
+    let ranges =
+        [(USER_START, SHADOW_START), (SHADOW_END, stack_end), (stack_end, USER_END)];
+    for (start, end) in ranges.into_iter().filter(|(start, end)| start < end) {
         // SAFETY: the caller's promise.
         unsafe { sys::map_device(device, spawn.process, start, end) }.map_err(|error| {
             ("the program's addresses cannot be mapped", "raise `ulimit -v`", error)
@@ -72,7 +77,7 @@ pub fn fork(slot: u32, flags: u64, pidfd: u64, startup: &startup::Block) -> Fork
     if child == 0 {
         sys::close(ends[0]);
         threads::forget_others();
-        return Forked::Child(go_on(slot, ends[1], mask));
+        return Forked::Child(go_on(slot, startup.stack_end, ends[1], mask));
     }
     signals::block(mask);
     sys::close(ends[1]);
@@ -88,12 +93,12 @@ pub fn fork(slot: u32, flags: u64, pidfd: u64, startup: &startup::Block) -> Fork
 }
 
 /// The child of a fork: takes a device and a process of its own. Returns the slot of its thread.
-fn go_on(parent: u32, ready: i32, mask: u64) -> u32 {
+fn go_on(parent: u32, stack_end: u64, ready: i32, mask: u64) -> u32 {
     let device = sys::device();
     let parent = Parent { slot: parent, device };
     let entered = reopen(device, linux::O_CLOEXEC).ok().and_then(|own| {
         // SAFETY: this program lies in its range, and the device of the parent is not mapped here.
-        let slot = unsafe { enter_realm(own, Some(parent)) }.ok()?;
+        let slot = unsafe { enter_realm(own, stack_end, Some(parent)) }.ok()?;
         sys::replace(own, device, linux::O_CLOEXEC).ok()?;
         Some(slot)
     });

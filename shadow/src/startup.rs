@@ -113,6 +113,8 @@ pub struct Block {
     arguments: u64,
     environment: u64,
     executable: Cell<u32>,
+    /// One past the highest address of the program's first stack.
+    pub stack_end: u64,
 }
 
 impl Block {
@@ -150,6 +152,7 @@ impl Block {
             hwcap2: value(auxvec::AT_HWCAP2) as u64,
             random,
         };
+        let stack_end = startup.stack_end();
         // SAFETY: `base` is fresh memory of at least `size` bytes, aligned to a page.
         let bytes = unsafe {
             base.cast::<Startup>().write(startup);
@@ -167,7 +170,7 @@ impl Block {
         set_name(file_name(call.path));
         let executable = Cell::new(call.executable as u32);
         let (arguments, environment) = (arguments as u64, environment as u64);
-        Ok(Block { base, size: size as u32, arguments, environment, executable })
+        Ok(Block { base, size: size as u32, arguments, environment, executable, stack_end })
     }
 
     /// Where the block lies: a page of the shadow's own.

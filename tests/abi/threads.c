@@ -10,6 +10,7 @@
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
@@ -297,6 +298,28 @@ static int bare(void *argument)
 	return 0;
 }
 
+/* What garbage collectors ask for: where the first stack lies. Its lowest page is there. */
+static int stack_is_known(void)
+{
+	pthread_attr_t attributes;
+	struct rlimit limit;
+	char here, *start;
+	size_t size;
+
+	if (pthread_getattr_np(pthread_self(), &attributes) != 0 || pthread_attr_getstack(&attributes, (void **)&start, &size) != 0)
+		return 0;
+	pthread_attr_destroy(&attributes);
+	if (getrlimit(RLIMIT_STACK, &limit) != 0 || size > limit.rlim_cur || size < limit.rlim_cur / 2)
+		return 0;
+	*(volatile char *)start = 1;
+	return start < &here && &here < start + size && start + size - &here < 1 << 20;
+}
+
+static void looks_for_stack(void)
+{
+	_exit(stack_is_known() ? 55 : 56);
+}
+
 static void bare_clone(void)
 {
 	static char stack[16384] __attribute__((aligned(16)));
@@ -356,6 +379,9 @@ int main(void)
 	CHECK(pthread_join(threads[0], &result) == 0 && result == (void *)9);
 	flags();
 	bare_clone();
+	CHECK(stack_is_known());
+	status = in_child(looks_for_stack);
+	CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 55);
 
 	status = in_child(exits_by_main);
 	CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 33);

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use crtos_abi::{
     PAGE_SIZE,
-    channel::{Startup, USER_END},
+    channel::Startup,
 };
 use crtos_syscalls::exec::{Facts, build_stack};
 
@@ -39,8 +39,7 @@ impl<'a> Stack<'a> {
             u64::from_le_bytes(startup.random[8..].try_into().map_err(|_| ExecError::Startup)?);
         Ok(Self {
             startup,
-            // 22 bits of pages, as Linux.
-            top: USER_END - (random & 0x3f_ffff) * PAGE_SIZE,
+            top: startup.stack_end(),
             length: limit.next_multiple_of(PAGE_SIZE).max(needed),
             random: random >> 22,
         })
