@@ -21,7 +21,7 @@ pub struct Order {
     pub interval_us: u64,
     /// The CPU that the program runs on, by Linux's number.
     pub cpu: u32,
-    /// Another one of the same system, for figures across CPUs.
+    /// Another one of the same system, for figures across CPUs and for what goes on beside a latency.
     pub other_cpu: Option<u32>,
     /// The CPUs that the load may use, as a list; all if none is given.
     #[serde(default)]
@@ -96,7 +96,7 @@ impl Choice {
                     samples: self.size.samples_of(figure),
                     interval_us: self.size.interval_us,
                     cpu,
-                    other_cpu: other_cpu.filter(|_| figure.two_cpus),
+                    other_cpu: other_cpu.filter(|_| figure.two_cpus || figure.under_load()),
                     load_cpus: None,
                     shadow_cpu: None,
                     virtual_time: self.virtual_time,

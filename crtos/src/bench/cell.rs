@@ -102,10 +102,9 @@ fn with_cyclictest(
     words.extend([format!("-p{HIGHEST}"), format!("-a{}", order.cpu)]);
     words.extend([format!("-i{}", order.interval_us), format!("-l{}", order.samples)]);
     words.extend([format!("-h{limit}"), format!("--json={}", result.display())]);
-    if !order.system.realm {
-        // The thread that only waits for the end stays away from the CPU that is measured.
-        words.push("--mainaffinity=0".into());
-    }
+    // The thread that only waits for the end stays away from the CPU that is measured.
+    let main = if order.system.realm { order.other_cpu } else { Some(0) };
+    words.extend(main.map(|cpu| format!("--mainaffinity={cpu}")));
     let mut command = placed(order, BESIDE, words);
     *shown = describe(&command);
     let patience = PATIENCE + Duration::from_micros(order.samples * order.interval_us * 4);
