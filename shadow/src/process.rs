@@ -38,8 +38,7 @@ pub unsafe fn enter_realm(
     let mut spawn = Spawn { process: 0, slot: 0, parent, parent_file, reserved: [0; 2] };
     sys::ioctl(device, IOC_SPAWN, &raw mut spawn as u64)
         .map_err(|error| ("the real-time realm takes no process", "see `crtos log`", error))?;
-    let ranges =
-        [(USER_START, SHADOW_START), (SHADOW_END, stack_end), (stack_end, USER_END)];
+    let ranges = [(USER_START, SHADOW_START), (SHADOW_END, stack_end), (stack_end, USER_END)];
     for (start, end) in ranges.into_iter().filter(|(start, end)| start < end) {
         // SAFETY: the caller's promise.
         unsafe { sys::map_device(device, spawn.process, start, end) }.map_err(|error| {
