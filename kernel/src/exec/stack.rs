@@ -3,10 +3,7 @@
 
 use alloc::vec::Vec;
 
-use crtos_abi::{
-    PAGE_SIZE,
-    channel::Startup,
-};
+use crtos_abi::{PAGE_SIZE, channel::Startup};
 use crtos_syscalls::exec::{Facts, build_stack};
 
 use super::ExecError;
