@@ -23,15 +23,34 @@ const ALSO_DYNAMIC: &str = "// also: dynamic";
 /// What the name of a dynamically linked program ends with.
 pub const DYNAMIC: &str = "-dynamic";
 
+/// The line near the top of a program that a script runs with arguments of its own.
+const BY_SCRIPT: &str = "// run: by a script";
+
 /// Whether a line near the top of a program says that.
-pub fn says(source: &Path, line: &str) -> bool {
+fn says(source: &Path, line: &str) -> bool {
     let text = fs::read_to_string(source).unwrap_or_default();
     text.lines().take(4).any(|other| other == line)
 }
 
 /// Whether a program is tested dynamically linked as well.
-pub fn is_also_dynamic(source: &Path) -> bool {
+fn is_also_dynamic(source: &Path) -> bool {
     says(source, ALSO_DYNAMIC)
+}
+
+/// The programs of `tests/abi` that are tests by themselves, sorted.
+pub fn alone() -> Result<Vec<String>> {
+    let folder = paths::root().join("tests/abi");
+    let mut names = Vec::new();
+    for entry in fs::read_dir(&folder).with_context(|| format!("read {}", folder.display()))? {
+        let path = entry?.path();
+        if path.extension().is_some_and(|extension| extension == "c") && !says(&path, BY_SCRIPT) {
+            let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+            names.extend(is_also_dynamic(&path).then(|| format!("{name}{DYNAMIC}")));
+            names.push(name);
+        }
+    }
+    names.sort();
+    Ok(names)
 }
 
 /// The programs as a layer of the guest's root; nothing if there are none.

@@ -41,6 +41,8 @@ pub struct Machine<'a> {
     pub console: &'a Path,
     /// Where bytes written to the debug port go.
     pub debugcon: Option<&'a Path>,
+    /// A plugin of QEMU that observes it, and its arguments.
+    pub plugin: Option<&'a str>,
     /// Folder of the sockets.
     pub sockets: &'a Path,
 }
@@ -116,11 +118,16 @@ impl Machine<'_> {
     /// milliseconds where the host has fewer processors. And QEMU (10.0) has a race: when a virtual CPU restores its floating-point registers,
     /// it clears a flag of the *first* CPU (IGNNE#), without a lock, in the word that also says whether that CPU is in a guest and has its global
     /// interrupt flag set.
+    ///
+    /// A plugin needs the threads: with a single one, QEMU (10.0) crashes.
     fn add_clock(&self, command: &mut Command) {
-        if self.icount {
-            command.args(["-icount", "shift=0,sleep=off", "-accel", "tcg"]);
-        } else {
-            command.args(["-accel", "tcg,thread=single"]);
+        match (self.icount, self.plugin) {
+            (true, _) => command.args(["-icount", "shift=0,sleep=off", "-accel", "tcg"]),
+            (false, Some(_)) => command.args(["-accel", "tcg,thread=multi"]),
+            (false, None) => command.args(["-accel", "tcg,thread=single"]),
+        };
+        if let Some(plugin) = self.plugin {
+            command.args(["-plugin", plugin]);
         }
     }
 

@@ -6,6 +6,9 @@
 //! the time and the place, [`end`] compares. What is longer than the shortest of those that are kept goes into
 //! a table, which has one entry for each place of beginning, and into the channel, where `crtos stats` finds it.
 //! A section may begin in one thread and end in another: it belongs to the CPU.
+//!
+//! The file of the kernel lists the instructions that begin and end sections (the ELF section `.crtos.sections`, which is not loaded), so that an
+//! observer from outside, `./x bench sections`, can count what is executed between them.
 
 use crate::arch::percpu;
 use crate::mm::layout;
@@ -84,36 +87,70 @@ fn publish(cpu: u32, place: usize, section: Section) {
     }
 }
 
+/// What the list in the kernel's file says of an instruction: a section begins.
+const BEGIN: u64 = 0;
+/// A section begins that an interrupt or exception brought.
+const BEGIN_BY_ENTRY: u64 = 1;
+/// A section ends.
+const END: u64 = 2;
+/// Sections of the CPU are kept from here on.
+const KEEP: u64 = 3;
+
+/// Lists the instruction at the label 2 with `{kind}`.
+macro_rules! listed {
+    () => {
+        ".pushsection .crtos.sections, \"\", @progbits\n.quad 2b, {kind}\n.popsection"
+    };
+}
+
 /// From now on sections of this CPU are kept.
 pub fn start() {
-    percpu::this().sections.threshold.store(0, Relaxed);
+    // SAFETY: writes a word of this CPU.
+    unsafe {
+        asm!(
+            "2:",
+            "mov qword ptr gs:[{threshold}], 0",
+            listed!(),
+            threshold = const THRESHOLD,
+            kind = const KEEP,
+            options(nostack, preserves_flags),
+        );
+    }
 }
 
 /// A section begins here. Interrupts off.
 #[inline(always)]
 pub fn begin() {
+    begin_as::<BEGIN>();
+}
+
+/// A section begins with the entry at `place`, which is to stand for it. Interrupts off.
+pub fn begin_at(place: u64) {
+    begin_as::<BEGIN_BY_ENTRY>();
+    percpu::this().sections.place.store(place, Relaxed);
+}
+
+#[inline(always)]
+fn begin_as<const KIND: u64>() {
     // SAFETY: reads the time stamp counter and the instruction pointer, and writes two words of this CPU.
     unsafe {
         asm!(
             "rdtsc",
             "shl rdx, 32",
             "or rax, rdx",
+            "2:",
             "mov gs:[{start}], rax",
             "lea rax, [rip]",
             "mov gs:[{place}], rax",
+            listed!(),
             start = const START,
             place = const PLACE,
+            kind = const KIND,
             out("rax") _,
             out("rdx") _,
             options(nostack),
         );
     }
-}
-
-/// A section begins, and `place` is to stand for it. Interrupts off.
-pub fn begin_at(place: u64) {
-    begin();
-    percpu::this().sections.place.store(place, Relaxed);
 }
 
 /// How many ticks the section that goes on has taken. Interrupts off.
@@ -149,7 +186,15 @@ pub fn end() {
     let threshold: u64;
     // SAFETY: reads a word of this CPU.
     unsafe {
-        asm!("mov {}, gs:[{}]", out(reg) threshold, const THRESHOLD, options(nostack, readonly, preserves_flags));
+        asm!(
+            "2:",
+            "mov {value}, gs:[{threshold}]",
+            listed!(),
+            value = out(reg) threshold,
+            threshold = const THRESHOLD,
+            kind = const END,
+            options(nostack, readonly, preserves_flags),
+        );
     }
     if ticks > threshold {
         let place: u64;

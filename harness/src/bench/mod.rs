@@ -11,11 +11,13 @@
 //! | [`machine`] | a machine in virtual time, set up for measuring |
 //! | [`gate`] | path lengths against those in the tree |
 //! | [`soak`] | everything at once for long |
+//! | [`sections`] | the longest sections with interrupts off |
 //! | [`publish`] | tables, JSON, the page |
 
 mod gate;
 mod machine;
 mod publish;
+mod sections;
 mod soak;
 mod system;
 
@@ -92,6 +94,12 @@ enum Action {
         #[arg(long)]
         update: bool,
     },
+    /// Count the instructions of the longest sections with interrupts off, over the programs of tests/abi and some of rt-tests.
+    Sections {
+        /// Only programs whose command contains this.
+        #[arg(long, default_value = "")]
+        only: String,
+    },
     /// pi_stress and cyclictest on two CPUs of the realm at once, with hackbench in the realm and stress-ng in Linux.
     Soak {
         /// How many minutes of virtual time.
@@ -114,9 +122,10 @@ pub fn bench(options: &Options) -> Result<u8> {
     if !options.no_build {
         parts::build(&[], false)?;
     }
-    match options.action {
-        Some(Action::Gate { update }) => return gate(update),
-        Some(Action::Soak { minutes, kernel }) => return soak::soak(minutes, kernel),
+    match &options.action {
+        Some(Action::Gate { update }) => return gate(*update),
+        Some(Action::Sections { only }) => return sections::sections(only),
+        Some(Action::Soak { minutes, kernel }) => return soak::soak(*minutes, *kernel),
         None => {}
     }
     let (targets, choice) = options.choose()?;

@@ -128,14 +128,6 @@ fn host_cases() -> Result<Vec<Case>> {
     files("host", "sh")?.into_iter().map(case).collect()
 }
 
-/// The line near the top of a program that a script runs with arguments of its own.
-const BY_SCRIPT: &str = "// run: by a script";
-
-/// Whether a program is a test by itself.
-fn stands_alone(path: &Path) -> bool {
-    !programs::says(path, BY_SCRIPT)
-}
-
 fn abi_cases() -> Result<Vec<Case>> {
     let case = |name: String| Case {
         script: abi_script(&name),
@@ -147,16 +139,7 @@ fn abi_cases() -> Result<Vec<Case>> {
             ..Header::default()
         },
     };
-    let mut names = Vec::new();
-    for (name, path) in files("abi", "c")? {
-        if stands_alone(&path) {
-            names.push(name.clone());
-            if programs::is_also_dynamic(&path) {
-                names.push(name + programs::DYNAMIC);
-            }
-        }
-    }
-    Ok(names.into_iter().map(case).collect())
+    Ok(programs::alone()?.into_iter().map(case).collect())
 }
 
 /// Runs one program in both realms and compares.

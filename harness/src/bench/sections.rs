@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The longest sections with interrupts off of the realm's kernel, in instructions of the CPU on which they are.
+//!
+//! A plugin of QEMU (`harness/observer/sections.c`) counts what each CPU executes in the kernel and in the hypervisor from the
+//! place where a section begins to the one where it ends. The kernel's file lists these places (`kernel/src/sections.rs`). The
+//! machine runs in its own time, so that interrupts come everywhere.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use object::{Object, ObjectSection, ObjectSymbol};
+
+use crate::vm::{Config, Outcome, Vm};
+use crate::{paths, programs, progress, run};
+
+/// The most instructions that a section is to have.
+const GOAL: u64 = 1500;
+/// Those that are shown at least have so many.
+const SHOWN: u64 = 700;
+/// How long the machine may take to boot on a busy host.
+const BOOT_PATIENCE: Duration = Duration::from_secs(400);
+/// How long the realm may take to start.
+const REALM_PATIENCE: Duration = Duration::from_secs(120);
+/// Seconds that a program has.
+const SECONDS: u64 = 60;
+/// Debian's programs that run beside those of `tests/abi`, in the realm.
+const PACKAGES: &[&str] = &["rt-tests"];
+const RT_TESTS: &[&str] = &[
+    "cyclictest -q -m -p 90 -t 4 -i 1000 -d 100 -l 300",
+    "cyclictest -q -m -S -p 90 -i 1000 -l 300",
+    "hackbench -p -g 2 -f 5 -l 20",
+    "hackbench -T -p -g 2 -f 5 -l 20",
+    "hackbench -g 2 -f 5 -l 20",
+    "pi_stress --duration=3 --quiet --inversions=-1 -g 1",
+    "ptsematest -q -p 80 -i 1000 -l 100",
+    "sigwaittest -q -p 80 -i 1000 -l 100",
+    "signaltest -q -p 80 -t 2 -l 200",
+    "pmqtest -q -p 80 -i 1000 -l 100",
+];
+
+/// Where the hypervisor is (abi/src/image.rs), and how large it is at most.
+const HYPERVISOR: (u64, u64) = (0x7000_0000_0000, 0x4000_0000);
+/// The entries of interrupts and exceptions in the kernel: their name, how many, how far apart.
+const STUBS: (&str, u64, u64) = ("interrupt_stubs", 256, 16);
+/// The list of places in the kernel's file, and the plugin's letters for its kinds.
+const LIST: &str = ".crtos.sections";
+const KINDS: [char; 4] = ['b', 'e', 'l', 'f'];
+/// The instruction that is in each loop that waits for another CPU.
+const PAUSE: [u8; 2] = [0xf3, 0x90];
+/// Size of the plugin's table: its first word, then for each CPU pairs of places with four words each.
+const CPUS: usize = 8;
+const PAIRS: usize = 16384;
+const WORD: usize = size_of::<u64>();
+const TABLE: usize = WORD + CPUS * PAIRS * 4 * WORD;
+/// Functions that begin and end sections for others.
+const MEANS: &[&str] = &[
+    "kernel/src/sections.rs",
+    "kernel/src/arch/cpu.rs",
+    "kernel/src/arch/percpu.rs",
+    "kernel/src/sync.rs",
+    "/rustc/",
+];
+
+/// The longest section between two places.
+#[derive(Clone, Default)]
+struct Longest {
+    /// Instructions without those of loops that wait for another CPU.
+    own: u64,
+    /// The most of these.
+    waiting: u64,
+    /// What ran when `own` was seen.
+    program: String,
+}
+
+/// By the addresses at which they begin and end.
+type Sections = BTreeMap<(u64, u64), Longest>;
+
+/// Measures on one CPU and on two; returns 1 if a section is longer than it is to be.
+pub fn sections(only: &str) -> Result<u8> {
+    let elf = paths::stage().join("usr/lib/crtos/kernel.elf");
+    let kernel = Kernel::read(&elf)?;
+    let plugin = compile()?;
+    let mut status = 0;
+    for cpus in ["3", "2,3"] {
+        let seen = observe(&kernel, &plugin, cpus, only)?;
+        let over = report(&kernel, cpus, &seen)?;
+        if over {
+            status = 1;
+        }
+    }
+    Ok(status)
+}
+
+/// What is known of the kernel's file.
+struct Kernel {
+    file: PathBuf,
+    /// Lines for the plugin.
+    places: String,
+    /// Address of the first entry.
+    stubs: u64,
+}
+
+impl Kernel {
+    fn read(path: &Path) -> Result<Self> {
+        let bytes = fs::read(path).with_context(|| format!("read {}", path.display()))?;
+        let file = object::File::parse(&*bytes).context("read the kernel's file")?;
+        let stubs = file.symbols().find(|symbol| symbol.name() == Ok(STUBS.0));
+        let stubs = stubs.context("the kernel has no entries")?.address();
+        let mut places = String::new();
+        let text = file.section_by_name(".text").context("the kernel has no code")?;
+        let (start, code) = (text.address(), text.data()?);
+        writeln!(places, "c {start:x} {:x}", start + code.len() as u64)?;
+        writeln!(places, "c {:x} {:x}", HYPERVISOR.0, HYPERVISOR.0 + HYPERVISOR.1)?;
+        for number in 0..STUBS.1 {
+            writeln!(places, "s {:x}", stubs + number * STUBS.2)?;
+        }
+        // Also where these bytes are in the middle of an instruction; the plugin looks at whole ones.
+        for (offset, _) in code.windows(2).enumerate().filter(|(_, bytes)| *bytes == PAUSE) {
+            writeln!(places, "p {:x}", start + offset as u64)?;
+        }
+        let list = file.section_by_name(LIST).with_context(|| format!("no section {LIST}"))?;
+        for entry in words(list.data()?).chunks_exact(2) {
+            let kind = KINDS.get(usize::try_from(entry[1])?).context("a kind of place")?;
+            writeln!(places, "{kind} {:x}", entry[0])?;
+        }
+        Ok(Self { file: path.to_owned(), places, stubs })
+    }
+
+    /// Names of places: the function that wants the section to begin or end there, and the line.
+    fn names(&self, addresses: &[u64]) -> Result<BTreeMap<u64, String>> {
+        let mut addr2line = Command::new("addr2line");
+        addr2line.arg("-e").arg(&self.file).args(["-a", "-f", "-i", "-C"]);
+        addr2line.args(addresses.iter().map(|address| format!("{address:#x}")));
+        let text = run::output(&mut addr2line)?;
+        let mut names = BTreeMap::new();
+        for part in text.split("0x").skip(1) {
+            let mut lines = part.lines();
+            let address = u64::from_str_radix(lines.next().unwrap_or_default(), 16)?;
+            let lines: Vec<_> = lines.collect();
+            let frames: Vec<_> = lines.chunks_exact(2).collect();
+            let frame = frames
+                .iter()
+                .find(|frame| !MEANS.iter().any(|file| frame[1].contains(file)))
+                .or(frames.last());
+            let name = match frame {
+                _ if (self.stubs..self.stubs + STUBS.1 * STUBS.2).contains(&address) => {
+                    match (address - self.stubs) / STUBS.2 {
+                        exception @ 0..32 => format!("exception {exception}"),
+                        vector => format!("interrupt {vector}"),
+                    }
+                }
+                Some(frame) => {
+                    let line = frame[1].split(" (").next().unwrap_or_default();
+                    let line = line.rsplit_once("/kernel/src/").map_or(line, |(_, line)| line);
+                    let function = frame[0].split('<').next().unwrap_or_default();
+                    format!("{function} {line}")
+                }
+                None => format!("{address:#x}"),
+            };
+            names.insert(address, name);
+        }
+        Ok(names)
+    }
+}
+
+/// The words of a file that are in the order of the machine.
+fn words(bytes: &[u8]) -> Vec<u64> {
+    let word = |bytes: &[u8]| bytes.try_into().map(u64::from_le_bytes).unwrap_or_default();
+    bytes.chunks_exact(WORD).map(word).collect()
+}
+
+/// The plugin, compiled.
+fn compile() -> Result<PathBuf> {
+    let folder = paths::target().join("observer");
+    fs::create_dir_all(&folder)?;
+    let plugin = folder.canonicalize()?.join("sections.so");
+    let mut gcc = Command::new("gcc");
+    gcc.args(["-O2", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-o"]).arg(&plugin);
+    gcc.arg(paths::root().join("harness/observer/sections.c"));
+    run::quietly(&mut gcc).context("compile the observer")?;
+    Ok(plugin)
+}
+
+/// Runs the programs in a realm that has these CPUs.
+fn observe(kernel: &Kernel, plugin: &Path, cpus: &str, only: &str) -> Result<Sections> {
+    let scratch = tempfile::tempdir()?;
+    let (places, table) = (scratch.path().join("places"), scratch.path().join("table"));
+    fs::write(&places, &kernel.places)?;
+    File::create(&table)?.set_len(TABLE as u64)?;
+    let files = format!("places={},table={}", places.display(), table.display());
+    let config = Config {
+        packages: PACKAGES.iter().map(|&name| name.to_owned()).collect(),
+        plugin: Some(format!("{},{files}", plugin.display())),
+        ..Config::default()
+    };
+    let mut vm = Vm::boot(&config, Some(Instant::now() + BOOT_PATIENCE))?;
+    let up = format!("modprobe crtos && crtos up --cpus {cpus} --memory 512M");
+    let (outcome, text) = vm.capture(&up, REALM_PATIENCE)?;
+    if outcome != Outcome::Exit(0) {
+        bail!("the realm does not start, {}\n{text}\n{}", outcome.explain(), vm.console_tail());
+    }
+    let mut seen = Sections::new();
+    note(&mut seen, &table, "start of the realm")?;
+    let abi = programs::alone()?.into_iter().map(|name| format!("{}/{name}", programs::ABI));
+    let commands = abi.chain(RT_TESTS.iter().map(|&command| command.to_owned()));
+    for command in commands.filter(|command| command.contains(only)) {
+        let name = command.rsplit_once('/').map_or(&*command, |(_, name)| name);
+        let _step = progress::step(format!("{name} in the realm on CPUs {cpus}"));
+        let script = format!(
+            "cd \"$(mktemp -d)\" && timeout -k 5 {SECONDS} crtos run -- {command} >out 2>&1 || {{ s=$?; tail -n 3 out; exit $s; }}"
+        );
+        match vm.capture(&script, Duration::from_secs(2 * SECONDS))? {
+            (Outcome::Exit(0), _) => {}
+            // It has been observed all the same.
+            (Outcome::Exit(status), text) => {
+                eprintln!("x: {name} ended with {status}: {}", text.trim())
+            }
+            (outcome, _) => bail!("{name}: {}\n{}", outcome.explain(), vm.console_tail()),
+        }
+        note(&mut seen, &table, name)?;
+    }
+    vm.forget_console();
+    Ok(seen)
+}
+
+/// Takes over what the plugin has seen until now; what became longer did so in `program`.
+fn note(seen: &mut Sections, table: &Path, program: &str) -> Result<()> {
+    let table = words(&fs::read(table)?);
+    if table.first() != Some(&0) {
+        bail!("the observer's table is too small");
+    }
+    for pair in table[1..].chunks_exact(4).filter(|pair| pair[0] != 0) {
+        let longest = seen.entry((pair[0], pair[1])).or_default();
+        longest.waiting = longest.waiting.max(pair[3]);
+        if longest.own < pair[2] {
+            longest.own = pair[2];
+            longest.program = program.split(' ').next().unwrap_or_default().to_owned();
+        }
+    }
+    Ok(())
+}
+
+/// Prints what was seen; says whether something was too long.
+fn report(kernel: &Kernel, cpus: &str, seen: &Sections) -> Result<bool> {
+    let mut sorted: Vec<_> = seen.iter().collect();
+    sorted.sort_by_key(|(_, longest)| std::cmp::Reverse(longest.own));
+    let addresses: Vec<_> = sorted.iter().flat_map(|((begin, end), _)| [*begin, *end]).collect();
+    let names = kernel.names(&addresses)?;
+    let name = |address: &u64| names.get(address).map_or("?", String::as_str);
+    println!(
+        "sections with interrupts off, the realm on CPUs {cpus}: {} pairs of places",
+        seen.len()
+    );
+    println!("{:>8}  {:<14} {:<52} end", "longest", "seen in", "begin");
+    for ((begin, end), longest) in sorted.iter().take_while(|(_, longest)| longest.own >= SHOWN) {
+        println!("{:>8}  {:<14} {:<52} {}", longest.own, longest.program, name(begin), name(end));
+    }
+    if let Some(((begin, end), longest)) = sorted.iter().max_by_key(|(_, longest)| longest.waiting)
+    {
+        println!(
+            "{:>8}  at most beside that in a loop that waits for another CPU: {} to {}",
+            longest.waiting,
+            name(begin),
+            name(end)
+        );
+    }
+    let over: Vec<_> = sorted.iter().take_while(|(_, longest)| longest.own > GOAL).collect();
+    for ((begin, end), longest) in &over {
+        println!("longer than {GOAL}: {} from {} to {}", longest.own, name(begin), name(end));
+    }
+    println!();
+    Ok(!over.is_empty())
+}
