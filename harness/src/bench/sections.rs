@@ -28,19 +28,19 @@ const BOOT_PATIENCE: Duration = Duration::from_secs(400);
 const REALM_PATIENCE: Duration = Duration::from_secs(120);
 /// Seconds that a program has.
 const SECONDS: u64 = 60;
-/// Debian's programs that run beside those of `tests/abi`, in the realm.
+/// Debian's programs that run beside those of `tests/abi`, and how many CPUs they need.
 const PACKAGES: &[&str] = &["rt-tests"];
-const RT_TESTS: &[&str] = &[
-    "cyclictest -q -m -p 90 -t 4 -i 1000 -d 100 -l 300",
-    "cyclictest -q -m -S -p 90 -i 1000 -l 300",
-    "hackbench -p -g 2 -f 5 -l 20",
-    "hackbench -T -p -g 2 -f 5 -l 20",
-    "hackbench -g 2 -f 5 -l 20",
-    "pi_stress --duration=3 --quiet --inversions=-1 -g 1",
-    "ptsematest -q -p 80 -i 1000 -l 100",
-    "sigwaittest -q -p 80 -i 1000 -l 100",
-    "signaltest -q -p 80 -t 2 -l 200",
-    "pmqtest -q -p 80 -i 1000 -l 100",
+const RT_TESTS: &[(usize, &str)] = &[
+    (1, "cyclictest -q -m -p 90 -t 4 -i 1000 -d 100 -l 300"),
+    (1, "cyclictest -q -m -S -p 90 -i 1000 -l 300"),
+    (1, "hackbench -p -g 2 -f 5 -l 20"),
+    (1, "hackbench -T -p -g 2 -f 5 -l 20"),
+    (1, "hackbench -g 2 -f 5 -l 20"),
+    (2, "pi_stress --duration=3 --quiet --inversions=-1 -g 1"),
+    (1, "ptsematest -q -p 80 -i 1000 -l 100"),
+    (1, "sigwaittest -q -p 80 -i 1000 -l 100"),
+    (1, "signaltest -q -p 80 -t 2 -l 200"),
+    (1, "pmqtest -q -p 80 -i 1000 -l 100"),
 ];
 
 /// Where the hypervisor is (abi/src/image.rs), and how large it is at most.
@@ -207,7 +207,9 @@ fn observe(kernel: &Kernel, plugin: &Path, cpus: &str, only: &str) -> Result<Sec
     let mut seen = Sections::new();
     note(&mut seen, &table, "start of the realm")?;
     let abi = programs::alone()?.into_iter().map(|name| format!("{}/{name}", programs::ABI));
-    let commands = abi.chain(RT_TESTS.iter().map(|&command| command.to_owned()));
+    let count = cpus.split(',').count();
+    let rt_tests = RT_TESTS.iter().filter(|(needed, _)| *needed <= count);
+    let commands = abi.chain(rt_tests.map(|(_, command)| (*command).to_owned()));
     for command in commands.filter(|command| command.contains(only)) {
         let name = command.rsplit_once('/').map_or(&*command, |(_, name)| name);
         let _step = progress::step(format!("{name} in the realm on CPUs {cpus}"));

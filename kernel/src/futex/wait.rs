@@ -19,7 +19,7 @@ use crate::{
     time::Nanos,
 };
 
-/// Waiters that a wake-up looks at with interrupts off.
+/// Waiters that a wake-up looks at with interrupts off; it is one where another CPU may have to be told of each.
 const STEPS: usize = 3;
 
 /// Why a wait ended without what was waited for.
@@ -138,9 +138,10 @@ pub(super) fn wake_key(key: Key, count: usize, bits: u32) -> SysResult {
     // No more than can be there: who comes later may be left.
     let mut left = count.min(MAX_THREADS);
     let mut woken = 0;
+    let steps = if task::online().count() > 1 { 1 } else { STEPS };
     loop {
         // While the table is locked, a thread that was woken cannot find out and end.
-        let result = STATE.lock().table.wake(me, key, bits, &mut left, STEPS, |thread| {
+        let result = STATE.lock().table.wake(me, key, bits, &mut left, steps, |thread| {
             woken += 1;
             by_id(thread).hand_over();
         });
