@@ -4,31 +4,13 @@
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <pthread.h>
-#include <setjmp.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 
 #include "check.h"
-
-#define PAGE 4096UL
-
-static sigjmp_buf back;
-
-static void caught(int number)
-{
-	siglongjmp(back, number);
-}
-
-static int touch(volatile char *address)
-{
-	int number = sigsetjmp(back, 1);
-
-	if (!number)
-		(void)*address;
-	return number;
-}
+#include "touch.h"
 
 static char *map(int fd, size_t length, int protection, off_t offset)
 {
@@ -69,7 +51,7 @@ static void privately(int fd)
 	usleep(1200000);
 	a = private(fd);
 	b = private(fd);
-	CHECK(!strcmp(a, "other") && !strcmp(b, "other") && touch(a + PAGE) == SIGBUS);
+	CHECK(!strcmp(a, "other") && !strcmp(b, "other") && touch(a + PAGE, 0) == SIGBUS);
 	CHECK(mprotect(b, PAGE, PROT_READ) == 0 && mprotect(b, PAGE, PROT_READ | PROT_WRITE) == 0);
 	strcpy(a, "mine");
 	CHECK(!strcmp(a, "mine") && !strcmp(b, "other") && shows(fd, "other") && b[100] == 0);
@@ -169,8 +151,8 @@ int main(void)
 	CHECK(fd >= 0 && ftruncate(fd, PAGE + 10) == 0 && pwrite(fd, "first", 5, 0) == 5 && pwrite(fd, "second", 6, PAGE) == 6);
 	a = map(fd, 4 * PAGE, PROT_READ | PROT_WRITE, 0);
 	CHECK(a != MAP_FAILED && !memcmp(a, "first", 5) && !memcmp(a + PAGE, "second", 6) && a[PAGE + 100] == 0);
-	CHECK(touch(a + 2 * PAGE) == SIGBUS && touch(a + 3 * PAGE) == SIGBUS);
-	CHECK(ftruncate(fd, 3 * PAGE) == 0 && touch(a + 2 * PAGE) == 0 && touch(a + 3 * PAGE) == SIGBUS);
+	CHECK(touch(a + 2 * PAGE, 0) == SIGBUS && touch(a + 3 * PAGE, 0) == SIGBUS);
+	CHECK(ftruncate(fd, 3 * PAGE) == 0 && touch(a + 2 * PAGE, 0) == 0 && touch(a + 3 * PAGE, 0) == SIGBUS);
 	b = map(fd, PAGE, PROT_READ | PROT_WRITE, PAGE);
 	CHECK(b != MAP_FAILED && !memcmp(b, "second", 6));
 	child = fork();

@@ -3,7 +3,6 @@
 /* mmap, munmap, mprotect, mremap, brk, madvise, mlock: results and errors. */
 #define _GNU_SOURCE
 #include <fcntl.h>
-#include <setjmp.h>
 #include <signal.h>
 #include <stdint.h>
 #include <sys/mman.h>
@@ -11,29 +10,7 @@
 #include <time.h>
 
 #include "check.h"
-
-#define PAGE 4096UL
-
-static sigjmp_buf back;
-
-static void caught(int number)
-{
-	siglongjmp(back, number);
-}
-
-/* The signal that reading (or writing) the byte raises, or 0. */
-static int touch(volatile char *address, int write)
-{
-	int number = sigsetjmp(back, 1);
-
-	if (number)
-		return number;
-	if (write)
-		*address = 1;
-	else
-		(void)*address;
-	return 0;
-}
+#include "touch.h"
 
 static char *map(size_t length, int protection)
 {

@@ -3,7 +3,6 @@
 /* System V shared memory: keys, attaching and detaching, counts of attachments, other processes, what stays and what goes, errors. */
 #define _GNU_SOURCE
 #include <pthread.h>
-#include <setjmp.h>
 #include <signal.h>
 #include <sys/ipc.h>
 #include <sys/mman.h>
@@ -13,29 +12,7 @@
 #include <time.h>
 
 #include "check.h"
-
-#define PAGE 4096UL
-
-static sigjmp_buf back;
-
-static void caught(int number)
-{
-	siglongjmp(back, number);
-}
-
-/* The signal that a write, or a read, there ends with. */
-static int touch(volatile char *address, int write)
-{
-	int number = sigsetjmp(back, 1);
-
-	if (!number) {
-		char byte = *address;
-
-		if (write)
-			*address = byte;
-	}
-	return number;
-}
+#include "touch.h"
 
 static struct shmid_ds status_of(int id)
 {
@@ -175,15 +152,31 @@ static void places(void)
 	munmap(area, 16 * PAGE);
 }
 
+/* What two processes count up by turns. */
+struct turns {
+	pthread_mutex_t mutex;
+	pthread_cond_t turn;
+	int count;
+};
+
+/* Every other one up to ten, from the first. */
+static void take_turns(struct turns *shared, int first)
+{
+	for (int i = first; i < 10; i += 2) {
+		pthread_mutex_lock(&shared->mutex);
+		while (shared->count != i)
+			pthread_cond_wait(&shared->turn, &shared->mutex);
+		shared->count++;
+		pthread_cond_broadcast(&shared->turn);
+		pthread_mutex_unlock(&shared->mutex);
+	}
+}
+
 /* With children: attachments are inherited, and end with the process. */
 static void children(void)
 {
 	int id = shmget(IPC_PRIVATE, 64 * PAGE, 0600), ends[2];
-	struct {
-		pthread_mutex_t mutex;
-		pthread_cond_t turn;
-		int count;
-	} *shared = shmat(id, NULL, 0);
+	struct turns *shared = shmat(id, NULL, 0);
 	pthread_mutexattr_t for_mutex;
 	pthread_condattr_t for_turn;
 	pid_t child;
@@ -204,24 +197,10 @@ static void children(void)
 	/* A child waits for its parent there, and the parent for its child. */
 	child = fork();
 	if (child == 0) {
-		for (int i = 1; i < 10; i += 2) {
-			pthread_mutex_lock(&shared->mutex);
-			while (shared->count != i)
-				pthread_cond_wait(&shared->turn, &shared->mutex);
-			shared->count++;
-			pthread_cond_broadcast(&shared->turn);
-			pthread_mutex_unlock(&shared->mutex);
-		}
+		take_turns(shared, 1);
 		_exit(attached(id) == 2 ? 0 : 1);
 	}
-	for (int i = 0; i < 10; i += 2) {
-		pthread_mutex_lock(&shared->mutex);
-		while (shared->count != i)
-			pthread_cond_wait(&shared->turn, &shared->mutex);
-		shared->count++;
-		pthread_cond_broadcast(&shared->turn);
-		pthread_mutex_unlock(&shared->mutex);
-	}
+	take_turns(shared, 0);
 	CHECK(status(child) == 0 && shared->count == 10 && attached(id) == 1);
 
 	/* Not kept over execve. */
