@@ -37,14 +37,26 @@ fn is_also_dynamic(source: &Path) -> bool {
     says(source, ALSO_DYNAMIC)
 }
 
-/// The programs of `tests/abi` that are tests by themselves, sorted.
-pub fn alone() -> Result<Vec<String>> {
-    let folder = paths::root().join("tests/abi");
-    let mut names = Vec::new();
+/// The files of a folder of `tests` with that ending, sorted.
+pub fn files(folder: &str, extension: &str) -> Result<Vec<(String, PathBuf)>> {
+    let folder = paths::root().join("tests").join(folder);
+    let mut files = Vec::new();
     for entry in fs::read_dir(&folder).with_context(|| format!("read {}", folder.display()))? {
         let path = entry?.path();
-        if path.extension().is_some_and(|extension| extension == "c") && !says(&path, BY_SCRIPT) {
-            let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        if path.extension().is_some_and(|e| e == extension) {
+            let stem = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+            files.push((stem, path));
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+/// The programs of `tests/abi` that are tests by themselves, sorted.
+pub fn alone() -> Result<Vec<String>> {
+    let mut names = Vec::new();
+    for (name, path) in files("abi", "c")? {
+        if !says(&path, BY_SCRIPT) {
             names.extend(is_also_dynamic(&path).then(|| format!("{name}{DYNAMIC}")));
             names.push(name);
         }

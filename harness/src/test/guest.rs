@@ -92,21 +92,6 @@ pub fn plan(selection: &Selection) -> Result<Vec<Batch>> {
     Ok(batches)
 }
 
-/// The files of a folder of `tests` with that ending, sorted.
-fn files(folder: &str, extension: &str) -> Result<Vec<(String, PathBuf)>> {
-    let folder = paths::root().join("tests").join(folder);
-    let mut files = Vec::new();
-    for entry in fs::read_dir(&folder).with_context(|| format!("read {}", folder.display()))? {
-        let path = entry?.path();
-        if path.extension().is_some_and(|e| e == extension) {
-            let stem = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-            files.push((stem, path));
-        }
-    }
-    files.sort();
-    Ok(files)
-}
-
 fn read_header(path: &Path) -> Result<Header> {
     let text = fs::read_to_string(path)?;
     Header::parse(&text).with_context(|| format!("{}", path.display()))
@@ -117,7 +102,7 @@ fn guest_cases() -> Result<Vec<Case>> {
         let script = format!("{PRELUDE}\n{}", fs::read_to_string(&path)?);
         Ok(Case { name: format!("guest/{name}"), script, header: read_header(&path)? })
     };
-    files("guest", "sh")?.into_iter().map(case).collect()
+    programs::files("guest", "sh")?.into_iter().map(case).collect()
 }
 
 fn host_cases() -> Result<Vec<Case>> {
@@ -125,7 +110,7 @@ fn host_cases() -> Result<Vec<Case>> {
         let script = path.canonicalize()?.display().to_string();
         Ok(Case { name: format!("host/{name}"), script, header: read_header(&path)? })
     };
-    files("host", "sh")?.into_iter().map(case).collect()
+    programs::files("host", "sh")?.into_iter().map(case).collect()
 }
 
 fn abi_cases() -> Result<Vec<Case>> {
