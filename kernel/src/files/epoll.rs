@@ -6,7 +6,8 @@
 //! mixed one the shadow waits in Linux meanwhile, as in poll(2), and what both find is reported together. A set that is a member of another is so
 //! in both halves.
 //!
-//! A local member is a watcher of its file. Being told takes constant time: it stands in line, one waiting thread is woken, and who watches the set is told by interrupts that follow.
+//! A local member is a watcher of its file. Being told takes constant time: it stands in line, one waiting thread is woken,
+//! and who watches the set is told afterwards: by the thread that made the file ready, or by interrupts that follow.
 
 use alloc::{
     collections::BTreeMap,
@@ -99,6 +100,13 @@ impl Core {
             self.to_wait.wake(1);
         }
         is_ready
+    }
+
+    /// A member was found ready for `events`. Thread context.
+    fn look(&self, token: Token, events: Events) {
+        if self.tell(token, events) {
+            self.announce_to_watchers();
+        }
     }
 
     /// The set has become ready. Any context.
@@ -231,9 +239,7 @@ impl Set {
             members.insert(key, member);
             token
         };
-        if self.core.tell(token, source.ready()) {
-            self.core.announce_to_watchers();
-        }
+        self.core.look(token, source.ready());
         Ok(())
     }
 
@@ -247,9 +253,7 @@ impl Set {
             }
             interests.change(token, wanted.events(), wanted.data);
         }
-        if self.core.tell(token, source.ready()) {
-            self.core.announce_to_watchers();
-        }
+        self.core.look(token, source.ready());
         Ok(())
     }
 
