@@ -193,8 +193,10 @@ pub struct User {
     pub own_signal: AtomicU32,
     /// It waits for a system call in Linux that a signal may end.
     pub interruptible: AtomicBool,
-    /// The shadow's system call was interrupted, or may have been, by what does not concern this thread.
+    /// A signal was forwarded during the shadow's last system call, which may have ended that although it does not concern this thread.
     pub disturbed: AtomicBool,
+    /// The shadow's system call was to end; that may still meet one that it was not meant for.
+    pub interrupted: AtomicBool,
     /// A call that a signal interrupted and that can go on.
     pub restart: SpinLock<Option<Restart>>,
     /// Address and length of the robust list.
@@ -228,6 +230,7 @@ impl User {
             own_signal: AtomicU32::new(0),
             interruptible: AtomicBool::new(false),
             disturbed: AtomicBool::new(false),
+            interrupted: AtomicBool::new(false),
             restart: SpinLock::new(None),
             robust_list: SpinLock::new((0, 0)),
             clear_child_tid: AtomicU64::new(0),

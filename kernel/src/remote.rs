@@ -23,6 +23,7 @@ use crate::{
         layout,
         space::{Access, FaultError, Revoke, Revoked},
     },
+    process::User,
     replies, signal, spawn,
     sync::SpinLock,
     task::{self, Mutex, Thread},
@@ -156,11 +157,12 @@ pub fn free(line: Line) {
     held[slot / 64] &= !(1 << (slot % 64));
 }
 
-/// Has Linux interrupt the system call that the shadow thread of `slot` makes, or is about to make: it ends with EINTR, or is not made. Any
-/// context.
-pub fn interrupt(slot: usize) {
+/// Has Linux interrupt the system call that the shadow thread of `user` makes, or is about to make: it ends with EINTR, or is not made. If
+/// that call ends by itself before, the interruption may meet a later one. Any context.
+pub fn interrupt(user: &User) {
+    user.interrupted.store(true, Ordering::Relaxed);
     if let Some(block) = block() {
-        block.interrupt(slot);
+        block.interrupt(user.slot);
         ring(block);
     }
 }
@@ -303,7 +305,7 @@ fn with_line<R>(line: &SpinLock<Option<Line>>, f: impl FnOnce(&mut Line) -> R) -
 }
 
 /// The page behind an address for Linux.
-fn resolve(user: &crate::process::User, address: u64, write: bool) -> Answer {
+fn resolve(user: &User, address: u64, write: bool) -> Answer {
     let access = if write { Access::Write } else { Access::Read };
     for _ in 0..LIMBO_TRIES {
         match user.process.space.expose(address, access) {

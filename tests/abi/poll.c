@@ -361,6 +361,38 @@ static void remotes(void)
 	CHECK(unlink("fifo") == 0 && rmdir(name) == 0);
 }
 
+/* So many bytes one by one, and somewhat later one more. */
+#define BYTES 20
+
+static void *write_bytes(void *unused)
+{
+	struct timespec moment = { 0, 2000000 };
+
+	for (int i = 0; i < BYTES; i++)
+		write(ends[1], "x", 1);
+	nanosleep(&moment, NULL);
+	write(pair[1], "y", 1);
+	return unused;
+}
+
+/* What ended a wait, or came just too late for that, does not end the next one. */
+static void undisturbed(void)
+{
+	int right = 1;
+
+	for (int i = 0; i < 50; i++) {
+		struct pollfd set[2] = { { ends[0], POLLIN, 0 }, { pair[0], POLLIN, 0 } };
+		pthread_t thread;
+		char bytes[BYTES];
+
+		right &= pthread_create(&thread, NULL, write_bytes, NULL) == 0;
+		right &= poll(set, 2, -1) >= 1 && set[0].revents == POLLIN;
+		right &= read(pair[0], bytes, 1) == 1 && pthread_join(thread, NULL) == 0;
+		right &= read(ends[0], bytes, BYTES) == BYTES;
+	}
+	CHECK(right);
+}
+
 int main(void)
 {
 	uint64_t value;
@@ -390,6 +422,7 @@ int main(void)
 	for (int i = 0; i < 200; i++)
 		right &= write(ends[1], "x", 1) == 1 && read(event, &value, 8) == 8 && value == 1;
 	CHECK(right && waitpid(child, &status, 0) == child && status == 0);
+	undisturbed();
 	close(ends[0]);
 	close(ends[1]);
 	close(event);

@@ -424,6 +424,29 @@ static void watched(void)
 	kill(getpid(), SIGUSR1);
 	CHECK(events_of(set, 0, &events) == 0 && read(fd, &info, SIZE) == SIZE);
 
+	/* Whoever watches it knows of a signal when kill returns, and of the set's change when signalfd does. */
+	int sets[4], known = 0;
+
+	for (int i = 0; i < 4; i++) {
+		sets[i] = epoll_create1(0);
+		event.events = i % 2 ? EPOLLIN | EPOLLET : EPOLLIN;
+		epoll_ctl(sets[i], EPOLL_CTL_ADD, fd, &event);
+	}
+	for (int turn = 0; turn < 100; turn++) {
+		kill(getpid(), turn < 50 ? SIGUSR1 : SIGUSR2);
+		if (turn >= 50)
+			change(fd, SIGUSR2, 0);
+		for (int i = 0; i < 4; i++)
+			known += events_of(sets[i], 0, &events) == 1;
+		if (read(fd, &info, SIZE) != SIZE)
+			known = -1000;
+		if (turn >= 50)
+			change(fd, SIGUSR1, 0);
+	}
+	CHECK(known == 400);
+	for (int i = 0; i < 4; i++)
+		close(sets[i]);
+
 	/* A child's are its own, by the same file; what was pending is not inherited. */
 	kill(getpid(), SIGUSR1);
 	pid_t child = fork();

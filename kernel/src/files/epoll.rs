@@ -105,18 +105,13 @@ impl Core {
     /// A member was found ready for `events`. Thread context.
     fn look(&self, token: Token, events: Events) {
         if self.tell(token, events) {
-            self.announce_to_watchers();
+            self.announce();
         }
     }
 
     /// The set has become ready. Any context.
-    pub fn announce_to_watchers(&self) {
+    fn announce(&self) {
         self.watchers.notify(Events::IN | Events::READ_NORMAL);
-    }
-
-    /// Who watches the set.
-    pub fn watchers(&self) -> &Watchers {
-        &self.watchers
     }
 
     fn in_line(&self) -> usize {
@@ -143,8 +138,12 @@ impl Core {
 }
 
 impl Watcher for Member {
-    fn notify(&self, events: Events) -> Option<&Arc<Core>> {
-        self.core.tell(self.token, events & self.heard).then_some(&self.core)
+    fn notify(&self, events: Events) -> bool {
+        self.core.tell(self.token, events & self.heard) && !self.core.watchers.is_empty()
+    }
+
+    fn announce(&self) {
+        self.core.announce();
     }
 
     fn is_last(&self) -> bool {

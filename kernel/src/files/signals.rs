@@ -12,7 +12,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use crtos_signal::{Info, Set, signalfd};
 
-use super::{Events, Memory, Watcher, Watchers, epoll};
+use super::{Events, Memory, Watcher, Watchers};
 use crate::{
     mm::heap,
     process::Process,
@@ -36,11 +36,14 @@ pub struct Signals {
 }
 
 impl Watcher for Core {
-    fn notify(&self, events: Events) -> Option<&Arc<epoll::Core>> {
+    fn notify(&self, _: Events) -> bool {
         // They may be of several processes, and look for signals of their own.
         self.to_read.wake_all();
-        self.watchers.notify(events);
-        None
+        !self.watchers.is_empty()
+    }
+
+    fn announce(&self) {
+        self.watchers.notify(Events::IN);
     }
 
     fn is_last(&self) -> bool {
@@ -61,7 +64,9 @@ impl Signals {
     /// Makes it one of the signals of `set`.
     pub fn set(&self, set: Set) {
         self.set.store(set.0, Ordering::Relaxed);
-        self.core.notify(Events::IN);
+        if self.core.notify(Events::IN) {
+            self.core.announce();
+        }
     }
 
     fn signals(&self) -> Set {

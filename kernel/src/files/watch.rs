@@ -8,7 +8,7 @@ use bitflags::bitflags;
 use crtos_files::{Piece, Pieces};
 use spin::Once;
 
-use super::epoll::{Core, Set};
+use super::epoll::Set;
 use crate::{
     arch::cpu,
     mm::heap,
@@ -41,9 +41,12 @@ bitflags! {
 
 /// Who is told of a change. It looks at the file itself.
 pub trait Watcher: Send + Sync {
-    /// The file may be ready for `events`. Any context; interrupts off; must not sleep or allocate. The result is a set that has become
-    /// ready by that, as far as is known: the caller tells those who watch it.
-    fn notify(&self, events: Events) -> Option<&Arc<Core>>;
+    /// The file may be ready for `events`. Any context; interrupts off; must not sleep or allocate. Says whether others watch what
+    /// has become ready by that, as far as is known: the caller has them be told by [`announce`](Self::announce).
+    fn notify(&self, events: Events) -> bool;
+
+    /// Tells those who watch what has become ready. Any context; must not sleep or allocate.
+    fn announce(&self) {}
 
     /// Whether nobody else has to be told because this one is.
     fn is_last(&self) -> bool {
@@ -82,9 +85,9 @@ pub trait Source: Send + Sync {
 }
 
 impl Watcher for Thread {
-    fn notify(&self, _: Events) -> Option<&Arc<Core>> {
+    fn notify(&self, _: Events) -> bool {
         self.wake();
-        None
+        false
     }
 }
 
@@ -96,7 +99,7 @@ const SEARCH: usize = 32;
 
 /// The watchers of a file. Telling them takes steps in proportion to their number, which is that of the threads that poll the file
 /// at the same time and the epoll sets it belongs to. Threads tell them a few at a time. In an interrupt one of them is told at once, and each of the others,
-/// as each of those who watch a set that became ready by that, by a further interrupt: a timer's, which is due at once.
+/// as each of those who watch what became ready by that, by a further interrupt: a timer's, which is due at once.
 #[derive(Default)]
 pub struct Watchers {
     /// Made for the first of them.
@@ -275,37 +278,37 @@ impl List {
         None
     }
 
-    /// Tells up to `most` of those before `left`, and calls `ready` with each set that has become ready by that and is watched. Returns how many
-    /// are left then.
+    /// Tells up to `most` of those before `left`, and calls `ready` with each of them that has others to be told. Returns how many are
+    /// left then.
     fn notify_some(
         &self,
         events: Events,
         left: usize,
         most: usize,
-        mut ready: impl FnMut(&Arc<Core>),
+        mut ready: impl FnMut(&Arc<dyn Watcher>),
     ) -> usize {
         let all = self.all.lock();
         let left = left.min(all.len());
         let rest = left.saturating_sub(most);
         for watcher in (rest..left).rev().filter_map(|at| all.get(at)) {
-            if let Some(set) = watcher.notify(events).filter(|set| !set.watchers().is_empty()) {
-                ready(set);
+            if watcher.notify(events) {
+                ready(watcher);
             }
         }
         rest
     }
 
-    /// As [`notify_some`](Self::notify_some) with interrupts on: who watches the sets is told before it returns, by the same way. Sets are
-    /// not nested deeply.
+    /// As [`notify_some`](Self::notify_some) with interrupts on: the others are told before it returns, in the same way. Who is watched
+    /// does not watch in turn in a long row.
     fn notify_step(&self, events: Events, left: usize) -> usize {
-        let mut sets = [const { None }; STEP];
-        let mut free = sets.iter_mut();
-        let rest = self.notify_some(events, left, STEP, |set| {
+        let mut ready = [const { None }; STEP];
+        let mut free = ready.iter_mut();
+        let rest = self.notify_some(events, left, STEP, |watcher| {
             if let Some(place) = free.next() {
-                *place = Some(set.clone());
+                *place = Some(watcher.clone());
             }
         });
-        sets.into_iter().flatten().for_each(|set| set.announce_to_watchers());
+        ready.into_iter().flatten().for_each(|watcher| watcher.announce());
         rest
     }
 
@@ -321,7 +324,7 @@ impl List {
             return;
         }
         if !later {
-            left = self.notify_some(events, left, 1, |set| set.announce_to_watchers());
+            left = self.notify_some(events, left, 1, |watcher| watcher.announce());
         }
         if left > 0 {
             let mut rest = self.rest.lock();
@@ -334,8 +337,7 @@ impl List {
     /// One more of the rest is told. Interrupt context.
     fn notify_rest(&self) {
         let mut rest = self.rest.lock();
-        let later = |set: &Arc<Core>| set.announce_to_watchers();
-        rest.left = self.notify_some(rest.events, rest.left, 1, later);
+        rest.left = self.notify_some(rest.events, rest.left, 1, |watcher| watcher.announce());
         match rest.left {
             0 => rest.events = Events::empty(),
             _ => self.go_on(),

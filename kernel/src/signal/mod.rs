@@ -127,8 +127,7 @@ impl State {
             if let Some(user) = thread.data.user()
                 && user.interruptible.load(Ordering::Relaxed)
             {
-                user.disturbed.store(true, Ordering::Relaxed);
-                remote::interrupt(user.slot);
+                remote::interrupt(user);
             }
         }
     }

@@ -182,7 +182,7 @@ fn pass_again(row: &Row, args: impl Fn() -> Args) -> SysResult {
         match linux_result(result) {
             // The signal that ended the call in Linux may be for a handler here, or be blocked here.
             Err(Errno::EINTR) if row.waits() && must_end(user) => return Err(code),
-            Err(Errno::EINTR) if user.disturbed.load(Ordering::Relaxed) => {}
+            Err(Errno::EINTR) if is_foreign(user) => {}
             other => return other,
         }
     }
@@ -193,16 +193,29 @@ fn must_end(user: &User) -> bool {
     user.is_ending() || signal::is_pending()
 }
 
+/// Whether what ended the last call of `user`'s shadow did not concern that call, as far as is known.
+fn is_foreign(user: &User) -> bool {
+    let was_interrupted = user.interrupted.swap(false, Ordering::Relaxed);
+    was_interrupted || user.disturbed.load(Ordering::Relaxed)
+}
+
 /// Has Linux make call `nr` on behalf of one that is served here.
 pub fn linux(nr: u32, args: &[u64]) -> SysResult {
     let mut all = [0; 6];
     for (to, from) in all.iter_mut().zip(args) {
         *to = *from;
     }
+    let current = task::current();
+    let user = current.data.user().ok_or(Errno::ESRCH)?;
     loop {
+        user.disturbed.store(false, Ordering::Relaxed);
         let result = remote::request(OP_SYSCALL, nr, all)?;
-        if result != RESULT_NOT_MADE {
-            return linux_result(result);
+        if result == RESULT_NOT_MADE {
+            continue;
+        }
+        match linux_result(result) {
+            Err(Errno::EINTR) if !must_end(user) && is_foreign(user) => {}
+            other => return other,
         }
     }
 }

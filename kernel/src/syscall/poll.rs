@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{
     exec::Window,
-    files::{self, Events, Source, Watcher, Watchers, epoll::Core},
+    files::{self, Events, Source, Watcher, Watchers},
     mm::{heap, space::BadAddress},
     remote, signal,
     task::{self, Thread, WakeReason},
@@ -174,16 +174,15 @@ pub fn in_linux(nr: u32, args: Args) -> SysResult {
 }
 
 /// A thread whose shadow polls: the call in Linux ends when a local file becomes ready.
-pub struct InLinux {
-    slot: usize,
-    thread: Arc<Thread>,
-}
+pub struct InLinux(Arc<Thread>);
 
 impl Watcher for InLinux {
-    fn notify(&self, _: Events) -> Option<&Arc<Core>> {
-        remote::interrupt(self.slot);
-        self.thread.wake();
-        None
+    fn notify(&self, _: Events) -> bool {
+        if let Some(user) = self.0.data.user() {
+            remote::interrupt(user);
+        }
+        self.0.wake();
+        false
     }
 }
 
@@ -193,9 +192,7 @@ impl InLinux {
         if !heap::has_reserve() {
             return Err(Errno::ENOMEM);
         }
-        let current = task::current();
-        let slot = current.data.user().ok_or(Errno::ESRCH)?.slot;
-        Ok(Arc::new(Self { slot, thread: current.arc() }))
+        Ok(Arc::new(Self(task::current().arc())))
     }
 }
 
