@@ -128,6 +128,9 @@ pub fn place(cpus: &impl Cpus, urgency: Urgency, allowed: CpuSet, home: u32) -> 
     if allowed.contains(home) && cpus.running(home) < urgency {
         return home;
     }
+    if allowed == CpuSet::one(home) {
+        return home;
+    }
     let cost = |cpu| (cpus.running(cpu), cpus.waiting(cpu), cpu != home);
     allowed.iter().min_by_key(|&cpu| cost(cpu)).unwrap_or(home)
 }

@@ -111,6 +111,48 @@ pub fn set_up() {
     }
 }
 
+/// FS base and GS base of the program that is in the registers. Interrupts off, in the kernel.
+///
+/// # Safety
+/// The CPU has the instructions ([`Features::fsgsbase`]), which [`set_up`] has turned on.
+#[inline(always)]
+pub unsafe fn user_bases() -> (u64, u64) {
+    let (fs, gs): (u64, u64);
+    // SAFETY: by contract; the kernel's GS is back before anything uses it.
+    unsafe {
+        asm!(
+            "rdfsbase {}",
+            "swapgs",
+            "rdgsbase {}",
+            "swapgs",
+            out(reg) fs,
+            out(reg) gs,
+            options(nomem, nostack, preserves_flags)
+        );
+    }
+    (fs, gs)
+}
+
+/// Sets what [`user_bases`] tells.
+///
+/// # Safety
+/// As there, and both are canonical.
+#[inline(always)]
+pub unsafe fn set_user_bases(fs: u64, gs: u64) {
+    // SAFETY: by contract; the kernel does not use FS, and its GS is back before anything uses it.
+    unsafe {
+        asm!(
+            "wrfsbase {}",
+            "swapgs",
+            "wrgsbase {}",
+            "swapgs",
+            in(reg) fs,
+            in(reg) gs,
+            options(nomem, nostack, preserves_flags)
+        );
+    }
+}
+
 /// Reads a register.
 ///
 /// # Safety
@@ -155,6 +197,13 @@ pub fn disable_interrupts() -> bool {
         sections::begin();
     }
     on
+}
+
+/// Turns interrupts off, which are on.
+#[inline(always)]
+pub fn turn_interrupts_off() {
+    x86_64::instructions::interrupts::disable();
+    sections::begin();
 }
 
 /// Turns interrupts on if `on`. They are off.

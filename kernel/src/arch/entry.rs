@@ -350,7 +350,7 @@ extern "sysv64" fn handle_syscall(context: &mut UserContext) {
     // The few steps from the entry to here are no section that is measured, nor is the light path.
     x86_64::instructions::interrupts::enable();
     syscall::dispatch(context);
-    cpu::disable_interrupts();
+    cpu::turn_interrupts_off();
 }
 
 /// Called when a call is finished on the light path and something else is due. Interrupts off.
@@ -371,7 +371,7 @@ extern "sysv64" fn prepare_return(context: &mut UserContext) -> bool {
             }
             cpu::restore_interrupts(true);
             process::return_to_user(context);
-            cpu::disable_interrupts();
+            cpu::turn_interrupts_off();
         } else if context.rip >= USER_END {
             fault_at_end(context);
         } else {
@@ -391,7 +391,7 @@ fn fault_at_end(context: &mut UserContext) {
     let fault = Fault { signal: 11, code: 0x80, address: 0, trap: 13, error: 0 };
     cpu::restore_interrupts(true);
     signal::fault(context, fault);
-    cpu::disable_interrupts();
+    cpu::turn_interrupts_off();
 }
 
 /// Sets up SYSCALL on this CPU (APM vol. 2, 6.1).

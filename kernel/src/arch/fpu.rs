@@ -9,7 +9,7 @@ use super::{cpu, user_memory, user_memory::StateFormat};
 use crate::task;
 use alloc::alloc::{Layout, alloc_zeroed, dealloc};
 use core::arch::asm;
-use core::arch::x86_64::{__cpuid_count, _fxrstor64, _fxsave64, _xrstor64, _xsave64, _xsetbv};
+use core::arch::x86_64::{__cpuid_count, _fxrstor64, _fxsave64, _xsetbv};
 use core::ptr::NonNull;
 use crtos_signal::frame;
 use spin::Once;
@@ -103,24 +103,24 @@ impl Area {
         }
     }
 
-    /// Stores the registers. Interrupts off.
-    pub fn store_registers(&self) {
+    /// Stores the registers, of which `components` are enabled ([`cpu::Features::xcr0`]). Interrupts off.
+    pub fn store_registers(&self, components: u64) {
         // SAFETY: the area is as large and aligned as the instructions want, for the enabled
         // components.
         unsafe {
-            match cpu::features().xcr0 {
+            match components {
                 0 => fxsave(self.0.as_ptr()),
                 mask => xsave(self.0.as_ptr(), mask),
             }
         }
     }
 
-    /// Loads the registers. Interrupts off. The content is the processor's own or was checked by
+    /// Loads the registers; see [`store_registers`](Self::store_registers). Interrupts off. The content is the processor's own or was checked by
     /// [`check`].
-    pub fn load_registers(&self) {
+    pub fn load_registers(&self, components: u64) {
         // SAFETY: as above, and the content is valid.
         unsafe {
-            match cpu::features().xcr0 {
+            match components {
                 0 => fxrstor(self.0.as_ptr()),
                 mask => xrstor(self.0.as_ptr(), mask),
             }
@@ -157,18 +157,22 @@ impl Drop for Area {
 
 /// # Safety
 /// XSAVE is on; `area` is aligned to 64 and large enough.
-#[target_feature(enable = "xsave")]
+#[inline(always)]
 unsafe fn xsave(area: *mut u8, mask: u64) {
     // SAFETY: by contract.
-    unsafe { _xsave64(area, mask) }
+    unsafe {
+        asm!("xsave64 [{}]", in(reg) area, in("eax") mask as u32, in("edx") (mask >> 32) as u32, options(nostack, preserves_flags))
+    }
 }
 
 /// # Safety
 /// As [`xsave`], and the content is valid.
-#[target_feature(enable = "xsave")]
+#[inline(always)]
 unsafe fn xrstor(area: *const u8, mask: u64) {
-    // SAFETY: by contract.
-    unsafe { _xrstor64(area, mask) }
+    // SAFETY: by contract; the kernel has nothing in these registers.
+    unsafe {
+        asm!("xrstor64 [{}]", in(reg) area, in("eax") mask as u32, in("edx") (mask >> 32) as u32, options(nostack, preserves_flags))
+    }
 }
 
 /// # Safety
@@ -190,7 +194,7 @@ unsafe fn fxrstor(area: *const u8) {
 /// Copies the current thread's state to `image` ([`size`] bytes), for a signal frame.
 pub fn save(image: &mut [u8]) {
     task::with_extended_state(|area| {
-        area.store_registers();
+        area.store_registers(cpu::features().xcr0);
         area.copy_out(image);
     });
 }
@@ -203,11 +207,11 @@ pub fn restore(image: &[u8]) -> bool {
     }
     let mut valid = false;
     task::with_extended_state(|area| {
-        area.store_registers();
+        area.store_registers(cpu::features().xcr0);
         valid = check(image, area.mxcsr_mask());
         if valid {
             area.copy_in(image);
-            area.load_registers();
+            area.load_registers(cpu::features().xcr0);
         }
     });
     valid

@@ -147,7 +147,7 @@ impl Segments {
         // mode.
         unsafe {
             (&raw mut (*self.0.get()).task.base.privilege_stack_table[0])
-                .write_unaligned(VirtAddr::new(top))
+                .write_unaligned(VirtAddr::new_truncate(top))
         }
     }
 

@@ -149,10 +149,10 @@ impl Pipe {
         }
     }
 
-    /// Waits until there may be something to read.
+    /// Waits until there may be something to read, which there was not.
     fn wait_for_bytes(&self, nonblocking: bool) -> Result<(), Errno> {
         let ready = || (!self.is_empty() || !self.has_writers()).then_some(());
-        wait::take(&self.to_read, nonblocking, ready)
+        wait::take_later(&self.to_read, nonblocking, ready)
     }
 
     /// Puts back what was read, before all else.
@@ -185,10 +185,10 @@ impl Pipe {
         }
     }
 
-    /// Waits until there may be room.
+    /// Waits until there may be room, of which there was none.
     fn wait_for_room(&self, nonblocking: bool) -> Result<(), Errno> {
         let ready = || (!self.is_full() || !self.has_readers()).then_some(());
-        wait::take(&self.to_write, nonblocking, ready)
+        wait::take_later(&self.to_write, nonblocking, ready)
     }
 
     /// Moves at most a slot to the program.

@@ -12,9 +12,18 @@ pub fn take<T>(
 ) -> Result<T, Errno> {
     match take() {
         Some(taken) => Ok(taken),
-        None if nonblocking => Err(Errno::EAGAIN),
-        None => {
-            queue.wait_until(None, |_| signal::is_interrupted(), take).map_err(|_| Errno::RESTART)
-        }
+        None => take_later(queue, nonblocking, take),
     }
+}
+
+/// As [`take`] where there was nothing to take just before.
+pub fn take_later<T>(
+    queue: &WaitQueue,
+    nonblocking: bool,
+    take: impl FnMut() -> Option<T>,
+) -> Result<T, Errno> {
+    if nonblocking {
+        return Err(Errno::EAGAIN);
+    }
+    queue.wait_until(None, |_| signal::is_interrupted(), take).map_err(|_| Errno::RESTART)
 }

@@ -23,14 +23,16 @@ pub fn is_pending() -> bool {
 }
 
 /// Whether a wait of the calling thread must end: its shadow is gone, its process ends, or there is a signal to deal with.
+#[inline(always)]
 pub fn is_interrupted() -> bool {
     let current = task::current();
-    current.data.user().is_some_and(|user| {
-        has_to_look(&current, user) && {
-            process::note_if_gone();
-            user.process.is_ending() || has_signal(user)
-        }
-    })
+    current.data.user().is_some_and(|user| has_to_look(&current, user) && has_to_end(user))
+}
+
+#[inline(never)]
+fn has_to_end(user: &User) -> bool {
+    process::note_if_gone();
+    user.process.is_ending() || has_signal(user)
 }
 
 /// Whether there can be anything to look for: whoever sends a signal, unblocks one or has the process end has its thread pay attention before waking it,

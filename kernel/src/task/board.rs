@@ -12,7 +12,7 @@ use crtos_sched::{CpuSet, Urgency};
 
 /// One CPU's words, on a line of their own.
 #[repr(align(64))]
-struct Notice {
+pub(super) struct Notice {
     running: AtomicU64,
     surplus: AtomicU64,
     waiting: AtomicU32,
@@ -36,8 +36,31 @@ pub(super) static BOARD: Board = Board {
     online: AtomicU32::new(0),
 };
 
+impl Notice {
+    /// How urgent what the CPU runs, or is about to run, is.
+    pub fn running(&self) -> Urgency {
+        Urgency::from_published(self.running.load(Ordering::SeqCst))
+    }
+
+    /// The CPU runs something of that urgency, or is about to.
+    pub fn set_running(&self, urgency: Urgency) {
+        self.running.store(urgency.get(), Ordering::Relaxed);
+    }
+
+    /// What waits on the CPU. A full fence if it is more than before.
+    pub fn set_surplus(&self, surplus: Urgency, waiting: u32) {
+        self.waiting.store(waiting, Ordering::Relaxed);
+        if surplus.get() > self.surplus.load(Ordering::Relaxed) {
+            self.surplus.swap(surplus.get(), Ordering::SeqCst);
+        } else {
+            self.surplus.store(surplus.get(), Ordering::Relaxed);
+        }
+    }
+}
+
 impl Board {
-    fn notice(&self, cpu: u32) -> &Notice {
+    /// The words of `cpu`.
+    pub fn notice(&self, cpu: u32) -> &Notice {
         &self.notices[cpu as usize % MAX_CELL_CPUS]
     }
 
@@ -50,27 +73,11 @@ impl Board {
     pub fn set_online(&self, cpu: u32) {
         self.online.fetch_or(CpuSet::one(cpu).0, Ordering::Release);
     }
-
-    /// `cpu` runs something of that urgency, or is about to.
-    pub fn set_running(&self, cpu: u32, urgency: Urgency) {
-        self.notice(cpu).running.store(urgency.get(), Ordering::Relaxed);
-    }
-
-    /// What waits on `cpu`. A full fence if it is more than before.
-    pub fn set_surplus(&self, cpu: u32, surplus: Urgency, waiting: u32) {
-        let notice = self.notice(cpu);
-        notice.waiting.store(waiting, Ordering::Relaxed);
-        if surplus.get() > notice.surplus.load(Ordering::Relaxed) {
-            notice.surplus.swap(surplus.get(), Ordering::SeqCst);
-        } else {
-            notice.surplus.store(surplus.get(), Ordering::Relaxed);
-        }
-    }
 }
 
 impl Cpus for Board {
     fn running(&self, cpu: u32) -> Urgency {
-        Urgency::from_published(self.notice(cpu).running.load(Ordering::SeqCst))
+        self.notice(cpu).running()
     }
 
     fn surplus(&self, cpu: u32) -> Urgency {

@@ -44,7 +44,7 @@ impl State {
             // The first may be one that has to stay; then others look in vain.
             _ => self.first_urgency(),
         };
-        BOARD.set_surplus(self.cpu.index, surplus, ordinary);
+        self.notice.set_surplus(surplus, ordinary);
     }
 
     /// Assigns `thread`, which is in no queue, to CPU `to`, where it will be ready.

@@ -10,7 +10,7 @@
 //! and a look for replies: whoever in Linux did not ring because of the rank it saw has stored its reply
 //! before that look.
 
-use super::board::BOARD;
+use super::board::{BOARD, Notice};
 use super::migration::{self, Move};
 use super::scheduling::{Policy, Scheduling};
 use super::thread::{MAX_THREADS, Thread, WakeReason, by_id, current, register};
@@ -33,7 +33,6 @@ use core::ptr;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use crtos_abi::channel::RANK_IDLE;
 use crtos_sched::deadline::Server;
-use crtos_sched::placement::Cpus;
 use crtos_sched::{CpuSet, Level, RunQueue, TimerQueue, Urgency};
 
 /// How long a real-time thread runs before ordinary threads that wait for it are sent elsewhere: less
@@ -154,10 +153,14 @@ impl Sched {
         self.server.get().filter(|server| !server.is_exhausted()).map(|server| server.deadline())
     }
 
+    /// Whether its policy has time slices.
+    fn has_slices(&self) -> bool {
+        !matches!(self.scheduling.get().policy, Policy::Fifo | Policy::Deadline)
+    }
+
     /// Whether it shares its level by time slices: not while it runs on somebody else's behalf.
     fn is_sliced(&self) -> bool {
-        let Scheduling { policy, level, .. } = self.scheduling.get();
-        !matches!(policy, Policy::Fifo | Policy::Deadline) && self.inherited.get() <= level
+        self.has_slices() && self.inherited.get() <= self.scheduling.get().level
     }
 
     /// The CPUs that it may run on and that run.
@@ -175,6 +178,8 @@ pub struct Runner {
 pub(super) struct State {
     /// The CPU.
     pub(super) cpu: &'static PerCpu,
+    /// What it tells the others.
+    pub(super) notice: &'static Notice,
     pub(super) ready: RunQueue,
     /// Ready threads that compete by their deadlines, before those in `ready`.
     pub(super) deadlines: TimerQueue,
@@ -436,13 +441,13 @@ impl State {
         let sched = self.of(thread);
         let urgency = sched.urgency();
         // Also what it was asked to look for before counts.
-        if urgency <= BOARD.running(self.cpu.index) {
+        if urgency <= self.notice.running() {
             return self.queue(thread, front, urgency);
         }
         sched.progress.set(Progress::Ready);
         self.queue_first();
         self.first = Some(by_id(thread.id.0));
-        BOARD.set_running(self.cpu.index, urgency);
+        self.notice.set_running(urgency);
         self.ask_reschedule();
     }
 
@@ -483,6 +488,7 @@ impl State {
         }
     }
 
+    #[inline(always)]
     pub(super) fn wake(&mut self, thread: &Thread, reason: WakeReason) {
         let sched = self.of(thread);
         match (sched.progress.get(), reason) {
@@ -535,8 +541,8 @@ impl State {
 
     /// The current thread has become more urgent.
     fn raise_current(&mut self, urgency: Urgency) {
-        if urgency > BOARD.running(self.cpu.index) {
-            BOARD.set_running(self.cpu.index, urgency);
+        if urgency > self.notice.running() {
+            self.notice.set_running(urgency);
             self.queue_first();
         }
     }
@@ -593,25 +599,33 @@ impl State {
         self.current = next;
         let sched = self.of(next);
         sched.progress.set(Progress::Running);
-        if sched.slice_left.get() == Nanos::ZERO {
-            sched.slice_left.set(sched.scheduling.get().slice());
-        }
-        let left = sched.slice_left.get();
-        self.slice_end = if ptr::eq(next, self.idle) {
-            None
-        } else if sched.deadline().is_some() {
-            sched.server.get().map(|server| now + server.budget())
-        } else if sched.is_sliced() {
-            sched.urgency().level().is_ok_and(|level| self.ready.has(level)).then(|| now + left)
-        } else {
-            (self.movable[Class::Ordinary as usize] > 0).then(|| now + PATIENCE)
+        let (slice_end, urgency) = match ptr::eq(next, self.idle) {
+            true => (None, Urgency::IDLE),
+            false => (self.end_of_turn(next, now), sched.urgency()),
         };
-        let urgency = self.running();
-        let fell = urgency < BOARD.running(self.cpu.index);
-        BOARD.set_running(self.cpu.index, urgency);
+        self.slice_end = slice_end;
+        let fell = urgency < self.notice.running();
+        self.notice.set_running(urgency);
         self.publish_surplus();
         self.program();
         (next, urgency, fell)
+    }
+
+    /// When the turn of `thread` ends, which begins now, if it does.
+    #[inline(always)]
+    fn end_of_turn(&self, thread: &Thread, now: Nanos) -> Option<Nanos> {
+        let sched = self.of(thread);
+        if sched.has_slices() && sched.slice_left.get() == Nanos::ZERO {
+            sched.slice_left.set(sched.scheduling.get().slice());
+        }
+        if sched.deadline().is_some() {
+            sched.server.get().map(|server| now + server.budget())
+        } else if sched.is_sliced() {
+            let others = sched.urgency().level().is_ok_and(|level| self.ready.has(level));
+            others.then(|| now + sched.slice_left.get())
+        } else {
+            (self.movable[Class::Ordinary as usize] > 0).then(|| now + PATIENCE)
+        }
     }
 
     /// Sets the timer for the earliest of what is due, if this is the CPU whose timer that is.
@@ -638,6 +652,7 @@ pub fn set_up(cpu: &'static PerCpu) -> Result<(), super::SpawnError> {
     let idle = register(&idle);
     let state = State {
         cpu,
+        notice: BOARD.notice(cpu.index),
         ready: RunQueue::new(MAX_THREADS),
         deadlines: TimerQueue::new(MAX_THREADS),
         first: None,
@@ -789,14 +804,19 @@ pub(super) fn set_inherited(thread: &Thread, level: Level) {
 const LONG: u64 = 800;
 
 /// Switches to the thread that should run. Interrupts off before and after, no lock held.
+#[inline(never)]
 pub fn reschedule() {
-    let cpu = percpu::this();
-    if cpu.runner.get().is_none() {
-        return;
+    if percpu::this().runner.get().is_some() {
+        reschedule_from(hold_here());
     }
+}
+
+/// As [`reschedule`], with the scheduler of this CPU locked.
+fn reschedule_from(mut held: Held) {
+    let cpu = percpu::this();
     let next = loop {
+        // Who asks another CPU does so after having changed its scheduler, without the lock: what was asked before this is seen.
         cpu.clear_need_resched();
-        let mut held = hold_here();
         let (next, urgency, fell) = held.choose();
         held.release();
         let rank = rank(urgency, next);
@@ -813,13 +833,16 @@ pub fn reschedule() {
             migration::pull(cpu.index, urgency);
         }
         // Not on the stack that the CPU booted on, where there is no thread to interrupt.
-        let found = cpu.needs_resched() || rank < before && sections::is_longer(LONG);
-        if found && !cpu.current().is_null() {
+        if !cpu.needs_resched() && (rank >= before || !sections::is_longer(LONG)) {
+            break next;
+        }
+        if !cpu.current().is_null() {
             percpu::breathe();
         }
         if !cpu.needs_resched() {
             break next;
         }
+        held = hold_here();
     };
     switch(cpu, next);
 }
@@ -909,12 +932,13 @@ fn leave_cpu<R>(
     let interrupts = cpu::disable_interrupts();
     let me = current();
     let mut held = hold_here();
-    let prepared = prepare(&mut held, &me);
-    held.release();
-    let result = match prepared {
-        Err(result) => result,
+    let result = match prepare(&mut held, &me) {
+        Err(result) => {
+            held.release();
+            result
+        }
         Ok(()) => {
-            reschedule();
+            reschedule_from(held);
             // What the wake-up stored stays as it is while the thread runs.
             after(&me.sched)
         }

@@ -64,19 +64,30 @@ impl UserState {
 
     /// Copies the state from the registers. Interrupts off.
     fn store(&self) {
-        self.extended.store_registers();
+        let features = cpu::features();
+        self.extended.store_registers(features.xcr0);
         // A program changes its bases without the kernel only if it has the instructions.
-        if cpu::features().fsgsbase {
-            self.fs_base.store(FsBase::read().as_u64(), Ordering::Relaxed);
-            self.gs_base.store(KernelGsBase::read().as_u64(), Ordering::Relaxed);
+        if features.fsgsbase {
+            // SAFETY: it has them, and the kernel turned them on.
+            let (fs, gs) = unsafe { cpu::user_bases() };
+            self.fs_base.store(fs, Ordering::Relaxed);
+            self.gs_base.store(gs, Ordering::Relaxed);
         }
     }
 
     /// Puts the state into the registers. Interrupts off.
     fn load(&self, cpu: &PerCpu) {
-        self.extended.load_registers();
-        FsBase::write(VirtAddr::new_truncate(self.fs_base.load(Ordering::Relaxed)));
-        KernelGsBase::write(VirtAddr::new_truncate(self.gs_base.load(Ordering::Relaxed)));
+        let features = cpu::features();
+        self.extended.load_registers(features.xcr0);
+        let fs = self.fs_base.load(Ordering::Relaxed);
+        let gs = self.gs_base.load(Ordering::Relaxed);
+        if features.fsgsbase {
+            // SAFETY: as above; both come from the registers, or from `VirtAddr`.
+            unsafe { cpu::set_user_bases(fs, gs) }
+        } else {
+            FsBase::write(VirtAddr::new_truncate(fs));
+            KernelGsBase::write(VirtAddr::new_truncate(gs));
+        }
         self.load_ports(cpu);
         cpu.use_numbering(self.numbering.get());
     }
@@ -165,8 +176,9 @@ pub fn segment_bases() -> (u64, u64) {
 pub fn set_fs_base(base: u64) {
     let interrupts = cpu::disable_interrupts();
     if let Some(state) = &current().user {
-        state.fs_base.store(base, Ordering::Relaxed);
-        FsBase::write(VirtAddr::new_truncate(base));
+        let base = VirtAddr::new_truncate(base);
+        state.fs_base.store(base.as_u64(), Ordering::Relaxed);
+        FsBase::write(base);
     }
     cpu::restore_interrupts(interrupts);
 }
@@ -175,8 +187,9 @@ pub fn set_fs_base(base: u64) {
 pub fn set_gs_base(base: u64) {
     let interrupts = cpu::disable_interrupts();
     if let Some(state) = &current().user {
-        state.gs_base.store(base, Ordering::Relaxed);
-        KernelGsBase::write(VirtAddr::new_truncate(base));
+        let base = VirtAddr::new_truncate(base);
+        state.gs_base.store(base.as_u64(), Ordering::Relaxed);
+        KernelGsBase::write(base);
     }
     cpu::restore_interrupts(interrupts);
 }
