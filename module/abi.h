@@ -278,7 +278,7 @@
 
 #define CRTOS_IOC_DISABLE 50946
 
-#define CRTOS_IOC_CELL_CREATE 3256928003
+#define CRTOS_IOC_CELL_CREATE 3257452291
 
 #define CRTOS_IOC_CELL_LOAD 1075889924
 
@@ -594,6 +594,8 @@ struct crtos_create_cell {
 	u32 doorbell_vector;
 	u32 port_count;
 	u32 msr_count;
+	u32 linux_cpu;
+	u32 reserved;
 	struct crtos_port_range ports[CRTOS_MAX_PORT_RANGES];
 	struct crtos_msr_range msrs[CRTOS_MAX_MSR_RANGES];
 	u32 apic_ids[CRTOS_MAX_CELL_CPUS];

@@ -132,7 +132,7 @@ static int create_in_hypervisor(struct crtos_file *file, struct crtos_cell *cell
 				const struct crtos_create_cell *create)
 {
 	struct crtos_cell_config *config = kzalloc(sizeof(*config), GFP_KERNEL);
-	s64 number, result;
+	s64 number;
 
 	if (!config)
 		return crtos_refuse(file, -ENOMEM, "out of memory");
@@ -153,9 +153,7 @@ static int create_in_hypervisor(struct crtos_file *file, struct crtos_cell *cell
 	cell->number = number;
 	cell->created = true;
 	crtos.cells[number] = cell;
-	result = crtos_hypercall(CRTOS_HC_DOORBELL_ROUTE, number, crtos_doorbell_vector(),
-				 crtos_doorbell_apic_id(), 0);
-	return result ? crtos_refuse_hv(file, result, "route the cell's doorbell") : 0;
+	return crtos_doorbell_open(file, &cell->doorbell, number, create->linux_cpu);
 }
 
 /* Gives blocks to the cell from @address on. */
@@ -221,6 +219,7 @@ static int destroy_in_hypervisor(struct crtos_file *file, struct crtos_cell *cel
 	result = crtos_hypercall(CRTOS_HC_CELL_DESTROY, cell->number, 0, 0, 0);
 	if (result)
 		return crtos_refuse_hv(file, result, "destroy the cell");
+	crtos_doorbell_close(&cell->doorbell);
 	crtos.cells[cell->number] = NULL;
 	cell->created = false;
 	return 0;

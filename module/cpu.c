@@ -68,6 +68,10 @@ static int check_cpu(struct crtos_file *file, unsigned int cpu)
 		return crtos_refuse(file, -EBUSY,
 				    "CPU %u belongs to cell '%s': choose another one or destroy that cell",
 				    cpu, cell_with_cpu(cpu));
+	if (crtos_doorbell_wanted(cpu))
+		return crtos_refuse(file, -EBUSY,
+				    "calls of another cell interrupt CPU %u in Linux: choose another one or destroy that cell",
+				    cpu);
 	if (!cpumask_test_cpu(cpu, &crtos.held))
 		return crtos_refuse(file, -EBUSY,
 				    "CPU %u was offline when the hypervisor was launched: disable it, bring the CPU online (chcpu -e %u), enable it",

@@ -5,6 +5,7 @@
 
 #include <linux/cpumask.h>
 #include <linux/fs.h>
+#include <linux/list.h>
 #include <linux/miscdevice.h>
 #include <linux/mm.h>
 #include <linux/mutex.h>
@@ -30,6 +31,15 @@ struct crtos_blocks {
 	u64 count;
 };
 
+/* Where a cell rings in Linux. */
+struct crtos_doorbell {
+	struct list_head link;			/* among those that are open */
+	u32 cell;
+	int irq;				/* 0 while it is not open */
+	unsigned int wanted;			/* the CPU that was asked for */
+	unsigned int cpu;			/* where it is: another one while that is offline */
+};
+
 /* A cell beside the root cell. */
 struct crtos_cell {
 	u32 number;
@@ -37,6 +47,7 @@ struct crtos_cell {
 	struct crtos_file *owner;		/* who undoes it at release; NULL when kept */
 	u32 cpu_count;
 	u32 cpus[CRTOS_MAX_CELL_CPUS];		/* Linux's numbers, ascending */
+	struct crtos_doorbell doorbell;
 	struct crtos_blocks private;
 	struct crtos_blocks channel;		/* one block */
 	struct crtos_blocks pool;
@@ -109,7 +120,9 @@ void crtos_power_exit(void);
 /* doorbell.c */
 int crtos_doorbell_init(void);
 void crtos_doorbell_exit(void);
-u32 crtos_doorbell_vector(void);
-u32 crtos_doorbell_apic_id(void);
+int crtos_doorbell_open(struct crtos_file *file, struct crtos_doorbell *doorbell,
+			u32 cell, unsigned int cpu);
+void crtos_doorbell_close(struct crtos_doorbell *doorbell);
+bool crtos_doorbell_wanted(unsigned int cpu);
 
 #endif /* CRTOS_H */

@@ -312,21 +312,14 @@ static int launch_image(struct crtos_file *file, const struct firmware *image)
 	return error;
 }
 
-/* Takes the doorbell once the hypervisor runs. */
-static int finish_launch(struct crtos_file *file)
+static int check_launch(struct crtos_file *file)
 {
 	s64 version = crtos_hypercall(CRTOS_HC_VERSION, 0, 0, 0, 0);
-	int error;
 
 	if (version != CRTOS_ABI_VERSION)
 		return crtos_refuse(file, -EPROTO,
 				    "the hypervisor answers with version %lld instead of %u: install crtos again",
 				    version, CRTOS_ABI_VERSION);
-	error = crtos_doorbell_init();
-	if (error)
-		return crtos_refuse(file, error,
-				    "Linux has no interrupt vector for the doorbell (error %d)",
-				    error);
 	return 0;
 }
 
@@ -389,7 +382,7 @@ int crtos_enable(struct crtos_file *file)
 	release_firmware(image);
 	if (!error) {
 		crtos_blocks_hide(&blocks);
-		error = finish_launch(file);
+		error = check_launch(file);
 		if (error)
 			leave(NULL);
 	}
@@ -420,7 +413,6 @@ int crtos_disable(struct crtos_file *file)
 	error = leave(file);
 	if (error)
 		return error;
-	crtos_doorbell_exit();
 	crtos.owner = NULL;
 	pr_info("crtos: the hypervisor left\n");
 	module_put(THIS_MODULE);

@@ -295,9 +295,12 @@ static int __init crtos_module_init(void)
 	error = crtos_cpu_init();
 	if (error)
 		goto out_work;
-	error = crtos_power_init();
+	error = crtos_doorbell_init();
 	if (error)
 		goto out_cpu;
+	error = crtos_power_init();
+	if (error)
+		goto out_doorbell;
 	error = misc_register(&crtos_device);
 	if (error)
 		goto out_power;
@@ -305,6 +308,8 @@ static int __init crtos_module_init(void)
 
 out_power:
 	crtos_power_exit();
+out_doorbell:
+	crtos_doorbell_exit();
 out_cpu:
 	crtos_cpu_exit();
 out_work:
@@ -317,6 +322,7 @@ static void __exit crtos_module_exit(void)
 {
 	misc_deregister(&crtos_device);
 	crtos_power_exit();
+	crtos_doorbell_exit();
 	crtos_cpu_exit();
 	destroy_workqueue(crtos.work);
 	rcu_barrier();

@@ -53,7 +53,7 @@ void crtos_realm_ring(struct crtos_realm *realm, u32 slot)
 				crtos_core_cpu(realm->channel, slot), 0, 0);
 }
 
-/* The kernel rang. Hard interrupt context; the work is bounded by the slots. */
+/* Looks what the kernel rang for. Any context; the work is bounded by the slots. */
 void crtos_realm_doorbell(void)
 {
 	struct crtos_thread *thread;
@@ -157,6 +157,8 @@ static void tick_work(struct work_struct *work)
 	find_exited(realm);
 	crtos_drops_orphans(realm);
 	mutex_unlock(&realm_lock);
+	/* Should a doorbell have got lost, nobody waits for ever. */
+	crtos_realm_doorbell();
 	queue_delayed_work(crtos.work, &realm->tick, TICK_PERIOD);
 }
 

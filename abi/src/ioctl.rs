@@ -18,7 +18,7 @@ pub const IOC_ENABLE: u32 = 0x0000_c701;
 /// Leave the hypervisor. EBUSY while a cell exists.
 pub const IOC_DISABLE: u32 = 0x0000_c702;
 /// Take CPUs and memory and create a cell; argument [`CreateCell`]. Returns the cell's number.
-pub const IOC_CELL_CREATE: u32 = 0xc220_c703;
+pub const IOC_CELL_CREATE: u32 = 0xc228_c703;
 /// Copy into a cell; argument [`LoadCell`].
 pub const IOC_CELL_LOAD: u32 = 0x4020_c704;
 /// Start a cell; argument [`StartCell`].
@@ -84,6 +84,10 @@ pub struct CreateCell {
     pub port_count: u32,
     /// Valid entries of `msrs`.
     pub msr_count: u32,
+    /// The CPU of Linux that the cell's calls interrupt.
+    pub linux_cpu: u32,
+    /// Zero.
+    pub reserved: u32,
     /// Ports the cell may use.
     pub ports: [PortRange; MAX_PORT_RANGES],
     /// Registers the cell may use.

@@ -75,7 +75,7 @@ fn a_slot_has_one_owner_a_line() {
 fn no_hidden_padding() {
     assert_eq!(
         size_of::<CreateCell>(),
-        32 + 32 + 16 + 16 + 8 * MAX_PORT_RANGES + 12 * MAX_MSR_RANGES + 4 * MAX_CELL_CPUS
+        32 + 32 + 16 + 16 + 8 + 8 * MAX_PORT_RANGES + 12 * MAX_MSR_RANGES + 4 * MAX_CELL_CPUS
     );
     assert_eq!(size_of::<Remote>(), 16 + 8 + 48);
     assert_eq!(size_of::<Info>(), 64);

@@ -258,6 +258,7 @@ impl Create {
         let wanted = Wanted {
             name: &self.name,
             cpus: &self.cpus,
+            linux_cpu: plan::linux_cpu(&machine, None, &self.cpus)?,
             private,
             shared,
             flags: 0,

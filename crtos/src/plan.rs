@@ -49,6 +49,23 @@ pub fn cpus(machine: &Machine, wanted: &CpuList, taken: &CpuList) -> Result<()> 
     Ok(())
 }
 
+/// The CPU of Linux that calls of a cell with the CPUs `taken` are to interrupt: the one that was asked for, or the first.
+pub fn linux_cpu(machine: &Machine, wanted: Option<u32>, taken: &CpuList) -> Result<u32> {
+    let (present, online) = (machine.present(), machine.online());
+    let free: CpuList = online.iter().filter(|cpu| !taken.contains(*cpu)).collect();
+    let Some(cpu) = wanted else { return Ok(free.iter().next().unwrap_or(0)) };
+    let reason = match cpu {
+        cpu if !present.contains(cpu) => {
+            format!("no such CPU; this machine has {}", present.named())
+        }
+        cpu if taken.contains(cpu) => "it is not one of Linux then".to_owned(),
+        cpu if !online.contains(cpu) => "it is offline".to_owned(),
+        cpu => return Ok(cpu),
+    };
+    Err(Failure::new(format!("have CPU {cpu} take the realm's calls"), reason)
+        .remedy(format!("choose one of {}", free.named())))
+}
+
 /// Refuses more memory than Linux can give up.
 pub fn memory(machine: &Machine, wanted: Size) -> Result<()> {
     let Some(available) = machine.available() else { return Ok(()) };
@@ -137,6 +154,24 @@ mod tests {
         assert!(refused(&fake, "3", "").contains("offline"));
         fake.write("/sys/devices/system/cpu/online", "0\n");
         assert!(refused(&fake, "3", "").contains("no CPU to give away"));
+    }
+
+    #[test]
+    fn calls_interrupt_a_cpu_that_linux_keeps() {
+        let fake = Fake::fit();
+        let choose =
+            |wanted, taken: &str| linux_cpu(&fake.machine(), wanted, &taken.parse().unwrap());
+        assert_eq!(choose(None, "3").unwrap(), 0);
+        assert_eq!(choose(Some(1), "2,3").unwrap(), 1);
+        let refused = |wanted| choose(Some(wanted), "3").unwrap_err().to_string();
+        assert_eq!(
+            refused(3),
+            "cannot have CPU 3 take the realm's calls: it is not one of Linux then\n  remedy: choose one of CPUs 0-2"
+        );
+        assert!(refused(9).contains("no such CPU"));
+        fake.write("/sys/devices/system/cpu/online", "1-3\n");
+        assert!(refused(0).contains("offline"));
+        assert_eq!(choose(None, "3").unwrap(), 1);
     }
 
     #[test]

@@ -111,6 +111,8 @@ pub struct Wanted<'a> {
     pub name: &'a str,
     /// Its CPUs.
     pub cpus: &'a CpuList,
+    /// The CPU of Linux that its calls interrupt.
+    pub linux_cpu: u32,
     /// Private memory, whole blocks.
     pub private: Size,
     /// Pool, whole blocks.
@@ -125,7 +127,7 @@ pub struct Wanted<'a> {
 
 /// Launches the hypervisor and creates a cell; returns its number and what it learns of itself.
 pub fn create(device: &Device, asked: &str, wanted: &Wanted<'_>) -> Result<(u32, CellFacts)> {
-    let Wanted { name, cpus, private, shared, flags, ports, msrs } = *wanted;
+    let Wanted { name, cpus, linux_cpu, private, shared, flags, ports, msrs } = *wanted;
     if ports.len() > MAX_PORT_RANGES || msrs.len() > MAX_MSR_RANGES {
         let reason = format!(
             "at most {MAX_PORT_RANGES} ranges of ports and {MAX_MSR_RANGES} of registers are possible"
@@ -141,6 +143,8 @@ pub fn create(device: &Device, asked: &str, wanted: &Wanted<'_>) -> Result<(u32,
         doorbell_vector: DOORBELL_VECTOR,
         port_count: ports.len() as u32,
         msr_count: msrs.len() as u32,
+        linux_cpu,
+        reserved: 0,
         ports: [PortRange::default(); MAX_PORT_RANGES],
         msrs: [MsrRange::default(); MAX_MSR_RANGES],
         apic_ids: [0; MAX_CELL_CPUS],

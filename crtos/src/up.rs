@@ -46,6 +46,7 @@ const READY_WITHIN: Duration = Duration::from_secs(10);
 Examples:
   crtos up --cpus 3 --memory 512M
   crtos up --cpus 2-3 --memory 1G --private 128M
+  crtos up --cpus 3 --memory 512M --doorbell-cpu 2
   crtos up --cpus 3 --memory 512M --dry-run
 
 Exit status: 0 the realm is up; 1 refused or failed, nothing has changed; 2 usage.")]
@@ -56,6 +57,12 @@ pub struct Up {
     /// Memory that Linux gives up, such as 512M; at least 64M
     #[arg(long, value_name = "SIZE")]
     memory: Size,
+    /// CPU of Linux that the realm's calls of Linux interrupt [default: the first]
+    ///
+    /// A shadow that stays there (`taskset -c CPU crtos run …`) is woken without a detour over another CPU, and no work on other CPUs delays it. While
+    /// the CPU is offline, calls interrupt another one.
+    #[arg(long, value_name = "CPU")]
+    doorbell_cpu: Option<u32>,
     /// How much of it is private to the real-time kernel [default: a quarter, 32M to 256M]
     #[arg(long, value_name = "SIZE")]
     private: Option<Size>,
@@ -89,7 +96,7 @@ impl Up {
         let device = start::open_device(&machine, ASKED)?;
         let done = self.check(&machine, Some(&device), split).and_then(|image| {
             let mut cell = None;
-            let done = self.bring_up(&device, split, &image, &interruption, &mut cell);
+            let done = self.bring_up(&machine, &device, split, &image, &interruption, &mut cell);
             if done.is_err() && interruption.signal().is_none() {
                 start::show_logs(&device, cell);
             }
@@ -121,12 +128,18 @@ impl Up {
             }
         }
         plan::cpus(machine, &self.cpus, &taken)?;
+        self.doorbell_cpu(machine)?;
         plan::memory(machine, Size(split.private.0 + split.shared.0))?;
         let image = plan::image(&self.kernel)?;
         let facts =
             loader::CellFacts { private_size: split.private.0, ..loader::CellFacts::default() };
         self.layout(&image, &facts)?;
         Ok(image)
+    }
+
+    /// The CPU of Linux that the realm's calls interrupt.
+    fn doorbell_cpu(&self, machine: &Machine) -> Result<u32> {
+        plan::linux_cpu(machine, self.doorbell_cpu, &self.cpus)
     }
 
     /// What the kernel is told: the realm's ports, which it gives to programs (ioperm), and the words of the user.
@@ -171,12 +184,14 @@ impl Up {
             split.private,
             split.shared
         );
+        println!("would have the realm's calls interrupt CPU {}", self.doorbell_cpu(machine)?);
         println!("would start {}", self.kernel.display());
         Ok(())
     }
 
     fn bring_up(
         &self,
+        machine: &Machine,
         device: &Device,
         split: Split,
         image: &[u8],
@@ -187,6 +202,7 @@ impl Up {
         let wanted = Wanted {
             name: NAME,
             cpus: &self.cpus,
+            linux_cpu: self.doorbell_cpu(machine)?,
             private: split.private,
             shared: split.shared,
             flags: CREATE_REALM,

@@ -59,8 +59,8 @@ if len(sys.argv) > 1:
     os._exit(failed)
 
 device = os.open('/dev/crtos', os.O_RDWR)
-for number in 0xc701, 0xc702, 0xc220c703, 0x4020c704, 0x4020c705, 0xc706, 0xc707, 0xc708, 0xc714, 0x4020c715:
-    check(f'{number:#x}', call(device, number, bytearray(0x220) if number > 0xffff else 0), 'EPERM')
+for number in 0xc701, 0xc702, 0xc228c703, 0x4020c704, 0x4020c705, 0xc706, 0xc707, 0xc708, 0xc714, 0x4020c715:
+    check(f'{number:#x}', call(device, number, bytearray(0x228) if number > 0xffff else 0), 'EPERM')
 memory = ctypes.create_string_buffer(64)
 buffer = ctypes.addressof(memory)
 for number in REPORT, CHANNEL:

@@ -11,7 +11,7 @@ dmesg --clear
 cat >/tmp/refusals.py <<'P'
 import ctypes, fcntl, os, struct, sys
 
-ENABLE, DISABLE, CREATE, LOAD, START, STOP, DESTROY = 0xc701, 0xc702, 0xc220c703, 0x4020c704, 0x4020c705, 0xc706, 0xc707
+ENABLE, DISABLE, CREATE, LOAD, START, STOP, DESTROY = 0xc701, 0xc702, 0xc228c703, 0x4020c704, 0x4020c705, 0xc706, 0xc707
 REPORT, CHANNEL, REASON, DOORBELL, WRITE, SPAWN = 0x4020c711, 0x4020c712, 0x8100c713, 0xc714, 0x4020c715, 0xc020c720
 MIB = 1 << 20
 device = os.open('/dev/crtos', os.O_RDWR | os.O_CLOEXEC)
@@ -29,12 +29,12 @@ def call(number, argument=0):
     except OSError as error:
         return f'{error.strerror}: {reason()}'
 
-def create(cpus, private=2 * MIB, shared=0, vector=0x50, flags=0):
+def create(cpus, private=2 * MIB, shared=0, vector=0x50, flags=0, linux_cpu=0):
     masks = [0] * 4
     for cpu in cpus:
         masks[cpu // 64] |= 1 << cpu % 64
-    head = struct.pack('<32s4QQQIIII', b'test', *masks, private, shared, flags, vector, 0, 0)
-    return call(CREATE, bytearray(head) + bytes(0x220 - len(head)))
+    head = struct.pack('<32s4QQQIIIIII', b'test', *masks, private, shared, flags, vector, 0, 0, linux_cpu, 0)
+    return call(CREATE, bytearray(head) + bytes(0x228 - len(head)))
 
 def transfer(number, cell, offset, length):
     buffer = ctypes.create_string_buffer(max(length, 1))
@@ -101,6 +101,8 @@ expect('odd memory', create([last], private=MIB), 'multiples of 2 MiB')
 expect('no memory', create([last], private=0), 'at least 2 MiB')
 expect('much memory', create([last], shared=400 << 30), 'MiB available')
 expect('vector', create([last], vector=3), 'vector 3')
+expect('calls to its own CPU', create([last], linux_cpu=last), f'CPU {last} is to take', f'one of CPUs 0-{last - 1}')
+expect('calls to an absent CPU', create([last], linux_cpu=4000000), 'CPU 4000000 is to take')
 expect('flags', create([last], flags=8), 'unknown flags 8')
 check(f'CPUs online: {online()}, were {before}', online() == before)
 cell = succeeds('create', create([last], private=4 * MIB, shared=2 * MIB))
