@@ -22,6 +22,7 @@ use crtos_sched::CpuSet;
 use linux_raw_sys::general as linux;
 
 use crate::{
+    account::{Account, Usage},
     arch::UserContext,
     clone::Wanted,
     files::Files,
@@ -270,6 +271,8 @@ fn adopt(user: &User, fork: &Fork) -> Result<Beginning, AdoptError> {
     } else {
         user.process.files().copy(parent.process.files()).map_err(|_| AdoptError::Memory)?;
     }
+    let sibling = wanted.has(linux::CLONE_PARENT);
+    user.process.account.call_once(|| parent.process.account().of_child(sibling));
     signal::copy(user, parent, wanted);
     user.process.numbering.set(parent.process.numbering.get());
     user.set_command(&*parent.command.lock());
@@ -296,6 +299,10 @@ pub struct Legacy {
     pub affinity: CpuSet,
     /// Its interval timer.
     pub alarm: Option<timers::Armed>,
+    /// What it used.
+    pub used: Usage,
+    /// Its account.
+    pub account: Arc<Account>,
 }
 
 /// What has not been taken over yet.
@@ -320,7 +327,8 @@ pub fn execve([path, arguments, environment, ..]: Args) -> SysResult {
         handed_over.try_reserve(1).map_err(|_| Errno::ENOMEM)?;
         let alarm = timers::take(&user.process);
         let affinity = current.affinity();
-        handed_over.push(Legacy { pid, files: files.clone(), affinity, alarm });
+        let (used, account) = (user.process.used(), user.process.account().clone());
+        handed_over.push(Legacy { pid, files: files.clone(), affinity, alarm, used, account });
     }
     let exec = |ask: bool| {
         remote::request(OP_EXEC, 0, [path, arguments, environment, mask, ask.into(), 0])

@@ -6,6 +6,7 @@
 
 extern crate alloc;
 
+pub mod account;
 pub mod arch;
 pub mod boot;
 pub mod clone;

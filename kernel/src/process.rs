@@ -13,6 +13,7 @@ use crtos_channel::{Line, Status};
 use spin::Once;
 
 use crate::{
+    account::{Account, Usage},
     arch::UserContext,
     file_map,
     files::{Files, Watchers},
@@ -25,7 +26,6 @@ use crate::{
     syscall::Restart,
     task::{self, Mutex, Thread},
     threads::{self, Birth},
-    time::Nanos,
     timers::Timers,
 };
 
@@ -47,10 +47,8 @@ pub struct Members {
     pub threads: Vec<Arc<Thread>>,
     /// Those that have not begun to end.
     pub running: usize,
-    /// Processor time and switches of those that have ended.
-    pub ended_time: Nanos,
-    /// See `ended_time`.
-    pub ended_switches: u64,
+    /// What those used that have ended, and the process before it executed its program.
+    pub ended: Usage,
     /// Shadow threads that wait for a thread.
     pub spares: Vec<Line>,
     /// How many there should be.
@@ -81,6 +79,8 @@ pub struct Process {
     pub members: Mutex<Members>,
     /// Its descriptors; see [`Process::files`].
     pub files: Once<Arc<Files>>,
+    /// What its children used; see [`Process::account`].
+    pub account: Once<Arc<Account>>,
     /// By which numbers it knows the CPUs.
     pub numbering: numbering::Chosen,
     end: SpinLock<Option<End>>,
@@ -104,6 +104,7 @@ impl Process {
             timers: Timers::default(),
             members: Mutex::new(Members::default()),
             files: Once::new(),
+            account: Once::new(),
             numbering: numbering::Chosen::new(),
             end: SpinLock::new(None),
             ending: AtomicBool::new(false),
@@ -142,18 +143,27 @@ impl Process {
         }
     }
 
-    /// Processor time of its threads, those that have ended included. Thread context; may sleep.
-    pub fn time_used(&self) -> Nanos {
-        let members = self.members.lock();
-        let times = members.threads.iter().map(|thread| thread.time_used());
-        Nanos(times.fold(members.ended_time.0, |sum, time| sum + time.0))
+    /// Its account.
+    pub fn account(&self) -> &Arc<Account> {
+        self.account.call_once(Arc::default)
     }
 
-    /// Times that its threads were switched to, as [`Process::time_used`].
-    pub fn switches(&self) -> u64 {
+    /// What its threads used, those that have ended included. Thread context; may sleep.
+    pub fn used(&self) -> Usage {
         let members = self.members.lock();
-        let switches = members.threads.iter().map(|thread| thread.switches());
-        members.ended_switches + switches.sum::<u64>()
+        let mut sum = members.ended;
+        for thread in &members.threads {
+            sum.add(Usage::of(thread));
+        }
+        sum.present = sum.present.max(self.space.usage().1);
+        sum
+    }
+
+    /// What it used, and its children that it has waited for. Thread context; may sleep.
+    pub fn used_with_children(&self) -> Usage {
+        let mut used = self.used();
+        used.add(self.account().waited_for());
+        used
     }
 
     /// Whether the process is to end.
@@ -368,6 +378,7 @@ fn finish() {
         stop_running(user);
     }
     if user.process.is_ending() {
+        user.process.account().tell_parent(user.process.pid, user.process.used_with_children());
         // Before anybody can hear of the end in Linux.
         if Arc::strong_count(user.process.files()) == 1 {
             user.process.files().close_all();

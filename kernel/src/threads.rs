@@ -16,6 +16,7 @@ use crtos_channel::Line;
 use linux_raw_sys::general as linux;
 
 use crate::{
+    account::Usage,
     arch::{self, UserContext, fpu},
     clone::Wanted,
     fork::Fork,
@@ -184,8 +185,7 @@ pub fn remove(user: &User) -> Vec<Line> {
         let place = members.threads.iter().position(|thread| is_this(thread));
         let member = place.map(|place| members.threads.swap_remove(place));
         if let Some(thread) = &member {
-            members.ended_time += thread.time_used();
-            members.ended_switches += thread.switches();
+            members.ended.add(Usage::of(thread));
         }
         let last = members.threads.is_empty();
         let spares = if last { core::mem::take(&mut members.spares) } else { Vec::new() };

@@ -51,6 +51,10 @@ pub enum Call {
     Setitimer,
     /// `alarm`
     Alarm,
+    /// `wait4`
+    Wait4,
+    /// `waitid`
+    Waitid,
     /// `kill`
     Kill,
     /// `getpid`

@@ -44,7 +44,106 @@ static void *worker(void *argument)
 	return NULL;
 }
 
-int main(void)
+static long microseconds_of(const struct rusage *usage)
+{
+	return usage->ru_utime.tv_sec * 1000000L + usage->ru_utime.tv_usec +
+	       usage->ru_stime.tv_sec * 1000000L + usage->ru_stime.tv_usec;
+}
+
+static long of_children(void)
+{
+	struct rusage usage;
+
+	CHECK(getrusage(RUSAGE_CHILDREN, &usage) == 0);
+	return microseconds_of(&usage);
+}
+
+/* A child that works, and has a child of its own that works if `depth` is not 0. */
+static pid_t work(int depth)
+{
+	pid_t pid = fork();
+
+	if (pid == 0) {
+		burn(WORK);
+		_exit(depth && waitpid(work(depth - 1), NULL, 0) < 0);
+	}
+	return pid;
+}
+
+/* Processor time of children that were waited for, by all ways to wait. */
+static void children(void)
+{
+	const long one = WORK / 1000, few = one / 3;
+	struct rusage usage;
+	siginfo_t information;
+	struct tms ticks;
+	long before = of_children();
+	int status;
+	pid_t pid;
+
+	CHECK(before < few);
+	pid = work(0);
+	CHECK(waitid(P_PID, pid, &information, WEXITED | WNOWAIT) == 0 && information.si_pid == pid && of_children() < few);
+	CHECK(wait4(pid, &status, 0, &usage) == pid && status == 0);
+	CHECK(microseconds_of(&usage) >= one - few && microseconds_of(&usage) < 10 * one && usage.ru_maxrss > 0);
+	CHECK(of_children() >= one - few && of_children() < 10 * one);
+	pid = work(1);
+	CHECK(wait4(pid, NULL, 0, &usage) == pid && microseconds_of(&usage) >= 2 * one - few);
+	CHECK(of_children() >= 3 * one - few);
+	pid = work(0);
+	CHECK(waitid(P_PID, pid, &information, WEXITED) == 0 && information.si_pid == pid && of_children() >= 4 * one - few);
+	CHECK(times(&ticks) != -1 && ticks.tms_cutime + ticks.tms_cstime >= 4 * one / 10000 - 1);
+	CHECK(wait4(-1, NULL, WNOHANG, &usage) == -1 && errno == ECHILD);
+
+	/* One that is stopped is not over. */
+	before = of_children();
+	pid = fork();
+	if (pid == 0) {
+		burn(WORK);
+		raise(SIGSTOP);
+		burn(WORK);
+		_exit(0);
+	}
+	CHECK(wait4(pid, &status, WUNTRACED, &usage) == pid && WIFSTOPPED(status) && of_children() == before);
+	CHECK(microseconds_of(&usage) >= one - few);
+	kill(pid, SIGCONT);
+	CHECK(wait4(pid, &status, 0, &usage) == pid && status == 0 && of_children() >= before + 2 * one - few);
+
+	/* One that is killed. */
+	before = of_children();
+	pid = fork();
+	if (pid == 0)
+		for (;;)
+			;
+	clock_nanosleep(CLOCK_MONOTONIC, 0, &(struct timespec){ 0, 3 * WORK }, NULL);
+	kill(pid, SIGKILL);
+	CHECK(wait4(pid, &status, 0, &usage) == pid && WIFSIGNALED(status) && of_children() >= before + one - few);
+
+	/* Nobody waits for one: it does not count. */
+	before = of_children();
+	signal(SIGCHLD, SIG_IGN);
+	work(0);
+	CHECK(wait4(-1, NULL, 0, NULL) == -1 && errno == ECHILD && of_children() == before);
+	signal(SIGCHLD, SIG_DFL);
+
+	/* A program that was executed has the time of the one before, also of its children. */
+	pid = fork();
+	if (pid == 0) {
+		burn(WORK);
+		waitpid(work(0), NULL, 0);
+		execl("/proc/self/exe", "again", NULL);
+		_exit(1);
+	}
+	CHECK(wait4(pid, &status, 0, &usage) == pid && status == 0 && microseconds_of(&usage) >= 2 * one - few);
+}
+
+/* After execve. */
+static int again(void)
+{
+	return now(CLOCK_PROCESS_CPUTIME_ID) < WORK || of_children() < WORK / 1500;
+}
+
+int main(int argc, char **argv)
 {
 	struct timespec resolution, pause = { 0, 20000000 };
 	clockid_t of_thread, of_process, of_child;
@@ -54,6 +153,9 @@ int main(void)
 	pthread_t thread;
 	pid_t pid;
 
+	if (argc == 1 && argv[0][0] == 'a')
+		return again();
+	children();
 	pthread_barrier_init(&barrier, NULL, 2);
 	pthread_create(&thread, NULL, worker, &microseconds);
 	pthread_barrier_wait(&barrier);

@@ -155,6 +155,8 @@ fn load(user: &User) -> Result<(), ExecError> {
     if let Some(before) = &before {
         task::current().set_affinity(before.affinity);
         user.process.files().inherit(&before.files)?;
+        user.process.account.call_once(|| before.account.clone());
+        user.process.members.lock().ended.add(before.used);
     }
     if startup.renumbers_cpus == 1 {
         user.process.numbering.set(Numbering::Own);

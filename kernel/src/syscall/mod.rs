@@ -31,6 +31,7 @@ mod sched;
 mod splice;
 mod time;
 mod usage;
+mod wait;
 
 pub use restart::Restart;
 pub use sched::{inherit as inherit_scheduling, tell_overrun};
@@ -251,6 +252,8 @@ fn serve(row: &Row, call: Call, context: &mut UserContext, args: Args) -> SysRes
         Call::Gettimeofday => time::gettimeofday(args),
         Call::Time => time::time(args),
         Call::Times => usage::times(args),
+        Call::Wait4 => wait::wait4(row, args),
+        Call::Waitid => wait::waitid(row, args),
         Call::Getrusage => usage::getrusage(args),
         Call::Getitimer => timers::getitimer(args),
         Call::Setitimer => timers::setitimer(args),

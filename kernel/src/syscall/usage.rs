@@ -9,6 +9,7 @@ use linux_raw_sys::general as linux;
 
 use super::{Args, Errno, SysResult, time::SECOND};
 use crate::{
+    account::Usage,
     process::Process,
     task, threads,
     time::{self, Clock, Nanos},
@@ -59,7 +60,7 @@ impl Meter {
     pub fn read(&self) -> Option<Nanos> {
         match self {
             Self::Thread(thread) => Some(thread.time_used()),
-            Self::Process(process) => Some(process.time_used()),
+            Self::Process(process) => Some(process.used().time),
             Self::Elsewhere => None,
         }
     }
@@ -71,8 +72,9 @@ pub fn times([buffer, ..]: Args) -> SysResult {
     const TICK: u64 = 10_000_000;
     if buffer != 0 {
         let current = task::current();
-        let used = current.data.user().map_or(Nanos::ZERO, |user| user.process.time_used());
-        user::write_words(buffer, [used.0 / TICK, 0, 0, 0])?;
+        let process = &current.data.user().ok_or(Errno::EINVAL)?.process;
+        let [own, children] = [process.used(), process.account().waited_for()];
+        user::write_words(buffer, [own.time.0 / TICK, 0, children.time.0 / TICK, 0])?;
     }
     Ok(time::linux(Clock::Monotonic).0 / TICK)
 }
@@ -84,18 +86,21 @@ pub fn getrusage([who, address, ..]: Args) -> SysResult {
     const RUSAGE_CHILDREN: i32 = -1;
     let current = task::current();
     let process = &current.data.user().ok_or(Errno::EINVAL)?.process;
-    let (time, switches) = match who as i32 {
-        RUSAGE_SELF => (process.time_used(), process.switches()),
-        RUSAGE_THREAD => (current.time_used(), current.switches()),
-        RUSAGE_CHILDREN => (Nanos::ZERO, 0),
+    let used = match who as i32 {
+        RUSAGE_SELF => process.used(),
+        RUSAGE_THREAD => Usage { present: process.space.usage().1, ..Usage::of(&current) },
+        RUSAGE_CHILDREN => process.account().waited_for(),
         _ => return Err(Errno::EINVAL),
     };
-    let mut usage = [0; 18];
-    (usage[0], usage[1]) = (time.0 / SECOND, time.0 % SECOND / 1000);
-    if who as i32 != RUSAGE_CHILDREN {
-        usage[4] = process.space.usage().1 / 1024;
-    }
-    usage[16] = switches;
-    user::write_words(address, usage)?;
+    write(address, used)?;
     Ok(0)
+}
+
+/// Stores a `struct rusage` at `address` of the program.
+pub fn write(address: u64, used: Usage) -> Result<(), Errno> {
+    let mut usage = [0; 18];
+    (usage[0], usage[1]) = (used.time.0 / SECOND, used.time.0 % SECOND / 1000);
+    usage[4] = used.present / 1024;
+    usage[16] = used.switches;
+    Ok(user::write_words(address, usage)?)
 }
