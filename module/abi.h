@@ -531,7 +531,7 @@ struct __aligned(4096) crtos_channel {
 	u64 requests[CRTOS_SLOT_WORDS];
 	u64 posted[CRTOS_DROP_WORDS];
 	u32 kernel_state;
-	u32 reserved2;
+	u32 posted_count;
 	u64 doorbells_sent;
 	u64 doorbells_taken;
 	u64 pool_pages;

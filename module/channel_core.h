@@ -254,18 +254,10 @@ static inline bool crtos_core_take_interrupt(struct crtos_channel *channel, u32 
 	return READ_ONCE(*interrupt) && xchg(interrupt, 0);
 }
 
-/* Number of drops that wait. */
-static inline u32 crtos_core_drops_posted(struct crtos_channel *channel)
+/* Number of drops that wait, when @finished were carried out since the start. */
+static inline u32 crtos_core_drops_posted(struct crtos_channel *channel, u32 finished)
 {
-	u32 word, count = 0;
-	u64 bits;
-
-	for (word = 0; word < CRTOS_DROP_WORDS; word++) {
-		bits = READ_ONCE(channel->posted[word]);
-		if (bits)
-			count += hweight64(bits);
-	}
-	return count;
+	return READ_ONCE(channel->posted_count) - finished;
 }
 
 /*

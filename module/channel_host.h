@@ -30,6 +30,5 @@ typedef int64_t s64;
 	__atomic_compare_exchange_n((p), (old), (new), false,		\
 				    __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)
 #define __ffs(word)		((unsigned long)__builtin_ctzl(word))
-#define hweight64(word)		((unsigned int)__builtin_popcountll(word))
 
 #endif /* CRTOS_CHANNEL_HOST_H */

@@ -23,6 +23,18 @@ struct pinned_drop {
 	struct page *pages[];
 };
 
+/* Number of drops of all processes that wait, or that somebody carries out right now. */
+u32 crtos_drops_posted(struct crtos_realm *realm)
+{
+	return crtos_core_drops_posted(realm->channel, atomic_read(&realm->drops_finished));
+}
+
+/* A drop has been carried out but for pages that are pinned. */
+static void finish(struct crtos_realm *realm)
+{
+	atomic_inc(&realm->drops_finished);
+}
+
 /*
  * Does anybody but the pool and page tables hold the page? A page that is being
  * mapped or unmapped right now may count as pinned.
@@ -100,6 +112,7 @@ static void carry_out(struct crtos_process *process, const struct crtos_core_dro
 
 	if (!crtos_core_check_drop(range)) {
 		crtos_core_drop_done(channel, range->index);
+		finish(process->realm);
 		return;
 	}
 	room = count_pages(process, first, last);
@@ -121,6 +134,7 @@ static void carry_out(struct crtos_process *process, const struct crtos_core_dro
 	} else {
 		list_add_tail(&drop->link, &process->pinned);
 	}
+	finish(process->realm);
 }
 
 /*
@@ -134,7 +148,7 @@ void crtos_drops_run(struct crtos_process *process)
 	struct crtos_core_drop range;
 	u32 cursor = 0;
 
-	if (!crtos_core_drops_posted(channel) && list_empty_careful(&process->pinned))
+	if (!crtos_drops_posted(process->realm) && list_empty_careful(&process->pinned))
 		return;
 	mutex_lock(&process->drop_lock);
 	list_for_each_entry_safe(drop, next, &process->pinned, link) {
@@ -178,8 +192,10 @@ void crtos_drops_finish(struct crtos_process *process)
 	struct crtos_core_drop range;
 	u32 cursor = 0;
 
-	while (crtos_core_take_drop(channel, &cursor, process->number, &range))
+	while (crtos_core_take_drop(channel, &cursor, process->number, &range)) {
 		crtos_core_drop_done(channel, range.index);
+		finish(process->realm);
+	}
 }
 
 static bool process_lives(struct crtos_realm *realm, u32 number)
@@ -209,9 +225,11 @@ void crtos_drops_orphans(struct crtos_realm *realm)
 			bit = __ffs64(bits);
 			index = word * 64 + bit;
 			number = READ_ONCE(channel->drops[index].process);
-			if (!process_lives(realm, number) &&
-			    crtos_core_take_drop(channel, &index, number, &range))
-				crtos_core_drop_done(channel, range.index);
+			if (process_lives(realm, number) ||
+			    !crtos_core_take_drop(channel, &index, number, &range))
+				continue;
+			crtos_core_drop_done(channel, range.index);
+			finish(realm);
 		}
 	}
 }

@@ -53,7 +53,7 @@ void crtos_realm_ring(struct crtos_realm *realm, u32 slot)
 				crtos_core_cpu(realm->channel, slot), 0, 0);
 }
 
-/* Looks what the kernel rang for. Any context; the work is bounded by the slots. */
+/* Looks what the kernel rang for. Any context; the work is bounded by the slots in use. */
 void crtos_realm_doorbell(void)
 {
 	struct crtos_thread *thread;
@@ -65,7 +65,7 @@ void crtos_realm_doorbell(void)
 	realm = rcu_dereference(the_realm);
 	if (!realm)
 		goto out;
-	for (word = 0; word < CRTOS_SLOT_WORDS; word++) {
+	for (word = 0; word < READ_ONCE(realm->words); word++) {
 		for (bits = crtos_core_requests(realm->channel, word); bits; bits &= bits - 1) {
 			slot = word * 64 + __ffs64(bits);
 			thread = rcu_dereference(realm->threads[slot]);
@@ -77,7 +77,7 @@ void crtos_realm_doorbell(void)
 			}
 		}
 	}
-	if (crtos_core_drops_posted(realm->channel) >= CRTOS_DROPS / 2 ||
+	if (crtos_drops_posted(realm) >= CRTOS_DROPS / 2 ||
 	    READ_ONCE(realm->channel->kernel_state) == CRTOS_KERNEL_DEAD)
 		queue_work(crtos.work, &realm->drops);
 out:
@@ -192,6 +192,7 @@ void crtos_realm_start(void)
 	memset(realm->channel, 0, CRTOS_LARGE_PAGE_SIZE);
 	realm->channel->magic = CRTOS_CHANNEL_MAGIC;
 	realm->channel->abi_version = CRTOS_ABI_VERSION;
+	atomic_set(&realm->drops_finished, 0);
 	crtos_clock_start(realm);
 	realm->closed = false;
 	WRITE_ONCE(realm->alive, true);

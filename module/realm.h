@@ -37,6 +37,7 @@ struct crtos_realm {
 	struct crtos_cell *cell;
 	struct crtos_channel *channel;
 	struct crtos_thread __rcu *threads[CRTOS_SLOTS];
+	u32 words;			/* of slots that have had threads */
 	struct list_head processes;
 	u32 process_count;
 	u32 last_number;
@@ -44,6 +45,7 @@ struct crtos_realm {
 	bool closed;			/* takes no new processes: about to end */
 	wait_queue_head_t empty;	/* process_count fell to 0 */
 	struct crtos_clock clock;
+	atomic_t drops_finished;	/* carried out, or waiting for pins, since the start */
 	struct work_struct drops;
 	struct work_struct interrupts;
 	DECLARE_BITMAP(interrupted, CRTOS_SLOTS);
@@ -120,6 +122,7 @@ int crtos_mmap(struct file *file, struct vm_area_struct *vma);
 
 /* drop.c */
 bool crtos_page_pinned(struct page *page);
+u32 crtos_drops_posted(struct crtos_realm *realm);
 void crtos_drops_run(struct crtos_process *process);
 bool crtos_drops_pending(struct crtos_process *process);
 bool crtos_pages_pinned(struct crtos_process *process);

@@ -321,8 +321,8 @@ pub struct Channel {
     pub posted: [u64; DROP_WORDS],
     /// `KERNEL_*`, written by the kernel.
     pub kernel_state: u32,
-    /// Zero.
-    pub reserved2: u32,
+    /// How many drops were posted since the start, modulo 2^32. Each is counted before its bit is set, so when Linux has carried out as many, none waits.
+    pub posted_count: u32,
     /// Doorbells rung by the kernel, and taken by it.
     pub doorbells_sent: u64,
     /// See `doorbells_sent`.

@@ -69,6 +69,7 @@ impl<T> Drops<T> {
         word!(block, AtomicU64, drops[index].start).store(range.start, Ordering::Relaxed);
         word!(block, AtomicU64, drops[index].length).store(range.length, Ordering::Relaxed);
         word!(block, AtomicU32, drops[index].state).store(raw::DROP_POSTED, Ordering::Release);
+        word!(block, AtomicU32, posted_count).fetch_add(1, Ordering::AcqRel);
         word!(block, AtomicU64, posted[index / 64]).fetch_or(1 << (index % 64), Ordering::AcqRel);
         Ok(self.out >= raw::DROPS / 2)
     }

@@ -63,6 +63,11 @@ u64 linux_drop(struct crtos_channel *channel, u32 process)
 	return taken.start;
 }
 
+u32 linux_drops_waiting(struct crtos_channel *channel, u32 finished)
+{
+	return crtos_core_drops_posted(channel, finished);
+}
+
 u64 linux_requests(struct crtos_channel *channel, u32 word)
 {
 	return crtos_core_requests(channel, word);

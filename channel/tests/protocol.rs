@@ -106,6 +106,7 @@ fn drops_come_back_once() {
     for number in 0..DROPS as u64 {
         let ring = drops.post(block, range(number), number);
         assert_eq!(ring, Ok(number + 1 >= DROPS as u64 / 2));
+        assert_eq!(linux::drops_waiting(&channel, 0), number as u32 + 1);
     }
     assert_eq!(drops.post(block, range(0), 9999), Err(9999));
     let mut back = Vec::new();
@@ -116,6 +117,7 @@ fn drops_come_back_once() {
         assert_ne!(linux::drop(&channel, 1), 0);
     }
     assert_eq!(linux::drop(&channel, 1), 0);
+    assert_eq!(linux::drops_waiting(&channel, DROPS as u32 / 2), DROPS as u32 / 2);
     drops.collect(block, 100, |number| back.push(number));
     assert_eq!(back.len(), 100);
     drops.collect(block, usize::MAX, |number| back.push(number));

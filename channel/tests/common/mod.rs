@@ -106,6 +106,7 @@ pub mod linux {
         gone(slot: u32);
         signal(slot: u32, number: u32) -> bool;
         drop(process: u32) -> u64;
+        drops_waiting(finished: u32) -> u32;
         requests(word: u32) -> u64;
     }
 }

@@ -33,8 +33,8 @@ const MANY: u64 = 20_000;
 const SETTLE: Duration = Duration::from_millis(500);
 /// How long a program may take beside the time that its samples take.
 const PATIENCE: Duration = Duration::from_secs(100);
-/// Time between two moments at which it is looked whether that is over.
-const POLL: Duration = Duration::from_millis(20);
+/// Time between two moments at which it is looked whether that is over. Each may disturb a measurement that Linux takes part in.
+const POLL: Duration = Duration::from_millis(200);
 /// Bytes of a failed program's messages that a result holds.
 const WORDS: usize = 300;
 /// Where Linux is told how much of a second real-time threads may run; -1 is all of it.

@@ -36,6 +36,8 @@ const LONG_TURNS: &str = "port 0x43 30 && port 0x40 00 && port 0x40 00";
 /// A booted machine.
 pub struct Measuring {
     vm: Vm,
+    /// The CPU of Linux that the realm's calls interrupt, if not the first.
+    doorbell_cpu: Option<u32>,
     /// The realm's CPUs; none if it is not up.
     realm: Option<String>,
     /// CPUs have short turns.
@@ -54,7 +56,7 @@ impl Measuring {
             ..Config::default()
         };
         let vm = Vm::boot(&config, Some(Instant::now() + BOOT_PATIENCE))?;
-        Ok(Self { vm, realm: None, short_turns: false })
+        Ok(Self { vm, doorbell_cpu: target.shadow_cpu(), realm: None, short_turns: false })
     }
 
     /// Gives the virtual CPUs short turns, or turns that nothing interrupts.
@@ -77,7 +79,9 @@ impl Measuring {
         }
         let _step = progress::step(format!("start the realm on CPUs {cpus}"));
         let down = if self.realm.take().is_some() { "crtos down && " } else { "" };
-        let script = format!("{down}crtos up --cpus {cpus} --memory {REALM_MEMORY}");
+        let doorbell = self.doorbell_cpu.map(|cpu| format!(" --doorbell-cpu {cpu}"));
+        let doorbell = doorbell.unwrap_or_default();
+        let script = format!("{down}crtos up --cpus {cpus} --memory {REALM_MEMORY}{doorbell}");
         let (outcome, text) = self.vm.capture(&script, PATIENCE)?;
         if outcome != Outcome::Exit(0) {
             bail!("the realm does not start, {}\n{text}", outcome.explain());

@@ -22,8 +22,9 @@ pub const LOAD_CPU: u32 = 0;
 pub const ISOLATION: &str = "isolcpus=3 nohz_full=3 rcu_nocbs=3 irqaffinity=0-2";
 /// The CPU of Linux that shadows have for themselves where one is isolated beside the realm.
 pub const SHADOW_CPU: u32 = 1;
-/// How Linux is told to leave that one to them.
-pub const SHADOW_ISOLATION: &str = "isolcpus=1 nohz_full=1 rcu_nocbs=1 irqaffinity=0";
+/// How Linux is told to leave that one to them. CPUs have their ticks one after another. With `nohz_full` it would have fewer of its own, and
+/// each call would take longer.
+pub const SHADOW_ISOLATION: &str = "isolcpus=1 rcu_nocbs=1 irqaffinity=0 skew_tick=1";
 /// What every system is booted with: the timer of the PIT, which only bounds how long an emulated CPU keeps
 /// its turn, interrupts nobody.
 pub const PARAMETERS: &str = "disable_timer_pin_1";
