@@ -297,8 +297,8 @@ pub struct Legacy {
     pub files: Arc<Files>,
     /// The CPUs of the thread.
     pub affinity: CpuSet,
-    /// Its interval timer.
-    pub alarm: Option<timers::Armed>,
+    /// Its interval timers.
+    pub timers: timers::Kept,
     /// What it used.
     pub used: Usage,
     /// Its account.
@@ -325,19 +325,18 @@ pub fn execve([path, arguments, environment, ..]: Args) -> SysResult {
     {
         let mut handed_over = HANDED_OVER.lock();
         handed_over.try_reserve(1).map_err(|_| Errno::ENOMEM)?;
-        let alarm = timers::take(&user.process);
+        let timers = timers::take(&user.process);
         let affinity = current.affinity();
         let (used, account) = (user.process.used(), user.process.account().clone());
-        handed_over.push(Legacy { pid, files: files.clone(), affinity, alarm, used, account });
+        handed_over.push(Legacy { pid, files: files.clone(), affinity, timers, used, account });
     }
     let exec = |ask: bool| {
         remote::request(OP_EXEC, 0, [path, arguments, environment, mask, ask.into(), 0])
     };
     let mut result = exec(true);
     if let Ok(refused) = result {
-        let legacy = taken_over(pid);
-        if let Some(alarm) = legacy.and_then(|legacy| legacy.alarm) {
-            timers::resume(&user.process, alarm)?;
+        if let Some(legacy) = taken_over(pid) {
+            timers::resume(&user.process, legacy.timers)?;
         }
         if refused == RESULT_IN_LINUX {
             files.leave_to_linux()?;

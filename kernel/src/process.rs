@@ -26,7 +26,7 @@ use crate::{
     syscall::Restart,
     task::{self, Mutex, Thread},
     threads::{self, Birth},
-    timers::Timers,
+    timers::{self, Timers},
 };
 
 /// How a process ends.
@@ -330,9 +330,17 @@ pub fn return_to_user(context: &mut UserContext) {
     note_if_gone();
     end_if_due();
     crate::syscall::tell_overrun();
+    look_at_usage();
     crate::signal::deliver(context);
     end_if_due();
     stay_stopped();
+}
+
+/// Timers in processor time may have expired.
+fn look_at_usage() {
+    if let Some(user) = task::current().data.user() {
+        timers::look(&user.process);
+    }
 }
 
 /// While the shadow is stopped, so is the program.

@@ -184,8 +184,8 @@ fn load(user: &User) -> Result<(), ExecError> {
 
     let blocked = remote::request(OP_SIGNAL_FORWARD, 0, [0, 1, 0, 0, 0, 0])? as u64;
     signal::inherit(user, blocked, startup.ignored, startup.signal_limit)?;
-    if let Some(alarm) = before.and_then(|before| before.alarm) {
-        timers::resume(&user.process, alarm).map_err(|_| ExecError::Memory)?;
+    if let Some(before) = before {
+        timers::resume(&user.process, before.timers).map_err(|_| ExecError::Memory)?;
     }
     // A real-time policy that the shadow was started with (`chrt -f 50 crtos run …`).
     syscall::inherit_scheduling()?;

@@ -18,7 +18,9 @@ pub mod wait;
 
 pub use deadlines::Overload;
 pub use mutex::{Mutex, MutexGuard};
-pub use scheduler::{block, exit, forget_handed, online, reschedule_point, sleep_until, yield_now};
+pub use scheduler::{
+    ask_running, block, exit, forget_handed, online, reschedule_point, sleep_until, yield_now,
+};
 pub use scheduling::{Policy, Scheduling};
 pub use thread::{
     Current, MAX_THREADS, Spawn, SpawnError, Thread, ThreadId, WakeReason, by_id, current, prepare,

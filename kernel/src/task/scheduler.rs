@@ -725,6 +725,19 @@ pub(super) fn interrupt(thread: &Thread) {
     }
 }
 
+/// Has what CPU `cpu` of the realm runs, if it `is_meant`, pass the check before its return to user mode. Any context.
+pub fn ask_running(cpu: u32, is_meant: impl FnOnce(&Thread) -> bool) {
+    let state = hold(|| cpu);
+    if !is_meant(state.current) {
+        return;
+    }
+    state.current.note_attention();
+    match state.is_here() {
+        true => percpu::this().set_attention(true),
+        false => state.cpu.interrupt(),
+    }
+}
+
 /// Applies `scheduling` to `thread`; for [`super::deadlines`].
 pub(super) fn set_scheduling(thread: &Thread, scheduling: Scheduling) {
     let mut state = hold_of(thread);

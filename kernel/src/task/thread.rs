@@ -101,15 +101,20 @@ impl Thread {
     /// Has [`crate::process::return_to_user`] called before the thread returns to user mode, also if
     /// it is there now. Does not wake it. Any context.
     pub fn set_attention(&self) {
-        self.attention.store(LOOK, Ordering::Release);
+        self.note_attention();
         scheduler::interrupt(self);
+    }
+
+    /// As [`Self::set_attention`], for the next time that it comes to return.
+    pub(super) fn note_attention(&self) {
+        self.attention.store(LOOK, Ordering::Release);
     }
 
     /// Notes that the thread, which runs on this CPU, has used up its budget, for
     /// `return_to_user`. Interrupts off.
     pub(super) fn note_overrun(&self) {
         self.overran.store(true, Ordering::Relaxed);
-        self.attention.store(LOOK, Ordering::Release);
+        self.note_attention();
     }
 
     /// Whether it has used up a budget since the last question.

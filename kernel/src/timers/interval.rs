@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The interval timer of a process (ITIMER_REAL) and alarm(2).
+//! The interval timers of a process, and alarm(2); here ITIMER_REAL, by which that counts.
 
 use alloc::{boxed::Box, sync::Arc};
+use core::sync::atomic::Ordering;
 
 use crtos_sched::interval::forward;
 use crtos_signal::{Info, info::SI_KERNEL, set::SIGALRM};
 use linux_raw_sys::general as linux;
 
+use super::processor::{self, Processor, Which};
 use crate::{
     process::Process,
     signal,
@@ -88,32 +90,75 @@ impl Real {
 
 /// When the timer expires next, in kernel time, and its interval.
 #[derive(Clone, Copy)]
-pub struct Armed {
+struct Armed {
     deadline: Nanos,
     interval: Nanos,
 }
 
-/// Stops the timer of `process`, which executes another program: what goes on there, if it was armed. Thread context; may sleep.
-pub fn take(process: &Process) -> Option<Armed> {
-    let real = process.timers.real.lock();
-    let mut schedule = real.as_ref()?.0.schedule.lock();
-    let deadline = schedule.deadline.take()?;
-    Some(Armed { deadline, interval: schedule.interval })
-}
-
-/// Has the timer of `process` go on as it was armed. Thread context; may sleep.
-pub fn resume(process: &Arc<Process>, armed: Armed) -> Result<(), Errno> {
-    let mut real = process.timers.real.lock();
-    if real.is_none() {
-        *real = Some(Real::new(process.clone())?);
+impl Real {
+    fn take(&self) -> Option<Armed> {
+        let mut schedule = self.0.schedule.lock();
+        let deadline = schedule.deadline.take()?;
+        Some(Armed { deadline, interval: schedule.interval })
     }
-    if let Some(real) = &*real {
-        let mut schedule = real.0.schedule.lock();
+
+    fn resume(&self, armed: Armed) {
+        let mut schedule = self.0.schedule.lock();
         schedule.deadline = Some(armed.deadline);
         schedule.interval = armed.interval;
         arm(&schedule);
     }
+}
+
+/// The interval timers that a program leaves to the one that it executes.
+pub struct Kept {
+    real: Option<Armed>,
+    processor: Option<processor::Both>,
+}
+
+/// Stops the interval timers of `process`, which executes another program. Thread context; may sleep.
+pub fn take(process: &Process) -> Kept {
+    Kept {
+        real: process.timers.real.lock().as_ref().and_then(Real::take),
+        processor: process.timers.processor.lock().as_mut().map(Processor::take),
+    }
+}
+
+/// Has the interval timers of `process` go on as they were; what it used counts on. Thread context; may sleep.
+pub fn resume(process: &Arc<Process>, kept: Kept) -> Result<(), Errno> {
+    if let Some(armed) = kept.real {
+        let mut real = process.timers.real.lock();
+        made(&mut real, || Real::new(process.clone()))?.resume(armed);
+    }
+    if let Some(both) = kept.processor {
+        let used = process.used().time;
+        let mut processor = process.timers.processor.lock();
+        made(&mut processor, || Processor::new(process.clone()))?.resume(both, used);
+    }
     Ok(())
+}
+
+/// What is there, or else is made now.
+fn made<T>(
+    place: &mut Option<T>,
+    make: impl FnOnce() -> Result<T, Errno>,
+) -> Result<&mut T, Errno> {
+    let there = match place.take() {
+        Some(there) => there,
+        None => make()?,
+    };
+    Ok(place.insert(there))
+}
+
+/// Looks at what the process of the calling thread has used, if that is due. Thread context; may sleep.
+pub fn look(process: &Process) {
+    let timers = &process.timers;
+    if timers.to_look.load(Ordering::Relaxed) && timers.to_look.swap(false, Ordering::Relaxed) {
+        let used = process.used().time;
+        if let Some(processor) = &mut *timers.processor.lock() {
+            processor.check(used);
+        }
+    }
 }
 
 impl Drop for Real {
@@ -123,22 +168,35 @@ impl Drop for Real {
     }
 }
 
-/// What remains and the interval; sets both if `new` says so.
-fn exchange(new: Option<(Nanos, Nanos)>) -> Result<(Nanos, Nanos), Errno> {
+/// The timer that `which` of setitimer(2) names: `None` for ITIMER_REAL.
+fn named(which: u64) -> Result<Option<Which>, Errno> {
+    match which as u32 {
+        linux::ITIMER_REAL => Ok(None),
+        linux::ITIMER_VIRTUAL => Ok(Some(Which::Virtual)),
+        linux::ITIMER_PROF => Ok(Some(Which::Profile)),
+        _ => Err(Errno::EINVAL),
+    }
+}
+
+/// What remains of a timer, and its interval; sets both if `new` says so.
+fn exchange(which: Option<Which>, new: Option<(Nanos, Nanos)>) -> Result<(Nanos, Nanos), Errno> {
+    const NONE: (Nanos, Nanos) = (Nanos::ZERO, Nanos::ZERO);
     let current = task::current();
-    let user = current.data.user().ok_or(Errno::ESRCH)?;
-    let mut real = user.process.timers.real.lock();
-    let old = real.as_ref().map_or((Nanos::ZERO, Nanos::ZERO), Real::get);
-    if let Some((value, interval)) = new {
-        match &*real {
-            Some(real) => real.set(value, interval),
-            None if value == Nanos::ZERO => {}
-            None => {
-                let made = Real::new(user.process.clone())?;
-                made.set(value, interval);
-                *real = Some(made);
-            }
+    let process = &current.data.user().ok_or(Errno::ESRCH)?.process;
+    let is_armed = new.is_some_and(|(value, _)| value != Nanos::ZERO);
+    let Some(which) = which else {
+        let mut real = process.timers.real.lock();
+        let old = real.as_ref().map_or(NONE, Real::get);
+        if let Some((value, interval)) = new.filter(|_| is_armed || real.is_some()) {
+            made(&mut real, || Real::new(process.clone()))?.set(value, interval);
         }
+        return Ok(old);
+    };
+    let used = process.used().time;
+    let mut processor = process.timers.processor.lock();
+    let old = processor.as_ref().map_or(NONE, |processor| processor.get(which, used));
+    if let Some((value, interval)) = new.filter(|_| is_armed || processor.is_some()) {
+        made(&mut processor, || Processor::new(process.clone()))?.set(which, used, value, interval);
     }
     Ok(old)
 }
@@ -158,10 +216,7 @@ fn write_itimerval(address: u64, (value, interval): (Nanos, Nanos)) -> SysResult
 
 /// getitimer(which, value).
 pub fn getitimer([which, address, ..]: Args) -> SysResult {
-    if which as u32 != linux::ITIMER_REAL {
-        return Err(Errno::EINVAL);
-    }
-    write_itimerval(address, exchange(None)?)
+    write_itimerval(address, exchange(named(which)?, None)?)
 }
 
 /// setitimer(which, value, old).
@@ -174,10 +229,7 @@ pub fn setitimer([which, value, old, ..]: Args) -> SysResult {
             (read_timeval(value, more)?, interval)
         }
     };
-    if which as u32 != linux::ITIMER_REAL {
-        return Err(Errno::EINVAL);
-    }
-    let before = exchange(Some(new))?;
+    let before = exchange(named(which)?, Some(new))?;
     if old != 0 {
         write_itimerval(old, before)?;
     }
@@ -187,7 +239,7 @@ pub fn setitimer([which, value, old, ..]: Args) -> SysResult {
 /// alarm(seconds).
 pub fn alarm([seconds, ..]: Args) -> SysResult {
     let value = Nanos::from_secs(u64::from(seconds as u32));
-    let (rest, _) = exchange(Some((value, Nanos::ZERO)))?;
+    let (rest, _) = exchange(None, Some((value, Nanos::ZERO)))?;
     let (whole, part) = rest.split();
     // Rounded, but never to nothing.
     Ok(whole + u64::from(part >= 500_000_000 || whole == 0 && part > 0))

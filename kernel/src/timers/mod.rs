@@ -4,7 +4,8 @@
 //! | file | concept |
 //! |---|---|
 //! | [`posix`] | timer_create(2) and relatives |
-//! | [`interval`] | setitimer(2), alarm(2) |
+//! | [`interval`] | setitimer(2), alarm(2); ITIMER_REAL |
+//! | [`processor`] | ITIMER_VIRTUAL, ITIMER_PROF |
 //! | [`sleep`] | nanosleep(2), clock_nanosleep(2) |
 //! | [`clock`] | in which clock a timer or sleeper counts |
 //!
@@ -13,15 +14,18 @@
 mod clock;
 mod interval;
 mod posix;
+mod processor;
 mod sleep;
 
 pub use clock::Counting;
-pub use interval::{Armed, alarm, getitimer, resume, setitimer, take};
+pub use interval::{Kept, alarm, getitimer, look, resume, setitimer, take};
 pub use posix::{
     read_itimerspec, signal_taken, timer_create, timer_delete, timer_getoverrun, timer_gettime,
     timer_settime, write_itimerspec,
 };
 pub use sleep::{clock_nanosleep, go_on, nanosleep};
+
+use core::sync::atomic::AtomicBool;
 
 use crate::task::Mutex;
 
@@ -29,12 +33,20 @@ use crate::task::Mutex;
 pub struct Timers {
     posix: Mutex<posix::Table>,
     real: Mutex<Option<interval::Real>>,
+    processor: Mutex<Option<processor::Processor>>,
+    /// What the process has used is to be looked at.
+    to_look: AtomicBool,
 }
 
 impl Default for Timers {
     /// None.
     fn default() -> Self {
-        Self { posix: Mutex::new(posix::Table::new()), real: Mutex::new(None) }
+        Self {
+            posix: Mutex::new(posix::Table::new()),
+            real: Mutex::new(None),
+            processor: Mutex::new(None),
+            to_look: AtomicBool::new(false),
+        }
     }
 }
 
@@ -45,5 +57,7 @@ impl Timers {
         drop(table);
         let real = self.real.lock().take();
         drop(real);
+        let processor = self.processor.lock().take();
+        drop(processor);
     }
 }

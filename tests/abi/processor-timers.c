@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+/* Interval timers in processor time: ITIMER_VIRTUAL, ITIMER_PROF. */
+#define _GNU_SOURCE
+#include <pthread.h>
+#include <signal.h>
+#include <sys/time.h>
+#include <sys/wait.h>
+#include <time.h>
+
+#include "check.h"
+
+#define MS 1000000L
+
+static volatile int expired, code;
+
+static void handler(int signal, siginfo_t *info, void *context)
+{
+	(void)signal;
+	(void)context;
+	code = info->si_code;
+	expired++;
+}
+
+static long used(void)
+{
+	struct timespec time;
+
+	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+	return time.tv_sec * 1000000000L + time.tv_nsec;
+}
+
+static long nanoseconds(struct timeval time)
+{
+	return time.tv_sec * 1000000000L + time.tv_usec * 1000;
+}
+
+static int set(int which, long first, long each)
+{
+	struct itimerval timer = { { each / 1000000000, each / 1000 % 1000000 }, { first / 1000000000, first / 1000 % 1000000 } };
+
+	return setitimer(which, &timer, NULL);
+}
+
+/* Work of the user alone, which is what ITIMER_VIRTUAL counts. */
+static void work(void)
+{
+	for (volatile int i = 0; i < 100000; i++)
+		;
+}
+
+/* Works until the timer has expired `count` times, but not for more than 10 seconds. */
+static int burn(int count)
+{
+	long end = used() + 10000 * MS;
+
+	while (expired < count && used() < end)
+		work();
+	return expired >= count;
+}
+
+static void *burner(void *unused)
+{
+	burn(2);
+	return unused;
+}
+
+static void one(int which, int signal)
+{
+	struct itimerval timer;
+	struct timespec pause = { 0, 60 * MS };
+	pthread_t thread;
+	long begin, took;
+
+	sigaction(signal, &(struct sigaction){ .sa_sigaction = handler, .sa_flags = SA_SIGINFO }, NULL);
+	expired = 0;
+
+	/* Once, after that much work and not much more. */
+	begin = used();
+	CHECK(set(which, 30 * MS, 0) == 0 && burn(1));
+	took = used() - begin;
+	CHECK(took >= 29 * MS && took < 500 * MS && code == SI_KERNEL);
+	CHECK(getitimer(which, &timer) == 0 && nanoseconds(timer.it_value) == 0 && nanoseconds(timer.it_interval) == 0);
+
+	/* Each time. */
+	expired = 0;
+	begin = used();
+	CHECK(set(which, 10 * MS, 20 * MS) == 0 && burn(5) && used() - begin >= 88 * MS);
+	CHECK(getitimer(which, &timer) == 0 && nanoseconds(timer.it_value) > 0 && nanoseconds(timer.it_value) <= 24 * MS && nanoseconds(timer.it_interval) == 20 * MS);
+	CHECK(set(which, 0, 0) == 0);
+
+	/* Sleeping is no work. */
+	expired = 0;
+	CHECK(set(which, 50 * MS, 0) == 0 && clock_nanosleep(CLOCK_MONOTONIC, 0, &pause, NULL) == 0 && expired == 0);
+	CHECK(getitimer(which, &timer) == 0 && nanoseconds(timer.it_value) > 20 * MS && nanoseconds(timer.it_value) <= 54 * MS);
+	CHECK(burn(1));
+
+	/* The work of all threads counts. */
+	expired = 0;
+	begin = used();
+	CHECK(set(which, 30 * MS, 30 * MS) == 0);
+	pthread_create(&thread, NULL, burner, NULL);
+	pthread_join(thread, NULL);
+	CHECK(expired >= 2 && used() - begin >= 58 * MS);
+	set(which, 0, 0);
+
+	/* A signal that is blocked stays pending. */
+	sigset_t mask;
+
+	sigemptyset(&mask);
+	sigaddset(&mask, signal);
+	sigprocmask(SIG_BLOCK, &mask, NULL);
+	expired = 0;
+	begin = used();
+	set(which, 10 * MS, 0);
+	while (used() - begin < 200 * MS)
+		work();
+	CHECK(expired == 0 && sigpending(&mask) == 0 && sigismember(&mask, signal));
+	sigprocmask(SIG_SETMASK, &(sigset_t){ 0 }, NULL);
+	CHECK(expired == 1);
+}
+
+/* After execve the timer goes on. */
+static int again(void)
+{
+	struct itimerval timer;
+
+	sigaction(SIGPROF, &(struct sigaction){ .sa_sigaction = handler, .sa_flags = SA_SIGINFO }, NULL);
+	if (getitimer(ITIMER_PROF, &timer) || nanoseconds(timer.it_value) == 0 || nanoseconds(timer.it_value) > 100 * MS)
+		return 1;
+	return !burn(1);
+}
+
+int main(int argc, char **argv)
+{
+	struct itimerval timer;
+	int status;
+	pid_t pid;
+
+	if (argc == 1 && argv[0][0] == 'a')
+		return again();
+	one(ITIMER_VIRTUAL, SIGVTALRM);
+	one(ITIMER_PROF, SIGPROF);
+
+	/* By default it ends the process, one that does nothing else; a child has none. */
+	pid = fork();
+	if (pid == 0) {
+		signal(SIGVTALRM, SIG_DFL);
+		set(ITIMER_VIRTUAL, 20 * MS, 0);
+		for (;;)
+			;
+	}
+	CHECK(waitpid(pid, &status, 0) == pid && WIFSIGNALED(status) && WTERMSIG(status) == SIGVTALRM);
+	CHECK(set(ITIMER_PROF, 1000000 * MS, 1000 * MS) == 0);
+	pid = fork();
+	if (pid == 0)
+		_exit(getitimer(ITIMER_PROF, &timer) != 0 || nanoseconds(timer.it_value) != 0 || nanoseconds(timer.it_interval) != 0);
+	CHECK(waitpid(pid, &status, 0) == pid && status == 0);
+	CHECK(getitimer(ITIMER_VIRTUAL, &timer) == 0 && nanoseconds(timer.it_value) == 0);
+	CHECK(setitimer(ITIMER_PROF, NULL, &timer) == 0 && nanoseconds(timer.it_value) > 900000 * MS && nanoseconds(timer.it_interval) == 1000 * MS);
+
+	pid = fork();
+	if (pid == 0) {
+		set(ITIMER_PROF, 100 * MS, 0);
+		execl("/proc/self/exe", "again", NULL);
+		_exit(100);
+	}
+	CHECK(waitpid(pid, &status, 0) == pid && status == 0);
+
+	FAILS(EINVAL, setitimer(3, &timer, NULL));
+	FAILS(EINVAL, getitimer(-1, &timer));
+	timer.it_value.tv_usec = 1000000;
+	FAILS(EINVAL, setitimer(ITIMER_PROF, &timer, NULL));
+	FAILS(EFAULT, setitimer(ITIMER_PROF, (void *)8, NULL));
+	FAILS(EFAULT, getitimer(ITIMER_PROF, (void *)8));
+	return finish();
+}
