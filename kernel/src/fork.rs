@@ -19,6 +19,7 @@ use crtos_abi::{
     channel::{OP_EXEC, OP_FORK, RESULT_IN_LINUX},
 };
 use crtos_sched::CpuSet;
+use crtos_signal::{Info, Set, info::SI_TIMER};
 use linux_raw_sys::general as linux;
 
 use crate::{
@@ -28,7 +29,7 @@ use crate::{
     files::Files,
     mm::kept,
     mm::space::{AddressSpace, BadAddress, MapError},
-    process::{self, End, User},
+    process::{self, End, Process, User},
     remote, signal,
     sync::SpinLock,
     syscall::{Args, Errno, SysResult, linux_result},
@@ -299,6 +300,8 @@ pub struct Legacy {
     pub affinity: CpuSet,
     /// Its interval timers.
     pub timers: timers::Kept,
+    /// The signals that were pending, or came while the program was executed.
+    pub pending: Vec<Info>,
     /// What it used.
     pub used: Usage,
     /// Its account.
@@ -315,6 +318,39 @@ pub fn taken_over(pid: u32) -> Option<Legacy> {
     Some(handed_over.swap_remove(place))
 }
 
+/// The calling thread was the last of `process`: if that has executed a program, the signals go to the process that goes on under its pid.
+pub fn hand_over_signals(process: &Process) {
+    signal::bequeath(process, |info| {
+        let mut handed_over = HANDED_OVER.lock();
+        let legacy = handed_over.iter_mut().find(|legacy| legacy.pid == process.pid);
+        if let Some(legacy) = legacy {
+            if legacy.pending.try_reserve(1).is_ok() {
+                legacy.pending.push(info);
+            }
+            return;
+        }
+        drop(handed_over);
+        if let Some(heir) = threads::find_process(process.pid) {
+            // It has no room for more than it may have.
+            let _ = signal::to_process(&heir, info);
+        }
+    });
+}
+
+/// Takes what is pending for the calling thread and its process.
+fn take_pending() -> Vec<Info> {
+    let mut pending = Vec::new();
+    while pending.try_reserve(1).is_ok()
+        && let Some(info) = signal::take(Set::ALL)
+    {
+        // The timers of timer_create(2) end, and with them their signals.
+        if info.code() != SI_TIMER {
+            pending.push(info);
+        }
+    }
+    pending
+}
+
 /// execve(path, arguments, environment).
 pub fn execve([path, arguments, environment, ..]: Args) -> SysResult {
     let mask = signal::mask();
@@ -325,10 +361,15 @@ pub fn execve([path, arguments, environment, ..]: Args) -> SysResult {
     {
         let mut handed_over = HANDED_OVER.lock();
         handed_over.try_reserve(1).map_err(|_| Errno::ENOMEM)?;
-        let timers = timers::take(&user.process);
-        let affinity = current.affinity();
-        let (used, account) = (user.process.used(), user.process.account().clone());
-        handed_over.push(Legacy { pid, files: files.clone(), affinity, timers, used, account });
+        handed_over.push(Legacy {
+            pid,
+            files: files.clone(),
+            affinity: current.affinity(),
+            timers: timers::take(&user.process),
+            pending: take_pending(),
+            used: user.process.used(),
+            account: user.process.account().clone(),
+        });
     }
     let exec = |ask: bool| {
         remote::request(OP_EXEC, 0, [path, arguments, environment, mask, ask.into(), 0])
@@ -336,6 +377,9 @@ pub fn execve([path, arguments, environment, ..]: Args) -> SysResult {
     let mut result = exec(true);
     if let Ok(refused) = result {
         if let Some(legacy) = taken_over(pid) {
+            for info in legacy.pending {
+                let _ = signal::to_process(&user.process, info);
+            }
             timers::resume(&user.process, legacy.timers)?;
         }
         if refused == RESULT_IN_LINUX {

@@ -17,7 +17,7 @@ use crate::{
     arch::UserContext,
     file_map,
     files::{Files, Watchers},
-    futex,
+    fork, futex,
     mm::space::AddressSpace,
     numbering, remote,
     signal::{self, Membership},
@@ -400,8 +400,11 @@ fn finish() {
     }
     signal::leave(user);
     task::set_space(None);
-    let spares = threads::remove(user);
+    let (spares, was_last) = threads::remove(user);
     spawn::dispose(spares);
+    if was_last {
+        fork::hand_over_signals(&user.process);
+    }
     remote::release(user.slot, &user.line);
 }
 

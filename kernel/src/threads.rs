@@ -169,8 +169,8 @@ pub fn begin(user: User, line: Line, scheduling: Scheduling, body: fn()) -> Resu
     Ok(())
 }
 
-/// Takes the calling thread, which ends, out of its process. Returns the spares of the process if it was the last one.
-pub fn remove(user: &User) -> Vec<Line> {
+/// Takes the calling thread, which ends, out of its process. Returns the spares of the process if it was the last one, and whether it was.
+pub fn remove(user: &User) -> (Vec<Line>, bool) {
     let process = &user.process;
     let is_this =
         |thread: &Thread| thread.data.user().is_some_and(|other| core::ptr::eq(other, user));
@@ -201,7 +201,7 @@ pub fn remove(user: &User) -> Vec<Line> {
         }
     }
     drop((thread, member));
-    spares
+    (spares, last)
 }
 
 /// Fewest and most spares that a process has which starts threads.

@@ -335,6 +335,12 @@ impl<T> Group<T> {
         pool.pop(&mut self.shared, &mut self.account, signal)
     }
 
+    /// Takes a signal of the process, of which no member is left.
+    pub fn take_shared(&mut self, pool: &mut Pool) -> Option<Taken> {
+        let signal = self.shared.set().first()?;
+        pool.pop(&mut self.shared, &mut self.account, signal)
+    }
+
     /// Sets what a member blocks. Result: the signals of the process that it has just begun to block, for which others are to be
     /// searched.
     #[inline]

@@ -185,6 +185,10 @@ fn load(user: &User) -> Result<(), ExecError> {
     let blocked = remote::request(OP_SIGNAL_FORWARD, 0, [0, 1, 0, 0, 0, 0])? as u64;
     signal::inherit(user, blocked, startup.ignored, startup.signal_limit)?;
     if let Some(before) = before {
+        for info in before.pending {
+            // It was within the limit before.
+            let _ = signal::to_process(&user.process, info);
+        }
         timers::resume(&user.process, before.timers).map_err(|_| ExecError::Memory)?;
     }
     // A real-time policy that the shadow was started with (`chrt -f 50 crtos run …`).

@@ -207,6 +207,16 @@ pub fn forget(process: &Process, index: usize) {
     drop(member);
 }
 
+/// Calls `to` with each signal that is pending for `process`, which has no threads any more; they are taken. Those of its timers end with these.
+/// Thread context.
+pub fn bequeath(process: &Process, mut to: impl FnMut(Info)) {
+    while let Some(taken) = with_group(process, |state, pool| state.group.take_shared(pool)) {
+        if taken.cookie.is_none() {
+            to(taken.info);
+        }
+    }
+}
+
 /// What is pending for `process`, or its member of this index, is lost. Thread context.
 pub fn drop_pending(process: &Process, index: Option<usize>) {
     while with_group(process, |state, pool| state.group.discard(pool, index, Set::ALL)) {}
