@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The contents of Linux's files, for what maps or executes them: read through the shadow, a page at most once while the file stays
-//! what it is ([`kept`]).
+//! what it is ([`kept`]). Large parts are read when they are touched.
 
 use alloc::{sync::Arc, vec::Vec};
 use core::ops::Range;
@@ -13,14 +13,18 @@ use crate::{
     mm::{
         kept::{self, Identity, Version},
         object::Object,
-        space::AddressSpace,
+        space::{AddressSpace, Target},
     },
     syscall::{self, Errno},
+    threads,
     time::{self, Clock, Nanos},
 };
 
 /// A file that has not changed for so long changes no more without its time of change telling so: that moves with Linux's ticks.
 const SETTLED: Nanos = Nanos::from_millis(1000);
+
+/// Parts of files that are larger are read when they are touched, unless they have to be there at once.
+const LARGE: u64 = 4 << 20;
 
 /// What fstat(2) tells.
 pub struct Status {
@@ -98,6 +102,38 @@ impl<'a> Contents<'a> {
         load(self.space, self.window, &self.object, self.fd, range)
     }
 
+    /// Sees to it that the pages of `range` are there, or with `at_once` unset that they will be when they are touched. The result is the mirror through which they
+    /// are read then: to be used, or given up, once they are mapped.
+    pub fn cover(&self, range: Range<u64>, at_once: bool) -> Result<Option<u64>, Errno> {
+        let part = range.start..range.end.min(self.size);
+        if !at_once
+            && is_large(part.end.saturating_sub(part.start))
+            && self.object.missing(part.clone(), PAGE_SIZE).is_some()
+            && let Ok(mirror) = self.mirror(part)
+        {
+            return Ok(Some(mirror));
+        }
+        self.load(range).map(|()| None)
+    }
+
+    /// Has the shadow map a part of the file, from which its pages are read when they are touched.
+    fn mirror(&self, part: Range<u64>) -> Result<u64, Errno> {
+        threads::reserve_spare()?;
+        let length = (part.end - part.start).next_multiple_of(PAGE_SIZE);
+        let at = self.space.reserve_mirror(length)?;
+        let (rights, flags) = (linux::PROT_READ.into(), linux::MAP_PRIVATE | linux::MAP_FIXED);
+        let args = [at, length, rights, flags.into(), self.fd, part.start];
+        if let Err(error) = syscall::linux(linux::__NR_mmap, &args) {
+            self.space.forget_mirror(at);
+            return Err(error);
+        }
+        let object = self.object.clone();
+        let target = Target { object, offset: part.start, writable: false, attachment: false };
+        self.space.set_mirror(at, target);
+        self.object.read_on_demand();
+        Ok(at)
+    }
+
     /// Copies bytes that lie at `offset`; returns how many there are.
     pub fn read(&self, offset: u64, to: &mut [u8]) -> Result<usize, Errno> {
         let end = offset.saturating_add(to.len() as u64).min(self.size);
@@ -106,6 +142,11 @@ impl<'a> Contents<'a> {
         self.object.read(offset, &mut to[..length])?;
         Ok(length)
     }
+}
+
+/// Whether a part of a file of `length` bytes is read when it is touched, if it has not to be there at once.
+pub fn is_large(length: u64) -> bool {
+    length > LARGE
 }
 
 /// Reads those pages in `range` of a file that its object does not have.

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Mappings of files. Linux has the files; the realm has pages of its own for them.
 //!
-//! What a private mapping shows is read when it is made, or was read before ([`crate::contents`]). For shared mappings there is one
+//! What a private mapping shows is read when it is made, or was read before ([`crate::contents`]), or when it is touched if it is large and no real-time thread is in
+//! the process. For shared mappings there is one
 //! [`Object`](crate::mm::object::Object) for each file, found by device and number, so
 //! that all programs of the realm see the same pages. The shadow maps the file as well, in its own range of addresses: this *mirror*
 //! makes Linux check what may be mapped, keeps the file after its descriptor is closed, and takes what is written back
@@ -21,6 +22,7 @@ use crate::{
     },
     remote,
     syscall::{self, Errno, linux_result},
+    threads,
 };
 
 /// What a program asks for.
@@ -57,13 +59,21 @@ fn private(space: &AddressSpace, request: Request) -> Result<u64, Errno> {
     let window = Window::open(space, Window::FOR_FILES)?;
     let contents = Contents::of(space, &window, fd, is_shared)?;
     let end = offset.checked_add(map.length).ok_or(Errno::EOVERFLOW)?;
-    contents.load(offset..end).map_err(|error| match error {
+    let at_once = map.populate || space.populates_files();
+    let mirror = contents.cover(offset..end, at_once).map_err(|error| match error {
         Errno::ENOMEM => error,
         // What cannot be read at a position cannot be mapped: pipes, sockets, directories.
         _ => Errno::ENODEV,
     })?;
     let backing = Backing { object: contents.object, offset, shared: false, may_write: true };
-    Ok(space.map(Map { backing: Some(backing), ..map })?)
+    let mapped = space.map(Map { backing: Some(backing), ..map });
+    if let Some(mirror) = mirror {
+        space.use_mirror(mirror);
+    }
+    if mapped.is_err() {
+        tidy(space);
+    }
+    Ok(mapped?)
 }
 
 fn shared(space: &AddressSpace, request: Request, mode: u64) -> Result<u64, Errno> {
@@ -105,17 +115,22 @@ fn shared(space: &AddressSpace, request: Request, mode: u64) -> Result<u64, Errn
     };
     let mapped = FILES.get(status.identity).map_err(Errno::from).and_then(|object| {
         object.set_limit(status.size);
-        let end = offset.saturating_add(length).min(status.size);
-        if !status.is_empty {
-            contents::load(space, &window, &object, fd, offset..end)?;
+        let part = offset..offset.saturating_add(length).min(status.size);
+        let at_once = map.populate || space.populates_files();
+        let is_large = contents::is_large(part.end.saturating_sub(part.start));
+        if !status.is_empty && is_large && !at_once && threads::reserve_spare().is_ok() {
+            object.read_on_demand();
+        } else if !status.is_empty {
+            contents::load(space, &window, &object, fd, part)?;
         }
         if let Placement::Fixed(start) = map.placement {
             write_back(space, start, length);
         }
         let backing = Backing { object: object.clone(), offset, shared: true, may_write };
-        let start = space.map(Map { backing: Some(backing), ..map })?;
         let target = Target { object, offset, writable: may_write, attachment: false };
         space.set_mirror(mirror, target);
+        let start = space.map(Map { backing: Some(backing), ..map })?;
+        space.use_mirror(mirror);
         Ok(start)
     });
     if mapped.is_err() {

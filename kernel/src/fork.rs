@@ -266,6 +266,10 @@ fn adopt(user: &User, fork: &Fork) -> Result<Beginning, AdoptError> {
     }
     if !wanted.has(linux::CLONE_VM) {
         space.copy_from(&parent.process.space)?;
+        if space.reads_on_demand() {
+            // Without one, Linux cannot touch what was not read.
+            let _ = threads::reserve_spare();
+        }
     }
     if wanted.has(linux::CLONE_FILES) {
         user.process.files.call_once(|| parent.process.files().clone());

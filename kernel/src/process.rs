@@ -51,6 +51,8 @@ pub struct Members {
     pub ended: Usage,
     /// Shadow threads that wait for a thread.
     pub spares: Vec<Line>,
+    /// How many of them no thread is to get.
+    pub reserved: usize,
     /// How many there should be.
     pub goal: usize,
     /// A spare makes others right now.

@@ -9,7 +9,7 @@ use alloc::sync::Arc;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use crtos_abi::channel::{
-    SLOT_WORDS, SLOTS, THREAD_REMOTE, THREAD_RUNNING, TRACE_DOORBELL, TRACE_REMOTE,
+    OP_COPY, SLOT_WORDS, SLOTS, THREAD_REMOTE, THREAD_RUNNING, TRACE_DOORBELL, TRACE_REMOTE,
     TRACE_REMOTE_END,
 };
 use crtos_channel::{Answer, Block, Drops, Line, Poll, Range, Request, Start};
@@ -21,12 +21,13 @@ use crate::{
     arch,
     mm::{
         layout,
-        space::{Access, FaultError, Revoke, Revoked},
+        space::{Access, AddressSpace, FaultError, Revoke, Revoked},
     },
     process::User,
     replies, signal, spawn,
     sync::SpinLock,
     task::{self, Mutex, Thread},
+    threads,
     time::{self, Nanos},
     trace,
 };
@@ -244,7 +245,7 @@ pub fn request(op: u32, nr: u32, args: [u64; 6]) -> Result<i64, Gone> {
         match with_line(&user.line, Line::poll)? {
             Poll::Reply(result) => break Ok(result),
             Poll::Fault { address, write } => {
-                let answer = resolve(user, address, write);
+                let answer = resolve(&user.process.space, address, write);
                 with_line(&user.line, |line| line.answer(answer))?;
                 ring(block);
             }
@@ -258,6 +259,39 @@ pub fn request(op: u32, nr: u32, args: [u64; 6]) -> Result<i64, Gone> {
     if result.is_err() {
         user.process.note_gone();
     }
+    result
+}
+
+/// As [`request`], by a spare shadow thread of process `number`: whatever the shadow thread of the calling thread does just now. `None` if there
+/// is none.
+fn request_by_spare(number: u32, op: u32, args: [u64; 6]) -> Option<i64> {
+    let block = block()?;
+    let current = task::current();
+    let (process, mut line) = threads::borrow_spare(number)?;
+    let slot = line.slot();
+    trace::event(TRACE_REMOTE, op.into(), 0);
+    set_owner(slot, current.arc());
+    line.request(&Request { op, nr: 0, args, rank: current.rank(), cpu: current.cpu() });
+    ring(block);
+    let result = loop {
+        if block.notices(slot).gone {
+            break None;
+        }
+        match line.poll() {
+            Poll::Reply(result) => break Some(result),
+            Poll::Fault { address, write } => {
+                line.answer(resolve(&process.space, address, write));
+                ring(block);
+            }
+            Poll::Waiting => {
+                task::block(None);
+            }
+        }
+    };
+    trace::event(TRACE_REMOTE_END, op.into(), result.unwrap_or_default() as u64);
+    let owner = OWNERS[slot].lock().take();
+    drop(owner);
+    threads::give_back(&process, line);
     result
 }
 
@@ -305,10 +339,10 @@ fn with_line<R>(line: &SpinLock<Option<Line>>, f: impl FnOnce(&mut Line) -> R) -
 }
 
 /// The page behind an address for Linux.
-fn resolve(user: &User, address: u64, write: bool) -> Answer {
+fn resolve(space: &AddressSpace, address: u64, write: bool) -> Answer {
     let access = if write { Access::Write } else { Access::Read };
     for _ in 0..LIMBO_TRIES {
-        match user.process.space.expose(address, access) {
+        match space.expose(address, access) {
             // Linux asks again before it writes to a page that nobody has written to yet.
             Ok(page) => {
                 let write = page.writable && page.dirty;
@@ -350,7 +384,7 @@ pub fn collect() {
     }
 }
 
-/// Posts drops for a process.
+/// Posts drops for a process, and has its shadow copy.
 pub struct Revoker {
     /// Its number.
     pub process: u32,
@@ -375,6 +409,10 @@ impl Drop for Revoker {
 }
 
 impl Revoke for Revoker {
+    fn copy(&self, to: u64, from: u64, length: u64) -> bool {
+        request_by_spare(self.process, OP_COPY, [to, from, length, 0, 0, 0]) == Some(0)
+    }
+
     fn revoke(&self, mut pages: Revoked) {
         let Some(block) = block() else { return };
         loop {

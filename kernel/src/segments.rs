@@ -113,6 +113,7 @@ pub fn shmat([id, address, flags, ..]: Args) -> SysResult {
             })?;
         let target = Target { object, offset: 0, writable: may_write, attachment: true };
         space.set_mirror(mirror, target);
+        space.use_mirror(mirror);
         Ok(start)
     })();
     if result.is_err() {

@@ -192,6 +192,10 @@ impl Revoke for Ranges {
     fn revoke(&self, pages: Revoked) {
         self.0.lock().push((pages.start, pages.length));
     }
+
+    fn copy(&self, _: u64, _: u64, _: u64) -> bool {
+        false
+    }
 }
 
 fn map(

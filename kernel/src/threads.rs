@@ -11,7 +11,7 @@ use alloc::{
     vec::Vec,
 };
 
-use crtos_abi::channel::{MOST_NEW_THREADS, USER_END};
+use crtos_abi::channel::{MOST_NEW_THREADS, OP_THREAD, USER_END};
 use crtos_channel::Line;
 use linux_raw_sys::general as linux;
 
@@ -22,10 +22,11 @@ use crate::{
     fork::Fork,
     futex,
     mm::heap,
-    process::{self, Process, ThreadData, User},
+    process::{self, Members, Process, ThreadData, User},
     remote, signal, spawn,
-    syscall::Errno,
+    syscall::{Errno, linux_result},
     task::{self, Mutex, Scheduling, Spawn, Thread},
+    time::{self, Nanos},
 };
 
 /// Threads by their ids in Linux.
@@ -212,7 +213,7 @@ const MOST: usize = MOST_NEW_THREADS as usize;
 pub fn take_spare(process: &Arc<Process>) -> Option<Line> {
     let (line, wanting) = {
         let mut members = process.members.lock();
-        let line = members.spares.pop();
+        let line = members.pop_spare();
         if line.is_none() {
             // Threads are started faster than spares are made.
             members.goal = (members.goal * 2).clamp(FEWEST, MOST);
@@ -232,9 +233,59 @@ pub fn take_maker(process: &Process) -> Option<(Line, u64)> {
     if members.making || count == 0 {
         return None;
     }
-    let line = members.spares.pop()?;
+    let line = members.pop_spare()?;
     members.making = true;
     Some((line, count as u64))
+}
+
+impl Members {
+    /// A spare for a thread.
+    fn pop_spare(&mut self) -> Option<Line> {
+        if self.spares.len() > self.reserved { self.spares.pop() } else { None }
+    }
+}
+
+/// Sees to it that the calling thread's process has a spare that no thread gets: for [`borrow_spare`]. Asks Linux.
+pub fn reserve_spare() -> Result<(), Errno> {
+    let current = task::current();
+    let process = &current.data.user().ok_or(Errno::ESRCH)?.process;
+    let is_there = {
+        let mut members = process.members.lock();
+        members.reserved = 1;
+        !members.spares.is_empty() || members.making
+    };
+    if is_there {
+        return Ok(());
+    }
+    let slot = linux_result(remote::request(OP_THREAD, 0, [1, 0, 0, 0, 0, 0])?)?;
+    if let Some(line) = spawn::claim(slot as usize, process) {
+        give_back(process, line);
+    }
+    Ok(())
+}
+
+/// How long [`borrow_spare`] waits for one that others use, and how often it looks.
+const PATIENCE: Nanos = Nanos::from_millis(1000);
+const PERIOD: Nanos = Nanos::from_millis(1);
+
+/// A spare of the process with that number in Linux, for a request that the shadow thread of the calling thread cannot serve: it may
+/// serve another. To be given back. May sleep; `None` if there is none.
+pub fn borrow_spare(number: u32) -> Option<(Arc<Process>, Line)> {
+    let deadline = time::now() + PATIENCE;
+    while time::now() < deadline {
+        let mut found = None;
+        each_process(|process| {
+            if found.is_none() && process.number == number {
+                let line = process.members.lock().spares.pop();
+                found = line.map(|line| (process.clone(), line));
+            }
+        });
+        if found.is_some() {
+            return found;
+        }
+        task::sleep_until(time::now() + PERIOD);
+    }
+    None
 }
 
 /// Makes `line` a spare of `process`.

@@ -124,7 +124,7 @@ fn page_fault(address: u64, error: u64) -> Option<Fault> {
         Ok(()) => return None,
         Err(FaultError::Unmapped) => (SIGSEGV, 1),
         Err(FaultError::Protected) => (SIGSEGV, 2),
-        Err(FaultError::Beyond) => (SIGBUS, BUS_ADRERR),
+        Err(FaultError::Beyond | FaultError::Absent) => (SIGBUS, BUS_ADRERR),
         Err(FaultError::NoMemory) => (SIGKILL, SI_KERNEL),
     };
     Some(Fault { signal, code, address, trap: PAGE_FAULT, error })

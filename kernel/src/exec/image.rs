@@ -111,13 +111,16 @@ impl Loader<'_> {
             if file_end > file.size {
                 return Err(ExecError::Image(ImageError::Invalid));
             }
-            file.load(offset..file_end)?;
+            let mirror = file.cover(offset..file_end, self.space.populates_files())?;
             let behind = segment.address + segment.file_size;
             end = behind.next_multiple_of(PAGE_SIZE);
             let object = file.object.clone();
             let backing = Backing { object, offset, shared: false, may_write: true };
             let map = Map::private(Placement::NoReplace(start), end - start, protection);
             self.map(Map { backing: Some(backing), ..map })?;
+            if let Some(mirror) = mirror {
+                self.space.use_mirror(mirror);
+            }
             if segment.memory_size > segment.file_size && protection.contains(Protection::WRITE) {
                 self.space.zero(behind, end - behind)?;
             }

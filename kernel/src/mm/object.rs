@@ -25,6 +25,8 @@ pub struct Object {
     loading: Mutex<()>,
     /// All that Linux has of it was read.
     loaded: AtomicBool,
+    /// What is not there is read from Linux when it is touched.
+    on_demand: AtomicBool,
 }
 
 impl fmt::Debug for Object {
@@ -67,6 +69,7 @@ impl Object {
             count,
             loading: Mutex::new(()),
             loaded: AtomicBool::new(false),
+            on_demand: AtomicBool::new(false),
         }))
     }
 
@@ -75,13 +78,15 @@ impl Object {
         self.id
     }
 
-    /// The page at `offset`, made if need be, with one more use for the caller. May sleep, for as long as others make a page.
+    /// The page at `offset`, made if need be, with one more use for the caller. May sleep, for as long as others make a page. [`FaultError::Absent`] if it
+    /// is to be read before.
     pub fn page(&self, offset: u64) -> Result<Frame, FaultError> {
         let index = offset / FRAME_SIZE;
         let mut pages = self.pages.lock();
         let frame = match pages.get(&index) {
             Some(&frame) => frame,
             None if offset >= self.limit.load(Ordering::Relaxed) => return Err(FaultError::Beyond),
+            None if self.on_demand.load(Ordering::Relaxed) => return Err(FaultError::Absent),
             None if !heap::has_reserve() => return Err(FaultError::NoMemory),
             None => {
                 let frame = frames::zeroed_page(FrameSize::Small).ok_or(FaultError::NoMemory)?;
@@ -97,6 +102,21 @@ impl Object {
     pub fn set_limit(&self, size: u64) {
         let limit = size.checked_next_multiple_of(FRAME_SIZE).unwrap_or(u64::MAX);
         self.limit.store(limit, Ordering::Relaxed);
+    }
+
+    /// Up to where there are pages.
+    pub fn limit(&self) -> u64 {
+        self.limit.load(Ordering::Relaxed)
+    }
+
+    /// From now on its pages are read from Linux when they are touched: whoever maps it has a mirror of it, or has read what it maps.
+    pub fn read_on_demand(&self) {
+        self.on_demand.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether its pages are read when they are touched.
+    pub fn is_on_demand(&self) -> bool {
+        self.on_demand.load(Ordering::Relaxed)
     }
 
     /// Keeps others from reading what Linux has of it meanwhile. May sleep.
@@ -129,7 +149,11 @@ impl Object {
 
     /// Puts a page with these contents at `offset`, unless one is there.
     pub fn set(&self, offset: u64, bytes: &[u8]) -> Result<(), MapError> {
-        let frame = frames::filled_page(bytes).ok_or(MapError::NoMemory)?;
+        self.put(offset, frames::filled_page(bytes).ok_or(MapError::NoMemory)?)
+    }
+
+    /// Puts a page at `offset`, unless one is there.
+    pub fn put(&self, offset: u64, frame: Frame) -> Result<(), MapError> {
         let mut pages = self.pages.lock();
         if !heap::has_reserve() || pages.contains_key(&(offset / FRAME_SIZE)) {
             let full = !heap::has_reserve();
@@ -165,6 +189,15 @@ impl Object {
     pub fn zero(&self, start: u64, end: u64) -> Result<(), MapError> {
         if self.limit.load(Ordering::Relaxed) == 0 {
             return Err(MapError::Access);
+        }
+        let mut absent = start..end;
+        while self.is_on_demand()
+            && let Some(Range { start, end }) = self.missing(absent.clone(), FRAME_SIZE)
+        {
+            // It does not come from Linux any more.
+            let zeros = frames::zeroed_page(FrameSize::Small).ok_or(MapError::NoMemory)?;
+            self.put(start, zeros)?;
+            absent.start = end;
         }
         let (mut at, last) = (start / FRAME_SIZE, end / FRAME_SIZE);
         loop {

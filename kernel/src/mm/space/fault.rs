@@ -26,6 +26,9 @@ impl AddressSpace {
     }
 
     fn find_page(&self, address: u64, access: Access, expose: bool) -> Result<Page, FaultError> {
+        if expose && let Some(page) = self.window.page(address) {
+            return page;
+        }
         loop {
             {
                 let mut tables = self.tables.lock();
@@ -44,8 +47,16 @@ impl AddressSpace {
         }
     }
 
-    /// Makes the page at `address` present if the region allows `access`.
+    /// Makes the page at `address` present if the region allows `access`, or brings that nearer: to be called until it is.
     pub(super) fn fault_in(&self, address: u64, access: Access) -> Result<(), FaultError> {
+        match self.make_present(address, access) {
+            Err(FaultError::Absent) => self.bring_in(address),
+            other => other,
+        }
+    }
+
+    /// As [`fault_in`](Self::fault_in), if nothing has to be read for that.
+    fn make_present(&self, address: u64, access: Access) -> Result<(), FaultError> {
         let layout = self.layout.lock();
         let region = layout.regions.find(address).ok_or(FaultError::Unmapped)?;
         if !access.allowed_by(region.protection()) {
@@ -217,7 +228,13 @@ impl AddressSpace {
             if let Some(revoked) = revoked {
                 self.revoke.revoke(revoked);
             }
-            let size = filled.map_err(|_| MapError::NoMemory)?;
+            let size = match filled {
+                Err(FaultError::Absent) => {
+                    self.bring_in(at).map_err(|_| MapError::NoMemory)?;
+                    continue;
+                }
+                filled => filled.map_err(|_| MapError::NoMemory)?,
+            };
             at = (at & !(size.bytes() - 1)) + size.bytes();
             task::reschedule_point();
         }
@@ -227,6 +244,12 @@ impl AddressSpace {
     /// Whether future mappings are populated at once (mlockall MCL_FUTURE).
     pub fn set_populate(&self, on: bool) {
         self.layout.lock().populate = on;
+    }
+
+    /// Whether what is mapped of files from now on is populated at once.
+    pub fn populates_files(&self) -> bool {
+        let layout = self.layout.lock();
+        layout.populate || layout.populate_files
     }
 
     /// Populates all that is mapped and accessible (mlockall MCL_CURRENT).

@@ -32,6 +32,8 @@ pub struct Mirror {
     length: u64,
     /// None while it is made.
     target: Option<Target>,
+    /// What it is for is mapped.
+    in_use: bool,
 }
 
 impl Mirror {
@@ -40,6 +42,13 @@ impl Mirror {
         let target = self.target.as_ref().filter(|target| target.writable)?;
         let inside = offset.checked_sub(target.offset).filter(|&inside| inside < self.length)?;
         (*target.object == *object).then_some((self.address + inside, self.length - inside))
+    }
+
+    /// The part of `object` that it shows, if `offset` is in it.
+    fn shown(&self, object: &Object, offset: u64) -> Option<Range<u64>> {
+        let target = self.target.as_ref().filter(|target| *target.object == *object)?;
+        let part = target.offset..target.offset + self.length;
+        part.contains(&offset).then_some(part)
     }
 
     /// Whether it stands for an attachment of `object`.
@@ -64,7 +73,7 @@ const RUN: u64 = 32;
 const STEP: u64 = 8;
 
 impl AddressSpace {
-    /// Addresses for a mirror of `length` bytes. To be followed by `set_mirror` or `forget_mirror`.
+    /// Addresses for a mirror of `length` bytes. To be followed by `set_mirror` and `use_mirror`, or by `forget_mirror`.
     pub fn reserve_mirror(&self, length: u64) -> Result<u64, MapError> {
         let mut mirrors = self.mirrors.lock();
         let mut address = MIRRORS_START;
@@ -81,16 +90,36 @@ impl AddressSpace {
             return Err(MapError::NoMemory);
         }
         mirrors.try_reserve(1).map_err(|_| MapError::NoMemory)?;
-        mirrors.insert(index, Mirror { address, length, target: None });
+        mirrors.insert(index, Mirror { address, length, target: None, in_use: false });
         Ok(address)
     }
 
-    /// Notes what the mirror at `address` shows.
+    /// Notes what the mirror at `address` shows, which is to be mapped.
     pub fn set_mirror(&self, address: u64, target: Target) {
         let mut mirrors = self.mirrors.lock();
         if let Some(mirror) = mirrors.iter_mut().find(|mirror| mirror.address == address) {
             mirror.target = Some(target);
         }
+    }
+
+    /// What the mirror at `address` is for is mapped: when that goes, it is not needed any more.
+    pub fn use_mirror(&self, address: u64) {
+        let mut mirrors = self.mirrors.lock();
+        if let Some(mirror) = mirrors.iter_mut().find(|mirror| mirror.address == address) {
+            mirror.in_use = true;
+        }
+    }
+
+    /// A mirror that shows `offset` of `object`: its address, and which part.
+    pub(super) fn mirror_of(&self, object: &Object, offset: u64) -> Option<(u64, Range<u64>)> {
+        let mirrors = self.mirrors.lock();
+        mirrors.iter().find_map(|mirror| Some((mirror.address, mirror.shown(object, offset)?)))
+    }
+
+    /// Whether pages of files are read when they are touched.
+    pub fn reads_on_demand(&self) -> bool {
+        let is_read = |target: &Target| target.object.is_on_demand();
+        self.mirrors.lock().iter().any(|mirror| mirror.target.as_ref().is_some_and(is_read))
     }
 
     /// Forgets the mirror at `address`, which the shadow has unmapped.
@@ -109,6 +138,7 @@ impl AddressSpace {
         let mut mirrors = self.mirrors.lock();
         let unused = mirrors.iter().position(|mirror| match &mirror.target {
             None => false,
+            Some(_) if !mirror.in_use => false,
             Some(Target { object, attachment: true, .. }) => {
                 let count = mirrors.iter().filter(|other| other.attaches(object)).count();
                 count > self.attachments(object)

@@ -7,13 +7,14 @@
 //!
 //! Three locks, taken in this order: `changes` serialises the calls that change what is mapped and
 //! is held until Linux is told; `layout` protects the regions and is what a fault waits for;
-//! `mirrors` knows where the shadow maps shared files, and is taken before `layout`; `tables` is a spin lock around a bounded number of entries.
+//! `mirrors` knows where the shadow maps files, and is taken before `layout`; `tables` is a spin lock around a bounded number of entries.
 
 mod copy;
 mod fault;
 mod fork;
 mod map;
 mod mirror;
+mod reading;
 mod revoke;
 
 use super::object::Object;
@@ -27,7 +28,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::ops::Range;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use crtos_abi::channel::{SHADOW_END, SHADOW_START, USER_END, USER_START};
+use crtos_abi::channel::{SHADOW_END, USER_END, USER_START};
 use crtos_vm::{FRAME_SIZE, Flags, Frame, Usage};
 pub use crtos_vm::{Kind, MapError, Placement, Protection};
 use mirror::Mirror;
@@ -118,6 +119,8 @@ pub enum FaultError {
     Beyond,
     /// The pool is used up.
     NoMemory,
+    /// It has to be read from Linux before; within the kernel only.
+    Absent,
 }
 
 /// A page that backs an address.
@@ -167,6 +170,7 @@ pub struct AddressSpace {
     present: AtomicU64,
     /// Kinds of barriers that the program has registered for.
     pub barriers: AtomicU32,
+    window: reading::Window,
 }
 
 impl From<NoFrames> for MapError {
@@ -204,7 +208,7 @@ impl AddressSpace {
         let tables = Tables::new().ok_or(MapError::NoMemory)?;
         let root = tables.root();
         static LAST: AtomicU64 = AtomicU64::new(0);
-        let regions = Regions::new(&[USER_START..SHADOW_START, SHADOW_END..USER_END]);
+        let regions = Regions::new(&[USER_START..reading::WINDOW.start, SHADOW_END..USER_END]);
         Ok(Arc::new(Self {
             id: LAST.fetch_add(1, Ordering::Relaxed) + 1,
             revoke,
@@ -222,6 +226,7 @@ impl AddressSpace {
             root,
             present: AtomicU64::new(0),
             barriers: AtomicU32::new(0),
+            window: reading::Window::new(),
         }))
     }
 

@@ -34,13 +34,17 @@ impl Drop for Revoked {
     }
 }
 
-/// Told of pages that Linux was given and must let go.
+/// What a space wants of Linux.
 pub trait Revoke: Send + Sync {
     /// The range was unmapped or its rights were reduced. The implementor posts a drop and keeps
     /// `pages` until Linux has carried it out. Thread context; may sleep; must not change what is
     /// mapped in the space, but may copy and resolve faults. Called before the call that unmapped
     /// returns.
     fn revoke(&self, pages: Revoked);
+
+    /// Has Linux copy `length` bytes within the shadow: to `to` in the window, from `from` in a mirror. Says whether it could. Thread context, whatever the
+    /// caller's own shadow thread does; sleeps.
+    fn copy(&self, to: u64, from: u64, length: u64) -> bool;
 }
 
 /// Pages taken out of the tables that Linux knows, until they are told.
