@@ -47,12 +47,22 @@ pub struct Measuring {
 impl Measuring {
     /// Boots a system.
     pub fn boot(target: Target) -> Result<Self> {
+        Self::start(target, None)
+    }
+
+    /// Boots a system under the eyes of a plugin of QEMU.
+    pub fn observed(target: Target, plugin: String) -> Result<Self> {
+        Self::start(target, Some(plugin))
+    }
+
+    fn start(target: Target, plugin: Option<String>) -> Result<Self> {
         let config = Config {
             kernel: target.flavour,
             cpus: CPUS,
             memory: MEMORY.to_owned(),
             icount: true,
             boot_parameters: target.boot_parameters(),
+            plugin,
             ..Config::default()
         };
         let vm = Vm::boot(&config, Some(Instant::now() + BOOT_PATIENCE))?;

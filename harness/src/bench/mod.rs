@@ -12,10 +12,14 @@
 //! | [`gate`] | path lengths against those in the tree |
 //! | [`soak`] | everything at once for long |
 //! | [`sections`] | the longest sections with interrupts off |
+//! | [`calls`] | what remote calls spend their instructions on |
+//! | [`observer`] | plugins of QEMU |
 //! | [`publish`] | tables, JSON, the page |
 
+mod calls;
 mod gate;
 mod machine;
+mod observer;
 mod publish;
 mod sections;
 mod soak;
@@ -100,6 +104,18 @@ enum Action {
         #[arg(long, default_value = "")]
         only: String,
     },
+    /// Tell by CPU and function what the instructions of a call are spent on, of the median and the longest ones.
+    Calls {
+        /// A system with a realm, such as realm-6.12.
+        #[arg(long, default_value = "realm-6.1-isolated")]
+        system: Target,
+        /// A figure of system calls, such as file-write or doorbell.
+        #[arg(long, default_value = "file-read")]
+        figure: String,
+        /// How many calls.
+        #[arg(long, default_value_t = 10_000)]
+        calls: u64,
+    },
     /// pi_stress and cyclictest on two CPUs of the realm at once, with hackbench in the realm and stress-ng in Linux.
     Soak {
         /// How many minutes of virtual time.
@@ -125,6 +141,9 @@ pub fn bench(options: &Options) -> Result<u8> {
     match &options.action {
         Some(Action::Gate { update }) => return gate(*update),
         Some(Action::Sections { only }) => return sections::sections(only),
+        Some(Action::Calls { system, figure, calls: samples }) => {
+            return calls::calls(*system, figure, *samples);
+        }
         Some(Action::Soak { minutes, kernel }) => return soak::soak(*minutes, *kernel),
         None => {}
     }

@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use object::{Object, ObjectSection, ObjectSymbol};
 
+use super::observer::{self, HYPERVISOR};
 use crate::vm::{Config, Outcome, Vm};
 use crate::{paths, programs, progress, run};
 
@@ -43,8 +44,6 @@ const RT_TESTS: &[(usize, &str)] = &[
     (1, "pmqtest -q -p 80 -i 1000 -l 100"),
 ];
 
-/// Where the hypervisor is (abi/src/image.rs), and how large it is at most.
-const HYPERVISOR: (u64, u64) = (0x7000_0000_0000, 0x4000_0000);
 /// The entries of interrupts and exceptions in the kernel: their name, how many, how far apart.
 const STUBS: (&str, u64, u64) = ("interrupt_stubs", 256, 16);
 /// The list of places in the kernel's file, and the plugin's letters for its kinds.
@@ -84,7 +83,7 @@ type Sections = BTreeMap<(u64, u64), Longest>;
 pub fn sections(only: &str) -> Result<u8> {
     let elf = paths::stage().join("usr/lib/crtos/kernel.elf");
     let kernel = Kernel::read(&elf)?;
-    let plugin = compile()?;
+    let plugin = observer::compile("sections")?;
     let mut status = 0;
     for cpus in ["3", "2,3"] {
         let seen = observe(&kernel, &plugin, cpus, only)?;
@@ -172,18 +171,6 @@ impl Kernel {
 fn words(bytes: &[u8]) -> Vec<u64> {
     let word = |bytes: &[u8]| bytes.try_into().map(u64::from_le_bytes).unwrap_or_default();
     bytes.chunks_exact(WORD).map(word).collect()
-}
-
-/// The plugin, compiled.
-fn compile() -> Result<PathBuf> {
-    let folder = paths::target().join("observer");
-    fs::create_dir_all(&folder)?;
-    let plugin = folder.canonicalize()?.join("sections.so");
-    let mut gcc = Command::new("gcc");
-    gcc.args(["-O2", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-o"]).arg(&plugin);
-    gcc.arg(paths::root().join("harness/observer/sections.c"));
-    run::quietly(&mut gcc).context("compile the observer")?;
-    Ok(plugin)
 }
 
 /// Runs the programs in a realm that has these CPUs.
