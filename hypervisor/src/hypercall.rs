@@ -88,13 +88,11 @@ fn ring_cell(local: &mut Local, number: usize, index: u64) -> Result<i64, i64> {
 /// Rings the doorbell of the root cell, where it wants to hear this cell.
 fn ring_root(local: &mut Local, cell: &machine::Cell) -> i64 {
     let route = cell.route.load(Ordering::SeqCst);
-    let (vector, apic_id) = (route as u8, (route >> 32) as u32);
-    let is_linux =
-        |cpu: usize| machine::apic_id(cpu) == apic_id && machine::cpu(cpu).owner() == Owner::Root;
-    if vector == 0 || !(0..machine::cpu_count()).any(is_linux) {
+    let (vector, cpu) = (route as u8, (route >> 32) as usize);
+    if vector == 0 || machine::cpu(cpu).owner() != Owner::Root {
         return HV_BUSY;
     }
     local.count_doorbell();
-    interrupts::doorbell(apic_id, vector);
+    interrupts::doorbell(machine::apic_id(cpu), vector);
     0
 }

@@ -229,7 +229,7 @@ pub struct Cell {
     pub argument: AtomicU64,
     /// Vector of its doorbell.
     pub doorbell_vector: AtomicU8,
-    /// Where its doorbells ring: vector below, APIC id above; 0 for nowhere.
+    /// Where its doorbells ring: vector below, number of the CPU above; 0 for nowhere.
     pub route: AtomicU64,
     cpu_count: AtomicU32,
     cpus: [AtomicU32; MAX_CELL_CPUS],

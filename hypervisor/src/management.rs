@@ -546,10 +546,8 @@ pub fn route(number: usize, vector: u64, apic_id: u64) -> Result<i64, i64> {
     let cell = machine::cell(number).ok_or(HV_NO_CELL)?;
     cell.state().ok_or(HV_NO_CELL)?;
     let linux = machine::cpus(|cpu| cpu.owner() == Owner::Root);
-    let known = linux.iter().any(|cpu| u64::from(machine::apic_id(cpu)) == apic_id);
-    if !(32..=255).contains(&vector) || !known {
-        return Err(HV_INVALID);
-    }
-    cell.route.store(vector | apic_id << 32, Ordering::SeqCst);
+    let known = linux.iter().find(|&cpu| u64::from(machine::apic_id(cpu)) == apic_id);
+    let cpu = known.filter(|_| (32..=255).contains(&vector)).ok_or(HV_INVALID)?;
+    cell.route.store(vector | (cpu as u64) << 32, Ordering::SeqCst);
     Ok(0)
 }
