@@ -18,6 +18,7 @@
 
 mod descriptors;
 mod exec;
+mod listing;
 mod memory;
 mod process;
 mod scheduling;

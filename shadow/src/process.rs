@@ -122,6 +122,36 @@ fn link(fd: i32) -> [u8; 26] {
     path
 }
 
+/// The path of the file of descriptor `fd`, as far as there is room.
+pub fn path_of(fd: i32, room: &mut [u8]) -> &[u8] {
+    let name = link(fd);
+    let args = [name.as_ptr() as u64, room.as_mut_ptr() as u64, room.len() as u64, 0, 0, 0];
+    // SAFETY: Linux writes to the room alone.
+    let length = unsafe { sys::call(linux::__NR_readlink, args) }.unwrap_or(0);
+    room.get(..length as usize).unwrap_or(&[])
+}
+
+/// A number in digits.
+pub struct Number {
+    text: [u8; 11],
+    length: usize,
+}
+
+impl Number {
+    /// Its digits.
+    pub fn digits(&self) -> &[u8] {
+        &self.text[..self.length]
+    }
+}
+
+/// The digits of a number.
+pub fn number(number: u32) -> Number {
+    let mut text = [0; 11];
+    // SAFETY: there are eleven bytes.
+    unsafe { write_number(text.as_mut_ptr(), number) };
+    Number { text, length: number_length(number) }
+}
+
 /// Whether the name at `path`, an address of the program, is `/proc/self/exe`.
 pub fn is_self(path: u64) -> bool {
     const NAME: &[u8] = b"/proc/self/exe\0";

@@ -13,7 +13,7 @@ use crtos_abi::{
 use linux_raw_sys::{errno, general as linux};
 
 use crate::{
-    descriptors, exec,
+    descriptors, exec, listing,
     process::{self, Forked},
     scheduling, signals, startup, sys, threads, topology,
 };
@@ -67,7 +67,7 @@ fn execute(remote: &Remote, startup: &startup::Block) -> Forked {
     })
 }
 
-/// Makes a system call of the program. The descriptor of the device does not exist for it, that of the executable cannot be closed, and
+/// Makes a system call of the program. The descriptor of the device does not exist for it, that of the executable can only be read, and
 /// `/proc/self/exe` is the program.
 fn system_call(nr: u32, args: &[u64; 6], startup: &startup::Block) -> i64 {
     let own = [sys::device(), sys::executable()];
@@ -77,7 +77,9 @@ fn system_call(nr: u32, args: &[u64; 6], startup: &startup::Block) -> i64 {
         return -i64::from(errno::EBADF);
     }
     match nr {
-        linux::__NR_close if is_own(args[0]) => -i64::from(errno::EBADF),
+        linux::__NR_close | linux::__NR_dup | linux::__NR_fcntl if is_own(args[0]) => {
+            -i64::from(errno::EBADF)
+        }
         linux::__NR_dup2 | linux::__NR_dup3 if is_own(args[1]) => -i64::from(errno::EBADF),
         linux::__NR_close_range => close_range(args, own.map(|fd| fd as u32)),
         // Only whether it is allowed is asked, for a page of the shadow's own: the realm's pages do not follow.
@@ -86,6 +88,7 @@ fn system_call(nr: u32, args: &[u64; 6], startup: &startup::Block) -> i64 {
             let [mode, nodes, count, flags] = rest;
             signals::call(nr, &[startup.address(), PAGE_SIZE, mode, nodes, count, flags])
         }
+        linux::__NR_getdents64 => listing::getdents64(args),
         linux::__NR_readlink if process::is_self(args[0]) => {
             process::with_executable(|path| signals::call(nr, &[path, args[1], args[2], 0, 0, 0]))
         }

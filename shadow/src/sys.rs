@@ -238,13 +238,42 @@ pub fn copy_in(from: u64, to: *mut u8, length: usize) -> Result<(), Errno> {
     let (local, remote) = ([to as u64, length as u64], [from, length as u64]);
     // SAFETY: Linux writes to the caller's memory at `to`.
     let copied = unsafe {
-        let pid = raw(linux::__NR_getpid, [0; 6]) as u64;
         call(
             linux::__NR_process_vm_readv,
-            [pid, local.as_ptr() as u64, 1, remote.as_ptr() as u64, 1, 0],
+            [pid().into(), local.as_ptr() as u64, 1, remote.as_ptr() as u64, 1, 0],
         )
     }?;
     if copied == length as u64 { Ok(()) } else { Err(Errno(errno::EFAULT)) }
+}
+
+/// Copies `bytes` to address `to` of the program, which may be a bad one (process_vm_writev(2) on this process itself).
+pub fn copy_out(bytes: &[u8], to: u64) -> Result<(), Errno> {
+    let length = bytes.len() as u64;
+    let (local, remote) = ([bytes.as_ptr() as u64, length], [to, length]);
+    // SAFETY: Linux reads the bytes; the program gave the address for such a result.
+    let copied = unsafe {
+        call(
+            linux::__NR_process_vm_writev,
+            [pid().into(), local.as_ptr() as u64, 1, remote.as_ptr() as u64, 1, 0],
+        )
+    }?;
+    if copied == length { Ok(()) } else { Err(Errno(errno::EFAULT)) }
+}
+
+/// The id of this process.
+pub fn pid() -> u32 {
+    // SAFETY: touches no memory.
+    (unsafe { raw(linux::__NR_getpid, [0; 6]) }) as u32
+}
+
+/// The type of the file system that a descriptor's file belongs to; 0 if there is none.
+pub fn file_system(fd: i32) -> i64 {
+    // `struct statfs` starts with it.
+    let mut status = [0_i64; size_of::<linux::statfs>() / 8];
+    // SAFETY: Linux writes the structure.
+    let _ =
+        unsafe { call(linux::__NR_fstatfs, [fd as u64, status.as_mut_ptr() as u64, 0, 0, 0, 0]) };
+    status[0]
 }
 
 /// Another descriptor of the same file.

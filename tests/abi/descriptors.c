@@ -3,6 +3,8 @@
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
 #include <sys/eventfd.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
@@ -279,6 +281,26 @@ static const char *leads(const char *folder, int fd)
 	return text;
 }
 
+/* Whether a folder lists the descriptors that are open, each once, and nothing else; read with room for `room` bytes at a time. */
+static int lists(const char *folder, size_t room)
+{
+	static char seen[4096];
+	char buffer[4096] __attribute__((aligned(8)));
+	int fd = open(folder, O_RDONLY | O_DIRECTORY);
+	long length;
+
+	memset(seen, 0, sizeof(seen));
+	while ((length = syscall(SYS_getdents64, fd, buffer, room)) > 0)
+		for (char *entry = buffer; entry < buffer + length; entry += *(unsigned short *)(entry + 16))
+			if (entry[19] != '.')
+				seen[atoi(entry + 19) & 4095]++;
+	for (int i = 0; i < 4096; i++)
+		if (seen[i] != (fcntl(i, F_GETFD) != -1))
+			length = -1;
+	close(fd);
+	return length == 0;
+}
+
 static void links(void)
 {
 	int event = eventfd(0, 0), zero = open("/dev/zero", O_RDONLY), ends[2], timer = timerfd_create(CLOCK_MONOTONIC, 0);
@@ -290,6 +312,7 @@ static void links(void)
 	CHECK(strcmp(leads("/proc/self/fd", ends[0]), wanted) == 0 && strcmp(leads("/dev/fd", ends[1]), wanted) == 0);
 	CHECK(strcmp(leads("/proc/self/fd", event), "anon_inode:[eventfd]") == 0 && strcmp(leads("/dev/fd", timer), "anon_inode:[timerfd]") == 0);
 	CHECK(strcmp(leads("/proc/self/fd", zero), "/dev/zero") == 0);
+	CHECK(lists("/proc/self/fd", 4096) && lists("/proc/self/fdinfo", 4096) && lists("/proc/thread-self/fd", 24));
 	sprintf(name, "/dev/fd/%d", event);
 	CHECK(readlinkat(AT_FDCWD, name, text, 4) == 4 && strcmp(text, "anonxxx") == 0);
 	FAILS(EINVAL, readlink(name, text, 0));
