@@ -23,6 +23,8 @@ pub enum Part {
     Hypervisor,
     /// The real-time kernel.
     Kernel,
+    /// The real-time kernel with tests of itself, for the tests.
+    SelfTest,
     /// Bare-metal programs for cells.
     Inmates,
     /// The Linux half of a rich real-time process.
@@ -68,6 +70,12 @@ impl Part {
                 let cargo = with_vdso(BareMetal::get()?.cargo("build", Model::Static))?;
                 let program = one(programs(cargo, "crtos-kernel")?)?;
                 install(&fs::read(program)?, &stage.join("usr/lib/crtos/kernel.elf"), 0o644)
+            }
+            Self::SelfTest => {
+                let mut cargo = with_vdso(BareMetal::get()?.cargo("build", Model::Static))?;
+                cargo.args(["--features", "self-test"]);
+                let program = one(programs(cargo, "crtos-kernel")?)?;
+                install(&fs::read(program)?, &compiled::tree().join(compiled::SELF_TEST), 0o644)
             }
             Self::Inmates => install_inmates(
                 &bare_programs("crtos-inmates")?,

@@ -15,6 +15,9 @@ pub const ABI: &str = "/usr/lib/crtos-tests/abi";
 /// Where the guest has the programs of `tests/programs`; `$PROGRAMS` there.
 pub const PROGRAMS: &str = "/usr/lib/crtos-tests/programs";
 
+/// Where the guest has the real-time kernel that tests itself, from its root.
+pub const SELF_TEST: &str = "usr/lib/crtos-tests/self-test.elf";
+
 /// How they are compiled.
 const FLAGS: &[&str] = &["-O2", "-Wall", "-Werror", "-pthread"];
 
@@ -65,9 +68,14 @@ pub fn alone() -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// The programs as a layer of the guest's root; nothing if there are none.
+/// The tree of the tests, which lies over the guest's root.
+pub fn tree() -> PathBuf {
+    paths::target().join("parts/tests")
+}
+
+/// The tree of the tests as a layer of the guest's root; nothing if there are no tests.
 pub fn layer() -> Result<Option<PathBuf>> {
-    let tree = paths::target().join("parts/tests");
+    let tree = tree();
     {
         let _lock = paths::lock(&paths::target().join("locks"), "programs")?;
         for (source, to) in [("abi", ABI), ("programs", PROGRAMS)] {
