@@ -12,7 +12,9 @@ fail() { echo "FAILED $*"; failed=1; }
 taken() { awk -v cpu="$1" '/crtos-doorbell/ { sum += $(2 + cpu) } END { print sum + 0 }' /proc/interrupts; }
 # rings_at CPU: a program's calls interrupt that CPU, and only that one.
 rings_at() {
-	local cpu before after others=0
+	local cpu before after where others=0
+	where=$(cat "/proc/irq/$(awk '/crtos-doorbell/ { print $1 + 0 }' /proc/interrupts)/effective_affinity_list")
+	[ "$where" = "$1" ] || fail "Linux has the vector on CPU $where, not $1"
 	before=$(taken "$1")
 	for cpu in 0 1 2; do [ $cpu = "$1" ] || others=$((others - $(taken $cpu))); done
 	crtos run -- $calls -n 50 doorbell >out || fail "calls: $(cat out)"
