@@ -120,6 +120,8 @@
 
 #define CRTOS_OP_COPY 11
 
+#define CRTOS_OP_STATUS 18
+
 #define CRTOS_OP_TOPOLOGY 17
 
 #define CRTOS_TOPOLOGY_ALONE (1 << 63)

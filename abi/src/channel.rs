@@ -126,6 +126,8 @@ pub const MOST_NEW_THREADS: u64 = 16;
 pub const OP_SCHEDULE: u32 = 10;
 /// `Slot::op`: copy `args[2]` bytes from address `args[1]` to address `args[0]`, of the program or of a mirror. Result: 0 or -EFAULT.
 pub const OP_COPY: u32 = 11;
+/// `Slot::op`: store the status (fstat) of descriptor `args[0]` at `args[1]`. Result: its flags (F_GETFL).
+pub const OP_STATUS: u32 = 18;
 /// `Slot::op`: open a file in which Linux tells of CPUs as the program sees it: `args[0]` = which one, as a word of `crtos_syscalls::topology::File`, and
 /// [`TOPOLOGY_ALONE`] if it shows no other CPUs than the realm's, from 0 on; `args[1]` = flags of open(2); `args[2..6]` = Linux's numbers of the realm's CPUs, a bit
 /// for each. Result: the descriptor.

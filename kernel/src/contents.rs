@@ -2,20 +2,20 @@
 //! The contents of Linux's files, for what maps or executes them: read through the shadow, a page at most once while the file stays
 //! what it is ([`kept`]). Large parts are read when they are touched.
 
-use alloc::{sync::Arc, vec::Vec};
+use alloc::sync::Arc;
 use core::ops::Range;
 
-use crtos_abi::PAGE_SIZE;
+use crtos_abi::{PAGE_SIZE, channel::OP_STATUS};
 use linux_raw_sys::general as linux;
 
 use crate::{
-    exec::Window,
     mm::{
         kept::{self, Identity, Version},
         object::Object,
-        space::{AddressSpace, Target},
+        space::{AddressSpace, Filling, Target},
     },
-    syscall::{self, Errno},
+    remote,
+    syscall::{self, Errno, linux_result},
     threads,
     time::{self, Clock, Nanos},
 };
@@ -26,8 +26,10 @@ const SETTLED: Nanos = Nanos::from_millis(1000);
 /// Parts of files that are larger are read when they are touched, unless they have to be there at once.
 const LARGE: u64 = 4 << 20;
 
-/// What fstat(2) tells.
+/// What fstat(2) tells, and fcntl(2).
 pub struct Status {
+    /// Flags of the open file.
+    pub flags: u64,
     /// Device and number of the file.
     pub identity: Identity,
     /// Whether it is a file of bytes.
@@ -42,12 +44,15 @@ pub struct Status {
 
 impl Status {
     /// Of descriptor `fd` of the shadow.
-    pub fn of(space: &AddressSpace, window: &Window, fd: u64) -> Result<Self, Errno> {
-        syscall::linux(linux::__NR_fstat, &[fd, window.start])?;
+    pub fn of(space: &AddressSpace, fd: u64) -> Result<Self, Errno> {
         let mut bytes = [[0; 8]; 15];
-        space.read(window.start, bytes.as_flattened_mut())?;
+        let window = space.window();
+        let flags = remote::request(OP_STATUS, 0, [fd, Filling::START, 0, 0, 0, 0])?;
+        let flags = linux_result(flags)?;
+        window.read(0, bytes.as_flattened_mut())?;
         let words = bytes.map(u64::from_le_bytes);
         Ok(Self {
+            flags,
             identity: (words[0], words[1]),
             is_regular: words[3] as u32 & linux::S_IFMT == linux::S_IFREG,
             size: words[6],
@@ -69,7 +74,6 @@ impl Status {
 /// A file that is read page by page.
 pub struct Contents<'a> {
     space: &'a AddressSpace,
-    window: &'a Window<'a>,
     fd: u64,
     /// Bytes; of what is no file of bytes there may be any number.
     pub size: u64,
@@ -81,11 +85,19 @@ impl<'a> Contents<'a> {
     /// Of descriptor `fd` of the shadow. With `is_written` programs of the realm may write to the file unseen.
     pub fn of(
         space: &'a AddressSpace,
-        window: &'a Window<'a>,
         fd: u64,
         is_written: impl FnOnce(Identity) -> bool,
     ) -> Result<Self, Errno> {
-        let status = Status::of(space, window, fd)?;
+        Self::with(space, fd, &Status::of(space, fd)?, is_written)
+    }
+
+    /// The same where the status of the file is known.
+    pub fn with(
+        space: &'a AddressSpace,
+        fd: u64,
+        status: &Status,
+        is_written: impl FnOnce(Identity) -> bool,
+    ) -> Result<Self, Errno> {
         let version = status.version().filter(|_| !is_written(status.identity));
         let object = match version {
             Some(version) => kept::object(status.identity, version)?,
@@ -93,13 +105,13 @@ impl<'a> Contents<'a> {
         };
         let size = if status.is_regular { status.size } else { u64::MAX };
         object.set_limit(size);
-        Ok(Self { space, window, fd, size, object })
+        Ok(Self { space, fd, size, object })
     }
 
     /// Sees to it that the pages of `range` are there, up to the end of the file.
     pub fn load(&self, range: Range<u64>) -> Result<(), Errno> {
         let range = range.start..range.end.min(self.size);
-        load(self.space, self.window, &self.object, self.fd, range)
+        load(self.space, &self.object, self.fd, range)
     }
 
     /// Sees to it that the pages of `range` are there, or with `at_once` unset that they will be when they are touched. The result is the mirror through which they
@@ -152,7 +164,6 @@ pub fn is_large(length: u64) -> bool {
 /// Reads those pages in `range` of a file that its object does not have.
 pub fn load(
     space: &AddressSpace,
-    window: &Window,
     object: &Object,
     fd: u64,
     range: Range<u64>,
@@ -161,21 +172,32 @@ pub fn load(
     if object.missing(at..range.end, PAGE_SIZE).is_none() {
         return Ok(());
     }
+    let window = space.window();
     let _loading = object.loading();
-    let mut bytes = Vec::new();
-    bytes.try_reserve_exact(PAGE_SIZE as usize).map_err(|_| Errno::ENOMEM)?;
-    bytes.resize(PAGE_SIZE as usize, 0);
-    while let Some(missing) = object.missing(at..range.end, Window::FOR_FILES) {
+    while let Some(missing) = object.missing(at..range.end, Filling::LENGTH) {
         let length = missing.end - missing.start;
-        let count = window.fill(fd, missing.start, length)?;
+        let count = fill(fd, missing.start, length)?;
         for page in (0..length).step_by(PAGE_SIZE as usize) {
-            let present = count.saturating_sub(page).min(PAGE_SIZE) as usize;
-            let (data, zeros) = bytes.split_at_mut(present);
-            space.read(window.start + page, data)?;
-            zeros.fill(0);
-            object.set(missing.start + page, &bytes)?;
+            let present = count.saturating_sub(page).min(PAGE_SIZE);
+            let frame = window.page(page, present).ok_or(Errno::ENOMEM)?;
+            object.put(missing.start + page, frame)?;
         }
         at = missing.end;
     }
     Ok(())
+}
+
+/// Reads up to `length` bytes at `offset` of descriptor `fd` into the window, which the caller holds; returns how many there were.
+fn fill(fd: u64, offset: u64, length: u64) -> Result<u64, Errno> {
+    let mut done = 0;
+    while done < length {
+        let args = [fd, Filling::START + done, length - done, offset + done];
+        match syscall::linux(linux::__NR_pread64, &args) {
+            Ok(0) => break,
+            Ok(count) => done += count.min(length - done),
+            Err(Errno::EINTR) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(done)
 }

@@ -9,12 +9,11 @@
 //! by msync, munmap, and at the end of a program. Linux's own writes to the file are seen by mappings that are made later, for
 //! pages that no program of the realm has mapped.
 
-use crtos_abi::{PAGE_SIZE, channel::OP_COPY};
+use crtos_abi::channel::OP_COPY;
 use linux_raw_sys::general as linux;
 
 use crate::{
     contents::{self, Contents, Status},
-    exec::Window,
     mm::{
         kept::Identity,
         object::Known,
@@ -42,22 +41,21 @@ const ACCESS_MODE: u64 = 3;
 
 /// Maps a file and returns the address. May sleep, and asks Linux.
 pub fn map(space: &AddressSpace, request: Request) -> Result<u64, Errno> {
-    let Request { fd, kind, .. } = request;
-    let status = syscall::linux(linux::__NR_fcntl, &[fd, linux::F_GETFL.into(), 0])?;
-    let mode = status & ACCESS_MODE;
-    match kind {
-        linux::MAP_SHARED | linux::MAP_SHARED_VALIDATE => shared(space, request, mode),
-        linux::MAP_PRIVATE if mode == u64::from(linux::O_WRONLY) => Err(Errno::EACCES),
-        linux::MAP_PRIVATE => private(space, request),
+    let status = Status::of(space, request.fd)?;
+    match request.kind {
+        linux::MAP_SHARED | linux::MAP_SHARED_VALIDATE => shared(space, request, &status),
+        linux::MAP_PRIVATE if status.flags & ACCESS_MODE == u64::from(linux::O_WRONLY) => {
+            Err(Errno::EACCES)
+        }
+        linux::MAP_PRIVATE => private(space, request, &status),
         _ => Err(Errno::EINVAL),
     }
 }
 
 /// Private memory with the file's contents, as they are now: the first write to each page gets a copy.
-fn private(space: &AddressSpace, request: Request) -> Result<u64, Errno> {
+fn private(space: &AddressSpace, request: Request, status: &Status) -> Result<u64, Errno> {
     let Request { map, fd, offset, .. } = request;
-    let window = Window::open(space, Window::FOR_FILES)?;
-    let contents = Contents::of(space, &window, fd, is_shared)?;
+    let contents = Contents::with(space, fd, status, is_shared)?;
     let end = offset.checked_add(map.length).ok_or(Errno::EOVERFLOW)?;
     let at_once = map.populate || space.populates_files();
     let mirror = contents.cover(offset..end, at_once).map_err(|error| match error {
@@ -76,12 +74,10 @@ fn private(space: &AddressSpace, request: Request) -> Result<u64, Errno> {
     Ok(mapped?)
 }
 
-fn shared(space: &AddressSpace, request: Request, mode: u64) -> Result<u64, Errno> {
+fn shared(space: &AddressSpace, request: Request, status: &Status) -> Result<u64, Errno> {
     let Request { map, kind, fd, offset } = request;
-    let window = Window::open(space, Window::FOR_FILES)?;
-    let status = Status::of(space, &window, fd)?;
     let length = map.length;
-    let mut may_write = mode == u64::from(linux::O_RDWR);
+    let mut may_write = status.flags & ACCESS_MODE == u64::from(linux::O_RDWR);
     let mirror = {
         let at = space.reserve_mirror(length)?;
         // Linux says whether the file can be mapped like that.
@@ -121,7 +117,7 @@ fn shared(space: &AddressSpace, request: Request, mode: u64) -> Result<u64, Errn
         if !status.is_empty && is_large && !at_once && threads::reserve_spare().is_ok() {
             object.read_on_demand();
         } else if !status.is_empty {
-            contents::load(space, &window, &object, fd, part)?;
+            contents::load(space, &object, fd, part)?;
         }
         if let Placement::Fixed(start) = map.placement {
             write_back(space, start, length);
@@ -153,8 +149,7 @@ pub fn resized(space: &AddressSpace, fd: u64) {
     if FILES.is_empty() {
         return;
     }
-    let Ok(window) = Window::open(space, PAGE_SIZE) else { return };
-    if let Ok(status) = Status::of(space, &window, fd)
+    if let Ok(status) = Status::of(space, fd)
         && let Some(object) = FILES.find(status.identity)
     {
         object.set_limit(status.size);

@@ -16,7 +16,7 @@ use crate::{
     file_map,
     mm::{
         object::{Known, Object},
-        space::{AddressSpace, Backing, Map, MapError, Placement, Protection, Target},
+        space::{AddressSpace, Backing, Filling, Map, MapError, Placement, Protection, Target},
     },
     remote,
     syscall::{self, Args, Errno, SysResult, linux_result},
@@ -82,9 +82,11 @@ pub fn shmat([id, address, flags, ..]: Args) -> SysResult {
     let flags = flags as u32;
     let placement = placement(address, flags)?;
     let space = user::space()?;
-    let window = Window::open(&space, Window::FOR_FILES)?;
-    let status = status(&space, &window, id)?;
-    let name = (namespace(&space, &window)?, id as u32 as u64);
+    let (status, namespace) = {
+        let window = Window::open(&space, PAGE_SIZE)?;
+        (status(&space, &window, id)?, namespace(&space, &window)?)
+    };
+    let name = (namespace, id as u32 as u64);
     let length = status.size.next_multiple_of(PAGE_SIZE);
     let mirror = space.reserve_mirror(length)?;
     // Linux says whether it may be attached like that.
@@ -96,7 +98,7 @@ pub fn shmat([id, address, flags, ..]: Args) -> SysResult {
     }
     let result = (|| {
         let object = SEGMENTS.get(name)?;
-        load(&space, &window, &object, mirror, &status)?;
+        load(&space, &object, mirror, &status)?;
         if let Placement::Fixed(start) = placement {
             file_map::write_back(&space, start, length);
         }
@@ -125,13 +127,8 @@ pub fn shmat([id, address, flags, ..]: Args) -> SysResult {
 }
 
 /// Reads what Linux has of a segment, from its mirror, unless that was done.
-fn load(
-    space: &AddressSpace,
-    window: &Window,
-    object: &Object,
-    mirror: u64,
-    status: &Status,
-) -> Result<(), Errno> {
+fn load(space: &AddressSpace, object: &Object, mirror: u64, status: &Status) -> Result<(), Errno> {
+    let window = space.window();
     let _loading = object.loading();
     if object.is_loaded() {
         return Ok(());
@@ -141,15 +138,15 @@ fn load(
     bytes.try_reserve_exact(PAGE_SIZE as usize).map_err(|_| Errno::ENOMEM)?;
     bytes.resize(PAGE_SIZE as usize, 0);
     let end = if status.is_fresh { 0 } else { status.size.next_multiple_of(PAGE_SIZE) };
-    for start in (0..end).step_by(Window::FOR_FILES as usize) {
-        let length = (end - start).min(Window::FOR_FILES);
+    for start in (0..end).step_by(Filling::LENGTH as usize) {
+        let length = (end - start).min(Filling::LENGTH);
         linux_result(remote::request(
             OP_COPY,
             0,
-            [window.start, mirror + start, length, 0, 0, 0],
+            [Filling::START, mirror + start, length, 0, 0, 0],
         )?)?;
         for page in (0..length).step_by(PAGE_SIZE as usize) {
-            space.read(window.start + page, &mut bytes)?;
+            window.read(page, &mut bytes)?;
             // Zeros come by themselves.
             if bytes.iter().any(|&byte| byte != 0) {
                 object.set(start + page, &bytes)?;

@@ -5,8 +5,8 @@ use crtos_abi::{
     PAGE_SIZE,
     channel::{
         OP_COPY, OP_DESCRIPTORS, OP_EXEC, OP_EXIT, OP_EXIT_SIGNAL, OP_FORK, OP_SCHEDULE,
-        OP_SIGNAL_ACTION, OP_SIGNAL_FORWARD, OP_STARTUP, OP_SYSCALL, OP_THREAD, OP_THREAD_EXIT,
-        OP_TOPOLOGY,
+        OP_SIGNAL_ACTION, OP_SIGNAL_FORWARD, OP_STARTUP, OP_STATUS, OP_SYSCALL, OP_THREAD,
+        OP_THREAD_EXIT, OP_TOPOLOGY,
     },
     ioctl::{IOC_REMOTE, Remote},
 };
@@ -60,6 +60,8 @@ fn execute(remote: &Remote, startup: &startup::Block) -> Forked {
             Ok(()) => 0,
             Err(sys::Errno(error)) => -i64::from(error),
         },
+        OP_STATUS if args[0] as i32 == sys::device() => -i64::from(errno::EBADF),
+        OP_STATUS => descriptors::status(args[0], args[1]),
         OP_SCHEDULE => scheduling::schedule(args[0], args[1], args[2]),
         OP_SIGNAL_FORWARD if args[1] == 1 => signals::blocked(),
         OP_SIGNAL_FORWARD => signals::forward_defaults(args[0]),

@@ -98,6 +98,7 @@ fn request_name(op: u64, number: u64) -> String {
     let name = match op as u32 {
         OP_SYSCALL => return format!("Linux: {}", call_name(number)),
         OP_STARTUP => "start-up",
+        OP_STATUS => "status",
         OP_THREAD => "thread",
         OP_SIGNAL_ACTION => "signal action",
         OP_SIGNAL_FORWARD => "signals",

@@ -7,7 +7,7 @@ use crtos_abi::PAGE_SIZE;
 use crtos_syscalls::exec::{HEADER_BYTES, Image, ImageError, Segment};
 use linux_raw_sys::general as linux;
 
-use super::{ExecError, window::Window};
+use super::{ExecError, Window};
 use crate::{
     contents::Contents,
     file_map,
@@ -18,7 +18,6 @@ use crate::{
 /// What maps files into an address space.
 struct Loader<'a> {
     space: &'a AddressSpace,
-    window: Window<'a>,
 }
 
 /// Loads the program of descriptor `fd`, and the interpreter that it asks for. `random` varies where the program goes.
@@ -27,8 +26,7 @@ pub fn load(
     fd: u64,
     random: u64,
 ) -> Result<(Image, Option<Image>), ExecError> {
-    let loader = Loader { space, window: Window::open(space, Window::FOR_FILES)? };
-
+    let loader = Loader { space };
     let file = loader.file(fd)?;
     let image = parse(&file)?;
     let image = if image.is_relocatable {
@@ -44,8 +42,7 @@ pub fn load(
     if name.len() as u64 != interpreter.length || name.last() != Some(&0) {
         return Err(ExecError::Image(ImageError::Invalid));
     }
-    space.write(loader.window.start, &name)?;
-    let fd = loader.open(loader.window.start)?;
+    let fd = loader.open(&name)?;
     let loaded = loader.load_interpreter(fd);
     let _ = syscall::linux(linux::__NR_close, &[fd]);
     Ok((image, Some(loaded?)))
@@ -69,14 +66,16 @@ fn read(file: &Contents, offset: u64, length: usize) -> Result<Vec<u8>, ExecErro
 impl Loader<'_> {
     /// The contents of a file.
     fn file(&self, fd: u64) -> Result<Contents<'_>, ExecError> {
-        Ok(Contents::of(self.space, &self.window, fd, file_map::is_shared)?)
+        Ok(Contents::of(self.space, fd, file_map::is_shared)?)
     }
 
-    /// Opens the file whose name is at `path`.
-    fn open(&self, path: u64) -> Result<u64, ExecError> {
+    /// Opens the file of that name, which ends with its zero.
+    fn open(&self, name: &[u8]) -> Result<u64, ExecError> {
         const AT_FDCWD: u64 = -100_i64 as u64;
         let flags = u64::from(linux::O_RDONLY | linux::O_CLOEXEC);
-        syscall::linux(linux::__NR_openat, &[AT_FDCWD, path, flags])
+        let path = Window::open(self.space, name.len() as u64)?;
+        self.space.write(path.start, name)?;
+        syscall::linux(linux::__NR_openat, &[AT_FDCWD, path.start, flags])
             .map_err(|_| ExecError::Interpreter)
     }
 

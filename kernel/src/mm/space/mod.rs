@@ -33,6 +33,7 @@ use crtos_vm::{FRAME_SIZE, Flags, Frame, Usage};
 pub use crtos_vm::{Kind, MapError, Placement, Protection};
 use mirror::Mirror;
 pub use mirror::Target;
+pub use reading::Filling;
 pub use revoke::{Revoke, Revoked};
 
 /// What is behind a region, if not memory of its own.

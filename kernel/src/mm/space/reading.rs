@@ -1,18 +1,21 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Reading pages of files when they are touched: those of mappings that were too large to be read at once.
+//! What Linux hands to the kernel, files above all, by way of the *window*: pages of each space at addresses that no program has, which Linux and the kernel alone can
+//! reach. Linux asks for each of them once.
 //!
-//! The shadow has such a file mapped, as a mirror. Linux copies from there to the *window* of the space: pages at addresses that no program has, which
-//! Linux and the kernel alone can reach. From the window they are copied to the object, a few around the one that was touched.
+//! And reading pages of files when they are touched: those of mappings that were too large to be read at once. The shadow has such a file
+//! mapped, as a mirror. Linux copies from there to the window, and from that the pages go to the object, a few around the one that was touched.
 
+use super::copy::copy;
 use super::{AddressSpace, FaultError, Page};
 use crate::mm::frames;
+use crate::mm::layout;
 use crate::sync::SpinLock;
-use crate::task::Mutex;
+use crate::task::{Mutex, MutexGuard};
 use core::ops::Range;
 use crtos_abi::channel::SHADOW_START;
 use crtos_vm::{FRAME_SIZE, Frame, FrameSize, MapError};
 
-/// Bytes that are read at a time, aligned to that.
+/// Bytes that are read at a time, aligned to that: Linux is called for each.
 const AHEAD: u64 = 64 * 1024;
 const PAGES: usize = (AHEAD / FRAME_SIZE) as usize;
 
@@ -63,7 +66,48 @@ impl Drop for Window {
     }
 }
 
+/// The window, held by who has Linux fill it.
+pub struct Filling<'a> {
+    window: &'a Window,
+    _held: MutexGuard<'a, ()>,
+}
+
+impl Filling<'_> {
+    /// Where Linux is to store what it hands over.
+    pub const START: u64 = WINDOW.start;
+    /// Bytes that fit.
+    pub const LENGTH: u64 = AHEAD;
+
+    /// A page for an object with what lies at `offset`, a multiple of the page size; of that `length` bytes count, and zeros are behind them.
+    pub fn page(&self, offset: u64, length: u64) -> Option<Frame> {
+        let from = self.window.frame((offset / FRAME_SIZE) as usize)?;
+        if length >= FRAME_SIZE {
+            return frames::copied_page(from, FrameSize::Small);
+        }
+        let page = frames::zeroed_page(FrameSize::Small)?;
+        // SAFETY: both frames are in use, and the new one is the caller's alone.
+        unsafe { copy(layout::direct(page.0), layout::direct(from.0), length as usize) };
+        Some(page)
+    }
+
+    /// Copies what lies at `offset`, within a page.
+    pub fn read(&self, offset: u64, to: &mut [u8]) -> Result<(), MapError> {
+        let from = self.window.frame((offset / FRAME_SIZE) as usize).ok_or(MapError::NoMemory)?;
+        let at = offset % FRAME_SIZE;
+        let length = to.len().min((FRAME_SIZE - at) as usize);
+        // SAFETY: the frame is in use, what is copied lies in it, and `to` is the kernel's own.
+        unsafe { copy(to.as_mut_ptr(), layout::direct(from.0 + at), length) };
+        Ok(())
+    }
+}
+
 impl AddressSpace {
+    /// Waits for the window, and holds it. May sleep; before any [`Object::loading`](crate::mm::object::Object::loading), and not while a page of a file
+    /// may be missing.
+    pub fn window(&self) -> Filling<'_> {
+        Filling { window: &self.window, _held: self.window.filling.lock() }
+    }
+
     /// Has the page at `address`, and what lies around it, read from its file. No lock is held. Sleeps for as long as Linux takes.
     pub(super) fn bring_in(&self, address: u64) -> Result<(), FaultError> {
         let region = self.layout.lock().regions.find(address).ok_or(FaultError::Unmapped)?;
@@ -75,12 +119,12 @@ impl AddressSpace {
         let mut wanted = start..end.min(part.end).min(object.limit());
         let touched = offset..offset + FRAME_SIZE;
 
-        let _filling = self.window.filling.lock();
+        let window = self.window();
         let _loading = object.loading();
         while let Some(missing) = object.missing(wanted.clone(), AHEAD) {
             let copy = |range: &Range<u64>| {
                 let from = mirror + (range.start - part.start);
-                self.revoke.copy(WINDOW.start, from, range.end - range.start)
+                self.revoke.copy(Filling::START, from, range.end - range.start)
             };
             let there = if copy(&missing) {
                 missing
@@ -93,9 +137,8 @@ impl AddressSpace {
                 return Err(FaultError::Beyond);
             };
             for (index, offset) in there.clone().step_by(FRAME_SIZE as usize).enumerate() {
-                let from = self.window.frame(index).ok_or(FaultError::NoMemory)?;
-                let copy = frames::copied_page(from, FrameSize::Small);
-                let put = copy.ok_or(MapError::NoMemory).and_then(|copy| object.put(offset, copy));
+                let page = window.page(index as u64 * FRAME_SIZE, FRAME_SIZE);
+                let put = page.ok_or(MapError::NoMemory).and_then(|page| object.put(offset, page));
                 put.map_err(|_| FaultError::NoMemory)?;
             }
             wanted.start = wanted.start.max(there.end);
