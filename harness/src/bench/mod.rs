@@ -321,7 +321,7 @@ fn remarks() -> Vec<String> {
         format!(
             "Every system has {CPUS} CPUs; programs are measured on CPU {CPU}; figures across CPUs use CPU {OTHER_CPU} as well. Each busy CPU \
              adds a turn to the artefact, so the load runs on CPU {LOAD_CPU}, and on CPU {CPU} as well where that is neither isolated nor in the realm. \
-             Isolated systems are booted with `{ISOLATION}`, the isolated ones with a realm with `{SHADOW_ISOLATION}` (the CPU is the shadow's), \
+             Isolated systems are booted with `{ISOLATION}`, the isolated ones with a realm with `{SHADOW_ISOLATION}` (the CPU is the shadow's, and takes the realm's doorbells), \
              all with `{PARAMETERS}`."
         ),
         "Real-time throttling is off under Linux (`sched_rt_runtime_us` is -1). Nothing is subtracted from a sample: what reading the \
