@@ -60,8 +60,9 @@ impl Window {
 impl Drop for Window {
     /// Linux has let go of everything.
     fn drop(&mut self) {
-        for frame in self.pages.lock().iter().flatten() {
-            frames::release(*frame, FrameSize::Small);
+        let pages = core::mem::replace(&mut *self.pages.lock(), [None; PAGES]);
+        for frame in pages.into_iter().flatten() {
+            frames::release(frame, FrameSize::Small);
         }
     }
 }
