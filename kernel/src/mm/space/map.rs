@@ -4,7 +4,7 @@
 //! Everything here holds `changes`.
 
 use super::revoke::{Collected, LIMIT, Revoked};
-use super::{AddressSpace, Attributes, Map, Region, page_up, pages_of};
+use super::{AddressSpace, Attributes, Backing, Map, Region, page_up, pages_of};
 use crate::arch::paging::{NoFrames, Parts, Scan, Steps};
 use crate::arch::tlb::Stale;
 use crate::mm::{frames, heap};
@@ -293,7 +293,8 @@ impl AddressSpace {
         Ok(())
     }
 
-    /// Moves or resizes a mapping (mremap). `fixed` replaces what is there.
+    /// Moves or resizes a mapping (mremap). `fixed` replaces what is there. A mapping of a file does not become longer: what follows in the file
+    /// was not read.
     pub fn remap(
         &self,
         start: u64,
@@ -316,6 +317,10 @@ impl AddressSpace {
             .find(old.start)
             .filter(|region| region.end >= old.end)
             .ok_or(MapError::Fault)?;
+        let is_limited = |backing: &Backing| backing.object.limit() != u64::MAX;
+        if new_length > old_length && region.attributes.backing.as_ref().is_some_and(is_limited) {
+            return Err(MapError::NoMemory);
+        }
         if let Some(target) = fixed {
             let new = pages_of(target, new_length)?;
             if !may_move || (new.start < old.end && old.start < new.end) {
