@@ -103,6 +103,9 @@ enum Action {
         /// Only programs whose command contains this.
         #[arg(long, default_value = "")]
         only: String,
+        /// Only on so many CPUs, 1 or 2.
+        #[arg(long, value_parser = clap::value_parser!(u8).range(1..=2))]
+        cpus: Option<u8>,
     },
     /// Tell by CPU and function what the instructions of a call are spent on, of the median and the longest ones.
     Calls {
@@ -140,7 +143,7 @@ pub fn bench(options: &Options) -> Result<u8> {
     }
     match &options.action {
         Some(Action::Gate { update }) => return gate(*update),
-        Some(Action::Sections { only }) => return sections::sections(only),
+        Some(Action::Sections { only, cpus }) => return sections::sections(only, *cpus),
         Some(Action::Calls { system, figure, calls: samples }) => {
             return calls::calls(*system, figure, *samples);
         }

@@ -6,11 +6,14 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::{Context, Result};
+use crtos_abi::LARGE_PAGE_SIZE;
+use crtos_abi::image::{HYPERVISOR_BASE, MAX_HYPERVISOR_BLOCKS};
 
 use crate::{paths, run};
 
 /// Where the hypervisor is (abi/src/image.rs), and how large it is at most.
-pub const HYPERVISOR: (u64, u64) = (0x7000_0000_0000, 0x4000_0000);
+pub const HYPERVISOR: (u64, u64) =
+    (HYPERVISOR_BASE, MAX_HYPERVISOR_BLOCKS as u64 * LARGE_PAGE_SIZE);
 
 /// An observer, compiled.
 pub fn compile(name: &str) -> Result<PathBuf> {

@@ -29,6 +29,8 @@ const BOOT_PATIENCE: Duration = Duration::from_secs(400);
 const REALM_PATIENCE: Duration = Duration::from_secs(120);
 /// Seconds that a program has.
 const SECONDS: u64 = 60;
+/// The CPUs of the realms that are measured.
+const REALMS: &[&str] = &["3", "2,3"];
 /// Debian's programs that run beside those of `tests/abi`, and how many CPUs they need.
 const PACKAGES: &[&str] = &["rt-tests"];
 const RT_TESTS: &[(usize, &str)] = &[
@@ -79,13 +81,15 @@ struct Longest {
 /// By the addresses at which they begin and end.
 type Sections = BTreeMap<(u64, u64), Longest>;
 
-/// Measures on one CPU and on two; returns 1 if a section is longer than it is to be.
-pub fn sections(only: &str) -> Result<u8> {
+/// Measures on one CPU and on two, or on as many as `count` says; returns 1 if a section is longer than it is to be.
+pub fn sections(only: &str, count: Option<u8>) -> Result<u8> {
     let elf = paths::stage().join("usr/lib/crtos/kernel.elf");
     let kernel = Kernel::read(&elf)?;
     let plugin = observer::compile("sections")?;
     let mut status = 0;
-    for cpus in ["3", "2,3"] {
+    for cpus in
+        REALMS.iter().filter(|cpus| count.is_none_or(|count| number(cpus) == usize::from(count)))
+    {
         let seen = observe(&kernel, &plugin, cpus, only)?;
         let over = report(&kernel, cpus, &seen)?;
         if over {
@@ -93,6 +97,11 @@ pub fn sections(only: &str) -> Result<u8> {
         }
     }
     Ok(status)
+}
+
+/// How many CPUs a realm has.
+fn number(cpus: &str) -> usize {
+    cpus.split(',').count()
 }
 
 /// What is known of the kernel's file.
@@ -194,7 +203,7 @@ fn observe(kernel: &Kernel, plugin: &Path, cpus: &str, only: &str) -> Result<Sec
     let mut seen = Sections::new();
     note(&mut seen, &table, "start of the realm")?;
     let abi = programs::alone()?.into_iter().map(|name| format!("{}/{name}", programs::ABI));
-    let count = cpus.split(',').count();
+    let count = number(cpus);
     let rt_tests = RT_TESTS.iter().filter(|(needed, _)| *needed <= count);
     let commands = abi.chain(rt_tests.map(|(_, command)| (*command).to_owned()));
     for command in commands.filter(|command| command.contains(only)) {
