@@ -5,7 +5,7 @@
 use core::arch::x86_64::__cpuid_count;
 
 use crtos_abi::ABI_VERSION;
-use crtos_partition::icr::{Command, x2apic_logical};
+use crtos_partition::icr::x2apic_logical;
 use crtos_partition::lifecycle;
 
 use crate::apic::{
@@ -210,7 +210,7 @@ fn read_apic(number: u32) -> Option<u32> {
 /// As [`read_apic`], and commands.
 fn write_apic(local: &mut Local, number: usize, register: u32, value: u64) -> bool {
     if register == COMMAND {
-        return interrupts::cell_command(local, number, Command::from_x2apic(value));
+        return interrupts::cell_command(local, number, value);
     }
     if machine::launch_info().x2apic != 0 || !listed(APIC_WRITABLE, register) {
         return false;

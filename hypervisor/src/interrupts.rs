@@ -7,7 +7,7 @@
 use core::sync::atomic::Ordering;
 
 use crtos_partition::cpuset::CpuSet;
-use crtos_partition::icr::{Command, Delivery};
+use crtos_partition::icr::{self, Command, Delivery};
 
 use crate::local::{self, Local};
 use crate::machine::{self, Owner};
@@ -88,22 +88,25 @@ pub fn doorbell(apic_id: u32, vector: u8) {
     core::hint::spin_loop();
 }
 
-/// The one CPU of cell `number` that a command names by its id: the command that is not rare.
-fn colleague(number: usize, command: &Command) -> Option<usize> {
-    let id = command.one_by_id()?;
-    // Ids are unique, so nobody else is named.
-    machine::cell(number)?.cpus().find(|&index| {
+/// Whether a CPU of cell `number` has this APIC id.
+fn is_colleague(number: usize, id: u32) -> bool {
+    let has_id = |index: usize| {
         machine::apic_id(index) == id && machine::cpu(index).owner() == Owner::Cell(number)
-    })
+    };
+    machine::cell(number).is_some_and(|cell| cell.cpus().any(has_id))
 }
 
-/// Carries out an interrupt command of cell `number`; false if it names anybody else, or is of a kind that cells
-/// have no use for.
-pub fn cell_command(local: &mut Local, number: usize, command: Command) -> bool {
-    if let Some(target) = colleague(number, &command) {
-        interrupt(machine::apic_id(target), command.vector);
+/// Carries out an interrupt command of x2APIC mode of cell `number`; false if it names anybody else, or is of a kind that
+/// cells have no use for.
+pub fn cell_command(local: &mut Local, number: usize, value: u64) -> bool {
+    // The command that is not rare. Ids are unique, so nobody else is named.
+    if let Some((vector, id)) = icr::one_by_id(value)
+        && is_colleague(number, id)
+    {
+        interrupt(id, vector);
         return true;
     }
+    let command = Command::from_x2apic(value);
     let reach = |among: CpuSet| command.expand(local.index, &among, machine::apic_address);
     let own = machine::cpus(|cpu| cpu.owner() == Owner::Cell(number));
     let targets = reach(own);

@@ -76,6 +76,14 @@ pub struct Command {
     pub format: Format,
 }
 
+/// The vector of a command of x2APIC mode and the APIC id of the only CPU that gets it, if the command names one in the simplest way.
+pub fn one_by_id(value: u64) -> Option<(u8, u32)> {
+    /// The vector, and the level of INIT, which means nothing for others.
+    const SIMPLE: u32 = 0xff | 1 << 14;
+    let (low, id) = (value as u32, (value >> 32) as u32);
+    (low & !SIMPLE == 0 && id != u32::MAX).then_some((low as u8, id))
+}
+
 impl Command {
     /// From the 64-bit register of x2APIC mode.
     pub fn from_x2apic(value: u64) -> Self {
@@ -118,12 +126,6 @@ impl Command {
                 Format::X2Apic => self.destination == 0xffff_ffff,
                 Format::XApic => self.destination == 0xff,
             }
-    }
-
-    /// The APIC id of the only CPU that gets the vector, if the command names one in the simplest way.
-    pub fn one_by_id(&self) -> Option<u32> {
-        let simple = self.delivery == Delivery::Fixed && !self.logical && !self.is_broadcast();
-        simple.then_some(self.destination)
     }
 
     /// The CPUs in `among` that the command of CPU `sender` names. `address` tells how a CPU is addressed.
@@ -210,12 +212,25 @@ mod tests {
         }
 
         #[test]
-        fn one_by_id_is_all_that_is_named(command in command(), cpus in prop::collection::vec(0usize..256, 1..32)) {
+        fn one_by_id_is_all_that_is_named(
+            low in prop_oneof![any::<u32>(), 0u32..0x10_0000, (0u32..4).prop_map(|bits| bits << 14 | 0x41)],
+            id in prop_oneof![0u32..256, Just(u32::MAX)],
+            cpus in prop::collection::vec(0usize..256, 1..32),
+        ) {
             let cpus: CpuSet = cpus.into_iter().collect();
-            if let Some(id) = command.one_by_id() {
+            let value = u64::from(id) << 32 | u64::from(low);
+            if let Some((vector, id)) = one_by_id(value) {
+                let command = Command::from_x2apic(value);
+                prop_assert_eq!((command.delivery, command.vector), (Delivery::Fixed, vector));
                 let reached: Vec<usize> = command.expand(0, &cpus, flat).iter().collect();
                 prop_assert_eq!(reached, cpus.iter().filter(|cpu| *cpu as u32 == id).collect::<Vec<_>>());
             }
+        }
+
+        #[test]
+        fn what_the_kernel_sends_is_simple(vector in any::<u8>(), id in 0u32..u32::MAX, assert in any::<bool>()) {
+            let value = u64::from(id) << 32 | u64::from(assert) << 14 | u64::from(vector);
+            prop_assert_eq!(one_by_id(value), Some((vector, id)));
         }
 
         #[test]
