@@ -362,6 +362,21 @@ static void waits(void)
 	/* An interval timer's signal that is blocked is read. */
 	block(SIG_BLOCK, SIGALRM, 0);
 	CHECK(change(fd, SIGALRM, 0) == fd && setitimer(ITIMER_REAL, &soon, NULL) == 0 && read(fd, &info, SIZE) == SIZE && info.ssi_signo == SIGALRM && info.ssi_code == SI_KERNEL);
+
+	/* Many threads at one file: each signal of the timer is for one of them. */
+	struct itimerval often = { { 0, 5000 }, { 0, 20000 } };
+	pthread_t readers[24];
+	int served = 0;
+
+	for (int i = 0; i < 24; i++)
+		pthread_create(&readers[i], NULL, reading, &fd);
+	setitimer(ITIMER_REAL, &often, NULL);
+	for (int i = 0; i < 24; i++)
+		served += pthread_join(readers[i], &result) == 0 && (long)result == SIGALRM;
+	CHECK(served == 24);
+	setitimer(ITIMER_REAL, &(struct itimerval){ 0 }, NULL);
+	while (ready(fd, 0))
+		read(fd, &info, SIZE);
 	block(SIG_UNBLOCK, SIGALRM, 0);
 
 	/* What is not blocked is handled; what is ignored is not there. */

@@ -2,7 +2,8 @@
 //! signalfd: signals to read.
 //!
 //! A read takes what is pending for the process that reads and for its thread, whoever made the file. So every process that waits for a file has it
-//! be told when a signal is pending there, whichever it is; who waits looks again.
+//! be told when a signal is pending there, whichever it is; who waits looks again. Who reads waits as one who polls: they may be of several processes, so
+//! all are told, in steps.
 
 use alloc::{
     sync::{Arc, Weak},
@@ -18,12 +19,11 @@ use crate::{
     process::Process,
     signal,
     syscall::{Errno, SysResult},
-    task::{self, Mutex, WaitQueue},
+    task::{self, Mutex},
 };
 
 /// What is told of signals.
 struct Core {
-    to_read: WaitQueue,
     watchers: Watchers,
 }
 
@@ -37,8 +37,6 @@ pub struct Signals {
 
 impl Watcher for Core {
     fn notify(&self, _: Events) -> bool {
-        // They may be of several processes, and look for signals of their own.
-        self.to_read.wake_all();
         !self.watchers.is_empty()
     }
 
@@ -57,16 +55,14 @@ impl Signals {
         if !heap::has_reserve() {
             return Err(Errno::ENOMEM);
         }
-        let core = Arc::new(Core { to_read: WaitQueue::new(), watchers: Watchers::new() });
+        let core = Arc::new(Core { watchers: Watchers::new() });
         Ok(Self { core, set: AtomicU64::new(set.0), told_by: Mutex::new(Vec::new()) })
     }
 
     /// Makes it one of the signals of `set`.
     pub fn set(&self, set: Set) {
         self.set.store(set.0, Ordering::Relaxed);
-        if self.core.notify(Events::IN) {
-            self.core.announce();
-        }
+        self.core.announce();
     }
 
     fn signals(&self) -> Set {
@@ -98,10 +94,19 @@ impl Signals {
     /// Waits for a signal.
     fn wait(&self) -> Result<Info, Errno> {
         self.listen()?;
-        self.core
-            .to_read
-            .wait_until(None, |_| signal::is_interrupted(), || self.take())
-            .map_err(|_| Errno::RESTART)
+        let reader: Arc<dyn Watcher> = task::current().arc();
+        self.core.watchers.add(reader.clone())?;
+        let result = loop {
+            if let Some(info) = self.take() {
+                break Ok(info);
+            }
+            if signal::is_interrupted() {
+                break Err(Errno::RESTART);
+            }
+            task::block(None);
+        };
+        self.core.watchers.remove(&reader);
+        result
     }
 
     /// read(2): as many signals as there are, and as there is room for.
