@@ -24,7 +24,9 @@ use crate::{
         space::{Access, AddressSpace, FaultError, Revoke, Revoked},
     },
     process::User,
-    replies, signal, spawn,
+    replies,
+    signal::{self, Sent},
+    spawn,
     sync::SpinLock,
     task::{self, Mutex, Thread},
     threads,
@@ -72,41 +74,63 @@ pub fn start() {
     replies::start();
 }
 
-/// Takes what Linux stored for `slot`, if nobody did: wakes its owner. Any context; takes a bounded number of steps.
+/// Takes what Linux stored for `slot`, if nobody did: wakes its owner. Any context, no lock held; takes a bounded number of steps. A signal,
+/// the wake-up and what the signal leaves to do are sections of their own.
 pub fn take(block: Block, slot: usize) {
     if !block.take_reply(slot) {
         return;
     }
-    match &*OWNERS[slot].lock() {
+    let mut sent = match &*OWNERS[slot].lock() {
         Some(owner) => {
             let notices = block.notices(slot);
             if notices.gone || notices.stopped {
                 owner.set_attention();
             }
-            take_signal(block, slot, owner);
-            owner.wake();
+            if !notices.signal {
+                return owner.wake();
+            }
+            take_signal(block, slot, owner)
         }
         None => {
             OFFERED[slot / 64].fetch_or(1 << (slot % 64), Ordering::Release);
-            spawn::wake();
+            return spawn::wake();
+        }
+    };
+    // The owner first, then who else the signal concerns.
+    let mut is_awake = false;
+    loop {
+        if !arch::cpu::are_interrupts_on() {
+            arch::percpu::breathe_if_long();
+        }
+        match &*OWNERS[slot].lock() {
+            // It has let go of the slot meanwhile.
+            None => return,
+            Some(owner) if !is_awake => {
+                owner.wake();
+                is_awake = true;
+            }
+            Some(owner) => {
+                let both = sent.as_mut().zip(owner.data.user());
+                if !both.is_some_and(|(sent, user)| sent.step(&user.process)) {
+                    return;
+                }
+            }
         }
     }
 }
 
-/// Takes over a signal that Linux delivered to the shadow thread of `slot`, which is `owner`'s. The slot is locked.
-fn take_signal(block: Block, slot: usize, owner: &Thread) {
-    if let (Some(info), Some(user)) = (block.take_signal(slot), owner.data.user()) {
-        signal::forwarded(user, Info(info));
-    }
+/// Takes over a signal that Linux delivered to the shadow thread of `slot`, which is `owner`'s. The slot is locked. The caller takes the steps
+/// that are left.
+fn take_signal(block: Block, slot: usize, owner: &Thread) -> Option<Sent> {
+    let (info, user) = (block.take_signal(slot)?, owner.data.user()?);
+    signal::forwarded(user, Info(info))
 }
 
-/// Takes over a signal that Linux delivered to the shadow thread of the calling thread of a program, `slot`'s. Says whether there was one.
-pub fn collect_signal(slot: usize) -> bool {
-    let Some(block) = block().filter(|block| block.notices(slot).signal) else { return false };
-    if let Some(owner) = &*OWNERS[slot].lock() {
-        take_signal(block, slot, owner);
-    }
-    true
+/// Takes over a signal that Linux delivered to the shadow thread of the calling thread of a program, `slot`'s. The caller takes the steps that are
+/// left.
+pub fn collect_signal(slot: usize) -> Option<Sent> {
+    let block = block().filter(|block| block.notices(slot).signal)?;
+    OWNERS[slot].lock().as_ref().and_then(|owner| take_signal(block, slot, owner))
 }
 
 /// Whether Linux has told of the end or of a signal of the shadow thread of `slot`.
@@ -181,12 +205,13 @@ pub fn take_offers(mut found: impl FnMut(usize)) {
 
 /// Makes `thread` the owner of `slot`. What arrived before is seen by the wake-up.
 pub fn set_owner(slot: usize, thread: Arc<Thread>) {
-    {
+    let sent = {
         let mut owner = OWNERS[slot].lock();
-        if let Some(block) = block() {
-            take_signal(block, slot, &thread);
-        }
         *owner = Some(thread.clone());
+        block().and_then(|block| take_signal(block, slot, &thread))
+    };
+    if let (Some(mut sent), Some(user)) = (sent, thread.data.user()) {
+        while sent.step(&user.process) {}
     }
     replies::set_urgent(slot, thread.effective_level() > Level::ORDINARY);
     let block = block();

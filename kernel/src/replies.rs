@@ -108,14 +108,15 @@ pub fn poll(rank: u32) {
     if rank > RANK_NORMAL {
         ordinary = First::default();
     }
+    // A signal takes two sections, and an interrupt that came between two has but one.
+    let is_short = |slot| !percpu::preemption_held() || !block.notices(slot).signal;
     match (urgent, ordinary) {
         (First { slot: None, .. }, First { slot: None, .. }) => {}
         (First { slot: Some(slot), more: false }, First { slot: None, .. })
-        | (First { slot: None, .. }, First { slot: Some(slot), more: false }) => {
-            // To queue a signal takes as long as what came before; within an interrupt that came here, there is no third section.
-            if block.notices(slot).signal && !percpu::preemption_held() {
-                percpu::breathe();
-            }
+        | (First { slot: None, .. }, First { slot: Some(slot), more: false })
+            if is_short(slot) =>
+        {
+            percpu::breathe_if_long();
             remote::take(block, slot);
         }
         (First { slot: Some(_), .. }, _) => wake(&URGENT_COLLECTOR),

@@ -125,14 +125,24 @@ pub trait Cpus {
 /// urgent thread runs, among equals where the fewest wait, and best `home`. `allowed` is not empty.
 #[inline]
 pub fn place(cpus: &impl Cpus, urgency: Urgency, allowed: CpuSet, home: u32) -> u32 {
-    if allowed.contains(home) && cpus.running(home) < urgency {
-        return home;
+    let mut best = None;
+    if allowed.contains(home) {
+        let running = cpus.running(home);
+        if running < urgency {
+            return home;
+        }
+        best = Some((home, running));
     }
-    if allowed == CpuSet::one(home) {
-        return home;
+    for cpu in allowed.without(home).iter() {
+        let running = cpus.running(cpu);
+        let is_better = |(best, least)| {
+            running < least || running == least && cpus.waiting(cpu) < cpus.waiting(best)
+        };
+        if best.is_none_or(is_better) {
+            best = Some((cpu, running));
+        }
     }
-    let cost = |cpu| (cpus.running(cpu), cpus.waiting(cpu), cpu != home);
-    allowed.iter().min_by_key(|&cpu| cost(cpu)).unwrap_or(home)
+    best.map_or(home, |(cpu, _)| cpu)
 }
 
 /// The CPU of `others` whose surplus a CPU that runs `running` should fetch from.

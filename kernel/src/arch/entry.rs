@@ -313,10 +313,6 @@ pub unsafe extern "sysv64" fn nmi_entry() {
     naked_asm!("lock inc qword ptr [rip + {count}]", "iretq", count = sym traps::NMIS)
 }
 
-/// Ticks after which an interrupt does not go on with the switch that it asks for: a section of its own takes a few instructions more, which
-/// short interrupts are spared.
-const LONG: u64 = 500;
-
 /// Called for every vector but NMI. Interrupts off before and after.
 extern "sysv64" fn handle_interrupt(vector: u32, context: &mut UserContext) {
     let from_on = context.rflags & INTERRUPT_FLAG != 0;
@@ -331,9 +327,7 @@ extern "sysv64" fn handle_interrupt(vector: u32, context: &mut UserContext) {
         traps::interrupt(vector as u8);
         trace::event(TRACE_INTERRUPT_END, vector.into(), 0);
         if percpu::is_preempted() {
-            if sections::is_longer(LONG) {
-                percpu::breathe();
-            }
+            percpu::breathe_if_long();
             if !context.is_user() {
                 scheduler::reschedule();
             }

@@ -6,7 +6,7 @@ use super::{apic, cpu};
 use crate::files::Description;
 use crate::numbering::{Chosen, Numbering};
 use crate::process::User;
-use crate::sections::Sections;
+use crate::sections::{self, Sections};
 use crate::sync::SpinLock;
 use crate::task::Thread;
 use crate::task::scheduler::{self, Runner};
@@ -380,12 +380,18 @@ pub fn use_no_file() {
 
 /// Whether the calling thread holds preemption off.
 pub fn preemption_held() -> bool {
+    preemption_depth() != 0
+}
+
+/// How often it is held off.
+#[inline(always)]
+fn preemption_depth() -> u32 {
     let count: u32;
     // SAFETY: one instruction, as above; a thread that holds preemption off does not move.
     unsafe {
         asm!("mov {:e}, gs:[{}]", out(reg) count, const PREEMPT_COUNT, options(nostack, preserves_flags, readonly));
     }
-    count != 0
+    count
 }
 
 /// Takes the interrupts that came meanwhile, without preemption, so that what comes before and after are two sections. Interrupts are off before and
@@ -395,6 +401,25 @@ pub fn breathe() {
     cpu::restore_interrupts(true);
     cpu::disable_interrupts();
     release_preemption();
+}
+
+/// Ticks after which a section is divided where that is possible: one more takes a few instructions, which short ones are spared.
+const LONG: u64 = 500;
+
+/// [`breathe`]s if what goes on has taken long. An interrupt that came in such a moment is not interrupted in turn, nor is a CPU that
+/// has no thread yet. Interrupts are off before and after, and no lock is held.
+#[inline(always)]
+pub fn breathe_if_long() {
+    if sections::is_longer(LONG) && preemption_depth() == 0 && !current().is_null() {
+        breathe();
+    }
+}
+
+/// As [`breathe_if_long`], in a function of a timer, which runs alone on its CPU: also where its interrupt came in such a moment.
+pub fn breathe_in_timer() {
+    if sections::is_longer(LONG) && preemption_depth() <= 1 && !current().is_null() {
+        breathe();
+    }
 }
 
 /// Holds preemption off on this CPU until [`release_preemption`].

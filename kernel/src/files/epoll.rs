@@ -174,7 +174,7 @@ impl Set {
         let core = Arc::new(Core {
             interests: SpinLock::new(Interests::default()),
             to_wait: WaitQueue::new(),
-            watchers: Watchers::of_set(),
+            watchers: Watchers::of_watcher(),
             remote: AtomicUsize::new(0),
         });
         Ok(Arc::new(Self {

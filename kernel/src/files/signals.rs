@@ -55,7 +55,7 @@ impl Signals {
         if !heap::has_reserve() {
             return Err(Errno::ENOMEM);
         }
-        let core = Arc::new(Core { watchers: Watchers::new() });
+        let core = Arc::new(Core { watchers: Watchers::of_watcher() });
         Ok(Self { core, set: AtomicU64::new(set.0), told_by: Mutex::new(Vec::new()) })
     }
 

@@ -10,6 +10,7 @@ use crtos_files::Expirations;
 
 use super::{Events, Memory, Watchers, wait};
 use crate::{
+    arch::percpu,
     sync::SpinLock,
     syscall::{Errno, SysResult},
     task::{self, WaitQueue},
@@ -86,6 +87,7 @@ impl Core {
         }
         // Who reads takes all.
         self.to_read.wake(1);
+        percpu::breathe_in_timer();
         self.watchers.notify(Events::IN);
     }
 }

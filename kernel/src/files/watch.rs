@@ -10,7 +10,7 @@ use spin::Once;
 
 use super::epoll::Set;
 use crate::{
-    arch::cpu,
+    arch::{cpu, percpu},
     mm::heap,
     sync::SpinLock,
     syscall::Errno,
@@ -104,7 +104,7 @@ const SEARCH: usize = 32;
 pub struct Watchers {
     /// Made for the first of them.
     list: Once<Arc<List>>,
-    /// These are the watchers of an epoll set: in an interrupt, none of them is told at once.
+    /// What they watch is a watcher itself (an epoll set, a signalfd): in an interrupt, none of them is told at once.
     are_later: bool,
 }
 
@@ -131,8 +131,8 @@ impl Watchers {
         Self { list: Once::new(), are_later: false }
     }
 
-    /// Nobody watches an epoll set.
-    pub const fn of_set() -> Self {
+    /// Nobody watches what is a watcher itself.
+    pub const fn of_watcher() -> Self {
         Self { list: Once::new(), are_later: true }
     }
 
@@ -336,11 +336,17 @@ impl List {
 
     /// One more of the rest is told. Interrupt context.
     fn notify_rest(&self) {
-        let mut rest = self.rest.lock();
-        rest.left = self.notify_some(rest.events, rest.left, 1, |watcher| watcher.announce());
-        match rest.left {
-            0 => rest.events = Events::empty(),
-            _ => self.go_on(),
+        let is_last = {
+            let mut rest = self.rest.lock();
+            rest.left = self.notify_some(rest.events, rest.left, 1, |watcher| watcher.announce());
+            if rest.left == 0 {
+                rest.events = Events::empty();
+            }
+            rest.left == 0
+        };
+        if !is_last {
+            percpu::breathe_in_timer();
+            self.go_on();
         }
     }
 

@@ -33,8 +33,8 @@ pub use frame::{frame_size, sigaltstack, sigreturn};
 pub use mask::{mask, sigpending, sigprocmask, sigprocmask_light};
 pub use own::deliver_own;
 pub use send::{
-    forwarded, from_interrupt, kill, kill_light, member, post, release, reserve, rt_sigqueueinfo,
-    rt_tgsigqueueinfo, tgkill, tkill, to_process, to_thread,
+    Sent, forwarded, from_interrupt, kill, kill_light, member, post, release, reserve,
+    rt_sigqueueinfo, rt_tgsigqueueinfo, tgkill, tkill, to_process, to_thread,
 };
 pub use wait::{
     is_interrupted, is_pending, masked, pause, pending, sigsuspend, sigtimedwait, sleep, suspend,
@@ -235,7 +235,9 @@ fn replenish() {
 
 /// Takes over what the shadow thread of `user`, the calling thread, has forwarded, if the doorbell for it was not taken yet.
 pub fn collect(user: &User) {
-    remote::collect_signal(user.slot);
+    if let Some(mut sent) = remote::collect_signal(user.slot) {
+        while sent.step(&user.process) {}
+    }
 }
 
 /// Takes over what the shadow thread of `slot`, one of `process` that has no thread yet, has forwarded. Thread context.

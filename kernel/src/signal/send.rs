@@ -18,6 +18,7 @@ use linux_raw_sys::general as linux;
 
 use super::{Own, POOL, State, own, replenish};
 use crate::{
+    arch::percpu,
     files::Events,
     process::{Process, User},
     syscall::{self, Args, Errno, SysResult},
@@ -36,8 +37,71 @@ pub fn to_thread(user: &User, info: Info) -> Result<(), Full> {
     send(&user.process, Target::Member(user.signals.index()), info, None)
 }
 
-/// Sends a ticket's signal to a process or a member of it, with a cookie for who takes it. Any context. `false` if it is ignored.
-pub fn post(process: &Process, target: Target, ticket: &Ticket, info: Info, cookie: u64) -> bool {
+/// A signal that was made pending, and what is left to do.
+pub struct Sent {
+    signal: u32,
+    left: Left,
+}
+
+enum Left {
+    /// To find a thread that takes it, after so many that were looked at.
+    Search(usize),
+    /// To tell who watches the signals of the process (signalfd).
+    Tell,
+    Nothing,
+}
+
+impl Sent {
+    fn new(signal: u32, generated: Generated) -> Self {
+        let left = match generated {
+            Generated::Search(looked) => Left::Search(looked),
+            Generated::Dropped => Left::Nothing,
+            Generated::Pending | Generated::Wake(_) => Left::Tell,
+        };
+        Self { signal, left }
+    }
+
+    /// Whether it was not ignored.
+    pub fn is_pending(&self) -> bool {
+        !matches!(self.left, Left::Nothing)
+    }
+
+    /// The next step, which takes as long as what made the signal pending: in an interrupt it is to be a section of its own. Says whether there
+    /// was one left. Any context.
+    pub fn step(&mut self, process: &Process) -> bool {
+        match self.left {
+            Left::Search(looked) => {
+                self.left = match search_some(process, self.signal, looked) {
+                    Generated::Search(looked) => Left::Search(looked),
+                    _ => Left::Tell,
+                };
+            }
+            Left::Tell => {
+                process.signal_watchers.notify(Events::IN);
+                self.left = Left::Nothing;
+            }
+            Left::Nothing => return false,
+        }
+        true
+    }
+
+    /// All steps that are left.
+    fn finish(mut self, process: &Process) {
+        while self.step(process) {}
+    }
+
+    /// All steps that are left, in a function of a timer.
+    pub fn finish_in_timer(mut self, process: &Process) {
+        while self.is_pending() {
+            percpu::breathe_in_timer();
+            self.step(process);
+        }
+    }
+}
+
+/// Sends a ticket's signal to a process or a member of it, with a cookie for who takes it. Any context. The caller takes the steps that are left, without
+/// a lock.
+pub fn post(process: &Process, target: Target, ticket: &Ticket, info: Info, cookie: u64) -> Sent {
     let generated = {
         let mut state = process.signals.lock();
         let generated = {
@@ -50,9 +114,7 @@ pub fn post(process: &Process, target: Target, ticket: &Ticket, info: Info, cook
         }
         generated
     };
-    finish(process, info.signal(), generated);
-    tell(process, generated);
-    generated != Generated::Dropped
+    Sent::new(info.signal(), generated)
 }
 
 /// Sends `info`; `but` is the calling thread if it looks anyway. Thread context.
@@ -66,27 +128,29 @@ pub(super) fn send(
         replenish();
         queue(process, target, info, but)
     });
-    if queued? {
+    let (sent, is_short) = queued?;
+    sent.finish(process);
+    if is_short {
         replenish();
     }
     Ok(())
 }
 
-/// Sends `info` to a process from an interrupt, as [`to_process`]. It is not of the kind that fails.
-pub fn from_interrupt(process: &Process, info: Info) {
-    let _ = queue(process, Target::Process, info, None);
+/// Sends `info`, which is not of the kind that fails, to a process from an interrupt, as [`post`].
+pub fn from_interrupt(process: &Process, info: Info) -> Option<Sent> {
+    queue(process, Target::Process, info, None).ok().map(|(sent, _)| sent)
 }
 
-/// Makes `info` pending and wakes who takes it. Any context. Says whether the pool should grow.
+/// Makes `info` pending and wakes who takes it, if that is known at once. Any context. Says as well whether the pool should grow.
 fn queue(
     process: &Process,
     target: Target,
     info: Info,
     but: Option<&Thread>,
-) -> Result<bool, Full> {
-    let (generated, short) = {
+) -> Result<(Sent, bool), Full> {
+    let (generated, is_short) = {
         let mut state = process.signals.lock();
-        let (generated, short) = {
+        let (generated, is_short) = {
             let mut pool = POOL.lock();
             discard_opposite(&mut state, &mut pool, target, info.signal());
             (state.group.send(&mut pool, target, info)?, pool.is_short())
@@ -94,18 +158,9 @@ fn queue(
         if let Generated::Wake(index) = generated {
             state.wake(index, but);
         }
-        (generated, short)
+        (generated, is_short)
     };
-    finish(process, info.signal(), generated);
-    tell(process, generated);
-    Ok(short)
-}
-
-/// Tells who watches the signals of `process` (signalfd) that one is pending.
-fn tell(process: &Process, generated: Generated) {
-    if generated != Generated::Dropped {
-        process.signal_watchers.notify(Events::IN);
-    }
+    Ok((Sent::new(info.signal(), generated), is_short))
 }
 
 /// An entry for the signals of a timer. Thread context; allocates.
@@ -140,29 +195,31 @@ fn discard_opposite(state: &mut State, pool: &mut Pool, target: Target, signal: 
     }
 }
 
-/// Goes on with the search for a thread, a bounded part of it at a time.
-fn finish(process: &Process, signal: u32, mut generated: Generated) {
-    while let Generated::Search(looked) = generated {
-        let mut state = process.signals.lock();
-        generated = state.group.search(signal, looked);
-        if let Generated::Wake(index) = generated {
-            state.wake(index, None);
-        }
+/// Goes on with the search for a thread by a bounded part of it.
+fn search_some(process: &Process, signal: u32, looked: usize) -> Generated {
+    let mut state = process.signals.lock();
+    let generated = state.group.search(signal, looked);
+    if let Generated::Wake(index) = generated {
+        state.wake(index, None);
     }
+    generated
 }
 
 /// Searches threads for signals of the process that wait. Thread context.
 pub(super) fn search(process: &Process, signals: Set) {
     for signal in signals.iter() {
-        finish(process, signal, Generated::Search(0));
+        let mut generated = Generated::Search(0);
+        while let Generated::Search(looked) = generated {
+            generated = search_some(process, signal, looked);
+        }
     }
 }
 
-/// A signal that Linux delivered to the shadow thread of `user`. Any context.
+/// A signal that Linux delivered to the shadow thread of `user`. Any context. As [`post`].
 ///
 /// It was sent to that thread if it says so, or if it looks as if the process had sent it to itself: it does not, but what Linux raises during a system
 /// call (SIGPIPE) looks so. Otherwise it was sent to the process.
-pub fn forwarded(user: &User, info: Info) {
+pub fn forwarded(user: &User, info: Info) -> Option<Sent> {
     user.disturbed.store(true, Ordering::Relaxed);
     let raised = info.code() == SI_USER && info.pid() == user.process.pid;
     let target = match info.code() == SI_TKILL || raised {
@@ -170,7 +227,7 @@ pub fn forwarded(user: &User, info: Info) {
         false => Target::Process,
     };
     // If there is no room, Linux had more than this process is allowed here.
-    let _ = queue(&user.process, target, info, None);
+    queue(&user.process, target, info, None).ok().map(|(sent, _)| sent)
 }
 
 /// The sender's part of `siginfo`.
@@ -293,7 +350,9 @@ pub fn kill_light(
         return None;
     }
     let info = from_caller(user, signal, code);
-    queue(&user.process, target, info, Some(&task::current())).ok().map(|_| Ok(0))
+    let (sent, _) = queue(&user.process, target, info, Some(&task::current())).ok()?;
+    sent.finish(&user.process);
+    Some(Ok(0))
 }
 
 /// rt_sigqueueinfo(pid, signal, info).

@@ -136,7 +136,8 @@ pub fn tell_overrun() {
     if let (true, Some(user)) = (current.take_overrun(), current.data.user()) {
         /// `si_code` of signals of the kernel.
         const SI_KERNEL: i32 = 0x80;
-        signal::from_interrupt(&user.process, Info::new(linux::SIGXCPU, SI_KERNEL));
+        // It is not of the kind that fails.
+        let _ = signal::to_process(&user.process, Info::new(linux::SIGXCPU, SI_KERNEL));
     }
 }
 

@@ -62,26 +62,26 @@ impl State {
     }
 
     /// Sends `thread`, which is ready here and does not run, to a CPU that runs something less
-    /// urgent, if there is one; else lets the others know that it waits.
+    /// urgent, if there is one; else lets the others know that it waits. Says whether it was sent.
     #[inline(always)]
-    pub(super) fn offer(&mut self, thread: &Thread) {
-        if BOARD.online().count() > 1 {
-            self.offer_to_others(thread);
-        }
+    pub(super) fn offer(&mut self, thread: &Thread) -> bool {
+        BOARD.online().count() > 1 && self.offer_to_others(thread)
     }
 
     #[inline(never)]
-    fn offer_to_others(&mut self, thread: &Thread) {
+    fn offer_to_others(&mut self, thread: &Thread) -> bool {
         self.publish_surplus();
         let sched = self.of(thread);
         if sched.movable.get().is_none() || sched.hops.get() >= HOPS {
-            return;
+            return false;
         }
         let there = self.best_place(thread);
-        if there != self.cpu.index && BOARD.running(there) < sched.urgency() {
+        let runs_there = there != self.cpu.index && BOARD.running(there) < sched.urgency();
+        if runs_there {
             self.dequeue(thread);
             self.send(thread, there, false);
         }
+        runs_there
     }
 
     /// The first ready threads, the most urgent one first.

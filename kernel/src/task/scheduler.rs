@@ -20,7 +20,6 @@ use crate::arch::percpu::PerCpu;
 use crate::arch::{apic, context, cpu, percpu};
 use crate::mm::layout;
 use crate::replies;
-use crate::sections;
 use crate::sync::{SpinGuard, SpinLock};
 use crate::time::{self, Nanos};
 use crate::trace;
@@ -197,6 +196,8 @@ pub(super) struct State {
     slice_end: Option<Nanos>,
     /// What the timer is set for.
     programmed: Option<Nanos>,
+    /// The function of a timer runs.
+    runs_function: bool,
     idle_time: Nanos,
     /// The CPU, another than this one, has to be told to look for another thread.
     signal: bool,
@@ -342,9 +343,12 @@ impl State {
         }
     }
 
-    /// What follows from `thread`, which is `urgency`, having been queued: the current one may have a competitor from now on,
-    /// and another CPU could run it.
+    /// What follows from `thread`, which is `urgency`, having been queued: another CPU could run it, or the current one has a
+    /// competitor from now on.
     fn consider(&mut self, thread: &Thread, urgency: Urgency) {
+        if self.offer(thread) {
+            return;
+        }
         if urgency == Urgency::ORDINARY && self.current_gives_way(thread) {
             self.of(self.current).yields.set(true);
             self.ask_reschedule();
@@ -354,7 +358,6 @@ impl State {
         {
             self.begin_slice();
         }
-        self.offer(thread);
     }
 
     /// The turn of the current thread has an end from now on.
@@ -663,6 +666,7 @@ pub fn set_up(cpu: &'static PerCpu) -> Result<(), super::SpawnError> {
         since: time::now(),
         slice_end: None,
         programmed: None,
+        runs_function: false,
         idle_time: Nanos::ZERO,
         signal: false,
         outgoing: None,
@@ -813,9 +817,6 @@ pub(super) fn set_inherited(thread: &Thread, level: Level) {
     state.requeue(thread, before);
 }
 
-/// Ticks after which the switch is a section of its own: Linux had stored something that took a while.
-const LONG: u64 = 800;
-
 /// Switches to the thread that should run. Interrupts off before and after, no lock held.
 #[inline(never)]
 pub fn reschedule() {
@@ -827,33 +828,37 @@ pub fn reschedule() {
 /// As [`reschedule`], with the scheduler of this CPU locked.
 fn reschedule_from(mut held: Held) {
     let cpu = percpu::this();
+    let mut fell = false;
     let next = loop {
         // Who asks another CPU does so after having changed its scheduler, without the lock: what was asked before this is seen.
         cpu.clear_need_resched();
-        let (next, urgency, fell) = held.choose();
+        let (next, urgency, is_less) = held.choose();
         held.release();
         let rank = rank(urgency, next);
         let before = cpu.swap_rank(rank);
         if rank != before {
             publish_rank(cpu.index, rank);
         }
+        fell |= is_less || rank < before;
         // Who adds something for this CPU looks at what it runs before it decides whether to tell.
-        if fell || rank < before {
+        if fell {
             fence(Ordering::SeqCst);
             if rank < before {
                 replies::poll(rank);
+                percpu::breathe_if_long();
             }
-            migration::pull(cpu.index, urgency);
-        }
-        // Not on the stack that the CPU booted on, where there is no thread to interrupt.
-        if !cpu.needs_resched() && (rank >= before || !sections::is_longer(LONG)) {
-            break next;
-        }
-        if !cpu.current().is_null() {
-            percpu::breathe();
+            // What waits elsewhere is compared with what is to run here.
+            fell = cpu.needs_resched();
+            if !fell {
+                migration::pull(cpu.index, urgency);
+            }
         }
         if !cpu.needs_resched() {
             break next;
+        }
+        // Not on the stack that the CPU booted on, where there is no thread to interrupt.
+        if !cpu.current().is_null() {
+            percpu::breathe();
         }
         held = hold_here();
     };
@@ -900,7 +905,10 @@ pub fn timer_interrupt() {
     let now = time::now();
     // One at a time: others that are due follow from another interrupt, and whoever was woken goes first if it is
     // urgent.
-    if let Some(id) = state.timers.expire(now) {
+    // Between two steps of a timer's function another one waits.
+    let waits = state.runs_function && state.timers.first().is_some_and(timer::is_timer);
+    let due = if waits { None } else { state.timers.expire(now) };
+    if let Some(id) = due {
         match timer::expiry(id) {
             None => {
                 state.wake(by_id(id), WakeReason::Timeout);
@@ -911,9 +919,12 @@ pub fn timer_interrupt() {
             }
             Some(expiry) => {
                 expiry.begin(state.cpu.index);
+                state.runs_function = true;
                 drop(state);
                 expiry.run();
+                percpu::breathe_in_timer();
                 state = hold_here();
+                state.runs_function = false;
             }
         }
     }
@@ -926,8 +937,8 @@ pub fn timer_interrupt() {
             false => state.push(Urgency::IDLE),
         }
     }
-    // A look at the run queue, which follows at once, sets the timer, too.
-    if !state.cpu.needs_resched() {
+    // A look at the run queue, which follows at once, sets the timer, too; so does the end of the function.
+    if !state.cpu.needs_resched() && !waits {
         state.program();
     }
 }

@@ -37,6 +37,11 @@ static EXPIRIES: [SpinLock<Option<Arc<Expiry>>>; MAX_TIMERS] =
 /// Bit per number in use.
 static USED: SpinLock<[u64; MAX_TIMERS / 64]> = SpinLock::new([0; MAX_TIMERS / 64]);
 
+/// Whether the deadline with number `id` is a timer's, not a thread's.
+pub(super) fn is_timer(id: u16) -> bool {
+    usize::from(id) >= MAX_THREADS
+}
+
 /// What to do when the deadline with number `id` comes; `None` if it is a thread's.
 pub(super) fn expiry(id: u16) -> Option<Arc<Expiry>> {
     let place = usize::from(id).checked_sub(MAX_THREADS)?;
@@ -66,7 +71,7 @@ pub struct Timer(Arc<Expiry>);
 
 impl Timer {
     /// A timer that calls `expired` in interrupt context (interrupts off: bounded, no sleeping, no
-    /// allocation; it may wake threads and arm timers, also its own), on the CPU that armed it.
+    /// allocation; it may wake threads and arm timers, also its own, and [`percpu::breathe_in_timer`]), on the CPU that armed it.
     /// Allocates; thread context.
     pub fn new(expired: Box<dyn Fn() + Send + Sync>) -> Result<Self, SpawnError> {
         if !crate::mm::heap::has_reserve() {

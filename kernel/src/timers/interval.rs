@@ -11,7 +11,7 @@ use linux_raw_sys::general as linux;
 use super::processor::{self, Processor, Which};
 use crate::{
     process::Process,
-    signal,
+    signal::{self, Sent},
     sync::SpinLock,
     syscall::{Args, Errno, SECOND, SysResult},
     task::{self, Timer},
@@ -42,15 +42,24 @@ pub struct Real(Arc<Core>);
 impl Core {
     /// The processor's timer has come. Interrupt context.
     fn expired(&self) {
+        if let Some(sent) = self.expire() {
+            sent.finish_in_timer(&self.process);
+        }
+    }
+
+    /// Sends the signal if it is due, and goes on.
+    fn expire(&self) -> Option<Sent> {
         let mut schedule = self.schedule.lock();
-        let Some(deadline) = schedule.deadline else { return };
+        let deadline = schedule.deadline?;
         let now = time::now();
+        let mut sent = None;
         if deadline <= now {
-            signal::from_interrupt(&self.process, Info::new(SIGALRM, SI_KERNEL));
+            sent = signal::from_interrupt(&self.process, Info::new(SIGALRM, SI_KERNEL));
             schedule.deadline = (schedule.interval != Nanos::ZERO)
                 .then(|| forward(deadline, schedule.interval, now + SHORTEST).0);
         }
         arm(&schedule);
+        sent
     }
 }
 

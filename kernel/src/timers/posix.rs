@@ -13,7 +13,7 @@ use linux_raw_sys::general as linux;
 use super::clock::Counting;
 use crate::{
     process::{Process, User},
-    signal,
+    signal::{self, Sent},
     sync::SpinLock,
     syscall::{Args, Errno, SECOND, SysResult, timespec},
     task::{self, Timer},
@@ -78,27 +78,33 @@ impl Table {
 impl Core {
     /// The processor's timer has come. Interrupt context.
     fn expired(&self) {
-        let mut schedule = self.schedule.lock();
-        let Some(expiry) = schedule.expiry else { return };
-        if schedule.is_out {
-            return;
+        if let Some(sent) = self.expire() {
+            sent.finish_in_timer(&self.process);
         }
+    }
+
+    /// Sends the signal if it is due, or goes on.
+    fn expire(&self) -> Option<Sent> {
+        let mut schedule = self.schedule.lock();
+        let expiry = schedule.expiry.filter(|_| !schedule.is_out)?;
         let now = schedule.counting.now();
         if expiry > now {
             // It has been set, or its clock has.
-            return arm(&schedule);
+            arm(&schedule);
+            return None;
         }
-        let Notify::Signal(signal, target) = self.notify else { return };
-        let Some(ticket) = &schedule.ticket else { return };
+        let Notify::Signal(signal, target) = self.notify else { return None };
+        let ticket = schedule.ticket.as_ref()?;
         let info = Info::timer(signal, self.id, self.value);
         let cookie = u64::from(self.id as u32) | u64::from(schedule.generation) << 32;
-        schedule.is_out = signal::post(&self.process, target, ticket, info, cookie);
-        if schedule.is_out {
-            return;
+        let sent = signal::post(&self.process, target, ticket, info, cookie);
+        schedule.is_out = sent.is_pending();
+        if !schedule.is_out {
+            schedule.expiry = (schedule.interval != Nanos::ZERO)
+                .then(|| forward(expiry, schedule.interval, now + IGNORED).0);
+            arm(&schedule);
         }
-        schedule.expiry = (schedule.interval != Nanos::ZERO)
-            .then(|| forward(expiry, schedule.interval, now + IGNORED).0);
-        arm(&schedule);
+        Some(sent)
     }
 
     /// Its signal was taken: goes on. Returns the overrun.
