@@ -214,10 +214,11 @@ pub fn die(signal: u64) -> ! {
         );
     }
     change(signal, 0, 0);
+    // For this thread: another one could be told later than this one exits.
     // SAFETY: as above.
     unsafe {
-        let pid = sys::raw(linux::__NR_getpid, [0; 6]) as u64;
-        sys::raw(linux::__NR_kill, [pid, signal, 0, 0, 0, 0]);
+        let tid = sys::raw(linux::__NR_gettid, [0; 6]) as u64;
+        sys::raw(linux::__NR_tgkill, [sys::pid().into(), tid, signal, 0, 0, 0]);
     }
     unblock();
     sys::exit(128 + signal as i32 % 64)

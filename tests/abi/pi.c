@@ -175,15 +175,17 @@ static void *second_of_circle(void *argument)
 	(void)argument;
 	lock(&words[1], NULL);
 	stage = 1;
-	CHECK(lock(&words[0], NULL) == 0);
+	long result = lock(&words[0], NULL);
+
 	unlock(&words[0]);
 	unlock(&words[1]);
-	return NULL;
+	return (void *)result;
 }
 
 static void circle(void)
 {
 	pthread_t thread;
+	void *result;
 
 	stage = 0;
 	lock(&words[0], NULL);
@@ -193,7 +195,7 @@ static void circle(void)
 	FAILS(EDEADLK, futex(&words[1], FUTEX_LOCK_PI, 0, NULL, NULL, 0));
 	FAILS(EINVAL, futex(&words[0], FUTEX_WAKE, 1, NULL, NULL, 0));
 	CHECK(unlock(&words[0]) == 0);
-	pthread_join(thread, NULL);
+	CHECK(pthread_join(thread, &result) == 0 && result == NULL);
 	CHECK(words[0] == 0 && words[1] == 0);
 }
 
