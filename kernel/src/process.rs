@@ -332,17 +332,10 @@ pub fn return_to_user(context: &mut UserContext) {
     note_if_gone();
     end_if_due();
     crate::syscall::tell_overrun();
-    look_at_usage();
+    timers::look();
     crate::signal::deliver(context);
     end_if_due();
     stay_stopped();
-}
-
-/// Timers in processor time may have expired.
-fn look_at_usage() {
-    if let Some(user) = task::current().data.user() {
-        timers::look(&user.process);
-    }
 }
 
 /// While the shadow is stopped, so is the program.
@@ -388,7 +381,6 @@ fn finish() {
         stop_running(user);
     }
     if user.process.is_ending() {
-        user.process.account().tell_parent(user.process.pid, user.process.used_with_children());
         // Before anybody can hear of the end in Linux.
         if Arc::strong_count(user.process.files()) == 1 {
             user.process.files().close_all();
@@ -444,6 +436,9 @@ fn stop_running(user: &User) {
 fn end_shadow(process: &Process) {
     let end = *process.end.lock();
     let first = !process.told.swap(true, Ordering::Relaxed);
+    if first {
+        process.account().tell_parent(process.pid, process.used_with_children());
+    }
     if first && matches!(end, Some(End::Status(_) | End::Signal(_))) {
         file_map::write_back_all(&process.space);
     }

@@ -2,6 +2,7 @@
 /* Interval timers in processor time: ITIMER_VIRTUAL, ITIMER_PROF. */
 #define _GNU_SOURCE
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/time.h>
 #include <sys/wait.h>
@@ -119,6 +120,46 @@ static void one(int which, int signal)
 	CHECK(expired == 1);
 }
 
+static void move_to(int cpu)
+{
+	cpu_set_t one;
+
+	CPU_ZERO(&one);
+	CPU_SET(cpu, &one);
+	sched_setaffinity(0, sizeof(one), &one);
+}
+
+/* A timer may be taken back on another CPU than it was set on, just when that would look at it. */
+static void take_back(void)
+{
+	cpu_set_t all;
+	int cpus[2], count = 0;
+
+	sched_getaffinity(0, sizeof(all), &all);
+	for (int cpu = 0; cpu < CPU_SETSIZE && count < 2; cpu++) {
+		if (CPU_ISSET(cpu, &all))
+			cpus[count++] = cpu;
+	}
+	expired = 0;
+	for (int round = 0; round < 2000; round++) {
+		struct timespec begin, now;
+		long passed;
+
+		move_to(cpus[round % count]);
+		clock_gettime(CLOCK_MONOTONIC, &begin);
+		set(ITIMER_PROF, 2 * MS, 0);
+		move_to(cpus[(round + 1) % count]);
+		do {
+			clock_gettime(CLOCK_MONOTONIC, &now);
+			passed = (now.tv_sec - begin.tv_sec) * 1000 * MS + now.tv_nsec - begin.tv_nsec;
+		} while (passed < 950000 + round % 100 * 1000);
+		set(ITIMER_PROF, 0, 0);
+	}
+	sched_setaffinity(0, sizeof(all), &all);
+	expired = 0;
+	CHECK(set(ITIMER_PROF, 10 * MS, 0) == 0 && burn(1));
+}
+
 /* After execve the timer goes on. */
 static int again(void)
 {
@@ -140,6 +181,7 @@ int main(int argc, char **argv)
 		return again();
 	one(ITIMER_VIRTUAL, SIGVTALRM);
 	one(ITIMER_PROF, SIGPROF);
+	take_back();
 
 	/* By default it ends the process, one that does nothing else; a child has none. */
 	pid = fork();

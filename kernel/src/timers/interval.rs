@@ -2,7 +2,6 @@
 //! The interval timers of a process, and alarm(2); here ITIMER_REAL, by which that counts.
 
 use alloc::{boxed::Box, sync::Arc};
-use core::sync::atomic::Ordering;
 
 use crtos_sched::interval::forward;
 use crtos_signal::{Info, info::SI_KERNEL, set::SIGALRM};
@@ -157,17 +156,6 @@ fn made<T>(
         None => make()?,
     };
     Ok(place.insert(there))
-}
-
-/// Looks at what the process of the calling thread has used, if that is due. Thread context; may sleep.
-pub fn look(process: &Process) {
-    let timers = &process.timers;
-    if timers.to_look.load(Ordering::Relaxed) && timers.to_look.swap(false, Ordering::Relaxed) {
-        let used = process.used().time;
-        if let Some(processor) = &mut *timers.processor.lock() {
-            processor.check(used);
-        }
-    }
 }
 
 impl Drop for Real {

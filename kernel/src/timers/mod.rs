@@ -18,11 +18,12 @@ mod processor;
 mod sleep;
 
 pub use clock::Counting;
-pub use interval::{Kept, alarm, getitimer, look, resume, setitimer, take};
+pub use interval::{Kept, alarm, getitimer, resume, setitimer, take};
 pub use posix::{
     read_itimerspec, signal_taken, timer_create, timer_delete, timer_getoverrun, timer_gettime,
     timer_settime, write_itimerspec,
 };
+pub use processor::look;
 pub use sleep::{clock_nanosleep, go_on, nanosleep};
 
 use core::sync::atomic::AtomicBool;

@@ -5,7 +5,7 @@
 //! of the processor has those that run do so, at the earliest when the process can have used what is left, which is when all CPUs run it.
 
 use alloc::{boxed::Box, sync::Arc};
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU32, Ordering};
 
 use crtos_sched::interval::forward;
 use crtos_signal::{
@@ -67,17 +67,35 @@ pub struct Processor {
 /// Has the threads that run look at what was used.
 struct Look {
     process: Arc<Process>,
-    /// Nanoseconds until the next one.
-    period: AtomicU64,
+    plan: SpinLock<Plan>,
     /// The CPU that is asked next.
     cpu: AtomicU32,
+}
+
+/// When to look.
+#[derive(Default)]
+struct Plan {
+    /// From one time to the next, if there is to be one.
+    period: Option<Nanos>,
     /// Taken away when the timers are deleted.
-    timer: SpinLock<Option<Timer>>,
+    timer: Option<Timer>,
+}
+
+impl Plan {
+    /// A timer that is armed and not wanted any more is left to expire for nothing.
+    fn arm(&self, after: Nanos) {
+        if let Some(timer) = &self.timer {
+            timer.arm(time::now() + after);
+        }
+    }
 }
 
 impl Look {
     /// The processor's timer has come. Interrupt context.
     fn expired(&self) {
+        if self.plan.lock().period.is_none() {
+            return;
+        }
         let first = self.cpu.load(Ordering::Relaxed);
         let mut rest = task::online().iter().skip_while(|&cpu| cpu < first);
         self.process.timers.to_look.store(true, Ordering::Relaxed);
@@ -88,23 +106,18 @@ impl Look {
         }
         let next = rest.next();
         self.cpu.store(next.unwrap_or(0), Ordering::Relaxed);
-        self.arm(if next.is_some() { Nanos::ZERO } else { self.period() });
-    }
-
-    fn period(&self) -> Nanos {
-        Nanos(self.period.load(Ordering::Relaxed))
-    }
-
-    fn arm(&self, after: Nanos) {
-        if let Some(timer) = &*self.timer.lock() {
-            timer.arm(time::now() + after);
+        let plan = self.plan.lock();
+        if let Some(period) = plan.period {
+            plan.arm(if next.is_some() { Nanos::ZERO } else { period });
         }
     }
 
-    /// Looks no more.
-    fn stop(&self) {
-        if let Some(timer) = &*self.timer.lock() {
-            timer.cancel();
+    /// Looks this far apart from now on, or no more.
+    fn set(&self, period: Option<Nanos>) {
+        let mut plan = self.plan.lock();
+        plan.period = period;
+        if let Some(period) = period {
+            plan.arm(period);
         }
     }
 }
@@ -114,13 +127,12 @@ impl Processor {
     pub fn new(process: Arc<Process>) -> Result<Self, Errno> {
         let look = Arc::new(Look {
             process,
-            period: AtomicU64::new(SHORTEST.0),
+            plan: SpinLock::new(Plan::default()),
             cpu: AtomicU32::new(0),
-            timer: SpinLock::new(None),
         });
         let own = look.clone();
         let timer = Timer::new(Box::new(move || own.expired())).map_err(|_| Errno::ENOMEM)?;
-        *look.timer.lock() = Some(timer);
+        look.plan.lock().timer = Some(timer);
         Ok(Self { timers: Both::default(), look })
     }
 
@@ -144,7 +156,7 @@ impl Processor {
     /// Both, which expire no more.
     pub fn take(&mut self) -> Both {
         let taken = core::mem::take(&mut self.timers);
-        self.look.stop();
+        self.look.set(None);
         taken
     }
 
@@ -172,17 +184,30 @@ impl Processor {
     /// Sets the processor's timer.
     fn plan(&self, used: Nanos) {
         let deadlines = self.timers.iter().filter_map(|timer| timer.deadline);
-        let Some(next) = deadlines.min() else { return self.look.stop() };
-        let rest = if next > used { next.0 - used.0 } else { 0 };
-        let soonest = rest / u64::from(task::online().count()).max(1);
-        self.look.period.store(soonest.max(SHORTEST.0), Ordering::Relaxed);
-        self.look.arm(self.look.period());
+        let cpus = u64::from(task::online().count()).max(1);
+        self.look.set(deadlines.min().map(|next| {
+            let rest = if next > used { next.0 - used.0 } else { 0 };
+            Nanos(rest / cpus).max(SHORTEST)
+        }));
+    }
+}
+
+/// Sends what is due of the calling thread's process, if it is time to look. Thread context; may sleep.
+pub fn look() {
+    let current = task::current();
+    let Some(user) = current.data.user() else { return };
+    let timers = &user.process.timers;
+    if timers.to_look.load(Ordering::Relaxed) && timers.to_look.swap(false, Ordering::Relaxed) {
+        let used = user.process.used().time;
+        if let Some(processor) = &mut *timers.processor.lock() {
+            processor.check(used);
+        }
     }
 }
 
 impl Drop for Processor {
     fn drop(&mut self) {
-        let timer = self.look.timer.lock().take();
+        let timer = self.look.plan.lock().timer.take();
         drop(timer);
     }
 }
