@@ -119,7 +119,7 @@ impl<'a> Contents<'a> {
     pub fn cover(&self, range: Range<u64>, at_once: bool) -> Result<Option<u64>, Errno> {
         let part = range.start..range.end.min(self.size);
         if !at_once
-            && is_large(part.end.saturating_sub(part.start))
+            && is_large(&part)
             && self.object.missing(part.clone(), PAGE_SIZE).is_some()
             && let Ok(mirror) = self.mirror(part)
         {
@@ -156,9 +156,9 @@ impl<'a> Contents<'a> {
     }
 }
 
-/// Whether a part of a file of `length` bytes is read when it is touched, if it has not to be there at once.
-pub fn is_large(length: u64) -> bool {
-    length > LARGE
+/// Whether a part of a file is read when it is touched, if it has not to be there at once.
+pub fn is_large(part: &Range<u64>) -> bool {
+    part.end.saturating_sub(part.start) > LARGE
 }
 
 /// Reads those pages in `range` of a file that its object does not have.

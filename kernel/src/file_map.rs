@@ -113,7 +113,7 @@ fn shared(space: &AddressSpace, request: Request, status: &Status) -> Result<u64
         object.set_limit(status.size);
         let part = offset..offset.saturating_add(length).min(status.size);
         let at_once = map.populate || space.populates_files();
-        let is_large = contents::is_large(part.end.saturating_sub(part.start));
+        let is_large = contents::is_large(&part);
         if !status.is_empty && is_large && !at_once && threads::reserve_spare().is_ok() {
             object.read_on_demand();
         } else if !status.is_empty {

@@ -303,13 +303,24 @@ pub struct Legacy {
     /// The CPUs of the thread.
     pub affinity: CpuSet,
     /// Its interval timers.
-    pub timers: timers::Kept,
+    timers: timers::Kept,
     /// The signals that were pending, or came while the program was executed.
-    pub pending: Vec<Info>,
+    pending: Vec<Info>,
     /// What it used.
     pub used: Usage,
     /// Its account.
     pub account: Arc<Account>,
+}
+
+impl Legacy {
+    /// Has the timers go on, and the signals be pending, in the process that goes on. Thread context; may sleep.
+    pub fn resume(self, process: &Arc<Process>) -> Result<(), Errno> {
+        for info in self.pending {
+            // It was within the limit before.
+            let _ = signal::to_process(process, info);
+        }
+        timers::resume(process, self.timers)
+    }
 }
 
 /// What has not been taken over yet.
@@ -381,10 +392,7 @@ pub fn execve([path, arguments, environment, ..]: Args) -> SysResult {
     let mut result = exec(true);
     if let Ok(refused) = result {
         if let Some(legacy) = taken_over(pid) {
-            for info in legacy.pending {
-                let _ = signal::to_process(&user.process, info);
-            }
-            timers::resume(&user.process, legacy.timers)?;
+            legacy.resume(&user.process)?;
         }
         if refused == RESULT_IN_LINUX {
             files.leave_to_linux()?;

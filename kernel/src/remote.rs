@@ -210,8 +210,8 @@ pub fn set_owner(slot: usize, thread: Arc<Thread>) {
         *owner = Some(thread.clone());
         block().and_then(|block| take_signal(block, slot, &thread))
     };
-    if let (Some(mut sent), Some(user)) = (sent, thread.data.user()) {
-        while sent.step(&user.process) {}
+    if let (Some(sent), Some(user)) = (sent, thread.data.user()) {
+        sent.finish(&user.process);
     }
     replies::set_urgent(slot, thread.effective_level() > Level::ORDINARY);
     let block = block();
@@ -262,29 +262,40 @@ pub fn request(op: u32, nr: u32, args: [u64; 6]) -> Result<i64, Gone> {
         line.request(&Request { op, nr, args, rank: current.rank(), cpu: current.cpu() });
     })?;
     user.publish(&current);
-    ring(block);
-    let result = loop {
-        if block.notices(user.slot).gone {
-            break Err(Gone);
-        }
-        match with_line(&user.line, Line::poll)? {
-            Poll::Reply(result) => break Ok(result),
-            Poll::Fault { address, write } => {
-                let answer = resolve(&user.process.space, address, write);
-                with_line(&user.line, |line| line.answer(answer))?;
-                ring(block);
-            }
-            Poll::Waiting => {
-                task::block(None);
-            }
-        }
-    };
+    let result = answered(block, user.slot, &user.line, &user.process.space);
     user.state.store(THREAD_RUNNING, Ordering::Relaxed);
     trace::event(TRACE_REMOTE_END, op.into(), result.map_or(0, |result| result as u64));
     if result.is_err() {
         user.process.note_gone();
     }
     result
+}
+
+/// Rings for the request in `line`, that of `slot`, and waits for its reply. Sleeps. Faults of Linux on `space` are served meanwhile.
+#[inline(always)]
+fn answered(
+    block: Block,
+    slot: usize,
+    line: &SpinLock<Option<Line>>,
+    space: &AddressSpace,
+) -> Result<i64, Gone> {
+    ring(block);
+    loop {
+        if block.notices(slot).gone {
+            return Err(Gone);
+        }
+        match with_line(line, Line::poll)? {
+            Poll::Reply(result) => return Ok(result),
+            Poll::Fault { address, write } => {
+                let answer = resolve(space, address, write);
+                with_line(line, |line| line.answer(answer))?;
+                ring(block);
+            }
+            Poll::Waiting => {
+                task::block(None);
+            }
+        }
+    }
 }
 
 /// As [`request`], by a spare shadow thread of process `number`: whatever the shadow thread of the calling thread does just now. `None` if there
@@ -297,26 +308,15 @@ fn request_by_spare(number: u32, op: u32, args: [u64; 6]) -> Option<i64> {
     trace::event(TRACE_REMOTE, op.into(), 0);
     set_owner(slot, current.arc());
     line.request(&Request { op, nr: 0, args, rank: current.rank(), cpu: current.cpu() });
-    ring(block);
-    let result = loop {
-        if block.notices(slot).gone {
-            break None;
-        }
-        match line.poll() {
-            Poll::Reply(result) => break Some(result),
-            Poll::Fault { address, write } => {
-                line.answer(resolve(&process.space, address, write));
-                ring(block);
-            }
-            Poll::Waiting => {
-                task::block(None);
-            }
-        }
-    };
+    let line = SpinLock::new(Some(line));
+    let result = answered(block, slot, &line, &process.space).ok();
     trace::event(TRACE_REMOTE_END, op.into(), result.unwrap_or_default() as u64);
     let owner = OWNERS[slot].lock().take();
     drop(owner);
-    threads::give_back(&process, line);
+    let line = line.lock().take();
+    if let Some(line) = line {
+        threads::give_back(&process, line);
+    }
     result
 }
 

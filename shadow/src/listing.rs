@@ -49,7 +49,7 @@ fn is_of_descriptors(directory: i32) -> bool {
 /// Takes the shadow's own out of `length` bytes of entries at `buffer`, an address of the program. Returns how many are left; `None` if they cannot
 /// be looked at.
 fn filter(buffer: u64, length: u64) -> Option<u64> {
-    let own = [sys::device(), sys::executable()].map(|fd| process::number(fd as u32));
+    let own = sys::own().map(|fd| process::number(fd as u32));
     let (mut from, mut to) = (0, 0);
     while from < length {
         let mut entry = [0; ENTRY];

@@ -72,7 +72,7 @@ fn execute(remote: &Remote, startup: &startup::Block) -> Forked {
 /// Makes a system call of the program. The descriptor of the device does not exist for it, that of the executable can only be read, and
 /// `/proc/self/exe` is the program.
 fn system_call(nr: u32, args: &[u64; 6], startup: &startup::Block) -> i64 {
-    let own = [sys::device(), sys::executable()];
+    let own = sys::own();
     let is_own = |argument: u64| own.contains(&(argument as i32));
     let row = crtos_syscalls::lookup(nr.into());
     if row.is_some_and(|row| row.takes_fd()) && args[0] as i32 == own[0] {

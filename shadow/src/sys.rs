@@ -144,6 +144,11 @@ pub fn executable() -> i32 {
     EXECUTABLE.load(Ordering::Relaxed)
 }
 
+/// The descriptors of the shadow's own: that of the device and that of the executable.
+pub fn own() -> [i32; 2] {
+    [device(), executable()]
+}
+
 /// Closes a descriptor of the shadow's own.
 pub fn close(fd: i32) {
     // SAFETY: touches no memory.
@@ -235,27 +240,27 @@ pub fn unmap(address: u64, length: u64) {
 
 /// Copies `length` bytes from address `from` of the program, which may be a bad one, to `to` (process_vm_readv(2) on this process itself).
 pub fn copy_in(from: u64, to: *mut u8, length: usize) -> Result<(), Errno> {
-    let (local, remote) = ([to as u64, length as u64], [from, length as u64]);
     // SAFETY: Linux writes to the caller's memory at `to`.
-    let copied = unsafe {
-        call(
-            linux::__NR_process_vm_readv,
-            [pid().into(), local.as_ptr() as u64, 1, remote.as_ptr() as u64, 1, 0],
-        )
-    }?;
-    if copied == length as u64 { Ok(()) } else { Err(Errno(errno::EFAULT)) }
+    unsafe { copy_program(linux::__NR_process_vm_readv, to as u64, from, length as u64) }
 }
 
 /// Copies `bytes` to address `to` of the program, which may be a bad one (process_vm_writev(2) on this process itself).
 pub fn copy_out(bytes: &[u8], to: u64) -> Result<(), Errno> {
-    let length = bytes.len() as u64;
-    let (local, remote) = ([bytes.as_ptr() as u64, length], [to, length]);
     // SAFETY: Linux reads the bytes; the program gave the address for such a result.
+    unsafe {
+        copy_program(linux::__NR_process_vm_writev, bytes.as_ptr() as u64, to, bytes.len() as u64)
+    }
+}
+
+/// Copies between address `own` of the shadow and address `program` of the program, as `nr` says.
+///
+/// # Safety
+/// `length` bytes at `own` may be read, with process_vm_readv(2) written. With process_vm_writev(2) the program expects `program` to be written.
+unsafe fn copy_program(nr: u32, own: u64, program: u64, length: u64) -> Result<(), Errno> {
+    let (local, remote) = ([own, length], [program, length]);
+    // SAFETY: the caller's promise.
     let copied = unsafe {
-        call(
-            linux::__NR_process_vm_writev,
-            [pid().into(), local.as_ptr() as u64, 1, remote.as_ptr() as u64, 1, 0],
-        )
+        call(nr, [pid().into(), local.as_ptr() as u64, 1, remote.as_ptr() as u64, 1, 0])
     }?;
     if copied == length { Ok(()) } else { Err(Errno(errno::EFAULT)) }
 }

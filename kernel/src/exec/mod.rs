@@ -30,7 +30,6 @@ use crate::{
     syscall::{self, Errno},
     task,
     threads::{self, Beginning, Birth},
-    timers,
 };
 
 use self::stack::Stack;
@@ -171,7 +170,7 @@ fn load(user: &User) -> Result<(), ExecError> {
     let facts = Facts {
         signal_stack: signal::frame_size(),
         hwcap: startup.hwcap,
-        hwcap2: startup.hwcap2 & !HWCAP2_FSGSBASE,
+        hwcap2: startup.hwcap2,
         headers: image.headers,
         header_count: image.header_count,
         vdso: vdso::map(space)?,
@@ -185,11 +184,7 @@ fn load(user: &User) -> Result<(), ExecError> {
     let blocked = remote::request(OP_SIGNAL_FORWARD, 0, [0, 1, 0, 0, 0, 0])? as u64;
     signal::inherit(user, blocked, startup.ignored, startup.signal_limit)?;
     if let Some(before) = before {
-        for info in before.pending {
-            // It was within the limit before.
-            let _ = signal::to_process(&user.process, info);
-        }
-        timers::resume(&user.process, before.timers).map_err(|_| ExecError::Memory)?;
+        before.resume(&user.process).map_err(|_| ExecError::Memory)?;
     }
     // A real-time policy that the shadow was started with (`chrt -f 50 crtos run …`).
     syscall::inherit_scheduling()?;
@@ -205,9 +200,6 @@ fn load(user: &User) -> Result<(), ExecError> {
     *user.birth.lock() = Birth::Thread(Beginning { bases: (0, 0), ..beginning });
     Ok(())
 }
-
-/// The program may use RDFSBASE and its relatives; the kernel does not switch on CR4.FSGSBASE.
-const HWCAP2_FSGSBASE: u64 = 2;
 
 /// The start-up block: its head, and its strings (path, arguments, environment).
 fn read_startup(space: &AddressSpace) -> Result<(Startup, Vec<u8>), ExecError> {

@@ -85,7 +85,7 @@ impl Object {
         let mut pages = self.pages.lock();
         let frame = match pages.get(&index) {
             Some(&frame) => frame,
-            None if offset >= self.limit.load(Ordering::Relaxed) => return Err(FaultError::Beyond),
+            None if offset >= self.limit() => return Err(FaultError::Beyond),
             None if self.on_demand.load(Ordering::Relaxed) => return Err(FaultError::Absent),
             None if !heap::has_reserve() => return Err(FaultError::NoMemory),
             None => {
@@ -187,7 +187,7 @@ impl Object {
 
     /// Clears the pages in `start..end`, for everybody who maps them. Preemptible between pages.
     pub fn zero(&self, start: u64, end: u64) -> Result<(), MapError> {
-        if self.limit.load(Ordering::Relaxed) == 0 {
+        if self.limit() == 0 {
             return Err(MapError::Access);
         }
         let mut absent = start..end;

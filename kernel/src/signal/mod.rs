@@ -235,8 +235,8 @@ fn replenish() {
 
 /// Takes over what the shadow thread of `user`, the calling thread, has forwarded, if the doorbell for it was not taken yet.
 pub fn collect(user: &User) {
-    if let Some(mut sent) = remote::collect_signal(user.slot) {
-        while sent.step(&user.process) {}
+    if let Some(sent) = remote::collect_signal(user.slot) {
+        sent.finish(&user.process);
     }
 }
 

@@ -86,7 +86,7 @@ impl Sent {
     }
 
     /// All steps that are left.
-    fn finish(mut self, process: &Process) {
+    pub fn finish(mut self, process: &Process) {
         while self.step(process) {}
     }
 
