@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Processes: how a shadow becomes one of the realm's, and forks.
 
-use core::slice;
+use core::sync::atomic::{AtomicU32, Ordering};
 
 use crtos_abi::{
+    PAGE_SIZE,
     channel::{SHADOW_END, SHADOW_START, USER_END, USER_START},
     ioctl::{IOC_SPAWN, Spawn},
 };
@@ -56,56 +57,72 @@ pub enum Forked {
     Child(u32),
 }
 
+/// How far the child of a fork has come. It says so in memory that it shares with its parent: other threads of the program may close any
+/// descriptor that both could have for that. Anything else is the number of the error for which it gives up.
+const UNDECIDED: u32 = 0;
+const READY: u32 = u32::MAX;
+
 /// Forks with these flags of clone(2) for the thread of `slot`; a descriptor goes to `pidfd`.
 pub fn fork(slot: u32, flags: u64, pidfd: u64, startup: &startup::Block) -> Forked {
     if flags & u64::from(linux::CLONE_VM) != 0 {
         return Forked::Parent(threads::fork_sharing(slot, flags, pidfd, startup));
     }
-    let mut ends = [0_i32; 2];
-    // SAFETY: Linux writes two descriptors.
-    let piped = unsafe {
-        sys::raw(linux::__NR_pipe2, [ends.as_mut_ptr() as u64, linux::O_CLOEXEC.into(), 0, 0, 0, 0])
+    let shared = match sys::map_shared(PAGE_SIZE) {
+        Ok(shared) => shared as u64,
+        Err(Errno(error)) => return Forked::Parent(-i64::from(error)),
     };
-    if piped < 0 {
-        return Forked::Parent(piped);
-    }
+    // SAFETY: fresh memory; each of the two uses it until it unmaps it.
+    let progress = unsafe { &*(shared as *const AtomicU32) };
     // A signal between fork and the child's own device would be forwarded to the parent.
     let mask = signals::block(u64::MAX);
     // SAFETY: the child gets a copy of everything but the mapping of the device, which nothing here uses.
     let child = unsafe { sys::raw(linux::__NR_clone, [flags, 0, pidfd, 0, 0, 0]) };
     if child == 0 {
-        sys::close(ends[0]);
         threads::forget_others();
-        return Forked::Child(go_on(slot, startup.stack_end, ends[1], mask));
+        let entered = go_on(slot, startup.stack_end);
+        let come = entered.as_ref().map_or_else(|&Errno(error)| error, |_| READY);
+        progress.store(come, Ordering::Release);
+        threads::futex(progress, linux::FUTEX_WAKE, 1);
+        let Ok(slot) = entered else { sys::exit(126) };
+        sys::unmap(shared, PAGE_SIZE);
+        signals::block(mask);
+        return Forked::Child(slot);
     }
     signals::block(mask);
-    sys::close(ends[1]);
-    let mut byte = 0_u8;
-    let ready = child > 0 && sys::read(ends[0], slice::from_mut(&mut byte)) == 1;
-    sys::close(ends[0]);
-    if child > 0 && !ready {
-        // SAFETY: waits for the child that has given up.
-        unsafe { sys::raw(linux::__NR_wait4, [child as u64, 0, linux::__WALL.into(), 0, 0, 0]) };
-        return Forked::Parent(-i64::from(errno::EAGAIN));
-    }
-    Forked::Parent(child)
+    let result = if child > 0 { wait_until_ready(child as u64, progress) } else { child };
+    sys::unmap(shared, PAGE_SIZE);
+    Forked::Parent(result)
+}
+
+/// Waits until `child` has a process of its own, and returns its pid, or the error for which it gave up; EAGAIN if it was killed before.
+fn wait_until_ready(child: u64, progress: &AtomicU32) -> i64 {
+    const TIMED_OUT: i64 = -(errno::ETIMEDOUT as i64);
+    let mut has_ended = false;
+    let error = loop {
+        match progress.load(Ordering::Acquire) {
+            READY => return child as i64,
+            UNDECIDED if has_ended => break errno::EAGAIN,
+            UNDECIDED => {
+                let waited = threads::futex(progress, linux::FUTEX_WAIT, UNDECIDED);
+                has_ended = waited == TIMED_OUT && sys::has_ended(child);
+            }
+            error => break error,
+        }
+    };
+    sys::wait_for(child);
+    -i64::from(error)
 }
 
 /// The child of a fork: takes a device and a process of its own. Returns the slot of its thread.
-fn go_on(parent: u32, stack_end: u64, ready: i32, mask: u64) -> u32 {
+fn go_on(parent: u32, stack_end: u64) -> Result<u32, Errno> {
     let device = sys::device();
     let parent = Parent { slot: parent, device };
-    let entered = reopen(device, linux::O_CLOEXEC).ok().and_then(|own| {
-        // SAFETY: this program lies in its range, and the device of the parent is not mapped here.
-        let slot = unsafe { enter_realm(own, stack_end, Some(parent)) }.ok()?;
-        sys::replace(own, device, linux::O_CLOEXEC).ok()?;
-        Some(slot)
-    });
-    let Some(slot) = entered else { sys::exit(126) };
-    let _ = sys::write(ready, &[1]);
-    sys::close(ready);
-    signals::block(mask);
-    slot
+    let own = reopen(device, linux::O_CLOEXEC)?;
+    // SAFETY: this program lies in its range, and the device of the parent is not mapped here.
+    let slot =
+        unsafe { enter_realm(own, stack_end, Some(parent)) }.map_err(|_| Errno(errno::EAGAIN))?;
+    sys::replace(own, device, linux::O_CLOEXEC)?;
+    Ok(slot)
 }
 
 /// Opens the device of descriptor `fd` once more.

@@ -89,22 +89,26 @@ pub unsafe fn map_device(device: i32, process: u32, start: u64, end: u64) -> Res
 
 /// Fresh memory at `address`, which is free.
 pub fn map_memory(address: u64, length: u64) -> Result<*mut u8, Errno> {
-    let protection = linux::PROT_READ | linux::PROT_WRITE;
-    let flags = linux::MAP_PRIVATE | linux::MAP_ANONYMOUS | linux::MAP_FIXED_NOREPLACE;
-    // SAFETY: MAP_FIXED_NOREPLACE changes no existing mapping.
-    let mapped = unsafe {
-        call(linux::__NR_mmap, [address, length, protection.into(), flags.into(), u64::MAX, 0])
-    }?;
-    Ok(mapped as *mut u8)
+    map(address, length, linux::MAP_PRIVATE | linux::MAP_FIXED_NOREPLACE)
 }
 
 /// Fresh memory wherever there is room: in the shadow's range, because all else is the program's.
 pub fn map_anywhere(length: u64) -> Result<*mut u8, Errno> {
+    map(0, length, linux::MAP_PRIVATE)
+}
+
+/// As [`map_anywhere`]; children that do not share all memory share this.
+pub fn map_shared(length: u64) -> Result<*mut u8, Errno> {
+    map(0, length, linux::MAP_SHARED)
+}
+
+/// Fresh memory: at `address`, if `flags` say so.
+fn map(address: u64, length: u64, flags: u32) -> Result<*mut u8, Errno> {
     let protection = linux::PROT_READ | linux::PROT_WRITE;
-    let flags = linux::MAP_PRIVATE | linux::MAP_ANONYMOUS;
-    // SAFETY: changes no existing mapping.
+    let flags = flags | linux::MAP_ANONYMOUS;
+    // SAFETY: without MAP_FIXED no existing mapping changes.
     let mapped = unsafe {
-        call(linux::__NR_mmap, [0, length, protection.into(), flags.into(), u64::MAX, 0])
+        call(linux::__NR_mmap, [address, length, protection.into(), flags.into(), u64::MAX, 0])
     }?;
     Ok(mapped as *mut u8)
 }
@@ -197,14 +201,6 @@ pub fn pread(fd: i32, buffer: &mut [u8], offset: u64) -> i64 {
     }
 }
 
-/// Writes.
-pub fn write(fd: i32, bytes: &[u8]) -> i64 {
-    // SAFETY: Linux reads the bytes.
-    unsafe {
-        raw(linux::__NR_write, [fd as u64, bytes.as_ptr() as u64, bytes.len() as u64, 0, 0, 0])
-    }
-}
-
 /// A file in memory with this content, at its start.
 pub fn memory_file(
     name: &core::ffi::CStr,
@@ -232,7 +228,7 @@ pub fn memory_file(
     }
 }
 
-/// Unmaps memory that [`map_memory`] mapped, if it is there.
+/// Unmaps memory that [`map_memory`] or its relatives mapped, if it is there.
 pub fn unmap(address: u64, length: u64) {
     // SAFETY: the callers are done with it.
     let _ = unsafe { call(linux::__NR_munmap, [address, length, 0, 0, 0, 0]) };
@@ -242,6 +238,29 @@ pub fn unmap(address: u64, length: u64) {
 pub fn copy_in(from: u64, to: *mut u8, length: usize) -> Result<(), Errno> {
     // SAFETY: Linux writes to the caller's memory at `to`.
     unsafe { copy_program(linux::__NR_process_vm_readv, to as u64, from, length as u64) }
+}
+
+/// Waits for process `child`, which ends, if it is one of this process that nobody has waited for.
+pub fn wait_for(child: u64) {
+    let interrupted = -i64::from(errno::EINTR);
+    // SAFETY: Linux writes nothing.
+    while unsafe { raw(linux::__NR_wait4, [child, 0, linux::__WALL.into(), 0, 0, 0]) }
+        == interrupted
+    {}
+}
+
+/// Whether process `child`, a copy of this one, has no memory any more: it has ended, whoever hears of that.
+pub fn has_ended(child: u64) -> bool {
+    let mut byte = 0_u8;
+    let (local, remote) = ([&raw mut byte as u64, 1], [&raw const byte as u64, 1]);
+    // SAFETY: Linux writes to the byte.
+    let read = unsafe {
+        call(
+            linux::__NR_process_vm_readv,
+            [child, local.as_ptr() as u64, 1, remote.as_ptr() as u64, 1, 0],
+        )
+    };
+    read == Err(Errno(errno::ESRCH))
 }
 
 /// Copies `bytes` to address `to` of the program, which may be a bad one (process_vm_writev(2) on this process itself).

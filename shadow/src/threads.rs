@@ -175,8 +175,7 @@ pub fn fork_sharing(slot: u32, flags: u64, pidfd: u64, startup: &startup::Block)
         Err(Errno(error)) => -i64::from(error),
         Ok((own, child)) => match wait_for_start(own) {
             error if error < 0 => {
-                // SAFETY: waits for the child that has given up.
-                unsafe { sys::raw(linux::__NR_wait4, [child, 0, linux::__WALL.into(), 0, 0, 0]) };
+                sys::wait_for(child);
                 error
             }
             _ => child as i64,
@@ -231,19 +230,19 @@ fn wait_for_start(own: *const Local) -> i64 {
             // It was killed before it came that far.
             return -i64::from(errno::EAGAIN);
         }
-        futex(started, linux::FUTEX_WAIT, STARTING);
+        futex(started, linux::FUTEX_WAIT | linux::FUTEX_PRIVATE_FLAG, STARTING);
     }
 }
 
 /// How long a wait takes at most: 10 ms, as a `struct timespec`.
 static PATIENCE: [u64; 2] = [0, 10_000_000];
 
-fn futex(word: &AtomicU32, operation: u32, value: u32) {
-    let operation = operation | linux::FUTEX_PRIVATE_FLAG;
+/// futex(2); -ETIMEDOUT after a while.
+pub fn futex(word: &AtomicU32, operation: u32, value: u32) -> i64 {
     let time = PATIENCE.as_ptr() as u64;
     let args = [word.as_ptr() as u64, operation.into(), value.into(), time, 0, 0];
     // SAFETY: Linux reads the word and the time.
-    unsafe { sys::raw(linux::__NR_futex, args) };
+    unsafe { sys::raw(linux::__NR_futex, args) }
 }
 
 /// Where a new thread starts.
@@ -260,7 +259,7 @@ extern "C" fn run() -> ! {
         Err(Errno(error)) => (error as i32).wrapping_neg() as u32,
     };
     started.store(slot, Ordering::Release);
-    futex(started, linux::FUTEX_WAKE, 1);
+    futex(started, linux::FUTEX_WAKE | linux::FUTEX_PRIVATE_FLAG, 1);
     if (slot as i32) < 0 {
         exit();
     }

@@ -100,6 +100,37 @@ static void *work(void *number)
 	return NULL;
 }
 
+static volatile int done;
+
+/* Closes whatever the process may have there. */
+static void *close_always(void *unused)
+{
+	(void)unused;
+	while (!done)
+		for (int fd = 3; fd < 10; fd++)
+			close(fd);
+	return NULL;
+}
+
+/* What is closed meanwhile does not concern a fork. */
+static int forks_go_on(void)
+{
+	int right = 1, status;
+	pthread_t thread;
+
+	pthread_create(&thread, NULL, close_always, NULL);
+	for (int i = 0; i < 60 && right; i++) {
+		pid_t child = fork();
+
+		if (child == 0)
+			_exit(i);
+		right = child > 0 && waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == i;
+	}
+	done = 1;
+	pthread_join(thread, NULL);
+	return right;
+}
+
 int main(void)
 {
 	pthread_t threads[THREADS];
@@ -111,6 +142,7 @@ int main(void)
 	for (int i = 0; i < THREADS; i++)
 		CHECK(pthread_join(threads[i], NULL) == 0);
 	CHECK(syscall(SYS_close_range, 3, ~0U, 0) == 0);
+	CHECK(forks_go_on());
 
 	int set = epoll_create1(0), event = eventfd(1, 0);
 	struct epoll_event wanted = { EPOLLIN, { .fd = event } };
