@@ -19,7 +19,7 @@
 #define THREADS 8
 
 static uint32_t word, other, order[THREADS];
-static atomic_int started, finished;
+static atomic_int places, finished;
 
 static long futex(void *address, int operation, uint32_t value, const void *timeout, void *second, uint32_t third)
 {
@@ -39,6 +39,19 @@ static int passed(clockid_t clock, const struct timespec *time)
 	return now.tv_sec > time->tv_sec || (now.tv_sec == time->tv_sec && now.tv_nsec >= time->tv_nsec);
 }
 
+/* How many threads wait at a word: they are moved to where they are. */
+static long queued(uint32_t *at)
+{
+	return futex(at, FUTEX_REQUEUE_PRIVATE, 0, (void *)(long)INT_MAX, at, 0);
+}
+
+/* Waits until so many threads have been woken. */
+static void await_finished(int count)
+{
+	for (int waited = 0; waited < 5000 && finished < count; waited++)
+		pause_for(1);
+}
+
 struct waiter {
 	pthread_t thread;
 	uint32_t *word;
@@ -54,21 +67,20 @@ static void *wait_here(void *argument)
 
 	if (waiter->priority)
 		sched_setscheduler(0, SCHED_FIFO, &param);
-	started++;
 	waiter->result = futex(waiter->word, FUTEX_WAIT_BITSET_PRIVATE, 0, NULL, NULL, waiter->bits);
-	order[finished++] = waiter->priority ? (uint32_t)waiter->priority : waiter->bits;
+	order[places++] = waiter->priority ? (uint32_t)waiter->priority : waiter->bits;
+	finished++;
 	return NULL;
 }
 
 static void start(struct waiter *waiter, uint32_t *at, uint32_t bits, int priority)
 {
-	int before = started;
+	long before = queued(at);
 
 	*waiter = (struct waiter){ 0, at, bits, priority, -1 };
 	pthread_create(&waiter->thread, NULL, wait_here, waiter);
-	while (started == before)
+	while (queued(at) == before)
 		pause_for(1);
-	pause_for(20);
 }
 
 static void join(struct waiter *waiters, int count)
@@ -76,9 +88,9 @@ static void join(struct waiter *waiters, int count)
 	for (int i = 0; i < count; i++) {
 		pthread_join(waiters[i].thread, NULL);
 		if (waiters[i].result)
-			failures++;
+			check(0, "a wait that was ended by a wake-up", __LINE__);
 	}
-	finished = 0;
+	places = finished = 0;
 }
 
 static void errors(void)
@@ -131,41 +143,45 @@ static void timeouts(void)
 	CHECK(passed(CLOCK_REALTIME, &time));
 }
 
+static atomic_int handled, returned;
+
 static void handler(int signal)
 {
 	(void)signal;
+	handled = 1;
 }
 
 static void *interrupted(void *argument)
 {
-	struct timespec long_time = { 5, 0 };
+	struct timespec long_time = { 15, 0 };
 
-	started++;
 	FAILS(EINTR, private(&word, FUTEX_WAIT, 0, argument ? &long_time : NULL));
+	returned = 1;
 	return NULL;
 }
 
 static void *restarted(void *argument)
 {
 	(void)argument;
-	started++;
 	CHECK(private(&word, FUTEX_WAIT, 0, NULL) == 0);
+	returned = 1;
 	return NULL;
 }
 
 static void interrupt(void *(*body)(void *), void *argument, int flags)
 {
 	struct sigaction action = { .sa_handler = handler, .sa_flags = flags };
-	int before = started;
 	pthread_t thread;
 
+	handled = returned = 0;
 	sigaction(SIGUSR1, &action, NULL);
 	pthread_create(&thread, NULL, body, argument);
-	while (started == before)
+	while (queued(&word) == 0)
 		pause_for(1);
-	pause_for(30);
 	pthread_kill(thread, SIGUSR1);
-	pause_for(30);
+	/* It has returned, or waits again. */
+	for (int waited = 0; waited < 5000 && !(returned || (handled && queued(&word))); waited++)
+		pause_for(1);
 	private(&word, FUTEX_WAKE, 1, NULL);
 	pthread_join(thread, NULL);
 }
@@ -190,7 +206,7 @@ static void waking(void)
 		start(&waiters[i], &word, 1 << i, 0);
 	CHECK(futex(&word, FUTEX_WAKE_BITSET_PRIVATE, 9, NULL, NULL, 0x10) == 0);
 	CHECK(futex(&word, FUTEX_WAKE_BITSET_PRIVATE, 9, NULL, NULL, 0x14) == 1);
-	pause_for(20);
+	await_finished(1);
 	CHECK(order[0] == 4);
 	CHECK(futex(&word, FUTEX_WAKE_BITSET_PRIVATE, 9, NULL, NULL, 0xa) == 2);
 	CHECK(futex(&word, FUTEX_WAKE_BITSET_PRIVATE, 9, NULL, NULL, FUTEX_BITSET_MATCH_ANY) == 1);
@@ -208,7 +224,7 @@ static void priorities(void)
 		start(&waiters[i], &word, FUTEX_BITSET_MATCH_ANY, levels[i]);
 	for (i = 0; i < 5; i++) {
 		private(&word, FUTEX_WAKE, 1, NULL);
-		pause_for(20);
+		await_finished(i + 1);
 		right &= order[i] == expected[i];
 	}
 	CHECK(right);
