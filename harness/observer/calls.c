@@ -2,24 +2,16 @@
 /*
  * A plugin of QEMU that notes what every CPU executes while a program takes its samples. `./x bench calls` compiles and loads it.
  *
- * Arguments: `mark=ADDRESS` (in hex, several times), the instructions at which the program reads its clock, and `trace=FILE`, a file
- * of zeros, as large as `struct trace`, which has a word for each block of instructions that was executed from a mark on: 4 bits for the CPU, 12 for
- * the number of instructions (MARK if it is a mark), 48 for the address.
+ * Arguments: `mark=ADDRESS` (in hex, several times), the instructions at which the program reads its clock, or `from=ADDRESS` (in hex), where a path
+ * begins that ends when any program on that CPU reads its clock; and `trace=FILE`, a file of zeros, as large as `struct trace`, which has a word for each block of
+ * instructions that was executed from a mark on: 4 bits for the CPU, 12 for the number of instructions (MARK if it is a mark), 48 for the address.
  *
  * CPUs have numbers in the order in which they are seen, so the one that takes the samples is 0. They are told apart by the
  * base of their own data (GS in a kernel, the other one in a program): where one thread runs all virtual CPUs, QEMU (10.0) hands plugins the number
  * of the CPU that first executed a block.
  */
-#include <fcntl.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
+#include "plugin.h"
 
-#define EXPORT __attribute__((visibility("default")))
 #define MARKS 64
 #define MARK 0xfffull
 #define BLOCKS (1ull << 26)
@@ -27,39 +19,8 @@
 #define LONGEST (1ull << 18)
 #define CPUS 16
 #define ADDRESS 0xffffffffffffull
-
-/* What is used of QEMU's interface, version 2 (QEMU 9.0), and of GLib: their headers are in no package that only runs machines. */
-struct tb;
-struct insn;
-struct info;
-struct array {
-	char *data;
-	unsigned length;
-};
-struct bytes {
-	uint8_t *data;
-	unsigned length;
-};
-struct description {
-	void *handle;
-	const char *name, *feature;
-};
-enum { READS_REGISTERS = 1 };
-typedef void observe(unsigned cpu, void *word);
-void qemu_plugin_register_vcpu_init_cb(uint64_t id, void (*begun)(uint64_t, unsigned));
-void qemu_plugin_register_vcpu_tb_trans_cb(uint64_t id, void (*translated)(uint64_t, struct tb *));
-size_t qemu_plugin_tb_n_insns(const struct tb *);
-uint64_t qemu_plugin_tb_vaddr(const struct tb *);
-struct insn *qemu_plugin_tb_get_insn(const struct tb *, size_t);
-uint64_t qemu_plugin_insn_vaddr(const struct insn *);
-void qemu_plugin_register_vcpu_tb_exec_cb(struct tb *, observe *, int flags, void *word);
-void qemu_plugin_register_vcpu_insn_exec_cb(struct insn *, observe *, int flags, void *word);
-struct array *qemu_plugin_get_registers(void);
-int qemu_plugin_read_register(void *handle, struct bytes *);
-struct bytes *g_byte_array_new(void);
-struct bytes *g_byte_array_set_size(struct bytes *, unsigned);
-
-EXPORT int qemu_plugin_version = 2;
+/* Addresses of programs are below. */
+#define PROGRAMS (1ull << 47)
 
 /* What the harness reads. */
 static struct trace {
@@ -70,6 +31,7 @@ static struct trace {
 
 static uint64_t marks[MARKS];
 static size_t mark_count;
+static uint64_t from;
 static int is_on;
 static uint64_t last_mark;
 static void *gs, *other_gs;
@@ -121,6 +83,25 @@ static void mark(unsigned cpu, void *word)
 	last_mark = trace->count;
 }
 
+static void reading(unsigned cpu, void *word)
+{
+	(void)cpu;
+	if (is_on && !current()) {
+		note((uint64_t)word);
+		is_on = 0;
+	}
+}
+
+/* Whether it is RDTSC or RDTSCP in a program. */
+static int reads_clock(const struct insn *insn)
+{
+	uint8_t code[3] = { 0 };
+
+	qemu_plugin_insn_data(insn, code, sizeof code);
+	return qemu_plugin_insn_vaddr(insn) < PROGRAMS && code[0] == 0x0f &&
+	       (code[1] == 0x31 || (code[1] == 0x01 && code[2] == 0xf9));
+}
+
 static void translated(uint64_t id, struct tb *tb)
 {
 	uint64_t count = qemu_plugin_tb_n_insns(tb);
@@ -132,10 +113,13 @@ static void translated(uint64_t id, struct tb *tb)
 		struct insn *insn = qemu_plugin_tb_get_insn(tb, i);
 		uint64_t address = qemu_plugin_insn_vaddr(insn);
 
+		void *word = (void *)((address & ADDRESS) | MARK << 48);
+
 		for (size_t j = 0; j < mark_count; j++)
 			if (marks[j] == address)
-				qemu_plugin_register_vcpu_insn_exec_cb(insn, mark, READS_REGISTERS,
-								       (void *)(address | MARK << 48));
+				qemu_plugin_register_vcpu_insn_exec_cb(insn, mark, READS_REGISTERS, word);
+		if (from && reads_clock(insn))
+			qemu_plugin_register_vcpu_insn_exec_cb(insn, reading, READS_REGISTERS, word);
 	}
 }
 
@@ -156,24 +140,15 @@ static void begun(uint64_t id, unsigned cpu)
 		value = g_byte_array_new();
 }
 
-static int map_trace(const char *path)
-{
-	int file = open(path, O_RDWR);
-
-	if (file < 0)
-		return -1;
-	trace = mmap(NULL, sizeof *trace, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
-	close(file);
-	return trace == MAP_FAILED ? -1 : 0;
-}
-
 EXPORT int qemu_plugin_install(uint64_t id, const struct info *info, int count, char **arguments)
 {
 	(void)info;
 	for (int i = 0; i < count; i++) {
 		if (!strncmp(arguments[i], "mark=", 5) && mark_count < MARKS)
 			marks[mark_count++] = strtoull(arguments[i] + 5, NULL, 16);
-		else if (strncmp(arguments[i], "trace=", 6) || map_trace(arguments[i] + 6))
+		else if (!strncmp(arguments[i], "from=", 5) && !mark_count)
+			marks[mark_count++] = from = strtoull(arguments[i] + 5, NULL, 16);
+		else if (strncmp(arguments[i], "trace=", 6) || !(trace = map(arguments[i] + 6, sizeof *trace)))
 			return fprintf(stderr, "calls: %s: of no use\n", arguments[i]), -1;
 	}
 	if (!trace || !mark_count)

@@ -15,43 +15,14 @@
  *
  * An instruction counts when it begins, so one of a string counts once.
  */
-#include <fcntl.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
+#include "plugin.h"
 
-#define EXPORT __attribute__((visibility("default")))
 #define CPUS 8
 #define PAIRS 16384
 #define PLACES 16384
 #define RANGES 4
 /* From one time round a waiting loop to the next. */
 #define ROUND 32
-
-/* What is used of QEMU's interface, version 2 (QEMU 9.0): its header is in no package that only runs machines. */
-struct tb;
-struct insn;
-struct info;
-struct scoreboard;
-struct counter {
-	struct scoreboard *board;
-	size_t offset;
-};
-enum { NO_REGISTERS = 0, ADD = 0 };
-typedef void observe(unsigned cpu, void *place);
-void qemu_plugin_register_vcpu_tb_trans_cb(uint64_t id, void (*translated)(uint64_t, struct tb *));
-size_t qemu_plugin_tb_n_insns(const struct tb *);
-struct insn *qemu_plugin_tb_get_insn(const struct tb *, size_t);
-uint64_t qemu_plugin_insn_vaddr(const struct insn *);
-void qemu_plugin_register_vcpu_insn_exec_cb(struct insn *, observe *, int flags, void *place);
-void qemu_plugin_register_vcpu_insn_exec_inline_per_vcpu(struct insn *, int op, struct counter, uint64_t);
-struct scoreboard *qemu_plugin_scoreboard_new(size_t);
-uint64_t qemu_plugin_u64_get(struct counter, unsigned cpu);
-
-EXPORT int qemu_plugin_version = 2;
 
 /* What the harness reads. */
 static struct table {
@@ -209,17 +180,6 @@ static int read_places(const char *path)
 	return 0;
 }
 
-static int map_table(const char *path)
-{
-	int file = open(path, O_RDWR);
-
-	if (file < 0)
-		return -1;
-	table = mmap(NULL, sizeof *table, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
-	close(file);
-	return table == MAP_FAILED ? -1 : 0;
-}
-
 EXPORT int qemu_plugin_install(uint64_t id, const struct info *info, int count, char **arguments)
 {
 	(void)info;
@@ -229,7 +189,7 @@ EXPORT int qemu_plugin_install(uint64_t id, const struct info *info, int count, 
 		if (!strncmp(arguments[i], "places=", 7))
 			result = read_places(arguments[i] + 7);
 		else if (!strncmp(arguments[i], "table=", 6))
-			result = map_table(arguments[i] + 6);
+			result = (table = map(arguments[i] + 6, sizeof *table)) ? 0 : -1;
 		if (result) {
 			fprintf(stderr, "sections: %s: of no use\n", arguments[i]);
 			return result;

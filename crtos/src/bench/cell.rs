@@ -12,7 +12,7 @@ use crtos_results::{Cell, Histogram, Order, cyclictest, program};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use super::exits::Watch;
+use super::exits::{Exits, Watch};
 use super::load::Running;
 use super::up_down;
 
@@ -35,6 +35,9 @@ const SETTLE: Duration = Duration::from_millis(500);
 const PATIENCE: Duration = Duration::from_secs(100);
 /// Time between two moments at which it is looked whether that is over. Each may disturb a measurement that Linux takes part in.
 const POLL: Duration = Duration::from_millis(200);
+/// VM exits of a latency are those of a run with this part of its samples, but with not fewer than these.
+const PART: u64 = 5;
+const FEWEST: u64 = 1000;
 /// Bytes of a failed program's messages that a result holds.
 const WORDS: usize = 300;
 /// Where Linux is told how much of a second real-time threads may run; -1 is all of it.
@@ -61,21 +64,34 @@ pub fn measure(order: &Order) -> Cell {
         if running.is_some() {
             sleep(SETTLE);
         }
-        let sampling =
-            figure.under_load().then(|| Duration::from_micros(order.samples * order.interval_us));
-        let mut watch = match figure.how {
+        let watch = match figure.how {
             // The measurement itself ends the hypervisor and starts it again.
             How::UpDown => None,
-            _ => Watch::begin(sampling),
+            // To read the counters meanwhile would disturb the samples.
+            _ if figure.under_load() => None,
+            _ => Watch::begin(None),
         };
-        let outcome = run(order, figure, &mut cell.command, watch.as_mut());
-        cell.exits = watch.and_then(|watch| watch.end(order.cpu));
+        let outcome = run(order, figure, &mut cell.command, None);
+        cell.exits = match watch {
+            Some(watch) => watch.end(order.cpu),
+            None if figure.under_load() && outcome.is_ok() => exits_of_another_run(order, figure),
+            None => None,
+        };
         drop(running);
         outcome
     })();
     drop(throttle);
     cell.seconds = start.elapsed().as_secs_f64();
     cell
+}
+
+/// The exits while samples are taken, of a run with fewer of them that does nothing else.
+fn exits_of_another_run(order: &Order, figure: &Figure) -> Option<Exits> {
+    let samples = (order.samples / PART).max(FEWEST).min(order.samples);
+    let order = Order { samples, ..order.clone() };
+    let mut watch = Watch::begin(Some(Duration::from_micros(samples * order.interval_us)))?;
+    run(&order, figure, &mut String::new(), Some(&mut watch)).ok()?;
+    watch.end(order.cpu)
 }
 
 fn run(

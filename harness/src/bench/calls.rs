@@ -1,23 +1,25 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the instructions of remote calls are spent on, and by which CPUs.
+//! What the instructions of calls and wake-ups are spent on, and by which CPUs.
 //!
 //! In virtual time the work of all CPUs adds up. A plugin of QEMU (`harness/observer/calls.c`) notes every block of instructions while
-//! a program of `bench/` takes its samples. So what was executed on the CPUs that a call is served by, its *path*, is told apart from what others did
-//! meanwhile.
+//! a program takes its samples. So what was executed on the CPUs that a sample is served by, its *path*, is told apart from what others did
+//! meanwhile. A call is one of a program of `bench/`, between two readings of the clock. A wake-up is one of cyclictest, from the first instruction of the
+//! timer's interrupt to the thread's reading of the clock.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io::Read;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Error, Result, bail};
 use crtos_results::Order;
-use crtos_results::catalogue::{Figure, How, NO_LOAD};
+use crtos_results::catalogue::{Figure, How, LOADS, NO_LOAD};
+use crtos_results::order::named;
 
 use super::machine::Measuring;
-use super::observer::{self, HYPERVISOR};
+use super::observer::{self, HYPERVISOR, Kernel};
 use super::system::{CPU, Target};
 use crate::{paths, progress, run};
 
@@ -26,6 +28,10 @@ const PROGRAM: &str = "syscalls";
 /// How it reads its clock: lfence, rdtsc, lfence; and where in that is the mark.
 const READING: [u8; 8] = [0x0f, 0xae, 0xe8, 0x0f, 0x31, 0x0f, 0xae, 0xe8];
 const MARK_OFFSET: u64 = 3;
+/// The vector of the timer (kernel/src/arch/apic.rs).
+const TIMER: u64 = 0xec;
+/// Microseconds from one wake-up to the next.
+const INTERVAL: u64 = 100;
 /// Samples before the first one that counts.
 const WARM_UP: usize = 10;
 /// Size of the plugin's trace, in words.
@@ -42,43 +48,64 @@ const SERVING: [&str; 2] = ["crtos_realm_doorbell", "crtos_remote"];
 /// The number of the CPU that takes the samples.
 const OWN: u8 = 0;
 
-/// Measures a figure and prints where its instructions went.
-pub fn calls(target: Target, name: &str, samples: u64) -> Result<u8> {
+/// Measures a figure, a wake-up under `load`, and prints where its instructions went.
+pub fn calls(target: Target, name: &str, load: &str, samples: u64) -> Result<u8> {
     let figure = Figure::named(name)
-        .filter(|figure| target.realm && figure.how == How::Program(PROGRAM))
-        .with_context(|| format!("{name} is no call, or {target} has no realm"))?;
+        .filter(|figure| {
+            target.realm && matches!(figure.how, How::Cyclictest | How::Program(PROGRAM))
+        })
+        .with_context(|| format!("{name} is neither call nor wake-up, or {target} has no realm"))?;
+    named("load", LOADS, |load| load.name, &[load.to_owned()]).map_err(Error::msg)?;
+    if !figure.under_load() && load != NO_LOAD {
+        bail!("{name} is measured without load");
+    }
     let scratch = tempfile::tempdir()?;
     let file = scratch.path().join("trace");
     File::create(&file)?.set_len(TRACE * 8)?;
     let plugin = observer::compile("calls")?;
-    let program = paths::stage().join("usr/lib/crtos/bench").join(PROGRAM);
-    let marks: String = marks(&program)?.iter().map(|mark| format!("mark={mark:x},")).collect();
+    let start = match figure.how {
+        How::Cyclictest => Start::Entry(Kernel::staged()?.entry(TIMER)),
+        _ => Start::Reading,
+    };
+    let marks = match start {
+        Start::Entry(entry) => format!("from={entry:x},"),
+        Start::Reading => readings()?.iter().map(|mark| format!("mark={mark:x},")).collect(),
+    };
     let plugin = format!("{},{marks}trace={}", plugin.display(), file.display());
     let mut machine = Measuring::observed(target, plugin)?;
     let order = Order {
         system: target.describe()?,
-        load: NO_LOAD.to_owned(),
+        load: load.to_owned(),
         figure: figure.name.to_owned(),
         samples,
-        interval_us: 1,
+        interval_us: INTERVAL,
         cpu: CPU,
         other_cpu: None,
-        load_cpus: None,
+        load_cpus: (load != NO_LOAD).then(|| target.load_cpus()),
         shadow_cpu: target.shadow_cpu(),
         virtual_time: true,
     };
-    let step = progress::step(format!("{name} in {target}"));
-    machine.measure(&order)?.outcome.map_err(anyhow::Error::msg)?;
+    let step = progress::step(format!("{name} in {target} under {load}"));
+    machine.measure(&order)?.outcome.map_err(Error::msg)?;
     let linux = machine.run(&["cat".to_owned(), "/proc/kallsyms".to_owned()], PATIENCE)?;
     drop((machine, step));
-    let trace = Trace { names: Names::read(&linux)?, blocks: read(&file)? };
-    trace.report(&format!("{name}, {target}"))
+    let trace = Trace { names: Names::read(&linux)?, blocks: read(&file)?, start };
+    trace.report(&format!("{name}, {target}, load {load}"))
 }
 
-/// Addresses of the instructions at which a program reads its clock.
-fn marks(program: &Path) -> Result<Vec<u64>> {
+/// Where a sample begins. It ends when the program reads its clock.
+enum Start {
+    /// Where an interrupt enters the kernel.
+    Entry(u64),
+    /// Where the program reads its clock for the first time of two.
+    Reading,
+}
+
+/// Addresses of the instructions at which the program reads its clock.
+fn readings() -> Result<Vec<u64>> {
     use object::{Object, ObjectSection};
-    let bytes = fs::read(program).with_context(|| format!("read {}", program.display()))?;
+    let program: PathBuf = paths::stage().join("usr/lib/crtos/bench").join(PROGRAM);
+    let bytes = fs::read(&program).with_context(|| format!("read {}", program.display()))?;
     let file = object::File::parse(&*bytes).context("read the program")?;
     let text = file.section_by_name(".text").context("the program has no code")?;
     let code = text.data()?.windows(READING.len()).enumerate();
@@ -104,6 +131,9 @@ fn read(file: &Path) -> Result<Vec<u64>> {
         .collect())
 }
 
+/// The bits of an address that the plugin keeps.
+const ADDRESS: u64 = 0xffff_ffff_ffff;
+
 /// Functions by their first address, in the 48 bits that the plugin keeps.
 struct Names {
     linux: BTreeMap<u64, String>,
@@ -119,9 +149,8 @@ impl Names {
 
     fn of(&self, cpu: u8, address: u64) -> &str {
         let names = if cpu == OWN { &self.kernel } else { &self.linux };
-        let hypervisor = HYPERVISOR.0..HYPERVISOR.0 + HYPERVISOR.1;
         match address {
-            address if hypervisor.contains(&address) => "(hypervisor)",
+            address if HYPERVISOR.contains(&address) => "(hypervisor)",
             address if address >> 47 == 0 => "(program)",
             address => names.range(..=address).next_back().map_or("?", |(_, name)| name),
         }
@@ -136,7 +165,7 @@ fn functions(text: &str) -> BTreeMap<u64, String> {
         let is_code = "tTwW".contains(words.next()?);
         // A module's name comes after the function's.
         let name = words.next()?.split('\t').next()?.trim();
-        is_code.then(|| (address & 0xffff_ffff_ffff, name.to_owned()))
+        is_code.then(|| (address & ADDRESS, name.to_owned()))
     };
     text.lines().filter_map(line).collect()
 }
@@ -150,17 +179,14 @@ struct Block {
 
 impl Block {
     fn new(word: u64) -> Self {
-        Self {
-            cpu: (word >> 60) as u8,
-            count: word >> 48 & 0xfff,
-            address: word & 0xffff_ffff_ffff,
-        }
+        Self { cpu: (word >> 60) as u8, count: word >> 48 & 0xfff, address: word & ADDRESS }
     }
 }
 
 struct Trace {
     names: Names,
     blocks: Vec<u64>,
+    start: Start,
 }
 
 /// Instructions by CPU and function.
@@ -195,6 +221,8 @@ type ByRole<'a> = BTreeMap<(Role, &'a str), i64>;
 /// One sample.
 #[derive(Clone)]
 struct Call<'a> {
+    /// Which one, the first has 0.
+    number: usize,
     functions: Functions<'a>,
     /// The CPUs that served it.
     serving: BTreeSet<u8>,
@@ -237,23 +265,29 @@ impl<'a> Call<'a> {
 }
 
 impl Trace {
-    /// From a reading of the clock to the next one, where these two are those that come most often.
-    fn calls(&self) -> Vec<Call<'_>> {
+    /// Where samples begin.
+    fn start(&self) -> Option<u64> {
+        if let Start::Entry(address) = self.start {
+            return Some(address & ADDRESS);
+        }
         let mut marks: BTreeMap<u64, usize> = BTreeMap::new();
         for block in self.blocks.iter().map(|word| Block::new(*word)).filter(|b| b.count == MARK) {
             *marks.entry(block.address).or_default() += 1;
         }
         let most = marks.values().copied().max().unwrap_or(0);
+        // Those two that come most often. The first address is that of the first reading: the loop begins with it, and the program lays them out so.
+        marks.iter().find(|mark| *mark.1 == most).map(|mark| *mark.0)
+    }
+
+    fn calls(&self) -> Vec<Call<'_>> {
+        let start = self.start();
         let mut calls = Vec::new();
         let mut call: Option<Call<'_>> = None;
-        // The first address is that of the first reading: the loop begins with it, and the program lays them out so.
-        let pair: Vec<u64> =
-            marks.iter().filter(|mark| *mark.1 == most).map(|mark| *mark.0).collect();
         for block in self.blocks.iter().map(|word| Block::new(*word)) {
             match &mut call {
-                _ if block.count == MARK && pair.first() == Some(&block.address) => {
+                _ if block.count == MARK && start == Some(block.address) => {
                     let serving = [OWN].into();
-                    call = Some(Call { functions: Functions::new(), serving });
+                    call = Some(Call { number: calls.len(), functions: Functions::new(), serving });
                 }
                 _ if block.count == MARK => calls.extend(call.take()),
                 Some(call) => {
@@ -277,7 +311,7 @@ impl Trace {
         }
         println!("{what}: {} samples, in instructions", calls.len());
         println!("{:<24} {:>8} {:>8} {:>8} {:>8}", "", "least", "median", "99.9 %", "most");
-        for (name, on_path) in [("CPUs that serve the call", true), ("all CPUs", false)] {
+        for (name, on_path) in [("CPUs that serve it", true), ("all CPUs", false)] {
             let mut sums: Vec<i64> =
                 calls.iter().map(|call| if on_path { call.path() } else { call.all() }).collect();
             sums.sort_unstable();
@@ -289,13 +323,15 @@ impl Trace {
         println!("\nthe median of the first, by function");
         show(median.by_role());
         for call in calls.iter().rev().take(SHOWN) {
-            println!("\nlongest on the CPUs that serve it: {}, of all {}", call.path(), call.all());
+            let (path, all, number) = (call.path(), call.all(), call.number);
+            println!("\nlongest on the CPUs that serve it: {path}, of all {all} (sample {number})");
             println!("more than that by function");
             show(call.more_than(&median));
         }
         calls.sort_by_key(Call::all);
         for call in calls.iter().rev().take(SHOWN) {
-            println!("\nlongest of all: {}, on the CPUs that serve it {}", call.all(), call.path());
+            let (path, all, number) = (call.path(), call.all(), call.number);
+            println!("\nlongest of all: {all}, on the CPUs that serve it {path} (sample {number})");
             println!("more than that by function");
             show(call.more_than(&median));
         }

@@ -12,7 +12,7 @@
 //! | [`gate`] | path lengths against those in the tree |
 //! | [`soak`] | everything at once for long |
 //! | [`sections`] | the longest sections with interrupts off |
-//! | [`calls`] | what remote calls spend their instructions on |
+//! | [`calls`] | what calls and wake-ups spend their instructions on |
 //! | [`observer`] | plugins of QEMU |
 //! | [`publish`] | tables, JSON, the page |
 
@@ -107,14 +107,17 @@ enum Action {
         #[arg(long, value_parser = clap::value_parser!(u8).range(1..=2))]
         cpus: Option<u8>,
     },
-    /// Tell by CPU and function what the instructions of a call are spent on, of the median and the longest ones.
+    /// Tell by CPU and function what the instructions of a call or a wake-up are spent on, of the median and the longest ones.
     Calls {
         /// A system with a realm, such as realm-6.12.
         #[arg(long, default_value = "realm-6.1-isolated")]
         system: Target,
-        /// A figure of system calls, such as file-write or doorbell.
+        /// A figure of system calls, such as file-write or doorbell, or cyclictest.
         #[arg(long, default_value = "file-read")]
         figure: String,
+        /// What keeps Linux busy, with cyclictest.
+        #[arg(long, default_value = NO_LOAD)]
+        load: String,
         /// How many calls.
         #[arg(long, default_value_t = 10_000)]
         calls: u64,
@@ -144,8 +147,8 @@ pub fn bench(options: &Options) -> Result<u8> {
     match &options.action {
         Some(Action::Gate { update }) => return gate(*update),
         Some(Action::Sections { only, cpus }) => return sections::sections(only, *cpus),
-        Some(Action::Calls { system, figure, calls: samples }) => {
-            return calls::calls(*system, figure, *samples);
+        Some(Action::Calls { system, figure, load, calls: samples }) => {
+            return calls::calls(*system, figure, load, *samples);
         }
         Some(Action::Soak { minutes, kernel }) => return soak::soak(*minutes, *kernel),
         None => {}

@@ -2,18 +2,20 @@
 //! Observers: plugins of QEMU, in `harness/observer`.
 
 use std::fs;
+use std::ops::Range;
 use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::{Context, Result};
 use crtos_abi::LARGE_PAGE_SIZE;
 use crtos_abi::image::{HYPERVISOR_BASE, MAX_HYPERVISOR_BLOCKS};
+use object::{Object, ObjectSection, ObjectSymbol};
 
 use crate::{paths, run};
 
 /// Where the hypervisor is (abi/src/image.rs), and how large it is at most.
-pub const HYPERVISOR: (u64, u64) =
-    (HYPERVISOR_BASE, MAX_HYPERVISOR_BLOCKS as u64 * LARGE_PAGE_SIZE);
+pub const HYPERVISOR: Range<u64> =
+    HYPERVISOR_BASE..HYPERVISOR_BASE + MAX_HYPERVISOR_BLOCKS as u64 * LARGE_PAGE_SIZE;
 
 /// An observer, compiled.
 pub fn compile(name: &str) -> Result<PathBuf> {
@@ -25,4 +27,55 @@ pub fn compile(name: &str) -> Result<PathBuf> {
     gcc.arg(paths::root().join("harness/observer").join(format!("{name}.c")));
     run::quietly(&mut gcc).context("compile the observer")?;
     Ok(plugin)
+}
+
+/// The entries of interrupts and exceptions in the kernel: their name, how many, how far apart.
+const STUBS: (&str, u64, u64) = ("interrupt_stubs", 256, 16);
+
+/// What observers are told of the realm's kernel.
+pub struct Kernel {
+    /// Its file.
+    pub file: PathBuf,
+    /// What is in that.
+    pub bytes: Vec<u8>,
+    /// The addresses of its code.
+    pub code: Range<u64>,
+    /// Address of the first entry.
+    stubs: u64,
+}
+
+impl Kernel {
+    /// The one that was built last.
+    pub fn staged() -> Result<Self> {
+        let path = paths::stage().join("usr/lib/crtos/kernel.elf");
+        let bytes = fs::read(&path).with_context(|| format!("read {}", path.display()))?;
+        let file = object::File::parse(&*bytes).context("read the kernel's file")?;
+        let stubs = file.symbols().find(|symbol| symbol.name() == Ok(STUBS.0));
+        let stubs = stubs.context("the kernel has no entries")?.address();
+        let text = file.section_by_name(".text").context("the kernel has no code")?;
+        let code = text.address()..text.address() + text.size();
+        Ok(Self { file: path, code, stubs, bytes })
+    }
+
+    /// Where an interrupt or exception enters it.
+    pub fn entry(&self, vector: u64) -> u64 {
+        self.stubs + vector * STUBS.2
+    }
+
+    /// Where all of them do.
+    pub fn entries(&self) -> impl Iterator<Item = u64> {
+        (0..STUBS.1).map(|vector| self.entry(vector))
+    }
+
+    /// The interrupt or exception whose entry an address is in.
+    pub fn vector(&self, address: u64) -> Option<u64> {
+        let vector = address.checked_sub(self.stubs)? / STUBS.2;
+        (vector < STUBS.1).then_some(vector)
+    }
+}
+
+/// The words of a file that are in the order of the machine.
+pub fn words(bytes: &[u8]) -> Vec<u64> {
+    let word = |bytes: &[u8]| bytes.try_into().map(u64::from_le_bytes).unwrap_or_default();
+    bytes.chunks_exact(size_of::<u64>()).map(word).collect()
 }

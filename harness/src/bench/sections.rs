@@ -8,16 +8,17 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::fs::{self, File};
-use std::path::{Path, PathBuf};
+use std::ops::Range;
+use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use object::{Object, ObjectSection, ObjectSymbol};
+use object::{Object, ObjectSection};
 
-use super::observer::{self, HYPERVISOR};
+use super::observer::{self, HYPERVISOR, Kernel};
 use crate::vm::{Config, Outcome, Vm};
-use crate::{paths, programs, progress, run};
+use crate::{programs, progress, run};
 
 /// The most instructions that a section is to have.
 const GOAL: u64 = 1500;
@@ -46,8 +47,6 @@ const RT_TESTS: &[(usize, &str)] = &[
     (1, "pmqtest -q -p 80 -i 1000 -l 100"),
 ];
 
-/// The entries of interrupts and exceptions in the kernel: their name, how many, how far apart.
-const STUBS: (&str, u64, u64) = ("interrupt_stubs", 256, 16);
 /// The list of places in the kernel's file, and the plugin's letters for its kinds.
 const LIST: &str = ".crtos.sections";
 const KINDS: [char; 4] = ['b', 'e', 'l', 'f'];
@@ -83,15 +82,14 @@ type Sections = BTreeMap<(u64, u64), Longest>;
 
 /// Measures on one CPU and on two, or on as many as `count` says; returns 1 if a section is longer than it is to be.
 pub fn sections(only: &str, count: Option<u8>) -> Result<u8> {
-    let elf = paths::stage().join("usr/lib/crtos/kernel.elf");
-    let kernel = Kernel::read(&elf)?;
+    let places = Places::of(Kernel::staged()?)?;
     let plugin = observer::compile("sections")?;
     let mut status = 0;
     for cpus in
         REALMS.iter().filter(|cpus| count.is_none_or(|count| number(cpus) == usize::from(count)))
     {
-        let seen = observe(&kernel, &plugin, cpus, only)?;
-        let over = report(&kernel, cpus, &seen)?;
+        let seen = observe(&places, &plugin, cpus, only)?;
+        let over = report(&places, cpus, &seen)?;
         if over {
             status = 1;
         }
@@ -104,45 +102,40 @@ fn number(cpus: &str) -> usize {
     cpus.split(',').count()
 }
 
-/// What is known of the kernel's file.
-struct Kernel {
-    file: PathBuf,
+/// What is observed of the kernel.
+struct Places {
+    kernel: Kernel,
     /// Lines for the plugin.
-    places: String,
-    /// Address of the first entry.
-    stubs: u64,
+    lines: String,
 }
 
-impl Kernel {
-    fn read(path: &Path) -> Result<Self> {
-        let bytes = fs::read(path).with_context(|| format!("read {}", path.display()))?;
-        let file = object::File::parse(&*bytes).context("read the kernel's file")?;
-        let stubs = file.symbols().find(|symbol| symbol.name() == Ok(STUBS.0));
-        let stubs = stubs.context("the kernel has no entries")?.address();
-        let mut places = String::new();
-        let text = file.section_by_name(".text").context("the kernel has no code")?;
-        let (start, code) = (text.address(), text.data()?);
-        writeln!(places, "c {start:x} {:x}", start + code.len() as u64)?;
-        writeln!(places, "c {:x} {:x}", HYPERVISOR.0, HYPERVISOR.0 + HYPERVISOR.1)?;
-        for number in 0..STUBS.1 {
-            writeln!(places, "s {:x}", stubs + number * STUBS.2)?;
+impl Places {
+    fn of(kernel: Kernel) -> Result<Self> {
+        let file = object::File::parse(&*kernel.bytes).context("read the kernel's file")?;
+        let mut lines = String::new();
+        for Range { start, end } in [kernel.code.clone(), HYPERVISOR] {
+            writeln!(lines, "c {start:x} {end:x}")?;
+        }
+        for entry in kernel.entries() {
+            writeln!(lines, "s {entry:x}")?;
         }
         // Also where these bytes are in the middle of an instruction; the plugin looks at whole ones.
+        let code = file.section_by_name(".text").context("the kernel has no code")?.data()?;
         for (offset, _) in code.windows(2).enumerate().filter(|(_, bytes)| *bytes == PAUSE) {
-            writeln!(places, "p {:x}", start + offset as u64)?;
+            writeln!(lines, "p {:x}", kernel.code.start + offset as u64)?;
         }
         let list = file.section_by_name(LIST).with_context(|| format!("no section {LIST}"))?;
-        for entry in words(list.data()?).chunks_exact(2) {
+        for entry in observer::words(list.data()?).chunks_exact(2) {
             let kind = KINDS.get(usize::try_from(entry[1])?).context("a kind of place")?;
-            writeln!(places, "{kind} {:x}", entry[0])?;
+            writeln!(lines, "{kind} {:x}", entry[0])?;
         }
-        Ok(Self { file: path.to_owned(), places, stubs })
+        Ok(Self { kernel, lines })
     }
 
     /// Names of places: the function that wants the section to begin or end there, and the line.
     fn names(&self, addresses: &[u64]) -> Result<BTreeMap<u64, String>> {
         let mut addr2line = Command::new("addr2line");
-        addr2line.arg("-e").arg(&self.file).args(["-a", "-f", "-i", "-C"]);
+        addr2line.arg("-e").arg(&self.kernel.file).args(["-a", "-f", "-i", "-C"]);
         addr2line.args(addresses.iter().map(|address| format!("{address:#x}")));
         let text = run::output(&mut addr2line)?;
         let mut names = BTreeMap::new();
@@ -156,12 +149,10 @@ impl Kernel {
                 .find(|frame| !MEANS.iter().any(|file| frame[1].contains(file)))
                 .or(frames.last());
             let name = match frame {
-                _ if (self.stubs..self.stubs + STUBS.1 * STUBS.2).contains(&address) => {
-                    match (address - self.stubs) / STUBS.2 {
-                        exception @ 0..32 => format!("exception {exception}"),
-                        vector => format!("interrupt {vector}"),
-                    }
-                }
+                _ if let Some(vector) = self.kernel.vector(address) => match vector {
+                    0..32 => format!("exception {vector}"),
+                    _ => format!("interrupt {vector}"),
+                },
                 Some(frame) => {
                     let line = frame[1].split(" (").next().unwrap_or_default();
                     let line = line.rsplit_once("/kernel/src/").map_or(line, |(_, line)| line);
@@ -176,19 +167,13 @@ impl Kernel {
     }
 }
 
-/// The words of a file that are in the order of the machine.
-fn words(bytes: &[u8]) -> Vec<u64> {
-    let word = |bytes: &[u8]| bytes.try_into().map(u64::from_le_bytes).unwrap_or_default();
-    bytes.chunks_exact(WORD).map(word).collect()
-}
-
 /// Runs the programs in a realm that has these CPUs.
-fn observe(kernel: &Kernel, plugin: &Path, cpus: &str, only: &str) -> Result<Sections> {
+fn observe(places: &Places, plugin: &Path, cpus: &str, only: &str) -> Result<Sections> {
     let scratch = tempfile::tempdir()?;
-    let (places, table) = (scratch.path().join("places"), scratch.path().join("table"));
-    fs::write(&places, &kernel.places)?;
+    let (list, table) = (scratch.path().join("places"), scratch.path().join("table"));
+    fs::write(&list, &places.lines)?;
     File::create(&table)?.set_len(TABLE as u64)?;
-    let files = format!("places={},table={}", places.display(), table.display());
+    let files = format!("places={},table={}", list.display(), table.display());
     let config = Config {
         packages: PACKAGES.iter().map(|&name| name.to_owned()).collect(),
         plugin: Some(format!("{},{files}", plugin.display())),
@@ -228,7 +213,7 @@ fn observe(kernel: &Kernel, plugin: &Path, cpus: &str, only: &str) -> Result<Sec
 
 /// Takes over what the plugin has seen until now; what became longer did so in `program`.
 fn note(seen: &mut Sections, table: &Path, program: &str) -> Result<()> {
-    let table = words(&fs::read(table)?);
+    let table = observer::words(&fs::read(table)?);
     if table.first() != Some(&0) {
         bail!("the observer's table is too small");
     }
@@ -244,11 +229,11 @@ fn note(seen: &mut Sections, table: &Path, program: &str) -> Result<()> {
 }
 
 /// Prints what was seen; says whether something was too long.
-fn report(kernel: &Kernel, cpus: &str, seen: &Sections) -> Result<bool> {
+fn report(places: &Places, cpus: &str, seen: &Sections) -> Result<bool> {
     let mut sorted: Vec<_> = seen.iter().collect();
     sorted.sort_by_key(|(_, longest)| std::cmp::Reverse(longest.own));
     let addresses: Vec<_> = sorted.iter().flat_map(|((begin, end), _)| [*begin, *end]).collect();
-    let names = kernel.names(&addresses)?;
+    let names = places.names(&addresses)?;
     let name = |address: &u64| names.get(address).map_or("?", String::as_str);
     println!(
         "sections with interrupts off, the realm on CPUs {cpus}: {} pairs of places",
