@@ -82,7 +82,7 @@ pub struct Options {
     /// Measure nothing: tables and page of results that were written before.
     #[arg(long, value_name = "FILE")]
     from: Option<PathBuf>,
-    /// Also put the results into docs/, as results.html and results.json.
+    /// Also put the results of a run that was not interrupted into docs/, as results.html and results.json.
     #[arg(long)]
     publish: bool,
     /// Take the staging tree as it is instead of building first.
@@ -138,7 +138,11 @@ pub fn bench(options: &Options) -> Result<u8> {
     vm_command::watch_signals()?;
     if let Some(file) = &options.from {
         let text = fs::read_to_string(file).with_context(|| format!("read {}", file.display()))?;
-        return publish::publish(&Results::from_json(&text)?, options);
+        let results = Results::from_json(&text)?;
+        if options.publish {
+            publish::into_docs(&results)?;
+        }
+        return publish::show(&results, options);
     }
     setup::ensure()?;
     if !options.no_build {
@@ -179,10 +183,14 @@ pub fn bench(options: &Options) -> Result<u8> {
     }
     let is_over = !interrupted().load(Ordering::Relaxed);
     let results = campaign.results(&choice)?;
-    let status = publish::publish(&results, options)?;
+    let status = publish::show(&results, options)?;
     if !is_over {
-        eprintln!("x bench: interrupted; the same command goes on where this one was");
+        let published = if options.publish { "; nothing was published" } else { "" };
+        eprintln!("x bench: interrupted{published}; the same command goes on where this one was");
         return Ok(crate::FAILURE);
+    }
+    if options.publish {
+        publish::into_docs(&results)?;
     }
     Ok(status)
 }

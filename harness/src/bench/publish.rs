@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What becomes of results: tables on the terminal, JSON and the page on disk.
+//! What becomes of results: tables on the terminal, JSON and the page on disk, and in the documentation.
 
 use std::fs;
 use std::path::Path;
@@ -15,7 +15,7 @@ use crate::paths;
 const DIGITS: u32 = 3;
 
 /// Prints tables and goals, writes the files; returns 1 if a cell could not be measured.
-pub fn publish(results: &Results, options: &Options) -> Result<u8> {
+pub fn show(results: &Results, options: &Options) -> Result<u8> {
     let (json, html) = (results.to_json()?, page::page(results));
     let folder = paths::target().join("bench");
     if options.from.is_none() {
@@ -26,11 +26,6 @@ pub fn publish(results: &Results, options: &Options) -> Result<u8> {
         if let Some(file) = file {
             write(file, text)?;
         }
-    }
-    if options.publish {
-        let rounded = results.rounded(DIGITS);
-        write(&paths::root().join("docs/results.json"), &rounded.to_json()?)?;
-        write(&paths::root().join("docs/results.html"), &page::page(&rounded))?;
     }
     println!("{}\n", table::results(results));
     let goals = goals::check(results);
@@ -44,6 +39,13 @@ pub fn publish(results: &Results, options: &Options) -> Result<u8> {
         println!("\nresults: {0}/results.json, {0}/results.html", folder.display());
     }
     Ok(u8::from(results.cells.iter().any(|cell| cell.outcome.is_err())))
+}
+
+/// Writes them to `docs/`.
+pub fn into_docs(results: &Results) -> Result<()> {
+    let rounded = results.rounded(DIGITS);
+    write(&paths::root().join("docs/results.json"), &rounded.to_json()?)?;
+    write(&paths::root().join("docs/results.html"), &page::page(&rounded))
 }
 
 fn write(file: &Path, text: &str) -> Result<()> {
