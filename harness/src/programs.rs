@@ -149,6 +149,9 @@ fn compile(source: &Path, program: &Path, way: &str) -> Result<()> {
     let name = source.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let _step = progress::step(format!("compile {name}"));
     let mut gcc = Command::new("gcc");
-    gcc.args(FLAGS).arg(way).arg("-o").arg(program).arg(source);
-    run::quietly(&mut gcc).with_context(|| format!("compile {name}"))
+    // What an interrupted compiler leaves behind has another name.
+    let half_made = program.with_extension("new");
+    gcc.args(FLAGS).arg(way).arg("-o").arg(&half_made).arg(source);
+    run::quietly(&mut gcc).with_context(|| format!("compile {name}"))?;
+    fs::rename(half_made, program).with_context(|| format!("name {name}"))
 }
