@@ -92,8 +92,9 @@ impl Info {
         self
     }
 
-    /// Another `si_overrun`.
-    pub fn with_overrun(mut self, overrun: i32) -> Self {
+    /// `si_overrun` is so much more.
+    pub fn with_more_overrun(mut self, more: i32) -> Self {
+        let overrun = ((self.0[2] >> 32) as i32).saturating_add(more);
         self.0[2] = pair(self.0[2] as u32, overrun as u32);
         self
     }

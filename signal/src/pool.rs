@@ -282,7 +282,8 @@ impl Pool {
         self.entry(ticket.0).is_some_and(|entry| entry.owner == Owner::Posted)
     }
 
-    /// Adds a ticket's signal to `pending`, with a cookie for who takes it, also when others of its number wait there. `false` if it waits already.
+    /// Adds a ticket's signal to `pending`, with a cookie for who takes it, also when others of its number wait there. If it waits already, wherever that is, it
+    /// stays there with the new cookie, and an overrun more. `false` if the ticket is none.
     pub fn post(
         &mut self,
         pending: &mut Pending,
@@ -295,6 +296,11 @@ impl Pool {
             Some(entry) if entry.owner == Owner::Ticket => {
                 *entry = Entry { info, cookie, next: NONE, owner: Owner::Posted };
                 self.append(pending, signal, ticket.0);
+                true
+            }
+            Some(entry) if entry.owner == Owner::Posted => {
+                entry.cookie = cookie;
+                entry.info = entry.info.with_more_overrun(1);
                 true
             }
             _ => false,

@@ -46,14 +46,14 @@ fn step() -> impl Strategy<Value = Step> {
 
 /// What was sent and not taken, oldest first.
 #[derive(Default)]
-struct Queue(VecDeque<(Info, bool)>);
+struct Queue(VecDeque<(Info, Option<u64>)>);
 
 impl Queue {
     fn has(&self, signal: u32) -> bool {
         self.0.iter().any(|(info, _)| info.signal() == signal)
     }
 
-    fn pop(&mut self, allowed: impl Fn(u32) -> bool) -> Option<(Info, bool)> {
+    fn pop(&mut self, allowed: impl Fn(u32) -> bool) -> Option<(Info, Option<u64>)> {
         let urgent = |signal: u32| Set::SYNCHRONOUS.contains(signal);
         let signal = self
             .0
@@ -82,6 +82,7 @@ proptest! {
         let mut masks = [0_u64; MEMBERS];
         let mut waits = [0_u64; MEMBERS];
         let mut ignored = Set::EMPTY;
+        let mut posts = 0;
         let target = |to: usize| if to == MEMBERS { Target::Process } else { Target::Member(to) };
         for step in steps {
             let wants = |masks: &[u64; MEMBERS], waits: &[u64; MEMBERS], m: usize, s: u32| (!masks[m] | waits[m]) >> (s - 1) & 1 == 1;
@@ -94,14 +95,14 @@ proptest! {
                     let blocked = (masks[first] | waits[first]) >> (signal - 1) & 1 == 1;
                     let dropped = !blocked && (ignored.contains(signal) || signal == 17);
                     let merged = signal < 32 && queues[to].has(signal);
-                    let used: usize = queues.iter().map(|queue| queue.0.iter().filter(|entry| !entry.1).count()).sum::<usize>() + 1;
+                    let used: usize = queues.iter().map(|queue| queue.0.iter().filter(|entry| entry.1.is_none()).count()).sum::<usize>() + 1;
                     if used as u64 >= LIMIT {
                         // The model does not know lost entries: take one instead.
                         continue;
                     }
                     let sent = group.send(&mut pool, target(to), info);
                     if !dropped && !merged {
-                        queues[to].0.push_back((info, false));
+                        queues[to].0.push_back((info, None));
                     }
                     match sent {
                         Ok(Generated::Dropped) => prop_assert!(dropped),
@@ -120,11 +121,16 @@ proptest! {
                     let first = if to == MEMBERS { 0 } else { to };
                     let blocked = (masks[first] | waits[first]) >> (signal - 1) & 1 == 1;
                     let dropped = !blocked && (ignored.contains(signal) || signal == 17);
-                    let out = queues.iter().any(|queue| queue.0.iter().any(|entry| entry.1));
+                    let out = queues.iter().any(|queue| queue.0.iter().any(|entry| entry.1.is_some()));
                     prop_assert_eq!(pool.is_posted(&ticket), out);
-                    group.post(&mut pool, target(to), &ticket, info, 77);
+                    posts += 1;
+                    group.post(&mut pool, target(to), &ticket, info, posts);
                     if !dropped && !out {
-                        queues[to].0.push_back((info, true));
+                        queues[to].0.push_back((info, Some(posts)));
+                    } else if !dropped {
+                        let mut entries = queues.iter_mut().flat_map(|queue| queue.0.iter_mut());
+                        let entry = entries.find(|entry| entry.1.is_some()).unwrap();
+                        *entry = (entry.0.with_more_overrun(1), Some(posts));
                     }
                 }
                 Step::Mask(member, mask) => {
@@ -139,7 +145,7 @@ proptest! {
                     let mask = masks[member];
                     let allowed = |signal: u32| mask >> (signal - 1) & 1 == 0;
                     let expected = queues[member].pop(allowed).or_else(|| queues[MEMBERS].pop(allowed));
-                    let taken = group.next(&mut pool, member).map(|(taken, _)| (taken.info, taken.cookie.is_some()));
+                    let taken = group.next(&mut pool, member).map(|(taken, _)| (taken.info, taken.cookie));
                     prop_assert_eq!(taken, expected);
                 }
                 Step::Ignore(signal, on) => {

@@ -185,7 +185,7 @@ pub fn signal_taken(process: &Process, taken: Taken) -> Info {
     let core =
         process.timers.posix.lock().timers.get(&(cookie as i32)).map(|timer| timer.0.clone());
     let overrun = core.map_or(0, |core| core.taken((cookie >> 32) as u32));
-    taken.info.with_overrun(overrun)
+    taken.info.with_more_overrun(overrun)
 }
 
 /// timer_create(clock, event, id).
