@@ -58,7 +58,7 @@ fn write(file: &Path, text: &str) -> Result<()> {
 /// Versions of the guest's programs.
 pub fn versions(machine: &mut Measuring) -> Versions {
     let text = machine.ask(
-        "dpkg-query -W -f '${Package} ${Version}\\n' rt-tests stress-ng libc6; crtos version 2>/dev/null | head -n 1",
+        "dpkg-query -W -f '${Package} ${Version}\\n' rt-tests stress-ng libc6; crtos --version",
     );
     let pairs = text.lines().filter_map(|line| line.split_once(' '));
     pairs
