@@ -9,7 +9,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io::Read;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
@@ -64,11 +64,11 @@ pub fn calls(target: Target, name: &str, load: &str, samples: u64) -> Result<u8>
     File::create(&file)?.set_len(TRACE * 8)?;
     let plugin = observer::compile("calls")?;
     let start = match figure.how {
-        How::Cyclictest => Start::Entry(Kernel::staged()?.entry(TIMER)),
+        How::Cyclictest => Start::Entry(Kernel::staged()?.entry(TIMER), samples),
         _ => Start::Reading,
     };
     let marks = match start {
-        Start::Entry(entry) => format!("from={entry:x},"),
+        Start::Entry(entry, _) => format!("from={entry:x},"),
         Start::Reading => readings()?.iter().map(|mark| format!("mark={mark:x},")).collect(),
     };
     let plugin = format!("{},{marks}trace={}", plugin.display(), file.display());
@@ -95,8 +95,8 @@ pub fn calls(target: Target, name: &str, load: &str, samples: u64) -> Result<u8>
 
 /// Where a sample begins. It ends when the program reads its clock.
 enum Start {
-    /// Where an interrupt enters the kernel.
-    Entry(u64),
+    /// Where an interrupt enters the kernel, and how many there are before the run that only counts exits.
+    Entry(u64, u64),
     /// Where the program reads its clock for the first time of two.
     Reading,
 }
@@ -104,7 +104,7 @@ enum Start {
 /// Addresses of the instructions at which the program reads its clock.
 fn readings() -> Result<Vec<u64>> {
     use object::{Object, ObjectSection};
-    let program: PathBuf = paths::stage().join("usr/lib/crtos/bench").join(PROGRAM);
+    let program = paths::stage().join("usr/lib/crtos/bench").join(PROGRAM);
     let bytes = fs::read(&program).with_context(|| format!("read {}", program.display()))?;
     let file = object::File::parse(&*bytes).context("read the program")?;
     let text = file.section_by_name(".text").context("the program has no code")?;
@@ -267,7 +267,7 @@ impl<'a> Call<'a> {
 impl Trace {
     /// Where samples begin.
     fn start(&self) -> Option<u64> {
-        if let Start::Entry(address) = self.start {
+        if let Start::Entry(address, _) = self.start {
             return Some(address & ADDRESS);
         }
         let mut marks: BTreeMap<u64, usize> = BTreeMap::new();
@@ -299,6 +299,9 @@ impl Trace {
                 }
                 None => {}
             }
+        }
+        if let Start::Entry(_, count) = self.start {
+            calls.truncate(usize::try_from(count).unwrap_or(usize::MAX));
         }
         calls.drain(..WARM_UP.min(calls.len()));
         calls
