@@ -31,7 +31,8 @@ static struct trace {
 
 static uint64_t marks[MARKS];
 static size_t mark_count;
-static uint64_t from;
+/* A path ends when a program reads its clock. */
+static int ends_with_reading;
 static int is_on;
 static uint64_t last_mark;
 static void *gs, *other_gs;
@@ -112,13 +113,12 @@ static void translated(uint64_t id, struct tb *tb)
 	for (size_t i = 0; i < count; i++) {
 		struct insn *insn = qemu_plugin_tb_get_insn(tb, i);
 		uint64_t address = qemu_plugin_insn_vaddr(insn);
-
 		void *word = (void *)((address & ADDRESS) | MARK << 48);
 
 		for (size_t j = 0; j < mark_count; j++)
 			if (marks[j] == address)
 				qemu_plugin_register_vcpu_insn_exec_cb(insn, mark, READS_REGISTERS, word);
-		if (from && reads_clock(insn))
+		if (ends_with_reading && reads_clock(insn))
 			qemu_plugin_register_vcpu_insn_exec_cb(insn, reading, READS_REGISTERS, word);
 	}
 }
@@ -146,9 +146,10 @@ EXPORT int qemu_plugin_install(uint64_t id, const struct info *info, int count, 
 	for (int i = 0; i < count; i++) {
 		if (!strncmp(arguments[i], "mark=", 5) && mark_count < MARKS)
 			marks[mark_count++] = strtoull(arguments[i] + 5, NULL, 16);
-		else if (!strncmp(arguments[i], "from=", 5) && !mark_count)
-			marks[mark_count++] = from = strtoull(arguments[i] + 5, NULL, 16);
-		else if (strncmp(arguments[i], "trace=", 6) || !(trace = map(arguments[i] + 6, sizeof *trace)))
+		else if (!strncmp(arguments[i], "from=", 5) && !mark_count) {
+			marks[mark_count++] = strtoull(arguments[i] + 5, NULL, 16);
+			ends_with_reading = 1;
+		} else if (strncmp(arguments[i], "trace=", 6) || !(trace = map(arguments[i] + 6, sizeof *trace)))
 			return fprintf(stderr, "calls: %s: of no use\n", arguments[i]), -1;
 	}
 	if (!trace || !mark_count)

@@ -150,7 +150,7 @@ fn compile(source: &Path, program: &Path, way: &str) -> Result<()> {
     let _step = progress::step(format!("compile {name}"));
     let mut gcc = Command::new("gcc");
     // What an interrupted compiler leaves behind has another name.
-    let half_made = program.with_extension("new");
+    let half_made = program.with_extension("half-made");
     gcc.args(FLAGS).arg(way).arg("-o").arg(&half_made).arg(source);
     run::quietly(&mut gcc).with_context(|| format!("compile {name}"))?;
     fs::rename(half_made, program).with_context(|| format!("name {name}"))

@@ -237,7 +237,7 @@ pub fn unmap(address: u64, length: u64) {
 /// Copies `length` bytes from address `from` of the program, which may be a bad one, to `to` (process_vm_readv(2) on this process itself).
 pub fn copy_in(from: u64, to: *mut u8, length: usize) -> Result<(), Errno> {
     // SAFETY: Linux writes to the caller's memory at `to`.
-    unsafe { copy_program(linux::__NR_process_vm_readv, to as u64, from, length as u64) }
+    unsafe { copy_memory(linux::__NR_process_vm_readv, pid(), to as u64, from, length as u64) }
 }
 
 /// Waits for process `child`, which ends, if it is one of this process that nobody has waited for.
@@ -252,14 +252,10 @@ pub fn wait_for(child: u64) {
 /// Whether process `child`, a copy of this one, has no memory any more: it has ended, whoever hears of that.
 pub fn has_ended(child: u64) -> bool {
     let mut byte = 0_u8;
-    let (local, remote) = ([&raw mut byte as u64, 1], [&raw const byte as u64, 1]);
+    let address = &raw mut byte as u64;
     // SAFETY: Linux writes to the byte.
-    let read = unsafe {
-        call(
-            linux::__NR_process_vm_readv,
-            [child, local.as_ptr() as u64, 1, remote.as_ptr() as u64, 1, 0],
-        )
-    };
+    let read =
+        unsafe { copy_memory(linux::__NR_process_vm_readv, child as u32, address, address, 1) };
     read == Err(Errno(errno::ESRCH))
 }
 
@@ -267,19 +263,31 @@ pub fn has_ended(child: u64) -> bool {
 pub fn copy_out(bytes: &[u8], to: u64) -> Result<(), Errno> {
     // SAFETY: Linux reads the bytes; the program gave the address for such a result.
     unsafe {
-        copy_program(linux::__NR_process_vm_writev, bytes.as_ptr() as u64, to, bytes.len() as u64)
+        copy_memory(
+            linux::__NR_process_vm_writev,
+            pid(),
+            bytes.as_ptr() as u64,
+            to,
+            bytes.len() as u64,
+        )
     }
 }
 
-/// Copies between address `own` of the shadow and address `program` of the program, as `nr` says.
+/// Copies between address `own` of the shadow and address `other` of `process`, as `nr` says.
 ///
 /// # Safety
-/// `length` bytes at `own` may be read, with process_vm_readv(2) written. With process_vm_writev(2) the program expects `program` to be written.
-unsafe fn copy_program(nr: u32, own: u64, program: u64, length: u64) -> Result<(), Errno> {
-    let (local, remote) = ([own, length], [program, length]);
+/// `length` bytes at `own` may be read, with process_vm_readv(2) written. With process_vm_writev(2) the process expects `other` to be written.
+unsafe fn copy_memory(
+    nr: u32,
+    process: u32,
+    own: u64,
+    other: u64,
+    length: u64,
+) -> Result<(), Errno> {
+    let (local, remote) = ([own, length], [other, length]);
     // SAFETY: the caller's promise.
     let copied = unsafe {
-        call(nr, [pid().into(), local.as_ptr() as u64, 1, remote.as_ptr() as u64, 1, 0])
+        call(nr, [process.into(), local.as_ptr() as u64, 1, remote.as_ptr() as u64, 1, 0])
     }?;
     if copied == length { Ok(()) } else { Err(Errno(errno::EFAULT)) }
 }

@@ -140,7 +140,6 @@ static void take_back(void)
 		if (CPU_ISSET(cpu, &all))
 			cpus[count++] = cpu;
 	}
-	expired = 0;
 	for (int round = 0; round < 2000; round++) {
 		struct timespec begin, now;
 		long passed;

@@ -12,7 +12,7 @@ use crtos_results::{Cell, Histogram, Order, cyclictest, program};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use super::exits::{Exits, Watch};
+use super::exits::{self, Exits, Watch};
 use super::load::Running;
 use super::up_down;
 
@@ -64,18 +64,15 @@ pub fn measure(order: &Order) -> Cell {
         if running.is_some() {
             sleep(SETTLE);
         }
-        let watch = match figure.how {
+        let before = (!figure.under_load()).then(exits::read).flatten();
+        let outcome = run(order, figure, &mut cell.command, None);
+        cell.exits = match figure.how {
             // The measurement itself ends the hypervisor and starts it again.
             How::UpDown => None,
             // To read the counters meanwhile would disturb the samples.
+            _ if figure.under_load() && outcome.is_ok() => exits_of_another_run(order, figure),
             _ if figure.under_load() => None,
-            _ => Watch::begin(None),
-        };
-        let outcome = run(order, figure, &mut cell.command, None);
-        cell.exits = match watch {
-            Some(watch) => watch.end(order.cpu),
-            None if figure.under_load() && outcome.is_ok() => exits_of_another_run(order, figure),
-            None => None,
+            _ => before.zip(exits::read()).map(|(old, new)| exits::difference(&old, &new)),
         };
         drop(running);
         outcome
@@ -89,7 +86,7 @@ pub fn measure(order: &Order) -> Cell {
 fn exits_of_another_run(order: &Order, figure: &Figure) -> Option<Exits> {
     let samples = (order.samples / PART).max(FEWEST).min(order.samples);
     let order = Order { samples, ..order.clone() };
-    let mut watch = Watch::begin(Some(Duration::from_micros(samples * order.interval_us)))?;
+    let mut watch = Watch::begin(Duration::from_micros(samples * order.interval_us))?;
     run(&order, figure, &mut String::new(), Some(&mut watch)).ok()?;
     watch.end(order.cpu)
 }
@@ -207,7 +204,7 @@ pub fn output(
     let waiter = thread::spawn(move || sender.send(child.wait()));
     let status = loop {
         let left = end.saturating_duration_since(Instant::now());
-        let pause = watch.as_ref().and_then(|watch| watch.pause()).unwrap_or(POLL).min(left);
+        let pause = watch.as_ref().map_or(POLL, |watch| watch.pause()).min(left);
         match ended.recv_timeout(pause) {
             Ok(status) => break Some(status.map_err(system)?),
             Err(RecvTimeoutError::Timeout) if !left.is_zero() => {

@@ -10,10 +10,10 @@ use crate::report::{self, EXIT_NAMES};
 /// VM exits by CPU and reason.
 pub type Exits = BTreeMap<u32, BTreeMap<String, u64>>;
 
-/// Readings of the counters while a program runs.
+/// Readings of the counters while a program takes samples.
 pub struct Watch {
-    /// The time that the program takes samples for, if it does.
-    sampling: Option<Duration>,
+    /// The time that the program takes samples for.
+    sampling: Duration,
     readings: Vec<(Instant, Exits)>,
 }
 
@@ -21,31 +21,26 @@ pub struct Watch {
 const READINGS: u32 = 10;
 
 impl Watch {
-    /// Begins with a reading; none without hypervisor. Of a program that takes samples for some time, `sampling`, there are further ones.
-    pub fn begin(sampling: Option<Duration>) -> Option<Self> {
+    /// Begins with a reading; none without hypervisor.
+    pub fn begin(sampling: Duration) -> Option<Self> {
         Some(Self { sampling, readings: vec![(Instant::now(), read()?)] })
     }
 
-    /// The time until it should be read again; none if only the end counts.
-    pub fn pause(&self) -> Option<Duration> {
-        self.sampling.map(|sampling| sampling / READINGS)
+    /// The time until it should be read again.
+    pub fn pause(&self) -> Duration {
+        self.sampling / READINGS
     }
 
-    /// Reads again, if not only the end counts.
+    /// Reads again.
     pub fn look(&mut self) {
-        if self.sampling.is_none() {
-            return;
-        }
         self.readings.extend(read().map(|exits| (Instant::now(), exits)));
     }
 
-    /// The exits since the beginning, now that the program has ended. If it took samples, those in the stretch of
-    /// four fifths of that time with the fewest of `cpu`: the program's start and end, which take calls of Linux, are
+    /// The exits, now that the program has ended: those in the stretch of
+    /// four fifths of the sampling with the fewest of `cpu`. The program's start and end, which take calls of Linux, are
     /// left out, and exits that come with the samples are in every stretch.
     pub fn end(self, cpu: u32) -> Option<Exits> {
-        let (_, first) = self.readings.first()?;
-        let Some(sampling) = self.sampling else { return Some(difference(first, &read()?)) };
-        let least = sampling * 4 / 5;
+        let least = self.sampling * 4 / 5;
         let stretches = self.readings.iter().enumerate().filter_map(|(index, (begin, before))| {
             let (_, after) = self.readings[index..]
                 .iter()
@@ -57,7 +52,8 @@ impl Watch {
     }
 }
 
-fn read() -> Option<Exits> {
+/// The counters; none without hypervisor.
+pub fn read() -> Option<Exits> {
     const ASKED: &str = "count VM exits";
     let device = Device::open().ok()?;
     let info = device.info(ASKED).ok()?;
@@ -72,7 +68,7 @@ fn read() -> Option<Exits> {
 }
 
 /// What was added; only what is not 0.
-fn difference(before: &Exits, after: &Exits) -> Exits {
+pub fn difference(before: &Exits, after: &Exits) -> Exits {
     let mut result = Exits::new();
     for (cpu, reasons) in after {
         for (reason, count) in reasons {
@@ -110,7 +106,7 @@ mod tests {
         let counts = [(0, 0), (100, 90), (500, 91), (900, 92), (1000, 92), (1100, 200)];
         let readings = counts
             .map(|(ms, count)| (begin + Duration::from_millis(ms), exits(&[(3, "icr", count)])));
-        let watch = Watch { sampling: Some(Duration::from_secs(1)), readings: readings.into() };
+        let watch = Watch { sampling: Duration::from_secs(1), readings: readings.into() };
         assert_eq!(watch.end(3), Some(exits(&[(3, "icr", 2)])));
     }
 }

@@ -124,11 +124,7 @@ fn read(file: &Path) -> Result<Vec<u64>> {
     }
     let mut bytes = vec![0; usize::try_from(count * 8)?];
     file.read_exact(&mut bytes)?;
-    Ok(bytes
-        .chunks_exact(8)
-        .filter_map(|word| word.try_into().ok())
-        .map(u64::from_le_bytes)
-        .collect())
+    Ok(observer::words(&bytes))
 }
 
 /// The bits of an address that the plugin keeps.

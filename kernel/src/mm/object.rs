@@ -86,7 +86,7 @@ impl Object {
         let frame = match pages.get(&index) {
             Some(&frame) => frame,
             None if offset >= self.limit() => return Err(FaultError::Beyond),
-            None if self.on_demand.load(Ordering::Relaxed) => return Err(FaultError::Absent),
+            None if self.is_on_demand() => return Err(FaultError::Absent),
             None if !heap::has_reserve() => return Err(FaultError::NoMemory),
             None => {
                 let frame = frames::zeroed_page(FrameSize::Small).ok_or(FaultError::NoMemory)?;
