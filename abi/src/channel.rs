@@ -390,6 +390,10 @@ pub const TRACE_SWITCH: u32 = 1;
 pub const TRACE_WAKE: u32 = 2;
 /// Interrupt with vector `first`.
 pub const TRACE_INTERRUPT: u32 = 3;
+/// That vector: of the CPU's timer.
+pub const TIMER_VECTOR: u8 = 0xec;
+/// That vector: of another CPU of the realm, which wants this one to look for another thread or at what it was asked.
+pub const KICK_VECTOR: u8 = 0xed;
 /// Its end.
 pub const TRACE_INTERRUPT_END: u32 = 4;
 /// System call number `first` with first argument `second`.

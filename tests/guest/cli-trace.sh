@@ -25,7 +25,7 @@ check 'sleeps that last' '[.traceEvents[] | select(.name == "clock_nanosleep" an
 check 'calls in Linux' '[.traceEvents[] | select(.name == "Linux: write")] | length > 0' t.json
 check 'calls have results' '[.traceEvents[] | select(.name == "write") | .args.result | tonumber > 0] | any' t.json
 check 'wake-ups by name' '[.traceEvents[] | select(.name == "wake periodic" and .args.priority == "80")] | length > 50' t.json
-check 'interrupts' '[.traceEvents[] | select(.name == "interrupt 236")] | length > 50' t.json
+check 'interrupts' '[.traceEvents[] | select(.name == "interrupt of the timer")] | length > 50' t.json
 check 'what a CPU ran' '[.traceEvents[] | select(.ph == "X" and (.name | startswith("periodic (")))] | length > 50' t.json
 check 'names of rows' '[.traceEvents[] | select(.ph == "M") | .args.name] | contains(["CPUs of the realm", "periodic"])' t.json
 

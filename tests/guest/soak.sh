@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # Everything at once: pi_stress and cyclictest's threads (`-S` makes them as many as Linux has CPUs) on two CPUs of the realm, hackbench beside
-# them, stress-ng in Linux. No inversion, no lost wake-up, no leak. `./x bench soak` runs this in virtual time and judges the latencies, which
-# mean nothing here.
+# them, stress-ng in Linux. No inversion, no lost wake-up, no leak. `./x bench soak` runs this in virtual time; latencies, which mean nothing
+# here, are judged by `./x bench soak --latencies`.
 # kernels: 6.1
 # realm: no
 # packages: rt-tests

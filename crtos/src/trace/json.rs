@@ -24,7 +24,8 @@ pub fn write(to: &mut dyn Write, record: &Record, timeline: &Timeline) -> io::Re
         "lost_events": record.lost,
         "crtos": env!("CARGO_PKG_VERSION"),
     });
-    write!(to, "{{\"displayTimeUnit\":\"ns\",\"otherData\":{about},\"traceEvents\":[")?;
+    // Without `displayTimeUnit`: Perfetto took `ns` there for the unit of the times until 2022.
+    write!(to, "{{\"otherData\":{about},\"traceEvents\":[")?;
     let mut separator = "";
     let mut line = |text: String| {
         let result = write!(to, "{separator}\n{text}");
@@ -105,6 +106,7 @@ mod tests {
         let record = Record { events, lost: 7, names: [(42, name)].into() };
         let value = parse(&record);
         assert_eq!(value["otherData"]["lost_events"], 7);
+        assert!(value.get("displayTimeUnit").is_none());
         let slices = of(&value, "X");
         let slice = |name: &str| *slices.iter().find(|slice| slice["name"] == name).unwrap();
         let (read, linux) = (slice("read"), slice("Linux: read"));

@@ -4,8 +4,9 @@
 use std::collections::BTreeMap;
 
 use crtos_abi::channel::{
-    TRACE_CALL, TRACE_CALL_END, TRACE_DOORBELL, TRACE_FAULT, TRACE_INTERRUPT, TRACE_INTERRUPT_END,
-    TRACE_KERNEL_THREAD, TRACE_REMOTE, TRACE_REMOTE_END, TRACE_SWITCH, TRACE_WAKE,
+    KICK_VECTOR, TIMER_VECTOR, TRACE_CALL, TRACE_CALL_END, TRACE_DOORBELL, TRACE_FAULT,
+    TRACE_INTERRUPT, TRACE_INTERRUPT_END, TRACE_KERNEL_THREAD, TRACE_REMOTE, TRACE_REMOTE_END,
+    TRACE_SWITCH, TRACE_WAKE,
 };
 
 use super::collect::{Event, Record};
@@ -214,7 +215,11 @@ impl Builder<'_> {
                 self.instant(cpu, time, format!("wake {}", self.name(woken)), details);
             }
             TRACE_INTERRUPT => {
-                let name = format!("interrupt {}", event.first);
+                let name = match u8::try_from(event.first) {
+                    Ok(TIMER_VECTOR) => "interrupt of the timer".to_string(),
+                    Ok(KICK_VECTOR) => "interrupt of another CPU".to_string(),
+                    _ => format!("interrupt {}", event.first),
+                };
                 self.begin(cpu, time, TRACE_INTERRUPT_END, name, Vec::new());
             }
             TRACE_INTERRUPT_END => self.end(cpu, TRACE_INTERRUPT_END, time, None),

@@ -14,6 +14,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Error, Result, bail};
+use crtos_abi::channel::TIMER_VECTOR;
 use crtos_results::Order;
 use crtos_results::catalogue::{Figure, How, LOADS, NO_LOAD};
 use crtos_results::order::named;
@@ -28,8 +29,6 @@ const PROGRAM: &str = "syscalls";
 /// How it reads its clock: lfence, rdtsc, lfence; and where in that is the mark.
 const READING: [u8; 8] = [0x0f, 0xae, 0xe8, 0x0f, 0x31, 0x0f, 0xae, 0xe8];
 const MARK_OFFSET: u64 = 3;
-/// The vector of the timer (kernel/src/arch/apic.rs).
-const TIMER: u64 = 0xec;
 /// Microseconds from one wake-up to the next.
 const INTERVAL: u64 = 100;
 /// Samples before the first one that counts.
@@ -64,7 +63,7 @@ pub fn calls(target: Target, name: &str, load: &str, samples: u64) -> Result<u8>
     File::create(&file)?.set_len(TRACE * 8)?;
     let plugin = observer::compile("calls")?;
     let start = match figure.how {
-        How::Cyclictest => Start::Entry(Kernel::staged()?.entry(TIMER), samples),
+        How::Cyclictest => Start::Entry(Kernel::staged()?.entry(TIMER_VECTOR.into()), samples),
         _ => Start::Reading,
     };
     let marks = match start {

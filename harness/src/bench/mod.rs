@@ -127,6 +127,9 @@ enum Action {
         /// How many minutes of virtual time.
         #[arg(long, default_value_t = 10)]
         minutes: u32,
+        /// Judge the latencies as well: virtual CPUs take short turns then, which takes an hour for each minute.
+        #[arg(long)]
+        latencies: bool,
         /// Beside this kernel.
         #[arg(long, default_value = "6.1")]
         kernel: kernels::Flavour,
@@ -154,7 +157,9 @@ pub fn bench(options: &Options) -> Result<u8> {
         Some(Action::Calls { system, figure, load, calls: samples }) => {
             return calls::calls(*system, figure, load, *samples);
         }
-        Some(Action::Soak { minutes, kernel }) => return soak::soak(*minutes, *kernel),
+        Some(Action::Soak { minutes, latencies, kernel }) => {
+            return soak::soak(*minutes, *latencies, *kernel);
+        }
         None => {}
     }
     let (targets, choice) = options.choose()?;

@@ -6,12 +6,8 @@
 use super::{cpu, percpu};
 use crate::time::{self, Nanos};
 use core::sync::atomic::{AtomicU64, Ordering, fence};
+use crtos_abi::channel::{KICK_VECTOR, TIMER_VECTOR};
 
-/// Vector of the timer.
-pub const TIMER_VECTOR: u8 = 0xec;
-/// Vector by which CPUs interrupt each other: to have one look for another thread or at what it
-/// was asked.
-pub const KICK_VECTOR: u8 = 0xed;
 /// Vector of errors of the APIC.
 pub const ERROR_VECTOR: u8 = 0xfe;
 /// Vector of spurious interrupts, which want no end of interrupt.

@@ -11,7 +11,7 @@ use crate::task::{self, scheduler};
 use crate::{remote, trace, warn};
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicU64, Ordering};
-use crtos_abi::channel::TRACE_FAULT;
+use crtos_abi::channel::{KICK_VECTOR, TIMER_VECTOR, TRACE_FAULT};
 use x86_64::VirtAddr;
 use x86_64::registers::control::Cr2;
 use x86_64::structures::DescriptorTablePointer;
@@ -196,14 +196,14 @@ pub fn interrupt(vector: u8) {
     let counters = &percpu::this().interrupts;
     let count = |counter: &AtomicU64| counter.fetch_add(1, Ordering::Relaxed);
     match vector {
-        apic::TIMER_VECTOR => {
+        TIMER_VECTOR => {
             count(&counters.timer);
             apic::end_of_interrupt();
             if !apic::note_calibration() {
                 scheduler::timer_interrupt();
             }
         }
-        apic::KICK_VECTOR => {
+        KICK_VECTOR => {
             count(&counters.kicks);
             apic::end_of_interrupt();
             // Another thread's turn and attention are looked at on the way back.
