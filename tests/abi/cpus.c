@@ -141,7 +141,7 @@ static int runs(struct hog *hog)
 	long before = atomic_load(&hog->count);
 	int tries;
 
-	for (tries = 0; tries < 100 && atomic_load(&hog->count) == before; tries++)
+	for (tries = 0; tries < 1000 && atomic_load(&hog->count) == before; tries++)
 		pause_ms(20);
 	return atomic_load(&hog->count) > before;
 }
@@ -400,7 +400,7 @@ static void *runner(void *argument)
 	while (!atomic_load(&starting_gun))
 		futex_wait(&starting_gun, 0);
 	begin = time(NULL);
-	while (!atomic_load(&finish_line) && time(NULL) - begin < 10)
+	while (!atomic_load(&finish_line) && time(NULL) - begin < 30)
 		;
 	atomic_store(&has_run, atomic_load(&finish_line));
 	return NULL;

@@ -59,6 +59,34 @@ static void await(int value)
 		pause_for(1);
 }
 
+/* Waits until somebody waits for a lock. */
+static void await_waiter(uint32_t *word)
+{
+	while (!(*(volatile uint32_t *)word & FUTEX_WAITERS))
+		pause_for(1);
+	pause_for(10);
+}
+
+static cpu_set_t all;
+
+/* This thread, and those that it creates, on one processor: real-time threads have run until they wait whenever it runs itself. */
+static void share_processor(void)
+{
+	cpu_set_t one;
+
+	sched_getaffinity(0, sizeof(all), &all);
+	CPU_ZERO(&one);
+	for (int cpu = 0; cpu < CPU_SETSIZE; cpu++)
+		if (CPU_ISSET(cpu, &all) && !CPU_COUNT(&one))
+			CPU_SET(cpu, &one);
+	sched_setaffinity(0, sizeof(one), &one);
+}
+
+static void share_no_more(void)
+{
+	sched_setaffinity(0, sizeof(all), &all);
+}
+
 static void errors(void)
 {
 	struct timespec past = { 0, 0 }, bad = { 0, -1 };
@@ -161,8 +189,9 @@ static void deadlocks(void)
 		pthread_create(&threads[i], NULL, link_of_chain, (void *)i);
 		while (started <= i)
 			pause_for(1);
+		if (i > 0)
+			await_waiter(&words[i - 1]);
 	}
-	pause_for(30);
 	stage = 2;
 	for (int i = 0; i < 4; i++)
 		pthread_join(threads[i], NULL);
@@ -174,7 +203,6 @@ static void *second_of_circle(void *argument)
 {
 	(void)argument;
 	lock(&words[1], NULL);
-	stage = 1;
 	long result = lock(&words[0], NULL);
 
 	unlock(&words[0]);
@@ -187,11 +215,9 @@ static void circle(void)
 	pthread_t thread;
 	void *result;
 
-	stage = 0;
 	lock(&words[0], NULL);
 	pthread_create(&thread, NULL, second_of_circle, NULL);
-	await(1);
-	pause_for(30);
+	await_waiter(&words[0]);
 	FAILS(EDEADLK, futex(&words[1], FUTEX_LOCK_PI, 0, NULL, NULL, 0));
 	FAILS(EINVAL, futex(&words[0], FUTEX_WAKE, 1, NULL, NULL, 0));
 	CHECK(unlock(&words[0]) == 0);
@@ -211,7 +237,7 @@ static void *low(void *argument)
 	priority(10);
 	lock(&words[0], NULL);
 	stage = 1;
-	await(2);
+	await(3);
 	for (volatile int i = 0; i < 1000000; i++)
 		;
 	ended[0] = ++clock_;
@@ -258,15 +284,9 @@ static void *high(void *argument)
 static void inversion(void *chain)
 {
 	pthread_t threads[4];
-	cpu_set_t all, one;
 	int count = 0;
 
-	sched_getaffinity(0, sizeof(all), &all);
-	CPU_ZERO(&one);
-	for (int cpu = 0; cpu < CPU_SETSIZE; cpu++)
-		if (CPU_ISSET(cpu, &all) && !CPU_COUNT(&one))
-			CPU_SET(cpu, &one);
-	sched_setaffinity(0, sizeof(one), &one);
+	share_processor();
 	priority(50);
 	stage = 0;
 	clock_ = burning = ended[0] = ended[1] = ended[2] = 0;
@@ -275,7 +295,7 @@ static void inversion(void *chain)
 	if (chain) {
 		pthread_create(&threads[count++], NULL, between, NULL);
 		await(2);
-		pause_for(10);
+		await_waiter(&words[0]);
 	}
 	pthread_create(&threads[count++], NULL, high, chain);
 	await(3);
@@ -284,7 +304,7 @@ static void inversion(void *chain)
 	for (int i = 0; i < count; i++)
 		pthread_join(threads[i], NULL);
 	CHECK(ended[0] == 1 && ended[2] == 2 && ended[1] == 3);
-	sched_setaffinity(0, sizeof(all), &all);
+	share_no_more();
 }
 
 /* A lock goes to the waiter with the highest priority, also if that changes while it waits. */
@@ -311,6 +331,7 @@ static void queue(int change)
 	pthread_t threads[4];
 	struct sched_param param = { 40 };
 
+	share_processor();
 	started = place = 0;
 	lock(&words[0], NULL);
 	for (long i = 0; i < 4; i++) {
@@ -324,6 +345,7 @@ static void queue(int change)
 	unlock(&words[0]);
 	for (int i = 0; i < 4; i++)
 		pthread_join(threads[i], NULL);
+	share_no_more();
 	if (change)
 		CHECK(order[0] == 0 && order[1] == 1 && order[2] == 2 && order[3] == 3);
 	else
@@ -353,9 +375,7 @@ static void signals(void)
 	started = 0;
 	lock(&words[0], NULL);
 	pthread_create(&thread, NULL, signalled, &words[0]);
-	while (!started)
-		pause_for(1);
-	pause_for(20);
+	await_waiter(&words[0]);
 	pthread_kill(thread, SIGUSR1);
 	pause_for(20);
 	unlock(&words[0]);
@@ -367,8 +387,7 @@ static void *die(void *argument)
 {
 	lock(argument, NULL);
 	stage = 1;
-	await(2);
-	pause_for(50);
+	await_waiter(argument);
 	return NULL;
 }
 
@@ -380,7 +399,6 @@ static void *die_alone(void *argument)
 
 static void *inherit(void *argument)
 {
-	stage = 2;
 	CHECK(futex(argument, FUTEX_LOCK_PI, 0, NULL, NULL, 0) == 0);
 	CHECK(*(uint32_t *)argument == ((uint32_t)gettid_() | FUTEX_OWNER_DIED | FUTEX_WAITERS));
 	CHECK(futex(argument, FUTEX_UNLOCK_PI, 0, NULL, NULL, 0) == 0);
@@ -417,6 +435,7 @@ static void *wait_for_move(void *argument)
 {
 	struct mover *mover = argument;
 
+	priority(10);
 	started++;
 	mover->result = futex(&words[2], FUTEX_WAIT_REQUEUE_PI, 0, mover->timeout, &words[3], 0);
 	mover->error = errno;
@@ -429,7 +448,9 @@ static void moving(void)
 {
 	struct mover movers[4] = { 0 };
 	struct timespec soon = after(CLOCK_MONOTONIC, 50), later;
+	long time, moved;
 
+	share_processor();
 	words[2] = words[3] = 0;
 	started = 0;
 	movers[0].timeout = &soon;
@@ -459,19 +480,23 @@ static void moving(void)
 	pthread_join(movers[2].thread, NULL);
 	CHECK(movers[1].result == 0 && movers[2].result == 0);
 	CHECK(words[3] == 0);
-	/* Moved, and then the time is over. */
-	later = after(CLOCK_MONOTONIC, 100);
+	/* Moved, and then the time is over, which has to be long enough for that. */
 	movers[0].timeout = &later;
-	started = 0;
-	lock(&words[3], NULL);
-	pthread_create(&movers[0].thread, NULL, wait_for_move, &movers[0]);
-	while (!started)
-		pause_for(1);
-	pause_for(10);
-	CHECK(futex(&words[2], FUTEX_CMP_REQUEUE_PI, 1, (void *)100, &words[3], 0) == 1);
-	pthread_join(movers[0].thread, NULL);
-	CHECK(movers[0].result == -1 && movers[0].error == ETIMEDOUT);
-	CHECK(unlock(&words[3]) == 0);
+	for (time = 100, moved = 0; moved == 0 && time < 20000; time *= 4) {
+		later = after(CLOCK_MONOTONIC, time);
+		started = 0;
+		lock(&words[3], NULL);
+		pthread_create(&movers[0].thread, NULL, wait_for_move, &movers[0]);
+		while (!started)
+			pause_for(1);
+		pause_for(10);
+		moved = futex(&words[2], FUTEX_CMP_REQUEUE_PI, 1, (void *)100, &words[3], 0);
+		pthread_join(movers[0].thread, NULL);
+		if (movers[0].result != -1 || movers[0].error != ETIMEDOUT || unlock(&words[3]))
+			moved = -1;
+	}
+	CHECK(moved == 1);
+	share_no_more();
 }
 
 int main(void)

@@ -180,9 +180,19 @@ static void alarmed(int flags)
 	ualarm(50000, 50000);
 }
 
+/* How many alarms have been handled, which a child sees. */
+static volatile int *alarms;
+
+static void count_alarm(int signal)
+{
+	caught = signal;
+	++*alarms;
+}
+
 static void waits(void)
 {
 	static char block[200000];
+	struct sigaction counting = { .sa_handler = count_alarm, .sa_flags = SA_RESTART };
 	char text[10];
 	int status, total = 0, got;
 
@@ -222,14 +232,18 @@ static void waits(void)
 	CHECK(read(ends[0], block, 8192) == 8192);
 	alarmed(0);
 	CHECK(write(ends[1], block, 65536) == 8192 && caught == SIGALRM);
-	/* With SA_RESTART the call is made again. */
+	/* With SA_RESTART the call is made again. There is room after some alarms: all but the first come while it waits. */
+	alarms = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	child = fork();
 	if (child == 0) {
-		usleep(150000);
+		while (*alarms < 3)
+			usleep(1000);
 		read(ends[0], block, 65536);
 		_exit(0);
 	}
-	alarmed(SA_RESTART);
+	caught = 0;
+	sigaction(SIGALRM, &counting, NULL);
+	ualarm(50000, 50000);
 	CHECK(write(ends[1], "x", 1) == 1 && caught == SIGALRM && waitpid(child, &status, 0) == child);
 	ualarm(0, 0);
 	/* The other end goes away while one waits. */
@@ -246,6 +260,8 @@ static void waits(void)
 	reopen(0);
 	child = fork();
 	if (child == 0) {
+		while (readable() < 65536)
+			usleep(1000);
 		usleep(30000);
 		_exit(0);
 	}

@@ -61,7 +61,7 @@ static void polls(void)
 	/* Each of them ends the wait of all. */
 	pid_t child = later(ends[1], "a", 1);
 
-	CHECK(poll(set, 4, 5000) == 1 && set[0].revents == POLLIN && set[1].revents == 0 && joined(child));
+	CHECK(poll(set, 4, 60000) == 1 && set[0].revents == POLLIN && set[1].revents == 0 && joined(child));
 	CHECK(read(ends[0], &byte, 1) == 1);
 	child = later(pair[1], "b", 1);
 	CHECK(poll(set, 4, -1) == 1 && set[1].revents == POLLIN && set[0].revents == 0 && joined(child));
@@ -93,9 +93,9 @@ static void interrupted(void)
 	sigaction(SIGALRM, &action, NULL);
 	/* Again and again: the first may come before the wait begins. */
 	ualarm(30000, 30000);
-	FAILS(EINTR, poll(set, 1, 5000));
+	FAILS(EINTR, poll(set, 1, 60000));
 	caught = 0;
-	FAILS(EINTR, poll(set, 2, 5000));
+	FAILS(EINTR, poll(set, 2, 60000));
 	CHECK(caught == SIGALRM);
 	ualarm(0, 0);
 	/* ppoll opens the mask while it waits. */
@@ -225,18 +225,18 @@ static void remote_masks(int way)
 	/* Blocked but in the wait. */
 	caught = 0;
 	ualarm(30000, 0);
-	FAILS(EINTR, wait_remote(way, 5000, &none));
+	FAILS(EINTR, wait_remote(way, 60000, &none));
 	CHECK(caught == SIGALRM && sigprocmask(SIG_BLOCK, NULL, &old) == 0 && sigismember(&old, SIGALRM));
 	pid_t child = signal_later(SIGUSR1, 1);
 
 	caught = 0;
-	FAILS(EINTR, wait_remote(way, 5000, &none));
+	FAILS(EINTR, wait_remote(way, 60000, &none));
 	CHECK(caught == SIGUSR1 && joined(child));
 	/* It was there before. */
 	caught = 0;
 	kill(getpid(), SIGUSR1);
 	CHECK(wait_remote(way, 20, NULL) == 0 && caught == 0);
-	FAILS(EINTR, wait_remote(way, 5000, &none));
+	FAILS(EINTR, wait_remote(way, 60000, &none));
 	CHECK(caught == SIGUSR1);
 	sigprocmask(SIG_UNBLOCK, &blocked, NULL);
 	/* Blocked in the wait alone. */
@@ -245,7 +245,7 @@ static void remote_masks(int way)
 	before = now();
 	CHECK(wait_remote(way, 100, &all) == 0 && now() - before >= 99 && caught == SIGALRM);
 	child = later(pair[1], "x", 1);
-	CHECK(wait_remote(way, 5000, &all) == 1 && read(pair[0], &(char){ 0 }, 1) == 1 && joined(child));
+	CHECK(wait_remote(way, 60000, &all) == 1 && read(pair[0], &(char){ 0 }, 1) == 1 && joined(child));
 	sigprocmask(SIG_BLOCK, NULL, &old);
 	CHECK(!sigismember(&old, SIGALRM) && !sigismember(&old, SIGTERM));
 }
@@ -341,9 +341,9 @@ static void remotes(void)
 
 	CHECK(poll(members, 3, -1) == 1 && members[1].revents == POLLIN && joined(child) && read(tube, &byte, 1) == 1);
 	child = later(pair[1], "x", 1);
-	CHECK(poll(members, 3, 5000) == 1 && members[0].revents == POLLIN && joined(child) && read(pair[0], &byte, 1) == 1);
+	CHECK(poll(members, 3, 60000) == 1 && members[0].revents == POLLIN && joined(child) && read(pair[0], &byte, 1) == 1);
 	ualarm(30000, 30000);
-	FAILS(EINTR, poll(members, 3, 5000));
+	FAILS(EINTR, poll(members, 3, 60000));
 	FAILS(EINTR, poll(members, 3, -1));
 	ualarm(0, 0);
 	for (int way = 0; way < 4; way++)
@@ -412,7 +412,7 @@ int main(void)
 			struct pollfd set[2] = { { ends[0], POLLIN, 0 }, { pair[0], POLLIN, 0 } };
 			char byte;
 
-			if (poll(set, 1 + i % 2, 5000) != 1 || read(ends[0], &byte, 1) != 1)
+			if (poll(set, 1 + i % 2, 60000) != 1 || read(ends[0], &byte, 1) != 1)
 				_exit(1);
 			value = 1;
 			write(event, &value, 8);

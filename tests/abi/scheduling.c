@@ -153,7 +153,7 @@ static void deadline(void)
 	signal(SIGXCPU, overrun);
 	CHECK(set(0, &attr) == 0 && get(0, &found, 48) == 0 && found.flags == 7);
 	start = seconds(CLOCK_MONOTONIC);
-	while (!overruns && seconds(CLOCK_MONOTONIC) - start < 5)
+	while (!overruns && seconds(CLOCK_MONOTONIC) - start < 60)
 		;
 	CHECK(overruns > 0);
 	pid_t child = fork();

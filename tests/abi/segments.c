@@ -213,7 +213,7 @@ static void children(void)
 		_exit(1);
 	}
 	close(ends[0]);
-	for (int i = 0; i < 500 && attached(id) != 1; i++)
+	for (int i = 0; i < 3000 && attached(id) != 1; i++)
 		usleep(10000);
 	CHECK(attached(id) == 1 && close(ends[1]) == 0 && status(child) == 0);
 
@@ -228,7 +228,7 @@ static void children(void)
 		_exit(1);
 	}
 	CHECK(read(ends[0], &byte, 1) == 1 && attached(id) == 3 && kill(child, SIGKILL) == 0 && status(child) == SIGKILL);
-	for (int i = 0; i < 500 && attached(id) != 1; i++)
+	for (int i = 0; i < 3000 && attached(id) != 1; i++)
 		usleep(10000);
 	CHECK(attached(id) == 1 && shared->count == 11);
 
