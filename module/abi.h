@@ -238,6 +238,8 @@
 
 #define CRTOS_HC_PUTC 11
 
+#define CRTOS_DOORBELL_ANYWHERE ~0
+
 #define CRTOS_HV_INVALID -1
 
 #define CRTOS_HV_NO_CELL -2
@@ -321,6 +323,8 @@
 #define CRTOS_CELL_FORCE 2147483648
 
 #define CRTOS_CREATE_REALM 1
+
+#define CRTOS_CREATE_CALLS_FOLLOW 2
 
 #define CRTOS_NO_CELL 4294967295
 
@@ -502,8 +506,8 @@ struct __aligned(64) crtos_slot {
 	u32 reserved[2];
 	u64 info[6];
 	u32 notices;
-	u32 reserved2;
-	u64 reserved3;
+	u32 waits_on;
+	u64 reserved2;
 	u32 thread_state;
 	u32 priority;
 	u64 run_time;

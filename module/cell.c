@@ -68,7 +68,7 @@ static int check_create(struct crtos_file *file, const struct crtos_create_cell 
 				    "%u port ranges and %u register ranges were asked for: at most %u and %u are possible",
 				    create->port_count, create->msr_count,
 				    CRTOS_MAX_PORT_RANGES, CRTOS_MAX_MSR_RANGES);
-	if (create->flags & ~CRTOS_CREATE_REALM)
+	if (create->flags & ~(CRTOS_CREATE_REALM | CRTOS_CREATE_CALLS_FOLLOW))
 		return crtos_refuse(file, -EINVAL, "unknown flags %x", create->flags);
 	if ((create->flags & CRTOS_CREATE_REALM) && realm_exists())
 		return crtos_refuse(file, -EEXIST,
@@ -153,7 +153,8 @@ static int create_in_hypervisor(struct crtos_file *file, struct crtos_cell *cell
 	cell->number = number;
 	cell->created = true;
 	crtos.cells[number] = cell;
-	return crtos_doorbell_open(file, &cell->doorbell, number, create->linux_cpu);
+	return crtos_doorbell_open(file, &cell->doorbell, number, create->linux_cpu,
+				   create->flags & CRTOS_CREATE_CALLS_FOLLOW);
 }
 
 /* Gives blocks to the cell from @address on. */

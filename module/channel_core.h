@@ -116,6 +116,15 @@ static inline u32 crtos_core_state(struct crtos_channel *channel, u32 slot)
 	return smp_load_acquire(&channel->slots[slot].state);
 }
 
+/* The shadow thread of @slot is about to wait, on @cpu if nobody moves it. */
+static inline void crtos_core_waits_on(struct crtos_channel *channel, u32 slot, u32 cpu)
+{
+	u32 *waits_on = &channel->slots[slot].waits_on;
+
+	if (READ_ONCE(*waits_on) != cpu)
+		WRITE_ONCE(*waits_on, cpu);
+}
+
 /* A slot at or behind @from that the kernel is done with, or CRTOS_SLOTS. */
 static inline u32 crtos_core_free_slot(struct crtos_channel *channel, u32 from)
 {

@@ -35,9 +35,11 @@ struct crtos_blocks {
 struct crtos_doorbell {
 	struct list_head link;			/* among those that are open */
 	u32 cell;
-	int irq;				/* 0 while it is not open */
+	bool open;
+	bool follows;				/* those whom it wakes: rings on any CPU of Linux */
 	unsigned int wanted;			/* the CPU that was asked for */
-	unsigned int cpu;			/* where it is: another one while that is offline */
+	unsigned int home;			/* where it rings for all others: another one while that is offline */
+	int irq[CRTOS_MAX_CPUS];		/* of each CPU on which it rings, or 0 */
 };
 
 /* A cell beside the root cell. */
@@ -121,7 +123,7 @@ void crtos_power_exit(void);
 int crtos_doorbell_init(void);
 void crtos_doorbell_exit(void);
 int crtos_doorbell_open(struct crtos_file *file, struct crtos_doorbell *doorbell,
-			u32 cell, unsigned int cpu);
+			u32 cell, unsigned int cpu, bool follows);
 void crtos_doorbell_close(struct crtos_doorbell *doorbell);
 bool crtos_doorbell_wanted(unsigned int cpu);
 

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * The doorbell of a cell: the interrupt by which it calls Linux. A vector of
- * Linux's own, on the CPU that the user chose for it, that the hypervisor sends
- * as an IPI. When that CPU goes offline the doorbell moves to another one, and
- * back when it returns.
+ * Linux's own on a CPU, that the hypervisor sends as an IPI. One CPU is the
+ * doorbell's home: the one that the user chose, and while that is offline
+ * another one. A doorbell that follows has a vector on each other CPU of Linux
+ * as well, and the cell may name one of these when it rings. Wherever it rings,
+ * all that the cell rang for is looked at.
  */
 #include <linux/cpu.h>
 #include <linux/cpuhotplug.h>
@@ -59,74 +61,121 @@ static int take_interrupt(struct crtos_doorbell *doorbell, unsigned int cpu)
 		irq_dispose_mapping(irq);
 		return error;
 	}
-	return irq;
+	doorbell->irq[cpu] = irq;
+	return 0;
 }
 
-static void return_interrupt(struct crtos_doorbell *doorbell, int irq)
+static void return_interrupt(struct crtos_doorbell *doorbell, unsigned int cpu)
 {
-	free_irq(irq, doorbell);
-	irq_dispose_mapping(irq);
+	free_irq(doorbell->irq[cpu], doorbell);
+	irq_dispose_mapping(doorbell->irq[cpu]);
+	doorbell->irq[cpu] = 0;
 }
 
-/* Has the cell ring there. The physical id: in cluster mode irqd_cfg() has the logical one. */
-static s64 route(struct crtos_doorbell *doorbell, int irq, unsigned int cpu)
+/* Has the hypervisor know the vector on @cpu. The physical id: in cluster mode irqd_cfg() has the logical one. */
+static s64 route(struct crtos_doorbell *doorbell, unsigned int cpu, u8 vector, bool home)
 {
-	return crtos_hypercall(CRTOS_HC_DOORBELL_ROUTE, doorbell->cell,
-			       irqd_cfg(irq_get_irq_data(irq))->vector,
-			       per_cpu(x86_cpu_to_apicid, cpu), 0);
+	return crtos_hypercall(CRTOS_HC_DOORBELL_ROUTE, doorbell->cell, vector,
+			       per_cpu(x86_cpu_to_apicid, cpu), home);
 }
 
-/* Opens the doorbell of a cell that the hypervisor knows, on @cpu. */
+static s64 start_ringing(struct crtos_doorbell *doorbell, unsigned int cpu, bool home)
+{
+	u8 vector = irqd_cfg(irq_get_irq_data(doorbell->irq[cpu]))->vector;
+	s64 result = route(doorbell, cpu, vector, home);
+
+	if (!result && home)
+		doorbell->home = cpu;
+	return result;
+}
+
+/* The cell can ring on @cpu as well. */
+static int add(struct crtos_doorbell *doorbell, unsigned int cpu, bool home)
+{
+	bool is_new = !doorbell->irq[cpu];
+	int error = is_new ? take_interrupt(doorbell, cpu) : 0;
+
+	if (error)
+		return error;
+	if (!start_ringing(doorbell, cpu, home))
+		return 0;
+	if (is_new)
+		return_interrupt(doorbell, cpu);
+	return -EIO;
+}
+
+/* The cell rings on @cpu no more. Who rang there before this has set its bits before. */
+static void take_away(struct crtos_doorbell *doorbell, unsigned int cpu)
+{
+	route(doorbell, cpu, 0, false);
+	msleep(ON_ITS_WAY_MS);
+	return_interrupt(doorbell, cpu);
+	crtos_realm_doorbell();
+}
+
+/*
+ * Opens the doorbell of a cell that the hypervisor knows, with @cpu as its home.
+ * If it @follows, a CPU without a vector to spare is one that it does not ring on.
+ */
 int crtos_doorbell_open(struct crtos_file *file, struct crtos_doorbell *doorbell,
-			u32 cell, unsigned int cpu)
+			u32 cell, unsigned int cpu, bool follows)
 {
+	unsigned int other;
 	s64 result;
-	int irq;
+	int error;
 
 	cpus_read_lock();
 	mutex_lock(&doorbell_lock);
 	if (cpu >= nr_cpu_ids || !cpu_online(cpu)) {
-		irq = crtos_refuse(file, -ENODEV,
-				   "CPU %u is to take the cell's calls, and Linux does not have it: choose one of CPUs %*pbl",
-				   cpu, cpumask_pr_args(cpu_online_mask));
+		error = crtos_refuse(file, -ENODEV,
+				     "CPU %u is to take the cell's calls, and Linux does not have it: choose one of CPUs %*pbl",
+				     cpu, cpumask_pr_args(cpu_online_mask));
 		goto out;
 	}
 	doorbell->cell = cell;
-	irq = take_interrupt(doorbell, cpu);
-	if (irq < 0) {
-		crtos_refuse(file, irq,
+	error = take_interrupt(doorbell, cpu);
+	if (error) {
+		crtos_refuse(file, error,
 			     "CPU %u has no interrupt vector for the doorbell (error %d): choose another one",
-			     cpu, irq);
+			     cpu, error);
 		goto out;
 	}
-	result = route(doorbell, irq, cpu);
+	result = start_ringing(doorbell, cpu, true);
 	if (result) {
-		return_interrupt(doorbell, irq);
-		irq = crtos_refuse_hv(file, result, "route the cell's doorbell");
+		return_interrupt(doorbell, cpu);
+		error = crtos_refuse_hv(file, result, "route the cell's doorbell");
 		goto out;
 	}
-	doorbell->irq = irq;
-	doorbell->cpu = doorbell->wanted = cpu;
+	doorbell->wanted = cpu;
+	doorbell->follows = follows;
+	doorbell->open = true;
 	list_add(&doorbell->link, &doorbells);
+	for_each_online_cpu(other)
+		if (follows && other != cpu)
+			add(doorbell, other, false);
 out:
 	mutex_unlock(&doorbell_lock);
 	cpus_read_unlock();
-	return min(irq, 0);
+	return error;
 }
 
 /* The cell is no more. */
 void crtos_doorbell_close(struct crtos_doorbell *doorbell)
 {
+	unsigned int cpu;
+
 	mutex_lock(&doorbell_lock);
-	if (doorbell->irq) {
+	if (doorbell->open) {
 		list_del(&doorbell->link);
-		return_interrupt(doorbell, doorbell->irq);
-		doorbell->irq = 0;
+		for_each_possible_cpu(cpu)
+			if (doorbell->irq[cpu])
+				return_interrupt(doorbell, cpu);
+		doorbell->open = false;
 	}
 	mutex_unlock(&doorbell_lock);
 }
 
-/* Does a cell want to ring on @cpu? */
+/* Does a cell want to ring on @cpu, whoever waits there? */
 bool crtos_doorbell_wanted(unsigned int cpu)
 {
 	struct crtos_doorbell *doorbell;
@@ -139,39 +188,29 @@ bool crtos_doorbell_wanted(unsigned int cpu)
 	return wanted;
 }
 
-/* The new place is there before the old one goes. */
-static int move(struct crtos_doorbell *doorbell, unsigned int cpu)
-{
-	int old = doorbell->irq, irq = take_interrupt(doorbell, cpu);
-
-	if (irq < 0)
-		return irq;
-	if (route(doorbell, irq, cpu)) {
-		return_interrupt(doorbell, irq);
-		return -EIO;
-	}
-	doorbell->irq = irq;
-	doorbell->cpu = cpu;
-	msleep(ON_ITS_WAY_MS);
-	return_interrupt(doorbell, old);
-	crtos_realm_doorbell();
-	return 0;
-}
-
 static int cpu_comes(unsigned int cpu)
 {
 	struct crtos_doorbell *doorbell;
+	unsigned int before;
 
 	mutex_lock(&doorbell_lock);
-	list_for_each_entry(doorbell, &doorbells, link)
-		if (doorbell->wanted == cpu && doorbell->cpu != cpu && !move(doorbell, cpu))
+	list_for_each_entry(doorbell, &doorbells, link) {
+		before = doorbell->home;
+		if (doorbell->wanted != cpu) {
+			if (doorbell->follows)
+				add(doorbell, cpu, false);
+		} else if (before != cpu && !add(doorbell, cpu, true)) {
+			if (!doorbell->follows)
+				take_away(doorbell, before);
 			pr_notice("crtos: CPU %u is back: the doorbell of cell %u is there again\n",
 				  cpu, doorbell->cell);
+		}
+	}
 	mutex_unlock(&doorbell_lock);
 	return 0;
 }
 
-/* A CPU whose doorbell has no other place stays. */
+/* A CPU that is the home of a doorbell, and the only one that can be, stays. */
 static int cpu_goes(unsigned int cpu)
 {
 	unsigned int other = cpumask_any_but(cpu_online_mask, cpu);
@@ -180,13 +219,16 @@ static int cpu_goes(unsigned int cpu)
 
 	mutex_lock(&doorbell_lock);
 	list_for_each_entry(doorbell, &doorbells, link) {
-		if (doorbell->cpu != cpu)
+		if (!doorbell->irq[cpu])
 			continue;
-		error = other < nr_cpu_ids ? move(doorbell, other) : -EBUSY;
-		if (error)
-			break;
-		pr_notice("crtos: CPU %u goes offline: the doorbell of cell %u moves to CPU %u until it is back\n",
-			  cpu, doorbell->cell, other);
+		if (doorbell->home == cpu) {
+			error = other < nr_cpu_ids ? add(doorbell, other, true) : -EBUSY;
+			if (error)
+				break;
+			pr_notice("crtos: CPU %u goes offline: the doorbell of cell %u moves to CPU %u until it is back\n",
+				  cpu, doorbell->cell, other);
+		}
+		take_away(doorbell, cpu);
 	}
 	mutex_unlock(&doorbell_lock);
 	return error;

@@ -452,6 +452,7 @@ int crtos_thread_wait(struct crtos_thread *thread, unsigned int mode, u32 state)
 	struct crtos_realm *realm = process->realm;
 	int error = 0;
 
+	crtos_core_waits_on(realm->channel, thread->slot, raw_smp_processor_id());
 	WRITE_ONCE(thread->waiting, true);
 	for (;;) {
 		set_current_state(mode);

@@ -208,10 +208,10 @@ pub struct Slot {
     pub info: [u64; 6],
     /// `SLOT_GONE`, `SLOT_SIGNAL`, `SLOT_STOPPED`; set by atomic or. The kernel clears `SLOT_SIGNAL` alone, and all when it frees the slot.
     pub notices: u32,
+    /// The CPU of Linux on which the shadow thread waits, or waited last: where the doorbell should ring. A hint: nothing depends on it.
+    pub waits_on: u32,
     /// Zero.
-    pub reserved2: u32,
-    /// Zero.
-    pub reserved3: u64,
+    pub reserved2: u64,
     // --- 192: written by the kernel at any time, for `crtos ps`
     /// `THREAD_*` state.
     pub thread_state: u32,

@@ -28,12 +28,17 @@ pub const HC_CELL_STOP: u64 = 6;
 pub const HC_CELL_RECLAIM: u64 = 7;
 /// Root: forget a stopped cell without memory. RDI = cell. Its CPUs wait for Linux's start-up IPI.
 pub const HC_CELL_DESTROY: u64 = 8;
-/// Root: where the doorbell of a cell rings. RDI = cell, RSI = vector (32..=255), RDX = APIC id of a CPU of the root cell.
+/// Root: where doorbells of a cell may ring. RDI = cell, RSI = vector (32..=255; 0: there no more), RDX = APIC id of a CPU of the root cell, R10 = 1: there ring also
+/// those that name no CPU on which they may; only one CPU is that at a time.
 pub const HC_DOORBELL_ROUTE: u64 = 9;
-/// Ring. Root: RDI = cell, rings on its first CPU (or RSI-th). Cell: rings on the root cell's CPU by its route.
+/// Ring. Root: RDI = cell, rings on its first CPU (or RSI-th). Cell: RDI = number of a CPU of the root cell, or [`DOORBELL_ANYWHERE`]; rings there if the
+/// root cell has said so by [`HC_DOORBELL_ROUTE`], else where those ring that name none.
 pub const HC_DOORBELL: u64 = 10;
 /// Cell: append the byte in RDI to the hypervisor's log, line by line, with the cell's name.
 pub const HC_PUTC: u64 = 11;
+
+/// For [`HC_DOORBELL`]: no CPU in particular.
+pub const DOORBELL_ANYWHERE: u64 = !0;
 
 /// The argument is out of range or contradicts itself.
 pub const HV_INVALID: i64 = -1;

@@ -63,6 +63,8 @@ pub const CELL_FORCE: u32 = 0x8000_0000;
 
 /// In [`CreateCell::flags`]: the cell runs the real-time kernel (channel initialised, processes may be spawned).
 pub const CREATE_REALM: u32 = 1;
+/// In [`CreateCell::flags`]: a call interrupts the CPU on which its shadow thread waits, and `linux_cpu` only where that is not known.
+pub const CREATE_CALLS_FOLLOW: u32 = 2;
 
 /// Argument of [`IOC_CELL_CREATE`].
 #[repr(C)]
@@ -84,7 +86,7 @@ pub struct CreateCell {
     pub port_count: u32,
     /// Valid entries of `msrs`.
     pub msr_count: u32,
-    /// The CPU of Linux that the cell's calls interrupt.
+    /// The CPU of Linux that the cell's calls interrupt; see [`CREATE_CALLS_FOLLOW`].
     pub linux_cpu: u32,
     /// Zero.
     pub reserved: u32,

@@ -130,6 +130,13 @@ impl Block {
         self.mark_request(slot);
     }
 
+    /// The CPU of Linux on which the shadow thread of `slot` waits, as Linux says: any number. A hint for the hypervisor, which checks it; a doorbell that rings
+    /// elsewhere wakes that thread as well.
+    #[inline]
+    pub fn waits_on(&self, slot: usize) -> u32 {
+        word!(self, AtomicU32, slots[slot].waits_on).load(Ordering::Relaxed)
+    }
+
     /// Counts a doorbell that the kernel is about to ring. Everything stored before is visible to Linux when it takes the doorbell.
     pub fn count_doorbell_sent(&self) {
         word!(self, AtomicU64, doorbells_sent).fetch_add(1, Ordering::SeqCst);

@@ -72,3 +72,8 @@ u64 linux_requests(struct crtos_channel *channel, u32 word)
 {
 	return crtos_core_requests(channel, word);
 }
+
+void linux_waits_on(struct crtos_channel *channel, u32 slot, u32 cpu)
+{
+	crtos_core_waits_on(channel, slot, cpu);
+}

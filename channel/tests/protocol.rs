@@ -9,7 +9,12 @@ use crtos_abi::channel::{Channel, DROPS, OP_SYSCALL, SHADOW_START, SLOT_FREE, SL
 use crtos_channel::{
     Answer, AttachError, Drops, Line, Notices, Poll, Range, Request, Start, Status, rank,
 };
+use crtos_partition::doorbell::Routes;
 use proptest::prelude::*;
+use std::{
+    sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence},
+    time::{Duration, Instant},
+};
 
 fn open(channel: &Shared, slot: u32) -> Line {
     linux::open(channel, slot, 3, 100 + slot);
@@ -282,6 +287,7 @@ proptest! {
             channel.scribble(offset, value);
             let _ = block.attach();
             let _ = (block.notices(5), block.take_signal(5), block.accept(offset % (2 * SLOTS)));
+            let _ = block.waits_on(5);
             take_replies(&block, |slot| assert!(slot < SLOTS));
             line.request(&request(1));
             if let Poll::Fault { address, .. } = line.poll() {
@@ -302,10 +308,7 @@ proptest! {
 /// A reply that brings no interrupt is seen when the rank falls, and the other way round.
 #[test]
 fn no_reply_is_lost_between_the_ranks() {
-    use std::sync::{
-        Barrier,
-        atomic::{AtomicBool, Ordering},
-    };
+    use std::sync::Barrier;
     const ROUNDS: usize = 20_000;
     let channel = Shared::new();
     let block = channel.block();
@@ -340,6 +343,146 @@ fn no_reply_is_lost_between_the_ranks() {
             take_replies(&block, |_| {});
         }
     });
+}
+
+/// Two CPUs of the realm ring two CPUs of Linux, by turns that nobody has agreed on; one of the two is the doorbell's home, and goes offline and comes
+/// back all the time. Doorbells come late, and those for a CPU that is gone do not come. Still each request wakes its shadow thread.
+#[test]
+fn no_request_is_lost_between_the_doorbells() {
+    const ROUNDS: u32 = 3_000;
+    const SLOTS: [u32; 2] = [3, 5];
+    let channel = Shared::new();
+    let linux = Doorbells::new();
+    linux.online(0);
+    let mut lines = SLOTS.map(|slot| open(&channel, slot));
+    let finished = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for (line, seed) in lines.iter_mut().zip(1..) {
+            let (channel, linux, finished) = (&channel, &linux, &finished);
+            // The realm's end: a thread, and the hypervisor below it.
+            scope.spawn(move || {
+                let block = channel.block();
+                for round in 0..ROUNDS {
+                    assert!(line.request(&request(round)));
+                    linux.ring(block.waits_on(line.slot()).into(), seed + round);
+                    while line.poll() == Poll::Waiting {
+                        linux.pause();
+                    }
+                }
+                finished.fetch_add(1, Ordering::SeqCst);
+            });
+        }
+        for (slot, seed) in SLOTS.into_iter().zip(5..) {
+            let (channel, linux) = (&channel, &linux);
+            // A shadow thread, which somebody moves to and fro; now and then it names a CPU that there is not.
+            scope.spawn(move || {
+                let mut taken = Taken::default();
+                for round in 0..ROUNDS {
+                    linux::waits_on(channel, slot, (round + seed) / 3 % 4);
+                    linux.wait(slot, || linux::take_request(channel, slot, &mut taken));
+                    assert_eq!(taken.nr, round);
+                    linux::reply(channel, slot, 0);
+                }
+            });
+        }
+        let running = || finished.load(Ordering::SeqCst) < SLOTS.len();
+        for cpu in 0..2 {
+            let (channel, linux) = (&channel, &linux);
+            scope.spawn(move || {
+                while running() {
+                    linux.take_interrupt(channel, cpu);
+                    linux.pause();
+                }
+            });
+        }
+        // CPU 1 comes and goes.
+        while running() {
+            linux.online(1);
+            (0..20).for_each(|_| linux.pause());
+            linux.offline(&channel, 1);
+        }
+    });
+}
+
+/// The CPUs of Linux, as doorbells and shadow threads see them; the last one that came is the doorbell's home.
+struct Doorbells {
+    routes: Routes,
+    /// When all has to be over.
+    end: Instant,
+    rung: [AtomicBool; 2],
+    waiting: [AtomicBool; 8],
+    woken: [AtomicBool; 8],
+}
+
+impl Doorbells {
+    fn new() -> Self {
+        Self {
+            routes: Routes::new(),
+            end: Instant::now() + Duration::from_secs(120),
+            rung: Default::default(),
+            waiting: Default::default(),
+            woken: Default::default(),
+        }
+    }
+
+    /// Lets others go on.
+    fn pause(&self) {
+        assert!(Instant::now() < self.end, "somebody sleeps for ever");
+        std::thread::yield_now();
+    }
+
+    /// As the hypervisor does it; the interrupt is some time on its way.
+    fn ring(&self, named: u64, delay: u32) {
+        let Some((cpu, _)) = self.routes.target(named, |_| true) else { return };
+        (0..delay % 4).for_each(|_| self.pause());
+        self.rung[cpu].store(true, Ordering::SeqCst);
+    }
+
+    /// As `crtos_realm_doorbell()`.
+    fn look(&self, channel: &Shared) {
+        let bits = linux::requests(channel, 0);
+        for slot in (0..8).filter(|slot| bits & 1 << slot != 0) {
+            if self.waiting[slot].load(Ordering::SeqCst) {
+                self.woken[slot].store(true, Ordering::SeqCst);
+            }
+        }
+    }
+
+    fn take_interrupt(&self, channel: &Shared, cpu: usize) {
+        if self.rung[cpu].swap(false, Ordering::SeqCst) {
+            self.look(channel);
+        }
+    }
+
+    /// As `crtos_thread_wait()`.
+    fn wait(&self, slot: u32, mut is_there: impl FnMut() -> bool) {
+        let slot = slot as usize;
+        self.waiting[slot].store(true, Ordering::SeqCst);
+        loop {
+            self.woken[slot].store(false, Ordering::SeqCst);
+            fence(Ordering::SeqCst);
+            if is_there() {
+                break;
+            }
+            while !self.woken[slot].load(Ordering::SeqCst) {
+                self.pause();
+            }
+        }
+        self.waiting[slot].store(false, Ordering::SeqCst);
+    }
+
+    fn online(&self, cpu: usize) {
+        self.routes.set(cpu, 40);
+        self.routes.set_home(cpu);
+    }
+
+    /// As `take_away()`; what is still on its way there gets lost.
+    fn offline(&self, channel: &Shared, cpu: usize) {
+        self.routes.set_home(0);
+        self.routes.set(cpu, 0);
+        self.rung[cpu].store(false, Ordering::SeqCst);
+        self.look(channel);
+    }
 }
 
 #[test]

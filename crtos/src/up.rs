@@ -8,7 +8,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crtos_abi::{cell::PortRange, ioctl::CREATE_REALM};
+use crtos_abi::{
+    cell::PortRange,
+    ioctl::{CREATE_CALLS_FOLLOW, CREATE_REALM},
+};
 
 use crate::{
     cpulist::CpuList,
@@ -205,7 +208,7 @@ impl Up {
             linux_cpu: self.doorbell_cpu(machine)?,
             private: split.private,
             shared: split.shared,
-            flags: CREATE_REALM,
+            flags: self.doorbell_cpu.map_or(CREATE_REALM | CREATE_CALLS_FOLLOW, |_| CREATE_REALM),
             ports: &self.ports,
             msrs: &[],
         };

@@ -46,7 +46,7 @@ fn root_call(local: &mut Local, call: u64, arguments: [u64; 4]) -> Result<i64, i
         HC_CELL_STOP => management::stop(local, cell),
         HC_CELL_RECLAIM => management::reclaim(local, cell),
         HC_CELL_DESTROY => management::destroy(local, cell),
-        HC_DOORBELL_ROUTE => management::route(cell, second, third),
+        HC_DOORBELL_ROUTE => management::route(cell, second, third, fourth),
         HC_DOORBELL => ring_cell(local, cell, second),
         HC_PUTC => Err(HV_DENIED),
         _ => Err(HV_NO_CALL),
@@ -62,7 +62,7 @@ pub fn cell(local: &mut Local, number: usize) -> i64 {
     }
     match call {
         HC_VERSION => ABI_VERSION.into(),
-        HC_DOORBELL => ring_root(local, cell),
+        HC_DOORBELL => ring_root(local, cell, first),
         HC_PUTC => {
             cell::put_byte(local, cell, first as u8);
             0
@@ -85,13 +85,10 @@ fn ring_cell(local: &mut Local, number: usize, index: u64) -> Result<i64, i64> {
     Ok(0)
 }
 
-/// Rings the doorbell of the root cell, where it wants to hear this cell.
-fn ring_root(local: &mut Local, cell: &machine::Cell) -> i64 {
-    let route = cell.route.load(Ordering::SeqCst);
-    let (vector, cpu) = (route as u8, (route >> 32) as usize);
-    if vector == 0 || machine::cpu(cpu).owner() != Owner::Root {
-        return HV_BUSY;
-    }
+/// Rings the doorbell of the root cell on its CPU `named`, or where it wants to hear this cell otherwise.
+fn ring_root(local: &mut Local, cell: &machine::Cell, named: u64) -> i64 {
+    let is_linux = |cpu| machine::cpu(cpu).owner() == Owner::Root;
+    let Some((cpu, vector)) = cell.routes.target(named, is_linux) else { return HV_BUSY };
     local.count_doorbell();
     interrupts::doorbell(machine::apic_id(cpu), vector);
     0

@@ -9,6 +9,7 @@ use crtos_abi::image::{LAUNCH_INFO_OFFSET, LaunchInfo};
 use crtos_abi::report::{CPU_PARKED, CPU_ROOT};
 use crtos_abi::{MAX_CELL_CPUS, MAX_CELLS, MAX_CPUS, PAGE_SIZE};
 use crtos_partition::cpuset::CpuSet;
+use crtos_partition::doorbell::Routes;
 use crtos_partition::icr::Address;
 use crtos_partition::lifecycle::{Event, State};
 
@@ -229,8 +230,8 @@ pub struct Cell {
     pub argument: AtomicU64,
     /// Vector of its doorbell.
     pub doorbell_vector: AtomicU8,
-    /// Where its doorbells ring: vector below, number of the CPU above; 0 for nowhere.
-    pub route: AtomicU64,
+    /// Where its doorbells ring.
+    pub routes: Routes,
     cpu_count: AtomicU32,
     cpus: [AtomicU32; MAX_CELL_CPUS],
     name: [AtomicU8; CELL_NAME_LEN],
@@ -246,7 +247,7 @@ impl Cell {
             page_table: AtomicU64::new(0),
             argument: AtomicU64::new(0),
             doorbell_vector: AtomicU8::new(0),
-            route: AtomicU64::new(0),
+            routes: Routes::new(),
             cpu_count: AtomicU32::new(0),
             cpus: [const { AtomicU32::new(0) }; MAX_CELL_CPUS],
             name: [const { AtomicU8::new(0) }; CELL_NAME_LEN],
@@ -261,7 +262,7 @@ impl Cell {
     /// Writes down a new cell.
     pub fn set_up(&self, config: &crtos_partition::config::Config, domain: &Domain) {
         self.running.store(0, Ordering::Relaxed);
-        self.route.store(0, Ordering::Relaxed);
+        self.routes.clear();
         self.domain.set(domain);
         self.doorbell_vector.store(config.doorbell_vector, Ordering::Relaxed);
         let mut count = 0;

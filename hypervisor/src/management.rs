@@ -542,12 +542,16 @@ pub fn destroy(local: &mut Local, number: usize) -> Result<i64, i64> {
 }
 
 /// See [`crtos_abi::hypercall::HC_DOORBELL_ROUTE`].
-pub fn route(number: usize, vector: u64, apic_id: u64) -> Result<i64, i64> {
+pub fn route(number: usize, vector: u64, apic_id: u64, home: u64) -> Result<i64, i64> {
     let cell = machine::cell(number).ok_or(HV_NO_CELL)?;
     cell.state().ok_or(HV_NO_CELL)?;
     let linux = machine::cpus(|cpu| cpu.owner() == Owner::Root);
     let known = linux.iter().find(|&cpu| u64::from(machine::apic_id(cpu)) == apic_id);
-    let cpu = known.filter(|_| (32..=255).contains(&vector)).ok_or(HV_INVALID)?;
-    cell.route.store(vector | (cpu as u64) << 32, Ordering::SeqCst);
+    let vector = u8::try_from(vector).ok().filter(|vector| matches!(vector, 0 | 32..));
+    let (Some(cpu), Some(vector), 0..=1) = (known, vector, home) else { return Err(HV_INVALID) };
+    cell.routes.set(cpu, vector);
+    if home == 1 {
+        cell.routes.set_home(cpu);
+    }
     Ok(0)
 }

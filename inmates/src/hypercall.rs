@@ -3,7 +3,7 @@
 
 use core::arch::asm;
 
-use crtos_abi::hypercall::HC_DOORBELL;
+use crtos_abi::hypercall::{DOORBELL_ANYWHERE, HC_DOORBELL};
 
 /// Makes call `number` with two arguments; returns its result.
 pub fn call(number: u64, first: u64, second: u64) -> i64 {
@@ -21,5 +21,5 @@ pub fn call(number: u64, first: u64, second: u64) -> i64 {
 
 /// Rings Linux's doorbell; false if Linux does not listen.
 pub fn ring_linux() -> bool {
-    call(HC_DOORBELL, 0, 0) == 0
+    call(HC_DOORBELL, DOORBELL_ANYWHERE, 0) == 0
 }

@@ -15,6 +15,7 @@ use core::ptr::NonNull;
 use core::sync::atomic::{AtomicBool, Ordering};
 use crtos_abi::boot::{BOOT_INFO_ADDRESS, BootInfo, SHARED_POOL};
 use crtos_abi::channel::{KERNEL_DEAD, KERNEL_READY};
+use crtos_abi::hypercall::DOORBELL_ANYWHERE;
 use crtos_abi::{LARGE_PAGE_SIZE, PAGE_SIZE};
 use crtos_vm::{Frame, FramePool};
 
@@ -223,7 +224,7 @@ fn panic(info: &PanicInfo<'_>) -> ! {
     }
     set_state(KERNEL_DEAD);
     if layout::channel().is_some() {
-        hypercall::ring_linux();
+        hypercall::ring_linux(DOORBELL_ANYWHERE);
     }
     cpu::halt()
 }

@@ -12,6 +12,7 @@ use crtos_abi::channel::{
     OP_COPY, SLOT_WORDS, SLOTS, THREAD_REMOTE, THREAD_RUNNING, TRACE_DOORBELL, TRACE_REMOTE,
     TRACE_REMOTE_END,
 };
+use crtos_abi::hypercall::DOORBELL_ANYWHERE;
 use crtos_channel::{Answer, Block, Drops, Line, Poll, Range, Request, Start};
 use crtos_sched::Level;
 use crtos_signal::Info;
@@ -156,11 +157,20 @@ pub fn doorbell(rank: u32) {
     replies::poll(rank);
 }
 
-/// Rings Linux's doorbell.
-pub fn ring(block: Block) {
+/// Rings Linux's doorbell for what was stored in `slot`, on the CPU on which its shadow thread waits.
+pub fn ring(block: Block, slot: usize) {
+    ring_at(block, block.waits_on(slot).into());
+}
+
+/// Rings Linux's doorbell for drops.
+fn ring_for_drops(block: Block) {
+    ring_at(block, DOORBELL_ANYWHERE);
+}
+
+fn ring_at(block: Block, cpu: u64) {
     trace::event(TRACE_DOORBELL, 0, 0);
     block.count_doorbell_sent();
-    arch::ring_linux();
+    arch::ring_linux(cpu);
 }
 
 /// Takes over `slot` if Linux offers it and nobody has taken it.
@@ -188,7 +198,7 @@ pub fn interrupt(user: &User) {
     user.interrupted.store(true, Ordering::Relaxed);
     if let Some(block) = block() {
         block.interrupt(user.slot);
-        ring(block);
+        ring(block, user.slot);
     }
 }
 
@@ -279,7 +289,7 @@ fn answered(
     line: &SpinLock<Option<Line>>,
     space: &AddressSpace,
 ) -> Result<i64, Gone> {
-    ring(block);
+    ring(block, slot);
     loop {
         if block.notices(slot).gone {
             return Err(Gone);
@@ -289,7 +299,7 @@ fn answered(
             Poll::Fault { address, write } => {
                 let answer = resolve(space, address, write);
                 with_line(line, |line| line.answer(answer))?;
-                ring(block);
+                ring(block, slot);
             }
             Poll::Waiting => {
                 task::block(None);
@@ -332,7 +342,7 @@ pub fn request_end(op: u32, argument: u64) {
         cpu: current.cpu(),
     };
     let _ = with_line(&user.line, |line| line.request(&request));
-    ring(block);
+    ring(block, user.slot);
     wait_for_end();
 }
 
@@ -343,7 +353,7 @@ pub fn wait_for_end() {
     while !block.notices(user.slot).gone {
         if let Ok(Poll::Fault { .. }) = with_line(&user.line, Line::poll) {
             let _ = with_line(&user.line, |line| line.answer(Answer::Bad));
-            ring(block);
+            ring(block, user.slot);
         }
         task::block(None);
     }
@@ -386,7 +396,7 @@ const LIMBO_TRIES: usize = 100;
 /// Has Linux carry out drops, and frees what it has let go.
 fn wait_for_drops() {
     if let Some(block) = block() {
-        ring(block);
+        ring_for_drops(block);
     }
     task::sleep_until(Nanos(time::now().0 + 1_000_000));
     collect();
@@ -445,7 +455,7 @@ impl Revoke for Revoker {
             let posted = DROPS.lock().post(block, range, pages);
             match posted {
                 Ok(false) => return,
-                Ok(true) => return ring(block),
+                Ok(true) => return ring_for_drops(block),
                 Err(back) => {
                     pages = back;
                     wait_for_drops();

@@ -137,7 +137,7 @@ fn replenish(block: Block, makers: &mut Vec<(Weak<Process>, Line)>) {
             // They touch no memory of the program.
             Poll::Fault { .. } => {
                 line.answer(crtos_channel::Answer::Bad);
-                remote::ring(block);
+                remote::ring(block, line.slot());
             }
             Poll::Waiting | Poll::Reply(_) => {
                 let (process, line) = makers.swap_remove(index);
@@ -157,8 +157,9 @@ fn replenish(block: Block, makers: &mut Vec<(Weak<Process>, Line)>) {
         let args = [count, 0, 0, 0, 0, 0];
         let (rank, cpu) = (task::current().rank(), task::current().cpu());
         line.request(&Request { op: OP_THREAD, nr: 0, args, rank, cpu });
+        let slot = line.slot();
         makers.push((Arc::downgrade(&process), line));
-        remote::ring(block);
+        remote::ring(block, slot);
     }
 }
 
@@ -214,6 +215,7 @@ fn make(block: Block, line: Line) {
 /// Has the shadow of a process that cannot be made exit with 126.
 fn refuse(block: Block, mut line: Line) {
     line.request(&Request { op: OP_EXIT, nr: 0, args: [126, 0, 0, 0, 0, 0], rank: 0, cpu: 0 });
+    let slot = line.slot();
     dispose([line]);
-    remote::ring(block);
+    remote::ring(block, slot);
 }

@@ -9,6 +9,7 @@
 //! | [`frames`] | the hypervisor's own memory, page by page |
 //! | [`nested`] | nested page tables: what a guest sees of the machine's memory |
 //! | [`permissions`] | bitmaps of I/O ports and model-specific registers |
+//! | [`doorbell`] | where a cell rings in the root cell |
 //! | [`icr`] | who an interrupt command reaches |
 //! | [`decode`] | the few instructions that the hypervisor has to understand |
 //! | [`log`] | the log ring and its lines |
@@ -18,6 +19,7 @@
 pub mod config;
 pub mod cpuset;
 pub mod decode;
+pub mod doorbell;
 pub mod frames;
 pub mod icr;
 pub mod lifecycle;

@@ -108,6 +108,7 @@ pub mod linux {
         drop(process: u32) -> u64;
         drops_waiting(finished: u32) -> u32;
         requests(word: u32) -> u64;
+        waits_on(slot: u32, cpu: u32);
     }
 }
 

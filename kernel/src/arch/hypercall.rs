@@ -26,9 +26,9 @@ fn call(number: u64, argument: u64) -> i64 {
     result
 }
 
-/// Rings Linux's doorbell. Any context; causes one VM exit.
-pub fn ring_linux() {
-    call(HC_DOORBELL, 0);
+/// Rings Linux's doorbell on its CPU `cpu` if it wants that, which any number may be asked of. Any context; causes one VM exit.
+pub fn ring_linux(cpu: u64) {
+    call(HC_DOORBELL, cpu);
 }
 
 /// Appends a byte to the hypervisor's log. Any context; causes one VM exit.
