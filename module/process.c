@@ -318,6 +318,7 @@ static struct crtos_thread *add_thread(struct crtos_process *process, u32 state,
 	list_add_tail(&thread->link, &process->threads);
 	rcu_assign_pointer(realm->threads[slot], thread);
 	WRITE_ONCE(realm->words, max(realm->words, slot / 64 + 1));
+	crtos_core_waits_on(realm->channel, slot, raw_smp_processor_id());
 	crtos_core_open(realm->channel, slot, state, &owner);
 	crtos_realm_ring(realm, slot);
 	return thread;

@@ -49,7 +49,7 @@ pub fn cpus(machine: &Machine, wanted: &CpuList, taken: &CpuList) -> Result<()> 
     Ok(())
 }
 
-/// The CPU of Linux that calls of a cell with the CPUs `taken` are to interrupt: the one that was asked for, or the first.
+/// The CPU of Linux that calls of a cell with the CPUs `taken` are to interrupt where nothing else is known: the one that was asked for, or the first.
 pub fn linux_cpu(machine: &Machine, wanted: Option<u32>, taken: &CpuList) -> Result<u32> {
     let (present, online) = (machine.present(), machine.online());
     let free: CpuList = online.iter().filter(|cpu| !taken.contains(*cpu)).collect();

@@ -111,7 +111,7 @@ pub struct Wanted<'a> {
     pub name: &'a str,
     /// Its CPUs.
     pub cpus: &'a CpuList,
-    /// The CPU of Linux that its calls interrupt.
+    /// The CPU of Linux that its calls interrupt; with `CREATE_CALLS_FOLLOW` only those that no shadow waits for.
     pub linux_cpu: u32,
     /// Private memory, whole blocks.
     pub private: Size,

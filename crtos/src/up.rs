@@ -60,10 +60,9 @@ pub struct Up {
     /// Memory that Linux gives up, such as 512M; at least 64M
     #[arg(long, value_name = "SIZE")]
     memory: Size,
-    /// CPU of Linux that the realm's calls of Linux interrupt [default: the first]
+    /// The one CPU of Linux that the realm's calls of Linux interrupt [default: the CPU on which the call's shadow waits]
     ///
-    /// A shadow that stays there (`taskset -c CPU crtos run …`) is woken without a detour over another CPU, and no work on other CPUs delays it. While
-    /// the CPU is offline, calls interrupt another one.
+    /// No other CPU is interrupted then, and a shadow that waits on another one is woken from there. While the CPU is offline, calls interrupt another one.
     #[arg(long, value_name = "CPU")]
     doorbell_cpu: Option<u32>,
     /// How much of it is private to the real-time kernel [default: a quarter, 32M to 256M]
@@ -140,7 +139,7 @@ impl Up {
         Ok(image)
     }
 
-    /// The CPU of Linux that the realm's calls interrupt.
+    /// The CPU of Linux that the realm's calls interrupt, if no shadow waits for them elsewhere.
     fn doorbell_cpu(&self, machine: &Machine) -> Result<u32> {
         plan::linux_cpu(machine, self.doorbell_cpu, &self.cpus)
     }
@@ -187,7 +186,11 @@ impl Up {
             split.private,
             split.shared
         );
-        println!("would have the realm's calls interrupt CPU {}", self.doorbell_cpu(machine)?);
+        let interrupted = match self.doorbell_cpu {
+            Some(cpu) => format!("CPU {cpu}"),
+            None => "the CPU on which their shadow waits".into(),
+        };
+        println!("would have the realm's calls interrupt {interrupted}");
         println!("would start {}", self.kernel.display());
         Ok(())
     }
@@ -208,7 +211,10 @@ impl Up {
             linux_cpu: self.doorbell_cpu(machine)?,
             private: split.private,
             shared: split.shared,
-            flags: self.doorbell_cpu.map_or(CREATE_REALM | CREATE_CALLS_FOLLOW, |_| CREATE_REALM),
+            flags: match self.doorbell_cpu {
+                Some(_) => CREATE_REALM,
+                None => CREATE_REALM | CREATE_CALLS_FOLLOW,
+            },
             ports: &self.ports,
             msrs: &[],
         };

@@ -88,6 +88,15 @@ survives icr-broadcast
 survives icr-broadcast-id
 survives icr-broadcast-nmi
 survives hypercall
+# Whatever CPU it names, its doorbells ring where Linux has said, which is CPU 0 for both cells.
+rung() { awk -v cpu="$1" '/crtos-doorbell/ { sum += $(2 + cpu) } END { print sum + 0 }' /proc/interrupts; }
+before=$(rung 0)
+survives doorbell
+crtos log | grep -q 'prober: rung \[0, 0, 0, 0, 0, 0, 0, 0\]' || fail 'doorbells'
+rings=$(($(rung 0) - before))
+# Those that come together are one.
+[ $rings -ge 1 ] && [ $rings -le 8 ] || fail "8 doorbells rang $rings times on CPU 0"
+[ "$(rung 1)" = 0 ] || fail "$(rung 1) doorbells rang on CPU 1"
 survives cpuid
 survives xsetbv-legal
 crtos log | grep -q 'monitor 0 x2apic 1 hypervisor 1 svm 0' || fail 'CPUID'

@@ -8,7 +8,7 @@ use core::arch::asm;
 use core::sync::atomic::Ordering;
 
 use crtos_abi::boot::IMAGE_ADDRESS;
-use crtos_abi::hypercall::{HC_CELL_CREATE, HC_LEAVE};
+use crtos_abi::hypercall::{DOORBELL_ANYWHERE, HC_CELL_CREATE, HC_DOORBELL, HC_LEAVE};
 use crtos_inmates::{apic, boot, halt, hypercall, inmate, println, shared, wait_for_interrupt};
 use x86_64::instructions::port::Port;
 use x86_64::registers::model_specific::Msr;
@@ -114,6 +114,11 @@ fn probe(what: &str) -> bool {
                 let denied =
                     [HC_LEAVE, HC_CELL_CREATE, 999].map(|call| hypercall::call(call, 0, 0));
                 println!("prober: {denied:?}");
+            }
+            "doorbell" => {
+                let named = [0, 1, 2, 3, 255, 256, 1 << 32, DOORBELL_ANYWHERE];
+                let rung = named.map(|cpu| hypercall::call(HC_DOORBELL, cpu, 0));
+                println!("prober: rung {rung:?}");
             }
             "cpuid" => cpuid(),
             "fill" => fill(),
