@@ -38,7 +38,7 @@ struct crtos_doorbell {
 	bool open;
 	bool follows;				/* those whom it wakes: rings on any CPU of Linux */
 	unsigned int wanted;			/* the CPU that was asked for */
-	unsigned int home;			/* where it rings for all others: another one while that is offline */
+	unsigned int home;			/* where it rings for all else: mostly wanted */
 	int irq[CRTOS_MAX_CPUS];		/* of each CPU on which it rings, or 0 */
 };
 

@@ -72,7 +72,10 @@ static void return_interrupt(struct crtos_doorbell *doorbell, unsigned int cpu)
 	doorbell->irq[cpu] = 0;
 }
 
-/* Has the hypervisor know the vector on @cpu. The physical id: in cluster mode irqd_cfg() has the logical one. */
+/*
+ * Has the hypervisor know the vector on @cpu. The physical id: in cluster mode
+ * irqd_cfg() has the logical one.
+ */
 static s64 route(struct crtos_doorbell *doorbell, unsigned int cpu, u8 vector, bool home)
 {
 	return crtos_hypercall(CRTOS_HC_DOORBELL_ROUTE, doorbell->cell, vector,

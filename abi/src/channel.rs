@@ -25,7 +25,8 @@
 //!
 //! # Waking
 //!
-//! Kernel to Linux: store the slot's state (release), set its bit in [`Channel::requests`] (atomic or), ring the doorbell.
+//! Kernel to Linux: store the slot's state (release), set its bit in [`Channel::requests`] (atomic or), ring the doorbell on the CPU that `waits_on` names. Linux looks at
+//! all bits wherever it rings.
 //! Linux to kernel: store the state (release) or `notices`, set the bit in [`Channel::replies`] (atomic or), full barrier, and ring only if
 //! the caller outranks what its CPU runs: `slot.rank > rank || (rank == slot.rank && rank <= RANK_NORMAL)` with `rank = ranks[slot.cpu]`. The kernel
 //! stores `ranks` (when it falls), full barrier, and looks at `replies` afterwards, so that no reply is lost between.
