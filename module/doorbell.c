@@ -92,12 +92,16 @@ static s64 start_ringing(struct crtos_doorbell *doorbell, unsigned int cpu, bool
 	return result;
 }
 
-/* The cell can ring on @cpu as well. */
+/* The cell can ring on @cpu as well, if the hypervisor can know that CPU. */
 static int add(struct crtos_doorbell *doorbell, unsigned int cpu, bool home)
 {
-	bool is_new = !doorbell->irq[cpu];
-	int error = is_new ? take_interrupt(doorbell, cpu) : 0;
+	bool is_new;
+	int error;
 
+	if (cpu >= CRTOS_MAX_CPUS)
+		return -ERANGE;
+	is_new = !doorbell->irq[cpu];
+	error = is_new ? take_interrupt(doorbell, cpu) : 0;
 	if (error)
 		return error;
 	if (!start_ringing(doorbell, cpu, home))
@@ -129,7 +133,7 @@ int crtos_doorbell_open(struct crtos_file *file, struct crtos_doorbell *doorbell
 
 	cpus_read_lock();
 	mutex_lock(&doorbell_lock);
-	if (cpu >= nr_cpu_ids || !cpu_online(cpu)) {
+	if (cpu >= min(nr_cpu_ids, (unsigned int)CRTOS_MAX_CPUS) || !cpu_online(cpu)) {
 		error = crtos_refuse(file, -ENODEV,
 				     "CPU %u is to take the cell's calls, and Linux does not have it: choose one of CPUs %*pbl",
 				     cpu, cpumask_pr_args(cpu_online_mask));
@@ -170,7 +174,7 @@ void crtos_doorbell_close(struct crtos_doorbell *doorbell)
 	mutex_lock(&doorbell_lock);
 	if (doorbell->open) {
 		list_del(&doorbell->link);
-		for_each_possible_cpu(cpu)
+		for (cpu = 0; cpu < CRTOS_MAX_CPUS; cpu++)
 			if (doorbell->irq[cpu])
 				return_interrupt(doorbell, cpu);
 		doorbell->open = false;
@@ -222,7 +226,7 @@ static int cpu_goes(unsigned int cpu)
 
 	mutex_lock(&doorbell_lock);
 	list_for_each_entry(doorbell, &doorbells, link) {
-		if (!doorbell->irq[cpu])
+		if (cpu >= CRTOS_MAX_CPUS || !doorbell->irq[cpu])
 			continue;
 		if (doorbell->home == cpu) {
 			error = other < nr_cpu_ids ? add(doorbell, other, true) : -EBUSY;
