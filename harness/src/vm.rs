@@ -33,9 +33,9 @@ const FAST_POLL: Duration = Duration::from_millis(1);
 /// How long a kernel may go on printing after it began to panic.
 const LAST_WORDS: Duration = Duration::from_millis(700);
 /// How long QEMU may take to connect its sockets.
-const CONNECT_PATIENCE: Duration = Duration::from_secs(20);
+const CONNECT_PATIENCE: Duration = Duration::from_secs(100);
 /// How long a guest may take to boot when no limit was given.
-pub const BOOT_PATIENCE: Duration = Duration::from_secs(180);
+pub const BOOT_PATIENCE: Duration = Duration::from_secs(400);
 /// How many bytes from the console an error shows at most.
 const CONSOLE_TAIL: usize = 3000;
 

@@ -22,7 +22,7 @@ const INTERRUPTED: u8 = 130;
 /// Exit status after SIGPIPE, as shells have it.
 const NO_READER: u8 = 141;
 /// How long the realm may take to start.
-const REALM_PATIENCE: Duration = Duration::from_secs(60);
+const REALM_PATIENCE: Duration = Duration::from_secs(200);
 
 /// Environment variable that stands for `--no-build`.
 pub const NO_BUILD: &str = "CRTOS_NO_BUILD";

@@ -3,7 +3,7 @@
 # The programs of tests/abi that take arguments do the same under Linux and in the realm: start, ways to end, registers, noise.
 # kernels: 6.1 6.12
 # shared: yes
-# timeout: 300
+# timeout: 600
 set -u
 cd "$(mktemp -d)" || exit 1
 ABI=/usr/lib/crtos-tests/abi
@@ -49,9 +49,9 @@ done
 
 # Nothing that a program asks for stops the kernel.
 for seed in 1 2 3 4 5 6; do
-	timeout 60 crtos run -- "$ABI/fuzz" 20000 $seed >fuzz.out 2>&1; status=$?
+	timeout 200 crtos run -- "$ABI/fuzz" 20000 $seed >fuzz.out 2>&1; status=$?
 	[ $status = 124 ] && { echo "FAILED fuzz $seed hangs"; failed=1; }
 	echo "fuzz $seed: status $status"
 done
-[ "$(timeout 20 crtos run -- busybox echo alive)" = alive ] || { echo 'FAILED the kernel after fuzz'; failed=1; }
+[ "$(timeout 100 crtos run -- busybox echo alive)" = alive ] || { echo 'FAILED the kernel after fuzz'; failed=1; }
 exit $failed

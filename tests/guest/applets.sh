@@ -3,7 +3,7 @@
 # Debian's busybox in the realm prints what it prints under Linux.
 # kernels: 6.1 6.12-rt
 # shared: yes
-# timeout: 300
+# timeout: 600
 # full: MIB=64
 set -u
 cd "$(mktemp -d)" || exit 1

@@ -19,9 +19,9 @@ same() {
 	for where in linux realm; do
 		rm -rf work && mkdir work && cd work || exit 1
 		if [ $where = linux ]; then
-			timeout 60 bash -c "$command" >../$where.out 2>../$where.err </dev/null; status=$?
+			timeout 200 bash -c "$command" >../$where.out 2>../$where.err </dev/null; status=$?
 		else
-			timeout 60 crtos run -- bash -c "$command" >../$where.out 2>../$where.err </dev/null; status=$?
+			timeout 200 crtos run -- bash -c "$command" >../$where.out 2>../$where.err </dev/null; status=$?
 		fi
 		cd .. || exit 1
 		echo "status $status" >>$where.out
@@ -117,9 +117,9 @@ p = Process(target=f, args=(m.name,)); p.start(); p.join(); print(m.buf[0]); m.c
 same lua 'lua5.4 -e "local t = {} for i = 1, 100 do t[i] = i * i end print(#t, t[10]) print(io.popen([[echo popen]]):read())"'
 same sqlite 'sqlite3 db "create table t(a integer primary key, b text); insert into t(b) values (\"x\"), (\"y\"); begin; update t set b = b || a; commit; select * from t; pragma integrity_check"'
 same sqlite-wal 'sqlite3 db "pragma journal_mode=wal; create table t(a); insert into t values (1); select count(*) from t"'
-same redis 'redis-server --port 0 --unixsocket $PWD/s --save "" --daemonize no >/dev/null & for i in $(seq 50); do redis-cli -s s ping 2>/dev/null | grep -q PONG && break; sleep 0.1; done; redis-cli -s s set k v; redis-cli -s s get k; for i in 1 2 3; do redis-cli -s s incr n; done; redis-cli -s s shutdown nosave; wait; echo $?'
-same redis-benchmark 'redis-server --port 0 --unixsocket $PWD/s --save "" --daemonize no >/dev/null & for i in $(seq 50); do redis-cli -s s ping 2>/dev/null | grep -q PONG && break; sleep 0.1; done; redis-benchmark -s s -n 200 -c 5 -q -t set,get --csv | cut -d, -f1; redis-cli -s s shutdown nosave; wait; echo $?'
-same memcached 'memcached -u root -s $PWD/m -t 2 & p=$!; for i in $(seq 50); do [ -S m ] && break; sleep 0.1; done; printf "set k 0 0 5\r\nhello\r\nget k\r\nquit\r\n" | nc -U m; kill $p; wait $p; echo $?'
+same redis 'redis-server --port 0 --unixsocket $PWD/s --save "" --daemonize no >/dev/null & for i in $(seq 600); do redis-cli -s s ping 2>/dev/null | grep -q PONG && break; sleep 0.1; done; redis-cli -s s set k v; redis-cli -s s get k; for i in 1 2 3; do redis-cli -s s incr n; done; redis-cli -s s shutdown nosave; wait; echo $?'
+same redis-benchmark 'redis-server --port 0 --unixsocket $PWD/s --save "" --daemonize no >/dev/null & for i in $(seq 600); do redis-cli -s s ping 2>/dev/null | grep -q PONG && break; sleep 0.1; done; redis-benchmark -s s -n 200 -c 5 -q -t set,get --csv | cut -d, -f1; redis-cli -s s shutdown nosave; wait; echo $?'
+same memcached 'memcached -u root -s $PWD/m -t 2 & p=$!; for i in $(seq 600); do [ -S m ] && break; sleep 0.1; done; printf "set k 0 0 5\r\nhello\r\nget k\r\nquit\r\n" | nc -U m; kill $p; wait $p; echo $?'
 same sysbench 'sysbench cpu --threads=2 --events=200 --time=0 --cpu-max-prime=200 run | grep -E "total number of events|threads:"'
 same sysbench-mutex 'sysbench mutex --threads=4 --mutex-num=16 --mutex-locks=500 run | grep -E "total number of events"'
 same stress-ng 'stress-ng --cpu 1 --cpu-ops 5 --pipe 1 --pipe-ops 2000 --futex 1 --futex-ops 500 --timeout 30 --no-rand-seed 2>&1 | grep -cE "fail|error"'
@@ -138,7 +138,7 @@ same tar-xz 'mkdir d; seq 9000 >d/f; tar cJf t.txz d && tar tJf t.txz && tar xJO
 same git 'export HOME=$PWD GIT_AUTHOR_DATE=2000-01-01T00:00:00Z GIT_COMMITTER_DATE=2000-01-01T00:00:00Z; git init -q -b main r; cd r; git config user.email a@b; git config user.name n; echo a >f; git add f; git commit -qm one; echo b >>f; git commit -qam two; git log --oneline; git diff HEAD~1 | cat; git gc -q; git fsck; git clone -q . ../c; ls ../c; git stash list; git grep -n b'
 same make 'printf "all: a b c\n\tcat a b c >all\n%%: %%.in\n\tsleep 0.1; cp \$< \$@\n" >Makefile; for i in a b c; do echo $i >$i.in; done; make -j2 -s all; cat all'
 same openssl 'openssl genrsa 1024 2>/dev/null | openssl rsa -noout -check; echo x | openssl dgst -sha256; openssl enc -aes-128-cbc -pbkdf2 -k p <<<secret | openssl enc -d -aes-128-cbc -pbkdf2 -k p'
-same python-http 'echo body >f; python3 -u -m http.server 8098 --bind 127.0.0.1 >/dev/null 2>&1 & p=$!; for i in $(seq 50); do curl -s http://127.0.0.1:8098/f && break; sleep 0.2; done; kill $p; wait $p; echo $?'
+same python-http 'echo body >f; python3 -u -m http.server 8098 --bind 127.0.0.1 >/dev/null 2>&1 & p=$!; for i in $(seq 600); do curl -s http://127.0.0.1:8098/f && break; sleep 0.2; done; kill $p; wait $p; echo $?'
 same python-socketserver 'python3 -c "
 import socketserver, threading, socket
 class H(socketserver.StreamRequestHandler):
@@ -163,7 +163,7 @@ same nginx 'mkdir -p t/logs; echo page >t/index.html; cat >t/c <<END
 daemon off; pid t/p; error_log stderr; worker_processes 2; events { worker_connections 64; }
 http { access_log off; client_body_temp_path t/1; proxy_temp_path t/2; fastcgi_temp_path t/3; uwsgi_temp_path t/4; scgi_temp_path t/5; server { listen 127.0.0.1:8097; root $PWD/t; } }
 END
-chmod 755 . t; chmod 711 .. ; nginx -p $PWD -c t/c & p=$!; for i in $(seq 50); do curl -s http://127.0.0.1:8097/ && break; sleep 0.2; done; kill $p; wait $p; echo $?'
+chmod 755 . t; chmod 711 .. ; nginx -p $PWD -c t/c & p=$!; for i in $(seq 600); do curl -s http://127.0.0.1:8097/ && break; sleep 0.2; done; kill $p; wait $p; echo $?'
 same process-substitution 'paste <(seq 3) <(seq 4 6); diff <(seq 3) <(seq 4); echo hello | cat - <(echo b)'
 same chrt 'chrt -f 10 chrt -p 0 2>&1 | head -1 | grep -c SCHED; chrt -f 20 bash -c "chrt -p \$\$" | sed "s/[0-9]*.s / /"'
 

@@ -3,7 +3,7 @@
 # The length of local system calls, in instructions between the program's SYSCALL and what follows.
 # kernels: 6.1
 # icount: yes
-# timeout: 300
+# timeout: 600
 set -u
 chrt -f 80 crtos run -- "$PROGRAMS/calls" >realm || exit 1
 taskset -c 1 "$PROGRAMS/calls" >linux || exit 1

@@ -3,7 +3,6 @@
 # `crtos run` behaves like running the program.
 # kernels: 6.1 6.12
 # shared: yes
-# timeout: 180
 set -u
 failed=0
 cd "$(mktemp -d)" || exit 1
@@ -16,7 +15,7 @@ is() {
 }
 # started: the program that was last started in the background runs.
 # shellcheck disable=SC2317
-started() { for _ in $(seq 100); do crtos ps | grep -q "^ *$! .*busybox  *[SL]" && return; sleep 0.1; done; }
+started() { await "crtos ps | grep -q '^ *$! .*busybox  *[SL]'"; }
 
 is 'output' hello 'crtos run -- busybox echo hello'
 is 'no --' hello 'crtos run busybox echo hello'
@@ -42,10 +41,10 @@ is 'umask' 600 '(umask 077; crtos run busybox touch u; stat -c %a u)'
 is 'descriptor limit' 100 "(ulimit -n 100; crtos run busybox sh -c 'ulimit -n')"
 is 'empty argument' '[]' "crtos run busybox printf '[%s]' ''"
 is 'many arguments' 2000 "crtos run busybox sh -c 'echo \$#' x \$(seq 2000)"
-is 'SIGTERM' 143 'crtos run busybox sleep 20 & started; kill $!; wait $!; echo $?'
-is 'SIGKILL' 137 'crtos run busybox sleep 20 & started; kill -9 $!; wait $!; echo $?'
+is 'SIGTERM' 143 'crtos run busybox sleep 1000 & started; kill $!; wait $!; echo $?'
+is 'SIGKILL' 137 'crtos run busybox sleep 1000 & started; kill -9 $!; wait $!; echo $?'
 is 'SIGINT' 130 'bash -c "trap \"exit 99\" INT; timeout --foreground -s INT 0.5 crtos run busybox sleep 20; exit \$?"; echo $? | sed s/124/130/'
 is 'broken pipe' 0 'crtos run busybox yes 2>/dev/null | head -1 >/dev/null; echo $?'
-is 'name in ps' busybox 'crtos run busybox sleep 20 & started; ps -o comm= -p $!; kill $!; wait $! 2>/dev/null'
+is 'name in ps' busybox 'crtos run busybox sleep 1000 & started; ps -o comm= -p $!; kill $!; wait $! 2>/dev/null'
 is 'another user' 65534 'chmod 666 /dev/crtos; setpriv --reuid 65534 --clear-groups crtos run busybox id -u; chmod 600 /dev/crtos'
 exit $failed

@@ -4,7 +4,7 @@
 # kernels: 6.1 6.12
 # realm: no
 # icount: yes
-# timeout: 500
+# timeout: 900
 # full: ROUNDS=1000000
 set -u
 ABI=/usr/lib/crtos-tests/abi

@@ -3,7 +3,7 @@
 # Debian's own dynamically linked programs do the same under Linux and in the realm.
 # kernels: 6.1 6.12
 # shared: yes
-# timeout: 240
+# timeout: 600
 set -u
 cd "$(mktemp -d)" || exit 1
 failed=0

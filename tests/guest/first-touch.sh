@@ -3,7 +3,7 @@
 # What a real-time thread's program and its libraries consist of is present before it uses it: the first access to a page takes no longer than another one.
 # kernels: 6.1
 # icount: yes
-# timeout: 300
+# timeout: 600
 set -u
 program=$PROGRAMS/first-touch
 failed=0

@@ -4,12 +4,12 @@
 # kernels: 6.1 6.12
 # realm: no
 # mem: 1G
-# timeout: 240
+# timeout: 600
 set -u
 inmates=/usr/lib/crtos/inmates
 failed=0
 fail() { echo "FAILED $*"; failed=1; }
-wait_for() { for _ in $(seq 200); do crtos log | grep -q "$1" && return; sleep 0.1; done; return 1; }
+wait_for() { await "crtos log | grep -q '$1'"; }
 
 # Something for the cell to find, if memory were not cleared.
 python3 -c 'x = b"\x55" * (400 << 20)'

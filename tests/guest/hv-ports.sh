@@ -24,8 +24,7 @@ read_port 2>/dev/null
 [ $? = 139 ] || fail 'Linux reads the port of the cell'
 crtos cell create second --cpus 2 --port 0x30f-0x311 2>/dev/null && fail 'a second cell gets the port'
 crtos cell start port $inmates/prober.elf --command-line 'port port=0x310' || fail 'start'
-for _ in $(seq 100); do crtos log | grep -q 'port: prober: still alive' && break; sleep 0.1; done
-crtos log | grep -q 'port: prober: still alive' || fail 'the cell cannot read its port'
+await "crtos log | grep -q 'port: prober: still alive'" || fail 'the cell cannot read its port'
 crtos cell destroy port || fail 'destroy'
 read_port || fail "the port cannot be read afterwards: $?"
 crtos down || fail 'down'

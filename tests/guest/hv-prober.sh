@@ -3,7 +3,7 @@
 # Whatever a cell touches outside of its configuration stops it, and it alone: a second cell and Linux go on.
 # kernels: 6.1 6.12
 # realm: no
-# timeout: 240
+# timeout: 600
 set -u
 inmates=/usr/lib/crtos/inmates
 failed=0
@@ -17,6 +17,8 @@ f = c["failure"]
 print(c["state"], f["cpu"], hex(f["address"])) if f and c["state"] == "failed" else print(c["state"])' "$1"
 }
 ticks() { crtos cell shared other --length 8 --raw | od -An -tu8 | tr -d ' '; }
+# Since `before`.
+ticked() { [ "$(ticks)" -gt "$before" ]; }
 
 crtos cell create other --cpus 3 --memory 4M || exit 1
 crtos cell start other $inmates/latency.elf --command-line 'period=2000 ticks=1000000' || exit 1
@@ -29,28 +31,17 @@ stops() {
 	shift 2
 	before=$(ticks)
 	crtos cell start probe $inmates/prober.elf --command-line "$*" || { fail "$*: start"; return; }
-	for _ in $(seq 100); do
-		state=$(cell probe)
-		[ "${state%% *}" = failed ] && break
-		sleep 0.1
-	done
+	await 'state=$(cell probe); [ "${state%% *}" = failed ]'
 	[ "$state" = "failed 2 $address" ] || fail "$*: $state"
 	crtos log | grep ' probe: stopped: ' | tail -1 | grep -q "$text" || fail "$*: log"
 	[ "$(cell other)" = running ] || fail "$*: other cell $(cell other)"
-	for _ in $(seq 50); do
-		[ "$(ticks)" -gt "$before" ] && break
-		sleep 0.1
-	done
-	[ "$(ticks)" -gt "$before" ] || fail "$*: the other cell does not tick"
+	await ticked || fail "$*: the other cell does not tick"
 	crtos cell stop probe || fail "$*: stop"
 }
 # The cell has to survive, without effect on others.
 survives() {
 	crtos cell start probe $inmates/prober.elf --command-line "$* id=$RANDOM" || { fail "$*: start"; return; }
-	for _ in $(seq 100); do
-		crtos log | tail -3 | grep -q 'probe: prober: still alive' && break
-		sleep 0.1
-	done
+	await "crtos log | tail -3 | grep -q 'probe: prober: still alive'" || fail "$*: does not tell"
 	[ "$(cell probe)" = running ] || fail "$*: $(cell probe)"
 	crtos cell stop probe || fail "$*: stop"
 }
@@ -78,8 +69,7 @@ stops 0x0 'triple fault' triple-fault
 
 # Intercepted, but the cell gets it as on a bare machine.
 crtos cell start probe $inmates/prober.elf --command-line step || fail 'step: start'
-for _ in $(seq 100); do crtos log | grep -q 'probe: exception 1 error 0x0' && break; sleep 0.1; done
-crtos log | grep -q 'probe: exception 1 error 0x0' || fail 'step: no debug exception'
+await "crtos log | grep -q 'probe: exception 1 error 0x0'" || fail 'step: no debug exception'
 [ "$(cell probe)" = running ] || fail "step: $(cell probe)"
 crtos cell stop probe || fail 'step: stop'
 

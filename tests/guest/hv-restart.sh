@@ -3,7 +3,7 @@
 # Cells of one and two CPUs, started and stopped many times; launch and leave many times.
 # kernels: all
 # realm: no
-# timeout: 300
+# timeout: 600
 # full: ROUNDS=8
 set -u
 inmates=/usr/lib/crtos/inmates
@@ -16,10 +16,7 @@ for round in $(seq "${ROUNDS:-2}"); do
 	crtos cell create pair --cpus 2-3 --memory 8M >/dev/null || { fail 'create'; break; }
 	for _ in $(seq 8); do
 		crtos cell start pair $inmates/latency.elf --command-line 'period=500 ticks=1000000' || { fail "start in round $round"; break 2; }
-		for _ in $(seq 100); do
-			[ "$(word pair 0)" -gt 5 ] && [ "$(word pair 1024)" -gt 5 ] && break
-			sleep 0.05
-		done
+		await '[ "$(word pair 0)" -gt 5 ] && [ "$(word pair 1024)" -gt 5 ]'
 		[ "$(word pair 0)" -gt 5 ] || fail 'CPU 0 of the cell does not tick'
 		[ "$(word pair 1024)" -gt 5 ] || fail 'CPU 1 of the cell does not tick'
 		crtos cell stop pair || fail 'stop'

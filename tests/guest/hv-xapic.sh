@@ -4,13 +4,14 @@
 # kernels: 6.1 6.12
 # realm: no
 # xapic: yes
-# timeout: 180
 set -u
 inmates=/usr/lib/crtos/inmates
 failed=0
 fail() { echo "FAILED $*"; failed=1; }
 state() { crtos cell list --json | python3 -c 'import json,sys; print(next(c["state"] for c in json.load(sys.stdin) if c["name"] == sys.argv[1]))' "$1"; }
 ticks() { crtos cell shared other --length 8 --raw | od -An -tu8 | tr -d ' '; }
+# Since `before`.
+ticked() { [ "$(ticks)" -gt "$before" ]; }
 
 crtos cell create other --cpus 3 --memory 4M || exit 1
 crtos cell start other $inmates/latency.elf --command-line 'period=2000 ticks=1000000' || exit 1
@@ -19,11 +20,9 @@ dmesg --clear
 for what in icr-foreign 'icr-foreign target=3' icr-foreign-nmi icr-logical icr-init icr-init-broadcast msr-read 'msr-write msr=0x80d' apic-page; do
 	before=$(ticks)
 	crtos cell start probe $inmates/prober.elf --command-line "$what" || fail "$what: start"
-	for _ in $(seq 100); do [ "$(state probe)" = failed ] && break; sleep 0.1; done
-	[ "$(state probe)" = failed ] || fail "$what: $(state probe)"
+	await '[ "$(state probe)" = failed ]' || fail "$what: $(state probe)"
 	[ "$(state other)" = running ] || fail "$what: the other cell $(state other)"
-	sleep 0.1
-	[ "$(ticks)" -gt "$before" ] || fail "$what: the other cell does not tick"
+	await ticked || fail "$what: the other cell does not tick"
 	crtos cell stop probe || fail "$what: stop"
 done
 for what in icr-broadcast icr-broadcast-nmi; do
@@ -39,8 +38,7 @@ for _ in 1 2 3; do
 done
 echo 1 >/proc/sys/kernel/sysrq
 echo l >/proc/sysrq-trigger
-sleep 1
-dmesg | grep -qE 'NMI backtrace for cpu [012]' || fail 'no NMI backtrace'
+await "dmesg | grep -qE 'NMI backtrace for cpu [012]'" || fail 'no NMI backtrace'
 dmesg | grep -E 'Uhhuh|Dazed|WARNING|BUG' && fail 'dmesg'
 [ "$(state other)" = running ] || fail "the other cell $(state other)"
 crtos down || fail 'down'

@@ -3,7 +3,7 @@
 # What the module refuses, it explains; and whatever it refused leaves nothing behind.
 # kernels: all
 # realm: no
-# timeout: 300
+# timeout: 600
 set -u
 image=/lib/firmware/crtos/hypervisor.bin
 modprobe crtos || exit 1
@@ -147,7 +147,7 @@ python3 /tmp/image.py 'other version' 'version 77' || status=1
 cp /tmp/image "$image"
 dmesg --clear
 python3 /tmp/enabled.py || status=1
-for _ in $(seq 50); do rmmod crtos 2>/dev/null && break; sleep 0.1; done
+await 'rmmod crtos 2>/dev/null'
 [ -e /dev/crtos ] && { echo 'the module cannot be unloaded'; status=1; }
 [ "$(cat /sys/devices/system/cpu/online)" = "$online" ] || { echo "CPUs online: $(cat /sys/devices/system/cpu/online)"; status=1; }
 complaints | grep . && status=1

@@ -6,7 +6,7 @@
 # realm: no
 # packages: rt-tests
 # icount: yes
-# timeout: 300
+# timeout: 600
 set -u
 cd "$(mktemp -d)" || exit 1
 failed=0

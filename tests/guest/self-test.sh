@@ -4,7 +4,7 @@
 # kernels: 6.1
 # icount: yes
 # realm: no
-# timeout: 300
+# timeout: 600
 set -u
 modprobe crtos || exit 1
 crtos up --cpus 3 --memory 256M --kernel /usr/lib/crtos-tests/self-test.elf || exit 1

@@ -32,8 +32,10 @@ done &
 realm=$!
 # First, for its threads begin at ordinary priority, and pi_stress leaves nothing to those.
 crtos run -- cyclictest -m -q -t 8 -S -p 99 -i 1000 -D "$seconds" -N -h 200000 --json=cyclictest.json >/dev/null 2>cyclictest.err &
-timers=$!
+timers=$! begin=$SECONDS
 sleep 3
+raised() { crtos ps --json | jq '[.[] | select(.command == "cyclictest" and .priority == 99)] | length'; }
+until [ "$(raised)" -ge "$(getconf _NPROCESSORS_CONF)" ] || [ $((SECONDS - begin)) -ge "$seconds" ]; do sleep 0.5; done
 crtos run --renumber-cpus -- pi_stress --quiet --duration "$seconds" >pi_stress.out 2>&1 || fail 'pi_stress'
 wait $timers || fail "cyclictest: $(cat cyclictest.err)"
 cat pi_stress.out
@@ -56,7 +58,7 @@ if [ -n "${MOST_NS:-}" ]; then
 fi
 
 # Memory of processes that just ended comes back within a moment.
-for _ in $(seq 20); do
+for _ in {1..120}; do
 	after=$(free)
 	[ "$after" -ge "$before" ] && break
 	sleep 0.5

@@ -2,8 +2,9 @@
 /*
  * Sleeps and wakes every PERIOD microseconds for SECONDS. Prints the number of
  * wake-ups and how late they were: least, mean and most, in nanoseconds from the
- * deadline to the program having read the clock.
+ * deadline to the program having read the clock. SIGTERM ends it earlier.
  */
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
@@ -15,6 +16,14 @@ static long nanoseconds(const struct timespec *time)
 	return time->tv_sec * SECOND + time->tv_nsec;
 }
 
+static volatile sig_atomic_t over;
+
+static void end_now(int number)
+{
+	(void)number;
+	over = 1;
+}
+
 int main(int argc, char **argv)
 {
 	long period, end, deadline, least = SECOND, most = 0, sum = 0, count = 0;
@@ -24,6 +33,7 @@ int main(int argc, char **argv)
 		fprintf(stderr, "usage: periodic PERIOD_US SECONDS\n");
 		return 2;
 	}
+	signal(SIGTERM, end_now);
 	period = atol(argv[1]) * 1000;
 	clock_gettime(CLOCK_MONOTONIC, &time);
 	deadline = nanoseconds(&time);
@@ -34,8 +44,11 @@ int main(int argc, char **argv)
 		deadline += period;
 		time.tv_sec = deadline / SECOND;
 		time.tv_nsec = deadline % SECOND;
-		if (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &time, NULL))
+		if (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &time, NULL)) {
+			if (over)
+				break;
 			return 1;
+		}
 		clock_gettime(CLOCK_MONOTONIC, &time);
 		late = nanoseconds(&time) - deadline;
 		if (late < least)
@@ -44,7 +57,7 @@ int main(int argc, char **argv)
 			most = late;
 		sum += late;
 		count++;
-	} while (deadline < end);
-	printf("%ld %ld %ld %ld\n", count, least, sum / count, most);
+	} while (deadline < end && !over);
+	printf("%ld %ld %ld %ld\n", count, least, count ? sum / count : 0, most);
 	return 0;
 }

@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail};
 use crate::kernels::Flavour;
 
 /// Time that a script has if it does not say.
-const TIMEOUT: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(400);
 
 /// The settings of a test script.
 #[derive(Debug, Clone, PartialEq, Eq)]

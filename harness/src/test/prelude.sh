@@ -6,3 +6,6 @@ complaints() { dmesg --level emerg,alert,crit,err,warn | grep -v 'hrtimer: inter
 
 # Free memory, with the pages in Linux's lists of each CPU.
 free_kib() { echo 3 >/proc/sys/vm/drop_caches; awk '/MemFree/ { kib += $2 } $1 == "count:" { kib += 4 * $2 } END { print kib }' /proc/meminfo /proc/zoneinfo; }
+
+# await CONDITION: waits until the shell line CONDITION is true, for so long that it never will be otherwise.
+await() { for _ in {1..1200}; do eval "$1" && return; sleep 0.1; done; return 1; }
