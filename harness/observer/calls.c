@@ -4,23 +4,17 @@
  *
  * Arguments: `mark=ADDRESS` (in hex, several times), the instructions at which the program reads its clock, or `from=ADDRESS` (in hex), where a path
  * begins that ends when any program on that CPU reads its clock; and `trace=FILE`, a file of zeros, as large as `struct trace`, which has a word for each block of
- * instructions that was executed from a mark on: 4 bits for the CPU, 12 for the number of instructions (MARK if it is a mark), 48 for the address.
- *
- * CPUs have numbers in the order in which they are seen, so the one that takes the samples is 0. They are told apart by the
- * base of their own data (GS in a kernel, the other one in a program): where one thread runs all virtual CPUs, QEMU (10.0) hands plugins the number
- * of the CPU that first executed a block.
+ * instructions that was executed from a mark on: 4 bits for the CPU, 12 for the number of instructions (MARK if it is a mark), 48 for the address. The CPU that takes the samples
+ * is the first that is seen, so its number is 0.
  */
-#include "plugin.h"
+#include "cpus.h"
 
 #define MARKS 64
 #define MARK 0xfffull
 #define BLOCKS (1ull << 26)
 /* No sample has so many. */
 #define LONGEST (1ull << 18)
-#define CPUS 16
 #define ADDRESS 0xffffffffffffull
-/* Addresses of programs are below. */
-#define PROGRAMS (1ull << 47)
 
 /* What the harness reads. */
 static struct trace {
@@ -35,31 +29,6 @@ static size_t mark_count;
 static int ends_with_reading;
 static int is_on;
 static uint64_t last_mark;
-static void *gs, *other_gs;
-static struct bytes *value;
-static uint64_t bases[CPUS];
-
-static uint64_t read_register(void *handle)
-{
-	uint64_t word = 0;
-
-	g_byte_array_set_size(value, 0);
-	if (qemu_plugin_read_register(handle, value) == sizeof word)
-		memcpy(&word, value->data, sizeof word);
-	return word;
-}
-
-static uint64_t current(void)
-{
-	uint64_t base = read_register(gs), cpu;
-
-	if (!(base >> 63))
-		base = read_register(other_gs);
-	for (cpu = 0; cpu < CPUS - 1 && bases[cpu] && bases[cpu] != base; cpu++)
-		;
-	bases[cpu] = base;
-	return cpu;
-}
 
 static void note(uint64_t word)
 {
@@ -93,22 +62,12 @@ static void reading(unsigned cpu, void *word)
 	}
 }
 
-/* Whether it is RDTSC or RDTSCP in a program. */
-static int reads_clock(const struct insn *insn)
-{
-	uint8_t code[3] = { 0 };
-
-	qemu_plugin_insn_data(insn, code, sizeof code);
-	return qemu_plugin_insn_vaddr(insn) < PROGRAMS && code[0] == 0x0f &&
-	       (code[1] == 0x31 || (code[1] == 0x01 && code[2] == 0xf9));
-}
-
 static void translated(uint64_t id, struct tb *tb)
 {
 	uint64_t count = qemu_plugin_tb_n_insns(tb);
 
 	(void)id;
-	qemu_plugin_register_vcpu_tb_exec_cb(tb, block, READS_REGISTERS,
+	qemu_plugin_register_vcpu_tb_exec_cb(tb, block, NO_REGISTERS,
 					     (void *)((qemu_plugin_tb_vaddr(tb) & ADDRESS) | count << 48));
 	for (size_t i = 0; i < count; i++) {
 		struct insn *insn = qemu_plugin_tb_get_insn(tb, i);
@@ -117,27 +76,10 @@ static void translated(uint64_t id, struct tb *tb)
 
 		for (size_t j = 0; j < mark_count; j++)
 			if (marks[j] == address)
-				qemu_plugin_register_vcpu_insn_exec_cb(insn, mark, READS_REGISTERS, word);
+				qemu_plugin_register_vcpu_insn_exec_cb(insn, mark, NO_REGISTERS, word);
 		if (ends_with_reading && reads_clock(insn))
-			qemu_plugin_register_vcpu_insn_exec_cb(insn, reading, READS_REGISTERS, word);
+			qemu_plugin_register_vcpu_insn_exec_cb(insn, reading, NO_REGISTERS, word);
 	}
-}
-
-static void begun(uint64_t id, unsigned cpu)
-{
-	struct array *registers = qemu_plugin_get_registers();
-	struct description *all = (struct description *)registers->data;
-
-	(void)id;
-	(void)cpu;
-	for (unsigned i = 0; i < registers->length && !value; i++) {
-		if (!strcmp(all[i].name, "gs_base"))
-			gs = all[i].handle;
-		if (!strcmp(all[i].name, "k_gs_base"))
-			other_gs = all[i].handle;
-	}
-	if (!value)
-		value = g_byte_array_new();
 }
 
 EXPORT int qemu_plugin_install(uint64_t id, const struct info *info, int count, char **arguments)
@@ -154,7 +96,6 @@ EXPORT int qemu_plugin_install(uint64_t id, const struct info *info, int count, 
 	}
 	if (!trace || !mark_count)
 		return -1;
-	qemu_plugin_register_vcpu_init_cb(id, begun);
 	qemu_plugin_register_vcpu_tb_trans_cb(id, translated);
 	return 0;
 }

@@ -84,6 +84,10 @@ pub struct Cell {
     pub command: String,
     /// The samples in nanoseconds, or why there are none.
     pub outcome: Result<Histogram, String>,
+    /// The same without what other CPUs executed meanwhile, where an emulator's time is the sum over all of them and an observer told them
+    /// apart.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub own: Option<Histogram>,
     /// VM exits meanwhile by CPU number and reason; only what was not 0. None without hypervisor.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exits: Option<BTreeMap<u32, BTreeMap<String, u64>>>,
@@ -152,7 +156,7 @@ impl Results {
     pub fn rounded(&self, digits: u32) -> Self {
         let mut results = self.clone();
         for cell in &mut results.cells {
-            if let Ok(histogram) = &mut cell.outcome {
+            for histogram in cell.outcome.iter_mut().chain(&mut cell.own) {
                 *histogram = histogram.rounded(digits);
             }
         }
@@ -212,6 +216,7 @@ pub(crate) mod example {
             figure: figure.into(),
             command: format!("{figure} -n 1"),
             outcome: Ok(pairs.iter().copied().collect()),
+            own: None,
             exits: name.starts_with("realm").then(BTreeMap::new),
             cpu: 3,
             seconds: 1.5,

@@ -31,6 +31,9 @@ pub struct Order {
     pub shadow_cpu: Option<u32>,
     /// Time is the number of executed instructions, and the time stamp counter counts nanoseconds.
     pub virtual_time: bool,
+    /// An observer tells CPUs apart meanwhile, and everything takes longer: exits are not counted.
+    #[serde(default)]
+    pub own: bool,
 }
 
 /// Size of a set of measurements.
@@ -100,6 +103,7 @@ impl Choice {
                     load_cpus: None,
                     shadow_cpu: None,
                     virtual_time: self.virtual_time,
+                    own: false,
                 });
             }
         }

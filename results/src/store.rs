@@ -94,6 +94,7 @@ mod tests {
             load_cpus: None,
             shadow_cpu: None,
             virtual_time: true,
+            own: false,
         };
         let mut cell = cell("6.1", "none", "getpid", &[(370, 10)]);
         assert_eq!(store.get(&order, "a"), None);

@@ -6,6 +6,7 @@ use comfy_table::{CellAlignment, Table, TableComponent, presets};
 use crate::catalogue::{CYCLICTEST, FIGURES, Figure, Group, LOADS, NO_LOAD};
 use crate::compare::Finding;
 use crate::goals::Goal;
+use crate::histogram::Histogram;
 use crate::model::{Cell, Results, System};
 
 /// Nanoseconds as microseconds with the digits that matter.
@@ -61,6 +62,7 @@ pub fn results(results: &Results) -> String {
         if results.of_figure(figure.name).next().is_some() {
             parts.push(latencies(results, figure));
         }
+        parts.extend(own(results, figure));
     }
     for group in Group::ALL.into_iter().filter(|group| *group != Group::Latency) {
         parts.extend(by_system(results, group));
@@ -88,6 +90,21 @@ fn latencies(results: &Results, figure: &Figure) -> String {
     }
     align(&mut table, 2);
     format!("{}, µs\n{table}", figure.title)
+}
+
+/// The same without what other CPUs executed, as far as an observer told them apart.
+fn own(results: &Results, figure: &Figure) -> Option<String> {
+    let header = ["system", "load", "least", "median", "99.9 %", "most", "most of all CPUs"];
+    let mut table = table(header.map(str::to_owned).to_vec());
+    for cell in results.cells.iter().filter(|cell| cell.figure == figure.name) {
+        let Some(own) = cell.own.as_ref().and_then(Histogram::summary) else { continue };
+        let Some(m) = cell.measurement() else { continue };
+        let mut row = vec![cell.system.name.clone(), cell.load.clone()];
+        row.extend([own.min, own.median, own.p999, own.max, m.summary.max].map(microseconds));
+        table.add_row(row);
+    }
+    align(&mut table, 2);
+    (!table.is_empty()).then(|| format!("{}, what is its CPU's own, µs\n{table}", figure.title))
 }
 
 /// Median and maximum of each figure of a group, one column per system.
@@ -215,6 +232,14 @@ mod tests {
             "6.1, cyclictest: no such program",
         ] {
             assert!(text.contains(part), "{part}\n{text}");
+        }
+        assert!(!text.contains("its CPU's own"));
+        results.cells[1].own = Some([(4_200, 9), (7_100, 1)].into_iter().collect());
+        let text = super::results(&results);
+        let own = text.lines().skip_while(|line| !line.contains("its CPU's own"));
+        let line = own.skip(1).find(|line| line.contains("hackbench")).unwrap();
+        for value in ["4.2", "7.1", "59"] {
+            assert!(line.contains(value), "{value}\n{line}");
         }
     }
 }

@@ -53,6 +53,7 @@ pub fn measure(order: &Order) -> Cell {
         figure: order.figure.clone(),
         command: String::new(),
         outcome: Err(String::new()),
+        own: None,
         exits: None,
         cpu: order.cpu,
         seconds: 0.0,
@@ -69,6 +70,7 @@ pub fn measure(order: &Order) -> Cell {
         cell.exits = match figure.how {
             // The measurement itself ends the hypervisor and starts it again.
             How::UpDown => None,
+            _ if order.own => None,
             // To read the counters meanwhile would disturb the samples.
             _ if figure.under_load() && outcome.is_ok() => exits_of_another_run(order, figure),
             _ if figure.under_load() => None,

@@ -4,9 +4,10 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use crtos_results::catalogue::Figure;
+use crtos_results::catalogue::{CYCLICTEST, Figure};
 use crtos_results::{Cell, Order};
 
+use super::own::Observer;
 use super::system::{CPU, CPUS, OTHER_CPU, Target};
 use crate::vm::{Config, Job, Outcome, Vm};
 use crate::{progress, quote};
@@ -21,6 +22,8 @@ const BOOT_PATIENCE: Duration = Duration::from_secs(400);
 const PATIENCE: Duration = Duration::from_secs(400);
 /// How much longer than in virtual time samples may take in real time.
 const SLOWNESS: u32 = 40;
+/// How much longer again if somebody observes.
+const OBSERVED: u32 = 4;
 
 /// Writes a byte to an I/O port.
 const PORT: &str =
@@ -42,12 +45,22 @@ pub struct Measuring {
     realm: Option<String>,
     /// CPUs have short turns.
     short_turns: bool,
+    /// Tells CPUs apart.
+    observer: Option<Observer>,
 }
 
 impl Measuring {
     /// Boots a system.
     pub fn boot(target: Target) -> Result<Self> {
         Self::start(target, None)
+    }
+
+    /// Boots a system under the eyes of somebody who tells its CPUs apart.
+    pub fn boot_for_own(target: Target) -> Result<Self> {
+        let observer = Observer::new()?;
+        let mut machine = Self::start(target, Some(observer.plugin()?))?;
+        machine.observer = Some(observer);
+        Ok(machine)
     }
 
     /// Boots a system under the eyes of a plugin of QEMU.
@@ -66,7 +79,8 @@ impl Measuring {
             ..Config::default()
         };
         let vm = Vm::boot(&config, Some(Instant::now() + BOOT_PATIENCE))?;
-        Ok(Self { vm, doorbell_cpu: target.shadow_cpu(), realm: None, short_turns: false })
+        let doorbell_cpu = target.shadow_cpu();
+        Ok(Self { vm, doorbell_cpu, realm: None, short_turns: false, observer: None })
     }
 
     /// Gives the virtual CPUs short turns, or turns that nothing interrupts.
@@ -115,10 +129,15 @@ impl Measuring {
         self.turns(Figure::named(&order.figure).is_some_and(Figure::under_load))?;
         let start = Instant::now();
         let samples = Duration::from_micros(order.samples * order.interval_us);
+        let slowness = if self.observer.is_some() { OBSERVED } else { 1 };
         let words = ["crtos", "bench", "--cell", &serde_json::to_string(order)?];
-        let text = self.run(&words.map(str::to_owned), PATIENCE + samples * SLOWNESS)?;
+        let text =
+            self.run(&words.map(str::to_owned), (PATIENCE + samples * SLOWNESS) * slowness)?;
         let mut cell: Cell = serde_json::from_str(&text).context("what `crtos bench` printed")?;
         cell.seconds = start.elapsed().as_secs_f64();
+        if let Some(observer) = self.observer.as_mut().filter(|_| order.figure == CYCLICTEST) {
+            observer.complete(&mut cell, order.interval_us)?;
+        }
         Ok(cell)
     }
 

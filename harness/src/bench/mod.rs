@@ -14,12 +14,14 @@
 //! | [`sections`] | the longest sections with interrupts off |
 //! | [`calls`] | what calls and wake-ups spend their instructions on |
 //! | [`observer`] | plugins of QEMU |
+//! | [`own`] | what is the measured CPU's own of a wake-up |
 //! | [`publish`] | tables, JSON, the page |
 
 mod calls;
 mod gate;
 mod machine;
 mod observer;
+mod own;
 mod publish;
 mod sections;
 mod soak;
@@ -32,7 +34,7 @@ use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, bail};
 use clap::{Args, Subcommand};
 use crtos_results::catalogue::{FIGURES, LOADS, NO_LOAD};
 use crtos_results::model::{FORMAT, Machine, Method};
@@ -70,6 +72,10 @@ pub struct Options {
     /// Microseconds between them.
     #[arg(long)]
     interval: Option<u64>,
+    /// Also tell which part of cyclictest's latencies is that of the CPU that is measured, without what other CPUs executed meanwhile. Takes several
+    /// times as long.
+    #[arg(long)]
+    own: bool,
     /// Begin anew instead of going on where the last run was.
     #[arg(long)]
     fresh: bool,
@@ -163,7 +169,15 @@ pub fn bench(options: &Options) -> Result<u8> {
         None => {}
     }
     let (targets, choice) = options.choose()?;
-    let store = Store::open(&paths::target().join("bench/cells"), options.fresh)?;
+    if let Some(target) =
+        targets.iter().find(|target| target.isolated && !target.realm && options.own)
+    {
+        bail!(
+            "{target} has its timers on other CPUs: nothing can be said about its CPU's own part"
+        );
+    }
+    let cells = if options.own { "bench/own" } else { "bench/cells" };
+    let store = Store::open(&paths::target().join(cells), options.fresh)?;
     let plan: Vec<(Target, Vec<Order>)> = targets
         .into_iter()
         .map(|target| {
@@ -172,6 +186,7 @@ pub fn bench(options: &Options) -> Result<u8> {
             for order in &mut orders {
                 order.load_cpus = (order.load != NO_LOAD).then(|| target.load_cpus());
                 order.shadow_cpu = target.shadow_cpu();
+                order.own = options.own;
             }
             Ok((target, orders))
         })
@@ -277,6 +292,7 @@ impl Campaign {
         let mut attempt = || -> Result<Cell> {
             let measuring = match machine.as_mut() {
                 Some(measuring) => measuring,
+                None if order.own => machine.insert(Measuring::boot_for_own(target)?),
                 None => machine.insert(Measuring::boot(target)?),
             };
             if self.versions.is_none() {
@@ -356,6 +372,7 @@ fn failed(order: &Order, why: &str) -> Cell {
         figure: order.figure.clone(),
         command: String::new(),
         outcome: Err(why.to_owned()),
+        own: None,
         exits: None,
         cpu: order.cpu,
         seconds: 0.0,
