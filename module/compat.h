@@ -6,7 +6,9 @@
 #ifndef CRTOS_COMPAT_H
 #define CRTOS_COMPAT_H
 
+#include <linux/irq.h>
 #include <linux/mm.h>
+#include <linux/percpu.h>
 #include <linux/version.h>
 
 #if LINUX_VERSION_CODE < KERNEL_VERSION(6, 3, 0)
@@ -16,6 +18,16 @@ static inline void vm_flags_mod(struct vm_area_struct *vma,
 	vma->vm_flags = (vma->vm_flags | set) & ~clear;
 }
 #endif
+
+/* Counts an interrupt in /proc/interrupts. */
+static inline void crtos_count_interrupt(struct irq_desc *desc)
+{
+#if LINUX_VERSION_CODE < KERNEL_VERSION(6, 10, 0)
+	__this_cpu_inc(*desc->kstat_irqs);
+#else
+	__this_cpu_inc(desc->kstat_irqs->cnt);
+#endif
+}
 
 /* Flexible return and event delivery replaces the IDT; unknown to old headers. */
 #ifndef X86_CR4_FRED_BIT

@@ -17,6 +17,7 @@
 #include <asm/irqdomain.h>
 #include <asm/smp.h>
 
+#include "compat.h"
 #include "crtos.h"
 #include "hypercall.h"
 #include "realm.h"
@@ -40,6 +41,18 @@ static irqreturn_t doorbell_handler(int irq, void *data)
 }
 
 /*
+ * As the interrupts between Linux's own CPUs, it is no source of random numbers:
+ * each thousand of them would have some be computed, in a softirq that calls of
+ * the realm wait for. And who sends it knows their times.
+ */
+static void doorbell_flow(struct irq_desc *desc)
+{
+	crtos_count_interrupt(desc);
+	desc->irq_data.chip->irq_ack(&desc->irq_data);
+	handle_untracked_irq(desc);
+}
+
+/*
  * An interrupt of its own on @cpu, or an error. It keeps its vector there, since
  * it is said twice: the other CPUs' masks (irqaffinity=) do not count.
  */
@@ -54,7 +67,7 @@ static int take_interrupt(struct crtos_doorbell *doorbell, unsigned int cpu)
 				      &info, false, &affinity);
 	if (irq <= 0)
 		return irq ?: -ENOSPC;
-	irq_set_handler(irq, handle_edge_irq);
+	irq_set_handler(irq, doorbell_flow);
 	error = request_irq(irq, doorbell_handler, IRQF_NOBALANCING | IRQF_NO_THREAD,
 			    "crtos-doorbell", doorbell);
 	if (error) {
