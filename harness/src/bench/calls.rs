@@ -63,11 +63,11 @@ pub fn calls(target: Target, name: &str, load: &str, samples: u64) -> Result<u8>
     File::create(&file)?.set_len(TRACE * 8)?;
     let plugin = observer::compile("calls")?;
     let start = match figure.how {
-        How::Cyclictest => Start::Entry(Kernel::staged()?.entry(TIMER_VECTOR.into())),
+        How::Cyclictest => Start::Entry(Kernel::staged()?.entry(TIMER_VECTOR.into()), samples),
         _ => Start::Reading,
     };
     let marks = match start {
-        Start::Entry(entry) => format!("from={entry:x},"),
+        Start::Entry(entry, _) => format!("from={entry:x},"),
         Start::Reading => readings()?.iter().map(|mark| format!("mark={mark:x},")).collect(),
     };
     let plugin = format!("{},{marks}trace={}", plugin.display(), file.display());
@@ -95,8 +95,8 @@ pub fn calls(target: Target, name: &str, load: &str, samples: u64) -> Result<u8>
 
 /// Where a sample begins. It ends when the program reads its clock.
 enum Start {
-    /// Where an interrupt enters the kernel.
-    Entry(u64),
+    /// Where an interrupt enters the kernel, and how many do before the program comes to its end.
+    Entry(u64, u64),
     /// Where the program reads its clock for the first time of two.
     Reading,
 }
@@ -263,7 +263,7 @@ impl<'a> Call<'a> {
 impl Trace {
     /// Where samples begin.
     fn start(&self) -> Option<u64> {
-        if let Start::Entry(address) = self.start {
+        if let Start::Entry(address, _) = self.start {
             return Some(address & ADDRESS);
         }
         let mut marks: BTreeMap<u64, usize> = BTreeMap::new();
@@ -295,6 +295,9 @@ impl Trace {
                 }
                 None => {}
             }
+        }
+        if let Start::Entry(_, count) = self.start {
+            calls.truncate(usize::try_from(count).unwrap_or(usize::MAX));
         }
         calls.drain(..WARM_UP.min(calls.len()));
         calls
