@@ -7,9 +7,7 @@
 //! timer's interrupt to the thread's reading of the clock.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{self, File};
-use std::io::Read;
-use std::path::Path;
+use std::fs;
 use std::process::Command;
 use std::time::Duration;
 
@@ -20,7 +18,7 @@ use crtos_results::catalogue::{Figure, How, LOADS, NO_LOAD};
 use crtos_results::order::named;
 
 use super::machine::Measuring;
-use super::observer::{self, HYPERVISOR, Kernel};
+use super::observer::{self, HYPERVISOR, Kernel, Trace};
 use super::system::{CPU, Target};
 use crate::{paths, progress, run};
 
@@ -33,8 +31,6 @@ const MARK_OFFSET: u64 = 3;
 const INTERVAL: u64 = 100;
 /// Samples before the first one that counts.
 const WARM_UP: usize = 10;
-/// Size of the plugin's trace, in words.
-const TRACE: u64 = 1 + (1 << 26);
 /// What the plugin has instead of a count where there is a mark.
 const MARK: u64 = 0xfff;
 /// How long the list of Linux's functions may take.
@@ -58,9 +54,7 @@ pub fn calls(target: Target, name: &str, load: &str, samples: u64) -> Result<u8>
     if !figure.under_load() && load != NO_LOAD {
         bail!("{name} is measured without load");
     }
-    let scratch = tempfile::tempdir()?;
-    let file = scratch.path().join("trace");
-    File::create(&file)?.set_len(TRACE * 8)?;
+    let mut trace = Trace::new()?;
     let plugin = observer::compile("calls")?;
     let start = match figure.how {
         How::Cyclictest => Start::Entry(Kernel::staged()?.entry(TIMER_VECTOR.into()), samples),
@@ -70,7 +64,7 @@ pub fn calls(target: Target, name: &str, load: &str, samples: u64) -> Result<u8>
         Start::Entry(entry, _) => format!("from={entry:x},"),
         Start::Reading => readings()?.iter().map(|mark| format!("mark={mark:x},")).collect(),
     };
-    let plugin = format!("{},{marks}trace={}", plugin.display(), file.display());
+    let plugin = format!("{},{marks}{}", plugin.display(), trace.argument());
     let mut machine = Measuring::observed(target, plugin)?;
     let order = Order {
         system: target.describe()?,
@@ -89,8 +83,8 @@ pub fn calls(target: Target, name: &str, load: &str, samples: u64) -> Result<u8>
     machine.measure(&order)?.outcome.map_err(Error::msg)?;
     let linux = machine.run(&["cat".to_owned(), "/proc/kallsyms".to_owned()], PATIENCE)?;
     drop((machine, step));
-    let trace = Trace { names: Names::read(&linux)?, blocks: read(&file)?, start };
-    trace.report(&format!("{name}, {target}, load {load}"))
+    let samples = Samples { names: Names::read(&linux)?, blocks: trace.words()?, start };
+    samples.report(&format!("{name}, {target}, load {load}"))
 }
 
 /// Where a sample begins. It ends when the program reads its clock.
@@ -111,20 +105,6 @@ fn readings() -> Result<Vec<u64>> {
     let code = text.data()?.windows(READING.len()).enumerate();
     let readings = code.filter(|(_, bytes)| *bytes == READING);
     Ok(readings.map(|(offset, _)| text.address() + offset as u64 + MARK_OFFSET).collect())
-}
-
-/// The words that the plugin has written.
-fn read(file: &Path) -> Result<Vec<u64>> {
-    let mut file = File::open(file)?;
-    let mut word = [0; 8];
-    file.read_exact(&mut word)?;
-    let count = u64::from_le_bytes(word);
-    if count + 1 >= TRACE {
-        bail!("the trace has no room for so many samples: take fewer");
-    }
-    let mut bytes = vec![0; usize::try_from(count * 8)?];
-    file.read_exact(&mut bytes)?;
-    Ok(observer::words(&bytes))
 }
 
 /// The bits of an address that the plugin keeps.
@@ -179,7 +159,8 @@ impl Block {
     }
 }
 
-struct Trace {
+/// What the plugin has written, and what it means.
+struct Samples {
     names: Names,
     blocks: Vec<u64>,
     start: Start,
@@ -260,7 +241,7 @@ impl<'a> Call<'a> {
     }
 }
 
-impl Trace {
+impl Samples {
     /// Where samples begin.
     fn start(&self) -> Option<u64> {
         if let Start::Entry(address, _) = self.start {

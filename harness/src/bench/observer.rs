@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Observers: plugins of QEMU, in `harness/observer`.
 
-use std::fs;
+use std::fs::{self, File};
+use std::io::{Read, Seek, SeekFrom};
 use std::ops::Range;
 use std::path::PathBuf;
 use std::process::Command;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use crtos_abi::LARGE_PAGE_SIZE;
 use crtos_abi::image::{HYPERVISOR_BASE, MAX_HYPERVISOR_BLOCKS};
 use object::{Object, ObjectSection, ObjectSymbol};
+use tempfile::TempDir;
 
 use crate::{paths, run};
 
@@ -78,4 +80,48 @@ impl Kernel {
 pub fn words(bytes: &[u8]) -> Vec<u64> {
     let word = |bytes: &[u8]| bytes.try_into().map(u64::from_le_bytes).unwrap_or_default();
     bytes.chunks_exact(size_of::<u64>()).map(word).collect()
+}
+
+/// Size of a trace, in words.
+const TRACE: u64 = 1 + (1 << 26);
+
+/// A file into which an observer writes words one after another, and what has been read of it. Its first word is their number.
+pub struct Trace {
+    folder: TempDir,
+    file: File,
+    seen: u64,
+}
+
+impl Trace {
+    /// An empty one, which is away when it is dropped.
+    pub fn new() -> Result<Self> {
+        let folder = tempfile::tempdir()?;
+        let mut options = File::options();
+        let file = options.read(true).write(true).create_new(true).open(path(&folder))?;
+        file.set_len(TRACE * 8)?;
+        Ok(Self { folder, file, seen: 0 })
+    }
+
+    /// The argument by which an observer is told of it.
+    pub fn argument(&self) -> String {
+        format!("trace={}", path(&self.folder).display())
+    }
+
+    /// What has been written since it was asked last.
+    pub fn words(&mut self) -> Result<Vec<u64>> {
+        let mut word = [0; 8];
+        self.file.seek(SeekFrom::Start(0))?;
+        self.file.read_exact(&mut word)?;
+        let count = u64::from_le_bytes(word);
+        ensure!(count + 1 < TRACE, "the trace has no room for so many samples: take fewer");
+        let mut bytes = vec![0; usize::try_from((count - self.seen) * 8)?];
+        self.file.seek(SeekFrom::Start((1 + self.seen) * 8))?;
+        self.file.read_exact(&mut bytes)?;
+        self.seen = count;
+        Ok(words(&bytes))
+    }
+}
+
+fn path(folder: &TempDir) -> PathBuf {
+    folder.path().join("trace")
 }

@@ -7,17 +7,11 @@
 //! those between the time that was asked for and the reading; what others have of them is taken away. What remains is the CPU's own: what it
 //! executed, whatever for, and the time in which no CPU did anything.
 
-use std::fs::File;
-use std::io::{Read, Seek, SeekFrom};
-
 use anyhow::{Context, Result, ensure};
 use crtos_results::{Cell, Histogram};
-use tempfile::TempDir;
 
-use super::observer;
+use super::observer::{self, Trace};
 
-/// Size of the plugin's trace, in words.
-const TRACE: u64 = 1 + (1 << 26);
 /// What there are beside numbers of CPUs in the first four bits of a word.
 const WAITED: u64 = 12;
 const SLEEPS: u64 = 13;
@@ -31,45 +25,24 @@ const ROUNDS: usize = 3;
 /// In nanoseconds.
 const ROUNDING: i64 = 1;
 
-/// An observer, and what has been read of its trace.
+/// An observer of a machine.
 pub struct Observer {
-    folder: TempDir,
-    trace: File,
-    seen: u64,
+    trace: Trace,
 }
 
 impl Observer {
     pub fn new() -> Result<Self> {
-        let folder = tempfile::tempdir()?;
-        let trace = File::create_new(folder.path().join("trace"))?;
-        trace.set_len(TRACE * 8)?;
-        let trace = File::open(folder.path().join("trace"))?;
-        Ok(Self { folder, trace, seen: 0 })
+        Ok(Self { trace: Trace::new()? })
     }
 
     /// For QEMU: the plugin with its argument.
     pub fn plugin(&self) -> Result<String> {
-        let trace = self.folder.path().join("trace");
-        Ok(format!("{},trace={}", observer::compile("own")?.display(), trace.display()))
-    }
-
-    /// What has been noted since it was asked last.
-    fn words(&mut self) -> Result<Vec<u64>> {
-        let mut word = [0; 8];
-        self.trace.seek(SeekFrom::Start(0))?;
-        self.trace.read_exact(&mut word)?;
-        let count = u64::from_le_bytes(word);
-        ensure!(count + 1 < TRACE, "the observer's trace has no room for so many samples");
-        let mut bytes = vec![0; usize::try_from((count - self.seen) * 8)?];
-        self.trace.seek(SeekFrom::Start((1 + self.seen) * 8))?;
-        self.trace.read_exact(&mut bytes)?;
-        self.seen = count;
-        Ok(observer::words(&bytes))
+        Ok(format!("{},{}", observer::compile("own")?.display(), self.trace.argument()))
     }
 
     /// Adds to a cell of cyclictest, which has just been measured, what was the CPU's own.
     pub fn complete(&mut self, cell: &mut Cell, interval_us: u64) -> Result<()> {
-        let events = self.words()?.into_iter().map(Event::new).collect::<Vec<_>>();
+        let events = self.trace.words()?.into_iter().map(Event::new).collect::<Vec<_>>();
         if let Ok(told) = &cell.outcome {
             cell.own = Some(own(&events, told, i64::try_from(interval_us * 1000)?)?);
         }
