@@ -475,7 +475,9 @@ struct __aligned(4096) crtos_time_page {
 	u64 tai;
 	u64 raw;
 	u32 tick;
-	u32 reserved[1005];
+	u32 steps;
+	u32 realtime_steps;
+	u32 reserved[1003];
 };
 
 struct crtos_drop {

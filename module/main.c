@@ -301,11 +301,16 @@ static int __init crtos_module_init(void)
 	error = crtos_power_init();
 	if (error)
 		goto out_doorbell;
-	error = misc_register(&crtos_device);
+	error = crtos_clock_init();
 	if (error)
 		goto out_power;
+	error = misc_register(&crtos_device);
+	if (error)
+		goto out_clock;
 	return 0;
 
+out_clock:
+	crtos_clock_exit();
 out_power:
 	crtos_power_exit();
 out_doorbell:
@@ -321,6 +326,7 @@ out_work:
 static void __exit crtos_module_exit(void)
 {
 	misc_deregister(&crtos_device);
+	crtos_clock_exit();
 	crtos_power_exit();
 	crtos_doorbell_exit();
 	crtos_cpu_exit();

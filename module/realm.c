@@ -53,6 +53,18 @@ void crtos_realm_ring(struct crtos_realm *realm, u32 slot)
 				crtos_core_cpu(realm->channel, slot), 0, 0);
 }
 
+/* One of Linux's clocks was set: the realm's follow. Hard interrupt context, also on PREEMPT_RT. */
+void crtos_realm_clock_set(void)
+{
+	struct crtos_realm *realm;
+
+	rcu_read_lock();
+	realm = rcu_dereference(the_realm);
+	if (realm && READ_ONCE(realm->alive))
+		crtos_clock_follow(realm);
+	rcu_read_unlock();
+}
+
 /* Looks what the kernel rang for. Any context; the work is bounded by the slots in use. */
 void crtos_realm_doorbell(void)
 {

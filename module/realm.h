@@ -31,6 +31,9 @@ struct crtos_clock {
 	u64 tsc;
 	struct crtos_line monotonic;
 	struct crtos_line raw;
+	ktime_t realtime;		/* of Linux, when CLOCK_MONOTONIC shows 0 */
+	ktime_t boottime;
+	ktime_t tai;
 };
 
 struct crtos_realm {
@@ -103,6 +106,7 @@ bool crtos_realm_ready(struct crtos_realm *realm);
 u32 crtos_realm_processes(void);
 void crtos_realm_ring(struct crtos_realm *realm, u32 slot);
 void crtos_realm_doorbell(void);
+void crtos_realm_clock_set(void);
 int crtos_trace(struct crtos_file *file, bool on);
 
 /* process.c */
@@ -132,5 +136,8 @@ void crtos_drops_orphans(struct crtos_realm *realm);
 /* time.c */
 void crtos_clock_start(struct crtos_realm *realm);
 void crtos_clock_update(struct crtos_realm *realm);
+void crtos_clock_follow(struct crtos_realm *realm);
+int crtos_clock_init(void);
+void crtos_clock_exit(void);
 
 #endif /* CRTOS_REALM_H */

@@ -3,15 +3,22 @@
  * The clocks that the realm reads without asking: the time page says how the
  * time stamp counter translates into Linux's clocks. Each update goes on where
  * the last translation stands and chooses the rate that meets Linux's clock at
- * the next one, so that the realm's monotonic clock never jumps back.
+ * the next one, so that the realm's monotonic clock never jumps back. When one
+ * of Linux's clocks is set, the page says so before the call that set it returns.
  */
+#include <linux/irq_work.h>
 #include <linux/jiffies.h>
 #include <linux/ktime.h>
 #include <linux/math64.h>
+#include <linux/notifier.h>
+#include <linux/pvclock_gtod.h>
+#include <linux/spinlock.h>
 #include <linux/timekeeping.h>
 #include <asm/msr.h>
 #include <asm/tsc.h>
 
+#include "crtos.h"
+#include "hypercall.h"
 #include "realm.h"
 
 #define SHIFT		24
@@ -67,11 +74,23 @@ static void read_moment(struct moment *moment)
 	}
 }
 
-static void publish(struct crtos_time_page *page, const struct crtos_clock *clock)
+/* Guards the time page and what it follows from, also in hard interrupts. */
+static DEFINE_RAW_SPINLOCK(page_lock);
+
+/* Writes the page; says whether one of the clocks was set. The caller holds the lock. */
+static bool publish(struct crtos_time_page *page, struct crtos_clock *clock)
 {
 	ktime_t monotonic = clock->monotonic.base;
+	ktime_t realtime = ktime_mono_to_any(0, TK_OFFS_REAL);
+	ktime_t boottime = ktime_mono_to_any(0, TK_OFFS_BOOT);
+	ktime_t tai = ktime_mono_to_any(0, TK_OFFS_TAI);
+	bool realtime_set = realtime != clock->realtime;
+	bool set = realtime_set || boottime != clock->boottime || tai != clock->tai;
 	u32 sequence = page->sequence | 1;
 
+	clock->realtime = realtime;
+	clock->boottime = boottime;
+	clock->tai = tai;
 	WRITE_ONCE(page->sequence, sequence);
 	smp_wmb();
 	WRITE_ONCE(page->shift, SHIFT);
@@ -79,12 +98,15 @@ static void publish(struct crtos_time_page *page, const struct crtos_clock *cloc
 	WRITE_ONCE(page->raw_mult, clock->raw.mult);
 	WRITE_ONCE(page->tsc_base, clock->tsc);
 	WRITE_ONCE(page->monotonic, monotonic);
-	WRITE_ONCE(page->realtime, ktime_mono_to_any(monotonic, TK_OFFS_REAL));
-	WRITE_ONCE(page->boottime, ktime_mono_to_any(monotonic, TK_OFFS_BOOT));
-	WRITE_ONCE(page->tai, ktime_mono_to_any(monotonic, TK_OFFS_TAI));
+	WRITE_ONCE(page->realtime, ktime_add(monotonic, realtime));
+	WRITE_ONCE(page->boottime, ktime_add(monotonic, boottime));
+	WRITE_ONCE(page->tai, ktime_add(monotonic, tai));
 	WRITE_ONCE(page->raw, clock->raw.base);
 	WRITE_ONCE(page->tick, TICK_NSEC);
+	smp_store_release(&page->realtime_steps, page->realtime_steps + realtime_set);
+	smp_store_release(&page->steps, page->steps + set);
 	smp_store_release(&page->sequence, sequence + 1);
+	return set;
 }
 
 /* The first translation. The caller holds the realm's lock. */
@@ -92,13 +114,16 @@ void crtos_clock_start(struct crtos_realm *realm)
 {
 	struct crtos_clock *clock = &realm->clock;
 	struct moment now;
+	unsigned long flags;
 
+	raw_spin_lock_irqsave(&page_lock, flags);
 	read_moment(&now);
 	clock->tsc = now.tsc;
 	clock->monotonic.base = clock->monotonic.of_linux = now.monotonic;
 	clock->raw.base = clock->raw.of_linux = now.raw;
 	clock->monotonic.mult = clock->raw.mult = nominal_mult();
 	publish(&realm->channel->time, clock);
+	raw_spin_unlock_irqrestore(&page_lock, flags);
 }
 
 /*
@@ -123,17 +148,70 @@ static void bend(struct crtos_clock *clock, struct crtos_line *line, u64 tsc, u6
 	line->mult = mult;
 }
 
-/* Brings it up to date. The caller holds the realm's lock. */
+static void ring(struct crtos_realm *realm)
+{
+	crtos_hypercall(CRTOS_HC_DOORBELL, realm->cell->number, 0, 0, 0);
+}
+
+/* Brings it up to date. The realm is alive, and the caller holds its lock. */
 void crtos_clock_update(struct crtos_realm *realm)
 {
 	struct crtos_clock *clock = &realm->clock;
 	struct moment now;
+	unsigned long flags;
+	bool set;
 
+	raw_spin_lock_irqsave(&page_lock, flags);
 	read_moment(&now);
 	if (now.monotonic - clock->monotonic.of_linux >= MIN_INTERVAL_NS) {
 		bend(clock, &clock->monotonic, now.tsc, now.monotonic);
 		bend(clock, &clock->raw, now.tsc, now.raw);
 		clock->tsc = now.tsc;
 	}
-	publish(&realm->channel->time, clock);
+	set = publish(&realm->channel->time, clock);
+	raw_spin_unlock_irqrestore(&page_lock, flags);
+	if (set)
+		ring(realm);
+}
+
+/* Has the page show clocks that were set. The realm is alive; any context. */
+void crtos_clock_follow(struct crtos_realm *realm)
+{
+	unsigned long flags;
+	bool set;
+
+	raw_spin_lock_irqsave(&page_lock, flags);
+	set = publish(&realm->channel->time, &realm->clock);
+	raw_spin_unlock_irqrestore(&page_lock, flags);
+	if (set)
+		ring(realm);
+}
+
+static void clock_set(struct irq_work *work)
+{
+	crtos_realm_clock_set();
+}
+
+/* In an interrupt of the CPU that set the clock, as soon as it takes one. */
+static struct irq_work set_work = IRQ_WORK_INIT_HARD(clock_set);
+
+/* With the clocks locked, at each tick: they cannot be read here. */
+static int clock_changed(struct notifier_block *block, unsigned long was_set, void *timekeeper)
+{
+	if (was_set)
+		irq_work_queue(&set_work);
+	return NOTIFY_DONE;
+}
+
+static struct notifier_block clock_notifier = { .notifier_call = clock_changed };
+
+int crtos_clock_init(void)
+{
+	return pvclock_gtod_register_notifier(&clock_notifier);
+}
+
+void crtos_clock_exit(void)
+{
+	pvclock_gtod_unregister_notifier(&clock_notifier);
+	irq_work_sync(&set_work);
 }

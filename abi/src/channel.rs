@@ -293,8 +293,12 @@ pub struct TimePage {
     pub raw: u64,
     /// Nanoseconds of Linux's tick: the resolution of its coarse clocks.
     pub tick: u32,
+    /// How often one of the clocks was set. Stored before the doorbell rings for it.
+    pub steps: u32,
+    /// How often CLOCK_REALTIME was.
+    pub realtime_steps: u32,
     /// Zero.
-    pub reserved: [u32; 1005],
+    pub reserved: [u32; 1003],
 }
 
 /// `Channel::kernel_state`: not started.

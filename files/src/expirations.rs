@@ -56,6 +56,14 @@ impl Expirations {
         Some(core::mem::take(&mut self.count))
     }
 
+    /// Forgets what was counted, and an expiry that has come; one that has not still does.
+    pub fn cancel(&mut self) {
+        self.count = 0;
+        if core::mem::take(&mut self.expired) {
+            self.expiry = None;
+        }
+    }
+
     /// What remains until the next expiry (0 if there is none), and the interval. The timer goes on: see [`next`](Self::next).
     pub fn remaining(&mut self, now: Nanos) -> (Nanos, Nanos) {
         self.go_on(now);

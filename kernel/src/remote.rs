@@ -73,6 +73,7 @@ pub fn start() {
     BLOCK.call_once(|| block);
     spawn::start();
     replies::start();
+    task::following::start();
 }
 
 /// Takes what Linux stored for `slot`, if nobody did: wakes its owner. Any context, no lock held; takes a bounded number of steps. A signal,
@@ -154,6 +155,7 @@ pub fn doorbell(rank: u32) {
         block.count_doorbell_taken();
     }
     trace::follow();
+    task::following::look();
     replies::poll(rank);
 }
 

@@ -5,6 +5,7 @@
 use crate::arch::cpu;
 use crate::mm::layout;
 use core::cell::Cell;
+use core::sync::atomic::{AtomicU32, Ordering};
 use crtos_abi::channel::TimePage;
 use crtos_sched::clock::TscClock;
 use spin::Once;
@@ -56,6 +57,24 @@ pub fn coarse_resolution() -> u64 {
     page().map_or(1, |page| u64::from(unsafe { crtos_vdso::tick(page) }))
 }
 
+/// How often one of Linux's clocks was set. Any context.
+pub fn steps() -> u32 {
+    // SAFETY: the field is aligned and mapped, and is read atomically.
+    page().map_or(0, |page| unsafe { count(&raw const (*page).steps) })
+}
+
+/// How often CLOCK_REALTIME was set. Any context.
+pub fn realtime_steps() -> u32 {
+    // SAFETY: as in `steps`.
+    page().map_or(0, |page| unsafe { count(&raw const (*page).realtime_steps) })
+}
+
+/// What Linux stored there last, and before that what it counts.
+unsafe fn count(field: *const u32) -> u32 {
+    // SAFETY: the caller's contract.
+    unsafe { AtomicU32::from_ptr(field.cast_mut()).load(Ordering::Acquire) }
+}
+
 /// The time page of the channel.
 fn page() -> Option<*const TimePage> {
     // SAFETY: only the address is computed, inside the mapped channel.
@@ -63,8 +82,8 @@ fn page() -> Option<*const TimePage> {
 }
 
 /// The kernel's time at which `clock` will show `time`; now if that has passed. Both clocks are read at one moment, so whatever
-/// interrupts this, it is not early. It does not follow later steps of CLOCK_REALTIME. Any context.
-pub fn deadline(clock: Clock, time: Nanos) -> Nanos {
+/// interrupts this, it is not early. Any context.
+fn deadline(clock: Clock, time: Nanos) -> Nanos {
     let moment = Cell::new(0);
     let read_moment = || {
         moment.set(cpu::tsc());
@@ -76,4 +95,42 @@ pub fn deadline(clock: Clock, time: Nanos) -> Nanos {
         None => self::clock().time(read_moment()),
     };
     self::clock().time(moment.get()) + (time - shown)
+}
+
+/// When a wait ends, or a timer expires.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Deadline {
+    /// At a time of the kernel's clock.
+    At(Nanos),
+    /// When a clock that can be set shows a time.
+    Shown(Clock, Nanos),
+}
+
+impl Deadline {
+    /// When `clock` shows `time`. CLOCK_BOOTTIME jumps when Linux was suspended.
+    pub fn of(clock: Clock, time: Nanos) -> Self {
+        match clock {
+            Clock::Realtime | Clock::Tai | Clock::Boottime => Self::Shown(clock, time),
+            Clock::Monotonic | Clock::Raw => Self::At(deadline(clock, time)),
+        }
+    }
+
+    /// The kernel's time of that, as Linux's clocks stand. Any context.
+    pub fn time(self) -> Nanos {
+        match self {
+            Self::At(time) => time,
+            Self::Shown(clock, time) => deadline(clock, time),
+        }
+    }
+
+    /// Whether that can change.
+    pub fn can_move(self) -> bool {
+        matches!(self, Self::Shown(..))
+    }
+}
+
+impl From<Nanos> for Deadline {
+    fn from(time: Nanos) -> Self {
+        Self::At(time)
+    }
 }

@@ -26,7 +26,9 @@ fn page() -> TimePage {
         tai: 637,
         raw: 3,
         tick: 4_000_000,
-        reserved: [0; 1005],
+        steps: 0,
+        realtime_steps: 0,
+        reserved: [0; 1003],
     }
 }
 

@@ -14,7 +14,7 @@ use crate::{
     sync::SpinLock,
     syscall::{Errno, SysResult},
     task::{self, WaitQueue},
-    time::Nanos,
+    time::{self, Nanos},
     timers::Counting,
 };
 
@@ -22,6 +22,10 @@ struct Schedule {
     expirations: Expirations,
     /// The clock that they count in.
     counting: Counting,
+    /// With TFD_TIMER_CANCEL_ON_SET, how often CLOCK_REALTIME was set as far as it is known here.
+    cancelled_after: Option<u32>,
+    /// It was set, which nobody has been told yet.
+    is_cancelled: bool,
     /// Taken away when the timer is closed.
     timer: Option<task::Timer>,
 }
@@ -53,18 +57,41 @@ pub enum When {
 impl Schedule {
     /// Sets the processor's timer. One that is not armed any more is left to expire for nothing.
     fn arm(&self) {
-        if let (Some(timer), Some(expiry)) = (&self.timer, self.expirations.next()) {
+        // Who is to be cancelled is called when the clock is set, whether or not it expires.
+        let expiry = self.expirations.next().or(self.cancelled_after.map(|_| Nanos::MAX));
+        if let (Some(timer), Some(expiry)) = (&self.timer, expiry) {
             timer.arm(self.counting.deadline(expiry));
         }
     }
 
-    fn take(&mut self) -> Option<u64> {
+    /// Whether setting the clock has cancelled it.
+    fn is_cancelled(&mut self) -> bool {
+        let Some(known) = self.cancelled_after.as_mut() else { return false };
+        let steps = time::realtime_steps();
+        self.is_cancelled |= core::mem::replace(known, steps) != steps;
+        self.is_cancelled
+    }
+
+    /// The same, and now it is known.
+    fn take_cancelled(&mut self) -> bool {
+        self.is_cancelled() && core::mem::take(&mut self.is_cancelled)
+    }
+
+    fn take(&mut self) -> Option<Result<u64, Errno>> {
+        if self.take_cancelled() {
+            self.expirations.cancel();
+            return Some(Err(Errno::ECANCELED));
+        }
         if !self.expirations.has_any() {
             return None;
         }
         let taken = self.expirations.take(self.counting.now());
         self.arm();
-        taken
+        taken.map(Ok)
+    }
+
+    fn is_ready(&mut self) -> bool {
+        self.is_cancelled() || self.expirations.has_any()
     }
 
     fn remaining(&mut self) -> (Nanos, Nanos) {
@@ -82,7 +109,10 @@ impl Core {
             let now = schedule.counting.now();
             if !schedule.expirations.expire(now) {
                 // It has been set, or its clock has.
-                return schedule.arm();
+                schedule.arm();
+                if !schedule.is_cancelled() {
+                    return;
+                }
             }
         }
         // Who reads takes all.
@@ -95,8 +125,13 @@ impl Core {
 impl Timer {
     /// A timer that is not armed and counts in `clock`.
     pub fn new(clock: Counting) -> Result<Self, Errno> {
-        let schedule =
-            Schedule { expirations: Expirations::default(), counting: clock, timer: None };
+        let schedule = Schedule {
+            expirations: Expirations::default(),
+            counting: clock,
+            cancelled_after: None,
+            is_cancelled: false,
+            timer: None,
+        };
         let core = Arc::new(Core {
             schedule: SpinLock::new(schedule),
             to_read: WaitQueue::new(),
@@ -108,8 +143,14 @@ impl Timer {
         Ok(Self { core, clock })
     }
 
-    /// Sets it; returns what remained and the interval before.
-    pub fn set(&self, when: When, interval: Nanos) -> (Nanos, Nanos) {
+    /// Sets it; returns what remained and the interval before. With `cancel_on_set` (TFD_TIMER_CANCEL_ON_SET and TFD_TIMER_ABSTIME) setting the clock
+    /// cancels it if that is CLOCK_REALTIME; if that has happened and nobody has been told, it is set and this fails.
+    pub fn set(
+        &self,
+        when: When,
+        interval: Nanos,
+        cancel_on_set: bool,
+    ) -> Result<(Nanos, Nanos), Errno> {
         let mut schedule = self.core.schedule.lock();
         let before = schedule.remaining();
         let (counting, expiry) = match when {
@@ -118,10 +159,17 @@ impl Timer {
             When::In(time) => (Counting::MONOTONIC, Some(Counting::MONOTONIC.now() + time)),
             When::Never => (self.clock, None),
         };
+        // What was set before counts if it was to cancel before.
+        schedule.is_cancelled();
+        schedule.cancelled_after =
+            (cancel_on_set && self.clock.is_realtime()).then(time::realtime_steps);
         schedule.counting = counting;
         schedule.expirations.set(expiry, interval);
         schedule.arm();
-        before
+        match expiry.is_some() && schedule.take_cancelled() {
+            true => Err(Errno::ECANCELED),
+            false => Ok(before),
+        }
     }
 
     /// What remains, and the interval.
@@ -129,7 +177,7 @@ impl Timer {
         self.core.schedule.lock().remaining()
     }
 
-    fn take(&self) -> Option<u64> {
+    fn take(&self) -> Option<Result<u64, Errno>> {
         self.core.schedule.lock().take()
     }
 
@@ -138,13 +186,13 @@ impl Timer {
         if memory.left() < 8 {
             return Err(Errno::EINVAL);
         }
-        let count = wait::take(&self.core.to_read, nonblocking, || self.take())?;
+        let count = wait::take(&self.core.to_read, nonblocking, || self.take())??;
         if memory.write(&count.to_le_bytes()) < 8 { Err(Errno::EFAULT) } else { Ok(8) }
     }
 
     /// What it is ready for.
     pub fn ready(&self) -> Events {
-        let any = self.core.schedule.lock().expirations.has_any();
+        let any = self.core.schedule.lock().is_ready();
         if any { Events::IN } else { Events::empty() }
     }
 

@@ -17,7 +17,7 @@ use crate::{
         MAX_THREADS, by_id,
         inheritance::{graph, inherit, settle},
     },
-    time::Nanos,
+    time::Deadline,
 };
 
 /// What an attempt to take a lock finds.
@@ -90,7 +90,7 @@ pub(super) fn enqueue(
 }
 
 /// FUTEX_LOCK_PI, FUTEX_LOCK_PI2: takes the lock, and waits for it until `deadline`.
-pub fn lock(address: Address, deadline: Option<Nanos>) -> SysResult {
+pub fn lock(address: Address, deadline: Option<Deadline>) -> SysResult {
     match acquire(address, true)? {
         None => Ok(0),
         Some(key) => match await_grant(address.word, key, deadline)? {
@@ -138,7 +138,7 @@ fn acquire(address: Address, wait: bool) -> Result<Option<Key>, Errno> {
 pub(super) fn await_moved(
     address: u64,
     key: Key,
-    deadline: Option<Nanos>,
+    deadline: Option<Deadline>,
 ) -> Result<Result<(), Ended>, Errno> {
     let (me, tid) = caller()?;
     let waits = graph().waits_for(me).is_some();
@@ -152,7 +152,7 @@ pub(super) fn await_moved(
 fn await_grant(
     address: u64,
     key: Key,
-    deadline: Option<Nanos>,
+    deadline: Option<Deadline>,
 ) -> Result<Result<(), Ended>, Errno> {
     let (me, tid) = caller()?;
     let granted = || graph().waits_for(me).is_none();

@@ -18,7 +18,7 @@ use crate::{
         MAX_THREADS, by_id,
         inheritance::{graph, settle},
     },
-    time::Nanos,
+    time::Deadline,
 };
 
 /// Waiters moved with interrupts off.
@@ -85,7 +85,7 @@ pub fn wait_requeue_pi(
     to: Address,
     value: u32,
     bits: u32,
-    deadline: Option<Nanos>,
+    deadline: Option<Deadline>,
 ) -> SysResult {
     if from.word == to.word || bits == 0 {
         return Err(Errno::EINVAL);

@@ -16,7 +16,7 @@ use crate::{
     mm::space::Access,
     syscall::{Errno, Restart, SysResult},
     task::{self, MAX_THREADS, WakeReason, by_id},
-    time::Nanos,
+    time::Deadline,
 };
 
 /// Waiters that a wake-up looks at with interrupts off; it is one where another CPU may have to be told of each.
@@ -32,7 +32,7 @@ pub(super) enum Ended {
 }
 
 /// FUTEX_WAIT, FUTEX_WAIT_BITSET: waits for a wake-up with one of `bits` if the word is `value`.
-pub fn wait(address: Address, value: u32, bits: u32, deadline: Option<Nanos>) -> SysResult {
+pub fn wait(address: Address, value: u32, bits: u32, deadline: Option<Deadline>) -> SysResult {
     if bits == 0 {
         return Err(Errno::EINVAL);
     }
@@ -83,7 +83,7 @@ pub(super) fn enqueue(
 }
 
 /// Sleeps until what is waited for was handed over, or `done` says so.
-pub(super) fn sleep(deadline: Option<Nanos>, done: impl Fn() -> bool) -> Result<(), Ended> {
+pub(super) fn sleep(deadline: Option<Deadline>, done: impl Fn() -> bool) -> Result<(), Ended> {
     let current = task::current();
     let Some(user) = current.data.user() else { return Ok(()) };
     user.state.store(THREAD_SLEEPING, Ordering::Relaxed);
@@ -91,7 +91,7 @@ pub(super) fn sleep(deadline: Option<Nanos>, done: impl Fn() -> bool) -> Result<
         if is_interrupted() {
             break Err(Ended::Interrupted);
         }
-        let reason = task::block(deadline);
+        let reason = task::block_until(deadline);
         if reason == WakeReason::Handed || done() {
             break Ok(());
         }

@@ -12,7 +12,7 @@ use crate::{
     remote,
     syscall::{Args, Errno, SysResult, read_timespec},
     task::{self, Thread, WakeReason},
-    time::{self, Nanos},
+    time::{self, Deadline, Nanos},
     timers, user,
 };
 
@@ -108,8 +108,8 @@ pub(super) fn complete(user: &User, taken: Taken) -> Info {
     }
 }
 
-/// Sleeps until `deadline` (kernel time) or until a signal or the end of the process interrupts.
-pub fn sleep(deadline: Option<Nanos>) -> Result<(), Errno> {
+/// Sleeps until `deadline` or until a signal or the end of the process interrupts.
+pub fn sleep(deadline: Option<Deadline>) -> Result<(), Errno> {
     let current = task::current();
     let Some(user) = current.data.user() else { return Ok(()) };
     user.state.store(THREAD_SLEEPING, Ordering::Relaxed);
@@ -118,7 +118,7 @@ pub fn sleep(deadline: Option<Nanos>) -> Result<(), Errno> {
         if user.process.is_ending() || is_pending() {
             break Err(Errno::RESTART_NO_HANDLER);
         }
-        if task::block(deadline) == WakeReason::Timeout {
+        if task::block_until(deadline) == WakeReason::Timeout {
             break Ok(());
         }
     };

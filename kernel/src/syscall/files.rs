@@ -551,7 +551,8 @@ pub fn timerfd_settime(row: &Row, args: Args) -> SysResult {
         time if flags as u32 & ABSOLUTE != 0 => When::At(time),
         time => When::In(time),
     };
-    let before = timer(&file)?.set(when, interval);
+    let cancel = ABSOLUTE | linux::TFD_TIMER_CANCEL_ON_SET;
+    let before = timer(&file)?.set(when, interval, flags as u32 & cancel == cancel)?;
     if old != 0 {
         timers::write_itimerspec(old, before)?;
     }

@@ -11,7 +11,7 @@ use linux_raw_sys::general::{
 use super::{Args, Errno, SysResult, time::read_timespec};
 use crate::{
     futex::{Address, pi, requeue, wait},
-    time::{self, Clock, Nanos},
+    time::{self, Clock, Deadline},
 };
 
 /// futex(address, operation, value, timeout or second value, second address, third value).
@@ -56,8 +56,8 @@ pub fn futex_light(word: u64, operation: u32, value: u64) -> Option<SysResult> {
     }
 }
 
-/// The kernel's time at which a call gives up.
-fn deadline(command: u32, realtime: bool, timeout: u64) -> Result<Option<Nanos>, Errno> {
+/// When a call gives up.
+fn deadline(command: u32, realtime: bool, timeout: u64) -> Result<Option<Deadline>, Errno> {
     let clock = match command {
         FUTEX_WAIT | FUTEX_WAIT_BITSET | FUTEX_WAIT_REQUEUE_PI | FUTEX_LOCK_PI2 if !realtime => {
             Clock::Monotonic
@@ -72,7 +72,7 @@ fn deadline(command: u32, realtime: bool, timeout: u64) -> Result<Option<Nanos>,
     }
     let time = read_timespec(timeout)?;
     Ok(Some(match command {
-        FUTEX_WAIT => Nanos(time::now().0.saturating_add(time.0)),
-        _ => time::deadline(clock, time),
+        FUTEX_WAIT => (time::now() + time).into(),
+        _ => Deadline::of(clock, time),
     }))
 }

@@ -5,7 +5,7 @@ use super::{Errno, SysResult};
 use crate::{
     futex::{Address, wait},
     task,
-    time::Nanos,
+    time::{Deadline, Nanos},
     timers,
 };
 
@@ -27,8 +27,8 @@ pub enum Restart {
         value: u32,
         /// By which it is woken.
         bits: u32,
-        /// Kernel time.
-        deadline: Nanos,
+        /// Until when.
+        deadline: Deadline,
     },
 }
 

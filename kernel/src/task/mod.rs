@@ -4,6 +4,7 @@
 mod board;
 pub mod cpus;
 pub mod deadlines;
+pub mod following;
 mod idle;
 pub mod inheritance;
 mod migration;
@@ -17,6 +18,7 @@ pub mod user;
 pub mod wait;
 
 pub use deadlines::Overload;
+pub use following::block_until;
 pub use mutex::{Mutex, MutexGuard};
 pub use scheduler::{
     ask_running, block, exit, forget_handed, online, reschedule_point, sleep_until, yield_now,

@@ -4,14 +4,15 @@
 //! A timer belongs to the CPU that armed it last, so that arming never needs another CPU.
 
 use super::SpawnError;
+use super::following;
 use super::scheduler::{self, Held};
 use super::thread::MAX_THREADS;
 use crate::arch::percpu;
 use crate::sync::SpinLock;
-use crate::time::Nanos;
+use crate::time::{self, Deadline, Nanos};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 /// Most timers.
 pub const MAX_TIMERS: usize = 2048;
@@ -25,6 +26,8 @@ pub(super) struct Expiry {
     cpu: AtomicU32,
     /// The CPU that runs `expired`, or [`NOWHERE`].
     runs_on: AtomicU32,
+    /// It was armed for a deadline that can move.
+    follows: AtomicBool,
 }
 
 /// No CPU.
@@ -64,6 +67,28 @@ impl Expiry {
     fn hold(&self) -> Held {
         scheduler::hold(|| self.cpu.load(Ordering::Acquire))
     }
+
+    /// See [`Timer::arm`]. A deadline that moves is computed under the lock, so that of two who arm it the later one is right.
+    fn arm(&self, deadline: Deadline) {
+        let id = self.id;
+        loop {
+            let mut state = self.hold();
+            if state.is_here() {
+                state.timers.arm(id, deadline.time());
+                return state.program();
+            }
+            state.timers.cancel(id);
+            // Interrupts are off while it is held.
+            self.cpu.store(percpu::this().index, Ordering::Release);
+        }
+    }
+}
+
+/// Has the function of the timer with number `id` be called at once on this CPU. The timer exists for as long.
+pub(super) fn call_soon(id: u16) {
+    if let Some(expiry) = expiry(id) {
+        expiry.arm(time::now().into());
+    }
 }
 
 /// A one-shot timer. Dropping it cancels it.
@@ -90,24 +115,21 @@ impl Timer {
             id: (MAX_THREADS + place) as u16,
             cpu: AtomicU32::new(percpu::this().index),
             runs_on: AtomicU32::new(NOWHERE),
+            follows: AtomicBool::new(false),
         });
         *EXPIRIES[place].lock() = Some(expiry.clone());
         Ok(Self(expiry))
     }
 
-    /// Fires at `deadline` (kernel time) instead of whatever was set before. Any context.
-    pub fn arm(&self, deadline: Nanos) {
-        let id = self.0.id;
-        loop {
-            let mut state = self.0.hold();
-            if state.is_here() {
-                state.timers.arm(id, deadline);
-                return state.program();
-            }
-            state.timers.cancel(id);
-            // Interrupts are off while it is held.
-            self.0.cpu.store(percpu::this().index, Ordering::Release);
+    /// Fires at `deadline` instead of whatever was set before; if its clock is set meanwhile, before that as well. Any context; one at a time.
+    pub fn arm(&self, deadline: impl Into<Deadline>) {
+        let deadline = deadline.into();
+        let follows = deadline.can_move();
+        if self.0.follows.load(Ordering::Relaxed) != follows {
+            self.0.follows.store(follows, Ordering::Relaxed);
+            following::set(self.0.id, follows);
         }
+        self.0.arm(deadline);
     }
 
     /// Fires no more; says whether it was armed. When it returns, `expired` does not run on another
@@ -140,6 +162,9 @@ impl Timer {
 
 impl Drop for Timer {
     fn drop(&mut self) {
+        if self.0.follows.load(Ordering::Relaxed) {
+            following::set(self.0.id, false);
+        }
         self.cancel();
         let place = usize::from(self.0.id) - MAX_THREADS;
         drop(EXPIRIES[place].lock().take());

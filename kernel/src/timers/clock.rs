@@ -5,7 +5,7 @@ use linux_raw_sys::general as linux;
 
 use crate::{
     syscall::Errno,
-    time::{self, Clock, Nanos},
+    time::{self, Clock, Deadline, Nanos},
 };
 
 /// A clock that a timer counts in.
@@ -40,8 +40,13 @@ impl Counting {
         time::linux(self.0)
     }
 
-    /// When it will show `time`, in kernel time.
-    pub fn deadline(self, time: Nanos) -> Nanos {
-        time::deadline(self.0, time)
+    /// When it will show `time`.
+    pub fn deadline(self, time: Nanos) -> Deadline {
+        Deadline::of(self.0, time)
+    }
+
+    /// Whether it is CLOCK_REALTIME.
+    pub fn is_realtime(self) -> bool {
+        self.0 == Clock::Realtime
     }
 }

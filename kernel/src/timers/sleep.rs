@@ -30,7 +30,7 @@ pub fn clock_nanosleep([clock, flags, request, remainder, ..]: Args) -> SysResul
 
 /// Sleeps until `deadline`. A signal without handler does not shorten it.
 fn until(deadline: Nanos, remainder: u64) -> SysResult {
-    if signal::sleep(Some(deadline)).is_ok() {
+    if signal::sleep(Some(deadline.into())).is_ok() {
         return Ok(0);
     }
     let rest = deadline - time::now();
