@@ -79,6 +79,26 @@ static void privately(int fd)
 	CHECK(!strcmp(a, "mine") && shows(fd, "twice") && munmap(a, PAGE) == 0);
 }
 
+/* Locked memory beyond the end of its file: mappings succeed, as dynamic linkers need it, and only who asks for just these pages is told. */
+static void locked(void)
+{
+	char path[] = "/tmp/mapped-XXXXXX", *a, *b;
+	int fd = mkstemp(path);
+
+	CHECK(fd >= 0 && pwrite(fd, "locked", 7, 0) == 7);
+	a = mmap(NULL, 2 * PAGE, PROT_READ, MAP_PRIVATE, fd, 0);
+	FAILS(ENOMEM, mlock(a, 2 * PAGE));
+	FAILS(EFAULT, madvise(a, 2 * PAGE, MADV_POPULATE_READ));
+	CHECK(mlock(a, PAGE) == 0 && mlockall(MCL_CURRENT | MCL_FUTURE) == 0);
+	for (int flags = MAP_SHARED; flags <= MAP_PRIVATE; flags++) {
+		b = mmap(NULL, 3 * PAGE, PROT_READ | PROT_WRITE, flags, fd, 0);
+		CHECK(b != MAP_FAILED && !strcmp(b, "locked") && touch(b + PAGE, 0) == SIGBUS && munmap(b, 3 * PAGE) == 0);
+	}
+	b = mmap(NULL, PAGE, PROT_READ, MAP_PRIVATE | MAP_POPULATE, fd, PAGE);
+	CHECK(b != MAP_FAILED && touch(b, 0) == SIGBUS && munmap(b, PAGE) == 0);
+	CHECK(munlockall() == 0 && munmap(a, 2 * PAGE) == 0 && close(fd) == 0 && unlink(path) == 0);
+}
+
 int main(void)
 {
 	char name[64], path[] = "/tmp/mapped-XXXXXX", buffer[16] = "";
@@ -178,6 +198,7 @@ int main(void)
 	CHECK(map(other, PAGE, PROT_READ, 0) == MAP_FAILED && errno == ENODEV);
 	close(other);
 	privately(fd);
+	locked();
 	close(fd);
 	unlink(path);
 

@@ -286,7 +286,10 @@ pub fn mlock([address, length, ..]: Args) -> SysResult {
         return Err(Errno::ENOMEM);
     }
     if length > 0 {
-        space.populate(start, length)?;
+        space.populate(start, length).map_err(|error| match error {
+            MapError::Fault => Errno::ENOMEM,
+            other => other.into(),
+        })?;
     }
     Ok(0)
 }

@@ -198,8 +198,8 @@ impl AddressSpace {
         mapped.map_err(|NoFrames| FaultError::NoMemory)
     }
 
-    /// Makes all pages of the range present. Holes and inaccessible regions:
-    /// [`MapError::NoMemory`].
+    /// Makes all pages of the range present. Holes, inaccessible regions, and memory that is missing: [`MapError::NoMemory`]. Where a file has
+    /// ended: [`MapError::Fault`], with all before it present.
     pub fn populate(&self, start: u64, length: u64) -> Result<(), MapError> {
         let range = pages_of(start, length)?;
         let mut at = range.start;
@@ -230,15 +230,23 @@ impl AddressSpace {
             }
             let size = match filled {
                 Err(FaultError::Absent) => {
-                    self.bring_in(at).map_err(|_| MapError::NoMemory)?;
+                    self.bring_in(at).map_err(not_present)?;
                     continue;
                 }
-                filled => filled.map_err(|_| MapError::NoMemory)?,
+                filled => filled.map_err(not_present)?,
             };
             at = (at & !(size.bytes() - 1)) + size.bytes();
             task::reschedule_point();
         }
         Ok(())
+    }
+
+    /// As [`populate`](Self::populate), of memory that is locked: what lies beyond the end of a file stays empty.
+    pub(super) fn lock_present(&self, start: u64, length: u64) -> Result<(), MapError> {
+        match self.populate(start, length) {
+            Err(MapError::Fault) => Ok(()),
+            other => other,
+        }
     }
 
     /// Whether future mappings are populated at once (mlockall MCL_FUTURE).
@@ -257,7 +265,7 @@ impl AddressSpace {
         let mut at = 0;
         while let Some(region) = self.next_region(at) {
             if !region.protection().is_empty() {
-                self.populate(region.start, region.length())?;
+                self.lock_present(region.start, region.length())?;
             }
             at = region.end;
         }
@@ -273,7 +281,6 @@ impl AddressSpace {
         let mut at = 0;
         while let Some(region) = self.next_region(at) {
             if region.attributes.backing.is_some() && !region.protection().is_empty() {
-                // A part beyond the end of its file stays empty.
                 let _ = self.populate(region.start, region.length());
             }
             at = region.end;
@@ -282,6 +289,14 @@ impl AddressSpace {
 
     pub(super) fn next_region(&self, from: u64) -> Option<Region> {
         self.layout.lock().regions.find_from(from)
+    }
+}
+
+/// What [`AddressSpace::populate`] tells of a page that cannot be there.
+fn not_present(error: FaultError) -> MapError {
+    match error {
+        FaultError::Beyond => MapError::Fault,
+        _ => MapError::NoMemory,
     }
 }
 

@@ -80,7 +80,7 @@ impl AddressSpace {
         revoked.into_iter().for_each(|pages| self.revoke.revoke(pages));
         drop(_changes);
         if (populate || locked) && !protection.is_empty() {
-            let result = self.populate(start, length);
+            let result = self.lock_present(start, length);
             // MAP_POPULATE is a wish; memory that must be present and is not was not mapped.
             if locked && result.is_err() {
                 self.unmap(start, length)?;
@@ -346,7 +346,7 @@ impl AddressSpace {
                 let populate = region.attributes.locked;
                 drop(layout);
                 drop(_changes);
-                if populate && let Err(error) = self.populate(old.end, more) {
+                if populate && let Err(error) = self.lock_present(old.end, more) {
                     self.unmap(old.end, more)?;
                     return Err(error);
                 }
