@@ -7,16 +7,17 @@
 //! that all programs of the realm see the same pages. The shadow maps the file as well, in its own range of addresses: this *mirror*
 //! makes Linux check what may be mapped, keeps the file after its descriptor is closed, and takes what is written back
 //! by msync, munmap, and at the end of a program. Linux's own writes to the file are seen by mappings that are made later, for
-//! pages that no program of the realm has mapped.
+//! pages that no program of the realm has mapped. What programs of the realm read and write by read(2) and write(2) agrees with them ([`moved`]).
 
-use crtos_abi::channel::OP_COPY;
+use crtos_abi::{PAGE_SIZE, channel::OP_COPY};
 use linux_raw_sys::general as linux;
 
 use crate::{
     contents::{self, Contents, Status},
+    files::Memory,
     mm::{
         kept::Identity,
-        object::Known,
+        object::{self, Known},
         space::{AddressSpace, Backing, Map, Placement, Target},
     },
     remote,
@@ -35,6 +36,9 @@ pub struct Request {
     /// Offset in the file, a multiple of the page size.
     pub offset: u64,
 }
+
+/// Bytes that [`moved`] copies at a time.
+const PIECE: usize = 512;
 
 /// The access mode in a file's status flags.
 const ACCESS_MODE: u64 = 3;
@@ -111,6 +115,9 @@ fn shared(space: &AddressSpace, request: Request, status: &Status) -> Result<u64
     };
     let mapped = FILES.get(status.identity).map_err(Errno::from).and_then(|object| {
         object.set_limit(status.size);
+        if may_write {
+            object.extend_reach(offset.saturating_add(length));
+        }
         let part = offset..offset.saturating_add(length).min(status.size);
         let at_once = map.populate || space.populates_files();
         let is_large = contents::is_large(&part);
@@ -154,6 +161,79 @@ pub fn resized(space: &AddressSpace, fd: u64) {
     {
         object.set_limit(status.size);
     }
+}
+
+/// A call of [`moved`].
+pub struct Transfer {
+    /// Descriptor of the shadow.
+    pub fd: u64,
+    /// Where in the file; `None`: where the descriptor was.
+    pub position: Option<u64>,
+    /// To the file.
+    pub writes: bool,
+    /// To its end.
+    pub appends: bool,
+}
+
+/// Whether [`moved`] has anything to do.
+pub fn is_concerned() -> bool {
+    object::any_changing()
+}
+
+/// After Linux has moved bytes between the file of a descriptor and the program, all that `memory` has left: what programs of the realm have mapped shared of
+/// that file, and may change, takes part. Bytes that were written go to these pages as well; bytes that were read come from them, because Linux may not have
+/// what was stored there. May sleep, and asks Linux.
+pub fn moved(space: &AddressSpace, transfer: &Transfer, mut memory: Memory) -> Result<(), Errno> {
+    let &Transfer { fd, position, writes, appends } = transfer;
+    let status = Status::of(space, fd)?;
+    let Some(object) = FILES.find(status.identity).filter(|object| object.reach() > 0) else {
+        return Ok(());
+    };
+    let count = memory.left();
+    let appends = writes && (appends || status.flags & u64::from(linux::O_APPEND) != 0);
+    let start = match position {
+        _ if appends => status.size.saturating_sub(count),
+        Some(position) => position,
+        None => {
+            let args = [fd, 0, linux::SEEK_CUR.into()];
+            syscall::linux(linux::__NR_lseek, &args)?.saturating_sub(count)
+        }
+    };
+    if writes {
+        let limit = object.limit();
+        object.set_limit(status.size);
+        // Pages that have appeared behind what was the end.
+        let part = start..start.saturating_add(count).min(object.reach());
+        if !object.is_on_demand()
+            && part.start < part.end
+            && contents::load(space, &object, fd, part.clone()).is_err()
+        {
+            // The descriptor is for writing alone. What was written there is all that these pages have.
+            let first = limit.max(part.start & !(PAGE_SIZE - 1));
+            for page in (first..part.end).step_by(PAGE_SIZE as usize) {
+                object.set(page, &[])?;
+            }
+        }
+    }
+    let mut bytes = [0; PIECE];
+    let mut at = start;
+    while memory.left() > 0 {
+        let in_page = (PAGE_SIZE - at % PAGE_SIZE).min(memory.left()) as usize;
+        let piece = &mut bytes[..in_page.min(PIECE)];
+        let done = if !writes && object.peek(at, piece) {
+            memory.write(piece)
+        } else {
+            memory.read(piece)
+        };
+        if writes {
+            object.poke(at, &piece[..done]);
+        }
+        if done < piece.len() {
+            break;
+        }
+        at += done as u64;
+    }
+    Ok(())
 }
 
 /// Writes what the program has changed in shared mappings of files back to Linux. May sleep; a program without such mappings loses

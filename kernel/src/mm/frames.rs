@@ -2,6 +2,7 @@
 //! The two pools of memory: the kernel's private one, which Linux cannot see, and the one whose
 //! pages make up processes, which Linux shares.
 
+use super::space::copy::copy;
 use super::{kept, layout};
 use crate::sync::SpinLock;
 use core::arch::asm;
@@ -130,11 +131,18 @@ pub fn filled_page(bytes: &[u8]) -> Option<Frame> {
     Some(frame)
 }
 
-/// Copies what lies at `offset` of a frame that the caller has a use of, and that nobody writes to. Not beyond its end.
+/// Copies what lies at `offset` of a frame that the caller has a use of. Not beyond its end.
 pub(super) fn copy_out(frame: Frame, offset: u64, to: &mut [u8]) {
     let length = to.len().min((FRAME_SIZE - offset) as usize);
-    // SAFETY: as in `filled_page`.
-    unsafe { layout::direct(frame.0 + offset).copy_to_nonoverlapping(to.as_mut_ptr(), length) };
+    // SAFETY: the frame is in use and mapped, what is copied lies in it, and `to` is the kernel's own.
+    unsafe { copy(to.as_mut_ptr(), layout::direct(frame.0 + offset), length) };
+}
+
+/// Copies to `offset` of a frame that the caller has a use of. Not beyond its end.
+pub(super) fn copy_in(frame: Frame, offset: u64, from: &[u8]) {
+    let length = from.len().min((FRAME_SIZE - offset) as usize);
+    // SAFETY: as in `copy_out`.
+    unsafe { copy(layout::direct(frame.0 + offset), from.as_ptr(), length) };
 }
 
 /// Clears `length` bytes (a multiple of 8) of a frame that the caller has a use of. Can be preempted at

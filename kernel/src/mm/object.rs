@@ -27,6 +27,16 @@ pub struct Object {
     loaded: AtomicBool,
     /// What is not there is read from Linux when it is touched.
     on_demand: AtomicBool,
+    /// [`Object::reach`].
+    reach: AtomicU64,
+}
+
+/// How many objects programs can change as files ([`Object::extend_reach`]).
+static CHANGING: AtomicU64 = AtomicU64::new(0);
+
+/// Whether there are any such objects.
+pub fn any_changing() -> bool {
+    CHANGING.load(Ordering::Relaxed) > 0
 }
 
 impl fmt::Debug for Object {
@@ -70,6 +80,7 @@ impl Object {
             loading: Mutex::new(()),
             loaded: AtomicBool::new(false),
             on_demand: AtomicBool::new(false),
+            reach: AtomicU64::new(0),
         }))
     }
 
@@ -117,6 +128,18 @@ impl Object {
     /// Whether its pages are read when they are touched.
     pub fn is_on_demand(&self) -> bool {
         self.on_demand.load(Ordering::Relaxed)
+    }
+
+    /// Up to where programs have it mapped as a file that they may change; 0 if none has.
+    pub fn reach(&self) -> u64 {
+        self.reach.load(Ordering::Relaxed)
+    }
+
+    /// Programs have it mapped up to `end`, as a file that they may change.
+    pub fn extend_reach(&self, end: u64) {
+        if self.reach.fetch_max(end, Ordering::Relaxed) == 0 && end > 0 {
+            CHANGING.fetch_add(1, Ordering::Relaxed);
+        }
     }
 
     /// Keeps others from reading what Linux has of it meanwhile. May sleep.
@@ -185,6 +208,21 @@ impl Object {
         Ok(())
     }
 
+    /// Copies what its page has at `offset`, up to the end of that page, while programs may change it. `false` if the page is not there.
+    pub fn peek(&self, offset: u64, to: &mut [u8]) -> bool {
+        // The lock keeps the page.
+        let pages = self.pages.lock();
+        let page = pages.get(&(offset / FRAME_SIZE));
+        page.inspect(|&&frame| frames::copy_out(frame, offset % FRAME_SIZE, to)).is_some()
+    }
+
+    /// Changes what its page has at `offset`, as [`peek`](Self::peek).
+    pub fn poke(&self, offset: u64, from: &[u8]) -> bool {
+        let pages = self.pages.lock();
+        let page = pages.get(&(offset / FRAME_SIZE));
+        page.inspect(|&&frame| frames::copy_in(frame, offset % FRAME_SIZE, from)).is_some()
+    }
+
     /// Clears the pages in `start..end`, for everybody who maps them. Preemptible between pages.
     pub fn zero(&self, start: u64, end: u64) -> Result<(), MapError> {
         if self.limit() == 0 {
@@ -213,6 +251,9 @@ impl Object {
 impl Drop for Object {
     /// Preemptible between pages.
     fn drop(&mut self) {
+        if self.reach() > 0 {
+            CHANGING.fetch_sub(1, Ordering::Relaxed);
+        }
         for &frame in self.pages.lock().values() {
             frames::release(frame, FrameSize::Small);
         }

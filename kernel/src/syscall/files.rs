@@ -12,6 +12,7 @@ use linux_raw_sys::{general as linux, ioctl};
 
 use super::{Args, Errno, SysResult, pass};
 use crate::{
+    file_map,
     files::{
         self, Description, Files, Memory, Object, agreement, description,
         device::Device,
@@ -48,8 +49,44 @@ fn elsewhere(row: &Row, args: Args) -> Option<SysResult> {
         Err(error) => return Some(Err(error)),
     };
     match files.is_hidden(args[0]) {
-        false => Some(ask_linux(row, args, &files)),
+        false => {
+            let result = ask_linux(row, args, &files);
+            if let Ok(count @ 1..) = result
+                && file_map::is_concerned()
+            {
+                agree(row, args, count);
+            }
+            Some(result)
+        }
         true => files.find(args[0]).is_none().then_some(Err(Errno::EBADF)),
+    }
+}
+
+/// After Linux has moved `count` bytes between a descriptor and the program: what is mapped of the file agrees with that.
+fn agree(row: &Row, args: Args, count: u64) {
+    let [fd, memory, length, position, _, flags] = args;
+    let (writes, is_vector, position, flags) = match u32::from(row.number) {
+        linux::__NR_read => (false, false, None, 0),
+        linux::__NR_write => (true, false, None, 0),
+        linux::__NR_pread64 => (false, false, Some(position), 0),
+        linux::__NR_pwrite64 => (true, false, Some(position), 0),
+        linux::__NR_readv => (false, true, None, 0),
+        linux::__NR_writev => (true, true, None, 0),
+        linux::__NR_preadv => (false, true, Some(position), 0),
+        linux::__NR_pwritev => (true, true, Some(position), 0),
+        linux::__NR_preadv2 | linux::__NR_pwritev2 => {
+            let writes = u32::from(row.number) == linux::__NR_pwritev2;
+            (writes, true, Some(position).filter(|&position| position != HERE), flags as u32)
+        }
+        _ => return,
+    };
+    let ranges = if is_vector { Memory::vector } else { Memory::one };
+    let appends = flags & linux::RWF_APPEND != 0;
+    let transfer = file_map::Transfer { fd, position, writes, appends };
+    if let (Ok(space), Ok(mut memory)) = (user::space(), ranges(memory, length)) {
+        memory.limit(count);
+        // What was moved was moved: the descriptor may be another one's by now, or memory be gone.
+        let _ = file_map::moved(&space, &transfer, memory);
     }
 }
 

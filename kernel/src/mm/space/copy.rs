@@ -192,7 +192,7 @@ impl AddressSpace {
 ///
 /// # Safety
 /// Both sides are mapped, have `length` bytes and do not overlap.
-pub(super) unsafe fn copy(to: *mut u8, from: *const u8, length: usize) {
+pub(in crate::mm) unsafe fn copy(to: *mut u8, from: *const u8, length: usize) {
     // SAFETY: by contract; the direction flag is clear.
     unsafe {
         asm!("rep movsq", "mov ecx, edx", "rep movsb",

@@ -9,7 +9,7 @@
 //! is held until Linux is told; `layout` protects the regions and is what a fault waits for;
 //! `mirrors` knows where the shadow maps files, and is taken before `layout`; `tables` is a spin lock around a bounded number of entries.
 
-mod copy;
+pub(super) mod copy;
 mod fault;
 mod fork;
 mod map;
