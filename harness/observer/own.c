@@ -1,19 +1,23 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 /*
- * A plugin of QEMU that notes which CPU executes, and for how long, while a thread sleeps and wakes up. `./x bench --own` compiles and loads it.
+ * A plugin of QEMU that notes which CPU executes, and for how long, before a thread that has slept reads the clock. `./x bench --own` compiles and loads it.
  *
  * Argument: `trace=FILE`, a file of zeros, as large as `struct trace`. It has a word for each thing that happens, 4 bits for what it is and 60 for a number:
  *     a CPU's number   it executes so many instructions before another one does
  *     WAITED           until now all CPUs waited
- *     SLEEPS           a thread begins to sleep until a certain time (`clock_nanosleep`, absolute, CLOCK_MONOTONIC)
- *     READ             this thread has found so much in the time stamp counter, for the first time since; the CPU is that of the word before
+ *     FORGOTTEN        what came before is not kept
+ *     WOKE             a thread, told by the base of its own data, has slept until a certain time (`clock_nanosleep`, absolute, CLOCK_MONOTONIC)
+ *     READ             it finds so much in the time stamp counter, for the first time since; the CPU is that of the last turn
  * It begins with the first thread that sleeps so, and pauses while none has done it for long.
  */
 #include "cpus.h"
 
-enum { WAITED = 12, SLEEPS, READ };
+enum { WAITED = 12, FORGOTTEN, WOKE, READ };
 #define NUMBER ((1ull << 60) - 1)
 #define WORDS (1ull << 26)
+/* What is kept before a wake-up: with short turns, half a millisecond. */
+#define RECENT 2048
+#define SLEEPERS 16
 /* In instructions: nobody sleeps for so long. */
 #define LONGEST (1ull << 26)
 /* Linux's numbers. */
@@ -42,10 +46,14 @@ static uint64_t runs, length;
 static uint64_t since;
 /* CPUs that exist, and those that have said that they wait. */
 static uint64_t all, waiting;
-/* The thread that sleeps, by the base of its own data; none if 0. */
-static uint64_t sleeper;
-/* The word that is to hold what a CPU has just found in its counter, and that CPU. */
-static uint64_t *reading, reader;
+/* The threads that sleep, by the base of their own data; 0 where there is none. */
+static uint64_t sleepers[SLEEPERS];
+/* The place that is taken when none is free. */
+static unsigned next;
+/* What happened last, in a ring, and how much since a thread woke. */
+static uint64_t recent[RECENT], happened;
+/* The words that are to hold what CPUs have just found in their counters. */
+static uint64_t *readings[CPUS];
 
 /* To be called as a CPU begins. */
 static void find_register(struct named *wanted)
@@ -70,17 +78,50 @@ static uint64_t read_register(const struct named *wanted)
 	return word;
 }
 
-static void note(uint64_t what, uint64_t number)
+static uint64_t *put(uint64_t word)
 {
-	if (trace->count < WORDS)
-		trace->words[trace->count++] = what << 60 | (number & NUMBER);
+	uint64_t at = trace->count;
+
+	if (at < WORDS)
+		trace->words[trace->count++] = word;
+	return &trace->words[at < WORDS ? at : WORDS - 1];
 }
 
-static void flush(void)
+static uint64_t entry(uint64_t what, uint64_t number)
+{
+	return what << 60 | (number & NUMBER);
+}
+
+static void note(uint64_t what, uint64_t number)
+{
+	recent[happened++ % RECENT] = entry(what, number);
+}
+
+static void end_turn(void)
 {
 	if (length)
 		note(runs, length);
 	length = 0;
+}
+
+static void write_recent(void)
+{
+	uint64_t kept = happened < RECENT ? happened : RECENT;
+
+	if (happened > kept)
+		put(entry(FORGOTTEN, 0));
+	for (uint64_t at = happened - kept; at < happened; at++)
+		put(recent[at % RECENT]);
+	happened = 0;
+}
+
+/* The place of a thread among those that sleep, or a free one for 0. None if there is not. */
+static uint64_t *find(uint64_t thread)
+{
+	for (unsigned i = 0; i < SLEEPERS; i++)
+		if (sleepers[i] == thread)
+			return &sleepers[i];
+	return NULL;
 }
 
 static void block(unsigned unused, void *count)
@@ -92,13 +133,13 @@ static void block(unsigned unused, void *count)
 		return;
 	cpu = current();
 	if (cpu != runs || waiting >> cpu & 1)
-		flush();
+		end_turn();
 	if (waiting == all)
 		note(WAITED, 0);
 	waiting &= ~(1ull << cpu);
-	if (reading && reader == cpu) {
-		*reading |= (read_register(&rdx) << 32 | (read_register(&rax) & 0xffffffff)) & NUMBER;
-		reading = NULL;
+	if (readings[cpu]) {
+		*readings[cpu] |= (read_register(&rdx) << 32 | (read_register(&rax) & 0xffffffff)) & NUMBER;
+		readings[cpu] = NULL;
 	}
 	runs = cpu;
 	length += (uint64_t)count;
@@ -121,11 +162,16 @@ static void begin(void)
 	runs = current();
 	waiting = all & ~(1ull << runs);
 	length = 0;
+	happened = 0;
+	note(FORGOTTEN, 0);
+	memset(readings, 0, sizeof readings);
 	is_on = 1;
 }
 
 static void calls(unsigned unused, void *word)
 {
+	uint64_t thread, *place;
+
 	(void)unused;
 	(void)word;
 	if (read_register(&rax) != CLOCK_NANOSLEEP || read_register(&rdi) != MONOTONIC ||
@@ -134,25 +180,35 @@ static void calls(unsigned unused, void *word)
 	if (!is_on)
 		begin();
 	since = 0;
-	reading = NULL;
-	sleeper = read_register(&fs);
-	flush();
-	note(SLEEPS, 0);
+	thread = read_register(&fs);
+	place = find(thread);
+	if (!place)
+		place = find(0);
+	/* Some sleepers never read the clock. */
+	if (!place)
+		place = &sleepers[next++ % SLEEPERS];
+	*place = thread;
 }
 
 /* `after`: instructions of its block that come after it. */
 static void reads(unsigned unused, void *after)
 {
+	uint64_t thread, *place;
+
 	(void)unused;
-	if (!is_on || !sleeper || read_register(&fs) != sleeper)
+	if (!is_on)
 		return;
-	sleeper = 0;
+	thread = read_register(&fs);
+	place = thread ? find(thread) : NULL;
+	if (!place)
+		return;
+	*place = 0;
 	length -= (uint64_t)after;
-	flush();
+	end_turn();
 	length = (uint64_t)after;
-	note(READ, 0);
-	reading = &trace->words[trace->count - 1];
-	reader = runs;
+	write_recent();
+	put(entry(WOKE, thread));
+	readings[runs] = put(entry(READ, 0));
 }
 
 static void translated(uint64_t id, struct tb *tb)

@@ -41,8 +41,8 @@ pub struct Machine<'a> {
     pub console: &'a Path,
     /// Where bytes written to the debug port go.
     pub debugcon: Option<&'a Path>,
-    /// A plugin of QEMU that observes it, and its arguments.
-    pub plugin: Option<&'a str>,
+    /// Plugins of QEMU, with their arguments.
+    pub plugins: &'a [String],
     /// Folder of the sockets.
     pub sockets: &'a Path,
 }
@@ -121,12 +121,12 @@ impl Machine<'_> {
     ///
     /// A plugin needs the threads: with a single one, QEMU (10.0) crashes.
     fn add_clock(&self, command: &mut Command) {
-        match (self.icount, self.plugin) {
+        match (self.icount, self.plugins.is_empty()) {
             (true, _) => command.args(["-icount", "shift=0,sleep=off", "-accel", "tcg"]),
-            (false, Some(_)) => command.args(["-accel", "tcg,thread=multi"]),
-            (false, None) => command.args(["-accel", "tcg,thread=single"]),
+            (false, false) => command.args(["-accel", "tcg,thread=multi"]),
+            (false, true) => command.args(["-accel", "tcg,thread=single"]),
         };
-        if let Some(plugin) = self.plugin {
+        for plugin in self.plugins {
             command.args(["-plugin", plugin]);
         }
     }

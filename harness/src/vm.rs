@@ -71,8 +71,8 @@ pub struct Config {
     pub console: Option<PathBuf>,
     /// Where the debug port writes.
     pub debugcon: Option<PathBuf>,
-    /// A plugin of QEMU that observes the machine, and its arguments.
-    pub plugin: Option<String>,
+    /// Plugins of QEMU, with their arguments.
+    pub plugins: Vec<String>,
     /// What a panic means.
     pub on_panic: OnPanic,
 }
@@ -90,7 +90,7 @@ impl Default for Config {
             packages: vec![],
             console: None,
             debugcon: None,
-            plugin: None,
+            plugins: Vec::new(),
             on_panic: OnPanic::Stop,
         }
     }
@@ -224,7 +224,7 @@ impl Vm {
             boot_parameters: &config.boot_parameters,
             console: &console,
             debugcon: config.debugcon.as_deref(),
-            plugin: config.plugin.as_deref(),
+            plugins: &config.plugins,
             sockets: scratch.path(),
         };
         let control = UnixListener::bind(machine.control_socket())?;

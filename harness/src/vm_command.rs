@@ -99,7 +99,7 @@ pub fn vm(options: Options) -> Result<u8> {
         packages: options.packages,
         console: options.console,
         debugcon: options.debugcon,
-        plugin: None,
+        plugins: Vec::new(),
         on_panic: options.on_panic,
     };
     let script = match options.command.as_slice() {

@@ -23,22 +23,24 @@ struct Thread {
     max: u64,
 }
 
-/// The histogram over all threads of a file that `cyclictest -N -h LIMIT --json FILE` wrote.
+/// The histograms of the threads of a file that `cyclictest -N -h LIMIT --json FILE` wrote.
 ///
 /// # Errors
 /// What is not as expected.
-pub fn read(text: &str) -> Result<Histogram, serde_json::Error> {
+pub fn threads(text: &str) -> Result<Vec<Histogram>, serde_json::Error> {
     let file: File = serde_json::from_str(text)?;
+    file.thread.values().map(histogram).collect()
+}
+
+fn histogram(thread: &Thread) -> Result<Histogram, serde_json::Error> {
     let mut histogram = Histogram::default();
-    for thread in file.thread.values() {
-        let mut told = 0;
-        for (value, count) in &thread.histogram {
-            let value = value.parse().map_err(serde::de::Error::custom)?;
-            histogram.add(value, *count);
-            told += count;
-        }
-        histogram.add_beyond(thread.cycles.saturating_sub(told), thread.max);
+    let mut told = 0;
+    for (value, count) in &thread.histogram {
+        let value = value.parse().map_err(serde::de::Error::custom)?;
+        histogram.add(value, *count);
+        told += count;
     }
+    histogram.add_beyond(thread.cycles.saturating_sub(told), thread.max);
     Ok(histogram)
 }
 
@@ -50,11 +52,11 @@ mod tests {
     fn what_is_not_in_the_histogram_is_beyond() {
         let text = r#"{"file_version": 1, "num_threads": 1, "thread": {"0": {"histogram": {
             "4000": 7, "4100": 2}, "cycles": 10, "min": 4000, "max": 70000, "avg": 4010.5, "cpu": 3, "node": 0}}}"#;
-        let summary = read(text).unwrap().summary().unwrap();
+        let summary = threads(text).unwrap()[0].summary().unwrap();
         assert_eq!(
             (summary.count, summary.min, summary.median, summary.max),
             (10, 4000, 4000, 70000)
         );
-        assert!(read("{}").is_err());
+        assert!(threads("{}").is_err());
     }
 }

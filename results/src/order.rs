@@ -49,7 +49,7 @@ pub struct Size {
 
 /// A few minutes.
 pub const QUICK: Size = Size { samples: 2_000, interval_us: 200, divisor: 10 };
-/// A night in emulation.
+/// Hours.
 pub const FULL: Size = Size { samples: 100_000, interval_us: 1000, divisor: 1 };
 
 /// No figure has fewer samples.

@@ -37,11 +37,6 @@ for i in $(seq "$runs"); do
 	esac
 	back || { echo "run $i: CPUs online: $(cat /sys/devices/system/cpu/online), were $online"; exit 1; }
 done
-for _ in {1..20}; do
-	sleep 1
-	after=$(free_kib)
-	[ $((before - after)) -le 8192 ] && break
-done
-echo "$runs runs: free memory $before KiB before, $after KiB after"
-[ $((before - after)) -le 8192 ] || { echo "more than 8 MiB are missing"; exit 1; }
+echo "$runs runs"
+all_free "$before" || exit 1
 ! complaints | grep .

@@ -50,6 +50,7 @@ wait
 echo "hackbench: $(wc -l <rounds) rounds"
 echo 'cyclictest, ns: thread, samples, least, mean, most'
 jq -r '.thread | to_entries[] | [.key, .value.cycles, .value.min, .value.avg, .value.max] | @tsv' cyclictest.json || fail 'no report of cyclictest'
+[ -z "${RESULT:-}" ] || cp cyclictest.json "$RESULT"
 [ "$(jq '[.thread[] | select(.cycles == 0)] | length' cyclictest.json)" = 0 ] || fail 'a thread of cyclictest never woke'
 if [ -n "${MOST_NS:-}" ]; then
 	most=$(jq '[.thread[].max] | max' cyclictest.json)

@@ -129,7 +129,9 @@ fn with_cyclictest(
     let _ = fs::remove_file(&result);
     ran?;
     let text = text.map_err(|error| format!("cyclictest's result: {error}"))?;
-    cyclictest::read(&text).map_err(|error| format!("cyclictest's result: {error}"))
+    let threads =
+        cyclictest::threads(&text).map_err(|error| format!("cyclictest's result: {error}"))?;
+    threads.into_iter().next().ok_or_else(|| "cyclictest's result has no thread".to_owned())
 }
 
 fn with_program(

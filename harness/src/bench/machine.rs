@@ -5,10 +5,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use crtos_results::catalogue::{CYCLICTEST, Figure};
-use crtos_results::{Cell, Order};
+use crtos_results::{Cell, Histogram, Order};
 
 use super::own::Observer;
 use super::system::{CPU, CPUS, OTHER_CPU, Target};
+use super::turns::Turns;
 use crate::vm::{Config, Job, Outcome, Vm};
 use crate::{progress, quote};
 
@@ -25,17 +26,6 @@ const SLOWNESS: u32 = 40;
 /// How much longer again if somebody observes.
 const OBSERVED: u32 = 4;
 
-/// Writes a byte to an I/O port.
-const PORT: &str =
-    r"port() { printf '%b' '\x'$2 | dd of=/dev/port bs=1 seek=$(($1)) conv=notrunc status=none; }";
-/// Programs channel 0 of the PIT: mode 2, divisor 3, so its output changes twice in 2.5 µs. QEMU lets a virtual CPU run at
-/// most until the next expiry of any timer, divided by the number of CPUs; so while several are busy, none waits
-/// for its turn for long, and they advance nearly alike.
-const SHORT_TURNS: &str = "port 0x43 34 && port 0x40 03 && port 0x40 00";
-/// Mode 0: it expires once. While one CPU works for another, turns that end at arbitrary points would only blur
-/// the length of the path.
-const LONG_TURNS: &str = "port 0x43 30 && port 0x40 00 && port 0x40 00";
-
 /// A booted machine.
 pub struct Measuring {
     vm: Vm,
@@ -43,8 +33,7 @@ pub struct Measuring {
     doorbell_cpu: Option<u32>,
     /// The realm's CPUs; none if it is not up.
     realm: Option<String>,
-    /// CPUs have short turns.
-    short_turns: bool,
+    turns: Turns,
     /// Tells CPUs apart.
     observer: Option<Observer>,
 }
@@ -52,48 +41,42 @@ pub struct Measuring {
 impl Measuring {
     /// Boots a system.
     pub fn boot(target: Target) -> Result<Self> {
-        Self::start(target, None)
+        Self::start(target, Vec::new())
     }
 
     /// Boots a system under the eyes of somebody who tells its CPUs apart.
     pub fn boot_for_own(target: Target) -> Result<Self> {
         let observer = Observer::new()?;
-        let mut machine = Self::start(target, Some(observer.plugin()?))?;
+        let mut machine = Self::start(target, vec![observer.plugin()?])?;
         machine.observer = Some(observer);
         Ok(machine)
     }
 
     /// Boots a system under the eyes of a plugin of QEMU.
     pub fn observed(target: Target, plugin: String) -> Result<Self> {
-        Self::start(target, Some(plugin))
+        Self::start(target, vec![plugin])
     }
 
-    fn start(target: Target, plugin: Option<String>) -> Result<Self> {
+    fn start(target: Target, mut plugins: Vec<String>) -> Result<Self> {
+        let turns = Turns::new()?;
+        plugins.push(turns.plugin()?);
         let config = Config {
             kernel: target.flavour,
             cpus: CPUS,
             memory: MEMORY.to_owned(),
             icount: true,
             boot_parameters: target.boot_parameters(),
-            plugin,
+            plugins,
             ..Config::default()
         };
         let vm = Vm::boot(&config, Some(Instant::now() + BOOT_PATIENCE))?;
         let doorbell_cpu = target.shadow_cpu();
-        Ok(Self { vm, doorbell_cpu, realm: None, short_turns: false, observer: None })
+        Ok(Self { vm, doorbell_cpu, realm: None, turns, observer: None })
     }
 
     /// Gives the virtual CPUs short turns, or turns that nothing interrupts.
-    pub fn turns(&mut self, short: bool) -> Result<()> {
-        if self.short_turns != short {
-            let setting = if short { SHORT_TURNS } else { LONG_TURNS };
-            let (outcome, text) = self.vm.capture(&format!("{PORT}\n{setting}"), PATIENCE)?;
-            if outcome != Outcome::Exit(0) {
-                bail!("set the turns of the virtual CPUs: {}\n{text}", outcome.explain());
-            }
-            self.short_turns = short;
-        }
-        Ok(())
+    pub fn short_turns(&self, short: bool) -> Result<()> {
+        self.turns.set(short)
     }
 
     /// Sees to it that the realm is up with these CPUs.
@@ -126,7 +109,7 @@ impl Measuring {
             })?;
         }
         // A path of one CPU at a time has its exact length only if nothing cuts it.
-        self.turns(Figure::named(&order.figure).is_some_and(Figure::under_load))?;
+        self.short_turns(Figure::named(&order.figure).is_some_and(Figure::under_load))?;
         let start = Instant::now();
         let samples = Duration::from_micros(order.samples * order.interval_us);
         let slowness = if self.observer.is_some() { OBSERVED } else { 1 };
@@ -135,10 +118,18 @@ impl Measuring {
             self.run(&words.map(str::to_owned), (PATIENCE + samples * SLOWNESS) * slowness)?;
         let mut cell: Cell = serde_json::from_str(&text).context("what `crtos bench` printed")?;
         cell.seconds = start.elapsed().as_secs_f64();
-        if let Some(observer) = self.observer.as_mut().filter(|_| order.figure == CYCLICTEST) {
-            observer.complete(&mut cell, order.interval_us)?;
+        if order.figure == CYCLICTEST {
+            let told: Vec<_> = cell.outcome.iter().cloned().collect();
+            cell.own = self.own(&told, order.interval_us)?.pop();
         }
         Ok(cell)
+    }
+
+    /// What was the CPUs' own of the latencies that cyclictest has just told of its threads, which wake up every so many microseconds. Nothing
+    /// without an observer.
+    pub fn own(&mut self, told: &[Histogram], interval_us: u64) -> Result<Vec<Histogram>> {
+        let observer = self.observer.as_mut();
+        observer.map_or_else(|| Ok(Vec::new()), |observer| observer.own(told, interval_us))
     }
 
     /// Runs a command to its successful end and returns what it printed.

@@ -14,6 +14,7 @@
 //! | [`sections`] | the longest sections with interrupts off |
 //! | [`calls`] | what calls and wake-ups spend their instructions on |
 //! | [`observer`] | plugins of QEMU |
+//! | [`turns`] | the turns of virtual CPUs |
 //! | [`own`] | what is the measured CPU's own of a wake-up |
 //! | [`publish`] | tables, JSON, the page |
 
@@ -26,13 +27,14 @@ mod publish;
 mod sections;
 mod soak;
 mod system;
+mod turns;
 
 use std::collections::hash_map::DefaultHasher;
 use std::fs;
 use std::hash::{Hash, Hasher};
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, anyhow, bail};
 use clap::{Args, Subcommand};
@@ -44,16 +46,21 @@ use crtos_results::{Cell, Order, Results, Store, table};
 use crate::vm::interrupted;
 use crate::{kernels, parts, paths, progress, run, setup, vm_command};
 use machine::Measuring;
-use system::{CPU, CPUS, ISOLATION, LOAD_CPU, OTHER_CPU, PARAMETERS, SHADOW_ISOLATION, Target};
+use soak::Latencies;
+use system::{CPU, CPUS, ISOLATION, LOAD_CPU, OTHER_CPU, SHADOW_ISOLATION, Target};
+use turns::SHORT;
 
 pub use gate::gate;
+
+/// Everything in a night: a second of virtual time takes up to ten, so samples are not as far apart as on a real machine.
+const NIGHT: Size = Size { interval_us: 100, ..FULL };
 
 /// Options of `./x bench`.
 #[derive(Args)]
 pub struct Options {
     #[command(subcommand)]
     action: Option<Action>,
-    /// The full set: every system, every load, 100,000 samples of each latency, a millisecond apart. A night.
+    /// The full set: every system, every load, 100,000 samples of each latency. A night.
     /// Without it: three systems, two loads, 2,000 samples; some minutes.
     #[arg(long)]
     full: bool,
@@ -130,12 +137,13 @@ enum Action {
     },
     /// pi_stress and cyclictest on two CPUs of the realm at once, with hackbench in the realm and stress-ng in Linux.
     Soak {
-        /// How many minutes of virtual time.
-        #[arg(long, default_value_t = 10)]
-        minutes: u32,
-        /// Judge the latencies as well: virtual CPUs take short turns then, which takes an hour for each minute.
-        #[arg(long)]
-        latencies: bool,
+        /// How many seconds of virtual time.
+        #[arg(long, default_value_t = 600)]
+        seconds: u64,
+        /// Judge the latencies as well: virtual CPUs take short turns then, which takes a minute for each second. With `own`, that part of them
+        /// which is the own of the CPU that wakes up, without what other CPUs executed meanwhile; that takes several times as long again.
+        #[arg(long, value_enum, num_args = 0..=1, default_missing_value = "all")]
+        latencies: Option<Latencies>,
         /// Beside this kernel.
         #[arg(long, default_value = "6.1")]
         kernel: kernels::Flavour,
@@ -163,8 +171,8 @@ pub fn bench(options: &Options) -> Result<u8> {
         Some(Action::Calls { system, figure, load, calls: samples }) => {
             return calls::calls(*system, figure, load, *samples);
         }
-        Some(Action::Soak { minutes, latencies, kernel }) => {
-            return soak::soak(*minutes, *latencies, *kernel);
+        Some(Action::Soak { seconds, latencies, kernel }) => {
+            return soak::soak(Duration::from_secs(*seconds), *latencies, *kernel);
         }
         None => {}
     }
@@ -217,7 +225,7 @@ pub fn bench(options: &Options) -> Result<u8> {
 
 impl Options {
     fn choose(&self) -> Result<(Vec<Target>, Choice)> {
-        let set = if self.full { FULL } else { QUICK };
+        let set = if self.full { NIGHT } else { QUICK };
         let systems = match (self.systems.is_empty(), self.full) {
             (false, _) => self.systems.clone(),
             (true, true) => Target::all(),
@@ -348,16 +356,15 @@ fn remarks() -> Vec<String> {
          instructions, one is one nanosecond, and waiting is skipped. CPUs take turns, so time is the sum over all of \
          them. Figures are lengths of paths; they say nothing about caches, memory bandwidth, or parallel work."
             .to_owned(),
-        "The artefact: while other CPUs are busy, one that should react has to wait for its turn, and time goes on while the others have theirs. \
-         For latencies, with and without load, the timer of the PIT (channel 0, mode 2, divisor 3: two changes in 2.5 µs) keeps turns short, at most 0.4 µs, so that \
-         with one other busy CPU everything takes twice its time at most; its interrupt is masked (`disable_timer_pin_1`). For the other figures \
-         it is off, and a path has its exact length. The setting is the same for every system."
-            .to_owned(),
+        format!(
+            "The artefact: while other CPUs are busy, one that should react has to wait for its turn, and time goes on while the others have theirs. \
+             For latencies, with and without load, a turn ends after {SHORT} instructions, so that with one other busy CPU everything takes twice its time. For \
+             the other figures a CPU keeps its turn until it waits, and a path has its exact length. The setting is the same for every system."
+        ),
         format!(
             "Every system has {CPUS} CPUs; programs are measured on CPU {CPU}; figures across CPUs use CPU {OTHER_CPU} as well. Each busy CPU \
              adds a turn to the artefact, so the load runs on CPU {LOAD_CPU}, and on CPU {CPU} as well where that is neither isolated nor in the realm. \
-             Isolated systems are booted with `{ISOLATION}`, the isolated ones with a realm with `{SHADOW_ISOLATION}` (the CPU is the shadow's, and takes the realm's doorbells), \
-             all with `{PARAMETERS}`."
+             Isolated systems are booted with `{ISOLATION}`, the isolated ones with a realm with `{SHADOW_ISOLATION}` (the CPU is the shadow's, and takes the realm's doorbells)."
         ),
         "Real-time throttling is off under Linux (`sched_rt_runtime_us` is -1). Nothing is subtracted from a sample: what reading the \
          clock costs is a figure of its own."
@@ -399,7 +406,7 @@ fn fingerprint(target: Target) -> Result<String> {
         files.push(stage.join("usr/lib/modules").join(&release).join("updates/crtos.ko"));
     }
     let mut hasher = DefaultHasher::new();
-    (release, target.boot_parameters()).hash(&mut hasher);
+    (release, target.boot_parameters(), SHORT).hash(&mut hasher);
     for file in files {
         fs::read(&file).with_context(|| format!("read {}", file.display()))?.hash(&mut hasher);
     }

@@ -24,10 +24,13 @@ pub fn compile(name: &str) -> Result<PathBuf> {
     let folder = paths::target().join("observer");
     fs::create_dir_all(&folder)?;
     let plugin = folder.canonicalize()?.join(format!("{name}.so"));
+    // A machine that runs has the old one.
+    let new = tempfile::NamedTempFile::new_in(&folder)?.into_temp_path();
     let mut gcc = Command::new("gcc");
-    gcc.args(["-O2", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-o"]).arg(&plugin);
+    gcc.args(["-O2", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-o"]).arg(&new);
     gcc.arg(paths::root().join("harness/observer").join(format!("{name}.c")));
     run::quietly(&mut gcc).context("compile the observer")?;
+    new.persist(&plugin)?;
     Ok(plugin)
 }
 

@@ -2,20 +2,23 @@
 //! How long the CPU of a thread that wakes up works on that, without what other CPUs execute meanwhile.
 //!
 //! In virtual time the instructions of all CPUs add up, so a latency holds what others did in the same moment. A plugin of QEMU
-//! (`harness/observer/own.c`) notes who executes for how long, when a thread begins to sleep, and what it then reads in the time stamp counter. From that come
+//! (`harness/observer/own.c`) notes who executes for how long before a thread that has slept reads the time stamp counter, and what that holds. From that come
 //! the latencies one by one, which have to be those that cyclictest found. From the reading backwards, as many instructions as the latency has nanoseconds are
 //! those between the time that was asked for and the reading; what others have of them is taken away. What remains is the CPU's own: what it
 //! executed, whatever for, and the time in which no CPU did anything.
 
+use std::collections::BTreeMap;
+
 use anyhow::{Context, Result, ensure};
-use crtos_results::{Cell, Histogram};
+use crtos_results::Histogram;
 
 use super::observer::{self, Trace};
 
 /// What there are beside numbers of CPUs in the first four bits of a word.
 const WAITED: u64 = 12;
-const SLEEPS: u64 = 13;
-const READ: u64 = 14;
+const FORGOTTEN: u64 = 13;
+const WOKE: u64 = 14;
+const READ: u64 = 15;
 /// The other bits.
 const NUMBER: u32 = 60;
 /// By so many of a million kHz the counter's frequency may be another one for Linux.
@@ -40,13 +43,16 @@ impl Observer {
         Ok(format!("{},{}", observer::compile("own")?.display(), self.trace.argument()))
     }
 
-    /// Adds to a cell of cyclictest, which has just been measured, what was the CPU's own.
-    pub fn complete(&mut self, cell: &mut Cell, interval_us: u64) -> Result<()> {
-        let events = self.trace.words()?.into_iter().map(Event::new).collect::<Vec<_>>();
-        if let Ok(told) = &cell.outcome {
-            cell.own = Some(own(&events, told, i64::try_from(interval_us * 1000)?)?);
-        }
-        Ok(())
+    /// What was the CPUs' own of the latencies that cyclictest has just told of its threads, which wake up every so many microseconds.
+    ///
+    /// # Errors
+    /// That what was seen is not what cyclictest told.
+    pub fn own(&mut self, told: &[Histogram], interval_us: u64) -> Result<Vec<Histogram>> {
+        let words = self.trace.words()?;
+        let events: Vec<_> = words.into_iter().map(Event::new).collect();
+        let interval = i64::try_from(interval_us * 1000)?;
+        let mut threads = wakeups(&events);
+        told.iter().map(|told| own(&events, &mut threads, told, interval)).collect()
     }
 }
 
@@ -57,9 +63,11 @@ enum Event {
     Turn(u64, u64),
     /// Until now all CPUs waited.
     Waited,
-    /// A thread began to sleep until a certain time.
-    Sleeps,
-    /// It found this in the time stamp counter. The turn before is its CPU's.
+    /// What came before is not known.
+    Forgotten,
+    /// A thread has slept until a certain time.
+    Woke(u64),
+    /// It finds this in the time stamp counter. The last turn is its CPU's.
     Read(u64),
 }
 
@@ -68,34 +76,30 @@ impl Event {
         let number = word & ((1 << NUMBER) - 1);
         match word >> NUMBER {
             WAITED => Self::Waited,
-            SLEEPS => Self::Sleeps,
+            FORGOTTEN => Self::Forgotten,
+            WOKE => Self::Woke(number),
             READ => Self::Read(number),
             cpu => Self::Turn(cpu, number),
         }
     }
 }
 
-/// A wake-up: where its reading of the clock is among the events, and what it found.
+/// A wake-up: where it is among the events, and what its thread found in the counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Wakeup {
     at: usize,
     counter: u64,
 }
 
-fn wakeups(events: &[Event]) -> Vec<Wakeup> {
-    let mut sleeps = false;
-    let wakeup = |(at, event): (usize, &Event)| match *event {
-        Event::Sleeps => {
-            sleeps = true;
-            None
+/// The wake-ups of each thread.
+fn wakeups(events: &[Event]) -> BTreeMap<u64, Vec<Wakeup>> {
+    let mut threads = BTreeMap::<_, Vec<_>>::new();
+    for (at, pair) in events.windows(2).enumerate() {
+        if let [Event::Woke(thread), Event::Read(counter)] = *pair {
+            threads.entry(thread).or_default().push(Wakeup { at, counter });
         }
-        Event::Read(counter) if sleeps => {
-            sleeps = false;
-            Some(Wakeup { at, counter })
-        }
-        _ => None,
-    };
-    events.iter().enumerate().filter_map(wakeup).collect()
+    }
+    threads
 }
 
 /// How many nanoseconds one of the counter's ticks may be. Linux finds out at boot, not always to the last digit, and rounds.
@@ -151,7 +155,7 @@ fn are_told(latencies: &[i64], told: &[i64]) -> bool {
 }
 
 /// How many instructions other CPUs have of the last `latency` nanoseconds before an event, which is the last one's of its CPU. Where all CPUs
-/// waited, so did this one, and what comes before is not looked at.
+/// waited, so did this one, and what comes before is not looked at, nor is what is not known.
 fn others(before: &[Event], latency: u64) -> u64 {
     let Some(Event::Turn(own, _)) = before.last() else { return 0 };
     let (mut left, mut others) = (latency, 0);
@@ -162,8 +166,8 @@ fn others(before: &[Event], latency: u64) -> u64 {
                 left -= part;
                 others += if cpu == own { 0 } else { part };
             }
-            Event::Waited => break,
-            Event::Sleeps | Event::Read(_) => {}
+            Event::Waited | Event::Forgotten => break,
+            Event::Woke(_) | Event::Read(_) => {}
         }
         if left == 0 {
             break;
@@ -172,19 +176,31 @@ fn others(before: &[Event], latency: u64) -> u64 {
     others
 }
 
-/// What is left of the latencies that cyclictest told.
-fn own(events: &[Event], told: &Histogram, interval: i64) -> Result<Histogram> {
-    let wakeups = wakeups(events);
+/// What is left of the latencies that cyclictest told of a thread. It is one of those that were seen, which is taken from them.
+fn own(
+    events: &[Event],
+    threads: &mut BTreeMap<u64, Vec<Wakeup>>,
+    told: &Histogram,
+    interval: i64,
+) -> Result<Histogram> {
     let told: Vec<i64> = told
         .iter()
         .flat_map(|(value, count)| (0..count).map(move |_| value.cast_signed()))
         .collect();
-    ensure!(wakeups.len() == told.len(), "{} of {} wake-ups seen", wakeups.len(), told.len());
+    let seen: Vec<_> = threads.values().map(Vec::len).collect();
+    ensure!(seen.contains(&told.len()), "{} wake-ups told, {seen:?} seen", told.len());
     let least = told.first().copied().unwrap_or_default();
-    let latencies = rates()
-        .map(|rate| latencies_from(&wakeups, least, interval, rate))
-        .find(|latencies| are_told(latencies, &told))
+    let of_thread = |(thread, wakeups): (&u64, &Vec<Wakeup>)| {
+        let latencies = rates()
+            .map(|rate| latencies_from(wakeups, least, interval, rate))
+            .find(|latencies| are_told(latencies, &told));
+        latencies.map(|latencies| (*thread, latencies))
+    };
+    let mut same = threads.iter().filter(|(_, wakeups)| wakeups.len() == told.len());
+    let (thread, latencies) = same
+        .find_map(of_thread)
         .context("the wake-ups that were seen are not those of cyclictest")?;
+    let wakeups = threads.remove(&thread).unwrap_or_default();
     let own = wakeups.iter().zip(latencies).map(|(wakeup, latency)| {
         let latency = latency.max(0).cast_unsigned();
         (latency - others(&events[..wakeup.at], latency), 1)
@@ -202,13 +218,14 @@ mod tests {
 
     fn turns() -> impl Strategy<Value = Vec<Event>> {
         let turn = (0..4_u64, 1..400_u64).prop_map(|(cpu, count)| Event::Turn(cpu, count));
-        let event = prop_oneof![20 => turn, 1 => Just(Event::Waited), 1 => Just(Event::Sleeps)];
+        let event = prop_oneof![20 => turn, 1 => Just(Event::Waited), 1 => Just(Event::Forgotten), 1 => Just(Event::Woke(7))];
         prop::collection::vec(event, 0..60)
     }
 
-    /// The CPU of each instruction of the last ones, backwards, until all waited.
+    /// The CPU of each instruction of the last ones, backwards, until all waited or nothing is known.
     fn instructions(events: &[Event]) -> Vec<u64> {
-        let last = events.iter().rposition(|event| *event == Event::Waited);
+        let ends = |event: &Event| matches!(event, Event::Waited | Event::Forgotten);
+        let last = events.iter().rposition(ends);
         let turns = events.iter().skip(last.map_or(0, |at| at + 1)).rev();
         let cpus = turns.flat_map(|event| match event {
             Event::Turn(cpu, count) => vec![*cpu; *count as usize],
@@ -261,38 +278,62 @@ mod tests {
         }
     }
 
-    /// Wake-ups after 10, 30 and 20 ns, in the second of which another CPU had 15, and all had waited before the third.
+    const THREAD: u64 = 0x7000;
+    const OTHER: u64 = 0x8000;
+
+    /// Wake-ups after 10, 30 and 20 ns, in the second of which another CPU had 15, and all had waited before the third. Another thread wakes up
+    /// twice on that CPU.
     fn trace() -> Vec<Event> {
         use Event::*;
         [
-            [Sleeps, Turn(0, 900), Turn(OWN, 10), Read(5_010), Turn(OWN, 5)],
-            [Sleeps, Turn(1, 935), Turn(0, 15), Turn(OWN, 15), Read(6_030)],
-            [Sleeps, Turn(1, 500), Waited, Turn(OWN, 12), Read(7_020)],
+            &[Turn(0, 900), Turn(OWN, 10), Woke(THREAD), Read(5_010), Turn(OWN, 5)][..],
+            &[Turn(1, 20), Woke(OTHER), Read(5_035)],
+            &[Turn(1, 935), Turn(0, 15), Turn(OWN, 15), Woke(THREAD), Read(6_030)],
+            &[Turn(1, 13), Woke(OTHER), Read(6_043)],
+            &[Turn(1, 500), Waited, Turn(OWN, 12), Woke(THREAD), Read(7_020)],
         ]
         .concat()
+    }
+
+    fn own_of(told: &[Histogram]) -> Result<Vec<Histogram>> {
+        let events = trace();
+        let mut threads = wakeups(&events);
+        told.iter().map(|told| own(&events, &mut threads, told, 1_000)).collect()
     }
 
     #[test]
     fn what_others_executed_is_left_out() {
         let told = [(10, 1), (20, 1), (30, 1)].into_iter().collect();
-        let own = own(&trace(), &told, 1_000).unwrap();
-        assert_eq!(own, [(10, 1), (15, 1), (20, 1)].into_iter().collect());
+        let own = own_of(&[told]).unwrap();
+        assert_eq!(own, [[(10, 1), (15, 1), (20, 1)].into_iter().collect()]);
+    }
+
+    #[test]
+    fn threads_are_told_apart() {
+        let told = [
+            [(35, 1), (43, 1)].into_iter().collect(),
+            [(10, 1), (20, 1), (30, 1)].into_iter().collect(),
+        ];
+        let own = own_of(&told).unwrap();
+        let wanted = [(20, 1), (13, 1)].into_iter().collect();
+        assert_eq!(own, [wanted, [(10, 1), (15, 1), (20, 1)].into_iter().collect()]);
+        assert!(own_of(&[told[0].clone(), told[0].clone()]).is_err());
     }
 
     #[test]
     fn other_wakeups_than_those_of_cyclictest_are_told() {
         let others = [[(10, 1), (20, 1), (90, 1)], [(10, 1), (25, 1), (30, 1)]];
         for told in others {
-            assert!(own(&trace(), &told.into_iter().collect(), 1_000).is_err());
+            assert!(own_of(&[told.into_iter().collect()]).is_err());
         }
-        assert!(own(&trace(), &[(10, 1), (20, 1)].into_iter().collect(), 1_000).is_err());
+        assert!(own_of(&[[(10, 1)].into_iter().collect()]).is_err());
     }
 
     #[test]
     fn words_are_events() {
         let word = |what: u64, number: u64| Event::new(what << NUMBER | number);
         assert_eq!(word(3, 77), Event::Turn(3, 77));
-        assert_eq!((word(WAITED, 0), word(SLEEPS, 0)), (Event::Waited, Event::Sleeps));
-        assert_eq!(word(READ, 1 << 50), Event::Read(1 << 50));
+        assert_eq!((word(WAITED, 0), word(FORGOTTEN, 0)), (Event::Waited, Event::Forgotten));
+        assert_eq!((word(WOKE, 9), word(READ, 1 << 50)), (Event::Woke(9), Event::Read(1 << 50)));
     }
 }

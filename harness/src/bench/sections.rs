@@ -176,7 +176,7 @@ fn observe(places: &Places, plugin: &Path, cpus: &str, only: &str) -> Result<Sec
     let files = format!("places={},table={}", list.display(), table.display());
     let config = Config {
         packages: PACKAGES.iter().map(|&name| name.to_owned()).collect(),
-        plugin: Some(format!("{},{files}", plugin.display())),
+        plugins: vec![format!("{},{files}", plugin.display())],
         ..Config::default()
     };
     let mut vm = Vm::boot(&config, Some(Instant::now() + BOOT_PATIENCE))?;

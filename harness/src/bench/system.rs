@@ -25,9 +25,6 @@ pub const SHADOW_CPU: u32 = 1;
 /// How Linux is told to leave that one to them. CPUs have their ticks one after another. With `nohz_full` it would have fewer of its own, and
 /// each call would take longer.
 pub const SHADOW_ISOLATION: &str = "isolcpus=1 rcu_nocbs=1 irqaffinity=0 skew_tick=1";
-/// What every system is booted with: the timer of the PIT, which only bounds how long an emulated CPU keeps
-/// its turn, interrupts nobody.
-pub const PARAMETERS: &str = "disable_timer_pin_1";
 
 /// A system, as the command line names it: `6.1`, `6.1-rt-isolated`, `realm-6.1`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -103,9 +100,9 @@ impl Target {
     /// Parameters for its kernel.
     pub fn boot_parameters(self) -> String {
         match self {
-            Self { isolated: false, .. } => PARAMETERS.to_owned(),
-            Self { realm: false, .. } => format!("{PARAMETERS} {ISOLATION}"),
-            Self { realm: true, .. } => format!("{PARAMETERS} {SHADOW_ISOLATION}"),
+            Self { isolated: false, .. } => String::new(),
+            Self { realm: false, .. } => ISOLATION.to_owned(),
+            Self { realm: true, .. } => SHADOW_ISOLATION.to_owned(),
         }
     }
 }

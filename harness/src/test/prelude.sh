@@ -7,5 +7,17 @@ complaints() { dmesg --level emerg,alert,crit,err,warn | grep -v 'hrtimer: inter
 # Free memory, with the pages in Linux's lists of each CPU.
 free_kib() { echo 3 >/proc/sys/vm/drop_caches; awk '/MemFree/ { kib += $2 } $1 == "count:" { kib += 4 * $2 } END { print kib }' /proc/meminfo /proc/zoneinfo; }
 
+# all_free KIB: waits until as much memory is free as before, but for 8 MiB.
+all_free() {
+	local after missing
+	for _ in {1..20}; do
+		sleep 1
+		after=$(free_kib) missing=$(($1 - after))
+		[ $missing -gt 8192 ] || break
+	done
+	echo "free memory: $1 KiB before, $after KiB after"
+	[ $missing -le 8192 ] || { echo 'more than 8 MiB are missing'; return 1; }
+}
+
 # await CONDITION: waits until the shell line CONDITION is true, for so long that it never will be otherwise.
 await() { for _ in {1..1200}; do eval "$1" && return; sleep 0.1; done; return 1; }
