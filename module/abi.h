@@ -577,6 +577,8 @@ struct crtos_startup {
 	u64 hwcap2;
 	u8 random[16];
 	u64 signal_limit;
+	u64 processor_limit[2];
+	u64 real_time_limit[2];
 	u64 ignored;
 	u64 renumbers_cpus;
 };

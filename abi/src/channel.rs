@@ -460,6 +460,10 @@ pub struct Startup {
     pub random: [u8; 16],
     /// Soft limit of queued signals (RLIMIT_SIGPENDING).
     pub signal_limit: u64,
+    /// RLIMIT_CPU: soft and hard, in seconds.
+    pub processor_limit: [u64; 2],
+    /// RLIMIT_RTTIME: soft and hard, in microseconds.
+    pub real_time_limit: [u64; 2],
     /// Signals that are ignored: bit `n - 1` for signal `n`.
     pub ignored: u64,
     /// 1 if the program knows the realm's CPUs by numbers of their own, from 0 on; 0: by Linux's.

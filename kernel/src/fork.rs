@@ -279,6 +279,7 @@ fn adopt(user: &User, fork: &Fork) -> Result<Beginning, AdoptError> {
     let sibling = wanted.has(linux::CLONE_PARENT);
     user.process.account.call_once(|| parent.process.account().of_child(sibling));
     signal::copy(user, parent, wanted);
+    timers::copy_limits(&user.process, &parent.process).map_err(|_| AdoptError::Memory)?;
     user.process.numbering.set(parent.process.numbering.get());
     user.set_command(&*parent.command.lock());
     let pid = user.process.pid.to_le_bytes();

@@ -146,6 +146,8 @@ impl Block {
             egid: value(auxvec::AT_EGID) as u32,
             stack_limit: sys::limit(linux::RLIMIT_STACK),
             signal_limit: sys::limit(linux::RLIMIT_SIGPENDING),
+            processor_limit: sys::limits(linux::RLIMIT_CPU),
+            real_time_limit: sys::limits(linux::RLIMIT_RTTIME),
             ignored: signals::ignored(),
             renumbers_cpus: call.renumbers.into(),
             hwcap: value(auxvec::AT_HWCAP) as u64,

@@ -113,14 +113,19 @@ fn map(address: u64, length: u64, flags: u32) -> Result<*mut u8, Errno> {
     Ok(mapped as *mut u8)
 }
 
-/// Soft limit of a resource.
-pub fn limit(resource: u32) -> u64 {
+/// Soft and hard limit of a resource.
+pub fn limits(resource: u32) -> [u64; 2] {
     let mut limits = [u64::MAX; 2];
     // SAFETY: Linux fills the two words of rlimit64.
     let _ = unsafe {
         call(linux::__NR_prlimit64, [0, resource.into(), 0, limits.as_mut_ptr() as u64, 0, 0])
     };
-    limits[0]
+    limits
+}
+
+/// Soft limit of a resource.
+pub fn limit(resource: u32) -> u64 {
+    limits(resource)[0]
 }
 
 /// Writes to standard error.

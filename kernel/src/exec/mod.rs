@@ -30,6 +30,7 @@ use crate::{
     syscall::{self, Errno},
     task,
     threads::{self, Beginning, Birth},
+    timers,
 };
 
 use self::stack::Stack;
@@ -186,6 +187,8 @@ fn load(user: &User) -> Result<(), ExecError> {
     if let Some(before) = before {
         before.resume(&user.process).map_err(|_| ExecError::Memory)?;
     }
+    timers::limit(&user.process, linux::RLIMIT_CPU, startup.processor_limit)?;
+    timers::limit(&user.process, linux::RLIMIT_RTTIME, startup.real_time_limit)?;
     // A real-time policy that the shadow was started with (`chrt -f 50 crtos run …`).
     syscall::inherit_scheduling()?;
     fpu::reset();
@@ -241,8 +244,10 @@ fn read_startup(space: &AddressSpace) -> Result<(Startup, Vec<u8>), ExecError> {
         hwcap2: long(12),
         random,
         signal_limit: long(18),
-        ignored: long(20),
-        renumbers_cpus: long(22),
+        processor_limit: [long(20), long(22)],
+        real_time_limit: [long(24), long(26)],
+        ignored: long(28),
+        renumbers_cpus: long(30),
     };
     let count = strings.iter().filter(|&&byte| byte == 0).count() as u64;
     if u64::from(startup.size) != size

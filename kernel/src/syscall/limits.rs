@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! setrlimit and prlimit64: Linux keeps the limits; what is enforced here is noted here.
 
+use alloc::sync::Arc;
+
 use linux_raw_sys::general as linux;
 
 use super::{Args, Errno, SysResult};
-use crate::{process::Process, task, threads, user};
+use crate::{process::Process, task, threads, timers, user};
 
 /// setrlimit(resource, limit).
 pub fn setrlimit(args: Args) -> SysResult {
@@ -18,27 +20,38 @@ pub fn prlimit64(args: Args) -> SysResult {
     change(linux::__NR_prlimit64, args, pid as u32, resource as u32, new)
 }
 
-/// Has Linux make the call, and notes the limit at address `new` if it accepted that.
+/// Has Linux make the call, and notes the limits at address `new` if it accepted them.
 fn change(nr: u32, args: Args, pid: u32, resource: u32, new: u64) -> SysResult {
-    let is_kept = new != 0 && matches!(resource, linux::RLIMIT_SIGPENDING | linux::RLIMIT_NOFILE);
-    let soft = if is_kept { Some(user::read_words::<1>(new)?[0]) } else { None };
+    let is_kept = new != 0
+        && matches!(
+            resource,
+            linux::RLIMIT_SIGPENDING
+                | linux::RLIMIT_NOFILE
+                | linux::RLIMIT_CPU
+                | linux::RLIMIT_RTTIME
+        );
+    let limits = if is_kept { Some(user::read_words(new)?) } else { None };
     let result = super::linux(nr, &args)?;
-    if let Some(soft) = soft {
+    if let Some(limits) = limits {
         let current = task::current();
         let user = current.data.user().ok_or(Errno::ESRCH)?;
         if pid == 0 || pid == user.process.pid {
-            note(&user.process, resource, soft);
+            note(&user.process, resource, limits)?;
         } else if let Some(process) = threads::find_process(pid) {
-            note(&process, resource, soft);
+            note(&process, resource, limits)?;
         }
     }
     Ok(result)
 }
 
-/// Notes how many signals may be queued for `process`, or how many descriptors it may have.
-fn note(process: &Process, resource: u32, soft: u64) {
+/// Notes the soft and the hard limit of `process`: how many signals may be queued for it, how many descriptors it may have, or what its threads
+/// may run.
+fn note(process: &Arc<Process>, resource: u32, limits: [u64; 2]) -> Result<(), Errno> {
+    let [soft, _] = limits;
     match resource {
         linux::RLIMIT_NOFILE => process.files().set_limit(soft),
-        _ => process.signals.lock().group.account.limit = soft,
+        linux::RLIMIT_SIGPENDING => process.signals.lock().group.account.limit = soft,
+        _ => timers::limit(process, resource, limits)?,
     }
+    Ok(())
 }

@@ -36,6 +36,7 @@ mod wait;
 pub use restart::Restart;
 pub use sched::{inherit as inherit_scheduling, tell_overrun};
 pub use time::{SECOND, read_timespec, timespec, write_timespec};
+pub use usage::Meter;
 
 use core::sync::atomic::Ordering;
 

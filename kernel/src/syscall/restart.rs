@@ -19,6 +19,15 @@ pub enum Restart {
         /// Where the remaining time goes, or 0.
         remainder: u64,
     },
+    /// Relative clock_nanosleep(2) in processor time.
+    ProcessorSleep {
+        /// The clock's number.
+        clock: u64,
+        /// In its time.
+        deadline: Nanos,
+        /// As above.
+        remainder: u64,
+    },
     /// FUTEX_WAIT and FUTEX_WAIT_BITSET with a timeout.
     Futex {
         /// Where it waits.
@@ -39,6 +48,9 @@ pub fn restart_syscall() -> SysResult {
     let restart = user.restart.lock().take();
     match restart {
         Some(Restart::Sleep { deadline, remainder }) => timers::go_on(deadline, remainder),
+        Some(Restart::ProcessorSleep { clock, deadline, remainder }) => {
+            timers::processor_go_on(clock, deadline, remainder)
+        }
         Some(Restart::Futex { address, value, bits, deadline }) => {
             wait::wait(address, value, bits, Some(deadline))
         }

@@ -83,6 +83,8 @@ pub(super) struct Sched {
     handed: Cell<bool>,
     reason: Cell<WakeReason>,
     slice_left: Cell<Nanos>,
+    /// What it had run when it was last woken from a sleep.
+    rested: Cell<Nanos>,
     /// It gives up its turn.
     yields: Cell<bool>,
 }
@@ -114,6 +116,7 @@ impl Sched {
             handed: Cell::new(false),
             reason: Cell::new(WakeReason::Woken),
             slice_left: Cell::new(Nanos::ZERO),
+            rested: Cell::new(Nanos::ZERO),
             yields: Cell::new(false),
         }
     }
@@ -497,6 +500,7 @@ impl State {
         match (sched.progress.get(), reason) {
             (Progress::Blocked, _) | (Progress::Sleeping, WakeReason::Timeout) => {
                 sched.reason.set(reason);
+                sched.rested.set(thread.run_time());
                 if reason != WakeReason::Timeout {
                     self.timers.cancel(thread.id.0);
                 }
@@ -548,6 +552,15 @@ impl State {
             self.notice.set_running(urgency);
             self.queue_first();
         }
+    }
+
+    /// What `thread` has run up to now.
+    fn time_used(&self, thread: &Thread) -> Nanos {
+        let running = match self.is_current(thread) {
+            true => time::now() - self.since,
+            false => Nanos::ZERO,
+        };
+        thread.run_time() + running
     }
 
     /// Charges the current thread up to now.
@@ -770,12 +783,13 @@ pub(super) fn scheduling(thread: &Thread) -> Scheduling {
 
 /// See [`Thread::time_used`].
 pub(super) fn time_used(thread: &Thread) -> Nanos {
+    hold_of(thread).time_used(thread)
+}
+
+/// See [`Thread::time_awake`].
+pub(super) fn time_awake(thread: &Thread) -> Nanos {
     let state = hold_of(thread);
-    let running = match state.is_current(thread) {
-        true => time::now() - state.since,
-        false => Nanos::ZERO,
-    };
-    thread.run_time() + running
+    state.time_used(thread) - state.of(thread).rested.get()
 }
 
 /// See [`Thread::affinity`].

@@ -205,6 +205,11 @@ impl Thread {
         scheduler::time_used(self)
     }
 
+    /// Of that, what it has used since it last slept. Any context.
+    pub fn time_awake(&self) -> Nanos {
+        scheduler::time_awake(self)
+    }
+
     /// Times that it was switched to.
     pub fn switches(&self) -> u64 {
         self.switches.load(Ordering::Relaxed)

@@ -7,7 +7,10 @@ use crtos_sched::interval::forward;
 use crtos_signal::{Info, info::SI_KERNEL, set::SIGALRM};
 use linux_raw_sys::general as linux;
 
-use super::processor::{self, Processor, Which};
+use super::{
+    made,
+    processor::{self, Processor, Which},
+};
 use crate::{
     process::Process,
     signal::{self, Sent},
@@ -139,23 +142,9 @@ pub fn resume(process: &Arc<Process>, kept: Kept) -> Result<(), Errno> {
         made(&mut real, || Real::new(process.clone()))?.resume(armed);
     }
     if let Some(both) = kept.processor {
-        let used = process.used().time;
-        let mut processor = process.timers.processor.lock();
-        made(&mut processor, || Processor::new(process.clone()))?.resume(both, used);
+        processor::with(process, |processor| processor.resume(both))?;
     }
     Ok(())
-}
-
-/// What is there, or else is made now.
-fn made<T>(
-    place: &mut Option<T>,
-    make: impl FnOnce() -> Result<T, Errno>,
-) -> Result<&mut T, Errno> {
-    let there = match place.take() {
-        Some(there) => there,
-        None => make()?,
-    };
-    Ok(place.insert(there))
 }
 
 impl Drop for Real {

@@ -5,7 +5,7 @@
 //! |---|---|
 //! | [`posix`] | timer_create(2) and relatives |
 //! | [`interval`] | setitimer(2), alarm(2); ITIMER_REAL |
-//! | [`processor`] | ITIMER_VIRTUAL, ITIMER_PROF |
+//! | [`processor`] | what the processor time of a process leads to: ITIMER_VIRTUAL, ITIMER_PROF, RLIMIT_CPU, RLIMIT_RTTIME, and the two above in that time |
 //! | [`sleep`] | nanosleep(2), clock_nanosleep(2) |
 //! | [`clock`] | in which clock a timer or sleeper counts |
 //!
@@ -23,12 +23,12 @@ pub use posix::{
     read_itimerspec, signal_taken, timer_create, timer_delete, timer_getoverrun, timer_gettime,
     timer_settime, write_itimerspec,
 };
-pub use processor::look;
+pub use processor::{copy_limits, go_on as processor_go_on, limit, look};
 pub use sleep::{clock_nanosleep, go_on, nanosleep};
 
 use core::sync::atomic::AtomicBool;
 
-use crate::task::Mutex;
+use crate::{syscall::Errno, task::Mutex};
 
 /// The timers of a process.
 pub struct Timers {
@@ -61,4 +61,16 @@ impl Timers {
         let processor = self.processor.lock().take();
         drop(processor);
     }
+}
+
+/// What is there, or else is made now.
+fn made<T>(
+    place: &mut Option<T>,
+    make: impl FnOnce() -> Result<T, Errno>,
+) -> Result<&mut T, Errno> {
+    let there = match place.take() {
+        Some(there) => there,
+        None => make()?,
+    };
+    Ok(place.insert(there))
 }

@@ -10,7 +10,10 @@ use crtos_sched::interval::forward;
 use crtos_signal::{Info, Taken, Target, Ticket, set::COUNT};
 use linux_raw_sys::general as linux;
 
-use super::clock::Counting;
+use super::{
+    clock::Counting,
+    processor::{self, Counted},
+};
 use crate::{
     process::{Process, User},
     signal::{self, Sent},
@@ -35,9 +38,18 @@ enum Notify {
     Signal(u32, Target),
 }
 
+/// The clock of a timer.
+enum Clock {
+    /// One of Linux's.
+    Linux(Counting),
+    /// Processor time.
+    Processor(Counted),
+}
+
 struct Schedule {
-    /// The clock that it counts in, and when it expires there.
-    counting: Counting,
+    /// The clock of Linux that it counts in, if it does.
+    counting: Option<Counting>,
+    /// When it expires there, or in processor time.
     expiry: Option<Nanos>,
     interval: Nanos,
     /// The signal of the last expiry has not been taken yet.
@@ -50,10 +62,10 @@ struct Schedule {
     ticket: Option<Ticket>,
 }
 
-struct Core {
+pub(super) struct Core {
     process: Arc<Process>,
     id: i32,
-    clock: u64,
+    clock: Clock,
     notify: Notify,
     value: u64,
     schedule: SpinLock<Schedule>,
@@ -78,16 +90,42 @@ impl Table {
 impl Core {
     /// The processor's timer has come. Interrupt context.
     fn expired(&self) {
-        if let Some(sent) = self.expire() {
+        if let Some(sent) = self.expire(Nanos::ZERO) {
             sent.finish_in_timer(&self.process);
         }
     }
 
-    /// Sends the signal if it is due, or goes on.
-    fn expire(&self) -> Option<Sent> {
+    /// The processor time that it counts; 0 if it counts in a clock of Linux, or that of a thread that is gone. Thread context; may sleep.
+    fn used(&self) -> Nanos {
+        match &self.clock {
+            Clock::Linux(_) => Nanos::ZERO,
+            Clock::Processor(counted) => counted.used(&self.process).unwrap_or(Nanos::ZERO),
+        }
+    }
+
+    /// The processor time that is left until it has to be looked at, if it counts in that, and whether a thread alone uses it up. Thread
+    /// context; may sleep.
+    pub(super) fn left(&self) -> Option<(Nanos, bool)> {
+        let Clock::Processor(counted) = &self.clock else { return None };
+        let used = counted.used(&self.process)?;
+        let schedule = self.schedule.lock();
+        let waits = !schedule.is_out && self.notify != Notify::Nobody;
+        let expiry = schedule.expiry.filter(|_| waits)?;
+        Some((expiry - used, counted.is_of_thread()))
+    }
+
+    /// Sends the signal if it is due after the processor time that it counts. Thread context; may sleep.
+    pub(super) fn check(&self) {
+        if let Some(sent) = self.expire(self.used()) {
+            sent.finish(&self.process);
+        }
+    }
+
+    /// Sends the signal if it is due, or goes on. `used` is what [`Core::used`] says.
+    fn expire(&self, used: Nanos) -> Option<Sent> {
         let mut schedule = self.schedule.lock();
         let expiry = schedule.expiry.filter(|_| !schedule.is_out)?;
-        let now = schedule.counting.now();
+        let now = schedule.now(used);
         if expiry > now {
             // It has been set, or its clock has.
             arm(&schedule);
@@ -109,6 +147,13 @@ impl Core {
 
     /// Its signal was taken: goes on. Returns the overrun.
     fn taken(&self, generation: u32) -> i32 {
+        let used = self.used();
+        let overrun = self.go_on(generation, used);
+        self.plan();
+        overrun
+    }
+
+    fn go_on(&self, generation: u32, used: Nanos) -> i32 {
         let mut schedule = self.schedule.lock();
         if generation != schedule.generation || !schedule.is_out {
             return 0;
@@ -119,7 +164,7 @@ impl Core {
         if schedule.interval != Nanos::ZERO
             && let Some(expiry) = expiry
         {
-            let (next, expired) = forward(expiry, schedule.interval, schedule.counting.now());
+            let (next, expired) = forward(expiry, schedule.interval, schedule.now(used));
             schedule.expiry = Some(next);
             schedule.overrun = expired.saturating_sub(1).min(MOST_OVERRUN) as i32;
             arm(&schedule);
@@ -129,10 +174,11 @@ impl Core {
 
     /// What remains, and the interval.
     fn get(&self) -> (Nanos, Nanos) {
+        let used = self.used();
         let schedule = self.schedule.lock();
         let interval = schedule.interval;
         let Some(expiry) = schedule.expiry else { return (Nanos::ZERO, interval) };
-        let now = schedule.counting.now();
+        let now = schedule.now(used);
         let silent = self.notify == Notify::Nobody;
         let next = if interval != Nanos::ZERO && (schedule.is_out || silent) {
             forward(expiry, interval, now).0
@@ -144,11 +190,32 @@ impl Core {
         (if rest == Nanos::ZERO && !over { Nanos(1) } else { rest }, interval)
     }
 
-    fn set(&self, counting: Counting, expiry: Option<Nanos>, interval: Nanos) {
+    /// Sets it to expire at `value`, or so long from now, if that is not 0.
+    fn set(&self, value: Nanos, is_absolute: bool, interval: Nanos) {
+        let used = self.used();
+        let counting = match self.clock {
+            // What was asked for is a duration: nobody changes that by setting a clock.
+            Clock::Linux(_) if !is_absolute => Some(Counting::MONOTONIC),
+            Clock::Linux(counting) => Some(counting),
+            Clock::Processor(_) => None,
+        };
+        self.set_schedule(counting, value, is_absolute, interval, used);
+        self.plan();
+    }
+
+    fn set_schedule(
+        &self,
+        counting: Option<Counting>,
+        value: Nanos,
+        is_absolute: bool,
+        interval: Nanos,
+        used: Nanos,
+    ) {
         let mut schedule = self.schedule.lock();
         schedule.generation = schedule.generation.wrapping_add(1);
         schedule.counting = counting;
-        schedule.expiry = expiry;
+        let now = if is_absolute { Nanos::ZERO } else { schedule.now(used) };
+        schedule.expiry = (value != Nanos::ZERO).then(|| now + value);
         schedule.interval = interval;
         schedule.is_out = false;
         schedule.overrun = 0;
@@ -156,17 +223,36 @@ impl Core {
             arm(&schedule);
         }
     }
+
+    /// Has the process look when its processor time may have come. Thread context; may sleep.
+    fn plan(&self) {
+        if let Clock::Processor(_) = self.clock {
+            processor::plan(&self.process);
+        }
+    }
+}
+
+impl Schedule {
+    /// The time that it counts in, by a clock of Linux or what was `used`.
+    fn now(&self, used: Nanos) -> Nanos {
+        self.counting.map_or(used, Counting::now)
+    }
 }
 
 /// Sets the processor's timer. A timer that is not armed any more is left to expire for nothing.
 fn arm(schedule: &Schedule) {
-    if let (Some(timer), Some(expiry)) = (&schedule.timer, schedule.expiry) {
-        timer.arm(schedule.counting.deadline(expiry));
+    if let (Some(timer), Some(counting), Some(expiry)) =
+        (&schedule.timer, schedule.counting, schedule.expiry)
+    {
+        timer.arm(counting.deadline(expiry));
     }
 }
 
 impl Drop for PosixTimer {
     fn drop(&mut self) {
+        if let Clock::Processor(_) = self.0.clock {
+            processor::remove(&self.0.process, &self.0);
+        }
         let (timer, ticket) = {
             let mut schedule = self.0.schedule.lock();
             (schedule.timer.take(), schedule.ticket.take())
@@ -196,7 +282,10 @@ pub fn timer_create([clock, event, id_at, ..]: Args) -> SysResult {
         0 => None,
         address => Some(user::read_words::<3>(address)?),
     };
-    let counting = Counting::of(clock)?;
+    let clock = match Counted::is_named(clock) {
+        true => Clock::Processor(Counted::of(clock)?),
+        false => Clock::Linux(Counting::of(clock)?),
+    };
     let notify = match event {
         Some([_, how, tid]) => notification(user, how as u32, (how >> 32) as u32, tid as u32)?,
         None => Notify::Signal(linux::SIGALRM, Target::Process),
@@ -207,7 +296,7 @@ pub fn timer_create([clock, event, id_at, ..]: Args) -> SysResult {
     };
     let id = new_id(&user.process);
     let schedule = Schedule {
-        counting,
+        counting: None,
         expiry: None,
         interval: Nanos::ZERO,
         is_out: false,
@@ -221,8 +310,13 @@ pub fn timer_create([clock, event, id_at, ..]: Args) -> SysResult {
     let core = Core { process, id, clock, notify, value, schedule: SpinLock::new(schedule) };
     let made = PosixTimer(Arc::new(core));
     let own = made.0.clone();
-    let timer = Timer::new(Box::new(move || own.expired())).map_err(|_| Errno::EAGAIN)?;
-    made.0.schedule.lock().timer = Some(timer);
+    match own.clock {
+        Clock::Processor(_) => processor::add(&user.process, own)?,
+        Clock::Linux(_) => {
+            let timer = Timer::new(Box::new(move || own.expired())).map_err(|_| Errno::EAGAIN)?;
+            made.0.schedule.lock().timer = Some(timer);
+        }
+    }
     user::write_u32(id_at, id as u32)?;
     user.process.timers.posix.lock().timers.insert(id, made);
     Ok(0)
@@ -284,20 +378,9 @@ pub fn timer_settime([id, flags, new, old, ..]: Args) -> SysResult {
     let (value, interval) = read_itimerspec(new)?;
     let before = with_timer(id, |timer| {
         let before = timer.get();
-        let counting = if flags as u32 & linux::TIMER_ABSTIME != 0 {
-            Counting::of(timer.clock)?
-        } else {
-            // What was asked for is a duration: nobody changes that by setting a clock.
-            Counting::MONOTONIC
-        };
-        let expiry = match (value, flags as u32 & linux::TIMER_ABSTIME != 0) {
-            (Nanos::ZERO, _) => None,
-            (value, true) => Some(value),
-            (value, false) => Some(counting.now() + value),
-        };
-        timer.set(counting, expiry, interval);
-        Ok::<_, Errno>(before)
-    })??;
+        timer.set(value, flags as u32 & linux::TIMER_ABSTIME != 0, interval);
+        before
+    })?;
     if old != 0 {
         write_itimerspec(old, before)?;
     }

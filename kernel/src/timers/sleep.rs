@@ -3,7 +3,10 @@
 
 use linux_raw_sys::general as linux;
 
-use super::clock::Counting;
+use super::{
+    clock::Counting,
+    processor::{self, Counted},
+};
 use crate::{
     signal,
     syscall::{Args, Errno, Restart, SysResult, read_timespec, write_timespec},
@@ -19,9 +22,13 @@ pub fn nanosleep([request, remainder, ..]: Args) -> SysResult {
 
 /// clock_nanosleep(clock, flags, request, remainder).
 pub fn clock_nanosleep([clock, flags, request, remainder, ..]: Args) -> SysResult {
+    let is_absolute = flags & u64::from(linux::TIMER_ABSTIME) != 0;
+    if Counted::is_named(clock) {
+        return processor::clock_nanosleep(clock, is_absolute, request, remainder);
+    }
     let counting = Counting::of(clock)?;
     let time = read_timespec(request)?;
-    if flags & u64::from(linux::TIMER_ABSTIME) == 0 {
+    if !is_absolute {
         return until(time::now() + time, remainder);
     }
     signal::sleep(Some(counting.deadline(time)))?;

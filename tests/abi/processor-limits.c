@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+/* RLIMIT_CPU and RLIMIT_RTTIME: SIGXCPU at the soft limit, and each second after that, SIGKILL at the hard one. */
+#define _GNU_SOURCE
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <time.h>
+
+#include "check.h"
+#include "moments.h"
+
+#define MS 1000000L
+
+static long now(clockid_t clock)
+{
+	struct timespec time;
+
+	clock_gettime(clock, &time);
+	return time.tv_sec * 1000000000L + time.tv_nsec;
+}
+
+static volatile int caught;
+static volatile long when[8];
+
+static void handler(int signal)
+{
+	(void)signal;
+	if (caught < 8)
+		when[caught] = now(CLOCK_PROCESS_CPUTIME_ID);
+	caught++;
+}
+
+static void *work(void *argument)
+{
+	for (;;)
+		;
+	return argument;
+}
+
+static int set(int resource, long soft, long hard)
+{
+	struct rlimit limit = { soft, hard };
+
+	return setrlimit(resource, &limit);
+}
+
+/* Does what a child does, and tells how that ends. */
+static int status_of(void (*child)(void))
+{
+	pid_t pid = fork();
+	int status = -1;
+
+	if (pid == 0) {
+		alarm(0);
+		child();
+		_exit(100);
+	}
+	waitpid(pid, &status, 0);
+	return status;
+}
+
+static int ends_by(void (*child)(void), int signal)
+{
+	int status = status_of(child);
+
+	if (!WIFSIGNALED(status) || WTERMSIG(status) != signal)
+		printf("status %#x\n", status);
+	return WIFSIGNALED(status) && WTERMSIG(status) == signal;
+}
+
+static void soft(void)
+{
+	set(RLIMIT_CPU, 1, 100);
+	work(NULL);
+}
+
+static void hard(void)
+{
+	signal(SIGXCPU, SIG_IGN);
+	set(RLIMIT_CPU, 1, 2);
+	work(NULL);
+}
+
+/* By two threads, and from a parent that has set the limit. */
+static void inherited(void)
+{
+	pthread_t thread;
+
+	if (fork() == 0) {
+		pthread_create(&thread, NULL, work, NULL);
+		work(NULL);
+	}
+	int status;
+
+	wait(&status);
+	_exit(WIFSIGNALED(status) ? WTERMSIG(status) : 0);
+}
+
+static void executes(void)
+{
+	set(RLIMIT_CPU, 1, 100);
+	execl("/proc/self/exe", "again", NULL);
+}
+
+static void again_and_again(void)
+{
+	set(RLIMIT_CPU, 1, 100);
+	while (caught < 3)
+		;
+	/* The third, at least, is not late by much; each comes after its second. */
+	_exit(when[0] >= 1000 * MS && when[1] >= 2000 * MS && when[2] >= 3000 * MS && when[0] < 60000 * MS ? 0 : 1);
+}
+
+static int become_real_time(int policy)
+{
+	struct sched_param parameters = { .sched_priority = 5 };
+
+	return sched_setscheduler(0, policy, &parameters);
+}
+
+static void watchdog(void)
+{
+	set(RLIMIT_RTTIME, 200000, RLIM_INFINITY);
+	if (become_real_time(SCHED_FIFO) == 0)
+		work(NULL);
+}
+
+static void watchdog_kills(void)
+{
+	signal(SIGXCPU, SIG_IGN);
+	set(RLIMIT_RTTIME, 100000, 300000);
+	if (become_real_time(SCHED_RR) == 0)
+		work(NULL);
+}
+
+/* Who sleeps begins anew; giving way is no sleep. */
+static void sleeps(void)
+{
+	long end;
+
+	set(RLIMIT_RTTIME, 400000, RLIM_INFINITY);
+	if (become_real_time(SCHED_FIFO))
+		_exit(2);
+	for (int round = 0; round < 8; round++) {
+		for (end = now(CLOCK_PROCESS_CPUTIME_ID) + 100 * MS; now(CLOCK_PROCESS_CPUTIME_ID) < end;)
+			;
+		if (caught)
+			_exit(3);
+		pause_for(1);
+	}
+	end = now(CLOCK_PROCESS_CPUTIME_ID) + 20000 * MS;
+	while (!caught && now(CLOCK_PROCESS_CPUTIME_ID) < end)
+		sched_yield();
+	_exit(caught ? 0 : 4);
+}
+
+static void ordinary(void)
+{
+	long end = now(CLOCK_PROCESS_CPUTIME_ID) + 500 * MS;
+
+	set(RLIMIT_RTTIME, 100000, 200000);
+	while (now(CLOCK_PROCESS_CPUTIME_ID) < end)
+		;
+	_exit(caught);
+}
+
+static void set_by_another(void)
+{
+	struct rlimit limit = { 1, 100 };
+	pid_t pid = fork();
+	int status;
+
+	if (pid == 0)
+		work(NULL);
+	prlimit(pid, RLIMIT_CPU, &limit, NULL);
+	wait(&status);
+	_exit(WIFSIGNALED(status) ? WTERMSIG(status) : 0);
+}
+
+int main(int argc, char **argv)
+{
+	struct rlimit limit;
+
+	if (argc == 1 && strcmp(argv[0], "again") == 0)
+		work(NULL);
+	alarm(300);
+	CHECK(ends_by(soft, SIGXCPU));
+	CHECK(ends_by(hard, SIGKILL));
+	CHECK(ends_by(executes, SIGXCPU));
+	CHECK(status_of(set_by_another) == SIGXCPU << 8);
+	CHECK(ends_by(watchdog, SIGXCPU));
+	CHECK(ends_by(watchdog_kills, SIGKILL));
+	signal(SIGXCPU, handler);
+	CHECK(status_of(again_and_again) == 0);
+	CHECK(status_of(sleeps) == 0);
+	CHECK(status_of(ordinary) == 0);
+	signal(SIGXCPU, SIG_DFL);
+	CHECK(getrlimit(RLIMIT_CPU, &limit) == 0 && limit.rlim_cur == RLIM_INFINITY);
+	/* A child has the limits of its parent, and has used nothing yet. */
+	CHECK(set(RLIMIT_CPU, 2, RLIM_INFINITY) == 0 && status_of(inherited) == SIGXCPU << 8);
+	CHECK(set(RLIMIT_CPU, RLIM_INFINITY, RLIM_INFINITY) == 0);
+	return finish();
+}
