@@ -114,7 +114,8 @@ static void one(int which, int signal)
 	CHECK(set(which, 50 * MS, 0) == 0 && clock_nanosleep(CLOCK_MONOTONIC, 0, &pause, NULL) == 0 && (expired == 0 || used() - begin >= 49 * MS));
 	CHECK(getitimer(which, &timer) == 0 && nanoseconds(timer.it_value) + used() - begin > 20 * MS && nanoseconds(timer.it_value) <= 50 * MS + TICK);
 	took = used() - begin;
-	CHECK(now(CLOCK_MONOTONIC) - clock - took >= 59 * MS);
+	/* On the way to sleep the host may take the processor away, and that counts as work. */
+	CHECK(now(CLOCK_MONOTONIC) - clock - took >= 30 * MS);
 	CHECK(burn(1));
 
 	/* The work of all threads counts. */
