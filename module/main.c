@@ -3,6 +3,9 @@
  * /dev/crtos: who may do what, and what becomes of it when a file is released.
  */
 #include <linux/capability.h>
+#include <linux/cred.h>
+#include <linux/file.h>
+#include <linux/fs.h>
 #include <linux/module.h>
 #include <linux/slab.h>
 #include <linux/stringify.h>
@@ -200,6 +203,29 @@ static int locked_spawn(struct crtos_file *file, struct inode *inode, void __use
 	return result;
 }
 
+/* Opens the device once more for a shadow, whatever user it is by now and wherever its root is. */
+static int reopen(struct file *file, unsigned long flags)
+{
+	struct crtos_file *crtos_file = file->private_data;
+	struct file *again;
+	int fd;
+
+	if (flags & ~(unsigned long)O_CLOEXEC)
+		return -EINVAL;
+	if (!READ_ONCE(crtos_file->process))
+		return -EPERM;
+	fd = get_unused_fd_flags(flags);
+	if (fd < 0)
+		return fd;
+	again = dentry_open(&file->f_path, O_RDWR | O_LARGEFILE, current_cred());
+	if (IS_ERR(again)) {
+		put_unused_fd(fd);
+		return PTR_ERR(again);
+	}
+	fd_install(fd, again);
+	return fd;
+}
+
 static long crtos_ioctl(struct file *file, unsigned int command, unsigned long argument)
 {
 	struct crtos_file *crtos_file = file->private_data;
@@ -214,6 +240,8 @@ static long crtos_ioctl(struct file *file, unsigned int command, unsigned long a
 		return crtos_thread_create(crtos_file, argument);
 	case CRTOS_IOC_SPAWN:
 		return locked_spawn(crtos_file, file_inode(file), user);
+	case CRTOS_IOC_REOPEN:
+		return reopen(file, argument);
 	case CRTOS_IOC_INFO:
 		return get_info(user);
 	case CRTOS_IOC_REPORT:

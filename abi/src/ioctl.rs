@@ -57,6 +57,8 @@ pub const IOC_REMOTE: u32 = 0xc048_c722;
 /// Forward a signal to the realm; argument the first 48 bytes of its `siginfo`. Waits until the last one of the calling thread was taken. Callable
 /// from a signal handler.
 pub const IOC_SIGNAL: u32 = 0x4030_c723;
+/// Open the device once more, for a shadow, which may have no right to do that by name (any more); the argument is 0 or O_CLOEXEC. Returns the descriptor.
+pub const IOC_REOPEN: u32 = 0x0000_c724;
 
 /// Or-ed to the argument of [`IOC_CELL_DESTROY`].
 pub const CELL_FORCE: u32 = 0x8000_0000;

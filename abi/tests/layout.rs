@@ -43,6 +43,7 @@ fn ioctl_numbers() {
         ioc(READ | WRITE, 0x22, size_of::<Remote>())
     );
     assert_eq!(IOC_SIGNAL, ioc(WRITE, 0x23, size_of::<[u64; 6]>()));
+    assert_eq!(IOC_REOPEN, ioc(NONE, 0x24, 0));
 }
 
 #[test]

@@ -6,7 +6,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use crtos_abi::{
     PAGE_SIZE,
     channel::{SHADOW_END, SHADOW_START, USER_END, USER_START},
-    ioctl::{IOC_SPAWN, Spawn},
+    ioctl::{IOC_REOPEN, IOC_SPAWN, Spawn},
 };
 use linux_raw_sys::{errno, general as linux};
 
@@ -125,10 +125,9 @@ fn go_on(parent: u32, stack_end: u64) -> Result<u32, Errno> {
     Ok(slot)
 }
 
-/// Opens the device of descriptor `fd` once more.
+/// Opens the device of descriptor `fd` once more; `flags` are 0 or O_CLOEXEC.
 pub fn reopen(fd: i32, flags: u32) -> Result<i32, Errno> {
-    sys::open(link(fd).as_ptr() as u64, linux::O_RDWR | flags)
-        .or_else(|_| sys::open(c"/dev/crtos".as_ptr() as u64, linux::O_RDWR | flags))
+    sys::ioctl(fd, IOC_REOPEN, flags.into()).map(|again| again as i32)
 }
 
 /// The name `/proc/self/fd/N`, with a zero.
