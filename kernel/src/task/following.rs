@@ -3,8 +3,8 @@
 //!
 //! What is armed is the kernel's time at which a clock will show what was asked for, as things stand. Whatever counts in a clock that can be set
 //! has a bit here, by its number among the deadlines. When Linux has set one, it rings, and a thread of the highest level has all of them look again: threads
-//! wake up and ask for their deadline anew, functions of timers are called and arm theirs. That is one at a time, with interrupts on in
-//! between, and [`REST`] lies between two such rounds, so that Linux cannot keep a CPU busy with its clocks.
+//! wake up and ask for their deadline anew, functions of timers are called and arm theirs. That is one every
+//! [`PAUSE`], and [`REST`] lies between two such rounds, so that Linux cannot keep a CPU busy with its clocks.
 
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -19,6 +19,9 @@ use crate::{
     sync::SpinLock,
     time::{self, Deadline, Nanos},
 };
+
+/// Time from one that is told to the next. In that time, other threads lose one wake-up or one function of a timer.
+const PAUSE: Nanos = Nanos::from_micros(100);
 
 /// Shortest time from one round to the next.
 const REST: Nanos = Nanos::from_millis(10);
@@ -70,19 +73,25 @@ fn rounds() {
 /// Has all of a word look again.
 fn tell(word: usize) {
     let mut done = 0;
-    loop {
-        let followers = FOLLOWERS.lock();
-        let left = followers[word] & !done;
-        if left == 0 {
-            return;
-        }
-        done |= left & left.wrapping_neg();
-        let id = (word * 64) as u16 + left.trailing_zeros() as u16;
-        match timer::is_timer(id) {
-            true => timer::call_soon(id),
-            false => by_id(id).wake(),
-        }
+    while let Some(told) = tell_next(word, done) {
+        done |= told;
+        sleep_until(time::now() + PAUSE);
     }
+}
+
+/// Has the first one of a word that is not `done` look again; returns its bit.
+fn tell_next(word: usize, done: u64) -> Option<u64> {
+    let followers = FOLLOWERS.lock();
+    let left = followers[word] & !done;
+    if left == 0 {
+        return None;
+    }
+    let id = (word * 64) as u16 + left.trailing_zeros() as u16;
+    match timer::is_timer(id) {
+        true => timer::call_soon(id),
+        false => by_id(id).wake(),
+    }
+    Some(left & left.wrapping_neg())
 }
 
 /// Says whether deadline `id` follows a clock. Before it is computed, if it does. Any context.
