@@ -17,6 +17,29 @@ static char *map(size_t length, int protection)
 	return mmap(NULL, length, protection, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 }
 
+static int resident(char *start, int pages)
+{
+	unsigned char vector[64] = { 0 };
+	int count = 0;
+
+	if (mincore(start, pages * PAGE, vector) < 0)
+		return -1;
+	for (int i = 0; i < pages; i++)
+		count += vector[i] & 1;
+	return count;
+}
+
+/* What is locked is there as soon as it can be written to: so are the stacks of threads. */
+static void locked_later(void)
+{
+	char *stack = map(16 * PAGE, PROT_NONE);
+
+	CHECK(resident(stack, 16) == 0);
+	CHECK(mprotect(stack + PAGE, 8 * PAGE, PROT_READ | PROT_WRITE) == 0);
+	CHECK(resident(stack, 16) == 8 && resident(stack + PAGE, 8) == 8);
+	munmap(stack, 16 * PAGE);
+}
+
 static double seconds(void)
 {
 	struct timespec time;
@@ -133,7 +156,14 @@ int main(void)
 	FAILS(ENOMEM, mincore(a, 3 * PAGE, vector));
 	CHECK(mlock(a, 0) == 0 && madvise(a, 0, MADV_POPULATE_READ) == 0);
 	FAILS(EINVAL, mlockall(0));
-	CHECK(mlockall(MCL_CURRENT | MCL_FUTURE) == 0 && munlockall() == 0);
+	a = map(4 * PAGE, PROT_READ | PROT_WRITE);
+	CHECK(resident(a, 4) == 0);
+	a[PAGE] = 1;
+	CHECK(resident(a, 4) == 1 && resident(a + PAGE, 1) == 1);
+	munmap(a, 4 * PAGE);
+	CHECK(mlockall(MCL_CURRENT | MCL_FUTURE) == 0);
+	locked_later();
+	CHECK(munlockall() == 0);
 
 	start = sbrk(0);
 	CHECK(sbrk(3 * PAGE) == start);

@@ -204,7 +204,8 @@ pub fn mincore([address, length, vector, ..]: Args) -> SysResult {
         return Err(Errno::ENOMEM);
     }
     for page in 0..length / PAGE_SIZE {
-        space.write(vector.wrapping_add(page), &[1])?;
+        let is_resident = space.is_resident(start + page * PAGE_SIZE);
+        space.write(vector.wrapping_add(page), &[is_resident.into()])?;
     }
     Ok(0)
 }

@@ -9,6 +9,7 @@ use crate::arch::paging::{NoFrames, Tables};
 use crate::arch::tlb::Stale;
 use crate::mm::frames;
 use crate::task;
+use core::ops::Range;
 use core::sync::atomic::Ordering;
 use crtos_abi::channel::USER_END;
 use crtos_vm::{BLOCK_SIZE, Entry, FRAME_SIZE, Flags, FrameSize, Kind, MapError, Protection};
@@ -246,6 +247,26 @@ impl AddressSpace {
         match self.populate(start, length) {
             Err(MapError::Fault) => Ok(()),
             other => other,
+        }
+    }
+
+    /// Whether the page at `address`, which is mapped, would be there at once. Of an object, all counts as there.
+    pub fn is_resident(&self, address: u64) -> bool {
+        let layout = self.layout.lock();
+        let of_object =
+            layout.regions.find(address).is_some_and(|r| r.object_at(address).is_some());
+        of_object || self.tables.lock().get(address).is_some()
+    }
+
+    /// Makes present what is private and locked in a range, as far as there is memory.
+    pub(super) fn populate_locked(&self, range: Range<u64>) {
+        let mut at = range.start;
+        while let Some(region) = self.next_region(at).filter(|region| region.start < range.end) {
+            let (start, end) = (region.start.max(range.start), region.end.min(range.end));
+            if region.attributes.locked && !region.attributes.is_shared() {
+                let _ = self.populate(start, end - start);
+            }
+            at = region.end;
         }
     }
 

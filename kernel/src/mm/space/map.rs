@@ -180,13 +180,14 @@ impl AddressSpace {
         }
     }
 
-    /// Changes rights. [`MapError::NoMemory`] (ENOMEM) if there is a hole.
+    /// Changes rights. [`MapError::NoMemory`] (ENOMEM) if there is a hole. Private memory that is locked and can be written to now is made present, as far as
+    /// there is memory: that of a thread's stack, which the C library maps without rights at first.
     pub fn protect(&self, start: u64, length: u64, protection: Protection) -> Result<(), MapError> {
         let range = pages_of(start, length)?;
         if !heap::has_reserve() {
             return Err(MapError::NoMemory);
         }
-        let _changes = self.changes.lock();
+        let changes = self.changes.lock();
         self.split_edges(&range)?;
         self.layout.lock().regions.protect(range.start, range.end - range.start, protection)?;
         let mut reduced = Collected::new();
@@ -226,8 +227,12 @@ impl AddressSpace {
                 }
             }
         }
-        if let Some(range) = reduced.finish() {
-            self.revoke.revoke(range);
+        if let Some(pages) = reduced.finish() {
+            self.revoke.revoke(pages);
+        }
+        drop(changes);
+        if protection.contains(Protection::WRITE) {
+            self.populate_locked(range);
         }
         Ok(())
     }
