@@ -5,6 +5,20 @@
 
 #include <time.h>
 
+/* What a clock shows, in nanoseconds. */
+static inline long shown(clockid_t clock)
+{
+	struct timespec time;
+
+	clock_gettime(clock, &time);
+	return time.tv_sec * 1000000000L + time.tv_nsec;
+}
+
+static inline struct timespec timespec(long nanoseconds)
+{
+	return (struct timespec){ nanoseconds / 1000000000, nanoseconds % 1000000000 };
+}
+
 static inline void pause_for(long milliseconds)
 {
 	struct timespec time = { milliseconds / 1000, milliseconds % 1000 * 1000000 };

@@ -10,6 +10,7 @@
 #include <time.h>
 
 #include "check.h"
+#include "moments.h"
 
 #define MS 1000000L
 /* The longest tick. */
@@ -25,17 +26,9 @@ static void handler(int signal, siginfo_t *info, void *context)
 	expired++;
 }
 
-static long now(clockid_t clock)
-{
-	struct timespec time;
-
-	clock_gettime(clock, &time);
-	return time.tv_sec * 1000000000L + time.tv_nsec;
-}
-
 static long used(void)
 {
-	return now(CLOCK_PROCESS_CPUTIME_ID);
+	return shown(CLOCK_PROCESS_CPUTIME_ID);
 }
 
 static int is_pending(int signal)
@@ -109,13 +102,13 @@ static void one(int which, int signal)
 
 	/* Sleeping is no work. */
 	expired = 0;
-	clock = now(CLOCK_MONOTONIC);
+	clock = shown(CLOCK_MONOTONIC);
 	begin = used();
 	CHECK(set(which, 50 * MS, 0) == 0 && clock_nanosleep(CLOCK_MONOTONIC, 0, &pause, NULL) == 0 && (expired == 0 || used() - begin >= 49 * MS));
 	CHECK(getitimer(which, &timer) == 0 && nanoseconds(timer.it_value) + used() - begin > 20 * MS && nanoseconds(timer.it_value) <= 50 * MS + TICK);
 	took = used() - begin;
 	/* On the way to sleep the host may take the processor away, and that counts as work. */
-	CHECK(now(CLOCK_MONOTONIC) - clock - took >= 30 * MS);
+	CHECK(shown(CLOCK_MONOTONIC) - clock - took >= 30 * MS);
 	CHECK(burn(1));
 
 	/* The work of all threads counts. */

@@ -16,22 +16,10 @@
 #include <time.h>
 
 #include "check.h"
+#include "moments.h"
 #include "waiting.h"
 
 #define MS 1000000L
-
-static int64_t nanoseconds(int clock)
-{
-	struct timespec now;
-
-	clock_gettime(clock, &now);
-	return now.tv_sec * 1000000000L + now.tv_nsec;
-}
-
-static struct timespec timespec(int64_t time)
-{
-	return (struct timespec){ time / 1000000000, time % 1000000000 };
-}
 
 static int set(int fd, int flags, int64_t value, int64_t interval)
 {
@@ -63,16 +51,16 @@ static void in(int kind, int clock)
 {
 	int fd = timerfd_create(kind, 0);
 	uint64_t count = 0;
-	int64_t start = nanoseconds(clock);
+	int64_t start = shown(clock);
 
 	CHECK(fd == 3 && set(fd, TFD_TIMER_ABSTIME, start + 20 * MS, 0) == 0);
-	CHECK(read(fd, &count, 8) == 8 && count == 1 && nanoseconds(clock) >= start + 20 * MS);
-	start = nanoseconds(clock);
+	CHECK(read(fd, &count, 8) == 8 && count == 1 && shown(clock) >= start + 20 * MS);
+	start = shown(clock);
 	CHECK(set(fd, 0, 1000000 * MS, 0) == 0 && remaining(fd) > 900000 * MS && remaining(fd) <= 1000000 * MS);
 	CHECK(set(fd, 0, 20 * MS, 0) == 0 && remaining(fd) <= 20 * MS);
-	CHECK(read(fd, &count, 8) == 8 && count == 1 && nanoseconds(clock) >= start + 20 * MS);
+	CHECK(read(fd, &count, 8) == 8 && count == 1 && shown(clock) >= start + 20 * MS);
 	CHECK(set(fd, TFD_TIMER_ABSTIME, 1, 0) == 0 && read(fd, &count, 8) == 8 && count == 1);
-	CHECK(set(fd, TFD_TIMER_ABSTIME | TFD_TIMER_CANCEL_ON_SET, nanoseconds(clock) + MS, 0) == 0 && read(fd, &count, 8) == 8);
+	CHECK(set(fd, TFD_TIMER_ABSTIME | TFD_TIMER_CANCEL_ON_SET, shown(clock) + MS, 0) == 0 && read(fd, &count, 8) == 8);
 	close(fd);
 }
 
@@ -140,15 +128,15 @@ int main(void)
 	FAILS(EAGAIN, read(fd, &count, 8));
 
 	/* Periodic: all expirations are counted, on one grid. */
-	start = nanoseconds(CLOCK_MONOTONIC);
+	start = shown(CLOCK_MONOTONIC);
 	CHECK(set(fd, TFD_TIMER_ABSTIME, start + 3 * MS, 3 * MS) == 0);
 	for (sum = 0; sum < 10; sum += count)
 		if (ready(fd, POLLIN | POLLOUT, -1) != POLLIN || read(fd, &count, 8) != 8 || count == 0)
 			break;
-	CHECK(sum >= 10 && nanoseconds(CLOCK_MONOTONIC) >= start + (int64_t)sum * 3 * MS);
+	CHECK(sum >= 10 && shown(CLOCK_MONOTONIC) >= start + (int64_t)sum * 3 * MS);
 	usleep(20000);
 	CHECK(remaining(fd) >= 0 && remaining(fd) <= 3 * MS && ready(fd, POLLIN | POLLOUT, 0) == POLLIN);
-	CHECK(read(fd, &count, 8) == 8 && count >= 6 && count <= (uint64_t)(nanoseconds(CLOCK_MONOTONIC) - start) / (3 * MS) - sum);
+	CHECK(read(fd, &count, 8) == 8 && count >= 6 && count <= (uint64_t)(shown(CLOCK_MONOTONIC) - start) / (3 * MS) - sum);
 	FAILS(EAGAIN, (set(fd, 0, 0, 0), read(fd, &count, 8)));
 	close(fd);
 
