@@ -1,53 +1,59 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Reading through Linux's page tables, to find out which instruction did what; and the faults that Linux gets to see.
+//! Reading through Linux's page tables, to find out which instruction did what; and the faults that
+//! Linux gets to see.
 
+use crtos_abi::PAGE_SIZE;
+use crtos_machine::arch::{Event, Paging, VirtualCpu};
+use crtos_machine::direct_map::read_word;
+use crtos_machine::local::Local;
+use crtos_partition::address::{GuestAddr, PhysAddr};
 use crtos_partition::decode::{self, MAX_LENGTH, Registers};
-
-use crate::arch::{Event, Paging, VirtualCpu};
-use crate::local::Local;
-use crate::{machine, memory};
+use x86_64::registers::control::Cr4Flags;
 
 const PRESENT: u64 = 1;
 const LARGE: u64 = 1 << 7;
 const ADDRESS: u64 = 0x000f_ffff_ffff_f000;
-const CR4_LA57: u64 = 1 << 12;
 
-/// Physical address of `linear` in Linux (AMD APM vol. 2, 5.3), where it lies in RAM or is the address of a device; `None` if
-/// it is not mapped. Permissions are not looked at: the processor did that.
-fn translate(paging: Paging, linear: u64) -> Option<u64> {
-    if !paging.long || paging.cr4 & CR4_LA57 != 0 {
+/// Where Linux sees what it names by the linear address `linear` (APM vol. 2, 5.3): RAM or a
+/// device; `None` if it is not mapped. Permissions are not looked at: the processor did that.
+fn translate(paging: Paging, linear: u64) -> Option<GuestAddr> {
+    if !paging.long || Cr4Flags::from_bits_truncate(paging.cr4).contains(Cr4Flags::L5_PAGING) {
         return None;
     }
     let mut table = paging.cr3 & ADDRESS;
     for shift in [39, 30, 21, 12] {
-        let entry = read_root(table + (linear >> shift & 511) * 8)?;
+        let entry = read_root(GuestAddr::new(table + (linear >> shift & 511) * 8))?;
         if entry & PRESENT == 0 {
             return None;
         }
         if shift == 12 || shift < 39 && entry & LARGE != 0 {
             let mask = (1 << shift) - 1;
-            return Some(entry & ADDRESS & !mask | linear & mask);
+            return Some(GuestAddr::new(entry & ADDRESS & !mask | linear & mask));
         }
         table = entry & ADDRESS;
     }
     None
 }
 
-/// Reads a word of RAM that Linux names. Whose RAM it is does not matter: the value only tells how to report a fault.
-fn read_root(address: u64) -> Option<u64> {
-    let ram = address < machine::launch_info().memory_end.min(memory::DIRECT_END) - 8;
-    // SAFETY: Any bits are a word.
-    ram.then(|| unsafe { memory::read_once(address) })
+/// Reads the word in which `address` of Linux lies. Whose RAM it is does not matter: the value only
+/// tells how to report a fault.
+fn read_root(address: GuestAddr) -> Option<u64> {
+    read_word(PhysAddr::of_root(address))
 }
 
 /// The instruction at which Linux was left, as far as it can be read.
 pub fn instruction(local: &mut Local) -> ([u8; MAX_LENGTH], usize) {
-    let (paging, rip) = (local.vcpu.paging(), local.vcpu.rip());
+    let (paging, rip) = (local.vcpu().paging(), local.vcpu().rip());
     let mut bytes = [0; MAX_LENGTH];
+    let mut page = None;
     for (offset, byte) in bytes.iter_mut().enumerate() {
-        let address = translate(paging, rip.wrapping_add(offset as u64));
-        match address.and_then(|address| read_root(address & !7).map(|word| (address, word))) {
-            Some((address, word)) => *byte = (word >> (address % 8 * 8)) as u8,
+        let linear = rip.wrapping_add(offset as u64);
+        if linear % PAGE_SIZE == 0 || page.is_none() {
+            page = translate(paging, linear).map(|address| address.align_down(PAGE_SIZE));
+        }
+        let address = page.map(|page| page + linear % PAGE_SIZE);
+        match address.and_then(|address| Some((address, read_root(address)?))) {
+            Some((address, word)) => *byte = (word >> (address.offset_in(8) * 8)) as u8,
             None => return (bytes, offset),
         }
     }
@@ -59,25 +65,27 @@ const OPERAND: u64 = 64;
 
 /// Lets Linux have a fault for an access to memory that it does not have.
 ///
-/// The kernel gets a page fault at the address that it used, which it handles as any bad pointer: `copy_from_kernel_nofault` and its like fail,
-/// anything else is reported with its address. A program gets a general-protection fault, that is SIGSEGV: the kernel would take
-/// a page fault for one that it has solved already, for ever.
-pub fn reflect_fault(local: &mut Local, physical: u64, write: bool) {
-    let event = match linear_address(local, physical) {
-        Some(address) if local.vcpu.privilege() == 0 => Event::PageFault { address, write },
+/// The kernel gets a page fault at the address that it used, which it handles as any bad pointer:
+/// `copy_from_kernel_nofault` and its like fail, anything else is reported with its address. A
+/// program gets a general-protection fault, that is SIGSEGV: the kernel would take a page fault for
+/// one that it has solved already, for ever.
+pub fn reflect_fault(local: &mut Local, touched: GuestAddr, write: bool) {
+    let event = match linear_address(local, touched) {
+        Some(address) if local.vcpu().privilege() == 0 => Event::PageFault { address, write },
         _ => Event::GeneralProtection,
     };
-    local.vcpu.inject(event);
+    local.vcpu().inject(event);
 }
 
-/// The linear address by which the instruction touched the page of `physical`.
-fn linear_address(local: &mut Local, physical: u64) -> Option<u64> {
+/// The linear address by which the instruction touched the page of `touched`.
+fn linear_address(local: &mut Local, touched: GuestAddr) -> Option<u64> {
     let (bytes, length) = instruction(local);
-    let (paging, rip) = (local.vcpu.paging(), local.vcpu.rip());
-    let bases = local.vcpu.segment_bases();
-    let registers: Registers = *local.vcpu.registers();
+    let (paging, rip) = (local.vcpu().paging(), local.vcpu().rip());
+    let bases = local.vcpu().segment_bases();
+    let registers: Registers = *local.vcpu().registers();
     let same_page = |linear: u64| {
-        translate(paging, linear).is_some_and(|address| address & !0xfff == physical & !0xfff)
+        translate(paging, linear)
+            .is_some_and(|address| address.align_down(PAGE_SIZE) == touched.align_down(PAGE_SIZE))
     };
     decode::candidates(&bytes[..length], rip, &registers, bases).into_iter().flatten().find_map(
         |first| {

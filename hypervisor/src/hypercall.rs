@@ -1,95 +1,126 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Calls from guests (see [`crtos_abi::hypercall`]).
 
-use core::sync::atomic::Ordering;
-
 use crtos_abi::ABI_VERSION;
 use crtos_abi::hypercall::{
     HC_CELL_CREATE, HC_CELL_DESTROY, HC_CELL_LOAD, HC_CELL_MAP, HC_CELL_RECLAIM, HC_CELL_START,
-    HC_CELL_STOP, HC_DOORBELL, HC_DOORBELL_ROUTE, HC_LEAVE, HC_PUTC, HC_VERSION, HV_BUSY,
-    HV_DENIED, HV_INVALID, HV_NO_CALL, HV_NO_CELL,
+    HC_CELL_STOP, HC_DOORBELL, HC_DOORBELL_ROUTE, HC_LEAVE, HC_PUTC, HC_VERSION,
 };
+use crtos_machine::arch::VirtualCpu;
+use crtos_machine::cell::{self, Cell, Start};
+use crtos_machine::cpu::{self, Owner};
+use crtos_machine::local::Local;
+use crtos_machine::ownership::Released;
+use crtos_partition::address::{GuestAddr, PhysAddr};
+use crtos_partition::decode::{R10, RAX, RDI, RDX, RSI};
+use crtos_partition::error::Refusal;
+use crtos_partition::ids::CellId;
 use crtos_partition::lifecycle::State;
 
-use crate::arch::VirtualCpu;
-use crate::local::Local;
-use crate::machine::{self, Owner};
-use crate::{cell, interrupts, management};
+use crate::{console, interrupts, management};
 
 /// Number and arguments of a call.
+#[inline]
 fn arguments(local: &mut Local) -> (u64, [u64; 4]) {
-    let registers = local.vcpu.registers();
-    (registers[0], [registers[7], registers[6], registers[2], registers[10]])
+    let registers = local.vcpu().registers();
+    (registers[RAX], [registers[RDI], registers[RSI], registers[RDX], registers[R10]])
 }
 
-/// A call of Linux. `None`: the hypervisor has to leave this CPU.
-pub fn root(local: &mut Local) -> Option<i64> {
+/// What follows from a call of Linux.
+pub enum Outcome {
+    /// Linux goes on with this result.
+    Result(i64),
+    /// The hypervisor leaves this CPU.
+    Leave(Released),
+}
+
+/// Carries out a call of Linux.
+pub fn root(local: &mut Local) -> Outcome {
     let (call, arguments) = arguments(local);
-    if local.vcpu.privilege() != 0 {
-        return Some(HV_DENIED);
-    }
-    if call == HC_LEAVE {
-        return management::release_cpu(local).err();
-    }
-    Some(root_call(local, call, arguments).unwrap_or_else(|error| error))
+    let result = if local.vcpu().privilege() != 0 {
+        Err(Refusal::Denied)
+    } else if call == HC_LEAVE {
+        match management::release_cpu(local) {
+            Ok(released) => return Outcome::Leave(released),
+            Err(refusal) => Err(refusal),
+        }
+    } else {
+        root_call(local, call, arguments)
+    };
+    Outcome::Result(result.unwrap_or_else(Refusal::code))
 }
 
-fn root_call(local: &mut Local, call: u64, arguments: [u64; 4]) -> Result<i64, i64> {
+fn root_call(local: &mut Local, call: u64, arguments: [u64; 4]) -> Result<i64, Refusal> {
     let [first, second, third, fourth] = arguments;
-    let cell = usize::try_from(first).unwrap_or(usize::MAX);
+    let cell = || usize::try_from(first).ok().and_then(CellId::new).ok_or(Refusal::NoCell);
     match call {
         HC_VERSION => Ok(ABI_VERSION.into()),
-        HC_CELL_CREATE => management::create(local, first),
-        HC_CELL_MAP => management::map(local, cell, second),
-        HC_CELL_LOAD => management::load(local, cell, second, third, fourth),
-        HC_CELL_START => management::start(local, cell, second, third, fourth),
-        HC_CELL_STOP => management::stop(local, cell),
-        HC_CELL_RECLAIM => management::reclaim(local, cell),
-        HC_CELL_DESTROY => management::destroy(local, cell),
-        HC_DOORBELL_ROUTE => management::route(cell, second, third, fourth),
-        HC_DOORBELL => ring_cell(local, cell, second),
-        HC_PUTC => Err(HV_DENIED),
-        _ => Err(HV_NO_CALL),
+        HC_CELL_CREATE => {
+            management::create(local, PhysAddr::new(first)).map(|cell| cell.get() as i64)
+        }
+        HC_CELL_MAP => management::map(local, cell()?, PhysAddr::new(second)).map(|()| 0),
+        HC_CELL_LOAD => {
+            let (to, from) = (GuestAddr::new(second), PhysAddr::new(third));
+            management::load(local, cell()?, to, from, fourth).map(|()| 0)
+        }
+        HC_CELL_START => {
+            let page_table = GuestAddr::new(third);
+            let start = Start { entry: second, page_table, argument: fourth };
+            management::start(local, cell()?, start).map(|()| 0)
+        }
+        HC_CELL_STOP => management::stop(local, cell()?).map(|()| 0),
+        HC_CELL_RECLAIM => management::reclaim(local, cell()?).map(i64::from),
+        HC_CELL_DESTROY => management::destroy(local, cell()?).map(|()| 0),
+        HC_DOORBELL_ROUTE => management::route(cell()?, second, third, fourth).map(|()| 0),
+        HC_DOORBELL => ring_cell(local, cell()?, second).map(|()| 0),
+        HC_PUTC => Err(Refusal::Denied),
+        _ => Err(Refusal::NoCall),
     }
 }
 
-/// A call of cell `number`.
-pub fn cell(local: &mut Local, number: usize) -> i64 {
+/// Carries out a call of cell `id`; returns its result.
+#[inline]
+pub fn cell(local: &mut Local, id: CellId) -> i64 {
     let (call, [first, ..]) = arguments(local);
-    let Some(cell) = machine::cell(number) else { return HV_NO_CELL };
-    if local.vcpu.privilege() != 0 {
-        return HV_DENIED;
-    }
-    match call {
-        HC_VERSION => ABI_VERSION.into(),
-        HC_DOORBELL => ring_root(local, cell, first),
-        HC_PUTC => {
-            cell::put_byte(local, cell, first as u8);
-            0
+    let cell = cell::get(id);
+    let result = if local.vcpu().privilege() != 0 {
+        Err(Refusal::Denied)
+    } else {
+        match call {
+            HC_VERSION => Ok(ABI_VERSION.into()),
+            HC_DOORBELL => ring_root(local, cell, first).map(|()| 0),
+            HC_PUTC => {
+                console::put_byte(local, cell, first as u8);
+                Ok(0)
+            }
+            HC_LEAVE..=HC_DOORBELL_ROUTE => Err(Refusal::Denied),
+            _ => Err(Refusal::NoCall),
         }
-        HC_LEAVE..=HC_DOORBELL_ROUTE => HV_DENIED,
-        _ => HV_NO_CALL,
-    }
+    };
+    result.unwrap_or_else(Refusal::code)
 }
 
 /// Rings the doorbell of a cell on its CPU number `index`.
-fn ring_cell(local: &mut Local, number: usize, index: u64) -> Result<i64, i64> {
-    let cell = machine::cell(number).ok_or(HV_NO_CELL)?;
-    let state = cell.state().ok_or(HV_NO_CELL)?;
-    let cpu = cell.cpus().nth(usize::try_from(index).unwrap_or(usize::MAX)).ok_or(HV_INVALID)?;
-    if state != State::Running || machine::cpu(cpu).owner() != Owner::Cell(number) {
-        return Err(HV_BUSY);
+fn ring_cell(local: &mut Local, id: CellId, index: u64) -> Result<(), Refusal> {
+    let cell = cell::get(id);
+    let state = cell.state().ok_or(Refusal::NoCell)?;
+    let index = usize::try_from(index).unwrap_or(usize::MAX);
+    let cpu = cell.cpus().nth(index).ok_or(Refusal::Invalid)?;
+    if state != State::Running || cpu::get(cpu).owner() != Owner::Cell(id) {
+        return Err(Refusal::Busy);
     }
     local.count_doorbell();
-    interrupts::doorbell(machine::apic_id(cpu), cell.doorbell_vector.load(Ordering::Relaxed));
-    Ok(0)
+    interrupts::doorbell(cpu, cell.doorbell_vector());
+    Ok(())
 }
 
-/// Rings the doorbell of the root cell on its CPU `named`, or where it wants to hear this cell otherwise.
-fn ring_root(local: &mut Local, cell: &machine::Cell, named: u64) -> i64 {
-    let is_linux = |cpu| machine::cpu(cpu).owner() == Owner::Root;
-    let Some((cpu, vector)) = cell.routes.target(named, is_linux) else { return HV_BUSY };
+/// Rings the doorbell of the root cell on its CPU `named`, or where it wants to hear this cell
+/// otherwise.
+#[inline]
+fn ring_root(local: &mut Local, cell: &Cell, named: u64) -> Result<(), Refusal> {
+    let is_linux = |cpu| cpu::get(cpu).owner() == Owner::Root;
+    let (cpu, vector) = cell.routes.target(named, is_linux).ok_or(Refusal::Busy)?;
     local.count_doorbell();
-    interrupts::doorbell(machine::apic_id(cpu), vector);
-    0
+    interrupts::doorbell(cpu, vector);
+    Ok(())
 }

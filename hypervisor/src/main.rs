@@ -1,59 +1,72 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The partitioning hypervisor.
+//! The partitioning hypervisor: its policy.
 //!
-//! It is launched underneath a running Linux (the *root cell*), takes CPUs and memory from it for other *cells*, and
-//! does nothing afterwards: interrupts, timers and memory of a cell are its own, so in steady state no CPU
-//! leaves guest mode. It trusts nobody: what Linux or a cell passes is copied once and checked.
+//! It is launched underneath a running Linux (the *root cell*), takes CPUs and memory from it for
+//! other *cells*, and does nothing afterwards: interrupts, timers and memory of a cell are its own,
+//! so in steady state no CPU leaves guest mode. It trusts nobody: what Linux or a cell passes is
+//! copied once and checked.
+//!
+//! This crate decides what follows from an exit. What touches the machine is in [`crtos_machine`],
+//! with all of the `unsafe` code; what needs no hardware is in [`crtos_partition`].
+//!
+//! The modules are declared in layers below; a module uses those of the layers above its own only,
+//! which `./x lint` checks.
 //!
 //! | module | concept |
 //! |---|---|
-//! | [`launch`] | underneath Linux and away again |
-//! | [`arch`] | what a virtualization technology provides; SVM |
-//! | [`host`] | the processor state of the hypervisor itself |
-//! | [`machine`] | what all CPUs share: who owns which CPU, states of cells |
-//! | [`local`] | what one CPU keeps for itself; requests and kicks |
-//! | [`park`] | a CPU between two owners |
-//! | [`exits`] | why a guest was left, and what follows |
+//! | [`reason`] | reasons of exits, as they are counted and reported |
+//! | [`interrupts`] | interrupt commands, filtered |
+//! | [`guest`] | reading through Linux's page tables; faults that Linux gets to see |
+//! | [`management`] | creating, starting, stopping, destroying cells |
+//! | [`console`] | lines that cells write to the log |
+//! | [`cpuid`] | CPUID as cells see it |
+//! | [`xapic`] | Linux's writes to the local APIC where it has no x2APIC |
+//! | [`hypercall`] | calls from Linux and cells |
 //! | [`root`] | exits of Linux |
 //! | [`cell`] | exits of the other cells; their failures |
-//! | [`interrupts`] | interrupt commands, filtered |
-//! | [`apic`], [`xapic`] | the local APIC, and Linux's writes to it where it has no x2APIC |
-//! | [`hypercall`] | calls from Linux and cells |
-//! | [`management`] | creating, starting, stopping, destroying cells |
-//! | [`memory`] | the hypervisor's own memory; the machine's memory |
-//! | [`guest`] | reading through Linux's page tables; faults that Linux gets to see |
-//! | [`fpu`] | floating-point state when a CPU changes its owner |
-//! | [`report`] | counters, states and the log, for Linux to read |
-//!
-//! Lock order: there is one lock, [`management::lock`]. While a CPU waits for it or for another CPU it goes on serving
-//! requests, so that two CPUs never wait for each other. Interrupt commands take no lock.
 #![no_std]
 #![no_main]
+#![forbid(unsafe_code)]
 
-mod apic;
-mod arch;
-mod cell;
-mod exits;
-mod fpu;
+mod console;
+mod cpuid;
 mod guest;
-mod host;
-mod hypercall;
 mod interrupts;
-mod launch;
-mod local;
-mod machine;
 mod management;
-mod memory;
-mod park;
-mod report;
-mod root;
+mod reason;
+
+mod hypercall;
 mod xapic;
+
+mod cell;
+mod root;
 
 use core::panic::PanicInfo;
 
-/// A bug of the hypervisor: the CPU stops, the log says where.
+use crtos_machine::arch::Exit;
+use crtos_machine::local::Local;
+use crtos_machine::run::Policy;
+use crtos_machine::{image, processor, report};
+
+/// The policy of this hypervisor.
+struct Partition;
+
+impl Policy for Partition {
+    #[inline]
+    fn handle(local: &mut Local, exit: Exit) {
+        local.count(reason::of(exit));
+        match local.cell() {
+            None => root::handle(local, exit),
+            Some(id) => cell::handle(local, id, exit),
+        }
+    }
+}
+
+image!(Partition);
+
+/// Stops the CPU at a bug of the hypervisor; the log says where.
 #[panic_handler]
 fn panic(info: &PanicInfo) -> ! {
     report::died(format_args!("{info}"));
-    host::halt()
+    processor::halt()
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-/* System calls keep all registers but RAX, RCX and R11, whichever way they take; bad addresses are EFAULT. */
+/* System calls: the registers that they keep, their numbers, and where results may go. */
 #define _GNU_SOURCE
 #include <sched.h>
 #include <stdint.h>
@@ -14,7 +14,10 @@ struct registers {
 	uint64_t rax, rbx, rcx, rdx, rsi, rdi, rbp, r8, r9, r10, r11, r12, r13, r14, r15, rsp, rip, flags;
 };
 
-/* Makes a system call with these registers and stores what it leaves; RSP and RIP are compared by the caller. */
+/*
+ * Makes a system call with these registers and stores what it leaves. The caller compares RSP and
+ * RIP.
+ */
 extern void call_with(struct registers *in, struct registers *out);
 
 asm("call_with:\n"
@@ -42,7 +45,7 @@ asm("call_with:\n"
 
 #define DIRECTION 0x400
 
-/* Whether the call kept what it has to keep. */
+/* Tells whether the call kept what it has to keep. */
 static int keeps(long nr, long a, long b, long c)
 {
 	struct registers in = {
@@ -60,13 +63,13 @@ static int keeps(long nr, long a, long b, long c)
 	       (out.flags & DIRECTION);
 }
 
-int main(void)
+/*
+ * The instruction uses RCX and R11, and RAX has the result. Local and remote calls keep the others.
+ */
+CASE(a_call_keeps_all_registers_but_three)
 {
 	struct timespec time;
 	char byte;
-	long page = sysconf(_SC_PAGESIZE);
-	char *fresh, *readable, *two;
-	int kept = 1;
 
 	CHECK(keeps(SYS_getpid, 1, 2, 3));
 	CHECK(keeps(SYS_gettid, -1, -2, -3));
@@ -78,25 +81,63 @@ int main(void)
 	CHECK(keeps(SYS_read, -1, (long)&byte, 1));
 	CHECK(keeps(100000, 1, 2, 3));
 	CHECK(keeps(-1, 1, 2, 3));
+}
+
+CASE(many_calls_in_a_row_keep_the_registers)
+{
+	int kept = 1;
+
 	for (int i = 0; i < 20000; i++)
 		kept &= keeps(SYS_gettid, i, i + 1, i + 2);
 	CHECK(kept);
+}
 
-	/* The number is 32 bits wide. */
+CASE(a_call_number_has_32_bits)
+{
 	CHECK(syscall(SYS_getpid | 1L << 32) == getpid());
+}
+
+CASE(unknown_numbers_are_refused)
+{
 	FAILS(ENOSYS, syscall(-1L));
 	FAILS(ENOSYS, syscall(1000L));
+}
+
+CASE(results_go_to_untouched_memory)
+{
+	long page = sysconf(_SC_PAGESIZE);
+	char *fresh;
 
 	fresh = mmap(NULL, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	CHECK(syscall(SYS_clock_gettime, CLOCK_MONOTONIC, fresh) == 0);
 	CHECK(((struct timespec *)fresh)->tv_sec || ((struct timespec *)fresh)->tv_nsec);
-	/* Across a border of pages, the second of which was never touched. */
+}
+
+/* The program has touched the first of them. */
+CASE(a_result_may_lie_across_two_pages)
+{
+	long page = sysconf(_SC_PAGESIZE);
+	char *fresh, *two;
+
+	fresh = mmap(NULL, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	fresh[0] = 1;
 	two = fresh + page - 8;
 	CHECK(syscall(SYS_clock_gettime, CLOCK_REALTIME, two) == 0);
 	CHECK(((struct timespec *)two)->tv_sec > 1700000000 &&
 	      ((struct timespec *)two)->tv_nsec < 1000000000);
+}
+
+CASE(results_do_not_go_to_read_only_memory)
+{
+	long page = sysconf(_SC_PAGESIZE);
+	char *readable;
+
 	readable = mmap(NULL, page, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	FAILS(EFAULT, syscall(SYS_clock_gettime, CLOCK_MONOTONIC, readable));
+}
+
+CASE(results_do_not_go_to_bad_addresses)
+{
 	FAILS(EFAULT, syscall(SYS_clock_gettime, CLOCK_MONOTONIC, 8L));
 	FAILS(EFAULT, syscall(SYS_clock_gettime, CLOCK_MONOTONIC, -8L));
 	FAILS(EFAULT, syscall(SYS_clock_gettime, CLOCK_MONOTONIC, 0x7fffffffeff8L));
@@ -105,7 +146,15 @@ int main(void)
 	FAILS(EFAULT, syscall(SYS_clock_gettime, CLOCK_MONOTONIC, 0xffff800000000000L));
 	FAILS(EFAULT, syscall(SYS_gettimeofday, 8L, NULL));
 	FAILS(EFAULT, syscall(SYS_time, 8L));
+}
+
+CASE(results_do_not_go_to_protected_memory)
+{
+	long page = sysconf(_SC_PAGESIZE);
+	char *fresh;
+
+	fresh = mmap(NULL, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	CHECK(syscall(SYS_clock_gettime, CLOCK_MONOTONIC, fresh) == 0);
 	mprotect(fresh, page, PROT_NONE);
 	FAILS(EFAULT, syscall(SYS_clock_gettime, CLOCK_MONOTONIC, fresh));
-	return finish();
 }

@@ -2,7 +2,7 @@
 // also: dynamic
 /*
  * Several CPUs (or one): affinity, wake-ups from one CPU to another, and which of the real-time
- * threads run. ROUNDS wake-ups in each test; run as root.
+ * threads run. The first argument may be the number of wake-ups in each case. Run as root.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -17,13 +17,21 @@
 #include <sys/wait.h>
 #include <time.h>
 
+#define OWN_MAIN
 #include "check.h"
+#include "moments.h"
 
 #define MOST 64
 
 static int cpus[CPU_SETSIZE], count;
 static cpu_set_t all;
 static long rounds = 1000;
+
+CASE(the_program_may_run_on_some_cpus)
+{
+	CHECK(sched_getaffinity(0, sizeof(all), &all) == 0);
+	CHECK(count > 0);
+}
 
 static void futex_wait(atomic_int *word, int value)
 {
@@ -49,13 +57,6 @@ static int priority(pid_t tid, int value)
 	struct sched_param param = { .sched_priority = value };
 
 	return sched_setscheduler(tid, value ? SCHED_FIFO : SCHED_OTHER, &param);
-}
-
-static void pause_ms(long ms)
-{
-	struct timespec time = { ms / 1000, ms % 1000 * 1000000 };
-
-	clock_nanosleep(CLOCK_MONOTONIC, 0, &time, NULL);
 }
 
 /* Two threads pass a word to and fro. */
@@ -135,18 +136,21 @@ static void stop(struct hog *hog)
 	pthread_join(hog->thread, NULL);
 }
 
-/* A busy machine may need a while. */
+/* Tells whether it runs. A busy machine may need a while. */
 static int runs(struct hog *hog)
 {
 	long before = atomic_load(&hog->count);
 	int tries;
 
 	for (tries = 0; tries < 1000 && atomic_load(&hog->count) == before; tries++)
-		pause_ms(20);
+		pause_for(20);
 	return atomic_load(&hog->count) > before;
 }
 
-/* It may run for moments while this thread changes what the others do. */
+/*
+ * Tells whether it stands still. It may run for moments while this thread changes what the others
+ * do.
+ */
 static int waits(struct hog *hog)
 {
 	long before = -1;
@@ -154,7 +158,7 @@ static int waits(struct hog *hog)
 
 	for (tries = 0; tries < 20 && atomic_load(&hog->count) != before; tries++) {
 		before = atomic_load(&hog->count);
-		pause_ms(50);
+		pause_for(50);
 	}
 	return atomic_load(&hog->count) == before;
 }
@@ -165,7 +169,7 @@ static void *report_cpu(void *argument)
 	return NULL;
 }
 
-static void affinity(void)
+CASE(a_thread_runs_where_its_affinity_says)
 {
 	int index, wrong_affinity = 0, inherited = -1, status;
 	pthread_t thread;
@@ -190,8 +194,7 @@ static void affinity(void)
 	CHECK(wrong_affinity == 0);
 }
 
-/* A thread is moved while it runs and while it sleeps. */
-static void moved(void)
+CASE(a_running_thread_can_be_moved)
 {
 	static struct hog hog;
 	int index, wrong_moved = 0;
@@ -199,46 +202,43 @@ static void moved(void)
 
 	start(&hog, 0);
 	while (!(tid = atomic_load(&hog.tid)))
-		pause_ms(1);
+		pause_for(1);
 	for (index = 0; index < 4 * count; index++) {
 		wrong_moved += pin(tid, cpus[index % count]) != 0;
 		wrong_moved += !runs(&hog);
 	}
 	stop(&hog);
 	CHECK(wrong_moved == 0);
+}
+
+CASE(an_unknown_thread_cannot_be_moved)
+{
 	FAILS(ESRCH, pin(0x3fffffff, cpus[0]));
 }
 
-/* As many hogs as CPUs, and one more: the lowest waits until a higher one ends, wherever that is. */
-static void levels(void)
+CASE(two_threads_of_one_cpu_pass_a_word)
 {
-	static struct hog hogs[MOST];
-	int index, wrong_levels = 0;
+	CHECK(ping_pong(cpus[0], cpus[0], 0));
+}
 
-	/* Linux leaves 5 % to ordinary threads unless told otherwise; this one has to run anyway. */
-	wrong_levels += priority(0, 50) != 0;
-	for (index = 0; index <= count; index++) {
-		start(&hogs[index], 10 + index);
-		while (!atomic_load(&hogs[index].tid) && index < count)
-			pause_ms(1);
-	}
-	for (index = 1; index <= count; index++)
-		wrong_levels += !runs(&hogs[index]);
-	/* A change of policy takes a while when the machine is emulated. */
-	pause_ms(400);
-	wrong_levels += !waits(&hogs[0]);
-	stop(&hogs[count]);
-	wrong_levels += !runs(&hogs[0]);
-	/* A lower thread of the same CPU gives way to one that is raised. */
-	start(&hogs[count], 5);
-	pause_ms(400);
-	wrong_levels += !waits(&hogs[count]);
-	for (index = 0; index < count; index++)
-		stop(&hogs[index]);
-	wrong_levels += !runs(&hogs[count]);
-	stop(&hogs[count]);
-	wrong_levels += priority(0, 0) != 0;
-	CHECK(wrong_levels == 0);
+CASE(two_threads_of_different_cpus_pass_a_word)
+{
+	CHECK(ping_pong(cpus[0], cpus[count - 1], 0));
+}
+
+CASE(two_real_time_threads_of_different_cpus_pass_a_word)
+{
+	CHECK(ping_pong(cpus[0], cpus[count - 1], 30));
+}
+
+CASE(two_threads_of_any_cpu_pass_a_word)
+{
+	CHECK(ping_pong(-1, -1, 0));
+}
+
+CASE(two_real_time_threads_of_any_cpu_pass_a_word)
+{
+	CHECK(ping_pong(-1, -1, 30));
 }
 
 /* Threads of all CPUs sleep and wake by timers while they are moved about. */
@@ -264,7 +264,7 @@ static void *sleeper(void *argument)
 	return (void *)wrong;
 }
 
-static void sleepers(void)
+CASE(moved_threads_sleep_and_wake)
 {
 	pthread_t threads[12];
 	long index, wrong_sleepers = 0;
@@ -279,7 +279,7 @@ static void sleepers(void)
 	CHECK(wrong_sleepers == 0);
 }
 
-/* Memory that one thread unmaps is gone for the others, and what they write is seen. */
+/* What the thread of the main program maps anew each round, and whose turn it is. */
 static volatile char *volatile page;
 static atomic_int turn;
 
@@ -298,7 +298,8 @@ static void *writer(void *argument)
 	return NULL;
 }
 
-static void translations(void)
+/* Memory that one thread unmaps is gone for the others, and what they write is seen. */
+CASE(all_threads_see_a_change_of_mappings)
 {
 	long round, wrong_translations = 0, theirs = 0;
 	pthread_t thread;
@@ -333,7 +334,10 @@ static void translations(void)
 
 static atomic_int over;
 
-/* Reads and writes what is at descriptor 20 until it is over; says whether all of it was as it may be. */
+/*
+ * Reads and writes what is at descriptor 20 until it is over. Tells whether all of it was as it may
+ * be.
+ */
 static void *use(void *argument)
 {
 	char bytes[32];
@@ -354,7 +358,7 @@ static void *use(void *argument)
 }
 
 /* One thread opens and closes files of all kinds at a number that others use meanwhile. */
-static void descriptors(void)
+CASE(files_are_closed_while_they_are_used)
 {
 	static const char *const paths[] = { "/dev/null", "/dev/zero", "/dev/full" };
 	int users = count > 1 ? 2 : 1, right = 1, ends[2];
@@ -383,13 +387,49 @@ static void descriptors(void)
 		right &= !!all_right;
 	}
 	close(20);
-	CHECK(right && "files are closed while they are used");
+	CHECK(right);
+}
+
+/*
+ * As many hogs as CPUs, and one more: the lowest waits until a higher one ends, wherever that is.
+ */
+CASE(the_highest_threads_run)
+{
+	static struct hog hogs[MOST];
+	int index, wrong_levels = 0;
+
+	/*
+	 * Linux leaves 5 % to ordinary threads unless told otherwise; this one has to run anyway.
+	 */
+	wrong_levels += priority(0, 50) != 0;
+	for (index = 0; index <= count; index++) {
+		start(&hogs[index], 10 + index);
+		while (!atomic_load(&hogs[index].tid) && index < count)
+			pause_for(1);
+	}
+	for (index = 1; index <= count; index++)
+		wrong_levels += !runs(&hogs[index]);
+	/* A change of policy takes a while when the machine is emulated. */
+	pause_for(400);
+	wrong_levels += !waits(&hogs[0]);
+	stop(&hogs[count]);
+	wrong_levels += !runs(&hogs[0]);
+	/* A lower thread of the same CPU gives way to one that is raised. */
+	start(&hogs[count], 5);
+	pause_for(400);
+	wrong_levels += !waits(&hogs[count]);
+	for (index = 0; index < count; index++)
+		stop(&hogs[index]);
+	wrong_levels += !runs(&hogs[count]);
+	stop(&hogs[count]);
+	wrong_levels += priority(0, 0) != 0;
+	CHECK(wrong_levels == 0);
 }
 
 static atomic_int starting_gun, finish_line, has_run;
 
-/* Once it is told to run it does not stop before it is told to, or for too long. */
-static void *runner(void *argument)
+/* Runs from the moment that it is told to until it is told to stop, or for 30 seconds. */
+static void *obey(void *argument)
 {
 	time_t begin;
 
@@ -415,10 +455,10 @@ static void *raised(void *argument)
 	(void)argument;
 	starting_gun = finish_line = has_run = 0;
 	pin(0, cpus[0]);
-	pthread_create(&other, NULL, runner, NULL);
+	pthread_create(&other, NULL, obey, NULL);
 	while (atomic_load(&has_run) != -1)
-		pause_ms(1);
-	pause_ms(5);
+		pause_for(1);
+	pause_for(5);
 	priority(0, 10);
 	atomic_store(&starting_gun, 1);
 	futex_wake(&starting_gun);
@@ -429,37 +469,27 @@ static void *raised(void *argument)
 	return (void *)(long)right;
 }
 
-static int raises_itself(void)
+CASE(who_raises_itself_goes_on)
 {
 	pthread_t thread;
 	void *right;
 
 	pthread_create(&thread, NULL, raised, NULL);
 	pthread_join(thread, &right);
-	return !!right;
+	CHECK(right);
 }
 
 int main(int argc, char **argv)
 {
-	int cpu;
-
-	if (argc > 1)
+	runner.arguments = argv;
+	if (argc > 1 && atol(argv[1]) > 0) {
 		rounds = atol(argv[1]);
-	CHECK(sched_getaffinity(0, sizeof(all), &all) == 0);
-	for (cpu = 0; cpu < CPU_SETSIZE; cpu++)
-		if (CPU_ISSET(cpu, &all))
-			cpus[count++] = cpu;
-	affinity();
-	moved();
-	CHECK(ping_pong(cpus[0], cpus[0], 0));
-	CHECK(ping_pong(cpus[0], cpus[count - 1], 0));
-	CHECK(ping_pong(cpus[0], cpus[count - 1], 30));
-	CHECK(ping_pong(-1, -1, 0));
-	CHECK(ping_pong(-1, -1, 30));
-	sleepers();
-	translations();
-	descriptors();
-	levels();
-	CHECK(raises_itself());
-	return finish();
+		argc--;
+		argv++;
+	}
+	if (sched_getaffinity(0, sizeof(all), &all) == 0)
+		for (int cpu = 0; cpu < CPU_SETSIZE; cpu++)
+			if (CPU_ISSET(cpu, &all))
+				cpus[count++] = cpu;
+	return run_cases(argc, argv);
 }

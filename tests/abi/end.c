@@ -7,9 +7,10 @@
 #include <sys/mman.h>
 #include <sys/syscall.h>
 
+#define OWN_MAIN
 #include "check.h"
 
-/* Reads the address without the compiler's opinion on it. */
+/* Reads the address, whatever the compiler thinks of it. */
 static int load(uint64_t address)
 {
 	int value;

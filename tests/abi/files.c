@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // also: dynamic
-/* Calls that Linux makes with the program's own pointers: data, errors, bad addresses, direct I/O. */
+/*
+ * Calls that Linux makes with the program's own pointers: data, errors, bad addresses and direct
+ * I/O.
+ */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <fcntl.h>
@@ -19,7 +22,26 @@
 /* On a disk, so that O_DIRECT reaches into the pages of the program. */
 static char folder[] = "/var/tmp/files-XXXXXX";
 
-static void direct(void)
+BEFORE_EACH
+{
+	static int made;
+
+	CHECK((made++ || mkdtemp(folder)) && chdir(folder) == 0);
+}
+
+CASE(nothing_of_the_run_is_open)
+{
+	int fd;
+
+	for (fd = 3; fd < 2000; fd++)
+		if (close(fd) == 0)
+			break;
+	CHECK(fd == 2000);
+	CHECK(syscall(SYS_close_range, 3, ~0U, 0) == 0 && getppid() > 0);
+}
+
+/* It also goes into pages that the program has not touched. */
+CASE(data_goes_past_the_cache_and_comes_back)
 {
 	unsigned char *buffer = mmap(NULL, SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	unsigned char *copy = malloc(SIZE);
@@ -42,7 +64,7 @@ static void direct(void)
 	munmap(buffer, SIZE);
 }
 
-static void vectors(void)
+CASE(vectors_are_written_and_read)
 {
 	char *buffer = malloc(SIZE), *copy = malloc(SIZE);
 	struct iovec parts[16];
@@ -64,7 +86,7 @@ static void vectors(void)
 	free(copy);
 }
 
-static void pipes(void)
+CASE(a_pipe_holds_64_kib)
 {
 	char *buffer = malloc(65536);
 	struct pollfd polled;
@@ -86,9 +108,8 @@ static void pipes(void)
 	free(buffer);
 }
 
-static void addresses(void)
+CASE(linux_refuses_bad_addresses)
 {
-	char *page = mmap(NULL, 3 * 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	struct stat status;
 	int fd = open("/dev/zero", O_RDWR);
 
@@ -102,6 +123,13 @@ static void addresses(void)
 	FAILS(EFAULT, stat("/", at(8)));
 	FAILS(EFAULT, open(at(-1L), O_RDONLY));
 	FAILS(EFAULT, pipe(at(16)));
+}
+
+CASE(linux_refuses_protected_memory)
+{
+	char *page = mmap(NULL, 3 * 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	int fd = open("/dev/zero", O_RDWR);
+
 	mprotect(page + 4096, 4096, PROT_READ);
 	memset(page, 1, 4096);
 	FAILS(EFAULT, read(fd, page + 4096, 1));
@@ -113,9 +141,17 @@ static void addresses(void)
 	CHECK(read(fd, page + 4096, 1) == 1);
 	munmap(page + 4096, 4096);
 	close(fd);
-	/* To a pipe, because a device that ignores its data does not look at the address. */
+	munmap(page, 4096);
+}
+
+/* A device that ignores its data would not look at the address. */
+CASE(a_pipe_refuses_memory_that_is_gone)
+{
+	char *page = mmap(NULL, 3 * 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
 	int ends[2];
 
+	munmap(page + 4096, 4096);
 	CHECK(pipe(ends) == 0);
 	FAILS(EFAULT, write(ends[1], page + 4096, 1));
 	CHECK(write(ends[1], page + 4090, 100) <= 6);
@@ -124,8 +160,15 @@ static void addresses(void)
 	munmap(page, 3 * 4096);
 }
 
-/* Memory that Linux had goes away and comes back with other contents. */
-static void again(void)
+/* Makes a file of 64 pages. */
+static void make_file(const char *name)
+{
+	int fd = open(name, O_RDWR | O_CREAT, 0600);
+
+	CHECK(fd >= 0 && ftruncate(fd, 64 * 4096) == 0 && close(fd) == 0);
+}
+
+CASE(memory_that_linux_had_comes_back_with_other_contents)
 {
 	int fd = open("again", O_RDWR | O_CREAT, 0600), same = 1;
 
@@ -146,12 +189,10 @@ static void again(void)
 	close(fd);
 }
 
-static void names(void)
+CASE(a_folder_lists_all_its_files)
 {
 	struct dirent *entry;
-	struct stat status;
-	char target[100] = "", cwd[200];
-	int count = 0, fd;
+	int count = 0;
 	DIR *dir;
 
 	CHECK(mkdir("d", 0755) == 0);
@@ -166,11 +207,41 @@ static void names(void)
 		count += entry->d_name[0] == 's';
 	closedir(dir);
 	CHECK(count == 500);
+}
+
+CASE(a_link_says_where_it_leads)
+{
+	struct stat status;
+	char target[100] = "";
+
 	CHECK(symlink("target", "link") == 0 && readlink("link", target, sizeof(target)) == 6);
 	CHECK(strcmp(target, "target") == 0 && lstat("link", &status) == 0 && S_ISLNK(status.st_mode));
+}
+
+CASE(a_file_has_its_size_and_mode)
+{
+	struct stat status;
+
+	make_file("again");
 	CHECK(stat("again", &status) == 0 && status.st_size == 64 * 4096 && (status.st_mode & 0777) == 0600);
-	CHECK(chdir("d") == 0 && getcwd(cwd, sizeof(cwd)) && strncmp(cwd, folder, strlen(folder)) == 0);
+}
+
+CASE(the_current_folder_has_a_name)
+{
+	char cwd[200];
+
+	CHECK(mkdir("e", 0755) == 0 && chdir("e") == 0 && getcwd(cwd, sizeof(cwd)) && strncmp(cwd, folder, strlen(folder)) == 0);
 	CHECK(chdir("..") == 0);
+	CHECK(chdir("/") == 0);
+}
+
+CASE(names_and_numbers_that_do_not_fit_are_refused)
+{
+	char cwd[200];
+	int fd;
+
+	make_file("again");
+	CHECK((mkdir("d", 0755) == 0 || errno == EEXIST) && close(open("d/file", O_CREAT | O_WRONLY, 0600)) == 0);
 	FAILS(ENOENT, open("absent", O_RDONLY));
 	FAILS(ENOTDIR, open("again/x", O_RDONLY));
 	FAILS(EEXIST, mkdir("d", 0755));
@@ -181,23 +252,4 @@ static void names(void)
 	FAILS(ERANGE, getcwd(cwd, 2) ? 0 : -1);
 	FAILS(ENOTTY, ioctl((fd = open("again", O_RDONLY)), 0x5401, cwd));
 	CHECK(dup2(fd, 77) == 77 && fcntl(77, F_GETFD) == 0 && close(77) == 0 && close(fd) == 0);
-	/* Nothing of the run itself is in reach. */
-	for (fd = 3; fd < 2000; fd++)
-		if (close(fd) == 0)
-			break;
-	CHECK(fd == 2000);
-	CHECK(syscall(SYS_close_range, 3, ~0U, 0) == 0 && getppid() > 0);
-	CHECK(chdir("/") == 0);
-}
-
-int main(void)
-{
-	CHECK(mkdtemp(folder) && chdir(folder) == 0);
-	direct();
-	vectors();
-	pipes();
-	addresses();
-	again();
-	names();
-	return finish();
 }

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-/* Extended state stays the program's: over system calls, sleeps, and when other programs run in between. */
+/*
+ * A program keeps its extended state over system calls, over sleeps, and while other programs run.
+ */
 #define _GNU_SOURCE
 #include <cpuid.h>
 #include <stdint.h>
@@ -36,19 +38,22 @@ static int has_avx(void)
 #define REGISTERS "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", \
 	"xmm8", "xmm9", "xmm10", "xmm11", "xmm12", "xmm13", "xmm14", "xmm15"
 
-int main(void)
+CASE(the_control_words_have_their_defaults)
 {
-	struct timespec pause = { 0, 300000 };
-	unsigned char in[512], out[512];
-	unsigned int mxcsr, avx = has_avx();
+	unsigned int mxcsr;
 	unsigned short control;
-	int same = 1, signs = 1;
-	double sum = 0;
-	long result;
 
 	__asm__("stmxcsr %0" : "=m"(mxcsr));
 	__asm__("fnstcw %0" : "=m"(control));
 	CHECK(mxcsr == 0x1f80 && control == 0x37f);
+}
+
+CASE(vector_registers_survive_sleeps)
+{
+	struct timespec pause = { 0, 300000 };
+	unsigned char in[512], out[512];
+	int same = 1, signs = 1, avx = has_avx();
+	long result;
 
 	for (int round = 0; round < 200; round++) {
 		for (int i = 0; i < 512; i++)
@@ -64,6 +69,13 @@ int main(void)
 		signs &= result == 0;
 	}
 	CHECK(same && signs);
+}
+
+CASE(the_control_words_survive_a_sleep)
+{
+	struct timespec pause = { 0, 300000 };
+	unsigned int mxcsr;
+	unsigned short control;
 
 	mxcsr = 0x7f80;
 	control = 0x77f;
@@ -77,10 +89,14 @@ int main(void)
 	control = 0x37f;
 	__asm__ volatile("ldmxcsr %0" :: "m"(mxcsr));
 	__asm__ volatile("fldcw %0" :: "m"(control));
+}
 
-	/* Long enough to be interrupted often. */
+/* The computation takes long enough to be interrupted often. */
+CASE(a_sum_is_the_same_everywhere)
+{
+	double sum = 0;
+
 	for (int i = 1; i < 3000000; i++)
 		sum += 1.0 / ((double)i * i);
-	printf("%.12f\n", sum);
-	return finish();
+	SAY("%.12f", sum);
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 /*
- * The memory of a forked process: what the parent had written, zeros where nobody had written, and
- * from then on memory of its own. Whoever wrote: the program, the kernel for it, or a child before.
+ * The memory of a forked process: what the parent has written, and zeros where nobody has written,
+ * be the writer the program, the kernel for it, or an earlier child. From then on it is its own.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -26,7 +26,7 @@ static unsigned char *populated(size_t length)
 	return memory;
 }
 
-/* Whether each page begins and ends with `value`, but for the page `other`, which does with `otherwise`. */
+/* Tells whether each page begins and ends with `value`, and the page `other` with `otherwise`. */
 static int has(const unsigned char *memory, size_t length, int value, size_t other, int otherwise)
 {
 	for (size_t page = 0; page < length / PAGE; page++) {
@@ -80,7 +80,7 @@ static int writes(void)
 	return has(memory, LENGTH, 1, SIZE_MAX, 0);
 }
 
-/* The parent writes after the fork, and says so. */
+/* Waits until the parent says that it has written after the fork. */
 static int keeps(void)
 {
 	char byte;
@@ -88,7 +88,8 @@ static int keeps(void)
 	return read(pipes[0], &byte, 1) == 1 && sees_one_page();
 }
 
-static void by_program(void)
+/* Neither process sees what the other writes afterwards. */
+CASE(a_child_sees_what_the_parent_wrote)
 {
 	memory = populated(LENGTH);
 	CHECK(!child(is_untouched));
@@ -104,7 +105,7 @@ static void by_program(void)
 	munmap(memory, LENGTH);
 }
 
-static void by_kernel(void)
+CASE(a_child_sees_what_the_kernel_wrote_for_the_parent)
 {
 	int file = open("/proc/self/exe", O_RDONLY), zero = open("/dev/zero", O_RDONLY);
 	unsigned char start[4];
@@ -124,7 +125,7 @@ static void by_kernel(void)
 	close(zero);
 }
 
-static void after_changes(void)
+CASE(a_child_sees_memory_that_was_protected_and_moved)
 {
 	unsigned char *old = populated(LENGTH);
 
@@ -137,11 +138,12 @@ static void after_changes(void)
 	munmap(memory, LENGTH + 64 * PAGE);
 }
 
-static void meanwhile(void)
+CASE(a_child_does_not_see_what_the_parent_writes_later)
 {
 	pid_t pid;
 	int status;
 
+	CHECK(pipe(pipes) == 0);
 	memory = populated(LENGTH);
 	memset(memory + 300 * PAGE, 7, PAGE);
 	pid = fork();
@@ -185,7 +187,7 @@ static int stays_empty(void)
 	return !child(is_empty);
 }
 
-static void as_advised(void)
+CASE(advice_says_what_a_child_gets)
 {
 	unsigned char *shared = mmap(NULL, PAGE, PROT_READ, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 
@@ -197,19 +199,18 @@ static void as_advised(void)
 	CHECK(madvise(memory, PAGE, MADV_DONTFORK) == 0);
 	CHECK(!child(is_missing) && is_there());
 	CHECK(madvise(memory, 4 * PAGE, MADV_DOFORK) == 0 && !child(is_whole));
+	munmap(memory, 4 * PAGE);
+	munmap(shared, PAGE);
+}
+
+CASE(bad_advice_is_refused)
+{
+	unsigned char *shared = mmap(NULL, PAGE, PROT_READ, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+	memory = populated(4 * PAGE);
 	FAILS(EINVAL, madvise(shared, PAGE, MADV_WIPEONFORK));
 	CHECK(madvise(shared, PAGE, MADV_DONTFORK) == 0);
 	munmap(memory, 4 * PAGE);
 	FAILS(ENOMEM, madvise(memory, PAGE, MADV_WIPEONFORK));
 	munmap(shared, PAGE);
-}
-
-int main(void)
-{
-	by_program();
-	by_kernel();
-	after_changes();
-	meanwhile();
-	as_advised();
-	return failures != 0;
 }

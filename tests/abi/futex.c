@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // also: dynamic
-/* futex: waiting, waking, moving waiters, timeouts, signals, order by priority, errors. */
+/* futex: waiting, waking, moving waiters, timeouts, signals, order by priority and errors. */
 #define _GNU_SOURCE
 #include <limits.h>
 #include <linux/futex.h>
@@ -39,7 +39,7 @@ static int passed(clockid_t clock, const struct timespec *time)
 	return now.tv_sec > time->tv_sec || (now.tv_sec == time->tv_sec && now.tv_nsec >= time->tv_nsec);
 }
 
-/* How many threads wait at a word: they are moved to where they are. */
+/* Returns how many threads wait at a word, by moving them to where they are. */
 static long queued(uint32_t *at)
 {
 	return futex(at, FUTEX_REQUEUE_PRIVATE, 0, (void *)(long)INT_MAX, at, 0);
@@ -87,26 +87,40 @@ static void join(struct waiter *waiters, int count)
 {
 	for (int i = 0; i < count; i++) {
 		pthread_join(waiters[i].thread, NULL);
-		if (waiters[i].result)
-			check(0, "a wait that was ended by a wake-up", __LINE__);
+		/* A wake-up has ended the wait. */
+		CHECK(!waiters[i].result);
 	}
 	places = finished = 0;
 }
 
-static void errors(void)
+CASE(another_value_is_told)
 {
-	struct timespec bad = { 0, 1000000000 }, negative = { -1, 0 }, zero = { 0, 0 };
-	char *page = mmap(NULL, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	uint32_t *unaligned = (uint32_t *)((char *)&word + 2);
+	struct timespec zero = { 0, 0 };
 
 	word = 7;
 	FAILS(EAGAIN, private(&word, FUTEX_WAIT, 8, NULL));
 	FAILS(EAGAIN, futex(&word, FUTEX_WAIT, 8, NULL, NULL, 0));
 	FAILS(ETIMEDOUT, private(&word, FUTEX_WAIT, 7, &zero));
 	FAILS(EAGAIN, private(&word, FUTEX_WAIT, 8, &zero));
+}
+
+CASE(bad_times_are_refused)
+{
+	struct timespec bad = { 0, 1000000000 }, negative = { -1, 0 };
+	char *page = mmap(NULL, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	word = 7;
 	FAILS(EINVAL, private(&word, FUTEX_WAIT, 7, &bad));
 	FAILS(EINVAL, private(&word, FUTEX_WAIT, 7, &negative));
 	FAILS(EFAULT, private(&word, FUTEX_WAIT, 7, page));
+}
+
+CASE(bad_words_are_refused)
+{
+	char *page = mmap(NULL, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	uint32_t *unaligned = (uint32_t *)((char *)&word + 2);
+
+	word = 7;
 	FAILS(EINVAL, private(unaligned, FUTEX_WAIT, 7, NULL));
 	FAILS(EINVAL, private(unaligned, FUTEX_WAKE, 1, NULL));
 	FAILS(EFAULT, private(page, FUTEX_WAIT, 0, NULL));
@@ -114,6 +128,14 @@ static void errors(void)
 	CHECK(private(page, FUTEX_WAKE, 1, NULL) == 0);
 	FAILS(EFAULT, private((void *)(1UL << 63), FUTEX_WAKE, 1, NULL));
 	FAILS(EFAULT, private((void *)8, FUTEX_WAIT, 0, NULL));
+	munmap(page, 4096);
+}
+
+CASE(bad_operations_are_refused)
+{
+	struct timespec zero = { 0, 0 };
+
+	word = 7;
 	FAILS(EINVAL, futex(&word, FUTEX_WAIT_BITSET, 7, NULL, NULL, 0));
 	FAILS(EINVAL, futex(&word, FUTEX_WAKE_BITSET, 7, NULL, NULL, 0));
 	FAILS(ENOSYS, futex(&word, 77, 7, NULL, NULL, 0));
@@ -123,12 +145,16 @@ static void errors(void)
 	FAILS(EINVAL, futex(&word, FUTEX_CMP_REQUEUE, -1, NULL, &other, 7));
 	FAILS(EINVAL, futex(&word, FUTEX_CMP_REQUEUE, 1, (void *)-1, &other, 7));
 	FAILS(EAGAIN, futex(&word, FUTEX_CMP_REQUEUE, 1, (void *)1, &other, 8));
-	CHECK(futex(&word, FUTEX_CMP_REQUEUE, 1, (void *)1, &other, 7) == 0);
-	CHECK(private(&word, FUTEX_WAKE, INT_MAX, NULL) == 0);
-	munmap(page, 4096);
 }
 
-static void timeouts(void)
+CASE(nobody_is_woken_where_nobody_waits)
+{
+	word = 7;
+	CHECK(futex(&word, FUTEX_CMP_REQUEUE, 1, (void *)1, &other, 7) == 0);
+	CHECK(private(&word, FUTEX_WAKE, INT_MAX, NULL) == 0);
+}
+
+CASE(a_wait_ends_in_time)
 {
 	struct timespec relative = { 0, 30000000 }, time = after(CLOCK_MONOTONIC, 30);
 
@@ -186,7 +212,33 @@ static void interrupt(void *(*body)(void *), void *argument, int flags)
 	pthread_join(thread, NULL);
 }
 
-static void waking(void)
+CASE(a_handler_ends_a_wait)
+{
+	interrupt(interrupted, NULL, 0);
+}
+
+CASE(a_handler_ends_a_wait_with_a_timeout)
+{
+	int number = 5;
+
+	interrupt(interrupted, &number, 0);
+}
+
+/* SA_RESTART does not change that. */
+CASE(a_wait_with_a_timeout_is_not_made_again)
+{
+	int number = 5;
+
+	interrupt(interrupted, &number, SA_RESTART);
+}
+
+/* The handler has SA_RESTART. */
+CASE(a_wait_without_a_timeout_is_made_again)
+{
+	interrupt(restarted, NULL, SA_RESTART);
+}
+
+CASE(as_many_are_woken_as_asked_for)
 {
 	struct waiter waiters[THREADS];
 	int i;
@@ -201,7 +253,14 @@ static void waking(void)
 	CHECK(private(&word, FUTEX_WAKE, INT_MAX, NULL) == 2);
 	CHECK(private(&word, FUTEX_WAKE, INT_MAX, NULL) == 0);
 	join(waiters, 4);
+}
 
+CASE(waiters_are_woken_by_their_bits)
+{
+	struct waiter waiters[THREADS];
+	int i;
+
+	word = other = 0;
 	for (i = 0; i < 4; i++)
 		start(&waiters[i], &word, 1 << i, 0);
 	CHECK(futex(&word, FUTEX_WAKE_BITSET_PRIVATE, 9, NULL, NULL, 0x10) == 0);
@@ -213,7 +272,7 @@ static void waking(void)
 	join(waiters, 4);
 }
 
-static void priorities(void)
+CASE(the_highest_is_woken_first)
 {
 	static const int levels[] = { 10, 30, 20, 40, 15 };
 	static const uint32_t expected[] = { 40, 30, 20, 15, 10 };
@@ -231,7 +290,7 @@ static void priorities(void)
 	join(waiters, 5);
 }
 
-static void moving(void)
+CASE(waiters_are_moved_to_another_word)
 {
 	struct waiter waiters[THREADS];
 	int i;
@@ -256,11 +315,8 @@ static long change(uint32_t encoded)
 	return futex(&word, FUTEX_WAKE_OP_PRIVATE, 1, (void *)1, &other, encoded);
 }
 
-static void wake_op(void)
+CASE(a_wake_changes_the_other_word)
 {
-	struct waiter waiters[4];
-	int i;
-
 	word = 0;
 	other = 5;
 	CHECK(change(ENCODE(FUTEX_OP_ADD, 3, FUTEX_OP_CMP_EQ, 5)) == 0 && other == 8);
@@ -272,7 +328,14 @@ static void wake_op(void)
 	FAILS(ENOSYS, change(ENCODE(6U, 0, 0, 0)));
 	FAILS(ENOSYS, change(ENCODE(FUTEX_OP_SET, 1, 9, 0)));
 	CHECK(other == 1);
+}
 
+CASE(a_wake_of_two_words_depends_on_the_second)
+{
+	struct waiter waiters[4];
+	int i;
+
+	word = 0;
 	other = 0;
 	for (i = 0; i < 4; i++)
 		start(&waiters[i], i < 2 ? &word : &other, FUTEX_BITSET_MATCH_ANY, 0);
@@ -282,7 +345,7 @@ static void wake_op(void)
 	join(waiters, 4);
 }
 
-/* Two threads hand a word back and forth: no wake-up is lost. */
+/* What two threads hand back and forth. */
 static uint32_t ball;
 
 static void *play(void *argument)
@@ -300,25 +363,13 @@ static void *play(void *argument)
 	return NULL;
 }
 
-int main(void)
+CASE(no_wake_up_is_lost_between_two_threads)
 {
 	pthread_t players[2];
-	int number = 5;
 
-	errors();
-	timeouts();
-	interrupt(interrupted, NULL, 0);
-	interrupt(interrupted, &number, 0);
-	interrupt(interrupted, &number, SA_RESTART);
-	interrupt(restarted, NULL, SA_RESTART);
-	waking();
-	priorities();
-	moving();
-	wake_op();
 	for (long i = 0; i < 2; i++)
 		pthread_create(&players[i], NULL, play, (void *)i);
 	for (int i = 0; i < 2; i++)
 		pthread_join(players[i], NULL);
 	CHECK(ball == 2000);
-	return finish();
 }

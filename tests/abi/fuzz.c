@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // run: by a script
-/* Local calls with random numbers and arguments: the program may fail, the kernel may not. Not compared with Linux, where some of them would hurt. */
+/*
+ * Local calls with random numbers and arguments: the program may fail, the kernel may not. They are
+ * not compared with Linux, where some of them would hurt.
+ */
 #define _GNU_SOURCE
 #include <setjmp.h>
 #include <signal.h>
@@ -9,6 +12,7 @@
 #include <sys/syscall.h>
 #include <time.h>
 
+#define OWN_MAIN
 #include "check.h"
 
 static const int calls[] = {
@@ -68,13 +72,15 @@ static long raw(long nr, uint64_t a, uint64_t b, uint64_t c, uint64_t d, uint64_
 	return result;
 }
 
-/* Rounds of random calls, printed only at the end: the program's own memory may go. */
+/* Makes rounds of random calls, and prints only at the end: the program's own memory may go. */
 int main(int argc, char **argv)
 {
 	int rounds = argc > 1 ? atoi(argv[1]) : 20000;
 
 	state ^= argc > 2 ? strtoull(argv[2], NULL, 0) * 0x9e3779b97f4a7c15ULL : 0;
-	/* What would only make the test slow: sleeps and waits end at once by a bad or past time. */
+	/*
+	 * What would only make the test slow: sleeps and waits end at once by a bad or past time.
+	 */
 	for (int i = 0; i < rounds; i++) {
 		int nr = calls[random_word() % (sizeof(calls) / sizeof(*calls))];
 		uint64_t a = argument(), b = argument(), c = argument(), d = argument(), e = argument(), f = argument();

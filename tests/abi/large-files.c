@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // also: dynamic
-/* Large mappings of files: more than there is memory for, pages that the program or Linux touches first, in threads and in a child; what
- * is wanted at once; files that change, end earlier or are closed. */
+/*
+ * Large mappings of files: larger than memory, touched first by the program or by Linux, by threads
+ * or by a child, populated at once, of files that change, are cut short or are closed.
+ */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <pthread.h>
@@ -11,6 +13,7 @@
 #include <sys/wait.h>
 
 #include "check.h"
+#include "children.h"
 #include "touch.h"
 
 #define LENGTH (24UL << 20)
@@ -23,7 +26,7 @@ static unsigned char page_of(size_t page)
 	return page * 7 + page / 256 + 1;
 }
 
-/* Whether a page shows what the file has. */
+/* Tells whether a page shows what the file has. */
 static int shows(const unsigned char *map, size_t page)
 {
 	const unsigned char *bytes = map + page * PAGE;
@@ -31,7 +34,7 @@ static int shows(const unsigned char *map, size_t page)
 	return bytes[0] == page_of(page) && bytes[PAGE - 1] == page_of(page);
 }
 
-/* A file with a different byte in each page. Its name is gone. */
+/* Makes a file without a name that has a different byte in each page. */
 static int make(size_t pages)
 {
 	char path[] = "large-XXXXXX", bytes[PAGE];
@@ -52,14 +55,9 @@ static unsigned char *map(int fd, int kind)
 	return at == MAP_FAILED ? NULL : at;
 }
 
-static int status(pid_t child)
-{
-	int result = -1;
-
-	return waitpid(child, &result, 0) == child ? result : -1;
-}
-
-/* Linux reads from pages, and writes to some, that nobody has touched. */
+/*
+ * Has Linux read from pages, and write to some, that nobody has touched. Tells whether all is well.
+ */
 static int used_by_linux(unsigned char *map, size_t first)
 {
 	unsigned char back[8 * PAGE] = { 0 };
@@ -112,7 +110,7 @@ static long in_threads(unsigned char *map)
 	return wrong;
 }
 
-/* Some of all pages. */
+/* Tells whether all pages show what the file has; looks at some of them. */
 static int shows_all(unsigned char *map)
 {
 	long wrong = 0;
@@ -122,17 +120,17 @@ static int shows_all(unsigned char *map)
 	return !wrong;
 }
 
-int main(void)
+BEFORE_EACH
 {
-	unsigned char *own, *shared, *other, byte;
-	pid_t child;
-	int fd, ends[2];
-
-	CHECK(pipe(ends) == 0);
 	signal(SIGBUS, caught);
 	signal(SIGSEGV, caught);
+}
 
-	/* More than fits. */
+CASE(a_mapping_may_be_larger_than_memory)
+{
+	unsigned char *own, byte;
+	int fd;
+
 	fd = make(0);
 	CHECK(ftruncate(fd, HUGE) == 0 && pwrite(fd, "start", 5, 0) == 5 && pwrite(fd, "middle", 6, HUGE / 2) == 6 && pwrite(fd, "end", 3, HUGE - 3) == 3);
 	own = mmap(NULL, HUGE, PROT_READ | PROT_WRITE, MAP_PRIVATE, fd, 0);
@@ -140,8 +138,14 @@ int main(void)
 	CHECK(own[PAGE] == 0 && own[HUGE / 4] == 0);
 	own[HUGE / 4] = 1;
 	CHECK(pread(fd, &byte, 1, HUGE / 4) == 1 && byte == 0 && munmap(own, HUGE) == 0 && close(fd) == 0);
+}
 
-	/* Private and shared, here and there, by the program and by Linux; the file is closed. */
+/* Changes of a shared mapping reach the file. */
+CASE(changes_of_a_private_mapping_stay_there)
+{
+	unsigned char *own, *shared, byte;
+	int fd;
+
 	fd = make(PAGES);
 	own = map(fd, MAP_PRIVATE);
 	shared = map(fd, MAP_SHARED);
@@ -153,8 +157,47 @@ int main(void)
 	CHECK(msync(shared, LENGTH, MS_SYNC) == 0 && pread(fd, &byte, 1, 3001 * PAGE) == 1 && byte == 0);
 	memset(shared + 3001 * PAGE, page_of(3001), PAGE);
 	CHECK(close(fd) == 0);
+	CHECK(munmap(own, LENGTH) == 0 && munmap(shared, LENGTH) == 0);
+}
+
+CASE(linux_uses_pages_that_nobody_has_touched)
+{
+	unsigned char *own, *shared;
+	int fd;
+
+	fd = make(PAGES);
+	own = map(fd, MAP_PRIVATE);
+	shared = map(fd, MAP_SHARED);
+	CHECK(own && shared && close(fd) == 0);
 	CHECK(used_by_linux(own, 4096) && used_by_linux(shared, 5000));
+	CHECK(munmap(own, LENGTH) == 0 && munmap(shared, LENGTH) == 0);
+}
+
+CASE(threads_touch_pages_at_once)
+{
+	unsigned char *own, *shared;
+	int fd;
+
+	fd = make(PAGES);
+	own = map(fd, MAP_PRIVATE);
+	shared = map(fd, MAP_SHARED);
+	CHECK(own && shared && close(fd) == 0);
 	CHECK(in_threads(own) == 0 && in_threads(shared) == 0);
+	CHECK(munmap(own, LENGTH) == 0 && munmap(shared, LENGTH) == 0);
+}
+
+/* The child sees the private page that the parent has changed. */
+CASE(a_child_has_the_mappings)
+{
+	unsigned char *own, *shared;
+	int fd;
+	pid_t child;
+
+	fd = make(PAGES);
+	own = map(fd, MAP_PRIVATE);
+	shared = map(fd, MAP_SHARED);
+	CHECK(own && shared && close(fd) == 0);
+	memset(own + 3000 * PAGE, 0, PAGE);
 	child = fork();
 	if (!child) {
 		int well = shows(own, 1500) && shows(shared, 1501) && used_by_linux(own, 1510) && own[3000 * PAGE] == 0;
@@ -163,29 +206,77 @@ int main(void)
 		own[1600 * PAGE] = 'c';
 		_exit(!well);
 	}
-	CHECK(status(child) == 0 && shared[1650 * PAGE] == 'c' && shows(own, 1600));
+	CHECK(status_of(child) == 0 && shared[1650 * PAGE] == 'c' && shows(own, 1600));
+	CHECK(munmap(own, LENGTH) == 0 && munmap(shared, LENGTH) == 0);
+}
+
+CASE(a_child_of_vfork_touches_the_mapping)
+{
+	unsigned char *own, *shared;
+	int fd;
+	pid_t child;
+
+	fd = make(PAGES);
+	own = map(fd, MAP_PRIVATE);
+	shared = map(fd, MAP_SHARED);
+	CHECK(own && shared && close(fd) == 0);
 	child = vfork();
 	if (!child)
 		_exit(!shows(own, 1700));
-	CHECK(status(child) == 0);
+	CHECK(status_of(child) == 0);
+	CHECK(munmap(own, LENGTH) == 0 && munmap(shared, LENGTH) == 0);
+}
+
+CASE(a_mapping_can_be_protected)
+{
+	unsigned char *own, *shared;
+	int fd;
+
+	fd = make(PAGES);
+	own = map(fd, MAP_PRIVATE);
+	shared = map(fd, MAP_SHARED);
+	CHECK(own && shared && close(fd) == 0);
 	CHECK(mprotect(own + 200 * PAGE, 200 * PAGE, PROT_NONE) == 0 && touch((char *)own + 300 * PAGE, 0) == SIGSEGV);
 	CHECK(mprotect(own + 200 * PAGE, 200 * PAGE, PROT_READ) == 0 && shows(own, 300) && touch((char *)own + 300 * PAGE, 1) == SIGSEGV);
-	/* A part goes, the rest moves. */
+	CHECK(munmap(own, LENGTH) == 0 && munmap(shared, LENGTH) == 0);
+}
+
+CASE(a_part_goes_and_the_rest_moves)
+{
+	unsigned char *own, *shared, *other;
+	int fd;
+
+	fd = make(PAGES);
+	own = map(fd, MAP_PRIVATE);
+	shared = map(fd, MAP_SHARED);
+	CHECK(own && shared && close(fd) == 0);
 	CHECK(munmap(own + 2000 * PAGE, 10 * PAGE) == 0 && touch((char *)own + 2005 * PAGE, 0) == SIGSEGV && shows(own, 1999) && shows(own, 2010));
 	other = mmap(NULL, 500 * PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	CHECK(mremap(own + 5500 * PAGE, 500 * PAGE, 500 * PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, other) == other);
 	CHECK(other[0] == page_of(5500) && other[499 * PAGE] == page_of(5999));
 	CHECK(munmap(other, 500 * PAGE) == 0 && munmap(own, LENGTH) == 0 && munmap(shared, LENGTH) == 0);
+}
 
-	/* The file is cut short: what nobody has touched is gone. What stays can be used. */
+/* A page that the program has touched stays, and so does the rest of the file. */
+CASE(what_is_cut_off_the_file_is_gone)
+{
+	unsigned char *own;
+	int fd, ends[2];
+
+	CHECK(pipe(ends) == 0);
 	fd = make(PAGES);
 	own = map(fd, MAP_PRIVATE);
 	CHECK(shows(own, 10) && ftruncate(fd, LENGTH / 2) == 0);
 	CHECK(touch((char *)own + LENGTH - PAGE, 0) == SIGBUS && shows(own, PAGES / 2 - 1) && shows(own, 11));
 	FAILS(EFAULT, write(ends[1], own + LENGTH - PAGE, PAGE));
 	CHECK(ftruncate(fd, LENGTH) == 0 && own[LENGTH - PAGE] == 0 && munmap(own, LENGTH) == 0 && close(fd) == 0);
+}
 
-	/* At once. */
+CASE(populated_mappings_show_all_pages)
+{
+	unsigned char *own;
+	int fd;
+
 	fd = make(PAGES);
 	own = mmap(NULL, LENGTH, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_POPULATE, fd, 0);
 	CHECK(own != MAP_FAILED && shows_all(own) && munmap(own, LENGTH) == 0);
@@ -193,16 +284,30 @@ int main(void)
 	CHECK(madvise(own, LENGTH, MADV_POPULATE_READ) == 0 && shows_all(own) && munmap(own, LENGTH) == 0);
 	own = map(fd, MAP_PRIVATE);
 	CHECK(mlockall(MCL_CURRENT) == 0 && shows_all(own) && munlockall() == 0);
-	/* Given up again. */
+	CHECK(munmap(own, LENGTH) == 0 && close(fd) == 0);
+}
+
+CASE(pages_that_are_given_up_show_the_file_again)
+{
+	unsigned char *own;
+	int fd;
+
+	fd = make(PAGES);
+	own = map(fd, MAP_PRIVATE);
+	CHECK(mlockall(MCL_CURRENT) == 0 && munlockall() == 0);
 	own[50 * PAGE] = 0;
 	CHECK(madvise(own, LENGTH, MADV_DONTNEED) == 0 && shows(own, 50) && munmap(own, LENGTH) == 0 && close(fd) == 0);
+}
 
-	/* Holes in shared memory. */
+CASE(shared_memory_can_have_holes)
+{
+	unsigned char *shared;
+	int fd;
+
 	fd = memfd_create("large", 0);
 	CHECK(fd >= 0 && ftruncate(fd, LENGTH) == 0 && pwrite(fd, "here", 5, 400 * PAGE) == 5 && pwrite(fd, "there", 6, 500 * PAGE) == 6);
 	shared = map(fd, MAP_SHARED);
 	CHECK(shared && !strcmp((char *)shared + 400 * PAGE, "here") && shared[401 * PAGE] == 0);
 	CHECK(madvise(shared + 400 * PAGE, 101 * PAGE, MADV_REMOVE) == 0 && shared[400 * PAGE] == 0 && shared[500 * PAGE] == 0);
 	CHECK(munmap(shared, LENGTH) == 0 && close(fd) == 0);
-	return finish();
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-/* membarrier among the threads of a process: what has to be registered, and that a thread which has no barrier of its own is ordered by it. */
+/* membarrier among the threads of a process: what has to be registered, and what it orders. */
 #define _GNU_SOURCE
 #include <linux/membarrier.h>
 #include <pthread.h>
@@ -19,7 +19,10 @@ static int membarrier(int command, unsigned int flags)
 
 static atomic_int round_of[2], mine[2], seen[2];
 
-/* Stores, then looks at what the other stored, with nothing that orders the two but the other's call. */
+/*
+ * Stores, then looks at what the other stored, with nothing that orders the two but the other's
+ * call.
+ */
 static void *light(void *unused)
 {
 	for (int round = 1; round <= ROUNDS; round++) {
@@ -33,6 +36,7 @@ static void *light(void *unused)
 	return unused;
 }
 
+/* Returns in how many rounds neither saw what the other had stored, or -1. */
 static int rounds_without_order(void)
 {
 	pthread_t thread;
@@ -53,28 +57,54 @@ static int rounds_without_order(void)
 	return bad;
 }
 
-int main(void)
+CASE(the_commands_of_one_process_are_offered)
 {
-	int offered = membarrier(MEMBARRIER_CMD_QUERY, 0), status;
+	int offered = membarrier(MEMBARRIER_CMD_QUERY, 0);
 	int wanted = MEMBARRIER_CMD_PRIVATE_EXPEDITED | MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED |
 		     MEMBARRIER_CMD_PRIVATE_EXPEDITED_SYNC_CORE | MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED_SYNC_CORE;
-	pid_t child;
 
 	CHECK((offered & wanted) == wanted);
+}
+
+CASE(what_is_not_registered_is_refused)
+{
 	FAILS(EPERM, membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0));
 	FAILS(EPERM, membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED_SYNC_CORE, 0));
+}
+
+CASE(bad_commands_are_refused)
+{
+	int wanted = MEMBARRIER_CMD_PRIVATE_EXPEDITED | MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED |
+		     MEMBARRIER_CMD_PRIVATE_EXPEDITED_SYNC_CORE | MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED_SYNC_CORE;
+
 	FAILS(EINVAL, membarrier(MEMBARRIER_CMD_QUERY, 1));
 	FAILS(EINVAL, membarrier(wanted, 0));
 	FAILS(EINVAL, membarrier(1 << 20, 0));
+}
+
+CASE(each_kind_is_registered_by_itself)
+{
 	CHECK(membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0) == 0);
 	CHECK(membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0) == 0);
 	FAILS(EPERM, membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED_SYNC_CORE, 0));
 	CHECK(membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED_SYNC_CORE, 0) == 0);
 	CHECK(membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED_SYNC_CORE, 0) == 0);
+}
+
+CASE(a_barrier_orders_threads_that_have_none)
+{
+	CHECK(membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0) == 0);
 	CHECK(rounds_without_order() == 0);
+}
+
+CASE(a_child_stays_registered)
+{
+	int status;
+	pid_t child;
+
+	CHECK(membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0) == 0);
 	child = fork();
 	if (!child)
 		_exit(membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0) != 0);
 	CHECK(waitpid(child, &status, 0) == child && status == 0);
-	return finish();
 }

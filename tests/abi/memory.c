@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // also: dynamic
-/* mmap, munmap, mprotect, mremap, brk, madvise, mlock: results and errors. */
+/* mmap, munmap, mprotect, mremap, brk, madvise and mlock: results and errors. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <signal.h>
@@ -17,6 +17,7 @@ static char *map(size_t length, int protection)
 	return mmap(NULL, length, protection, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 }
 
+/* Returns how many pages are in memory, or -1. */
 static int resident(char *start, int pages)
 {
 	unsigned char vector[64] = { 0 };
@@ -29,17 +30,6 @@ static int resident(char *start, int pages)
 	return count;
 }
 
-/* What is locked is there as soon as it can be written to: so are the stacks of threads. */
-static void locked_later(void)
-{
-	char *stack = map(16 * PAGE, PROT_NONE);
-
-	CHECK(resident(stack, 16) == 0);
-	CHECK(mprotect(stack + PAGE, 8 * PAGE, PROT_READ | PROT_WRITE) == 0);
-	CHECK(resident(stack, 16) == 8 && resident(stack + PAGE, 8) == 8);
-	munmap(stack, 16 * PAGE);
-}
-
 static double seconds(void)
 {
 	struct timespec time;
@@ -48,7 +38,7 @@ static double seconds(void)
 	return time.tv_sec + time.tv_nsec / 1e9;
 }
 
-/* How long calls take that are about one page. */
+/* Returns how long some calls for one page take, in seconds of the processor. */
 static double time_of_calls(char *page)
 {
 	unsigned char vector[1];
@@ -68,8 +58,235 @@ static double time_of_calls(char *page)
 	return least;
 }
 
-/* It does not depend on how many mappings there are besides. */
-static void other_mappings(void)
+/* Makes a file of three pages and ten bytes with "file" at the start of the second page. */
+static int make_file(char *name)
+{
+	int fd = mkstemp(name);
+
+	CHECK(fd >= 0 && ftruncate(fd, 3 * PAGE + 10) == 0 && pwrite(fd, "file", 4, PAGE) == 4);
+	return fd;
+}
+
+BEFORE_EACH
+{
+	signal(SIGSEGV, caught);
+	signal(SIGBUS, caught);
+}
+
+CASE(new_memory_is_zero)
+{
+	char *a = map(8 * PAGE, PROT_READ | PROT_WRITE);
+
+	CHECK(a != MAP_FAILED && (uintptr_t)a % PAGE == 0);
+	CHECK(a[0] == 0 && a[8 * PAGE - 1] == 0);
+	munmap(a, 8 * PAGE);
+}
+
+CASE(pages_between_others_can_be_unmapped)
+{
+	char *a = map(8 * PAGE, PROT_READ | PROT_WRITE);
+
+	memset(a, 'x', 8 * PAGE);
+	CHECK(munmap(a + 2 * PAGE, PAGE) == 0);
+	CHECK(touch(a + 2 * PAGE, 0) == SIGSEGV);
+	CHECK(touch(a + PAGE, 1) == 0 && touch(a + 3 * PAGE, 1) == 0);
+	munmap(a, 8 * PAGE);
+}
+
+CASE(protection_holds_and_can_be_changed_back)
+{
+	char *a = map(8 * PAGE, PROT_READ | PROT_WRITE);
+
+	memset(a, 'x', 8 * PAGE);
+	CHECK(munmap(a + 2 * PAGE, PAGE) == 0);
+	CHECK(mprotect(a, PAGE, PROT_READ) == 0);
+	CHECK(touch(a, 0) == 0 && touch(a, 1) == SIGSEGV);
+	CHECK(mprotect(a, PAGE, PROT_NONE) == 0);
+	CHECK(touch(a, 0) == SIGSEGV);
+	CHECK(mprotect(a, PAGE, PROT_READ | PROT_WRITE) == 0);
+	CHECK(a[0] == 'x' && touch(a, 1) == 0);
+	FAILS(ENOMEM, mprotect(a, 4 * PAGE, PROT_READ));
+	FAILS(EINVAL, mprotect(a + 1, PAGE, PROT_READ));
+	munmap(a, 8 * PAGE);
+}
+
+CASE(what_is_not_mapped_can_be_unmapped)
+{
+	char *a = map(8 * PAGE, PROT_READ | PROT_WRITE);
+
+	CHECK(munmap(a, 8 * PAGE) == 0);
+	CHECK(munmap(a, 8 * PAGE) == 0);
+	FAILS(EINVAL, munmap(a + 1, PAGE));
+	FAILS(EINVAL, munmap(a, 0));
+}
+
+CASE(bad_mappings_are_refused)
+{
+	FAILS(EINVAL, map(0, PROT_READ));
+	FAILS(ENOMEM, map(1UL << 47, PROT_READ));
+	FAILS(EINVAL, mmap(NULL, PAGE, PROT_READ, MAP_ANONYMOUS, -1, 0));
+	FAILS(EINVAL, mmap((void *)1, PAGE, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0));
+	FAILS(EBADF, mmap(NULL, PAGE, PROT_READ, MAP_PRIVATE, -1, 0));
+	FAILS(EINVAL, mmap(NULL, PAGE, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 1));
+}
+
+/* MAP_FIXED_NOREPLACE refuses to. */
+CASE(a_fixed_mapping_replaces_what_was_there)
+{
+	char *a, *b;
+
+	a = map(4 * PAGE, PROT_READ | PROT_WRITE);
+	b = mmap(a + PAGE, PAGE, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+	CHECK(b == a + PAGE && b[0] == 0);
+	FAILS(EEXIST, mmap(a, PAGE, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0));
+	CHECK(munmap(a + PAGE, PAGE) == 0);
+	b = mmap(a + PAGE, PAGE, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+	CHECK(b == a + PAGE);
+	munmap(a, 4 * PAGE);
+}
+
+CASE(a_mapping_grows_and_shrinks)
+{
+	char *a, *b;
+
+	a = map(2 * PAGE, PROT_READ | PROT_WRITE);
+	a[0] = 'm';
+	b = mremap(a, 2 * PAGE, 64 * PAGE, MREMAP_MAYMOVE);
+	CHECK(b != MAP_FAILED && b[0] == 'm' && b[63 * PAGE] == 0);
+	CHECK(mremap(b, 64 * PAGE, PAGE, 0) == b && b[0] == 'm');
+	CHECK(touch(b + PAGE, 0) == SIGSEGV);
+	munmap(b, PAGE);
+}
+
+CASE(bad_resizes_are_refused)
+{
+	char *b = map(PAGE, PROT_READ | PROT_WRITE);
+
+	FAILS(EINVAL, mremap(b + 1, PAGE, PAGE, 0));
+	FAILS(EINVAL, mremap(b, PAGE, 0, 0));
+	munmap(b, PAGE);
+	FAILS(EFAULT, mremap(b, PAGE, 2 * PAGE, MREMAP_MAYMOVE));
+}
+
+CASE(memory_that_is_given_up_is_zero)
+{
+	char *a = map(3 * PAGE, PROT_READ | PROT_WRITE);
+
+	memset(a, 'y', 3 * PAGE);
+	CHECK(madvise(a + PAGE, PAGE, MADV_DONTNEED) == 0);
+	CHECK(a[PAGE - 1] == 'y' && a[PAGE] == 0 && a[2 * PAGE] == 'y');
+	CHECK(madvise(a, PAGE, 24 /* MADV_DONTNEED_LOCKED */) == 0 && a[0] == 0);
+	munmap(a, 3 * PAGE);
+}
+
+CASE(bad_advice_is_refused)
+{
+	char *a = map(3 * PAGE, PROT_READ | PROT_WRITE);
+
+	memset(a, 'y', 3 * PAGE);
+	FAILS(EINVAL, madvise(a, PAGE, 1000));
+	FAILS(EINVAL, madvise(a, PAGE, 5));
+	FAILS(EINVAL, madvise(a + 1, PAGE, MADV_NORMAL));
+	munmap(a, 3 * PAGE);
+}
+
+CASE(mapped_memory_can_be_locked_and_synced)
+{
+	char *a = map(3 * PAGE, PROT_READ | PROT_WRITE);
+	unsigned char vector[4];
+
+	memset(a, 'y', 3 * PAGE);
+	CHECK(mlock(a, 3 * PAGE) == 0 && munlock(a, 3 * PAGE) == 0);
+	CHECK(mincore(a, 3 * PAGE, vector) == 0 && (vector[0] & 1) == 1);
+	CHECK(msync(a, 3 * PAGE, MS_SYNC) == 0);
+	CHECK(mlock(a, 0) == 0 && madvise(a, 0, MADV_POPULATE_READ) == 0);
+	munmap(a, 3 * PAGE);
+}
+
+CASE(memory_with_a_hole_cannot_be_locked_or_synced)
+{
+	char *a = map(3 * PAGE, PROT_READ | PROT_WRITE);
+	unsigned char vector[4];
+
+	memset(a, 'y', 3 * PAGE);
+	munmap(a + PAGE, PAGE);
+	FAILS(ENOMEM, mlock(a, 3 * PAGE));
+	FAILS(ENOMEM, msync(a, 3 * PAGE, MS_SYNC));
+	FAILS(ENOMEM, mincore(a, 3 * PAGE, vector));
+	munmap(a, 3 * PAGE);
+}
+
+CASE(untouched_memory_is_not_resident)
+{
+	char *a;
+
+	a = map(4 * PAGE, PROT_READ | PROT_WRITE);
+	CHECK(resident(a, 4) == 0);
+	a[PAGE] = 1;
+	CHECK(resident(a, 4) == 1 && resident(a + PAGE, 1) == 1);
+	munmap(a, 4 * PAGE);
+}
+
+/* C libraries make the stacks of threads like this. */
+CASE(locked_memory_is_there_as_soon_as_it_can_be_written)
+{
+	char *stack;
+
+	FAILS(EINVAL, mlockall(0));
+	CHECK(mlockall(MCL_CURRENT | MCL_FUTURE) == 0);
+	stack = map(16 * PAGE, PROT_NONE);
+	CHECK(resident(stack, 16) == 0);
+	CHECK(mprotect(stack + PAGE, 8 * PAGE, PROT_READ | PROT_WRITE) == 0);
+	CHECK(resident(stack, 16) == 8 && resident(stack + PAGE, 8) == 8);
+	munmap(stack, 16 * PAGE);
+	CHECK(munlockall() == 0);
+}
+
+CASE(the_heap_grows_and_shrinks)
+{
+	char *start;
+
+	start = sbrk(0);
+	CHECK(sbrk(3 * PAGE) == start);
+	memset(start, 'b', 3 * PAGE);
+	CHECK(sbrk(0) == start + 3 * PAGE);
+	CHECK(brk(start) == 0 && sbrk(0) == start);
+	CHECK((char *)syscall(SYS_brk, -1L) == start);
+	sbrk(3 * PAGE);
+	/* The first page may have been in use before. */
+	CHECK(start[2 * PAGE] == 0);
+}
+
+/* Writes to it do not reach the file. */
+CASE(a_private_mapping_of_a_file_has_its_contents)
+{
+	char name[] = "/tmp/memory-XXXXXX", *a, *b;
+	int fd = make_file(name);
+
+	a = mmap(NULL, 4 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE, fd, 0);
+	CHECK(a != MAP_FAILED && memcmp(a + PAGE, "file", 4) == 0 && a[0] == 0 && a[3 * PAGE + 100] == 0);
+	a[PAGE] = 'F';
+	b = mmap(NULL, PAGE, PROT_READ, MAP_PRIVATE, fd, PAGE);
+	CHECK(b != MAP_FAILED && memcmp(b, "file", 4) == 0 && touch(b, 1) == SIGSEGV);
+	FAILS(EINVAL, mmap(NULL, PAGE, PROT_READ, MAP_PRIVATE, fd, 1));
+	CHECK(close(fd) == 0 && unlink(name) == 0 && munmap(a, 4 * PAGE) == 0 && munmap(b, PAGE) == 0);
+}
+
+CASE(files_that_cannot_be_read_are_not_mapped)
+{
+	char name[] = "/tmp/memory-XXXXXX";
+	int fd = make_file(name);
+
+	close(fd);
+	fd = open(name, O_WRONLY);
+	FAILS(EACCES, mmap(NULL, PAGE, PROT_READ, MAP_PRIVATE, fd, 0));
+	close(fd);
+	fd = open("/tmp", O_RDONLY);
+	FAILS(ENODEV, mmap(NULL, PAGE, PROT_READ, MAP_PRIVATE, fd, 0));
+	unlink(name);
+}
+
+CASE(calls_take_no_longer_when_there_are_many_mappings)
 {
 	enum { MAPPINGS = 4000 };
 	char *page = map(PAGE, PROT_READ), *others = map(MAPPINGS * PAGE, PROT_NONE);
@@ -82,119 +299,9 @@ static void other_mappings(void)
 	munmap(page, PAGE);
 }
 
-int main(void)
+CASE(addresses_of_nobody_raise_a_signal)
 {
-	char name[] = "/tmp/memory-XXXXXX";
-	unsigned char vector[4];
-	char *a, *b, *start;
-	int fd;
-
-	signal(SIGSEGV, caught);
-	signal(SIGBUS, caught);
-
-	a = map(8 * PAGE, PROT_READ | PROT_WRITE);
-	CHECK(a != MAP_FAILED && (uintptr_t)a % PAGE == 0);
-	CHECK(a[0] == 0 && a[8 * PAGE - 1] == 0);
-	memset(a, 'x', 8 * PAGE);
-	CHECK(munmap(a + 2 * PAGE, PAGE) == 0);
-	CHECK(touch(a + 2 * PAGE, 0) == SIGSEGV);
-	CHECK(touch(a + PAGE, 1) == 0 && touch(a + 3 * PAGE, 1) == 0);
-	CHECK(mprotect(a, PAGE, PROT_READ) == 0);
-	CHECK(touch(a, 0) == 0 && touch(a, 1) == SIGSEGV);
-	CHECK(mprotect(a, PAGE, PROT_NONE) == 0);
-	CHECK(touch(a, 0) == SIGSEGV);
-	CHECK(mprotect(a, PAGE, PROT_READ | PROT_WRITE) == 0);
-	CHECK(a[0] == 'x' && touch(a, 1) == 0);
-	FAILS(ENOMEM, mprotect(a, 4 * PAGE, PROT_READ));
-	FAILS(EINVAL, mprotect(a + 1, PAGE, PROT_READ));
-	CHECK(munmap(a, 8 * PAGE) == 0);
-	CHECK(munmap(a, 8 * PAGE) == 0);
-	FAILS(EINVAL, munmap(a + 1, PAGE));
-	FAILS(EINVAL, munmap(a, 0));
-
-	FAILS(EINVAL, map(0, PROT_READ));
-	FAILS(ENOMEM, map(1UL << 47, PROT_READ));
-	FAILS(EINVAL, mmap(NULL, PAGE, PROT_READ, MAP_ANONYMOUS, -1, 0));
-	FAILS(EINVAL, mmap((void *)1, PAGE, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0));
-	FAILS(EBADF, mmap(NULL, PAGE, PROT_READ, MAP_PRIVATE, -1, 0));
-	FAILS(EINVAL, mmap(NULL, PAGE, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 1));
-
-	a = map(4 * PAGE, PROT_READ | PROT_WRITE);
-	b = mmap(a + PAGE, PAGE, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
-	CHECK(b == a + PAGE && b[0] == 0);
-	FAILS(EEXIST, mmap(a, PAGE, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0));
-	CHECK(munmap(a + PAGE, PAGE) == 0);
-	b = mmap(a + PAGE, PAGE, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
-	CHECK(b == a + PAGE);
-	munmap(a, 4 * PAGE);
-
-	a = map(2 * PAGE, PROT_READ | PROT_WRITE);
-	a[0] = 'm';
-	b = mremap(a, 2 * PAGE, 64 * PAGE, MREMAP_MAYMOVE);
-	CHECK(b != MAP_FAILED && b[0] == 'm' && b[63 * PAGE] == 0);
-	CHECK(mremap(b, 64 * PAGE, PAGE, 0) == b && b[0] == 'm');
-	CHECK(touch(b + PAGE, 0) == SIGSEGV);
-	FAILS(EINVAL, mremap(b + 1, PAGE, PAGE, 0));
-	FAILS(EINVAL, mremap(b, PAGE, 0, 0));
-	munmap(b, PAGE);
-	FAILS(EFAULT, mremap(b, PAGE, 2 * PAGE, MREMAP_MAYMOVE));
-
-	a = map(3 * PAGE, PROT_READ | PROT_WRITE);
-	memset(a, 'y', 3 * PAGE);
-	CHECK(madvise(a + PAGE, PAGE, MADV_DONTNEED) == 0);
-	CHECK(a[PAGE - 1] == 'y' && a[PAGE] == 0 && a[2 * PAGE] == 'y');
-	FAILS(EINVAL, madvise(a, PAGE, 1000));
-	FAILS(EINVAL, madvise(a, PAGE, 5));
-	CHECK(madvise(a, PAGE, 24 /* MADV_DONTNEED_LOCKED */) == 0 && a[0] == 0);
-	FAILS(EINVAL, madvise(a + 1, PAGE, MADV_NORMAL));
-	CHECK(mlock(a, 3 * PAGE) == 0 && munlock(a, 3 * PAGE) == 0);
-	CHECK(mincore(a, 3 * PAGE, vector) == 0 && (vector[0] & 1) == 1);
-	CHECK(msync(a, 3 * PAGE, MS_SYNC) == 0);
-	munmap(a + PAGE, PAGE);
-	FAILS(ENOMEM, mlock(a, 3 * PAGE));
-	FAILS(ENOMEM, msync(a, 3 * PAGE, MS_SYNC));
-	FAILS(ENOMEM, mincore(a, 3 * PAGE, vector));
-	CHECK(mlock(a, 0) == 0 && madvise(a, 0, MADV_POPULATE_READ) == 0);
-	FAILS(EINVAL, mlockall(0));
-	a = map(4 * PAGE, PROT_READ | PROT_WRITE);
-	CHECK(resident(a, 4) == 0);
-	a[PAGE] = 1;
-	CHECK(resident(a, 4) == 1 && resident(a + PAGE, 1) == 1);
-	munmap(a, 4 * PAGE);
-	CHECK(mlockall(MCL_CURRENT | MCL_FUTURE) == 0);
-	locked_later();
-	CHECK(munlockall() == 0);
-
-	start = sbrk(0);
-	CHECK(sbrk(3 * PAGE) == start);
-	memset(start, 'b', 3 * PAGE);
-	CHECK(sbrk(0) == start + 3 * PAGE);
-	CHECK(brk(start) == 0 && sbrk(0) == start);
-	CHECK((char *)syscall(SYS_brk, -1L) == start);
-	sbrk(3 * PAGE);
-	/* The first page may have been in use before. */
-	CHECK(start[2 * PAGE] == 0);
-
-	fd = mkstemp(name);
-	CHECK(fd >= 0 && ftruncate(fd, 3 * PAGE + 10) == 0 && pwrite(fd, "file", 4, PAGE) == 4);
-	a = mmap(NULL, 4 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE, fd, 0);
-	CHECK(a != MAP_FAILED && memcmp(a + PAGE, "file", 4) == 0 && a[0] == 0 && a[3 * PAGE + 100] == 0);
-	a[PAGE] = 'F';
-	b = mmap(NULL, PAGE, PROT_READ, MAP_PRIVATE, fd, PAGE);
-	CHECK(b != MAP_FAILED && memcmp(b, "file", 4) == 0 && touch(b, 1) == SIGSEGV);
-	FAILS(EINVAL, mmap(NULL, PAGE, PROT_READ, MAP_PRIVATE, fd, 1));
-	close(fd);
-	fd = open(name, O_WRONLY);
-	FAILS(EACCES, mmap(NULL, PAGE, PROT_READ, MAP_PRIVATE, fd, 0));
-	close(fd);
-	fd = open("/tmp", O_RDONLY);
-	FAILS(ENODEV, mmap(NULL, PAGE, PROT_READ, MAP_PRIVATE, fd, 0));
-	unlink(name);
-
-	other_mappings();
-
 	CHECK(touch((char *)0, 0) == SIGSEGV);
 	CHECK(touch((char *)0xffffffff80000000, 0) == SIGSEGV);
 	CHECK(touch((char *)0x8000000000000000, 0) == SIGSEGV);
-	return finish();
 }

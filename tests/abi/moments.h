@@ -14,6 +14,18 @@ static inline long shown(clockid_t clock)
 	return time.tv_sec * 1000000000L + time.tv_nsec;
 }
 
+/* The time on the clock that no one sets, in milliseconds. */
+static inline long milliseconds(void)
+{
+	return shown(CLOCK_MONOTONIC) / 1000000;
+}
+
+static inline long nanoseconds(struct timespec time)
+{
+	return time.tv_sec * 1000000000L + time.tv_nsec;
+}
+
+/* The time of so many nanoseconds. */
 static inline struct timespec timespec(long nanoseconds)
 {
 	return (struct timespec){ nanoseconds / 1000000000, nanoseconds % 1000000000 };

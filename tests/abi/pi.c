@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // also: dynamic
-/* Locks with an owner: inheritance along chains, deadlocks, timeouts, dead owners, moving waiters to them. */
+/*
+ * Locks with an owner: inheritance along chains, deadlocks, timeouts, dead owners, and moving
+ * waiters to them.
+ */
 #define _GNU_SOURCE
 #include <linux/futex.h>
 #include <pthread.h>
@@ -69,7 +72,10 @@ static void await_waiter(uint32_t *word)
 
 static cpu_set_t all;
 
-/* This thread, and those that it creates, on one processor: real-time threads have run until they wait whenever it runs itself. */
+/*
+ * Keeps this thread, and those that it creates, on one processor. Whenever it runs, the real-time
+ * threads wait.
+ */
 static void share_processor(void)
 {
 	cpu_set_t one;
@@ -87,12 +93,18 @@ static void share_no_more(void)
 	sched_setaffinity(0, sizeof(all), &all);
 }
 
-static void errors(void)
+CASE(a_lock_that_is_not_ones_own_is_not_given_back)
+{
+	uint32_t *word = &words[0];
+
+	FAILS(EPERM, futex(word, FUTEX_UNLOCK_PI, 0, NULL, NULL, 0));
+}
+
+CASE(a_lock_belongs_to_who_takes_it)
 {
 	struct timespec past = { 0, 0 }, bad = { 0, -1 };
 	uint32_t *word = &words[0], me = gettid_();
 
-	FAILS(EPERM, futex(word, FUTEX_UNLOCK_PI, 0, NULL, NULL, 0));
 	CHECK(futex(word, FUTEX_LOCK_PI, 0, NULL, NULL, 0) == 0 && *word == me);
 	FAILS(EDEADLK, futex(word, FUTEX_LOCK_PI, 0, NULL, NULL, 0));
 	FAILS(EDEADLK, futex(word, FUTEX_TRYLOCK_PI, 0, NULL, NULL, 0));
@@ -103,17 +115,44 @@ static void errors(void)
 	CHECK(futex(word, FUTEX_TRYLOCK_PI, 0, NULL, NULL, 0) == 0 && *word == me);
 	*word |= FUTEX_WAITERS;
 	CHECK(futex(word, FUTEX_UNLOCK_PI, 0, NULL, NULL, 0) == 0 && *word == 0);
+}
+
+CASE(a_lock_whose_owner_has_died_says_so)
+{
+	uint32_t *word = &words[0], me = gettid_();
+
 	*word = FUTEX_OWNER_DIED;
 	CHECK(futex(word, FUTEX_LOCK_PI, 0, NULL, NULL, 0) == 0 && *word == (me | FUTEX_OWNER_DIED));
 	CHECK(futex(word, FUTEX_UNLOCK_PI, 0, NULL, NULL, 0) == 0 && *word == 0);
+}
+
+CASE(a_lock_of_an_unknown_owner_is_refused)
+{
+	uint32_t *word = &words[0];
+
 	*word = 0x3ffffffe;
 	FAILS(ESRCH, futex(word, FUTEX_LOCK_PI, 0, NULL, NULL, 0));
 	CHECK(*word == (0x3ffffffe | FUTEX_WAITERS));
 	FAILS(EPERM, futex(word, FUTEX_UNLOCK_PI, 0, NULL, NULL, 0));
+	*word = 0;
+}
+
+CASE(bad_words_are_refused)
+{
+	uint32_t *word = &words[0];
+
+	*word = 0x3ffffffe | FUTEX_WAITERS;
 	FAILS(EINVAL, futex((char *)word + 1, FUTEX_LOCK_PI, 0, NULL, NULL, 0));
 	FAILS(EFAULT, futex((void *)8, FUTEX_LOCK_PI, 0, NULL, NULL, 0));
 	FAILS(EFAULT, futex((void *)8, FUTEX_UNLOCK_PI, 0, NULL, NULL, 0));
 	FAILS(EFAULT, futex((void *)8, FUTEX_TRYLOCK_PI, 0, NULL, NULL, 0));
+}
+
+CASE(bad_moves_are_refused)
+{
+	uint32_t *word = &words[0];
+
+	*word = 0x3ffffffe | FUTEX_WAITERS;
 	FAILS(EINVAL, futex(word, FUTEX_WAIT_REQUEUE_PI, 0, NULL, word, 0));
 	FAILS(EAGAIN, futex(word, FUTEX_WAIT_REQUEUE_PI, 0, NULL, &words[1], 0));
 	FAILS(EINVAL, futex(word, FUTEX_CMP_REQUEUE_PI, 1, NULL, word, 0));
@@ -134,7 +173,7 @@ static void *hold(void *argument)
 	return NULL;
 }
 
-static void timeouts(void)
+CASE(a_wait_for_a_lock_ends_in_time)
 {
 	struct timespec time;
 	uint32_t *word = &words[0], owner;
@@ -154,15 +193,13 @@ static void timeouts(void)
 	FAILS(EAGAIN, futex(word, FUTEX_TRYLOCK_PI, 0, NULL, NULL, 0));
 	FAILS(EPERM, futex(word, FUTEX_UNLOCK_PI, 0, NULL, NULL, 0));
 	stage = 2;
-	/* Says something only if it fails: another thread prints meanwhile. */
-	if (lock(word, NULL) != 0)
-		CHECK(!"lock");
+	CHECK(lock(word, NULL) == 0);
 	pthread_join(thread, NULL);
 	CHECK((*word & FUTEX_TID_MASK) == (uint32_t)gettid_());
 	CHECK(unlock(word) == 0 && *word == 0);
 }
 
-/* Threads that each own one lock and want the one before: a chain. */
+/* Owns one lock and wants the one before: a link of a chain. */
 static void *link_of_chain(void *argument)
 {
 	long number = (long)argument;
@@ -179,7 +216,7 @@ static void *link_of_chain(void *argument)
 	return NULL;
 }
 
-static void deadlocks(void)
+CASE(a_chain_of_locks_is_given_on)
 {
 	pthread_t threads[4];
 
@@ -210,7 +247,7 @@ static void *second_of_circle(void *argument)
 	return (void *)result;
 }
 
-static void circle(void)
+CASE(a_circle_is_refused)
 {
 	pthread_t thread;
 	void *result;
@@ -307,7 +344,17 @@ static void inversion(void *chain)
 	share_no_more();
 }
 
-/* A lock goes to the waiter with the highest priority, also if that changes while it waits. */
+CASE(an_owner_inherits_the_priority_of_a_waiter)
+{
+	inversion(NULL);
+}
+
+CASE(an_owner_inherits_along_a_chain)
+{
+	inversion(&words[1]);
+}
+
+/* In which order threads got the lock. */
 static int order[4];
 static atomic_int place;
 static pid_t tids[4];
@@ -352,6 +399,16 @@ static void queue(int change)
 		CHECK(order[0] == 1 && order[1] == 2 && order[2] == 3 && order[3] == 0);
 }
 
+CASE(a_lock_goes_to_the_highest_waiter)
+{
+	queue(0);
+}
+
+CASE(a_lock_goes_to_the_highest_waiter_after_a_change)
+{
+	queue(1);
+}
+
 static void handler(int signal)
 {
 	(void)signal;
@@ -365,8 +422,8 @@ static void *signalled(void *argument)
 	return NULL;
 }
 
-/* The call is made again after a handler, whatever its flags. */
-static void signals(void)
+/* The call is made again, whatever the flags of the handler are. */
+CASE(a_handler_does_not_end_the_wait_for_a_lock)
 {
 	struct sigaction action = { .sa_handler = handler };
 	pthread_t thread;
@@ -382,7 +439,7 @@ static void signals(void)
 	pthread_join(thread, NULL);
 }
 
-/* The owner ends while another thread waits. */
+/* Ends as the owner of a lock that another thread waits for. */
 static void *die(void *argument)
 {
 	lock(argument, NULL);
@@ -405,7 +462,7 @@ static void *inherit(void *argument)
 	return NULL;
 }
 
-static void dead_owner(void)
+CASE(a_waiter_gets_the_lock_of_a_dead_owner)
 {
 	pthread_t threads[2];
 	uint32_t *word = &words[0];
@@ -417,13 +474,21 @@ static void dead_owner(void)
 	for (int i = 0; i < 2; i++)
 		pthread_join(threads[i], NULL);
 	CHECK(*word == 0);
+}
+
+/* Nobody has waited for it while the owner lived. */
+CASE(the_lock_of_a_dead_owner_is_refused)
+{
+	pthread_t threads[2];
+	uint32_t *word = &words[0];
+
 	pthread_create(&threads[0], NULL, die_alone, word);
 	pthread_join(threads[0], NULL);
 	FAILS(ESRCH, futex(word, FUTEX_LOCK_PI, 0, NULL, NULL, 0));
 	*word = 0;
 }
 
-/* A condition and its mutex. */
+/* A thread that waits at a condition, words[2], and is moved to its mutex, words[3]. */
 struct mover {
 	pthread_t thread;
 	const struct timespec *timeout;
@@ -444,7 +509,7 @@ static void *wait_for_move(void *argument)
 	return NULL;
 }
 
-static void moving(void)
+CASE(waiters_are_moved_to_a_lock)
 {
 	struct mover movers[4] = { 0 };
 	struct timespec soon = after(CLOCK_MONOTONIC, 50), later;
@@ -497,20 +562,4 @@ static void moving(void)
 	}
 	CHECK(moved == 1);
 	share_no_more();
-}
-
-int main(void)
-{
-	errors();
-	timeouts();
-	deadlocks();
-	circle();
-	inversion(NULL);
-	inversion(&words[1]);
-	queue(0);
-	queue(1);
-	signals();
-	dead_owner();
-	moving();
-	return finish();
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-/* Pipes: what is full and what is empty, atomic writes, ends that close, signals. */
+/* Pipes: what is full and what is empty, atomic writes, ends that close, and signals. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <limits.h>
@@ -15,6 +15,7 @@
 
 static int ends[2];
 
+/* How many bytes are in the pipe, or -1. */
 static int readable(void)
 {
 	int bytes = -1;
@@ -22,6 +23,7 @@ static int readable(void)
 	return ioctl(ends[0], FIONREAD, &bytes) == 0 ? bytes : -1;
 }
 
+/* Makes the pipe anew. */
 static void reopen(int flags)
 {
 	close(ends[0]);
@@ -29,16 +31,33 @@ static void reopen(int flags)
 	CHECK(pipe2(ends, flags) == 0);
 }
 
-static void basics(void)
+BEFORE_EACH
+{
+	caught = 0;
+	CHECK(pipe(ends) == 0);
+}
+
+CASE(bytes_come_in_their_order)
 {
 	char text[100];
-	struct stat status;
 
-	CHECK(pipe(ends) == 0 && write(ends[1], "one", 3) == 3 && write(ends[1], "two", 3) == 3 && readable() == 6);
+	CHECK(write(ends[1], "one", 3) == 3 && write(ends[1], "two", 3) == 3 && readable() == 6);
 	CHECK(read(ends[0], text, 4) == 4 && memcmp(text, "onet", 4) == 0 && read(ends[0], text, 100) == 2);
 	CHECK(read(ends[0], text, 0) == 0 && write(ends[1], text, 0) == 0 && readable() == 0);
+}
+
+CASE(the_wrong_end_is_refused)
+{
+	char text[100];
+
 	FAILS(EBADF, read(ends[1], text, 1));
 	FAILS(EBADF, write(ends[0], text, 1));
+}
+
+CASE(a_pipe_has_no_position_and_no_contents)
+{
+	char text[100];
+
 	FAILS(ESPIPE, lseek(ends[0], 0, SEEK_CUR));
 	FAILS(ESPIPE, pread(ends[0], text, 1, 0));
 	FAILS(ESPIPE, pwrite(ends[1], text, 1, 0));
@@ -46,18 +65,34 @@ static void basics(void)
 	FAILS(EINVAL, ftruncate(ends[1], 0));
 	FAILS(ENOTDIR, fchdir(ends[0]));
 	FAILS(ENODEV, mmap(NULL, 4096, PROT_READ, MAP_PRIVATE, ends[0], 0) == MAP_FAILED ? -1 : 0);
+}
+
+CASE(bad_addresses_lose_no_bytes)
+{
+	char text[100];
+
 	FAILS(EFAULT, read(ends[0], at(-4096), 1));
 	FAILS(EFAULT, write(ends[1], at(16), 1));
 	CHECK(write(ends[1], "x", 1) == 1);
 	FAILS(EFAULT, read(ends[0], at(16), 1));
 	CHECK(readable() == 1 && read(ends[0], text, 1) == 1);
+}
+
+CASE(bad_pipes_are_not_made)
+{
 	FAILS(EFAULT, pipe(at(16)));
 	FAILS(EINVAL, pipe2(ends, 1));
+}
+
+CASE(a_pipe_has_a_status)
+{
+	struct stat status;
+
 	CHECK(fstat(ends[0], &status) == 0 && S_ISFIFO(status.st_mode) && (status.st_mode & 0777) == 0600);
 	CHECK(status.st_size == 0 && status.st_nlink == 1 && status.st_uid == geteuid());
 }
 
-static void vectors(void)
+CASE(vectors_are_written_and_read)
 {
 	char a[5] = "", b[5] = "", c[5] = "";
 	struct iovec out[3] = { { "abc", 3 }, { "", 0 }, { "defgh", 5 } };
@@ -65,18 +100,24 @@ static void vectors(void)
 
 	CHECK(writev(ends[1], out, 3) == 8 && readv(ends[0], in, 3) == 8);
 	CHECK(memcmp(a, "ab", 2) == 0 && memcmp(b, "cdef", 4) == 0 && memcmp(c, "gh", 2) == 0);
+}
+
+/* The bytes before the bad address may be in the pipe. */
+CASE(a_bad_vector_may_be_written_in_part)
+{
+	char a[5] = "";
+	struct iovec out[3] = { { "abc", 3 }, { "", 0 }, { "defgh", 5 } };
+
 	out[1].iov_base = at(16);
 	out[1].iov_len = 1;
 	CHECK(writev(ends[1], out, 3) != 8);
-	/* What came before the bad address may have been written. */
 	while (readable() > 0 && read(ends[0], a, 5) > 0)
 		;
 }
 
-static void full(void)
+CASE(a_pipe_is_full_with_64_kib)
 {
 	static char block[65536];
-	int total = 0, got;
 
 	reopen(O_NONBLOCK);
 	CHECK(fcntl(ends[0], F_GETPIPE_SZ) == 65536);
@@ -85,20 +126,34 @@ static void full(void)
 	CHECK(write(ends[1], block, 65536) == 65536);
 	FAILS(EAGAIN, write(ends[1], block, 1));
 	CHECK(ready(ends[1], POLLOUT, 0) == 0 && ready(ends[0], POLLIN, 0) == POLLIN && readable() == 65536);
-	/* Room comes by the page. */
 	CHECK(read(ends[0], block, 4095) == 4095);
 	FAILS(EAGAIN, write(ends[1], block, 1));
 	CHECK(ready(ends[1], POLLOUT, 0) == 0 && read(ends[0], block, 1) == 1 && ready(ends[1], POLLOUT, 0) == POLLOUT);
 	CHECK(write(ends[1], block, 5000) == 4096);
 	CHECK(read(ends[0], block, 65536) == 65536 && readable() == 0);
-	/* Short writes share a page as long as they fit. */
+}
+
+/* A write goes into the last page as long as it fits. */
+CASE(short_writes_share_pages)
+{
+	static char block[65536];
+	int total, got;
+
+	reopen(O_NONBLOCK);
 	for (total = 0; write(ends[1], block, 100) == 100;)
 		total += 100;
 	CHECK(total == 16 * 4000 && errno == EAGAIN);
 	for (total = 0; (got = read(ends[0], block, 1000)) > 0;)
 		total += got;
 	CHECK(total == 16 * 4000);
-	/* More than PIPE_BUF may be split, less not. */
+}
+
+CASE(only_writes_of_more_than_pipe_buf_are_split)
+{
+	static char block[65536];
+	int total;
+
+	reopen(O_NONBLOCK);
 	for (total = 0; write(ends[1], block, PIPE_BUF) == PIPE_BUF;)
 		total += PIPE_BUF;
 	CHECK(total == 65536);
@@ -106,7 +161,7 @@ static void full(void)
 	FAILS(EAGAIN, write(ends[1], block, 12288));
 }
 
-static void sizes(void)
+CASE(the_size_of_a_pipe_can_be_set)
 {
 	static char block[32768];
 
@@ -125,7 +180,7 @@ static void sizes(void)
 	CHECK(total == 1 << 20 && readable() == 1 << 20);
 }
 
-static void packets(void)
+CASE(packets_are_read_one_by_one)
 {
 	char text[100];
 
@@ -133,31 +188,45 @@ static void packets(void)
 	CHECK((fcntl(ends[1], F_GETFL) & O_DIRECT) && write(ends[1], "first", 5) == 5 && write(ends[1], "second", 6) == 6);
 	CHECK(read(ends[0], text, 100) == 5 && read(ends[0], text, 3) == 3 && memcmp(text, "sec", 3) == 0);
 	FAILS(EAGAIN, read(ends[0], text, 3));
+}
+
+CASE(a_packet_takes_a_page)
+{
+	reopen(O_DIRECT | O_NONBLOCK);
 	for (int i = 0; i < 16; i++)
 		CHECK(write(ends[1], "x", 1) == 1);
 	FAILS(EAGAIN, write(ends[1], "x", 1));
 }
 
-static void closed(void)
+CASE(a_pipe_without_writers_has_ended)
 {
 	char text[10];
 
-	reopen(0);
 	CHECK(write(ends[1], "last", 4) == 4 && close(ends[1]) == 0);
 	CHECK(ready(ends[0], POLLIN, 0) == (POLLIN | POLLHUP) && read(ends[0], text, 10) == 4);
 	CHECK(ready(ends[0], POLLIN, 0) == POLLHUP && read(ends[0], text, 10) == 0 && read(ends[0], text, 10) == 0);
-	ends[1] = -1;
-	reopen(0);
+}
+
+CASE(a_write_without_readers_raises_sigpipe)
+{
 	signal(SIGPIPE, note);
 	close(ends[0]);
 	CHECK((ready(ends[1], POLLOUT, 0) & POLLERR) != 0);
 	FAILS(EPIPE, write(ends[1], "x", 1));
 	CHECK(caught == SIGPIPE && write(ends[1], "x", 0) == 0);
+}
+
+CASE(a_write_without_readers_fails_if_sigpipe_is_ignored)
+{
+	close(ends[0]);
 	signal(SIGPIPE, SIG_IGN);
-	caught = 0;
 	FAILS(EPIPE, write(ends[1], "x", 1));
 	CHECK(caught == 0);
-	/* The default action ends the process. */
+}
+
+CASE(sigpipe_ends_a_process)
+{
+	close(ends[0]);
 	int status;
 	pid_t child = fork();
 
@@ -167,20 +236,19 @@ static void closed(void)
 		_exit(0);
 	}
 	CHECK(waitpid(child, &status, 0) == child && WIFSIGNALED(status) && WTERMSIG(status) == SIGPIPE);
-	ends[0] = -1;
 }
 
+/* Has SIGALRM come again and again: the first may come before the wait begins. */
 static void alarmed(int flags)
 {
 	struct sigaction action = { .sa_handler = note, .sa_flags = flags };
 
 	caught = 0;
 	sigaction(SIGALRM, &action, NULL);
-	/* Again and again: the first may come before the wait begins. */
 	ualarm(50000, 50000);
 }
 
-/* How many alarms have been handled, which a child sees. */
+/* How many alarms have been handled. A child sees it. */
 static volatile int *alarms;
 
 static void count_alarm(int signal)
@@ -189,15 +257,11 @@ static void count_alarm(int signal)
 	++*alarms;
 }
 
-static void waits(void)
+CASE(a_reader_waits_for_a_writer)
 {
-	static char block[200000];
-	struct sigaction counting = { .sa_handler = count_alarm, .sa_flags = SA_RESTART };
 	char text[10];
-	int status, total = 0, got;
+	int status;
 
-	reopen(0);
-	/* A reader waits for a writer. */
 	pid_t child = fork();
 
 	if (child == 0) {
@@ -206,8 +270,16 @@ static void waits(void)
 		_exit(0);
 	}
 	CHECK(read(ends[0], text, 10) == 4 && waitpid(child, &status, 0) == child);
-	/* A writer waits for a reader, and all of a long write arrives. */
-	child = fork();
+}
+
+/* The writer waits for the reader. */
+CASE(all_of_a_long_write_arrives)
+{
+	static char block[200000];
+	int status, total = 0, got;
+
+	pid_t child = fork();
+
 	if (child == 0) {
 		close(ends[0]);
 		for (unsigned i = 0; i < sizeof(block); i++)
@@ -221,7 +293,14 @@ static void waits(void)
 			right &= block[i] == (char)(total % 253);
 	CHECK(right && total == sizeof(block));
 	CHECK(waitpid(child, &status, 0) == child && WEXITSTATUS(status) == 0);
-	/* Signals end a wait. */
+}
+
+/* A write that has written something says how much. */
+CASE(a_signal_ends_a_read_or_a_write)
+{
+	static char block[200000];
+	char text[10];
+
 	alarmed(0);
 	FAILS(EINTR, read(ends[0], text, 1));
 	ualarm(0, 0);
@@ -232,7 +311,18 @@ static void waits(void)
 	CHECK(read(ends[0], block, 8192) == 8192);
 	alarmed(0);
 	CHECK(write(ends[1], block, 65536) == 8192 && caught == SIGALRM);
-	/* With SA_RESTART the call is made again. There is room after some alarms: all but the first come while it waits. */
+	ualarm(0, 0);
+}
+
+/* There is room after some alarms. All but the first alarm come while the write waits. */
+CASE(with_sa_restart_a_write_is_made_again)
+{
+	static char block[200000];
+	struct sigaction counting = { .sa_handler = count_alarm, .sa_flags = SA_RESTART };
+	int status;
+	pid_t child;
+
+	CHECK(write(ends[1], block, 65536) == 65536);
 	alarms = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	child = fork();
 	if (child == 0) {
@@ -246,8 +336,14 @@ static void waits(void)
 	ualarm(50000, 50000);
 	CHECK(write(ends[1], "x", 1) == 1 && caught == SIGALRM && waitpid(child, &status, 0) == child);
 	ualarm(0, 0);
-	/* The other end goes away while one waits. */
-	reopen(0);
+}
+
+CASE(a_reader_learns_that_the_writer_has_gone)
+{
+	char text[10];
+	int status;
+	pid_t child;
+
 	child = fork();
 	if (child == 0) {
 		close(ends[0]);
@@ -256,8 +352,15 @@ static void waits(void)
 	}
 	close(ends[1]);
 	CHECK(read(ends[0], text, 1) == 0 && waitpid(child, &status, 0) == child);
-	ends[1] = -1;
-	reopen(0);
+}
+
+/* The write first tells what it has written. */
+CASE(a_writer_learns_that_the_reader_has_gone)
+{
+	static char block[200000];
+	int status;
+	pid_t child;
+
 	child = fork();
 	if (child == 0) {
 		while (readable() < 65536)
@@ -267,20 +370,17 @@ static void waits(void)
 	}
 	close(ends[0]);
 	signal(SIGPIPE, SIG_IGN);
-	/* What was written before is told first. */
 	CHECK(write(ends[1], block, 100000) == 65536);
 	FAILS(EPIPE, write(ends[1], block, 1));
 	CHECK(waitpid(child, &status, 0) == child);
-	ends[0] = -1;
 }
 
-/* Writes of up to PIPE_BUF bytes do not mix. */
-static void atomic(void)
+/* Writes of up to PIPE_BUF bytes are short. */
+CASE(short_writes_do_not_mix)
 {
 	char packet[PIPE_BUF];
 	int status, right = 1;
 
-	reopen(0);
 	for (int writer = 0; writer < 3; writer++)
 		if (fork() == 0) {
 			close(ends[0]);
@@ -305,18 +405,4 @@ static void atomic(void)
 		right &= wait(&status) > 0 && status == 0;
 	}
 	CHECK(right);
-	close(ends[0]);
-}
-
-int main(void)
-{
-	basics();
-	vectors();
-	full();
-	sizes();
-	packets();
-	closed();
-	waits();
-	atomic();
-	return finish();
 }

@@ -1,29 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-/* timer_create and relatives: who is told, when, overruns, clocks, errors. */
+/* timer_create and relatives: who is told, when, overruns, clocks and errors. */
 #define _GNU_SOURCE
 #include <signal.h>
 #include <sys/syscall.h>
 #include <time.h>
 
 #include "check.h"
+#include "moments.h"
 
 #ifndef sigev_notify_thread_id
 #define sigev_notify_thread_id _sigev_un._tid
 #endif
 
-static long long now_of(clockid_t clock)
-{
-	struct timespec now;
-
-	clock_gettime(clock, &now);
-	return now.tv_sec * 1000000000ll + now.tv_nsec;
-}
-
-static long long nanoseconds(struct timespec time)
-{
-	return time.tv_sec * 1000000000ll + time.tv_nsec;
-}
-
+/* A time of a timer, in nanoseconds. */
 static struct itimerspec in(long long value, long long interval)
 {
 	return (struct itimerspec){
@@ -34,93 +23,209 @@ static struct itimerspec in(long long value, long long interval)
 
 #define MS 1000000ll
 
-int main(void)
-{
-	static const clockid_t clocks[] = { CLOCK_REALTIME, CLOCK_MONOTONIC, CLOCK_BOOTTIME, CLOCK_TAI };
-	struct sigevent event = { .sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGRTMIN };
-	struct timespec long_time = { 60, 0 }, short_time = { 0, 60 * MS };
-	struct itimerspec spec, old;
-	sigset_t set;
-	siginfo_t info;
-	timer_t timer, other;
-	long long start, armed, began, took = 0;
-	unsigned int i, attempts;
-	int kernel_id, overrun, right;
+static const struct timespec long_time = { 60, 0 }, short_time = { 0, 60 * MS }, at_once = { 0, 0 };
+static struct sigevent event;
+static sigset_t set;
 
+BEFORE_EACH
+{
+	event = (struct sigevent){ .sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGRTMIN };
 	sigemptyset(&set);
 	sigaddset(&set, SIGRTMIN);
 	sigaddset(&set, SIGALRM);
 	sigprocmask(SIG_BLOCK, &set, NULL);
+}
 
-	for (i = 0; i < sizeof(clocks) / sizeof(*clocks); i++) {
-		event.sigev_value.sival_ptr = (void *)(0x1122334455667700 + i);
-		CHECK(timer_create(clocks[i], &event, &timer) == 0);
-		CHECK(timer_gettime(timer, &old) == 0 && old.it_value.tv_sec == 0 && old.it_value.tv_nsec == 0);
-		spec = in(1000000 * MS, 0);
-		CHECK(timer_settime(timer, 0, &spec, NULL) == 0);
-		CHECK(timer_gettime(timer, &old) == 0 && nanoseconds(old.it_value) > 900000 * MS && nanoseconds(old.it_value) <= 1000000 * MS);
-		/* Relative, and not much later, unless the host takes the processor away each time. */
-		spec = in(20 * MS, 0);
-		for (attempts = 0; attempts == 0 || (attempts < 5 && took >= 900 * MS); attempts++) {
-			start = now_of(CLOCK_MONOTONIC);
-			if (timer_settime(timer, 0, &spec, NULL) || sigtimedwait(&set, &info, &long_time) != SIGRTMIN)
-				break;
-			took = now_of(CLOCK_MONOTONIC) - start;
-		}
-		CHECK(attempts > 0 && info.si_code == SI_TIMER && took >= 20 * MS && took < 900 * MS);
-		CHECK(info.si_value.sival_ptr == event.sigev_value.sival_ptr && info.si_overrun == 0);
-		CHECK(timer_gettime(timer, &old) == 0 && old.it_value.tv_sec == 0 && old.it_value.tv_nsec == 0);
-		/* Absolute, then what is past. */
-		start = now_of(clocks[i]);
-		spec = in(start + 20 * MS, 0);
-		CHECK(timer_settime(timer, TIMER_ABSTIME, &spec, NULL) == 0);
-		CHECK(sigtimedwait(&set, &info, &long_time) == SIGRTMIN && now_of(clocks[i]) >= start + 20 * MS);
-		spec = in(1, 0);
-		CHECK(timer_settime(timer, TIMER_ABSTIME, &spec, NULL) == 0);
-		CHECK(sigtimedwait(&set, &info, &long_time) == SIGRTMIN);
-		/* Disarmed, before it has expired. */
-		do {
-			spec = in(30 * MS, 0);
-			right = timer_settime(timer, 0, &spec, NULL) == 0;
-			spec = in(0, 0);
-			right = right && timer_settime(timer, 0, &spec, &old) == 0;
-		} while (right && nanoseconds(old.it_value) == 0 && sigtimedwait(&set, &info, &long_time) == SIGRTMIN);
-		CHECK(right && nanoseconds(old.it_value) > 0 && nanoseconds(old.it_value) <= 30 * MS);
-		FAILS(EAGAIN, sigtimedwait(&set, &info, &short_time));
-		CHECK(timer_delete(timer) == 0);
-		FAILS(EINVAL, timer_delete(timer));
+/* The time of a timer is a while from now. */
+static void relative(clockid_t clock)
+{
+	struct itimerspec spec, old;
+	siginfo_t info;
+	timer_t timer;
+	long long start, took = 0;
+	unsigned int attempts;
+
+	event.sigev_value.sival_ptr = (void *)0x1122334455667700;
+	CHECK(timer_create(clock, &event, &timer) == 0);
+	CHECK(timer_gettime(timer, &old) == 0 && old.it_value.tv_sec == 0 && old.it_value.tv_nsec == 0);
+	spec = in(1000000 * MS, 0);
+	CHECK(timer_settime(timer, 0, &spec, NULL) == 0);
+	CHECK(timer_gettime(timer, &old) == 0 && nanoseconds(old.it_value) > 900000 * MS && nanoseconds(old.it_value) <= 1000000 * MS);
+	/* Relative, and not much later, unless the host takes the processor away each time. */
+	spec = in(20 * MS, 0);
+	for (attempts = 0; attempts == 0 || (attempts < 5 && took >= 900 * MS); attempts++) {
+		start = shown(CLOCK_MONOTONIC);
+		if (timer_settime(timer, 0, &spec, NULL) || sigtimedwait(&set, &info, &long_time) != SIGRTMIN)
+			break;
+		took = shown(CLOCK_MONOTONIC) - start;
 	}
+	CHECK(attempts > 0 && info.si_code == SI_TIMER && took >= 20 * MS && took < 900 * MS);
+	CHECK(info.si_value.sival_ptr == event.sigev_value.sival_ptr && info.si_overrun == 0);
+	CHECK(timer_gettime(timer, &old) == 0 && old.it_value.tv_sec == 0 && old.it_value.tv_nsec == 0);
+	CHECK(timer_delete(timer) == 0);
+}
 
-	/* Periodic: each expiry once, or as overrun. */
+/* The time of a timer is a moment, in the future or past. */
+static void absolute(clockid_t clock)
+{
+	struct itimerspec spec;
+	siginfo_t info;
+	timer_t timer;
+	long long start;
+
+	CHECK(timer_create(clock, &event, &timer) == 0);
+	start = shown(clock);
+	spec = in(start + 20 * MS, 0);
+	CHECK(timer_settime(timer, TIMER_ABSTIME, &spec, NULL) == 0);
+	CHECK(sigtimedwait(&set, &info, &long_time) == SIGRTMIN && shown(clock) >= start + 20 * MS);
+	spec = in(1, 0);
+	CHECK(timer_settime(timer, TIMER_ABSTIME, &spec, NULL) == 0);
+	CHECK(sigtimedwait(&set, &info, &long_time) == SIGRTMIN);
+	CHECK(timer_delete(timer) == 0);
+}
+
+/* A timer is disarmed before it has expired. */
+static void disarmed(clockid_t clock)
+{
+	struct itimerspec spec, old;
+	siginfo_t info;
+	timer_t timer;
+	int right;
+
+	CHECK(timer_create(clock, &event, &timer) == 0);
+	do {
+		spec = in(30 * MS, 0);
+		right = timer_settime(timer, 0, &spec, NULL) == 0;
+		spec = in(0, 0);
+		right = right && timer_settime(timer, 0, &spec, &old) == 0;
+	} while (right && nanoseconds(old.it_value) == 0 && sigtimedwait(&set, &info, &long_time) == SIGRTMIN);
+	CHECK(right && nanoseconds(old.it_value) > 0 && nanoseconds(old.it_value) <= 30 * MS);
+	FAILS(EAGAIN, sigtimedwait(&set, &info, &short_time));
+	CHECK(timer_delete(timer) == 0);
+	FAILS(EINVAL, timer_delete(timer));
+}
+
+CASE(a_timer_expires_after_a_while_of_real_time)
+{
+	relative(CLOCK_REALTIME);
+}
+
+CASE(a_timer_expires_at_a_moment_of_real_time)
+{
+	absolute(CLOCK_REALTIME);
+}
+
+CASE(a_disarmed_timer_of_real_time_does_not_expire)
+{
+	disarmed(CLOCK_REALTIME);
+}
+
+CASE(a_timer_expires_after_a_while_of_monotonic_time)
+{
+	relative(CLOCK_MONOTONIC);
+}
+
+CASE(a_timer_expires_at_a_moment_of_monotonic_time)
+{
+	absolute(CLOCK_MONOTONIC);
+}
+
+CASE(a_disarmed_timer_of_monotonic_time_does_not_expire)
+{
+	disarmed(CLOCK_MONOTONIC);
+}
+
+CASE(a_timer_expires_after_a_while_of_boot_time)
+{
+	relative(CLOCK_BOOTTIME);
+}
+
+CASE(a_timer_expires_at_a_moment_of_boot_time)
+{
+	absolute(CLOCK_BOOTTIME);
+}
+
+CASE(a_disarmed_timer_of_boot_time_does_not_expire)
+{
+	disarmed(CLOCK_BOOTTIME);
+}
+
+CASE(a_timer_expires_after_a_while_of_atomic_time)
+{
+	relative(CLOCK_TAI);
+}
+
+CASE(a_timer_expires_at_a_moment_of_atomic_time)
+{
+	absolute(CLOCK_TAI);
+}
+
+CASE(a_disarmed_timer_of_atomic_time_does_not_expire)
+{
+	disarmed(CLOCK_TAI);
+}
+
+CASE(each_expiry_comes_once_or_as_overrun)
+{
+	struct itimerspec spec;
+	siginfo_t info;
+	timer_t timer;
+	long long start, armed, began = 0;
+	int overrun;
+
 	CHECK(timer_create(CLOCK_MONOTONIC, &event, &timer) == 0);
 	spec = in(10 * MS, 10 * MS);
-	start = now_of(CLOCK_MONOTONIC);
+	start = shown(CLOCK_MONOTONIC);
 	CHECK(timer_settime(timer, 0, &spec, NULL) == 0);
-	armed = now_of(CLOCK_MONOTONIC);
+	armed = shown(CLOCK_MONOTONIC);
 	overrun = 0;
-	for (i = 0; i < 5; i++) {
-		began = now_of(CLOCK_MONOTONIC);
+	for (int i = 0; i < 5; i++) {
+		began = shown(CLOCK_MONOTONIC);
 		CHECK(sigwaitinfo(&set, &info) == SIGRTMIN);
 		overrun += info.si_overrun;
 	}
-	CHECK(now_of(CLOCK_MONOTONIC) - start >= (5 + overrun) * 10 * MS && began - armed < (5 + overrun) * 10 * MS + 20 * MS);
-	/* Set anew while its signal waits, it goes on with that one. */
+	CHECK(shown(CLOCK_MONOTONIC) - start >= (5 + overrun) * 10 * MS && began - armed < (5 + overrun) * 10 * MS + 20 * MS);
+	CHECK(timer_delete(timer) == 0);
+}
+
+/* Its signal is pending meanwhile. */
+CASE(a_timer_that_is_set_anew_goes_on_with_its_signal)
+{
+	struct itimerspec spec, old;
+	siginfo_t info;
+	timer_t timer;
+
+	CHECK(timer_create(CLOCK_MONOTONIC, &event, &timer) == 0);
+	spec = in(10 * MS, 10 * MS);
+	CHECK(timer_settime(timer, 0, &spec, NULL) == 0);
 	nanosleep(&(struct timespec){ 0, 20 * MS }, NULL);
 	spec = in(10 * MS, 1 * MS);
 	CHECK(timer_settime(timer, 0, &spec, &old) == 0 && old.it_interval.tv_nsec == 10 * MS);
 	nanosleep(&(struct timespec){ 0, 60 * MS }, NULL);
-	CHECK(sigtimedwait(&set, &info, &(struct timespec){ 0, 0 }) == SIGRTMIN);
+	CHECK(sigtimedwait(&set, &info, &at_once) == SIGRTMIN);
 	CHECK(info.si_overrun >= 40 && timer_getoverrun(timer) == info.si_overrun - 1);
 	CHECK(timer_delete(timer) == 0);
-	while (sigtimedwait(&set, &info, &(struct timespec){ 0, 0 }) == SIGRTMIN)
-		;
+}
 
-	/* No event: SIGALRM with the timer's id. */
+CASE(without_an_event_sigalrm_comes)
+{
+	struct itimerspec spec;
+	siginfo_t info;
+	timer_t timer;
+
 	CHECK(timer_create(CLOCK_MONOTONIC, NULL, &timer) == 0);
 	spec = in(1 * MS, 0);
 	CHECK(timer_settime(timer, 0, &spec, NULL) == 0);
 	CHECK(sigtimedwait(&set, &info, &long_time) == SIGALRM && info.si_code == SI_TIMER);
-	/* Nobody is told. */
+	CHECK(timer_delete(timer) == 0);
+}
+
+CASE(a_timer_may_tell_nobody)
+{
+	struct itimerspec spec, old;
+	siginfo_t info;
+	timer_t other;
+
 	event.sigev_notify = SIGEV_NONE;
 	CHECK(timer_create(CLOCK_MONOTONIC, &event, &other) == 0);
 	spec = in(1000000 * MS, 0);
@@ -134,9 +239,15 @@ int main(void)
 	CHECK(timer_settime(other, 0, &spec, NULL) == 0);
 	nanosleep(&short_time, NULL);
 	CHECK(timer_gettime(other, &old) == 0 && old.it_value.tv_nsec > 0 && old.it_value.tv_nsec <= 100 * MS);
-	CHECK(timer_delete(timer) == 0 && timer_delete(other) == 0);
+	CHECK(timer_delete(other) == 0);
+}
 
-	/* A thread is told. */
+CASE(a_timer_may_tell_a_thread)
+{
+	struct itimerspec spec;
+	siginfo_t info;
+	timer_t timer;
+
 	event = (struct sigevent){ .sigev_notify = SIGEV_THREAD_ID, .sigev_signo = SIGRTMIN };
 	event.sigev_notify_thread_id = (int)syscall(SYS_gettid);
 	CHECK(timer_create(CLOCK_MONOTONIC, &event, &timer) == 0);
@@ -144,12 +255,25 @@ int main(void)
 	CHECK(timer_settime(timer, 0, &spec, NULL) == 0);
 	CHECK(sigtimedwait(&set, &info, &long_time) == SIGRTMIN);
 	CHECK(timer_delete(timer) == 0);
+}
+
+CASE(a_timer_cannot_tell_a_thread_of_others)
+{
+	int kernel_id;
+
+	event = (struct sigevent){ .sigev_notify = SIGEV_THREAD_ID, .sigev_signo = SIGRTMIN };
+	event.sigev_notify_thread_id = (int)syscall(SYS_gettid);
 	event.sigev_notify_thread_id = 0x3fffffff;
 	FAILS(EINVAL, syscall(SYS_timer_create, CLOCK_MONOTONIC, &event, &kernel_id));
 	event.sigev_notify_thread_id = 1;
 	FAILS(EINVAL, syscall(SYS_timer_create, CLOCK_MONOTONIC, &event, &kernel_id));
+}
 
-	event = (struct sigevent){ .sigev_notify = SIGEV_SIGNAL, .sigev_signo = 65 };
+CASE(bad_timers_are_not_made)
+{
+	int kernel_id;
+
+	event.sigev_signo = 65;
 	FAILS(EINVAL, syscall(SYS_timer_create, CLOCK_MONOTONIC, &event, &kernel_id));
 	event.sigev_signo = 0;
 	FAILS(EINVAL, syscall(SYS_timer_create, CLOCK_MONOTONIC, &event, &kernel_id));
@@ -161,6 +285,12 @@ int main(void)
 	FAILS(EOPNOTSUPP, syscall(SYS_timer_create, CLOCK_MONOTONIC_COARSE, &event, &kernel_id));
 	FAILS(EFAULT, syscall(SYS_timer_create, CLOCK_MONOTONIC, (void *)8, &kernel_id));
 	FAILS(EFAULT, syscall(SYS_timer_create, CLOCK_MONOTONIC, &event, (void *)8));
+}
+
+CASE(bad_times_are_refused)
+{
+	struct itimerspec spec;
+	int kernel_id;
 
 	CHECK(syscall(SYS_timer_create, CLOCK_MONOTONIC, &event, &kernel_id) == 0);
 	FAILS(EINVAL, syscall(SYS_timer_settime, kernel_id, 0, NULL, NULL));
@@ -172,11 +302,16 @@ int main(void)
 	spec.it_value = (struct timespec){ -1, 0 };
 	FAILS(EINVAL, syscall(SYS_timer_settime, kernel_id, 0, &spec, NULL));
 	spec = in(1, 0);
+	CHECK(syscall(SYS_timer_delete, kernel_id) == 0);
+}
+
+CASE(unknown_timers_are_refused)
+{
+	struct itimerspec spec;
+
+	spec = in(1, 0);
 	FAILS(EINVAL, syscall(SYS_timer_settime, 12345, 0, &spec, NULL));
 	FAILS(EINVAL, syscall(SYS_timer_getoverrun, 12345));
 	FAILS(EINVAL, syscall(SYS_timer_gettime, 12345, &spec));
 	FAILS(EINVAL, syscall(SYS_timer_gettime, -1, &spec));
-	/* Ignored signals: nothing comes, the timer goes on. */
-	CHECK(syscall(SYS_timer_delete, kernel_id) == 0);
-	return finish();
 }

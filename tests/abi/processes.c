@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // also: dynamic
-/* fork, execve, wait: memory, descriptors, signals, status. */
+/* fork, execve and wait: memory, descriptors, signals and statuses. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <sched.h>
@@ -12,7 +12,9 @@
 #include <sys/wait.h>
 #include <time.h>
 
+
 #include "check.h"
+#include "children.h"
 
 extern char **environ;
 
@@ -28,16 +30,11 @@ static void child_ended(int number)
 /* Runs f in a child and returns its wait status. */
 static int in_child(int (*f)(void))
 {
-	int status = -1;
-	pid_t pid;
+	pid_t pid = fork();
 
-	fflush(stdout);
-	pid = fork();
 	if (pid == 0)
 		_exit(f());
-	while (waitpid(pid, &status, 0) == -1 && errno == EINTR)
-		;
-	return status;
+	return status_of(pid);
 }
 
 static char *shared_page, *heap;
@@ -78,7 +75,10 @@ static int generations(void)
 	return 0;
 }
 
-/* A real-time thread returns from fork before its child runs on the same CPU, which then keeps it for itself for a while. */
+/*
+ * A real-time thread returns from fork before its child runs on the same CPU. The child then keeps
+ * the CPU for a while.
+ */
 static int parent_first(void)
 {
 	struct sched_param low = { .sched_priority = 1 }, high = { .sched_priority = 2 };
@@ -106,9 +106,11 @@ static int parent_first(void)
 	return *first == 1 ? 31 : 32;
 }
 
+/* Executes this program with an argument, a nearly empty environment, and descriptor 50 open. */
 static int execute_self(void)
 {
-	char *argv[] = { "processes", "second", "", NULL };
+	char *argv[] = { "second", "argument", "", NULL };
+
 	char *envp[] = { "ONLY=this", NULL };
 
 	execve("/proc/self/exe", argv, envp);
@@ -121,9 +123,10 @@ static int execute_other(void)
 	return 99;
 }
 
-static int second(int argc, char **argv)
+/* It has what execute_self gave it. */
+ROLE(second)
 {
-	int passed = argc == 3 && strcmp(argv[1], "second") == 0 && !*argv[2];
+	int passed = count == 3 && strcmp(arguments[1], "argument") == 0 && !*arguments[2];
 
 	passed &= environ[0] && strcmp(environ[0], "ONLY=this") == 0 && !environ[1];
 	passed &= fcntl(50, F_GETFD) == 0 && fcntl(51, F_GETFD) == -1;
@@ -131,17 +134,17 @@ static int second(int argc, char **argv)
 	return passed ? 23 : 24;
 }
 
-int main(int argc, char **argv)
+BEFORE_EACH
 {
-	char *echo[] = { "echo", "spawned", NULL }, byte, line[10];
-	int status, ends[2], fd;
-	struct rusage usage;
-	pid_t pid;
-
-	if (argc > 1)
-		return second(argc, argv);
-	parent = getpid();
+	children = 0;
 	signal(SIGCHLD, child_ended);
+}
+
+CASE(a_child_has_memory_of_its_own)
+{
+	int status;
+
+	parent = getpid();
 	shared_page = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	strcpy(shared_page, "before");
 	heap = malloc(100000);
@@ -151,13 +154,45 @@ int main(int argc, char **argv)
 	CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 11);
 	CHECK(counter == 5 && strcmp(shared_page, "before") == 0 && heap[99999] == 'h');
 	CHECK(children == 1);
+}
+
+CASE(a_fault_ends_a_child)
+{
+	int status;
+
 	status = in_child(faults);
 	CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV);
+}
+
+CASE(forty_generations_follow_each_other)
+{
+	int status;
+
 	status = in_child(generations);
 	CHECK(WIFEXITED(status) && WEXITSTATUS(status) == GENERATIONS);
+}
+
+CASE(a_parent_returns_from_fork_before_its_child_runs)
+{
+	int status;
+
 	status = in_child(parent_first);
 	CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 31);
+}
+
+CASE(who_has_no_child_cannot_wait)
+{
+	int status;
+
 	FAILS(ECHILD, waitpid(-1, &status, 0));
+}
+
+CASE(a_pipe_ends_when_the_child_has_ended)
+{
+	int ends[2], status;
+	char byte;
+	struct rusage usage;
+	pid_t pid;
 
 	CHECK(pipe(ends) == 0);
 	pid = fork();
@@ -169,6 +204,12 @@ int main(int argc, char **argv)
 	CHECK(read(ends[0], &byte, 1) == 1 && byte == 'x' && read(ends[0], &byte, 1) == 0);
 	CHECK(wait4(pid, &status, 0, &usage) == pid && status == 0);
 	close(ends[0]);
+}
+
+CASE(a_waiting_parent_learns_of_the_signal)
+{
+	int status;
+	pid_t pid;
 
 	pid = fork();
 	if (pid == 0) {
@@ -177,6 +218,11 @@ int main(int argc, char **argv)
 	}
 	CHECK(waitpid(pid, &status, WNOHANG) == 0);
 	CHECK(kill(pid, SIGTERM) == 0 && waitpid(pid, &status, 0) == pid && WTERMSIG(status) == SIGTERM);
+}
+
+CASE(execve_keeps_what_it_should)
+{
+	int status, fd;
 
 	fd = open("/dev/null", O_RDONLY);
 	dup2(fd, 50);
@@ -185,15 +231,33 @@ int main(int argc, char **argv)
 	signal(SIGUSR2, SIG_IGN);
 	status = in_child(execute_self);
 	CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 23);
+}
+
+CASE(a_child_executes_another_program)
+{
+	int status;
+
 	status = in_child(execute_other);
 	CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 17);
+}
+
+CASE(bad_programs_are_refused)
+{
+	char *argv[] = { "program", NULL };
+
 	FAILS(ENOENT, execv("/nonexistent", argv));
 	FAILS(EACCES, execv("/etc/passwd", argv));
 	FAILS(EACCES, execv("/etc", argv));
 	FAILS(EFAULT, execv(at(16), argv));
 	FAILS(EFAULT, execve("/bin/busybox", at(16), environ));
+}
 
-	fflush(stdout);
+CASE(posix_spawn_moves_descriptors)
+{
+	char *echo[] = { "echo", "spawned", NULL }, line[10];
+	int status, ends[2];
+	pid_t pid;
+
 	CHECK(pipe(ends) == 0);
 	posix_spawn_file_actions_t actions;
 
@@ -203,8 +267,20 @@ int main(int argc, char **argv)
 	close(ends[1]);
 	CHECK(read(ends[0], line, 8) == 8 && memcmp(line, "spawned\n", 8) == 0);
 	CHECK(waitpid(pid, &status, 0) == pid && status == 0);
+}
+
+CASE(system_returns_the_status)
+{
+	int status;
+
 	status = system("exit 3");
 	CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 3);
+}
+
+CASE(nobody_waits_for_children_with_sa_nocldwait)
+{
+	int status;
+	pid_t pid;
 
 	struct sigaction action = { .sa_handler = SIG_DFL };
 	CHECK(sigaction(SIGCHLD, &action, NULL) == 0);
@@ -214,5 +290,4 @@ int main(int argc, char **argv)
 	if (pid == 0)
 		_exit(0);
 	FAILS(ECHILD, waitpid(pid, &status, 0));
-	return finish();
 }

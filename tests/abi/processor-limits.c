@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-/* RLIMIT_CPU and RLIMIT_RTTIME: SIGXCPU at the soft limit, and each second after that, SIGKILL at the hard one. */
+/*
+ * RLIMIT_CPU and RLIMIT_RTTIME: SIGXCPU comes at the soft limit and each second after that, SIGKILL
+ * at the hard one.
+ */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <sched.h>
@@ -38,7 +41,7 @@ static int set(int resource, long soft, long hard)
 	return setrlimit(resource, &limit);
 }
 
-/* Does what a child does, and tells how that ends. */
+/* Runs this in a child, and returns its wait status. */
 static int status_of(void (*child)(void))
 {
 	pid_t pid = fork();
@@ -53,12 +56,12 @@ static int status_of(void (*child)(void))
 	return status;
 }
 
-static int ends_by(void (*child)(void), int signal)
+static int child_ends_by(void (*child)(void), int signal)
 {
 	int status = status_of(child);
 
 	if (!WIFSIGNALED(status) || WTERMSIG(status) != signal)
-		printf("status %#x\n", status);
+		SAY("status %#x", status);
 	return WIFSIGNALED(status) && WTERMSIG(status) == signal;
 }
 
@@ -75,7 +78,7 @@ static void hard(void)
 	work(NULL);
 }
 
-/* By two threads, and from a parent that has set the limit. */
+/* Works in two threads of a child, whose parent has set the limit. */
 static void inherited(void)
 {
 	pthread_t thread;
@@ -104,8 +107,7 @@ static void again_and_again(void)
 	/* Each comes after its second; Linux counts that in ticks, which is a sample. */
 	for (int i = 0; i < 3; i++) {
 		if (when[i] < (i + 1) * 900 * MS || when[i] > 60000 * MS) {
-			printf("signal %d after %ld ms\n", i + 1, when[i] / MS);
-			fflush(stdout);
+			SAY("signal %d after %ld ms", i + 1, when[i] / MS);
 			_exit(1);
 		}
 	}
@@ -134,7 +136,7 @@ static void watchdog_kills(void)
 		work(NULL);
 }
 
-/* Who sleeps begins anew; giving way is no sleep. */
+/* Sleeps now and then, and then only gives way. */
 static void sleeps(void)
 {
 	long end;
@@ -178,27 +180,77 @@ static void set_by_another(void)
 	_exit(WIFSIGNALED(status) ? WTERMSIG(status) : 0);
 }
 
-int main(int argc, char **argv)
+/* A program that has the limit of the one before. */
+ROLE(again)
+{
+	work(NULL);
+	return 0;
+}
+
+BEFORE_EACH
+{
+	alarm(300);
+	caught = 0;
+}
+
+CASE(the_soft_limit_ends_a_process)
+{
+	CHECK(child_ends_by(soft, SIGXCPU));
+}
+
+CASE(the_hard_limit_kills_a_process)
+{
+	CHECK(child_ends_by(hard, SIGKILL));
+}
+
+CASE(the_limit_holds_after_execve)
+{
+	CHECK(child_ends_by(executes, SIGXCPU));
+}
+
+CASE(another_process_can_set_the_limit)
+{
+	CHECK(status_of(set_by_another) == SIGXCPU << 8);
+}
+
+CASE(the_soft_limit_ends_a_real_time_thread)
+{
+	CHECK(child_ends_by(watchdog, SIGXCPU));
+}
+
+CASE(the_hard_limit_kills_a_real_time_thread)
+{
+	CHECK(child_ends_by(watchdog_kills, SIGKILL));
+}
+
+CASE(a_handler_is_called_each_second)
+{
+	signal(SIGXCPU, handler);
+	CHECK(status_of(again_and_again) == 0);
+}
+
+/* Giving way is no sleep. */
+CASE(a_real_time_thread_that_sleeps_begins_anew)
+{
+	signal(SIGXCPU, handler);
+	CHECK(status_of(sleeps) == 0);
+}
+
+CASE(the_limit_of_real_time_threads_is_for_them_alone)
+{
+	signal(SIGXCPU, handler);
+	CHECK(status_of(ordinary) == 0);
+}
+
+CASE(a_process_has_no_limit_at_first)
 {
 	struct rlimit limit;
 
-	if (argc == 1 && strcmp(argv[0], "again") == 0)
-		work(NULL);
-	alarm(300);
-	CHECK(ends_by(soft, SIGXCPU));
-	CHECK(ends_by(hard, SIGKILL));
-	CHECK(ends_by(executes, SIGXCPU));
-	CHECK(status_of(set_by_another) == SIGXCPU << 8);
-	CHECK(ends_by(watchdog, SIGXCPU));
-	CHECK(ends_by(watchdog_kills, SIGKILL));
-	signal(SIGXCPU, handler);
-	CHECK(status_of(again_and_again) == 0);
-	CHECK(status_of(sleeps) == 0);
-	CHECK(status_of(ordinary) == 0);
-	signal(SIGXCPU, SIG_DFL);
 	CHECK(getrlimit(RLIMIT_CPU, &limit) == 0 && limit.rlim_cur == RLIM_INFINITY);
-	/* A child has the limits of its parent, and has used nothing yet. */
+}
+
+CASE(a_child_inherits_the_limit_and_has_used_nothing)
+{
 	CHECK(set(RLIMIT_CPU, 2, RLIM_INFINITY) == 0 && status_of(inherited) == SIGXCPU << 8);
 	CHECK(set(RLIMIT_CPU, RLIM_INFINITY, RLIM_INFINITY) == 0);
-	return finish();
 }

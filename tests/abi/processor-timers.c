@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-/* Interval timers in processor time: ITIMER_VIRTUAL, ITIMER_PROF. Linux counts it in ticks, and grants each timer one more; a clock of the
- * processor goes on while the host does something else. */
+/*
+ * Interval timers in processor time: ITIMER_VIRTUAL and ITIMER_PROF. Linux counts it in ticks, and
+ * grants each timer one more. A clock of the processor goes on while the host does something else.
+ */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <sched.h>
@@ -38,11 +40,12 @@ static int is_pending(int signal)
 	return sigpending(&pending) == 0 && sigismember(&pending, signal);
 }
 
-static long nanoseconds(struct timeval time)
+static long nanoseconds_of(struct timeval time)
 {
 	return time.tv_sec * 1000000000L + time.tv_usec * 1000;
 }
 
+/* Sets a timer, in nanoseconds. */
 static int set(int which, long first, long each)
 {
 	struct itimerval timer = { { each / 1000000000, each / 1000 % 1000000 }, { first / 1000000000, first / 1000 % 1000000 } };
@@ -50,7 +53,7 @@ static int set(int which, long first, long each)
 	return setitimer(which, &timer, NULL);
 }
 
-/* Work of the user alone, which is what ITIMER_VIRTUAL counts. */
+/* Works without system calls: ITIMER_VIRTUAL counts that alone. */
 static void work(void)
 {
 	for (volatile int i = 0; i < 100000; i++)
@@ -73,16 +76,22 @@ static void *burner(void *unused)
 	return unused;
 }
 
-static void one(int which, int signal)
+static void handle(int signal)
+{
+	expired = code = 0;
+	sigaction(signal, &(struct sigaction){ .sa_sigaction = handler, .sa_flags = SA_SIGINFO }, NULL);
+}
+
+/*
+ * A timer expires after that much work and, unless the host takes the processor away each time, not
+ * much more.
+ */
+static void once(int which, int signal)
 {
 	struct itimerval timer;
-	struct timespec pause = { 0, 60 * MS };
-	pthread_t thread;
-	long begin, clock, took = 0;
+	long begin, took = 0;
 
-	sigaction(signal, &(struct sigaction){ .sa_sigaction = handler, .sa_flags = SA_SIGINFO }, NULL);
-
-	/* Once, after that much work and, unless the host takes the processor away each time, not much more. */
+	handle(signal);
 	for (int attempt = 0; attempt == 0 || (attempt < 5 && took >= 500 * MS); attempt++) {
 		expired = code = 0;
 		begin = used();
@@ -91,42 +100,66 @@ static void one(int which, int signal)
 		took = used() - begin;
 	}
 	CHECK(expired == 1 && took >= 29 * MS && took < 500 * MS && code == SI_KERNEL);
-	CHECK(getitimer(which, &timer) == 0 && nanoseconds(timer.it_value) == 0 && nanoseconds(timer.it_interval) == 0);
+	CHECK(getitimer(which, &timer) == 0 && nanoseconds_of(timer.it_value) == 0 && nanoseconds_of(timer.it_interval) == 0);
+}
 
-	/* Each time. */
-	expired = 0;
+/* A periodic timer expires each time. */
+static void each_time(int which, int signal)
+{
+	struct itimerval timer;
+	long begin;
+
+	handle(signal);
 	begin = used();
 	CHECK(set(which, 10 * MS, 20 * MS) == 0 && burn(5) && used() - begin >= 88 * MS);
-	CHECK(getitimer(which, &timer) == 0 && nanoseconds(timer.it_value) > 0 && nanoseconds(timer.it_value) <= 20 * MS + TICK && nanoseconds(timer.it_interval) == 20 * MS);
+	CHECK(getitimer(which, &timer) == 0 && nanoseconds_of(timer.it_value) > 0 && nanoseconds_of(timer.it_value) <= 20 * MS + TICK && nanoseconds_of(timer.it_interval) == 20 * MS);
 	CHECK(set(which, 0, 0) == 0);
+}
 
-	/* Sleeping is no work. */
-	expired = 0;
+/* Sleeping is no work. */
+static void asleep(int which, int signal)
+{
+	struct itimerval timer;
+	struct timespec pause = { 0, 60 * MS };
+	long begin, clock, took = 0;
+
+	handle(signal);
 	clock = shown(CLOCK_MONOTONIC);
 	begin = used();
 	CHECK(set(which, 50 * MS, 0) == 0 && clock_nanosleep(CLOCK_MONOTONIC, 0, &pause, NULL) == 0 && (expired == 0 || used() - begin >= 49 * MS));
-	CHECK(getitimer(which, &timer) == 0 && nanoseconds(timer.it_value) + used() - begin > 20 * MS && nanoseconds(timer.it_value) <= 50 * MS + TICK);
+	CHECK(getitimer(which, &timer) == 0 && nanoseconds_of(timer.it_value) + used() - begin > 20 * MS && nanoseconds_of(timer.it_value) <= 50 * MS + TICK);
 	took = used() - begin;
 	/* On the way to sleep the host may take the processor away, and that counts as work. */
 	CHECK(shown(CLOCK_MONOTONIC) - clock - took >= 30 * MS);
 	CHECK(burn(1));
+}
 
-	/* The work of all threads counts. */
-	expired = 0;
+/* The work of all threads counts. */
+static void in_threads(int which, int signal)
+{
+	pthread_t thread;
+	long begin;
+
+	handle(signal);
 	begin = used();
 	CHECK(set(which, 30 * MS, 30 * MS) == 0);
 	pthread_create(&thread, NULL, burner, NULL);
 	pthread_join(thread, NULL);
 	CHECK(expired >= 2 && used() - begin >= 58 * MS);
 	set(which, 0, 0);
+}
 
-	/* A signal that is blocked stays pending. */
+/* A signal that is blocked stays pending. */
+static void blocked(int which, int signal)
+{
+	long begin;
+
+	handle(signal);
 	sigset_t mask;
 
 	sigemptyset(&mask);
 	sigaddset(&mask, signal);
 	sigprocmask(SIG_BLOCK, &mask, NULL);
-	expired = 0;
 	begin = used();
 	set(which, 10 * MS, 0);
 	while (!is_pending(signal) && used() - begin < 10000 * MS)
@@ -138,6 +171,56 @@ static void one(int which, int signal)
 	CHECK(expired == 1);
 }
 
+CASE(a_virtual_timer_expires_once)
+{
+	once(ITIMER_VIRTUAL, SIGVTALRM);
+}
+
+CASE(a_virtual_timer_expires_each_time)
+{
+	each_time(ITIMER_VIRTUAL, SIGVTALRM);
+}
+
+CASE(sleeping_is_no_work_for_a_virtual_timer)
+{
+	asleep(ITIMER_VIRTUAL, SIGVTALRM);
+}
+
+CASE(all_threads_work_for_a_virtual_timer)
+{
+	in_threads(ITIMER_VIRTUAL, SIGVTALRM);
+}
+
+CASE(a_blocked_signal_of_a_virtual_timer_stays_pending)
+{
+	blocked(ITIMER_VIRTUAL, SIGVTALRM);
+}
+
+CASE(a_profiling_timer_expires_once)
+{
+	once(ITIMER_PROF, SIGPROF);
+}
+
+CASE(a_profiling_timer_expires_each_time)
+{
+	each_time(ITIMER_PROF, SIGPROF);
+}
+
+CASE(sleeping_is_no_work_for_a_profiling_timer)
+{
+	asleep(ITIMER_PROF, SIGPROF);
+}
+
+CASE(all_threads_work_for_a_profiling_timer)
+{
+	in_threads(ITIMER_PROF, SIGPROF);
+}
+
+CASE(a_blocked_signal_of_a_profiling_timer_stays_pending)
+{
+	blocked(ITIMER_PROF, SIGPROF);
+}
+
 static void move_to(int cpu)
 {
 	cpu_set_t one;
@@ -147,12 +230,13 @@ static void move_to(int cpu)
 	sched_setaffinity(0, sizeof(one), &one);
 }
 
-/* A timer may be taken back on another CPU than it was set on, just when that would look at it. */
-static void take_back(void)
+/* The CPU on which it was set is about to look at it. */
+CASE(a_timer_is_taken_back_on_another_cpu)
 {
 	cpu_set_t all;
 	int cpus[2], count = 0;
 
+	handle(SIGPROF);
 	sched_getaffinity(0, sizeof(all), &all);
 	for (int cpu = 0; cpu < CPU_SETSIZE && count < 2; cpu++) {
 		if (CPU_ISSET(cpu, &all))
@@ -191,15 +275,17 @@ static void execute(void)
 	execl("/proc/self/exe", "again", begin, NULL);
 }
 
-/* After execve the timer goes on from where it was, unless execve took so long that it has expired. */
-static int again(long begin)
+/*
+ * After execve the timer goes on from where it was, unless execve took so long that it has expired.
+ */
+ROLE(again)
 {
 	struct itimerval timer;
-	long left;
+	long left, begin = atol(arguments[1]);
 
 	if (getitimer(ITIMER_PROF, &timer))
 		return 1;
-	left = nanoseconds(timer.it_value);
+	left = nanoseconds_of(timer.it_value);
 	if (left == 0 ? !is_pending(SIGPROF) : left > 100 * MS + TICK || left + used() - begin < 70 * MS)
 		return 2;
 	sigaction(SIGPROF, &(struct sigaction){ .sa_sigaction = handler, .sa_flags = SA_SIGINFO }, NULL);
@@ -209,19 +295,11 @@ static int again(long begin)
 	return used() - begin < 70 * MS ? 4 : 0;
 }
 
-int main(int argc, char **argv)
+CASE(without_a_handler_a_process_ends_that_only_works)
 {
-	struct itimerval timer;
 	int status;
 	pid_t pid;
 
-	if (argc == 2)
-		return again(atol(argv[1]));
-	one(ITIMER_VIRTUAL, SIGVTALRM);
-	one(ITIMER_PROF, SIGPROF);
-	take_back();
-
-	/* By default it ends the process, one that does nothing else; a child has none. */
 	pid = fork();
 	if (pid == 0) {
 		signal(SIGVTALRM, SIG_DFL);
@@ -230,13 +308,27 @@ int main(int argc, char **argv)
 			;
 	}
 	CHECK(waitpid(pid, &status, 0) == pid && WIFSIGNALED(status) && WTERMSIG(status) == SIGVTALRM);
+}
+
+CASE(a_child_has_no_timer)
+{
+	struct itimerval timer;
+	int status;
+	pid_t pid;
+
 	CHECK(set(ITIMER_PROF, 1000000 * MS, 1000 * MS) == 0);
 	pid = fork();
 	if (pid == 0)
-		_exit(getitimer(ITIMER_PROF, &timer) != 0 || nanoseconds(timer.it_value) != 0 || nanoseconds(timer.it_interval) != 0);
+		_exit(getitimer(ITIMER_PROF, &timer) != 0 || nanoseconds_of(timer.it_value) != 0 || nanoseconds_of(timer.it_interval) != 0);
 	CHECK(waitpid(pid, &status, 0) == pid && status == 0);
-	CHECK(getitimer(ITIMER_VIRTUAL, &timer) == 0 && nanoseconds(timer.it_value) == 0);
-	CHECK(setitimer(ITIMER_PROF, NULL, &timer) == 0 && nanoseconds(timer.it_value) > 900000 * MS && nanoseconds(timer.it_interval) == 1000 * MS);
+	CHECK(getitimer(ITIMER_VIRTUAL, &timer) == 0 && nanoseconds_of(timer.it_value) == 0);
+	CHECK(setitimer(ITIMER_PROF, NULL, &timer) == 0 && nanoseconds_of(timer.it_value) > 900000 * MS && nanoseconds_of(timer.it_interval) == 1000 * MS);
+}
+
+CASE(execve_keeps_a_timer)
+{
+	int status;
+	pid_t pid;
 
 	pid = fork();
 	if (pid == 0) {
@@ -244,6 +336,11 @@ int main(int argc, char **argv)
 		_exit(100);
 	}
 	CHECK(waitpid(pid, &status, 0) == pid && status == 0);
+}
+
+CASE(bad_timers_are_refused)
+{
+	struct itimerval timer = { { 0, 0 }, { 0, 0 } };
 
 	FAILS(EINVAL, setitimer(3, &timer, NULL));
 	FAILS(EINVAL, getitimer(-1, &timer));
@@ -251,5 +348,4 @@ int main(int argc, char **argv)
 	FAILS(EINVAL, setitimer(ITIMER_PROF, &timer, NULL));
 	FAILS(EFAULT, setitimer(ITIMER_PROF, (void *)8, NULL));
 	FAILS(EFAULT, getitimer(ITIMER_PROF, (void *)8));
-	return finish();
 }

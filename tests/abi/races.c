@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-/* Threads and children open, close, replace, add and wait for the same descriptors at once: every call returns, and what was made still works. */
+/*
+ * Threads and children open, close, replace, add and wait for the same descriptors at once. Every
+ * call returns.
+ */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <poll.h>
@@ -18,14 +21,13 @@
 #define THREADS 4
 #define ROUNDS 600
 
-static struct epoll_event found[8];
-
 /* A descriptor that may be in use. */
 static int any(unsigned *seed)
 {
 	return 3 + rand_r(seed) % 20;
 }
 
+/* Makes a call of a random kind. Nothing that is made here blocks. */
 static void step(unsigned *seed)
 {
 	int fd = any(seed), other = any(seed), pair[2];
@@ -38,7 +40,6 @@ static void step(unsigned *seed)
 		wanted.events |= EPOLLET;
 	if (rand_r(seed) % 4 == 0)
 		wanted.events |= EPOLLONESHOT;
-	/* Nothing that is made here blocks. */
 	switch (rand_r(seed) % 12) {
 	case 0:
 		epoll_create1(EPOLL_CLOEXEC);
@@ -102,7 +103,7 @@ static void *work(void *number)
 
 static volatile int done;
 
-/* Closes whatever the process may have there. */
+/* Closes again and again whatever the process has there. */
 static void *close_always(void *unused)
 {
 	(void)unused;
@@ -112,8 +113,32 @@ static void *close_always(void *unused)
 	return NULL;
 }
 
-/* What is closed meanwhile does not concern a fork. */
-static int forks_go_on(void)
+BEFORE_EACH
+{
+	syscall(SYS_close_range, 3, ~0U, 0);
+	signal(SIGPIPE, SIG_IGN);
+}
+
+/* Files that are made afterwards work. */
+CASE(threads_and_children_use_the_same_numbers)
+{
+	pthread_t threads[THREADS];
+
+	for (uintptr_t i = 0; i < THREADS; i++)
+		pthread_create(&threads[i], NULL, work, (void *)(i + 1));
+	for (int i = 0; i < THREADS; i++)
+		CHECK(pthread_join(threads[i], NULL) == 0);
+	CHECK(syscall(SYS_close_range, 3, ~0U, 0) == 0);
+
+	struct epoll_event found[8];
+	int set = epoll_create1(0), event = eventfd(1, 0);
+	struct epoll_event wanted = { EPOLLIN, { .fd = event } };
+
+	CHECK(set == 3 && event == 4 && epoll_ctl(set, EPOLL_CTL_ADD, event, &wanted) == 0);
+	CHECK(epoll_wait(set, found, 8, -1) == 1 && found[0].data.fd == event);
+}
+
+CASE(forks_go_on_while_numbers_are_closed)
 {
 	int right = 1, status;
 	pthread_t thread;
@@ -128,26 +153,5 @@ static int forks_go_on(void)
 	}
 	done = 1;
 	pthread_join(thread, NULL);
-	return right;
-}
-
-int main(void)
-{
-	pthread_t threads[THREADS];
-
-	signal(SIGPIPE, SIG_IGN);
-	syscall(SYS_close_range, 3, ~0U, 0);
-	for (uintptr_t i = 0; i < THREADS; i++)
-		pthread_create(&threads[i], NULL, work, (void *)(i + 1));
-	for (int i = 0; i < THREADS; i++)
-		CHECK(pthread_join(threads[i], NULL) == 0);
-	CHECK(syscall(SYS_close_range, 3, ~0U, 0) == 0);
-	CHECK(forks_go_on());
-
-	int set = epoll_create1(0), event = eventfd(1, 0);
-	struct epoll_event wanted = { EPOLLIN, { .fd = event } };
-
-	CHECK(set == 3 && event == 4 && epoll_ctl(set, EPOLL_CTL_ADD, event, &wanted) == 0);
-	CHECK(epoll_wait(set, found, 8, -1) == 1 && found[0].data.fd == event);
-	return finish();
+	CHECK(right);
 }

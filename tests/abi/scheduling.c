@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-/* Policies, priorities and affinity of the calling process. Run as root. */
+/* Policies, priorities, deadlines and affinity. Run as root. */
 #define _GNU_SOURCE
 #include <sched.h>
 #include <signal.h>
@@ -37,7 +37,7 @@ static int get(pid_t tid, struct attr *attr, unsigned int size)
 	return syscall(SYS_sched_getattr, tid, attr, size, 0);
 }
 
-static void attributes(void)
+CASE(a_thread_gets_the_attributes_that_it_sets)
 {
 	struct attr attr = { .size = 48, .policy = SCHED_FIFO, .priority = 11 }, found = { 0 };
 
@@ -45,6 +45,13 @@ static void attributes(void)
 	CHECK(get(0, &found, 48) == 0 && found.size == 48 && found.policy == SCHED_FIFO && found.priority == 11 &&
 	      found.nice == 0 && found.flags == 0);
 	CHECK(get(0, &found, sizeof(found)) == 0 && found.size == 56);
+}
+
+CASE(bad_questions_for_attributes_are_refused)
+{
+	struct attr attr = { .size = 48, .policy = SCHED_FIFO, .priority = 11 }, found = { 0 };
+
+	CHECK(set(0, &attr) == 0);
 	FAILS(EINVAL, get(0, &found, 47));
 	FAILS(EINVAL, get(0, &found, 4097));
 	FAILS(EINVAL, get(0, NULL, 48));
@@ -52,6 +59,12 @@ static void attributes(void)
 	FAILS(ESRCH, get(0x3fffffff, &found, 48));
 	FAILS(EFAULT, get(0, (void *)8, 48));
 	FAILS(EINVAL, syscall(SYS_sched_getattr, 0, &found, 48, 1));
+}
+
+CASE(attributes_have_a_size)
+{
+	struct attr attr = { .size = 48, .policy = SCHED_FIFO, .priority = 11 };
+
 	attr.size = 0;
 	CHECK(set(0, &attr) == 0);
 	attr.size = 47;
@@ -61,7 +74,12 @@ static void attributes(void)
 	CHECK(set(0, &attr) == 0);
 	attr.beyond[1] = 1;
 	FAILS(E2BIG, set(0, &attr));
-	attr.beyond[1] = 0;
+}
+
+CASE(bad_policies_and_flags_are_refused)
+{
+	struct attr attr = { .size = 48, .policy = SCHED_FIFO, .priority = 11 };
+
 	attr.size = 56;
 	attr.policy = -1;
 	FAILS(EINVAL, set(0, &attr));
@@ -72,10 +90,24 @@ static void attributes(void)
 	FAILS(EINVAL, set(0, &attr));
 	attr.flags = 0x20;
 	FAILS(EOPNOTSUPP, set(0, &attr));
+}
+
+CASE(a_policy_can_be_kept)
+{
+	struct attr attr = { .size = 48, .policy = SCHED_FIFO, .priority = 11 }, found = { 0 };
+
+	CHECK(set(0, &attr) == 0);
 	attr.flags = 8; /* KEEP_POLICY */
 	attr.policy = SCHED_OTHER;
 	attr.priority = 12;
 	CHECK(set(0, &attr) == 0 && get(0, &found, 56) == 0 && found.policy == SCHED_FIFO && found.priority == 12);
+}
+
+CASE(an_ordinary_thread_has_a_nice_value)
+{
+	struct attr attr = { .size = 48, .policy = SCHED_FIFO, .priority = 11 }, found = { 0 };
+
+	attr.policy = SCHED_OTHER;
 	attr.flags = 1; /* RESET_ON_FORK */
 	attr.priority = 0;
 	attr.nice = 3;
@@ -87,6 +119,13 @@ static void attributes(void)
 	attr.flags = 0;
 	attr.nice = 0;
 	CHECK(set(0, &attr) == 0 && get(0, &found, 56) == 0 && found.nice == 0);
+	CHECK(setpriority(PRIO_PROCESS, 0, 0) == 0);
+}
+
+CASE(bad_attributes_are_refused)
+{
+	struct attr attr = { .size = 48, .policy = SCHED_FIFO, .priority = 11 };
+
 	FAILS(EINVAL, syscall(SYS_sched_setattr, 0, &attr, 1));
 	FAILS(EINVAL, set(0, NULL));
 	FAILS(EFAULT, set(0, (void *)8));
@@ -109,12 +148,17 @@ static void overrun(int signal)
 	overruns++;
 }
 
-static void deadline(void)
+static const struct attr ordinary = { .size = 48, .policy = SCHED_OTHER };
+
+/* 2 ms in each 10 ms. */
+static struct attr a_fifth(void)
 {
-	struct attr attr = { .size = 48, .policy = SCHED_DEADLINE, .runtime = 2 * MS, .deadline = 10 * MS };
-	struct attr found = { 0 }, other = { .size = 48, .policy = SCHED_OTHER };
-	double start;
-	long rounds;
+	return (struct attr){ .size = 48, .policy = SCHED_DEADLINE, .runtime = 2 * MS, .deadline = 10 * MS };
+}
+
+CASE(bad_deadlines_are_refused)
+{
+	struct attr attr = a_fifth();
 
 	attr.period = 5 * MS;
 	FAILS(EINVAL, set(0, &attr));
@@ -130,25 +174,55 @@ static void deadline(void)
 	attr.deadline = 99999;
 	attr.runtime = 50000;
 	FAILS(EINVAL, set(0, &attr));
-	attr.runtime = 2 * MS;
-	attr.deadline = 10 * MS;
+}
+
+CASE(a_deadline_is_kept_and_forbids_fork)
+{
+	struct attr attr = a_fifth(), found = { 0 }, other = ordinary;
+
 	CHECK(set(0, &attr) == 0);
 	CHECK(get(0, &found, 48) == 0 && found.policy == SCHED_DEADLINE && found.runtime == 2 * MS &&
 	      found.deadline == 10 * MS && found.period == 10 * MS && found.flags == 0);
 	CHECK(sched_getscheduler(0) == SCHED_DEADLINE);
 	errno = 0;
 	CHECK(fork() == -1 && errno == EAGAIN);
-	/* It gets its share and no more. */
+	CHECK(set(0, &other) == 0);
+}
+
+CASE(a_deadline_thread_gets_its_share_and_no_more)
+{
+	struct attr attr = a_fifth(), other = ordinary;
+	double start;
+	long rounds;
+
+	CHECK(set(0, &attr) == 0);
 	double used = seconds(CLOCK_THREAD_CPUTIME_ID);
 	start = seconds(CLOCK_MONOTONIC);
 	for (rounds = 0; seconds(CLOCK_THREAD_CPUTIME_ID) - used < 0.1 && rounds < 100000000; rounds++)
 		;
 	CHECK(seconds(CLOCK_MONOTONIC) - start > 0.2);
-	/* Yielding gives up the rest of the period. */
+	CHECK(set(0, &other) == 0);
+}
+
+CASE(yielding_gives_up_the_rest_of_the_period)
+{
+	struct attr attr = a_fifth(), other = ordinary;
+	double start;
+	long rounds;
+
+	CHECK(set(0, &attr) == 0);
 	start = seconds(CLOCK_MONOTONIC);
 	for (rounds = 0; rounds < 10; rounds++)
 		sched_yield();
 	CHECK(seconds(CLOCK_MONOTONIC) - start > 0.07);
+	CHECK(set(0, &other) == 0);
+}
+
+CASE(an_overrun_raises_sigxcpu)
+{
+	struct attr attr = a_fifth(), found = { 0 }, other = ordinary;
+	double start;
+
 	attr.flags = 1 | 2 | 4; /* RESET_ON_FORK, RECLAIM, DL_OVERRUN */
 	signal(SIGXCPU, overrun);
 	CHECK(set(0, &attr) == 0 && get(0, &found, 48) == 0 && found.flags == 7);
@@ -156,14 +230,36 @@ static void deadline(void)
 	while (!overruns && seconds(CLOCK_MONOTONIC) - start < 60)
 		;
 	CHECK(overruns > 0);
+	CHECK(set(0, &other) == 0);
+}
+
+/* A deadline thread may fork with RESET_ON_FORK alone. */
+CASE(a_child_of_a_deadline_thread_is_ordinary)
+{
+	struct attr attr = a_fifth(), other = ordinary;
+	int status;
+
+	attr.flags = 1 | 2 | 4; /* RESET_ON_FORK, RECLAIM, DL_OVERRUN */
+	signal(SIGXCPU, overrun);
+	CHECK(set(0, &attr) == 0);
 	pid_t child = fork();
 	if (child == 0)
 		_exit(sched_getscheduler(0) != SCHED_OTHER);
-	int status;
 	CHECK(waitpid(child, &status, 0) == child && status == 0);
+	CHECK(set(0, &other) == 0);
+}
+
+CASE(a_deadline_thread_may_run_on_all_cpus)
+{
+	struct attr attr = a_fifth(), other = ordinary;
+
 	cpu_set_t all, one;
-	CHECK(sched_getaffinity(0, sizeof(all), &all) == 0);
 	int right = 1;
+
+	attr.flags = 1 | 2 | 4;
+	signal(SIGXCPU, overrun);
+	CHECK(set(0, &attr) == 0);
+	CHECK(sched_getaffinity(0, sizeof(all), &all) == 0);
 	if (CPU_COUNT(&all) > 1) {
 		CPU_ZERO(&one);
 		for (int cpu = 0; cpu < CPU_SETSIZE && !CPU_COUNT(&one); cpu++)
@@ -174,9 +270,18 @@ static void deadline(void)
 		right = right && set(0, &attr) == -1 && errno == EPERM;
 	}
 	CHECK(right && set(0, &other) == 0 && sched_setaffinity(0, sizeof(all), &all) == 0);
-	/* More than all CPUs have. */
+}
+
+CASE(deadlines_of_more_than_all_cpus_are_refused)
+{
+	struct attr attr = a_fifth(), other = ordinary;
+	int status;
+
+	cpu_set_t all;
 	int busy = 0, children = 0, end[2];
 	pid_t pids[CPU_SETSIZE];
+
+	CHECK(sched_getaffinity(0, sizeof(all), &all) == 0);
 	attr.runtime = 9 * MS;
 	attr.flags = 1;
 	while (!busy && children < CPU_COUNT(&all) + 1) {
@@ -209,19 +314,26 @@ static void deadline(void)
 	CHECK(set(0, &other) == 0);
 }
 
-/* What one thread asks about and of another. */
-static void others(void)
+static pid_t start_child(void)
+{
+	pid_t child = fork();
+
+	if (child == 0) {
+		pause();
+		_exit(0);
+	}
+	return child;
+}
+
+CASE(another_process_can_be_scheduled)
 {
 	struct sched_param param = { .sched_priority = 5 };
 	struct timespec interval;
 	struct attr found = { 0 };
 	int status;
+	pid_t child;
 
-	pid_t child = fork();
-	if (child == 0) {
-		pause();
-		_exit(0);
-	}
+	child = start_child();
 	CHECK(sched_setscheduler(child, SCHED_RR, &param) == 0 && sched_getscheduler(child) == SCHED_RR);
 	param.sched_priority = 6;
 	CHECK(sched_setparam(child, &param) == 0);
@@ -230,24 +342,37 @@ static void others(void)
 	CHECK(sched_rr_get_interval(child, &interval) == 0 && interval.tv_sec == 0 && interval.tv_nsec == 100 * (long)MS);
 	CHECK(get(child, &found, 48) == 0 && found.policy == SCHED_RR && found.priority == 6);
 	cpu_set_t set;
+
 	CHECK(sched_getaffinity(child, sizeof(set), &set) == 0 && sched_setaffinity(child, sizeof(set), &set) == 0);
 	kill(child, SIGKILL);
 	CHECK(waitpid(child, &status, 0) == child && WIFSIGNALED(status));
 	FAILS(ESRCH, sched_getscheduler(child));
+}
+
+CASE(parameters_need_a_place)
+{
 	FAILS(EINVAL, sched_getparam(0, NULL));
 }
 
-int main(void)
+CASE(a_process_starts_as_ordinary)
 {
 	struct sched_param param = { 0 };
-	struct timespec interval;
-	unsigned int cpu = 999, node;
-	cpu_set_t set;
 
 	CHECK(sched_getscheduler(0) == SCHED_OTHER && sched_getparam(0, &param) == 0 && param.sched_priority == 0);
+}
+
+CASE(policies_have_priorities)
+{
 	CHECK(sched_get_priority_min(SCHED_FIFO) == 1 && sched_get_priority_max(SCHED_RR) == 99);
 	CHECK(sched_get_priority_max(SCHED_OTHER) == 0);
 	FAILS(EINVAL, sched_get_priority_max(77));
+}
+
+CASE(a_process_becomes_a_real_time_one)
+{
+	struct sched_param param = { 0 };
+	struct timespec interval;
+
 	param.sched_priority = 42;
 	CHECK(sched_setscheduler(0, SCHED_FIFO, &param) == 0 && sched_getscheduler(getpid()) == SCHED_FIFO);
 	param.sched_priority = 0;
@@ -257,6 +382,14 @@ int main(void)
 	CHECK(sched_setscheduler(0, SCHED_RR, &param) == 0 && sched_rr_get_interval(0, &interval) == 0);
 	CHECK(interval.tv_sec == 0 && interval.tv_nsec > 0);
 	CHECK(sched_yield() == 0);
+}
+
+CASE(bad_priorities_are_refused)
+{
+	struct sched_param param = { 0 };
+
+	param.sched_priority = 7;
+	CHECK(sched_setscheduler(0, SCHED_FIFO, &param) == 0);
 	param.sched_priority = 100;
 	FAILS(EINVAL, sched_setscheduler(0, SCHED_FIFO, &param));
 	param.sched_priority = 0;
@@ -264,8 +397,18 @@ int main(void)
 	param.sched_priority = 1;
 	FAILS(EINVAL, sched_setscheduler(0, SCHED_OTHER, &param));
 	FAILS(EINVAL, sched_setscheduler(0, 77, &param));
+}
+
+CASE(unknown_processes_are_refused)
+{
 	FAILS(ESRCH, sched_getscheduler(0x3fffffff));
 	FAILS(EINVAL, sched_getscheduler(-1));
+}
+
+CASE(with_reset_on_fork_a_child_is_ordinary)
+{
+	struct sched_param param = { 0 };
+
 	param.sched_priority = 9;
 	CHECK(sched_setscheduler(0, SCHED_FIFO | SCHED_RESET_ON_FORK, &param) == 0);
 	CHECK(sched_getscheduler(0) == (SCHED_FIFO | SCHED_RESET_ON_FORK));
@@ -273,28 +416,61 @@ int main(void)
 	if (child == 0)
 		_exit(sched_getscheduler(0) != SCHED_OTHER || sched_getparam(0, &param) != 0 || param.sched_priority != 0);
 	int status;
+
 	CHECK(waitpid(child, &status, 0) == child && status == 0);
+}
+
+CASE(a_process_becomes_ordinary_again)
+{
+	struct sched_param param = { 0 };
+
+	param.sched_priority = 7;
+	CHECK(sched_setscheduler(0, SCHED_FIFO, &param) == 0);
 	param.sched_priority = 0;
 	CHECK(sched_setscheduler(0, SCHED_OTHER, &param) == 0);
+}
+
+CASE(bad_calls_are_refused)
+{
+	struct sched_param param = { 0 };
+
 	FAILS(EINVAL, sched_setscheduler(-1, SCHED_OTHER, &param));
 	FAILS(EINVAL, sched_setscheduler(0, SCHED_OTHER, NULL));
 	FAILS(EFAULT, sched_setscheduler(0, SCHED_OTHER, (void *)8));
 	FAILS(EINVAL, sched_setscheduler(0, SCHED_DEADLINE, &param));
+}
+
+CASE(batch_and_idle_are_policies)
+{
+	struct sched_param param = { 0 };
+
 	CHECK(sched_setscheduler(0, SCHED_BATCH, &param) == 0 && sched_getscheduler(0) == SCHED_BATCH);
 	CHECK(sched_setscheduler(0, SCHED_IDLE, &param) == 0 && sched_getscheduler(0) == SCHED_IDLE);
 	CHECK(sched_setscheduler(0, SCHED_OTHER, &param) == 0);
+}
+
+CASE(a_nice_value_is_kept)
+{
 	CHECK(setpriority(PRIO_PROCESS, 0, 5) == 0 && getpriority(PRIO_PROCESS, 0) == 5);
 	CHECK(setpriority(PRIO_PROCESS, 0, 0) == 0);
-	attributes();
-	deadline();
-	others();
+}
+
+CASE(a_process_runs_on_a_cpu_of_its_affinity)
+{
+	unsigned int cpu = 999, node;
+	cpu_set_t set;
 
 	CHECK(sched_getaffinity(0, sizeof(set), &set) == 0 && CPU_COUNT(&set) > 0);
 	CHECK(syscall(SYS_getcpu, &cpu, &node, NULL) == 0 && CPU_ISSET(cpu, &set));
 	CHECK(sched_setaffinity(0, sizeof(set), &set) == 0);
+}
+
+CASE(bad_affinities_are_refused)
+{
+	cpu_set_t set;
+
 	CPU_ZERO(&set);
 	FAILS(EINVAL, sched_setaffinity(0, sizeof(set), &set));
 	FAILS(EINVAL, syscall(SYS_sched_getaffinity, 0, 1, &set));
 	FAILS(EFAULT, sched_setaffinity(0, sizeof(set), (cpu_set_t *)8));
-	return finish();
 }

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-/* execve of scripts: how their first line is read, what the interpreter is given, and what it inherits. */
+/*
+ * execve of scripts: how their first line is read, what the interpreter is given, and what it
+ * inherits.
+ */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <spawn.h>
@@ -9,6 +12,7 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
+#define OWN_MAIN
 #include "check.h"
 
 extern char **environ;
@@ -18,7 +22,7 @@ enum { PIPE = 20, CLOSED = 21 };
 
 static char self[200];
 
-/* What this program does as an interpreter: it tells what it was given. */
+/* Is the interpreter of a script: tells what it was given. Returns the exit status. */
 static int interpret(int count, char **arguments)
 {
 	char name[17] = "", link[200] = "", text[2000];
@@ -36,16 +40,16 @@ static int interpret(int count, char **arguments)
 	return write(PIPE, text, length) != length;
 }
 
+/* Makes a file with this text and mode. */
 static void file(const char *name, const char *text, size_t length, int mode)
 {
 	unlink(name);
 	int fd = open(name, O_WRONLY | O_CREAT | O_EXCL, 0600);
 
-	if (write(fd, text, length) != (ssize_t)length || fchmod(fd, mode) != 0 || close(fd) != 0)
-		exit(3);
+	CHECK(write(fd, text, length) == (ssize_t)length && fchmod(fd, mode) == 0 && close(fd) == 0);
 }
 
-/* A script with this first line, in which a % is this program. */
+/* Makes a script with this first line, in which a % is this program. Returns its name. */
 static const char *script(const char *name, const char *line)
 {
 	char text[4000];
@@ -63,8 +67,7 @@ static void run(const char *what, const char *path, char **arguments)
 	char text[2000];
 	int ends[2], status, length = 0, got;
 
-	if (pipe(ends) != 0)
-		exit(4);
+	CHECK(pipe(ends) == 0);
 	pid_t child = fork();
 
 	if (child == 0) {
@@ -81,13 +84,37 @@ static void run(const char *what, const char *path, char **arguments)
 	close(ends[0]);
 	text[length] = 0;
 	waitpid(child, &status, 0);
-	printf("%s: %s, %s\n", what, text, WIFEXITED(status) ? strerror(WEXITSTATUS(status)) : "killed");
-	fflush(stdout);
+	SAY("%s: %s, %s", what, text, WIFEXITED(status) ? strerror(WEXITSTATUS(status)) : "killed");
 }
 
 #define RUN(line, ...) run(line, script("s", line), (char *[]){ __VA_ARGS__, NULL })
 
-static void lines(void)
+static char folder[] = "/tmp/scripts-XXXXXX";
+
+/* Removes the folder with all files that cases make. */
+static void remove_folder(void)
+{
+	static const char *const names[] = { "0", "1", "2", "3", "4", "5", "6", "7", "s", "t", "x", "fifo" };
+
+	if (chdir(folder) != 0)
+		return;
+	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)
+		unlink(names[i]);
+	rmdir(folder);
+}
+
+BEFORE_EACH
+{
+	static int made;
+
+	syscall(SYS_close_range, 3, ~0U, 0);
+	CHECK(readlink("/proc/self/exe", self, sizeof(self) - 1) > 0);
+	CHECK(made || (mkdtemp(folder) && atexit(remove_folder) == 0));
+	CHECK(chdir(folder) == 0);
+	made = 1;
+}
+
+CASE(an_interpreter_is_given_the_rest_of_the_line)
 {
 	RUN("#!%\n", "name", "one", "two");
 	RUN("#! \t% \t\n", "name");
@@ -96,6 +123,10 @@ static void lines(void)
 	RUN("#!%", "name");
 	RUN("#!% x", "name");
 	RUN("#!%\r\n", "name");
+}
+
+CASE(a_line_without_an_interpreter_is_refused)
+{
 	RUN("#!\n", "name");
 	RUN("#!", "name");
 	RUN("#!  \t ", "name");
@@ -103,28 +134,44 @@ static void lines(void)
 	RUN(" #!%\n", "name");
 	RUN("echo text\n", "name");
 	RUN("", "name");
+}
+
+CASE(an_interpreter_that_is_none_is_refused)
+{
 	RUN("#!/absent/interpreter\n", "name");
 	RUN("#!/tmp\n", "name");
 	RUN("#!/etc/passwd\n", "name");
 	RUN("#!./s\n", "name");
+}
+
+CASE(a_zero_ends_the_line)
+{
 	file("s", "#!./x\0 y\n", 9, 0755);
 	script("x", "#!%\n");
 	run("a zero in the line", "./s", (char *[]){ "name", NULL });
-	file("s", "#!./x\n", 6, 0600);
+}
+
+CASE(arguments_may_be_missing)
+{
 	RUN("#!%\n", "");
 	run("no arguments", "./s", (char *[]){ NULL });
 	run("no vector", "./s", NULL);
 	run("no arguments of a program", self, (char *[]){ NULL });
+}
+
+CASE(a_script_has_to_be_executable)
+{
+	script("x", "#!%\n");
 	file("s", "#!./x\n", 6, 0644);
 	run("not executable", "./s", (char *[]){ "name", NULL });
 }
 
-static void lengths(void)
+/* Arguments and blanks reach up to and over the end of what is looked at. */
+CASE(a_long_line_is_cut)
 {
 	char line[1000];
 	const int rest[] = { 240, 254, 255, 256, 300 };
 
-	/* Arguments and blanks up to and over the end of what is looked at. */
 	for (int i = 0; i < 5; i++) {
 		int length = snprintf(line, sizeof(line), "#!%s ", self);
 
@@ -136,7 +183,15 @@ static void lengths(void)
 		file("s", line, rest[i] + 1, 0755);
 		run("many blanks", "./s", (char *[]){ "name", NULL });
 	}
-	/* Names: ././././x */
+}
+
+/* The names are like ././././x. */
+CASE(a_long_name_is_refused)
+{
+	char line[1000];
+	const int rest[] = { 240, 254, 255, 256, 300 };
+
+	script("x", "#!%\n");
 	for (int i = 0; i < 5; i++) {
 		int length = snprintf(line, sizeof(line), "#!");
 
@@ -148,7 +203,8 @@ static void lengths(void)
 	}
 }
 
-static void nests(void)
+/* Linux follows them to a certain depth. */
+CASE(scripts_are_interpreters_of_scripts)
 {
 	char name[] = "./0", line[] = "#!./0 argument-0\n";
 
@@ -159,11 +215,15 @@ static void nests(void)
 		line[15] = '0' + depth;
 		run(line, script(name, line), (char *[]){ "name", "one", NULL });
 	}
+}
+
+CASE(env_finds_an_interpreter)
+{
+	script("0", "#!%\n");
 	RUN("#!/usr/bin/env ./0\n", "name", "one");
 }
 
-/* By the other ways to make a process, and without a fork. */
-static void ways(void)
+CASE(posix_spawn_executes_a_script)
 {
 	char text[2000] = "";
 	int ends[2], status;
@@ -171,18 +231,22 @@ static void ways(void)
 	posix_spawn_file_actions_t actions;
 
 	script("s", "#!% spawned\n");
-	if (pipe(ends) != 0)
-		exit(5);
+	CHECK(pipe(ends) == 0);
 	posix_spawn_file_actions_init(&actions);
 	posix_spawn_file_actions_adddup2(&actions, ends[1], PIPE);
 	CHECK(posix_spawn(&child, "./s", &actions, NULL, (char *[]){ "name", NULL }, environ) == 0);
 	CHECK(waitpid(child, &status, 0) == child && status == 0);
 	CHECK(read(ends[0], text, sizeof(text) - 1) > 0);
-	puts(text);
+	SAY("%s", text);
 	CHECK(posix_spawn(&child, "./absent", &actions, NULL, (char *[]){ "name", NULL }, environ) == ENOENT);
-	/* The C library gives to the shell what the kernel does not want. */
+}
+
+CASE(the_shell_executes_what_the_kernel_does_not_want)
+{
+	int status;
+	pid_t child;
+
 	script("s", "echo shell $0 $1\n");
-	fflush(stdout);
 	CHECK(posix_spawnp(&child, "./s", NULL, NULL, (char *[]){ "name", "one", NULL }, environ) == ENOEXEC);
 	child = fork();
 	if (child == 0) {
@@ -190,23 +254,40 @@ static void ways(void)
 		_exit(1);
 	}
 	CHECK(waitpid(child, &status, 0) == child && status == 0);
-	/* What fails changes nothing. */
+}
+
+CASE(a_script_that_fails_changes_nothing)
+{
+	char text[2000] = "";
+	int ends[2];
+
+	CHECK(pipe(ends) == 0);
 	script("s", "#!/absent/interpreter\n");
 	FAILS(ENOENT, execl("./s", "s", NULL));
 	int null = open("/dev/null", O_WRONLY);
 
 	FAILS(ENOENT, execl("./s", "s", NULL));
 	CHECK(write(null, "x", 1) == 1 && write(ends[1], "y", 1) == 1 && read(ends[0], text, 10) == 1 && text[0] == 'y');
+}
+
+CASE(special_files_and_folders_are_not_executed)
+{
 	mkfifo("fifo", 0777);
 	chmod("fifo", 0777);
 	FAILS(EACCES, execl("./fifo", "fifo", NULL));
 	FAILS(EACCES, execl(".", ".", NULL));
+}
+
+CASE(a_descriptor_goes_through_two_programs)
+{
+	char text[2000] = "";
+	int ends[2], status;
+	pid_t child;
+
 	CHECK(pipe(ends) == 0);
 	dup2(ends[1], PIPE);
-	script("s", "#!% last\n");
 	child = fork();
 	if (child == 0) {
-		/* The pipe goes through two programs. */
 		script("s", "#!/bin/sh\nexec ./t $0\n");
 		script("t", "#!% last\n");
 		execl("./s", "s", NULL);
@@ -214,30 +295,12 @@ static void ways(void)
 	}
 	memset(text, 0, sizeof(text));
 	CHECK(waitpid(child, &status, 0) == child && status == 0 && read(ends[0], text, sizeof(text) - 1) > 0);
-	puts(text);
+	SAY("%s", text);
 }
 
 int main(int count, char **arguments)
 {
-	char folder[] = "/tmp/scripts-XXXXXX";
-
-	if (readlink("/proc/self/exe", self, sizeof(self) - 1) < 0)
-		return 1;
 	if (fcntl(PIPE, F_GETFD) == 0)
-		return interpret(count, arguments);
-	syscall(SYS_close_range, 3, ~0U, 0);
-	if (!mkdtemp(folder) || chdir(folder) != 0)
-		return 1;
-	lines();
-	lengths();
-	nests();
-	ways();
-	for (int i = 0; i < 8; i++)
-		unlink((char[]){ '0' + i, 0 });
-	unlink("s");
-	unlink("t");
-	unlink("x");
-	unlink("fifo");
-	rmdir(folder);
-	return finish();
+		return readlink("/proc/self/exe", self, sizeof(self) - 1) < 0 ? 1 : interpret(count, arguments);
+	return run_cases(count, arguments);
 }

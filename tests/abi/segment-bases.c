@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-/* The bases of FS and GS stay a thread's own while threads and processes take turns on one CPU, set by a call or by an instruction. */
+/* Each thread has bases of FS and GS of its own, be they set by a call or by an instruction. */
 #define _GNU_SOURCE
 #include <asm/prctl.h>
 #include <pthread.h>
@@ -33,12 +33,13 @@ static uint64_t base(int which)
 	return address;
 }
 
-/* Whether programs may use WRGSBASE. */
+/* Tells whether programs may use WRGSBASE. */
 static int has_instructions(void)
 {
 	return getauxval(AT_HWCAP2) & 2;
 }
 
+/* Sets a base, and looks at it after each turn of others. Returns how often something was wrong. */
 static void *turns(void *number)
 {
 	uint64_t *place = &places[(intptr_t)number];
@@ -58,7 +59,8 @@ static void *turns(void *number)
 	return (void *)wrong;
 }
 
-int main(void)
+/* A child begins with the base that its parent had. */
+CASE(bases_stay_while_threads_and_processes_take_turns)
 {
 	pthread_t threads[THREADS];
 	cpu_set_t one;
@@ -74,7 +76,6 @@ int main(void)
 	CHECK(sched_setaffinity(0, sizeof(one), &one) == 0);
 	for (intptr_t i = 0; i < THREADS; i++)
 		wrong += pthread_create(&threads[i], NULL, turns, (void *)i) != 0;
-	/* A process of its own beside them has the base that its parent had at the fork. */
 	places[THREADS] = own = 100 + THREADS;
 	wrong += syscall(SYS_arch_prctl, ARCH_SET_GS, &places[THREADS]) != 0;
 	child = fork();
@@ -89,8 +90,10 @@ int main(void)
 	}
 	CHECK(wrong == 0);
 	CHECK(waitpid(child, &status, 0) == child && status == 0);
-	/* Addresses of the kernel are refused. */
+}
+
+CASE(addresses_of_the_kernel_are_refused)
+{
 	FAILS(EPERM, syscall(SYS_arch_prctl, ARCH_SET_GS, 1UL << 63));
 	FAILS(EPERM, syscall(SYS_arch_prctl, ARCH_SET_FS, ~0UL));
-	return finish();
 }

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-/* CLOCK_REALTIME is set: sleepers, futexes and timers that wait for a time of it follow, others do not. */
+/*
+ * When CLOCK_REALTIME is set, sleepers, futexes and timers that wait for a time of it follow.
+ * Others do not.
+ */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <linux/futex.h>
@@ -15,15 +18,17 @@
 #include <sys/wait.h>
 #include <time.h>
 
+#define OWN_MAIN
 #include "check.h"
 #include "moments.h"
 #include "waiting.h"
 
-/* Of CLOCK_REALTIME; nobody waits that long. */
+/* Seconds of CLOCK_REALTIME. Nobody waits that long. */
 #define FAR 3600
-/* What nobody waits for in CLOCK_MONOTONIC, in milliseconds. */
+/* Milliseconds of CLOCK_MONOTONIC. Nobody waits that long. */
 #define LONG 100000L
 
+/* Milliseconds since then. */
 static long since(struct timespec start)
 {
 	struct timespec now = after(CLOCK_MONOTONIC, 0);
@@ -89,7 +94,7 @@ static int by_condition(clockid_t clock, struct timespec until)
 	return pthread_cond_timedwait(&condition, &mutex, &until);
 }
 
-/* The main thread holds it. */
+/* A lock that the main thread holds. */
 static uint32_t held;
 
 static int by_pi(clockid_t clock, struct timespec until)
@@ -120,7 +125,7 @@ static struct wait all[] = {
 };
 #define COUNT (int)(sizeof(all) / sizeof(*all))
 
-/* All threads wait until so many seconds from now. */
+/* Has all threads wait until so many seconds from now. */
 static void begin(long seconds)
 {
 	asleep = awake = 0;
@@ -133,6 +138,10 @@ static void begin(long seconds)
 	pause_for(50);
 }
 
+/*
+ * Waits for all threads, and tells whether each has waited for `least` milliseconds, but not for
+ * `most`.
+ */
 static int settle(long least, long most)
 {
 	int right = 1;
@@ -143,27 +152,42 @@ static int settle(long least, long most)
 			   all[i].took < most;
 
 		if (!fits)
-			printf("%s: result %d after %ld ms\n", all[i].name, all[i].result, all[i].took);
+			SAY("%s: result %d after %ld ms", all[i].name, all[i].result, all[i].took);
 		right &= fits;
 	}
 	return right;
 }
 
-static void sleepers(void)
+BEFORE_EACH
 {
-	struct timespec monotonic = after(CLOCK_MONOTONIC, 300), start;
+	alarm(300);
+}
 
+CASE(who_waits_for_a_time_is_woken_when_it_is_set)
+{
 	held = syscall(SYS_gettid);
 	begin(FAR);
 	CHECK(awake == 0);
 	CHECK(step(FAR + 1) == 0 && settle(0, LONG));
-	/* Back again: what is near goes away. */
+	CHECK(step(-FAR - 1) == 0);
+}
+
+CASE(who_waits_for_a_time_waits_longer_when_it_is_set_back)
+{
+	struct timespec start;
+
+	held = syscall(SYS_gettid);
 	begin(2);
 	start = after(CLOCK_MONOTONIC, 0);
 	CHECK(step(-2) == 0);
 	CHECK(settle(3000, LONG) && since(start) >= 3000);
-	CHECK(step(1 - FAR) == 0);
-	/* Durations, and other clocks, do not follow. */
+	CHECK(step(2) == 0);
+}
+
+CASE(durations_and_other_clocks_do_not_follow)
+{
+	struct timespec monotonic = after(CLOCK_MONOTONIC, 300), start;
+
 	clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &monotonic, NULL);
 	start = after(CLOCK_MONOTONIC, 0);
 	if (!fork()) {
@@ -193,23 +217,28 @@ static void *reads(void *fd)
 	return (void *)(length == 8 ? 0L : errno);
 }
 
-static void files(void)
+CASE(a_timer_file_follows_the_clock_that_it_waits_for)
 {
 	int at = timerfd_create(CLOCK_REALTIME, TFD_NONBLOCK), other = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK);
-	int set = epoll_create1(0), blocks = timerfd_create(CLOCK_REALTIME, 0);
-	struct itimerspec left, relative = { { 0, 0 }, { FAR, 0 } };
-	struct epoll_event event = { .events = EPOLLIN };
+	struct itimerspec left;
 	uint64_t count;
-	pthread_t thread;
-	void *error;
 
 	CHECK(timer_at(at, CLOCK_REALTIME, FAR, 0, 0) == 0 && timer_at(other, CLOCK_MONOTONIC, FAR, 0, 0) == 0);
 	CHECK(step(FAR - 100) == 0 && timerfd_gettime(at, &left) == 0 && left.it_value.tv_sec <= 100);
 	FAILS(EAGAIN, read(at, &count, 8));
 	CHECK(step(101) == 0 && ready(at, POLLIN, LONG) == POLLIN && read(at, &count, 8) == 8 && count == 1);
 	CHECK(step(-FAR - 1) == 0 && ready(at, POLLIN, 0) == 0 && ready(other, POLLIN, 0) == 0);
+}
 
-	/* TFD_TIMER_CANCEL_ON_SET. */
+/* The timer still expires. */
+CASE(a_set_clock_cancels_a_timer_that_wants_it)
+{
+	int at = timerfd_create(CLOCK_REALTIME, TFD_NONBLOCK);
+	int set = epoll_create1(0);
+	struct itimerspec left;
+	struct epoll_event event = { .events = EPOLLIN };
+	uint64_t count;
+
 	CHECK(timer_at(at, CLOCK_REALTIME, FAR, 0, TFD_TIMER_CANCEL_ON_SET) == 0);
 	FAILS(EAGAIN, read(at, &count, 8));
 	CHECK(epoll_ctl(set, EPOLL_CTL_ADD, at, &event) == 0 && epoll_wait(set, &event, 1, 0) == 0);
@@ -217,26 +246,57 @@ static void files(void)
 	FAILS(ECANCELED, read(at, &count, 8));
 	FAILS(EAGAIN, read(at, &count, 8));
 	CHECK(ready(at, POLLIN, 0) == 0);
-	/* It still expires. */
 	CHECK(timerfd_gettime(at, &left) == 0 && left.it_value.tv_sec > FAR - 10);
 	CHECK(step(FAR + 10) == 0);
 	FAILS(ECANCELED, read(at, &count, 8));
 	CHECK(step(-FAR - 5) == 0);
 	FAILS(ECANCELED, read(at, &count, 8));
-	/* Who sets it is told as well, and it is set. */
+}
+
+CASE(setting_a_cancelled_timer_tells_and_sets)
+{
+	int at = timerfd_create(CLOCK_REALTIME, TFD_NONBLOCK);
+	struct itimerspec left;
+	uint64_t count;
+
 	CHECK(timer_at(at, CLOCK_REALTIME, FAR, 0, TFD_TIMER_CANCEL_ON_SET) == 0 && step(1) == 0);
 	FAILS(ECANCELED, timer_at(at, CLOCK_REALTIME, FAR, 0, TFD_TIMER_CANCEL_ON_SET));
 	CHECK(timerfd_gettime(at, &left) == 0 && left.it_value.tv_sec > FAR - 10);
 	FAILS(EAGAIN, read(at, &count, 8));
-	/* Not without the flag, for a duration or in another clock; but without a time. */
+	CHECK(step(-1) == 0);
+}
+
+/* It cancels no timer without the flag, for a duration, or of another clock. */
+CASE(a_set_clock_does_not_cancel_what_does_not_want_it)
+{
+	int at = timerfd_create(CLOCK_REALTIME, TFD_NONBLOCK), other = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK);
+	int blocks = timerfd_create(CLOCK_REALTIME, 0);
+	struct itimerspec relative = { { 0, 0 }, { FAR, 0 } };
+
+	CHECK(step(1) == 0);
 	CHECK(timer_at(at, CLOCK_REALTIME, FAR, 0, 0) == 0);
 	CHECK(timer_at(other, CLOCK_MONOTONIC, FAR, 0, TFD_TIMER_CANCEL_ON_SET) == 0);
 	CHECK(timerfd_settime(blocks, TFD_TIMER_CANCEL_ON_SET, &relative, NULL) == 0 && step(-1) == 0);
 	CHECK(!ready(at, POLLIN, 0) && !ready(other, POLLIN, 0) && !ready(blocks, POLLIN, 0));
+}
+
+CASE(a_set_clock_cancels_a_timer_without_a_time)
+{
+	int at = timerfd_create(CLOCK_REALTIME, TFD_NONBLOCK);
+	uint64_t count;
+
 	CHECK(timer_at(at, CLOCK_REALTIME, 0, 0, TFD_TIMER_CANCEL_ON_SET) == 0 && step(1) == 0);
 	CHECK(ready(at, POLLIN, LONG) == POLLIN);
 	FAILS(ECANCELED, read(at, &count, 8));
-	/* Somebody waits meanwhile; an offset of TAI alone cancels nothing. */
+	CHECK(step(-1) == 0);
+}
+
+CASE(a_set_clock_cancels_a_read_of_a_timer)
+{
+	int blocks = timerfd_create(CLOCK_REALTIME, 0);
+	pthread_t thread;
+	void *error;
+
 	asleep = 0;
 	CHECK(timer_at(blocks, CLOCK_REALTIME, FAR, 1, TFD_TIMER_CANCEL_ON_SET) == 0);
 	pthread_create(&thread, NULL, reads, &blocks);
@@ -244,13 +304,11 @@ static void files(void)
 		pause_for(1);
 	pause_for(50);
 	CHECK(step(-1) == 0 && pthread_join(thread, &error) == 0 && (long)error == ECANCELED);
-	close(at);
-	close(other);
-	close(blocks);
-	close(set);
+	CHECK(step(1) == 0);
 }
 
-static void tai(void)
+/* A change of the offset cancels no timer. */
+CASE(the_offset_of_tai_wakes_timers_of_tai_alone)
 {
 	struct timex before = { .modes = 0 }, change = { .modes = ADJ_TAI };
 	int fd = timerfd_create(CLOCK_REALTIME, TFD_NONBLOCK);
@@ -273,7 +331,8 @@ static void tai(void)
 	close(fd);
 }
 
-static void timers(void)
+/* The next expiry lies on the grid. */
+CASE(a_timer_follows_offsets_and_settimeofday)
 {
 	struct itimerspec left, time = { { FAR, 0 }, in(CLOCK_REALTIME, FAR) };
 	struct timex offset = { .modes = ADJ_SETOFFSET, .time = { FAR - 10, 0 } };
@@ -285,31 +344,33 @@ static void timers(void)
 
 	sigemptyset(&set);
 	sigaddset(&set, SIGALRM);
+	sigprocmask(SIG_BLOCK, &set, NULL);
 	CHECK(timer_create(CLOCK_REALTIME, NULL, &timer) == 0 && timer_settime(timer, TIMER_ABSTIME, &time, NULL) == 0);
-	/* By an offset, and by settimeofday. */
 	CHECK(adjtimex(&offset) >= 0 && timer_gettime(timer, &left) == 0 && left.it_value.tv_sec <= 10);
 	FAILS(EAGAIN, sigtimedwait(&set, NULL, &none));
 	CHECK(gettimeofday(&day, NULL) == 0);
 	day.tv_sec += 2 * FAR + 11;
 	CHECK(settimeofday(&day, NULL) == 0 && sigwait(&set, &signal) == 0 && signal == SIGALRM);
 	CHECK(timer_getoverrun(timer) == 2);
-	/* The next one lies on the grid. */
 	CHECK(timer_gettime(timer, &left) == 0 && left.it_value.tv_sec > FAR - 60);
 	CHECK(step(FAR) == 0 && sigwait(&set, &signal) == 0 && timer_getoverrun(timer) == 0);
 	CHECK(timer_delete(timer) == 0 && step(-4 * FAR - 1) == 0);
 }
 
-int main(void)
-{
-	struct timespec start = after(CLOCK_MONOTONIC, 0), day = after(CLOCK_REALTIME, 0), now;
+/* What the clocks showed when the program started. */
+static struct timespec first, first_day;
 
-	alarm(300);
-	sleepers();
-	files();
-	tai();
-	timers();
-	/* The clock is where it was. */
-	now = after(CLOCK_REALTIME, 0);
-	CHECK(labs(now.tv_sec - day.tv_sec - since(start) / 1000) < 60);
-	return finish();
+/* This case has to be the last. */
+CASE(the_clock_is_where_it_was)
+{
+	struct timespec now = after(CLOCK_REALTIME, 0);
+
+	CHECK(labs(now.tv_sec - first_day.tv_sec - since(first) / 1000) < 60);
+}
+
+int main(int count, char **arguments)
+{
+	first = after(CLOCK_MONOTONIC, 0);
+	first_day = after(CLOCK_REALTIME, 0);
+	return run_cases(count, arguments);
 }

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-/* signalfd: what it says of signals from everywhere, waiting, change of the set, sharing, errors. */
+/*
+ * signalfd: what it says of signals from everywhere, waiting, changes of the set, sharing and
+ * errors.
+ */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <poll.h>
@@ -21,6 +24,7 @@
 #include <time.h>
 
 #include "check.h"
+#include "children.h"
 
 #define MS 1000000L
 #define SIZE sizeof(struct signalfd_siginfo)
@@ -83,7 +87,7 @@ static void note(int signal)
 
 static struct signalfd_siginfo info;
 
-/* A thread that reads one signal of the file, and says which. */
+/* Reads one signal of the file in a thread, and says which. */
 static void *reading(void *fd)
 {
 	struct signalfd_siginfo read_here;
@@ -92,7 +96,7 @@ static void *reading(void *fd)
 	return (void *)(length == SIZE ? (long)read_here.ssi_signo : -1L);
 }
 
-/* The same for signals that come to the thread itself. */
+/* Does the same with a signal that the thread sends to itself. */
 static void *own(void *fd)
 {
 	struct signalfd_siginfo read_here;
@@ -107,7 +111,7 @@ static void *own(void *fd)
 
 static pthread_t main_thread;
 
-/* After a while, SIGUSR1 for the first thread. */
+/* Sends SIGUSR1 to the first thread after a while. */
 static void *later(void *unused)
 {
 	usleep(20000);
@@ -115,7 +119,7 @@ static void *later(void *unused)
 	return unused;
 }
 
-/* After a while, SIGUSR1 for the process. */
+/* Sends SIGUSR1 to the process after a while. */
 static void *later_process(void *unused)
 {
 	usleep(20000);
@@ -123,7 +127,7 @@ static void *later_process(void *unused)
 	return unused;
 }
 
-/* After a while, the file is one of SIGUSR2. */
+/* Adds SIGUSR2 to the set of the file after a while. */
 static void *widen(void *fd)
 {
 	usleep(20000);
@@ -131,12 +135,16 @@ static void *widen(void *fd)
 	return fd;
 }
 
-static void errors(void)
+BEFORE_EACH
 {
-	struct signalfd_siginfo two[2];
+	handled = 0;
+	main_thread = pthread_self();
+	block(SIG_BLOCK, SIGUSR1, SIGUSR2);
+}
+
+CASE(bad_files_are_not_made)
+{
 	sigset_t set = set_of(SIGUSR1, 0);
-	struct stat status;
-	int fd;
 
 	FAILS(EINVAL, syscall(SYS_signalfd4, -1, &set, 4, 0));
 	FAILS(EINVAL, syscall(SYS_signalfd4, -1, &set, 8, 1));
@@ -146,46 +154,72 @@ static void errors(void)
 	FAILS(EINVAL, syscall(SYS_signalfd4, 1, &set, 8, 0));
 	FAILS(EINVAL, syscall(SYS_signalfd4, open("/dev/null", O_RDONLY), &set, 8, 0));
 	close(3);
+}
+
+CASE(a_file_has_flags_and_a_status)
+{
+	sigset_t set = set_of(SIGUSR1, 0);
+	struct stat status;
+	int fd;
 
 	fd = syscall(SYS_signalfd, -1, &set, 8);
 	CHECK(fd == 3 && fcntl(fd, F_GETFD) == 0 && (fcntl(fd, F_GETFL) & ~O_LARGEFILE) == O_RDWR && close(fd) == 0);
 	fd = make(SIGUSR1, 0, SFD_CLOEXEC | SFD_NONBLOCK);
 	CHECK(fd == 3 && fcntl(fd, F_GETFD) == FD_CLOEXEC && (fcntl(fd, F_GETFL) & ~O_LARGEFILE) == (O_RDWR | O_NONBLOCK));
 	CHECK(fstat(fd, &status) == 0 && (status.st_mode & S_IFMT) == 0);
+}
 
-	/* Room for one at least, and for as many as are whole. */
+CASE(only_whole_signals_are_read)
+{
+	struct signalfd_siginfo two[2];
+	int fd;
+
+	fd = make(SIGUSR1, 0, SFD_CLOEXEC | SFD_NONBLOCK);
 	FAILS(EINVAL, read(fd, two, SIZE - 1));
 	FAILS(EAGAIN, read(fd, two, SIZE));
 	FAILS(EAGAIN, read(fd, two, 2 * SIZE));
 	FAILS(EINVAL, write(fd, two, SIZE));
 	FAILS(ESPIPE, pread(fd, two, SIZE, 0));
 	FAILS(ENOTTY, ioctl(fd, FIONREAD, two));
+}
+
+CASE(as_many_signals_are_read_as_have_room)
+{
+	struct signalfd_siginfo two[2];
+	int fd;
+
+	fd = make(SIGUSR1, 0, SFD_CLOEXEC | SFD_NONBLOCK);
 	raise(SIGUSR1);
 	FAILS(EINVAL, read(fd, two, SIZE - 1));
 	CHECK(read(fd, two, 2 * SIZE - 1) == SIZE && two[0].ssi_signo == SIGUSR1);
+}
 
-	/* Bad memory loses the signal. */
+CASE(bad_memory_loses_the_signal)
+{
+	struct signalfd_siginfo two[2];
+	int fd;
+
+	fd = make(SIGUSR1, 0, SFD_CLOEXEC | SFD_NONBLOCK);
 	raise(SIGUSR1);
 	FAILS(EFAULT, read(fd, at(16), SIZE));
 	FAILS(EAGAIN, read(fd, two, SIZE));
+}
 
-	/* SIGKILL and SIGSTOP are taken out of the set. */
+CASE(sigkill_and_sigstop_are_taken_out_of_the_set)
+{
+	struct signalfd_siginfo two[2];
+	int fd;
+
+	fd = make(SIGUSR1, 0, SFD_CLOEXEC | SFD_NONBLOCK);
 	CHECK(change(fd, SIGKILL, SIGSTOP) == fd);
 	raise(SIGUSR1);
 	FAILS(EAGAIN, read(fd, two, SIZE));
 	CHECK(change(fd, SIGUSR1, 0) == fd && read(fd, two, SIZE) == SIZE);
-	close(fd);
 }
 
-/* The fields for each kind of sender. */
-static void senders(void)
+CASE(a_signal_of_kill_tells_its_sender)
 {
-	int fd = make(SIGUSR1, SIGUSR2, SFD_NONBLOCK), status;
-	struct signalfd_siginfo several[4];
-	union sigval value = { .sival_ptr = (void *)0x1122334455667788 };
-	struct sigevent event = { .sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGUSR2, .sigev_value = value };
-	struct itimerspec soon = { { 0, 1 * MS }, { 0, 1 * MS } }, never = { { 0, 0 }, { 0, 0 } };
-	timer_t timer;
+	int fd = make(SIGUSR1, SIGUSR2, SFD_NONBLOCK);
 
 	kill(getpid(), SIGUSR1);
 	kill(getpid(), SIGUSR1);
@@ -196,14 +230,29 @@ static void senders(void)
 	CHECK(info.ssi_status == 0 && info.ssi_int == 0 && info.ssi_ptr == 0 && info.ssi_utime == 0 && info.ssi_stime == 0);
 	CHECK(info.ssi_addr == 0 && info.ssi_addr_lsb == 0 && info.ssi_call_addr == 0 && info.ssi_arch == 0);
 	FAILS(EAGAIN, read(fd, &info, SIZE));
+}
+
+CASE(a_signal_of_tgkill_or_sigqueue_tells_its_sender)
+{
+	int fd = make(SIGUSR1, SIGUSR2, SFD_NONBLOCK);
+	union sigval value = { .sival_ptr = (void *)0x1122334455667788 };
 
 	syscall(SYS_tgkill, getpid(), syscall(SYS_gettid), SIGUSR1);
 	CHECK(read(fd, &info, SIZE) == SIZE && info.ssi_code == SI_TKILL && info.ssi_pid == (uint32_t)getpid());
 	sigqueue(getpid(), SIGUSR2, value);
 	CHECK(read(fd, &info, SIZE) == SIZE && info.ssi_signo == SIGUSR2 && info.ssi_code == SI_QUEUE);
 	CHECK(info.ssi_ptr == 0x1122334455667788 && info.ssi_int == 0x55667788 && info.ssi_pid == (uint32_t)getpid());
+}
 
-	/* A timer tells its overruns, as in siginfo. */
+/* siginfo tells them as well. */
+CASE(a_timer_tells_its_overruns)
+{
+	int fd = make(SIGUSR1, SIGUSR2, SFD_NONBLOCK);
+	union sigval value = { .sival_ptr = (void *)0x1122334455667788 };
+	struct sigevent event = { .sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGUSR2, .sigev_value = value };
+	struct itimerspec soon = { { 0, 1 * MS }, { 0, 1 * MS } }, never = { { 0, 0 }, { 0, 0 } };
+	timer_t timer;
+
 	CHECK(timer_create(CLOCK_MONOTONIC, &event, &timer) == 0 && timer_settime(timer, 0, &soon, NULL) == 0);
 	usleep(10000);
 	CHECK(read(fd, &info, SIZE) == SIZE && info.ssi_signo == SIGUSR2 && info.ssi_code == SI_TIMER);
@@ -213,8 +262,17 @@ static void senders(void)
 	timer_delete(timer);
 	while (read(fd, &info, SIZE) == SIZE)
 		;
+}
 
-	/* The thread's before the process's; standard before real-time; those in their order; several in one read. */
+/*
+ * Signals of the thread come before those of the process, standard before real-time ones, and these
+ * in the order of sending. One read gives several.
+ */
+CASE(signals_come_in_their_order)
+{
+	int fd = make(SIGUSR1, SIGUSR2, SFD_NONBLOCK);
+	struct signalfd_siginfo several[4];
+
 	int first = SIGRTMIN + 1;
 	sigset_t all = set_of(first, SIGUSR1);
 
@@ -231,8 +289,12 @@ static void senders(void)
 
 	CHECK(readv(fd, parts, 2) == SIZE && several[0].ssi_int == 3);
 	FAILS(EAGAIN, readv(fd, parts, 2));
+}
 
-	/* The end of a child, which Linux tells. */
+CASE(the_end_of_a_child_is_told)
+{
+	int fd = make(SIGUSR1, SIGUSR2, SFD_NONBLOCK), status;
+
 	block(SIG_BLOCK, SIGCHLD, 0);
 	CHECK(change(fd, SIGCHLD, 0) == fd && ready(fd, 0) == 0);
 	pid_t child = fork();
@@ -250,10 +312,15 @@ static void senders(void)
 	kill(child, SIGKILL);
 	CHECK(ready(fd, -1) == POLLIN && read(fd, &info, SIZE) == SIZE && info.ssi_code == CLD_KILLED && info.ssi_status == SIGKILL);
 	CHECK(waitpid(child, &status, 0) == child);
+}
 
-	/* Input that Linux tells of: descriptor and band. */
-	int pair[2];
+CASE(input_is_told_with_its_descriptor)
+{
+	int fd = make(SIGUSR1, SIGUSR2, SFD_NONBLOCK);
 
+	int first = SIGRTMIN + 1, pair[2];
+
+	block(SIG_BLOCK, first, 0);
 	socketpair(AF_UNIX, SOCK_STREAM, 0, pair);
 	fcntl(pair[0], F_SETOWN, getpid());
 	fcntl(pair[0], F_SETSIG, first);
@@ -262,9 +329,14 @@ static void senders(void)
 	CHECK(info.ssi_signo == (uint32_t)first && info.ssi_code == POLL_IN && info.ssi_fd == pair[0] && info.ssi_band & POLLIN);
 	close(pair[0]);
 	close(pair[1]);
+}
 
-	/* To a process group, and from the terminal. */
-	child = fork();
+CASE(signals_of_a_group_and_of_a_terminal_are_told)
+{
+	int fd = make(SIGUSR1, SIGUSR2, SFD_NONBLOCK), status;
+
+	pid_t child = fork();
+
 	if (child == 0) {
 		int master = posix_openpt(O_RDWR | O_NOCTTY), failed = 0;
 
@@ -282,29 +354,29 @@ static void senders(void)
 		_exit(failed);
 	}
 	CHECK(waitpid(child, &status, 0) == child && status == 0);
-	while (read(fd, &info, SIZE) == SIZE)
-		;
-	close(fd);
 }
 
-/* Who waits, and what ends it. */
-static void waits(void)
+/* The signal is for the thread, or for the process. */
+CASE(a_read_waits_for_a_signal)
 {
-	int fd = make(SIGUSR1, 0, 0), other = make(SIGUSR2, 0, 0);
-	struct sigaction action = { .sa_handler = note };
-	struct itimerval soon = { { 0, 0 }, { 0, 20000 } }, again_and_again = { { 0, 20000 }, { 0, 20000 } };
-	pthread_t thread, more;
-	void *result;
+	int fd = make(SIGUSR1, 0, 0);
+	pthread_t thread;
 
-	main_thread = pthread_self();
 	pthread_create(&thread, NULL, later, NULL);
 	CHECK(read(fd, &info, SIZE) == SIZE && info.ssi_signo == SIGUSR1);
 	pthread_join(thread, NULL);
 	pthread_create(&thread, NULL, later_process, NULL);
 	CHECK(read(fd, &info, SIZE) == SIZE && info.ssi_signo == SIGUSR1);
 	pthread_join(thread, NULL);
+}
 
-	/* Two files, two threads: each gets its own. */
+/* Each gets its own signal. */
+CASE(two_threads_read_two_files)
+{
+	int fd = make(SIGUSR1, 0, 0), other = make(SIGUSR2, 0, 0);
+	pthread_t thread, more;
+	void *result;
+
 	pthread_create(&thread, NULL, reading, &fd);
 	pthread_create(&more, NULL, reading, &other);
 	usleep(20000);
@@ -314,8 +386,15 @@ static void waits(void)
 	kill(getpid(), SIGUSR1);
 	pthread_join(thread, &result);
 	CHECK((long)result == SIGUSR1);
+}
 
-	/* Two threads at one file: one gets it. */
+/* One of them gets the signal. */
+CASE(two_threads_read_one_file)
+{
+	int fd = make(SIGUSR1, 0, 0);
+	pthread_t thread, more;
+	void *result;
+
 	pthread_create(&thread, NULL, reading, &fd);
 	pthread_create(&more, NULL, reading, &fd);
 	usleep(20000);
@@ -325,8 +404,14 @@ static void waits(void)
 	kill(getpid(), SIGUSR1);
 	pthread_join(more, &result);
 	CHECK((long)result == SIGUSR1 && pthread_join(thread, &result) == 0 && (long)result == SIGUSR1);
+}
 
-	/* What comes for a thread is that thread's. */
+CASE(signals_for_a_thread_are_that_threads)
+{
+	int other = make(SIGUSR2, 0, 0);
+	pthread_t thread;
+	void *result;
+
 	pthread_create(&thread, NULL, own, &other);
 	CHECK(pthread_join(thread, &result) == 0 && result);
 	pthread_create(&thread, NULL, reading, &other);
@@ -335,8 +420,14 @@ static void waits(void)
 	usleep(10000);
 	CHECK(ready(other, 0) == POLLIN && pthread_kill(thread, SIGUSR2) == 0 && pthread_join(thread, &result) == 0 && (long)result == SIGUSR2);
 	CHECK(ready(other, 0) == POLLIN && read(other, &info, SIZE) == SIZE && ready(other, 0) == 0);
+}
 
-	/* The set changes while somebody reads, and while somebody polls. */
+/* A thread waits in read, and then in poll. */
+CASE(the_set_changes_while_somebody_waits)
+{
+	int fd = make(SIGUSR1, 0, 0);
+	pthread_t thread;
+
 	kill(getpid(), SIGUSR2);
 	pthread_create(&thread, NULL, widen, &fd);
 	CHECK(read(fd, &info, SIZE) == SIZE && info.ssi_signo == SIGUSR2 && pthread_join(thread, NULL) == 0);
@@ -344,8 +435,19 @@ static void waits(void)
 	pthread_create(&thread, NULL, widen, &fd);
 	CHECK(ready(fd, -1) == POLLIN && read(fd, &info, SIZE) == SIZE && info.ssi_signo == SIGUSR2 && pthread_join(thread, NULL) == 0);
 	CHECK(change(fd, SIGUSR1, 0) == fd);
+}
 
-	/* A signal that is handled ends it, unless the call is made again. It comes again and again: the first may be before the call. */
+/*
+ * With SA_RESTART the call is made again. The signal comes again and again, because the first may
+ * come before the call begins.
+ */
+CASE(a_handler_ends_a_read)
+{
+	int fd = make(SIGUSR1, 0, 0);
+	struct sigaction action = { .sa_handler = note };
+	struct itimerval soon = { { 0, 0 }, { 0, 20000 } }, again_and_again = { { 0, 20000 }, { 0, 20000 } };
+	pthread_t thread, more;
+
 	sigaction(SIGALRM, &action, NULL);
 	setitimer(ITIMER_REAL, &again_and_again, NULL);
 	FAILS(EINTR, read(fd, &info, SIZE));
@@ -359,16 +461,28 @@ static void waits(void)
 	pthread_create(&more, NULL, later, NULL);
 	CHECK(read(fd, &info, SIZE) == SIZE && info.ssi_signo == SIGUSR1 && pthread_join(thread, NULL) == 0 && pthread_join(more, NULL) == 0);
 	setitimer(ITIMER_REAL, &(struct itimerval){ 0 }, NULL);
+}
 
-	/* An interval timer's signal that is blocked is read. */
+CASE(a_blocked_signal_of_an_interval_timer_is_read)
+{
+	int fd = make(SIGUSR1, 0, 0);
+	struct itimerval soon = { { 0, 0 }, { 0, 20000 } };
+
 	block(SIG_BLOCK, SIGALRM, 0);
 	CHECK(change(fd, SIGALRM, 0) == fd && setitimer(ITIMER_REAL, &soon, NULL) == 0 && read(fd, &info, SIZE) == SIZE && info.ssi_signo == SIGALRM && info.ssi_code == SI_KERNEL);
+}
 
-	/* Many threads at one file: each signal of the timer is for one of them. */
+CASE(each_of_many_signals_is_for_one_of_many_threads)
+{
+	int fd = make(SIGUSR1, 0, 0);
+	void *result;
+
 	struct itimerval often = { { 0, 5000 }, { 0, 20000 } };
 	pthread_t readers[24];
 	int served = 0;
 
+	block(SIG_BLOCK, SIGALRM, 0);
+	CHECK(change(fd, SIGALRM, 0) == fd);
 	for (int i = 0; i < 24; i++)
 		pthread_create(&readers[i], NULL, reading, &fd);
 	setitimer(ITIMER_REAL, &often, NULL);
@@ -378,10 +492,14 @@ static void waits(void)
 	setitimer(ITIMER_REAL, &(struct itimerval){ 0 }, NULL);
 	while (ready(fd, 0))
 		read(fd, &info, SIZE);
-	block(SIG_UNBLOCK, SIGALRM, 0);
+}
 
-	/* What is not blocked is handled; what is ignored is not there. */
-	handled = 0;
+CASE(what_is_handled_or_ignored_cannot_be_read)
+{
+	int fd = make(SIGUSR1, 0, 0);
+	struct sigaction action = { .sa_handler = note };
+
+	CHECK(change(fd, SIGALRM, 0) == fd && sigaction(SIGALRM, &action, NULL) == 0);
 	raise(SIGALRM);
 	CHECK(handled == SIGALRM && ready(fd, 0) == 0);
 	signal(SIGALRM, SIG_IGN);
@@ -390,9 +508,6 @@ static void waits(void)
 	block(SIG_BLOCK, SIGALRM, 0);
 	raise(SIGALRM);
 	CHECK(ready(fd, 0) == POLLIN && read(fd, &info, SIZE) == SIZE && info.ssi_signo == SIGALRM);
-	signal(SIGALRM, SIG_DFL);
-	close(fd);
-	close(other);
 }
 
 static int events_of(int set, int milliseconds, uint32_t *events)
@@ -404,10 +519,9 @@ static int events_of(int set, int milliseconds, uint32_t *events)
 	return count;
 }
 
-/* epoll, select, and what is Linux's beside it. */
-static void watched(void)
+CASE(epoll_and_select_tell_of_a_signal)
 {
-	int fd = make(SIGUSR1, 0, SFD_NONBLOCK), set = epoll_create1(0), pair[2], status;
+	int fd = make(SIGUSR1, 0, SFD_NONBLOCK), set = epoll_create1(0);
 	struct epoll_event event = { .events = EPOLLIN };
 	uint32_t events;
 	pthread_t thread;
@@ -418,16 +532,32 @@ static void watched(void)
 	CHECK(read(fd, &info, SIZE) == SIZE && events_of(set, 0, &events) == 0 && by_select(fd) == 0);
 	pthread_create(&thread, NULL, later, NULL);
 	CHECK(events_of(set, -1, &events) == 1 && read(fd, &info, SIZE) == SIZE && pthread_join(thread, NULL) == 0);
+}
 
-	/* Each time once. */
+CASE(an_edge_is_told_once)
+{
+	int fd = make(SIGUSR1, 0, SFD_NONBLOCK), set = epoll_create1(0);
+	struct epoll_event event = { .events = EPOLLIN };
+	uint32_t events;
+
+	CHECK(epoll_ctl(set, EPOLL_CTL_ADD, fd, &event) == 0);
 	event.events = EPOLLIN | EPOLLET;
 	CHECK(epoll_ctl(set, EPOLL_CTL_MOD, fd, &event) == 0 && events_of(set, 0, &events) == 0);
 	kill(getpid(), SIGUSR1);
 	CHECK(events_of(set, -1, &events) == 1 && events_of(set, 0, &events) == 0 && read(fd, &info, SIZE) == SIZE);
 	kill(getpid(), SIGUSR2);
 	CHECK(events_of(set, 0, &events) == 0);
+}
 
-	/* Beside a socket. */
+CASE(a_signal_is_told_beside_a_socket)
+{
+	int fd = make(SIGUSR1, 0, SFD_NONBLOCK), set = epoll_create1(0), pair[2];
+	struct epoll_event event = { .events = EPOLLIN };
+	uint32_t events;
+	pthread_t thread;
+
+	event.events = EPOLLIN | EPOLLET;
+	CHECK(epoll_ctl(set, EPOLL_CTL_ADD, fd, &event) == 0);
 	socketpair(AF_UNIX, SOCK_STREAM, 0, pair);
 	struct pollfd both[2] = { { pair[0], POLLIN, 0 }, { fd, POLLIN, 0 } };
 
@@ -439,8 +569,15 @@ static void watched(void)
 	CHECK(epoll_ctl(set, EPOLL_CTL_DEL, fd, NULL) == 0 && epoll_ctl(set, EPOLL_CTL_DEL, pair[0], NULL) == 0);
 	kill(getpid(), SIGUSR1);
 	CHECK(events_of(set, 0, &events) == 0 && read(fd, &info, SIZE) == SIZE);
+}
 
-	/* Whoever watches it knows of a signal when kill returns, and of the set's change when signalfd does. */
+/* It also knows of a change of the set when signalfd returns. */
+CASE(who_watches_knows_of_a_signal_when_kill_returns)
+{
+	int fd = make(SIGUSR1, 0, SFD_NONBLOCK);
+	struct epoll_event event = { .events = EPOLLIN };
+	uint32_t events;
+
 	int sets[4], known = 0;
 
 	for (int i = 0; i < 4; i++) {
@@ -462,8 +599,14 @@ static void watched(void)
 	CHECK(known == 400);
 	for (int i = 0; i < 4; i++)
 		close(sets[i]);
+}
 
-	/* A child's are its own, by the same file; what was pending is not inherited. */
+/* The child uses its parent's file. It does not inherit pending signals. */
+CASE(a_child_reads_its_own_signals)
+{
+	int fd = make(SIGUSR1, 0, SFD_NONBLOCK), status;
+	pthread_t thread;
+
 	kill(getpid(), SIGUSR1);
 	pid_t child = fork();
 
@@ -477,8 +620,16 @@ static void watched(void)
 	}
 	CHECK(waitpid(child, &status, 0) == child && status == 0 && read(fd, &info, SIZE) == SIZE && info.ssi_pid == (uint32_t)getpid());
 	CHECK(change(fd, SIGUSR2, 0) == fd && read(fd, &info, SIZE) == SIZE);
+}
 
-	/* The last descriptor ends it, in a set as well. */
+/* The file leaves its set as well. */
+CASE(the_last_descriptor_ends_the_file)
+{
+	int fd = make(SIGUSR1, 0, SFD_NONBLOCK), set = epoll_create1(0);
+	struct epoll_event event = { .events = EPOLLIN };
+	uint32_t events;
+
+	event.events = EPOLLIN | EPOLLET;
 	CHECK(epoll_ctl(set, EPOLL_CTL_ADD, fd, &event) == 0 && change(fd, SIGUSR1, 0) == fd && dup(fd) > 0);
 	int copy = dup(fd);
 
@@ -488,24 +639,10 @@ static void watched(void)
 	CHECK(events_of(set, -1, &events) == 1 && close(copy) == 0 && events_of(set, 0, &events) == 0);
 	fd = make(SIGUSR1, 0, SFD_NONBLOCK);
 	CHECK(read(fd, &info, SIZE) == SIZE && close(fd) == 0 && close(set) == 0);
-	close(pair[0]);
-	close(pair[1]);
-
-	/* It stays over execve unless it is to be closed. */
-	fd = make(SIGUSR1, 0, SFD_NONBLOCK);
-	child = fork();
-	if (child == 0) {
-		dup2(fd, 9);
-		fcntl(fd, F_SETFD, FD_CLOEXEC);
-		execl("/proc/self/exe", "again", fd == 3 ? "3" : "", NULL);
-		_exit(1);
-	}
-	CHECK(waitpid(child, &status, 0) == child && status == 0);
-	close(fd);
 }
 
 /* After execve: descriptor 9 is the file, 3 is closed, the mask is what it was. */
-static int again(void)
+ROLE(again)
 {
 	int failed = fcntl(3, F_GETFD) != -1 || ready(9, 0) != 0;
 
@@ -514,15 +651,20 @@ static int again(void)
 	return failed;
 }
 
-int main(int argc, char **argv)
+/* A descriptor with close-on-exec is closed. */
+CASE(execve_keeps_the_file)
 {
-	(void)argv;
-	if (argc > 1)
-		return again();
-	block(SIG_BLOCK, SIGUSR1, SIGUSR2);
-	errors();
-	senders();
-	waits();
-	watched();
-	return finish();
+	int fd, status;
+	pid_t child;
+
+	fd = make(SIGUSR1, 0, SFD_NONBLOCK);
+	CHECK(fd == 3);
+	child = fork();
+	if (child == 0) {
+		dup2(fd, 9);
+		fcntl(fd, F_SETFD, FD_CLOEXEC);
+		execl("/proc/self/exe", "again", NULL);
+		_exit(1);
+	}
+	CHECK(waitpid(child, &status, 0) == child && status == 0);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // also: dynamic
-/* Handlers, masks, alternate stacks, interrupted and restarted calls. */
+/* Handlers, masks, alternate stacks, and calls that are interrupted or made again. */
 #define _GNU_SOURCE
 #include <setjmp.h>
 #include <signal.h>
@@ -12,6 +12,7 @@
 #include <ucontext.h>
 
 #include "check.h"
+#include "moments.h"
 
 static volatile sig_atomic_t count, last;
 static volatile uintptr_t stack_seen, address_seen;
@@ -48,12 +49,13 @@ static void fault(int number, siginfo_t *info, void *context)
 	user->uc_mcontext.gregs[REG_RBX] = 0x1234;
 }
 
+/* Leaves the handler. */
 static void jump(int number)
 {
 	siglongjmp(back, number);
 }
 
-/* SIGALRM after some milliseconds. */
+/* Has SIGALRM come after some milliseconds. */
 static void alarm_in(int milliseconds)
 {
 	struct itimerval timer = { .it_value = { 0, milliseconds * 1000 } };
@@ -61,7 +63,7 @@ static void alarm_in(int milliseconds)
 	setitimer(ITIMER_REAL, &timer, NULL);
 }
 
-/* Again and again: the first may come before the wait begins. */
+/* Has SIGALRM come again and again: the first may come before the wait begins. */
 static void alarm_each(int milliseconds)
 {
 	struct itimerval timer = { { 0, milliseconds * 1000 }, { 0, milliseconds * 1000 } };
@@ -69,22 +71,15 @@ static void alarm_each(int milliseconds)
 	setitimer(ITIMER_REAL, &timer, NULL);
 }
 
-static int64_t nanoseconds(struct timespec time)
+BEFORE_EACH
 {
-	return time.tv_sec * 1000000000L + time.tv_nsec;
+	count = 0;
 }
 
-int main(void)
+CASE(a_handler_runs_with_its_mask)
 {
 	struct sigaction old;
-	struct timespec request, rest, begin, end;
-	sigset_t set_of, before;
-	volatile int result;
-	int ends[2];
-	uint64_t rbx;
-	double value = 1.25, kept;
-	stack_t stack = { .ss_size = 65536 };
-	char byte;
+	sigset_t before;
 
 	CHECK(sigaction(SIGUSR1, NULL, &old) == 0 && old.sa_handler == SIG_DFL);
 	set(SIGUSR1, note, 0, SIGUSR2);
@@ -93,83 +88,146 @@ int main(void)
 	sigprocmask(SIG_BLOCK, NULL, &before);
 	CHECK(!sigismember(&before, SIGUSR1));
 	CHECK(sigaction(SIGUSR1, NULL, &old) == 0 && old.sa_handler == note);
+}
+
+CASE(with_sa_resethand_and_sa_nodefer_a_handler_runs_once)
+{
+	struct sigaction old;
 
 	set(SIGUSR2, note, SA_RESETHAND | SA_NODEFER, 0);
-	CHECK(kill(getpid(), SIGUSR2) == 0 && count == 2 && !sigismember(&mask_seen, SIGUSR2));
+	CHECK(kill(getpid(), SIGUSR2) == 0 && count == 1 && !sigismember(&mask_seen, SIGUSR2));
 	CHECK(sigaction(SIGUSR2, NULL, &old) == 0 && old.sa_handler == SIG_DFL);
+}
 
-	/* Registers of the interrupted code survive. */
+CASE(registers_of_the_interrupted_code_survive)
+{
+	double value = 1.25, kept;
+
+	set(SIGUSR1, note, 0, SIGUSR2);
 	__asm__ volatile("movsd %1, %%xmm9\n\tmov $62, %%eax\n\tsyscall\n\tmovsd %%xmm9, %0"
 			 : "=m"(kept) : "m"(value), "D"(getpid()), "S"(SIGUSR1) : "rax", "rcx", "r11", "xmm9", "memory");
-	CHECK(count == 3 && kept == value);
+	CHECK(count == 1 && kept == value);
+}
 
-	/* Blocked, pending, delivered when unblocked; several become one. */
+CASE(a_blocked_signal_comes_once_when_unblocked)
+{
+	sigset_t set_of;
+
+	set(SIGUSR1, note, 0, SIGUSR2);
 	sigemptyset(&set_of);
 	sigaddset(&set_of, SIGUSR1);
 	CHECK(sigprocmask(SIG_BLOCK, &set_of, NULL) == 0);
 	raise(SIGUSR1);
 	raise(SIGUSR1);
-	CHECK(count == 3);
-	CHECK(sigprocmask(SIG_UNBLOCK, &set_of, NULL) == 0 && count == 4);
+	CHECK(count == 0);
+	CHECK(sigprocmask(SIG_UNBLOCK, &set_of, NULL) == 0 && count == 1);
+}
 
-	/* Suspended until it comes. */
+CASE(sigsuspend_waits_with_another_mask)
+{
+	sigset_t set_of, before;
+
+	set(SIGUSR1, note, 0, SIGUSR2);
+	sigemptyset(&set_of);
+	sigaddset(&set_of, SIGUSR1);
 	sigprocmask(SIG_BLOCK, &set_of, NULL);
 	raise(SIGUSR1);
 	sigemptyset(&before);
 	FAILS(EINTR, sigsuspend(&before));
-	CHECK(count == 5);
+	CHECK(count == 1);
 	sigprocmask(SIG_BLOCK, NULL, &before);
 	CHECK(sigismember(&before, SIGUSR1));
 	sigprocmask(SIG_UNBLOCK, &set_of, NULL);
+}
 
-	/* Ignored ones are gone. */
+CASE(an_ignored_signal_is_gone)
+{
+	int ends[2];
+
 	set(SIGUSR1, SIG_IGN, 0, 0);
-	CHECK(raise(SIGUSR1) == 0 && count == 5);
+	CHECK(raise(SIGUSR1) == 0 && count == 0);
 	CHECK(signal(SIGPIPE, SIG_IGN) == SIG_DFL);
 	CHECK(pipe(ends) == 0 && close(ends[0]) == 0);
 	FAILS(EPIPE, write(ends[1], "x", 1));
 	close(ends[1]);
+}
 
-	/* Calls that wait end, or go on with SA_RESTART. */
+CASE(a_handler_ends_a_read)
+{
+	int ends[2];
+	char byte;
+
 	set(SIGALRM, note, 0, 0);
 	CHECK(pipe(ends) == 0);
 	alarm_each(50);
 	FAILS(EINTR, read(ends[0], &byte, 1));
-	CHECK(count > 5 && last == SIGALRM);
-	/* What is left is all but the time that has passed. Linux adds what its timers may be late by. */
+	CHECK(count > 0 && last == SIGALRM);
+}
+
+/* The rest is all but the time that has passed. Linux adds the slack of its timers. */
+CASE(a_handler_ends_a_sleep)
+{
+	struct timespec request, rest, begin, end;
+
+	set(SIGALRM, note, 0, 0);
+	alarm_each(50);
 	clock_gettime(CLOCK_MONOTONIC, &begin);
 	request = (struct timespec){ 1000, 0 };
-	count = 0;
 	FAILS(EINTR, nanosleep(&request, &rest));
 	clock_gettime(CLOCK_MONOTONIC, &end);
 	CHECK(count > 0 && nanoseconds(rest) <= nanoseconds(request) + 1000000);
 	CHECK(nanoseconds(rest) + nanoseconds(end) - nanoseconds(begin) >= nanoseconds(request));
-	count = 0;
+}
+
+CASE(a_handler_ends_a_pause)
+{
+	set(SIGALRM, note, 0, 0);
+	alarm_each(50);
 	FAILS(EINTR, pause());
 	CHECK(count > 0);
-	alarm_in(0);
-	/* In the middle of computing. */
-	count = 8;
+}
+
+CASE(a_handler_interrupts_computing)
+{
+	set(SIGALRM, note, 0, 0);
 	alarm_in(50);
-	while (count == 8)
+	while (count == 0)
 		;
-	CHECK(count == 9);
+	CHECK(count == 1);
+}
+
+CASE(with_sa_restart_a_read_goes_on)
+{
+	int ends[2];
+	char byte;
+
+	CHECK(pipe(ends) == 0);
 	set(SIGALRM, note, SA_RESTART, 0);
 	alarm_in(50);
 	CHECK(write(ends[1], "ab", 2) == 2 && read(ends[0], &byte, 1) == 1);
-	while (count == 9)
+	while (count == 0)
 		;
 	CHECK(read(ends[0], &byte, 1) == 1 && byte == 'b');
-	CHECK(count == 10);
+	CHECK(count == 1);
+}
 
-	/* Faults: handled, with address, changed registers, on another stack. */
+CASE(a_handler_of_a_fault_changes_registers)
+{
+	struct sigaction old;
+	uint64_t rbx;
+
 	old.sa_sigaction = fault;
 	old.sa_flags = SA_SIGINFO;
 	sigemptyset(&old.sa_mask);
 	CHECK(sigaction(SIGSEGV, &old, NULL) == 0);
 	__asm__ volatile("mov $0x5678, %%rax\n\tmov $1, %%rbx\n\t.byte 0x8a, 0x00\n\tmov %%rbx, %0"
 			 : "=r"(rbx) :: "rax", "rbx", "memory");
-	CHECK(rbx == 0x1234 && address_seen == 0x5678 && last == SIGSEGV && count == 11);
+	CHECK(rbx == 0x1234 && address_seen == 0x5678 && last == SIGSEGV && count == 1);
+}
+
+CASE(a_handler_runs_on_its_own_stack)
+{
+	stack_t stack = { .ss_size = 65536 };
 
 	stack.ss_sp = mmap(NULL, stack.ss_size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	CHECK(sigaltstack(&stack, NULL) == 0);
@@ -179,8 +237,14 @@ int main(void)
 	stack.ss_size = 100;
 	FAILS(ENOMEM, sigaltstack(&stack, NULL));
 	CHECK(sigaltstack(NULL, &stack) == 0 && stack.ss_flags == 0 && stack.ss_size == 65536);
+}
 
-	/* Out of a handler by a jump: blocked as before. */
+/* The mask is the one before the handler. */
+CASE(a_handler_may_be_left_by_a_jump)
+{
+	sigset_t before;
+	volatile int result;
+
 	set(SIGFPE, jump, 0, 0);
 	result = sigsetjmp(back, 1);
 	if (!result) {
@@ -191,11 +255,17 @@ int main(void)
 	CHECK(result == SIGFPE);
 	sigprocmask(SIG_BLOCK, NULL, &before);
 	CHECK(!sigismember(&before, SIGFPE));
+}
 
+CASE(bad_calls_are_refused)
+{
+	struct sigaction old = { .sa_handler = SIG_DFL };
+	sigset_t set_of;
+
+	sigemptyset(&set_of);
 	FAILS(EINVAL, sigaction(SIGKILL, &old, NULL));
 	FAILS(EINVAL, sigaction(99, NULL, &old));
 	FAILS(EINVAL, syscall(SYS_rt_sigprocmask, 77, &set_of, NULL, 8));
 	FAILS(EINVAL, syscall(SYS_rt_sigprocmask, SIG_BLOCK, &set_of, NULL, 4));
 	FAILS(ESRCH, kill(0x3fffffff, 0));
-	return finish();
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-/* Waiting for blocked signals: sigwait, sigwaitinfo, sigtimedwait, sigpending; queues and their limit. */
+/* Waiting for blocked signals by sigwait, sigwaitinfo and sigtimedwait. Queues and their limit. */
 #define _GNU_SOURCE
 #include <signal.h>
 #include <sys/resource.h>
@@ -9,6 +9,7 @@
 #include <time.h>
 
 #include "check.h"
+#include "moments.h"
 
 static volatile sig_atomic_t count;
 
@@ -18,15 +19,7 @@ static void note(int number)
 	count++;
 }
 
-static long milliseconds(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
-
-/* SIGALRM after some milliseconds, and then each `interval`. */
+/* Has SIGALRM come after some milliseconds, and then each `interval`. */
 static void alarm_in(int milliseconds, int interval)
 {
 	struct itimerval timer = { { 0, interval * 1000 }, { 0, milliseconds * 1000 } };
@@ -34,18 +27,12 @@ static void alarm_in(int milliseconds, int interval)
 	setitimer(ITIMER_REAL, &timer, NULL);
 }
 
-int main(void)
-{
-	struct timespec none = { 0, 0 }, some = { 0, 50000000 }, bad = { 0, 1000000000 };
-	struct timespec late = { 60, 0 };
-	struct rlimit limit;
-	union sigval value;
-	sigset_t set, pending, all;
-	siginfo_t info;
-	long start;
-	pid_t child;
-	int number, i, status;
+static const struct timespec none = { 0, 0 };
+static sigset_t set;
 
+BEFORE_EACH
+{
+	count = 0;
 	sigemptyset(&set);
 	sigaddset(&set, SIGUSR1);
 	sigaddset(&set, SIGRTMIN + 1);
@@ -53,15 +40,35 @@ int main(void)
 	sigaddset(&set, SIGCHLD);
 	sigprocmask(SIG_BLOCK, &set, NULL);
 	signal(SIGALRM, note);
+}
+
+CASE(a_wait_without_a_signal_ends_in_time)
+{
+	struct timespec some = { 0, 50000000 };
+	siginfo_t info;
+	long start;
 
 	FAILS(EAGAIN, sigtimedwait(&set, NULL, &none));
 	start = milliseconds();
 	FAILS(EAGAIN, sigtimedwait(&set, &info, &some));
 	CHECK(milliseconds() - start >= 49);
+}
+
+CASE(bad_waits_are_refused)
+{
+	struct timespec bad = { 0, 1000000000 };
+	siginfo_t info;
+
 	FAILS(EINVAL, sigtimedwait(&set, &info, &bad));
 	FAILS(EINVAL, syscall(SYS_rt_sigtimedwait, &set, NULL, &none, 4));
 	FAILS(EFAULT, syscall(SYS_rt_sigtimedwait, (void *)8, NULL, &none, 8));
 	FAILS(EFAULT, syscall(SYS_rt_sigtimedwait, &set, NULL, (void *)8, 8));
+}
+
+CASE(a_standard_signal_waits_once)
+{
+	sigset_t pending;
+	siginfo_t info;
 
 	raise(SIGUSR1);
 	raise(SIGUSR1);
@@ -69,8 +76,21 @@ int main(void)
 	CHECK(sigwaitinfo(&set, &info) == SIGUSR1 && info.si_pid == getpid());
 	CHECK(sigpending(&pending) == 0 && !sigismember(&pending, SIGUSR1));
 	FAILS(EAGAIN, sigtimedwait(&set, NULL, &none));
+}
+
+CASE(bad_looks_at_what_is_pending_are_refused)
+{
+	sigset_t pending;
+
 	FAILS(EFAULT, syscall(SYS_rt_sigpending, (void *)8, 8));
 	FAILS(EINVAL, syscall(SYS_rt_sigpending, &pending, 16));
+}
+
+CASE(queued_signals_come_in_their_order)
+{
+	union sigval value;
+	siginfo_t info;
+	int number, i;
 
 	for (i = 0; i < 5; i++) {
 		value.sival_int = i;
@@ -82,26 +102,53 @@ int main(void)
 	for (i = 0; i < 10; i++)
 		CHECK(sigwaitinfo(&set, &info) == SIGRTMIN + 1 + i / 5 && info.si_value.sival_int == i % 5);
 	FAILS(EAGAIN, sigtimedwait(&set, NULL, &none));
+}
 
-	/* Another signal with a handler ends the wait. Again and again: the first may come before that begins. */
+/* The signal comes again and again, because the first may come before the wait begins. */
+CASE(a_handler_of_another_signal_ends_a_wait)
+{
+	struct timespec late = { 60, 0 };
+
 	alarm_in(30, 30);
 	FAILS(EINTR, sigtimedwait(&set, NULL, &late));
 	alarm_in(0, 0);
 	CHECK(count > 0);
-	/* One of the set that comes while waiting. */
+}
+
+/* The signal comes during the wait. */
+CASE(a_signal_of_the_set_is_taken_not_handled)
+{
+	struct timespec late = { 60, 0 };
+	siginfo_t info;
+
 	sigaddset(&set, SIGALRM);
 	sigprocmask(SIG_BLOCK, &set, NULL);
 	count = 0;
 	alarm_in(30, 0);
 	CHECK(sigtimedwait(&set, &info, &late) == SIGALRM && info.si_code == SI_KERNEL && count == 0);
+}
 
-	/* A blocked SIGCHLD waits although its default is to do nothing. */
+/* The default of SIGCHLD is to do nothing. */
+CASE(a_blocked_sigchld_waits)
+{
+	siginfo_t info;
+	pid_t child;
+	int status;
+
 	child = fork();
 	if (child == 0)
 		_exit(7);
 	CHECK(sigwaitinfo(&set, &info) == SIGCHLD && info.si_pid == child && info.si_status == 7);
 	CHECK(waitpid(child, &status, 0) == child);
-	/* From another process, while waiting. */
+}
+
+CASE(another_process_ends_a_wait)
+{
+	union sigval value;
+	siginfo_t info;
+	pid_t child;
+	int status;
+
 	child = fork();
 	if (child == 0) {
 		usleep(20000);
@@ -113,21 +160,37 @@ int main(void)
 	CHECK(kill(child, SIGTERM) == 0);
 	CHECK(sigwaitinfo(&set, &info) == SIGCHLD && info.si_code == CLD_KILLED);
 	CHECK(waitpid(child, &status, 0) == child && WTERMSIG(status) == SIGTERM);
+}
 
-	/* What is pending survives neither fork ... */
+CASE(what_is_pending_is_not_inherited)
+{
+	sigset_t pending;
+	pid_t child;
+	int status;
+
 	raise(SIGUSR1);
 	child = fork();
 	if (child == 0)
 		_exit(sigpending(&pending) != 0 || sigismember(&pending, SIGUSR1));
 	CHECK(waitpid(child, &status, 0) == child && status == 0);
-	/* ... nor being ignored. */
+}
+
+CASE(what_is_pending_is_gone_when_it_is_ignored)
+{
+	sigset_t pending;
+
+	raise(SIGUSR1);
 	signal(SIGUSR1, SIG_IGN);
 	CHECK(sigpending(&pending) == 0 && !sigismember(&pending, SIGUSR1));
 	signal(SIGUSR1, SIG_DFL);
-	while (sigtimedwait(&set, &info, &none) > 0)
-		;
+}
 
-	/* The default action waits until the signal is unblocked. */
+CASE(the_default_action_waits_until_the_signal_is_unblocked)
+{
+	sigset_t all;
+	pid_t child;
+	int status;
+
 	child = fork();
 	if (child == 0) {
 		raise(SIGUSR1);
@@ -136,14 +199,23 @@ int main(void)
 		_exit(3);
 	}
 	CHECK(waitpid(child, &status, 0) == child && WIFSIGNALED(status) && WTERMSIG(status) == SIGUSR1);
-	while (sigtimedwait(&set, &info, &none) > 0)
-		;
+}
 
-	/* The limit counts for real-time signals with a value. */
+/*
+ * A real-time signal with a value counts. Other processes of this user may have signals in the
+ * queue.
+ */
+CASE(the_queue_has_a_limit)
+{
+	struct rlimit limit;
+	union sigval value;
+	siginfo_t info;
+	int i;
+
+	value.sival_int = 99;
 	CHECK(getrlimit(RLIMIT_SIGPENDING, &limit) == 0);
 	limit.rlim_cur = 50;
 	CHECK(setrlimit(RLIMIT_SIGPENDING, &limit) == 0);
-	/* Others of this user may have some, too. */
 	for (i = 0; i < 51; i++)
 		if (sigqueue(getpid(), SIGRTMIN + 1, value) != 0)
 			break;
@@ -155,5 +227,4 @@ int main(void)
 		i--;
 	CHECK(i == 1 && info.si_signo == SIGRTMIN + 2 && info.si_code == SI_USER);
 	FAILS(EAGAIN, sigtimedwait(&set, NULL, &none));
-	return finish();
 }

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // run: by a script
-/* What a program starts with: arguments, environment, auxiliary vector, thread-local storage, descriptors, ids. */
+/*
+ * What a program starts with: arguments, environment, auxiliary vector, thread-local storage,
+ * descriptors and ids.
+ */
 #define _GNU_SOURCE
 #include <elf.h>
 #include <fcntl.h>
@@ -8,6 +11,7 @@
 #include <sys/auxv.h>
 #include <sys/syscall.h>
 
+#define OWN_MAIN
 #include "check.h"
 
 static __thread int initialised = 42;
@@ -15,19 +19,29 @@ static __thread char zero[100];
 
 extern char **environ;
 
-int main(int argc, char **argv)
-{
-	const Elf64_Phdr *headers = (void *)getauxval(AT_PHDR);
-	const unsigned char *random = (void *)getauxval(AT_RANDOM);
-	char line[256] = "", path[64];
-	int fd;
+/* What main was called with. */
+static int argc;
+static char **argv;
+static int is_aligned;
 
+CASE(arguments_and_environment_lie_in_order)
+{
 	for (int i = 0; i < argc; i++)
-		printf("argument %d: %s\n", i, i ? argv[i] : strrchr(argv[i], '/') + 1);
+		SAY("argument %d: %s", i, i ? argv[i] : strrchr(argv[i], '/') + 1);
 	CHECK(argv[argc] == NULL);
 	CHECK(getenv("CHECKED") && strcmp(getenv("CHECKED"), "a b=c") == 0);
 	CHECK((uintptr_t)argv < (uintptr_t)environ && environ == argv + argc + 1);
-	CHECK(((uintptr_t)__builtin_frame_address(0) & 15) == 0);
+}
+
+CASE(the_stack_is_aligned)
+{
+	CHECK(is_aligned);
+}
+
+CASE(the_auxiliary_vector_says_what_is_so)
+{
+	const Elf64_Phdr *headers = (void *)getauxval(AT_PHDR);
+	const unsigned char *random = (void *)getauxval(AT_RANDOM);
 
 	CHECK(getauxval(AT_PAGESZ) == 4096 && getauxval(AT_CLKTCK) == 100);
 	CHECK(getauxval(AT_PHENT) == sizeof(Elf64_Phdr) && getauxval(AT_PHNUM) > 0);
@@ -39,12 +53,25 @@ int main(int argc, char **argv)
 	CHECK(random && memcmp(random, random + 8, 8) != 0);
 	CHECK(getauxval(AT_MINSIGSTKSZ) >= 1000 && getauxval(AT_MINSIGSTKSZ) < 20000);
 	CHECK(getauxval(AT_HWCAP) != 0);
+}
 
+CASE(variables_of_the_thread_have_their_values)
+{
 	CHECK(initialised == 42 && zero[99] == 0);
 	initialised = 7;
 	CHECK(initialised == 7);
+}
 
+CASE(the_process_has_ids)
+{
 	CHECK(getpid() == syscall(SYS_gettid) && getppid() > 0);
+}
+
+CASE(proc_shows_the_process)
+{
+	char line[256] = "", path[64];
+	int fd;
+
 	fd = open("/proc/self/stat", O_RDONLY);
 	CHECK(fd == 3);
 	CHECK(read(fd, line, sizeof(line) - 1) > 0 && atoi(line) == getpid());
@@ -56,11 +83,23 @@ int main(int argc, char **argv)
 	fd = open("/proc/self/comm", O_RDONLY);
 	memset(line, 0, sizeof(line));
 	CHECK(read(fd, line, sizeof(line) - 1) > 0);
-	printf("comm: %s", line);
+	SAY("comm: %.*s", (int)strcspn(line, "\n"), line);
 	close(fd);
+}
+
+CASE(nothing_else_is_open)
+{
+	int fd;
 
 	for (fd = 3; fd < 64 && fcntl(fd, F_GETFD) == -1; fd++)
 		;
 	CHECK(fd == 64);
-	return finish();
+}
+
+int main(int count, char **arguments)
+{
+	argc = count;
+	argv = arguments;
+	is_aligned = ((uintptr_t)__builtin_frame_address(0) & 15) == 0;
+	return run_cases(1, arguments);
 }

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // also: dynamic
-/* What POSIX threads make of futexes: mutexes of all kinds, conditions, barriers, semaphores, locks for readers and writers, within a
-   process and between processes. */
+/*
+ * What POSIX threads make of futexes, within a process and between processes: mutexes of all kinds,
+ * conditions, barriers, semaphores, and locks for readers and writers.
+ */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <sched.h>
@@ -22,6 +24,7 @@ static struct shared {
 	pthread_mutex_t mutex, second;
 	pthread_cond_t changed;
 	pthread_barrier_t barrier;
+
 	pthread_rwlock_t lock;
 	sem_t items, free;
 	int count, turn, slots[4], in, out;
@@ -44,8 +47,7 @@ static void make(pthread_mutex_t *mutex, int type, int protocol, int robust, int
 {
 	pthread_mutexattr_t a = attributes(type, protocol, robust, shared);
 
-	if (pthread_mutex_init(mutex, &a))
-		failures++;
+	CHECK(pthread_mutex_init(mutex, &a) == 0);
 	pthread_mutexattr_destroy(&a);
 }
 
@@ -54,19 +56,17 @@ static void *count_up(void *argument)
 	for (int i = 0; i < ROUNDS; i++) {
 		int before;
 
-		if (pthread_mutex_lock(&s->mutex))
-			failures++;
+		CHECK(pthread_mutex_lock(&s->mutex) == 0);
 		before = s->count;
 		if (i % 20 == 0)
 			sched_yield();
 		s->count = before + 1;
-		if (pthread_mutex_unlock(&s->mutex))
-			failures++;
+		CHECK(pthread_mutex_unlock(&s->mutex) == 0);
 	}
 	return argument;
 }
 
-/* Runs body in threads of this process, or in one child process and the rest here. */
+/* Runs `body` in threads of this process, or half of them in a child. */
 static void together(void *(*body)(void *), int processes)
 {
 	pthread_t threads[THREADS];
@@ -81,34 +81,34 @@ static void together(void *(*body)(void *), int processes)
 	for (int i = 0; i < (child == -1 ? THREADS : THREADS / 2); i++)
 		pthread_join(threads[i], NULL);
 	if (child == 0)
-		_exit(failures != 0);
+		_exit(0);
 	if (child > 0)
 		CHECK(waitpid(child, &status, 0) == child && status == 0);
 }
 
-static void mutexes(void)
+/* All types, robust or not. */
+static void mutexes(int protocol, int shared)
 {
 	static const int types[] = { PTHREAD_MUTEX_NORMAL, PTHREAD_MUTEX_RECURSIVE, PTHREAD_MUTEX_ERRORCHECK };
-	static const int protocols[] = { PTHREAD_PRIO_NONE, PTHREAD_PRIO_INHERIT };
 
-	for (int shared = 0; shared < 2; shared++)
-		for (int protocol = 0; protocol < 2; protocol++)
-			for (int robust = 0; robust < 2; robust++)
-				for (int type = 0; type < 3; type++) {
-					make(&s->mutex, types[type], protocols[protocol], robust, shared);
-					s->count = 0;
-					together(count_up, shared);
-					CHECK(s->count == THREADS * ROUNDS);
-					CHECK(pthread_mutex_trylock(&s->mutex) == 0);
-					if (type == 1)
-						CHECK(pthread_mutex_lock(&s->mutex) == 0 && pthread_mutex_unlock(&s->mutex) == 0);
-					if (type == 2)
-						CHECK(pthread_mutex_lock(&s->mutex) == EDEADLK);
-					CHECK(pthread_mutex_unlock(&s->mutex) == 0);
-					CHECK(pthread_mutex_destroy(&s->mutex) == 0);
-				}
+	for (int robust = 0; robust < 2; robust++)
+		for (int type = 0; type < 3; type++) {
+			PART("type %d, robust %d", type, robust);
+			make(&s->mutex, types[type], protocol, robust, shared);
+			s->count = 0;
+			together(count_up, shared);
+			CHECK(s->count == THREADS * ROUNDS);
+			CHECK(pthread_mutex_trylock(&s->mutex) == 0);
+			if (type == 1)
+				CHECK(pthread_mutex_lock(&s->mutex) == 0 && pthread_mutex_unlock(&s->mutex) == 0);
+			if (type == 2)
+				CHECK(pthread_mutex_lock(&s->mutex) == EDEADLK);
+			CHECK(pthread_mutex_unlock(&s->mutex) == 0);
+			CHECK(pthread_mutex_destroy(&s->mutex) == 0);
+		}
 }
 
+/* Dies with one lock, or with two. */
 static void *die(void *argument)
 {
 	pthread_mutex_lock(&s->mutex);
@@ -203,8 +203,7 @@ static void *meet(void *argument)
 		s->most++;
 		if (pthread_barrier_wait(&s->barrier) == PTHREAD_BARRIER_SERIAL_THREAD)
 			s->serial++;
-		if (s->most < (i + 1) * THREADS)
-			failures++;
+		CHECK(s->most >= (i + 1) * THREADS);
 		pthread_barrier_wait(&s->barrier);
 	}
 	return argument;
@@ -261,8 +260,7 @@ static void *read_or_write(void *argument)
 	for (int i = 0; i < 60; i++) {
 		if ((long)argument % 3 == 0) {
 			pthread_rwlock_wrlock(&s->lock);
-			if (s->readers)
-				failures++;
+			CHECK(s->readers == 0);
 			s->count++;
 			pthread_rwlock_unlock(&s->lock);
 		} else {
@@ -289,18 +287,98 @@ static void readers_and_writers(int shared)
 	CHECK(pthread_rwlock_destroy(&s->lock) == 0);
 }
 
-int main(void)
+BEFORE_EACH
 {
 	s = mmap(NULL, sizeof(*s), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	mutexes();
-	for (int shared = 0; shared < 2; shared++) {
-		robust(PTHREAD_PRIO_NONE, shared);
-		robust(PTHREAD_PRIO_INHERIT, shared);
-		conditions(PTHREAD_PRIO_NONE, shared, CLOCK_REALTIME);
-		conditions(PTHREAD_PRIO_INHERIT, shared, CLOCK_MONOTONIC);
-		barriers(shared);
-		semaphores(shared);
-		readers_and_writers(shared);
-	}
-	return finish();
+	CHECK(s != MAP_FAILED);
+}
+
+CASE(mutexes_exclude_threads)
+{
+	mutexes(PTHREAD_PRIO_NONE, 0);
+}
+
+CASE(inheriting_mutexes_exclude_threads)
+{
+	mutexes(PTHREAD_PRIO_INHERIT, 0);
+}
+
+CASE(mutexes_exclude_processes)
+{
+	mutexes(PTHREAD_PRIO_NONE, 1);
+}
+
+CASE(inheriting_mutexes_exclude_processes)
+{
+	mutexes(PTHREAD_PRIO_INHERIT, 1);
+}
+
+CASE(a_mutex_tells_that_its_thread_has_died)
+{
+	robust(PTHREAD_PRIO_NONE, 0);
+}
+
+CASE(an_inheriting_mutex_tells_that_its_thread_has_died)
+{
+	robust(PTHREAD_PRIO_INHERIT, 0);
+}
+
+CASE(threads_take_turns_by_a_condition)
+{
+	conditions(PTHREAD_PRIO_NONE, 0, CLOCK_REALTIME);
+}
+
+CASE(threads_take_turns_by_a_condition_of_an_inheriting_mutex)
+{
+	conditions(PTHREAD_PRIO_INHERIT, 0, CLOCK_MONOTONIC);
+}
+
+CASE(threads_meet_at_a_barrier)
+{
+	barriers(0);
+}
+
+CASE(threads_pass_items_by_semaphores)
+{
+	semaphores(0);
+}
+
+CASE(readers_and_writers_in_threads_exclude_each_other)
+{
+	readers_and_writers(0);
+}
+
+CASE(a_mutex_tells_that_its_process_has_died)
+{
+	robust(PTHREAD_PRIO_NONE, 1);
+}
+
+CASE(an_inheriting_mutex_tells_that_its_process_has_died)
+{
+	robust(PTHREAD_PRIO_INHERIT, 1);
+}
+
+CASE(processes_take_turns_by_a_condition)
+{
+	conditions(PTHREAD_PRIO_NONE, 1, CLOCK_REALTIME);
+}
+
+CASE(processes_take_turns_by_a_condition_of_an_inheriting_mutex)
+{
+	conditions(PTHREAD_PRIO_INHERIT, 1, CLOCK_MONOTONIC);
+}
+
+CASE(processes_meet_at_a_barrier)
+{
+	barriers(1);
+}
+
+CASE(processes_pass_items_by_semaphores)
+{
+	semaphores(1);
+}
+
+CASE(readers_and_writers_in_processes_exclude_each_other)
+{
+	readers_and_writers(1);
 }

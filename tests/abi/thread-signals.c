@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-/* Signals and threads: to one thread, to the process, which thread takes them, masks, waiting, timers. */
+/*
+ * Signals and threads: to one thread or to the process, which thread takes them, masks, waiting and
+ * timers.
+ */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <signal.h>
@@ -89,40 +92,73 @@ static void start(int index, void *(*body)(void *), void *argument)
 	usleep(20000);
 }
 
-int main(void)
+BEFORE_EACH
 {
 	struct sigaction action = { .sa_handler = note };
-	struct sigevent event = { .sigev_notify = SIGEV_THREAD_ID, .sigev_signo = SIGUSR1 };
-	struct itimerspec spec = { .it_value = { 0, 10000000 } };
-	sigset_t set, old, pending;
-	union sigval value;
-	timer_t timer;
-	int ends[2], status;
-	void *result;
-	pid_t child;
-	long i;
 
 	sigaction(SIGUSR1, &action, NULL);
 	sigaction(SIGUSR2, &action, NULL);
+	count = taker = ready = stop = 0;
+}
 
-	/* To one thread, computing or asleep. */
-	for (i = 0; i < THREADS; i++)
+static void start_all(void)
+{
+	for (long i = 0; i < THREADS; i++)
 		start(i, run, (void *)i);
+}
+
+static void stop_all(void)
+{
+	stop = 1;
+	for (long i = 0; i < THREADS; i++) {
+		if (i % 2)
+			pthread_kill(threads[i], SIGUSR2);
+		CHECK(pthread_join(threads[i], NULL) == 0);
+	}
+}
+
+/* It computes or it sleeps. */
+CASE(a_thread_takes_what_is_sent_to_it)
+{
+	long i;
+
+	start_all();
 	for (i = 0; i < THREADS; i++) {
 		CHECK(pthread_kill(threads[i], SIGUSR1) == 0);
 		wait_for(&count, i + 1);
 		CHECK(taker == tids[i]);
 	}
+	stop_all();
+}
+
+CASE(a_thread_of_another_process_is_unknown)
+{
+	start_all();
 	FAILS(ESRCH, syscall(SYS_tgkill, getppid(), tids[0], SIGUSR1));
-	/* A timer of one thread. */
+	stop_all();
+}
+
+CASE(a_timer_of_a_thread_tells_that_thread)
+{
+	struct sigevent event = { .sigev_notify = SIGEV_THREAD_ID, .sigev_signo = SIGUSR1 };
+	struct itimerspec spec = { .it_value = { 0, 10000000 } };
+	timer_t timer;
+
+	start_all();
 	event.sigev_notify_thread_id = tids[2];
 	CHECK(timer_create(CLOCK_MONOTONIC, &event, &timer) == 0 && timer_settime(timer, 0, &spec, NULL) == 0);
-	wait_for(&count, THREADS + 1);
+	wait_for(&count, 1);
 	CHECK(taker == tids[2]);
 	timer_delete(timer);
+	stop_all();
+}
 
-	/* To the process: the first thread, or one that does not block it. */
-	count = 0;
+/* If the first thread blocks it, another one takes it. */
+CASE(the_first_thread_takes_what_is_sent_to_the_process)
+{
+	sigset_t set, old;
+
+	start_all();
 	CHECK(kill(getpid(), SIGUSR1) == 0);
 	wait_for(&count, 1);
 	CHECK(taker == getpid());
@@ -132,44 +168,72 @@ int main(void)
 	CHECK(kill(getpid(), SIGUSR1) == 0);
 	wait_for(&count, 2);
 	CHECK(taker != getpid());
-	/* To a thread that blocks it: there it stays. */
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	stop_all();
+}
+
+CASE(a_signal_stays_with_a_thread_that_blocks_it)
+{
+	sigset_t set, old, pending;
+
+	start_all();
+	sigemptyset(&set);
+	sigaddset(&set, SIGUSR1);
+	pthread_sigmask(SIG_BLOCK, &set, &old);
 	CHECK(pthread_kill(pthread_self(), SIGUSR1) == 0);
 	usleep(20000);
-	CHECK(count == 2 && sigpending(&pending) == 0 && sigismember(&pending, SIGUSR1));
+	CHECK(count == 0 && sigpending(&pending) == 0 && sigismember(&pending, SIGUSR1));
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
-	CHECK(count == 3 && taker == getpid());
-	stop = 1;
-	for (i = 0; i < THREADS; i++) {
-		if (i % 2)
-			pthread_kill(threads[i], SIGUSR2);
-		CHECK(pthread_join(threads[i], NULL) == 0);
-	}
+	CHECK(count == 1 && taker == getpid());
+	stop_all();
+}
 
-	/* A thread waits while all block. */
+CASE(a_thread_waits_while_all_block)
+{
+	sigset_t set, old;
+	union sigval value;
+	void *result;
+
+	sigemptyset(&set);
+	sigaddset(&set, SIGUSR1);
 	sigaddset(&set, SIGUSR2);
 	sigaddset(&set, SIGRTMIN);
-	pthread_sigmask(SIG_BLOCK, &set, NULL);
+	pthread_sigmask(SIG_BLOCK, &set, &old);
 	start(0, wait_here, &set);
 	CHECK(kill(getpid(), SIGUSR2) == 0);
-	wait_for(&ready, THREADS + 2);
+	wait_for(&ready, 2);
 	value.sival_int = 5;
 	CHECK(pthread_sigqueue(threads[0], SIGRTMIN, value) == 0);
 	CHECK(pthread_join(threads[0], &result) == 0 && result == NULL);
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
+}
 
-	/* A system call of one thread ends, the others go on. */
+/*
+ * The other threads go on. The signal comes again and again, because the first may come before the
+ * call begins.
+ */
+CASE(a_signal_ends_the_call_of_one_thread)
+{
+	int ends[2];
+	void *result;
+
 	CHECK(pipe(ends) == 0);
 	start(0, read_here, ends);
-	count = 0;
 	CHECK(pthread_kill(threads[0], SIGUSR1) == 0);
-	/* Again and again: the first may come before the call begins. */
 	while (pthread_tryjoin_np(threads[0], &result) != 0) {
 		usleep(20000);
 		pthread_kill(threads[0], SIGUSR1);
 	}
 	CHECK(result == NULL && count > 0 && taker != getpid());
+}
 
-	/* The default action ends all threads; a stopped process goes on when it is told to. */
+/* A stopped process goes on when it is told to. */
+CASE(the_default_action_ends_or_stops_all_threads)
+{
+	int status;
+	pid_t child;
+	long i;
+
 	child = fork();
 	if (child == 0) {
 		stop = 0;
@@ -184,5 +248,4 @@ int main(void)
 	CHECK(kill(child, SIGCONT) == 0 && waitpid(child, &status, WCONTINUED) == child && WIFCONTINUED(status));
 	CHECK(kill(child, SIGTERM) == 0 && waitpid(child, &status, 0) == child);
 	CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGTERM);
-	return finish();
 }

@@ -15,6 +15,7 @@
 #include <sys/wait.h>
 
 #include "check.h"
+#include "children.h"
 
 #define MANY 40
 #define ROUND_UP 0x5f80 /* MXCSR */
@@ -136,17 +137,13 @@ static void *forker(void *argument)
 /* Runs f in a child and returns its wait status. */
 static int in_child(void (*f)(void))
 {
-	int status = -1;
-	pid_t pid;
+	pid_t pid = fork();
 
-	fflush(stdout);
-	pid = fork();
 	if (pid == 0) {
 		f();
 		_exit(99);
 	}
-	waitpid(pid, &status, 0);
-	return status;
+	return status_of(pid);
 }
 
 static int ends[2];
@@ -248,47 +245,7 @@ static long clone3(struct clone_arguments *arguments, size_t size)
 	return syscall(SYS_clone3, arguments, size);
 }
 
-static void flags(void)
-{
-	static char stack[16384] __attribute__((aligned(16)));
-	struct clone_arguments arguments = { .flags = CLONE_THREAD };
-	void *top = stack + sizeof(stack);
-	int tid;
-
-	FAILS(EINVAL, clone(in_clone, top, CLONE_THREAD, NULL));
-	FAILS(EINVAL, clone(in_clone, top, CLONE_THREAD | CLONE_SIGHAND, NULL));
-	FAILS(EINVAL, clone(in_clone, top, CLONE_SIGHAND | SIGCHLD, NULL));
-	FAILS(EINVAL, clone(in_clone, top, CLONE_FS | CLONE_NEWNS | SIGCHLD, NULL));
-	FAILS(EINVAL, clone(in_clone, top, CLONE_PIDFD | CLONE_PARENT_SETTID | SIGCHLD, NULL, &tid));
-	FAILS(EINVAL, clone3(&arguments, sizeof(arguments)));
-	FAILS(EINVAL, clone3(&arguments, 63));
-	FAILS(E2BIG, clone3(&arguments, 5000));
-	FAILS(EFAULT, clone3((void *)8, 64));
-	arguments = (struct clone_arguments){ .flags = 0, .more = { 0, 1 } };
-	FAILS(E2BIG, clone3(&arguments, sizeof(arguments)));
-	arguments = (struct clone_arguments){ .flags = SIGCHLD };
-	FAILS(EINVAL, clone3(&arguments, 64));
-	arguments = (struct clone_arguments){ .signal = 65 };
-	FAILS(EINVAL, clone3(&arguments, 64));
-	arguments = (struct clone_arguments){ .signal = SIGCHLD, .stack_size = 4096 };
-	FAILS(EINVAL, clone3(&arguments, 64));
-	arguments = (struct clone_arguments){ .signal = SIGCHLD, .stack = 4096 };
-	FAILS(EINVAL, clone3(&arguments, 64));
-	arguments = (struct clone_arguments){ .flags = CLONE_PARENT, .signal = SIGCHLD };
-	FAILS(EINVAL, clone3(&arguments, 64));
-	arguments = (struct clone_arguments){ .signal = SIGCHLD, .set_tid_size = 1 };
-	FAILS(EINVAL, clone3(&arguments, 80));
-	arguments = (struct clone_arguments){ .signal = SIGCHLD };
-	fflush(stdout);
-	pid_t pid = clone3(&arguments, 64);
-	int status = 0;
-
-	if (pid == 0)
-		_exit(5);
-	CHECK(pid > 0 && waitpid(pid, &status, 0) == pid && WEXITSTATUS(status) == 5);
-}
-
-/* A thread by clone alone: the word at the end is cleared and woken. */
+/* The word that is cleared and woken when the thread ends. */
 static volatile int cleared = 1;
 
 static int bare(void *argument)
@@ -298,7 +255,10 @@ static int bare(void *argument)
 	return 0;
 }
 
-/* What garbage collectors ask for: where the first stack lies. Its lowest page is there. */
+/*
+ * Tells whether it is known where the first stack lies, as garbage collectors want it. Its lowest
+ * page is there.
+ */
 static int stack_is_known(void)
 {
 	pthread_attr_t attributes;
@@ -320,27 +280,19 @@ static void looks_for_stack(void)
 	_exit(stack_is_known() ? 55 : 56);
 }
 
-static void bare_clone(void)
+BEFORE_EACH
 {
-	static char stack[16384] __attribute__((aligned(16)));
-	int of_parent = 0, of_child = 0, tid;
-
-	tid = clone(bare, stack + sizeof(stack),
-		    CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD |
-		    CLONE_SYSVSEM | CLONE_PARENT_SETTID | CLONE_CHILD_CLEARTID,
-		    &of_child, &of_parent, NULL, &cleared);
-	while (cleared)
-		syscall(SYS_futex, &cleared, 0 /* FUTEX_WAIT */, 1, NULL, NULL, 0);
-	CHECK(tid > 0 && of_parent == tid && of_child == tid);
+	sum = turn = 0;
+	cleared = 1;
 }
 
-int main(void)
+/* Each has its own variables. */
+CASE(forty_threads_run_at_once)
 {
 	pthread_t threads[MANY];
-	pid_t pids[2] = { 0, getpid() };
 	void *result;
 	long i;
-	int right = 1, status, expected = 0;
+	int right = 1, expected = 0;
 
 	for (i = 0; i < MANY; i++) {
 		expected += 5 + i;
@@ -350,17 +302,38 @@ int main(void)
 	for (i = 0; i < MANY; i++)
 		right &= pthread_join(threads[i], &result) == 0 && result == (void *)(i * 2);
 	CHECK(right && sum == expected && own == 5);
+}
+
+CASE(five_hundred_threads_follow_each_other)
+{
+	pthread_t threads[MANY];
+	long i;
+	int right = 1;
+
 	for (i = 0; i < 500; i++) {
 		right &= pthread_create(&threads[0], NULL, add, NULL) == 0;
 		right &= pthread_join(threads[0], NULL) == 0;
 	}
-	CHECK(right && sum == expected + 2500);
+	CHECK(right && sum == 2500);
+}
+
+CASE(threads_take_turns_by_a_condition)
+{
+	pthread_t threads[MANY];
+	long i;
 
 	for (i = 0; i < 4; i++)
 		pthread_create(&threads[i], NULL, pass_turn, (void *)i);
 	for (i = 0; i < 4; i++)
 		pthread_join(threads[i], NULL);
 	CHECK(turn == 200);
+}
+
+/* The thread inherits the rounding mode and the mask, but not the stack for signals. */
+CASE(a_thread_has_ids_and_a_name_and_inherits)
+{
+	pthread_t threads[MANY];
+	pid_t pids[2] = { 0, getpid() };
 
 	sigset_t mask;
 
@@ -374,28 +347,141 @@ int main(void)
 	while (syscall(SYS_tgkill, getpid(), pids[0], 0) == 0)
 		usleep(1000);
 	CHECK(pids[0] > 0 && errno == ESRCH);
+}
+
+CASE(a_thread_forks)
+{
+	pthread_t threads[MANY];
+	void *result;
 
 	pthread_create(&threads[0], NULL, forker, NULL);
 	CHECK(pthread_join(threads[0], &result) == 0 && result == (void *)9);
-	flags();
-	bare_clone();
+}
+
+CASE(flags_of_clone_that_do_not_fit_are_refused)
+{
+	static char stack[16384] __attribute__((aligned(16)));
+	void *top = stack + sizeof(stack);
+	int tid;
+
+	FAILS(EINVAL, clone(in_clone, top, CLONE_THREAD, NULL));
+	FAILS(EINVAL, clone(in_clone, top, CLONE_THREAD | CLONE_SIGHAND, NULL));
+	FAILS(EINVAL, clone(in_clone, top, CLONE_SIGHAND | SIGCHLD, NULL));
+	FAILS(EINVAL, clone(in_clone, top, CLONE_FS | CLONE_NEWNS | SIGCHLD, NULL));
+	FAILS(EINVAL, clone(in_clone, top, CLONE_PIDFD | CLONE_PARENT_SETTID | SIGCHLD, NULL, &tid));
+}
+
+CASE(arguments_of_clone3_that_do_not_fit_are_refused)
+{
+	struct clone_arguments arguments = { .flags = CLONE_THREAD };
+
+	FAILS(EINVAL, clone3(&arguments, sizeof(arguments)));
+	FAILS(EINVAL, clone3(&arguments, 63));
+	FAILS(E2BIG, clone3(&arguments, 5000));
+	FAILS(EFAULT, clone3((void *)8, 64));
+	arguments = (struct clone_arguments){ .flags = 0, .more = { 0, 1 } };
+	FAILS(E2BIG, clone3(&arguments, sizeof(arguments)));
+	arguments = (struct clone_arguments){ .flags = SIGCHLD };
+	FAILS(EINVAL, clone3(&arguments, 64));
+	arguments = (struct clone_arguments){ .signal = 65 };
+	FAILS(EINVAL, clone3(&arguments, 64));
+	arguments = (struct clone_arguments){ .signal = SIGCHLD, .stack_size = 4096 };
+	FAILS(EINVAL, clone3(&arguments, 64));
+	arguments = (struct clone_arguments){ .signal = SIGCHLD, .stack = 4096 };
+	FAILS(EINVAL, clone3(&arguments, 64));
+	arguments = (struct clone_arguments){ .flags = CLONE_PARENT, .signal = SIGCHLD };
+	FAILS(EINVAL, clone3(&arguments, 64));
+	arguments = (struct clone_arguments){ .signal = SIGCHLD, .set_tid_size = 1 };
+	FAILS(EINVAL, clone3(&arguments, 80));
+}
+
+CASE(clone3_makes_a_process)
+{
+	struct clone_arguments arguments = { .signal = SIGCHLD };
+	pid_t pid = clone3(&arguments, 64);
+	int status = 0;
+
+	if (pid == 0)
+		_exit(5);
+	CHECK(pid > 0 && waitpid(pid, &status, 0) == pid && WEXITSTATUS(status) == 5);
+}
+
+CASE(the_word_of_a_bare_thread_is_cleared_and_woken)
+{
+	static char stack[16384] __attribute__((aligned(16)));
+	int of_parent = 0, of_child = 0, tid;
+
+	tid = clone(bare, stack + sizeof(stack),
+		    CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD |
+		    CLONE_SYSVSEM | CLONE_PARENT_SETTID | CLONE_CHILD_CLEARTID,
+		    &of_child, &of_parent, NULL, &cleared);
+	while (cleared)
+		syscall(SYS_futex, &cleared, 0 /* FUTEX_WAIT */, 1, NULL, NULL, 0);
+	CHECK(tid > 0 && of_parent == tid && of_child == tid);
+}
+
+/* A child looks for it, too. */
+CASE(the_first_stack_is_known)
+{
+	int status;
+
 	CHECK(stack_is_known());
 	status = in_child(looks_for_stack);
 	CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 55);
+}
+
+CASE(exit_group_of_the_first_thread_ends_all)
+{
+	int status;
 
 	status = in_child(exits_by_main);
 	CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 33);
+}
+
+CASE(exit_group_of_another_thread_ends_all)
+{
+	int status;
+
 	status = in_child(exits_by_thread);
 	CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 44);
+}
+
+CASE(a_fault_ends_all_threads)
+{
+	int status;
+
 	status = in_child(dies);
 	CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV);
+}
+
+CASE(sigkill_ends_all_threads)
+{
+	int status;
+
 	status = in_child(killed);
 	CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+}
+
+CASE(the_first_thread_may_end_before_others)
+{
+	int status;
+
 	status = in_child(leader_exits_first);
 	CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+CASE(the_last_thread_leaves_the_status)
+{
+	int status;
+
 	status = in_child(last_leaves_status);
 	CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 8);
+}
+
+CASE(execve_of_another_thread_ends_all)
+{
+	int status;
+
 	status = in_child(executes_by_thread);
 	CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 21);
-	return finish();
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-/* timerfd: clocks, single and periodic timers, waiting, sharing, errors. */
+/* timerfd: clocks, single and periodic timers, waiting, sharing and errors. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <poll.h>
@@ -21,6 +21,7 @@
 
 #define MS 1000000L
 
+/* Sets a timer, in nanoseconds. */
 static int set(int fd, int flags, int64_t value, int64_t interval)
 {
 	struct itimerspec new = { timespec(interval), timespec(value) };
@@ -28,6 +29,7 @@ static int set(int fd, int flags, int64_t value, int64_t interval)
 	return timerfd_settime(fd, flags, &new, NULL);
 }
 
+/* Returns what is left of a timer in nanoseconds, or -1. */
 static int64_t remaining(int fd)
 {
 	struct itimerspec now;
@@ -37,6 +39,7 @@ static int64_t remaining(int fd)
 
 static volatile int woken;
 
+/* Reads the timer, and returns how often it has expired. */
 static void *waiting(void *fd)
 {
 	uint64_t count = 0;
@@ -46,8 +49,8 @@ static void *waiting(void *fd)
 	return length == 8 ? (void *)count : NULL;
 }
 
-/* Each clock, which shows the time of `clock`: until a point of it, and for a while. */
-static void in(int kind, int clock)
+/* A timer that shows the time of `clock` is set for a moment of it. */
+static void at_a_moment(int kind, int clock)
 {
 	int fd = timerfd_create(kind, 0);
 	uint64_t count = 0;
@@ -55,49 +58,105 @@ static void in(int kind, int clock)
 
 	CHECK(fd == 3 && set(fd, TFD_TIMER_ABSTIME, start + 20 * MS, 0) == 0);
 	CHECK(read(fd, &count, 8) == 8 && count == 1 && shown(clock) >= start + 20 * MS);
-	start = shown(clock);
+	CHECK(set(fd, TFD_TIMER_ABSTIME, 1, 0) == 0 && read(fd, &count, 8) == 8 && count == 1);
+	CHECK(set(fd, TFD_TIMER_ABSTIME | TFD_TIMER_CANCEL_ON_SET, shown(clock) + MS, 0) == 0 && read(fd, &count, 8) == 8);
+}
+
+/* It is set for a while. */
+static void for_a_while(int kind, int clock)
+{
+	int fd = timerfd_create(kind, 0);
+	uint64_t count = 0;
+	int64_t start = shown(clock);
+
 	CHECK(set(fd, 0, 1000000 * MS, 0) == 0 && remaining(fd) > 900000 * MS && remaining(fd) <= 1000000 * MS);
 	CHECK(set(fd, 0, 20 * MS, 0) == 0 && remaining(fd) <= 20 * MS);
 	CHECK(read(fd, &count, 8) == 8 && count == 1 && shown(clock) >= start + 20 * MS);
-	CHECK(set(fd, TFD_TIMER_ABSTIME, 1, 0) == 0 && read(fd, &count, 8) == 8 && count == 1);
-	CHECK(set(fd, TFD_TIMER_ABSTIME | TFD_TIMER_CANCEL_ON_SET, shown(clock) + MS, 0) == 0 && read(fd, &count, 8) == 8);
-	close(fd);
 }
 
-int main(void)
+BEFORE_EACH
 {
-	struct itimerspec spec = { { 1, 0 }, { 2, 0 } }, old;
-	struct timespec soon = { 0, 5 * MS };
-	struct sigaction action = { .sa_handler = note };
-	struct stat status_of;
-	uint64_t count = 0, sum, big[2] = { 1, 2 };
-	int64_t start;
-	int fd, copy, status;
-
+	woken = 0;
 	syscall(SYS_close_range, 3, ~0U, 0);
-	in(CLOCK_MONOTONIC, CLOCK_MONOTONIC);
-	in(CLOCK_REALTIME, CLOCK_REALTIME);
-	in(CLOCK_BOOTTIME, CLOCK_BOOTTIME);
-	in(CLOCK_BOOTTIME_ALARM, CLOCK_BOOTTIME);
+}
 
-	/* Flags and what a descriptor of a timer is. */
-	fd = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
+CASE(a_timer_of_monotonic_time_expires_at_a_moment)
+{
+	at_a_moment(CLOCK_MONOTONIC, CLOCK_MONOTONIC);
+}
+
+CASE(a_timer_of_monotonic_time_expires_after_a_while)
+{
+	for_a_while(CLOCK_MONOTONIC, CLOCK_MONOTONIC);
+}
+
+CASE(a_timer_of_real_time_expires_at_a_moment)
+{
+	at_a_moment(CLOCK_REALTIME, CLOCK_REALTIME);
+}
+
+CASE(a_timer_of_real_time_expires_after_a_while)
+{
+	for_a_while(CLOCK_REALTIME, CLOCK_REALTIME);
+}
+
+CASE(a_timer_of_boot_time_expires_at_a_moment)
+{
+	at_a_moment(CLOCK_BOOTTIME, CLOCK_BOOTTIME);
+}
+
+CASE(a_timer_of_boot_time_expires_after_a_while)
+{
+	for_a_while(CLOCK_BOOTTIME, CLOCK_BOOTTIME);
+}
+
+CASE(a_timer_of_boot_time_for_alarms_expires_at_a_moment)
+{
+	at_a_moment(CLOCK_BOOTTIME_ALARM, CLOCK_BOOTTIME);
+}
+
+CASE(a_timer_of_boot_time_for_alarms_expires_after_a_while)
+{
+	for_a_while(CLOCK_BOOTTIME_ALARM, CLOCK_BOOTTIME);
+}
+
+CASE(a_file_has_flags_and_a_status)
+{
+	int fd = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
+	struct stat status_of;
+
 	CHECK(fd == 3 && fcntl(fd, F_GETFD) == 1 && fcntl(fd, F_GETFL) == (O_RDWR | O_NONBLOCK));
+	CHECK(lseek(fd, 5, SEEK_SET) == 0 && fstat(fd, &status_of) == 0 && status_of.st_mode == 0600 && status_of.st_size == 0);
+	CHECK(ready(fd, POLLIN | POLLOUT, 0) == 0 && remaining(fd) == 0);
+}
+
+CASE(bad_reads_and_writes_are_refused)
+{
+	int fd = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
+	uint64_t count = 0, big[2] = { 1, 2 };
+
 	FAILS(EAGAIN, read(fd, &count, 8));
 	FAILS(EINVAL, read(fd, &count, 7));
 	FAILS(EINVAL, read(fd, &count, 0));
 	FAILS(EINVAL, write(fd, &count, 8));
 	FAILS(ESPIPE, pread(fd, &count, 8, 0));
 	FAILS(ENOTTY, ioctl(fd, TIOCGWINSZ, big));
-	CHECK(lseek(fd, 5, SEEK_SET) == 0 && fstat(fd, &status_of) == 0 && status_of.st_mode == 0600 && status_of.st_size == 0);
-	CHECK(ready(fd, POLLIN | POLLOUT, 0) == 0 && remaining(fd) == 0);
+}
 
-	/* Errors. */
+CASE(bad_timers_are_not_made)
+{
 	FAILS(EINVAL, timerfd_create(CLOCK_MONOTONIC, 1));
 	FAILS(EINVAL, timerfd_create(CLOCK_MONOTONIC_RAW, 0));
 	FAILS(EINVAL, timerfd_create(CLOCK_THREAD_CPUTIME_ID, 0));
 	FAILS(EINVAL, timerfd_create(CLOCK_TAI, 0));
 	FAILS(EINVAL, timerfd_create(77, 0));
+}
+
+CASE(bad_times_and_files_are_refused)
+{
+	int fd = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
+	struct itimerspec spec = { { 1, 0 }, { 2, 0 } };
+
 	FAILS(EBADF, timerfd_settime(77, 0, &spec, NULL));
 	FAILS(EBADF, timerfd_gettime(77, &spec));
 	FAILS(EINVAL, timerfd_settime(0, 0, &spec, NULL));
@@ -110,9 +169,15 @@ int main(void)
 	spec.it_value.tv_nsec = 0;
 	spec.it_interval.tv_sec = -1;
 	FAILS(EINVAL, timerfd_settime(fd, 0, &spec, NULL));
-	spec.it_interval.tv_sec = 1;
+}
 
-	/* What was set before; the time is set even if that cannot be told. */
+/* The timer is set even if the old time cannot be stored. */
+CASE(setting_a_timer_tells_what_was_set)
+{
+	int fd = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
+	struct itimerspec spec = { { 1, 0 }, { 2, 0 } }, old;
+	uint64_t count = 0;
+
 	CHECK(timerfd_settime(fd, 0, &spec, &old) == 0 && old.it_value.tv_sec == 0 && old.it_interval.tv_sec == 0);
 	CHECK(timerfd_settime(fd, 0, &spec, &old) == 0 && old.it_value.tv_sec <= 2 && old.it_interval.tv_sec == 1);
 	CHECK(remaining(fd) > 0 && remaining(fd) <= 2000 * MS);
@@ -120,14 +185,27 @@ int main(void)
 	CHECK(ready(fd, POLLIN | POLLOUT, -1) == POLLIN && remaining(fd) == 0);
 	CHECK(set(fd, 0, 0, 5) == 0 && ready(fd, POLLIN | POLLOUT, 0) == 0 && remaining(fd) == 0);
 	FAILS(EAGAIN, read(fd, &count, 8));
+}
 
-	/* Nothing but the eight bytes is written; bad memory loses the expirations. */
+/* Bad memory loses the expirations. */
+CASE(eight_bytes_are_read)
+{
+	int fd = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
+	uint64_t count = 0, big[2] = { 1, 2 };
+
 	CHECK(set(fd, 0, 1, 0) == 0 && ready(fd, POLLIN | POLLOUT, -1) == POLLIN && read(fd, big, 16) == 8 && big[0] == 1 && big[1] == 2);
 	CHECK(set(fd, 0, 1, 0) == 0 && ready(fd, POLLIN | POLLOUT, -1) == POLLIN);
 	FAILS(EFAULT, read(fd, at(16), 8));
 	FAILS(EAGAIN, read(fd, &count, 8));
+}
 
-	/* Periodic: all expirations are counted, on one grid. */
+/* All expirations lie on one grid. */
+CASE(a_periodic_timer_counts_all_expirations)
+{
+	int fd = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
+	uint64_t count = 0, sum;
+	int64_t start;
+
 	start = shown(CLOCK_MONOTONIC);
 	CHECK(set(fd, TFD_TIMER_ABSTIME, start + 3 * MS, 3 * MS) == 0);
 	for (sum = 0; sum < 10; sum += count)
@@ -138,30 +216,41 @@ int main(void)
 	CHECK(remaining(fd) >= 0 && remaining(fd) <= 3 * MS && ready(fd, POLLIN | POLLOUT, 0) == POLLIN);
 	CHECK(read(fd, &count, 8) == 8 && count >= 6 && count <= (uint64_t)(shown(CLOCK_MONOTONIC) - start) / (3 * MS) - sum);
 	FAILS(EAGAIN, (set(fd, 0, 0, 0), read(fd, &count, 8)));
-	close(fd);
+}
 
-	/* Whatever is left of the time, an interval of a nanosecond keeps nobody from working. */
-	fd = timerfd_create(CLOCK_MONOTONIC, 0);
+CASE(an_interval_of_a_nanosecond_keeps_nobody_from_working)
+{
+	int fd = timerfd_create(CLOCK_MONOTONIC, 0);
+	uint64_t count = 0;
+
 	CHECK(set(fd, 0, 1, 1) == 0 && read(fd, &count, 8) == 8 && count >= 1 && read(fd, &count, 8) == 8 && count >= 1);
 	CHECK(close(fd) == 0);
+}
 
-	/* Copies share the timer, also with a child, and after the first is closed. */
-	fd = timerfd_create(CLOCK_MONOTONIC, 0);
+/* They share it after the first copy is closed. */
+CASE(copies_and_children_share_the_timer)
+{
+	int fd = timerfd_create(CLOCK_MONOTONIC, 0), copy, status;
+	uint64_t count = 0;
+	pid_t child;
+
 	copy = dup(fd);
 	CHECK(copy == 4 && set(copy, 0, 1000000 * MS, 0) == 0 && remaining(fd) > 900000 * MS);
 	CHECK(set(copy, 0, 50 * MS, 0) == 0 && remaining(fd) <= 50 * MS && close(fd) == 0);
-	pid_t child = fork();
-
+	child = fork();
 	if (child == 0)
 		_exit(read(copy, &count, 8) == 8 && count == 1 && set(copy, 0, 10 * MS, 0) == 0 ? 0 : 1);
 	CHECK(waitpid(child, &status, 0) == child && status == 0 && read(copy, &count, 8) == 8 && count == 1);
 	CHECK(set(copy, 0, 1000 * MS, 10 * MS) == 0 && dup2(copy, 3) == 3 && close(copy) == 0 && close(3) == 0);
+}
 
-	/* Threads that read: one gets it. */
+CASE(one_of_several_threads_gets_an_expiration)
+{
+	int fd = timerfd_create(CLOCK_MONOTONIC, 0);
+	uint64_t sum;
 	pthread_t threads[3];
 	void *result;
 
-	fd = timerfd_create(CLOCK_MONOTONIC, 0);
 	CHECK(fd == 3);
 	for (int i = 0; i < 3; i++)
 		pthread_create(&threads[i], NULL, waiting, &fd);
@@ -176,37 +265,58 @@ int main(void)
 		sum += (uint64_t)result;
 	}
 	CHECK(sum == 3);
+}
 
-	/* poll and select wait for it, also beside what is Linux's. */
+/* They also wait for it beside a file of Linux. */
+CASE(poll_and_select_wait_for_a_timer)
+{
+	int fd = timerfd_create(CLOCK_MONOTONIC, 0);
+	uint64_t count = 0;
 	int pair[2];
+	fd_set readable;
 
 	CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0 && set(fd, 0, 10 * MS, 0) == 0);
 	struct pollfd both[2] = { { pair[0], POLLIN, 0 }, { fd, POLLIN, 0 } };
 
 	CHECK(poll(both, 2, -1) == 1 && both[0].revents == 0 && both[1].revents == POLLIN);
 	CHECK(read(fd, &count, 8) == 8 && set(fd, 0, 10 * MS, 0) == 0);
-	fd_set readable;
-
 	FD_ZERO(&readable);
 	FD_SET(fd, &readable);
 	CHECK(select(fd + 1, &readable, NULL, NULL, NULL) == 1 && FD_ISSET(fd, &readable) && read(fd, &count, 8) == 8);
+}
 
-	/* Signals: with and without SA_RESTART. */
+/*
+ * With SA_RESTART the call is made again. The signal comes again and again, because the first may
+ * come before the call begins.
+ */
+CASE(a_handler_ends_a_read)
+{
+	int fd = timerfd_create(CLOCK_MONOTONIC, 0);
+	struct timespec soon = { 0, 5 * MS };
+	struct sigaction action = { .sa_handler = note };
+	uint64_t count = 0;
+
 	timer_t alarm;
 	struct sigevent event = { .sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGUSR1 };
 	struct itimerspec once = { { 0, 0 }, soon }, each = { { 0, 10 * MS }, soon };
 
 	CHECK(timer_create(CLOCK_MONOTONIC, &event, &alarm) == 0);
 	sigaction(SIGUSR1, &action, NULL);
-	/* Again and again: the first may come before the call begins. */
 	timer_settime(alarm, 0, &each, NULL);
 	FAILS(EINTR, read(fd, &count, 8));
 	action.sa_flags = SA_RESTART;
 	sigaction(SIGUSR1, &action, NULL);
 	timer_settime(alarm, 0, &once, NULL);
 	CHECK(set(fd, 0, 30 * MS, 0) == 0 && read(fd, &count, 8) == 8 && count == 1);
+	timer_delete(alarm);
+}
 
-	/* It stays over execve unless it is to be closed. */
+/* A descriptor with close-on-exec is closed. */
+CASE(execve_keeps_a_timer)
+{
+	int fd = timerfd_create(CLOCK_MONOTONIC, 0), status;
+	pid_t child;
+
 	child = fork();
 	if (child == 0) {
 		fcntl(fd, F_SETFD, 0);
@@ -215,5 +325,4 @@ int main(void)
 		_exit(1);
 	}
 	CHECK(waitpid(child, &status, 0) == child && status == 0);
-	return finish();
 }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // also: dynamic
-/* The vDSO: an ELF object with Linux's names and version, whose clocks agree with the system calls. */
+/*
+ * The vDSO: an ELF object with Linux's names and version. Its clocks agree with the system calls.
+ */
 #define _GNU_SOURCE
 #include <elf.h>
 #include <sched.h>
@@ -12,9 +14,11 @@
 #include <time.h>
 
 #include "check.h"
+#include "moments.h"
 
 static const char *base;
 
+/* Finds an entry of the dynamic section. */
 static const void *dynamic(int64_t tag)
 {
 	const Elf64_Ehdr *header = (void *)base;
@@ -30,7 +34,7 @@ static const void *dynamic(int64_t tag)
 	return NULL;
 }
 
-/* A function by its name, of version LINUX_2.6. */
+/* Finds a function by its name, of version LINUX_2.6. */
 static void *function(const char *name)
 {
 	const uint32_t *hash = dynamic(DT_HASH);
@@ -54,14 +58,12 @@ static void *function(const char *name)
 	return NULL;
 }
 
-static int64_t nanoseconds(const struct timespec *time)
-{
-	return time->tv_sec * 1000000000 + time->tv_nsec;
-}
-
 typedef int (*clock_function)(clockid_t, struct timespec *);
 
-/* The vDSO's time lies between the system call's before and after, on 1000 tries. */
+/*
+ * Tells whether the time of the vDSO lies between those of system calls before and after, in 1000
+ * tries.
+ */
 static int agrees(clock_function gettime, clockid_t clock, int64_t slack)
 {
 	struct timespec before, here, after;
@@ -70,70 +72,104 @@ static int agrees(clock_function gettime, clockid_t clock, int64_t slack)
 		if (syscall(SYS_clock_gettime, clock, &before) || gettime(clock, &here) ||
 		    syscall(SYS_clock_gettime, clock, &after))
 			return 0;
-		if (nanoseconds(&here) < nanoseconds(&before) - slack || nanoseconds(&here) > nanoseconds(&after) + slack ||
+		if (nanoseconds(here) < nanoseconds(before) - slack || nanoseconds(here) > nanoseconds(after) + slack ||
 		    here.tv_nsec < 0 || here.tv_nsec >= 1000000000)
 			return 0;
 	}
 	return 1;
 }
 
-int main(void)
-{
-	clock_function gettime, getres;
-	int (*getday)(struct timeval *, struct timezone *);
-	time_t (*gettime_seconds)(time_t *);
-	int (*getcpu_function)(unsigned *, unsigned *, void *);
-	struct timespec a, b;
-	struct timeval day;
-	struct timezone zone = { 1, 1 };
-	unsigned cpu = 99, node = 99;
-	time_t seconds;
-	cpu_set_t cpus;
+static clock_function gettime, getres;
+static int (*getday)(struct timeval *, struct timezone *);
+static time_t (*gettime_seconds)(time_t *);
+static int (*getcpu_function)(unsigned *, unsigned *, void *);
 
+BEFORE_EACH
+{
 	base = (char *)getauxval(AT_SYSINFO_EHDR);
-	CHECK(base && !memcmp(base, ELFMAG, SELFMAG) && ((Elf64_Ehdr *)base)->e_type == ET_DYN);
 	gettime = function("__vdso_clock_gettime");
 	getres = function("__vdso_clock_getres");
 	getday = function("__vdso_gettimeofday");
 	gettime_seconds = function("__vdso_time");
 	getcpu_function = function("__vdso_getcpu");
+}
+
+CASE(it_is_an_object_with_all_functions)
+{
+	CHECK(base && !memcmp(base, ELFMAG, SELFMAG) && ((Elf64_Ehdr *)base)->e_type == ET_DYN);
 	CHECK(gettime && getres && getday && gettime_seconds && getcpu_function);
 	CHECK(function("clock_gettime") && function("getcpu") && !function("absent"));
+}
 
+/* Linux may set a clock of the real time between two readings. */
+CASE(its_clocks_agree_with_the_system_calls)
+{
 	CHECK(agrees(gettime, CLOCK_MONOTONIC, 0));
-	/* Linux may set these between two readings. */
 	CHECK(agrees(gettime, CLOCK_REALTIME, 1000000));
 	CHECK(agrees(gettime, CLOCK_TAI, 1000000));
 	CHECK(agrees(gettime, CLOCK_BOOTTIME, 0));
 	CHECK(agrees(gettime, CLOCK_MONOTONIC_RAW, 0));
 	CHECK(agrees(gettime, CLOCK_MONOTONIC_COARSE, 0));
 	CHECK(agrees(gettime, CLOCK_REALTIME_COARSE, 1000000));
+}
+
+CASE(it_reads_the_clocks_of_the_processor)
+{
+	struct timespec a;
+
 	CHECK(gettime(CLOCK_PROCESS_CPUTIME_ID, &a) == 0 && gettime(CLOCK_THREAD_CPUTIME_ID, &a) == 0);
+}
+
+CASE(unknown_clocks_are_refused)
+{
+	struct timespec a;
+
 	CHECK(gettime(12345, &a) == -EINVAL && gettime(-1, &a) == -EINVAL);
+}
+
+CASE(its_resolutions_are_those_of_the_system_call)
+{
+	struct timespec a, b;
 
 	for (int i = 0; i < 12; i++) {
 		int known = getres(i, &a);
 
+		PART("clock %d", i);
 		CHECK(known == (syscall(SYS_clock_getres, i, &b) ? -errno : 0));
-		CHECK(known || nanoseconds(&a) == nanoseconds(&b));
+		CHECK(known || nanoseconds(a) == nanoseconds(b));
 	}
 	CHECK(getres(CLOCK_MONOTONIC, NULL) == 0);
+}
+
+/* Linux's time in seconds moves at its ticks. */
+CASE(its_time_of_day_agrees_with_the_clock)
+{
+	struct timespec a, b;
+	struct timeval day;
+	struct timezone zone = { 1, 1 };
+	time_t seconds;
 
 	clock_gettime(CLOCK_REALTIME, &a);
 	CHECK(getday(&day, &zone) == 0 && zone.tz_minuteswest == 0 && day.tv_usec < 1000000);
 	clock_gettime(CLOCK_REALTIME, &b);
 	CHECK(day.tv_sec >= a.tv_sec && day.tv_sec <= b.tv_sec);
 	CHECK(getday(NULL, NULL) == 0);
-	/* Linux's moves at its ticks. */
 	CHECK(gettime_seconds(&seconds) == seconds && seconds >= day.tv_sec - 1);
 	clock_gettime(CLOCK_REALTIME, &b);
 	CHECK(seconds <= b.tv_sec);
+}
+
+CASE(it_tells_the_cpu)
+{
+	unsigned cpu = 99, node = 99;
+	cpu_set_t cpus;
 
 	CHECK(getcpu_function(&cpu, &node, NULL) == 0 && node == 0);
 	CHECK(sched_getaffinity(0, sizeof(cpus), &cpus) == 0 && CPU_ISSET(cpu, &cpus));
 	CHECK(getcpu_function(NULL, NULL, NULL) == 0);
+}
 
-	/* The time is not for writing. */
+CASE(the_time_is_not_for_writing)
+{
 	FAILS(EACCES, mprotect((char *)base - 4096, 4096, PROT_READ | PROT_WRITE));
-	return finish();
 }

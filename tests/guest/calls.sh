@@ -3,8 +3,10 @@
 # The length of local system calls, in instructions between the program's SYSCALL and what follows.
 # kernels: 6.1
 # icount: yes
+# shared: yes
 # timeout: 600
 set -u
+cd "$(mktemp -d)" || exit 1
 chrt -f 80 crtos run -- "$PROGRAMS/calls" >realm || exit 1
 taskset -c 1 "$PROGRAMS/calls" >linux || exit 1
 echo "instructions: least, median, most; in the realm, and in Linux"

@@ -3,6 +3,7 @@
 # Every refusal of the command line says what was asked, why not, and what to do; nothing has changed afterwards.
 # kernels: 6.1 6.12-rt
 # realm: no
+# shared: yes
 set -u
 last=$(($(getconf _NPROCESSORS_CONF) - 1))
 failed=0

@@ -3,6 +3,7 @@
 # `crtos up` that is interrupted or killed at any moment leaves everything as before, and says so if it can.
 # kernels: 6.1 6.12-rt
 # realm: no
+# shared: yes
 # timeout: 600
 set -u
 last=$(($(getconf _NPROCESSORS_CONF) - 1))

@@ -47,4 +47,17 @@ is 'SIGINT' 130 'bash -c "trap \"exit 99\" INT; timeout --foreground -s INT 0.5 
 is 'broken pipe' 0 'crtos run busybox yes 2>/dev/null | head -1 >/dev/null; echo $?'
 is 'name in ps' busybox 'crtos run busybox sleep 1000 & started; ps -o comm= -p $!; kill $!; wait $! 2>/dev/null'
 is 'another user' 65534 'chmod 666 /dev/crtos; setpriv --reuid 65534 --clear-groups crtos run busybox id -u; chmod 600 /dev/crtos'
+
+# In a program of the realm, `crtos run` executes its program there, as a process of its own.
+is 'within' 'inner -x ./script a b' "crtos run -- sh -c 'crtos run -- ./script a b'"
+is 'within: twice' hello "crtos run -- sh -c 'crtos run -- crtos run -- busybox echo hello'"
+is 'within: status' 7 "crtos run -- sh -c 'crtos run -- busybox sh -c \"exit 7\"; exit \$?'; echo \$?"
+is 'within: status 127' 127 "crtos run -- sh -c 'crtos run -- ./absent 2>/dev/null'; echo \$?"
+is 'within: pid' same "crtos run -- bash -c 'crtos run -- busybox sh -c \"echo \\\$\\\$\" >pid & wait; [ \$! = \$(cat pid) ] && echo same'"
+is 'within: a process of the realm' busybox "crtos run -- bash -c 'crtos run -- busybox sleep 1000 & until crtos ps | grep \"^ *\$! .*busybox\" >ps; do sleep 0.1; done; kill \$!; grep -o busybox ps'"
+is 'within: a pipe between two' 2 "crtos run -- sh -c 'crtos run -- seq 2 | crtos run -- wc -l'"
+is 'within: descriptors' "$(crtos run -- ls /proc/self/fd)" "crtos run -- bash -c 'crtos run -- ls /proc/self/fd'"
+is 'within: numbers of CPUs' 0 "crtos run -- sh -c 'crtos run --renumber-cpus -- cat /sys/devices/system/cpu/online'"
+is 'within: /proc/self/exe is the program' hello "crtos run -- bash -c '/proc/self/exe -c \"echo hello\"; true'"
+is 'within: the shadow by hand' 126 "crtos run -- sh -c '/usr/lib/crtos/shadow 1 2 2>/dev/null'; echo \$?"
 exit $failed

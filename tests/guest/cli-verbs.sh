@@ -3,6 +3,7 @@
 # `ps`, `stats`, `log`, `version`, `check` show what is there; `down` refuses while programs run, and names them.
 # kernels: 6.1 6.12
 # realm: no
+# shared: yes
 set -u
 last=$(($(getconf _NPROCESSORS_CONF) - 1))
 failed=0

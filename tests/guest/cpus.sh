@@ -4,6 +4,7 @@
 # kernels: 6.1 6.12
 # realm: no
 # icount: yes
+# shared: yes
 # timeout: 900
 # full: ROUNDS=1000000
 set -u
@@ -11,6 +12,7 @@ ABI=/usr/lib/crtos-tests/abi
 crtos up --cpus 2,3 --memory 512M || exit 1
 crtos run -- "$ABI/cpus" "${ROUNDS:-40000}" >realm || { cat realm; exit 1; }
 for program in scheduling threads signals memory; do
+	in_memory "$ABI/$program" || exit 1
 	timeout 100 "$ABI/$program" >linux
 	timeout 100 crtos run -- "$ABI/$program" >realm
 	cmp linux realm || { diff linux realm; exit 1; }

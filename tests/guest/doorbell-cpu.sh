@@ -4,6 +4,7 @@
 # on meanwhile.
 # kernels: all
 # realm: no
+# shared: yes
 # timeout: 900
 set -u
 calls=/usr/lib/crtos/bench/syscalls
@@ -80,11 +81,12 @@ rings_at 2 taskset -c 2
 online 1 1 || fail 'CPU 1 does not come back'
 rings_at 1 taskset -c 1
 # A shadow that is moved while it waits.
-taskset -c 1 crtos run -- "$PROGRAMS/periodic" 1000 4 >out &
+taskset -c 1 crtos run -- "$PROGRAMS/periodic" 1000 800 >out &
 shadow=$!
-sleep 2
+await "crtos ps | grep -q ' periodic  *S'" || fail 'a program does not begin'
 taskset -a -p -c 2 $shadow >/dev/null || fail 'taskset'
 online 1 0 || fail 'CPU 1 stays'
+kill $shadow
 wait $shadow || fail "a shadow that was moved: $(cat out)"
 online 1 1 || fail 'CPU 1 does not come back'
 # Another cell may have the CPU.

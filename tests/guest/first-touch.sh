@@ -3,8 +3,10 @@
 # What a real-time thread's program and its libraries consist of is present before it uses it: the first access to a page takes no longer than another one.
 # kernels: 6.1
 # icount: yes
+# shared: yes
 # timeout: 600
 set -u
+cd "$(mktemp -d)" || exit 1
 program=$PROGRAMS/first-touch
 failed=0
 "$program" >/dev/null || exit 1

@@ -3,6 +3,7 @@
 # A port that a cell has alone: the cell uses it, Linux gets a fault, and has it again afterwards.
 # kernels: 6.1
 # realm: no
+# shared: yes
 set -u
 inmates=/usr/lib/crtos/inmates
 failed=0

@@ -3,6 +3,7 @@
 # Whatever a cell touches outside of its configuration stops it, and it alone: a second cell and Linux go on.
 # kernels: 6.1 6.12
 # realm: no
+# shared: yes
 # timeout: 600
 set -u
 inmates=/usr/lib/crtos/inmates
@@ -10,11 +11,8 @@ failed=0
 fail() { echo "FAILED $*"; failed=1; }
 # state, exit reason and address of the failure of a cell
 cell() {
-	crtos cell list --json | python3 -c '
-import json, sys
-c = next(c for c in json.load(sys.stdin) if c["name"] == sys.argv[1])
-f = c["failure"]
-print(c["state"], f["cpu"], hex(f["address"])) if f and c["state"] == "failed" else print(c["state"])' "$1"
+	crtos cell list --json | jq -r --arg name "$1" \
+		'.[] | select(.name == $name) | [.state, if .state == "failed" then .failure | .cpu, .address else empty end] | join(" ")'
 }
 ticks() { crtos cell shared other --length 8 --raw | od -An -tu8 | tr -d ' '; }
 # Since `before`.
@@ -32,7 +30,7 @@ stops() {
 	before=$(ticks)
 	crtos cell start probe $inmates/prober.elf --command-line "$*" || { fail "$*: start"; return; }
 	await 'state=$(cell probe); [ "${state%% *}" = failed ]'
-	[ "$state" = "failed 2 $address" ] || fail "$*: $state"
+	[ "$state" = "failed 2 $((address))" ] || fail "$*: $state"
 	crtos log | grep ' probe: stopped: ' | tail -1 | grep -q "$text" || fail "$*: log"
 	[ "$(cell other)" = running ] || fail "$*: other cell $(cell other)"
 	await ticked || fail "$*: the other cell does not tick"

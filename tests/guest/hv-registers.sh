@@ -4,6 +4,7 @@
 # machine checks are there.
 # kernels: 6.1 6.12
 # realm: no
+# shared: yes
 set -u
 failed=0
 fail() { echo "FAILED $*"; failed=1; }

@@ -3,6 +3,7 @@
 # Cells of one and two CPUs, started and stopped many times; launch and leave many times.
 # kernels: all
 # realm: no
+# shared: yes
 # timeout: 600
 # full: ROUNDS=8
 set -u

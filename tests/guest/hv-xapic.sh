@@ -8,7 +8,7 @@ set -u
 inmates=/usr/lib/crtos/inmates
 failed=0
 fail() { echo "FAILED $*"; failed=1; }
-state() { crtos cell list --json | python3 -c 'import json,sys; print(next(c["state"] for c in json.load(sys.stdin) if c["name"] == sys.argv[1]))' "$1"; }
+state() { crtos cell list --json | jq -r --arg name "$1" '.[] | select(.name == $name) | .state'; }
 ticks() { crtos cell shared other --length 8 --raw | od -An -tu8 | tr -d ' '; }
 # Since `before`.
 ticked() { [ "$(ticks)" -gt "$before" ]; }
@@ -27,7 +27,7 @@ for what in icr-foreign 'icr-foreign target=3' icr-foreign-nmi icr-logical icr-i
 done
 for what in icr-broadcast icr-broadcast-nmi; do
 	crtos cell start probe $inmates/prober.elf --command-line "$what" || fail "$what: start"
-	sleep 0.5
+	await "crtos log | tail -3 | grep -q 'probe: prober: still alive'" || fail "$what: does not tell"
 	[ "$(state probe)" = running ] || fail "$what: $(state probe)"
 	crtos cell stop probe || fail "$what: stop"
 done

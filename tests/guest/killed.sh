@@ -3,6 +3,7 @@
 # `crtos` killed at a random moment of whatever it does: nothing is left behind.
 # kernels: all
 # realm: no
+# shared: yes
 # full: RUNS=200
 # timeout: 900
 set -u

@@ -4,6 +4,7 @@
 # on the others, says which CPU and why, and works once the CPU is free again.
 # kernels: 6.1 6.12
 # realm: no
+# shared: yes
 set -u
 last=$(($(getconf _NPROCESSORS_CONF) - 1))
 SVME=0x1000

@@ -3,10 +3,13 @@
 # Somebody who may use the device, and does so by hand and with bad intent, gets neither rights nor memory of others, and
 # leaves a realm that works. A page that Linux still holds when its program is gone stays that program's.
 # kernels: 6.1 6.12
+# realm: no
+# shared: yes
 # timeout: 600
 set -u
 cd "$(mktemp -d)" || exit 1
 status=0
+crtos up --cpus 3 --memory 512M || exit 1
 dmesg --clear
 
 cat >hostile.py <<'P'
@@ -154,5 +157,7 @@ done
 exec 3>&-
 await 'crtos down >/dev/null 2>&1'
 [ -z "$(crtos ps 2>/dev/null | tail -n +2)" ] || { crtos ps; status=1; }
+# The device and its rights are gone with the module.
+crtos down --unload || status=1
 complaints | grep . && status=1
 exit $status

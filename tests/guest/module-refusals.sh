@@ -3,10 +3,12 @@
 # What the module refuses, it explains; and whatever it refused leaves nothing behind.
 # kernels: all
 # realm: no
+# shared: yes
 # timeout: 600
 set -u
 image=/lib/firmware/crtos/hypervisor.bin
-modprobe crtos || exit 1
+# A hypervisor that never ran.
+crtos down --unload && modprobe crtos || exit 1
 dmesg --clear
 cat >/tmp/refusals.py <<'P'
 import ctypes, fcntl, os, struct, sys

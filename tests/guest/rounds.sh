@@ -3,6 +3,7 @@
 # Up, run, down, many times in one boot: nothing is left behind.
 # kernels: all
 # realm: no
+# shared: yes
 # full: ROUNDS=100
 # timeout: 900
 set -u

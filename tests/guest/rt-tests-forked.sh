@@ -4,15 +4,16 @@
 # receiver dies of a signal that comes earlier.
 # kernels: 6.1 6.12
 # realm: no
-# packages: rt-tests
 # icount: yes
+# shared: yes
 # timeout: 600
 set -u
 cd "$(mktemp -d)" || exit 1
 failed=0
 crtos up --cpus 2,3 --memory 384M || exit 1
 for program in pmqtest sigwaittest svsematest; do
-	forked=(timeout 10 "$program" -q -f -p 80 -i 1000 -l 100)
+	in_memory "$program" || exit 1
+	forked=(timeout 200 "$program" -q -f -p 80 -i 1000 -l 100)
 	"${forked[@]}" >linux 2>&1 && grep -q 'Max' linux || { echo "FAILED $program under Linux"; failed=1; cat linux; }
 	for round in 1 2 3 4; do
 		crtos run -- "${forked[@]}" >realm 2>&1 && grep -q 'Max' realm && continue

@@ -1,12 +1,12 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # `./x vm` passes arguments, streams, signals and exit statuses through as they are.
-# timeout: 600
+# timeout: 1800
 set -u
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
 failed=0
-vm() { ./x vm --no-realm --timeout 300 "$@"; }
+vm() { ./x vm --no-realm --timeout 1000 "$@"; }
 
 # check WHAT EXPECTED ACTUAL
 check() {

@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The processor state of the hypervisor itself: descriptor tables, exceptions, control registers.
+//!
+//! Host code runs with interrupts off and the global interrupt flag clear, on a stack per CPU,
+//! without thread-local state: what the handlers need to know they find by the stack. All CPUs
+//! share the descriptor tables, which do not change after the launch.
+
+use core::arch::{asm, global_asm, naked_asm};
+use core::cell::UnsafeCell;
+use core::mem::offset_of;
+
+use crtos_partition::address::PhysAddr;
+use crtos_registers::{descriptor, exception as vector};
+use x86_64::VirtAddr;
+use x86_64::instructions::tables::{lgdt, lidt};
+use x86_64::registers::control::{Cr0Flags, Cr2, Cr4, Cr4Flags};
+use x86_64::structures::DescriptorTablePointer;
+
+use crate::apic;
+use crate::local::{Local, STACK_SIZE};
+use crate::processor::{self, has_xsave};
+use crate::report;
+
+/// Selectors are those of Linux, so that its own table may take over at any instruction.
+const CODE_SELECTOR: u16 = 0x10;
+const DATA_SELECTOR: u16 = 0x18;
+static GDT: [u64; 4] = [0, 0, descriptor::KERNEL_CODE, descriptor::KERNEL_DATA];
+
+#[repr(C, align(16))]
+struct Idt(UnsafeCell<[[u64; 2]; 256]>);
+
+// SAFETY: Written by `init` only, before any other CPU looks.
+unsafe impl Sync for Idt {}
+
+static IDT: Idt = Idt(UnsafeCell::new([[0; 2]; 256]));
+
+/// Bits of Linux's CR4 that the host keeps; beside them CR4.OSXSAVE, where there is XSAVE.
+const CR4_KEPT: Cr4Flags = Cr4Flags::PHYSICAL_ADDRESS_EXTENSION
+    .union(Cr4Flags::MACHINE_CHECK_EXCEPTION)
+    .union(Cr4Flags::OSFXSR)
+    .union(Cr4Flags::OSXMMEXCPT_ENABLE)
+    .union(Cr4Flags::OSXSAVE);
+const CR0_HOST: Cr0Flags = Cr0Flags::PROTECTED_MODE_ENABLE
+    .union(Cr0Flags::MONITOR_COPROCESSOR)
+    .union(Cr0Flags::EXTENSION_TYPE)
+    .union(Cr0Flags::NUMERIC_ERROR)
+    .union(Cr0Flags::WRITE_PROTECT)
+    .union(Cr0Flags::PAGING);
+
+/// Fills the descriptor tables.
+///
+/// # Safety
+/// Called once, before any CPU has loaded them.
+pub(crate) unsafe fn init() {
+    // SAFETY: The only access, since no CPU has loaded the table yet.
+    let idt = unsafe { &mut *IDT.0.get() };
+    let first = exception_stubs as *const () as u64;
+    for (number, entry) in (0..=u8::MAX).zip(idt) {
+        let handler = match number {
+            vector::NMI => nmi as *const () as u64,
+            vector::GENERAL_PROTECTION => general_protection as *const () as u64,
+            0..vector::COUNT => first + u64::from(number) * 16,
+            _ => interrupt as *const () as u64,
+        };
+        *entry = descriptor::interrupt_gate(handler, CODE_SELECTOR);
+    }
+}
+
+/// Takes this CPU over from the running system: page tables, control registers, descriptor tables.
+///
+/// # Safety
+/// All interrupts are blocked, NMIs included; [`init`] has run; the code, the stack and the
+/// caller's data are mapped in `page_table` as they are now.
+pub(crate) unsafe fn take_over(page_table: PhysAddr) {
+    let mut cr4 = Cr4::read() & CR4_KEPT;
+    if has_xsave() {
+        cr4.insert(Cr4Flags::OSXSAVE);
+    }
+    // SAFETY: What runs now is mapped in both page tables and uses neither interrupts nor segments
+    // before they are loaded; the descriptor tables are statics of the image, which `init` has
+    // filled.
+    unsafe {
+        asm!(
+            "mov cr3, {cr3}",
+            "mov cr4, {cr4}",
+            "mov cr0, {cr0}",
+            cr3 = in(reg) page_table.get(), cr4 = in(reg) cr4.bits(), cr0 = in(reg) CR0_HOST.bits(),
+            options(nostack)
+        );
+        let table = |address: u64, size: usize| DescriptorTablePointer {
+            limit: (size - 1) as u16,
+            base: VirtAddr::new_truncate(address),
+        };
+        lgdt(&table(GDT.as_ptr() as u64, size_of_val(&GDT)));
+        lidt(&table(IDT.0.get() as u64, size_of::<Idt>()));
+        asm!(
+            "mov ss, {data:x}",
+            "mov ds, {data:x}",
+            "mov es, {data:x}",
+            "push {code}",
+            "lea {scratch}, [rip + 2f]",
+            "push {scratch}",
+            "retfq",
+            "2:",
+            data = in(reg) DATA_SELECTOR, code = in(reg) u64::from(CODE_SELECTOR),
+            scratch = out(reg) _
+        );
+    }
+}
+
+/// An exception in the hypervisor is a bug of its own. `words` is what the processor pushed.
+extern "sysv64" fn exception(vector: u8, words: &[u64; 2]) -> ! {
+    let (error, rip) = match vector::has_error_code(vector) {
+        false => (0, words[0]),
+        true => (words[0], words[1]),
+    };
+    let cr2 = Cr2::read_raw();
+    report::died(format_args!("exception {vector} error {error:#x} rip {rip:#x} cr2 {cr2:#x}"));
+    processor::halt()
+}
+
+unsafe extern "sysv64" {
+    fn exception_stubs();
+}
+
+// One stub of 16 bytes for each exception; which one it was, the return address tells.
+global_asm!(
+    ".balign 16",
+    "exception_stubs:",
+    ".rept 32",
+    "call 2f",
+    ".balign 16",
+    ".endr",
+    "2:",
+    "pop rdi",
+    "lea rax, [rip + exception_stubs]",
+    "sub rdi, rax",
+    "shr rdi, 4",
+    "mov rsi, rsp",
+    "and rsp, -16",
+    "cld",
+    "call {exception}",
+    exception = sym exception,
+);
+
+/// #GP in host mode: expected where a register is read or written for a guest, a bug anywhere else.
+#[unsafe(naked)]
+extern "sysv64" fn general_protection() {
+    naked_asm!(
+        // Error code and RIP lie above what is pushed here.
+        "push rax",
+        "lea rax, [rip + rdmsr_may_fault]",
+        "cmp rax, [rsp + 16]",
+        "je 2f",
+        "lea rax, [rip + wrmsr_may_fault]",
+        "cmp rax, [rsp + 16]",
+        "je 2f",
+        "pop rax",
+        "jmp exception_stubs + 13 * 16",
+        "2:",
+        "lea rax, [rip + msr_faulted]",
+        "mov [rsp + 16], rax",
+        "pop rax",
+        "add rsp, 8",
+        "iretq",
+    )
+}
+
+/// NMI in host mode: tells the CPU that there was one, and makes `wait_for_nmi` go on.
+#[unsafe(naked)]
+extern "sysv64" fn nmi() {
+    naked_asm!(
+        "push rax",
+        "push rbx",
+        "mov rax, rsp",
+        "and rax, -{stack_size}",
+        "mov byte ptr [rax + {seen}], 1",
+        "lea rbx, [rip + wait_for_nmi_halt]",
+        "cmp rbx, [rsp + 16]",
+        "jne 2f",
+        "inc qword ptr [rsp + 16]",
+        "2:",
+        "pop rbx",
+        "pop rax",
+        "iretq",
+        stack_size = const STACK_SIZE,
+        seen = const offset_of!(Local, nmi_seen),
+    )
+}
+
+/// Interrupt in host mode: left over from the last owner of the CPU; ended and forgotten.
+#[unsafe(naked)]
+extern "sysv64" fn interrupt() {
+    naked_asm!(
+        "push rax",
+        "push rcx",
+        "push rdx",
+        "push rsi",
+        "push rdi",
+        "push r8",
+        "push r9",
+        "push r10",
+        "push r11",
+        "mov rax, rsp",
+        "push rbx",
+        "mov rbx, rax",
+        "and rsp, -16",
+        "cld",
+        "call {end}",
+        "lea rsp, [rbx - 8]",
+        "pop rbx",
+        "pop r11",
+        "pop r10",
+        "pop r9",
+        "pop r8",
+        "pop rdi",
+        "pop rsi",
+        "pop rdx",
+        "pop rcx",
+        "pop rax",
+        "iretq",
+        end = sym end_of_interrupt,
+    )
+}
+
+extern "sysv64" fn end_of_interrupt() {
+    apic::get().end_of_interrupt();
+}

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What the module told at launch (see [`crtos_abi::image`]). It never changes afterwards.
+
+use crtos_abi::image::{LAUNCH_INFO_OFFSET, LaunchInfo, MAX_HYPERVISOR_BLOCKS};
+use crtos_abi::{LARGE_PAGE_SIZE, MAX_CPUS, PAGE_SIZE};
+use crtos_partition::address::PhysAddr;
+use crtos_partition::ids::{ApicId, CpuIndex};
+
+const _: () = assert!(LAUNCH_INFO_OFFSET as usize + size_of::<LaunchInfo>() <= PAGE_SIZE as usize);
+
+unsafe extern "C" {
+    /// Filled in by the module before it calls the hypervisor; out of its reach afterwards.
+    static LAUNCH_INFO: LaunchInfo;
+}
+
+/// APIC id of a CPU that the machine does not have.
+const NO_APIC: u32 = u32::MAX;
+
+/// What the module told.
+#[inline]
+pub fn get() -> &'static LaunchInfo {
+    // SAFETY: The linker script reserves the place; every bit pattern is valid; nobody writes to it
+    // while the hypervisor runs.
+    unsafe { &LAUNCH_INFO }
+}
+
+/// Tells whether Linux runs its local APICs in x2APIC mode.
+#[inline]
+pub fn x2apic() -> bool {
+    get().x2apic != 0
+}
+
+/// Number of CPUs that the hypervisor knows.
+pub fn cpu_count() -> usize {
+    (get().cpu_count as usize).min(MAX_CPUS)
+}
+
+/// The CPUs that the hypervisor knows.
+pub fn cpus() -> impl Iterator<Item = CpuIndex> {
+    CpuIndex::first(cpu_count())
+}
+
+/// The id of a CPU's local APIC.
+#[inline]
+pub fn apic_id(cpu: CpuIndex) -> ApicId {
+    ApicId(get().apic_ids[cpu.get()])
+}
+
+/// Tells whether the machine has this CPU.
+pub fn exists(cpu: CpuIndex) -> bool {
+    apic_id(cpu) != ApicId(NO_APIC)
+}
+
+/// The blocks of 2 MiB that the hypervisor consists of.
+pub fn blocks() -> impl Iterator<Item = PhysAddr> {
+    let count = (get().block_count as usize).min(MAX_HYPERVISOR_BLOCKS);
+    get().blocks[..count].iter().map(|block| PhysAddr::new(*block))
+}
+
+/// Tells whether `address` lies in the hypervisor's own blocks.
+pub fn is_own(address: PhysAddr) -> bool {
+    blocks().any(|block| block == address.align_down(LARGE_PAGE_SIZE))
+}

@@ -1,0 +1,394 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Who has which memory, ports and registers: the nested tables and permission maps of all cells,
+//! under one lock.
+//!
+//! Linux has all RAM but the hypervisor's; a cell gets memory that Linux has and nothing else. So
+//! no guest ever reaches the hypervisor's own memory, whatever the policy asks for.
+
+use crtos_abi::cell::{CellConfig, MSR_WRITE, Region};
+use crtos_abi::{LARGE_PAGE_SIZE, MAX_CELLS, PAGE_SIZE};
+use crtos_partition::address::{GuestAddr, PhysAddr};
+use crtos_partition::config::{CheckedRegion, Config};
+use crtos_partition::error::Refusal;
+use crtos_partition::ids::CellId;
+use crtos_partition::nested::{Access, Leaf, MapError, NestedTables, RootTables};
+use crtos_partition::permissions::{self, MSR_BITMAP_SIZE, PORT_BITMAP_SIZE};
+use crtos_partition::{grants, lifecycle};
+use crtos_registers::apic::Register;
+use crtos_registers::msr;
+use spin::{Mutex, MutexGuard};
+
+use crate::arch::{Domain, NestedFormat, Vcpu, VirtualCpu};
+use crate::cpu::{self, Owner};
+use crate::direct_map::{self, AnyBits};
+use crate::frames::{Frames, Owned};
+use crate::local::Local;
+use crate::{cell, launch_info, report};
+
+/// Most bytes of one [`Ownership::load`].
+const LOAD_MAX: u64 = 0x1_0000;
+/// Interrupt controllers and messages to them: no cell may have this as memory.
+const INTERRUPT_PAGES: core::ops::Range<u64> = 0xfec0_0000..0xff00_0000;
+
+type PortBitmap = Owned<[u8; PORT_BITMAP_SIZE]>;
+type MsrBitmap = Owned<[u8; MSR_BITMAP_SIZE]>;
+
+// SAFETY: Plain integers and arrays of structures of such.
+unsafe impl AnyBits for CellConfig {}
+// SAFETY: Plain integers.
+unsafe impl AnyBits for Region {}
+
+/// What the root cell has.
+struct Root {
+    tables: RootTables<NestedFormat>,
+    ports: PortBitmap,
+}
+
+/// What a cell has.
+struct Possessions {
+    config: Config,
+    tables: NestedTables<NestedFormat>,
+    ports: PortBitmap,
+    msrs: MsrBitmap,
+    private: u64,
+    shared: u64,
+}
+
+/// Who has what.
+pub struct Ownership {
+    frames: Frames,
+    root: Option<Root>,
+    cells: [Option<Possessions>; MAX_CELLS],
+    /// Memory was taken from Linux whose translations may still be cached.
+    pub stale: bool,
+}
+
+static OWNERSHIP: Mutex<Ownership> = Mutex::new(Ownership {
+    frames: Frames::new(),
+    root: None,
+    cells: [const { None }; MAX_CELLS],
+    stale: false,
+});
+
+/// Shows that a CPU may leave the hypervisor: no cell exists, and none can be made with this CPU
+/// any more.
+pub struct Released(());
+
+/// Takes the lock. The CPU serves requests while it waits.
+pub fn lock(local: &mut Local) -> MutexGuard<'static, Ownership> {
+    loop {
+        if let Some(guard) = OWNERSHIP.try_lock() {
+            return guard;
+        }
+        local.poll();
+    }
+}
+
+fn refusal(error: MapError) -> Refusal {
+    match error {
+        MapError::NoMemory => Refusal::NoMemory,
+        MapError::Occupied => Refusal::Invalid,
+        MapError::Absent => Refusal::Owned,
+    }
+}
+
+/// Sets up the root cell; once, at launch. `add_memory` fills the pool; `hidden` are blocks that
+/// Linux loses, `read_only` pages that it cannot write; `then` takes what else is needed. `None` if
+/// memory does not suffice.
+pub(crate) fn init<R>(
+    add_memory: impl FnOnce(&mut Frames),
+    end: u64,
+    hidden: impl Iterator<Item = PhysAddr>,
+    read_only: impl Iterator<Item = PhysAddr>,
+    then: impl FnOnce(&mut Frames) -> Option<R>,
+) -> Option<R> {
+    let mut guard = OWNERSHIP.lock();
+    let Ownership { frames, root, .. } = &mut *guard;
+    add_memory(frames);
+    let mut tables = RootTables::new(frames, end.next_multiple_of(1 << 30))?;
+    for block in hidden {
+        tables.take(frames, block).ok()?;
+    }
+    for page in read_only {
+        tables.write_protect(frames, page).ok()?;
+    }
+    let ports: PortBitmap = frames.take()?;
+    let mut msrs: MsrBitmap = frames.take()?;
+    for (msr, access) in Vcpu::ROOT_MSRS {
+        permissions::trap_msr(&mut *msrs, *msr, *access, true);
+    }
+    permissions::trap_msr(&mut *msrs, msr::APIC_BASE, MSR_WRITE, true);
+    if launch_info::x2apic() {
+        permissions::trap_msr(&mut *msrs, Register::COMMAND.msr(), MSR_WRITE, true);
+    }
+    cell::ROOT.set(&Domain {
+        nested_top: tables.tables().top(),
+        port_bitmap: ports.address(),
+        msr_bitmap: msrs.address(),
+        cell: None,
+    });
+    *root = Some(Root { tables, ports });
+    then(frames)
+}
+
+impl Ownership {
+    /// Copies the configuration of a cell that Linux has at `address`.
+    pub fn read_config(&self, address: PhysAddr) -> Result<CellConfig, Refusal> {
+        self.read(address)
+    }
+
+    /// Copies the description of a piece of memory that Linux has at `address`.
+    pub fn read_region(&self, address: PhysAddr) -> Result<Region, Refusal> {
+        self.read(address)
+    }
+
+    fn read<T: AnyBits + Copy>(&self, address: PhysAddr) -> Result<T, Refusal> {
+        if !address.is_aligned(8) || !self.root_owns(address, size_of::<T>() as u64) {
+            return Err(Refusal::Invalid);
+        }
+        // SAFETY: RAM that the root cell has, so none of the hypervisor's.
+        Ok(unsafe { direct_map::read_once(address) })
+    }
+
+    /// Tells whether all of it is RAM that Linux has.
+    fn root_owns(&self, address: PhysAddr, size: u64) -> bool {
+        let Some(end) = address.checked_add(size) else { return false };
+        let device = address.get() < INTERRUPT_PAGES.end && INTERRUPT_PAGES.start < end.get();
+        end <= direct_map::memory_end()
+            && !device
+            && self.root.as_ref().is_some_and(|root| root.tables.owns(&self.frames, address, size))
+    }
+
+    fn cell(&mut self, id: CellId) -> Result<&mut Possessions, Refusal> {
+        self.cells[id.get()].as_mut().ok_or(Refusal::NoCell)
+    }
+
+    /// Makes the nested tables of Linux reach `address`, which it touched and which they did not
+    /// allow. True if they do now: the address lies in space that they did not reach yet, or the
+    /// processor had an old translation.
+    pub fn reach(&mut self, local: &mut Local, address: GuestAddr, write: bool) -> bool {
+        let Self { frames, root: Some(root), .. } = self else { return false };
+        match root.tables.tables().lookup(frames, address) {
+            Some(leaf) => {
+                local.vcpu().flush();
+                leaf.access.write || !write
+            }
+            None => root.tables.extend(frames, address).is_ok(),
+        }
+    }
+
+    /// Makes a cell without memory.
+    pub fn create(&mut self, config: &Config) -> Result<CellId, Refusal> {
+        let others = self.cells.iter().flatten();
+        others.map(|other| &other.config).try_for_each(|other| config.check_against(other))?;
+        let free = self.cells.iter().position(Option::is_none).and_then(CellId::new);
+        let id = free.ok_or(Refusal::NoMemory)?;
+        let cell = new_possessions(&mut self.frames, *config).ok_or(Refusal::NoMemory)?;
+        let domain = Domain {
+            nested_top: cell.tables.top(),
+            port_bitmap: cell.ports.address(),
+            msr_bitmap: cell.msrs.address(),
+            cell: Some(id),
+        };
+        cell::get(id).set_up(config, &domain);
+        if let Some(root) = &mut self.root {
+            grants::set_root_ports(&mut *root.ports, config, true);
+        }
+        config.cpus().for_each(|cpu| cpu::get(cpu).assign(Some(id)));
+        self.cells[id.get()] = Some(cell);
+        report::cell_created(id, &config.name);
+        cell::set_state(id, Some(lifecycle::State::Created));
+        Ok(id)
+    }
+
+    /// Gives memory that Linux has to a cell.
+    pub fn map(&mut self, id: CellId, region: &CheckedRegion) -> Result<(), Refusal> {
+        if !self.root_owns(region.physical, region.size) {
+            return Err(Refusal::Owned);
+        }
+        let Self { frames, root: Some(root), cells, stale } = self else {
+            return Err(Refusal::Invalid);
+        };
+        if region.private {
+            let reached = cells
+                .iter()
+                .flatten()
+                .any(|cell| cell.tables.reaches(frames, region.physical, region.size));
+            if reached || !root.tables.owns_block(frames, region.physical) {
+                return Err(Refusal::Owned);
+            }
+        }
+        let cell = cells[id.get()].as_mut().ok_or(Refusal::NoCell)?;
+        map_region(frames, &mut cell.tables, region).map_err(refusal)?;
+        if region.private {
+            if let Err(error) = root.tables.take(frames, region.physical) {
+                // It was mapped a moment ago.
+                let _ = cell.tables.unmap(frames, region.cell_address, 2);
+                return Err(refusal(error));
+            }
+            *stale = true;
+            // SAFETY: RAM that the root cell had and no cell reaches, so no Rust object lives in
+            // it.
+            unsafe { direct_map::clear(region.physical, region.size) };
+            cell.private += region.size;
+        } else {
+            cell.shared += region.size;
+        }
+        report::cell_memory(id, cell.private, cell.shared);
+        Ok(())
+    }
+
+    /// Checks a copy of `size` bytes from `source` of Linux to private memory of a cell at
+    /// `address`.
+    pub fn check_load(
+        &self,
+        id: CellId,
+        address: GuestAddr,
+        source: PhysAddr,
+        size: u64,
+    ) -> Result<Load, Refusal> {
+        let within_block = |offset: u64| offset + size <= LARGE_PAGE_SIZE;
+        let fits = size <= LOAD_MAX
+            && within_block(address.offset_in(LARGE_PAGE_SIZE))
+            && within_block(source.offset_in(LARGE_PAGE_SIZE));
+        if !fits || !self.root_owns(source, size) {
+            return Err(Refusal::Invalid);
+        }
+        let cell = self.cells[id.get()].as_ref().ok_or(Refusal::NoCell)?;
+        let leaf = cell.tables.lookup(&self.frames, address).ok_or(Refusal::Invalid)?;
+        if !leaf.private {
+            return Err(Refusal::Invalid);
+        }
+        Ok(Load { to: leaf.physical + address.offset_in(leaf.size()), from: source, size })
+    }
+
+    /// Carries out a copy. No CPU of Linux may have cached translations of the memory: see
+    /// [`Self::stale`].
+    pub fn load(&mut self, load: &Load) {
+        // SAFETY: `check_load` has found memory of guests at both places, and guests' memory never
+        // becomes the hypervisor's; a private leaf is a whole block, which the bytes do not leave.
+        unsafe { direct_map::copy(load.to, load.from, load.size) }
+    }
+
+    /// Takes a piece of memory of a cell back and clears it, if it was private. False if none is
+    /// left.
+    pub fn reclaim(&mut self, id: CellId) -> Result<bool, Refusal> {
+        let Self { frames, root: Some(root), cells, .. } = self else {
+            return Err(Refusal::Invalid);
+        };
+        let cell = cells[id.get()].as_mut().ok_or(Refusal::NoCell)?;
+        let Some(leaf) = cell.tables.take_leaf(frames) else { return Ok(false) };
+        if leaf.private {
+            // SAFETY: RAM that was taken from the root cell, so no Rust object lives in it.
+            unsafe { direct_map::clear(leaf.physical, leaf.size()) };
+            // The block was taken from there, so its table exists and its place is free.
+            root.tables.give_back(frames, leaf.physical).map_err(refusal)?;
+            cell.private -= leaf.size();
+        } else {
+            cell.shared -= leaf.size();
+        }
+        report::cell_memory(id, cell.private, cell.shared);
+        Ok(true)
+    }
+
+    /// Refuses with [`Refusal::Busy`] if a cell has memory.
+    pub fn check_empty(&mut self, id: CellId) -> Result<(), Refusal> {
+        let cell = self.cell(id)?;
+        if cell.private == 0 && cell.shared == 0 { Ok(()) } else { Err(Refusal::Busy) }
+    }
+
+    /// Forgets a cell without memory. [`Refusal::Busy`] if a CPU runs it.
+    pub fn destroy(&mut self, id: CellId) -> Result<(), Refusal> {
+        self.check_empty(id)?;
+        if !cell::get(id).retire() {
+            return Err(Refusal::Busy);
+        }
+        let Self { frames, root, cells, .. } = self;
+        let cell = cells[id.get()].take().ok_or(Refusal::NoCell)?;
+        if let Some(root) = root {
+            grants::set_root_ports(&mut *root.ports, &cell.config, false);
+        }
+        cell.tables.free(frames);
+        // SAFETY: No CPU runs the cell, and none comes in any more.
+        unsafe {
+            frames.free(cell.ports);
+            frames.free(cell.msrs);
+        }
+        cell.config.cpus().for_each(|cpu| cpu::get(cpu).assign(None));
+        cell::set_state(id, None);
+        Ok(())
+    }
+
+    /// Lets this CPU leave the hypervisor; no cell can be made with it any more. [`Refusal::Busy`]
+    /// while there are cells, or CPUs that could not leave.
+    pub fn release(&mut self, local: &mut Local) -> Result<Released, Refusal> {
+        let parked = cpu::those(|cpu| cpu.owner() == Owner::Parked);
+        if cell::any() || !parked.is_empty() {
+            return Err(Refusal::Busy);
+        }
+        cpu::set_owner(local.index(), Owner::Outside);
+        Ok(Released(()))
+    }
+}
+
+/// A copy into a cell that [`Ownership::check_load`] has allowed.
+pub struct Load {
+    to: PhysAddr,
+    from: PhysAddr,
+    size: u64,
+}
+
+/// Takes the frames for a cell.
+fn new_possessions(frames: &mut Frames, config: Config) -> Option<Possessions> {
+    let tables = NestedTables::new(frames);
+    let ports: Option<PortBitmap> = frames.take();
+    let msrs: Option<MsrBitmap> = frames.take();
+    match (tables, ports, msrs) {
+        (Some(tables), Some(mut ports), Some(mut msrs)) => {
+            grants::fill_ports(&mut *ports, &config);
+            grants::fill_msrs(&mut *msrs, &config, launch_info::x2apic());
+            Some(Possessions { config, tables, ports, msrs, private: 0, shared: 0 })
+        }
+        (tables, ports, msrs) => {
+            if let Some(tables) = tables {
+                tables.free(frames);
+            }
+            // SAFETY: No CPU has run in the cell that was to be.
+            ports.into_iter().for_each(|ports| unsafe { frames.free(ports) });
+            // SAFETY: The same.
+            msrs.into_iter().for_each(|msrs| unsafe { frames.free(msrs) });
+            None
+        }
+    }
+}
+
+/// Maps a region in a cell's tables: all of it or, if that fails, nothing.
+fn map_region(
+    frames: &mut Frames,
+    tables: &mut NestedTables<NestedFormat>,
+    region: &CheckedRegion,
+) -> Result<(), MapError> {
+    let access = Access { write: region.write, execute: region.execute };
+    let leaf = |level, offset| Leaf {
+        physical: region.physical + offset,
+        level,
+        access,
+        private: region.private,
+    };
+    let large = region.size == LARGE_PAGE_SIZE
+        && region.cell_address.is_aligned(LARGE_PAGE_SIZE)
+        && region.physical.is_aligned(LARGE_PAGE_SIZE);
+    if large {
+        return tables.map(frames, region.cell_address, leaf(2, 0));
+    }
+    for offset in (0..region.size).step_by(PAGE_SIZE as usize) {
+        if let Err(error) = tables.map(frames, region.cell_address + offset, leaf(1, offset)) {
+            for undone in (0..offset).step_by(PAGE_SIZE as usize) {
+                // It was mapped a moment ago.
+                let _ = tables.unmap(frames, region.cell_address + undone, 1);
+            }
+            return Err(error);
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The CPU that executes this: time, caches, segment registers, the end.
+
+use core::arch::{asm, x86_64::__cpuid, x86_64::_rdtsc};
+
+use crtos_registers::cpuid;
+use x86_64::instructions::port::PortWriteOnly;
+
+use crate::launch_info;
+
+pub mod fpu;
+pub mod msr;
+
+/// The time stamp counter.
+#[inline]
+pub fn tsc() -> u64 {
+    // SAFETY: Every processor that gets here has it.
+    unsafe { _rdtsc() }
+}
+
+/// The time stamp counter after `milliseconds`.
+pub fn deadline(milliseconds: u64) -> u64 {
+    tsc().wrapping_add(u64::from(launch_info::get().tsc_khz) * milliseconds)
+}
+
+/// CS, SS, DS, ES as loaded.
+pub(crate) fn selectors() -> [u16; 4] {
+    let [cs, ss, ds, es]: [u16; 4];
+    // SAFETY: Reads registers only.
+    unsafe {
+        asm!(
+            "mov {0:x}, cs", "mov {1:x}, ss", "mov {2:x}, ds", "mov {3:x}, es",
+            out(reg) cs, out(reg) ss, out(reg) ds, out(reg) es, options(nomem, nostack)
+        );
+    }
+    [cs, ss, ds, es]
+}
+
+/// Writes all caches of this CPU back to memory.
+pub fn write_back_caches() {
+    // SAFETY: No content of memory changes.
+    unsafe { asm!("wbinvd", options(nostack)) };
+}
+
+/// Stops this CPU for good.
+pub fn halt() -> ! {
+    loop {
+        // SAFETY: The CPU executes nothing else any more; only a machine check wakes it.
+        unsafe { asm!("cli", "hlt", options(nomem, nostack)) }
+    }
+}
+
+/// Resets the machine as a triple fault would on a bare one.
+pub fn reset_machine() -> ! {
+    // SAFETY: The reset control register of the chipset, then the keyboard controller: nothing goes
+    // on afterwards.
+    unsafe {
+        PortWriteOnly::<u8>::new(0xcf9).write(0x0e);
+        PortWriteOnly::<u8>::new(0x64).write(0xfe);
+    }
+    halt()
+}
+
+/// Tells whether the processor has XSAVE.
+pub(crate) fn has_xsave() -> bool {
+    __cpuid(cpuid::FEATURES).ecx & 1 << cpuid::ECX_XSAVE != 0
+}

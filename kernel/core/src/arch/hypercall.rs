@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Calls to the hypervisor (see `lib/abi/src/hypercall.rs`).
+
+use core::arch::asm;
+use core::arch::x86_64::__cpuid;
+use crtos_abi::hypercall::{HC_DOORBELL, HC_PUTC};
+use spin::Once;
+
+static INTEL: Once<bool> = Once::new();
+
+/// Whether the CPU is Intel's, whose instruction is VMCALL; AMD's is VMMCALL.
+fn is_intel() -> bool {
+    *INTEL.call_once(|| __cpuid(0).ebx == u32::from_le_bytes(*b"Genu"))
+}
+
+fn call(number: u64, argument: u64) -> i64 {
+    let result: i64;
+    // SAFETY: the kernel runs in a cell; the calls made here change nothing of the caller's memory.
+    unsafe {
+        if is_intel() {
+            asm!("vmcall", inlateout("rax") number => result, in("rdi") argument, options(nostack));
+        } else {
+            asm!("vmmcall", inlateout("rax") number => result, in("rdi") argument, options(nostack));
+        }
+    }
+    result
+}
+
+/// Rings Linux's doorbell on its CPU `cpu` if it wants that, which any number may be asked of. Any
+/// context; causes one VM exit.
+pub fn ring_linux(cpu: u64) {
+    call(HC_DOORBELL, cpu);
+}
+
+/// Appends a byte to the hypervisor's log. Any context; causes one VM exit.
+pub fn put_byte(byte: u8) {
+    call(HC_PUTC, u64::from(byte));
+}

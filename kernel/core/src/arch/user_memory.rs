@@ -1,0 +1,324 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The memory of the current program through its own translations, as the program itself reaches
+//! it.
+//!
+//! A copy of a few bytes costs a few instructions, where [`crate::mm::AddressSpace`] takes a lock
+//! and walks the tables. What is not present, or not permitted, faults: the fault ends the copy,
+//! which then says `false`, and the address space has the last word. Nothing here sleeps or
+//! allocates.
+
+use super::interrupts::InterruptsOff;
+use super::{fpu, percpu};
+use core::arch::{asm, global_asm};
+use core::sync::atomic::{AtomicBool, Ordering};
+use crtos_abi::channel::USER_END;
+
+/// Most bytes that are copied with interrupts off, and so at once.
+pub const STEP: usize = 256;
+
+/// Whether supervisor-mode access prevention is on: accesses have to be bracketed by STAC and CLAC.
+static PREVENTED: AtomicBool = AtomicBool::new(false);
+
+unsafe extern "sysv64" {
+    /// Copies; `false` at a fault. What was copied before that is not said.
+    fn user_copy(to: *mut u8, from: *const u8, length: usize) -> bool;
+    /// Clears RCX bytes at RDI; EAX as above. Changes these and RDX; see [`clear_piece`].
+    fn user_clear();
+    /// Copies `count` words of `words` to `frame`, describes the area of XSAVE at `area`, ends it
+    /// at `tail`, and saves the registers there; `false` at a fault.
+    fn user_push(
+        frame: *mut u64,
+        words: *const u64,
+        count: usize,
+        area: *mut u8,
+        tail: *mut u32,
+        state: *const StateFormat,
+    ) -> bool;
+    /// XRSTOR64; `false` at a fault, also because of what lies there.
+    fn user_xrstor(area: *const u8, mask: u64) -> bool;
+    /// Loads the word at `from`; `false` at a fault.
+    fn user_load(to: *mut u32, from: *const u32) -> bool;
+    /// Atomically replaces the word by `new` if it is `*expected`, and stores what it was in
+    /// `*expected`; `false` at a fault.
+    fn user_compare_exchange(word: *mut u32, expected: *mut u32, new: u32) -> bool;
+    fn user_access_failed();
+    fn user_access_end();
+}
+
+// Leaf functions that push nothing: a fault anywhere in them goes on at `user_access_failed`.
+global_asm!(
+    // The upper half has some of these inlined.
+    ".globl user_copy, user_clear, user_push, user_xrstor, user_load, user_compare_exchange",
+    ".globl user_access_failed, user_access_end",
+    ".macro user_begin",
+    "cmp byte ptr [rip + {prevented}], 0",
+    "je 1f",
+    "stac",
+    "1:",
+    ".endm",
+    "user_copy:",
+    "user_begin",
+    "cmp rdx, 64",
+    "ja 4f",
+    "2:",
+    "sub rdx, 8",
+    "jb 3f",
+    "mov rax, [rsi]",
+    "mov [rdi], rax",
+    "add rsi, 8",
+    "add rdi, 8",
+    "jmp 2b",
+    "3:",
+    "add rdx, 8",
+    "jz 6f",
+    "mov ecx, edx",
+    "rep movsb",
+    "jmp 6f",
+    "4:",
+    "mov rcx, rdx",
+    "shr rcx, 3",
+    "rep movsq",
+    "mov ecx, edx",
+    "and ecx, 7",
+    "rep movsb",
+    "jmp 6f",
+    "user_push:",
+    "user_begin",
+    "mov r10, rcx",
+    "mov rcx, rdx",
+    "rep movsq",
+    "lea rdi, [r10 + {description}]",
+    "mov rsi, r9",
+    "mov ecx, {description_words}",
+    "rep movsq",
+    "mov eax, [rsi]",
+    "mov dword ptr [r8], eax",
+    "mov eax, [rsi + 8]",
+    "mov edx, [rsi + 12]",
+    "xsave64 [r10]",
+    "jmp 6f",
+    "user_xrstor:",
+    "user_begin",
+    "mov rax, rsi",
+    "mov rdx, rsi",
+    "shr rdx, 32",
+    "xrstor64 [rdi]",
+    "jmp 6f",
+    "user_load:",
+    "user_begin",
+    "mov eax, [rsi]",
+    "mov [rdi], eax",
+    "jmp 6f",
+    "user_compare_exchange:",
+    "user_begin",
+    "mov eax, [rsi]",
+    "lock cmpxchg [rdi], edx",
+    "mov [rsi], eax",
+    "jmp 6f",
+    "user_clear:",
+    "user_begin",
+    "xor eax, eax",
+    "cmp ecx, 8",
+    "jbe 5f",
+    "mov edx, ecx",
+    "shr ecx, 3",
+    "rep stosq",
+    "mov ecx, edx",
+    "and ecx, 7",
+    "5:",
+    "rep stosb",
+    "6:",
+    "mov eax, 1",
+    "7:",
+    "cmp byte ptr [rip + {prevented}], 0",
+    "je 8f",
+    "clac",
+    "8:",
+    "ret",
+    "user_access_failed:",
+    "xor eax, eax",
+    "jmp 7b",
+    "user_access_end:",
+    ".purgem user_begin",
+    prevented = sym PREVENTED,
+    description = const fpu::SOFTWARE,
+    description_words = const fpu::DESCRIPTION_WORDS,
+);
+
+/// Notes whether access prevention is on.
+pub(super) fn set_up(prevented: bool) {
+    PREVENTED.store(prevented, Ordering::Relaxed);
+}
+
+/// Where the kernel goes on after a fault at `rip`, if that was an access from here.
+pub(super) fn failure(rip: u64) -> Option<u64> {
+    let (start, end) = (user_copy as *const () as u64, user_access_end as *const () as u64);
+    (start..end).contains(&rip).then_some(user_access_failed as *const () as u64)
+}
+
+/// Whether `length` bytes at `address` are addresses of programs.
+#[inline(always)]
+pub fn is_range(address: u64, length: u64) -> bool {
+    length <= USER_END && address <= USER_END - length
+}
+
+/// Calls `access` with each piece of `length` bytes at `address`, its offset and its length,
+/// interrupts off and the program's tables loaded, until it says `false`. Returns the bytes that
+/// were accessed.
+#[inline(always)]
+fn in_steps(address: u64, length: usize, access: impl Fn(u64, usize, usize) -> bool) -> usize {
+    if !is_range(address, length as u64) || !percpu::is_programs() {
+        return 0;
+    }
+    let step = |at: usize, length: usize| {
+        let interrupts = InterruptsOff::take();
+        let well = access(address + at as u64, at, length);
+        drop(interrupts);
+        well
+    };
+    let mut done = 0;
+    while length - done > STEP {
+        if !step(done, STEP) {
+            return done;
+        }
+        done += STEP;
+    }
+    if step(done, length - done) { length } else { done }
+}
+
+/// Copies from the current program; returns how many bytes, fewer only if an access was not
+/// possible. Any context of a thread.
+pub fn read(from: u64, to: &mut [u8]) -> usize {
+    let base = to.as_mut_ptr();
+    in_steps(from, to.len(), |from, offset, length| {
+        // SAFETY: the piece lies in `to`; faults at the program's address end the copy.
+        unsafe { user_copy(base.add(offset), from as *const u8, length) }
+    })
+}
+
+/// Copies to the current program; as [`read`].
+pub fn write(to: u64, from: &[u8]) -> usize {
+    in_steps(to, from.len(), |to, offset, length| {
+        // SAFETY: the piece lies in `from`; the address is one of programs, whose memory is nothing
+        // that Rust knows.
+        unsafe { user_copy(to as *mut u8, from[offset..].as_ptr(), length) }
+    })
+}
+
+/// Words as they lie in memory.
+pub const fn bytes_of(words: &[u64]) -> &[u8] {
+    // SAFETY: the same memory; every byte of a word is initialized.
+    unsafe { core::slice::from_raw_parts(words.as_ptr().cast(), size_of_val(words)) }
+}
+
+/// Clears memory of the current program; as [`read`].
+pub fn clear(to: u64, length: usize) -> usize {
+    // SAFETY: `in_steps` gives addresses of the current program only, in pieces of at most `STEP`.
+    in_steps(to, length, |to, _, length| unsafe { clear_piece(to, length) })
+}
+
+/// Clears; `false` at a fault. Whoever calls it keeps most registers.
+///
+/// # Safety
+/// They are addresses of the current program, and at most [`STEP`].
+#[inline(always)]
+unsafe fn clear_piece(to: u64, length: usize) -> bool {
+    let well: u32;
+    // SAFETY: the caller gives addresses of the program, and the call changes the registers that
+    // are named.
+    unsafe {
+        asm!(
+            "call {clear}",
+            clear = sym user_clear,
+            inout("rdi") to => _,
+            inout("rcx") length => _,
+            lateout("eax") well,
+            out("rdx") _,
+        );
+        core::hint::assert_unchecked(well <= 1);
+    }
+    well != 0
+}
+
+/// As [`read`], all or nothing that is told of, at most [`STEP`] bytes. In a program's thread,
+/// interrupts off.
+#[inline(always)]
+pub fn read_at_once(from: u64, to: &mut [u8]) -> bool {
+    let length = to.len();
+    // SAFETY: the addresses are checked to be those of programs; a fault there ends the copy.
+    is_range(from, length as u64)
+        && unsafe { user_copy(to.as_mut_ptr(), from as *const u8, length) }
+}
+
+/// As [`write()`]; see [`read_at_once`].
+#[inline(always)]
+pub fn write_at_once(to: u64, from: &[u8]) -> bool {
+    let length = from.len();
+    // SAFETY: the addresses are checked to be those of programs; a fault there ends the copy.
+    is_range(to, length as u64) && unsafe { user_copy(to as *mut u8, from.as_ptr(), length) }
+}
+
+/// As [`clear`]; see [`read_at_once`].
+#[inline(always)]
+pub fn clear_at_once(to: u64, length: usize) -> bool {
+    // SAFETY: the addresses are checked to be those of programs; a fault there ends it.
+    length <= STEP && is_range(to, length as u64) && unsafe { clear_piece(to, length) }
+}
+
+/// Whether `length` bytes at `area`, aligned to 64, are addresses of the current program.
+fn is_area(area: u64, length: usize) -> bool {
+    area.is_multiple_of(64) && is_range(area, length as u64) && percpu::is_programs()
+}
+
+/// How a program finds its extended state in a signal frame: what stands before and behind it, and
+/// what it consists of.
+#[repr(C)]
+pub(super) struct StateFormat {
+    pub description: [u64; fpu::DESCRIPTION_WORDS],
+    pub closing: u64,
+    /// Its components.
+    pub mask: u64,
+}
+
+/// Stores `words` at `to` and the extended state in the registers, which takes `size` bytes and a
+/// closing word, at `area`. Interrupts off; XSAVE is on. `false` if that was not possible.
+#[inline(always)]
+pub(super) fn push(to: u64, words: &[u64], area: u64, size: usize, format: &StateFormat) -> bool {
+    let tail = area.wrapping_add(size as u64);
+    // SAFETY: faults at the program's addresses end it; the memory is nothing that Rust knows.
+    is_range(to, size_of_val(words) as u64)
+        && is_area(area, size + size_of::<u32>())
+        && unsafe {
+            let (to, tail) = (to as *mut u64, tail as *mut u32);
+            user_push(to, words.as_ptr(), words.len(), area as *mut u8, tail, format)
+        }
+}
+
+/// Loads the extended state from `area`; as [`push`]. The processor checks what lies there. After a
+/// failure, part of it may be loaded.
+pub(super) fn load_state(area: u64, length: usize, mask: u64) -> bool {
+    // SAFETY: faults end it, and any valid state is one for the program; the kernel uses none of
+    // it.
+    is_area(area, length) && unsafe { user_xrstor(area as *const u8, mask) }
+}
+
+/// The word at `address`, which is aligned, of the current program; `None` if an access is not
+/// possible. Interrupts off.
+pub fn load_u32(address: u64) -> Option<u32> {
+    let mut word = 0;
+    // SAFETY: the address is checked to be one of programs; a fault there ends the load.
+    (address < USER_END && unsafe { user_load(&raw mut word, address as *const u32) })
+        .then_some(word)
+}
+
+/// Atomically replaces the word at `address`, which is aligned, of the current program by `new` if
+/// it is `expected`; what it is otherwise is the error. `None` if an access is not possible.
+/// Interrupts off.
+pub fn compare_exchange_u32(address: u64, expected: u32, new: u32) -> Option<Result<(), u32>> {
+    let mut found = expected;
+    // SAFETY: the address is checked to be one of programs; a fault there ends the access.
+    let well = address < USER_END
+        && unsafe { user_compare_exchange(address as *mut u32, &raw mut found, new) };
+    let result = if found == expected { Ok(()) } else { Err(found) };
+    well.then_some(result)
+}

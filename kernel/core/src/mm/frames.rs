@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The two pools of memory: the kernel's private one, which Linux cannot see, and the one whose
+//! pages make up processes, which Linux shares.
+
+use super::space::copy::copy;
+use super::{layout, page_cache};
+use crate::sync::SpinLock;
+use core::arch::asm;
+use crtos_vm::{FRAME_SIZE, Frame, FramePool, FrameSize};
+use spin::Once;
+
+/// A pool. All calls from any context, in constant time.
+pub struct Pool(Once<SpinLock<FramePool>>);
+
+/// The kernel's memory.
+pub static PRIVATE: Pool = Pool(Once::new());
+/// Pages of processes.
+pub static SHARED: Pool = Pool(Once::new());
+
+impl Pool {
+    /// Fills the pool. Once, at boot.
+    pub(crate) fn set_up(&self, pool: FramePool) {
+        self.0.call_once(|| SpinLock::new(pool));
+    }
+
+    /// Takes a frame, whose content is undefined.
+    pub(crate) fn allocate(&self, size: FrameSize) -> Option<Frame> {
+        self.0.get()?.lock().allocate(size)
+    }
+
+    /// Gives a frame back.
+    pub(crate) fn free(&self, frame: Frame, size: FrameSize) {
+        if let Some(pool) = self.0.get() {
+            pool.lock().free(frame, size);
+        }
+    }
+
+    /// Frames of 4 KiB: all, and free ones.
+    pub fn usage(&self) -> (u64, u64) {
+        self.0.get().map_or((0, 0), |pool| {
+            let pool = pool.lock();
+            (pool.total(), pool.available())
+        })
+    }
+}
+
+/// Counts one more user of a page of a program, who will [`release`] it; `false` if it has too
+/// many. Any context.
+#[must_use]
+pub(crate) fn share(frame: Frame) -> bool {
+    let Some(pool) = SHARED.0.get() else { return false };
+    let mut pool = pool.lock();
+    !pool.contains(frame) || pool.share(frame)
+}
+
+/// Whether a page of a program has several users. Pages from elsewhere always have. Any context.
+pub(crate) fn is_shared(frame: Frame) -> bool {
+    SHARED.0.get().is_none_or(|pool| {
+        let mut pool = pool.lock();
+        !pool.contains(frame) || pool.is_shared(frame)
+    })
+}
+
+/// Gives a page of a program back; the last user frees it. Pages from elsewhere (the time page)
+/// stay what they are. Any context.
+pub(crate) fn release(frame: Frame, size: FrameSize) {
+    if let Some(pool) = SHARED.0.get() {
+        let mut pool = pool.lock();
+        if pool.contains(frame) {
+            pool.free(frame, size);
+        }
+    }
+}
+
+/// Free frames of private memory that tables of programs leave: the kernel's heap and stacks must
+/// not run dry because a program spreads its pages.
+const RESERVE: u64 = 1024;
+
+/// A cleared page of 4 KiB from private memory for a table of a program; `None` when memory runs
+/// low.
+pub(crate) fn zeroed_table() -> Option<Frame> {
+    let (_, free) = PRIVATE.usage();
+    if free > RESERVE { zeroed_kernel_table() } else { None }
+}
+
+/// A cleared page of 4 KiB from private memory for a table of the kernel.
+pub(crate) fn zeroed_kernel_table() -> Option<Frame> {
+    let frame = PRIVATE.allocate(FrameSize::Small)?;
+    clear(frame, FRAME_SIZE);
+    Some(frame)
+}
+
+/// Gives back what [`zeroed_table`] gave.
+pub(crate) fn free_table(frame: Frame) {
+    PRIVATE.free(frame, FrameSize::Small);
+}
+
+/// A page for a process. If there is none, what is kept of files goes first. May sleep.
+fn page(size: FrameSize) -> Option<Frame> {
+    loop {
+        let frame = SHARED.allocate(size);
+        if frame.is_some() || !page_cache::evict() {
+            return frame;
+        }
+    }
+}
+
+/// A cleared page for a process. Not under a lock: clearing a large one takes long.
+pub(crate) fn zeroed_page(size: FrameSize) -> Option<Frame> {
+    let frame = page(size)?;
+    clear(frame, size.bytes());
+    Some(frame)
+}
+
+/// A page for a program with the contents of `from`, one of that size, which others may change
+/// meanwhile. Not under a lock.
+pub(crate) fn copied_page(from: Frame, size: FrameSize) -> Option<Frame> {
+    let frame = page(size)?;
+    // SAFETY: the new frame belongs to the caller, `from` is in use and so does not go; both are
+    // mapped, and no Rust object lies in them. The instruction goes on where it was after an
+    // interrupt.
+    unsafe {
+        asm!("rep movsq", inout("rdi") layout::direct(frame.0) => _, inout("rsi") layout::direct(from.0) => _,
+            inout("rcx") size.bytes() / 8 => _, options(nostack, preserves_flags));
+    }
+    Some(frame)
+}
+
+/// A page of the pool that belongs to whoever has this; it is given back when this is dropped.
+pub struct OwnedPage(Frame);
+
+impl OwnedPage {
+    /// The page `frame`, of which the caller gives up its use.
+    pub(super) fn of(frame: Frame) -> Self {
+        Self(frame)
+    }
+
+    /// The page's frame, whose use is the caller's now.
+    pub(super) fn into_frame(self) -> Frame {
+        core::mem::ManuallyDrop::new(self).0
+    }
+}
+
+impl Drop for OwnedPage {
+    fn drop(&mut self) {
+        release(self.0, FrameSize::Small);
+    }
+}
+
+/// A page for a program that starts with `bytes`; the rest is zero.
+pub fn filled_page(bytes: &[u8]) -> Option<OwnedPage> {
+    let frame = zeroed_page(FrameSize::Small)?;
+    let length = bytes.len().min(FRAME_SIZE as usize);
+    // SAFETY: the frame belongs to the caller, is mapped for the kernel, and no Rust object lies in
+    // it.
+    unsafe { layout::direct(frame.0).copy_from_nonoverlapping(bytes.as_ptr(), length) };
+    Some(OwnedPage(frame))
+}
+
+/// Copies what lies at `offset` of a frame that the caller has a use of. Not beyond its end.
+pub(super) fn copy_out(frame: Frame, offset: u64, to: &mut [u8]) {
+    let length = to.len().min((FRAME_SIZE - offset) as usize);
+    // SAFETY: the frame is in use and mapped, what is copied lies in it, and `to` is the kernel's
+    // own.
+    unsafe { copy(to.as_mut_ptr(), layout::direct(frame.0 + offset), length) };
+}
+
+/// Copies to `offset` of a frame that the caller has a use of. Not beyond its end.
+pub(super) fn copy_in(frame: Frame, offset: u64, from: &[u8]) {
+    let length = from.len().min((FRAME_SIZE - offset) as usize);
+    // SAFETY: the frame is in use and mapped, what is replaced lies in it, and `from` is the
+    // kernel's own.
+    unsafe { copy(layout::direct(frame.0 + offset), from.as_ptr(), length) };
+}
+
+/// Clears `length` bytes (a multiple of 8) of a frame that the caller has a use of. Can be
+/// preempted at every word.
+pub(super) fn clear(frame: Frame, length: u64) {
+    // SAFETY: the memory belongs to the caller, is mapped, and no Rust object lies in it. The
+    // instruction goes on where it was after an interrupt.
+    unsafe {
+        asm!("rep stosq", inout("rdi") layout::direct(frame.0) => _, inout("rcx") length / 8 => _, in("rax") 0,
+            options(nostack, preserves_flags));
+    }
+}

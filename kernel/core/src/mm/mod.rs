@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Memory.
+
+pub mod frames;
+pub mod heap;
+pub mod layout;
+pub mod object;
+pub mod page_cache;
+pub mod space;
+pub(crate) mod stacks;
+
+pub use space::AddressSpace;

@@ -1,0 +1,302 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Objects: pages that several address spaces map, or one of them at several places.
+//!
+//! An object keeps its pages as long as it is mapped anywhere, and each of them once more than it
+//! is mapped.
+
+use super::frames::OwnedPage;
+use super::{frames, heap, page_cache::Identity};
+use crate::mm::space::{FaultError, MapError};
+use crate::task::Mutex;
+use alloc::collections::BTreeMap;
+use alloc::sync::{Arc, Weak};
+use core::fmt;
+use core::ops::Range;
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use core::{iter, mem::offset_of};
+use crtos_abi::{boot::CHANNEL_ADDRESS, channel::Channel};
+use crtos_vm::{FRAME_SIZE, Frame, FrameSize};
+
+/// Pages with a number of their own.
+pub struct Object {
+    id: u64,
+    /// Pages below this offset that nobody put there are zero at first; behind it there are none.
+    limit: AtomicU64,
+    pages: Mutex<BTreeMap<u64, Frame>>,
+    /// How many pages there are, for those who do not hold the lock.
+    count: AtomicU64,
+    /// Held while pages are read from Linux.
+    loading: Mutex<()>,
+    /// All that Linux has of it was read.
+    loaded: AtomicBool,
+    /// What is not there is read from Linux when it is touched.
+    on_demand: AtomicBool,
+    /// [`Object::reach`].
+    reach: AtomicU64,
+}
+
+/// How many objects programs can change as files ([`Object::extend_reach`]).
+static CHANGING: AtomicU64 = AtomicU64::new(0);
+
+/// Whether there are any such objects.
+pub fn any_changing() -> bool {
+    CHANGING.load(Ordering::Relaxed) > 0
+}
+
+impl fmt::Debug for Object {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Object({})", self.id)
+    }
+}
+
+impl PartialEq for Object {
+    fn eq(&self, other: &Self) -> bool {
+        self.id == other.id
+    }
+}
+
+impl Eq for Object {}
+
+impl Object {
+    /// Memory that is zero at first. Not on a real-time path.
+    pub fn anonymous() -> Result<Arc<Self>, MapError> {
+        Self::make(u64::MAX, BTreeMap::new())
+    }
+
+    /// The page in which Linux keeps its clocks, and behind it `pages`. No other ones.
+    pub fn behind_time_page(pages: impl Iterator<Item = OwnedPage>) -> Result<Arc<Self>, MapError> {
+        let time = Frame(CHANNEL_ADDRESS + offset_of!(Channel, time) as u64);
+        let pages = iter::once(time).chain(pages.map(OwnedPage::into_frame));
+        Self::make(0, (0..).zip(pages).collect())
+    }
+
+    fn make(limit: u64, pages: BTreeMap<u64, Frame>) -> Result<Arc<Self>, MapError> {
+        static LAST: AtomicU64 = AtomicU64::new(0);
+        if !heap::has_reserve() {
+            return Err(MapError::NoMemory);
+        }
+        let id = LAST.fetch_add(1, Ordering::Relaxed) + 1;
+        let limit = AtomicU64::new(limit);
+        let count = AtomicU64::new(pages.len() as u64);
+        Ok(Arc::new(Self {
+            id,
+            limit,
+            pages: Mutex::new(pages),
+            count,
+            loading: Mutex::new(()),
+            loaded: AtomicBool::new(false),
+            on_demand: AtomicBool::new(false),
+            reach: AtomicU64::new(0),
+        }))
+    }
+
+    /// Its number, which no other object ever has.
+    pub fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// The page at `offset`, made if need be, with one more use for the caller. May sleep, for as
+    /// long as others make a page. [`FaultError::Absent`] if it is to be read before.
+    pub(super) fn page(&self, offset: u64) -> Result<Frame, FaultError> {
+        let index = offset / FRAME_SIZE;
+        let mut pages = self.pages.lock();
+        let frame = match pages.get(&index) {
+            Some(&frame) => frame,
+            None if offset >= self.limit() => return Err(FaultError::Beyond),
+            None if self.is_on_demand() => return Err(FaultError::Absent),
+            None if !heap::has_reserve() => return Err(FaultError::NoMemory),
+            None => {
+                let frame = frames::zeroed_page(FrameSize::Small).ok_or(FaultError::NoMemory)?;
+                pages.insert(index, frame);
+                self.count.store(pages.len() as u64, Ordering::Relaxed);
+                frame
+            }
+        };
+        if frames::share(frame) { Ok(frame) } else { Err(FaultError::NoMemory) }
+    }
+
+    /// Ends the pages that appear by themselves where a file of `size` bytes ends.
+    pub fn set_limit(&self, size: u64) {
+        let limit = size.checked_next_multiple_of(FRAME_SIZE).unwrap_or(u64::MAX);
+        self.limit.store(limit, Ordering::Relaxed);
+    }
+
+    /// Up to where there are pages.
+    pub fn limit(&self) -> u64 {
+        self.limit.load(Ordering::Relaxed)
+    }
+
+    /// From now on its pages are read from Linux when they are touched: whoever maps it has a
+    /// mirror of it, or has read what it maps.
+    pub fn read_on_demand(&self) {
+        self.on_demand.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether its pages are read when they are touched.
+    pub fn is_on_demand(&self) -> bool {
+        self.on_demand.load(Ordering::Relaxed)
+    }
+
+    /// Up to where programs have it mapped as a file that they may change; 0 if none has.
+    pub fn reach(&self) -> u64 {
+        self.reach.load(Ordering::Relaxed)
+    }
+
+    /// Programs have it mapped up to `end`, as a file that they may change.
+    pub fn extend_reach(&self, end: u64) {
+        if self.reach.fetch_max(end, Ordering::Relaxed) == 0 && end > 0 {
+            CHANGING.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Keeps others from reading what Linux has of it meanwhile. May sleep.
+    pub fn loading(&self) -> impl Drop {
+        self.loading.lock()
+    }
+
+    /// Whether all that Linux has of it was read.
+    pub fn is_loaded(&self) -> bool {
+        self.loaded.load(Ordering::Relaxed)
+    }
+
+    /// All that Linux has of it was read.
+    pub fn set_loaded(&self) {
+        self.loaded.store(true, Ordering::Relaxed);
+    }
+
+    /// The first run of pages in `range` that are not there, of at most `most` bytes.
+    pub fn missing(&self, range: Range<u64>, most: u64) -> Option<Range<u64>> {
+        let pages = self.pages.lock();
+        let last = range.end.div_ceil(FRAME_SIZE);
+        let mut first = range.start / FRAME_SIZE;
+        let mut there = pages.range(first..last).map(|(&index, _)| index).peekable();
+        while there.next_if_eq(&first).is_some() {
+            first += 1;
+        }
+        let end = there.next().unwrap_or(last).min(first + most / FRAME_SIZE);
+        (first < end).then_some(first * FRAME_SIZE..end * FRAME_SIZE)
+    }
+
+    /// Puts a page with these contents at `offset`, unless one is there.
+    pub fn set(&self, offset: u64, bytes: &[u8]) -> Result<(), MapError> {
+        self.put(offset, frames::filled_page(bytes).ok_or(MapError::NoMemory)?)
+    }
+
+    /// Puts a page at `offset`, unless one is there.
+    pub fn put(&self, offset: u64, page: OwnedPage) -> Result<(), MapError> {
+        let mut pages = self.pages.lock();
+        if !heap::has_reserve() || pages.contains_key(&(offset / FRAME_SIZE)) {
+            let full = !heap::has_reserve();
+            drop(pages);
+            drop(page);
+            return if full { Err(MapError::NoMemory) } else { Ok(()) };
+        }
+        pages.insert(offset / FRAME_SIZE, page.into_frame());
+        self.count.store(pages.len() as u64, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// How many pages it has.
+    pub fn count(&self) -> u64 {
+        self.count.load(Ordering::Relaxed)
+    }
+
+    /// Copies what its pages have at `offset`. [`MapError::Fault`] if one is not there. Nobody
+    /// writes to them meanwhile.
+    pub fn read(&self, offset: u64, to: &mut [u8]) -> Result<(), MapError> {
+        let pages = self.pages.lock();
+        let mut done = 0;
+        while done < to.len() {
+            let at = offset + done as u64;
+            let part = to.len().min(done + (FRAME_SIZE - at % FRAME_SIZE) as usize);
+            let &frame = pages.get(&(at / FRAME_SIZE)).ok_or(MapError::Fault)?;
+            frames::copy_out(frame, at % FRAME_SIZE, &mut to[done..part]);
+            done = part;
+        }
+        Ok(())
+    }
+
+    /// Copies what its page has at `offset`, up to the end of that page, while programs may change
+    /// it. `false` if the page is not there.
+    pub fn peek(&self, offset: u64, to: &mut [u8]) -> bool {
+        // The lock keeps the page.
+        let pages = self.pages.lock();
+        let page = pages.get(&(offset / FRAME_SIZE));
+        page.inspect(|&&frame| frames::copy_out(frame, offset % FRAME_SIZE, to)).is_some()
+    }
+
+    /// Changes what its page has at `offset`, as [`peek`](Self::peek).
+    pub fn poke(&self, offset: u64, from: &[u8]) -> bool {
+        let pages = self.pages.lock();
+        let page = pages.get(&(offset / FRAME_SIZE));
+        page.inspect(|&&frame| frames::copy_in(frame, offset % FRAME_SIZE, from)).is_some()
+    }
+
+    /// Clears the pages in `start..end`, for everybody who maps them. Preemptible between pages.
+    pub fn zero(&self, start: u64, end: u64) -> Result<(), MapError> {
+        if self.limit() == 0 {
+            return Err(MapError::Access);
+        }
+        let mut absent = start..end;
+        while self.is_on_demand()
+            && let Some(Range { start, end }) = self.missing(absent.clone(), FRAME_SIZE)
+        {
+            // It does not come from Linux any more.
+            let zeros = frames::zeroed_page(FrameSize::Small).ok_or(MapError::NoMemory)?;
+            self.put(start, OwnedPage::of(zeros))?;
+            absent.start = end;
+        }
+        let (mut at, last) = (start / FRAME_SIZE, end / FRAME_SIZE);
+        loop {
+            // The lock keeps the page; waiting for it is for others who make pages of this object.
+            let pages = self.pages.lock();
+            let Some((&index, &frame)) = pages.range(at..last).next() else { return Ok(()) };
+            frames::clear(frame, FRAME_SIZE);
+            at = index + 1;
+        }
+    }
+}
+
+impl Drop for Object {
+    /// Preemptible between pages.
+    fn drop(&mut self) {
+        if self.reach() > 0 {
+            CHANGING.fetch_sub(1, Ordering::Relaxed);
+        }
+        for &frame in self.pages.lock().values() {
+            frames::release(frame, FrameSize::Small);
+        }
+    }
+}
+
+/// Objects by what Linux knows them by, while anybody maps them.
+pub struct Known(Mutex<BTreeMap<Identity, Weak<Object>>>);
+
+impl Known {
+    /// None.
+    pub const fn none() -> Self {
+        Self(Mutex::new(BTreeMap::new()))
+    }
+
+    /// Whether there have been any. May sleep.
+    pub fn is_empty(&self) -> bool {
+        self.0.lock().is_empty()
+    }
+
+    /// The object of an identity. May sleep.
+    pub fn find(&self, identity: Identity) -> Option<Arc<Object>> {
+        self.0.lock().get(&identity).and_then(Weak::upgrade)
+    }
+
+    /// The same; a new one if there is none.
+    pub fn get(&self, identity: Identity) -> Result<Arc<Object>, MapError> {
+        let mut objects = self.0.lock();
+        if let Some(object) = objects.get(&identity).and_then(Weak::upgrade) {
+            return Ok(object);
+        }
+        let object = Object::anonymous()?;
+        objects.retain(|_, object| object.strong_count() > 0);
+        objects.insert(identity, Arc::downgrade(&object));
+        Ok(object)
+    }
+}

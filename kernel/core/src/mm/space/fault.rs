@@ -1,0 +1,347 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Making pages present: on a program's page fault, for Linux, for a copy, and ahead of all that.
+//!
+//! A page that has other users, and is not shared memory, is mapped read-only; the first write gets
+//! a copy.
+
+use super::revoke::Revoked;
+use super::{Access, AddressSpace, FaultError, Page, Region, pages_of};
+use crate::arch::paging::{NoFrames, Tables};
+use crate::arch::tlb::Stale;
+use crate::mm::frames;
+use crate::task;
+use core::ops::Range;
+use core::sync::atomic::Ordering;
+use crtos_abi::channel::USER_END;
+use crtos_vm::{BLOCK_SIZE, Entry, FRAME_SIZE, Flags, FrameSize, Kind, MapError, Protection};
+
+impl AddressSpace {
+    /// Makes the page present for `access` and says which frame it is. May sleep.
+    pub fn resolve(&self, address: u64, access: Access) -> Result<Page, FaultError> {
+        self.find_page(address, access, false)
+    }
+
+    /// Like [`AddressSpace::resolve`], and marks the page as exposed to Linux: unmapping it goes
+    /// through [`Revoked`].
+    pub fn expose(&self, address: u64, access: Access) -> Result<Page, FaultError> {
+        self.find_page(address, access, true)
+    }
+
+    fn find_page(&self, address: u64, access: Access, expose: bool) -> Result<Page, FaultError> {
+        if expose && let Some(page) = self.window.page(address) {
+            return page;
+        }
+        loop {
+            {
+                let mut tables = self.tables.lock();
+                if let Some(mut page) = lookup(&tables, address, access) {
+                    if expose {
+                        tables.expose(address);
+                        if access == Access::Write && !page.dirty {
+                            tables.mark_dirty(address);
+                            page.dirty = true;
+                        }
+                    }
+                    return Ok(page);
+                }
+            }
+            self.fault_in(address, access)?;
+        }
+    }
+
+    /// Makes the page at `address` present if the region allows `access`, or brings that nearer: to
+    /// be called until it is.
+    pub(super) fn fault_in(&self, address: u64, access: Access) -> Result<(), FaultError> {
+        match self.make_present(address, access) {
+            Err(FaultError::Absent) => self.bring_in(address),
+            other => other,
+        }
+    }
+
+    /// As [`fault_in`](Self::fault_in), if nothing has to be read for that.
+    fn make_present(&self, address: u64, access: Access) -> Result<(), FaultError> {
+        let layout = self.layout.lock();
+        let region = layout.regions.find(address).ok_or(FaultError::Unmapped)?;
+        if !access.allowed_by(region.protection()) {
+            return Err(FaultError::Protected);
+        }
+        let present = self.tables.lock().get(address);
+        let revoked = match present {
+            // Another thread was faster, or the rights changed meanwhile.
+            Some((entry, _)) if access.allowed_in(entry.flags()) => None,
+            Some(_) => self.upgrade(&region, address)?,
+            None => {
+                self.fill(&region, address, access == Access::Write, false)?;
+                None
+            }
+        };
+        drop(layout);
+        if let Some(revoked) = revoked {
+            self.revoke.revoke(revoked);
+        }
+        Ok(())
+    }
+
+    /// Gives the page at `address` all rights of `region`, with a copy of its own if others use it
+    /// too. The layout is locked. What Linux was given before is returned, to be revoked.
+    fn upgrade(&self, region: &Region, address: u64) -> Result<Option<Revoked>, FaultError> {
+        let page = address & !(FRAME_SIZE - 1);
+        let protection = region.protection();
+        let old = {
+            let mut stale = Stale::new(self.root);
+            let mut tables = self.tables.lock();
+            let Some((entry, size)) = tables.get(page) else { return Ok(None) };
+            let own = size == FrameSize::Large
+                || region.attributes.is_shared()
+                || !frames::is_shared(entry.frame());
+            if own || !protection.contains(Protection::WRITE) {
+                tables.protect(page, protection, &mut stale);
+                return Ok(None);
+            }
+            // It stays while it is copied.
+            if !frames::share(entry.frame()) {
+                return Err(FaultError::NoMemory);
+            }
+            entry.frame()
+        };
+        let Some(new) = frames::copied_page(old, FrameSize::Small) else {
+            frames::release(old, FrameSize::Small);
+            return Err(FaultError::NoMemory);
+        };
+        let mut stale = Stale::new(self.root);
+        let mut tables = self.tables.lock();
+        let replaced = match tables.get(page) {
+            Some((entry, FrameSize::Small)) if entry.frame() == old => {
+                tables.take(page, &mut stale);
+                let to = Entry::user_page(new, FrameSize::Small, protection);
+                // The table is there: this cannot fail.
+                let _ = tables.map(page, FrameSize::Small, to, &mut stale);
+                Some(entry)
+            }
+            _ => None,
+        };
+        drop(tables);
+        stale.settle();
+        frames::release(old, FrameSize::Small);
+        Ok(match replaced {
+            // It went meanwhile; the access is tried again.
+            None => {
+                frames::release(new, FrameSize::Small);
+                None
+            }
+            Some(entry) if entry.flags().contains(Flags::EXPOSED) => Some(Revoked::one(page, old)),
+            Some(_) => {
+                frames::release(old, FrameSize::Small);
+                None
+            }
+        })
+    }
+
+    /// Puts a page at `address` in `region`: of its object, a copy of that for a `write` to private
+    /// memory, or a cleared one. The layout is locked, and there is no page yet.
+    fn fill(
+        &self,
+        region: &Region,
+        address: u64,
+        write: bool,
+        eager: bool,
+    ) -> Result<FrameSize, FaultError> {
+        let page = address & !(FRAME_SIZE - 1);
+        if let Some((object, offset)) = region.object_at(page) {
+            let mut protection = region.protection();
+            let mut frame = object.page(offset)?;
+            if !region.attributes.is_shared() {
+                if write {
+                    let copy = frames::copied_page(frame, FrameSize::Small);
+                    frames::release(frame, FrameSize::Small);
+                    frame = copy.ok_or(FaultError::NoMemory)?;
+                } else {
+                    protection.remove(Protection::WRITE);
+                }
+            }
+            let entry = Entry::user_page(frame, FrameSize::Small, protection);
+            return match self.put(page, entry, FrameSize::Small)? {
+                true => Ok(FrameSize::Small),
+                false => Err(FaultError::NoMemory),
+            };
+        }
+        let cleared =
+            |frame, size| Entry::user_page(frame, size, region.protection()).with(Flags::CLEARED);
+        let block = address & !(BLOCK_SIZE - 1);
+        let fits = region.start <= block && block + BLOCK_SIZE <= region.end;
+        if fits
+            && (region.attributes.kind == Kind::Large || eager)
+            && let Some(frame) = frames::zeroed_page(FrameSize::Large)
+            && self.put(block, cleared(frame, FrameSize::Large), FrameSize::Large)?
+        {
+            return Ok(FrameSize::Large);
+        }
+        let frame = frames::zeroed_page(FrameSize::Small).ok_or(FaultError::NoMemory)?;
+        match self.put(page, cleared(frame, FrameSize::Small), FrameSize::Small)? {
+            true => Ok(FrameSize::Small),
+            false => Err(FaultError::NoMemory),
+        }
+    }
+
+    /// Maps the page of `entry`, which the caller owns, where there is none. `false` if something
+    /// is in the way. The page is given back if that fails.
+    pub(super) fn put(
+        &self,
+        address: u64,
+        entry: Entry,
+        size: FrameSize,
+    ) -> Result<bool, FaultError> {
+        let mut stale = Stale::new(self.root);
+        let mapped = self.tables.lock().map(address, size, entry, &mut stale);
+        if mapped == Ok(true) {
+            self.present.fetch_add(size.bytes(), Ordering::Relaxed);
+        } else {
+            frames::release(entry.frame(), size);
+        }
+        mapped.map_err(|NoFrames| FaultError::NoMemory)
+    }
+
+    /// Makes all pages of the range present. Holes, inaccessible regions, and memory that is
+    /// missing: [`MapError::NoMemory`]. Where a file has ended: [`MapError::Fault`], with all
+    /// before it present.
+    pub fn populate(&self, start: u64, length: u64) -> Result<(), MapError> {
+        let range = pages_of(start, length)?;
+        let mut at = range.start;
+        while at < range.end {
+            let layout = self.layout.lock();
+            let region = layout.regions.find(at).ok_or(MapError::NoMemory)?;
+            let protection = region.protection();
+            if protection.is_empty() {
+                return Err(MapError::NoMemory);
+            }
+            let writes = protection.contains(Protection::WRITE);
+            let present = self.tables.lock().get(at);
+            let mut revoked = None;
+            let filled = match present {
+                // What a write would copy is copied now.
+                Some((entry, size)) if writes && !entry.flags().contains(Flags::WRITE) => {
+                    self.upgrade(&region, at).map(|pages| {
+                        revoked = pages;
+                        size
+                    })
+                }
+                Some((_, size)) => Ok(size),
+                None => self.fill(&region, at, writes, true),
+            };
+            drop(layout);
+            if let Some(revoked) = revoked {
+                self.revoke.revoke(revoked);
+            }
+            let size = match filled {
+                Err(FaultError::Absent) => {
+                    self.bring_in(at).map_err(not_present)?;
+                    continue;
+                }
+                filled => filled.map_err(not_present)?,
+            };
+            at = (at & !(size.bytes() - 1)) + size.bytes();
+            task::reschedule_point();
+        }
+        Ok(())
+    }
+
+    /// As [`populate`](Self::populate), of memory that is locked: what lies beyond the end of a
+    /// file stays empty.
+    pub(super) fn lock_present(&self, start: u64, length: u64) -> Result<(), MapError> {
+        match self.populate(start, length) {
+            Err(MapError::Fault) => Ok(()),
+            other => other,
+        }
+    }
+
+    /// Whether the page at `address`, which is mapped, would be there at once. Of an object, all
+    /// counts as there.
+    pub fn is_resident(&self, address: u64) -> bool {
+        let layout = self.layout.lock();
+        let of_object =
+            layout.regions.find(address).is_some_and(|r| r.object_at(address).is_some());
+        of_object || self.tables.lock().get(address).is_some()
+    }
+
+    /// Makes present what is private and locked in a range, as far as there is memory.
+    pub(super) fn populate_locked(&self, range: Range<u64>) {
+        let mut at = range.start;
+        while let Some(region) = self.next_region(at).filter(|region| region.start < range.end) {
+            let (start, end) = (region.start.max(range.start), region.end.min(range.end));
+            if region.attributes.locked && !region.attributes.is_shared() {
+                let _ = self.populate(start, end - start);
+            }
+            at = region.end;
+        }
+    }
+
+    /// Whether future mappings are populated at once (mlockall MCL_FUTURE).
+    pub fn set_populate(&self, on: bool) {
+        self.layout.lock().populate = on;
+    }
+
+    /// Whether what is mapped of files from now on is populated at once.
+    pub fn populates_files(&self) -> bool {
+        let layout = self.layout.lock();
+        layout.populate || layout.populate_files
+    }
+
+    /// Populates all that is mapped and accessible (mlockall MCL_CURRENT).
+    pub fn populate_all(&self) -> Result<(), MapError> {
+        let mut at = 0;
+        while let Some(region) = self.next_region(at) {
+            if !region.protection().is_empty() {
+                self.lock_present(region.start, region.length())?;
+            }
+            at = region.end;
+        }
+        Ok(())
+    }
+
+    /// Populates what is mapped of files and can be, now and at each later mapping: programs, with
+    /// their libraries, that real-time threads run. Memory that is missing is no error. May sleep;
+    /// takes time the first time.
+    pub fn populate_files(&self) {
+        if core::mem::replace(&mut self.layout.lock().populate_files, true) {
+            return;
+        }
+        let mut at = 0;
+        while let Some(region) = self.next_region(at) {
+            if region.attributes.backing.is_some() && !region.protection().is_empty() {
+                let _ = self.populate(region.start, region.length());
+            }
+            at = region.end;
+        }
+    }
+
+    pub(super) fn next_region(&self, from: u64) -> Option<Region> {
+        self.layout.lock().regions.find_from(from)
+    }
+}
+
+/// What [`AddressSpace::populate`] tells of a page that cannot be there.
+fn not_present(error: FaultError) -> MapError {
+    match error {
+        FaultError::Beyond => MapError::Fault,
+        _ => MapError::NoMemory,
+    }
+}
+
+/// The page at `address` if it is present and allows `access`.
+pub(super) fn lookup(tables: &Tables, address: u64, access: Access) -> Option<Page> {
+    let (entry, size) = tables.get(address).filter(|_| address < USER_END)?;
+    access.allowed_in(entry.flags()).then(|| page_of(entry, size, address))
+}
+
+/// The page at `address` if it is present.
+pub(super) fn lookup_any(tables: &Tables, address: u64) -> Option<Page> {
+    let (entry, size) = tables.get(address).filter(|_| address < USER_END)?;
+    Some(page_of(entry, size, address))
+}
+
+fn page_of(entry: Entry, size: FrameSize, address: u64) -> Page {
+    // The address of a large page has bit 12 (PAT) in no entry that the kernel makes.
+    let frame = entry.frame().0 + (address & (size.bytes() - 1) & !(FRAME_SIZE - 1));
+    let has = |flag| entry.flags().contains(flag);
+    Page { frame, writable: has(Flags::WRITE), dirty: has(Flags::DIRTY) }
+}

@@ -1,0 +1,481 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Changing what is mapped: mmap, munmap, mprotect, mremap, brk, and giving up contents.
+//!
+//! Everything here holds `changes`.
+
+use super::revoke::{Collected, LIMIT, Revoked};
+use super::{AddressSpace, Attributes, Backing, Map, Region, page_up, pages_of};
+use crate::arch::paging::{NoFrames, Parts, Scan, Steps};
+use crate::arch::tlb::Stale;
+use crate::mm::{frames, heap};
+use crate::task;
+use crate::time::Nanos;
+use alloc::vec::Vec;
+use core::ops::Range;
+use core::sync::atomic::Ordering;
+use crtos_abi::channel::USER_END;
+use crtos_vm::{
+    BLOCK_SIZE, FRAME_SIZE, Flags, FrameSize, Kind, MapError, OnFork, Placement, Protection,
+};
+
+/// Most pages taken out of the tables at a time.
+const BATCH: usize = 32;
+/// Most of them that are taken with interrupts off.
+const STEP: usize = 6;
+
+impl AddressSpace {
+    /// Maps; returns the address.
+    pub fn map(&self, request: Map) -> Result<u64, MapError> {
+        let Map { placement, length, protection, kind, backing, populate } = request;
+        let align = if kind == Kind::Large { BLOCK_SIZE } else { FRAME_SIZE };
+        let length = match length {
+            0 => return Err(MapError::Invalid),
+            length => page_up(length)
+                .ok_or(MapError::NoMemory)?
+                .checked_next_multiple_of(align)
+                .ok_or(MapError::NoMemory)?,
+        };
+        if !heap::has_reserve() {
+            return Err(MapError::NoMemory);
+        }
+        let _changes = self.changes.lock();
+        let mut layout = self.layout.lock();
+        let mut revoked = Vec::new();
+        let start = match placement {
+            Placement::Anywhere { hint } => {
+                let hint = hint & !(align - 1);
+                if hint != 0
+                    && layout.regions.is_allowed(hint, length)
+                    && layout.regions.is_free(hint, length)
+                {
+                    hint
+                } else {
+                    layout.find_free(length, align)?
+                }
+            }
+            Placement::NoReplace(start) | Placement::Fixed(start) => {
+                if start % align != 0 {
+                    return Err(MapError::Invalid);
+                }
+                if start.checked_add(length).is_none_or(|end| end > USER_END) {
+                    return Err(MapError::NoMemory);
+                }
+                if !layout.regions.is_allowed(start, length) {
+                    return Err(MapError::Denied);
+                }
+                if matches!(placement, Placement::Fixed(_))
+                    && !layout.regions.is_free(start, length)
+                {
+                    layout.regions.remove(start, length, |_| ())?;
+                    self.sweep(start..start + length, &mut |pages| revoked.push(pages))?;
+                }
+                start
+            }
+        };
+        let locked = layout.populate;
+        let populate = populate || backing.is_some() && layout.populate_files;
+        let attributes = Attributes { locked, backing, ..Attributes::plain(protection, kind) };
+        layout.regions.insert(start, length, attributes)?;
+        drop(layout);
+        revoked.into_iter().for_each(|pages| self.revoke.revoke(pages));
+        drop(_changes);
+        if (populate || locked) && !protection.is_empty() {
+            let result = self.lock_present(start, length);
+            // MAP_POPULATE is a wish; memory that must be present and is not was not mapped.
+            if locked && result.is_err() {
+                self.unmap(start, length)?;
+                return result.map(|()| start);
+            }
+        }
+        Ok(start)
+    }
+
+    /// Unmaps all in the range; holes are fine.
+    pub fn unmap(&self, start: u64, length: u64) -> Result<(), MapError> {
+        let range = pages_of(start, length)?;
+        let _changes = self.changes.lock();
+        self.unmap_locked(range)
+    }
+
+    fn unmap_locked(&self, range: Range<u64>) -> Result<(), MapError> {
+        self.layout.lock().regions.remove(range.start, range.end - range.start, |_| ())?;
+        self.sweep(range, &mut |pages| self.revoke.revoke(pages))
+    }
+
+    /// Takes all pages of `range` out of the tables: frees those that Linux does not know and hands
+    /// the others to `revoke`. Preemptible between batches.
+    fn sweep(&self, range: Range<u64>, revoke: &mut dyn FnMut(Revoked)) -> Result<(), MapError> {
+        self.split_edges(&range)?;
+        let mut collected = Collected::new();
+        let mut at = range.start;
+        while at < range.end {
+            reserve(&mut collected.pages, BATCH);
+            let mut unknown = [None; BATCH];
+            let mut stale = Stale::new(self.root);
+            'batch: for step in unknown.chunks_mut(STEP) {
+                let mut tables = self.tables.lock();
+                let mut steps = Steps::of_section();
+                for free in step {
+                    let (address, entry, size) = match tables.scan(at..range.end, &mut steps) {
+                        Scan::Page(address, entry, size) => (address, entry, size),
+                        Scan::Continue(next) => {
+                            at = next;
+                            break 'batch;
+                        }
+                    };
+                    at = address + size.bytes();
+                    steps.take_page();
+                    // Take it before looking: a fault of Linux may have exposed it meanwhile.
+                    let taken = tables.take(address, &mut stale);
+                    let entry = taken.map_or(entry, |(entry, _)| entry);
+                    self.present.fetch_sub(size.bytes(), Ordering::Relaxed);
+                    if entry.flags().contains(Flags::EXPOSED) {
+                        collected.extend(address..at);
+                        collected.pages.push((entry.frame(), size));
+                    } else {
+                        *free = Some((entry.frame(), size));
+                    }
+                }
+            }
+            stale.settle();
+            unknown.into_iter().flatten().for_each(|(frame, size)| frames::release(frame, size));
+            if collected.pages.len() + BATCH > LIMIT
+                && let Some(pages) = core::mem::replace(&mut collected, Collected::new()).finish()
+            {
+                revoke(pages);
+            }
+        }
+        if let Some(pages) = collected.finish() {
+            revoke(pages);
+        }
+        let mut at = range.start;
+        while at < range.end {
+            let mut stale = Stale::new(self.root);
+            at = self.tables.lock().prune(at..range.end, &mut stale);
+        }
+        Ok(())
+    }
+
+    /// Turns large pages that lie across an end of `range` into small ones.
+    fn split_edges(&self, range: &Range<u64>) -> Result<(), NoFrames> {
+        for edge in [range.start, range.end] {
+            if edge % BLOCK_SIZE != 0 {
+                self.split(edge)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Turns the page of 2 MiB that `address` lies in, if it does, into pages of 4 KiB. Preemptible
+    /// but for the exchange.
+    fn split(&self, address: u64) -> Result<(), NoFrames> {
+        loop {
+            let page = self.tables.lock().get(address);
+            let Some((whole, FrameSize::Large)) = page else { return Ok(()) };
+            let mut parts = Parts::of(whole)?;
+            let mut stale = Stale::new(self.root);
+            // Again if it was accessed for the first time, written to, or shown to Linux meanwhile.
+            if self.tables.lock().split(address, &mut parts, &mut stale) {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Changes rights. [`MapError::NoMemory`] (ENOMEM) if there is a hole. Private memory that is
+    /// locked and can be written to now is made present, as far as there is memory: that of a
+    /// thread's stack, which the C library maps without rights at first.
+    pub fn protect(&self, start: u64, length: u64, protection: Protection) -> Result<(), MapError> {
+        let range = pages_of(start, length)?;
+        if !heap::has_reserve() {
+            return Err(MapError::NoMemory);
+        }
+        let changes = self.changes.lock();
+        self.split_edges(&range)?;
+        self.layout.lock().regions.protect(range.start, range.end - range.start, protection)?;
+        let mut reduced = Collected::new();
+        let mut at = range.start;
+        while at < range.end {
+            // Dropped, and so settled, after the lock.
+            let mut stale = Stale::new(self.root);
+            'batch: for _ in 0..BATCH / STEP {
+                let mut tables = self.tables.lock();
+                let mut steps = Steps::of_section();
+                for _ in 0..STEP {
+                    let (address, entry, size) = match tables.scan(at..range.end, &mut steps) {
+                        Scan::Page(address, entry, size) => (address, entry, size),
+                        Scan::Continue(next) => {
+                            at = next;
+                            break 'batch;
+                        }
+                    };
+                    at = address + size.bytes();
+                    steps.take_page();
+                    // The first write to a page with other users asks for a copy.
+                    let mut rights = protection;
+                    if rights.contains(Protection::WRITE)
+                        && size == FrameSize::Small
+                        && frames::is_shared(entry.frame())
+                    {
+                        rights.remove(Protection::WRITE);
+                    }
+                    let before = tables.protect(address, rights, &mut stale);
+                    let before = before.unwrap_or(entry).flags();
+                    let loses_write =
+                        before.contains(Flags::WRITE) && !protection.contains(Protection::WRITE);
+                    let loses_all = before.contains(Flags::USER) && protection.is_empty();
+                    if before.contains(Flags::EXPOSED) && (loses_write || loses_all) {
+                        reduced.extend(address..at);
+                    }
+                }
+            }
+        }
+        if let Some(pages) = reduced.finish() {
+            self.revoke.revoke(pages);
+        }
+        drop(changes);
+        if protection.contains(Protection::WRITE) {
+            self.populate_locked(range);
+        }
+        Ok(())
+    }
+
+    /// Changes what a forked process gets of a range. [`MapError::NoMemory`] if there is a hole.
+    pub fn set_on_fork(
+        &self,
+        start: u64,
+        length: u64,
+        set: impl Fn(&mut OnFork),
+    ) -> Result<(), MapError> {
+        let range = pages_of(start, length)?;
+        if !heap::has_reserve() {
+            return Err(MapError::NoMemory);
+        }
+        let _changes = self.changes.lock();
+        self.layout.lock().regions.set_on_fork(range.start, range.end - range.start, set)
+    }
+
+    /// Gives up the contents of a range (MADV_DONTNEED): it reads as zero afterwards.
+    pub fn discard(&self, start: u64, length: u64) -> Result<(), MapError> {
+        let range = pages_of(start, length)?;
+        let _changes = self.changes.lock();
+        if !self.layout.lock().regions.is_mapped(range.start, range.end) {
+            return Err(MapError::NoMemory);
+        }
+        self.sweep(range, &mut |pages| self.revoke.revoke(pages))
+    }
+
+    /// Maps the shared memory at `start` a second time (mremap with an old length of 0).
+    /// [`MapError::Invalid`] if it is private.
+    pub fn map_again(&self, start: u64, length: u64, fixed: Option<u64>) -> Result<u64, MapError> {
+        let region = self.layout.lock().regions.find(start).ok_or(MapError::Fault)?;
+        let Attributes { protection, kind, backing, .. } =
+            region.attributes.from(start - region.start);
+        let backing = backing.filter(|backing| backing.shared).ok_or(MapError::Invalid)?;
+        let placement = match fixed {
+            Some(target) => Placement::Fixed(target),
+            None => Placement::Anywhere { hint: 0 },
+        };
+        let map = Map::private(placement, length, protection);
+        self.map(Map { kind, backing: Some(backing), ..map })
+    }
+
+    /// Gives up the contents of shared memory for everybody (MADV_REMOVE): it reads as zero
+    /// afterwards. [`MapError::Invalid`] if a part is private.
+    pub fn punch(&self, start: u64, length: u64) -> Result<(), MapError> {
+        let range = pages_of(start, length)?;
+        let mut at = range.start;
+        while at < range.end {
+            let region = self.layout.lock().regions.find(at).ok_or(MapError::NoMemory)?;
+            let end = region.end.min(range.end);
+            match region.object_at(at) {
+                Some((object, offset)) if region.attributes.is_shared() => {
+                    if !region.protection().contains(Protection::WRITE) {
+                        return Err(MapError::Access);
+                    }
+                    object.zero(offset, offset + (end - at))?;
+                }
+                _ => return Err(MapError::Invalid),
+            }
+            at = end;
+        }
+        Ok(())
+    }
+
+    /// Moves or resizes a mapping (mremap). `fixed` replaces what is there. A mapping of a file
+    /// does not become longer: what follows in the file was not read.
+    pub fn remap(
+        &self,
+        start: u64,
+        old_length: u64,
+        new_length: u64,
+        may_move: bool,
+        fixed: Option<u64>,
+    ) -> Result<u64, MapError> {
+        let old = pages_of(start, old_length)?;
+        let new_length = pages_of(0, new_length)?.end;
+        let old_length = old.end - old.start;
+        if !heap::has_reserve() {
+            return Err(MapError::NoMemory);
+        }
+        let _changes = self.changes.lock();
+        let region = self
+            .layout
+            .lock()
+            .regions
+            .find(old.start)
+            .filter(|region| region.end >= old.end)
+            .ok_or(MapError::Fault)?;
+        let is_limited = |backing: &Backing| backing.object.limit() != u64::MAX;
+        if new_length > old_length && region.attributes.backing.as_ref().is_some_and(is_limited) {
+            return Err(MapError::NoMemory);
+        }
+        if let Some(target) = fixed {
+            let new = pages_of(target, new_length)?;
+            if !may_move || (new.start < old.end && old.start < new.end) {
+                return Err(MapError::Invalid);
+            }
+            if !self.layout.lock().regions.is_allowed(new.start, new_length) {
+                return Err(MapError::Denied);
+            }
+            self.unmap_locked(new)?;
+        }
+        if new_length < old_length {
+            self.unmap_locked(old.start + new_length..old.end)?;
+        }
+        let kept = old.start..old.end.min(old.start + new_length);
+        if fixed.is_none() {
+            if new_length <= old_length {
+                return Ok(start);
+            }
+            let mut layout = self.layout.lock();
+            let more = new_length - old_length;
+            let attributes = region.attributes.from(old.end - region.start);
+            if layout.regions.insert(old.end, more, attributes).is_ok() {
+                let populate = region.attributes.locked;
+                drop(layout);
+                drop(_changes);
+                if populate && let Err(error) = self.lock_present(old.end, more) {
+                    self.unmap(old.end, more)?;
+                    return Err(error);
+                }
+                return Ok(start);
+            }
+            if !may_move {
+                return Err(MapError::NoMemory);
+            }
+        }
+        self.move_pages(kept, region, new_length, fixed)
+    }
+
+    /// Moves the pages of `page_cache` to a new place of `new_length` bytes. `changes` is held.
+    fn move_pages(
+        &self,
+        kept: Range<u64>,
+        region: Region,
+        new_length: u64,
+        fixed: Option<u64>,
+    ) -> Result<u64, MapError> {
+        let mut layout = self.layout.lock();
+        let target = match fixed {
+            Some(target) => target,
+            None => layout.find_free(new_length, FRAME_SIZE)?,
+        };
+        // Everything that can fail comes first. Large pages move as small ones.
+        for block in (kept.start & !(BLOCK_SIZE - 1)..kept.end).step_by(BLOCK_SIZE as usize) {
+            self.split(block.max(kept.start))?;
+        }
+        let end = target + (kept.end - kept.start);
+        for block in (target & !(BLOCK_SIZE - 1)..end).step_by(BLOCK_SIZE as usize) {
+            let mut stale = Stale::new(self.root);
+            self.tables.lock().reserve(block.max(target), &mut stale)?;
+        }
+        let mut attributes = region.attributes.from(kept.start - region.start);
+        if attributes.kind == Kind::Large {
+            attributes.kind = Kind::Anonymous;
+        }
+        layout.regions.insert(target, new_length, attributes)?;
+        layout.regions.remove(kept.start, kept.end - kept.start, |_| ())?;
+        let mut exposed = Collected::new();
+        let mut at = kept.start;
+        while at < kept.end {
+            let mut stale = Stale::new(self.root);
+            let mut tables = self.tables.lock();
+            match tables.scan(at..kept.end, &mut Steps::of_section()) {
+                Scan::Page(address, ..) => {
+                    at = address + FRAME_SIZE;
+                    if let Some((entry, size)) = tables.take(address, &mut stale) {
+                        if entry.flags().contains(Flags::EXPOSED) {
+                            exposed.extend(address..at);
+                        }
+                        let to = target + (address - kept.start);
+                        tables.map(to, size, entry, &mut stale)?;
+                    }
+                }
+                Scan::Continue(next) => at = next,
+            }
+        }
+        drop(layout);
+        if let Some(range) = exposed.finish() {
+            self.revoke.revoke(range);
+        }
+        Ok(target)
+    }
+
+    /// Sets where the heap starts (exec); the break is there then.
+    pub fn set_brk_start(&self, start: u64) {
+        let mut layout = self.layout.lock();
+        layout.heap_start = start;
+        layout.heap_end = start;
+    }
+
+    /// Sets where mappings go (exec): downwards from `top`, a multiple of the page size.
+    pub fn set_mmap_top(&self, top: u64) {
+        self.layout.lock().mmap_top = top;
+    }
+
+    /// Where mappings go.
+    pub fn mmap_top(&self) -> u64 {
+        self.layout.lock().mmap_top
+    }
+
+    /// `brk`: returns the new break, or the old one if `address` is not possible.
+    pub fn brk(&self, address: u64) -> u64 {
+        let changes = self.changes.lock();
+        let mut layout = self.layout.lock();
+        let old = layout.heap_end;
+        let (Some(old_page), Some(new_page)) = (page_up(old), page_up(address)) else { return old };
+        if address < layout.heap_start || !heap::has_reserve() {
+            return old;
+        }
+        if new_page > old_page {
+            let rights = Protection::READ | Protection::WRITE;
+            let mut attributes = Attributes::plain(rights, Kind::Heap);
+            attributes.locked = layout.populate;
+            if layout.regions.insert(old_page, new_page - old_page, attributes).is_err() {
+                return old;
+            }
+        }
+        layout.heap_end = address;
+        let populate = layout.populate;
+        drop(layout);
+        if new_page < old_page && self.unmap_locked(new_page..old_page).is_err() {
+            self.layout.lock().heap_end = old;
+            return old;
+        }
+        drop(changes);
+        if populate && new_page > old_page && self.populate(old_page, new_page - old_page).is_err()
+        {
+            // As under Linux: the break has moved; what is missing comes on demand.
+            return address;
+        }
+        address
+    }
+}
+
+/// Makes room for `more` entries, and waits for memory if there is none: what was unmapped must not
+/// be lost.
+fn reserve<T>(list: &mut Vec<T>, more: usize) {
+    while list.try_reserve(more).is_err() {
+        task::sleep_until(crate::time::now() + Nanos::from_millis(1));
+    }
+}

@@ -1,0 +1,324 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The address space of a process: its regions, page tables and pages.
+//!
+//! Pages come from the pool that Linux shares, cleared, when they are first touched or when they
+//! are asked for in advance. Linux learns of a page by [`AddressSpace::expose`]; from then on the
+//! page is not used for anything else before Linux let it go ([`Revoke`]).
+//!
+//! Three locks, taken in this order: `changes` serialises the calls that change what is mapped and
+//! is held until Linux is told; `layout` protects the regions and is what a fault waits for;
+//! `mirrors` knows where the shadow maps files, and is taken before `layout`; `tables` is a spin
+//! lock around a bounded number of entries.
+
+pub(super) mod copy;
+mod fault;
+mod fork;
+mod map;
+mod mirror;
+mod reading;
+mod revoke;
+
+use super::object::Object;
+use super::{frames, heap};
+use crate::arch::paging::{NoFrames, Scan, Steps, Tables};
+use crate::arch::tlb;
+use crate::sync::SpinLock;
+use crate::task::Mutex;
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::ops::Range;
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use crtos_abi::channel::{SHADOW_END, USER_END, USER_START};
+use crtos_vm::{FRAME_SIZE, Flags, Frame, Usage};
+pub use crtos_vm::{Kind, MapError, Placement, Protection};
+use mirror::Mirror;
+pub use mirror::Target;
+pub use reading::Filling;
+pub use revoke::{Revoke, Revoked};
+
+/// What is behind a region, if not memory of its own.
+pub type Backing = crtos_vm::Backing<Arc<Object>>;
+/// What holds for all addresses of a region.
+pub type Attributes = crtos_vm::Attributes<Arc<Object>>;
+/// A region.
+pub type Region = crtos_vm::Region<Arc<Object>>;
+type Regions = crtos_vm::Regions<Arc<Object>>;
+
+/// Where mappings go before the program has a stack: downwards from here.
+const MMAP_TOP: u64 = 0x7fff_f7ff_f000;
+
+/// A request to map memory.
+#[derive(Clone, Debug)]
+pub struct Map {
+    /// Where.
+    pub placement: Placement,
+    /// Bytes; rounded up to pages.
+    pub length: u64,
+    /// Rights.
+    pub protection: Protection,
+    /// What it is.
+    pub kind: Kind,
+    /// An object; otherwise memory that is zero at first.
+    pub backing: Option<Backing>,
+    /// Fill it now (MAP_POPULATE, MAP_LOCKED); the whole space has its own switch,
+    /// [`AddressSpace::set_populate`].
+    pub populate: bool,
+}
+
+impl Map {
+    /// Private memory that is zero at first.
+    pub fn private(placement: Placement, length: u64, protection: Protection) -> Self {
+        Self {
+            placement,
+            length,
+            protection,
+            kind: Kind::Anonymous,
+            backing: None,
+            populate: false,
+        }
+    }
+}
+
+/// What an access does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Access {
+    /// Read.
+    Read,
+    /// Write.
+    Write,
+    /// Fetch an instruction.
+    Execute,
+}
+
+impl Access {
+    fn allowed_by(self, protection: Protection) -> bool {
+        match self {
+            Self::Read => !protection.is_empty(),
+            Self::Write => protection.contains(Protection::WRITE),
+            Self::Execute => protection.contains(Protection::EXECUTE),
+        }
+    }
+
+    fn allowed_in(self, flags: Flags) -> bool {
+        flags.contains(Flags::USER)
+            && match self {
+                Self::Read => true,
+                Self::Write => flags.contains(Flags::WRITE),
+                Self::Execute => !flags.contains(Flags::NO_EXECUTE),
+            }
+    }
+}
+
+/// Why an access is not possible.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FaultError {
+    /// Nothing is mapped there (SEGV_MAPERR).
+    Unmapped,
+    /// It is mapped without that right (SEGV_ACCERR).
+    Protected,
+    /// It is mapped, and there is nothing behind it (BUS_ADRERR).
+    Beyond,
+    /// The pool is used up.
+    NoMemory,
+    /// It has to be read from Linux before; within the kernel only.
+    Absent,
+}
+
+/// A page that backs an address.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Page {
+    /// Address in the cell of the 4 KiB frame.
+    pub frame: u64,
+    /// A program may write to it.
+    pub writable: bool,
+    /// It has been written to.
+    pub dirty: bool,
+}
+
+/// The address is not that of memory of the program with that right, or memory ran out: EFAULT.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BadAddress;
+
+struct Layout {
+    regions: Regions,
+    heap_start: u64,
+    heap_end: u64,
+    /// Where mappings go: downwards from here.
+    mmap_top: u64,
+    populate: bool,
+    populate_files: bool,
+}
+
+impl Layout {
+    /// Room for a mapping: below the top, or above it if all is taken.
+    fn find_free(&self, length: u64, align: u64) -> Result<u64, MapError> {
+        self.regions
+            .find_free(length, align, self.mmap_top)
+            .or_else(|| self.regions.find_free(length, align, USER_END))
+            .ok_or(MapError::NoMemory)
+    }
+}
+
+/// An address space.
+pub struct AddressSpace {
+    id: u64,
+    revoke: Box<dyn Revoke>,
+    changes: Mutex<()>,
+    layout: Mutex<Layout>,
+    mirrors: Mutex<Vec<Mirror>>,
+    tables: SpinLock<Tables>,
+    root: Frame,
+    present: AtomicU64,
+    /// Kinds of barriers that the program has registered for.
+    pub barriers: AtomicU32,
+    window: reading::Window,
+}
+
+impl From<NoFrames> for MapError {
+    fn from(_: NoFrames) -> Self {
+        Self::NoMemory
+    }
+}
+
+const fn page_up(value: u64) -> Option<u64> {
+    match value.checked_add(FRAME_SIZE - 1) {
+        Some(sum) => Some(sum & !(FRAME_SIZE - 1)),
+        None => None,
+    }
+}
+
+/// The pages of `start..start + length` if `start` is aligned and the length neither 0 nor out of
+/// range.
+fn pages_of(start: u64, length: u64) -> Result<Range<u64>, MapError> {
+    let length = page_up(length).ok_or(MapError::NoMemory)?;
+    let end = start.checked_add(length).ok_or(MapError::Invalid)?;
+    if !start.is_multiple_of(FRAME_SIZE) || length == 0 || end > USER_END {
+        return Err(MapError::Invalid);
+    }
+    Ok(start..end)
+}
+
+impl AddressSpace {
+    /// An empty one; `revoke` is told of pages that Linux must let go. Drop the last reference only
+    /// when Linux has let go of everything (the shadow is gone): pages are freed at once,
+    /// preemptibly.
+    pub fn new(revoke: Box<dyn Revoke>) -> Result<Arc<Self>, MapError> {
+        if !heap::has_reserve() {
+            return Err(MapError::NoMemory);
+        }
+        let tables = Tables::new().ok_or(MapError::NoMemory)?;
+        let root = tables.root();
+        static LAST: AtomicU64 = AtomicU64::new(0);
+        let regions = Regions::new(&[USER_START..reading::WINDOW.start, SHADOW_END..USER_END]);
+        Ok(Arc::new(Self {
+            id: LAST.fetch_add(1, Ordering::Relaxed) + 1,
+            revoke,
+            changes: Mutex::new(()),
+            layout: Mutex::new(Layout {
+                regions,
+                heap_start: 0,
+                heap_end: 0,
+                mmap_top: MMAP_TOP,
+                populate: false,
+                populate_files: false,
+            }),
+            mirrors: Mutex::new(Vec::new()),
+            tables: SpinLock::new(tables),
+            root,
+            present: AtomicU64::new(0),
+            barriers: AtomicU32::new(0),
+            window: reading::Window::new(),
+        }))
+    }
+
+    /// Has each CPU that runs on this space pass a barrier that orders memory and instructions.
+    /// Thread context.
+    pub fn barrier(&self) {
+        tlb::barrier(self.root);
+    }
+
+    /// The root of its page tables.
+    pub fn root(&self) -> Frame {
+        self.root
+    }
+
+    /// Its number, which no other space ever has.
+    pub fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// What a futex at `address`, which is mapped, is known by: threads of other processes may wait
+    /// there too. Private futexes need not ask: theirs is `Key::Private` with the space's number.
+    /// May sleep.
+    pub fn futex_key(&self, address: u64) -> Result<Key, BadAddress> {
+        let layout = self.layout.lock();
+        let region = layout.regions.find(address).ok_or(BadAddress)?;
+        Ok(match region.object_at(address) {
+            Some((object, offset)) if region.attributes.is_shared() => {
+                Key::Shared { object: object.id(), offset }
+            }
+            _ => Key::Private { space: self.id, address },
+        })
+    }
+
+    /// Bytes that are mapped, and bytes that are present.
+    pub fn usage(&self) -> (u64, u64) {
+        (self.layout.lock().regions.usage().mapped, self.present.load(Ordering::Relaxed))
+    }
+
+    /// Bytes that are mapped, by what resource limits count.
+    pub fn mapped(&self) -> Usage {
+        self.layout.lock().regions.usage()
+    }
+
+    /// The regions in order. No lock is held during `each`.
+    pub fn regions(&self, each: &mut dyn FnMut(&Region)) {
+        let mut at = 0;
+        while let Some(region) = self.next_region(at) {
+            each(&region);
+            at = region.end;
+        }
+    }
+
+    /// Whether all of a range is mapped.
+    pub fn is_mapped(&self, start: u64, length: u64) -> bool {
+        self.layout.lock().regions.is_mapped(start, start.saturating_add(length))
+    }
+}
+
+/// What a futex is known by.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
+pub enum Key {
+    /// In memory of one address space.
+    Private {
+        /// [`AddressSpace::id`].
+        space: u64,
+        /// Address there.
+        address: u64,
+    },
+    /// In shared memory.
+    Shared {
+        /// [`Object::id`].
+        object: u64,
+        /// Offset there.
+        offset: u64,
+    },
+}
+
+impl Drop for AddressSpace {
+    /// Frees all pages. Preemptible: nobody else can reach the space.
+    fn drop(&mut self) {
+        let mut at = 0;
+        while at < USER_END {
+            let scan = self.tables.lock().scan(at..USER_END, &mut Steps::of_section());
+            match scan {
+                Scan::Page(address, entry, size) => {
+                    frames::release(entry.frame(), size);
+                    at = address + size.bytes();
+                }
+                Scan::Continue(next) => at = next,
+            }
+        }
+    }
+}

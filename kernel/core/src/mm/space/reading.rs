@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What Linux hands to the kernel, files above all, by way of the *window*: pages of each space at
+//! addresses that no program has, which Linux and the kernel alone can reach. Linux asks for each
+//! of them once.
+//!
+//! And reading pages of files when they are touched: those of mappings that were too large to be
+//! read at once. The shadow has such a file mapped, as a mirror. Linux copies from there to the
+//! window, and from that the pages go to the object, a few around the one that was touched.
+
+use super::copy::copy;
+use super::{AddressSpace, FaultError, Page};
+use crate::mm::frames;
+use crate::mm::frames::OwnedPage;
+use crate::mm::layout;
+use crate::sync::SpinLock;
+use crate::task::{Mutex, MutexGuard};
+use core::ops::Range;
+use crtos_abi::channel::SHADOW_START;
+use crtos_vm::{FRAME_SIZE, Frame, FrameSize, MapError};
+
+/// Bytes that are read at a time, aligned to that: Linux is called for each.
+const AHEAD: u64 = 64 * 1024;
+const PAGES: usize = (AHEAD / FRAME_SIZE) as usize;
+
+/// Addresses of the window in the shadow.
+pub(super) const WINDOW: Range<u64> = SHADOW_START - AHEAD..SHADOW_START;
+
+/// The window of a space.
+pub(super) struct Window {
+    /// Held while Linux fills it and until what it has is taken from it.
+    filling: Mutex<()>,
+    /// Its pages, made when Linux asks for them.
+    pages: SpinLock<[Option<Frame>; PAGES]>,
+}
+
+impl Window {
+    pub(super) const fn new() -> Self {
+        Self { filling: Mutex::new(()), pages: SpinLock::new([None; PAGES]) }
+    }
+
+    /// The page at `address`, for Linux; `None` if that is not in the window.
+    pub(super) fn page(&self, address: u64) -> Option<Result<Page, FaultError>> {
+        let index = WINDOW.contains(&address).then(|| (address - WINDOW.start) / FRAME_SIZE)?;
+        let frame = self.frame(index as usize).ok_or(FaultError::NoMemory);
+        Some(frame.map(|frame| Page { frame: frame.0, writable: true, dirty: true }))
+    }
+
+    fn frame(&self, index: usize) -> Option<Frame> {
+        let there = self.pages.lock()[index];
+        if there.is_some() {
+            return there;
+        }
+        let fresh = frames::zeroed_page(FrameSize::Small)?;
+        let first = *self.pages.lock()[index].get_or_insert(fresh);
+        if first != fresh {
+            // Another thread was faster.
+            frames::release(fresh, FrameSize::Small);
+        }
+        Some(first)
+    }
+}
+
+impl Drop for Window {
+    /// Linux has let go of everything.
+    fn drop(&mut self) {
+        let pages = core::mem::replace(&mut *self.pages.lock(), [None; PAGES]);
+        for frame in pages.into_iter().flatten() {
+            frames::release(frame, FrameSize::Small);
+        }
+    }
+}
+
+/// The window, held by who has Linux fill it.
+pub struct Filling<'a> {
+    window: &'a Window,
+    _held: MutexGuard<'a, ()>,
+}
+
+impl Filling<'_> {
+    /// Where Linux is to store what it hands over.
+    pub const START: u64 = WINDOW.start;
+    /// Bytes that fit.
+    pub const LENGTH: u64 = AHEAD;
+
+    /// A page for an object with what lies at `offset`, a multiple of the page size; of that
+    /// `length` bytes count, and zeros are behind them.
+    pub fn page(&self, offset: u64, length: u64) -> Option<OwnedPage> {
+        let from = self.window.frame((offset / FRAME_SIZE) as usize)?;
+        if length >= FRAME_SIZE {
+            return frames::copied_page(from, FrameSize::Small).map(OwnedPage::of);
+        }
+        let page = frames::zeroed_page(FrameSize::Small)?;
+        // SAFETY: both frames are in use, and the new one is the caller's alone.
+        unsafe { copy(layout::direct(page.0), layout::direct(from.0), length as usize) };
+        Some(OwnedPage::of(page))
+    }
+
+    /// Copies what lies at `offset`, within a page.
+    pub fn read(&self, offset: u64, to: &mut [u8]) -> Result<(), MapError> {
+        let from = self.window.frame((offset / FRAME_SIZE) as usize).ok_or(MapError::NoMemory)?;
+        let at = offset % FRAME_SIZE;
+        let length = to.len().min((FRAME_SIZE - at) as usize);
+        // SAFETY: the frame is in use, what is copied lies in it, and `to` is the kernel's own.
+        unsafe { copy(to.as_mut_ptr(), layout::direct(from.0 + at), length) };
+        Ok(())
+    }
+}
+
+impl AddressSpace {
+    /// Waits for the window, and holds it. May sleep; before any
+    /// [`Object::loading`](crate::mm::object::Object::loading), and not while a page of a file may
+    /// be missing.
+    pub fn window(&self) -> Filling<'_> {
+        Filling { window: &self.window, _held: self.window.filling.lock() }
+    }
+
+    /// Has the page at `address`, and what lies around it, read from its file. No lock is held.
+    /// Sleeps for as long as Linux takes.
+    pub(super) fn bring_in(&self, address: u64) -> Result<(), FaultError> {
+        let region = self.layout.lock().regions.find(address).ok_or(FaultError::Unmapped)?;
+        let page = address & !(FRAME_SIZE - 1);
+        let (object, offset) = region.object_at(page).ok_or(FaultError::Beyond)?;
+        let (mirror, part) = self.mirror_of(object, offset).ok_or(FaultError::Beyond)?;
+        let start = (offset & !(AHEAD - 1)).max(part.start);
+        let end = (offset & !(AHEAD - 1)) + AHEAD;
+        let mut wanted = start..end.min(part.end).min(object.limit());
+        let touched = offset..offset + FRAME_SIZE;
+
+        let window = self.window();
+        let _loading = object.loading();
+        while let Some(missing) = object.missing(wanted.clone(), AHEAD) {
+            let copy = |range: &Range<u64>| {
+                let from = mirror + (range.start - part.start);
+                self.revoke.copy(Filling::START, from, range.end - range.start)
+            };
+            let there = if copy(&missing) {
+                missing
+            } else if object.missing(touched.clone(), FRAME_SIZE).is_none() {
+                // A part of what lies around it cannot be read, or is not there any more.
+                return Ok(());
+            } else if copy(&touched) {
+                touched.clone()
+            } else {
+                return Err(FaultError::Beyond);
+            };
+            for (index, offset) in there.clone().step_by(FRAME_SIZE as usize).enumerate() {
+                let page = window.page(index as u64 * FRAME_SIZE, FRAME_SIZE);
+                let put = page.ok_or(MapError::NoMemory).and_then(|page| object.put(offset, page));
+                put.map_err(|_| FaultError::NoMemory)?;
+            }
+            wanted.start = wanted.start.max(there.end);
+        }
+        Ok(())
+    }
+}

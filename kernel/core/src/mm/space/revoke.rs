@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Taking pages back from Linux: what was unmapped and Linux may still use stays out of the pool
+//! until Linux has let it go.
+
+use crate::mm::frames;
+use alloc::{vec, vec::Vec};
+use core::ops::Range;
+use crtos_vm::{FRAME_SIZE, Frame, FrameSize};
+
+/// Most pages of one [`Revoked`].
+pub(super) const LIMIT: usize = 4096;
+
+/// A range whose pages Linux may still use: they are given back when this is dropped.
+pub struct Revoked {
+    /// Start of the range, page aligned.
+    pub start: u64,
+    /// Bytes, a multiple of the page size.
+    pub length: u64,
+    pages: Vec<(Frame, FrameSize)>,
+}
+
+impl Revoked {
+    /// The page at `address`.
+    pub(super) fn one(address: u64, frame: Frame) -> Self {
+        Self { start: address, length: FRAME_SIZE, pages: vec![(frame, FrameSize::Small)] }
+    }
+}
+
+impl Drop for Revoked {
+    fn drop(&mut self) {
+        for &(frame, size) in &self.pages {
+            frames::release(frame, size);
+        }
+    }
+}
+
+/// What a space wants of Linux.
+pub trait Revoke: Send + Sync {
+    /// The range was unmapped or its rights were reduced. The implementor posts a revocation and
+    /// keeps `pages` until Linux has carried it out. Thread context; may sleep; must not change
+    /// what is mapped in the space, but may copy and resolve faults. Called before the call that
+    /// unmapped returns.
+    fn revoke(&self, pages: Revoked);
+
+    /// Has Linux copy `length` bytes within the shadow: to `to` in the window, from `from` in a
+    /// mirror. Says whether it could. Thread context, whatever the caller's own shadow thread does;
+    /// sleeps.
+    fn copy(&self, to: u64, from: u64, length: u64) -> bool;
+}
+
+/// Pages taken out of the tables that Linux knows, until they are told.
+pub(super) struct Collected {
+    range: Option<Range<u64>>,
+    pub(super) pages: Vec<(Frame, FrameSize)>,
+}
+
+impl Collected {
+    pub(super) const fn new() -> Self {
+        Self { range: None, pages: Vec::new() }
+    }
+
+    pub(super) fn extend(&mut self, range: Range<u64>) {
+        let whole = self.range.take().unwrap_or_else(|| range.clone());
+        self.range = Some(whole.start.min(range.start)..whole.end.max(range.end));
+    }
+
+    pub(super) fn finish(self) -> Option<Revoked> {
+        let Self { range, pages } = self;
+        range.map(|range| Revoked { start: range.start, length: range.end - range.start, pages })
+    }
+}

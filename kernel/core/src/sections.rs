@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! For how long interrupts are off, and where.
+//!
+//! From the moment in which a CPU turns interrupts off, or takes an interrupt, until it turns them
+//! on again, nothing more urgent can run there. Every such section is measured, always, at a cost
+//! of some dozen instructions: [`begin`] notes the time and the place, [`end`] compares. What is
+//! longer than the shortest of those that are kept goes into a table, which has one entry for each
+//! place of beginning, and into the channel, where `crtos stats` finds it. A section may begin in
+//! one thread and end in another: it belongs to the CPU.
+//!
+//! The file of the kernel lists the instructions that begin and end sections (the ELF section
+//! `.crtos.sections`, which is not loaded), so that an observer from outside, `./x bench sections`,
+//! can count what is executed between them.
+
+use crate::arch::percpu;
+use crate::mm::layout;
+use core::arch::asm;
+use core::mem::offset_of;
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use crtos_abi::channel::{SECTIONS, Section};
+
+/// The sections of one CPU. Only that CPU touches it, with interrupts off.
+pub struct Sections {
+    /// When the section that goes on began.
+    start: AtomicU64,
+    /// Where it began.
+    place: AtomicU64,
+    /// Sections have to take more ticks than this to be kept.
+    threshold: AtomicU64,
+    longest: [Longest; SECTIONS],
+}
+
+struct Longest {
+    ticks: AtomicU64,
+    begin: AtomicU64,
+}
+
+const START: usize = percpu::SECTIONS + offset_of!(Sections, start);
+const PLACE: usize = percpu::SECTIONS + offset_of!(Sections, place);
+const THRESHOLD: usize = percpu::SECTIONS + offset_of!(Sections, threshold);
+
+impl Sections {
+    /// None yet, and none is kept before [`start`].
+    #[expect(clippy::new_without_default, reason = "only constants are made of it")]
+    pub const fn new() -> Self {
+        Self {
+            start: AtomicU64::new(0),
+            place: AtomicU64::new(0),
+            threshold: AtomicU64::new(u64::MAX),
+            longest: [const { Longest { ticks: AtomicU64::new(0), begin: AtomicU64::new(0) } };
+                SECTIONS],
+        }
+    }
+
+    /// Keeps a section of `ticks` that ended at `end`.
+    fn keep(&self, cpu: u32, ticks: u64, end: u64) {
+        let begin = self.place.load(Relaxed);
+        let mut place = 0;
+        for (index, entry) in self.longest.iter().enumerate() {
+            if entry.begin.load(Relaxed) == begin {
+                place = index;
+                break;
+            }
+            if entry.ticks.load(Relaxed) < self.longest[place].ticks.load(Relaxed) {
+                place = index;
+            }
+        }
+        let entry = &self.longest[place];
+        if ticks <= entry.ticks.load(Relaxed) {
+            return;
+        }
+        entry.ticks.store(ticks, Relaxed);
+        entry.begin.store(begin, Relaxed);
+        let shortest = self.longest.iter().map(|entry| entry.ticks.load(Relaxed)).min();
+        self.threshold.store(shortest.unwrap_or(u64::MAX), Relaxed);
+        publish(cpu, place, Section { ticks, begin, end });
+    }
+}
+
+fn publish(cpu: u32, place: usize, section: Section) {
+    let Some(channel) = layout::channel() else { return };
+    // SAFETY: the channel is mapped, these words are the kernel's, and both indices are in range;
+    // Linux only reads them.
+    unsafe {
+        (&raw mut (*channel.as_ptr()).sections)
+            .cast::<Section>()
+            .add(cpu as usize * SECTIONS + place)
+            .write_volatile(section);
+    }
+}
+
+/// What the list in the kernel's file says of an instruction: a section begins.
+const BEGIN: u64 = 0;
+/// A section begins that an interrupt or exception brought.
+const BEGIN_BY_ENTRY: u64 = 1;
+/// A section ends.
+const END: u64 = 2;
+/// Sections of the CPU are kept from here on.
+const KEEP: u64 = 3;
+
+/// Lists the instruction at the label 2 with `{kind}`.
+macro_rules! listed {
+    () => {
+        ".pushsection .crtos.sections, \"\", @progbits\n.quad 2b, {kind}\n.popsection"
+    };
+}
+
+/// From now on sections of this CPU are kept.
+pub fn start() {
+    // SAFETY: writes a word of this CPU.
+    unsafe {
+        asm!(
+            "2:",
+            "mov qword ptr gs:[{threshold}], 0",
+            listed!(),
+            threshold = const THRESHOLD,
+            kind = const KEEP,
+            options(nostack, preserves_flags),
+        );
+    }
+}
+
+/// A section begins here. Interrupts off.
+#[inline(always)]
+pub fn begin() {
+    begin_as::<BEGIN>();
+}
+
+/// A section begins with the entry at `place`, which is to stand for it. Interrupts off.
+pub fn begin_at(place: u64) {
+    begin_as::<BEGIN_BY_ENTRY>();
+    percpu::this().sections.place.store(place, Relaxed);
+}
+
+#[inline(always)]
+fn begin_as<const KIND: u64>() {
+    // SAFETY: reads the time stamp counter and the instruction pointer, and writes two words of
+    // this CPU.
+    unsafe {
+        asm!(
+            "rdtsc",
+            "shl rdx, 32",
+            "or rax, rdx",
+            "2:",
+            "mov gs:[{start}], rax",
+            "lea rax, [rip]",
+            "mov gs:[{place}], rax",
+            listed!(),
+            start = const START,
+            place = const PLACE,
+            kind = const KIND,
+            out("rax") _,
+            out("rdx") _,
+            options(nostack),
+        );
+    }
+}
+
+/// How many ticks the section that goes on has taken. Interrupts off.
+#[inline(always)]
+fn elapsed() -> u64 {
+    let ticks: u64;
+    // SAFETY: reads the time stamp counter and a word of this CPU.
+    unsafe {
+        asm!(
+            "rdtsc",
+            "shl rdx, 32",
+            "or rax, rdx",
+            "sub rax, gs:[{start}]",
+            start = const START,
+            out("rax") ticks,
+            out("rdx") _,
+            options(nostack, readonly),
+        );
+    }
+    ticks
+}
+
+/// Whether the section that goes on has taken more than so many ticks. Interrupts off.
+#[inline(always)]
+pub fn is_longer(limit: u64) -> bool {
+    elapsed() > limit
+}
+
+/// The section ends here. Interrupts off.
+#[inline(always)]
+pub fn end() {
+    let ticks = elapsed();
+    let threshold: u64;
+    // SAFETY: reads a word of this CPU.
+    unsafe {
+        asm!(
+            "2:",
+            "mov {value}, gs:[{threshold}]",
+            listed!(),
+            value = out(reg) threshold,
+            threshold = const THRESHOLD,
+            kind = const END,
+            options(nostack, readonly, preserves_flags),
+        );
+    }
+    if ticks > threshold {
+        let place: u64;
+        // SAFETY: reads the instruction pointer.
+        unsafe { asm!("lea {}, [rip]", out(reg) place, options(nostack, nomem, preserves_flags)) };
+        keep(ticks, place);
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn keep(ticks: u64, end: u64) {
+    let cpu = percpu::this();
+    cpu.sections.keep(cpu.index, ticks, end);
+}

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Deadlines that follow clocks when these are set.
+//!
+//! What is armed is the kernel's time at which a clock will show what was asked for, as things
+//! stand. Whatever counts in a clock that can be set has a bit here, by its number among the
+//! deadlines. When Linux has set one, it rings, and a thread of the highest level has all of them
+//! look again: threads wake up and ask for their deadline anew, functions of timers are called and
+//! arm theirs. That is one every [`PAUSE`], and [`REST`] lies between two such rounds, so that
+//! Linux cannot keep a CPU busy with its clocks.
+
+use alloc::sync::Arc;
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use spin::Once;
+
+use super::{
+    MAX_THREADS, Scheduling, Spawn, Thread, WakeReason, block, current, sleep_until, spawn,
+    timer::{self, MAX_TIMERS},
+    wake,
+};
+use crate::{
+    sync::SpinLock,
+    time::{self, Deadline, Nanos},
+};
+
+/// Time from one that is told to the next. In that time, other threads lose one wake-up or one
+/// function of a timer.
+const PAUSE: Nanos = Nanos::from_micros(100);
+
+/// Shortest time from one round to the next.
+const REST: Nanos = Nanos::from_millis(10);
+
+/// Level of the thread.
+const HIGHEST: u32 = 99;
+
+const WORDS: usize = (MAX_THREADS + MAX_TIMERS).div_ceil(64);
+
+/// Bit per deadline. What is told to look again is told under the lock: it does not end meanwhile.
+static FOLLOWERS: SpinLock<[u64; WORDS]> = SpinLock::new([0; WORDS]);
+
+/// What [`time::steps`] was when the last round began.
+static SEEN: AtomicU32 = AtomicU32::new(0);
+
+static THREAD: Once<Arc<Thread>> = Once::new();
+
+/// Starts the thread. At boot, in a thread.
+pub fn start() {
+    let scheduling = Scheduling::fifo(HIGHEST).unwrap_or(Scheduling::ORDINARY);
+    match spawn(Spawn { name: "clocks", scheduling, ..Default::default() }, rounds) {
+        Ok(thread) => {
+            THREAD.call_once(|| thread);
+        }
+        Err(error) => crate::error!("no thread for clocks that are set: {error:?}"),
+    }
+}
+
+/// Called when the doorbell rang. Interrupts off.
+pub fn look() {
+    if time::steps() != SEEN.load(Ordering::Relaxed)
+        && let Some(thread) = THREAD.get()
+    {
+        thread.wake();
+    }
+}
+
+fn rounds() {
+    loop {
+        block(None);
+        let steps = time::steps();
+        if SEEN.swap(steps, Ordering::Relaxed) != steps {
+            (0..WORDS).for_each(tell);
+            sleep_until(time::now() + REST);
+        }
+    }
+}
+
+/// Has all of a word look again.
+fn tell(word: usize) {
+    let mut done = 0;
+    while let Some(told) = tell_next(word, done) {
+        done |= told;
+        sleep_until(time::now() + PAUSE);
+    }
+}
+
+/// Has the first one of a word that is not `done` look again; returns its bit.
+fn tell_next(word: usize, done: u64) -> Option<u64> {
+    let followers = FOLLOWERS.lock();
+    let left = followers[word] & !done;
+    if left == 0 {
+        return None;
+    }
+    let id = (word * 64) as u16 + left.trailing_zeros() as u16;
+    match timer::is_timer(id) {
+        true => timer::call_soon(id),
+        false => wake(id),
+    }
+    Some(left & left.wrapping_neg())
+}
+
+/// Says whether deadline `id` follows a clock. Before it is computed, if it does. Any context.
+pub(super) fn set(id: u16, follows: bool) {
+    let (word, bit) = (usize::from(id) / 64, 1 << (id % 64));
+    let mut followers = FOLLOWERS.lock();
+    match follows {
+        true => followers[word] |= bit,
+        false => followers[word] &= !bit,
+    }
+}
+
+/// As [`block`], until a deadline that may move.
+pub fn block_until(deadline: Option<Deadline>) -> WakeReason {
+    match deadline {
+        Some(deadline @ Deadline::Shown(..)) => block_until_shown(deadline),
+        Some(Deadline::At(time)) => block(Some(time)),
+        None => block(None),
+    }
+}
+
+#[inline(never)]
+fn block_until_shown(deadline: Deadline) -> WakeReason {
+    let me = current().id.0;
+    set(me, true);
+    let reason = block(Some(deadline.time()));
+    set(me, false);
+    match reason {
+        // The clock was set, or goes slower than it did.
+        WakeReason::Timeout if deadline.time() > time::now() => WakeReason::Woken,
+        reason => reason,
+    }
+}

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The run queue of one CPU: who waits there, and who is first.
+
+use core::ptr;
+use core::sync::atomic::Ordering;
+
+use crtos_sched::Urgency;
+
+use super::{Class, Progress, State};
+use crate::task::Thread;
+use crate::task::thread::by_id;
+use crate::time::Nanos;
+use crate::{personality, trace};
+
+impl State {
+    /// Puts `thread` into the run queue: before the others of its level, or behind them.
+    pub(in crate::task) fn enqueue(&mut self, thread: &Thread, front: bool) {
+        let sched = self.of(thread);
+        sched.progress.set(Progress::Ready);
+        let urgency = sched.urgency();
+        let elsewhere = sched.allowed().without(self.cpu.index);
+        let class = match urgency {
+            Urgency::ORDINARY => Class::Ordinary,
+            _ => Class::RealTime,
+        };
+        sched.movable.set((!elsewhere.is_empty()).then_some(class));
+        if !elsewhere.is_empty() {
+            self.movable[class as usize] += 1;
+        }
+        match urgency.level() {
+            Ok(level) if front => self.ready.push_front(thread.id.0, level),
+            Ok(level) => self.ready.push_back(thread.id.0, level),
+            Err(deadline) => self.deadlines.arm(thread.id.0, deadline),
+        }
+    }
+
+    pub(super) fn uncount(&mut self, thread: &Thread) {
+        if let Some(class) = self.of(thread).movable.take() {
+            self.movable[class as usize] -= 1;
+        }
+    }
+
+    /// Takes `thread` out of the run queue.
+    pub(in crate::task) fn dequeue(&mut self, thread: &Thread) {
+        if self.first.is_some_and(|first| ptr::eq(first, thread)) {
+            self.first = None;
+        } else if !self.ready.remove(thread.id.0) {
+            self.deadlines.cancel(thread.id.0);
+        }
+        self.uncount(thread);
+    }
+
+    /// Takes the most urgent thread out of the run queue.
+    pub(super) fn pop(&mut self) -> Option<&'static Thread> {
+        if let Some(first) = self.first.take() {
+            return Some(first);
+        }
+        let first = self.deadlines.expire(Nanos::MAX);
+        let id = first.or_else(|| self.ready.pop().map(|(id, _)| id))?;
+        // SAFETY: it was queued, and does not run before the caller has it run.
+        let thread = unsafe { by_id(id) };
+        self.uncount(thread);
+        Some(thread)
+    }
+
+    /// How urgent the first thread in the run queue is.
+    pub(in crate::task) fn first_urgency(&self) -> Urgency {
+        match self.deadlines.next() {
+            Some(deadline) => Urgency::of_deadline(deadline),
+            None => self.ready.highest().map_or(Urgency::IDLE, Urgency::of_level),
+        }
+    }
+
+    /// Makes `thread`, which is assigned to this CPU, ready here.
+    #[inline(always)]
+    pub(in crate::task) fn make_ready(&mut self, thread: &Thread, front: bool) {
+        let sched = self.of(thread);
+        let urgency = sched.urgency();
+        // Also what it was asked to look for before counts.
+        if urgency <= self.state.running() {
+            return self.queue(thread, front, urgency);
+        }
+        sched.progress.set(Progress::Ready);
+        self.queue_first();
+        // SAFETY: it stays in the place that is set here until this scheduler has it run.
+        self.first = Some(unsafe { by_id(thread.id.0) });
+        self.state.set_running(urgency);
+        self.ask_reschedule();
+    }
+
+    #[inline(never)]
+    pub(super) fn queue(&mut self, thread: &Thread, front: bool, urgency: Urgency) {
+        self.enqueue(thread, front);
+        self.consider(thread, urgency);
+    }
+
+    /// The first ready thread is not more urgent than all others any more.
+    #[inline]
+    pub(super) fn queue_first(&mut self) {
+        if let Some(first) = self.first.take() {
+            self.enqueue(first, false);
+        }
+    }
+
+    /// Makes a thread ready that slept or is new: here, or where it should run.
+    #[inline(always)]
+    pub(super) fn activate(&mut self, thread: &Thread) {
+        trace::wake(thread);
+        if self.is_current(thread) {
+            // It is on its way out of the CPU, and looks for what to run after this.
+            self.of(thread).progress.set(Progress::Running);
+        } else if self.may_start(thread) {
+            self.distribute(thread);
+        }
+    }
+
+    /// Makes a thread ready that is in no queue: here, or where it should run.
+    #[inline(always)]
+    pub(in crate::task) fn distribute(&mut self, thread: &Thread) {
+        let sched = self.of(thread);
+        sched.hops.set(0);
+        match self.best_place(thread) {
+            here if here == self.cpu.index => self.make_ready(thread, false),
+            there => self.send(thread, there, false),
+        }
+    }
+
+    /// Applies a changed level of `thread`: to the front of its level if that fell, else to the
+    /// back, as POSIX has it.
+    pub(in crate::task) fn requeue(&mut self, thread: &Thread, before: Urgency) {
+        let sched = self.of(thread);
+        let shown = sched.scheduling.get().level.max(sched.inherited.get());
+        thread.level.store(shown.get() as u8, Ordering::Relaxed);
+        if thread.carried.is_something() {
+            personality::level_changed(thread, shown);
+        }
+        let urgency = sched.urgency();
+        match sched.progress.get() {
+            // It may inherit now, or have another policy.
+            Progress::Throttled => {
+                self.timers.cancel(thread.id.0);
+                if self.may_go_on(thread) {
+                    self.distribute(thread);
+                }
+            }
+            _ if urgency == before => {}
+            Progress::Ready => {
+                self.dequeue(thread);
+                if self.may_go_on(thread) {
+                    self.make_ready(thread, urgency < before);
+                }
+            }
+            _ if self.is_current(thread) => match urgency > before {
+                true => self.raise_current(urgency),
+                false => self.ask_reschedule(),
+            },
+            _ => {}
+        }
+    }
+
+    /// The current thread has become more urgent.
+    pub(super) fn raise_current(&mut self, urgency: Urgency) {
+        if urgency > self.state.running() {
+            self.state.set_running(urgency);
+            self.queue_first();
+        }
+    }
+}

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! From one thread to the next.
+
+use core::ptr;
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+
+use crtos_abi::channel::RANK_IDLE;
+use crtos_sched::Urgency;
+
+use super::{Held, hold_here, hold_own};
+use crate::arch::context;
+use crate::arch::percpu::{self, PerCpu};
+use crate::mm::layout;
+use crate::task::{Thread, current, migration, user};
+use crate::{personality, time, trace};
+
+/// Runs the first thread of this CPU. Interrupts off, on a stack that nothing returns to.
+pub fn start() -> ! {
+    percpu::release_preemption();
+    hold_own().since = time::now();
+    percpu::this().set_need_resched();
+    reschedule();
+    unreachable!("nothing returns to the boot stack")
+}
+
+/// Switches to the thread that should run. Interrupts off before and after, no lock held.
+#[inline(never)]
+pub fn reschedule() {
+    if percpu::this().runner.get().is_some() {
+        reschedule_from(hold_here());
+    }
+}
+
+/// As [`reschedule`], with the scheduler of this CPU locked.
+pub(super) fn reschedule_from(mut held: Held) {
+    let cpu = percpu::this();
+    let mut fell = false;
+    let next = loop {
+        // Who asks another CPU does so after having changed its scheduler, without the lock: what
+        // was asked before this is seen.
+        cpu.clear_need_resched();
+        let (next, urgency, is_less) = held.choose();
+        held.release();
+        let rank = rank(urgency, next);
+        let before = cpu.swap_rank(rank);
+        if rank != before {
+            publish_rank(cpu.index, rank);
+        }
+        fell |= is_less || rank < before;
+        // Who adds something for this CPU looks at what it runs before it decides whether to tell.
+        if fell {
+            fence(Ordering::SeqCst);
+            if rank < before {
+                personality::rank_fell(rank);
+                percpu::interrupt_window_if_long();
+            }
+            // What waits elsewhere is compared with what is to run here.
+            fell = cpu.needs_resched();
+            if !fell {
+                migration::pull(cpu.index, urgency);
+            }
+        }
+        if !cpu.needs_resched() {
+            break next;
+        }
+        // Not on the stack that the CPU booted on, where there is no thread to interrupt.
+        if !cpu.current().is_null() {
+            percpu::interrupt_window();
+        }
+        held = hold_here();
+    };
+    switch(cpu, next);
+}
+
+pub(super) fn rank(urgency: Urgency, thread: &Thread) -> u32 {
+    if urgency == Urgency::IDLE { RANK_IDLE } else { thread.rank() }
+}
+
+pub(super) fn switch(cpu: &'static PerCpu, next: &'static Thread) {
+    static BOOT: AtomicU64 = AtomicU64::new(0);
+    let previous = cpu.current();
+    if previous == ptr::from_ref(next) {
+        return;
+    }
+    trace::switch(next);
+    next.switches.store(next.switches.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+    cpu.set_current(next, next.stack_top);
+    // SAFETY: the thread that runs exists; null is the boot stack, which nothing returns to.
+    let save = match unsafe { previous.as_ref() } {
+        Some(previous) => {
+            user::leave(previous);
+            &previous.stack_pointer
+        }
+        None => &BOOT,
+    };
+    // SAFETY: interrupts are off; the scheduler gave `next` to this CPU alone, and its stack is as
+    // `switch_stacks` or `initial_stack` leaves it; the previous thread is not touched any more.
+    unsafe { context::switch_stacks(save.as_ptr(), next.stack_pointer.as_ptr()) }
+    arrive();
+}
+
+/// The current thread has come to this CPU. Interrupts off.
+pub(in crate::task) fn arrive() {
+    user::arrive(percpu::this(), &current());
+    migration::push_real_time();
+}
+
+/// Stores the rank of what the CPU runs.
+pub(super) fn publish_rank(cpu: u32, rank: u32) {
+    if let Some(channel) = layout::channel() {
+        // SAFETY: the channel is mapped; the word is the kernel's, aligned, and accessed
+        // atomically.
+        let word = unsafe {
+            AtomicU32::from_ptr(
+                (&raw mut (*channel.as_ptr()).ranks).cast::<u32>().add(cpu as usize),
+            )
+        };
+        word.store(rank, Ordering::Relaxed);
+    }
+}

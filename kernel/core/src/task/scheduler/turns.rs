@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Turns: what the current thread has used, when its turn ends, and what the timer is set for.
+
+use core::ptr;
+use core::sync::atomic::Ordering;
+
+use super::{Class, PATIENCE, Progress, State};
+use crate::arch::apic;
+use crate::task::Thread;
+use crate::time::{self, Nanos};
+
+impl State {
+    /// The turn of the current thread has an end from now on.
+    #[inline(never)]
+    pub(super) fn begin_slice(&mut self) {
+        if self.is_here() {
+            let now = time::now();
+            let ran = now - self.since;
+            self.slice_end = Some(now + (self.of(self.current).slice_left.get() - ran));
+            self.program();
+        } else {
+            self.ask_reschedule();
+        }
+    }
+
+    /// What `thread` has run up to now.
+    pub(super) fn time_used(&self, thread: &Thread) -> Nanos {
+        let running = match self.is_current(thread) {
+            true => time::now() - self.since,
+            false => Nanos::ZERO,
+        };
+        thread.run_time() + running
+    }
+
+    /// Charges the current thread up to now.
+    pub(super) fn charge(&mut self, now: Nanos) {
+        let ran = now - self.since;
+        self.since = now;
+        if ptr::eq(self.current, self.idle) {
+            self.idle_time += ran;
+        }
+        let sched = self.of(self.current);
+        sched.slice_left.set(sched.slice_left.get() - ran);
+        if let Some(mut server) = sched.server.get() {
+            let had = !server.is_exhausted();
+            server.consume(ran);
+            sched.set_server(Some(server));
+            if had && server.is_exhausted() && sched.scheduling.get().tells_overrun {
+                self.current.note_overrun();
+            }
+        }
+        // Only the CPU that runs it adds to it.
+        let total = self.current.run_time.load(Ordering::Relaxed) + ran.0;
+        self.current.run_time.store(total, Ordering::Relaxed);
+    }
+
+    /// Puts the thread that runs back into the run queue, or on its way to where it may run.
+    pub(super) fn put_back(&mut self) {
+        let thread = self.current;
+        let sched = self.of(thread);
+        if sched.progress.get() != Progress::Running || ptr::eq(thread, self.idle) {
+            return;
+        }
+        let done = sched.is_sliced() && sched.slice_left.get() == Nanos::ZERO;
+        let yields = sched.yields.take();
+        let front = !(yields || done);
+        if sched.server.get().is_some() && !self.may_stay(thread, yields) {
+            return;
+        }
+        let sched = self.of(thread);
+        match sched.allowed().contains(self.cpu.index) {
+            true => self.enqueue(thread, front),
+            false => self.send(thread, self.best_place(thread), front),
+        }
+    }
+
+    /// When the turn of `thread` ends, which begins now, if it does.
+    #[inline(always)]
+    pub(super) fn end_of_turn(&self, thread: &Thread, now: Nanos) -> Option<Nanos> {
+        let sched = self.of(thread);
+        if sched.has_slices() && sched.slice_left.get() == Nanos::ZERO {
+            sched.slice_left.set(sched.scheduling.get().slice());
+        }
+        if sched.deadline().is_some() {
+            sched.server.get().map(|server| now + server.budget())
+        } else if sched.is_sliced() {
+            let others = sched.urgency().level().is_ok_and(|level| self.ready.has(level));
+            others.then(|| now + sched.slice_left.get())
+        } else {
+            (self.movable[Class::Ordinary as usize] > 0).then(|| now + PATIENCE)
+        }
+    }
+
+    /// Sets the timer for the earliest of what is due, if this is the CPU whose timer that is.
+    #[inline(always)]
+    pub(in crate::task) fn program(&mut self) {
+        let due = match (self.timers.next(), self.slice_end) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        };
+        if due != self.programmed && self.is_here() {
+            self.programmed = due;
+            apic::set_timer(due);
+        }
+    }
+}

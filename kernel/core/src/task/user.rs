@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a thread of a process has beside its general registers: extended state, segment bases, page
+//! tables, ports.
+//!
+//! It is stored when the thread leaves a CPU ([`leave`]), so that another CPU can go on with it.
+//! The registers keep it meanwhile: when the thread comes back to the same CPU and no other
+//! program's thread was there, nothing has to be loaded ([`arrive`]).
+
+use super::thread::{SpawnError, Thread, current};
+use crate::arch::InterruptsOff;
+use crate::arch::gdt::PORT_MAP_SIZE;
+use crate::arch::percpu::PerCpu;
+use crate::arch::{cpu, fpu, percpu, tlb};
+use crate::cpu_numbers::{Chosen, Numbering};
+use crate::mm::AddressSpace;
+use crate::sync::SpinLock;
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use core::ops::Range;
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use crtos_vm::Frame;
+use x86_64::VirtAddr;
+use x86_64::registers::model_specific::{FsBase, KernelGsBase};
+
+/// Ports that a thread may use.
+struct Ports {
+    /// Bit set: forbidden.
+    map: [u8; PORT_MAP_SIZE],
+    /// Bytes of the map that may have a bit clear.
+    used: Range<usize>,
+}
+
+/// No CPU.
+const NOWHERE: u32 = u32::MAX;
+
+/// The state while the thread does not run.
+pub(super) struct UserState {
+    extended: fpu::Area,
+    fs_base: AtomicU64,
+    gs_base: AtomicU64,
+    root: AtomicU64,
+    ports: SpinLock<Option<Box<Ports>>>,
+    /// Whether `ports` says something.
+    has_ports: AtomicBool,
+    /// By which numbers the program knows the CPUs.
+    numbering: Chosen,
+    /// The CPU whose registers held the state last.
+    cpu: AtomicU32,
+}
+
+impl UserState {
+    /// The state of a new thread in `space`; `None` without memory.
+    pub fn new(space: &AddressSpace) -> Option<Self> {
+        Some(Self {
+            extended: fpu::Area::new()?,
+            fs_base: AtomicU64::new(0),
+            gs_base: AtomicU64::new(0),
+            root: AtomicU64::new(space.root().0),
+            ports: SpinLock::new(None),
+            has_ports: AtomicBool::new(false),
+            numbering: Chosen::new(),
+            cpu: AtomicU32::new(NOWHERE),
+        })
+    }
+
+    /// Copies the state from the registers. Interrupts off.
+    fn store(&self) {
+        let features = cpu::features();
+        self.extended.store_registers(features.xcr0);
+        // A program changes its bases without the kernel only if it has the instructions.
+        if features.fsgsbase {
+            // SAFETY: it has them, and the kernel turned them on.
+            let (fs, gs) = unsafe { cpu::user_bases() };
+            self.fs_base.store(fs, Ordering::Relaxed);
+            self.gs_base.store(gs, Ordering::Relaxed);
+        }
+    }
+
+    /// Puts the state into the registers. Interrupts off.
+    fn load(&self, cpu: &PerCpu) {
+        let features = cpu::features();
+        self.extended.load_registers(features.xcr0);
+        let fs = self.fs_base.load(Ordering::Relaxed);
+        let gs = self.gs_base.load(Ordering::Relaxed);
+        if features.fsgsbase {
+            // SAFETY: the CPU has the instructions, and the kernel turned them on; both come from
+            // the registers, or from `VirtAddr`.
+            unsafe { cpu::set_user_bases(fs, gs) }
+        } else {
+            FsBase::write(VirtAddr::new_truncate(fs));
+            KernelGsBase::write(VirtAddr::new_truncate(gs));
+        }
+        self.load_ports(cpu);
+        cpu.use_numbering(self.numbering.get());
+    }
+
+    #[inline(always)]
+    fn load_ports(&self, cpu: &PerCpu) {
+        match self.has_ports.load(Ordering::Relaxed) {
+            true => self.load_some_ports(cpu),
+            false => cpu.forbid_ports(),
+        }
+    }
+
+    #[inline(never)]
+    fn load_some_ports(&self, cpu: &PerCpu) {
+        match &*self.ports.lock() {
+            Some(ports) => cpu.allow_ports(&ports.map, ports.used.clone()),
+            None => cpu.forbid_ports(),
+        }
+    }
+}
+
+/// `thread` is about to leave the CPU. Interrupts off.
+pub(super) fn leave(thread: &Thread) {
+    if let Some(state) = &thread.user {
+        state.store();
+    }
+}
+
+/// `thread` has come to `cpu`, where this runs. Interrupts off.
+pub(super) fn arrive(cpu: &PerCpu, thread: &Thread) {
+    let Some(state) = &thread.user else { return };
+    // A thread that took the place of one that is gone has been nowhere yet.
+    let resident =
+        core::ptr::eq(cpu.user_owner(), thread) && state.cpu.load(Ordering::Relaxed) == cpu.index;
+    if !resident {
+        state.load(cpu);
+        state.cpu.store(cpu.index, Ordering::Relaxed);
+        cpu.set_user_owner(thread);
+    }
+    match state.root.load(Ordering::Relaxed) {
+        // It must not reach what the one before it left.
+        0 => tlb::deactivate(),
+        root => tlb::activate(Frame(root)),
+    }
+}
+
+/// Whether `thread` uses page tables of a program.
+pub(super) fn uses_tables(thread: &Thread) -> bool {
+    thread.user.as_ref().is_some_and(|state| state.root.load(Ordering::Relaxed) != 0)
+}
+
+/// Calls `f` with the current thread's area for extended state while its state is in the registers.
+/// Interrupts are off meanwhile. Does nothing in a thread of the kernel.
+pub(crate) fn with_extended_state(f: impl FnOnce(&fpu::Area)) {
+    let interrupts = InterruptsOff::take();
+    if let Some(state) = &current().user {
+        f(&state.extended);
+    }
+    drop(interrupts);
+}
+
+/// Makes `space` the current thread's address space (exec), or takes it away.
+pub fn set_space(space: Option<Arc<AddressSpace>>) {
+    let thread = current();
+    let Some(state) = &thread.user else { return };
+    let interrupts = InterruptsOff::take();
+    state.root.store(space.as_ref().map_or(0, |space| space.root().0), Ordering::Relaxed);
+    match &space {
+        Some(space) => tlb::activate(space.root()),
+        None => tlb::deactivate(),
+    }
+    drop(interrupts);
+    let old = core::mem::replace(&mut *thread.space.lock(), space);
+    drop(old);
+}
+
+/// FS base and GS base of the current thread.
+pub fn segment_bases() -> (u64, u64) {
+    let interrupts = InterruptsOff::take();
+    let bases = (FsBase::read().as_u64(), KernelGsBase::read().as_u64());
+    drop(interrupts);
+    bases
+}
+
+/// Sets the FS base of the current thread; the caller has checked that it is a user address.
+pub fn set_fs_base(base: u64) {
+    let interrupts = InterruptsOff::take();
+    if let Some(state) = &current().user {
+        let base = VirtAddr::new_truncate(base);
+        state.fs_base.store(base.as_u64(), Ordering::Relaxed);
+        FsBase::write(base);
+    }
+    drop(interrupts);
+}
+
+/// Sets the GS base of the current thread; the caller has checked that it is a user address.
+pub fn set_gs_base(base: u64) {
+    let interrupts = InterruptsOff::take();
+    if let Some(state) = &current().user {
+        let base = VirtAddr::new_truncate(base);
+        state.gs_base.store(base.as_u64(), Ordering::Relaxed);
+        KernelGsBase::write(base);
+    }
+    drop(interrupts);
+}
+
+/// Sets by which numbers the current thread knows the CPUs.
+pub fn set_numbering(numbering: Numbering) {
+    let interrupts = InterruptsOff::take();
+    if let Some(state) = &current().user {
+        state.numbering.set(numbering);
+        percpu::this().use_numbering(numbering);
+    }
+    drop(interrupts);
+}
+
+/// `ioperm` for the current thread: allows or forbids ports `first..first + count`. The hypervisor
+/// stops the cell at a port that is not in its configuration, so the caller has checked that the
+/// cell has them.
+pub fn set_ports(first: u16, count: u32, allow: bool) -> Result<(), SpawnError> {
+    let thread = current();
+    let Some(state) = &thread.user else { return Ok(()) };
+    let ports = u32::from(first)..(u32::from(first) + count).min(0x1_0000);
+    if ports.is_empty() {
+        return Ok(());
+    }
+    if state.ports.lock().is_none() {
+        if !crate::mm::heap::has_reserve() {
+            return Err(SpawnError);
+        }
+        let fresh = Box::new(Ports { map: [0xff; PORT_MAP_SIZE], used: 0..0 });
+        *state.ports.lock() = Some(fresh);
+        // The thread itself is the only one that looks.
+        state.has_ports.store(true, Ordering::Relaxed);
+    }
+    let bytes = ports.start as usize / 8..(ports.end as usize).div_ceil(8);
+    if let Some(own) = &mut *state.ports.lock() {
+        for port in ports {
+            let bit = 1 << (port % 8);
+            let byte = &mut own.map[port as usize / 8];
+            *byte = if allow { *byte & !bit } else { *byte | bit };
+        }
+        own.used = match own.used.is_empty() {
+            true => bytes,
+            false => own.used.start.min(bytes.start)..own.used.end.max(bytes.end),
+        };
+    }
+    let interrupts = InterruptsOff::take();
+    state.load_ports(percpu::this());
+    drop(interrupts);
+    Ok(())
+}

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Paths that name descriptors of the process itself: `/dev/fd/N`, `/proc/self/fd/N`, `/dev/stdin`
+//! and its relatives. Linux knows only a placeholder by them if the file is local.
+
+use crate::memory::user;
+
+/// Bytes of a path that are looked at first.
+const WORD: usize = 8;
+
+fn start(path: u64) -> Option<[u8; WORD]> {
+    let mut start = [0; WORD];
+    user::read(path, &mut start).ok()?;
+    Some(start)
+}
+
+/// The descriptor whose link the path at an address of the program is.
+pub fn link(path: u64) -> Option<u64> {
+    match &start(path)? {
+        b"/dev/fd/" => number(path + WORD as u64),
+        b"/proc/se" if follows(path + WORD as u64, b"lf/fd/") => number(path + 14),
+        _ => None,
+    }
+}
+
+/// The descriptor that the path at an address of the program leads to.
+pub fn descriptor(path: u64) -> Option<u64> {
+    match &start(path)? {
+        b"/dev/std" => [&b"in\0"[..], b"out\0", b"err\0"]
+            .iter()
+            .position(|rest| follows(path + WORD as u64, rest))
+            .map(|number| number as u64),
+        _ => link(path),
+    }
+}
+
+/// One byte: a path may end where memory ends.
+fn byte(address: u64) -> Option<u8> {
+    let mut byte = [0];
+    user::read(address, &mut byte).ok()?;
+    Some(byte[0])
+}
+
+fn follows(address: u64, text: &[u8]) -> bool {
+    (address..).zip(text).all(|(at, &wanted)| byte(at) == Some(wanted))
+}
+
+/// The number, as /proc writes it, that is the rest of a path.
+fn number(address: u64) -> Option<u64> {
+    /// Digits of the numbers that local files have.
+    const MOST: u64 = 4;
+    let mut number = 0;
+    for index in 0..=MOST {
+        match byte(address + index)? {
+            0 if index > 0 => return Some(number),
+            b'0' if number == 0 && index > 0 => return None,
+            digit @ b'0'..=b'9' => number = number * 10 + u64::from(digit - b'0'),
+            _ => return None,
+        }
+    }
+    None
+}

@@ -1,0 +1,424 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Pipes.
+//!
+//! A sleeping lock, which lends its holder the level of its highest waiter, protects the contents;
+//! it is held for one page at most, so a long transfer of an ordinary thread holds up a real-time
+//! thread for the copy of a page. A write of up to PIPE_BUF bytes is one such step and therefore
+//! atomic. Who waits looks at counters and needs no lock.
+
+use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+
+use alloc::sync::Arc;
+use crtos_files::{NoMemory, PAGE, PipeRing};
+use linux_raw_sys::general as linux;
+
+use crtos_core::{
+    arch::user_memory,
+    personality::FastResult,
+    task::{Mutex, WaitQueue},
+};
+
+use super::{Events, Memory, Watchers, wait};
+use crate::{
+    abi::{Errno, SysResult},
+    signal,
+};
+
+/// Buffers of a new pipe: 64 KiB.
+const SIZE: usize = 16;
+/// Most bytes of a pipe (/proc/sys/fs/pipe-max-size).
+const MOST: u64 = 1 << 20;
+
+/// A pipe.
+pub struct Pipe {
+    ring: Mutex<PipeRing>,
+    /// Buffers in use and buffers, for those who do not hold the lock.
+    used: AtomicUsize,
+    size: AtomicUsize,
+    /// Open descriptions that read, and that write.
+    readers: AtomicU32,
+    writers: AtomicU32,
+    to_read: WaitQueue,
+    to_write: WaitQueue,
+    watchers: Watchers,
+    /// Inode number.
+    pub number: u64,
+}
+
+impl From<NoMemory> for Errno {
+    fn from(_: NoMemory) -> Self {
+        Self::ENOMEM
+    }
+}
+
+impl Pipe {
+    /// An empty pipe without ends.
+    pub fn new(number: u64) -> Result<Arc<Self>, Errno> {
+        Ok(Arc::new(Self {
+            ring: Mutex::new(PipeRing::new(SIZE)?),
+            used: AtomicUsize::new(0),
+            size: AtomicUsize::new(SIZE),
+            readers: AtomicU32::new(0),
+            writers: AtomicU32::new(0),
+            to_read: WaitQueue::new(),
+            to_write: WaitQueue::new(),
+            watchers: Watchers::new(),
+            number,
+        }))
+    }
+
+    /// An open description begins to use it.
+    pub fn open(&self, reads: bool, writes: bool) {
+        self.readers.fetch_add(reads.into(), Ordering::SeqCst);
+        self.writers.fetch_add(writes.into(), Ordering::SeqCst);
+    }
+
+    /// An open description is gone.
+    pub fn close(&self, reads: bool, writes: bool) {
+        if reads && self.readers.fetch_sub(1, Ordering::SeqCst) == 1 {
+            self.to_write.wake_all();
+            self.watchers.notify(Events::ERROR | Events::OUT);
+        }
+        if writes && self.writers.fetch_sub(1, Ordering::SeqCst) == 1 {
+            self.to_read.wake_all();
+            self.watchers.notify(Events::HANG_UP | Events::IN);
+        }
+    }
+
+    /// Whether there is nothing to read just now.
+    #[inline(always)]
+    pub fn is_empty(&self) -> bool {
+        self.used.load(Ordering::SeqCst) == 0
+    }
+
+    fn is_full(&self) -> bool {
+        self.used.load(Ordering::SeqCst) >= self.size.load(Ordering::SeqCst)
+    }
+
+    fn has_readers(&self) -> bool {
+        self.readers.load(Ordering::SeqCst) > 0
+    }
+
+    fn has_writers(&self) -> bool {
+        self.writers.load(Ordering::SeqCst) > 0
+    }
+
+    /// Reads what is there, and waits if that is nothing.
+    pub fn read(&self, memory: &mut Memory, nonblocking: bool) -> SysResult {
+        let mut done = 0;
+        while memory.left() > 0 {
+            let step = self.read_step(memory)?;
+            match step {
+                Step::Moved(bytes, more) => {
+                    done += bytes;
+                    if !more {
+                        break;
+                    }
+                }
+                Step::Fault if done == 0 => return Err(Errno::EFAULT),
+                Step::Fault => break,
+                Step::Stuck if done > 0 => break,
+                Step::Stuck => {
+                    // In this order: the last writer may have written before it went.
+                    if !self.has_writers() && self.is_empty() {
+                        break;
+                    }
+                    self.wait_for_bytes(nonblocking)?;
+                    if let Some(bytes) = memory.at_once(|to, length| self.read_at_once(to, length))
+                    {
+                        done += bytes;
+                        break;
+                    }
+                }
+            }
+        }
+        if done > 0 && !self.is_empty() {
+            self.to_read.wake(1);
+        }
+        Ok(done)
+    }
+
+    /// As [`Pipe::read`] of the first buffer, which stays there.
+    pub fn peek(&self, memory: &mut Memory, nonblocking: bool) -> SysResult {
+        loop {
+            let seen = self.ring.lock().first().map(|bytes| {
+                let wanted = bytes.len().min(memory.left() as usize);
+                (memory.write(&bytes[..wanted]), wanted)
+            });
+            match seen {
+                Some((0, wanted)) if wanted > 0 => return Err(Errno::EFAULT),
+                Some((seen, _)) => return Ok(seen as u64),
+                None if !self.has_writers() && self.is_empty() => return Ok(0),
+                None => self.wait_for_bytes(nonblocking)?,
+            }
+        }
+    }
+
+    /// Waits until there may be something to read, which there was not.
+    fn wait_for_bytes(&self, nonblocking: bool) -> Result<(), Errno> {
+        let ready = || (!self.is_empty() || !self.has_writers()).then_some(());
+        wait::take_later(&self.to_read, nonblocking, ready)
+    }
+
+    /// Puts back what was read, before all else.
+    pub fn put_back(&self, bytes: &[u8]) -> Result<(), Errno> {
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        for page in bytes.rchunks(PAGE) {
+            let mut ring = self.ring.lock();
+            let put = ring.put_back(page);
+            self.used.store(ring.count(), Ordering::SeqCst);
+            put?;
+        }
+        self.announce_write(true);
+        Ok(())
+    }
+
+    /// How many bytes can be written without waiting, once there is room for any.
+    pub fn room(&self, nonblocking: bool) -> SysResult {
+        loop {
+            if !self.has_readers() {
+                signal::raise(linux::SIGPIPE);
+                return Err(Errno::EPIPE);
+            }
+            let (used, size) = (self.used.load(Ordering::SeqCst), self.size.load(Ordering::SeqCst));
+            match size.saturating_sub(used) {
+                0 => self.wait_for_room(nonblocking)?,
+                buffers => return Ok((buffers * PAGE) as u64),
+            }
+        }
+    }
+
+    /// Waits until there may be room, of which there was none.
+    fn wait_for_room(&self, nonblocking: bool) -> Result<(), Errno> {
+        let ready = || (!self.is_full() || !self.has_readers()).then_some(());
+        wait::take_later(&self.to_write, nonblocking, ready)
+    }
+
+    /// Moves at most a buffer to the program.
+    fn read_step(&self, memory: &mut Memory) -> Result<Step, Errno> {
+        if self.is_empty() {
+            return Ok(Step::Stuck);
+        }
+        let mut wanted = 0;
+        let mut ring = self.ring.lock();
+        let was_full = ring.is_full();
+        let popped = ring.pop(memory.left() as usize, |from| {
+            wanted = from.len();
+            memory.write(from)
+        });
+        let (left, is_full) = (ring.count(), ring.is_full());
+        self.used.store(left, Ordering::SeqCst);
+        drop(ring);
+        if popped.is_some() {
+            self.announce_read(was_full, is_full);
+        }
+        Ok(match popped {
+            None => Step::Stuck,
+            Some((taken, _)) if taken < wanted => {
+                if taken == 0 {
+                    Step::Fault
+                } else {
+                    Step::Moved(taken as u64, true)
+                }
+            }
+            Some((taken, packet)) => Step::Moved(taken as u64, left > 0 && !packet),
+        })
+    }
+
+    /// Tells those who want to write of a read.
+    fn announce_read(&self, was_full: bool, is_full: bool) {
+        if was_full && !is_full {
+            self.to_write.wake(1);
+        }
+        // Each write looks for an edge, as Linux tells pollers after every read that made room.
+        if !is_full {
+            self.watchers.notify(Events::OUT | Events::WRITE_NORMAL);
+        }
+    }
+
+    /// As [`Pipe::read`], on the fast path: at most a step, if nothing is behind what is read.
+    #[inline(never)]
+    pub fn read_at_once(&self, buffer: u64, length: u64) -> FastResult {
+        if self.is_empty()
+            || length > Memory::MOST
+            || !user_memory::is_range(buffer, length)
+            || !self.watchers.are_few()
+        {
+            return FastResult::FULL;
+        }
+        let Some(mut ring) = self.ring.try_lock().filter(|ring| ring.keeps_page()) else {
+            return FastResult::FULL;
+        };
+        let (was_full, is_last) = (ring.is_full(), ring.count() == 1);
+        let popped = ring.pop(length as usize, |from| {
+            let all = is_last || from.len() as u64 == length;
+            let fits = all && from.len() <= user_memory::STEP;
+            if fits && user_memory::write_at_once(buffer, from) { from.len() } else { 0 }
+        });
+        let is_full = ring.is_full();
+        self.used.store(ring.count(), Ordering::SeqCst);
+        drop(ring);
+        let taken = popped.map_or(0, |(taken, _)| taken as u64);
+        if taken == 0 {
+            return FastResult::FULL;
+        }
+        self.announce_read(was_full, is_full);
+        FastResult::done(taken)
+    }
+
+    /// Writes everything; without room it waits, or says how far it came.
+    pub fn write(&self, memory: &mut Memory, nonblocking: bool, packets: bool) -> SysResult {
+        let mut done = 0;
+        let mut first = true;
+        while memory.left() > 0 {
+            if !self.has_readers() {
+                signal::raise(linux::SIGPIPE);
+                return if done > 0 { Ok(done) } else { Err(Errno::EPIPE) };
+            }
+            let step = self.write_step(memory, packets, core::mem::take(&mut first));
+            match step {
+                Ok(Step::Moved(bytes, _)) => done += bytes,
+                Err(_) | Ok(Step::Fault) if done > 0 => break,
+                Err(error) => return Err(error),
+                Ok(Step::Fault) => return Err(Errno::EFAULT),
+                Ok(Step::Stuck) => match self.wait_for_room(nonblocking) {
+                    Err(_) if done > 0 => return Ok(done),
+                    waited => waited?,
+                },
+            }
+        }
+        if done > 0 && !self.is_full() {
+            self.to_write.wake(1);
+        }
+        Ok(done)
+    }
+
+    /// Moves at most a page from the program. With `first` an odd number of bytes may go behind
+    /// what is there.
+    fn write_step(&self, memory: &mut Memory, packets: bool, first: bool) -> Result<Step, Errno> {
+        if self.is_full() && (!first || packets) {
+            return Ok(Step::Stuck);
+        }
+        let length = memory.left() as usize;
+        let odd = length % PAGE;
+        let mut ring = self.ring.lock();
+        let was_empty = ring.is_empty();
+        let appended = match first && !packets && odd != 0 {
+            true => ring.append(odd, |to| memory.read(to)),
+            false => None,
+        };
+        let moved = match appended {
+            Some(moved) => Some(moved),
+            None if ring.is_full() => None,
+            None => Some(ring.push(length, packets, |to| memory.read(to))?),
+        };
+        self.used.store(ring.count(), Ordering::SeqCst);
+        drop(ring);
+        let Some(moved) = moved else { return Ok(Step::Stuck) };
+        if moved > 0 {
+            self.announce_write(was_empty);
+        }
+        Ok(if moved == 0 { Step::Fault } else { Step::Moved(moved as u64, true) })
+    }
+
+    /// Tells those who want to read of a write.
+    fn announce_write(&self, was_empty: bool) {
+        if was_empty {
+            self.to_read.wake(1);
+        }
+        self.watchers.notify(Events::IN | Events::READ_NORMAL);
+    }
+
+    /// As [`Pipe::write`], on the fast path: at most a step, not in packets.
+    #[inline(never)]
+    pub fn write_at_once(&self, buffer: u64, length: u64) -> FastResult {
+        if !(1..=user_memory::STEP as u64).contains(&length)
+            || !self.has_readers()
+            || !self.watchers.are_few()
+        {
+            return FastResult::FULL;
+        }
+        let Some(mut ring) = self.ring.try_lock() else { return FastResult::FULL };
+        let length = length as usize;
+        let was_empty = ring.is_empty();
+        let fill = |to: &mut [u8]| {
+            if user_memory::read_at_once(buffer, to) { to.len() } else { 0 }
+        };
+        let moved = match ring.append(length, fill) {
+            Some(moved) => moved,
+            None if ring.is_full() || !ring.has_spare() => 0,
+            None => ring.push(length, false, fill).unwrap_or(0),
+        };
+        self.used.store(ring.count(), Ordering::SeqCst);
+        drop(ring);
+        if moved == 0 {
+            return FastResult::FULL;
+        }
+        self.announce_write(was_empty);
+        FastResult::done(moved as u64)
+    }
+
+    /// What an open description can do without waiting.
+    pub fn ready(&self, reads: bool, writes: bool) -> Events {
+        let mut events = Events::empty();
+        if reads {
+            events.set(Events::IN | Events::READ_NORMAL, !self.is_empty());
+            events.set(Events::HANG_UP, !self.has_writers());
+        }
+        if writes {
+            events.set(Events::OUT | Events::WRITE_NORMAL, !self.is_full());
+            events.set(Events::ERROR, !self.has_readers());
+        }
+        events
+    }
+
+    /// Who is told of changes.
+    pub fn watchers(&self) -> &Watchers {
+        &self.watchers
+    }
+
+    /// Bytes to read (FIONREAD).
+    pub fn bytes(&self) -> u64 {
+        self.ring.lock().bytes() as u64
+    }
+
+    /// F_GETPIPE_SZ.
+    pub fn size(&self) -> u64 {
+        (self.size.load(Ordering::SeqCst) * PAGE) as u64
+    }
+
+    /// F_SETPIPE_SZ.
+    pub fn set_size(&self, bytes: u32) -> SysResult {
+        let size = u64::from(bytes).max(PAGE as u64).next_power_of_two();
+        if bytes > 1 << 31 {
+            return Err(Errno::EINVAL);
+        }
+        if size > MOST {
+            return Err(Errno::EPERM);
+        }
+        let fits = {
+            let mut ring = self.ring.lock();
+            let fits = ring.resize(size as usize / PAGE)?;
+            self.size.store(ring.size(), Ordering::SeqCst);
+            fits
+        };
+        if !fits {
+            return Err(Errno::EBUSY);
+        }
+        self.to_write.wake_all();
+        self.watchers.notify(Events::OUT | Events::WRITE_NORMAL);
+        Ok(size)
+    }
+}
+
+/// How far one step came.
+enum Step {
+    /// So many bytes; whether a reader may go on without waiting.
+    Moved(u64, bool),
+    /// The program's memory is bad.
+    Fault,
+    /// Empty or full.
+    Stuck,
+}

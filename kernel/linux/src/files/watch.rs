@@ -1,0 +1,369 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a file is ready for, and who is told when that changes: threads in poll or select, members
+//! of an epoll set.
+
+use alloc::{boxed::Box, sync::Arc};
+use core::sync::atomic::{AtomicUsize, Ordering, fence};
+
+use bitflags::bitflags;
+use crtos_files::{Piece, Pieces};
+use spin::Once;
+
+use crtos_core::{
+    arch::interrupts,
+    mm::heap,
+    sync::SpinLock,
+    task::{Thread, Timer},
+    time,
+};
+
+use super::epoll::Set;
+use crate::abi::Errno;
+
+bitflags! {
+    /// The events of poll(2) and epoll(7), by their numbers.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+    pub struct Events: u32 {
+        /// There is something to read.
+        const IN = 1;
+        /// Urgent data.
+        const PRIORITY = 2;
+        /// A write does not block.
+        const OUT = 4;
+        /// Nobody reads what is written. Always reported.
+        const ERROR = 8;
+        /// Nobody writes any more. Always reported.
+        const HANG_UP = 0x10;
+        /// POLLRDNORM.
+        const READ_NORMAL = 0x40;
+        /// POLLWRNORM.
+        const WRITE_NORMAL = 0x100;
+    }
+}
+
+/// Who is told of a change. It looks at the file itself.
+pub trait Watcher: Send + Sync {
+    /// The file may be ready for `events`. Any context; interrupts off; must not sleep or allocate.
+    /// Says whether others watch what has become ready by that, as far as is known: the caller has
+    /// them be told by [`announce`](Self::announce).
+    fn notify(&self, events: Events) -> bool;
+
+    /// Tells those who watch what has become ready. Any context; must not sleep or allocate.
+    fn announce(&self) {}
+
+    /// Whether nobody else has to be told because this one is.
+    fn is_last(&self) -> bool {
+        true
+    }
+
+    /// Whether it is to [`end`](Self::end) when the file at an address ends: the watchers of a pipe
+    /// are those of all its files.
+    fn ends_with(&self, _file: usize) -> bool {
+        false
+    }
+
+    /// The file has ended. Thread context; may sleep.
+    fn end(&self) {}
+}
+
+/// What can be watched: an open file description, or an epoll set.
+pub trait Source: Send + Sync {
+    /// What it is ready for now. Thread context; may sleep.
+    fn ready(&self) -> Events;
+
+    /// Who is told when that changes; `None` for what is always ready.
+    fn watchers(&self) -> Option<&Watchers>;
+
+    /// Has `watcher` be told. Thread context; may sleep.
+    fn watch(&self, watcher: Arc<dyn Watcher>) -> Result<(), Errno> {
+        self.watchers().map_or(Ok(()), |watchers| watchers.add(watcher))
+    }
+
+    /// Of what its watchers are told, the events that concern it.
+    fn heard(&self) -> Events;
+
+    /// The set that it is.
+    fn as_set(&self) -> Option<&Set> {
+        None
+    }
+}
+
+impl Watcher for Thread {
+    fn notify(&self, _: Events) -> bool {
+        self.wake();
+        false
+    }
+}
+
+/// Watchers that are told with interrupts off, where they were on before.
+const STEP: usize = 2;
+
+/// Watchers that are looked at with interrupts off to find one.
+const SEARCH: usize = 32;
+
+/// The watchers of a file. Telling them takes steps in proportion to their number, which is that of
+/// the threads that poll the file at the same time and the epoll sets it belongs to. Threads tell
+/// them a few at a time. In an interrupt one of them is told at once, and each of the others, as
+/// each of those who watch what became ready by that, by a further interrupt: a timer's, which is
+/// due at once.
+#[derive(Default)]
+pub struct Watchers {
+    /// Made for the first of them.
+    list: Once<Arc<List>>,
+    /// What they watch is a watcher itself (an epoll set, a signalfd): in an interrupt, none of
+    /// them is told at once.
+    are_later: bool,
+}
+
+struct List {
+    all: SpinLock<Pieces<Arc<dyn Watcher>>>,
+    /// How many they are, for those who do not hold the lock.
+    count: AtomicUsize,
+    /// Who is still to be told.
+    rest: SpinLock<Rest>,
+    /// Tells them; there before anybody is left to it. Taken away when the file is closed.
+    timer: SpinLock<Option<Timer>>,
+}
+
+/// The watchers before `left` are to be told of `events`.
+#[derive(Default)]
+struct Rest {
+    left: usize,
+    events: Events,
+}
+
+impl Watchers {
+    /// Nobody watches.
+    pub const fn new() -> Self {
+        Self { list: Once::new(), are_later: false }
+    }
+
+    /// Nobody watches what is a watcher itself.
+    pub const fn of_watcher() -> Self {
+        Self { list: Once::new(), are_later: true }
+    }
+
+    /// Adds a watcher. Allocates only when there are more than ever before. Thread context.
+    pub fn add(&self, watcher: Arc<dyn Watcher>) -> Result<(), Errno> {
+        if self.list.get().is_none() && !heap::has_reserve() {
+            return Err(Errno::ENOMEM);
+        }
+        let list = self.list.call_once(|| Arc::new(List::default()));
+        if self.are_later || list.len() > 0 {
+            list.prepare_rest()?;
+        }
+        list.add(watcher)
+    }
+
+    /// Removes a watcher that was added.
+    pub fn remove(&self, watcher: &Arc<dyn Watcher>) {
+        drop(self.take(|other| core::ptr::addr_eq(&raw const **other, &raw const **watcher)));
+    }
+
+    fn take(&self, is_meant: impl Fn(&Arc<dyn Watcher>) -> bool) -> Option<Arc<dyn Watcher>> {
+        self.list.get().and_then(|list| list.take(is_meant))
+    }
+
+    /// The file at an address ends: so do those who watch it for as long as it is there. Thread
+    /// context; may sleep.
+    pub fn close(&self, file: usize) {
+        while self.list.get().is_some_and(|list| list.len() > 0) {
+            let Some(ended) = self.take(|watcher| watcher.ends_with(file)) else { return };
+            ended.end();
+        }
+    }
+
+    /// Whether telling them takes one step: nobody, or one who has nobody else to be told.
+    /// Interrupts off.
+    #[inline(always)]
+    pub fn are_few(&self) -> bool {
+        self.list.get().is_none_or(|list| match list.len() {
+            0 => true,
+            1 => list.all.lock().get(0).is_none_or(|only| only.is_last()),
+            _ => false,
+        })
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.list.get().is_none_or(|list| list.len() == 0)
+    }
+
+    /// Tells all. A few instructions if nobody is there. Any context.
+    #[inline(always)]
+    pub fn notify(&self, events: Events) {
+        // The file was changed before the look at whether they are there.
+        fence(Ordering::SeqCst);
+        if let Some(list) = self.list.get()
+            && list.len() > 0
+        {
+            list.notify(events, self.are_later);
+        }
+    }
+}
+
+impl Drop for Watchers {
+    fn drop(&mut self) {
+        let timer = self.list.get().and_then(|list| list.timer.lock().take());
+        drop(timer);
+    }
+}
+
+impl Default for List {
+    /// Nobody yet.
+    fn default() -> Self {
+        Self {
+            all: SpinLock::new(Pieces::new()),
+            count: AtomicUsize::new(0),
+            rest: SpinLock::new(Rest::default()),
+            timer: SpinLock::new(None),
+        }
+    }
+}
+
+impl List {
+    fn len(&self) -> usize {
+        self.count.load(Ordering::Relaxed)
+    }
+
+    /// Makes what tells the rest, if that is not there.
+    fn prepare_rest(self: &Arc<Self>) -> Result<(), Errno> {
+        if self.timer.lock().is_some() {
+            return Ok(());
+        }
+        let own = self.clone();
+        let fresh = Timer::new(Box::new(move || own.notify_rest())).map_err(|_| Errno::ENOMEM)?;
+        let mut fresh = Some(fresh);
+        {
+            let mut timer = self.timer.lock();
+            if timer.is_none() {
+                *timer = fresh.take();
+            }
+        }
+        drop(fresh);
+        Ok(())
+    }
+
+    fn add(&self, watcher: Arc<dyn Watcher>) -> Result<(), Errno> {
+        let mut watcher = watcher;
+        loop {
+            let wanted = {
+                let mut all = self.all.lock();
+                match all.push(watcher) {
+                    Ok(()) => {
+                        // Before the caller looks at the file: whoever changes that afterwards sees
+                        // it.
+                        self.count.store(all.len(), Ordering::SeqCst);
+                        return Ok(());
+                    }
+                    Err(back) => watcher = back,
+                }
+                all.wanted().unwrap_or(1)
+            };
+            if wanted == 0 || !heap::has_reserve() {
+                return Err(Errno::ENOMEM);
+            }
+            let room = Piece::new(wanted).ok_or(Errno::ENOMEM)?;
+            let unused = self.all.lock().add_room(room);
+            drop(unused);
+        }
+    }
+
+    /// Takes out one that is meant.
+    fn take(&self, is_meant: impl Fn(&Arc<dyn Watcher>) -> bool) -> Option<Arc<dyn Watcher>> {
+        // From the last to the first: the place of one that goes meanwhile is taken by one that was
+        // looked at already, or by one that is looked at there.
+        let mut left = usize::MAX;
+        while left > 0 {
+            let mut all = self.all.lock();
+            left = left.min(all.len());
+            let rest = left.saturating_sub(SEARCH);
+            if let Some(at) = (rest..left).rev().find(|&at| all.get(at).is_some_and(&is_meant)) {
+                let taken = all.swap_remove(at);
+                self.count.store(all.len(), Ordering::Relaxed);
+                return taken;
+            }
+            left = rest;
+        }
+        None
+    }
+
+    /// Tells up to `most` of those before `left`, and calls `ready` with each of them that has
+    /// others to be told. Returns how many are left then.
+    fn notify_some(
+        &self,
+        events: Events,
+        left: usize,
+        most: usize,
+        mut ready: impl FnMut(&Arc<dyn Watcher>),
+    ) -> usize {
+        let all = self.all.lock();
+        let left = left.min(all.len());
+        let rest = left.saturating_sub(most);
+        for watcher in (rest..left).rev().filter_map(|at| all.get(at)) {
+            if watcher.notify(events) {
+                ready(watcher);
+            }
+        }
+        rest
+    }
+
+    /// As [`notify_some`](Self::notify_some) with interrupts on: the others are told before it
+    /// returns, in the same way. Who is watched does not watch in turn in a long row.
+    fn notify_step(&self, events: Events, left: usize) -> usize {
+        let mut ready = [const { None }; STEP];
+        let mut free = ready.iter_mut();
+        let rest = self.notify_some(events, left, STEP, |watcher| {
+            if let Some(place) = free.next() {
+                *place = Some(watcher.clone());
+            }
+        });
+        ready.into_iter().flatten().for_each(|watcher| watcher.announce());
+        rest
+    }
+
+    #[inline(never)]
+    fn notify(&self, events: Events, later: bool) {
+        // From the last to the first: who goes meanwhile leaves their place to one that was told
+        // already, and who comes looks at the file afterwards.
+        let mut left = usize::MAX;
+        if interrupts::are_on() {
+            while left > 0 {
+                left = self.notify_step(events, left);
+            }
+            return;
+        }
+        if !later {
+            left = self.notify_some(events, left, 1, |watcher| watcher.announce());
+        }
+        if left > 0 {
+            let mut rest = self.rest.lock();
+            rest.left = rest.left.max(left);
+            rest.events |= events;
+            self.go_on();
+        }
+    }
+
+    /// One more of the rest is told. Interrupt context.
+    fn notify_rest(&self) {
+        let is_last = {
+            let mut rest = self.rest.lock();
+            rest.left = self.notify_some(rest.events, rest.left, 1, |watcher| watcher.announce());
+            if rest.left == 0 {
+                rest.events = Events::empty();
+            }
+            rest.left == 0
+        };
+        if !is_last {
+            interrupts::window_in_timer();
+            self.go_on();
+        }
+    }
+
+    /// The rest is told as soon as interrupts are on, behind whatever else is due by then.
+    fn go_on(&self) {
+        if let Some(timer) = &*self.timer.lock() {
+            timer.arm(time::now());
+        }
+    }
+}

@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Waiting until another thread says so, and saying so.
+
+use crtos_core::{
+    hazard::FastCall,
+    mm::space::Access,
+    task::{self, MAX_THREADS, WakeReason},
+    time::Deadline,
+};
+
+use super::{
+    Address, STATE, Stop, caller, is_interrupted,
+    key::{key, private_key},
+    word,
+};
+use crate::{
+    abi::{Errno, SysResult},
+    process::{Restart, ThreadExt as _, UserThread},
+};
+
+use core::sync::atomic::Ordering;
+
+use crtos_abi::channel::{THREAD_RUNNING, THREAD_SLEEPING};
+use crtos_locks::{Key, futex::Wait};
+use linux_raw_sys::general as linux;
+
+/// Waiters that a wake-up looks at with interrupts off; it is one where another CPU may have to be
+/// told of each.
+const STEPS: usize = 3;
+
+/// Why a wait ended without what was waited for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Ended {
+    /// The deadline passed.
+    Timeout,
+    /// A signal, or the end of the thread.
+    Interrupted,
+}
+
+/// FUTEX_WAIT, FUTEX_WAIT_BITSET: waits for a wake-up with one of `bits` if the word is `value`.
+pub fn wait(address: Address, value: u32, bits: u32, deadline: Option<Deadline>) -> SysResult {
+    if bits == 0 {
+        return Err(Errno::EINVAL);
+    }
+    let key = key(address, Access::Read)?;
+    let (me, _) = caller()?;
+    enqueue(me, key, address, value, Wait::Plain(bits))?;
+    // Who wakes it takes it out of the table and hands the wake-up over.
+    let Err(ended) = sleep(deadline, || false) else { return Ok(0) };
+    if !STATE.lock().table.dequeue(me) {
+        task::forget_handed();
+        return Ok(0);
+    }
+    Err(match (ended, deadline) {
+        (Ended::Timeout, _) => Errno::ETIMEDOUT,
+        (Ended::Interrupted, None) => Errno::RESTART,
+        (Ended::Interrupted, Some(deadline)) => {
+            if let Some(user) = task::current().user() {
+                *user.restart.lock() = Some(Restart::Futex { address, value, bits, deadline });
+            }
+            Errno::RESTART_BLOCK
+        }
+    })
+}
+
+/// Queues the calling thread `me` if the word is `value`. May sleep.
+pub(super) fn enqueue(
+    me: u16,
+    key: Key,
+    address: Address,
+    value: u32,
+    wait: Wait,
+) -> Result<(), Errno> {
+    let level = task::current().effective_level();
+    loop {
+        let stop = {
+            let mut state = STATE.lock();
+            match word::load(address.word) {
+                Ok(word) if word == value => {
+                    state.table.enqueue(me, level, key, wait);
+                    return Ok(());
+                }
+                Ok(_) => return Err(Errno::EAGAIN),
+                Err(stop) => stop,
+            }
+        };
+        stop.overcome()?;
+    }
+}
+
+/// Sleeps until what is waited for was handed over, or `done` says so.
+pub(super) fn sleep(deadline: Option<Deadline>, done: impl Fn() -> bool) -> Result<(), Ended> {
+    let current = task::current();
+    let Some(user) = current.user() else { return Ok(()) };
+    user.state.store(THREAD_SLEEPING, Ordering::Relaxed);
+    let result = loop {
+        if is_interrupted() {
+            break Err(Ended::Interrupted);
+        }
+        let reason = task::block_until(deadline);
+        if reason == WakeReason::Handed || done() {
+            break Ok(());
+        }
+        if reason == WakeReason::Timeout {
+            break Err(Ended::Timeout);
+        }
+    };
+    user.state.store(THREAD_RUNNING, Ordering::Relaxed);
+    result
+}
+
+/// FUTEX_WAKE, FUTEX_WAKE_BITSET: wakes up to `count` threads, but at least one, that wait for one
+/// of `bits`.
+pub fn wake(address: Address, count: i32, bits: u32) -> SysResult {
+    if bits == 0 {
+        return Err(Errno::EINVAL);
+    }
+    wake_key(key(address, Access::Read)?, count.max(1) as usize, bits)
+}
+
+/// FUTEX_WAKE of a private futex on the fast path: wakes one thread, or finds none. `None` if there
+/// is more to do. Interrupts off.
+pub fn wake_fast(call: &mut FastCall<'_, UserThread>, word: u64, count: i32) -> Option<SysResult> {
+    let key = private_key(word)?;
+    let mut state = STATE.lock_quietly();
+    Some(Ok(match state.table.wake_one(key, count.max(1) as usize).ok()? {
+        // While the table is locked, the thread cannot find out and end.
+        Some(thread) => {
+            task::hand_over_fast(call, thread);
+            1
+        }
+        None => 0,
+    }))
+}
+
+/// Wakes up to `count` threads that wait at a word of the calling program by operations that are
+/// not private.
+pub fn wake_shared(word: u64, count: usize) {
+    if let Ok(key) = key(Address { word, shared: true }, Access::Read) {
+        // Nobody can be told of waiters of another kind.
+        let _ = wake_key(key, count, linux::FUTEX_BITSET_MATCH_ANY);
+    }
+}
+
+pub(super) fn wake_key(key: Key, count: usize, bits: u32) -> SysResult {
+    let (me, _) = caller()?;
+    // No more than can be there: who comes later may be left.
+    let mut left = count.min(MAX_THREADS);
+    let mut woken = 0;
+    let steps = if task::online().count() > 1 { 1 } else { STEPS };
+    loop {
+        // While the table is locked, a thread that was woken cannot find out and end.
+        let result = STATE.lock().table.wake(me, key, bits, &mut left, steps, |thread| {
+            woken += 1;
+            task::hand_over(thread);
+        });
+        match result {
+            Ok(true) => {}
+            Ok(false) => return Ok(woken),
+            Err(_) => return Err(Errno::EINVAL),
+        }
+    }
+}
+
+/// FUTEX_WAKE_OP: changes the second word, wakes threads at the first, and at the second if that
+/// was as described.
+pub fn wake_op(first: Address, second: Address, counts: [i32; 2], operation: u32) -> SysResult {
+    let keys = [key(first, Access::Read)?, key(second, Access::Write)?];
+    let before = loop {
+        let stop = {
+            let _state = STATE.lock();
+            match change(second.word, operation) {
+                Ok(before) => break before,
+                Err(stop) => stop,
+            }
+        };
+        stop.overcome()?;
+    };
+    let also = compares(before, operation)?;
+    let mut woken = wake_key(keys[0], counts[0].max(1) as usize, linux::FUTEX_BITSET_MATCH_ANY)?;
+    if also {
+        woken += wake_key(keys[1], counts[1].max(1) as usize, linux::FUTEX_BITSET_MATCH_ANY)?;
+    }
+    Ok(woken)
+}
+
+/// A field of 12 bits, with its sign.
+fn signed(field: u32) -> i32 {
+    (field << 20).cast_signed() >> 20
+}
+
+/// Changes a word as FUTEX_WAKE_OP encodes it, and returns what it was.
+fn change(address: u64, operation: u32) -> Result<u32, Stop> {
+    let mut argument = signed(operation >> 12 & 0xfff) as u32;
+    if operation >> 31 != 0 {
+        argument = 1 << (argument & 31);
+    }
+    let before = word::load(address)?;
+    let after = match operation >> 28 & 7 {
+        linux::FUTEX_OP_SET => argument,
+        linux::FUTEX_OP_ADD => before.wrapping_add(argument),
+        linux::FUTEX_OP_OR => before | argument,
+        linux::FUTEX_OP_ANDN => before & !argument,
+        linux::FUTEX_OP_XOR => before ^ argument,
+        _ => return Err(Errno::ENOSYS.into()),
+    };
+    word::replace(address, before, after)?;
+    Ok(before)
+}
+
+/// Whether a word was as FUTEX_WAKE_OP describes it.
+fn compares(word: u32, operation: u32) -> Result<bool, Errno> {
+    let (word, argument) = (word.cast_signed(), signed(operation & 0xfff));
+    Ok(match operation >> 24 & 15 {
+        linux::FUTEX_OP_CMP_EQ => word == argument,
+        linux::FUTEX_OP_CMP_NE => word != argument,
+        linux::FUTEX_OP_CMP_LT => word < argument,
+        linux::FUTEX_OP_CMP_GE => word >= argument,
+        linux::FUTEX_OP_CMP_LE => word <= argument,
+        linux::FUTEX_OP_CMP_GT => word > argument,
+        _ => return Err(Errno::ENOSYS),
+    })
+}

@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The contents of Linux's files, for what maps or executes them: read through the shadow, a page
+//! at most once while the file stays what it is ([`page_cache`]). Large parts are read when they
+//! are touched.
+
+use alloc::sync::Arc;
+use core::ops::Range;
+use crtos_syscalls::structs::Stat;
+use zerocopy::IntoBytes;
+
+use crtos_abi::PAGE_SIZE;
+use crtos_channel::Operation;
+use linux_raw_sys::general as linux;
+
+use crtos_core::{
+    mm::{
+        object::Object,
+        page_cache::{self, Identity, Version},
+        space::{AddressSpace, Filling, Target},
+    },
+    time::{self, Clock, Nanos},
+};
+
+use crate::{
+    abi::{Errno, linux_result},
+    process::spares,
+    remote,
+};
+
+/// A file that has not changed for so long changes no more without its time of change telling so:
+/// that moves with Linux's ticks.
+const SETTLED: Nanos = Nanos::from_millis(1000);
+
+/// Parts of files that are larger are read when they are touched, unless they have to be there at
+/// once.
+const LARGE: u64 = 4 << 20;
+
+/// What fstat(2) tells, and fcntl(2).
+pub struct Status {
+    /// Flags of the open file.
+    pub flags: u64,
+    /// Device and number of the file.
+    pub identity: Identity,
+    /// Whether it is a file of bytes.
+    pub is_regular: bool,
+    /// Bytes.
+    pub size: u64,
+    /// Nothing of it has been written yet: it is all zeros. Or Linux makes it up when it is read.
+    pub is_empty: bool,
+    /// When it changed, in seconds and nanoseconds.
+    changed: [u64; 2],
+}
+
+impl Status {
+    /// Of descriptor `fd` of the shadow.
+    pub fn of(space: &AddressSpace, fd: u64) -> Result<Self, Errno> {
+        let mut status = Stat::default();
+        let window = space.window();
+        let flags = remote::request(Operation::Status { fd: fd as i32, to: Filling::START })?;
+        let flags = linux_result(flags)?;
+        window.read(0, status.as_mut_bytes())?;
+        Ok(Self {
+            flags,
+            identity: (status.device, status.inode),
+            is_regular: status.mode & linux::S_IFMT == linux::S_IFREG,
+            size: status.size as u64,
+            is_empty: status.blocks == 0,
+            changed: status.changed,
+        })
+    }
+
+    /// What tells this version of the file from later ones; `None` if it may change without a
+    /// trace.
+    fn version(&self) -> Option<Version> {
+        let [seconds, nanoseconds] = self.changed;
+        let changed = seconds.checked_mul(1_000_000_000)?.checked_add(nanoseconds)?;
+        let age = time::linux(Clock::Realtime).0.checked_sub(changed)?;
+        let stays = self.is_regular && !self.is_empty && age > SETTLED.0;
+        stays.then_some(Version { size: self.size, changed: self.changed })
+    }
+}
+
+/// A file that is read page by page.
+pub struct Contents<'a> {
+    space: &'a AddressSpace,
+    fd: u64,
+    /// Bytes; of what is no file of bytes there may be any number.
+    pub size: u64,
+    /// Its pages, of which those are there that [`load`](Self::load) was asked for.
+    pub object: Arc<Object>,
+}
+
+impl<'a> Contents<'a> {
+    /// Of descriptor `fd` of the shadow. With `is_written` programs of the realm may write to the
+    /// file unseen.
+    pub fn of(
+        space: &'a AddressSpace,
+        fd: u64,
+        is_written: impl FnOnce(Identity) -> bool,
+    ) -> Result<Self, Errno> {
+        Self::with(space, fd, &Status::of(space, fd)?, is_written)
+    }
+
+    /// The same where the status of the file is known.
+    pub fn with(
+        space: &'a AddressSpace,
+        fd: u64,
+        status: &Status,
+        is_written: impl FnOnce(Identity) -> bool,
+    ) -> Result<Self, Errno> {
+        let version = status.version().filter(|_| !is_written(status.identity));
+        let object = match version {
+            Some(version) => page_cache::object(status.identity, version)?,
+            None => Object::anonymous()?,
+        };
+        let size = if status.is_regular { status.size } else { u64::MAX };
+        object.set_limit(size);
+        Ok(Self { space, fd, size, object })
+    }
+
+    /// Sees to it that the pages of `range` are there, up to the end of the file.
+    pub fn load(&self, range: Range<u64>) -> Result<(), Errno> {
+        let range = range.start..range.end.min(self.size);
+        load(self.space, &self.object, self.fd, range)
+    }
+
+    /// Sees to it that the pages of `range` are there, or with `at_once` unset that they will be
+    /// when they are touched. The result is the mirror through which they are read then: to be
+    /// used, or given up, once they are mapped.
+    pub fn cover(&self, range: Range<u64>, at_once: bool) -> Result<Option<u64>, Errno> {
+        let part = range.start..range.end.min(self.size);
+        if !at_once
+            && is_large(&part)
+            && self.object.missing(part.clone(), PAGE_SIZE).is_some()
+            && let Ok(mirror) = self.mirror(part)
+        {
+            return Ok(Some(mirror));
+        }
+        self.load(range).map(|()| None)
+    }
+
+    /// Has the shadow map a part of the file, from which its pages are read when they are touched.
+    fn mirror(&self, part: Range<u64>) -> Result<u64, Errno> {
+        spares::reserve_spare()?;
+        let length = (part.end - part.start).next_multiple_of(PAGE_SIZE);
+        let at = self.space.reserve_mirror(length)?;
+        let (rights, flags) = (linux::PROT_READ.into(), linux::MAP_PRIVATE | linux::MAP_FIXED);
+        let args = [at, length, rights, flags.into(), self.fd, part.start];
+        if let Err(error) = remote::linux(linux::__NR_mmap, &args) {
+            self.space.forget_mirror(at);
+            return Err(error);
+        }
+        let object = self.object.clone();
+        let target = Target { object, offset: part.start, writable: false, attachment: false };
+        self.space.set_mirror(at, target);
+        self.object.read_on_demand();
+        Ok(at)
+    }
+
+    /// Copies bytes that lie at `offset`; returns how many there are.
+    pub fn read(&self, offset: u64, to: &mut [u8]) -> Result<usize, Errno> {
+        let end = offset.saturating_add(to.len() as u64).min(self.size);
+        self.load(offset..end)?;
+        let length = end.saturating_sub(offset) as usize;
+        self.object.read(offset, &mut to[..length])?;
+        Ok(length)
+    }
+}
+
+/// Whether a part of a file is read when it is touched, if it has not to be there at once.
+pub fn is_large(part: &Range<u64>) -> bool {
+    part.end.saturating_sub(part.start) > LARGE
+}
+
+/// Reads those pages in `range` of a file that its object does not have.
+pub fn load(
+    space: &AddressSpace,
+    object: &Object,
+    fd: u64,
+    range: Range<u64>,
+) -> Result<(), Errno> {
+    let mut at = range.start;
+    if object.missing(at..range.end, PAGE_SIZE).is_none() {
+        return Ok(());
+    }
+    let window = space.window();
+    let _loading = object.loading();
+    while let Some(missing) = object.missing(at..range.end, Filling::LENGTH) {
+        let length = missing.end - missing.start;
+        let count = fill(fd, missing.start, length)?;
+        for page in (0..length).step_by(PAGE_SIZE as usize) {
+            let present = count.saturating_sub(page).min(PAGE_SIZE);
+            let frame = window.page(page, present).ok_or(Errno::ENOMEM)?;
+            object.put(missing.start + page, frame)?;
+        }
+        at = missing.end;
+    }
+    Ok(())
+}
+
+/// Reads up to `length` bytes at `offset` of descriptor `fd` into the window, which the caller
+/// holds; returns how many there were.
+fn fill(fd: u64, offset: u64, length: u64) -> Result<u64, Errno> {
+    let mut done = 0;
+    while done < length {
+        let args = [fd, Filling::START + done, length - done, offset + done];
+        match remote::linux(linux::__NR_pread64, &args) {
+            Ok(0) => break,
+            Ok(count) => done += count.min(length - done),
+            Err(Errno::EINTR) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(done)
+}

@@ -1,0 +1,274 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Mappings of files. Linux has the files; the realm has pages of its own for them.
+//!
+//! What a private mapping shows is read when it is made, or was read before
+//! ([`crate::memory::contents`]), or when it is touched if it is large and no real-time thread is
+//! in the process. For shared mappings there is one [`Object`](crtos_core::mm::object::Object) for
+//! each file, found by device and number, so that all programs of the realm see the same pages. The
+//! shadow maps the file as well, in its own range of addresses: this *mirror* makes Linux check
+//! what may be mapped, keeps the file after its descriptor is closed, and takes what is written
+//! back by msync, munmap, and at the end of a program. Linux's own writes to the file are seen by
+//! mappings that are made later, for pages that no program of the realm has mapped. What programs
+//! of the realm read and write by read(2) and write(2) agrees with them ([`moved`]).
+
+use crtos_abi::PAGE_SIZE;
+use crtos_channel::Operation;
+use linux_raw_sys::general as linux;
+
+use crtos_core::mm::{
+    object::{self, Known},
+    page_cache::Identity,
+    space::{AddressSpace, Backing, Map, Placement, Target},
+};
+
+use crate::{
+    abi::{Errno, linux_result},
+    files::Memory,
+    memory::contents::{self, Contents, Status},
+    process::spares,
+    remote,
+};
+
+/// What a program asks for.
+pub struct Request {
+    /// Where, how long, which rights. The backing is filled in here.
+    pub map: Map,
+    /// MAP_SHARED, MAP_SHARED_VALIDATE or MAP_PRIVATE.
+    pub kind: u32,
+    /// Descriptor of the shadow.
+    pub fd: u64,
+    /// Offset in the file, a multiple of the page size.
+    pub offset: u64,
+}
+
+/// Bytes that [`moved`] copies at a time.
+const PIECE: usize = 512;
+
+/// The access mode in a file's status flags.
+const ACCESS_MODE: u64 = 3;
+
+/// Maps a file and returns the address. May sleep, and asks Linux.
+pub fn map(space: &AddressSpace, request: Request) -> Result<u64, Errno> {
+    let status = Status::of(space, request.fd)?;
+    match request.kind {
+        linux::MAP_SHARED | linux::MAP_SHARED_VALIDATE => shared(space, request, &status),
+        linux::MAP_PRIVATE if status.flags & ACCESS_MODE == u64::from(linux::O_WRONLY) => {
+            Err(Errno::EACCES)
+        }
+        linux::MAP_PRIVATE => private(space, request, &status),
+        _ => Err(Errno::EINVAL),
+    }
+}
+
+/// Private memory with the file's contents, as they are now: the first write to each page gets a
+/// copy.
+fn private(space: &AddressSpace, request: Request, status: &Status) -> Result<u64, Errno> {
+    let Request { map, fd, offset, .. } = request;
+    let contents = Contents::with(space, fd, status, is_shared)?;
+    let end = offset.checked_add(map.length).ok_or(Errno::EOVERFLOW)?;
+    let at_once = map.populate || space.populates_files();
+    let mirror = contents.cover(offset..end, at_once).map_err(|error| match error {
+        Errno::ENOMEM => error,
+        // What cannot be read at a position cannot be mapped: pipes, sockets, directories.
+        _ => Errno::ENODEV,
+    })?;
+    let backing = Backing { object: contents.object, offset, shared: false, may_write: true };
+    let mapped = space.map(Map { backing: Some(backing), ..map });
+    if let Some(mirror) = mirror {
+        space.use_mirror(mirror);
+    }
+    if mapped.is_err() {
+        tidy(space);
+    }
+    Ok(mapped?)
+}
+
+fn shared(space: &AddressSpace, request: Request, status: &Status) -> Result<u64, Errno> {
+    let Request { map, kind, fd, offset } = request;
+    let length = map.length;
+    let mut may_write = status.flags & ACCESS_MODE == u64::from(linux::O_RDWR);
+    let mirror = {
+        let at = space.reserve_mirror(length)?;
+        // Linux says whether the file can be mapped like that.
+        let flags = u64::from(kind | linux::MAP_FIXED);
+        let wanted = u64::from(map.protection.bits()) | u64::from(linux::PROT_READ);
+        let most = wanted | if may_write { u64::from(linux::PROT_WRITE) } else { 0 };
+        let mmap = |protection| {
+            remote::linux(linux::__NR_mmap, &[at, length, protection, flags, fd, offset])
+        };
+        let mapped = match mmap(most) {
+            // A file that is sealed against writing.
+            Err(Errno::EPERM | Errno::EACCES) if most != wanted => {
+                may_write = false;
+                mmap(wanted)
+            }
+            other => other,
+        };
+        // Devices have memory of their own, which is not the realm's.
+        let mapped = match mapped {
+            Ok(_) if !status.is_regular => {
+                let _ = remote::linux(linux::__NR_munmap, &[at, length]);
+                Err(Errno::ENODEV)
+            }
+            other => other,
+        };
+        if let Err(error) = mapped {
+            space.forget_mirror(at);
+            return Err(error);
+        }
+        at
+    };
+    let mapped = FILES.get(status.identity).map_err(Errno::from).and_then(|object| {
+        object.set_limit(status.size);
+        if may_write {
+            object.extend_reach(offset.saturating_add(length));
+        }
+        let part = offset..offset.saturating_add(length).min(status.size);
+        let at_once = map.populate || space.populates_files();
+        let is_large = contents::is_large(&part);
+        if !status.is_empty && is_large && !at_once && spares::reserve_spare().is_ok() {
+            object.read_on_demand();
+        } else if !status.is_empty {
+            contents::load(space, &object, fd, part)?;
+        }
+        if let Placement::Fixed(start) = map.placement {
+            write_back(space, start, length);
+        }
+        let backing = Backing { object: object.clone(), offset, shared: true, may_write };
+        let target = Target { object, offset, writable: may_write, attachment: false };
+        space.set_mirror(mirror, target);
+        let start = space.map(Map { backing: Some(backing), ..map })?;
+        space.use_mirror(mirror);
+        Ok(start)
+    });
+    if mapped.is_err() {
+        space.forget_mirror(mirror);
+        let _ = remote::linux(linux::__NR_munmap, &[mirror, length]);
+    }
+    mapped
+}
+
+/// The objects of files that programs of the realm have mapped, by device and number.
+static FILES: Known = Known::none();
+
+/// Whether programs of the realm map a file shared, and so change it without Linux's knowledge.
+pub fn is_shared(identity: Identity) -> bool {
+    FILES.find(identity).is_some()
+}
+
+/// After the size of the file of `fd` has changed: what is mapped ends where the file ends.
+pub fn resized(space: &AddressSpace, fd: u64) {
+    if FILES.is_empty() {
+        return;
+    }
+    if let Ok(status) = Status::of(space, fd)
+        && let Some(object) = FILES.find(status.identity)
+    {
+        object.set_limit(status.size);
+    }
+}
+
+/// A call of [`moved`].
+pub struct Transfer {
+    /// Descriptor of the shadow.
+    pub fd: u64,
+    /// Where in the file; `None`: where the descriptor was.
+    pub position: Option<u64>,
+    /// To the file.
+    pub writes: bool,
+    /// To its end.
+    pub appends: bool,
+}
+
+/// Whether [`moved`] has anything to do.
+pub fn is_concerned() -> bool {
+    object::any_changing()
+}
+
+/// After Linux has moved bytes between the file of a descriptor and the program, all that `memory`
+/// has left: what programs of the realm have mapped shared of that file, and may change, takes
+/// part. Bytes that were written go to these pages as well; bytes that were read come from them,
+/// because Linux may not have what was stored there. May sleep, and asks Linux.
+pub fn moved(space: &AddressSpace, transfer: &Transfer, mut memory: Memory) -> Result<(), Errno> {
+    let &Transfer { fd, position, writes, appends } = transfer;
+    let status = Status::of(space, fd)?;
+    let Some(object) = FILES.find(status.identity).filter(|object| object.reach() > 0) else {
+        return Ok(());
+    };
+    let count = memory.left();
+    let appends = writes && (appends || status.flags & u64::from(linux::O_APPEND) != 0);
+    let start = match position {
+        _ if appends => status.size.saturating_sub(count),
+        Some(position) => position,
+        None => {
+            let args = [fd, 0, linux::SEEK_CUR.into()];
+            remote::linux(linux::__NR_lseek, &args)?.saturating_sub(count)
+        }
+    };
+    if writes {
+        let limit = object.limit();
+        object.set_limit(status.size);
+        // Pages that have appeared behind what was the end.
+        let part = start..start.saturating_add(count).min(object.reach());
+        if !object.is_on_demand()
+            && part.start < part.end
+            && contents::load(space, &object, fd, part.clone()).is_err()
+        {
+            // The descriptor is for writing alone. What was written there is all that these pages
+            // have.
+            let first = limit.max(part.start & !(PAGE_SIZE - 1));
+            for page in (first..part.end).step_by(PAGE_SIZE as usize) {
+                object.set(page, &[])?;
+            }
+        }
+    }
+    let mut bytes = [0; PIECE];
+    let mut at = start;
+    while memory.left() > 0 {
+        let in_page = (PAGE_SIZE - at % PAGE_SIZE).min(memory.left()) as usize;
+        let piece = &mut bytes[..in_page.min(PIECE)];
+        let done = if !writes && object.peek(at, piece) {
+            memory.write(piece)
+        } else {
+            memory.read(piece)
+        };
+        if writes {
+            object.poke(at, &piece[..done]);
+        }
+        if done < piece.len() {
+            break;
+        }
+        at += done as u64;
+    }
+    Ok(())
+}
+
+/// Writes what the program has changed in shared mappings of files back to Linux. May sleep; a
+/// program without such mappings loses no time.
+pub fn write_back(space: &AddressSpace, start: u64, length: u64) {
+    if !space.has_mirrors() {
+        return;
+    }
+    let mut at = start;
+    while let Some(dirty) = space.next_dirty(at, start.saturating_add(length)) {
+        let copy = Operation::Copy { to: dirty.mirror, from: dirty.start, length: dirty.length };
+        // A file that became shorter has no place for it.
+        let _ = remote::request(copy).map(linux_result);
+        at = dirty.start + dirty.length;
+    }
+}
+
+/// The same for all that is mapped: before a program ends or executes another.
+pub fn write_back_all(space: &AddressSpace) {
+    write_back(space, 0, crtos_abi::channel::USER_END);
+}
+
+/// After mappings went: gives up mirrors that nothing needs any more.
+pub fn tidy(space: &AddressSpace) {
+    while space.has_mirrors()
+        && let Some((address, length)) = space.unused_mirror()
+    {
+        let _ = remote::linux(linux::__NR_munmap, &[address, length]);
+        space.forget_mirror(address);
+    }
+}

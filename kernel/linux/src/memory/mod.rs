@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Memory of programs as Linux's ABI has it: words in it, contents of files, mappings of files,
+//! System V shared memory.
+
+pub mod contents;
+pub mod mappings;
+pub mod sysv_shm;
+pub mod timespec;
+pub mod user;
+mod window;
+
+pub use window::Window;

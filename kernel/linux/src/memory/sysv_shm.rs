@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Segments of System V shared memory: shmat(2) and shmdt(2).
+//!
+//! Linux has the segments: their keys and rights, how often they are attached, and when one is
+//! gone. The shadow attaches a segment whenever the program does, as a mirror; that is the
+//! attachment which Linux counts. A fork of the shadow inherits it, execve and the end of the
+//! shadow detach it. The realm has pages of its own, one [`Object`] for each segment: read from
+//! Linux when the first of its programs attaches it, written back by each that detaches it.
+
+use alloc::{sync::Arc, vec::Vec};
+use crtos_syscalls::structs::{ShmStatus, Stat};
+use zerocopy::IntoBytes;
+
+use crtos_abi::PAGE_SIZE;
+use crtos_channel::Operation;
+use linux_raw_sys::general as linux;
+
+use crtos_core::mm::{
+    object::{Known, Object},
+    space::{AddressSpace, Backing, Filling, Map, MapError, Placement, Protection, Target},
+};
+
+use crate::{
+    abi::{Args, Errno, SysResult, linux_result},
+    memory::{Window, mappings, user},
+    remote,
+};
+
+/// Flags of shmat(2).
+const SHM_RDONLY: u32 = 0o10000;
+const SHM_RND: u32 = 0o20000;
+const SHM_REMAP: u32 = 0o40000;
+const SHM_EXEC: u32 = 0o100000;
+/// Command of shmctl(2).
+const IPC_STAT: u64 = 2;
+
+/// The objects of segments that programs of the realm have attached, by the namespace and the
+/// number there.
+static SEGMENTS: Known = Known::none();
+
+/// What shmctl(2) tells.
+struct Status {
+    size: u64,
+    /// Nobody has ever attached it: it is all zeros.
+    is_fresh: bool,
+}
+
+fn status(space: &AddressSpace, window: &Window, id: u64) -> Result<Status, Errno> {
+    remote::linux(linux::__NR_shmctl, &[id, IPC_STAT, window.start])?;
+    let mut status = ShmStatus::default();
+    space.read(window.start, status.as_mut_bytes())?;
+    let [attached, ..] = status.times;
+    Ok(Status { size: status.size, is_fresh: attached == 0 })
+}
+
+/// The namespace in which Linux numbers the segments of the shadow.
+fn namespace(space: &AddressSpace, window: &Window) -> Result<u64, Errno> {
+    const NAME: &[u8] = b"/proc/self/ns/ipc\0";
+    const STATUS: u64 = 64;
+    space.write(window.start, NAME)?;
+    let here = linux::AT_FDCWD as i64 as u64;
+    let args = [here, window.start, window.start + STATUS, 0];
+    remote::linux(linux::__NR_newfstatat, &args)?;
+    let mut status = Stat::default();
+    space.read(window.start + STATUS, status.as_mut_bytes())?;
+    Ok(status.inode)
+}
+
+/// Where shmat(2) is asked to attach.
+fn placement(address: u64, flags: u32) -> Result<Placement, Errno> {
+    let replaces = flags & SHM_REMAP != 0;
+    let rounded = address - address % PAGE_SIZE;
+    match address {
+        _ if replaces && rounded == 0 => Err(Errno::EINVAL),
+        0 => Ok(Placement::Anywhere { hint: 0 }),
+        _ if rounded != address && flags & SHM_RND == 0 => Err(Errno::EINVAL),
+        _ if replaces => Ok(Placement::Fixed(rounded)),
+        _ => Ok(Placement::NoReplace(rounded)),
+    }
+}
+
+/// shmat(id, address, flags).
+pub fn shmat([id, address, flags, ..]: Args) -> SysResult {
+    let flags = flags as u32;
+    let placement = placement(address, flags)?;
+    let space = user::space()?;
+    let (status, namespace) = {
+        let window = Window::open(&space, PAGE_SIZE)?;
+        (status(&space, &window, id)?, namespace(&space, &window)?)
+    };
+    let name = (namespace, id as u32 as u64);
+    let length = status.size.next_multiple_of(PAGE_SIZE);
+    let mirror = space.reserve_mirror(length)?;
+    // Linux says whether it may be attached like that.
+    let rights = flags & (SHM_RDONLY | SHM_EXEC);
+    let attached = remote::linux(linux::__NR_shmat, &[id, mirror, (rights | SHM_REMAP).into()]);
+    if let Err(error) = attached {
+        space.forget_mirror(mirror);
+        return Err(error);
+    }
+    let result = (|| {
+        let object = SEGMENTS.get(name)?;
+        load(&space, &object, mirror, &status)?;
+        if let Placement::Fixed(start) = placement {
+            mappings::write_back(&space, start, length);
+        }
+        let may_write = flags & SHM_RDONLY == 0;
+        let mut protection = Protection::READ;
+        protection.set(Protection::WRITE, may_write);
+        protection.set(Protection::EXECUTE, flags & SHM_EXEC != 0);
+        let backing = Backing { object: object.clone(), offset: 0, shared: true, may_write };
+        let map = Map::private(placement, length, protection);
+        let start =
+            space.map(Map { backing: Some(backing), ..map }).map_err(|error| match error {
+                MapError::Exists => Errno::EINVAL,
+                other => other.into(),
+            })?;
+        let target = Target { object, offset: 0, writable: may_write, attachment: true };
+        space.set_mirror(mirror, target);
+        space.use_mirror(mirror);
+        Ok(start)
+    })();
+    if result.is_err() {
+        let _ = remote::linux(linux::__NR_munmap, &[mirror, length]);
+        space.forget_mirror(mirror);
+    }
+    mappings::tidy(&space);
+    result
+}
+
+/// Reads what Linux has of a segment, from its mirror, unless that was done.
+fn load(space: &AddressSpace, object: &Object, mirror: u64, status: &Status) -> Result<(), Errno> {
+    let window = space.window();
+    let _loading = object.loading();
+    if object.is_loaded() {
+        return Ok(());
+    }
+    object.set_limit(status.size);
+    let mut bytes = Vec::new();
+    bytes.try_reserve_exact(PAGE_SIZE as usize).map_err(|_| Errno::ENOMEM)?;
+    bytes.resize(PAGE_SIZE as usize, 0);
+    let end = if status.is_fresh { 0 } else { status.size.next_multiple_of(PAGE_SIZE) };
+    for start in (0..end).step_by(Filling::LENGTH as usize) {
+        let length = (end - start).min(Filling::LENGTH);
+        let copy = Operation::Copy { to: Filling::START, from: mirror + start, length };
+        linux_result(remote::request(copy)?)?;
+        for page in (0..length).step_by(PAGE_SIZE as usize) {
+            window.read(page, &mut bytes)?;
+            // Zeros come by themselves.
+            if bytes.iter().any(|&byte| byte != 0) {
+                object.set(start + page, &bytes)?;
+            }
+        }
+    }
+    object.set_loaded();
+    Ok(())
+}
+
+/// shmdt(address): what is left of the attachment that began there.
+pub fn shmdt([address, ..]: Args) -> SysResult {
+    let space = user::space()?;
+    let mut parts: Vec<(Arc<Object>, u64, u64)> = Vec::new();
+    let mut is_full = false;
+    space.regions(&mut |region| {
+        let Some((object, offset)) = region.object_at(region.start) else { return };
+        if region.start.checked_sub(offset) == Some(address)
+            && parts.first().is_none_or(|(first, ..)| first == object)
+            && space.is_attached(object)
+        {
+            is_full |= parts.try_reserve(1).is_err();
+            if !is_full {
+                parts.push((object.clone(), region.start, region.length()));
+            }
+        }
+    });
+    if is_full {
+        return Err(Errno::ENOMEM);
+    }
+    if parts.is_empty() {
+        return Err(Errno::EINVAL);
+    }
+    for (_, start, length) in parts {
+        mappings::write_back(&space, start, length);
+        space.unmap(start, length)?;
+    }
+    mappings::tidy(&space);
+    Ok(0)
+}

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A window: memory of the program, for the time of a call, through which both kernels reach what
+//! one hands to the other.
+
+use crtos_core::mm::space::{AddressSpace, Map, MapError, Placement, Protection};
+
+/// A range of the address space.
+pub struct Window<'a> {
+    space: &'a AddressSpace,
+    /// Its address.
+    pub start: u64,
+    length: u64,
+}
+
+impl<'a> Window<'a> {
+    /// Maps a window of `length` bytes.
+    pub fn open(space: &'a AddressSpace, length: u64) -> Result<Self, MapError> {
+        let protection = Protection::READ | Protection::WRITE;
+        let placement = Placement::Anywhere { hint: 0 };
+        let start = space.map(Map::private(placement, length, protection))?;
+        Ok(Self { space, start, length })
+    }
+}
+
+impl Drop for Window<'_> {
+    fn drop(&mut self) {
+        let _ = self.space.unmap(self.start, self.length);
+    }
+}

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What the lower half calls.
+
+use crtos_core::{
+    arch::{self, Exception, UserContext, interrupts::WayBack},
+    personality::{FastHandlers, Personality},
+    task::{Level, Thread},
+};
+
+use crate::{
+    futex,
+    process::{self, Linux, ThreadExt as _, UserThread},
+    remote::{self, replies},
+    signal,
+    syscall::{self, fast},
+};
+
+crtos_core::personality!(Linux);
+
+impl Personality for Linux {
+    type Thread = UserThread;
+
+    const FAST_HANDLERS: FastHandlers<UserThread> = fast::HANDLERS;
+
+    fn start() {
+        signal::set_up();
+        futex::set_up(arch::random());
+        remote::start();
+    }
+
+    fn system_call(context: &mut UserContext) {
+        syscall::dispatch(context);
+    }
+
+    fn exception(context: &mut UserContext, exception: Exception) {
+        signal::exception(context, exception);
+    }
+
+    fn attend_own(context: &mut UserContext, thread: &Thread, way: &mut WayBack) -> bool {
+        signal::deliver_own(context, thread, way)
+    }
+
+    fn attend(context: &mut UserContext) {
+        process::return_to_user(context);
+    }
+
+    fn level_changed(thread: &Thread, level: Level) {
+        if let Some(user) = thread.user() {
+            replies::set_urgent(user.slot, level > Level::ORDINARY);
+        }
+    }
+
+    fn doorbell(rank: u32) {
+        remote::doorbell(rank);
+    }
+
+    fn rank_fell(rank: u32) {
+        replies::poll(rank);
+    }
+}

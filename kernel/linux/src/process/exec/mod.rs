@@ -1,0 +1,271 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Loading a program: how a process gets from its shadow to its first instruction.
+//!
+//! 1. The shadow copies arguments and environment into the new address space
+//!    ([`Operation::Startup`]).
+//! 2. The executable is mapped privately, and so is the interpreter (`ld.so`) that it names, if
+//!    any. What is not kept of these files from earlier is read through the shadow into a window of
+//!    the address space ([`crate::memory::contents`]): so Linux is given the window alone, and no
+//!    page of the program has to be taken back from it.
+//! 3. The stack is built, and the thread enters user mode in the interpreter, or in the program if
+//!    there is none.
+
+mod image;
+mod stack;
+mod vdso;
+
+use crtos_core::{
+    arch::{UserContext, fpu},
+    cpu_numbers::Numbering,
+    mm::space::{AddressSpace, BadAddress, MapError},
+    task,
+};
+
+use crate::{
+    abi::Errno,
+    memory::Window,
+    process::{
+        self, End, ThreadExt as _, UserThread,
+        start::{self, Beginning, Birth},
+    },
+    remote, signal, timers,
+};
+
+use alloc::vec::Vec;
+
+use crtos_abi::{PAGE_SIZE, channel::Startup};
+use crtos_channel::Operation;
+use crtos_syscalls::exec::{Facts, ImageError};
+use linux_raw_sys::general as linux;
+
+use self::stack::Stack;
+
+/// Why a program cannot be started.
+#[derive(Debug)]
+enum ExecError {
+    /// The file is not one that can be executed.
+    Image(ImageError),
+    /// No room in the kernel's heap.
+    Memory,
+    /// No room in the address space.
+    Map(MapError),
+    /// No room in the pool.
+    Pages,
+    /// The interpreter is not there.
+    Interpreter,
+    /// Linux refused.
+    Linux(Errno),
+    /// The start-up block contradicts itself.
+    Startup,
+    /// The shadow is gone.
+    Gone,
+}
+
+impl ExecError {
+    fn reason(&self) -> &'static str {
+        match self {
+            Self::Image(error) => error.reason(),
+            Self::Map(MapError::Exists | MapError::Denied | MapError::Invalid) => {
+                "the addresses of the executable are not those of a program"
+            }
+            Self::Memory | Self::Pages | Self::Map(_) => {
+                "not enough memory in the realm; start it with more (`crtos up --memory`)"
+            }
+            Self::Interpreter => "the loader that the executable names cannot be opened",
+            Self::Linux(Errno::EACCES) => "no permission to read the executable",
+            Self::Linux(_) => "the executable cannot be read",
+            Self::Startup => "shadow and kernel are of different versions",
+            Self::Gone => "the shadow is gone",
+        }
+    }
+}
+
+impl From<MapError> for ExecError {
+    fn from(error: MapError) -> Self {
+        Self::Map(error)
+    }
+}
+
+impl From<BadAddress> for ExecError {
+    fn from(_: BadAddress) -> Self {
+        Self::Pages
+    }
+}
+
+impl From<remote::Gone> for ExecError {
+    fn from(_: remote::Gone) -> Self {
+        Self::Gone
+    }
+}
+
+impl From<Errno> for ExecError {
+    fn from(error: Errno) -> Self {
+        match error {
+            Errno::ENOMEM => Self::Pages,
+            error => Self::Linux(error),
+        }
+    }
+}
+
+/// Body of the first thread of a process.
+pub fn first_thread() {
+    let loaded = {
+        let current = task::current();
+        let Some(user) = current.user() else { return };
+        let loaded = load(user);
+        process::note_if_gone();
+        loaded
+            .map_err(|error| match user.process.is_ending() {
+                true => crtos_core::debug!("pid {}: killed while it was loaded", user.process.pid),
+                false => complain(user, &error),
+            })
+            .ok()
+    };
+    process::note_if_gone();
+    process::end_if_due();
+    if loaded.is_some() {
+        start::enter();
+    }
+}
+
+/// Says on the program's standard error why it cannot be started, and ends the process.
+fn complain(user: &UserThread, error: &ExecError) {
+    crtos_core::warn!("pid {}: {error:?}", user.process.pid);
+    if let Ok(window) = Window::open(&user.process.space, PAGE_SIZE) {
+        let mut length = 0;
+        for part in ["crtos: ", error.reason(), "\n"] {
+            let written = user.process.space.write(window.start + length, part.as_bytes());
+            length += if written.is_ok() { part.len() as u64 } else { 0 };
+        }
+        let _ = remote::linux(linux::__NR_write, &[2, window.start, length]);
+    }
+    user.process.end(End::Status(126));
+}
+
+/// Most bytes of arguments and environment.
+const MAX_STRINGS: u64 = 4 << 20;
+
+/// Loads the program and notes where it begins.
+fn load(user: &UserThread) -> Result<(), ExecError> {
+    let space = &*user.process.space;
+    let (startup, strings) = read_startup(space)?;
+    let random =
+        u64::from_le_bytes(startup.random[..8].try_into().map_err(|_| ExecError::Startup)?);
+    let path_length = strings.iter().position(|&byte| byte == 0).ok_or(ExecError::Startup)? + 1;
+    let (path, strings) = strings.split_at(path_length);
+    name(user, path);
+    user.process.files().begin()?;
+    let before = crate::process::fork::taken_over(user.process.pid);
+    if let Some(before) = &before {
+        task::current().set_affinity(before.affinity);
+        user.process.files().inherit(&before.files)?;
+        user.process.account.call_once(|| before.account.clone());
+        user.process.members.lock().ended.add(before.used);
+    }
+    if startup.renumbers_cpus == 1 {
+        user.process.numbering.set(Numbering::Realm);
+    }
+    let stack = Stack::new(&startup, strings.len() as u64)?;
+    space.set_mmap_top(stack.mmap_top());
+    if startup.uid != startup.euid {
+        user.process.doubt_ids();
+    }
+    let (image, interpreter) = image::load(space, startup.executable.into(), random)?;
+    space.set_brk_start(image.end() + (random >> 28 & 0x1fff) * PAGE_SIZE);
+    let facts = Facts {
+        signal_stack: signal::frame_size(),
+        hwcap: startup.hwcap,
+        hwcap2: startup.hwcap2,
+        headers: image.headers,
+        header_count: image.header_count,
+        vdso: vdso::map(space)?,
+        base: interpreter.as_ref().map_or(0, |interpreter| interpreter.start()),
+        entry: image.entry,
+        ids: [startup.uid, startup.euid, startup.gid, startup.egid],
+        random: startup.random,
+    };
+    let rsp = stack.make(space, image.executable_stack, path, strings, &facts)?;
+
+    let blocked = remote::request(Operation::BlockedSignals)? as u64;
+    signal::inherit(user, blocked, startup.ignored, startup.signal_limit)?;
+    if let Some(before) = before {
+        before.resume(&user.process).map_err(|_| ExecError::Memory)?;
+    }
+    timers::limit(&user.process, linux::RLIMIT_CPU, startup.processor_limit)?;
+    timers::limit(&user.process, linux::RLIMIT_RTTIME, startup.real_time_limit)?;
+    // A real-time policy that the shadow was started with (`chrt -f 50 crtos run …`).
+    super::scheduling::inherit()?;
+    fpu::reset();
+    let context = UserContext {
+        rip: interpreter.map_or(image.entry, |interpreter| interpreter.entry),
+        rsp,
+        rflags: 0x202,
+        orig_rax: u64::MAX,
+        ..UserContext::default()
+    };
+    let beginning = Beginning::of_child(&context).map_err(|_| ExecError::Memory)?;
+    *user.birth.lock() = Birth::Thread(Beginning { bases: (0, 0), ..beginning });
+    Ok(())
+}
+
+/// The start-up block: its head, and its strings (path, arguments, environment).
+fn read_startup(space: &AddressSpace) -> Result<(Startup, Vec<u8>), ExecError> {
+    const HEAD: u64 = size_of::<Startup>() as u64;
+    let size = remote::request(Operation::Startup { to: 0, room: 0 })? as u64;
+    if !(HEAD..=MAX_STRINGS).contains(&size) {
+        return Err(ExecError::Startup);
+    }
+    let window = Window::open(space, size)?;
+    let copied = remote::request(Operation::Startup { to: window.start, room: size })?;
+    if copied as u64 != size {
+        return Err(ExecError::Startup);
+    }
+    let mut head = [0; HEAD as usize];
+    space.read(window.start, &mut head)?;
+    let mut strings = Vec::new();
+    strings.try_reserve_exact((size - HEAD) as usize).map_err(|_| ExecError::Memory)?;
+    strings.resize((size - HEAD) as usize, 0);
+    space.read(window.start + HEAD, &mut strings)?;
+
+    let word = |index: usize| {
+        let mut bytes = [0; 4];
+        bytes.copy_from_slice(&head[index * 4..index * 4 + 4]);
+        u32::from_le_bytes(bytes)
+    };
+    let long = |index: usize| u64::from(word(index)) | u64::from(word(index + 1)) << 32;
+    let mut random = [0; 16];
+    random.copy_from_slice(&head[56..72]);
+    let startup = Startup {
+        size: word(0),
+        argc: word(1),
+        envc: word(2),
+        executable: word(3),
+        uid: word(4),
+        euid: word(5),
+        gid: word(6),
+        egid: word(7),
+        stack_limit: long(8),
+        hwcap: long(10),
+        hwcap2: long(12),
+        random,
+        signal_limit: long(18),
+        processor_limit: [long(20), long(22)],
+        real_time_limit: [long(24), long(26)],
+        ignored: long(28),
+        renumbers_cpus: long(30),
+    };
+    let count = strings.iter().filter(|&&byte| byte == 0).count() as u64;
+    if u64::from(startup.size) != size
+        || count != 1 + u64::from(startup.argc) + u64::from(startup.envc)
+    {
+        return Err(ExecError::Startup);
+    }
+    Ok((startup, strings))
+}
+
+/// Names the process after its program.
+fn name(user: &UserThread, path: &[u8]) {
+    let path = path.strip_suffix(&[0]).unwrap_or(path);
+    let file = path.rsplit(|&byte| byte == b'/').next().unwrap_or(path);
+    user.set_command(file);
+}

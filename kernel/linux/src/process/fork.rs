@@ -1,0 +1,423 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! New processes: fork, vfork, clone without CLONE_THREAD; and execve.
+//!
+//! The shadow forks in Linux. The new shadow asks for a process of its own, naming the slot of the
+//! thread that forked it, and the housekeeper finds what that thread has left for the child: a
+//! [`Fork`]. The child copies the parent's memory while the parent waits, and goes on with the
+//! parent's registers.
+//!
+//! With CLONE_VM the two shadows share their memory in Linux, and the processes share their address
+//! space here. With CLONE_VFORK the parent's shadow waits in Linux until the child has executed a
+//! program or ended.
+//!
+//! execve is left to Linux as well: the shadow executes itself anew with the program, so that
+//! descriptors, signals and credentials change as Linux has it; this process ends and another one
+//! with its pid begins.
+
+use alloc::{sync::Arc, vec::Vec};
+use core::sync::atomic::{AtomicBool, Ordering};
+
+use crtos_abi::{PAGE_SIZE, channel::RESULT_IN_LINUX};
+use crtos_channel::Operation;
+use crtos_sched::CpuSet;
+use crtos_signal::{Info, Set, info::SI_TIMER};
+use linux_raw_sys::general as linux;
+
+use crtos_core::{
+    arch::UserContext,
+    mm::{
+        page_cache,
+        space::{AddressSpace, BadAddress, MapError},
+    },
+    sync::SpinLock,
+    task::{self, Mutex, Thread},
+};
+
+use crate::{
+    abi::{Args, Errno, SysResult, linux_result},
+    files::Files,
+    process::{
+        self, End, Process, ThreadExt as _, UserThread,
+        account::{Account, Usage},
+        clone::Wanted,
+        spares,
+        start::{self, Beginning, Birth},
+        threads,
+    },
+    remote, signal, timers,
+};
+
+/// What a child takes from its parent.
+pub struct Fork {
+    /// Slot of the parent.
+    slot: usize,
+    /// The parent, which stays in [`split`] until `done`.
+    parent: Arc<Thread>,
+    /// The child has what it needs.
+    done: AtomicBool,
+    /// The parent goes on. As under Linux it does so first, unless the child outranks it: a child
+    /// of a real-time thread that shares its CPU and never waits does not keep it from its next
+    /// instruction.
+    goes_on: AtomicBool,
+    /// The child while it waits for that.
+    child: SpinLock<Option<Arc<Thread>>>,
+    beginning: SpinLock<Option<Beginning>>,
+    wanted: Wanted,
+}
+
+/// Parents whose children have not come yet.
+static FORKS: Mutex<Vec<Arc<Fork>>> = Mutex::new(Vec::new());
+
+/// Pages of the pool that a fork leaves free.
+const SPARE: u64 = 256;
+
+/// fork().
+pub fn fork(context: &UserContext) -> SysResult {
+    process(context, &Wanted { signal: linux::SIGCHLD, ..Wanted::default() })
+}
+
+/// vfork().
+pub fn vfork(context: &UserContext) -> SysResult {
+    let flags = u64::from(linux::CLONE_VM | linux::CLONE_VFORK);
+    process(context, &Wanted { flags, signal: linux::SIGCHLD, ..Wanted::default() })
+}
+
+/// Flags that Linux deals with: what the shadows share, whose child it is.
+const OF_LINUX: u32 = linux::CLONE_VM
+    | linux::CLONE_VFORK
+    | linux::CLONE_FS
+    | linux::CLONE_FILES
+    | linux::CLONE_SYSVSEM
+    | linux::CLONE_IO
+    | linux::CLONE_PARENT
+    | linux::CLONE_PIDFD
+    | linux::CLONE_NEWNS
+    | linux::CLONE_NEWCGROUP
+    | linux::CLONE_NEWUTS
+    | linux::CLONE_NEWIPC
+    | linux::CLONE_NEWUSER
+    | linux::CLONE_NEWNET;
+
+/// clone(2) for processes.
+pub fn process(context: &UserContext, wanted: &Wanted) -> SysResult {
+    // A process without the descriptors of its own could not have a device of its own.
+    let apart = wanted.has(linux::CLONE_FILES) && !wanted.has(linux::CLONE_VM);
+    if apart || wanted.has(linux::CLONE_SIGHAND | linux::CLONE_NEWPID) {
+        return Err(Errno::EINVAL);
+    }
+    if task::current().scheduling().of_child().is_none() {
+        return Err(Errno::EAGAIN);
+    }
+    let mut beginning = Beginning::of_child(context)?;
+    beginning.apply(wanted)?;
+    if !wanted.has(linux::CLONE_VM) {
+        // The copy, and a little so that the parent is not the one that finds nothing left.
+        let present = crate::memory::user::space()?.usage().1 / PAGE_SIZE;
+        if !page_cache::make_room(present + SPARE) {
+            return Err(Errno::ENOMEM);
+        }
+    }
+    split(beginning, wanted)
+}
+
+/// Makes the child and waits until it has what it needs. Returns its pid.
+fn split(beginning: Beginning, wanted: &Wanted) -> SysResult {
+    let current = task::current();
+    let user = current.user().ok_or(Errno::ESRCH)?;
+    let fork = Arc::new(Fork {
+        slot: user.slot,
+        parent: current.arc(),
+        done: AtomicBool::new(false),
+        goes_on: AtomicBool::new(wanted.has(linux::CLONE_VFORK)),
+        child: SpinLock::new(None),
+        beginning: SpinLock::new(Some(beginning)),
+        wanted: *wanted,
+    });
+    {
+        let mut forks = FORKS.lock();
+        forks.try_reserve(1).map_err(|_| Errno::ENOMEM)?;
+        forks.push(fork.clone());
+    }
+    let flags = wanted.flags & u64::from(OF_LINUX) | u64::from(wanted.signal);
+    let files = user.process.files();
+    if wanted.has(linux::CLONE_PIDFD) {
+        files.agree()?;
+    }
+    // No placeholder moves while the shadow and the table are copied. Linux holds a parent that
+    // waits for its child's exec for as long as that takes.
+    let agreement = (!wanted.has(linux::CLONE_VFORK)).then(|| files.hold());
+    let child = remote::request(Operation::Fork { flags, pidfd: wanted.pidfd });
+    let made = matches!(child, Ok(child) if child > 0);
+    while !fork.done.load(Ordering::Acquire) {
+        process::note_if_gone();
+        // Without a child nobody comes any more, but one that came needs the parent.
+        if (!made || user.process.is_ending()) && take_back(&fork) {
+            break;
+        }
+        task::block(None);
+    }
+    drop(agreement);
+    fork.let_go();
+    let child = linux_result(child?)?;
+    if wanted.has(linux::CLONE_PIDFD) {
+        let fd = crate::memory::user::read_u32(wanted.pidfd)?;
+        let settled = files.settle(fd.into())? as u32;
+        if settled != fd {
+            crate::memory::user::write_u32(wanted.pidfd, settled)?;
+        }
+    }
+    Ok(child)
+}
+
+/// Takes back what no child has taken; false if one has.
+fn take_back(fork: &Arc<Fork>) -> bool {
+    let mut forks = FORKS.lock();
+    let place = forks.iter().position(|other| Arc::ptr_eq(other, fork));
+    place.map(|place| forks.swap_remove(place)).is_some()
+}
+
+/// What the thread of `slot` has left for its child. Who takes it lets go by [`Fork::finish`] or
+/// [`child`].
+pub fn take(slot: usize) -> Option<Arc<Fork>> {
+    let mut forks = FORKS.lock();
+    let place = forks.iter().position(|fork| fork.slot == slot)?;
+    Some(forks.swap_remove(place))
+}
+
+impl Fork {
+    /// The parent's memory, if the child shares it; `number` is the child's process number.
+    pub fn shared_space(&self, number: u32) -> Option<Arc<AddressSpace>> {
+        let parent = self.parent.user()?;
+        let shares = self.wanted.has(linux::CLONE_VM) && parent.process.number == number;
+        shares.then(|| parent.process.space.clone())
+    }
+
+    /// The child needs the parent no more.
+    pub fn finish(&self) {
+        self.done.store(true, Ordering::Release);
+        self.parent.wake();
+    }
+
+    /// The parent goes on, whatever came of it.
+    fn let_go(&self) {
+        self.goes_on.store(true, Ordering::SeqCst);
+        let child = self.child.lock().take();
+        if let Some(child) = child {
+            child.wake();
+        }
+    }
+
+    /// The child waits until the parent goes on, or until its own process ends.
+    fn wait_for_parent(&self, user: &UserThread) {
+        *self.child.lock() = Some(task::current().arc());
+        while !self.goes_on.load(Ordering::SeqCst) && !user.process.is_ending() {
+            task::block(None);
+            process::note_if_gone();
+        }
+    }
+}
+
+/// Why a child cannot take over from its parent.
+#[derive(Debug)]
+enum AdoptError {
+    /// Nobody forked it.
+    NoParent,
+    /// No memory for the copy.
+    Memory,
+}
+
+impl From<MapError> for AdoptError {
+    fn from(_: MapError) -> Self {
+        Self::Memory
+    }
+}
+
+impl From<BadAddress> for AdoptError {
+    fn from(_: BadAddress) -> Self {
+        Self::Memory
+    }
+}
+
+/// Body of the first thread of a forked process.
+pub fn child() {
+    {
+        let current = task::current();
+        let Some(user) = current.user() else { return };
+        let birth = core::mem::take(&mut *user.birth.lock());
+        let adopted = match &birth {
+            Birth::Fork(fork) => {
+                let adopted = adopt(user, fork);
+                fork.finish();
+                fork.wait_for_parent(user);
+                adopted
+            }
+            _ => Err(AdoptError::NoParent),
+        };
+        match adopted {
+            Ok(beginning) => *user.birth.lock() = Birth::Thread(beginning),
+            Err(error) => {
+                crtos_core::warn!("pid {}: fork: {error:?}", user.process.pid);
+                user.process.end(End::Status(126));
+            }
+        }
+    }
+    process::note_if_gone();
+    process::end_if_due();
+    start::enter();
+}
+
+/// Gives the child everything that it has of its parent.
+fn adopt(user: &UserThread, fork: &Fork) -> Result<Beginning, AdoptError> {
+    let parent = fork.parent.user().ok_or(AdoptError::NoParent)?;
+    let wanted = &fork.wanted;
+    let space = &user.process.space;
+    task::current().set_affinity(fork.parent.affinity());
+    if let Some(scheduling) = fork.parent.scheduling().of_child() {
+        task::current().set_scheduling(scheduling);
+    }
+    if !wanted.has(linux::CLONE_VM) {
+        space.copy_from(&parent.process.space)?;
+        if space.reads_on_demand() {
+            // Without one, Linux cannot touch what was not read.
+            let _ = spares::reserve_spare();
+        }
+    }
+    if wanted.has(linux::CLONE_FILES) {
+        user.process.files.call_once(|| parent.process.files().clone());
+    } else {
+        user.process.files().copy(parent.process.files()).map_err(|_| AdoptError::Memory)?;
+    }
+    let sibling = wanted.has(linux::CLONE_PARENT);
+    user.process.account.call_once(|| parent.process.account().of_child(sibling));
+    signal::copy(user, parent, wanted);
+    timers::copy_limits(&user.process, &parent.process).map_err(|_| AdoptError::Memory)?;
+    user.process.numbering.set(parent.process.numbering.get());
+    user.set_command(&*parent.command.lock());
+    let pid = user.process.pid.to_le_bytes();
+    // As Linux: an address that is none does not matter any more.
+    if wanted.has(linux::CLONE_PARENT_SETTID) {
+        let _ = parent.process.space.write(wanted.parent_tid, &pid);
+    }
+    if wanted.has(linux::CLONE_CHILD_SETTID) {
+        let _ = space.write(wanted.child_tid, &pid);
+    }
+    if wanted.has(linux::CLONE_CHILD_CLEARTID) {
+        user.clear_child_tid.store(wanted.child_tid, Ordering::Relaxed);
+    }
+    fork.beginning.lock().take().ok_or(AdoptError::NoParent)
+}
+
+/// What a process that executes a program leaves to the one that goes on under the same pid.
+pub struct Legacy {
+    pid: u32,
+    /// Its descriptors.
+    pub files: Arc<Files>,
+    /// The CPUs of the thread.
+    pub affinity: CpuSet,
+    /// Its interval timers.
+    timers: timers::Kept,
+    /// The signals that were pending, or came while the program was executed.
+    pending: Vec<Info>,
+    /// What it used.
+    pub used: Usage,
+    /// Its account.
+    pub account: Arc<Account>,
+}
+
+impl Legacy {
+    /// Has the timers go on, and the signals be pending, in the process that goes on. Thread
+    /// context; may sleep.
+    pub fn resume(self, process: &Arc<Process>) -> Result<(), Errno> {
+        for info in self.pending {
+            // It was within the limit before.
+            let _ = signal::to_process(process, info);
+        }
+        timers::resume(process, self.timers)
+    }
+}
+
+/// What has not been taken over yet.
+static HANDED_OVER: Mutex<Vec<Legacy>> = Mutex::new(Vec::new());
+
+/// What the process `pid` had before it executed its program.
+pub fn taken_over(pid: u32) -> Option<Legacy> {
+    let mut handed_over = HANDED_OVER.lock();
+    let place = handed_over.iter().position(|legacy| legacy.pid == pid)?;
+    Some(handed_over.swap_remove(place))
+}
+
+/// The calling thread was the last of `process`: if that has executed a program, the signals go to
+/// the process that goes on under its pid.
+pub fn hand_over_signals(process: &Process) {
+    signal::bequeath(process, |info| {
+        let mut handed_over = HANDED_OVER.lock();
+        let legacy = handed_over.iter_mut().find(|legacy| legacy.pid == process.pid);
+        if let Some(legacy) = legacy {
+            if legacy.pending.try_reserve(1).is_ok() {
+                legacy.pending.push(info);
+            }
+            return;
+        }
+        drop(handed_over);
+        if let Some(heir) = threads::find_process(process.pid) {
+            // It has no room for more than it may have.
+            let _ = signal::to_process(&heir, info);
+        }
+    });
+}
+
+/// Takes what is pending for the calling thread and its process.
+fn take_pending() -> Vec<Info> {
+    let mut pending = Vec::new();
+    while pending.try_reserve(1).is_ok()
+        && let Some(info) = signal::take(Set::ALL)
+    {
+        // The timers of timer_create(2) end, and with them their signals.
+        if info.code() != SI_TIMER {
+            pending.push(info);
+        }
+    }
+    pending
+}
+
+/// execve(path, arguments, environment).
+pub fn execve([path, arguments, environment, ..]: Args) -> SysResult {
+    let mask = signal::mask();
+    crate::memory::mappings::write_back_all(&*crate::memory::user::space()?);
+    let current = task::current();
+    let user = current.user().ok_or(Errno::ESRCH)?;
+    let (pid, files) = (user.process.pid, user.process.files());
+    {
+        let mut handed_over = HANDED_OVER.lock();
+        handed_over.try_reserve(1).map_err(|_| Errno::ENOMEM)?;
+        handed_over.push(Legacy {
+            pid,
+            files: files.clone(),
+            affinity: current.affinity(),
+            timers: timers::take(&user.process),
+            pending: take_pending(),
+            used: user.process.used(),
+            account: user.process.account().clone(),
+        });
+    }
+    let exec = |in_realm_only| {
+        remote::request(Operation::Execute {
+            path,
+            arguments,
+            environment,
+            blocked: mask,
+            in_realm_only,
+        })
+    };
+    let mut result = exec(true);
+    if let Ok(refused) = result {
+        if let Some(legacy) = taken_over(pid) {
+            legacy.resume(&user.process)?;
+        }
+        if refused == RESULT_IN_LINUX {
+            files.leave_to_linux()?;
+            result = exec(false);
+        }
+    }
+    linux_result(result?)
+}

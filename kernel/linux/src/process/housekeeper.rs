@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The housekeeper: a thread of ordinary priority that makes processes when Linux asks for them,
+//! has spare shadow threads made, and tidies up behind Linux.
+
+use alloc::{boxed::Box, sync::Arc, sync::Weak, vec::Vec};
+
+use crtos_channel::{Channel, Operation, OwnedSlot, Poll, Request, Start, operation::Room};
+use spin::Once;
+
+use crtos_core::{
+    mm::space::AddressSpace,
+    task::{self, Mutex, Scheduling, Spawn, Thread},
+    time::{self, Nanos},
+};
+
+use crate::{
+    process::{
+        Process, ThreadExt as _, UserThread, exec, fork, spares,
+        start::{self, Birth},
+        threads,
+    },
+    remote::{
+        self,
+        revocation::{self, Revoker},
+        slots,
+    },
+    signal,
+};
+
+static HOUSEKEEPER: Once<Arc<Thread>> = Once::new();
+
+/// How often the housekeeper looks around while there are processes.
+const PERIOD: Nanos = Nanos::from_millis(500);
+
+/// Processes that want spares.
+static WANTING: Mutex<Vec<Weak<Process>>> = Mutex::new(Vec::new());
+
+/// Starts the housekeeper.
+pub fn start() {
+    let what =
+        Spawn { name: "housekeeper", scheduling: Scheduling::ORDINARY, ..Default::default() };
+    match task::spawn(what, keep_house) {
+        Ok(thread) => {
+            HOUSEKEEPER.call_once(|| thread);
+        }
+        Err(error) => {
+            crtos_core::error!("no thread for the housekeeper: {error:?}; processes cannot be made")
+        }
+    }
+}
+
+/// Has the housekeeper look at what Linux offered. Any context.
+pub fn wake() {
+    if let Some(thread) = HOUSEKEEPER.get() {
+        thread.wake();
+    }
+}
+
+/// Has the housekeeper make spares for `process`. Thread context; may sleep.
+pub fn want_spares(process: &Arc<Process>) {
+    WANTING.lock().push(Arc::downgrade(process));
+    wake();
+}
+
+fn keep_house() {
+    let Some(channel) = remote::channel() else { return };
+    // Spares that make further ones.
+    let mut makers = Vec::new();
+    loop {
+        slots::take_offers(|slot| match slots::accept(slot) {
+            Some((owned, Start::Process)) => make(channel, owned),
+            Some((owned, Start::Thread)) => match threads::find_process(owned.pid()) {
+                Some(process) if process.number == owned.process() => {
+                    spares::give_back(&process, owned)
+                }
+                _ => spares::dispose([owned]),
+            },
+            None => signal_at_spare(channel, slot),
+        });
+        replenish(channel, &mut makers);
+        spares::free_left(channel);
+        revocation::collect();
+        slots::owners(|thread| {
+            if let Some(user) = thread.user() {
+                user.publish(thread);
+            }
+        });
+        let busy = slots::is_busy() || spares::are_left() || !makers.is_empty();
+        task::block(busy.then(|| Nanos(time::now().0 + PERIOD.0)));
+    }
+}
+
+/// Has spares made where they are wanted, and takes back those that have made some.
+fn replenish(channel: Channel, makers: &mut Vec<(Weak<Process>, OwnedSlot)>) {
+    let mut index = 0;
+    while index < makers.len() {
+        let (_, owned) = &mut makers[index];
+        match owned.poll() {
+            Poll::Waiting if !channel.notices(owned.slot()).gone => index += 1,
+            // They touch no memory of the program.
+            Poll::Fault { .. } => {
+                owned.answer(crtos_channel::Answer::Bad);
+                remote::ring(channel, owned.slot());
+            }
+            Poll::Waiting | Poll::Reply(_) => {
+                let (process, owned) = makers.swap_remove(index);
+                match process.upgrade() {
+                    Some(process) => {
+                        process.members.lock().making = false;
+                        spares::give_back(&process, owned);
+                    }
+                    None => spares::dispose([owned]),
+                }
+            }
+        }
+    }
+    let wanting = core::mem::take(&mut *WANTING.lock());
+    for process in wanting.iter().filter_map(Weak::upgrade) {
+        let Some((mut owned, count)) = spares::take_maker(&process) else { continue };
+        let (rank, cpu) = (task::current().rank(), task::current().cpu());
+        let mut room = Room::default();
+        let operation = Operation::MakeThreads { count }.encode(&mut room);
+        owned.request(&Request { operation, rank, cpu });
+        let slot = owned.slot();
+        makers.push((Arc::downgrade(&process), owned));
+        remote::ring(channel, slot);
+    }
+}
+
+/// A signal for a process may arrive at a shadow thread that has no thread yet.
+fn signal_at_spare(channel: Channel, slot: usize) {
+    if !channel.notices(slot).signal {
+        return;
+    }
+    let mut owner = None;
+    threads::each_process(|process| {
+        if process.members.lock().spares.iter().any(|owned| owned.slot() == slot) {
+            owner = Some(process.clone());
+        }
+    });
+    if let Some(process) = owner {
+        signal::take_from(slot, &process);
+    }
+}
+
+/// Makes a process, or has its shadow end.
+fn make(channel: Channel, owned: OwnedSlot) {
+    let (slot, number, pid) = (owned.slot(), owned.process(), owned.pid());
+    let fork = owned.parent().and_then(fork::take);
+    if owned.parent().is_some() && fork.is_none() {
+        crtos_core::debug!("pid {pid}: its parent is gone");
+        return refuse(channel, owned);
+    }
+    let shared = fork.as_ref().and_then(|fork| fork.shared_space(number));
+    let space = match shared {
+        Some(space) => Ok(space),
+        None => AddressSpace::new(Box::new(Revoker { process: number })),
+    };
+    let owned = match space {
+        Ok(space) => {
+            let user =
+                UserThread::new(Arc::new(Process::new(space, number, pid, owned.uid())), &owned);
+            let mut body: fn() = exec::first_thread;
+            if let Some(fork) = &fork {
+                *user.birth.lock() = Birth::Fork(fork.clone());
+                body = fork::child;
+            }
+            match start::begin(user, owned, Scheduling::ORDINARY, body) {
+                Ok(()) => return,
+                Err(owned) => owned,
+            }
+        }
+        Err(_) => owned,
+    };
+    crtos_core::warn!("no memory for a process (pid {pid}, slot {slot})");
+    fork.iter().for_each(|fork| fork.finish());
+    refuse(channel, owned);
+}
+
+/// Has the shadow of a process that cannot be made exit with 126.
+fn refuse(channel: Channel, mut owned: OwnedSlot) {
+    let mut room = Room::default();
+    let operation = Operation::Exit { status: 126 }.encode(&mut room);
+    owned.request(&Request { operation, rank: 0, cpu: 0 });
+    let slot = owned.slot();
+    spares::dispose([owned]);
+    remote::ring(channel, slot);
+}

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Clocks of processor time.
+//!
+//! All time counts as that of the user: a thread's own system calls are a small part of it.
+
+use alloc::sync::Arc;
+
+use crtos_core::{task, time::Nanos};
+
+use super::{Process, ThreadExt as _, threads};
+use crate::abi::Errno;
+
+use linux_raw_sys::general as linux;
+
+/// Whose processor time a clock shows.
+pub enum Meter {
+    /// Of a thread of the calling process.
+    Thread(Arc<task::Thread>),
+    /// Of a process in the realm.
+    Process(Arc<Process>),
+    /// Of a process that Linux alone knows.
+    Elsewhere,
+}
+
+impl Meter {
+    /// The clock of this number: CLOCK_PROCESS_CPUTIME_ID, CLOCK_THREAD_CPUTIME_ID, or the
+    /// complement of an id and three bits that say what of it (clock_getcpuclockid(3)). Thread
+    /// context; may sleep.
+    pub fn of_clock(clock: u32) -> Result<Self, Errno> {
+        /// The clock is a thread's; the bits that say which time; no such time.
+        const OF_THREAD: u32 = 4;
+        const WHICH: u32 = 3;
+        const NONE: u32 = 3;
+        let current = task::current();
+        let own = &current.user().ok_or(Errno::EINVAL)?.process;
+        let (id, of_thread) = match clock {
+            linux::CLOCK_PROCESS_CPUTIME_ID => (0, false),
+            linux::CLOCK_THREAD_CPUTIME_ID => (0, true),
+            _ if (clock as i32) < 0 && clock & WHICH != NONE => {
+                (!((clock as i32 >> 3) as u32), clock & OF_THREAD != 0)
+            }
+            _ => return Err(Errno::EINVAL),
+        };
+        match (id, of_thread) {
+            (0, true) => Ok(Self::Thread(current.arc())),
+            (0, false) => Ok(Self::Process(own.clone())),
+            (tid, true) => {
+                let thread = threads::find(tid).ok_or(Errno::EINVAL)?;
+                let user = thread.user().filter(|user| Arc::ptr_eq(&user.process, own));
+                user.is_some().then(|| Self::Thread(thread.clone())).ok_or(Errno::EINVAL)
+            }
+            (pid, false) => Ok(threads::find_process(pid).map_or(Self::Elsewhere, Self::Process)),
+        }
+    }
+
+    /// What it shows. Thread context; may sleep.
+    pub fn read(&self) -> Option<Nanos> {
+        match self {
+            Self::Thread(thread) => Some(thread.time_used()),
+            Self::Process(process) => Some(process.used().time),
+            Self::Elsewhere => None,
+        }
+    }
+}

@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Rich real-time processes.
+//!
+//! A process is an address space, the signal actions, its threads and a shadow in Linux.
+//!
+//! | file | concept |
+//! |---|---|
+//! | [`thread`] | the process side of a thread |
+//! | [`threads`] | which threads and processes there are, by their ids |
+//! | [`start`], [`clone`], [`fork`], [`exec`] | how threads and processes begin |
+//! | [`end`] | how they end |
+//! | [`spares`], [`housekeeper`] | shadow threads that wait for a thread; who has them made |
+//! | [`account`], [`meter`] | what was used; clocks of processor time |
+//! | [`scheduling`], [`restart`] | how threads are scheduled; calls that go on after a signal |
+
+pub mod account;
+pub mod clone;
+mod end;
+pub mod exec;
+pub mod fork;
+pub mod housekeeper;
+mod meter;
+mod restart;
+pub mod scheduling;
+pub mod spares;
+pub mod start;
+mod thread;
+pub mod threads;
+
+pub use end::{end_if_due, note_if_gone, return_to_user};
+pub use meter::Meter;
+pub use restart::Restart;
+pub use thread::{Linux, ThreadExt, UserThread};
+
+use alloc::{sync::Arc, vec::Vec};
+use core::sync::atomic::{AtomicBool, Ordering};
+
+use crtos_channel::OwnedSlot;
+use spin::Once;
+
+use crtos_core::{
+    cpu_numbers::Chosen,
+    mm::space::AddressSpace,
+    sync::SpinLock,
+    task::{Mutex, Thread},
+};
+
+use crate::{
+    files::{Files, Watchers},
+    process::account::{Account, Usage},
+    signal,
+    timers::Timers,
+};
+
+/// How a process ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum End {
+    /// exit(2) with this status.
+    Status(i32),
+    /// By this signal.
+    Signal(u32),
+    /// The shadow is gone.
+    Gone,
+}
+
+/// The threads of a process.
+#[derive(Default)]
+pub struct Members {
+    /// Those that are there, in the order in which they came.
+    pub threads: Vec<Arc<Thread>>,
+    /// Those that have not begun to end.
+    pub running: usize,
+    /// What those used that have ended, and the process before it executed its program.
+    pub ended: Usage,
+    /// Shadow threads that wait for a thread.
+    pub spares: Vec<OwnedSlot>,
+    /// How many of them no thread is to get.
+    pub reserved: usize,
+    /// How many there should be.
+    pub goal: usize,
+    /// A spare makes others right now.
+    pub making: bool,
+}
+
+/// A rich real-time process.
+pub struct Process {
+    /// Its memory.
+    pub space: Arc<AddressSpace>,
+    /// By which Linux knows it in revocations.
+    pub number: u32,
+    /// Process id, in Linux and here.
+    pub pid: u32,
+    /// Real user id in Linux, when it began.
+    pub uid: u32,
+    /// Its ids may differ from `uid` now; see [`Process::certain_uid`].
+    has_changed_ids: AtomicBool,
+    /// What it does on signals, and what is pending.
+    pub signals: SpinLock<signal::State>,
+    /// Who is told that a signal is pending for it or one of its threads.
+    pub signal_watchers: Watchers,
+    /// Its timers.
+    pub timers: Timers,
+    /// Its threads.
+    pub members: Mutex<Members>,
+    /// Its descriptors; see [`Process::files`].
+    pub files: Once<Arc<Files>>,
+    /// What its children used; see [`Process::account`].
+    pub account: Once<Arc<Account>>,
+    /// By which numbers it knows the CPUs.
+    pub numbering: Chosen,
+    end: SpinLock<Option<End>>,
+    /// Whether `end` says something.
+    ending: AtomicBool,
+    /// A thread has told the shadow to end.
+    told: AtomicBool,
+}
+
+impl Process {
+    /// A process without a program and without threads.
+    pub fn new(space: Arc<AddressSpace>, number: u32, pid: u32, uid: u32) -> Process {
+        Process {
+            space,
+            number,
+            pid,
+            uid,
+            has_changed_ids: AtomicBool::new(false),
+            signals: SpinLock::new(signal::State::default()),
+            signal_watchers: Watchers::new(),
+            timers: Timers::default(),
+            members: Mutex::new(Members::default()),
+            files: Once::new(),
+            account: Once::new(),
+            numbering: Chosen::new(),
+            end: SpinLock::new(None),
+            ending: AtomicBool::new(false),
+            told: AtomicBool::new(false),
+        }
+    }
+
+    /// Its descriptors.
+    pub fn files(&self) -> &Arc<Files> {
+        self.files.call_once(|| Arc::new(Files::new()))
+    }
+
+    /// Its real user id, if that is certainly what it was when the process began, and its other ids
+    /// too: otherwise only Linux knows what it is permitted.
+    pub fn certain_uid(&self) -> Option<u32> {
+        (!self.has_changed_ids.load(Ordering::Relaxed)).then_some(self.uid)
+    }
+
+    /// Its ids differ, or may do so from now on.
+    pub fn doubt_ids(&self) {
+        self.has_changed_ids.store(true, Ordering::Relaxed);
+    }
+
+    /// Has the process end. The first reason counts. Thread context; may sleep.
+    pub fn end(&self, end: End) {
+        self.end.lock().get_or_insert(end);
+        self.ending.store(true, Ordering::Release);
+        self.kick();
+    }
+
+    /// Notes that the shadow is gone, whatever else was to be done. Thread context; may sleep.
+    pub fn note_gone(&self) {
+        if self.end.lock().replace(End::Gone) != Some(End::Gone) {
+            self.ending.store(true, Ordering::Release);
+            self.kick();
+        }
+    }
+
+    /// Its account.
+    pub fn account(&self) -> &Arc<Account> {
+        self.account.call_once(Arc::default)
+    }
+
+    /// What its threads used, those that have ended included. Thread context; may sleep.
+    pub fn used(&self) -> Usage {
+        let members = self.members.lock();
+        let mut sum = members.ended;
+        for thread in &members.threads {
+            sum.add(Usage::of(thread));
+        }
+        sum.present = sum.present.max(self.space.usage().1);
+        sum
+    }
+
+    /// What it used, and its children that it has waited for. Thread context; may sleep.
+    pub fn used_with_children(&self) -> Usage {
+        let mut used = self.used();
+        used.add(self.account().waited_for());
+        used
+    }
+
+    /// Whether the process is to end.
+    pub fn is_ending(&self) -> bool {
+        self.ending.load(Ordering::Acquire)
+    }
+
+    /// Has all threads look at what is pending: sleeping ones at once, running ones before they go
+    /// on in user mode. Thread context; may sleep.
+    pub fn kick(&self) {
+        for thread in &self.members.lock().threads {
+            thread.set_attention();
+            thread.wake();
+        }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        signal::drop_pending(self, None);
+    }
+}

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! How a thread of a program begins.
+
+use alloc::{sync::Arc, vec::Vec};
+
+use crtos_abi::channel::USER_END;
+use crtos_channel::OwnedSlot;
+use crtos_core::{
+    arch::{self, UserContext, fpu},
+    mm::heap,
+    personality::Carried,
+    task::{self, Scheduling, Spawn},
+};
+
+use super::{Linux, ThreadExt as _, UserThread, clone::Wanted, end_if_due, fork::Fork, threads};
+use crate::{abi::Errno, futex, remote::slots, signal};
+
+use linux_raw_sys::general as linux;
+
+/// Where a new thread of a program begins.
+pub struct Beginning {
+    /// Registers.
+    pub context: UserContext,
+    /// FS base and GS base.
+    pub bases: (u64, u64),
+    /// Extended state.
+    pub state: Vec<u8>,
+}
+
+impl Beginning {
+    /// Where the calling thread is, as its child sees it; `context` are its registers.
+    pub fn of_child(context: &UserContext) -> Result<Self, Errno> {
+        let mut state = Vec::new();
+        state.try_reserve_exact(fpu::size()).map_err(|_| Errno::ENOMEM)?;
+        state.resize(fpu::size(), 0);
+        fpu::save(&mut state);
+        let context = UserContext { rax: 0, orig_rax: u64::MAX, ..*context };
+        Ok(Self { context, bases: task::segment_bases(), state })
+    }
+
+    /// Changes it as clone(2) was told to.
+    pub fn apply(&mut self, wanted: &Wanted) -> Result<(), Errno> {
+        if wanted.stack != 0 {
+            self.context.rsp = wanted.stack;
+        }
+        if wanted.has(linux::CLONE_SETTLS) {
+            if wanted.tls >= USER_END {
+                return Err(Errno::EPERM);
+            }
+            self.bases.0 = wanted.tls;
+        }
+        Ok(())
+    }
+}
+
+/// How a thread of a program comes to be.
+#[derive(Default)]
+pub enum Birth {
+    /// It loads a program, or has begun.
+    #[default]
+    Program,
+    /// It begins where it was told to.
+    Thread(Beginning),
+    /// It takes over from its parent.
+    Fork(Arc<Fork>),
+}
+
+/// Body of a thread that knows where to begin. The caller owns nothing that would be lost.
+pub fn enter() {
+    let current = task::current();
+    let Some(user) = current.user() else { return };
+    let birth = core::mem::take(&mut *user.birth.lock());
+    let Birth::Thread(Beginning { context, bases: (fs, gs), state }) = birth else { return };
+    // What `fpu::save` has stored is valid.
+    fpu::restore(&state);
+    drop(state);
+    task::set_numbering(user.process.numbering.get());
+    end_if_due();
+    arch::enter_user(&context, fs, gs);
+}
+
+/// Starts a thread of a program that runs `body` with slot `owned`. Gives the slot back if there is
+/// no room. (`body` is a function: what it captured would be lost, because it ends in user mode.)
+pub fn begin(
+    user: UserThread,
+    owned: OwnedSlot,
+    scheduling: Scheduling,
+    body: fn(),
+) -> Result<(), OwnedSlot> {
+    if !heap::has_reserve() {
+        return Err(owned);
+    }
+    let process = user.process.clone();
+    let (tid, slot) = (user.tid, user.slot);
+    let Ok(place) = signal::join(&user) else { return Err(owned) };
+    let what = Spawn {
+        name: "program",
+        trace_id: Some(tid),
+        scheduling,
+        space: Some(process.space.clone()),
+        carried: Carried::new::<Linux>(user),
+        affinity: task::current().affinity(),
+    };
+    let Ok(thread) = task::prepare(what, body) else {
+        signal::forget(&process, place);
+        return Err(owned);
+    };
+    signal::attach(&thread);
+    if let Some(user) = thread.user() {
+        owned.publish_command(&*user.command.lock());
+        *user.owned_slot.lock() = Some(owned);
+    }
+    threads::add(&process, tid, &thread);
+    futex::enter(&thread, tid);
+    if process.is_ending() {
+        // It may have been told to before the thread was there to hear of it.
+        thread.set_attention();
+    }
+    slots::set_owner(slot, thread.clone());
+    task::start(&thread);
+    Ok(())
+}

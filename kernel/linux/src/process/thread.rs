@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The process side of a thread of a program.
+
+use alloc::sync::Arc;
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
+
+use crtos_abi::channel::THREAD_RUNNING;
+use crtos_channel::{OwnedSlot, Status};
+use crtos_core::{sync::SpinLock, task::Thread};
+
+use super::{Process, Restart, start::Birth};
+use crate::signal::Membership;
+
+/// The process side of a thread of a program.
+pub struct UserThread {
+    /// Its process.
+    pub process: Arc<Process>,
+    /// Its slot in the channel.
+    pub slot: usize,
+    /// Thread id, in Linux and here.
+    pub tid: u32,
+    /// The slot, until the thread has ended.
+    pub owned_slot: SpinLock<Option<OwnedSlot>>,
+    /// Its place among the threads that signals go to.
+    pub signals: Membership,
+    /// What it has sent to itself in the call that is about to return, or 0; see
+    /// [`crate::signal::deliver_own`].
+    pub own_signal: AtomicU32,
+    /// It waits for a system call in Linux that a signal may end.
+    pub interruptible: AtomicBool,
+    /// A signal was forwarded during the shadow's last system call, which may have ended that
+    /// although it does not concern this thread.
+    pub disturbed: AtomicBool,
+    /// The shadow's system call was to end; that may still meet one that it was not meant for.
+    pub interrupted: AtomicBool,
+    /// A call that a signal interrupted and that can go on.
+    pub restart: SpinLock<Option<Restart>>,
+    /// Address and length of the robust list.
+    pub robust_list: SpinLock<(u64, u64)>,
+    /// The word to clear and wake when the thread has left the memory of the process, or 0.
+    pub clear_child_tid: AtomicU64,
+    /// Command name, zero padded.
+    pub command: SpinLock<[u8; 16]>,
+    /// Where it begins.
+    pub birth: SpinLock<Birth>,
+    /// `THREAD_*`, for `crtos ps`.
+    pub state: AtomicU32,
+    /// Local system calls that took the full path.
+    pub local_calls: AtomicU64,
+    /// Remote system calls.
+    pub remote_calls: AtomicU64,
+    /// It called exit(2): it is to end, if the process is not.
+    exits: AtomicBool,
+    pub(super) status: AtomicI32,
+}
+
+impl UserThread {
+    /// A thread of `process` whose slot is `owned`, which comes later ([`super::start::begin`]).
+    pub fn new(process: Arc<Process>, owned: &OwnedSlot) -> UserThread {
+        UserThread {
+            process,
+            slot: owned.slot(),
+            tid: owned.tid(),
+            owned_slot: SpinLock::new(None),
+            signals: Membership::default(),
+            own_signal: AtomicU32::new(0),
+            interruptible: AtomicBool::new(false),
+            disturbed: AtomicBool::new(false),
+            interrupted: AtomicBool::new(false),
+            restart: SpinLock::new(None),
+            robust_list: SpinLock::new((0, 0)),
+            clear_child_tid: AtomicU64::new(0),
+            command: SpinLock::new([0; 16]),
+            birth: SpinLock::new(Birth::default()),
+            state: AtomicU32::new(THREAD_RUNNING),
+            local_calls: AtomicU64::new(0),
+            remote_calls: AtomicU64::new(0),
+            exits: AtomicBool::new(false),
+            status: AtomicI32::new(0),
+        }
+    }
+
+    /// Whether `id` means this thread in calls where 0 is the caller.
+    pub fn is(&self, id: u64) -> bool {
+        id as u32 == 0 || id as u32 == self.tid
+    }
+
+    /// Whether it is the first thread of its process.
+    pub fn is_leader(&self) -> bool {
+        self.tid == self.process.pid
+    }
+
+    /// Has this thread alone end: exit(2).
+    pub fn exit(&self, status: i32) {
+        self.status.store(status, Ordering::Relaxed);
+        self.exits.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the thread, or its process, is to end.
+    pub fn is_ending(&self) -> bool {
+        self.exits.load(Ordering::Relaxed) || self.process.is_ending()
+    }
+
+    /// Names the thread: at most 15 bytes.
+    pub fn set_command(&self, name: &[u8]) {
+        let mut command = [0; 16];
+        for (to, from) in command.iter_mut().take(15).zip(name) {
+            *to = *from;
+        }
+        *self.command.lock() = command;
+        if let Some(owned) = &*self.owned_slot.lock() {
+            owned.publish_command(&command);
+        }
+    }
+
+    /// Brings what `crtos ps` shows of `thread`, which is this one, up to date.
+    pub fn publish(&self, thread: &Thread) {
+        let status = Status {
+            state: self.state.load(Ordering::Relaxed),
+            priority: thread.scheduling().level.get(),
+            run_time: thread.run_time().0,
+            switches: thread.switches(),
+            local_calls: self.local_calls.load(Ordering::Relaxed) + thread.fast_calls(),
+            remote_calls: self.remote_calls.load(Ordering::Relaxed),
+            pages: self.process.space.usage().1 / crtos_abi::PAGE_SIZE,
+        };
+        if let Some(owned) = &*self.owned_slot.lock() {
+            owned.publish(&status);
+        }
+    }
+}
+
+/// Linux's ABI: the personality of this kernel.
+pub struct Linux;
+
+/// What a thread of the kernel is for Linux's ABI.
+pub trait ThreadExt {
+    /// Its process side, if it belongs to a program.
+    fn user(&self) -> Option<&UserThread>;
+}
+
+impl ThreadExt for Thread {
+    #[inline(always)]
+    fn user(&self) -> Option<&UserThread> {
+        self.carried.get::<Linux>()
+    }
+}

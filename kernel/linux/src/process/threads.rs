@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Which threads and processes there are, by their ids in Linux.
+
+use alloc::{
+    collections::BTreeMap,
+    sync::{Arc, Weak},
+    vec::Vec,
+};
+
+use crtos_channel::OwnedSlot;
+
+use crtos_core::task::{Mutex, Thread};
+
+use crate::process::{Process, ThreadExt as _, UserThread, account::Usage};
+
+/// Threads by their ids in Linux.
+static THREADS: Mutex<BTreeMap<u32, Arc<Thread>>> = Mutex::new(BTreeMap::new());
+
+/// Processes by their ids in Linux.
+static PROCESSES: Mutex<BTreeMap<u32, Weak<Process>>> = Mutex::new(BTreeMap::new());
+
+/// The thread with that id. Thread context; may sleep.
+pub fn find(tid: u32) -> Option<Arc<Thread>> {
+    THREADS.lock().get(&tid).cloned()
+}
+
+/// The process with that id. Thread context; may sleep.
+pub fn find_process(pid: u32) -> Option<Arc<Process>> {
+    PROCESSES.lock().get(&pid).and_then(Weak::upgrade)
+}
+
+/// Calls `each` with every process. Thread context; may sleep.
+pub fn each_process(mut each: impl FnMut(&Arc<Process>)) {
+    let mut pid = 0;
+    loop {
+        let next = {
+            let processes = PROCESSES.lock();
+            let next = processes.range(pid + 1..).next();
+            next.map(|(&pid, process)| (pid, process.upgrade()))
+        };
+        match next {
+            Some((next, process)) => {
+                pid = next;
+                process.iter().for_each(&mut each);
+            }
+            None => break,
+        }
+    }
+}
+
+/// Makes `thread`, whose id is `tid`, known as one of `process`. Thread context; may sleep.
+pub fn add(process: &Arc<Process>, tid: u32, thread: &Arc<Thread>) {
+    {
+        let mut members = process.members.lock();
+        members.threads.push(thread.clone());
+        members.running += 1;
+    }
+    if tid == process.pid {
+        PROCESSES.lock().insert(tid, Arc::downgrade(process));
+    }
+    THREADS.lock().insert(tid, thread.clone());
+}
+
+/// Takes the calling thread, which ends, out of its process. Returns the spares of the process if
+/// it was the last one, and whether it was.
+pub fn remove(user: &UserThread) -> (Vec<OwnedSlot>, bool) {
+    let process = &user.process;
+    let is_this = |thread: &Thread| thread.user().is_some_and(|other| core::ptr::eq(other, user));
+    let thread = {
+        // A process that executed a program and the one that goes on there have the same ids for a
+        // while.
+        let mut threads = THREADS.lock();
+        let same = threads.get(&user.tid).is_some_and(|thread| is_this(thread));
+        same.then(|| threads.remove(&user.tid))
+    };
+    let (member, spares, last) = {
+        let mut members = process.members.lock();
+        let place = members.threads.iter().position(|thread| is_this(thread));
+        let member = place.map(|place| members.threads.swap_remove(place));
+        if let Some(thread) = &member {
+            members.ended.add(Usage::of(thread));
+        }
+        let last = members.threads.is_empty();
+        let spares = if last { core::mem::take(&mut members.spares) } else { Vec::new() };
+        (member, spares, last)
+    };
+    if last {
+        let mut processes = PROCESSES.lock();
+        let same = processes
+            .get(&process.pid)
+            .is_some_and(|other| core::ptr::eq(other.as_ptr(), Arc::as_ptr(process)));
+        if same {
+            processes.remove(&process.pid);
+        }
+    }
+    drop((thread, member));
+    (spares, last)
+}
+
+/// Whether threads of `process` are about to end.
+pub fn has_ending(process: &Process) -> bool {
+    let members = process.members.lock();
+    members.threads.len() > members.running
+}

@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! One remote call: a request in the caller's slot, faults on the way, and the reply.
+
+use crtos_core::{mm::space::AddressSpace, sync::SpinLock, task, trace};
+
+use super::{
+    channel,
+    revocation::resolve,
+    ring,
+    slots::{OWNERS, set_owner},
+};
+use crate::{
+    abi::Errno,
+    process::{ThreadExt as _, UserThread, spares},
+};
+
+use core::sync::atomic::Ordering;
+
+use crtos_abi::channel::{THREAD_REMOTE, THREAD_RUNNING, TRACE_REMOTE, TRACE_REMOTE_END};
+use crtos_channel::{
+    Answer, Channel, Encoded, Operation, OwnedSlot, Poll, Request, operation::Room,
+};
+
+/// The shadow of the calling thread is gone; the thread has to end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Gone;
+
+impl From<Gone> for Errno {
+    fn from(_: Gone) -> Self {
+        Self::GONE
+    }
+}
+
+/// Has the shadow of the calling thread carry out an operation and returns its result. Sleeps.
+/// Faults of Linux on the program's memory are served meanwhile.
+#[inline(always)]
+pub fn request(operation: Operation<'_>) -> Result<i64, Gone> {
+    let mut room = Room::default();
+    let Encoded { op, nr, args } = operation.encode(&mut room);
+    request_encoded(op, nr, args)
+}
+
+/// [`request`], with the operation as it lies in a slot.
+fn request_encoded(op: u32, nr: u32, args: &[u64; 6]) -> Result<i64, Gone> {
+    let current = task::current();
+    let user = current.user().ok_or(Gone)?;
+    let channel = channel().ok_or(Gone)?;
+    trace::event(TRACE_REMOTE, op.into(), nr.into());
+    user.remote_calls.fetch_add(1, Ordering::Relaxed);
+    user.state.store(THREAD_REMOTE, Ordering::Relaxed);
+    with_owned_slot(&user.owned_slot, |owned| {
+        let operation = Encoded { op, nr, args };
+        owned.request(&Request { operation, rank: current.rank(), cpu: current.cpu() });
+    })?;
+    user.publish(&current);
+    let result = answered(channel, user.slot, &user.owned_slot, &user.process.space);
+    user.state.store(THREAD_RUNNING, Ordering::Relaxed);
+    trace::event(TRACE_REMOTE_END, op.into(), result.map_or(0, |result| result as u64));
+    if result.is_err() {
+        user.process.note_gone();
+    }
+    result
+}
+
+/// Rings for the request in `owned`, that of `slot`, and waits for its reply. Sleeps. Faults of
+/// Linux on `space` are served meanwhile.
+#[inline(always)]
+fn answered(
+    channel: Channel,
+    slot: usize,
+    owned: &SpinLock<Option<OwnedSlot>>,
+    space: &AddressSpace,
+) -> Result<i64, Gone> {
+    ring(channel, slot);
+    loop {
+        if channel.notices(slot).gone {
+            return Err(Gone);
+        }
+        match with_owned_slot(owned, OwnedSlot::poll)? {
+            Poll::Reply(result) => return Ok(result),
+            Poll::Fault { address, write } => {
+                let answer = resolve(space, address, write);
+                with_owned_slot(owned, |owned| owned.answer(answer))?;
+                ring(channel, slot);
+            }
+            Poll::Waiting => {
+                task::block(None);
+            }
+        }
+    }
+}
+
+/// As [`request`], by a spare shadow thread of process `number`: whatever the shadow thread of the
+/// calling thread does just now. `None` if there is none.
+pub(super) fn request_by_spare(number: u32, operation: Operation<'_>) -> Option<i64> {
+    let mut room = Room::default();
+    let operation = operation.encode(&mut room);
+    let op = operation.op;
+    let channel = channel()?;
+    let current = task::current();
+    let (process, mut owned) = spares::borrow_spare(number)?;
+    let slot = owned.slot();
+    trace::event(TRACE_REMOTE, op.into(), 0);
+    set_owner(slot, current.arc());
+    owned.request(&Request { operation, rank: current.rank(), cpu: current.cpu() });
+    let owned = SpinLock::new(Some(owned));
+    let result = answered(channel, slot, &owned, &process.space).ok();
+    trace::event(TRACE_REMOTE_END, op.into(), result.unwrap_or_default() as u64);
+    let owner = OWNERS[slot].lock().take();
+    drop(owner);
+    let owned = owned.lock().take();
+    if let Some(owned) = owned {
+        spares::give_back(&process, owned);
+    }
+    result
+}
+
+/// Hands Linux a request that has no reply: the end of the thread or the process. Returns when the
+/// shadow thread is gone.
+pub fn request_end(operation: Operation<'_>) {
+    let current = task::current();
+    let (Some(user), Some(channel)) = (current.user(), channel()) else { return };
+    let mut room = Room::default();
+    let request = Request {
+        operation: operation.encode(&mut room),
+        rank: current.rank(),
+        cpu: current.cpu(),
+    };
+    let _ = with_owned_slot(&user.owned_slot, |owned| owned.request(&request));
+    ring(channel, user.slot);
+    wait_for_end();
+}
+
+/// Waits until the shadow thread of the calling thread is gone.
+pub fn wait_for_end() {
+    let current = task::current();
+    let (Some(user), Some(channel)) = (current.user(), channel()) else { return };
+    while !channel.notices(user.slot).gone {
+        if let Ok(Poll::Fault { .. }) = with_owned_slot(&user.owned_slot, OwnedSlot::poll) {
+            let _ = with_owned_slot(&user.owned_slot, |owned| owned.answer(Answer::Bad));
+            ring(channel, user.slot);
+        }
+        task::block(None);
+    }
+}
+
+fn with_owned_slot<R>(
+    owned: &SpinLock<Option<OwnedSlot>>,
+    f: impl FnOnce(&mut OwnedSlot) -> R,
+) -> Result<R, Gone> {
+    owned.lock().as_mut().map(f).ok_or(Gone)
+}
+
+/// Has Linux interrupt the system call that the shadow thread of `user` makes, or is about to make:
+/// it ends with EINTR, or is not made. If that call ends by itself before, the interruption may
+/// meet a later one. Any context.
+pub fn interrupt(user: &UserThread) {
+    user.interrupted.store(true, Ordering::Relaxed);
+    if let Some(channel) = channel() {
+        channel.interrupt(user.slot);
+        ring(channel, user.slot);
+    }
+}

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The remote path: how a thread has its shadow thread do something in Linux (cRTOS, VEE'20,
+//! section 4.2).
+//!
+//! The calling thread hands its slot to Linux and blocks. Linux's answers arrive as bits in the
+//! channel, which [`replies`] turns into wake-ups of the slots' owners: from the doorbell interrupt
+//! if the caller outranks what runs, else at the next switch. Faults that Linux takes on the
+//! program's memory are resolved by the waiting caller itself.
+//!
+//! | file | concept |
+//! |---|---|
+//! | [`call`] | one remote call |
+//! | [`mod@linux`] | system calls that Linux makes |
+//! | [`slots`] | which slots the kernel holds, and whose they are |
+//! | [`replies`] | what Linux stored becomes wake-ups |
+//! | [`revocation`] | pages that Linux must let go of |
+
+mod call;
+mod linux;
+pub mod replies;
+pub mod revocation;
+pub mod slots;
+
+pub use call::{Gone, interrupt, request, request_end, wait_for_end};
+pub use linux::{linux, pass, pass_again};
+
+use crtos_abi::channel::TRACE_DOORBELL;
+use crtos_channel::Channel;
+use spin::Once;
+
+use crtos_core::{arch, mm::layout, task, trace};
+
+use crate::process::housekeeper;
+
+static CHANNEL: Once<Channel> = Once::new();
+
+/// The channel.
+pub fn channel() -> Option<Channel> {
+    CHANNEL.get().copied()
+}
+
+/// Called once at boot in a kernel thread, interrupts on; starts what takes spawns and notices.
+pub fn start() {
+    let Some(channel) = layout::channel_view() else { return };
+    if let Err(error) = channel.attach() {
+        crtos_core::error!("the channel cannot be used: {error:?}; are all parts of one version?");
+        return;
+    }
+    CHANNEL.call_once(|| channel);
+    housekeeper::start();
+    replies::start();
+    task::clock_set::start();
+}
+
+/// Called when the doorbell rang, while this CPU runs something of `rank`. Interrupts off.
+pub fn doorbell(rank: u32) {
+    if let Some(channel) = CHANNEL.get() {
+        channel.count_doorbell_taken();
+    }
+    trace::follow();
+    task::clock_set::look();
+    replies::poll(rank);
+}
+
+/// Rings Linux's doorbell for what was stored in `slot`, on the CPU on which its shadow thread
+/// waits.
+pub fn ring(channel: Channel, slot: usize) {
+    ring_at(channel, channel.waits_on(slot).into());
+}
+
+fn ring_at(channel: Channel, cpu: u64) {
+    trace::event(TRACE_DOORBELL, 0, 0);
+    channel.count_doorbell_sent();
+    arch::ring_linux(cpu);
+}

@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Which slots of the channel the kernel holds, and whose they are.
+
+use crtos_core::{arch, sync::SpinLock, task::Thread};
+
+use super::{channel, replies, revocation};
+use crate::{
+    process::{ThreadExt as _, housekeeper},
+    signal::{self, Sent},
+};
+
+use alloc::sync::Arc;
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use crtos_abi::channel::{SLOT_WORDS, SLOTS};
+use crtos_channel::{Channel, OwnedSlot, Start};
+use crtos_sched::Level;
+use crtos_signal::Info;
+
+/// The thread that owns each slot.
+pub(super) static OWNERS: [SpinLock<Option<Arc<Thread>>>; SLOTS] =
+    [const { SpinLock::new(None) }; SLOTS];
+
+/// Bit per slot without owner: Linux stored something there.
+static OFFERED: [AtomicU64; SLOT_WORDS] = [const { AtomicU64::new(0) }; SLOT_WORDS];
+
+/// Bit per slot: the kernel owns it.
+static HELD: SpinLock<[u64; SLOT_WORDS]> = SpinLock::new([0; SLOT_WORDS]);
+
+/// Takes what Linux stored for `slot`, if nobody did: wakes its owner. Any context, no lock held;
+/// takes a bounded number of steps. A signal, the wake-up and what the signal leaves to do are
+/// sections of their own.
+pub fn take(channel: Channel, slot: usize) {
+    if !channel.take_reply(slot) {
+        return;
+    }
+    let mut sent = match &*OWNERS[slot].lock() {
+        Some(owner) => {
+            let notices = channel.notices(slot);
+            if notices.gone || notices.stopped {
+                owner.set_attention();
+            }
+            if !notices.signal {
+                return owner.wake();
+            }
+            take_signal(channel, slot, owner)
+        }
+        None => {
+            OFFERED[slot / 64].fetch_or(1 << (slot % 64), Ordering::Release);
+            return housekeeper::wake();
+        }
+    };
+    // The owner first, then who else the signal concerns.
+    let mut is_awake = false;
+    loop {
+        if !arch::interrupts::are_on() {
+            arch::interrupts::window_if_long();
+        }
+        match &*OWNERS[slot].lock() {
+            // It has let go of the slot meanwhile.
+            None => return,
+            Some(owner) if !is_awake => {
+                owner.wake();
+                is_awake = true;
+            }
+            Some(owner) => {
+                let both = sent.as_mut().zip(owner.user());
+                if !both.is_some_and(|(sent, user)| sent.step(&user.process)) {
+                    return;
+                }
+            }
+        }
+    }
+}
+
+/// Takes over a signal that Linux delivered to the shadow thread of `slot`, which is `owner`'s. The
+/// slot is locked. The caller takes the steps that are left.
+fn take_signal(channel: Channel, slot: usize, owner: &Thread) -> Option<Sent> {
+    let (info, user) = (channel.take_signal(slot)?, owner.user()?);
+    signal::forwarded(user, Info(info))
+}
+
+/// Takes over a signal that Linux delivered to the shadow thread of the calling thread of a
+/// program, `slot`'s. The caller takes the steps that are left.
+pub fn collect_signal(slot: usize) -> Option<Sent> {
+    let channel = channel().filter(|channel| channel.notices(slot).signal)?;
+    OWNERS[slot].lock().as_ref().and_then(|owner| take_signal(channel, slot, owner))
+}
+
+/// Whether Linux has told of the end or of a signal of the shadow thread of `slot`.
+#[inline]
+pub fn has_notice(slot: usize) -> bool {
+    channel().is_some_and(|channel| {
+        let notices = channel.notices(slot);
+        notices.gone || notices.signal
+    })
+}
+
+/// Whether the shadow thread of `slot` is stopped.
+pub fn is_stopped(slot: usize) -> bool {
+    channel().is_some_and(|channel| channel.notices(slot).stopped)
+}
+
+/// Takes over `slot` if Linux offers it and nobody has taken it.
+pub fn accept(slot: usize) -> Option<(OwnedSlot, Start)> {
+    let mut held = HELD.lock();
+    let bit = 1 << (slot % 64);
+    let word = held.get_mut(slot / 64).filter(|word| **word & bit == 0)?;
+    let accepted = channel()?.accept(slot)?;
+    *word |= bit;
+    Some(accepted)
+}
+
+/// Gives a slot back whose shadow thread is gone.
+pub fn free(owned: OwnedSlot) {
+    let slot = owned.slot();
+    let mut held = HELD.lock();
+    // Linux may offer it again as soon as it is free.
+    owned.free();
+    held[slot / 64] &= !(1 << (slot % 64));
+}
+
+/// Calls `found` with each slot that Linux offered and nobody owned.
+pub fn take_offers(mut found: impl FnMut(usize)) {
+    for (index, word) in OFFERED.iter().enumerate() {
+        let mut bits = word.swap(0, Ordering::Acquire);
+        while bits != 0 {
+            found(index * 64 + bits.trailing_zeros() as usize);
+            bits &= bits - 1;
+        }
+    }
+}
+
+/// Makes `thread` the owner of `slot`. What arrived before is seen by the wake-up.
+pub fn set_owner(slot: usize, thread: Arc<Thread>) {
+    let sent = {
+        let mut owner = OWNERS[slot].lock();
+        *owner = Some(thread.clone());
+        channel().and_then(|channel| take_signal(channel, slot, &thread))
+    };
+    if let (Some(sent), Some(user)) = (sent, thread.user()) {
+        sent.finish(&user.process);
+    }
+    replies::set_urgent(slot, thread.effective_level() > Level::ORDINARY);
+    let channel = channel();
+    if channel.is_some_and(|channel| channel.notices(slot).gone) {
+        thread.set_attention();
+    }
+    thread.wake();
+}
+
+/// Calls `each` with every owner of a slot, one at a time.
+pub fn owners(mut each: impl FnMut(&Thread)) {
+    for slot in held() {
+        let thread = OWNERS[slot].lock().clone();
+        if let Some(thread) = thread {
+            each(&thread);
+        }
+    }
+}
+
+/// The slots that the kernel owns: a slot with an owner is one of them.
+fn held() -> impl Iterator<Item = usize> {
+    let words = *HELD.lock();
+    words.into_iter().enumerate().flat_map(|(index, word)| {
+        let mut bits = word;
+        core::iter::from_fn(move || {
+            let bit = (bits != 0).then(|| bits.trailing_zeros() as usize)?;
+            bits &= bits - 1;
+            Some(index * 64 + bit)
+        })
+    })
+}
+
+/// Whether any thread owns a slot, or pages are in limbo.
+pub fn is_busy() -> bool {
+    held().any(|slot| OWNERS[slot].lock().is_some()) || revocation::REVOCATIONS.lock().out() > 0
+}
+
+/// Lets go of `slot` of the calling thread, whose shadow thread is gone.
+pub fn release(slot: usize, owned: &SpinLock<Option<OwnedSlot>>) {
+    let owner = OWNERS[slot].lock().take();
+    let owned = owned.lock().take();
+    if let Some(owned) = owned {
+        free(owned);
+    }
+    drop(owner);
+}

@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What the program and its shadow do on each signal.
+
+use crtos_channel::{Operation, operation::Disposition};
+use crtos_signal::{
+    Action, Info, Set,
+    group::{DEFAULT, IGNORE},
+    info::SI_USER,
+    set::COUNT,
+};
+use crtos_syscalls::structs::SigAction;
+use linux_raw_sys::general as linux;
+
+use crtos_core::task;
+
+use super::{POOL, SET_SIZE, join, mask};
+use crate::{
+    abi::{Args, Errno, SysResult},
+    memory::user,
+    process::{ThreadExt as _, UserThread, clone::Wanted},
+    remote,
+};
+
+/// Takes over what the shadow was started with: what it blocks and ignores, and how many signals it
+/// may queue.
+pub fn inherit(
+    user: &UserThread,
+    blocked: u64,
+    ignored: u64,
+    limit: u64,
+) -> Result<(), remote::Gone> {
+    {
+        let mut state = user.process.signals.lock();
+        state.group.account.limit = limit;
+        for signal in (Set(ignored) - Set::UNCATCHABLE).iter() {
+            state.set_disposition(signal, Disposition::Ignore);
+            state.group.set_action(signal, Action { handler: IGNORE, ..Action::default() });
+        }
+    }
+    // The shadow blocks nothing from here on.
+    let blocked = Set(blocked) - Set::UNCATCHABLE;
+    let to_forward = note_forwarded(user, blocked);
+    mask::set(user, blocked);
+    if !blocked.is_empty() {
+        remote::request(Operation::ForwardSignals { signals: to_forward.0 })?;
+    }
+    Ok(())
+}
+
+/// Gives a forked process what its parent has: actions, mask and signal stack, but nothing that is
+/// pending.
+pub fn copy(child: &UserThread, parent: &UserThread, wanted: &Wanted) {
+    let (mut actions, shadow, by_default, mask, stack, limit) = {
+        let state = parent.process.signals.lock();
+        let member = state.group.member(parent.signals.index());
+        let (mask, stack) =
+            member.map_or_else(Default::default, |member| (member.mask(), member.own.stack));
+        let limit = state.group.account.limit;
+        (*state.group.actions(), state.shadow, state.by_default, mask, stack, limit)
+    };
+    if wanted.flags & linux::CLONE_CLEAR_SIGHAND != 0 {
+        // What the shadow forwards nevertheless has its default action here.
+        for action in actions.iter_mut().filter(|action| action.handler != IGNORE) {
+            *action = Action::default();
+        }
+    }
+    {
+        let mut state = child.process.signals.lock();
+        state.group.set_actions(actions);
+        state.shadow = shadow;
+        state.by_default = by_default;
+        state.group.account.limit = limit;
+        if let Some(member) = state.group.member_mut(child.signals.index()) {
+            member.own.stack = stack;
+        }
+    }
+    if parent.process.certain_uid().is_none() {
+        child.process.doubt_ids();
+    }
+    mask::set(child, mask);
+}
+
+/// Gives a new thread of the process, which has not begun, what its parent has: the mask.
+pub fn copy_to_thread(child: &UserThread, parent: &UserThread) -> Result<(), Errno> {
+    join(child)?;
+    mask::set(child, mask::of(parent));
+    Ok(())
+}
+
+/// Sends `signal` to the calling thread itself. Thread context.
+pub fn raise(signal: u32) {
+    let current = task::current();
+    let Some(user) = current.user() else { return };
+    let info = Info::from_process(signal, SI_USER, user.process.pid, user.process.uid);
+    let _ = super::to_thread(user, info);
+}
+
+/// rt_sigaction(signal, action, old, size).
+pub fn sigaction([signal, action, old, size, ..]: Args) -> SysResult {
+    let current = task::current();
+    let user = current.user().ok_or(Errno::ESRCH)?;
+    let signal = signal as u32;
+    if size != SET_SIZE {
+        return Err(Errno::EINVAL);
+    }
+    let new = if action == 0 {
+        None
+    } else {
+        let SigAction { handler, flags, restorer, mask } = user::read_struct(action)?;
+        Some(Action { handler, flags, restorer, mask: Set(mask) })
+    };
+    if !(1..=COUNT).contains(&signal) || new.is_some() && Set::UNCATCHABLE.contains(signal) {
+        return Err(Errno::EINVAL);
+    }
+    let before = user.process.signals.lock().group.action(signal);
+    if let Some(new) = new {
+        set(user, signal, new, before.flags)?;
+    }
+    if old != 0 {
+        let Action { handler, flags, restorer, mask } = before;
+        user::write_struct(old, &SigAction { handler, flags, restorer, mask: mask.0 })?;
+    }
+    Ok(0)
+}
+
+/// Sets an action, here and in the shadow.
+fn set(user: &UserThread, signal: u32, new: Action, flags_before: u64) -> Result<(), Errno> {
+    // What Linux has to know of the flags.
+    let of_children = u64::from(linux::SA_NOCLDSTOP | linux::SA_NOCLDWAIT);
+    let (wanted, changed) = {
+        let mut state = user.process.signals.lock();
+        // Somebody else may block it.
+        let blocked = state.group.places().0 > 1
+            || state
+                .group
+                .member(user.signals.index())
+                .is_some_and(|member| member.mask().contains(signal));
+        let wanted = match new.handler {
+            IGNORE => Disposition::Ignore,
+            DEFAULT if !blocked => Disposition::Default,
+            _ => Disposition::Forward,
+        };
+        state.group.set_action(signal, new);
+        let shadow = state.set_disposition(signal, wanted);
+        (wanted, shadow != wanted || (flags_before ^ new.flags) & of_children != 0)
+    };
+    if new.ignores(signal) {
+        discard(user, signal);
+    }
+    if changed {
+        remote::request(Operation::SetDisposition {
+            signal,
+            disposition: wanted,
+            flags: new.flags,
+        })?;
+    }
+    Ok(())
+}
+
+/// Drops what waits of a signal that is ignored from now on, a step at a time.
+fn discard(user: &UserThread, signal: u32) {
+    let set = Set::of(signal);
+    let mut places = 0;
+    let mut place = None;
+    while place.is_none_or(|place| place < places) {
+        let mut state = user.process.signals.lock();
+        places = state.group.places().1;
+        if !state.group.discard(&mut POOL.lock(), place, set) {
+            place = Some(place.map_or(0, |place| place + 1));
+        }
+    }
+}
+
+/// Before signals are blocked: those whose default action Linux would carry out are forwarded from
+/// now on.
+pub(super) fn forward(user: &UserThread, blocked: Set) -> Result<(), Errno> {
+    let set = note_forwarded(user, blocked - Set::UNCATCHABLE);
+    if !set.is_empty() {
+        remote::request(Operation::ForwardSignals { signals: set.0 })?;
+    }
+    Ok(())
+}
+
+/// Those of `signals` that the shadow has to be told to forward.
+fn note_forwarded(user: &UserThread, signals: Set) -> Set {
+    let mut state = user.process.signals.lock();
+    let set = signals & state.by_default;
+    for signal in set.iter() {
+        state.set_disposition(signal, Disposition::Forward);
+    }
+    set
+}

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The signals that exceptions of a program become.
+
+use crtos_core::{
+    arch::{Cause, Exception, UserContext},
+    mm::space::FaultError,
+};
+
+use super::deliver::{Fault, fault};
+
+use linux_raw_sys::general::{
+    BUS_ADRALN, BUS_ADRERR, FPE_FLTDIV, FPE_FLTINV, FPE_FLTOVF, FPE_FLTRES, FPE_FLTUND, FPE_INTDIV,
+    ILL_ILLOPN, SEGV_ACCERR, SEGV_MAPERR, SI_KERNEL, SIGBUS, SIGFPE, SIGILL, SIGKILL, SIGSEGV,
+    SIGTRAP, TRAP_TRACE,
+};
+
+/// Has the calling thread take the signal of an exception of its program. Interrupts are on; may
+/// sleep.
+pub fn exception(context: &mut UserContext, exception: Exception) {
+    let Exception { vector, error, cause } = exception;
+    let (signal, code, address) = match cause {
+        Cause::Access { address, why } => {
+            let (signal, code) = of_access(why);
+            (signal, code, address)
+        }
+        Cause::Floating { exceptions } => (SIGFPE, of_floating(exceptions), context.rip),
+        Cause::Instruction => of_instruction(vector, context.rip),
+    };
+    fault(context, Fault { signal, code: code as i32, address, trap: vector, error });
+}
+
+fn of_access(why: FaultError) -> (u32, u32) {
+    match why {
+        FaultError::Unmapped => (SIGSEGV, SEGV_MAPERR),
+        FaultError::Protected => (SIGSEGV, SEGV_ACCERR),
+        FaultError::Beyond | FaultError::Absent => (SIGBUS, BUS_ADRERR),
+        // There is no memory left to go on with.
+        FaultError::NoMemory => (SIGKILL, SI_KERNEL),
+    }
+}
+
+/// The code for unmasked exceptions in the order of both status registers: IE, DE, ZE, OE, UE, PE.
+fn of_floating(exceptions: u32) -> u32 {
+    match exceptions {
+        e if e & 0x01 != 0 => FPE_FLTINV,
+        e if e & 0x04 != 0 => FPE_FLTDIV,
+        e if e & 0x08 != 0 => FPE_FLTOVF,
+        e if e & 0x12 != 0 => FPE_FLTUND,
+        e if e & 0x20 != 0 => FPE_FLTRES,
+        _ => SI_KERNEL,
+    }
+}
+
+/// Signal, code and address for an exception that an instruction at `rip` made.
+fn of_instruction(vector: u32, rip: u64) -> (u32, u32, u64) {
+    match vector {
+        0 => (SIGFPE, FPE_INTDIV, rip),    // #DE
+        1 => (SIGTRAP, TRAP_TRACE, rip),   // #DB
+        3 => (SIGTRAP, SI_KERNEL, 0),      // #BP
+        6 => (SIGILL, ILL_ILLOPN, rip),    // #UD
+        9 => (SIGFPE, SI_KERNEL, 0),       // coprocessor segment overrun
+        11 | 12 => (SIGBUS, SI_KERNEL, 0), // #NP, #SS
+        17 => (SIGBUS, BUS_ADRALN, 0),     // #AC
+        _ => (SIGSEGV, SI_KERNEL, 0),      // #OF, #BR, #TS, #GP, #CP and what may come
+    }
+}

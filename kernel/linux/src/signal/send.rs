@@ -1,0 +1,417 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Sending signals.
+//!
+//! A signal for a process or thread of the realm is sent here, without Linux, if Linux would
+//! certainly permit it: within one process, or between processes of one user that have not changed
+//! their credentials. SIGKILL, SIGSTOP and SIGCONT go to the shadow by way of Linux, which carries
+//! them out; so does everything for process groups and for processes of Linux.
+
+use alloc::sync::Arc;
+use core::sync::atomic::Ordering;
+
+use crtos_signal::{
+    Generated, Group, Info, Pool, Set, Target, Ticket,
+    info::{self, SI_TKILL, SI_USER},
+    pool::Full,
+    set::{COUNT, SIGCONT, SIGKILL, SIGSTOP},
+};
+use linux_raw_sys::general as linux;
+
+use crtos_core::{
+    arch::interrupts,
+    task::{self, Thread},
+};
+
+use super::{Own, POOL, State, own, replenish};
+use crate::{
+    abi::{Args, Errno, SysResult},
+    files::Events,
+    memory::user,
+    process::{Process, ThreadExt as _, UserThread, threads},
+    remote,
+};
+
+/// Sends `info` to a process: to any of its threads that does not block it. Thread context. Fails
+/// if it is a real-time signal with a value and there is no room in the queue.
+pub fn to_process(process: &Process, info: Info) -> Result<(), Full> {
+    send(process, Target::Process, info, None)
+}
+
+/// Sends `info` to the thread of `user`; as [`to_process`].
+pub fn to_thread(user: &UserThread, info: Info) -> Result<(), Full> {
+    send(&user.process, Target::Member(user.signals.index()), info, None)
+}
+
+/// A signal that was made pending, and what is left to do.
+pub struct Sent {
+    signal: u32,
+    left: Left,
+}
+
+enum Left {
+    /// To find a thread that takes it, after so many that were looked at.
+    Search(usize),
+    /// To tell who watches the signals of the process (signalfd).
+    Tell,
+    Nothing,
+}
+
+impl Sent {
+    fn new(signal: u32, generated: Generated) -> Self {
+        let left = match generated {
+            Generated::Search(looked) => Left::Search(looked),
+            Generated::Dropped => Left::Nothing,
+            Generated::Pending | Generated::Wake(_) => Left::Tell,
+        };
+        Self { signal, left }
+    }
+
+    /// Whether it was not ignored.
+    pub fn is_pending(&self) -> bool {
+        !matches!(self.left, Left::Nothing)
+    }
+
+    /// The next step, which takes as long as what made the signal pending: in an interrupt it is to
+    /// be a section of its own. Says whether there was one left. Any context.
+    pub fn step(&mut self, process: &Process) -> bool {
+        match self.left {
+            Left::Search(looked) => {
+                self.left = match search_some(process, self.signal, looked) {
+                    Generated::Search(looked) => Left::Search(looked),
+                    _ => Left::Tell,
+                };
+            }
+            Left::Tell => {
+                process.signal_watchers.notify(Events::IN);
+                self.left = Left::Nothing;
+            }
+            Left::Nothing => return false,
+        }
+        true
+    }
+
+    /// All steps that are left.
+    pub fn finish(mut self, process: &Process) {
+        while self.step(process) {}
+    }
+
+    /// All steps that are left, in a function of a timer.
+    pub fn finish_in_timer(mut self, process: &Process) {
+        while self.is_pending() {
+            interrupts::window_in_timer();
+            self.step(process);
+        }
+    }
+}
+
+/// Sends a ticket's signal to a process or a member of it, with a cookie for who takes it. Any
+/// context. The caller takes the steps that are left, without a lock.
+pub fn post(process: &Process, target: Target, ticket: &Ticket, info: Info, cookie: u64) -> Sent {
+    let generated = {
+        let mut state = process.signals.lock();
+        let generated = {
+            let mut pool = POOL.lock();
+            discard_opposite(&mut state, &mut pool, target, info.signal());
+            state.group.post(&mut pool, target, ticket, info, cookie)
+        };
+        if let Generated::Wake(index) = generated {
+            state.wake(index, None);
+        }
+        generated
+    };
+    Sent::new(info.signal(), generated)
+}
+
+/// Sends `info`; `but` is the calling thread if it looks anyway. Thread context.
+pub(super) fn send(
+    process: &Process,
+    target: Target,
+    info: Info,
+    but: Option<&Thread>,
+) -> Result<(), Full> {
+    let queued = queue(process, target, info, but).or_else(|Full| {
+        replenish();
+        queue(process, target, info, but)
+    });
+    let (sent, is_short) = queued?;
+    sent.finish(process);
+    if is_short {
+        replenish();
+    }
+    Ok(())
+}
+
+/// Sends `info`, which is not of the kind that fails, to a process from an interrupt, as [`post`].
+pub fn from_interrupt(process: &Process, info: Info) -> Option<Sent> {
+    queue(process, Target::Process, info, None).ok().map(|(sent, _)| sent)
+}
+
+/// Makes `info` pending and wakes who takes it, if that is known at once. Any context. Says as well
+/// whether the pool should grow.
+fn queue(
+    process: &Process,
+    target: Target,
+    info: Info,
+    but: Option<&Thread>,
+) -> Result<(Sent, bool), Full> {
+    let (generated, is_short) = {
+        let mut state = process.signals.lock();
+        let (generated, is_short) = {
+            let mut pool = POOL.lock();
+            discard_opposite(&mut state, &mut pool, target, info.signal());
+            (state.group.send(&mut pool, target, info)?, pool.is_short())
+        };
+        if let Generated::Wake(index) = generated {
+            state.wake(index, but);
+        }
+        (generated, is_short)
+    };
+    Ok((Sent::new(info.signal(), generated), is_short))
+}
+
+/// An entry for the signals of a timer. Thread context; allocates.
+pub fn reserve(process: &Process) -> Result<Ticket, Full> {
+    replenish();
+    let mut state = process.signals.lock();
+    POOL.lock().reserve(&mut state.group.account)
+}
+
+/// Gives an entry back. A signal of it that is pending stays.
+pub fn release(process: &Process, ticket: Ticket) {
+    let mut state = process.signals.lock();
+    POOL.lock().release(&mut state.group.account, ticket);
+}
+
+/// The thread `tid` of the process of `user` as a target.
+pub fn member(user: &UserThread, tid: u32) -> Option<Target> {
+    with_thread(user, Some(user.process.pid as i32), tid as i32, |to| {
+        Target::Member(to.signals.index())
+    })
+}
+
+/// SIGCONT and the signals that stop make each other vanish. At most a few are pending, of standard
+/// signals.
+#[inline]
+fn discard_opposite(state: &mut State, pool: &mut Pool, target: Target, signal: u32) {
+    let opposite = Group::<Own>::opposite(signal);
+    if !opposite.is_empty() {
+        while state.group.discard(pool, None, opposite) {}
+        if let Target::Member(index) = target {
+            while state.group.discard(pool, Some(index), opposite) {}
+        }
+    }
+}
+
+/// Goes on with the search for a thread by a bounded part of it.
+fn search_some(process: &Process, signal: u32, looked: usize) -> Generated {
+    let mut state = process.signals.lock();
+    let generated = state.group.search(signal, looked);
+    if let Generated::Wake(index) = generated {
+        state.wake(index, None);
+    }
+    generated
+}
+
+/// Searches threads for signals of the process that wait. Thread context.
+pub(super) fn search(process: &Process, signals: Set) {
+    for signal in signals.iter() {
+        let mut generated = Generated::Search(0);
+        while let Generated::Search(looked) = generated {
+            generated = search_some(process, signal, looked);
+        }
+    }
+}
+
+/// A signal that Linux delivered to the shadow thread of `user`. Any context. As [`post`].
+///
+/// It was sent to that thread if it says so, or if it looks as if the process had sent it to
+/// itself: it does not, but what Linux raises during a system call (SIGPIPE) looks so. Otherwise it
+/// was sent to the process.
+pub fn forwarded(user: &UserThread, info: Info) -> Option<Sent> {
+    user.disturbed.store(true, Ordering::Relaxed);
+    let raised = info.code() == SI_USER && info.pid() == user.process.pid;
+    let target = match info.code() == SI_TKILL || raised {
+        true => Target::Member(user.signals.index()),
+        false => Target::Process,
+    };
+    // If there is no room, Linux had more than this process is allowed here.
+    queue(&user.process, target, info, None).ok().map(|(sent, _)| sent)
+}
+
+/// The sender's part of `siginfo`.
+fn from_caller(user: &UserThread, signal: u32, code: i32) -> Info {
+    Info::from_process(signal, code, user.process.pid, user.process.uid)
+}
+
+/// Whether the signal `signal` to a process of the realm concerns the realm alone.
+fn stays_here(signal: u32) -> bool {
+    signal <= COUNT && !matches!(signal, SIGKILL | SIGSTOP | SIGCONT)
+}
+
+/// Whether Linux would certainly permit `user` to send signals to `process`.
+fn is_permitted(user: &UserThread, process: &Arc<Process>) -> bool {
+    let same = |uid| process.certain_uid() == Some(uid);
+    Arc::ptr_eq(&user.process, process) || user.process.certain_uid().is_some_and(same)
+}
+
+/// Sends to `process` or its member, unless `signal` is 0, which only asks.
+fn deliver_to(process: &Process, target: Target, info: Info, current: &Thread) -> SysResult {
+    if info.signal() != 0 {
+        send(process, target, info, Some(current)).map_err(|Full| Errno::EAGAIN)?;
+    }
+    Ok(0)
+}
+
+/// kill(pid, signal).
+pub fn kill(args: Args) -> SysResult {
+    let current = task::current();
+    let user = current.user().ok_or(Errno::ESRCH)?;
+    let (pid, signal) = (args[0] as i32, args[1] as u32);
+    match process_of(user, pid).filter(|_| stays_here(signal)) {
+        Some(process) => {
+            deliver_to(&process, Target::Process, from_caller(user, signal, SI_USER), &current)
+        }
+        None => remote::linux(linux::__NR_kill, &args),
+    }
+}
+
+/// The process `pid` if it is in the realm and the caller may signal it.
+fn process_of(user: &UserThread, pid: i32) -> Option<Arc<Process>> {
+    let pid = u32::try_from(pid).ok().filter(|&pid| pid > 0)?;
+    let process = match user.process.pid == pid {
+        true => user.process.clone(),
+        false => threads::find_process(pid)?,
+    };
+    is_permitted(user, &process).then_some(process)
+}
+
+/// Calls `f` with thread `tid` of process `pid` (any process if that is `None`) if it is in the
+/// realm and the caller may signal it.
+fn with_thread<R>(
+    user: &UserThread,
+    pid: Option<i32>,
+    tid: i32,
+    f: impl FnOnce(&UserThread) -> R,
+) -> Option<R> {
+    let of_process = |user: &UserThread| pid.is_none_or(|pid| pid as u32 == user.process.pid);
+    if tid as u32 == user.tid {
+        return of_process(user).then(|| f(user));
+    }
+    let thread = threads::find(tid as u32)?;
+    let to = thread.user().filter(|to| of_process(to))?;
+    is_permitted(user, &to.process).then(|| f(to))
+}
+
+/// tkill(tid, signal).
+pub fn tkill(args: Args) -> SysResult {
+    let (tid, signal) = (args[0] as i32, args[1] as u32);
+    if tid <= 0 {
+        return Err(Errno::EINVAL);
+    }
+    send_to_thread(None, tid, signal, linux::__NR_tkill, args)
+}
+
+/// tgkill(pid, tid, signal).
+pub fn tgkill(args: Args) -> SysResult {
+    let (pid, tid, signal) = (args[0] as i32, args[1] as i32, args[2] as u32);
+    if pid <= 0 || tid <= 0 {
+        return Err(Errno::EINVAL);
+    }
+    send_to_thread(Some(pid), tid, signal, linux::__NR_tgkill, args)
+}
+
+fn send_to_thread(pid: Option<i32>, tid: i32, signal: u32, nr: u32, args: Args) -> SysResult {
+    let current = task::current();
+    let user = current.user().ok_or(Errno::ESRCH)?;
+    if stays_here(signal) {
+        let info = from_caller(user, signal, SI_TKILL);
+        let sent = with_thread(user, pid, tid, |to| {
+            deliver_to(&to.process, Target::Member(to.signals.index()), info, &current)
+        });
+        if let Some(result) = sent {
+            return result;
+        }
+    }
+    remote::linux(nr, &args)
+}
+
+/// kill, tkill and tgkill on the fast path: to the calling thread itself (or the process if `tid`
+/// is `None`). Interrupts off.
+pub fn kill_fast(
+    user: &UserThread,
+    pid: Option<u64>,
+    tid: Option<u64>,
+    signal: u64,
+) -> Option<SysResult> {
+    let signal = signal as u32;
+    let is_own = pid.is_none_or(|pid| pid as u32 == user.process.pid)
+        && tid.is_none_or(|tid| tid as u32 == user.tid);
+    if !is_own || signal == 0 || !stays_here(signal) {
+        return None;
+    }
+    let (target, code) = match tid {
+        Some(_) => (Target::Member(user.signals.index()), SI_TKILL),
+        None => (Target::Process, SI_USER),
+    };
+    if own::note(user, target, signal) {
+        return Some(Ok(0));
+    }
+    if POOL.lock().is_short() {
+        return None;
+    }
+    let info = from_caller(user, signal, code);
+    let (sent, _) = queue(&user.process, target, info, Some(&task::current())).ok()?;
+    sent.finish(&user.process);
+    Some(Ok(0))
+}
+
+/// rt_sigqueueinfo(pid, signal, info).
+pub fn rt_sigqueueinfo(args: Args) -> SysResult {
+    let current = task::current();
+    let user = current.user().ok_or(Errno::ESRCH)?;
+    let (pid, signal) = (args[0] as i32, args[1] as u32);
+    let info = read_info(args[2], signal)?;
+    match process_of(user, pid).filter(|_| stays_here(signal)) {
+        Some(process) => {
+            check_origin(user, pid, &info)?;
+            deliver_to(&process, Target::Process, info, &current)
+        }
+        None => remote::linux(linux::__NR_rt_sigqueueinfo, &args),
+    }
+}
+
+/// rt_tgsigqueueinfo(pid, tid, signal, info).
+pub fn rt_tgsigqueueinfo(args: Args) -> SysResult {
+    let current = task::current();
+    let user = current.user().ok_or(Errno::ESRCH)?;
+    let (pid, tid, signal) = (args[0] as i32, args[1] as i32, args[2] as u32);
+    let info = read_info(args[3], signal)?;
+    if pid <= 0 || tid <= 0 {
+        return Err(Errno::EINVAL);
+    }
+    if stays_here(signal) {
+        let sent = with_thread(user, Some(pid), tid, |to| {
+            check_origin(user, pid, &info)?;
+            deliver_to(&to.process, Target::Member(to.signals.index()), info, &current)
+        });
+        if let Some(result) = sent {
+            return result;
+        }
+    }
+    remote::linux(linux::__NR_rt_tgsigqueueinfo, &args)
+}
+
+/// Reads a `siginfo`, which is sent with `signal` as its number.
+fn read_info(address: u64, signal: u32) -> Result<Info, Errno> {
+    let mut bytes = [0; info::SIZE];
+    user::read(address, &mut bytes)?;
+    let mut used = [0; info::USED];
+    used.copy_from_slice(&bytes[..info::USED]);
+    Ok(Info::from_bytes(&used).with_signal(signal))
+}
+
+/// Nobody but the process itself may send what looks like it came from the kernel or from kill(2).
+fn check_origin(user: &UserThread, pid: i32, info: &Info) -> Result<(), Errno> {
+    let pretends = info.code() >= SI_USER || info.code() == SI_TKILL;
+    if pretends && pid as u32 != user.process.pid { Err(Errno::EPERM) } else { Ok(()) }
+}

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! fcntl and ioctl.
+
+use crtos_syscalls::Row;
+use linux_raw_sys::{general as linux, ioctl};
+
+use super::remote;
+use crate::{
+    abi::{Args, Errno, SysResult},
+    files::{self, Object},
+    memory::user,
+    remote::pass,
+};
+
+/// fcntl(fd, command, argument).
+pub fn fcntl(row: &Row, args: Args) -> SysResult {
+    let [fd, command, argument, ..] = args;
+    let command = command as u32;
+    let copies = matches!(command, linux::F_DUPFD | linux::F_DUPFD_CLOEXEC);
+    let Some(file) = files::find(fd) else {
+        if !copies {
+            return remote(row, args);
+        }
+        let files = files::table()?;
+        if files.is_hidden(fd) {
+            return Err(Errno::EBADF);
+        }
+        files.agree()?;
+        let copy = files.settle(pass(row, args)?)?;
+        files.sets.put(copy, files.sets.get(fd));
+        return Ok(copy);
+    };
+    let files = files::table()?;
+    match (command, &file.object) {
+        _ if copies => {
+            let from = u32::try_from(argument & u64::from(u32::MAX)).unwrap_or(u32::MAX);
+            if !files.is_allowed(from) {
+                return Err(Errno::EINVAL);
+            }
+            let close_on_exec = command == linux::F_DUPFD_CLOEXEC;
+            Ok(files.insert(file.clone(), from, close_on_exec)?.into())
+        }
+        (linux::F_GETFD, _) => Ok(files.close_on_exec(fd).into()),
+        (linux::F_SETFD, _) => {
+            files.set_close_on_exec(fd, argument as u32 & linux::FD_CLOEXEC != 0);
+            Ok(0)
+        }
+        (linux::F_GETFL, _) => Ok(file.status().into()),
+        (linux::F_SETFL, _) => {
+            file.set_status(argument as u32);
+            Ok(0)
+        }
+        (linux::F_GETPIPE_SZ, Object::Pipe(pipe)) => Ok(pipe.size()),
+        (linux::F_SETPIPE_SZ, Object::Pipe(pipe)) => pipe.set_size(argument as u32),
+        (linux::F_GETPIPE_SZ | linux::F_SETPIPE_SZ, _) => Err(Errno::EBADF),
+        (_, Object::Device(_)) => remote(row, args),
+        _ => Err(Errno::EINVAL),
+    }
+}
+
+/// ioctl(fd, request, argument).
+pub fn ioctl(row: &Row, args: Args) -> SysResult {
+    let [fd, request, argument, ..] = args;
+    let Some(file) = files::find(fd) else {
+        let result = remote(row, args)?;
+        // Some requests make a descriptor.
+        if result > 2
+            && let Ok(files) = files::table()
+        {
+            files.doubt();
+        }
+        return Ok(result);
+    };
+    let files = files::table()?;
+    match (request as u32, &file.object) {
+        (ioctl::FIOCLEX, _) => files.set_close_on_exec(fd, true),
+        (ioctl::FIONCLEX, _) => files.set_close_on_exec(fd, false),
+        (ioctl::FIONBIO, _) => file.set_nonblocking(user::read_u32(argument)? != 0),
+        (ioctl::FIONREAD, Object::Pipe(pipe)) => user::write_u32(argument, pipe.bytes() as u32)?,
+        _ => return Err(Errno::ENOTTY),
+    }
+    Ok(0)
+}

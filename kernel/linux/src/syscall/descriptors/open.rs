@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Opening files by name.
+
+use alloc::sync::Arc;
+
+use crtos_syscalls::Row;
+use linux_raw_sys::general as linux;
+
+use super::{create::make, remote};
+use crate::{
+    abi::{Args, Errno, SysResult},
+    files::{self, Description, Files, Object, device::Device, names},
+    syscall::cpu_numbers,
+};
+
+/// open(path, flags, mode).
+pub fn open(row: &Row, args: Args) -> SysResult {
+    open_known(args[0], args[1] as u32).unwrap_or_else(|| remote(row, args))
+}
+
+/// openat(directory, path, flags, mode).
+pub fn openat(row: &Row, args: Args) -> SysResult {
+    open_known(args[1], args[2] as u32).unwrap_or_else(|| remote(row, args))
+}
+
+/// creat(path, mode).
+pub fn creat(row: &Row, args: Args) -> SysResult {
+    let flags = linux::O_CREAT | linux::O_WRONLY | linux::O_TRUNC;
+    open_local(args[0], flags).unwrap_or_else(|| remote(row, args))
+}
+
+/// Opens what is not Linux's own file, if that is what the path names.
+pub(super) fn open_known(path: u64, flags: u32) -> Option<SysResult> {
+    open_local(path, flags).or_else(|| cpu_numbers::open(path, flags))
+}
+
+/// Opens what is local, if that is what the path names: a device, or the file of a descriptor.
+pub(super) fn open_local(path: u64, flags: u32) -> Option<SysResult> {
+    let files = files::table().ok().filter(|files| files.has_devices())?;
+    let object = match Device::named(path, flags) {
+        Some(device) => Ok(Object::Device(device)),
+        None => reopen(&*named(&files, path)?, flags)?,
+    };
+    Some(object.and_then(|object| make(&files, object, flags | linux::O_LARGEFILE)))
+}
+
+/// The local file of the descriptor that a path names.
+pub(super) fn named(files: &Files, path: u64) -> Option<Arc<Description>> {
+    files.find(names::descriptor(path)?)
+}
+
+/// What becomes of a local file that is opened once more by the name of its descriptor, which is a
+/// link. `None` if `flags` ask for something special.
+pub(super) fn reopen(file: &Description, flags: u32) -> Option<Result<Object, Errno>> {
+    if !Device::is_plain(flags) || flags & linux::O_NOFOLLOW != 0 {
+        return None;
+    }
+    Some(match &file.object {
+        Object::Device(device) => Ok(Object::Device(*device)),
+        Object::Pipe(pipe) => Ok(Object::Pipe(pipe.clone())),
+        Object::Event(_) | Object::Timer(_) | Object::Signals(_) => Err(Errno::ENXIO),
+    })
+}

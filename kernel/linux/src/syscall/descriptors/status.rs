@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a file is: fstat, statx, readlink.
+
+use super::{elsewhere, local, open::named, remote};
+use crate::{
+    abi::{Args, Errno, SysResult},
+    files::{self, Description, Object, agreement, names},
+    memory::{timespec::SECOND, user},
+    remote,
+};
+use alloc::{format, string::String, sync::Arc};
+use crtos_syscalls::structs::{Stat, Statx};
+
+use crtos_syscalls::Row;
+use linux_raw_sys::general as linux;
+
+/// fstat(fd, status).
+pub fn fstat(row: &Row, args: Args) -> SysResult {
+    status(&local!(row, args), args[1])
+}
+
+/// newfstatat(directory, path, status, flags).
+pub fn newfstatat(row: &Row, args: Args) -> SysResult {
+    if args[3] as u32 & linux::AT_EMPTY_PATH != 0
+        && let Some(file) = files::find(args[0])
+    {
+        let mut first = [0];
+        let named = args[1] != 0 && {
+            user::read(args[1], &mut first)?;
+            first[0] != 0
+        };
+        if !named {
+            return status(&file, args[2]);
+        }
+    }
+    match linked(args[1], args[3])? {
+        Some(file) => status(&file, args[2]),
+        None => remote(row, args),
+    }
+}
+
+/// The local file of the descriptor that a path links to, if `flags` (AT_*) let the link be
+/// followed.
+pub(super) fn linked(path: u64, flags: u64) -> Result<Option<Arc<Description>>, Errno> {
+    let files = files::table()?;
+    let follows = flags as u32 & linux::AT_SYMLINK_NOFOLLOW == 0 && files.has_devices();
+    Ok(if follows { named(&files, path) } else { None })
+}
+
+/// readlink(path, buffer, size).
+pub fn readlink(row: &Row, args: Args) -> SysResult {
+    let [path, buffer, size, ..] = args;
+    read_link(path, buffer, size).unwrap_or_else(|| remote(row, args))
+}
+
+/// readlinkat(directory, path, buffer, size).
+pub fn readlinkat(row: &Row, args: Args) -> SysResult {
+    let [_, path, buffer, size, ..] = args;
+    read_link(path, buffer, size).unwrap_or_else(|| remote(row, args))
+}
+
+/// Where the link of a local descriptor leads, if the path is that.
+pub(super) fn read_link(path: u64, buffer: u64, size: u64) -> Option<SysResult> {
+    let files = files::table().ok().filter(|files| files.has_devices())?;
+    let fd = names::link(path).filter(|&fd| files.is_hidden(fd))?;
+    // Of one that is closed Linux may still have a placeholder.
+    let Some(file) = files.find(fd) else { return Some(Err(Errno::ENOENT)) };
+    let text: String = match &file.object {
+        Object::Device(device) => device.path().into(),
+        Object::Pipe(pipe) => format!("pipe:[{}]", pipe.number),
+        Object::Event(_) => "anon_inode:[eventfd]".into(),
+        Object::Timer(_) => "anon_inode:[timerfd]".into(),
+        Object::Signals(_) => "anon_inode:[signalfd]".into(),
+    };
+    if size as i32 <= 0 {
+        return Some(Err(Errno::EINVAL));
+    }
+    let length = text.len().min(size as usize);
+    Some(
+        user::write(buffer, &text.as_bytes()[..length])
+            .map(|()| length as u64)
+            .map_err(Errno::from),
+    )
+}
+
+/// Stores the `struct stat` of a local file.
+pub(super) fn status(file: &Arc<Description>, address: u64) -> SysResult {
+    const PIPE: u32 = linux::S_IFIFO | 0o600;
+    const ANONYMOUS: u32 = 0o600;
+    let (mode, device, number, block) = match &file.object {
+        Object::Device(device) => return agreement::device_status(*device, address),
+        Object::Pipe(pipe) => (PIPE, 13, pipe.number, 4096),
+        _ => (ANONYMOUS, 14, 1, 4096),
+    };
+    let uid = remote::linux(linux::__NR_geteuid, &[])?;
+    let gid = remote::linux(linux::__NR_getegid, &[])?;
+    let now = crtos_core::time::linux(crtos_core::time::Clock::Realtime).0;
+    let time = [now / SECOND, now % SECOND];
+    let status = Stat {
+        device,
+        inode: number,
+        links: 1,
+        mode,
+        uid: uid as u32,
+        gid: gid as u32,
+        block_size: block,
+        accessed: time,
+        modified: time,
+        changed: time,
+        ..Stat::default()
+    };
+    user::write_struct(address, &status)?;
+    Ok(0)
+}
+
+/// statx(directory, path, flags, mask, status).
+pub fn statx(row: &Row, args: Args) -> SysResult {
+    let [fd, path, flags, _, address, _] = args;
+    let mut first = [0];
+    let empty = flags as u32 & linux::AT_EMPTY_PATH != 0 && {
+        if path != 0 {
+            user::read(path, &mut first)?;
+        }
+        first[0] == 0
+    };
+    let file = if empty { files::find(fd) } else { linked(path, flags)? };
+    let Some(file) = file else { return remote(row, args) };
+    if let Object::Device(_) = file.object {
+        if empty {
+            files::table()?.globalize(fd)?;
+        }
+        return remote(row, args);
+    }
+    let (mode, number) = match &file.object {
+        Object::Pipe(pipe) => (linux::S_IFIFO | 0o600, pipe.number),
+        _ => (0o600, 1),
+    };
+    let uid = remote::linux(linux::__NR_geteuid, &[])?;
+    let gid = remote::linux(linux::__NR_getegid, &[])?;
+    let status = Statx {
+        mask: linux::STATX_BASIC_STATS,
+        block_size: 4096,
+        links: 1,
+        uid: uid as u32,
+        gid: gid as u32,
+        mode: mode as u16,
+        inode: number,
+        ..Statx::default()
+    };
+    user::write_struct(address, &status)?;
+    Ok(0)
+}

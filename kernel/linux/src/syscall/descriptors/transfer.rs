@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Reading and writing.
+
+use crtos_syscalls::Row;
+use linux_raw_sys::general as linux;
+
+use super::{elsewhere, local};
+use crate::{
+    abi::{Args, Errno, SysResult},
+    files::{self, Description, Memory, Object},
+};
+
+/// Position that means the file's own.
+pub(super) const HERE: u64 = u64::MAX;
+
+/// read(fd, buffer, length).
+pub fn read(row: &Row, args: Args) -> SysResult {
+    read_to(row, args, Memory::one)
+}
+
+/// write(fd, buffer, length).
+pub fn write(row: &Row, args: Args) -> SysResult {
+    write_from(row, args, Memory::one)
+}
+
+/// readv(fd, vector, count).
+pub fn readv(row: &Row, args: Args) -> SysResult {
+    read_to(row, args, Memory::vector)
+}
+
+/// writev(fd, vector, count).
+pub fn writev(row: &Row, args: Args) -> SysResult {
+    write_from(row, args, Memory::vector)
+}
+
+/// `ranges`: what the second and the third argument of a transfer say of the program's memory.
+#[inline(always)]
+pub(super) fn read_to(
+    row: &Row,
+    args: Args,
+    ranges: impl FnOnce(u64, u64) -> Result<Memory, Errno>,
+) -> SysResult {
+    let file = local!(row, args);
+    if !file.reads {
+        return Err(Errno::EBADF);
+    }
+    file.read(&mut ranges(args[1], args[2])?, false)
+}
+
+#[inline(always)]
+pub(super) fn write_from(
+    row: &Row,
+    args: Args,
+    ranges: impl FnOnce(u64, u64) -> Result<Memory, Errno>,
+) -> SysResult {
+    let file = local!(row, args);
+    if !file.writes {
+        return Err(Errno::EBADF);
+    }
+    file.write(&mut ranges(args[1], args[2])?, false)
+}
+
+/// Whether a position can be given: only devices have one, which means nothing.
+pub(super) fn check_position(file: &Description, position: u64) -> Result<(), Errno> {
+    if (position as i64) < 0 {
+        return Err(Errno::EINVAL);
+    }
+    match file.object {
+        Object::Device(_) => Ok(()),
+        _ => Err(Errno::ESPIPE),
+    }
+}
+
+/// pread64(fd, buffer, length, position).
+pub fn pread(row: &Row, args: Args) -> SysResult {
+    check_position(&*local!(row, args), args[3])?;
+    read(row, args)
+}
+
+/// pwrite64(fd, buffer, length, position).
+pub fn pwrite(row: &Row, args: Args) -> SysResult {
+    check_position(&*local!(row, args), args[3])?;
+    write(row, args)
+}
+
+/// preadv(fd, vector, count, position).
+pub fn preadv(row: &Row, args: Args) -> SysResult {
+    check_position(&*local!(row, args), args[3])?;
+    readv(row, args)
+}
+
+/// pwritev(fd, vector, count, position).
+pub fn pwritev(row: &Row, args: Args) -> SysResult {
+    check_position(&*local!(row, args), args[3])?;
+    writev(row, args)
+}
+
+/// Whether the transfer must not wait, from the RWF_* flags.
+pub(super) fn transfer_flags(file: &Description, flags: u64, writes: bool) -> Result<bool, Errno> {
+    let common = linux::RWF_HIPRI | linux::RWF_DSYNC | linux::RWF_SYNC | linux::RWF_NOWAIT;
+    let known = if writes { common | linux::RWF_APPEND } else { common };
+    let nowait = flags as u32 & linux::RWF_NOWAIT != 0;
+    let offers = matches!(file.object, Object::Device(_) | Object::Pipe(_)) || !nowait;
+    if flags as u32 & !known != 0 || !offers {
+        return Err(Errno::EOPNOTSUPP);
+    }
+    Ok(nowait)
+}
+
+/// preadv2(fd, vector, count, position, high position, flags).
+pub fn preadv2(row: &Row, args: Args) -> SysResult {
+    let file = local!(row, args);
+    if args[3] != HERE {
+        check_position(&file, args[3])?;
+    }
+    if !file.reads {
+        return Err(Errno::EBADF);
+    }
+    let mut memory = Memory::vector(args[1], args[2])?;
+    file.read(&mut memory, transfer_flags(&file, args[5], false)?)
+}
+
+/// pwritev2(fd, vector, count, position, high position, flags).
+pub fn pwritev2(row: &Row, args: Args) -> SysResult {
+    let file = local!(row, args);
+    if args[3] != HERE {
+        check_position(&file, args[3])?;
+    }
+    if !file.writes {
+        return Err(Errno::EBADF);
+    }
+    let mut memory = Memory::vector(args[1], args[2])?;
+    file.write(&mut memory, transfer_flags(&file, args[5], true)?)
+}
+
+/// lseek(fd, offset, whence).
+pub fn lseek(row: &Row, args: Args) -> SysResult {
+    const SEEK_MAX: u32 = 4;
+    match local!(row, args).object {
+        _ if args[2] as u32 > SEEK_MAX => Err(Errno::EINVAL),
+        Object::Pipe(_) => Err(Errno::ESPIPE),
+        _ => Ok(0),
+    }
+}

@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! epoll: sets of local and remote descriptors. See [`crate::files::epoll`].
+
+use alloc::sync::Arc;
+
+use crtos_syscalls::Row;
+use linux_raw_sys::general as linux;
+
+use crtos_core::{
+    arch::user_memory,
+    time::{self, Nanos},
+};
+
+use super::{
+    descriptors::remote,
+    poll::{InLinux, MILLISECOND, in_linux, read_deadline, rest},
+};
+use crate::{
+    abi::{Args, Errno, SysResult},
+    files::{
+        self, Source, Watcher,
+        epoll::{Set, Wanted},
+    },
+    memory::{Window, timespec::write_timespec, user},
+    remote::linux as ask,
+    signal,
+};
+
+/// Bytes of a `struct epoll_event`.
+const EVENT: u64 = 12;
+/// Most events of a call.
+const MOST: u64 = i32::MAX as u64 / EVENT;
+
+/// epoll_create(size) and epoll_create1(flags).
+pub fn create(row: &Row, args: Args) -> SysResult {
+    let set = Set::new()?;
+    let fd = remote(row, args)?;
+    files::table()?.sets.put(fd, Some(set));
+    Ok(fd)
+}
+
+/// epoll_ctl(set, operation, fd, event).
+pub fn control(row: &Row, args: Args) -> SysResult {
+    let [set, operation, fd, event, ..] = args;
+    let operation = operation as u32;
+    let files = files::table()?;
+    let Some(set) = files.sets.get(set) else {
+        if !files.is_hidden(set) && files.find(fd).is_some_and(|file| !file.is_device()) {
+            // No set, or one that is Linux's alone.
+            ask(linux::__NR_fcntl, &[set, linux::F_GETFD.into()])?;
+            return Err(Errno::EINVAL);
+        }
+        return remote(row, args);
+    };
+    let wanted = match operation {
+        linux::EPOLL_CTL_DEL => Wanted { events: 0, data: 0 },
+        _ => read_wanted(event)?,
+    };
+    if let Some(file) = files.find(fd) {
+        if file.is_device() {
+            return Err(Errno::EPERM);
+        }
+        check(operation, wanted)?;
+        let source: Arc<dyn Source> = file;
+        return control_local(&set, operation, fd as u32, &source, wanted).map(|()| 0);
+    }
+    if files.is_hidden(fd) {
+        return Err(Errno::EBADF);
+    }
+    let inner = files.sets.get(fd).filter(|inner| !Arc::ptr_eq(inner, &set));
+    let in_linux = || {
+        let result = ask(row.number.into(), &args)?;
+        match operation {
+            linux::EPOLL_CTL_ADD => set.add_remote(),
+            linux::EPOLL_CTL_DEL => set.remove_remote(),
+            _ => {}
+        }
+        Ok(result)
+    };
+    let Some(inner) = inner else { return in_linux() };
+    let source: Arc<dyn Source> = inner.clone();
+    let both = || {
+        let result = in_linux()?;
+        let here = control_local(&set, operation, fd as u32, &source, wanted);
+        if operation == linux::EPOLL_CTL_ADD && here.is_err() {
+            let undo = [args[0], linux::EPOLL_CTL_DEL.into(), fd];
+            let _ = ask(linux::__NR_epoll_ctl, &undo);
+            set.remove_remote();
+        }
+        here.map(|()| result)
+    };
+    if operation == linux::EPOLL_CTL_ADD { set.nest(&inner, both) } else { both() }
+}
+
+/// What Linux refuses before it looks for the member.
+fn check(operation: u32, wanted: Wanted) -> Result<(), Errno> {
+    let known = [linux::EPOLL_CTL_ADD, linux::EPOLL_CTL_MOD, linux::EPOLL_CTL_DEL];
+    let exclusive =
+        wanted.is_exclusive() && (operation == linux::EPOLL_CTL_MOD || !wanted.may_be_exclusive());
+    if !known.contains(&operation) || exclusive { Err(Errno::EINVAL) } else { Ok(()) }
+}
+
+fn control_local(
+    set: &Arc<Set>,
+    operation: u32,
+    fd: u32,
+    source: &Arc<dyn Source>,
+    wanted: Wanted,
+) -> Result<(), Errno> {
+    match operation {
+        linux::EPOLL_CTL_ADD => set.add(fd, source, wanted),
+        linux::EPOLL_CTL_MOD => set.change(fd, source, wanted),
+        _ => set.remove(fd, source),
+    }
+}
+
+fn read_wanted(address: u64) -> Result<Wanted, Errno> {
+    let mut event = [0; EVENT as usize];
+    user::read(address, &mut event)?;
+    let [events, low, high] = [0, 4, 8]
+        .map(|at| event[at..at + 4].iter().rev().fold(0, |all, &byte| all << 8 | u32::from(byte)));
+    Ok(Wanted { events, data: u64::from(low) | u64::from(high) << 32 })
+}
+
+/// Until when a call waits, and how its time was given.
+struct Deadline {
+    /// Kernel time; `None`: for ever.
+    at: Option<Nanos>,
+    /// In nanoseconds instead of milliseconds.
+    fine: bool,
+}
+
+impl Deadline {
+    fn of_milliseconds(timeout: u64) -> Self {
+        let timeout = timeout as i32;
+        let at = (timeout >= 0).then(|| time::now() + Nanos::from_millis(timeout as u64));
+        Self { at, fine: false }
+    }
+
+    fn is_over(&self) -> bool {
+        self.at.is_some_and(|at| at <= time::now())
+    }
+
+    fn now(&self) -> Self {
+        Self { at: Some(time::now()), fine: false }
+    }
+}
+
+/// epoll_wait(set, events, most, milliseconds).
+pub fn wait(row: &Row, args: Args) -> SysResult {
+    let [set, events, most, timeout, ..] = args;
+    match files::table()?.sets.get(set) {
+        Some(found) => wait_for(&found, set, events, most, Deadline::of_milliseconds(timeout)),
+        None => remote(row, args),
+    }
+}
+
+/// epoll_pwait(set, events, most, milliseconds, mask, size) and epoll_pwait2 with a
+/// `struct timespec`.
+pub fn pwait(row: &Row, args: Args) -> SysResult {
+    let [set, events, most, timeout, mask, size] = args;
+    let Some(found) = files::table()?.sets.get(set) else {
+        // Linux does not know the program's mask.
+        return signal::masked(mask, size, || remote(row, [set, events, most, timeout, 0, 0]));
+    };
+    let deadline = if u32::from(row.number) == linux::__NR_epoll_pwait2 {
+        Deadline { at: read_deadline(timeout)?, fine: true }
+    } else {
+        Deadline::of_milliseconds(timeout)
+    };
+    signal::masked(mask, size, || wait_for(&found, set, events, most, deadline))
+}
+
+/// Waits for `set`, which is descriptor `fd`.
+fn wait_for(set: &Set, fd: u64, events: u64, most: u64, deadline: Deadline) -> SysResult {
+    let most = most as i32;
+    if most <= 0 || most as u64 > MOST {
+        return Err(Errno::EINVAL);
+    }
+    let most = most as u64;
+    if !user_memory::is_range(events, most * EVENT) {
+        return Err(Errno::EFAULT);
+    }
+    loop {
+        if set.has_remote() {
+            return wait_mixed(set, fd, events, most, &deadline);
+        }
+        let count = set.report(events, most)?;
+        if count > 0 || deadline.is_over() {
+            return Ok(count);
+        }
+        set.wait(deadline.at)?;
+    }
+}
+
+/// Waits for a set with remote members: the shadow waits in Linux, and stores what it finds behind
+/// the local events.
+fn wait_mixed(set: &Set, fd: u64, events: u64, most: u64, deadline: &Deadline) -> SysResult {
+    let watcher: Arc<dyn Watcher> = InLinux::of_caller()?;
+    let watchers = set.watchers().ok_or(Errno::EINVAL)?;
+    watchers.add(watcher.clone())?;
+    let result = loop {
+        let count = match set.report(events, most) {
+            Ok(count) => count,
+            Err(error) => break Err(error),
+        };
+        if count > 0 || deadline.is_over() {
+            if count == most {
+                break Ok(count);
+            }
+            match wait_in_linux(fd, events + count * EVENT, most - count, &deadline.now()) {
+                Ok(more) => break Ok(count + more),
+                // A signal that comes meanwhile changes nothing any more.
+                Err(Errno::EINTR) if signal::is_interrupted() => break Ok(count),
+                Err(Errno::EINTR) if count == 0 => continue,
+                Err(error) if count == 0 => break Err(error),
+                Err(_) => break Ok(count),
+            }
+        }
+        if signal::is_interrupted() {
+            break Err(Errno::EINTR);
+        }
+        match wait_in_linux(fd, events, most, deadline) {
+            Ok(0) | Err(Errno::EINTR) => {}
+            Ok(count) if count == most => break Ok(count),
+            Ok(count) => {
+                let more = set.report(events + count * EVENT, most - count);
+                break Ok(count + more.unwrap_or(0));
+            }
+            Err(error) => break Err(error),
+        }
+    };
+    watchers.remove(&watcher);
+    result
+}
+
+/// Has Linux wait for its half of a set. EINTR if that ended before anything was found.
+fn wait_in_linux(fd: u64, events: u64, most: u64, deadline: &Deadline) -> SysResult {
+    let Some(at) = deadline.at.filter(|_| deadline.fine) else {
+        let timeout = deadline.at.map_or(u64::MAX, |at| rest(at).div_ceil(MILLISECOND));
+        return in_linux(linux::__NR_epoll_wait, [fd, events, most, timeout, 0, 0]);
+    };
+    let space = user::space()?;
+    let window = Window::open(&space, 16)?;
+    write_timespec(window.start, Nanos(rest(at)))?;
+    in_linux(linux::__NR_epoll_pwait2, [fd, events, most, window.start, 0, 0])
+}

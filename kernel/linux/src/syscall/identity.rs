@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Ids, the end of a process, thread pointers, prctl and I/O ports.
+
+use alloc::sync::Arc;
+use core::sync::atomic::Ordering;
+
+use crtos_abi::channel::USER_END;
+use linux_raw_sys::{general as linux, prctl};
+
+use crtos_core::{mm::layout, task};
+
+use crate::{
+    abi::{Args, Errno, SysResult},
+    memory::user,
+    process::{End, ThreadExt as _, threads},
+    remote,
+};
+
+/// getpid().
+pub fn getpid() -> SysResult {
+    task::current().user().map(|user| user.process.pid.into()).ok_or(Errno::ESRCH)
+}
+
+/// gettid().
+pub fn gettid() -> SysResult {
+    task::current().user().map(|user| user.tid.into()).ok_or(Errno::ESRCH)
+}
+
+/// set_tid_address(address).
+pub fn set_tid_address([address, ..]: Args) -> SysResult {
+    let current = task::current();
+    let user = current.user().ok_or(Errno::ESRCH)?;
+    user.clear_child_tid.store(address, Ordering::Relaxed);
+    Ok(user.tid.into())
+}
+
+/// exit(status).
+pub fn exit([status, ..]: Args) -> SysResult {
+    if let Some(user) = task::current().user() {
+        user.exit(status as i32 & 0xff);
+    }
+    Ok(0)
+}
+
+/// exit_group(status).
+pub fn exit_group([status, ..]: Args) -> SysResult {
+    if let Some(user) = task::current().user() {
+        user.process.end(End::Status(status as i32 & 0xff));
+    }
+    Ok(0)
+}
+
+/// arch_prctl(code, address).
+pub fn arch_prctl([code, address, ..]: Args) -> SysResult {
+    const ARCH_SET_GS: u64 = 0x1001;
+    const ARCH_SET_FS: u64 = 0x1002;
+    const ARCH_GET_FS: u64 = 0x1003;
+    const ARCH_GET_GS: u64 = 0x1004;
+    match code {
+        ARCH_SET_FS | ARCH_SET_GS if address >= USER_END => return Err(Errno::EPERM),
+        ARCH_SET_FS => task::set_fs_base(address),
+        ARCH_SET_GS => task::set_gs_base(address),
+        ARCH_GET_FS => user::write_words(address, [task::segment_bases().0])?,
+        ARCH_GET_GS => user::write_words(address, [task::segment_bases().1])?,
+        _ => return Err(Errno::EINVAL),
+    }
+    Ok(0)
+}
+
+/// set_robust_list(head, length).
+pub fn set_robust_list([head, length, ..]: Args) -> SysResult {
+    const LENGTH: u64 = size_of::<linux::robust_list_head>() as u64;
+    if length != LENGTH {
+        return Err(Errno::EINVAL);
+    }
+    let current = task::current();
+    let user = current.user().ok_or(Errno::ESRCH)?;
+    *user.robust_list.lock() = (head, length);
+    Ok(0)
+}
+
+/// get_robust_list(pid, head, length).
+pub fn get_robust_list([pid, head, length, ..]: Args) -> SysResult {
+    let current = task::current();
+    let user = current.user().ok_or(Errno::ESRCH)?;
+    let list = if user.is(pid) {
+        *user.robust_list.lock()
+    } else {
+        let thread = threads::find(pid as u32).ok_or(Errno::ESRCH)?;
+        let other = thread.user().ok_or(Errno::ESRCH)?;
+        if !Arc::ptr_eq(&other.process, &user.process) {
+            return Err(Errno::EPERM);
+        }
+        *other.robust_list.lock()
+    };
+    user::write_words(length, [size_of::<linux::robust_list_head>() as u64])?;
+    user::write_words(head, [list.0])?;
+    Ok(0)
+}
+
+/// prctl(option, …): what concerns the process in Linux is done there.
+pub fn prctl(args: Args) -> SysResult {
+    let option = args[0] as u32;
+    match option {
+        prctl::PR_SET_NAME => {
+            let mut name = [0; 16];
+            for (index, byte) in name.iter_mut().enumerate().take(15) {
+                user::read(args[1].wrapping_add(index as u64), core::slice::from_mut(byte))?;
+                if *byte == 0 {
+                    break;
+                }
+            }
+            let length = name.iter().position(|&byte| byte == 0).unwrap_or(15);
+            if let Some(user) = task::current().user() {
+                user.set_command(&name[..length]);
+            }
+        }
+        prctl::PR_GET_NAME
+        | prctl::PR_SET_PDEATHSIG
+        | prctl::PR_GET_PDEATHSIG
+        | prctl::PR_SET_DUMPABLE
+        | prctl::PR_GET_DUMPABLE
+        | prctl::PR_SET_KEEPCAPS
+        | prctl::PR_GET_KEEPCAPS
+        | prctl::PR_CAPBSET_READ
+        | prctl::PR_CAPBSET_DROP
+        | prctl::PR_SET_SECUREBITS
+        | prctl::PR_GET_SECUREBITS
+        | prctl::PR_SET_NO_NEW_PRIVS
+        | prctl::PR_GET_NO_NEW_PRIVS
+        | prctl::PR_CAP_AMBIENT
+        | prctl::PR_SET_CHILD_SUBREAPER
+        | prctl::PR_GET_CHILD_SUBREAPER
+        | prctl::PR_SET_TIMERSLACK
+        | prctl::PR_GET_TIMERSLACK => {}
+        _ => return Err(Errno::EINVAL),
+    }
+    remote::linux(linux::__NR_prctl, &args)
+}
+
+/// ioperm(first, count, allow): Linux decides by CAP_SYS_RAWIO; ports that the cell does not have
+/// are refused, because touching them would stop it.
+pub fn ioperm([first, count, allow, ..]: Args) -> SysResult {
+    let end = first
+        .checked_add(count)
+        .filter(|&end| first < end && end <= 1 << 16)
+        .ok_or(Errno::EINVAL)?;
+    let allow = allow as u32 != 0;
+    remote::linux(linux::__NR_ioperm, &[first, count, allow.into()])?;
+    let covered = |port: u64| cell_ports().any(|(low, high)| (low..=high).contains(&port));
+    if allow && !(first..end).all(covered) {
+        crtos_core::warn!(
+            "ports {first:#x}..{end:#x} were asked for; the realm has only those of `crtos up --ports`"
+        );
+        return Err(Errno::EPERM);
+    }
+    task::set_ports(first as u16, count as u32, allow).map_err(|_| Errno::ENOMEM)?;
+    Ok(0)
+}
+
+/// iopl(level): level 3 opens all ports of the cell.
+pub fn iopl([level, ..]: Args) -> SysResult {
+    remote::linux(linux::__NR_iopl, &[level])?;
+    for (first, last) in cell_ports() {
+        task::set_ports(first as u16, (last - first + 1) as u32, level as u32 == 3)
+            .map_err(|_| Errno::ENOMEM)?;
+    }
+    Ok(0)
+}
+
+/// The cell's ports, first and last of each range: the word `ports=e9-e9,402-402` of its command
+/// line.
+fn cell_ports() -> impl Iterator<Item = (u64, u64)> {
+    let line = &layout::boot_info().command_line;
+    let line = line.split(|&byte| byte == 0).next().unwrap_or_default();
+    let ports = line
+        .split(|&byte| byte == b' ')
+        .find_map(|word| word.strip_prefix(b"ports="))
+        .unwrap_or_default();
+    ports.split(|&byte| byte == b',').filter_map(|range| {
+        let (first, last) = core::str::from_utf8(range).ok()?.split_once('-')?;
+        let number = |text| u64::from_str_radix(text, 16).ok().filter(|&port| port < 1 << 16);
+        Some((number(first)?, number(last)?)).filter(|(first, last)| first <= last)
+    })
+}

@@ -1,0 +1,369 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Memory calls. None of them but a mapping of a file asks anything of Linux.
+
+use alloc::sync::Arc;
+use core::sync::atomic::Ordering;
+
+use crtos_abi::{PAGE_SIZE, channel::USER_END};
+use crtos_syscalls::Row;
+use linux_raw_sys::general as linux;
+
+use crtos_core::mm::{
+    object::Object,
+    space::{AddressSpace, Backing, Map, MapError, Placement, Protection},
+};
+
+use super::descriptors::remote;
+use crate::{
+    abi::{Args, Errno, SysResult},
+    files::{self, Object as File, device::Device},
+    memory::{mappings, user},
+    remote,
+};
+
+impl From<MapError> for Errno {
+    fn from(error: MapError) -> Self {
+        match error {
+            MapError::NoMemory => Self::ENOMEM,
+            MapError::Invalid => Self::EINVAL,
+            MapError::Exists => Self::EEXIST,
+            MapError::Denied => Self::EPERM,
+            MapError::Access => Self::EACCES,
+            MapError::Fault => Self::EFAULT,
+        }
+    }
+}
+
+fn space() -> Result<Arc<AddressSpace>, Errno> {
+    Ok(user::space()?)
+}
+
+/// Rounds a length up to pages; ENOMEM when that is more than there are addresses.
+fn pages(length: u64) -> Result<u64, Errno> {
+    length
+        .checked_next_multiple_of(PAGE_SIZE)
+        .filter(|&length| length <= USER_END)
+        .ok_or(Errno::ENOMEM)
+}
+
+/// Start and length of a range of pages that calls like mprotect(2) are given.
+fn range(start: u64, length: u64) -> Result<(u64, u64), Errno> {
+    if !start.is_multiple_of(PAGE_SIZE) {
+        return Err(Errno::EINVAL);
+    }
+    let length = length.checked_next_multiple_of(PAGE_SIZE).ok_or(Errno::ENOMEM)?;
+    start.checked_add(length).filter(|&end| end <= USER_END).ok_or(Errno::ENOMEM)?;
+    Ok((start, length))
+}
+
+fn protection(bits: u64) -> Protection {
+    Protection::from_bits_truncate(bits as u8 & 7)
+}
+
+/// mmap(address, length, protection, flags, fd, offset).
+pub fn mmap([address, length, bits, flags, fd, offset]: Args) -> SysResult {
+    let flags = flags as u32;
+    let has = |flag: u32| flags & flag != 0;
+    if offset % PAGE_SIZE != 0 || length == 0 {
+        return Err(Errno::EINVAL);
+    }
+    let kind = flags & linux::MAP_TYPE;
+    let anonymous = has(linux::MAP_ANONYMOUS) || is_zeros(fd, flags, bits)?;
+    if anonymous && !matches!(kind, linux::MAP_SHARED | linux::MAP_PRIVATE) {
+        return Err(Errno::EINVAL);
+    }
+    if anonymous && has(linux::MAP_HUGETLB) {
+        return Err(Errno::ENOMEM);
+    }
+    let length = pages(length)?;
+    let placement = if has(linux::MAP_FIXED_NOREPLACE) {
+        Placement::NoReplace(address)
+    } else if has(linux::MAP_FIXED) {
+        Placement::Fixed(address)
+    } else {
+        Placement::Anywhere { hint: address & !(PAGE_SIZE - 1) }
+    };
+    let space = space()?;
+    let populate = has(linux::MAP_POPULATE | linux::MAP_LOCKED);
+    let map = Map { populate, ..Map::private(placement, length, protection(bits)) };
+    let start = if !anonymous {
+        mappings::map(&space, mappings::Request { map, kind, fd, offset })?
+    } else if kind == linux::MAP_SHARED {
+        let object = Object::anonymous()?;
+        let backing = Backing { object, offset: 0, shared: true, may_write: true };
+        space.map(Map { backing: Some(backing), ..map })?
+    } else {
+        space.map(map)?
+    };
+    if has(linux::MAP_FIXED) {
+        mappings::tidy(&space);
+    }
+    Ok(start)
+}
+
+/// Whether `fd` is the local /dev/zero, which is anonymous memory. Other local files cannot be
+/// mapped.
+fn is_zeros(fd: u64, flags: u32, bits: u64) -> Result<bool, Errno> {
+    let files = files::table()?;
+    if !files.is_hidden(fd) {
+        return Ok(false);
+    }
+    let file = files.find(fd).ok_or(Errno::EBADF)?;
+    let shared = flags & linux::MAP_TYPE != linux::MAP_PRIVATE;
+    match file.object {
+        _ if !file.reads => Err(Errno::EACCES),
+        _ if shared && bits & u64::from(linux::PROT_WRITE) != 0 && !file.writes => {
+            Err(Errno::EACCES)
+        }
+        File::Device(Device::Zero) => Ok(true),
+        _ => Err(Errno::ENODEV),
+    }
+}
+
+/// munmap(address, length).
+pub fn munmap([address, length, ..]: Args) -> SysResult {
+    let (start, length) = range(address, length).map_err(|_| Errno::EINVAL)?;
+    if length == 0 {
+        return Err(Errno::EINVAL);
+    }
+    let space = space()?;
+    mappings::write_back(&space, start, length);
+    space.unmap(start, length)?;
+    mappings::tidy(&space);
+    Ok(0)
+}
+
+/// ftruncate(fd, length): shared mappings end where the file ends.
+pub fn ftruncate(row: &Row, args: Args) -> SysResult {
+    let result = remote(row, args)?;
+    mappings::resized(&*space()?, args[0]);
+    Ok(result)
+}
+
+/// mprotect(address, length, protection).
+pub fn mprotect([address, length, bits, ..]: Args) -> SysResult {
+    let known = linux::PROT_READ | linux::PROT_WRITE | linux::PROT_EXEC | linux::PROT_SEM;
+    if bits & !u64::from(known) != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let (start, length) = range(address, length)?;
+    if length > 0 {
+        space()?.protect(start, length, protection(bits))?;
+    }
+    Ok(0)
+}
+
+/// pkey_mprotect(address, length, protection, key): there are no keys.
+pub fn pkey_mprotect(args: Args) -> SysResult {
+    if args[3] as i32 == -1 { mprotect(args) } else { Err(Errno::EINVAL) }
+}
+
+/// brk(address).
+pub fn brk([address, ..]: Args) -> SysResult {
+    Ok(space()?.brk(address))
+}
+
+/// mremap(address, old length, new length, flags, new address).
+pub fn mremap([address, old, new, flags, to, _]: Args) -> SysResult {
+    let flags = flags as u32;
+    let may_move = flags & linux::MREMAP_MAYMOVE != 0;
+    let fixed = flags & linux::MREMAP_FIXED != 0;
+    let known = linux::MREMAP_MAYMOVE | linux::MREMAP_FIXED;
+    if flags & !known != 0
+        || fixed && (!may_move || to % PAGE_SIZE != 0)
+        || address % PAGE_SIZE != 0
+        || new == 0
+    {
+        return Err(Errno::EINVAL);
+    }
+    let (old, new) =
+        (pages(old).map_err(|_| Errno::EINVAL)?, pages(new).map_err(|_| Errno::EINVAL)?);
+    // An old length of 0 asks for a second mapping of shared memory.
+    if old == 0 {
+        return match may_move {
+            true => Ok(space()?.map_again(address, new, fixed.then_some(to))?),
+            false => Err(Errno::EINVAL),
+        };
+    }
+    Ok(space()?.remap(address, old, new, may_move, fixed.then_some(to))?)
+}
+
+/// msync(address, length, flags).
+pub fn msync([address, length, flags, ..]: Args) -> SysResult {
+    let known = linux::MS_ASYNC | linux::MS_INVALIDATE | linux::MS_SYNC;
+    let both = linux::MS_ASYNC | linux::MS_SYNC;
+    if flags & !u64::from(known) != 0 || flags as u32 & both == both {
+        return Err(Errno::EINVAL);
+    }
+    let (start, length) = range(address, length)?;
+    let space = space()?;
+    mappings::write_back(&space, start, length);
+    if space.is_mapped(start, length) { Ok(0) } else { Err(Errno::ENOMEM) }
+}
+
+/// mincore(address, length, vector): memory is never paged out.
+pub fn mincore([address, length, vector, ..]: Args) -> SysResult {
+    let (start, length) = range(address, length)?;
+    let space = space()?;
+    if !space.is_mapped(start, length) {
+        return Err(Errno::ENOMEM);
+    }
+    for page in 0..length / PAGE_SIZE {
+        let is_resident = space.is_resident(start + page * PAGE_SIZE);
+        space.write(vector.wrapping_add(page), &[is_resident.into()])?;
+    }
+    Ok(0)
+}
+
+/// mbind(address, length, mode, nodes, count, flags). Linux tells whether there can be such a
+/// policy; pages of the realm stay on the node where Linux had them.
+pub fn mbind(row: &Row, args: Args) -> SysResult {
+    let (start, length) = range(args[0], args[1]).map_err(|_| Errno::EINVAL)?;
+    remote::pass(row, args)?;
+    if space()?.is_mapped(start, length) { Ok(0) } else { Err(Errno::EFAULT) }
+}
+
+/// Flag of get_mempolicy(2): of a page.
+const MPOL_F_ADDR: u32 = 2;
+
+/// get_mempolicy(mode, nodes, count, address, flags): that of the thread, or the node of a page.
+pub fn get_mempolicy(row: &Row, args: Args) -> SysResult {
+    let (address, flags) = (args[3], args[4] as u32);
+    if flags & MPOL_F_ADDR != 0 {
+        let page = address & !(PAGE_SIZE - 1);
+        if page >= USER_END || !space()?.is_mapped(page, PAGE_SIZE) {
+            return Err(Errno::EFAULT);
+        }
+    }
+    remote::pass(row, args)
+}
+
+/// madvise(address, length, advice).
+pub fn madvise([address, length, advice, ..]: Args) -> SysResult {
+    const LAST_ADVICE: u32 = linux::MADV_COLLAPSE;
+    let (start, length) = range(address, length).map_err(|_| Errno::EINVAL)?;
+    let space = space()?;
+    match advice as u32 {
+        linux::MADV_DONTNEED | linux::MADV_DONTNEED_LOCKED | linux::MADV_FREE => {
+            if !space.is_mapped(start, length) {
+                return Err(Errno::ENOMEM);
+            }
+            if length > 0 {
+                space.discard(start, length)?;
+            }
+            Ok(0)
+        }
+        linux::MADV_POPULATE_READ | linux::MADV_POPULATE_WRITE => {
+            if length > 0 {
+                space.populate(start, length)?;
+            }
+            Ok(0)
+        }
+        // There are none by these numbers.
+        5..linux::MADV_FREE => Err(Errno::EINVAL),
+        0..=LAST_ADVICE if !space.is_mapped(start, length) => Err(Errno::ENOMEM),
+        linux::MADV_REMOVE if length == 0 => Ok(0),
+        linux::MADV_REMOVE => Ok(space.punch(start, length).map(|()| 0)?),
+        linux::MADV_DONTFORK
+        | linux::MADV_DOFORK
+        | linux::MADV_WIPEONFORK
+        | linux::MADV_KEEPONFORK => {
+            if length > 0 {
+                space.set_on_fork(start, length, |on_fork| match advice as u32 {
+                    linux::MADV_DONTFORK => on_fork.omitted = true,
+                    linux::MADV_DOFORK => on_fork.omitted = false,
+                    linux::MADV_WIPEONFORK => on_fork.cleared = true,
+                    _ => on_fork.cleared = false,
+                })?;
+            }
+            Ok(0)
+        }
+        0..=LAST_ADVICE => Ok(0),
+        _ => Err(Errno::EINVAL),
+    }
+}
+
+/// mlock(address, length).
+pub fn mlock([address, length, ..]: Args) -> SysResult {
+    let offset = address % PAGE_SIZE;
+    let (start, length) = range(address - offset, length.saturating_add(offset))?;
+    let space = space()?;
+    if !space.is_mapped(start, length) {
+        return Err(Errno::ENOMEM);
+    }
+    if length > 0 {
+        space.populate(start, length).map_err(|error| match error {
+            MapError::Fault => Errno::ENOMEM,
+            other => other.into(),
+        })?;
+    }
+    Ok(0)
+}
+
+/// mlock2(address, length, flags).
+pub fn mlock2(args: Args) -> SysResult {
+    if args[2] as u32 & !linux::MLOCK_ONFAULT != 0 { Err(Errno::EINVAL) } else { mlock(args) }
+}
+
+/// munlock(address, length): memory stays present.
+pub fn munlock([address, length, ..]: Args) -> SysResult {
+    let offset = address % PAGE_SIZE;
+    let (start, length) = range(address - offset, length.saturating_add(offset))?;
+    if space()?.is_mapped(start, length) { Ok(0) } else { Err(Errno::ENOMEM) }
+}
+
+/// mlockall(flags).
+pub fn mlockall([flags, ..]: Args) -> SysResult {
+    let flags = flags as u32;
+    let known = linux::MCL_CURRENT | linux::MCL_FUTURE | linux::MCL_ONFAULT;
+    if flags & !known != 0 || flags & (linux::MCL_CURRENT | linux::MCL_FUTURE) == 0 {
+        return Err(Errno::EINVAL);
+    }
+    let space = space()?;
+    if flags & linux::MCL_ONFAULT == 0 {
+        if flags & linux::MCL_FUTURE != 0 {
+            space.set_populate(true);
+        }
+        if flags & linux::MCL_CURRENT != 0 {
+            space.populate_all()?;
+        }
+    }
+    Ok(0)
+}
+
+/// munlockall().
+pub fn munlockall() -> SysResult {
+    space()?.set_populate(false);
+    Ok(0)
+}
+
+/// Kinds of barriers that membarrier(2) offers; the next higher bit registers for one.
+const BARRIERS: u32 = PRIVATE | PRIVATE_SYNC_CORE;
+const PRIVATE: u32 = linux::membarrier_cmd::MEMBARRIER_CMD_PRIVATE_EXPEDITED as u32;
+const PRIVATE_SYNC_CORE: u32 =
+    linux::membarrier_cmd::MEMBARRIER_CMD_PRIVATE_EXPEDITED_SYNC_CORE as u32;
+
+/// membarrier(command, flags, cpu): among the threads of the process. CPUs that run others are not
+/// disturbed.
+pub fn membarrier([command, flags, ..]: Args) -> SysResult {
+    let command = command as u32;
+    if flags as u32 != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let space = space()?;
+    match command {
+        0 => Ok((BARRIERS | BARRIERS << 1).into()),
+        PRIVATE | PRIVATE_SYNC_CORE => {
+            if space.barriers.load(Ordering::Relaxed) & command == 0 {
+                return Err(Errno::EPERM);
+            }
+            space.barrier();
+            Ok(0)
+        }
+        _ if command.is_power_of_two() && command >> 1 & BARRIERS != 0 => {
+            space.barriers.fetch_or(command >> 1, Ordering::Relaxed);
+            Ok(0)
+        }
+        _ => Err(Errno::EINVAL),
+    }
+}

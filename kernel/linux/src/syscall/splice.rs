@@ -1,0 +1,300 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! splice, tee, vmsplice and sendfile with a local pipe. All others are Linux's.
+//!
+//! Bytes go from one descriptor to the other by way of a [`Window`] of the program, which both
+//! kernels can reach. What has left a pipe and finds no place is put back.
+
+use alloc::{sync::Arc, vec::Vec};
+
+use crtos_abi::PAGE_SIZE;
+use crtos_syscalls::{Row, lookup};
+use linux_raw_sys::general as linux;
+
+use crtos_core::mm::space::AddressSpace;
+
+use super::descriptors::remote;
+use crate::{
+    abi::{Args, Errno, SysResult},
+    files::{self, Description, Memory, pipe::Pipe},
+    memory::{Window, user},
+    remote::{self, pass},
+};
+
+/// Flags of the calls.
+const KNOWN: u32 =
+    linux::SPLICE_F_MOVE | linux::SPLICE_F_NONBLOCK | linux::SPLICE_F_MORE | linux::SPLICE_F_GIFT;
+
+/// Most bytes on their way at a time.
+const PIECE: u64 = 64 << 10;
+
+/// One end of a transfer.
+enum End {
+    /// A file of this kernel.
+    Local(Arc<Description>),
+    /// A descriptor of Linux.
+    Remote(u64),
+}
+
+impl End {
+    /// What a descriptor stands for.
+    fn of(fd: u64) -> Result<Self, Errno> {
+        let files = files::table()?;
+        match files.find(fd) {
+            Some(file) => Ok(Self::Local(file)),
+            None if files.is_hidden(fd) => Err(Errno::EBADF),
+            None => Ok(Self::Remote(fd)),
+        }
+    }
+
+    fn pipe(&self) -> Option<&Arc<Pipe>> {
+        match self {
+            Self::Local(file) => file.pipe(),
+            Self::Remote(_) => None,
+        }
+    }
+
+    /// The status flags, with the access mode.
+    fn status(&self) -> Result<u32, Errno> {
+        match self {
+            Self::Local(file) => Ok(file.status()),
+            Self::Remote(fd) => {
+                let status = remote::linux(linux::__NR_fcntl, &[*fd, linux::F_GETFL.into(), 0])?;
+                Ok(status as u32)
+            }
+        }
+    }
+
+    fn is_nonblocking(&self) -> bool {
+        matches!(self, Self::Local(file) if file.status() & linux::O_NONBLOCK != 0)
+    }
+
+    /// Reads into the program's memory, at a position if there is one.
+    fn read(&self, to: u64, length: u64, position: Option<u64>, nonblocking: bool) -> SysResult {
+        match (self, position) {
+            (Self::Local(file), None) => file.read(&mut Memory::one(to, length)?, nonblocking),
+            (Self::Local(_), Some(_)) => Err(Errno::EINVAL),
+            (Self::Remote(fd), None) => ask(linux::__NR_read, [*fd, to, length, 0]),
+            (Self::Remote(fd), Some(at)) => ask(linux::__NR_pread64, [*fd, to, length, at]),
+        }
+    }
+
+    /// Writes from the program's memory.
+    fn write(&self, from: u64, length: u64, position: Option<u64>, nonblocking: bool) -> SysResult {
+        match (self, position) {
+            (Self::Local(file), None) => file.write(&mut Memory::one(from, length)?, nonblocking),
+            (Self::Local(_), Some(_)) => Err(Errno::EINVAL),
+            (Self::Remote(fd), None) => ask(linux::__NR_write, [*fd, from, length, 0]),
+            (Self::Remote(fd), Some(at)) => ask(linux::__NR_pwrite64, [*fd, from, length, at]),
+        }
+    }
+}
+
+/// Has Linux read or write.
+fn ask(number: u32, [a, b, c, d]: [u64; 4]) -> SysResult {
+    pass(lookup(number.into()).ok_or(Errno::ENOSYS)?, [a, b, c, d, 0, 0])
+}
+
+/// Whether the ends may be read and written.
+fn check(input: &End, output: &End) -> Result<(), Errno> {
+    let mode = |status: u32| status & linux::O_ACCMODE;
+    match (mode(input.status()?), mode(output.status()?)) {
+        (linux::O_WRONLY, _) | (_, linux::O_RDONLY) => Err(Errno::EBADF),
+        _ => Ok(()),
+    }
+}
+
+/// A transfer between two descriptors, one of them a local pipe.
+struct Transfer {
+    input: End,
+    output: End,
+    /// Where to read and write, if not where the files are.
+    from: Option<u64>,
+    to: Option<u64>,
+    nonblocking: bool,
+}
+
+impl Transfer {
+    /// Moves up to `length` bytes; tells how many.
+    fn run(&self, length: u64) -> SysResult {
+        let space = user::space()?;
+        let window = Window::open(&space, length.min(PIECE).next_multiple_of(PAGE_SIZE))?;
+        if let Some(pipe) = self.output.pipe() {
+            let room = pipe.room(self.nonblocking)?;
+            return self.piece(&space, &window, length.min(room), 0);
+        }
+        let mut done = 0;
+        while done < length {
+            match self.piece(&space, &window, length - done, done) {
+                Ok(0) => break,
+                Ok(moved) => done += moved,
+                Err(_) if done > 0 => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(done)
+    }
+
+    /// Moves what the window holds, at most, after `done` bytes.
+    fn piece(
+        &self,
+        space: &AddressSpace,
+        window: &Window<'_>,
+        length: u64,
+        done: u64,
+    ) -> SysResult {
+        let after = |position: Option<u64>| position.map(|position| position.wrapping_add(done));
+        let nonblocking = self.nonblocking || done > 0;
+        let length = length.min(PIECE);
+        let count = self.input.read(window.start, length, after(self.from), nonblocking)?;
+        let mut written = 0;
+        while written < count {
+            let at = after(self.to).map(|position| position.wrapping_add(written));
+            match self.output.write(window.start + written, count - written, at, self.nonblocking) {
+                Ok(0) => break,
+                Ok(moved) => written += moved,
+                Err(error) => {
+                    self.put_back(space, window.start + written, count - written)?;
+                    return if written > 0 { Ok(written) } else { Err(error) };
+                }
+            }
+        }
+        self.put_back(space, window.start + written, count - written)?;
+        Ok(written)
+    }
+
+    /// Gives what was read and not written back to where it came from, unless it is there still.
+    fn put_back(&self, space: &AddressSpace, start: u64, length: u64) -> Result<(), Errno> {
+        let mut rest = Vec::new();
+        rest.try_reserve_exact(length as usize).map_err(|_| Errno::ENOMEM)?;
+        rest.resize(length as usize, 0);
+        space.read(start, &mut rest)?;
+        match (&self.input, self.input.pipe()) {
+            (_, Some(pipe)) => pipe.put_back(&rest),
+            // Files that have no position lose it.
+            (End::Remote(fd), None) if length > 0 && self.from.is_none() => {
+                let back = (length as i64).wrapping_neg() as u64;
+                let _ = remote::linux(linux::__NR_lseek, &[*fd, back, linux::SEEK_CUR.into()]);
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The offset at `pointer`, if there is one.
+fn offset(pointer: u64) -> Result<Option<u64>, Errno> {
+    if pointer == 0 {
+        return Ok(None);
+    }
+    let [offset] = user::read_words(pointer)?;
+    if (offset as i64) < 0 { Err(Errno::EINVAL) } else { Ok(Some(offset)) }
+}
+
+/// Stores how far an offset has come.
+fn store_offset(pointer: u64, before: Option<u64>, moved: u64) -> Result<(), Errno> {
+    if let Some(before) = before {
+        user::write_words(pointer, [before.wrapping_add(moved)])?;
+    }
+    Ok(())
+}
+
+/// splice(input, its offset, output, its offset, length, flags).
+pub fn splice(row: &Row, args: Args) -> SysResult {
+    let [input, from, output, to, length, flags] = args;
+    if length == 0 {
+        return Ok(0);
+    }
+    if flags as u32 & !KNOWN != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let (input, output) = (End::of(input)?, End::of(output)?);
+    if input.pipe().is_none() && output.pipe().is_none() {
+        return remote(row, args);
+    }
+    check(&input, &output)?;
+    if input.pipe().is_some() && from != 0 || output.pipe().is_some() && to != 0 {
+        return Err(Errno::ESPIPE);
+    }
+    if let (Some(a), Some(b)) = (input.pipe(), output.pipe())
+        && Arc::ptr_eq(a, b)
+    {
+        return Err(Errno::EINVAL);
+    }
+    if output.pipe().is_none() && output.status()? & linux::O_APPEND != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let nonblocking = flags as u32 & linux::SPLICE_F_NONBLOCK != 0
+        || input.is_nonblocking()
+        || output.is_nonblocking();
+    let (start, end) = (offset(from)?, offset(to)?);
+    let moved = Transfer { input, output, from: start, to: end, nonblocking }.run(length)?;
+    store_offset(from, start, moved)?;
+    store_offset(to, end, moved)?;
+    Ok(moved)
+}
+
+/// sendfile(output, input, offset, length).
+pub fn sendfile(row: &Row, args: Args) -> SysResult {
+    let [output, input, from, length, ..] = args;
+    let (input, output) = (End::of(input)?, End::of(output)?);
+    // From a pipe, Linux refuses it.
+    if output.pipe().is_none() || matches!(input, End::Local(_)) {
+        return remote(row, args);
+    }
+    let start = offset(from)?;
+    check(&input, &output)?;
+    if length == 0 {
+        return Ok(0);
+    }
+    let moved =
+        Transfer { input, output, from: start, to: None, nonblocking: false }.run(length)?;
+    store_offset(from, start, moved)?;
+    Ok(moved)
+}
+
+/// tee(input, output, length, flags): at most a page at a time.
+pub fn tee(row: &Row, args: Args) -> SysResult {
+    let [input, output, length, flags, ..] = args;
+    if flags as u32 & !KNOWN != 0 {
+        return Err(Errno::EINVAL);
+    }
+    if length == 0 {
+        return Ok(0);
+    }
+    let (input, output) = (End::of(input)?, End::of(output)?);
+    check(&input, &output)?;
+    let (from, to) = match (input.pipe(), output.pipe()) {
+        (None, None) => return remote(row, args),
+        (Some(from), Some(to)) if !Arc::ptr_eq(from, to) => (from, to),
+        _ => return Err(Errno::EINVAL),
+    };
+    let nonblocking = flags as u32 & linux::SPLICE_F_NONBLOCK != 0
+        || input.is_nonblocking()
+        || output.is_nonblocking();
+    let space = user::space()?;
+    let window = Window::open(&space, PAGE_SIZE)?;
+    let length = length.min(PAGE_SIZE).min(to.room(nonblocking)?);
+    let seen = from.peek(&mut Memory::one(window.start, length)?, nonblocking)?;
+    output.write(window.start, seen, None, nonblocking)
+}
+
+/// vmsplice(fd, vector, count, flags): as writev or readv, but that a write does not wait for more
+/// room than there is.
+pub fn vmsplice(row: &Row, args: Args) -> SysResult {
+    let [fd, vector, count, flags, ..] = args;
+    if flags as u32 & !KNOWN != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let End::Local(file) = End::of(fd)? else { return remote(row, args) };
+    let pipe = file.pipe().ok_or(Errno::EBADF)?;
+    let nonblocking = flags as u32 & linux::SPLICE_F_NONBLOCK != 0;
+    let mut memory = Memory::vector(vector, count)?;
+    if memory.left() == 0 {
+        return Ok(0);
+    }
+    if !file.writes {
+        return file.read(&mut memory, nonblocking);
+    }
+    memory.limit(pipe.room(nonblocking)?);
+    file.write(&mut memory, nonblocking)
+}

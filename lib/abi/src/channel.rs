@@ -1,0 +1,505 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The remote path: how a thread in the real-time realm has its shadow thread make a system call in
+//! Linux (cRTOS, VEE'20, section 4.2).
+//!
+//! One block of 2 MiB that both realms map. Each thread of a rich real-time process owns one
+//! [`Slot`]; the two sides hand it to each other by its `state`. Words that the kernel writes and
+//! words that Linux writes never share a cache line with each other, except in a slot, which has
+//! one owner at a time.
+//!
+//! # States of a slot
+//!
+//! | state | owner | next |
+//! |---|---|---|
+//! | [`SLOT_FREE`] | Linux | Linux: `SPAWN` (first thread of a process), `READY` (further threads) |
+//! | [`SLOT_SPAWN`] | kernel | kernel: makes the process, then `REQUEST` or `EXIT` like a running thread |
+//! | [`SLOT_READY`] | kernel | kernel: `REQUEST` |
+//! | [`SLOT_REQUEST`] | Linux | Linux: `BUSY` when the shadow thread takes it |
+//! | [`SLOT_BUSY`] | Linux | Linux: `REPLY`, or `FAULT` when the shadow touches a page that Linux does not have yet |
+//! | [`SLOT_FAULT`] | kernel | kernel: `ANSWER` |
+//! | [`SLOT_ANSWER`] | Linux | Linux: `BUSY` |
+//! | [`SLOT_REPLY`] | kernel | kernel: `REQUEST` |
+//!
+//! The shadow can die in any state: Linux then sets [`SLOT_GONE`] in `notices` of the slot (not in
+//! `state`) and touches nothing of the process any more: no mapping, no pin is left. When the
+//! kernel has ended the thread it stores [`SLOT_FREE`]; that is the only way back to `FREE`. So the
+//! kernel may write `state` at any time that it owns the slot or has seen `GONE`.
+//!
+//! # Waking
+//!
+//! Kernel to Linux: store the slot's state (release), set its bit in [`Channel::requests`] (atomic
+//! or), ring the doorbell on the CPU that `waits_on` names. Linux looks at all bits wherever it
+//! rings. Linux to kernel: store the state (release) or `notices`, set the bit in
+//! [`Channel::replies`] (atomic or), full barrier, and ring only if the caller outranks what its
+//! CPU runs: `slot.rank > rank || (rank == slot.rank && rank <= RANK_NORMAL)` with
+//! `rank = ranks[slot.cpu]`. The kernel stores `ranks` (when it falls), full barrier, and looks at
+//! `replies` afterwards, so that no reply is lost between. Notices always ring.
+//!
+//! # Faults
+//!
+//! When Linux touches an address of the process whose page it does not have, it is always on behalf
+//! of a remote call: the shadow thread sleeps in the module's fault handler, and the thread in the
+//! realm, which waits for its call, is handed the slot in state `FAULT` with `fault_address` and
+//! `fault_flags`. It resolves the fault in its own context and at its own priority, and answers
+//! with a page of the pool or an error.
+//!
+//! # Revocations
+//!
+//! When the kernel unmaps, replaces or write-protects a page that Linux was given in an answer, it
+//! posts a [`Revocation`] before it lets any later request of the process out. Linux carries out
+//! all posted revocations of a process before it hands a request to one of its shadow threads. It
+//! marks a revocation done when the range is unmapped from the shadow and no page of it is pinned
+//! in Linux any longer; only then may the kernel use these pages for something else. No doorbell is
+//! needed for a revocation; the kernel rings when half of the table is posted.
+
+use crate::{MAX_CELL_CPUS, PAGE_SIZE, ring::RingHeader};
+
+/// "CRTOSCH1", little endian.
+pub const CHANNEL_MAGIC: u64 = 0x3148_4353_4f54_5243;
+
+/// Slots of a channel; the most threads of a realm.
+pub const SLOTS: usize = 1024;
+/// 64-bit words of a bitmap of slots.
+pub const SLOT_WORDS: usize = 16;
+/// Entries of the table of revocations.
+pub const REVOCATIONS: usize = 1024;
+/// 64-bit words of a bitmap of revocations.
+pub const REVOCATION_WORDS: usize = 16;
+/// Capacity of the kernel's log in bytes.
+pub const KERNEL_LOG_SIZE: u32 = 0x4_0000;
+
+/// Not in use.
+pub const SLOT_FREE: u32 = 0;
+/// Linux asks for a process whose first thread is this slot.
+pub const SLOT_SPAWN: u32 = 1;
+/// A further shadow thread waits for its first request.
+pub const SLOT_READY: u32 = 2;
+/// A request for Linux.
+pub const SLOT_REQUEST: u32 = 3;
+/// Linux works on it.
+pub const SLOT_BUSY: u32 = 4;
+/// Linux needs a page.
+pub const SLOT_FAULT: u32 = 5;
+/// The answer to a fault.
+pub const SLOT_ANSWER: u32 = 6;
+/// The result of a request.
+pub const SLOT_REPLY: u32 = 7;
+
+/// In `notices`: the shadow thread is gone.
+pub const SLOT_GONE: u32 = 1;
+/// In `notices`: `info` holds a signal.
+pub const SLOT_SIGNAL: u32 = 2;
+/// In `notices`: the shadow thread is stopped (SIGSTOP), and so is its thread until Linux clears
+/// this.
+pub const SLOT_STOPPED: u32 = 4;
+
+/// Rank of an idle CPU.
+pub const RANK_IDLE: u32 = 0;
+/// Rank of an ordinary thread (SCHED_OTHER); a thread with real-time priority `p` (1..=99) has rank
+/// `p + 1`, one with SCHED_DEADLINE 101.
+pub const RANK_NORMAL: u32 = 1;
+
+/// `Slot::op`: what the kernel asks of the shadow. The crate `crtos-channel` describes each
+/// operation, its arguments and its result (`Operation`). This one makes a system call.
+pub const OP_SYSCALL: u32 = 0;
+/// Copies the start-up block.
+pub const OP_STARTUP: u32 = 1;
+/// Ends the shadow process.
+pub const OP_EXIT: u32 = 2;
+/// Ends the shadow process by a signal.
+pub const OP_EXIT_SIGNAL: u32 = 3;
+/// Makes further shadow threads.
+pub const OP_THREAD: u32 = 4;
+/// Ends the shadow thread.
+pub const OP_THREAD_EXIT: u32 = 5;
+/// Sets what the shadow does on a signal.
+pub const OP_SIGNAL_ACTION: u32 = 6;
+/// Forwards a set of signals.
+pub const OP_SIGNAL_FORWARD: u32 = 7;
+/// Tells the signals that are blocked.
+pub const OP_SIGNALS_BLOCKED: u32 = 8;
+/// Forks the shadow.
+pub const OP_FORK: u32 = 9;
+/// Executes a program.
+pub const OP_EXEC: u32 = 10;
+/// Tells the scheduling of the shadow thread.
+pub const OP_SCHEDULING: u32 = 11;
+/// Sets the scheduling of a shadow thread.
+pub const OP_SET_SCHEDULING: u32 = 12;
+/// Copies memory.
+pub const OP_COPY: u32 = 13;
+/// Tells the status of a descriptor.
+pub const OP_STATUS: u32 = 14;
+/// Opens a file in which Linux tells of CPUs.
+pub const OP_TOPOLOGY: u32 = 15;
+/// Tells what holds for descriptors.
+pub const OP_DESCRIPTOR_LIMITS: u32 = 16;
+/// Tells which numbers of descriptors are in use.
+pub const OP_DESCRIPTORS_IN_USE: u32 = 17;
+/// Puts placeholders at numbers of descriptors.
+pub const OP_PLACE_DESCRIPTORS: u32 = 18;
+/// Opens a device.
+pub const OP_OPEN_DEVICE: u32 = 19;
+/// Tells the status of a device.
+pub const OP_DEVICE_STATUS: u32 = 20;
+/// Most threads that one `OP_THREAD` makes.
+pub const MOST_NEW_THREADS: u64 = 16;
+/// The signal that interrupts system calls in the shadow when the kernel asks for that; its
+/// `si_code` is SI_KERNEL then.
+pub const INTERRUPT_SIGNAL: u32 = 64;
+/// Result of `OP_SYSCALL`: the call was not made, because a signal was forwarded first, or the
+/// kernel interrupted it. Linux's ERESTARTSYS, which programs never see.
+pub const RESULT_NOT_MADE: i64 = -512;
+/// Result of `OP_EXEC`: the program would go on in Linux.
+pub const RESULT_IN_LINUX: i64 = -513;
+
+/// In `fault_flags`: the access is a write.
+pub const FAULT_WRITE: u32 = 1;
+
+/// In `answer`: low bits of a page's address in the cell: Linux may write to the page.
+pub const ANSWER_WRITE: u64 = 1;
+/// `answer` if there is nothing at the address or the access is not allowed: Linux raises the fault
+/// in the shadow's call (EFAULT).
+pub const ANSWER_BAD: u64 = 0xffff_ffff_ffff_ffff;
+
+/// One thread's place in the channel.
+#[repr(C, align(64))]
+#[derive(Clone, Copy, Debug)]
+pub struct Slot {
+    /// `SLOT_*`; hands the slot over.
+    pub state: u32,
+    /// `OP_*`.
+    pub op: u32,
+    /// System call number.
+    pub nr: u32,
+    /// Rank of the caller; see [`RANK_NORMAL`].
+    pub rank: u32,
+    /// The program's own arguments.
+    pub args: [u64; 6],
+    // --- 64
+    /// Result as a system call returns it (-errno on failure).
+    pub result: i64,
+    /// Page-aligned address that Linux needs.
+    pub fault_address: u64,
+    /// Page of the pool (address in the cell) and `ANSWER_WRITE`, or [`ANSWER_BAD`].
+    pub answer: u64,
+    /// `FAULT_*`.
+    pub fault_flags: u32,
+    /// Index of the caller's CPU in the cell.
+    pub cpu: u32,
+    /// Process number: names the process in revocations and in the module; unique among live
+    /// processes.
+    pub process: u32,
+    /// Process id of the shadow in Linux.
+    pub pid: u32,
+    /// Thread id of the shadow thread in Linux.
+    pub tid: u32,
+    /// Real user id that owns the shadow.
+    pub uid: u32,
+    /// In state `SPAWN`: 1 + slot of the thread that forked this process, as the module has
+    /// checked, or 0.
+    pub parent: u32,
+    /// Stored by the kernel at any time: 1 asks Linux to interrupt the system call that the shadow
+    /// thread makes or is about to make. Linux exchanges it with 0.
+    pub interrupt: u32,
+    /// Zero.
+    pub reserved: [u32; 2],
+    // --- 128: written by Linux at any time
+    /// A signal that arrived: the start of its `siginfo`. Linux stores the next one when the kernel
+    /// has cleared `SLOT_SIGNAL`.
+    pub info: [u64; 6],
+    /// `SLOT_GONE`, `SLOT_SIGNAL`, `SLOT_STOPPED`; set by atomic or. The kernel clears
+    /// `SLOT_SIGNAL` alone, and all when it frees the slot.
+    pub notices: u32,
+    /// The CPU of Linux on which the shadow thread waits, or waited last: where the doorbell should
+    /// ring. A hint: nothing depends on it.
+    pub waits_on: u32,
+    /// Zero.
+    pub reserved2: u64,
+    // --- 192: written by the kernel at any time, for `crtos ps`
+    /// `THREAD_*` state.
+    pub thread_state: u32,
+    /// Real-time priority, 0 for ordinary.
+    pub priority: u32,
+    /// Processor time in nanoseconds, brought up to date at each switch.
+    pub run_time: u64,
+    /// Times that the thread was switched to.
+    pub switches: u64,
+    /// Local system calls.
+    pub local_calls: u64,
+    /// Remote system calls.
+    pub remote_calls: u64,
+    /// Command name, zero padded.
+    pub command: [u8; 16],
+    /// Pages of memory of the process.
+    pub pages: u64,
+}
+
+/// `Slot::thread_state`: no thread.
+pub const THREAD_NONE: u32 = 0;
+/// Running or ready.
+pub const THREAD_RUNNING: u32 = 1;
+/// Sleeping.
+pub const THREAD_SLEEPING: u32 = 2;
+/// Waiting for Linux.
+pub const THREAD_REMOTE: u32 = 3;
+/// Ended, waits for Linux to let go.
+pub const THREAD_EXITED: u32 = 4;
+
+/// A range of a process that Linux has to let go.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Revocation {
+    /// [`REVOCATION_FREE`], [`REVOCATION_POSTED`], [`REVOCATION_DONE`]; hands the entry over.
+    pub state: u32,
+    /// Process number.
+    pub process: u32,
+    /// Page-aligned start.
+    pub start: u64,
+    /// Bytes, a multiple of the page size.
+    pub length: u64,
+    /// Zero.
+    pub reserved: u64,
+}
+
+/// Not in use; owned by the kernel.
+pub const REVOCATION_FREE: u32 = 0;
+/// To be carried out; owned by Linux.
+pub const REVOCATION_POSTED: u32 = 1;
+/// Carried out; owned by the kernel.
+pub const REVOCATION_DONE: u32 = 2;
+
+/// Time as Linux sees it: `ns = base + ((tsc - tsc_base) * mult >> shift)`. Written by Linux under
+/// a sequence lock (`sequence` odd while it changes). A page of its own, which programs can read.
+#[repr(C, align(4096))]
+#[derive(Clone, Copy, Debug)]
+pub struct TimePage {
+    /// Sequence lock.
+    pub sequence: u32,
+    /// See above, 1..=32.
+    pub shift: u32,
+    /// See above, for all clocks but CLOCK_MONOTONIC_RAW.
+    pub mult: u32,
+    /// The multiplier of CLOCK_MONOTONIC_RAW.
+    pub raw_mult: u32,
+    /// Time stamp counter at the base.
+    pub tsc_base: u64,
+    /// CLOCK_MONOTONIC at the base, nanoseconds.
+    pub monotonic: u64,
+    /// CLOCK_REALTIME at the base, nanoseconds since 1970.
+    pub realtime: u64,
+    /// CLOCK_BOOTTIME at the base, nanoseconds.
+    pub boottime: u64,
+    /// CLOCK_TAI at the base, nanoseconds since 1970.
+    pub tai: u64,
+    /// CLOCK_MONOTONIC_RAW at the base, nanoseconds.
+    pub raw: u64,
+    /// Nanoseconds of Linux's tick: the resolution of its coarse clocks.
+    pub tick: u32,
+    /// How often one of the clocks was set. Stored before the doorbell rings for it.
+    pub steps: u32,
+    /// How often CLOCK_REALTIME was.
+    pub realtime_steps: u32,
+    /// Zero.
+    pub reserved: [u32; 1003],
+}
+
+/// `Channel::kernel_state`: not started.
+pub const KERNEL_NONE: u32 = 0;
+/// Ready for processes.
+pub const KERNEL_READY: u32 = 1;
+/// Stopped by a fault of its own; its log says which.
+pub const KERNEL_DEAD: u32 = 2;
+
+/// The block that both realms map.
+#[repr(C, align(4096))]
+#[derive(Clone, Copy, Debug)]
+pub struct Channel {
+    /// [`CHANNEL_MAGIC`], written by Linux before the start.
+    pub magic: u64,
+    /// [`crate::ABI_VERSION`], written by Linux.
+    pub abi_version: u32,
+    /// Zero.
+    pub reserved: u32,
+    /// Written by Linux.
+    pub time: TimePage,
+    /// Bit per slot: Linux stored something for the kernel.
+    pub replies: [u64; SLOT_WORDS],
+    /// Bit per slot: the kernel stored something for Linux.
+    pub requests: [u64; SLOT_WORDS],
+    /// Bit per revocation: posted.
+    pub posted: [u64; REVOCATION_WORDS],
+    /// `KERNEL_*`, written by the kernel.
+    pub kernel_state: u32,
+    /// How many revocations were posted since the start, modulo 2^32. Each is counted before its
+    /// bit is set, so when Linux has carried out as many, none waits.
+    pub posted_count: u32,
+    /// Doorbells rung by the kernel, and taken by it.
+    pub doorbells_sent: u64,
+    /// See `doorbells_sent`.
+    pub doorbells_taken: u64,
+    /// Pages of the pool: all.
+    pub pool_pages: u64,
+    /// Pages of the pool: free.
+    pub pool_free: u64,
+    /// Bytes of the kernel's heap: all.
+    pub heap_size: u64,
+    /// Bytes of the kernel's heap: in use.
+    pub heap_used: u64,
+    /// Rank of what each CPU of the realm runs.
+    pub ranks: [u32; MAX_CELL_CPUS],
+    /// Time each CPU was idle, nanoseconds.
+    pub idle_time: [u64; MAX_CELL_CPUS],
+    /// Table of revocations.
+    pub revocations: [Revocation; REVOCATIONS],
+    /// The threads.
+    pub slots: [Slot; SLOTS],
+    /// The kernel's log; its bytes follow.
+    pub log: RingHeader,
+    /// See `log`.
+    pub log_bytes: [u8; KERNEL_LOG_SIZE as usize],
+    /// The longest sections with interrupts off of each CPU of the realm, each begun at another
+    /// place.
+    pub sections: [[Section; SECTIONS]; MAX_CELL_CPUS],
+    /// Linux wants a trace; looked at when the doorbell rings.
+    pub trace_on: u32,
+    /// Events of the ring of each CPU, a power of 2, written by the kernel. CPU `i` has those from
+    /// `i * trace_capacity`.
+    pub trace_capacity: u32,
+    /// Events that each CPU has written so far. Event `n` lies at `n % trace_capacity` of its ring;
+    /// it is complete when it is counted.
+    pub trace_written: [u64; MAX_CELL_CPUS],
+    /// The rings of events.
+    pub trace_events: [TraceEvent; TRACE_EVENTS],
+}
+
+/// Events of all rings together.
+pub const TRACE_EVENTS: usize = 32768;
+
+/// Something that happened on a CPU of the realm.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct TraceEvent {
+    /// Time stamp counter.
+    pub time: u64,
+    /// `TRACE_*`.
+    pub kind: u32,
+    /// The thread that ran: its id in Linux, or [`TRACE_KERNEL_THREAD`] and the number of a thread
+    /// of the kernel.
+    pub thread: u32,
+    /// Depends on the kind.
+    pub first: u64,
+    /// Depends on the kind.
+    pub second: u64,
+}
+
+/// In thread ids of a trace: a thread of the kernel.
+pub const TRACE_KERNEL_THREAD: u32 = 0x8000_0000;
+
+/// Another thread runs from now on: its id in the low half of `first`, its priority in the high
+/// half; `second` is the beginning of its name, zero padded.
+pub const TRACE_SWITCH: u32 = 1;
+/// A thread was made ready: as [`TRACE_SWITCH`].
+pub const TRACE_WAKE: u32 = 2;
+/// Interrupt with vector `first`.
+pub const TRACE_INTERRUPT: u32 = 3;
+/// That vector: of the CPU's timer.
+pub const TIMER_VECTOR: u8 = 0xec;
+/// That vector: of another CPU of the realm, which wants this one to look for another thread or at
+/// what it was asked.
+pub const KICK_VECTOR: u8 = 0xed;
+/// Its end.
+pub const TRACE_INTERRUPT_END: u32 = 4;
+/// System call number `first` with first argument `second`.
+pub const TRACE_CALL: u32 = 5;
+/// Its end, with result `second`.
+pub const TRACE_CALL_END: u32 = 6;
+/// Request to Linux: `OP_*` in `first`, system call number in `second`.
+pub const TRACE_REMOTE: u32 = 7;
+/// Its end, with result `second`.
+pub const TRACE_REMOTE_END: u32 = 8;
+/// Page fault of a program at address `first` with error code `second`.
+pub const TRACE_FAULT: u32 = 9;
+/// The doorbell of Linux was rung.
+pub const TRACE_DOORBELL: u32 = 10;
+
+/// Sections that are kept for each CPU.
+pub const SECTIONS: usize = 8;
+
+/// A section of the kernel in which interrupts, and with them preemption, were off.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Section {
+    /// Ticks of the time stamp counter that the longest one took; 0: none.
+    pub ticks: u64,
+    /// Address in the kernel at which it began.
+    pub begin: u64,
+    /// Address at which that longest one ended.
+    pub end: u64,
+}
+
+/// Head of the start-up block that a shadow copies on `OP_STARTUP`: after it come, each zero
+/// terminated, the path of the program, the arguments, the environment.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Startup {
+    /// Bytes of the whole block.
+    pub size: u32,
+    /// Arguments.
+    pub argc: u32,
+    /// Environment strings.
+    pub envc: u32,
+    /// Descriptor of the opened executable in the shadow (close-on-exec).
+    pub executable: u32,
+    /// User and group ids: real, effective.
+    pub uid: u32,
+    /// See `uid`.
+    pub euid: u32,
+    /// See `uid`.
+    pub gid: u32,
+    /// See `uid`.
+    pub egid: u32,
+    /// Soft limit of the stack (RLIMIT_STACK).
+    pub stack_limit: u64,
+    /// AT_HWCAP as Linux gives it.
+    pub hwcap: u64,
+    /// AT_HWCAP2 as Linux gives it.
+    pub hwcap2: u64,
+    /// 16 random bytes from Linux for AT_RANDOM.
+    pub random: [u8; 16],
+    /// Soft limit of queued signals (RLIMIT_SIGPENDING).
+    pub signal_limit: u64,
+    /// RLIMIT_CPU: soft and hard, in seconds.
+    pub processor_limit: [u64; 2],
+    /// RLIMIT_RTTIME: soft and hard, in microseconds.
+    pub real_time_limit: [u64; 2],
+    /// Signals that are ignored: bit `n - 1` for signal `n`.
+    pub ignored: u64,
+    /// 1 if the program knows the realm's CPUs by numbers of their own, from 0 on; 0: by Linux's.
+    pub renumbers_cpus: u64,
+}
+
+impl Startup {
+    /// One past the highest address of the first stack: 22 random bits of pages below the end, as
+    /// Linux.
+    pub fn stack_end(&self) -> u64 {
+        let [.., a, b, c, _, _, _, _, _] = self.random;
+        let pages = u64::from(u32::from_le_bytes([a, b, c, 0]) & 0x3f_ffff);
+        USER_END - pages * PAGE_SIZE
+    }
+}
+
+/// Addresses of the program that belong to the shadow itself and are never mapped in the realm: the
+/// shadow is linked at the start.
+pub const SHADOW_START: u64 = 0x7e00_0000_0000;
+/// End of the shadow's range.
+pub const SHADOW_END: u64 = 0x7e01_0000_0000;
+/// Where the kernel has the shadow map the files that the program shares ("mirrors"), within the
+/// shadow's range.
+pub const MIRRORS_START: u64 = SHADOW_START + 0x9000_0000;
+/// End of that range.
+pub const MIRRORS_END: u64 = SHADOW_START + 0xc000_0000;
+/// Lowest address of a program (vm.mmap_min_addr).
+pub const USER_START: u64 = 0x1_0000;
+/// One past the highest address of a program.
+pub const USER_END: u64 = 0x7fff_ffff_f000;

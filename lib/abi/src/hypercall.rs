@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Calls into the hypervisor: `VMMCALL` (`VMCALL` on Intel) with the number in RAX,
+//! arguments in RDI, RSI, RDX, R10 and the result in RAX. Only privilege level 0
+//! may call. A negative result is one of the `HV_*` errors. All other registers are kept.
+//!
+//! Calls of the root cell do a bounded amount of work: at most one block of 2 MiB is
+//! cleared or copied a call.
+
+/// Returns [`crate::ABI_VERSION`]; any cell may call it.
+pub const HC_VERSION: u64 = 0;
+/// Root: leave the hypervisor on this CPU (see [`crate::image`], step 5). Refused with [`HV_BUSY`]
+/// while a cell exists.
+pub const HC_LEAVE: u64 = 1;
+/// Root: create a cell. RDI = physical address of a [`crate::cell::CellConfig`]. Returns the cell's
+/// number (0..MAX_CELLS).
+pub const HC_CELL_CREATE: u64 = 2;
+/// Root: give memory to a cell that was never started. RDI = cell, RSI = physical address of a
+/// [`crate::cell::Region`] (at most 2 MiB; private ones are cleared and removed from the root
+/// cell).
+pub const HC_CELL_MAP: u64 = 3;
+/// Root: copy into a private region of a cell that does not run. RDI = cell, RSI = address in the
+/// cell, RDX = physical source in the root cell, R10 = bytes (at most 64 KiB; neither side crosses
+/// a 2 MiB boundary).
+pub const HC_CELL_LOAD: u64 = 4;
+/// Root: start a created or stopped cell; its CPUs must be offline in Linux. RDI = cell, RSI =
+/// entry address, RDX = CR3 in the cell, R10 = argument. See [`crate::boot`] for the state in which
+/// CPUs start.
+pub const HC_CELL_START: u64 = 5;
+/// Root: stop a cell; its CPUs are parked, its memory stays. Stopping a stopped or failed cell
+/// succeeds. RDI = cell.
+pub const HC_CELL_STOP: u64 = 6;
+/// Root: take back the memory of a stopped cell, one region a call, cleared. RDI = cell. Returns 1
+/// while something is left, 0 when all is back.
+pub const HC_CELL_RECLAIM: u64 = 7;
+/// Root: forget a stopped cell without memory. RDI = cell. Its CPUs wait for Linux's start-up IPI.
+pub const HC_CELL_DESTROY: u64 = 8;
+/// Root: where doorbells of a cell may ring. RDI = cell, RSI = vector (32..=255; 0: there no more),
+/// RDX = APIC id of a CPU of the root cell, R10 = 1: there ring also those that name no CPU on
+/// which they may; only one CPU is that at a time.
+pub const HC_DOORBELL_ROUTE: u64 = 9;
+/// Ring. Root: RDI = cell, rings on its first CPU (or RSI-th). Cell: RDI = number of a CPU of the
+/// root cell, or [`DOORBELL_ANYWHERE`]; rings there if the root cell has said so by
+/// [`HC_DOORBELL_ROUTE`], else where those ring that name none.
+pub const HC_DOORBELL: u64 = 10;
+/// Cell: append the byte in RDI to the hypervisor's log, line by line, with the cell's name.
+pub const HC_PUTC: u64 = 11;
+
+/// For [`HC_DOORBELL`]: no CPU in particular.
+pub const DOORBELL_ANYWHERE: u64 = !0;
+
+/// The argument is out of range or contradicts itself.
+pub const HV_INVALID: i64 = -1;
+/// No such cell.
+pub const HV_NO_CELL: i64 = -2;
+/// The cell is not in a state that allows it, or something still uses it.
+pub const HV_BUSY: i64 = -3;
+/// The hypervisor's memory is used up.
+pub const HV_NO_MEMORY: i64 = -4;
+/// The memory, CPU or port belongs to another cell or to the hypervisor.
+pub const HV_OWNED: i64 = -5;
+/// Not for the caller.
+pub const HV_DENIED: i64 = -6;
+/// No such call.
+pub const HV_NO_CALL: i64 = -7;
+/// A CPU did not react in time (2 s; a virtual machine's CPU may not run for a while).
+pub const HV_TIMEOUT: i64 = -8;

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The hypervisor's image, and how the module launches it underneath Linux.
+//!
+//! The image is flat and linked at [`HYPERVISOR_BASE`]. Its first page is an
+//! [`ImageHeader`] followed, at [`LAUNCH_INFO_OFFSET`], by a [`LaunchInfo`] that
+//! the module fills in before it calls `init` once and `enter` on every CPU.
+//!
+//! # Launch
+//!
+//! 1. The module takes `block_count` blocks of [`LARGE_PAGE_SIZE`](crate::LARGE_PAGE_SIZE),
+//!    copies the image to their start and zeroes the rest.
+//! 2. It builds page tables (in the last four pages of block 0): Linux's upper
+//!    half copied from its CR3, the identity map of the first 512 GiB at 0, the
+//!    blocks in order at [`HYPERVISOR_BASE`].
+//! 3. With interrupts off and those tables loaded (CR4.PGE and CR4.PCIDE clear) it
+//!    calls `init() -> i64` (System V): 0, or a [`launch_error`](self) number.
+//! 4. On every CPU, in the same way, it jumps to `enter` with RDI = index of the CPU
+//!    in `apic_ids`, RSI = address in module text to go on at as a guest,
+//!    RDX = stack pointer to go on with, RCX = Linux's CR3, R8 = Linux's CR4.
+//!    On success the CPU goes on at RSI as a guest with RAX = 0 and every other
+//!    general register undefined (the module has saved what it needs on its stack); on
+//!    failure `enter` goes on there too, *not* as a guest, still under the
+//!    hypervisor's page tables, with RAX = a negative launch error.
+//! 5. To leave, each CPU makes the hypercall `LEAVE`, which jumps to `leave_trampoline` (module
+//!    text) in host mode, SVM off, Linux's GDT and IDT loaded, interrupts off, with RDI = guest
+//!    CR3, RSI = guest CR4, RDX = guest RSP, RCX = address behind the hypercall, RBX = 0 on
+//!    success. The trampoline loads CR3, CR4 and RSP, reloads CS, SS, DS, ES and goes on.
+
+use crate::MAX_CPUS;
+
+/// Virtual address that the hypervisor's image is linked at (host mode only).
+pub const HYPERVISOR_BASE: u64 = 0x7000_0000_0000;
+
+/// `ImageHeader::magic`: "CRTOSHV1", little endian.
+pub const IMAGE_MAGIC: u64 = 0x3156_4853_4f54_5243;
+
+/// Offset of the [`LaunchInfo`] in the image.
+pub const LAUNCH_INFO_OFFSET: u64 = 512;
+
+/// Most blocks of 2 MiB that the hypervisor consists of.
+pub const MAX_HYPERVISOR_BLOCKS: usize = 16;
+
+/// Bytes of the report area (see [`crate::report`]), physically contiguous and aligned to itself.
+pub const REPORT_SIZE: u64 = 0x4_0000;
+
+/// Start of the image. Written by the build, read by the module.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct ImageHeader {
+    /// [`IMAGE_MAGIC`].
+    pub magic: u64,
+    /// [`crate::ABI_VERSION`].
+    pub abi_version: u32,
+    /// Zero.
+    pub reserved: u32,
+    /// Bytes of the image including its zeroed data.
+    pub image_size: u64,
+    /// Address of `init` in the linked image.
+    pub init: u64,
+    /// Address of `enter` in the linked image.
+    pub enter: u64,
+}
+
+/// What the module tells the hypervisor at launch.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct LaunchInfo {
+    /// Physical address of the page tables described in the module documentation.
+    pub host_cr3: u64,
+    /// Address in module text; see step 5 of the launch.
+    pub leave_trampoline: u64,
+    /// Physical address of the report area, [`REPORT_SIZE`] bytes.
+    pub report_address: u64,
+    /// One past the highest physical address of RAM.
+    pub memory_end: u64,
+    /// Ticks of the time stamp counter per millisecond.
+    pub tsc_khz: u32,
+    /// 1 if Linux runs its local APICs in x2APIC mode, 0 for xAPIC.
+    pub x2apic: u32,
+    /// Valid entries of `apic_ids`.
+    pub cpu_count: u32,
+    /// Valid entries of `blocks`.
+    pub block_count: u32,
+    /// Physical addresses of the hypervisor's blocks, in the order of their virtual addresses.
+    pub blocks: [u64; MAX_HYPERVISOR_BLOCKS],
+    /// APIC id of each CPU; the index is the CPU's number everywhere else. Linux's CPU numbers are
+    /// used.
+    pub apic_ids: [u32; MAX_CPUS],
+}
+
+/// The CPU has no SVM (or no VMX).
+pub const LAUNCH_NO_VIRTUALIZATION: i64 = -1;
+/// SVM is disabled by firmware (VM_CR.SVMDIS).
+pub const LAUNCH_DISABLED_BY_FIRMWARE: i64 = -2;
+/// Another hypervisor (such as KVM) already uses virtualization on this CPU.
+pub const LAUNCH_IN_USE: i64 = -3;
+/// No nested paging.
+pub const LAUNCH_NO_NESTED_PAGING: i64 = -4;
+/// The image and the module speak different versions of this interface.
+pub const LAUNCH_VERSION: i64 = -5;
+/// The hypervisor's memory does not suffice for this machine.
+pub const LAUNCH_NO_MEMORY: i64 = -6;
+/// The launch information contradicts itself or the machine.
+pub const LAUNCH_BAD_INFO: i64 = -7;

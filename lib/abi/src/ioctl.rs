@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `/dev/crtos`.
+//!
+//! Whoever opens the device and changes something holds it until `KEEP`: when the file is released
+//! before, the module undoes everything (stops and destroys the cells the file made, brings CPUs
+//! back, leaves the hypervisor). Calls up to [`IOC_KEEP`] need CAP_SYS_ADMIN; the others need
+//! access to the device only. Each call returns 0 or a number, or -1 with `errno`; [`IOC_REASON`]
+//! gives the last failure on the file in words.
+//!
+//! Numbers are full `_IOC` values, type 0xC7.
+
+use crate::cell::{CELL_NAME_LEN, MAX_MSR_RANGES, MAX_PORT_RANGES, MsrRange, PortRange};
+
+/// Type byte of the numbers.
+pub const IOC_TYPE: u32 = 0xc7;
+
+/// Launch the hypervisor on all online CPUs. No argument. EALREADY if it runs.
+pub const IOC_ENABLE: u32 = 0x0000_c701;
+/// Leave the hypervisor. EBUSY while a cell exists.
+pub const IOC_DISABLE: u32 = 0x0000_c702;
+/// Take CPUs and memory and create a cell; argument [`CreateCell`]. Returns the cell's number.
+pub const IOC_CELL_CREATE: u32 = 0xc228_c703;
+/// Copy into a cell; argument [`LoadCell`].
+pub const IOC_CELL_LOAD: u32 = 0x4020_c704;
+/// Start a cell; argument [`StartCell`].
+pub const IOC_CELL_START: u32 = 0x4020_c705;
+/// Stop a cell; the argument is its number.
+pub const IOC_CELL_STOP: u32 = 0x0000_c706;
+/// Stop and destroy a cell, give back what it had; the argument is its number. EBUSY while rich
+/// real-time processes live in it unless [`CELL_FORCE`] is or-ed in, which kills their shadows
+/// first.
+pub const IOC_CELL_DESTROY: u32 = 0x0000_c707;
+/// The file no longer undoes what it did.
+pub const IOC_KEEP: u32 = 0x0000_c708;
+
+/// Describe the system; argument [`Info`].
+pub const IOC_INFO: u32 = 0x8040_c710;
+/// Copy the report area; argument [`Transfer`].
+pub const IOC_REPORT: u32 = 0x4020_c711;
+/// Copy from the channel of a cell (for inmates: any of the shared block); argument [`Transfer`].
+pub const IOC_CHANNEL: u32 = 0x4020_c712;
+/// Words for the last failure on this file; argument [`Reason`].
+pub const IOC_REASON: u32 = 0x8100_c713;
+/// Ring the doorbell of a cell; the argument is its number. Needs CAP_SYS_ADMIN.
+pub const IOC_DOORBELL: u32 = 0x0000_c714;
+/// Write to the shared block of a cell that has no real-time kernel; argument [`Transfer`]. Needs
+/// CAP_SYS_ADMIN.
+pub const IOC_CHANNEL_WRITE: u32 = 0x4020_c715;
+/// Has the real-time kernel trace (argument 1) or not (0), as long as the file is open. Needs
+/// CAP_SYS_ADMIN.
+pub const IOC_TRACE: u32 = 0x0000_c716;
+
+/// Become the shadow of a new process in the realm; argument [`Spawn`]. Once a file.
+pub const IOC_SPAWN: u32 = 0xc020_c720;
+/// Become a further shadow thread of the file's process, with whose first thread the caller shares
+/// its memory. The argument is 0, or 1 + slot of the thread that made the caller a process of its
+/// own. Returns the slot.
+pub const IOC_THREAD: u32 = 0x0000_c721;
+/// Deliver the result of the last request (if any) and wait for the next one; argument [`Remote`].
+/// EINTR is never returned: a signal's handler runs and the call is resumed by calling it again
+/// with `has_result` = 0. ESRCH when the realm is gone.
+pub const IOC_REMOTE: u32 = 0xc048_c722;
+/// Forward a signal to the realm; argument the first 48 bytes of its `siginfo`. Waits until the
+/// last one of the calling thread was taken. Callable from a signal handler.
+pub const IOC_SIGNAL: u32 = 0x4030_c723;
+/// Open the device once more, for a shadow, which may have no right to do that by name (any more);
+/// the argument is 0 or O_CLOEXEC. Returns the descriptor.
+pub const IOC_REOPEN: u32 = 0x0000_c724;
+
+/// Or-ed to the argument of [`IOC_CELL_DESTROY`].
+pub const CELL_FORCE: u32 = 0x8000_0000;
+
+/// In [`CreateCell::flags`]: the cell runs the real-time kernel (channel initialised, processes may
+/// be spawned).
+pub const CREATE_REALM: u32 = 1;
+/// In [`CreateCell::flags`]: a call interrupts the CPU on which its shadow thread waits, and
+/// `linux_cpu` only where that is not known.
+pub const CREATE_CALLS_FOLLOW: u32 = 2;
+
+/// Argument of [`IOC_CELL_CREATE`].
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct CreateCell {
+    /// Name, zero padded.
+    pub name: [u8; CELL_NAME_LEN],
+    /// Linux CPU numbers, bit per CPU.
+    pub cpus: [u64; 4],
+    /// Bytes of private memory, a multiple of 2 MiB.
+    pub private_size: u64,
+    /// Bytes of the shared pool, a multiple of 2 MiB, may be 0.
+    pub shared_size: u64,
+    /// `CREATE_*`.
+    pub flags: u32,
+    /// Vector of the cell's doorbell.
+    pub doorbell_vector: u32,
+    /// Valid entries of `ports`.
+    pub port_count: u32,
+    /// Valid entries of `msrs`.
+    pub msr_count: u32,
+    /// The CPU of Linux that the cell's calls interrupt; see [`CREATE_CALLS_FOLLOW`].
+    pub linux_cpu: u32,
+    /// Zero.
+    pub reserved: u32,
+    /// Ports the cell may use.
+    pub ports: [PortRange; MAX_PORT_RANGES],
+    /// Registers the cell may use.
+    pub msrs: [MsrRange; MAX_MSR_RANGES],
+    /// Out: APIC ids of the cell's CPUs in ascending order of Linux's numbers.
+    pub apic_ids: [u32; crate::MAX_CELL_CPUS],
+}
+
+/// Argument of [`IOC_CELL_LOAD`].
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct LoadCell {
+    /// Cell.
+    pub cell: u32,
+    /// Zero.
+    pub reserved: u32,
+    /// Address in the cell.
+    pub cell_address: u64,
+    /// Source in the caller.
+    pub source: u64,
+    /// Bytes.
+    pub length: u64,
+}
+
+/// Argument of [`IOC_CELL_START`].
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct StartCell {
+    /// Cell.
+    pub cell: u32,
+    /// Zero.
+    pub reserved: u32,
+    /// Entry address.
+    pub entry: u64,
+    /// CR3 in the cell.
+    pub page_table: u64,
+    /// Passed in RDI.
+    pub argument: u64,
+}
+
+/// Argument of [`IOC_INFO`].
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Info {
+    /// [`crate::ABI_VERSION`] of the module.
+    pub abi_version: u32,
+    /// 1 while the hypervisor runs.
+    pub enabled: u32,
+    /// Bit per existing cell.
+    pub cells: u32,
+    /// Number of the cell with the real-time kernel, or [`NO_CELL`].
+    pub realm: u32,
+    /// Ticks of the time stamp counter per millisecond.
+    pub tsc_khz: u32,
+    /// 1 if Linux uses x2APIC mode.
+    pub x2apic: u32,
+    /// Living rich real-time processes.
+    pub processes: u32,
+    /// Zero.
+    pub reserved: u32,
+    /// Linux CPU numbers that cells have, bit per CPU.
+    pub cell_cpus: [u64; 4],
+}
+
+/// No cell.
+pub const NO_CELL: u32 = 0xffff_ffff;
+
+/// Argument of [`IOC_REPORT`], [`IOC_CHANNEL`] and [`IOC_CHANNEL_WRITE`].
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Transfer {
+    /// Cell (not for the report).
+    pub cell: u32,
+    /// Zero.
+    pub reserved: u32,
+    /// Offset in the area.
+    pub offset: u64,
+    /// Buffer of the caller.
+    pub buffer: u64,
+    /// Bytes.
+    pub length: u64,
+}
+
+/// Argument of [`IOC_REASON`].
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Reason {
+    /// Zero-terminated text: what was asked, why it was refused, what to do. Empty if nothing
+    /// failed.
+    pub text: [u8; 256],
+}
+
+/// Argument of [`IOC_SPAWN`].
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Spawn {
+    /// Out: process number; `mmap` of the device at offset `process << 47 | address` gives the
+    /// process's memory at that very address.
+    pub process: u32,
+    /// Out: slot of the first thread.
+    pub slot: u32,
+    /// In: 0, or 1 + slot of the thread that forked the caller.
+    pub parent: u32,
+    /// In, if `parent` is not 0: descriptor of the file that the process of `parent` has.
+    pub parent_file: i32,
+    /// Zero.
+    pub reserved: [u64; 2],
+}
+
+/// Argument of [`IOC_REMOTE`].
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Remote {
+    /// In: slot of the calling thread.
+    pub slot: u32,
+    /// In: 1 if `result` holds the result of the last request.
+    pub has_result: u32,
+    /// In.
+    pub result: i64,
+    /// Out: `OP_*`.
+    pub op: u32,
+    /// Out: system call number.
+    pub nr: u32,
+    /// Out.
+    pub args: [u64; 6],
+}

@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The channel, seen through atomics.
+//!
+//! Both realms write to it at any time, so no reference to its contents is ever made: each word is
+//! reached through an atomic of its own. All `unsafe` of this crate is here.
+
+use core::{
+    ptr::NonNull,
+    sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering, fence},
+};
+
+use crtos_abi::{ABI_VERSION, channel as raw};
+
+/// A word of the channel: `word!(channel, AtomicU32, field.path)`.
+macro_rules! word {
+    ($channel:expr, $atomic:ty, $($path:tt)+) => {{
+        let base = $channel.base();
+        // SAFETY: `Channel::new` vouches for the channel for as long as the kernel lives; indices
+        // in the path are checked by the array type; the field has the atomic's size and, by
+        // repr(C), its alignment; nobody reaches it but through atomics.
+        unsafe { <$atomic>::from_ptr((&raw mut (*base).$($path)+).cast()) }
+    }};
+}
+pub(crate) use word;
+
+/// The memory that both realms map, as the kernel sees it.
+#[derive(Clone, Copy, Debug)]
+pub struct Channel(NonNull<raw::Channel>);
+
+// SAFETY: the channel is shared memory that is only reached through atomics.
+unsafe impl Send for Channel {}
+// SAFETY: every access through a shared reference is an atomic one.
+unsafe impl Sync for Channel {}
+
+/// Why a channel cannot be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AttachError {
+    /// There is no channel at the address.
+    Magic(u64),
+    /// Linux speaks this other version of the interface.
+    Version(u32),
+}
+
+/// What Linux has told of a thread beside the state of its slot.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Notices {
+    /// The shadow thread is gone; Linux keeps nothing of it.
+    pub gone: bool,
+    /// A signal has arrived; see [`Channel::take_signal`].
+    pub signal: bool,
+    /// The shadow thread is stopped; another notice comes when it goes on.
+    pub stopped: bool,
+}
+
+impl Channel {
+    /// The channel at `base`.
+    ///
+    /// # Safety
+    /// `base` is valid for reads and writes, aligned, for as long as any copy of the result is
+    /// used, and everyone in this realm reaches it through this crate or other atomics alone.
+    pub const unsafe fn new(base: NonNull<raw::Channel>) -> Channel {
+        Channel(base)
+    }
+
+    pub(crate) fn base(&self) -> *mut raw::Channel {
+        self.0.as_ptr()
+    }
+
+    /// Checks that Linux has prepared the channel for this version of the interface.
+    pub fn attach(&self) -> Result<(), AttachError> {
+        let magic = word!(self, AtomicU64, magic).load(Ordering::Acquire);
+        if magic != raw::CHANNEL_MAGIC {
+            return Err(AttachError::Magic(magic));
+        }
+        match word!(self, AtomicU32, abi_version).load(Ordering::Relaxed) {
+            ABI_VERSION => Ok(()),
+            version => Err(AttachError::Version(version)),
+        }
+    }
+
+    /// Stores `KERNEL_*`.
+    pub fn set_kernel_state(&self, state: u32) {
+        word!(self, AtomicU32, kernel_state).store(state, Ordering::Release);
+    }
+
+    /// Bit per slot of word `index` (below [`raw::SLOT_WORDS`]) for which Linux stored something
+    /// that was not taken.
+    ///
+    /// To be looked at after each doorbell and after each fall of a rank. Any context.
+    pub fn replies(&self, index: usize) -> u64 {
+        word!(self, AtomicU64, replies[index]).load(Ordering::Relaxed)
+    }
+
+    /// Takes the bit of `slot`; false if somebody else did. What Linux stored before it set the bit
+    /// is visible then.
+    pub fn take_reply(&self, slot: usize) -> bool {
+        let bit = 1 << (slot % 64);
+        word!(self, AtomicU64, replies[slot / 64]).fetch_and(!bit, Ordering::AcqRel) & bit != 0
+    }
+
+    /// Sets the bit that tells Linux to look at `slot`.
+    pub(crate) fn mark_request(&self, slot: usize) {
+        word!(self, AtomicU64, requests[slot / 64]).fetch_or(1 << (slot % 64), Ordering::AcqRel);
+    }
+
+    /// Notices of `slot`, which stay until they are taken or the slot is freed.
+    pub fn notices(&self, slot: usize) -> Notices {
+        let bits = word!(self, AtomicU32, slots[slot].notices).load(Ordering::Acquire);
+        Notices {
+            gone: bits & raw::SLOT_GONE != 0,
+            signal: bits & raw::SLOT_SIGNAL != 0,
+            stopped: bits & raw::SLOT_STOPPED != 0,
+        }
+    }
+
+    /// Takes the signal that arrived at `slot`, if there is one: the start of its `siginfo`, whose
+    /// number is one of a signal. One caller at a time for each slot.
+    pub fn take_signal(&self, slot: usize) -> Option<[u64; 6]> {
+        if !self.notices(slot).signal {
+            return None;
+        }
+        let info = core::array::from_fn(|index| {
+            word!(self, AtomicU64, slots[slot].info[index]).load(Ordering::Relaxed)
+        });
+        word!(self, AtomicU32, slots[slot].notices).fetch_and(!raw::SLOT_SIGNAL, Ordering::AcqRel);
+        (1..=64).contains(&(info[0] as u32)).then_some(info)
+    }
+
+    /// Asks Linux to interrupt the system call of `slot`; the doorbell has to be rung next. Any
+    /// context.
+    pub fn interrupt(&self, slot: usize) {
+        word!(self, AtomicU32, slots[slot].interrupt).store(1, Ordering::Release);
+        self.mark_request(slot);
+    }
+
+    /// The CPU of Linux on which the shadow thread of `slot` waits, as Linux says: any number. A
+    /// hint for the hypervisor, which checks it; a doorbell that rings elsewhere wakes that thread
+    /// as well.
+    #[inline]
+    pub fn waits_on(&self, slot: usize) -> u32 {
+        word!(self, AtomicU32, slots[slot].waits_on).load(Ordering::Relaxed)
+    }
+
+    /// Counts a doorbell that the kernel is about to ring. Everything stored before is visible to
+    /// Linux when it takes the doorbell.
+    pub fn count_doorbell_sent(&self) {
+        word!(self, AtomicU64, doorbells_sent).fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// Counts a doorbell that the kernel has taken.
+    pub fn count_doorbell_taken(&self) {
+        word!(self, AtomicU64, doorbells_taken).fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Publishes memory in use: pages of the pool, bytes of the heap.
+    pub fn publish_memory(&self, pool_pages: u64, pool_free: u64, heap_size: u64, heap_used: u64) {
+        word!(self, AtomicU64, pool_pages).store(pool_pages, Ordering::Relaxed);
+        word!(self, AtomicU64, pool_free).store(pool_free, Ordering::Relaxed);
+        word!(self, AtomicU64, heap_size).store(heap_size, Ordering::Relaxed);
+        word!(self, AtomicU64, heap_used).store(heap_used, Ordering::Relaxed);
+    }
+
+    /// Publishes how long `cpu` (index in the cell) was idle, nanoseconds.
+    pub fn publish_idle(&self, cpu: usize, nanoseconds: u64) {
+        if cpu < crtos_abi::MAX_CELL_CPUS {
+            word!(self, AtomicU64, idle_time[cpu]).store(nanoseconds, Ordering::Relaxed);
+        }
+    }
+
+    /// Publishes what `cpu` (index in the cell) runs; see [`crate::rank`].
+    ///
+    /// When the rank falls, [`Channel::replies`] has to be looked at afterwards: a reply that came
+    /// before the fall brought no doorbell. The barrier here pairs with Linux's between its bit and
+    /// its reading of the rank.
+    pub fn set_rank(&self, cpu: usize, rank: u32) {
+        if cpu < crtos_abi::MAX_CELL_CPUS {
+            word!(self, AtomicU32, ranks[cpu]).store(rank, Ordering::Relaxed);
+            fence(Ordering::SeqCst);
+        }
+    }
+
+    pub(crate) fn result(&self, slot: usize) -> i64 {
+        word!(self, AtomicI64, slots[slot].result).load(Ordering::Relaxed)
+    }
+}

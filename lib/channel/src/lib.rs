@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The remote path: request slots, doorbells and revocations of pages between the realms.
+//!
+//! This is the real-time kernel's end of the protocol that [`crtos_abi::channel`] describes, free
+//! of hardware. [`operation`] is the shadow's as well.
+//!
+//! | module | concept |
+//! |---|---|
+//! | [`channel`] | the channel, seen through atomics; attaching, bitmaps, notices, the kernel's own words |
+//! | [`owned_slot`] | one thread's slot while the thread lives: request, fault, answer, reply |
+//! | [`operation`] | what a request asks of the shadow |
+//! | [`rank`] | which reply is worth an interrupt |
+//! | [`revocations`] | ranges that Linux has to let go, and the frames in limbo until it did |
+//!
+//! The other end is Linux, which may be broken or hostile: every word that it can write is read
+//! once, checked against what the kernel knows, and otherwise taken as nothing. No value of it can
+//! make this crate panic, loop or hand out a frame early.
+#![cfg_attr(not(test), no_std)]
+
+pub mod channel;
+pub mod operation;
+pub mod owned_slot;
+pub mod rank;
+pub mod revocations;
+
+pub use channel::{AttachError, Channel, Notices};
+pub use operation::{Encoded, Operation};
+pub use owned_slot::{Answer, OwnedSlot, Poll, Request, Start, Status};
+pub use revocations::{Range, Revocations};

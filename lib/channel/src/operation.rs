@@ -1,0 +1,489 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What the kernel asks of a shadow thread, and how that lies in a slot. Both ends use this one
+//! definition: the kernel encodes, the shadow decodes.
+//!
+//! Addresses are the program's, which the shadow has as well. A result is what a system call
+//! returns (-errno on failure) unless the operation says otherwise.
+
+use crtos_abi::channel as raw;
+use crtos_syscalls::{cpulist::CpuList, topology::File};
+
+/// What a shadow thread has to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operation<'a> {
+    /// Make a system call. The result is [`raw::RESULT_NOT_MADE`] if a signal was forwarded first,
+    /// or the kernel interrupted the call.
+    SystemCall {
+        /// Its number.
+        number: u32,
+        /// Its arguments.
+        arguments: &'a [u64; 6],
+    },
+    /// Copy the start-up block (see [`raw::Startup`]) to `to`, if it takes no more than `room`
+    /// bytes. Result: its size in bytes.
+    Startup {
+        /// Where to.
+        to: u64,
+        /// Bytes there.
+        room: u64,
+    },
+    /// End the shadow process. No reply; [`raw::SLOT_GONE`] follows.
+    Exit {
+        /// As exit_group(2) takes it.
+        status: i32,
+    },
+    /// End the shadow process by the default action of a signal. No reply; [`raw::SLOT_GONE`]
+    /// follows.
+    ExitBySignal {
+        /// The signal.
+        signal: u32,
+    },
+    /// Make further shadow threads. They wait in state [`raw::SLOT_READY`], and the kernel decides
+    /// which of the process's threads runs in which of them. Result: the slot of the first, or an
+    /// error if there is none.
+    MakeThreads {
+        /// How many, at most [`raw::MOST_NEW_THREADS`].
+        count: u64,
+    },
+    /// End this shadow thread alone, which is not the first of its process. No reply;
+    /// [`raw::SLOT_GONE`] follows.
+    ExitThread,
+    /// Set what the shadow does on a signal.
+    SetDisposition {
+        /// The signal.
+        signal: u32,
+        /// What it does.
+        disposition: Disposition,
+        /// Flags of sigaction(2).
+        flags: u64,
+    },
+    /// Forward each signal of a set whose disposition is the default, then block no signal in the
+    /// shadow.
+    ForwardSignals {
+        /// The set: bit `n - 1` for signal `n`.
+        signals: u64,
+    },
+    /// Tell which signals are blocked in the shadow. Result: the set.
+    BlockedSignals,
+    /// Fork the shadow. Result: the child's pid, once the child has asked for a process of its own,
+    /// with [`raw::Slot::parent`]. With CLONE_VM that process has the number of its parent's: it
+    /// shares the shadow's memory. With CLONE_VFORK the result comes when the child has executed a
+    /// program or ended.
+    Fork {
+        /// Flags of clone(2) with the signal to the parent.
+        flags: u64,
+        /// Where Linux stores the descriptor of CLONE_PIDFD.
+        pidfd: u64,
+    },
+    /// Execute a program. A reply means failure; else [`raw::SLOT_GONE`] follows, and a new process
+    /// with the same pid if the realm can load the program. A program that the realm cannot load
+    /// goes on in Linux.
+    Execute {
+        /// Its path.
+        path: u64,
+        /// Its arguments, as execve(2) takes them.
+        arguments: u64,
+        /// Its environment.
+        environment: u64,
+        /// The signals that it starts with blocked.
+        blocked: u64,
+        /// A program that the realm cannot load is not executed, and the result is
+        /// [`raw::RESULT_IN_LINUX`].
+        in_realm_only: bool,
+    },
+    /// Tell the scheduling of this shadow thread. Result: [`Scheduling::to_word`].
+    Scheduling,
+    /// Set the scheduling of a shadow thread.
+    SetScheduling {
+        /// The thread; 0 for this one.
+        tid: u32,
+        /// Its scheduling.
+        scheduling: Scheduling,
+    },
+    /// Copy bytes of the program or of a mirror. Result: 0 or -EFAULT.
+    Copy {
+        /// Where to.
+        to: u64,
+        /// Where from.
+        from: u64,
+        /// Bytes.
+        length: u64,
+    },
+    /// Store the status (fstat(2)) of a descriptor. Result: its flags (F_GETFL).
+    Status {
+        /// The descriptor.
+        fd: i32,
+        /// Where a `struct stat` goes.
+        to: u64,
+    },
+    /// Open a file in which Linux tells of CPUs, with the content that the program is to see.
+    /// Result: the descriptor.
+    OpenTopology {
+        /// Which file.
+        file: File,
+        /// It shows no other CPUs than the realm's, from 0 on.
+        alone: bool,
+        /// Flags of open(2).
+        flags: u32,
+        /// The realm's CPUs, by Linux's numbers.
+        realm: CpuList,
+    },
+    /// Tell what holds for descriptors. Result: [`DescriptorLimits::to_word`].
+    DescriptorLimits,
+    /// Tell which numbers of descriptors are in use. Result: [`DescriptorsInUse::to_word`].
+    DescriptorsInUse {
+        /// From which number on, a multiple of 32.
+        from: u32,
+    },
+    /// Put placeholders at numbers of descriptors and take others away. Files of Linux's own stay.
+    /// Result: 0.
+    PlaceDescriptors {
+        /// The number that bit 0 of both sets stands for.
+        first: u32,
+        /// Where a placeholder goes.
+        place: u64,
+        /// Where one is taken away.
+        remove: u64,
+    },
+    /// Open a device as a certain descriptor, in place of what is there. Result: 0.
+    OpenDevice {
+        /// The device.
+        device: Device,
+        /// Flags of open(2).
+        flags: u32,
+        /// The number of the descriptor.
+        fd: u32,
+    },
+    /// Store the status (stat(2)) of a device. Result: 0.
+    DeviceStatus {
+        /// The device.
+        device: Device,
+        /// Where a `struct stat` goes.
+        to: u64,
+    },
+}
+
+/// What the shadow does on a signal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Disposition {
+    /// Linux carries out the default action.
+    Default = 0,
+    /// It is ignored.
+    Ignore = 1,
+    /// It is forwarded to the realm.
+    Forward = 2,
+}
+
+impl Disposition {
+    const fn from_word(word: u64) -> Option<Self> {
+        match word {
+            0 => Some(Self::Default),
+            1 => Some(Self::Ignore),
+            2 => Some(Self::Forward),
+            _ => None,
+        }
+    }
+}
+
+/// A device without state, which the kernel serves itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Device {
+    /// `/dev/null`.
+    Null = 0,
+    /// `/dev/zero`.
+    Zero = 1,
+    /// `/dev/full`.
+    Full = 2,
+}
+
+impl Device {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Null, Self::Zero, Self::Full];
+
+    const fn from_word(word: u64) -> Option<Self> {
+        match word {
+            0 => Some(Self::Null),
+            1 => Some(Self::Zero),
+            2 => Some(Self::Full),
+            _ => None,
+        }
+    }
+}
+
+/// Scheduling of a thread, other than SCHED_DEADLINE.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Scheduling {
+    /// `SCHED_*`.
+    pub policy: u8,
+    /// Real-time priority, 0 for policies without.
+    pub priority: u8,
+    /// -20..=19.
+    pub nice: i8,
+    /// Children start with SCHED_OTHER.
+    pub reset_on_fork: bool,
+}
+
+impl Scheduling {
+    /// Added to the nice value, which is no negative number then.
+    const NICE: i8 = 20;
+
+    /// As one word.
+    #[inline(always)]
+    pub const fn to_word(self) -> u64 {
+        self.policy as u64
+            | (self.priority as u64) << 8
+            | (self.nice.wrapping_add(Self::NICE) as u8 as u64) << 16
+            | (self.reset_on_fork as u64) << 24
+    }
+
+    /// From the word; other bits count nothing.
+    #[inline(always)]
+    pub const fn from_word(word: u64) -> Self {
+        Self {
+            policy: word as u8,
+            priority: (word >> 8) as u8,
+            nice: ((word >> 16) as i8).wrapping_sub(Self::NICE),
+            reset_on_fork: word >> 24 & 1 != 0,
+        }
+    }
+}
+
+/// What holds for the descriptors of a shadow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DescriptorLimits {
+    /// The soft limit of their numbers (RLIMIT_NOFILE), or the largest number here.
+    pub most: u32,
+    /// Whether the name of every [`Device`] leads to that device.
+    pub devices: bool,
+}
+
+impl DescriptorLimits {
+    /// As one word, which is not negative.
+    pub const fn to_word(self) -> i64 {
+        self.most as i64 | (self.devices as i64) << 32
+    }
+
+    /// From the word; other bits count nothing.
+    pub const fn from_word(word: i64) -> Self {
+        Self { most: word as u32, devices: word >> 32 & 1 != 0 }
+    }
+}
+
+/// Which numbers of descriptors are in use, from a multiple of 32 on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DescriptorsInUse {
+    /// A bit for each of the first 32.
+    pub near: u32,
+    /// The next one behind those, below 2^31; 0 if there is none.
+    pub next: u32,
+}
+
+impl DescriptorsInUse {
+    /// As one word.
+    pub const fn to_word(self) -> i64 {
+        self.near as i64 | (self.next as i64) << 32
+    }
+
+    /// From the word.
+    pub const fn from_word(word: i64) -> Self {
+        Self { near: word as u32, next: (word >> 32) as u32 }
+    }
+}
+
+/// An operation as it lies in a slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Encoded<'a> {
+    /// `OP_*`.
+    pub op: u32,
+    /// Number of a system call.
+    pub nr: u32,
+    /// Arguments.
+    pub args: &'a [u64; 6],
+}
+
+/// Why words in a slot are no operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DecodeError {
+    /// There is no operation of that number.
+    UnknownOperation(u32),
+    /// An argument has a value that the operation does not know.
+    BadArgument,
+}
+
+/// Room for the arguments of an operation.
+pub type Room = [u64; 6];
+
+/// In the first argument of [`raw::OP_TOPOLOGY`], beside the file: it shows no other CPUs than the
+/// realm's.
+const TOPOLOGY_ALONE: u64 = 1 << 63;
+
+impl<'a> Operation<'a> {
+    /// The words that stand for the operation; its arguments go to `room`, unless they are those of
+    /// a system call, which stay where they are. Inlined, because callers know which operation it
+    /// is: what is left of this are the words that they store.
+    #[inline(always)]
+    pub fn encode(self, room: &'a mut Room) -> Encoded<'a> {
+        let (op, args) = match self {
+            Self::SystemCall { number, arguments } => {
+                return Encoded { op: raw::OP_SYSCALL, nr: number, args: arguments };
+            }
+            Self::Startup { to, room } => (raw::OP_STARTUP, pad([to, room])),
+            Self::Exit { status } => (raw::OP_EXIT, pad([status as u32 as u64])),
+            Self::ExitBySignal { signal } => (raw::OP_EXIT_SIGNAL, pad([signal.into()])),
+            Self::MakeThreads { count } => (raw::OP_THREAD, pad([count])),
+            Self::ExitThread => (raw::OP_THREAD_EXIT, pad([])),
+            Self::SetDisposition { signal, disposition, flags } => {
+                (raw::OP_SIGNAL_ACTION, pad([signal.into(), disposition as u64, flags]))
+            }
+            Self::ForwardSignals { signals } => (raw::OP_SIGNAL_FORWARD, pad([signals])),
+            Self::BlockedSignals => (raw::OP_SIGNALS_BLOCKED, pad([])),
+            Self::Fork { flags, pidfd } => (raw::OP_FORK, pad([flags, pidfd])),
+            Self::Execute { path, arguments, environment, blocked, in_realm_only } => {
+                (raw::OP_EXEC, pad([path, arguments, environment, blocked, in_realm_only.into()]))
+            }
+            Self::Scheduling => (raw::OP_SCHEDULING, pad([])),
+            Self::SetScheduling { tid, scheduling } => {
+                (raw::OP_SET_SCHEDULING, pad([tid.into(), scheduling.to_word()]))
+            }
+            Self::Copy { to, from, length } => (raw::OP_COPY, pad([to, from, length])),
+            Self::Status { fd, to } => (raw::OP_STATUS, pad([fd as u32 as u64, to])),
+            Self::OpenTopology { file, alone, flags, realm } => {
+                let alone = if alone { TOPOLOGY_ALONE } else { 0 };
+                let [first, second, third, fourth] = realm.0;
+                (
+                    raw::OP_TOPOLOGY,
+                    [file.to_word() | alone, flags.into(), first, second, third, fourth],
+                )
+            }
+            Self::DescriptorLimits => (raw::OP_DESCRIPTOR_LIMITS, pad([])),
+            Self::DescriptorsInUse { from } => (raw::OP_DESCRIPTORS_IN_USE, pad([from.into()])),
+            Self::PlaceDescriptors { first, place, remove } => {
+                (raw::OP_PLACE_DESCRIPTORS, pad([first.into(), place, remove]))
+            }
+            Self::OpenDevice { device, flags, fd } => {
+                (raw::OP_OPEN_DEVICE, pad([device as u64, flags.into(), fd.into()]))
+            }
+            Self::DeviceStatus { device, to } => (raw::OP_DEVICE_STATUS, pad([device as u64, to])),
+        };
+        *room = args;
+        Encoded { op, nr: 0, args: room }
+    }
+
+    /// The operation that the words stand for. Arguments that it does not have may be anything.
+    #[inline(always)]
+    pub fn decode(encoded: &Encoded<'a>) -> Result<Self, DecodeError> {
+        if encoded.op == raw::OP_SYSCALL {
+            // First of all: this is the path that has to be short.
+            return Ok(Self::SystemCall { number: encoded.nr, arguments: encoded.args });
+        }
+        let &[first, second, third, fourth, fifth, _] = encoded.args;
+        Ok(match encoded.op {
+            raw::OP_STARTUP => Self::Startup { to: first, room: second },
+            raw::OP_EXIT => Self::Exit { status: half(first)? as i32 },
+            raw::OP_EXIT_SIGNAL => Self::ExitBySignal { signal: half(first)? },
+            raw::OP_THREAD => Self::MakeThreads { count: first },
+            raw::OP_THREAD_EXIT => Self::ExitThread,
+            raw::OP_SIGNAL_ACTION => Self::SetDisposition {
+                signal: half(first)?,
+                disposition: Disposition::from_word(second).ok_or(DecodeError::BadArgument)?,
+                flags: third,
+            },
+            raw::OP_SIGNAL_FORWARD => Self::ForwardSignals { signals: first },
+            raw::OP_SIGNALS_BLOCKED => Self::BlockedSignals,
+            raw::OP_FORK => Self::Fork { flags: first, pidfd: second },
+            raw::OP_EXEC => Self::Execute {
+                path: first,
+                arguments: second,
+                environment: third,
+                blocked: fourth,
+                in_realm_only: flag(fifth)?,
+            },
+            raw::OP_SCHEDULING => Self::Scheduling,
+            raw::OP_SET_SCHEDULING => {
+                Self::SetScheduling { tid: half(first)?, scheduling: Scheduling::from_word(second) }
+            }
+            raw::OP_COPY => Self::Copy { to: first, from: second, length: third },
+            raw::OP_STATUS => Self::Status { fd: half(first)? as i32, to: second },
+            raw::OP_TOPOLOGY => {
+                let &[_, _, realm @ ..] = encoded.args;
+                Self::OpenTopology {
+                    file: File::from_word(first & !TOPOLOGY_ALONE)
+                        .ok_or(DecodeError::BadArgument)?,
+                    alone: first & TOPOLOGY_ALONE != 0,
+                    flags: half(second)?,
+                    realm: CpuList(realm),
+                }
+            }
+            raw::OP_DESCRIPTOR_LIMITS => Self::DescriptorLimits,
+            raw::OP_DESCRIPTORS_IN_USE => Self::DescriptorsInUse { from: half(first)? },
+            raw::OP_PLACE_DESCRIPTORS => {
+                Self::PlaceDescriptors { first: half(first)?, place: second, remove: third }
+            }
+            raw::OP_OPEN_DEVICE => Self::OpenDevice {
+                device: Device::from_word(first).ok_or(DecodeError::BadArgument)?,
+                flags: half(second)?,
+                fd: half(third)?,
+            },
+            raw::OP_DEVICE_STATUS => Self::DeviceStatus {
+                device: Device::from_word(first).ok_or(DecodeError::BadArgument)?,
+                to: second,
+            },
+            unknown => return Err(DecodeError::UnknownOperation(unknown)),
+        })
+    }
+}
+
+/// The first arguments, and zeros.
+#[inline(always)]
+const fn pad<const N: usize>(first: [u64; N]) -> Room {
+    let mut args = [0; 6];
+    let mut index = 0;
+    while index < N {
+        args[index] = first[index];
+        index += 1;
+    }
+    args
+}
+
+/// A word that holds 32 bits.
+fn half(word: u64) -> Result<u32, DecodeError> {
+    u32::try_from(word).map_err(|_| DecodeError::BadArgument)
+}
+
+/// A word that holds a truth value.
+fn flag(word: u64) -> Result<bool, DecodeError> {
+    match word {
+        0 => Ok(false),
+        1 => Ok(true),
+        _ => Err(DecodeError::BadArgument),
+    }
+}
+
+/// What a number of an operation (`OP_*`) is called in a trace; `None` if there is no such
+/// operation.
+pub const fn name(op: u32) -> Option<&'static str> {
+    Some(match op {
+        raw::OP_SYSCALL => "system call",
+        raw::OP_STARTUP => "start-up",
+        raw::OP_EXIT => "exit",
+        raw::OP_EXIT_SIGNAL => "exit by signal",
+        raw::OP_THREAD => "thread",
+        raw::OP_THREAD_EXIT => "thread exit",
+        raw::OP_SIGNAL_ACTION => "signal action",
+        raw::OP_SIGNAL_FORWARD => "signals",
+        raw::OP_SIGNALS_BLOCKED => "blocked signals",
+        raw::OP_FORK => "fork",
+        raw::OP_EXEC => "exec",
+        raw::OP_SCHEDULING => "scheduling",
+        raw::OP_SET_SCHEDULING => "set scheduling",
+        raw::OP_COPY => "copy",
+        raw::OP_STATUS => "status",
+        raw::OP_TOPOLOGY => "topology",
+        raw::OP_DESCRIPTOR_LIMITS => "descriptor limits",
+        raw::OP_DESCRIPTORS_IN_USE => "descriptors in use",
+        raw::OP_PLACE_DESCRIPTORS => "place descriptors",
+        raw::OP_OPEN_DEVICE => "open device",
+        raw::OP_DEVICE_STATUS => "device status",
+        _ => return None,
+    })
+}

@@ -1,0 +1,295 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! One thread's slot while the thread lives.
+//!
+//! The kernel remembers on its own side who owns the slot, and believes Linux's `state` only where
+//! it is a step that Linux may take from there.
+
+use core::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
+
+use crtos_abi::{
+    PAGE_SIZE,
+    channel::{self as raw, SHADOW_END, SHADOW_START, USER_END, USER_START},
+};
+
+use crate::{
+    channel::{Channel, word},
+    operation::Encoded,
+};
+
+/// How a thread came to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Start {
+    /// First thread of a new process.
+    Process,
+    /// A further thread of a process.
+    Thread,
+}
+
+/// What Linux is asked to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Request<'a> {
+    /// The operation.
+    pub operation: Encoded<'a>,
+    /// Rank of the caller; see [`crate::rank`].
+    pub rank: u32,
+    /// Index in the cell of the CPU that a doorbell would interrupt.
+    pub cpu: u32,
+}
+
+/// What Linux has done about a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Poll {
+    /// Nothing yet.
+    Waiting,
+    /// The result as a system call returns it. The kernel owns the slot again.
+    Reply(i64),
+    /// Linux needs the page at `address`, which is page aligned and an address of programs.
+    /// [`OwnedSlot::answer`] is due.
+    Fault {
+        /// Page-aligned address.
+        address: u64,
+        /// The access is a write.
+        write: bool,
+    },
+}
+
+/// What the kernel says to a fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// This page of the pool (address in the cell).
+    Page {
+        /// Page-aligned address in the cell.
+        address: u64,
+        /// Linux may write to it.
+        write: bool,
+    },
+    /// There is nothing, or the access is not allowed: EFAULT.
+    Bad,
+}
+
+/// What `crtos ps` shows of a thread.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Status {
+    /// `THREAD_*`.
+    pub state: u32,
+    /// Real-time priority, 0 for ordinary.
+    pub priority: u32,
+    /// Processor time, nanoseconds.
+    pub run_time: u64,
+    /// Times the thread was switched to.
+    pub switches: u64,
+    /// Local system calls.
+    pub local_calls: u64,
+    /// Remote system calls.
+    pub remote_calls: u64,
+    /// Pages of memory of the process.
+    pub pages: u64,
+}
+
+/// Who owns the slot, as the kernel knows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Owner {
+    Kernel,
+    Linux,
+    /// The kernel owes Linux an answer.
+    Fault,
+}
+
+/// A slot in the kernel's hands, from acceptance until it is freed.
+#[derive(Debug)]
+pub struct OwnedSlot {
+    channel: Channel,
+    slot: usize,
+    owner: Owner,
+    /// Process number, read once.
+    process: u32,
+    /// Ids in Linux, read once.
+    pid: u32,
+    tid: u32,
+    uid: u32,
+    parent: Option<usize>,
+}
+
+impl Channel {
+    /// Takes over `slot` if Linux offers it. For slots only that the kernel holds no [`OwnedSlot`]
+    /// of.
+    pub fn accept(&self, slot: usize) -> Option<(OwnedSlot, Start)> {
+        if slot >= raw::SLOTS {
+            return None;
+        }
+        let start = match word!(self, AtomicU32, slots[slot].state).load(Ordering::Acquire) {
+            raw::SLOT_SPAWN => Start::Process,
+            raw::SLOT_READY => Start::Thread,
+            _ => return None,
+        };
+        let owned = OwnedSlot {
+            channel: *self,
+            slot,
+            owner: Owner::Kernel,
+            process: word!(self, AtomicU32, slots[slot].process).load(Ordering::Relaxed),
+            pid: word!(self, AtomicU32, slots[slot].pid).load(Ordering::Relaxed),
+            tid: word!(self, AtomicU32, slots[slot].tid).load(Ordering::Relaxed),
+            uid: word!(self, AtomicU32, slots[slot].uid).load(Ordering::Relaxed),
+            parent: (word!(self, AtomicU32, slots[slot].parent).load(Ordering::Relaxed) as usize)
+                .checked_sub(1)
+                .filter(|&parent| parent < raw::SLOTS),
+        };
+        Some((owned, start))
+    }
+}
+
+impl OwnedSlot {
+    /// Number of the slot.
+    pub fn slot(&self) -> usize {
+        self.slot
+    }
+
+    /// The channel that the slot lies in.
+    pub fn channel(&self) -> Channel {
+        self.channel
+    }
+
+    /// Process number, by which Linux knows the process in revocations.
+    pub fn process(&self) -> u32 {
+        self.process
+    }
+
+    /// Process id in Linux.
+    pub fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    /// Thread id in Linux.
+    pub fn tid(&self) -> u32 {
+        self.tid
+    }
+
+    /// Slot of the thread that forked the process.
+    pub fn parent(&self) -> Option<usize> {
+        self.parent
+    }
+
+    /// Real user id at the start, in Linux.
+    pub fn uid(&self) -> u32 {
+        self.uid
+    }
+
+    /// Hands `request` to Linux; the doorbell has to be rung next. False, with nothing done, while
+    /// an earlier request is out.
+    pub fn request(&mut self, request: &Request<'_>) -> bool {
+        if self.owner != Owner::Kernel {
+            return false;
+        }
+        let Self { channel, slot, .. } = *self;
+        let Encoded { op, nr, args } = request.operation;
+        word!(channel, AtomicU32, slots[slot].op).store(op, Ordering::Relaxed);
+        word!(channel, AtomicU32, slots[slot].nr).store(nr, Ordering::Relaxed);
+        word!(channel, AtomicU32, slots[slot].rank).store(request.rank, Ordering::Relaxed);
+        word!(channel, AtomicU32, slots[slot].cpu).store(request.cpu, Ordering::Relaxed);
+        for (index, value) in args.iter().enumerate() {
+            word!(channel, AtomicU64, slots[slot].args[index]).store(*value, Ordering::Relaxed);
+        }
+        self.hand_over(raw::SLOT_REQUEST);
+        true
+    }
+
+    /// What Linux has done about the request that is out. The caller looks at [`Channel::notices`]
+    /// itself.
+    pub fn poll(&mut self) -> Poll {
+        if self.owner == Owner::Kernel {
+            return Poll::Waiting;
+        }
+        let Self { channel, slot, .. } = *self;
+        match word!(channel, AtomicU32, slots[slot].state).load(Ordering::Acquire) {
+            raw::SLOT_REPLY => {
+                self.owner = Owner::Kernel;
+                Poll::Reply(channel.result(slot))
+            }
+            raw::SLOT_FAULT => {
+                self.owner = Owner::Fault;
+                let address =
+                    word!(channel, AtomicU64, slots[slot].fault_address).load(Ordering::Relaxed);
+                let flags =
+                    word!(channel, AtomicU32, slots[slot].fault_flags).load(Ordering::Relaxed);
+                if is_program_page(address) {
+                    Poll::Fault { address, write: flags & raw::FAULT_WRITE != 0 }
+                } else {
+                    self.answer(Answer::Bad);
+                    Poll::Waiting
+                }
+            }
+            _ => Poll::Waiting,
+        }
+    }
+
+    /// Answers the fault that [`OwnedSlot::poll`] gave; the doorbell has to be rung next. False,
+    /// with nothing done, if there is none.
+    pub fn answer(&mut self, answer: Answer) -> bool {
+        if self.owner != Owner::Fault {
+            return false;
+        }
+        let value = match answer {
+            Answer::Page { address, write: true } => address | raw::ANSWER_WRITE,
+            Answer::Page { address, write: false } => address,
+            Answer::Bad => raw::ANSWER_BAD,
+        };
+        let Self { channel, slot, .. } = *self;
+        word!(channel, AtomicU64, slots[slot].answer).store(value, Ordering::Relaxed);
+        self.hand_over(raw::SLOT_ANSWER);
+        true
+    }
+
+    fn hand_over(&mut self, state: u32) {
+        self.owner = Owner::Linux;
+        word!(self.channel, AtomicU32, slots[self.slot].state).store(state, Ordering::Release);
+        self.channel.mark_request(self.slot);
+    }
+
+    /// Publishes what `crtos ps` shows.
+    pub fn publish(&self, status: &Status) {
+        let Self { channel, slot, .. } = *self;
+        word!(channel, AtomicU32, slots[slot].thread_state).store(status.state, Ordering::Relaxed);
+        word!(channel, AtomicU32, slots[slot].priority).store(status.priority, Ordering::Relaxed);
+        word!(channel, AtomicU64, slots[slot].run_time).store(status.run_time, Ordering::Relaxed);
+        word!(channel, AtomicU64, slots[slot].switches).store(status.switches, Ordering::Relaxed);
+        word!(channel, AtomicU64, slots[slot].local_calls)
+            .store(status.local_calls, Ordering::Relaxed);
+        word!(channel, AtomicU64, slots[slot].remote_calls)
+            .store(status.remote_calls, Ordering::Relaxed);
+        word!(channel, AtomicU64, slots[slot].pages).store(status.pages, Ordering::Relaxed);
+    }
+
+    /// Publishes the command name: at most 15 bytes of it.
+    pub fn publish_command(&self, name: &[u8]) {
+        let Self { channel, slot, .. } = *self;
+        let mut bytes = [0; 16];
+        for (to, from) in bytes.iter_mut().take(15).zip(name) {
+            *to = *from;
+        }
+        for (index, half) in bytes.chunks_exact(8).enumerate() {
+            let mut value = [0; 8];
+            value.copy_from_slice(half);
+            word!(channel, AtomicU64, slots[slot].command[index * 8])
+                .store(u64::from_le_bytes(value), Ordering::Relaxed);
+        }
+    }
+
+    /// Gives the slot back to Linux, after [`Notices::gone`](crate::Notices) was seen and the
+    /// thread has ended.
+    pub fn free(self) {
+        let Self { channel, slot, .. } = self;
+        word!(channel, AtomicU32, slots[slot].thread_state)
+            .store(raw::THREAD_NONE, Ordering::Relaxed);
+        word!(channel, AtomicI64, slots[slot].result).store(0, Ordering::Relaxed);
+        word!(channel, AtomicU32, slots[slot].notices).store(0, Ordering::Release);
+        word!(channel, AtomicU32, slots[slot].state).store(raw::SLOT_FREE, Ordering::Release);
+        channel.mark_request(slot);
+    }
+}
+
+/// Whether `address` is the start of a page that a program may have.
+fn is_program_page(address: u64) -> bool {
+    address.is_multiple_of(PAGE_SIZE)
+        && (USER_START..USER_END).contains(&address)
+        && !(SHADOW_START..SHADOW_END).contains(&address)
+}

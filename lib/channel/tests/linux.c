@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+/* Linux's end of the channel as functions that a test can load. */
+#include "channel.h"
+
+u64 linux_size(void)
+{
+	return sizeof(struct crtos_channel);
+}
+
+u32 linux_state(struct crtos_channel *channel, u32 slot)
+{
+	return crtos_channel_state(channel, slot);
+}
+
+void linux_open(struct crtos_channel *channel, u32 slot, u32 process, u32 pid)
+{
+	struct crtos_slot_owner owner = { .process = process, .pid = pid, .tid = pid + 1, .uid = 7 };
+
+	crtos_channel_open(channel, slot, CRTOS_SLOT_SPAWN, &owner);
+}
+
+bool linux_take_request(struct crtos_channel *channel, u32 slot, struct crtos_request *request)
+{
+	return crtos_channel_take_request(channel, slot, request);
+}
+
+bool linux_reply(struct crtos_channel *channel, u32 slot, s64 result)
+{
+	return crtos_channel_reply(channel, slot, result);
+}
+
+bool linux_ask(struct crtos_channel *channel, u32 slot, u64 address, bool write)
+{
+	return crtos_channel_ask(channel, slot, address, write);
+}
+
+bool linux_take_answer(struct crtos_channel *channel, u32 slot, u64 *answer)
+{
+	return crtos_channel_take_answer(channel, slot, answer);
+}
+
+void linux_gone(struct crtos_channel *channel, u32 slot)
+{
+	crtos_channel_notice(channel, slot, CRTOS_SLOT_GONE);
+}
+
+bool linux_signal(struct crtos_channel *channel, u32 slot, u32 number)
+{
+	u64 info[6] = { number, 1, 2, 3, 4, 5 };
+
+	return crtos_channel_signal(channel, slot, info);
+}
+
+/* Carries out the first posted revocation of the process; returns its start, or 0. */
+u64 linux_revoke(struct crtos_channel *channel, u32 process)
+{
+	struct crtos_revoked_range taken;
+	u32 cursor = 0;
+
+	if (!crtos_channel_take_revocation(channel, &cursor, process, &taken))
+		return 0;
+	crtos_channel_revocation_done(channel, taken.index);
+	return taken.start;
+}
+
+u32 linux_revocations_waiting(struct crtos_channel *channel, u32 finished)
+{
+	return crtos_channel_revocations_posted(channel, finished);
+}
+
+u64 linux_requests(struct crtos_channel *channel, u32 word)
+{
+	return crtos_channel_requests(channel, word);
+}
+
+void linux_waits_on(struct crtos_channel *channel, u32 slot, u32 cpu)
+{
+	crtos_channel_waits_on(channel, slot, cpu);
+}

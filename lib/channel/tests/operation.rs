@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What the kernel encodes, the shadow decodes.
+
+use crtos_channel::{
+    Encoded, Operation,
+    operation::{
+        DecodeError, DescriptorLimits, DescriptorsInUse, Device, Disposition, Room, Scheduling,
+        name,
+    },
+};
+use crtos_syscalls::{
+    cpulist::CpuList,
+    topology::{File, Kind},
+};
+use proptest::prelude::*;
+
+fn disposition() -> impl Strategy<Value = Disposition> {
+    prop_oneof![Just(Disposition::Default), Just(Disposition::Ignore), Just(Disposition::Forward)]
+}
+
+fn device() -> impl Strategy<Value = Device> {
+    prop_oneof![Just(Device::Null), Just(Device::Zero), Just(Device::Full)]
+}
+
+fn file() -> impl Strategy<Value = File> {
+    prop_oneof![
+        Just(File::Cpus(Kind::Online)),
+        Just(File::Cpus(Kind::Possible)),
+        Just(File::Cpus(Kind::Present)),
+        any::<u16>().prop_map(File::NodeList),
+        any::<u16>().prop_map(File::NodeMask),
+    ]
+}
+
+fn scheduling() -> impl Strategy<Value = Scheduling> {
+    (any::<u8>(), any::<u8>(), -20_i8..20, any::<bool>()).prop_map(
+        |(policy, priority, nice, reset_on_fork)| Scheduling {
+            policy,
+            priority,
+            nice,
+            reset_on_fork,
+        },
+    )
+}
+
+fn operation() -> impl Strategy<Value = Operation<'static>> {
+    use Operation::*;
+    let plain = prop_oneof![
+        Just(ExitThread),
+        Just(BlockedSignals),
+        Just(Operation::Scheduling),
+        Just(Operation::DescriptorLimits),
+    ];
+    let processes = prop_oneof![
+        any::<i32>().prop_map(|status| Exit { status }),
+        any::<u32>().prop_map(|signal| ExitBySignal { signal }),
+        any::<u64>().prop_map(|count| MakeThreads { count }),
+        any::<(u64, u64)>().prop_map(|(to, room)| Startup { to, room }),
+        any::<(u64, u64)>().prop_map(|(flags, pidfd)| Fork { flags, pidfd }),
+        any::<([u64; 4], bool)>().prop_map(
+            |([path, arguments, environment, blocked], in_realm_only)| {
+                Execute { path, arguments, environment, blocked, in_realm_only }
+            }
+        ),
+        (any::<u32>(), scheduling())
+            .prop_map(|(tid, scheduling)| SetScheduling { tid, scheduling }),
+        (any::<u32>(), disposition(), any::<u64>())
+            .prop_map(|(signal, disposition, flags)| SetDisposition { signal, disposition, flags }),
+        any::<u64>().prop_map(|signals| ForwardSignals { signals }),
+    ];
+    let files = prop_oneof![
+        any::<[u64; 3]>().prop_map(|[to, from, length]| Copy { to, from, length }),
+        any::<(i32, u64)>().prop_map(|(fd, to)| Status { fd, to }),
+        (file(), any::<(bool, u32, [u64; 4])>()).prop_map(|(file, (alone, flags, realm))| {
+            OpenTopology { file, alone, flags, realm: CpuList(realm) }
+        }),
+        any::<u32>().prop_map(|from| Operation::DescriptorsInUse { from }),
+        any::<(u32, u64, u64)>().prop_map(|(first, place, remove)| PlaceDescriptors {
+            first,
+            place,
+            remove
+        }),
+        (device(), any::<(u32, u32)>()).prop_map(|(device, (flags, fd))| OpenDevice {
+            device,
+            flags,
+            fd
+        }),
+        (device(), any::<u64>()).prop_map(|(device, to)| DeviceStatus { device, to }),
+    ];
+    prop_oneof![plain, processes, files]
+}
+
+/// A word that is likelier to be one that means something.
+fn word() -> impl Strategy<Value = u64> {
+    prop_oneof![0..4_u64, any::<u64>(), any::<u32>().prop_map(u64::from)]
+}
+
+proptest! {
+    #[test]
+    fn what_was_encoded_is_decoded(operation in operation()) {
+        let mut room = Room::default();
+        let encoded = operation.encode(&mut room);
+        prop_assert_eq!(Operation::decode(&encoded), Ok(operation));
+        prop_assert!(name(encoded.op).is_some());
+    }
+
+    #[test]
+    fn a_system_call_s_arguments_stay_where_they_are(number: u32, arguments: [u64; 6]) {
+        let operation = Operation::SystemCall { number, arguments: &arguments };
+        let mut room = Room::default();
+        let encoded = operation.encode(&mut room);
+        prop_assert!(std::ptr::eq(encoded.args, &arguments));
+        prop_assert_eq!(Operation::decode(&encoded), Ok(operation));
+    }
+
+    #[test]
+    fn any_words_are_an_operation_or_an_error(
+        op in prop_oneof![0..32_u32, any::<u32>()],
+        nr: u32,
+        args in proptest::array::uniform6(word()),
+    ) {
+        match Operation::decode(&Encoded { op, nr, args: &args }) {
+            Ok(operation) => {
+                let mut room = Room::default();
+                let encoded = operation.encode(&mut room);
+                prop_assert_eq!(encoded.op, op);
+                prop_assert_eq!(Operation::decode(&encoded), Ok(operation));
+            }
+            Err(DecodeError::UnknownOperation(unknown)) => {
+                prop_assert_eq!(unknown, op);
+                prop_assert_eq!(name(op), None);
+            }
+            Err(DecodeError::BadArgument) => prop_assert!(name(op).is_some()),
+        }
+    }
+
+    #[test]
+    fn results_arrive_as_they_were_sent(
+        scheduling in scheduling(),
+        most: u32,
+        devices: bool,
+        near: u32,
+        next in 0..1_u32 << 31,
+        word: i64,
+    ) {
+        prop_assert!((scheduling.to_word() as i64) >= 0);
+        prop_assert_eq!(Scheduling::from_word(scheduling.to_word()), scheduling);
+        let limits = DescriptorLimits { most, devices };
+        prop_assert!(limits.to_word() >= 0);
+        prop_assert_eq!(DescriptorLimits::from_word(limits.to_word()), limits);
+        let in_use = DescriptorsInUse { near, next };
+        prop_assert!(in_use.to_word() >= 0);
+        prop_assert_eq!(DescriptorsInUse::from_word(in_use.to_word()), in_use);
+        // Whatever Linux says is a value.
+        Scheduling::from_word(word as u64);
+        DescriptorLimits::from_word(word);
+        DescriptorsInUse::from_word(word);
+    }
+}

@@ -1,0 +1,522 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The kernel's end against the module's: every step arrives, once, as it was sent.
+
+mod common;
+
+use common::{Shared, Taken, linux, take_replies};
+use crtos_abi::boot::SHARED_POOL;
+use crtos_abi::channel::{Channel, OP_SYSCALL, REVOCATIONS, SHADOW_START, SLOT_FREE, SLOTS};
+use crtos_channel::{
+    Answer, AttachError, Encoded, Notices, Operation, OwnedSlot, Poll, Range, Request, Revocations,
+    Start, Status, operation::Room, rank,
+};
+use crtos_partition::doorbell::Routes;
+use crtos_partition::ids::CpuIndex;
+use proptest::prelude::*;
+use std::{
+    sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence},
+    time::{Duration, Instant},
+};
+
+fn open(channel: &Shared, slot: u32) -> OwnedSlot {
+    linux::open(channel, slot, 3, 100 + slot);
+    let (owned, start) = channel.view().accept(slot as usize).expect("a slot that is offered");
+    assert_eq!(start, Start::Process);
+    owned
+}
+
+/// Requests a system call for a caller of `rank`; false while an earlier request is out.
+fn send_as(owned: &mut OwnedSlot, nr: u32, rank: u32) -> bool {
+    let arguments = [1, 2, 3, 4, 5, nr.into()];
+    let mut room = Room::default();
+    let operation = Operation::SystemCall { number: nr, arguments: &arguments }.encode(&mut room);
+    owned.request(&Request { operation, rank, cpu: 0 })
+}
+
+fn send(owned: &mut OwnedSlot, nr: u32) -> bool {
+    send_as(owned, nr, 1)
+}
+
+#[test]
+fn both_ends_agree_on_the_layout() {
+    assert_eq!(linux::size(&Shared::new()), size_of::<Channel>() as u64);
+}
+
+#[test]
+fn a_block_without_channel_is_refused() {
+    let channel = Shared::new();
+    assert_eq!(channel.view().attach(), Ok(()));
+    channel.scribble(1, 99);
+    assert_eq!(channel.view().attach(), Err(AttachError::Version(99)));
+    channel.scribble(0, 5);
+    assert_eq!(channel.view().attach(), Err(AttachError::Magic(5)));
+}
+
+#[test]
+fn a_call_with_a_fault() {
+    let channel = Shared::new();
+    let view = channel.view();
+    let mut owned = open(&channel, 70);
+    assert_eq!((owned.process(), owned.pid(), owned.tid(), owned.uid()), (3, 170, 171, 7));
+    let mut seen = Vec::new();
+    take_replies(&view, |slot| seen.push(slot));
+    assert_eq!(seen, [70]);
+
+    assert!(send(&mut owned, 9));
+    assert!(!send(&mut owned, 10), "one request at a time");
+    assert_eq!(linux::requests(&channel, 1), 1 << 6);
+    let mut taken = Taken::default();
+    assert!(linux::take_request(&channel, 70, &mut taken));
+    assert_eq!(taken, Taken { op: OP_SYSCALL, nr: 9, args: [1, 2, 3, 4, 5, 9] });
+    let encoded = Encoded { op: taken.op, nr: taken.nr, args: &taken.args };
+    let arguments = &[1, 2, 3, 4, 5, 9];
+    assert_eq!(Operation::decode(&encoded), Ok(Operation::SystemCall { number: 9, arguments }));
+    assert!(!linux::take_request(&channel, 70, &mut taken));
+    assert_eq!(owned.poll(), Poll::Waiting);
+
+    linux::ask(&channel, 70, 0x40_0000, true);
+    assert_eq!(owned.poll(), Poll::Fault { address: 0x40_0000, write: true });
+    let mut answer = 0;
+    assert!(!linux::take_answer(&channel, 70, &mut answer));
+    assert!(owned.answer(Answer::Page { address: SHARED_POOL + 0x5000, write: true }));
+    assert!(!owned.answer(Answer::Bad), "one answer to a fault");
+    assert!(linux::take_answer(&channel, 70, &mut answer));
+    assert_eq!(answer, SHARED_POOL + 0x5001);
+
+    // Addresses that no program has are answered without asking.
+    for bad in [0x40_0001, 0, SHADOW_START, !0xfff] {
+        linux::ask(&channel, 70, bad, false);
+        assert_eq!(owned.poll(), Poll::Waiting);
+        assert!(linux::take_answer(&channel, 70, &mut answer));
+        assert_eq!(answer, u64::MAX);
+    }
+
+    linux::reply(&channel, 70, -14);
+    assert_eq!(owned.poll(), Poll::Reply(-14));
+    assert_eq!(owned.poll(), Poll::Waiting);
+
+    assert!(linux::signal(&channel, 70, 2));
+    assert!(!linux::signal(&channel, 70, 64), "the first one has not been taken");
+    assert_eq!(view.notices(70), Notices { gone: false, signal: true, stopped: false });
+    assert_eq!(view.take_signal(70), Some([2, 1, 2, 3, 4, 5]));
+    assert_eq!(view.take_signal(70), None);
+    assert!(linux::signal(&channel, 70, 65));
+    assert_eq!(view.take_signal(70), None, "there is no such signal");
+    linux::gone(&channel, 70);
+    assert_eq!(view.notices(70), Notices { gone: true, signal: false, stopped: false });
+    owned.publish(&Status { pages: 5, ..Status::default() });
+    owned.publish_command(b"a-name-that-is-too-long");
+    owned.free();
+    assert_eq!(linux::state(&channel, 70), SLOT_FREE);
+    assert!(view.accept(70).is_none());
+}
+
+#[test]
+fn drops_come_back_once() {
+    let channel = Shared::new();
+    let view = channel.view();
+    let mut revocations = Revocations::new();
+    let range = |number: u64| Range {
+        process: 1 + number as u32 % 2,
+        start: (number + 1) << 12,
+        length: 4096,
+    };
+    for number in 0..REVOCATIONS as u64 {
+        let ring = revocations.post(view, range(number), number);
+        assert_eq!(ring, Ok(number + 1 >= REVOCATIONS as u64 / 2));
+        assert_eq!(linux::revocations_waiting(&channel, 0), number as u32 + 1);
+    }
+    assert_eq!(revocations.post(view, range(0), 9999), Err(9999));
+    let mut back = Vec::new();
+    revocations.collect(view, usize::MAX, |number| back.push(number));
+    assert!(back.is_empty());
+    // Linux carries out those of process 1; process 2 dies.
+    for _ in 0..REVOCATIONS / 2 {
+        assert_ne!(linux::revoke(&channel, 1), 0);
+    }
+    assert_eq!(linux::revoke(&channel, 1), 0);
+    assert_eq!(
+        linux::revocations_waiting(&channel, REVOCATIONS as u32 / 2),
+        REVOCATIONS as u32 / 2
+    );
+    revocations.collect(view, 100, |number| back.push(number));
+    assert_eq!(back.len(), 100);
+    revocations.collect(view, usize::MAX, |number| back.push(number));
+    assert_eq!(back.len(), REVOCATIONS / 2);
+    revocations.release(2, usize::MAX, |number| back.push(number));
+    back.sort_unstable();
+    assert!(back.iter().copied().eq(0..REVOCATIONS as u64));
+    assert_eq!(revocations.out(), REVOCATIONS / 2);
+    while linux::revoke(&channel, 2) != 0 {}
+    revocations.collect(view, usize::MAX, |number| panic!("{number} again"));
+    assert_eq!(revocations.out(), 0);
+}
+
+/// One step of either side.
+#[derive(Clone, Debug)]
+enum Step {
+    Request(usize, u32),
+    Poll(usize),
+    Answer(usize),
+    Take(usize),
+    Reply(usize, i64),
+    Ask(usize, u64),
+    TakeAnswer(usize),
+    Signal(usize, u32),
+}
+
+/// What a slot is about, as an observer of both sides knows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Truth {
+    Idle,
+    Requested(u32),
+    Busy(u32),
+    Asked(u64),
+    Faulted(u64),
+    Answered(u64),
+    Replied(i64),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let slot = 0..3_usize;
+    prop_oneof![
+        (slot.clone(), any::<u32>()).prop_map(|(slot, nr)| Step::Request(slot, nr)),
+        slot.clone().prop_map(Step::Poll),
+        slot.clone().prop_map(Step::Answer),
+        slot.clone().prop_map(Step::Take),
+        (slot.clone(), any::<i64>()).prop_map(|(slot, result)| Step::Reply(slot, result)),
+        (slot.clone(), 16..1000_u64).prop_map(|(slot, page)| Step::Ask(slot, page << 12)),
+        slot.clone().prop_map(Step::TakeAnswer),
+        (slot, 1..65_u32).prop_map(|(slot, number)| Step::Signal(slot, number)),
+    ]
+}
+
+proptest! {
+    /// Whatever the two sides do in whatever order, nothing is lost, doubled or mixed up.
+    #[test]
+    fn any_interleaving(steps in proptest::collection::vec(step(), 0..200)) {
+        let channel = Shared::new();
+        let view = channel.view();
+        let slots = [0_u32, 63, SLOTS as u32 - 1];
+        let mut owned_slots: Vec<OwnedSlot> = slots.iter().map(|&slot| open(&channel, slot)).collect();
+        let mut truth = [Truth::Idle; 3];
+        let mut signals = [0_u32; 3];
+        take_replies(&view, |_| {});
+        for step in steps {
+            let mut told = [false; 3];
+            match step {
+                Step::Request(index, nr) => {
+                    let sent = send(&mut owned_slots[index], nr);
+                    prop_assert_eq!(sent, truth[index] == Truth::Idle);
+                    if sent {
+                        truth[index] = Truth::Requested(nr);
+                    }
+                }
+                Step::Poll(index) => match (owned_slots[index].poll(), truth[index]) {
+                    (Poll::Reply(result), Truth::Replied(sent)) => {
+                        prop_assert_eq!(result, sent);
+                        truth[index] = Truth::Idle;
+                    }
+                    (Poll::Fault { address, write: false }, Truth::Asked(asked) | Truth::Faulted(asked)) => {
+                        prop_assert_eq!(address, asked);
+                        truth[index] = Truth::Faulted(asked);
+                    }
+                    (Poll::Waiting, Truth::Idle | Truth::Requested(_) | Truth::Busy(_) | Truth::Answered(_)) => {}
+                    other => prop_assert!(false, "{:?}", other),
+                },
+                Step::Answer(index) => {
+                    let Truth::Faulted(address) = truth[index] else {
+                        prop_assert!(!owned_slots[index].answer(Answer::Bad));
+                        continue;
+                    };
+                    let page = Answer::Page { address: SHARED_POOL + address, write: false };
+                    prop_assert!(owned_slots[index].answer(page));
+                    truth[index] = Truth::Answered(address);
+                }
+                Step::Take(index) => {
+                    let mut taken = Taken::default();
+                    let took = linux::take_request(&channel, slots[index], &mut taken);
+                    if let Truth::Requested(nr) = truth[index] {
+                        prop_assert!(took && taken.nr == nr && taken.args[5] == u64::from(nr));
+                        truth[index] = Truth::Busy(nr);
+                    } else {
+                        prop_assert!(!took);
+                    }
+                }
+                Step::Reply(index, result) => if let Truth::Busy(_) = truth[index] {
+                    linux::reply(&channel, slots[index], result);
+                    truth[index] = Truth::Replied(result);
+                    told[index] = true;
+                },
+                Step::Ask(index, address) => if let Truth::Busy(_) = truth[index] {
+                    linux::ask(&channel, slots[index], address, false);
+                    truth[index] = Truth::Asked(address);
+                    told[index] = true;
+                },
+                Step::TakeAnswer(index) => {
+                    let mut answer = 0;
+                    let took = linux::take_answer(&channel, slots[index], &mut answer);
+                    if let Truth::Answered(address) = truth[index] {
+                        prop_assert!(took && answer == SHARED_POOL + address);
+                        truth[index] = Truth::Busy(0);
+                    } else {
+                        prop_assert!(!took);
+                    }
+                }
+                Step::Signal(index, number) => {
+                    let stored = linux::signal(&channel, slots[index], number);
+                    prop_assert_eq!(stored, signals[index] == 0);
+                    if stored {
+                        signals[index] = number;
+                        told[index] = true;
+                    }
+                }
+            }
+            let mut heard = [false; 3];
+            take_replies(&view, |slot| heard[slots.iter().position(|&other| other as usize == slot).unwrap()] = true);
+            prop_assert_eq!(heard, told);
+        }
+        for (index, &slot) in slots.iter().enumerate() {
+            let number = view.take_signal(slot as usize).map_or(0, |info| info[0] as u32);
+            prop_assert_eq!(number, signals[index]);
+        }
+    }
+
+    /// A Linux that writes anything anywhere cannot stop the kernel or get a page twice.
+    #[test]
+    fn hostile_linux(words in proptest::collection::vec((any::<usize>(), prop_oneof![0..9_u64, any::<u64>()]), 1..400)) {
+        let channel = Shared::new();
+        let view = channel.view();
+        let mut owned = open(&channel, 5);
+        let mut revocations = Revocations::new();
+        let (mut posted, mut back) = (0_u32, Vec::new());
+        // Most of the scribbling goes to where it matters.
+        let slot = core::mem::offset_of!(Channel, slots) / 8 + 5 * size_of::<crtos_abi::channel::Slot>() / 8;
+        let table = core::mem::offset_of!(Channel, revocations) / 8;
+        for (index, (offset, value)) in words.into_iter().enumerate() {
+            let offset = match index % 4 {
+                0 => slot + offset % 24,
+                1 => table + offset % 64,
+                2 => offset % 64,
+                _ => offset,
+            };
+            channel.scribble(offset, value);
+            let _ = view.attach();
+            let _ = (view.notices(5), view.take_signal(5), view.accept(offset % (2 * SLOTS)));
+            let _ = view.waits_on(5);
+            take_replies(&view, |slot| assert!(slot < SLOTS));
+            send(&mut owned, 1);
+            if let Poll::Fault { address, .. } = owned.poll() {
+                prop_assert!(address % 4096 == 0 && address < 0x7fff_ffff_f000);
+                owned.answer(Answer::Bad);
+            }
+            if revocations.post(view, Range { process: 1, start: 4096, length: 4096 }, posted).is_ok() {
+                posted += 1;
+            }
+            revocations.collect(view, 8, |number| back.push(number));
+        }
+        revocations.release(1, usize::MAX, |number| back.push(number));
+        back.sort_unstable();
+        prop_assert!(back.into_iter().eq(0..posted));
+    }
+}
+
+/// A reply that brings no interrupt is seen when the rank falls, and the other way round.
+#[test]
+fn no_reply_is_lost_between_the_ranks() {
+    use std::sync::Barrier;
+    const ROUNDS: usize = 20_000;
+    let channel = Shared::new();
+    let view = channel.view();
+    let mut owned = open(&channel, 9);
+    take_replies(&view, |_| {});
+    let barrier = Barrier::new(2);
+    let rang = AtomicBool::new(false);
+    let low = rank::Running::RealTime(10).rank();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for _ in 0..ROUNDS {
+                barrier.wait();
+                let mut taken = Taken::default();
+                assert!(linux::take_request(&channel, 9, &mut taken));
+                rang.store(linux::reply(&channel, 9, 1), Ordering::SeqCst);
+                barrier.wait();
+            }
+        });
+        for round in 0..ROUNDS {
+            view.set_rank(0, rank::Running::RealTime(50).rank());
+            assert!(send_as(&mut owned, 0, low));
+            barrier.wait();
+            for _ in 0..round % 64 {
+                std::hint::spin_loop();
+            }
+            view.set_rank(0, rank::Running::Idle.rank());
+            let mut seen = false;
+            take_replies(&view, |_| seen = true);
+            barrier.wait();
+            assert!(seen || rang.load(Ordering::SeqCst), "round {round}");
+            assert_eq!(owned.poll(), Poll::Reply(1));
+            take_replies(&view, |_| {});
+        }
+    });
+}
+
+/// Two CPUs of the realm ring two CPUs of Linux, by turns that nobody has agreed on; one of the two
+/// is the doorbell's home, and goes offline and comes back all the time. Doorbells come late, and
+/// those for a CPU that is gone do not come. Still each request wakes its shadow thread.
+#[test]
+fn no_request_is_lost_between_the_doorbells() {
+    const ROUNDS: u32 = 3_000;
+    const SLOTS: [u32; 2] = [3, 5];
+    let channel = Shared::new();
+    let linux = Doorbells::new();
+    linux.online(0);
+    let mut owned_slots = SLOTS.map(|slot| open(&channel, slot));
+    let finished = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for (owned, seed) in owned_slots.iter_mut().zip(1..) {
+            let (channel, linux, finished) = (&channel, &linux, &finished);
+            // The realm's end: a thread, and the hypervisor below it.
+            scope.spawn(move || {
+                let view = channel.view();
+                for round in 0..ROUNDS {
+                    assert!(send(owned, round));
+                    linux.ring(view.waits_on(owned.slot()).into(), seed + round);
+                    while owned.poll() == Poll::Waiting {
+                        linux.pause();
+                    }
+                }
+                finished.fetch_add(1, Ordering::SeqCst);
+            });
+        }
+        for (slot, seed) in SLOTS.into_iter().zip(5..) {
+            let (channel, linux) = (&channel, &linux);
+            // A shadow thread, which somebody moves to and fro; now and then it names a CPU that
+            // there is not.
+            scope.spawn(move || {
+                let mut taken = Taken::default();
+                for round in 0..ROUNDS {
+                    linux::waits_on(channel, slot, (round + seed) / 3 % 4);
+                    linux.wait(slot, || linux::take_request(channel, slot, &mut taken));
+                    assert_eq!(taken.nr, round);
+                    linux::reply(channel, slot, 0);
+                }
+            });
+        }
+        let running = || finished.load(Ordering::SeqCst) < SLOTS.len();
+        for cpu in 0..2 {
+            let (channel, linux) = (&channel, &linux);
+            scope.spawn(move || {
+                while running() {
+                    linux.take_interrupt(channel, cpu);
+                    linux.pause();
+                }
+            });
+        }
+        // CPU 1 comes and goes.
+        while running() {
+            linux.online(1);
+            (0..20).for_each(|_| linux.pause());
+            linux.offline(&channel, 1);
+        }
+    });
+}
+
+fn index(cpu: usize) -> CpuIndex {
+    CpuIndex::new(cpu).expect("in range")
+}
+
+/// The CPUs of Linux, as doorbells and shadow threads see them; the last one that came is the
+/// doorbell's home.
+struct Doorbells {
+    routes: Routes,
+    /// When all has to be over.
+    end: Instant,
+    rung: [AtomicBool; 2],
+    waiting: [AtomicBool; 8],
+    woken: [AtomicBool; 8],
+}
+
+impl Doorbells {
+    fn new() -> Self {
+        Self {
+            routes: Routes::new(),
+            end: Instant::now() + Duration::from_secs(120),
+            rung: Default::default(),
+            waiting: Default::default(),
+            woken: Default::default(),
+        }
+    }
+
+    /// Lets others go on.
+    fn pause(&self) {
+        assert!(Instant::now() < self.end, "somebody sleeps for ever");
+        std::thread::yield_now();
+    }
+
+    /// As the hypervisor does it; the interrupt is some time on its way.
+    fn ring(&self, named: u64, delay: u32) {
+        let Some((cpu, _)) = self.routes.target(named, |_| true) else { return };
+        (0..delay % 4).for_each(|_| self.pause());
+        self.rung[cpu.get()].store(true, Ordering::SeqCst);
+    }
+
+    /// As `crtos_realm_doorbell()`.
+    fn look(&self, channel: &Shared) {
+        let bits = linux::requests(channel, 0);
+        for slot in (0..8).filter(|slot| bits & 1 << slot != 0) {
+            if self.waiting[slot].load(Ordering::SeqCst) {
+                self.woken[slot].store(true, Ordering::SeqCst);
+            }
+        }
+    }
+
+    fn take_interrupt(&self, channel: &Shared, cpu: usize) {
+        if self.rung[cpu].swap(false, Ordering::SeqCst) {
+            self.look(channel);
+        }
+    }
+
+    /// As `crtos_thread_wait()`.
+    fn wait(&self, slot: u32, mut is_there: impl FnMut() -> bool) {
+        let slot = slot as usize;
+        self.waiting[slot].store(true, Ordering::SeqCst);
+        loop {
+            self.woken[slot].store(false, Ordering::SeqCst);
+            fence(Ordering::SeqCst);
+            if is_there() {
+                break;
+            }
+            while !self.woken[slot].load(Ordering::SeqCst) {
+                self.pause();
+            }
+        }
+        self.waiting[slot].store(false, Ordering::SeqCst);
+    }
+
+    fn online(&self, cpu: usize) {
+        self.routes.set(index(cpu), 40);
+        self.routes.set_home(index(cpu));
+    }
+
+    /// As `take_away()`; what is still on its way there gets lost.
+    fn offline(&self, channel: &Shared, cpu: usize) {
+        self.routes.set_home(index(0));
+        self.routes.set(index(cpu), 0);
+        self.rung[cpu].store(false, Ordering::SeqCst);
+        self.look(channel);
+    }
+}
+
+#[test]
+fn ranks_order_interrupts() {
+    use rank::{Running, rings};
+    let ranks = [Running::Idle, Running::Ordinary, Running::RealTime(1), Running::RealTime(99)]
+        .map(Running::rank);
+    assert_eq!(ranks, [0, 1, 2, 100]);
+    for (caller, running, rung) in
+        [(1, 0, true), (1, 1, true), (2, 2, false), (1, 2, false), (100, 2, true)]
+    {
+        assert_eq!(rings(caller, running), rung);
+    }
+}

@@ -1,0 +1,368 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The few instructions that the hypervisor has to understand (AMD APM vol. 3, chapter 1), in
+//! 64-bit mode.
+//!
+//! Two things are asked of an instruction at which a nested fault was taken: what it writes to the
+//! local APIC's page ([`store`]), and at which addresses it may have touched memory
+//! ([`candidates`]), because the processor tells the physical address only.
+
+/// General registers in the order of their numbers: RAX, RCX, RDX, RBX, RSP, RBP, RSI, RDI, R8 to
+/// R15.
+pub type Registers = [u64; 16];
+
+/// Bytes of the longest instruction.
+pub const MAX_LENGTH: usize = 15;
+
+/// Number of RAX.
+pub const RAX: usize = 0;
+/// Number of RCX.
+pub const RCX: usize = 1;
+/// Number of RDX.
+pub const RDX: usize = 2;
+/// Number of RBX.
+pub const RBX: usize = 3;
+/// Number of RSP.
+pub const RSP: usize = 4;
+/// Number of RSI.
+pub const RSI: usize = 6;
+/// Number of RDI.
+pub const RDI: usize = 7;
+/// Number of R10.
+pub const R10: usize = 10;
+
+/// What a 32-bit instruction does with its operand in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operation {
+    /// Writes this value.
+    Write(u32),
+    /// Exchanges it with the register of this number.
+    Exchange(u8),
+    /// Or with this value.
+    Or(u32),
+    /// And with this value.
+    And(u32),
+}
+
+/// A 32-bit instruction that writes to memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Store {
+    /// Bytes of the instruction.
+    pub length: u8,
+    /// What it does.
+    pub operation: Operation,
+}
+
+/// Bytes of an instruction, read one after the other.
+struct Reader<'a> {
+    bytes: &'a [u8],
+    at: usize,
+}
+
+impl Reader<'_> {
+    fn next(&mut self) -> Option<u8> {
+        let byte = *self.bytes.get(self.at)?;
+        self.at += 1;
+        Some(byte)
+    }
+
+    fn signed(&mut self, size: usize) -> Option<i64> {
+        let bytes = self.bytes.get(self.at..self.at + size)?;
+        self.at += size;
+        let value = bytes.iter().rev().fold(0u64, |value, byte| value << 8 | u64::from(*byte));
+        let unused = 64 - 8 * size as u32;
+        Some((value << unused) as i64 >> unused)
+    }
+}
+
+#[derive(Clone, Copy, Default)]
+struct Prefixes {
+    rex: u8,
+    segment: u8,
+    operand_16: bool,
+    address_32: bool,
+}
+
+impl Prefixes {
+    fn read(reader: &mut Reader) -> Option<(Self, u8)> {
+        let mut prefixes = Self::default();
+        loop {
+            match reader.next()? {
+                0x66 => prefixes.operand_16 = true,
+                0x67 => prefixes.address_32 = true,
+                segment @ (0x26 | 0x2e | 0x36 | 0x3e | 0x64 | 0x65) => prefixes.segment = segment,
+                0xf0 | 0xf2 | 0xf3 => (),
+                rex @ 0x40..=0x4f => {
+                    prefixes.rex = rex;
+                    return Some((prefixes, reader.next()?));
+                }
+                opcode => return Some((prefixes, opcode)),
+            }
+        }
+    }
+}
+
+/// Bases of the segments that have one in 64-bit mode.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SegmentBases {
+    /// Base of FS.
+    pub fs: u64,
+    /// Base of GS.
+    pub gs: u64,
+}
+
+struct ModRm {
+    /// Number of the register operand, or the rest of the opcode (low 3 bits).
+    register: u8,
+    /// Address of the operand in memory, relative to the end of the instruction if `relative`;
+    /// `None` if it is a register.
+    address: Option<u64>,
+    relative: bool,
+}
+
+impl ModRm {
+    fn read(
+        reader: &mut Reader,
+        prefixes: Prefixes,
+        registers: &Registers,
+        bases: SegmentBases,
+    ) -> Option<Self> {
+        let byte = reader.next()?;
+        let (mode, rm) = (byte >> 6, byte & 7);
+        let rex = |bit: u8| if prefixes.rex & bit != 0 { 8 } else { 0 };
+        let register = (byte >> 3 & 7) | rex(4);
+        if mode == 3 {
+            return Some(Self { register, address: None, relative: false });
+        }
+        let mut relative = false;
+        let mut address = 0u64;
+        let mut displacement = match mode {
+            0 => 0,
+            1 => 1,
+            _ => 4,
+        };
+        if rm == 4 {
+            let sib = reader.next()?;
+            let index = (sib >> 3 & 7) | rex(2);
+            if index != 4 {
+                address = registers[usize::from(index)] << (sib >> 6);
+            }
+            if sib & 7 == 5 && mode == 0 {
+                displacement = 4;
+            } else {
+                address = address.wrapping_add(registers[usize::from((sib & 7) | rex(1))]);
+            }
+        } else if rm == 5 && mode == 0 {
+            displacement = 4;
+            relative = true;
+        } else {
+            address = registers[usize::from(rm | rex(1))];
+        }
+        if displacement != 0 {
+            address = address.wrapping_add_signed(reader.signed(displacement)?);
+        }
+        if prefixes.address_32 {
+            address &= 0xffff_ffff;
+        }
+        let base = match prefixes.segment {
+            0x64 => bases.fs,
+            0x65 => bases.gs,
+            _ => 0,
+        };
+        Some(Self { register, address: Some(address.wrapping_add(base)), relative })
+    }
+}
+
+/// Understands a 32-bit `mov`, `xchg`, `or` or `and` to memory: the forms in which Linux writes to
+/// the local APIC. `None` for any other instruction.
+pub fn store(bytes: &[u8], registers: &Registers) -> Option<Store> {
+    let mut reader = Reader { bytes, at: 0 };
+    let (prefixes, opcode) = Prefixes::read(&mut reader)?;
+    if prefixes.operand_16 || prefixes.rex & 8 != 0 {
+        return None;
+    }
+    let modrm = ModRm::read(&mut reader, prefixes, registers, SegmentBases::default())?;
+    modrm.address?;
+    let register = registers[usize::from(modrm.register)] as u32;
+    let extension = modrm.register & 7;
+    let operation = match (opcode, extension) {
+        (0x89, _) => Operation::Write(register),
+        (0xc7, 0) => Operation::Write(reader.signed(4)? as u32),
+        (0x87, _) => Operation::Exchange(modrm.register),
+        (0x09, _) => Operation::Or(register),
+        (0x21, _) => Operation::And(register),
+        (0x81, 1) => Operation::Or(reader.signed(4)? as u32),
+        (0x81, 4) => Operation::And(reader.signed(4)? as u32),
+        (0x83, 1) => Operation::Or(reader.signed(1)? as u32),
+        (0x83, 4) => Operation::And(reader.signed(1)? as u32),
+        _ => return None,
+    };
+    Some(Store { length: reader.at as u8, operation })
+}
+
+/// Addresses at which the instruction `bytes` at `rip` may touch memory: its operand, the operands
+/// of string instructions, the top of the stack, the instruction itself. The caller checks which
+/// one is the touched one; there may be none.
+pub fn candidates(
+    bytes: &[u8],
+    rip: u64,
+    registers: &Registers,
+    bases: SegmentBases,
+) -> [Option<u64>; 6] {
+    [
+        operand(bytes, registers, bases),
+        Some(registers[RSI]),
+        Some(registers[RDI]),
+        Some(registers[RSP].wrapping_sub(8)),
+        Some(registers[RSP]),
+        Some(rip),
+    ]
+}
+
+/// Address of the explicit operand in memory, unless it is relative to RIP.
+fn operand(bytes: &[u8], registers: &Registers, bases: SegmentBases) -> Option<u64> {
+    let mut reader = Reader { bytes, at: 0 };
+    let (mut prefixes, opcode) = Prefixes::read(&mut reader)?;
+    match opcode {
+        0x0f => {
+            if let 0x38 | 0x3a = reader.next()? {
+                reader.next()?;
+            }
+        }
+        // Two-byte VEX: the inverted R bit only matters for registers.
+        0xc5 => {
+            reader.next()?;
+            reader.next()?;
+        }
+        // Three-byte VEX: X and B, inverted.
+        0xc4 => {
+            prefixes.rex = !(reader.next()? >> 5) & 7;
+            reader.next()?;
+            reader.next()?;
+        }
+        0xa0..=0xa3 => return reader.signed(8).map(|address| address as u64),
+        _ => (),
+    }
+    let modrm = ModRm::read(&mut reader, prefixes, registers, bases)?;
+    modrm.address.filter(|_| !modrm.relative)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use iced_x86::{Decoder, DecoderOptions, InstructionInfoFactory, Mnemonic, OpKind, Register};
+    use proptest::prelude::*;
+
+    fn value(register: Register, registers: &Registers, bases: SegmentBases) -> Option<u64> {
+        Some(match register {
+            Register::FS => bases.fs,
+            Register::GS => bases.gs,
+            Register::ES | Register::CS | Register::SS | Register::DS => 0,
+            _ if register.is_gpr64() => registers[register.number()],
+            _ if register.is_gpr32() => registers[register.number()] & 0xffff_ffff,
+            _ => return None,
+        })
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(4000))]
+
+        /// A store that is understood is understood as a full decoder understands it.
+        #[test]
+        fn stores_agree_with_a_full_decoder(
+            rex in prop_oneof![Just(None), (0x40u8..0x50).prop_map(Some)],
+            opcode in prop::sample::select(vec![0x89u8, 0xc7, 0x87, 0x09, 0x21, 0x81, 0x83, 0x8b, 0x01]),
+            rest: [u8; 12], registers: Registers,
+        ) {
+            let mut bytes: Vec<u8> = rex.into_iter().collect();
+            bytes.push(opcode);
+            bytes.extend(rest);
+            let Some(found) = store(&bytes, &registers) else { return Ok(()) };
+            let instruction = Decoder::new(64, &bytes, DecoderOptions::NONE).decode();
+            prop_assert_eq!(usize::from(found.length), instruction.len());
+            prop_assert_eq!(instruction.op0_kind(), OpKind::Memory);
+            let source = match instruction.op1_kind() {
+                OpKind::Register => registers[instruction.op1_register().number()] as u32,
+                _ => instruction.immediate(1) as u32,
+            };
+            let expected = match instruction.mnemonic() {
+                Mnemonic::Mov => Operation::Write(source),
+                Mnemonic::Or => Operation::Or(source),
+                Mnemonic::And => Operation::And(source),
+                Mnemonic::Xchg => Operation::Exchange(instruction.op1_register().number() as u8),
+                other => panic!("{other:?}"),
+            };
+            prop_assert_eq!(found.operation, expected);
+        }
+
+        /// Whatever a general instruction touches is among the candidates.
+        #[test]
+        fn touched_addresses_are_candidates(
+            rex in prop_oneof![Just(None), (0x40u8..0x50).prop_map(Some)],
+            segment in prop_oneof![Just(None), Just(Some(0x64u8)), Just(Some(0x65u8))],
+            opcode in prop::sample::select(vec![
+                0x00u8, 0x01, 0x03, 0x88, 0x89, 0x8b, 0xa4, 0xa5, 0xaa, 0xab, 0xac, 0xad, 0xc7, 0xf7, 0x50, 0x58, 0x0f, 0x39,
+            ]),
+            rest: [u8; 13], registers: Registers, fs: u64, gs: u64,
+        ) {
+            let bases = SegmentBases { fs, gs };
+            let mut bytes: Vec<u8> = segment.into_iter().chain(rex).collect();
+            bytes.push(opcode);
+            bytes.extend(rest);
+            bytes.truncate(MAX_LENGTH);
+            let instruction = Decoder::new(64, &bytes, DecoderOptions::NONE).decode();
+            let exotic = instruction.is_invalid() || instruction.is_ip_rel_memory_operand()
+                || instruction.is_vsib() || instruction.is_stack_instruction() && opcode == 0x0f
+                || matches!(instruction.op0_kind(), OpKind::MemorySegRDI | OpKind::MemorySegSI | OpKind::MemorySegDI)
+                || segment.is_some() && instruction.is_string_instruction()
+                || opcode == 0x0f && !matches!(
+                    instruction.mnemonic(),
+                    Mnemonic::Movzx | Mnemonic::Movsx | Mnemonic::Movups | Mnemonic::Movaps
+                        | Mnemonic::Cmpxchg | Mnemonic::Xadd | Mnemonic::Movnti
+                );
+            if exotic {
+                return Ok(());
+            }
+            let found = candidates(&bytes, 0x1000, &registers, bases);
+            let mut factory = InstructionInfoFactory::new();
+            for memory in factory.info(&instruction).used_memory() {
+                if let Some(address) = memory.virtual_address(0, |register, _, _| value(register, &registers, bases))
+                    && memory.access() != iced_x86::OpAccess::NoMemAccess
+                {
+                    prop_assert!(found.contains(&Some(address)), "{:?} {:x}", instruction.code(), address);
+                }
+            }
+        }
+
+        /// Whatever the bytes, decoding ends.
+        #[test]
+        fn any_bytes_are_survived(bytes in prop::collection::vec(any::<u8>(), 0..16), registers: Registers) {
+            let _ = store(&bytes, &registers);
+            let _ = candidates(&bytes, 0, &registers, SegmentBases::default());
+        }
+    }
+
+    #[test]
+    fn the_forms_of_linux() {
+        let mut registers = [0; 16];
+        registers[0] = 0x1_0000_00fb;
+        registers[6] = 0x300;
+        // mov %eax, 0xffffffffff5fc300 (absolute), xchg, movl $0, 0xffffffffff5fc0b0
+        let absolute = [0x89, 0x04, 0x25, 0x00, 0xc3, 0x5f, 0xff];
+        assert_eq!(
+            store(&absolute, &registers),
+            Some(Store { length: 7, operation: Operation::Write(0xfb) })
+        );
+        let exchange = [0x87, 0x86, 0x00, 0xc0, 0x5f, 0xff];
+        assert_eq!(
+            store(&exchange, &registers),
+            Some(Store { length: 6, operation: Operation::Exchange(0) })
+        );
+        let immediate = [0xc7, 0x04, 0x25, 0xb0, 0xc0, 0x5f, 0xff, 0, 0, 0, 0];
+        assert_eq!(
+            store(&immediate, &registers),
+            Some(Store { length: 11, operation: Operation::Write(0) })
+        );
+        assert_eq!(store(&[0x8b, 0x00], &registers), None);
+        assert_eq!(store(&[0x66, 0x89, 0x00], &registers), None);
+    }
+}

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a cell may access without an exit: ports and registers of its configuration, and those that
+//! every cell has.
+
+use crtos_abi::cell::{MSR_READ, MSR_WRITE, PORT_EXCLUSIVE};
+use crtos_registers::apic::Register;
+use crtos_registers::msr;
+
+use crate::config::Config;
+use crate::permissions;
+
+/// Registers that every cell has: segment bases, system-call entry, PAT, TSC_AUX and the ratio of
+/// the time stamp counter.
+const CELL_MSRS: [u32; 13] = [
+    msr::SYSENTER_CS,
+    msr::SYSENTER_ESP,
+    msr::SYSENTER_EIP,
+    msr::PAT,
+    msr::STAR,
+    msr::LSTAR,
+    msr::CSTAR,
+    msr::SFMASK,
+    msr::FS_BASE,
+    msr::GS_BASE,
+    msr::KERNEL_GS_BASE,
+    msr::TSC_AUX,
+    msr::TSC_RATIO,
+];
+
+/// Registers of x2APIC mode that cells may read, as ranges. Those of the xAPIC alone are not there.
+const APIC_READABLE: [(Register, Register); 8] = [
+    (Register::ID, Register::VERSION),
+    (Register::TASK_PRIORITY, Register::TASK_PRIORITY),
+    (Register::PROCESSOR_PRIORITY, Register::PROCESSOR_PRIORITY),
+    (Register::LOGICAL_DESTINATION, Register::LOGICAL_DESTINATION),
+    (Register::SPURIOUS, Register::ERROR_STATUS),
+    (Register::COMMAND, Register::COMMAND),
+    (Register::LVT_TIMER, Register::TIMER_CURRENT),
+    (Register::TIMER_DIVIDE, Register::TIMER_DIVIDE),
+];
+
+/// Registers of x2APIC mode that cells may write without further ado, as ranges. Interrupt commands
+/// are filtered.
+const APIC_WRITABLE: [(Register, Register); 8] = [
+    (Register::TASK_PRIORITY, Register::TASK_PRIORITY),
+    (Register::END_OF_INTERRUPT, Register::END_OF_INTERRUPT),
+    (Register::SPURIOUS, Register::SPURIOUS),
+    (Register::ERROR_STATUS, Register::ERROR_STATUS),
+    (Register::LVT_TIMER, Register::LVT_ERROR),
+    (Register::TIMER_INITIAL, Register::TIMER_INITIAL),
+    (Register::TIMER_DIVIDE, Register::TIMER_DIVIDE),
+    (Register::SELF_IPI, Register::SELF_IPI),
+];
+
+fn listed(list: &[(Register, Register)], register: Register) -> bool {
+    list.iter().any(|(first, last)| (*first..=*last).contains(&register))
+}
+
+/// Tells whether a cell may read this register of its local APIC.
+pub fn apic_readable(register: Register) -> bool {
+    listed(&APIC_READABLE, register)
+}
+
+/// Tells whether a cell may write this register of its local APIC as it likes.
+pub fn apic_writable(register: Register) -> bool {
+    listed(&APIC_WRITABLE, register)
+}
+
+/// Fills the port bitmap of a cell.
+pub fn fill_ports(bitmap: &mut [u8], config: &Config) {
+    permissions::trap_all_ports(bitmap, true);
+    for range in config.ports() {
+        permissions::trap_ports(bitmap, range.first, range.last, false);
+    }
+}
+
+/// Fills the MSR bitmap of a cell. Where Linux has no x2APIC the registers of x2APIC mode exit, to
+/// be emulated.
+pub fn fill_msrs(bitmap: &mut [u8], config: &Config, x2apic: bool) {
+    const BOTH: u32 = MSR_READ | MSR_WRITE;
+    permissions::trap_all_msrs(bitmap, true);
+    CELL_MSRS.iter().for_each(|msr| permissions::trap_msr(bitmap, *msr, BOTH, false));
+    for range in config.msrs() {
+        for msr in range.first..=range.last {
+            permissions::trap_msr(bitmap, msr, range.flags, false);
+        }
+    }
+    if x2apic {
+        for (list, access) in [(APIC_READABLE, MSR_READ), (APIC_WRITABLE, MSR_WRITE)] {
+            for number in list.iter().flat_map(|(first, last)| first.number()..=last.number()) {
+                let msr = Register::from_number(number).msr();
+                permissions::trap_msr(bitmap, msr, access, false);
+            }
+        }
+    }
+}
+
+/// Takes the ports that a cell has alone from the root cell, whose bitmap this is, or gives them
+/// back.
+pub fn set_root_ports(bitmap: &mut [u8], config: &Config, taken: bool) {
+    for range in config.ports().iter().filter(|range| range.flags & PORT_EXCLUSIVE != 0) {
+        permissions::trap_ports(bitmap, range.first, range.last, taken);
+    }
+}

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Partitioning logic of the hypervisor that needs no hardware, so that it is tested on the host.
+//!
+//! | module | concept |
+//! |---|---|
+//! | [`ids`] | numbers of CPUs, local APICs and cells |
+//! | [`address`] | physical addresses of the machine and of guests |
+//! | [`error`] | why a call or a launch is refused |
+//! | [`config`] | what a cell may have, checked |
+//! | [`lifecycle`] | states of a cell and what leads from one to the next |
+//! | [`cpuset`] | sets of CPUs |
+//! | [`frames`] | the hypervisor's own memory, page by page |
+//! | [`nested`] | nested page tables: what a guest sees of the machine's memory |
+//! | [`permissions`] | bitmaps of I/O ports and model-specific registers |
+//! | [`grants`] | what a cell may access without an exit |
+//! | [`doorbell`] | where a cell rings in the root cell |
+//! | [`icr`] | who an interrupt command reaches |
+//! | [`decode`] | the few instructions that the hypervisor has to understand |
+//! | [`log`] | the log ring and its lines |
+#![cfg_attr(not(test), no_std)]
+#![forbid(unsafe_code)]
+
+pub mod address;
+pub mod config;
+pub mod cpuset;
+pub mod decode;
+pub mod doorbell;
+pub mod error;
+pub mod frames;
+pub mod grants;
+pub mod icr;
+pub mod ids;
+pub mod lifecycle;
+pub mod log;
+pub mod nested;
+pub mod permissions;

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Leaves of CPUID and their bits (APM vol. 3, appendix E; SDM vol. 2, CPUID). Bits are given by
+//! their number.
+
+/// Leaf: features. EAX is the processor's signature.
+pub const FEATURES: u32 = 1;
+/// [`FEATURES`], ECX: MONITOR and MWAIT.
+pub const ECX_MONITOR: u32 = 3;
+/// [`FEATURES`], ECX: VMX.
+pub const ECX_VMX: u32 = 5;
+/// [`FEATURES`], ECX: safer mode extensions.
+pub const ECX_SMX: u32 = 6;
+/// [`FEATURES`], ECX: x2APIC mode.
+pub const ECX_X2APIC: u32 = 21;
+/// [`FEATURES`], ECX: XSAVE.
+pub const ECX_XSAVE: u32 = 26;
+/// [`FEATURES`], ECX: a copy of CR4.OSXSAVE.
+pub const ECX_OSXSAVE: u32 = 27;
+/// [`FEATURES`], ECX: a hypervisor runs underneath.
+pub const ECX_HYPERVISOR: u32 = 31;
+
+/// Leaf: MONITOR and MWAIT.
+pub const MONITOR: u32 = 5;
+
+/// Leaf: structured extended features.
+pub const EXTENDED_FEATURES: u32 = 7;
+/// [`EXTENDED_FEATURES`], subleaf 0, ECX: a copy of CR4.PKE.
+pub const ECX_OSPKE: u32 = 4;
+
+/// Leaf: states of XSAVE. Subleaf 0, EDX:EAX: what XCR0 may hold.
+pub const XSAVE: u32 = 0xd;
+/// [`XSAVE`], subleaf 1, EAX: XSAVES and its supervisor states.
+pub const EAX_XSAVES: u32 = 3;
+
+/// First leaf of a hypervisor: EAX is its last, EBX, ECX and EDX are its signature.
+pub const HYPERVISOR: u32 = 0x4000_0000;
+/// Last leaf that may be a hypervisor's.
+pub const HYPERVISOR_LAST: u32 = 0x4fff_ffff;
+
+/// Leaf: EAX is the last extended leaf.
+pub const EXTENDED: u32 = 0x8000_0000;
+
+/// Leaf: AMD's features.
+pub const AMD_FEATURES: u32 = 0x8000_0001;
+/// [`AMD_FEATURES`], ECX: SVM.
+pub const ECX_SVM: u32 = 2;
+/// [`AMD_FEATURES`], ECX: SKINIT.
+pub const ECX_SKINIT: u32 = 12;
+/// [`AMD_FEATURES`], ECX: translation cache extension.
+pub const ECX_TCE: u32 = 17;
+/// [`AMD_FEATURES`], ECX: MONITORX and MWAITX.
+pub const ECX_MONITORX: u32 = 29;
+/// [`AMD_FEATURES`], EDX: no-execute.
+pub const EDX_NX: u32 = 20;
+/// [`AMD_FEATURES`], EDX: fast FXSAVE and FXRSTOR.
+pub const EDX_FFXSR: u32 = 25;
+/// [`AMD_FEATURES`], EDX: pages of 1 GiB.
+pub const EDX_GIGABYTE_PAGES: u32 = 26;
+
+/// Leaf: sizes of addresses and further features.
+pub const AMD_EXTENDED: u32 = 0x8000_0008;
+/// [`AMD_EXTENDED`], EBX: MCOMMIT.
+pub const EBX_MCOMMIT: u32 = 8;
+/// [`AMD_EXTENDED`], EBX: WBINVD and WBNOINVD may be interrupted.
+pub const EBX_INTERRUPTIBLE_WBINVD: u32 = 13;
+
+/// Leaf: SVM. EBX is the number of address space identifiers.
+pub const SVM: u32 = 0x8000_000a;
+/// [`SVM`], EDX: nested paging.
+pub const EDX_NESTED_PAGING: u32 = 0;
+/// [`SVM`], EDX: the next instruction pointer is saved at an exit.
+pub const EDX_NEXT_RIP: u32 = 3;
+
+/// Leaf: memory encryption.
+pub const MEMORY_ENCRYPTION: u32 = 0x8000_001f;
+
+/// Leaf: AMD's extended features 2.
+pub const AMD_EXTENDED_2: u32 = 0x8000_0021;
+/// [`AMD_EXTENDED_2`], EAX: upper address ignore.
+pub const EAX_UPPER_ADDRESS_IGNORE: u32 = 7;
+/// [`AMD_EXTENDED_2`], EAX: automatic restriction of indirect branches.
+pub const EAX_AUTOMATIC_IBRS: u32 = 8;

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The one table of Linux system calls: local, remote, dual, unsupported.
+//!
+//! [`TABLE`] has one row for each number of the current Linux x86-64 table. The kernel's dispatcher
+//! ([`lookup`] and a match on [`Class`]), the shadow's guard of its own descriptor
+//! ([`Row::takes_fd`]), the page `docs/system-calls.md` and the tests come from it.
+//!
+//! Beside the table lie formats of Linux that calls need and that need no hardware: executables
+//! ([`exec`]), scripts ([`script`]), `struct sched_attr` ([`sched`]), lists of CPUs ([`cpulist`]),
+//! files about CPUs ([`topology`]), structures that programs pass ([`structs`]).
+#![cfg_attr(not(test), no_std)]
+#![forbid(unsafe_code)]
+
+mod call;
+pub mod cpulist;
+mod docs;
+pub mod exec;
+pub mod sched;
+pub mod script;
+pub mod structs;
+mod table;
+pub mod topology;
+
+pub use call::Call;
+pub use docs::page;
+pub use table::TABLE;
+
+/// Who serves a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Class {
+    /// The real-time kernel alone; Linux is not asked.
+    Local(Call),
+    /// Linux, by the shadow, with the program's own arguments.
+    Remote,
+    /// The real-time kernel, which has the shadow do Linux's part.
+    Dual(Call),
+    /// Nobody: `ENOSYS`.
+    Unsupported,
+}
+
+/// The call may wait without bound, in Linux or in the realm, and a signal ends the wait.
+pub const WAITS: u8 = 1;
+/// The call is made again after a handler with `SA_RESTART` interrupted it (signal(7)).
+pub const RESTARTS: u8 = 2;
+/// The first argument is a file descriptor.
+pub const FD: u8 = 4;
+/// Some argument points into the program's memory.
+pub const POINTERS: u8 = 8;
+/// The call may change the user ids by which Linux decides which processes the caller may signal.
+pub const IDS: u8 = 16;
+
+/// The result is a new file descriptor.
+pub const NEW_FD: u8 = 32;
+/// The first argument is the descriptor of a directory that a path is relative to.
+pub const DIRECTORY: u8 = 64;
+
+/// What the table says of one system call.
+#[derive(Clone, Copy, Debug)]
+pub struct Row {
+    /// The number in RAX.
+    pub number: u16,
+    /// Linux's name.
+    pub name: &'static str,
+    /// Who serves it.
+    pub class: Class,
+    /// [`WAITS`], [`RESTARTS`], [`FD`], [`POINTERS`], [`IDS`], [`NEW_FD`], [`DIRECTORY`].
+    pub flags: u8,
+    /// The remark of the documentation page: what is supported, or why the call is not; may be
+    /// empty.
+    pub support: &'static str,
+}
+
+impl Row {
+    /// Says whether the call is made again after a handler with `SA_RESTART`.
+    pub fn restarts(&self) -> bool {
+        self.flags & RESTARTS != 0
+    }
+
+    /// Says whether the call may wait without bound.
+    pub fn waits(&self) -> bool {
+        self.flags & WAITS != 0
+    }
+
+    /// Says whether the call may change user ids.
+    pub fn changes_ids(&self) -> bool {
+        self.flags & IDS != 0
+    }
+
+    /// Says whether the first argument is a file descriptor.
+    pub fn takes_fd(&self) -> bool {
+        self.flags & FD != 0
+    }
+
+    /// Says whether the result is a new file descriptor.
+    pub fn makes_fd(&self) -> bool {
+        self.flags & NEW_FD != 0
+    }
+
+    /// Says whether the first argument is the descriptor of a directory that a path is relative to.
+    pub fn takes_directory(&self) -> bool {
+        self.flags & DIRECTORY != 0
+    }
+
+    /// Returns the positions of further arguments that are file descriptors, without those of
+    /// directories that paths are relative to.
+    pub fn further_fds(&self) -> &'static [usize] {
+        match self.name.as_bytes() {
+            b"sendfile" | b"tee" => &[1],
+            b"splice" | b"copy_file_range" | b"epoll_ctl" => &[2],
+            _ => &[],
+        }
+    }
+}
+
+/// Finds the row of system call `number`; `None` for a number that Linux does not have either.
+/// Constant time.
+pub fn lookup(number: u64) -> Option<&'static Row> {
+    let row = *INDEX.get(usize::try_from(number).ok()?)?;
+    TABLE.get(usize::from(row))
+}
+
+/// One past the highest number of a system call.
+pub const NUMBERS: usize = TABLE[TABLE.len() - 1].number as usize + 1;
+
+/// The position in [`TABLE`] of each number; beyond its end for a number without a row.
+static INDEX: [u16; NUMBERS] = {
+    let mut index = [u16::MAX; NUMBERS];
+    let mut position = 0;
+    while position < TABLE.len() {
+        index[TABLE[position].number as usize] = position as u16;
+        position += 1;
+    }
+    index
+};

@@ -1,0 +1,569 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The regions of an address space: which addresses a program may use, with which rights, for what.
+//!
+//! Addresses are virtual, those of the program; lengths and offsets are in bytes. Regions never
+//! overlap. Neighbours that are alike are one region, as `/proc/self/maps` shows them under Linux.
+//! Free room is found from the top downwards. Searches take logarithmic time.
+
+use crate::{FRAME_SIZE, Kind, MapError, Protection};
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+use core::ops::Range;
+
+/// The most regions of an address space (Linux's default of vm.max_map_count).
+pub const MAX_REGIONS: usize = 65530;
+
+/// The object behind the addresses of a region that has no memory of its own.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Backing<O> {
+    /// The object that has the pages.
+    pub object: O,
+    /// The offset in the object at which the region starts; a multiple of the page size.
+    pub offset: u64,
+    /// Writes go to the object; otherwise each written page gets a copy.
+    pub shared: bool,
+    /// The region may be made writable.
+    pub may_write: bool,
+}
+
+/// What a forked process gets of a region, if not its contents.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct OnFork {
+    /// Nothing is mapped there (MADV_DONTFORK).
+    pub omitted: bool,
+    /// The memory there is zero (MADV_WIPEONFORK).
+    pub cleared: bool,
+}
+
+/// The attributes of all addresses of a region.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Attributes<O> {
+    /// The program's rights.
+    pub protection: Protection,
+    /// Its use.
+    pub kind: Kind,
+    /// The memory is locked (mlock).
+    pub locked: bool,
+    /// What a forked process gets.
+    pub on_fork: OnFork,
+    /// The object behind it; `None` for memory that is zero at first.
+    pub backing: Option<Backing<O>>,
+}
+
+impl<O> Attributes<O> {
+    /// Makes the attributes of memory of its own.
+    pub const fn plain(protection: Protection, kind: Kind) -> Self {
+        let on_fork = OnFork { omitted: false, cleared: false };
+        Self { protection, kind, locked: false, on_fork, backing: None }
+    }
+
+    /// Says whether writes go to an object.
+    pub fn is_shared(&self) -> bool {
+        self.backing.as_ref().is_some_and(|backing| backing.shared)
+    }
+
+    /// Says whether RLIMIT_DATA counts the region.
+    fn is_data(&self) -> bool {
+        self.protection.contains(Protection::WRITE) && !self.is_shared() && self.kind != Kind::Stack
+    }
+
+    /// Says whether a region of `length` bytes with these attributes is one with a neighbour that
+    /// has `next`.
+    fn continues(&self, next: &Self, length: u64) -> bool
+    where
+        O: PartialEq,
+    {
+        let offsets_meet = match (&self.backing, &next.backing) {
+            (None, None) => true,
+            (Some(a), Some(b)) => {
+                a.offset.wrapping_add(length) == b.offset
+                    && (a.shared, a.may_write) == (b.shared, b.may_write)
+                    && a.object == b.object
+            }
+            _ => false,
+        };
+        offsets_meet
+            && (self.protection, self.kind, self.locked, self.on_fork)
+                == (next.protection, next.kind, next.locked, next.on_fork)
+    }
+}
+
+impl<O: Clone> Attributes<O> {
+    /// Returns the attributes of the part that begins `distance` bytes behind the start.
+    pub fn from(&self, distance: u64) -> Self {
+        let mut rest = self.clone();
+        if let Some(backing) = &mut rest.backing {
+            backing.offset = backing.offset.wrapping_add(distance);
+        }
+        rest
+    }
+}
+
+/// One region.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Region<O> {
+    /// First address.
+    pub start: u64,
+    /// One past the last address.
+    pub end: u64,
+    /// Its attributes.
+    pub attributes: Attributes<O>,
+}
+
+impl<O> Region<O> {
+    /// Returns the object at `address`, which lies in the region, and the offset in the object.
+    pub fn object_at(&self, address: u64) -> Option<(&O, u64)> {
+        let backing = self.attributes.backing.as_ref()?;
+        Some((&backing.object, backing.offset.wrapping_add(address - self.start)))
+    }
+
+    /// Returns the program's rights.
+    pub fn protection(&self) -> Protection {
+        self.attributes.protection
+    }
+
+    /// Returns the length in bytes.
+    pub fn length(&self) -> u64 {
+        self.end - self.start
+    }
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Body<O> {
+    end: u64,
+    attributes: Attributes<O>,
+}
+
+/// The bytes that are mapped, as resource limits count them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Usage {
+    /// All (RLIMIT_AS).
+    pub mapped: u64,
+    /// Writable and private, without stacks (RLIMIT_DATA).
+    pub data: u64,
+    /// Locked (RLIMIT_MEMLOCK).
+    pub locked: u64,
+}
+
+impl Usage {
+    /// Adds or subtracts `bytes` of a region.
+    fn count<O>(&mut self, attributes: &Attributes<O>, bytes: u64, add: bool) {
+        let change = |sum: &mut u64, counts: bool| {
+            let bytes = if counts { bytes } else { 0 };
+            *sum = if add { *sum + bytes } else { *sum - bytes };
+        };
+        change(&mut self.mapped, true);
+        change(&mut self.data, attributes.is_data());
+        change(&mut self.locked, attributes.locked);
+    }
+}
+
+/// All regions of an address space. `O` names an object behind them.
+#[derive(Debug)]
+pub struct Regions<O> {
+    map: BTreeMap<u64, Body<O>>,
+    /// Ranges of addresses that a program may use, ascending.
+    allowed: Vec<Range<u64>>,
+    usage: Usage,
+}
+
+impl<O: Clone + PartialEq> Regions<O> {
+    /// Makes an address space without regions. Addresses in `allowed` (page-aligned, ascending,
+    /// disjoint) may be used.
+    pub fn new(allowed: &[Range<u64>]) -> Self {
+        Self { map: BTreeMap::new(), allowed: allowed.to_vec(), usage: Usage::default() }
+    }
+
+    /// Returns how much is mapped.
+    pub fn usage(&self) -> Usage {
+        self.usage
+    }
+
+    /// Returns the region in which `address` lies.
+    pub fn find(&self, address: u64) -> Option<Region<O>> {
+        self.at_or_before(address).filter(|region| address < region.end)
+    }
+
+    /// Returns the first region that ends behind `address`.
+    pub fn find_from(&self, address: u64) -> Option<Region<O>> {
+        self.find(address).or_else(|| self.map.range(address..).next().map(Self::region))
+    }
+
+    /// Iterates over the regions in ascending order.
+    pub fn iter(&self) -> impl Iterator<Item = Region<O>> + '_ {
+        self.map.iter().map(Self::region)
+    }
+
+    /// Says whether a program may use `start..start + length` at all. Both may be any number.
+    pub fn is_allowed(&self, start: u64, length: u64) -> bool {
+        start.checked_add(length).is_some_and(|end| {
+            self.allowed.iter().any(|range| range.start <= start && end <= range.end)
+        })
+    }
+
+    /// Says whether nothing is mapped in `start..start + length`.
+    pub fn is_free(&self, start: u64, length: u64) -> bool {
+        self.find_from(start).is_none_or(|region| region.start >= start.saturating_add(length))
+    }
+
+    /// Says whether all of `start..end` is mapped.
+    pub fn is_mapped(&self, start: u64, end: u64) -> bool {
+        let mut at = start;
+        while at < end {
+            match self.find(at) {
+                Some(region) => at = region.end,
+                None => return false,
+            }
+        }
+        true
+    }
+
+    /// Returns the highest free address for `length` bytes below `top`, aligned to `align` (a power
+    /// of two, at least a page).
+    pub fn find_free(&self, length: u64, align: u64, top: u64) -> Option<u64> {
+        for allowed in self.allowed.iter().rev() {
+            let mut end = allowed.end.min(top);
+            while let Some(start) = end.checked_sub(length).map(|start| start & !(align - 1))
+                && start >= allowed.start
+            {
+                // Regions do not overlap, so the last one that begins below the end of the
+                // candidate is the first that can be in its way.
+                match self.map.range(..start + length).next_back().map(Self::region) {
+                    Some(region) if region.end > start => end = region.start,
+                    _ => return Some(start),
+                }
+            }
+        }
+        None
+    }
+
+    /// Maps a free range, which is page-aligned.
+    pub fn insert(
+        &mut self,
+        start: u64,
+        length: u64,
+        attributes: Attributes<O>,
+    ) -> Result<(), MapError> {
+        Self::check(start, length)?;
+        if !self.is_allowed(start, length) {
+            return Err(MapError::Denied);
+        }
+        if !self.is_free(start, length) {
+            return Err(MapError::Exists);
+        }
+        self.room(1)?;
+        self.usage.count(&attributes, length, true);
+        self.map.insert(start, Body { end: start + length, attributes });
+        self.merge(start);
+        self.merge(start + length);
+        Ok(())
+    }
+
+    /// Unmaps everything in the range, which may have holes. Calls `removed` with each piece.
+    pub fn remove(
+        &mut self,
+        start: u64,
+        length: u64,
+        mut removed: impl FnMut(Region<O>),
+    ) -> Result<(), MapError> {
+        Self::check(start, length)?;
+        let end = start.checked_add(length).ok_or(MapError::Invalid)?;
+        self.room(1)?;
+        self.split(start);
+        self.split(end);
+        while let Some(region) = self.map.range(start..end).next().map(Self::region) {
+            self.map.remove(&region.start);
+            self.usage.count(&region.attributes, region.length(), false);
+            removed(region);
+        }
+        Ok(())
+    }
+
+    /// Changes the rights of a range without holes; [`MapError::Access`] if a part may not be made
+    /// writable.
+    pub fn protect(
+        &mut self,
+        start: u64,
+        length: u64,
+        protection: Protection,
+    ) -> Result<(), MapError> {
+        let may_write = |attributes: &Attributes<O>| {
+            attributes.backing.as_ref().is_none_or(|backing| backing.may_write)
+        };
+        let writes = protection.contains(Protection::WRITE);
+        self.change(
+            start,
+            length,
+            |attributes| {
+                if writes && !may_write(attributes) { Err(MapError::Access) } else { Ok(()) }
+            },
+            |attributes| attributes.protection = protection,
+        )
+    }
+
+    /// Locks a range without holes, or unlocks it.
+    pub fn lock(&mut self, start: u64, length: u64, locked: bool) -> Result<(), MapError> {
+        self.change(start, length, |_| Ok(()), |attributes| attributes.locked = locked)
+    }
+
+    /// Changes what a forked process gets of a range without holes; [`MapError::Invalid`] if an
+    /// object were to be cleared.
+    pub fn set_on_fork(
+        &mut self,
+        start: u64,
+        length: u64,
+        set: impl Fn(&mut OnFork),
+    ) -> Result<(), MapError> {
+        self.change(
+            start,
+            length,
+            |attributes| {
+                let mut on_fork = attributes.on_fork;
+                set(&mut on_fork);
+                let possible = !on_fork.cleared || attributes.backing.is_none();
+                if possible { Ok(()) } else { Err(MapError::Invalid) }
+            },
+            |attributes| set(&mut attributes.on_fork),
+        )
+    }
+
+    /// Changes the attributes of a range without holes if `check` accepts them all.
+    fn change(
+        &mut self,
+        start: u64,
+        length: u64,
+        check: impl Fn(&Attributes<O>) -> Result<(), MapError>,
+        change: impl Fn(&mut Attributes<O>),
+    ) -> Result<(), MapError> {
+        Self::check(start, length)?;
+        let end = start.checked_add(length).ok_or(MapError::NoMemory)?;
+        if !self.is_mapped(start, end) {
+            return Err(MapError::NoMemory);
+        }
+        self.room(2)?;
+        self.split(start);
+        self.split(end);
+        // Even when the check fails, what was split is joined again below.
+        let checked = self.map.range(start..end).try_for_each(|(_, body)| check(&body.attributes));
+        if checked.is_ok() {
+            for (&start, body) in self.map.range_mut(start..end) {
+                let length = body.end - start;
+                self.usage.count(&body.attributes, length, false);
+                change(&mut body.attributes);
+                self.usage.count(&body.attributes, length, true);
+            }
+        }
+        let mut at = end;
+        loop {
+            self.merge(at);
+            if at <= start {
+                break;
+            }
+            // Towards the start: the beginning of the region that ends at or spans `at`.
+            at = self.map.range(..at).next_back().map_or(start, |(&begin, _)| begin);
+        }
+        checked
+    }
+
+    fn region((&start, body): (&u64, &Body<O>)) -> Region<O> {
+        Region { start, end: body.end, attributes: body.attributes.clone() }
+    }
+
+    fn at_or_before(&self, address: u64) -> Option<Region<O>> {
+        self.map.range(..=address).next_back().map(Self::region)
+    }
+
+    fn check(start: u64, length: u64) -> Result<(), MapError> {
+        if length == 0 || !(start | length).is_multiple_of(FRAME_SIZE) {
+            Err(MapError::Invalid)
+        } else {
+            Ok(())
+        }
+    }
+
+    fn room(&self, more: usize) -> Result<(), MapError> {
+        if self.map.len() + more > MAX_REGIONS { Err(MapError::NoMemory) } else { Ok(()) }
+    }
+
+    /// Makes `at` a boundary if it lies inside a region.
+    fn split(&mut self, at: u64) {
+        if let Some((&start, body)) = self.map.range_mut(..at).next_back()
+            && at < body.end
+        {
+            let rest = Body { end: body.end, attributes: body.attributes.from(at - start) };
+            body.end = at;
+            self.map.insert(at, rest);
+        }
+    }
+
+    /// Joins the regions that meet at `at` if they are alike.
+    fn merge(&mut self, at: u64) {
+        let Some(after) = self.map.get(&at) else { return };
+        let Some((&start, before)) = self.map.range(..at).next_back() else { return };
+        if before.end != at || !before.attributes.continues(&after.attributes, at - start) {
+            return;
+        }
+        let end = after.end;
+        self.map.remove(&at);
+        if let Some(before) = self.map.get_mut(&start) {
+            before.end = end;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const PAGES: u64 = 64;
+    const HOLE: Range<u64> = 40..44;
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        Insert(u64, u64, u8, u8),
+        Remove(u64, u64),
+        Protect(u64, u64, u8),
+        Lock(u64, u64, bool),
+        Clear(u64, u64, bool),
+        Find(u64, u64, u64),
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        prop_oneof![
+            (0..PAGES, 1u64..12, 0u8..4, 0u8..5).prop_map(|(s, l, p, k)| Step::Insert(s, l, p, k)),
+            (0..PAGES, 1u64..12).prop_map(|(s, l)| Step::Remove(s, l)),
+            (0..PAGES, 1u64..12, 0u8..4).prop_map(|(s, l, p)| Step::Protect(s, l, p)),
+            (0..PAGES, 1u64..12, any::<bool>()).prop_map(|(s, l, on)| Step::Lock(s, l, on)),
+            (0..PAGES, 1u64..12, any::<bool>()).prop_map(|(s, l, on)| Step::Clear(s, l, on)),
+            (1u64..12, 0u64..3, 0..PAGES + 1).prop_map(|(l, a, t)| Step::Find(l, a, t)),
+        ]
+    }
+
+    /// Plain memory, the heap, or an object: private, shared, shared and never writable. Objects
+    /// are mapped at the offsets of their addresses.
+    fn attributes(protection: u8, which: u8, page: u64) -> Attributes<u8> {
+        let protection = Protection::from_bits_truncate(protection);
+        let kind = if which == 1 { Kind::Heap } else { Kind::Anonymous };
+        let backing = (which > 1).then_some(Backing {
+            object: which,
+            offset: page * FRAME_SIZE,
+            shared: which > 2,
+            may_write: which != 4,
+        });
+        Attributes { backing, ..Attributes::plain(protection, kind) }
+    }
+
+    type Model = Vec<Option<Attributes<u8>>>;
+
+    /// The regions that the array of pages means.
+    fn runs(model: &Model) -> Vec<Region<u8>> {
+        let mut regions: Vec<Region<u8>> = Vec::new();
+        for (page, entry) in model.iter().enumerate() {
+            let Some(attributes) = entry.clone() else { continue };
+            let start = page as u64 * FRAME_SIZE;
+            match regions.last_mut() {
+                Some(last)
+                    if last.end == start && last.attributes.from(last.length()) == attributes =>
+                {
+                    last.end += FRAME_SIZE
+                }
+                _ => regions.push(Region { start, end: start + FRAME_SIZE, attributes }),
+            }
+        }
+        regions
+    }
+
+    proptest! {
+        #[test]
+        fn behaves_like_an_array_of_pages(steps in proptest::collection::vec(step(), 0..120)) {
+            let allowed = [0..HOLE.start * FRAME_SIZE, HOLE.end * FRAME_SIZE..PAGES * FRAME_SIZE];
+            let mut regions = Regions::new(&allowed);
+            let mut model: Model = vec![None; PAGES as usize];
+            let usable = |s: u64, l: u64| s + l <= PAGES && (s + l <= HOLE.start || s >= HOLE.end);
+            for step in steps {
+                match step {
+                    Step::Insert(s, l, p, k) => {
+                        let result = regions.insert(s * FRAME_SIZE, l * FRAME_SIZE, attributes(p, k, s));
+                        if !usable(s, l) {
+                            prop_assert_eq!(result, Err(MapError::Denied));
+                        } else if (s..s + l).any(|page| model[page as usize].is_some()) {
+                            prop_assert_eq!(result, Err(MapError::Exists));
+                        } else {
+                            prop_assert_eq!(result, Ok(()));
+                            (s..s + l).for_each(|page| model[page as usize] = Some(attributes(p, k, page)));
+                        }
+                    }
+                    Step::Remove(s, l) => {
+                        let mut pages = 0;
+                        regions.remove(s * FRAME_SIZE, l * FRAME_SIZE, |r| pages += r.length() / FRAME_SIZE).unwrap();
+                        for page in s..(s + l).min(PAGES) {
+                            if model[page as usize].take().is_some() { pages -= 1; }
+                        }
+                        prop_assert_eq!(pages, 0);
+                    }
+                    Step::Protect(s, l, p) => {
+                        let protection = Protection::from_bits_truncate(p);
+                        let result = regions.protect(s * FRAME_SIZE, l * FRAME_SIZE, protection);
+                        let whole = s + l <= PAGES && (s..s + l).all(|page| model[page as usize].is_some());
+                        let denied = protection.contains(Protection::WRITE) && whole
+                            && (s..s + l).any(|page| model[page as usize].as_ref()
+                                .is_some_and(|a| a.backing.as_ref().is_some_and(|b| !b.may_write)));
+                        let expected = match (whole, denied) {
+                            (false, _) => Err(MapError::NoMemory),
+                            (_, true) => Err(MapError::Access),
+                            _ => Ok(()),
+                        };
+                        prop_assert_eq!(result, expected);
+                        if result.is_ok() {
+                            (s..s + l).for_each(|page| if let Some(entry) = &mut model[page as usize] { entry.protection = protection });
+                        }
+                    }
+                    Step::Lock(s, l, on) => {
+                        let whole = s + l <= PAGES && (s..s + l).all(|page| model[page as usize].is_some());
+                        prop_assert_eq!(regions.lock(s * FRAME_SIZE, l * FRAME_SIZE, on).is_ok(), whole);
+                        if whole {
+                            (s..s + l).for_each(|page| if let Some(entry) = &mut model[page as usize] { entry.locked = on });
+                        }
+                    }
+                    Step::Clear(s, l, on) => {
+                        let result = regions.set_on_fork(s * FRAME_SIZE, l * FRAME_SIZE, |on_fork| on_fork.cleared = on);
+                        let whole = s + l <= PAGES && (s..s + l).all(|page| model[page as usize].is_some());
+                        let objects = whole && (s..s + l).any(|page| model[page as usize].as_ref().is_some_and(|a| a.backing.is_some()));
+                        let expected = match (whole, on && objects) {
+                            (false, _) => Err(MapError::NoMemory),
+                            (_, true) => Err(MapError::Invalid),
+                            _ => Ok(()),
+                        };
+                        prop_assert_eq!(result, expected);
+                        if result.is_ok() {
+                            (s..s + l).for_each(|page| if let Some(entry) = &mut model[page as usize] { entry.on_fork.cleared = on });
+                        }
+                    }
+                    Step::Find(l, a, top) => {
+                        let align = 1 << a;
+                        let expected = (0..top).rev().find(|&s| s % align == 0 && s + l <= top && usable(s, l)
+                            && (s..s + l).all(|page| model[page as usize].is_none()));
+                        let found = regions.find_free(l * FRAME_SIZE, align * FRAME_SIZE, top * FRAME_SIZE);
+                        prop_assert_eq!(found, expected.map(|s| s * FRAME_SIZE));
+                    }
+                }
+                prop_assert_eq!(regions.iter().collect::<Vec<_>>(), runs(&model));
+                let bytes = |counts: &dyn Fn(&Attributes<u8>) -> bool| {
+                    model.iter().flatten().filter(|a| counts(a)).count() as u64 * FRAME_SIZE
+                };
+                let usage = Usage {
+                    mapped: bytes(&|_| true),
+                    data: bytes(&|a| a.protection.contains(Protection::WRITE) && !a.is_shared()),
+                    locked: bytes(&|a| a.locked),
+                };
+                prop_assert_eq!(regions.usage(), usage);
+                for page in 0..PAGES {
+                    let found = regions.find(page * FRAME_SIZE + 5);
+                    let found = found.map(|r| r.attributes.from(page * FRAME_SIZE - r.start));
+                    prop_assert_eq!(&found, &model[page as usize]);
+                }
+            }
+        }
+    }
+}

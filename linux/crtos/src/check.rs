@@ -1,0 +1,667 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `crtos check`: is this machine fit? What is missing, why it matters, and the remedy.
+
+use crtos_abi::{ABI_VERSION, ioctl::Info};
+use serde::Serialize;
+
+use crate::{
+    cpulist::CpuList,
+    device::{self, Device},
+    failure::{Result, STATUS_FAILED},
+    install::{self, Told},
+    machine::Machine,
+    plan::MIN_REALM,
+    size::Size,
+    text::{BAD, DOUBTFUL, FAINT, GOOD},
+};
+
+/// VM_CR, whose bit SVMDIS firmware sets to disable SVM (AMD APM vol. 2, 15.30.1).
+const MSR_VM_CR: u32 = 0xc001_0114;
+/// Bit of [`MSR_VM_CR`]: SVM is disabled.
+const VM_CR_SVMDIS: u64 = 1 << 4;
+/// APIC_BASE (AMD APM vol. 2, 16.3.1).
+const MSR_APIC_BASE: u32 = 0x1b;
+/// Bit of [`MSR_APIC_BASE`]: x2APIC mode.
+const APIC_BASE_EXTD: u64 = 1 << 10;
+
+/// Check whether this machine is fit for crtos
+///
+/// Goes through everything that crtos needs or profits from. For each: what was found, and if it is
+/// not as it should be, why it matters and the remedy. Changes nothing. Some of it can be seen only
+/// by root.
+#[derive(clap::Args)]
+#[command(after_long_help = "\
+Marks: ok, note (works, but something is lost or could not be seen), MISSING (crtos cannot run).
+
+With --json one object: fit (boolean), requirements (array of: name, verdict (\"ok\", \"note\", \"unknown\" or \"missing\"), found,
+why, remedy (null if none is needed)).
+
+Exit status: 0 the machine is fit; 1 something is missing; 2 usage.")]
+pub struct Check {
+    /// CPUs to check for, as for `crtos up` [default: all that Linux could give up]
+    #[arg(long, value_name = "LIST")]
+    cpus: Option<CpuList>,
+    /// Memory to check for, as for `crtos up`
+    #[arg(long, value_name = "SIZE", default_value = "64M")]
+    memory: Size,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Whether a requirement is met.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Verdict {
+    /// As it should be.
+    Ok,
+    /// Works, but something is lost.
+    Note,
+    /// Could not be seen.
+    Unknown,
+    /// crtos cannot run.
+    Missing,
+}
+
+/// A requirement and what was found.
+#[derive(Clone, Debug, Serialize)]
+struct Requirement {
+    name: &'static str,
+    verdict: Verdict,
+    found: String,
+    why: &'static str,
+    remedy: Option<String>,
+}
+
+/// What is looked at.
+struct Probe<'a> {
+    machine: &'a Machine,
+    /// The module's own words, if it is loaded and the device can be opened.
+    info: Option<Info>,
+    cpus: Option<CpuList>,
+    memory: Size,
+}
+
+/// What was found, and the remedy if there is something to do.
+type Finding = (Verdict, String, Option<String>);
+
+fn ok(found: impl Into<String>) -> Finding {
+    (Verdict::Ok, found.into(), None)
+}
+
+fn note(found: impl Into<String>, remedy: impl Into<String>) -> Finding {
+    (Verdict::Note, found.into(), Some(remedy.into()))
+}
+
+fn unknown(found: impl Into<String>, remedy: impl Into<String>) -> Finding {
+    (Verdict::Unknown, found.into(), Some(remedy.into()))
+}
+
+fn missing(found: impl Into<String>, remedy: impl Into<String>) -> Finding {
+    (Verdict::Missing, found.into(), Some(remedy.into()))
+}
+
+/// A requirement: its name, why it matters, how it is looked for.
+type Entry = (&'static str, &'static str, fn(&Probe<'_>) -> Finding);
+
+/// All requirements, in the order in which they are shown.
+const REQUIREMENTS: &[Entry] = &[
+    ("Linux", "the module is written for the kernels that Debian packages", linux),
+    ("root", "taking CPUs and memory from Linux needs CAP_SYS_ADMIN", root),
+    ("processor", "the hypervisor needs AMD's virtualization extensions (SVM)", processor),
+    ("nested paging", "memory of cells is kept apart by nested page tables", nested_paging),
+    ("firmware", "the firmware may have disabled SVM until the next reset", firmware),
+    (
+        "other hypervisors",
+        "only one hypervisor can use the processor's virtualization at a time",
+        other_hypervisors,
+    ),
+    ("page tables", "the hypervisor is made for 4-level page tables", page_tables),
+    ("x2APIC", "without x2APIC mode a cell's timer and interrupts cost VM exits", x2apic),
+    (
+        "IOMMU",
+        "without an IOMMU a device that Linux drives could write to a cell's memory, and Linux cannot use x2APIC mode",
+        iommu,
+    ),
+    (
+        "time stamp counter",
+        "both realms measure time by it; it has to run at one rate, always, on all CPUs",
+        tsc,
+    ),
+    ("CPUs", "one CPU at least stays with Linux and one goes to the realm", cpus),
+    ("CPU hotplug", "CPUs are taken from Linux by unplugging them", hotplug),
+    (
+        "hardware threads",
+        "a hardware thread of the same core that stays with Linux disturbs the realm's timing",
+        siblings,
+    ),
+    ("memory", "memory is taken from Linux in blocks of 2 MiB", memory),
+    (
+        "secure boot",
+        "a kernel that is locked down refuses modules without a signature that it knows",
+        lockdown,
+    ),
+    ("module", "crtos.ko takes CPUs and memory from Linux", module),
+    ("loaded module", "command and module have to speak the same version", loaded),
+    ("hypervisor image", "module and hypervisor have to speak the same version", hypervisor),
+    ("real-time kernel", "it runs the programs", kernel),
+    ("shadow", "it is the Linux half of each program", shadow),
+    ("group", "members of the group `crtos` may use `crtos run` without being root", group),
+];
+
+impl Check {
+    /// Does it; returns the exit status.
+    pub fn run(self) -> Result<u8> {
+        let machine = Machine::here();
+        let info = Device::open().ok().and_then(|device| device.raw_info().ok());
+        let probe = Probe { machine: &machine, info, cpus: self.cpus, memory: self.memory };
+        let found = examine(&probe);
+        let fit = found.iter().all(|requirement| requirement.verdict != Verdict::Missing);
+        if self.json {
+            #[derive(Serialize)]
+            struct Answer<'a> {
+                fit: bool,
+                requirements: &'a [Requirement],
+            }
+            crate::print_json(&Answer { fit, requirements: &found })?;
+        } else {
+            show(&found, fit);
+        }
+        Ok(if fit { 0 } else { STATUS_FAILED })
+    }
+}
+
+fn examine(probe: &Probe<'_>) -> Vec<Requirement> {
+    let requirement = |&(name, why, look): &Entry| {
+        let (verdict, found, remedy) = look(probe);
+        Requirement { name, verdict, found, why, remedy }
+    };
+    REQUIREMENTS.iter().map(requirement).collect()
+}
+
+fn show(found: &[Requirement], fit: bool) {
+    for requirement in found {
+        let (style, mark) = match requirement.verdict {
+            Verdict::Ok => (GOOD, "ok"),
+            Verdict::Note => (DOUBTFUL, "note"),
+            Verdict::Unknown => (DOUBTFUL, "unknown"),
+            Verdict::Missing => (BAD, "MISSING"),
+        };
+        anstream::println!(
+            "{style}{mark:<7}{style:#}  {}: {}",
+            requirement.name,
+            requirement.found
+        );
+        if let Some(remedy) = &requirement.remedy {
+            anstream::println!("         {FAINT}why:{FAINT:#} {}", requirement.why);
+            anstream::println!("         {FAINT}remedy:{FAINT:#} {remedy}");
+        }
+    }
+    match fit {
+        true => anstream::println!("{GOOD}This machine is fit for crtos.{GOOD:#}"),
+        false => anstream::println!("{BAD}This machine is not fit for crtos yet.{BAD:#}"),
+    }
+}
+
+impl Probe<'_> {
+    /// The CPUs that are meant: those asked for, or all that Linux uses and could give up.
+    fn candidates(&self) -> CpuList {
+        match &self.cpus {
+            Some(cpus) => cpus.clone(),
+            None => {
+                self.machine.online().iter().filter(|cpu| self.machine.can_unplug(*cpu)).collect()
+            }
+        }
+    }
+
+    /// Whether the hypervisor of crtos runs.
+    fn enabled(&self) -> bool {
+        self.info.is_some_and(|info| info.enabled != 0)
+    }
+}
+
+fn linux(probe: &Probe<'_>) -> Finding {
+    let release = probe.machine.release().unwrap_or_else(|| "unknown".into());
+    if !cfg!(target_arch = "x86_64") {
+        return missing(
+            format!("{release} for another processor than x86-64"),
+            "use an x86-64 machine",
+        );
+    }
+    match probe.machine.version() {
+        Some(version) if version >= (6, 1) => ok(release),
+        _ => missing(release, "use Linux 6.1 or later"),
+    }
+}
+
+fn root(probe: &Probe<'_>) -> Finding {
+    match probe.machine.is_admin() {
+        true => ok("this user may"),
+        false => note(
+            "this user may not",
+            "use sudo for `crtos up` and `crtos down`, and for a more complete check",
+        ),
+    }
+}
+
+fn processor(probe: &Probe<'_>) -> Finding {
+    let model = probe.machine.model().unwrap_or_else(|| "unknown".into());
+    let vendor = probe.machine.vendor().unwrap_or_default();
+    if vendor != "AuthenticAMD" && vendor != "HygonGenuine" {
+        return missing(
+            format!("{model} ({vendor})"),
+            "use a machine with an AMD processor; Intel's VMX is not supported yet",
+        );
+    }
+    match probe.machine.flags().contains("svm") || probe.enabled() {
+        true => ok(format!("{model}, SVM")),
+        false => missing(
+            format!("{model} without SVM"),
+            "enable SVM (AMD-V) in the firmware's setup; in a virtual machine enable nested virtualization",
+        ),
+    }
+}
+
+fn nested_paging(probe: &Probe<'_>) -> Finding {
+    match probe.machine.flags().contains("npt") || probe.enabled() {
+        true => ok("there"),
+        false => missing("not there", "use a processor with nested paging (AMD, since 2007)"),
+    }
+}
+
+fn firmware(probe: &Probe<'_>) -> Finding {
+    if probe.enabled() {
+        return ok("SVM is in use by crtos");
+    }
+    match probe.machine.msr(MSR_VM_CR) {
+        Some(value) if value & VM_CR_SVMDIS != 0 => {
+            missing("SVM is disabled (VM_CR.SVMDIS)", "enable SVM (AMD-V) in the firmware's setup")
+        }
+        Some(_) => ok("SVM is enabled"),
+        None => unknown(
+            "not visible: /dev/cpu/0/msr cannot be read",
+            "`modprobe msr` and run this as root; `crtos up` finds out as well",
+        ),
+    }
+}
+
+fn other_hypervisors(probe: &Probe<'_>) -> Finding {
+    let machine = probe.machine;
+    if !machine.module_loaded("kvm_amd") {
+        return ok("none");
+    }
+    let users = machine.module_users("kvm_amd").unwrap_or(0);
+    if users > 0 {
+        return missing(
+            format!("KVM is in use ({users} users of kvm_amd)"),
+            "shut down the virtual machines of this Linux",
+        );
+    }
+    // Since Linux 6.12 KVM switches SVM on when it is loaded, not with the first virtual machine.
+    match machine.read("/sys/module/kvm/parameters/enable_virt_at_load").as_deref() {
+        Some("Y") if !probe.enabled() => missing(
+            "kvm_amd is loaded and holds SVM although no virtual machine runs",
+            "modprobe -r kvm_amd (or load kvm with enable_virt_at_load=0)",
+        ),
+        _ => ok("kvm_amd is loaded, no virtual machine runs"),
+    }
+}
+
+fn page_tables(probe: &Probe<'_>) -> Finding {
+    match probe.machine.flags().contains("la57") {
+        true => missing("5 levels", "boot Linux with `no5lvl`"),
+        false => ok("4 levels"),
+    }
+}
+
+fn x2apic(probe: &Probe<'_>) -> Finding {
+    let machine = probe.machine;
+    let remedy = "enable x2APIC and the IOMMU in the firmware's setup; Linux then uses it without `nox2apic`, `intremap=off`, `iommu=off`";
+    let by_register = || machine.msr(MSR_APIC_BASE).map(|value| value & APIC_BASE_EXTD != 0);
+    match probe.info.map(|info| info.x2apic != 0).or_else(by_register) {
+        Some(true) => ok("Linux uses it"),
+        Some(false) if machine.flags().contains("x2apic") => {
+            note("there, but Linux runs in xAPIC mode", remedy)
+        }
+        Some(false) => note("not there", "use a processor or virtual machine with x2APIC"),
+        None => unknown(
+            "not visible: /dev/cpu/0/msr cannot be read",
+            "`modprobe msr` and run this as root",
+        ),
+    }
+}
+
+fn iommu(probe: &Probe<'_>) -> Finding {
+    let class = probe.machine.path("/sys/class/iommu");
+    let there = std::fs::read_dir(class).is_ok_and(|mut entries| entries.next().is_some());
+    let interrupts = probe.machine.read("/proc/interrupts").unwrap_or_default();
+    let remaps = interrupts.contains(" IR-");
+    match (there, remaps) {
+        (true, true) => ok("there, with interrupt remapping"),
+        (true, false) => note(
+            "there, without interrupt remapping",
+            "boot Linux without `intremap=off`; look at the firmware's setup",
+        ),
+        (false, true) => ok("interrupt remapping is in use"),
+        (false, false) => note("none in use", "enable the IOMMU (AMD-Vi) in the firmware's setup"),
+    }
+}
+
+fn tsc(probe: &Probe<'_>) -> Finding {
+    let flags = probe.machine.flags();
+    let source = probe
+        .machine
+        .read("/sys/devices/system/clocksource/clocksource0/current_clocksource")
+        .unwrap_or_else(|| "unknown".into());
+    let constant = flags.contains("constant_tsc");
+    if source != "tsc" {
+        return note(
+            format!("Linux's clock source is {source}"),
+            "see why in `dmesg | grep -i tsc`; in a virtual machine boot with `tsc=reliable`",
+        );
+    }
+    match constant && flags.contains("nonstop_tsc") {
+        true => ok("invariant, and Linux's clock source"),
+        false => note(
+            "Linux's clock source, but the processor does not say that it is invariant",
+            "turn off frequency scaling and deep idle states if times drift",
+        ),
+    }
+}
+
+fn cpus(probe: &Probe<'_>) -> Finding {
+    let present = probe.machine.present();
+    match present.len() {
+        0 => unknown("not visible", "mount sysfs at /sys"),
+        1 => missing("one", "use a machine with two CPUs or more"),
+        count => ok(format!("{count} ({present}), online: {}", probe.machine.online())),
+    }
+}
+
+fn hotplug(probe: &Probe<'_>) -> Finding {
+    let machine = probe.machine;
+    let candidates = probe.candidates();
+    let taken = probe.info.as_ref().map(device::cell_cpus).unwrap_or_default();
+    if candidates.is_empty() {
+        return match taken.is_empty() {
+            true => missing(
+                "Linux can unplug no CPU",
+                "use a kernel with CONFIG_HOTPLUG_CPU and more than one CPU online",
+            ),
+            false => ok(format!("cells have {}", taken.named())),
+        };
+    }
+    match crate::plan::cpus(machine, &candidates, &taken) {
+        Ok(()) => ok(format!("{} can be taken", candidates.named())),
+        Err(failure) => {
+            missing(failure.to_string().replace("\n  remedy: ", "; "), "choose other CPUs")
+        }
+    }
+}
+
+fn siblings(probe: &Probe<'_>) -> Finding {
+    let candidates = probe.candidates();
+    let shared: Vec<_> = candidates
+        .iter()
+        .filter_map(|cpu| {
+            let siblings = probe.machine.siblings(cpu);
+            (siblings.len() > 1).then(|| format!("{siblings}"))
+        })
+        .collect();
+    let Some(example) = shared.first() else {
+        return ok("one per core");
+    };
+    let whole = candidates
+        .iter()
+        .all(|cpu| probe.machine.siblings(cpu).iter().all(|sibling| candidates.contains(sibling)));
+    match whole && probe.cpus.is_some() {
+        true => ok("whole cores are asked for"),
+        false => note(
+            format!("cores have several (such as CPUs {example})"),
+            format!("give the realm whole cores: `crtos up --cpus {example}`"),
+        ),
+    }
+}
+
+fn memory(probe: &Probe<'_>) -> Finding {
+    let wanted = probe.memory.max(MIN_REALM);
+    let Some(available) = probe.machine.available() else {
+        return unknown("not visible", "mount procfs at /proc");
+    };
+    let blocks = probe.machine.free_blocks().unwrap_or(Size(0));
+    let found = format!("{available} available, {blocks} of it free in blocks of 2 MiB");
+    if wanted > available {
+        return missing(found, format!("free memory; {wanted} are needed"));
+    }
+    match wanted > blocks {
+        true => note(
+            found,
+            "Linux has to move pages to make more blocks; `echo 1 >/proc/sys/vm/compact_memory` does it beforehand",
+        ),
+        false => ok(found),
+    }
+}
+
+fn lockdown(probe: &Probe<'_>) -> Finding {
+    let machine = probe.machine;
+    let enforced = machine.read("/sys/module/module/parameters/sig_enforce");
+    let lockdown = machine.read("/sys/kernel/security/lockdown").unwrap_or_default();
+    let locked = ["[integrity]", "[confidentiality]"].iter().any(|mode| lockdown.contains(mode));
+    match locked || enforced.as_deref() == Some("Y") {
+        true if machine.module_loaded("crtos") => ok("on; the module is loaded all the same"),
+        true => missing(
+            "on: this kernel refuses unsigned modules",
+            "sign crtos.ko with a key that the machine knows (mokutil --import), or turn secure boot off in the firmware's setup",
+        ),
+        false => ok("the kernel loads modules without a signature"),
+    }
+}
+
+fn module(probe: &Probe<'_>) -> Finding {
+    let machine = probe.machine;
+    let release = machine.release().unwrap_or_default();
+    match install::module_path(machine) {
+        Some(path) => {
+            let file = std::fs::read(machine.path(&path)).unwrap_or_default();
+            let magic = install::module_field(&file, "vermagic").unwrap_or_default();
+            let built = magic.split(' ').next().unwrap_or_default().to_string();
+            match install::module(&file) {
+                _ if !built.is_empty() && built != release => missing(
+                    format!("{} is built for Linux {built}", path.display()),
+                    format!("build it against the headers of {release}"),
+                ),
+                what => told(what, &path.display().to_string(), true),
+            }
+        }
+        None if machine.module_loaded("crtos") => ok("loaded, though not installed"),
+        None => missing(
+            format!("no crtos.ko for Linux {release}"),
+            format!("build and install it against the headers of {release}, then run depmod"),
+        ),
+    }
+}
+
+fn loaded(probe: &Probe<'_>) -> Finding {
+    match probe.info {
+        Some(info) if info.abi_version == ABI_VERSION => ok(match device::realm(&info) {
+            Some(_) => "loaded, the realm is up",
+            None => "loaded",
+        }),
+        Some(info) => missing(
+            format!("version {}, this command has {ABI_VERSION}", info.abi_version),
+            "install both from the same build; `crtos down --unload` removes the old module",
+        ),
+        None if probe.machine.module_loaded("crtos") => unknown(
+            "loaded; this user may not use it",
+            "run this as root or as a member of the group `crtos`",
+        ),
+        None => ok("not loaded; `crtos up` loads it"),
+    }
+}
+
+fn told(what: Told, path: &str, silence_is_fine: bool) -> Finding {
+    match what {
+        Told::Missing => {
+            missing(format!("{path} is not there"), "install crtos anew; this file is part of it")
+        }
+        Told::Abi(version) if version != ABI_VERSION => missing(
+            format!("{path} has version {version}, this command {ABI_VERSION}"),
+            "install all parts from the same build",
+        ),
+        Told::Silent if !silence_is_fine => missing(
+            format!("{path} is no image of the hypervisor"),
+            "install crtos anew; this file is part of it",
+        ),
+        _ => ok(path),
+    }
+}
+
+fn hypervisor(probe: &Probe<'_>) -> Finding {
+    told(install::hypervisor(probe.machine), install::HYPERVISOR, false)
+}
+
+fn kernel(probe: &Probe<'_>) -> Finding {
+    told(install::elf(probe.machine, install::KERNEL), install::KERNEL, true)
+}
+
+fn shadow(probe: &Probe<'_>) -> Finding {
+    told(install::elf(probe.machine, install::SHADOW), install::SHADOW, true)
+}
+
+fn group(probe: &Probe<'_>) -> Finding {
+    match probe.machine.group("crtos") {
+        Some(_) => ok("there"),
+        None => note("there is none; only root may use `crtos run`", "groupadd --system crtos"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::machine::fake::Fake;
+
+    /// A machine on which everything is installed.
+    fn installed() -> Fake {
+        let fake = Fake::fit();
+        let mut image = crtos_abi::image::IMAGE_MAGIC.to_le_bytes().to_vec();
+        image.extend(u64::from(ABI_VERSION).to_le_bytes());
+        image.resize(4096, 0);
+        fake.write(install::HYPERVISOR, image);
+        fake.write(install::KERNEL, "ELF");
+        fake.write(install::SHADOW, "ELF");
+        fake.write("/lib/modules/6.1.0-32-amd64/updates/crtos.ko", "module");
+        // APIC_BASE: x2APIC mode. VM_CR lies far behind; the file is sparse.
+        let msr = fake.machine().path("/dev/cpu/0/msr");
+        fake.write("/dev/cpu/0/msr", "");
+        let file = std::fs::File::options().write(true).open(msr).unwrap();
+        use std::os::unix::fs::FileExt;
+        file.write_all_at(&0xfee0_0d00u64.to_le_bytes(), MSR_APIC_BASE.into()).unwrap();
+        file.write_all_at(&8u64.to_le_bytes(), MSR_VM_CR.into()).unwrap();
+        fake
+    }
+
+    fn all(fake: &Fake) -> Vec<Requirement> {
+        let machine = fake.machine();
+        examine(&Probe { machine: &machine, info: None, cpus: None, memory: Size::mib(64) })
+    }
+
+    fn one(fake: &Fake, name: &str) -> Requirement {
+        all(fake).into_iter().find(|requirement| requirement.name == name).unwrap()
+    }
+
+    #[test]
+    fn a_fit_machine_is_fit() {
+        for requirement in all(&installed()) {
+            assert_eq!(requirement.verdict, Verdict::Ok, "{requirement:?}");
+        }
+    }
+
+    #[test]
+    fn each_requirement_is_seen_to_be_missing() {
+        let cpuinfo = |flags: &str| {
+            format!("vendor_id : AuthenticAMD\nmodel name : AMD EPYC\nflags : {flags}\n")
+        };
+        type Change = Box<dyn Fn(&Fake)>;
+        let write = |path: &'static str, content: String| -> Change {
+            Box::new(move |fake| fake.write(path, &content))
+        };
+        let remove = |path: &'static str| -> Change { Box::new(move |fake| fake.remove(path)) };
+        let intel = cpuinfo("vmx").replace("AuthenticAMD", "GenuineIntel");
+        let online = "/sys/devices/system/cpu/online";
+        let cases: Vec<(&str, Verdict, Change)> = vec![
+            ("Linux", Verdict::Missing, write("/proc/sys/kernel/osrelease", "5.10.0-amd64".into())),
+            ("root", Verdict::Note, write("/proc/self/status", "CapEff:\t0000000000000000".into())),
+            ("processor", Verdict::Missing, write("/proc/cpuinfo", intel)),
+            ("processor", Verdict::Missing, write("/proc/cpuinfo", cpuinfo("npt"))),
+            ("nested paging", Verdict::Missing, write("/proc/cpuinfo", cpuinfo("svm"))),
+            ("firmware", Verdict::Unknown, remove("/dev/cpu/0/msr")),
+            ("x2APIC", Verdict::Unknown, remove("/dev/cpu/0/msr")),
+            (
+                "other hypervisors",
+                Verdict::Missing,
+                Box::new(|fake| {
+                    fake.write("/sys/module/kvm_amd/initstate", "live");
+                    fake.write("/sys/module/kvm_amd/refcnt", "4");
+                }),
+            ),
+            (
+                "other hypervisors",
+                Verdict::Missing,
+                Box::new(|fake| {
+                    fake.write("/sys/module/kvm_amd/initstate", "live");
+                    fake.write("/sys/module/kvm/parameters/enable_virt_at_load", "Y");
+                }),
+            ),
+            ("page tables", Verdict::Missing, write("/proc/cpuinfo", cpuinfo("svm npt la57"))),
+            ("IOMMU", Verdict::Note, write("/proc/interrupts", "IO-APIC".into())),
+            (
+                "time stamp counter",
+                Verdict::Note,
+                write(
+                    "/sys/devices/system/clocksource/clocksource0/current_clocksource",
+                    "hpet".into(),
+                ),
+            ),
+            ("CPUs", Verdict::Missing, write("/sys/devices/system/cpu/present", "0".into())),
+            ("CPU hotplug", Verdict::Missing, write(online, "0".into())),
+            (
+                "hardware threads",
+                Verdict::Note,
+                write("/sys/devices/system/cpu/cpu2/topology/thread_siblings_list", "2-3".into()),
+            ),
+            ("memory", Verdict::Missing, write("/proc/meminfo", "MemAvailable: 1000 kB".into())),
+            (
+                "memory",
+                Verdict::Note,
+                write("/proc/buddyinfo", "Node 0, zone Normal 9 9 9 9 9 9 9 9 9 0 0".into()),
+            ),
+            (
+                "secure boot",
+                Verdict::Missing,
+                write("/sys/kernel/security/lockdown", "none [integrity] confidentiality".into()),
+            ),
+            ("module", Verdict::Missing, remove("/lib/modules")),
+            ("hypervisor image", Verdict::Missing, write(install::HYPERVISOR, "x".into())),
+            ("real-time kernel", Verdict::Missing, remove(install::KERNEL)),
+            ("shadow", Verdict::Missing, remove(install::SHADOW)),
+            ("group", Verdict::Note, write("/etc/group", "root:x:0:".into())),
+        ];
+        for (name, verdict, change) in cases {
+            let fake = installed();
+            change(&fake);
+            let requirement = one(&fake, name);
+            assert_eq!(requirement.verdict, verdict, "{requirement:?}");
+            assert!(requirement.remedy.is_some(), "{requirement:?}");
+        }
+    }
+
+    #[test]
+    fn firmware_that_disables_svm_is_seen() {
+        let fake = installed();
+        let msr = fake.machine().path("/dev/cpu/0/msr");
+        let file = std::fs::File::options().write(true).open(msr).unwrap();
+        use std::os::unix::fs::FileExt;
+        file.write_all_at(&VM_CR_SVMDIS.to_le_bytes(), MSR_VM_CR.into()).unwrap();
+        assert_eq!(one(&fake, "firmware").verdict, Verdict::Missing);
+    }
+}

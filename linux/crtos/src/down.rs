@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `crtos down`: Linux has its CPUs and its memory back.
+
+use std::{
+    collections::BTreeMap,
+    process::{Command, Stdio},
+};
+
+use crtos_abi::MAX_CELLS;
+
+use crate::{
+    device::{self, Device},
+    failure::{Failure, Result},
+    machine::Machine,
+    start::step,
+    state, text,
+};
+
+/// What is asked, for failures.
+const ASKED: &str = "take crtos down";
+
+/// End the real-time realm and all other cells, and leave the hypervisor
+///
+/// Linux has its CPUs and its memory back, as before `crtos up`. Refuses while programs run in the
+/// realm, and names them, unless `--force` is given.
+#[derive(clap::Args)]
+#[command(after_long_help = "\
+Examples:
+  crtos down
+  crtos down --force --unload
+
+Exit status: 0 done; 1 refused or failed (also if crtos is not up); 2 usage.")]
+pub struct Down {
+    /// End programs that run in the realm (they are killed)
+    #[arg(long)]
+    force: bool,
+    /// Remove the module as well
+    #[arg(long)]
+    unload: bool,
+}
+
+impl Down {
+    /// Does it.
+    pub fn run(self) -> Result<()> {
+        let machine = Machine::here();
+        let loaded = machine.exists(device::PATH);
+        let was_up = loaded && self.take_down(&machine)?;
+        match (self.unload, loaded) {
+            (true, true) => unload(),
+            (true, false) => Ok(()),
+            (false, _) if was_up => Ok(()),
+            (false, _) => Err(device::not_up(ASKED)),
+        }
+    }
+
+    /// Returns whether there was anything to take down.
+    fn take_down(&self, machine: &Machine) -> Result<bool> {
+        let device = match Device::require(ASKED) {
+            Ok(device) => device,
+            // A module of another version can still be removed, if nothing uses it.
+            Err(_) if self.unload => return Ok(false),
+            Err(failure) => return Err(failure),
+        };
+        let info = device.info(ASKED)?;
+        if info.enabled == 0 && info.cells == 0 {
+            return Ok(false);
+        }
+        if !machine.is_admin() {
+            return Err(Failure::new(ASKED, "only root may do it")
+                .remedy("run it as root, for instance with sudo"));
+        }
+        if info.processes > 0 && !self.force {
+            return Err(busy(&device, info.realm, info.processes));
+        }
+        let cpus = device::cell_cpus(&info);
+        for cell in (0..MAX_CELLS as u32).filter(|cell| info.cells >> cell & 1 == 1) {
+            step(&format!("ending cell {cell}"));
+            device.destroy(cell, self.force).map_err(|refusal| {
+                match refusal.errno {
+                    // A program came between.
+                    nix::errno::Errno::EBUSY if Some(cell) == device::realm(&info) => {
+                        busy(&device, cell, 1)
+                    }
+                    _ => refusal.asked(ASKED),
+                }
+            })?;
+            state::forget(cell);
+        }
+        step("leaving the hypervisor");
+        device.disable().map_err(|refusal| refusal.asked(ASKED))?;
+
+        let online = machine.online();
+        for cpu in cpus.iter().filter(|cpu| !online.contains(*cpu)) {
+            anstream::eprintln!(
+                "{}crtos:{:#} CPU {cpu} did not come back online\n  remedy: echo 1 >/sys/devices/system/cpu/cpu{cpu}/online; `dmesg` may say why",
+                text::DOUBTFUL,
+                text::DOUBTFUL
+            );
+        }
+        Ok(true)
+    }
+}
+
+/// The refusal that names the programs.
+fn busy(device: &Device, realm: u32, count: u32) -> Failure {
+    let threads = device.threads(realm).unwrap_or_default();
+    let programs: BTreeMap<_, _> =
+        threads.into_iter().map(|thread| (thread.pid, thread.command)).collect();
+    let mut reason = match programs.len().max(count as usize) {
+        1 => "a program runs in the realm:".to_string(),
+        many => format!("{many} programs run in the realm:"),
+    };
+    for (pid, command) in &programs {
+        reason.push_str(&format!("\n    {pid} {command}"));
+    }
+    Failure::new(ASKED, reason).remedy("end them first, or use `crtos down --force`")
+}
+
+/// Removes the module.
+fn unload() -> Result<()> {
+    step("removing the module");
+    let asked = "remove the module";
+    let modprobe = Command::new("modprobe").args(["-r", "crtos"]).stdin(Stdio::null()).output();
+    match modprobe {
+        Ok(output) if output.status.success() => Ok(()),
+        Ok(output) => Err(Failure::new(asked, text::harmless(output.stderr.trim_ascii()))),
+        Err(error) => Err(Failure::new(asked, format!("modprobe: {error}"))),
+    }
+}

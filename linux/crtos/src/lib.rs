@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The command line of crtos.
+//!
+//! One file per verb; each has its arguments, with the text of `--help`, and `run`. Beneath them:
+//!
+//! | module | concept |
+//! |---|---|
+//! | [`device`] | `/dev/crtos` with safe calls |
+//! | `plan`, `start` | which CPUs and memory a cell may have; how it starts |
+//! | [`loader`] | what lies in a cell's memory before it starts |
+//! | [`machine`], [`install`] | what Linux tells about the machine; the installed parts |
+//! | [`report`], [`threads`], [`ring`] | what hypervisor and real-time kernel tell |
+//! | [`failure`] | failures that explain themselves |
+//! | [`cpulist`], [`size`], [`ranges`], [`text`], [`view`] | words and bytes |
+#![deny(unsafe_code)]
+
+mod bench;
+mod cell;
+mod check;
+pub mod cpulist;
+#[allow(unsafe_code)]
+pub mod device;
+mod down;
+pub mod failure;
+pub mod install;
+pub mod loader;
+mod log;
+pub mod machine;
+mod man;
+mod plan;
+mod ps;
+pub mod ranges;
+pub mod report;
+pub mod ring;
+mod run;
+pub mod size;
+mod start;
+mod state;
+mod stats;
+mod symbols;
+pub mod text;
+pub mod threads;
+mod trace;
+mod up;
+mod version;
+pub mod view;
+
+use clap::{CommandFactory, Parser, Subcommand};
+
+use failure::Result;
+
+/// Run ordinary Linux programs with hard real-time latency, beside the Linux that is already
+/// running
+///
+/// crtos divides the machine: Linux gives up some CPUs and some memory, and a small real-time
+/// kernel runs there, isolated by a hypervisor that is started under the running Linux. Programs
+/// run in this real-time realm unmodified; what the real-time kernel does not do itself, it has
+/// Linux do. No reboot, no kernel patch; `crtos down` gives everything back.
+#[derive(Parser)]
+#[command(
+    name = "crtos",
+    version,
+    max_term_width = 100,
+    after_long_help = "\
+Examples:
+  crtos check                           is this machine fit? what is missing, and the remedy
+  crtos up --cpus 3 --memory 512M       CPU 3 and 512 MiB become the real-time realm
+  crtos run -- busybox md5sum /bin/sh   run a program there
+  crtos ps                              what runs there
+  crtos stats                           VM exits by CPU and reason, memory, doorbells
+  crtos bench                           latencies of Linux and of the realm, measured
+  crtos trace --duration 1              record what happens there, for Perfetto
+  crtos down                            Linux has its CPU and its memory back
+
+Exit status:
+  0    done
+  1    refused or failed; the reason and a remedy are on standard error
+  2    the command line was not understood
+  of `crtos run`: the program's own, or
+  125  crtos could not start the program
+  126  the program was found but cannot be run
+  127  the program was not found
+
+Environment:
+  NO_COLOR  if set, no colours; without it, colours only on a terminal
+
+Files:
+  /dev/crtos                              the module's device; group `crtos` may use `crtos run`
+  /usr/lib/crtos/kernel.elf               the real-time kernel
+  /lib/firmware/crtos/hypervisor.bin      the hypervisor
+  /lib/modules/VERSION/updates/crtos.ko   the module"
+)]
+pub struct Cli {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Subcommand)]
+enum Verb {
+    Check(check::Check),
+    Up(up::Up),
+    Down(down::Down),
+    Run(run::Run),
+    Ps(ps::Ps),
+    Stats(stats::Stats),
+    Log(log::Log),
+    Trace(trace::Trace),
+    Cell(cell::Cell),
+    Bench(bench::Bench),
+    Version(version::Version),
+    Man(man::Man),
+}
+
+/// Does what the command line says; returns the exit status.
+pub fn main() -> u8 {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Help and version go to standard output and are no errors.
+            let _ = error.print();
+            return error.exit_code() as u8;
+        }
+    };
+    match cli.verb.run() {
+        Ok(status) => status,
+        Err(failure) => {
+            anstream::eprintln!("{}crtos:{:#} {failure}", text::BAD, text::BAD);
+            failure.exit_status()
+        }
+    }
+}
+
+impl Verb {
+    fn run(self) -> Result<u8> {
+        match self {
+            Verb::Check(check) => check.run(),
+            Verb::Up(up) => up.run().map(|()| 0),
+            Verb::Down(down) => down.run().map(|()| 0),
+            Verb::Run(run) => Err(run.run()),
+            Verb::Ps(ps) => ps.run().map(|()| 0),
+            Verb::Stats(stats) => stats.run().map(|()| 0),
+            Verb::Log(log) => log.run().map(|()| 0),
+            Verb::Trace(trace) => trace.run(),
+            Verb::Cell(cell) => cell.run().map(|()| 0),
+            Verb::Bench(bench) => bench.run(),
+            Verb::Version(version) => version.run(),
+            Verb::Man(man) => man.run(Cli::command()).map(|()| 0),
+        }
+    }
+}
+
+/// Prints JSON for `--json`.
+fn print_json(value: &impl serde::Serialize) -> Result<()> {
+    let text = serde_json::to_string_pretty(value)
+        .map_err(|error| failure::Failure::new("print JSON", error))?;
+    anstream::println!("{text}");
+    Ok(())
+}

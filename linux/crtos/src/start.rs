@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The steps from an empty machine to a running cell: load the module, launch the hypervisor,
+//! create, load, start.
+//!
+//! Until [`Device::keep`] the module undoes all of it when the device is closed, also if this
+//! process is killed.
+
+use std::{
+    io::IsTerminal,
+    process::{Command, Stdio},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+use crtos_abi::{
+    MAX_CELL_CPUS,
+    cell::{CELL_NAME_LEN, MAX_MSR_RANGES, MAX_PORT_RANGES, MsrRange, PortRange},
+    ioctl::CreateCell,
+};
+
+use crate::{
+    cpulist::CpuList,
+    device::{self, Device},
+    failure::{Failure, Result},
+    install,
+    loader::{CellFacts, Loadable},
+    log,
+    machine::Machine,
+    size::Size,
+    text,
+};
+
+/// Vector on which a cell's doorbell arrives.
+const DOORBELL_VECTOR: u32 = 0xf0;
+/// Bytes that are copied into a cell by one call, so that Ctrl-C is seen in between.
+const LOAD_CHUNK: usize = 1 << 20;
+
+/// Notices SIGINT, SIGTERM and SIGHUP, so that a command ends between two steps and says so.
+pub struct Interruption(Arc<AtomicUsize>);
+
+impl Interruption {
+    /// From now on these signals do not end the process by themselves.
+    pub fn watch() -> Self {
+        let flag = Arc::new(AtomicUsize::new(0));
+        for signal in
+            [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP]
+        {
+            // Without the handler the signal ends the process, and the module undoes the same.
+            let _ = signal_hook::flag::register_usize(signal, flag.clone(), signal as usize);
+        }
+        Self(flag)
+    }
+
+    /// Fails if a signal came.
+    pub fn check(&self, asked: &str) -> Result<()> {
+        match self.signal() {
+            None => Ok(()),
+            Some(_) => Err(Failure::new(asked, "interrupted; everything is as it was before")),
+        }
+    }
+
+    /// The signal that came.
+    pub fn signal(&self) -> Option<i32> {
+        match self.0.load(Ordering::Relaxed) {
+            0 => None,
+            signal => Some(signal as i32),
+        }
+    }
+}
+
+/// Says what is being done, if somebody is watching.
+pub fn step(text: &str) {
+    if std::io::stderr().is_terminal() {
+        anstream::eprintln!("{}{text}{:#}", text::FAINT, text::FAINT);
+    }
+}
+
+/// Loads the module if it is not loaded, and opens the device.
+pub fn open_device(machine: &Machine, asked: &str) -> Result<Device> {
+    if !machine.exists(device::PATH) {
+        step("loading the module");
+        load_module(machine, asked)?;
+    }
+    Device::require(asked)
+}
+
+fn load_module(machine: &Machine, asked: &str) -> Result<()> {
+    let release = machine.release().unwrap_or_default();
+    if install::module_path(machine).is_none() {
+        return Err(Failure::new(
+            asked,
+            format!("the module crtos.ko is not installed for the running kernel {release}"),
+        )
+        .remedy(format!(
+            "build and install it against the headers of {release}, then run depmod"
+        )));
+    }
+    let modprobe = Command::new("modprobe").arg("crtos").stdin(Stdio::null()).output();
+    let reason = match modprobe {
+        Ok(output) if output.status.success() => return Ok(()),
+        Ok(output) => text::harmless(output.stderr.trim_ascii()),
+        Err(error) => format!("modprobe: {error}"),
+    };
+    Err(Failure::new(asked, format!("the module cannot be loaded: {reason}"))
+        .remedy("`crtos check` looks for the reasons; the kernel's own words are in `dmesg`"))
+}
+
+/// What a new cell is to be.
+pub struct Wanted<'a> {
+    /// Its name, at most 31 bytes.
+    pub name: &'a str,
+    /// Its CPUs.
+    pub cpus: &'a CpuList,
+    /// The CPU of Linux that its calls interrupt; with `CREATE_CALLS_FOLLOW` only those that no
+    /// shadow waits for.
+    pub linux_cpu: u32,
+    /// Private memory, whole blocks.
+    pub private: Size,
+    /// Pool, whole blocks.
+    pub shared: Size,
+    /// `CREATE_*` of [`crtos_abi::ioctl`].
+    pub flags: u32,
+    /// Ports it may use.
+    pub ports: &'a [PortRange],
+    /// Registers it may use.
+    pub msrs: &'a [MsrRange],
+}
+
+/// Launches the hypervisor and creates a cell; returns its number and what it learns of itself.
+pub fn create(device: &Device, asked: &str, wanted: &Wanted<'_>) -> Result<(u32, CellFacts)> {
+    let Wanted { name, cpus, linux_cpu, private, shared, flags, ports, msrs } = *wanted;
+    if ports.len() > MAX_PORT_RANGES || msrs.len() > MAX_MSR_RANGES {
+        let reason = format!(
+            "at most {MAX_PORT_RANGES} ranges of ports and {MAX_MSR_RANGES} of registers are possible"
+        );
+        return Err(Failure::new(asked, reason));
+    }
+    let mut cell = CreateCell {
+        name: [0; CELL_NAME_LEN],
+        cpus: cpus.mask(),
+        private_size: private.0,
+        shared_size: shared.0,
+        flags,
+        doorbell_vector: DOORBELL_VECTOR,
+        port_count: ports.len() as u32,
+        msr_count: msrs.len() as u32,
+        linux_cpu,
+        reserved: 0,
+        ports: [PortRange::default(); MAX_PORT_RANGES],
+        msrs: [MsrRange::default(); MAX_MSR_RANGES],
+        apic_ids: [0; MAX_CELL_CPUS],
+    };
+    cell.name[..name.len()].copy_from_slice(name.as_bytes());
+    cell.ports[..ports.len()].copy_from_slice(ports);
+    cell.msrs[..msrs.len()].copy_from_slice(msrs);
+
+    step("launching the hypervisor");
+    device.enable().map_err(|refusal| refusal.asked(asked))?;
+    step(&format!("taking {} and {} from Linux", cpus.named(), Size(private.0 + shared.0)));
+    let number = device.create(&mut cell).map_err(|refusal| refusal.asked(asked))?;
+    let facts = CellFacts {
+        cpus: cpus.iter().collect(),
+        apic_ids: cell.apic_ids[..cpus.len()].to_vec(),
+        private_size: private.0,
+        shared_size: shared.0,
+        doorbell_vector: DOORBELL_VECTOR,
+        tsc_khz: device.info(asked)?.tsc_khz,
+        has_channel: true,
+    };
+    Ok((number, facts))
+}
+
+/// Copies everything into a cell that does not run.
+pub fn load(
+    device: &Device,
+    asked: &str,
+    cell: u32,
+    loadable: &Loadable,
+    interruption: &Interruption,
+) -> Result<()> {
+    for piece in &loadable.pieces {
+        for (index, chunk) in piece.bytes.chunks(LOAD_CHUNK).enumerate() {
+            interruption.check(asked)?;
+            let address = piece.address + (index * LOAD_CHUNK) as u64;
+            device.load(cell, address, chunk).map_err(|refusal| refusal.asked(asked))?;
+        }
+    }
+    Ok(())
+}
+
+/// Shows the ends of the logs on standard error, for a failure that they may explain.
+pub fn show_logs(device: &Device, cell: Option<u32>) {
+    /// Lines of each log.
+    const LINES: usize = 15;
+    let show = |name: &str, lines: Vec<Vec<u8>>| {
+        for line in lines.iter().skip(lines.len().saturating_sub(LINES)) {
+            anstream::eprintln!("  {}", log::labelled(name, line));
+        }
+    };
+    show("hypervisor", log::everything(&mut device.hypervisor_log()).unwrap_or_default());
+    if let Some(cell) = cell {
+        show("kernel", log::everything(&mut device.kernel_log(cell)).unwrap_or_default());
+    }
+}

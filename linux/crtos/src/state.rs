@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What has to be remembered of a cell between commands: what its boot information says, and what
+//! was loaded last. One file per cell below `/run/crtos`.
+
+use std::{fs, path::PathBuf};
+
+use crate::{
+    failure::{Asked, Result},
+    loader::CellFacts,
+};
+
+/// Directory of the files.
+const DIRECTORY: &str = "/run/crtos";
+
+/// What is remembered.
+#[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
+pub struct Remembered {
+    /// Name of the cell.
+    pub name: String,
+    /// What it is made of.
+    pub facts: CellFacts,
+    /// What was loaded last.
+    pub loaded: Option<Loaded>,
+}
+
+/// What was loaded into a cell.
+#[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
+pub struct Loaded {
+    /// Absolute path.
+    pub file: PathBuf,
+    /// Command line of the cell.
+    pub command_line: String,
+}
+
+fn path(cell: u32) -> PathBuf {
+    PathBuf::from(DIRECTORY).join(format!("cell-{cell}.json"))
+}
+
+/// What is remembered of a cell.
+pub fn recall(cell: u32) -> Option<Remembered> {
+    serde_json::from_slice(&fs::read(path(cell)).ok()?).ok()
+}
+
+/// Remembers.
+pub fn remember(cell: u32, what: &Remembered) -> Result<()> {
+    let asked = || format!("write {}", path(cell).display());
+    let text = serde_json::to_vec_pretty(what).map_err(std::io::Error::other).asked(asked())?;
+    fs::create_dir_all(DIRECTORY).asked(asked())?;
+    let new = path(cell).with_extension("new");
+    fs::write(&new, text).and_then(|()| fs::rename(&new, path(cell))).asked(asked())
+}
+
+/// Forgets; fine if nothing is remembered.
+pub fn forget(cell: u32) {
+    let _ = fs::remove_file(path(cell));
+}

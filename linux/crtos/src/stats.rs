@@ -1,0 +1,332 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `crtos stats`: VM exits by CPU and reason, memory, doorbells, the longest sections with
+//! interrupts off.
+
+use std::{collections::BTreeMap, io::IsTerminal, thread::sleep, time::Duration};
+
+use serde::Serialize;
+
+use crate::{
+    device::{self, Device},
+    failure::Result,
+    report::{Cell, Cpu, EXIT_NAMES, Owner, Report},
+    size::Size,
+    symbols::Symbols,
+    text,
+    threads::{Counters, Section},
+};
+
+/// What is asked, for failures.
+const ASKED: &str = "show statistics";
+
+/// Show VM exits by CPU and reason, memory, doorbells, and for how long interrupts were off
+///
+/// Counters begin at the launch of the hypervisor. A CPU of the real-time realm that sleeps and
+/// wakes by its timer causes no exits at all.
+///
+/// Reasons: nmi (non-maskable interrupt), icr (interrupt command register), msr (another trapped
+/// model-specific register), hypercall, nested-fault (nested page fault), cpuid, port (I/O port),
+/// apic (local APIC, trapped only where Linux runs it in xAPIC mode), xsetbv, hidden (instruction
+/// that guests may not see), shutdown (triple fault), other.
+///
+/// Of each CPU of the realm the longest sections are shown in which the real-time kernel kept
+/// interrupts, and with them preemption, off since it started: how long, and the functions where
+/// they began and ended.
+#[derive(clap::Args)]
+#[command(after_long_help = "\
+With --json one object:
+  hypervisor  running (boolean), free_pages
+  cpus        array of: cpu, owner (\"linux\", \"parked\" or the cell's name), cell (its number or null),
+              exits (object: reason to number), exits_total, doorbells (rung from this CPU)
+  cells       array of: cell, name, state, cpus, private_bytes, shared_bytes
+  realm       null, or: cell, pool_bytes, pool_free_bytes, heap_bytes, heap_used_bytes,
+              doorbells_sent, doorbells_taken, idle_ns (array, one per CPU of the realm),
+              sections (array, longest first within a CPU: cpu, ns, begin, end)
+
+Exit status: 0 done; 1 failed; 2 usage.")]
+pub struct Stats {
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    /// Print anew every second until interrupted
+    #[arg(long)]
+    watch: bool,
+}
+
+/// The statistics in JSON.
+#[derive(Serialize)]
+struct Statistics {
+    hypervisor: Hypervisor,
+    cpus: Vec<CpuStatistics>,
+    cells: Vec<CellStatistics>,
+    realm: Option<RealmStatistics>,
+}
+
+#[derive(Serialize)]
+struct Hypervisor {
+    running: bool,
+    free_pages: u64,
+}
+
+#[derive(Serialize)]
+struct CpuStatistics {
+    cpu: usize,
+    owner: String,
+    cell: Option<u32>,
+    exits: BTreeMap<&'static str, u64>,
+    exits_total: u64,
+    doorbells: u64,
+}
+
+#[derive(Serialize)]
+struct CellStatistics {
+    cell: u32,
+    name: String,
+    state: &'static str,
+    cpus: Vec<u32>,
+    private_bytes: u64,
+    shared_bytes: u64,
+}
+
+#[derive(Serialize)]
+struct RealmStatistics {
+    cell: u32,
+    pool_bytes: u64,
+    pool_free_bytes: u64,
+    heap_bytes: u64,
+    heap_used_bytes: u64,
+    doorbells_sent: u64,
+    doorbells_taken: u64,
+    idle_ns: Vec<u64>,
+    sections: Vec<SectionStatistics>,
+}
+
+/// A section with interrupts off.
+#[derive(Serialize)]
+struct SectionStatistics {
+    /// Linux's number of the CPU.
+    cpu: u32,
+    ns: u64,
+    begin: String,
+    end: String,
+}
+
+impl Stats {
+    /// Does it.
+    pub fn run(self) -> Result<()> {
+        let device = Device::require(ASKED)?;
+        let symbols = Symbols::installed();
+        loop {
+            let info = device.info(ASKED)?;
+            if info.enabled == 0 {
+                return Err(device::not_up(ASKED));
+            }
+            let report = device.report(ASKED)?;
+            let realm = match device::realm(&info) {
+                Some(realm) => {
+                    let counters =
+                        device.counters(realm).map_err(|refusal| refusal.asked(ASKED))?;
+                    let sections =
+                        device.sections(realm).map_err(|refusal| refusal.asked(ASKED))?;
+                    Some(Realm { cell: realm, counters, sections, tsc_khz: info.tsc_khz })
+                }
+                None => None,
+            };
+            let statistics = Statistics::of(&report, realm, &symbols);
+            if self.json {
+                crate::print_json(&statistics)?;
+            } else {
+                if self.watch && std::io::stdout().is_terminal() {
+                    anstream::print!("\x1b[H\x1b[J");
+                }
+                anstream::println!("{}", statistics.show());
+            }
+            if !self.watch {
+                return Ok(());
+            }
+            sleep(Duration::from_secs(1));
+        }
+    }
+}
+
+/// What the real-time kernel tells.
+struct Realm {
+    cell: u32,
+    counters: Counters,
+    sections: Vec<Section>,
+    tsc_khz: u32,
+}
+
+impl Statistics {
+    fn of(report: &Report, realm: Option<Realm>, symbols: &Symbols) -> Self {
+        let cpu = |(number, cpu): (usize, &Cpu)| {
+            let (owner, cell) = match cpu.owner {
+                Owner::Linux => ("linux".to_string(), None),
+                Owner::Parked => ("parked".to_string(), None),
+                Owner::Cell(cell) => {
+                    let name = report.cell(cell).map(|cell| cell.name.clone());
+                    (name.unwrap_or_else(|| format!("cell {cell}")), Some(cell))
+                }
+            };
+            CpuStatistics {
+                cpu: number,
+                owner,
+                cell,
+                exits: EXIT_NAMES.into_iter().zip(cpu.exits).collect(),
+                exits_total: cpu.total(),
+                doorbells: cpu.doorbells,
+            }
+        };
+        let cell = |cell: &Cell| CellStatistics {
+            cell: cell.number,
+            name: cell.name.clone(),
+            state: cell.state.name(),
+            cpus: report.cpus_of(cell.number).iter().collect(),
+            private_bytes: cell.private_bytes,
+            shared_bytes: cell.shared_bytes,
+        };
+        let realm = realm.map(|Realm { cell, counters, sections, tsc_khz }| RealmStatistics {
+            cell,
+            pool_bytes: counters.pool_pages.saturating_mul(crtos_abi::PAGE_SIZE),
+            pool_free_bytes: counters.pool_free.saturating_mul(crtos_abi::PAGE_SIZE),
+            heap_bytes: counters.heap_size,
+            heap_used_bytes: counters.heap_used,
+            doorbells_sent: counters.doorbells_sent,
+            doorbells_taken: counters.doorbells_taken,
+            idle_ns: counters
+                .idle
+                .iter()
+                .take(report.cpus_of(cell).len())
+                .map(|idle| idle.as_nanos() as u64)
+                .collect(),
+            sections: sections
+                .iter()
+                .filter_map(|section| {
+                    Some(SectionStatistics {
+                        cpu: report.cpus_of(cell).iter().nth(section.cpu)?,
+                        ns: (u128::from(section.ticks) * 1_000_000 / u128::from(tsc_khz.max(1)))
+                            as u64,
+                        begin: symbols.name(section.begin),
+                        end: symbols.name(section.end),
+                    })
+                })
+                .collect(),
+        });
+        Self {
+            hypervisor: Hypervisor { running: report.running, free_pages: report.free_pages },
+            cpus: report.cpus.iter().enumerate().map(cpu).collect(),
+            cells: report.cells.iter().map(cell).collect(),
+            realm,
+        }
+    }
+
+    fn show(&self) -> String {
+        // Reasons that never happened would only fill the line.
+        let reasons: Vec<_> = EXIT_NAMES
+            .into_iter()
+            .filter(|reason| self.cpus.iter().any(|cpu| cpu.exits[reason] != 0))
+            .collect();
+        let mut header = vec!["CPU", "OWNER", "EXITS"];
+        header.extend(&reasons);
+        header.push("DOORBELLS");
+        let rows = self.cpus.iter().map(|cpu| {
+            let mut row = vec![cpu.cpu.to_string(), cpu.owner.clone(), cpu.exits_total.to_string()];
+            row.extend(reasons.iter().map(|reason| cpu.exits[reason].to_string()));
+            row.push(cpu.doorbells.to_string());
+            row
+        });
+        let right: Vec<_> = (0..header.len()).filter(|column| *column != 1).collect();
+        let mut parts = vec![text::table(&header, &right, rows.collect())];
+
+        if !self.cells.is_empty() {
+            let rows = self.cells.iter().map(|cell| {
+                vec![
+                    cell.cell.to_string(),
+                    cell.name.clone(),
+                    cell.state.to_string(),
+                    Size(cell.private_bytes).to_string(),
+                    Size(cell.shared_bytes).to_string(),
+                ]
+            });
+            let header = ["CELL", "NAME", "STATE", "PRIVATE", "SHARED"];
+            parts.push(text::table(&header, &[0, 3, 4], rows.collect()));
+        }
+        let mut facts = vec![format!(
+            "hypervisor: {} free",
+            Size(self.hypervisor.free_pages.saturating_mul(crtos_abi::PAGE_SIZE))
+        )];
+        if let Some(realm) = &self.realm {
+            let free = Size(realm.pool_free_bytes);
+            facts.push(format!("memory for processes: {free} of {} free", Size(realm.pool_bytes)));
+            facts.push(format!(
+                "kernel heap: {} of {} used",
+                Size(realm.heap_used_bytes),
+                Size(realm.heap_bytes)
+            ));
+            facts.push(format!(
+                "doorbells: {} to Linux, {} from Linux",
+                realm.doorbells_sent, realm.doorbells_taken
+            ));
+            let idle = realm.idle_ns.iter().map(|ns| format!("{:.3} s", *ns as f64 / 1e9));
+            facts.push(format!("idle: {}", idle.collect::<Vec<_>>().join(", ")));
+            let row = |section: &SectionStatistics| {
+                let micros = format!("{:.3}", section.ns as f64 / 1e3);
+                vec![section.cpu.to_string(), micros, section.begin.clone(), section.end.clone()]
+            };
+            let header = ["CPU", "INTERRUPTS OFF (µs)", "FROM", "TO"];
+            parts.push(text::table(&header, &[0, 1], realm.sections.iter().map(row).collect()));
+        }
+        parts.push(facts.join("\n"));
+        parts.join("\n\n")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::State;
+
+    fn report() -> Report {
+        let cpu = |owner, icr| {
+            let mut exits = [0; EXIT_NAMES.len()];
+            exits[1] = icr;
+            Cpu { exits, doorbells: 3, owner }
+        };
+        Report {
+            abi_version: 1,
+            running: true,
+            faulted: false,
+            free_pages: 256,
+            cpus: vec![cpu(Owner::Linux, 70), cpu(Owner::Parked, 0), cpu(Owner::Cell(0), 0)],
+            cells: vec![Cell {
+                number: 0,
+                name: "realtime".into(),
+                state: State::Running,
+                breach: None,
+                private_bytes: 32 << 20,
+                shared_bytes: 32 << 20,
+            }],
+        }
+    }
+
+    #[test]
+    fn owners_and_exits_are_named() {
+        let json =
+            serde_json::to_value(Statistics::of(&report(), None, &Symbols::default())).unwrap();
+        assert_eq!(json["cpus"][0]["owner"], "linux");
+        assert_eq!(json["cpus"][0]["exits"]["icr"], 70);
+        assert_eq!(json["cpus"][1]["owner"], "parked");
+        assert_eq!(json["cpus"][2]["owner"], "realtime");
+        assert_eq!(json["cpus"][2]["exits_total"], 0);
+        assert_eq!(json["cells"][0]["cpus"][0], 2);
+        assert!(json["realm"].is_null());
+    }
+
+    #[test]
+    fn the_table_leaves_out_what_never_happened() {
+        let text = Statistics::of(&report(), None, &Symbols::default()).show();
+        assert!(text.lines().next().unwrap().contains("icr"));
+        assert!(!text.contains("shutdown"));
+        assert!(text.contains("hypervisor: 1 MiB free"));
+    }
+}

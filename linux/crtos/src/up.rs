@@ -1,0 +1,279 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `crtos up`: Linux gives up CPUs and memory, and the real-time realm starts on them.
+
+use std::{
+    fs,
+    os::unix::fs::{PermissionsExt, chown},
+    path::PathBuf,
+    time::{Duration, Instant},
+};
+
+use crtos_abi::{
+    cell::PortRange,
+    ioctl::{CREATE_CALLS_FOLLOW, CREATE_REALM},
+};
+
+use crate::{
+    cpulist::CpuList,
+    device::{self, Device},
+    failure::{Failure, Result},
+    install, loader,
+    machine::Machine,
+    plan::{self, Split},
+    ranges,
+    report::State,
+    size::Size,
+    start::{self, Interruption, Wanted, step},
+    threads::KernelState,
+};
+
+/// Name of the cell with the real-time kernel.
+const NAME: &str = "realtime";
+/// What is asked, for failures.
+const ASKED: &str = "start the real-time realm";
+/// How long the real-time kernel may take to report itself.
+const READY_WITHIN: Duration = Duration::from_secs(10);
+
+/// Give CPUs and memory to the real-time realm and start it
+///
+/// Loads the module if necessary, launches the hypervisor underneath the running Linux, unplugs the
+/// CPUs, takes the memory in blocks of 2 MiB wherever they lie, and starts the real-time kernel
+/// there. If anything fails, or the command is interrupted or killed, everything is as before.
+///
+/// The memory is divided into a private part for the real-time kernel, which Linux cannot touch,
+/// and a pool for the pages of processes.
+///
+/// Afterwards members of the group `crtos` may use `crtos run`, if there is such a group.
+#[derive(clap::Args)]
+#[command(after_long_help = "\
+Examples:
+  crtos up --cpus 3 --memory 512M
+  crtos up --cpus 2-3 --memory 1G --private 128M
+  crtos up --cpus 3 --memory 512M --doorbell-cpu 2
+  crtos up --cpus 3 --memory 512M --dry-run
+
+Exit status: 0 the realm is up; 1 refused or failed, nothing has changed; 2 usage.")]
+pub struct Up {
+    /// CPUs that Linux gives up, such as 3 or 2-3,6; never the boot CPU
+    #[arg(long, value_name = "LIST")]
+    cpus: CpuList,
+    /// Memory that Linux gives up, such as 512M; at least 64M
+    #[arg(long, value_name = "SIZE")]
+    memory: Size,
+    /// The one CPU of Linux that the realm's calls of Linux interrupt [default: the CPU on which
+    /// the call's shadow waits]
+    ///
+    /// No other CPU is interrupted then, and a shadow that waits on another one is woken from
+    /// there. While the CPU is offline, calls interrupt another one.
+    #[arg(long, value_name = "CPU")]
+    doorbell_cpu: Option<u32>,
+    /// How much of it is private to the real-time kernel [default: a quarter, 32M to 256M]
+    #[arg(long, value_name = "SIZE")]
+    private: Option<Size>,
+    /// I/O ports that the realm may use, such as 0xe9 or 0x3f8-0x3ff:exclusive (then Linux may
+    /// not); repeatable
+    #[arg(long = "port", value_name = "RANGE", value_parser = ranges::ports)]
+    ports: Vec<PortRange>,
+    /// Check everything that can be checked and say what would be taken, but change nothing
+    #[arg(long)]
+    dry_run: bool,
+    /// The real-time kernel
+    #[arg(long, value_name = "FILE", default_value = install::KERNEL)]
+    kernel: PathBuf,
+    /// Command line of the real-time kernel
+    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
+    command_line: String,
+}
+
+impl Up {
+    /// Does it.
+    pub fn run(self) -> Result<()> {
+        let machine = Machine::here();
+        let split = plan::split(self.memory, self.private)?;
+        if !machine.is_admin() {
+            return Err(Failure::new(ASKED, "only root may take CPUs and memory from Linux")
+                .remedy("run it as root, for instance with sudo"));
+        }
+        if self.dry_run {
+            return self.rehearse(&machine, split);
+        }
+        let interruption = Interruption::watch();
+        let device = start::open_device(&machine, ASKED)?;
+        let done = self.check(&machine, Some(&device), split).and_then(|image| {
+            let mut cell = None;
+            let done = self.bring_up(&machine, &device, split, &image, &interruption, &mut cell);
+            if done.is_err() && interruption.signal().is_none() {
+                start::show_logs(&device, cell);
+            }
+            done
+        });
+        // Before anything is said about a failure, everything is undone.
+        drop(device);
+        if let (Err(failure), Some(signal)) = (&done, interruption.signal()) {
+            anstream::eprintln!("crtos: {failure}");
+            // The shell is to see that the signal ended the command.
+            let _ = signal_hook::low_level::emulate_default_handler(signal);
+        }
+        done?;
+        open_to_group(&machine);
+        step(&format!("{} and {} are the real-time realm", self.cpus.named(), self.memory));
+        Ok(())
+    }
+
+    /// Everything that can be refused before anything changes; returns the kernel's file.
+    fn check(&self, machine: &Machine, device: Option<&Device>, split: Split) -> Result<Vec<u8>> {
+        let mut taken = CpuList::default();
+        if let Some(device) = device {
+            let info = device.info(ASKED)?;
+            taken = device::cell_cpus(&info);
+            if let Some(cell) = device::realm(&info) {
+                let cpus = device.report(ASKED)?.cpus_of(cell);
+                return Err(Failure::new(ASKED, format!("it is already up on {}", cpus.named()))
+                    .remedy("`crtos down` ends it"));
+            }
+        }
+        plan::cpus(machine, &self.cpus, &taken)?;
+        self.doorbell_cpu(machine)?;
+        plan::memory(machine, Size(split.private.0 + split.shared.0))?;
+        let image = plan::image(&self.kernel)?;
+        let facts =
+            loader::CellFacts { private_size: split.private.0, ..loader::CellFacts::default() };
+        self.layout(&image, &facts)?;
+        Ok(image)
+    }
+
+    /// The CPU of Linux that the realm's calls interrupt, if no shadow waits for them elsewhere.
+    fn doorbell_cpu(&self, machine: &Machine) -> Result<u32> {
+        plan::linux_cpu(machine, self.doorbell_cpu, &self.cpus)
+    }
+
+    /// What the kernel is told: the realm's ports, which it gives to programs (ioperm), and the
+    /// words of the user.
+    fn kernel_command_line(&self) -> String {
+        let ports: Vec<String> =
+            self.ports.iter().map(|range| format!("{:x}-{:x}", range.first, range.last)).collect();
+        match ports.as_slice() {
+            [] => self.command_line.clone(),
+            ports => {
+                format!("ports={} {}", ports.join(","), self.command_line).trim_end().to_owned()
+            }
+        }
+    }
+
+    fn layout(&self, image: &[u8], facts: &loader::CellFacts) -> Result<loader::Loadable> {
+        loader::layout(image, facts, &self.kernel_command_line())
+            .map_err(|error| Failure::new(format!("load {}", self.kernel.display()), error))
+    }
+
+    fn rehearse(&self, machine: &Machine, split: Split) -> Result<()> {
+        let device = match machine.exists(device::PATH) {
+            true => Some(Device::require(ASKED)?),
+            false => None,
+        };
+        if device.is_none() && install::module_path(machine).is_none() {
+            let release = machine.release().unwrap_or_default();
+            return Err(Failure::new(
+                ASKED,
+                format!("the module crtos.ko is not installed for the running kernel {release}"),
+            )
+            .remedy(format!("build and install it against the headers of {release}")));
+        }
+        self.check(machine, device.as_ref(), split)?;
+        if device.is_none() {
+            println!("would load the module crtos");
+        }
+        println!("would launch the hypervisor on {}", machine.online().named());
+        println!("would take {} from Linux", self.cpus.named());
+        println!(
+            "would take {} of memory from Linux: {} private to the real-time kernel, {} for processes",
+            Size(split.private.0 + split.shared.0),
+            split.private,
+            split.shared
+        );
+        let interrupted = match self.doorbell_cpu {
+            Some(cpu) => format!("CPU {cpu}"),
+            None => "the CPU on which their shadow waits".into(),
+        };
+        println!("would have the realm's calls interrupt {interrupted}");
+        println!("would start {}", self.kernel.display());
+        Ok(())
+    }
+
+    fn bring_up(
+        &self,
+        machine: &Machine,
+        device: &Device,
+        split: Split,
+        image: &[u8],
+        interruption: &Interruption,
+        cell: &mut Option<u32>,
+    ) -> Result<()> {
+        interruption.check(ASKED)?;
+        let wanted = Wanted {
+            name: NAME,
+            cpus: &self.cpus,
+            linux_cpu: self.doorbell_cpu(machine)?,
+            private: split.private,
+            shared: split.shared,
+            flags: match self.doorbell_cpu {
+                Some(_) => CREATE_REALM,
+                None => CREATE_REALM | CREATE_CALLS_FOLLOW,
+            },
+            ports: &self.ports,
+            msrs: &[],
+        };
+        let (number, facts) = start::create(device, ASKED, &wanted)?;
+        *cell = Some(number);
+        interruption.check(ASKED)?;
+        step("starting the real-time kernel");
+        let loadable = self.layout(image, &facts)?;
+        start::load(device, ASKED, number, &loadable, interruption)?;
+        device.start(number, loadable.entry).map_err(|refusal| refusal.asked(ASKED))?;
+        wait_until_ready(device, number, interruption)?;
+        interruption.check(ASKED)?;
+        device.keep().map_err(|refusal| refusal.asked(ASKED))
+    }
+}
+
+/// Waits until the kernel in `cell` reports itself.
+fn wait_until_ready(device: &Device, cell: u32, interruption: &Interruption) -> Result<()> {
+    let failed = |reason: String| {
+        Failure::new(ASKED, reason).remedy(
+            "everything is as it was before; above are the ends of the hypervisor's and the kernel's log",
+        )
+    };
+    let deadline = Instant::now() + READY_WITHIN;
+    loop {
+        interruption.check(ASKED)?;
+        match device.counters(cell).map_err(|refusal| refusal.asked(ASKED))?.state {
+            KernelState::Ready => return Ok(()),
+            KernelState::Dead => return Err(failed("the real-time kernel stopped".into())),
+            KernelState::Starting => {}
+        }
+        let report = device.report(ASKED)?;
+        let described = report.cell(cell);
+        if let Some(breach) = described.and_then(|cell| cell.breach) {
+            return Err(failed(format!("the real-time kernel {}", breach.sentence())));
+        }
+        if described.is_some_and(|cell| cell.state == State::Stopped) {
+            return Err(failed("somebody stopped its cell".into()));
+        }
+        if Instant::now() > deadline {
+            let seconds = READY_WITHIN.as_secs();
+            return Err(failed(format!(
+                "the real-time kernel did not report itself within {seconds} s"
+            )));
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Lets the group `crtos` use the device, if there is such a group.
+fn open_to_group(machine: &Machine) {
+    let Some(group) = machine.group("crtos") else { return };
+    let done = chown(device::PATH, None, Some(group))
+        .and_then(|()| fs::set_permissions(device::PATH, fs::Permissions::from_mode(0o660)));
+    if let Err(error) = done {
+        anstream::eprintln!("crtos: {} stays closed to the group `crtos`: {error}", device::PATH);
+    }
+}

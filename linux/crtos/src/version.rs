@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `crtos version`: versions of all parts, and whether they fit.
+
+use crtos_abi::ABI_VERSION;
+use serde::Serialize;
+
+use crate::{
+    device::Device,
+    failure::{Result, STATUS_FAILED},
+    install::{self, Told},
+    machine::Machine,
+    text::{BAD, GOOD, table},
+};
+
+/// Show the versions of all parts, and whether they fit together
+///
+/// All parts tell the version of the interface between them; parts of different versions refuse to
+/// work together.
+#[derive(clap::Args)]
+#[command(after_long_help = "\
+With --json an array of objects: part, version (or null), interface (or null), fits (boolean or null
+if unknown), path.
+
+Exit status: 0 all parts that are there fit together; 1 some do not; 2 usage.")]
+pub struct Version {
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// A part and its version.
+#[derive(Serialize)]
+pub struct Part {
+    /// Its name.
+    part: &'static str,
+    /// Its release.
+    version: Option<String>,
+    /// Version of the interface that it speaks.
+    interface: Option<u32>,
+    /// Whether that is this command's; unknown if the part does not tell.
+    fits: Option<bool>,
+    /// Where it lies.
+    path: String,
+    /// Whether it is there.
+    #[serde(skip)]
+    present: bool,
+}
+
+impl Part {
+    fn new(part: &'static str, path: impl Into<String>, told: Told) -> Self {
+        let interface = match told {
+            Told::Abi(version) => Some(version),
+            _ => None,
+        };
+        Self {
+            part,
+            version: None,
+            interface,
+            fits: interface.map(|version| version == ABI_VERSION),
+            path: path.into(),
+            present: told != Told::Missing,
+        }
+    }
+}
+
+/// All parts of an installation.
+pub fn parts(machine: &Machine) -> Vec<Part> {
+    let mut parts = vec![Part {
+        version: Some(env!("CARGO_PKG_VERSION").into()),
+        ..Part::new("command", "this program", Told::Abi(ABI_VERSION))
+    }];
+
+    let path = install::module_path(machine);
+    let file = path.as_ref().and_then(|path| std::fs::read(machine.path(path)).ok());
+    let told = match &file {
+        Some(file) => install::module(file),
+        None if path.is_some() => Told::Silent,
+        None => Told::Missing,
+    };
+    let shown = path.map_or("crtos.ko".into(), |path| path.display().to_string());
+    parts.push(Part {
+        version: file.and_then(|file| install::module_field(&file, "version")),
+        ..Part::new("module", shown, told)
+    });
+
+    let told = match Device::open().ok().and_then(|device| device.raw_info().ok()) {
+        Some(info) => Told::Abi(info.abi_version),
+        None if machine.module_loaded("crtos") => Told::Silent,
+        None => Told::Missing,
+    };
+    parts.push(Part {
+        version: machine.read("/sys/module/crtos/version"),
+        ..Part::new("module, loaded", "/dev/crtos", told)
+    });
+
+    let hypervisor = install::hypervisor(machine);
+    parts.push(Part::new("hypervisor", install::HYPERVISOR, hypervisor));
+    for (part, path) in [("real-time kernel", install::KERNEL), ("shadow", install::SHADOW)] {
+        parts.push(Part::new(part, path, install::elf(machine, path)));
+    }
+    parts
+}
+
+impl Version {
+    /// Does it; returns the exit status.
+    pub fn run(self) -> Result<u8> {
+        let parts = parts(&Machine::here());
+        if self.json {
+            crate::print_json(&parts)?;
+        } else {
+            let rows = parts.iter().map(|part| {
+                let verdict = match (part.present, part.fits) {
+                    (false, _) => "not there".to_string(),
+                    (true, Some(true)) => format!("{GOOD}fits{GOOD:#}"),
+                    (true, Some(false)) => format!("{BAD}does not fit{BAD:#}"),
+                    (true, None) => "does not tell".to_string(),
+                };
+                vec![
+                    part.part.to_string(),
+                    part.version.clone().unwrap_or_else(|| "-".into()),
+                    part.interface.map_or("-".into(), |version| version.to_string()),
+                    part.path.clone(),
+                    verdict,
+                ]
+            });
+            let header = ["PART", "VERSION", "INTERFACE", "PATH", ""];
+            anstream::println!("{}", table(&header, &[2], rows.collect()));
+        }
+        Ok(if parts.iter().any(|part| part.fits == Some(false)) { STATUS_FAILED } else { 0 })
+    }
+}

@@ -1,0 +1,677 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* Generated from the crate crtos-abi; see lib/abi/tests/header.rs. */
+
+#ifndef CRTOS_ABI_H
+#define CRTOS_ABI_H
+
+#include <linux/types.h>
+
+#define CRTOS_ABI_VERSION 1
+
+#define CRTOS_PAGE_SIZE 4096
+
+#define CRTOS_LARGE_PAGE_SIZE 2097152
+
+#define CRTOS_MAX_CPUS 256
+
+#define CRTOS_MAX_CELL_CPUS 32
+
+#define CRTOS_MAX_CELLS 16
+
+#define CRTOS_BOOT_INFO_ADDRESS 4096
+
+#define CRTOS_INITIAL_TABLES 65536
+
+#define CRTOS_INITIAL_TABLES_SIZE (7 * 4096)
+
+#define CRTOS_IMAGE_ADDRESS 2097152
+
+#define CRTOS_CHANNEL_ADDRESS 3221225472
+
+#define CRTOS_SHARED_POOL 4294967296
+
+#define CRTOS_MAX_PRIVATE 2147483648
+
+#define CRTOS_DIRECT_MAP 18446603336221196288ull
+
+#define CRTOS_KERNEL_BASE 18446744071562067968ull
+
+#define CRTOS_BOOT_MAGIC 3551442706738991683
+
+#define CRTOS_CELL_NAME_LEN 32
+
+#define CRTOS_MAX_PORT_RANGES 16
+
+#define CRTOS_MAX_MSR_RANGES 16
+
+#define CRTOS_PORT_EXCLUSIVE 1
+
+#define CRTOS_MSR_READ 1
+
+#define CRTOS_MSR_WRITE 2
+
+#define CRTOS_REGION_WRITE 1
+
+#define CRTOS_REGION_EXECUTE 2
+
+#define CRTOS_REGION_PRIVATE 4
+
+#define CRTOS_CHANNEL_MAGIC 3551162331273908803
+
+#define CRTOS_SLOTS 1024
+
+#define CRTOS_SLOT_WORDS 16
+
+#define CRTOS_REVOCATIONS 1024
+
+#define CRTOS_REVOCATION_WORDS 16
+
+#define CRTOS_KERNEL_LOG_SIZE 262144
+
+#define CRTOS_SLOT_FREE 0
+
+#define CRTOS_SLOT_SPAWN 1
+
+#define CRTOS_SLOT_READY 2
+
+#define CRTOS_SLOT_REQUEST 3
+
+#define CRTOS_SLOT_BUSY 4
+
+#define CRTOS_SLOT_FAULT 5
+
+#define CRTOS_SLOT_ANSWER 6
+
+#define CRTOS_SLOT_REPLY 7
+
+#define CRTOS_SLOT_GONE 1
+
+#define CRTOS_SLOT_SIGNAL 2
+
+#define CRTOS_SLOT_STOPPED 4
+
+#define CRTOS_RANK_IDLE 0
+
+#define CRTOS_RANK_NORMAL 1
+
+#define CRTOS_OP_SYSCALL 0
+
+#define CRTOS_OP_STARTUP 1
+
+#define CRTOS_OP_EXIT 2
+
+#define CRTOS_OP_EXIT_SIGNAL 3
+
+#define CRTOS_OP_THREAD 4
+
+#define CRTOS_OP_THREAD_EXIT 5
+
+#define CRTOS_OP_SIGNAL_ACTION 6
+
+#define CRTOS_OP_SIGNAL_FORWARD 7
+
+#define CRTOS_OP_SIGNALS_BLOCKED 8
+
+#define CRTOS_OP_FORK 9
+
+#define CRTOS_OP_EXEC 10
+
+#define CRTOS_OP_SCHEDULING 11
+
+#define CRTOS_OP_SET_SCHEDULING 12
+
+#define CRTOS_OP_COPY 13
+
+#define CRTOS_OP_STATUS 14
+
+#define CRTOS_OP_TOPOLOGY 15
+
+#define CRTOS_OP_DESCRIPTOR_LIMITS 16
+
+#define CRTOS_OP_DESCRIPTORS_IN_USE 17
+
+#define CRTOS_OP_PLACE_DESCRIPTORS 18
+
+#define CRTOS_OP_OPEN_DEVICE 19
+
+#define CRTOS_OP_DEVICE_STATUS 20
+
+#define CRTOS_MOST_NEW_THREADS 16
+
+#define CRTOS_INTERRUPT_SIGNAL 64
+
+#define CRTOS_RESULT_NOT_MADE -512
+
+#define CRTOS_RESULT_IN_LINUX -513
+
+#define CRTOS_FAULT_WRITE 1
+
+#define CRTOS_ANSWER_WRITE 1
+
+#define CRTOS_ANSWER_BAD 18446744073709551615ull
+
+#define CRTOS_THREAD_NONE 0
+
+#define CRTOS_THREAD_RUNNING 1
+
+#define CRTOS_THREAD_SLEEPING 2
+
+#define CRTOS_THREAD_REMOTE 3
+
+#define CRTOS_THREAD_EXITED 4
+
+#define CRTOS_REVOCATION_FREE 0
+
+#define CRTOS_REVOCATION_POSTED 1
+
+#define CRTOS_REVOCATION_DONE 2
+
+#define CRTOS_KERNEL_NONE 0
+
+#define CRTOS_KERNEL_READY 1
+
+#define CRTOS_KERNEL_DEAD 2
+
+#define CRTOS_TRACE_EVENTS 32768
+
+#define CRTOS_TRACE_KERNEL_THREAD 2147483648
+
+#define CRTOS_TRACE_SWITCH 1
+
+#define CRTOS_TRACE_WAKE 2
+
+#define CRTOS_TRACE_INTERRUPT 3
+
+#define CRTOS_TIMER_VECTOR 236
+
+#define CRTOS_KICK_VECTOR 237
+
+#define CRTOS_TRACE_INTERRUPT_END 4
+
+#define CRTOS_TRACE_CALL 5
+
+#define CRTOS_TRACE_CALL_END 6
+
+#define CRTOS_TRACE_REMOTE 7
+
+#define CRTOS_TRACE_REMOTE_END 8
+
+#define CRTOS_TRACE_FAULT 9
+
+#define CRTOS_TRACE_DOORBELL 10
+
+#define CRTOS_SECTIONS 8
+
+#define CRTOS_SHADOW_START 138538465099776
+
+#define CRTOS_SHADOW_END 138542760067072
+
+#define CRTOS_MIRRORS_START (CRTOS_SHADOW_START + 2415919104)
+
+#define CRTOS_MIRRORS_END (CRTOS_SHADOW_START + 3221225472)
+
+#define CRTOS_USER_START 65536
+
+#define CRTOS_USER_END 140737488351232
+
+#define CRTOS_HC_VERSION 0
+
+#define CRTOS_HC_LEAVE 1
+
+#define CRTOS_HC_CELL_CREATE 2
+
+#define CRTOS_HC_CELL_MAP 3
+
+#define CRTOS_HC_CELL_LOAD 4
+
+#define CRTOS_HC_CELL_START 5
+
+#define CRTOS_HC_CELL_STOP 6
+
+#define CRTOS_HC_CELL_RECLAIM 7
+
+#define CRTOS_HC_CELL_DESTROY 8
+
+#define CRTOS_HC_DOORBELL_ROUTE 9
+
+#define CRTOS_HC_DOORBELL 10
+
+#define CRTOS_HC_PUTC 11
+
+#define CRTOS_DOORBELL_ANYWHERE ~0
+
+#define CRTOS_HV_INVALID -1
+
+#define CRTOS_HV_NO_CELL -2
+
+#define CRTOS_HV_BUSY -3
+
+#define CRTOS_HV_NO_MEMORY -4
+
+#define CRTOS_HV_OWNED -5
+
+#define CRTOS_HV_DENIED -6
+
+#define CRTOS_HV_NO_CALL -7
+
+#define CRTOS_HV_TIMEOUT -8
+
+#define CRTOS_HYPERVISOR_BASE 123145302310912
+
+#define CRTOS_IMAGE_MAGIC 3555108478505996867
+
+#define CRTOS_LAUNCH_INFO_OFFSET 512
+
+#define CRTOS_MAX_HYPERVISOR_BLOCKS 16
+
+#define CRTOS_REPORT_SIZE 262144
+
+#define CRTOS_LAUNCH_NO_VIRTUALIZATION -1
+
+#define CRTOS_LAUNCH_DISABLED_BY_FIRMWARE -2
+
+#define CRTOS_LAUNCH_IN_USE -3
+
+#define CRTOS_LAUNCH_NO_NESTED_PAGING -4
+
+#define CRTOS_LAUNCH_VERSION -5
+
+#define CRTOS_LAUNCH_NO_MEMORY -6
+
+#define CRTOS_LAUNCH_BAD_INFO -7
+
+#define CRTOS_IOC_TYPE 199
+
+#define CRTOS_IOC_ENABLE 50945
+
+#define CRTOS_IOC_DISABLE 50946
+
+#define CRTOS_IOC_CELL_CREATE 3257452291
+
+#define CRTOS_IOC_CELL_LOAD 1075889924
+
+#define CRTOS_IOC_CELL_START 1075889925
+
+#define CRTOS_IOC_CELL_STOP 50950
+
+#define CRTOS_IOC_CELL_DESTROY 50951
+
+#define CRTOS_IOC_KEEP 50952
+
+#define CRTOS_IOC_INFO 2151728912
+
+#define CRTOS_IOC_REPORT 1075889937
+
+#define CRTOS_IOC_CHANNEL 1075889938
+
+#define CRTOS_IOC_REASON 2164311827
+
+#define CRTOS_IOC_DOORBELL 50964
+
+#define CRTOS_IOC_CHANNEL_WRITE 1075889941
+
+#define CRTOS_IOC_TRACE 50966
+
+#define CRTOS_IOC_SPAWN 3223373600
+
+#define CRTOS_IOC_THREAD 50977
+
+#define CRTOS_IOC_REMOTE 3225995042
+
+#define CRTOS_IOC_SIGNAL 1076938531
+
+#define CRTOS_IOC_REOPEN 50980
+
+#define CRTOS_CELL_FORCE 2147483648
+
+#define CRTOS_CREATE_REALM 1
+
+#define CRTOS_CREATE_CALLS_FOLLOW 2
+
+#define CRTOS_NO_CELL 4294967295
+
+#define CRTOS_EXIT_NMI 0
+
+#define CRTOS_EXIT_ICR 1
+
+#define CRTOS_EXIT_MSR 2
+
+#define CRTOS_EXIT_HYPERCALL 3
+
+#define CRTOS_EXIT_NESTED_FAULT 4
+
+#define CRTOS_EXIT_CPUID 5
+
+#define CRTOS_EXIT_PORT 6
+
+#define CRTOS_EXIT_APIC 7
+
+#define CRTOS_EXIT_XSETBV 8
+
+#define CRTOS_EXIT_HIDDEN 9
+
+#define CRTOS_EXIT_SHUTDOWN 10
+
+#define CRTOS_EXIT_OTHER 11
+
+#define CRTOS_EXIT_EXCEPTION 12
+
+#define CRTOS_EXIT_REASONS 13
+
+#define CRTOS_CPU_ROOT 4294967295
+
+#define CRTOS_CPU_PARKED 4294967294
+
+#define CRTOS_CELL_NONE 0
+
+#define CRTOS_CELL_CREATED 1
+
+#define CRTOS_CELL_RUNNING 2
+
+#define CRTOS_CELL_STOPPED 3
+
+#define CRTOS_CELL_FAILED 4
+
+#define CRTOS_REPORT_LOG_SIZE 131072
+
+struct crtos_image_header {
+	u64 magic;
+	u32 abi_version;
+	u32 reserved;
+	u64 image_size;
+	u64 init;
+	u64 enter;
+};
+
+struct crtos_launch_info {
+	u64 host_cr3;
+	u64 leave_trampoline;
+	u64 report_address;
+	u64 memory_end;
+	u32 tsc_khz;
+	u32 x2apic;
+	u32 cpu_count;
+	u32 block_count;
+	u64 blocks[CRTOS_MAX_HYPERVISOR_BLOCKS];
+	u32 apic_ids[CRTOS_MAX_CPUS];
+};
+
+struct crtos_port_range {
+	u16 first;
+	u16 last;
+	u32 flags;
+};
+
+struct crtos_msr_range {
+	u32 first;
+	u32 last;
+	u32 flags;
+};
+
+struct crtos_cell_config {
+	u8 name[CRTOS_CELL_NAME_LEN];
+	u32 doorbell_vector;
+	u32 cpu_count;
+	u32 cpus[CRTOS_MAX_CELL_CPUS];
+	u32 port_count;
+	u32 msr_count;
+	struct crtos_port_range ports[CRTOS_MAX_PORT_RANGES];
+	struct crtos_msr_range msrs[CRTOS_MAX_MSR_RANGES];
+};
+
+struct crtos_region {
+	u64 cell_address;
+	u64 physical;
+	u64 size;
+	u32 flags;
+	u32 reserved;
+};
+
+struct crtos_cpu_report {
+	u64 exits[CRTOS_EXIT_REASONS];
+	u64 doorbells;
+	u32 owner;
+	u32 reserved;
+};
+
+struct crtos_cell_report {
+	u32 state;
+	u32 cpu;
+	u32 reason;
+	u32 reserved;
+	u64 rip;
+	u64 address;
+	u64 code;
+	u64 qualification;
+	u64 private_bytes;
+	u64 shared_bytes;
+	u8 name[CRTOS_CELL_NAME_LEN];
+};
+
+struct crtos_ring_header {
+	u64 written;
+	u32 capacity;
+	u32 reserved;
+};
+
+struct crtos_report {
+	u32 abi_version;
+	u32 cpu_count;
+	u32 state;
+	u32 reserved;
+	u64 free_pages;
+	struct crtos_cpu_report cpus[CRTOS_MAX_CPUS];
+	struct crtos_cell_report cells[CRTOS_MAX_CELLS];
+	struct crtos_ring_header log;
+};
+
+struct __aligned(4096) crtos_time_page {
+	u32 sequence;
+	u32 shift;
+	u32 mult;
+	u32 raw_mult;
+	u64 tsc_base;
+	u64 monotonic;
+	u64 realtime;
+	u64 boottime;
+	u64 tai;
+	u64 raw;
+	u32 tick;
+	u32 steps;
+	u32 realtime_steps;
+	u32 reserved[1003];
+};
+
+struct crtos_revocation {
+	u32 state;
+	u32 process;
+	u64 start;
+	u64 length;
+	u64 reserved;
+};
+
+struct __aligned(64) crtos_slot {
+	u32 state;
+	u32 op;
+	u32 nr;
+	u32 rank;
+	u64 args[6];
+	s64 result;
+	u64 fault_address;
+	u64 answer;
+	u32 fault_flags;
+	u32 cpu;
+	u32 process;
+	u32 pid;
+	u32 tid;
+	u32 uid;
+	u32 parent;
+	u32 interrupt;
+	u32 reserved[2];
+	u64 info[6];
+	u32 notices;
+	u32 waits_on;
+	u64 reserved2;
+	u32 thread_state;
+	u32 priority;
+	u64 run_time;
+	u64 switches;
+	u64 local_calls;
+	u64 remote_calls;
+	u8 command[16];
+	u64 pages;
+};
+
+struct crtos_section {
+	u64 ticks;
+	u64 begin;
+	u64 end;
+};
+
+struct crtos_trace_event {
+	u64 time;
+	u32 kind;
+	u32 thread;
+	u64 first;
+	u64 second;
+};
+
+struct __aligned(4096) crtos_channel {
+	u64 magic;
+	u32 abi_version;
+	u32 reserved;
+	struct crtos_time_page time;
+	u64 replies[CRTOS_SLOT_WORDS];
+	u64 requests[CRTOS_SLOT_WORDS];
+	u64 posted[CRTOS_REVOCATION_WORDS];
+	u32 kernel_state;
+	u32 posted_count;
+	u64 doorbells_sent;
+	u64 doorbells_taken;
+	u64 pool_pages;
+	u64 pool_free;
+	u64 heap_size;
+	u64 heap_used;
+	u32 ranks[CRTOS_MAX_CELL_CPUS];
+	u64 idle_time[CRTOS_MAX_CELL_CPUS];
+	struct crtos_revocation revocations[CRTOS_REVOCATIONS];
+	struct crtos_slot slots[CRTOS_SLOTS];
+	struct crtos_ring_header log;
+	u8 log_bytes[CRTOS_KERNEL_LOG_SIZE];
+	struct crtos_section sections[CRTOS_MAX_CELL_CPUS][CRTOS_SECTIONS];
+	u32 trace_on;
+	u32 trace_capacity;
+	u64 trace_written[CRTOS_MAX_CELL_CPUS];
+	struct crtos_trace_event trace_events[CRTOS_TRACE_EVENTS];
+};
+
+struct crtos_startup {
+	u32 size;
+	u32 argc;
+	u32 envc;
+	u32 executable;
+	u32 uid;
+	u32 euid;
+	u32 gid;
+	u32 egid;
+	u64 stack_limit;
+	u64 hwcap;
+	u64 hwcap2;
+	u8 random[16];
+	u64 signal_limit;
+	u64 processor_limit[2];
+	u64 real_time_limit[2];
+	u64 ignored;
+	u64 renumbers_cpus;
+};
+
+struct crtos_boot_info {
+	u64 magic;
+	u32 abi_version;
+	u32 cpu_count;
+	u64 private_size;
+	u64 shared_size;
+	u64 image_end;
+	u32 tsc_khz;
+	u32 doorbell_vector;
+	u32 has_channel;
+	u32 reserved;
+	u32 apic_ids[CRTOS_MAX_CELL_CPUS];
+	u32 linux_cpus[CRTOS_MAX_CELL_CPUS];
+	u8 command_line[512];
+};
+
+struct crtos_create_cell {
+	u8 name[CRTOS_CELL_NAME_LEN];
+	u64 cpus[4];
+	u64 private_size;
+	u64 shared_size;
+	u32 flags;
+	u32 doorbell_vector;
+	u32 port_count;
+	u32 msr_count;
+	u32 linux_cpu;
+	u32 reserved;
+	struct crtos_port_range ports[CRTOS_MAX_PORT_RANGES];
+	struct crtos_msr_range msrs[CRTOS_MAX_MSR_RANGES];
+	u32 apic_ids[CRTOS_MAX_CELL_CPUS];
+};
+
+struct crtos_load_cell {
+	u32 cell;
+	u32 reserved;
+	u64 cell_address;
+	u64 source;
+	u64 length;
+};
+
+struct crtos_start_cell {
+	u32 cell;
+	u32 reserved;
+	u64 entry;
+	u64 page_table;
+	u64 argument;
+};
+
+struct crtos_info {
+	u32 abi_version;
+	u32 enabled;
+	u32 cells;
+	u32 realm;
+	u32 tsc_khz;
+	u32 x2apic;
+	u32 processes;
+	u32 reserved;
+	u64 cell_cpus[4];
+};
+
+struct crtos_transfer {
+	u32 cell;
+	u32 reserved;
+	u64 offset;
+	u64 buffer;
+	u64 length;
+};
+
+struct crtos_reason {
+	u8 text[256];
+};
+
+struct crtos_spawn {
+	u32 process;
+	u32 slot;
+	u32 parent;
+	s32 parent_file;
+	u64 reserved[2];
+};
+
+struct crtos_remote {
+	u32 slot;
+	u32 has_result;
+	s64 result;
+	u32 op;
+	u32 nr;
+	u64 args[6];
+};
+
+#endif  /* CRTOS_ABI_H */

@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * The machine as the module sees it: cells, what they got from Linux, the device.
+ *
+ * All locks of the module, with their order: docs/locking.md.
+ */
+#ifndef CRTOS_H
+#define CRTOS_H
+
+#include <linux/cpumask.h>
+#include <linux/fs.h>
+#include <linux/list.h>
+#include <linux/miscdevice.h>
+#include <linux/mm.h>
+#include <linux/mutex.h>
+#include <linux/workqueue.h>
+
+#include "abi.h"
+
+struct crtos_process;
+
+/* One opening of the device. */
+struct crtos_file {
+	struct mutex lock;			/* that it becomes one process at most */
+	struct crtos_process *process;		/* set once; see crtos_file_process() */
+	bool owns;				/* cells or the launch, perhaps; under crtos.lock */
+	bool traces;				/* the kernel traces for it; under realm_lock */
+	spinlock_t reason_lock;			/* protects reason */
+	char reason[sizeof_field(struct crtos_reason, text)];
+};
+
+/* Memory in blocks of 2 MiB, wherever they lie. */
+struct crtos_blocks {
+	struct page **page;
+	u64 count;
+};
+
+/* Where a cell rings in Linux. Under doorbell_lock. */
+struct crtos_doorbell {
+	struct list_head link;			/* among those that are open */
+	u32 cell;
+	bool open;
+	bool everywhere;			/* rings on any CPU of Linux, not at home alone */
+	unsigned int wanted;			/* the CPU that was asked for */
+	unsigned int home;			/* where it rings for all else: mostly wanted */
+	int irq[CRTOS_MAX_CPUS];		/* of each CPU on which it rings, or 0 */
+};
+
+/* A cell beside the root cell. Under crtos.lock. */
+struct crtos_cell {
+	u32 number;
+	char name[CRTOS_CELL_NAME_LEN + 1];
+	struct crtos_file *owner;		/* undoes it at release; NULL when kept */
+	u32 cpu_count;
+	u32 cpus[CRTOS_MAX_CELL_CPUS];		/* Linux's numbers, ascending */
+	struct crtos_doorbell doorbell;
+	struct crtos_blocks private;
+	struct crtos_blocks channel;		/* one block */
+	struct crtos_blocks pool;
+	bool realm;				/* runs the real-time kernel */
+	bool created;				/* the hypervisor knows it */
+};
+
+/* The machine. */
+struct crtos_system {
+	struct mutex lock;			/* serialises what changes it; protects the rest */
+	bool enabled;				/* read without the lock by hotplug and sleep */
+	struct crtos_file *owner;		/* undoes the launch at release; NULL when kept */
+	struct cpumask held;			/* CPUs that the hypervisor holds */
+	struct cpumask cell_cpus;		/* those of them that cells have */
+	struct crtos_cell *cells[CRTOS_MAX_CELLS];
+	struct crtos_report *report;		/* stays when the hypervisor leaves */
+	struct workqueue_struct *work;		/* from load to unload of the module */
+};
+
+extern struct crtos_system crtos;
+
+/* device.c */
+extern struct miscdevice crtos_device;
+int __printf(3, 4) crtos_refuse(struct crtos_file *file, int error,
+				const char *format, ...);
+int crtos_refuse_hv(struct crtos_file *file, s64 result, const char *what);
+
+/* launch.c */
+int crtos_enable(struct crtos_file *file);
+int crtos_disable(struct crtos_file *file);
+void crtos_report_free(void);
+
+/* trampoline.S */
+asmlinkage s64 crtos_host_call(u64 function, u64 host_cr3);
+asmlinkage s64 crtos_enter(u64 cpu, u64 entry, u64 host_cr3);
+asmlinkage s64 crtos_leave(void);
+extern const char crtos_leave_trampoline[];
+
+/* blocks.c */
+int crtos_blocks_take(struct crtos_blocks *blocks, u64 bytes);
+void crtos_blocks_return(struct crtos_blocks *blocks);
+void crtos_blocks_hide(struct crtos_blocks *blocks);
+void crtos_blocks_show(struct crtos_blocks *blocks);
+void crtos_blocks_share(struct crtos_blocks *blocks);
+void crtos_blocks_return_shared(struct crtos_blocks *blocks);
+
+/* cpu.c */
+int crtos_cpu_init(void);
+void crtos_cpu_exit(void);
+int crtos_cpus_take(struct crtos_file *file, struct crtos_cell *cell,
+		    const struct cpumask *wanted);
+void crtos_cpus_return(struct crtos_cell *cell);
+
+/* cell.c */
+struct crtos_cell *crtos_cell_find(struct crtos_file *file, u32 number);
+int crtos_cell_create(struct crtos_file *file, struct crtos_create_cell __user *user);
+int crtos_cell_start(struct crtos_file *file, struct crtos_start_cell __user *user);
+int crtos_cell_stop(struct crtos_file *file, u32 number);
+int crtos_cell_destroy(struct crtos_file *file, u32 number, bool force);
+int crtos_cell_doorbell(struct crtos_file *file, u32 number);
+void crtos_cells_release(struct crtos_file *file);
+u32 crtos_cell_mask(void);
+
+/* transfer.c */
+int crtos_cell_load(struct crtos_file *file, struct crtos_load_cell __user *user);
+int crtos_cell_read(struct crtos_file *file, struct crtos_transfer __user *user);
+int crtos_cell_write(struct crtos_file *file, struct crtos_transfer __user *user);
+
+/* power.c */
+int crtos_power_init(void);
+void crtos_power_exit(void);
+
+/* doorbell.c */
+int crtos_doorbell_init(void);
+void crtos_doorbell_exit(void);
+int crtos_doorbell_open(struct crtos_file *file, struct crtos_doorbell *doorbell,
+			u32 cell, unsigned int cpu, bool everywhere);
+void crtos_doorbell_close(struct crtos_doorbell *doorbell);
+bool crtos_doorbell_wanted(unsigned int cpu);
+
+#endif /* CRTOS_H */

@@ -1,0 +1,441 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * The launch of the hypervisor underneath the running Linux, and the way back.
+ * The steps are those of the image part of the interface.
+ */
+#include <linux/cc_platform.h>
+#include <linux/cpu.h>
+#include <linux/firmware.h>
+#include <linux/io.h>
+#include <linux/mmzone.h>
+#include <linux/module.h>
+#include <linux/smp.h>
+#include <asm/apic.h>
+#include <asm/cpufeature.h>
+#include <asm/smp.h>
+#include <asm/special_insns.h>
+#include <asm/tsc.h>
+
+#include "compat.h"
+#include "crtos.h"
+#include "hypercall.h"
+
+#define FIRMWARE	"crtos/hypervisor.bin"
+
+/* Page tables of host mode: the last four pages of the first block. */
+#define TABLES_SIZE	(4 * PAGE_SIZE)
+#define TABLE		(PAGE_SIZE / sizeof(u64))
+#define IDENTITY_END	(512ull << 30)
+
+/* Present, writable, accessed; the leaves also dirty and large. */
+#define PTE_TABLE	0x23
+#define PTE_LARGE	0xe3
+
+static struct crtos_blocks blocks;
+static struct page *report_pages;
+
+struct launch {
+	u64 enter;
+	u64 host_cr3;
+	s64 result[CRTOS_MAX_CPUS];
+};
+
+static const char *launch_error(s64 error)
+{
+	static const char * const texts[] = {
+		[-CRTOS_LAUNCH_NO_VIRTUALIZATION] =
+			"it has no SVM: this needs an AMD processor with virtualization",
+		[-CRTOS_LAUNCH_DISABLED_BY_FIRMWARE] =
+			"the firmware disabled SVM: enable it in the firmware's setup",
+		[-CRTOS_LAUNCH_IN_USE] =
+			"another hypervisor uses SVM: end its guests and unload it (modprobe -r kvm_amd)",
+		[-CRTOS_LAUNCH_NO_NESTED_PAGING] =
+			"it has no nested paging: this needs a newer processor",
+		[-CRTOS_LAUNCH_VERSION] =
+			"image and module speak different versions: install both from one build",
+		[-CRTOS_LAUNCH_NO_MEMORY] =
+			"the hypervisor's memory does not suffice for this machine",
+		[-CRTOS_LAUNCH_BAD_INFO] =
+			"it does not understand this machine: please report that with the hypervisor's log",
+	};
+
+	if (error < 0 && -error < ARRAY_SIZE(texts) && texts[-error])
+		return texts[-error];
+	return "unknown reason";
+}
+
+/* One past the highest address of RAM. */
+static u64 memory_end(void)
+{
+	u64 end = 0;
+	int node;
+
+	for_each_online_node(node)
+		end = max_t(u64, end, PFN_PHYS(node_end_pfn(node)));
+	return end;
+}
+
+static int check_machine(struct crtos_file *file)
+{
+	unsigned long cr4 = __read_cr4();
+	u64 supervisor_cet = 0;
+
+	if (boot_cpu_data.x86_vendor == X86_VENDOR_INTEL)
+		return crtos_refuse(file, -ENODEV,
+				    "this is an Intel processor, and the hypervisor knows only AMD's SVM yet");
+	if (!boot_cpu_has(X86_FEATURE_SVM))
+		return crtos_refuse(file, -ENODEV,
+				    "the processor offers no SVM: use an AMD processor, enable SVM in the firmware's setup, or nested virtualization where this is a virtual machine");
+	if (!boot_cpu_has(X86_FEATURE_NPT))
+		return crtos_refuse(file, -ENODEV,
+				    "the processor offers no nested paging, which keeps cells apart: use a newer one");
+	if (!boot_cpu_has(X86_FEATURE_GBPAGES))
+		return crtos_refuse(file, -ENODEV,
+				    "the processor offers no 1 GiB pages, which the hypervisor uses: use a newer one");
+	if (cc_platform_has(CC_ATTR_MEM_ENCRYPT))
+		return crtos_refuse(file, -ENODEV,
+				    "memory encryption is on, and the hypervisor would not see what Linux wrote: boot with mem_encrypt=off");
+	if (cr4 & X86_CR4_LA57)
+		return crtos_refuse(file, -ENODEV,
+				    "Linux uses five-level paging, and the hypervisor knows four: boot with no5lvl");
+	if (cr4 & BIT(X86_CR4_FRED_BIT))
+		return crtos_refuse(file, -ENODEV,
+				    "Linux uses FRED, and the hypervisor does not know it: boot with fred=off");
+	if (cr4 & X86_CR4_CET)
+		rdmsrl(MSR_IA32_S_CET, supervisor_cet);
+	if (supervisor_cet)
+		return crtos_refuse(file, -ENODEV,
+				    "Linux's kernel uses control-flow enforcement, and the hypervisor does not know it: boot with ibt=off");
+	if (memory_end() > IDENTITY_END)
+		return crtos_refuse(file, -ENODEV,
+				    "RAM ends at %llu GiB, and the hypervisor handles 512 GiB",
+				    memory_end() >> 30);
+	if (cpumask_last(cpu_present_mask) >= CRTOS_MAX_CPUS)
+		return crtos_refuse(file, -ENODEV,
+				    "this machine has more than %u CPUs, the most that the hypervisor handles",
+				    CRTOS_MAX_CPUS);
+	return 0;
+}
+
+static int check_image(struct crtos_file *file, const struct firmware *image)
+{
+	const struct crtos_image_header *header = (const void *)image->data;
+	u64 end;
+
+	if (image->size < sizeof(*header) || header->magic != CRTOS_IMAGE_MAGIC)
+		return crtos_refuse(file, -ENOEXEC,
+				    "/lib/firmware/" FIRMWARE " is not a hypervisor: install crtos again");
+	if (header->abi_version != CRTOS_ABI_VERSION)
+		return crtos_refuse(file, -EPROTO,
+				    "the hypervisor speaks version %u of the interface, the module version %u: install both from one build",
+				    header->abi_version, CRTOS_ABI_VERSION);
+	end = CRTOS_HYPERVISOR_BASE + header->image_size;
+	if (image->size < CRTOS_LAUNCH_INFO_OFFSET + sizeof(struct crtos_launch_info) ||
+	    header->image_size < image->size ||
+	    header->image_size > CRTOS_LARGE_PAGE_SIZE - TABLES_SIZE ||
+	    header->init < CRTOS_HYPERVISOR_BASE || header->init >= end ||
+	    header->enter < CRTOS_HYPERVISOR_BASE || header->enter >= end)
+		return crtos_refuse(file, -ENOEXEC,
+				    "/lib/firmware/" FIRMWARE " contradicts itself: install crtos again");
+	return 0;
+}
+
+static int take_memory(struct crtos_file *file, u32 cpu_count)
+{
+	u64 count = 2 + cpu_count / 32;
+
+	if (!report_pages) {
+		report_pages = alloc_pages(GFP_KERNEL | __GFP_ZERO | __GFP_NOWARN,
+					   get_order(CRTOS_REPORT_SIZE));
+		if (!report_pages)
+			return crtos_refuse(file, -ENOMEM,
+					    "no 256 KiB in one piece for the hypervisor's report: end some programs");
+	}
+	if (crtos_blocks_take(&blocks, count * CRTOS_LARGE_PAGE_SIZE)) {
+		crtos_refuse(file, -ENOMEM,
+			     "%llu MiB in blocks of 2 MiB are needed for the hypervisor, and %llu MiB could be had: end some programs",
+			     2 * count, 2 * blocks.count);
+		crtos_blocks_return(&blocks);
+		return -ENOMEM;
+	}
+	return 0;
+}
+
+/**
+ * crtos_report_free() - free the report when the module is unloaded
+ */
+void crtos_report_free(void)
+{
+	if (report_pages)
+		__free_pages(report_pages, get_order(CRTOS_REPORT_SIZE));
+}
+
+/*
+ * Linux's upper half, the first 512 GiB at 0, the blocks at their address.
+ * Returns the physical address of the tables.
+ */
+static u64 build_tables(u8 *first_block)
+{
+	u64 *pml4 = (u64 *)(first_block + CRTOS_LARGE_PAGE_SIZE - TABLES_SIZE);
+	u64 *identity = pml4 + TABLE, *high = identity + TABLE, *image = high + TABLE;
+	u64 *linux_pml4 = __va(__read_cr3() & CR3_ADDR_MASK);
+	u64 base = CRTOS_HYPERVISOR_BASE;
+	int i;
+
+	memcpy(pml4 + TABLE / 2, linux_pml4 + TABLE / 2, PAGE_SIZE / 2);
+	pml4[0] = __pa(identity) | PTE_TABLE;
+	for (i = 0; i < TABLE; i++)
+		identity[i] = (u64)i << 30 | PTE_LARGE;
+	pml4[(base >> 39) % TABLE] = __pa(high) | PTE_TABLE;
+	high[(base >> 30) % TABLE] = __pa(image) | PTE_TABLE;
+	for (i = 0; i < blocks.count; i++)
+		image[(base >> 21) % TABLE + i] = page_to_phys(blocks.page[i]) | PTE_LARGE;
+	return __pa(pml4);
+}
+
+static void fill_info(struct crtos_launch_info *info, u64 host_cr3)
+{
+	u32 i;
+
+	info->host_cr3 = host_cr3;
+	info->leave_trampoline = (u64)crtos_leave_trampoline;
+	info->report_address = page_to_phys(report_pages);
+	info->memory_end = memory_end();
+	info->tsc_khz = tsc_khz;
+	info->x2apic = x2apic_enabled();
+	info->cpu_count = cpumask_last(cpu_present_mask) + 1;
+	info->block_count = blocks.count;
+	for (i = 0; i < blocks.count; i++)
+		info->blocks[i] = page_to_phys(blocks.page[i]);
+	for (i = 0; i < info->cpu_count; i++)
+		info->apic_ids[i] = per_cpu(x86_cpu_to_apicid, i);
+}
+
+static void enter_this_cpu(void *data)
+{
+	struct launch *launch = data;
+	unsigned int cpu = smp_processor_id();
+	unsigned long flags;
+
+	local_irq_save(flags);
+	launch->result[cpu] = crtos_enter(cpu, launch->enter, launch->host_cr3);
+	local_irq_restore(flags);
+}
+
+static void leave_this_cpu(void *data)
+{
+	atomic_t *failed = data;
+	unsigned long flags;
+	s64 result;
+
+	local_irq_save(flags);
+	result = crtos_leave();
+	local_irq_restore(flags);
+	if (result)
+		atomic_inc(failed);
+	else
+		cpumask_clear_cpu(smp_processor_id(), &crtos.held);
+}
+
+/*
+ * Leaves on every online CPU that is held; hotplug is locked. If a CPU does not leave,
+ * the hypervisor keeps its memory for ever.
+ */
+static int leave_all(void)
+{
+	atomic_t failed = ATOMIC_INIT(0);
+
+	on_each_cpu_mask(&crtos.held, leave_this_cpu, &failed, true);
+	if (!cpumask_empty(&crtos.held)) {
+		pr_err("crtos: the hypervisor did not leave CPUs %*pbl; only a reboot helps\n",
+		       cpumask_pr_args(&crtos.held));
+		return -EIO;
+	}
+	return 0;
+}
+
+/* Launches on all online CPUs at once, or on none. Hotplug is locked. */
+static int launch_all(struct crtos_file *file, struct launch *launch, u64 init)
+{
+	unsigned long flags;
+	unsigned int cpu, bad = nr_cpu_ids;
+	s64 result;
+
+	local_irq_save(flags);
+	result = crtos_host_call(init, launch->host_cr3);
+	local_irq_restore(flags);
+	if (result)
+		return crtos_refuse(file, -ENODEV, "the hypervisor refuses this machine: %s",
+				    launch_error(result));
+
+	on_each_cpu(enter_this_cpu, launch, true);
+	for_each_online_cpu(cpu) {
+		if (!launch->result[cpu])
+			cpumask_set_cpu(cpu, &crtos.held);
+		else if (bad == nr_cpu_ids)
+			bad = cpu;
+	}
+	if (bad < nr_cpu_ids) {
+		crtos_refuse(file, -ENODEV, "CPU %u does not take the hypervisor: %s",
+			     bad, launch_error(launch->result[bad]));
+		return leave_all() ?: -ENODEV;
+	}
+	return 0;
+}
+
+static int launch_image(struct crtos_file *file, const struct firmware *image)
+{
+	struct crtos_image_header header;
+	struct launch *launch;
+	int error;
+	u8 *base;
+
+	error = take_memory(file, cpumask_last(cpu_present_mask) + 1);
+	if (error)
+		return error;
+	launch = kzalloc(sizeof(*launch), GFP_KERNEL);
+	if (!launch) {
+		crtos_blocks_return(&blocks);
+		return crtos_refuse(file, -ENOMEM, "out of memory");
+	}
+	memset(page_address(report_pages), 0, CRTOS_REPORT_SIZE);
+	/* Read without the lock by get_report(): all of it is the hypervisor's to change. */
+	WRITE_ONCE(crtos.report, page_address(report_pages));
+	memcpy(&header, image->data, sizeof(header));
+	base = page_address(blocks.page[0]);
+	memcpy(base, image->data, image->size);
+
+	cpus_read_lock();
+	launch->host_cr3 = build_tables(base);
+	launch->enter = header.enter;
+	fill_info((void *)(base + CRTOS_LAUNCH_INFO_OFFSET), launch->host_cr3);
+	error = launch_all(file, launch, header.init);
+	if (!error)
+		/* Read by prepare_cpu() with hotplug locked, and by on_sleep(). */
+		WRITE_ONCE(crtos.enabled, true);
+	cpus_read_unlock();
+	kfree(launch);
+	if (error && cpumask_empty(&crtos.held))
+		crtos_blocks_return(&blocks);
+	return error;
+}
+
+static int check_launch(struct crtos_file *file)
+{
+	s64 version = crtos_hypercall(CRTOS_HC_VERSION, 0, 0, 0, 0);
+
+	if (version != CRTOS_ABI_VERSION)
+		return crtos_refuse(file, -EPROTO,
+				    "the hypervisor answers with version %lld instead of %u: install crtos again",
+				    version, CRTOS_ABI_VERSION);
+	return 0;
+}
+
+/* Leaves; all CPUs that are held come online for that. */
+static int leave_hypervisor(struct crtos_file *file)
+{
+	static struct cpumask woken;	/* under crtos.lock */
+	unsigned int cpu;
+	int error = 0;
+
+	cpumask_andnot(&woken, &crtos.held, cpu_online_mask);
+	for_each_cpu(cpu, &woken) {
+		if (add_cpu(cpu))
+			return crtos_refuse(file, -EBUSY,
+					    "CPU %u does not come online, so the hypervisor cannot leave it: bring it online (chcpu -e %u)",
+					    cpu, cpu);
+	}
+	cpus_read_lock();
+	if (!cpumask_subset(&crtos.held, cpu_online_mask))
+		error = crtos_refuse(file, -EBUSY,
+				     "a CPU went offline meanwhile, so the hypervisor cannot leave it: try again");
+	if (!error && leave_all())
+		error = crtos_refuse(file, -EIO, "the hypervisor does not leave: see its log");
+	if (!error)
+		/* As in launch_image(). */
+		WRITE_ONCE(crtos.enabled, false);
+	cpus_read_unlock();
+	for_each_cpu(cpu, &woken)
+		remove_cpu(cpu);
+	if (error)
+		return error;
+	crtos_blocks_show(&blocks);
+	crtos_blocks_return(&blocks);
+	return 0;
+}
+
+/**
+ * crtos_enable() - CRTOS_IOC_ENABLE: launch the hypervisor
+ * @file: the file that undoes it at release
+ *
+ * Context: Under crtos.lock; may sleep.
+ * Return: 0 or a negative error.
+ */
+int crtos_enable(struct crtos_file *file)
+{
+	const struct firmware *image;
+	int error;
+
+	if (crtos.enabled)
+		return crtos_refuse(file, -EALREADY, "the hypervisor runs already");
+	if (!cpumask_empty(&crtos.held))
+		return crtos_refuse(file, -EIO,
+				    "the hypervisor could not leave some CPUs earlier: reboot");
+	error = check_machine(file);
+	if (error)
+		return error;
+	error = firmware_request_nowarn(&image, FIRMWARE, crtos_device.this_device);
+	if (error)
+		return crtos_refuse(file, -ENOENT,
+				    "/lib/firmware/" FIRMWARE " cannot be read (error %d): install crtos again",
+				    error);
+	/* It stays while the hypervisor holds a CPU, also after a launch that failed. */
+	__module_get(THIS_MODULE);
+	error = check_image(file, image);
+	if (!error)
+		error = launch_image(file, image);
+	release_firmware(image);
+	if (!error) {
+		crtos_blocks_hide(&blocks);
+		error = check_launch(file);
+		if (error)
+			leave_hypervisor(NULL);
+	}
+	if (error) {
+		if (cpumask_empty(&crtos.held))
+			module_put(THIS_MODULE);
+		return error;
+	}
+	crtos.owner = file;
+	file->owns = true;
+	pr_info("crtos: the hypervisor runs underneath CPUs %*pbl\n",
+		cpumask_pr_args(&crtos.held));
+	return 0;
+}
+
+/**
+ * crtos_disable() - CRTOS_IOC_DISABLE: leave the hypervisor
+ * @file: where a failure is explained; NULL: in the log
+ *
+ * Context: Under crtos.lock; may sleep.
+ * Return: 0 or a negative error.
+ */
+int crtos_disable(struct crtos_file *file)
+{
+	int i, error;
+
+	if (!crtos.enabled)
+		return crtos_refuse(file, -ENODEV, "the hypervisor does not run");
+	for (i = 0; i < CRTOS_MAX_CELLS; i++)
+		if (crtos.cells[i])
+			return crtos_refuse(file, -EBUSY,
+					    "cell '%s' exists: destroy it first",
+					    crtos.cells[i]->name);
+	error = leave_hypervisor(file);
+	if (error)
+		return error;
+	crtos.owner = NULL;
+	pr_info("crtos: the hypervisor left\n");
+	module_put(THIS_MODULE);
+	return 0;
+}

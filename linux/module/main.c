@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* The module comes and goes. */
+#include <linux/module.h>
+#include <linux/mutex.h>
+#include <linux/rcupdate.h>
+#include <linux/stringify.h>
+
+#include "crtos.h"
+#include "realm.h"
+
+struct crtos_system crtos = {
+	.lock = __MUTEX_INITIALIZER(crtos.lock),
+};
+
+static int __init crtos_module_init(void)
+{
+	int error;
+
+	crtos.work = alloc_workqueue("crtos", WQ_UNBOUND | WQ_HIGHPRI, 0);
+	if (!crtos.work)
+		return -ENOMEM;
+	error = crtos_cpu_init();
+	if (error)
+		goto out_work;
+	error = crtos_doorbell_init();
+	if (error)
+		goto out_cpu;
+	error = crtos_power_init();
+	if (error)
+		goto out_doorbell;
+	error = crtos_clock_init();
+	if (error)
+		goto out_power;
+	error = misc_register(&crtos_device);
+	if (error)
+		goto out_clock;
+	return 0;
+
+out_clock:
+	crtos_clock_exit();
+out_power:
+	crtos_power_exit();
+out_doorbell:
+	crtos_doorbell_exit();
+out_cpu:
+	crtos_cpu_exit();
+out_work:
+	destroy_workqueue(crtos.work);
+	return error;
+}
+
+/* While the hypervisor runs it holds the module, so nothing is left here. */
+static void __exit crtos_module_exit(void)
+{
+	misc_deregister(&crtos_device);
+	crtos_clock_exit();
+	crtos_power_exit();
+	crtos_doorbell_exit();
+	crtos_cpu_exit();
+	destroy_workqueue(crtos.work);
+	rcu_barrier();
+	crtos_report_free();
+}
+
+module_init(crtos_module_init);
+module_exit(crtos_module_exit);
+
+MODULE_DESCRIPTION("Real-time realm beside Linux");
+MODULE_LICENSE("GPL");
+MODULE_VERSION("0.1.0");
+MODULE_INFO(interface, __stringify(CRTOS_ABI_VERSION));
+MODULE_FIRMWARE("crtos/hypervisor.bin");

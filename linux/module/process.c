@@ -1,0 +1,316 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Shadows: the Linux half of rich real-time processes. Each file is at most one
+ * process.
+ *
+ * A process is over when its file is released, or when its last mapping went
+ * away (its memory map ended; a child that inherited the file does not keep it).
+ * From then on a work item waits until no call, mapping or pin is left, and only
+ * then tells the kernel that it is gone.
+ */
+#include <linux/file.h>
+#include <linux/pid.h>
+#include <linux/sched/mm.h>
+#include <linux/slab.h>
+#include <linux/uaccess.h>
+
+#include "crtos.h"
+#include "realm.h"
+
+/* Offsets of the device are process << 47 | address, and not negative. */
+#define LAST_NUMBER	0xffff
+
+/* Jiffies between two looks at a process that is over. */
+#define REAP_PERIOD	1
+
+static void free_process(struct kref *ref)
+{
+	struct crtos_process *process = container_of(ref, struct crtos_process, ref);
+
+	xa_destroy(&process->by_tid);
+	xa_destroy(&process->pages);
+	mmdrop(process->mm);
+	put_pid(process->pid);
+	iput(process->inode);
+	kfree(process);
+}
+
+/**
+ * crtos_process_put() - give a reference to a process back
+ * @process: the process
+ *
+ * Context: May sleep.
+ */
+void crtos_process_put(struct crtos_process *process)
+{
+	kref_put(&process->ref, free_process);
+}
+
+/**
+ * crtos_process_end() - end a process, asynchronously
+ * @process: the process; nothing happens if all of it was given back already
+ *
+ * Context: Under realm_lock.
+ */
+void crtos_process_end(struct crtos_process *process)
+{
+	if (list_empty(&process->link))
+		return;
+	/* Pairs with crtos_process_enter(), by way of reap_work(). */
+	WRITE_ONCE(process->over, true);
+	mod_delayed_work(crtos.work, &process->reap, 0);
+}
+
+/**
+ * crtos_process_over() - end a process whose file or last mapping is gone
+ * @process: the process
+ *
+ * Context: May sleep; mmap_lock may be held.
+ */
+void crtos_process_over(struct crtos_process *process)
+{
+	crtos_realm_lock();
+	crtos_process_end(process);
+	crtos_realm_unlock();
+}
+
+/**
+ * crtos_process_enter() - begin a call of a process
+ * @process: the process of the caller's file, or NULL
+ *
+ * Until crtos_process_leave() process, realm and threads stay.
+ *
+ * Return: false if there is none, or it is over.
+ */
+bool crtos_process_enter(struct crtos_process *process)
+{
+	if (!process)
+		return false;
+	atomic_inc(&process->calls);
+	/*
+	 * Either this sees that the process is over, or reap_work() sees the call.
+	 * Pairs with the barrier there.
+	 */
+	smp_mb__after_atomic();
+	if (!READ_ONCE(process->over))
+		return true;
+	atomic_dec(&process->calls);
+	return false;
+}
+
+/**
+ * crtos_process_leave() - end a call of a process
+ * @process: the process, which may be gone afterwards
+ */
+void crtos_process_leave(struct crtos_process *process)
+{
+	atomic_dec(&process->calls);
+}
+
+/**
+ * crtos_file_process() - the process of a file
+ * @file: the file
+ *
+ * Return: the process, or NULL. It stays as long as the file.
+ */
+struct crtos_process *crtos_file_process(struct crtos_file *file)
+{
+	/* Pairs with spawn(), which makes the process before it stores it. */
+	return smp_load_acquire(&file->process);
+}
+
+/**
+ * crtos_process_look() - end a process if a shadow thread went on its own
+ * @process: the process
+ *
+ * Where processes of Linux share memory, each goes for itself.
+ *
+ * Context: Under realm_lock.
+ */
+void crtos_process_look(struct crtos_process *process)
+{
+	struct crtos_thread *thread;
+	bool left = false;
+
+	list_for_each_entry(thread, &process->threads, link) {
+		if (!crtos_thread_left(thread))
+			continue;
+		left = true;
+		thread->leaving = process->shared;
+	}
+	if (!left)
+		return;
+	if (process->shared)
+		mod_delayed_work(crtos.work, &process->reap, 0);
+	else
+		crtos_process_end(process);
+}
+
+static void forget_process(struct crtos_process *process)
+{
+	struct crtos_realm *realm = process->realm;
+
+	crtos_realm_lock();
+	list_del_init(&process->link);
+	cancel_delayed_work(&process->reap);
+	WRITE_ONCE(realm->process_count, realm->process_count - 1);
+	if (!realm->process_count)
+		wake_up_all(&realm->empty);
+	crtos_realm_unlock();
+	crtos_process_put(process);
+}
+
+/* Gives back what the process or some of its threads do not use any more. */
+static void reap_work(struct work_struct *work)
+{
+	struct crtos_process *process = container_of(to_delayed_work(work),
+						     struct crtos_process, reap);
+
+	crtos_revocations_run(process);
+	if (!READ_ONCE(process->over)) {
+		if (crtos_threads_remove_leaving(process) || crtos_revocations_pending(process))
+			queue_delayed_work(crtos.work, &process->reap, REAP_PERIOD);
+		return;
+	}
+	/* Pairs with crtos_process_enter(): the call is counted, or it sees over. */
+	smp_mb();
+	crtos_realm_lock();
+	crtos_threads_wake(process);
+	crtos_realm_unlock();
+	if (atomic_read(&process->calls) || atomic_read(&process->mappings) ||
+	    crtos_pages_pinned(process)) {
+		queue_delayed_work(crtos.work, &process->reap, REAP_PERIOD);
+		return;
+	}
+	crtos_revocations_finish(process);
+	crtos_threads_remove(process);
+	forget_process(process);
+}
+
+/* A number that no living process has. The caller holds realm_lock. */
+static u32 new_number(struct crtos_realm *realm)
+{
+	struct crtos_process *process;
+	u32 number = realm->last_number;
+again:
+	number = number % LAST_NUMBER + 1;
+	list_for_each_entry(process, &realm->processes, link)
+		if (process->number == number)
+			goto again;
+	realm->last_number = number;
+	return number;
+}
+
+static struct crtos_process *new_process(struct inode *inode)
+{
+	struct crtos_process *process = kzalloc(sizeof(*process), GFP_KERNEL);
+
+	if (!process)
+		return NULL;
+	kref_init(&process->ref);
+	INIT_LIST_HEAD(&process->link);
+	INIT_LIST_HEAD(&process->threads);
+	INIT_LIST_HEAD(&process->pinned);
+	INIT_DELAYED_WORK(&process->reap, reap_work);
+	mutex_init(&process->revocation_lock);
+	xa_init(&process->by_tid);
+	xa_init(&process->pages);
+	process->mm = current->mm;
+	mmgrab(process->mm);
+	process->pid = get_task_pid(current, PIDTYPE_TGID);
+	process->inode = inode;
+	ihold(inode);
+	return process;
+}
+
+static int refuse_thread(struct crtos_file *file, int error)
+{
+	if (error == -EAGAIN)
+		return crtos_refuse(file, error,
+				    "the realm has %u threads, and that is the most", CRTOS_SLOTS);
+	return crtos_refuse(file, error, "out of memory");
+}
+
+/*
+ * Is that thread, by its slot + 1, one of the process of the file with that
+ * descriptor? Who has the descriptor was forked by the process. The caller holds
+ * realm_lock.
+ */
+static bool is_parent(struct crtos_realm *realm, u32 parent, int descriptor)
+{
+	struct file *file = fget(descriptor);
+	struct crtos_thread *thread;
+	bool is_parent = false;
+
+	if (!file)
+		return false;
+	if (file->f_op == crtos_device.fops && parent <= CRTOS_SLOTS) {
+		/* Updates of the table hold realm_lock as well. */
+		thread = rcu_dereference_protected(realm->threads[parent - 1], true);
+		is_parent = thread && thread->process == crtos_file_process(file->private_data);
+	}
+	fput(file);
+	return is_parent;
+}
+
+/* The caller holds file->lock and realm_lock. */
+static int spawn(struct crtos_file *file, struct inode *inode, struct crtos_spawn *spawned)
+{
+	struct crtos_realm *realm = crtos_realm_get();
+	struct crtos_process *process;
+	struct crtos_thread *thread;
+
+	if (!realm || realm->closed || !crtos_realm_ready(realm))
+		return crtos_refuse(file, -ESRCH,
+				    "no real-time kernel runs: start the realm (crtos up)");
+	if (spawned->parent && !is_parent(realm, spawned->parent, spawned->parent_file))
+		return crtos_refuse(file, -EINVAL, "that is not a thread of the caller's parent");
+	process = new_process(inode);
+	if (!process)
+		return crtos_refuse(file, -ENOMEM, "out of memory");
+	process->realm = realm;
+	process->number = new_number(realm);
+	crtos_clock_update(realm);
+	thread = crtos_thread_add(process, CRTOS_SLOT_SPAWN, spawned->parent);
+	if (IS_ERR(thread)) {
+		crtos_process_put(process);
+		return refuse_thread(file, PTR_ERR(thread));
+	}
+	kref_get(&process->ref);
+	list_add_tail(&process->link, &realm->processes);
+	WRITE_ONCE(realm->process_count, realm->process_count + 1);
+	/* After the process was made; pairs with crtos_file_process(). */
+	smp_store_release(&file->process, process);
+	spawned->process = process->number;
+	spawned->slot = thread->slot;
+	return 0;
+}
+
+/**
+ * crtos_spawn() - CRTOS_IOC_SPAWN: make a file a process of the realm
+ * @file: the file
+ * @inode: the device's, whose address space the process's mappings are in
+ * @user: what is asked for, and where the answer goes
+ *
+ * Context: Under file->lock; may sleep.
+ * Return: 0 or a negative error, with its reason.
+ */
+int crtos_spawn(struct crtos_file *file, struct inode *inode, struct crtos_spawn __user *user)
+{
+	struct crtos_spawn spawned;
+	int error;
+
+	if (copy_from_user(&spawned, user, sizeof(spawned)))
+		return -EFAULT;
+	if (file->process)
+		return crtos_refuse(file, -EBUSY,
+				    "this file has a process already: open the device again");
+	crtos_realm_lock();
+	error = spawn(file, inode, &spawned);
+	crtos_realm_unlock();
+	if (!error && copy_to_user(user, &spawned, sizeof(spawned))) {
+		crtos_process_over(file->process);
+		return -EFAULT;
+	}
+	return error;
+}

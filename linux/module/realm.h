@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* The real-time realm as Linux sees it: its channel, its processes. */
+#ifndef CRTOS_REALM_H
+#define CRTOS_REALM_H
+
+#include <linux/bitmap.h>
+#include <linux/kref.h>
+#include <linux/list.h>
+#include <linux/mm.h>
+#include <linux/mutex.h>
+#include <linux/sched.h>
+#include <linux/wait.h>
+#include <linux/workqueue.h>
+#include <linux/xarray.h>
+
+#include "abi.h"
+#include "channel.h"
+
+struct crtos_cell;
+struct crtos_file;
+
+/* A clock of the realm as a line through the time stamp counter. */
+struct crtos_line {
+	u64 base;			/* of the realm, at the clock's count */
+	u64 of_linux;			/* of Linux, at that count */
+	u32 mult;
+};
+
+/* Clocks that the realm reads; see clock.c. */
+struct crtos_clock {
+	u64 tsc;
+	struct crtos_line monotonic;
+	struct crtos_line raw;
+	ktime_t realtime;		/* of Linux, when CLOCK_MONOTONIC shows 0 */
+	ktime_t boottime;
+	ktime_t tai;
+};
+
+/*
+ * The realm. Under realm_lock, but for what is said to be read without it: that is
+ * stored by WRITE_ONCE() under the lock and read by READ_ONCE() anywhere.
+ */
+struct crtos_realm {
+	struct crtos_cell *cell;	/* the same as long as the realm is there */
+	struct crtos_channel *channel;	/* so is this */
+	struct crtos_thread __rcu *threads[CRTOS_SLOTS];
+	u32 words;			/* of slots that have had threads; read without the lock */
+	struct list_head processes;
+	u32 process_count;		/* read without the lock */
+	u32 last_number;
+	bool alive;			/* between start and stop; read without the lock */
+	bool closed;			/* takes no new processes: about to end */
+	wait_queue_head_t empty;	/* process_count fell to 0 */
+	struct crtos_clock clock;	/* under page_lock */
+	atomic_t revocations_finished;	/* carried out, or waiting for pins, since the start */
+	struct work_struct revocations;
+	struct work_struct interrupts;
+	DECLARE_BITMAP(interrupted, CRTOS_SLOTS);	/* atomic */
+	struct delayed_work tick;
+};
+
+/* A rich real-time process: the shadow's side of it. */
+struct crtos_process {
+	struct kref ref;
+	struct list_head link;		/* in the realm until all is given back, then empty */
+	struct crtos_realm *realm;
+	u32 number;
+	struct mm_struct *mm;		/* whose shadow; compared, never used */
+	struct pid *pid;
+	struct inode *inode;		/* whose address space the mappings are in */
+	atomic_t calls;			/* ioctls in progress; see crtos_process_enter() */
+	atomic_t mappings;		/* VMAs */
+	bool over;			/* no call or mapping begins any more; read anywhere */
+	bool shared;			/* by several processes of Linux (CLONE_VM) */
+	struct list_head threads;	/* under realm_lock */
+	struct xarray by_tid;		/* threads by Linux's global thread id */
+	struct xarray pages;		/* pages given to Linux, by page number; tag 1: may write */
+	u64 revocations_begun;		/* under the lock of pages */
+	struct mutex revocation_lock;	/* revocations are carried out one after the other */
+	struct list_head pinned;	/* revocations that wait for pins, under revocation_lock */
+	struct delayed_work reap;
+};
+
+/* A shadow thread. */
+struct crtos_thread {
+	struct list_head link;		/* in the process, under realm_lock */
+	struct crtos_process *process;
+	struct task_struct *task;
+	pid_t tid;			/* in by_tid; execve can change that of the task */
+	u32 slot;
+	bool waiting;			/* for the kernel: to be woken; read without a lock */
+	bool busy;			/* with a request; the thread's own */
+	bool asking;			/* for a page: the slot is the kernel's; the thread's own */
+	bool stopped;			/* by a signal, and the kernel knows; the thread's own */
+	bool leaving;			/* exits or executes a program, others stay; realm_lock */
+	struct rcu_head rcu;
+	struct crtos_request request;	/* the thread's own */
+};
+
+/* realm.c */
+int crtos_realm_create(struct crtos_cell *cell);
+void crtos_realm_start(void);
+void crtos_realm_stop(void);
+bool crtos_realm_empty(bool force, bool killable);
+void crtos_realm_destroy(void);
+void crtos_realm_lock(void);
+void crtos_realm_unlock(void);
+struct crtos_realm *crtos_realm_get(void);
+bool crtos_realm_ready(struct crtos_realm *realm);
+u32 crtos_realm_processes(void);
+void crtos_realm_ring(struct crtos_realm *realm, u32 slot);
+void crtos_realm_doorbell(void);
+void crtos_realm_clock_set(void);
+int crtos_trace(struct crtos_file *file, bool on);
+
+/* process.c */
+int crtos_spawn(struct crtos_file *file, struct inode *inode, struct crtos_spawn __user *user);
+struct crtos_process *crtos_file_process(struct crtos_file *file);
+bool crtos_process_enter(struct crtos_process *process);
+void crtos_process_leave(struct crtos_process *process);
+void crtos_process_end(struct crtos_process *process);
+void crtos_process_over(struct crtos_process *process);
+void crtos_process_look(struct crtos_process *process);
+void crtos_process_put(struct crtos_process *process);
+
+/* thread.c */
+struct crtos_thread *crtos_thread_add(struct crtos_process *process, u32 state, u32 parent);
+int crtos_thread_create(struct crtos_file *file, u32 parent);
+struct crtos_thread *crtos_thread_current(struct crtos_process *process);
+int crtos_thread_wait(struct crtos_thread *thread, unsigned int mode, u32 state);
+bool crtos_thread_left(struct crtos_thread *thread);
+void crtos_thread_remove(struct crtos_thread *thread);
+void crtos_threads_remove(struct crtos_process *process);
+bool crtos_threads_remove_leaving(struct crtos_process *process);
+void crtos_threads_leave(struct crtos_process *process);
+void crtos_threads_wake(struct crtos_process *process);
+
+/* remote.c */
+int crtos_remote(struct crtos_file *file, struct crtos_remote __user *user);
+int crtos_signal(struct crtos_file *file, const void __user *user);
+
+/* fault.c */
+int crtos_mmap(struct file *file, struct vm_area_struct *vma);
+
+/* revocation.c */
+bool crtos_page_pinned(struct page *page);
+u32 crtos_revocations_posted(struct crtos_realm *realm);
+void crtos_revocations_run(struct crtos_process *process);
+bool crtos_revocations_pending(struct crtos_process *process);
+bool crtos_pages_pinned(struct crtos_process *process);
+void crtos_revocations_finish(struct crtos_process *process);
+void crtos_revocations_orphans(struct crtos_realm *realm);
+
+/* clock.c */
+void crtos_clock_start(struct crtos_realm *realm);
+void crtos_clock_update(struct crtos_realm *realm);
+void crtos_clock_republish(struct crtos_realm *realm);
+int crtos_clock_init(void);
+void crtos_clock_exit(void);
+
+#endif /* CRTOS_REALM_H */

@@ -1,0 +1,292 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Shadow threads: each is the Linux half of one thread in the realm, and owns one
+ * slot of the channel.
+ */
+#include <linux/cred.h>
+#include <linux/pid.h>
+#include <linux/sched/signal.h>
+#include <linux/sched/task.h>
+#include <linux/slab.h>
+
+#include "crtos.h"
+#include "realm.h"
+
+/* Jiffies after which threads that are about to leave are looked for. */
+#define LEAVE_DELAY	1
+
+static void free_thread(struct rcu_head *rcu)
+{
+	struct crtos_thread *thread = container_of(rcu, struct crtos_thread, rcu);
+
+	put_task_struct(thread->task);
+	kfree(thread);
+}
+
+/**
+ * crtos_thread_add() - make the calling task a thread of a process
+ * @process: the process
+ * @state: CRTOS_SLOT_SPAWN or CRTOS_SLOT_READY; the state in which the kernel
+ *	gets the slot
+ * @parent: 1 + slot of the thread that forked it, which the caller has checked, or 0
+ *
+ * Context: Under realm_lock; may sleep.
+ * Return: the thread, or -EAGAIN if no slot is free, or -ENOMEM.
+ */
+struct crtos_thread *crtos_thread_add(struct crtos_process *process, u32 state, u32 parent)
+{
+	struct crtos_realm *realm = process->realm;
+	struct crtos_slot_owner owner = {
+		.process = process->number,
+		.pid = task_tgid_vnr(current),
+		.tid = task_pid_vnr(current),
+		.uid = from_kuid_munged(current_user_ns(), current_uid()),
+		.parent = parent,
+	};
+	struct crtos_thread *thread;
+	u32 slot = 0;
+
+	for (;; slot++) {
+		slot = crtos_channel_free_slot(realm->channel, slot);
+		if (slot == CRTOS_SLOTS)
+			return ERR_PTR(-EAGAIN);
+		if (!rcu_access_pointer(realm->threads[slot]))
+			break;
+	}
+	thread = kzalloc(sizeof(*thread), GFP_KERNEL);
+	if (!thread)
+		return ERR_PTR(-ENOMEM);
+	thread->process = process;
+	thread->slot = slot;
+	thread->task = get_task_struct(current);
+	thread->tid = task_pid_nr(current);
+	if (xa_err(xa_store(&process->by_tid, thread->tid, thread, GFP_KERNEL))) {
+		put_task_struct(thread->task);
+		kfree(thread);
+		return ERR_PTR(-ENOMEM);
+	}
+	list_add_tail(&thread->link, &process->threads);
+	rcu_assign_pointer(realm->threads[slot], thread);
+	/* Before the kernel gets the slot: it rings for it only after that. */
+	WRITE_ONCE(realm->words, max(realm->words, slot / 64 + 1));
+	crtos_channel_waits_on(realm->channel, slot, raw_smp_processor_id());
+	crtos_channel_open(realm->channel, slot, state, &owner);
+	crtos_realm_ring(realm, slot);
+	return thread;
+}
+
+/**
+ * crtos_thread_remove() - take a thread out of the realm
+ * @thread: the thread
+ *
+ * Tells the kernel, which may use what the thread had for something else then.
+ * A doorbell that is being taken may still look at it: it is freed after a grace
+ * period.
+ *
+ * Context: Under realm_lock.
+ */
+void crtos_thread_remove(struct crtos_thread *thread)
+{
+	struct crtos_process *process = thread->process;
+	struct crtos_realm *realm = process->realm;
+
+	list_del(&thread->link);
+	RCU_INIT_POINTER(realm->threads[thread->slot], NULL);
+	xa_erase(&process->by_tid, thread->tid);
+	crtos_channel_notice(realm->channel, thread->slot, CRTOS_SLOT_GONE);
+	crtos_realm_ring(realm, thread->slot);
+	call_rcu(&thread->rcu, free_thread);
+}
+
+/**
+ * crtos_threads_remove() - take all threads of a process out of the realm
+ * @process: the process, of which nothing is mapped or pinned any more
+ *
+ * With the last CRTOS_SLOT_GONE the kernel uses its pages for something else.
+ *
+ * Context: May sleep.
+ */
+void crtos_threads_remove(struct crtos_process *process)
+{
+	struct crtos_thread *thread, *next;
+
+	crtos_realm_lock();
+	list_for_each_entry_safe(thread, next, &process->threads, link)
+		crtos_thread_remove(thread);
+	crtos_realm_unlock();
+}
+
+/**
+ * crtos_thread_left() - did a thread exit, or execute a program?
+ * @thread: the thread
+ *
+ * Context: Any; Linux changes both words as the task goes.
+ * Return: true if its task does not belong to the shadow any more.
+ */
+bool crtos_thread_left(struct crtos_thread *thread)
+{
+	return READ_ONCE(thread->task->exit_state) ||
+	       READ_ONCE(thread->task->mm) != thread->process->mm;
+}
+
+/**
+ * crtos_threads_remove_leaving() - take out those that leave while others stay
+ * @process: the process
+ *
+ * The last thread goes with the memory.
+ *
+ * Context: May sleep.
+ * Return: whether some are still about to leave.
+ */
+bool crtos_threads_remove_leaving(struct crtos_process *process)
+{
+	struct crtos_thread *thread, *next;
+	bool again = false;
+
+	crtos_realm_lock();
+	list_for_each_entry_safe(thread, next, &process->threads, link) {
+		if (!thread->leaving)
+			continue;
+		if (crtos_thread_left(thread) && !list_is_singular(&process->threads))
+			crtos_thread_remove(thread);
+		else
+			again = true;
+	}
+	crtos_realm_unlock();
+	return again;
+}
+
+/**
+ * crtos_threads_leave() - the calling process of Linux is about to exit
+ * @process: its rich real-time process, which it shares with others that stay
+ *
+ * Context: May sleep.
+ */
+void crtos_threads_leave(struct crtos_process *process)
+{
+	struct crtos_thread *thread;
+
+	crtos_realm_lock();
+	list_for_each_entry(thread, &process->threads, link)
+		thread->leaving |= same_thread_group(thread->task, current);
+	mod_delayed_work(crtos.work, &process->reap, LEAVE_DELAY);
+	crtos_realm_unlock();
+}
+
+/**
+ * crtos_threads_wake() - have all threads look again at why they wait
+ * @process: the process
+ *
+ * Context: Under realm_lock.
+ */
+void crtos_threads_wake(struct crtos_process *process)
+{
+	struct crtos_thread *thread;
+
+	list_for_each_entry(thread, &process->threads, link)
+		/* A thread that is not seen waiting looks before it sleeps: crtos_thread_wait(). */
+		if (READ_ONCE(thread->waiting))
+			wake_up_process(thread->task);
+}
+
+/**
+ * crtos_thread_current() - the calling task's thread
+ * @process: its process, which the caller has entered
+ *
+ * Return: the thread, or NULL if the task has none. After execve another task can
+ * have its thread id.
+ */
+struct crtos_thread *crtos_thread_current(struct crtos_process *process)
+{
+	struct crtos_thread *thread = xa_load(&process->by_tid, task_pid_nr(current));
+
+	return thread && thread->task == current ? thread : NULL;
+}
+
+/* A thread of the process, or with @parent the first one of one that shares its memory. */
+static struct crtos_thread *create_thread(struct crtos_process *process, u32 parent)
+{
+	struct crtos_realm *realm = process->realm;
+	struct crtos_thread *thread;
+
+	if (current->mm != process->mm || xa_load(&process->by_tid, task_pid_nr(current)))
+		return ERR_PTR(-EINVAL);
+	if (!crtos_realm_ready(realm))
+		return ERR_PTR(-ESRCH);
+	if (!parent)
+		return crtos_thread_add(process, CRTOS_SLOT_READY, 0);
+	if (parent > CRTOS_SLOTS)
+		return ERR_PTR(-EINVAL);
+	/* The caller holds realm_lock, which the updates of the table hold as well. */
+	thread = rcu_dereference_protected(realm->threads[parent - 1], true);
+	if (!thread || thread->process != process)
+		return ERR_PTR(-EINVAL);
+	process->shared = true;
+	return crtos_thread_add(process, CRTOS_SLOT_SPAWN, parent);
+}
+
+/**
+ * crtos_thread_create() - CRTOS_IOC_THREAD
+ * @file: the process's file
+ * @parent: 0, or 1 + slot of the thread that forked the calling task with CLONE_VM
+ *
+ * Context: May sleep.
+ * Return: the slot, or a negative error.
+ */
+int crtos_thread_create(struct crtos_file *file, u32 parent)
+{
+	struct crtos_process *process = crtos_file_process(file);
+	struct crtos_thread *thread;
+	int result;
+
+	if (!crtos_process_enter(process))
+		return -ESRCH;
+	crtos_realm_lock();
+	thread = create_thread(process, parent);
+	result = IS_ERR(thread) ? PTR_ERR(thread) : thread->slot;
+	crtos_realm_unlock();
+	crtos_process_leave(process);
+	return result;
+}
+
+/**
+ * crtos_thread_wait() - sleep until the kernel stored a state in the slot
+ * @thread: the calling thread
+ * @mode: TASK_INTERRUPTIBLE, or TASK_KILLABLE to sleep on at signals that are not fatal
+ * @state: CRTOS_SLOT_REQUEST or CRTOS_SLOT_ANSWER
+ *
+ * Context: Sleeps. No lock of the module is held; mmap_lock may be.
+ * Return: 0, -ESRCH when the kernel or the process is no more, or -ERESTARTNOINTR
+ * for a signal.
+ */
+int crtos_thread_wait(struct crtos_thread *thread, unsigned int mode, u32 state)
+{
+	struct crtos_process *process = thread->process;
+	struct crtos_realm *realm = process->realm;
+	int error = 0;
+
+	crtos_channel_waits_on(realm->channel, thread->slot, raw_smp_processor_id());
+	/*
+	 * Seen by crtos_realm_doorbell() and crtos_threads_wake(), or this thread
+	 * sees what they wake it for: set_current_state() is a full barrier between
+	 * this and the looks below, as the exchange of the slots' bits is there.
+	 */
+	WRITE_ONCE(thread->waiting, true);
+	for (;;) {
+		set_current_state(mode);
+		if (crtos_channel_state(realm->channel, thread->slot) == state)
+			break;
+		if (!crtos_realm_ready(realm) || READ_ONCE(process->over)) {
+			error = -ESRCH;
+			break;
+		}
+		if (signal_pending_state(mode, current)) {
+			error = -ERESTARTNOINTR;
+			break;
+		}
+		schedule();
+	}
+	__set_current_state(TASK_RUNNING);
+	WRITE_ONCE(thread->waiting, false);
+	return error;
+}

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * What is copied between files of Linux and memory of cells: images into private
+ * memory, by way of the hypervisor, and the shared block, which Linux sees itself.
+ */
+#include <linux/io.h>
+#include <linux/sched/signal.h>
+#include <linux/slab.h>
+#include <linux/uaccess.h>
+
+#include "crtos.h"
+#include "hypercall.h"
+
+/* Copies through a page: the cell's own memory is hidden from Linux. */
+static int load_pages(struct crtos_file *file, const struct crtos_load_cell *load, void *bounce)
+{
+	const void __user *source = u64_to_user_ptr(load->source);
+	u64 done = 0;
+
+	while (done < load->length) {
+		u64 address = load->cell_address + done;
+		u64 length = min_t(u64, load->length - done,
+				   PAGE_SIZE - address % PAGE_SIZE);
+		s64 result;
+
+		if (fatal_signal_pending(current))
+			return -EINTR;
+		if (copy_from_user(bounce, source + done, length))
+			return crtos_refuse(file, -EFAULT, "bad address of what is to be loaded");
+		result = crtos_hypercall(CRTOS_HC_CELL_LOAD, load->cell, address,
+					 __pa(bounce), length);
+		if (result)
+			return crtos_refuse_hv(file, result, "load into the cell");
+		done += length;
+		cond_resched();
+	}
+	return 0;
+}
+
+/**
+ * crtos_cell_load() - CRTOS_IOC_CELL_LOAD: copy into private memory of a cell
+ * @file: where a failure is explained
+ * @user: what, and where to
+ *
+ * Context: Under crtos.lock; may sleep.
+ * Return: 0 or a negative error.
+ */
+int crtos_cell_load(struct crtos_file *file, struct crtos_load_cell __user *user)
+{
+	struct crtos_load_cell request;
+	struct crtos_cell *cell;
+	u64 size;
+	void *bounce;
+	int error;
+
+	if (copy_from_user(&request, user, sizeof(request)))
+		return -EFAULT;
+	cell = crtos_cell_find(file, request.cell);
+	if (!cell)
+		return -ENOENT;
+	size = cell->private.count * CRTOS_LARGE_PAGE_SIZE;
+	if (request.length > size || request.cell_address > size - request.length)
+		return crtos_refuse(file, -EINVAL,
+				    "%llu bytes at %#llx do not fit the cell's %llu MiB of private memory: give it more",
+				    request.length, request.cell_address, size >> 20);
+	bounce = (void *)__get_free_page(GFP_KERNEL);
+	if (!bounce)
+		return crtos_refuse(file, -ENOMEM, "out of memory");
+	error = load_pages(file, &request, bounce);
+	free_page((unsigned long)bounce);
+	return error;
+}
+
+/* Where @transfer begins in the shared block of its cell. The caller holds crtos.lock. */
+static void *shared_start(struct crtos_file *file, const struct crtos_transfer *transfer,
+			  bool write)
+{
+	struct crtos_cell *cell = crtos_cell_find(file, transfer->cell);
+	int error;
+
+	if (!cell)
+		return ERR_PTR(-ENOENT);
+	if (write && cell->realm) {
+		error = crtos_refuse(file, -EPERM,
+				     "the channel of the real-time kernel is not for writing");
+		return ERR_PTR(error);
+	}
+	if (transfer->length > CRTOS_LARGE_PAGE_SIZE ||
+	    transfer->offset > CRTOS_LARGE_PAGE_SIZE - transfer->length) {
+		error = crtos_refuse(file, -EINVAL,
+				     "%llu bytes at %llu are outside the shared block",
+				     transfer->length, transfer->offset);
+		return ERR_PTR(error);
+	}
+	return page_address(cell->channel.page[0]) + transfer->offset;
+}
+
+/**
+ * crtos_cell_read() - CRTOS_IOC_CHANNEL: copy from the shared block of a cell
+ * @file: where a failure is explained
+ * @user: from where, and where to
+ *
+ * Context: Without crtos.lock: anybody may call this, with a buffer whose pages take
+ * for ever to come.
+ * Return: 0 or a negative error.
+ */
+int crtos_cell_read(struct crtos_file *file, struct crtos_transfer __user *user)
+{
+	struct crtos_transfer transfer;
+	void *start, *copy = NULL;
+	int error = 0;
+
+	if (copy_from_user(&transfer, user, sizeof(transfer)))
+		return -EFAULT;
+	if (mutex_lock_killable(&crtos.lock))
+		return -EINTR;
+	start = shared_start(file, &transfer, false);
+	if (IS_ERR(start)) {
+		error = PTR_ERR(start);
+	} else {
+		copy = kvmalloc(transfer.length, GFP_KERNEL);
+		if (copy)
+			memcpy(copy, start, transfer.length);
+		else
+			error = crtos_refuse(file, -ENOMEM, "out of memory");
+	}
+	mutex_unlock(&crtos.lock);
+	if (!error && copy_to_user(u64_to_user_ptr(transfer.buffer), copy, transfer.length))
+		error = -EFAULT;
+	kvfree(copy);
+	return error;
+}
+
+/**
+ * crtos_cell_write() - CRTOS_IOC_CHANNEL_WRITE: copy to the shared block of a cell
+ * @file: where a failure is explained
+ * @user: from where, and where to
+ *
+ * Context: Under crtos.lock; may sleep.
+ * Return: 0 or a negative error: the channel of a realm is not for writing.
+ */
+int crtos_cell_write(struct crtos_file *file, struct crtos_transfer __user *user)
+{
+	struct crtos_transfer transfer;
+	void *start;
+
+	if (copy_from_user(&transfer, user, sizeof(transfer)))
+		return -EFAULT;
+	start = shared_start(file, &transfer, true);
+	if (IS_ERR(start))
+		return PTR_ERR(start);
+	if (copy_from_user(start, u64_to_user_ptr(transfer.buffer), transfer.length))
+		return -EFAULT;
+	return 0;
+}

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Scheduling of shadow threads, by value: the program's memory may change between the real-time
+//! kernel's look and Linux's.
+
+use crtos_channel::operation::Scheduling;
+use crtos_syscalls::sched::{Attributes, RESET_ON_FORK, SIZE};
+use linux_raw_sys::general as linux;
+
+use crate::sys;
+
+/// Reads the scheduling of the calling thread: [`Scheduling::to_word`], or a negative error number.
+pub fn get() -> i64 {
+    let mut bytes = [0; SIZE];
+    let args = [0, bytes.as_mut_ptr() as u64, SIZE as u64, 0, 0, 0];
+    // SAFETY: the call writes to `bytes` alone, within its size.
+    match unsafe { sys::raw(linux::__NR_sched_getattr, args) } {
+        0 => {
+            let found = Attributes::from_bytes(&bytes);
+            let scheduling = Scheduling {
+                policy: found.policy as u8,
+                priority: found.priority as u8,
+                nice: found.nice as i8,
+                reset_on_fork: found.flags & RESET_ON_FORK != 0,
+            };
+            scheduling.to_word() as i64
+        }
+        error => error,
+    }
+}
+
+/// Sets the scheduling of thread `tid`, or with 0 of the calling one. Returns 0 or a negative error
+/// number.
+pub fn set(tid: u32, scheduling: Scheduling) -> i64 {
+    let wanted = Attributes {
+        policy: scheduling.policy.into(),
+        priority: scheduling.priority.into(),
+        nice: scheduling.nice.into(),
+        flags: if scheduling.reset_on_fork { RESET_ON_FORK } else { 0 },
+        ..Attributes::default()
+    };
+    let bytes = wanted.to_bytes(SIZE as u32);
+    // SAFETY: the call only reads `bytes`.
+    unsafe { sys::raw(linux::__NR_sched_setattr, [tid.into(), bytes.as_ptr() as u64, 0, 0, 0, 0]) }
+}

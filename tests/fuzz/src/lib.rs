@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Targets for fuzzing: readers of bytes that somebody else wrote, and what has to hold of them
+//! whatever the bytes are. A target panics if something does not hold.
+//!
+//! | module | reads | written by |
+//! |---|---|---|
+//! | [`decoder`] | instructions | Linux and programs, below the hypervisor |
+//! | [`executable`] | ELF files, and the strings of a stack | whoever runs a program |
+//! | [`script`] | the first line of a script | whoever runs it |
+//! | [`frame`] | frames of signals | the program that returns from a handler |
+//!
+//! `tests/targets.rs` runs each of them as a test, with random inputs. To have an engine look for
+//! inputs that reach new code, install `cargo-bolero` and run, in this folder,
+//! `cargo bolero test --sanitizer NONE decoder`.
+#![forbid(unsafe_code)]
+
+pub mod decoder;
+pub mod executable;
+pub mod frame;
+pub mod numbers;
+pub mod script;

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The gate: lengths of the realm's paths against those in the tree, `tools/bench/expected.json`.
+//!
+//! In virtual time, with Linux idle, these figures are the same on every run to a few instructions.
+//! So a path that got longer is told from noise, by the name of its figure.
+
+use std::fs;
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, anyhow};
+use crtos_results::catalogue::{FIGURES, How, NO_LOAD};
+use crtos_results::compare::{Expected, compare, update};
+use crtos_results::model::{FORMAT, Machine, Method};
+use crtos_results::order::{Choice, Size, named};
+use crtos_results::{Results, table};
+
+use super::machine::Measuring;
+use super::system::{CPU, OTHER_CPU, Target};
+use crate::kernels::Flavour;
+use crate::paths;
+
+/// Enough for a median that does not move.
+const SIZE: Size = Size { samples: 300, interval_us: 500, divisor: 50 };
+/// Percent by which a median may change, unless the file says something else.
+const TOLERANCE: f64 = 5.0;
+/// Figures that say nothing about a path of ours, or take too long for what they say.
+const LEFT_OUT: &[&str] = &["overhead", "compute", "compute-timer", "thread-join", "signal-return"];
+
+fn file() -> PathBuf {
+    paths::root().join("tools/bench/expected.json")
+}
+
+/// Measures and compares, or replaces what is expected; returns 1 if something changed.
+pub fn gate(replace: bool) -> Result<u8> {
+    let expected = match fs::read_to_string(file()) {
+        Ok(text) => serde_json::from_str(&text).with_context(|| format!("{}", file().display()))?,
+        Err(_) if replace => Expected { tolerance_percent: TOLERANCE, ..Expected::default() },
+        Err(error) => return Err(error).with_context(|| format!("read {}", file().display())),
+    };
+    let target = Target::realm(Flavour::V6_1);
+    let system = target.describe()?;
+    let results = measure(target)?;
+    if replace {
+        let text = serde_json::to_string_pretty(&update(&results, &system.name, &expected))?;
+        fs::write(file(), text + "\n").with_context(|| format!("write {}", file().display()))?;
+        println!("{} holds what was measured", file().display());
+        return Ok(0);
+    }
+    let findings = compare(&results, &system.name, &expected);
+    println!("lengths of paths in the realm beside Linux {}, in instructions", target.flavour);
+    println!("{}", table::findings(&findings));
+    for cell in results.cells.iter().filter(|cell| cell.outcome.is_err()) {
+        println!("{}", table::outcome(cell));
+    }
+    let changed: Vec<_> = findings.iter().filter(|finding| finding.verdict.fails()).collect();
+    if changed.is_empty() {
+        return Ok(0);
+    }
+    let names: Vec<_> =
+        changed.iter().map(|f| format!("{} ({})", f.name, f.verdict.words())).collect();
+    println!(
+        "changed: {}\nIf that is as it should be: `./x bench gate --update` writes tools/bench/expected.json; commit it with the change.",
+        names.join(", ")
+    );
+    Ok(1)
+}
+
+fn measure(target: Target) -> Result<Results> {
+    let names: Vec<String> = FIGURES
+        .iter()
+        .filter(|figure| figure.how != How::UpDown && !LEFT_OUT.contains(&figure.name))
+        .map(|figure| figure.name.to_owned())
+        .collect();
+    let choice = Choice {
+        figures: named("figure", FIGURES, |f| f.name, &names).map_err(|error| anyhow!(error))?,
+        loads: crtos_results::catalogue::LOADS.iter().filter(|load| load.name == NO_LOAD).collect(),
+        size: SIZE,
+        virtual_time: true,
+    };
+    let mut machine = Measuring::boot(target)?;
+    let mut cells = Vec::new();
+    for order in choice.orders(&target.describe()?, CPU, Some(OTHER_CPU)) {
+        cells.push(machine.measure(&order)?);
+    }
+    Ok(Results {
+        format: FORMAT,
+        time: 0,
+        machine: Machine::default(),
+        method: Method { virtual_time: true, ..Method::default() },
+        cells,
+    })
+}

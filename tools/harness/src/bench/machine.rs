@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A machine whose time is the number of executed instructions, set up for measuring.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use crtos_results::catalogue::{CYCLICTEST, Figure};
+use crtos_results::{Cell, Histogram, Order};
+
+use super::own::Observer;
+use super::system::{CPU, CPUS, OTHER_CPU, Target};
+use super::turns::Turns;
+use crate::vm::{Config, Job, Outcome, Vm};
+use crate::{progress, quote};
+
+/// Memory of the machine.
+pub const MEMORY: &str = "2G";
+/// Memory that Linux gives to the realm.
+const REALM_MEMORY: &str = "512M";
+/// How long the machine may take to boot, in real time, on a busy host.
+const BOOT_PATIENCE: Duration = Duration::from_secs(400);
+/// How long a measurement may take in real time, beside its samples.
+const PATIENCE: Duration = Duration::from_secs(400);
+/// How much longer than in virtual time samples may take in real time.
+const SLOWNESS: u32 = 40;
+/// How much longer again if somebody observes.
+const OBSERVED: u32 = 4;
+
+/// A booted machine.
+pub struct Measuring {
+    vm: Vm,
+    /// The CPU of Linux that the realm's calls interrupt, if not the first.
+    doorbell_cpu: Option<u32>,
+    /// The realm's CPUs; none if it is not up.
+    realm: Option<String>,
+    turns: Turns,
+    /// Tells CPUs apart.
+    observer: Option<Observer>,
+}
+
+impl Measuring {
+    /// Boots a system.
+    pub fn boot(target: Target) -> Result<Self> {
+        Self::start(target, Vec::new())
+    }
+
+    /// Boots a system under the eyes of somebody who tells its CPUs apart.
+    pub fn boot_for_own(target: Target) -> Result<Self> {
+        let observer = Observer::new()?;
+        let mut machine = Self::start(target, vec![observer.plugin()?])?;
+        machine.observer = Some(observer);
+        Ok(machine)
+    }
+
+    /// Boots a system under the eyes of a plugin of QEMU.
+    pub fn observed(target: Target, plugin: String) -> Result<Self> {
+        Self::start(target, vec![plugin])
+    }
+
+    fn start(target: Target, mut plugins: Vec<String>) -> Result<Self> {
+        let turns = Turns::new()?;
+        plugins.push(turns.plugin()?);
+        let config = Config {
+            kernel: target.flavour,
+            cpus: CPUS,
+            memory: MEMORY.to_owned(),
+            icount: true,
+            boot_parameters: target.boot_parameters(),
+            plugins,
+            ..Config::default()
+        };
+        let vm = Vm::boot(&config, Some(Instant::now() + BOOT_PATIENCE))?;
+        let doorbell_cpu = target.shadow_cpu();
+        Ok(Self { vm, doorbell_cpu, realm: None, turns, observer: None })
+    }
+
+    /// Gives the virtual CPUs short turns, or turns that nothing interrupts.
+    pub fn short_turns(&self, short: bool) -> Result<()> {
+        self.turns.set(short)
+    }
+
+    /// Sees to it that the realm is up with these CPUs.
+    pub fn realm_on(&mut self, cpus: &str) -> Result<()> {
+        if self.realm.as_deref() == Some(cpus) {
+            return Ok(());
+        }
+        let _step = progress::step(format!("start the realm on CPUs {cpus}"));
+        let down = if self.realm.take().is_some() { "crtos down && " } else { "" };
+        let doorbell = self.doorbell_cpu.map(|cpu| format!(" --doorbell-cpu {cpu}"));
+        let doorbell = doorbell.unwrap_or_default();
+        let script = format!("{down}crtos up --cpus {cpus} --memory {REALM_MEMORY}{doorbell}");
+        let (outcome, text) = self.vm.capture(&script, PATIENCE)?;
+        if outcome != Outcome::Exit(0) {
+            bail!("the realm does not start, {}\n{text}", outcome.explain());
+        }
+        self.realm = Some(cpus.to_owned());
+        Ok(())
+    }
+
+    /// Carries out an order.
+    ///
+    /// # Errors
+    /// That the machine is of no use any more.
+    pub fn measure(&mut self, order: &Order) -> Result<Cell> {
+        if order.system.realm {
+            self.realm_on(&match order.other_cpu {
+                Some(_) => format!("{OTHER_CPU},{CPU}"),
+                None => CPU.to_string(),
+            })?;
+        }
+        // A path of one CPU at a time has its exact length only if nothing cuts it.
+        self.short_turns(Figure::named(&order.figure).is_some_and(Figure::under_load))?;
+        let start = Instant::now();
+        let samples = Duration::from_micros(order.samples * order.interval_us);
+        let slowness = if self.observer.is_some() { OBSERVED } else { 1 };
+        let words = ["crtos", "bench", "--cell", &serde_json::to_string(order)?];
+        let text =
+            self.run(&words.map(str::to_owned), (PATIENCE + samples * SLOWNESS) * slowness)?;
+        let mut cell: Cell = serde_json::from_str(&text).context("what `crtos bench` printed")?;
+        cell.seconds = start.elapsed().as_secs_f64();
+        if order.figure == CYCLICTEST {
+            let told: Vec<_> = cell.outcome.iter().cloned().collect();
+            cell.own = self.own(&told, order.interval_us)?.pop();
+        }
+        Ok(cell)
+    }
+
+    /// What was the CPUs' own of the latencies that cyclictest has just told of its threads, which
+    /// wake up every so many microseconds. Nothing without an observer.
+    pub fn own(&mut self, told: &[Histogram], interval_us: u64) -> Result<Vec<Histogram>> {
+        let observer = self.observer.as_mut();
+        observer.map_or_else(|| Ok(Vec::new()), |observer| observer.own(told, interval_us))
+    }
+
+    /// Runs a command to its successful end and returns what it printed.
+    pub fn run(&mut self, words: &[String], patience: Duration) -> Result<String> {
+        let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
+        let outcome = self.vm.run(Job {
+            script: quote::script(words)?,
+            stdin: None,
+            terminal: None,
+            stdout: &mut stdout,
+            stderr: &mut stderr,
+            deadline: Some(Instant::now() + patience),
+        })?;
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
+        match outcome {
+            Outcome::Exit(0) => Ok(text(&stdout)),
+            outcome => bail!("{}: {} {}", outcome.explain(), text(&stdout), text(&stderr)),
+        }
+    }
+
+    /// Runs a script whose failure does not matter, and returns what it printed.
+    pub fn ask(&mut self, script: &str) -> String {
+        self.vm
+            .capture(script, PATIENCE)
+            .map_or_else(|_| String::new(), |(_, text)| text.trim().to_owned())
+    }
+}
+
+impl Drop for Measuring {
+    fn drop(&mut self) {
+        self.vm.forget_console();
+    }
+}

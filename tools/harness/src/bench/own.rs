@@ -1,0 +1,399 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! How long the CPU of a thread that wakes up works on that, without what other CPUs execute
+//! meanwhile.
+//!
+//! In virtual time the instructions of all CPUs add up, so a latency holds what others did in the
+//! same moment. A plugin of QEMU (`tools/harness/observer/own.c`) notes who executes for how long
+//! before a thread that has slept reads the time stamp counter, and what that holds. From that come
+//! the latencies one by one, which have to be near those that cyclictest found. From the reading
+//! backwards, as many instructions as the latency has nanoseconds are those between the time that
+//! was asked for and the reading; what others have of them is taken away. What remains is the CPU's
+//! own: what it executed, whatever for, and the time in which no CPU did anything.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context, Result, ensure};
+use crtos_results::Histogram;
+
+use super::observer::{self, Trace};
+
+/// What there are beside numbers of CPUs in the first four bits of a word.
+const WAITED: u64 = 12;
+const FORGOTTEN: u64 = 13;
+const WOKE: u64 = 14;
+const READ: u64 = 15;
+/// The other bits.
+const NUMBER: u32 = 60;
+/// By so many of a million kHz the counter's frequency may be another one for Linux.
+const CALIBRATION: u64 = 20;
+/// Between two such rates: steps that are tried where Linux has bent the rate meanwhile.
+const STEPS: i32 = 50;
+/// How often the first latency is guessed anew.
+const ROUNDS: usize = 3;
+/// So far from those that cyclictest told latencies may be, in nanoseconds, rank by rank: what a
+/// clock gains or loses until Linux bends it again.
+const NEAR: u64 = 300;
+
+/// An observer of a machine.
+pub struct Observer {
+    trace: Trace,
+}
+
+impl Observer {
+    pub fn new() -> Result<Self> {
+        Ok(Self { trace: Trace::new()? })
+    }
+
+    /// For QEMU: the plugin with its argument.
+    pub fn plugin(&self) -> Result<String> {
+        Ok(format!("{},{}", observer::compile("own")?.display(), self.trace.argument()))
+    }
+
+    /// What was the CPUs' own of the latencies that cyclictest has just told of its threads, which
+    /// wake up every so many microseconds.
+    ///
+    /// # Errors
+    /// That what was seen is not what cyclictest told.
+    pub fn own(&mut self, told: &[Histogram], interval_us: u64) -> Result<Vec<Histogram>> {
+        let words = self.trace.words()?;
+        let events: Vec<_> = words.into_iter().map(Event::new).collect();
+        let interval = i64::try_from(interval_us * 1000)?;
+        let mut threads = wakeups(&events);
+        told.iter().map(|told| own(&events, &mut threads, told, interval)).collect()
+    }
+}
+
+/// What a word of the trace says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Event {
+    /// A CPU executed so many instructions before another one did.
+    Turn(u64, u64),
+    /// Until now all CPUs waited.
+    Waited,
+    /// What came before is not known.
+    Forgotten,
+    /// A thread has slept until a certain time.
+    Woke(u64),
+    /// It finds this in the time stamp counter. The last turn is its CPU's.
+    Read(u64),
+}
+
+impl Event {
+    fn new(word: u64) -> Self {
+        let number = word & ((1 << NUMBER) - 1);
+        match word >> NUMBER {
+            WAITED => Self::Waited,
+            FORGOTTEN => Self::Forgotten,
+            WOKE => Self::Woke(number),
+            READ => Self::Read(number),
+            cpu => Self::Turn(cpu, number),
+        }
+    }
+}
+
+/// A wake-up: where it is among the events, and what its thread found in the counter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Wakeup {
+    at: usize,
+    counter: u64,
+}
+
+/// The wake-ups of each thread.
+fn wakeups(events: &[Event]) -> BTreeMap<u64, Vec<Wakeup>> {
+    let mut threads = BTreeMap::<_, Vec<_>>::new();
+    for (at, pair) in events.windows(2).enumerate() {
+        if let [Event::Woke(thread), Event::Read(counter)] = *pair {
+            threads.entry(thread).or_default().push(Wakeup { at, counter });
+        }
+    }
+    threads
+}
+
+/// How many nanoseconds one of the counter's ticks may be. Linux finds out at boot, not always to
+/// the last digit, and rounds.
+fn rates() -> impl Iterator<Item = f64> {
+    let (ns, bits) = (1_000_000_u64, 24);
+    let rate = move |khz: u64| {
+        let factor = |shift: u32| (((ns << shift) + khz / 2) / khz, shift);
+        // That many bits are the most that a factor has.
+        let (factor, shift) = Some(factor(bits))
+            .filter(|(factor, _)| factor >> bits == 0)
+            .unwrap_or(factor(bits - 1));
+        factor as f64 / (1_u64 << shift) as f64
+    };
+    (ns - CALIBRATION..=ns + CALIBRATION).map(rate)
+}
+
+/// The latencies of wake-ups whose thread wanted to wake up every `interval`, if the first one is
+/// known. After one that takes longer, those times are left out that are over.
+fn latencies(wakeups: &[Wakeup], first: i64, interval: i64, rate: f64) -> Vec<i64> {
+    let Some(start) = wakeups.first() else { return Vec::new() };
+    let mut asked = -first;
+    let latency = |wakeup: &Wakeup| {
+        let now = (wakeup.counter.wrapping_sub(start.counter) as f64 * rate).round() as i64;
+        let latency = now - asked;
+        asked += (latency + interval - 1).div_euclid(interval).max(1) * interval;
+        latency
+    };
+    wakeups.iter().map(latency).collect()
+}
+
+fn median(sorted: &[i64]) -> i64 {
+    sorted.get(sorted.len() / 2).copied().unwrap_or_default()
+}
+
+/// Latencies one by one, and how far they are, rank by rank, from the same ones that are sorted.
+struct Fit {
+    latencies: Vec<i64>,
+    distance: u64,
+}
+
+impl Fit {
+    /// With that rate. The first latency is the one with which the medians are the same.
+    fn at(rate: f64, wakeups: &[Wakeup], told: &[i64], interval: i64) -> Self {
+        let sorted = |first| {
+            let mut latencies = latencies(wakeups, first, interval, rate);
+            latencies.sort_unstable();
+            latencies
+        };
+        let least = told.first().copied().unwrap_or_default();
+        let mut first = least;
+        // What is left out depends on the first.
+        for _ in 0..ROUNDS {
+            first += least - sorted(first).first().copied().unwrap_or(least);
+        }
+        first += median(told) - median(&sorted(first));
+        let (latencies, sorted) = (latencies(wakeups, first, interval, rate), sorted(first));
+        // Those that cyclictest cannot tell apart count as the longest.
+        let most = told.last();
+        let far = |(found, told): (&i64, &i64)| match found < told && Some(told) == most {
+            true => 0,
+            false => found.abs_diff(*told),
+        };
+        let last = sorted.last().zip(most).map_or(0, |(found, told)| found.abs_diff(*told));
+        let distance = sorted.iter().zip(told).map(far).max().unwrap_or(0).max(last);
+        Self { latencies, distance }
+    }
+
+    /// With the best of all rates.
+    fn best(wakeups: &[Wakeup], told: &[i64], interval: i64) -> Option<Self> {
+        let at = |rate| (rate, Self::at(rate, wakeups, told, interval));
+        let distance = |(_, fit): &(f64, Self)| fit.distance;
+        let (rate, fit) = rates().map(at).min_by_key(distance)?;
+        let step = 1e-6 / f64::from(STEPS);
+        let bent = (-STEPS..=STEPS).map(|steps| at(rate + f64::from(steps) * step));
+        bent.chain([(rate, fit)]).min_by_key(distance).map(|(_, fit)| fit)
+    }
+}
+
+/// How many instructions other CPUs have of the last `latency` nanoseconds before an event, which
+/// is the last one's of its CPU. Where all CPUs waited, so did this one, and what comes before is
+/// not looked at, nor is what is not known.
+fn others(before: &[Event], latency: u64) -> u64 {
+    let Some(Event::Turn(own, _)) = before.last() else { return 0 };
+    let (mut left, mut others) = (latency, 0);
+    for event in before.iter().rev() {
+        match event {
+            Event::Turn(cpu, count) => {
+                let part = left.min(*count);
+                left -= part;
+                others += if cpu == own { 0 } else { part };
+            }
+            Event::Waited | Event::Forgotten => break,
+            Event::Woke(_) | Event::Read(_) => {}
+        }
+        if left == 0 {
+            break;
+        }
+    }
+    others
+}
+
+/// What is left of the latencies that cyclictest told of a thread. It is one of those that were
+/// seen, which is taken from them.
+fn own(
+    events: &[Event],
+    threads: &mut BTreeMap<u64, Vec<Wakeup>>,
+    told: &Histogram,
+    interval: i64,
+) -> Result<Histogram> {
+    let told: Vec<i64> = told
+        .iter()
+        .flat_map(|(value, count)| (0..count).map(move |_| value.cast_signed()))
+        .collect();
+    let seen: Vec<_> = threads.values().map(Vec::len).collect();
+    ensure!(seen.contains(&told.len()), "{} wake-ups told, {seen:?} seen", told.len());
+    let of_thread = |(thread, wakeups): (&u64, &Vec<Wakeup>)| {
+        Fit::best(wakeups, &told, interval).map(|fit| (*thread, fit))
+    };
+    let same = threads.iter().filter(|(_, wakeups)| wakeups.len() == told.len());
+    let best = same.filter_map(of_thread).min_by_key(|(_, fit)| fit.distance);
+    let (thread, Fit { latencies, distance }) = best.context("no wake-up was told")?;
+    ensure!(
+        distance <= NEAR,
+        "the wake-ups that were seen are not those of cyclictest: {distance} ns between them"
+    );
+    let wakeups = threads.remove(&thread).unwrap_or_default();
+    let own = wakeups.iter().zip(latencies).map(|(wakeup, latency)| {
+        let latency = latency.max(0).cast_unsigned();
+        (latency - others(&events[..wakeup.at], latency), 1)
+    });
+    Ok(own.collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const OWN: u64 = 2;
+    /// In nanoseconds.
+    const ROUNDING: u64 = 1;
+
+    fn turns() -> impl Strategy<Value = Vec<Event>> {
+        let turn = (0..4_u64, 1..400_u64).prop_map(|(cpu, count)| Event::Turn(cpu, count));
+        let event = prop_oneof![
+            20 => turn,
+            1 => Just(Event::Waited),
+            1 => Just(Event::Forgotten),
+            1 => Just(Event::Woke(7)),
+        ];
+        prop::collection::vec(event, 0..60)
+    }
+
+    /// The CPU of each instruction of the last ones, backwards, until all waited or nothing is
+    /// known.
+    fn instructions(events: &[Event]) -> Vec<u64> {
+        let ends = |event: &Event| matches!(event, Event::Waited | Event::Forgotten);
+        let last = events.iter().rposition(ends);
+        let turns = events.iter().skip(last.map_or(0, |at| at + 1)).rev();
+        let cpus = turns.flat_map(|event| match event {
+            Event::Turn(cpu, count) => vec![*cpu; *count as usize],
+            _ => Vec::new(),
+        });
+        cpus.collect()
+    }
+
+    proptest! {
+        #[test]
+        fn others_are_counted_within_the_latency(
+            mut events in turns(),
+            own in 1..400_u64,
+            latency in 0..9_000_u64,
+        ) {
+            events.push(Event::Turn(OWN, own));
+            let instructions = instructions(&events);
+            let within = instructions.iter().take(latency as usize);
+            prop_assert_eq!(
+                others(&events, latency),
+                within.filter(|cpu| **cpu != OWN).count() as u64
+            );
+        }
+
+        #[test]
+        fn a_turn_in_two_parts_is_the_same(
+            mut events in turns(),
+            own in 2..400_u64,
+            latency in 0..9_000_u64,
+            part in 1..400_u64,
+        ) {
+            let mut parts = events.clone();
+            events.push(Event::Turn(OWN, own));
+            let part = part.min(own - 1);
+            parts.extend([Event::Turn(OWN, part), Event::Turn(OWN, own - part)]);
+            prop_assert_eq!(others(&events, latency), others(&parts, latency));
+        }
+
+        #[test]
+        fn latencies_come_out_as_they_were(
+            late in prop_oneof![
+                prop::collection::vec(1..350_000_i64, 1..80),
+                prop::collection::vec(1..90_000_i64, 3..80),
+            ],
+            start in 0..u64::MAX / 2,
+            calibrated in 0..2 * CALIBRATION as usize,
+        ) {
+            let interval = 100_000;
+            let rate = rates().nth(calibrated).unwrap();
+            let mut asked = 0;
+            let wakeups: Vec<_> = late.iter().map(|late| {
+                let ticks = (((asked + late) as f64) / rate).round() as u64;
+                asked += ((late + interval - 1) / interval).max(1) * interval;
+                Wakeup { at: 0, counter: start + ticks }
+            }).collect();
+            let mut told = late.clone();
+            told.sort_unstable();
+            let near = |found: &[i64]| {
+                found.iter().zip(&late).all(|(found, late)| found.abs_diff(*late) <= ROUNDING)
+            };
+            prop_assert!(near(&latencies(&wakeups, late[0], interval, rate)));
+            // The first one is found where few are so long that others are left out.
+            prop_assume!(late.len() > 2 && late.iter().all(|late| *late < interval));
+            let fit = Fit::at(rate, &wakeups, &told, interval);
+            prop_assert!(near(&fit.latencies) && fit.distance <= ROUNDING);
+            let mut other = told.clone();
+            *other.last_mut().unwrap() += 3;
+            prop_assert!(Fit::at(rate, &wakeups, &other, interval).distance > ROUNDING);
+        }
+    }
+
+    const THREAD: u64 = 0x7000;
+    const OTHER: u64 = 0x8000;
+
+    /// Wake-ups after 10, 30 and 20 ns, in the second of which another CPU had 15, and all had
+    /// waited before the third. Another thread wakes up twice on that CPU.
+    fn trace() -> Vec<Event> {
+        use Event::*;
+        [
+            &[Turn(0, 900), Turn(OWN, 10), Woke(THREAD), Read(5_010), Turn(OWN, 5)][..],
+            &[Turn(1, 20), Woke(OTHER), Read(5_035)],
+            &[Turn(1, 935), Turn(0, 15), Turn(OWN, 15), Woke(THREAD), Read(6_030)],
+            &[Turn(1, 13), Woke(OTHER), Read(6_043)],
+            &[Turn(1, 500), Waited, Turn(OWN, 12), Woke(THREAD), Read(7_020)],
+        ]
+        .concat()
+    }
+
+    fn own_of(told: &[Histogram]) -> Result<Vec<Histogram>> {
+        let events = trace();
+        let mut threads = wakeups(&events);
+        told.iter().map(|told| own(&events, &mut threads, told, 1_000)).collect()
+    }
+
+    #[test]
+    fn what_others_executed_is_left_out() {
+        let told = [(10, 1), (20, 1), (30, 1)].into_iter().collect();
+        let own = own_of(&[told]).unwrap();
+        assert_eq!(own, [[(10, 1), (15, 1), (20, 1)].into_iter().collect()]);
+    }
+
+    #[test]
+    fn threads_are_told_apart() {
+        let told = [
+            [(35, 1), (43, 1)].into_iter().collect(),
+            [(10, 1), (20, 1), (30, 1)].into_iter().collect(),
+        ];
+        let own = own_of(&told).unwrap();
+        let wanted = [(20, 1), (13, 1)].into_iter().collect();
+        assert_eq!(own, [wanted, [(10, 1), (15, 1), (20, 1)].into_iter().collect()]);
+        assert!(own_of(&[told[0].clone(), told[0].clone()]).is_err());
+    }
+
+    #[test]
+    fn other_wakeups_than_those_of_cyclictest_are_told() {
+        let others = [[(10, 1), (20, 1), (900, 1)], [(10, 1), (500, 1), (530, 1)]];
+        for told in others {
+            assert!(own_of(&[told.into_iter().collect()]).is_err());
+        }
+        assert!(own_of(&[[(10, 1)].into_iter().collect()]).is_err());
+    }
+
+    #[test]
+    fn words_are_events() {
+        let word = |what: u64, number: u64| Event::new(what << NUMBER | number);
+        assert_eq!(word(3, 77), Event::Turn(3, 77));
+        assert_eq!((word(WAITED, 0), word(FORGOTTEN, 0)), (Event::Waited, Event::Forgotten));
+        assert_eq!((word(WOKE, 9), word(READ, 1 << 50)), (Event::Woke(9), Event::Read(1 << 50)));
+    }
+}

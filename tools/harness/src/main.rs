@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Builds everything, boots the guest, runs the tests. `./x` runs this.
+
+mod apt;
+mod bench;
+mod demo;
+mod flat;
+mod image;
+mod initramfs;
+mod kernels;
+mod layer;
+mod lint;
+mod module;
+mod parts;
+mod paths;
+mod programs;
+mod progress;
+mod qemu;
+mod quote;
+mod run;
+mod setup;
+mod test;
+mod toolchain;
+mod tsc;
+mod vm;
+mod vm_command;
+
+use std::fs;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use clap::{Parser, Subcommand};
+
+/// Builds crtos, boots it in an emulated machine, tests it.
+#[derive(Parser)]
+#[command(name = "x", bin_name = "./x", version)]
+struct Arguments {
+    /// Tell every step, also when standard error is no terminal.
+    #[arg(short, long, global = true)]
+    verbose: bool,
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Subcommand)]
+enum Action {
+    /// Install what is missing on this machine, and fill the cache.
+    Setup,
+    /// Build into the staging tree, target/crtos.
+    Build {
+        /// Skip what does not build, with a warning.
+        #[arg(long)]
+        partial: bool,
+        /// The parts to build; all if none.
+        parts: Vec<parts::Part>,
+    },
+    /// Show the system at work: build, boot, run Debian's busybox in the realm.
+    Run,
+    /// Check formatting, lints and style.
+    Lint,
+    /// Remove what builds made.
+    Clean {
+        /// Also the cache: guest images, kernels, Rust's library.
+        #[arg(long)]
+        cache: bool,
+    },
+    /// Run the tests.
+    Test(test::Options),
+    /// Measure the realm and Linux side by side, in virtual time.
+    Bench(bench::Options),
+    /// Boot a guest and run a command in it.
+    Vm(vm_command::Options),
+}
+
+/// Exit status when the harness itself fails.
+pub const FAILURE: u8 = 125;
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    progress::set_verbose(arguments.verbose);
+    match act(arguments.action) {
+        Ok(status) => ExitCode::from(status),
+        Err(error) => {
+            eprintln!("x: {error:#}");
+            ExitCode::from(FAILURE)
+        }
+    }
+}
+
+fn act(action: Action) -> Result<u8> {
+    match action {
+        Action::Setup => setup::setup()?,
+        Action::Build { partial, parts } => {
+            setup::ensure()?;
+            parts::build(&parts, partial)?;
+        }
+        Action::Run => return demo::run(),
+        Action::Lint => lint::lint()?,
+        Action::Clean { cache } => clean(cache)?,
+        Action::Test(options) => return test::test(&options),
+        Action::Bench(options) => return bench::bench(&options),
+        Action::Vm(options) => return vm_command::vm(options),
+    }
+    Ok(0)
+}
+
+/// Removes what builds made, and the cache if asked to.
+fn clean(cache: bool) -> Result<()> {
+    let folders = [Some(paths::target()), cache.then(paths::cache)];
+    for folder in folders.into_iter().flatten().filter(|folder| folder.exists()) {
+        fs::remove_dir_all(&folder).with_context(|| format!("remove {}", folder.display()))?;
+    }
+    Ok(())
+}

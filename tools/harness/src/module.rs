@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Builds the Linux module for each kernel, out of tree.
+
+use std::collections::hash_map::DefaultHasher;
+use std::fs;
+use std::hash::{Hash, Hasher};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::thread;
+
+use anyhow::{Context, Result, anyhow};
+
+use crate::kernels::{self, Flavour, Kernel};
+use crate::{parts, paths, run};
+
+/// Name of the module.
+const MODULE: &str = "crtos.ko";
+
+/// A file of the module's source: its name and its bytes.
+type Source = (PathBuf, Vec<u8>);
+
+/// Builds the module for all kernels and puts it into the staging tree.
+pub fn build(stage: &Path) -> Result<()> {
+    let sources = read_sources(&paths::root().join("linux/module"), Path::new(""))?;
+    let results: Vec<_> = thread::scope(|scope| {
+        let build = |flavour| build_for(flavour, &sources, stage);
+        let threads: Vec<_> =
+            Flavour::ALL.into_iter().map(|flavour| scope.spawn(move || build(flavour))).collect();
+        threads.into_iter().map(|t| t.join().map_err(|_| anyhow!("a thread failed"))).collect()
+    });
+    for (flavour, result) in Flavour::ALL.into_iter().zip(results) {
+        result?.with_context(|| format!("the module for kernel {flavour}"))?;
+    }
+    Ok(())
+}
+
+fn build_for(flavour: Flavour, sources: &[Source], stage: &Path) -> Result<()> {
+    let kernel = kernels::ensure(flavour)?;
+    let installed = stage.join("usr/lib/modules").join(&kernel.release);
+    let folder = paths::target().join("parts/module").join(flavour.name());
+    let _lock = paths::lock(&paths::target().join("locks"), &format!("module-{flavour}"))?;
+    // kbuild takes a second to find that nothing changed.
+    let fingerprint = fingerprint(&kernel, sources);
+    let stamp = folder.join(".built");
+    let is_current = fs::read_to_string(&stamp).is_ok_and(|old| old == fingerprint);
+    if is_current && installed.join("updates").join(MODULE).exists() {
+        return Ok(());
+    }
+    copy_sources(sources, &folder)?;
+    let folder = folder.canonicalize()?;
+    let mut make = Command::new("make");
+    make.arg("-C").arg(kernel.headers()).arg(format!("M={}", folder.display()));
+    make.args(["--no-print-directory", "KCFLAGS=-Werror", "modules"]);
+    make.env_remove("MAKEFLAGS").env_remove("MAKELEVEL");
+    run::quietly(&mut make)?;
+    let module = fs::read(folder.join(MODULE)).context("kbuild made no module")?;
+    parts::install(&module, &installed.join("updates").join(MODULE), 0o644)?;
+    index(&kernel, &installed)?;
+    fs::write(stamp, fingerprint)?;
+    Ok(())
+}
+
+/// All files of a folder and its subfolders, with paths relative to `root`.
+fn read_sources(root: &Path, below: &Path) -> Result<Vec<Source>> {
+    let mut sources = Vec::new();
+    let folder = root.join(below);
+    for entry in fs::read_dir(&folder).with_context(|| format!("read {}", folder.display()))? {
+        let entry = entry?;
+        let name = below.join(entry.file_name());
+        if entry.file_type()?.is_dir() {
+            sources.extend(read_sources(root, &name)?);
+        } else {
+            sources.push((name, fs::read(entry.path())?));
+        }
+    }
+    sources.sort();
+    Ok(sources)
+}
+
+/// A private copy, whose unchanged files keep their times; files that are gone
+/// from the source go from the copy as well.
+fn copy_sources(sources: &[Source], folder: &Path) -> Result<()> {
+    if folder.exists() {
+        for (name, _) in read_sources(folder, Path::new(""))? {
+            let is_source = name.extension().is_some_and(|e| e == "c" || e == "h");
+            let is_made = name.to_string_lossy().ends_with(".mod.c");
+            if is_source && !is_made && !sources.iter().any(|(source, _)| *source == name) {
+                fs::remove_file(folder.join(name))?;
+            }
+        }
+    }
+    for (name, bytes) in sources {
+        parts::install(bytes, &folder.join(name), 0o644)?;
+    }
+    Ok(())
+}
+
+fn fingerprint(kernel: &Kernel, sources: &[Source]) -> String {
+    let mut hasher = DefaultHasher::new();
+    (&kernel.release, kernel.headers(), sources).hash(&mut hasher);
+    format!("{:016x}", hasher.finish())
+}
+
+/// Writes what modprobe reads, for the kernel's own modules and ours together.
+fn index(kernel: &Kernel, installed: &Path) -> Result<()> {
+    let scratch = tempfile::tempdir_in(paths::target())?;
+    let tree = scratch.path().join("lib/modules").join(&kernel.release);
+    fs::create_dir_all(tree.join("updates"))?;
+    std::os::unix::fs::symlink(kernel.modules().join("kernel"), tree.join("kernel"))?;
+    for name in ["modules.order", "modules.builtin", "modules.builtin.modinfo"] {
+        fs::copy(kernel.modules().join(name), tree.join(name))?;
+    }
+    fs::copy(installed.join("updates").join(MODULE), tree.join("updates").join(MODULE))?;
+    let mut depmod = Command::new("/sbin/depmod");
+    run::quietly(depmod.arg("-b").arg(scratch.path()).arg(&kernel.release))?;
+    for entry in fs::read_dir(&tree)? {
+        let entry = entry?;
+        if entry.file_type()?.is_file() {
+            parts::install(&fs::read(entry.path())?, &installed.join(entry.file_name()), 0o644)?;
+        }
+    }
+    Ok(())
+}

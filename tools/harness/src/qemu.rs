@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The machine: QEMU's command line and its monitor.
+
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+use crtos_agent::{CONTROL_PORT, LAYER_SERIAL, STDIN_PORT};
+
+use crate::kernels::Kernel;
+use crate::tsc;
+
+/// Mount tag of the folder that the guest shares.
+pub const SHARE_TAG: &str = "share";
+/// I/O port of the debug console.
+const DEBUGCON_PORT: u16 = 0xe9;
+
+/// A machine, and what is in its drives.
+pub struct Machine<'a> {
+    /// The kernel to boot.
+    pub kernel: &'a Kernel,
+    /// The initramfs for it.
+    pub initramfs: &'a Path,
+    /// The read-only layers of the root, lowest first.
+    pub layers: &'a [PathBuf],
+    /// Number of CPUs.
+    pub cpus: u32,
+    /// Size of the memory, as QEMU writes it.
+    pub memory: &'a str,
+    /// A folder of the host for the guest.
+    pub share: Option<&'a Path>,
+    /// Virtual time is the number of executed instructions.
+    pub icount: bool,
+    /// No x2APIC, and so no IOMMU.
+    pub xapic: bool,
+    /// Parameters for the kernel beside those that emulation needs.
+    pub boot_parameters: &'a str,
+    /// Where the serial console goes.
+    pub console: &'a Path,
+    /// Where bytes written to the debug port go.
+    pub debugcon: Option<&'a Path>,
+    /// Plugins of QEMU, with their arguments.
+    pub plugins: &'a [String],
+    /// Folder of the sockets.
+    pub sockets: &'a Path,
+}
+
+impl Machine<'_> {
+    /// Socket that QEMU connects the control port to.
+    pub fn control_socket(&self) -> PathBuf {
+        self.sockets.join("control")
+    }
+
+    /// Socket that QEMU connects the port for standard input to.
+    pub fn stdin_socket(&self) -> PathBuf {
+        self.sockets.join("stdin")
+    }
+
+    /// Socket that QEMU connects its monitor to.
+    pub fn monitor_socket(&self) -> PathBuf {
+        self.sockets.join("monitor")
+    }
+
+    /// The command that starts the machine. It ends together with the thread
+    /// that starts it.
+    pub fn command(&self) -> Command {
+        let mut command = Command::new("setpriv");
+        command.args(["--pdeathsig", "KILL"]);
+        command.arg("qemu-system-x86_64");
+        command.args(["-M", "q35,kernel-irqchip=off,hpet=off", "-nodefaults", "-no-user-config"]);
+        command.args(["-display", "none", "-vga", "none", "-net", "none", "-no-reboot"]);
+        command.args(["-smp", &self.cpus.to_string(), "-m", self.memory]);
+        self.add_processor(&mut command);
+        self.add_clock(&mut command);
+        command.arg("-kernel").arg(self.kernel.image()).arg("-initrd").arg(self.initramfs);
+        command.args(["-append", &self.kernel_command_line()]);
+        command.arg("-serial").arg(with_path("file:", self.console));
+        self.add_ports(&mut command);
+        self.add_drives(&mut command);
+        if let Some(file) = self.debugcon {
+            command.arg("-chardev").arg(with_path("file,id=debugcon,path=", file));
+            command.arg("-device");
+            command.arg(format!("isa-debugcon,iobase={DEBUGCON_PORT:#x},chardev=debugcon"));
+        }
+        command
+    }
+
+    /// Only what emulation needs, unless somebody wants more. On a busy host, ticks come too late
+    /// for Linux's check of the timer, which ends in a panic.
+    fn kernel_command_line(&self) -> String {
+        let line = "console=ttyS0 tsc=reliable no_timer_check";
+        let needed = if self.icount {
+            // Not quiet: lines of the log tell when to switch modes. The counter counts
+            // nanoseconds.
+            format!("{line} earlyprintk=ttyS0 tsc_early_khz=1000000")
+        } else {
+            match tsc::frequency_khz() {
+                Some(khz) => format!("{line} quiet tsc_early_khz={khz}"),
+                None => format!("{line} quiet"),
+            }
+        };
+        format!("{needed} {}", self.boot_parameters).trim_end().to_owned()
+    }
+
+    /// `-monitor`: no busy idle by MWAIT. Linux turns x2APIC on only if there is
+    /// an IOMMU that remaps interrupts.
+    fn add_processor(&self, command: &mut Command) {
+        if self.xapic {
+            command.args(["-cpu", "EPYC,+svm,+npt,-x2apic,-monitor"]);
+        } else {
+            command.args(["-device", "intel-iommu,intremap=on,eim=on"]);
+            command.args(["-cpu", "EPYC,+svm,+npt,+x2apic,-monitor"]);
+        }
+    }
+
+    /// One thread of the host runs all virtual CPUs in turn. With one for each, CPUs that wait for
+    /// each other's locks would wait for turns of milliseconds where the host has fewer processors.
+    /// And QEMU (10.0) has a race: when a virtual CPU restores its floating-point registers, it
+    /// clears a flag of the *first* CPU (IGNNE#), without a lock, in the word that also says
+    /// whether that CPU is in a guest and has its global interrupt flag set.
+    ///
+    /// A plugin needs the threads: with a single one, QEMU (10.0) crashes.
+    fn add_clock(&self, command: &mut Command) {
+        match (self.icount, self.plugins.is_empty()) {
+            (true, _) => command.args(["-icount", "shift=0,sleep=off", "-accel", "tcg"]),
+            (false, false) => command.args(["-accel", "tcg,thread=multi"]),
+            (false, true) => command.args(["-accel", "tcg,thread=single"]),
+        };
+        for plugin in self.plugins {
+            command.args(["-plugin", plugin]);
+        }
+    }
+
+    fn add_ports(&self, command: &mut Command) {
+        command.args(["-device", "virtio-serial-pci,max_ports=3"]);
+        let ports = [
+            ("control", self.control_socket(), CONTROL_PORT),
+            ("stdin", self.stdin_socket(), STDIN_PORT),
+        ];
+        for (id, socket, name) in ports {
+            command.arg("-chardev").arg(with_path(&format!("socket,id={id},path="), &socket));
+            command.arg("-device").arg(format!("virtserialport,chardev={id},name={name}"));
+        }
+        command.arg("-chardev").arg(with_path("socket,id=monitor,path=", &self.monitor_socket()));
+        command.args(["-mon", "chardev=monitor,mode=control"]);
+    }
+
+    fn add_drives(&self, command: &mut Command) {
+        for (number, layer) in self.layers.iter().enumerate() {
+            let drive = format!("if=none,id=layer{number},format=raw,read-only=on,file=");
+            command.arg("-drive").arg(with_path(&drive, layer));
+            let device =
+                format!("virtio-blk-pci,drive=layer{number},serial={LAYER_SERIAL}{number}");
+            command.arg("-device").arg(device);
+        }
+        if let Some(folder) = self.share {
+            let fsdev = "local,id=share,security_model=none,multidevs=remap,path=";
+            command.arg("-fsdev").arg(with_path(fsdev, folder));
+            command.arg("-device").arg(format!("virtio-9p-pci,fsdev=share,mount_tag={SHARE_TAG}"));
+        }
+    }
+}
+
+/// An option that ends in a path, in which QEMU wants commas doubled.
+fn with_path(option: &str, path: &Path) -> String {
+    format!("{option}{}", path.display().to_string().replace(',', ",,"))
+}
+
+/// QEMU's monitor.
+pub struct Monitor {
+    stream: BufReader<UnixStream>,
+}
+
+impl Monitor {
+    /// Opens the conversation that QEMU began on `stream`.
+    pub fn new(stream: UnixStream) -> Result<Self> {
+        let mut monitor = Self { stream: BufReader::new(stream) };
+        monitor.read_line()?;
+        monitor.ask(&serde_json::json!({"execute": "qmp_capabilities"}))?;
+        Ok(monitor)
+    }
+
+    /// Gives a command of the human monitor.
+    pub fn command(&mut self, line: &str) -> Result<()> {
+        self.ask(&serde_json::json!({
+            "execute": "human-monitor-command",
+            "arguments": { "command-line": line },
+        }))
+    }
+
+    /// Sends a request and waits for its answer, past any event.
+    fn ask(&mut self, request: &serde_json::Value) -> Result<()> {
+        writeln!(self.stream.get_mut(), "{request}").context("write to QEMU's monitor")?;
+        loop {
+            let answer = self.read_line()?;
+            if let Some(error) = answer.get("error") {
+                bail!("QEMU's monitor refused {request}: {error}");
+            }
+            if answer.get("return").is_some() {
+                return Ok(());
+            }
+        }
+    }
+
+    fn read_line(&mut self) -> Result<serde_json::Value> {
+        let mut line = String::new();
+        if self.stream.read_line(&mut line).context("read from QEMU's monitor")? == 0 {
+            bail!("QEMU's monitor closed");
+        }
+        Ok(serde_json::from_str(&line)?)
+    }
+}

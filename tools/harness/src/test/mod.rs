@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `./x test`: the tests of the host, and those that need the guest.
+
+mod guest;
+mod header;
+mod host;
+mod report;
+
+use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::Instant;
+
+use anyhow::Result;
+use clap::{Args, ValueEnum};
+
+use crate::kernels::Flavour;
+use crate::vm::interrupted;
+use crate::{parts, setup, vm_command};
+pub use guest::PRELUDE;
+use report::Report;
+
+/// Which tests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Set {
+    /// What `cargo test` runs.
+    Host,
+    /// What boots a guest.
+    Guest,
+    /// All of the host's, and [`QUICK`] in one guest.
+    Quick,
+}
+
+/// The tests of guests in the quick set. They share one guest and pass through every part: the
+/// module and the hypervisor to begin with, then the kernel, the shadow and the command line.
+const QUICK: &[&str] = &[
+    "guest/cli-run",
+    "abi/epoll",
+    "abi/files",
+    "abi/fork",
+    "abi/futex",
+    "abi/memory",
+    "abi/pi",
+    "abi/pipes",
+    "abi/posix-timers",
+    "abi/processes",
+    "abi/shared-memory",
+    "abi/signals",
+    "abi/threads",
+];
+/// The kernel of that guest, unless others are named.
+const QUICK_KERNEL: Flavour = Flavour::V6_1;
+
+/// Options of `./x test`.
+#[derive(Args)]
+pub struct Options {
+    /// `host`, `guest`, `quick` (those of the host and a few in one guest), or a part of the names
+    /// of tests of both.
+    #[arg(value_name = "SET")]
+    first: Option<String>,
+    /// A part of the names of the tests to run.
+    filter: Option<String>,
+    /// Also what takes long.
+    #[arg(long)]
+    full: bool,
+    /// Only on these kernels.
+    #[arg(long, value_delimiter = ',')]
+    kernels: Vec<Flavour>,
+    /// How many guests at once. No test judges times of the host's clock, so they may be as many as
+    /// there are processors.
+    #[arg(long, default_value_t = default_jobs())]
+    jobs: usize,
+    /// Take the staging tree as it is instead of building first.
+    #[arg(long)]
+    no_build: bool,
+}
+
+/// The most guests at once without being asked: each has gigabytes of memory.
+const MOST_JOBS: usize = 4;
+
+fn default_jobs() -> usize {
+    thread::available_parallelism().map_or(1, |processors| processors.get().min(MOST_JOBS))
+}
+
+/// Which of the tests were asked for.
+pub struct Selection {
+    set: Option<Set>,
+    filter: String,
+    full: bool,
+    kernels: Vec<Flavour>,
+}
+
+impl Selection {
+    fn new(options: &Options) -> Self {
+        let first = options.first.clone().unwrap_or_default();
+        let set = Set::from_str(&first, false).ok();
+        let rest = if set.is_some() { String::new() } else { first };
+        Self {
+            set,
+            filter: options.filter.clone().unwrap_or(rest),
+            full: options.full,
+            kernels: options.kernels.clone(),
+        }
+    }
+
+    /// Whether a test of guests with that name is wanted.
+    fn wants(&self, name: &str) -> bool {
+        name.contains(&self.filter) && (self.set != Some(Set::Quick) || QUICK.contains(&name))
+    }
+
+    /// Whether runs on that kernel are wanted.
+    fn wants_kernel(&self, kernel: Flavour) -> bool {
+        match self.kernels.is_empty() {
+            true => self.set != Some(Set::Quick) || kernel == QUICK_KERNEL,
+            false => self.kernels.contains(&kernel),
+        }
+    }
+}
+
+/// Runs tests and returns 0 if none failed, else 1.
+pub fn test(options: &Options) -> Result<u8> {
+    vm_command::watch_signals()?;
+    let selection = Selection::new(options);
+    let report = Report::default();
+    setup::ensure()?;
+    if selection.set != Some(Set::Guest) {
+        host::run(&selection, &report)?;
+    }
+    if selection.set != Some(Set::Host) && !interrupted().load(Ordering::Relaxed) {
+        let plan = guest::plan(&selection)?;
+        if !plan.is_empty() {
+            if !options.no_build {
+                let start = Instant::now();
+                parts::build(&[], false)?;
+                report.note("build", start.elapsed());
+            }
+            guest::run(plan, options.jobs, &report)?;
+        }
+    }
+    Ok(report.finish())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn selection(set: Option<Set>, filter: &str, kernels: &[Flavour]) -> Selection {
+        Selection { set, filter: filter.to_owned(), full: false, kernels: kernels.to_vec() }
+    }
+
+    #[test]
+    fn the_quick_set_is_one_guest_with_tests_that_exist() {
+        let plan = guest::plan(&selection(Some(Set::Quick), "", &[])).unwrap();
+        let [guest::Batch::Guest(kernel, cases)] = plan.as_slice() else { panic!("{plan:?}") };
+        assert_eq!((*kernel, cases.len()), (QUICK_KERNEL, QUICK.len()));
+    }
+
+    #[test]
+    fn the_quick_set_can_be_narrowed() {
+        let quick = selection(Some(Set::Quick), "fu", &[Flavour::V6_12]);
+        assert!(quick.wants("abi/futex") && !quick.wants("abi/fork") && !quick.wants("abi/fuzz"));
+        assert!(quick.wants_kernel(Flavour::V6_12) && !quick.wants_kernel(Flavour::V6_1));
+        assert!(selection(None, "fu", &[]).wants("abi/fuzz"));
+    }
+}

@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+# What goes before each script of tests/guest: scripts are sent to the guest one by one.
+
+# Complaints in Linux's log. That an interrupt took long says something of a busy host only.
+complaints() { dmesg --level emerg,alert,crit,err,warn | grep -v 'hrtimer: interrupt took'; }
+
+# What Linux warns of only once, it warns of once in each script, also where scripts share a guest.
+mountpoint -q /sys/kernel/debug || mount -t debugfs none /sys/kernel/debug &&
+	echo 1 >/sys/kernel/debug/clear_warn_once
+
+# in_memory PROGRAM...: reads programs with their libraries. A wait for the host's disk takes any
+# time in virtual time.
+in_memory() {
+	local program
+	for program; do
+		program=$(command -v "$program") || return
+		ldd "$program" 2>/dev/null | grep -o '/[^ ]*' | xargs cat "$program" >/dev/null
+	done
+}
+
+# Free memory, with the pages in Linux's lists of each CPU.
+free_kib() {
+	echo 3 >/proc/sys/vm/drop_caches
+	awk '/MemFree/ { kib += $2 } $1 == "count:" { kib += 4 * $2 } END { print kib }' /proc/meminfo /proc/zoneinfo
+}
+
+# all_free KIB: waits until as much memory is free as before, but for 8 MiB.
+all_free() {
+	local after missing
+	for _ in {1..120}; do
+		after=$(free_kib) missing=$(($1 - after))
+		[ $missing -gt 8192 ] || break
+		sleep 1
+	done
+	echo "free memory: $1 KiB before, $after KiB after"
+	[ $missing -le 8192 ] || { echo 'more than 8 MiB are missing'; return 1; }
+}
+
+# await CONDITION: waits until the shell line CONDITION is true, for so long that it never will be
+# otherwise.
+await() { for _ in {1..1200}; do eval "$1" && return; sleep 0.1; done; return 1; }
