@@ -274,6 +274,14 @@ fn spaces() {
     assert_eq!(space.read(moved + 0x2_3456, &mut back[..5000]), Ok(()));
     assert!(back[..5000] == text && space.load_u32(large + 0x10_0000).is_err());
     assert_eq!(space.populate(moved, 0x20_0000), Ok(()));
+    // A page in the way of a large one: 2 MiB are cleared once, not for each page.
+    let block = Placement::Fixed(0x4000_0000);
+    assert_eq!(map(&space, block, 0x20_0000, Kind::Anonymous), Ok(0x4000_0000));
+    assert_eq!(space.write(0x401f_f000, &text[..1]), Ok(()));
+    let time = now();
+    assert_eq!(space.populate(0x4000_0000, 0x20_0000), Ok(()));
+    assert!(now() - time < Nanos::from_millis(20), "a block with a page took {:?}", now() - time);
+    assert_eq!(space.unmap(0x4000_0000, 0x20_0000), Ok(()));
     // The break.
     space.set_brk_start(0x1000_0123);
     assert_eq!(space.brk(0), 0x1000_0123);

@@ -330,6 +330,14 @@ impl Tables {
         self.make(address, FrameSize::Small, stale).map(|_| ())
     }
 
+    /// Whether no page is in the way of one of 2 MiB at `block`.
+    pub fn has_room_for_block(&self, block: u64) -> bool {
+        let Some(place) = self.walk(block, FrameSize::Large, |_| None) else { return true };
+        let entry = place.load();
+        let is_table = !entry.flags().contains(Flags::LARGE);
+        !entry.is_present() || is_table && entry.used() == 0
+    }
+
     /// Maps a page where there is none; `false` if something is there.
     pub fn map(
         &mut self,

@@ -169,8 +169,10 @@ impl AddressSpace {
             |frame, size| Entry::user_page(frame, size, region.protection()).with(Flags::CLEARED);
         let block = address & !(BLOCK_SIZE - 1);
         let fits = region.start <= block && block + BLOCK_SIZE <= region.end;
+        // Asked first: a frame that is of no use would be cleared for each page of the block.
         if fits
             && (region.attributes.kind == Kind::Large || eager)
+            && self.tables.lock().has_room_for_block(block)
             && let Some(frame) = frames::zeroed_page(FrameSize::Large)
             && self.put(block, cleared(frame, FrameSize::Large), FrameSize::Large)?
         {
