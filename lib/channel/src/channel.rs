@@ -11,6 +11,8 @@ use core::{
 
 use crtos_abi::{ABI_VERSION, channel as raw};
 
+use crate::slot::Slot;
+
 /// A word of the channel: `word!(channel, AtomicU32, field.path)`.
 macro_rules! word {
     ($channel:expr, $atomic:ty, $($path:tt)+) => {{
@@ -93,19 +95,19 @@ impl Channel {
 
     /// Takes the bit of `slot`; false if somebody else did. What Linux stored before it set the bit
     /// is visible then.
-    pub fn take_reply(&self, slot: usize) -> bool {
-        let bit = 1 << (slot % 64);
-        word!(self, AtomicU64, replies[slot / 64]).fetch_and(!bit, Ordering::AcqRel) & bit != 0
+    pub fn take_reply(&self, slot: Slot) -> bool {
+        let bit = slot.bit();
+        word!(self, AtomicU64, replies[slot.word()]).fetch_and(!bit, Ordering::AcqRel) & bit != 0
     }
 
     /// Sets the bit that tells Linux to look at `slot`.
-    pub(crate) fn mark_request(&self, slot: usize) {
-        word!(self, AtomicU64, requests[slot / 64]).fetch_or(1 << (slot % 64), Ordering::AcqRel);
+    pub(crate) fn mark_request(&self, slot: Slot) {
+        word!(self, AtomicU64, requests[slot.word()]).fetch_or(slot.bit(), Ordering::AcqRel);
     }
 
     /// Notices of `slot`, which stay until they are taken or the slot is freed.
-    pub fn notices(&self, slot: usize) -> Notices {
-        let bits = word!(self, AtomicU32, slots[slot].notices).load(Ordering::Acquire);
+    pub fn notices(&self, slot: Slot) -> Notices {
+        let bits = word!(self, AtomicU32, slots[slot.get()].notices).load(Ordering::Acquire);
         Notices {
             gone: bits & raw::SLOT_GONE != 0,
             signal: bits & raw::SLOT_SIGNAL != 0,
@@ -115,21 +117,22 @@ impl Channel {
 
     /// Takes the signal that arrived at `slot`, if there is one: the start of its `siginfo`, whose
     /// number is one of a signal. One caller at a time for each slot.
-    pub fn take_signal(&self, slot: usize) -> Option<[u64; 6]> {
+    pub fn take_signal(&self, slot: Slot) -> Option<[u64; 6]> {
         if !self.notices(slot).signal {
             return None;
         }
         let info = core::array::from_fn(|index| {
-            word!(self, AtomicU64, slots[slot].info[index]).load(Ordering::Relaxed)
+            word!(self, AtomicU64, slots[slot.get()].info[index]).load(Ordering::Relaxed)
         });
-        word!(self, AtomicU32, slots[slot].notices).fetch_and(!raw::SLOT_SIGNAL, Ordering::AcqRel);
+        word!(self, AtomicU32, slots[slot.get()].notices)
+            .fetch_and(!raw::SLOT_SIGNAL, Ordering::AcqRel);
         (1..=64).contains(&(info[0] as u32)).then_some(info)
     }
 
     /// Asks Linux to interrupt the system call of `slot`; the doorbell has to be rung next. Any
     /// context.
-    pub fn interrupt(&self, slot: usize) {
-        word!(self, AtomicU32, slots[slot].interrupt).store(1, Ordering::Release);
+    pub fn interrupt(&self, slot: Slot) {
+        word!(self, AtomicU32, slots[slot.get()].interrupt).store(1, Ordering::Release);
         self.mark_request(slot);
     }
 
@@ -137,8 +140,8 @@ impl Channel {
     /// hint for the hypervisor, which checks it; a doorbell that rings elsewhere wakes that thread
     /// as well.
     #[inline]
-    pub fn waits_on(&self, slot: usize) -> u32 {
-        word!(self, AtomicU32, slots[slot].waits_on).load(Ordering::Relaxed)
+    pub fn waits_on(&self, slot: Slot) -> u32 {
+        word!(self, AtomicU32, slots[slot.get()].waits_on).load(Ordering::Relaxed)
     }
 
     /// Counts a doorbell that the kernel is about to ring. Everything stored before is visible to
@@ -179,7 +182,7 @@ impl Channel {
         }
     }
 
-    pub(crate) fn result(&self, slot: usize) -> i64 {
-        word!(self, AtomicI64, slots[slot].result).load(Ordering::Relaxed)
+    pub(crate) fn result(&self, slot: Slot) -> i64 {
+        word!(self, AtomicI64, slots[slot.get()].result).load(Ordering::Relaxed)
     }
 }

@@ -10,6 +10,7 @@
 //! | [`owned_slot`] | one thread's slot while the thread lives: request, fault, answer, reply |
 //! | [`operation`] | what a request asks of the shadow |
 //! | [`rank`] | which reply is worth an interrupt |
+//! | [`slot`] | the number of a slot, and its place in bitmaps |
 //! | [`revocations`] | ranges that Linux has to let go, and the frames in limbo until it did |
 //!
 //! The other end is Linux, which may be broken or hostile: every word that it can write is read
@@ -22,8 +23,10 @@ pub mod operation;
 pub mod owned_slot;
 pub mod rank;
 pub mod revocations;
+pub mod slot;
 
 pub use channel::{AttachError, Channel, Notices};
 pub use operation::{Encoded, Operation};
 pub use owned_slot::{Answer, OwnedSlot, Poll, Request, Start, Status};
 pub use revocations::{Range, Revocations};
+pub use slot::Slot;

@@ -14,6 +14,7 @@ use crtos_abi::{
 use crate::{
     channel::{Channel, word},
     operation::Encoded,
+    slot::Slot,
 };
 
 /// How a thread came to be.
@@ -99,7 +100,7 @@ enum Owner {
 #[derive(Debug)]
 pub struct OwnedSlot {
     channel: Channel,
-    slot: usize,
+    slot: Slot,
     owner: Owner,
     /// Process number, read once.
     process: u32,
@@ -107,17 +108,14 @@ pub struct OwnedSlot {
     pid: u32,
     tid: u32,
     uid: u32,
-    parent: Option<usize>,
+    parent: Option<Slot>,
 }
 
 impl Channel {
     /// Takes over `slot` if Linux offers it. For slots only that the kernel holds no [`OwnedSlot`]
     /// of.
-    pub fn accept(&self, slot: usize) -> Option<(OwnedSlot, Start)> {
-        if slot >= raw::SLOTS {
-            return None;
-        }
-        let start = match word!(self, AtomicU32, slots[slot].state).load(Ordering::Acquire) {
+    pub fn accept(&self, slot: Slot) -> Option<(OwnedSlot, Start)> {
+        let start = match word!(self, AtomicU32, slots[slot.get()].state).load(Ordering::Acquire) {
             raw::SLOT_SPAWN => Start::Process,
             raw::SLOT_READY => Start::Thread,
             _ => return None,
@@ -126,21 +124,22 @@ impl Channel {
             channel: *self,
             slot,
             owner: Owner::Kernel,
-            process: word!(self, AtomicU32, slots[slot].process).load(Ordering::Relaxed),
-            pid: word!(self, AtomicU32, slots[slot].pid).load(Ordering::Relaxed),
-            tid: word!(self, AtomicU32, slots[slot].tid).load(Ordering::Relaxed),
-            uid: word!(self, AtomicU32, slots[slot].uid).load(Ordering::Relaxed),
-            parent: (word!(self, AtomicU32, slots[slot].parent).load(Ordering::Relaxed) as usize)
+            process: word!(self, AtomicU32, slots[slot.get()].process).load(Ordering::Relaxed),
+            pid: word!(self, AtomicU32, slots[slot.get()].pid).load(Ordering::Relaxed),
+            tid: word!(self, AtomicU32, slots[slot.get()].tid).load(Ordering::Relaxed),
+            uid: word!(self, AtomicU32, slots[slot.get()].uid).load(Ordering::Relaxed),
+            parent: (word!(self, AtomicU32, slots[slot.get()].parent).load(Ordering::Relaxed)
+                as usize)
                 .checked_sub(1)
-                .filter(|&parent| parent < raw::SLOTS),
+                .and_then(Slot::new),
         };
         Some((owned, start))
     }
 }
 
 impl OwnedSlot {
-    /// Number of the slot.
-    pub fn slot(&self) -> usize {
+    /// Which slot it is.
+    pub fn slot(&self) -> Slot {
         self.slot
     }
 
@@ -165,7 +164,7 @@ impl OwnedSlot {
     }
 
     /// Slot of the thread that forked the process.
-    pub fn parent(&self) -> Option<usize> {
+    pub fn parent(&self) -> Option<Slot> {
         self.parent
     }
 
@@ -182,12 +181,13 @@ impl OwnedSlot {
         }
         let Self { channel, slot, .. } = *self;
         let Encoded { op, nr, args } = request.operation;
-        word!(channel, AtomicU32, slots[slot].op).store(op, Ordering::Relaxed);
-        word!(channel, AtomicU32, slots[slot].nr).store(nr, Ordering::Relaxed);
-        word!(channel, AtomicU32, slots[slot].rank).store(request.rank, Ordering::Relaxed);
-        word!(channel, AtomicU32, slots[slot].cpu).store(request.cpu, Ordering::Relaxed);
+        word!(channel, AtomicU32, slots[slot.get()].op).store(op, Ordering::Relaxed);
+        word!(channel, AtomicU32, slots[slot.get()].nr).store(nr, Ordering::Relaxed);
+        word!(channel, AtomicU32, slots[slot.get()].rank).store(request.rank, Ordering::Relaxed);
+        word!(channel, AtomicU32, slots[slot.get()].cpu).store(request.cpu, Ordering::Relaxed);
         for (index, value) in args.iter().enumerate() {
-            word!(channel, AtomicU64, slots[slot].args[index]).store(*value, Ordering::Relaxed);
+            word!(channel, AtomicU64, slots[slot.get()].args[index])
+                .store(*value, Ordering::Relaxed);
         }
         self.hand_over(raw::SLOT_REQUEST);
         true
@@ -200,17 +200,17 @@ impl OwnedSlot {
             return Poll::Waiting;
         }
         let Self { channel, slot, .. } = *self;
-        match word!(channel, AtomicU32, slots[slot].state).load(Ordering::Acquire) {
+        match word!(channel, AtomicU32, slots[slot.get()].state).load(Ordering::Acquire) {
             raw::SLOT_REPLY => {
                 self.owner = Owner::Kernel;
                 Poll::Reply(channel.result(slot))
             }
             raw::SLOT_FAULT => {
                 self.owner = Owner::Fault;
-                let address =
-                    word!(channel, AtomicU64, slots[slot].fault_address).load(Ordering::Relaxed);
-                let flags =
-                    word!(channel, AtomicU32, slots[slot].fault_flags).load(Ordering::Relaxed);
+                let address = word!(channel, AtomicU64, slots[slot.get()].fault_address)
+                    .load(Ordering::Relaxed);
+                let flags = word!(channel, AtomicU32, slots[slot.get()].fault_flags)
+                    .load(Ordering::Relaxed);
                 if is_program_page(address) {
                     Poll::Fault { address, write: flags & raw::FAULT_WRITE != 0 }
                 } else {
@@ -234,29 +234,34 @@ impl OwnedSlot {
             Answer::Bad => raw::ANSWER_BAD,
         };
         let Self { channel, slot, .. } = *self;
-        word!(channel, AtomicU64, slots[slot].answer).store(value, Ordering::Relaxed);
+        word!(channel, AtomicU64, slots[slot.get()].answer).store(value, Ordering::Relaxed);
         self.hand_over(raw::SLOT_ANSWER);
         true
     }
 
     fn hand_over(&mut self, state: u32) {
         self.owner = Owner::Linux;
-        word!(self.channel, AtomicU32, slots[self.slot].state).store(state, Ordering::Release);
+        word!(self.channel, AtomicU32, slots[self.slot.get()].state)
+            .store(state, Ordering::Release);
         self.channel.mark_request(self.slot);
     }
 
     /// Publishes what `crtos ps` shows.
     pub fn publish(&self, status: &Status) {
         let Self { channel, slot, .. } = *self;
-        word!(channel, AtomicU32, slots[slot].thread_state).store(status.state, Ordering::Relaxed);
-        word!(channel, AtomicU32, slots[slot].priority).store(status.priority, Ordering::Relaxed);
-        word!(channel, AtomicU64, slots[slot].run_time).store(status.run_time, Ordering::Relaxed);
-        word!(channel, AtomicU64, slots[slot].switches).store(status.switches, Ordering::Relaxed);
-        word!(channel, AtomicU64, slots[slot].local_calls)
+        word!(channel, AtomicU32, slots[slot.get()].thread_state)
+            .store(status.state, Ordering::Relaxed);
+        word!(channel, AtomicU32, slots[slot.get()].priority)
+            .store(status.priority, Ordering::Relaxed);
+        word!(channel, AtomicU64, slots[slot.get()].run_time)
+            .store(status.run_time, Ordering::Relaxed);
+        word!(channel, AtomicU64, slots[slot.get()].switches)
+            .store(status.switches, Ordering::Relaxed);
+        word!(channel, AtomicU64, slots[slot.get()].local_calls)
             .store(status.local_calls, Ordering::Relaxed);
-        word!(channel, AtomicU64, slots[slot].remote_calls)
+        word!(channel, AtomicU64, slots[slot.get()].remote_calls)
             .store(status.remote_calls, Ordering::Relaxed);
-        word!(channel, AtomicU64, slots[slot].pages).store(status.pages, Ordering::Relaxed);
+        word!(channel, AtomicU64, slots[slot.get()].pages).store(status.pages, Ordering::Relaxed);
     }
 
     /// Publishes the command name: at most 15 bytes of it.
@@ -269,7 +274,7 @@ impl OwnedSlot {
         for (index, half) in bytes.chunks_exact(8).enumerate() {
             let mut value = [0; 8];
             value.copy_from_slice(half);
-            word!(channel, AtomicU64, slots[slot].command[index * 8])
+            word!(channel, AtomicU64, slots[slot.get()].command[index * 8])
                 .store(u64::from_le_bytes(value), Ordering::Relaxed);
         }
     }
@@ -278,11 +283,11 @@ impl OwnedSlot {
     /// thread has ended.
     pub fn free(self) {
         let Self { channel, slot, .. } = self;
-        word!(channel, AtomicU32, slots[slot].thread_state)
+        word!(channel, AtomicU32, slots[slot.get()].thread_state)
             .store(raw::THREAD_NONE, Ordering::Relaxed);
-        word!(channel, AtomicI64, slots[slot].result).store(0, Ordering::Relaxed);
-        word!(channel, AtomicU32, slots[slot].notices).store(0, Ordering::Release);
-        word!(channel, AtomicU32, slots[slot].state).store(raw::SLOT_FREE, Ordering::Release);
+        word!(channel, AtomicI64, slots[slot.get()].result).store(0, Ordering::Relaxed);
+        word!(channel, AtomicU32, slots[slot.get()].notices).store(0, Ordering::Release);
+        word!(channel, AtomicU32, slots[slot.get()].state).store(raw::SLOT_FREE, Ordering::Release);
         channel.mark_request(slot);
     }
 }

@@ -8,7 +8,7 @@ use crtos_abi::boot::SHARED_POOL;
 use crtos_abi::channel::{Channel, OP_SYSCALL, REVOCATIONS, SHADOW_START, SLOT_FREE, SLOTS};
 use crtos_channel::{
     Answer, AttachError, Encoded, Notices, Operation, OwnedSlot, Poll, Range, Request, Revocations,
-    Start, Status, operation::Room, rank,
+    Slot, Start, Status, operation::Room, rank,
 };
 use crtos_partition::doorbell::Routes;
 use crtos_partition::ids::CpuIndex;
@@ -18,9 +18,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-fn open(channel: &Shared, slot: u32) -> OwnedSlot {
-    linux::open(channel, slot, 3, 100 + slot);
-    let (owned, start) = channel.view().accept(slot as usize).expect("a slot that is offered");
+fn slot(number: u32) -> Slot {
+    Slot::new(number as usize).expect("the number of a slot")
+}
+
+fn open(channel: &Shared, number: u32) -> OwnedSlot {
+    linux::open(channel, number, 3, 100 + number);
+    let (owned, start) = channel.view().accept(slot(number)).expect("a slot that is offered");
     assert_eq!(start, Start::Process);
     owned
 }
@@ -60,7 +64,7 @@ fn a_call_with_a_fault() {
     assert_eq!((owned.process(), owned.pid(), owned.tid(), owned.uid()), (3, 170, 171, 7));
     let mut seen = Vec::new();
     take_replies(&view, |slot| seen.push(slot));
-    assert_eq!(seen, [70]);
+    assert_eq!(seen, [slot(70)]);
 
     assert!(send(&mut owned, 9));
     assert!(!send(&mut owned, 10), "one request at a time");
@@ -97,18 +101,18 @@ fn a_call_with_a_fault() {
 
     assert!(linux::signal(&channel, 70, 2));
     assert!(!linux::signal(&channel, 70, 64), "the first one has not been taken");
-    assert_eq!(view.notices(70), Notices { gone: false, signal: true, stopped: false });
-    assert_eq!(view.take_signal(70), Some([2, 1, 2, 3, 4, 5]));
-    assert_eq!(view.take_signal(70), None);
+    assert_eq!(view.notices(slot(70)), Notices { gone: false, signal: true, stopped: false });
+    assert_eq!(view.take_signal(slot(70)), Some([2, 1, 2, 3, 4, 5]));
+    assert_eq!(view.take_signal(slot(70)), None);
     assert!(linux::signal(&channel, 70, 65));
-    assert_eq!(view.take_signal(70), None, "there is no such signal");
+    assert_eq!(view.take_signal(slot(70)), None, "there is no such signal");
     linux::gone(&channel, 70);
-    assert_eq!(view.notices(70), Notices { gone: true, signal: false, stopped: false });
+    assert_eq!(view.notices(slot(70)), Notices { gone: true, signal: false, stopped: false });
     owned.publish(&Status { pages: 5, ..Status::default() });
     owned.publish_command(b"a-name-that-is-too-long");
     owned.free();
     assert_eq!(linux::state(&channel, 70), SLOT_FREE);
-    assert!(view.accept(70).is_none());
+    assert!(view.accept(slot(70)).is_none());
 }
 
 #[test]
@@ -273,11 +277,11 @@ proptest! {
                 }
             }
             let mut heard = [false; 3];
-            take_replies(&view, |slot| heard[slots.iter().position(|&other| other as usize == slot).unwrap()] = true);
+            take_replies(&view, |found| heard[slots.iter().position(|&other| slot(other) == found).unwrap()] = true);
             prop_assert_eq!(heard, told);
         }
-        for (index, &slot) in slots.iter().enumerate() {
-            let number = view.take_signal(slot as usize).map_or(0, |info| info[0] as u32);
+        for (index, &number) in slots.iter().enumerate() {
+            let number = view.take_signal(slot(number)).map_or(0, |info| info[0] as u32);
             prop_assert_eq!(number, signals[index]);
         }
     }
@@ -291,20 +295,20 @@ proptest! {
         let mut revocations = Revocations::new();
         let (mut posted, mut back) = (0_u32, Vec::new());
         // Most of the scribbling goes to where it matters.
-        let slot = core::mem::offset_of!(Channel, slots) / 8 + 5 * size_of::<crtos_abi::channel::Slot>() / 8;
+        let slot_5 = core::mem::offset_of!(Channel, slots) / 8 + 5 * size_of::<crtos_abi::channel::Slot>() / 8;
         let table = core::mem::offset_of!(Channel, revocations) / 8;
         for (index, (offset, value)) in words.into_iter().enumerate() {
             let offset = match index % 4 {
-                0 => slot + offset % 24,
+                0 => slot_5 + offset % 24,
                 1 => table + offset % 64,
                 2 => offset % 64,
                 _ => offset,
             };
             channel.scribble(offset, value);
             let _ = view.attach();
-            let _ = (view.notices(5), view.take_signal(5), view.accept(offset % (2 * SLOTS)));
-            let _ = view.waits_on(5);
-            take_replies(&view, |slot| assert!(slot < SLOTS));
+            let _ = (view.notices(slot(5)), view.take_signal(slot(5)), Slot::new(offset % (2 * SLOTS)).map(|slot| view.accept(slot)));
+            let _ = view.waits_on(slot(5));
+            take_replies(&view, |slot| assert!(slot.get() < SLOTS));
             send(&mut owned, 1);
             if let Poll::Fault { address, .. } = owned.poll() {
                 prop_assert!(address % 4096 == 0 && address < 0x7fff_ffff_f000);

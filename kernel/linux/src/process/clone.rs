@@ -7,7 +7,6 @@ use core::sync::atomic::Ordering;
 use crtos_syscalls::structs::CloneArgs;
 use zerocopy::IntoBytes;
 
-use crtos_channel::Operation;
 use crtos_channel::OwnedSlot;
 use linux_raw_sys::general as linux;
 
@@ -18,14 +17,14 @@ use crtos_core::{
 };
 
 use crate::{
-    abi::{Args, Errno, SysResult, linux_result},
+    abi::{Args, Errno, SysResult},
     memory::user,
     process::{
         Process, ThreadExt as _, UserThread, fork, spares,
         start::{self, Beginning, Birth},
         threads,
     },
-    remote, signal,
+    signal,
 };
 
 /// What clone and clone3 ask for.
@@ -220,12 +219,9 @@ fn shadow_thread(process: &Arc<Process>) -> Result<OwnedSlot, Errno> {
             return Err(Errno::EAGAIN);
         }
         // One for the new thread, and one that makes further spares.
-        match linux_result(remote::request(Operation::MakeThreads { count: 2 })?) {
-            Ok(slot) => {
-                if let Some(owned) = spares::claim(slot as usize, process) {
-                    return Ok(owned);
-                }
-            }
+        match spares::make(2, process) {
+            Ok(Some(owned)) => return Ok(owned),
+            Ok(None) => {}
             Err(Errno::EAGAIN) if threads::has_ending(process) && time::now() < deadline => {
                 task::sleep_until(time::now() + PERIOD);
             }

@@ -18,7 +18,7 @@ use alloc::{sync::Arc, vec::Vec};
 use core::sync::atomic::{AtomicBool, Ordering};
 
 use crtos_abi::{PAGE_SIZE, channel::RESULT_IN_LINUX};
-use crtos_channel::Operation;
+use crtos_channel::{Operation, Slot};
 use crtos_sched::CpuSet;
 use crtos_signal::{Info, Set, info::SI_TIMER};
 use linux_raw_sys::general as linux;
@@ -50,7 +50,7 @@ use crate::{
 /// What a child takes from its parent.
 pub struct Fork {
     /// Slot of the parent.
-    slot: usize,
+    slot: Slot,
     /// The parent, which stays in [`split`] until `done`.
     parent: Arc<Thread>,
     /// The child has what it needs.
@@ -178,7 +178,7 @@ fn take_back(fork: &Arc<Fork>) -> bool {
 
 /// What the thread of `slot` has left for its child. Who takes it lets go by [`Fork::finish`] or
 /// [`child`].
-pub fn take(slot: usize) -> Option<Arc<Fork>> {
+pub fn take(slot: Slot) -> Option<Arc<Fork>> {
     let mut forks = FORKS.lock();
     let place = forks.iter().position(|fork| fork.slot == slot)?;
     Some(forks.swap_remove(place))

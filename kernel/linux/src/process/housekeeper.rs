@@ -4,7 +4,7 @@
 
 use alloc::{boxed::Box, sync::Arc, sync::Weak, vec::Vec};
 
-use crtos_channel::{Channel, Operation, OwnedSlot, Poll, Request, Start, operation::Room};
+use crtos_channel::{Channel, Operation, OwnedSlot, Poll, Request, Slot, Start, operation::Room};
 use spin::Once;
 
 use crtos_core::{
@@ -128,7 +128,7 @@ fn replenish(channel: Channel, makers: &mut Vec<(Weak<Process>, OwnedSlot)>) {
 }
 
 /// A signal for a process may arrive at a shadow thread that has no thread yet.
-fn signal_at_spare(channel: Channel, slot: usize) {
+fn signal_at_spare(channel: Channel, slot: Slot) {
     if !channel.notices(slot).signal {
         return;
     }

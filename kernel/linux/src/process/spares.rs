@@ -9,7 +9,7 @@
 use alloc::{sync::Arc, vec::Vec};
 
 use crtos_abi::channel::MOST_NEW_THREADS;
-use crtos_channel::{Channel, Operation, OwnedSlot, Start};
+use crtos_channel::{Channel, Operation, OwnedSlot, Slot, Start};
 use crtos_core::{
     task::{self, Mutex},
     time::{self, Nanos},
@@ -75,8 +75,7 @@ pub fn reserve_spare() -> Result<(), Errno> {
     if is_there {
         return Ok(());
     }
-    let slot = linux_result(remote::request(Operation::MakeThreads { count: 1 })?)?;
-    if let Some(owned) = claim(slot as usize, process) {
+    if let Some(owned) = make(1, process)? {
         give_back(process, owned);
     }
     Ok(())
@@ -128,9 +127,16 @@ pub fn give_back(process: &Arc<Process>, owned: OwnedSlot) {
 /// Lines without a thread, until their shadow threads are gone.
 static LEFT: Mutex<Vec<OwnedSlot>> = Mutex::new(Vec::new());
 
+/// Has Linux make `count` shadow threads for `process`, the calling thread's, and takes the first
+/// one; `None` if somebody else did. Asks Linux.
+pub fn make(count: u64, process: &Process) -> Result<Option<OwnedSlot>, Errno> {
+    let first = linux_result(remote::request(Operation::MakeThreads { count })?)?;
+    Ok(Slot::new(first as usize).and_then(|slot| claim(slot, process)))
+}
+
 /// Takes the shadow thread that Linux offered in `slot` for `process`, if nobody did. Thread
 /// context; may sleep.
-pub fn claim(slot: usize, process: &Process) -> Option<OwnedSlot> {
+fn claim(slot: Slot, process: &Process) -> Option<OwnedSlot> {
     let (owned, start) = slots::accept(slot)?;
     if start == Start::Thread && owned.process() == process.number {
         return Some(owned);

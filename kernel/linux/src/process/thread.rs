@@ -5,7 +5,7 @@ use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 
 use crtos_abi::channel::THREAD_RUNNING;
-use crtos_channel::{OwnedSlot, Status};
+use crtos_channel::{OwnedSlot, Slot, Status};
 use crtos_core::{sync::SpinLock, task::Thread};
 
 use super::{Process, Restart, start::Birth};
@@ -16,7 +16,7 @@ pub struct UserThread {
     /// Its process.
     pub process: Arc<Process>,
     /// Its slot in the channel.
-    pub slot: usize,
+    pub slot: Slot,
     /// Thread id, in Linux and here.
     pub tid: u32,
     /// The slot, until the thread has ended.

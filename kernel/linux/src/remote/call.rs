@@ -18,7 +18,7 @@ use core::sync::atomic::Ordering;
 
 use crtos_abi::channel::{THREAD_REMOTE, THREAD_RUNNING, TRACE_REMOTE, TRACE_REMOTE_END};
 use crtos_channel::{
-    Answer, Channel, Encoded, Operation, OwnedSlot, Poll, Request, operation::Room,
+    Answer, Channel, Encoded, Operation, OwnedSlot, Poll, Request, Slot, operation::Room,
 };
 
 /// The shadow of the calling thread is gone; the thread has to end.
@@ -67,7 +67,7 @@ fn request_encoded(op: u32, nr: u32, args: &[u64; 6]) -> Result<i64, Gone> {
 #[inline(always)]
 fn answered(
     channel: Channel,
-    slot: usize,
+    slot: Slot,
     owned: &SpinLock<Option<OwnedSlot>>,
     space: &AddressSpace,
 ) -> Result<i64, Gone> {
@@ -106,7 +106,7 @@ pub(super) fn request_by_spare(number: u32, operation: Operation<'_>) -> Option<
     let owned = SpinLock::new(Some(owned));
     let result = answered(channel, slot, &owned, &process.space).ok();
     trace::event(TRACE_REMOTE_END, op.into(), result.unwrap_or_default() as u64);
-    let owner = OWNERS[slot].lock().take();
+    let owner = OWNERS[slot.get()].lock().take();
     drop(owner);
     let owned = owned.lock().take();
     if let Some(owned) = owned {

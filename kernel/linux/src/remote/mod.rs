@@ -25,7 +25,7 @@ pub use call::{Gone, interrupt, request, request_end, wait_for_end};
 pub use linux::{linux, pass, pass_again};
 
 use crtos_abi::channel::TRACE_DOORBELL;
-use crtos_channel::Channel;
+use crtos_channel::{Channel, Slot};
 use spin::Once;
 
 use crtos_core::{arch, mm::layout, task, trace};
@@ -64,7 +64,7 @@ pub fn doorbell(rank: u32) {
 
 /// Rings Linux's doorbell for what was stored in `slot`, on the CPU on which its shadow thread
 /// waits.
-pub fn ring(channel: Channel, slot: usize) {
+pub fn ring(channel: Channel, slot: Slot) {
     ring_at(channel, channel.waits_on(slot).into());
 }
 

@@ -12,7 +12,7 @@ use alloc::sync::Arc;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use crtos_abi::channel::{RANK_NORMAL, SLOT_WORDS};
-use crtos_channel::Channel;
+use crtos_channel::{Channel, Slot};
 use spin::Once;
 
 use crtos_core::{
@@ -55,11 +55,10 @@ pub fn start() {
 }
 
 /// Notes whether the owner of `slot` is a real-time thread. Any context.
-pub fn set_urgent(slot: usize, urgent: bool) {
-    let bit = 1 << (slot % 64);
+pub fn set_urgent(slot: Slot, urgent: bool) {
     match urgent {
-        true => URGENT[slot / 64].fetch_or(bit, Ordering::Relaxed),
-        false => URGENT[slot / 64].fetch_and(!bit, Ordering::Relaxed),
+        true => URGENT[slot.word()].fetch_or(slot.bit(), Ordering::Relaxed),
+        false => URGENT[slot.word()].fetch_and(!slot.bit(), Ordering::Relaxed),
     };
 }
 
@@ -87,15 +86,15 @@ fn waiting(channel: Channel, mut each: impl FnMut(usize, u64, u64)) {
 /// The first slot of some words, and whether there are more.
 #[derive(Default)]
 struct First {
-    slot: Option<usize>,
+    slot: Option<Slot>,
     more: bool,
 }
 
 impl First {
     fn note(&mut self, index: usize, bits: u64) {
-        if bits != 0 {
+        if let Some(slot) = Slot::first_in(index, bits) {
             self.more |= self.slot.is_some() || !bits.is_power_of_two();
-            self.slot.get_or_insert(index * 64 + bits.trailing_zeros() as usize);
+            self.slot.get_or_insert(slot);
         }
     }
 }
@@ -142,10 +141,8 @@ fn collect(urgent: bool) {
         task::block(None);
         let Some(channel) = remote::channel() else { continue };
         waiting(channel, |index, real_time, others| {
-            let mut bits = if urgent { real_time } else { others };
-            while bits != 0 {
-                slots::take(channel, index * 64 + bits.trailing_zeros() as usize);
-                bits &= bits - 1;
+            for slot in Slot::all_in(index, if urgent { real_time } else { others }) {
+                slots::take(channel, slot);
             }
             if urgent && others != 0 {
                 wake(&ORDINARY_COLLECTOR);

@@ -13,7 +13,7 @@ use alloc::sync::Arc;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use crtos_abi::channel::{SLOT_WORDS, SLOTS};
-use crtos_channel::{Channel, OwnedSlot, Start};
+use crtos_channel::{Channel, OwnedSlot, Slot, Start};
 use crtos_sched::Level;
 use crtos_signal::Info;
 
@@ -30,11 +30,11 @@ static HELD: SpinLock<[u64; SLOT_WORDS]> = SpinLock::new([0; SLOT_WORDS]);
 /// Takes what Linux stored for `slot`, if nobody did: wakes its owner. Any context, no lock held;
 /// takes a bounded number of steps. A signal, the wake-up and what the signal leaves to do are
 /// sections of their own.
-pub fn take(channel: Channel, slot: usize) {
+pub fn take(channel: Channel, slot: Slot) {
     if !channel.take_reply(slot) {
         return;
     }
-    let mut sent = match &*OWNERS[slot].lock() {
+    let mut sent = match &*OWNERS[slot.get()].lock() {
         Some(owner) => {
             let notices = channel.notices(slot);
             if notices.gone || notices.stopped {
@@ -46,7 +46,7 @@ pub fn take(channel: Channel, slot: usize) {
             take_signal(channel, slot, owner)
         }
         None => {
-            OFFERED[slot / 64].fetch_or(1 << (slot % 64), Ordering::Release);
+            OFFERED[slot.word()].fetch_or(slot.bit(), Ordering::Release);
             return housekeeper::wake();
         }
     };
@@ -56,7 +56,7 @@ pub fn take(channel: Channel, slot: usize) {
         if !arch::interrupts::are_on() {
             arch::interrupts::window_if_long();
         }
-        match &*OWNERS[slot].lock() {
+        match &*OWNERS[slot.get()].lock() {
             // It has let go of the slot meanwhile.
             None => return,
             Some(owner) if !is_awake => {
@@ -75,21 +75,21 @@ pub fn take(channel: Channel, slot: usize) {
 
 /// Takes over a signal that Linux delivered to the shadow thread of `slot`, which is `owner`'s. The
 /// slot is locked. The caller takes the steps that are left.
-fn take_signal(channel: Channel, slot: usize, owner: &Thread) -> Option<Sent> {
+fn take_signal(channel: Channel, slot: Slot, owner: &Thread) -> Option<Sent> {
     let (info, user) = (channel.take_signal(slot)?, owner.user()?);
     signal::forwarded(user, Info(info))
 }
 
 /// Takes over a signal that Linux delivered to the shadow thread of the calling thread of a
 /// program, `slot`'s. The caller takes the steps that are left.
-pub fn collect_signal(slot: usize) -> Option<Sent> {
+pub fn collect_signal(slot: Slot) -> Option<Sent> {
     let channel = channel().filter(|channel| channel.notices(slot).signal)?;
-    OWNERS[slot].lock().as_ref().and_then(|owner| take_signal(channel, slot, owner))
+    OWNERS[slot.get()].lock().as_ref().and_then(|owner| take_signal(channel, slot, owner))
 }
 
 /// Whether Linux has told of the end or of a signal of the shadow thread of `slot`.
 #[inline]
-pub fn has_notice(slot: usize) -> bool {
+pub fn has_notice(slot: Slot) -> bool {
     channel().is_some_and(|channel| {
         let notices = channel.notices(slot);
         notices.gone || notices.signal
@@ -97,17 +97,19 @@ pub fn has_notice(slot: usize) -> bool {
 }
 
 /// Whether the shadow thread of `slot` is stopped.
-pub fn is_stopped(slot: usize) -> bool {
+pub fn is_stopped(slot: Slot) -> bool {
     channel().is_some_and(|channel| channel.notices(slot).stopped)
 }
 
 /// Takes over `slot` if Linux offers it and nobody has taken it.
-pub fn accept(slot: usize) -> Option<(OwnedSlot, Start)> {
+pub fn accept(slot: Slot) -> Option<(OwnedSlot, Start)> {
     let mut held = HELD.lock();
-    let bit = 1 << (slot % 64);
-    let word = held.get_mut(slot / 64).filter(|word| **word & bit == 0)?;
+    let word = &mut held[slot.word()];
+    if *word & slot.bit() != 0 {
+        return None;
+    }
     let accepted = channel()?.accept(slot)?;
-    *word |= bit;
+    *word |= slot.bit();
     Some(accepted)
 }
 
@@ -117,24 +119,20 @@ pub fn free(owned: OwnedSlot) {
     let mut held = HELD.lock();
     // Linux may offer it again as soon as it is free.
     owned.free();
-    held[slot / 64] &= !(1 << (slot % 64));
+    held[slot.word()] &= !slot.bit();
 }
 
 /// Calls `found` with each slot that Linux offered and nobody owned.
-pub fn take_offers(mut found: impl FnMut(usize)) {
+pub fn take_offers(mut found: impl FnMut(Slot)) {
     for (index, word) in OFFERED.iter().enumerate() {
-        let mut bits = word.swap(0, Ordering::Acquire);
-        while bits != 0 {
-            found(index * 64 + bits.trailing_zeros() as usize);
-            bits &= bits - 1;
-        }
+        Slot::all_in(index, word.swap(0, Ordering::Acquire)).for_each(&mut found);
     }
 }
 
 /// Makes `thread` the owner of `slot`. What arrived before is seen by the wake-up.
-pub fn set_owner(slot: usize, thread: Arc<Thread>) {
+pub fn set_owner(slot: Slot, thread: Arc<Thread>) {
     let sent = {
-        let mut owner = OWNERS[slot].lock();
+        let mut owner = OWNERS[slot.get()].lock();
         *owner = Some(thread.clone());
         channel().and_then(|channel| take_signal(channel, slot, &thread))
     };
@@ -152,7 +150,7 @@ pub fn set_owner(slot: usize, thread: Arc<Thread>) {
 /// Calls `each` with every owner of a slot, one at a time.
 pub fn owners(mut each: impl FnMut(&Thread)) {
     for slot in held() {
-        let thread = OWNERS[slot].lock().clone();
+        let thread = OWNERS[slot.get()].lock().clone();
         if let Some(thread) = thread {
             each(&thread);
         }
@@ -160,26 +158,20 @@ pub fn owners(mut each: impl FnMut(&Thread)) {
 }
 
 /// The slots that the kernel owns: a slot with an owner is one of them.
-fn held() -> impl Iterator<Item = usize> {
+fn held() -> impl Iterator<Item = Slot> {
     let words = *HELD.lock();
-    words.into_iter().enumerate().flat_map(|(index, word)| {
-        let mut bits = word;
-        core::iter::from_fn(move || {
-            let bit = (bits != 0).then(|| bits.trailing_zeros() as usize)?;
-            bits &= bits - 1;
-            Some(index * 64 + bit)
-        })
-    })
+    words.into_iter().enumerate().flat_map(|(index, word)| Slot::all_in(index, word))
 }
 
 /// Whether any thread owns a slot, or pages are in limbo.
 pub fn is_busy() -> bool {
-    held().any(|slot| OWNERS[slot].lock().is_some()) || revocation::REVOCATIONS.lock().out() > 0
+    held().any(|slot| OWNERS[slot.get()].lock().is_some())
+        || revocation::REVOCATIONS.lock().out() > 0
 }
 
 /// Lets go of `slot` of the calling thread, whose shadow thread is gone.
-pub fn release(slot: usize, owned: &SpinLock<Option<OwnedSlot>>) {
-    let owner = OWNERS[slot].lock().take();
+pub fn release(slot: Slot, owned: &SpinLock<Option<OwnedSlot>>) {
+    let owner = OWNERS[slot.get()].lock().take();
     let owned = owned.lock().take();
     if let Some(owned) = owned {
         free(owned);

@@ -49,7 +49,7 @@ pub use wait::{
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use core::sync::atomic::{AtomicUsize, Ordering};
 
-use crtos_channel::operation::Disposition;
+use crtos_channel::{Slot, operation::Disposition};
 use crtos_signal::{
     Group, Info, Pool, Set,
     frame::AltStack,
@@ -253,7 +253,7 @@ pub fn collect(user: &UserThread) {
 
 /// Takes over what the shadow thread of `slot`, one of `process` that has no thread yet, has
 /// forwarded. Thread context.
-pub fn take_from(slot: usize, process: &Process) {
+pub fn take_from(slot: Slot, process: &Process) {
     if let Some(info) = remote::channel().and_then(|channel| channel.take_signal(slot)) {
         // It is not of the kind that fails, or the sender has gone on long ago.
         let _ = to_process(process, Info(info));

@@ -14,7 +14,7 @@ use crtos_abi::{
     ABI_VERSION,
     channel::{self as raw, CHANNEL_MAGIC},
 };
-use crtos_channel::Channel;
+use crtos_channel::{Channel, Slot};
 use libloading::Library;
 
 /// A channel as Linux prepares it.
@@ -139,9 +139,9 @@ fn library() -> &'static Library {
 }
 
 /// Takes all that Linux stored for slots, as the kernel does.
-pub fn take_replies(view: &Channel, mut found: impl FnMut(usize)) {
-    for slot in 0..crtos_abi::channel::SLOTS {
-        if view.replies(slot / 64) & 1 << (slot % 64) != 0 && view.take_reply(slot) {
+pub fn take_replies(view: &Channel, mut found: impl FnMut(Slot)) {
+    for slot in (0..raw::SLOTS).filter_map(Slot::new) {
+        if view.replies(slot.word()) & slot.bit() != 0 && view.take_reply(slot) {
             found(slot);
         }
     }
