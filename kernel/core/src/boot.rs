@@ -15,8 +15,9 @@ use core::ptr::NonNull;
 use core::sync::atomic::{AtomicBool, Ordering};
 use crtos_abi::boot::{BOOT_INFO_ADDRESS, BootInfo, SHARED_POOL};
 use crtos_abi::channel::{KERNEL_DEAD, KERNEL_READY};
-use crtos_abi::hypercall::DOORBELL_ANYWHERE;
 use crtos_abi::{LARGE_PAGE_SIZE, PAGE_SIZE};
+use crtos_channel::DoorbellCpu;
+use crtos_registers::apic::ApicId;
 use crtos_vm::{Frame, FramePool};
 
 const BOOT_STACK_SIZE: usize = 0x8000;
@@ -91,7 +92,7 @@ extern "sysv64" fn boot(info: u64) -> ! {
         info.tsc_khz,
     );
     debug_features();
-    percpu::this().set_apic_id(info.apic_ids[0]);
+    percpu::this().set_apic_id(ApicId(info.apic_ids[0]));
     percpu::this().set_numbering(Numbering::Machine);
     scheduler::set_online();
     let result = scheduler::set_up(percpu::this()).and_then(|()| reaper::start()).and_then(|()| {
@@ -225,7 +226,7 @@ fn panic(info: &PanicInfo<'_>) -> ! {
     }
     set_state(KERNEL_DEAD);
     if layout::channel().is_some() {
-        hypercall::ring_linux(DOORBELL_ANYWHERE);
+        hypercall::ring_linux(DoorbellCpu::ANY);
     }
     cpu::halt()
 }

@@ -4,25 +4,29 @@
 
 use core::sync::atomic::{AtomicBool, Ordering};
 
+use crtos_abi::ids::RealmCpu;
+
 use crate::mm::layout;
+
+/// The number by which a program knows a CPU of the realm, in one [`Numbering`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CpuNumber(pub u32);
 
 /// By which numbers CPUs are known.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Numbering {
     /// The machine's.
     Machine,
-    /// The place in the realm.
+    /// The index in the realm.
     Realm,
 }
 
 impl Numbering {
-    /// The number of the realm's CPU with that index.
-    pub fn number(self, index: u32) -> u32 {
+    /// The number of `cpu`.
+    pub fn number(self, cpu: RealmCpu) -> CpuNumber {
         match self {
-            Self::Realm => index,
-            Self::Machine => {
-                layout::boot_info().linux_cpus.get(index as usize).copied().unwrap_or(0)
-            }
+            Self::Realm => CpuNumber(cpu.to_word()),
+            Self::Machine => CpuNumber(layout::boot_info().linux_cpus[cpu.get()]),
         }
     }
 }

@@ -17,7 +17,10 @@ use crate::mm::layout;
 use core::arch::asm;
 use core::mem::offset_of;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use crtos_abi::channel::{SECTIONS, Section};
+use crtos_abi::{
+    channel::{SECTIONS, Section},
+    ids::RealmCpu,
+};
 
 /// The sections of one CPU. Only that CPU touches it, with interrupts off.
 pub struct Sections {
@@ -53,7 +56,7 @@ impl Sections {
     }
 
     /// Keeps a section of `ticks` that ended at `end`.
-    fn keep(&self, cpu: u32, ticks: u64, end: u64) {
+    fn keep(&self, cpu: RealmCpu, ticks: u64, end: u64) {
         let begin = self.place.load(Relaxed);
         let mut place = 0;
         for (index, entry) in self.longest.iter().enumerate() {
@@ -77,14 +80,14 @@ impl Sections {
     }
 }
 
-fn publish(cpu: u32, place: usize, section: Section) {
+fn publish(cpu: RealmCpu, place: usize, section: Section) {
     let Some(channel) = layout::channel() else { return };
     // SAFETY: the channel is mapped, these words are the kernel's, and both indices are in range;
     // Linux only reads them.
     unsafe {
         (&raw mut (*channel.as_ptr()).sections)
             .cast::<Section>()
-            .add(cpu as usize * SECTIONS + place)
+            .add(cpu.get() * SECTIONS + place)
             .write_volatile(section);
     }
 }

@@ -105,7 +105,7 @@ fn record(kind: u32, first: u64, second: u64) {
     let thread = unsafe { cpu.current().as_ref() }.map_or(TRACE_KERNEL_THREAD, id);
     let event = TraceEvent { time: cpu::tsc(), kind, thread, first, second };
     let capacity = CAPACITY.load(Ordering::Relaxed) as usize;
-    let index = cpu.index as usize;
+    let index = cpu.index.get();
     if let Some(written) = WRITTEN.get(index).filter(|_| capacity != 0) {
         let count = written.load(Ordering::Relaxed);
         let place = index * capacity + (count as usize & (capacity - 1));

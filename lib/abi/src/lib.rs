@@ -9,6 +9,7 @@
 //! | [`report`] | hypervisor, module, command line: counters, cell states, log |
 //! | [`boot`] | command line, real-time kernel, inmates: how a cell starts |
 //! | [`channel`] | module, real-time kernel: the remote path |
+//! | [`ids`] | real-time kernel, shadow: types of numbers that name something |
 //! | [`ring`] | every log ring |
 //! | [`ioctl`] | module, command line, shadow |
 //! | [`note`] | real-time kernel, shadow, command line: the version that a program tells of itself |
@@ -26,6 +27,7 @@ pub mod boot;
 pub mod cell;
 pub mod channel;
 pub mod hypercall;
+pub mod ids;
 pub mod image;
 pub mod ioctl;
 pub mod note;

@@ -9,7 +9,7 @@ use core::{
     sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering, fence},
 };
 
-use crtos_abi::{ABI_VERSION, channel as raw};
+use crtos_abi::{ABI_VERSION, channel as raw, hypercall::DOORBELL_ANYWHERE, ids::RealmCpu};
 
 use crate::slot::Slot;
 
@@ -41,6 +41,21 @@ pub enum AttachError {
     Magic(u64),
     /// Linux speaks this other version of the interface.
     Version(u32),
+}
+
+/// The CPU of Linux on which a doorbell is to ring, by Linux's number. A hint, which may be any
+/// number: the hypervisor checks it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DoorbellCpu(u64);
+
+impl DoorbellCpu {
+    /// No CPU in particular: the doorbell rings at home.
+    pub const ANY: Self = Self(DOORBELL_ANYWHERE);
+
+    /// Returns the word that names it to the hypervisor.
+    pub const fn to_word(self) -> u64 {
+        self.0
+    }
 }
 
 /// What Linux has told of a thread beside the state of its slot.
@@ -136,12 +151,12 @@ impl Channel {
         self.mark_request(slot);
     }
 
-    /// The CPU of Linux on which the shadow thread of `slot` waits, as Linux says: any number. A
-    /// hint for the hypervisor, which checks it; a doorbell that rings elsewhere wakes that thread
-    /// as well.
+    /// The CPU of Linux on which the shadow thread of `slot` waits, as Linux says. A doorbell that
+    /// rings elsewhere wakes that thread as well.
     #[inline]
-    pub fn waits_on(&self, slot: Slot) -> u32 {
-        word!(self, AtomicU32, slots[slot.get()].waits_on).load(Ordering::Relaxed)
+    pub fn waits_on(&self, slot: Slot) -> DoorbellCpu {
+        let word = word!(self, AtomicU32, slots[slot.get()].waits_on).load(Ordering::Relaxed);
+        DoorbellCpu(word.into())
     }
 
     /// Counts a doorbell that the kernel is about to ring. Everything stored before is visible to
@@ -163,23 +178,19 @@ impl Channel {
         word!(self, AtomicU64, heap_used).store(heap_used, Ordering::Relaxed);
     }
 
-    /// Publishes how long `cpu` (index in the cell) was idle, nanoseconds.
-    pub fn publish_idle(&self, cpu: usize, nanoseconds: u64) {
-        if cpu < crtos_abi::MAX_CELL_CPUS {
-            word!(self, AtomicU64, idle_time[cpu]).store(nanoseconds, Ordering::Relaxed);
-        }
+    /// Publishes how long `cpu` was idle, nanoseconds.
+    pub fn publish_idle(&self, cpu: RealmCpu, nanoseconds: u64) {
+        word!(self, AtomicU64, idle_time[cpu.get()]).store(nanoseconds, Ordering::Relaxed);
     }
 
-    /// Publishes what `cpu` (index in the cell) runs; see [`crate::rank`].
+    /// Publishes what `cpu` runs; see [`crate::rank`].
     ///
     /// When the rank falls, [`Channel::replies`] has to be looked at afterwards: a reply that came
     /// before the fall brought no doorbell. The barrier here pairs with Linux's between its bit and
     /// its reading of the rank.
-    pub fn set_rank(&self, cpu: usize, rank: u32) {
-        if cpu < crtos_abi::MAX_CELL_CPUS {
-            word!(self, AtomicU32, ranks[cpu]).store(rank, Ordering::Relaxed);
-            fence(Ordering::SeqCst);
-        }
+    pub fn set_rank(&self, cpu: RealmCpu, rank: u32) {
+        word!(self, AtomicU32, ranks[cpu.get()]).store(rank, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
     }
 
     pub(crate) fn result(&self, slot: Slot) -> i64 {

@@ -25,7 +25,7 @@ pub mod rank;
 pub mod revocations;
 pub mod slot;
 
-pub use channel::{AttachError, Channel, Notices};
+pub use channel::{AttachError, Channel, DoorbellCpu, Notices};
 pub use operation::{Encoded, Operation};
 pub use owned_slot::{Answer, OwnedSlot, Poll, Request, Start, Status};
 pub use revocations::{Range, Revocations};

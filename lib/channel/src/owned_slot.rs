@@ -9,6 +9,7 @@ use core::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
 use crtos_abi::{
     PAGE_SIZE,
     channel::{self as raw, SHADOW_END, SHADOW_START, USER_END, USER_START},
+    ids::RealmCpu,
 };
 
 use crate::{
@@ -33,8 +34,8 @@ pub struct Request<'a> {
     pub operation: Encoded<'a>,
     /// Rank of the caller; see [`crate::rank`].
     pub rank: u32,
-    /// Index in the cell of the CPU that a doorbell would interrupt.
-    pub cpu: u32,
+    /// The CPU that a doorbell would interrupt.
+    pub cpu: RealmCpu,
 }
 
 /// What Linux has done about a request.
@@ -184,7 +185,8 @@ impl OwnedSlot {
         word!(channel, AtomicU32, slots[slot.get()].op).store(op, Ordering::Relaxed);
         word!(channel, AtomicU32, slots[slot.get()].nr).store(nr, Ordering::Relaxed);
         word!(channel, AtomicU32, slots[slot.get()].rank).store(request.rank, Ordering::Relaxed);
-        word!(channel, AtomicU32, slots[slot.get()].cpu).store(request.cpu, Ordering::Relaxed);
+        word!(channel, AtomicU32, slots[slot.get()].cpu)
+            .store(request.cpu.to_word(), Ordering::Relaxed);
         for (index, value) in args.iter().enumerate() {
             word!(channel, AtomicU64, slots[slot.get()].args[index])
                 .store(*value, Ordering::Relaxed);

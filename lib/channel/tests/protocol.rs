@@ -4,8 +4,8 @@
 mod common;
 
 use common::{Shared, Taken, linux, take_replies};
-use crtos_abi::boot::SHARED_POOL;
 use crtos_abi::channel::{Channel, OP_SYSCALL, REVOCATIONS, SHADOW_START, SLOT_FREE, SLOTS};
+use crtos_abi::{boot::SHARED_POOL, ids::RealmCpu};
 use crtos_channel::{
     Answer, AttachError, Encoded, Notices, Operation, OwnedSlot, Poll, Range, Request, Revocations,
     Slot, Start, Status, operation::Room, rank,
@@ -34,7 +34,7 @@ fn send_as(owned: &mut OwnedSlot, nr: u32, rank: u32) -> bool {
     let arguments = [1, 2, 3, 4, 5, nr.into()];
     let mut room = Room::default();
     let operation = Operation::SystemCall { number: nr, arguments: &arguments }.encode(&mut room);
-    owned.request(&Request { operation, rank, cpu: 0 })
+    owned.request(&Request { operation, rank, cpu: RealmCpu::first() })
 }
 
 fn send(owned: &mut OwnedSlot, nr: u32) -> bool {
@@ -348,13 +348,13 @@ fn no_reply_is_lost_between_the_ranks() {
             }
         });
         for round in 0..ROUNDS {
-            view.set_rank(0, rank::Running::RealTime(50).rank());
+            view.set_rank(RealmCpu::first(), rank::Running::RealTime(50).rank());
             assert!(send_as(&mut owned, 0, low));
             barrier.wait();
             for _ in 0..round % 64 {
                 std::hint::spin_loop();
             }
-            view.set_rank(0, rank::Running::Idle.rank());
+            view.set_rank(RealmCpu::first(), rank::Running::Idle.rank());
             let mut seen = false;
             take_replies(&view, |_| seen = true);
             barrier.wait();
@@ -385,7 +385,7 @@ fn no_request_is_lost_between_the_doorbells() {
                 let view = channel.view();
                 for round in 0..ROUNDS {
                     assert!(send(owned, round));
-                    linux.ring(view.waits_on(owned.slot()).into(), seed + round);
+                    linux.ring(view.waits_on(owned.slot()).to_word(), seed + round);
                     while owned.poll() == Poll::Waiting {
                         linux.pause();
                     }

@@ -4,6 +4,7 @@
 use core::fmt;
 
 use crtos_abi::{MAX_CELLS, MAX_CPUS};
+pub use crtos_registers::apic::ApicId;
 
 /// The index of a CPU, below [`MAX_CPUS`]: the number that Linux gives it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -38,10 +39,6 @@ impl fmt::Display for CpuIndex {
         self.0.fmt(formatter)
     }
 }
-
-/// The id of a local APIC, by which interrupt commands name a CPU.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ApicId(pub u32);
 
 /// The number of a cell beside the root cell, below [`MAX_CELLS`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

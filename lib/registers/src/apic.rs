@@ -4,6 +4,10 @@
 /// Physical address of the registers in xAPIC mode after a reset (APM vol. 2, 16.3.1).
 pub const PAGE: u64 = 0xfee0_0000;
 
+/// The id of a local APIC, by which interrupt commands name a CPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ApicId(pub u32);
+
 /// A register of the local APIC, by its number: the offset in the page divided by 16, which is also
 /// the offset from the first register of x2APIC mode (APM vol. 2, tables 16-2 and 16-6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -24,7 +24,7 @@ pub mod queue;
 pub mod time;
 pub mod timers;
 
-pub use placement::{CpuSet, Urgency};
+pub use placement::{AtomicCpu, CpuSet, Urgency};
 pub use queue::{Level, RunQueue};
 pub use time::Nanos;
 pub use timers::TimerQueue;

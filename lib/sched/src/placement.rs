@@ -11,10 +11,14 @@
 //!
 //! Both look at each allowed CPU once.
 
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use crtos_abi::ids::RealmCpu;
+
 use crate::queue::Level;
 use crate::time::Nanos;
 
-/// A set of CPUs of the realm: bit `n` is the CPU of index `n` (0..32).
+/// A set of CPUs of the realm: bit `n` is the CPU of index `n`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct CpuSet(pub u32);
 
@@ -22,14 +26,14 @@ impl CpuSet {
     /// All CPUs.
     pub const ALL: Self = Self(u32::MAX);
 
-    /// Makes the set of one CPU, below 32.
-    pub const fn one(cpu: u32) -> Self {
-        Self(1 << (cpu % 32))
+    /// Makes the set of one CPU.
+    pub const fn one(cpu: RealmCpu) -> Self {
+        Self(1 << cpu.get())
     }
 
     /// Says whether `cpu` is in the set.
-    pub const fn contains(self, cpu: u32) -> bool {
-        self.0 >> (cpu % 32) & 1 != 0
+    pub const fn contains(self, cpu: RealmCpu) -> bool {
+        self.0 >> cpu.get() & 1 != 0
     }
 
     /// Returns the CPUs that both sets contain.
@@ -40,13 +44,13 @@ impl CpuSet {
 
     /// Returns the set with `cpu`.
     #[must_use]
-    pub const fn with(self, cpu: u32) -> Self {
+    pub const fn with(self, cpu: RealmCpu) -> Self {
         Self(self.0 | Self::one(cpu).0)
     }
 
     /// Returns the set without `cpu`.
     #[must_use]
-    pub const fn without(self, cpu: u32) -> Self {
+    pub const fn without(self, cpu: RealmCpu) -> Self {
         Self(self.0 & !Self::one(cpu).0)
     }
 
@@ -61,13 +65,37 @@ impl CpuSet {
     }
 
     /// Iterates over the CPUs, lowest first.
-    pub fn iter(self) -> impl Iterator<Item = u32> {
+    pub fn iter(self) -> impl Iterator<Item = RealmCpu> {
         let mut left = self.0;
         core::iter::from_fn(move || {
-            let cpu = (left != 0).then(|| left.trailing_zeros());
+            let cpu = (left != 0).then(|| RealmCpu::again(left.trailing_zeros()));
             left &= left.wrapping_sub(1);
             cpu
         })
+    }
+}
+
+const _: () = assert!(u32::BITS as usize == crtos_abi::MAX_CELL_CPUS);
+
+/// A CPU of the realm that changes while others read it.
+pub struct AtomicCpu(AtomicU32);
+
+impl AtomicCpu {
+    /// Starts with `cpu`.
+    pub const fn new(cpu: RealmCpu) -> Self {
+        Self(AtomicU32::new(cpu.to_word()))
+    }
+
+    /// Returns the CPU that it is.
+    #[inline]
+    pub fn load(&self, ordering: Ordering) -> RealmCpu {
+        RealmCpu::again(self.0.load(ordering))
+    }
+
+    /// Changes it to `cpu`.
+    #[inline]
+    pub fn store(&self, cpu: RealmCpu, ordering: Ordering) {
+        self.0.store(cpu.to_word(), ordering);
     }
 }
 
@@ -115,19 +143,19 @@ impl Urgency {
 /// What the CPUs publish about themselves.
 pub trait Cpus {
     /// Returns how urgent the thread is that `cpu` runs or is about to run.
-    fn running(&self, cpu: u32) -> Urgency;
+    fn running(&self, cpu: RealmCpu) -> Urgency;
     /// Returns how urgent the first thread is that waits on `cpu` and could run elsewhere;
     /// [`Urgency::IDLE`] if there is none.
-    fn surplus(&self, cpu: u32) -> Urgency;
+    fn surplus(&self, cpu: RealmCpu) -> Urgency;
     /// Returns the number of ordinary threads that wait on `cpu`.
-    fn waiting(&self, cpu: u32) -> u32;
+    fn waiting(&self, cpu: RealmCpu) -> u32;
 }
 
 /// Chooses a CPU of `allowed` (not empty) for a thread that becomes ready. That is `home`, where it
 /// ran last, if it runs there at once; otherwise the CPU that runs the least urgent thread. Among
 /// equals it is the one where the fewest threads wait, and `home` before others.
 #[inline]
-pub fn place(cpus: &impl Cpus, urgency: Urgency, allowed: CpuSet, home: u32) -> u32 {
+pub fn place(cpus: &impl Cpus, urgency: Urgency, allowed: CpuSet, home: RealmCpu) -> RealmCpu {
     let mut best = None;
     if allowed.contains(home) {
         let running = cpus.running(home);
@@ -150,7 +178,7 @@ pub fn place(cpus: &impl Cpus, urgency: Urgency, allowed: CpuSet, home: u32) -> 
 
 /// Chooses the CPU of `others` from whose surplus a CPU that is about to run `running` should fetch
 /// a thread.
-pub fn source(cpus: &impl Cpus, running: Urgency, others: CpuSet) -> Option<u32> {
+pub fn source(cpus: &impl Cpus, running: Urgency, others: CpuSet) -> Option<RealmCpu> {
     let most = others.iter().max_by_key(|&cpu| cpus.surplus(cpu))?;
     (cpus.surplus(most) > running).then_some(most)
 }
@@ -165,14 +193,14 @@ mod tests {
     struct Thread {
         level: u32,
         allowed: u32,
-        home: u32,
+        home: RealmCpu,
         ready: bool,
     }
 
     /// CPUs with the threads that are assigned to each; each runs its most urgent one.
     #[derive(Clone, Debug)]
     struct Machine {
-        count: u32,
+        count: usize,
         threads: Vec<Thread>,
     }
 
@@ -183,7 +211,7 @@ mod tests {
     }
 
     impl Machine {
-        fn on(&self, cpu: u32) -> Vec<usize> {
+        fn on(&self, cpu: RealmCpu) -> Vec<usize> {
             let mut here: Vec<usize> = (0..self.threads.len())
                 .filter(|&t| self.threads[t].ready && self.threads[t].home == cpu)
                 .collect();
@@ -192,16 +220,16 @@ mod tests {
         }
 
         fn all(&self) -> CpuSet {
-            (0..self.count).fold(CpuSet::default(), CpuSet::with)
+            RealmCpu::all().take(self.count).fold(CpuSet::default(), CpuSet::with)
         }
 
         fn allowed(&self, thread: usize) -> CpuSet {
             let allowed = CpuSet(self.threads[thread].allowed).and(self.all());
-            if allowed.is_empty() { CpuSet::one(0) } else { allowed }
+            if allowed.is_empty() { CpuSet::one(RealmCpu::first()) } else { allowed }
         }
 
         /// What waits on `cpu`.
-        fn queue(&self, cpu: u32) -> Vec<usize> {
+        fn queue(&self, cpu: RealmCpu) -> Vec<usize> {
             self.on(cpu).split_off(usize::from(!self.on(cpu).is_empty()))
         }
 
@@ -218,7 +246,7 @@ mod tests {
         }
 
         /// What `cpu` does with those that wait after one was added.
-        fn push(&mut self, cpu: u32) {
+        fn push(&mut self, cpu: RealmCpu) {
             for thread in self.queue(cpu) {
                 let to = place(self, self.threads[thread].urgency(), self.allowed(thread), cpu);
                 if self.running(to) < self.threads[thread].urgency() {
@@ -233,7 +261,7 @@ mod tests {
             self.pull(self.threads[thread].home);
         }
 
-        fn pull(&mut self, cpu: u32) {
+        fn pull(&mut self, cpu: RealmCpu) {
             let mut others = self.all().without(cpu);
             while let Some(from) = source(self, self.running(cpu), others) {
                 let least = self.running(cpu);
@@ -250,27 +278,31 @@ mod tests {
     }
 
     impl Cpus for Machine {
-        fn running(&self, cpu: u32) -> Urgency {
+        fn running(&self, cpu: RealmCpu) -> Urgency {
             self.on(cpu).first().map_or(Urgency::IDLE, |&t| self.threads[t].urgency())
         }
-        fn surplus(&self, cpu: u32) -> Urgency {
+        fn surplus(&self, cpu: RealmCpu) -> Urgency {
             let movable = |&t: &usize| self.allowed(t).count() > 1;
             self.queue(cpu)
                 .into_iter()
                 .find(movable)
                 .map_or(Urgency::IDLE, |t| self.threads[t].urgency())
         }
-        fn waiting(&self, cpu: u32) -> u32 {
+        fn waiting(&self, cpu: RealmCpu) -> u32 {
             self.queue(cpu).iter().filter(|&&t| self.threads[t].level == 0).count() as u32
         }
     }
 
+    fn cpu(index: usize) -> RealmCpu {
+        RealmCpu::new(index).unwrap()
+    }
+
     fn thread() -> impl Strategy<Value = Thread> {
         let level = prop_oneof![Just(0), 1u32..5];
-        (level, any::<u32>(), 0u32..4).prop_map(|(level, allowed, home)| Thread {
+        (level, any::<u32>(), 0usize..4).prop_map(|(level, allowed, home)| Thread {
             level,
             allowed,
-            home,
+            home: cpu(home),
             ready: false,
         })
     }
@@ -279,14 +311,14 @@ mod tests {
         /// No thread waits while a CPU that it may use runs something less urgent.
         #[test]
         fn the_most_urgent_run(
-            count in 1u32..5,
+            count in 1usize..5,
             threads in proptest::collection::vec(thread(), 1..10),
             steps in proptest::collection::vec((0usize..10, any::<bool>()), 0..60),
         ) {
             let mut machine = Machine { count, threads };
             let threads = machine.threads.len();
             for thread in &mut machine.threads {
-                thread.home %= count;
+                thread.home = cpu(thread.home.get() % count);
             }
             for (thread, wakes) in steps {
                 let thread = thread % threads;
@@ -295,7 +327,7 @@ mod tests {
                     (true, false) => machine.sleep(thread),
                     _ => {}
                 }
-                for cpu in 0..count {
+                for cpu in RealmCpu::all().take(count) {
                     for waiting in machine.queue(cpu) {
                         for other in machine.allowed(waiting).iter() {
                             prop_assert!(machine.running(other) >= machine.threads[waiting].urgency(),
@@ -307,9 +339,9 @@ mod tests {
         }
 
         #[test]
-        fn a_thread_stays_where_it_can_run(level in 1u32..100, home in 0u32..4) {
+        fn a_thread_stays_where_it_can_run(level in 1u32..100, home in 0usize..4) {
             let machine = Machine { count: 4, threads: vec![] };
-            prop_assert_eq!(place(&machine, Urgency::of_level(Level::new(level).unwrap()), CpuSet(15), home), home);
+            prop_assert_eq!(place(&machine, Urgency::of_level(Level::new(level).unwrap()), CpuSet(15), cpu(home)), cpu(home));
         }
     }
 
@@ -326,10 +358,10 @@ mod tests {
 
     #[test]
     fn sets() {
-        let set = CpuSet::one(3).with(0).with(31);
-        assert_eq!(set.iter().collect::<Vec<_>>(), [0, 3, 31]);
-        assert!(set.contains(31) && !set.contains(30) && set.count() == 3);
-        assert!(set.without(0).without(3).without(31).is_empty());
+        let set = CpuSet::one(cpu(3)).with(cpu(0)).with(cpu(31));
+        assert_eq!(set.iter().collect::<Vec<_>>(), [cpu(0), cpu(3), cpu(31)]);
+        assert!(set.contains(cpu(31)) && !set.contains(cpu(30)) && set.count() == 3);
+        assert!(set.without(cpu(0)).without(cpu(3)).without(cpu(31)).is_empty());
         assert_eq!(CpuSet::ALL.count(), 32);
     }
 }

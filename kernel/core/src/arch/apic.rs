@@ -8,7 +8,7 @@ use crate::time::{self, Nanos};
 use core::sync::atomic::{AtomicU64, Ordering, fence};
 use crtos_abi::channel::{KICK_VECTOR, TIMER_VECTOR};
 use crtos_registers::apic::{
-    DIVIDE_BY_1, LVT_MASKED, Register, SOFTWARE_ENABLE, TIMER_TSC_DEADLINE, command,
+    ApicId, DIVIDE_BY_1, LVT_MASKED, Register, SOFTWARE_ENABLE, TIMER_TSC_DEADLINE, command,
 };
 use crtos_registers::msr;
 
@@ -142,11 +142,11 @@ pub fn note_calibration() -> bool {
 
 /// Interrupts the CPU whose APIC has this id with [`KICK_VECTOR`]. What was stored before is
 /// visible to it then. Any context; causes one VM exit.
-pub fn interrupt(apic_id: u32) {
+pub fn interrupt(apic_id: ApicId) {
     const LOW: u64 = command::ASSERT as u64 | KICK_VECTOR as u64;
     // A write to this register does not wait for earlier stores by itself.
     fence(Ordering::SeqCst);
-    write(Register::COMMAND, u64::from(apic_id) << command::X2APIC_DESTINATION_SHIFT | LOW);
+    write(Register::COMMAND, u64::from(apic_id.0) << command::X2APIC_DESTINATION_SHIFT | LOW);
 }
 
 /// Ends the interrupt in service. Interrupts off.

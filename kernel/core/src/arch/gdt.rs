@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Segments and task state. Selectors are those of Linux, since programs can see them.
 
+use crate::cpu_numbers::CpuNumber;
 use core::cell::UnsafeCell;
 use crtos_registers::descriptor;
 use x86_64::instructions::segmentation::{CS, DS, ES, SS, Segment};
@@ -66,8 +67,8 @@ const NO_PORTS: u16 = size_of::<TaskState>() as u16;
 
 /// The descriptor from which programs learn their CPU, as under Linux: the limit of a segment
 /// without use is its number, and from bit 12 its memory node, 0.
-const fn cpu_number(number: u32) -> u64 {
-    (number & 0xfff) as u64 | 0x0040_f100_0000_0000
+const fn cpu_number(number: CpuNumber) -> u64 {
+    (number.0 & 0xfff) as u64 | 0x0040_f100_0000_0000
 }
 
 impl Segments {
@@ -113,7 +114,7 @@ impl Segments {
             0,
             0,
             0,
-            cpu_number(0),
+            cpu_number(CpuNumber(0)),
         ];
         let pointer = DescriptorTablePointer {
             limit: size_of_val(&tables.descriptors) as u16 - 1,
@@ -133,7 +134,7 @@ impl Segments {
     }
 
     /// Sets the number by which programs know this CPU (LSL, the vDSO). By the owning CPU.
-    pub fn set_number(&self, number: u32) {
+    pub fn set_number(&self, number: CpuNumber) {
         // SAFETY: only the owning CPU writes, and the processor reads the descriptor only when a
         // program asks.
         unsafe {

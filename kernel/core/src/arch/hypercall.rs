@@ -4,6 +4,7 @@
 use core::arch::asm;
 use core::arch::x86_64::__cpuid;
 use crtos_abi::hypercall::{HC_DOORBELL, HC_PUTC};
+use crtos_channel::DoorbellCpu;
 use spin::Once;
 
 static INTEL: Once<bool> = Once::new();
@@ -26,10 +27,9 @@ fn call(number: u64, argument: u64) -> i64 {
     result
 }
 
-/// Rings Linux's doorbell on its CPU `cpu` if it wants that, which any number may be asked of. Any
-/// context; causes one VM exit.
-pub fn ring_linux(cpu: u64) {
-    call(HC_DOORBELL, cpu);
+/// Rings Linux's doorbell on its CPU `cpu` if it wants that. Any context; causes one VM exit.
+pub fn ring_linux(cpu: DoorbellCpu) {
+    call(HC_DOORBELL, cpu.to_word());
 }
 
 /// Appends a byte to the hypervisor's log. Any context; causes one VM exit.

@@ -14,7 +14,8 @@ use core::arch::asm;
 use core::ops::Range;
 use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicPtr, AtomicU16, AtomicU32, AtomicU64, Ordering};
-use crtos_abi::MAX_CELL_CPUS;
+use crtos_abi::{MAX_CELL_CPUS, ids::RealmCpu};
+use crtos_registers::apic::ApicId;
 use spin::Once;
 use x86_64::instructions::segmentation::{FS, GS, Segment};
 use x86_64::registers::segmentation::SegmentSelector;
@@ -38,8 +39,8 @@ pub struct PerCpu {
     /// The objects that this CPU uses without a reference: one, and one for a moment. See
     /// [`crate::hazard`].
     pub(crate) in_use: [AtomicPtr<()>; 2],
-    /// Index of the CPU in the cell.
-    pub index: u32,
+    /// Which CPU it is.
+    pub index: RealmCpu,
     /// Id of the CPU's local APIC.
     apic_id: AtomicU32,
     /// Rank of what it runs, as the channel has it.
@@ -97,7 +98,7 @@ const IN_USE: usize = core::mem::offset_of!(PerCpu, in_use);
 const PREEMPT_COUNT: usize = core::mem::offset_of!(PerCpu, preempt_count);
 
 impl PerCpu {
-    const fn new(index: u32, apic_id: u32) -> Self {
+    const fn new(index: RealmCpu, apic_id: ApicId) -> Self {
         Self {
             this: AtomicPtr::new(ptr::null_mut()),
             scratch: AtomicU64::new(0),
@@ -110,7 +111,7 @@ impl PerCpu {
             carried: AtomicPtr::new(ptr::null_mut()),
             in_use: [const { AtomicPtr::new(ptr::null_mut()) }; 2],
             index,
-            apic_id: AtomicU32::new(apic_id),
+            apic_id: AtomicU32::new(apic_id.0),
             rank: AtomicU32::new(0),
             user_owner: AtomicPtr::new(ptr::null_mut()),
             root: AtomicU64::new(0),
@@ -144,14 +145,14 @@ impl PerCpu {
     /// interrupt, unless it is about to look anyway. Causes one VM exit.
     pub fn kick(&self) {
         if self.need_resched.swap(1, Ordering::SeqCst) == 0 {
-            apic::interrupt(self.apic_id.load(Ordering::Relaxed));
+            self.interrupt();
         }
     }
 
     /// Interrupts this CPU, which is not the caller's, so that what it runs passes the check before
     /// the return to user mode. Causes one VM exit.
     pub fn interrupt(&self) {
-        apic::interrupt(self.apic_id.load(Ordering::Relaxed));
+        apic::interrupt(ApicId(self.apic_id.load(Ordering::Relaxed)));
     }
 
     /// The rank of what it runs.
@@ -216,7 +217,7 @@ impl PerCpu {
     /// is for [`PerCpu::has_flushed`]. Causes one VM exit.
     pub fn ask_flush(&self) -> u64 {
         let number = self.flushes_asked.fetch_add(1, Ordering::SeqCst) + 1;
-        apic::interrupt(self.apic_id.load(Ordering::Relaxed));
+        self.interrupt();
         number
     }
 
@@ -249,8 +250,8 @@ impl PerCpu {
     }
 
     /// Notes the id of the CPU's local APIC.
-    pub fn set_apic_id(&self, id: u32) {
-        self.apic_id.store(id, Ordering::Relaxed);
+    pub fn set_apic_id(&self, id: ApicId) {
+        self.apic_id.store(id.0, Ordering::Relaxed);
     }
 
     /// Sets by which numbers the program that runs here knows CPUs. By this CPU.
@@ -278,7 +279,7 @@ impl PerCpu {
     }
 }
 
-static BOOT_CPU: PerCpu = PerCpu::new(0, 0);
+static BOOT_CPU: PerCpu = PerCpu::new(RealmCpu::first(), ApicId(0));
 static CPUS: [AtomicPtr<PerCpu>; MAX_CELL_CPUS] =
     [const { AtomicPtr::new(ptr::null_mut()) }; MAX_CELL_CPUS];
 
@@ -289,12 +290,12 @@ pub fn set_up_first() {
 }
 
 /// Makes a further CPU's data. In thread context, once for each.
-pub fn make(index: u32, apic_id: u32) -> Option<&'static PerCpu> {
+pub fn make(index: RealmCpu, apic_id: ApicId) -> Option<&'static PerCpu> {
     let layout = Layout::new::<PerCpu>();
     // SAFETY: the layout's size is not 0.
     let memory = NonNull::new(unsafe { alloc(layout) })?.cast::<PerCpu>();
     /// Copied, since a kernel stack has no room to build it on.
-    static FRESH: PerCpu = PerCpu::new(0, 0);
+    static FRESH: PerCpu = PerCpu::new(RealmCpu::first(), ApicId(0));
     // SAFETY: fresh memory of that size and alignment, which is never freed; the pattern owns
     // nothing, and nothing changes it.
     let cpu = unsafe {
@@ -310,7 +311,7 @@ pub fn make(index: u32, apic_id: u32) -> Option<&'static PerCpu> {
 pub fn attach(cpu: &'static PerCpu) {
     let this = ptr::from_ref(cpu).cast_mut();
     cpu.this.store(this, Ordering::Relaxed);
-    CPUS[cpu.index as usize].store(this, Ordering::Release);
+    CPUS[cpu.index.get()].store(this, Ordering::Release);
     // SAFETY: null selectors are always valid; nothing uses FS or GS yet.
     unsafe {
         FS::set_reg(SegmentSelector::NULL);
@@ -330,9 +331,9 @@ pub fn this() -> &'static PerCpu {
     }
 }
 
-/// The data of CPU `index` of the cell, if that CPU runs.
-pub fn of(index: u32) -> Option<&'static PerCpu> {
-    let cpu = CPUS.get(index as usize)?.load(Ordering::Acquire);
+/// The data of CPU `index`, if that CPU runs.
+pub fn of(index: RealmCpu) -> Option<&'static PerCpu> {
+    let cpu = CPUS[index.get()].load(Ordering::Acquire);
     // SAFETY: entries are null or point to data that lives for ever.
     unsafe { cpu.as_ref() }
 }
@@ -340,7 +341,7 @@ pub fn of(index: u32) -> Option<&'static PerCpu> {
 /// The data of all CPUs that run but `this`.
 pub fn others(this: &PerCpu) -> impl Iterator<Item = &'static PerCpu> {
     let own = this.index;
-    (0..CPUS.len() as u32).filter(move |&index| index != own).filter_map(of)
+    RealmCpu::all().filter(move |&index| index != own).filter_map(of)
 }
 
 /// The thread that runs here: the caller's, on whatever CPU it is.

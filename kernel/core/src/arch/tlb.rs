@@ -174,7 +174,7 @@ pub(super) fn evict(root: Frame, own: bool) {
     let mut asked = [None; crtos_abi::MAX_CELL_CPUS];
     for other in percpu::others(this) {
         if other.root() == root.0 {
-            asked[other.index as usize] = Some((other, other.ask_flush()));
+            asked[other.index.get()] = Some((other, other.ask_flush()));
         }
     }
     let are_off = !interrupts.were_on();

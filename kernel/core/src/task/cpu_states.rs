@@ -7,7 +7,7 @@
 //! on both sides one of the two sees the other.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use crtos_abi::MAX_CELL_CPUS;
+use crtos_abi::{MAX_CELL_CPUS, ids::RealmCpu};
 use crtos_sched::placement::Cpus;
 use crtos_sched::{CpuSet, Urgency};
 
@@ -61,8 +61,8 @@ impl CpuState {
 
 impl CpuStates {
     /// The words of `cpu`.
-    pub fn of(&self, cpu: u32) -> &CpuState {
-        &self.states[cpu as usize % MAX_CELL_CPUS]
+    pub fn of(&self, cpu: RealmCpu) -> &CpuState {
+        &self.states[cpu.get()]
     }
 
     /// The CPUs that run threads.
@@ -71,21 +71,21 @@ impl CpuStates {
     }
 
     /// `cpu` runs threads from now on.
-    pub fn set_online(&self, cpu: u32) {
+    pub fn set_online(&self, cpu: RealmCpu) {
         self.online.fetch_or(CpuSet::one(cpu).0, Ordering::Release);
     }
 }
 
 impl Cpus for CpuStates {
-    fn running(&self, cpu: u32) -> Urgency {
+    fn running(&self, cpu: RealmCpu) -> Urgency {
         self.of(cpu).running()
     }
 
-    fn surplus(&self, cpu: u32) -> Urgency {
+    fn surplus(&self, cpu: RealmCpu) -> Urgency {
         Urgency::from_published(self.of(cpu).surplus.load(Ordering::SeqCst))
     }
 
-    fn waiting(&self, cpu: u32) -> u32 {
+    fn waiting(&self, cpu: RealmCpu) -> u32 {
         self.of(cpu).waiting.load(Ordering::Relaxed)
     }
 }

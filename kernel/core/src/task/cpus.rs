@@ -9,8 +9,10 @@ use crate::mm::layout;
 use crate::time::{Nanos, now};
 use crate::{error, info};
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+use crtos_abi::ids::RealmCpu;
+use crtos_registers::apic::ApicId;
 
-/// The CPU whose turn it is to start: `crate::boot` has the others wait for that.
+/// The index of the CPU whose turn it is to start: `crate::boot` has the others wait for that.
 pub static TURN: AtomicU32 = AtomicU32::new(0);
 
 /// The data of the CPU whose turn it is.
@@ -22,8 +24,8 @@ const PATIENCE: Nanos = Nanos::from_secs(1);
 /// Starts all further CPUs. Once, in thread context.
 pub fn start_all() {
     let info = layout::boot_info();
-    for index in 1..info.cpu_count {
-        if let Err(reason) = start(index, info.apic_ids[index as usize]) {
+    for index in RealmCpu::all().take(info.cpu_count as usize).skip(1) {
+        if let Err(reason) = start(index, ApicId(info.apic_ids[index.get()])) {
             // Its turn may still come, so that nobody else may start.
             error!("CPU {index} of the cell: {reason}; the realm goes on with {index}");
             return;
@@ -34,11 +36,11 @@ pub fn start_all() {
     }
 }
 
-fn start(index: u32, apic_id: u32) -> Result<(), &'static str> {
+fn start(index: RealmCpu, apic_id: ApicId) -> Result<(), &'static str> {
     let cpu = percpu::make(index, apic_id).ok_or("no memory for its data")?;
     scheduler::set_up(cpu).map_err(|SpawnError| "no memory for its scheduler")?;
     DATA.store(core::ptr::from_ref(cpu).cast_mut(), Ordering::Release);
-    TURN.store(index, Ordering::Release);
+    TURN.store(index.to_word(), Ordering::Release);
     let deadline = now() + PATIENCE;
     while !scheduler::online().contains(index) {
         if now() > deadline {

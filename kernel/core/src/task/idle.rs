@@ -31,7 +31,7 @@ fn publish_idle_time() {
     unsafe {
         (&raw mut (*channel.as_ptr()).idle_time)
             .cast::<u64>()
-            .add(cpu as usize)
+            .add(cpu.get())
             .write_volatile(time.0);
     }
 }

@@ -11,6 +11,7 @@ use super::scheduler::{Class, Progress, State, hold, hold_own};
 use super::thread::{Thread, by_id};
 use crate::arch::percpu;
 use core::sync::atomic::Ordering;
+use crtos_abi::ids::RealmCpu;
 use crtos_sched::Urgency;
 use crtos_sched::placement::{self, Cpus};
 
@@ -22,14 +23,14 @@ const HOPS: u8 = 3;
 /// A thread on its way.
 pub(super) struct Move {
     thread: u16,
-    to: u32,
+    to: RealmCpu,
     front: bool,
 }
 
 impl State {
     /// Where `thread`, which is assigned to this CPU, should run.
     #[inline(always)]
-    pub(super) fn best_place(&self, thread: &Thread) -> u32 {
+    pub(super) fn best_place(&self, thread: &Thread) -> RealmCpu {
         let sched = self.of(thread);
         placement::place(&CPU_STATES, sched.urgency(), sched.allowed(), self.cpu.index)
     }
@@ -48,7 +49,7 @@ impl State {
     }
 
     /// Assigns `thread`, which is in no queue, to CPU `to`, where it will be ready.
-    pub(super) fn send(&mut self, thread: &Thread, to: u32, front: bool) {
+    pub(super) fn send(&mut self, thread: &Thread, to: RealmCpu, front: bool) {
         if self.outgoing.is_some() {
             // One at a time; who stays is found when this CPU looks what to run.
             self.cpu.set_need_resched();
@@ -109,7 +110,7 @@ impl State {
     }
 
     /// Sends the first ready thread that is more urgent than `running` to CPU `to`.
-    fn surrender(&mut self, to: u32, running: Urgency) {
+    fn surrender(&mut self, to: RealmCpu, running: Urgency) {
         let candidate = self.candidates().find(|thread| {
             let sched = self.of(thread);
             sched.urgency() > running
@@ -146,7 +147,7 @@ pub(super) fn deliver(Move { thread, to, front }: Move) {
 
 /// Fetches what is more urgent than `running`, which CPU `own`, this one, is about to run, from
 /// where it waits. Interrupts off, no lock held.
-pub(super) fn pull(own: u32, running: Urgency) {
+pub(super) fn pull(own: RealmCpu, running: Urgency) {
     let mut others = CPU_STATES.online().without(own);
     while !others.is_empty() {
         let Some(from) = placement::source(&CPU_STATES, running, others) else { return };

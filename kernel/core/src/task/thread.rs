@@ -22,9 +22,10 @@ use alloc::string::String;
 use alloc::sync::Arc;
 use core::marker::PhantomData;
 use core::ops::Deref;
-use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use crtos_abi::channel::TRACE_KERNEL_THREAD;
-use crtos_sched::{CpuSet, Level};
+use crtos_abi::ids::RealmCpu;
+use crtos_sched::{AtomicCpu, CpuSet, Level};
 
 /// Why [`super::block`] returned.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -65,7 +66,7 @@ pub struct Thread {
     /// Where its registers lie while it is on no CPU, else 0; see `context::switch_stacks`.
     pub(super) stack_pointer: AtomicU64,
     /// The CPU that it is assigned to.
-    pub(super) cpu: AtomicU32,
+    pub(super) cpu: AtomicCpu,
     pub(super) sched: Sched,
     pub(super) run_time: AtomicU64,
     pub(super) switches: AtomicU64,
@@ -173,7 +174,7 @@ impl Thread {
         scheduler::scheduling(self)
     }
 
-    /// The CPUs that it may run on, by index in the cell.
+    /// The CPUs that it may run on.
     pub fn affinity(&self) -> CpuSet {
         scheduler::affinity(self)
     }
@@ -196,7 +197,7 @@ impl Thread {
 
     /// Index in the cell of the CPU that it is assigned to, where it runs, ran or will run; for
     /// other threads than the caller a hint.
-    pub fn cpu(&self) -> u32 {
+    pub fn cpu(&self) -> RealmCpu {
         self.cpu.load(Ordering::Acquire)
     }
 
@@ -350,7 +351,7 @@ pub struct Spawn<'a> {
     pub space: Option<Arc<AddressSpace>>,
     /// What it carries for the personality.
     pub carried: Carried,
-    /// The CPUs that it may run on, by index in the cell.
+    /// The CPUs that it may run on.
     pub affinity: CpuSet,
 }
 
@@ -421,7 +422,7 @@ pub(super) fn make(what: Spawn<'_>, body: Body) -> Result<Arc<Thread>, SpawnErro
         attention: AtomicU8::new(NOTHING),
         overran: AtomicBool::new(false),
         fast_calls: AtomicU64::new(0),
-        cpu: AtomicU32::new(percpu::this().index),
+        cpu: AtomicCpu::new(percpu::this().index),
         sched: Sched::new(what.scheduling, what.affinity),
         body: SpinLock::new(Some(body)),
     }))

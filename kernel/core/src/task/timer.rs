@@ -13,6 +13,8 @@ use crate::time::{self, Deadline, Nanos};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use crtos_abi::ids::RealmCpu;
+use crtos_sched::AtomicCpu;
 
 /// Most timers.
 pub const MAX_TIMERS: usize = 2048;
@@ -23,8 +25,8 @@ pub(super) struct Expiry {
     /// Its number behind those of the threads' deadlines.
     id: u16,
     /// The CPU that it belongs to; changes under the lock of that CPU's scheduler.
-    cpu: AtomicU32,
-    /// The CPU that runs `expired`, or [`NOWHERE`].
+    cpu: AtomicCpu,
+    /// The index of the CPU that runs `expired`, or [`NOWHERE`].
     runs_on: AtomicU32,
     /// It was armed for a deadline that can move.
     follows: AtomicBool,
@@ -52,9 +54,9 @@ pub(super) fn expiry(id: u16) -> Option<Arc<Expiry>> {
 }
 
 impl Expiry {
-    /// The function is about to run on CPU `cpu`. Under the lock of that CPU's scheduler.
-    pub fn begin(&self, cpu: u32) {
-        self.runs_on.store(cpu, Ordering::Relaxed);
+    /// The function is about to run on `cpu`. Under the lock of that CPU's scheduler.
+    pub fn begin(&self, cpu: RealmCpu) {
+        self.runs_on.store(cpu.to_word(), Ordering::Relaxed);
     }
 
     /// Runs the function. Interrupts off, no lock held.
@@ -115,7 +117,7 @@ impl Timer {
         let expiry = Arc::new(Expiry {
             expired,
             id: (MAX_THREADS + place) as u16,
-            cpu: AtomicU32::new(percpu::this().index),
+            cpu: AtomicCpu::new(percpu::this().index),
             runs_on: AtomicU32::new(NOWHERE),
             follows: AtomicBool::new(false),
         });
@@ -145,7 +147,7 @@ impl Timer {
                 was |= state.timers.cancel(self.0.id);
                 state.program();
                 let runs_on = self.0.runs_on.load(Ordering::Acquire);
-                runs_on != NOWHERE && runs_on != percpu::this().index
+                runs_on != NOWHERE && runs_on != percpu::this().index.to_word()
             };
             if !running {
                 return was;

@@ -44,7 +44,7 @@ pub(super) struct UserState {
     has_ports: AtomicBool,
     /// By which numbers the program knows the CPUs.
     numbering: Chosen,
-    /// The CPU whose registers held the state last.
+    /// The index of the CPU whose registers held the state last, or [`NOWHERE`].
     cpu: AtomicU32,
 }
 
@@ -122,11 +122,11 @@ pub(super) fn leave(thread: &Thread) {
 pub(super) fn arrive(cpu: &PerCpu, thread: &Thread) {
     let Some(state) = &thread.user else { return };
     // A thread that took the place of one that is gone has been nowhere yet.
-    let resident =
-        core::ptr::eq(cpu.user_owner(), thread) && state.cpu.load(Ordering::Relaxed) == cpu.index;
+    let resident = core::ptr::eq(cpu.user_owner(), thread)
+        && state.cpu.load(Ordering::Relaxed) == cpu.index.to_word();
     if !resident {
         state.load(cpu);
-        state.cpu.store(cpu.index, Ordering::Relaxed);
+        state.cpu.store(cpu.index.to_word(), Ordering::Relaxed);
         cpu.set_user_owner(thread);
     }
     match state.root.load(Ordering::Relaxed) {

@@ -4,6 +4,7 @@
 
 use alloc::{boxed::Box, sync::Arc, sync::Weak, vec::Vec};
 
+use crtos_abi::ids::RealmCpu;
 use crtos_channel::{Channel, Operation, OwnedSlot, Poll, Request, Slot, Start, operation::Room};
 use spin::Once;
 
@@ -181,7 +182,7 @@ fn make(channel: Channel, owned: OwnedSlot) {
 fn refuse(channel: Channel, mut owned: OwnedSlot) {
     let mut room = Room::default();
     let operation = Operation::Exit { status: 126 }.encode(&mut room);
-    owned.request(&Request { operation, rank: 0, cpu: 0 });
+    owned.request(&Request { operation, rank: 0, cpu: RealmCpu::first() });
     let slot = owned.slot();
     spares::dispose([owned]);
     remote::ring(channel, slot);

@@ -25,7 +25,7 @@ pub use call::{Gone, interrupt, request, request_end, wait_for_end};
 pub use linux::{linux, pass, pass_again};
 
 use crtos_abi::channel::TRACE_DOORBELL;
-use crtos_channel::{Channel, Slot};
+use crtos_channel::{Channel, DoorbellCpu, Slot};
 use spin::Once;
 
 use crtos_core::{arch, mm::layout, task, trace};
@@ -65,10 +65,10 @@ pub fn doorbell(rank: u32) {
 /// Rings Linux's doorbell for what was stored in `slot`, on the CPU on which its shadow thread
 /// waits.
 pub fn ring(channel: Channel, slot: Slot) {
-    ring_at(channel, channel.waits_on(slot).into());
+    ring_at(channel, channel.waits_on(slot));
 }
 
-fn ring_at(channel: Channel, cpu: u64) {
+fn ring_at(channel: Channel, cpu: DoorbellCpu) {
     trace::event(TRACE_DOORBELL, 0, 0);
     channel.count_doorbell_sent();
     arch::ring_linux(cpu);

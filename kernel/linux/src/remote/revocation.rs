@@ -2,8 +2,7 @@
 //! Revocation: pages that Linux maps for a shadow and must let go of before they are used for
 //! anything else.
 
-use crtos_abi::hypercall::DOORBELL_ANYWHERE;
-use crtos_channel::{Answer, Channel, Operation, Range, Revocations};
+use crtos_channel::{Answer, Channel, DoorbellCpu, Operation, Range, Revocations};
 use crtos_core::{
     mm::space::{Access, AddressSpace, FaultError, Revoke, Revoked},
     task::{self, Mutex},
@@ -112,5 +111,5 @@ impl Revoke for Revoker {
 
 /// Rings Linux's doorbell for revocations.
 fn ring_for_revocations(channel: Channel) {
-    ring_at(channel, DOORBELL_ANYWHERE);
+    ring_at(channel, DoorbellCpu::ANY);
 }

@@ -5,11 +5,15 @@
 //! A process has its numbering from its start, and its children have it too. Linux's files about
 //! CPUs ([`open`]) show the same numbers.
 
+use crtos_abi::ids::RealmCpu;
 use crtos_channel::Operation;
 use crtos_sched::CpuSet;
 use crtos_syscalls::{cpulist::CpuList, topology::File};
 
-use crtos_core::{cpu_numbers::Numbering, task};
+use crtos_core::{
+    cpu_numbers::{CpuNumber, Numbering},
+    task,
+};
 
 use crate::{
     abi::{SysResult, linux_result},
@@ -30,9 +34,9 @@ pub fn of_caller() -> Numbering {
 /// A mask of the numbers of CPUs of the realm.
 pub fn to_mask(numbering: Numbering, cpus: CpuSet) -> [u8; MASK_BYTES] {
     let mut mask = [0; MASK_BYTES];
-    for cpu in cpus.iter().map(|index| numbering.number(index)) {
-        if let Some(byte) = mask.get_mut(cpu as usize / 8) {
-            *byte |= 1 << (cpu % 8);
+    for CpuNumber(number) in cpus.iter().map(|cpu| numbering.number(cpu)) {
+        if let Some(byte) = mask.get_mut(number as usize / 8) {
+            *byte |= 1 << (number % 8);
         }
     }
     mask
@@ -40,9 +44,9 @@ pub fn to_mask(numbering: Numbering, cpus: CpuSet) -> [u8; MASK_BYTES] {
 
 /// The CPUs of the realm in a mask.
 pub fn from_mask(numbering: Numbering, mask: &[u8; MASK_BYTES]) -> CpuSet {
-    let named = |&index: &u32| {
-        let cpu = numbering.number(index);
-        mask.get(cpu as usize / 8).is_some_and(|byte| byte >> (cpu % 8) & 1 != 0)
+    let named = |&cpu: &RealmCpu| {
+        let CpuNumber(number) = numbering.number(cpu);
+        mask.get(number as usize / 8).is_some_and(|byte| byte >> (number % 8) & 1 != 0)
     };
     task::online().iter().filter(named).fold(CpuSet::default(), CpuSet::with)
 }
@@ -68,7 +72,7 @@ fn open_file(file: File, flags: u32) -> SysResult {
     files.agree()?;
     let alone = of_caller() == Numbering::Realm;
     let mut realm = CpuList::default();
-    task::online().iter().for_each(|index| realm.add(Numbering::Machine.number(index) as usize));
+    task::online().iter().for_each(|cpu| realm.add(Numbering::Machine.number(cpu).0 as usize));
     let open = Operation::OpenTopology { file, alone, flags, realm };
     files.settle(linux_result(remote::request(open)?)?)
 }

@@ -388,7 +388,7 @@ pub fn getaffinity([pid, length, address, ..]: Args) -> SysResult {
 /// getcpu(cpu, node).
 pub fn getcpu([cpu, node, ..]: Args) -> SysResult {
     if cpu != 0 {
-        user::write_u32(cpu, cpu_numbers::of_caller().number(task::current().cpu()))?;
+        user::write_u32(cpu, cpu_numbers::of_caller().number(task::current().cpu()).0)?;
     }
     if node != 0 {
         user::write_u32(node, 0)?;

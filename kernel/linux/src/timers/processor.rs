@@ -8,9 +8,10 @@
 //! when all CPUs run it.
 
 use alloc::{boxed::Box, sync::Arc, sync::Weak, vec::Vec};
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::Ordering;
 
-use crtos_sched::interval::forward;
+use crtos_abi::ids::RealmCpu;
+use crtos_sched::{AtomicCpu, interval::forward};
 use crtos_signal::{
     Info,
     info::SI_KERNEL,
@@ -192,7 +193,7 @@ struct Look {
     process: Arc<Process>,
     plan: SpinLock<Plan>,
     /// The CPU that is asked next.
-    cpu: AtomicU32,
+    cpu: AtomicCpu,
 }
 
 /// When to look.
@@ -228,7 +229,7 @@ impl Look {
             });
         }
         let next = rest.next();
-        self.cpu.store(next.unwrap_or(0), Ordering::Relaxed);
+        self.cpu.store(next.unwrap_or(RealmCpu::first()), Ordering::Relaxed);
         let plan = self.plan.lock();
         if let Some(period) = plan.period {
             plan.arm(if next.is_some() { Nanos::ZERO } else { period });
@@ -251,7 +252,7 @@ impl Processor {
         let look = Arc::new(Look {
             process,
             plan: SpinLock::new(Plan::default()),
-            cpu: AtomicU32::new(0),
+            cpu: AtomicCpu::new(RealmCpu::first()),
         });
         let own = look.clone();
         let timer = Timer::new(Box::new(move || own.expired())).map_err(|_| Errno::ENOMEM)?;

@@ -5,6 +5,7 @@
 use core::mem::ManuallyDrop;
 use core::ops::{Deref, DerefMut};
 
+use crtos_abi::ids::RealmCpu;
 use crtos_sched::{RunQueue, TimerQueue};
 
 use crate::arch::cpu;
@@ -62,7 +63,7 @@ pub(in crate::task) struct Held {
 }
 
 /// Locks the scheduler of the CPU that `which` tells, which may change its mind meanwhile.
-pub(in crate::task) fn hold(which: impl Fn() -> u32) -> Held {
+pub(in crate::task) fn hold(which: impl Fn() -> RealmCpu) -> Held {
     let interrupts = cpu::disable_interrupts();
     loop {
         let cpu = which();

@@ -56,6 +56,7 @@ use alloc::sync::Arc;
 
 use core::ptr;
 use core::sync::atomic::Ordering;
+use crtos_abi::ids::RealmCpu;
 use crtos_sched::{CpuSet, RunQueue, TimerQueue, Urgency};
 
 /// How long a real-time thread runs before ordinary threads that wait for it are sent elsewhere:
@@ -237,9 +238,9 @@ pub(super) fn interrupt(thread: &Thread) {
     }
 }
 
-/// Has what CPU `cpu` of the realm runs, if it `is_meant`, pass the check before its return to user
+/// Has what `cpu` runs, if it `is_meant`, pass the check before its return to user
 /// mode. Any context.
-pub fn ask_running(cpu: u32, is_meant: impl FnOnce(&Thread) -> bool) {
+pub fn ask_running(cpu: RealmCpu, is_meant: impl FnOnce(&Thread) -> bool) {
     let state = hold(|| cpu);
     if !is_meant(state.current) {
         return;
@@ -305,7 +306,7 @@ pub fn timer_interrupt() {
 }
 
 /// How long the CPU that this runs on was idle.
-pub(super) fn idle_time() -> (u32, Nanos) {
+pub(super) fn idle_time() -> (RealmCpu, Nanos) {
     let state = hold_own();
     (state.cpu.index, state.idle_time)
 }

@@ -4,7 +4,7 @@
 use core::ptr;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
-use crtos_abi::channel::RANK_IDLE;
+use crtos_abi::{channel::RANK_IDLE, ids::RealmCpu};
 use crtos_sched::Urgency;
 
 use super::{Held, hold_here, hold_own};
@@ -106,14 +106,12 @@ pub(in crate::task) fn arrive() {
 }
 
 /// Stores the rank of what the CPU runs.
-pub(super) fn publish_rank(cpu: u32, rank: u32) {
+pub(super) fn publish_rank(cpu: RealmCpu, rank: u32) {
     if let Some(channel) = layout::channel() {
         // SAFETY: the channel is mapped; the word is the kernel's, aligned, and accessed
         // atomically.
         let word = unsafe {
-            AtomicU32::from_ptr(
-                (&raw mut (*channel.as_ptr()).ranks).cast::<u32>().add(cpu as usize),
-            )
+            AtomicU32::from_ptr((&raw mut (*channel.as_ptr()).ranks).cast::<u32>().add(cpu.get()))
         };
         word.store(rank, Ordering::Relaxed);
     }
