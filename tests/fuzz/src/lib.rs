@@ -8,14 +8,18 @@
 //! | [`executable`] | ELF files, and the strings of a stack | whoever runs a program |
 //! | [`script`] | the first line of a script | whoever runs it |
 //! | [`frame`] | frames of signals | the program that returns from a handler |
+//! | [`channel`] | all words of the channel | Linux |
 //!
 //! `tests/targets.rs` runs each of them as a test, with random inputs. To have an engine look for
 //! inputs that reach new code, install `cargo-bolero` and run, in this folder,
 //! `cargo bolero test --sanitizer NONE decoder`.
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
+pub mod channel;
 pub mod decoder;
 pub mod executable;
 pub mod frame;
+mod memory;
 pub mod numbers;
 pub mod script;
+mod time_limit;

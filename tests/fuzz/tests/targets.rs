@@ -3,7 +3,12 @@
 //! sets another number; `BOLERO_RANDOM_SEED`, which a failure prints, repeats one input.
 
 use bolero::check;
-use crtos_fuzz::{decoder, executable, frame, script};
+use crtos_fuzz::{channel, decoder, executable, frame, script};
+
+#[test]
+fn channel() {
+    check!().with_iterations(2_000).with_type().for_each(channel::channel);
+}
 
 #[test]
 fn decoder() {
