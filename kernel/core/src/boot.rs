@@ -68,7 +68,7 @@ extern "sysv64" fn boot(info: u64) -> ! {
     }
     // SAFETY: the initial tables map this address, the loader put the information there, and
     // nothing writes to it.
-    let copy = unsafe { layout::direct(info).cast::<BootInfo>().read_unaligned() };
+    let copy = unsafe { layout::direct(Frame(info)).cast::<BootInfo>().read_unaligned() };
     if let Err(reason) = layout::set_boot_info(copy).and_then(|()| layout::channel_is_ours()) {
         die(reason);
     }
@@ -137,7 +137,7 @@ fn set_up_memory(info: &BootInfo) -> u64 {
         }
         let frame = Frame(next);
         // SAFETY: private memory behind the image that nobody uses yet.
-        unsafe { layout::direct(next).write_bytes(0, PAGE_SIZE as usize) };
+        unsafe { layout::direct(frame).write_bytes(0, PAGE_SIZE as usize) };
         next += PAGE_SIZE;
         frame
     });
@@ -147,7 +147,7 @@ fn set_up_memory(info: &BootInfo) -> u64 {
     if end > info.private_size {
         die("there is not enough private memory for the kernel's heap");
     }
-    if let Some(start) = NonNull::new(layout::direct(next)) {
+    if let Some(start) = NonNull::new(layout::direct(Frame(next))) {
         // SAFETY: private memory behind the image and the tables, before the pools: nobody else
         // uses it.
         unsafe { heap::set_up(start, (end - next) as usize) };

@@ -18,6 +18,7 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use crtos_abi::UserAddr;
 
 const MS: Nanos = Nanos::from_millis(1);
 
@@ -188,14 +189,14 @@ fn slices() {
     assert!(times.iter().all(|&time| time > 25_000));
 }
 
-struct Ranges(Arc<SpinLock<Vec<(u64, u64)>>>);
+struct Ranges(Arc<SpinLock<Vec<(UserAddr, u64)>>>);
 
 impl Revoke for Ranges {
     fn revoke(&self, pages: Revoked) {
         self.0.lock().push((pages.start, pages.length));
     }
 
-    fn copy(&self, _: u64, _: u64, _: u64) -> bool {
+    fn copy(&self, _: UserAddr, _: UserAddr, _: u64) -> bool {
         false
     }
 }
@@ -205,16 +206,21 @@ fn map(
     placement: Placement,
     length: u64,
     kind: Kind,
-) -> Result<u64, MapError> {
+) -> Result<UserAddr, MapError> {
     let protection = Protection::READ | Protection::WRITE;
     space.map(Map { kind, ..Map::private(placement, length, protection) })
 }
 
 fn spaces() {
+    const BLOCK: UserAddr = UserAddr::new(0x4000_0000);
+    const HEAP: UserAddr = UserAddr::new(0x1000_0000);
+    const SHADOWS: UserAddr = UserAddr::new(0x7e00_0000_0000);
+    const KERNELS: UserAddr = UserAddr::new(0xffff_8000_0000_0000);
+    const LAST: UserAddr = UserAddr::new(u64::MAX);
     let before = (PRIVATE.usage().1, SHARED.usage().1);
     let ranges = Arc::new(SpinLock::new(Vec::new()));
     let Ok(space) = AddressSpace::new(Box::new(Ranges(ranges.clone()))) else { panic!("no space") };
-    let anywhere = Placement::Anywhere { hint: 0 };
+    let anywhere = Placement::Anywhere { hint: UserAddr::NULL };
     let Ok(a) = map(&space, anywhere, 0x10_0000, Kind::Anonymous) else { panic!("no mapping") };
     // Copies across pages; what was never written reads as zero.
     let text = [0x5a; 5000];
@@ -223,11 +229,8 @@ fn spaces() {
     assert_eq!(space.read(a + 0xeff, &mut back), Ok(()));
     assert!(back[0] == 0 && back[5001] == 0 && back[1..5001] == text);
     assert_eq!(space.usage(), (0x10_0000, 0x3000));
-    assert!(space.write(a - 1, &text).is_err() && space.read(0, &mut back).is_err());
-    assert!(
-        space.read(u64::MAX - 10, &mut back).is_err()
-            && space.read(0xffff_8000_0000_0000, &mut back).is_err()
-    );
+    assert!(space.write(a - 1, &text).is_err() && space.read(UserAddr::NULL, &mut back).is_err());
+    assert!(space.read(LAST - 10, &mut back).is_err() && space.read(KERNELS, &mut back).is_err());
     // Strings.
     assert_eq!(space.write(a + 0x4ffe, b"ab\0"), Ok(()));
     assert_eq!(space.read_cstr(a + 0x4ffe, &mut back), Ok(Some(2)));
@@ -275,26 +278,25 @@ fn spaces() {
     assert!(back[..5000] == text && space.load_u32(large + 0x10_0000).is_err());
     assert_eq!(space.populate(moved, 0x20_0000), Ok(()));
     // A page in the way of a large one: 2 MiB are cleared once, not for each page.
-    let block = Placement::Fixed(0x4000_0000);
-    assert_eq!(map(&space, block, 0x20_0000, Kind::Anonymous), Ok(0x4000_0000));
-    assert_eq!(space.write(0x401f_f000, &text[..1]), Ok(()));
+    let block = Placement::Fixed(BLOCK);
+    assert_eq!(map(&space, block, 0x20_0000, Kind::Anonymous), Ok(BLOCK));
+    assert_eq!(space.write(BLOCK + 0x1f_f000, &text[..1]), Ok(()));
     let time = now();
-    assert_eq!(space.populate(0x4000_0000, 0x20_0000), Ok(()));
+    assert_eq!(space.populate(BLOCK, 0x20_0000), Ok(()));
     assert!(now() - time < Nanos::from_millis(20), "a block with a page took {:?}", now() - time);
-    assert_eq!(space.unmap(0x4000_0000, 0x20_0000), Ok(()));
+    assert_eq!(space.unmap(BLOCK, 0x20_0000), Ok(()));
     // The break.
-    space.set_brk_start(0x1000_0123);
-    assert_eq!(space.brk(0), 0x1000_0123);
-    assert_eq!(space.brk(0x1010_0000), 0x1010_0000);
-    assert_eq!(space.zero(0x1000_1000, 0x2000), Ok(()));
-    assert_eq!(space.brk(0x1000_1001), 0x1000_1001);
-    assert!(space.load_u32(0x1000_2000).is_err() && space.load_u32(0x1000_1000) == Ok(0));
+    space.set_brk_start(HEAP + 0x123);
+    assert_eq!(space.brk(UserAddr::NULL), HEAP + 0x123);
+    assert_eq!(space.brk(HEAP + 0x10_0000), HEAP + 0x10_0000);
+    assert_eq!(space.zero(HEAP + 0x1000, 0x2000), Ok(()));
+    assert_eq!(space.brk(HEAP + 0x1001), HEAP + 0x1001);
+    assert!(space.load_u32(HEAP + 0x2000).is_err() && space.load_u32(HEAP + 0x1000) == Ok(0));
     // Forbidden places.
-    assert_eq!(map(&space, Placement::Fixed(0), 0x1000, Kind::Anonymous), Err(MapError::Denied));
-    assert_eq!(
-        map(&space, Placement::Fixed(0x7e00_0000_0000), 0x1000, Kind::Anonymous),
-        Err(MapError::Denied)
-    );
+    for place in [UserAddr::NULL, SHADOWS] {
+        let mapped = map(&space, Placement::Fixed(place), 0x1000, Kind::Anonymous);
+        assert_eq!(mapped, Err(MapError::Denied));
+    }
     assert_eq!(
         map(&space, Placement::NoReplace(moved), 0x1000, Kind::Anonymous),
         Err(MapError::Exists)
@@ -345,7 +347,8 @@ fn exhaustion() {
     let Ok(space) = AddressSpace::new(Box::new(Ranges(Arc::new(SpinLock::new(Vec::new()))))) else {
         panic!("no space")
     };
-    let Ok(start) = map(&space, Placement::Fixed(APART), 0x7000_0000_0000, Kind::Anonymous) else {
+    let first = Placement::Fixed(UserAddr::new(APART));
+    let Ok(start) = map(&space, first, 0x7000_0000_0000, Kind::Anonymous) else {
         panic!("no mapping")
     };
     let mut pages = 0;
@@ -369,9 +372,9 @@ fn exhaustion() {
 }
 
 /// Where the programs' code lies.
-const CODE: u64 = 0x40_0000;
+const CODE: UserAddr = UserAddr::new(0x40_0000);
 /// Where they count: eight bytes each, then eight for failures.
-const COUNTS: u64 = 0x50_0000;
+const COUNTS: UserAddr = UserAddr::new(0x50_0000);
 
 core::arch::global_asm!(
     // RDI = where to count, RSI = a value of its own. Counts rounds in which its registers kept
@@ -423,10 +426,10 @@ fn programs() {
         assert_eq!(map(&space, Placement::Fixed(COUNTS), 0x3000, Kind::Anonymous), Ok(COUNTS));
         assert_eq!(space.write(COUNTS + 0x1000, &n.to_le_bytes()), Ok(()));
         let context = UserContext {
-            rip: CODE,
-            rdi: COUNTS,
+            rip: CODE.get(),
+            rdi: COUNTS.get(),
             rsi: n,
-            rsp: COUNTS + 0x3000,
+            rsp: (COUNTS + 0x3000).get(),
             ..Default::default()
         };
         let spawned = spawn(

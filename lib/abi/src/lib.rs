@@ -3,6 +3,7 @@
 //!
 //! | module | shared by |
 //! |---|---|
+//! | [`address`] | real-time kernel, its libraries: addresses of programs |
 //! | [`image`] | module, hypervisor: the hypervisor's image and its launch |
 //! | [`hypercall`] | module, cells, hypervisor |
 //! | [`cell`] | module, hypervisor: what a cell may touch |
@@ -23,6 +24,7 @@
 #![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
 
+pub mod address;
 pub mod boot;
 pub mod cell;
 pub mod channel;
@@ -33,6 +35,8 @@ pub mod ioctl;
 pub mod note;
 pub mod report;
 pub mod ring;
+
+pub use address::UserAddr;
 
 /// Changes whenever anything in this crate changes meaning. The module, the
 /// hypervisor, the real-time kernel, the shadow and the command line refuse to

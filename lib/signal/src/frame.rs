@@ -11,6 +11,8 @@
 //!
 //! The extended state lies above the frame, at a multiple of 64 bytes, followed by a magic word.
 
+use crtos_abi::UserAddr;
+
 use crate::info::Info;
 
 /// Bytes of the frame without the extended state.
@@ -41,19 +43,19 @@ pub const FLAGS_STACK_SEGMENT: u64 = 6;
 /// An alternate signal stack, as sigaltstack(2) has it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AltStack {
-    /// Its lowest address, in the program.
-    pub start: u64,
+    /// Its lowest address.
+    pub start: UserAddr,
     /// `SS_*`.
     pub flags: u32,
     /// Its length in bytes.
     pub size: u64,
 }
 
-/// The contents of a frame. All addresses are the program's.
+/// The contents of a frame.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Frame {
     /// Address to which the handler returns.
-    pub restorer: u64,
+    pub restorer: UserAddr,
     /// `uc_flags`.
     pub flags: u64,
     /// `uc_stack`.
@@ -65,7 +67,7 @@ pub struct Frame {
     /// Error code, exception number, old mask, CR2.
     pub fault: [u64; 4],
     /// Address of the extended state.
-    pub state: u64,
+    pub state: UserAddr,
     /// `uc_sigmask`: the signals that were blocked.
     pub mask: u64,
     /// `siginfo`.
@@ -82,11 +84,11 @@ impl Frame {
         let [number, code, a, b, c, d] = self.info.0;
         #[rustfmt::skip]
         let words = [
-            self.restorer,
-            self.flags, 0, start, flags as u64, size,
+            self.restorer.get(),
+            self.flags, 0, start.get(), flags as u64, size,
             r[0], r[1], r[2], r[3], r[4], r[5], r[6], r[7], r[8], r[9], r[10], r[11], r[12], r[13],
             r[14], r[15], r[16], r[17],
-            self.selectors, error, trap, old_mask, cr2, self.state,
+            self.selectors, error, trap, old_mask, cr2, self.state.get(),
             0, 0, 0, 0, 0, 0, 0, 0,
             self.mask,
             number, code, a, b, c, d,
@@ -104,13 +106,13 @@ impl Frame {
             u64::from_le_bytes(word)
         };
         Frame {
-            restorer: get(0),
+            restorer: UserAddr::new(get(0)),
             flags: get(8),
-            stack: AltStack { start: get(24), flags: get(32) as u32, size: get(40) },
+            stack: AltStack { start: UserAddr::new(get(24)), flags: get(32) as u32, size: get(40) },
             registers: core::array::from_fn(|index| get(48 + index * 8)),
             selectors: get(192),
             fault: core::array::from_fn(|index| get(200 + index * 8)),
-            state: get(232),
+            state: UserAddr::new(get(232)),
             mask: get(304),
             info: Info::default(),
         }
@@ -121,17 +123,17 @@ impl Frame {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
     /// Address of the frame; RSP of the handler.
-    pub frame: u64,
+    pub frame: UserAddr,
     /// Address of the extended state.
-    pub state: u64,
+    pub state: UserAddr,
 }
 
 /// Places a frame and `state_size` bytes of extended state below the address `top`; `None` if that
 /// would lie below address 0.
-pub fn place(top: u64, state_size: usize) -> Option<Place> {
-    let state = top.checked_sub((state_size + STATE_TAIL) as u64)? & !63;
+pub fn place(top: UserAddr, state_size: usize) -> Option<Place> {
+    let state = top.checked_sub((state_size + STATE_TAIL) as u64)?.align_down(64);
     // The stack is aligned as if a call had pushed the return address.
-    let frame = (state.checked_sub(SIZE as u64)? & !15).checked_sub(8)?;
+    let frame = state.checked_sub(SIZE as u64)?.align_down(16).checked_sub(8)?;
     Some(Place { frame, state })
 }
 

@@ -7,6 +7,8 @@
 
 use alloc::{boxed::Box, vec::Vec};
 
+use crtos_abi::UserAddr;
+
 use crate::{
     info::Info,
     pool::{Account, Full, Pending, Pool, Taken, Ticket},
@@ -14,9 +16,9 @@ use crate::{
 };
 
 /// The handler that stands for the default action (SIG_DFL).
-pub const DEFAULT: u64 = 0;
+pub const DEFAULT: UserAddr = UserAddr::NULL;
 /// The handler that stands for ignoring (SIG_IGN).
-pub const IGNORE: u64 = 1;
+pub const IGNORE: UserAddr = UserAddr::new(1);
 
 /// Threads that one step of a search looks at.
 const SEARCH: usize = 16;
@@ -24,12 +26,12 @@ const SEARCH: usize = 16;
 /// `struct sigaction` as rt_sigaction(2) has it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Action {
-    /// Address of the handler in the program, [`DEFAULT`] or [`IGNORE`].
-    pub handler: u64,
+    /// Address of the handler, [`DEFAULT`] or [`IGNORE`].
+    pub handler: UserAddr,
     /// `SA_*`.
     pub flags: u64,
     /// Address of the program's code that calls rt_sigreturn(2).
-    pub restorer: u64,
+    pub restorer: UserAddr,
     /// Signals that are blocked while the handler runs.
     pub mask: Set,
 }
@@ -129,7 +131,7 @@ impl<T> Group<T> {
     /// Makes a group with default actions, no members, and at most `limit` queued signals.
     pub const fn new(limit: u64) -> Self {
         const DEFAULT_ACTION: Action =
-            Action { handler: DEFAULT, flags: 0, restorer: 0, mask: Set::EMPTY };
+            Action { handler: DEFAULT, flags: 0, restorer: UserAddr::NULL, mask: Set::EMPTY };
         Self {
             actions: [DEFAULT_ACTION; COUNT as usize],
             shared: Pending::new(),

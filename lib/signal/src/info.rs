@@ -4,6 +4,8 @@
 //! Linux uses the first 48 of its 128 bytes on x86-64: number, errno and code, four bytes of
 //! padding, and four words that depend on the code. The rest is zero.
 
+use crtos_abi::UserAddr;
+
 /// Bytes of a `siginfo_t` that Linux uses.
 pub const USED: usize = 48;
 /// Bytes of `siginfo_t`.
@@ -43,9 +45,9 @@ impl Info {
     }
 
     /// Makes that of a fault at `address` (`si_addr`).
-    pub fn fault(signal: u32, code: i32, address: u64) -> Self {
+    pub fn fault(signal: u32, code: i32, address: UserAddr) -> Self {
         let mut info = Self::new(signal, code);
-        info.0[2] = address;
+        info.0[2] = address.get();
         info
     }
 

@@ -3,6 +3,7 @@
 
 use std::mem::{offset_of, size_of};
 
+use crtos_abi::UserAddr;
 use crtos_signal::{
     Info,
     frame::{CONTEXT, Frame, INFO, READ, SIZE, describe_state, is_described, place},
@@ -32,7 +33,7 @@ fn offsets_are_those_of_linux() {
     assert_eq!(libc::REG_CSGSFS as usize * 8 + registers, 192);
     assert_eq!(libc::REG_CR2 as usize * 8 + registers, 224);
     let info = Info::timer(5, 6, 7);
-    let frame = Frame { mask: 1, state: 2, info, ..Frame::default() };
+    let frame = Frame { mask: 1, state: UserAddr::new(2), info, ..Frame::default() };
     let words = frame.to_words();
     assert_eq!((words[304 / 8], words[registers / 8 + 23]), (1, 2));
     assert_eq!(words[INFO as usize / 8..][..6], info.0);
@@ -41,7 +42,8 @@ fn offsets_are_those_of_linux() {
 proptest! {
     #[test]
     fn a_frame_reads_back(registers in any::<[u64; 18]>(), mask: u64, state: u64, flags: u64, fault: [u64; 4], signal in 1_u32..65, value: u64) {
-        let info = Info::fault(signal, -6, value);
+        let info = Info::fault(signal, -6, UserAddr::new(value));
+        let state = UserAddr::new(state);
         let frame = Frame { registers, mask, state, flags, fault, info, ..Frame::default() };
         let read = Frame::from_bytes(frame.to_words().map(u64::to_le_bytes).as_flattened()[..READ].try_into().unwrap());
         prop_assert_eq!(read, Frame { info: Info::default(), ..frame });
@@ -49,9 +51,10 @@ proptest! {
 
     #[test]
     fn a_frame_fits_below_the_stack_pointer(top: u64, size in 512..4096_usize) {
+        let top = UserAddr::new(top);
         if let Some(place) = place(top, size) {
             prop_assert!(place.frame + SIZE as u64 <= place.state && place.state + size as u64 + 4 <= top);
-            prop_assert_eq!((place.frame % 16, place.state % 64), (8, 0));
+            prop_assert_eq!((place.frame.offset_in(16), place.state.offset_in(64)), (8, 0));
         }
     }
 

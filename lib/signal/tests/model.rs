@@ -3,6 +3,7 @@
 
 use std::collections::VecDeque;
 
+use crtos_abi::UserAddr;
 use crtos_signal::{
     Action, Generated, Group, Info, Pool, Set, Target, Ticket,
     group::Member,
@@ -149,7 +150,7 @@ proptest! {
                     prop_assert_eq!(taken, expected);
                 }
                 Step::Ignore(signal, on) => {
-                    group.set_action(signal, Action { handler: if on { 1 } else { 0x1000 }, ..Action::default() });
+                    group.set_action(signal, Action { handler: UserAddr::new(if on { 1 } else { 0x1000 }), ..Action::default() });
                     let set = Set::of(signal);
                     ignored = if on { ignored | set } else { ignored - set };
                     if signal == 17 {

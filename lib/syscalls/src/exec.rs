@@ -3,10 +3,10 @@
 //! starts.
 //!
 //! See the System V ABI, chapter 5 (program loading) and 3.4.1 (initial stack), and Linux's
-//! `fs/binfmt_elf.c` for the order of the auxiliary vector. Addresses are virtual, those of the
-//! program.
+//! `fs/binfmt_elf.c` for the order of the auxiliary vector.
 
 use arrayvec::ArrayVec;
+use crtos_abi::{UserAddr, channel::USER_END};
 use elf::{
     abi, endian::LittleEndian, file::Class as FileClass, file::FileHeader, file::parse_ident,
     segment::ProgramHeader, segment::SegmentTable,
@@ -18,17 +18,17 @@ pub const HEADER_BYTES: usize = 4096;
 /// The most segments of an executable that are loaded.
 pub const MAX_SEGMENTS: usize = 16;
 
-/// One past the highest address of a program.
-const USER_END: u64 = crtos_abi::channel::USER_END;
-
 const PAGE: u64 = crtos_abi::PAGE_SIZE;
+
+/// The highest end of a program: a page stays free behind it.
+const LAST_END: UserAddr = UserAddr::new(USER_END - PAGE);
 
 /// The most bytes of the name of an interpreter, its zero included (PATH_MAX).
 pub const MAX_INTERPRETER: u64 = 4096;
 
 /// The base of a position-independent program before random bits are added, as on Linux (two thirds
 /// of the address space).
-const PIE_BASE: u64 = 0x5555_5555_4000;
+const PIE_BASE: UserAddr = UserAddr::new(0x5555_5555_4000);
 
 /// Why a file cannot be executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,7 +53,7 @@ impl ImageError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segment {
     /// Address of the first byte; [`Image::place`] adds the base.
-    pub address: u64,
+    pub address: UserAddr,
     /// Bytes that come from the file.
     pub file_size: u64,
     /// Bytes in memory; those behind `file_size` are zero.
@@ -66,13 +66,13 @@ pub struct Segment {
 
 impl Segment {
     /// Returns the address of the first page.
-    pub fn start(&self) -> u64 {
-        self.address & !(PAGE - 1)
+    pub fn start(&self) -> UserAddr {
+        self.address.page_down()
     }
 
     /// Returns the address one past the last page.
-    pub fn end(&self) -> u64 {
-        (self.address + self.memory_size).next_multiple_of(PAGE)
+    pub fn end(&self) -> UserAddr {
+        (self.address + self.memory_size + (PAGE - 1)).page_down()
     }
 }
 
@@ -93,9 +93,9 @@ pub struct Image {
     /// The interpreter that it asks for.
     pub interpreter: Option<Interpreter>,
     /// Address at which execution starts.
-    pub entry: u64,
-    /// Address of the program headers, 0 if they are not loaded.
-    pub headers: u64,
+    pub entry: UserAddr,
+    /// Address of the program headers, [`UserAddr::NULL`] if they are not loaded.
+    pub headers: UserAddr,
     /// Number of program headers.
     pub header_count: u64,
     /// The stack has to be executable (PT_GNU_STACK).
@@ -118,8 +118,8 @@ impl Image {
                 _ => return Err(ImageError::Format),
             },
             interpreter: None,
-            entry: header.e_entry,
-            headers: 0,
+            entry: UserAddr::new(header.e_entry),
+            headers: UserAddr::NULL,
             header_count: header.e_phnum.into(),
             executable_stack: true,
             segments: ArrayVec::new(),
@@ -146,22 +146,24 @@ impl Image {
 
     /// Returns a base for a relocatable program, which the low 28 bits of `random` vary by pages,
     /// as on Linux.
-    pub fn random_base(random: u64) -> u64 {
+    pub fn random_base(random: u64) -> UserAddr {
         PIE_BASE + (random & 0xfff_ffff) * PAGE
     }
 
     /// Moves a relocatable image to `base`, a multiple of the page size. Fails if it does not fit
     /// into the address space.
-    pub fn place(mut self, base: u64) -> Result<Image, ImageError> {
-        if self.end().checked_add(base).is_none_or(|end| end > USER_END - PAGE) {
+    pub fn place(mut self, base: UserAddr) -> Result<Image, ImageError> {
+        // Until now its addresses are distances from the base.
+        let distance = base.get();
+        if self.end().checked_add(distance).is_none_or(|end| end > LAST_END) {
             return Err(ImageError::Invalid);
         }
-        self.entry += base;
-        if self.headers != 0 {
-            self.headers += base;
+        self.entry += distance;
+        if !self.headers.is_null() {
+            self.headers += distance;
         }
         for segment in &mut self.segments {
-            segment.address += base;
+            segment.address += distance;
         }
         Ok(self)
     }
@@ -169,15 +171,15 @@ impl Image {
     /// Adds the segment of a PT_LOAD header; `headers_offset` is the offset of the program headers
     /// in the file.
     fn add(&mut self, header: &ProgramHeader, headers_offset: u64) -> Result<(), ImageError> {
-        let address = header.p_vaddr;
-        let end = address.checked_add(header.p_memsz).filter(|&end| end <= USER_END - PAGE);
+        let address = UserAddr::new(header.p_vaddr);
+        let end = address.checked_add(header.p_memsz).filter(|&end| end <= LAST_END);
         let file_end = header.p_offset.checked_add(header.p_filesz);
-        let behind = self.segments.last().map_or(0, Segment::end);
+        let behind = self.end();
         if end.is_none()
             || file_end.is_none()
             || header.p_filesz > header.p_memsz
-            || header.p_offset % PAGE != address % PAGE
-            || address & !(PAGE - 1) < behind
+            || header.p_offset % PAGE != address.page_offset()
+            || address.page_down() < behind
         {
             return Err(ImageError::Invalid);
         }
@@ -189,7 +191,7 @@ impl Image {
             offset: header.p_offset,
             protection: flag(abi::PF_R, 1) | flag(abi::PF_W, 2) | flag(abi::PF_X, 4),
         };
-        if self.headers == 0
+        if self.headers.is_null()
             && (header.p_offset..header.p_offset + header.p_filesz).contains(&headers_offset)
         {
             self.headers = address + (headers_offset - header.p_offset);
@@ -198,13 +200,13 @@ impl Image {
     }
 
     /// Returns the address of the first segment's first page.
-    pub fn start(&self) -> u64 {
-        self.segments.first().map_or(0, Segment::start)
+    pub fn start(&self) -> UserAddr {
+        self.segments.first().map_or(UserAddr::NULL, Segment::start)
     }
 
     /// Returns the address behind the last segment's last page, where the heap may start.
-    pub fn end(&self) -> u64 {
-        self.segments.last().map_or(0, Segment::end)
+    pub fn end(&self) -> UserAddr {
+        self.segments.last().map_or(UserAddr::NULL, Segment::end)
     }
 }
 
@@ -238,7 +240,7 @@ fn headers(
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Facts {
     /// AT_SYSINFO_EHDR: address of the vDSO.
-    pub vdso: u64,
+    pub vdso: UserAddr,
     /// AT_MINSIGSTKSZ: bytes of a signal frame.
     pub signal_stack: u64,
     /// AT_HWCAP.
@@ -246,13 +248,13 @@ pub struct Facts {
     /// AT_HWCAP2.
     pub hwcap2: u64,
     /// AT_PHDR.
-    pub headers: u64,
+    pub headers: UserAddr,
     /// AT_PHNUM.
     pub header_count: u64,
-    /// AT_BASE: address of the interpreter, 0 without one.
-    pub base: u64,
+    /// AT_BASE: address of the interpreter, [`UserAddr::NULL`] without one.
+    pub base: UserAddr,
     /// AT_ENTRY: entry address of the program, not of its interpreter.
-    pub entry: u64,
+    pub entry: UserAddr,
     /// AT_UID, AT_EUID, AT_GID, AT_EGID.
     pub ids: [u32; 4],
     /// The bytes that AT_RANDOM points to.
@@ -265,12 +267,12 @@ pub struct Facts {
 /// fewer than `argc` strings.
 pub fn build_stack(
     out: &mut [u8],
-    top: u64,
+    top: UserAddr,
     path: &[u8],
     strings: &[u8],
     argc: usize,
     facts: &Facts,
-) -> Option<u64> {
+) -> Option<UserAddr> {
     let mut stack = Stack { top, used: 0, out };
     // Linux leaves a null pointer at the very top.
     stack.push(&[0; 8])?;
@@ -284,26 +286,26 @@ pub fn build_stack(
     let ids = facts.ids.map(u64::from);
     let secure = u64::from(ids[0] != ids[1] || ids[2] != ids[3]);
     let vector: [(u64, u64); 21] = [
-        (AT_SYSINFO_EHDR, facts.vdso),
+        (AT_SYSINFO_EHDR, facts.vdso.get()),
         (AT_MINSIGSTKSZ, facts.signal_stack),
         (AT_HWCAP, facts.hwcap),
         (AT_PAGESZ, PAGE),
         (AT_CLKTCK, 100),
-        (AT_PHDR, facts.headers),
+        (AT_PHDR, facts.headers.get()),
         (AT_PHENT, HEADER_SIZE),
         (AT_PHNUM, facts.header_count),
-        (AT_BASE, facts.base),
+        (AT_BASE, facts.base.get()),
         (AT_FLAGS, 0),
-        (AT_ENTRY, facts.entry),
+        (AT_ENTRY, facts.entry.get()),
         (AT_UID, ids[0]),
         (AT_EUID, ids[1]),
         (AT_GID, ids[2]),
         (AT_EGID, ids[3]),
         (AT_SECURE, secure),
-        (AT_RANDOM, random),
+        (AT_RANDOM, random.get()),
         (AT_HWCAP2, facts.hwcap2),
-        (AT_EXECFN, path),
-        (AT_PLATFORM, platform),
+        (AT_EXECFN, path.get()),
+        (AT_PLATFORM, platform.get()),
         (AT_NULL, 0),
     ];
     let count = strings.iter().filter(|&&byte| byte == 0).count();
@@ -325,7 +327,7 @@ pub fn build_stack(
     for (index, string) in strings.split_inclusive(|&byte| byte == 0).enumerate().take(count) {
         // The null between arguments and environment takes a word as well.
         let word = index + usize::from(index >= argc);
-        stack.set(pointers + 8 * word as u64, starts)?;
+        stack.set(pointers + 8 * word as u64, starts.get())?;
         starts += string.len() as u64;
     }
     stack.push_word(argc as u64)
@@ -334,7 +336,7 @@ pub fn build_stack(
 /// A stack that grows down in a buffer.
 struct Stack<'a> {
     /// Address one past the buffer's last byte.
-    top: u64,
+    top: UserAddr,
     /// Bytes in use, at the end of the buffer.
     used: usize,
     out: &'a mut [u8],
@@ -342,7 +344,7 @@ struct Stack<'a> {
 
 impl Stack<'_> {
     /// Reserves `length` zero bytes and returns their address.
-    fn reserve(&mut self, length: usize) -> Option<u64> {
+    fn reserve(&mut self, length: usize) -> Option<UserAddr> {
         self.used = self.used.checked_add(length).filter(|&used| used <= self.out.len())?;
         let start = self.out.len() - self.used;
         self.out[start..start + length].fill(0);
@@ -350,7 +352,7 @@ impl Stack<'_> {
     }
 
     /// Pushes `bytes` and returns their address.
-    fn push(&mut self, bytes: &[u8]) -> Option<u64> {
+    fn push(&mut self, bytes: &[u8]) -> Option<UserAddr> {
         let address = self.reserve(bytes.len())?;
         let start = self.out.len() - self.used;
         self.out[start..start + bytes.len()].copy_from_slice(bytes);
@@ -358,21 +360,21 @@ impl Stack<'_> {
     }
 
     /// Pushes a word and returns its address.
-    fn push_word(&mut self, value: u64) -> Option<u64> {
+    fn push_word(&mut self, value: u64) -> Option<UserAddr> {
         self.push(&value.to_le_bytes())
     }
 
     /// Stores a word at an address in use.
-    fn set(&mut self, address: u64, value: u64) -> Option<()> {
+    fn set(&mut self, address: UserAddr, value: u64) -> Option<()> {
         let from_top = usize::try_from(self.top - address).ok()?;
         let start = self.out.len().checked_sub(from_top)?;
         self.out.get_mut(start..start + 8)?.copy_from_slice(&value.to_le_bytes());
         Some(())
     }
 
-    /// Moves down to a multiple of `alignment`.
+    /// Moves down to a multiple of `alignment`, a power of two.
     fn align(&mut self, alignment: u64) {
-        let excess = (self.top - self.used as u64) % alignment;
+        let excess = (self.top - self.used as u64).offset_in(alignment);
         // The next push finds out whether that is still within the buffer.
         self.used += excess as usize;
     }

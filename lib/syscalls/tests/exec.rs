@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Executables of this machine, damaged ones, and the initial stack.
 
+use crtos_abi::UserAddr;
 use crtos_syscalls::exec::{Facts, Image, ImageError, build_stack};
 use proptest::prelude::*;
 
@@ -37,19 +38,21 @@ fn elf(
 #[test]
 fn fixed_and_position_independent() {
     let image = Image::parse(&elf(2, 0x40_1000, 0, 0x40_0000, 0x2000, 0x5001)).unwrap();
-    assert_eq!((image.entry, image.headers, image.header_count), (0x40_1000, 0x40_0040, 1));
-    assert_eq!(image.end(), 0x40_6000);
+    let start = UserAddr::new(0x40_0000);
+    let (entry, headers) = (start + 0x1000, start + 0x40);
+    assert_eq!((image.entry, image.headers, image.header_count), (entry, headers, 1));
+    assert_eq!(image.end(), start + 0x6000);
     assert!(image.executable_stack);
     assert!(!image.is_relocatable);
     let image = Image::parse(&elf(3, 0x1000, 0, 0, 0x2000, 0x2000)).unwrap();
     assert!(image.is_relocatable);
     let base = Image::random_base(7);
-    assert_eq!(base, 0x5555_5555_4000 + 7 * 4096);
+    assert_eq!(base, UserAddr::new(0x5555_5555_4000 + 7 * 4096));
     let image = image.place(base).unwrap();
     assert_eq!((image.entry, image.headers), (base + 0x1000, base + 0x40));
     assert_eq!((image.start(), image.end()), (base, base + 0x2000));
     let image = Image::parse(&elf(3, 0x1000, 0, 0, 0x2000, 0x2000)).unwrap();
-    assert_eq!(image.place(0x7fff_ffff_e000), Err(ImageError::Invalid));
+    assert_eq!(image.place(UserAddr::new(0x7fff_ffff_e000)), Err(ImageError::Invalid));
 }
 
 #[test]
@@ -83,9 +86,9 @@ proptest! {
     #[test]
     fn no_header_does_harm(kind in 2..4_u16, entry: u64, offset: u64, address: u64, file: u64, memory: u64, base: u64) {
         let image = Image::parse(&elf(kind, entry, offset, address, file, memory));
-        if let Ok(image) = image.and_then(|image| image.place(base & !0xfff)) {
+        if let Ok(image) = image.and_then(|image| image.place(UserAddr::new(base).page_down())) {
             for segment in &image.segments {
-                prop_assert!(segment.start() <= segment.address && segment.end() <= 0x7fff_ffff_f000);
+                prop_assert!(segment.start() <= segment.address && segment.end() <= UserAddr::END);
                 prop_assert!(segment.file_size <= segment.memory_size);
             }
         }
@@ -109,17 +112,17 @@ proptest! {
         room in 0..4096_usize,
     ) {
         let strings: Vec<u8> = args.iter().chain(&env).flat_map(|text| text.bytes().chain([0])).collect();
-        let top = 0x7fff_ffff_f000_u64;
+        let top = UserAddr::END;
         let mut out = vec![0xaa; room];
-        let facts = Facts { entry: 0x1234, random: [9; 16], ids: [1, 1, 2, 2], ..Facts::default() };
+        let facts = Facts { entry: UserAddr::new(0x1234), random: [9; 16], ids: [1, 1, 2, 2], ..Facts::default() };
         let Some(pointer) = build_stack(&mut out, top, b"/bin/x\0", &strings, args.len(), &facts) else {
             prop_assert!(room < 2048);
             return Ok(());
         };
-        prop_assert_eq!(pointer % 16, 0);
-        let at = |address: u64| out.len() - (top - address) as usize;
-        let word = |address: u64| u64::from_le_bytes(out[at(address)..at(address) + 8].try_into().unwrap());
-        let text = |address: u64| {
+        prop_assert_eq!(pointer.offset_in(16), 0);
+        let at = |address: UserAddr| out.len() - (top - address) as usize;
+        let word = |address: UserAddr| u64::from_le_bytes(out[at(address)..at(address) + 8].try_into().unwrap());
+        let text = |address: UserAddr| {
             let bytes = &out[at(address)..];
             String::from_utf8(bytes[..bytes.iter().position(|&byte| byte == 0).unwrap()].to_vec()).unwrap()
         };
@@ -127,7 +130,7 @@ proptest! {
         let mut cursor = pointer + 8;
         for expected in [&args, &env] {
             for string in expected {
-                prop_assert_eq!(&text(word(cursor)), string);
+                prop_assert_eq!(&text(UserAddr::new(word(cursor))), string);
                 cursor += 8;
             }
             prop_assert_eq!(word(cursor), 0);
@@ -140,8 +143,8 @@ proptest! {
         }
         prop_assert_eq!(auxiliary[&9], 0x1234);
         prop_assert_eq!(auxiliary[&23], 0);
-        prop_assert_eq!(text(auxiliary[&31]), "/bin/x");
-        prop_assert_eq!(text(auxiliary[&15]), "x86_64");
-        prop_assert_eq!(out[at(auxiliary[&25])], 9);
+        prop_assert_eq!(text(UserAddr::new(auxiliary[&31])), "/bin/x");
+        prop_assert_eq!(text(UserAddr::new(auxiliary[&15])), "x86_64");
+        prop_assert_eq!(out[at(UserAddr::new(auxiliary[&25]))], 9);
     }
 }

@@ -17,8 +17,7 @@ pub const BLOCK_SIZE: u64 = 512 * FRAME_SIZE;
 /// Frames of a block.
 const FRAMES: u16 = 512;
 
-/// The address in the cell of a frame, or of a block. It is a multiple of the size. Virtual
-/// addresses are plain `u64`.
+/// The address in the cell of a frame, or of a block. It is a multiple of the size.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
 pub struct Frame(pub u64);
 

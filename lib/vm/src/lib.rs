@@ -4,7 +4,7 @@
 //! | module | concept |
 //! |---|---|
 //! | [`frames`] | pools of physical memory: [`Frame`] is an address in the cell |
-//! | [`regions`] | which addresses a program may use; they are plain `u64`, virtual, and never those of frames |
+//! | [`regions`] | which addresses a program may use: each is a [`UserAddr`], virtual |
 //! | [`entry`] | entries of page tables, where the two meet |
 #![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
@@ -20,6 +20,7 @@ pub use frames::{BLOCK_SIZE, FRAME_SIZE, Frame, FramePool, FrameSize};
 pub use regions::{Attributes, Backing, OnFork, Region, Regions, Usage};
 
 use bitflags::bitflags;
+use crtos_abi::UserAddr;
 
 bitflags! {
     /// The rights of a program to its memory; the bits are those of PROT_READ, PROT_WRITE,
@@ -51,15 +52,15 @@ pub enum Kind {
 /// Where a mapping goes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Placement {
-    /// Anywhere, near the hint if that is free (0: no hint).
+    /// Anywhere, near the hint if that is free ([`UserAddr::NULL`]: no hint).
     Anywhere {
         /// The preferred address.
-        hint: u64,
+        hint: UserAddr,
     },
     /// At this address; what is mapped there goes (MAP_FIXED).
-    Fixed(u64),
+    Fixed(UserAddr),
     /// At this address if nothing is mapped there (MAP_FIXED_NOREPLACE).
-    NoReplace(u64),
+    NoReplace(UserAddr),
 }
 
 /// Why memory cannot be mapped.

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The regions of an address space: which addresses a program may use, with which rights, for what.
 //!
-//! Addresses are virtual, those of the program; lengths and offsets are in bytes. Regions never
-//! overlap. Neighbours that are alike are one region, as `/proc/self/maps` shows them under Linux.
+//! Lengths and offsets are in bytes. Regions never overlap.
+//! Neighbours that are alike are one region, as `/proc/self/maps` shows them under Linux.
 //! Free room is found from the top downwards. Searches take logarithmic time.
 
 use crate::{FRAME_SIZE, Kind, MapError, Protection};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::ops::Range;
+use crtos_abi::UserAddr;
 
 /// The most regions of an address space (Linux's default of vm.max_map_count).
 pub const MAX_REGIONS: usize = 65530;
@@ -103,16 +104,16 @@ impl<O: Clone> Attributes<O> {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Region<O> {
     /// First address.
-    pub start: u64,
+    pub start: UserAddr,
     /// One past the last address.
-    pub end: u64,
+    pub end: UserAddr,
     /// Its attributes.
     pub attributes: Attributes<O>,
 }
 
 impl<O> Region<O> {
     /// Returns the object at `address`, which lies in the region, and the offset in the object.
-    pub fn object_at(&self, address: u64) -> Option<(&O, u64)> {
+    pub fn object_at(&self, address: UserAddr) -> Option<(&O, u64)> {
         let backing = self.attributes.backing.as_ref()?;
         Some((&backing.object, backing.offset.wrapping_add(address - self.start)))
     }
@@ -130,7 +131,7 @@ impl<O> Region<O> {
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Body<O> {
-    end: u64,
+    end: UserAddr,
     attributes: Attributes<O>,
 }
 
@@ -161,16 +162,16 @@ impl Usage {
 /// All regions of an address space. `O` names an object behind them.
 #[derive(Debug)]
 pub struct Regions<O> {
-    map: BTreeMap<u64, Body<O>>,
+    map: BTreeMap<UserAddr, Body<O>>,
     /// Ranges of addresses that a program may use, ascending.
-    allowed: Vec<Range<u64>>,
+    allowed: Vec<Range<UserAddr>>,
     usage: Usage,
 }
 
 impl<O: Clone + PartialEq> Regions<O> {
     /// Makes an address space without regions. Addresses in `allowed` (page-aligned, ascending,
     /// disjoint) may be used.
-    pub fn new(allowed: &[Range<u64>]) -> Self {
+    pub fn new(allowed: &[Range<UserAddr>]) -> Self {
         Self { map: BTreeMap::new(), allowed: allowed.to_vec(), usage: Usage::default() }
     }
 
@@ -180,12 +181,12 @@ impl<O: Clone + PartialEq> Regions<O> {
     }
 
     /// Returns the region in which `address` lies.
-    pub fn find(&self, address: u64) -> Option<Region<O>> {
+    pub fn find(&self, address: UserAddr) -> Option<Region<O>> {
         self.at_or_before(address).filter(|region| address < region.end)
     }
 
     /// Returns the first region that ends behind `address`.
-    pub fn find_from(&self, address: u64) -> Option<Region<O>> {
+    pub fn find_from(&self, address: UserAddr) -> Option<Region<O>> {
         self.find(address).or_else(|| self.map.range(address..).next().map(Self::region))
     }
 
@@ -195,19 +196,19 @@ impl<O: Clone + PartialEq> Regions<O> {
     }
 
     /// Says whether a program may use `start..start + length` at all. Both may be any number.
-    pub fn is_allowed(&self, start: u64, length: u64) -> bool {
+    pub fn is_allowed(&self, start: UserAddr, length: u64) -> bool {
         start.checked_add(length).is_some_and(|end| {
             self.allowed.iter().any(|range| range.start <= start && end <= range.end)
         })
     }
 
     /// Says whether nothing is mapped in `start..start + length`.
-    pub fn is_free(&self, start: u64, length: u64) -> bool {
+    pub fn is_free(&self, start: UserAddr, length: u64) -> bool {
         self.find_from(start).is_none_or(|region| region.start >= start.saturating_add(length))
     }
 
     /// Says whether all of `start..end` is mapped.
-    pub fn is_mapped(&self, start: u64, end: u64) -> bool {
+    pub fn is_mapped(&self, start: UserAddr, end: UserAddr) -> bool {
         let mut at = start;
         while at < end {
             match self.find(at) {
@@ -220,10 +221,10 @@ impl<O: Clone + PartialEq> Regions<O> {
 
     /// Returns the highest free address for `length` bytes below `top`, aligned to `align` (a power
     /// of two, at least a page).
-    pub fn find_free(&self, length: u64, align: u64, top: u64) -> Option<u64> {
+    pub fn find_free(&self, length: u64, align: u64, top: UserAddr) -> Option<UserAddr> {
         for allowed in self.allowed.iter().rev() {
             let mut end = allowed.end.min(top);
-            while let Some(start) = end.checked_sub(length).map(|start| start & !(align - 1))
+            while let Some(start) = end.checked_sub(length).map(|start| start.align_down(align))
                 && start >= allowed.start
             {
                 // Regions do not overlap, so the last one that begins below the end of the
@@ -240,7 +241,7 @@ impl<O: Clone + PartialEq> Regions<O> {
     /// Maps a free range, which is page-aligned.
     pub fn insert(
         &mut self,
-        start: u64,
+        start: UserAddr,
         length: u64,
         attributes: Attributes<O>,
     ) -> Result<(), MapError> {
@@ -262,7 +263,7 @@ impl<O: Clone + PartialEq> Regions<O> {
     /// Unmaps everything in the range, which may have holes. Calls `removed` with each piece.
     pub fn remove(
         &mut self,
-        start: u64,
+        start: UserAddr,
         length: u64,
         mut removed: impl FnMut(Region<O>),
     ) -> Result<(), MapError> {
@@ -283,7 +284,7 @@ impl<O: Clone + PartialEq> Regions<O> {
     /// writable.
     pub fn protect(
         &mut self,
-        start: u64,
+        start: UserAddr,
         length: u64,
         protection: Protection,
     ) -> Result<(), MapError> {
@@ -302,7 +303,7 @@ impl<O: Clone + PartialEq> Regions<O> {
     }
 
     /// Locks a range without holes, or unlocks it.
-    pub fn lock(&mut self, start: u64, length: u64, locked: bool) -> Result<(), MapError> {
+    pub fn lock(&mut self, start: UserAddr, length: u64, locked: bool) -> Result<(), MapError> {
         self.change(start, length, |_| Ok(()), |attributes| attributes.locked = locked)
     }
 
@@ -310,7 +311,7 @@ impl<O: Clone + PartialEq> Regions<O> {
     /// object were to be cleared.
     pub fn set_on_fork(
         &mut self,
-        start: u64,
+        start: UserAddr,
         length: u64,
         set: impl Fn(&mut OnFork),
     ) -> Result<(), MapError> {
@@ -330,7 +331,7 @@ impl<O: Clone + PartialEq> Regions<O> {
     /// Changes the attributes of a range without holes if `check` accepts them all.
     fn change(
         &mut self,
-        start: u64,
+        start: UserAddr,
         length: u64,
         check: impl Fn(&Attributes<O>) -> Result<(), MapError>,
         change: impl Fn(&mut Attributes<O>),
@@ -365,16 +366,16 @@ impl<O: Clone + PartialEq> Regions<O> {
         checked
     }
 
-    fn region((&start, body): (&u64, &Body<O>)) -> Region<O> {
+    fn region((&start, body): (&UserAddr, &Body<O>)) -> Region<O> {
         Region { start, end: body.end, attributes: body.attributes.clone() }
     }
 
-    fn at_or_before(&self, address: u64) -> Option<Region<O>> {
+    fn at_or_before(&self, address: UserAddr) -> Option<Region<O>> {
         self.map.range(..=address).next_back().map(Self::region)
     }
 
-    fn check(start: u64, length: u64) -> Result<(), MapError> {
-        if length == 0 || !(start | length).is_multiple_of(FRAME_SIZE) {
+    fn check(start: UserAddr, length: u64) -> Result<(), MapError> {
+        if length == 0 || !(start.get() | length).is_multiple_of(FRAME_SIZE) {
             Err(MapError::Invalid)
         } else {
             Ok(())
@@ -386,7 +387,7 @@ impl<O: Clone + PartialEq> Regions<O> {
     }
 
     /// Makes `at` a boundary if it lies inside a region.
-    fn split(&mut self, at: u64) {
+    fn split(&mut self, at: UserAddr) {
         if let Some((&start, body)) = self.map.range_mut(..at).next_back()
             && at < body.end
         {
@@ -397,7 +398,7 @@ impl<O: Clone + PartialEq> Regions<O> {
     }
 
     /// Joins the regions that meet at `at` if they are alike.
-    fn merge(&mut self, at: u64) {
+    fn merge(&mut self, at: UserAddr) {
         let Some(after) = self.map.get(&at) else { return };
         let Some((&start, before)) = self.map.range(..at).next_back() else { return };
         if before.end != at || !before.attributes.continues(&after.attributes, at - start) {
@@ -418,6 +419,11 @@ mod tests {
 
     const PAGES: u64 = 64;
     const HOLE: Range<u64> = 40..44;
+
+    /// The address of the page with this number.
+    fn page(number: u64) -> UserAddr {
+        UserAddr::new(number * FRAME_SIZE)
+    }
 
     #[derive(Clone, Debug)]
     enum Step {
@@ -461,7 +467,7 @@ mod tests {
         let mut regions: Vec<Region<u8>> = Vec::new();
         for (page, entry) in model.iter().enumerate() {
             let Some(attributes) = entry.clone() else { continue };
-            let start = page as u64 * FRAME_SIZE;
+            let start = self::page(page as u64);
             match regions.last_mut() {
                 Some(last)
                     if last.end == start && last.attributes.from(last.length()) == attributes =>
@@ -477,14 +483,14 @@ mod tests {
     proptest! {
         #[test]
         fn behaves_like_an_array_of_pages(steps in proptest::collection::vec(step(), 0..120)) {
-            let allowed = [0..HOLE.start * FRAME_SIZE, HOLE.end * FRAME_SIZE..PAGES * FRAME_SIZE];
+            let allowed = [page(0)..page(HOLE.start), page(HOLE.end)..page(PAGES)];
             let mut regions = Regions::new(&allowed);
             let mut model: Model = vec![None; PAGES as usize];
             let usable = |s: u64, l: u64| s + l <= PAGES && (s + l <= HOLE.start || s >= HOLE.end);
             for step in steps {
                 match step {
                     Step::Insert(s, l, p, k) => {
-                        let result = regions.insert(s * FRAME_SIZE, l * FRAME_SIZE, attributes(p, k, s));
+                        let result = regions.insert(page(s), l * FRAME_SIZE, attributes(p, k, s));
                         if !usable(s, l) {
                             prop_assert_eq!(result, Err(MapError::Denied));
                         } else if (s..s + l).any(|page| model[page as usize].is_some()) {
@@ -496,7 +502,7 @@ mod tests {
                     }
                     Step::Remove(s, l) => {
                         let mut pages = 0;
-                        regions.remove(s * FRAME_SIZE, l * FRAME_SIZE, |r| pages += r.length() / FRAME_SIZE).unwrap();
+                        regions.remove(page(s), l * FRAME_SIZE, |r| pages += r.length() / FRAME_SIZE).unwrap();
                         for page in s..(s + l).min(PAGES) {
                             if model[page as usize].take().is_some() { pages -= 1; }
                         }
@@ -504,7 +510,7 @@ mod tests {
                     }
                     Step::Protect(s, l, p) => {
                         let protection = Protection::from_bits_truncate(p);
-                        let result = regions.protect(s * FRAME_SIZE, l * FRAME_SIZE, protection);
+                        let result = regions.protect(page(s), l * FRAME_SIZE, protection);
                         let whole = s + l <= PAGES && (s..s + l).all(|page| model[page as usize].is_some());
                         let denied = protection.contains(Protection::WRITE) && whole
                             && (s..s + l).any(|page| model[page as usize].as_ref()
@@ -521,13 +527,13 @@ mod tests {
                     }
                     Step::Lock(s, l, on) => {
                         let whole = s + l <= PAGES && (s..s + l).all(|page| model[page as usize].is_some());
-                        prop_assert_eq!(regions.lock(s * FRAME_SIZE, l * FRAME_SIZE, on).is_ok(), whole);
+                        prop_assert_eq!(regions.lock(page(s), l * FRAME_SIZE, on).is_ok(), whole);
                         if whole {
                             (s..s + l).for_each(|page| if let Some(entry) = &mut model[page as usize] { entry.locked = on });
                         }
                     }
                     Step::Clear(s, l, on) => {
-                        let result = regions.set_on_fork(s * FRAME_SIZE, l * FRAME_SIZE, |on_fork| on_fork.cleared = on);
+                        let result = regions.set_on_fork(page(s), l * FRAME_SIZE, |on_fork| on_fork.cleared = on);
                         let whole = s + l <= PAGES && (s..s + l).all(|page| model[page as usize].is_some());
                         let objects = whole && (s..s + l).any(|page| model[page as usize].as_ref().is_some_and(|a| a.backing.is_some()));
                         let expected = match (whole, on && objects) {
@@ -544,8 +550,8 @@ mod tests {
                         let align = 1 << a;
                         let expected = (0..top).rev().find(|&s| s % align == 0 && s + l <= top && usable(s, l)
                             && (s..s + l).all(|page| model[page as usize].is_none()));
-                        let found = regions.find_free(l * FRAME_SIZE, align * FRAME_SIZE, top * FRAME_SIZE);
-                        prop_assert_eq!(found, expected.map(|s| s * FRAME_SIZE));
+                        let found = regions.find_free(l * FRAME_SIZE, align * FRAME_SIZE, page(top));
+                        prop_assert_eq!(found, expected.map(page));
                     }
                 }
                 prop_assert_eq!(regions.iter().collect::<Vec<_>>(), runs(&model));
@@ -558,10 +564,10 @@ mod tests {
                     locked: bytes(&|a| a.locked),
                 };
                 prop_assert_eq!(regions.usage(), usage);
-                for page in 0..PAGES {
-                    let found = regions.find(page * FRAME_SIZE + 5);
-                    let found = found.map(|r| r.attributes.from(page * FRAME_SIZE - r.start));
-                    prop_assert_eq!(&found, &model[page as usize]);
+                for index in 0..PAGES {
+                    let found = regions.find(page(index) + 5);
+                    let found = found.map(|r| r.attributes.from(page(index) - r.start));
+                    prop_assert_eq!(&found, &model[index as usize]);
                 }
             }
         }

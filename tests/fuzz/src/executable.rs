@@ -2,8 +2,7 @@
 //! Executables: headers of ELF files, and the stack with which a program starts.
 
 use bolero::TypeGenerator;
-use crtos_abi::PAGE_SIZE;
-use crtos_abi::channel::USER_END;
+use crtos_abi::{PAGE_SIZE, UserAddr};
 use crtos_syscalls::exec::{Facts, Image, MAX_INTERPRETER, MAX_SEGMENTS, Segment, build_stack};
 
 use crate::numbers::{Few, Rare, Word};
@@ -135,15 +134,15 @@ impl Input {
 /// Runs the target: an image that is accepted can be loaded.
 pub fn executable(input: &Input) {
     let Ok(image) = Image::parse(&input.bytes()) else { return };
-    check(&image, 0);
+    check(&image, UserAddr::NULL);
     assert!(image.segments.len() <= MAX_SEGMENTS);
     if let Some(interpreter) = image.interpreter {
         assert!((2..=MAX_INTERPRETER).contains(&interpreter.length), "{interpreter:?}");
     }
-    let base = input.base.value() & !(PAGE_SIZE - 1);
+    let base = UserAddr::new(input.base.value()).page_down();
     if let Ok(placed) = image.clone().place(base) {
         check(&placed, base);
-        let shift = |address: u64| address + base;
+        let shift = |address: UserAddr| address + base.get();
         assert_eq!(placed.entry, shift(image.entry));
         assert_eq!(placed.start(), shift(image.start()));
         assert_eq!(placed.end(), shift(image.end()));
@@ -151,27 +150,27 @@ pub fn executable(input: &Input) {
 }
 
 /// What has to hold of an image that lies at `base`.
-fn check(image: &Image, base: u64) {
+fn check(image: &Image, base: UserAddr) {
     let mut behind = base;
     for segment in &image.segments {
         assert!(segment.start() >= behind, "segments overlap: {image:x?}");
         assert!(segment.memory_size > 0 && segment.file_size <= segment.memory_size, "{image:x?}");
         assert!(segment.end() > segment.start(), "{image:x?}");
         assert!(segment.offset.checked_add(segment.file_size).is_some(), "{image:x?}");
-        assert_eq!(segment.offset % PAGE_SIZE, segment.address % PAGE_SIZE, "{image:x?}");
+        assert_eq!(segment.offset % PAGE_SIZE, segment.address.page_offset(), "{image:x?}");
         assert_eq!(segment.protection & !7, 0, "{image:x?}");
         behind = segment.end();
     }
-    assert!(behind < USER_END, "{image:x?}");
-    let holds = |address: u64| {
-        let offset = |start: u64| address.checked_sub(start);
+    assert!(behind < UserAddr::END, "{image:x?}");
+    let holds = |address: UserAddr| {
+        let offset = |start: UserAddr| address.get().checked_sub(start.get());
         image.segments.iter().any(|s| offset(s.address).is_some_and(|at| at < s.memory_size))
     };
     assert!(holds(image.entry), "the entry is nowhere: {image:x?}");
     let in_file =
-        |s: &Segment| image.headers.checked_sub(s.address).is_some_and(|at| at < s.file_size);
+        |s: &Segment| image.headers >= s.address && image.headers - s.address < s.file_size;
     assert!(
-        image.headers == 0 || image.segments.iter().any(in_file),
+        image.headers.is_null() || image.segments.iter().any(in_file),
         "the headers are nowhere: {image:x?}"
     );
 }
@@ -206,15 +205,16 @@ pub fn stack(input: &Strings) {
     text.extend(input.rest.iter().filter(|byte| **byte != 0));
     let arguments = usize::from(input.arguments) % 8;
     // Where the stack ends is a multiple of the page size.
-    let top = (u64::from(input.top) + 0x10) * PAGE_SIZE;
+    let top = UserAddr::new((u64::from(input.top) + 0x10) * PAGE_SIZE);
     let mut out = vec![0xaa; usize::from(input.room) % 4096];
     let facts = Facts::default();
     let result = build_stack(&mut out, top, &string(&input.path), &text, arguments, &facts);
     let Some(pointer) = result else { return };
     assert!(arguments <= strings.len(), "{arguments} arguments of {} strings", strings.len());
-    assert!(pointer % 16 == 0 && pointer < top && top - pointer <= out.len() as u64);
+    assert!(pointer.is_aligned(16) && pointer < top && top - pointer <= out.len() as u64);
     let start = top - out.len() as u64;
-    let at = |address: u64| &out[usize::try_from(address - start).expect("within the stack")..];
+    let at =
+        |address: UserAddr| &out[usize::try_from(address - start).expect("within the stack")..];
     let word = |index: u64| word(at(pointer + 8 * index), 0);
     assert_eq!(word(0), arguments as u64);
     let mut index = 1;
@@ -223,7 +223,10 @@ pub fn stack(input: &Strings) {
             assert_eq!(word(index), 0, "no end of the arguments");
             index += 1;
         }
-        assert!(at(word(index)).starts_with(string), "string {number} is another one");
+        assert!(
+            at(UserAddr::new(word(index))).starts_with(string),
+            "string {number} is another one"
+        );
         index += 1;
     }
 }

@@ -2,6 +2,7 @@
 //! Frames of signals, which lie in the memory of the program.
 
 use bolero::TypeGenerator;
+use crtos_abi::UserAddr;
 use crtos_signal::frame::{
     CONTEXT, DESCRIBED, DESCRIPTION, Frame, READ, SIZE, STATE_TAIL, describe_state, is_described,
     place,
@@ -55,14 +56,14 @@ fn read(input: &Input) {
 
 /// A frame lies below the top, as the processor and the ABI want it, and its parts do not overlap.
 fn placed(input: &Input) {
-    let (top, state_size) = (input.top.value(), 576 + usize::from(input.more));
+    let (top, state_size) = (UserAddr::new(input.top.value()), 576 + usize::from(input.more));
     let Some(place) = place(top, state_size) else {
-        let most = (state_size + STATE_TAIL + SIZE + 128) as u64;
+        let most = UserAddr::new((state_size + STATE_TAIL + SIZE + 128) as u64);
         assert!(top < most, "no room below {top:#x}");
         return;
     };
-    assert_eq!(place.frame % 16, 8);
-    assert_eq!(place.state % 64, 0);
+    assert_eq!(place.frame.offset_in(16), 8);
+    assert_eq!(place.state.offset_in(64), 0);
     let state_end = place.state.checked_add((state_size + STATE_TAIL) as u64);
     assert!(state_end.is_some_and(|end| end <= top), "{place:x?} reaches beyond {top:#x}");
     let frame_end = place.frame.checked_add(SIZE as u64);

@@ -4,6 +4,7 @@
 use super::{cpu, entry, gdt, percpu};
 use crate::task;
 use core::arch::naked_asm;
+use crtos_abi::UserAddr;
 use crtos_abi::channel::USER_END;
 
 /// General registers of a program while it is in the kernel, at the top of its kernel stack. The
@@ -75,7 +76,7 @@ impl UserContext {
 /// Leaves the kernel: the current thread goes on in user mode with `context`, FS base and GS base.
 /// Its kernel stack starts anew: what the caller still owns is leaked, so drop it first. Goes
 /// through [`crate::personality::Personality::attend`] if attention is set.
-pub fn enter_user(context: &UserContext, fs_base: u64, gs_base: u64) -> ! {
+pub fn enter_user(context: &UserContext, fs_base: UserAddr, gs_base: UserAddr) -> ! {
     task::set_fs_base(fs_base);
     task::set_gs_base(gs_base);
     cpu::disable_interrupts();

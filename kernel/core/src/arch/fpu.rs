@@ -11,6 +11,7 @@ use alloc::alloc::{Layout, alloc_zeroed, dealloc};
 use core::arch::asm;
 use core::arch::x86_64::{__cpuid_count, _fxrstor64, _fxsave64, _xsetbv};
 use core::ptr::NonNull;
+use crtos_abi::UserAddr;
 use crtos_registers::fpu::{CONTROL_WORD as INITIAL_CONTROL, MXCSR as INITIAL_MXCSR};
 use spin::Once;
 
@@ -242,7 +243,7 @@ pub fn describe(description: [u64; DESCRIPTION_WORDS], closing: u32) {
 /// Stores `words` at `to` and the current thread's state at `area`, both of its program, and gives
 /// the thread the initial state; `false` if the memory is not present or there is no XSAVE.
 /// Interrupts off.
-pub fn push(to: u64, words: &[u64], area: u64) -> bool {
+pub fn push(to: UserAddr, words: &[u64], area: UserAddr) -> bool {
     let Some(format) = FORMAT.get() else { return false };
     let pushed = user_memory::push(to, words, area, size(), format);
     if pushed {
@@ -253,7 +254,7 @@ pub fn push(to: u64, words: &[u64], area: u64) -> bool {
 
 /// Loads the current thread's state from `address` of its program; `false` if the memory is not
 /// present, what lies there is not valid, or there is no XSAVE. Then part of it may be loaded.
-pub fn restore_from_user(address: u64) -> bool {
+pub fn restore_from_user(address: UserAddr) -> bool {
     let mask = cpu::features().xcr0;
     let mut loaded = false;
     if mask != 0 {

@@ -7,6 +7,7 @@ use crate::mm::layout::{self, STACK_AREA};
 use core::arch::asm;
 use core::ops::Range;
 use core::sync::atomic::{AtomicU64, Ordering};
+use crtos_abi::UserAddr;
 use crtos_abi::boot::{
     BootInfo, CHANNEL_ADDRESS, DIRECT_MAP, IMAGE_ADDRESS, KERNEL_BASE, SHARED_POOL,
 };
@@ -24,7 +25,7 @@ type Table = [AtomicU64; ENTRIES];
 fn table(frame: Frame) -> &'static Table {
     // SAFETY: only frames that were made tables get here; they stay tables until their space is
     // gone, are mapped for ever at the direct map, and are accessed atomically only.
-    unsafe { &*layout::direct(frame.0).cast::<Table>() }
+    unsafe { &*layout::direct(frame).cast::<Table>() }
 }
 
 fn load(slot: &AtomicU64) -> Entry {
@@ -41,7 +42,7 @@ fn store(slot: &AtomicU64, entry: Entry) {
 pub fn build_kernel(info: &BootInfo, mut allocate: impl FnMut() -> Frame) {
     let root = allocate();
     let image = layout::image();
-    let mut map = |address: u64, frame: u64, size: FrameSize, flags: Flags| {
+    let mut map = |address: u64, frame: Frame, size: FrameSize, flags: Flags| {
         let last = if size == FrameSize::Large { 1 } else { 0 };
         let mut at = root;
         for level in (last + 1..4).rev() {
@@ -52,7 +53,7 @@ pub fn build_kernel(info: &BootInfo, mut allocate: impl FnMut() -> Frame) {
             at = load(slot).frame();
         }
         let flags = if size == FrameSize::Large { flags | Flags::LARGE } else { flags };
-        store(&table(at)[index(address, last)], Entry::new(Frame(frame), flags));
+        store(&table(at)[index(address, last)], Entry::new(frame, flags));
     };
     let rights = |address: u64| {
         if image.text.contains(&address) {
@@ -65,7 +66,7 @@ pub fn build_kernel(info: &BootInfo, mut allocate: impl FnMut() -> Frame) {
     };
     // The image where it is linked.
     for address in (IMAGE_ADDRESS..image.end).step_by(FRAME_SIZE as usize) {
-        map(KERNEL_BASE + address, address, FrameSize::Small, rights(address));
+        map(KERNEL_BASE + address, Frame(address), FrameSize::Small, rights(address));
     }
     // All memory; what the image must not change is read-only here too, and not executable.
     for block in (0..info.private_size).step_by(BLOCK_SIZE as usize) {
@@ -73,20 +74,20 @@ pub fn build_kernel(info: &BootInfo, mut allocate: impl FnMut() -> Frame) {
             for address in (block..block + BLOCK_SIZE).step_by(FRAME_SIZE as usize) {
                 map(
                     DIRECT_MAP + address,
-                    address,
+                    Frame(address),
                     FrameSize::Small,
                     rights(address) | Flags::NO_EXECUTE,
                 );
             }
         } else {
-            map(DIRECT_MAP + block, block, FrameSize::Large, DATA);
+            map(DIRECT_MAP + block, Frame(block), FrameSize::Large, DATA);
         }
     }
     if info.has_channel != 0 {
-        map(DIRECT_MAP + CHANNEL_ADDRESS, CHANNEL_ADDRESS, FrameSize::Large, DATA);
+        map(DIRECT_MAP + CHANNEL_ADDRESS, Frame(CHANNEL_ADDRESS), FrameSize::Large, DATA);
     }
     for block in (SHARED_POOL..SHARED_POOL + info.shared_size).step_by(BLOCK_SIZE as usize) {
-        map(DIRECT_MAP + block, block, FrameSize::Large, DATA);
+        map(DIRECT_MAP + block, Frame(block), FrameSize::Large, DATA);
     }
     // The root entry of the kernel's stacks is in every address space from the start.
     store(&table(root)[index(STACK_AREA, 3)], Entry::new(allocate(), TABLE_FLAGS));
@@ -108,11 +109,11 @@ pub fn map_stack_page(address: u64, frame: Frame) -> Result<(), NoFrames> {
 }
 
 /// The root that this CPU uses.
-pub fn loaded_root() -> u64 {
+pub fn loaded_root() -> Frame {
     let root: u64;
     // SAFETY: reads a register.
     unsafe { asm!("mov {}, cr3", out(reg) root, options(nostack, preserves_flags, nomem)) };
-    root & !0xfff
+    Frame(root & !0xfff)
 }
 
 /// The private pool has no frame for another table.
@@ -151,9 +152,9 @@ impl Steps {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Scan {
     /// A page at an address.
-    Page(u64, Entry, FrameSize),
+    Page(UserAddr, Entry, FrameSize),
     /// No page below that address; go on there.
-    Continue(u64),
+    Continue(UserAddr),
 }
 
 /// The page tables of one program.
@@ -238,7 +239,7 @@ impl Tables {
     }
 
     /// Where the page at `address` is, if there is one.
-    fn place(&self, address: u64) -> Option<Place> {
+    fn place(&self, address: UserAddr) -> Option<Place> {
         let place = self.walk(address, FrameSize::Small, |_| None)?;
         place.load().is_present().then_some(place)
     }
@@ -248,14 +249,14 @@ impl Tables {
     #[inline(always)]
     fn walk(
         &self,
-        address: u64,
+        address: UserAddr,
         size: FrameSize,
         missing: impl Fn(&AtomicU64) -> Option<()>,
     ) -> Option<Place> {
         let mut at = self.root;
-        let mut above = &table(at)[index(address, 3)];
+        let mut above = &table(at)[index(address.get(), 3)];
         for level in (1..4).rev() {
-            let slot = &table(at)[index(address, level)];
+            let slot = &table(at)[index(address.get(), level)];
             let is_last = size == FrameSize::Large && level == 1;
             if is_last || load(slot).flags().contains(Flags::LARGE) {
                 return Some(Place { slot, size: FrameSize::Large, above });
@@ -265,23 +266,23 @@ impl Tables {
             }
             (at, above) = (load(slot).frame(), slot);
         }
-        Some(Place { slot: &table(at)[index(address, 0)], size: FrameSize::Small, above })
+        Some(Place { slot: &table(at)[index(address.get(), 0)], size: FrameSize::Small, above })
     }
 
     /// The page at `address`.
-    pub fn get(&self, address: u64) -> Option<(Entry, FrameSize)> {
+    pub fn get(&self, address: UserAddr) -> Option<(Entry, FrameSize)> {
         self.place(address).map(|place| (place.load(), place.size))
     }
 
     /// Marks the page at `address` as known to Linux.
-    pub fn expose(&mut self, address: u64) {
+    pub fn expose(&mut self, address: UserAddr) {
         if let Some(Place { slot, .. }) = self.place(address) {
             slot.fetch_or(Flags::EXPOSED.bits(), Ordering::Relaxed);
         }
     }
 
     /// Marks the page at `address` as written to.
-    pub fn mark_dirty(&mut self, address: u64) {
+    pub fn mark_dirty(&mut self, address: UserAddr) {
         if let Some(Place { slot, .. }) = self.place(address) {
             slot.fetch_or(Flags::DIRTY.bits(), Ordering::Relaxed);
         }
@@ -289,7 +290,7 @@ impl Tables {
 
     /// Marks the page of 4 KiB at `address`, if it was written to, as not written to; returns the
     /// entry before.
-    pub fn clean(&mut self, address: u64, stale: &mut Stale) -> Option<Entry> {
+    pub fn clean(&mut self, address: UserAddr, stale: &mut Stale) -> Option<Entry> {
         let Place { slot, size, .. } = self.place(address)?;
         if size == FrameSize::Large || !load(slot).flags().contains(Flags::DIRTY) {
             return None;
@@ -304,7 +305,7 @@ impl Tables {
     /// pages of 4 KiB are in the way of one of 2 MiB.
     fn make(
         &mut self,
-        address: u64,
+        address: UserAddr,
         size: FrameSize,
         stale: &mut Stale,
     ) -> Result<Option<Place>, NoFrames> {
@@ -326,12 +327,12 @@ impl Tables {
     }
 
     /// Makes the tables for pages of 4 KiB at `address` without mapping anything.
-    pub fn reserve(&mut self, address: u64, stale: &mut Stale) -> Result<(), NoFrames> {
+    pub fn reserve(&mut self, address: UserAddr, stale: &mut Stale) -> Result<(), NoFrames> {
         self.make(address, FrameSize::Small, stale).map(|_| ())
     }
 
     /// Whether no page is in the way of one of 2 MiB at `block`.
-    pub fn has_room_for_block(&self, block: u64) -> bool {
+    pub fn has_room_for_block(&self, block: UserAddr) -> bool {
         let Some(place) = self.walk(block, FrameSize::Large, |_| None) else { return true };
         let entry = place.load();
         let is_table = !entry.flags().contains(Flags::LARGE);
@@ -341,7 +342,7 @@ impl Tables {
     /// Maps a page where there is none; `false` if something is there.
     pub fn map(
         &mut self,
-        address: u64,
+        address: UserAddr,
         size: FrameSize,
         entry: Entry,
         stale: &mut Stale,
@@ -356,7 +357,7 @@ impl Tables {
     }
 
     /// Unmaps the page at `address`.
-    pub fn take(&mut self, address: u64, stale: &mut Stale) -> Option<(Entry, FrameSize)> {
+    pub fn take(&mut self, address: UserAddr, stale: &mut Stale) -> Option<(Entry, FrameSize)> {
         let place = self.place(address)?;
         stale.add(address);
         Some((place.empty(), place.size))
@@ -366,7 +367,7 @@ impl Tables {
     /// fewer rights faults and looks again, so that only a loss of rights makes something stale.
     pub fn protect(
         &mut self,
-        address: u64,
+        address: UserAddr,
         protection: Protection,
         stale: &mut Stale,
     ) -> Option<Entry> {
@@ -383,7 +384,7 @@ impl Tables {
     /// Puts `parts` in place of the page of 2 MiB at `address`; `false` if that is not any more
     /// what it was when they were made. CPUs may go on with the large page, which has the same
     /// meaning.
-    pub fn split(&mut self, address: u64, parts: &mut Parts, stale: &mut Stale) -> bool {
+    pub fn split(&mut self, address: UserAddr, parts: &mut Parts, stale: &mut Stale) -> bool {
         let (Some(place), Some(lower)) = (self.place(address), parts.table) else { return false };
         // A processor may note an access at the same time. What it does later it notes in the
         // parts.
@@ -401,19 +402,19 @@ impl Tables {
     }
 
     /// Looks for the first page in `range`, for `steps` of the section.
-    pub fn scan(&self, range: Range<u64>, steps: &mut Steps) -> Scan {
+    pub fn scan(&self, range: Range<UserAddr>, steps: &mut Steps) -> Scan {
         let mut address = range.start;
         while address < range.end && steps.take(Steps::WALK) {
             let mut at = self.root;
             let mut level = 3;
             loop {
-                let entry = load(&table(at)[index(address, level)]);
+                let entry = load(&table(at)[index(address.get(), level)]);
                 if !entry.is_present() {
-                    address = (address & !(span(level) - 1)).saturating_add(span(level));
+                    address = address.align_down(span(level)).saturating_add(span(level));
                     break;
                 }
                 if entry.flags().contains(Flags::LARGE) {
-                    return Scan::Page(address & !(span(level) - 1), entry, FrameSize::Large);
+                    return Scan::Page(address.align_down(span(level)), entry, FrameSize::Large);
                 }
                 at = entry.frame();
                 level -= 1;
@@ -421,15 +422,15 @@ impl Tables {
                     continue;
                 }
                 // The lowest table is looked through without walking down again.
-                for slot in &table(at)[index(address, 0)..] {
+                for slot in &table(at)[index(address.get(), 0)..] {
                     let entry = load(slot);
                     if address >= range.end || !steps.take(1) {
                         break;
                     }
                     if entry.is_present() {
-                        return Scan::Page(address & !(FRAME_SIZE - 1), entry, FrameSize::Small);
+                        return Scan::Page(address.page_down(), entry, FrameSize::Small);
                     }
-                    address = (address & !(FRAME_SIZE - 1)) + FRAME_SIZE;
+                    address = address.page_down() + FRAME_SIZE;
                 }
                 return Scan::Continue(address);
             }
@@ -439,7 +440,7 @@ impl Tables {
 
     /// Frees the first few of the lowest tables in `range` that map nothing any more, and returns
     /// where to go on.
-    pub fn prune(&mut self, range: Range<u64>, stale: &mut Stale) -> u64 {
+    pub fn prune(&mut self, range: Range<UserAddr>, stale: &mut Stale) -> UserAddr {
         let mut address = range.start;
         let mut walks = TABLES;
         while address < range.end && walks > 0 {
@@ -447,7 +448,7 @@ impl Tables {
             let mut at = self.root;
             let mut level = 3;
             loop {
-                let slot = &table(at)[index(address, level)];
+                let slot = &table(at)[index(address.get(), level)];
                 let entry = load(slot);
                 let is_table = entry.is_present() && !entry.flags().contains(Flags::LARGE);
                 if is_table && level > 1 {
@@ -459,7 +460,7 @@ impl Tables {
                     store(slot, Entry::EMPTY);
                     stale.add_table(address, entry.frame());
                 }
-                address = (address & !(span(level) - 1)).saturating_add(span(level));
+                address = address.align_down(span(level)).saturating_add(span(level));
                 break;
             }
         }

@@ -16,6 +16,7 @@ use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicPtr, AtomicU16, AtomicU32, AtomicU64, Ordering};
 use crtos_abi::{MAX_CELL_CPUS, ids::RealmCpu};
 use crtos_registers::apic::ApicId;
+use crtos_vm::Frame;
 use spin::Once;
 use x86_64::instructions::segmentation::{FS, GS, Segment};
 use x86_64::registers::segmentation::SegmentSelector;
@@ -204,13 +205,13 @@ impl PerCpu {
     }
 
     /// The root of the page tables that the CPU uses.
-    pub fn root(&self) -> u64 {
-        self.root.load(Ordering::SeqCst)
+    pub fn root(&self) -> Frame {
+        Frame(self.root.load(Ordering::SeqCst))
     }
 
     /// Notes that root. By this CPU, before it loads it.
-    pub fn set_root(&self, root: u64) {
-        self.root.store(root, Ordering::Relaxed);
+    pub fn set_root(&self, root: Frame) {
+        self.root.store(root.0, Ordering::Relaxed);
     }
 
     /// Asks this CPU, which is not the caller's, to forget the translations of programs; the result

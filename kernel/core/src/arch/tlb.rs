@@ -14,6 +14,7 @@ use crate::mm::frames;
 use crate::task::thread;
 use core::arch::asm;
 use core::sync::atomic::{AtomicU64, Ordering, fence};
+use crtos_abi::UserAddr;
 use crtos_vm::Frame;
 
 /// Root of the tables without a program.
@@ -35,7 +36,7 @@ pub(super) fn kernel_root() -> Frame {
 }
 
 fn load(cpu: &PerCpu, root: Frame) {
-    cpu.set_root(root.0);
+    cpu.set_root(root);
     // SAFETY: every root maps the kernel alike; what a program's half maps does not matter to Rust.
     // The instruction waits for the store above.
     unsafe { asm!("mov cr3, {}", in(reg) root.0, options(nostack, preserves_flags)) }
@@ -44,7 +45,7 @@ fn load(cpu: &PerCpu, root: Frame) {
 /// Has this CPU use the program's half under `root`. Interrupts off.
 pub fn activate(root: Frame) {
     let cpu = percpu::this();
-    if cpu.root() != root.0 {
+    if cpu.root() != root {
         load(cpu, root);
     }
 }
@@ -66,7 +67,7 @@ pub(super) fn serve_flush() {
 /// Forgets all translations of programs.
 fn flush_all(cpu: &PerCpu) {
     match thread::runs_program() {
-        true => load(cpu, Frame(cpu.root())),
+        true => load(cpu, cpu.root()),
         false => load(cpu, kernel_root()),
     }
 }
@@ -81,7 +82,7 @@ pub(super) const TABLES: usize = 4;
 /// else; dropping it settles it too.
 pub struct Stale {
     root: Frame,
-    pages: [u64; PAGES],
+    pages: [UserAddr; PAGES],
     /// How many pages, also those beyond the array.
     count: usize,
     tables: [Option<Frame>; TABLES],
@@ -90,11 +91,11 @@ pub struct Stale {
 impl Stale {
     /// Nothing yet, of the tables under `root`.
     pub const fn new(root: Frame) -> Self {
-        Self { root, pages: [0; PAGES], count: 0, tables: [None; TABLES] }
+        Self { root, pages: [UserAddr::NULL; PAGES], count: 0, tables: [None; TABLES] }
     }
 
     /// The page at `address` has changed.
-    pub(super) fn add(&mut self, address: u64) {
+    pub(super) fn add(&mut self, address: UserAddr) {
         if let Some(slot) = self.pages.get_mut(self.count) {
             *slot = address;
         }
@@ -103,7 +104,7 @@ impl Stale {
 
     /// The table that mapped `address` is not used any more; whether there was room to note that.
     /// It is freed when all CPUs know.
-    pub(super) fn add_table(&mut self, address: u64, table: Frame) {
+    pub(super) fn add_table(&mut self, address: UserAddr, table: Frame) {
         self.add(address);
         match self.tables.iter_mut().find(|slot| slot.is_none()) {
             Some(slot) => *slot = Some(table),
@@ -128,7 +129,7 @@ impl Stale {
     fn forget_here(&self) {
         let interrupts = InterruptsOff::take();
         let cpu = percpu::this();
-        if cpu.root() == self.root.0 {
+        if cpu.root() == self.root {
             match self.pages.get(..self.count) {
                 // Invalidating a page also forgets the upper tables on the way to it.
                 Some(pages) => pages.iter().for_each(|&page| flush_page(page)),
@@ -146,9 +147,9 @@ impl Drop for Stale {
 }
 
 /// Forgets the translation of one page on this CPU.
-pub(super) fn flush_page(address: u64) {
+pub(super) fn flush_page(address: UserAddr) {
     // SAFETY: only drops a cached translation.
-    unsafe { asm!("invlpg [{}]", in(reg) address, options(nostack, preserves_flags)) }
+    unsafe { asm!("invlpg [{}]", in(reg) address.get(), options(nostack, preserves_flags)) }
 }
 
 /// Has all CPUs that use the tables under `root` load them anew, which also orders what they do in
@@ -168,12 +169,12 @@ pub fn barrier(root: Frame) {
 pub(super) fn evict(root: Frame, own: bool) {
     let interrupts = InterruptsOff::take();
     let this = percpu::this();
-    if own && this.root() == root.0 {
+    if own && this.root() == root {
         deactivate();
     }
     let mut asked = [None; crtos_abi::MAX_CELL_CPUS];
     for other in percpu::others(this) {
-        if other.root() == root.0 {
+        if other.root() == root {
             asked[other.index.get()] = Some((other, other.ask_flush()));
         }
     }

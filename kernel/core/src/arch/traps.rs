@@ -10,6 +10,7 @@ use crate::task::{self, scheduler};
 use crate::{personality, trace, warn};
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicU64, Ordering};
+use crtos_abi::UserAddr;
 use crtos_abi::channel::{KICK_VECTOR, TIMER_VECTOR, TRACE_FAULT};
 use x86_64::VirtAddr;
 use x86_64::registers::control::Cr2;
@@ -94,7 +95,7 @@ pub fn exception(vector: u32, context: &mut UserContext) {
         PAGE_FAULT => {
             cpu::restore_interrupts(true);
             trace::event(TRACE_FAULT, address, error);
-            page_fault(address, error)
+            page_fault(UserAddr::new(address), error)
         }
         _ => {
             let cause = match vector {
@@ -130,7 +131,7 @@ pub enum Cause {
     /// An access to memory.
     Access {
         /// The address.
-        address: u64,
+        address: UserAddr,
         /// Why it was not possible.
         why: FaultError,
     },
@@ -144,7 +145,7 @@ pub enum Cause {
 }
 
 /// Resolves a page fault; what is left is for the personality. Interrupts are on; may sleep.
-fn page_fault(address: u64, error: u64) -> Option<Cause> {
+fn page_fault(address: UserAddr, error: u64) -> Option<Cause> {
     const WRITE: u64 = 1 << 1;
     const FETCH: u64 = 1 << 4;
     let access = match error {
@@ -175,7 +176,7 @@ fn in_kernel(vector: u32, context: &UserContext, address: u64) -> ! {
         c.rsp,
         c.rflags,
         c.cs,
-        paging::loaded_root(),
+        paging::loaded_root().0,
         c.rax,
         c.rbx,
         c.rcx,

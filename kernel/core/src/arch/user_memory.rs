@@ -11,6 +11,7 @@ use super::interrupts::InterruptsOff;
 use super::{fpu, percpu};
 use core::arch::{asm, global_asm};
 use core::sync::atomic::{AtomicBool, Ordering};
+use crtos_abi::UserAddr;
 use crtos_abi::channel::USER_END;
 
 /// Most bytes that are copied with interrupts off, and so at once.
@@ -158,15 +159,19 @@ pub(super) fn failure(rip: u64) -> Option<u64> {
 
 /// Whether `length` bytes at `address` are addresses of programs.
 #[inline(always)]
-pub fn is_range(address: u64, length: u64) -> bool {
-    length <= USER_END && address <= USER_END - length
+pub fn is_range(address: UserAddr, length: u64) -> bool {
+    length <= USER_END && address.get() <= USER_END - length
 }
 
 /// Calls `access` with each piece of `length` bytes at `address`, its offset and its length,
 /// interrupts off and the program's tables loaded, until it says `false`. Returns the bytes that
 /// were accessed.
 #[inline(always)]
-fn in_steps(address: u64, length: usize, access: impl Fn(u64, usize, usize) -> bool) -> usize {
+fn in_steps(
+    address: UserAddr,
+    length: usize,
+    access: impl Fn(UserAddr, usize, usize) -> bool,
+) -> usize {
     if !is_range(address, length as u64) || !percpu::is_programs() {
         return 0;
     }
@@ -188,20 +193,20 @@ fn in_steps(address: u64, length: usize, access: impl Fn(u64, usize, usize) -> b
 
 /// Copies from the current program; returns how many bytes, fewer only if an access was not
 /// possible. Any context of a thread.
-pub fn read(from: u64, to: &mut [u8]) -> usize {
+pub fn read(from: UserAddr, to: &mut [u8]) -> usize {
     let base = to.as_mut_ptr();
     in_steps(from, to.len(), |from, offset, length| {
         // SAFETY: the piece lies in `to`; faults at the program's address end the copy.
-        unsafe { user_copy(base.add(offset), from as *const u8, length) }
+        unsafe { user_copy(base.add(offset), from.get() as *const u8, length) }
     })
 }
 
 /// Copies to the current program; as [`read`].
-pub fn write(to: u64, from: &[u8]) -> usize {
+pub fn write(to: UserAddr, from: &[u8]) -> usize {
     in_steps(to, from.len(), |to, offset, length| {
         // SAFETY: the piece lies in `from`; the address is one of programs, whose memory is nothing
         // that Rust knows.
-        unsafe { user_copy(to as *mut u8, from[offset..].as_ptr(), length) }
+        unsafe { user_copy(to.get() as *mut u8, from[offset..].as_ptr(), length) }
     })
 }
 
@@ -212,7 +217,7 @@ pub const fn bytes_of(words: &[u64]) -> &[u8] {
 }
 
 /// Clears memory of the current program; as [`read`].
-pub fn clear(to: u64, length: usize) -> usize {
+pub fn clear(to: UserAddr, length: usize) -> usize {
     // SAFETY: `in_steps` gives addresses of the current program only, in pieces of at most `STEP`.
     in_steps(to, length, |to, _, length| unsafe { clear_piece(to, length) })
 }
@@ -222,7 +227,7 @@ pub fn clear(to: u64, length: usize) -> usize {
 /// # Safety
 /// They are addresses of the current program, and at most [`STEP`].
 #[inline(always)]
-unsafe fn clear_piece(to: u64, length: usize) -> bool {
+unsafe fn clear_piece(to: UserAddr, length: usize) -> bool {
     let well: u32;
     // SAFETY: the caller gives addresses of the program, and the call changes the registers that
     // are named.
@@ -230,7 +235,7 @@ unsafe fn clear_piece(to: u64, length: usize) -> bool {
         asm!(
             "call {clear}",
             clear = sym user_clear,
-            inout("rdi") to => _,
+            inout("rdi") to.get() => _,
             inout("rcx") length => _,
             lateout("eax") well,
             out("rdx") _,
@@ -243,31 +248,31 @@ unsafe fn clear_piece(to: u64, length: usize) -> bool {
 /// As [`read`], all or nothing that is told of, at most [`STEP`] bytes. In a program's thread,
 /// interrupts off.
 #[inline(always)]
-pub fn read_at_once(from: u64, to: &mut [u8]) -> bool {
+pub fn read_at_once(from: UserAddr, to: &mut [u8]) -> bool {
     let length = to.len();
     // SAFETY: the addresses are checked to be those of programs; a fault there ends the copy.
     is_range(from, length as u64)
-        && unsafe { user_copy(to.as_mut_ptr(), from as *const u8, length) }
+        && unsafe { user_copy(to.as_mut_ptr(), from.get() as *const u8, length) }
 }
 
 /// As [`write()`]; see [`read_at_once`].
 #[inline(always)]
-pub fn write_at_once(to: u64, from: &[u8]) -> bool {
+pub fn write_at_once(to: UserAddr, from: &[u8]) -> bool {
     let length = from.len();
     // SAFETY: the addresses are checked to be those of programs; a fault there ends the copy.
-    is_range(to, length as u64) && unsafe { user_copy(to as *mut u8, from.as_ptr(), length) }
+    is_range(to, length as u64) && unsafe { user_copy(to.get() as *mut u8, from.as_ptr(), length) }
 }
 
 /// As [`clear`]; see [`read_at_once`].
 #[inline(always)]
-pub fn clear_at_once(to: u64, length: usize) -> bool {
+pub fn clear_at_once(to: UserAddr, length: usize) -> bool {
     // SAFETY: the addresses are checked to be those of programs; a fault there ends it.
     length <= STEP && is_range(to, length as u64) && unsafe { clear_piece(to, length) }
 }
 
 /// Whether `length` bytes at `area`, aligned to 64, are addresses of the current program.
-fn is_area(area: u64, length: usize) -> bool {
-    area.is_multiple_of(64) && is_range(area, length as u64) && percpu::is_programs()
+fn is_area(area: UserAddr, length: usize) -> bool {
+    area.is_aligned(64) && is_range(area, length as u64) && percpu::is_programs()
 }
 
 /// How a program finds its extended state in a signal frame: what stands before and behind it, and
@@ -283,42 +288,48 @@ pub(super) struct StateFormat {
 /// Stores `words` at `to` and the extended state in the registers, which takes `size` bytes and a
 /// closing word, at `area`. Interrupts off; XSAVE is on. `false` if that was not possible.
 #[inline(always)]
-pub(super) fn push(to: u64, words: &[u64], area: u64, size: usize, format: &StateFormat) -> bool {
+pub(super) fn push(
+    to: UserAddr,
+    words: &[u64],
+    area: UserAddr,
+    size: usize,
+    format: &StateFormat,
+) -> bool {
     let tail = area.wrapping_add(size as u64);
     // SAFETY: faults at the program's addresses end it; the memory is nothing that Rust knows.
     is_range(to, size_of_val(words) as u64)
         && is_area(area, size + size_of::<u32>())
         && unsafe {
-            let (to, tail) = (to as *mut u64, tail as *mut u32);
-            user_push(to, words.as_ptr(), words.len(), area as *mut u8, tail, format)
+            let (to, tail) = (to.get() as *mut u64, tail.get() as *mut u32);
+            user_push(to, words.as_ptr(), words.len(), area.get() as *mut u8, tail, format)
         }
 }
 
 /// Loads the extended state from `area`; as [`push`]. The processor checks what lies there. After a
 /// failure, part of it may be loaded.
-pub(super) fn load_state(area: u64, length: usize, mask: u64) -> bool {
+pub(super) fn load_state(area: UserAddr, length: usize, mask: u64) -> bool {
     // SAFETY: faults end it, and any valid state is one for the program; the kernel uses none of
     // it.
-    is_area(area, length) && unsafe { user_xrstor(area as *const u8, mask) }
+    is_area(area, length) && unsafe { user_xrstor(area.get() as *const u8, mask) }
 }
 
 /// The word at `address`, which is aligned, of the current program; `None` if an access is not
 /// possible. Interrupts off.
-pub fn load_u32(address: u64) -> Option<u32> {
+pub fn load_u32(address: UserAddr) -> Option<u32> {
     let mut word = 0;
     // SAFETY: the address is checked to be one of programs; a fault there ends the load.
-    (address < USER_END && unsafe { user_load(&raw mut word, address as *const u32) })
+    (address < UserAddr::END && unsafe { user_load(&raw mut word, address.get() as *const u32) })
         .then_some(word)
 }
 
 /// Atomically replaces the word at `address`, which is aligned, of the current program by `new` if
 /// it is `expected`; what it is otherwise is the error. `None` if an access is not possible.
 /// Interrupts off.
-pub fn compare_exchange_u32(address: u64, expected: u32, new: u32) -> Option<Result<(), u32>> {
+pub fn compare_exchange_u32(address: UserAddr, expected: u32, new: u32) -> Option<Result<(), u32>> {
     let mut found = expected;
     // SAFETY: the address is checked to be one of programs; a fault there ends the access.
-    let well = address < USER_END
-        && unsafe { user_compare_exchange(address as *mut u32, &raw mut found, new) };
+    let well = address < UserAddr::END
+        && unsafe { user_compare_exchange(address.get() as *mut u32, &raw mut found, new) };
     let result = if found == expected { Ok(()) } else { Err(found) };
     well.then_some(result)
 }

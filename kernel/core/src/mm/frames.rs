@@ -120,7 +120,7 @@ pub(crate) fn copied_page(from: Frame, size: FrameSize) -> Option<Frame> {
     // mapped, and no Rust object lies in them. The instruction goes on where it was after an
     // interrupt.
     unsafe {
-        asm!("rep movsq", inout("rdi") layout::direct(frame.0) => _, inout("rsi") layout::direct(from.0) => _,
+        asm!("rep movsq", inout("rdi") layout::direct(frame) => _, inout("rsi") layout::direct(from) => _,
             inout("rcx") size.bytes() / 8 => _, options(nostack, preserves_flags));
     }
     Some(frame)
@@ -153,7 +153,7 @@ pub fn filled_page(bytes: &[u8]) -> Option<OwnedPage> {
     let length = bytes.len().min(FRAME_SIZE as usize);
     // SAFETY: the frame belongs to the caller, is mapped for the kernel, and no Rust object lies in
     // it.
-    unsafe { layout::direct(frame.0).copy_from_nonoverlapping(bytes.as_ptr(), length) };
+    unsafe { layout::direct(frame).copy_from_nonoverlapping(bytes.as_ptr(), length) };
     Some(OwnedPage(frame))
 }
 
@@ -162,7 +162,7 @@ pub(super) fn copy_out(frame: Frame, offset: u64, to: &mut [u8]) {
     let length = to.len().min((FRAME_SIZE - offset) as usize);
     // SAFETY: the frame is in use and mapped, what is copied lies in it, and `to` is the kernel's
     // own.
-    unsafe { copy(to.as_mut_ptr(), layout::direct(frame.0 + offset), length) };
+    unsafe { copy(to.as_mut_ptr(), layout::direct(frame).wrapping_add(offset as usize), length) };
 }
 
 /// Copies to `offset` of a frame that the caller has a use of. Not beyond its end.
@@ -170,7 +170,7 @@ pub(super) fn copy_in(frame: Frame, offset: u64, from: &[u8]) {
     let length = from.len().min((FRAME_SIZE - offset) as usize);
     // SAFETY: the frame is in use and mapped, what is replaced lies in it, and `from` is the
     // kernel's own.
-    unsafe { copy(layout::direct(frame.0 + offset), from.as_ptr(), length) };
+    unsafe { copy(layout::direct(frame).wrapping_add(offset as usize), from.as_ptr(), length) };
 }
 
 /// Clears `length` bytes (a multiple of 8) of a frame that the caller has a use of. Can be
@@ -179,7 +179,7 @@ pub(super) fn clear(frame: Frame, length: u64) {
     // SAFETY: the memory belongs to the caller, is mapped, and no Rust object lies in it. The
     // instruction goes on where it was after an interrupt.
     unsafe {
-        asm!("rep stosq", inout("rdi") layout::direct(frame.0) => _, inout("rcx") length / 8 => _, in("rax") 0,
+        asm!("rep stosq", inout("rdi") layout::direct(frame) => _, inout("rcx") length / 8 => _, in("rax") 0,
             options(nostack, preserves_flags));
     }
 }

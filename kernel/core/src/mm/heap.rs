@@ -35,7 +35,7 @@ unsafe impl GlobalAlloc for Heap {
             }
             let Some(block) = PRIVATE.allocate(FrameSize::Large) else { return ptr::null_mut() };
             // SAFETY: the block was just taken from the pool and belongs to the heap from now on.
-            unsafe { talc.claim(layout::direct(block.0), BLOCK_SIZE as usize) };
+            unsafe { talc.claim(layout::direct(block), BLOCK_SIZE as usize) };
             self.size.fetch_add(BLOCK_SIZE, Ordering::Relaxed);
         }
     }

@@ -14,6 +14,7 @@ use crtos_abi::boot::{
 };
 use crtos_abi::channel::{CHANNEL_MAGIC, Channel};
 use crtos_abi::{ABI_VERSION, LARGE_PAGE_SIZE, MAX_CELL_CPUS, PAGE_SIZE};
+use crtos_vm::Frame;
 use spin::Once;
 
 /// Start of the kernel stacks.
@@ -75,15 +76,17 @@ pub fn set_boot_info(info: BootInfo) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// Where `address` of the cell is mapped for the kernel.
-pub fn direct(address: u64) -> *mut u8 {
-    (DIRECT_MAP + address) as *mut u8
+/// Where `frame` is mapped for the kernel.
+pub fn direct(frame: Frame) -> *mut u8 {
+    (DIRECT_MAP + frame.0) as *mut u8
 }
 
 /// The channel, if the cell has one. Everything in it is an allegation; access by volatile or
 /// atomic operations only.
 pub fn channel() -> Option<NonNull<Channel>> {
-    (INFO.get()?.has_channel != 0).then(|| NonNull::new(direct(CHANNEL_ADDRESS).cast())).flatten()
+    (INFO.get()?.has_channel != 0)
+        .then(|| NonNull::new(direct(Frame(CHANNEL_ADDRESS)).cast()))
+        .flatten()
 }
 
 /// The channel as the remote path sees it, if there is one.

@@ -18,6 +18,7 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::ops::Range;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use crtos_abi::UserAddr;
 use crtos_vm::Frame;
 use x86_64::VirtAddr;
 use x86_64::registers::model_specific::{FsBase, KernelGsBase};
@@ -167,18 +168,18 @@ pub fn set_space(space: Option<Arc<AddressSpace>>) {
 }
 
 /// FS base and GS base of the current thread.
-pub fn segment_bases() -> (u64, u64) {
+pub fn segment_bases() -> (UserAddr, UserAddr) {
     let interrupts = InterruptsOff::take();
-    let bases = (FsBase::read().as_u64(), KernelGsBase::read().as_u64());
+    let [fs, gs] = [FsBase::read(), KernelGsBase::read()].map(VirtAddr::as_u64);
     drop(interrupts);
-    bases
+    (UserAddr::new(fs), UserAddr::new(gs))
 }
 
 /// Sets the FS base of the current thread; the caller has checked that it is a user address.
-pub fn set_fs_base(base: u64) {
+pub fn set_fs_base(base: UserAddr) {
     let interrupts = InterruptsOff::take();
     if let Some(state) = &current().user {
-        let base = VirtAddr::new_truncate(base);
+        let base = VirtAddr::new_truncate(base.get());
         state.fs_base.store(base.as_u64(), Ordering::Relaxed);
         FsBase::write(base);
     }
@@ -186,10 +187,10 @@ pub fn set_fs_base(base: u64) {
 }
 
 /// Sets the GS base of the current thread; the caller has checked that it is a user address.
-pub fn set_gs_base(base: u64) {
+pub fn set_gs_base(base: UserAddr) {
     let interrupts = InterruptsOff::take();
     if let Some(state) = &current().user {
-        let base = VirtAddr::new_truncate(base);
+        let base = VirtAddr::new_truncate(base.get());
         state.gs_base.store(base.as_u64(), Ordering::Relaxed);
         KernelGsBase::write(base);
     }

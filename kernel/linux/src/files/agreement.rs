@@ -16,6 +16,7 @@
 //! A placeholder is a copy of the shadow's descriptor of the executable, close-on-exec: a relative
 //! path at it fails with ENOTDIR, as at any local file.
 
+use crtos_abi::UserAddr;
 use crtos_channel::{
     Operation,
     operation::{DescriptorLimits, DescriptorsInUse},
@@ -157,6 +158,9 @@ impl Files {
 }
 
 /// Has Linux store the status of a device at `address` of the program, as fstat(2) does.
-pub fn device_status(device: Device, address: u64) -> SysResult {
-    linux_result(remote::request(Operation::DeviceStatus { device: device.into(), to: address })?)
+pub fn device_status(device: Device, address: UserAddr) -> SysResult {
+    linux_result(remote::request(Operation::DeviceStatus {
+        device: device.into(),
+        to: address.get(),
+    })?)
 }

@@ -5,6 +5,7 @@
 //! time: that is what happens to it at a call that only Linux knows how to make
 //! ([`super::Files::globalize`]).
 
+use crtos_abi::UserAddr;
 use crtos_channel::operation;
 use linux_raw_sys::general as linux;
 
@@ -53,7 +54,7 @@ const PLAIN: u32 = linux::O_ACCMODE
 impl Device {
     /// The device whose exact name is at `path`, an address of the program, if `flags` of open(2)
     /// ask for nothing special. May sleep.
-    pub fn named(path: u64, flags: u32) -> Option<Device> {
+    pub fn named(path: UserAddr, flags: u32) -> Option<Device> {
         let mut name = [0; 10];
         user::read(path, &mut name).ok()?;
         Self::of_name(&name, flags)
@@ -69,7 +70,7 @@ impl Device {
     }
 
     /// As [`Device::named`], on the fast path: if the name is present.
-    pub fn named_at_once(path: u64, flags: u32) -> Option<Device> {
+    pub fn named_at_once(path: UserAddr, flags: u32) -> Option<Device> {
         let mut name = [0; 10];
         user_memory::read_at_once(path, &mut name).then(|| Self::of_name(&name, flags))?
     }
@@ -104,7 +105,7 @@ impl Device {
 
     /// As [`Device::read`], on the fast path: at most a step.
     #[inline(always)]
-    pub fn read_at_once(self, buffer: u64, length: u64) -> FastResult {
+    pub fn read_at_once(self, buffer: UserAddr, length: u64) -> FastResult {
         match self {
             _ if length > user_memory::STEP as u64 => FastResult::FULL,
             Device::Null => FastResult::done_if(user_memory::is_range(buffer, length), 0),
@@ -114,7 +115,7 @@ impl Device {
 
     /// As [`Device::write`], on the fast path.
     #[inline(always)]
-    pub fn write_at_once(self, buffer: u64, length: u64) -> FastResult {
+    pub fn write_at_once(self, buffer: UserAddr, length: u64) -> FastResult {
         match self {
             _ if length > Memory::MOST || !user_memory::is_range(buffer, length) => {
                 FastResult::FULL

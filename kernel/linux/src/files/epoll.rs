@@ -17,6 +17,7 @@ use alloc::{
 };
 use core::sync::atomic::{AtomicUsize, Ordering};
 
+use crtos_abi::UserAddr;
 use crtos_files::interests::{EDGE, EXCLUSIVE, Interests, ONCE, Room, Token, WAKE_UP};
 
 use crtos_core::{
@@ -327,7 +328,7 @@ impl Set {
 
     /// Stores up to `most` events of local members at `address` of the program; says how many. May
     /// sleep.
-    pub fn report(&self, address: u64, most: u64) -> Result<u64, Errno> {
+    pub fn report(&self, address: UserAddr, most: u64) -> Result<u64, Errno> {
         /// Bytes of a `struct epoll_event`, which is packed.
         const EVENT: usize = 12;
         if self.core.in_line() == 0 {

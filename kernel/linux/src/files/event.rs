@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! eventfd: a counter to wait for.
 
+use crtos_abi::UserAddr;
+
 use crtos_core::{arch::user_memory, personality::FastResult, sync::SpinLock, task::WaitQueue};
 
 use super::{Events, Memory, Watchers, wait};
@@ -95,7 +97,7 @@ impl Event {
 
     /// As [`Event::read`], on the fast path.
     #[inline(never)]
-    pub fn read_at_once(&self, buffer: u64, length: u64) -> FastResult {
+    pub fn read_at_once(&self, buffer: UserAddr, length: u64) -> FastResult {
         // Several are woken one by one on the full path.
         if length < 8
             || !user_memory::is_range(buffer, length)
@@ -118,7 +120,7 @@ impl Event {
 
     /// As [`Event::write`], on the fast path.
     #[inline(never)]
-    pub fn write_at_once(&self, buffer: u64, length: u64) -> FastResult {
+    pub fn write_at_once(&self, buffer: UserAddr, length: u64) -> FastResult {
         let mut bytes = [0; 8];
         if length < 8
             || !user_memory::is_range(buffer, length)

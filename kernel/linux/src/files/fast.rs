@@ -3,6 +3,7 @@
 //! sleeps, allocates or takes more than some hundred instructions, and what does not finish has
 //! changed nothing.
 
+use crtos_abi::UserAddr;
 use linux_raw_sys::general as linux;
 
 use crtos_core::{hazard::FastCall, personality::FastResult};
@@ -12,7 +13,12 @@ use crate::process::UserThread;
 
 /// read(fd, buffer, length). Interrupts off.
 #[inline(always)]
-pub fn read(user: &mut FastCall<'_, UserThread>, fd: u64, buffer: u64, length: u64) -> FastResult {
+pub fn read(
+    user: &mut FastCall<'_, UserThread>,
+    fd: u64,
+    buffer: UserAddr,
+    length: u64,
+) -> FastResult {
     with(user, fd, move |file| match &file.object {
         _ if !file.reads => FastResult::FULL,
         Object::Device(device) => device.read_at_once(buffer, length),
@@ -25,7 +31,12 @@ pub fn read(user: &mut FastCall<'_, UserThread>, fd: u64, buffer: u64, length: u
 
 /// write(fd, buffer, length). Interrupts off.
 #[inline(always)]
-pub fn write(user: &mut FastCall<'_, UserThread>, fd: u64, buffer: u64, length: u64) -> FastResult {
+pub fn write(
+    user: &mut FastCall<'_, UserThread>,
+    fd: u64,
+    buffer: UserAddr,
+    length: u64,
+) -> FastResult {
     with(user, fd, move |file| match &file.object {
         _ if !file.writes => FastResult::FULL,
         Object::Device(device) => device.write_at_once(buffer, length),
@@ -37,7 +48,7 @@ pub fn write(user: &mut FastCall<'_, UserThread>, fd: u64, buffer: u64, length: 
 }
 
 /// open(path, flags) of a device. Interrupts off.
-pub fn open(user: &UserThread, path: u64, flags: u64) -> FastResult {
+pub fn open(user: &UserThread, path: UserAddr, flags: u64) -> FastResult {
     let flags = flags as u32;
     let device = Device::named_at_once(path, flags);
     device.zip(user.process.files.get()).map_or(FastResult::FULL, |(device, files)| {

@@ -4,7 +4,7 @@
 
 use alloc::vec::Vec;
 
-use crtos_abi::PAGE_SIZE;
+use crtos_abi::{PAGE_SIZE, UserAddr};
 
 use crtos_core::{
     arch::{InterruptsOff, user_memory},
@@ -19,14 +19,14 @@ const RANGES: usize = 1024;
 /// Ranges of the program's memory, and how far a transfer has come.
 pub struct Memory {
     /// The present range.
-    address: u64,
+    address: UserAddr,
     length: u64,
     /// The ranges behind it, the last one first.
-    further: Vec<(u64, u64)>,
+    further: Vec<(UserAddr, u64)>,
     left: u64,
 }
 
-fn check(address: u64, length: u64) -> Result<(), Errno> {
+fn check(address: UserAddr, length: u64) -> Result<(), Errno> {
     if user_memory::is_range(address, length) { Ok(()) } else { Err(Errno::EFAULT) }
 }
 
@@ -36,7 +36,7 @@ impl Memory {
 
     /// One range, as read(2) and write(2) are given.
     #[inline(always)]
-    pub fn one(address: u64, length: u64) -> Result<Self, Errno> {
+    pub fn one(address: UserAddr, length: u64) -> Result<Self, Errno> {
         if (length as i64) < 0 {
             return Err(Errno::EINVAL);
         }
@@ -46,7 +46,7 @@ impl Memory {
     }
 
     /// The ranges of `count` iovecs at `vector`.
-    pub fn vector(vector: u64, count: u64) -> Result<Self, Errno> {
+    pub fn vector(vector: UserAddr, count: u64) -> Result<Self, Errno> {
         let count = usize::try_from(count).ok().filter(|&count| count <= RANGES);
         let count = count.ok_or(Errno::EINVAL)?;
         let mut further = Vec::new();
@@ -54,6 +54,7 @@ impl Memory {
         let mut left = 0;
         for index in 0..count as u64 {
             let [address, length] = user::read_words(vector.wrapping_add(16 * index))?;
+            let address = UserAddr::new(address);
             if (length as i64) < 0 {
                 return Err(Errno::EINVAL);
             }
@@ -63,7 +64,7 @@ impl Memory {
             further.push((address, length));
         }
         further.reverse();
-        Ok(Self { address: 0, length: 0, further, left })
+        Ok(Self { address: UserAddr::NULL, length: 0, further, left })
     }
 
     /// Bytes to go.
@@ -78,7 +79,7 @@ impl Memory {
 
     /// Has `call` of the fast path do the rest if that is one range; its result, if it could.
     #[inline(always)]
-    pub fn at_once(&self, call: impl FnOnce(u64, u64) -> FastResult) -> Option<u64> {
+    pub fn at_once(&self, call: impl FnOnce(UserAddr, u64) -> FastResult) -> Option<u64> {
         if !self.further.is_empty() {
             return None;
         }
@@ -94,7 +95,7 @@ impl Memory {
     fn advance(
         &mut self,
         length: usize,
-        mut step: impl FnMut(u64, usize, usize) -> usize,
+        mut step: impl FnMut(UserAddr, usize, usize) -> usize,
     ) -> usize {
         let mut done = 0;
         loop {
@@ -130,11 +131,11 @@ impl Memory {
 }
 
 /// Bytes up to the end of the page, at most `length`.
-fn piece(address: u64, length: usize) -> usize {
-    length.min((PAGE_SIZE - address % PAGE_SIZE) as usize)
+fn piece(address: UserAddr, length: usize) -> usize {
+    length.min((PAGE_SIZE - address.page_offset()) as usize)
 }
 
-fn read(address: u64, to: &mut [u8]) -> usize {
+fn read(address: UserAddr, to: &mut [u8]) -> usize {
     let mut done = user_memory::read(address, to);
     while done < to.len() {
         let at = address + done as u64;
@@ -147,7 +148,7 @@ fn read(address: u64, to: &mut [u8]) -> usize {
     done
 }
 
-fn write(address: u64, from: &[u8]) -> usize {
+fn write(address: UserAddr, from: &[u8]) -> usize {
     let mut done = user_memory::write(address, from);
     while done < from.len() {
         let at = address + done as u64;
@@ -160,7 +161,7 @@ fn write(address: u64, from: &[u8]) -> usize {
     done
 }
 
-fn clear(address: u64, length: usize) -> usize {
+fn clear(address: UserAddr, length: usize) -> usize {
     let mut done = user_memory::clear(address, length);
     while done < length {
         let at = address + done as u64;

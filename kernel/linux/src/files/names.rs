@@ -2,19 +2,21 @@
 //! Paths that name descriptors of the process itself: `/dev/fd/N`, `/proc/self/fd/N`, `/dev/stdin`
 //! and its relatives. Linux knows only a placeholder by them if the file is local.
 
+use crtos_abi::UserAddr;
+
 use crate::memory::user;
 
 /// Bytes of a path that are looked at first.
 const WORD: usize = 8;
 
-fn start(path: u64) -> Option<[u8; WORD]> {
+fn start(path: UserAddr) -> Option<[u8; WORD]> {
     let mut start = [0; WORD];
     user::read(path, &mut start).ok()?;
     Some(start)
 }
 
 /// The descriptor whose link the path at an address of the program is.
-pub fn link(path: u64) -> Option<u64> {
+pub fn link(path: UserAddr) -> Option<u64> {
     match &start(path)? {
         b"/dev/fd/" => number(path + WORD as u64),
         b"/proc/se" if follows(path + WORD as u64, b"lf/fd/") => number(path + 14),
@@ -23,7 +25,7 @@ pub fn link(path: u64) -> Option<u64> {
 }
 
 /// The descriptor that the path at an address of the program leads to.
-pub fn descriptor(path: u64) -> Option<u64> {
+pub fn descriptor(path: UserAddr) -> Option<u64> {
     match &start(path)? {
         b"/dev/std" => [&b"in\0"[..], b"out\0", b"err\0"]
             .iter()
@@ -34,18 +36,18 @@ pub fn descriptor(path: u64) -> Option<u64> {
 }
 
 /// One byte: a path may end where memory ends.
-fn byte(address: u64) -> Option<u8> {
+fn byte(address: UserAddr) -> Option<u8> {
     let mut byte = [0];
     user::read(address, &mut byte).ok()?;
     Some(byte[0])
 }
 
-fn follows(address: u64, text: &[u8]) -> bool {
-    (address..).zip(text).all(|(at, &wanted)| byte(at) == Some(wanted))
+fn follows(address: UserAddr, text: &[u8]) -> bool {
+    (0..).zip(text).all(|(at, &wanted)| byte(address + at) == Some(wanted))
 }
 
 /// The number, as /proc writes it, that is the rest of a path.
-fn number(address: u64) -> Option<u64> {
+fn number(address: UserAddr) -> Option<u64> {
     /// Digits of the numbers that local files have.
     const MOST: u64 = 4;
     let mut number = 0;

@@ -9,6 +9,7 @@
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 use alloc::sync::Arc;
+use crtos_abi::UserAddr;
 use crtos_files::{NoMemory, PAGE, PipeRing};
 use linux_raw_sys::general as linux;
 
@@ -240,7 +241,7 @@ impl Pipe {
 
     /// As [`Pipe::read`], on the fast path: at most a step, if nothing is behind what is read.
     #[inline(never)]
-    pub fn read_at_once(&self, buffer: u64, length: u64) -> FastResult {
+    pub fn read_at_once(&self, buffer: UserAddr, length: u64) -> FastResult {
         if self.is_empty()
             || length > Memory::MOST
             || !user_memory::is_range(buffer, length)
@@ -333,7 +334,7 @@ impl Pipe {
 
     /// As [`Pipe::write`], on the fast path: at most a step, not in packets.
     #[inline(never)]
-    pub fn write_at_once(&self, buffer: u64, length: u64) -> FastResult {
+    pub fn write_at_once(&self, buffer: UserAddr, length: u64) -> FastResult {
         if !(1..=user_memory::STEP as u64).contains(&length)
             || !self.has_readers()
             || !self.watchers.are_few()

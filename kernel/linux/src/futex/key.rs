@@ -3,7 +3,7 @@
 //! address, in shared memory the object and the offset. A private and a shared operation do not
 //! meet, as in Linux.
 
-use crtos_abi::channel::USER_END;
+use crtos_abi::UserAddr;
 use crtos_locks::Key;
 
 use crtos_core::{
@@ -22,34 +22,34 @@ const SHARED: u64 = 1;
 const OBJECT: u64 = 2;
 
 /// The key of a private futex of the calling program; `None` if the address is none of a futex.
-pub fn private_key(word: u64) -> Option<Key> {
-    if !word.is_multiple_of(4) || word >= USER_END {
+pub fn private_key(word: UserAddr) -> Option<Key> {
+    if !word.is_aligned(4) || word >= UserAddr::END {
         return None;
     }
     let space = task::current().user()?.process.space.id();
-    Some(Key { space: space * KINDS + PRIVATE, offset: word })
+    Some(Key { space: space * KINDS + PRIVATE, offset: word.get() })
 }
 
 /// The key of a futex of the calling program. Memory for a shared operation must allow `access`.
 /// May sleep for that.
 pub fn key(address: Address, access: Access) -> Result<Key, Errno> {
     let Address { word, shared } = address;
-    if !word.is_multiple_of(4) {
+    if !word.is_aligned(4) {
         return Err(Errno::EINVAL);
     }
-    if word >= USER_END {
+    if word >= UserAddr::END {
         return Err(Errno::EFAULT);
     }
     let current = task::current();
     let user = current.user().ok_or(Errno::EFAULT)?;
     let space = &user.process.space;
     if !shared {
-        return Ok(Key { space: space.id() * KINDS + PRIVATE, offset: word });
+        return Ok(Key { space: space.id() * KINDS + PRIVATE, offset: word.get() });
     }
     word::make_present(word, access)?;
     Ok(match space.futex_key(word)? {
         space::Key::Private { space, address } => {
-            Key { space: space * KINDS + SHARED, offset: address }
+            Key { space: space * KINDS + SHARED, offset: address.get() }
         }
         space::Key::Shared { object, offset } => Key { space: object * KINDS + OBJECT, offset },
     })

@@ -24,6 +24,7 @@ mod robust;
 pub mod wait;
 mod word;
 
+use crtos_abi::UserAddr;
 use crtos_locks::{Key, Table, Tids, inheritance::Lock};
 
 pub use robust::{enter, exit};
@@ -45,7 +46,7 @@ use crate::{
 #[derive(Clone, Copy, Debug)]
 pub struct Address {
     /// Of the word.
-    pub word: u64,
+    pub word: UserAddr,
     /// Threads with other address spaces may wait there (no FUTEX_PRIVATE_FLAG).
     pub shared: bool,
 }
@@ -82,7 +83,7 @@ pub fn set_up(secret: u64) {
 /// Why a section under the lock ended without a result.
 enum Stop {
     /// The page of the word at this address is absent, or not writable.
-    Absent(u64, Access),
+    Absent(UserAddr, Access),
     /// The word changed meanwhile.
     Changed,
     /// The call fails.

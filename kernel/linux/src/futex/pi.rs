@@ -2,6 +2,7 @@
 //! Futexes with an owner: the word is the owner's thread id, and whoever finds it taken waits in
 //! the graph of inheritance. A lock that is given up goes to the first waiter at once.
 
+use crtos_abi::UserAddr;
 use crtos_locks::{Graph, Key, inheritance::Lock};
 
 use crtos_core::{
@@ -35,7 +36,7 @@ pub(super) fn attempt(
     state: &State,
     graph: &Graph<MAX_THREADS>,
     key: Key,
-    address: u64,
+    address: UserAddr,
     tid: u32,
     wanted: bool,
 ) -> Result<Attempt, Stop> {
@@ -140,7 +141,7 @@ fn acquire(address: Address, wait: bool) -> Result<Option<Key>, Errno> {
 /// Waits until the calling thread, which was moved to the lock at `key` or was given it at once,
 /// has it.
 pub(super) fn await_moved(
-    address: u64,
+    address: UserAddr,
     key: Key,
     deadline: Option<Deadline>,
 ) -> Result<Result<(), Ended>, Errno> {
@@ -154,7 +155,7 @@ pub(super) fn await_moved(
 
 /// Waits until the calling thread, which is queued for the lock at `key`, has it.
 fn await_grant(
-    address: u64,
+    address: UserAddr,
     key: Key,
     deadline: Option<Deadline>,
 ) -> Result<Result<(), Ended>, Errno> {
@@ -181,7 +182,7 @@ fn await_grant(
 }
 
 /// Names the calling thread in the word if it got the lock from an owner that died.
-fn take_over(address: u64, key: Key, me: u16, tid: u32) -> Result<(), Errno> {
+fn take_over(address: UserAddr, key: Key, me: u16, tid: u32) -> Result<(), Errno> {
     let step = || -> Result<(), Stop> {
         let mut state = STATE.lock();
         let heir = state.table.find(key).and_then(|place| state.table.heir(place));
@@ -224,7 +225,7 @@ pub fn unlock(address: Address) -> SysResult {
     }
 }
 
-fn release(state: &mut State, key: Key, address: u64, me: u16, tid: u32) -> Result<(), Stop> {
+fn release(state: &mut State, key: Key, address: UserAddr, me: u16, tid: u32) -> Result<(), Stop> {
     let word = word::load(address)?;
     if word & TID != tid {
         return Err(Errno::EPERM.into());

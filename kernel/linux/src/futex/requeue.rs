@@ -2,6 +2,7 @@
 //! Moving waiters from one futex to another, so that a condition's waiters do not all wake only to
 //! wait for its mutex.
 
+use crtos_abi::UserAddr;
 use crtos_locks::{Key, futex::Wait};
 use linux_raw_sys::general as linux;
 
@@ -67,7 +68,7 @@ pub fn requeue(
 }
 
 /// Fails with EAGAIN if the word is not what is expected. May sleep.
-fn compare(address: u64, expected: Option<u32>) -> Result<(), Errno> {
+fn compare(address: UserAddr, expected: Option<u32>) -> Result<(), Errno> {
     let Some(expected) = expected else { return Ok(()) };
     loop {
         let word = {
@@ -150,7 +151,7 @@ pub fn cmp_requeue_pi(
 
 /// Moves the first waiter to the lock at `address`; says whose level may have changed, `None` if
 /// nobody is there.
-fn move_one([from, to]: [Key; 2], address: u64, wanted: bool) -> Result<Option<u16>, Stop> {
+fn move_one([from, to]: [Key; 2], address: UserAddr, wanted: bool) -> Result<Option<u16>, Stop> {
     let mut state = STATE.lock();
     let Some(place) = state.table.find(from) else { return Ok(None) };
     let thread = match state.table.first(place) {

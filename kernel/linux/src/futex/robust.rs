@@ -2,6 +2,7 @@
 //! What a thread leaves behind when it ends, or executes another program: locks on its robust list
 //! (set_robust_list(2)) and locks that others wait for. Their words say that the owner died.
 
+use crtos_abi::UserAddr;
 use crtos_syscalls::structs::RobustListHead;
 use linux_raw_sys::general as linux;
 
@@ -31,7 +32,7 @@ pub fn exit() {
     let Ok((me, tid)) = caller() else { return };
     if let Some(user) = task::current().user() {
         let (head, _) = core::mem::take(&mut *user.robust_list.lock());
-        if head != 0 {
+        if !head.is_null() {
             // Where the list leads nowhere, it ends.
             let _ = walk(head, tid);
         }
@@ -51,43 +52,60 @@ pub fn exit() {
     settle(me);
 }
 
-/// Walks the robust list. The lowest bit of a pointer says that the futex is one with inheritance.
-fn walk(head: u64, tid: u32) -> Result<(), Errno> {
+/// A pointer of a robust list to an entry. Its lowest bit says that the futex is one with
+/// inheritance.
+#[derive(Clone, Copy)]
+struct Entry(u64);
+
+impl Entry {
+    fn address(self) -> UserAddr {
+        UserAddr::new(self.0 & !1)
+    }
+
+    fn inherits(self) -> bool {
+        self.0 & 1 != 0
+    }
+}
+
+/// Walks the robust list.
+fn walk(head: UserAddr, tid: u32) -> Result<(), Errno> {
     let RobustListHead { first, offset, pending } = user::read_struct(head)?;
-    let word = |entry: u64| (entry & !1).wrapping_add_signed(offset);
+    let [first, pending] = [first, pending].map(Entry);
+    let word = |entry: Entry| UserAddr::new(entry.address().get().wrapping_add_signed(offset));
     let result =
-        walk_list(head, first, pending & !1, |entry| die(word(entry), entry & 1 != 0, tid, false));
-    if pending & !1 != 0 {
-        die(word(pending), pending & 1 != 0, tid, true)?;
+        walk_list(head, first, pending, |entry| die(word(entry), entry.inherits(), tid, false));
+    if !pending.address().is_null() {
+        die(word(pending), pending.inherits(), tid, true)?;
     }
     result
 }
 
 fn walk_list(
-    head: u64,
-    first: u64,
-    pending: u64,
-    mut each: impl FnMut(u64) -> Result<(), Errno>,
+    head: UserAddr,
+    first: Entry,
+    pending: Entry,
+    mut each: impl FnMut(Entry) -> Result<(), Errno>,
 ) -> Result<(), Errno> {
     let mut entry = first;
     for _ in 0..MOST {
-        if entry & !1 == head {
+        if entry.address() == head {
             break;
         }
         // Whoever gets the lock may free the entry.
-        let next = user::read_words(entry & !1);
-        if entry & !1 != pending {
+        let next = user::read_words(entry.address());
+        if entry.address() != pending.address() {
             each(entry)?;
         }
-        [entry] = next?;
+        let [next] = next?;
+        entry = Entry(next);
     }
     Ok(())
 }
 
 /// Notes in the word at `address` that its owner `tid` died, if it is that, and wakes a waiter.
 /// `pending`: the thread was about to take or to give up the lock.
-fn die(address: u64, inherits: bool, tid: u32, pending: bool) -> Result<(), Errno> {
-    if !address.is_multiple_of(4) {
+fn die(address: UserAddr, inherits: bool, tid: u32, pending: bool) -> Result<(), Errno> {
+    if !address.is_aligned(4) {
         return Err(Errno::EINVAL);
     }
     let before = loop {

@@ -20,7 +20,10 @@ use crate::{
 
 use core::sync::atomic::Ordering;
 
-use crtos_abi::channel::{THREAD_RUNNING, THREAD_SLEEPING};
+use crtos_abi::{
+    UserAddr,
+    channel::{THREAD_RUNNING, THREAD_SLEEPING},
+};
 use crtos_locks::{Key, futex::Wait};
 use linux_raw_sys::general as linux;
 
@@ -120,7 +123,11 @@ pub fn wake(address: Address, count: i32, bits: u32) -> SysResult {
 
 /// FUTEX_WAKE of a private futex on the fast path: wakes one thread, or finds none. `None` if there
 /// is more to do. Interrupts off.
-pub fn wake_fast(call: &mut FastCall<'_, UserThread>, word: u64, count: i32) -> Option<SysResult> {
+pub fn wake_fast(
+    call: &mut FastCall<'_, UserThread>,
+    word: UserAddr,
+    count: i32,
+) -> Option<SysResult> {
     let key = private_key(word)?;
     let mut state = STATE.lock_quietly();
     Some(Ok(match state.table.wake_one(key, count.max(1) as usize).ok()? {
@@ -135,7 +142,7 @@ pub fn wake_fast(call: &mut FastCall<'_, UserThread>, word: u64, count: i32) -> 
 
 /// Wakes up to `count` threads that wait at a word of the calling program by operations that are
 /// not private.
-pub fn wake_shared(word: u64, count: usize) {
+pub fn wake_shared(word: UserAddr, count: usize) {
     if let Ok(key) = key(Address { word, shared: true }, Access::Read) {
         // Nobody can be told of waiters of another kind.
         let _ = wake_key(key, count, linux::FUTEX_BITSET_MATCH_ANY);
@@ -190,7 +197,7 @@ fn signed(field: u32) -> i32 {
 }
 
 /// Changes a word as FUTEX_WAKE_OP encodes it, and returns what it was.
-fn change(address: u64, operation: u32) -> Result<u32, Stop> {
+fn change(address: UserAddr, operation: u32) -> Result<u32, Stop> {
     let mut argument = signed(operation >> 12 & 0xfff) as u32;
     if operation >> 31 != 0 {
         argument = 1 << (argument & 31);

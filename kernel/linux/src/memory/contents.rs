@@ -8,7 +8,7 @@ use core::ops::Range;
 use crtos_syscalls::structs::Stat;
 use zerocopy::IntoBytes;
 
-use crtos_abi::PAGE_SIZE;
+use crtos_abi::{PAGE_SIZE, UserAddr};
 use crtos_channel::Operation;
 use linux_raw_sys::general as linux;
 
@@ -56,7 +56,7 @@ impl Status {
     pub fn of(space: &AddressSpace, fd: u64) -> Result<Self, Errno> {
         let mut status = Stat::default();
         let window = space.window();
-        let flags = remote::request(Operation::Status { fd: fd as i32, to: Filling::START })?;
+        let flags = remote::request(Operation::Status { fd: fd as i32, to: Filling::START.get() })?;
         let flags = linux_result(flags)?;
         window.read(0, status.as_mut_bytes())?;
         Ok(Self {
@@ -127,7 +127,7 @@ impl<'a> Contents<'a> {
     /// Sees to it that the pages of `range` are there, or with `at_once` unset that they will be
     /// when they are touched. The result is the mirror through which they are read then: to be
     /// used, or given up, once they are mapped.
-    pub fn cover(&self, range: Range<u64>, at_once: bool) -> Result<Option<u64>, Errno> {
+    pub fn cover(&self, range: Range<u64>, at_once: bool) -> Result<Option<UserAddr>, Errno> {
         let part = range.start..range.end.min(self.size);
         if !at_once
             && is_large(&part)
@@ -140,12 +140,12 @@ impl<'a> Contents<'a> {
     }
 
     /// Has the shadow map a part of the file, from which its pages are read when they are touched.
-    fn mirror(&self, part: Range<u64>) -> Result<u64, Errno> {
+    fn mirror(&self, part: Range<u64>) -> Result<UserAddr, Errno> {
         spares::reserve_spare()?;
         let length = (part.end - part.start).next_multiple_of(PAGE_SIZE);
         let at = self.space.reserve_mirror(length)?;
         let (rights, flags) = (linux::PROT_READ.into(), linux::MAP_PRIVATE | linux::MAP_FIXED);
-        let args = [at, length, rights, flags.into(), self.fd, part.start];
+        let args = [at.get(), length, rights, flags.into(), self.fd, part.start];
         if let Err(error) = remote::linux(linux::__NR_mmap, &args) {
             self.space.forget_mirror(at);
             return Err(error);
@@ -203,7 +203,7 @@ pub fn load(
 fn fill(fd: u64, offset: u64, length: u64) -> Result<u64, Errno> {
     let mut done = 0;
     while done < length {
-        let args = [fd, Filling::START + done, length - done, offset + done];
+        let args = [fd, (Filling::START + done).get(), length - done, offset + done];
         match remote::linux(linux::__NR_pread64, &args) {
             Ok(0) => break,
             Ok(count) => done += count.min(length - done),

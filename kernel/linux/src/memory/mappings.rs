@@ -11,7 +11,7 @@
 //! mappings that are made later, for pages that no program of the realm has mapped. What programs
 //! of the realm read and write by read(2) and write(2) agrees with them ([`moved`]).
 
-use crtos_abi::PAGE_SIZE;
+use crtos_abi::{PAGE_SIZE, UserAddr};
 use crtos_channel::Operation;
 use linux_raw_sys::general as linux;
 
@@ -48,7 +48,7 @@ const PIECE: usize = 512;
 const ACCESS_MODE: u64 = 3;
 
 /// Maps a file and returns the address. May sleep, and asks Linux.
-pub fn map(space: &AddressSpace, request: Request) -> Result<u64, Errno> {
+pub fn map(space: &AddressSpace, request: Request) -> Result<UserAddr, Errno> {
     let status = Status::of(space, request.fd)?;
     match request.kind {
         linux::MAP_SHARED | linux::MAP_SHARED_VALIDATE => shared(space, request, &status),
@@ -62,7 +62,7 @@ pub fn map(space: &AddressSpace, request: Request) -> Result<u64, Errno> {
 
 /// Private memory with the file's contents, as they are now: the first write to each page gets a
 /// copy.
-fn private(space: &AddressSpace, request: Request, status: &Status) -> Result<u64, Errno> {
+fn private(space: &AddressSpace, request: Request, status: &Status) -> Result<UserAddr, Errno> {
     let Request { map, fd, offset, .. } = request;
     let contents = Contents::with(space, fd, status, is_shared)?;
     let end = offset.checked_add(map.length).ok_or(Errno::EOVERFLOW)?;
@@ -83,7 +83,7 @@ fn private(space: &AddressSpace, request: Request, status: &Status) -> Result<u6
     Ok(mapped?)
 }
 
-fn shared(space: &AddressSpace, request: Request, status: &Status) -> Result<u64, Errno> {
+fn shared(space: &AddressSpace, request: Request, status: &Status) -> Result<UserAddr, Errno> {
     let Request { map, kind, fd, offset } = request;
     let length = map.length;
     let mut may_write = status.flags & ACCESS_MODE == u64::from(linux::O_RDWR);
@@ -94,7 +94,7 @@ fn shared(space: &AddressSpace, request: Request, status: &Status) -> Result<u64
         let wanted = u64::from(map.protection.bits()) | u64::from(linux::PROT_READ);
         let most = wanted | if may_write { u64::from(linux::PROT_WRITE) } else { 0 };
         let mmap = |protection| {
-            remote::linux(linux::__NR_mmap, &[at, length, protection, flags, fd, offset])
+            remote::linux(linux::__NR_mmap, &[at.get(), length, protection, flags, fd, offset])
         };
         let mapped = match mmap(most) {
             // A file that is sealed against writing.
@@ -107,7 +107,7 @@ fn shared(space: &AddressSpace, request: Request, status: &Status) -> Result<u64
         // Devices have memory of their own, which is not the realm's.
         let mapped = match mapped {
             Ok(_) if !status.is_regular => {
-                let _ = remote::linux(linux::__NR_munmap, &[at, length]);
+                let _ = remote::linux(linux::__NR_munmap, &[at.get(), length]);
                 Err(Errno::ENODEV)
             }
             other => other,
@@ -143,7 +143,7 @@ fn shared(space: &AddressSpace, request: Request, status: &Status) -> Result<u64
     });
     if mapped.is_err() {
         space.forget_mirror(mirror);
-        let _ = remote::linux(linux::__NR_munmap, &[mirror, length]);
+        let _ = remote::linux(linux::__NR_munmap, &[mirror.get(), length]);
     }
     mapped
 }
@@ -245,13 +245,17 @@ pub fn moved(space: &AddressSpace, transfer: &Transfer, mut memory: Memory) -> R
 
 /// Writes what the program has changed in shared mappings of files back to Linux. May sleep; a
 /// program without such mappings loses no time.
-pub fn write_back(space: &AddressSpace, start: u64, length: u64) {
+pub fn write_back(space: &AddressSpace, start: UserAddr, length: u64) {
     if !space.has_mirrors() {
         return;
     }
     let mut at = start;
     while let Some(dirty) = space.next_dirty(at, start.saturating_add(length)) {
-        let copy = Operation::Copy { to: dirty.mirror, from: dirty.start, length: dirty.length };
+        let copy = Operation::Copy {
+            to: dirty.mirror.get(),
+            from: dirty.start.get(),
+            length: dirty.length,
+        };
         // A file that became shorter has no place for it.
         let _ = remote::request(copy).map(linux_result);
         at = dirty.start + dirty.length;
@@ -260,7 +264,7 @@ pub fn write_back(space: &AddressSpace, start: u64, length: u64) {
 
 /// The same for all that is mapped: before a program ends or executes another.
 pub fn write_back_all(space: &AddressSpace) {
-    write_back(space, 0, crtos_abi::channel::USER_END);
+    write_back(space, UserAddr::NULL, UserAddr::END.get());
 }
 
 /// After mappings went: gives up mirrors that nothing needs any more.
@@ -268,7 +272,7 @@ pub fn tidy(space: &AddressSpace) {
     while space.has_mirrors()
         && let Some((address, length)) = space.unused_mirror()
     {
-        let _ = remote::linux(linux::__NR_munmap, &[address, length]);
+        let _ = remote::linux(linux::__NR_munmap, &[address.get(), length]);
         space.forget_mirror(address);
     }
 }

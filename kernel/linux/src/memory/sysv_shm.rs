@@ -11,7 +11,7 @@ use alloc::{sync::Arc, vec::Vec};
 use crtos_syscalls::structs::{ShmStatus, Stat};
 use zerocopy::IntoBytes;
 
-use crtos_abi::PAGE_SIZE;
+use crtos_abi::{PAGE_SIZE, UserAddr};
 use crtos_channel::Operation;
 use linux_raw_sys::general as linux;
 
@@ -46,7 +46,7 @@ struct Status {
 }
 
 fn status(space: &AddressSpace, window: &Window, id: u64) -> Result<Status, Errno> {
-    remote::linux(linux::__NR_shmctl, &[id, IPC_STAT, window.start])?;
+    remote::linux(linux::__NR_shmctl, &[id, IPC_STAT, window.start.get()])?;
     let mut status = ShmStatus::default();
     space.read(window.start, status.as_mut_bytes())?;
     let [attached, ..] = status.times;
@@ -59,7 +59,7 @@ fn namespace(space: &AddressSpace, window: &Window) -> Result<u64, Errno> {
     const STATUS: u64 = 64;
     space.write(window.start, NAME)?;
     let here = linux::AT_FDCWD as i64 as u64;
-    let args = [here, window.start, window.start + STATUS, 0];
+    let args = [here, window.start.get(), (window.start + STATUS).get(), 0];
     remote::linux(linux::__NR_newfstatat, &args)?;
     let mut status = Stat::default();
     space.read(window.start + STATUS, status.as_mut_bytes())?;
@@ -67,12 +67,12 @@ fn namespace(space: &AddressSpace, window: &Window) -> Result<u64, Errno> {
 }
 
 /// Where shmat(2) is asked to attach.
-fn placement(address: u64, flags: u32) -> Result<Placement, Errno> {
+fn placement(address: UserAddr, flags: u32) -> Result<Placement, Errno> {
     let replaces = flags & SHM_REMAP != 0;
-    let rounded = address - address % PAGE_SIZE;
+    let rounded = address.page_down();
     match address {
-        _ if replaces && rounded == 0 => Err(Errno::EINVAL),
-        0 => Ok(Placement::Anywhere { hint: 0 }),
+        _ if replaces && rounded.is_null() => Err(Errno::EINVAL),
+        UserAddr::NULL => Ok(Placement::Anywhere { hint: UserAddr::NULL }),
         _ if rounded != address && flags & SHM_RND == 0 => Err(Errno::EINVAL),
         _ if replaces => Ok(Placement::Fixed(rounded)),
         _ => Ok(Placement::NoReplace(rounded)),
@@ -82,7 +82,7 @@ fn placement(address: u64, flags: u32) -> Result<Placement, Errno> {
 /// shmat(id, address, flags).
 pub fn shmat([id, address, flags, ..]: Args) -> SysResult {
     let flags = flags as u32;
-    let placement = placement(address, flags)?;
+    let placement = placement(UserAddr::new(address), flags)?;
     let space = user::space()?;
     let (status, namespace) = {
         let window = Window::open(&space, PAGE_SIZE)?;
@@ -93,7 +93,8 @@ pub fn shmat([id, address, flags, ..]: Args) -> SysResult {
     let mirror = space.reserve_mirror(length)?;
     // Linux says whether it may be attached like that.
     let rights = flags & (SHM_RDONLY | SHM_EXEC);
-    let attached = remote::linux(linux::__NR_shmat, &[id, mirror, (rights | SHM_REMAP).into()]);
+    let attached =
+        remote::linux(linux::__NR_shmat, &[id, mirror.get(), (rights | SHM_REMAP).into()]);
     if let Err(error) = attached {
         space.forget_mirror(mirror);
         return Err(error);
@@ -118,10 +119,10 @@ pub fn shmat([id, address, flags, ..]: Args) -> SysResult {
         let target = Target { object, offset: 0, writable: may_write, attachment: true };
         space.set_mirror(mirror, target);
         space.use_mirror(mirror);
-        Ok(start)
+        Ok(start.get())
     })();
     if result.is_err() {
-        let _ = remote::linux(linux::__NR_munmap, &[mirror, length]);
+        let _ = remote::linux(linux::__NR_munmap, &[mirror.get(), length]);
         space.forget_mirror(mirror);
     }
     mappings::tidy(&space);
@@ -129,7 +130,12 @@ pub fn shmat([id, address, flags, ..]: Args) -> SysResult {
 }
 
 /// Reads what Linux has of a segment, from its mirror, unless that was done.
-fn load(space: &AddressSpace, object: &Object, mirror: u64, status: &Status) -> Result<(), Errno> {
+fn load(
+    space: &AddressSpace,
+    object: &Object,
+    mirror: UserAddr,
+    status: &Status,
+) -> Result<(), Errno> {
     let window = space.window();
     let _loading = object.loading();
     if object.is_loaded() {
@@ -142,7 +148,8 @@ fn load(space: &AddressSpace, object: &Object, mirror: u64, status: &Status) -> 
     let end = if status.is_fresh { 0 } else { status.size.next_multiple_of(PAGE_SIZE) };
     for start in (0..end).step_by(Filling::LENGTH as usize) {
         let length = (end - start).min(Filling::LENGTH);
-        let copy = Operation::Copy { to: Filling::START, from: mirror + start, length };
+        let (to, from) = (Filling::START.get(), (mirror + start).get());
+        let copy = Operation::Copy { to, from, length };
         linux_result(remote::request(copy)?)?;
         for page in (0..length).step_by(PAGE_SIZE as usize) {
             window.read(page, &mut bytes)?;
@@ -158,8 +165,9 @@ fn load(space: &AddressSpace, object: &Object, mirror: u64, status: &Status) -> 
 
 /// shmdt(address): what is left of the attachment that began there.
 pub fn shmdt([address, ..]: Args) -> SysResult {
+    let address = UserAddr::new(address);
     let space = user::space()?;
-    let mut parts: Vec<(Arc<Object>, u64, u64)> = Vec::new();
+    let mut parts: Vec<(Arc<Object>, UserAddr, u64)> = Vec::new();
     let mut is_full = false;
     space.regions(&mut |region| {
         let Some((object, offset)) = region.object_at(region.start) else { return };

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Times as programs store them.
 
+use crtos_abi::UserAddr;
+
 use crtos_core::{mm::space::BadAddress, time::Nanos};
 
 use super::user;
@@ -10,7 +12,7 @@ use crate::abi::Errno;
 pub const SECOND: u64 = 1_000_000_000;
 
 /// Reads a `struct timespec`.
-pub fn read_timespec(address: u64) -> Result<Nanos, Errno> {
+pub fn read_timespec(address: UserAddr) -> Result<Nanos, Errno> {
     let [seconds, nanoseconds] = user::read_words(address)?;
     timespec(seconds, nanoseconds)
 }
@@ -24,6 +26,6 @@ pub fn timespec(seconds: u64, nanoseconds: u64) -> Result<Nanos, Errno> {
 }
 
 /// Writes a `struct timespec`.
-pub fn write_timespec(address: u64, time: Nanos) -> Result<(), BadAddress> {
+pub fn write_timespec(address: UserAddr, time: Nanos) -> Result<(), BadAddress> {
     user::write_words(address, [time.0 / SECOND, time.0 % SECOND])
 }

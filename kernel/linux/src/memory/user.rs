@@ -5,6 +5,7 @@
 
 use alloc::sync::Arc;
 
+use crtos_abi::UserAddr;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crtos_core::{
@@ -19,43 +20,46 @@ pub fn space() -> Result<Arc<AddressSpace>, BadAddress> {
 }
 
 /// Reads `N` 64-bit words.
-pub fn read_words<const N: usize>(address: u64) -> Result<[u64; N], BadAddress> {
+pub fn read_words<const N: usize>(address: UserAddr) -> Result<[u64; N], BadAddress> {
     let mut bytes = [[0; 8]; N];
     read(address, bytes.as_flattened_mut())?;
     Ok(bytes.map(u64::from_le_bytes))
 }
 
 /// Writes 64-bit words.
-pub fn write_words<const N: usize>(address: u64, words: [u64; N]) -> Result<(), BadAddress> {
+pub fn write_words<const N: usize>(address: UserAddr, words: [u64; N]) -> Result<(), BadAddress> {
     write(address, words.map(u64::to_le_bytes).as_flattened())
 }
 
 /// Reads a structure. What it says is an allegation.
-pub fn read_struct<T: FromBytes + IntoBytes>(address: u64) -> Result<T, BadAddress> {
+pub fn read_struct<T: FromBytes + IntoBytes>(address: UserAddr) -> Result<T, BadAddress> {
     let mut value = T::new_zeroed();
     read(address, value.as_mut_bytes())?;
     Ok(value)
 }
 
 /// Writes a structure.
-pub fn write_struct<T: IntoBytes + Immutable>(address: u64, value: &T) -> Result<(), BadAddress> {
+pub fn write_struct<T: IntoBytes + Immutable>(
+    address: UserAddr,
+    value: &T,
+) -> Result<(), BadAddress> {
     write(address, value.as_bytes())
 }
 
 /// Reads a 32-bit word.
-pub fn read_u32(address: u64) -> Result<u32, BadAddress> {
+pub fn read_u32(address: UserAddr) -> Result<u32, BadAddress> {
     let mut bytes = [0; 4];
     read(address, &mut bytes)?;
     Ok(u32::from_le_bytes(bytes))
 }
 
 /// Writes a 32-bit word.
-pub fn write_u32(address: u64, value: u32) -> Result<(), BadAddress> {
+pub fn write_u32(address: UserAddr, value: u32) -> Result<(), BadAddress> {
     write(address, &value.to_le_bytes())
 }
 
 /// Reads bytes. May sleep.
-pub fn read(address: u64, to: &mut [u8]) -> Result<(), BadAddress> {
+pub fn read(address: UserAddr, to: &mut [u8]) -> Result<(), BadAddress> {
     let done = user_memory::read(address, to);
     match &mut to[done..] {
         [] => Ok(()),
@@ -64,7 +68,7 @@ pub fn read(address: u64, to: &mut [u8]) -> Result<(), BadAddress> {
 }
 
 /// Writes bytes. May sleep.
-pub fn write(address: u64, from: &[u8]) -> Result<(), BadAddress> {
+pub fn write(address: UserAddr, from: &[u8]) -> Result<(), BadAddress> {
     let done = user_memory::write(address, from);
     match &from[done..] {
         [] => Ok(()),
@@ -73,7 +77,7 @@ pub fn write(address: u64, from: &[u8]) -> Result<(), BadAddress> {
 }
 
 /// Clears memory. May sleep.
-pub fn zero(address: u64, length: u64) -> Result<(), BadAddress> {
+pub fn zero(address: UserAddr, length: u64) -> Result<(), BadAddress> {
     let done = user_memory::clear(address, length as usize) as u64;
     match length - done {
         0 => Ok(()),

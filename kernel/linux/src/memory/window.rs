@@ -2,13 +2,15 @@
 //! A window: memory of the program, for the time of a call, through which both kernels reach what
 //! one hands to the other.
 
+use crtos_abi::UserAddr;
+
 use crtos_core::mm::space::{AddressSpace, Map, MapError, Placement, Protection};
 
 /// A range of the address space.
 pub struct Window<'a> {
     space: &'a AddressSpace,
     /// Its address.
-    pub start: u64,
+    pub start: UserAddr,
     length: u64,
 }
 
@@ -16,7 +18,7 @@ impl<'a> Window<'a> {
     /// Maps a window of `length` bytes.
     pub fn open(space: &'a AddressSpace, length: u64) -> Result<Self, MapError> {
         let protection = Protection::READ | Protection::WRITE;
-        let placement = Placement::Anywhere { hint: 0 };
+        let placement = Placement::Anywhere { hint: UserAddr::NULL };
         let start = space.map(Map::private(placement, length, protection))?;
         Ok(Self { space, start, length })
     }

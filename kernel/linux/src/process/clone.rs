@@ -3,7 +3,7 @@
 //! [`crate::process::fork`].
 
 use alloc::sync::Arc;
-use core::sync::atomic::Ordering;
+use crtos_abi::UserAddr;
 use crtos_syscalls::structs::CloneArgs;
 use zerocopy::IntoBytes;
 
@@ -34,16 +34,16 @@ pub struct Wanted {
     pub flags: u64,
     /// Signal to the parent at the end.
     pub signal: u32,
-    /// Stack pointer of the child, or 0 for the parent's.
-    pub stack: u64,
+    /// Stack pointer of the child, or [`UserAddr::NULL`] for the parent's.
+    pub stack: UserAddr,
     /// Where the parent gets the child's id (CLONE_PARENT_SETTID).
-    pub parent_tid: u64,
+    pub parent_tid: UserAddr,
     /// Where the child gets its id (CLONE_CHILD_SETTID, CLONE_CHILD_CLEARTID).
-    pub child_tid: u64,
+    pub child_tid: UserAddr,
     /// FS base of the child (CLONE_SETTLS).
-    pub tls: u64,
+    pub tls: UserAddr,
     /// Where the parent gets a descriptor (CLONE_PIDFD).
-    pub pidfd: u64,
+    pub pidfd: UserAddr,
 }
 
 impl Wanted {
@@ -64,6 +64,8 @@ pub fn clone(
 ) -> SysResult {
     let signal = flags as u32 & linux::CSIGNAL;
     let flags = u64::from(flags as u32 & !linux::CSIGNAL);
+    let [stack, parent_tid, child_tid, tls] =
+        [stack, parent_tid, child_tid, tls].map(UserAddr::new);
     let wanted = Wanted { flags, signal, stack, parent_tid, child_tid, tls, pidfd: parent_tid };
     if wanted.has(linux::CLONE_PIDFD)
         && wanted.has(linux::CLONE_PARENT_SETTID | linux::CLONE_DETACHED)
@@ -84,6 +86,7 @@ pub fn clone3(context: &mut UserContext, [address, size, ..]: Args) -> SysResult
     if size < FIRST {
         return Err(Errno::EINVAL);
     }
+    let address = UserAddr::new(address);
     let known = size.min(LAST);
     // What an older program does not pass is zero.
     let mut arguments = CloneArgs::default();
@@ -123,14 +126,16 @@ pub fn clone3(context: &mut UserContext, [address, size, ..]: Args) -> SysResult
         || flags & clears == clears
         || flags & EXIT_FLAGS != 0 && signal != 0
         || (stack == 0) != (stack_size == 0)
-        || stack.checked_add(stack_size).is_none_or(|end| end > crtos_abi::channel::USER_END);
+        || UserAddr::new(stack).checked_add(stack_size).is_none_or(|end| end > UserAddr::END);
     if bad {
         return Err(Errno::EINVAL);
     }
     if set_tid_size != 0 || flags & linux::CLONE_INTO_CGROUP != 0 {
         return Err(Errno::EPERM);
     }
-    let stack = stack + stack_size;
+    let stack = UserAddr::new(stack) + stack_size;
+    let [parent_tid, child_tid, tls, pidfd] =
+        [parent_tid, child_tid, tls, pidfd].map(UserAddr::new);
     let signal = signal as u32;
     make(context, &Wanted { flags, signal, stack, parent_tid, child_tid, tls, pidfd })
 }
@@ -183,7 +188,7 @@ fn thread(context: &UserContext, wanted: &Wanted) -> SysResult {
     }
     *user.command.lock() = *parent.command.lock();
     if wanted.has(linux::CLONE_CHILD_CLEARTID) {
-        user.clear_child_tid.store(wanted.child_tid, Ordering::Relaxed);
+        user.set_clear_child_tid(wanted.child_tid);
     }
     let tids = [
         (linux::CLONE_PARENT_SETTID, wanted.parent_tid),

@@ -105,8 +105,8 @@ fn finish() {
 /// futexes, and what set_tid_address(2) names.
 fn leave_memory(user: &UserThread) {
     futex::exit();
-    let address = user.clear_child_tid.swap(0, Ordering::Relaxed);
-    if address != 0 && user.process.space.write(address, &[0; 4]).is_ok() {
+    let address = user.take_clear_child_tid();
+    if !address.is_null() && user.process.space.write(address, &[0; 4]).is_ok() {
         futex::wake_shared(address, 1);
     }
 }

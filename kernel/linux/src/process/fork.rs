@@ -146,7 +146,7 @@ fn split(beginning: Beginning, wanted: &Wanted) -> SysResult {
     // No placeholder moves while the shadow and the table are copied. Linux holds a parent that
     // waits for its child's exec for as long as that takes.
     let agreement = (!wanted.has(linux::CLONE_VFORK)).then(|| files.hold());
-    let child = remote::request(Operation::Fork { flags, pidfd: wanted.pidfd });
+    let child = remote::request(Operation::Fork { flags, pidfd: wanted.pidfd.get() });
     let made = matches!(child, Ok(child) if child > 0);
     while !fork.done.load(Ordering::Acquire) {
         process::note_if_gone();
@@ -302,7 +302,7 @@ fn adopt(user: &UserThread, fork: &Fork) -> Result<Beginning, AdoptError> {
         let _ = space.write(wanted.child_tid, &pid);
     }
     if wanted.has(linux::CLONE_CHILD_CLEARTID) {
-        user.clear_child_tid.store(wanted.child_tid, Ordering::Relaxed);
+        user.set_clear_child_tid(wanted.child_tid);
     }
     fork.beginning.lock().take().ok_or(AdoptError::NoParent)
 }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Calls with a timeout that go on after a signal without handler.
 
+use crtos_abi::UserAddr;
+
 use crtos_core::time::{Deadline, Nanos};
 
 use crate::futex::Address;
@@ -12,8 +14,8 @@ pub enum Restart {
     Sleep {
         /// Kernel time.
         deadline: Nanos,
-        /// Where the remaining time goes, or 0.
-        remainder: u64,
+        /// Where the remaining time goes, or [`UserAddr::NULL`].
+        remainder: UserAddr,
     },
     /// Relative clock_nanosleep(2) in processor time.
     ProcessorSleep {
@@ -22,7 +24,7 @@ pub enum Restart {
         /// In its time.
         deadline: Nanos,
         /// As above.
-        remainder: u64,
+        remainder: UserAddr,
     },
     /// FUTEX_WAIT and FUTEX_WAIT_BITSET with a timeout.
     Futex {

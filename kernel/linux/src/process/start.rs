@@ -3,7 +3,7 @@
 
 use alloc::{sync::Arc, vec::Vec};
 
-use crtos_abi::channel::USER_END;
+use crtos_abi::UserAddr;
 use crtos_channel::OwnedSlot;
 use crtos_core::{
     arch::{self, UserContext, fpu},
@@ -22,7 +22,7 @@ pub struct Beginning {
     /// Registers.
     pub context: UserContext,
     /// FS base and GS base.
-    pub bases: (u64, u64),
+    pub bases: (UserAddr, UserAddr),
     /// Extended state.
     pub state: Vec<u8>,
 }
@@ -40,11 +40,11 @@ impl Beginning {
 
     /// Changes it as clone(2) was told to.
     pub fn apply(&mut self, wanted: &Wanted) -> Result<(), Errno> {
-        if wanted.stack != 0 {
-            self.context.rsp = wanted.stack;
+        if !wanted.stack.is_null() {
+            self.context.rsp = wanted.stack.get();
         }
         if wanted.has(linux::CLONE_SETTLS) {
-            if wanted.tls >= USER_END {
+            if wanted.tls >= UserAddr::END {
                 return Err(Errno::EPERM);
             }
             self.bases.0 = wanted.tls;

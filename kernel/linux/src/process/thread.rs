@@ -4,7 +4,7 @@
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 
-use crtos_abi::channel::THREAD_RUNNING;
+use crtos_abi::{UserAddr, channel::THREAD_RUNNING};
 use crtos_channel::{OwnedSlot, Slot, Status};
 use crtos_core::{sync::SpinLock, task::Thread};
 
@@ -36,9 +36,9 @@ pub struct UserThread {
     /// A call that a signal interrupted and that can go on.
     pub restart: SpinLock<Option<Restart>>,
     /// Address and length of the robust list.
-    pub robust_list: SpinLock<(u64, u64)>,
+    pub robust_list: SpinLock<(UserAddr, u64)>,
     /// The word to clear and wake when the thread has left the memory of the process, or 0.
-    pub clear_child_tid: AtomicU64,
+    clear_child_tid: AtomicU64,
     /// Command name, zero padded.
     pub command: SpinLock<[u8; 16]>,
     /// Where it begins.
@@ -68,7 +68,7 @@ impl UserThread {
             disturbed: AtomicBool::new(false),
             interrupted: AtomicBool::new(false),
             restart: SpinLock::new(None),
-            robust_list: SpinLock::new((0, 0)),
+            robust_list: SpinLock::new((UserAddr::NULL, 0)),
             clear_child_tid: AtomicU64::new(0),
             command: SpinLock::new([0; 16]),
             birth: SpinLock::new(Birth::default()),
@@ -78,6 +78,17 @@ impl UserThread {
             exits: AtomicBool::new(false),
             status: AtomicI32::new(0),
         }
+    }
+
+    /// Notes the word to clear and wake when the thread has left the memory of the process, or
+    /// [`UserAddr::NULL`].
+    pub fn set_clear_child_tid(&self, address: UserAddr) {
+        self.clear_child_tid.store(address.get(), Ordering::Relaxed);
+    }
+
+    /// Returns that word; there is none afterwards.
+    pub fn take_clear_child_tid(&self) -> UserAddr {
+        UserAddr::new(self.clear_child_tid.swap(0, Ordering::Relaxed))
     }
 
     /// Whether `id` means this thread in calls where 0 is the caller.

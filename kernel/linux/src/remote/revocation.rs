@@ -2,6 +2,7 @@
 //! Revocation: pages that Linux maps for a shadow and must let go of before they are used for
 //! anything else.
 
+use crtos_abi::UserAddr;
 use crtos_channel::{Answer, Channel, DoorbellCpu, Operation, Range, Revocations};
 use crtos_core::{
     mm::space::{Access, AddressSpace, FaultError, Revoke, Revoked},
@@ -18,14 +19,14 @@ pub(super) static REVOCATIONS: Mutex<Revocations<Revoked>> = Mutex::new(Revocati
 const BATCH: usize = 16;
 
 /// The page behind an address for Linux.
-pub(super) fn resolve(space: &AddressSpace, address: u64, write: bool) -> Answer {
+pub(super) fn resolve(space: &AddressSpace, address: UserAddr, write: bool) -> Answer {
     let access = if write { Access::Write } else { Access::Read };
     for _ in 0..LIMBO_TRIES {
         match space.expose(address, access) {
             // Linux asks again before it writes to a page that nobody has written to yet.
             Ok(page) => {
                 let write = page.writable && page.dirty;
-                return Answer::Page { address: page.frame, write };
+                return Answer::Page { address: page.frame.0, write };
             }
             Err(FaultError::NoMemory) if REVOCATIONS.lock().out() > 0 => wait_for_revocations(),
             Err(_) => break,
@@ -88,14 +89,16 @@ impl Drop for Revoker {
 }
 
 impl Revoke for Revoker {
-    fn copy(&self, to: u64, from: u64, length: u64) -> bool {
-        request_by_spare(self.process, Operation::Copy { to, from, length }) == Some(0)
+    fn copy(&self, to: UserAddr, from: UserAddr, length: u64) -> bool {
+        request_by_spare(self.process, Operation::Copy { to: to.get(), from: from.get(), length })
+            == Some(0)
     }
 
     fn revoke(&self, mut pages: Revoked) {
         let Some(channel) = channel() else { return };
         loop {
-            let range = Range { process: self.process, start: pages.start, length: pages.length };
+            let start = pages.start.get();
+            let range = Range { process: self.process, start, length: pages.length };
             let posted = REVOCATIONS.lock().post(channel, range, pages);
             match posted {
                 Ok(false) => return,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What the program and its shadow do on each signal.
 
+use crtos_abi::UserAddr;
 use crtos_channel::{Operation, operation::Disposition};
 use crtos_signal::{
     Action, Info, Set,
@@ -103,10 +104,12 @@ pub fn sigaction([signal, action, old, size, ..]: Args) -> SysResult {
     if size != SET_SIZE {
         return Err(Errno::EINVAL);
     }
-    let new = if action == 0 {
+    let [action, old] = [action, old].map(UserAddr::new);
+    let new = if action.is_null() {
         None
     } else {
         let SigAction { handler, flags, restorer, mask } = user::read_struct(action)?;
+        let [handler, restorer] = [handler, restorer].map(UserAddr::new);
         Some(Action { handler, flags, restorer, mask: Set(mask) })
     };
     if !(1..=COUNT).contains(&signal) || new.is_some() && Set::UNCATCHABLE.contains(signal) {
@@ -116,8 +119,9 @@ pub fn sigaction([signal, action, old, size, ..]: Args) -> SysResult {
     if let Some(new) = new {
         set(user, signal, new, before.flags)?;
     }
-    if old != 0 {
+    if !old.is_null() {
         let Action { handler, flags, restorer, mask } = before;
+        let [handler, restorer] = [handler, restorer].map(UserAddr::get);
         user::write_struct(old, &SigAction { handler, flags, restorer, mask: mask.0 })?;
     }
     Ok(0)

@@ -2,6 +2,7 @@
 //! What happens to pending signals before a thread returns to its program, and to a system call
 //! that they interrupted.
 
+use crtos_abi::UserAddr;
 use crtos_signal::{Action, Info, Set, frame::AltStack, group::DEFAULT};
 use linux_raw_sys::general as linux;
 
@@ -27,7 +28,7 @@ pub struct Fault {
     /// `si_code` as Linux gives it.
     pub code: i32,
     /// `si_addr`.
-    pub address: u64,
+    pub address: UserAddr,
     /// Number of the exception (`trapno` in a signal frame).
     pub trap: u32,
     /// Error code of the exception (`err`).
@@ -187,7 +188,7 @@ pub fn fault(context: &mut UserContext, fault: Fault) {
         };
         if let Some((action, delivery)) = delivery {
             let info = Info::fault(signal, code, address);
-            let cr2 = if trap == PAGE_FAULT { address } else { 0 };
+            let cr2 = if trap == PAGE_FAULT { address.get() } else { 0 };
             let words = [error, trap.into(), delivery.frame.mask.0, cr2];
             handle(user, context, &action, &delivery, &info, words);
         } else {

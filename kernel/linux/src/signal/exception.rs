@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The signals that exceptions of a program become.
 
+use crtos_abi::UserAddr;
 use crtos_core::{
     arch::{Cause, Exception, UserContext},
     mm::space::FaultError,
@@ -18,13 +19,14 @@ use linux_raw_sys::general::{
 /// sleep.
 pub fn exception(context: &mut UserContext, exception: Exception) {
     let Exception { vector, error, cause } = exception;
+    let rip = UserAddr::new(context.rip);
     let (signal, code, address) = match cause {
         Cause::Access { address, why } => {
             let (signal, code) = of_access(why);
             (signal, code, address)
         }
-        Cause::Floating { exceptions } => (SIGFPE, of_floating(exceptions), context.rip),
-        Cause::Instruction => of_instruction(vector, context.rip),
+        Cause::Floating { exceptions } => (SIGFPE, of_floating(exceptions), rip),
+        Cause::Instruction => of_instruction(vector, rip),
     };
     fault(context, Fault { signal, code: code as i32, address, trap: vector, error });
 }
@@ -52,15 +54,16 @@ fn of_floating(exceptions: u32) -> u32 {
 }
 
 /// Signal, code and address for an exception that an instruction at `rip` made.
-fn of_instruction(vector: u32, rip: u64) -> (u32, u32, u64) {
+fn of_instruction(vector: u32, rip: UserAddr) -> (u32, u32, UserAddr) {
+    const NONE: UserAddr = UserAddr::NULL;
     match vector {
-        0 => (SIGFPE, FPE_INTDIV, rip),    // #DE
-        1 => (SIGTRAP, TRAP_TRACE, rip),   // #DB
-        3 => (SIGTRAP, SI_KERNEL, 0),      // #BP
-        6 => (SIGILL, ILL_ILLOPN, rip),    // #UD
-        9 => (SIGFPE, SI_KERNEL, 0),       // coprocessor segment overrun
-        11 | 12 => (SIGBUS, SI_KERNEL, 0), // #NP, #SS
-        17 => (SIGBUS, BUS_ADRALN, 0),     // #AC
-        _ => (SIGSEGV, SI_KERNEL, 0),      // #OF, #BR, #TS, #GP, #CP and what may come
+        0 => (SIGFPE, FPE_INTDIV, rip),       // #DE
+        1 => (SIGTRAP, TRAP_TRACE, rip),      // #DB
+        3 => (SIGTRAP, SI_KERNEL, NONE),      // #BP
+        6 => (SIGILL, ILL_ILLOPN, rip),       // #UD
+        9 => (SIGFPE, SI_KERNEL, NONE),       // coprocessor segment overrun
+        11 | 12 => (SIGBUS, SI_KERNEL, NONE), // #NP, #SS
+        17 => (SIGBUS, BUS_ADRALN, NONE),     // #AC
+        _ => (SIGSEGV, SI_KERNEL, NONE),      // #OF, #BR, #TS, #GP, #CP and what may come
     }
 }

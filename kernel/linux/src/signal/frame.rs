@@ -3,7 +3,7 @@
 
 use alloc::vec::Vec;
 
-use crtos_abi::{PAGE_SIZE, channel::USER_END};
+use crtos_abi::{PAGE_SIZE, UserAddr};
 use crtos_signal::{
     Action, Info, Set,
     frame::{self, AltStack, Frame, Place},
@@ -67,12 +67,13 @@ fn lay_out(
         return None;
     }
     let Kept { mask, stack } = *kept;
-    let on_stack = is_on(&stack, context.rsp);
+    let rsp = UserAddr::new(context.rsp);
+    let on_stack = is_on(&stack, rsp);
     let wanted = has(linux::SA_ONSTACK) && stack.size > 0;
     let top = if wanted && !on_stack {
         stack.start + stack.size
     } else {
-        context.rsp.checked_sub(frame::RED_ZONE)?
+        rsp.checked_sub(frame::RED_ZONE)?
     };
     let size = fpu::size();
     let place = frame::place(top, size)?;
@@ -80,7 +81,7 @@ fn lay_out(
         return None;
     }
     let flags = frame::FLAGS_STACK_SEGMENT | if size > 512 { frame::FLAG_XSTATE } else { 0 };
-    let flags_of_stack = stack_state(&stack, context.rsp) | stack.flags;
+    let flags_of_stack = stack_state(&stack, rsp) | stack.flags;
     let words = Frame {
         restorer: action.restorer,
         flags,
@@ -99,16 +100,16 @@ fn lay_out(
 
 /// Has the context go on in a handler whose frame is at `frame`.
 #[inline(always)]
-fn go_on_in(context: &mut UserContext, action: &Action, signal: u32, frame: u64) {
+fn go_on_in(context: &mut UserContext, action: &Action, signal: u32, frame: UserAddr) {
     // RFLAGS: trap, direction, resume.
     const CLEARED: u64 = 1 << 8 | 1 << 10 | 1 << 16;
     context.rflags &= !CLEARED;
-    context.rip = action.handler;
-    context.rsp = frame;
+    context.rip = action.handler.get();
+    context.rsp = frame.get();
     context.rax = 0;
     context.rdi = signal.into();
-    context.rsi = frame + frame::INFO;
-    context.rdx = frame + frame::CONTEXT;
+    context.rsi = (frame + frame::INFO).get();
+    context.rdx = (frame + frame::CONTEXT).get();
     context.orig_rax = u64::MAX;
 }
 
@@ -164,11 +165,11 @@ fn registers(context: &UserContext) -> [u64; 18] {
     [r8, r9, r10, r11, r12, r13, r14, r15, rdi, rsi, rbp, rbx, rdx, rax, rcx, rsp, rip, rflags]
 }
 
-fn is_on(stack: &AltStack, rsp: u64) -> bool {
+fn is_on(stack: &AltStack, rsp: UserAddr) -> bool {
     rsp > stack.start && rsp - stack.start <= stack.size
 }
 
-fn stack_state(stack: &AltStack, rsp: u64) -> u32 {
+fn stack_state(stack: &AltStack, rsp: UserAddr) -> u32 {
     if stack.size == 0 {
         linux::SS_DISABLE
     } else if is_on(stack, rsp) {
@@ -197,11 +198,14 @@ pub fn sigaltstack(context: &UserContext, [new, old, ..]: Args) -> SysResult {
         .group
         .member(index)
         .map_or_else(AltStack::default, |member| member.own.stack);
-    let state = stack_state(&before, context.rsp) | before.flags;
-    if new != 0 {
+    let rsp = UserAddr::new(context.rsp);
+    let state = stack_state(&before, rsp) | before.flags;
+    let [new, old] = [new, old].map(UserAddr::new);
+    if !new.is_null() {
         let [start, flags, size] = user::read_words(new)?;
+        let start = UserAddr::new(start);
         let flags = flags as u32;
-        if before.size > 0 && before.flags == 0 && is_on(&before, context.rsp) {
+        if before.size > 0 && before.flags == 0 && is_on(&before, rsp) {
             return Err(Errno::EPERM);
         }
         let stack = match flags & !SS_AUTODISARM {
@@ -212,8 +216,8 @@ pub fn sigaltstack(context: &UserContext, [new, old, ..]: Args) -> SysResult {
         };
         set_stack(user, stack);
     }
-    if old != 0 {
-        user::write_words(old, [before.start, state.into(), before.size])?;
+    if !old.is_null() {
+        user::write_words(old, [before.start.get(), state.into(), before.size])?;
     }
     Ok(0)
 }
@@ -245,11 +249,11 @@ pub fn sigreturn(context: &mut UserContext) -> SysResult {
 
 fn restore(user: &UserThread, context: &mut UserContext) -> Option<u64> {
     let mut bytes = [0; frame::READ];
-    user::read(context.rsp.checked_sub(8)?, &mut bytes).ok()?;
+    user::read(UserAddr::new(context.rsp).checked_sub(8)?, &mut bytes).ok()?;
     let frame = Frame::from_bytes(&bytes);
     let [r8, r9, r10, r11, r12, r13, r14, r15, ..] = frame.registers;
     let [.., rdi, rsi, rbp, rbx, rdx, rax, rcx, rsp, rip, rflags] = frame.registers;
-    if rip >= USER_END + PAGE_SIZE {
+    if UserAddr::new(rip) >= UserAddr::END + PAGE_SIZE {
         return None;
     }
     restore_state(frame.state)?;
@@ -298,17 +302,20 @@ fn restore(user: &UserThread, context: &mut UserContext) -> Option<u64> {
         if stack.size != 0 {
             set_stack(user, AltStack::default());
         }
-    } else if kept != stack && !is_on(&stack, rsp) && size >= linux::MINSIGSTKSZ.into() {
+    } else if kept != stack
+        && !is_on(&stack, UserAddr::new(rsp))
+        && size >= linux::MINSIGSTKSZ.into()
+    {
         set_stack(user, kept);
     }
     Some(rax)
 }
 
 /// Loads the extended state at `address`; without one, the initial state.
-fn restore_state(address: u64) -> Option<()> {
+fn restore_state(address: UserAddr) -> Option<()> {
     /// Bytes of the state without XSAVE, and where its header starts.
     const LEGACY: usize = 512;
-    if address == 0 {
+    if address.is_null() {
         fpu::reset();
         return Some(());
     }
@@ -336,7 +343,7 @@ fn restore_state(address: u64) -> Option<()> {
 
 /// Whether the extended state at `address` is present and all there, as far as its description
 /// says.
-fn is_described(address: u64, size: usize) -> bool {
+fn is_described(address: UserAddr, size: usize) -> bool {
     let mut description = [0; frame::DESCRIBED];
     let mut tail = [0; frame::STATE_TAIL];
     let description_at = address.wrapping_add(frame::DESCRIPTION as u64);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What a thread blocks.
 
+use crtos_abi::UserAddr;
 use crtos_signal::Set;
 use linux_raw_sys::general as linux;
 
@@ -66,17 +67,18 @@ fn changed(before: Set, how: u64, set: Set) -> Result<Set, Errno> {
 
 /// rt_sigprocmask(how, set, old, size).
 pub fn sigprocmask([how, set, old, size, ..]: Args) -> SysResult {
+    let [set, old] = [set, old].map(UserAddr::new);
     let current = task::current();
     let user = current.user().ok_or(Errno::ESRCH)?;
     if size != SET_SIZE {
         return Err(Errno::EINVAL);
     }
     let before = of(user);
-    if set != 0 {
+    if !set.is_null() {
         let [set] = user::read_words(set)?;
         change(user, before, changed(before, how, Set(set))?)?;
     }
-    if old != 0 {
+    if !old.is_null() {
         user::write_words(old, [before.0])?;
     }
     Ok(0)
@@ -85,6 +87,7 @@ pub fn sigprocmask([how, set, old, size, ..]: Args) -> SysResult {
 /// rt_sigprocmask on the fast path: if Linux need not be told, and no other thread has to take what
 /// this one blocks. Interrupts off.
 pub fn sigprocmask_fast(user: &UserThread, [how, set, old, size]: [u64; 4]) -> Option<SysResult> {
+    let [set, old] = [set, old].map(UserAddr::new);
     let mut state = user.process.signals.lock();
     let index = user.signals.index();
     let before = state.group.member(index)?.mask();
@@ -92,7 +95,7 @@ pub fn sigprocmask_fast(user: &UserThread, [how, set, old, size]: [u64; 4]) -> O
         return None;
     }
     let mut mask = before;
-    if set != 0 {
+    if !set.is_null() {
         let mut bytes = [0; 8];
         if user_memory::read(set, &mut bytes) < bytes.len() {
             return None;
@@ -103,7 +106,7 @@ pub fn sigprocmask_fast(user: &UserThread, [how, set, old, size]: [u64; 4]) -> O
             return None;
         }
     }
-    if old != 0 && user_memory::write(old, &before.0.to_le_bytes()) < 8 {
+    if !old.is_null() && user_memory::write(old, &before.0.to_le_bytes()) < 8 {
         return None;
     }
     if mask != before {
@@ -128,6 +131,6 @@ pub fn sigpending([set, size, ..]: Args) -> SysResult {
             .member(index)
             .map_or(Set::EMPTY, |member| state.group.pending(index) & member.mask())
     };
-    user::write(set, &pending.0.to_le_bytes()[..size as usize])?;
+    user::write(UserAddr::new(set), &pending.0.to_le_bytes()[..size as usize])?;
     Ok(0)
 }

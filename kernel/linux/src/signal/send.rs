@@ -9,6 +9,7 @@
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
 
+use crtos_abi::UserAddr;
 use crtos_signal::{
     Generated, Group, Info, Pool, Set, Target, Ticket,
     info::{self, SI_TKILL, SI_USER},
@@ -370,7 +371,7 @@ pub fn rt_sigqueueinfo(args: Args) -> SysResult {
     let current = task::current();
     let user = current.user().ok_or(Errno::ESRCH)?;
     let (pid, signal) = (args[0] as i32, args[1] as u32);
-    let info = read_info(args[2], signal)?;
+    let info = read_info(UserAddr::new(args[2]), signal)?;
     match process_of(user, pid).filter(|_| stays_here(signal)) {
         Some(process) => {
             check_origin(user, pid, &info)?;
@@ -385,7 +386,7 @@ pub fn rt_tgsigqueueinfo(args: Args) -> SysResult {
     let current = task::current();
     let user = current.user().ok_or(Errno::ESRCH)?;
     let (pid, tid, signal) = (args[0] as i32, args[1] as i32, args[2] as u32);
-    let info = read_info(args[3], signal)?;
+    let info = read_info(UserAddr::new(args[3]), signal)?;
     if pid <= 0 || tid <= 0 {
         return Err(Errno::EINVAL);
     }
@@ -402,7 +403,7 @@ pub fn rt_tgsigqueueinfo(args: Args) -> SysResult {
 }
 
 /// Reads a `siginfo`, which is sent with `signal` as its number.
-fn read_info(address: u64, signal: u32) -> Result<Info, Errno> {
+fn read_info(address: UserAddr, signal: u32) -> Result<Info, Errno> {
     let mut bytes = [0; info::SIZE];
     user::read(address, &mut bytes)?;
     let mut used = [0; info::USED];

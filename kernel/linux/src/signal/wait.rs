@@ -3,7 +3,10 @@
 
 use core::sync::atomic::Ordering;
 
-use crtos_abi::channel::{THREAD_RUNNING, THREAD_SLEEPING};
+use crtos_abi::{
+    UserAddr,
+    channel::{THREAD_RUNNING, THREAD_SLEEPING},
+};
 use crtos_signal::{Info, Set, Taken, info};
 
 use crtos_core::{
@@ -53,11 +56,11 @@ fn has_signal(user: &UserThread) -> bool {
     !user.process.signals.lock().group.deliverable(user.signals.index()).is_empty()
 }
 
-/// Has `wait` run with the mask at `address`, an address of the program, if that is not 0: ppoll(2)
-/// and its relatives. If it fails, the mask comes back when a handler has its frame, or at the
+/// Has `wait` run with the mask at `address`, if that is not [`UserAddr::NULL`]: ppoll(2) and its
+/// relatives. If it fails, the mask comes back when a handler has its frame, or at the
 /// return to the program.
-pub fn masked(address: u64, size: u64, wait: impl FnOnce() -> SysResult) -> SysResult {
-    if address == 0 {
+pub fn masked(address: UserAddr, size: u64, wait: impl FnOnce() -> SysResult) -> SysResult {
+    if address.is_null() {
         return wait();
     }
     if size != SET_SIZE {
@@ -141,7 +144,7 @@ pub fn sigsuspend([set, size, ..]: Args) -> SysResult {
     if size != SET_SIZE {
         return Err(Errno::EINVAL);
     }
-    let [set] = user::read_words(set)?;
+    let [set] = user::read_words(UserAddr::new(set))?;
     suspend(user, Set(set))?;
     sleep(None)?;
     Err(Errno::RESTART_NO_HANDLER)
@@ -175,15 +178,16 @@ pub fn sigtimedwait([set, info_at, timeout, size, ..]: Args) -> SysResult {
     if size != SET_SIZE {
         return Err(Errno::EINVAL);
     }
-    let [set] = user::read_words(set)?;
+    let [set] = user::read_words(UserAddr::new(set))?;
     let set = Set(set) - Set::UNCATCHABLE;
+    let [info_at, timeout] = [info_at, timeout].map(UserAddr::new);
     let deadline = match timeout {
-        0 => None,
+        UserAddr::NULL => None,
         _ => Some(time::now() + read_timespec(timeout)?),
     };
     super::actions::forward(user, set)?;
     let info = wait_for(user, set, deadline)?;
-    if info_at != 0 {
+    if !info_at.is_null() {
         let mut bytes = [0; info::SIZE];
         bytes[..info::USED].copy_from_slice(&info.to_bytes());
         user::write(info_at, &bytes)?;

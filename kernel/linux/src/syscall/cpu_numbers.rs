@@ -5,7 +5,7 @@
 //! A process has its numbering from its start, and its children have it too. Linux's files about
 //! CPUs ([`open`]) show the same numbers.
 
-use crtos_abi::ids::RealmCpu;
+use crtos_abi::{UserAddr, ids::RealmCpu};
 use crtos_channel::Operation;
 use crtos_sched::CpuSet;
 use crtos_syscalls::{cpulist::CpuList, topology::File};
@@ -51,14 +51,13 @@ pub fn from_mask(numbering: Numbering, mask: &[u8; MASK_BYTES]) -> CpuSet {
     task::online().iter().filter(named).fold(CpuSet::default(), CpuSet::with)
 }
 
-/// Opens the file about CPUs that the name at `path`, an address of the program, means, if it means
-/// one.
-pub fn open(path: u64, flags: u32) -> Option<SysResult> {
+/// Opens the file about CPUs that the name at `path` means, if it means one.
+pub fn open(path: UserAddr, flags: u32) -> Option<SysResult> {
     let file = named(path)?;
     Some(open_file(file, flags))
 }
 
-fn named(path: u64) -> Option<File> {
+fn named(path: UserAddr) -> Option<File> {
     // Most names are others.
     const BEGINNING: u64 = u64::from_le_bytes(*b"/sys/dev");
     user::read_words(path).ok().filter(|&[word]| word == BEGINNING)?;

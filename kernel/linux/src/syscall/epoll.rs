@@ -3,6 +3,7 @@
 
 use alloc::sync::Arc;
 
+use crtos_abi::UserAddr;
 use crtos_syscalls::Row;
 use linux_raw_sys::general as linux;
 
@@ -54,7 +55,7 @@ pub fn control(row: &Row, args: Args) -> SysResult {
     };
     let wanted = match operation {
         linux::EPOLL_CTL_DEL => Wanted { events: 0, data: 0 },
-        _ => read_wanted(event)?,
+        _ => read_wanted(UserAddr::new(event))?,
     };
     if let Some(file) = files.find(fd) {
         if file.is_device() {
@@ -114,7 +115,7 @@ fn control_local(
     }
 }
 
-fn read_wanted(address: u64) -> Result<Wanted, Errno> {
+fn read_wanted(address: UserAddr) -> Result<Wanted, Errno> {
     let mut event = [0; EVENT as usize];
     user::read(address, &mut event)?;
     let [events, low, high] = [0, 4, 8]
@@ -150,7 +151,10 @@ impl Deadline {
 pub fn wait(row: &Row, args: Args) -> SysResult {
     let [set, events, most, timeout, ..] = args;
     match files::table()?.sets.get(set) {
-        Some(found) => wait_for(&found, set, events, most, Deadline::of_milliseconds(timeout)),
+        Some(found) => {
+            let deadline = Deadline::of_milliseconds(timeout);
+            wait_for(&found, set, UserAddr::new(events), most, deadline)
+        }
         None => remote(row, args),
     }
 }
@@ -159,20 +163,22 @@ pub fn wait(row: &Row, args: Args) -> SysResult {
 /// `struct timespec`.
 pub fn pwait(row: &Row, args: Args) -> SysResult {
     let [set, events, most, timeout, mask, size] = args;
+    let mask = UserAddr::new(mask);
     let Some(found) = files::table()?.sets.get(set) else {
         // Linux does not know the program's mask.
         return signal::masked(mask, size, || remote(row, [set, events, most, timeout, 0, 0]));
     };
     let deadline = if u32::from(row.number) == linux::__NR_epoll_pwait2 {
-        Deadline { at: read_deadline(timeout)?, fine: true }
+        Deadline { at: read_deadline(UserAddr::new(timeout))?, fine: true }
     } else {
         Deadline::of_milliseconds(timeout)
     };
+    let events = UserAddr::new(events);
     signal::masked(mask, size, || wait_for(&found, set, events, most, deadline))
 }
 
 /// Waits for `set`, which is descriptor `fd`.
-fn wait_for(set: &Set, fd: u64, events: u64, most: u64, deadline: Deadline) -> SysResult {
+fn wait_for(set: &Set, fd: u64, events: UserAddr, most: u64, deadline: Deadline) -> SysResult {
     let most = most as i32;
     if most <= 0 || most as u64 > MOST {
         return Err(Errno::EINVAL);
@@ -195,7 +201,7 @@ fn wait_for(set: &Set, fd: u64, events: u64, most: u64, deadline: Deadline) -> S
 
 /// Waits for a set with remote members: the shadow waits in Linux, and stores what it finds behind
 /// the local events.
-fn wait_mixed(set: &Set, fd: u64, events: u64, most: u64, deadline: &Deadline) -> SysResult {
+fn wait_mixed(set: &Set, fd: u64, events: UserAddr, most: u64, deadline: &Deadline) -> SysResult {
     let watcher: Arc<dyn Watcher> = InLinux::of_caller()?;
     let watchers = set.watchers().ok_or(Errno::EINVAL)?;
     watchers.add(watcher.clone())?;
@@ -235,13 +241,13 @@ fn wait_mixed(set: &Set, fd: u64, events: u64, most: u64, deadline: &Deadline) -
 }
 
 /// Has Linux wait for its half of a set. EINTR if that ended before anything was found.
-fn wait_in_linux(fd: u64, events: u64, most: u64, deadline: &Deadline) -> SysResult {
+fn wait_in_linux(fd: u64, events: UserAddr, most: u64, deadline: &Deadline) -> SysResult {
     let Some(at) = deadline.at.filter(|_| deadline.fine) else {
         let timeout = deadline.at.map_or(u64::MAX, |at| rest(at).div_ceil(MILLISECOND));
-        return in_linux(linux::__NR_epoll_wait, [fd, events, most, timeout, 0, 0]);
+        return in_linux(linux::__NR_epoll_wait, [fd, events.get(), most, timeout, 0, 0]);
     };
     let space = user::space()?;
     let window = Window::open(&space, 16)?;
     write_timespec(window.start, Nanos(rest(at)))?;
-    in_linux(linux::__NR_epoll_pwait2, [fd, events, most, window.start, 0, 0])
+    in_linux(linux::__NR_epoll_pwait2, [fd, events.get(), most, window.start.get(), 0, 0])
 }

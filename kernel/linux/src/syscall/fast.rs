@@ -10,6 +10,7 @@
 //!
 //! To give a call a handler, name it in [`handler`].
 
+use crtos_abi::UserAddr;
 use crtos_syscalls::{Call, Class, NUMBERS, TABLE};
 
 use crtos_core::{
@@ -85,7 +86,7 @@ extern "sysv64" fn read(
     _: u64,
     mut user: UserCall<'_>,
 ) -> FastResult {
-    files::fast::read(&mut user, fd, to, length)
+    files::fast::read(&mut user, fd, UserAddr::new(to), length)
 }
 
 extern "sysv64" fn write(
@@ -95,15 +96,15 @@ extern "sysv64" fn write(
     _: u64,
     mut user: UserCall<'_>,
 ) -> FastResult {
-    files::fast::write(&mut user, fd, from, length)
+    files::fast::write(&mut user, fd, UserAddr::new(from), length)
 }
 
 extern "sysv64" fn open(path: u64, flags: u64, _: u64, _: u64, user: UserCall<'_>) -> FastResult {
-    files::fast::open(&user, path, flags)
+    files::fast::open(&user, UserAddr::new(path), flags)
 }
 
 extern "sysv64" fn openat(_: u64, path: u64, flags: u64, _: u64, user: UserCall<'_>) -> FastResult {
-    files::fast::open(&user, path, flags)
+    files::fast::open(&user, UserAddr::new(path), flags)
 }
 
 extern "sysv64" fn close(fd: u64, _: u64, _: u64, _: u64, mut user: UserCall<'_>) -> FastResult {
@@ -153,7 +154,7 @@ extern "sysv64" fn futex(
     _: u64,
     mut user: UserCall<'_>,
 ) -> FastResult {
-    finished(super::futex::futex_fast(&mut user, word, operation as u32, value))
+    finished(super::futex::futex_fast(&mut user, UserAddr::new(word), operation as u32, value))
 }
 
 /// Time of one of Linux's clocks, if Linux does not write it just now.
@@ -165,7 +166,7 @@ fn linux_clock(clock: u64) -> Option<u64> {
 }
 
 /// Stores words in the program's memory if that is present and writable.
-fn store<const N: usize>(address: u64, words: [u64; N], result: u64) -> FastResult {
+fn store<const N: usize>(address: UserAddr, words: [u64; N], result: u64) -> FastResult {
     match user_memory::write(address, words.map(u64::to_le_bytes).as_flattened()) == N * 8 {
         true => FastResult::done(result),
         false => FastResult::FULL,
@@ -180,14 +181,16 @@ extern "sysv64" fn clock_gettime(
     _: UserCall<'_>,
 ) -> FastResult {
     match linux_clock(clock) {
-        Some(now) => store(to, [now / SECOND, now % SECOND], 0),
+        Some(now) => store(UserAddr::new(to), [now / SECOND, now % SECOND], 0),
         None => FastResult::FULL,
     }
 }
 
 extern "sysv64" fn gettimeofday(to: u64, zone: u64, _: u64, _: u64, _: UserCall<'_>) -> FastResult {
     match clock::try_linux(Clock::Realtime) {
-        Some(now) if to != 0 && zone == 0 => store(to, [now.0 / SECOND, now.0 % SECOND / 1000], 0),
+        Some(now) if to != 0 && zone == 0 => {
+            store(UserAddr::new(to), [now.0 / SECOND, now.0 % SECOND / 1000], 0)
+        }
         _ => FastResult::FULL,
     }
 }
@@ -195,7 +198,7 @@ extern "sysv64" fn gettimeofday(to: u64, zone: u64, _: u64, _: u64, _: UserCall<
 extern "sysv64" fn seconds(to: u64, _: u64, _: u64, _: u64, _: UserCall<'_>) -> FastResult {
     match clock::try_linux(Clock::Realtime) {
         Some(now) if to == 0 => FastResult::done(now.0 / SECOND),
-        Some(now) => store(to, [now.0 / SECOND], now.0 / SECOND),
+        Some(now) => store(UserAddr::new(to), [now.0 / SECOND], now.0 / SECOND),
         None => FastResult::FULL,
     }
 }

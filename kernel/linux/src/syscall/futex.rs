@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! futex(2): takes apart what is asked for; see [`crate::futex`].
 
+use crtos_abi::UserAddr;
+
 use crtos_core::{
     hazard::FastCall,
     time::{self, Clock, Deadline},
@@ -26,12 +28,12 @@ pub fn futex([word, operation, value, timeout, second, third]: Args) -> SysResul
     let command = operation & FUTEX_CMD_MASK as u32;
     let realtime = operation & FUTEX_CLOCK_REALTIME != 0;
     let shared = operation & FUTEX_PRIVATE_FLAG == 0;
-    let deadline = deadline(command, realtime, timeout)?;
+    let deadline = deadline(command, realtime, UserAddr::new(timeout))?;
     if realtime && !matches!(command, FUTEX_WAIT_BITSET | FUTEX_WAIT_REQUEUE_PI | FUTEX_LOCK_PI2) {
         return Err(Errno::ENOSYS);
     }
-    let address = Address { word, shared };
-    let second = Address { word: second, shared };
+    let address = Address { word: UserAddr::new(word), shared };
+    let second = Address { word: UserAddr::new(second), shared };
     let (count, value, bits) = (value as i32, value as u32, third as u32);
     let counts = [count, timeout as i32];
     match command {
@@ -56,7 +58,7 @@ pub fn futex([word, operation, value, timeout, second, third]: Args) -> SysResul
 /// futex(word, operation, value) on the fast path. Interrupts off.
 pub fn futex_fast(
     call: &mut FastCall<'_, UserThread>,
-    word: u64,
+    word: UserAddr,
     operation: u32,
     value: u64,
 ) -> Option<SysResult> {
@@ -68,7 +70,7 @@ pub fn futex_fast(
 }
 
 /// When a call gives up.
-fn deadline(command: u32, realtime: bool, timeout: u64) -> Result<Option<Deadline>, Errno> {
+fn deadline(command: u32, realtime: bool, timeout: UserAddr) -> Result<Option<Deadline>, Errno> {
     let clock = match command {
         FUTEX_WAIT | FUTEX_WAIT_BITSET | FUTEX_WAIT_REQUEUE_PI | FUTEX_LOCK_PI2 if !realtime => {
             Clock::Monotonic
@@ -78,7 +80,7 @@ fn deadline(command: u32, realtime: bool, timeout: u64) -> Result<Option<Deadlin
         }
         _ => return Ok(None),
     };
-    if timeout == 0 {
+    if timeout.is_null() {
         return Ok(None);
     }
     let time = read_timespec(timeout)?;

@@ -2,9 +2,8 @@
 //! Ids, the end of a process, thread pointers, prctl and I/O ports.
 
 use alloc::sync::Arc;
-use core::sync::atomic::Ordering;
 
-use crtos_abi::channel::USER_END;
+use crtos_abi::UserAddr;
 use linux_raw_sys::{general as linux, prctl};
 
 use crtos_core::{mm::layout, task};
@@ -30,7 +29,7 @@ pub fn gettid() -> SysResult {
 pub fn set_tid_address([address, ..]: Args) -> SysResult {
     let current = task::current();
     let user = current.user().ok_or(Errno::ESRCH)?;
-    user.clear_child_tid.store(address, Ordering::Relaxed);
+    user.set_clear_child_tid(UserAddr::new(address));
     Ok(user.tid.into())
 }
 
@@ -56,12 +55,13 @@ pub fn arch_prctl([code, address, ..]: Args) -> SysResult {
     const ARCH_SET_FS: u64 = 0x1002;
     const ARCH_GET_FS: u64 = 0x1003;
     const ARCH_GET_GS: u64 = 0x1004;
+    let address = UserAddr::new(address);
     match code {
-        ARCH_SET_FS | ARCH_SET_GS if address >= USER_END => return Err(Errno::EPERM),
+        ARCH_SET_FS | ARCH_SET_GS if address >= UserAddr::END => return Err(Errno::EPERM),
         ARCH_SET_FS => task::set_fs_base(address),
         ARCH_SET_GS => task::set_gs_base(address),
-        ARCH_GET_FS => user::write_words(address, [task::segment_bases().0])?,
-        ARCH_GET_GS => user::write_words(address, [task::segment_bases().1])?,
+        ARCH_GET_FS => user::write_words(address, [task::segment_bases().0.get()])?,
+        ARCH_GET_GS => user::write_words(address, [task::segment_bases().1.get()])?,
         _ => return Err(Errno::EINVAL),
     }
     Ok(0)
@@ -75,7 +75,7 @@ pub fn set_robust_list([head, length, ..]: Args) -> SysResult {
     }
     let current = task::current();
     let user = current.user().ok_or(Errno::ESRCH)?;
-    *user.robust_list.lock() = (head, length);
+    *user.robust_list.lock() = (UserAddr::new(head), length);
     Ok(0)
 }
 
@@ -93,8 +93,9 @@ pub fn get_robust_list([pid, head, length, ..]: Args) -> SysResult {
         }
         *other.robust_list.lock()
     };
+    let [head, length] = [head, length].map(UserAddr::new);
     user::write_words(length, [size_of::<linux::robust_list_head>() as u64])?;
-    user::write_words(head, [list.0])?;
+    user::write_words(head, [list.0.get()])?;
     Ok(0)
 }
 
@@ -103,9 +104,10 @@ pub fn prctl(args: Args) -> SysResult {
     let option = args[0] as u32;
     match option {
         prctl::PR_SET_NAME => {
+            let address = UserAddr::new(args[1]);
             let mut name = [0; 16];
             for (index, byte) in name.iter_mut().enumerate().take(15) {
-                user::read(args[1].wrapping_add(index as u64), core::slice::from_mut(byte))?;
+                user::read(address.wrapping_add(index as u64), core::slice::from_mut(byte))?;
                 if *byte == 0 {
                     break;
                 }

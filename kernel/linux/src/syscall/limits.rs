@@ -3,6 +3,7 @@
 
 use alloc::sync::Arc;
 
+use crtos_abi::UserAddr;
 use linux_raw_sys::general as linux;
 
 use crtos_core::task;
@@ -17,18 +18,18 @@ use crate::{
 /// setrlimit(resource, limit).
 pub fn setrlimit(args: Args) -> SysResult {
     let [resource, limit, ..] = args;
-    change(linux::__NR_setrlimit, args, 0, resource as u32, limit)
+    change(linux::__NR_setrlimit, args, 0, resource as u32, UserAddr::new(limit))
 }
 
 /// prlimit64(pid, resource, new, old).
 pub fn prlimit64(args: Args) -> SysResult {
     let [pid, resource, new, ..] = args;
-    change(linux::__NR_prlimit64, args, pid as u32, resource as u32, new)
+    change(linux::__NR_prlimit64, args, pid as u32, resource as u32, UserAddr::new(new))
 }
 
 /// Has Linux make the call, and notes the limits at address `new` if it accepted them.
-fn change(nr: u32, args: Args, pid: u32, resource: u32, new: u64) -> SysResult {
-    let is_kept = new != 0
+fn change(nr: u32, args: Args, pid: u32, resource: u32, new: UserAddr) -> SysResult {
+    let is_kept = !new.is_null()
         && matches!(
             resource,
             linux::RLIMIT_SIGPENDING

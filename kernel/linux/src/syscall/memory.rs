@@ -4,7 +4,7 @@
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
 
-use crtos_abi::{PAGE_SIZE, channel::USER_END};
+use crtos_abi::{PAGE_SIZE, UserAddr};
 use crtos_syscalls::Row;
 use linux_raw_sys::general as linux;
 
@@ -42,18 +42,23 @@ fn space() -> Result<Arc<AddressSpace>, Errno> {
 fn pages(length: u64) -> Result<u64, Errno> {
     length
         .checked_next_multiple_of(PAGE_SIZE)
-        .filter(|&length| length <= USER_END)
+        .filter(|&length| length <= UserAddr::END.get())
         .ok_or(Errno::ENOMEM)
 }
 
 /// Start and length of a range of pages that calls like mprotect(2) are given.
-fn range(start: u64, length: u64) -> Result<(u64, u64), Errno> {
-    if !start.is_multiple_of(PAGE_SIZE) {
+fn range(start: UserAddr, length: u64) -> Result<(UserAddr, u64), Errno> {
+    if !start.is_page_aligned() {
         return Err(Errno::EINVAL);
     }
     let length = length.checked_next_multiple_of(PAGE_SIZE).ok_or(Errno::ENOMEM)?;
-    start.checked_add(length).filter(|&end| end <= USER_END).ok_or(Errno::ENOMEM)?;
+    start.checked_add(length).filter(|&end| end <= UserAddr::END).ok_or(Errno::ENOMEM)?;
     Ok((start, length))
+}
+
+/// Start and length of the pages in which a range of bytes lies, as mlock(2) is given.
+fn pages_around(address: UserAddr, length: u64) -> Result<(UserAddr, u64), Errno> {
+    range(address.page_down(), length.saturating_add(address.page_offset()))
 }
 
 fn protection(bits: u64) -> Protection {
@@ -76,12 +81,13 @@ pub fn mmap([address, length, bits, flags, fd, offset]: Args) -> SysResult {
         return Err(Errno::ENOMEM);
     }
     let length = pages(length)?;
+    let address = UserAddr::new(address);
     let placement = if has(linux::MAP_FIXED_NOREPLACE) {
         Placement::NoReplace(address)
     } else if has(linux::MAP_FIXED) {
         Placement::Fixed(address)
     } else {
-        Placement::Anywhere { hint: address & !(PAGE_SIZE - 1) }
+        Placement::Anywhere { hint: address.page_down() }
     };
     let space = space()?;
     let populate = has(linux::MAP_POPULATE | linux::MAP_LOCKED);
@@ -98,7 +104,7 @@ pub fn mmap([address, length, bits, flags, fd, offset]: Args) -> SysResult {
     if has(linux::MAP_FIXED) {
         mappings::tidy(&space);
     }
-    Ok(start)
+    Ok(start.get())
 }
 
 /// Whether `fd` is the local /dev/zero, which is anonymous memory. Other local files cannot be
@@ -122,7 +128,7 @@ fn is_zeros(fd: u64, flags: u32, bits: u64) -> Result<bool, Errno> {
 
 /// munmap(address, length).
 pub fn munmap([address, length, ..]: Args) -> SysResult {
-    let (start, length) = range(address, length).map_err(|_| Errno::EINVAL)?;
+    let (start, length) = range(UserAddr::new(address), length).map_err(|_| Errno::EINVAL)?;
     if length == 0 {
         return Err(Errno::EINVAL);
     }
@@ -146,7 +152,7 @@ pub fn mprotect([address, length, bits, ..]: Args) -> SysResult {
     if bits & !u64::from(known) != 0 {
         return Err(Errno::EINVAL);
     }
-    let (start, length) = range(address, length)?;
+    let (start, length) = range(UserAddr::new(address), length)?;
     if length > 0 {
         space()?.protect(start, length, protection(bits))?;
     }
@@ -160,18 +166,19 @@ pub fn pkey_mprotect(args: Args) -> SysResult {
 
 /// brk(address).
 pub fn brk([address, ..]: Args) -> SysResult {
-    Ok(space()?.brk(address))
+    Ok(space()?.brk(UserAddr::new(address)).get())
 }
 
 /// mremap(address, old length, new length, flags, new address).
 pub fn mremap([address, old, new, flags, to, _]: Args) -> SysResult {
+    let [address, to] = [address, to].map(UserAddr::new);
     let flags = flags as u32;
     let may_move = flags & linux::MREMAP_MAYMOVE != 0;
     let fixed = flags & linux::MREMAP_FIXED != 0;
     let known = linux::MREMAP_MAYMOVE | linux::MREMAP_FIXED;
     if flags & !known != 0
-        || fixed && (!may_move || to % PAGE_SIZE != 0)
-        || address % PAGE_SIZE != 0
+        || fixed && (!may_move || !to.is_page_aligned())
+        || !address.is_page_aligned()
         || new == 0
     {
         return Err(Errno::EINVAL);
@@ -181,11 +188,11 @@ pub fn mremap([address, old, new, flags, to, _]: Args) -> SysResult {
     // An old length of 0 asks for a second mapping of shared memory.
     if old == 0 {
         return match may_move {
-            true => Ok(space()?.map_again(address, new, fixed.then_some(to))?),
+            true => Ok(space()?.map_again(address, new, fixed.then_some(to))?.get()),
             false => Err(Errno::EINVAL),
         };
     }
-    Ok(space()?.remap(address, old, new, may_move, fixed.then_some(to))?)
+    Ok(space()?.remap(address, old, new, may_move, fixed.then_some(to))?.get())
 }
 
 /// msync(address, length, flags).
@@ -195,7 +202,7 @@ pub fn msync([address, length, flags, ..]: Args) -> SysResult {
     if flags & !u64::from(known) != 0 || flags as u32 & both == both {
         return Err(Errno::EINVAL);
     }
-    let (start, length) = range(address, length)?;
+    let (start, length) = range(UserAddr::new(address), length)?;
     let space = space()?;
     mappings::write_back(&space, start, length);
     if space.is_mapped(start, length) { Ok(0) } else { Err(Errno::ENOMEM) }
@@ -203,11 +210,12 @@ pub fn msync([address, length, flags, ..]: Args) -> SysResult {
 
 /// mincore(address, length, vector): memory is never paged out.
 pub fn mincore([address, length, vector, ..]: Args) -> SysResult {
-    let (start, length) = range(address, length)?;
+    let (start, length) = range(UserAddr::new(address), length)?;
     let space = space()?;
     if !space.is_mapped(start, length) {
         return Err(Errno::ENOMEM);
     }
+    let vector = UserAddr::new(vector);
     for page in 0..length / PAGE_SIZE {
         let is_resident = space.is_resident(start + page * PAGE_SIZE);
         space.write(vector.wrapping_add(page), &[is_resident.into()])?;
@@ -218,7 +226,7 @@ pub fn mincore([address, length, vector, ..]: Args) -> SysResult {
 /// mbind(address, length, mode, nodes, count, flags). Linux tells whether there can be such a
 /// policy; pages of the realm stay on the node where Linux had them.
 pub fn mbind(row: &Row, args: Args) -> SysResult {
-    let (start, length) = range(args[0], args[1]).map_err(|_| Errno::EINVAL)?;
+    let (start, length) = range(UserAddr::new(args[0]), args[1]).map_err(|_| Errno::EINVAL)?;
     remote::pass(row, args)?;
     if space()?.is_mapped(start, length) { Ok(0) } else { Err(Errno::EFAULT) }
 }
@@ -228,10 +236,10 @@ const MPOL_F_ADDR: u32 = 2;
 
 /// get_mempolicy(mode, nodes, count, address, flags): that of the thread, or the node of a page.
 pub fn get_mempolicy(row: &Row, args: Args) -> SysResult {
-    let (address, flags) = (args[3], args[4] as u32);
+    let (address, flags) = (UserAddr::new(args[3]), args[4] as u32);
     if flags & MPOL_F_ADDR != 0 {
-        let page = address & !(PAGE_SIZE - 1);
-        if page >= USER_END || !space()?.is_mapped(page, PAGE_SIZE) {
+        let page = address.page_down();
+        if page >= UserAddr::END || !space()?.is_mapped(page, PAGE_SIZE) {
             return Err(Errno::EFAULT);
         }
     }
@@ -241,7 +249,7 @@ pub fn get_mempolicy(row: &Row, args: Args) -> SysResult {
 /// madvise(address, length, advice).
 pub fn madvise([address, length, advice, ..]: Args) -> SysResult {
     const LAST_ADVICE: u32 = linux::MADV_COLLAPSE;
-    let (start, length) = range(address, length).map_err(|_| Errno::EINVAL)?;
+    let (start, length) = range(UserAddr::new(address), length).map_err(|_| Errno::EINVAL)?;
     let space = space()?;
     match advice as u32 {
         linux::MADV_DONTNEED | linux::MADV_DONTNEED_LOCKED | linux::MADV_FREE => {
@@ -285,8 +293,8 @@ pub fn madvise([address, length, advice, ..]: Args) -> SysResult {
 
 /// mlock(address, length).
 pub fn mlock([address, length, ..]: Args) -> SysResult {
-    let offset = address % PAGE_SIZE;
-    let (start, length) = range(address - offset, length.saturating_add(offset))?;
+    let address = UserAddr::new(address);
+    let (start, length) = pages_around(address, length)?;
     let space = space()?;
     if !space.is_mapped(start, length) {
         return Err(Errno::ENOMEM);
@@ -307,8 +315,8 @@ pub fn mlock2(args: Args) -> SysResult {
 
 /// munlock(address, length): memory stays present.
 pub fn munlock([address, length, ..]: Args) -> SysResult {
-    let offset = address % PAGE_SIZE;
-    let (start, length) = range(address - offset, length.saturating_add(offset))?;
+    let address = UserAddr::new(address);
+    let (start, length) = pages_around(address, length)?;
     if space()?.is_mapped(start, length) { Ok(0) } else { Err(Errno::ENOMEM) }
 }
 

@@ -10,7 +10,7 @@ use alloc::{sync::Arc, vec::Vec};
 use core::sync::atomic::Ordering;
 use crtos_syscalls::structs::PollFd;
 
-use crtos_abi::channel::RESULT_NOT_MADE;
+use crtos_abi::{UserAddr, channel::RESULT_NOT_MADE};
 use crtos_channel::Operation;
 use crtos_syscalls::Row;
 use linux_raw_sys::general as linux;
@@ -151,13 +151,13 @@ fn ask_linux(members: &mut [Member], deadline: Option<Nanos>) -> Result<(), Errn
         user::write_struct(entries + index as u64 * ENTRY, &entry)?;
     }
     let timeout = match deadline {
-        None => 0,
+        None => UserAddr::NULL,
         Some(deadline) => {
             write_timespec(window.start, Nanos(rest(deadline)))?;
             window.start
         }
     };
-    let args = [entries, members.len() as u64, timeout, 0, 0, 0];
+    let args = [entries.get(), members.len() as u64, timeout.get(), 0, 0, 0];
     in_linux(linux::__NR_ppoll, args)?;
     for (index, member) in members.iter_mut().enumerate().filter(|(_, member)| member.remote) {
         let entry: PollFd = user::read_struct(entries + index as u64 * ENTRY)?;
@@ -227,7 +227,7 @@ pub fn poll(row: &Row, args: Args) -> SysResult {
     let [fds, count, timeout, ..] = args;
     let timeout = timeout as i32;
     let deadline = (timeout >= 0).then(|| time::now() + Nanos::from_millis(timeout as u64));
-    match (PollSet::read(fds, count)?, deadline) {
+    match (PollSet::read(UserAddr::new(fds), count)?, deadline) {
         (Some(mut set), _) => set.wait(deadline),
         (None, None) => others(row, args),
         // A signal for another thread may make it begin anew.
@@ -241,17 +241,18 @@ pub fn poll(row: &Row, args: Args) -> SysResult {
 /// ppoll(fds, count, timeout, mask, size).
 pub fn ppoll(row: &Row, args: Args) -> SysResult {
     let [fds, count, timeout, mask, size, _] = args;
-    let Some(mut set) = PollSet::read(fds, count)? else {
+    let mask = UserAddr::new(mask);
+    let Some(mut set) = PollSet::read(UserAddr::new(fds), count)? else {
         // Linux says itself how much time was left. It does not know the program's mask.
         return signal::masked(mask, size, || others(row, [fds, count, timeout, 0, 0, 0]));
     };
-    wait_masked(timeout, mask, size, |deadline| set.wait(deadline))
+    wait_masked(UserAddr::new(timeout), mask, size, |deadline| set.wait(deadline))
 }
 
 /// Has `wait` wait with the mask and for the time that ppoll(2) and pselect(2) are given.
 fn wait_masked(
-    timeout: u64,
-    mask: u64,
+    timeout: UserAddr,
+    mask: UserAddr,
     size: u64,
     wait: impl FnOnce(Option<Nanos>) -> SysResult,
 ) -> SysResult {
@@ -262,8 +263,8 @@ fn wait_masked(
 }
 
 /// The end of a time to wait for, in kernel time; `None`: for ever.
-pub fn read_deadline(timeout: u64) -> Result<Option<Nanos>, Errno> {
-    if timeout == 0 {
+pub fn read_deadline(timeout: UserAddr) -> Result<Option<Nanos>, Errno> {
+    if timeout.is_null() {
         return Ok(None);
     }
     Ok(Some(Nanos(time::now().0.saturating_add(read_timespec(timeout)?.0))))
@@ -275,7 +276,7 @@ pub fn rest(deadline: Nanos) -> u64 {
 }
 
 /// Says how much time was left. As under Linux an address that cannot be written does not matter.
-fn write_rest(timeout: u64, deadline: Option<Nanos>) {
+fn write_rest(timeout: UserAddr, deadline: Option<Nanos>) {
     if let Some(deadline) = deadline {
         let rest = rest(deadline);
         let _ = user::write_words(timeout, [rest / SECOND, rest % SECOND]);
@@ -284,13 +285,13 @@ fn write_rest(timeout: u64, deadline: Option<Nanos>) {
 
 /// The set of poll(2).
 struct PollSet {
-    address: u64,
+    address: UserAddr,
     members: Vec<Member>,
 }
 
 impl PollSet {
     /// Reads the set; `None` if all of it is Linux's.
-    fn read(address: u64, count: u64) -> Result<Option<Self>, Errno> {
+    fn read(address: UserAddr, count: u64) -> Result<Option<Self>, Errno> {
         let count = count as u32;
         let files = files::table()?;
         if files.has_none() {
@@ -339,7 +340,7 @@ const SETS: [Events; 3] = [READ, WRITE, EXCEPT];
 
 /// The sets of select(2).
 struct SelectSet {
-    addresses: [u64; 3],
+    addresses: [UserAddr; 3],
     words: usize,
     members: Vec<Member>,
     /// For each member, which of the three sets it is in.
@@ -348,7 +349,8 @@ struct SelectSet {
 
 impl SelectSet {
     /// Reads the sets; `None` if all of it is Linux's.
-    fn read([count, sets @ ..]: [u64; 4]) -> Result<Option<Self>, Errno> {
+    fn read(count: u64, sets: [u64; 3]) -> Result<Option<Self>, Errno> {
+        let sets = sets.map(UserAddr::new);
         let files = files::table()?;
         if files.has_none() {
             return Ok(None);
@@ -364,7 +366,7 @@ impl SelectSet {
         for word in 0..words {
             let mut bits = [0; 3];
             for (bits, &set) in bits.iter_mut().zip(&sets) {
-                if set != 0 {
+                if !set.is_null() {
                     *bits = read_word(set, word as u64, count)?;
                 }
             }
@@ -410,7 +412,7 @@ impl SelectSet {
         if count == 0 && matches!(end, End::Interrupted) {
             return Err(INTERRUPTED);
         }
-        for (set, &address) in self.addresses.iter().enumerate().filter(|(_, at)| **at != 0) {
+        for (set, &address) in self.addresses.iter().enumerate().filter(|(_, at)| !at.is_null()) {
             for word in 0..self.words {
                 let bits = pairs()
                     .filter(|(member, _)| member.fd as usize / 64 == word)
@@ -424,7 +426,7 @@ impl SelectSet {
 }
 
 /// A word of a set, without the bits from `count` on.
-fn read_word(set: u64, word: u64, count: u64) -> Result<u64, BadAddress> {
+fn read_word(set: UserAddr, word: u64, count: u64) -> Result<u64, BadAddress> {
     let [bits] = user::read_words(set.wrapping_add(word * 8))?;
     let valid = count - word * 64;
     Ok(if valid >= 64 { bits } else { bits & ((1 << valid) - 1) })
@@ -433,10 +435,11 @@ fn read_word(set: u64, word: u64, count: u64) -> Result<u64, BadAddress> {
 /// select(count, readable, writable, exceptional, timeout).
 pub fn select(row: &Row, args: Args) -> SysResult {
     let [count, readable, writable, exceptional, timeout, _] = args;
-    let sets = SelectSet::read([count, readable, writable, exceptional])?;
+    let sets = SelectSet::read(count, [readable, writable, exceptional])?;
     let Some(mut set) = sets else { return others(row, args) };
+    let timeout = UserAddr::new(timeout);
     let deadline = match timeout {
-        0 => None,
+        UserAddr::NULL => None,
         at => {
             let [seconds, micros] = user::read_words(at)?;
             if (seconds | micros) >> 63 != 0 {
@@ -458,11 +461,12 @@ pub fn select(row: &Row, args: Args) -> SysResult {
 /// pselect6(count, readable, writable, exceptional, timeout, mask and its size).
 pub fn pselect6(row: &Row, args: Args) -> SysResult {
     let [count, readable, writable, exceptional, timeout, mask] = args;
-    let sets = SelectSet::read([count, readable, writable, exceptional])?;
-    let [mask, size] = if mask == 0 { [0, 0] } else { user::read_words(mask)? };
+    let sets = SelectSet::read(count, [readable, writable, exceptional])?;
+    let [mask, size] = if mask == 0 { [0, 0] } else { user::read_words(UserAddr::new(mask))? };
+    let mask = UserAddr::new(mask);
     let Some(mut set) = sets else {
         let args = [count, readable, writable, exceptional, timeout, 0];
         return signal::masked(mask, size, || others(row, args));
     };
-    wait_masked(timeout, mask, size, |deadline| set.wait(deadline))
+    wait_masked(UserAddr::new(timeout), mask, size, |deadline| set.wait(deadline))
 }

@@ -8,6 +8,8 @@
 //! certain; every other change is made when Linux has agreed. A reservation (SCHED_DEADLINE) is
 //! kept here alone; the shadow of such a thread has the highest priority of SCHED_FIFO.
 
+use crtos_abi::UserAddr;
+
 use crtos_core::task::{self, Policy, Scheduling, Thread};
 
 use crate::{
@@ -165,7 +167,7 @@ pub fn setscheduler([pid, policy, parameters, ..]: Args) -> SysResult {
     if (policy as i32) < 0 || parameters == 0 || (pid as i32) < 0 {
         return Err(Errno::EINVAL);
     }
-    let priority = user::read_u32(parameters)?;
+    let priority = user::read_u32(UserAddr::new(parameters))?;
     let target = target(pid)?;
     let Some(thread) = &target.thread else {
         return remote::linux(linux::__NR_sched_setscheduler, &[pid, policy, parameters]);
@@ -186,7 +188,7 @@ pub fn setparam([pid, parameters, ..]: Args) -> SysResult {
     if parameters == 0 || (pid as i32) < 0 {
         return Err(Errno::EINVAL);
     }
-    let priority = user::read_u32(parameters)?;
+    let priority = user::read_u32(UserAddr::new(parameters))?;
     let target = target(pid)?;
     let Some(thread) = &target.thread else {
         return remote::linux(linux::__NR_sched_setparam, &[pid, parameters]);
@@ -202,7 +204,7 @@ pub fn getparam([pid, parameters, ..]: Args) -> SysResult {
     }
     match target(pid)?.thread {
         Some(thread) => {
-            user::write_u32(parameters, priority(&thread.scheduling()))?;
+            user::write_u32(UserAddr::new(parameters), priority(&thread.scheduling()))?;
             Ok(0)
         }
         None => remote::linux(linux::__NR_sched_getparam, &[pid, parameters]),
@@ -210,7 +212,7 @@ pub fn getparam([pid, parameters, ..]: Args) -> SysResult {
 }
 
 /// Reads a `struct sched_attr`.
-fn read_attributes(address: u64) -> Result<Attributes, Errno> {
+fn read_attributes(address: UserAddr) -> Result<Attributes, Errno> {
     let size = match user::read_u32(address)? as usize {
         0 => attributes::FIRST_SIZE,
         size => size,
@@ -248,7 +250,7 @@ pub fn setattr([pid, address, flags, ..]: Args) -> SysResult {
     if address == 0 || (pid as i32) < 0 || flags as u32 != 0 {
         return Err(Errno::EINVAL);
     }
-    let mut wanted = read_attributes(address)?;
+    let mut wanted = read_attributes(UserAddr::new(address))?;
     if (wanted.policy as i32) < 0 {
         return Err(Errno::EINVAL);
     }
@@ -288,7 +290,7 @@ pub fn getattr([pid, address, size, flags, ..]: Args) -> SysResult {
     };
     let size = size.min(attributes::SIZE);
     let bytes = attributes_of(&thread.scheduling()).to_bytes(size as u32);
-    user::write(address, &bytes[..size])?;
+    user::write(UserAddr::new(address), &bytes[..size])?;
     Ok(0)
 }
 
@@ -324,7 +326,7 @@ pub fn rr_get_interval([pid, interval, ..]: Args) -> SysResult {
     let Some(thread) = target(pid)?.thread else {
         return remote::linux(linux::__NR_sched_rr_get_interval, &[pid, interval]);
     };
-    user::write_words(interval, [0, thread.scheduling().slice().0])?;
+    user::write_words(UserAddr::new(interval), [0, thread.scheduling().slice().0])?;
     Ok(0)
 }
 
@@ -338,7 +340,7 @@ fn is_own(thread: &Thread) -> bool {
 pub fn setaffinity([pid, length, address, ..]: Args) -> SysResult {
     let length = (length as u32 as usize).min(MASK_BYTES);
     let mut wanted = [0; MASK_BYTES];
-    user::read(address, &mut wanted[..length])?;
+    user::read(UserAddr::new(address), &mut wanted[..length])?;
     if (pid as i32) < 0 {
         return Err(Errno::ESRCH);
     }
@@ -381,16 +383,17 @@ pub fn getaffinity([pid, length, address, ..]: Args) -> SysResult {
         return remote::linux(linux::__NR_sched_getaffinity, &[pid, length, address]);
     };
     let cpus = cpu_numbers::to_mask(numbers, thread.affinity().and(task::online()));
-    user::write(address, &cpus[..needed])?;
+    user::write(UserAddr::new(address), &cpus[..needed])?;
     Ok(needed as u64)
 }
 
 /// getcpu(cpu, node).
 pub fn getcpu([cpu, node, ..]: Args) -> SysResult {
-    if cpu != 0 {
+    let [cpu, node] = [cpu, node].map(UserAddr::new);
+    if !cpu.is_null() {
         user::write_u32(cpu, cpu_numbers::of_caller().number(task::current().cpu()).0)?;
     }
-    if node != 0 {
+    if !node.is_null() {
         user::write_u32(node, 0)?;
     }
     Ok(0)

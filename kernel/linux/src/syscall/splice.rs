@@ -6,7 +6,7 @@
 
 use alloc::{sync::Arc, vec::Vec};
 
-use crtos_abi::PAGE_SIZE;
+use crtos_abi::{PAGE_SIZE, UserAddr};
 use crtos_syscalls::{Row, lookup};
 use linux_raw_sys::general as linux;
 
@@ -69,22 +69,36 @@ impl End {
     }
 
     /// Reads into the program's memory, at a position if there is one.
-    fn read(&self, to: u64, length: u64, position: Option<u64>, nonblocking: bool) -> SysResult {
+    fn read(
+        &self,
+        to: UserAddr,
+        length: u64,
+        position: Option<u64>,
+        nonblocking: bool,
+    ) -> SysResult {
         match (self, position) {
             (Self::Local(file), None) => file.read(&mut Memory::one(to, length)?, nonblocking),
             (Self::Local(_), Some(_)) => Err(Errno::EINVAL),
-            (Self::Remote(fd), None) => ask(linux::__NR_read, [*fd, to, length, 0]),
-            (Self::Remote(fd), Some(at)) => ask(linux::__NR_pread64, [*fd, to, length, at]),
+            (Self::Remote(fd), None) => ask(linux::__NR_read, [*fd, to.get(), length, 0]),
+            (Self::Remote(fd), Some(at)) => ask(linux::__NR_pread64, [*fd, to.get(), length, at]),
         }
     }
 
     /// Writes from the program's memory.
-    fn write(&self, from: u64, length: u64, position: Option<u64>, nonblocking: bool) -> SysResult {
+    fn write(
+        &self,
+        from: UserAddr,
+        length: u64,
+        position: Option<u64>,
+        nonblocking: bool,
+    ) -> SysResult {
         match (self, position) {
             (Self::Local(file), None) => file.write(&mut Memory::one(from, length)?, nonblocking),
             (Self::Local(_), Some(_)) => Err(Errno::EINVAL),
-            (Self::Remote(fd), None) => ask(linux::__NR_write, [*fd, from, length, 0]),
-            (Self::Remote(fd), Some(at)) => ask(linux::__NR_pwrite64, [*fd, from, length, at]),
+            (Self::Remote(fd), None) => ask(linux::__NR_write, [*fd, from.get(), length, 0]),
+            (Self::Remote(fd), Some(at)) => {
+                ask(linux::__NR_pwrite64, [*fd, from.get(), length, at])
+            }
         }
     }
 }
@@ -163,7 +177,7 @@ impl Transfer {
     }
 
     /// Gives what was read and not written back to where it came from, unless it is there still.
-    fn put_back(&self, space: &AddressSpace, start: u64, length: u64) -> Result<(), Errno> {
+    fn put_back(&self, space: &AddressSpace, start: UserAddr, length: u64) -> Result<(), Errno> {
         let mut rest = Vec::new();
         rest.try_reserve_exact(length as usize).map_err(|_| Errno::ENOMEM)?;
         rest.resize(length as usize, 0);
@@ -182,8 +196,8 @@ impl Transfer {
 }
 
 /// The offset at `pointer`, if there is one.
-fn offset(pointer: u64) -> Result<Option<u64>, Errno> {
-    if pointer == 0 {
+fn offset(pointer: UserAddr) -> Result<Option<u64>, Errno> {
+    if pointer.is_null() {
         return Ok(None);
     }
     let [offset] = user::read_words(pointer)?;
@@ -191,7 +205,7 @@ fn offset(pointer: u64) -> Result<Option<u64>, Errno> {
 }
 
 /// Stores how far an offset has come.
-fn store_offset(pointer: u64, before: Option<u64>, moved: u64) -> Result<(), Errno> {
+fn store_offset(pointer: UserAddr, before: Option<u64>, moved: u64) -> Result<(), Errno> {
     if let Some(before) = before {
         user::write_words(pointer, [before.wrapping_add(moved)])?;
     }
@@ -201,6 +215,7 @@ fn store_offset(pointer: u64, before: Option<u64>, moved: u64) -> Result<(), Err
 /// splice(input, its offset, output, its offset, length, flags).
 pub fn splice(row: &Row, args: Args) -> SysResult {
     let [input, from, output, to, length, flags] = args;
+    let [from, to] = [from, to].map(UserAddr::new);
     if length == 0 {
         return Ok(0);
     }
@@ -212,7 +227,7 @@ pub fn splice(row: &Row, args: Args) -> SysResult {
         return remote(row, args);
     }
     check(&input, &output)?;
-    if input.pipe().is_some() && from != 0 || output.pipe().is_some() && to != 0 {
+    if input.pipe().is_some() && !from.is_null() || output.pipe().is_some() && !to.is_null() {
         return Err(Errno::ESPIPE);
     }
     if let (Some(a), Some(b)) = (input.pipe(), output.pipe())
@@ -241,6 +256,7 @@ pub fn sendfile(row: &Row, args: Args) -> SysResult {
     if output.pipe().is_none() || matches!(input, End::Local(_)) {
         return remote(row, args);
     }
+    let from = UserAddr::new(from);
     let start = offset(from)?;
     check(&input, &output)?;
     if length == 0 {
@@ -288,7 +304,7 @@ pub fn vmsplice(row: &Row, args: Args) -> SysResult {
     let End::Local(file) = End::of(fd)? else { return remote(row, args) };
     let pipe = file.pipe().ok_or(Errno::EBADF)?;
     let nonblocking = flags as u32 & linux::SPLICE_F_NONBLOCK != 0;
-    let mut memory = Memory::vector(vector, count)?;
+    let mut memory = Memory::vector(UserAddr::new(vector), count)?;
     if memory.left() == 0 {
         return Ok(0);
     }

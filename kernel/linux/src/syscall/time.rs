@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Reading clocks.
 
+use crtos_abi::UserAddr;
+
 use crtos_core::time::{self, Clock, Nanos};
 
 use crate::{
@@ -40,7 +42,7 @@ pub fn clock_gettime([clock, address, ..]: Args) -> SysResult {
             None => return remote::linux(linux::__NR_clock_gettime, &[clock, address]),
         },
     };
-    write_timespec(address, time)?;
+    write_timespec(UserAddr::new(address), time)?;
     Ok(0)
 }
 
@@ -51,7 +53,8 @@ pub fn clock_getres([clock, address, ..]: Args) -> SysResult {
     {
         return remote::linux(linux::__NR_clock_getres, &[clock, address]);
     }
-    if address != 0 {
+    let address = UserAddr::new(address);
+    if !address.is_null() {
         let coarse = Clock::is_coarse(clock as u32);
         write_timespec(address, Nanos(if coarse { time::coarse_resolution() } else { 1 }))?;
     }
@@ -60,11 +63,12 @@ pub fn clock_getres([clock, address, ..]: Args) -> SysResult {
 
 /// gettimeofday(time, zone).
 pub fn gettimeofday([address, zone, ..]: Args) -> SysResult {
+    let [address, zone] = [address, zone].map(UserAddr::new);
     let now = time::linux(Clock::Realtime).0;
-    if address != 0 {
+    if !address.is_null() {
         user::write_words(address, [now / SECOND, now % SECOND / 1000])?;
     }
-    if zone != 0 {
+    if !zone.is_null() {
         // UTC: minutes west of Greenwich and kind of summer time.
         user::write_words(zone, [0])?;
     }
@@ -74,7 +78,8 @@ pub fn gettimeofday([address, zone, ..]: Args) -> SysResult {
 /// time(address).
 pub fn time([address, ..]: Args) -> SysResult {
     let seconds = time::linux(Clock::Realtime).0 / SECOND;
-    if address != 0 {
+    let address = UserAddr::new(address);
+    if !address.is_null() {
         user::write_words(address, [seconds])?;
     }
     Ok(seconds)

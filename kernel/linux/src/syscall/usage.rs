@@ -3,6 +3,8 @@
 //!
 //! All time counts as that of the user: a thread's own system calls are a small part of it.
 
+use crtos_abi::UserAddr;
+
 use crtos_core::{
     task,
     time::{self, Clock},
@@ -19,7 +21,8 @@ use crate::{
 pub fn times([buffer, ..]: Args) -> SysResult {
     /// Clock ticks (`USER_HZ`) in nanoseconds.
     const TICK: u64 = 10_000_000;
-    if buffer != 0 {
+    let buffer = UserAddr::new(buffer);
+    if !buffer.is_null() {
         let current = task::current();
         let process = &current.user().ok_or(Errno::EINVAL)?.process;
         let [own, children] = [process.used(), process.account().waited_for()];
@@ -41,12 +44,12 @@ pub fn getrusage([who, address, ..]: Args) -> SysResult {
         RUSAGE_CHILDREN => process.account().waited_for(),
         _ => return Err(Errno::EINVAL),
     };
-    write(address, used)?;
+    write(UserAddr::new(address), used)?;
     Ok(0)
 }
 
 /// Stores a `struct rusage` at `address` of the program.
-pub fn write(address: u64, used: Usage) -> Result<(), Errno> {
+pub fn write(address: UserAddr, used: Usage) -> Result<(), Errno> {
     let usage = Rusage {
         user_time: [used.time.0 / SECOND, used.time.0 % SECOND / 1000],
         largest_resident: used.present / 1024,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! wait4 and waitid: Linux waits, and says what the shadow used. What the child used is known here.
 
+use crtos_abi::UserAddr;
 use crtos_syscalls::Row;
 use linux_raw_sys::general as linux;
 
@@ -23,8 +24,9 @@ pub fn wait4(row: &Row, args: Args) -> SysResult {
     if pid == 0 {
         return Ok(pid);
     }
+    let [status, usage] = [status, usage].map(UserAddr::new);
     let has_ended = match status {
-        0 => options as u32 & (linux::WUNTRACED | linux::WCONTINUED) == 0,
+        UserAddr::NULL => options as u32 & (linux::WUNTRACED | linux::WCONTINUED) == 0,
         address => {
             let status = user::read_u32(address)?;
             status & 0xff != STOPPED && status != CONTINUED
@@ -41,8 +43,9 @@ pub fn waitid(row: &Row, args: Args) -> SysResult {
     const PID: u64 = 16;
     let [_, _, information, options, usage, _] = args;
     let result = remote(row, args)?;
+    let [information, usage] = [information, usage].map(UserAddr::new);
     // Without it nobody knows which child it was.
-    if information != 0 {
+    if !information.is_null() {
         let pid = user::read_u32(information + PID)?;
         let ends = [linux::CLD_EXITED, linux::CLD_KILLED, linux::CLD_DUMPED];
         let has_ended = ends.contains(&user::read_u32(information + CODE)?);
@@ -53,9 +56,9 @@ pub fn waitid(row: &Row, args: Args) -> SysResult {
     Ok(result)
 }
 
-/// Child `pid` was returned by a wait that tells what it used at `address`, unless that is 0; with
-/// `is_last` it will not be again.
-fn account(pid: u32, is_last: bool, address: u64) -> Result<(), Errno> {
+/// Child `pid` was returned by a wait that tells what it used at `address`, unless that is
+/// [`UserAddr::NULL`]; with `is_last` it will not be again.
+fn account(pid: u32, is_last: bool, address: UserAddr) -> Result<(), Errno> {
     let current = task::current();
     let own = current.user().ok_or(Errno::ESRCH)?.process.account();
     // One that Linux killed may not have noticed yet.
@@ -65,5 +68,5 @@ fn account(pid: u32, is_last: bool, address: u64) -> Result<(), Errno> {
     if is_last {
         own.wait_for(pid, used);
     }
-    if address == 0 { Ok(()) } else { usage::write(address, used) }
+    if address.is_null() { Ok(()) } else { usage::write(address, used) }
 }

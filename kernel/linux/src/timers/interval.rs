@@ -3,6 +3,7 @@
 
 use alloc::{boxed::Box, sync::Arc};
 
+use crtos_abi::UserAddr;
 use crtos_sched::interval::forward;
 use crtos_signal::{Info, info::SI_KERNEL, set::SIGALRM};
 use linux_raw_sys::general as linux;
@@ -200,7 +201,7 @@ fn read_timeval(seconds: u64, microseconds: u64) -> Result<Nanos, Errno> {
     Ok(Nanos(seconds.saturating_mul(SECOND).saturating_add(microseconds * 1000)))
 }
 
-fn write_itimerval(address: u64, (value, interval): (Nanos, Nanos)) -> SysResult {
+fn write_itimerval(address: UserAddr, (value, interval): (Nanos, Nanos)) -> SysResult {
     let [interval, value] = [interval, value].map(|time| [time.0 / SECOND, time.0 % SECOND / 1000]);
     user::write_words(address, [interval[0], interval[1], value[0], value[1]])?;
     Ok(0)
@@ -208,13 +209,14 @@ fn write_itimerval(address: u64, (value, interval): (Nanos, Nanos)) -> SysResult
 
 /// getitimer(which, value).
 pub fn getitimer([which, address, ..]: Args) -> SysResult {
-    write_itimerval(address, exchange(named(which)?, None)?)
+    write_itimerval(UserAddr::new(address), exchange(named(which)?, None)?)
 }
 
 /// setitimer(which, value, old).
 pub fn setitimer([which, value, old, ..]: Args) -> SysResult {
+    let [value, old] = [value, old].map(UserAddr::new);
     let new = match value {
-        0 => (Nanos::ZERO, Nanos::ZERO),
+        UserAddr::NULL => (Nanos::ZERO, Nanos::ZERO),
         _ => {
             let [interval, micros, value, more] = user::read_words(value)?;
             let interval = read_timeval(interval, micros)?;
@@ -222,7 +224,7 @@ pub fn setitimer([which, value, old, ..]: Args) -> SysResult {
         }
     };
     let before = exchange(named(which)?, Some(new))?;
-    if old != 0 {
+    if !old.is_null() {
         write_itimerval(old, before)?;
     }
     Ok(0)

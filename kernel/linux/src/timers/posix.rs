@@ -7,6 +7,7 @@
 
 use alloc::{boxed::Box, collections::BTreeMap, sync::Arc};
 
+use crtos_abi::UserAddr;
 use crtos_sched::interval::forward;
 use crtos_signal::{Info, Taken, Target, Ticket, set::COUNT};
 use linux_raw_sys::general as linux;
@@ -288,8 +289,9 @@ pub fn signal_taken(process: &Process, taken: Taken) -> Info {
 pub fn timer_create([clock, event, id_at, ..]: Args) -> SysResult {
     let current = task::current();
     let user = current.user().ok_or(Errno::ESRCH)?;
+    let [event, id_at] = [event, id_at].map(UserAddr::new);
     let event = match event {
-        0 => None,
+        UserAddr::NULL => None,
         address => Some(user::read_words::<3>(address)?),
     };
     let clock = match Counted::is_named(clock) {
@@ -367,14 +369,14 @@ fn with_timer<R>(id: u64, f: impl FnOnce(&Core) -> R) -> Result<R, Errno> {
 }
 
 /// Reads a `struct itimerspec`: the value and the interval.
-pub fn read_itimerspec(address: u64) -> Result<(Nanos, Nanos), Errno> {
+pub fn read_itimerspec(address: UserAddr) -> Result<(Nanos, Nanos), Errno> {
     let [interval, more, value, rest] = user::read_words(address)?;
     let interval = timespec(interval, more)?;
     Ok((timespec(value, rest)?, interval))
 }
 
 /// Writes a `struct itimerspec`.
-pub fn write_itimerspec(address: u64, (value, interval): (Nanos, Nanos)) -> SysResult {
+pub fn write_itimerspec(address: UserAddr, (value, interval): (Nanos, Nanos)) -> SysResult {
     let [interval, value] = [interval, value].map(|time| [time.0 / SECOND, time.0 % SECOND]);
     user::write_words(address, [interval[0], interval[1], value[0], value[1]])?;
     Ok(0)
@@ -382,7 +384,8 @@ pub fn write_itimerspec(address: u64, (value, interval): (Nanos, Nanos)) -> SysR
 
 /// timer_settime(id, flags, new, old).
 pub fn timer_settime([id, flags, new, old, ..]: Args) -> SysResult {
-    if new == 0 {
+    let [new, old] = [new, old].map(UserAddr::new);
+    if new.is_null() {
         return Err(Errno::EINVAL);
     }
     let (value, interval) = read_itimerspec(new)?;
@@ -391,7 +394,7 @@ pub fn timer_settime([id, flags, new, old, ..]: Args) -> SysResult {
         timer.set(value, flags as u32 & linux::TIMER_ABSTIME != 0, interval);
         before
     })?;
-    if old != 0 {
+    if !old.is_null() {
         write_itimerspec(old, before)?;
     }
     Ok(0)
@@ -400,7 +403,7 @@ pub fn timer_settime([id, flags, new, old, ..]: Args) -> SysResult {
 /// timer_gettime(id, value).
 pub fn timer_gettime([id, address, ..]: Args) -> SysResult {
     let now = with_timer(id, Core::get)?;
-    write_itimerspec(address, now)
+    write_itimerspec(UserAddr::new(address), now)
 }
 
 /// timer_getoverrun(id).

@@ -10,7 +10,7 @@
 use alloc::{boxed::Box, sync::Arc, sync::Weak, vec::Vec};
 use core::sync::atomic::Ordering;
 
-use crtos_abi::ids::RealmCpu;
+use crtos_abi::{UserAddr, ids::RealmCpu};
 use crtos_sched::{AtomicCpu, interval::forward};
 use crtos_signal::{
     Info,
@@ -465,7 +465,12 @@ fn set_limits(
 }
 
 /// clock_nanosleep(clock, flags, request, remainder) in processor time.
-pub fn clock_nanosleep(clock: u64, is_absolute: bool, request: u64, remainder: u64) -> SysResult {
+pub fn clock_nanosleep(
+    clock: u64,
+    is_absolute: bool,
+    request: UserAddr,
+    remainder: UserAddr,
+) -> SysResult {
     let counted = Counted::to_sleep(clock)?;
     let time = read_timespec(request)?;
     let current = task::current();
@@ -480,7 +485,7 @@ pub fn clock_nanosleep(clock: u64, is_absolute: bool, request: u64, remainder: u
 }
 
 /// Goes on with a relative one that a signal interrupted.
-pub fn go_on(clock: u64, deadline: Nanos, remainder: u64) -> SysResult {
+pub fn go_on(clock: u64, deadline: Nanos, remainder: UserAddr) -> SysResult {
     let current = task::current();
     let process = &current.user().ok_or(Errno::EINVAL)?.process;
     relative(process, clock, Counted::to_sleep(clock)?, deadline, remainder)
@@ -491,13 +496,13 @@ fn relative(
     clock: u64,
     counted: Counted,
     deadline: Nanos,
-    remainder: u64,
+    remainder: UserAddr,
 ) -> SysResult {
     let result = until(process, counted.clone(), deadline);
     if result != Err(Errno::RESTART_NO_HANDLER) {
         return result;
     }
-    if remainder != 0 {
+    if !remainder.is_null() {
         let left = counted.left(process, deadline);
         write_timespec(remainder, left.unwrap_or(Nanos::ZERO))?;
     }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! nanosleep and clock_nanosleep.
 
+use crtos_abi::UserAddr;
 use linux_raw_sys::general as linux;
 
 use crtos_core::{
@@ -21,12 +22,14 @@ use crate::{
 
 /// nanosleep(request, remainder).
 pub fn nanosleep([request, remainder, ..]: Args) -> SysResult {
+    let [request, remainder] = [request, remainder].map(UserAddr::new);
     let duration = read_timespec(request)?;
     until(time::now() + duration, remainder)
 }
 
 /// clock_nanosleep(clock, flags, request, remainder).
 pub fn clock_nanosleep([clock, flags, request, remainder, ..]: Args) -> SysResult {
+    let [request, remainder] = [request, remainder].map(UserAddr::new);
     let is_absolute = flags & u64::from(linux::TIMER_ABSTIME) != 0;
     if Counted::is_named(clock) {
         return processor::clock_nanosleep(clock, is_absolute, request, remainder);
@@ -41,7 +44,7 @@ pub fn clock_nanosleep([clock, flags, request, remainder, ..]: Args) -> SysResul
 }
 
 /// Sleeps until `deadline`. A signal without handler does not shorten it.
-fn until(deadline: Nanos, remainder: u64) -> SysResult {
+fn until(deadline: Nanos, remainder: UserAddr) -> SysResult {
     if signal::sleep(Some(deadline.into())).is_ok() {
         return Ok(0);
     }
@@ -49,7 +52,7 @@ fn until(deadline: Nanos, remainder: u64) -> SysResult {
     if rest == Nanos::ZERO {
         return Ok(0);
     }
-    if remainder != 0 {
+    if !remainder.is_null() {
         write_timespec(remainder, rest)?;
     }
     if let Some(user) = task::current().user() {
@@ -59,6 +62,6 @@ fn until(deadline: Nanos, remainder: u64) -> SysResult {
 }
 
 /// Goes on with a sleep that a signal interrupted.
-pub fn go_on(deadline: Nanos, remainder: u64) -> SysResult {
+pub fn go_on(deadline: Nanos, remainder: UserAddr) -> SysResult {
     until(deadline, remainder)
 }

@@ -12,7 +12,7 @@ use crate::mm::layout;
 use core::arch::asm;
 use core::ops::Range;
 use core::sync::atomic::{AtomicU32, Ordering};
-use crtos_abi::channel::USER_END;
+use crtos_abi::UserAddr;
 use crtos_vm::FRAME_SIZE;
 
 /// Most bytes that a copy moves with interrupts off.
@@ -24,16 +24,17 @@ impl AddressSpace {
     /// runs with interrupts off.
     fn for_each_piece(
         &self,
-        start: u64,
+        start: UserAddr,
         length: u64,
         access: Access,
         forced: bool,
         mut f: impl FnMut(*mut u8, Range<usize>) -> bool,
     ) -> Result<(), BadAddress> {
-        let end = start.checked_add(length).filter(|&end| end <= USER_END).ok_or(BadAddress)?;
+        let end =
+            start.checked_add(length).filter(|&end| end <= UserAddr::END).ok_or(BadAddress)?;
         let mut at = start;
         while at < end {
-            let length = COPY_STEP.min(end - at).min(FRAME_SIZE - at % FRAME_SIZE);
+            let length = COPY_STEP.min(end - at).min(FRAME_SIZE - at.page_offset());
             let more = {
                 let mut tables = self.tables.lock();
                 let page =
@@ -43,10 +44,8 @@ impl AddressSpace {
                         tables.mark_dirty(at);
                     }
                     let offset = (at - start) as usize;
-                    f(
-                        layout::direct(page.frame + at % FRAME_SIZE),
-                        offset..offset + length as usize,
-                    )
+                    let piece = layout::direct(page.frame).wrapping_add(at.page_offset() as usize);
+                    f(piece, offset..offset + length as usize)
                 })
             };
             match more {
@@ -63,7 +62,7 @@ impl AddressSpace {
     }
 
     /// An access that the region at `address` allows.
-    fn any_access(&self, address: u64) -> Option<Access> {
+    fn any_access(&self, address: UserAddr) -> Option<Access> {
         let protection = self.layout.lock().regions.find(address)?.protection();
         [Access::Read, Access::Write, Access::Execute]
             .into_iter()
@@ -71,7 +70,7 @@ impl AddressSpace {
     }
 
     /// Copies from the program. May sleep; faults pages in. On failure part of `to` may be written.
-    pub fn read(&self, from: u64, to: &mut [u8]) -> Result<(), BadAddress> {
+    pub fn read(&self, from: UserAddr, to: &mut [u8]) -> Result<(), BadAddress> {
         self.for_each_piece(from, to.len() as u64, Access::Read, false, |piece, range| {
             // SAFETY: the piece is memory of the program of that length, and `to` is the kernel's
             // own.
@@ -82,7 +81,7 @@ impl AddressSpace {
 
     /// Copies from the program like [`AddressSpace::read`], whatever the rights of the region: for
     /// pages that are present.
-    pub fn read_forced(&self, from: u64, to: &mut [u8]) -> Result<(), BadAddress> {
+    pub fn read_forced(&self, from: UserAddr, to: &mut [u8]) -> Result<(), BadAddress> {
         self.for_each_piece(from, to.len() as u64, Access::Read, true, |piece, range| {
             // SAFETY: `piece` is mapped and has as many bytes as `range`, which lies in `to`, the
             // kernel's own.
@@ -92,10 +91,10 @@ impl AddressSpace {
     }
 
     /// The first page at or behind `from` that is present: its address and bytes.
-    pub fn next_present(&self, from: u64) -> Option<(u64, u64)> {
+    pub fn next_present(&self, from: UserAddr) -> Option<(UserAddr, u64)> {
         let mut at = from;
-        while at < USER_END {
-            let scan = self.tables.lock().scan(at..USER_END, &mut Steps::of_section());
+        while at < UserAddr::END {
+            let scan = self.tables.lock().scan(at..UserAddr::END, &mut Steps::of_section());
             match scan {
                 Scan::Page(address, _, size) => return Some((address, size.bytes())),
                 Scan::Continue(next) => at = next,
@@ -105,17 +104,17 @@ impl AddressSpace {
     }
 
     /// Copies to the program. On failure a part may be written.
-    pub fn write(&self, to: u64, from: &[u8]) -> Result<(), BadAddress> {
+    pub fn write(&self, to: UserAddr, from: &[u8]) -> Result<(), BadAddress> {
         self.write_with(to, from, false)
     }
 
     /// Copies to the program like [`AddressSpace::write`], whatever the rights of the (accessible)
     /// region: for the loader.
-    pub fn write_forced(&self, to: u64, from: &[u8]) -> Result<(), BadAddress> {
+    pub fn write_forced(&self, to: UserAddr, from: &[u8]) -> Result<(), BadAddress> {
         self.write_with(to, from, true)
     }
 
-    fn write_with(&self, to: u64, from: &[u8], forced: bool) -> Result<(), BadAddress> {
+    fn write_with(&self, to: UserAddr, from: &[u8], forced: bool) -> Result<(), BadAddress> {
         self.for_each_piece(to, from.len() as u64, Access::Write, forced, |piece, range| {
             // SAFETY: the piece is memory of the program of that length, and `from` is the kernel's
             // own.
@@ -126,9 +125,9 @@ impl AddressSpace {
 
     /// Copies a string up to and without its zero; returns its length. `Ok(None)` if there is no
     /// zero within `to`.
-    pub fn read_cstr(&self, from: u64, to: &mut [u8]) -> Result<Option<usize>, BadAddress> {
+    pub fn read_cstr(&self, from: UserAddr, to: &mut [u8]) -> Result<Option<usize>, BadAddress> {
         let mut length = None;
-        let limit = (to.len() as u64).min(USER_END.saturating_sub(from));
+        let limit = (to.len() as u64).min(UserAddr::END.get().saturating_sub(from.get()));
         self.for_each_piece(from, limit, Access::Read, false, |piece, range| {
             // SAFETY: `piece` is mapped and has as many bytes as `range`, which lies in `to`, the
             // kernel's own.
@@ -141,7 +140,7 @@ impl AddressSpace {
     }
 
     /// Writes `length` zeros.
-    pub fn zero(&self, to: u64, length: u64) -> Result<(), BadAddress> {
+    pub fn zero(&self, to: UserAddr, length: u64) -> Result<(), BadAddress> {
         const ZEROS: [u8; COPY_STEP as usize] = [0; COPY_STEP as usize];
         self.for_each_piece(to, length, Access::Write, false, |piece, range| {
             // SAFETY: the piece is memory of the program of that length.
@@ -153,11 +152,11 @@ impl AddressSpace {
     /// Calls `f` with the aligned word at `address`, interrupts off.
     fn with_word<R>(
         &self,
-        address: u64,
+        address: UserAddr,
         access: Access,
         mut f: impl FnMut(&AtomicU32) -> R,
     ) -> Result<R, BadAddress> {
-        if !address.is_multiple_of(4) {
+        if !address.is_aligned(4) {
             return Err(BadAddress);
         }
         let mut result = None;
@@ -175,7 +174,7 @@ impl AddressSpace {
     /// again.
     pub fn update_u32(
         &self,
-        address: u64,
+        address: UserAddr,
         mut f: impl FnMut(u32) -> Option<u32>,
     ) -> Result<u32, BadAddress> {
         self.with_word(address, Access::Write, |word| {
@@ -186,7 +185,7 @@ impl AddressSpace {
     }
 
     /// Reads the aligned 32-bit word at `address` atomically.
-    pub fn load_u32(&self, address: u64) -> Result<u32, BadAddress> {
+    pub fn load_u32(&self, address: UserAddr) -> Result<u32, BadAddress> {
         self.with_word(address, Access::Read, |word| word.load(Ordering::SeqCst))
     }
 }

@@ -12,22 +12,27 @@ use crate::mm::frames;
 use crate::task;
 use core::ops::Range;
 use core::sync::atomic::Ordering;
-use crtos_abi::channel::USER_END;
-use crtos_vm::{BLOCK_SIZE, Entry, FRAME_SIZE, Flags, FrameSize, Kind, MapError, Protection};
+use crtos_abi::UserAddr;
+use crtos_vm::{BLOCK_SIZE, Entry, Flags, Frame, FrameSize, Kind, MapError, Protection};
 
 impl AddressSpace {
     /// Makes the page present for `access` and says which frame it is. May sleep.
-    pub fn resolve(&self, address: u64, access: Access) -> Result<Page, FaultError> {
+    pub fn resolve(&self, address: UserAddr, access: Access) -> Result<Page, FaultError> {
         self.find_page(address, access, false)
     }
 
     /// Like [`AddressSpace::resolve`], and marks the page as exposed to Linux: unmapping it goes
     /// through [`Revoked`].
-    pub fn expose(&self, address: u64, access: Access) -> Result<Page, FaultError> {
+    pub fn expose(&self, address: UserAddr, access: Access) -> Result<Page, FaultError> {
         self.find_page(address, access, true)
     }
 
-    fn find_page(&self, address: u64, access: Access, expose: bool) -> Result<Page, FaultError> {
+    fn find_page(
+        &self,
+        address: UserAddr,
+        access: Access,
+        expose: bool,
+    ) -> Result<Page, FaultError> {
         if expose && let Some(page) = self.window.page(address) {
             return page;
         }
@@ -51,7 +56,7 @@ impl AddressSpace {
 
     /// Makes the page at `address` present if the region allows `access`, or brings that nearer: to
     /// be called until it is.
-    pub(super) fn fault_in(&self, address: u64, access: Access) -> Result<(), FaultError> {
+    pub(super) fn fault_in(&self, address: UserAddr, access: Access) -> Result<(), FaultError> {
         match self.make_present(address, access) {
             Err(FaultError::Absent) => self.bring_in(address),
             other => other,
@@ -59,7 +64,7 @@ impl AddressSpace {
     }
 
     /// As [`fault_in`](Self::fault_in), if nothing has to be read for that.
-    fn make_present(&self, address: u64, access: Access) -> Result<(), FaultError> {
+    fn make_present(&self, address: UserAddr, access: Access) -> Result<(), FaultError> {
         let layout = self.layout.lock();
         let region = layout.regions.find(address).ok_or(FaultError::Unmapped)?;
         if !access.allowed_by(region.protection()) {
@@ -84,8 +89,8 @@ impl AddressSpace {
 
     /// Gives the page at `address` all rights of `region`, with a copy of its own if others use it
     /// too. The layout is locked. What Linux was given before is returned, to be revoked.
-    fn upgrade(&self, region: &Region, address: u64) -> Result<Option<Revoked>, FaultError> {
-        let page = address & !(FRAME_SIZE - 1);
+    fn upgrade(&self, region: &Region, address: UserAddr) -> Result<Option<Revoked>, FaultError> {
+        let page = address.page_down();
         let protection = region.protection();
         let old = {
             let mut stale = Stale::new(self.root);
@@ -142,11 +147,11 @@ impl AddressSpace {
     fn fill(
         &self,
         region: &Region,
-        address: u64,
+        address: UserAddr,
         write: bool,
         eager: bool,
     ) -> Result<FrameSize, FaultError> {
-        let page = address & !(FRAME_SIZE - 1);
+        let page = address.page_down();
         if let Some((object, offset)) = region.object_at(page) {
             let mut protection = region.protection();
             let mut frame = object.page(offset)?;
@@ -167,7 +172,7 @@ impl AddressSpace {
         }
         let cleared =
             |frame, size| Entry::user_page(frame, size, region.protection()).with(Flags::CLEARED);
-        let block = address & !(BLOCK_SIZE - 1);
+        let block = address.align_down(BLOCK_SIZE);
         let fits = region.start <= block && block + BLOCK_SIZE <= region.end;
         // Asked first: a frame that is of no use would be cleared for each page of the block.
         if fits
@@ -189,7 +194,7 @@ impl AddressSpace {
     /// is in the way. The page is given back if that fails.
     pub(super) fn put(
         &self,
-        address: u64,
+        address: UserAddr,
         entry: Entry,
         size: FrameSize,
     ) -> Result<bool, FaultError> {
@@ -206,7 +211,7 @@ impl AddressSpace {
     /// Makes all pages of the range present. Holes, inaccessible regions, and memory that is
     /// missing: [`MapError::NoMemory`]. Where a file has ended: [`MapError::Fault`], with all
     /// before it present.
-    pub fn populate(&self, start: u64, length: u64) -> Result<(), MapError> {
+    pub fn populate(&self, start: UserAddr, length: u64) -> Result<(), MapError> {
         let range = pages_of(start, length)?;
         let mut at = range.start;
         while at < range.end {
@@ -241,7 +246,7 @@ impl AddressSpace {
                 }
                 filled => filled.map_err(not_present)?,
             };
-            at = (at & !(size.bytes() - 1)) + size.bytes();
+            at = at.align_down(size.bytes()) + size.bytes();
             task::reschedule_point();
         }
         Ok(())
@@ -249,7 +254,7 @@ impl AddressSpace {
 
     /// As [`populate`](Self::populate), of memory that is locked: what lies beyond the end of a
     /// file stays empty.
-    pub(super) fn lock_present(&self, start: u64, length: u64) -> Result<(), MapError> {
+    pub(super) fn lock_present(&self, start: UserAddr, length: u64) -> Result<(), MapError> {
         match self.populate(start, length) {
             Err(MapError::Fault) => Ok(()),
             other => other,
@@ -258,7 +263,7 @@ impl AddressSpace {
 
     /// Whether the page at `address`, which is mapped, would be there at once. Of an object, all
     /// counts as there.
-    pub fn is_resident(&self, address: u64) -> bool {
+    pub fn is_resident(&self, address: UserAddr) -> bool {
         let layout = self.layout.lock();
         let of_object =
             layout.regions.find(address).is_some_and(|r| r.object_at(address).is_some());
@@ -266,7 +271,7 @@ impl AddressSpace {
     }
 
     /// Makes present what is private and locked in a range, as far as there is memory.
-    pub(super) fn populate_locked(&self, range: Range<u64>) {
+    pub(super) fn populate_locked(&self, range: Range<UserAddr>) {
         let mut at = range.start;
         while let Some(region) = self.next_region(at).filter(|region| region.start < range.end) {
             let (start, end) = (region.start.max(range.start), region.end.min(range.end));
@@ -290,7 +295,7 @@ impl AddressSpace {
 
     /// Populates all that is mapped and accessible (mlockall MCL_CURRENT).
     pub fn populate_all(&self) -> Result<(), MapError> {
-        let mut at = 0;
+        let mut at = UserAddr::NULL;
         while let Some(region) = self.next_region(at) {
             if !region.protection().is_empty() {
                 self.lock_present(region.start, region.length())?;
@@ -307,7 +312,7 @@ impl AddressSpace {
         if core::mem::replace(&mut self.layout.lock().populate_files, true) {
             return;
         }
-        let mut at = 0;
+        let mut at = UserAddr::NULL;
         while let Some(region) = self.next_region(at) {
             if region.attributes.backing.is_some() && !region.protection().is_empty() {
                 let _ = self.populate(region.start, region.length());
@@ -316,7 +321,7 @@ impl AddressSpace {
         }
     }
 
-    pub(super) fn next_region(&self, from: u64) -> Option<Region> {
+    pub(super) fn next_region(&self, from: UserAddr) -> Option<Region> {
         self.layout.lock().regions.find_from(from)
     }
 }
@@ -330,20 +335,20 @@ fn not_present(error: FaultError) -> MapError {
 }
 
 /// The page at `address` if it is present and allows `access`.
-pub(super) fn lookup(tables: &Tables, address: u64, access: Access) -> Option<Page> {
-    let (entry, size) = tables.get(address).filter(|_| address < USER_END)?;
+pub(super) fn lookup(tables: &Tables, address: UserAddr, access: Access) -> Option<Page> {
+    let (entry, size) = tables.get(address).filter(|_| address < UserAddr::END)?;
     access.allowed_in(entry.flags()).then(|| page_of(entry, size, address))
 }
 
 /// The page at `address` if it is present.
-pub(super) fn lookup_any(tables: &Tables, address: u64) -> Option<Page> {
-    let (entry, size) = tables.get(address).filter(|_| address < USER_END)?;
+pub(super) fn lookup_any(tables: &Tables, address: UserAddr) -> Option<Page> {
+    let (entry, size) = tables.get(address).filter(|_| address < UserAddr::END)?;
     Some(page_of(entry, size, address))
 }
 
-fn page_of(entry: Entry, size: FrameSize, address: u64) -> Page {
+fn page_of(entry: Entry, size: FrameSize, address: UserAddr) -> Page {
     // The address of a large page has bit 12 (PAT) in no entry that the kernel makes.
-    let frame = entry.frame().0 + (address & (size.bytes() - 1) & !(FRAME_SIZE - 1));
+    let frame = Frame(entry.frame().0 + address.page_down().offset_in(size.bytes()));
     let has = |flag| entry.flags().contains(flag);
     Page { frame, writable: has(Flags::WRITE), dirty: has(Flags::DIRTY) }
 }

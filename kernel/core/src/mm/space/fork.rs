@@ -11,6 +11,7 @@ use crate::arch::paging::{Scan, Steps};
 use crate::mm::{frames, heap};
 use crate::task;
 use core::sync::atomic::Ordering;
+use crtos_abi::UserAddr;
 use crtos_vm::{Entry, FRAME_SIZE, Flags, Frame, FrameSize, Protection};
 
 impl AddressSpace {
@@ -34,7 +35,7 @@ impl AddressSpace {
             to.heap_end = from.heap_end;
             to.mmap_top = from.mmap_top;
         }
-        let mut at = 0;
+        let mut at = UserAddr::NULL;
         while let Some(region) = parent.next_region(at) {
             at = region.end;
             let on_fork = region.attributes.on_fork;
@@ -85,9 +86,9 @@ impl AddressSpace {
                     {
                         continue;
                     }
-                    for page in (first..at).step_by(FRAME_SIZE as usize) {
-                        let frame = Frame(entry.frame().0 + (page - address));
-                        self.put_copy(page, frame, region.protection())?;
+                    for offset in (first - address..at - address).step_by(FRAME_SIZE as usize) {
+                        let frame = Frame(entry.frame().0 + offset);
+                        self.put_copy(address + offset, frame, region.protection())?;
                     }
                 }
                 Scan::Continue(next) => at = next,
@@ -100,7 +101,7 @@ impl AddressSpace {
     /// Maps a page of the parent, of which the caller has a use, or a copy of it.
     fn take_over(
         &self,
-        address: u64,
+        address: UserAddr,
         entry: Entry,
         mut protection: Protection,
     ) -> Result<(), MapError> {
@@ -114,7 +115,12 @@ impl AddressSpace {
         self.put_new(address, frame, protection)
     }
 
-    fn put_copy(&self, address: u64, from: Frame, protection: Protection) -> Result<(), MapError> {
+    fn put_copy(
+        &self,
+        address: UserAddr,
+        from: Frame,
+        protection: Protection,
+    ) -> Result<(), MapError> {
         let frame = frames::copied_page(from, FrameSize::Small).ok_or(MapError::NoMemory)?;
         self.put_new(address, frame, protection)
     }
@@ -122,7 +128,7 @@ impl AddressSpace {
     /// A copy of a page of 2 MiB; `false` if there is none free, or something is in the way.
     fn put_large_copy(
         &self,
-        address: u64,
+        address: UserAddr,
         from: Frame,
         protection: Protection,
     ) -> Result<bool, MapError> {
@@ -130,7 +136,12 @@ impl AddressSpace {
         self.put_page(address, frame, FrameSize::Large, protection)
     }
 
-    fn put_new(&self, address: u64, frame: Frame, protection: Protection) -> Result<(), MapError> {
+    fn put_new(
+        &self,
+        address: UserAddr,
+        frame: Frame,
+        protection: Protection,
+    ) -> Result<(), MapError> {
         let put = self.put_page(address, frame, FrameSize::Small, protection)?;
         put.then_some(()).ok_or(MapError::NoMemory)
     }
@@ -138,7 +149,7 @@ impl AddressSpace {
     /// Maps a page; `false` if something is in the way.
     fn put_page(
         &self,
-        address: u64,
+        address: UserAddr,
         frame: Frame,
         size: FrameSize,
         protection: Protection,

@@ -4,7 +4,7 @@
 //! Everything here holds `changes`.
 
 use super::revoke::{Collected, LIMIT, Revoked};
-use super::{AddressSpace, Attributes, Backing, Map, Region, page_up, pages_of};
+use super::{AddressSpace, Attributes, Backing, Map, Region, pages_of, whole_pages};
 use crate::arch::paging::{NoFrames, Parts, Scan, Steps};
 use crate::arch::tlb::Stale;
 use crate::mm::{frames, heap};
@@ -13,7 +13,7 @@ use crate::time::Nanos;
 use alloc::vec::Vec;
 use core::ops::Range;
 use core::sync::atomic::Ordering;
-use crtos_abi::channel::USER_END;
+use crtos_abi::UserAddr;
 use crtos_vm::{
     BLOCK_SIZE, FRAME_SIZE, Flags, FrameSize, Kind, MapError, OnFork, Placement, Protection,
 };
@@ -25,12 +25,12 @@ const STEP: usize = 6;
 
 impl AddressSpace {
     /// Maps; returns the address.
-    pub fn map(&self, request: Map) -> Result<u64, MapError> {
+    pub fn map(&self, request: Map) -> Result<UserAddr, MapError> {
         let Map { placement, length, protection, kind, backing, populate } = request;
         let align = if kind == Kind::Large { BLOCK_SIZE } else { FRAME_SIZE };
         let length = match length {
             0 => return Err(MapError::Invalid),
-            length => page_up(length)
+            length => whole_pages(length)
                 .ok_or(MapError::NoMemory)?
                 .checked_next_multiple_of(align)
                 .ok_or(MapError::NoMemory)?,
@@ -43,8 +43,8 @@ impl AddressSpace {
         let mut revoked = Vec::new();
         let start = match placement {
             Placement::Anywhere { hint } => {
-                let hint = hint & !(align - 1);
-                if hint != 0
+                let hint = hint.align_down(align);
+                if !hint.is_null()
                     && layout.regions.is_allowed(hint, length)
                     && layout.regions.is_free(hint, length)
                 {
@@ -54,10 +54,10 @@ impl AddressSpace {
                 }
             }
             Placement::NoReplace(start) | Placement::Fixed(start) => {
-                if start % align != 0 {
+                if !start.is_aligned(align) {
                     return Err(MapError::Invalid);
                 }
-                if start.checked_add(length).is_none_or(|end| end > USER_END) {
+                if start.checked_add(length).is_none_or(|end| end > UserAddr::END) {
                     return Err(MapError::NoMemory);
                 }
                 if !layout.regions.is_allowed(start, length) {
@@ -91,20 +91,24 @@ impl AddressSpace {
     }
 
     /// Unmaps all in the range; holes are fine.
-    pub fn unmap(&self, start: u64, length: u64) -> Result<(), MapError> {
+    pub fn unmap(&self, start: UserAddr, length: u64) -> Result<(), MapError> {
         let range = pages_of(start, length)?;
         let _changes = self.changes.lock();
         self.unmap_locked(range)
     }
 
-    fn unmap_locked(&self, range: Range<u64>) -> Result<(), MapError> {
+    fn unmap_locked(&self, range: Range<UserAddr>) -> Result<(), MapError> {
         self.layout.lock().regions.remove(range.start, range.end - range.start, |_| ())?;
         self.sweep(range, &mut |pages| self.revoke.revoke(pages))
     }
 
     /// Takes all pages of `range` out of the tables: frees those that Linux does not know and hands
     /// the others to `revoke`. Preemptible between batches.
-    fn sweep(&self, range: Range<u64>, revoke: &mut dyn FnMut(Revoked)) -> Result<(), MapError> {
+    fn sweep(
+        &self,
+        range: Range<UserAddr>,
+        revoke: &mut dyn FnMut(Revoked),
+    ) -> Result<(), MapError> {
         self.split_edges(&range)?;
         let mut collected = Collected::new();
         let mut at = range.start;
@@ -157,9 +161,9 @@ impl AddressSpace {
     }
 
     /// Turns large pages that lie across an end of `range` into small ones.
-    fn split_edges(&self, range: &Range<u64>) -> Result<(), NoFrames> {
+    fn split_edges(&self, range: &Range<UserAddr>) -> Result<(), NoFrames> {
         for edge in [range.start, range.end] {
-            if edge % BLOCK_SIZE != 0 {
+            if !edge.is_aligned(BLOCK_SIZE) {
                 self.split(edge)?;
             }
         }
@@ -168,7 +172,7 @@ impl AddressSpace {
 
     /// Turns the page of 2 MiB that `address` lies in, if it does, into pages of 4 KiB. Preemptible
     /// but for the exchange.
-    fn split(&self, address: u64) -> Result<(), NoFrames> {
+    fn split(&self, address: UserAddr) -> Result<(), NoFrames> {
         loop {
             let page = self.tables.lock().get(address);
             let Some((whole, FrameSize::Large)) = page else { return Ok(()) };
@@ -184,7 +188,12 @@ impl AddressSpace {
     /// Changes rights. [`MapError::NoMemory`] (ENOMEM) if there is a hole. Private memory that is
     /// locked and can be written to now is made present, as far as there is memory: that of a
     /// thread's stack, which the C library maps without rights at first.
-    pub fn protect(&self, start: u64, length: u64, protection: Protection) -> Result<(), MapError> {
+    pub fn protect(
+        &self,
+        start: UserAddr,
+        length: u64,
+        protection: Protection,
+    ) -> Result<(), MapError> {
         let range = pages_of(start, length)?;
         if !heap::has_reserve() {
             return Err(MapError::NoMemory);
@@ -242,7 +251,7 @@ impl AddressSpace {
     /// Changes what a forked process gets of a range. [`MapError::NoMemory`] if there is a hole.
     pub fn set_on_fork(
         &self,
-        start: u64,
+        start: UserAddr,
         length: u64,
         set: impl Fn(&mut OnFork),
     ) -> Result<(), MapError> {
@@ -255,7 +264,7 @@ impl AddressSpace {
     }
 
     /// Gives up the contents of a range (MADV_DONTNEED): it reads as zero afterwards.
-    pub fn discard(&self, start: u64, length: u64) -> Result<(), MapError> {
+    pub fn discard(&self, start: UserAddr, length: u64) -> Result<(), MapError> {
         let range = pages_of(start, length)?;
         let _changes = self.changes.lock();
         if !self.layout.lock().regions.is_mapped(range.start, range.end) {
@@ -266,14 +275,19 @@ impl AddressSpace {
 
     /// Maps the shared memory at `start` a second time (mremap with an old length of 0).
     /// [`MapError::Invalid`] if it is private.
-    pub fn map_again(&self, start: u64, length: u64, fixed: Option<u64>) -> Result<u64, MapError> {
+    pub fn map_again(
+        &self,
+        start: UserAddr,
+        length: u64,
+        fixed: Option<UserAddr>,
+    ) -> Result<UserAddr, MapError> {
         let region = self.layout.lock().regions.find(start).ok_or(MapError::Fault)?;
         let Attributes { protection, kind, backing, .. } =
             region.attributes.from(start - region.start);
         let backing = backing.filter(|backing| backing.shared).ok_or(MapError::Invalid)?;
         let placement = match fixed {
             Some(target) => Placement::Fixed(target),
-            None => Placement::Anywhere { hint: 0 },
+            None => Placement::Anywhere { hint: UserAddr::NULL },
         };
         let map = Map::private(placement, length, protection);
         self.map(Map { kind, backing: Some(backing), ..map })
@@ -281,7 +295,7 @@ impl AddressSpace {
 
     /// Gives up the contents of shared memory for everybody (MADV_REMOVE): it reads as zero
     /// afterwards. [`MapError::Invalid`] if a part is private.
-    pub fn punch(&self, start: u64, length: u64) -> Result<(), MapError> {
+    pub fn punch(&self, start: UserAddr, length: u64) -> Result<(), MapError> {
         let range = pages_of(start, length)?;
         let mut at = range.start;
         while at < range.end {
@@ -305,14 +319,14 @@ impl AddressSpace {
     /// does not become longer: what follows in the file was not read.
     pub fn remap(
         &self,
-        start: u64,
+        start: UserAddr,
         old_length: u64,
         new_length: u64,
         may_move: bool,
-        fixed: Option<u64>,
-    ) -> Result<u64, MapError> {
+        fixed: Option<UserAddr>,
+    ) -> Result<UserAddr, MapError> {
         let old = pages_of(start, old_length)?;
-        let new_length = pages_of(0, new_length)?.end;
+        let new_length = pages_of(UserAddr::NULL, new_length)?.end.get();
         let old_length = old.end - old.start;
         if !heap::has_reserve() {
             return Err(MapError::NoMemory);
@@ -370,22 +384,21 @@ impl AddressSpace {
     /// Moves the pages of `page_cache` to a new place of `new_length` bytes. `changes` is held.
     fn move_pages(
         &self,
-        kept: Range<u64>,
+        kept: Range<UserAddr>,
         region: Region,
         new_length: u64,
-        fixed: Option<u64>,
-    ) -> Result<u64, MapError> {
+        fixed: Option<UserAddr>,
+    ) -> Result<UserAddr, MapError> {
         let mut layout = self.layout.lock();
         let target = match fixed {
             Some(target) => target,
             None => layout.find_free(new_length, FRAME_SIZE)?,
         };
         // Everything that can fail comes first. Large pages move as small ones.
-        for block in (kept.start & !(BLOCK_SIZE - 1)..kept.end).step_by(BLOCK_SIZE as usize) {
+        for block in blocks(kept.clone()) {
             self.split(block.max(kept.start))?;
         }
-        let end = target + (kept.end - kept.start);
-        for block in (target & !(BLOCK_SIZE - 1)..end).step_by(BLOCK_SIZE as usize) {
+        for block in blocks(target..target + (kept.end - kept.start)) {
             let mut stale = Stale::new(self.root);
             self.tables.lock().reserve(block.max(target), &mut stale)?;
         }
@@ -422,28 +435,30 @@ impl AddressSpace {
     }
 
     /// Sets where the heap starts (exec); the break is there then.
-    pub fn set_brk_start(&self, start: u64) {
+    pub fn set_brk_start(&self, start: UserAddr) {
         let mut layout = self.layout.lock();
         layout.heap_start = start;
         layout.heap_end = start;
     }
 
     /// Sets where mappings go (exec): downwards from `top`, a multiple of the page size.
-    pub fn set_mmap_top(&self, top: u64) {
+    pub fn set_mmap_top(&self, top: UserAddr) {
         self.layout.lock().mmap_top = top;
     }
 
     /// Where mappings go.
-    pub fn mmap_top(&self) -> u64 {
+    pub fn mmap_top(&self) -> UserAddr {
         self.layout.lock().mmap_top
     }
 
     /// `brk`: returns the new break, or the old one if `address` is not possible.
-    pub fn brk(&self, address: u64) -> u64 {
+    pub fn brk(&self, address: UserAddr) -> UserAddr {
         let changes = self.changes.lock();
         let mut layout = self.layout.lock();
         let old = layout.heap_end;
-        let (Some(old_page), Some(new_page)) = (page_up(old), page_up(address)) else { return old };
+        let (Some(old_page), Some(new_page)) = (old.page_up(), address.page_up()) else {
+            return old;
+        };
         if address < layout.heap_start || !heap::has_reserve() {
             return old;
         }
@@ -470,6 +485,12 @@ impl AddressSpace {
         }
         address
     }
+}
+
+/// The blocks of 2 MiB that `range` lies in.
+fn blocks(range: Range<UserAddr>) -> impl Iterator<Item = UserAddr> {
+    let first = range.start.align_down(BLOCK_SIZE);
+    (first.get()..range.end.get()).step_by(BLOCK_SIZE as usize).map(UserAddr::new)
 }
 
 /// Makes room for `more` entries, and waits for memory if there is none: what was unmapped must not

@@ -9,6 +9,7 @@ use crate::arch::tlb::Stale;
 use crate::mm::object::Object;
 use alloc::sync::Arc;
 use core::ops::Range;
+use crtos_abi::UserAddr;
 use crtos_abi::channel::{MIRRORS_END, MIRRORS_START};
 use crtos_vm::{Entry, FRAME_SIZE, Flags, FrameSize};
 
@@ -28,7 +29,7 @@ pub struct Target {
 /// A part of a file, or a segment, that the shadow maps.
 #[derive(Clone, Debug)]
 pub struct Mirror {
-    address: u64,
+    address: UserAddr,
     length: u64,
     /// None while it is made.
     target: Option<Target>,
@@ -38,7 +39,7 @@ pub struct Mirror {
 
 impl Mirror {
     /// Where `offset` of `object` can be written back, and how many bytes from there.
-    fn find(&self, object: &Object, offset: u64) -> Option<(u64, u64)> {
+    fn find(&self, object: &Object, offset: u64) -> Option<(UserAddr, u64)> {
         let target = self.target.as_ref().filter(|target| target.writable)?;
         let inside = offset.checked_sub(target.offset).filter(|&inside| inside < self.length)?;
         (*target.object == *object).then_some((self.address + inside, self.length - inside))
@@ -60,11 +61,11 @@ impl Mirror {
 /// A run of pages that the program has changed.
 pub struct Dirty {
     /// First address.
-    pub start: u64,
+    pub start: UserAddr,
     /// Bytes.
     pub length: u64,
     /// Where the shadow has them.
-    pub mirror: u64,
+    pub mirror: UserAddr,
 }
 
 /// Most pages of a run.
@@ -75,9 +76,9 @@ const STEP: u64 = 8;
 impl AddressSpace {
     /// Addresses for a mirror of `length` bytes. To be followed by `set_mirror` and `use_mirror`,
     /// or by `forget_mirror`.
-    pub fn reserve_mirror(&self, length: u64) -> Result<u64, MapError> {
+    pub fn reserve_mirror(&self, length: u64) -> Result<UserAddr, MapError> {
         let mut mirrors = self.mirrors.lock();
-        let mut address = MIRRORS_START;
+        let mut address = UserAddr::new(MIRRORS_START);
         // They are sorted.
         let mut index = 0;
         for mirror in mirrors.iter() {
@@ -87,7 +88,7 @@ impl AddressSpace {
             address = mirror.address + mirror.length;
             index += 1;
         }
-        if MIRRORS_END - address < length {
+        if UserAddr::new(MIRRORS_END) - address < length {
             return Err(MapError::NoMemory);
         }
         mirrors.try_reserve(1).map_err(|_| MapError::NoMemory)?;
@@ -96,7 +97,7 @@ impl AddressSpace {
     }
 
     /// Notes what the mirror at `address` shows, which is to be mapped.
-    pub fn set_mirror(&self, address: u64, target: Target) {
+    pub fn set_mirror(&self, address: UserAddr, target: Target) {
         let mut mirrors = self.mirrors.lock();
         if let Some(mirror) = mirrors.iter_mut().find(|mirror| mirror.address == address) {
             mirror.target = Some(target);
@@ -104,7 +105,7 @@ impl AddressSpace {
     }
 
     /// What the mirror at `address` is for is mapped: when that goes, it is not needed any more.
-    pub fn use_mirror(&self, address: u64) {
+    pub fn use_mirror(&self, address: UserAddr) {
         let mut mirrors = self.mirrors.lock();
         if let Some(mirror) = mirrors.iter_mut().find(|mirror| mirror.address == address) {
             mirror.in_use = true;
@@ -112,7 +113,7 @@ impl AddressSpace {
     }
 
     /// A mirror that shows `offset` of `object`: its address, and which part.
-    pub(super) fn mirror_of(&self, object: &Object, offset: u64) -> Option<(u64, Range<u64>)> {
+    pub(super) fn mirror_of(&self, object: &Object, offset: u64) -> Option<(UserAddr, Range<u64>)> {
         let mirrors = self.mirrors.lock();
         mirrors.iter().find_map(|mirror| Some((mirror.address, mirror.shown(object, offset)?)))
     }
@@ -124,7 +125,7 @@ impl AddressSpace {
     }
 
     /// Forgets the mirror at `address`, which the shadow has unmapped.
-    pub fn forget_mirror(&self, address: u64) {
+    pub fn forget_mirror(&self, address: UserAddr) {
         self.mirrors.lock().retain(|mirror| mirror.address != address);
     }
 
@@ -135,7 +136,7 @@ impl AddressSpace {
 
     /// A mirror that is not needed any more, because nothing of it is mapped or the program has
     /// fewer attachments: its address and length. It stays reserved until it is forgotten.
-    pub fn unused_mirror(&self) -> Option<(u64, u64)> {
+    pub fn unused_mirror(&self) -> Option<(UserAddr, u64)> {
         let mut mirrors = self.mirrors.lock();
         let unused = mirrors.iter().position(|mirror| match &mirror.target {
             None => false,
@@ -171,7 +172,7 @@ impl AddressSpace {
             if let Some((other, offset)) = region.object_at(region.start)
                 && **other == *object
             {
-                let start = Some(region.start.wrapping_sub(offset));
+                let start = Some(region.start.get().wrapping_sub(offset));
                 count += usize::from(start != last);
                 last = start;
             }
@@ -186,7 +187,7 @@ impl AddressSpace {
 
     /// The first run of changed pages in `from..to` that has a mirror. From now on they count as
     /// unchanged, and Linux asks before it writes to them. May sleep.
-    pub fn next_dirty(&self, from: u64, to: u64) -> Option<Dirty> {
+    pub fn next_dirty(&self, from: UserAddr, to: UserAddr) -> Option<Dirty> {
         let mut at = from;
         while let Some(region) = self.next_region(at).filter(|region| region.start < to) {
             let range = region.start.max(at)..region.end.min(to);
@@ -207,7 +208,11 @@ impl AddressSpace {
     }
 
     /// The first run in a part of a region; `Err` tells where to go on if it has no mirror.
-    fn next_dirty_in(&self, region: &Region, range: Range<u64>) -> Option<Result<Dirty, u64>> {
+    fn next_dirty_in(
+        &self,
+        region: &Region,
+        range: Range<UserAddr>,
+    ) -> Option<Result<Dirty, UserAddr>> {
         let is_dirty = |entry: Entry| entry.flags().contains(Flags::DIRTY);
         let mut at = range.start;
         let first = loop {

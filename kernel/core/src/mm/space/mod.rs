@@ -29,7 +29,8 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::ops::Range;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use crtos_abi::channel::{SHADOW_END, USER_END, USER_START};
+use crtos_abi::UserAddr;
+use crtos_abi::channel::SHADOW_END;
 use crtos_vm::{FRAME_SIZE, Flags, Frame, Usage};
 pub use crtos_vm::{Kind, MapError, Placement, Protection};
 use mirror::Mirror;
@@ -46,7 +47,7 @@ pub type Region = crtos_vm::Region<Arc<Object>>;
 type Regions = crtos_vm::Regions<Arc<Object>>;
 
 /// Where mappings go before the program has a stack: downwards from here.
-const MMAP_TOP: u64 = 0x7fff_f7ff_f000;
+const MMAP_TOP: UserAddr = UserAddr::new(0x7fff_f7ff_f000);
 
 /// A request to map memory.
 #[derive(Clone, Debug)]
@@ -128,8 +129,8 @@ pub enum FaultError {
 /// A page that backs an address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Page {
-    /// Address in the cell of the 4 KiB frame.
-    pub frame: u64,
+    /// The 4 KiB frame.
+    pub frame: Frame,
     /// A program may write to it.
     pub writable: bool,
     /// It has been written to.
@@ -142,20 +143,20 @@ pub struct BadAddress;
 
 struct Layout {
     regions: Regions,
-    heap_start: u64,
-    heap_end: u64,
+    heap_start: UserAddr,
+    heap_end: UserAddr,
     /// Where mappings go: downwards from here.
-    mmap_top: u64,
+    mmap_top: UserAddr,
     populate: bool,
     populate_files: bool,
 }
 
 impl Layout {
     /// Room for a mapping: below the top, or above it if all is taken.
-    fn find_free(&self, length: u64, align: u64) -> Result<u64, MapError> {
+    fn find_free(&self, length: u64, align: u64) -> Result<UserAddr, MapError> {
         self.regions
             .find_free(length, align, self.mmap_top)
-            .or_else(|| self.regions.find_free(length, align, USER_END))
+            .or_else(|| self.regions.find_free(length, align, UserAddr::END))
             .ok_or(MapError::NoMemory)
     }
 }
@@ -181,8 +182,9 @@ impl From<NoFrames> for MapError {
     }
 }
 
-const fn page_up(value: u64) -> Option<u64> {
-    match value.checked_add(FRAME_SIZE - 1) {
+/// Rounds a length up to pages; `None` if there is no such length.
+const fn whole_pages(length: u64) -> Option<u64> {
+    match length.checked_add(FRAME_SIZE - 1) {
         Some(sum) => Some(sum & !(FRAME_SIZE - 1)),
         None => None,
     }
@@ -190,10 +192,10 @@ const fn page_up(value: u64) -> Option<u64> {
 
 /// The pages of `start..start + length` if `start` is aligned and the length neither 0 nor out of
 /// range.
-fn pages_of(start: u64, length: u64) -> Result<Range<u64>, MapError> {
-    let length = page_up(length).ok_or(MapError::NoMemory)?;
+fn pages_of(start: UserAddr, length: u64) -> Result<Range<UserAddr>, MapError> {
+    let length = whole_pages(length).ok_or(MapError::NoMemory)?;
     let end = start.checked_add(length).ok_or(MapError::Invalid)?;
-    if !start.is_multiple_of(FRAME_SIZE) || length == 0 || end > USER_END {
+    if !start.is_page_aligned() || length == 0 || end > UserAddr::END {
         return Err(MapError::Invalid);
     }
     Ok(start..end)
@@ -210,15 +212,17 @@ impl AddressSpace {
         let tables = Tables::new().ok_or(MapError::NoMemory)?;
         let root = tables.root();
         static LAST: AtomicU64 = AtomicU64::new(0);
-        let regions = Regions::new(&[USER_START..reading::WINDOW.start, SHADOW_END..USER_END]);
+        let below = UserAddr::START..reading::WINDOW.start;
+        let above = UserAddr::new(SHADOW_END)..UserAddr::END;
+        let regions = Regions::new(&[below, above]);
         Ok(Arc::new(Self {
             id: LAST.fetch_add(1, Ordering::Relaxed) + 1,
             revoke,
             changes: Mutex::new(()),
             layout: Mutex::new(Layout {
                 regions,
-                heap_start: 0,
-                heap_end: 0,
+                heap_start: UserAddr::NULL,
+                heap_end: UserAddr::NULL,
                 mmap_top: MMAP_TOP,
                 populate: false,
                 populate_files: false,
@@ -251,7 +255,7 @@ impl AddressSpace {
     /// What a futex at `address`, which is mapped, is known by: threads of other processes may wait
     /// there too. Private futexes need not ask: theirs is `Key::Private` with the space's number.
     /// May sleep.
-    pub fn futex_key(&self, address: u64) -> Result<Key, BadAddress> {
+    pub fn futex_key(&self, address: UserAddr) -> Result<Key, BadAddress> {
         let layout = self.layout.lock();
         let region = layout.regions.find(address).ok_or(BadAddress)?;
         Ok(match region.object_at(address) {
@@ -274,7 +278,7 @@ impl AddressSpace {
 
     /// The regions in order. No lock is held during `each`.
     pub fn regions(&self, each: &mut dyn FnMut(&Region)) {
-        let mut at = 0;
+        let mut at = UserAddr::NULL;
         while let Some(region) = self.next_region(at) {
             each(&region);
             at = region.end;
@@ -282,7 +286,7 @@ impl AddressSpace {
     }
 
     /// Whether all of a range is mapped.
-    pub fn is_mapped(&self, start: u64, length: u64) -> bool {
+    pub fn is_mapped(&self, start: UserAddr, length: u64) -> bool {
         self.layout.lock().regions.is_mapped(start, start.saturating_add(length))
     }
 }
@@ -295,7 +299,7 @@ pub enum Key {
         /// [`AddressSpace::id`].
         space: u64,
         /// Address there.
-        address: u64,
+        address: UserAddr,
     },
     /// In shared memory.
     Shared {
@@ -309,9 +313,9 @@ pub enum Key {
 impl Drop for AddressSpace {
     /// Frees all pages. Preemptible: nobody else can reach the space.
     fn drop(&mut self) {
-        let mut at = 0;
-        while at < USER_END {
-            let scan = self.tables.lock().scan(at..USER_END, &mut Steps::of_section());
+        let mut at = UserAddr::NULL;
+        while at < UserAddr::END {
+            let scan = self.tables.lock().scan(at..UserAddr::END, &mut Steps::of_section());
             match scan {
                 Scan::Page(address, entry, size) => {
                     frames::release(entry.frame(), size);

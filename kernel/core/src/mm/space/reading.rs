@@ -15,6 +15,7 @@ use crate::mm::layout;
 use crate::sync::SpinLock;
 use crate::task::{Mutex, MutexGuard};
 use core::ops::Range;
+use crtos_abi::UserAddr;
 use crtos_abi::channel::SHADOW_START;
 use crtos_vm::{FRAME_SIZE, Frame, FrameSize, MapError};
 
@@ -23,7 +24,8 @@ const AHEAD: u64 = 64 * 1024;
 const PAGES: usize = (AHEAD / FRAME_SIZE) as usize;
 
 /// Addresses of the window in the shadow.
-pub(super) const WINDOW: Range<u64> = SHADOW_START - AHEAD..SHADOW_START;
+pub(super) const WINDOW: Range<UserAddr> =
+    UserAddr::new(SHADOW_START - AHEAD)..UserAddr::new(SHADOW_START);
 
 /// The window of a space.
 pub(super) struct Window {
@@ -39,10 +41,10 @@ impl Window {
     }
 
     /// The page at `address`, for Linux; `None` if that is not in the window.
-    pub(super) fn page(&self, address: u64) -> Option<Result<Page, FaultError>> {
+    pub(super) fn page(&self, address: UserAddr) -> Option<Result<Page, FaultError>> {
         let index = WINDOW.contains(&address).then(|| (address - WINDOW.start) / FRAME_SIZE)?;
         let frame = self.frame(index as usize).ok_or(FaultError::NoMemory);
-        Some(frame.map(|frame| Page { frame: frame.0, writable: true, dirty: true }))
+        Some(frame.map(|frame| Page { frame, writable: true, dirty: true }))
     }
 
     fn frame(&self, index: usize) -> Option<Frame> {
@@ -78,7 +80,7 @@ pub struct Filling<'a> {
 
 impl Filling<'_> {
     /// Where Linux is to store what it hands over.
-    pub const START: u64 = WINDOW.start;
+    pub const START: UserAddr = WINDOW.start;
     /// Bytes that fit.
     pub const LENGTH: u64 = AHEAD;
 
@@ -91,17 +93,17 @@ impl Filling<'_> {
         }
         let page = frames::zeroed_page(FrameSize::Small)?;
         // SAFETY: both frames are in use, and the new one is the caller's alone.
-        unsafe { copy(layout::direct(page.0), layout::direct(from.0), length as usize) };
+        unsafe { copy(layout::direct(page), layout::direct(from), length as usize) };
         Some(OwnedPage::of(page))
     }
 
     /// Copies what lies at `offset`, within a page.
     pub fn read(&self, offset: u64, to: &mut [u8]) -> Result<(), MapError> {
         let from = self.window.frame((offset / FRAME_SIZE) as usize).ok_or(MapError::NoMemory)?;
-        let at = offset % FRAME_SIZE;
-        let length = to.len().min((FRAME_SIZE - at) as usize);
+        let at = (offset % FRAME_SIZE) as usize;
+        let length = to.len().min(FRAME_SIZE as usize - at);
         // SAFETY: the frame is in use, what is copied lies in it, and `to` is the kernel's own.
-        unsafe { copy(to.as_mut_ptr(), layout::direct(from.0 + at), length) };
+        unsafe { copy(to.as_mut_ptr(), layout::direct(from).wrapping_add(at), length) };
         Ok(())
     }
 }
@@ -116,9 +118,9 @@ impl AddressSpace {
 
     /// Has the page at `address`, and what lies around it, read from its file. No lock is held.
     /// Sleeps for as long as Linux takes.
-    pub(super) fn bring_in(&self, address: u64) -> Result<(), FaultError> {
+    pub(super) fn bring_in(&self, address: UserAddr) -> Result<(), FaultError> {
         let region = self.layout.lock().regions.find(address).ok_or(FaultError::Unmapped)?;
-        let page = address & !(FRAME_SIZE - 1);
+        let page = address.page_down();
         let (object, offset) = region.object_at(page).ok_or(FaultError::Beyond)?;
         let (mirror, part) = self.mirror_of(object, offset).ok_or(FaultError::Beyond)?;
         let start = (offset & !(AHEAD - 1)).max(part.start);

@@ -5,6 +5,7 @@
 use crate::mm::frames;
 use alloc::{vec, vec::Vec};
 use core::ops::Range;
+use crtos_abi::UserAddr;
 use crtos_vm::{FRAME_SIZE, Frame, FrameSize};
 
 /// Most pages of one [`Revoked`].
@@ -13,7 +14,7 @@ pub(super) const LIMIT: usize = 4096;
 /// A range whose pages Linux may still use: they are given back when this is dropped.
 pub struct Revoked {
     /// Start of the range, page aligned.
-    pub start: u64,
+    pub start: UserAddr,
     /// Bytes, a multiple of the page size.
     pub length: u64,
     pages: Vec<(Frame, FrameSize)>,
@@ -21,7 +22,7 @@ pub struct Revoked {
 
 impl Revoked {
     /// The page at `address`.
-    pub(super) fn one(address: u64, frame: Frame) -> Self {
+    pub(super) fn one(address: UserAddr, frame: Frame) -> Self {
         Self { start: address, length: FRAME_SIZE, pages: vec![(frame, FrameSize::Small)] }
     }
 }
@@ -45,12 +46,12 @@ pub trait Revoke: Send + Sync {
     /// Has Linux copy `length` bytes within the shadow: to `to` in the window, from `from` in a
     /// mirror. Says whether it could. Thread context, whatever the caller's own shadow thread does;
     /// sleeps.
-    fn copy(&self, to: u64, from: u64, length: u64) -> bool;
+    fn copy(&self, to: UserAddr, from: UserAddr, length: u64) -> bool;
 }
 
 /// Pages taken out of the tables that Linux knows, until they are told.
 pub(super) struct Collected {
-    range: Option<Range<u64>>,
+    range: Option<Range<UserAddr>>,
     pub(super) pages: Vec<(Frame, FrameSize)>,
 }
 
@@ -59,7 +60,7 @@ impl Collected {
         Self { range: None, pages: Vec::new() }
     }
 
-    pub(super) fn extend(&mut self, range: Range<u64>) {
+    pub(super) fn extend(&mut self, range: Range<UserAddr>) {
         let whole = self.range.take().unwrap_or_else(|| range.clone());
         self.range = Some(whole.start.min(range.start)..whole.end.max(range.end));
     }

@@ -3,7 +3,7 @@
 
 use alloc::vec::Vec;
 
-use crtos_abi::PAGE_SIZE;
+use crtos_abi::UserAddr;
 use crtos_syscalls::exec::{HEADER_BYTES, Image, ImageError, Segment};
 use linux_raw_sys::general as linux;
 
@@ -76,7 +76,7 @@ impl Loader<'_> {
         let flags = u64::from(linux::O_RDONLY | linux::O_CLOEXEC);
         let path = Window::open(self.space, name.len() as u64)?;
         self.space.write(path.start, name)?;
-        remote::linux(linux::__NR_openat, &[AT_FDCWD, path.start, flags])
+        remote::linux(linux::__NR_openat, &[AT_FDCWD, path.start.get(), flags])
             .map_err(|_| ExecError::Interpreter)
     }
 
@@ -86,10 +86,11 @@ impl Loader<'_> {
         let mut image = parse(&file)?;
         if image.is_relocatable {
             let (start, end) = (image.start(), image.end());
-            let anywhere = Placement::Anywhere { hint: 0 };
+            let anywhere = Placement::Anywhere { hint: UserAddr::NULL };
             let room = self.space.map(Map::private(anywhere, end - start, Protection::empty()))?;
             self.space.unmap(room, end - start)?;
-            let base = room.checked_sub(start).ok_or(ExecError::Image(ImageError::Invalid))?;
+            let base =
+                room.checked_sub(start.get()).ok_or(ExecError::Image(ImageError::Invalid))?;
             image = image.place(base).map_err(ExecError::Image)?;
         }
         self.map_segments(&file, &image)?;
@@ -114,7 +115,7 @@ impl Loader<'_> {
             }
             let mirror = file.cover(offset..file_end, self.space.populates_files())?;
             let behind = segment.address + segment.file_size;
-            end = behind.next_multiple_of(PAGE_SIZE);
+            end = behind.page_up().ok_or(ExecError::Image(ImageError::Invalid))?;
             let object = file.object.clone();
             let backing = Backing { object, offset, shared: false, may_write: true };
             let map = Map::private(Placement::NoReplace(start), end - start, protection);

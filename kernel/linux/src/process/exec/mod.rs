@@ -33,7 +33,7 @@ use crate::{
 
 use alloc::vec::Vec;
 
-use crtos_abi::{PAGE_SIZE, channel::Startup};
+use crtos_abi::{PAGE_SIZE, UserAddr, channel::Startup};
 use crtos_channel::Operation;
 use crtos_syscalls::exec::{Facts, ImageError};
 use linux_raw_sys::general as linux;
@@ -137,7 +137,7 @@ fn complain(user: &UserThread, error: &ExecError) {
             let written = user.process.space.write(window.start + length, part.as_bytes());
             length += if written.is_ok() { part.len() as u64 } else { 0 };
         }
-        let _ = remote::linux(linux::__NR_write, &[2, window.start, length]);
+        let _ = remote::linux(linux::__NR_write, &[2, window.start.get(), length]);
     }
     user.process.end(End::Status(126));
 }
@@ -179,7 +179,7 @@ fn load(user: &UserThread) -> Result<(), ExecError> {
         headers: image.headers,
         header_count: image.header_count,
         vdso: vdso::map(space)?,
-        base: interpreter.as_ref().map_or(0, |interpreter| interpreter.start()),
+        base: interpreter.as_ref().map_or(UserAddr::NULL, |interpreter| interpreter.start()),
         entry: image.entry,
         ids: [startup.uid, startup.euid, startup.gid, startup.egid],
         random: startup.random,
@@ -197,14 +197,15 @@ fn load(user: &UserThread) -> Result<(), ExecError> {
     super::scheduling::inherit()?;
     fpu::reset();
     let context = UserContext {
-        rip: interpreter.map_or(image.entry, |interpreter| interpreter.entry),
-        rsp,
+        rip: interpreter.map_or(image.entry, |interpreter| interpreter.entry).get(),
+        rsp: rsp.get(),
         rflags: 0x202,
         orig_rax: u64::MAX,
         ..UserContext::default()
     };
     let beginning = Beginning::of_child(&context).map_err(|_| ExecError::Memory)?;
-    *user.birth.lock() = Birth::Thread(Beginning { bases: (0, 0), ..beginning });
+    *user.birth.lock() =
+        Birth::Thread(Beginning { bases: (UserAddr::NULL, UserAddr::NULL), ..beginning });
     Ok(())
 }
 
@@ -216,7 +217,7 @@ fn read_startup(space: &AddressSpace) -> Result<(Startup, Vec<u8>), ExecError> {
         return Err(ExecError::Startup);
     }
     let window = Window::open(space, size)?;
-    let copied = remote::request(Operation::Startup { to: window.start, room: size })?;
+    let copied = remote::request(Operation::Startup { to: window.start.get(), room: size })?;
     if copied as u64 != size {
         return Err(ExecError::Startup);
     }

@@ -3,7 +3,7 @@
 
 use alloc::vec::Vec;
 
-use crtos_abi::{PAGE_SIZE, channel::Startup};
+use crtos_abi::{PAGE_SIZE, UserAddr, channel::Startup};
 use crtos_syscalls::exec::{Facts, build_stack};
 
 use crtos_core::mm::space::{AddressSpace, Kind, Map, Placement, Protection};
@@ -21,7 +21,7 @@ const GAP: u64 = 128 << 20;
 pub struct Stack<'a> {
     startup: &'a Startup,
     /// One past its last address.
-    top: u64,
+    top: UserAddr,
     length: u64,
     /// Random bits that are left.
     random: u64,
@@ -37,14 +37,14 @@ impl<'a> Stack<'a> {
             u64::from_le_bytes(startup.random[8..].try_into().map_err(|_| ExecError::Startup)?);
         Ok(Self {
             startup,
-            top: startup.stack_end(),
+            top: UserAddr::new(startup.stack_end()),
             length: limit.next_multiple_of(PAGE_SIZE).max(needed),
             random: random >> 22,
         })
     }
 
     /// Where mappings go, downwards: 28 bits of pages below the stack, as Linux.
-    pub fn mmap_top(&self) -> u64 {
+    pub fn mmap_top(&self) -> UserAddr {
         self.top - self.length - GAP - (self.random >> 8 & 0xfff_ffff) * PAGE_SIZE
     }
 
@@ -56,7 +56,7 @@ impl<'a> Stack<'a> {
         path: &[u8],
         strings: &[u8],
         facts: &Facts,
-    ) -> Result<u64, ExecError> {
+    ) -> Result<UserAddr, ExecError> {
         let Self { startup, top, length, random } = *self;
         let mut protection = Protection::READ | Protection::WRITE;
         if executable {

@@ -3,7 +3,7 @@
 //! pages for all programs.
 
 use alloc::{sync::Arc, vec::Vec};
-use crtos_abi::PAGE_SIZE;
+use crtos_abi::{PAGE_SIZE, UserAddr};
 
 use crtos_core::{
     mm::{
@@ -24,9 +24,9 @@ const LENGTH: u64 = (IMAGE.len() as u64).next_multiple_of(PAGE_SIZE);
 static PAGES: Mutex<Option<Arc<Object>>> = Mutex::new(None);
 
 /// Maps it and returns the address of the shared object (AT_SYSINFO_EHDR). May sleep.
-pub fn map(space: &AddressSpace) -> Result<u64, MapError> {
+pub fn map(space: &AddressSpace) -> Result<UserAddr, MapError> {
     let object = pages()?;
-    let anywhere = Placement::Anywhere { hint: 0 };
+    let anywhere = Placement::Anywhere { hint: UserAddr::NULL };
     let whole = Map::private(anywhere, PAGE_SIZE + LENGTH, Protection::empty());
     let start = space.map(whole)?;
     // As under Linux, a debugger may change the code for its program; nobody changes the time.

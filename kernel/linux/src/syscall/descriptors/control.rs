@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! fcntl and ioctl.
 
+use crtos_abi::UserAddr;
 use crtos_syscalls::Row;
 use linux_raw_sys::{general as linux, ioctl};
 
@@ -75,8 +76,10 @@ pub fn ioctl(row: &Row, args: Args) -> SysResult {
     match (request as u32, &file.object) {
         (ioctl::FIOCLEX, _) => files.set_close_on_exec(fd, true),
         (ioctl::FIONCLEX, _) => files.set_close_on_exec(fd, false),
-        (ioctl::FIONBIO, _) => file.set_nonblocking(user::read_u32(argument)? != 0),
-        (ioctl::FIONREAD, Object::Pipe(pipe)) => user::write_u32(argument, pipe.bytes() as u32)?,
+        (ioctl::FIONBIO, _) => file.set_nonblocking(user::read_u32(UserAddr::new(argument))? != 0),
+        (ioctl::FIONREAD, Object::Pipe(pipe)) => {
+            user::write_u32(UserAddr::new(argument), pipe.bytes() as u32)?
+        }
         _ => return Err(Errno::ENOTTY),
     }
     Ok(0)

@@ -3,6 +3,7 @@
 
 use alloc::boxed::Box;
 
+use crtos_abi::UserAddr;
 use crtos_signal::Set;
 use crtos_syscalls::Row;
 use linux_raw_sys::general as linux;
@@ -38,7 +39,7 @@ pub fn pipe(args: Args) -> SysResult {
 
 /// pipe2(ends, flags).
 pub fn pipe2(args: Args) -> SysResult {
-    let (ends, flags) = (args[0], args[1] as u32);
+    let (ends, flags) = (UserAddr::new(args[0]), args[1] as u32);
     if flags & !(linux::O_CLOEXEC | linux::O_NONBLOCK | linux::O_DIRECT) != 0 {
         return Err(Errno::EINVAL);
     }
@@ -92,6 +93,7 @@ pub fn timerfd_create(row: &Row, args: Args) -> SysResult {
 pub fn timerfd_settime(row: &Row, args: Args) -> SysResult {
     let [_, flags, new, old, ..] = args;
     const ABSOLUTE: u32 = linux::TFD_TIMER_ABSTIME;
+    let [new, old] = [new, old].map(UserAddr::new);
     let file = local!(row, args);
     let (value, interval) = timers::read_itimerspec(new)?;
     if flags as u32 & !(ABSOLUTE | linux::TFD_TIMER_CANCEL_ON_SET) != 0 {
@@ -104,7 +106,7 @@ pub fn timerfd_settime(row: &Row, args: Args) -> SysResult {
     };
     let cancel = ABSOLUTE | linux::TFD_TIMER_CANCEL_ON_SET;
     let before = timer(&file)?.set(when, interval, flags as u32 & cancel == cancel)?;
-    if old != 0 {
+    if !old.is_null() {
         timers::write_itimerspec(old, before)?;
     }
     Ok(0)
@@ -113,7 +115,7 @@ pub fn timerfd_settime(row: &Row, args: Args) -> SysResult {
 /// timerfd_gettime(fd, value).
 pub fn timerfd_gettime(row: &Row, args: Args) -> SysResult {
     let file = local!(row, args);
-    timers::write_itimerspec(args[1], timer(&file)?.get())
+    timers::write_itimerspec(UserAddr::new(args[1]), timer(&file)?.get())
 }
 
 /// The timer of a file; EINVAL if it is something else.
@@ -132,7 +134,7 @@ pub fn signalfd4(row: &Row, args: Args) -> SysResult {
     if size != signal::SET_SIZE {
         return Err(Errno::EINVAL);
     }
-    let [set] = user::read_words(set)?;
+    let [set] = user::read_words(UserAddr::new(set))?;
     if flags & !(linux::O_CLOEXEC | linux::O_NONBLOCK) != 0 {
         return Err(Errno::EINVAL);
     }
@@ -149,11 +151,11 @@ pub fn signalfd4(row: &Row, args: Args) -> SysResult {
 
 /// socketpair(domain, kind, protocol, ends).
 pub fn socketpair(row: &Row, args: Args) -> SysResult {
-    pair(row, args, args[3])
+    pair(row, args, UserAddr::new(args[3]))
 }
 
 /// Has Linux make two descriptors, whose numbers it stores at `address`.
-pub(super) fn pair(row: &Row, args: Args, address: u64) -> SysResult {
+pub(super) fn pair(row: &Row, args: Args, address: UserAddr) -> SysResult {
     let files = files::table()?;
     files.agree()?;
     let result = pass(row, args)?;

@@ -36,6 +36,7 @@ pub use transfer::{
     lseek, pread, preadv, preadv2, pwrite, pwritev, pwritev2, read, readv, write, writev,
 };
 
+use crtos_abi::UserAddr;
 use crtos_syscalls::Row;
 use linux_raw_sys::general as linux;
 
@@ -107,7 +108,7 @@ fn agree(row: &Row, args: Args, count: u64) {
     let ranges = if is_vector { Memory::vector } else { Memory::one };
     let appends = flags & linux::RWF_APPEND != 0;
     let transfer = mappings::Transfer { fd, position, writes, appends };
-    if let (Ok(space), Ok(mut memory)) = (user::space(), ranges(memory, length)) {
+    if let (Ok(space), Ok(mut memory)) = (user::space(), ranges(UserAddr::new(memory), length)) {
         memory.limit(count);
         // What was moved was moved: the descriptor may be another one's by now, or memory be gone.
         let _ = mappings::moved(&space, &transfer, memory);

@@ -3,6 +3,7 @@
 
 use alloc::sync::Arc;
 
+use crtos_abi::UserAddr;
 use crtos_syscalls::Row;
 use linux_raw_sys::general as linux;
 
@@ -15,27 +16,27 @@ use crate::{
 
 /// open(path, flags, mode).
 pub fn open(row: &Row, args: Args) -> SysResult {
-    open_known(args[0], args[1] as u32).unwrap_or_else(|| remote(row, args))
+    open_known(UserAddr::new(args[0]), args[1] as u32).unwrap_or_else(|| remote(row, args))
 }
 
 /// openat(directory, path, flags, mode).
 pub fn openat(row: &Row, args: Args) -> SysResult {
-    open_known(args[1], args[2] as u32).unwrap_or_else(|| remote(row, args))
+    open_known(UserAddr::new(args[1]), args[2] as u32).unwrap_or_else(|| remote(row, args))
 }
 
 /// creat(path, mode).
 pub fn creat(row: &Row, args: Args) -> SysResult {
     let flags = linux::O_CREAT | linux::O_WRONLY | linux::O_TRUNC;
-    open_local(args[0], flags).unwrap_or_else(|| remote(row, args))
+    open_local(UserAddr::new(args[0]), flags).unwrap_or_else(|| remote(row, args))
 }
 
 /// Opens what is not Linux's own file, if that is what the path names.
-pub(super) fn open_known(path: u64, flags: u32) -> Option<SysResult> {
+pub(super) fn open_known(path: UserAddr, flags: u32) -> Option<SysResult> {
     open_local(path, flags).or_else(|| cpu_numbers::open(path, flags))
 }
 
 /// Opens what is local, if that is what the path names: a device, or the file of a descriptor.
-pub(super) fn open_local(path: u64, flags: u32) -> Option<SysResult> {
+pub(super) fn open_local(path: UserAddr, flags: u32) -> Option<SysResult> {
     let files = files::table().ok().filter(|files| files.has_devices())?;
     let object = match Device::named(path, flags) {
         Some(device) => Ok(Object::Device(device)),
@@ -45,7 +46,7 @@ pub(super) fn open_local(path: u64, flags: u32) -> Option<SysResult> {
 }
 
 /// The local file of the descriptor that a path names.
-pub(super) fn named(files: &Files, path: u64) -> Option<Arc<Description>> {
+pub(super) fn named(files: &Files, path: UserAddr) -> Option<Arc<Description>> {
     files.find(names::descriptor(path)?)
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Descriptors in messages.
 
+use crtos_abi::UserAddr;
 use crtos_syscalls::Row;
 use crtos_syscalls::structs::{CMsgHdr, MsgHdr};
 use linux_raw_sys::net;
@@ -35,7 +36,7 @@ pub fn rearrange(row: &Row, args: Args) -> SysResult {
 
 /// sendmsg(fd, message, flags).
 pub fn sendmsg(row: &Row, args: Args) -> SysResult {
-    pass_rights(args[1])?;
+    pass_rights(UserAddr::new(args[1]))?;
     remote(row, args)
 }
 
@@ -43,15 +44,16 @@ pub fn sendmsg(row: &Row, args: Args) -> SysResult {
 pub fn sendmmsg(row: &Row, args: Args) -> SysResult {
     /// Most messages of a call.
     const MOST: u64 = 1024;
+    let messages = UserAddr::new(args[1]);
     for index in 0..u64::from(args[2] as u32).min(MOST) {
-        pass_rights(args[1].wrapping_add(index * MESSAGES))?;
+        pass_rights(messages.wrapping_add(index * MESSAGES))?;
     }
     remote(row, args)
 }
 
 /// Makes the local devices among the descriptors that a message passes (SCM_RIGHTS) Linux's. Other
 /// local files cannot leave the realm: EINVAL. What cannot be read, Linux complains of.
-pub(super) fn pass_rights(message: u64) -> Result<(), Errno> {
+pub(super) fn pass_rights(message: UserAddr) -> Result<(), Errno> {
     const HEADER: u64 = size_of::<CMsgHdr>() as u64;
     /// Most descriptors of a message (SCM_MAX_FD).
     const MOST: u64 = 253;
@@ -60,8 +62,9 @@ pub(super) fn pass_rights(message: u64) -> Result<(), Errno> {
         return Ok(());
     }
     let Ok(message) = user::read_struct::<MsgHdr>(message) else { return Ok(()) };
-    let (mut at, end) = (message.control, message.control.saturating_add(message.control_length));
-    while end.saturating_sub(at) >= HEADER {
+    let mut at = UserAddr::new(message.control);
+    let end = at.saturating_add(message.control_length);
+    while at <= end && end - at >= HEADER {
         let Ok(CMsgHdr { length, level, kind }) = user::read_struct(at) else { return Ok(()) };
         let passes_rights = level == net::SOL_SOCKET && kind == net::SCM_RIGHTS;
         if length < HEADER || length > end - at {

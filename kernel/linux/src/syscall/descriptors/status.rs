@@ -9,6 +9,7 @@ use crate::{
     remote,
 };
 use alloc::{format, string::String, sync::Arc};
+use crtos_abi::UserAddr;
 use crtos_syscalls::structs::{Stat, Statx};
 
 use crtos_syscalls::Row;
@@ -16,32 +17,33 @@ use linux_raw_sys::general as linux;
 
 /// fstat(fd, status).
 pub fn fstat(row: &Row, args: Args) -> SysResult {
-    status(&local!(row, args), args[1])
+    status(&local!(row, args), UserAddr::new(args[1]))
 }
 
 /// newfstatat(directory, path, status, flags).
 pub fn newfstatat(row: &Row, args: Args) -> SysResult {
+    let [path, address] = [args[1], args[2]].map(UserAddr::new);
     if args[3] as u32 & linux::AT_EMPTY_PATH != 0
         && let Some(file) = files::find(args[0])
     {
         let mut first = [0];
-        let named = args[1] != 0 && {
-            user::read(args[1], &mut first)?;
+        let named = !path.is_null() && {
+            user::read(path, &mut first)?;
             first[0] != 0
         };
         if !named {
-            return status(&file, args[2]);
+            return status(&file, address);
         }
     }
-    match linked(args[1], args[3])? {
-        Some(file) => status(&file, args[2]),
+    match linked(path, args[3])? {
+        Some(file) => status(&file, address),
         None => remote(row, args),
     }
 }
 
 /// The local file of the descriptor that a path links to, if `flags` (AT_*) let the link be
 /// followed.
-pub(super) fn linked(path: u64, flags: u64) -> Result<Option<Arc<Description>>, Errno> {
+pub(super) fn linked(path: UserAddr, flags: u64) -> Result<Option<Arc<Description>>, Errno> {
     let files = files::table()?;
     let follows = flags as u32 & linux::AT_SYMLINK_NOFOLLOW == 0 && files.has_devices();
     Ok(if follows { named(&files, path) } else { None })
@@ -50,17 +52,17 @@ pub(super) fn linked(path: u64, flags: u64) -> Result<Option<Arc<Description>>, 
 /// readlink(path, buffer, size).
 pub fn readlink(row: &Row, args: Args) -> SysResult {
     let [path, buffer, size, ..] = args;
-    read_link(path, buffer, size).unwrap_or_else(|| remote(row, args))
+    read_link(UserAddr::new(path), UserAddr::new(buffer), size).unwrap_or_else(|| remote(row, args))
 }
 
 /// readlinkat(directory, path, buffer, size).
 pub fn readlinkat(row: &Row, args: Args) -> SysResult {
     let [_, path, buffer, size, ..] = args;
-    read_link(path, buffer, size).unwrap_or_else(|| remote(row, args))
+    read_link(UserAddr::new(path), UserAddr::new(buffer), size).unwrap_or_else(|| remote(row, args))
 }
 
 /// Where the link of a local descriptor leads, if the path is that.
-pub(super) fn read_link(path: u64, buffer: u64, size: u64) -> Option<SysResult> {
+pub(super) fn read_link(path: UserAddr, buffer: UserAddr, size: u64) -> Option<SysResult> {
     let files = files::table().ok().filter(|files| files.has_devices())?;
     let fd = names::link(path).filter(|&fd| files.is_hidden(fd))?;
     // Of one that is closed Linux may still have a placeholder.
@@ -84,7 +86,7 @@ pub(super) fn read_link(path: u64, buffer: u64, size: u64) -> Option<SysResult> 
 }
 
 /// Stores the `struct stat` of a local file.
-pub(super) fn status(file: &Arc<Description>, address: u64) -> SysResult {
+pub(super) fn status(file: &Arc<Description>, address: UserAddr) -> SysResult {
     const PIPE: u32 = linux::S_IFIFO | 0o600;
     const ANONYMOUS: u32 = 0o600;
     let (mode, device, number, block) = match &file.object {
@@ -116,9 +118,10 @@ pub(super) fn status(file: &Arc<Description>, address: u64) -> SysResult {
 /// statx(directory, path, flags, mask, status).
 pub fn statx(row: &Row, args: Args) -> SysResult {
     let [fd, path, flags, _, address, _] = args;
+    let [path, address] = [path, address].map(UserAddr::new);
     let mut first = [0];
     let empty = flags as u32 & linux::AT_EMPTY_PATH != 0 && {
-        if path != 0 {
+        if !path.is_null() {
             user::read(path, &mut first)?;
         }
         first[0] == 0

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Reading and writing.
 
+use crtos_abi::UserAddr;
 use crtos_syscalls::Row;
 use linux_raw_sys::general as linux;
 
@@ -38,26 +39,26 @@ pub fn writev(row: &Row, args: Args) -> SysResult {
 pub(super) fn read_to(
     row: &Row,
     args: Args,
-    ranges: impl FnOnce(u64, u64) -> Result<Memory, Errno>,
+    ranges: impl FnOnce(UserAddr, u64) -> Result<Memory, Errno>,
 ) -> SysResult {
     let file = local!(row, args);
     if !file.reads {
         return Err(Errno::EBADF);
     }
-    file.read(&mut ranges(args[1], args[2])?, false)
+    file.read(&mut ranges(UserAddr::new(args[1]), args[2])?, false)
 }
 
 #[inline(always)]
 pub(super) fn write_from(
     row: &Row,
     args: Args,
-    ranges: impl FnOnce(u64, u64) -> Result<Memory, Errno>,
+    ranges: impl FnOnce(UserAddr, u64) -> Result<Memory, Errno>,
 ) -> SysResult {
     let file = local!(row, args);
     if !file.writes {
         return Err(Errno::EBADF);
     }
-    file.write(&mut ranges(args[1], args[2])?, false)
+    file.write(&mut ranges(UserAddr::new(args[1]), args[2])?, false)
 }
 
 /// Whether a position can be given: only devices have one, which means nothing.
@@ -116,7 +117,7 @@ pub fn preadv2(row: &Row, args: Args) -> SysResult {
     if !file.reads {
         return Err(Errno::EBADF);
     }
-    let mut memory = Memory::vector(args[1], args[2])?;
+    let mut memory = Memory::vector(UserAddr::new(args[1]), args[2])?;
     file.read(&mut memory, transfer_flags(&file, args[5], false)?)
 }
 
@@ -129,7 +130,7 @@ pub fn pwritev2(row: &Row, args: Args) -> SysResult {
     if !file.writes {
         return Err(Errno::EBADF);
     }
-    let mut memory = Memory::vector(args[1], args[2])?;
+    let mut memory = Memory::vector(UserAddr::new(args[1]), args[2])?;
     file.write(&mut memory, transfer_flags(&file, args[5], true)?)
 }
 
