@@ -7,8 +7,8 @@
 use core::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
 
 use crtos_abi::{
-    PAGE_SIZE,
-    channel::{self as raw, SHADOW_END, SHADOW_START, USER_END, USER_START},
+    UserAddr,
+    channel::{self as raw, SHADOW_END, SHADOW_START},
     ids::RealmCpu,
 };
 
@@ -45,11 +45,11 @@ pub enum Poll {
     Waiting,
     /// The result as a system call returns it. The kernel owns the slot again.
     Reply(i64),
-    /// Linux needs the page at `address`, which is page aligned and an address of programs.
+    /// Linux needs the page at `address`, where a program may have one.
     /// [`OwnedSlot::answer`] is due.
     Fault {
         /// Page-aligned address.
-        address: u64,
+        address: UserAddr,
         /// The access is a write.
         write: bool,
     },
@@ -211,6 +211,7 @@ impl OwnedSlot {
                 self.owner = Owner::Fault;
                 let address = word!(channel, AtomicU64, slots[slot.get()].fault_address)
                     .load(Ordering::Relaxed);
+                let address = UserAddr::new(address);
                 let flags = word!(channel, AtomicU32, slots[slot.get()].fault_flags)
                     .load(Ordering::Relaxed);
                 if is_program_page(address) {
@@ -295,8 +296,8 @@ impl OwnedSlot {
 }
 
 /// Whether `address` is the start of a page that a program may have.
-fn is_program_page(address: u64) -> bool {
-    address.is_multiple_of(PAGE_SIZE)
-        && (USER_START..USER_END).contains(&address)
-        && !(SHADOW_START..SHADOW_END).contains(&address)
+fn is_program_page(address: UserAddr) -> bool {
+    address.is_page_aligned()
+        && (UserAddr::START..UserAddr::END).contains(&address)
+        && !(SHADOW_START..SHADOW_END).contains(&address.get())
 }

@@ -8,7 +8,7 @@
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use crtos_abi::channel as raw;
+use crtos_abi::{UserAddr, channel as raw};
 
 use crate::channel::{Channel, word};
 
@@ -18,7 +18,7 @@ pub struct Range {
     /// Process number.
     pub process: u32,
     /// Page-aligned start.
-    pub start: u64,
+    pub start: UserAddr,
     /// Bytes, a multiple of the page size.
     pub length: u64,
 }
@@ -69,7 +69,8 @@ impl<T> Revocations<T> {
         self.out += 1;
         word!(channel, AtomicU32, revocations[index].process)
             .store(range.process, Ordering::Relaxed);
-        word!(channel, AtomicU64, revocations[index].start).store(range.start, Ordering::Relaxed);
+        word!(channel, AtomicU64, revocations[index].start)
+            .store(range.start.get(), Ordering::Relaxed);
         word!(channel, AtomicU64, revocations[index].length).store(range.length, Ordering::Relaxed);
         word!(channel, AtomicU32, revocations[index].state)
             .store(raw::REVOCATION_POSTED, Ordering::Release);

@@ -5,7 +5,7 @@ mod common;
 
 use common::{Shared, Taken, linux, take_replies};
 use crtos_abi::channel::{Channel, OP_SYSCALL, REVOCATIONS, SHADOW_START, SLOT_FREE, SLOTS};
-use crtos_abi::{boot::SHARED_POOL, ids::RealmCpu};
+use crtos_abi::{UserAddr, boot::SHARED_POOL, ids::RealmCpu};
 use crtos_channel::{
     Answer, AttachError, Encoded, Notices, Operation, OwnedSlot, Poll, Range, Request, Revocations,
     Slot, Start, Status, operation::Room, rank,
@@ -79,7 +79,7 @@ fn a_call_with_a_fault() {
     assert_eq!(owned.poll(), Poll::Waiting);
 
     linux::ask(&channel, 70, 0x40_0000, true);
-    assert_eq!(owned.poll(), Poll::Fault { address: 0x40_0000, write: true });
+    assert_eq!(owned.poll(), Poll::Fault { address: UserAddr::new(0x40_0000), write: true });
     let mut answer = 0;
     assert!(!linux::take_answer(&channel, 70, &mut answer));
     assert!(owned.answer(Answer::Page { address: SHARED_POOL + 0x5000, write: true }));
@@ -122,7 +122,7 @@ fn drops_come_back_once() {
     let mut revocations = Revocations::new();
     let range = |number: u64| Range {
         process: 1 + number as u32 % 2,
-        start: (number + 1) << 12,
+        start: UserAddr::new((number + 1) << 12),
         length: 4096,
     };
     for number in 0..REVOCATIONS as u64 {
@@ -222,7 +222,7 @@ proptest! {
                         truth[index] = Truth::Idle;
                     }
                     (Poll::Fault { address, write: false }, Truth::Asked(asked) | Truth::Faulted(asked)) => {
-                        prop_assert_eq!(address, asked);
+                        prop_assert_eq!(address, UserAddr::new(asked));
                         truth[index] = Truth::Faulted(asked);
                     }
                     (Poll::Waiting, Truth::Idle | Truth::Requested(_) | Truth::Busy(_) | Truth::Answered(_)) => {}
@@ -311,10 +311,11 @@ proptest! {
             take_replies(&view, |slot| assert!(slot.get() < SLOTS));
             send(&mut owned, 1);
             if let Poll::Fault { address, .. } = owned.poll() {
-                prop_assert!(address % 4096 == 0 && address < 0x7fff_ffff_f000);
+                prop_assert!(address.is_page_aligned() && address < UserAddr::END);
                 owned.answer(Answer::Bad);
             }
-            if revocations.post(view, Range { process: 1, start: 4096, length: 4096 }, posted).is_ok() {
+            let range = Range { process: 1, start: UserAddr::new(4096), length: 4096 };
+            if revocations.post(view, range, posted).is_ok() {
                 posted += 1;
             }
             revocations.collect(view, 8, |number| back.push(number));

@@ -16,10 +16,7 @@ use crate::{
 
 use core::sync::atomic::Ordering;
 
-use crtos_abi::{
-    UserAddr,
-    channel::{THREAD_REMOTE, THREAD_RUNNING, TRACE_REMOTE, TRACE_REMOTE_END},
-};
+use crtos_abi::channel::{THREAD_REMOTE, THREAD_RUNNING, TRACE_REMOTE, TRACE_REMOTE_END};
 use crtos_channel::{
     Answer, Channel, Encoded, Operation, OwnedSlot, Poll, Request, Slot, operation::Room,
 };
@@ -82,7 +79,7 @@ fn answered(
         match with_owned_slot(owned, OwnedSlot::poll)? {
             Poll::Reply(result) => return Ok(result),
             Poll::Fault { address, write } => {
-                let answer = resolve(space, UserAddr::new(address), write);
+                let answer = resolve(space, address, write);
                 with_owned_slot(owned, |owned| owned.answer(answer))?;
                 ring(channel, slot);
             }

@@ -97,8 +97,7 @@ impl Revoke for Revoker {
     fn revoke(&self, mut pages: Revoked) {
         let Some(channel) = channel() else { return };
         loop {
-            let start = pages.start.get();
-            let range = Range { process: self.process, start, length: pages.length };
+            let range = Range { process: self.process, start: pages.start, length: pages.length };
             let posted = REVOCATIONS.lock().post(channel, range, pages);
             match posted {
                 Ok(false) => return,

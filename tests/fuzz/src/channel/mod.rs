@@ -11,7 +11,7 @@ use core::mem::offset_of;
 use std::collections::BTreeMap;
 
 use crtos_abi::{
-    ABI_VERSION, PAGE_SIZE,
+    ABI_VERSION, PAGE_SIZE, UserAddr,
     channel::{self as raw, SHADOW_END, SHADOW_START, USER_END, USER_START},
     ids::RealmCpu,
 };
@@ -326,6 +326,7 @@ impl World {
                 assert!(thread.replies <= thread.requests, "a reply is taken twice");
             }
             (Owner::Linux | Owner::Fault, raw::SLOT_FAULT) if is_of_program(address) => {
+                let address = UserAddr::new(address);
                 assert_eq!(polled, Poll::Fault { address, write });
                 thread.owner = Owner::Fault;
             }
@@ -399,7 +400,8 @@ impl World {
             self.memory.store64(bitmap + word * 8, 0);
         }
         let number = self.made;
-        let range = Range { process, start: PAGE_SIZE, length: u64::from(number) * PAGE_SIZE };
+        let start = UserAddr::new(PAGE_SIZE);
+        let range = Range { process, start, length: u64::from(number) * PAGE_SIZE };
         match self.revocations.post(self.view, range, Frames(number)) {
             Err(Frames(same)) => {
                 assert_eq!(same, number);
