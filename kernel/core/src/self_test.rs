@@ -425,13 +425,8 @@ fn programs() {
         assert_eq!(space.write_forced(CODE, code), Ok(()));
         assert_eq!(map(&space, Placement::Fixed(COUNTS), 0x3000, Kind::Anonymous), Ok(COUNTS));
         assert_eq!(space.write(COUNTS + 0x1000, &n.to_le_bytes()), Ok(()));
-        let context = UserContext {
-            rip: CODE.get(),
-            rdi: COUNTS.get(),
-            rsi: n,
-            rsp: (COUNTS + 0x3000).get(),
-            ..Default::default()
-        };
+        let start = UserContext::of_start(CODE, COUNTS + 0x3000);
+        let context = UserContext { rdi: COUNTS.get(), rsi: n, ..start };
         let spawned = spawn(
             Spawn {
                 name: "program",

@@ -52,6 +52,13 @@ pub(super) const TRAP_FLAG: u64 = 1 << 8;
 const RESUME_FLAG: u64 = 1 << 16;
 
 impl UserContext {
+    /// Makes that of a program which starts at `entry` with its stack pointer at `stack`: all other
+    /// registers are 0, and no system call has to be made again.
+    pub fn of_start(entry: UserAddr, stack: UserAddr) -> Self {
+        let (rip, rsp) = (entry.get(), stack.get());
+        Self { rip, rsp, rflags: FIXED_FLAGS, orig_rax: u64::MAX, ..Self::default() }
+    }
+
     /// Whether the registers are those of a program, not of the kernel.
     pub const fn is_user(&self) -> bool {
         self.cs & 3 == 3

@@ -184,7 +184,7 @@ fn load(user: &UserThread) -> Result<(), ExecError> {
         ids: [startup.uid, startup.euid, startup.gid, startup.egid],
         random: startup.random,
     };
-    let rsp = stack.make(space, image.executable_stack, path, strings, &facts)?;
+    let stack_pointer = stack.make(space, image.executable_stack, path, strings, &facts)?;
 
     let blocked = remote::request(Operation::BlockedSignals)? as u64;
     signal::inherit(user, blocked, startup.ignored, startup.signal_limit)?;
@@ -196,13 +196,8 @@ fn load(user: &UserThread) -> Result<(), ExecError> {
     // A real-time policy that the shadow was started with (`chrt -f 50 crtos run …`).
     super::scheduling::inherit()?;
     fpu::reset();
-    let context = UserContext {
-        rip: interpreter.map_or(image.entry, |interpreter| interpreter.entry).get(),
-        rsp: rsp.get(),
-        rflags: 0x202,
-        orig_rax: u64::MAX,
-        ..UserContext::default()
-    };
+    let entry = interpreter.map_or(image.entry, |interpreter| interpreter.entry);
+    let context = UserContext::of_start(entry, stack_pointer);
     let beginning = Beginning::of_child(&context).map_err(|_| ExecError::Memory)?;
     *user.birth.lock() =
         Birth::Thread(Beginning { bases: (UserAddr::NULL, UserAddr::NULL), ..beginning });
