@@ -12,7 +12,6 @@ use super::{fpu, percpu};
 use core::arch::{asm, global_asm};
 use core::sync::atomic::{AtomicBool, Ordering};
 use crtos_abi::UserAddr;
-use crtos_abi::channel::USER_END;
 
 /// Most bytes that are copied with interrupts off, and so at once.
 pub const STEP: usize = 256;
@@ -160,7 +159,7 @@ pub(super) fn failure(rip: u64) -> Option<u64> {
 /// Whether `length` bytes at `address` are addresses of programs.
 #[inline(always)]
 pub fn is_range(address: UserAddr, length: u64) -> bool {
-    length <= USER_END && address.get() <= USER_END - length
+    UserAddr::END.checked_sub(length).is_some_and(|last| address <= last)
 }
 
 /// Calls `access` with each piece of `length` bytes at `address`, its offset and its length,
