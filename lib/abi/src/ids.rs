@@ -4,7 +4,7 @@
 //! The structures that the parts share hold bare words: who reads one checks it, and has the type
 //! from there on.
 
-use core::fmt;
+use core::{fmt, num::NonZeroU32};
 
 use crate::MAX_CELL_CPUS;
 
@@ -60,6 +60,66 @@ impl fmt::Display for RealmCpu {
     }
 }
 
+/// Linux's id of a process, which is its pid in the realm as well: a positive `pid_t`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Pid(NonZeroU32);
+
+/// Linux's id of a thread, which is its tid in the realm as well: a positive `pid_t`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Tid(NonZeroU32);
+
+impl Pid {
+    /// Returns the id of the first thread of the process (the leader of its thread group).
+    #[inline]
+    pub const fn leader(self) -> Tid {
+        Tid(self.0)
+    }
+}
+
+/// What both kinds of ids can do.
+macro_rules! pid_t {
+    ($type:ident) => {
+        impl $type {
+            /// Returns the id of that number, whoever says it; `None` if it is none.
+            #[inline]
+            pub const fn new(number: u32) -> Option<Self> {
+                match NonZeroU32::new(number) {
+                    Some(number) if number.get() <= i32::MAX as u32 => Some(Self(number)),
+                    _ => None,
+                }
+            }
+
+            /// Returns the id that an argument of a system call names, which is a `pid_t`; `None`
+            /// if it is none (0, negative).
+            #[inline]
+            pub const fn named(argument: u64) -> Option<Self> {
+                Self::new(argument as u32)
+            }
+
+            /// Says whether an argument of a system call names it.
+            #[inline]
+            pub const fn is(self, argument: u64) -> bool {
+                argument as u32 == self.get()
+            }
+
+            /// Returns its number.
+            #[inline]
+            pub const fn get(self) -> u32 {
+                self.0.get()
+            }
+        }
+
+        impl fmt::Display for $type {
+            fn fmt(&self, formatter: &mut fmt::Formatter) -> fmt::Result {
+                self.0.fmt(formatter)
+            }
+        }
+    };
+}
+
+pid_t!(Pid);
+pid_t!(Tid);
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -71,5 +131,14 @@ mod tests {
         assert_eq!(last, RealmCpu::all().last());
         assert_eq!(last.map(|cpu| RealmCpu::again(cpu.to_word())), last);
         assert_eq!(last.map(RealmCpu::get), Some(MAX_CELL_CPUS - 1));
+    }
+
+    #[test]
+    fn ids_are_positive() {
+        assert_eq!([0, 1 << 31, u32::MAX].map(Pid::new), [None; 3]);
+        assert_eq!(Tid::named(!0), None);
+        let pid = Pid::named(1 << 32 | 7).unwrap();
+        assert_eq!((pid.get(), pid.leader()), (7, Tid::new(7).unwrap()));
+        assert!(pid.is(7) && !pid.is(0));
     }
 }

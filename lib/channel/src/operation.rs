@@ -5,7 +5,7 @@
 //! Addresses are the program's, which the shadow has as well. A result is what a system call
 //! returns (-errno on failure) unless the operation says otherwise.
 
-use crtos_abi::channel as raw;
+use crtos_abi::{channel as raw, ids::Tid};
 use crtos_syscalls::{cpulist::CpuList, topology::File};
 
 /// What a shadow thread has to do.
@@ -95,8 +95,8 @@ pub enum Operation<'a> {
     Scheduling,
     /// Set the scheduling of a shadow thread.
     SetScheduling {
-        /// The thread; 0 for this one.
-        tid: u32,
+        /// The thread; `None` for this one.
+        tid: Option<Tid>,
         /// Its scheduling.
         scheduling: Scheduling,
     },
@@ -342,9 +342,10 @@ impl<'a> Operation<'a> {
                 (raw::OP_EXEC, pad([path, arguments, environment, blocked, in_realm_only.into()]))
             }
             Self::Scheduling => (raw::OP_SCHEDULING, pad([])),
-            Self::SetScheduling { tid, scheduling } => {
-                (raw::OP_SET_SCHEDULING, pad([tid.into(), scheduling.to_word()]))
-            }
+            Self::SetScheduling { tid, scheduling } => (
+                raw::OP_SET_SCHEDULING,
+                pad([tid.map_or(0, Tid::get).into(), scheduling.to_word()]),
+            ),
             Self::Copy { to, from, length } => (raw::OP_COPY, pad([to, from, length])),
             Self::Status { fd, to } => (raw::OP_STATUS, pad([fd as u32 as u64, to])),
             Self::OpenTopology { file, alone, flags, realm } => {
@@ -400,7 +401,11 @@ impl<'a> Operation<'a> {
             },
             raw::OP_SCHEDULING => Self::Scheduling,
             raw::OP_SET_SCHEDULING => {
-                Self::SetScheduling { tid: half(first)?, scheduling: Scheduling::from_word(second) }
+                let tid = match half(first)? {
+                    0 => None,
+                    tid => Some(Tid::new(tid).ok_or(DecodeError::BadArgument)?),
+                };
+                Self::SetScheduling { tid, scheduling: Scheduling::from_word(second) }
             }
             raw::OP_COPY => Self::Copy { to: first, from: second, length: third },
             raw::OP_STATUS => Self::Status { fd: half(first)? as i32, to: second },

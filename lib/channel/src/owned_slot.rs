@@ -9,7 +9,7 @@ use core::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
 use crtos_abi::{
     UserAddr,
     channel::{self as raw, SHADOW_END, SHADOW_START},
-    ids::RealmCpu,
+    ids::{Pid, RealmCpu, Tid},
 };
 
 use crate::{
@@ -106,14 +106,14 @@ pub struct OwnedSlot {
     /// Process number, read once.
     process: u32,
     /// Ids in Linux, read once.
-    pid: u32,
-    tid: u32,
+    pid: Pid,
+    tid: Tid,
     uid: u32,
     parent: Option<Slot>,
 }
 
 impl Channel {
-    /// Takes over `slot` if Linux offers it. For slots only that the kernel holds no [`OwnedSlot`]
+    /// Takes over `slot` if Linux offers it, with ids that there can be. For slots only that the kernel holds no [`OwnedSlot`]
     /// of.
     pub fn accept(&self, slot: Slot) -> Option<(OwnedSlot, Start)> {
         let start = match word!(self, AtomicU32, slots[slot.get()].state).load(Ordering::Acquire) {
@@ -126,8 +126,8 @@ impl Channel {
             slot,
             owner: Owner::Kernel,
             process: word!(self, AtomicU32, slots[slot.get()].process).load(Ordering::Relaxed),
-            pid: word!(self, AtomicU32, slots[slot.get()].pid).load(Ordering::Relaxed),
-            tid: word!(self, AtomicU32, slots[slot.get()].tid).load(Ordering::Relaxed),
+            pid: Pid::new(word!(self, AtomicU32, slots[slot.get()].pid).load(Ordering::Relaxed))?,
+            tid: Tid::new(word!(self, AtomicU32, slots[slot.get()].tid).load(Ordering::Relaxed))?,
             uid: word!(self, AtomicU32, slots[slot.get()].uid).load(Ordering::Relaxed),
             parent: (word!(self, AtomicU32, slots[slot.get()].parent).load(Ordering::Relaxed)
                 as usize)
@@ -155,12 +155,12 @@ impl OwnedSlot {
     }
 
     /// Process id in Linux.
-    pub fn pid(&self) -> u32 {
+    pub fn pid(&self) -> Pid {
         self.pid
     }
 
     /// Thread id in Linux.
-    pub fn tid(&self) -> u32 {
+    pub fn tid(&self) -> Tid {
         self.tid
     }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What the kernel encodes, the shadow decodes.
 
+use crtos_abi::ids::Tid;
 use crtos_channel::{
     Encoded, Operation,
     operation::{
@@ -63,7 +64,7 @@ fn operation() -> impl Strategy<Value = Operation<'static>> {
             }
         ),
         (any::<u32>(), scheduling())
-            .prop_map(|(tid, scheduling)| SetScheduling { tid, scheduling }),
+            .prop_map(|(tid, scheduling)| SetScheduling { tid: Tid::new(tid), scheduling }),
         (any::<u32>(), disposition(), any::<u64>())
             .prop_map(|(signal, disposition, flags)| SetDisposition { signal, disposition, flags }),
         any::<u64>().prop_map(|signals| ForwardSignals { signals }),

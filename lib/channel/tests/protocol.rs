@@ -61,7 +61,8 @@ fn a_call_with_a_fault() {
     let channel = Shared::new();
     let view = channel.view();
     let mut owned = open(&channel, 70);
-    assert_eq!((owned.process(), owned.pid(), owned.tid(), owned.uid()), (3, 170, 171, 7));
+    assert_eq!((owned.pid().get(), owned.tid().get()), (170, 171));
+    assert_eq!((owned.process(), owned.uid()), (3, 7));
     let mut seen = Vec::new();
     take_replies(&view, |slot| seen.push(slot));
     assert_eq!(seen, [slot(70)]);
@@ -113,6 +114,16 @@ fn a_call_with_a_fault() {
     owned.free();
     assert_eq!(linux::state(&channel, 70), SLOT_FREE);
     assert!(view.accept(slot(70)).is_none());
+}
+
+#[test]
+fn a_slot_with_impossible_ids_is_not_accepted() {
+    let channel = Shared::new();
+    // The thread's id is the next one.
+    for (number, pid) in [(0, 0), (1, 1 << 31), (2, i32::MAX as u32), (3, u32::MAX)] {
+        linux::open(&channel, number, 3, pid);
+        assert!(channel.view().accept(slot(number)).is_none(), "{pid}");
+    }
 }
 
 #[test]

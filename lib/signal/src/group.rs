@@ -7,7 +7,7 @@
 
 use alloc::{boxed::Box, vec::Vec};
 
-use crtos_abi::UserAddr;
+use crtos_abi::{UserAddr, ids::Tid};
 
 use crate::{
     info::Info,
@@ -51,7 +51,7 @@ impl Action {
 /// A thread of the process.
 pub struct Member<T> {
     /// Thread id.
-    pub tid: u32,
+    pub tid: Tid,
     /// The signals that it blocks.
     mask: Set,
     /// The signals that it waits for (sigtimedwait(2)), although it blocks them.
@@ -63,7 +63,7 @@ pub struct Member<T> {
 
 impl<T> Member<T> {
     /// Makes a thread that blocks `mask` and has no pending signals.
-    pub fn new(tid: u32, mask: Set, own: T) -> Self {
+    pub fn new(tid: Tid, mask: Set, own: T) -> Self {
         let mask = mask - Set::UNCATCHABLE;
         Self { tid, mask, waiting: Set::EMPTY, pending: Pending::new(), own }
     }

@@ -4,7 +4,7 @@
 //! Linux uses the first 48 of its 128 bytes on x86-64: number, errno and code, four bytes of
 //! padding, and four words that depend on the code. The rest is zero.
 
-use crtos_abi::UserAddr;
+use crtos_abi::{UserAddr, ids::Pid};
 
 /// Bytes of a `siginfo_t` that Linux uses.
 pub const USED: usize = 48;
@@ -38,9 +38,9 @@ impl Info {
     }
 
     /// Makes that of a signal that a process sent (`si_pid`, `si_uid`).
-    pub fn from_process(signal: u32, code: i32, pid: u32, uid: u32) -> Self {
+    pub fn from_process(signal: u32, code: i32, pid: Pid, uid: u32) -> Self {
         let mut info = Self::new(signal, code);
-        info.0[2] = pair(pid, uid);
+        info.0[2] = pair(pid.get(), uid);
         info
     }
 
@@ -74,9 +74,9 @@ impl Info {
         self.0[1] as i32
     }
 
-    /// Returns `si_pid`; valid if the code has one.
-    pub fn pid(&self) -> u32 {
-        self.0[2] as u32
+    /// Returns `si_pid`, if it is one; valid if the code has one.
+    pub fn pid(&self) -> Option<Pid> {
+        Pid::new(self.0[2] as u32)
     }
 
     /// Returns `si_uid`; valid if the code has one.

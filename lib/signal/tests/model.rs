@@ -3,7 +3,10 @@
 
 use std::collections::VecDeque;
 
-use crtos_abi::UserAddr;
+use crtos_abi::{
+    UserAddr,
+    ids::{Pid, Tid},
+};
 use crtos_signal::{
     Action, Generated, Group, Info, Pool, Set, Target, Ticket,
     group::Member,
@@ -11,6 +14,8 @@ use crtos_signal::{
     pool::Chunk,
 };
 use proptest::prelude::*;
+
+const SENDER: Pid = Pid::new(7).unwrap();
 
 const MEMBERS: usize = 3;
 const LIMIT: u64 = 12;
@@ -75,9 +80,9 @@ proptest! {
         let mut group: Group<()> = Group::new(LIMIT);
         drop(group.move_to(Vec::with_capacity(MEMBERS)));
         for tid in 0..MEMBERS {
-            prop_assert_eq!(group.add(Box::new(Member::new(tid as u32, Set::EMPTY, ()))).ok(), Some(tid));
+            prop_assert_eq!(group.add(Box::new(Member::new(Tid::new(1 + tid as u32).unwrap(), Set::EMPTY, ()))).ok(), Some(tid));
         }
-        prop_assert!(group.add(Box::new(Member::new(9, Set::EMPTY, ()))).is_err());
+        prop_assert!(group.add(Box::new(Member::new(SENDER.leader(), Set::EMPTY, ()))).is_err());
         let ticket: Ticket = pool.reserve(&mut group.account).unwrap();
         let mut queues: [Queue; MEMBERS + 1] = Default::default();
         let mut masks = [0_u64; MEMBERS];
@@ -90,7 +95,7 @@ proptest! {
             match step {
                 Step::Send(to, signal, value) => {
                     let code = if value.is_some() { SI_QUEUE } else { SI_USER };
-                    let mut info = Info::from_process(signal, code, 7, 8);
+                    let mut info = Info::from_process(signal, code, SENDER, 8);
                     info.0[3] = value.unwrap_or(0);
                     let first = if to == MEMBERS { 0 } else { to };
                     let blocked = (masks[first] | waits[first]) >> (signal - 1) & 1 == 1;
@@ -183,8 +188,8 @@ fn a_full_account_loses_the_information_but_not_the_signal() {
     assert!(pool.grow(Chunk::new().unwrap()).is_ok());
     let mut group: Group<()> = Group::new(1);
     drop(group.move_to(Vec::with_capacity(1)));
-    assert!(group.add(Box::new(Member::new(1, Set::ALL, ()))).is_ok());
-    let info = |signal, code| Info::from_process(signal, code, 1, 2);
+    assert!(group.add(Box::new(Member::new(SENDER.leader(), Set::ALL, ()))).is_ok());
+    let info = |signal, code| Info::from_process(signal, code, SENDER, 2);
     assert!(group.send(&mut pool, Target::Process, info(40, SI_QUEUE)).is_ok());
     assert!(group.send(&mut pool, Target::Process, info(40, SI_QUEUE)).is_err());
     assert!(group.send(&mut pool, Target::Process, info(41, SI_USER)).is_ok());
@@ -194,5 +199,5 @@ fn a_full_account_loses_the_information_but_not_the_signal() {
     while let Some(taken) = group.take(&mut pool, 0, Set::ALL) {
         order.push((taken.info.signal(), taken.info.pid()));
     }
-    assert_eq!(order, [(10, 0), (12, 1), (40, 1), (41, 0)]);
+    assert_eq!(order, [(10, None), (12, Some(SENDER)), (40, Some(SENDER)), (41, None)]);
 }

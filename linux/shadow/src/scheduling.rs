@@ -2,6 +2,7 @@
 //! Scheduling of shadow threads, by value: the program's memory may change between the real-time
 //! kernel's look and Linux's.
 
+use crtos_abi::ids::Tid;
 use crtos_channel::operation::Scheduling;
 use crtos_syscalls::sched::{Attributes, RESET_ON_FORK, SIZE};
 use linux_raw_sys::general as linux;
@@ -28,9 +29,10 @@ pub fn get() -> i64 {
     }
 }
 
-/// Sets the scheduling of thread `tid`, or with 0 of the calling one. Returns 0 or a negative error
+/// Sets the scheduling of thread `tid`, or with `None` of the calling one. Returns 0 or a negative error
 /// number.
-pub fn set(tid: u32, scheduling: Scheduling) -> i64 {
+pub fn set(tid: Option<Tid>, scheduling: Scheduling) -> i64 {
+    let tid = tid.map_or(0, Tid::get);
     let wanted = Attributes {
         policy: scheduling.policy.into(),
         priority: scheduling.priority.into(),

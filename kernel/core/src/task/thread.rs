@@ -24,7 +24,7 @@ use core::marker::PhantomData;
 use core::ops::Deref;
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use crtos_abi::channel::TRACE_KERNEL_THREAD;
-use crtos_abi::ids::RealmCpu;
+use crtos_abi::ids::{RealmCpu, Tid};
 use crtos_sched::{AtomicCpu, CpuSet, Level};
 
 /// Why [`super::block`] returned.
@@ -344,7 +344,7 @@ pub struct Spawn<'a> {
     /// For the log.
     pub name: &'a str,
     /// How a trace calls it; `None` for threads of the kernel.
-    pub trace_id: Option<u32>,
+    pub trace_id: Option<Tid>,
     /// How it is scheduled.
     pub scheduling: Scheduling,
     /// The address space it runs in; `None` for threads of the kernel.
@@ -410,7 +410,7 @@ pub(super) fn make(what: Spawn<'_>, body: Body) -> Result<Arc<Thread>, SpawnErro
     Ok(Arc::new(Thread {
         id,
         name: String::from(what.name),
-        trace_id: what.trace_id.unwrap_or(TRACE_KERNEL_THREAD | u32::from(id.0)),
+        trace_id: what.trace_id.map_or(TRACE_KERNEL_THREAD | u32::from(id.0), Tid::get),
         carried: what.carried,
         user,
         space: SpinLock::new(what.space),

@@ -24,7 +24,7 @@ mod robust;
 pub mod wait;
 mod word;
 
-use crtos_abi::UserAddr;
+use crtos_abi::{UserAddr, ids::Tid};
 use crtos_locks::{Key, Table, Tids, inheritance::Lock};
 
 pub use robust::{enter, exit};
@@ -108,7 +108,7 @@ impl Stop {
 }
 
 /// Number and thread id of the calling thread of a program.
-fn caller() -> Result<(u16, u32), Errno> {
+fn caller() -> Result<(u16, Tid), Errno> {
     let current = task::current();
     let user = current.user().ok_or(Errno::ESRCH)?;
     Ok((current.id.0, user.tid))

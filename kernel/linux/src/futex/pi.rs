@@ -2,7 +2,7 @@
 //! Futexes with an owner: the word is the owner's thread id, and whoever finds it taken waits in
 //! the graph of inheritance. A lock that is given up goes to the first waiter at once.
 
-use crtos_abi::UserAddr;
+use crtos_abi::{UserAddr, ids::Tid};
 use crtos_locks::{Graph, Key, inheritance::Lock};
 
 use crtos_core::{
@@ -37,12 +37,12 @@ pub(super) fn attempt(
     graph: &Graph<MAX_THREADS>,
     key: Key,
     address: UserAddr,
-    tid: u32,
+    tid: Tid,
     wanted: bool,
 ) -> Result<Attempt, Stop> {
     let word = word::load(address)?;
-    let named = word & TID;
-    if named == tid {
+    let named = Tid::new(word & TID);
+    if named == Some(tid) {
         return Err(Errno::EDEADLK.into());
     }
     if let Some(place) = state.table.find(key) {
@@ -54,8 +54,8 @@ pub(super) fn attempt(
         if let Some(lock) = lock {
             let owner = graph.owner(lock);
             let matches = match named {
-                0 => word & OWNER_DIED != 0,
-                named => state.tids.find(named) == Some(owner),
+                None => word & OWNER_DIED != 0,
+                Some(named) => state.tids.find(named) == Some(owner),
             };
             return match matches {
                 true => Ok(Attempt::Owned(Some(lock), owner)),
@@ -66,11 +66,11 @@ pub(super) fn attempt(
             return Err(Errno::EINVAL.into());
         }
     }
-    if named == 0 {
+    let Some(named) = named else {
         let waiters = if wanted { WAITERS } else { 0 };
-        word::replace(address, word, word & OWNER_DIED | waiters | tid)?;
+        word::replace(address, word, word & OWNER_DIED | waiters | tid.get())?;
         return Ok(Attempt::Acquired);
-    }
+    };
     word::replace(address, word, word | WAITERS)?;
     let owner = state.tids.find(named).ok_or(Errno::ESRCH)?;
     Ok(Attempt::Owned(None, owner))
@@ -182,13 +182,13 @@ fn await_grant(
 }
 
 /// Names the calling thread in the word if it got the lock from an owner that died.
-fn take_over(address: UserAddr, key: Key, me: u16, tid: u32) -> Result<(), Errno> {
+fn take_over(address: UserAddr, key: Key, me: u16, tid: Tid) -> Result<(), Errno> {
     let step = || -> Result<(), Stop> {
         let mut state = STATE.lock();
         let heir = state.table.find(key).and_then(|place| state.table.heir(place));
         if heir == Some(me) {
             let word = word::load(address)?;
-            word::replace(address, word, OWNER_DIED | WAITERS | tid)?;
+            word::replace(address, word, OWNER_DIED | WAITERS | tid.get())?;
             state.table.set_heir(key, None);
         }
         Ok(())
@@ -225,9 +225,9 @@ pub fn unlock(address: Address) -> SysResult {
     }
 }
 
-fn release(state: &mut State, key: Key, address: UserAddr, me: u16, tid: u32) -> Result<(), Stop> {
+fn release(state: &mut State, key: Key, address: UserAddr, me: u16, tid: Tid) -> Result<(), Stop> {
     let word = word::load(address)?;
-    if word & TID != tid {
+    if word & TID != tid.get() {
         return Err(Errno::EPERM.into());
     }
     let place = state.table.find(key);
@@ -239,7 +239,9 @@ fn release(state: &mut State, key: Key, address: UserAddr, me: u16, tid: u32) ->
     };
     let mut graph = graph();
     let heir = graph.heir(lock).filter(|_| graph.owner(lock) == me).ok_or(Errno::EINVAL)?;
-    if let Err(now) = word::exchange(address, word, WAITERS | state.tids.of(heir))? {
+    if let Err(now) =
+        word::exchange(address, word, WAITERS | state.tids.of(heir).map_or(0, Tid::get))?
+    {
         // WAITERS may have come; anything else is not the business of others.
         return Err(if now & TID == word { Stop::Changed } else { Errno::EINVAL.into() });
     }

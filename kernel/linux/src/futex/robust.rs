@@ -2,7 +2,7 @@
 //! What a thread leaves behind when it ends, or executes another program: locks on its robust list
 //! (set_robust_list(2)) and locks that others wait for. Their words say that the owner died.
 
-use crtos_abi::UserAddr;
+use crtos_abi::{UserAddr, ids::Tid};
 use crtos_syscalls::structs::RobustListHead;
 use linux_raw_sys::general as linux;
 
@@ -22,7 +22,7 @@ use crate::{abi::Errno, memory::user, process::ThreadExt as _};
 const MOST: usize = linux::ROBUST_LIST_LIMIT as usize;
 
 /// Makes `thread` known by `tid`. Once, before it runs its program.
-pub fn enter(thread: &Thread, tid: u32) {
+pub fn enter(thread: &Thread, tid: Tid) {
     STATE.lock().tids.insert(thread.id.0, tid);
 }
 
@@ -68,7 +68,7 @@ impl Entry {
 }
 
 /// Walks the robust list.
-fn walk(head: UserAddr, tid: u32) -> Result<(), Errno> {
+fn walk(head: UserAddr, tid: Tid) -> Result<(), Errno> {
     let RobustListHead { first, offset, pending } = user::read_struct(head)?;
     let [first, pending] = [first, pending].map(Entry);
     let word = |entry: Entry| UserAddr::new(entry.address().get().wrapping_add_signed(offset));
@@ -104,7 +104,7 @@ fn walk_list(
 
 /// Notes in the word at `address` that its owner `tid` died, if it is that, and wakes a waiter.
 /// `pending`: the thread was about to take or to give up the lock.
-fn die(address: UserAddr, inherits: bool, tid: u32, pending: bool) -> Result<(), Errno> {
+fn die(address: UserAddr, inherits: bool, tid: Tid, pending: bool) -> Result<(), Errno> {
     if !address.is_aligned(4) {
         return Err(Errno::EINVAL);
     }
@@ -112,7 +112,7 @@ fn die(address: UserAddr, inherits: bool, tid: u32, pending: bool) -> Result<(),
         let result = {
             let _state = STATE.lock();
             word::load(address).and_then(|word| {
-                if word & TID == tid {
+                if word & TID == tid.get() {
                     word::replace(address, word, word & WAITERS | OWNER_DIED)?;
                 }
                 Ok(word)
@@ -124,7 +124,7 @@ fn die(address: UserAddr, inherits: bool, tid: u32, pending: bool) -> Result<(),
         }
     };
     let given_up = pending && before & TID == 0;
-    let died = before & TID == tid && before & WAITERS != 0;
+    let died = before & TID == tid.get() && before & WAITERS != 0;
     if !inherits && (given_up || died) {
         wake_shared(address, 1);
     }

@@ -10,6 +10,7 @@ use alloc::{
     sync::{Arc, Weak},
 };
 
+use crtos_abi::ids::Pid;
 use crtos_core::{
     mm::heap,
     task::{Mutex, Thread},
@@ -56,7 +57,7 @@ struct Children {
     /// Of all that were waited for, with their children.
     waited_for: Usage,
     /// Of those that are about to end or have ended, by their ids.
-    ended: BTreeMap<u32, Usage>,
+    ended: BTreeMap<Pid, Usage>,
 }
 
 impl Default for Account {
@@ -89,7 +90,7 @@ impl Account {
 
     /// Tells the parent, if that is in the realm, what its child `pid` used that is about to end.
     /// Thread context; may sleep.
-    pub fn tell_parent(&self, pid: u32, used: Usage) {
+    pub fn tell_parent(&self, pid: Pid, used: Usage) {
         let Some(parent) = self.parent.upgrade() else { return };
         if !heap::has_reserve() {
             return;
@@ -102,12 +103,12 @@ impl Account {
     }
 
     /// What child `pid` used that has ended, unless it is not known.
-    pub fn of_ended(&self, pid: u32) -> Option<Usage> {
+    pub fn of_ended(&self, pid: Pid) -> Option<Usage> {
         self.children.lock().ended.get(&pid).copied()
     }
 
     /// Child `pid`, which has ended, was waited for; it had used `used`.
-    pub fn wait_for(&self, pid: u32, used: Usage) {
+    pub fn wait_for(&self, pid: Pid, used: Usage) {
         let mut children = self.children.lock();
         children.ended.remove(&pid);
         children.waited_for.add(used);

@@ -197,7 +197,7 @@ fn thread(context: &UserContext, wanted: &Wanted) -> SysResult {
     for (flag, address) in tids {
         if wanted.has(flag) {
             // As Linux: an address that is none does not matter any more.
-            let _ = user.process.space.write(address, &tid.to_le_bytes());
+            let _ = user.process.space.write(address, &tid.get().to_le_bytes());
         }
     }
     *user.birth.lock() = Birth::Thread(beginning);
@@ -205,7 +205,7 @@ fn thread(context: &UserContext, wanted: &Wanted) -> SysResult {
         spares::give_back(&parent.process, owned);
         Errno::EAGAIN
     })?;
-    Ok(tid.into())
+    Ok(tid.get().into())
 }
 
 /// How long a thread waits for slots that ending threads of its process are about to give back, and

@@ -17,7 +17,7 @@
 use alloc::{sync::Arc, vec::Vec};
 use core::sync::atomic::{AtomicBool, Ordering};
 
-use crtos_abi::{PAGE_SIZE, channel::RESULT_IN_LINUX};
+use crtos_abi::{PAGE_SIZE, channel::RESULT_IN_LINUX, ids::Pid};
 use crtos_channel::{Operation, Slot};
 use crtos_sched::CpuSet;
 use crtos_signal::{Info, Set, info::SI_TIMER};
@@ -293,7 +293,7 @@ fn adopt(user: &UserThread, fork: &Fork) -> Result<Beginning, AdoptError> {
     timers::copy_limits(&user.process, &parent.process).map_err(|_| AdoptError::Memory)?;
     user.process.numbering.set(parent.process.numbering.get());
     user.set_command(&*parent.command.lock());
-    let pid = user.process.pid.to_le_bytes();
+    let pid = user.process.pid.get().to_le_bytes();
     // As Linux: an address that is none does not matter any more.
     if wanted.has(linux::CLONE_PARENT_SETTID) {
         let _ = parent.process.space.write(wanted.parent_tid, &pid);
@@ -309,7 +309,7 @@ fn adopt(user: &UserThread, fork: &Fork) -> Result<Beginning, AdoptError> {
 
 /// What a process that executes a program leaves to the one that goes on under the same pid.
 pub struct Legacy {
-    pid: u32,
+    pid: Pid,
     /// Its descriptors.
     pub files: Arc<Files>,
     /// The CPUs of the thread.
@@ -340,7 +340,7 @@ impl Legacy {
 static HANDED_OVER: Mutex<Vec<Legacy>> = Mutex::new(Vec::new());
 
 /// What the process `pid` had before it executed its program.
-pub fn taken_over(pid: u32) -> Option<Legacy> {
+pub fn taken_over(pid: Pid) -> Option<Legacy> {
     let mut handed_over = HANDED_OVER.lock();
     let place = handed_over.iter().position(|legacy| legacy.pid == pid)?;
     Some(handed_over.swap_remove(place))

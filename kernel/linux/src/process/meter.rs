@@ -5,6 +5,7 @@
 
 use alloc::sync::Arc;
 
+use crtos_abi::ids::{Pid, Tid};
 use crtos_core::{task, time::Nanos};
 
 use super::{Process, ThreadExt as _, threads};
@@ -44,12 +45,15 @@ impl Meter {
         match (id, of_thread) {
             (0, true) => Ok(Self::Thread(current.arc())),
             (0, false) => Ok(Self::Process(own.clone())),
-            (tid, true) => {
-                let thread = threads::find(tid).ok_or(Errno::EINVAL)?;
+            (id, true) => {
+                let thread = Tid::new(id).and_then(threads::find).ok_or(Errno::EINVAL)?;
                 let user = thread.user().filter(|user| Arc::ptr_eq(&user.process, own));
                 user.is_some().then(|| Self::Thread(thread.clone())).ok_or(Errno::EINVAL)
             }
-            (pid, false) => Ok(threads::find_process(pid).map_or(Self::Elsewhere, Self::Process)),
+            (id, false) => {
+                let process = Pid::new(id).and_then(threads::find_process);
+                Ok(process.map_or(Self::Elsewhere, Self::Process))
+            }
         }
     }
 

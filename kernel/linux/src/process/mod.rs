@@ -35,6 +35,7 @@ pub use thread::{Linux, ThreadExt, UserThread};
 use alloc::{sync::Arc, vec::Vec};
 use core::sync::atomic::{AtomicBool, Ordering};
 
+use crtos_abi::ids::Pid;
 use crtos_channel::OwnedSlot;
 use spin::Once;
 
@@ -89,7 +90,7 @@ pub struct Process {
     /// By which Linux knows it in revocations.
     pub number: u32,
     /// Process id, in Linux and here.
-    pub pid: u32,
+    pub pid: Pid,
     /// Real user id in Linux, when it began.
     pub uid: u32,
     /// Its ids may differ from `uid` now; see [`Process::certain_uid`].
@@ -117,7 +118,7 @@ pub struct Process {
 
 impl Process {
     /// A process without a program and without threads.
-    pub fn new(space: Arc<AddressSpace>, number: u32, pid: u32, uid: u32) -> Process {
+    pub fn new(space: Arc<AddressSpace>, number: u32, pid: Pid, uid: u32) -> Process {
         Process {
             space,
             number,

@@ -4,7 +4,7 @@
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 
-use crtos_abi::{UserAddr, channel::THREAD_RUNNING};
+use crtos_abi::{UserAddr, channel::THREAD_RUNNING, ids::Tid};
 use crtos_channel::{OwnedSlot, Slot, Status};
 use crtos_core::{sync::SpinLock, task::Thread};
 
@@ -18,7 +18,7 @@ pub struct UserThread {
     /// Its slot in the channel.
     pub slot: Slot,
     /// Thread id, in Linux and here.
-    pub tid: u32,
+    pub tid: Tid,
     /// The slot, until the thread has ended.
     pub owned_slot: SpinLock<Option<OwnedSlot>>,
     /// Its place among the threads that signals go to.
@@ -93,12 +93,12 @@ impl UserThread {
 
     /// Whether `id` means this thread in calls where 0 is the caller.
     pub fn is(&self, id: u64) -> bool {
-        id as u32 == 0 || id as u32 == self.tid
+        id as u32 == 0 || self.tid.is(id)
     }
 
     /// Whether it is the first thread of its process.
     pub fn is_leader(&self) -> bool {
-        self.tid == self.process.pid
+        self.tid == self.process.pid.leader()
     }
 
     /// Has this thread alone end: exit(2).

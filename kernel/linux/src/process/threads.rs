@@ -7,6 +7,9 @@ use alloc::{
     vec::Vec,
 };
 
+use core::ops::Bound;
+
+use crtos_abi::ids::{Pid, Tid};
 use crtos_channel::OwnedSlot;
 
 use crtos_core::task::{Mutex, Thread};
@@ -14,33 +17,33 @@ use crtos_core::task::{Mutex, Thread};
 use crate::process::{Process, ThreadExt as _, UserThread, account::Usage};
 
 /// Threads by their ids in Linux.
-static THREADS: Mutex<BTreeMap<u32, Arc<Thread>>> = Mutex::new(BTreeMap::new());
+static THREADS: Mutex<BTreeMap<Tid, Arc<Thread>>> = Mutex::new(BTreeMap::new());
 
 /// Processes by their ids in Linux.
-static PROCESSES: Mutex<BTreeMap<u32, Weak<Process>>> = Mutex::new(BTreeMap::new());
+static PROCESSES: Mutex<BTreeMap<Pid, Weak<Process>>> = Mutex::new(BTreeMap::new());
 
 /// The thread with that id. Thread context; may sleep.
-pub fn find(tid: u32) -> Option<Arc<Thread>> {
+pub fn find(tid: Tid) -> Option<Arc<Thread>> {
     THREADS.lock().get(&tid).cloned()
 }
 
 /// The process with that id. Thread context; may sleep.
-pub fn find_process(pid: u32) -> Option<Arc<Process>> {
+pub fn find_process(pid: Pid) -> Option<Arc<Process>> {
     PROCESSES.lock().get(&pid).and_then(Weak::upgrade)
 }
 
 /// Calls `each` with every process. Thread context; may sleep.
 pub fn each_process(mut each: impl FnMut(&Arc<Process>)) {
-    let mut pid = 0;
+    let mut after = Bound::Unbounded;
     loop {
         let next = {
             let processes = PROCESSES.lock();
-            let next = processes.range(pid + 1..).next();
+            let next = processes.range((after, Bound::Unbounded)).next();
             next.map(|(&pid, process)| (pid, process.upgrade()))
         };
         match next {
             Some((next, process)) => {
-                pid = next;
+                after = Bound::Excluded(next);
                 process.iter().for_each(&mut each);
             }
             None => break,
@@ -49,14 +52,14 @@ pub fn each_process(mut each: impl FnMut(&Arc<Process>)) {
 }
 
 /// Makes `thread`, whose id is `tid`, known as one of `process`. Thread context; may sleep.
-pub fn add(process: &Arc<Process>, tid: u32, thread: &Arc<Thread>) {
+pub fn add(process: &Arc<Process>, tid: Tid, thread: &Arc<Thread>) {
     {
         let mut members = process.members.lock();
         members.threads.push(thread.clone());
         members.running += 1;
     }
-    if tid == process.pid {
-        PROCESSES.lock().insert(tid, Arc::downgrade(process));
+    if tid == process.pid.leader() {
+        PROCESSES.lock().insert(process.pid, Arc::downgrade(process));
     }
     THREADS.lock().insert(tid, thread.clone());
 }

@@ -93,7 +93,7 @@ pub fn deliver(context: &mut UserContext) {
         }
         let Some(delivery) = delivery else {
             if Set::STOPPING.contains(signal) {
-                let args = [user.process.pid.into(), linux::SIGSTOP.into()];
+                let args = [user.process.pid.get().into(), linux::SIGSTOP.into()];
                 let _ = remote::linux(linux::__NR_kill, &args);
                 continue;
             }

@@ -9,7 +9,10 @@
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
 
-use crtos_abi::UserAddr;
+use crtos_abi::{
+    UserAddr,
+    ids::{Pid, Tid},
+};
 use crtos_signal::{
     Generated, Group, Info, Pool, Set, Target, Ticket,
     info::{self, SI_TKILL, SI_USER},
@@ -184,10 +187,8 @@ pub fn release(process: &Process, ticket: Ticket) {
 }
 
 /// The thread `tid` of the process of `user` as a target.
-pub fn member(user: &UserThread, tid: u32) -> Option<Target> {
-    with_thread(user, Some(user.process.pid as i32), tid as i32, |to| {
-        Target::Member(to.signals.index())
-    })
+pub fn member(user: &UserThread, tid: Tid) -> Option<Target> {
+    with_thread(user, Some(user.process.pid), tid, |to| Target::Member(to.signals.index()))
 }
 
 /// SIGCONT and the signals that stop make each other vanish. At most a few are pending, of standard
@@ -230,7 +231,7 @@ pub(super) fn search(process: &Process, signals: Set) {
 /// was sent to the process.
 pub fn forwarded(user: &UserThread, info: Info) -> Option<Sent> {
     user.disturbed.store(true, Ordering::Relaxed);
-    let raised = info.code() == SI_USER && info.pid() == user.process.pid;
+    let raised = info.code() == SI_USER && info.pid() == Some(user.process.pid);
     let target = match info.code() == SI_TKILL || raised {
         true => Target::Member(user.signals.index()),
         false => Target::Process,
@@ -267,8 +268,10 @@ fn deliver_to(process: &Process, target: Target, info: Info, current: &Thread) -
 pub fn kill(args: Args) -> SysResult {
     let current = task::current();
     let user = current.user().ok_or(Errno::ESRCH)?;
-    let (pid, signal) = (args[0] as i32, args[1] as u32);
-    match process_of(user, pid).filter(|_| stays_here(signal)) {
+    let (pid, signal) = (Pid::named(args[0]), args[1] as u32);
+    // 0 and negative numbers name groups, which Linux knows.
+    let process = pid.and_then(|pid| process_of(user, pid));
+    match process.filter(|_| stays_here(signal)) {
         Some(process) => {
             deliver_to(&process, Target::Process, from_caller(user, signal, SI_USER), &current)
         }
@@ -277,8 +280,7 @@ pub fn kill(args: Args) -> SysResult {
 }
 
 /// The process `pid` if it is in the realm and the caller may signal it.
-fn process_of(user: &UserThread, pid: i32) -> Option<Arc<Process>> {
-    let pid = u32::try_from(pid).ok().filter(|&pid| pid > 0)?;
+fn process_of(user: &UserThread, pid: Pid) -> Option<Arc<Process>> {
     let process = match user.process.pid == pid {
         true => user.process.clone(),
         false => threads::find_process(pid)?,
@@ -290,38 +292,33 @@ fn process_of(user: &UserThread, pid: i32) -> Option<Arc<Process>> {
 /// realm and the caller may signal it.
 fn with_thread<R>(
     user: &UserThread,
-    pid: Option<i32>,
-    tid: i32,
+    pid: Option<Pid>,
+    tid: Tid,
     f: impl FnOnce(&UserThread) -> R,
 ) -> Option<R> {
-    let of_process = |user: &UserThread| pid.is_none_or(|pid| pid as u32 == user.process.pid);
-    if tid as u32 == user.tid {
+    let of_process = |user: &UserThread| pid.is_none_or(|pid| pid == user.process.pid);
+    if tid == user.tid {
         return of_process(user).then(|| f(user));
     }
-    let thread = threads::find(tid as u32)?;
+    let thread = threads::find(tid)?;
     let to = thread.user().filter(|to| of_process(to))?;
     is_permitted(user, &to.process).then(|| f(to))
 }
 
 /// tkill(tid, signal).
 pub fn tkill(args: Args) -> SysResult {
-    let (tid, signal) = (args[0] as i32, args[1] as u32);
-    if tid <= 0 {
-        return Err(Errno::EINVAL);
-    }
-    send_to_thread(None, tid, signal, linux::__NR_tkill, args)
+    let tid = Tid::named(args[0]).ok_or(Errno::EINVAL)?;
+    send_to_thread(None, tid, args[1] as u32, linux::__NR_tkill, args)
 }
 
 /// tgkill(pid, tid, signal).
 pub fn tgkill(args: Args) -> SysResult {
-    let (pid, tid, signal) = (args[0] as i32, args[1] as i32, args[2] as u32);
-    if pid <= 0 || tid <= 0 {
-        return Err(Errno::EINVAL);
-    }
-    send_to_thread(Some(pid), tid, signal, linux::__NR_tgkill, args)
+    let pid = Pid::named(args[0]).ok_or(Errno::EINVAL)?;
+    let tid = Tid::named(args[1]).ok_or(Errno::EINVAL)?;
+    send_to_thread(Some(pid), tid, args[2] as u32, linux::__NR_tgkill, args)
 }
 
-fn send_to_thread(pid: Option<i32>, tid: i32, signal: u32, nr: u32, args: Args) -> SysResult {
+fn send_to_thread(pid: Option<Pid>, tid: Tid, signal: u32, nr: u32, args: Args) -> SysResult {
     let current = task::current();
     let user = current.user().ok_or(Errno::ESRCH)?;
     if stays_here(signal) {
@@ -345,8 +342,8 @@ pub fn kill_fast(
     signal: u64,
 ) -> Option<SysResult> {
     let signal = signal as u32;
-    let is_own = pid.is_none_or(|pid| pid as u32 == user.process.pid)
-        && tid.is_none_or(|tid| tid as u32 == user.tid);
+    let is_own =
+        pid.is_none_or(|pid| user.process.pid.is(pid)) && tid.is_none_or(|tid| user.tid.is(tid));
     if !is_own || signal == 0 || !stays_here(signal) {
         return None;
     }
@@ -370,11 +367,12 @@ pub fn kill_fast(
 pub fn rt_sigqueueinfo(args: Args) -> SysResult {
     let current = task::current();
     let user = current.user().ok_or(Errno::ESRCH)?;
-    let (pid, signal) = (args[0] as i32, args[1] as u32);
+    let (pid, signal) = (Pid::named(args[0]), args[1] as u32);
     let info = read_info(UserAddr::new(args[2]), signal)?;
-    match process_of(user, pid).filter(|_| stays_here(signal)) {
+    let process = pid.and_then(|pid| process_of(user, pid));
+    match process.filter(|_| stays_here(signal)) {
         Some(process) => {
-            check_origin(user, pid, &info)?;
+            check_origin(user, process.pid, &info)?;
             deliver_to(&process, Target::Process, info, &current)
         }
         None => remote::linux(linux::__NR_rt_sigqueueinfo, &args),
@@ -385,11 +383,10 @@ pub fn rt_sigqueueinfo(args: Args) -> SysResult {
 pub fn rt_tgsigqueueinfo(args: Args) -> SysResult {
     let current = task::current();
     let user = current.user().ok_or(Errno::ESRCH)?;
-    let (pid, tid, signal) = (args[0] as i32, args[1] as i32, args[2] as u32);
+    let signal = args[2] as u32;
     let info = read_info(UserAddr::new(args[3]), signal)?;
-    if pid <= 0 || tid <= 0 {
-        return Err(Errno::EINVAL);
-    }
+    let pid = Pid::named(args[0]).ok_or(Errno::EINVAL)?;
+    let tid = Tid::named(args[1]).ok_or(Errno::EINVAL)?;
     if stays_here(signal) {
         let sent = with_thread(user, Some(pid), tid, |to| {
             check_origin(user, pid, &info)?;
@@ -412,7 +409,7 @@ fn read_info(address: UserAddr, signal: u32) -> Result<Info, Errno> {
 }
 
 /// Nobody but the process itself may send what looks like it came from the kernel or from kill(2).
-fn check_origin(user: &UserThread, pid: i32, info: &Info) -> Result<(), Errno> {
+fn check_origin(user: &UserThread, pid: Pid, info: &Info) -> Result<(), Errno> {
     let pretends = info.code() >= SI_USER || info.code() == SI_TKILL;
-    if pretends && pid as u32 != user.process.pid { Err(Errno::EPERM) } else { Ok(()) }
+    if pretends && pid != user.process.pid { Err(Errno::EPERM) } else { Ok(()) }
 }

@@ -112,11 +112,11 @@ extern "sysv64" fn close(fd: u64, _: u64, _: u64, _: u64, mut user: UserCall<'_>
 }
 
 extern "sysv64" fn getpid(_: u64, _: u64, _: u64, _: u64, user: UserCall<'_>) -> FastResult {
-    FastResult::done(user.process.pid.into())
+    FastResult::done(user.process.pid.get().into())
 }
 
 extern "sysv64" fn gettid(_: u64, _: u64, _: u64, _: u64, user: UserCall<'_>) -> FastResult {
-    FastResult::done(user.tid.into())
+    FastResult::done(user.tid.get().into())
 }
 
 extern "sysv64" fn sigprocmask(

@@ -3,7 +3,7 @@
 
 use alloc::sync::Arc;
 
-use crtos_abi::UserAddr;
+use crtos_abi::{UserAddr, ids::Tid};
 use linux_raw_sys::{general as linux, prctl};
 
 use crtos_core::{mm::layout, task};
@@ -17,12 +17,12 @@ use crate::{
 
 /// getpid().
 pub fn getpid() -> SysResult {
-    task::current().user().map(|user| user.process.pid.into()).ok_or(Errno::ESRCH)
+    task::current().user().map(|user| user.process.pid.get().into()).ok_or(Errno::ESRCH)
 }
 
 /// gettid().
 pub fn gettid() -> SysResult {
-    task::current().user().map(|user| user.tid.into()).ok_or(Errno::ESRCH)
+    task::current().user().map(|user| user.tid.get().into()).ok_or(Errno::ESRCH)
 }
 
 /// set_tid_address(address).
@@ -30,7 +30,7 @@ pub fn set_tid_address([address, ..]: Args) -> SysResult {
     let current = task::current();
     let user = current.user().ok_or(Errno::ESRCH)?;
     user.set_clear_child_tid(UserAddr::new(address));
-    Ok(user.tid.into())
+    Ok(user.tid.get().into())
 }
 
 /// exit(status).
@@ -86,7 +86,7 @@ pub fn get_robust_list([pid, head, length, ..]: Args) -> SysResult {
     let list = if user.is(pid) {
         *user.robust_list.lock()
     } else {
-        let thread = threads::find(pid as u32).ok_or(Errno::ESRCH)?;
+        let thread = Tid::named(pid).and_then(threads::find).ok_or(Errno::ESRCH)?;
         let other = thread.user().ok_or(Errno::ESRCH)?;
         if !Arc::ptr_eq(&other.process, &user.process) {
             return Err(Errno::EPERM);

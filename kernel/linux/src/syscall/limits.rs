@@ -3,7 +3,7 @@
 
 use alloc::sync::Arc;
 
-use crtos_abi::UserAddr;
+use crtos_abi::{UserAddr, ids::Pid};
 use linux_raw_sys::general as linux;
 
 use crtos_core::task;
@@ -24,11 +24,12 @@ pub fn setrlimit(args: Args) -> SysResult {
 /// prlimit64(pid, resource, new, old).
 pub fn prlimit64(args: Args) -> SysResult {
     let [pid, resource, new, ..] = args;
-    change(linux::__NR_prlimit64, args, pid as u32, resource as u32, UserAddr::new(new))
+    change(linux::__NR_prlimit64, args, pid, resource as u32, UserAddr::new(new))
 }
 
-/// Has Linux make the call, and notes the limits at address `new` if it accepted them.
-fn change(nr: u32, args: Args, pid: u32, resource: u32, new: UserAddr) -> SysResult {
+/// Has Linux make the call, and notes the limits at address `new` for the process `pid` (0: the
+/// caller's) if Linux accepted them.
+fn change(nr: u32, args: Args, pid: u64, resource: u32, new: UserAddr) -> SysResult {
     let is_kept = !new.is_null()
         && matches!(
             resource,
@@ -42,9 +43,9 @@ fn change(nr: u32, args: Args, pid: u32, resource: u32, new: UserAddr) -> SysRes
     if let Some(limits) = limits {
         let current = task::current();
         let user = current.user().ok_or(Errno::ESRCH)?;
-        if pid == 0 || pid == user.process.pid {
+        if pid as u32 == 0 || user.process.pid.is(pid) {
             note(&user.process, resource, limits)?;
-        } else if let Some(process) = threads::find_process(pid) {
+        } else if let Some(process) = Pid::named(pid).and_then(threads::find_process) {
             note(&process, resource, limits)?;
         }
     }

@@ -27,6 +27,7 @@ use crate::{
 use alloc::sync::Arc;
 use core::ops::RangeInclusive;
 
+use crtos_abi::ids::Tid;
 use crtos_channel::{Operation, operation};
 use crtos_sched::{Level, deadline::Reservation};
 use crtos_syscalls::sched::{self as attributes, Attributes};
@@ -84,7 +85,7 @@ fn policy_word(scheduling: &Scheduling) -> u32 {
 /// Whom a call is about.
 struct Target {
     /// Its id.
-    tid: u32,
+    tid: Tid,
     /// It, if it lives in the realm.
     thread: Option<Arc<Thread>>,
 }
@@ -96,11 +97,11 @@ fn target(pid: u64) -> Result<Target, Errno> {
     }
     let current = task::current();
     let user = current.user().ok_or(Errno::ESRCH)?;
-    let tid = if pid as u32 == 0 { user.tid } else { pid as u32 };
+    let tid = Tid::named(pid).unwrap_or(user.tid);
     let thread = if tid == user.tid { Some(current.arc()) } else { threads::find(tid) };
     if thread.as_ref().is_some_and(|thread| !is_own(thread)) {
         // Who is dead for Linux is so for programs, though it may not have left yet.
-        remote::linux(linux::__NR_sched_getscheduler, &[tid.into()])?;
+        remote::linux(linux::__NR_sched_getscheduler, &[tid.get().into()])?;
     }
     Ok(Target { tid, thread })
 }
@@ -130,7 +131,7 @@ fn set(target: &Target, wanted: Scheduling) -> SysResult {
         reset_on_fork: wanted.reset_on_fork,
     };
     let ask = || {
-        let operation = Operation::SetScheduling { tid: target.tid, scheduling };
+        let operation = Operation::SetScheduling { tid: Some(target.tid), scheduling };
         linux_result(remote::request(operation)?)
     };
     let Some(thread) = &target.thread else { return ask().and(Ok(0)) };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! wait4 and waitid: Linux waits, and says what the shadow used. What the child used is known here.
 
-use crtos_abi::UserAddr;
+use crtos_abi::{UserAddr, ids::Pid};
 use crtos_syscalls::Row;
 use linux_raw_sys::general as linux;
 
@@ -21,9 +21,7 @@ pub fn wait4(row: &Row, args: Args) -> SysResult {
     const CONTINUED: u32 = 0xffff;
     let [_, status, options, usage, ..] = args;
     let pid = remote(row, args)?;
-    if pid == 0 {
-        return Ok(pid);
-    }
+    let Some(child) = Pid::named(pid) else { return Ok(pid) };
     let [status, usage] = [status, usage].map(UserAddr::new);
     let has_ended = match status {
         UserAddr::NULL => options as u32 & (linux::WUNTRACED | linux::WCONTINUED) == 0,
@@ -32,7 +30,7 @@ pub fn wait4(row: &Row, args: Args) -> SysResult {
             status & 0xff != STOPPED && status != CONTINUED
         }
     };
-    account(pid as u32, has_ended, usage)?;
+    account(child, has_ended, usage)?;
     Ok(pid)
 }
 
@@ -46,10 +44,10 @@ pub fn waitid(row: &Row, args: Args) -> SysResult {
     let [information, usage] = [information, usage].map(UserAddr::new);
     // Without it nobody knows which child it was.
     if !information.is_null() {
-        let pid = user::read_u32(information + PID)?;
+        let pid = Pid::new(user::read_u32(information + PID)?);
         let ends = [linux::CLD_EXITED, linux::CLD_KILLED, linux::CLD_DUMPED];
         let has_ended = ends.contains(&user::read_u32(information + CODE)?);
-        if pid != 0 {
+        if let Some(pid) = pid {
             account(pid, has_ended && options as u32 & linux::WNOWAIT == 0, usage)?;
         }
     }
@@ -58,7 +56,7 @@ pub fn waitid(row: &Row, args: Args) -> SysResult {
 
 /// Child `pid` was returned by a wait that tells what it used at `address`, unless that is
 /// [`UserAddr::NULL`]; with `is_last` it will not be again.
-fn account(pid: u32, is_last: bool, address: UserAddr) -> Result<(), Errno> {
+fn account(pid: Pid, is_last: bool, address: UserAddr) -> Result<(), Errno> {
     let current = task::current();
     let own = current.user().ok_or(Errno::ESRCH)?.process.account();
     // One that Linux killed may not have noticed yet.

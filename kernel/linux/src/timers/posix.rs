@@ -7,7 +7,7 @@
 
 use alloc::{boxed::Box, collections::BTreeMap, sync::Arc};
 
-use crtos_abi::UserAddr;
+use crtos_abi::{UserAddr, ids::Tid};
 use crtos_sched::interval::forward;
 use crtos_signal::{Info, Taken, Target, Ticket, set::COUNT};
 use linux_raw_sys::general as linux;
@@ -299,7 +299,7 @@ pub fn timer_create([clock, event, id_at, ..]: Args) -> SysResult {
         false => Clock::Linux(Counting::of(clock)?),
     };
     let notify = match event {
-        Some([_, how, tid]) => notification(user, how as u32, (how >> 32) as u32, tid as u32)?,
+        Some([_, how, tid]) => notification(user, how as u32, (how >> 32) as u32, tid)?,
         None => Notify::Signal(linux::SIGALRM, Target::Process),
     };
     let ticket = match notify {
@@ -335,11 +335,14 @@ pub fn timer_create([clock, event, id_at, ..]: Args) -> SysResult {
 }
 
 /// Whom `struct sigevent` names.
-fn notification(user: &UserThread, signal: u32, how: u32, tid: u32) -> Result<Notify, Errno> {
+fn notification(user: &UserThread, signal: u32, how: u32, tid: u64) -> Result<Notify, Errno> {
     let target = match how {
         linux::SIGEV_NONE => return Ok(Notify::Nobody),
         linux::SIGEV_SIGNAL | linux::SIGEV_THREAD => Target::Process,
-        linux::SIGEV_THREAD_ID => signal::member(user, tid).ok_or(Errno::EINVAL)?,
+        linux::SIGEV_THREAD_ID => {
+            let member = Tid::named(tid).and_then(|tid| signal::member(user, tid));
+            member.ok_or(Errno::EINVAL)?
+        }
         _ => return Err(Errno::EINVAL),
     };
     if !(1..=COUNT).contains(&signal) {

@@ -115,6 +115,11 @@ impl World {
             made: 0,
             back: Vec::new(),
         };
+        for slot in SlotChoice::ALL {
+            // Else nothing that Linux offers would be accepted.
+            world.store(in_slot(slot, offset_of!(raw::Slot, pid)), 1);
+            world.store(in_slot(slot, offset_of!(raw::Slot, tid)), 1 + slot as u32);
+        }
         // A first process, since most of what can happen needs one.
         world.hand_over(SlotChoice::ALL[0], raw::SLOT_SPAWN);
         world.accept(SlotChoice::ALL[0]);
@@ -276,15 +281,19 @@ impl World {
         if self.threads.contains_key(&slot) {
             return;
         }
+        let pid = self.field(slot, offset_of!(raw::Slot, pid));
+        let tid = self.field(slot, offset_of!(raw::Slot, tid));
+        let are_ids = [pid, tid].iter().all(|id| (1..1 << 31).contains(id));
         let expected = match self.field(slot, offset_of!(raw::Slot, state)) {
-            raw::SLOT_SPAWN => Some(Start::Process),
-            raw::SLOT_READY => Some(Start::Thread),
+            raw::SLOT_SPAWN if are_ids => Some(Start::Process),
+            raw::SLOT_READY if are_ids => Some(Start::Thread),
             _ => None,
         };
         let accepted = self.view.accept(at(slot));
         assert_eq!(accepted.as_ref().map(|(_, start)| *start), expected);
         let Some((owned, _)) = accepted else { return };
         assert_eq!(owned.slot(), at(slot));
+        assert_eq!((owned.pid().get(), owned.tid().get()), (pid, tid));
         assert_eq!(owned.process(), self.field(slot, offset_of!(raw::Slot, process)));
         let parent = self.field(slot, offset_of!(raw::Slot, parent)) as usize;
         assert_eq!(owned.parent(), parent.checked_sub(1).and_then(Slot::new));
