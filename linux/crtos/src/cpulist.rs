@@ -4,7 +4,7 @@
 
 use std::{collections::BTreeSet, fmt, str::FromStr};
 
-use crtos_abi::MAX_CPUS;
+use crtos_abi::{MAX_CPUS, ids::RealmCpu};
 
 /// A set of Linux CPU numbers, each below [`MAX_CPUS`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -14,6 +14,11 @@ impl CpuList {
     /// The numbers in ascending order.
     pub fn iter(&self) -> impl Iterator<Item = u32> + '_ {
         self.0.iter().copied()
+    }
+
+    /// Linux's number of `cpu` in a realm that has these.
+    pub fn of_realm(&self, cpu: RealmCpu) -> Option<u32> {
+        self.iter().nth(cpu.get())
     }
 
     /// How many.

@@ -71,7 +71,7 @@ impl Ps {
 
 /// Linux's number of the thread's CPU.
 fn cpu(thread: &Thread, cpus: &CpuList) -> Option<u32> {
-    cpus.iter().nth(thread.cpu as usize)
+    cpus.of_realm(thread.cpu?)
 }
 
 fn row<'a>(thread: &'a Thread, cpus: &CpuList) -> Row<'a> {
@@ -122,6 +122,8 @@ fn show(threads: &[Thread], cpus: &CpuList) -> String {
 
 #[cfg(test)]
 mod tests {
+    use crtos_abi::ids::RealmCpu;
+
     use super::*;
 
     #[test]
@@ -133,7 +135,7 @@ mod tests {
             command: "busybox".into(),
             state: 'S',
             priority: 0,
-            cpu: 1,
+            cpu: RealmCpu::new(1),
             time: Duration::from_millis(61_234),
             switches: 5,
             local_calls: 6,

@@ -203,7 +203,7 @@ impl Statistics {
                 .iter()
                 .filter_map(|section| {
                     Some(SectionStatistics {
-                        cpu: report.cpus_of(cell).iter().nth(section.cpu)?,
+                        cpu: report.cpus_of(cell).of_realm(section.cpu)?,
                         ns: (u128::from(section.ticks) * 1_000_000 / u128::from(tsc_khz.max(1)))
                             as u64,
                         begin: symbols.name(section.begin),

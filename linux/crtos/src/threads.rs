@@ -10,6 +10,7 @@ use std::{
 use crtos_abi::{
     MAX_CELL_CPUS,
     channel::{self, Channel, SECTIONS, SLOTS, Slot},
+    ids::RealmCpu,
 };
 
 use crate::{text::padded, view::View};
@@ -88,8 +89,8 @@ pub const SECTIONS_SIZE: usize = MAX_CELL_CPUS * SECTIONS * size_of::<channel::S
 /// A section of the kernel with interrupts off; see [`channel::Section`].
 #[derive(Clone, Copy, Debug)]
 pub struct Section {
-    /// Index of its CPU in the cell.
-    pub cpu: usize,
+    /// Its CPU.
+    pub cpu: RealmCpu,
     /// How long the longest took, in ticks of the time stamp counter.
     pub ticks: u64,
     /// Where it began.
@@ -101,16 +102,17 @@ pub struct Section {
 impl Section {
     /// Reads [`SECTIONS_SIZE`] bytes: the sections of each CPU, the longest first.
     pub fn parse_all(bytes: &[u8]) -> Vec<Self> {
-        let parse = |(index, bytes): (usize, &[u8])| {
+        let parse = |(cpu, bytes): (RealmCpu, &[u8])| {
             let view = View(bytes);
             Self {
-                cpu: index / SECTIONS,
+                cpu,
                 ticks: view.u64(offset_of!(channel::Section, ticks)),
                 begin: view.u64(offset_of!(channel::Section, begin)),
                 end: view.u64(offset_of!(channel::Section, end)),
             }
         };
-        let entries = bytes.chunks_exact(size_of::<channel::Section>()).enumerate();
+        let cpus = RealmCpu::all().flat_map(|cpu| [cpu; SECTIONS]);
+        let entries = cpus.zip(bytes.chunks_exact(size_of::<channel::Section>()));
         let mut sections: Vec<_> =
             entries.map(parse).filter(|section| section.ticks != 0).collect();
         sections.sort_by_key(|section| (section.cpu, std::cmp::Reverse(section.ticks)));
@@ -133,8 +135,8 @@ pub struct Thread {
     pub state: char,
     /// Real-time priority, 0 for ordinary.
     pub priority: u32,
-    /// Index of its CPU in the cell.
-    pub cpu: u32,
+    /// Its CPU, if there is such a one.
+    pub cpu: Option<RealmCpu>,
     /// Processor time.
     pub time: Duration,
     /// Times that it was switched to.
@@ -173,7 +175,7 @@ impl Thread {
                 _ => '?',
             },
             priority: view.u32(offset_of!(Slot, priority)),
-            cpu: view.u32(offset_of!(Slot, cpu)),
+            cpu: RealmCpu::new(view.u32(offset_of!(Slot, cpu)) as usize),
             time: Duration::from_nanos(view.u64(offset_of!(Slot, run_time))),
             switches: view.u64(offset_of!(Slot, switches)),
             local_calls: view.u64(offset_of!(Slot, local_calls)),

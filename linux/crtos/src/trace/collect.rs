@@ -6,7 +6,10 @@ use std::{
     mem::{offset_of, size_of},
 };
 
-use crtos_abi::channel::{Channel, TRACE_EVENTS, TimePage, TraceEvent};
+use crtos_abi::{
+    channel::{Channel, TRACE_EVENTS, TimePage, TraceEvent},
+    ids::RealmCpu,
+};
 
 use crate::{
     device::{Device, Refusal},
@@ -20,8 +23,8 @@ const EVENT: usize = size_of::<TraceEvent>();
 pub struct Event {
     /// CLOCK_MONOTONIC, nanoseconds.
     pub time: u64,
-    /// Index of the CPU in the cell.
-    pub cpu: usize,
+    /// The CPU.
+    pub cpu: RealmCpu,
     /// `TRACE_*`.
     pub kind: u32,
     /// The thread that ran.
@@ -126,8 +129,8 @@ impl<'a> Collector<'a> {
             self.clock = clock;
         }
         let written = self.written()?;
-        for (cpu, end) in written.into_iter().enumerate() {
-            let mut from = self.read[cpu];
+        for (cpu, end) in RealmCpu::all().zip(written) {
+            let mut from = self.read[cpu.get()];
             if end.wrapping_sub(from) > self.capacity {
                 let kept = end.saturating_sub(self.capacity);
                 self.record.lost += kept.saturating_sub(from);
@@ -136,13 +139,13 @@ impl<'a> Collector<'a> {
             let bytes = self.ring(cpu, from, end)?;
             // What was overwritten meanwhile may be mixed; the one that is being written is not
             // counted yet.
-            let now = self.written()?.get(cpu).copied().unwrap_or(end);
+            let now = self.written()?.get(cpu.get()).copied().unwrap_or(end);
             let whole = (now + 1).saturating_sub(self.capacity).clamp(from, end);
             self.record.lost += whole - from;
             let events = bytes.chunks_exact(EVENT).skip((whole - from) as usize);
             let events = events.map(|bytes| self.event(cpu, View(bytes))).collect::<Vec<_>>();
             self.record.events.extend(events);
-            self.read[cpu] = end;
+            self.read[cpu.get()] = end;
         }
         // Names of threads change rarely; those that end are seen by a look now and then.
         if self.rounds.is_multiple_of(8) {
@@ -153,8 +156,8 @@ impl<'a> Collector<'a> {
     }
 
     /// Events `from..end` of the ring of `cpu`, at most as many as it has.
-    fn ring(&self, cpu: usize, from: u64, end: u64) -> Result<Vec<u8>, Refusal> {
-        let start = offset_of!(Channel, trace_events) + cpu * self.capacity as usize * EVENT;
+    fn ring(&self, cpu: RealmCpu, from: u64, end: u64) -> Result<Vec<u8>, Refusal> {
+        let start = offset_of!(Channel, trace_events) + cpu.get() * self.capacity as usize * EVENT;
         let mut bytes = Vec::new();
         let mut at = from;
         while at < end {
@@ -167,7 +170,7 @@ impl<'a> Collector<'a> {
         Ok(bytes)
     }
 
-    fn event(&self, cpu: usize, view: View<'_>) -> Event {
+    fn event(&self, cpu: RealmCpu, view: View<'_>) -> Event {
         Event {
             time: self.clock.time(view.u64(offset_of!(TraceEvent, time))),
             cpu,

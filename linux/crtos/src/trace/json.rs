@@ -73,7 +73,7 @@ mod tests {
         collect::{Event, Name},
         timeline,
     };
-    use crtos_abi::channel::*;
+    use crtos_abi::{channel::*, ids::RealmCpu};
     use proptest::prelude::*;
 
     fn parse(record: &Record) -> Value {
@@ -83,7 +83,7 @@ mod tests {
     }
 
     fn event(time: u64, kind: u32, thread: u32, first: u64, second: u64) -> Event {
-        Event { time, cpu: 0, kind, thread, first, second }
+        Event { time, cpu: RealmCpu::first(), kind, thread, first, second }
     }
 
     fn of<'a>(value: &'a Value, kind: &str) -> Vec<&'a Value> {

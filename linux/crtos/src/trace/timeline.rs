@@ -108,7 +108,7 @@ fn request_name(op: u64, number: u64) -> String {
 
 impl Builder<'_> {
     fn cpu(&self, event: &Event) -> Row {
-        Row { process: CPUS, thread: self.cpus.get(event.cpu).copied().unwrap_or(u32::MAX) }
+        Row { process: CPUS, thread: self.cpus.get(event.cpu.get()).copied().unwrap_or(u32::MAX) }
     }
 
     fn thread(&self, thread: u32) -> Row {
