@@ -76,8 +76,8 @@ fn cpu(thread: &Thread, cpus: &CpuList) -> Option<u32> {
 
 fn row<'a>(thread: &'a Thread, cpus: &CpuList) -> Row<'a> {
     Row {
-        pid: thread.pid,
-        tid: thread.tid,
+        pid: thread.pid.get(),
+        tid: thread.tid.get(),
         uid: thread.uid,
         command: &thread.command,
         state: thread.state,
@@ -122,15 +122,15 @@ fn show(threads: &[Thread], cpus: &CpuList) -> String {
 
 #[cfg(test)]
 mod tests {
-    use crtos_abi::ids::RealmCpu;
+    use crtos_abi::ids::{Pid, RealmCpu, Tid};
 
     use super::*;
 
     #[test]
     fn shows_a_header_and_a_line_per_thread() {
         let thread = Thread {
-            pid: 812,
-            tid: 812,
+            pid: Pid::new(812).unwrap(),
+            tid: Tid::new(812).unwrap(),
             uid: 0,
             command: "busybox".into(),
             state: 'S',

@@ -10,7 +10,7 @@ use std::{
 use crtos_abi::{
     MAX_CELL_CPUS,
     channel::{self, Channel, SECTIONS, SLOTS, Slot},
-    ids::RealmCpu,
+    ids::{Pid, RealmCpu, Tid},
 };
 
 use crate::{text::padded, view::View};
@@ -124,9 +124,9 @@ impl Section {
 #[derive(Clone, Debug)]
 pub struct Thread {
     /// Process id.
-    pub pid: u32,
+    pub pid: Pid,
     /// Thread id.
-    pub tid: u32,
+    pub tid: Tid,
     /// Real user id.
     pub uid: u32,
     /// Command name.
@@ -150,7 +150,7 @@ pub struct Thread {
 }
 
 impl Thread {
-    /// Reads all slots; [`SLOTS_SIZE`] bytes.
+    /// Reads all slots that have a thread with ids that there can be; [`SLOTS_SIZE`] bytes.
     pub fn parse_all(bytes: &[u8]) -> Vec<Self> {
         let slots = bytes.chunks_exact(size_of::<Slot>());
         let mut threads: Vec<_> = slots.filter_map(|slot| Self::parse(View(slot))).collect();
@@ -163,8 +163,8 @@ impl Thread {
             return None;
         }
         Some(Self {
-            pid: view.u32(offset_of!(Slot, pid)),
-            tid: view.u32(offset_of!(Slot, tid)),
+            pid: Pid::new(view.u32(offset_of!(Slot, pid)))?,
+            tid: Tid::new(view.u32(offset_of!(Slot, tid)))?,
             uid: view.u32(offset_of!(Slot, uid)),
             command: padded(view.bytes(offset_of!(Slot, command), 16)),
             state: match view.u32(offset_of!(Slot, thread_state)) {
@@ -210,12 +210,13 @@ mod tests {
             bytes
                 .u32(base + offset_of!(Slot, state), channel::SLOT_BUSY)
                 .u32(base + offset_of!(Slot, pid), pid)
+                .u32(base + offset_of!(Slot, tid), pid)
                 .u32(base + offset_of!(Slot, thread_state), channel::THREAD_REMOTE)
                 .u64(base + offset_of!(Slot, run_time), 1_500_000_000)
                 .bytes(base + offset_of!(Slot, command), b"busybox");
         }
         let threads = Thread::parse_all(&bytes.finish());
-        assert_eq!(threads.iter().map(|t| t.pid).collect::<Vec<_>>(), [800, 900]);
+        assert_eq!(threads.iter().map(|t| t.pid.get()).collect::<Vec<_>>(), [800, 900]);
         assert_eq!(threads[0].command, "busybox");
         assert_eq!(threads[0].state, 'L');
         assert_eq!(threads[0].time, Duration::from_millis(1500));

@@ -8,7 +8,7 @@ use std::{
 
 use crtos_abi::{
     channel::{Channel, TRACE_EVENTS, TimePage, TraceEvent},
-    ids::RealmCpu,
+    ids::{Pid, RealmCpu, Tid},
 };
 
 use crate::{
@@ -39,7 +39,7 @@ pub struct Event {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Name {
     /// Its process.
-    pub pid: u32,
+    pub pid: Pid,
     /// Command name.
     pub command: String,
 }
@@ -52,7 +52,7 @@ pub struct Record {
     /// Events that were overwritten before they were read.
     pub lost: u64,
     /// Threads of programs by their ids.
-    pub names: BTreeMap<u32, Name>,
+    pub names: BTreeMap<Tid, Name>,
 }
 
 /// The line from the time stamp counter to CLOCK_MONOTONIC.

@@ -73,7 +73,10 @@ mod tests {
         collect::{Event, Name},
         timeline,
     };
-    use crtos_abi::{channel::*, ids::RealmCpu};
+    use crtos_abi::{
+        channel::*,
+        ids::{Pid, RealmCpu, Tid},
+    };
     use proptest::prelude::*;
 
     fn parse(record: &Record) -> Value {
@@ -102,8 +105,8 @@ mod tests {
             event(8000, TRACE_CALL_END, 42, 0, 1),
             event(9000, TRACE_CALL, 42, 39, 0),
         ];
-        let name = Name { pid: 40, command: "a \"quoted\"\nname".into() };
-        let record = Record { events, lost: 7, names: [(42, name)].into() };
+        let name = Name { pid: Pid::new(40).unwrap(), command: "a \"quoted\"\nname".into() };
+        let record = Record { events, lost: 7, names: [(Tid::new(42).unwrap(), name)].into() };
         let value = parse(&record);
         assert_eq!(value["otherData"]["lost_events"], 7);
         assert!(value.get("displayTimeUnit").is_none());

@@ -9,9 +9,10 @@ use crtos_abi::channel::{
     TRACE_INTERRUPT, TRACE_INTERRUPT_END, TRACE_KERNEL_THREAD, TRACE_REMOTE, TRACE_REMOTE_END,
     TRACE_SWITCH, TRACE_WAKE,
 };
+use crtos_abi::ids::Tid;
 use crtos_channel::operation;
 
-use super::collect::{Event, Record};
+use super::collect::{Event, Name, Record};
 use crate::text::harmless;
 
 /// Stands for the CPUs where a process is expected; no process of Linux has such an id.
@@ -115,8 +116,13 @@ impl Builder<'_> {
         if thread & TRACE_KERNEL_THREAD != 0 {
             return Row { process: KERNEL, thread: thread & !TRACE_KERNEL_THREAD };
         }
-        let process = self.record.names.get(&thread).map_or(thread, |name| name.pid);
+        let process = self.program(thread).map_or(thread, |name| name.pid.get());
         Row { process, thread }
+    }
+
+    /// What is known of a program's thread.
+    fn program(&self, thread: u32) -> Option<&Name> {
+        self.record.names.get(&Tid::new(thread)?)
     }
 
     /// A thread's name for people.
@@ -127,7 +133,7 @@ impl Builder<'_> {
                 None => format!("kernel thread {}", thread & !TRACE_KERNEL_THREAD),
             };
         }
-        match self.record.names.get(&thread) {
+        match self.program(thread) {
             Some(name) => harmless(name.command.as_bytes()),
             None => format!("thread {thread}"),
         }
