@@ -12,7 +12,8 @@
 //!
 //! `tests/targets.rs` runs each of them as a test, with random inputs. To have an engine look for
 //! inputs that reach new code, install `cargo-bolero` and run, in this folder,
-//! `cargo bolero test --sanitizer NONE decoder`.
+//! `cargo bolero test decoder --sanitizer NONE -T 60s`. What it finds it keeps below
+//! `tests/__fuzz__`, where `cargo test` tries it again.
 #![deny(unsafe_code)]
 
 pub mod channel;
