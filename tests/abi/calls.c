@@ -11,7 +11,8 @@
 #include "check.h"
 
 struct registers {
-	uint64_t rax, rbx, rcx, rdx, rsi, rdi, rbp, r8, r9, r10, r11, r12, r13, r14, r15, rsp, rip, flags;
+	uint64_t rax, rbx, rcx, rdx, rsi, rdi, rbp, r8, r9, r10, r11, r12, r13, r14, r15, rsp, rip,
+		flags;
 };
 
 /*
@@ -49,7 +50,8 @@ asm("call_with:\n"
 static int keeps(long nr, long a, long b, long c)
 {
 	struct registers in = {
-		.rax = nr, .rbx = 0x1111111111111111, .rdx = c, .rsi = b, .rdi = a, .rbp = 0x2222222222222222,
+		.rax = nr, .rbx = 0x1111111111111111, .rdx = c, .rsi = b, .rdi = a,
+		.rbp = 0x2222222222222222,
 		.r8 = 0x3333333333333333, .r9 = 0x4444444444444444, .r10 = 0x5555555555555555,
 		.r12 = 0x6666666666666666, .r13 = 0x7777777777777777, .r14 = 0x8888888888888888,
 		.r15 = 0x9999999999999999,

@@ -126,7 +126,8 @@ static inline void restore(void)
 	if (sched_getaffinity(0, sizeof(cpus), &cpus) || !CPU_EQUAL(&cpus, &runner.cpus))
 		sched_setaffinity(0, sizeof(cpus), &runner.cpus);
 	for (int which = 0; which < RLIM_NLIMITS; which++)
-		if (getrlimit(which, &limit) || memcmp(&limit, &runner.limits[which], sizeof(limit)) != 0)
+		if (getrlimit(which, &limit) ||
+		    memcmp(&limit, &runner.limits[which], sizeof(limit)) != 0)
 			setrlimit(which, &runner.limits[which]);
 }
 

@@ -55,7 +55,8 @@ CASE(gettimeofday_and_time_agree_with_the_clock)
 	CHECK(syscall(SYS_gettimeofday, &day, NULL) == 0);
 	seconds = syscall(SYS_time, NULL);
 	after = now(CLOCK_REALTIME);
-	CHECK(day.tv_sec * 1000000LL + day.tv_usec >= before / 1000 && day.tv_sec * 1000000LL + day.tv_usec <= after / 1000);
+	CHECK(day.tv_sec * 1000000LL + day.tv_usec >= before / 1000 &&
+	      day.tv_sec * 1000000LL + day.tv_usec <= after / 1000);
 	CHECK(seconds >= before / 1000000000 - 1 && seconds <= after / 1000000000);
 	CHECK(day.tv_sec > 1700000000);
 }

@@ -179,14 +179,15 @@ CASE(a_thread_runs_where_its_affinity_says)
 	for (index = 0; index < count; index++) {
 		wrong_affinity += pin(0, cpus[index]) != 0;
 		wrong_affinity += sched_getcpu() != cpus[index];
-		wrong_affinity += sched_getaffinity(0, sizeof(set), &set) != 0 || CPU_COUNT(&set) != 1 ||
-			 !CPU_ISSET(cpus[index], &set);
+		wrong_affinity += sched_getaffinity(0, sizeof(set), &set) != 0 ||
+				  CPU_COUNT(&set) != 1 || !CPU_ISSET(cpus[index], &set);
 		pthread_create(&thread, NULL, report_cpu, &inherited);
 		pthread_join(thread, NULL);
 		wrong_affinity += inherited != cpus[index];
 		child = fork();
 		if (child == 0)
-			_exit(sched_getcpu() != cpus[index] || pin(0, cpus[0]) || sched_getcpu() != cpus[0]);
+			_exit(sched_getcpu() != cpus[index] || pin(0, cpus[0]) ||
+			      sched_getcpu() != cpus[0]);
 		wrong_affinity += waitpid(child, &status, 0) != child || status != 0;
 		wrong_affinity += sched_getcpu() != cpus[index];
 		wrong_affinity += sched_setaffinity(0, sizeof(all), &all) != 0;
@@ -259,7 +260,8 @@ static void *sleeper(void *argument)
 		clock_gettime(CLOCK_MONOTONIC, &before);
 		wrong += clock_nanosleep(CLOCK_MONOTONIC, 0, &time, NULL) != 0;
 		clock_gettime(CLOCK_MONOTONIC, &after);
-		wrong += (after.tv_sec - before.tv_sec) * 1000000000 + after.tv_nsec - before.tv_nsec < time.tv_nsec;
+		wrong += (after.tv_sec - before.tv_sec) * 1000000000 +
+			 after.tv_nsec - before.tv_nsec < time.tv_nsec;
 	}
 	return (void *)wrong;
 }
@@ -319,7 +321,8 @@ CASE(all_threads_see_a_change_of_mappings)
 	}
 	for (round = 0; round < rounds / 4; round++) {
 		wrong_translations += munmap(place, 4096) != 0;
-		wrong_translations += mmap(place, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) != place;
+		wrong_translations += mmap(place, 4096, PROT_READ | PROT_WRITE,
+					   MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) != place;
 		page = place;
 		atomic_store(&turn, 2 * round + 1);
 		futex_wake(&turn);
@@ -349,8 +352,9 @@ static void *use(void *argument)
 		long got = read(20, bytes, sizeof(bytes));
 
 		/* Nothing, zeros, a counter, or what is in the pipe. */
-		right &= got == 0 || (got == sizeof(bytes) && !bytes[0] && !bytes[31]) || got == 8 ||
-			 (got == 5 && !memcmp(bytes, "there", 5)) || (got == -1 && (errno == EBADF || errno == EAGAIN));
+		right &= got == 0 || (got == sizeof(bytes) && !bytes[0] && !bytes[31]) ||
+			 got == 8 || (got == 5 && !memcmp(bytes, "there", 5)) ||
+			 (got == -1 && (errno == EBADF || errno == EAGAIN));
 		got = write(20, &one, 8);
 		right &= got == 8 || (got == -1 && (errno == EBADF || errno == ENOSPC));
 	}
@@ -369,7 +373,8 @@ CASE(files_are_closed_while_they_are_used)
 	for (int i = 0; i < users; i++)
 		pthread_create(&threads[i], NULL, use, &cpus[i]);
 	for (long round = 0; round < rounds / 4; round++) {
-		int fd = round % 5 < 3 ? open(paths[round % 5], O_RDWR) : round % 5 == 3 ? eventfd(1, EFD_NONBLOCK) : -1;
+		int fd = round % 5 < 3 ? open(paths[round % 5], O_RDWR) :
+			 round % 5 == 3 ? eventfd(1, EFD_NONBLOCK) : -1;
 
 		if (fd < 0) {
 			right &= pipe2(ends, O_NONBLOCK) == 0 && write(ends[1], "there", 5) == 5;

@@ -37,11 +37,14 @@ CASE(the_lowest_free_number_is_taken)
 	CHECK(close(3) == 0 && open("/etc/hostname", O_RDONLY) == 3);
 	CHECK(close(3) == 0 && close(4) == 0 && close(5) == 0);
 	CHECK(open("/dev/null", O_RDONLY) == 3 && open("/dev/zero", O_RDONLY) == 4);
-	CHECK(close(3) == 0 && socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0 && pair[0] == 3 && pair[1] == 5);
+	CHECK(close(3) == 0 && socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0 && pair[0] == 3 &&
+	      pair[1] == 5);
 	CHECK(pipe(ends) == 0 && ends[0] == 6 && ends[1] == 7);
 	CHECK(close(4) == 0 && dup(6) == 4 && dup(3) == 8 && dup(0) == 9);
-	CHECK(close(5) == 0 && fcntl(7, F_DUPFD, 0) == 5 && fcntl(3, F_DUPFD, 20) == 20 && fcntl(7, F_DUPFD, 20) == 21);
-	CHECK(close(20) == 0 && fcntl(7, F_DUPFD_CLOEXEC, 20) == 20 && fcntl(20, F_GETFD) == FD_CLOEXEC);
+	CHECK(close(5) == 0 && fcntl(7, F_DUPFD, 0) == 5 && fcntl(3, F_DUPFD, 20) == 20 &&
+	      fcntl(7, F_DUPFD, 20) == 21);
+	CHECK(close(20) == 0 && fcntl(7, F_DUPFD_CLOEXEC, 20) == 20 &&
+	      fcntl(20, F_GETFD) == FD_CLOEXEC);
 	CHECK(eventfd(0, 0) == 10 && close(10) == 0 && memfd_create("m", 0) == 10);
 	for (int fd = 3; fd < 30; fd++)
 		close(fd);
@@ -94,15 +97,18 @@ CASE(a_copy_takes_the_place_of_any_file)
 
 	CHECK(pipe(ends) == 0);
 	/* Local on a free number, on a local, on a remote. */
-	CHECK(dup2(ends[1], 10) == 10 && write(10, "a", 1) == 1 && read(ends[0], &byte, 1) == 1 && byte == 'a');
+	CHECK(dup2(ends[1], 10) == 10 && write(10, "a", 1) == 1 && read(ends[0], &byte, 1) == 1 &&
+	      byte == 'a');
 	CHECK(open("/dev/null", O_WRONLY) == 5 && dup2(ends[1], 5) == 5 && write(5, "b", 1) == 1);
 	CHECK(read(ends[0], &byte, 1) == 1 && byte == 'b');
 	CHECK(open("/etc/passwd", O_RDONLY) == 6 && dup2(ends[1], 6) == 6 && write(6, "c", 1) == 1);
 	CHECK(read(ends[0], &byte, 1) == 1 && byte == 'c');
 	/* Remote on all of them. */
 	CHECK(open("/etc/passwd", O_RDONLY) == 7 && dup2(7, 6) == 6 && dup2(7, 10) == 10 && dup2(7, 11) == 11);
-	CHECK(fstat(6, &status) == 0 && S_ISREG(status.st_mode) && fstat(10, &status) == 0 && S_ISREG(status.st_mode));
-	CHECK(fstat(11, &status) == 0 && S_ISREG(status.st_mode) && fstat(5, &status) == 0 && S_ISFIFO(status.st_mode));
+	CHECK(fstat(6, &status) == 0 && S_ISREG(status.st_mode) && fstat(10, &status) == 0 &&
+	      S_ISREG(status.st_mode));
+	CHECK(fstat(11, &status) == 0 && S_ISREG(status.st_mode) && fstat(5, &status) == 0 &&
+	      S_ISFIFO(status.st_mode));
 }
 
 CASE(a_copy_onto_itself_changes_nothing)
@@ -134,8 +140,10 @@ CASE(a_copy_has_its_own_close_on_exec_flag)
 	int ends[2];
 
 	CHECK(pipe(ends) == 0 && dup2(ends[1], 5) == 5 && dup2(open("/etc/passwd", O_RDONLY), 7) == 7);
-	CHECK(dup3(5, 12, O_CLOEXEC) == 12 && fcntl(12, F_GETFD) == FD_CLOEXEC && fcntl(5, F_GETFD) == 0);
-	CHECK(dup2(12, 13) == 13 && fcntl(13, F_GETFD) == 0 && dup2(5, 12) == 12 && fcntl(12, F_GETFD) == 0);
+	CHECK(dup3(5, 12, O_CLOEXEC) == 12 && fcntl(12, F_GETFD) == FD_CLOEXEC &&
+	      fcntl(5, F_GETFD) == 0);
+	CHECK(dup2(12, 13) == 13 && fcntl(13, F_GETFD) == 0 && dup2(5, 12) == 12 &&
+	      fcntl(12, F_GETFD) == 0);
 }
 
 CASE(the_last_copy_closed_ends_the_pipe)
@@ -157,8 +165,10 @@ CASE(close_on_exec_is_a_flag_of_the_number)
 {
 	int ends[2];
 
-	CHECK(pipe2(ends, O_CLOEXEC) == 0 && fcntl(ends[0], F_GETFD) == 1 && fcntl(ends[1], F_GETFD) == 1);
-	CHECK(fcntl(ends[0], F_SETFD, 0) == 0 && fcntl(ends[0], F_GETFD) == 0 && fcntl(ends[1], F_GETFD) == 1);
+	CHECK(pipe2(ends, O_CLOEXEC) == 0 && fcntl(ends[0], F_GETFD) == 1 &&
+	      fcntl(ends[1], F_GETFD) == 1);
+	CHECK(fcntl(ends[0], F_SETFD, 0) == 0 && fcntl(ends[0], F_GETFD) == 0 &&
+	      fcntl(ends[1], F_GETFD) == 1);
 	CHECK(ioctl(ends[0], FIOCLEX) == 0 && fcntl(ends[0], F_GETFD) == 1);
 	CHECK(ioctl(ends[0], FIONCLEX) == 0 && fcntl(ends[0], F_GETFD) == 0);
 }
@@ -170,7 +180,8 @@ CASE(fcntl_and_ioctl_set_the_status_flags)
 
 	CHECK(pipe(ends) == 0);
 	CHECK(fcntl(ends[0], F_GETFL) == O_RDONLY && fcntl(ends[1], F_GETFL) == O_WRONLY);
-	CHECK(fcntl(ends[0], F_SETFL, O_NONBLOCK) == 0 && fcntl(ends[0], F_GETFL) == (O_RDONLY | O_NONBLOCK));
+	CHECK(fcntl(ends[0], F_SETFL, O_NONBLOCK) == 0 &&
+	      fcntl(ends[0], F_GETFL) == (O_RDONLY | O_NONBLOCK));
 	FAILS(EAGAIN, read(ends[0], &byte, 1));
 	CHECK(ioctl(ends[0], FIONBIO, &off) == 0 && fcntl(ends[0], F_GETFL) == O_RDONLY);
 	CHECK(ioctl(ends[0], FIONBIO, &on) == 0);
@@ -207,28 +218,32 @@ CASE(a_device_has_flags_and_is_no_terminal)
 
 	int null = open("/dev/null", O_RDWR | O_CLOEXEC | O_NONBLOCK);
 
-	CHECK(fcntl(null, F_GETFD) == 1 && (fcntl(null, F_GETFL) & (O_ACCMODE | O_NONBLOCK)) == (O_RDWR | O_NONBLOCK));
+	CHECK(fcntl(null, F_GETFD) == 1 &&
+	      (fcntl(null, F_GETFL) & (O_ACCMODE | O_NONBLOCK)) == (O_RDWR | O_NONBLOCK));
 	FAILS(ENOTTY, ioctl(null, 0x5401, &on));
 	CHECK(!isatty(null));
 }
 
 CASE(devices_give_and_take_what_they_should)
 {
-	char *page = mmap(NULL, 3 * 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	char *page = mmap(NULL, 3 * 4096, PROT_READ | PROT_WRITE,
+			  MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	int null = open("/dev/null", O_RDWR), zero = open("/dev/zero", O_RDWR), full = openat(99, "/dev/full", O_RDWR);
 
 	CHECK(null == 3 && zero == 4 && full == 5);
 	memset(page, 'x', 2 * 4096);
 	CHECK(read(null, page, 10) == 0 && page[0] == 'x' && write(null, page, 4096) == 4096);
 	CHECK(read(zero, page, 5) == 5 && page[0] == 0 && page[4] == 0 && page[5] == 'x');
-	CHECK(read(zero, page, 0) == 0 && write(zero, page, 100) == 100 && write(null, page, 0) == 0);
+	CHECK(read(zero, page, 0) == 0 && write(zero, page, 100) == 100 &&
+	      write(null, page, 0) == 0);
 	CHECK(read(full, page, 6) == 6 && page[5] == 0 && page[6] == 'x');
 	FAILS(ENOSPC, write(full, page, 1));
 }
 
 CASE(devices_take_vectors)
 {
-	char *page = mmap(NULL, 3 * 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	char *page = mmap(NULL, 3 * 4096, PROT_READ | PROT_WRITE,
+			  MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	int null = open("/dev/null", O_RDWR), zero = open("/dev/zero", O_RDWR);
 	struct iovec parts[3] = { { page, 10 }, { page + 100, 0 }, { page + 4090, 10 } };
 
@@ -240,7 +255,8 @@ CASE(devices_take_vectors)
 
 CASE(bad_vectors_are_refused)
 {
-	char *page = mmap(NULL, 3 * 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	char *page = mmap(NULL, 3 * 4096, PROT_READ | PROT_WRITE,
+			  MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	int null = open("/dev/null", O_RDWR);
 	struct iovec parts[3] = { { page, 10 }, { page + 100, 0 }, { page + 4090, 10 } };
 
@@ -253,7 +269,8 @@ CASE(bad_vectors_are_refused)
 
 CASE(bad_addresses_are_refused)
 {
-	char *page = mmap(NULL, 3 * 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	char *page = mmap(NULL, 3 * 4096, PROT_READ | PROT_WRITE,
+			  MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	int null = open("/dev/null", O_RDWR), zero = open("/dev/zero", O_RDWR);
 
 	FAILS(EFAULT, read(zero, at(16), 1));
@@ -269,7 +286,8 @@ CASE(bad_addresses_are_refused)
 
 CASE(devices_have_no_position)
 {
-	char *page = mmap(NULL, 3 * 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	char *page = mmap(NULL, 3 * 4096, PROT_READ | PROT_WRITE,
+			  MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	int null = open("/dev/null", O_RDWR), zero = open("/dev/zero", O_RDWR);
 
 	CHECK(pread(zero, page, 10, 12345) == 10 && pwrite(null, page, 10, 12345) == 10);
@@ -290,7 +308,8 @@ CASE(devices_have_numbers)
 
 CASE(devices_are_no_folders_files_or_sockets)
 {
-	char *page = mmap(NULL, 3 * 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	char *page = mmap(NULL, 3 * 4096, PROT_READ | PROT_WRITE,
+			  MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	int null = open("/dev/null", O_RDWR), zero = open("/dev/zero", O_RDWR);
 
 	FAILS(ENOTDIR, openat(null, "x", O_RDONLY));
@@ -346,7 +365,8 @@ CASE(device_names_are_looked_up_as_others)
 	FAILS(ENOTDIR, open("/dev/null/x", O_RDONLY));
 	CHECK((null = open("/dev/../dev/null", O_WRONLY)) == 3 && write(null, page, 1) == 1 && close(null) == 0);
 	CHECK((null = creat("/dev/null", 0600)) == 3 && write(null, page, 1) == 1 && close(null) == 0);
-	CHECK((null = open("/dev/null", O_RDWR | O_TRUNC | O_APPEND | O_CREAT, 0600)) == 3 && close(null) == 0);
+	CHECK((null = open("/dev/null", O_RDWR | O_TRUNC | O_APPEND | O_CREAT, 0600)) == 3 &&
+	      close(null) == 0);
 }
 
 CASE(a_child_has_numbers_of_its_own)
@@ -371,8 +391,10 @@ CASE(a_child_has_numbers_of_its_own)
 	}
 	close(ends[0]);
 	close(back[1]);
-	CHECK(write(ends[1], "hello", 5) == 5 && read(back[0], text, 20) == 5 && memcmp(text, "world", 5) == 0);
-	CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 42);
+	CHECK(write(ends[1], "hello", 5) == 5 && read(back[0], text, 20) == 5 &&
+	      memcmp(text, "world", 5) == 0);
+	CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) &&
+	      WEXITSTATUS(status) == 42);
 	CHECK(read(back[0], text, 1) == 0);
 	CHECK(close(4) == 0 && close(5) == 0 && open("/dev/zero", O_RDONLY) == 3 && close(3) == 0);
 }
@@ -391,7 +413,8 @@ static void nested(int depth)
 	pid_t child = fork();
 
 	if (child == 0) {
-		if (dup2(ends[1], 10) != 10 || dup2(ends[0], 11) != 11 || close(ends[0]) != 0 || close(ends[1]) != 0)
+		if (dup2(ends[1], 10) != 10 || dup2(ends[0], 11) != 11 || close(ends[0]) != 0 ||
+		    close(ends[1]) != 0)
 			_exit(2);
 		if (depth == 0)
 			_exit(write(10, "deep", 4) != 4);
@@ -443,7 +466,8 @@ static int lists(const char *folder, size_t room)
 
 	memset(seen, 0, sizeof(seen));
 	while ((length = syscall(SYS_getdents64, fd, buffer, room)) > 0)
-		for (char *entry = buffer; entry < buffer + length; entry += *(unsigned short *)(entry + 16))
+		for (char *entry = buffer; entry < buffer + length;
+		     entry += *(unsigned short *)(entry + 16))
 			if (entry[19] != '.')
 				seen[atoi(entry + 19) & 4095]++;
 	for (int i = 0; i < 4096; i++)
@@ -455,7 +479,8 @@ static int lists(const char *folder, size_t room)
 
 CASE(links_lead_to_what_is_open)
 {
-	int event = eventfd(0, 0), zero = open("/dev/zero", O_RDONLY), ends[2], timer = timerfd_create(CLOCK_MONOTONIC, 0);
+	int event = eventfd(0, 0), zero = open("/dev/zero", O_RDONLY), ends[2],
+	    timer = timerfd_create(CLOCK_MONOTONIC, 0);
 	char wanted[40];
 	struct stat status;
 
@@ -470,7 +495,8 @@ CASE(folders_list_what_is_open)
 {
 	int ends[2];
 
-	CHECK(pipe(ends) == 0 && eventfd(0, 0) == 5 && timerfd_create(CLOCK_MONOTONIC, 0) == 6 && open("/dev/zero", O_RDONLY) == 7);
+	CHECK(pipe(ends) == 0 && eventfd(0, 0) == 5 && timerfd_create(CLOCK_MONOTONIC, 0) == 6 &&
+	      open("/dev/zero", O_RDONLY) == 7);
 	CHECK(lists("/proc/self/fd", 4096) && lists("/proc/self/fdinfo", 4096) && lists("/proc/thread-self/fd", 24));
 }
 
@@ -496,8 +522,10 @@ CASE(a_name_says_what_its_file_is)
 
 	CHECK(pipe(ends) == 0);
 	sprintf(name, "/dev/fd/%d", ends[0]);
-	CHECK(stat(name, &status) == 0 && S_ISFIFO(status.st_mode) && fstat(ends[0], &same) == 0 && status.st_ino == same.st_ino);
-	CHECK(statx(AT_FDCWD, name, 0, STATX_BASIC_STATS, &more) == 0 && S_ISFIFO(more.stx_mode) && more.stx_ino == status.st_ino);
+	CHECK(stat(name, &status) == 0 && S_ISFIFO(status.st_mode) && fstat(ends[0], &same) == 0 &&
+	      status.st_ino == same.st_ino);
+	CHECK(statx(AT_FDCWD, name, 0, STATX_BASIC_STATS, &more) == 0 && S_ISFIFO(more.stx_mode) &&
+	      more.stx_ino == status.st_ino);
 	CHECK(lstat(name, &status) == 0 && S_ISLNK(status.st_mode));
 }
 
@@ -514,7 +542,8 @@ CASE(a_name_opens_its_file_once_more)
 	FAILS(EBADF, write(reader, text, 1));
 	sprintf(name, "/proc/self/fd/%d", ends[1]);
 	writer = open(name, O_WRONLY | O_CLOEXEC);
-	CHECK(fcntl(writer, F_GETFD) == FD_CLOEXEC && write(writer, "again", 5) == 5 && read(reader, text, 10) == 5);
+	CHECK(fcntl(writer, F_GETFD) == FD_CLOEXEC && write(writer, "again", 5) == 5 &&
+	      read(reader, text, 10) == 5);
 }
 
 CASE(a_pipe_ends_with_the_last_of_its_writers)
@@ -592,7 +621,8 @@ CASE(standard_input_can_be_opened_by_name)
 		dup2(reader, 0);
 		int in = open("/dev/stdin", O_RDONLY);
 
-		_exit(in < 0 || write(writer, "y", 1) != 1 || read(in, text, 1) != 1 || text[0] != 'y');
+		_exit(in < 0 || write(writer, "y", 1) != 1 || read(in, text, 1) != 1 ||
+		      text[0] != 'y');
 	}
 	CHECK(waitpid(child, &status_of_child, 0) == child && status_of_child == 0);
 }
@@ -654,7 +684,8 @@ CASE(execve_keeps_what_is_not_to_be_closed)
 	}
 	close(kept[1]);
 	CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
-	CHECK(read(kept[0], text, 20) == 4 && memcmp(text, "kept", 4) == 0 && read(kept[0], text, 20) == 0);
+	CHECK(read(kept[0], text, 20) == 4 && memcmp(text, "kept", 4) == 0 &&
+	      read(kept[0], text, 20) == 0);
 }
 
 CASE(an_execve_that_fails_closes_nothing)
@@ -697,7 +728,10 @@ CASE(descriptors_over_a_socket_take_the_lowest_numbers)
 {
 	char control[CMSG_SPACE(2 * sizeof(int))] = "", byte = 0;
 	struct iovec part = { &byte, 1 };
-	struct msghdr message = { .msg_iov = &part, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof(control) };
+	struct msghdr message = { .msg_iov = &part,
+				  .msg_iovlen = 1,
+				  .msg_control = control,
+				  .msg_controllen = sizeof(control) };
 	struct cmsghdr *header = CMSG_FIRSTHDR(&message);
 	int pair[2], sent[2], got[2];
 
@@ -713,7 +747,8 @@ CASE(descriptors_over_a_socket_take_the_lowest_numbers)
 	memset(control, 0, sizeof(control));
 	CHECK(recvmsg(pair[1], &message, 0) == 1);
 	memcpy(got, CMSG_DATA(CMSG_FIRSTHDR(&message)), sizeof(got));
-	CHECK(got[0] == 5 && got[1] == 8 && read(got[0], &byte, 1) == 1 && write(got[1], &byte, 1) == 1);
+	CHECK(got[0] == 5 && got[1] == 8 && read(got[0], &byte, 1) == 1 &&
+	      write(got[1], &byte, 1) == 1);
 	CHECK(open("/dev/zero", O_RDONLY) == 9 && close(8) == 0 && open("/dev/zero", O_RDONLY) == 8);
 	CHECK(syscall(SYS_close_range, 3, ~0U, 0) == 0);
 }
@@ -723,7 +758,8 @@ CASE(a_range_is_marked_or_closed)
 	int ends[2], right = 1;
 
 	CHECK(open_devices() && pipe(ends) == 0);
-	CHECK(syscall(SYS_close_range, 4, 6, 4) == 0 && fcntl(3, F_GETFD) == 0 && fcntl(4, F_GETFD) == 1);
+	CHECK(syscall(SYS_close_range, 4, 6, 4) == 0 && fcntl(3, F_GETFD) == 0 &&
+	      fcntl(4, F_GETFD) == 1);
 	CHECK(fcntl(5, F_GETFD) == 1 && fcntl(6, F_GETFD) == 1 && fcntl(7, F_GETFD) == 0);
 	CHECK(syscall(SYS_close_range, 5, 6, 0) == 0);
 	FAILS(EBADF, fcntl(5, F_GETFD));

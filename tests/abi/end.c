@@ -43,7 +43,8 @@ int main(int argc, char **argv)
 	if (strcmp(way, "far-jump") == 0)
 		__asm__ volatile("movabs $0x8000000000000000, %rax; jmp *%rax");
 	if (strcmp(way, "data") == 0) {
-		char *code = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		char *code = mmap(NULL, 4096, PROT_READ | PROT_WRITE,
+				  MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
 		*code = (char)0xc3;
 		((void (*)(void))(uintptr_t)code)();

@@ -45,7 +45,8 @@ static int only(int set, int fd)
 {
 	int count = epoll_wait(set, found, 8, 0);
 
-	return count == 1 && found[0].data.u64 == 0x100000000 + (uint64_t)fd ? (int)found[0].events : -count;
+	return count == 1 && found[0].data.u64 == 0x100000000 + (uint64_t)fd ?
+		       (int)found[0].events : -count;
 }
 
 /* Has SIGUSR1 come, once or each `interval` nanoseconds. */
@@ -93,7 +94,8 @@ CASE(a_set_takes_what_was_made_before_it)
 	CHECK(event == 5 && timer == 6);
 	CHECK((set = epoll_create1(EPOLL_CLOEXEC)) == 7 && fcntl(set, F_GETFD) == FD_CLOEXEC);
 	CHECK(pipe(full) == 0 && full[0] == 8);
-	CHECK(add(set, ends[0], EPOLLIN) == 0 && add(set, event, EPOLLIN) == 0 && add(set, timer, EPOLLIN) == 0);
+	CHECK(add(set, ends[0], EPOLLIN) == 0 && add(set, event, EPOLLIN) == 0 &&
+	      add(set, timer, EPOLLIN) == 0);
 	CHECK(epoll_wait(set, found, 8, 10) == 0);
 }
 
@@ -107,7 +109,8 @@ static void add_all(int *set, int *ends, int *event, int *timer)
 	*event = eventfd(0, 0);
 	*timer = timerfd_create(CLOCK_MONOTONIC, 0);
 	*set = epoll_create1(EPOLL_CLOEXEC);
-	CHECK(add(*set, ends[0], EPOLLIN) == 0 && add(*set, *event, EPOLLIN) == 0 && add(*set, *timer, EPOLLIN) == 0);
+	CHECK(add(*set, ends[0], EPOLLIN) == 0 && add(*set, *event, EPOLLIN) == 0 &&
+	      add(*set, *timer, EPOLLIN) == 0);
 }
 
 CASE(a_member_is_reported_as_long_as_it_is_ready)
@@ -116,10 +119,14 @@ CASE(a_member_is_reported_as_long_as_it_is_ready)
 	struct itimerspec soon = { { 0, 0 }, { 0, 10 * MS } };
 
 	add_all(&set, ends, &event, &timer);
-	CHECK(write(ends[1], "xy", 2) == 2 && only(set, ends[0]) == EPOLLIN && only(set, ends[0]) == EPOLLIN);
-	CHECK(read(ends[0], &byte, 1) == 1 && only(set, ends[0]) == EPOLLIN && read(ends[0], &byte, 1) == 1 && only(set, ends[0]) == 0);
-	CHECK(write(event, &one, 8) == 8 && only(set, event) == EPOLLIN && read(event, &one, 8) == 8 && only(set, event) == 0);
-	CHECK(timerfd_settime(timer, 0, &soon, NULL) == 0 && epoll_wait(set, found, 8, -1) == 1 && only(set, timer) == EPOLLIN);
+	CHECK(write(ends[1], "xy", 2) == 2 && only(set, ends[0]) == EPOLLIN &&
+	      only(set, ends[0]) == EPOLLIN);
+	CHECK(read(ends[0], &byte, 1) == 1 && only(set, ends[0]) == EPOLLIN &&
+	      read(ends[0], &byte, 1) == 1 && only(set, ends[0]) == 0);
+	CHECK(write(event, &one, 8) == 8 && only(set, event) == EPOLLIN &&
+	      read(event, &one, 8) == 8 && only(set, event) == 0);
+	CHECK(timerfd_settime(timer, 0, &soon, NULL) == 0 && epoll_wait(set, found, 8, -1) == 1 &&
+	      only(set, timer) == EPOLLIN);
 	CHECK(read(timer, &one, 8) == 8 && only(set, timer) == 0);
 }
 
@@ -130,8 +137,10 @@ CASE(ready_members_take_turns)
 
 	add_all(&set, ends, &event, &timer);
 	one = 1;
-	CHECK(write(event, &one, 8) == 8 && write(ends[1], "x", 1) == 1 && epoll_wait(set, found, 8, 0) == 2);
-	CHECK(epoll_wait(set, found, 1, 0) == 1 && epoll_wait(set, found + 1, 1, 0) == 1 && found[0].data.u64 != found[1].data.u64);
+	CHECK(write(event, &one, 8) == 8 && write(ends[1], "x", 1) == 1 &&
+	      epoll_wait(set, found, 8, 0) == 2);
+	CHECK(epoll_wait(set, found, 1, 0) == 1 && epoll_wait(set, found + 1, 1, 0) == 1 &&
+	      found[0].data.u64 != found[1].data.u64);
 	CHECK(epoll_wait(set, found + 1, 1, 0) == 1 && found[0].data.u64 == found[1].data.u64);
 }
 
@@ -140,7 +149,8 @@ CASE(a_report_to_bad_memory_is_not_lost)
 	int ends[2], set, event, timer;
 
 	add_all(&set, ends, &event, &timer);
-	CHECK(write(event, &one, 8) == 8 && write(ends[1], "x", 1) == 1 && epoll_wait(set, found, 8, 0) == 2);
+	CHECK(write(event, &one, 8) == 8 && write(ends[1], "x", 1) == 1 &&
+	      epoll_wait(set, found, 8, 0) == 2);
 	FAILS(EFAULT, epoll_wait(set, at(16), 8, 0));
 	CHECK(epoll_wait(set, found, 8, 0) == 2);
 }
@@ -150,10 +160,13 @@ CASE(the_events_of_a_member_can_be_changed)
 	int ends[2], set, event, timer;
 
 	add_all(&set, ends, &event, &timer);
-	CHECK(write(event, &one, 8) == 8 && write(ends[1], "x", 1) == 1 && epoll_wait(set, found, 8, 0) == 2);
+	CHECK(write(event, &one, 8) == 8 && write(ends[1], "x", 1) == 1 &&
+	      epoll_wait(set, found, 8, 0) == 2);
 	CHECK(control(set, EPOLL_CTL_MOD, ends[0], 0) == 0 && only(set, event) == EPOLLIN);
-	CHECK(control(set, EPOLL_CTL_MOD, ends[0], EPOLLIN | EPOLLRDNORM) == 0 && control(set, EPOLL_CTL_DEL, event, 0) == 0);
-	CHECK(only(set, ends[0]) == (EPOLLIN | EPOLLRDNORM) && read(event, &one, 8) == 8 && read(ends[0], &byte, 1) == 1);
+	CHECK(control(set, EPOLL_CTL_MOD, ends[0], EPOLLIN | EPOLLRDNORM) == 0 &&
+	      control(set, EPOLL_CTL_DEL, event, 0) == 0);
+	CHECK(only(set, ends[0]) == (EPOLLIN | EPOLLRDNORM) && read(event, &one, 8) == 8 &&
+	      read(ends[0], &byte, 1) == 1);
 	CHECK(add(set, event, EPOLLOUT) == 0 && only(set, event) == EPOLLOUT);
 	CHECK(control(set, EPOLL_CTL_MOD, event, EPOLLIN | EPOLLOUT | EPOLLET) == 0);
 }
@@ -166,9 +179,12 @@ CASE(an_edge_of_an_eventfd_is_reported_once)
 	CHECK(control(set, EPOLL_CTL_MOD, event, EPOLLIN | EPOLLOUT | EPOLLET) == 0);
 	CHECK(only(set, event) == EPOLLOUT && only(set, event) == 0);
 	one = 1;
-	CHECK(write(event, &one, 8) == 8 && only(set, event) == (EPOLLIN | EPOLLOUT) && only(set, event) == 0);
-	CHECK(write(event, &one, 8) == 8 && only(set, event) == (EPOLLIN | EPOLLOUT) && only(set, event) == 0);
-	CHECK(control(set, EPOLL_CTL_MOD, event, EPOLLIN | EPOLLET) == 0 && only(set, event) == EPOLLIN && only(set, event) == 0);
+	CHECK(write(event, &one, 8) == 8 && only(set, event) == (EPOLLIN | EPOLLOUT) &&
+	      only(set, event) == 0);
+	CHECK(write(event, &one, 8) == 8 && only(set, event) == (EPOLLIN | EPOLLOUT) &&
+	      only(set, event) == 0);
+	CHECK(control(set, EPOLL_CTL_MOD, event, EPOLLIN | EPOLLET) == 0 &&
+	      only(set, event) == EPOLLIN && only(set, event) == 0);
 	CHECK(read(event, &one, 8) == 8 && one == 2 && only(set, event) == 0);
 }
 
@@ -179,10 +195,14 @@ CASE(an_edge_of_a_pipe_is_reported_once)
 
 	add_all(&set, ends, &event, &timer);
 	CHECK(pipe(full) == 0);
-	CHECK(control(set, EPOLL_CTL_MOD, ends[0], EPOLLIN | EPOLLET) == 0 && write(ends[1], "x", 1) == 1 && only(set, ends[0]) == EPOLLIN);
-	CHECK(only(set, ends[0]) == 0 && write(ends[1], "x", 1) == 1 && only(set, ends[0]) == EPOLLIN && read(ends[0], found, 2) == 2);
-	CHECK(add(set, full[1], EPOLLIN | EPOLLOUT | EPOLLET) == 0 && only(set, full[1]) == EPOLLOUT);
-	CHECK(write(full[1], "x", 1) == 1 && only(set, full[1]) == 0 && control(set, EPOLL_CTL_DEL, full[1], 0) == 0);
+	CHECK(control(set, EPOLL_CTL_MOD, ends[0], EPOLLIN | EPOLLET) == 0 &&
+	      write(ends[1], "x", 1) == 1 && only(set, ends[0]) == EPOLLIN);
+	CHECK(only(set, ends[0]) == 0 && write(ends[1], "x", 1) == 1 &&
+	      only(set, ends[0]) == EPOLLIN && read(ends[0], found, 2) == 2);
+	CHECK(add(set, full[1], EPOLLIN | EPOLLOUT | EPOLLET) == 0 &&
+	      only(set, full[1]) == EPOLLOUT);
+	CHECK(write(full[1], "x", 1) == 1 && only(set, full[1]) == 0 &&
+	      control(set, EPOLL_CTL_DEL, full[1], 0) == 0);
 }
 
 CASE(an_edge_of_a_timer_is_reported_once)
@@ -191,8 +211,10 @@ CASE(an_edge_of_a_timer_is_reported_once)
 	struct itimerspec soon = { { 0, 0 }, { 0, 10 * MS } };
 
 	add_all(&set, ends, &event, &timer);
-	CHECK(timerfd_settime(timer, 0, &soon, NULL) == 0 && control(set, EPOLL_CTL_MOD, timer, EPOLLIN | EPOLLET) == 0);
-	CHECK(epoll_wait(set, found, 8, -1) == 1 && only(set, timer) == 0 && read(timer, &one, 8) == 8);
+	CHECK(timerfd_settime(timer, 0, &soon, NULL) == 0 &&
+	      control(set, EPOLL_CTL_MOD, timer, EPOLLIN | EPOLLET) == 0);
+	CHECK(epoll_wait(set, found, 8, -1) == 1 && only(set, timer) == 0 &&
+	      read(timer, &one, 8) == 8);
 }
 
 CASE(a_single_report_has_to_be_asked_for_again)
@@ -201,9 +223,11 @@ CASE(a_single_report_has_to_be_asked_for_again)
 
 	add_all(&set, ends, &event, &timer);
 	one = 1;
-	CHECK(control(set, EPOLL_CTL_MOD, event, EPOLLIN | EPOLLONESHOT) == 0 && write(event, &one, 8) == 8 && only(set, event) == EPOLLIN);
+	CHECK(control(set, EPOLL_CTL_MOD, event, EPOLLIN | EPOLLONESHOT) == 0 &&
+	      write(event, &one, 8) == 8 && only(set, event) == EPOLLIN);
 	CHECK(only(set, event) == 0 && write(event, &one, 8) == 8 && only(set, event) == 0);
-	CHECK(control(set, EPOLL_CTL_MOD, event, EPOLLIN | EPOLLONESHOT) == 0 && only(set, event) == EPOLLIN && only(set, event) == 0);
+	CHECK(control(set, EPOLL_CTL_MOD, event, EPOLLIN | EPOLLONESHOT) == 0 &&
+	      only(set, event) == EPOLLIN && only(set, event) == 0);
 	CHECK(read(event, &one, 8) == 8 && control(set, EPOLL_CTL_DEL, event, 0) == 0);
 }
 
@@ -212,9 +236,11 @@ CASE(ends_that_are_gone_are_reported_unasked)
 	int full[2], set = epoll_create1(0);
 
 	CHECK(pipe(full) == 0);
-	CHECK(add(set, full[0], 0) == 0 && only(set, full[0]) == 0 && close(full[1]) == 0 && only(set, full[0]) == EPOLLHUP);
+	CHECK(add(set, full[0], 0) == 0 && only(set, full[0]) == 0 && close(full[1]) == 0 &&
+	      only(set, full[0]) == EPOLLHUP);
 	CHECK(close(full[0]) == 0 && only(set, full[0]) == 0);
-	CHECK(pipe(full) == 0 && add(set, full[1], 0) == 0 && close(full[0]) == 0 && only(set, full[1]) == EPOLLERR && close(full[1]) == 0);
+	CHECK(pipe(full) == 0 && add(set, full[1], 0) == 0 && close(full[0]) == 0 &&
+	      only(set, full[1]) == EPOLLERR && close(full[1]) == 0);
 }
 
 /* Each copy is a member of its own. */
@@ -224,11 +250,14 @@ CASE(copies_are_members_until_the_last_is_closed)
 
 	copy = dup(event);
 	one = 1;
-	CHECK(copy == 5 && add(set, event, EPOLLIN) == 0 && add(set, copy, EPOLLIN) == 0 && write(event, &one, 8) == 8);
-	CHECK(epoll_wait(set, found, 8, 0) == 2 && close(event) == 0 && epoll_wait(set, found, 8, 0) == 2);
+	CHECK(copy == 5 && add(set, event, EPOLLIN) == 0 && add(set, copy, EPOLLIN) == 0 &&
+	      write(event, &one, 8) == 8);
+	CHECK(epoll_wait(set, found, 8, 0) == 2 && close(event) == 0 &&
+	      epoll_wait(set, found, 8, 0) == 2);
 	CHECK(close(copy) == 0 && epoll_wait(set, found, 8, 0) == 0);
 	event = eventfd(1, 0);
-	CHECK(event == 4 && only(set, event) == 0 && add(set, event, EPOLLIN) == 0 && only(set, event) == EPOLLIN);
+	CHECK(event == 4 && only(set, event) == 0 && add(set, event, EPOLLIN) == 0 &&
+	      only(set, event) == EPOLLIN);
 }
 
 CASE(a_member_can_come_and_go_often)
@@ -252,17 +281,21 @@ CASE(children_and_copies_share_a_set)
 	CHECK(event == 5 && set == 6 && add(set, event, EPOLLIN) == 0 && eventfd(0, 0) == 7);
 	int second = dup(set), third = fcntl(set, F_DUPFD_CLOEXEC, 20);
 
-	CHECK(second == 8 && third == 20 && dup2(set, 30) == 30 && dup3(set, 31, O_CLOEXEC) == 31 && close(set) == 0);
+	CHECK(second == 8 && third == 20 && dup2(set, 30) == 30 && dup3(set, 31, O_CLOEXEC) == 31 &&
+	      close(set) == 0);
 	pid_t child = fork();
 
 	if (child == 0) {
 		close(ends[1]);
 		control(30, EPOLL_CTL_MOD, event, EPOLLIN | EPOLLOUT | EPOLLRDNORM);
 		one = 1;
-		_exit(write(event, &one, 8) == 8 && only(third, event) == (EPOLLIN | EPOLLOUT) ? 0 : 1);
+		_exit(write(event, &one, 8) == 8 &&
+		      only(third, event) == (EPOLLIN | EPOLLOUT) ? 0 : 1);
 	}
-	CHECK(epoll_wait(second, found, 8, -1) == 1 && waitpid(child, &status, 0) == child && status == 0);
-	CHECK(only(31, event) == (EPOLLIN | EPOLLOUT) && read(event, &one, 8) == 8 && only(third, event) == EPOLLOUT);
+	CHECK(epoll_wait(second, found, 8, -1) == 1 && waitpid(child, &status, 0) == child &&
+	      status == 0);
+	CHECK(only(31, event) == (EPOLLIN | EPOLLOUT) && read(event, &one, 8) == 8 &&
+	      only(third, event) == EPOLLOUT);
 }
 
 CASE(a_number_that_was_a_set_is_none)
@@ -293,7 +326,8 @@ static void add_mixed(int *set, int *ends, int *event, int *pair)
 	*set = epoll_create(1);
 	*event = eventfd(0, EFD_NONBLOCK);
 	CHECK(*set == 3 && pipe(ends) == 0 && socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0);
-	CHECK(add(*set, ends[0], EPOLLIN) == 0 && add(*set, *event, EPOLLIN) == 0 && add(*set, pair[0], EPOLLIN) == 0);
+	CHECK(add(*set, ends[0], EPOLLIN) == 0 && add(*set, *event, EPOLLIN) == 0 &&
+	      add(*set, pair[0], EPOLLIN) == 0);
 }
 
 CASE(a_socket_is_added_while_a_thread_waits)
@@ -306,8 +340,10 @@ CASE(a_socket_is_added_while_a_thread_waits)
 	CHECK(add(set, ends[0], EPOLLIN) == 0 && add(set, event, EPOLLIN) == 0);
 	pthread_create(&thread, NULL, waiting, &wait);
 	usleep(20000);
-	CHECK(add(set, pair[0], EPOLLIN) == 0 && write(pair[1], "x", 1) == 1 && pthread_join(thread, NULL) == 0);
-	CHECK(wait.count == 1 && wait.found[0].data.u32 == (uint32_t)pair[0] && only(set, pair[0]) == EPOLLIN);
+	CHECK(add(set, pair[0], EPOLLIN) == 0 && write(pair[1], "x", 1) == 1 &&
+	      pthread_join(thread, NULL) == 0);
+	CHECK(wait.count == 1 && wait.found[0].data.u32 == (uint32_t)pair[0] &&
+	      only(set, pair[0]) == EPOLLIN);
 }
 
 CASE(local_and_remote_members_are_reported_together)
@@ -316,8 +352,10 @@ CASE(local_and_remote_members_are_reported_together)
 
 	add_mixed(&set, ends, &event, pair);
 	CHECK(write(pair[1], "x", 1) == 1 && only(set, pair[0]) == EPOLLIN);
-	CHECK(write(event, &one, 8) == 8 && epoll_wait(set, found, 8, -1) == 2 && epoll_wait(set, found, 1, -1) == 1);
-	CHECK(read(pair[0], &byte, 1) == 1 && only(set, event) == EPOLLIN && read(event, &one, 8) == 8 && only(set, event) == 0);
+	CHECK(write(event, &one, 8) == 8 && epoll_wait(set, found, 8, -1) == 2 &&
+	      epoll_wait(set, found, 1, -1) == 1);
+	CHECK(read(pair[0], &byte, 1) == 1 && only(set, event) == EPOLLIN &&
+	      read(event, &one, 8) == 8 && only(set, event) == 0);
 	FAILS(EEXIST, add(set, pair[0], EPOLLIN));
 }
 
@@ -333,8 +371,10 @@ CASE(local_and_remote_members_end_a_wait)
 			usleep(30000);
 			_exit(write(kind ? pair[1] : ends[1], "x", 1) == 1 ? 0 : 1);
 		}
-		CHECK(epoll_wait(set, found, 8, -1) == 1 && found[0].data.u32 == (uint32_t)(kind ? pair[0] : ends[0]));
-		CHECK(waitpid(child, &status, 0) == child && status == 0 && read(kind ? pair[0] : ends[0], &byte, 1) == 1);
+		CHECK(epoll_wait(set, found, 8, -1) == 1 &&
+		      found[0].data.u32 == (uint32_t)(kind ? pair[0] : ends[0]));
+		CHECK(waitpid(child, &status, 0) == child && status == 0 &&
+		      read(kind ? pair[0] : ends[0], &byte, 1) == 1);
 	}
 }
 
@@ -343,10 +383,14 @@ CASE(edges_and_single_reports_of_local_and_remote_members)
 	int ends[2], pair[2], set, event;
 
 	add_mixed(&set, ends, &event, pair);
-	CHECK(control(set, EPOLL_CTL_MOD, pair[0], EPOLLIN | EPOLLET) == 0 && control(set, EPOLL_CTL_MOD, ends[0], EPOLLIN | EPOLLET) == 0);
-	CHECK(write(pair[1], "x", 1) == 1 && write(ends[1], "x", 1) == 1 && epoll_wait(set, found, 8, 0) == 2 && epoll_wait(set, found, 8, 0) == 0);
-	CHECK(control(set, EPOLL_CTL_MOD, pair[0], EPOLLIN | EPOLLONESHOT) == 0 && only(set, pair[0]) == EPOLLIN && only(set, pair[0]) == 0);
-	CHECK(control(set, EPOLL_CTL_MOD, ends[0], EPOLLIN | EPOLLONESHOT) == 0 && only(set, ends[0]) == EPOLLIN && only(set, ends[0]) == 0);
+	CHECK(control(set, EPOLL_CTL_MOD, pair[0], EPOLLIN | EPOLLET) == 0 &&
+	      control(set, EPOLL_CTL_MOD, ends[0], EPOLLIN | EPOLLET) == 0);
+	CHECK(write(pair[1], "x", 1) == 1 && write(ends[1], "x", 1) == 1 &&
+	      epoll_wait(set, found, 8, 0) == 2 && epoll_wait(set, found, 8, 0) == 0);
+	CHECK(control(set, EPOLL_CTL_MOD, pair[0], EPOLLIN | EPOLLONESHOT) == 0 &&
+	      only(set, pair[0]) == EPOLLIN && only(set, pair[0]) == 0);
+	CHECK(control(set, EPOLL_CTL_MOD, ends[0], EPOLLIN | EPOLLONESHOT) == 0 &&
+	      only(set, ends[0]) == EPOLLIN && only(set, ends[0]) == 0);
 }
 
 CASE(a_wait_with_a_remote_member_ends_in_time)
@@ -358,7 +402,8 @@ CASE(a_wait_with_a_remote_member_ends_in_time)
 
 	CHECK(epoll_wait(set, found, 8, 20) == 0 && shown(CLOCK_MONOTONIC) >= start + 20 * MS);
 	start = shown(CLOCK_MONOTONIC);
-	CHECK(epoll_pwait2(set, found, 8, &(struct timespec){ 0, 5 * MS / 2 }, NULL) == 0 && shown(CLOCK_MONOTONIC) >= start + 5 * MS / 2);
+	CHECK(epoll_pwait2(set, found, 8, &(struct timespec){ 0, 5 * MS / 2 }, NULL) == 0 &&
+	      shown(CLOCK_MONOTONIC) >= start + 5 * MS / 2);
 }
 
 CASE(a_wait_without_its_remote_member_ends_in_time)
@@ -372,7 +417,8 @@ CASE(a_wait_without_its_remote_member_ends_in_time)
 
 	CHECK(epoll_wait(set, found, 8, 20) == 0 && shown(CLOCK_MONOTONIC) >= start + 20 * MS);
 	start = shown(CLOCK_MONOTONIC);
-	CHECK(epoll_pwait2(set, found, 8, &(struct timespec){ 0, 5 * MS / 2 }, NULL) == 0 && shown(CLOCK_MONOTONIC) >= start + 5 * MS / 2);
+	CHECK(epoll_pwait2(set, found, 8, &(struct timespec){ 0, 5 * MS / 2 }, NULL) == 0 &&
+	      shown(CLOCK_MONOTONIC) >= start + 5 * MS / 2);
 }
 
 /* The set has no remote member at first, and then it has one. */
@@ -412,7 +458,8 @@ static void add_two(int *inner, int *event, int *pair)
 {
 	*inner = epoll_create1(0);
 	*event = eventfd(0, 0);
-	CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0 && add(*inner, *event, EPOLLIN) == 0 && add(*inner, pair[0], EPOLLIN) == 0);
+	CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0 && add(*inner, *event, EPOLLIN) == 0 &&
+	      add(*inner, pair[0], EPOLLIN) == 0);
 }
 
 CASE(poll_tells_that_a_set_is_ready)
@@ -422,8 +469,10 @@ CASE(poll_tells_that_a_set_is_ready)
 
 	add_two(&inner, &event, pair);
 	polled = (struct pollfd){ inner, POLLIN | POLLOUT, 0 };
-	CHECK(poll(&polled, 1, 0) == 0 && write(event, &one, 8) == 8 && poll(&polled, 1, -1) == 1 && polled.revents == POLLIN);
-	CHECK(poll(&polled, 1, -1) == 1 && only(inner, event) == EPOLLIN && read(event, &one, 8) == 8 && poll(&polled, 1, 0) == 0);
+	CHECK(poll(&polled, 1, 0) == 0 && write(event, &one, 8) == 8 && poll(&polled, 1, -1) == 1 &&
+	      polled.revents == POLLIN);
+	CHECK(poll(&polled, 1, -1) == 1 && only(inner, event) == EPOLLIN &&
+	      read(event, &one, 8) == 8 && poll(&polled, 1, 0) == 0);
 	CHECK(write(pair[1], "x", 1) == 1 && poll(&polled, 1, -1) == 1 && polled.revents == POLLIN);
 }
 
@@ -452,7 +501,8 @@ CASE(poll_waits_for_a_set)
 		usleep(30000);
 		_exit(write(event, &one, 8) != 8);
 	}
-	CHECK(poll(&polled, 1, -1) == 1 && polled.revents == POLLIN && waitpid(child, NULL, 0) == child && read(event, &one, 8) == 8);
+	CHECK(poll(&polled, 1, -1) == 1 && polled.revents == POLLIN &&
+	      waitpid(child, NULL, 0) == child && read(event, &one, 8) == 8);
 }
 
 CASE(a_set_is_a_member_of_a_set)
@@ -461,16 +511,19 @@ CASE(a_set_is_a_member_of_a_set)
 
 	add_two(&inner, &event, pair);
 	CHECK(add(outer, inner, EPOLLIN) == 0 && epoll_wait(outer, found, 8, 0) == 0);
-	CHECK(write(event, &one, 8) == 8 && only(outer, inner) == EPOLLIN && only(outer, inner) == EPOLLIN);
+	CHECK(write(event, &one, 8) == 8 && only(outer, inner) == EPOLLIN &&
+	      only(outer, inner) == EPOLLIN);
 	CHECK(read(event, &one, 8) == 8 && epoll_wait(outer, found, 8, 0) == 0);
-	CHECK(write(pair[1], "x", 1) == 1 && epoll_wait(outer, found, 8, -1) == 1 && read(pair[0], &byte, 1) == 1);
+	CHECK(write(pair[1], "x", 1) == 1 && epoll_wait(outer, found, 8, -1) == 1 &&
+	      read(pair[0], &byte, 1) == 1);
 	pid_t child = fork();
 
 	if (child == 0) {
 		usleep(30000);
 		_exit(write(event, &one, 8) != 8);
 	}
-	CHECK(epoll_wait(outer, found, 8, -1) == 1 && found[0].data.u32 == (uint32_t)inner && waitpid(child, NULL, 0) == child);
+	CHECK(epoll_wait(outer, found, 8, -1) == 1 && found[0].data.u32 == (uint32_t)inner &&
+	      waitpid(child, NULL, 0) == child);
 }
 
 CASE(bad_sets_of_sets_are_refused)
@@ -491,10 +544,12 @@ CASE(a_set_leaves_a_set)
 	int inner, outer = epoll_create1(0), event, pair[2];
 
 	add_two(&inner, &event, pair);
-	CHECK(add(outer, inner, EPOLLIN) == 0 && write(event, &one, 8) == 8 && only(outer, inner) == EPOLLIN);
+	CHECK(add(outer, inner, EPOLLIN) == 0 && write(event, &one, 8) == 8 &&
+	      only(outer, inner) == EPOLLIN);
 	CHECK(control(outer, EPOLL_CTL_DEL, inner, 0) == 0 && epoll_wait(outer, found, 8, 0) == 0);
 	FAILS(ENOENT, control(outer, EPOLL_CTL_DEL, inner, 0));
-	CHECK(add(outer, inner, EPOLLIN) == 0 && close(inner) == 0 && epoll_wait(outer, found, 8, 0) == 0);
+	CHECK(add(outer, inner, EPOLLIN) == 0 && close(inner) == 0 &&
+	      epoll_wait(outer, found, 8, 0) == 0);
 }
 
 CASE(sets_lie_in_sets_five_deep)
@@ -507,7 +562,8 @@ CASE(sets_lie_in_sets_five_deep)
 		CHECK(add(sets[level], sets[level - 1], EPOLLIN) == 0);
 	FAILS(ELOOP, add(sets[5], sets[4], EPOLLIN));
 	FAILS(ELOOP, add(sets[0], sets[3], EPOLLIN));
-	CHECK(add(sets[0], event, EPOLLIN) == 0 && epoll_wait(sets[4], found, 8, -1) == 1 && read(event, &one, 8) == 8);
+	CHECK(add(sets[0], event, EPOLLIN) == 0 && epoll_wait(sets[4], found, 8, -1) == 1 &&
+	      read(event, &one, 8) == 8);
 	CHECK(epoll_wait(sets[4], found, 8, 0) == 0);
 }
 
@@ -634,10 +690,12 @@ CASE(all_who_poll_a_timer_are_told)
 		sets[i] = i % 2 ? epoll_create1(0) : -1;
 		outer[i] = epoll_create1(0);
 		if (i % 2)
-			all += add(sets[i], shared_timer, EPOLLIN) == 0 && add(sets[i], event, EPOLLIN) == 0 &&
+			all += add(sets[i], shared_timer, EPOLLIN) == 0 &&
+			       add(sets[i], event, EPOLLIN) == 0 &&
 			       add(outer[i], sets[i], EPOLLIN) == 0;
 		else
-			all += add(outer[i], shared_timer, EPOLLIN) == 0 && add(outer[i], event, EPOLLIN) == 0;
+			all += add(outer[i], shared_timer, EPOLLIN) == 0 &&
+			       add(outer[i], event, EPOLLIN) == 0;
 		pthread_create(&threads[i], NULL, many_waiting, &sets[i]);
 	}
 	CHECK(all == MANY && timerfd_settime(shared_timer, 0, &soon, NULL) == 0);
@@ -664,8 +722,9 @@ CASE(all_who_poll_a_timer_are_told)
 /* The set has come with its members. What execve has closed is none any more. */
 ROLE(again)
 {
-		CHECK(epoll_wait(3, found, 8, -1) == 1 && found[0].data.u32 == 4 && read(4, &one, 8) == 8);
-		CHECK(epoll_wait(3, found, 8, 0) == 0 && add(3, eventfd(1, 0), EPOLLIN) == 0 && only(3, 5) == EPOLLIN);
+	CHECK(epoll_wait(3, found, 8, -1) == 1 && found[0].data.u32 == 4 && read(4, &one, 8) == 8);
+	CHECK(epoll_wait(3, found, 8, 0) == 0 && add(3, eventfd(1, 0), EPOLLIN) == 0 &&
+	      only(3, 5) == EPOLLIN);
 	return 0;
 }
 
@@ -677,7 +736,8 @@ CASE(execve_keeps_a_set_and_its_members)
 	if (child == 0) {
 		int set = epoll_create1(0), event = eventfd(1, 0), closed = eventfd(1, EFD_CLOEXEC);
 
-		CHECK(add(set, event, EPOLLIN) == 0 && add(set, closed, EPOLLIN) == 0 && epoll_wait(set, found, 8, 0) == 2);
+		CHECK(add(set, event, EPOLLIN) == 0 && add(set, closed, EPOLLIN) == 0 &&
+		      epoll_wait(set, found, 8, 0) == 2);
 		execl("/proc/self/exe", "again", NULL);
 		_exit(100);
 	}

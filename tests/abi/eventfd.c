@@ -22,7 +22,8 @@ CASE(a_new_counter_has_its_value_and_flags)
 	int fd = eventfd(3, EFD_NONBLOCK | EFD_CLOEXEC);
 
 	CHECK(fd == 3 && fcntl(fd, F_GETFD) == 1 && fcntl(fd, F_GETFL) == (O_RDWR | O_NONBLOCK));
-	CHECK(ready(fd, POLLIN | POLLOUT, 0) == (POLLIN | POLLOUT) && read(fd, &value, 8) == 8 && value == 3);
+	CHECK(ready(fd, POLLIN | POLLOUT, 0) == (POLLIN | POLLOUT) && read(fd, &value, 8) == 8 &&
+	      value == 3);
 	FAILS(EAGAIN, read(fd, &value, 8));
 	CHECK(ready(fd, POLLIN | POLLOUT, 0) == POLLOUT);
 }
@@ -33,7 +34,8 @@ CASE(writes_add_up)
 	int fd = eventfd(0, EFD_NONBLOCK);
 
 	value = 5;
-	CHECK(write(fd, &value, 8) == 8 && write(fd, &value, 8) == 8 && read(fd, &value, 8) == 8 && value == 10);
+	CHECK(write(fd, &value, 8) == 8 && write(fd, &value, 8) == 8 && read(fd, &value, 8) == 8 &&
+	      value == 10);
 }
 
 CASE(eight_bytes_are_read_and_written)
@@ -106,7 +108,8 @@ CASE(a_reader_waits_for_a_writer)
 		value = 9;
 		_exit(write(3, &value, 8) == 8 ? 0 : 1);
 	}
-	CHECK(read(3, &value, 8) == 8 && value == 9 && waitpid(child, &status, 0) == child && status == 0);
+	CHECK(read(3, &value, 8) == 8 && value == 9 && waitpid(child, &status, 0) == child &&
+	      status == 0);
 }
 
 CASE(a_writer_waits_for_a_reader)

@@ -42,14 +42,17 @@ ROLE(again)
 
 	set_mask();
 	sigpending(&pending);
-	if (!sigismember(&pending, SIGUSR1) || !sigismember(&pending, SIGTERM) || sigismember(&pending, SIGALRM))
+	if (!sigismember(&pending, SIGUSR1) || !sigismember(&pending, SIGTERM) ||
+	    sigismember(&pending, SIGALRM))
 		return 1;
 	if (take(&info) != SIGUSR1 || info.si_code != SI_USER || info.si_pid != getpid())
 		return 2;
-	if (take(&info) != SIGTERM || info.si_code != SI_USER || count != 2 || info.si_pid != atoi(arguments[1]))
+	if (take(&info) != SIGTERM || info.si_code != SI_USER || count != 2 ||
+	    info.si_pid != atoi(arguments[1]))
 		return 3;
 	for (int i = 0; i < 3; i++)
-		if (take(&info) != SIGRTMIN || info.si_code != SI_QUEUE || info.si_value.sival_int != 10 + i)
+		if (take(&info) != SIGRTMIN || info.si_code != SI_QUEUE ||
+		    info.si_value.sival_int != 10 + i)
 			return 4;
 	return take(&info) == -1 ? 0 : 5;
 }
@@ -81,7 +84,8 @@ CASE(pending_signals_stay_but_those_of_timers)
 		raise(SIGUSR1);
 		for (int i = 0; i < 3; i++)
 			sigqueue(getpid(), SIGRTMIN, (union sigval){ .sival_int = 10 + i });
-		if (timer_create(CLOCK_MONOTONIC, &event, &timer) || timer_settime(timer, 0, &soon, NULL))
+		if (timer_create(CLOCK_MONOTONIC, &event, &timer) ||
+		    timer_settime(timer, 0, &soon, NULL))
 			_exit(99);
 		sigset_t pending;
 

@@ -26,7 +26,8 @@ static struct itimerspec later = { { 0, 0 }, { 1000, 0 } };
 /* Sets the interval timer of this process, in microseconds. */
 static int start(long first, long each)
 {
-	struct itimerval timer = { { each / 1000000, each % 1000000 }, { first / 1000000, first % 1000000 } };
+	struct itimerval timer = { { each / 1000000, each % 1000000 },
+				   { first / 1000000, first % 1000000 } };
 
 	return setitimer(ITIMER_REAL, &timer, NULL);
 }
@@ -51,16 +52,19 @@ ROLE(again)
 	block_alarms();
 	if (timer_gettime((timer_t)0, &other) != -1 || errno != EINVAL)
 		return 1;
-	if (getitimer(ITIMER_REAL, &timer) || microseconds(timer.it_interval) != (alarms_to_come > 1 ? 30000 : 0))
+	if (getitimer(ITIMER_REAL, &timer) ||
+	    microseconds(timer.it_interval) != (alarms_to_come > 1 ? 30000 : 0))
 		return 2;
 	if (alarms_to_come == 0)
 		return microseconds(timer.it_value) == 0 ? 0 : 3;
 	if (alarms_to_come > 100)
-		return microseconds(timer.it_value) > 0 && microseconds(timer.it_value) <= 1000L * 1000000 ? 0 : 3;
+		return microseconds(timer.it_value) > 0 &&
+			       microseconds(timer.it_value) <= 1000L * 1000000 ? 0 : 3;
 	for (int i = 0; i < alarms_to_come; i++)
 		if (sigwaitinfo(&alarms, &info) != SIGALRM || info.si_code != SI_KERNEL)
 			return 4;
-	if (getitimer(ITIMER_REAL, &timer) || (microseconds(timer.it_value) > 0) != (alarms_to_come > 1))
+	if (getitimer(ITIMER_REAL, &timer) ||
+	    (microseconds(timer.it_value) > 0) != (alarms_to_come > 1))
 		return 5;
 	return 0;
 }
@@ -82,10 +86,12 @@ CASE(a_periodic_interval_timer_goes_on)
 	timer_t posix;
 	pid_t child;
 
-	CHECK(timer_create(CLOCK_MONOTONIC, &event, &posix) == 0 && timer_settime(posix, 0, &later, NULL) == 0);
+	CHECK(timer_create(CLOCK_MONOTONIC, &event, &posix) == 0 &&
+	      timer_settime(posix, 0, &later, NULL) == 0);
 	child = fork();
 	if (child == 0) {
-		if (timer_create(CLOCK_MONOTONIC, &event, &posix) || timer_settime(posix, 0, &later, NULL) || start(50000, 30000))
+		if (timer_create(CLOCK_MONOTONIC, &event, &posix) ||
+		    timer_settime(posix, 0, &later, NULL) || start(50000, 30000))
 			_exit(101);
 		execute("3");
 	}
@@ -149,11 +155,14 @@ CASE(an_execve_that_fails_leaves_the_timers_alone)
 	struct itimerval timer;
 	timer_t posix;
 
-	CHECK(timer_create(CLOCK_MONOTONIC, &event, &posix) == 0 && timer_settime(posix, 0, &later, NULL) == 0);
+	CHECK(timer_create(CLOCK_MONOTONIC, &event, &posix) == 0 &&
+	      timer_settime(posix, 0, &later, NULL) == 0);
 	CHECK(start(1000L * 1000000, 30000) == 0);
 	FAILS(ENOENT, execl("/no/such/program", "none", NULL));
-	CHECK(getitimer(ITIMER_REAL, &timer) == 0 && microseconds(timer.it_interval) == 30000 && microseconds(timer.it_value) > 900L * 1000000);
-	CHECK(timer_gettime(posix, &left) == 0 && left.it_value.tv_sec > 900 && start(20000, 0) == 0);
+	CHECK(getitimer(ITIMER_REAL, &timer) == 0 && microseconds(timer.it_interval) == 30000 &&
+	      microseconds(timer.it_value) > 900L * 1000000);
+	CHECK(timer_gettime(posix, &left) == 0 && left.it_value.tv_sec > 900 &&
+	      start(20000, 0) == 0);
 	FAILS(ENOENT, execl("/no/such/program", "none", NULL));
 	CHECK(sigwaitinfo(&alarms, NULL) == SIGALRM && start(0, 0) == 0);
 	timer_delete(posix);

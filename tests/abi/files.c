@@ -43,7 +43,8 @@ CASE(nothing_of_the_run_is_open)
 /* It also goes into pages that the program has not touched. */
 CASE(data_goes_past_the_cache_and_comes_back)
 {
-	unsigned char *buffer = mmap(NULL, SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	unsigned char *buffer = mmap(NULL, SIZE, PROT_READ | PROT_WRITE,
+				     MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	unsigned char *copy = malloc(SIZE);
 	int fd = open("direct", O_RDWR | O_CREAT | O_DIRECT, 0600);
 
@@ -127,7 +128,8 @@ CASE(linux_refuses_bad_addresses)
 
 CASE(linux_refuses_protected_memory)
 {
-	char *page = mmap(NULL, 3 * 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	char *page = mmap(NULL, 3 * 4096, PROT_READ | PROT_WRITE,
+			  MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	int fd = open("/dev/zero", O_RDWR);
 
 	mprotect(page + 4096, 4096, PROT_READ);
@@ -147,7 +149,8 @@ CASE(linux_refuses_protected_memory)
 /* A device that ignores its data would not look at the address. */
 CASE(a_pipe_refuses_memory_that_is_gone)
 {
-	char *page = mmap(NULL, 3 * 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	char *page = mmap(NULL, 3 * 4096, PROT_READ | PROT_WRITE,
+			  MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
 	int ends[2];
 
@@ -173,7 +176,8 @@ CASE(memory_that_linux_had_comes_back_with_other_contents)
 	int fd = open("again", O_RDWR | O_CREAT, 0600), same = 1;
 
 	for (int round = 0; round < 50; round++) {
-		char *page = mmap(NULL, 64 * 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		char *page = mmap(NULL, 64 * 4096, PROT_READ | PROT_WRITE,
+				  MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 		char byte = 0;
 
 		same &= page[0] == 0 && page[63 * 4096] == 0;
@@ -223,14 +227,16 @@ CASE(a_file_has_its_size_and_mode)
 	struct stat status;
 
 	make_file("again");
-	CHECK(stat("again", &status) == 0 && status.st_size == 64 * 4096 && (status.st_mode & 0777) == 0600);
+	CHECK(stat("again", &status) == 0 && status.st_size == 64 * 4096 &&
+	      (status.st_mode & 0777) == 0600);
 }
 
 CASE(the_current_folder_has_a_name)
 {
 	char cwd[200];
 
-	CHECK(mkdir("e", 0755) == 0 && chdir("e") == 0 && getcwd(cwd, sizeof(cwd)) && strncmp(cwd, folder, strlen(folder)) == 0);
+	CHECK(mkdir("e", 0755) == 0 && chdir("e") == 0 && getcwd(cwd, sizeof(cwd)) &&
+	      strncmp(cwd, folder, strlen(folder)) == 0);
 	CHECK(chdir("..") == 0);
 	CHECK(chdir("/") == 0);
 }
@@ -241,7 +247,8 @@ CASE(names_and_numbers_that_do_not_fit_are_refused)
 	int fd;
 
 	make_file("again");
-	CHECK((mkdir("d", 0755) == 0 || errno == EEXIST) && close(open("d/file", O_CREAT | O_WRONLY, 0600)) == 0);
+	CHECK((mkdir("d", 0755) == 0 || errno == EEXIST) &&
+	      close(open("d/file", O_CREAT | O_WRONLY, 0600)) == 0);
 	FAILS(ENOENT, open("absent", O_RDONLY));
 	FAILS(ENOTDIR, open("again/x", O_RDONLY));
 	FAILS(EEXIST, mkdir("d", 0755));

@@ -116,7 +116,8 @@ CASE(a_child_sees_what_the_kernel_wrote_for_the_parent)
 	CHECK(pread(file, memory + 300 * PAGE, 1, 0) == 1);
 	CHECK(pipe(pipes) == 0 && write(pipes[1], start, 1) == 1);
 	CHECK(read(pipes[0], memory + 301 * PAGE - 1, 1) == 1);
-	memset(memory + 300 * PAGE, 7, memory[300 * PAGE] == 0x7f && memory[301 * PAGE - 1] == 0x7f);
+	memset(memory + 300 * PAGE, 7,
+	       memory[300 * PAGE] == 0x7f && memory[301 * PAGE - 1] == 0x7f);
 	memory[301 * PAGE - 1] = memory[300 * PAGE];
 	CHECK(!child(sees_one_page));
 	CHECK(read(zero, memory, 300 * PAGE) == 300 * PAGE && !child(sees_one_page));
@@ -166,7 +167,8 @@ static int is_missing(void)
 {
 	unsigned char vector[4];
 
-	return mincore(memory, PAGE, vector) < 0 && errno == ENOMEM && mincore(memory + PAGE, PAGE, vector) == 0;
+	return mincore(memory, PAGE, vector) < 0 && errno == ENOMEM &&
+	       mincore(memory + PAGE, PAGE, vector) == 0;
 }
 
 static int is_empty(void)

@@ -21,14 +21,16 @@
 static uint32_t word, other, order[THREADS];
 static atomic_int places, finished;
 
-static long futex(void *address, int operation, uint32_t value, const void *timeout, void *second, uint32_t third)
+static long futex(void *address, int operation, uint32_t value, const void *timeout, void *second,
+		  uint32_t third)
 {
 	return syscall(SYS_futex, address, operation, value, timeout, second, third);
 }
 
 static long private(void *address, int operation, uint32_t value, const void *timeout)
 {
-	return futex(address, operation | FUTEX_PRIVATE_FLAG, value, timeout, NULL, FUTEX_BITSET_MATCH_ANY);
+	return futex(address, operation | FUTEX_PRIVATE_FLAG, value, timeout, NULL,
+		     FUTEX_BITSET_MATCH_ANY);
 }
 
 static int passed(clockid_t clock, const struct timespec *time)
@@ -36,7 +38,8 @@ static int passed(clockid_t clock, const struct timespec *time)
 	struct timespec now;
 
 	clock_gettime(clock, &now);
-	return now.tv_sec > time->tv_sec || (now.tv_sec == time->tv_sec && now.tv_nsec >= time->tv_nsec);
+	return now.tv_sec > time->tv_sec ||
+	       (now.tv_sec == time->tv_sec && now.tv_nsec >= time->tv_nsec);
 }
 
 /* Returns how many threads wait at a word, by moving them to where they are. */
@@ -67,7 +70,8 @@ static void *wait_here(void *argument)
 
 	if (waiter->priority)
 		sched_setscheduler(0, SCHED_FIFO, &param);
-	waiter->result = futex(waiter->word, FUTEX_WAIT_BITSET_PRIVATE, 0, NULL, NULL, waiter->bits);
+	waiter->result = futex(waiter->word, FUTEX_WAIT_BITSET_PRIVATE, 0, NULL, NULL,
+			       waiter->bits);
 	order[places++] = waiter->priority ? (uint32_t)waiter->priority : waiter->bits;
 	finished++;
 	return NULL;
@@ -324,7 +328,8 @@ CASE(a_wake_changes_the_other_word)
 	CHECK(change(ENCODE(FUTEX_OP_OR, 8, FUTEX_OP_CMP_NE, 5)) == 0 && other == 15);
 	CHECK(change(ENCODE(FUTEX_OP_ANDN, 6, FUTEX_OP_CMP_LT, 5)) == 0 && other == 9);
 	CHECK(change(ENCODE(FUTEX_OP_XOR, 3, FUTEX_OP_CMP_LE, 5)) == 0 && other == 10);
-	CHECK(change(ENCODE(FUTEX_OP_SET | FUTEX_OP_OPARG_SHIFT, 4U, FUTEX_OP_CMP_GT, 5)) == 0 && other == 16);
+	CHECK(change(ENCODE(FUTEX_OP_SET | FUTEX_OP_OPARG_SHIFT, 4U, FUTEX_OP_CMP_GT, 5)) == 0 &&
+	      other == 16);
 	FAILS(ENOSYS, change(ENCODE(6U, 0, 0, 0)));
 	FAILS(ENOSYS, change(ENCODE(FUTEX_OP_SET, 1, 9, 0)));
 	CHECK(other == 1);

@@ -16,13 +16,14 @@
 #include "check.h"
 
 static const int calls[] = {
-	SYS_mmap, SYS_mprotect, SYS_munmap, SYS_brk, SYS_mremap, SYS_msync, SYS_mincore, SYS_madvise, SYS_mlock, SYS_munlock,
-	SYS_rt_sigaction, SYS_rt_sigprocmask, SYS_sigaltstack, SYS_nanosleep, SYS_clock_nanosleep, SYS_clock_gettime,
-	SYS_clock_getres, SYS_gettimeofday, SYS_time, SYS_times, SYS_getrusage, SYS_futex, SYS_sched_yield, SYS_sched_getparam,
-	SYS_sched_getscheduler, SYS_sched_rr_get_interval, SYS_sched_getaffinity, SYS_sched_setaffinity, SYS_getcpu, SYS_arch_prctl,
-	SYS_set_tid_address, SYS_set_robust_list, SYS_get_robust_list,
-	SYS_rseq, SYS_ptrace, SYS_io_uring_setup, SYS_userfaultfd, SYS_shmat, SYS_process_vm_readv, SYS_restart_syscall,
-	SYS_mlockall, SYS_munlockall, 336, 100000,
+	SYS_mmap, SYS_mprotect, SYS_munmap, SYS_brk, SYS_mremap, SYS_msync, SYS_mincore,
+	SYS_madvise, SYS_mlock, SYS_munlock, SYS_rt_sigaction, SYS_rt_sigprocmask, SYS_sigaltstack,
+	SYS_nanosleep, SYS_clock_nanosleep, SYS_clock_gettime, SYS_clock_getres, SYS_gettimeofday,
+	SYS_time, SYS_times, SYS_getrusage, SYS_futex, SYS_sched_yield, SYS_sched_getparam,
+	SYS_sched_getscheduler, SYS_sched_rr_get_interval, SYS_sched_getaffinity,
+	SYS_sched_setaffinity, SYS_getcpu, SYS_arch_prctl, SYS_set_tid_address, SYS_set_robust_list,
+	SYS_get_robust_list, SYS_rseq, SYS_ptrace, SYS_io_uring_setup, SYS_userfaultfd, SYS_shmat,
+	SYS_process_vm_readv, SYS_restart_syscall, SYS_mlockall, SYS_munlockall, 336, 100000,
 };
 
 static uint64_t state = 88172645463325252ULL;
@@ -39,8 +40,9 @@ static uint64_t random_word(void)
 static uint64_t argument(void)
 {
 	static const uint64_t edges[] = {
-		0, 1, 8, 4095, 4096, 65536, 0x7e0000000000, 0x7dfffffff000, 0x7e0100000000, 0x7ffffffff000, 0x7fffffffefff,
-		0x800000000000, 0xffff800000000000, 0xffffffff80000000, -4096UL, -8UL, -1UL, 0x7fffffff, 0x80000000, 0xffffffff,
+		0, 1, 8, 4095, 4096, 65536, 0x7e0000000000, 0x7dfffffff000, 0x7e0100000000,
+		0x7ffffffff000, 0x7fffffffefff, 0x800000000000, 0xffff800000000000,
+		0xffffffff80000000, -4096UL, -8UL, -1UL, 0x7fffffff, 0x80000000, 0xffffffff,
 	};
 	uint64_t word = random_word();
 
@@ -83,7 +85,8 @@ int main(int argc, char **argv)
 	 */
 	for (int i = 0; i < rounds; i++) {
 		int nr = calls[random_word() % (sizeof(calls) / sizeof(*calls))];
-		uint64_t a = argument(), b = argument(), c = argument(), d = argument(), e = argument(), f = argument();
+		uint64_t a = argument(), b = argument(), c = argument(), d = argument(),
+			 e = argument(), f = argument();
 		uint64_t past[2] = { 0, random_word() % 2000 };
 
 		if (nr == SYS_nanosleep)
@@ -93,7 +96,8 @@ int main(int argc, char **argv)
 		if (nr == SYS_futex)
 			d = (uintptr_t)past;
 		/* Keep code, data and stack of this program: the point is the kernel. */
-		if (nr == SYS_munmap || nr == SYS_mmap || nr == SYS_mprotect || nr == SYS_mremap || nr == SYS_madvise) {
+		if (nr == SYS_munmap || nr == SYS_mmap || nr == SYS_mprotect || nr == SYS_mremap ||
+		    nr == SYS_madvise) {
 			if (random_word() % 4)
 				a = 0x100000000000 + (a & 0xfffffffff000) % 0x100000000;
 			else if (a < 0x7e0000000000)

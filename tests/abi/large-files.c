@@ -66,11 +66,14 @@ static int used_by_linux(unsigned char *map, size_t first)
 	well = write(fd, map + first * PAGE, sizeof(back)) == sizeof(back);
 	well &= pread(fd, back, sizeof(back), 0) == sizeof(back);
 	for (size_t page = 0; page < 8; page++)
-		well &= back[page * PAGE] == page_of(first + page) && back[page * PAGE + PAGE - 1] == page_of(first + page);
+		well &= back[page * PAGE] == page_of(first + page) &&
+			back[page * PAGE + PAGE - 1] == page_of(first + page);
 	/* From the middle of a page to the middle of another. */
 	well &= pread(fd, map + (first + 100) * PAGE + 5, 2 * PAGE, 0) == 2 * PAGE;
-	well &= map[(first + 100) * PAGE + 4] == page_of(first + 100) && map[(first + 100) * PAGE + 5] == page_of(first);
-	well &= map[(first + 102) * PAGE + 4] == page_of(first + 1) && map[(first + 102) * PAGE + 5] == page_of(first + 102);
+	well &= map[(first + 100) * PAGE + 4] == page_of(first + 100) &&
+		map[(first + 100) * PAGE + 5] == page_of(first);
+	well &= map[(first + 102) * PAGE + 4] == page_of(first + 1) &&
+		map[(first + 102) * PAGE + 5] == page_of(first + 102);
 	close(fd);
 	return well;
 }
@@ -132,12 +135,15 @@ CASE(a_mapping_may_be_larger_than_memory)
 	int fd;
 
 	fd = make(0);
-	CHECK(ftruncate(fd, HUGE) == 0 && pwrite(fd, "start", 5, 0) == 5 && pwrite(fd, "middle", 6, HUGE / 2) == 6 && pwrite(fd, "end", 3, HUGE - 3) == 3);
+	CHECK(ftruncate(fd, HUGE) == 0 && pwrite(fd, "start", 5, 0) == 5 &&
+	      pwrite(fd, "middle", 6, HUGE / 2) == 6 && pwrite(fd, "end", 3, HUGE - 3) == 3);
 	own = mmap(NULL, HUGE, PROT_READ | PROT_WRITE, MAP_PRIVATE, fd, 0);
-	CHECK(own != MAP_FAILED && !memcmp(own, "start", 5) && !memcmp(own + HUGE / 2, "middle", 6) && !memcmp(own + HUGE - 3, "end", 3));
+	CHECK(own != MAP_FAILED && !memcmp(own, "start", 5) &&
+	      !memcmp(own + HUGE / 2, "middle", 6) && !memcmp(own + HUGE - 3, "end", 3));
 	CHECK(own[PAGE] == 0 && own[HUGE / 4] == 0);
 	own[HUGE / 4] = 1;
-	CHECK(pread(fd, &byte, 1, HUGE / 4) == 1 && byte == 0 && munmap(own, HUGE) == 0 && close(fd) == 0);
+	CHECK(pread(fd, &byte, 1, HUGE / 4) == 1 && byte == 0 && munmap(own, HUGE) == 0 &&
+	      close(fd) == 0);
 }
 
 /* Changes of a shared mapping reach the file. */
@@ -149,12 +155,14 @@ CASE(changes_of_a_private_mapping_stay_there)
 	fd = make(PAGES);
 	own = map(fd, MAP_PRIVATE);
 	shared = map(fd, MAP_SHARED);
-	CHECK(own && shared && shows(own, 0) && shows(own, PAGES - 1) && shows(shared, 1000) && shows(own, 1001));
+	CHECK(own && shared && shows(own, 0) && shows(own, PAGES - 1) && shows(shared, 1000) &&
+	      shows(own, 1001));
 	memset(own + 3000 * PAGE, 0, PAGE);
 	memset(shared + 3001 * PAGE, 0, PAGE);
 	CHECK(own[3000 * PAGE] == 0 && shows(shared, 3000) && shared[3001 * PAGE] == 0);
 	CHECK(pread(fd, &byte, 1, 3000 * PAGE) == 1 && byte == page_of(3000));
-	CHECK(msync(shared, LENGTH, MS_SYNC) == 0 && pread(fd, &byte, 1, 3001 * PAGE) == 1 && byte == 0);
+	CHECK(msync(shared, LENGTH, MS_SYNC) == 0 && pread(fd, &byte, 1, 3001 * PAGE) == 1 &&
+	      byte == 0);
 	memset(shared + 3001 * PAGE, page_of(3001), PAGE);
 	CHECK(close(fd) == 0);
 	CHECK(munmap(own, LENGTH) == 0 && munmap(shared, LENGTH) == 0);
@@ -200,7 +208,8 @@ CASE(a_child_has_the_mappings)
 	memset(own + 3000 * PAGE, 0, PAGE);
 	child = fork();
 	if (!child) {
-		int well = shows(own, 1500) && shows(shared, 1501) && used_by_linux(own, 1510) && own[3000 * PAGE] == 0;
+		int well = shows(own, 1500) && shows(shared, 1501) && used_by_linux(own, 1510) &&
+			   own[3000 * PAGE] == 0;
 
 		shared[1650 * PAGE] = 'c';
 		own[1600 * PAGE] = 'c';
@@ -236,8 +245,10 @@ CASE(a_mapping_can_be_protected)
 	own = map(fd, MAP_PRIVATE);
 	shared = map(fd, MAP_SHARED);
 	CHECK(own && shared && close(fd) == 0);
-	CHECK(mprotect(own + 200 * PAGE, 200 * PAGE, PROT_NONE) == 0 && touch((char *)own + 300 * PAGE, 0) == SIGSEGV);
-	CHECK(mprotect(own + 200 * PAGE, 200 * PAGE, PROT_READ) == 0 && shows(own, 300) && touch((char *)own + 300 * PAGE, 1) == SIGSEGV);
+	CHECK(mprotect(own + 200 * PAGE, 200 * PAGE, PROT_NONE) == 0 &&
+	      touch((char *)own + 300 * PAGE, 0) == SIGSEGV);
+	CHECK(mprotect(own + 200 * PAGE, 200 * PAGE, PROT_READ) == 0 && shows(own, 300) &&
+	      touch((char *)own + 300 * PAGE, 1) == SIGSEGV);
 	CHECK(munmap(own, LENGTH) == 0 && munmap(shared, LENGTH) == 0);
 }
 
@@ -250,11 +261,15 @@ CASE(a_part_goes_and_the_rest_moves)
 	own = map(fd, MAP_PRIVATE);
 	shared = map(fd, MAP_SHARED);
 	CHECK(own && shared && close(fd) == 0);
-	CHECK(munmap(own + 2000 * PAGE, 10 * PAGE) == 0 && touch((char *)own + 2005 * PAGE, 0) == SIGSEGV && shows(own, 1999) && shows(own, 2010));
+	CHECK(munmap(own + 2000 * PAGE, 10 * PAGE) == 0 &&
+	      touch((char *)own + 2005 * PAGE, 0) == SIGSEGV && shows(own, 1999) &&
+	      shows(own, 2010));
 	other = mmap(NULL, 500 * PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	CHECK(mremap(own + 5500 * PAGE, 500 * PAGE, 500 * PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, other) == other);
+	CHECK(mremap(own + 5500 * PAGE, 500 * PAGE, 500 * PAGE, MREMAP_MAYMOVE | MREMAP_FIXED,
+		     other) == other);
 	CHECK(other[0] == page_of(5500) && other[499 * PAGE] == page_of(5999));
-	CHECK(munmap(other, 500 * PAGE) == 0 && munmap(own, LENGTH) == 0 && munmap(shared, LENGTH) == 0);
+	CHECK(munmap(other, 500 * PAGE) == 0 && munmap(own, LENGTH) == 0 &&
+	      munmap(shared, LENGTH) == 0);
 }
 
 /* A page that the program has touched stays, and so does the rest of the file. */
@@ -267,9 +282,11 @@ CASE(what_is_cut_off_the_file_is_gone)
 	fd = make(PAGES);
 	own = map(fd, MAP_PRIVATE);
 	CHECK(shows(own, 10) && ftruncate(fd, LENGTH / 2) == 0);
-	CHECK(touch((char *)own + LENGTH - PAGE, 0) == SIGBUS && shows(own, PAGES / 2 - 1) && shows(own, 11));
+	CHECK(touch((char *)own + LENGTH - PAGE, 0) == SIGBUS && shows(own, PAGES / 2 - 1) &&
+	      shows(own, 11));
 	FAILS(EFAULT, write(ends[1], own + LENGTH - PAGE, PAGE));
-	CHECK(ftruncate(fd, LENGTH) == 0 && own[LENGTH - PAGE] == 0 && munmap(own, LENGTH) == 0 && close(fd) == 0);
+	CHECK(ftruncate(fd, LENGTH) == 0 && own[LENGTH - PAGE] == 0 && munmap(own, LENGTH) == 0 &&
+	      close(fd) == 0);
 }
 
 CASE(populated_mappings_show_all_pages)
@@ -281,7 +298,8 @@ CASE(populated_mappings_show_all_pages)
 	own = mmap(NULL, LENGTH, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_POPULATE, fd, 0);
 	CHECK(own != MAP_FAILED && shows_all(own) && munmap(own, LENGTH) == 0);
 	own = map(fd, MAP_PRIVATE);
-	CHECK(madvise(own, LENGTH, MADV_POPULATE_READ) == 0 && shows_all(own) && munmap(own, LENGTH) == 0);
+	CHECK(madvise(own, LENGTH, MADV_POPULATE_READ) == 0 && shows_all(own) &&
+	      munmap(own, LENGTH) == 0);
 	own = map(fd, MAP_PRIVATE);
 	CHECK(mlockall(MCL_CURRENT) == 0 && shows_all(own) && munlockall() == 0);
 	CHECK(munmap(own, LENGTH) == 0 && close(fd) == 0);
@@ -296,7 +314,8 @@ CASE(pages_that_are_given_up_show_the_file_again)
 	own = map(fd, MAP_PRIVATE);
 	CHECK(mlockall(MCL_CURRENT) == 0 && munlockall() == 0);
 	own[50 * PAGE] = 0;
-	CHECK(madvise(own, LENGTH, MADV_DONTNEED) == 0 && shows(own, 50) && munmap(own, LENGTH) == 0 && close(fd) == 0);
+	CHECK(madvise(own, LENGTH, MADV_DONTNEED) == 0 && shows(own, 50) &&
+	      munmap(own, LENGTH) == 0 && close(fd) == 0);
 }
 
 CASE(shared_memory_can_have_holes)
@@ -305,9 +324,11 @@ CASE(shared_memory_can_have_holes)
 	int fd;
 
 	fd = memfd_create("large", 0);
-	CHECK(fd >= 0 && ftruncate(fd, LENGTH) == 0 && pwrite(fd, "here", 5, 400 * PAGE) == 5 && pwrite(fd, "there", 6, 500 * PAGE) == 6);
+	CHECK(fd >= 0 && ftruncate(fd, LENGTH) == 0 && pwrite(fd, "here", 5, 400 * PAGE) == 5 &&
+	      pwrite(fd, "there", 6, 500 * PAGE) == 6);
 	shared = map(fd, MAP_SHARED);
 	CHECK(shared && !strcmp((char *)shared + 400 * PAGE, "here") && shared[401 * PAGE] == 0);
-	CHECK(madvise(shared + 400 * PAGE, 101 * PAGE, MADV_REMOVE) == 0 && shared[400 * PAGE] == 0 && shared[500 * PAGE] == 0);
+	CHECK(madvise(shared + 400 * PAGE, 101 * PAGE, MADV_REMOVE) == 0 &&
+	      shared[400 * PAGE] == 0 && shared[500 * PAGE] == 0);
 	CHECK(munmap(shared, LENGTH) == 0 && close(fd) == 0);
 }

@@ -163,7 +163,8 @@ CASE(a_mapping_for_reading_may_come_first)
 	other = shm_open(name, O_RDWR, 0);
 	a = map(other, PAGE, PROT_READ | PROT_WRITE, 0);
 	strcpy(a, "third");
-	CHECK(!strcmp(b, "third") && msync(a, PAGE, MS_SYNC) == 0 && pread(fd, buffer, 6, 0) == 6 && !strcmp(buffer, "third"));
+	CHECK(!strcmp(b, "third") && msync(a, PAGE, MS_SYNC) == 0 && pread(fd, buffer, 6, 0) == 6 &&
+	      !strcmp(buffer, "third"));
 	CHECK(munmap(a, PAGE) == 0 && munmap(b, PAGE) == 0 && close(other) == 0);
 	CHECK(close(fd) == 0 && shm_unlink(name) == 0);
 }
@@ -174,11 +175,14 @@ CASE(memory_behind_the_end_of_the_file_is_not_there)
 	int fd = make();
 	char *a;
 
-	CHECK(fd >= 0 && ftruncate(fd, PAGE + 10) == 0 && pwrite(fd, "first", 5, 0) == 5 && pwrite(fd, "second", 6, PAGE) == 6);
+	CHECK(fd >= 0 && ftruncate(fd, PAGE + 10) == 0 && pwrite(fd, "first", 5, 0) == 5 &&
+	      pwrite(fd, "second", 6, PAGE) == 6);
 	a = map(fd, 4 * PAGE, PROT_READ | PROT_WRITE, 0);
-	CHECK(a != MAP_FAILED && !memcmp(a, "first", 5) && !memcmp(a + PAGE, "second", 6) && a[PAGE + 100] == 0);
+	CHECK(a != MAP_FAILED && !memcmp(a, "first", 5) && !memcmp(a + PAGE, "second", 6) &&
+	      a[PAGE + 100] == 0);
 	CHECK(touch(a + 2 * PAGE, 0) == SIGBUS && touch(a + 3 * PAGE, 0) == SIGBUS);
-	CHECK(ftruncate(fd, 3 * PAGE) == 0 && touch(a + 2 * PAGE, 0) == 0 && touch(a + 3 * PAGE, 0) == SIGBUS);
+	CHECK(ftruncate(fd, 3 * PAGE) == 0 && touch(a + 2 * PAGE, 0) == 0 &&
+	      touch(a + 3 * PAGE, 0) == SIGBUS);
 	CHECK(munmap(a, 4 * PAGE) == 0);
 }
 
@@ -189,7 +193,8 @@ CASE(what_a_child_writes_stays_when_it_ends)
 	char *a, *b, buffer[16] = "";
 	pid_t child;
 
-	CHECK(fd >= 0 && ftruncate(fd, PAGE + 10) == 0 && pwrite(fd, "first", 5, 0) == 5 && pwrite(fd, "second", 6, PAGE) == 6);
+	CHECK(fd >= 0 && ftruncate(fd, PAGE + 10) == 0 && pwrite(fd, "first", 5, 0) == 5 &&
+	      pwrite(fd, "second", 6, PAGE) == 6);
 	a = map(fd, 4 * PAGE, PROT_READ | PROT_WRITE, 0);
 	CHECK(a != MAP_FAILED && ftruncate(fd, 3 * PAGE) == 0);
 	b = map(fd, PAGE, PROT_READ | PROT_WRITE, PAGE);
@@ -212,11 +217,13 @@ CASE(read_goes_into_the_mapping_of_its_file)
 	char *a, *b, buffer[16] = "";
 	struct stat stat;
 
-	CHECK(fd >= 0 && ftruncate(fd, PAGE + 10) == 0 && pwrite(fd, "first", 5, 0) == 5 && pwrite(fd, "second", 6, PAGE) == 6);
+	CHECK(fd >= 0 && ftruncate(fd, PAGE + 10) == 0 && pwrite(fd, "first", 5, 0) == 5 &&
+	      pwrite(fd, "second", 6, PAGE) == 6);
 	a = map(fd, 4 * PAGE, PROT_READ | PROT_WRITE, 0);
 	CHECK(a != MAP_FAILED && ftruncate(fd, 3 * PAGE) == 0);
 	b = map(fd, PAGE, PROT_READ | PROT_WRITE, PAGE);
-	CHECK(pwrite(fd, "linux", 5, 2 * PAGE) == 5 && pread(fd, a + 100, 5, 2 * PAGE) == 5 && !memcmp(a + 100, "linux", 5));
+	CHECK(pwrite(fd, "linux", 5, 2 * PAGE) == 5 && pread(fd, a + 100, 5, 2 * PAGE) == 5 &&
+	      !memcmp(a + 100, "linux", 5));
 	CHECK(munmap(a, 4 * PAGE) == 0 && pread(fd, buffer, 5, 100) == 5 && !memcmp(buffer, "linux", 5));
 	CHECK(munmap(b, PAGE) == 0 && fstat(fd, &stat) == 0 && stat.st_size == 3 * PAGE);
 }
@@ -333,7 +340,8 @@ CASE(a_mapping_beyond_the_end_succeeds_while_all_is_locked)
 	CHECK(mlock(a, PAGE) == 0 && mlockall(MCL_CURRENT | MCL_FUTURE) == 0);
 	for (int flags = MAP_SHARED; flags <= MAP_PRIVATE; flags++) {
 		b = mmap(NULL, 3 * PAGE, PROT_READ | PROT_WRITE, flags, fd, 0);
-		CHECK(b != MAP_FAILED && !strcmp(b, "locked") && touch(b + PAGE, 0) == SIGBUS && munmap(b, 3 * PAGE) == 0);
+		CHECK(b != MAP_FAILED && !strcmp(b, "locked") && touch(b + PAGE, 0) == SIGBUS &&
+		      munmap(b, 3 * PAGE) == 0);
 	}
 	b = mmap(NULL, PAGE, PROT_READ, MAP_PRIVATE | MAP_POPULATE, fd, PAGE);
 	CHECK(b != MAP_FAILED && touch(b, 0) == SIGBUS && munmap(b, PAGE) == 0);

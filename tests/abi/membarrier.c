@@ -30,7 +30,9 @@ static void *light(void *unused)
 			sched_yield();
 		atomic_store_explicit(&mine[0], round, memory_order_relaxed);
 		atomic_signal_fence(memory_order_seq_cst);
-		atomic_store_explicit(&seen[0], atomic_load_explicit(&mine[1], memory_order_relaxed), memory_order_relaxed);
+		atomic_store_explicit(&seen[0],
+				      atomic_load_explicit(&mine[1], memory_order_relaxed),
+				      memory_order_relaxed);
 		atomic_store_explicit(&round_of[0], round, memory_order_release);
 	}
 	return unused;
@@ -61,7 +63,8 @@ CASE(the_commands_of_one_process_are_offered)
 {
 	int offered = membarrier(MEMBARRIER_CMD_QUERY, 0);
 	int wanted = MEMBARRIER_CMD_PRIVATE_EXPEDITED | MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED |
-		     MEMBARRIER_CMD_PRIVATE_EXPEDITED_SYNC_CORE | MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED_SYNC_CORE;
+		     MEMBARRIER_CMD_PRIVATE_EXPEDITED_SYNC_CORE |
+		     MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED_SYNC_CORE;
 
 	CHECK((offered & wanted) == wanted);
 }
@@ -75,7 +78,8 @@ CASE(what_is_not_registered_is_refused)
 CASE(bad_commands_are_refused)
 {
 	int wanted = MEMBARRIER_CMD_PRIVATE_EXPEDITED | MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED |
-		     MEMBARRIER_CMD_PRIVATE_EXPEDITED_SYNC_CORE | MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED_SYNC_CORE;
+		     MEMBARRIER_CMD_PRIVATE_EXPEDITED_SYNC_CORE |
+		     MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED_SYNC_CORE;
 
 	FAILS(EINVAL, membarrier(MEMBARRIER_CMD_QUERY, 1));
 	FAILS(EINVAL, membarrier(wanted, 0));

@@ -125,7 +125,8 @@ CASE(bad_mappings_are_refused)
 	FAILS(EINVAL, map(0, PROT_READ));
 	FAILS(ENOMEM, map(1UL << 47, PROT_READ));
 	FAILS(EINVAL, mmap(NULL, PAGE, PROT_READ, MAP_ANONYMOUS, -1, 0));
-	FAILS(EINVAL, mmap((void *)1, PAGE, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0));
+	FAILS(EINVAL,
+	      mmap((void *)1, PAGE, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0));
 	FAILS(EBADF, mmap(NULL, PAGE, PROT_READ, MAP_PRIVATE, -1, 0));
 	FAILS(EINVAL, mmap(NULL, PAGE, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 1));
 }
@@ -138,9 +139,11 @@ CASE(a_fixed_mapping_replaces_what_was_there)
 	a = map(4 * PAGE, PROT_READ | PROT_WRITE);
 	b = mmap(a + PAGE, PAGE, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
 	CHECK(b == a + PAGE && b[0] == 0);
-	FAILS(EEXIST, mmap(a, PAGE, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0));
+	FAILS(EEXIST,
+	      mmap(a, PAGE, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0));
 	CHECK(munmap(a + PAGE, PAGE) == 0);
-	b = mmap(a + PAGE, PAGE, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+	b = mmap(a + PAGE, PAGE, PROT_READ,
+		 MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
 	CHECK(b == a + PAGE);
 	munmap(a, 4 * PAGE);
 }
@@ -264,12 +267,14 @@ CASE(a_private_mapping_of_a_file_has_its_contents)
 	int fd = make_file(name);
 
 	a = mmap(NULL, 4 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE, fd, 0);
-	CHECK(a != MAP_FAILED && memcmp(a + PAGE, "file", 4) == 0 && a[0] == 0 && a[3 * PAGE + 100] == 0);
+	CHECK(a != MAP_FAILED && memcmp(a + PAGE, "file", 4) == 0 && a[0] == 0 &&
+	      a[3 * PAGE + 100] == 0);
 	a[PAGE] = 'F';
 	b = mmap(NULL, PAGE, PROT_READ, MAP_PRIVATE, fd, PAGE);
 	CHECK(b != MAP_FAILED && memcmp(b, "file", 4) == 0 && touch(b, 1) == SIGSEGV);
 	FAILS(EINVAL, mmap(NULL, PAGE, PROT_READ, MAP_PRIVATE, fd, 1));
-	CHECK(close(fd) == 0 && unlink(name) == 0 && munmap(a, 4 * PAGE) == 0 && munmap(b, PAGE) == 0);
+	CHECK(close(fd) == 0 && unlink(name) == 0 && munmap(a, 4 * PAGE) == 0 &&
+	      munmap(b, PAGE) == 0);
 }
 
 CASE(files_that_cannot_be_read_are_not_mapped)

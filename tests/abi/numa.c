@@ -68,7 +68,8 @@ CASE(policies_without_a_node_are_refused)
 CASE(a_page_is_on_the_node)
 {
 	size_t page = (size_t)sysconf(_SC_PAGESIZE);
-	char *area = mmap(NULL, 4 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	char *area = mmap(NULL, 4 * page, PROT_READ | PROT_WRITE,
+			  MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	int node = -1;
 
 	area[0] = 1;
@@ -79,7 +80,8 @@ CASE(a_page_is_on_the_node)
 CASE(memory_takes_any_policy)
 {
 	size_t page = (size_t)sysconf(_SC_PAGESIZE);
-	char *area = mmap(NULL, 4 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	char *area = mmap(NULL, 4 * page, PROT_READ | PROT_WRITE,
+			  MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
 	area[0] = 1;
 	CHECK(bind_to(area, 4 * page, BIND, &node0, 0) == 0);
@@ -93,7 +95,8 @@ CASE(memory_takes_any_policy)
 CASE(bad_policies_for_memory_are_refused)
 {
 	size_t page = (size_t)sysconf(_SC_PAGESIZE);
-	char *area = mmap(NULL, 4 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	char *area = mmap(NULL, 4 * page, PROT_READ | PROT_WRITE,
+			  MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
 	FAILS(EINVAL, bind_to(area + 1, page, BIND, &node0, 0));
 	FAILS(EINVAL, bind_to(area, page, BIND, &none, 0));
@@ -106,7 +109,8 @@ CASE(bad_policies_for_memory_are_refused)
 CASE(memory_with_a_hole_takes_no_policy)
 {
 	size_t page = (size_t)sysconf(_SC_PAGESIZE);
-	char *area = mmap(NULL, 4 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	char *area = mmap(NULL, 4 * page, PROT_READ | PROT_WRITE,
+			  MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	int node = -1;
 
 	munmap(area + page, page);
@@ -134,7 +138,8 @@ static int lists(const char *text, int cpu)
 {
 	while (*text) {
 		char *end;
-		long first = strtol(text, &end, 10), last = *end == '-' ? strtol(end + 1, &end, 10) : first;
+		long first = strtol(text, &end, 10),
+		     last = *end == '-' ? strtol(end + 1, &end, 10) : first;
 
 		if (first <= cpu && cpu <= last)
 			return 1;

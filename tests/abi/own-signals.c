@@ -135,7 +135,8 @@ CASE(what_was_blocked_is_taken_once_when_unblocked)
 	sigprocmask(SIG_BLOCK, &usr2, &before);
 	CHECK(send(SIGUSR2) == 0 && send(SIGUSR2) == 0 && count == 0);
 	CHECK(send(SIGUSR1) == 0 && noted("1"));
-	CHECK(sigpending(&pending) == 0 && sigismember(&pending, SIGUSR2) == 1 && !sigismember(&pending, SIGUSR1));
+	CHECK(sigpending(&pending) == 0 && sigismember(&pending, SIGUSR2) == 1 &&
+	      !sigismember(&pending, SIGUSR1));
 	CHECK(sigprocmask(SIG_SETMASK, &before, NULL) == 0 && noted("12"));
 	CHECK(seen.si_code == SI_TKILL && seen.si_pid == getpid() && seen.si_uid == getuid());
 }
@@ -168,7 +169,8 @@ CASE(a_handler_runs_on_an_untouched_stack)
 {
 	stack_t stack = { .ss_size = 65536 };
 
-	stack.ss_sp = mmap(NULL, stack.ss_size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	stack.ss_sp = mmap(NULL, stack.ss_size, PROT_READ | PROT_WRITE,
+			   MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	CHECK(sigaltstack(&stack, NULL) == 0);
 	set(SIGUSR1, note, SA_ONSTACK);
 	CHECK(send(SIGUSR1) == 0 && send(SIGUSR1) == 0 && noted("11"));
@@ -201,7 +203,8 @@ CASE(without_room_in_the_queue_signals_come_bare)
 	CHECK(setrlimit(RLIMIT_SIGPENDING, &none) == 0);
 	FAILS(EAGAIN, send(SIGRTMIN));
 	CHECK(send(SIGUSR1) == 0 && count == 1 && seen.si_code == SI_USER && seen.si_pid == 0);
-	CHECK(kill(getpid(), SIGUSR1) == 0 && count == 2 && seen.si_code == SI_USER && seen.si_pid == getpid());
+	CHECK(kill(getpid(), SIGUSR1) == 0 && count == 2 && seen.si_code == SI_USER &&
+	      seen.si_pid == getpid());
 	CHECK(setrlimit(RLIMIT_SIGPENDING, &limit) == 0);
 	CHECK(send(SIGRTMIN) == 0 && send(SIGUSR1) == 0 && noted("11o1") && seen.si_code == SI_TKILL);
 }

@@ -25,16 +25,19 @@ static pid_t gettid_(void)
 	return syscall(SYS_gettid);
 }
 
-static long futex(void *address, int operation, uint32_t value, const void *timeout, void *second, uint32_t third)
+static long futex(void *address, int operation, uint32_t value, const void *timeout, void *second,
+		  uint32_t third)
 {
-	return syscall(SYS_futex, address, operation | FUTEX_PRIVATE_FLAG, value, timeout, second, third);
+	return syscall(SYS_futex, address, operation | FUTEX_PRIVATE_FLAG, value, timeout, second,
+		       third);
 }
 
 static long lock(uint32_t *word, const struct timespec *timeout)
 {
 	uint32_t free = 0;
 
-	if (__atomic_compare_exchange_n(word, &free, gettid_(), 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
+	if (__atomic_compare_exchange_n(word, &free, gettid_(), 0, __ATOMIC_SEQ_CST,
+					__ATOMIC_SEQ_CST))
 		return 0;
 	return futex(word, FUTEX_LOCK_PI, 0, timeout, NULL, 0);
 }
@@ -122,7 +125,8 @@ CASE(a_lock_whose_owner_has_died_says_so)
 	uint32_t *word = &words[0], me = gettid_();
 
 	*word = FUTEX_OWNER_DIED;
-	CHECK(futex(word, FUTEX_LOCK_PI, 0, NULL, NULL, 0) == 0 && *word == (me | FUTEX_OWNER_DIED));
+	CHECK(futex(word, FUTEX_LOCK_PI, 0, NULL, NULL, 0) == 0 &&
+	      *word == (me | FUTEX_OWNER_DIED));
 	CHECK(futex(word, FUTEX_UNLOCK_PI, 0, NULL, NULL, 0) == 0 && *word == 0);
 }
 
@@ -264,7 +268,8 @@ CASE(a_circle_is_refused)
 
 /*
  * Inversion on one CPU: low holds, middle burns, high waits. Without inheritance low would not run
- * before middle ends, and high not before low. With chain set, there is a link between low and high.
+ * before middle ends, and high not before low. With chain set, there is a link between low and
+ * high.
  */
 static atomic_int burning, ended[3];
 static atomic_int clock_;
@@ -302,7 +307,9 @@ static void *middle(void *argument)
 	clock_gettime(CLOCK_MONOTONIC, &start);
 	do {
 		clock_gettime(CLOCK_MONOTONIC, &now);
-	} while (now.tv_sec * 1000 + now.tv_nsec / 1000000 - start.tv_sec * 1000 - start.tv_nsec / 1000000 < 300 &&
+	} while (now.tv_sec * 1000 + now.tv_nsec / 1000000 - start.tv_sec * 1000 -
+				 start.tv_nsec / 1000000 <
+			 300 &&
 		 !ended[2]);
 	ended[1] = ++clock_;
 	return argument;

@@ -42,7 +42,8 @@ CASE(bytes_come_in_their_order)
 	char text[100];
 
 	CHECK(write(ends[1], "one", 3) == 3 && write(ends[1], "two", 3) == 3 && readable() == 6);
-	CHECK(read(ends[0], text, 4) == 4 && memcmp(text, "onet", 4) == 0 && read(ends[0], text, 100) == 2);
+	CHECK(read(ends[0], text, 4) == 4 && memcmp(text, "onet", 4) == 0 &&
+	      read(ends[0], text, 100) == 2);
 	CHECK(read(ends[0], text, 0) == 0 && write(ends[1], text, 0) == 0 && readable() == 0);
 }
 
@@ -88,7 +89,8 @@ CASE(a_pipe_has_a_status)
 {
 	struct stat status;
 
-	CHECK(fstat(ends[0], &status) == 0 && S_ISFIFO(status.st_mode) && (status.st_mode & 0777) == 0600);
+	CHECK(fstat(ends[0], &status) == 0 && S_ISFIFO(status.st_mode) &&
+	      (status.st_mode & 0777) == 0600);
 	CHECK(status.st_size == 0 && status.st_nlink == 1 && status.st_uid == geteuid());
 }
 
@@ -121,14 +123,17 @@ CASE(a_pipe_is_full_with_64_kib)
 
 	reopen(O_NONBLOCK);
 	CHECK(fcntl(ends[0], F_GETPIPE_SZ) == 65536);
-	CHECK(ready(ends[0], POLLIN | POLLOUT, 0) == 0 && ready(ends[1], POLLIN | POLLOUT, 0) == POLLOUT);
+	CHECK(ready(ends[0], POLLIN | POLLOUT, 0) == 0 &&
+	      ready(ends[1], POLLIN | POLLOUT, 0) == POLLOUT);
 	FAILS(EAGAIN, read(ends[0], block, 1));
 	CHECK(write(ends[1], block, 65536) == 65536);
 	FAILS(EAGAIN, write(ends[1], block, 1));
-	CHECK(ready(ends[1], POLLOUT, 0) == 0 && ready(ends[0], POLLIN, 0) == POLLIN && readable() == 65536);
+	CHECK(ready(ends[1], POLLOUT, 0) == 0 && ready(ends[0], POLLIN, 0) == POLLIN &&
+	      readable() == 65536);
 	CHECK(read(ends[0], block, 4095) == 4095);
 	FAILS(EAGAIN, write(ends[1], block, 1));
-	CHECK(ready(ends[1], POLLOUT, 0) == 0 && read(ends[0], block, 1) == 1 && ready(ends[1], POLLOUT, 0) == POLLOUT);
+	CHECK(ready(ends[1], POLLOUT, 0) == 0 && read(ends[0], block, 1) == 1 &&
+	      ready(ends[1], POLLOUT, 0) == POLLOUT);
 	CHECK(write(ends[1], block, 5000) == 4096);
 	CHECK(read(ends[0], block, 65536) == 65536 && readable() == 0);
 }
@@ -172,7 +177,8 @@ CASE(the_size_of_a_pipe_can_be_set)
 	FAILS(EBUSY, fcntl(ends[1], F_SETPIPE_SZ, 4096));
 	FAILS(EBUSY, fcntl(ends[1], F_SETPIPE_SZ, 0));
 	FAILS(EINVAL, fcntl(ends[1], F_SETPIPE_SZ, -1));
-	CHECK(read(ends[0], block, 32768) == 8192 && fcntl(ends[0], F_SETPIPE_SZ, 1 << 20) == 1 << 20);
+	CHECK(read(ends[0], block, 32768) == 8192 &&
+	      fcntl(ends[0], F_SETPIPE_SZ, 1 << 20) == 1 << 20);
 	int total = 0;
 
 	while (write(ends[1], block, 32768) == 32768)
@@ -185,8 +191,10 @@ CASE(packets_are_read_one_by_one)
 	char text[100];
 
 	reopen(O_DIRECT | O_NONBLOCK);
-	CHECK((fcntl(ends[1], F_GETFL) & O_DIRECT) && write(ends[1], "first", 5) == 5 && write(ends[1], "second", 6) == 6);
-	CHECK(read(ends[0], text, 100) == 5 && read(ends[0], text, 3) == 3 && memcmp(text, "sec", 3) == 0);
+	CHECK((fcntl(ends[1], F_GETFL) & O_DIRECT) && write(ends[1], "first", 5) == 5 &&
+	      write(ends[1], "second", 6) == 6);
+	CHECK(read(ends[0], text, 100) == 5 && read(ends[0], text, 3) == 3 &&
+	      memcmp(text, "sec", 3) == 0);
 	FAILS(EAGAIN, read(ends[0], text, 3));
 }
 
@@ -204,7 +212,8 @@ CASE(a_pipe_without_writers_has_ended)
 
 	CHECK(write(ends[1], "last", 4) == 4 && close(ends[1]) == 0);
 	CHECK(ready(ends[0], POLLIN, 0) == (POLLIN | POLLHUP) && read(ends[0], text, 10) == 4);
-	CHECK(ready(ends[0], POLLIN, 0) == POLLHUP && read(ends[0], text, 10) == 0 && read(ends[0], text, 10) == 0);
+	CHECK(ready(ends[0], POLLIN, 0) == POLLHUP && read(ends[0], text, 10) == 0 &&
+	      read(ends[0], text, 10) == 0);
 }
 
 CASE(a_write_without_readers_raises_sigpipe)
@@ -235,7 +244,8 @@ CASE(sigpipe_ends_a_process)
 		write(ends[1], "x", 1);
 		_exit(0);
 	}
-	CHECK(waitpid(child, &status, 0) == child && WIFSIGNALED(status) && WTERMSIG(status) == SIGPIPE);
+	CHECK(waitpid(child, &status, 0) == child && WIFSIGNALED(status) &&
+	      WTERMSIG(status) == SIGPIPE);
 }
 
 /* Has SIGALRM come again and again: the first may come before the wait begins. */
@@ -334,7 +344,8 @@ CASE(with_sa_restart_a_write_is_made_again)
 	caught = 0;
 	sigaction(SIGALRM, &counting, NULL);
 	ualarm(50000, 50000);
-	CHECK(write(ends[1], "x", 1) == 1 && caught == SIGALRM && waitpid(child, &status, 0) == child);
+	CHECK(write(ends[1], "x", 1) == 1 && caught == SIGALRM &&
+	      waitpid(child, &status, 0) == child);
 	ualarm(0, 0);
 }
 

@@ -45,7 +45,10 @@ BEFORE_EACH
 
 CASE(poll_waits_as_long_as_it_is_told_to)
 {
-	struct pollfd set[4] = { { ends[0], POLLIN, 0 }, { pair[0], POLLIN, 0 }, { event, POLLIN, 0 }, { -1, POLLIN, 7 } };
+	struct pollfd set[4] = { { ends[0], POLLIN, 0 },
+				 { pair[0], POLLIN, 0 },
+				 { event, POLLIN, 0 },
+				 { -1, POLLIN, 7 } };
 	long before;
 
 	CHECK(poll(set, 4, 0) == 0 && set[0].revents == 0 && set[3].revents == 0);
@@ -56,62 +59,88 @@ CASE(poll_waits_as_long_as_it_is_told_to)
 
 CASE(a_pipe_ends_a_poll)
 {
-	struct pollfd set[4] = { { ends[0], POLLIN, 0 }, { pair[0], POLLIN, 0 }, { event, POLLIN, 0 }, { -1, POLLIN, 7 } };
+	struct pollfd set[4] = { { ends[0], POLLIN, 0 },
+				 { pair[0], POLLIN, 0 },
+				 { event, POLLIN, 0 },
+				 { -1, POLLIN, 7 } };
 	char byte;
 	pid_t child;
 
 	child = later(ends[1], "a", 1);
-	CHECK(poll(set, 4, 60000) == 1 && set[0].revents == POLLIN && set[1].revents == 0 && exits_with(child, 0));
+	CHECK(poll(set, 4, 60000) == 1 && set[0].revents == POLLIN && set[1].revents == 0 &&
+	      exits_with(child, 0));
 	CHECK(read(ends[0], &byte, 1) == 1);
 }
 
 CASE(a_socket_ends_a_poll)
 {
-	struct pollfd set[4] = { { ends[0], POLLIN, 0 }, { pair[0], POLLIN, 0 }, { event, POLLIN, 0 }, { -1, POLLIN, 7 } };
+	struct pollfd set[4] = { { ends[0], POLLIN, 0 },
+				 { pair[0], POLLIN, 0 },
+				 { event, POLLIN, 0 },
+				 { -1, POLLIN, 7 } };
 	pid_t child;
 
 	child = later(pair[1], "b", 1);
-	CHECK(poll(set, 4, -1) == 1 && set[1].revents == POLLIN && set[0].revents == 0 && exits_with(child, 0));
+	CHECK(poll(set, 4, -1) == 1 && set[1].revents == POLLIN && set[0].revents == 0 &&
+	      exits_with(child, 0));
 }
 
 /* It does so alone and beside a socket that is ready. */
 CASE(an_eventfd_ends_a_poll)
 {
-	struct pollfd set[4] = { { ends[0], POLLIN, 0 }, { pair[0], POLLIN, 0 }, { event, POLLIN, 0 }, { -1, POLLIN, 7 } };
+	struct pollfd set[4] = { { ends[0], POLLIN, 0 },
+				 { pair[0], POLLIN, 0 },
+				 { event, POLLIN, 0 },
+				 { -1, POLLIN, 7 } };
 	uint64_t one = 1;
 	char byte;
 	pid_t child;
 
 	CHECK(write(pair[1], "b", 1) == 1);
 	child = later(event, &one, 8);
-	CHECK(exits_with(child, 0) && poll(set, 4, -1) == 2 && set[1].revents == POLLIN && set[2].revents == POLLIN);
+	CHECK(exits_with(child, 0) && poll(set, 4, -1) == 2 && set[1].revents == POLLIN &&
+	      set[2].revents == POLLIN);
 	CHECK(read(event, &one, 8) == 8 && read(pair[0], &byte, 1) == 1);
 	child = later(event, &one, 8);
-	CHECK(poll(set, 4, -1) == 1 && set[2].revents == POLLIN && exits_with(child, 0) && read(event, &one, 8) == 8);
+	CHECK(poll(set, 4, -1) == 1 && set[2].revents == POLLIN && exits_with(child, 0) &&
+	      read(event, &one, 8) == 8);
 }
 
 /* The files are writers, always ready, or not there. */
 CASE(poll_tells_what_is_ready_at_once)
 {
-	struct pollfd other[5] = { { ends[1], POLLOUT | POLLIN, 0 }, { pair[0], POLLOUT, 0 }, { null, POLLIN | POLLOUT, 0 }, { 77, POLLIN, 0 }, { event, POLLIN | POLLOUT, 0 } };
+	struct pollfd other[5] = { { ends[1], POLLOUT | POLLIN, 0 },
+				   { pair[0], POLLOUT, 0 },
+				   { null, POLLIN | POLLOUT, 0 },
+				   { 77, POLLIN, 0 },
+				   { event, POLLIN | POLLOUT, 0 } };
 
-	CHECK(poll(other, 5, 1000) == 5 && other[0].revents == POLLOUT && other[1].revents == POLLOUT);
-	CHECK(other[2].revents == (POLLIN | POLLOUT) && other[3].revents == POLLNVAL && other[4].revents == POLLOUT);
+	CHECK(poll(other, 5, 1000) == 5 && other[0].revents == POLLOUT &&
+	      other[1].revents == POLLOUT);
+	CHECK(other[2].revents == (POLLIN | POLLOUT) && other[3].revents == POLLNVAL &&
+	      other[4].revents == POLLOUT);
 	CHECK(poll(other + 3, 1, 1000) == 1 && other[3].revents == POLLNVAL);
 }
 
 CASE(poll_takes_a_file_twice)
 {
-	struct pollfd set[4] = { { ends[0], POLLIN, 0 }, { pair[0], POLLIN, 0 }, { event, POLLIN, 0 }, { -1, POLLIN, 7 } };
+	struct pollfd set[4] = { { ends[0], POLLIN, 0 },
+				 { pair[0], POLLIN, 0 },
+				 { event, POLLIN, 0 },
+				 { -1, POLLIN, 7 } };
 	char byte;
 
 	set[1] = set[0];
-	CHECK(write(ends[1], "c", 1) == 1 && poll(set, 2, -1) == 2 && set[1].revents == POLLIN && read(ends[0], &byte, 1) == 1);
+	CHECK(write(ends[1], "c", 1) == 1 && poll(set, 2, -1) == 2 && set[1].revents == POLLIN &&
+	      read(ends[0], &byte, 1) == 1);
 }
 
 CASE(bad_polls_are_refused)
 {
-	struct pollfd set[4] = { { ends[0], POLLIN, 0 }, { pair[0], POLLIN, 0 }, { event, POLLIN, 0 }, { -1, POLLIN, 7 } };
+	struct pollfd set[4] = { { ends[0], POLLIN, 0 },
+				 { pair[0], POLLIN, 0 },
+				 { event, POLLIN, 0 },
+				 { -1, POLLIN, 7 } };
 
 	FAILS(EFAULT, poll(at(16), 1, 0));
 	FAILS(EINVAL, syscall(SYS_poll, set, 1u << 30, 0));
@@ -157,7 +186,8 @@ CASE(ppoll_opens_the_mask_while_it_waits)
 	usleep(60000);
 	CHECK(caught == 0);
 	FAILS(EINTR, ppoll(set, 2, NULL, &none));
-	CHECK(caught == SIGALRM && sigprocmask(SIG_BLOCK, NULL, &old) == 0 && sigismember(&old, SIGALRM));
+	CHECK(caught == SIGALRM && sigprocmask(SIG_BLOCK, NULL, &old) == 0 &&
+	      sigismember(&old, SIGALRM));
 	sigprocmask(SIG_UNBLOCK, &blocked, NULL);
 }
 
@@ -181,7 +211,8 @@ CASE(select_waits_as_long_as_it_is_told_to)
 	FD_ZERO(&in);
 	FD_SET(ends[0], &in);
 	FD_SET(pair[0], &in);
-	CHECK(select(pair[1] + 1, &in, NULL, NULL, &time) == 0 && !FD_ISSET(ends[0], &in) && !FD_ISSET(pair[0], &in));
+	CHECK(select(pair[1] + 1, &in, NULL, NULL, &time) == 0 && !FD_ISSET(ends[0], &in) &&
+	      !FD_ISSET(pair[0], &in));
 	CHECK(time.tv_sec == 0 && time.tv_usec == 0);
 }
 
@@ -197,7 +228,8 @@ CASE(select_tells_what_is_ready_at_once)
 	FD_SET(pair[0], &in);
 	FD_SET(pair[0], &out);
 	FD_SET(event, &except);
-	CHECK(select(100, &in, &out, &except, NULL) == 2 && FD_ISSET(ends[1], &out) && FD_ISSET(pair[0], &out));
+	CHECK(select(100, &in, &out, &except, NULL) == 2 && FD_ISSET(ends[1], &out) &&
+	      FD_ISSET(pair[0], &out));
 	CHECK(!FD_ISSET(ends[0], &in) && !FD_ISSET(pair[0], &in) && !FD_ISSET(event, &except));
 }
 
@@ -211,7 +243,8 @@ CASE(a_pipe_ends_a_select)
 	FD_SET(pair[0], &in);
 	pid_t child = later(ends[1], "x", 1);
 
-	CHECK(select(100, &in, NULL, NULL, NULL) == 1 && FD_ISSET(ends[0], &in) && !FD_ISSET(pair[0], &in));
+	CHECK(select(100, &in, NULL, NULL, NULL) == 1 && FD_ISSET(ends[0], &in) &&
+	      !FD_ISSET(pair[0], &in));
 	CHECK(read(ends[0], &byte, 1) == 1 && exits_with(child, 0));
 }
 
@@ -226,7 +259,8 @@ CASE(a_socket_ends_a_select)
 	FD_SET(ends[0], &in);
 	FD_SET(pair[0], &in);
 	child = later(pair[1], "x", 1);
-	CHECK(select(100, &in, NULL, NULL, NULL) == 1 && FD_ISSET(pair[0], &in) && !FD_ISSET(ends[0], &in));
+	CHECK(select(100, &in, NULL, NULL, NULL) == 1 && FD_ISSET(pair[0], &in) &&
+	      !FD_ISSET(ends[0], &in));
 	CHECK(read(pair[0], &byte, 1) == 1 && exits_with(child, 0));
 }
 
@@ -373,7 +407,8 @@ static void open_remotes(void)
 	CHECK(mkdtemp(name) && chdir(name) == 0 && mkfifo("fifo", 0600) == 0);
 	tube = open("fifo", O_RDWR);
 	set = epoll_create1(0);
-	CHECK(tube > 0 && epoll_ctl(set, EPOLL_CTL_ADD, pair[0], &event) == 0 && epoll_ctl(set, EPOLL_CTL_ADD, tube, &event) == 0);
+	CHECK(tube > 0 && epoll_ctl(set, EPOLL_CTL_ADD, pair[0], &event) == 0 &&
+	      epoll_ctl(set, EPOLL_CTL_ADD, tube, &event) == 0);
 	CHECK(unlink("fifo") == 0 && rmdir(name) == 0);
 	signal(SIGUSR1, note);
 	signal(SIGALRM, note);
@@ -388,7 +423,8 @@ CASE(a_poll_of_remote_files_ends_in_time)
 	open_remotes();
 	members[1].fd = tube;
 	before = milliseconds();
-	CHECK(poll(members, 3, 0) == 0 && poll(members, 3, 50) == 0 && milliseconds() - before >= 49);
+	CHECK(poll(members, 3, 0) == 0 && poll(members, 3, 50) == 0 &&
+	      milliseconds() - before >= 49);
 	CHECK(ppoll(members, 3, &time, NULL) == 0);
 }
 
@@ -401,9 +437,11 @@ CASE(remote_files_end_a_poll)
 	open_remotes();
 	members[1].fd = tube;
 	child = later(tube, "x", 1);
-	CHECK(poll(members, 3, -1) == 1 && members[1].revents == POLLIN && exits_with(child, 0) && read(tube, &byte, 1) == 1);
+	CHECK(poll(members, 3, -1) == 1 && members[1].revents == POLLIN && exits_with(child, 0) &&
+	      read(tube, &byte, 1) == 1);
 	child = later(pair[1], "x", 1);
-	CHECK(poll(members, 3, 60000) == 1 && members[0].revents == POLLIN && exits_with(child, 0) && read(pair[0], &byte, 1) == 1);
+	CHECK(poll(members, 3, 60000) == 1 && members[0].revents == POLLIN &&
+	      exits_with(child, 0) && read(pair[0], &byte, 1) == 1);
 }
 
 CASE(a_handler_ends_a_poll_of_remote_files)
@@ -433,7 +471,8 @@ static void blocked_outside(int way)
 	caught = 0;
 	ualarm(30000, 0);
 	FAILS(EINTR, wait_remote(way, 60000, &none));
-	CHECK(caught == SIGALRM && sigprocmask(SIG_BLOCK, NULL, &old) == 0 && sigismember(&old, SIGALRM));
+	CHECK(caught == SIGALRM && sigprocmask(SIG_BLOCK, NULL, &old) == 0 &&
+	      sigismember(&old, SIGALRM));
 	child = signal_later(SIGUSR1, 1);
 	caught = 0;
 	FAILS(EINTR, wait_remote(way, 60000, &none));
@@ -458,9 +497,11 @@ static void blocked_inside(int way)
 	caught = 0;
 	ualarm(20000, 0);
 	before = milliseconds();
-	CHECK(wait_remote(way, 100, &all) == 0 && milliseconds() - before >= 99 && caught == SIGALRM);
+	CHECK(wait_remote(way, 100, &all) == 0 && milliseconds() - before >= 99 &&
+	      caught == SIGALRM);
 	child = later(pair[1], "x", 1);
-	CHECK(wait_remote(way, 60000, &all) == 1 && read(pair[0], &(char){ 0 }, 1) == 1 && exits_with(child, 0));
+	CHECK(wait_remote(way, 60000, &all) == 1 && read(pair[0], &(char){ 0 }, 1) == 1 &&
+	      exits_with(child, 0));
 	sigprocmask(SIG_BLOCK, NULL, &old);
 	CHECK(!sigismember(&old, SIGALRM) && !sigismember(&old, SIGTERM));
 }
@@ -569,7 +610,8 @@ CASE(signals_of_others_do_not_prolong_a_wait)
 	errno = 0;
 	CHECK(pthread_create(&thread, NULL, wait_in_thread, (void *)200L) == 0);
 	child = signal_later(SIGUSR1, 1000);
-	CHECK(pthread_join(thread, &result) == 0 && (long)result == 0 && milliseconds() - before < 20000);
+	CHECK(pthread_join(thread, &result) == 0 && (long)result == 0 &&
+	      milliseconds() - before < 20000);
 	kill(child, SIGKILL);
 	while (waitpid(child, NULL, 0) != child)
 		;
@@ -587,7 +629,8 @@ CASE(signals_of_others_do_not_end_a_wait)
 	child = signal_later(SIGUSR1, 3);
 	while (waitpid(child, NULL, 0) != child)
 		;
-	CHECK(write(pair[1], "x", 1) == 1 && pthread_join(thread, &result) == 0 && (long)result == 1);
+	CHECK(write(pair[1], "x", 1) == 1 && pthread_join(thread, &result) == 0 &&
+	      (long)result == 1);
 	CHECK(read(pair[0], &(char){ 0 }, 1) == 1);
 }
 

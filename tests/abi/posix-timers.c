@@ -47,21 +47,25 @@ static void relative(clockid_t clock)
 
 	event.sigev_value.sival_ptr = (void *)0x1122334455667700;
 	CHECK(timer_create(clock, &event, &timer) == 0);
-	CHECK(timer_gettime(timer, &old) == 0 && old.it_value.tv_sec == 0 && old.it_value.tv_nsec == 0);
+	CHECK(timer_gettime(timer, &old) == 0 && old.it_value.tv_sec == 0 &&
+	      old.it_value.tv_nsec == 0);
 	spec = in(1000000 * MS, 0);
 	CHECK(timer_settime(timer, 0, &spec, NULL) == 0);
-	CHECK(timer_gettime(timer, &old) == 0 && nanoseconds(old.it_value) > 900000 * MS && nanoseconds(old.it_value) <= 1000000 * MS);
+	CHECK(timer_gettime(timer, &old) == 0 && nanoseconds(old.it_value) > 900000 * MS &&
+	      nanoseconds(old.it_value) <= 1000000 * MS);
 	/* Relative, and not much later, unless the host takes the processor away each time. */
 	spec = in(20 * MS, 0);
 	for (attempts = 0; attempts == 0 || (attempts < 5 && took >= 900 * MS); attempts++) {
 		start = shown(CLOCK_MONOTONIC);
-		if (timer_settime(timer, 0, &spec, NULL) || sigtimedwait(&set, &info, &long_time) != SIGRTMIN)
+		if (timer_settime(timer, 0, &spec, NULL) ||
+		    sigtimedwait(&set, &info, &long_time) != SIGRTMIN)
 			break;
 		took = shown(CLOCK_MONOTONIC) - start;
 	}
 	CHECK(attempts > 0 && info.si_code == SI_TIMER && took >= 20 * MS && took < 900 * MS);
 	CHECK(info.si_value.sival_ptr == event.sigev_value.sival_ptr && info.si_overrun == 0);
-	CHECK(timer_gettime(timer, &old) == 0 && old.it_value.tv_sec == 0 && old.it_value.tv_nsec == 0);
+	CHECK(timer_gettime(timer, &old) == 0 && old.it_value.tv_sec == 0 &&
+	      old.it_value.tv_nsec == 0);
 	CHECK(timer_delete(timer) == 0);
 }
 
@@ -98,7 +102,8 @@ static void disarmed(clockid_t clock)
 		right = timer_settime(timer, 0, &spec, NULL) == 0;
 		spec = in(0, 0);
 		right = right && timer_settime(timer, 0, &spec, &old) == 0;
-	} while (right && nanoseconds(old.it_value) == 0 && sigtimedwait(&set, &info, &long_time) == SIGRTMIN);
+	} while (right && nanoseconds(old.it_value) == 0 &&
+		 sigtimedwait(&set, &info, &long_time) == SIGRTMIN);
 	CHECK(right && nanoseconds(old.it_value) > 0 && nanoseconds(old.it_value) <= 30 * MS);
 	FAILS(EAGAIN, sigtimedwait(&set, &info, &short_time));
 	CHECK(timer_delete(timer) == 0);
@@ -184,7 +189,8 @@ CASE(each_expiry_comes_once_or_as_overrun)
 		CHECK(sigwaitinfo(&set, &info) == SIGRTMIN);
 		overrun += info.si_overrun;
 	}
-	CHECK(shown(CLOCK_MONOTONIC) - start >= (5 + overrun) * 10 * MS && began - armed < (5 + overrun) * 10 * MS + 20 * MS);
+	CHECK(shown(CLOCK_MONOTONIC) - start >= (5 + overrun) * 10 * MS &&
+	      began - armed < (5 + overrun) * 10 * MS + 20 * MS);
 	CHECK(timer_delete(timer) == 0);
 }
 
@@ -230,15 +236,18 @@ CASE(a_timer_may_tell_nobody)
 	CHECK(timer_create(CLOCK_MONOTONIC, &event, &other) == 0);
 	spec = in(1000000 * MS, 0);
 	CHECK(timer_settime(other, 0, &spec, NULL) == 0);
-	CHECK(timer_gettime(other, &old) == 0 && nanoseconds(old.it_value) > 900000 * MS && nanoseconds(old.it_value) <= 1000000 * MS);
+	CHECK(timer_gettime(other, &old) == 0 && nanoseconds(old.it_value) > 900000 * MS &&
+	      nanoseconds(old.it_value) <= 1000000 * MS);
 	spec = in(1 * MS, 0);
 	CHECK(timer_settime(other, 0, &spec, NULL) == 0);
 	FAILS(EAGAIN, sigtimedwait(&set, &info, &short_time));
-	CHECK(timer_gettime(other, &old) == 0 && old.it_value.tv_sec == 0 && old.it_value.tv_nsec == 0);
+	CHECK(timer_gettime(other, &old) == 0 && old.it_value.tv_sec == 0 &&
+	      old.it_value.tv_nsec == 0);
 	spec = in(1 * MS, 100 * MS);
 	CHECK(timer_settime(other, 0, &spec, NULL) == 0);
 	nanosleep(&short_time, NULL);
-	CHECK(timer_gettime(other, &old) == 0 && old.it_value.tv_nsec > 0 && old.it_value.tv_nsec <= 100 * MS);
+	CHECK(timer_gettime(other, &old) == 0 && old.it_value.tv_nsec > 0 &&
+	      old.it_value.tv_nsec <= 100 * MS);
 	CHECK(timer_delete(other) == 0);
 }
 

@@ -29,7 +29,8 @@ static int start(const char *command)
 	char *arguments[] = { "sh", "-c", (char *)command, NULL };
 	pid_t child;
 
-	return posix_spawn(&child, "/bin/sh", NULL, NULL, arguments, environ) ? -1 : WEXITSTATUS(status_of(child));
+	return posix_spawn(&child, "/bin/sh", NULL, NULL, arguments, environ) ?
+		       -1 : WEXITSTATUS(status_of(child));
 }
 
 /* What a process can do in any case. */
@@ -49,7 +50,8 @@ static void forks(void)
 	if (!child)
 		_exit(8);
 	CHECK(child > 0 && exits_with(child, 8));
-	CHECK(pthread_create(&thread, NULL, run, &result) == 0 && pthread_join(thread, &result) == 0 && result == &result);
+	CHECK(pthread_create(&thread, NULL, run, &result) == 0 &&
+	      pthread_join(thread, &result) == 0 && result == &result);
 }
 
 /* The process forks, starts threads and executes programs. */
@@ -58,7 +60,8 @@ CASE(who_has_given_up_its_rights_goes_on)
 	pid_t child = fork();
 
 	if (!child) {
-		CHECK(setgroups(0, NULL) == 0 && setresgid(NOBODY, NOBODY, NOBODY) == 0 && setresuid(NOBODY, NOBODY, NOBODY) == 0);
+		CHECK(setgroups(0, NULL) == 0 && setresgid(NOBODY, NOBODY, NOBODY) == 0 &&
+		      setresuid(NOBODY, NOBODY, NOBODY) == 0);
 		CHECK(getuid() == NOBODY && geteuid() == NOBODY && setuid(0) == -1);
 		forks();
 		CHECK(start("exit 9") == 9 && start("test \"$(id -u)\" = 65534") == 0);

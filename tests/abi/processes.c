@@ -82,14 +82,16 @@ static int generations(void)
 static int parent_first(void)
 {
 	struct sched_param low = { .sched_priority = 1 }, high = { .sched_priority = 2 };
-	volatile int *first = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	volatile int *first = mmap(NULL, 4096, PROT_READ | PROT_WRITE,
+				   MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	clock_t begin;
 	cpu_set_t set;
 	pid_t pid;
 
 	CPU_ZERO(&set);
 	CPU_SET(sched_getcpu(), &set);
-	if (sched_setaffinity(0, sizeof(set), &set) != 0 || sched_setscheduler(0, SCHED_FIFO, &low) != 0)
+	if (sched_setaffinity(0, sizeof(set), &set) != 0 ||
+	    sched_setscheduler(0, SCHED_FIFO, &low) != 0)
 		return 33;
 	pid = fork();
 	if (pid == 0) {
@@ -217,7 +219,8 @@ CASE(a_waiting_parent_learns_of_the_signal)
 		_exit(0);
 	}
 	CHECK(waitpid(pid, &status, WNOHANG) == 0);
-	CHECK(kill(pid, SIGTERM) == 0 && waitpid(pid, &status, 0) == pid && WTERMSIG(status) == SIGTERM);
+	CHECK(kill(pid, SIGTERM) == 0 && waitpid(pid, &status, 0) == pid &&
+	      WTERMSIG(status) == SIGTERM);
 }
 
 CASE(execve_keeps_what_it_should)

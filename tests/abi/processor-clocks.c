@@ -69,7 +69,9 @@ static void work(long time)
 /* Makes a timer of a clock of the processor. */
 static timer_t make(clockid_t clock)
 {
-	struct sigevent event = { .sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGRTMIN, .sigev_value.sival_int = 77 };
+	struct sigevent event = { .sigev_notify = SIGEV_SIGNAL,
+				  .sigev_signo = SIGRTMIN,
+				  .sigev_value.sival_int = 77 };
 	timer_t timer;
 
 	CHECK(timer_create(clock, &event, &timer) == 0 && left(timer) == 0);
@@ -80,7 +82,8 @@ BEFORE_EACH
 {
 	alarm(300);
 	expired = 0;
-	sigaction(SIGRTMIN, &(struct sigaction){ .sa_sigaction = handler, .sa_flags = SA_SIGINFO }, NULL);
+	sigaction(SIGRTMIN, &(struct sigaction){ .sa_sigaction = handler, .sa_flags = SA_SIGINFO },
+		  NULL);
 }
 
 /*
@@ -95,11 +98,13 @@ static void once(clockid_t clock)
 	for (int attempt = 0; attempt == 0 || (attempt < 5 && took >= 500 * MS); attempt++) {
 		expired = 0;
 		begin = shown(clock);
-		if (set(timer, 0, 30 * MS, 0) || left(timer) > 30 * MS + TICK || left(timer) == 0 || !burn(1))
+		if (set(timer, 0, 30 * MS, 0) || left(timer) > 30 * MS + TICK || left(timer) == 0 ||
+		    !burn(1))
 			break;
 		took = shown(clock) - begin;
 	}
-	CHECK(expired == 1 && took >= 30 * MS && took < 500 * MS && value == 77 && left(timer) == 0);
+	CHECK(expired == 1 && took >= 30 * MS && took < 500 * MS && value == 77 &&
+	      left(timer) == 0);
 	CHECK(timer_delete(timer) == 0);
 }
 
@@ -439,15 +444,19 @@ CASE(a_timer_without_a_handler_ends_a_process)
 	int status;
 	pid_t pid;
 
-	CHECK(timer_create(CLOCK_PROCESS_CPUTIME_ID, NULL, &timer) == 0 && set(timer, 0, 100000 * MS, 0) == 0);
+	CHECK(timer_create(CLOCK_PROCESS_CPUTIME_ID, NULL, &timer) == 0 &&
+	      set(timer, 0, 100000 * MS, 0) == 0);
 	pid = fork();
 	if (pid == 0) {
 		alarm(0);
-		if (timer_delete(timer) == 0 || timer_create(CLOCK_PROCESS_CPUTIME_ID, NULL, &timer) || set(timer, 0, 20 * MS, 0))
+		if (timer_delete(timer) == 0 ||
+		    timer_create(CLOCK_PROCESS_CPUTIME_ID, NULL, &timer) ||
+		    set(timer, 0, 20 * MS, 0))
 			_exit(1);
 		for (;;)
 			;
 	}
-	CHECK(waitpid(pid, &status, 0) == pid && WIFSIGNALED(status) && WTERMSIG(status) == SIGALRM);
+	CHECK(waitpid(pid, &status, 0) == pid && WIFSIGNALED(status) &&
+	      WTERMSIG(status) == SIGALRM);
 	CHECK(timer_delete(timer) == 0);
 }

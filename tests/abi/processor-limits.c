@@ -145,7 +145,8 @@ static void sleeps(void)
 	if (become_real_time(SCHED_FIFO))
 		_exit(2);
 	for (int round = 0; round < 8; round++) {
-		for (end = shown(CLOCK_PROCESS_CPUTIME_ID) + 100 * MS; shown(CLOCK_PROCESS_CPUTIME_ID) < end;)
+		for (end = shown(CLOCK_PROCESS_CPUTIME_ID) + 100 * MS;
+		     shown(CLOCK_PROCESS_CPUTIME_ID) < end;)
 			;
 		if (caught)
 			_exit(3);

@@ -48,7 +48,8 @@ static long nanoseconds_of(struct timeval time)
 /* Sets a timer, in nanoseconds. */
 static int set(int which, long first, long each)
 {
-	struct itimerval timer = { { each / 1000000000, each / 1000 % 1000000 }, { first / 1000000000, first / 1000 % 1000000 } };
+	struct itimerval timer = { { each / 1000000000, each / 1000 % 1000000 },
+				   { first / 1000000000, first / 1000 % 1000000 } };
 
 	return setitimer(which, &timer, NULL);
 }
@@ -79,7 +80,8 @@ static void *burner(void *unused)
 static void handle(int signal)
 {
 	expired = code = 0;
-	sigaction(signal, &(struct sigaction){ .sa_sigaction = handler, .sa_flags = SA_SIGINFO }, NULL);
+	sigaction(signal, &(struct sigaction){ .sa_sigaction = handler, .sa_flags = SA_SIGINFO },
+		  NULL);
 }
 
 /*
@@ -100,7 +102,8 @@ static void once(int which, int signal)
 		took = used() - begin;
 	}
 	CHECK(expired == 1 && took >= 29 * MS && took < 500 * MS && code == SI_KERNEL);
-	CHECK(getitimer(which, &timer) == 0 && nanoseconds_of(timer.it_value) == 0 && nanoseconds_of(timer.it_interval) == 0);
+	CHECK(getitimer(which, &timer) == 0 && nanoseconds_of(timer.it_value) == 0 &&
+	      nanoseconds_of(timer.it_interval) == 0);
 }
 
 /* A periodic timer expires each time. */
@@ -112,7 +115,9 @@ static void each_time(int which, int signal)
 	handle(signal);
 	begin = used();
 	CHECK(set(which, 10 * MS, 20 * MS) == 0 && burn(5) && used() - begin >= 88 * MS);
-	CHECK(getitimer(which, &timer) == 0 && nanoseconds_of(timer.it_value) > 0 && nanoseconds_of(timer.it_value) <= 20 * MS + TICK && nanoseconds_of(timer.it_interval) == 20 * MS);
+	CHECK(getitimer(which, &timer) == 0 && nanoseconds_of(timer.it_value) > 0 &&
+	      nanoseconds_of(timer.it_value) <= 20 * MS + TICK &&
+	      nanoseconds_of(timer.it_interval) == 20 * MS);
 	CHECK(set(which, 0, 0) == 0);
 }
 
@@ -126,8 +131,12 @@ static void asleep(int which, int signal)
 	handle(signal);
 	clock = shown(CLOCK_MONOTONIC);
 	begin = used();
-	CHECK(set(which, 50 * MS, 0) == 0 && clock_nanosleep(CLOCK_MONOTONIC, 0, &pause, NULL) == 0 && (expired == 0 || used() - begin >= 49 * MS));
-	CHECK(getitimer(which, &timer) == 0 && nanoseconds_of(timer.it_value) + used() - begin > 20 * MS && nanoseconds_of(timer.it_value) <= 50 * MS + TICK);
+	CHECK(set(which, 50 * MS, 0) == 0 &&
+	      clock_nanosleep(CLOCK_MONOTONIC, 0, &pause, NULL) == 0 &&
+	      (expired == 0 || used() - begin >= 49 * MS));
+	CHECK(getitimer(which, &timer) == 0 &&
+	      nanoseconds_of(timer.it_value) + used() - begin > 20 * MS &&
+	      nanoseconds_of(timer.it_value) <= 50 * MS + TICK);
 	took = used() - begin;
 	/* On the way to sleep the host may take the processor away, and that counts as work. */
 	CHECK(shown(CLOCK_MONOTONIC) - clock - took >= 30 * MS);
@@ -252,7 +261,8 @@ CASE(a_timer_is_taken_back_on_another_cpu)
 		move_to(cpus[(round + 1) % count]);
 		do {
 			clock_gettime(CLOCK_MONOTONIC, &now);
-			passed = (now.tv_sec - begin.tv_sec) * 1000 * MS + now.tv_nsec - begin.tv_nsec;
+			passed = (now.tv_sec - begin.tv_sec) * 1000 * MS + now.tv_nsec -
+				 begin.tv_nsec;
 		} while (passed < 950000 + round % 100 * 1000);
 		set(ITIMER_PROF, 0, 0);
 	}
@@ -286,9 +296,11 @@ ROLE(again)
 	if (getitimer(ITIMER_PROF, &timer))
 		return 1;
 	left = nanoseconds_of(timer.it_value);
-	if (left == 0 ? !is_pending(SIGPROF) : left > 100 * MS + TICK || left + used() - begin < 70 * MS)
+	if (left == 0 ? !is_pending(SIGPROF)
+		      : left > 100 * MS + TICK || left + used() - begin < 70 * MS)
 		return 2;
-	sigaction(SIGPROF, &(struct sigaction){ .sa_sigaction = handler, .sa_flags = SA_SIGINFO }, NULL);
+	sigaction(SIGPROF, &(struct sigaction){ .sa_sigaction = handler, .sa_flags = SA_SIGINFO },
+		  NULL);
 	sigprocmask(SIG_SETMASK, &(sigset_t){ 0 }, NULL);
 	if (!burn(1))
 		return 3;
@@ -307,7 +319,8 @@ CASE(without_a_handler_a_process_ends_that_only_works)
 		for (;;)
 			;
 	}
-	CHECK(waitpid(pid, &status, 0) == pid && WIFSIGNALED(status) && WTERMSIG(status) == SIGVTALRM);
+	CHECK(waitpid(pid, &status, 0) == pid && WIFSIGNALED(status) &&
+	      WTERMSIG(status) == SIGVTALRM);
 }
 
 CASE(a_child_has_no_timer)
@@ -319,10 +332,13 @@ CASE(a_child_has_no_timer)
 	CHECK(set(ITIMER_PROF, 1000000 * MS, 1000 * MS) == 0);
 	pid = fork();
 	if (pid == 0)
-		_exit(getitimer(ITIMER_PROF, &timer) != 0 || nanoseconds_of(timer.it_value) != 0 || nanoseconds_of(timer.it_interval) != 0);
+		_exit(getitimer(ITIMER_PROF, &timer) != 0 || nanoseconds_of(timer.it_value) != 0 ||
+		      nanoseconds_of(timer.it_interval) != 0);
 	CHECK(waitpid(pid, &status, 0) == pid && status == 0);
 	CHECK(getitimer(ITIMER_VIRTUAL, &timer) == 0 && nanoseconds_of(timer.it_value) == 0);
-	CHECK(setitimer(ITIMER_PROF, NULL, &timer) == 0 && nanoseconds_of(timer.it_value) > 900000 * MS && nanoseconds_of(timer.it_interval) == 1000 * MS);
+	CHECK(setitimer(ITIMER_PROF, NULL, &timer) == 0 &&
+	      nanoseconds_of(timer.it_value) > 900000 * MS &&
+	      nanoseconds_of(timer.it_interval) == 1000 * MS);
 }
 
 CASE(execve_keeps_a_timer)

@@ -149,7 +149,8 @@ CASE(forks_go_on_while_numbers_are_closed)
 
 		if (child == 0)
 			_exit(i);
-		right = child > 0 && waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == i;
+		right = child > 0 && waitpid(child, &status, 0) == child && WIFEXITED(status) &&
+			WEXITSTATUS(status) == i;
 	}
 	done = 1;
 	pthread_join(thread, NULL);

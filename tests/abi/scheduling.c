@@ -42,8 +42,8 @@ CASE(a_thread_gets_the_attributes_that_it_sets)
 	struct attr attr = { .size = 48, .policy = SCHED_FIFO, .priority = 11 }, found = { 0 };
 
 	CHECK(set(0, &attr) == 0 && sched_getscheduler(0) == SCHED_FIFO);
-	CHECK(get(0, &found, 48) == 0 && found.size == 48 && found.policy == SCHED_FIFO && found.priority == 11 &&
-	      found.nice == 0 && found.flags == 0);
+	CHECK(get(0, &found, 48) == 0 && found.size == 48 && found.policy == SCHED_FIFO &&
+	      found.priority == 11 && found.nice == 0 && found.flags == 0);
 	CHECK(get(0, &found, sizeof(found)) == 0 && found.size == 56);
 }
 
@@ -100,7 +100,8 @@ CASE(a_policy_can_be_kept)
 	attr.flags = 8; /* KEEP_POLICY */
 	attr.policy = SCHED_OTHER;
 	attr.priority = 12;
-	CHECK(set(0, &attr) == 0 && get(0, &found, 56) == 0 && found.policy == SCHED_FIFO && found.priority == 12);
+	CHECK(set(0, &attr) == 0 && get(0, &found, 56) == 0 && found.policy == SCHED_FIFO &&
+	      found.priority == 12);
 }
 
 CASE(an_ordinary_thread_has_a_nice_value)
@@ -112,7 +113,8 @@ CASE(an_ordinary_thread_has_a_nice_value)
 	attr.priority = 0;
 	attr.nice = 3;
 	CHECK(set(0, &attr) == 0 && get(0, &found, 56) == 0 && found.flags == 1 && found.nice == 3);
-	CHECK(sched_getscheduler(0) == (SCHED_OTHER | SCHED_RESET_ON_FORK) && getpriority(PRIO_PROCESS, 0) == 3);
+	CHECK(sched_getscheduler(0) == (SCHED_OTHER | SCHED_RESET_ON_FORK) &&
+	      getpriority(PRIO_PROCESS, 0) == 3);
 	attr.flags = 0x10; /* KEEP_PARAMS */
 	attr.nice = 7;
 	CHECK(set(0, &attr) == 0 && get(0, &found, 56) == 0 && found.flags == 0 && found.nice == 3);
@@ -153,7 +155,9 @@ static const struct attr ordinary = { .size = 48, .policy = SCHED_OTHER };
 /* 2 ms in each 10 ms. */
 static struct attr a_fifth(void)
 {
-	return (struct attr){ .size = 48, .policy = SCHED_DEADLINE, .runtime = 2 * MS, .deadline = 10 * MS };
+	return (struct attr){
+		.size = 48, .policy = SCHED_DEADLINE, .runtime = 2 * MS, .deadline = 10 * MS
+	};
 }
 
 CASE(bad_deadlines_are_refused)
@@ -181,8 +185,9 @@ CASE(a_deadline_is_kept_and_forbids_fork)
 	struct attr attr = a_fifth(), found = { 0 }, other = ordinary;
 
 	CHECK(set(0, &attr) == 0);
-	CHECK(get(0, &found, 48) == 0 && found.policy == SCHED_DEADLINE && found.runtime == 2 * MS &&
-	      found.deadline == 10 * MS && found.period == 10 * MS && found.flags == 0);
+	CHECK(get(0, &found, 48) == 0 && found.policy == SCHED_DEADLINE &&
+	      found.runtime == 2 * MS && found.deadline == 10 * MS && found.period == 10 * MS &&
+	      found.flags == 0);
 	CHECK(sched_getscheduler(0) == SCHED_DEADLINE);
 	errno = 0;
 	CHECK(fork() == -1 && errno == EAGAIN);
@@ -198,7 +203,8 @@ CASE(a_deadline_thread_gets_its_share_and_no_more)
 	CHECK(set(0, &attr) == 0);
 	double used = seconds(CLOCK_THREAD_CPUTIME_ID);
 	start = seconds(CLOCK_MONOTONIC);
-	for (rounds = 0; seconds(CLOCK_THREAD_CPUTIME_ID) - used < 0.1 && rounds < 100000000; rounds++)
+	for (rounds = 0; seconds(CLOCK_THREAD_CPUTIME_ID) - used < 0.1 && rounds < 100000000;
+	     rounds++)
 		;
 	CHECK(seconds(CLOCK_MONOTONIC) - start > 0.2);
 	CHECK(set(0, &other) == 0);
@@ -266,7 +272,8 @@ CASE(a_deadline_thread_may_run_on_all_cpus)
 			if (CPU_ISSET(cpu, &all))
 				CPU_SET(cpu, &one);
 		right = sched_setaffinity(0, sizeof(one), &one) == -1 && errno == EBUSY;
-		right = right && set(0, &other) == 0 && sched_setaffinity(0, sizeof(one), &one) == 0;
+		right = right && set(0, &other) == 0 &&
+			sched_setaffinity(0, sizeof(one), &one) == 0;
 		right = right && set(0, &attr) == -1 && errno == EPERM;
 	}
 	CHECK(right && set(0, &other) == 0 && sched_setaffinity(0, sizeof(all), &all) == 0);
@@ -334,16 +341,19 @@ CASE(another_process_can_be_scheduled)
 	pid_t child;
 
 	child = start_child();
-	CHECK(sched_setscheduler(child, SCHED_RR, &param) == 0 && sched_getscheduler(child) == SCHED_RR);
+	CHECK(sched_setscheduler(child, SCHED_RR, &param) == 0 &&
+	      sched_getscheduler(child) == SCHED_RR);
 	param.sched_priority = 6;
 	CHECK(sched_setparam(child, &param) == 0);
 	param.sched_priority = 0;
 	CHECK(sched_getparam(child, &param) == 0 && param.sched_priority == 6);
-	CHECK(sched_rr_get_interval(child, &interval) == 0 && interval.tv_sec == 0 && interval.tv_nsec == 100 * (long)MS);
+	CHECK(sched_rr_get_interval(child, &interval) == 0 && interval.tv_sec == 0 &&
+	      interval.tv_nsec == 100 * (long)MS);
 	CHECK(get(child, &found, 48) == 0 && found.policy == SCHED_RR && found.priority == 6);
 	cpu_set_t set;
 
-	CHECK(sched_getaffinity(child, sizeof(set), &set) == 0 && sched_setaffinity(child, sizeof(set), &set) == 0);
+	CHECK(sched_getaffinity(child, sizeof(set), &set) == 0 &&
+	      sched_setaffinity(child, sizeof(set), &set) == 0);
 	kill(child, SIGKILL);
 	CHECK(waitpid(child, &status, 0) == child && WIFSIGNALED(status));
 	FAILS(ESRCH, sched_getscheduler(child));
@@ -358,7 +368,8 @@ CASE(a_process_starts_as_ordinary)
 {
 	struct sched_param param = { 0 };
 
-	CHECK(sched_getscheduler(0) == SCHED_OTHER && sched_getparam(0, &param) == 0 && param.sched_priority == 0);
+	CHECK(sched_getscheduler(0) == SCHED_OTHER && sched_getparam(0, &param) == 0 &&
+	      param.sched_priority == 0);
 }
 
 CASE(policies_have_priorities)
@@ -374,12 +385,14 @@ CASE(a_process_becomes_a_real_time_one)
 	struct timespec interval;
 
 	param.sched_priority = 42;
-	CHECK(sched_setscheduler(0, SCHED_FIFO, &param) == 0 && sched_getscheduler(getpid()) == SCHED_FIFO);
+	CHECK(sched_setscheduler(0, SCHED_FIFO, &param) == 0 &&
+	      sched_getscheduler(getpid()) == SCHED_FIFO);
 	param.sched_priority = 0;
 	CHECK(sched_getparam(0, &param) == 0 && param.sched_priority == 42);
 	param.sched_priority = 7;
 	CHECK(sched_setparam(0, &param) == 0 && sched_getscheduler(0) == SCHED_FIFO);
-	CHECK(sched_setscheduler(0, SCHED_RR, &param) == 0 && sched_rr_get_interval(0, &interval) == 0);
+	CHECK(sched_setscheduler(0, SCHED_RR, &param) == 0 &&
+	      sched_rr_get_interval(0, &interval) == 0);
 	CHECK(interval.tv_sec == 0 && interval.tv_nsec > 0);
 	CHECK(sched_yield() == 0);
 }
@@ -414,7 +427,8 @@ CASE(with_reset_on_fork_a_child_is_ordinary)
 	CHECK(sched_getscheduler(0) == (SCHED_FIFO | SCHED_RESET_ON_FORK));
 	pid_t child = fork();
 	if (child == 0)
-		_exit(sched_getscheduler(0) != SCHED_OTHER || sched_getparam(0, &param) != 0 || param.sched_priority != 0);
+		_exit(sched_getscheduler(0) != SCHED_OTHER || sched_getparam(0, &param) != 0 ||
+		      param.sched_priority != 0);
 	int status;
 
 	CHECK(waitpid(child, &status, 0) == child && status == 0);
@@ -444,8 +458,10 @@ CASE(batch_and_idle_are_policies)
 {
 	struct sched_param param = { 0 };
 
-	CHECK(sched_setscheduler(0, SCHED_BATCH, &param) == 0 && sched_getscheduler(0) == SCHED_BATCH);
-	CHECK(sched_setscheduler(0, SCHED_IDLE, &param) == 0 && sched_getscheduler(0) == SCHED_IDLE);
+	CHECK(sched_setscheduler(0, SCHED_BATCH, &param) == 0 &&
+	      sched_getscheduler(0) == SCHED_BATCH);
+	CHECK(sched_setscheduler(0, SCHED_IDLE, &param) == 0 &&
+	      sched_getscheduler(0) == SCHED_IDLE);
 	CHECK(sched_setscheduler(0, SCHED_OTHER, &param) == 0);
 }
 

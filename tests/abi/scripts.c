@@ -33,8 +33,8 @@ static int interpret(int count, char **arguments)
 		return 1;
 	for (int i = 1; i < count; i++)
 		length += snprintf(text + length, sizeof(text) - length, "[%.30s]", arguments[i]);
-	length += snprintf(text + length, sizeof(text) - length, " %d %s %s %s", count, (char *)getauxval(AT_EXECFN), name,
-			   strcmp(link, self) ? link : "self");
+	length += snprintf(text + length, sizeof(text) - length, " %d %s %s %s", count,
+			   (char *)getauxval(AT_EXECFN), name, strcmp(link, self) ? link : "self");
 	if (fcntl(CLOSED, F_GETFD) != -1)
 		return 2;
 	return write(PIPE, text, length) != length;
@@ -46,7 +46,8 @@ static void file(const char *name, const char *text, size_t length, int mode)
 	unlink(name);
 	int fd = open(name, O_WRONLY | O_CREAT | O_EXCL, 0600);
 
-	CHECK(write(fd, text, length) == (ssize_t)length && fchmod(fd, mode) == 0 && close(fd) == 0);
+	CHECK(write(fd, text, length) == (ssize_t)length && fchmod(fd, mode) == 0 &&
+	      close(fd) == 0);
 }
 
 /* Makes a script with this first line, in which a % is this program. Returns its name. */
@@ -54,7 +55,8 @@ static const char *script(const char *name, const char *line)
 {
 	char text[4000];
 	const char *mark = strchr(line, '%');
-	int length = mark ? snprintf(text, sizeof(text), "%.*s%s%s", (int)(mark - line), line, self, mark + 1)
+	int length = mark ? snprintf(text, sizeof(text), "%.*s%s%s", (int)(mark - line), line, self,
+				     mark + 1)
 			  : snprintf(text, sizeof(text), "%s", line);
 
 	file(name, text, length, 0755);
@@ -267,7 +269,8 @@ CASE(a_script_that_fails_changes_nothing)
 	int null = open("/dev/null", O_WRONLY);
 
 	FAILS(ENOENT, execl("./s", "s", NULL));
-	CHECK(write(null, "x", 1) == 1 && write(ends[1], "y", 1) == 1 && read(ends[0], text, 10) == 1 && text[0] == 'y');
+	CHECK(write(null, "x", 1) == 1 && write(ends[1], "y", 1) == 1 &&
+	      read(ends[0], text, 10) == 1 && text[0] == 'y');
 }
 
 CASE(special_files_and_folders_are_not_executed)
@@ -294,7 +297,8 @@ CASE(a_descriptor_goes_through_two_programs)
 		_exit(1);
 	}
 	memset(text, 0, sizeof(text));
-	CHECK(waitpid(child, &status, 0) == child && status == 0 && read(ends[0], text, sizeof(text) - 1) > 0);
+	CHECK(waitpid(child, &status, 0) == child && status == 0 &&
+	      read(ends[0], text, sizeof(text) - 1) > 0);
 	SAY("%s", text);
 }
 

@@ -54,7 +54,8 @@ static void *turns(void *number)
 			__asm__ volatile("wrgsbase %0" : : "r"(place));
 		}
 		sched_yield();
-		wrong += at_gs() != own || base(ARCH_GET_GS) != (uint64_t)place || base(ARCH_GET_FS) != fs;
+		wrong += at_gs() != own || base(ARCH_GET_GS) != (uint64_t)place ||
+			 base(ARCH_GET_FS) != fs;
 	}
 	return (void *)wrong;
 }

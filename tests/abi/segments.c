@@ -74,9 +74,11 @@ static void remove_segment(int id)
 CASE(a_key_finds_its_segment)
 {
 	key_t key = 0x43520000 + getpid();
-	int id = shmget(key, 3 * PAGE + 1, IPC_CREAT | IPC_EXCL | 0600), private = shmget(IPC_PRIVATE, 1, 0600);
+	int id = shmget(key, 3 * PAGE + 1, IPC_CREAT | IPC_EXCL | 0600),
+	    private = shmget(IPC_PRIVATE, 1, 0600);
 
-	CHECK(id >= 0 && private >= 0 && id != private && shmget(key, 0, 0) == id && shmget(key, PAGE, IPC_CREAT | 0600) == id);
+	CHECK(id >= 0 && private >= 0 && id != private && shmget(key, 0, 0) == id &&
+	      shmget(key, PAGE, IPC_CREAT | 0600) == id);
 	FAILS(EEXIST, shmget(key, PAGE, IPC_CREAT | IPC_EXCL | 0600));
 	FAILS(EINVAL, shmget(key, 4 * PAGE, 0));
 	FAILS(ENOENT, shmget(key ^ 0x01000000, PAGE, 0));
@@ -90,8 +92,10 @@ CASE(a_new_segment_has_a_status)
 	int id = make();
 	struct shmid_ds first = segment(id);
 
-	CHECK(first.shm_segsz == 3 * PAGE + 1 && first.shm_nattch == 0 && first.shm_cpid == getpid() && first.shm_lpid == 0);
-	CHECK(first.shm_atime == 0 && (first.shm_perm.mode & 0777) == 0600 && first.shm_perm.uid == geteuid());
+	CHECK(first.shm_segsz == 3 * PAGE + 1 && first.shm_nattch == 0 &&
+	      first.shm_cpid == getpid() && first.shm_lpid == 0);
+	CHECK(first.shm_atime == 0 && (first.shm_perm.mode & 0777) == 0600 &&
+	      first.shm_perm.uid == geteuid());
 	remove_segment(id);
 }
 
@@ -102,8 +106,10 @@ CASE(an_attachment_is_zero_and_counted)
 	char *memory;
 
 	memory = shmat(id, NULL, 0);
-	CHECK(memory != (void *)-1 && (unsigned long)memory % PAGE == 0 && memory[0] == 0 && memory[3 * PAGE] == 0);
-	CHECK(touch(memory + 4 * PAGE - 1, 1) == 0 && attached(id) == 1 && segment(id).shm_lpid == getpid());
+	CHECK(memory != (void *)-1 && (unsigned long)memory % PAGE == 0 && memory[0] == 0 &&
+	      memory[3 * PAGE] == 0);
+	CHECK(touch(memory + 4 * PAGE - 1, 1) == 0 && attached(id) == 1 &&
+	      segment(id).shm_lpid == getpid());
 	CHECK(segment(id).shm_atime >= first.shm_ctime);
 	CHECK(shmdt(memory) == 0);
 	remove_segment(id);
@@ -148,14 +154,16 @@ CASE(what_was_written_stays_while_nobody_has_it_attached)
 	}
 	CHECK(status_of(child) == 0 && shmdt(memory) == 0);
 	memory = shmat(id, NULL, SHM_RDONLY);
-	CHECK(strcmp(memory + PAGE, "more") == 0 && strcmp(memory + 2 * PAGE, "by the child") == 0 && shmdt(memory) == 0);
+	CHECK(strcmp(memory + PAGE, "more") == 0 &&
+	      strcmp(memory + 2 * PAGE, "by the child") == 0 && shmdt(memory) == 0);
 	remove_segment(id);
 }
 
 CASE(a_removed_segment_is_unknown)
 {
 	key_t key = 0x43520000 + getpid();
-	int id = shmget(key, 3 * PAGE + 1, IPC_CREAT | IPC_EXCL | 0600), private = shmget(IPC_PRIVATE, 1, 0600);
+	int id = shmget(key, 3 * PAGE + 1, IPC_CREAT | IPC_EXCL | 0600),
+	    private = shmget(IPC_PRIVATE, 1, 0600);
 	struct shmid_ds first;
 
 	CHECK(shmctl(id, IPC_RMID, NULL) == 0 && shmctl(private, IPC_RMID, NULL) == 0);
@@ -200,10 +208,12 @@ CASE(bad_places_are_refused)
 CASE(a_segment_is_attached_where_it_is_asked_for)
 {
 	make_area();
-	CHECK(munmap(area + 4 * PAGE, 2 * PAGE) == 0 && shmat(id, area + 4 * PAGE + 5, SHM_RND) == area + 4 * PAGE);
+	CHECK(munmap(area + 4 * PAGE, 2 * PAGE) == 0 &&
+	      shmat(id, area + 4 * PAGE + 5, SHM_RND) == area + 4 * PAGE);
 	FAILS(EINVAL, shmat(id, area + 5 * PAGE, 0));
 	area[8 * PAGE] = 'x';
-	CHECK(shmat(id, area + 8 * PAGE, SHM_REMAP) == area + 8 * PAGE && area[8 * PAGE] == 0 && attached(id) == 2);
+	CHECK(shmat(id, area + 8 * PAGE, SHM_REMAP) == area + 8 * PAGE && area[8 * PAGE] == 0 &&
+	      attached(id) == 2);
 	strcpy(area + 4 * PAGE, "same");
 	CHECK(strcmp(area + 8 * PAGE, "same") == 0 && area[10 * PAGE] == 0);
 	remove_area();
@@ -212,10 +222,13 @@ CASE(a_segment_is_attached_where_it_is_asked_for)
 CASE(an_attachment_takes_the_place_of_another)
 {
 	make_area();
-	CHECK(shmat(id, area + 4 * PAGE, SHM_REMAP) == area + 4 * PAGE && shmat(id, area + 8 * PAGE, SHM_REMAP) == area + 8 * PAGE);
+	CHECK(shmat(id, area + 4 * PAGE, SHM_REMAP) == area + 4 * PAGE &&
+	      shmat(id, area + 8 * PAGE, SHM_REMAP) == area + 8 * PAGE);
 	strcpy(area + 4 * PAGE, "same");
-	CHECK(shmat(id, area + 8 * PAGE, SHM_REMAP) == area + 8 * PAGE && attached(id) == 2 && strcmp(area + 8 * PAGE, "same") == 0);
-	CHECK(shmdt(area + 4 * PAGE) == 0 && attached(id) == 1 && touch(area + 4 * PAGE, 0) == SIGSEGV && strcmp(area + 8 * PAGE, "same") == 0);
+	CHECK(shmat(id, area + 8 * PAGE, SHM_REMAP) == area + 8 * PAGE && attached(id) == 2 &&
+	      strcmp(area + 8 * PAGE, "same") == 0);
+	CHECK(shmdt(area + 4 * PAGE) == 0 && attached(id) == 1 &&
+	      touch(area + 4 * PAGE, 0) == SIGSEGV && strcmp(area + 8 * PAGE, "same") == 0);
 	remove_area();
 }
 
@@ -227,9 +240,11 @@ CASE(munmap_takes_a_part_and_shmdt_the_rest)
 	make_area();
 	CHECK(shmat(id, area + 8 * PAGE, SHM_REMAP) == area + 8 * PAGE && attached(id) == 1);
 	a = shmat(id, NULL, 0);
-	CHECK(attached(id) == 2 && munmap(a, PAGE) == 0 && attached(id) == 2 && shmdt(a + PAGE) == -1 && errno == EINVAL);
+	CHECK(attached(id) == 2 && munmap(a, PAGE) == 0 && attached(id) == 2 &&
+	      shmdt(a + PAGE) == -1 && errno == EINVAL);
 	CHECK(mmap(a, PAGE, PROT_READ, MAP_SHARED | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == a);
-	CHECK(shmdt(a) == 0 && attached(id) == 1 && touch(a + PAGE, 0) == SIGSEGV && touch(a, 0) == 0 && munmap(a, PAGE) == 0);
+	CHECK(shmdt(a) == 0 && attached(id) == 1 && touch(a + PAGE, 0) == SIGSEGV &&
+	      touch(a, 0) == 0 && munmap(a, PAGE) == 0);
 	remove_area();
 }
 
@@ -241,7 +256,8 @@ CASE(munmap_takes_all_of_an_attachment)
 	CHECK(shmat(id, area + 8 * PAGE, SHM_REMAP) == area + 8 * PAGE && attached(id) == 1);
 	a = shmat(id, NULL, 0);
 	b = shmat(id, NULL, 0);
-	CHECK(a != b && attached(id) == 3 && munmap(a, 2 * PAGE) == 0 && attached(id) == 2 && shmdt(b) == 0 && attached(id) == 1);
+	CHECK(a != b && attached(id) == 3 && munmap(a, 2 * PAGE) == 0 && attached(id) == 2 &&
+	      shmdt(b) == 0 && attached(id) == 1);
 	remove_area();
 }
 
@@ -267,7 +283,8 @@ CASE(a_read_only_attachment_stays_so)
 	CHECK(strcmp(a, "same") == 0 && touch(a, 1) == SIGSEGV);
 	FAILS(EACCES, mprotect(a, PAGE, PROT_READ | PROT_WRITE));
 	strcpy(area + 8 * PAGE, "changed");
-	CHECK(strcmp(a, "changed") == 0 && shmdt(area + 8 * PAGE) == 0 && strcmp(a, "changed") == 0 && attached(id) == 1);
+	CHECK(strcmp(a, "changed") == 0 && shmdt(area + 8 * PAGE) == 0 &&
+	      strcmp(a, "changed") == 0 && attached(id) == 1);
 	CHECK(shmctl(id, IPC_RMID, NULL) == 0);
 	CHECK(shmdt(a) == 0);
 	FAILS(EINVAL, shmat(id, NULL, 0));
@@ -299,11 +316,13 @@ CASE(a_removed_segment_is_there_while_it_is_attached)
 	int id = shmget(IPC_PRIVATE, 64 * PAGE, 0600);
 	struct turns *shared = shmat(id, NULL, 0);
 
-	CHECK(shmctl(id, IPC_RMID, NULL) == 0 && attached(id) == 1 && segment(id).shm_perm.mode & SHM_DEST);
+	CHECK(shmctl(id, IPC_RMID, NULL) == 0 && attached(id) == 1 &&
+	      segment(id).shm_perm.mode & SHM_DEST);
 	void *second = shmat(id, NULL, 0);
 
 	CHECK(second != (void *)-1 && attached(id) == 2 && shmdt(second) == 0 && attached(id) == 1);
-	CHECK(shmdt(shared) == 0 && shmctl(id, IPC_STAT, &(struct shmid_ds){ 0 }) == -1 && errno == EINVAL);
+	CHECK(shmdt(shared) == 0 && shmctl(id, IPC_STAT, &(struct shmid_ds){ 0 }) == -1 &&
+	      errno == EINVAL);
 }
 
 CASE(parent_and_child_wait_for_each_other_in_a_segment)
@@ -328,7 +347,8 @@ CASE(parent_and_child_wait_for_each_other_in_a_segment)
 	}
 	take_turns(shared, 0);
 	CHECK(status_of(child) == 0 && shared->count == 10 && attached(id) == 1);
-	CHECK(shmdt(shared) == 0 && shmctl(id, IPC_STAT, &(struct shmid_ds){ 0 }) == -1 && errno == EINVAL);
+	CHECK(shmdt(shared) == 0 && shmctl(id, IPC_STAT, &(struct shmid_ds){ 0 }) == -1 &&
+	      errno == EINVAL);
 }
 
 CASE(execve_detaches_a_segment)
@@ -350,7 +370,8 @@ CASE(execve_detaches_a_segment)
 	for (int i = 0; i < 3000 && attached(id) != 1; i++)
 		usleep(10000);
 	CHECK(attached(id) == 1 && close(ends[1]) == 0 && status_of(child) == 0);
-	CHECK(shmdt(shared) == 0 && shmctl(id, IPC_STAT, &(struct shmid_ds){ 0 }) == -1 && errno == EINVAL);
+	CHECK(shmdt(shared) == 0 && shmctl(id, IPC_STAT, &(struct shmid_ds){ 0 }) == -1 &&
+	      errno == EINVAL);
 }
 
 CASE(a_killed_process_detaches_its_segments)
@@ -370,9 +391,11 @@ CASE(a_killed_process_detaches_its_segments)
 		pause();
 		_exit(1);
 	}
-	CHECK(read(ends[0], &byte, 1) == 1 && attached(id) == 3 && kill(child, SIGKILL) == 0 && status_of(child) == SIGKILL);
+	CHECK(read(ends[0], &byte, 1) == 1 && attached(id) == 3 && kill(child, SIGKILL) == 0 &&
+	      status_of(child) == SIGKILL);
 	for (int i = 0; i < 3000 && attached(id) != 1; i++)
 		usleep(10000);
 	CHECK(attached(id) == 1 && shared->count == 11);
-	CHECK(shmdt(shared) == 0 && shmctl(id, IPC_STAT, &(struct shmid_ds){ 0 }) == -1 && errno == EINVAL);
+	CHECK(shmdt(shared) == 0 && shmctl(id, IPC_STAT, &(struct shmid_ds){ 0 }) == -1 &&
+	      errno == EINVAL);
 }

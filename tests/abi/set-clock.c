@@ -72,7 +72,8 @@ static int by_futex(clockid_t clock, struct timespec until)
 	static int word;
 
 	(void)clock;
-	return syscall(SYS_futex, &word, FUTEX_WAIT_BITSET | FUTEX_CLOCK_REALTIME, 0, &until, NULL, -1) ? errno : 0;
+	return syscall(SYS_futex, &word, FUTEX_WAIT_BITSET | FUTEX_CLOCK_REALTIME, 0, &until,
+		       NULL, -1) ? errno : 0;
 }
 
 static int by_semaphore(clockid_t clock, struct timespec until)
@@ -148,8 +149,8 @@ static int settle(long least, long most)
 
 	for (int i = 0; i < COUNT; i++) {
 		pthread_join(all[i].thread, NULL);
-		int fits = all[i].result == (all[i].wait == by_sleep ? 0 : ETIMEDOUT) && all[i].took >= least &&
-			   all[i].took < most;
+		int fits = all[i].result == (all[i].wait == by_sleep ? 0 : ETIMEDOUT) &&
+			   all[i].took >= least && all[i].took < most;
 
 		if (!fits)
 			SAY("%s: result %d after %ld ms", all[i].name, all[i].result, all[i].took);
@@ -202,7 +203,8 @@ CASE(durations_and_other_clocks_do_not_follow)
 
 static int timer_at(int fd, clockid_t clock, long seconds, long interval, int flags)
 {
-	struct itimerspec time = { { interval, 0 }, seconds ? in(clock, seconds) : (struct timespec){ 0, 0 } };
+	struct itimerspec time = { { interval, 0 },
+				   seconds ? in(clock, seconds) : (struct timespec){ 0, 0 } };
 
 	return timerfd_settime(fd, TFD_TIMER_ABSTIME | flags, &time, NULL);
 }
@@ -219,14 +221,18 @@ static void *reads(void *fd)
 
 CASE(a_timer_file_follows_the_clock_that_it_waits_for)
 {
-	int at = timerfd_create(CLOCK_REALTIME, TFD_NONBLOCK), other = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK);
+	int at = timerfd_create(CLOCK_REALTIME, TFD_NONBLOCK),
+	    other = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK);
 	struct itimerspec left;
 	uint64_t count;
 
-	CHECK(timer_at(at, CLOCK_REALTIME, FAR, 0, 0) == 0 && timer_at(other, CLOCK_MONOTONIC, FAR, 0, 0) == 0);
-	CHECK(step(FAR - 100) == 0 && timerfd_gettime(at, &left) == 0 && left.it_value.tv_sec <= 100);
+	CHECK(timer_at(at, CLOCK_REALTIME, FAR, 0, 0) == 0 &&
+	      timer_at(other, CLOCK_MONOTONIC, FAR, 0, 0) == 0);
+	CHECK(step(FAR - 100) == 0 && timerfd_gettime(at, &left) == 0 &&
+	      left.it_value.tv_sec <= 100);
 	FAILS(EAGAIN, read(at, &count, 8));
-	CHECK(step(101) == 0 && ready(at, POLLIN, LONG) == POLLIN && read(at, &count, 8) == 8 && count == 1);
+	CHECK(step(101) == 0 && ready(at, POLLIN, LONG) == POLLIN && read(at, &count, 8) == 8 &&
+	      count == 1);
 	CHECK(step(-FAR - 1) == 0 && ready(at, POLLIN, 0) == 0 && ready(other, POLLIN, 0) == 0);
 }
 
@@ -242,7 +248,8 @@ CASE(a_set_clock_cancels_a_timer_that_wants_it)
 	CHECK(timer_at(at, CLOCK_REALTIME, FAR, 0, TFD_TIMER_CANCEL_ON_SET) == 0);
 	FAILS(EAGAIN, read(at, &count, 8));
 	CHECK(epoll_ctl(set, EPOLL_CTL_ADD, at, &event) == 0 && epoll_wait(set, &event, 1, 0) == 0);
-	CHECK(step(-5) == 0 && epoll_wait(set, &event, 1, LONG) == 1 && ready(at, POLLIN, LONG) == POLLIN);
+	CHECK(step(-5) == 0 && epoll_wait(set, &event, 1, LONG) == 1 &&
+	      ready(at, POLLIN, LONG) == POLLIN);
 	FAILS(ECANCELED, read(at, &count, 8));
 	FAILS(EAGAIN, read(at, &count, 8));
 	CHECK(ready(at, POLLIN, 0) == 0);
@@ -269,14 +276,16 @@ CASE(setting_a_cancelled_timer_tells_and_sets)
 /* It cancels no timer without the flag, for a duration, or of another clock. */
 CASE(a_set_clock_does_not_cancel_what_does_not_want_it)
 {
-	int at = timerfd_create(CLOCK_REALTIME, TFD_NONBLOCK), other = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK);
+	int at = timerfd_create(CLOCK_REALTIME, TFD_NONBLOCK),
+	    other = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK);
 	int blocks = timerfd_create(CLOCK_REALTIME, 0);
 	struct itimerspec relative = { { 0, 0 }, { FAR, 0 } };
 
 	CHECK(step(1) == 0);
 	CHECK(timer_at(at, CLOCK_REALTIME, FAR, 0, 0) == 0);
 	CHECK(timer_at(other, CLOCK_MONOTONIC, FAR, 0, TFD_TIMER_CANCEL_ON_SET) == 0);
-	CHECK(timerfd_settime(blocks, TFD_TIMER_CANCEL_ON_SET, &relative, NULL) == 0 && step(-1) == 0);
+	CHECK(timerfd_settime(blocks, TFD_TIMER_CANCEL_ON_SET, &relative, NULL) == 0 &&
+	      step(-1) == 0);
 	CHECK(!ready(at, POLLIN, 0) && !ready(other, POLLIN, 0) && !ready(blocks, POLLIN, 0));
 }
 
@@ -321,8 +330,10 @@ CASE(the_offset_of_tai_wakes_timers_of_tai_alone)
 	sigemptyset(&set);
 	sigaddset(&set, SIGALRM);
 	sigprocmask(SIG_BLOCK, &set, NULL);
-	CHECK(adjtimex(&before) >= 0 && timer_at(fd, CLOCK_REALTIME, FAR, 0, TFD_TIMER_CANCEL_ON_SET) == 0);
-	CHECK(timer_create(CLOCK_TAI, NULL, &timer) == 0 && timer_settime(timer, TIMER_ABSTIME, &time, NULL) == 0);
+	CHECK(adjtimex(&before) >= 0 &&
+	      timer_at(fd, CLOCK_REALTIME, FAR, 0, TFD_TIMER_CANCEL_ON_SET) == 0);
+	CHECK(timer_create(CLOCK_TAI, NULL, &timer) == 0 &&
+	      timer_settime(timer, TIMER_ABSTIME, &time, NULL) == 0);
 	change.constant = before.tai + FAR + 1;
 	CHECK(adjtimex(&change) >= 0 && sigwait(&set, &signal) == 0 && signal == SIGALRM);
 	CHECK(ready(fd, POLLIN, 0) == 0);
@@ -345,8 +356,10 @@ CASE(a_timer_follows_offsets_and_settimeofday)
 	sigemptyset(&set);
 	sigaddset(&set, SIGALRM);
 	sigprocmask(SIG_BLOCK, &set, NULL);
-	CHECK(timer_create(CLOCK_REALTIME, NULL, &timer) == 0 && timer_settime(timer, TIMER_ABSTIME, &time, NULL) == 0);
-	CHECK(adjtimex(&offset) >= 0 && timer_gettime(timer, &left) == 0 && left.it_value.tv_sec <= 10);
+	CHECK(timer_create(CLOCK_REALTIME, NULL, &timer) == 0 &&
+	      timer_settime(timer, TIMER_ABSTIME, &time, NULL) == 0);
+	CHECK(adjtimex(&offset) >= 0 && timer_gettime(timer, &left) == 0 &&
+	      left.it_value.tv_sec <= 10);
 	FAILS(EAGAIN, sigtimedwait(&set, NULL, &none));
 	CHECK(gettimeofday(&day, NULL) == 0);
 	day.tv_sec += 2 * FAR + 11;

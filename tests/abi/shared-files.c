@@ -26,7 +26,8 @@ static int others_read(const char *text, off_t position)
 		char buffer[64] = "";
 		int fd = open(path, O_RDONLY);
 
-		_exit(pread(fd, buffer, strlen(text), position) != (ssize_t)strlen(text) || strcmp(buffer, text));
+		_exit(pread(fd, buffer, strlen(text), position) != (ssize_t)strlen(text) ||
+		      strcmp(buffer, text));
 	}
 	return exits_with(child, 0);
 }
@@ -70,8 +71,10 @@ CASE(read_shows_what_the_mapping_has)
 	open_file();
 	strcpy(a + 100, "by mapping");
 	CHECK(pread(fd, buffer, 11, 100) == 11 && !strcmp(buffer, "by mapping"));
-	CHECK(lseek(fd, 103, SEEK_SET) == 103 && read(fd, buffer, 8) == 8 && !strcmp(buffer, "mapping") && lseek(fd, 0, SEEK_CUR) == 111);
-	CHECK(lseek(fd, 100, SEEK_SET) == 100 && readv(fd, vector, 3) == 7 && !memcmp(buffer, "by ", 3) && !strcmp(other, "mapp"));
+	CHECK(lseek(fd, 103, SEEK_SET) == 103 && read(fd, buffer, 8) == 8 &&
+	      !strcmp(buffer, "mapping") && lseek(fd, 0, SEEK_CUR) == 111);
+	CHECK(lseek(fd, 100, SEEK_SET) == 100 && readv(fd, vector, 3) == 7 &&
+	      !memcmp(buffer, "by ", 3) && !strcmp(other, "mapp"));
 	strcpy(a + 103, "another");
 	CHECK(preadv(fd, vector, 3, 100) == 7 && !memcmp(buffer, "by ", 3) && !strcmp(other, "anot"));
 	CHECK(preadv2(fd, vector, 3, 101, 0) == 7 && !memcmp(buffer, "y a", 3) && !strcmp(other, "noth"));
@@ -84,7 +87,8 @@ CASE(read_crosses_pages_of_the_mapping)
 
 	open_file();
 	memset(a + PAGE - 10, 'x', PAGE + 20);
-	CHECK(pread(fd, buffer, 3 * PAGE, 0) == 3 * PAGE && !memcmp(buffer, a, 3 * PAGE) && buffer[2 * PAGE + 9] == 'x');
+	CHECK(pread(fd, buffer, 3 * PAGE, 0) == 3 * PAGE && !memcmp(buffer, a, 3 * PAGE) &&
+	      buffer[2 * PAGE + 9] == 'x');
 	close_file();
 }
 
@@ -114,10 +118,12 @@ CASE(the_mapping_shows_what_was_written)
 
 	open_file();
 	CHECK(pwrite(fd, "written", 8, 200) == 8 && !strcmp(a + 200, "written"));
-	CHECK(lseek(fd, PAGE - 3, SEEK_SET) == PAGE - 3 && write(fd, "over it", 8) == 8 && !strcmp(a + PAGE - 3, "over it"));
+	CHECK(lseek(fd, PAGE - 3, SEEK_SET) == PAGE - 3 && write(fd, "over it", 8) == 8 &&
+	      !strcmp(a + PAGE - 3, "over it"));
 	CHECK(writev(fd, vector, 3) == 7 && !strcmp(a + PAGE + 5, "onetwo"));
 	CHECK(pwritev(fd, vector, 3, 300) == 7 && !strcmp(a + 300, "onetwo"));
-	CHECK(lseek(fd, 400, SEEK_SET) == 400 && pwritev2(fd, vector, 3, -1, 0) == 7 && !strcmp(a + 400, "onetwo"));
+	CHECK(lseek(fd, 400, SEEK_SET) == 400 && pwritev2(fd, vector, 3, -1, 0) == 7 &&
+	      !strcmp(a + 400, "onetwo"));
 	close_file();
 }
 
@@ -129,14 +135,16 @@ CASE(the_mapping_shows_what_another_process_has_written)
 	CHECK(others_write("other", 500, O_RDWR) && !strcmp(a + 500, "other"));
 	strcpy(a + 505, "mine");
 	CHECK(others_write("again", 500, O_WRONLY) && !strcmp(a + 500, "againmine"));
-	CHECK(munmap(a, PAGES * PAGE) == 0 && pread(fd, buffer, 8, 500) == 8 && !memcmp(buffer, "againmin", 8));
+	CHECK(munmap(a, PAGES * PAGE) == 0 && pread(fd, buffer, 8, 500) == 8 &&
+	      !memcmp(buffer, "againmin", 8));
 	CHECK(close(fd) == 0 && unlink(path) == 0);
 }
 
 CASE(bad_writes_change_nothing)
 {
 	open_file();
-	CHECK(write(-1, "x", 1) == -1 && pwrite(fd, at(16), 4, 0) == -1 && errno == EFAULT && a[0] == 0);
+	CHECK(write(-1, "x", 1) == -1 && pwrite(fd, at(16), 4, 0) == -1 && errno == EFAULT &&
+	      a[0] == 0);
 	close_file();
 }
 
@@ -145,10 +153,13 @@ CASE(the_mapping_shows_what_is_appended)
 	int other;
 
 	open_file();
-	CHECK(pwrite(fd, "behind", 7, 3 * PAGE + 50) == 7 && a[3 * PAGE] == 0 && !strcmp(a + 3 * PAGE + 50, "behind"));
+	CHECK(pwrite(fd, "behind", 7, 3 * PAGE + 50) == 7 && a[3 * PAGE] == 0 &&
+	      !strcmp(a + 3 * PAGE + 50, "behind"));
 	other = open(path, O_WRONLY | O_APPEND);
-	CHECK(write(other, "append", 6) == 6 && write(other, "ed", 3) == 3 && !strcmp(a + 3 * PAGE + 57, "appended"));
-	CHECK(pwrite(other, "!", 2, 0) == 2 && a[0] == 0 && !strcmp(a + 3 * PAGE + 66, "!") && close(other) == 0);
+	CHECK(write(other, "append", 6) == 6 && write(other, "ed", 3) == 3 &&
+	      !strcmp(a + 3 * PAGE + 57, "appended"));
+	CHECK(pwrite(other, "!", 2, 0) == 2 && a[0] == 0 && !strcmp(a + 3 * PAGE + 66, "!") &&
+	      close(other) == 0);
 	close_file();
 }
 
@@ -157,7 +168,8 @@ CASE(the_mapping_shows_what_others_append)
 {
 	open_file();
 	CHECK(pwrite(fd, "appended", 8, 3 * PAGE + 57) == 8);
-	CHECK(others_write("far", 5 * PAGE + 1, O_WRONLY) && !strcmp(a + 5 * PAGE + 1, "far") && a[5 * PAGE] == 0 && a[4 * PAGE] == 0);
+	CHECK(others_write("far", 5 * PAGE + 1, O_WRONLY) && !strcmp(a + 5 * PAGE + 1, "far") &&
+	      a[5 * PAGE] == 0 && a[4 * PAGE] == 0);
 	CHECK(others_write("near", 4 * PAGE, O_WRONLY) && !strcmp(a + 4 * PAGE, "near"));
 	CHECK(others_read("near", 4 * PAGE) && others_read("appended", 3 * PAGE + 57));
 	close_file();
@@ -179,6 +191,8 @@ CASE(a_mapping_for_reading_shows_how_an_empty_file_grows)
 		sprintf(text, "page %d", page);
 		CHECK(pwrite(fd, text, 7, page * PAGE) == 7 && !strcmp(a + page * PAGE, text));
 	}
-	CHECK(!strcmp(b, "page 2") && others_write("PAGE", 2 * PAGE, O_RDWR) && !strcmp(b, "PAGE 2") && !strcmp(a + 2 * PAGE, "PAGE 2"));
-	CHECK(munmap(b, PAGE) == 0 && munmap(a, PAGES * PAGE) == 0 && close(fd) == 0 && unlink(path) == 0);
+	CHECK(!strcmp(b, "page 2") && others_write("PAGE", 2 * PAGE, O_RDWR) &&
+	      !strcmp(b, "PAGE 2") && !strcmp(a + 2 * PAGE, "PAGE 2"));
+	CHECK(munmap(b, PAGE) == 0 && munmap(a, PAGES * PAGE) == 0 && close(fd) == 0 &&
+	      unlink(path) == 0);
 }

@@ -113,7 +113,8 @@ CASE(pipes_read_and_write_shared_memory)
 
 	int ends[2];
 
-	CHECK(pipe(ends) == 0 && write(ends[1], a + PAGE, 1) == 1 && read(ends[0], a + 5 * PAGE, 1) == 1);
+	CHECK(pipe(ends) == 0 && write(ends[1], a + PAGE, 1) == 1 &&
+	      read(ends[0], a + 5 * PAGE, 1) == 1);
 	CHECK(a[5 * PAGE] == 'p');
 	child = fork();
 	if (!child)

@@ -88,7 +88,8 @@ CASE(a_process_may_tell_itself_anything)
 	own.si_code = SI_KERNEL;
 	own.si_value.sival_int = 77;
 	CHECK(syscall(SYS_rt_sigqueueinfo, getpid(), SIGUSR1, &own) == 0 && count == 1);
-	CHECK(seen.si_code == SI_KERNEL && seen.si_value.sival_int == 77 && seen.si_signo == SIGUSR1);
+	CHECK(seen.si_code == SI_KERNEL && seen.si_value.sival_int == 77 &&
+	      seen.si_signo == SIGUSR1);
 	CHECK(syscall(SYS_rt_tgsigqueueinfo, getpid(), getpid(), SIGUSR1, &own) == 0 && count == 2);
 	own.si_code = SI_QUEUE;
 	CHECK(syscall(SYS_rt_sigqueueinfo, getpid(), 0, &own) == 0 && count == 2);
@@ -128,7 +129,8 @@ CASE(bad_numbers_and_targets_are_refused)
 	FAILS(EINVAL, syscall(SYS_tgkill, getpid(), getpid(), 65));
 	FAILS(ESRCH, syscall(SYS_tgkill, 0x3fffffff, getpid(), SIGUSR1));
 	FAILS(ESRCH, syscall(SYS_tkill, 0x3fffffff, SIGUSR1));
-	CHECK(kill(getpid(), 0) == 0 && syscall(SYS_tgkill, getpid(), getpid(), 0) == 0 && count == 0);
+	CHECK(kill(getpid(), 0) == 0 && syscall(SYS_tgkill, getpid(), getpid(), 0) == 0 &&
+	      count == 0);
 }
 
 /* Handlers nest: the one that was entered last runs first. */

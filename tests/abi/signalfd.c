@@ -106,7 +106,8 @@ static void *own(void *fd)
 	int then = ready(*(int *)fd, 0);
 	long length = read(*(int *)fd, &read_here, SIZE);
 
-	return (void *)(long)(first == 0 && then == POLLIN && length == SIZE && read_here.ssi_signo == SIGUSR2 && read_here.ssi_code == SI_TKILL);
+	return (void *)(long)(first == 0 && then == POLLIN && length == SIZE &&
+			      read_here.ssi_signo == SIGUSR2 && read_here.ssi_code == SI_TKILL);
 }
 
 static pthread_t main_thread;
@@ -163,9 +164,11 @@ CASE(a_file_has_flags_and_a_status)
 	int fd;
 
 	fd = syscall(SYS_signalfd, -1, &set, 8);
-	CHECK(fd == 3 && fcntl(fd, F_GETFD) == 0 && (fcntl(fd, F_GETFL) & ~O_LARGEFILE) == O_RDWR && close(fd) == 0);
+	CHECK(fd == 3 && fcntl(fd, F_GETFD) == 0 && (fcntl(fd, F_GETFL) & ~O_LARGEFILE) == O_RDWR &&
+	      close(fd) == 0);
 	fd = make(SIGUSR1, 0, SFD_CLOEXEC | SFD_NONBLOCK);
-	CHECK(fd == 3 && fcntl(fd, F_GETFD) == FD_CLOEXEC && (fcntl(fd, F_GETFL) & ~O_LARGEFILE) == (O_RDWR | O_NONBLOCK));
+	CHECK(fd == 3 && fcntl(fd, F_GETFD) == FD_CLOEXEC &&
+	      (fcntl(fd, F_GETFL) & ~O_LARGEFILE) == (O_RDWR | O_NONBLOCK));
 	CHECK(fstat(fd, &status) == 0 && (status.st_mode & S_IFMT) == 0);
 }
 
@@ -224,11 +227,15 @@ CASE(a_signal_of_kill_tells_its_sender)
 	kill(getpid(), SIGUSR1);
 	kill(getpid(), SIGUSR1);
 	memset(&info, 0xff, SIZE);
-	CHECK(read(fd, &info, SIZE) == SIZE && info.ssi_signo == SIGUSR1 && info.ssi_errno == 0 && info.ssi_code == SI_USER);
+	CHECK(read(fd, &info, SIZE) == SIZE && info.ssi_signo == SIGUSR1 && info.ssi_errno == 0 &&
+	      info.ssi_code == SI_USER);
 	CHECK(info.ssi_pid == (uint32_t)getpid() && info.ssi_uid == getuid());
-	CHECK(info.ssi_fd == 0 && info.ssi_tid == 0 && info.ssi_band == 0 && info.ssi_overrun == 0 && info.ssi_trapno == 0);
-	CHECK(info.ssi_status == 0 && info.ssi_int == 0 && info.ssi_ptr == 0 && info.ssi_utime == 0 && info.ssi_stime == 0);
-	CHECK(info.ssi_addr == 0 && info.ssi_addr_lsb == 0 && info.ssi_call_addr == 0 && info.ssi_arch == 0);
+	CHECK(info.ssi_fd == 0 && info.ssi_tid == 0 && info.ssi_band == 0 &&
+	      info.ssi_overrun == 0 && info.ssi_trapno == 0);
+	CHECK(info.ssi_status == 0 && info.ssi_int == 0 && info.ssi_ptr == 0 &&
+	      info.ssi_utime == 0 && info.ssi_stime == 0);
+	CHECK(info.ssi_addr == 0 && info.ssi_addr_lsb == 0 && info.ssi_call_addr == 0 &&
+	      info.ssi_arch == 0);
 	FAILS(EAGAIN, read(fd, &info, SIZE));
 }
 
@@ -238,10 +245,13 @@ CASE(a_signal_of_tgkill_or_sigqueue_tells_its_sender)
 	union sigval value = { .sival_ptr = (void *)0x1122334455667788 };
 
 	syscall(SYS_tgkill, getpid(), syscall(SYS_gettid), SIGUSR1);
-	CHECK(read(fd, &info, SIZE) == SIZE && info.ssi_code == SI_TKILL && info.ssi_pid == (uint32_t)getpid());
+	CHECK(read(fd, &info, SIZE) == SIZE && info.ssi_code == SI_TKILL &&
+	      info.ssi_pid == (uint32_t)getpid());
 	sigqueue(getpid(), SIGUSR2, value);
-	CHECK(read(fd, &info, SIZE) == SIZE && info.ssi_signo == SIGUSR2 && info.ssi_code == SI_QUEUE);
-	CHECK(info.ssi_ptr == 0x1122334455667788 && info.ssi_int == 0x55667788 && info.ssi_pid == (uint32_t)getpid());
+	CHECK(read(fd, &info, SIZE) == SIZE && info.ssi_signo == SIGUSR2 &&
+	      info.ssi_code == SI_QUEUE);
+	CHECK(info.ssi_ptr == 0x1122334455667788 && info.ssi_int == 0x55667788 &&
+	      info.ssi_pid == (uint32_t)getpid());
 }
 
 /* siginfo tells them as well. */
@@ -249,15 +259,21 @@ CASE(a_timer_tells_its_overruns)
 {
 	int fd = make(SIGUSR1, SIGUSR2, SFD_NONBLOCK);
 	union sigval value = { .sival_ptr = (void *)0x1122334455667788 };
-	struct sigevent event = { .sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGUSR2, .sigev_value = value };
+	struct sigevent event = { .sigev_notify = SIGEV_SIGNAL,
+				  .sigev_signo = SIGUSR2,
+				  .sigev_value = value };
 	struct itimerspec soon = { { 0, 1 * MS }, { 0, 1 * MS } }, never = { { 0, 0 }, { 0, 0 } };
 	timer_t timer;
 
-	CHECK(timer_create(CLOCK_MONOTONIC, &event, &timer) == 0 && timer_settime(timer, 0, &soon, NULL) == 0);
+	CHECK(timer_create(CLOCK_MONOTONIC, &event, &timer) == 0 &&
+	      timer_settime(timer, 0, &soon, NULL) == 0);
 	usleep(10000);
-	CHECK(read(fd, &info, SIZE) == SIZE && info.ssi_signo == SIGUSR2 && info.ssi_code == SI_TIMER);
-	CHECK(info.ssi_overrun >= 5 && info.ssi_ptr == 0x1122334455667788 && info.ssi_int == 0x55667788 && info.ssi_pid == 0);
-	CHECK(ready(fd, -1) == POLLIN && read(fd, &info, SIZE) == SIZE && info.ssi_code == SI_TIMER);
+	CHECK(read(fd, &info, SIZE) == SIZE && info.ssi_signo == SIGUSR2 &&
+	      info.ssi_code == SI_TIMER);
+	CHECK(info.ssi_overrun >= 5 && info.ssi_ptr == 0x1122334455667788 &&
+	      info.ssi_int == 0x55667788 && info.ssi_pid == 0);
+	CHECK(ready(fd, -1) == POLLIN && read(fd, &info, SIZE) == SIZE &&
+	      info.ssi_code == SI_TIMER);
 	timer_settime(timer, 0, &never, NULL);
 	timer_delete(timer);
 	while (read(fd, &info, SIZE) == SIZE)
@@ -283,8 +299,10 @@ CASE(signals_come_in_their_order)
 		sigqueue(getpid(), first, (union sigval){ .sival_int = i });
 	kill(getpid(), SIGUSR2);
 	raise(SIGUSR1);
-	CHECK(read(fd, several, sizeof(several)) == sizeof(several) && several[0].ssi_signo == SIGUSR1 && several[1].ssi_signo == SIGUSR2);
-	CHECK(several[2].ssi_signo == (uint32_t)first && several[2].ssi_int == 1 && several[3].ssi_int == 2);
+	CHECK(read(fd, several, sizeof(several)) == sizeof(several) &&
+	      several[0].ssi_signo == SIGUSR1 && several[1].ssi_signo == SIGUSR2);
+	CHECK(several[2].ssi_signo == (uint32_t)first && several[2].ssi_int == 1 &&
+	      several[3].ssi_int == 2);
 	struct iovec parts[2] = { { several, SIZE }, { several + 1, SIZE } };
 
 	CHECK(readv(fd, parts, 2) == SIZE && several[0].ssi_int == 3);
@@ -301,8 +319,10 @@ CASE(the_end_of_a_child_is_told)
 
 	if (child == 0)
 		_exit(7);
-	CHECK(ready(fd, -1) == POLLIN && read(fd, &info, SIZE) == SIZE && info.ssi_signo == SIGCHLD && info.ssi_code == CLD_EXITED);
-	CHECK(info.ssi_pid == (uint32_t)child && info.ssi_status == 7 && info.ssi_uid == getuid() && ready(fd, 0) == 0);
+	CHECK(ready(fd, -1) == POLLIN && read(fd, &info, SIZE) == SIZE &&
+	      info.ssi_signo == SIGCHLD && info.ssi_code == CLD_EXITED);
+	CHECK(info.ssi_pid == (uint32_t)child && info.ssi_status == 7 && info.ssi_uid == getuid() &&
+	      ready(fd, 0) == 0);
 	CHECK(waitpid(child, &status, 0) == child);
 	child = fork();
 	if (child == 0) {
@@ -310,7 +330,8 @@ CASE(the_end_of_a_child_is_told)
 		_exit(1);
 	}
 	kill(child, SIGKILL);
-	CHECK(ready(fd, -1) == POLLIN && read(fd, &info, SIZE) == SIZE && info.ssi_code == CLD_KILLED && info.ssi_status == SIGKILL);
+	CHECK(ready(fd, -1) == POLLIN && read(fd, &info, SIZE) == SIZE &&
+	      info.ssi_code == CLD_KILLED && info.ssi_status == SIGKILL);
 	CHECK(waitpid(child, &status, 0) == child);
 }
 
@@ -325,8 +346,10 @@ CASE(input_is_told_with_its_descriptor)
 	fcntl(pair[0], F_SETOWN, getpid());
 	fcntl(pair[0], F_SETSIG, first);
 	fcntl(pair[0], F_SETFL, O_ASYNC);
-	CHECK(change(fd, first, 0) == fd && write(pair[1], "x", 1) == 1 && ready(fd, -1) == POLLIN && read(fd, &info, SIZE) == SIZE);
-	CHECK(info.ssi_signo == (uint32_t)first && info.ssi_code == POLL_IN && info.ssi_fd == pair[0] && info.ssi_band & POLLIN);
+	CHECK(change(fd, first, 0) == fd && write(pair[1], "x", 1) == 1 &&
+	      ready(fd, -1) == POLLIN && read(fd, &info, SIZE) == SIZE);
+	CHECK(info.ssi_signo == (uint32_t)first && info.ssi_code == POLL_IN &&
+	      info.ssi_fd == pair[0] && info.ssi_band & POLLIN);
 	close(pair[0]);
 	close(pair[1]);
 }
@@ -348,9 +371,12 @@ CASE(signals_of_a_group_and_of_a_terminal_are_told)
 		block(SIG_BLOCK, SIGINT, 0);
 		change(fd, SIGINT, SIGUSR1);
 		kill(0, SIGUSR1);
-		failed |= ready(fd, -1) != POLLIN || read(fd, &info, SIZE) != SIZE || info.ssi_signo != SIGUSR1 || info.ssi_code != SI_USER;
+		failed |= ready(fd, -1) != POLLIN || read(fd, &info, SIZE) != SIZE ||
+			  info.ssi_signo != SIGUSR1 || info.ssi_code != SI_USER;
 		failed |= (write(master, "\003", 1) != 1) << 1;
-		failed |= (ready(fd, -1) != POLLIN || read(fd, &info, SIZE) != SIZE || info.ssi_signo != SIGINT || info.ssi_code != SI_KERNEL) << 2;
+		failed |= (ready(fd, -1) != POLLIN || read(fd, &info, SIZE) != SIZE ||
+			   info.ssi_signo != SIGINT || info.ssi_code != SI_KERNEL)
+			  << 2;
 		_exit(failed);
 	}
 	CHECK(waitpid(child, &status, 0) == child && status == 0);
@@ -403,7 +429,8 @@ CASE(two_threads_read_one_file)
 		usleep(1000);
 	kill(getpid(), SIGUSR1);
 	pthread_join(more, &result);
-	CHECK((long)result == SIGUSR1 && pthread_join(thread, &result) == 0 && (long)result == SIGUSR1);
+	CHECK((long)result == SIGUSR1 && pthread_join(thread, &result) == 0 &&
+	      (long)result == SIGUSR1);
 }
 
 CASE(signals_for_a_thread_are_that_threads)
@@ -418,8 +445,10 @@ CASE(signals_for_a_thread_are_that_threads)
 	usleep(10000);
 	raise(SIGUSR2);
 	usleep(10000);
-	CHECK(ready(other, 0) == POLLIN && pthread_kill(thread, SIGUSR2) == 0 && pthread_join(thread, &result) == 0 && (long)result == SIGUSR2);
-	CHECK(ready(other, 0) == POLLIN && read(other, &info, SIZE) == SIZE && ready(other, 0) == 0);
+	CHECK(ready(other, 0) == POLLIN && pthread_kill(thread, SIGUSR2) == 0 &&
+	      pthread_join(thread, &result) == 0 && (long)result == SIGUSR2);
+	CHECK(ready(other, 0) == POLLIN && read(other, &info, SIZE) == SIZE &&
+	      ready(other, 0) == 0);
 }
 
 /* A thread waits in read, and then in poll. */
@@ -430,10 +459,12 @@ CASE(the_set_changes_while_somebody_waits)
 
 	kill(getpid(), SIGUSR2);
 	pthread_create(&thread, NULL, widen, &fd);
-	CHECK(read(fd, &info, SIZE) == SIZE && info.ssi_signo == SIGUSR2 && pthread_join(thread, NULL) == 0);
+	CHECK(read(fd, &info, SIZE) == SIZE && info.ssi_signo == SIGUSR2 &&
+	      pthread_join(thread, NULL) == 0);
 	CHECK(change(fd, SIGUSR1, 0) == fd && kill(getpid(), SIGUSR2) == 0 && ready(fd, 0) == 0);
 	pthread_create(&thread, NULL, widen, &fd);
-	CHECK(ready(fd, -1) == POLLIN && read(fd, &info, SIZE) == SIZE && info.ssi_signo == SIGUSR2 && pthread_join(thread, NULL) == 0);
+	CHECK(ready(fd, -1) == POLLIN && read(fd, &info, SIZE) == SIZE &&
+	      info.ssi_signo == SIGUSR2 && pthread_join(thread, NULL) == 0);
 	CHECK(change(fd, SIGUSR1, 0) == fd);
 }
 
@@ -445,7 +476,8 @@ CASE(a_handler_ends_a_read)
 {
 	int fd = make(SIGUSR1, 0, 0);
 	struct sigaction action = { .sa_handler = note };
-	struct itimerval soon = { { 0, 0 }, { 0, 20000 } }, again_and_again = { { 0, 20000 }, { 0, 20000 } };
+	struct itimerval soon = { { 0, 0 }, { 0, 20000 } },
+			 again_and_again = { { 0, 20000 }, { 0, 20000 } };
 	pthread_t thread, more;
 
 	sigaction(SIGALRM, &action, NULL);
@@ -459,7 +491,8 @@ CASE(a_handler_ends_a_read)
 	setitimer(ITIMER_REAL, &soon, NULL);
 	pthread_create(&thread, NULL, widen, &fd);
 	pthread_create(&more, NULL, later, NULL);
-	CHECK(read(fd, &info, SIZE) == SIZE && info.ssi_signo == SIGUSR1 && pthread_join(thread, NULL) == 0 && pthread_join(more, NULL) == 0);
+	CHECK(read(fd, &info, SIZE) == SIZE && info.ssi_signo == SIGUSR1 &&
+	      pthread_join(thread, NULL) == 0 && pthread_join(more, NULL) == 0);
 	setitimer(ITIMER_REAL, &(struct itimerval){ 0 }, NULL);
 }
 
@@ -469,7 +502,9 @@ CASE(a_blocked_signal_of_an_interval_timer_is_read)
 	struct itimerval soon = { { 0, 0 }, { 0, 20000 } };
 
 	block(SIG_BLOCK, SIGALRM, 0);
-	CHECK(change(fd, SIGALRM, 0) == fd && setitimer(ITIMER_REAL, &soon, NULL) == 0 && read(fd, &info, SIZE) == SIZE && info.ssi_signo == SIGALRM && info.ssi_code == SI_KERNEL);
+	CHECK(change(fd, SIGALRM, 0) == fd && setitimer(ITIMER_REAL, &soon, NULL) == 0 &&
+	      read(fd, &info, SIZE) == SIZE && info.ssi_signo == SIGALRM &&
+	      info.ssi_code == SI_KERNEL);
 }
 
 CASE(each_of_many_signals_is_for_one_of_many_threads)
@@ -526,12 +561,16 @@ CASE(epoll_and_select_tell_of_a_signal)
 	uint32_t events;
 	pthread_t thread;
 
-	CHECK(epoll_ctl(set, EPOLL_CTL_ADD, fd, &event) == 0 && events_of(set, 0, &events) == 0 && by_select(fd) == 0);
+	CHECK(epoll_ctl(set, EPOLL_CTL_ADD, fd, &event) == 0 && events_of(set, 0, &events) == 0 &&
+	      by_select(fd) == 0);
 	kill(getpid(), SIGUSR1);
-	CHECK(events_of(set, -1, &events) == 1 && events == EPOLLIN && by_select(fd) == 1 && events_of(set, 0, &events) == 1);
-	CHECK(read(fd, &info, SIZE) == SIZE && events_of(set, 0, &events) == 0 && by_select(fd) == 0);
+	CHECK(events_of(set, -1, &events) == 1 && events == EPOLLIN && by_select(fd) == 1 &&
+	      events_of(set, 0, &events) == 1);
+	CHECK(read(fd, &info, SIZE) == SIZE && events_of(set, 0, &events) == 0 &&
+	      by_select(fd) == 0);
 	pthread_create(&thread, NULL, later, NULL);
-	CHECK(events_of(set, -1, &events) == 1 && read(fd, &info, SIZE) == SIZE && pthread_join(thread, NULL) == 0);
+	CHECK(events_of(set, -1, &events) == 1 && read(fd, &info, SIZE) == SIZE &&
+	      pthread_join(thread, NULL) == 0);
 }
 
 CASE(an_edge_is_told_once)
@@ -544,7 +583,8 @@ CASE(an_edge_is_told_once)
 	event.events = EPOLLIN | EPOLLET;
 	CHECK(epoll_ctl(set, EPOLL_CTL_MOD, fd, &event) == 0 && events_of(set, 0, &events) == 0);
 	kill(getpid(), SIGUSR1);
-	CHECK(events_of(set, -1, &events) == 1 && events_of(set, 0, &events) == 0 && read(fd, &info, SIZE) == SIZE);
+	CHECK(events_of(set, -1, &events) == 1 && events_of(set, 0, &events) == 0 &&
+	      read(fd, &info, SIZE) == SIZE);
 	kill(getpid(), SIGUSR2);
 	CHECK(events_of(set, 0, &events) == 0);
 }
@@ -562,11 +602,15 @@ CASE(a_signal_is_told_beside_a_socket)
 	struct pollfd both[2] = { { pair[0], POLLIN, 0 }, { fd, POLLIN, 0 } };
 
 	pthread_create(&thread, NULL, later, NULL);
-	CHECK(poll(both, 2, -1) == 1 && both[0].revents == 0 && both[1].revents == POLLIN && pthread_join(thread, NULL) == 0);
-	CHECK(epoll_ctl(set, EPOLL_CTL_ADD, pair[0], &event) == 0 && events_of(set, 0, &events) == 1 && read(fd, &info, SIZE) == SIZE);
+	CHECK(poll(both, 2, -1) == 1 && both[0].revents == 0 && both[1].revents == POLLIN &&
+	      pthread_join(thread, NULL) == 0);
+	CHECK(epoll_ctl(set, EPOLL_CTL_ADD, pair[0], &event) == 0 &&
+	      events_of(set, 0, &events) == 1 && read(fd, &info, SIZE) == SIZE);
 	pthread_create(&thread, NULL, later, NULL);
-	CHECK(events_of(set, -1, &events) == 1 && events == EPOLLIN && read(fd, &info, SIZE) == SIZE && pthread_join(thread, NULL) == 0);
-	CHECK(epoll_ctl(set, EPOLL_CTL_DEL, fd, NULL) == 0 && epoll_ctl(set, EPOLL_CTL_DEL, pair[0], NULL) == 0);
+	CHECK(events_of(set, -1, &events) == 1 && events == EPOLLIN &&
+	      read(fd, &info, SIZE) == SIZE && pthread_join(thread, NULL) == 0);
+	CHECK(epoll_ctl(set, EPOLL_CTL_DEL, fd, NULL) == 0 &&
+	      epoll_ctl(set, EPOLL_CTL_DEL, pair[0], NULL) == 0);
 	kill(getpid(), SIGUSR1);
 	CHECK(events_of(set, 0, &events) == 0 && read(fd, &info, SIZE) == SIZE);
 }
@@ -615,10 +659,12 @@ CASE(a_child_reads_its_own_signals)
 
 		kill(getppid(), SIGUSR2);
 		pthread_create(&thread, NULL, later_process, NULL);
-		failed |= ready(fd, -1) != POLLIN || read(fd, &info, SIZE) != SIZE || info.ssi_pid != (uint32_t)getpid();
+		failed |= ready(fd, -1) != POLLIN || read(fd, &info, SIZE) != SIZE ||
+			  info.ssi_pid != (uint32_t)getpid();
 		_exit(failed);
 	}
-	CHECK(waitpid(child, &status, 0) == child && status == 0 && read(fd, &info, SIZE) == SIZE && info.ssi_pid == (uint32_t)getpid());
+	CHECK(waitpid(child, &status, 0) == child && status == 0 && read(fd, &info, SIZE) == SIZE &&
+	      info.ssi_pid == (uint32_t)getpid());
 	CHECK(change(fd, SIGUSR2, 0) == fd && read(fd, &info, SIZE) == SIZE);
 }
 
@@ -630,13 +676,15 @@ CASE(the_last_descriptor_ends_the_file)
 	uint32_t events;
 
 	event.events = EPOLLIN | EPOLLET;
-	CHECK(epoll_ctl(set, EPOLL_CTL_ADD, fd, &event) == 0 && change(fd, SIGUSR1, 0) == fd && dup(fd) > 0);
+	CHECK(epoll_ctl(set, EPOLL_CTL_ADD, fd, &event) == 0 && change(fd, SIGUSR1, 0) == fd &&
+	      dup(fd) > 0);
 	int copy = dup(fd);
 
 	close(copy - 1);
 	close(fd);
 	kill(getpid(), SIGUSR1);
-	CHECK(events_of(set, -1, &events) == 1 && close(copy) == 0 && events_of(set, 0, &events) == 0);
+	CHECK(events_of(set, -1, &events) == 1 && close(copy) == 0 &&
+	      events_of(set, 0, &events) == 0);
 	fd = make(SIGUSR1, 0, SFD_NONBLOCK);
 	CHECK(read(fd, &info, SIZE) == SIZE && close(fd) == 0 && close(set) == 0);
 }
@@ -647,7 +695,9 @@ ROLE(again)
 	int failed = fcntl(3, F_GETFD) != -1 || ready(9, 0) != 0;
 
 	kill(getpid(), SIGUSR1);
-	failed |= (ready(9, -1) != POLLIN || read(9, &info, SIZE) != SIZE || info.ssi_signo != SIGUSR1) << 1;
+	failed |= (ready(9, -1) != POLLIN || read(9, &info, SIZE) != SIZE ||
+		   info.ssi_signo != SIGUSR1)
+		  << 1;
 	return failed;
 }
 

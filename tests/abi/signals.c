@@ -229,7 +229,8 @@ CASE(a_handler_runs_on_its_own_stack)
 {
 	stack_t stack = { .ss_size = 65536 };
 
-	stack.ss_sp = mmap(NULL, stack.ss_size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	stack.ss_sp = mmap(NULL, stack.ss_size, PROT_READ | PROT_WRITE,
+			   MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	CHECK(sigaltstack(&stack, NULL) == 0);
 	set(SIGUSR1, note, SA_ONSTACK, 0);
 	raise(SIGUSR1);

@@ -72,7 +72,8 @@ CASE(a_standard_signal_waits_once)
 
 	raise(SIGUSR1);
 	raise(SIGUSR1);
-	CHECK(sigpending(&pending) == 0 && sigismember(&pending, SIGUSR1) && !sigismember(&pending, SIGALRM));
+	CHECK(sigpending(&pending) == 0 && sigismember(&pending, SIGUSR1) &&
+	      !sigismember(&pending, SIGALRM));
 	CHECK(sigwaitinfo(&set, &info) == SIGUSR1 && info.si_pid == getpid());
 	CHECK(sigpending(&pending) == 0 && !sigismember(&pending, SIGUSR1));
 	FAILS(EAGAIN, sigtimedwait(&set, NULL, &none));
@@ -100,7 +101,8 @@ CASE(queued_signals_come_in_their_order)
 	raise(SIGUSR1);
 	CHECK(sigwait(&set, &number) == 0 && number == SIGUSR1);
 	for (i = 0; i < 10; i++)
-		CHECK(sigwaitinfo(&set, &info) == SIGRTMIN + 1 + i / 5 && info.si_value.sival_int == i % 5);
+		CHECK(sigwaitinfo(&set, &info) == SIGRTMIN + 1 + i / 5 &&
+		      info.si_value.sival_int == i % 5);
 	FAILS(EAGAIN, sigtimedwait(&set, NULL, &none));
 }
 
@@ -125,7 +127,8 @@ CASE(a_signal_of_the_set_is_taken_not_handled)
 	sigprocmask(SIG_BLOCK, &set, NULL);
 	count = 0;
 	alarm_in(30, 0);
-	CHECK(sigtimedwait(&set, &info, &late) == SIGALRM && info.si_code == SI_KERNEL && count == 0);
+	CHECK(sigtimedwait(&set, &info, &late) == SIGALRM && info.si_code == SI_KERNEL &&
+	      count == 0);
 }
 
 /* The default of SIGCHLD is to do nothing. */
@@ -156,7 +159,8 @@ CASE(another_process_ends_a_wait)
 		sigqueue(getppid(), SIGRTMIN + 1, value);
 		pause();
 	}
-	CHECK(sigwaitinfo(&set, &info) == SIGRTMIN + 1 && info.si_value.sival_int == 99 && info.si_pid == child);
+	CHECK(sigwaitinfo(&set, &info) == SIGRTMIN + 1 && info.si_value.sival_int == 99 &&
+	      info.si_pid == child);
 	CHECK(kill(child, SIGTERM) == 0);
 	CHECK(sigwaitinfo(&set, &info) == SIGCHLD && info.si_code == CLD_KILLED);
 	CHECK(waitpid(child, &status, 0) == child && WTERMSIG(status) == SIGTERM);
@@ -198,7 +202,8 @@ CASE(the_default_action_waits_until_the_signal_is_unblocked)
 		sigprocmask(SIG_UNBLOCK, &all, NULL);
 		_exit(3);
 	}
-	CHECK(waitpid(child, &status, 0) == child && WIFSIGNALED(status) && WTERMSIG(status) == SIGUSR1);
+	CHECK(waitpid(child, &status, 0) == child && WIFSIGNALED(status) &&
+	      WTERMSIG(status) == SIGUSR1);
 }
 
 /*
@@ -222,7 +227,8 @@ CASE(the_queue_has_a_limit)
 	CHECK(i > 0 && i <= 50 && errno == EAGAIN);
 	CHECK(sigqueue(getpid(), SIGUSR1, value) == 0 && kill(getpid(), SIGRTMIN + 2) == 0);
 	CHECK(sigwaitinfo(&set, &info) == SIGUSR1);
-	CHECK(sigwaitinfo(&set, &info) == SIGRTMIN + 1 && info.si_value.sival_int == value.sival_int);
+	CHECK(sigwaitinfo(&set, &info) == SIGRTMIN + 1 &&
+	      info.si_value.sival_int == value.sival_int);
 	while (sigtimedwait(&set, &info, &none) == SIGRTMIN + 1)
 		i--;
 	CHECK(i == 1 && info.si_signo == SIGRTMIN + 2 && info.si_code == SI_USER);

@@ -58,7 +58,8 @@ CASE(bytes_go_from_pipe_to_pipe)
 	CHECK(write(a[1], "hello world", 11) == 11);
 	CHECK(splice(a[0], NULL, b[1], NULL, 5, 0) == 5 && available(a[0]) == 6);
 	CHECK(reads(b[0], "hello"));
-	CHECK(splice(a[0], NULL, b[1], NULL, 100, SPLICE_F_MOVE | SPLICE_F_MORE) == 6 && available(a[0]) == 0 && reads(b[0], " world"));
+	CHECK(splice(a[0], NULL, b[1], NULL, 100, SPLICE_F_MOVE | SPLICE_F_MORE) == 6 &&
+	      available(a[0]) == 0 && reads(b[0], " world"));
 }
 
 CASE(tee_leaves_the_bytes_where_they_are)
@@ -66,7 +67,8 @@ CASE(tee_leaves_the_bytes_where_they_are)
 	CHECK(write(a[1], " world", 6) == 6);
 	CHECK(tee(a[0], b[1], 100, 0) == 6 && available(a[0]) == 6 && reads(b[0], " world"));
 	CHECK(tee(a[0], b[1], 3, SPLICE_F_NONBLOCK) == 3 && reads(b[0], " wo"));
-	CHECK(splice(a[0], NULL, b[1], NULL, 100, SPLICE_F_MOVE | SPLICE_F_MORE) == 6 && available(a[0]) == 0);
+	CHECK(splice(a[0], NULL, b[1], NULL, 100, SPLICE_F_MOVE | SPLICE_F_MORE) == 6 &&
+	      available(a[0]) == 0);
 	CHECK(reads(b[0], " world"));
 }
 
@@ -110,11 +112,14 @@ CASE(bytes_go_between_a_file_and_a_pipe)
 	loff_t at = 3;
 
 	CHECK(write(file, "0123456789", 10) == 10 && lseek(file, 1, SEEK_SET) == 1);
-	CHECK(splice(file, NULL, a[1], NULL, 4, 0) == 4 && reads(a[0], "1234") && lseek(file, 0, SEEK_CUR) == 5);
-	CHECK(splice(file, &at, a[1], NULL, 4, 0) == 4 && at == 7 && reads(a[0], "3456") && lseek(file, 0, SEEK_CUR) == 5);
+	CHECK(splice(file, NULL, a[1], NULL, 4, 0) == 4 && reads(a[0], "1234") &&
+	      lseek(file, 0, SEEK_CUR) == 5);
+	CHECK(splice(file, &at, a[1], NULL, 4, 0) == 4 && at == 7 && reads(a[0], "3456") &&
+	      lseek(file, 0, SEEK_CUR) == 5);
 	at = 20;
 	CHECK(splice(file, &at, a[1], NULL, 4, 0) == 0 && at == 20);
-	CHECK(write(a[1], "abc", 3) == 3 && splice(a[0], NULL, file, NULL, 100, 0) == 3 && lseek(file, 0, SEEK_CUR) == 8);
+	CHECK(write(a[1], "abc", 3) == 3 && splice(a[0], NULL, file, NULL, 100, 0) == 3 &&
+	      lseek(file, 0, SEEK_CUR) == 8);
 	at = 0;
 	CHECK(write(a[1], "xy", 2) == 2 && splice(a[0], NULL, file, &at, 100, 0) == 2 && at == 2);
 	CHECK(pread(file, buffer, 100, 0) == 10 && !memcmp(buffer, "xy234abc89", 10));
@@ -136,7 +141,8 @@ CASE(sendfile_fills_a_pipe)
 
 	CHECK(pwrite(file, "xy234abc89", 10, 0) == 10);
 	CHECK(sendfile(a[1], file, &from, 3) == 3 && from == 5 && reads(a[0], "234"));
-	CHECK(lseek(file, 4, SEEK_SET) == 4 && sendfile(a[1], file, NULL, 100) == 6 && reads(a[0], "4abc89"));
+	CHECK(lseek(file, 4, SEEK_SET) == 4 && sendfile(a[1], file, NULL, 100) == 6 &&
+	      reads(a[0], "4abc89"));
 }
 
 CASE(bad_splices_of_files_are_refused)
@@ -161,9 +167,11 @@ CASE(a_splice_takes_a_pipe_at_a_time)
 		buffer[i] = i / 7;
 	CHECK(write(file, buffer, sizeof(buffer)) == sizeof(buffer));
 	at = 0;
-	CHECK(splice(file, &at, a[1], NULL, sizeof(buffer), 0) == 65536 && available(a[0]) == 65536);
+	CHECK(splice(file, &at, a[1], NULL, sizeof(buffer), 0) == 65536 &&
+	      available(a[0]) == 65536);
 	FAILS(EAGAIN, splice(file, &at, a[1], NULL, 1, SPLICE_F_NONBLOCK));
-	CHECK(lseek(file, 0, SEEK_SET) == 0 && splice(a[0], NULL, file, NULL, sizeof(buffer), 0) == 65536);
+	CHECK(lseek(file, 0, SEEK_SET) == 0 &&
+	      splice(a[0], NULL, file, NULL, sizeof(buffer), 0) == 65536);
 	memset(buffer, 0, 65536);
 	CHECK(pread(file, buffer, 65536, 0) == 65536);
 	int same = 1;
@@ -176,7 +184,8 @@ CASE(the_null_device_takes_all)
 {
 	int file = open("/dev/null", O_WRONLY);
 
-	CHECK(write(a[1], buffer, 5000) == 5000 && splice(a[0], NULL, file, NULL, 5000, 0) == 5000 && available(a[0]) == 0);
+	CHECK(write(a[1], buffer, 5000) == 5000 &&
+	      splice(a[0], NULL, file, NULL, 5000, 0) == 5000 && available(a[0]) == 0);
 }
 
 CASE(an_eventfd_has_no_bytes_to_tee)
@@ -197,8 +206,10 @@ CASE(bytes_go_between_a_socket_and_a_pipe)
 	int pair[2];
 
 	CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0);
-	CHECK(write(a[1], "to socket", 9) == 9 && splice(a[0], NULL, pair[0], NULL, 100, 0) == 9 && reads(pair[1], "to socket"));
-	CHECK(write(pair[1], "to pipe", 7) == 7 && splice(pair[0], NULL, a[1], NULL, 100, 0) == 7 && reads(a[0], "to pipe"));
+	CHECK(write(a[1], "to socket", 9) == 9 && splice(a[0], NULL, pair[0], NULL, 100, 0) == 9 &&
+	      reads(pair[1], "to socket"));
+	CHECK(write(pair[1], "to pipe", 7) == 7 && splice(pair[0], NULL, a[1], NULL, 100, 0) == 7 &&
+	      reads(a[0], "to pipe"));
 }
 
 CASE(what_nobody_reads_stays)
@@ -219,7 +230,8 @@ CASE(a_splice_goes_where_a_reader_waits)
 	void *got;
 
 	CHECK(pthread_create(&thread, NULL, read_later, &b[0]) == 0);
-	CHECK(write(a[1], "late", 4) == 4 && splice(a[0], NULL, b[1], NULL, 4, 0) == 4 && pthread_join(thread, &got) == 0 && got == (void *)4);
+	CHECK(write(a[1], "late", 4) == 4 && splice(a[0], NULL, b[1], NULL, 4, 0) == 4 &&
+	      pthread_join(thread, &got) == 0 && got == (void *)4);
 }
 
 CASE(what_a_named_pipe_does_not_take_stays)
@@ -230,7 +242,8 @@ CASE(what_a_named_pipe_does_not_take_stays)
 	CHECK(mkdtemp(name) && chdir(name) == 0 && mkfifo("fifo", 0600) == 0);
 	fd = open("fifo", O_RDWR | O_NONBLOCK);
 	CHECK(fd >= 0 && write(a[1], "through", 7) == 7);
-	CHECK(splice(a[0], NULL, fd, NULL, 7, 0) == 7 && splice(fd, NULL, a[1], NULL, 100, 0) == 7 && reads(a[0], "through"));
+	CHECK(splice(a[0], NULL, fd, NULL, 7, 0) == 7 &&
+	      splice(fd, NULL, a[1], NULL, 100, 0) == 7 && reads(a[0], "through"));
 	while (write(fd, buffer, PAGE) > 0)
 		;
 	CHECK(write(a[1], "stays ", 6) == 6);

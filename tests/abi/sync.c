@@ -89,7 +89,8 @@ static void together(void *(*body)(void *), int processes)
 /* All types, robust or not. */
 static void mutexes(int protocol, int shared)
 {
-	static const int types[] = { PTHREAD_MUTEX_NORMAL, PTHREAD_MUTEX_RECURSIVE, PTHREAD_MUTEX_ERRORCHECK };
+	static const int types[] = { PTHREAD_MUTEX_NORMAL, PTHREAD_MUTEX_RECURSIVE,
+				     PTHREAD_MUTEX_ERRORCHECK };
 
 	for (int robust = 0; robust < 2; robust++)
 		for (int type = 0; type < 3; type++) {
@@ -100,7 +101,8 @@ static void mutexes(int protocol, int shared)
 			CHECK(s->count == THREADS * ROUNDS);
 			CHECK(pthread_mutex_trylock(&s->mutex) == 0);
 			if (type == 1)
-				CHECK(pthread_mutex_lock(&s->mutex) == 0 && pthread_mutex_unlock(&s->mutex) == 0);
+				CHECK(pthread_mutex_lock(&s->mutex) == 0 &&
+				      pthread_mutex_unlock(&s->mutex) == 0);
 			if (type == 2)
 				CHECK(pthread_mutex_lock(&s->mutex) == EDEADLK);
 			CHECK(pthread_mutex_unlock(&s->mutex) == 0);

@@ -146,7 +146,8 @@ CASE(a_timer_of_a_thread_tells_that_thread)
 
 	start_all();
 	event.sigev_notify_thread_id = tids[2];
-	CHECK(timer_create(CLOCK_MONOTONIC, &event, &timer) == 0 && timer_settime(timer, 0, &spec, NULL) == 0);
+	CHECK(timer_create(CLOCK_MONOTONIC, &event, &timer) == 0 &&
+	      timer_settime(timer, 0, &spec, NULL) == 0);
 	wait_for(&count, 1);
 	CHECK(taker == tids[2]);
 	timer_delete(timer);
@@ -245,7 +246,8 @@ CASE(the_default_action_ends_or_stops_all_threads)
 	usleep(100000);
 	CHECK(kill(child, SIGSTOP) == 0 && waitpid(child, &status, WUNTRACED) == child);
 	CHECK(WIFSTOPPED(status) && WSTOPSIG(status) == SIGSTOP);
-	CHECK(kill(child, SIGCONT) == 0 && waitpid(child, &status, WCONTINUED) == child && WIFCONTINUED(status));
+	CHECK(kill(child, SIGCONT) == 0 && waitpid(child, &status, WCONTINUED) == child &&
+	      WIFCONTINUED(status));
 	CHECK(kill(child, SIGTERM) == 0 && waitpid(child, &status, 0) == child);
 	CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGTERM);
 }

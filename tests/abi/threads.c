@@ -266,10 +266,12 @@ static int stack_is_known(void)
 	char here, *start;
 	size_t size;
 
-	if (pthread_getattr_np(pthread_self(), &attributes) != 0 || pthread_attr_getstack(&attributes, (void **)&start, &size) != 0)
+	if (pthread_getattr_np(pthread_self(), &attributes) != 0 ||
+	    pthread_attr_getstack(&attributes, (void **)&start, &size) != 0)
 		return 0;
 	pthread_attr_destroy(&attributes);
-	if (getrlimit(RLIMIT_STACK, &limit) != 0 || size > limit.rlim_cur || size < limit.rlim_cur / 2)
+	if (getrlimit(RLIMIT_STACK, &limit) != 0 || size > limit.rlim_cur ||
+	    size < limit.rlim_cur / 2)
 		return 0;
 	*(volatile char *)start = 1;
 	return start < &here && &here < start + size && start + size - &here < 1 << 20;
@@ -368,7 +370,8 @@ CASE(flags_of_clone_that_do_not_fit_are_refused)
 	FAILS(EINVAL, clone(in_clone, top, CLONE_THREAD | CLONE_SIGHAND, NULL));
 	FAILS(EINVAL, clone(in_clone, top, CLONE_SIGHAND | SIGCHLD, NULL));
 	FAILS(EINVAL, clone(in_clone, top, CLONE_FS | CLONE_NEWNS | SIGCHLD, NULL));
-	FAILS(EINVAL, clone(in_clone, top, CLONE_PIDFD | CLONE_PARENT_SETTID | SIGCHLD, NULL, &tid));
+	FAILS(EINVAL,
+	      clone(in_clone, top, CLONE_PIDFD | CLONE_PARENT_SETTID | SIGCHLD, NULL, &tid));
 }
 
 CASE(arguments_of_clone3_that_do_not_fit_are_refused)

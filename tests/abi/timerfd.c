@@ -34,7 +34,8 @@ static int64_t remaining(int fd)
 {
 	struct itimerspec now;
 
-	return timerfd_gettime(fd, &now) ? -1 : now.it_value.tv_sec * 1000000000L + now.it_value.tv_nsec;
+	return timerfd_gettime(fd, &now) ?
+		       -1 : now.it_value.tv_sec * 1000000000L + now.it_value.tv_nsec;
 }
 
 static volatile int woken;
@@ -59,7 +60,8 @@ static void at_a_moment(int kind, int clock)
 	CHECK(fd == 3 && set(fd, TFD_TIMER_ABSTIME, start + 20 * MS, 0) == 0);
 	CHECK(read(fd, &count, 8) == 8 && count == 1 && shown(clock) >= start + 20 * MS);
 	CHECK(set(fd, TFD_TIMER_ABSTIME, 1, 0) == 0 && read(fd, &count, 8) == 8 && count == 1);
-	CHECK(set(fd, TFD_TIMER_ABSTIME | TFD_TIMER_CANCEL_ON_SET, shown(clock) + MS, 0) == 0 && read(fd, &count, 8) == 8);
+	CHECK(set(fd, TFD_TIMER_ABSTIME | TFD_TIMER_CANCEL_ON_SET, shown(clock) + MS, 0) == 0 &&
+	      read(fd, &count, 8) == 8);
 }
 
 /* It is set for a while. */
@@ -69,7 +71,8 @@ static void for_a_while(int kind, int clock)
 	uint64_t count = 0;
 	int64_t start = shown(clock);
 
-	CHECK(set(fd, 0, 1000000 * MS, 0) == 0 && remaining(fd) > 900000 * MS && remaining(fd) <= 1000000 * MS);
+	CHECK(set(fd, 0, 1000000 * MS, 0) == 0 && remaining(fd) > 900000 * MS &&
+	      remaining(fd) <= 1000000 * MS);
 	CHECK(set(fd, 0, 20 * MS, 0) == 0 && remaining(fd) <= 20 * MS);
 	CHECK(read(fd, &count, 8) == 8 && count == 1 && shown(clock) >= start + 20 * MS);
 }
@@ -126,7 +129,8 @@ CASE(a_file_has_flags_and_a_status)
 	struct stat status_of;
 
 	CHECK(fd == 3 && fcntl(fd, F_GETFD) == 1 && fcntl(fd, F_GETFL) == (O_RDWR | O_NONBLOCK));
-	CHECK(lseek(fd, 5, SEEK_SET) == 0 && fstat(fd, &status_of) == 0 && status_of.st_mode == 0600 && status_of.st_size == 0);
+	CHECK(lseek(fd, 5, SEEK_SET) == 0 && fstat(fd, &status_of) == 0 &&
+	      status_of.st_mode == 0600 && status_of.st_size == 0);
 	CHECK(ready(fd, POLLIN | POLLOUT, 0) == 0 && remaining(fd) == 0);
 }
 
@@ -178,10 +182,13 @@ CASE(setting_a_timer_tells_what_was_set)
 	struct itimerspec spec = { { 1, 0 }, { 2, 0 } }, old;
 	uint64_t count = 0;
 
-	CHECK(timerfd_settime(fd, 0, &spec, &old) == 0 && old.it_value.tv_sec == 0 && old.it_interval.tv_sec == 0);
-	CHECK(timerfd_settime(fd, 0, &spec, &old) == 0 && old.it_value.tv_sec <= 2 && old.it_interval.tv_sec == 1);
+	CHECK(timerfd_settime(fd, 0, &spec, &old) == 0 && old.it_value.tv_sec == 0 &&
+	      old.it_interval.tv_sec == 0);
+	CHECK(timerfd_settime(fd, 0, &spec, &old) == 0 && old.it_value.tv_sec <= 2 &&
+	      old.it_interval.tv_sec == 1);
 	CHECK(remaining(fd) > 0 && remaining(fd) <= 2000 * MS);
-	FAILS(EFAULT, timerfd_settime(fd, TFD_TIMER_ABSTIME, &(struct itimerspec){ .it_value = { 0, 1 } }, at(16)));
+	FAILS(EFAULT, timerfd_settime(fd, TFD_TIMER_ABSTIME,
+				      &(struct itimerspec){ .it_value = { 0, 1 } }, at(16)));
 	CHECK(ready(fd, POLLIN | POLLOUT, -1) == POLLIN && remaining(fd) == 0);
 	CHECK(set(fd, 0, 0, 5) == 0 && ready(fd, POLLIN | POLLOUT, 0) == 0 && remaining(fd) == 0);
 	FAILS(EAGAIN, read(fd, &count, 8));
@@ -193,7 +200,8 @@ CASE(eight_bytes_are_read)
 	int fd = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
 	uint64_t count = 0, big[2] = { 1, 2 };
 
-	CHECK(set(fd, 0, 1, 0) == 0 && ready(fd, POLLIN | POLLOUT, -1) == POLLIN && read(fd, big, 16) == 8 && big[0] == 1 && big[1] == 2);
+	CHECK(set(fd, 0, 1, 0) == 0 && ready(fd, POLLIN | POLLOUT, -1) == POLLIN &&
+	      read(fd, big, 16) == 8 && big[0] == 1 && big[1] == 2);
 	CHECK(set(fd, 0, 1, 0) == 0 && ready(fd, POLLIN | POLLOUT, -1) == POLLIN);
 	FAILS(EFAULT, read(fd, at(16), 8));
 	FAILS(EAGAIN, read(fd, &count, 8));
@@ -209,12 +217,15 @@ CASE(a_periodic_timer_counts_all_expirations)
 	start = shown(CLOCK_MONOTONIC);
 	CHECK(set(fd, TFD_TIMER_ABSTIME, start + 3 * MS, 3 * MS) == 0);
 	for (sum = 0; sum < 10; sum += count)
-		if (ready(fd, POLLIN | POLLOUT, -1) != POLLIN || read(fd, &count, 8) != 8 || count == 0)
+		if (ready(fd, POLLIN | POLLOUT, -1) != POLLIN || read(fd, &count, 8) != 8 ||
+		    count == 0)
 			break;
 	CHECK(sum >= 10 && shown(CLOCK_MONOTONIC) >= start + (int64_t)sum * 3 * MS);
 	usleep(20000);
-	CHECK(remaining(fd) >= 0 && remaining(fd) <= 3 * MS && ready(fd, POLLIN | POLLOUT, 0) == POLLIN);
-	CHECK(read(fd, &count, 8) == 8 && count >= 6 && count <= (uint64_t)(shown(CLOCK_MONOTONIC) - start) / (3 * MS) - sum);
+	CHECK(remaining(fd) >= 0 && remaining(fd) <= 3 * MS &&
+	      ready(fd, POLLIN | POLLOUT, 0) == POLLIN);
+	CHECK(read(fd, &count, 8) == 8 && count >= 6 &&
+	      count <= (uint64_t)(shown(CLOCK_MONOTONIC) - start) / (3 * MS) - sum);
 	FAILS(EAGAIN, (set(fd, 0, 0, 0), read(fd, &count, 8)));
 }
 
@@ -223,7 +234,8 @@ CASE(an_interval_of_a_nanosecond_keeps_nobody_from_working)
 	int fd = timerfd_create(CLOCK_MONOTONIC, 0);
 	uint64_t count = 0;
 
-	CHECK(set(fd, 0, 1, 1) == 0 && read(fd, &count, 8) == 8 && count >= 1 && read(fd, &count, 8) == 8 && count >= 1);
+	CHECK(set(fd, 0, 1, 1) == 0 && read(fd, &count, 8) == 8 && count >= 1 &&
+	      read(fd, &count, 8) == 8 && count >= 1);
 	CHECK(close(fd) == 0);
 }
 
@@ -239,9 +251,12 @@ CASE(copies_and_children_share_the_timer)
 	CHECK(set(copy, 0, 50 * MS, 0) == 0 && remaining(fd) <= 50 * MS && close(fd) == 0);
 	child = fork();
 	if (child == 0)
-		_exit(read(copy, &count, 8) == 8 && count == 1 && set(copy, 0, 10 * MS, 0) == 0 ? 0 : 1);
-	CHECK(waitpid(child, &status, 0) == child && status == 0 && read(copy, &count, 8) == 8 && count == 1);
-	CHECK(set(copy, 0, 1000 * MS, 10 * MS) == 0 && dup2(copy, 3) == 3 && close(copy) == 0 && close(3) == 0);
+		_exit(read(copy, &count, 8) == 8 && count == 1 && set(copy, 0, 10 * MS, 0) == 0 ?
+		      0 : 1);
+	CHECK(waitpid(child, &status, 0) == child && status == 0 && read(copy, &count, 8) == 8 &&
+	      count == 1);
+	CHECK(set(copy, 0, 1000 * MS, 10 * MS) == 0 && dup2(copy, 3) == 3 && close(copy) == 0 &&
+	      close(3) == 0);
 }
 
 CASE(one_of_several_threads_gets_an_expiration)
@@ -282,7 +297,8 @@ CASE(poll_and_select_wait_for_a_timer)
 	CHECK(read(fd, &count, 8) == 8 && set(fd, 0, 10 * MS, 0) == 0);
 	FD_ZERO(&readable);
 	FD_SET(fd, &readable);
-	CHECK(select(fd + 1, &readable, NULL, NULL, NULL) == 1 && FD_ISSET(fd, &readable) && read(fd, &count, 8) == 8);
+	CHECK(select(fd + 1, &readable, NULL, NULL, NULL) == 1 && FD_ISSET(fd, &readable) &&
+	      read(fd, &count, 8) == 8);
 }
 
 /*

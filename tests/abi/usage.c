@@ -97,10 +97,12 @@ CASE(the_time_of_a_child_counts_when_it_was_waited_for)
 	before = of_children();
 	begin = now(CLOCK_MONOTONIC);
 	pid = work(0);
-	CHECK(waitid(P_PID, pid, &information, WEXITED | WNOWAIT) == 0 && information.si_pid == pid && of_children() < before + few);
+	CHECK(waitid(P_PID, pid, &information, WEXITED | WNOWAIT) == 0 &&
+	      information.si_pid == pid && of_children() < before + few);
 	CHECK(wait4(pid, &status, 0, &usage) == pid && status == 0);
 	most = (now(CLOCK_MONOTONIC) - begin) / 1000 + few;
-	CHECK(microseconds_of(&usage) >= one - few && microseconds_of(&usage) < most && usage.ru_maxrss > 0);
+	CHECK(microseconds_of(&usage) >= one - few && microseconds_of(&usage) < most &&
+	      usage.ru_maxrss > 0);
 	CHECK(of_children() >= before + one - few && of_children() < before + most);
 }
 
@@ -126,8 +128,10 @@ CASE(waitid_and_times_count_children)
 
 	before = of_children();
 	pid = work(0);
-	CHECK(waitid(P_PID, pid, &information, WEXITED) == 0 && information.si_pid == pid && of_children() >= before + one - few);
-	CHECK(times(&ticks) != -1 && ticks.tms_cutime + ticks.tms_cstime >= (before + one) / 10000 - 1);
+	CHECK(waitid(P_PID, pid, &information, WEXITED) == 0 && information.si_pid == pid &&
+	      of_children() >= before + one - few);
+	CHECK(times(&ticks) != -1 &&
+	      ticks.tms_cutime + ticks.tms_cstime >= (before + one) / 10000 - 1);
 	CHECK(wait4(-1, NULL, WNOHANG, &usage) == -1 && errno == ECHILD);
 }
 
@@ -146,10 +150,12 @@ CASE(a_stopped_child_is_not_over)
 		burn(WORK);
 		_exit(0);
 	}
-	CHECK(wait4(pid, &status, WUNTRACED, &usage) == pid && WIFSTOPPED(status) && of_children() == before);
+	CHECK(wait4(pid, &status, WUNTRACED, &usage) == pid && WIFSTOPPED(status) &&
+	      of_children() == before);
 	CHECK(microseconds_of(&usage) >= one - few);
 	kill(pid, SIGCONT);
-	CHECK(wait4(pid, &status, 0, &usage) == pid && status == 0 && of_children() >= before + 2 * one - few);
+	CHECK(wait4(pid, &status, 0, &usage) == pid && status == 0 &&
+	      of_children() >= before + 2 * one - few);
 }
 
 CASE(the_time_of_a_killed_child_counts)
@@ -170,7 +176,8 @@ CASE(the_time_of_a_killed_child_counts)
 		clock_nanosleep(CLOCK_MONOTONIC, 0, &(struct timespec){ 0, WORK / 3 }, NULL);
 	while (now(of_child) < WORK);
 	kill(pid, SIGKILL);
-	CHECK(wait4(pid, &status, 0, &usage) == pid && WIFSIGNALED(status) && of_children() >= before + one - few);
+	CHECK(wait4(pid, &status, 0, &usage) == pid && WIFSIGNALED(status) &&
+	      of_children() >= before + one - few);
 }
 
 CASE(a_child_that_nobody_waits_for_does_not_count)
@@ -204,7 +211,8 @@ CASE(execve_keeps_the_time)
 		execl("/proc/self/exe", "again", NULL);
 		_exit(1);
 	}
-	CHECK(wait4(pid, &status, 0, &usage) == pid && status == 0 && microseconds_of(&usage) >= 2 * one - few);
+	CHECK(wait4(pid, &status, 0, &usage) == pid && status == 0 &&
+	      microseconds_of(&usage) >= 2 * one - few);
 }
 
 CASE(a_thread_has_the_time_that_it_has_worked)

@@ -27,7 +27,8 @@ static const void *dynamic(int64_t tag)
 	for (int i = 0; i < header->e_phnum; i++) {
 		if (program[i].p_type != PT_DYNAMIC)
 			continue;
-		for (const Elf64_Dyn *entry = (void *)(base + program[i].p_vaddr); entry->d_tag; entry++)
+		for (const Elf64_Dyn *entry = (void *)(base + program[i].p_vaddr); entry->d_tag;
+		     entry++)
 			if (entry->d_tag == tag)
 				return base + entry->d_un.d_ptr;
 	}
@@ -49,7 +50,8 @@ static void *function(const char *name)
 		for (const Elf64_Verdef *d = definition;; d = (void *)((char *)d + d->vd_next)) {
 			const Elf64_Verdaux *aux = (void *)((char *)d + d->vd_aux);
 
-			if (d->vd_ndx == (versions[i] & 0x7fff) && !strcmp(strings + aux->vda_name, "LINUX_2.6"))
+			if (d->vd_ndx == (versions[i] & 0x7fff) &&
+			    !strcmp(strings + aux->vda_name, "LINUX_2.6"))
 				return (char *)base + symbols[i].st_value;
 			if (!d->vd_next)
 				break;
@@ -72,8 +74,9 @@ static int agrees(clock_function gettime, clockid_t clock, int64_t slack)
 		if (syscall(SYS_clock_gettime, clock, &before) || gettime(clock, &here) ||
 		    syscall(SYS_clock_gettime, clock, &after))
 			return 0;
-		if (nanoseconds(here) < nanoseconds(before) - slack || nanoseconds(here) > nanoseconds(after) + slack ||
-		    here.tv_nsec < 0 || here.tv_nsec >= 1000000000)
+		if (nanoseconds(here) < nanoseconds(before) - slack ||
+		    nanoseconds(here) > nanoseconds(after) + slack || here.tv_nsec < 0 ||
+		    here.tv_nsec >= 1000000000)
 			return 0;
 	}
 	return 1;
@@ -117,7 +120,8 @@ CASE(it_reads_the_clocks_of_the_processor)
 {
 	struct timespec a;
 
-	CHECK(gettime(CLOCK_PROCESS_CPUTIME_ID, &a) == 0 && gettime(CLOCK_THREAD_CPUTIME_ID, &a) == 0);
+	CHECK(gettime(CLOCK_PROCESS_CPUTIME_ID, &a) == 0 &&
+	      gettime(CLOCK_THREAD_CPUTIME_ID, &a) == 0);
 }
 
 CASE(unknown_clocks_are_refused)

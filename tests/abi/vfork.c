@@ -319,7 +319,8 @@ CASE(posix_spawn_sets_mask_and_handlers)
 	sigaddset(&set, SIGTERM);
 	posix_spawnattr_setsigmask(&attributes, &set);
 	posix_spawnattr_setsigdefault(&attributes, &set);
-	posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETPGROUP);
+	posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF |
+						      POSIX_SPAWN_SETPGROUP);
 	argv[2] = "kill -TERM $$; exit 2";
 	CHECK(posix_spawn(&pid, "/bin/sh", NULL, &attributes, argv, environ) == 0);
 	status = status_of(pid);

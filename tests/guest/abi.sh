@@ -1,6 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT OR Apache-2.0
-# The programs of tests/abi that take arguments do the same under Linux and in the realm: start, ways to end, registers, noise.
+# The programs of tests/abi that take arguments do the same under Linux and in the realm: start,
+# ways to end, registers, noise.
 # kernels: 6.1 6.12
 # shared: yes
 # timeout: 600
@@ -15,7 +16,8 @@ same() {
 	# The shell itself tells of deaths by signal; that is not to be compared.
 	{ "$program" "$@" >linux.out 2>linux.err; local linux=$?; } 2>/dev/null
 	{ crtos run -- "$program" "$@" >realm.out 2>realm.err; local realm=$?; } 2>/dev/null
-	if [ $linux = $realm ] && cmp -s linux.out realm.out && cmp -s linux.err realm.err && ! grep -q ^FAILED linux.out; then
+	if [ $linux = $realm ] && cmp -s linux.out realm.out && cmp -s linux.err realm.err &&
+		! grep -q ^FAILED linux.out; then
 		echo "ok ${program##*/} $*"
 		return
 	fi
@@ -27,15 +29,21 @@ same() {
 }
 
 CHECKED='a b=c' same startup one '' three
-for way in exit0 exit7 exit255 exit300 thread-exit read write kernel noncanonical jump far-jump data stack bad-stack-call divide \
-	illegal breakpoint step halt port clear-interrupts control register xsetbv vmrun monitor invd vmcall software-interrupt abort \
-	raise1 raise2 raise6 raise9 raise10 raise11 raise13 raise15 raise17 raise28 kill15 kill64; do
+for way in exit0 exit7 exit255 exit300 thread-exit read write kernel noncanonical jump \
+	far-jump data stack bad-stack-call divide illegal breakpoint step halt port \
+	clear-interrupts control register xsetbv vmrun monitor invd vmcall software-interrupt \
+	abort raise1 raise2 raise6 raise9 raise10 raise11 raise13 raise15 raise17 raise28 kill15 \
+	kill64; do
 	same end $way
 done
 
 # What is ignored when a program starts stays ignored; what is blocked stays blocked.
 (trap '' INT; same end raise2) || failed=1
-(trap '' PIPE; crtos run -- busybox yes 2>/dev/null | head -1 >/dev/null; [ "${PIPESTATUS[0]}" = 1 ]) || { echo 'FAILED ignored SIGPIPE'; failed=1; }
+(
+	trap '' PIPE
+	crtos run -- busybox yes 2>/dev/null | head -1 >/dev/null
+	[ "${PIPESTATUS[0]}" = 1 ]
+) || { echo 'FAILED ignored SIGPIPE'; failed=1; }
 
 # Several programs share the realm's CPU and keep their registers.
 "$ABI/floating" >linux.out

@@ -9,7 +9,8 @@ set -u
 cd "$(mktemp -d)" || exit 1
 failed=0
 
-# same NAME COMMAND: the shell line COMMAND, with `bb` for busybox, has one output and one status in both realms.
+# same NAME COMMAND: the shell line COMMAND, with `bb` for busybox, has one output and one status in
+# both realms.
 same() {
 	local name=$1 line=$2
 	bb() { busybox "$@"; }

@@ -4,7 +4,8 @@
 # kernels: 6.1
 # tier: full
 # realm: no
-# packages: bc,curl,fio,gawk,git,jq,lua5.4,make,memcached,netcat-openbsd,nginx-light,openssl,redis-server,rt-tests,sqlite3,stress-ng,sysbench,xz-utils,zstd
+# packages: bc,curl,fio,gawk,git,jq,lua5.4,make,memcached,netcat-openbsd,nginx-light,openssl
+# packages: redis-server,rt-tests,sqlite3,stress-ng,sysbench,xz-utils,zstd
 # timeout: 1200
 set -u
 cd "$(mktemp -d)" || exit 1
@@ -12,7 +13,8 @@ failed=0
 only=${1:-}
 crtos up --cpus 2,3 --memory 512M || exit 1
 
-# same NAME SHELL: the shell command runs under Linux and in the realm, with equal status and output.
+# same NAME SHELL: the shell command runs under Linux and in the realm, with equal status and
+# output.
 same() {
 	local name=$1 command=$2 where status
 	case $name in *$only*) ;; *) return ;; esac
@@ -21,7 +23,9 @@ same() {
 		if [ $where = linux ]; then
 			timeout 200 bash -c "$command" >../$where.out 2>../$where.err </dev/null; status=$?
 		else
-			timeout 200 crtos run -- bash -c "$command" >../$where.out 2>../$where.err </dev/null; status=$?
+			timeout 200 crtos run -- bash -c "$command" >../$where.out 2>../$where.err \
+				</dev/null
+			status=$?
 		fi
 		cd .. || exit 1
 		echo "status $status" >>$where.out
@@ -64,7 +68,8 @@ q = queue.Queue(); out = queue.Queue()
 def work():
     while (n := q.get()) is not None: out.put(n * n)
 threads = [threading.Thread(target=work) for _ in range(4)]
-[t.start() for t in threads]; [q.put(n) for n in range(500)]; [q.put(None) for _ in threads]; [t.join() for t in threads]
+[t.start() for t in threads]; [q.put(n) for n in range(500)]
+[q.put(None) for _ in threads]; [t.join() for t in threads]
 print(sum(out.get() for _ in range(500)))"'
 same python-subprocess 'python3 -c "
 import subprocess, sys
@@ -90,12 +95,15 @@ async def main():
     loop = asyncio.get_running_loop()
     a, b = socket.socketpair(); a.setblocking(False); b.setblocking(False)
     got = asyncio.create_task(loop.sock_recv(b, 10)); await loop.sock_sendall(a, b\"hello\"); print(await got)
-    later = loop.create_future(); start = loop.time(); loop.call_later(0.05, later.set_result, 7); print(await later, loop.time() - start >= 0.05)
-    r, w = os.pipe(); read = loop.create_future(); loop.add_reader(r, lambda: read.done() or read.set_result(os.read(r, 10)))
+    later = loop.create_future(); start = loop.time(); loop.call_later(0.05, later.set_result, 7)
+    print(await later, loop.time() - start >= 0.05)
+    r, w = os.pipe(); read = loop.create_future()
+    loop.add_reader(r, lambda: read.done() or read.set_result(os.read(r, 10)))
     loop.call_later(0.01, os.write, w, b\"pipe\"); print(await read); loop.remove_reader(r)
     p = await asyncio.create_subprocess_exec(\"cat\", stdin=-1, stdout=-1); print(await p.communicate(b\"through\"), p.returncode)
     print(await loop.run_in_executor(None, sum, range(1000)))
-    async def serve(reader, writer): writer.write(await reader.readline()); await writer.drain(); writer.close()
+    async def serve(reader, writer):
+        writer.write(await reader.readline()); await writer.drain(); writer.close()
     server = await asyncio.start_server(serve, \"127.0.0.1\", 0); port = server.sockets[0].getsockname()[1]
     async def ask(n):
         r, w = await asyncio.open_connection(\"127.0.0.1\", port); w.write(b\"%d\\n\" % n); line = await r.readline(); w.close(); return int(line)
@@ -104,10 +112,12 @@ asyncio.run(main())"'
 same python-signals 'python3 -c "
 import signal, os, time
 got = []
-signal.signal(signal.SIGALRM, lambda s, f: got.append(s)); signal.setitimer(signal.ITIMER_REAL, 0.02, 0.02)
+signal.signal(signal.SIGALRM, lambda s, f: got.append(s))
+signal.setitimer(signal.ITIMER_REAL, 0.02, 0.02)
 while len(got) < 3: signal.pause()
 print(len(got)); signal.setitimer(signal.ITIMER_REAL, 0)
-signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1]); os.kill(os.getpid(), signal.SIGUSR1); print(signal.sigwait([signal.SIGUSR1]))"'
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1]); os.kill(os.getpid(), signal.SIGUSR1)
+print(signal.sigwait([signal.SIGUSR1]))"'
 same python-shared-memory 'python3 -c "
 from multiprocessing import shared_memory, Process
 def f(name):
@@ -156,12 +166,16 @@ same python-mmap 'python3 -c "
 import mmap, os, select, fcntl, pty, time, resource, ctypes
 f = open(\"f\", \"w+b\"); f.truncate(8192); m = mmap.mmap(f.fileno(), 8192); m[0:5] = b\"hello\"; m.flush(); print(open(\"f\", \"rb\").read(5))
 print(os.popen(\"echo popen\").read()); r, w = os.pipe(); os.write(w, b\"x\"); print(select.select([r], [], [], 1)[0] == [r])
-fcntl.lockf(f, fcntl.LOCK_EX); print(os.sched_getaffinity(0) != set()); print(ctypes.CDLL(None).getpid() == os.getpid())
+fcntl.lockf(f, fcntl.LOCK_EX); print(os.sched_getaffinity(0) != set())
+print(ctypes.CDLL(None).getpid() == os.getpid())
 print(pty.spawn([\"echo\", \"pty\"]))"'
 same perl-ipc 'perl -MIPC::Open3 -e "my \$p = open3(my \$i, my \$o, undef, q(tr a-z A-Z)); print \$i qq(abc\n); close \$i; print <\$o>; waitpid \$p, 0; print \$?, qq(\n)"; perl -MSocket -e "socketpair(A, B, AF_UNIX, SOCK_STREAM, PF_UNSPEC); syswrite A, q(x); sysread B, my \$b, 1; print \$b, qq(\n); \$SIG{ALRM} = sub { print qq(alarm\n) }; alarm 1; sleep 3; print qq(end\n)"'
 same nginx 'mkdir -p t/logs; echo page >t/index.html; cat >t/c <<END
 daemon off; pid t/p; error_log stderr; worker_processes 2; events { worker_connections 64; }
-http { access_log off; client_body_temp_path t/1; proxy_temp_path t/2; fastcgi_temp_path t/3; uwsgi_temp_path t/4; scgi_temp_path t/5; server { listen 127.0.0.1:8097; root $PWD/t; } }
+http {
+	access_log off; client_body_temp_path t/1; proxy_temp_path t/2; fastcgi_temp_path t/3;
+	uwsgi_temp_path t/4; scgi_temp_path t/5; server { listen 127.0.0.1:8097; root $PWD/t; }
+}
 END
 chmod 755 . t; chmod 711 .. ; nginx -p $PWD -c t/c & p=$!; for i in $(seq 600); do curl -s http://127.0.0.1:8097/ && break; sleep 0.2; done; kill $p; wait $p; echo $?'
 same process-substitution 'paste <(seq 3) <(seq 4 6); diff <(seq 3) <(seq 4); echo hello | cat - <(echo b)'

@@ -1,6 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT OR Apache-2.0
-# Every refusal of the command line says what was asked, why not, and what to do; nothing has changed afterwards.
+# Every refusal of the command line says what was asked, why not, and what to do; nothing has
+# changed afterwards.
 # kernels: 6.1 6.12-rt
 # realm: no
 # shared: yes
@@ -10,7 +11,8 @@ failed=0
 online() { cat /sys/devices/system/cpu/online; }
 before=$(online)
 
-# refused STATUS WORDS COMMAND...: COMMAND ends with STATUS, says WORDS on standard error, and nothing on standard output.
+# refused STATUS WORDS COMMAND...: COMMAND ends with STATUS, says WORDS on standard error, and
+# nothing on standard output.
 refused() {
 	local status=$1 words=$2 got; shift 2
 	"$@" >out 2>err; got=$?
@@ -39,7 +41,8 @@ modprobe -r crtos 2>/dev/null
 printf '#!/absent/sh\n' >script; printf '#!./loop\n' >loop; chmod +x script loop
 printf 'hello\n' >text; chmod +x text
 cp /bin/busybox closed; chmod a-x closed
-head -c 18 /bin/busybox >arm; printf '\267\0' >>arm; tail -c +21 /bin/busybox | head -c 4096 >>arm; chmod +x arm
+head -c 18 /bin/busybox >arm; printf '\267\0' >>arm
+tail -c +21 /bin/busybox | head -c 4096 >>arm; chmod +x arm
 refused 127 'program not found' crtos run -- ./absent
 refused 127 'add its directory to PATH' crtos run -- no-such-program
 refused 126 'it is a directory' crtos run -- .

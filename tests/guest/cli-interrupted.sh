@@ -1,6 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT OR Apache-2.0
-# `crtos up` that is interrupted or killed at any moment leaves everything as before, and says so if it can.
+# `crtos up` that is interrupted or killed at any moment leaves everything as before, and says so if
+# it can.
 # kernels: 6.1 6.12-rt
 # realm: no
 # shared: yes
@@ -13,7 +14,9 @@ cd "$(mktemp -d)" || exit 1
 
 # How long it takes, so that the moments spread over all of it.
 crtos up --cpus "$last" --memory 128M && crtos down || exit 1
-start=$(date +%s%3N); crtos up --cpus "$last" --memory 128M || exit 1; took=$(($(date +%s%3N) - start)); crtos down || exit 1
+start=$(date +%s%3N)
+crtos up --cpus "$last" --memory 128M || exit 1
+took=$(($(date +%s%3N) - start)); crtos down || exit 1
 sleep 1
 before=$(free_kib)
 ended=0

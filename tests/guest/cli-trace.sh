@@ -1,6 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT OR Apache-2.0
-# A trace is JSON with everything that happened, on Linux's monotonic clock; nothing is traced before and afterwards.
+# A trace is JSON with everything that happened, on Linux's monotonic clock; nothing is traced
+# before and afterwards.
 # kernels: 6.1 6.12
 # shared: yes
 # timeout: 600

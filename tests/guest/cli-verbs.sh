@@ -1,6 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT OR Apache-2.0
-# `ps`, `stats`, `log`, `version`, `check` show what is there; `down` refuses while programs run, and names them.
+# `ps`, `stats`, `log`, `version`, `check` show what is there; `down` refuses while programs run,
+# and names them.
 # kernels: 6.1 6.12
 # realm: no
 # shared: yes

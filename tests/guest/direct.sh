@@ -1,6 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT OR Apache-2.0
-# O_DIRECT: a disk's blocks go straight into the pages of a program in the realm (get_user_pages), and from there to a disk.
+# O_DIRECT: a disk's blocks go straight into the pages of a program in the realm (get_user_pages),
+# and from there to a disk.
 # kernels: all
 # shared: yes
 set -u

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT OR Apache-2.0
-# The realm's calls interrupt the CPU on which their shadow waits, or the one that was chosen for them, and another one while that is offline; calls go
-# on meanwhile.
+# The realm's calls interrupt the CPU on which their shadow waits, or the one that was chosen for
+# them, and another one while that is offline; calls go on meanwhile.
 # kernels: all
 # realm: no
 # shared: yes
@@ -23,7 +23,8 @@ has() {
 	done
 	return 1
 }
-# rings_at CPU [COMMAND...]: calls of a program that the command starts interrupt that CPU, and only that one.
+# rings_at CPU [COMMAND...]: calls of a program that the command starts interrupt that CPU, and only
+# that one.
 rings_at() {
 	local wanted=$1 cpu before after others=0
 	shift
@@ -43,7 +44,8 @@ refused() {
 	"$@" 2>err && fail "$*: not refused"
 	grep -qF -- "$words" err && grep -q 'remedy: choose' err || { fail "$*"; cat err; }
 }
-# no_call_gets_lost PROGRAMS: each of them makes calls while CPUs come and go. The last CPU that is left is CPU 0.
+# no_call_gets_lost PROGRAMS: each of them makes calls while CPUs come and go. The last CPU that is
+# left is CPU 0.
 no_call_gets_lost() {
 	local program programs=()
 	for program in $(seq "$1"); do

@@ -8,7 +8,8 @@ set -u
 cd "$(mktemp -d)" || exit 1
 failed=0
 
-# same COMMAND…: COMMAND prints the same, with the same status, under Linux and in the realm; both get this shell's input.
+# same COMMAND…: COMMAND prints the same, with the same status, under Linux and in the realm; both
+# get this shell's input.
 same() {
 	local input linux realm
 	input=$(mktemp)

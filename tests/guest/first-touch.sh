@@ -1,6 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT OR Apache-2.0
-# What a real-time thread's program and its libraries consist of is present before it uses it: the first access to a page takes no longer than another one.
+# What a real-time thread's program and its libraries consist of is present before it uses it: the
+# first access to a page takes no longer than another one.
 # kernels: 6.1
 # icount: yes
 # shared: yes

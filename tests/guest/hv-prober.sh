@@ -1,6 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT OR Apache-2.0
-# Whatever a cell touches outside of its configuration stops it, and it alone: a second cell and Linux go on.
+# Whatever a cell touches outside of its configuration stops it, and it alone: a second cell and
+# Linux go on.
 # kernels: 6.1 6.12
 # realm: no
 # shared: yes
@@ -23,7 +24,8 @@ crtos cell start other $inmates/latency.elf --command-line 'period=2000 ticks=10
 crtos cell create probe --cpus 2 --memory 4M --port 0x70-0x71 || exit 1
 dmesg --clear
 
-# probe ADDRESS TEXT SELECTOR...: the cell has to fail there, and its last line in the log has to say TEXT.
+# probe ADDRESS TEXT SELECTOR...: the cell has to fail there, and its last line in the log has to
+# say TEXT.
 stops() {
 	local address=$1 text=$2 before state
 	shift 2
@@ -56,7 +58,8 @@ stops 0xc0010117 'write to a register' msr-write msr=0xc0010117
 stops 0x277f 'read of a register' msr-read msr=0x277f
 stops 0x1b 'write to a register' apic-base
 stops 0x80d 'write to a register' msr-write msr=0x80d
-for command in icr-foreign 'icr-foreign target=3' 'icr-foreign target=77' icr-foreign-nmi icr-logical icr-init icr-start-up icr-init-broadcast; do
+for command in icr-foreign 'icr-foreign target=3' 'icr-foreign target=77' icr-foreign-nmi \
+	icr-logical icr-init icr-start-up icr-init-broadcast; do
 	stops 0x830 'interrupt command' $command
 done
 for instruction in vmrun clgi skinit invd efer-svme; do

@@ -16,7 +16,8 @@ dmesg --clear
 for round in $(seq "${ROUNDS:-2}"); do
 	crtos cell create pair --cpus 2-3 --memory 8M >/dev/null || { fail 'create'; break; }
 	for _ in $(seq 8); do
-		crtos cell start pair $inmates/latency.elf --command-line 'period=500 ticks=1000000' || { fail "start in round $round"; break 2; }
+		crtos cell start pair $inmates/latency.elf --command-line 'period=500 ticks=1000000' ||
+			{ fail "start in round $round"; break 2; }
 		await '[ "$(word pair 0)" -gt 5 ] && [ "$(word pair 1024)" -gt 5 ]'
 		[ "$(word pair 0)" -gt 5 ] || fail 'CPU 0 of the cell does not tick'
 		[ "$(word pair 1024)" -gt 5 ] || fail 'CPU 1 of the cell does not tick'

@@ -1,6 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT OR Apache-2.0
-# On a machine in xAPIC mode: cells by the trapped interface, their bounds, INIT and NMI, CPU hotplug.
+# On a machine in xAPIC mode: cells by the trapped interface, their bounds, INIT and NMI, CPU
+# hotplug.
 # kernels: 6.1 6.12
 # realm: no
 # xapic: yes
@@ -17,7 +18,8 @@ crtos cell create other --cpus 3 --memory 4M || exit 1
 crtos cell start other $inmates/latency.elf --command-line 'period=2000 ticks=1000000' || exit 1
 crtos cell create probe --cpus 2 --memory 4M || exit 1
 dmesg --clear
-for what in icr-foreign 'icr-foreign target=3' icr-foreign-nmi icr-logical icr-init icr-init-broadcast msr-read 'msr-write msr=0x80d' apic-page; do
+for what in icr-foreign 'icr-foreign target=3' icr-foreign-nmi icr-logical icr-init \
+	icr-init-broadcast msr-read 'msr-write msr=0x80d' apic-page; do
 	before=$(ticks)
 	crtos cell start probe $inmates/prober.elf --command-line "$what" || fail "$what: start"
 	await '[ "$(state probe)" = failed ]' || fail "$what: $(state probe)"

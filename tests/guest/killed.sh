@@ -32,9 +32,16 @@ before=$(free_kib)
 for i in $(seq "$runs"); do
 	case $((i % 4)) in
 	0) killed 999 crtos up --cpus "$last" --memory 256M ;;
-	1) crtos up --cpus "$last" --memory 256M; killed 300 crtos run -- busybox md5sum /usr/bin/python3 ;;
-	2) crtos up --cpus "$last" --memory 256M; killed 100 crtos run -- busybox sleep 10; killed 500 crtos down ;;
-	3) crtos up --cpus "$last" --memory 256M; for _ in 1 2 3; do killed 200 crtos run -- busybox cat /dev/zero; done; crtos run -- busybox true || exit 1 ;;
+	1)
+		crtos up --cpus "$last" --memory 256M
+		killed 300 crtos run -- busybox md5sum /usr/bin/python3 ;;
+	2)
+		crtos up --cpus "$last" --memory 256M; killed 100 crtos run -- busybox sleep 10
+		killed 500 crtos down ;;
+	3)
+		crtos up --cpus "$last" --memory 256M
+		for _ in 1 2 3; do killed 200 crtos run -- busybox cat /dev/zero; done
+		crtos run -- busybox true || exit 1 ;;
 	esac
 	back || { echo "run $i: CPUs online: $(cat /sys/devices/system/cpu/online), were $online"; exit 1; }
 done

@@ -1,7 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT OR Apache-2.0
-# Somebody who may use the device, and does so by hand and with bad intent, gets neither rights nor memory of others, and
-# leaves a realm that works. A page that Linux still holds when its program is gone stays that program's.
+# Somebody who may use the device, and does so by hand and with bad intent, gets neither rights nor
+# memory of others, and leaves a realm that works. A page that Linux still holds when its program is
+# gone stays that program's.
 # kernels: 6.1 6.12
 # realm: no
 # shared: yes
@@ -19,7 +20,8 @@ SPAWN, THREAD, REMOTE, SIGNAL = 0xc020c720, 0xc721, 0xc048c722, 0x4030c723
 REPORT, CHANNEL = 0x4020c711, 0x4020c712
 libc = ctypes.CDLL(None, use_errno=True)
 libc.mmap.restype = ctypes.c_void_p
-libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_ulong]
+libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int,
+                      ctypes.c_ulong]
 failed = False
 
 def check(what, result, *expected):
@@ -62,7 +64,8 @@ if len(sys.argv) > 1:
     os._exit(failed)
 
 device = os.open('/dev/crtos', os.O_RDWR)
-for number in 0xc701, 0xc702, 0xc228c703, 0x4020c704, 0x4020c705, 0xc706, 0xc707, 0xc708, 0xc714, 0x4020c715:
+for number in (0xc701, 0xc702, 0xc228c703, 0x4020c704, 0x4020c705, 0xc706, 0xc707, 0xc708, 0xc714,
+               0x4020c715):
     check(f'{number:#x}', call(device, number, bytearray(0x228) if number > 0xffff else 0), 'EPERM')
 memory = ctypes.create_string_buffer(64)
 buffer = ctypes.addressof(memory)
@@ -137,7 +140,8 @@ import os, sys
 os.setgroups([]); os.setgid(12345); os.setuid(12345)
 os.execv(sys.executable, ["python3", "hostile.py"])' || { echo "hostile: $?"; status=1; }
 
-# vmsplice(1, page of "A", ...), then exit: the page is in the pipe, where nobody else may write to it.
+# vmsplice(1, page of "A", ...), then exit: the page is in the pipe, where nobody else may write to
+# it.
 python3 - <<'P'
 import os, struct
 code = bytes.fromhex('b816010000 bf01000000 be00014000 ba01000000 4531d2 0f05 31ff b83c000000 0f05')
@@ -151,7 +155,8 @@ mkfifo pipe; exec 3<>pipe
 crtos run -- ./splice >&3 || { echo "splice: $?"; status=1; }
 sleep 3
 for _ in 1 2; do
-	crtos run -- busybox dd if=/dev/zero of=/dev/null bs=100M count=1 2>/dev/null || { echo "fill: $?"; status=1; }
+	crtos run -- busybox dd if=/dev/zero of=/dev/null bs=100M count=1 2>/dev/null ||
+		{ echo "fill: $?"; status=1; }
 done
 [ "$(head -c 4096 <&3 | tr -d A | wc -c)" = 0 ] || { echo 'a page in a pipe was given to another program'; status=1; }
 exec 3>&-

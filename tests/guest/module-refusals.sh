@@ -13,8 +13,10 @@ dmesg --clear
 cat >/tmp/refusals.py <<'P'
 import ctypes, fcntl, os, struct, sys
 
-ENABLE, DISABLE, CREATE, LOAD, START, STOP, DESTROY = 0xc701, 0xc702, 0xc228c703, 0x4020c704, 0x4020c705, 0xc706, 0xc707
-REPORT, CHANNEL, REASON, DOORBELL, WRITE, SPAWN = 0x4020c711, 0x4020c712, 0x8100c713, 0xc714, 0x4020c715, 0xc020c720
+ENABLE, DISABLE, CREATE, LOAD = 0xc701, 0xc702, 0xc228c703, 0x4020c704
+START, STOP, DESTROY = 0x4020c705, 0xc706, 0xc707
+REPORT, CHANNEL, REASON = 0x4020c711, 0x4020c712, 0x8100c713
+DOORBELL, WRITE, SPAWN = 0xc714, 0x4020c715, 0xc020c720
 MIB = 1 << 20
 device = os.open('/dev/crtos', os.O_RDWR | os.O_CLOEXEC)
 failed = False
@@ -27,7 +29,8 @@ def reason():
 def call(number, argument=0):
     """The result, or the reason of the refusal."""
     try:
-        return fcntl.ioctl(device, number, argument, *([True] if isinstance(argument, bytearray) else []))
+        mutable = [True] if isinstance(argument, bytearray) else []
+        return fcntl.ioctl(device, number, argument, *mutable)
     except OSError as error:
         return f'{error.strerror}: {reason()}'
 
@@ -40,7 +43,8 @@ def create(cpus, private=2 * MIB, shared=0, vector=0x50, flags=0, linux_cpu=0):
 
 def transfer(number, cell, offset, length):
     buffer = ctypes.create_string_buffer(max(length, 1))
-    return call(number, bytearray(struct.pack('<IIQQQ', cell, 0, offset, ctypes.addressof(buffer), length)))
+    address = ctypes.addressof(buffer)
+    return call(number, bytearray(struct.pack('<IIQQQ', cell, 0, offset, address, length)))
 
 def expect(what, result, *words):
     global failed

@@ -1,7 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT OR Apache-2.0
-# Debian's own rt-tests: each program first under Linux, then in the realm on two CPUs; both end alike and report.
-# In virtual time: they judge times, and some fail where the host takes the processor for a while. Those that fork are in rt-tests-forked.sh.
+# Debian's own rt-tests: each program first under Linux, then in the realm on two CPUs; both end
+# alike and report. In virtual time: they judge times, and some fail where the host takes the
+# processor for a while. Those that fork are in rt-tests-forked.sh.
 # kernels: 6.1
 # realm: no
 # icount: yes
@@ -20,8 +21,8 @@ online=$(crtos run -- cat /sys/devices/system/cpu/online)
 
 cpus=(2 3)
 
-# both NAME PATTERN COMMAND...: status 0 and a line that matches PATTERN, under Linux and in the realm, there with `options`. FIRST and SECOND in the
-# command are two CPUs there.
+# both NAME PATTERN COMMAND...: status 0 and a line that matches PATTERN, under Linux and in the
+# realm, there with `options`. FIRST and SECOND in the command are two CPUs there.
 both() {
 	local name=$1 pattern=$2 status where command
 	shift 2

@@ -1,8 +1,10 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT OR Apache-2.0
-# Everything at once: pi_stress and cyclictest's threads (`-S` makes them as many as Linux has CPUs) on two CPUs of the realm, hackbench beside
-# them, stress-ng in Linux. No inversion, no lost wake-up, no leak. In virtual time: a host that is too slow for cyclictest's wake-ups would
-# have nothing left for programs of lower priority. Three seconds are as many instructions as ten of real time are here. `./x bench soak` runs this, too; latencies, which mean nothing here, are judged by
+# Everything at once: pi_stress and cyclictest's threads (`-S` makes them as many as Linux has CPUs)
+# on two CPUs of the realm, hackbench beside them, stress-ng in Linux. No inversion, no lost
+# wake-up, no leak. In virtual time: a host that is too slow for cyclictest's wake-ups would have
+# nothing left for programs of lower priority. Three seconds are as many instructions as ten of real
+# time are here. `./x bench soak` runs this, too; latencies, which mean nothing here, are judged by
 # `./x bench soak --latencies`.
 # kernels: 6.1
 # realm: no
@@ -20,7 +22,8 @@ fail() { echo "FAILED $*"; failed=1; }
 # Memory that no process of the realm has.
 free() { crtos stats --json | jq '.realm.pool_free_bytes'; }
 crtos up --cpus 2,3 --memory 512M || exit 1
-# The first program leaves a little behind for the next ones, and what was read of the programs' files is kept.
+# The first program leaves a little behind for the next ones, and what was read of the programs'
+# files is kept.
 crtos run -- hackbench -p -g 1 -l 10 >/dev/null || exit 1
 crtos run -- cyclictest -m -q -l 10 >/dev/null || exit 1
 crtos run --renumber-cpus -- pi_stress --quiet --duration 1 >/dev/null || exit 1
@@ -31,14 +34,20 @@ stress-ng --cpu 1 --vm 1 --vm-bytes 32M --fork 1 --io 1 >/dev/null 2>&1 &
 linux=$!
 : >rounds
 while ! [ -e over ]; do
-	if crtos run -- hackbench -p -g 1 -l 200 >hackbench.out 2>&1; then echo >>rounds; else cp hackbench.out hackbench.failed; fi
+	if crtos run -- hackbench -p -g 1 -l 200 >hackbench.out 2>&1; then
+		echo >>rounds
+	else
+		cp hackbench.out hackbench.failed
+	fi
 done &
 realm=$!
 # raised: all threads of cyclictest have their priority.
 raised() { [ "$(crtos ps --json | jq '[.[] | select(.command == "cyclictest" and .priority == 99)] | length')" = "$(getconf _NPROCESSORS_CONF)" ]; }
-# Its first thread, which creates the others, has a priority from the beginning, and pi_stress begins after them: neither hackbench nor pi_stress delays
-# their creation. It ends after pi_stress, however long that takes to begin.
-chrt -f 98 crtos run -- cyclictest -m -q -t 8 -S -p 99 -i $interval_us -N -h 200000 --json=cyclictest.json >/dev/null 2>cyclictest.err &
+# Its first thread, which creates the others, has a priority from the beginning, and pi_stress
+# begins after them: neither hackbench nor pi_stress delays their creation. It ends after pi_stress,
+# however long that takes to begin.
+chrt -f 98 crtos run -- cyclictest -m -q -t 8 -S -p 99 -i $interval_us -N -h 200000 \
+	--json=cyclictest.json >/dev/null 2>cyclictest.err &
 timers=$!
 await raised || { crtos ps; fail "cyclictest's threads do not begin: $(cat cyclictest.err)"; }
 crtos run --renumber-cpus -- pi_stress --quiet --duration "$seconds" >pi_stress.out 2>&1 || fail 'pi_stress'

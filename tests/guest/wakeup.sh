@@ -1,13 +1,15 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT OR Apache-2.0
-# The path from a timer's deadline to the program, in instructions: in the realm and in the idle Linux beside it.
+# The path from a timer's deadline to the program, in instructions: in the realm and in the idle
+# Linux beside it.
 # kernels: 6.1 6.12
 # icount: yes
 # shared: yes
 # timeout: 600
 set -u
 cd "$(mktemp -d)" || exit 1
-# A wake-up that meets Linux's work on another virtual CPU is late by that, one in some thousands: docs/measuring.md. So one of three tries has to be without.
+# A wake-up that meets Linux's work on another virtual CPU is late by that, one in some thousands:
+# docs/measuring.md. So one of three tries has to be without.
 for _ in 1 2 3; do
 	chrt -f 80 crtos run -- "$PROGRAMS/periodic" 1000 1 >realm || exit 1
 	chrt -f 80 taskset -c 1 "$PROGRAMS/periodic" 1000 1 >linux || exit 1

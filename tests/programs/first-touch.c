@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 /*
- * How long the first access to each page of a program takes: before its thread is real-time and after. Prints the longest,
- * in ticks of the time stamp counter: of constants before, of constants after, of variables after.
+ * Measures how long the first access to each page of a program takes, before its thread is
+ * real-time and after. Prints the longest of constants before, of constants after, and of variables
+ * after, in ticks of the time stamp counter.
  */
 #include <sched.h>
 #include <stdint.h>
@@ -17,17 +18,20 @@ static const volatile char early[SIZE] = { 1 };
 static const volatile char late[SIZE] = { 1 };
 static volatile char variables[VARIABLES] = { 1 };
 
-/* The longest access to one of the pages. The first and the last are left out: they may lie in pages that were used. */
-#define LONGEST(LENGTH, ACCESS)                                                                                        \
-	({                                                                                                             \
-		uint64_t longest = 0;                                                                                  \
-		for (unsigned at = PAGE; at < (LENGTH) - PAGE; at += PAGE) {                                           \
-			uint64_t start = __rdtsc(), took;                                                              \
-			(void)(ACCESS);                                                                                \
-			took = __rdtsc() - start;                                                                      \
-			longest = took > longest ? took : longest;                                                     \
-		}                                                                                                      \
-		longest;                                                                                               \
+/*
+ * The longest access to one of the pages. The first and the last are left out: they may lie in
+ * pages that were used.
+ */
+#define LONGEST(LENGTH, ACCESS)									\
+	({											\
+		uint64_t longest = 0;								\
+		for (unsigned at = PAGE; at < (LENGTH) - PAGE; at += PAGE) {			\
+			uint64_t start = __rdtsc(), took;					\
+			(void)(ACCESS);								\
+			took = __rdtsc() - start;						\
+			longest = took > longest ? took : longest;				\
+		}										\
+		longest;									\
 	})
 
 int main(void)

@@ -113,8 +113,8 @@ pub struct OwnedSlot {
 }
 
 impl Channel {
-    /// Takes over `slot` if Linux offers it, with ids that there can be. For slots only that the kernel holds no [`OwnedSlot`]
-    /// of.
+    /// Takes over `slot` if Linux offers it, with ids that there can be. For slots only that the
+    /// kernel holds no [`OwnedSlot`] of.
     pub fn accept(&self, slot: Slot) -> Option<(OwnedSlot, Start)> {
         let start = match word!(self, AtomicU32, slots[slot.get()].state).load(Ordering::Acquire) {
             raw::SLOT_SPAWN => Start::Process,

@@ -14,7 +14,12 @@ u32 linux_state(struct crtos_channel *channel, u32 slot)
 
 void linux_open(struct crtos_channel *channel, u32 slot, u32 process, u32 pid)
 {
-	struct crtos_slot_owner owner = { .process = process, .pid = pid, .tid = pid + 1, .uid = 7 };
+	struct crtos_slot_owner owner = {
+		.process = process,
+		.pid = pid,
+		.tid = pid + 1,
+		.uid = 7,
+	};
 
 	crtos_channel_open(channel, slot, CRTOS_SLOT_SPAWN, &owner);
 }

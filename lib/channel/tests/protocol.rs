@@ -213,7 +213,8 @@ proptest! {
         let channel = Shared::new();
         let view = channel.view();
         let slots = [0_u32, 63, SLOTS as u32 - 1];
-        let mut owned_slots: Vec<OwnedSlot> = slots.iter().map(|&slot| open(&channel, slot)).collect();
+        let mut owned_slots: Vec<OwnedSlot> =
+            slots.iter().map(|&slot| open(&channel, slot)).collect();
         let mut truth = [Truth::Idle; 3];
         let mut signals = [0_u32; 3];
         take_replies(&view, |_| {});
@@ -232,11 +233,17 @@ proptest! {
                         prop_assert_eq!(result, sent);
                         truth[index] = Truth::Idle;
                     }
-                    (Poll::Fault { address, write: false }, Truth::Asked(asked) | Truth::Faulted(asked)) => {
+                    (
+                        Poll::Fault { address, write: false },
+                        Truth::Asked(asked) | Truth::Faulted(asked),
+                    ) => {
                         prop_assert_eq!(address, UserAddr::new(asked));
                         truth[index] = Truth::Faulted(asked);
                     }
-                    (Poll::Waiting, Truth::Idle | Truth::Requested(_) | Truth::Busy(_) | Truth::Answered(_)) => {}
+                    (
+                        Poll::Waiting,
+                        Truth::Idle | Truth::Requested(_) | Truth::Busy(_) | Truth::Answered(_),
+                    ) => {}
                     other => prop_assert!(false, "{:?}", other),
                 },
                 Step::Answer(index) => {
@@ -258,16 +265,20 @@ proptest! {
                         prop_assert!(!took);
                     }
                 }
-                Step::Reply(index, result) => if let Truth::Busy(_) = truth[index] {
-                    linux::reply(&channel, slots[index], result);
-                    truth[index] = Truth::Replied(result);
-                    told[index] = true;
-                },
-                Step::Ask(index, address) => if let Truth::Busy(_) = truth[index] {
-                    linux::ask(&channel, slots[index], address, false);
-                    truth[index] = Truth::Asked(address);
-                    told[index] = true;
-                },
+                Step::Reply(index, result) => {
+                    if let Truth::Busy(_) = truth[index] {
+                        linux::reply(&channel, slots[index], result);
+                        truth[index] = Truth::Replied(result);
+                        told[index] = true;
+                    }
+                }
+                Step::Ask(index, address) => {
+                    if let Truth::Busy(_) = truth[index] {
+                        linux::ask(&channel, slots[index], address, false);
+                        truth[index] = Truth::Asked(address);
+                        told[index] = true;
+                    }
+                }
                 Step::TakeAnswer(index) => {
                     let mut answer = 0;
                     let took = linux::take_answer(&channel, slots[index], &mut answer);
@@ -288,7 +299,9 @@ proptest! {
                 }
             }
             let mut heard = [false; 3];
-            take_replies(&view, |found| heard[slots.iter().position(|&other| slot(other) == found).unwrap()] = true);
+            take_replies(&view, |found| {
+                heard[slots.iter().position(|&other| slot(other) == found).unwrap()] = true
+            });
             prop_assert_eq!(heard, told);
         }
         for (index, &number) in slots.iter().enumerate() {
@@ -299,14 +312,20 @@ proptest! {
 
     /// A Linux that writes anything anywhere cannot stop the kernel or get a page twice.
     #[test]
-    fn hostile_linux(words in proptest::collection::vec((any::<usize>(), prop_oneof![0..9_u64, any::<u64>()]), 1..400)) {
+    fn hostile_linux(
+        words in proptest::collection::vec(
+            (any::<usize>(), prop_oneof![0..9_u64, any::<u64>()]),
+            1..400,
+        ),
+    ) {
         let channel = Shared::new();
         let view = channel.view();
         let mut owned = open(&channel, 5);
         let mut revocations = Revocations::new();
         let (mut posted, mut back) = (0_u32, Vec::new());
         // Most of the scribbling goes to where it matters.
-        let slot_5 = core::mem::offset_of!(Channel, slots) / 8 + 5 * size_of::<crtos_abi::channel::Slot>() / 8;
+        let slot_5 = core::mem::offset_of!(Channel, slots) / 8
+            + 5 * size_of::<crtos_abi::channel::Slot>() / 8;
         let table = core::mem::offset_of!(Channel, revocations) / 8;
         for (index, (offset, value)) in words.into_iter().enumerate() {
             let offset = match index % 4 {
@@ -317,7 +336,11 @@ proptest! {
             };
             channel.scribble(offset, value);
             let _ = view.attach();
-            let _ = (view.notices(slot(5)), view.take_signal(slot(5)), Slot::new(offset % (2 * SLOTS)).map(|slot| view.accept(slot)));
+            let _ = (
+                view.notices(slot(5)),
+                view.take_signal(slot(5)),
+                Slot::new(offset % (2 * SLOTS)).map(|slot| view.accept(slot)),
+            );
             let _ = view.waits_on(slot(5));
             take_replies(&view, |slot| assert!(slot.get() < SLOTS));
             send(&mut owned, 1);

@@ -136,7 +136,9 @@ mod tests {
             for (step, what) in steps {
                 now += step;
                 match what {
-                    0 => { timer.expire(Nanos(now)); }
+                    0 => {
+                        timer.expire(Nanos(now));
+                    }
                     1 => {
                         let had = timer.has_any();
                         let taken = timer.take(Nanos(now));
@@ -145,7 +147,9 @@ mod tests {
                             seen += taken;
                             let due = if now < first { 0 } else { (now - first) / interval + 1 };
                             // What came later than a look at the timer waits for its interrupt.
-                            prop_assert!(seen == due || timer.next().is_some_and(|next| next.0 <= now));
+                            prop_assert!(
+                                seen == due || timer.next().is_some_and(|next| next.0 <= now)
+                            );
                         }
                     }
                     _ => {

@@ -288,7 +288,9 @@ mod tests {
             let mut numbers = Numbers::new();
             let mut shadow = BTreeMap::new();
             let mut model: BTreeMap<u32, bool> = BTreeMap::new();
-            let lowest = |model: &BTreeMap<u32, bool>, from: u32| (from..NUMBERS).find(|n| !model.contains_key(n));
+            let lowest = |model: &BTreeMap<u32, bool>, from: u32| {
+                (from..NUMBERS).find(|n| !model.contains_key(n))
+            };
             for step in steps {
                 match step {
                     Step::OpenLocal | Step::OpenLocalFrom(_) => {
@@ -332,7 +334,8 @@ mod tests {
                     }
                 }
                 let locals: BTreeSet<u32> = numbers.locals(0).collect();
-                let expected: BTreeSet<u32> = model.iter().filter(|(_, local)| **local).map(|(n, _)| *n).collect();
+                let expected: BTreeSet<u32> =
+                    model.iter().filter(|(_, local)| **local).map(|(n, _)| *n).collect();
                 prop_assert_eq!(locals, expected);
             }
         }

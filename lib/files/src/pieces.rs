@@ -161,7 +161,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn behaves_as_a_vector(steps in proptest::collection::vec(proptest::option::weighted(0.6, any::<u32>()), 0..400), at: usize) {
+        fn behaves_as_a_vector(
+            steps in proptest::collection::vec(
+                proptest::option::weighted(0.6, any::<u32>()),
+                0..400,
+            ),
+            at: usize,
+        ) {
             let (mut list, mut model) = (Pieces::new(), Vec::new());
             for step in steps {
                 match step {
@@ -176,7 +182,10 @@ mod tests {
                     }
                 }
                 prop_assert_eq!((list.len(), list.is_empty()), (model.len(), model.is_empty()));
-                prop_assert_eq!((0..model.len() + 3).map(|i| list.get(i)).collect::<Vec<_>>(), (0..model.len() + 3).map(|i| model.get(i)).collect::<Vec<_>>());
+                prop_assert_eq!(
+                    (0..model.len() + 3).map(|i| list.get(i)).collect::<Vec<_>>(),
+                    (0..model.len() + 3).map(|i| model.get(i)).collect::<Vec<_>>()
+                );
             }
         }
     }

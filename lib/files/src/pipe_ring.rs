@@ -279,7 +279,12 @@ mod tests {
             let mut next = 0_u8;
             for (writes, length) in steps {
                 if writes {
-                    let data: Vec<u8> = (0..length).map(|_| { next = next.wrapping_add(1); next }).collect();
+                    let data: Vec<u8> = (0..length)
+                        .map(|_| {
+                            next = next.wrapping_add(1);
+                            next
+                        })
+                        .collect();
                     let done = write(&mut ring, &data, false);
                     next = next.wrapping_sub((length - done) as u8);
                     model.extend(&data[..done]);
@@ -287,7 +292,12 @@ mod tests {
                     let mut read = Vec::new();
                     while read.len() < length {
                         let rest = length - read.len();
-                        let Some(_) = ring.pop(rest, |from| { read.extend_from_slice(from); from.len() }) else { break };
+                        let Some(_) = ring.pop(rest, |from| {
+                            read.extend_from_slice(from);
+                            from.len()
+                        }) else {
+                            break;
+                        };
                     }
                     let expected: Vec<u8> = model.drain(..length.min(model.len())).collect();
                     prop_assert_eq!(read, expected);

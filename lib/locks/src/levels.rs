@@ -223,7 +223,8 @@ mod tests {
 
     fn step() -> impl Strategy<Value = Step> {
         prop_oneof![
-            3 => (0u16..16, prop_oneof![0u32..100, 0u32..3, Just(99)]).prop_map(|(m, l)| Step::Push(m, l)),
+            3 => (0u16..16, prop_oneof![0u32..100, 0u32..3, Just(99)])
+                .prop_map(|(m, l)| Step::Push(m, l)),
             1 => (0u16..16, 0usize..16).prop_map(|(m, at)| Step::Behind(m, at)),
             2 => (0u16..16).prop_map(Step::Remove),
             1 => Just(Step::Pop),
@@ -261,9 +262,15 @@ mod tests {
                         prop_assert_eq!(queue.pop(&nodes), expected);
                     }
                 }
-                prop_assert_eq!(queue.iter(&nodes).collect::<Vec<_>>(), model.iter().map(|entry| entry.0).collect::<Vec<_>>());
+                prop_assert_eq!(
+                    queue.iter(&nodes).collect::<Vec<_>>(),
+                    model.iter().map(|entry| entry.0).collect::<Vec<_>>()
+                );
                 prop_assert_eq!(queue.len(), model.len());
-                prop_assert_eq!(queue.highest().map(Level::get), model.first().map(|entry| entry.1));
+                prop_assert_eq!(
+                    queue.highest().map(Level::get),
+                    model.first().map(|entry| entry.1)
+                );
             }
         }
     }

@@ -96,7 +96,8 @@ mod tests {
             let mut model = [None; 8];
             for (thread, number) in steps {
                 // Three ids of the same list for each thread.
-                let tid = id(1 + u32::from(thread) % 2 + LISTS as u32 * (u32::from(thread) * 3 + number));
+                let tid =
+                    id(1 + u32::from(thread) % 2 + LISTS as u32 * (u32::from(thread) * 3 + number));
                 tids.remove(thread);
                 model[usize::from(thread)] = None;
                 if number > 0 {

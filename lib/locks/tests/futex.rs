@@ -23,7 +23,8 @@ enum Step {
 
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
-        6 => (1..THREADS as u16, 0u32..4, 0u64..3, 1u32..4).prop_map(|(t, l, k, b)| Step::Wait(t, l, k, b)),
+        6 => (1..THREADS as u16, 0u32..4, 0u64..3, 1u32..4)
+            .prop_map(|(t, l, k, b)| Step::Wait(t, l, k, b)),
         1 => (1..THREADS as u16).prop_map(Step::Leave),
         2 => (0u64..3, 1u32..4, 0usize..8).prop_map(|(k, b, n)| Step::Wake(k, b, n)),
         2 => (0u64..3, 1usize..3).prop_map(|(k, n)| Step::WakeOne(k, n)),
@@ -59,17 +60,23 @@ proptest! {
                     model.retain(|entry| entry.1 != t);
                 }
                 Step::Wake(k, bits, mut limit) => {
-                    let expected: Vec<u16> = model.iter()
+                    let expected: Vec<u16> = model
+                        .iter()
                         .filter(|entry| entry.0 == k && entry.3 & bits != 0)
-                        .map(|entry| entry.1).take(limit).collect();
+                        .map(|entry| entry.1)
+                        .take(limit)
+                        .collect();
                     let mut woken = Vec::new();
-                    while table.wake(0, key(k), bits, &mut limit, 2, |t| woken.push(t)) == Ok(true) {}
+                    while table.wake(0, key(k), bits, &mut limit, 2, |t| woken.push(t)) == Ok(true)
+                    {
+                    }
                     prop_assert_eq!(&woken, &expected);
                     model.retain(|entry| !woken.contains(&entry.1));
                     prop_assert_eq!(table.waiting(0), Wait::None);
                 }
                 Step::WakeOne(k, limit) => {
-                    let there: Vec<u16> = model.iter().filter(|entry| entry.0 == k).map(|entry| entry.1).collect();
+                    let there: Vec<u16> =
+                        model.iter().filter(|entry| entry.0 == k).map(|entry| entry.1).collect();
                     let expected = match there.len() {
                         0 => Ok(None),
                         length if length == 1 || limit == 1 => Ok(Some(there[0])),
@@ -83,7 +90,8 @@ proptest! {
                 }
                 Step::Requeue(from, to, limit) if from != to => {
                     let moved = table.requeue(key(from), key(to), limit);
-                    let chosen: Vec<_> = model.iter().filter(|entry| entry.0 == from).take(limit).copied().collect();
+                    let chosen: Vec<_> =
+                        model.iter().filter(|entry| entry.0 == from).take(limit).copied().collect();
                     prop_assert_eq!(moved, Ok(chosen.len()));
                     model.retain(|entry| !chosen.contains(entry));
                     for (_, t, l, bits) in chosen {
@@ -96,7 +104,10 @@ proptest! {
                 let place = table.find(key(k));
                 let queued: Vec<_> = model.iter().filter(|entry| entry.0 == k).collect();
                 prop_assert_eq!(place.map_or(0, |place| table.len(place)), queued.len());
-                prop_assert_eq!(place.and_then(|place| table.first(place)).map(|first| first.0), queued.first().map(|entry| entry.1));
+                prop_assert_eq!(
+                    place.and_then(|place| table.first(place)).map(|first| first.0),
+                    queued.first().map(|entry| entry.1)
+                );
             }
             prop_assert_eq!(table.is_empty(), model.is_empty());
         }

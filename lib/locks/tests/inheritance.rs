@@ -143,7 +143,10 @@ impl World {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
     #[test]
-    fn owners_inherit_the_highest_level(steps in proptest::collection::vec(step(), 0..120), rest in any::<u64>()) {
+    fn owners_inherit_the_highest_level(
+        steps in proptest::collection::vec(step(), 0..120),
+        rest in any::<u64>(),
+    ) {
         let mut world = World::default();
         for step in steps {
             world.take(step);

@@ -234,8 +234,11 @@ mod tests {
     proptest! {
         #[test]
         fn no_grant_reaches_a_register_of_the_partition(
-            first in prop::sample::select(vec![0u32, 0x7f0, 0xc000_0000, 0xc000_007f, 0xc001_0000, 0xc001_0100]),
-            length in 0u32..0x200, flags in 0u32..4
+            first in prop::sample::select(vec![
+                0u32, 0x7f0, 0xc000_0000, 0xc000_007f, 0xc001_0000, 0xc001_0100,
+            ]),
+            length in 0u32..0x200,
+            flags in 0u32..4,
         ) {
             let range = MsrRange { first, last: first + length, flags };
             if msr_range_is_grantable(&range) {
@@ -246,12 +249,20 @@ mod tests {
         }
 
         #[test]
-        fn a_checked_region_lies_in_memory(cell_address: u64, physical: u64, size: u64, flags in 0u32..8) {
+        fn a_checked_region_lies_in_memory(
+            cell_address: u64,
+            physical: u64,
+            size: u64,
+            flags in 0u32..8,
+        ) {
             let end = 1 << 32;
             for mask in [!0, !0xfff, !0x1f_ffff] {
                 let region = Region {
-                    cell_address: cell_address & mask, physical: physical & mask & 0x1_ffff_ffff,
-                    size: (size & mask) % (2 * LARGE_PAGE_SIZE), flags, reserved: 0,
+                    cell_address: cell_address & mask,
+                    physical: physical & mask & 0x1_ffff_ffff,
+                    size: (size & mask) % (2 * LARGE_PAGE_SIZE),
+                    flags,
+                    reserved: 0,
                 };
                 if let Ok(region) = CheckedRegion::check(&region, PhysAddr::new(end)) {
                     prop_assert!(region.physical.get() + region.size <= end);

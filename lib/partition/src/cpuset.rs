@@ -71,7 +71,9 @@ mod tests {
             let set: CpuSet = cpus.iter().copied().collect();
             prop_assert_eq!(set.iter().collect::<BTreeSet<_>>(), cpus.clone());
             prop_assert_eq!(set.len(), cpus.len());
-            prop_assert!(CpuIndex::first(MAX_CPUS).all(|cpu| set.contains(cpu) == cpus.contains(&cpu)));
+            prop_assert!(
+                CpuIndex::first(MAX_CPUS).all(|cpu| set.contains(cpu) == cpus.contains(&cpu))
+            );
             prop_assert!(set.iter().is_sorted());
             prop_assert_eq!(set.is_empty(), cpus.is_empty());
         }

@@ -270,8 +270,11 @@ mod tests {
         #[test]
         fn stores_agree_with_a_full_decoder(
             rex in prop_oneof![Just(None), (0x40u8..0x50).prop_map(Some)],
-            opcode in prop::sample::select(vec![0x89u8, 0xc7, 0x87, 0x09, 0x21, 0x81, 0x83, 0x8b, 0x01]),
-            rest: [u8; 12], registers: Registers,
+            opcode in prop::sample::select(vec![
+                0x89u8, 0xc7, 0x87, 0x09, 0x21, 0x81, 0x83, 0x8b, 0x01,
+            ]),
+            rest: [u8; 12],
+            registers: Registers,
         ) {
             let mut bytes: Vec<u8> = rex.into_iter().collect();
             bytes.push(opcode);
@@ -300,9 +303,13 @@ mod tests {
             rex in prop_oneof![Just(None), (0x40u8..0x50).prop_map(Some)],
             segment in prop_oneof![Just(None), Just(Some(0x64u8)), Just(Some(0x65u8))],
             opcode in prop::sample::select(vec![
-                0x00u8, 0x01, 0x03, 0x88, 0x89, 0x8b, 0xa4, 0xa5, 0xaa, 0xab, 0xac, 0xad, 0xc7, 0xf7, 0x50, 0x58, 0x0f, 0x39,
+                0x00u8, 0x01, 0x03, 0x88, 0x89, 0x8b, 0xa4, 0xa5, 0xaa, 0xab, 0xac, 0xad, 0xc7,
+                0xf7, 0x50, 0x58, 0x0f, 0x39,
             ]),
-            rest: [u8; 13], registers: Registers, fs: u64, gs: u64,
+            rest: [u8; 13],
+            registers: Registers,
+            fs: u64,
+            gs: u64,
         ) {
             let bases = SegmentBases { fs, gs };
             let mut bytes: Vec<u8> = segment.into_iter().chain(rex).collect();
@@ -310,32 +317,52 @@ mod tests {
             bytes.extend(rest);
             bytes.truncate(MAX_LENGTH);
             let instruction = Decoder::new(64, &bytes, DecoderOptions::NONE).decode();
-            let exotic = instruction.is_invalid() || instruction.is_ip_rel_memory_operand()
-                || instruction.is_vsib() || instruction.is_stack_instruction() && opcode == 0x0f
-                || matches!(instruction.op0_kind(), OpKind::MemorySegRDI | OpKind::MemorySegSI | OpKind::MemorySegDI)
+            let exotic = instruction.is_invalid()
+                || instruction.is_ip_rel_memory_operand()
+                || instruction.is_vsib()
+                || instruction.is_stack_instruction() && opcode == 0x0f
+                || matches!(
+                    instruction.op0_kind(),
+                    OpKind::MemorySegRDI | OpKind::MemorySegSI | OpKind::MemorySegDI
+                )
                 || segment.is_some() && instruction.is_string_instruction()
-                || opcode == 0x0f && !matches!(
-                    instruction.mnemonic(),
-                    Mnemonic::Movzx | Mnemonic::Movsx | Mnemonic::Movups | Mnemonic::Movaps
-                        | Mnemonic::Cmpxchg | Mnemonic::Xadd | Mnemonic::Movnti
-                );
+                || opcode == 0x0f
+                    && !matches!(
+                        instruction.mnemonic(),
+                        Mnemonic::Movzx
+                            | Mnemonic::Movsx
+                            | Mnemonic::Movups
+                            | Mnemonic::Movaps
+                            | Mnemonic::Cmpxchg
+                            | Mnemonic::Xadd
+                            | Mnemonic::Movnti
+                    );
             if exotic {
                 return Ok(());
             }
             let found = candidates(&bytes, 0x1000, &registers, bases);
             let mut factory = InstructionInfoFactory::new();
             for memory in factory.info(&instruction).used_memory() {
-                if let Some(address) = memory.virtual_address(0, |register, _, _| value(register, &registers, bases))
+                if let Some(address) =
+                    memory.virtual_address(0, |register, _, _| value(register, &registers, bases))
                     && memory.access() != iced_x86::OpAccess::NoMemAccess
                 {
-                    prop_assert!(found.contains(&Some(address)), "{:?} {:x}", instruction.code(), address);
+                    prop_assert!(
+                        found.contains(&Some(address)),
+                        "{:?} {:x}",
+                        instruction.code(),
+                        address
+                    );
                 }
             }
         }
 
         /// Whatever the bytes, decoding ends.
         #[test]
-        fn any_bytes_are_survived(bytes in prop::collection::vec(any::<u8>(), 0..16), registers: Registers) {
+        fn any_bytes_are_survived(
+            bytes in prop::collection::vec(any::<u8>(), 0..16),
+            registers: Registers,
+        ) {
             let _ = store(&bytes, &registers);
             let _ = candidates(&bytes, 0, &registers, SegmentBases::default());
         }

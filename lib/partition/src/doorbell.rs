@@ -109,8 +109,17 @@ mod tests {
             set.iter().for_each(|(&cpu, &vector)| routes.set(cpu, vector));
             routes.set_home(home);
             for named in named {
-                let may = |cpu: CpuIndex| linux.contains(&cpu).then(|| set.get(&cpu).map(|vector| (cpu, *vector))).flatten();
-                let expected = usize::try_from(named).ok().and_then(CpuIndex::new).and_then(may).or_else(|| may(home));
+                let may = |cpu: CpuIndex| {
+                    linux
+                        .contains(&cpu)
+                        .then(|| set.get(&cpu).map(|vector| (cpu, *vector)))
+                        .flatten()
+                };
+                let expected = usize::try_from(named)
+                    .ok()
+                    .and_then(CpuIndex::new)
+                    .and_then(may)
+                    .or_else(|| may(home));
                 prop_assert_eq!(routes.target(named, |cpu| linux.contains(&cpu)), expected);
             }
         }

@@ -142,7 +142,7 @@ mod tests {
         /// No frame is handed out twice, and only what was marked is a table.
         #[test]
         fn every_frame_has_one_use(
-            steps in prop::collection::vec((1usize..5, any::<bool>(), any::<bool>()), 1..200)
+            steps in prop::collection::vec((1usize..5, any::<bool>(), any::<bool>()), 1..200),
         ) {
             let mut pool = FramePool::new();
             pool.add_block(PhysAddr::new(LARGE_PAGE_SIZE), 3, 4);
@@ -156,7 +156,9 @@ mod tests {
                 } else if let Some(address) = pool.allocate(count, 1) {
                     let end = address + count as u64 * PAGE_SIZE;
                     for (other, count, _) in &taken {
-                        prop_assert!(end <= *other || *other + *count as u64 * PAGE_SIZE <= address);
+                        prop_assert!(
+                            end <= *other || *other + *count as u64 * PAGE_SIZE <= address
+                        );
                     }
                     if table {
                         pool.mark_table(address);

@@ -232,7 +232,11 @@ mod tests {
 
         #[test]
         fn one_by_id_is_all_that_is_named(
-            low in prop_oneof![any::<u32>(), 0u32..0x10_0000, (0u32..4).prop_map(|bits| bits << 14 | 0x41)],
+            low in prop_oneof![
+                any::<u32>(),
+                0u32..0x10_0000,
+                (0u32..4).prop_map(|bits| bits << 14 | 0x41),
+            ],
             id in prop_oneof![0u32..256, Just(u32::MAX)],
             cpus in prop::collection::vec(0usize..256, 1..32),
         ) {
@@ -242,30 +246,50 @@ mod tests {
                 let command = Command::from_x2apic(value);
                 prop_assert_eq!((command.delivery, command.vector), (Delivery::Fixed, vector));
                 let reached = members(command.expand(at(0), &cpus, flat));
-                prop_assert_eq!(reached, members(cpus).into_iter().filter(|cpu| *cpu as u32 == id.0).collect::<Vec<_>>());
+                prop_assert_eq!(
+                    reached,
+                    members(cpus).into_iter().filter(|cpu| *cpu as u32 == id.0).collect::<Vec<_>>()
+                );
             }
         }
 
         #[test]
-        fn what_the_kernel_sends_is_simple(vector in any::<u8>(), id in 0u32..u32::MAX, assert in any::<bool>()) {
+        fn what_the_kernel_sends_is_simple(
+            vector in any::<u8>(),
+            id in 0u32..u32::MAX,
+            assert in any::<bool>(),
+        ) {
             let value = u64::from(id) << 32 | u64::from(assert) << 14 | u64::from(vector);
             prop_assert_eq!(one_by_id(value), Some((vector, ApicId(id))));
         }
 
         #[test]
-        fn a_physical_destination_names_at_most_one(id in 0u64..255, cpus in prop::collection::vec(0usize..256, 1..32)) {
+        fn a_physical_destination_names_at_most_one(
+            id in 0u64..255,
+            cpus in prop::collection::vec(0usize..256, 1..32),
+        ) {
             let cpus = set(cpus);
-            for command in [Command::from_x2apic(id << 32), Command::from_xapic((id as u32) << 24, 0)] {
+            for command in
+                [Command::from_x2apic(id << 32), Command::from_xapic((id as u32) << 24, 0)]
+            {
                 let reached = members(command.expand(at(0), &cpus, flat));
-                prop_assert_eq!(reached, members(cpus).into_iter().filter(|cpu| *cpu as u64 == id).collect::<Vec<_>>());
+                prop_assert_eq!(
+                    reached,
+                    members(cpus).into_iter().filter(|cpu| *cpu as u64 == id).collect::<Vec<_>>()
+                );
             }
         }
 
         #[test]
-        fn logical_x2apic_reaches_the_members_of_its_cluster(cluster in 0u32..16, mask in 0u32..0x1_0000) {
+        fn logical_x2apic_reaches_the_members_of_its_cluster(
+            cluster in 0u32..16,
+            mask in 0u32..0x1_0000,
+        ) {
             let all = set(0..256);
             let command = Command::from_x2apic(u64::from(cluster << 16 | mask) << 32 | 1 << 11);
-            let expected = set((0..16).filter(|bit| mask & 1 << bit != 0).map(|bit| (cluster * 16 + bit) as usize));
+            let expected = set((0..16)
+                .filter(|bit| mask & 1 << bit != 0)
+                .map(|bit| (cluster * 16 + bit) as usize));
             prop_assert_eq!(command.expand(at(0), &all, flat), expected);
         }
 

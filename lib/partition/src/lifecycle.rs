@@ -94,7 +94,9 @@ mod tests {
         /// Memory moves and content changes only while no CPU runs the cell, and what lost memory
         /// never runs again.
         #[test]
-        fn a_running_cell_keeps_its_memory(events in prop::collection::vec(prop::sample::select(&EVENTS[..]), 0..50)) {
+        fn a_running_cell_keeps_its_memory(
+            events in prop::collection::vec(prop::sample::select(&EVENTS[..]), 0..50),
+        ) {
             let mut state = State::Created;
             let mut lost_memory = false;
             for event in events {

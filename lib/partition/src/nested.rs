@@ -488,10 +488,13 @@ mod tests {
                     let physical = physical % 1024 * size;
                     let access = Access { write, execute };
                     let physical = PhysAddr::new(physical);
-                    Step::Map(GuestAddr::new(guest % 1024 * size), Leaf { physical, level, access, private })
+                    let guest = GuestAddr::new(guest % 1024 * size);
+                    Step::Map(guest, Leaf { physical, level, access, private })
                 }
             ),
-            1 => (level, 0u64..1024).prop_map(|(level, n)| Step::Unmap(GuestAddr::new(n * size_of_level(level)), level)),
+            1 => (level, 0u64..1024).prop_map(|(level, n)| {
+                Step::Unmap(GuestAddr::new(n * size_of_level(level)), level)
+            }),
             1 => Just(Step::Take),
         ]
     }
@@ -531,7 +534,8 @@ mod tests {
                     Step::Take => match tables.take_leaf(&mut memory) {
                         None => prop_assert!(model.is_empty()),
                         Some(leaf) => {
-                            let (&first, &(physical, _)) = model.iter().next().expect("model has it");
+                            let (&first, &(physical, _)) =
+                                model.iter().next().expect("model has it");
                             prop_assert_eq!(leaf.physical, physical);
                             for offset in (0..leaf.size()).step_by(4096) {
                                 prop_assert!(model.remove(&(first + offset)).is_some());
@@ -553,7 +557,9 @@ mod tests {
         /// Whatever is taken from the root cell and given back, it sees exactly what was not taken,
         /// at its own addresses.
         #[test]
-        fn the_root_cell_sees_what_was_not_taken(blocks in prop::collection::vec((0u64..1024, any::<bool>()), 0..80)) {
+        fn the_root_cell_sees_what_was_not_taken(
+            blocks in prop::collection::vec((0u64..1024, any::<bool>()), 0..80),
+        ) {
             let mut memory = Memory::default();
             let mut root = RootTables::<Npt>::new(&mut memory, 2 << 30).expect("memory");
             let mut taken = HashSet::new();
@@ -563,13 +569,19 @@ mod tests {
                     prop_assert_eq!(root.owns_block(&memory, address), !taken.contains(&block));
                     prop_assert_eq!(root.take(&mut memory, address).is_ok(), taken.insert(block));
                 } else {
-                    prop_assert_eq!(root.give_back(&mut memory, address).is_ok(), taken.remove(&block));
+                    prop_assert_eq!(
+                        root.give_back(&mut memory, address).is_ok(),
+                        taken.remove(&block)
+                    );
                 }
             }
             for block in 0..1024 {
                 let address = PhysAddr::new(block * LARGE_PAGE_SIZE + 0x1234);
                 let expected = (!taken.contains(&block)).then_some(address);
-                prop_assert_eq!(root.tables().translate(&memory, GuestAddr::of_root(address)), expected);
+                prop_assert_eq!(
+                    root.tables().translate(&memory, GuestAddr::of_root(address)),
+                    expected
+                );
             }
             prop_assert_eq!(root.extend(&mut memory, GuestAddr::new(0)), Err(MapError::Occupied));
         }

@@ -252,7 +252,10 @@ mod tests {
         #[test]
         fn never_more_than_the_share(
             reservation in reservation(),
-            steps in proptest::collection::vec((0u64..30 * MS, 0u64..60 * MS, any::<bool>()), 1..60),
+            steps in proptest::collection::vec(
+                (0u64..30 * MS, 0u64..60 * MS, any::<bool>()),
+                1..60,
+            ),
         ) {
             let mut now = Nanos(1_000 * MS);
             let mut server = Server::new(reservation, now);
@@ -277,7 +280,9 @@ mod tests {
                     if gives_up && wanted > 0 {
                         server.give_up();
                     }
-                    if server.is_exhausted() && let Verdict::Waits(until) = server.exhausted(now) {
+                    if server.is_exhausted()
+                        && let Verdict::Waits(until) = server.exhausted(now)
+                    {
                         prop_assert!(until > now);
                         now = until;
                         server.replenish(now);
@@ -289,8 +294,12 @@ mod tests {
             for &(from, _) in &runs {
                 for periods in 1..6 {
                     let to = from + periods * period;
-                    let used: u64 = runs.iter().map(|&(a, b)| b.min(to).saturating_sub(a.max(from))).sum();
-                    prop_assert!(used <= (periods + 1) * runtime, "{used} in {periods} periods of {reservation:?}");
+                    let used: u64 =
+                        runs.iter().map(|&(a, b)| b.min(to).saturating_sub(a.max(from))).sum();
+                    prop_assert!(
+                        used <= (periods + 1) * runtime,
+                        "{used} in {periods} periods of {reservation:?}"
+                    );
                 }
             }
         }
@@ -312,7 +321,8 @@ mod tests {
                     server.replenish(now);
                 }
             }
-            let share = (now - start).0 as u128 * reservation.runtime.0 as u128 / reservation.period.0 as u128;
+            let share = (now - start).0 as u128 * reservation.runtime.0 as u128
+                / reservation.period.0 as u128;
             let slack = u128::from(2 * reservation.runtime.0 + 3 * late);
             if late == 0 || reservation.runtime.0 * 4 < reservation.period.0 {
                 prop_assert!(u128::from(used) <= share + slack, "{used} {share}");

@@ -20,7 +20,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_next_expiry_is_the_first_behind_now(deadline in 0u64..1 << 40, interval in 1u64..1 << 30, now in 0u64..1 << 41) {
+        fn the_next_expiry_is_the_first_behind_now(
+            deadline in 0u64..1 << 40, interval in 1u64..1 << 30, now in 0u64..1 << 41,
+        ) {
             let (next, expired) = forward(Nanos(deadline), Nanos(interval), Nanos(now));
             prop_assert!(next.0 > now);
             prop_assert_eq!(next.0, deadline + expired * interval);

@@ -330,8 +330,10 @@ mod tests {
                 for cpu in RealmCpu::all().take(count) {
                     for waiting in machine.queue(cpu) {
                         for other in machine.allowed(waiting).iter() {
-                            prop_assert!(machine.running(other) >= machine.threads[waiting].urgency(),
-                                "{waiting} waits on {cpu} while {other} runs less: {machine:?}");
+                            prop_assert!(
+                                machine.running(other) >= machine.threads[waiting].urgency(),
+                                "{waiting} waits on {cpu} while {other} runs less: {machine:?}"
+                            );
                         }
                     }
                 }
@@ -341,7 +343,15 @@ mod tests {
         #[test]
         fn a_thread_stays_where_it_can_run(level in 1u32..100, home in 0usize..4) {
             let machine = Machine { count: 4, threads: vec![] };
-            prop_assert_eq!(place(&machine, Urgency::of_level(Level::new(level).unwrap()), CpuSet(15), cpu(home)), cpu(home));
+            prop_assert_eq!(
+                place(
+                    &machine,
+                    Urgency::of_level(Level::new(level).unwrap()),
+                    CpuSet(15),
+                    cpu(home)
+                ),
+                cpu(home)
+            );
         }
     }
 

@@ -252,8 +252,9 @@ mod tests {
                         model.iter_mut().for_each(|list| list.retain(|&other| other != t));
                     }
                     Step::Pop => {
-                        let expected = model.iter_mut().enumerate().rev()
-                            .find_map(|(l, list)| list.pop_front().map(|t| (t, Level::new(l as u32).unwrap())));
+                        let expected = model.iter_mut().enumerate().rev().find_map(|(l, list)| {
+                            list.pop_front().map(|t| (t, Level::new(l as u32).unwrap()))
+                        });
                         prop_assert_eq!(queue.pop(), expected);
                     }
                 }

@@ -197,7 +197,8 @@ mod tests {
                 prop_assert_eq!(queue.first(), model.iter().min().map(|entry| entry.2));
                 prop_assert_eq!(queue.next(), model.iter().min().map(|entry| Nanos(entry.0)));
                 for t in 0..40 {
-                    let expected = model.iter().find(|entry| entry.2 == t).map(|entry| Nanos(entry.0));
+                    let expected =
+                        model.iter().find(|entry| entry.2 == t).map(|entry| Nanos(entry.0));
                     prop_assert_eq!(queue.deadline(t), expected);
                 }
             }

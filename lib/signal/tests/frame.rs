@@ -41,11 +41,21 @@ fn offsets_are_those_of_linux() {
 
 proptest! {
     #[test]
-    fn a_frame_reads_back(registers in any::<[u64; 18]>(), mask: u64, state: u64, flags: u64, fault: [u64; 4], signal in 1_u32..65, value: u64) {
+    fn a_frame_reads_back(
+        registers in any::<[u64; 18]>(),
+        mask: u64,
+        state: u64,
+        flags: u64,
+        fault: [u64; 4],
+        signal in 1_u32..65,
+        value: u64,
+    ) {
         let info = Info::fault(signal, -6, UserAddr::new(value));
         let state = UserAddr::new(state);
         let frame = Frame { registers, mask, state, flags, fault, info, ..Frame::default() };
-        let read = Frame::from_bytes(frame.to_words().map(u64::to_le_bytes).as_flattened()[..READ].try_into().unwrap());
+        let read = Frame::from_bytes(
+            frame.to_words().map(u64::to_le_bytes).as_flattened()[..READ].try_into().unwrap(),
+        );
         prop_assert_eq!(read, Frame { info: Info::default(), ..frame });
     }
 
@@ -53,7 +63,9 @@ proptest! {
     fn a_frame_fits_below_the_stack_pointer(top: u64, size in 512..4096_usize) {
         let top = UserAddr::new(top);
         if let Some(place) = place(top, size) {
-            prop_assert!(place.frame + SIZE as u64 <= place.state && place.state + size as u64 + 4 <= top);
+            prop_assert!(
+                place.frame + SIZE as u64 <= place.state && place.state + size as u64 + 4 <= top
+            );
             prop_assert_eq!((place.frame.offset_in(16), place.state.offset_in(64)), (8, 0));
         }
     }

@@ -41,7 +41,8 @@ fn step() -> impl Strategy<Value = Step> {
             .prop_map(|list| list.into_iter().fold(0, |mask, signal| mask | 1 << (signal - 1)))
     };
     prop_oneof![
-        4 => (0..=MEMBERS, signal(), proptest::option::of(any::<u64>())).prop_map(|(t, s, v)| Step::Send(t, s, v)),
+        4 => (0..=MEMBERS, signal(), proptest::option::of(any::<u64>()))
+            .prop_map(|(t, s, v)| Step::Send(t, s, v)),
         1 => (0..=MEMBERS, signal()).prop_map(|(t, s)| Step::Post(t, s)),
         2 => (0..MEMBERS, mask()).prop_map(|(m, s)| Step::Mask(m, s)),
         1 => (0..MEMBERS, mask()).prop_map(|(m, s)| Step::Wait(m, s)),
@@ -80,7 +81,12 @@ proptest! {
         let mut group: Group<()> = Group::new(LIMIT);
         drop(group.move_to(Vec::with_capacity(MEMBERS)));
         for tid in 0..MEMBERS {
-            prop_assert_eq!(group.add(Box::new(Member::new(Tid::new(1 + tid as u32).unwrap(), Set::EMPTY, ()))).ok(), Some(tid));
+            prop_assert_eq!(
+                group
+                    .add(Box::new(Member::new(Tid::new(1 + tid as u32).unwrap(), Set::EMPTY, ())))
+                    .ok(),
+                Some(tid)
+            );
         }
         prop_assert!(group.add(Box::new(Member::new(SENDER.leader(), Set::EMPTY, ()))).is_err());
         let ticket: Ticket = pool.reserve(&mut group.account).unwrap();
@@ -91,7 +97,9 @@ proptest! {
         let mut posts = 0;
         let target = |to: usize| if to == MEMBERS { Target::Process } else { Target::Member(to) };
         for step in steps {
-            let wants = |masks: &[u64; MEMBERS], waits: &[u64; MEMBERS], m: usize, s: u32| (!masks[m] | waits[m]) >> (s - 1) & 1 == 1;
+            let wants = |masks: &[u64; MEMBERS], waits: &[u64; MEMBERS], m: usize, s: u32| {
+                (!masks[m] | waits[m]) >> (s - 1) & 1 == 1
+            };
             match step {
                 Step::Send(to, signal, value) => {
                     let code = if value.is_some() { SI_QUEUE } else { SI_USER };
@@ -101,7 +109,11 @@ proptest! {
                     let blocked = (masks[first] | waits[first]) >> (signal - 1) & 1 == 1;
                     let dropped = !blocked && (ignored.contains(signal) || signal == 17);
                     let merged = signal < 32 && queues[to].has(signal);
-                    let used: usize = queues.iter().map(|queue| queue.0.iter().filter(|entry| entry.1.is_none()).count()).sum::<usize>() + 1;
+                    let used: usize = queues
+                        .iter()
+                        .map(|queue| queue.0.iter().filter(|entry| entry.1.is_none()).count())
+                        .sum::<usize>()
+                        + 1;
                     if used as u64 >= LIMIT {
                         // The model does not know lost entries: take one instead.
                         continue;
@@ -116,9 +128,14 @@ proptest! {
                             prop_assert!(wants(&masks, &waits, member, signal));
                             prop_assert!(to == MEMBERS || to == member);
                         }
-                        Ok(Generated::Pending) => for member in 0..MEMBERS {
-                            prop_assert!((to != MEMBERS && to != member) || !wants(&masks, &waits, member, signal));
-                        },
+                        Ok(Generated::Pending) => {
+                            for member in 0..MEMBERS {
+                                prop_assert!(
+                                    (to != MEMBERS && to != member)
+                                        || !wants(&masks, &waits, member, signal)
+                                );
+                            }
+                        }
                         other => prop_assert!(false, "{:?}", other),
                     }
                 }
@@ -127,7 +144,8 @@ proptest! {
                     let first = if to == MEMBERS { 0 } else { to };
                     let blocked = (masks[first] | waits[first]) >> (signal - 1) & 1 == 1;
                     let dropped = !blocked && (ignored.contains(signal) || signal == 17);
-                    let out = queues.iter().any(|queue| queue.0.iter().any(|entry| entry.1.is_some()));
+                    let out =
+                        queues.iter().any(|queue| queue.0.iter().any(|entry| entry.1.is_some()));
                     prop_assert_eq!(pool.is_posted(&ticket), out);
                     posts += 1;
                     group.post(&mut pool, target(to), &ticket, info, posts);
@@ -150,12 +168,20 @@ proptest! {
                 Step::Next(member) => {
                     let mask = masks[member];
                     let allowed = |signal: u32| mask >> (signal - 1) & 1 == 0;
-                    let expected = queues[member].pop(allowed).or_else(|| queues[MEMBERS].pop(allowed));
-                    let taken = group.next(&mut pool, member).map(|(taken, _)| (taken.info, taken.cookie));
+                    let expected =
+                        queues[member].pop(allowed).or_else(|| queues[MEMBERS].pop(allowed));
+                    let taken =
+                        group.next(&mut pool, member).map(|(taken, _)| (taken.info, taken.cookie));
                     prop_assert_eq!(taken, expected);
                 }
                 Step::Ignore(signal, on) => {
-                    group.set_action(signal, Action { handler: UserAddr::new(if on { 1 } else { 0x1000 }), ..Action::default() });
+                    group.set_action(
+                        signal,
+                        Action {
+                            handler: UserAddr::new(if on { 1 } else { 0x1000 }),
+                            ..Action::default()
+                        },
+                    );
                     let set = Set::of(signal);
                     ignored = if on { ignored | set } else { ignored - set };
                     if signal == 17 {

@@ -129,8 +129,8 @@ structures! {
         pending: u64,
     }
 
-    /// `struct shmid64_ds`: shmctl(2). The times are in seconds: of the last attachment, of the last
-    /// detachment, of the last change.
+    /// `struct shmid64_ds`: shmctl(2). The times are those of the last attachment, detachment and
+    /// change, in seconds.
     struct ShmStatus {
         permissions: [u64; 6],
         size: u64,
@@ -161,20 +161,21 @@ mod tests {
 
     #[test]
     fn structures_are_those_of_linux() {
-        same!(Stat, linux::stat, device: st_dev, inode: st_ino, links: st_nlink, mode: st_mode, uid: st_uid,
-            gid: st_gid, device_of_file: st_rdev, size: st_size, block_size: st_blksize, blocks: st_blocks,
-            accessed: st_atime, modified: st_mtime, changed: st_ctime);
-        same!(Statx, linux::statx, mask: stx_mask, block_size: stx_blksize, attributes: stx_attributes,
-            links: stx_nlink, uid: stx_uid, gid: stx_gid, mode: stx_mode, inode: stx_ino, size: stx_size,
-            blocks: stx_blocks, attributes_mask: stx_attributes_mask, times: stx_atime,
-            devices: stx_rdev_major);
+        same!(Stat, linux::stat, device: st_dev, inode: st_ino, links: st_nlink, mode: st_mode,
+            uid: st_uid, gid: st_gid, device_of_file: st_rdev, size: st_size,
+            block_size: st_blksize, blocks: st_blocks, accessed: st_atime, modified: st_mtime,
+            changed: st_ctime);
+        same!(Statx, linux::statx, mask: stx_mask, block_size: stx_blksize,
+            attributes: stx_attributes, links: stx_nlink, uid: stx_uid, gid: stx_gid,
+            mode: stx_mode, inode: stx_ino, size: stx_size, blocks: stx_blocks,
+            attributes_mask: stx_attributes_mask, times: stx_atime, devices: stx_rdev_major);
         same!(Rusage, linux::rusage, user_time: ru_utime, system_time: ru_stime,
             largest_resident: ru_maxrss, sizes: ru_ixrss, faults: ru_minflt, swaps: ru_nswap,
-            blocks: ru_inblock, messages: ru_msgsnd, signals: ru_nsignals, voluntary_switches: ru_nvcsw,
-            involuntary_switches: ru_nivcsw);
+            blocks: ru_inblock, messages: ru_msgsnd, signals: ru_nsignals,
+            voluntary_switches: ru_nvcsw, involuntary_switches: ru_nivcsw);
         same!(CloneArgs, linux::clone_args, flags: flags, pidfd: pidfd, child_tid: child_tid,
-            parent_tid: parent_tid, exit_signal: exit_signal, stack: stack, stack_size: stack_size, tls: tls,
-            set_tid: set_tid, set_tid_size: set_tid_size, cgroup: cgroup);
+            parent_tid: parent_tid, exit_signal: exit_signal, stack: stack, stack_size: stack_size,
+            tls: tls, set_tid: set_tid, set_tid_size: set_tid_size, cgroup: cgroup);
         same!(PollFd, linux::pollfd, fd: fd, events: events, found: revents);
         same!(MsgHdr, net::msghdr, name: msg_name, name_length: msg_namelen, vector: msg_iov,
             vector_length: msg_iovlen, control: msg_control, control_length: msg_controllen,

@@ -84,7 +84,15 @@ fn contradictions_are_refused() {
 
 proptest! {
     #[test]
-    fn no_header_does_harm(kind in 2..4_u16, entry: u64, offset: u64, address: u64, file: u64, memory: u64, base: u64) {
+    fn no_header_does_harm(
+        kind in 2..4_u16,
+        entry: u64,
+        offset: u64,
+        address: u64,
+        file: u64,
+        memory: u64,
+        base: u64,
+    ) {
         let image = Image::parse(&elf(kind, entry, offset, address, file, memory));
         if let Ok(image) = image.and_then(|image| image.place(UserAddr::new(base).page_down())) {
             for segment in &image.segments {
@@ -111,20 +119,30 @@ proptest! {
         env in proptest::collection::vec("[A-Z]=[a-z]{0,20}", 0..5),
         room in 0..4096_usize,
     ) {
-        let strings: Vec<u8> = args.iter().chain(&env).flat_map(|text| text.bytes().chain([0])).collect();
+        let strings: Vec<u8> =
+            args.iter().chain(&env).flat_map(|text| text.bytes().chain([0])).collect();
         let top = UserAddr::END;
         let mut out = vec![0xaa; room];
-        let facts = Facts { entry: UserAddr::new(0x1234), random: [9; 16], ids: [1, 1, 2, 2], ..Facts::default() };
-        let Some(pointer) = build_stack(&mut out, top, b"/bin/x\0", &strings, args.len(), &facts) else {
+        let facts = Facts {
+            entry: UserAddr::new(0x1234),
+            random: [9; 16],
+            ids: [1, 1, 2, 2],
+            ..Facts::default()
+        };
+        let Some(pointer) = build_stack(&mut out, top, b"/bin/x\0", &strings, args.len(), &facts)
+        else {
             prop_assert!(room < 2048);
             return Ok(());
         };
         prop_assert_eq!(pointer.offset_in(16), 0);
         let at = |address: UserAddr| out.len() - (top - address) as usize;
-        let word = |address: UserAddr| u64::from_le_bytes(out[at(address)..at(address) + 8].try_into().unwrap());
+        let word = |address: UserAddr| {
+            u64::from_le_bytes(out[at(address)..at(address) + 8].try_into().unwrap())
+        };
         let text = |address: UserAddr| {
             let bytes = &out[at(address)..];
-            String::from_utf8(bytes[..bytes.iter().position(|&byte| byte == 0).unwrap()].to_vec()).unwrap()
+            String::from_utf8(bytes[..bytes.iter().position(|&byte| byte == 0).unwrap()].to_vec())
+                .unwrap()
         };
         prop_assert_eq!(word(pointer), args.len() as u64);
         let mut cursor = pointer + 8;

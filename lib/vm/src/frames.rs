@@ -314,14 +314,22 @@ mod tests {
                 match step {
                     Step::Small => match pool.allocate(FrameSize::Small) {
                         Some(frame) => {
-                            prop_assert!(frame.0 >= base && frame.0 < base + 3 * BLOCK_SIZE && frame.0 % FRAME_SIZE == 0);
+                            prop_assert!(
+                                frame.0 >= base
+                                    && frame.0 < base + 3 * BLOCK_SIZE
+                                    && frame.0 % FRAME_SIZE == 0
+                            );
                             prop_assert!(used.insert(frame.0));
                             small.push(frame.0);
                         }
                         None => prop_assert_eq!(used.len(), 3 * 512),
                     },
                     Step::Large => {
-                        let possible = (0..3).any(|b| used.range(base + b * BLOCK_SIZE..base + (b + 1) * BLOCK_SIZE).next().is_none());
+                        let possible = (0..3).any(|b| {
+                            used.range(base + b * BLOCK_SIZE..base + (b + 1) * BLOCK_SIZE)
+                                .next()
+                                .is_none()
+                        });
                         let got = pool.allocate(FrameSize::Large);
                         prop_assert_eq!(got.is_some(), possible);
                         if let Some(frame) = got {
@@ -342,7 +350,9 @@ mod tests {
                     }
                     Step::FreeLarge(i) if !large.is_empty() => {
                         let frame = large.swap_remove(i % large.len());
-                        (0..512).for_each(|i| { used.remove(&(frame + i * FRAME_SIZE)); });
+                        (0..512).for_each(|i| {
+                            used.remove(&(frame + i * FRAME_SIZE));
+                        });
                         pool.free(Frame(frame), FrameSize::Large);
                     }
                     Step::FreeFromLarge(i) if !large.is_empty() => {

@@ -497,24 +497,35 @@ mod tests {
                             prop_assert_eq!(result, Err(MapError::Exists));
                         } else {
                             prop_assert_eq!(result, Ok(()));
-                            (s..s + l).for_each(|page| model[page as usize] = Some(attributes(p, k, page)));
+                            (s..s + l).for_each(|page| {
+                                model[page as usize] = Some(attributes(p, k, page))
+                            });
                         }
                     }
                     Step::Remove(s, l) => {
                         let mut pages = 0;
-                        regions.remove(page(s), l * FRAME_SIZE, |r| pages += r.length() / FRAME_SIZE).unwrap();
+                        regions
+                            .remove(page(s), l * FRAME_SIZE, |r| pages += r.length() / FRAME_SIZE)
+                            .unwrap();
                         for page in s..(s + l).min(PAGES) {
-                            if model[page as usize].take().is_some() { pages -= 1; }
+                            if model[page as usize].take().is_some() {
+                                pages -= 1;
+                            }
                         }
                         prop_assert_eq!(pages, 0);
                     }
                     Step::Protect(s, l, p) => {
                         let protection = Protection::from_bits_truncate(p);
                         let result = regions.protect(page(s), l * FRAME_SIZE, protection);
-                        let whole = s + l <= PAGES && (s..s + l).all(|page| model[page as usize].is_some());
-                        let denied = protection.contains(Protection::WRITE) && whole
-                            && (s..s + l).any(|page| model[page as usize].as_ref()
-                                .is_some_and(|a| a.backing.as_ref().is_some_and(|b| !b.may_write)));
+                        let whole =
+                            s + l <= PAGES && (s..s + l).all(|page| model[page as usize].is_some());
+                        let denied = protection.contains(Protection::WRITE)
+                            && whole
+                            && (s..s + l).any(|page| {
+                                model[page as usize].as_ref().is_some_and(|a| {
+                                    a.backing.as_ref().is_some_and(|b| !b.may_write)
+                                })
+                            });
                         let expected = match (whole, denied) {
                             (false, _) => Err(MapError::NoMemory),
                             (_, true) => Err(MapError::Access),
@@ -522,20 +533,34 @@ mod tests {
                         };
                         prop_assert_eq!(result, expected);
                         if result.is_ok() {
-                            (s..s + l).for_each(|page| if let Some(entry) = &mut model[page as usize] { entry.protection = protection });
+                            (s..s + l).for_each(|page| {
+                                if let Some(entry) = &mut model[page as usize] {
+                                    entry.protection = protection
+                                }
+                            });
                         }
                     }
                     Step::Lock(s, l, on) => {
-                        let whole = s + l <= PAGES && (s..s + l).all(|page| model[page as usize].is_some());
+                        let whole =
+                            s + l <= PAGES && (s..s + l).all(|page| model[page as usize].is_some());
                         prop_assert_eq!(regions.lock(page(s), l * FRAME_SIZE, on).is_ok(), whole);
                         if whole {
-                            (s..s + l).for_each(|page| if let Some(entry) = &mut model[page as usize] { entry.locked = on });
+                            (s..s + l).for_each(|page| {
+                                if let Some(entry) = &mut model[page as usize] {
+                                    entry.locked = on
+                                }
+                            });
                         }
                     }
                     Step::Clear(s, l, on) => {
-                        let result = regions.set_on_fork(page(s), l * FRAME_SIZE, |on_fork| on_fork.cleared = on);
-                        let whole = s + l <= PAGES && (s..s + l).all(|page| model[page as usize].is_some());
-                        let objects = whole && (s..s + l).any(|page| model[page as usize].as_ref().is_some_and(|a| a.backing.is_some()));
+                        let result = regions
+                            .set_on_fork(page(s), l * FRAME_SIZE, |on_fork| on_fork.cleared = on);
+                        let whole =
+                            s + l <= PAGES && (s..s + l).all(|page| model[page as usize].is_some());
+                        let objects = whole
+                            && (s..s + l).any(|page| {
+                                model[page as usize].as_ref().is_some_and(|a| a.backing.is_some())
+                            });
                         let expected = match (whole, on && objects) {
                             (false, _) => Err(MapError::NoMemory),
                             (_, true) => Err(MapError::Invalid),
@@ -543,14 +568,23 @@ mod tests {
                         };
                         prop_assert_eq!(result, expected);
                         if result.is_ok() {
-                            (s..s + l).for_each(|page| if let Some(entry) = &mut model[page as usize] { entry.on_fork.cleared = on });
+                            (s..s + l).for_each(|page| {
+                                if let Some(entry) = &mut model[page as usize] {
+                                    entry.on_fork.cleared = on
+                                }
+                            });
                         }
                     }
                     Step::Find(l, a, top) => {
                         let align = 1 << a;
-                        let expected = (0..top).rev().find(|&s| s % align == 0 && s + l <= top && usable(s, l)
-                            && (s..s + l).all(|page| model[page as usize].is_none()));
-                        let found = regions.find_free(l * FRAME_SIZE, align * FRAME_SIZE, page(top));
+                        let expected = (0..top).rev().find(|&s| {
+                            s % align == 0
+                                && s + l <= top
+                                && usable(s, l)
+                                && (s..s + l).all(|page| model[page as usize].is_none())
+                        });
+                        let found =
+                            regions.find_free(l * FRAME_SIZE, align * FRAME_SIZE, page(top));
                         prop_assert_eq!(found, expected.map(page));
                     }
                 }

@@ -84,9 +84,9 @@ macro_rules! linux {
                 // SAFETY: linux.c defines the function with this signature, and `channel` outlives
                 // the call.
                 unsafe {
-                    let function = library()
-                        .get::<unsafe extern "C" fn(*mut raw::Channel, $($type),*) $(-> $result)?>(symbol.as_bytes())
-                        .expect(symbol);
+                    type Function =
+                        unsafe extern "C" fn(*mut raw::Channel, $($type),*) $(-> $result)?;
+                    let function = library().get::<Function>(symbol.as_bytes()).expect(symbol);
                     function(channel.pointer(), $($argument),*)
                 }
             }

@@ -4,8 +4,8 @@
 //!
 //! A plugin of QEMU (`tools/harness/observer/sections.c`) counts what each CPU executes in the
 //! kernel and in the hypervisor from the place where a section begins to the one where it ends. The
-//! kernel's file lists these places (`kernel/core/src/sections.rs`). The machine runs in its own time,
-//! so that interrupts come everywhere.
+//! kernel's file lists these places (`kernel/core/src/sections.rs`). The machine runs in its own
+//! time, so that interrupts come everywhere.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;

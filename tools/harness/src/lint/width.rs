@@ -14,7 +14,7 @@ const COLUMNS: usize = 100;
 /// Columns that a tab goes on to.
 const TAB: usize = 8;
 /// Folders and files that are not as narrow yet.
-const EXEMPT: &[&str] = &["lib", "linux/shadow", "tests"];
+const EXEMPT: &[&str] = &["linux/shadow"];
 
 /// How a language writes comments and strings.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -23,7 +23,7 @@ pub struct Header {
     pub timeout: Duration,
     /// `realm: no`: the script starts the realm by itself, or not at all.
     pub realm: bool,
-    /// `packages: a,b`: Debian packages beside those that are always there.
+    /// `packages: a,b`: Debian packages beside those that are always there. Several lines add up.
     pub packages: Vec<String>,
     /// `xapic: yes`: a machine without x2APIC.
     pub xapic: bool,
@@ -78,7 +78,7 @@ impl Header {
             "mem" => self.memory = value.to_owned(),
             "timeout" => self.timeout = Duration::from_secs(value.parse()?),
             "realm" => self.realm = yes(value)?,
-            "packages" => self.packages = words(value).map(str::to_owned).collect(),
+            "packages" => self.packages.extend(words(value).map(str::to_owned)),
             "xapic" => self.xapic = yes(value)?,
             "icount" => self.icount = yes(value)?,
             "shared" => self.shared = yes(value)?,
@@ -126,7 +126,8 @@ mod tests {
     #[test]
     fn keys_are_read_up_to_the_first_line_of_code() {
         let script = "#!/bin/sh\n# Says: nothing\n# kernels: 6.1, 6.12-rt\n# smp: 2\n\
-            # realm: no\n# timeout: 7\n# packages: jq,gdb\n# full: N=9\ntrue\n# smp: 8\n";
+            # realm: no\n# timeout: 7\n# packages: jq\n# packages: gdb\n# full: N=9\ntrue\n\
+            # smp: 8\n";
         let header = Header::parse(script).unwrap();
         assert_eq!(header.kernels, [Flavour::V6_1, Flavour::V6_12Rt]);
         assert_eq!((header.cpus, header.realm), (2, false));
