@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT OR Apache-2.0
-# Cells for bare-metal programs: made, started, stopped, started anew, destroyed; a failed one says
-# how it failed.
+# Cells for bare-metal programs are made, started, stopped, started anew and destroyed. A cell that
+# failed says how.
 # kernels: 6.1 6.12
 # realm: no
 # shared: yes

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT OR Apache-2.0
-# A realm of two CPUs: threads wake each other across them, are moved, preempt, and lose no wake-up;
-# programs see Linux's numbers.
+# In a realm of two CPUs, threads wake each other across CPUs, are moved, preempt each other, and
+# lose no wake-up. Programs see Linux's numbers of the CPUs.
 # kernels: 6.1 6.12
 # realm: no
 # icount: yes

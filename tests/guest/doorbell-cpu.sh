@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT OR Apache-2.0
-# The realm's calls interrupt the CPU on which their shadow waits, or the one that was chosen for
-# them, and another one while that is offline; calls go on meanwhile.
+# The realm's calls interrupt the CPU on which their shadow waits, or the CPU that was chosen for
+# them. While that one is offline they interrupt another CPU, and no call is lost.
 # kernels: all
 # realm: no
 # shared: yes

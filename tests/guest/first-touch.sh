@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT OR Apache-2.0
-# What a real-time thread's program and its libraries consist of is present before it uses it: the
+# All pages of a real-time thread's program and its libraries are present before it uses them: the
 # first access to a page takes no longer than another one.
 # kernels: 6.1
 # icount: yes

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT OR Apache-2.0
-# Private memory: clear when a cell gets it, a clean fault when Linux touches it, clear when Linux
-# gets it back.
+# Private memory is clear when a cell gets it and when Linux gets it back. In between Linux gets a
+# fault when it touches it.
 # kernels: 6.1 6.12
 # realm: no
 # mem: 1G

@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT OR Apache-2.0
-# A port that a cell has alone: the cell uses it, Linux gets a fault, and has it again afterwards.
+# A cell uses a port that it has alone. Linux gets a fault there, and has the port again afterwards.
 # kernels: 6.1
 # realm: no
 # shared: yes

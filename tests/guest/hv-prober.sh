@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT OR Apache-2.0
-# Whatever a cell touches outside of its configuration stops it, and it alone: a second cell and
-# Linux go on.
+# A cell that touches anything outside of its configuration is stopped. A second cell and Linux go
+# on.
 # kernels: 6.1 6.12
 # realm: no
 # shared: yes

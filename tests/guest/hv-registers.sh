@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT OR Apache-2.0
-# Registers of Linux that exit: what the processor would refuse is a fault and does not harm the
-# hypervisor, those of machine checks are there.
+# Linux accesses registers that cause an exit. What the processor would refuse is a fault and does
+# not harm the hypervisor. The registers of machine checks are there.
 # kernels: 6.1 6.12
 # realm: no
 # shared: yes

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT OR Apache-2.0
-# On a machine in xAPIC mode: cells by the trapped interface, their bounds, INIT and NMI, CPU
-# hotplug.
+# Cells work on a machine in xAPIC mode, where each access to the APIC exits: their bounds hold, and
+# INIT, NMI and CPU hotplug work.
 # kernels: 6.1 6.12
 # realm: no
 # xapic: yes

@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT OR Apache-2.0
-# `crtos` killed at a random moment of whatever it does: nothing is left behind.
+# `crtos` leaves nothing behind when it is killed at a random moment of whatever it does.
 # kernels: all
 # realm: no
 # shared: yes

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT OR Apache-2.0
-# Somebody who may use the device, and does so by hand and with bad intent, gets neither rights nor
-# memory of others, and leaves a realm that works. A page that Linux still holds when its program is
+# Somebody who uses the device by hand and with bad intent gets neither rights nor memory of others,
+# and leaves a realm that works. A page that Linux still holds when its program is
 # gone stays that program's.
 # kernels: 6.1 6.12
 # realm: no

@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT OR Apache-2.0
-# What the module refuses, it explains; and whatever it refused leaves nothing behind.
+# The module explains what it refuses, and leaves nothing of it behind.
 # kernels: all
 # realm: no
 # shared: yes

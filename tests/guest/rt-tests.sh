@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # Debian's own rt-tests: each program first under Linux, then in the realm on two CPUs; both end
-# alike and report. In virtual time: they judge times, and some fail where the host takes the
-# processor for a while. Those that fork are in rt-tests-forked.sh.
+# alike and report. They run in virtual time, because they judge times, and some fail where the host
+# takes the processor for a while. Those that fork are in rt-tests-forked.sh.
 # kernels: 6.1
 # realm: no
 # icount: yes

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT OR Apache-2.0
-# The kernel's tests of itself: timers, priorities and their inheritance, queues, slices, address
-# spaces, memory that is used up.
+# The kernel tests itself at boot: timers, priorities and their inheritance, queues, slices, address
+# spaces, and what happens when memory is used up.
 # kernels: 6.1
 # icount: yes
 # shared: yes

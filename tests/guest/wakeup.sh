@@ -8,8 +8,8 @@
 # timeout: 600
 set -u
 cd "$(mktemp -d)" || exit 1
-# A wake-up that meets Linux's work on another virtual CPU is late by that, one in some thousands:
-# docs/measuring.md. So one of three tries has to be without.
+# One wake-up in some thousands meets Linux's work on another virtual CPU and is late by that (see
+# docs/measuring.md). So one of three tries has to be without.
 for _ in 1 2 3; do
 	chrt -f 80 crtos run -- "$PROGRAMS/periodic" 1000 1 >realm || exit 1
 	chrt -f 80 taskset -c 1 "$PROGRAMS/periodic" 1000 1 >linux || exit 1

@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT OR Apache-2.0
-# Lengths of the realm's paths, in instructions, against those in the tree.
+# The realm's paths are as long, in instructions, as the tree says.
 # timeout: 900
 set -u
 exec ./x bench gate

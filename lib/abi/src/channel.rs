@@ -276,9 +276,9 @@ pub const REVOCATION_DONE: u32 = 2;
 pub struct TimePage {
     /// Sequence lock.
     pub sequence: u32,
-    /// See above, 1..=32.
+    /// `shift` of that formula, 1..=32.
     pub shift: u32,
-    /// See above, for all clocks but CLOCK_MONOTONIC_RAW.
+    /// `mult` of that formula, for all clocks but CLOCK_MONOTONIC_RAW.
     pub mult: u32,
     /// The multiplier of CLOCK_MONOTONIC_RAW.
     pub raw_mult: u32,
@@ -334,9 +334,9 @@ pub struct Channel {
     /// How many revocations were posted since the start, modulo 2^32. Each is counted before its
     /// bit is set, so when Linux has carried out as many, none waits.
     pub posted_count: u32,
-    /// Doorbells rung by the kernel, and taken by it.
+    /// Doorbells that the kernel has rung since the start.
     pub doorbells_sent: u64,
-    /// See `doorbells_sent`.
+    /// Doorbells that the kernel has taken since the start.
     pub doorbells_taken: u64,
     /// Pages of the pool: all.
     pub pool_pages: u64,

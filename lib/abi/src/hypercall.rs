@@ -34,13 +34,14 @@ pub const HC_CELL_STOP: u64 = 6;
 pub const HC_CELL_RECLAIM: u64 = 7;
 /// Root: forget a stopped cell without memory. RDI = cell. Its CPUs wait for Linux's start-up IPI.
 pub const HC_CELL_DESTROY: u64 = 8;
-/// Root: where doorbells of a cell may ring. RDI = cell, RSI = vector (32..=255; 0: there no more),
-/// RDX = APIC id of a CPU of the root cell, R10 = 1: there ring also those that name no CPU on
-/// which they may; only one CPU is that at a time.
+/// Root: say whether doorbells of a cell may ring on a CPU. RDI = cell, RSI = vector (32..=255), or
+/// 0 if they no longer may, RDX = APIC id of a CPU of the root cell, R10 = 1 to make that CPU the
+/// doorbell's home, 0 otherwise. A doorbell rings at home if it names no CPU on which it may ring.
+/// A cell has one home at a time.
 pub const HC_DOORBELL_ROUTE: u64 = 9;
-/// Ring. Root: RDI = cell, rings on its first CPU (or RSI-th). Cell: RDI = number of a CPU of the
-/// root cell, or [`DOORBELL_ANYWHERE`]; rings there if the root cell has said so by
-/// [`HC_DOORBELL_ROUTE`], else where those ring that name none.
+/// Ring a doorbell. Root: RDI = cell, RSI = index of a CPU in the cell, on which it rings. Cell:
+/// RDI = number of a CPU of the root cell, or [`DOORBELL_ANYWHERE`]. It rings on that CPU if the
+/// root cell has allowed so by [`HC_DOORBELL_ROUTE`], else at the doorbell's home.
 pub const HC_DOORBELL: u64 = 10;
 /// Cell: append the byte in RDI to the hypervisor's log, line by line, with the cell's name.
 pub const HC_PUTC: u64 = 11;

@@ -30,7 +30,7 @@ pub const IOC_CELL_STOP: u32 = 0x0000_c706;
 /// real-time processes live in it unless [`CELL_FORCE`] is or-ed in, which kills their shadows
 /// first.
 pub const IOC_CELL_DESTROY: u32 = 0x0000_c707;
-/// The file no longer undoes what it did.
+/// Keep what was done by this file: closing it undoes nothing any more.
 pub const IOC_KEEP: u32 = 0x0000_c708;
 
 /// Describe the system; argument [`Info`].
@@ -39,15 +39,15 @@ pub const IOC_INFO: u32 = 0x8040_c710;
 pub const IOC_REPORT: u32 = 0x4020_c711;
 /// Copy from the channel of a cell (for inmates: any of the shared block); argument [`Transfer`].
 pub const IOC_CHANNEL: u32 = 0x4020_c712;
-/// Words for the last failure on this file; argument [`Reason`].
+/// Tell in words why the last call on this file failed; argument [`Reason`].
 pub const IOC_REASON: u32 = 0x8100_c713;
 /// Ring the doorbell of a cell; the argument is its number. Needs CAP_SYS_ADMIN.
 pub const IOC_DOORBELL: u32 = 0x0000_c714;
 /// Write to the shared block of a cell that has no real-time kernel; argument [`Transfer`]. Needs
 /// CAP_SYS_ADMIN.
 pub const IOC_CHANNEL_WRITE: u32 = 0x4020_c715;
-/// Has the real-time kernel trace (argument 1) or not (0), as long as the file is open. Needs
-/// CAP_SYS_ADMIN.
+/// Have the real-time kernel write a trace (argument 1) or stop it (0). It stops at the latest when
+/// the file is closed. Needs CAP_SYS_ADMIN.
 pub const IOC_TRACE: u32 = 0x0000_c716;
 
 /// Become the shadow of a new process in the realm; argument [`Spawn`]. Once a file.
@@ -218,12 +218,12 @@ pub struct Remote {
     pub slot: u32,
     /// In: 1 if `result` holds the result of the last request.
     pub has_result: u32,
-    /// In.
+    /// In: that result, as a system call returns it (-errno on failure).
     pub result: i64,
     /// Out: `OP_*`.
     pub op: u32,
     /// Out: system call number.
     pub nr: u32,
-    /// Out.
+    /// Out: arguments of the operation or the system call.
     pub args: [u64; 6],
 }

@@ -12,7 +12,7 @@ pub struct Note {
     pub name_size: u32,
     /// Bytes of the description, which is `abi_version`.
     pub description_size: u32,
-    /// 1.
+    /// Type of the note, always 1.
     pub kind: u32,
     /// "crtos", padded with zeros.
     pub name: [u8; 8],

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What the hypervisor tells: counters of exits, states of cells and its log. The root cell can
-//! read this area and not write it; it stays readable after the hypervisor left.
+//! read this area, but not write to it. It stays readable when the hypervisor is gone.
 
 use crate::{MAX_CELLS, MAX_CPUS, cell::CELL_NAME_LEN, ring::RingHeader};
 
