@@ -110,10 +110,7 @@ pub(crate) unsafe fn take_over(page_table: PhysAddr) {
 
 /// An exception in the hypervisor is a bug of its own. `words` is what the processor pushed.
 extern "sysv64" fn exception(vector: u8, words: &[u64; 2]) -> ! {
-    let (error, rip) = match vector::has_error_code(vector) {
-        false => (0, words[0]),
-        true => (words[0], words[1]),
-    };
+    let (error, rip) = vector::pushed(vector, words);
     let cr2 = Cr2::read_raw();
     report::died(format_args!("exception {vector} error {error:#x} rip {rip:#x} cr2 {cr2:#x}"));
     processor::halt()

@@ -21,9 +21,26 @@ pub const PAGE_FAULT: u8 = 14;
 pub const ALIGNMENT_CHECK: u8 = 17;
 
 /// Tells whether the exception `vector`, below [`COUNT`], pushes an error code: #DF, #TS, #NP, #SS,
-/// #GP, #PF, #AC, #CP, #VC,
-/// #SX.
+/// #GP, #PF, #AC, #CP, #VC, #SX.
 pub const fn has_error_code(vector: u8) -> bool {
     const WITH: u32 = 1 << 8 | 0x1f << 10 | 1 << 17 | 1 << 21 | 1 << 29 | 1 << 30;
     WITH & 1 << vector != 0
+}
+
+/// Returns the error code and the instruction pointer out of `words`, the lowest that the processor
+/// pushed at the exception `vector`, below [`COUNT`]. The error code is 0 where there is none.
+pub const fn pushed(vector: u8, words: &[u64; 2]) -> (u64, u64) {
+    let &[first, second] = words;
+    if has_error_code(vector) { (first, second) } else { (0, first) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_code_lies_below_the_instruction_pointer() {
+        assert_eq!(pushed(PAGE_FAULT, &[2, 0x1000]), (2, 0x1000));
+        assert_eq!(pushed(INVALID_OPCODE, &[0x1000, 8]), (0, 0x1000));
+    }
 }

@@ -78,10 +78,7 @@ unsafe extern "Rust" {
 /// `words` is what the processor pushed.
 extern "sysv64" fn dispatch(vector: u8, words: &[u64; 2]) {
     if vector < exception::COUNT && vector != exception::NMI {
-        let (error, rip) = match exception::has_error_code(vector) {
-            false => (0, words[0]),
-            true => (words[0], words[1]),
-        };
+        let (error, rip) = exception::pushed(vector, words);
         let address = Cr2::read_raw();
         println!("exception {vector} error {error:#x} rip {rip:#x} cr2 {address:#x}");
         halt()
