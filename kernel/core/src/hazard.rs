@@ -50,6 +50,11 @@ pub trait Shared: Send + Sync {
     }
 }
 
+/// How an object is used: by a function that uses no other entry.
+pub(crate) const BRIEFLY: bool = true;
+/// How an object is used: by a function that may use others [`BRIEFLY`].
+pub(crate) const AT_LENGTH: bool = false;
+
 /// A reference to an object, or none.
 pub(crate) struct Entry<T>(AtomicPtr<T>);
 
@@ -59,42 +64,32 @@ impl<T> Entry<T> {
         Self(AtomicPtr::new(ptr::null_mut()))
     }
 
-    /// Calls `f` with the object, or says `none`.
+    /// Calls `f` with the object, or says `none`. A use that is [`BRIEFLY`] may be inside of one
+    /// that is [`AT_LENGTH`].
     ///
     /// # Safety
     /// Interrupts are off, and `f` does not turn them on. What is in the entry came from
-    /// `Arc::into_raw`, and is given back by [`Removed`] alone, or was never shared.
+    /// `Arc::into_raw`, and is given back by [`Removed`] alone, or was never shared. Inside of a
+    /// use there is none of the same kind, and none at length inside of a brief one.
     #[inline(always)]
-    pub(crate) unsafe fn with<R>(&self, none: R, f: impl FnOnce(&T) -> R) -> R {
-        // SAFETY: as the caller says.
-        unsafe { self.with_named::<false, R>(none, f) }
-    }
-
-    /// As [`with`](Self::with), also inside of it: `f` uses no other entry.
-    ///
-    /// # Safety
-    /// That of [`with`](Self::with), and `f` uses no other entry.
-    #[inline(always)]
-    pub(crate) unsafe fn with_briefly<R>(&self, none: R, f: impl FnOnce(&T) -> R) -> R {
-        // SAFETY: as the caller says.
-        unsafe { self.with_named::<true, R>(none, f) }
-    }
-
-    #[inline(always)]
-    unsafe fn with_named<const BRIEFLY: bool, R>(&self, none: R, f: impl FnOnce(&T) -> R) -> R {
+    pub(crate) unsafe fn with<const IS_BRIEF: bool, R>(
+        &self,
+        none: R,
+        f: impl FnOnce(&T) -> R,
+    ) -> R {
         let mut object = self.0.load(Ordering::Acquire);
         loop {
             // SAFETY: it is used only if it is still there after it has been named: then whoever
             // takes it away waits.
             let Some(found) = (unsafe { object.as_ref() }) else {
-                percpu::use_no_object::<BRIEFLY>();
+                percpu::use_no_object::<IS_BRIEF>();
                 return none;
             };
-            percpu::use_object::<BRIEFLY>(object.cast());
+            percpu::use_object::<IS_BRIEF>(object.cast());
             let now = self.0.load(Ordering::SeqCst);
             if now == object {
                 let result = f(found);
-                percpu::use_no_object::<BRIEFLY>();
+                percpu::use_no_object::<IS_BRIEF>();
                 return result;
             }
             object = now;
@@ -183,7 +178,7 @@ impl<T: Shared, const FURTHER: usize> Table<T, FURTHER> {
         match self.first.get(number as usize) {
             // SAFETY: the call is proof that interrupts are and stay off; `put` and `drop` keep the
             // rest.
-            Some(entry) => unsafe { entry.with(none, f) },
+            Some(entry) => unsafe { entry.with::<AT_LENGTH, _>(none, f) },
             None => self.with_further(number, none, f),
         }
     }
@@ -193,7 +188,7 @@ impl<T: Shared, const FURTHER: usize> Table<T, FURTHER> {
     fn with_further<R>(&self, number: u32, none: R, f: impl FnOnce(&T) -> R) -> R {
         match self.further_entry(number) {
             // SAFETY: `with` is the only caller, for which this holds.
-            Some(entry) => unsafe { entry.with(none, f) },
+            Some(entry) => unsafe { entry.with::<AT_LENGTH, _>(none, f) },
             None => none,
         }
     }
@@ -204,7 +199,7 @@ impl<T: Shared, const FURTHER: usize> Table<T, FURTHER> {
         let interrupts = InterruptsOff::take();
         // SAFETY: interrupts are off. The entry has a reference, which is not given back meanwhile.
         let object = unsafe {
-            entry.with_briefly(None, |object| {
+            entry.with::<BRIEFLY, _>(None, |object| {
                 Arc::increment_strong_count(object);
                 Some(Arc::from_raw(object))
             })

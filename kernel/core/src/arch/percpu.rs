@@ -368,12 +368,12 @@ pub fn is_programs() -> bool {
 /// Names the object that this CPU uses ([`PerCpu::in_use`]), before whatever is read next.
 /// Interrupts off.
 #[inline(always)]
-pub(crate) fn use_object<const BRIEFLY: bool>(object: *const ()) {
+pub(crate) fn use_object<const IS_BRIEF: bool>(object: *const ()) {
     // SAFETY: one instruction on this CPU's own word; it is a full fence.
     unsafe {
         asm!(
             "xchg gs:[{}], {}",
-            const IN_USE + 8 * BRIEFLY as usize,
+            const IN_USE + 8 * IS_BRIEF as usize,
             inout(reg) object => _,
             options(nostack, preserves_flags),
         )
@@ -382,11 +382,11 @@ pub(crate) fn use_object<const BRIEFLY: bool>(object: *const ()) {
 
 /// This CPU uses no object any more.
 #[inline(always)]
-pub(crate) fn use_no_object<const BRIEFLY: bool>() {
+pub(crate) fn use_no_object<const IS_BRIEF: bool>() {
     // SAFETY: one instruction on this CPU's own word; a store is not moved before what was done
     // with the object.
     unsafe {
-        asm!("mov qword ptr gs:[{}], 0", const IN_USE + 8 * BRIEFLY as usize, options(nostack, preserves_flags))
+        asm!("mov qword ptr gs:[{}], 0", const IN_USE + 8 * IS_BRIEF as usize, options(nostack, preserves_flags))
     }
 }
 

@@ -12,7 +12,7 @@ use super::scheduling::Scheduling;
 use super::user::{self, UserState};
 use crate::arch::context::initial_stack;
 use crate::arch::{cpu, percpu};
-use crate::hazard::{self, Entry, FastCall};
+use crate::hazard::{self, AT_LENGTH, BRIEFLY, Entry, FastCall};
 use crate::mm::{AddressSpace, heap, stacks};
 use crate::personality::Carried;
 use crate::sync::SpinLock;
@@ -262,7 +262,7 @@ fn with<R>(id: u16, f: impl FnOnce(&Thread) -> R) -> Option<R> {
     let interrupts = cpu::disable_interrupts();
     // SAFETY: interrupts are off. `forget` gives the reference back when no CPU names the thread
     // any more.
-    let result = unsafe { entry.with_briefly(None, |thread| Some(f(thread))) };
+    let result = unsafe { entry.with::<BRIEFLY, _>(None, |thread| Some(f(thread))) };
     if interrupts {
         percpu::open();
     }
@@ -285,7 +285,7 @@ pub fn hand_over_fast<T>(_: &mut FastCall<'_, T>, id: u16) {
     if let Some(entry) = THREADS.get(usize::from(id)) {
         // SAFETY: the call is proof that interrupts are and stay off; `forget` gives the reference
         // back when no CPU names the thread any more.
-        unsafe { entry.with((), Thread::hand_over) }
+        unsafe { entry.with::<AT_LENGTH, _>((), Thread::hand_over) }
     }
 }
 
