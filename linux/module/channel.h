@@ -103,7 +103,7 @@ static inline u32 crtos_channel_cpu(struct crtos_channel *channel, u32 slot)
 static inline bool crtos_channel_outranks(struct crtos_channel *channel, u32 slot)
 {
 	u32 mine = READ_ONCE(channel->slots[slot].rank);
-	/* publish_rank() of the kernel's scheduler.rs; ordered by crtos_channel_post(). */
+	/* raise_rank() and lower_rank() of lib/channel; ordered by crtos_channel_post(). */
 	u32 running = READ_ONCE(channel->ranks[crtos_channel_cpu(channel, slot)]);
 
 	return mine > running || (mine == running && running <= CRTOS_RANK_NORMAL);
@@ -116,8 +116,8 @@ static inline void crtos_channel_post(struct crtos_channel *channel, u32 slot)
 	crtos_channel_or64(&channel->replies[slot / 64], 1ull << (slot % 64));
 	/*
 	 * The bit before the look at the rank in crtos_channel_outranks(). Pairs
-	 * with the fence of the kernel's reschedule_from() between publish_rank()
-	 * and replies::poll(): one of the two sees what the other stored.
+	 * with the fence of lower_rank() of lib/channel, before the kernel's
+	 * replies::poll(): one of the two sees what the other stored.
 	 */
 	smp_mb();
 }

@@ -183,12 +183,19 @@ impl Channel {
         word!(self, AtomicU64, idle_time[cpu.get()]).store(nanoseconds, Ordering::Relaxed);
     }
 
-    /// Publishes what `cpu` runs; see [`crate::rank`].
+    /// Publishes what `cpu` runs from now on, which has a higher rank; see [`crate::rank`].
+    #[inline]
+    pub fn raise_rank(&self, cpu: RealmCpu, rank: u32) {
+        word!(self, AtomicU32, ranks[cpu.get()]).store(rank, Ordering::Relaxed);
+    }
+
+    /// Publishes what `cpu` runs from now on, which has a lower rank. A full barrier.
     ///
-    /// When the rank falls, [`Channel::replies`] has to be looked at afterwards: a reply that came
-    /// before the fall brought no doorbell. The barrier here pairs with Linux's between its bit and
-    /// its reading of the rank.
-    pub fn set_rank(&self, cpu: RealmCpu, rank: u32) {
+    /// [`Channel::replies`] has to be looked at afterwards: a reply that came before the fall
+    /// brought no doorbell. The barrier pairs with Linux's between its bit and its reading of the
+    /// rank.
+    #[inline]
+    pub fn lower_rank(&self, cpu: RealmCpu, rank: u32) {
         word!(self, AtomicU32, ranks[cpu.get()]).store(rank, Ordering::Relaxed);
         fence(Ordering::SeqCst);
     }

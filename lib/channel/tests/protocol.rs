@@ -383,13 +383,13 @@ fn no_reply_is_lost_between_the_ranks() {
             }
         });
         for round in 0..ROUNDS {
-            view.set_rank(RealmCpu::first(), rank::Running::RealTime(50).rank());
+            view.raise_rank(RealmCpu::first(), rank::Running::RealTime(50).rank());
             assert!(send_as(&mut owned, 0, low));
             barrier.wait();
             for _ in 0..round % 64 {
                 std::hint::spin_loop();
             }
-            view.set_rank(RealmCpu::first(), rank::Running::Idle.rank());
+            view.lower_rank(RealmCpu::first(), rank::Running::Idle.rank());
             let mut seen = false;
             take_replies(&view, |_| seen = true);
             barrier.wait();

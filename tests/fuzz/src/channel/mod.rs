@@ -485,9 +485,11 @@ impl World {
             RealmStep::Collect(limit) => self.collect(limit.value() as usize),
             RealmStep::SetRank(cpu, rank) => {
                 let cpu = RealmCpu::again(cpu.into());
-                self.view.set_rank(cpu, rank);
                 let offset = offset_of!(raw::Channel, ranks) + cpu.get() * 4;
+                self.view.lower_rank(cpu, rank);
                 assert_eq!(self.memory.load(offset), rank);
+                self.view.raise_rank(cpu, rank | 1);
+                assert_eq!(self.memory.load(offset), rank | 1);
             }
             RealmStep::PublishIdle(cpu) => self.view.publish_idle(RealmCpu::again(cpu.into()), 1),
             RealmStep::ReadClock(clock, tsc) => self.read_clock(clock, tsc.value()),

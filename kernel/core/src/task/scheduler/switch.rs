@@ -2,7 +2,7 @@
 //! From one thread to the next.
 
 use core::ptr;
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+use core::sync::atomic::{AtomicU64, Ordering, fence};
 
 use crtos_abi::{channel::RANK_IDLE, ids::RealmCpu};
 use crtos_sched::Urgency;
@@ -44,15 +44,16 @@ pub(super) fn reschedule_from(mut held: Held) {
         let rank = rank(urgency, next);
         let before = cpu.swap_rank(rank);
         if rank != before {
-            publish_rank(cpu.index, rank);
+            publish_rank(cpu.index, before, rank);
         }
         fell |= is_less || rank < before;
         // Who adds something for this CPU looks at what it runs before it decides whether to tell.
         if fell {
-            fence(Ordering::SeqCst);
             if rank < before {
                 personality::rank_fell(rank);
                 percpu::interrupt_window_if_long();
+            } else {
+                fence(Ordering::SeqCst);
             }
             // What waits elsewhere is compared with what is to run here.
             fell = cpu.needs_resched();
@@ -105,14 +106,12 @@ pub(in crate::task) fn arrive() {
     migration::push_real_time();
 }
 
-/// Stores the rank of what the CPU runs.
-pub(super) fn publish_rank(cpu: RealmCpu, rank: u32) {
-    if let Some(channel) = layout::channel() {
-        // SAFETY: the channel is mapped; the word is the kernel's, aligned, and accessed
-        // atomically.
-        let word = unsafe {
-            AtomicU32::from_ptr((&raw mut (*channel.as_ptr()).ranks).cast::<u32>().add(cpu.get()))
-        };
-        word.store(rank, Ordering::Relaxed);
+/// Tells Linux the rank of what the CPU runs, which was `before`. A full barrier if it falls.
+fn publish_rank(cpu: RealmCpu, before: u32, rank: u32) {
+    match layout::channel_view() {
+        Some(channel) if rank < before => channel.lower_rank(cpu, rank),
+        Some(channel) => channel.raise_rank(cpu, rank),
+        None if rank < before => fence(Ordering::SeqCst),
+        None => {}
     }
 }
