@@ -55,10 +55,10 @@ impl Status {
     /// Of descriptor `fd` of the shadow.
     pub fn of(space: &AddressSpace, fd: u64) -> Result<Self, Errno> {
         let mut status = Stat::default();
-        let window = space.window();
+        let buffer = space.bounce_buffer();
         let flags = remote::request(Operation::Status { fd: fd as i32, to: Filling::START.get() })?;
         let flags = linux_result(flags)?;
-        window.read(0, status.as_mut_bytes())?;
+        buffer.read(0, status.as_mut_bytes())?;
         Ok(Self {
             flags,
             identity: (status.device, status.inode),
@@ -183,14 +183,14 @@ pub fn load(
     if object.missing(at..range.end, PAGE_SIZE).is_none() {
         return Ok(());
     }
-    let window = space.window();
+    let buffer = space.bounce_buffer();
     let _loading = object.loading();
     while let Some(missing) = object.missing(at..range.end, Filling::LENGTH) {
         let length = missing.end - missing.start;
         let count = fill(fd, missing.start, length)?;
         for page in (0..length).step_by(PAGE_SIZE as usize) {
             let present = count.saturating_sub(page).min(PAGE_SIZE);
-            let frame = window.page(page, present).ok_or(Errno::ENOMEM)?;
+            let frame = buffer.page(page, present).ok_or(Errno::ENOMEM)?;
             object.put(missing.start + page, frame)?;
         }
         at = missing.end;
@@ -198,8 +198,8 @@ pub fn load(
     Ok(())
 }
 
-/// Reads up to `length` bytes at `offset` of descriptor `fd` into the window, which the caller
-/// holds; returns how many there were.
+/// Reads up to `length` bytes at `offset` of descriptor `fd` into the bounce buffer, which the
+/// caller holds; returns how many there were.
 fn fill(fd: u64, offset: u64, length: u64) -> Result<u64, Errno> {
     let mut done = 0;
     while done < length {

@@ -4,9 +4,9 @@
 
 pub mod contents;
 pub mod mappings;
+mod scratch;
 pub mod sysv_shm;
 pub mod timespec;
 pub mod user;
-mod window;
 
-pub use window::Window;
+pub use scratch::Scratch;

@@ -22,7 +22,7 @@ use crtos_core::mm::{
 
 use crate::{
     abi::{Args, Errno, SysResult, linux_result},
-    memory::{Window, mappings, user},
+    memory::{Scratch, mappings, user},
     remote,
 };
 
@@ -45,24 +45,24 @@ struct Status {
     is_fresh: bool,
 }
 
-fn status(space: &AddressSpace, window: &Window, id: u64) -> Result<Status, Errno> {
-    remote::linux(linux::__NR_shmctl, &[id, IPC_STAT, window.start.get()])?;
+fn status(space: &AddressSpace, scratch: &Scratch, id: u64) -> Result<Status, Errno> {
+    remote::linux(linux::__NR_shmctl, &[id, IPC_STAT, scratch.start.get()])?;
     let mut status = ShmStatus::default();
-    space.read(window.start, status.as_mut_bytes())?;
+    space.read(scratch.start, status.as_mut_bytes())?;
     let [attached, ..] = status.times;
     Ok(Status { size: status.size, is_fresh: attached == 0 })
 }
 
 /// The namespace in which Linux numbers the segments of the shadow.
-fn namespace(space: &AddressSpace, window: &Window) -> Result<u64, Errno> {
+fn namespace(space: &AddressSpace, scratch: &Scratch) -> Result<u64, Errno> {
     const NAME: &[u8] = b"/proc/self/ns/ipc\0";
     const STATUS: u64 = 64;
-    space.write(window.start, NAME)?;
+    space.write(scratch.start, NAME)?;
     let here = linux::AT_FDCWD as i64 as u64;
-    let args = [here, window.start.get(), (window.start + STATUS).get(), 0];
+    let args = [here, scratch.start.get(), (scratch.start + STATUS).get(), 0];
     remote::linux(linux::__NR_newfstatat, &args)?;
     let mut status = Stat::default();
-    space.read(window.start + STATUS, status.as_mut_bytes())?;
+    space.read(scratch.start + STATUS, status.as_mut_bytes())?;
     Ok(status.inode)
 }
 
@@ -85,8 +85,8 @@ pub fn shmat([id, address, flags, ..]: Args) -> SysResult {
     let placement = placement(UserAddr::new(address), flags)?;
     let space = user::space()?;
     let (status, namespace) = {
-        let window = Window::open(&space, PAGE_SIZE)?;
-        (status(&space, &window, id)?, namespace(&space, &window)?)
+        let scratch = Scratch::open(&space, PAGE_SIZE)?;
+        (status(&space, &scratch, id)?, namespace(&space, &scratch)?)
     };
     let name = (namespace, id as u32 as u64);
     let length = status.size.next_multiple_of(PAGE_SIZE);
@@ -136,7 +136,7 @@ fn load(
     mirror: UserAddr,
     status: &Status,
 ) -> Result<(), Errno> {
-    let window = space.window();
+    let buffer = space.bounce_buffer();
     let _loading = object.loading();
     if object.is_loaded() {
         return Ok(());
@@ -152,7 +152,7 @@ fn load(
         let copy = Operation::Copy { to, from, length };
         linux_result(remote::request(copy)?)?;
         for page in (0..length).step_by(PAGE_SIZE as usize) {
-            window.read(page, &mut bytes)?;
+            buffer.read(page, &mut bytes)?;
             // Zeros come by themselves.
             if bytes.iter().any(|&byte| byte != 0) {
                 object.set(start + page, &bytes)?;

@@ -22,7 +22,7 @@ use crate::{
         self, Source, Watcher,
         epoll::{Set, Wanted},
     },
-    memory::{Window, timespec::write_timespec, user},
+    memory::{Scratch, timespec::write_timespec, user},
     remote::linux as ask,
     signal,
 };
@@ -247,7 +247,7 @@ fn wait_in_linux(fd: u64, events: UserAddr, most: u64, deadline: &Deadline) -> S
         return in_linux(linux::__NR_epoll_wait, [fd, events.get(), most, timeout, 0, 0]);
     };
     let space = user::space()?;
-    let window = Window::open(&space, 16)?;
-    write_timespec(window.start, Nanos(rest(at)))?;
-    in_linux(linux::__NR_epoll_pwait2, [fd, events.get(), most, window.start.get(), 0, 0])
+    let scratch = Scratch::open(&space, 16)?;
+    write_timespec(scratch.start, Nanos(rest(at)))?;
+    in_linux(linux::__NR_epoll_pwait2, [fd, events.get(), most, scratch.start.get(), 0, 0])
 }

@@ -26,7 +26,7 @@ use crate::{
     abi::{Args, Errno, SysResult, linux_result},
     files::{self, Events, Source, Watcher, Watchers},
     memory::{
-        Window,
+        Scratch,
         timespec::{SECOND, read_timespec, write_timespec},
         user,
     },
@@ -143,8 +143,8 @@ fn ask_linux(members: &mut [Member], deadline: Option<Nanos>) -> Result<(), Errn
     const ENTRY: u64 = size_of::<PollFd>() as u64;
     const TIME: u64 = 16;
     let space = user::space()?;
-    let window = Window::open(&space, TIME + members.len() as u64 * ENTRY)?;
-    let entries = window.start + TIME;
+    let scratch = Scratch::open(&space, TIME + members.len() as u64 * ENTRY)?;
+    let entries = scratch.start + TIME;
     for (index, member) in members.iter().enumerate() {
         let fd = if member.remote { member.fd } else { u32::MAX };
         let entry = PollFd { fd: fd as i32, events: member.wanted.bits() as u16, found: 0 };
@@ -153,8 +153,8 @@ fn ask_linux(members: &mut [Member], deadline: Option<Nanos>) -> Result<(), Errn
     let timeout = match deadline {
         None => UserAddr::NULL,
         Some(deadline) => {
-            write_timespec(window.start, Nanos(rest(deadline)))?;
-            window.start
+            write_timespec(scratch.start, Nanos(rest(deadline)))?;
+            scratch.start
         }
     };
     let args = [entries.get(), members.len() as u64, timeout.get(), 0, 0, 0];

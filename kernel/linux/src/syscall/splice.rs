@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! splice, tee, vmsplice and sendfile with a local pipe. All others are Linux's.
 //!
-//! Bytes go from one descriptor to the other by way of a [`Window`] of the program, which both
-//! kernels can reach. What has left a pipe and finds no place is put back.
+//! Bytes go from one descriptor to the other by way of [`Scratch`] memory of the program, which
+//! both kernels can reach. What has left a pipe and finds no place is put back.
 
 use alloc::{sync::Arc, vec::Vec};
 
@@ -16,7 +16,7 @@ use super::descriptors::remote;
 use crate::{
     abi::{Args, Errno, SysResult},
     files::{self, Description, Memory, pipe::Pipe},
-    memory::{Window, user},
+    memory::{Scratch, user},
     remote::{self, pass},
 };
 
@@ -131,14 +131,14 @@ impl Transfer {
     /// Moves up to `length` bytes; tells how many.
     fn run(&self, length: u64) -> SysResult {
         let space = user::space()?;
-        let window = Window::open(&space, length.min(PIECE).next_multiple_of(PAGE_SIZE))?;
+        let scratch = Scratch::open(&space, length.min(PIECE).next_multiple_of(PAGE_SIZE))?;
         if let Some(pipe) = self.output.pipe() {
             let room = pipe.room(self.nonblocking)?;
-            return self.piece(&space, &window, length.min(room), 0);
+            return self.piece(&space, &scratch, length.min(room), 0);
         }
         let mut done = 0;
         while done < length {
-            match self.piece(&space, &window, length - done, done) {
+            match self.piece(&space, &scratch, length - done, done) {
                 Ok(0) => break,
                 Ok(moved) => done += moved,
                 Err(_) if done > 0 => break,
@@ -148,31 +148,32 @@ impl Transfer {
         Ok(done)
     }
 
-    /// Moves what the window holds, at most, after `done` bytes.
+    /// Moves what the scratch memory holds, at most, after `done` bytes.
     fn piece(
         &self,
         space: &AddressSpace,
-        window: &Window<'_>,
+        scratch: &Scratch<'_>,
         length: u64,
         done: u64,
     ) -> SysResult {
         let after = |position: Option<u64>| position.map(|position| position.wrapping_add(done));
         let nonblocking = self.nonblocking || done > 0;
         let length = length.min(PIECE);
-        let count = self.input.read(window.start, length, after(self.from), nonblocking)?;
+        let count = self.input.read(scratch.start, length, after(self.from), nonblocking)?;
         let mut written = 0;
         while written < count {
             let at = after(self.to).map(|position| position.wrapping_add(written));
-            match self.output.write(window.start + written, count - written, at, self.nonblocking) {
+            match self.output.write(scratch.start + written, count - written, at, self.nonblocking)
+            {
                 Ok(0) => break,
                 Ok(moved) => written += moved,
                 Err(error) => {
-                    self.put_back(space, window.start + written, count - written)?;
+                    self.put_back(space, scratch.start + written, count - written)?;
                     return if written > 0 { Ok(written) } else { Err(error) };
                 }
             }
         }
-        self.put_back(space, window.start + written, count - written)?;
+        self.put_back(space, scratch.start + written, count - written)?;
         Ok(written)
     }
 
@@ -288,10 +289,10 @@ pub fn tee(row: &Row, args: Args) -> SysResult {
         || input.is_nonblocking()
         || output.is_nonblocking();
     let space = user::space()?;
-    let window = Window::open(&space, PAGE_SIZE)?;
+    let scratch = Scratch::open(&space, PAGE_SIZE)?;
     let length = length.min(PAGE_SIZE).min(to.room(nonblocking)?);
-    let seen = from.peek(&mut Memory::one(window.start, length)?, nonblocking)?;
-    output.write(window.start, seen, None, nonblocking)
+    let seen = from.peek(&mut Memory::one(scratch.start, length)?, nonblocking)?;
+    output.write(scratch.start, seen, None, nonblocking)
 }
 
 /// vmsplice(fd, vector, count, flags): as writev or readv, but that a write does not wait for more

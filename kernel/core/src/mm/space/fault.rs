@@ -33,7 +33,7 @@ impl AddressSpace {
         access: Access,
         expose: bool,
     ) -> Result<Page, FaultError> {
-        if expose && let Some(page) = self.window.page(address) {
+        if expose && let Some(page) = self.bounce_buffer.page(address) {
             return page;
         }
         loop {

@@ -173,7 +173,7 @@ pub struct AddressSpace {
     present: AtomicU64,
     /// Kinds of barriers that the program has registered for.
     pub barriers: AtomicU32,
-    window: reading::Window,
+    bounce_buffer: reading::BounceBuffer,
 }
 
 impl From<NoFrames> for MapError {
@@ -212,7 +212,7 @@ impl AddressSpace {
         let tables = Tables::new().ok_or(MapError::NoMemory)?;
         let root = tables.root();
         static LAST: AtomicU64 = AtomicU64::new(0);
-        let below = UserAddr::START..reading::WINDOW.start;
+        let below = UserAddr::START..reading::BOUNCE.start;
         let above = UserAddr::new(SHADOW_END)..UserAddr::END;
         let regions = Regions::new(&[below, above]);
         Ok(Arc::new(Self {
@@ -232,7 +232,7 @@ impl AddressSpace {
             root,
             present: AtomicU64::new(0),
             barriers: AtomicU32::new(0),
-            window: reading::Window::new(),
+            bounce_buffer: reading::BounceBuffer::new(),
         }))
     }
 

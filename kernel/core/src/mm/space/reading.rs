@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What Linux hands to the kernel, files above all, by way of the *window*: pages of each space at
-//! addresses that no program has, which Linux and the kernel alone can reach. Linux asks for each
-//! of them once.
+//! What Linux hands to the kernel, files above all, by way of the *bounce buffer*: pages of each
+//! space at addresses that no program has, which Linux and the kernel alone can reach. Linux asks
+//! for each of them once.
 //!
 //! And reading pages of files when they are touched: those of mappings that were too large to be
 //! read at once. The shadow has such a file mapped, as a mirror. Linux copies from there to the
-//! window, and from that the pages go to the object, a few around the one that was touched.
+//! bounce buffer, and from that the pages go to the object, a few around the one that was touched.
 
 use super::copy::copy;
 use super::{AddressSpace, FaultError, Page};
@@ -23,26 +23,26 @@ use crtos_vm::{FRAME_SIZE, Frame, FrameSize, MapError};
 const AHEAD: u64 = 64 * 1024;
 const PAGES: usize = (AHEAD / FRAME_SIZE) as usize;
 
-/// Addresses of the window in the shadow.
-pub(super) const WINDOW: Range<UserAddr> =
+/// Addresses of the bounce buffer in the shadow.
+pub(super) const BOUNCE: Range<UserAddr> =
     UserAddr::new(SHADOW_START - AHEAD)..UserAddr::new(SHADOW_START);
 
-/// The window of a space.
-pub(super) struct Window {
+/// The bounce buffer of a space.
+pub(super) struct BounceBuffer {
     /// Held while Linux fills it and until what it has is taken from it.
     filling: Mutex<()>,
     /// Its pages, made when Linux asks for them.
     pages: SpinLock<[Option<Frame>; PAGES]>,
 }
 
-impl Window {
+impl BounceBuffer {
     pub(super) const fn new() -> Self {
         Self { filling: Mutex::new(()), pages: SpinLock::new([None; PAGES]) }
     }
 
-    /// The page at `address`, for Linux; `None` if that is not in the window.
+    /// The page at `address`, for Linux; `None` if that is not in the bounce buffer.
     pub(super) fn page(&self, address: UserAddr) -> Option<Result<Page, FaultError>> {
-        let index = WINDOW.contains(&address).then(|| (address - WINDOW.start) / FRAME_SIZE)?;
+        let index = BOUNCE.contains(&address).then(|| (address - BOUNCE.start) / FRAME_SIZE)?;
         let frame = self.frame(index as usize).ok_or(FaultError::NoMemory);
         Some(frame.map(|frame| Page { frame, writable: true, dirty: true }))
     }
@@ -62,7 +62,7 @@ impl Window {
     }
 }
 
-impl Drop for Window {
+impl Drop for BounceBuffer {
     /// Linux has let go of everything.
     fn drop(&mut self) {
         let pages = core::mem::replace(&mut *self.pages.lock(), [None; PAGES]);
@@ -72,22 +72,22 @@ impl Drop for Window {
     }
 }
 
-/// The window, held by who has Linux fill it.
+/// The bounce buffer, held by who has Linux fill it.
 pub struct Filling<'a> {
-    window: &'a Window,
+    buffer: &'a BounceBuffer,
     _held: MutexGuard<'a, ()>,
 }
 
 impl Filling<'_> {
     /// Where Linux is to store what it hands over.
-    pub const START: UserAddr = WINDOW.start;
+    pub const START: UserAddr = BOUNCE.start;
     /// Bytes that fit.
     pub const LENGTH: u64 = AHEAD;
 
     /// A page for an object with what lies at `offset`, a multiple of the page size; of that
     /// `length` bytes count, and zeros are behind them.
     pub fn page(&self, offset: u64, length: u64) -> Option<OwnedPage> {
-        let from = self.window.frame((offset / FRAME_SIZE) as usize)?;
+        let from = self.buffer.frame((offset / FRAME_SIZE) as usize)?;
         if length >= FRAME_SIZE {
             return frames::copied_page(from, FrameSize::Small).map(OwnedPage::of);
         }
@@ -99,7 +99,7 @@ impl Filling<'_> {
 
     /// Copies what lies at `offset`, within a page.
     pub fn read(&self, offset: u64, to: &mut [u8]) -> Result<(), MapError> {
-        let from = self.window.frame((offset / FRAME_SIZE) as usize).ok_or(MapError::NoMemory)?;
+        let from = self.buffer.frame((offset / FRAME_SIZE) as usize).ok_or(MapError::NoMemory)?;
         let at = (offset % FRAME_SIZE) as usize;
         let length = to.len().min(FRAME_SIZE as usize - at);
         // SAFETY: the frame is in use, what is copied lies in it, and `to` is the kernel's own.
@@ -109,11 +109,11 @@ impl Filling<'_> {
 }
 
 impl AddressSpace {
-    /// Waits for the window, and holds it. May sleep; before any
+    /// Waits for the bounce buffer, and holds it. May sleep; before any
     /// [`Object::loading`](crate::mm::object::Object::loading), and not while a page of a file may
     /// be missing.
-    pub fn window(&self) -> Filling<'_> {
-        Filling { window: &self.window, _held: self.window.filling.lock() }
+    pub fn bounce_buffer(&self) -> Filling<'_> {
+        Filling { buffer: &self.bounce_buffer, _held: self.bounce_buffer.filling.lock() }
     }
 
     /// Has the page at `address`, and what lies around it, read from its file. No lock is held.
@@ -128,7 +128,7 @@ impl AddressSpace {
         let mut wanted = start..end.min(part.end).min(object.limit());
         let touched = offset..offset + FRAME_SIZE;
 
-        let window = self.window();
+        let buffer = self.bounce_buffer();
         let _loading = object.loading();
         while let Some(missing) = object.missing(wanted.clone(), AHEAD) {
             let copy = |range: &Range<u64>| {
@@ -146,7 +146,7 @@ impl AddressSpace {
                 return Err(FaultError::Beyond);
             };
             for (index, offset) in there.clone().step_by(FRAME_SIZE as usize).enumerate() {
-                let page = window.page(index as u64 * FRAME_SIZE, FRAME_SIZE);
+                let page = buffer.page(index as u64 * FRAME_SIZE, FRAME_SIZE);
                 let put = page.ok_or(MapError::NoMemory).and_then(|page| object.put(offset, page));
                 put.map_err(|_| FaultError::NoMemory)?;
             }

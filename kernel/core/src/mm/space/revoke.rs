@@ -43,9 +43,9 @@ pub trait Revoke: Send + Sync {
     /// unmapped returns.
     fn revoke(&self, pages: Revoked);
 
-    /// Has Linux copy `length` bytes within the shadow: to `to` in the window, from `from` in a
-    /// mirror. Says whether it could. Thread context, whatever the caller's own shadow thread does;
-    /// sleeps.
+    /// Has Linux copy `length` bytes within the shadow: to `to` in the bounce buffer, from `from`
+    /// in a mirror. Says whether it could. Thread context, whatever the caller's own shadow thread
+    /// does; sleeps.
     fn copy(&self, to: UserAddr, from: UserAddr, length: u64) -> bool;
 }
 

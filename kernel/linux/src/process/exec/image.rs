@@ -9,7 +9,7 @@ use linux_raw_sys::general as linux;
 
 use crtos_core::mm::space::{AddressSpace, Backing, Map, MapError, Placement, Protection};
 
-use super::{ExecError, Window};
+use super::{ExecError, Scratch};
 use crate::{
     memory::{contents::Contents, mappings},
     remote,
@@ -74,7 +74,7 @@ impl Loader<'_> {
     fn open(&self, name: &[u8]) -> Result<u64, ExecError> {
         const AT_FDCWD: u64 = -100_i64 as u64;
         let flags = u64::from(linux::O_RDONLY | linux::O_CLOEXEC);
-        let path = Window::open(self.space, name.len() as u64)?;
+        let path = Scratch::open(self.space, name.len() as u64)?;
         self.space.write(path.start, name)?;
         remote::linux(linux::__NR_openat, &[AT_FDCWD, path.start.get(), flags])
             .map_err(|_| ExecError::Interpreter)

@@ -4,9 +4,9 @@
 //! 1. The shadow copies arguments and environment into the new address space
 //!    ([`Operation::Startup`]).
 //! 2. The executable is mapped privately, and so is the interpreter (`ld.so`) that it names, if
-//!    any. What is not kept of these files from earlier is read through the shadow into a window of
-//!    the address space ([`crate::memory::contents`]): so Linux is given the window alone, and no
-//!    page of the program has to be taken back from it.
+//!    any. What is not kept of these files from earlier is read through the shadow into the bounce
+//!    buffer of the address space ([`crate::memory::contents`]): so Linux is given that buffer
+//!    alone, and no page of the program has to be taken back from it.
 //! 3. The stack is built, and the thread enters user mode in the interpreter, or in the program if
 //!    there is none.
 
@@ -23,7 +23,7 @@ use crtos_core::{
 
 use crate::{
     abi::Errno,
-    memory::Window,
+    memory::Scratch,
     process::{
         self, End, ThreadExt as _, UserThread,
         start::{self, Beginning, Birth},
@@ -131,13 +131,13 @@ pub fn first_thread() {
 /// Says on the program's standard error why it cannot be started, and ends the process.
 fn complain(user: &UserThread, error: &ExecError) {
     crtos_core::warn!("pid {}: {error:?}", user.process.pid);
-    if let Ok(window) = Window::open(&user.process.space, PAGE_SIZE) {
+    if let Ok(scratch) = Scratch::open(&user.process.space, PAGE_SIZE) {
         let mut length = 0;
         for part in ["crtos: ", error.reason(), "\n"] {
-            let written = user.process.space.write(window.start + length, part.as_bytes());
+            let written = user.process.space.write(scratch.start + length, part.as_bytes());
             length += if written.is_ok() { part.len() as u64 } else { 0 };
         }
-        let _ = remote::linux(linux::__NR_write, &[2, window.start.get(), length]);
+        let _ = remote::linux(linux::__NR_write, &[2, scratch.start.get(), length]);
     }
     user.process.end(End::Status(126));
 }
@@ -211,17 +211,17 @@ fn read_startup(space: &AddressSpace) -> Result<(Startup, Vec<u8>), ExecError> {
     if !(HEAD..=MAX_STRINGS).contains(&size) {
         return Err(ExecError::Startup);
     }
-    let window = Window::open(space, size)?;
-    let copied = remote::request(Operation::Startup { to: window.start.get(), room: size })?;
+    let scratch = Scratch::open(space, size)?;
+    let copied = remote::request(Operation::Startup { to: scratch.start.get(), room: size })?;
     if copied as u64 != size {
         return Err(ExecError::Startup);
     }
     let mut head = [0; HEAD as usize];
-    space.read(window.start, &mut head)?;
+    space.read(scratch.start, &mut head)?;
     let mut strings = Vec::new();
     strings.try_reserve_exact((size - HEAD) as usize).map_err(|_| ExecError::Memory)?;
     strings.resize((size - HEAD) as usize, 0);
-    space.read(window.start + HEAD, &mut strings)?;
+    space.read(scratch.start + HEAD, &mut strings)?;
 
     let word = |index: usize| {
         let mut bytes = [0; 4];

@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A window: memory of the program, for the time of a call, through which both kernels reach what
-//! one hands to the other.
+//! Scratch memory: memory of the program, for the time of a call, through which both kernels reach
+//! what one hands to the other.
 
 use crtos_abi::UserAddr;
 
 use crtos_core::mm::space::{AddressSpace, Map, MapError, Placement, Protection};
 
 /// A range of the address space.
-pub struct Window<'a> {
+pub struct Scratch<'a> {
     space: &'a AddressSpace,
     /// Its address.
     pub start: UserAddr,
     length: u64,
 }
 
-impl<'a> Window<'a> {
-    /// Maps a window of `length` bytes.
+impl<'a> Scratch<'a> {
+    /// Maps scratch memory of `length` bytes.
     pub fn open(space: &'a AddressSpace, length: u64) -> Result<Self, MapError> {
         let protection = Protection::READ | Protection::WRITE;
         let placement = Placement::Anywhere { hint: UserAddr::NULL };
@@ -24,7 +24,7 @@ impl<'a> Window<'a> {
     }
 }
 
-impl Drop for Window<'_> {
+impl Drop for Scratch<'_> {
     fn drop(&mut self) {
         let _ = self.space.unmap(self.start, self.length);
     }
