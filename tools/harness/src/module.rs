@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Builds the Linux module for each kernel, out of tree.
+//! Builds modules of Linux for each kernel, out of tree: crtos', and the tests' attacker.
 
 use std::collections::hash_map::DefaultHasher;
 use std::fs;
@@ -13,17 +13,46 @@ use anyhow::{Context, Result, anyhow};
 use crate::kernels::{self, Flavour, Kernel};
 use crate::{parts, paths, run};
 
-/// Name of the module.
-const MODULE: &str = "crtos.ko";
+/// File name of crtos' module.
+const CRTOS: &str = "crtos.ko";
+/// Name of the tests' attacker.
+const ATTACK: &str = "attack";
+/// Headers of crtos that the attacker uses, too.
+const SHARED_HEADERS: &[&str] = &["abi.h", "hypercall.h"];
 
-/// A file of the module's source: its name and its bytes.
+/// A file of a module's source: its name and its bytes.
 type Source = (PathBuf, Vec<u8>);
 
-/// Builds the module for all kernels and puts it into the staging tree.
+/// Builds crtos' module for all kernels and puts it into the staging tree.
 pub fn build(stage: &Path) -> Result<()> {
     let sources = read_sources(&paths::root().join("linux/module"), Path::new(""))?;
+    for_all_kernels(|flavour, kernel| {
+        let installed = stage.join("usr/lib/modules").join(&kernel.release);
+        let module = installed.join("updates").join(CRTOS);
+        let is_new = compile("crtos", flavour, kernel, &sources, &module)?;
+        if is_new || !installed.join("modules.dep").exists() {
+            index(kernel, &installed)?;
+        }
+        Ok(())
+    })
+}
+
+/// Builds the attacker for all kernels and puts it into the tree of the tests.
+pub fn build_attacker(tree: &Path) -> Result<()> {
+    let mut sources = read_sources(&paths::root().join("tests/attack/module"), Path::new(""))?;
+    for name in SHARED_HEADERS {
+        let path = paths::root().join("linux/module").join(name);
+        sources.push((name.into(), fs::read(path)?));
+    }
+    for_all_kernels(|flavour, kernel| {
+        let folder = tree.join("usr/lib/crtos-tests/attack").join(&kernel.release);
+        compile(ATTACK, flavour, kernel, &sources, &folder.join("attack.ko")).map(drop)
+    })
+}
+
+fn for_all_kernels(build: impl Fn(Flavour, &Kernel) -> Result<()> + Sync) -> Result<()> {
+    let build = |flavour| build(flavour, &kernels::ensure(flavour)?);
     let results: Vec<_> = thread::scope(|scope| {
-        let build = |flavour| build_for(flavour, &sources, stage);
         let threads: Vec<_> =
             Flavour::ALL.into_iter().map(|flavour| scope.spawn(move || build(flavour))).collect();
         threads.into_iter().map(|t| t.join().map_err(|_| anyhow!("a thread failed"))).collect()
@@ -34,17 +63,22 @@ pub fn build(stage: &Path) -> Result<()> {
     Ok(())
 }
 
-fn build_for(flavour: Flavour, sources: &[Source], stage: &Path) -> Result<()> {
-    let kernel = kernels::ensure(flavour)?;
-    let installed = stage.join("usr/lib/modules").join(&kernel.release);
-    let folder = paths::target().join("parts/module").join(flavour.name());
-    let _lock = paths::lock(&paths::target().join("locks"), &format!("module-{flavour}"))?;
+/// Compiles a module, unless what is installed at `to` is current; true if it was not.
+fn compile(
+    name: &str,
+    flavour: Flavour,
+    kernel: &Kernel,
+    sources: &[Source],
+    to: &Path,
+) -> Result<bool> {
+    let folder = paths::target().join("parts/module").join(format!("{name}-{flavour}"));
+    let _lock = paths::lock(&paths::target().join("locks"), &format!("module-{name}-{flavour}"))?;
     // kbuild takes a second to find that nothing changed.
-    let fingerprint = fingerprint(&kernel, sources);
+    let fingerprint = fingerprint(kernel, sources);
     let stamp = folder.join(".built");
     let is_current = fs::read_to_string(&stamp).is_ok_and(|old| old == fingerprint);
-    if is_current && installed.join("updates").join(MODULE).exists() {
-        return Ok(());
+    if is_current && to.exists() {
+        return Ok(false);
     }
     copy_sources(sources, &folder)?;
     let folder = folder.canonicalize()?;
@@ -53,11 +87,10 @@ fn build_for(flavour: Flavour, sources: &[Source], stage: &Path) -> Result<()> {
     make.args(["--no-print-directory", "KCFLAGS=-Werror", "modules"]);
     make.env_remove("MAKEFLAGS").env_remove("MAKELEVEL");
     run::quietly(&mut make)?;
-    let module = fs::read(folder.join(MODULE)).context("kbuild made no module")?;
-    parts::install(&module, &installed.join("updates").join(MODULE), 0o644)?;
-    index(&kernel, &installed)?;
+    let module = fs::read(folder.join(name).with_extension("ko"));
+    parts::install(&module.context("kbuild made no module")?, to, 0o644)?;
     fs::write(stamp, fingerprint)?;
-    Ok(())
+    Ok(true)
 }
 
 /// All files of a folder and its subfolders, with paths relative to `root`.
@@ -110,7 +143,7 @@ fn index(kernel: &Kernel, installed: &Path) -> Result<()> {
     for name in ["modules.order", "modules.builtin", "modules.builtin.modinfo"] {
         fs::copy(kernel.modules().join(name), tree.join(name))?;
     }
-    fs::copy(installed.join("updates").join(MODULE), tree.join("updates").join(MODULE))?;
+    fs::copy(installed.join("updates").join(CRTOS), tree.join("updates").join(CRTOS))?;
     let mut depmod = Command::new("/sbin/depmod");
     run::quietly(depmod.arg("-b").arg(scratch.path()).arg(&kernel.release))?;
     for entry in fs::read_dir(&tree)? {

@@ -35,6 +35,8 @@ pub enum Part {
     Bench,
     /// The Linux module, for each of the kernels.
     Module,
+    /// The tests' hostile module, for each of the kernels.
+    Attacker,
 }
 
 /// Builds parts; all of them if none is named. If `partial`, one that does not
@@ -91,6 +93,7 @@ impl Part {
             }
             Self::Bench => compiled::install_bench(&stage.join("usr/lib/crtos/bench")),
             Self::Module => module::build(&stage),
+            Self::Attacker => module::build_attacker(&compiled::tree()),
         }
     }
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The tests that need a guest.
 //!
-//! - `tests/guest/*.sh` run inside a guest, as their headers say.
+//! - `tests/guest/*.sh` and `tests/attack/*.sh` run inside a guest, as their headers say.
 //! - `tests/abi/*.c` run under Linux and in the realm of one guest per kernel;
 //!   both must end with 0 and print the same.
 //! - `tests/host/*.sh` run on the host and boot what they need by themselves.
@@ -44,7 +44,7 @@ const PROBE: Duration = Duration::from_secs(60);
 /// A test.
 #[derive(Debug, Clone)]
 pub struct Case {
-    /// `guest/NAME`, `abi/NAME` or `host/NAME`.
+    /// `guest/NAME`, `attack/NAME`, `abi/NAME` or `host/NAME`.
     name: String,
     /// What to run: in the guest, or on the host.
     script: String,
@@ -74,7 +74,8 @@ impl Batch {
 pub fn plan(selection: &Selection) -> Result<Vec<Batch>> {
     let (mut shared, mut alone): (Vec<Batch>, Vec<Batch>) = (vec![], vec![]);
     let mut cases = abi_cases()?;
-    cases.extend(guest_cases()?);
+    cases.extend(script_cases("guest")?);
+    cases.extend(script_cases("attack")?);
     cases.retain(|case| selection.wants(&case.name) && (selection.full || !case.header.full));
     for mut case in cases {
         if selection.full && !case.header.full_setting.is_empty() {
@@ -111,12 +112,13 @@ fn read_header(path: &Path) -> Result<Header> {
     Header::parse(&text).with_context(|| format!("{}", path.display()))
 }
 
-fn guest_cases() -> Result<Vec<Case>> {
+/// The scripts of a folder of `tests` that run inside a guest.
+fn script_cases(folder: &str) -> Result<Vec<Case>> {
     let case = |(name, path): (String, PathBuf)| {
         let script = format!("{PRELUDE}\n{}", fs::read_to_string(&path)?);
-        Ok(Case { name: format!("guest/{name}"), script, header: read_header(&path)? })
+        Ok(Case { name: format!("{folder}/{name}"), script, header: read_header(&path)? })
     };
-    programs::files("guest", "sh")?.into_iter().map(case).collect()
+    programs::files(folder, "sh")?.into_iter().map(case).collect()
 }
 
 fn host_cases() -> Result<Vec<Case>> {

@@ -39,3 +39,9 @@ all_free() {
 # await CONDITION: waits until the shell line CONDITION is true, for so long that it never will be
 # otherwise.
 await() { for _ in {1..1200}; do eval "$1" && return; sleep 0.1; done; return 1; }
+
+# attacker: loads the module of tests/attack.
+attacker() { insmod "/usr/lib/crtos-tests/attack/$(uname -r)/attack.ko"; }
+
+# attack COMMAND...: what that module answers.
+attack() { echo "$*" >/sys/kernel/debug/attack && cat /sys/kernel/debug/attack; }
