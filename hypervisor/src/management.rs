@@ -118,7 +118,7 @@ pub fn start(local: &mut Local, id: CellId, start: Start) -> Result<(), Refusal>
         return Err(Refusal::Invalid);
     }
     check_vacant(cell)?;
-    let (before, _) = cell::advance(id, Event::Start)?;
+    cell::advance(id, Event::Start)?;
     cell.set_start(start);
 
     // From here on no interrupt command of Linux reaches them; after the flush none is under way.
@@ -144,8 +144,8 @@ pub fn start(local: &mut Local, id: CellId, start: Start) -> Result<(), Refusal>
         report::line(format_args!("cpu{cpu} {name}: started at {entry:#x}"));
         return Ok(());
     }
-    // Roll back: whoever came in goes out again, and nobody comes in any more.
-    cell::set_state(id, Some(before));
+    // Whoever came in goes out again, and nobody comes in any more. It counts as having run.
+    cell::set_state(id, Some(State::Stopped));
     // CPUs that did not come in were left out of the flush.
     ownership.stale = true;
     stop_cpus(local, cell)?;
@@ -187,7 +187,11 @@ pub fn reclaim(local: &mut Local, id: CellId) -> Result<bool, Refusal> {
     let mut ownership = lock(local);
     check_vacant(cell::get(id))?;
     cell::advance(id, Event::Reclaim)?;
-    ownership.reclaim(id)
+    let has_more = ownership.reclaim(id)?;
+    if !has_more {
+        cell::advance(id, Event::Empty)?;
+    }
+    Ok(has_more)
 }
 
 /// Forgets a cell without memory. See [`crtos_abi::hypercall::HC_CELL_DESTROY`].

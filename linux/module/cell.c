@@ -202,14 +202,52 @@ static int map_memory(struct crtos_file *file, struct crtos_cell *cell)
 	u32 flags = CRTOS_REGION_WRITE | CRTOS_REGION_EXECUTE;
 	int error;
 
-	crtos_blocks_hide(&cell->private);
 	error = map_blocks(file, cell, &cell->private, 0, flags | CRTOS_REGION_PRIVATE);
 	if (!error)
 		error = map_blocks(file, cell, &cell->channel, CRTOS_CHANNEL_ADDRESS,
 				   CRTOS_REGION_WRITE);
 	if (!error)
 		error = map_blocks(file, cell, &cell->pool, CRTOS_SHARED_POOL, flags);
+	cell->mapped = !error;
 	return error;
+}
+
+/* Stops the cell and has the hypervisor take its memory back, cleared. */
+static int reclaim_memory(struct crtos_file *file, struct crtos_cell *cell)
+{
+	s64 result;
+
+	result = crtos_hypercall(CRTOS_HC_CELL_STOP, cell->number, 0, 0, 0);
+	if (result)
+		return crtos_refuse_hv(file, result, "stop the cell");
+	cell->mapped = false;
+	do {
+		result = crtos_hypercall(CRTOS_HC_CELL_RECLAIM, cell->number, 0, 0, 0);
+		cond_resched();
+	} while (result > 0);
+	return result ? crtos_refuse_hv(file, result, "take the cell's memory back") : 0;
+}
+
+/**
+ * crtos_cell_renew() - clear the memory of a cell that has run, so that it can be loaded
+ * @file: where a failure is explained
+ * @cell: the cell; if it runs, or has not run yet, nothing happens
+ *
+ * The hypervisor lets nobody load beside what a cell left behind.
+ *
+ * Context: Under crtos.lock; may sleep.
+ * Return: 0 or a negative error; then the next call goes on.
+ */
+int crtos_cell_renew(struct crtos_file *file, struct crtos_cell *cell)
+{
+	/* Stored by the hypervisor at any time; it looks itself when it is called. */
+	u32 state = READ_ONCE(crtos.report->cells[cell->number].state);
+	int error;
+
+	if (state == CRTOS_CELL_RUNNING || (state == CRTOS_CELL_CREATED && cell->mapped))
+		return 0;
+	error = reclaim_memory(file, cell);
+	return error ?: map_memory(file, cell);
 }
 
 /*
@@ -219,18 +257,13 @@ static int map_memory(struct crtos_file *file, struct crtos_cell *cell)
 static int destroy_in_hypervisor(struct crtos_file *file, struct crtos_cell *cell)
 {
 	s64 result;
+	int error;
 
 	if (!cell->created)
 		return 0;
-	result = crtos_hypercall(CRTOS_HC_CELL_STOP, cell->number, 0, 0, 0);
-	if (result)
-		return crtos_refuse_hv(file, result, "stop the cell");
-	do {
-		result = crtos_hypercall(CRTOS_HC_CELL_RECLAIM, cell->number, 0, 0, 0);
-		cond_resched();
-	} while (result > 0);
-	if (result)
-		return crtos_refuse_hv(file, result, "take the cell's memory back");
+	error = reclaim_memory(file, cell);
+	if (error)
+		return error;
 	result = crtos_hypercall(CRTOS_HC_CELL_DESTROY, cell->number, 0, 0, 0);
 	if (result)
 		return crtos_refuse_hv(file, result, "destroy the cell");
@@ -274,8 +307,10 @@ static int make_cell(struct crtos_file *file, struct crtos_cell *cell,
 		error = crtos_cpus_take(file, cell, &cpus);
 	if (!error)
 		error = create_in_hypervisor(file, cell, create);
-	if (!error)
+	if (!error) {
+		crtos_blocks_hide(&cell->private);
 		error = map_memory(file, cell);
+	}
 	if (!error && create->flags & CRTOS_CREATE_REALM) {
 		error = crtos_realm_create(cell);
 		cell->realm = !error;
@@ -348,6 +383,9 @@ int crtos_cell_start(struct crtos_file *file, struct crtos_start_cell __user *us
 	/* Stored by the hypervisor at any time; it looks itself when it is called. */
 	if (READ_ONCE(crtos.report->cells[cell->number].state) == CRTOS_CELL_RUNNING)
 		return crtos_refuse(file, -EBUSY, "cell '%s' runs: stop it first", cell->name);
+	if (READ_ONCE(crtos.report->cells[cell->number].state) != CRTOS_CELL_CREATED)
+		return crtos_refuse(file, -EBUSY, "cell '%s' has run: load it anew first",
+				    cell->name);
 	if (cell->realm) {
 		if (!crtos_realm_empty(false, true))
 			return crtos_refuse(file, -EBUSY,

@@ -59,6 +59,7 @@ struct crtos_cell {
 	struct crtos_blocks pool;
 	bool realm;				/* runs the real-time kernel */
 	bool created;				/* the hypervisor knows it */
+	bool mapped;				/* and gave it all its memory */
 };
 
 /* The machine. */
@@ -109,6 +110,7 @@ void crtos_cpus_return(struct crtos_cell *cell);
 
 /* cell.c */
 struct crtos_cell *crtos_cell_find(struct crtos_file *file, u32 number);
+int crtos_cell_renew(struct crtos_file *file, struct crtos_cell *cell);
 int crtos_cell_create(struct crtos_file *file, struct crtos_create_cell __user *user);
 int crtos_cell_start(struct crtos_file *file, struct crtos_start_cell __user *user);
 int crtos_cell_stop(struct crtos_file *file, u32 number);

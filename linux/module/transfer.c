@@ -63,6 +63,9 @@ int crtos_cell_load(struct crtos_file *file, struct crtos_load_cell __user *user
 		return crtos_refuse(file, -EINVAL,
 				    "%llu bytes at %#llx do not fit the cell's %llu MiB of private memory: give it more",
 				    request.length, request.cell_address, size >> 20);
+	error = crtos_cell_renew(file, cell);
+	if (error)
+		return error;
 	bounce = (void *)__get_free_page(GFP_KERNEL);
 	if (!bounce)
 		return crtos_refuse(file, -ENOMEM, "out of memory");

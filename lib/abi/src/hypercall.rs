@@ -14,23 +14,23 @@ pub const HC_LEAVE: u64 = 1;
 /// Root: create a cell. RDI = physical address of a [`crate::cell::CellConfig`]. Returns the cell's
 /// number (0..MAX_CELLS).
 pub const HC_CELL_CREATE: u64 = 2;
-/// Root: give memory to a cell that was never started. RDI = cell, RSI = physical address of a
-/// [`crate::cell::Region`] (at most 2 MiB; private ones are cleared and removed from the root
-/// cell).
+/// Root: give memory to a cell that has not run, or was reclaimed since. RDI = cell, RSI = physical
+/// address of a [`crate::cell::Region`] (at most 2 MiB; private ones are cleared and removed from
+/// the root cell).
 pub const HC_CELL_MAP: u64 = 3;
-/// Root: copy into a private region of a cell that does not run. RDI = cell, RSI = address in the
-/// cell, RDX = physical source in the root cell, R10 = bytes (at most 64 KiB; neither side crosses
-/// a 2 MiB boundary).
+/// Root: copy into a private region of a cell that has not run since it got its memory. RDI = cell,
+/// RSI = address in the cell, RDX = physical source in the root cell, R10 = bytes (at most 64 KiB;
+/// neither side crosses a 2 MiB boundary).
 pub const HC_CELL_LOAD: u64 = 4;
-/// Root: start a created or stopped cell; its CPUs must be offline in Linux. RDI = cell, RSI =
-/// entry address, RDX = CR3 in the cell, R10 = argument. See [`crate::boot`] for the state in which
-/// CPUs start.
+/// Root: start a cell that has not run since it got its memory; its CPUs must be offline in Linux.
+/// RDI = cell, RSI = entry address, RDX = CR3 in the cell, R10 = argument. See [`crate::boot`] for
+/// the state in which CPUs start.
 pub const HC_CELL_START: u64 = 5;
-/// Root: stop a cell; its CPUs are parked, its memory stays. Stopping a stopped or failed cell
-/// succeeds. RDI = cell.
+/// Root: stop a cell; its CPUs are parked, its memory stays until [`HC_CELL_RECLAIM`]. Stopping a
+/// stopped or failed cell succeeds. RDI = cell.
 pub const HC_CELL_STOP: u64 = 6;
 /// Root: take back the memory of a stopped cell, one region a call, cleared. RDI = cell. Returns 1
-/// while something is left, 0 when all is back.
+/// while something is left, 0 when all is back: the cell then takes memory again.
 pub const HC_CELL_RECLAIM: u64 = 7;
 /// Root: forget a stopped cell without memory. RDI = cell. Its CPUs wait for Linux's start-up IPI.
 pub const HC_CELL_DESTROY: u64 = 8;

@@ -2,12 +2,17 @@
 //! The life of a cell.
 //!
 //! ```text
-//!            map            start            stop               reclaim (all)    destroy
-//! (create) --> Created ----------> Running --------> Stopped ------------> Reclaiming --> (none)
-//!                 |                  |  fail            ^ |  start
-//!                 |                  +------> Failed ---+ +--> Running
-//!                 +-- reclaim --> Reclaiming      stop
+//!            map, load        start            stop            reclaim (a piece)
+//! (create) --> Created --------------> Running ------> Stopped -----------> Reclaiming
+//!               ^ | |                    |  fail         ^                    |    |
+//!       nothing | | +-- reclaim --+      +------> Failed +                    |    | destroy
+//!       is left | |               v                 stop                      |    v
+//!               | +-----------> Reclaiming                                    |  (none)
+//!               +-------------------------------------------------------------+
 //! ```
+//!
+//! What has run keeps its contents until all its memory was reclaimed, which clears it. So nobody
+//! can load a program of their own beside what a cell left behind.
 
 use crtos_abi::report::{CELL_CREATED, CELL_FAILED, CELL_RUNNING, CELL_STOPPED};
 
@@ -16,15 +21,15 @@ use crate::error::Refusal;
 /// State of an existing cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// Never started; takes memory.
+    /// Has not run since it got its memory; takes memory and contents.
     Created,
     /// Its CPUs run it.
     Running,
-    /// Stopped by the root cell, can be started again.
+    /// Stopped by the root cell; its memory has what it left behind.
     Stopped,
     /// Stopped because it broke its bounds.
     Failed,
-    /// Its memory goes back to the root cell; it cannot start any more.
+    /// Its memory goes back to the root cell.
     Reclaiming,
 }
 
@@ -43,6 +48,8 @@ pub enum Event {
     Fail,
     /// Take a piece of memory back.
     Reclaim,
+    /// All its memory is back.
+    Empty,
     /// Forget it; the caller has checked that no memory is left.
     Destroy,
 }
@@ -52,13 +59,13 @@ impl State {
     pub fn after(self, event: Event) -> Result<Self, Refusal> {
         use State::{Created, Failed, Reclaiming, Running, Stopped};
         match (self, event) {
-            (Created, Event::Map) => Ok(Created),
-            (Created | Stopped | Failed, Event::Load) => Ok(self),
-            (Created | Stopped, Event::Start) => Ok(Running),
+            (Created, Event::Map | Event::Load) => Ok(Created),
+            (Created, Event::Start) => Ok(Running),
             (Running | Stopped | Failed, Event::Stop) => Ok(Stopped),
             (Created | Reclaiming, Event::Stop) => Ok(self),
             (Running, Event::Fail) => Ok(Failed),
             (Created | Stopped | Reclaiming, Event::Reclaim) => Ok(Reclaiming),
+            (Reclaiming, Event::Empty) => Ok(Created),
             (Created | Stopped | Reclaiming, Event::Destroy) => Ok(Reclaiming),
             _ => Err(Refusal::Busy),
         }
@@ -80,34 +87,36 @@ mod tests {
     use super::{Event, State};
     use proptest::prelude::*;
 
-    const EVENTS: [Event; 7] = [
+    const EVENTS: [Event; 8] = [
         Event::Map,
         Event::Load,
         Event::Start,
         Event::Stop,
         Event::Fail,
         Event::Reclaim,
+        Event::Empty,
         Event::Destroy,
     ];
 
     proptest! {
-        /// Memory moves and content changes only while no CPU runs the cell, and what lost memory
-        /// never runs again.
+        /// Memory moves and content changes only while no CPU runs the cell. What has run takes
+        /// nothing, and does not run, before all its memory was reclaimed.
         #[test]
-        fn a_running_cell_keeps_its_memory(
+        fn a_cell_keeps_what_it_has_until_that_is_cleared(
             events in prop::collection::vec(prop::sample::select(&EVENTS[..]), 0..50),
         ) {
             let mut state = State::Created;
-            let mut lost_memory = false;
+            let mut has_run = false;
             for event in events {
-                if let Ok(next) = state.after(event) {
-                    if matches!(event, Event::Map | Event::Load | Event::Reclaim | Event::Destroy) {
-                        prop_assert_ne!(state, State::Running);
-                    }
-                    lost_memory |= event == Event::Reclaim;
-                    prop_assert!(!(lost_memory && next == State::Running));
-                    state = next;
+                let Ok(next) = state.after(event) else { continue };
+                if matches!(event, Event::Map | Event::Load | Event::Reclaim | Event::Destroy) {
+                    prop_assert_ne!(state, State::Running);
                 }
+                if matches!(event, Event::Map | Event::Load | Event::Start) {
+                    prop_assert!(!has_run);
+                }
+                has_run = (has_run || next == State::Running) && event != Event::Empty;
+                state = next;
             }
         }
     }
