@@ -150,7 +150,7 @@ fn licences() -> Result<()> {
             continue;
         }
         let text = fs::read_to_string(paths::root().join(&path))?;
-        let licence = if path.starts_with("linux/module") { MODULE_LICENCE } else { LICENCE };
+        let licence = if module::has(&path) { MODULE_LICENCE } else { LICENCE };
         let wanted = format!("SPDX-License-Identifier: {licence}");
         if !text.lines().take(2).any(|line| line.contains(&wanted)) {
             complaints.push(format!("{}: no `{wanted}` at the top", path.display()));

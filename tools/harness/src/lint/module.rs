@@ -10,14 +10,19 @@ use anyhow::Result;
 use super::{checkpatch, has_extension, report, tracked};
 use crate::{paths, run};
 
-/// The folder of the module.
-const FOLDER: &str = "linux/module";
+/// The folders of modules: crtos', and the tests' attacker.
+const FOLDERS: [&str; 2] = ["linux/module", "tests/attack/module"];
+
+/// Tells whether a file is a part of a module.
+pub fn has(path: &Path) -> bool {
+    FOLDERS.iter().any(|folder| path.starts_with(folder))
+}
 
 /// The rules of this project.
 pub fn style() -> Result<()> {
     let mut found = Vec::new();
     for path in tracked()? {
-        if path.starts_with(FOLDER) && has_extension(&path, &["c", "h"]) {
+        if has(&path) && has_extension(&path, &["c", "h"]) {
             let text = fs::read_to_string(paths::root().join(&path))?;
             let is_source = has_extension(&path, &["c"]);
             found.extend(
@@ -58,12 +63,12 @@ fn has_line_comment(line: &str) -> bool {
     !in_string && !before.contains("/*") && !before.trim_start().starts_with('*')
 }
 
-/// The rules of Linux; `.checkpatch.conf` in the folder says which do not apply, and why.
+/// The rules of Linux; `.checkpatch.conf` of crtos' module says which do not apply, and why.
 pub fn checkpatch() -> Result<()> {
     let files = tracked()?.into_iter().filter(|path| has_extension(path, &["c", "h", "S"]));
-    let names = files.filter_map(|path| path.strip_prefix(FOLDER).map(Path::to_owned).ok());
+    let names = files.filter(|path| has(path)).map(|path| paths::root().join(path));
     let mut perl = Command::new("perl");
-    perl.current_dir(paths::root().join(FOLDER)).arg(checkpatch::script()?);
+    perl.current_dir(paths::root().join(FOLDERS[0])).arg(checkpatch::script()?);
     perl.args(["--terse", "--show-types", "--quiet", "--no-summary", "--color=never", "--file"]);
     run::quietly(perl.args(names))
 }
