@@ -52,6 +52,8 @@
 //! in Linux any longer; only then may the kernel use these pages for something else. No doorbell is
 //! needed for a revocation; the kernel rings when half of the table is posted.
 
+use core::mem::offset_of;
+
 use crate::{MAX_CELL_CPUS, PAGE_SIZE, ring::RingHeader};
 
 /// "CRTOSCH1", little endian.
@@ -441,7 +443,7 @@ pub struct Section {
 /// Head of the start-up block that a shadow copies on `OP_STARTUP`: after it come, each zero
 /// terminated, the path of the program, the arguments, the environment.
 #[repr(C)]
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Startup {
     /// Bytes of the whole block.
     pub size: u32,
@@ -480,6 +482,67 @@ pub struct Startup {
 }
 
 impl Startup {
+    /// Returns the head as it lies at the start of the block.
+    pub fn to_bytes(&self) -> [u8; size_of::<Self>()] {
+        let mut bytes = [0; size_of::<Self>()];
+        let mut put = |at: usize, value: &[u8]| bytes[at..at + value.len()].copy_from_slice(value);
+        macro_rules! words {
+            ($($field:ident),*) => {
+                $(put(offset_of!(Self, $field), &self.$field.to_le_bytes());)*
+            };
+        }
+        words!(size, argc, envc, executable, uid, euid, gid, egid, stack_limit, hwcap, hwcap2);
+        words!(signal_limit, ignored, renumbers_cpus);
+        put(offset_of!(Self, random), &self.random);
+        put(
+            offset_of!(Self, processor_limit),
+            self.processor_limit.map(u64::to_le_bytes).as_flattened(),
+        );
+        put(
+            offset_of!(Self, real_time_limit),
+            self.real_time_limit.map(u64::to_le_bytes).as_flattened(),
+        );
+        bytes
+    }
+
+    /// Reads the head at the start of a block. Any bytes are a head, so its reader has to check
+    /// what it says.
+    pub fn from_bytes(bytes: &[u8; size_of::<Self>()]) -> Self {
+        fn at<const N: usize>(bytes: &[u8; size_of::<Startup>()], offset: usize) -> [u8; N] {
+            core::array::from_fn(|index| bytes[offset + index])
+        }
+        macro_rules! word {
+            ($type:ty, $field:ident) => {
+                <$type>::from_le_bytes(at(bytes, offset_of!(Self, $field)))
+            };
+        }
+        macro_rules! pair {
+            ($field:ident) => {{
+                let offset = offset_of!(Self, $field);
+                [offset, offset + 8].map(|offset| u64::from_le_bytes(at(bytes, offset)))
+            }};
+        }
+        Self {
+            size: word!(u32, size),
+            argc: word!(u32, argc),
+            envc: word!(u32, envc),
+            executable: word!(u32, executable),
+            uid: word!(u32, uid),
+            euid: word!(u32, euid),
+            gid: word!(u32, gid),
+            egid: word!(u32, egid),
+            stack_limit: word!(u64, stack_limit),
+            hwcap: word!(u64, hwcap),
+            hwcap2: word!(u64, hwcap2),
+            random: at(bytes, offset_of!(Self, random)),
+            signal_limit: word!(u64, signal_limit),
+            processor_limit: pair!(processor_limit),
+            real_time_limit: pair!(real_time_limit),
+            ignored: word!(u64, ignored),
+            renumbers_cpus: word!(u64, renumbers_cpus),
+        }
+    }
+
     /// One past the highest address of the first stack: 22 random bits of pages below the end, as
     /// Linux.
     pub fn stack_end(&self) -> u64 {
@@ -503,3 +566,18 @@ pub const MIRRORS_END: u64 = SHADOW_START + 0xc000_0000;
 pub const USER_START: u64 = 0x1_0000;
 /// One past the highest address of a program.
 pub const USER_END: u64 = 0x7fff_ffff_f000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_head_and_its_bytes_are_the_same() {
+        let bytes = core::array::from_fn(|index| index as u8);
+        let head = Startup::from_bytes(&bytes);
+        assert_eq!(head.to_bytes(), bytes, "every byte belongs to a field");
+        assert_eq!(Startup::from_bytes(&head.to_bytes()), head);
+        assert_eq!(head.argc, u32::from_le_bytes([4, 5, 6, 7]));
+        assert_eq!(head.random, core::array::from_fn(|index| 56 + index as u8));
+    }
+}

@@ -204,7 +204,7 @@ fn load(user: &UserThread) -> Result<(), ExecError> {
     Ok(())
 }
 
-/// The start-up block: its head, and its strings (path, arguments, environment).
+/// Reads the start-up block: its head, and its strings (path, arguments, environment).
 fn read_startup(space: &AddressSpace) -> Result<(Startup, Vec<u8>), ExecError> {
     const HEAD: u64 = size_of::<Startup>() as u64;
     let size = remote::request(Operation::Startup { to: 0, room: 0 })? as u64;
@@ -216,40 +216,14 @@ fn read_startup(space: &AddressSpace) -> Result<(Startup, Vec<u8>), ExecError> {
     if copied as u64 != size {
         return Err(ExecError::Startup);
     }
-    let mut head = [0; HEAD as usize];
+    let mut head = [0; size_of::<Startup>()];
     space.read(scratch.start, &mut head)?;
     let mut strings = Vec::new();
     strings.try_reserve_exact((size - HEAD) as usize).map_err(|_| ExecError::Memory)?;
     strings.resize((size - HEAD) as usize, 0);
     space.read(scratch.start + HEAD, &mut strings)?;
 
-    let word = |index: usize| {
-        let mut bytes = [0; 4];
-        bytes.copy_from_slice(&head[index * 4..index * 4 + 4]);
-        u32::from_le_bytes(bytes)
-    };
-    let long = |index: usize| u64::from(word(index)) | u64::from(word(index + 1)) << 32;
-    let mut random = [0; 16];
-    random.copy_from_slice(&head[56..72]);
-    let startup = Startup {
-        size: word(0),
-        argc: word(1),
-        envc: word(2),
-        executable: word(3),
-        uid: word(4),
-        euid: word(5),
-        gid: word(6),
-        egid: word(7),
-        stack_limit: long(8),
-        hwcap: long(10),
-        hwcap2: long(12),
-        random,
-        signal_limit: long(18),
-        processor_limit: [long(20), long(22)],
-        real_time_limit: [long(24), long(26)],
-        ignored: long(28),
-        renumbers_cpus: long(30),
-    };
+    let startup = Startup::from_bytes(&head);
     let count = strings.iter().filter(|&&byte| byte == 0).count() as u64;
     if u64::from(startup.size) != size
         || count != 1 + u64::from(startup.argc) + u64::from(startup.envc)
