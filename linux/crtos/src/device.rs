@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `/dev/crtos` (see [`crtos_abi::ioctl`]) with safe calls. The only file here that needs `unsafe`.
+//! `/dev/crtos` (see [`crtos_abi::ioctl`]) behind safe functions. No other file of this crate needs
+//! `unsafe`.
 
 use std::{
     fs::File,
@@ -44,7 +45,7 @@ pub struct Refusal {
 }
 
 impl Refusal {
-    /// A failure of `asked`.
+    /// Returns the failure of a command that asked for `asked`.
     pub fn asked(self, asked: impl Into<String>) -> Failure {
         let failure = Failure::new(asked, self.reason);
         match self.errno {
@@ -52,6 +53,72 @@ impl Refusal {
             _ => failure,
         }
     }
+}
+
+/// A call of the device whose argument is a number.
+#[derive(Clone, Copy)]
+#[repr(u32)]
+enum NumberCall {
+    Enable = ioctl::IOC_ENABLE,
+    Disable = ioctl::IOC_DISABLE,
+    Stop = ioctl::IOC_CELL_STOP,
+    Destroy = ioctl::IOC_CELL_DESTROY,
+    Keep = ioctl::IOC_KEEP,
+    Doorbell = ioctl::IOC_DOORBELL,
+    Trace = ioctl::IOC_TRACE,
+}
+
+/// An argument of a call of the device: a structure without addresses.
+///
+/// # Safety
+/// Call `NUMBER` takes the address of a `Self`, and reads and writes no other memory of the
+/// process. Any bytes are a valid `Self`.
+unsafe trait Argument {
+    /// The call (`IOC_*`).
+    const NUMBER: u32;
+}
+
+// SAFETY: the call fills the structure, all of whose fields are integers.
+unsafe impl Argument for Info {
+    const NUMBER: u32 = ioctl::IOC_INFO;
+}
+
+// SAFETY: the call reads the structure and fills in `apic_ids`; all of its fields are integers.
+unsafe impl Argument for CreateCell {
+    const NUMBER: u32 = ioctl::IOC_CELL_CREATE;
+}
+
+// SAFETY: the call reads the structure, all of whose fields are integers. Its addresses are those
+// of the cell.
+unsafe impl Argument for StartCell {
+    const NUMBER: u32 = ioctl::IOC_CELL_START;
+}
+
+// SAFETY: the call fills the structure, which holds bytes.
+unsafe impl Argument for Reason {
+    const NUMBER: u32 = ioctl::IOC_REASON;
+}
+
+/// Bytes of the argument of a call, which are part of its number.
+const fn size_in(number: u32) -> usize {
+    (number >> 16) as usize & 0x3fff
+}
+
+const _: () = assert!(size_in(Info::NUMBER) == size_of::<Info>());
+const _: () = assert!(size_in(CreateCell::NUMBER) == size_of::<CreateCell>());
+const _: () = assert!(size_in(StartCell::NUMBER) == size_of::<StartCell>());
+const _: () = assert!(size_in(Reason::NUMBER) == size_of::<Reason>());
+const _: () = assert!(size_in(ioctl::IOC_CELL_LOAD) == size_of::<LoadCell>());
+const _: () = assert!(size_in(ioctl::IOC_REPORT) == size_of::<Transfer>());
+const _: () = assert!(size_in(ioctl::IOC_CHANNEL) == size_of::<Transfer>());
+const _: () = assert!(size_in(ioctl::IOC_CHANNEL_WRITE) == size_of::<Transfer>());
+
+/// Memory of crtos that can be read.
+enum Area {
+    /// The report of the hypervisor.
+    Report,
+    /// The channel of a cell with a real-time kernel, the shared block of another one.
+    Channel { cell: u32 },
 }
 
 /// Result of a call of the device.
@@ -81,7 +148,8 @@ impl Device {
         Ok(device)
     }
 
-    /// The system, if the module speaks this command's version of the interface.
+    /// Returns what the module says of the system, if it speaks this command's version of the
+    /// interface.
     pub fn info(&self, asked: &str) -> Result<Info> {
         let info = self.raw_info().map_err(|refusal| refusal.asked(asked))?;
         if info.abi_version != ABI_VERSION {
@@ -97,7 +165,7 @@ impl Device {
         Ok(info)
     }
 
-    /// The system, whatever the module's version.
+    /// Returns what the module says of the system, whatever its version is.
     pub fn raw_info(&self) -> Call<Info> {
         let mut info = Info {
             abi_version: 0,
@@ -110,13 +178,13 @@ impl Device {
             reserved: 0,
             cell_cpus: [0; 4],
         };
-        self.structure(ioctl::IOC_INFO, &mut info)?;
+        self.structure(&mut info)?;
         Ok(info)
     }
 
-    /// Launches the hypervisor; fine if it runs.
+    /// Launches the hypervisor. Succeeds if it runs already.
     pub fn enable(&self) -> Call<()> {
-        match self.number(ioctl::IOC_ENABLE, 0) {
+        match self.number(NumberCall::Enable, 0) {
             Err(refusal) if refusal.errno != Errno::EALREADY => Err(refusal),
             _ => Ok(()),
         }
@@ -124,20 +192,22 @@ impl Device {
 
     /// Leaves the hypervisor.
     pub fn disable(&self) -> Call<()> {
-        self.number(ioctl::IOC_DISABLE, 0).map(drop)
+        self.number(NumberCall::Disable, 0).map(drop)
     }
 
     /// Creates a cell; returns its number and fills in `apic_ids`.
     pub fn create(&self, cell: &mut CreateCell) -> Call<u32> {
-        self.structure(ioctl::IOC_CELL_CREATE, cell)
+        self.structure(cell)
     }
 
     /// Copies into a cell that does not run.
     pub fn load(&self, cell: u32, cell_address: u64, bytes: &[u8]) -> Call<()> {
-        let source = bytes.as_ptr() as u64;
-        let length = bytes.len() as u64;
+        let (source, length) = (bytes.as_ptr() as u64, bytes.len() as u64);
         let mut load = LoadCell { cell, reserved: 0, cell_address, source, length };
-        self.structure(ioctl::IOC_CELL_LOAD, &mut load).map(drop)
+        // SAFETY: beside the structure, the call reads `length` bytes at `source`, which are those
+        // of `bytes`.
+        let result = unsafe { self.raw(ioctl::IOC_CELL_LOAD, &mut load) };
+        self.check(result).map(drop)
     }
 
     /// Starts a cell at `entry` with its initial page tables.
@@ -149,79 +219,99 @@ impl Device {
             page_table: crtos_abi::boot::INITIAL_TABLES,
             argument: crtos_abi::boot::BOOT_INFO_ADDRESS,
         };
-        self.structure(ioctl::IOC_CELL_START, &mut start).map(drop)
+        self.structure(&mut start).map(drop)
     }
 
     /// Stops a cell.
     pub fn stop(&self, cell: u32) -> Call<()> {
-        self.number(ioctl::IOC_CELL_STOP, cell).map(drop)
+        self.number(NumberCall::Stop, cell).map(drop)
     }
 
     /// Stops and destroys a cell; `force` ends the processes that live in it.
     pub fn destroy(&self, cell: u32, force: bool) -> Call<()> {
         let force = if force { ioctl::CELL_FORCE } else { 0 };
-        self.number(ioctl::IOC_CELL_DESTROY, cell | force).map(drop)
+        self.number(NumberCall::Destroy, cell | force).map(drop)
     }
 
-    /// Makes lasting what was changed through this file.
+    /// Keeps what was changed through this file, also when the file is closed.
     pub fn keep(&self) -> Call<()> {
-        self.number(ioctl::IOC_KEEP, 0).map(drop)
+        self.number(NumberCall::Keep, 0).map(drop)
     }
 
     /// Rings the doorbell of a cell.
     pub fn doorbell(&self, cell: u32) -> Call<()> {
-        self.number(ioctl::IOC_DOORBELL, cell).map(drop)
+        self.number(NumberCall::Doorbell, cell).map(drop)
     }
 
-    /// Has the real-time kernel trace, or not.
+    /// Turns the trace of the real-time kernel on or off.
     pub fn trace(&self, on: bool) -> Call<()> {
-        self.number(ioctl::IOC_TRACE, on.into()).map(drop)
+        self.number(NumberCall::Trace, on.into()).map(drop)
     }
 
-    /// Copies from the report area.
+    /// Copies from the report area, from `offset` on.
     pub fn report_bytes(&self, offset: u64, buffer: &mut [u8]) -> Call<()> {
-        self.transfer(ioctl::IOC_REPORT, 0, offset, buffer)
+        self.copy_from(Area::Report, offset, buffer)
     }
 
-    /// Copies from the channel or shared block of a cell.
+    /// Copies from the channel of a cell with a real-time kernel, or from the shared block of
+    /// another cell, from `offset` on.
     pub fn channel_bytes(&self, cell: u32, offset: u64, buffer: &mut [u8]) -> Call<()> {
-        self.transfer(ioctl::IOC_CHANNEL, cell, offset, buffer)
+        self.copy_from(Area::Channel { cell }, offset, buffer)
     }
 
-    /// Writes to the shared block of a cell without a real-time kernel.
+    /// Copies bytes out of an area.
+    fn copy_from(&self, area: Area, offset: u64, buffer: &mut [u8]) -> Call<()> {
+        let (number, cell) = match area {
+            Area::Report => (ioctl::IOC_REPORT, 0),
+            Area::Channel { cell } => (ioctl::IOC_CHANNEL, cell),
+        };
+        let (address, length) = (buffer.as_mut_ptr() as u64, buffer.len() as u64);
+        let mut transfer = Transfer { cell, reserved: 0, offset, buffer: address, length };
+        // SAFETY: beside the structure, the call writes `length` bytes at the address, which are
+        // those of `buffer`, held exclusively.
+        let result = unsafe { self.raw(number, &mut transfer) };
+        self.check(result).map(drop)
+    }
+
+    /// Writes to the shared block of a cell without a real-time kernel, from `offset` on.
     pub fn write_channel(&self, cell: u32, offset: u64, bytes: &[u8]) -> Call<()> {
-        self.transfer(ioctl::IOC_CHANNEL_WRITE, cell, offset, &mut bytes.to_vec())
+        let (address, length) = (bytes.as_ptr() as u64, bytes.len() as u64);
+        let mut transfer = Transfer { cell, reserved: 0, offset, buffer: address, length };
+        // SAFETY: beside the structure, the call reads `length` bytes at the address, which are
+        // those of `bytes`.
+        let result = unsafe { self.raw(ioctl::IOC_CHANNEL_WRITE, &mut transfer) };
+        self.check(result).map(drop)
     }
 
-    /// The hypervisor's report.
+    /// Reads the hypervisor's report.
     pub fn report(&self, asked: &str) -> Result<Report> {
         let mut bytes = vec![0; size_of::<RawReport>()];
         self.report_bytes(0, &mut bytes).map_err(|refusal| refusal.asked(asked))?;
         Ok(Report::parse(&bytes))
     }
 
-    /// The counters of the real-time kernel in `cell`.
+    /// Reads the counters of the real-time kernel in `cell`.
     pub fn counters(&self, cell: u32) -> Call<Counters> {
         let mut bytes = vec![0; COUNTERS_SIZE];
         self.channel_bytes(cell, 0, &mut bytes)?;
         Ok(Counters::parse(&bytes))
     }
 
-    /// The longest sections with interrupts off of the real-time kernel in `cell`.
+    /// Reads which sections with interrupts off were the longest of the real-time kernel in `cell`.
     pub fn sections(&self, cell: u32) -> Call<Vec<Section>> {
         let mut bytes = vec![0; SECTIONS_SIZE];
         self.channel_bytes(cell, SECTIONS_OFFSET, &mut bytes)?;
         Ok(Section::parse_all(&bytes))
     }
 
-    /// The threads of the realm in `cell`.
+    /// Reads the threads of the realm in `cell`.
     pub fn threads(&self, cell: u32) -> Call<Vec<Thread>> {
         let mut bytes = vec![0; SLOTS_SIZE];
         self.channel_bytes(cell, SLOTS_OFFSET, &mut bytes)?;
         Ok(Thread::parse_all(&bytes))
     }
 
-    /// The hypervisor's log.
+    /// Returns a reader of the hypervisor's log.
     pub fn hypervisor_log(&self) -> Reader<impl Source + '_> {
         let base = std::mem::offset_of!(RawReport, log) as u64;
         let read = move |offset: u64, buffer: &mut [u8]| {
@@ -231,7 +321,7 @@ impl Device {
         Reader::new(read, REPORT_LOG_SIZE)
     }
 
-    /// The log of the real-time kernel in `cell`.
+    /// Returns a reader of the log of the real-time kernel in `cell`.
     pub fn kernel_log(&self, cell: u32) -> Reader<impl Source + '_> {
         let base = std::mem::offset_of!(Channel, log) as u64;
         let read = move |offset: u64, buffer: &mut [u8]| {
@@ -241,49 +331,47 @@ impl Device {
         Reader::new(read, crtos_abi::channel::KERNEL_LOG_SIZE)
     }
 
-    /// The descriptor, to be handed to another program.
+    /// Returns the descriptor, so that another program can inherit it.
     pub fn into_fd(self) -> OwnedFd {
         self.0.into()
     }
 
-    /// A call that copies `buffer`, which the kernel reads or writes.
-    fn transfer(&self, number: u32, cell: u32, offset: u64, buffer: &mut [u8]) -> Call<()> {
-        let length = buffer.len() as u64;
-        let buffer = buffer.as_mut_ptr() as u64;
-        let mut transfer = Transfer { cell, reserved: 0, offset, buffer, length };
-        self.structure(number, &mut transfer).map(drop)
-    }
-
-    /// A call whose argument is a number.
-    fn number(&self, number: u32, argument: u32) -> Call<u32> {
+    /// Makes a call whose argument is a number.
+    fn number(&self, call: NumberCall, argument: u32) -> Call<u32> {
         // SAFETY: the calls that take a number read and write no memory of this process.
         let result =
-            unsafe { nix::libc::ioctl(self.0.as_raw_fd(), number.into(), u64::from(argument)) };
+            unsafe { nix::libc::ioctl(self.0.as_raw_fd(), call as u64, u64::from(argument)) };
         self.check(result)
     }
 
-    /// A call whose argument is the structure `T`.
-    fn structure<T>(&self, number: u32, argument: &mut T) -> Call<u32> {
-        self.check(self.raw(number, argument))
+    /// Makes a call whose argument is a structure without addresses.
+    fn structure<T: Argument>(&self, argument: &mut T) -> Call<u32> {
+        // SAFETY: `T` says that the call reads and writes nothing but the structure.
+        let result = unsafe { self.raw(T::NUMBER, argument) };
+        self.check(result)
     }
 
-    fn raw<T>(&self, number: u32, argument: &mut T) -> i32 {
-        assert_eq!((number >> 16) as usize & 0x3fff, size_of::<T>(), "number and structure differ");
-        // SAFETY: the number says that the kernel reads and writes at most `size_of::<T>()` bytes
-        // at the pointer, which `argument` holds exclusively; all such `T` are plain integers, of
-        // which any value is valid. Addresses within `T` come from slices that the callers in this
-        // file hold for the call, exclusively where the kernel writes.
+    /// Makes call `number` with the address of `argument`. Returns what ioctl(2) does.
+    ///
+    /// # Safety
+    /// The call reads and writes at most `size_of::<T>()` bytes at its argument, leaves a valid `T`
+    /// there, and reads and writes other memory of this process only if the caller holds it for
+    /// that.
+    unsafe fn raw<T>(&self, number: u32, argument: &mut T) -> i32 {
+        // SAFETY: `argument` is held exclusively; the caller ensures that nothing else is touched
+        // but what it holds as well.
         unsafe { nix::libc::ioctl(self.0.as_raw_fd(), number.into(), std::ptr::from_mut(argument)) }
     }
 
-    /// The call's value, or why it was refused.
+    /// Returns the call's value, or why it was refused.
     fn check(&self, result: i32) -> Call<u32> {
         if let Ok(value) = u32::try_from(result) {
             return Ok(value);
         }
         let errno = Errno::last();
         let mut reason = Reason { text: [0; 256] };
-        let words = match self.raw(ioctl::IOC_REASON, &mut reason) {
+        // SAFETY: `Reason` says that the call writes nothing but the structure.
+        let words = match unsafe { self.raw(Reason::NUMBER, &mut reason) } {
             0 => padded(&reason.text),
             _ => String::new(),
         };
@@ -292,18 +380,18 @@ impl Device {
     }
 }
 
-/// The failure of a command that needs the realm or a cell while there is none.
+/// Returns the failure of a command that needs the realm or a cell while there is none.
 pub fn not_up(asked: &str) -> Failure {
     Failure::new(asked, "crtos is not up")
         .remedy("`crtos up --cpus LIST --memory SIZE` starts the real-time realm")
 }
 
-/// The CPUs that cells have.
+/// Returns the CPUs that cells have.
 pub fn cell_cpus(info: &Info) -> CpuList {
     CpuList::from_mask(&info.cell_cpus)
 }
 
-/// The cell with the real-time kernel.
+/// Returns the number of the cell with the real-time kernel, if there is one.
 pub fn realm(info: &Info) -> Option<u32> {
     (info.realm != ioctl::NO_CELL).then_some(info.realm)
 }
