@@ -1,72 +1,76 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the program finds in the directories of its descriptors below `/proc`: those of the shadow
-//! are not there.
+//! What the program finds in the directories of its descriptors below `/proc`: without the shadow's
+//! own.
 
 use linux_raw_sys::general as linux;
 
-use crate::{process, signals, sys};
-
-/// `statfs::f_type` of proc.
-const PROC_SUPER_MAGIC: i64 = 0x9fa0;
-
-/// Where the length and the name lie in a `struct linux_dirent64`.
-const LENGTH: usize = 16;
-const NAME: usize = 19;
+use crate::{
+    call,
+    decimal::Decimal,
+    dirent::{self, Entry},
+    links, own,
+    program::Address,
+    sys::{Errno, file, process},
+};
 
 /// Room for an entry of such a directory. Its names are numbers, `.` and `..`.
 const ENTRY: usize = 64;
 
-/// getdents64(2) of descriptor `args[0]`.
-pub fn getdents64(args: &[u64; 6]) -> i64 {
+/// Makes getdents64(2) for the program.
+///
+/// # Safety
+/// `args` are arguments of the program: see [`crate::program`].
+pub unsafe fn getdents64(args: &[u64; 6]) -> Result<u64, Errno> {
     let [directory, buffer, ..] = *args;
     loop {
-        let length = signals::call(linux::__NR_getdents64, args);
-        if length <= 0 || !is_of_descriptors(directory as i32) {
-            return length;
+        // SAFETY: the arguments are the program's.
+        let length = unsafe { call::call(linux::__NR_getdents64, args) }?;
+        if length == 0 || !is_of_descriptors(directory as i32) {
+            return Ok(length);
         }
-        match filter(buffer, length as u64) {
-            // Nothing is left: what comes next?
-            Some(0) => {}
-            Some(rest) => return rest as i64,
-            None => return length,
+        match filter(Address(buffer), length) {
+            // Nothing is left, so what comes next?
+            Ok(0) => {}
+            Ok(rest) => return Ok(rest),
+            // They cannot be looked at.
+            Err(_) => return Ok(length),
         }
     }
 }
 
-/// Whether it is one of the directories `/proc/PID/…/fd` and `fdinfo` of this process.
+/// Tells whether a directory is `/proc/PID/…/fd` or `fdinfo` of this process.
 fn is_of_descriptors(directory: i32) -> bool {
-    if sys::file_system(directory) != PROC_SUPER_MAGIC {
+    if file::file_system(directory) != Ok(linux::PROC_SUPER_MAGIC.into()) {
         return false;
     }
     let mut room = [0; ENTRY];
-    let path = process::path_of(directory, &mut room);
-    let own = process::number(sys::pid());
+    let path = links::path_of(directory, &mut room);
+    let own = Decimal::new(process::pid());
     let rest = path.strip_prefix(b"/proc/").and_then(|path| path.strip_prefix(own.digits()));
     rest.is_some_and(|rest| {
         rest.starts_with(b"/") && (rest.ends_with(b"/fd") || rest.ends_with(b"/fdinfo"))
     })
 }
 
-/// Takes the shadow's own out of `length` bytes of entries at `buffer`, an address of the program.
-/// Returns how many are left; `None` if they cannot be looked at.
-fn filter(buffer: u64, length: u64) -> Option<u64> {
-    let own = sys::own().map(|fd| process::number(fd as u32));
+/// Takes the shadow's own out of `length` bytes of entries at `buffer`. Returns how many bytes are
+/// left.
+fn filter(buffer: Address, length: u64) -> Result<u64, Errno> {
+    let own = own::both().map(|fd| Decimal::new(fd as u32));
     let (mut from, mut to) = (0, 0);
     while from < length {
-        let mut entry = [0; ENTRY];
-        let head = &mut entry[..NAME + 1];
-        sys::copy_in(buffer + from, head).ok()?;
-        let size = usize::from(u16::from_le_bytes([entry[LENGTH], entry[LENGTH + 1]]));
-        let entry = entry.get_mut(..size).filter(|entry| entry.len() > NAME)?;
-        sys::copy_in(buffer + from, entry).ok()?;
-        let name = entry[NAME..].split(|&byte| byte == 0).next()?;
-        if !own.iter().any(|own| own.digits() == name) {
+        let mut room = [0; ENTRY];
+        buffer.plus(from).read(&mut room[..dirent::HEAD])?;
+        let size = dirent::size(&room).ok_or(Errno::EIO)?;
+        let bytes = room.get_mut(..size).ok_or(Errno::EIO)?;
+        buffer.plus(from).read(bytes)?;
+        let entry = Entry::parse(bytes).filter(|entry| entry.size == size).ok_or(Errno::EIO)?;
+        if !own.iter().any(|own| own.digits() == entry.name) {
             if to < from {
-                sys::copy_out(entry, buffer + to).ok()?;
+                buffer.plus(to).write(bytes)?;
             }
             to += size as u64;
         }
         from += size as u64;
     }
-    Some(to)
+    Ok(to)
 }

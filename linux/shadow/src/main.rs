@@ -5,7 +5,7 @@
 //! status are the program's. It executes what the program, which runs in the real-time realm at the
 //! same addresses, asks of Linux.
 //!
-//! Started by `crtos run` as `shadow FD_DEVICE FD_EXECUTABLE PATH ARG0 ARG1…` with the program's
+//! `crtos run` starts it as `shadow FD_DEVICE FD_EXECUTABLE PATH ARG0 ARG1…` with the program's
 //! environment. The first word is `shadow-renumbering` if the program is to know the realm's CPUs
 //! by numbers of their own. `FD_DEVICE` is an open `/dev/crtos` that belongs to this process alone,
 //! `FD_EXECUTABLE` the program open for reading, `PATH` the name it was executed by (AT_EXECFN).
@@ -17,14 +17,24 @@
 //!    memory on both sides.
 //! 3. [`serve`]: requests are taken from the device and carried out, one at a time, until the
 //!    process ends.
+//!
+//! [`program`] tells why Linux may do anything to the program's memory in this process.
 #![no_std]
 #![no_main]
 
+mod builtins;
+mod call;
+mod decimal;
 mod descriptors;
+mod device;
+mod dirent;
 mod exec;
+mod invocation;
+mod links;
 mod listing;
-mod memory;
+mod own;
 mod process;
+mod program;
 mod scheduling;
 mod serve;
 mod signals;
@@ -33,22 +43,33 @@ mod sys;
 mod threads;
 mod topology;
 
-use core::{ffi::CStr, panic::PanicInfo, sync::atomic::Ordering};
+use core::panic::PanicInfo;
 
 use crtos_abi::note::Note;
 use linux_raw_sys::general as linux;
-use sys::Errno;
+use sys::{
+    file,
+    process::{exit, limits, write_stderr},
+};
 
-// The kernel enters with the argument vector at RSP. The stack moves into the shadow's range at
-// once.
+// The kernel enters with the argument vector at RSP. FS points to what belongs to the first thread
+// before any Rust code runs, and the stack moves into the shadow's range.
 core::arch::global_asm!(
     ".globl _start",
     "_start:",
     "xor ebp, ebp",
-    "mov rdi, rsp",
+    "mov rbx, rsp",
+    "mov eax, {arch_prctl}",
+    "mov edi, {set_fs}",
+    "lea rsi, [rip + {own}]",
+    "syscall",
+    "mov rdi, rbx",
     "lea rsp, [rip + {stack} + {size}]",
     "call {main}",
     "ud2",
+    arch_prctl = const linux::__NR_arch_prctl,
+    set_fs = const linux::ARCH_SET_FS,
+    own = sym threads::FIRST,
     stack = sym STACK,
     size = const STACK_SIZE,
     main = sym start,
@@ -59,7 +80,7 @@ core::arch::global_asm!(
 #[unsafe(link_section = ".note.crtos")]
 static NOTE: Note = Note::new();
 
-/// Bytes of the stack; a signal frame with AVX-512 state takes 3 KiB.
+/// Bytes of the stack of the first thread. A signal frame with AVX-512 state takes 3 KiB.
 const STACK_SIZE: usize = 64 * 1024;
 
 #[repr(C, align(64))]
@@ -70,72 +91,64 @@ unsafe impl Sync for Stack {}
 
 static STACK: Stack = Stack(core::cell::UnsafeCell::new([0; STACK_SIZE]));
 
-extern "C" fn start(vector: *const usize) -> ! {
-    threads::set_up_first();
+/// Runs the first thread.
+///
+/// # Safety
+/// `_start` calls it, once, with the address of the vectors that Linux made.
+unsafe extern "C" fn start(vector: *const usize) -> ! {
     signals::accept_interrupts();
-    // SAFETY: this is the argument vector that Linux made, and nothing has been unmapped yet.
-    let initial = unsafe { startup::Initial::new(vector) };
+    // SAFETY: these are the vectors that Linux made. Nothing is unmapped before the realm is
+    // entered, and they are not used after that.
+    let initial = unsafe { invocation::Initial::new(vector) };
     let Some(call) = initial.invocation() else {
-        fail("the shadow was started by hand", "use `crtos run PROGRAM`", Errno(0));
+        fail("the shadow was started by hand", "no valid arguments", "use `crtos run PROGRAM`");
     };
-    let startup = startup::Block::build(&initial, &call)
-        .unwrap_or_else(|error| fail("no memory for the arguments", "free some memory", error));
-    let device = move_away(call.device, HIGH_DESCRIPTOR);
-    let executable = move_away(call.executable, HIGH_DESCRIPTOR);
-    startup.set_executable(executable);
-    sys::DEVICE.store(device, Ordering::Relaxed);
-    sys::EXECUTABLE.store(executable, Ordering::Relaxed);
+    let device = move_away(call.device);
+    let executable = move_away(call.executable);
+    own::set(device, executable);
+    let startup = startup::Block::build(&initial, &call, executable)
+        .unwrap_or_else(|error| {
+            fail("no memory for the arguments", error.words(), "free some memory")
+        })
+        .keep();
 
     // SAFETY: everything that this program still uses lies between SHADOW_START and SHADOW_END.
     let slot = unsafe { process::enter_realm(device, startup.stack_end, None) }
-        .unwrap_or_else(|(what, remedy, error)| fail(what, remedy, error));
+        .unwrap_or_else(|refusal| fail(refusal.what, refusal.error.words(), refusal.remedy));
     startup.describe_to_linux();
-    serve::serve(slot, &startup)
+    serve::serve(slot, startup)
 }
 
 /// Where the shadow's descriptors go: out of the way of the program's, which are the lowest.
 const HIGH_DESCRIPTOR: u64 = 1000;
 
-/// Moves descriptor `fd` to a number of at least `lowest`, or as high as RLIMIT_NOFILE permits,
-/// close-on-exec.
-fn move_away(fd: i32, lowest: u64) -> i32 {
-    let limit = sys::limit(linux::RLIMIT_NOFILE);
-    let lowest = lowest.min(limit.saturating_sub(8));
-    let command = u64::from(linux::F_DUPFD_CLOEXEC);
-    // SAFETY: copies a descriptor.
-    match unsafe { sys::call(linux::__NR_fcntl, [fd as u64, command, lowest, 0, 0, 0]) } {
+/// Moves descriptor `fd` to a high number, or as high as RLIMIT_NOFILE permits, close-on-exec.
+/// Returns the number.
+fn move_away(fd: i32) -> i32 {
+    let limit = limits(linux::RLIMIT_NOFILE).rlim_cur;
+    match file::copy_from(fd, HIGH_DESCRIPTOR.min(limit.saturating_sub(8))) {
         Ok(moved) => {
-            // SAFETY: the number came from the caller of this program and is not used any more.
-            let _ = unsafe { sys::call(linux::__NR_close, [fd as u64, 0, 0, 0, 0, 0]) };
-            moved as i32
+            file::close(fd);
+            moved
         }
         Err(_) => {
-            sys::close_on_exec(fd);
+            file::close_on_exec(fd);
             fd
         }
     }
 }
 
-/// Says what went wrong and what to do, and exits with 126, the status for a program that cannot be
-/// executed.
-fn fail(what: &str, remedy: &str, error: Errno) -> ! {
-    for part in ["crtos: ", what, ": ", error.name(), "; ", remedy, "\n"] {
-        sys::write_stderr(part);
+/// Says what failed, why, and what to do, and exits with 126, the status for a program that cannot
+/// be executed.
+fn fail(what: &str, why: &str, remedy: &str) -> ! {
+    for part in ["crtos: ", what, ": ", why, "; ", remedy, "\n"] {
+        write_stderr(part);
     }
-    sys::exit(126)
+    exit(126)
 }
 
 #[panic_handler]
 fn panic(_: &PanicInfo) -> ! {
-    sys::write_stderr("crtos: the shadow has a bug\n");
-    sys::exit(126)
-}
-
-/// Last component of a path.
-fn file_name(path: &CStr) -> &[u8] {
-    let bytes = path.to_bytes();
-    match bytes.iter().rposition(|&byte| byte == b'/') {
-        Some(slash) => &bytes[slash + 1..],
-        None => bytes,
-    }
+    write_stderr("crtos: the shadow has a bug\n");
+    exit(126)
 }

@@ -7,31 +7,25 @@ use crtos_channel::operation::Scheduling;
 use crtos_syscalls::sched::{Attributes, RESET_ON_FORK, SIZE};
 use linux_raw_sys::general as linux;
 
-use crate::sys;
+use crate::sys::{self, Errno};
 
-/// Reads the scheduling of the calling thread: [`Scheduling::to_word`], or a negative error number.
-pub fn get() -> i64 {
+/// Returns the scheduling of the calling thread.
+pub fn get() -> Result<Scheduling, Errno> {
     let mut bytes = [0; SIZE];
-    let args = [0, bytes.as_mut_ptr() as u64, SIZE as u64, 0, 0, 0];
-    // SAFETY: the call writes to `bytes` alone, within its size.
-    match unsafe { sys::raw(linux::__NR_sched_getattr, args) } {
-        0 => {
-            let found = Attributes::from_bytes(&bytes);
-            let scheduling = Scheduling {
-                policy: found.policy as u8,
-                priority: found.priority as u8,
-                nice: found.nice as i8,
-                reset_on_fork: found.flags & RESET_ON_FORK != 0,
-            };
-            scheduling.to_word() as i64
-        }
-        error => error,
-    }
+    let args = [0, bytes.as_mut_ptr() as u64, SIZE as u64, 0];
+    // SAFETY: Linux writes to `bytes` alone, within its size.
+    unsafe { sys::call(linux::__NR_sched_getattr, args) }?;
+    let found = Attributes::from_bytes(&bytes);
+    Ok(Scheduling {
+        policy: found.policy as u8,
+        priority: found.priority as u8,
+        nice: found.nice as i8,
+        reset_on_fork: found.flags & RESET_ON_FORK != 0,
+    })
 }
 
-/// Sets the scheduling of thread `tid`, or with `None` of the calling one. Returns 0 or a negative error
-/// number.
-pub fn set(tid: Option<Tid>, scheduling: Scheduling) -> i64 {
+/// Sets the scheduling of thread `tid`, or with `None` of the calling one.
+pub fn set(tid: Option<Tid>, scheduling: Scheduling) -> Result<(), Errno> {
     let tid = tid.map_or(0, Tid::get);
     let wanted = Attributes {
         policy: scheduling.policy.into(),
@@ -41,6 +35,7 @@ pub fn set(tid: Option<Tid>, scheduling: Scheduling) -> i64 {
         ..Attributes::default()
     };
     let bytes = wanted.to_bytes(SIZE as u32);
-    // SAFETY: the call only reads `bytes`.
-    unsafe { sys::raw(linux::__NR_sched_setattr, [tid.into(), bytes.as_ptr() as u64, 0, 0, 0, 0]) }
+    let args = [tid.into(), bytes.as_ptr() as u64, 0];
+    // SAFETY: Linux reads `bytes`.
+    unsafe { sys::call(linux::__NR_sched_setattr, args) }.map(drop)
 }

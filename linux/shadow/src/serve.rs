@@ -1,136 +1,170 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The loop of the shadow: take a request, carry it out, hand back the result.
+//! The loop of the shadow: take a request, carry it out, hand in the result.
 
-use crtos_abi::{
-    PAGE_SIZE,
-    ioctl::{IOC_REMOTE, Remote},
-};
+use crtos_abi::{PAGE_SIZE, ioctl::Remote};
 use crtos_channel::{Encoded, Operation, operation::DecodeError};
-use linux_raw_sys::{errno, general as linux};
+use linux_raw_sys::general as linux;
 
 use crate::{
-    descriptors, exec, listing,
-    process::{self, Forked},
-    scheduling, signals, startup, sys, threads, topology,
+    call, descriptors, device, exec,
+    links::{self, Link},
+    listing, own,
+    process::{self, Child, Forked},
+    program::Address,
+    scheduling, signals, startup,
+    sys::{self, Errno, process as this_process},
+    threads, topology,
 };
 
 /// Serves the thread of `slot` until it ends.
-pub fn serve(slot: u32, startup: &startup::Block) -> ! {
+pub fn serve(slot: u32, startup: &'static startup::Block) -> ! {
     let nothing = |slot| Remote { slot, has_result: 0, result: 0, op: 0, nr: 0, args: [0; 6] };
     let mut remote = nothing(slot);
     loop {
-        // SAFETY: the device reads and writes a `Remote`.
-        match unsafe { sys::ioctl(sys::device(), IOC_REMOTE, &raw mut remote as u64) } {
-            Ok(_) => match execute(&remote, startup) {
-                Forked::Parent(result) => {
-                    remote.result = result;
+        match device::exchange(&mut remote) {
+            Ok(()) => match execute(&remote, startup) {
+                Outcome::Result(result) => {
+                    remote.result = sys::to_number(result);
                     remote.has_result = 1;
                 }
                 // In this loop, not in one of its own: however often programs fork, the stack stays
                 // as deep.
-                Forked::Child(slot) => remote = nothing(slot),
+                Outcome::Child(slot) => remote = nothing(slot),
             },
-            Err(sys::Errno(errno::EINTR)) => remote.has_result = 0,
+            Err(Errno::EINTR) => remote.has_result = 0,
             Err(_) => {
-                sys::write_stderr("crtos: the real-time realm is gone\n");
+                this_process::write_stderr("crtos: the real-time realm is gone\n");
                 signals::die(linux::SIGKILL);
             }
         }
     }
 }
 
+/// What came of a request.
+enum Outcome {
+    /// The result of the call, or its error.
+    Result(Result<u64, Errno>),
+    /// This is the child of a fork now, and serves this slot.
+    Child(u32),
+}
+
 /// Carries out one request.
-fn execute(remote: &Remote, startup: &startup::Block) -> Forked {
+fn execute(remote: &Remote, startup: &'static startup::Block) -> Outcome {
     let encoded = Encoded { op: remote.op, nr: remote.nr, args: &remote.args };
     let operation = match Operation::decode(&encoded) {
         Ok(operation) => operation,
-        Err(DecodeError::UnknownOperation(_)) => return Forked::Parent(-i64::from(errno::ENOSYS)),
-        Err(DecodeError::BadArgument) => return Forked::Parent(-i64::from(errno::EINVAL)),
+        Err(DecodeError::UnknownOperation(_)) => return Outcome::Result(Err(Errno::ENOSYS)),
+        Err(DecodeError::BadArgument) => return Outcome::Result(Err(Errno::EINVAL)),
     };
-    Forked::Parent(match operation {
+    let nothing = |(): ()| 0;
+    Outcome::Result(match operation {
         Operation::SystemCall { number, arguments } => system_call(number, arguments, startup),
-        Operation::Fork { flags, pidfd } => {
-            return process::fork(remote.slot, flags, pidfd, startup);
-        }
-        Operation::Startup { to, room } => startup.copy_to(to, room),
-        Operation::Exit { status } => sys::exit(status),
+        Operation::Fork { flags, pidfd } => match Child::new(flags, Address(pidfd)) {
+            Ok(child) => match process::fork(remote.slot, &child, startup) {
+                Forked::Parent(result) => result.map(u64::from),
+                Forked::Child(slot) => return Outcome::Child(slot),
+            },
+            Err(error) => Err(error),
+        },
+        Operation::Startup { to, room } => startup.copy_to(Address(to), room),
+        Operation::Exit { status } => this_process::exit(status),
         Operation::ExitBySignal { signal } => signals::die(signal),
         Operation::ExitThread => threads::exit(),
-        Operation::MakeThreads { count } => threads::create(count, startup),
+        Operation::MakeThreads { count } => threads::create(count, startup).map(u64::from),
         Operation::SetDisposition { signal, disposition, flags } => {
-            signals::set(signal, disposition, flags)
+            signals::set(signal, disposition, flags).map(|before| before as u64)
         }
-        Operation::ForwardSignals { signals } => signals::forward_defaults(signals),
-        Operation::BlockedSignals => signals::blocked() as i64,
+        Operation::ForwardSignals { signals } => Ok(signals::forward_defaults(signals)),
+        Operation::BlockedSignals => Ok(signals::blocked()),
         Operation::Execute { path, arguments, environment, blocked, in_realm_only } => {
-            exec::exec(path, arguments, environment, blocked, in_realm_only)
+            let [path, arguments, environment] = [path, arguments, environment].map(Address);
+            let request = exec::Request { path, arguments, environment };
+            Err(exec::exec(request, blocked, in_realm_only))
         }
-        Operation::Scheduling => scheduling::get(),
-        Operation::SetScheduling { tid, scheduling } => scheduling::set(tid, scheduling),
-        Operation::Copy { to, from, length } => match sys::copy_within(from, to, length) {
-            Ok(()) => 0,
-            Err(sys::Errno(error)) => -i64::from(error),
-        },
-        Operation::Status { fd, .. } if fd == sys::device() => -i64::from(errno::EBADF),
-        Operation::Status { fd, to } => descriptors::status(fd, to),
+        Operation::Scheduling => scheduling::get().map(|found| found.to_word()),
+        Operation::SetScheduling { tid, scheduling } => {
+            scheduling::set(tid, scheduling).map(nothing)
+        }
+        Operation::Copy { to, from, length } => {
+            Address(to).copy_from(Address(from), length).map(nothing)
+        }
+        Operation::Status { fd, .. } if fd == own::device() => Err(Errno::EBADF),
+        Operation::Status { fd, to } => descriptors::status(fd, Address(to)),
         Operation::OpenTopology { file, alone, flags, realm } => {
-            topology::open(file, alone, flags, realm)
+            topology::open(file, alone, flags, realm).map(|fd| fd as u64)
         }
-        Operation::DescriptorLimits => descriptors::limits().to_word(),
-        Operation::DescriptorsInUse { from } => descriptors::in_use(from).to_word(),
+        Operation::DescriptorLimits => Ok(descriptors::limits().to_word() as u64),
+        Operation::DescriptorsInUse { from } => Ok(descriptors::in_use(from).to_word() as u64),
         Operation::PlaceDescriptors { first, place, remove } => {
             descriptors::agree(first, place, remove);
-            0
+            Ok(0)
         }
-        Operation::OpenDevice { device, flags, fd } => descriptors::open(device, flags, fd),
-        Operation::DeviceStatus { device, to } => descriptors::device_status(device, to),
+        Operation::OpenDevice { device, flags, fd } => {
+            descriptors::open(device, flags, fd).map(nothing)
+        }
+        Operation::DeviceStatus { device, to } => {
+            descriptors::device_status(device, Address(to)).map(nothing)
+        }
     })
 }
 
 /// Makes a system call of the program. The descriptor of the device does not exist for it, that of
 /// the executable can only be read, and `/proc/self/exe` is the program.
-fn system_call(nr: u32, args: &[u64; 6], startup: &startup::Block) -> i64 {
-    let own = sys::own();
+fn system_call(nr: u32, args: &[u64; 6], startup: &startup::Block) -> Result<u64, Errno> {
+    let own = own::both();
     let is_own = |argument: u64| own.contains(&(argument as i32));
     let row = crtos_syscalls::lookup(nr.into());
     if row.is_some_and(|row| row.takes_fd()) && args[0] as i32 == own[0] {
-        return -i64::from(errno::EBADF);
+        return Err(Errno::EBADF);
     }
+    // SAFETY: the real-time kernel does what acts on the memory and the threads of the program
+    // itself. Of such calls it only asks for mappings of files, in the range of the mirrors. The
+    // other arguments are the program's, so what `program` says holds. Where one is replaced below,
+    // Linux reads the memory of the shadow that it leads to.
+    let make = |args: &[u64; 6]| unsafe { call::call(nr, args) };
     match nr {
         linux::__NR_close | linux::__NR_dup | linux::__NR_fcntl if is_own(args[0]) => {
-            -i64::from(errno::EBADF)
+            Err(Errno::EBADF)
         }
-        linux::__NR_dup2 | linux::__NR_dup3 if is_own(args[1]) => -i64::from(errno::EBADF),
+        linux::__NR_dup2 | linux::__NR_dup3 if is_own(args[1]) => Err(Errno::EBADF),
         linux::__NR_close_range => close_range(args, own.map(|fd| fd as u32)),
         // Only whether it is allowed is asked, for a page of the shadow's own: the realm's pages do
         // not follow.
         linux::__NR_mbind => {
-            let [_, _, rest @ ..] = *args;
-            let [mode, nodes, count, flags] = rest;
-            signals::call(nr, &[startup.address(), PAGE_SIZE, mode, nodes, count, flags])
+            let [_, _, mode, nodes, count, flags] = *args;
+            make(&[startup.address(), PAGE_SIZE, mode, nodes, count, flags])
         }
-        linux::__NR_getdents64 => listing::getdents64(args),
-        linux::__NR_readlink if process::is_self(args[0]) => {
-            process::with_executable(|path| signals::call(nr, &[path, args[1], args[2], 0, 0, 0]))
+        // SAFETY: the arguments are the program's.
+        linux::__NR_getdents64 => unsafe { listing::getdents64(args) },
+        linux::__NR_readlink if links::is_own_executable(Address(args[0])) => {
+            let mut args = *args;
+            let link = Link::to(own::executable());
+            args[0] = link.argument();
+            make(&args)
         }
-        linux::__NR_readlinkat if process::is_self(args[1]) => process::with_executable(|path| {
-            signals::call(nr, &[args[0], path, args[2], args[3], 0, 0])
-        }),
-        _ => signals::call(nr, args),
+        linux::__NR_readlinkat if links::is_own_executable(Address(args[1])) => {
+            let mut args = *args;
+            let link = Link::to(own::executable());
+            args[1] = link.argument();
+            make(&args)
+        }
+        _ => make(args),
     }
 }
 
-/// Flag of close_range(2).
+/// The one flag of close_range(2) that concerns what it closes.
 const CLOSE_RANGE_CLOEXEC: u32 = 4;
 
-/// close_range(2) around the shadow's own descriptors.
-fn close_range(args: &[u64; 6], mut own: [u32; 2]) -> i64 {
+/// Makes close_range(2) around the shadow's own descriptors.
+fn close_range(args: &[u64; 6], mut own: [u32; 2]) -> Result<u64, Errno> {
     let [mut first, last, flags, ..] = args.map(|argument| argument as u32);
     if flags & !CLOSE_RANGE_CLOEXEC != 0 || first > last {
-        return -i64::from(errno::EINVAL);
+        return Err(Errno::EINVAL);
     }
     let close = |first: u32, last: u32| {
-        signals::call(linux::__NR_close_range, &[first.into(), last.into(), flags.into(), 0, 0, 0])
+        let args = [first.into(), last.into(), flags.into(), 0, 0, 0];
+        // SAFETY: the call touches no memory.
+        unsafe { call::call(linux::__NR_close_range, &args) }
     };
     own.sort_unstable();
     for fd in own {
@@ -138,12 +172,9 @@ fn close_range(args: &[u64; 6], mut own: [u32; 2]) -> i64 {
             continue;
         }
         if first < fd {
-            let result = close(first, fd - 1);
-            if result != 0 {
-                return result;
-            }
+            close(first, fd - 1)?;
         }
         first = fd + 1;
     }
-    if first <= last { close(first, last) } else { 0 }
+    if first <= last { close(first, last) } else { Ok(0) }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The memory functions that compiled code calls, for there is no C library.
+//! The functions that compiled code calls by name. Elsewhere the C library has them.
 
 use core::arch::{asm, global_asm};
 
@@ -12,7 +12,13 @@ unsafe extern "C" fn memcpy(to: *mut u8, from: *const u8, length: usize) -> *mut
     // SAFETY: both ranges are valid, which the caller of this function ensures; the direction flag
     // is clear by the ABI.
     unsafe {
-        asm!("rep movsb", inout("rcx") length => _, inout("rdi") to => _, inout("rsi") from => _, options(nostack, preserves_flags));
+        asm!(
+            "rep movsb",
+            inout("rcx") length => _,
+            inout("rdi") to => _,
+            inout("rsi") from => _,
+            options(nostack, preserves_flags),
+        );
     }
     to
 }
@@ -26,7 +32,13 @@ unsafe extern "C" fn memset(to: *mut u8, value: i32, length: usize) -> *mut u8 {
     // SAFETY: the range is valid, which the caller of this function ensures; the direction flag is
     // clear by the ABI.
     unsafe {
-        asm!("rep stosb", inout("rcx") length => _, inout("rdi") to => _, in("al") value as u8, options(nostack, preserves_flags));
+        asm!(
+            "rep stosb",
+            inout("rcx") length => _,
+            inout("rdi") to => _,
+            in("al") value as u8,
+            options(nostack, preserves_flags),
+        );
     }
     to
 }

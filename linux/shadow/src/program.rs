@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Memory of the program.
+//!
+//! The shadow has the memory of the program at the program's addresses, so that Linux finds what
+//! the arguments of system calls point to. So Linux reads, writes, maps and unmaps memory of this
+//! process at addresses that come from a program.
+//!
+//! # Why that is sound
+//!
+//! - Everything that the shadow's own code uses lies from [`SHADOW_START`] to [`SHADOW_END`]: its
+//!   image, its stacks, the memory that it maps. The range contains nothing of the program but
+//!   mirrors, which have a part of it to themselves.
+//! - No reference of the shadow's code leads out of that range once the process has entered the
+//!   realm. The shadow reaches the program's memory by system calls alone. So Linux may do anything
+//!   there, at any time, and other threads of the program may do so in the realm.
+//! - Where the shadow's code chooses the system call, [`Address::for_writing`] refuses addresses
+//!   that are its own.
+//! - Where the program chooses the system call, its arguments go to Linux as they are, because only
+//!   Linux knows what each call does with each of them. A program that passes an address of the
+//!   shadow's range overwrites its own shadow, just as it could overwrite its own C library. That
+//!   is the program's fault, and the program's alone: the shadow has no right that the program
+//!   lacks, the device checks what a shadow asks for, and nothing else trusts a shadow. Functions
+//!   that hand such arguments on are `unsafe`, and pass this on to their callers.
+
+use core::{ffi::CStr, slice};
+
+use crtos_abi::channel::{MIRRORS_END, MIRRORS_START, SHADOW_END, SHADOW_START};
+use linux_raw_sys::general as linux;
+
+use crate::sys::{self, Errno, process::pid};
+
+/// An address that the program gave. There may be nothing, or memory of the shadow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Address(pub u64);
+
+impl Address {
+    /// Returns the address `offset` bytes further on.
+    pub fn plus(self, offset: u64) -> Self {
+        Self(self.0.wrapping_add(offset))
+    }
+
+    /// Returns the address as an argument of a system call that writes up to `length` bytes there.
+    /// EFAULT if some of them are the shadow's own. Mirrors lie in the shadow's range, but hold
+    /// files.
+    pub fn for_writing(self, length: u64) -> Result<u64, Errno> {
+        let end = self.0.checked_add(length).ok_or(Errno::EFAULT)?;
+        let is_mirror = self.0 >= MIRRORS_START && end <= MIRRORS_END;
+        let is_programs = end <= SHADOW_START || self.0 >= SHADOW_END || is_mirror;
+        is_programs.then_some(self.0).ok_or(Errno::EFAULT)
+    }
+
+    /// Fills `to` from here. EFAULT if not all of it is there.
+    pub fn read(self, to: &mut [u8]) -> Result<(), Errno> {
+        read_process(pid(), self.0, to)
+    }
+
+    /// Reads a word. EFAULT if it is not there.
+    pub fn read_word(self) -> Result<u64, Errno> {
+        let mut word = [0; 8];
+        self.read(&mut word)?;
+        Ok(u64::from_le_bytes(word))
+    }
+
+    /// Copies the text that begins here, with the zero at its end. EFAULT if it is not there, E2BIG
+    /// if there is no room for it.
+    pub fn read_text(self, room: &mut [u8]) -> Result<&CStr, Errno> {
+        for (index, byte) in room.iter_mut().enumerate() {
+            // One by one: the text may end where memory ends.
+            self.plus(index as u64).read(slice::from_mut(byte))?;
+            if *byte == 0 {
+                break;
+            }
+        }
+        CStr::from_bytes_until_nul(room).map_err(|_| Errno::E2BIG)
+    }
+
+    /// Writes `bytes` here. EFAULT if not all of the memory is there, or if it is the shadow's own.
+    pub fn write(self, bytes: &[u8]) -> Result<(), Errno> {
+        let length = bytes.len() as u64;
+        let to = self.for_writing(length)?;
+        // SAFETY: Linux reads the bytes, and writes to memory of the program.
+        unsafe { copy(linux::__NR_process_vm_writev, pid(), bytes.as_ptr() as u64, to, length) }
+    }
+
+    /// Copies `length` bytes from `from` to here. EFAULT if not all of the memory is there, or if
+    /// that here is the shadow's own.
+    pub fn copy_from(self, from: Self, length: u64) -> Result<(), Errno> {
+        let to = self.for_writing(length)?;
+        // SAFETY: Linux writes to memory of the program.
+        unsafe { copy(linux::__NR_process_vm_readv, pid(), to, from.0, length) }
+    }
+}
+
+/// Fills `to` from address `from` of `process` (process_vm_readv(2)). EFAULT if not all of it is
+/// there, ESRCH if the process has no memory any more.
+pub fn read_process(process: u32, from: u64, to: &mut [u8]) -> Result<(), Errno> {
+    let (own, length) = (to.as_mut_ptr() as u64, to.len() as u64);
+    // SAFETY: Linux writes to the slice alone.
+    unsafe { copy(linux::__NR_process_vm_readv, process, own, from, length) }
+}
+
+/// Copies `length` bytes between address `own` of this process and address `other` of `process`, by
+/// system call `nr`: process_vm_readv(2) to `own`, process_vm_writev(2) to `other`.
+///
+/// # Safety
+/// What is written is memory of the program, or memory that the caller holds exclusively.
+unsafe fn copy(nr: u32, process: u32, own: u64, other: u64, length: u64) -> Result<(), Errno> {
+    let range = |address: u64| linux::iovec { iov_base: address as *mut _, iov_len: length };
+    let (local, remote) = (range(own), range(other));
+    let args = [process.into(), &raw const local as u64, 1, &raw const remote as u64, 1, 0];
+    // SAFETY: Linux reads the two structures; the caller ensures that it may write.
+    let copied = unsafe { sys::call(nr, args) }?;
+    if copied == length { Ok(()) } else { Err(Errno::EFAULT) }
+}

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What Linux knows of this process and its children.
+
+use linux_raw_sys::general as linux;
+
+use super::{Errno, call};
+use crate::program;
+
+/// Returns the soft and the hard limit of a resource (`RLIMIT_*`); no limit if Linux does not know
+/// the resource.
+pub fn limits(resource: u32) -> linux::rlimit64 {
+    let mut limits = linux::rlimit64 { rlim_cur: u64::MAX, rlim_max: u64::MAX };
+    let args = [0, resource.into(), 0, &raw mut limits as u64];
+    // SAFETY: Linux fills the structure.
+    let _ = unsafe { call(linux::__NR_prlimit64, args) };
+    limits
+}
+
+/// Has Linux write no core when the process dies.
+pub fn forbid_core() {
+    let none = linux::rlimit64 { rlim_cur: 0, rlim_max: 0 };
+    let args = [0, linux::RLIMIT_CORE.into(), &raw const none as u64];
+    // SAFETY: Linux reads the structure.
+    let _ = unsafe { call(linux::__NR_prlimit64, args) };
+}
+
+/// Writes to standard error.
+pub fn write_stderr(text: &str) {
+    // SAFETY: Linux reads the text.
+    let _ = unsafe { call(linux::__NR_write, [2, text.as_ptr() as u64, text.len() as u64]) };
+}
+
+/// Ends the process.
+pub fn exit(status: i32) -> ! {
+    loop {
+        // SAFETY: the call does not return.
+        let _ = unsafe { call(linux::__NR_exit_group, [status as u64]) };
+    }
+}
+
+/// Returns the id of this process.
+pub fn pid() -> u32 {
+    // SAFETY: the call touches no memory.
+    unsafe { call::<0>(linux::__NR_getpid, []) }.unwrap_or(0) as u32
+}
+
+/// Returns the id of the calling thread.
+pub fn tid() -> u32 {
+    // SAFETY: the call touches no memory.
+    unsafe { call::<0>(linux::__NR_gettid, []) }.unwrap_or(0) as u32
+}
+
+/// Waits until process `child` has ended. Returns at once if it is no child of this process, or if
+/// somebody has waited for it already.
+pub fn wait_for(child: u32) {
+    // SAFETY: Linux writes nothing.
+    let wait = || unsafe { call(linux::__NR_wait4, [child.into(), 0, linux::__WALL.into(), 0]) };
+    while wait() == Err(Errno::EINTR) {}
+}
+
+/// Tells whether process `child`, a copy of this one, has no memory any more: it has ended, whether
+/// or not somebody has waited for it.
+pub fn has_ended(child: u32) -> bool {
+    // A copy has its variables at the same addresses.
+    let (mut own, other) = (0_u8, 0_u8);
+    let read =
+        program::read_process(child, &raw const other as u64, core::slice::from_mut(&mut own));
+    read == Err(Errno::ESRCH)
+}

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Shadow threads: one for each thread of the program. Each serves its slot ([`crate::serve`]).
+
+mod local;
+mod scratch;
+
+use core::{arch::global_asm, ffi::c_void, ptr, sync::atomic::AtomicU32};
+
+use crtos_abi::channel::MOST_NEW_THREADS;
+use linux_raw_sys::general as linux;
+
+pub use local::{FIRST, FORWARDED, Local, forget_others, own};
+pub use scratch::Scratch;
+
+use crate::{
+    device,
+    process::Child,
+    serve, signals, startup,
+    sys::{self, Errno, process::wait_for},
+};
+use local::Parent;
+
+unsafe extern "C" {
+    /// Makes a thread or a process (clone(2)). It runs [`run`] on an empty stack that ends at
+    /// `stack`, with FS at `own`. Linux clears `tid` when it ends.
+    fn crtos_clone(
+        flags: u64,
+        stack: u64,
+        tid: *const AtomicU32,
+        own: *const c_void,
+        pidfd: u64,
+    ) -> i64;
+}
+
+global_asm!(
+    "crtos_clone:",
+    "mov r10, rdx",
+    "mov rdx, r8",
+    "mov r8, rcx",
+    "mov eax, {clone}",
+    "syscall",
+    "test rax, rax",
+    "jz 2f",
+    "ret",
+    "2:",
+    "xor ebp, ebp",
+    "call {run}",
+    "ud2",
+    clone = const linux::__NR_clone,
+    run = sym run,
+);
+
+/// What a shadow thread shares with the others.
+const OF_THREADS: u64 = (linux::CLONE_VM
+    | linux::CLONE_FS
+    | linux::CLONE_FILES
+    | linux::CLONE_SIGHAND
+    | linux::CLONE_THREAD
+    | linux::CLONE_SYSVSEM) as u64;
+
+/// Makes up to `count` threads that wait in the realm for work. Returns the slot of the first, or
+/// an error if there is none.
+pub fn create(count: u64, startup: &'static startup::Block) -> Result<u32, Errno> {
+    let mut made = [None; MOST_NEW_THREADS as usize];
+    let mut error = Errno::EINVAL;
+    for place in made.iter_mut().take(count.min(MOST_NEW_THREADS) as usize) {
+        match start(OF_THREADS, 0, None, startup) {
+            Ok((local, _)) => *place = Some(local),
+            Err(why) => {
+                error = why;
+                break;
+            }
+        }
+    }
+    let mut first = None;
+    for local in made.into_iter().flatten() {
+        match local.wait_for_start() {
+            Ok(slot) => first = first.or(Some(slot)),
+            Err(why) => error = why,
+        }
+    }
+    first.ok_or(error)
+}
+
+/// Makes a child that shares all memory, for the thread of `slot`: it is a thread here, and a
+/// process to Linux. Returns its pid, once it has a process in the realm.
+pub fn fork_sharing(
+    slot: u32,
+    child: &Child,
+    startup: &'static startup::Block,
+) -> Result<u32, Errno> {
+    // A signal between clone and the child's own slot would be forwarded for the parent.
+    let mask = signals::block(u64::MAX);
+    let parent = Parent { slot, mask };
+    let made = start(child.flags(), child.pidfd(), Some(parent), startup);
+    let result = made.and_then(|(local, pid)| match local.wait_for_start() {
+        Ok(_) => Ok(pid),
+        Err(error) => {
+            wait_for(pid);
+            Err(error)
+        }
+    });
+    signals::block(mask);
+    result
+}
+
+/// Starts a thread, or with `parent` a process, in a free block. Returns its id, too. `flags` are
+/// [`OF_THREADS`] or those of a [`Child`] that shares all memory.
+fn start(
+    flags: u64,
+    pidfd: u64,
+    parent: Option<Parent>,
+    startup: &'static startup::Block,
+) -> Result<(&'static Local, u32), Errno> {
+    let local = Local::take()?;
+    local.prepare(startup, parent);
+    let flags = flags | u64::from(linux::CLONE_SETTLS | linux::CLONE_CHILD_CLEARTID);
+    // SAFETY: the new thread has a stack of its own, and FS at a `Local` of its own. The block
+    // stays theirs until Linux clears `tid`. Linux writes at `pidfd` only for a `Child`, which has
+    // checked the address.
+    let made = unsafe {
+        let own = ptr::from_ref(local).cast();
+        crtos_clone(flags, local.stack_end(), local.tid(), own, pidfd)
+    };
+    let made = sys::split(made).inspect_err(|_| local.free())?;
+    Ok((local, made as u32))
+}
+
+/// Runs a new thread.
+extern "C" fn run() -> ! {
+    let own = own();
+    let parent = own.parent();
+    let slot = device::join(parent.map(|parent| parent.slot));
+    own.tell_start(slot);
+    let (Ok(slot), Some(startup)) = (slot, own.startup()) else { exit() };
+    if let Some(parent) = parent {
+        signals::block(parent.mask);
+    }
+    serve::serve(slot, startup)
+}
+
+/// Ends the calling thread, which has left the realm.
+pub fn exit() -> ! {
+    signals::block(u64::MAX);
+    loop {
+        // SAFETY: the call does not return. Linux frees the block, and nothing of the shadow refers
+        // to the stack of another thread.
+        let _ = unsafe { sys::call(linux::__NR_exit, [0]) };
+    }
+}
