@@ -32,7 +32,7 @@ use crate::{
 ///
 /// A cell has CPUs, memory, and the I/O ports and registers that it is given; whatever it does
 /// outside of that stops it, and it alone. `crtos cell list` then tells what it did. The real-time
-/// realm is a cell too, with verbs of its own: `crtos up`, `crtos down`.
+/// realm is a cell as well, with commands of its own: `crtos up`, `crtos down`.
 ///
 /// CELL is a name or a number.
 #[derive(clap::Args)]
@@ -70,7 +70,7 @@ enum Verb {
     },
     /// Start a cell with what was loaded last, or with FILE
     ///
-    /// The program is copied anew, so that it starts as the first time.
+    /// The program is copied again, so that it starts with its initial memory.
     Start {
         /// Name or number
         cell: String,
@@ -85,7 +85,7 @@ enum Verb {
         /// Name or number
         cell: String,
     },
-    /// Stop a cell if it runs, and start it anew
+    /// Stop a cell if it runs, and start it again
     Restart {
         /// Name or number
         cell: String,
@@ -116,7 +116,7 @@ enum Verb {
 
 #[derive(clap::Args)]
 struct Create {
-    /// Its name
+    /// Name of the cell
     #[arg(value_parser = name)]
     name: String,
     /// CPUs, such as 3 or 2-3,6; never the boot CPU
@@ -140,16 +140,16 @@ struct Create {
 struct Shared {
     /// Name or number
     cell: String,
-    /// First byte
+    /// Offset of the first byte
     #[arg(long, value_name = "SIZE", default_value = "0")]
     offset: Size,
-    /// Bytes
+    /// Number of bytes
     #[arg(long, value_name = "SIZE", default_value = "256", conflicts_with = "write")]
     length: Size,
-    /// Print the bytes as they are
+    /// Print the bytes unformatted
     #[arg(long, conflicts_with = "write")]
     raw: bool,
-    /// Copy FILE there instead (- is standard input)
+    /// Copy FILE to the block instead (- is standard input)
     #[arg(long, value_name = "FILE")]
     write: Option<PathBuf>,
 }
@@ -192,7 +192,7 @@ struct FailureRow {
 }
 
 impl Cell {
-    /// Does it.
+    /// Runs the command.
     pub fn run(self) -> Result<()> {
         match self.verb {
             Verb::Create(create) => create.run(),
@@ -281,7 +281,7 @@ impl Create {
     }
 }
 
-/// A cell that is there.
+/// A cell that exists.
 struct Target {
     device: Device,
     asked: String,
@@ -313,7 +313,7 @@ impl Target {
     }
 
     fn refuse_running(&self) -> Result<()> {
-        self.refuse_realm("`crtos down` and `crtos up` start it anew")?;
+        self.refuse_realm("`crtos down` and `crtos up` restart it")?;
         match self.state {
             State::Running => Err(Failure::new(&self.asked, "it runs")
                 .remedy(format!("`crtos cell stop {}` stops it", self.number))),
@@ -333,11 +333,11 @@ impl Target {
         self.device.stop(self.number).map_err(|refusal| refusal.asked(&self.asked))
     }
 
-    /// Loads a program; returns its entry.
+    /// Loads a program. Returns its entry address.
     fn load(&self, file: &Path, command_line: &str) -> Result<u64> {
         let mut remembered = state::recall(self.number).ok_or_else(|| {
             Failure::new(&self.asked, "the command that created it was killed before it was done")
-                .remedy(format!("`crtos cell destroy {}`, and create it anew", self.number))
+                .remedy(format!("`crtos cell destroy {}`, and create it again", self.number))
         })?;
         let file = file.canonicalize().asked(format!("load {}", file.display()))?;
         let loadable = loader::layout(&plan::image(&file)?, &remembered.facts, command_line)
@@ -349,7 +349,7 @@ impl Target {
         Ok(loadable.entry)
     }
 
-    /// Loads anew and starts.
+    /// Loads the program again and starts the cell.
     fn start(&self, file: Option<PathBuf>, command_line: Option<String>) -> Result<()> {
         let last = state::recall(self.number).and_then(|remembered| remembered.loaded);
         let (file, usual) = match (file, last) {
@@ -466,7 +466,7 @@ impl Shared {
     }
 }
 
-/// A line of at most 16 bytes as `hexdump -C` shows it.
+/// Formats a line of at most 16 bytes as `hexdump -C` does.
 fn dump(offset: u64, bytes: &[u8]) -> String {
     let hex: Vec<_> = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
     let letters: String = bytes

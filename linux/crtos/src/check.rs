@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `crtos check`: is this machine fit? What is missing, why it matters, and the remedy.
+//! `crtos check`: whether this machine can run crtos; what is missing, why it matters, and the
+//! remedy.
 
 use crtos_abi::{ABI_VERSION, ioctl::Info};
 use serde::Serialize;
@@ -24,11 +25,11 @@ const MSR_APIC_BASE: u32 = 0x1b;
 /// Bit of [`MSR_APIC_BASE`]: x2APIC mode.
 const APIC_BASE_EXTD: u64 = 1 << 10;
 
-/// Check whether this machine is fit for crtos
+/// Check whether this machine can run crtos
 ///
-/// Goes through everything that crtos needs or profits from. For each: what was found, and if it is
-/// not as it should be, why it matters and the remedy. Changes nothing. Some of it can be seen only
-/// by root.
+/// Checks everything that crtos needs or profits from, and shows what was found. If something is
+/// not as it should be, the command tells why that matters and what the remedy is. It changes
+/// nothing. Some checks need root.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Marks: ok, note (works, but something is lost or could not be seen), MISSING (crtos cannot run).
@@ -49,17 +50,17 @@ pub struct Check {
     json: bool,
 }
 
-/// Whether a requirement is met.
+/// How well a requirement is met.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 enum Verdict {
-    /// As it should be.
+    /// It is as it should be.
     Ok,
-    /// Works, but something is lost.
+    /// It works, but something is lost.
     Note,
-    /// Could not be seen.
+    /// It cannot be determined.
     Unknown,
-    /// crtos cannot run.
+    /// It is not met, so crtos cannot run.
     Missing,
 }
 
@@ -73,7 +74,7 @@ struct Requirement {
     remedy: Option<String>,
 }
 
-/// What is looked at.
+/// What the checks look at.
 struct Probe<'a> {
     machine: &'a Machine,
     /// The module's own words, if it is loaded and the device can be opened.
@@ -101,7 +102,7 @@ fn missing(found: impl Into<String>, remedy: impl Into<String>) -> Finding {
     (Verdict::Missing, found.into(), Some(remedy.into()))
 }
 
-/// A requirement: its name, why it matters, how it is looked for.
+/// A requirement: its name, why it matters, the function that checks it.
 type Entry = (&'static str, &'static str, fn(&Probe<'_>) -> Finding);
 
 /// All requirements, in the order in which they are shown.
@@ -120,15 +121,15 @@ const REQUIREMENTS: &[Entry] = &[
     ("x2APIC", "without x2APIC mode a cell's timer and interrupts cost VM exits", x2apic),
     (
         "IOMMU",
-        "without an IOMMU a device that Linux drives could write to a cell's memory, and Linux cannot use x2APIC mode",
+        "without an IOMMU, a device that Linux drives could write to the memory of a cell, and Linux cannot use x2APIC mode",
         iommu,
     ),
     (
         "time stamp counter",
-        "both realms measure time by it; it has to run at one rate, always, on all CPUs",
+        "both realms measure time by it, so it must run at one rate at all times and on all CPUs",
         tsc,
     ),
-    ("CPUs", "one CPU at least stays with Linux and one goes to the realm", cpus),
+    ("CPUs", "at least one CPU stays with Linux, and one goes to the realm", cpus),
     ("CPU hotplug", "CPUs are taken from Linux by unplugging them", hotplug),
     (
         "hardware threads",
@@ -138,7 +139,7 @@ const REQUIREMENTS: &[Entry] = &[
     ("memory", "memory is taken from Linux in blocks of 2 MiB", memory),
     (
         "secure boot",
-        "a kernel that is locked down refuses modules without a signature that it knows",
+        "a kernel that is locked down refuses modules that no known key has signed",
         lockdown,
     ),
     ("module", "crtos.ko takes CPUs and memory from Linux", module),
@@ -150,7 +151,7 @@ const REQUIREMENTS: &[Entry] = &[
 ];
 
 impl Check {
-    /// Does it; returns the exit status.
+    /// Runs the command. Returns its exit status.
     pub fn run(self) -> Result<u8> {
         let machine = Machine::here();
         let info = Device::open().ok().and_then(|device| device.raw_info().ok());
@@ -204,7 +205,7 @@ fn show(found: &[Requirement], fit: bool) {
 }
 
 impl Probe<'_> {
-    /// The CPUs that are meant: those asked for, or all that Linux uses and could give up.
+    /// Returns the CPUs to check: those asked for, or all that Linux uses and could give up.
     fn candidates(&self) -> CpuList {
         match &self.cpus {
             Some(cpus) => cpus.clone(),
@@ -214,7 +215,7 @@ impl Probe<'_> {
         }
     }
 
-    /// Whether the hypervisor of crtos runs.
+    /// Tells whether the hypervisor of crtos runs.
     fn enabled(&self) -> bool {
         self.info.is_some_and(|info| info.enabled != 0)
     }
@@ -236,9 +237,9 @@ fn linux(probe: &Probe<'_>) -> Finding {
 
 fn root(probe: &Probe<'_>) -> Finding {
     match probe.machine.is_admin() {
-        true => ok("this user may"),
+        true => ok("this user may take them"),
         false => note(
-            "this user may not",
+            "this user may not take them",
             "use sudo for `crtos up` and `crtos down`, and for a more complete check",
         ),
     }
@@ -264,8 +265,8 @@ fn processor(probe: &Probe<'_>) -> Finding {
 
 fn nested_paging(probe: &Probe<'_>) -> Finding {
     match probe.machine.flags().contains("npt") || probe.enabled() {
-        true => ok("there"),
-        false => missing("not there", "use a processor with nested paging (AMD, since 2007)"),
+        true => ok("supported"),
+        false => missing("not supported", "use a processor with nested paging (AMD, since 2007)"),
     }
 }
 
@@ -321,9 +322,9 @@ fn x2apic(probe: &Probe<'_>) -> Finding {
     match probe.info.map(|info| info.x2apic != 0).or_else(by_register) {
         Some(true) => ok("Linux uses it"),
         Some(false) if machine.flags().contains("x2apic") => {
-            note("there, but Linux runs in xAPIC mode", remedy)
+            note("supported, but Linux runs in xAPIC mode", remedy)
         }
-        Some(false) => note("not there", "use a processor or virtual machine with x2APIC"),
+        Some(false) => note("not supported", "use a processor or virtual machine with x2APIC"),
         None => unknown(
             "not visible: /dev/cpu/0/msr cannot be read",
             "`modprobe msr` and run this as root",
@@ -337,9 +338,9 @@ fn iommu(probe: &Probe<'_>) -> Finding {
     let interrupts = probe.machine.read("/proc/interrupts").unwrap_or_default();
     let remaps = interrupts.contains(" IR-");
     match (there, remaps) {
-        (true, true) => ok("there, with interrupt remapping"),
+        (true, true) => ok("in use, with interrupt remapping"),
         (true, false) => note(
-            "there, without interrupt remapping",
+            "in use, without interrupt remapping",
             "boot Linux without `intremap=off`; look at the firmware's setup",
         ),
         (false, true) => ok("interrupt remapping is in use"),
@@ -448,7 +449,7 @@ fn lockdown(probe: &Probe<'_>) -> Finding {
     let lockdown = machine.read("/sys/kernel/security/lockdown").unwrap_or_default();
     let locked = ["[integrity]", "[confidentiality]"].iter().any(|mode| lockdown.contains(mode));
     match locked || enforced.as_deref() == Some("Y") {
-        true if machine.module_loaded("crtos") => ok("on; the module is loaded all the same"),
+        true if machine.module_loaded("crtos") => ok("on, but the module is loaded"),
         true => missing(
             "on: this kernel refuses unsigned modules",
             "sign crtos.ko with a key that the machine knows (mokutil --import), or turn secure boot off in the firmware's setup",
@@ -502,7 +503,7 @@ fn loaded(probe: &Probe<'_>) -> Finding {
 fn told(what: Told, path: &str, silence_is_fine: bool) -> Finding {
     match what {
         Told::Missing => {
-            missing(format!("{path} is not there"), "install crtos anew; this file is part of it")
+            missing(format!("{path} does not exist"), "reinstall crtos; this file is part of it")
         }
         Told::Abi(version) if version != ABI_VERSION => missing(
             format!("{path} has version {version}, this command {ABI_VERSION}"),
@@ -510,7 +511,7 @@ fn told(what: Told, path: &str, silence_is_fine: bool) -> Finding {
         ),
         Told::Silent if !silence_is_fine => missing(
             format!("{path} is no image of the hypervisor"),
-            "install crtos anew; this file is part of it",
+            "reinstall crtos; this file is part of it",
         ),
         _ => ok(path),
     }
@@ -530,7 +531,7 @@ fn shadow(probe: &Probe<'_>) -> Finding {
 
 fn group(probe: &Probe<'_>) -> Finding {
     match probe.machine.group("crtos") {
-        Some(_) => ok("there"),
+        Some(_) => ok("exists"),
         None => note("there is none; only root may use `crtos run`", "groupadd --system crtos"),
     }
 }
@@ -540,7 +541,7 @@ mod tests {
     use super::*;
     use crate::machine::fake::Fake;
 
-    /// A machine on which everything is installed.
+    /// Makes a machine on which everything is installed.
     fn installed() -> Fake {
         let fake = Fake::fit();
         let mut image = crtos_abi::image::IMAGE_MAGIC.to_le_bytes().to_vec();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Lists of CPUs as Linux writes them: `3`, `2,3`, `1-3,6`. People write them: what is no list is
-//! refused, and said why.
+//! Lists of CPUs as Linux writes them: `3`, `2,3`, `1-3,6`. People write them, so the error says
+//! what is wrong with a text that is no list.
 
 use std::{collections::BTreeSet, fmt, str::FromStr};
 
@@ -11,32 +11,32 @@ use crtos_abi::{MAX_CPUS, ids::RealmCpu};
 pub struct CpuList(BTreeSet<u32>);
 
 impl CpuList {
-    /// The numbers in ascending order.
+    /// Returns the numbers in ascending order.
     pub fn iter(&self) -> impl Iterator<Item = u32> + '_ {
         self.0.iter().copied()
     }
 
-    /// Linux's number of `cpu` in a realm that has these.
+    /// Returns Linux's number of `cpu` in a realm that has these.
     pub fn of_realm(&self, cpu: RealmCpu) -> Option<u32> {
         self.iter().nth(cpu.get())
     }
 
-    /// How many.
+    /// Returns how many there are.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether there is none.
+    /// Tells whether there is none.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Whether `cpu` is among them.
+    /// Tells whether `cpu` is among them.
     pub fn contains(&self, cpu: u32) -> bool {
         self.0.contains(&cpu)
     }
 
-    /// A bit per CPU, as the device wants it.
+    /// Returns a bit for each CPU, as the device takes it.
     pub fn mask(&self) -> [u64; 4] {
         let mut mask = [0; 4];
         for cpu in self.iter() {
@@ -45,12 +45,12 @@ impl CpuList {
         mask
     }
 
-    /// The reverse of [`Self::mask`].
+    /// Makes a list of a bit for each CPU, the reverse of [`Self::mask`].
     pub fn from_mask(mask: &[u64; 4]) -> Self {
         (0..MAX_CPUS as u32).filter(|cpu| mask[*cpu as usize / 64] >> (cpu % 64) & 1 == 1).collect()
     }
 
-    /// "CPU 3" or "CPUs 2-3".
+    /// Returns words for a message: "CPU 3" or "CPUs 2-3".
     pub fn named(&self) -> String {
         if self.len() == 1 { format!("CPU {self}") } else { format!("CPUs {self}") }
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `crtos down`: Linux has its CPUs and its memory back.
+//! `crtos down`: Linux gets its CPUs and its memory back.
 
 use std::{
     collections::BTreeMap,
@@ -16,13 +16,13 @@ use crate::{
     state, text,
 };
 
-/// What is asked, for failures.
+/// What the command does, for the messages of failures.
 const ASKED: &str = "take crtos down";
 
 /// End the real-time realm and all other cells, and leave the hypervisor
 ///
-/// Linux has its CPUs and its memory back, as before `crtos up`. Refuses while programs run in the
-/// realm, and names them, unless `--force` is given.
+/// Linux gets its CPUs and its memory back. While programs run in the realm, the command refuses
+/// and names them, unless `--force` is given.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -31,7 +31,7 @@ Examples:
 
 Exit status: 0 done; 1 refused or failed (also if crtos is not up); 2 usage.")]
 pub struct Down {
-    /// End programs that run in the realm (they are killed)
+    /// Kill programs that run in the realm
     #[arg(long)]
     force: bool,
     /// Remove the module as well
@@ -40,7 +40,7 @@ pub struct Down {
 }
 
 impl Down {
-    /// Does it.
+    /// Runs the command.
     pub fn run(self) -> Result<()> {
         let machine = Machine::here();
         let loaded = machine.exists(device::PATH);
@@ -53,7 +53,7 @@ impl Down {
         }
     }
 
-    /// Returns whether there was anything to take down.
+    /// Takes everything down. Returns whether there was anything.
     fn take_down(&self, machine: &Machine) -> Result<bool> {
         let device = match Device::require(ASKED) {
             Ok(device) => device,
@@ -66,7 +66,7 @@ impl Down {
             return Ok(false);
         }
         if !machine.is_admin() {
-            return Err(Failure::new(ASKED, "only root may do it")
+            return Err(Failure::new(ASKED, "only root may give CPUs and memory back to Linux")
                 .remedy("run it as root, for instance with sudo"));
         }
         if info.processes > 0 && !self.force {
@@ -77,7 +77,7 @@ impl Down {
             step(&format!("ending cell {cell}"));
             device.destroy(cell, self.force).map_err(|refusal| {
                 match refusal.errno {
-                    // A program came between.
+                    // A program was started meanwhile.
                     nix::errno::Errno::EBUSY if Some(cell) == device::realm(&info) => {
                         busy(&device, cell, 1)
                     }
@@ -101,7 +101,7 @@ impl Down {
     }
 }
 
-/// The refusal that names the programs.
+/// Returns the failure that names the programs.
 fn busy(device: &Device, realm: u32, count: u32) -> Failure {
     let threads = device.threads(realm).unwrap_or_default();
     let programs: BTreeMap<_, _> =

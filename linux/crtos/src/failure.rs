@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Failures that explain themselves: what was asked, why it was refused, what to do about it.
+//! Failures of commands: what was asked, why it was refused, what to do about it.
 
 use std::{fmt, io};
 
@@ -28,7 +28,7 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// A failure with exit status [`STATUS_FAILED`] and no remedy yet.
+    /// Makes a failure with exit status [`STATUS_FAILED`] and no remedy yet.
     pub fn new(asked: impl Into<String>, reason: impl fmt::Display) -> Self {
         Self {
             asked: asked.into(),
@@ -50,7 +50,7 @@ impl Failure {
         self
     }
 
-    /// Exit status of the command.
+    /// Returns the exit status of the command.
     pub fn exit_status(&self) -> u8 {
         self.status
     }
@@ -81,7 +81,7 @@ impl<T> Asked<T> for io::Result<T> {
     }
 }
 
-/// The error's words without "(os error N)".
+/// Returns the error's words without "(os error N)".
 pub fn plain(error: &io::Error) -> String {
     match error.raw_os_error() {
         Some(number) => nix::errno::Errno::from_raw(number).desc().to_string(),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The installed parts and the versions that they tell of themselves.
+//! The installed parts and their versions.
 
 use std::{
     fs,
@@ -26,7 +26,7 @@ pub const SHADOW: &str = "/usr/lib/crtos/shadow";
 /// The hypervisor's image.
 pub const HYPERVISOR: &str = "/lib/firmware/crtos/hypervisor.bin";
 
-/// Where the module for the running kernel is installed.
+/// Returns where the module for the running kernel is installed.
 pub fn module_path(machine: &Machine) -> Option<PathBuf> {
     let modules = Path::new("/lib/modules").join(machine.release()?);
     ["updates", "updates/dkms", "extra"]
@@ -37,18 +37,18 @@ pub fn module_path(machine: &Machine) -> Option<PathBuf> {
         .find(|path| machine.exists(path))
 }
 
-/// What a file says about itself.
+/// What a file tells about its version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Told {
     /// There is no such file.
     Missing,
-    /// It is there and tells nothing.
+    /// It exists and tells no version.
     Silent,
     /// Version of the interface.
     Abi(u32),
 }
 
-/// The hypervisor's image.
+/// Reads the version of the hypervisor's image.
 pub fn hypervisor(machine: &Machine) -> Told {
     let Ok(image) = fs::read(machine.path(HYPERVISOR)) else { return Told::Missing };
     if image.len() < size_of::<ImageHeader>() {
@@ -61,7 +61,7 @@ pub fn hypervisor(machine: &Machine) -> Told {
     }
 }
 
-/// An ELF file with a note of the interface's version (section `.note.crtos`).
+/// Reads the version of an ELF file with a note of it (section `.note.crtos`).
 pub fn elf(machine: &Machine, path: &str) -> Told {
     let Ok(file) = fs::read(machine.path(path)) else { return Told::Missing };
     match section(&file, ".note.crtos") {
@@ -77,13 +77,14 @@ fn has_our_name(note: &[u8]) -> bool {
     View(note).bytes(offset_of!(Note, name), ours.len()) == ours
 }
 
-/// The module's file.
+/// Reads the version of the module's file.
 pub fn module(file: &[u8]) -> Told {
     let version = module_field(file, "interface").and_then(|text| text.parse().ok());
     version.map_or(Told::Silent, Told::Abi)
 }
 
-/// A field of the module's `.modinfo`, such as `version`; `None` too if the file is compressed.
+/// Returns a field of the module's `.modinfo`, such as `version`. `None` also if the file is
+/// compressed.
 pub fn module_field(file: &[u8], field: &str) -> Option<String> {
     let info = section(file, ".modinfo")?;
     let entries = info.split(|byte| *byte == 0).map(String::from_utf8_lossy);
@@ -95,7 +96,7 @@ pub fn module_field(file: &[u8], field: &str) -> Option<String> {
         .next()
 }
 
-/// The content of a section of an ELF file.
+/// Returns the content of a section of an ELF file.
 fn section<'a>(file: &'a [u8], name: &str) -> Option<&'a [u8]> {
     let header = FileHeader64::<LittleEndian>::parse(file).ok()?;
     let endian = header.endian().ok()?;

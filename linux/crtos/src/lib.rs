@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The command line of crtos.
 //!
-//! One file per verb; each has its arguments, with the text of `--help`, and `run`. Beneath them:
+//! There is one file for each verb, with its arguments, the text of `--help`, and `run`. They use:
 //!
 //! | module | concept |
 //! |---|---|
@@ -10,7 +10,7 @@
 //! | [`loader`] | what lies in a cell's memory before it starts |
 //! | [`machine`], [`install`] | what Linux tells about the machine; the installed parts |
 //! | [`report`], [`threads`], [`ring`] | what hypervisor and real-time kernel tell |
-//! | [`failure`] | failures that explain themselves |
+//! | [`failure`] | failures: what was asked, why it was refused, what to do |
 //! | [`cpulist`], [`size`], [`ranges`], [`text`], [`view`] | words and bytes |
 #![deny(unsafe_code)]
 
@@ -63,14 +63,14 @@ use failure::Result;
     max_term_width = 100,
     after_long_help = "\
 Examples:
-  crtos check                           is this machine fit? what is missing, and the remedy
+  crtos check                           check whether this machine can run crtos
   crtos up --cpus 3 --memory 512M       CPU 3 and 512 MiB become the real-time realm
   crtos run -- busybox md5sum /bin/sh   run a program there
   crtos ps                              what runs there
   crtos stats                           VM exits by CPU and reason, memory, doorbells
   crtos bench                           latencies of Linux and of the realm, measured
   crtos trace --duration 1              record what happens there, for Perfetto
-  crtos down                            Linux has its CPU and its memory back
+  crtos down                            give Linux its CPU and its memory back
 
 Exit status:
   0    done
@@ -111,12 +111,12 @@ enum Verb {
     Man(man::Man),
 }
 
-/// Does what the command line says; returns the exit status.
+/// Does what the command line says. Returns the exit status.
 pub fn main() -> u8 {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
-            // Help and version go to standard output and are no errors.
+            // Help and version go to standard output, and are no errors.
             let _ = error.print();
             return error.exit_code() as u8;
         }

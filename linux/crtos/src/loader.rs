@@ -2,7 +2,7 @@
 //! What has to lie in a cell's memory before it starts (see [`crtos_abi::boot`]): the segments of
 //! an ELF file at their physical addresses, the boot information, and the initial page tables.
 //!
-//! Pure: bytes in, pieces of memory out.
+//! It makes pieces of memory out of bytes, and touches nothing else.
 
 use std::mem::{offset_of, size_of};
 
@@ -19,25 +19,25 @@ use object::{
     read::elf::{FileHeader, ProgramHeader},
 };
 
-/// Bytes of a command line, without the zero at its end.
+/// Most bytes of a command line, without the zero at its end.
 pub const COMMAND_LINE_MAX: usize = 511;
 
 /// Why a file cannot be loaded into a cell.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LoadError {
-    /// No ELF file, or a damaged one.
+    /// It is no ELF file, or a damaged one.
     #[error("it is not an ELF file for x86-64, or it is damaged")]
     NotElf,
-    /// Relocatable, shared or dynamically linked.
+    /// It is relocatable, shared or dynamically linked.
     #[error("it is not statically linked at fixed addresses")]
     NotStatic,
-    /// Nothing to load.
+    /// It has nothing to load.
     #[error("it contains nothing to load")]
     Empty,
-    /// Below the addresses that images are loaded at.
-    #[error("it wants to lie at {0:#x}, below {IMAGE_ADDRESS:#x}, where images begin")]
+    /// It lies below the addresses that images are loaded at.
+    #[error("it is linked at {0:#x}, but images begin at {IMAGE_ADDRESS:#x}")]
     TooLow(u64),
-    /// Larger than the private memory.
+    /// It is larger than the private memory.
     #[error("it needs {needed} bytes of private memory, the cell has {private}")]
     TooLarge {
         /// Bytes up to the image's end.
@@ -49,7 +49,7 @@ pub enum LoadError {
     #[error("its entry address {0:#x} is not part of its code")]
     Entry(u64),
     /// The command line is too long.
-    #[error("the command line has {0} bytes; {COMMAND_LINE_MAX} are possible")]
+    #[error("the command line has {0} bytes, but at most {COMMAND_LINE_MAX} are possible")]
     CommandLine(usize),
 }
 
@@ -86,7 +86,7 @@ pub struct Piece {
 pub struct Loadable {
     /// Where the cell starts.
     pub entry: u64,
-    /// In no particular order; they do not overlap.
+    /// Pieces, in no particular order, which do not overlap.
     pub pieces: Vec<Piece>,
 }
 
@@ -145,7 +145,7 @@ pub fn layout(elf: &[u8], facts: &CellFacts, command_line: &str) -> Result<Loada
     Ok(Loadable { entry, pieces })
 }
 
-/// The boot information at its address.
+/// Makes the boot information at its address.
 fn boot_info(facts: &CellFacts, image_end: u64, command_line: &str) -> Result<Piece, LoadError> {
     if command_line.len() > COMMAND_LINE_MAX {
         return Err(LoadError::CommandLine(command_line.len()));
@@ -174,7 +174,7 @@ const TABLE: u64 = 0b11;
 /// Page table entry: present, writable, accessed, dirty, a page of 2 MiB.
 const LARGE_PAGE: u64 = 0b1110_0011;
 
-/// The initial page tables: the first 4 GiB at 0 and at [`DIRECT_MAP`], the first 2 GiB at
+/// Makes the initial page tables: the first 4 GiB at 0 and at [`DIRECT_MAP`], the first 2 GiB at
 /// [`KERNEL_BASE`].
 ///
 /// Tables in order: PML4, the PDPT of the first two ranges, the PDPT of the third, four PDs with 1

@@ -10,31 +10,31 @@ use crate::{
     text::{FAINT, harmless},
 };
 
-/// What is asked, for failures.
+/// What the command does, for the messages of failures.
 const ASKED: &str = "read the log";
 
 /// Show what the hypervisor and the real-time kernel wrote
 ///
-/// Both write into memory that Linux can read, so the log is there after the realm has crashed.
+/// Both write into memory that Linux can read, so the log can be read after the realm has crashed.
 /// Each line has the time (seconds of the time stamp counter) and the writer. The hypervisor's log
-/// stays after `crtos down` as long as the module is loaded.
+/// is kept after `crtos down` as long as the module is loaded.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Exit status: 0 done; 1 failed; 2 usage.")]
 pub struct Log {
-    /// Go on with what is written from now on, until interrupted
+    /// Keep showing what is written, until interrupted
     #[arg(short, long)]
     follow: bool,
-    /// Only the hypervisor's
+    /// Show only the hypervisor's log
     #[arg(long, conflicts_with = "kernel")]
     hypervisor: bool,
-    /// Only the real-time kernel's
+    /// Show only the real-time kernel's log
     #[arg(long)]
     kernel: bool,
 }
 
 impl Log {
-    /// Does it.
+    /// Runs the command.
     pub fn run(self) -> Result<()> {
         let device = Device::require(ASKED)?;
         let mut hypervisor = device.hypervisor_log();
@@ -50,14 +50,14 @@ impl Log {
                 if first && self.kernel && realm.is_none() && !self.follow {
                     return Err(device::not_up("read the real-time kernel's log"));
                 }
-                // A realm that came after another starts its log anew.
+                // A realm that came after another begins a new log.
                 if kernel.as_ref().map(|(cell, _)| *cell) != realm {
                     kernel = realm.map(|cell| (cell, device.kernel_log(cell)));
                 }
                 if let Some((_, reader)) = &mut kernel {
                     match new(reader, first) {
                         Ok(new) => lines.extend(new.into_iter().map(|line| ("kernel", line))),
-                        // The realm went down in this moment.
+                        // The realm went down meanwhile.
                         Err(_) if self.follow => kernel = None,
                         Err(failure) => return Err(failure),
                     }
@@ -80,7 +80,7 @@ fn new(reader: &mut Reader<impl Source>, first: bool) -> Result<Vec<Vec<u8>>> {
     if first { everything(reader) } else { reader.lines() }
 }
 
-/// All lines, also one that its writer did not finish.
+/// Returns all lines, also one that its writer did not finish.
 pub fn everything(reader: &mut Reader<impl Source>) -> Result<Vec<Vec<u8>>> {
     let mut lines = reader.lines()?;
     lines.extend(reader.unfinished().map(<[u8]>::to_vec));
@@ -98,7 +98,7 @@ fn split_time(line: &str) -> Option<(&str, &str)> {
     (digits(seconds) && digits(micros)).then_some((time.trim_start(), rest))
 }
 
-/// The time at the start of a line in microseconds; lines without one sort first.
+/// Returns the time at the start of a line in microseconds. Lines without one sort first.
 fn time(line: &[u8]) -> u64 {
     let line = String::from_utf8_lossy(line);
     let number = |text: &str| text.parse::<u64>().unwrap_or(0);
@@ -110,14 +110,14 @@ fn time(line: &[u8]) -> u64 {
     }
 }
 
-/// A line with its writer's name behind the time.
+/// Returns a line with its writer's name behind the time.
 pub fn labelled(name: &str, line: &[u8]) -> String {
     let line = harmless(line);
     let (time, rest) = match split_time(&line) {
         Some((time, rest)) => (format!("[{time:>12}] "), rest),
         None => (String::new(), line.as_str()),
     };
-    // Some lines name their writer by themselves.
+    // Some lines name their writer themselves.
     let rest = rest.strip_prefix(name).and_then(|rest| rest.strip_prefix(": ")).unwrap_or(rest);
     format!("{FAINT}{time}{name}:{FAINT:#} {rest}")
 }

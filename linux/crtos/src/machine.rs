@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What Linux tells about the machine, below a root directory that tests replace.
+//! What Linux tells about the machine, in files below a root directory. Tests use another one.
 
 use std::{
     collections::BTreeSet,
@@ -21,27 +21,27 @@ pub struct Machine {
 const CAP_SYS_ADMIN: u32 = 21;
 
 impl Machine {
-    /// The machine that the command runs on.
+    /// Returns the machine that the command runs on.
     pub fn here() -> Self {
         Self::below("/")
     }
 
-    /// A machine whose files lie below `root`.
+    /// Returns a machine whose files are below `root`.
     pub fn below(root: impl Into<PathBuf>) -> Self {
         Self { root: root.into() }
     }
 
-    /// The path of an absolute path below the root.
+    /// Returns an absolute path below the root.
     pub fn path(&self, path: impl AsRef<Path>) -> PathBuf {
         self.root.join(path.as_ref().strip_prefix("/").unwrap_or(path.as_ref()))
     }
 
-    /// The content of a file, without white space at its ends.
+    /// Reads a file, without white space at its ends.
     pub fn read(&self, path: impl AsRef<Path>) -> Option<String> {
         fs::read_to_string(self.path(path)).ok().map(|text| text.trim().to_string())
     }
 
-    /// Whether a file is there.
+    /// Tells whether a file exists.
     pub fn exists(&self, path: impl AsRef<Path>) -> bool {
         self.path(path).exists()
     }
@@ -52,60 +52,60 @@ impl Machine {
             .unwrap_or_default()
     }
 
-    /// CPUs that the machine has.
+    /// Returns the CPUs that the machine has.
     pub fn present(&self) -> CpuList {
         self.cpus("present")
     }
 
-    /// CPUs that Linux uses.
+    /// Returns the CPUs that Linux uses.
     pub fn online(&self) -> CpuList {
         self.cpus("online")
     }
 
-    /// CPUs that Linux leaves to programs that ask for them (`isolcpus=`).
+    /// Returns the CPUs that Linux leaves to programs that ask for them (`isolcpus=`).
     pub fn isolated(&self) -> CpuList {
         self.cpus("isolated")
     }
 
-    /// Whether Linux can unplug `cpu`.
+    /// Tells whether Linux can unplug `cpu`.
     pub fn can_unplug(&self, cpu: u32) -> bool {
         self.exists(format!("/sys/devices/system/cpu/cpu{cpu}/online"))
     }
 
-    /// The hardware threads of the core that `cpu` is one of, `cpu` among them.
+    /// Returns the hardware threads of the core of `cpu`, `cpu` among them.
     pub fn siblings(&self, cpu: u32) -> CpuList {
         self.cpus(&format!("cpu{cpu}/topology/thread_siblings_list"))
     }
 
-    /// The first CPU's field of `/proc/cpuinfo`.
+    /// Returns a field of the first CPU in `/proc/cpuinfo`.
     fn cpuinfo(&self, field: &str) -> Option<String> {
         let text = self.read("/proc/cpuinfo")?;
         let mut lines = text.lines().filter_map(|line| line.split_once(':'));
         lines.find(|(name, _)| name.trim() == field).map(|(_, value)| value.trim().to_string())
     }
 
-    /// "AuthenticAMD", "GenuineIntel", …
+    /// Returns the processor's vendor: "AuthenticAMD", "GenuineIntel", …
     pub fn vendor(&self) -> Option<String> {
         self.cpuinfo("vendor_id")
     }
 
-    /// The processor's name.
+    /// Returns the processor's name.
     pub fn model(&self) -> Option<String> {
         self.cpuinfo("model name")
     }
 
-    /// Features of the processor that Linux uses.
+    /// Returns the features of the processor that Linux uses.
     pub fn flags(&self) -> BTreeSet<String> {
         let flags = self.cpuinfo("flags").unwrap_or_default();
         flags.split_whitespace().map(String::from).collect()
     }
 
-    /// Kernel release as `uname -r` prints it.
+    /// Returns the kernel's release as `uname -r` prints it.
     pub fn release(&self) -> Option<String> {
         self.read("/proc/sys/kernel/osrelease")
     }
 
-    /// Version numbers of the kernel.
+    /// Returns the version numbers of the kernel.
     pub fn version(&self) -> Option<(u32, u32)> {
         let release = self.release()?;
         let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(str::parse);
@@ -115,8 +115,8 @@ impl Machine {
         }
     }
 
-    /// Content of a model-specific register of CPU 0, if the `msr` module and the user's rights
-    /// allow to read it.
+    /// Reads a model-specific register of CPU 0, if the `msr` module and the user's rights permit
+    /// that.
     pub fn msr(&self, register: u32) -> Option<u64> {
         let file = fs::File::open(self.path("/dev/cpu/0/msr")).ok()?;
         let mut bytes = [0; 8];
@@ -124,7 +124,7 @@ impl Machine {
         Some(u64::from_le_bytes(bytes))
     }
 
-    /// Whether this process may administer the system.
+    /// Tells whether this process may administer the system.
     pub fn is_admin(&self) -> bool {
         let status = self.read("/proc/self/status").unwrap_or_default();
         let capabilities = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
@@ -133,7 +133,7 @@ impl Machine {
             .is_some_and(|set| set >> CAP_SYS_ADMIN & 1 == 1)
     }
 
-    /// Memory that Linux can give away without swapping, by its own estimate.
+    /// Returns how much memory Linux can give away without swapping, by its own estimate.
     pub fn available(&self) -> Option<Size> {
         let text = self.read("/proc/meminfo")?;
         let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
@@ -141,8 +141,8 @@ impl Machine {
         Some(Size(kib << 10))
     }
 
-    /// Memory that is free in whole blocks of 2 MiB at this moment. Linux can make more by moving
-    /// pages.
+    /// Returns how much memory is free in whole blocks of 2 MiB at this moment. Linux can free more
+    /// by moving pages.
     pub fn free_blocks(&self) -> Option<Size> {
         /// Order of 2 MiB among the orders of 4 KiB.
         const ORDER: usize = 9;
@@ -161,17 +161,17 @@ impl Machine {
         Some(Size(bytes))
     }
 
-    /// Whether a module is loaded.
+    /// Tells whether a module is loaded.
     pub fn module_loaded(&self, name: &str) -> bool {
         self.exists(format!("/sys/module/{name}/initstate"))
     }
 
-    /// How many users a loaded module has.
+    /// Returns how many users a loaded module has.
     pub fn module_users(&self, name: &str) -> Option<u32> {
         self.read(format!("/sys/module/{name}/refcnt"))?.parse().ok()
     }
 
-    /// Group id of a group in `/etc/group`.
+    /// Returns the id of a group in `/etc/group`.
     pub fn group(&self, name: &str) -> Option<u32> {
         let text = self.read("/etc/group")?;
         let mut entries = text.lines().map(|line| line.split(':'));
@@ -189,12 +189,12 @@ pub mod fake {
 
     /// A directory that looks like `/` of a machine that is fit.
     pub struct Fake {
-        /// Where it lies.
+        /// Its path.
         pub dir: tempfile::TempDir,
     }
 
     impl Fake {
-        /// An EPYC with four CPUs and 1 GiB.
+        /// Makes an EPYC with four CPUs and 1 GiB.
         pub fn fit() -> Self {
             let fake = Self { dir: tempfile::tempdir().unwrap() };
             fake.write("/proc/sys/kernel/osrelease", "6.1.0-32-amd64\n");
@@ -243,7 +243,7 @@ pub mod fake {
             if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) }.unwrap();
         }
 
-        /// The machine.
+        /// Returns the machine.
         pub fn machine(&self) -> Machine {
             Machine::below(self.dir.path())
         }

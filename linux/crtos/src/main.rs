@@ -8,7 +8,7 @@
 
 use std::ffi::{c_char, c_int};
 
-/// The C library's entry.
+/// Runs the command. The C library calls it.
 // SAFETY: no other function of this program has the name, and the signature is that of C's `main`.
 #[unsafe(no_mangle)]
 extern "C" fn main(_argc: c_int, _argv: *const *const c_char) -> c_int {

@@ -9,12 +9,12 @@ use crate::failure::{Asked, Result};
 #[derive(clap::Args)]
 #[command(hide = true)]
 pub struct Man {
-    /// The directory; it has to exist
+    /// The directory, which has to exist
     directory: PathBuf,
 }
 
 impl Man {
-    /// Does it for `command` and all its verbs.
+    /// Writes the pages of `command` and all its verbs.
     pub fn run(self, command: clap::Command) -> Result<()> {
         clap_mangen::generate_to(command, &self.directory)
             .asked(format!("write manual pages into {}", self.directory.display()))

@@ -14,7 +14,7 @@ use crate::{
     size::Size,
 };
 
-/// Smallest realm.
+/// Least memory of a realm.
 pub const MIN_REALM: Size = Size::mib(64);
 
 /// Refuses CPUs that Linux cannot give up; `taken` are those that cells have.
@@ -50,8 +50,8 @@ pub fn cpus(machine: &Machine, wanted: &CpuList, taken: &CpuList) -> Result<()> 
     Ok(())
 }
 
-/// The CPU of Linux that calls of a cell with the CPUs `taken` are to interrupt where nothing else
-/// is known: the one that was asked for, or the first.
+/// Returns the CPU of Linux that calls of a cell with the CPUs `taken` interrupt if nothing else is
+/// known: the one that was asked for, or the first.
 pub fn linux_cpu(machine: &Machine, wanted: Option<u32>, taken: &CpuList) -> Result<u32> {
     let (present, online) = (machine.present(), machine.online());
     let free: CpuList = online.iter().filter(|cpu| !taken.contains(*cpu)).collect();
@@ -91,7 +91,7 @@ pub struct Split {
     pub shared: Size,
 }
 
-/// Divides `memory`; `private` if the user says how much of it.
+/// Divides `memory`. `private` is how much of it the user wants to be private, if that was said.
 pub fn split(memory: Size, private: Option<Size>) -> Result<Split> {
     let memory = memory.whole_blocks();
     if memory < MIN_REALM {
@@ -114,13 +114,13 @@ pub fn split(memory: Size, private: Option<Size>) -> Result<Split> {
     Ok(Split { private, shared: Size(memory.0 - private.0) })
 }
 
-/// Reads a file that is to be loaded into a cell.
+/// Reads a file that will be loaded into a cell.
 pub fn image(path: &Path) -> Result<Vec<u8>> {
     std::fs::read(path).map_err(|error| {
         let failure =
             Failure::new(format!("load {}", path.display()), crate::failure::plain(&error));
         match path.to_str() {
-            Some(install::KERNEL) => failure.remedy("install crtos anew; this file is part of it"),
+            Some(install::KERNEL) => failure.remedy("reinstall crtos; this file is part of it"),
             _ => failure,
         }
     })

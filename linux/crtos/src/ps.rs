@@ -14,7 +14,7 @@ use crate::{
     threads::Thread,
 };
 
-/// What is asked, for failures.
+/// What the command does, for the messages of failures.
 const ASKED: &str = "list the programs in the realm";
 
 /// List the threads in the real-time realm
@@ -22,8 +22,9 @@ const ASKED: &str = "list the programs in the realm";
 /// PID and TID are those of Linux; COMMAND is the program's name. STATE: R running or ready, S
 /// sleeping, L waiting for a system call that Linux makes, X ended, ? being made. PRIO: real-time
 /// priority, - for ordinary threads. CPU: Linux's number. TIME: processor time in minutes, seconds
-/// and milliseconds. SWITCHES: times that it was switched to. LOCAL, REMOTE: system calls that the
-/// real-time kernel did itself, and those it had Linux do. MEM: memory of the process.
+/// and milliseconds. SWITCHES: how often the thread was switched to. LOCAL, REMOTE: system calls
+/// that the real-time kernel did itself, and those that it had Linux do. MEM: memory of the
+/// process.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 With --json an array of objects: pid, tid, uid, command, state, priority, cpu (null if unknown),
@@ -54,7 +55,7 @@ struct Row<'a> {
 }
 
 impl Ps {
-    /// Does it.
+    /// Runs the command.
     pub fn run(self) -> Result<()> {
         let device = Device::require(ASKED)?;
         let realm = device::realm(&device.info(ASKED)?).ok_or_else(|| device::not_up(ASKED))?;
@@ -69,7 +70,7 @@ impl Ps {
     }
 }
 
-/// Linux's number of the thread's CPU.
+/// Returns Linux's number of the thread's CPU.
 fn cpu(thread: &Thread, cpus: &CpuList) -> Option<u32> {
     cpus.of_realm(thread.cpu?)
 }
@@ -91,7 +92,7 @@ fn row<'a>(thread: &'a Thread, cpus: &CpuList) -> Row<'a> {
     }
 }
 
-/// Minutes, seconds, milliseconds.
+/// Formats a time as minutes, seconds and milliseconds.
 fn clock(time: Duration) -> String {
     let seconds = time.as_secs();
     format!("{}:{:02}.{:03}", seconds / 60, seconds % 60, time.subsec_millis())

@@ -4,7 +4,7 @@
 
 use crtos_abi::cell::{MSR_READ, MSR_WRITE, MsrRange, PORT_EXCLUSIVE, PortRange};
 
-/// A number, hexadecimal with `0x`.
+/// Reads a number, which is hexadecimal with `0x`.
 fn number<T: TryFrom<u32>>(text: &str) -> Result<T, String> {
     let value = match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
         Some(digits) => u32::from_str_radix(digits, 16),
@@ -16,7 +16,7 @@ fn number<T: TryFrom<u32>>(text: &str) -> Result<T, String> {
         .ok_or_else(|| format!("`{text}` is no number, or too large; write it like 0x3f8"))
 }
 
-/// `FIRST` or `FIRST-LAST`.
+/// Reads `FIRST` or `FIRST-LAST`.
 fn range<T: TryFrom<u32> + Copy + PartialOrd>(text: &str) -> Result<(T, T), String> {
     let (first, last) = text.split_once('-').unwrap_or((text, text));
     let (first, last) = (number(first)?, number(last)?);

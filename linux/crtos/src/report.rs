@@ -50,7 +50,7 @@ const FAILURES: [&str; EXIT_REASONS] = [
 pub enum Owner {
     /// Linux.
     Linux,
-    /// Nobody: it waits for Linux or for a cell to start it.
+    /// Nobody. It waits for Linux or a cell to start it.
     Parked,
     /// The cell with this number.
     Cell(u32),
@@ -70,18 +70,18 @@ pub struct Cpu {
 /// State of a cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// Created, never started.
+    /// It was created and never started.
     Created,
-    /// Running.
+    /// It runs.
     Running,
-    /// Stopped by Linux.
+    /// Linux stopped it.
     Stopped,
-    /// Stopped because it broke its bounds.
+    /// It was stopped because it broke its bounds.
     Failed,
 }
 
 impl State {
-    /// One word.
+    /// Returns one word for the state.
     pub fn name(self) -> &'static str {
         match self {
             State::Created => "created",
@@ -110,12 +110,12 @@ pub struct Breach {
 }
 
 impl Breach {
-    /// Short name of the reason.
+    /// Returns the short name of the reason.
     pub fn reason(&self) -> &'static str {
         EXIT_NAMES.get(self.reason as usize).unwrap_or(&"unknown")
     }
 
-    /// One sentence.
+    /// Describes the breach in a sentence.
     pub fn sentence(&self) -> String {
         let what = FAILURES.get(self.reason as usize).unwrap_or(&"an unknown reason");
         let address = match self.reason as usize {
@@ -161,7 +161,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// Reads what the hypervisor wrote; at least `size_of::<report::Report>()` bytes.
+    /// Reads what the hypervisor wrote: at least `size_of::<report::Report>()` bytes.
     pub fn parse(bytes: &[u8]) -> Self {
         let view = View(bytes);
         let count = view.u32(offset_of!(report::Report, cpu_count)) as usize;
@@ -187,12 +187,12 @@ impl Report {
         }
     }
 
-    /// The cell with this number.
+    /// Returns the cell with this number.
     pub fn cell(&self, number: u32) -> Option<&Cell> {
         self.cells.iter().find(|cell| cell.number == number)
     }
 
-    /// Linux's numbers of the CPUs that a cell has.
+    /// Returns Linux's numbers of the CPUs that a cell has.
     pub fn cpus_of(&self, cell: u32) -> crate::cpulist::CpuList {
         let cpus = self.cpus.iter().zip(0..);
         cpus.filter(|(cpu, _)| cpu.owner == Owner::Cell(cell)).map(|(_, number)| number).collect()
@@ -213,7 +213,7 @@ impl Cpu {
         }
     }
 
-    /// All exits.
+    /// Returns the number of all exits.
     pub fn total(&self) -> u64 {
         self.exits.iter().fold(0, |sum, count| sum.wrapping_add(*count))
     }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Reader of a log ring (see [`crtos_abi::ring`]).
 //!
-//! The writer may be running, may overtake the reader, may have died in the middle of a line, and
-//! may be a realm that nobody trusts: the capacity is ours, never the one that the header alleges.
+//! The writer may run, may overtake the reader, and may have died in the middle of a line. Nobody
+//! trusts it either: the reader uses the capacity that it knows, and not that of the header.
 
 use std::mem::{offset_of, size_of};
 
@@ -35,19 +35,19 @@ pub struct Reader<S> {
 }
 
 impl<S: Source> Reader<S> {
-    /// A reader of all that is in a ring of `capacity` bytes.
+    /// Makes a reader of all that is in a ring of `capacity` bytes.
     pub fn new(source: S, capacity: u32) -> Self {
         Self { source, capacity: capacity.into(), next: 0, partial: Vec::new(), in_gap: false }
     }
 
-    /// Bytes ever written.
+    /// Returns how many bytes were ever written.
     fn written(&self) -> Result<u64> {
         let mut header = [0; size_of::<RingHeader>()];
         self.source.read(0, &mut header)?;
         Ok(View(&header).u64(offset_of!(RingHeader, written)))
     }
 
-    /// The bytes number `from..to`, which are at most the capacity.
+    /// Reads the bytes number `from..to`, which are at most the capacity.
     fn copy(&self, from: u64, to: u64) -> Result<Vec<u8>> {
         let mut bytes = vec![0; (to - from) as usize];
         let start = from % self.capacity;
@@ -63,8 +63,8 @@ impl<S: Source> Reader<S> {
         Ok(bytes)
     }
 
-    /// The lines that were finished since the last call, without their newlines. Of lines that were
-    /// overwritten before they could be read nothing is returned, not even their ends.
+    /// Returns the lines that were finished since the last call, without their newlines. Lines that
+    /// were overwritten before they could be read are left out, also their ends.
     pub fn lines(&mut self) -> Result<Vec<Vec<u8>>> {
         let written = self.written()?;
         if written < self.next {
@@ -101,7 +101,7 @@ impl<S: Source> Reader<S> {
         Ok(lines)
     }
 
-    /// The line that is not finished: what a writer that died left behind.
+    /// Returns the line that is not finished: what a writer that died left behind.
     pub fn unfinished(&self) -> Option<&[u8]> {
         (!self.partial.is_empty() && !self.in_gap).then_some(&self.partial[..])
     }
@@ -115,7 +115,7 @@ mod tests {
 
     use super::*;
 
-    /// A ring as a writer makes it.
+    /// Makes a ring as a writer does.
     struct Ring {
         written: u64,
         bytes: Vec<u8>,

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `crtos run`: a program in the real-time realm, as if it had been started here.
+//! `crtos run`: starts a program in the real-time realm.
 //!
-//! This process looks the program up, and becomes its shadow: pid, descriptors, credentials,
-//! working directory, limits, signal dispositions and mask are then the program's without being
-//! copied.
+//! This process finds the program and becomes its shadow. So its pid, descriptors, credentials,
+//! working directory, limits, signal dispositions and mask are the program's, without a copy.
 
 use std::{
     convert::Infallible,
@@ -83,7 +82,7 @@ struct Found {
 }
 
 impl Run {
-    /// Becomes the program; returns only if that fails.
+    /// Becomes the program. Returns only a failure.
     pub fn run(self) -> Failure {
         match self.become_shadow() {
             Err(failure) => failure,
@@ -131,18 +130,18 @@ impl Run {
             let failure = own(Failure::new(&asked, reason));
             match error {
                 Errno::E2BIG => failure.remedy("the arguments and the environment are too long"),
-                _ => failure.remedy("install crtos anew; this file is part of it"),
+                _ => failure.remedy("reinstall crtos; this file is part of it"),
             }
         })
     }
 }
 
-/// A descriptor's number as an argument.
+/// Returns a descriptor's number as an argument.
 fn number(fd: i32) -> CString {
     c_string(fd.to_string().into())
 }
 
-/// A string that came from C, and so has no zero in it.
+/// Returns a string that came from C, and so contains no zero.
 fn c_string(text: OsString) -> CString {
     let mut bytes = text.into_vec();
     bytes.retain(|byte| *byte != 0);
@@ -167,7 +166,7 @@ fn find(program: &OsStr, path: Option<OsString>) -> Result<Found, Errno> {
     for directory in env::split_paths(&path) {
         match open(&directory.join(program)) {
             Ok(found) => return Ok(found),
-            // The first that would have been the program, had it been permitted.
+            // The first file that was found but may not be executed; execvp(3) reports that one.
             Err(Errno::EACCES) => result = Errno::EACCES,
             Err(
                 Errno::ENOENT | Errno::ENOTDIR | Errno::ESTALE | Errno::ENODEV | Errno::ETIMEDOUT,
@@ -193,7 +192,7 @@ fn errno(error: &io::Error) -> Errno {
     Errno::from_raw(error.raw_os_error().unwrap_or(Errno::EIO as i32))
 }
 
-/// The failure of a program that was not found, or may not be executed.
+/// Returns the failure of a program that was not found, or may not be executed.
 fn not_found(asked: &str, program: &OsStr, why: &Errno) -> Failure {
     let path = Path::new(program);
     match why {
@@ -210,7 +209,7 @@ fn not_found(asked: &str, program: &OsStr, why: &Errno) -> Failure {
         }
         Errno::EACCES => {
             Failure::new(asked, "it is not executable, or not readable, for this user")
-                .remedy("chmod a+rx makes it so")
+                .remedy("`chmod a+rx` permits both")
                 .status(STATUS_NOT_RUNNABLE)
         }
         _ => Failure::new(asked, why.desc()).status(STATUS_NOT_RUNNABLE),
@@ -220,15 +219,15 @@ fn not_found(asked: &str, program: &OsStr, why: &Errno) -> Failure {
 /// Why a file cannot be run in the realm.
 #[derive(Debug, PartialEq, Eq)]
 enum Unsuitable {
-    /// A script whose interpreter is missing, or may not be executed.
+    /// It is a script whose interpreter is missing, or may not be executed.
     Interpreter(PathBuf, Errno),
-    /// A script of scripts of scripts.
+    /// It is a script, and so are too many interpreters in a row.
     TooManyScripts,
-    /// No ELF file.
+    /// It is no ELF file.
     NotElf,
-    /// An ELF file for another machine.
+    /// It is an ELF file for another machine.
     OtherMachine,
-    /// An object file, a core dump, …
+    /// It is an object file, a core dump, …
     NotExecutable,
     /// It needs this loader, which is missing.
     NoLoader(String),
@@ -248,7 +247,7 @@ impl Unsuitable {
             Unsuitable::TooManyScripts => Failure::new(
                 asked,
                 format!(
-                    "{path} is a script, and so are {MAX_SCRIPTS} that interpret each other before it"
+                    "{path} is a script, and so are {MAX_SCRIPTS} before it that interpret each other"
                 ),
             ),
             Unsuitable::NotElf => {
@@ -270,8 +269,8 @@ impl Unsuitable {
     }
 }
 
-/// Opens the program that `found` is, or that interprets it if there are `scripts` in between. The
-/// path that is returned with a failure is of the file that it is about.
+/// Opens the program that `found` is, or that interprets it if there are `scripts` in between. A
+/// failure comes with the path of the file that it is about.
 fn follow(mut found: Found, scripts: &mut Scripts) -> Result<File, (PathBuf, Unsuitable)> {
     loop {
         let path = found.path;
@@ -289,7 +288,8 @@ fn follow(mut found: Found, scripts: &mut Scripts) -> Result<File, (PathBuf, Uns
     }
 }
 
-/// Whether the realm can run a file; reads only its start. A script is told by its first line.
+/// Tells whether the realm can run a file, of which it reads only the start. The first line tells a
+/// script.
 fn suitable(mut file: &File) -> Result<Option<Line>, Unsuitable> {
     let unreadable = |error: io::Error| Unsuitable::Unreadable(plain(&error));
     let mut start = Vec::new();
@@ -353,8 +353,8 @@ mod tests {
         follow(found, &mut Scripts::new()).map(drop).map_err(|(_, unsuitable)| unsuitable)
     }
 
-    /// Header of an ELF file: class, byte order, type, machine, and one program header of a type
-    /// with the content behind.
+    /// Makes the header of an ELF file: class, byte order, type, machine, and one program header of
+    /// a type, with the content behind it.
     fn elf(class: u8, kind: u8, machine: u8, segment: u32, content: &[u8]) -> Vec<u8> {
         let mut file = crate::view::Builder::new(120 + content.len());
         file.bytes(0, &[0x7f, b'E', b'L', b'F', class, 1, 1])

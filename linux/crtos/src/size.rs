@@ -10,12 +10,12 @@ use crtos_abi::LARGE_PAGE_SIZE;
 pub struct Size(pub u64);
 
 impl Size {
-    /// `count` mebibytes.
+    /// Returns `count` mebibytes.
     pub const fn mib(count: u64) -> Self {
         Self(count << 20)
     }
 
-    /// Rounded up to blocks of 2 MiB, in which memory changes owner.
+    /// Returns the size rounded up to blocks of 2 MiB, in which memory changes owner.
     pub const fn whole_blocks(self) -> Self {
         Self(self.0.next_multiple_of(LARGE_PAGE_SIZE))
     }

@@ -37,11 +37,11 @@ const DOORBELL_VECTOR: u32 = 0xf0;
 /// Bytes that are copied into a cell by one call, so that Ctrl-C is seen in between.
 const LOAD_CHUNK: usize = 1 << 20;
 
-/// Notices SIGINT, SIGTERM and SIGHUP, so that a command ends between two steps and says so.
+/// Notices SIGINT, SIGTERM and SIGHUP, so that a command ends between two steps and reports that.
 pub struct Interruption(Arc<AtomicUsize>);
 
 impl Interruption {
-    /// From now on these signals do not end the process by themselves.
+    /// Keeps these signals from ending the process by themselves.
     pub fn watch() -> Self {
         let flag = Arc::new(AtomicUsize::new(0));
         for signal in
@@ -61,7 +61,7 @@ impl Interruption {
         }
     }
 
-    /// The signal that came.
+    /// Returns the signal that came.
     pub fn signal(&self) -> Option<i32> {
         match self.0.load(Ordering::Relaxed) {
             0 => None,
@@ -70,7 +70,7 @@ impl Interruption {
     }
 }
 
-/// Says what is being done, if somebody is watching.
+/// Says what the command does, if standard error is a terminal.
 pub fn step(text: &str) {
     if std::io::stderr().is_terminal() {
         anstream::eprintln!("{}{text}{:#}", text::FAINT, text::FAINT);
@@ -104,10 +104,10 @@ fn load_module(machine: &Machine, asked: &str) -> Result<()> {
         Err(error) => format!("modprobe: {error}"),
     };
     Err(Failure::new(asked, format!("the module cannot be loaded: {reason}"))
-        .remedy("`crtos check` looks for the reasons; the kernel's own words are in `dmesg`"))
+        .remedy("`crtos check` looks for the reasons; the messages of the kernel are in `dmesg`"))
 }
 
-/// What a new cell is to be.
+/// Description of a new cell.
 pub struct Wanted<'a> {
     /// Its name, at most 31 bytes.
     pub name: &'a str,
@@ -116,9 +116,9 @@ pub struct Wanted<'a> {
     /// The CPU of Linux that its calls interrupt; with `CREATE_CALLS_FOLLOW` only those that no
     /// shadow waits for.
     pub linux_cpu: u32,
-    /// Private memory, whole blocks.
+    /// Private memory, in whole blocks.
     pub private: Size,
-    /// Pool, whole blocks.
+    /// Pool, in whole blocks.
     pub shared: Size,
     /// `CREATE_*` of [`crtos_abi::ioctl`].
     pub flags: u32,
@@ -128,7 +128,8 @@ pub struct Wanted<'a> {
     pub msrs: &'a [MsrRange],
 }
 
-/// Launches the hypervisor and creates a cell; returns its number and what it learns of itself.
+/// Launches the hypervisor and creates a cell. Returns its number, and what its boot information
+/// says.
 pub fn create(device: &Device, asked: &str, wanted: &Wanted<'_>) -> Result<(u32, CellFacts)> {
     let Wanted { name, cpus, linux_cpu, private, shared, flags, ports, msrs } = *wanted;
     if ports.len() > MAX_PORT_RANGES || msrs.len() > MAX_MSR_RANGES {
@@ -190,7 +191,7 @@ pub fn load(
     Ok(())
 }
 
-/// Shows the ends of the logs on standard error, for a failure that they may explain.
+/// Shows the ends of the logs on standard error, because they may explain a failure.
 pub fn show_logs(device: &Device, cell: Option<u32>) {
     /// Lines of each log.
     const LINES: usize = 15;

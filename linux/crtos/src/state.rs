@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What has to be remembered of a cell between commands: what its boot information says, and what
-//! was loaded last. One file per cell below `/run/crtos`.
+//! What commands tell later commands about a cell: what its boot information says, and what was
+//! loaded last. Each cell has a file below `/run/crtos`.
 
 use std::{fs, path::PathBuf};
 
@@ -12,7 +12,7 @@ use crate::{
 /// Directory of the files.
 const DIRECTORY: &str = "/run/crtos";
 
-/// What is remembered.
+/// What is stored about a cell.
 #[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
 pub struct Remembered {
     /// Name of the cell.
@@ -36,12 +36,12 @@ fn path(cell: u32) -> PathBuf {
     PathBuf::from(DIRECTORY).join(format!("cell-{cell}.json"))
 }
 
-/// What is remembered of a cell.
+/// Returns what is stored about a cell.
 pub fn recall(cell: u32) -> Option<Remembered> {
     serde_json::from_slice(&fs::read(path(cell)).ok()?).ok()
 }
 
-/// Remembers.
+/// Stores what later commands need.
 pub fn remember(cell: u32, what: &Remembered) -> Result<()> {
     let asked = || format!("write {}", path(cell).display());
     let text = serde_json::to_vec_pretty(what).map_err(std::io::Error::other).asked(asked())?;
@@ -50,7 +50,7 @@ pub fn remember(cell: u32, what: &Remembered) -> Result<()> {
     fs::write(&new, text).and_then(|()| fs::rename(&new, path(cell))).asked(asked())
 }
 
-/// Forgets; fine if nothing is remembered.
+/// Removes what is stored about a cell, if there is anything.
 pub fn forget(cell: u32) {
     let _ = fs::remove_file(path(cell));
 }

@@ -16,7 +16,7 @@ use crate::{
     threads::{Counters, Section},
 };
 
-/// What is asked, for failures.
+/// What the command does, for the messages of failures.
 const ASKED: &str = "show statistics";
 
 /// Show VM exits by CPU and reason, memory, doorbells, and for how long interrupts were off
@@ -29,9 +29,9 @@ const ASKED: &str = "show statistics";
 /// apic (local APIC, trapped only where Linux runs it in xAPIC mode), xsetbv, hidden (instruction
 /// that guests may not see), shutdown (triple fault), other.
 ///
-/// Of each CPU of the realm the longest sections are shown in which the real-time kernel kept
-/// interrupts, and with them preemption, off since it started: how long, and the functions where
-/// they began and ended.
+/// For each CPU of the realm, the command shows the longest sections in which the real-time kernel
+/// kept interrupts, and so preemption, off since it started: their duration, and the functions in
+/// which they began and ended.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 With --json one object:
@@ -48,7 +48,7 @@ pub struct Stats {
     /// Print JSON
     #[arg(long)]
     json: bool,
-    /// Print anew every second until interrupted
+    /// Print again every second until interrupted
     #[arg(long)]
     watch: bool,
 }
@@ -112,7 +112,7 @@ struct SectionStatistics {
 }
 
 impl Stats {
-    /// Does it.
+    /// Runs the command.
     pub fn run(self) -> Result<()> {
         let device = Device::require(ASKED)?;
         let symbols = Symbols::installed();
@@ -149,7 +149,7 @@ impl Stats {
     }
 }
 
-/// What the real-time kernel tells.
+/// Returns what the real-time kernel tells.
 struct Realm {
     cell: u32,
     counters: Counters,
@@ -221,7 +221,7 @@ impl Statistics {
     }
 
     fn show(&self) -> String {
-        // Reasons that never happened would only fill the line.
+        // Reasons that never happened would clutter the line.
         let reasons: Vec<_> = EXIT_NAMES
             .into_iter()
             .filter(|reason| self.cpus.iter().any(|cpu| cpu.exits[reason] != 0))

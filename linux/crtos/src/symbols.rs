@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Names for addresses in the real-time kernel, from its installed file.
+//! Names of addresses in the real-time kernel, from its installed file.
 
 use std::{fs, path::Path};
 
@@ -20,7 +20,7 @@ const STUBS: &str = "interrupt_stubs";
 const STUB_SIZE: u64 = 16;
 
 impl Symbols {
-    /// Those of the installed kernel; none if it cannot be read.
+    /// Reads those of the installed kernel; none if it cannot be read.
     pub fn installed() -> Self {
         fs::read(Path::new(KERNEL)).ok().and_then(|elf| Self::parse(&elf)).unwrap_or_default()
     }
@@ -46,7 +46,7 @@ impl Symbols {
         Some(Self(symbols))
     }
 
-    /// Function and offset; the number itself where there is no function.
+    /// Returns function and offset, or the number itself if there is no function.
     pub fn name(&self, address: u64) -> String {
         let behind = self.0.partition_point(|(start, _)| *start <= address);
         match self.0[..behind].last() {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Words for the terminal: text from the other realm made harmless, tables, styles.
+//! Text for the terminal: tables, styles, and text from the other realm, made harmless.
 
 use anstyle::{AnsiColor, Style};
 
@@ -12,7 +12,7 @@ pub const BAD: Style = AnsiColor::Red.on_default().bold();
 /// Style of what matters less.
 pub const FAINT: Style = Style::new().dimmed();
 
-/// Text from elsewhere, with everything that a terminal could take for a command replaced.
+/// Returns text from elsewhere, with everything replaced that a terminal could take for a command.
 pub fn harmless(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes)
         .chars()
@@ -20,12 +20,12 @@ pub fn harmless(bytes: &[u8]) -> String {
         .collect()
 }
 
-/// A zero-padded field.
+/// Returns the text of a field that is padded with zeros.
 pub fn padded(bytes: &[u8]) -> String {
     harmless(bytes.split(|byte| *byte == 0).next().unwrap_or_default())
 }
 
-/// Columns under a header, as `ps` prints them; `right` names the columns of numbers. Cells may
+/// Formats columns below a header, as `ps` does. `right` names the columns of numbers. Entries may
 /// have styles.
 pub fn table(header: &[&str], right: &[usize], rows: Vec<Vec<String>>) -> String {
     let width = |cell: &str| anstream::adapter::strip_str(cell).to_string().chars().count();

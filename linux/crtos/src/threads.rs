@@ -23,35 +23,36 @@ pub const SLOTS_OFFSET: u64 = offset_of!(Channel, slots) as u64;
 /// Bytes of the slots, which [`Thread::parse_all`] reads.
 pub const SLOTS_SIZE: usize = SLOTS * size_of::<Slot>();
 
-/// Whether the kernel is there.
+/// State of the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KernelState {
     /// It has not reported itself yet.
     Starting,
-    /// Ready for processes.
+    /// It is ready for processes.
     Ready,
-    /// Stopped by a fault of its own.
+    /// A fault of its own stopped it.
     Dead,
 }
 
 /// Counters of the real-time kernel.
 #[derive(Clone, Debug)]
 pub struct Counters {
-    /// Whether it is there.
+    /// Its state.
     pub state: KernelState,
     /// Doorbells that it rang.
     pub doorbells_sent: u64,
     /// Doorbells that it took.
     pub doorbells_taken: u64,
-    /// Pages of the pool: all.
+    /// All pages of the pool.
     pub pool_pages: u64,
-    /// Pages of the pool: free.
+    /// Free pages of the pool.
     pub pool_free: u64,
-    /// Bytes of its heap: all.
+    /// Bytes of its heap.
     pub heap_size: u64,
-    /// Bytes of its heap: in use.
+    /// Bytes of its heap that are in use.
     pub heap_used: u64,
-    /// Time that each CPU of the cell was idle, in the cell's order; as many as there can be.
+    /// Time that each CPU of the cell was idle, in the cell's order. There is an entry for each CPU
+    /// that a cell can have.
     pub idle: Vec<Duration>,
 }
 
@@ -60,7 +61,7 @@ impl Counters {
     pub fn parse(bytes: &[u8]) -> Self {
         let view = View(bytes);
         let idle = offset_of!(Channel, idle_time);
-        // Something else than the real-time kernel would use the block in its own way.
+        // A program other than the real-time kernel uses the block in its own way.
         let is_channel = view.u64(offset_of!(Channel, magic)) == channel::CHANNEL_MAGIC;
         Self {
             state: match view.u32(offset_of!(Channel, kernel_state)) {
@@ -91,11 +92,11 @@ pub const SECTIONS_SIZE: usize = MAX_CELL_CPUS * SECTIONS * size_of::<channel::S
 pub struct Section {
     /// Its CPU.
     pub cpu: RealmCpu,
-    /// How long the longest took, in ticks of the time stamp counter.
+    /// Duration of the longest, in ticks of the time stamp counter.
     pub ticks: u64,
-    /// Where it began.
+    /// Address at which it began.
     pub begin: u64,
-    /// Where it ended.
+    /// Address at which it ended.
     pub end: u64,
 }
 
@@ -139,7 +140,7 @@ pub struct Thread {
     pub cpu: Option<RealmCpu>,
     /// Processor time.
     pub time: Duration,
-    /// Times that it was switched to.
+    /// How often it was switched to.
     pub switches: u64,
     /// Local system calls.
     pub local_calls: u64,
@@ -150,7 +151,8 @@ pub struct Thread {
 }
 
 impl Thread {
-    /// Reads all slots that have a thread with ids that there can be; [`SLOTS_SIZE`] bytes.
+    /// Reads all slots that have a thread with ids that there can be. They take [`SLOTS_SIZE`]
+    /// bytes.
     pub fn parse_all(bytes: &[u8]) -> Vec<Self> {
         let slots = bytes.chunks_exact(size_of::<Slot>());
         let mut threads: Vec<_> = slots.filter_map(|slot| Self::parse(View(slot))).collect();

@@ -29,7 +29,7 @@ use crate::{
 
 /// Name of the cell with the real-time kernel.
 const NAME: &str = "realtime";
-/// What is asked, for failures.
+/// What the command does, for the messages of failures.
 const ASKED: &str = "start the real-time realm";
 /// How long the real-time kernel may take to report itself.
 const READY_WITHIN: Duration = Duration::from_secs(10);
@@ -67,7 +67,7 @@ pub struct Up {
     /// there. While the CPU is offline, calls interrupt another one.
     #[arg(long, value_name = "CPU")]
     doorbell_cpu: Option<u32>,
-    /// How much of it is private to the real-time kernel [default: a quarter, 32M to 256M]
+    /// How much of the memory is private to the real-time kernel [default: a quarter, 32M to 256M]
     #[arg(long, value_name = "SIZE")]
     private: Option<Size>,
     /// I/O ports that the realm may use, such as 0xe9 or 0x3f8-0x3ff:exclusive (then Linux may
@@ -86,7 +86,7 @@ pub struct Up {
 }
 
 impl Up {
-    /// Does it.
+    /// Runs the command.
     pub fn run(self) -> Result<()> {
         let machine = Machine::here();
         let split = plan::split(self.memory, self.private)?;
@@ -107,11 +107,11 @@ impl Up {
             }
             done
         });
-        // Before anything is said about a failure, everything is undone.
+        // Everything is undone before the failure is reported.
         drop(device);
         if let (Err(failure), Some(signal)) = (&done, interruption.signal()) {
             anstream::eprintln!("crtos: {failure}");
-            // The shell is to see that the signal ended the command.
+            // The shell has to see that the signal ended the command.
             let _ = signal_hook::low_level::emulate_default_handler(signal);
         }
         done?;
@@ -120,7 +120,7 @@ impl Up {
         Ok(())
     }
 
-    /// Everything that can be refused before anything changes; returns the kernel's file.
+    /// Refuses what can be refused before anything changes. Returns the kernel's file.
     fn check(&self, machine: &Machine, device: Option<&Device>, split: Split) -> Result<Vec<u8>> {
         let mut taken = CpuList::default();
         if let Some(device) = device {
@@ -142,13 +142,14 @@ impl Up {
         Ok(image)
     }
 
-    /// The CPU of Linux that the realm's calls interrupt, if no shadow waits for them elsewhere.
+    /// Returns the CPU of Linux that the realm's calls interrupt, if no shadow waits for them
+    /// elsewhere.
     fn doorbell_cpu(&self, machine: &Machine) -> Result<u32> {
         plan::linux_cpu(machine, self.doorbell_cpu, &self.cpus)
     }
 
-    /// What the kernel is told: the realm's ports, which it gives to programs (ioperm), and the
-    /// words of the user.
+    /// Returns the kernel's command line: the realm's ports, which it gives to programs (ioperm),
+    /// and the words of the user.
     fn kernel_command_line(&self) -> String {
         let ports: Vec<String> =
             self.ports.iter().map(|range| format!("{:x}-{:x}", range.first, range.last)).collect();
@@ -239,7 +240,7 @@ impl Up {
 fn wait_until_ready(device: &Device, cell: u32, interruption: &Interruption) -> Result<()> {
     let failed = |reason: String| {
         Failure::new(ASKED, reason).remedy(
-            "everything is as it was before; above are the ends of the hypervisor's and the kernel's log",
+            "everything is as it was before; the ends of the logs of the hypervisor and the kernel are above",
         )
     };
     let deadline = Instant::now() + READY_WITHIN;
@@ -274,6 +275,9 @@ fn open_to_group(machine: &Machine) {
     let done = chown(device::PATH, None, Some(group))
         .and_then(|()| fs::set_permissions(device::PATH, fs::Permissions::from_mode(0o660)));
     if let Err(error) = done {
-        anstream::eprintln!("crtos: {} stays closed to the group `crtos`: {error}", device::PATH);
+        anstream::eprintln!(
+            "crtos: {} cannot be opened to the group `crtos`: {error}",
+            device::PATH
+        );
     }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `crtos version`: versions of all parts, and whether they fit.
+//! `crtos version`: versions of all parts, and whether they fit together.
 
 use crtos_abi::ABI_VERSION;
 use serde::Serialize;
@@ -14,8 +14,8 @@ use crate::{
 
 /// Show the versions of all parts, and whether they fit together
 ///
-/// All parts tell the version of the interface between them; parts of different versions refuse to
-/// work together.
+/// Each part knows the version of the interface that it speaks. Parts of different versions refuse
+/// to work together.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 With --json an array of objects: part, version (or null), interface (or null), fits (boolean or null
@@ -37,11 +37,11 @@ pub struct Part {
     version: Option<String>,
     /// Version of the interface that it speaks.
     interface: Option<u32>,
-    /// Whether that is this command's; unknown if the part does not tell.
+    /// Whether that is this command's version; unknown if the part does not tell.
     fits: Option<bool>,
-    /// Where it lies.
+    /// Its path.
     path: String,
-    /// Whether it is there.
+    /// Whether it exists.
     #[serde(skip)]
     present: bool,
 }
@@ -63,7 +63,7 @@ impl Part {
     }
 }
 
-/// All parts of an installation.
+/// Returns all parts of an installation.
 pub fn parts(machine: &Machine) -> Vec<Part> {
     let mut parts = vec![Part {
         version: Some(env!("CARGO_PKG_VERSION").into()),
@@ -102,7 +102,7 @@ pub fn parts(machine: &Machine) -> Vec<Part> {
 }
 
 impl Version {
-    /// Does it; returns the exit status.
+    /// Runs the command. Returns its exit status.
     pub fn run(self) -> Result<u8> {
         let parts = parts(&Machine::here());
         if self.json {
@@ -110,10 +110,10 @@ impl Version {
         } else {
             let rows = parts.iter().map(|part| {
                 let verdict = match (part.present, part.fits) {
-                    (false, _) => "not there".to_string(),
+                    (false, _) => "missing".to_string(),
                     (true, Some(true)) => format!("{GOOD}fits{GOOD:#}"),
                     (true, Some(false)) => format!("{BAD}does not fit{BAD:#}"),
-                    (true, None) => "does not tell".to_string(),
+                    (true, None) => "unknown".to_string(),
                 };
                 vec![
                     part.part.to_string(),

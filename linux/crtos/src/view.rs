@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Bytes that hold a structure of the contract, read and written field by field at the structure's
+//! Bytes that hold a structure of [`crtos_abi`], read and written field by field at the structure's
 //! own offsets.
 
 /// A copy of a structure that the other side wrote. Every value is an allegation.
@@ -7,24 +7,24 @@
 pub struct View<'a>(pub &'a [u8]);
 
 impl<'a> View<'a> {
-    /// `length` bytes at `offset`.
+    /// Returns `length` bytes at `offset`.
     pub fn bytes(self, offset: usize, length: usize) -> &'a [u8] {
         &self.0[offset..offset + length]
     }
 
-    /// The structure of `length` bytes at `offset`.
+    /// Returns the structure of `length` bytes at `offset`.
     pub fn at(self, offset: usize, length: usize) -> View<'a> {
         View(self.bytes(offset, length))
     }
 
-    /// The 32-bit word at `offset`.
+    /// Returns the 32-bit word at `offset`.
     pub fn u32(self, offset: usize) -> u32 {
         let mut word = [0; 4];
         word.copy_from_slice(self.bytes(offset, 4));
         u32::from_le_bytes(word)
     }
 
-    /// The 64-bit word at `offset`.
+    /// Returns the 64-bit word at `offset`.
     pub fn u64(self, offset: usize) -> u64 {
         let mut word = [0; 8];
         word.copy_from_slice(self.bytes(offset, 8));
@@ -32,32 +32,32 @@ impl<'a> View<'a> {
     }
 }
 
-/// A structure in the making; what is not put is zero.
+/// A structure that is being made. What nobody stores is zero.
 pub struct Builder(Vec<u8>);
 
 impl Builder {
-    /// `length` zero bytes.
+    /// Begins with `length` zero bytes.
     pub fn new(length: usize) -> Self {
         Self(vec![0; length])
     }
 
-    /// Bytes at `offset`.
+    /// Stores bytes at `offset`.
     pub fn bytes(&mut self, offset: usize, bytes: &[u8]) -> &mut Self {
         self.0[offset..offset + bytes.len()].copy_from_slice(bytes);
         self
     }
 
-    /// A 32-bit word at `offset`.
+    /// Stores a 32-bit word at `offset`.
     pub fn u32(&mut self, offset: usize, value: u32) -> &mut Self {
         self.bytes(offset, &value.to_le_bytes())
     }
 
-    /// A 64-bit word at `offset`.
+    /// Stores a 64-bit word at `offset`.
     pub fn u64(&mut self, offset: usize, value: u64) -> &mut Self {
         self.bytes(offset, &value.to_le_bytes())
     }
 
-    /// The bytes.
+    /// Returns the bytes.
     pub fn finish(self) -> Vec<u8> {
         self.0
     }

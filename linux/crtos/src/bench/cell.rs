@@ -29,23 +29,23 @@ const BESIDE: &str = "1";
 const LIMITS: [u32; 2] = [200_000, 1_000_000];
 /// From how many samples on the large limit is used.
 const MANY: u64 = 20_000;
-/// How long a load has to get going.
+/// How long a load has before a measurement begins.
 const SETTLE: Duration = Duration::from_millis(500);
-/// How long a program may take beside the time that its samples take.
+/// How long a program may take in addition to the time for its samples.
 const PATIENCE: Duration = Duration::from_secs(100);
-/// Time between two moments at which it is looked whether that is over. Each may disturb a
-/// measurement that Linux takes part in.
+/// Time between two checks whether that is over. Each may disturb a measurement that Linux takes
+/// part in.
 const POLL: Duration = Duration::from_millis(200);
-/// VM exits of a latency are those of a run with this part of its samples, but with not fewer than
-/// these.
+/// VM exits of a latency are counted in a run of their own: it has this part of the samples, and
+/// not fewer than these.
 const PART: u64 = 5;
 const FEWEST: u64 = 1000;
 /// Bytes of a failed program's messages that a result holds.
 const WORDS: usize = 300;
-/// Where Linux is told how much of a second real-time threads may run; -1 is all of it.
+/// File that tells Linux how much of a second real-time threads may run; -1 is all of it.
 const THROTTLE: &str = "/proc/sys/kernel/sched_rt_runtime_us";
 
-/// Carries out an order. What goes wrong becomes the cell's outcome.
+/// Carries out an order. A failure becomes the cell's outcome.
 pub fn measure(order: &Order) -> Cell {
     let start = Instant::now();
     let throttle = Throttle::off();
@@ -73,7 +73,7 @@ pub fn measure(order: &Order) -> Cell {
             // The measurement itself ends the hypervisor and starts it again.
             How::UpDown => None,
             _ if order.own => None,
-            // To read the counters meanwhile would disturb the samples.
+            // Reading the counters meanwhile would disturb the samples.
             _ if figure.under_load() && outcome.is_ok() => exits_of_another_run(order, figure),
             _ if figure.under_load() => None,
             _ => before.zip(exits::read()).map(|(old, new)| exits::difference(&old, &new)),
@@ -86,7 +86,7 @@ pub fn measure(order: &Order) -> Cell {
     cell
 }
 
-/// The exits while samples are taken, of a run with fewer of them that does nothing else.
+/// Counts the exits while samples are taken, in a run with fewer samples that does nothing else.
 fn exits_of_another_run(order: &Order, figure: &Figure) -> Option<Exits> {
     let samples = (order.samples / PART).max(FEWEST).min(order.samples);
     let order = Order { samples, ..order.clone() };
@@ -163,9 +163,9 @@ fn words(words: &[&str]) -> Vec<String> {
     words.iter().map(|word| (*word).to_owned()).collect()
 }
 
-/// The command that runs a program on the order's system with a SCHED_FIFO priority. Under Linux it
-/// may use all CPUs, also isolated ones, and chooses one by itself; in the realm its shadow has the
-/// order's CPU.
+/// Returns the command that runs a program on the order's system with a SCHED_FIFO priority. Under
+/// Linux it may use all CPUs, also isolated ones, and chooses one itself. In the realm, its shadow
+/// uses the order's CPU.
 fn placed(order: &Order, priority: &str, program: Vec<String>) -> Command {
     let mut all = words(&["chrt", "-f", priority]);
     match (order.system.realm, order.shadow_cpu) {
@@ -181,13 +181,13 @@ fn placed(order: &Order, priority: &str, program: Vec<String>) -> Command {
     command
 }
 
-/// The command line, for readers.
+/// Returns the command line, for people.
 pub fn describe(command: &Command) -> String {
     let words = std::iter::once(command.get_program()).chain(command.get_args());
     words.map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
 }
 
-/// Runs a command to its end, with what it printed in files, so that nobody has to read along.
+/// Runs a command to its end. What it prints goes to files, so that nobody has to read meanwhile.
 pub fn output(
     command: &mut Command,
     patience: Duration,
@@ -227,7 +227,7 @@ pub fn output(
             }
         }
     };
-    // It has nothing more to tell.
+    // Nothing is lost: the program has ended.
     let _ = waiter.join();
     let text = fs::read_to_string(&out).unwrap_or_default();
     let complaint = fs::read(&err).unwrap_or_default();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! VM exits meanwhile: the hypervisor's counters, read again and again.
+//! VM exits while a program runs: the hypervisor's counters, read repeatedly.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -17,29 +17,28 @@ pub struct Watch {
     readings: Vec<(Instant, Exits)>,
 }
 
-/// Readings in the time that a program takes its samples. More would disturb it.
+/// Number of readings while a program takes its samples. More would disturb it.
 const READINGS: u32 = 10;
 
 impl Watch {
-    /// Begins with a reading; none without hypervisor.
+    /// Takes the first reading; `None` without hypervisor.
     pub fn begin(sampling: Duration) -> Option<Self> {
         Some(Self { sampling, readings: vec![(Instant::now(), read()?)] })
     }
 
-    /// The time until it should be read again.
+    /// Returns the time until the next reading.
     pub fn pause(&self) -> Duration {
         self.sampling / READINGS
     }
 
-    /// Reads again.
+    /// Takes a further reading.
     pub fn look(&mut self) {
         self.readings.extend(read().map(|exits| (Instant::now(), exits)));
     }
 
-    /// The exits, now that the program has ended: those in the stretch of
-    /// four fifths of the sampling with the fewest of `cpu`. The program's start and end, which
-    /// take calls of Linux, are left out, and exits that come with the samples are in every
-    /// stretch.
+    /// Returns the exits, once the program has ended: those in the stretch of four fifths of the
+    /// sampling that has the fewest of `cpu`. That leaves out the start and the end of the program,
+    /// which make calls of Linux. Exits that come with the samples are in every stretch.
     pub fn end(self, cpu: u32) -> Option<Exits> {
         let least = self.sampling * 4 / 5;
         let stretches = self.readings.iter().enumerate().filter_map(|(index, (begin, before))| {
@@ -53,7 +52,7 @@ impl Watch {
     }
 }
 
-/// The counters; none without hypervisor.
+/// Reads the counters; `None` without hypervisor.
 pub fn read() -> Option<Exits> {
     const ASKED: &str = "count VM exits";
     let device = Device::open().ok()?;
@@ -68,7 +67,7 @@ pub fn read() -> Option<Exits> {
     Some((0..).zip(report.cpus.iter().map(of_cpu)).collect())
 }
 
-/// What was added; only what is not 0.
+/// Returns what was added, without zeros.
 pub fn difference(before: &Exits, after: &Exits) -> Exits {
     let mut result = Exits::new();
     for (cpu, reasons) in after {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! This machine: what it is, and the systems on it that can be measured.
+//! This machine, and the systems on it that can be measured.
 
 use std::fs;
 use std::process::Command;
@@ -13,10 +13,10 @@ use crate::failure::{Failure, Result};
 use crate::install;
 use crate::machine::Machine;
 
-/// What is asked, for failures.
+/// What the command does, for the messages of failures.
 const ASKED: &str = "measure";
 
-/// A system by the name that command lines use.
+/// A system, by the name in command lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Which {
     /// The running Linux.
@@ -32,7 +32,7 @@ pub struct Place {
     pub other_cpu: Option<u32>,
 }
 
-/// The systems that were asked for; those that there are if none was.
+/// Returns the systems that were asked for, or all that exist if none was.
 pub fn places(wanted: &[Which], cpu: Option<u32>) -> Result<Vec<Place>> {
     let wants = |which| wanted.is_empty() || wanted.contains(&which);
     let mut places = Vec::new();
@@ -65,7 +65,7 @@ fn linux(machine: &Machine, cpu: Option<u32>) -> Result<Place> {
     Ok(Place { system, cpu, other_cpu })
 }
 
-/// The realm, if it is up.
+/// Returns the realm, if it is up.
 fn realm() -> Option<Place> {
     let device = Device::open().ok()?;
     let realm = device::realm(&device.info(ASKED).ok()?)?;
@@ -87,7 +87,7 @@ fn realm() -> Option<Place> {
     })
 }
 
-/// What a reader of the results needs to know of the machine.
+/// Returns what a reader of the results needs to know about the machine.
 pub fn machine() -> Described {
     let machine = Machine::here();
     let total = machine.read("/proc/meminfo").unwrap_or_default();
@@ -107,8 +107,8 @@ pub fn machine() -> Described {
     described
 }
 
-/// What a program tells of its version: the first line of `--version` or else `--help`, without its
-/// name.
+/// Returns the version that a program tells: the first line of `--version`, or else of `--help`,
+/// without its name.
 fn version(program: &str) -> Option<String> {
     let first_line = |arguments: &[&str]| {
         let output = Command::new(program).args(arguments).output().ok()?;
@@ -121,7 +121,7 @@ fn version(program: &str) -> Option<String> {
     first_line(&["--version"]).or_else(|| first_line(&["--help"]))
 }
 
-/// Tells one installation from another: when its parts were made.
+/// Returns when the parts of the installation were made, which tells it from another.
 pub fn fingerprint() -> String {
     let made = |path: &str| {
         let time = fs::metadata(path).and_then(|about| about.modified()).ok()?;

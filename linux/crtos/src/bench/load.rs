@@ -11,7 +11,7 @@ use nix::unistd::Pid;
 
 /// How long a load may take to end by itself.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// How often its end is looked for.
+/// Time between two checks whether it has ended.
 const POLL: Duration = Duration::from_millis(20);
 
 /// A load that runs until it is dropped.
@@ -21,8 +21,8 @@ pub struct Running {
 }
 
 impl Running {
-    /// Starts a load with ordinary priority on some CPUs, or on all; nothing for the load that is
-    /// none.
+    /// Starts a load with ordinary priority on some CPUs, or on all. The load `none` starts
+    /// nothing.
     pub fn start(load: &Load, cpus: Option<&str>) -> Result<Option<Self>, String> {
         if load.command.is_empty() {
             return Ok(None);
@@ -32,7 +32,7 @@ impl Running {
         command.args(cpus.into_iter().flat_map(|cpus| ["taskset", "-c", cpus]));
         command.args(load.command);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        // Some write files where they are.
+        // Some loads write files to the working directory.
         command.current_dir(std::env::temp_dir());
         let leader = command.spawn().map_err(|error| format!("the load {}: {error}", load.name))?;
         Ok(Some(Self { leader }))
@@ -55,7 +55,7 @@ impl Drop for Running {
         while !self.has_ended() && start.elapsed() < PATIENCE {
             sleep(POLL);
         }
-        // Its status says only whether there was somebody left.
+        // The status says only whether some process was left.
         let _ = Command::new("pkill").args(["-KILL", "-s", &session.to_string()]).status();
         let _ = self.leader.wait();
     }

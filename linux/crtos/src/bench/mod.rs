@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `crtos bench`: the same programs measured under the running Linux and in the realm.
+//! `crtos bench`: measures the same programs under the running Linux and in the realm.
 //!
 //! | module | concept |
 //! |---|---|
 //! | [`cell`] | one program on one system under one load |
-//! | [`exits`] | VM exits meanwhile |
-//! | [`load`] | what keeps Linux busy meanwhile |
-//! | [`up_down`] | how long the realm takes to come and go |
+//! | [`exits`] | VM exits while a program runs |
+//! | [`load`] | what keeps Linux busy while a program runs |
+//! | [`up_down`] | how long `crtos up` and `crtos down` take |
 //! | [`here`] | what this machine and its systems are |
 
 mod cell;
@@ -27,9 +27,9 @@ use crtos_results::{Order, Results, Store, goals, page, table};
 
 use crate::failure::{Asked, Failure, Result, STATUS_USAGE};
 
-/// What is asked, for failures.
+/// What the command does, for the messages of failures.
 const ASKED: &str = "measure";
-/// SCHED_FIFO priority of this command while it measures: a load must not hold it up.
+/// SCHED_FIFO priority of this command while it measures, so that no load delays it.
 const PRIORITY: &str = "2";
 
 /// Measure latencies, system calls, threads and processes, under Linux and in the realm
@@ -39,7 +39,7 @@ const PRIORITY: &str = "2";
 /// measured under each load; loads are hackbench and stress-ng (Debian's packages rt-tests and
 /// stress-ng), which run in Linux.
 ///
-/// What was measured is kept, and a run that was interrupted goes on where it was.
+/// The command stores what it has measured. A run that was interrupted continues where it was.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -52,49 +52,49 @@ With --json: all results with raw histograms, in nanoseconds.
 
 Exit status: 0 measured; 1 failed, or a cell could not be measured; 2 usage.")]
 pub struct Bench {
-    /// Where: linux, realm [default: both, if the realm is up]
+    /// Systems to measure: linux, realm [default: both, if the realm is up]
     #[arg(long, value_delimiter = ',', value_name = "NAMES")]
     systems: Vec<here::Which>,
-    /// Under which loads [default: all with --full, else none and hackbench]
+    /// Loads to measure under [default: all with --full, else none and hackbench]
     #[arg(long, value_delimiter = ',', value_name = "NAMES")]
     loads: Vec<String>,
-    /// What [default: all]
+    /// Figures to measure [default: all]
     #[arg(long, value_delimiter = ',', value_name = "NAMES")]
     figures: Vec<String>,
-    /// 100,000 samples a millisecond apart, under every load
+    /// Take 100,000 samples a millisecond apart, under every load
     #[arg(long)]
     full: bool,
-    /// Samples of each latency
+    /// Number of samples of each latency
     #[arg(long, value_name = "NUMBER")]
     samples: Option<u64>,
     /// Microseconds between them
     #[arg(long, value_name = "NUMBER")]
     interval: Option<u64>,
-    /// Linux's CPU that programs are measured on [default: an isolated one, else the last]
+    /// CPU of Linux on which programs are measured [default: an isolated one, else the last]
     #[arg(long, value_name = "CPU")]
     cpu: Option<u32>,
-    /// Where measurements are kept
+    /// Directory in which measurements are stored
     #[arg(long, value_name = "FOLDER", default_value = "crtos-bench")]
     output: PathBuf,
-    /// Begin anew
+    /// Discard what was measured before
     #[arg(long)]
     fresh: bool,
     /// Print JSON instead of tables
     #[arg(long)]
     json: bool,
-    /// Write the results as a page with figures
+    /// Write the results to a page (HTML) with figures
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
     /// Print the names of figures and loads
     #[arg(long)]
     list: bool,
-    /// Carry out an order (JSON) and print the cell (JSON)
+    /// Carry out an order (JSON) and print its result (JSON)
     #[arg(long, hide = true, value_name = "ORDER")]
     cell: Option<String>,
 }
 
 impl Bench {
-    /// Does it; returns the exit status.
+    /// Runs the command. Returns its exit status.
     pub fn run(self) -> Result<u8> {
         if self.list {
             anstream::println!("{}", list());
@@ -191,7 +191,7 @@ impl Bench {
     }
 }
 
-/// Lets this process go on while a load keeps every CPU busy.
+/// Lets this process run while a load keeps every CPU busy.
 fn raise_priority() -> Result<()> {
     let mut command = Command::new("chrt");
     command.args(["-f", "-p", PRIORITY, &std::process::id().to_string()]);
@@ -214,5 +214,5 @@ fn list() -> String {
     .join("\n\n")
 }
 
-/// Sizes that the help names.
+/// Checks the sizes that the help names.
 const _: () = assert!(order::FULL.samples == 100_000 && order::FULL.interval_us == 1000);

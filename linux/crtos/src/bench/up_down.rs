@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How long `crtos down` and `crtos up` take: the realm goes and comes again with the same CPUs and
-//! memory.
+//! How long `crtos down` and `crtos up` take: the realm ends and starts again with the same CPUs
+//! and memory.
 
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -12,12 +12,12 @@ use crate::cpulist::CpuList;
 use crate::device::{self, Device};
 use crate::size::Size;
 
-/// How long one of them may take.
+/// Longest time that one of them may take.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// What is asked, for failures.
+/// What the command does, for the messages of failures.
 const ASKED: &str = "measure how long `up` and `down` take";
 
-/// Measures the one that the order names; does both.
+/// Runs both, and measures the one that the order names.
 pub fn measure(order: &Order, shown: &mut String) -> Result<Histogram, String> {
     let up = up_again().map_err(|failure| failure.to_string())?;
     let wants_up = order.figure == "up";
@@ -31,7 +31,7 @@ pub fn measure(order: &Order, shown: &mut String) -> Result<Histogram, String> {
     Ok(histogram)
 }
 
-/// The arguments that start a realm like the present one.
+/// Returns the arguments that start a realm like the present one.
 fn up_again() -> crate::failure::Result<Vec<String>> {
     let device = Device::require(ASKED)?;
     let realm = device::realm(&device.info(ASKED)?).ok_or_else(|| device::not_up(ASKED))?;
@@ -46,7 +46,7 @@ fn up_again() -> crate::failure::Result<Vec<String>> {
     Ok(words)
 }
 
-/// Runs this program with arguments; nanoseconds from its start to its end.
+/// Runs this program with arguments. Returns the nanoseconds from its start to its end.
 fn time(arguments: &[&str]) -> Result<u64, String> {
     let own = std::env::current_exe().map_err(|error| error.to_string())?;
     let start = Instant::now();

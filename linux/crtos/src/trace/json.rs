@@ -10,13 +10,13 @@ use super::{
     timeline::{Item, Timeline},
 };
 
-/// Microseconds with three digits behind the point, as the format has it; no binary fraction is
-/// exact enough for nanoseconds after some months.
+/// Formats a time in microseconds with three digits behind the point, as the format wants it. No
+/// binary fraction is exact enough for nanoseconds after some months.
 fn micros(nanoseconds: u64) -> String {
     format!("{}.{:03}", nanoseconds / 1000, nanoseconds % 1000)
 }
 
-/// Writes it all.
+/// Writes the trace.
 pub fn write(to: &mut dyn Write, record: &Record, timeline: &Timeline) -> io::Result<()> {
     let about = json!({
         "clock": "CLOCK_MONOTONIC",

@@ -5,8 +5,8 @@
 //! |---|---|
 //! | `mod.rs` | the command: for how long, and where the result goes |
 //! | [`collect`] | the rings in the channel, read while they are written |
-//! | [`timeline`] | events become slices and instants of threads and CPUs |
-//! | [`json`] | these in the trace event format |
+//! | [`timeline`] | slices and instants of threads and CPUs, made of events |
+//! | [`json`] | slices and instants in the trace event format |
 
 mod collect;
 mod json;
@@ -32,26 +32,26 @@ use crate::{
 };
 use collect::Collector;
 
-/// What is asked, for failures.
+/// What the command does, for the messages of failures.
 const ASKED: &str = "trace the real-time realm";
 
-/// How often the rings are read: they hold more than happens in that time, if the realm has few
-/// CPUs.
+/// How often the rings are read. They have room for more than happens in that time, if the realm
+/// has few CPUs.
 const PERIOD: Duration = Duration::from_millis(2);
 
 /// Record what happens in the real-time realm
 ///
 /// Records switches of threads, wake-ups, interrupts, system calls, requests to Linux, page faults
-/// and doorbells, until COMMAND ends, the time is over, or Ctrl-C. COMMAND runs in Linux;
-/// `crtos run` there starts a program in the realm.
+/// and doorbells, until COMMAND ends, the time is over, or Ctrl-C is pressed. COMMAND runs in
+/// Linux; use `crtos run` in it to start a program in the realm.
 ///
 /// The file is in the trace event format (JSON), which Perfetto (ui.perfetto.dev) and Trace Compass
 /// (with its Trace Event Format add-on) open. Its times are those of CLOCK_MONOTONIC, as in a trace
 /// of Linux that was recorded with the clock `mono`. Events that were overwritten before they could
 /// be read are counted.
 ///
-/// While it records, system calls of the realm take the full path; otherwise tracing costs next
-/// to nothing. It takes root.
+/// While it records, system calls of the realm take the full path; apart from that, tracing costs
+/// next to nothing. The command needs root.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -60,13 +60,13 @@ Examples:
 
 Exit status: 0 done; 1 failed; 2 usage; that of COMMAND if there is one.")]
 pub struct Trace {
-    /// Where the trace goes; `-` for standard output
+    /// File for the trace; `-` for standard output
     #[arg(short, long, default_value = "trace.json", value_name = "FILE")]
     output: PathBuf,
-    /// For how long, in seconds
+    /// How long to record, in seconds
     #[arg(short, long, value_name = "SECONDS", value_parser = seconds)]
     duration: Option<Duration>,
-    /// Run this meanwhile
+    /// Command to run meanwhile
     #[arg(trailing_var_arg = true, value_name = "COMMAND")]
     command: Vec<OsString>,
 }
@@ -77,7 +77,7 @@ fn seconds(text: &str) -> std::result::Result<Duration, String> {
 }
 
 impl Trace {
-    /// Does it; returns the exit status.
+    /// Runs the command. Returns its exit status.
     pub fn run(self) -> Result<u8> {
         let device = Device::require(ASKED)?;
         let info = device.info(ASKED)?;
@@ -159,7 +159,7 @@ impl Trace {
     }
 }
 
-/// As a shell has it.
+/// Returns an exit status as a shell does.
 fn exit_status(status: std::process::ExitStatus) -> u8 {
     use std::os::unix::process::ExitStatusExt;
     let signal = || status.signal().map_or(1, |signal| 128 + signal);

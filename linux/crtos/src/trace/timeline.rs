@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Events become slices and instants: one row for each CPU with what it ran, one for each thread
+//! Makes slices and instants of events: one row for each CPU with what it ran, one for each thread
 //! with its system calls.
 
 use std::collections::BTreeMap;
@@ -32,15 +32,15 @@ pub struct Row {
 /// Something on a row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Item {
-    /// Where.
+    /// Its row.
     pub row: Row,
-    /// What.
+    /// Its name.
     pub name: String,
     /// Beginning, nanoseconds.
     pub start: u64,
-    /// Duration, nanoseconds; none: an instant.
+    /// Duration, nanoseconds; an instant has none.
     pub duration: Option<u64>,
-    /// What else is known.
+    /// Further values.
     pub details: Vec<(&'static str, String)>,
 }
 
@@ -68,7 +68,7 @@ struct Builder<'a> {
     record: &'a Record,
     cpus: &'a [u32],
     timeline: Timeline,
-    /// Innermost last.
+    /// Slices, the innermost last.
     open: BTreeMap<Row, Vec<Open>>,
     kernel_names: BTreeMap<u32, String>,
 }
@@ -88,7 +88,7 @@ pub fn build(record: &Record, cpus: &[u32]) -> Timeline {
     builder.finish()
 }
 
-/// Name of a system call.
+/// Returns the name of a system call.
 fn call_name(number: u64) -> String {
     match crtos_syscalls::lookup(number) {
         Some(row) => row.name.to_string(),
@@ -96,7 +96,7 @@ fn call_name(number: u64) -> String {
     }
 }
 
-/// Name of a request to Linux.
+/// Returns the name of a request to Linux.
 fn request_name(op: u64, number: u64) -> String {
     match op as u32 {
         OP_SYSCALL => format!("Linux: {}", call_name(number)),
@@ -125,7 +125,7 @@ impl Builder<'_> {
         self.record.names.get(&Tid::new(thread)?)
     }
 
-    /// A thread's name for people.
+    /// Returns a thread's name for people.
     fn name(&self, thread: u32) -> String {
         if thread & TRACE_KERNEL_THREAD != 0 {
             return match self.kernel_names.get(&thread) {
