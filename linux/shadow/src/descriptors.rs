@@ -5,13 +5,13 @@
 
 use core::ffi::CStr;
 
+use crtos_abi::UserAddr;
 use crtos_channel::operation::{DescriptorLimits, DescriptorsInUse, Device};
 use linux_raw_sys::general as linux;
 
 use crate::{
     dirent::Entry,
     own,
-    program::Address,
     sys::{
         Errno,
         file::{self, Owned},
@@ -33,13 +33,13 @@ const fn makedev(major: u64, minor: u64) -> u64 {
 }
 
 /// Stores the status of a descriptor at an address of the program. Returns its flags (F_GETFL).
-pub fn status(fd: i32, to: Address) -> Result<u64, Errno> {
+pub fn status(fd: i32, to: UserAddr) -> Result<u64, Errno> {
     file::store_status(fd, to)?;
     file::flags(fd)
 }
 
 /// Stores the status of a device at an address of the program.
-pub fn device_status(device: Device, to: Address) -> Result<(), Errno> {
+pub fn device_status(device: Device, to: UserAddr) -> Result<(), Errno> {
     let (name, _) = named(device);
     file::store_status_of(name, to)
 }

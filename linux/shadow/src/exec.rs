@@ -3,6 +3,7 @@
 
 use core::{convert::Infallible, ffi::CStr};
 
+use crtos_abi::UserAddr;
 use crtos_syscalls::{
     exec::{HEADER_BYTES, Image, MAX_INTERPRETER},
     script::{Line, START_BYTES, Scripts},
@@ -14,7 +15,7 @@ use crate::{
     device,
     invocation::shadow_name,
     own,
-    program::Address,
+    program::Memory,
     signals, startup,
     sys::{
         self, Errno,
@@ -27,11 +28,11 @@ use crate::{
 #[derive(Clone, Copy)]
 pub struct Request {
     /// The path.
-    pub path: Address,
+    pub path: UserAddr,
     /// The argument vector.
-    pub arguments: Address,
+    pub arguments: UserAddr,
     /// The environment.
-    pub environment: Address,
+    pub environment: UserAddr,
 }
 
 /// The shadow's own executable.
@@ -55,7 +56,7 @@ fn try_exec(request: Request, blocked: u64, in_realm_only: bool) -> Result<Infal
         if in_realm_only && file::may_execute(path) {
             return Err(Errno::IN_LINUX);
         }
-        return Err(execve(path.into(), arguments.0, environment, blocked));
+        return Err(execve(path.into(), arguments.get(), environment, blocked));
     };
     let device = Owned::new(device::reopen(own::device(), 0)?);
     let numbers = [&device, &program.executable].map(|fd| Decimal::new(fd.fd() as u32));
@@ -64,10 +65,10 @@ fn try_exec(request: Request, blocked: u64, in_realm_only: bool) -> Result<Infal
 }
 
 /// Makes execve(2). Returns only an error.
-fn execve(path: Path<'_>, arguments: u64, environment: Address, blocked: u64) -> Errno {
+fn execve(path: Path<'_>, arguments: u64, environment: UserAddr, blocked: u64) -> Errno {
     signals::block(blocked);
     signals::inherit_interrupts(true);
-    let args = [path.argument(), arguments, environment.0];
+    let args = [path.argument(), arguments, environment.get()];
     // SAFETY: Linux reads the name and the strings. If the call succeeds, nothing of this thread is
     // left, nor of its memory if it does not share that.
     let result = unsafe { sys::call(linux::__NR_execve, args) };
@@ -79,8 +80,8 @@ fn execve(path: Path<'_>, arguments: u64, environment: Address, blocked: u64) ->
 /// A program that the realm can load.
 struct Program {
     executable: Owned,
-    path: Address,
-    arguments: Address,
+    path: UserAddr,
+    arguments: UserAddr,
     /// The program knows the realm's CPUs by numbers of their own.
     renumbers: bool,
 }
@@ -123,12 +124,12 @@ fn find(request: Request, scripts: &mut Scripts) -> Result<Option<Program>, Errn
 /// realm cannot load the program.
 ///
 /// What `crtos run` opened for the shadow is closed when the program is executed.
-fn of_shadow(arguments: Address) -> Result<Option<Program>, Errno> {
+fn of_shadow(arguments: UserAddr) -> Result<Option<Program>, Errno> {
     const WORDS: usize = 4;
-    let mut words = [Address(0); WORDS];
+    let mut words = [UserAddr::NULL; WORDS];
     for (index, word) in words.iter_mut().enumerate() {
-        *word = Address(entry(arguments, index as u64)?);
-        if word.0 == 0 {
+        *word = UserAddr::new(entry(arguments, index as u64)?);
+        if word.is_null() {
             return Ok(None);
         }
     }
@@ -147,20 +148,20 @@ fn of_shadow(arguments: Address) -> Result<Option<Program>, Errno> {
     Ok(Some(Program {
         executable: copy,
         path,
-        arguments: arguments.plus((WORDS * size_of::<u64>()) as u64),
+        arguments: arguments.wrapping_add((WORDS * size_of::<u64>()) as u64),
         renumbers: startup::renumbers() || is_renumbering(name),
     }))
 }
 
 /// Reads the number of a descriptor in digits.
-fn number_at(address: Address) -> Option<i32> {
+fn number_at(address: UserAddr) -> Option<i32> {
     let mut room = [0; 16];
     address.read_text(&mut room).ok().and_then(decimal::parse)
 }
 
 /// Tells whether a text is the name of a shadow whose program knows the realm's CPUs by numbers of
 /// their own.
-fn is_renumbering(address: Address) -> bool {
+fn is_renumbering(address: UserAddr) -> bool {
     let mut room = [0; 32];
     address.read_text(&mut room).is_ok_and(|name| name == shadow_name(true))
 }
@@ -216,14 +217,14 @@ fn build(program: &Program, scripts: &Scripts, numbers: &[Decimal; 2]) -> Result
     for number in numbers {
         add(address(number.text()))?;
     }
-    add(program.path.0)?;
+    add(program.path.get())?;
     let first = entry(program.arguments, 0)?;
     if scripts.is_empty() {
         // As in Linux, there is always a first argument.
         add(if first == 0 { address(c"") } else { first })?;
     } else {
         scripts.arguments().try_for_each(|argument| add(address(argument)))?;
-        add(program.path.0)?;
+        add(program.path.get())?;
     }
     let mut index = 1;
     let mut word = first;
@@ -236,9 +237,9 @@ fn build(program: &Program, scripts: &Scripts, numbers: &[Decimal; 2]) -> Result
 }
 
 /// Reads an entry of an argument vector of the program; 0 if there is no vector.
-fn entry(arguments: Address, index: u64) -> Result<u64, Errno> {
-    match arguments {
-        Address(0) => Ok(0),
-        _ => arguments.plus(8 * index).read_word(),
+fn entry(arguments: UserAddr, index: u64) -> Result<u64, Errno> {
+    match arguments.is_null() {
+        true => Ok(0),
+        false => arguments.wrapping_add(8 * index).read_word(),
     }
 }

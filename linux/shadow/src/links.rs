@@ -3,9 +3,11 @@
 
 use core::ffi::CStr;
 
+use crtos_abi::UserAddr;
+
 use crate::{
     decimal::Decimal,
-    program::Address,
+    program::Memory,
     sys::file::{self, Path},
 };
 
@@ -46,7 +48,7 @@ pub fn path_of(fd: i32, room: &mut [u8]) -> &[u8] {
 }
 
 /// Tells whether the name at `path` is `/proc/self/exe`.
-pub fn is_own_executable(path: Address) -> bool {
+pub fn is_own_executable(path: UserAddr) -> bool {
     const NAME: &[u8] = b"/proc/self/exe\0";
     let mut name = [0; NAME.len()];
     path.read(&mut name).is_ok() && name == NAME

@@ -2,6 +2,7 @@
 //! What the program finds in the directories of its descriptors below `/proc`: without the shadow's
 //! own.
 
+use crtos_abi::UserAddr;
 use linux_raw_sys::general as linux;
 
 use crate::{
@@ -9,7 +10,7 @@ use crate::{
     decimal::Decimal,
     dirent::{self, Entry},
     links, own,
-    program::Address,
+    program::Memory,
     sys::{Errno, file, process},
 };
 
@@ -28,7 +29,7 @@ pub unsafe fn getdents64(args: &[u64; 6]) -> Result<u64, Errno> {
         if length == 0 || !is_of_descriptors(directory as i32) {
             return Ok(length);
         }
-        match filter(Address(buffer), length) {
+        match filter(UserAddr::new(buffer), length) {
             // Nothing is left, so what comes next?
             Ok(0) => {}
             Ok(rest) => return Ok(rest),
@@ -54,19 +55,19 @@ fn is_of_descriptors(directory: i32) -> bool {
 
 /// Takes the shadow's own out of `length` bytes of entries at `buffer`. Returns how many bytes are
 /// left.
-fn filter(buffer: Address, length: u64) -> Result<u64, Errno> {
+fn filter(buffer: UserAddr, length: u64) -> Result<u64, Errno> {
     let own = own::both().map(|fd| Decimal::new(fd as u32));
     let (mut from, mut to) = (0, 0);
     while from < length {
         let mut room = [0; ENTRY];
-        buffer.plus(from).read(&mut room[..dirent::HEAD])?;
+        buffer.wrapping_add(from).read(&mut room[..dirent::HEAD])?;
         let size = dirent::size(&room).ok_or(Errno::EIO)?;
         let bytes = room.get_mut(..size).ok_or(Errno::EIO)?;
-        buffer.plus(from).read(bytes)?;
+        buffer.wrapping_add(from).read(bytes)?;
         let entry = Entry::parse(bytes).filter(|entry| entry.size == size).ok_or(Errno::EIO)?;
         if !own.iter().any(|own| own.digits() == entry.name) {
             if to < from {
-                buffer.plus(to).write(bytes)?;
+                buffer.wrapping_add(to).write(bytes)?;
             }
             to += size as u64;
         }

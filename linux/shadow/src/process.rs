@@ -4,6 +4,7 @@
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use crtos_abi::{
+    UserAddr,
     channel::{SHADOW_END, SHADOW_START, USER_END, USER_START},
     ioctl::Spawn,
 };
@@ -11,7 +12,7 @@ use linux_raw_sys::general as linux;
 
 use crate::{
     device, own,
-    program::Address,
+    program::Memory,
     signals, startup,
     sys::{
         self, Errno, file,
@@ -101,7 +102,7 @@ impl Child {
     /// Checks what the realm asks for: `flags` of clone(2) with the signal to the parent, and an
     /// address of the program for the descriptor of CLONE_PIDFD. EINVAL if other flags are set,
     /// EFAULT if the address is the shadow's own.
-    pub fn new(flags: u64, pidfd: Address) -> Result<Self, Errno> {
+    pub fn new(flags: u64, pidfd: UserAddr) -> Result<Self, Errno> {
         if flags & !u64::from(Self::FLAGS) != 0 {
             return Err(Errno::EINVAL);
         }

@@ -13,7 +13,7 @@
 //! - No reference of the shadow's code leads out of that range once the process has entered the
 //!   realm. The shadow reaches the program's memory by system calls alone. So Linux may do anything
 //!   there, at any time, and other threads of the program may do so in the realm.
-//! - Where the shadow's code chooses the system call, [`Address::for_writing`] refuses addresses
+//! - Where the shadow's code chooses the system call, [`Memory::for_writing`] refuses addresses
 //!   that are its own.
 //! - Where the program chooses the system call, its arguments go to Linux as they are, because only
 //!   Linux knows what each call does with each of them. A program that passes an address of the
@@ -24,49 +24,63 @@
 
 use core::{ffi::CStr, slice};
 
-use crtos_abi::channel::{MIRRORS_END, MIRRORS_START, SHADOW_END, SHADOW_START};
+use crtos_abi::{
+    UserAddr,
+    channel::{MIRRORS_END, MIRRORS_START, SHADOW_END, SHADOW_START},
+};
 use linux_raw_sys::general as linux;
 
 use crate::sys::{self, Errno, process::pid};
 
-/// An address that the program gave. There may be nothing, or memory of the shadow.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Address(pub u64);
-
-impl Address {
-    /// Returns the address `offset` bytes further on.
-    pub fn plus(self, offset: u64) -> Self {
-        Self(self.0.wrapping_add(offset))
-    }
-
+/// What the shadow does with memory of the program at an address that the program gave. There may
+/// be nothing, or memory of the shadow.
+pub trait Memory {
     /// Returns the address as an argument of a system call that writes up to `length` bytes there.
     /// EFAULT if some of them are the shadow's own. Mirrors lie in the shadow's range, but hold
     /// files.
-    pub fn for_writing(self, length: u64) -> Result<u64, Errno> {
-        let end = self.0.checked_add(length).ok_or(Errno::EFAULT)?;
-        let is_mirror = self.0 >= MIRRORS_START && end <= MIRRORS_END;
-        let is_programs = end <= SHADOW_START || self.0 >= SHADOW_END || is_mirror;
-        is_programs.then_some(self.0).ok_or(Errno::EFAULT)
-    }
+    fn for_writing(self, length: u64) -> Result<u64, Errno>;
 
     /// Fills `to` from here. EFAULT if not all of it is there.
-    pub fn read(self, to: &mut [u8]) -> Result<(), Errno> {
-        read_process(pid(), self.0, to)
-    }
+    fn read(self, to: &mut [u8]) -> Result<(), Errno>;
 
     /// Reads a word. EFAULT if it is not there.
-    pub fn read_word(self) -> Result<u64, Errno> {
+    fn read_word(self) -> Result<u64, Errno>;
+
+    /// Copies the text that begins here, with the zero at its end. EFAULT if it is not there, E2BIG
+    /// if there is no room for it.
+    fn read_text(self, room: &mut [u8]) -> Result<&CStr, Errno>;
+
+    /// Writes `bytes` here. EFAULT if not all of the memory is there, or if it is the shadow's own.
+    fn write(self, bytes: &[u8]) -> Result<(), Errno>;
+
+    /// Copies `length` bytes from `from` to here. EFAULT if not all of the memory is there, or if
+    /// that here is the shadow's own.
+    fn copy_from(self, from: Self, length: u64) -> Result<(), Errno>;
+}
+
+impl Memory for UserAddr {
+    fn for_writing(self, length: u64) -> Result<u64, Errno> {
+        let start = self.get();
+        let end = start.checked_add(length).ok_or(Errno::EFAULT)?;
+        let is_mirror = start >= MIRRORS_START && end <= MIRRORS_END;
+        let is_programs = end <= SHADOW_START || start >= SHADOW_END || is_mirror;
+        is_programs.then_some(start).ok_or(Errno::EFAULT)
+    }
+
+    fn read(self, to: &mut [u8]) -> Result<(), Errno> {
+        read_process(pid(), self.get(), to)
+    }
+
+    fn read_word(self) -> Result<u64, Errno> {
         let mut word = [0; 8];
         self.read(&mut word)?;
         Ok(u64::from_le_bytes(word))
     }
 
-    /// Copies the text that begins here, with the zero at its end. EFAULT if it is not there, E2BIG
-    /// if there is no room for it.
-    pub fn read_text(self, room: &mut [u8]) -> Result<&CStr, Errno> {
+    fn read_text(self, room: &mut [u8]) -> Result<&CStr, Errno> {
         for (index, byte) in room.iter_mut().enumerate() {
             // One by one: the text may end where memory ends.
-            self.plus(index as u64).read(slice::from_mut(byte))?;
+            self.wrapping_add(index as u64).read(slice::from_mut(byte))?;
             if *byte == 0 {
                 break;
             }
@@ -74,20 +88,17 @@ impl Address {
         CStr::from_bytes_until_nul(room).map_err(|_| Errno::E2BIG)
     }
 
-    /// Writes `bytes` here. EFAULT if not all of the memory is there, or if it is the shadow's own.
-    pub fn write(self, bytes: &[u8]) -> Result<(), Errno> {
+    fn write(self, bytes: &[u8]) -> Result<(), Errno> {
         let length = bytes.len() as u64;
         let to = self.for_writing(length)?;
         // SAFETY: Linux reads the bytes, and writes to memory of the program.
         unsafe { copy(linux::__NR_process_vm_writev, pid(), bytes.as_ptr() as u64, to, length) }
     }
 
-    /// Copies `length` bytes from `from` to here. EFAULT if not all of the memory is there, or if
-    /// that here is the shadow's own.
-    pub fn copy_from(self, from: Self, length: u64) -> Result<(), Errno> {
+    fn copy_from(self, from: Self, length: u64) -> Result<(), Errno> {
         let to = self.for_writing(length)?;
         // SAFETY: Linux writes to memory of the program.
-        unsafe { copy(linux::__NR_process_vm_readv, pid(), to, from.0, length) }
+        unsafe { copy(linux::__NR_process_vm_readv, pid(), to, from.get(), length) }
     }
 }
 

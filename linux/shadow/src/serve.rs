@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The loop of the shadow: take a request, carry it out, hand in the result.
 
-use crtos_abi::{PAGE_SIZE, ioctl::Remote};
+use crtos_abi::{PAGE_SIZE, UserAddr, ioctl::Remote};
 use crtos_channel::{Encoded, Operation, operation::DecodeError};
 use linux_raw_sys::general as linux;
 
@@ -10,7 +10,7 @@ use crate::{
     links::{self, Link},
     listing, own,
     process::{self, Child, Forked},
-    program::Address,
+    program::Memory,
     scheduling, signals, startup,
     sys::{self, Errno, process as this_process},
     threads, topology,
@@ -59,14 +59,14 @@ fn execute(remote: &Remote, startup: &'static startup::Block) -> Outcome {
     let nothing = |(): ()| 0;
     Outcome::Result(match operation {
         Operation::SystemCall { number, arguments } => system_call(number, arguments, startup),
-        Operation::Fork { flags, pidfd } => match Child::new(flags, Address(pidfd)) {
+        Operation::Fork { flags, pidfd } => match Child::new(flags, UserAddr::new(pidfd)) {
             Ok(child) => match process::fork(remote.slot, &child, startup) {
                 Forked::Parent(result) => result.map(u64::from),
                 Forked::Child(slot) => return Outcome::Child(slot),
             },
             Err(error) => Err(error),
         },
-        Operation::Startup { to, room } => startup.copy_to(Address(to), room),
+        Operation::Startup { to, room } => startup.copy_to(UserAddr::new(to), room),
         Operation::Exit { status } => this_process::exit(status),
         Operation::ExitBySignal { signal } => signals::die(signal),
         Operation::ExitThread => threads::exit(),
@@ -77,7 +77,7 @@ fn execute(remote: &Remote, startup: &'static startup::Block) -> Outcome {
         Operation::ForwardSignals { signals } => Ok(signals::forward_defaults(signals)),
         Operation::BlockedSignals => Ok(signals::blocked()),
         Operation::Execute { path, arguments, environment, blocked, in_realm_only } => {
-            let [path, arguments, environment] = [path, arguments, environment].map(Address);
+            let [path, arguments, environment] = [path, arguments, environment].map(UserAddr::new);
             let request = exec::Request { path, arguments, environment };
             Err(exec::exec(request, blocked, in_realm_only))
         }
@@ -86,10 +86,10 @@ fn execute(remote: &Remote, startup: &'static startup::Block) -> Outcome {
             scheduling::set(tid, scheduling).map(nothing)
         }
         Operation::Copy { to, from, length } => {
-            Address(to).copy_from(Address(from), length).map(nothing)
+            UserAddr::new(to).copy_from(UserAddr::new(from), length).map(nothing)
         }
         Operation::Status { fd, .. } if fd == own::device() => Err(Errno::EBADF),
-        Operation::Status { fd, to } => descriptors::status(fd, Address(to)),
+        Operation::Status { fd, to } => descriptors::status(fd, UserAddr::new(to)),
         Operation::OpenTopology { file, alone, flags, realm } => {
             topology::open(file, alone, flags, realm).map(|fd| fd as u64)
         }
@@ -103,7 +103,7 @@ fn execute(remote: &Remote, startup: &'static startup::Block) -> Outcome {
             descriptors::open(device, flags, fd).map(nothing)
         }
         Operation::DeviceStatus { device, to } => {
-            descriptors::device_status(device, Address(to)).map(nothing)
+            descriptors::device_status(device, UserAddr::new(to)).map(nothing)
         }
     })
 }
@@ -136,13 +136,13 @@ fn system_call(nr: u32, args: &[u64; 6], startup: &startup::Block) -> Result<u64
         }
         // SAFETY: the arguments are the program's.
         linux::__NR_getdents64 => unsafe { listing::getdents64(args) },
-        linux::__NR_readlink if links::is_own_executable(Address(args[0])) => {
+        linux::__NR_readlink if links::is_own_executable(UserAddr::new(args[0])) => {
             let mut args = *args;
             let link = Link::to(own::executable());
             args[0] = link.argument();
             make(&args)
         }
-        linux::__NR_readlinkat if links::is_own_executable(Address(args[1])) => {
+        linux::__NR_readlinkat if links::is_own_executable(UserAddr::new(args[1])) => {
             let mut args = *args;
             let link = Link::to(own::executable());
             args[1] = link.argument();

@@ -11,14 +11,14 @@ use core::{
 };
 
 use crtos_abi::{
-    PAGE_SIZE,
+    PAGE_SIZE, UserAddr,
     channel::{SHADOW_START, Startup},
 };
 use linux_raw_sys::{auxvec, general as linux, prctl};
 
 use crate::{
     invocation::{Initial, Invocation, Text},
-    program::Address,
+    program::Memory,
     signals,
     sys::{self, Errno, mapping::Mapping, process},
 };
@@ -151,7 +151,7 @@ impl Block {
     }
 
     /// Copies the block to `to`, if it takes no more than `room` bytes. Returns its size in bytes.
-    pub fn copy_to(&self, to: Address, room: u64) -> Result<u64, Errno> {
+    pub fn copy_to(&self, to: UserAddr, room: u64) -> Result<u64, Errno> {
         let size = self.bytes.len() as u64;
         if size <= room {
             to.write(self.bytes)?;

@@ -6,11 +6,12 @@
 
 use core::{ffi::CStr, mem::MaybeUninit};
 
+use crtos_abi::UserAddr;
 use crtos_syscalls::structs::Stat;
 use linux_raw_sys::general as linux;
 
 use super::{Errno, call};
-use crate::program::Address;
+use crate::program::Memory;
 
 /// `AT_FDCWD` as an argument of a system call.
 const CURRENT_DIRECTORY: u64 = linux::AT_FDCWD as u64;
@@ -21,7 +22,7 @@ pub enum Path<'a> {
     /// A name in the shadow's memory.
     Own(&'a CStr),
     /// A name in the program's memory. Linux checks the address, and reads the name on its own.
-    OfProgram(Address),
+    OfProgram(UserAddr),
 }
 
 impl Path<'_> {
@@ -29,7 +30,7 @@ impl Path<'_> {
     pub fn argument(self) -> u64 {
         match self {
             Self::Own(name) => name.as_ptr() as u64,
-            Self::OfProgram(address) => address.0,
+            Self::OfProgram(address) => address.get(),
         }
     }
 }
@@ -40,8 +41,8 @@ impl<'a> From<&'a CStr> for Path<'a> {
     }
 }
 
-impl From<Address> for Path<'_> {
-    fn from(address: Address) -> Self {
+impl From<UserAddr> for Path<'_> {
+    fn from(address: UserAddr) -> Self {
         Self::OfProgram(address)
     }
 }
@@ -223,14 +224,14 @@ pub fn status_of_link(name: &CStr) -> Result<Stat, Errno> {
 }
 
 /// Stores the status of the file of a descriptor at an address of the program.
-pub fn store_status(fd: i32, to: Address) -> Result<(), Errno> {
+pub fn store_status(fd: i32, to: UserAddr) -> Result<(), Errno> {
     let to = to.for_writing(size_of::<Stat>() as u64)?;
     // SAFETY: Linux writes to memory of the program.
     unsafe { call(linux::__NR_fstat, [fd as u64, to]) }.map(drop)
 }
 
 /// Stores the status of the file at `name` at an address of the program.
-pub fn store_status_of(name: &CStr, to: Address) -> Result<(), Errno> {
+pub fn store_status_of(name: &CStr, to: UserAddr) -> Result<(), Errno> {
     let to = to.for_writing(size_of::<Stat>() as u64)?;
     // SAFETY: Linux reads the name and writes to memory of the program.
     unsafe { call(linux::__NR_stat, [name.as_ptr() as u64, to]) }.map(drop)
