@@ -129,10 +129,9 @@ impl Channel {
             pid: Pid::new(word!(self, AtomicU32, slots[slot.get()].pid).load(Ordering::Relaxed))?,
             tid: Tid::new(word!(self, AtomicU32, slots[slot.get()].tid).load(Ordering::Relaxed))?,
             uid: word!(self, AtomicU32, slots[slot.get()].uid).load(Ordering::Relaxed),
-            parent: (word!(self, AtomicU32, slots[slot.get()].parent).load(Ordering::Relaxed)
-                as usize)
-                .checked_sub(1)
-                .and_then(Slot::new),
+            parent: Slot::from_word(
+                word!(self, AtomicU32, slots[slot.get()].parent).load(Ordering::Relaxed),
+            ),
         };
         Some((owned, start))
     }

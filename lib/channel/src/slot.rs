@@ -37,6 +37,22 @@ impl Slot {
         })
     }
 
+    /// Returns the word that names a slot where there may be none: 1 and its number, or 0.
+    pub const fn to_word(slot: Option<Self>) -> u32 {
+        match slot {
+            Some(Self(number)) => 1 + number as u32,
+            None => 0,
+        }
+    }
+
+    /// Returns the slot that such a word names, if there is such a one.
+    pub const fn from_word(word: u32) -> Option<Self> {
+        match word {
+            0 => None,
+            _ => Self::new(word as usize - 1),
+        }
+    }
+
     /// Returns its number.
     #[inline]
     pub const fn get(self) -> usize {
@@ -72,6 +88,14 @@ mod tests {
         assert_eq!(Slot::new(SLOTS - 1).map(Slot::get), Some(SLOTS - 1));
         assert_eq!(Slot::new(SLOTS), None);
         assert_eq!(Slot::first_in(SLOT_WORDS, 1), None);
+    }
+
+    #[test]
+    fn a_word_names_a_slot_or_none() {
+        for slot in [None, Slot::new(0), Slot::new(SLOTS - 1)] {
+            assert_eq!(Slot::from_word(Slot::to_word(slot)), slot);
+        }
+        assert_eq!([SLOTS as u32 + 1, u32::MAX].map(Slot::from_word), [None; 2]);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //! What a shadow asks of `/dev/crtos` ([`crtos_abi::ioctl`]).
 
 use crtos_abi::ioctl::{IOC_REMOTE, IOC_REOPEN, IOC_SIGNAL, IOC_SPAWN, IOC_THREAD, Remote, Spawn};
+use crtos_channel::Slot;
 use linux_raw_sys::general as linux;
 
 use crate::{
@@ -34,10 +35,11 @@ pub fn reopen(fd: i32, flags: u32) -> Result<i32, Errno> {
 
 /// Makes the calling thread a further shadow thread. `parent` is the slot of the thread that made
 /// it a process of its own, if it is one. Returns the slot.
-pub fn join(parent: Option<u32>) -> Result<u32, Errno> {
-    let parent = parent.map_or(0, |slot| u64::from(slot) + 1);
+pub fn join(parent: Option<Slot>) -> Result<Slot, Errno> {
+    let parent = Slot::to_word(parent);
     // SAFETY: the argument of this request is a number.
-    unsafe { ioctl(own::device(), IOC_THREAD, parent) }.map(|slot| slot as u32)
+    let slot = unsafe { ioctl(own::device(), IOC_THREAD, parent.into()) }?;
+    Slot::new(slot as usize).ok_or(Errno::EIO)
 }
 
 /// Hands in the result of the last request, if there is one, and waits for the next. EINTR if a

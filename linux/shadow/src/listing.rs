@@ -46,7 +46,7 @@ fn is_of_descriptors(directory: i32) -> bool {
     }
     let mut room = [0; ENTRY];
     let path = links::path_of(directory, &mut room);
-    let own = Decimal::new(process::pid());
+    let own = Decimal::new(process::pid().get());
     let rest = path.strip_prefix(b"/proc/").and_then(|path| path.strip_prefix(own.digits()));
     rest.is_some_and(|rest| {
         rest.starts_with(b"/") && (rest.ends_with(b"/fd") || rest.ends_with(b"/fdinfo"))

@@ -6,8 +6,10 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use crtos_abi::{
     UserAddr,
     channel::{SHADOW_END, SHADOW_START, USER_END, USER_START},
+    ids::Pid,
     ioctl::Spawn,
 };
+use crtos_channel::Slot;
 use linux_raw_sys::general as linux;
 
 use crate::{
@@ -26,7 +28,7 @@ use crate::{
 /// Who forked this process.
 pub struct Parent {
     /// Slot of the thread.
-    slot: u32,
+    slot: Slot,
     /// Descriptor of its device.
     device: i32,
 }
@@ -52,14 +54,17 @@ pub unsafe fn enter_realm(
     device: i32,
     stack_end: u64,
     parent: Option<Parent>,
-) -> Result<u32, Refusal> {
-    let (parent, parent_file) = parent.map_or((0, 0), |parent| (parent.slot + 1, parent.device));
+) -> Result<Slot, Refusal> {
+    let parent_file = parent.as_ref().map_or(0, |parent| parent.device);
+    let parent = Slot::to_word(parent.map(|parent| parent.slot));
     let mut spawn = Spawn { process: 0, slot: 0, parent, parent_file, reserved: [0; 2] };
-    device::spawn(device, &mut spawn).map_err(|error| Refusal {
+    let refused = |error| Refusal {
         what: "the real-time realm takes no process",
         remedy: "see `crtos log`",
         error,
-    })?;
+    };
+    device::spawn(device, &mut spawn).map_err(refused)?;
+    let slot = Slot::new(spawn.slot as usize).ok_or(refused(Errno::EIO))?;
     let ranges = [(USER_START, SHADOW_START), (SHADOW_END, stack_end), (stack_end, USER_END)];
     for (start, end) in ranges.into_iter().filter(|(start, end)| start < end) {
         // SAFETY: all that this program still uses lies in the shadow's range, which the ranges
@@ -70,7 +75,7 @@ pub unsafe fn enter_realm(
             error,
         })?;
     }
-    Ok(spawn.slot)
+    Ok(slot)
 }
 
 /// What a child is to share with its parent, whose child it is, and where a descriptor goes: what
@@ -132,10 +137,10 @@ impl Child {
 /// Who returns from [`fork`].
 pub enum Forked {
     /// The parent, once the child has its process in the realm: the child's pid, or an error.
-    Parent(Result<u32, Errno>),
+    Parent(Result<Pid, Errno>),
     /// The child, with a device and a process of its own, which it has to serve: the slot of its
     /// thread.
-    Child(u32),
+    Child(Slot),
 }
 
 /// How far the child of a fork has come. It says so in memory that it shares with its parent,
@@ -145,7 +150,7 @@ const UNDECIDED: u32 = 0;
 const READY: u32 = u32::MAX;
 
 /// Forks for the thread of `slot`.
-pub fn fork(slot: u32, child: &Child, startup: &'static startup::Block) -> Forked {
+pub fn fork(slot: Slot, child: &Child, startup: &'static startup::Block) -> Forked {
     if child.shares_memory() {
         return Forked::Parent(threads::fork_sharing(slot, child, startup));
     }
@@ -170,12 +175,13 @@ pub fn fork(slot: u32, child: &Child, startup: &'static startup::Block) -> Forke
         return Forked::Child(slot);
     }
     signals::block(mask);
-    Forked::Parent(pid.and_then(|pid| wait_until_ready(pid as u32, &progress)))
+    let pid = pid.and_then(|pid| Pid::named(pid).ok_or(Errno::EIO));
+    Forked::Parent(pid.and_then(|pid| wait_until_ready(pid, &progress)))
 }
 
 /// Waits until `child` has a process of its own, and returns its pid, or the error for which it
 /// gave up; EAGAIN if it was killed before.
-fn wait_until_ready(child: u32, progress: &AtomicU32) -> Result<u32, Errno> {
+fn wait_until_ready(child: Pid, progress: &AtomicU32) -> Result<Pid, Errno> {
     let mut is_gone = false;
     let error = loop {
         match progress.load(Ordering::Acquire) {
@@ -193,7 +199,7 @@ fn wait_until_ready(child: u32, progress: &AtomicU32) -> Result<u32, Errno> {
 }
 
 /// In the child of a fork: takes a device and a process of its own. Returns the slot of its thread.
-fn go_on(parent: u32, stack_end: u64) -> Result<u32, Errno> {
+fn go_on(parent: Slot, stack_end: u64) -> Result<Slot, Errno> {
     let device = own::device();
     let parent = Parent { slot: parent, device };
     let new = device::reopen(device, linux::O_CLOEXEC)?;

@@ -27,6 +27,7 @@ use core::{ffi::CStr, slice};
 use crtos_abi::{
     UserAddr,
     channel::{MIRRORS_END, MIRRORS_START, SHADOW_END, SHADOW_START},
+    ids::Pid,
 };
 use linux_raw_sys::general as linux;
 
@@ -104,7 +105,7 @@ impl Memory for UserAddr {
 
 /// Fills `to` from address `from` of `process` (process_vm_readv(2)). EFAULT if not all of it is
 /// there, ESRCH if the process has no memory any more.
-pub fn read_process(process: u32, from: u64, to: &mut [u8]) -> Result<(), Errno> {
+pub fn read_process(process: Pid, from: u64, to: &mut [u8]) -> Result<(), Errno> {
     let (own, length) = (to.as_mut_ptr() as u64, to.len() as u64);
     // SAFETY: Linux writes to the slice alone.
     unsafe { copy(linux::__NR_process_vm_readv, process, own, from, length) }
@@ -115,10 +116,10 @@ pub fn read_process(process: u32, from: u64, to: &mut [u8]) -> Result<(), Errno>
 ///
 /// # Safety
 /// What is written is memory of the program, or memory that the caller holds exclusively.
-unsafe fn copy(nr: u32, process: u32, own: u64, other: u64, length: u64) -> Result<(), Errno> {
+unsafe fn copy(nr: u32, process: Pid, own: u64, other: u64, length: u64) -> Result<(), Errno> {
     let range = |address: u64| linux::iovec { iov_base: address as *mut _, iov_len: length };
     let (local, remote) = (range(own), range(other));
-    let args = [process.into(), &raw const local as u64, 1, &raw const remote as u64, 1, 0];
+    let args = [process.get().into(), &raw const local as u64, 1, &raw const remote as u64, 1, 0];
     // SAFETY: Linux reads the two structures; the caller ensures that it may write.
     let copied = unsafe { sys::call(nr, args) }?;
     if copied == length { Ok(()) } else { Err(Errno::EFAULT) }

@@ -2,7 +2,7 @@
 //! The loop of the shadow: take a request, carry it out, hand in the result.
 
 use crtos_abi::{PAGE_SIZE, UserAddr, ioctl::Remote};
-use crtos_channel::{Encoded, Operation, operation::DecodeError};
+use crtos_channel::{Encoded, Operation, Slot, operation::DecodeError};
 use linux_raw_sys::general as linux;
 
 use crate::{
@@ -17,19 +17,29 @@ use crate::{
 };
 
 /// Serves the thread of `slot` until it ends.
-pub fn serve(slot: u32, startup: &'static startup::Block) -> ! {
-    let nothing = |slot| Remote { slot, has_result: 0, result: 0, op: 0, nr: 0, args: [0; 6] };
+pub fn serve(mut slot: Slot, startup: &'static startup::Block) -> ! {
+    let nothing = |slot: Slot| Remote {
+        slot: slot.get() as u32,
+        has_result: 0,
+        result: 0,
+        op: 0,
+        nr: 0,
+        args: [0; 6],
+    };
     let mut remote = nothing(slot);
     loop {
         match device::exchange(&mut remote) {
-            Ok(()) => match execute(&remote, startup) {
+            Ok(()) => match execute(slot, &remote, startup) {
                 Outcome::Result(result) => {
                     remote.result = sys::to_number(result);
                     remote.has_result = 1;
                 }
                 // In this loop, not in one of its own: however often programs fork, the stack stays
                 // as deep.
-                Outcome::Child(slot) => remote = nothing(slot),
+                Outcome::Child(own) => {
+                    slot = own;
+                    remote = nothing(own);
+                }
             },
             Err(Errno::EINTR) => remote.has_result = 0,
             Err(_) => {
@@ -45,11 +55,11 @@ enum Outcome {
     /// The result of the call, or its error.
     Result(Result<u64, Errno>),
     /// This is the child of a fork now, and serves this slot.
-    Child(u32),
+    Child(Slot),
 }
 
-/// Carries out one request.
-fn execute(remote: &Remote, startup: &'static startup::Block) -> Outcome {
+/// Carries out one request, that of `slot`.
+fn execute(slot: Slot, remote: &Remote, startup: &'static startup::Block) -> Outcome {
     let encoded = Encoded { op: remote.op, nr: remote.nr, args: &remote.args };
     let operation = match Operation::decode(&encoded) {
         Ok(operation) => operation,
@@ -60,8 +70,8 @@ fn execute(remote: &Remote, startup: &'static startup::Block) -> Outcome {
     Outcome::Result(match operation {
         Operation::SystemCall { number, arguments } => system_call(number, arguments, startup),
         Operation::Fork { flags, pidfd } => match Child::new(flags, UserAddr::new(pidfd)) {
-            Ok(child) => match process::fork(remote.slot, &child, startup) {
-                Forked::Parent(result) => result.map(u64::from),
+            Ok(child) => match process::fork(slot, &child, startup) {
+                Forked::Parent(result) => result.map(|pid| pid.get().into()),
                 Forked::Child(slot) => return Outcome::Child(slot),
             },
             Err(error) => Err(error),
@@ -70,7 +80,9 @@ fn execute(remote: &Remote, startup: &'static startup::Block) -> Outcome {
         Operation::Exit { status } => this_process::exit(status),
         Operation::ExitBySignal { signal } => signals::die(signal),
         Operation::ExitThread => threads::exit(),
-        Operation::MakeThreads { count } => threads::create(count, startup).map(u64::from),
+        Operation::MakeThreads { count } => {
+            threads::create(count, startup).map(|slot| slot.get() as u64)
+        }
         Operation::SetDisposition { signal, disposition, flags } => {
             signals::set(signal, disposition, flags).map(|before| before as u64)
         }

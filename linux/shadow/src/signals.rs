@@ -132,7 +132,7 @@ pub fn die(signal: u32) -> ! {
     process::forbid_core();
     let _ = change(signal, Some(Disposition::Default), 0);
     // For this thread: another one might get it only after this one has ended the process.
-    let args = [process::pid().into(), process::tid().into(), signal.into()];
+    let args = [process::pid().get().into(), process::tid().get().into(), signal.into()];
     // SAFETY: the default action ends this process.
     let _ = unsafe { sys::call(linux::__NR_tgkill, args) };
     block(0);

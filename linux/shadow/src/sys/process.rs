@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What Linux knows of this process and its children.
 
+use crtos_abi::ids::{Pid, Tid};
 use linux_raw_sys::general as linux;
 
 use super::{Errno, call};
@@ -39,28 +40,33 @@ pub fn exit(status: i32) -> ! {
 }
 
 /// Returns the id of this process.
-pub fn pid() -> u32 {
+pub fn pid() -> Pid {
     // SAFETY: the call touches no memory.
-    unsafe { call::<0>(linux::__NR_getpid, []) }.unwrap_or(0) as u32
+    let number = unsafe { call::<0>(linux::__NR_getpid, []) };
+    // Every process has one.
+    number.ok().and_then(Pid::named).unwrap_or_else(|| exit(126))
 }
 
 /// Returns the id of the calling thread.
-pub fn tid() -> u32 {
+pub fn tid() -> Tid {
     // SAFETY: the call touches no memory.
-    unsafe { call::<0>(linux::__NR_gettid, []) }.unwrap_or(0) as u32
+    let number = unsafe { call::<0>(linux::__NR_gettid, []) };
+    // Every thread has one.
+    number.ok().and_then(Tid::named).unwrap_or_else(|| exit(126))
 }
 
 /// Waits until process `child` has ended. Returns at once if it is no child of this process, or if
 /// somebody has waited for it already.
-pub fn wait_for(child: u32) {
+pub fn wait_for(child: Pid) {
+    let child = child.get().into();
     // SAFETY: Linux writes nothing.
-    let wait = || unsafe { call(linux::__NR_wait4, [child.into(), 0, linux::__WALL.into(), 0]) };
+    let wait = || unsafe { call(linux::__NR_wait4, [child, 0, linux::__WALL.into(), 0]) };
     while wait() == Err(Errno::EINTR) {}
 }
 
 /// Tells whether process `child`, a copy of this one, has no memory any more: it has ended, whether
 /// or not somebody has waited for it.
-pub fn has_ended(child: u32) -> bool {
+pub fn has_ended(child: Pid) -> bool {
     // A copy has its variables at the same addresses.
     let (mut own, other) = (0_u8, 0_u8);
     let read =

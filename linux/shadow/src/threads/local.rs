@@ -14,6 +14,7 @@ use core::{
 };
 
 use crtos_abi::channel::{SHADOW_START, SLOTS};
+use crtos_channel::Slot;
 
 use crate::{
     startup,
@@ -99,7 +100,7 @@ pub fn own() -> &'static Local {
 #[derive(Clone, Copy)]
 pub struct Parent {
     /// Slot of the thread that made it.
-    pub slot: u32,
+    pub slot: Slot,
     /// The signals that are blocked once it serves.
     pub mask: u64,
 }
@@ -141,7 +142,8 @@ impl Local {
         self.forwarded.store(0, Ordering::Relaxed);
         self.this.store(ptr::from_ref(self).cast_mut(), Ordering::Relaxed);
         self.startup.store(ptr::from_ref(startup).cast_mut(), Ordering::Relaxed);
-        self.parent.store(parent.map_or(0, |parent| parent.slot + 1), Ordering::Relaxed);
+        let slot = Slot::to_word(parent.map(|parent| parent.slot));
+        self.parent.store(slot, Ordering::Relaxed);
         self.mask.store(parent.map_or(0, |parent| parent.mask), Ordering::Relaxed);
         self.started.store(STARTING, Ordering::Relaxed);
     }
@@ -154,7 +156,7 @@ impl Local {
 
     /// Returns the parent that [`Self::prepare`] got.
     pub fn parent(&self) -> Option<Parent> {
-        let slot = self.parent.load(Ordering::Relaxed).checked_sub(1)?;
+        let slot = Slot::from_word(self.parent.load(Ordering::Relaxed))?;
         Some(Parent { slot, mask: self.mask.load(Ordering::Relaxed) })
     }
 
@@ -169,20 +171,21 @@ impl Local {
     }
 
     /// Tells whoever made the thread its slot, or why it has none.
-    pub fn tell_start(&self, slot: Result<u32, Errno>) {
-        let word = sys::to_number(slot.map(u64::from)) as u32;
+    pub fn tell_start(&self, slot: Result<Slot, Errno>) {
+        let word = sys::to_number(slot.map(|slot| slot.get() as u64)) as u32;
         self.started.store(word, Ordering::Release);
         futex::wake(&self.started, Waiters::Threads);
     }
 
     /// Waits until the thread has a slot, and returns that, or why it has none. EAGAIN if it was
     /// killed before it came that far.
-    pub fn wait_for_start(&self) -> Result<u32, Errno> {
+    pub fn wait_for_start(&self) -> Result<Slot, Errno> {
         loop {
             let has_ended = self.tid.load(Ordering::Acquire) == 0;
             let word = self.started.load(Ordering::Acquire);
             if word != STARTING {
-                return sys::split(i64::from(word as i32)).map(|slot| slot as u32);
+                let number = sys::split(i64::from(word as i32))?;
+                return Slot::new(number as usize).ok_or(Errno::EIO);
             }
             if has_ended {
                 return Err(Errno::EAGAIN);

@@ -6,7 +6,8 @@ mod scratch;
 
 use core::{arch::global_asm, ffi::c_void, ptr, sync::atomic::AtomicU32};
 
-use crtos_abi::channel::MOST_NEW_THREADS;
+use crtos_abi::{channel::MOST_NEW_THREADS, ids::Pid};
+use crtos_channel::Slot;
 use linux_raw_sys::general as linux;
 
 pub use local::{FIRST, FORWARDED, Local, forget_others, own};
@@ -60,7 +61,7 @@ const OF_THREADS: u64 = (linux::CLONE_VM
 
 /// Makes up to `count` threads that wait in the realm for work. Returns the slot of the first, or
 /// an error if there is none.
-pub fn create(count: u64, startup: &'static startup::Block) -> Result<u32, Errno> {
+pub fn create(count: u64, startup: &'static startup::Block) -> Result<Slot, Errno> {
     let mut made = [None; MOST_NEW_THREADS as usize];
     let mut error = Errno::EINVAL;
     for place in made.iter_mut().take(count.min(MOST_NEW_THREADS) as usize) {
@@ -85,20 +86,17 @@ pub fn create(count: u64, startup: &'static startup::Block) -> Result<u32, Errno
 /// Makes a child that shares all memory, for the thread of `slot`: it is a thread here, and a
 /// process to Linux. Returns its pid, once it has a process in the realm.
 pub fn fork_sharing(
-    slot: u32,
+    slot: Slot,
     child: &Child,
     startup: &'static startup::Block,
-) -> Result<u32, Errno> {
+) -> Result<Pid, Errno> {
     // A signal between clone and the child's own slot would be forwarded for the parent.
     let mask = signals::block(u64::MAX);
     let parent = Parent { slot, mask };
     let made = start(child.flags(), child.pidfd(), Some(parent), startup);
-    let result = made.and_then(|(local, pid)| match local.wait_for_start() {
-        Ok(_) => Ok(pid),
-        Err(error) => {
-            wait_for(pid);
-            Err(error)
-        }
+    let result = made.and_then(|(local, id)| {
+        let pid = Pid::new(id).ok_or(Errno::EIO)?;
+        local.wait_for_start().map(|_| pid).inspect_err(|_| wait_for(pid))
     });
     signals::block(mask);
     result
