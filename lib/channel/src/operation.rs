@@ -5,7 +5,7 @@
 //! Addresses are the program's, which the shadow has as well. A result is what a system call
 //! returns (-errno on failure) unless the operation says otherwise.
 
-use crtos_abi::{channel as raw, ids::Tid};
+use crtos_abi::{UserAddr, channel as raw, ids::Tid};
 use crtos_syscalls::{cpulist::CpuList, topology::File};
 
 /// What a shadow thread has to do.
@@ -23,7 +23,7 @@ pub enum Operation<'a> {
     /// bytes. Result: its size in bytes.
     Startup {
         /// Where to.
-        to: u64,
+        to: UserAddr,
         /// Bytes there.
         room: u64,
     },
@@ -73,18 +73,18 @@ pub enum Operation<'a> {
         /// Flags of clone(2) with the signal to the parent.
         flags: u64,
         /// Where Linux stores the descriptor of CLONE_PIDFD.
-        pidfd: u64,
+        pidfd: UserAddr,
     },
     /// Execute a program. A reply means failure; else [`raw::SLOT_GONE`] follows, and a new process
     /// with the same pid if the realm can load the program. A program that the realm cannot load
     /// goes on in Linux.
     Execute {
         /// Its path.
-        path: u64,
+        path: UserAddr,
         /// Its arguments, as execve(2) takes them.
-        arguments: u64,
+        arguments: UserAddr,
         /// Its environment.
-        environment: u64,
+        environment: UserAddr,
         /// The signals that it starts with blocked.
         blocked: u64,
         /// A program that the realm cannot load is not executed, and the result is
@@ -103,9 +103,9 @@ pub enum Operation<'a> {
     /// Copy bytes of the program or of a mirror. Result: 0 or -EFAULT.
     Copy {
         /// Where to.
-        to: u64,
+        to: UserAddr,
         /// Where from.
-        from: u64,
+        from: UserAddr,
         /// Bytes.
         length: u64,
     },
@@ -114,7 +114,7 @@ pub enum Operation<'a> {
         /// The descriptor.
         fd: i32,
         /// Where a `struct stat` goes.
-        to: u64,
+        to: UserAddr,
     },
     /// Open a file in which Linux tells of CPUs, with the content that the program is to see.
     /// Result: the descriptor.
@@ -159,7 +159,7 @@ pub enum Operation<'a> {
         /// The device.
         device: Device,
         /// Where a `struct stat` goes.
-        to: u64,
+        to: UserAddr,
     },
 }
 
@@ -327,7 +327,7 @@ impl<'a> Operation<'a> {
             Self::SystemCall { number, arguments } => {
                 return Encoded { op: raw::OP_SYSCALL, nr: number, args: arguments };
             }
-            Self::Startup { to, room } => (raw::OP_STARTUP, pad([to, room])),
+            Self::Startup { to, room } => (raw::OP_STARTUP, pad([to.get(), room])),
             Self::Exit { status } => (raw::OP_EXIT, pad([status as u32 as u64])),
             Self::ExitBySignal { signal } => (raw::OP_EXIT_SIGNAL, pad([signal.into()])),
             Self::MakeThreads { count } => (raw::OP_THREAD, pad([count])),
@@ -337,8 +337,10 @@ impl<'a> Operation<'a> {
             }
             Self::ForwardSignals { signals } => (raw::OP_SIGNAL_FORWARD, pad([signals])),
             Self::BlockedSignals => (raw::OP_SIGNALS_BLOCKED, pad([])),
-            Self::Fork { flags, pidfd } => (raw::OP_FORK, pad([flags, pidfd])),
+            Self::Fork { flags, pidfd } => (raw::OP_FORK, pad([flags, pidfd.get()])),
             Self::Execute { path, arguments, environment, blocked, in_realm_only } => {
+                let [path, arguments, environment] =
+                    [path.get(), arguments.get(), environment.get()];
                 (raw::OP_EXEC, pad([path, arguments, environment, blocked, in_realm_only.into()]))
             }
             Self::Scheduling => (raw::OP_SCHEDULING, pad([])),
@@ -346,8 +348,8 @@ impl<'a> Operation<'a> {
                 raw::OP_SET_SCHEDULING,
                 pad([tid.map_or(0, Tid::get).into(), scheduling.to_word()]),
             ),
-            Self::Copy { to, from, length } => (raw::OP_COPY, pad([to, from, length])),
-            Self::Status { fd, to } => (raw::OP_STATUS, pad([fd as u32 as u64, to])),
+            Self::Copy { to, from, length } => (raw::OP_COPY, pad([to.get(), from.get(), length])),
+            Self::Status { fd, to } => (raw::OP_STATUS, pad([fd as u32 as u64, to.get()])),
             Self::OpenTopology { file, alone, flags, realm } => {
                 let alone = if alone { TOPOLOGY_ALONE } else { 0 };
                 let [first, second, third, fourth] = realm.0;
@@ -364,7 +366,9 @@ impl<'a> Operation<'a> {
             Self::OpenDevice { device, flags, fd } => {
                 (raw::OP_OPEN_DEVICE, pad([device as u64, flags.into(), fd.into()]))
             }
-            Self::DeviceStatus { device, to } => (raw::OP_DEVICE_STATUS, pad([device as u64, to])),
+            Self::DeviceStatus { device, to } => {
+                (raw::OP_DEVICE_STATUS, pad([device as u64, to.get()]))
+            }
         };
         *room = args;
         Encoded { op, nr: 0, args: room }
@@ -379,7 +383,7 @@ impl<'a> Operation<'a> {
         }
         let &[first, second, third, fourth, fifth, _] = encoded.args;
         Ok(match encoded.op {
-            raw::OP_STARTUP => Self::Startup { to: first, room: second },
+            raw::OP_STARTUP => Self::Startup { to: UserAddr::new(first), room: second },
             raw::OP_EXIT => Self::Exit { status: half(first)? as i32 },
             raw::OP_EXIT_SIGNAL => Self::ExitBySignal { signal: half(first)? },
             raw::OP_THREAD => Self::MakeThreads { count: first },
@@ -391,11 +395,11 @@ impl<'a> Operation<'a> {
             },
             raw::OP_SIGNAL_FORWARD => Self::ForwardSignals { signals: first },
             raw::OP_SIGNALS_BLOCKED => Self::BlockedSignals,
-            raw::OP_FORK => Self::Fork { flags: first, pidfd: second },
+            raw::OP_FORK => Self::Fork { flags: first, pidfd: UserAddr::new(second) },
             raw::OP_EXEC => Self::Execute {
-                path: first,
-                arguments: second,
-                environment: third,
+                path: UserAddr::new(first),
+                arguments: UserAddr::new(second),
+                environment: UserAddr::new(third),
                 blocked: fourth,
                 in_realm_only: flag(fifth)?,
             },
@@ -407,8 +411,10 @@ impl<'a> Operation<'a> {
                 };
                 Self::SetScheduling { tid, scheduling: Scheduling::from_word(second) }
             }
-            raw::OP_COPY => Self::Copy { to: first, from: second, length: third },
-            raw::OP_STATUS => Self::Status { fd: half(first)? as i32, to: second },
+            raw::OP_COPY => {
+                Self::Copy { to: UserAddr::new(first), from: UserAddr::new(second), length: third }
+            }
+            raw::OP_STATUS => Self::Status { fd: half(first)? as i32, to: UserAddr::new(second) },
             raw::OP_TOPOLOGY => {
                 let &[_, _, realm @ ..] = encoded.args;
                 Self::OpenTopology {
@@ -431,7 +437,7 @@ impl<'a> Operation<'a> {
             },
             raw::OP_DEVICE_STATUS => Self::DeviceStatus {
                 device: Device::from_word(first).ok_or(DecodeError::BadArgument)?,
-                to: second,
+                to: UserAddr::new(second),
             },
             unknown => return Err(DecodeError::UnknownOperation(unknown)),
         })

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What the kernel encodes, the shadow decodes.
 
-use crtos_abi::ids::Tid;
+use crtos_abi::{UserAddr, ids::Tid};
 use crtos_channel::{
     Encoded, Operation,
     operation::{
@@ -44,6 +44,10 @@ fn scheduling() -> impl Strategy<Value = Scheduling> {
     )
 }
 
+fn address() -> impl Strategy<Value = UserAddr> {
+    any::<u64>().prop_map(UserAddr::new)
+}
+
 fn operation() -> impl Strategy<Value = Operation<'static>> {
     use Operation::*;
     let plain = prop_oneof![
@@ -56,10 +60,12 @@ fn operation() -> impl Strategy<Value = Operation<'static>> {
         any::<i32>().prop_map(|status| Exit { status }),
         any::<u32>().prop_map(|signal| ExitBySignal { signal }),
         any::<u64>().prop_map(|count| MakeThreads { count }),
-        any::<(u64, u64)>().prop_map(|(to, room)| Startup { to, room }),
-        any::<(u64, u64)>().prop_map(|(flags, pidfd)| Fork { flags, pidfd }),
+        (address(), any::<u64>()).prop_map(|(to, room)| Startup { to, room }),
+        (any::<u64>(), address()).prop_map(|(flags, pidfd)| Fork { flags, pidfd }),
         any::<([u64; 4], bool)>().prop_map(
             |([path, arguments, environment, blocked], in_realm_only)| {
+                let [path, arguments, environment] =
+                    [path, arguments, environment].map(UserAddr::new);
                 Execute { path, arguments, environment, blocked, in_realm_only }
             }
         ),
@@ -70,8 +76,12 @@ fn operation() -> impl Strategy<Value = Operation<'static>> {
         any::<u64>().prop_map(|signals| ForwardSignals { signals }),
     ];
     let files = prop_oneof![
-        any::<[u64; 3]>().prop_map(|[to, from, length]| Copy { to, from, length }),
-        any::<(i32, u64)>().prop_map(|(fd, to)| Status { fd, to }),
+        (address(), address(), any::<u64>()).prop_map(|(to, from, length)| Copy {
+            to,
+            from,
+            length
+        }),
+        (any::<i32>(), address()).prop_map(|(fd, to)| Status { fd, to }),
         (file(), any::<(bool, u32, [u64; 4])>()).prop_map(|(file, (alone, flags, realm))| {
             OpenTopology { file, alone, flags, realm: CpuList(realm) }
         }),
@@ -86,7 +96,7 @@ fn operation() -> impl Strategy<Value = Operation<'static>> {
             flags,
             fd
         }),
-        (device(), any::<u64>()).prop_map(|(device, to)| DeviceStatus { device, to }),
+        (device(), address()).prop_map(|(device, to)| DeviceStatus { device, to }),
     ];
     prop_oneof![plain, processes, files]
 }

@@ -69,14 +69,14 @@ fn execute(slot: Slot, remote: &Remote, startup: &'static startup::Block) -> Out
     let nothing = |(): ()| 0;
     Outcome::Result(match operation {
         Operation::SystemCall { number, arguments } => system_call(number, arguments, startup),
-        Operation::Fork { flags, pidfd } => match Child::new(flags, UserAddr::new(pidfd)) {
+        Operation::Fork { flags, pidfd } => match Child::new(flags, pidfd) {
             Ok(child) => match process::fork(slot, &child, startup) {
                 Forked::Parent(result) => result.map(|pid| pid.get().into()),
                 Forked::Child(slot) => return Outcome::Child(slot),
             },
             Err(error) => Err(error),
         },
-        Operation::Startup { to, room } => startup.copy_to(UserAddr::new(to), room),
+        Operation::Startup { to, room } => startup.copy_to(to, room),
         Operation::Exit { status } => this_process::exit(status),
         Operation::ExitBySignal { signal } => signals::die(signal),
         Operation::ExitThread => threads::exit(),
@@ -89,7 +89,6 @@ fn execute(slot: Slot, remote: &Remote, startup: &'static startup::Block) -> Out
         Operation::ForwardSignals { signals } => Ok(signals::forward_defaults(signals)),
         Operation::BlockedSignals => Ok(signals::blocked()),
         Operation::Execute { path, arguments, environment, blocked, in_realm_only } => {
-            let [path, arguments, environment] = [path, arguments, environment].map(UserAddr::new);
             let request = exec::Request { path, arguments, environment };
             Err(exec::exec(request, blocked, in_realm_only))
         }
@@ -97,11 +96,9 @@ fn execute(slot: Slot, remote: &Remote, startup: &'static startup::Block) -> Out
         Operation::SetScheduling { tid, scheduling } => {
             scheduling::set(tid, scheduling).map(nothing)
         }
-        Operation::Copy { to, from, length } => {
-            UserAddr::new(to).copy_from(UserAddr::new(from), length).map(nothing)
-        }
+        Operation::Copy { to, from, length } => to.copy_from(from, length).map(nothing),
         Operation::Status { fd, .. } if fd == own::device() => Err(Errno::EBADF),
-        Operation::Status { fd, to } => descriptors::status(fd, UserAddr::new(to)),
+        Operation::Status { fd, to } => descriptors::status(fd, to),
         Operation::OpenTopology { file, alone, flags, realm } => {
             topology::open(file, alone, flags, realm).map(|fd| fd as u64)
         }
@@ -115,7 +112,7 @@ fn execute(slot: Slot, remote: &Remote, startup: &'static startup::Block) -> Out
             descriptors::open(device, flags, fd).map(nothing)
         }
         Operation::DeviceStatus { device, to } => {
-            descriptors::device_status(device, UserAddr::new(to)).map(nothing)
+            descriptors::device_status(device, to).map(nothing)
         }
     })
 }

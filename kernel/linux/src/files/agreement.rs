@@ -159,8 +159,5 @@ impl Files {
 
 /// Has Linux store the status of a device at `address` of the program, as fstat(2) does.
 pub fn device_status(device: Device, address: UserAddr) -> SysResult {
-    linux_result(remote::request(Operation::DeviceStatus {
-        device: device.into(),
-        to: address.get(),
-    })?)
+    linux_result(remote::request(Operation::DeviceStatus { device: device.into(), to: address })?)
 }

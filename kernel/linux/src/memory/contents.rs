@@ -56,7 +56,7 @@ impl Status {
     pub fn of(space: &AddressSpace, fd: u64) -> Result<Self, Errno> {
         let mut status = Stat::default();
         let buffer = space.bounce_buffer();
-        let flags = remote::request(Operation::Status { fd: fd as i32, to: Filling::START.get() })?;
+        let flags = remote::request(Operation::Status { fd: fd as i32, to: Filling::START })?;
         let flags = linux_result(flags)?;
         buffer.read(0, status.as_mut_bytes())?;
         Ok(Self {

@@ -251,11 +251,7 @@ pub fn write_back(space: &AddressSpace, start: UserAddr, length: u64) {
     }
     let mut at = start;
     while let Some(dirty) = space.next_dirty(at, start.saturating_add(length)) {
-        let copy = Operation::Copy {
-            to: dirty.mirror.get(),
-            from: dirty.start.get(),
-            length: dirty.length,
-        };
+        let copy = Operation::Copy { to: dirty.mirror, from: dirty.start, length: dirty.length };
         // A file that became shorter has no place for it.
         let _ = remote::request(copy).map(linux_result);
         at = dirty.start + dirty.length;

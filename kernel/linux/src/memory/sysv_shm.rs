@@ -148,8 +148,7 @@ fn load(
     let end = if status.is_fresh { 0 } else { status.size.next_multiple_of(PAGE_SIZE) };
     for start in (0..end).step_by(Filling::LENGTH as usize) {
         let length = (end - start).min(Filling::LENGTH);
-        let (to, from) = (Filling::START.get(), (mirror + start).get());
-        let copy = Operation::Copy { to, from, length };
+        let copy = Operation::Copy { to: Filling::START, from: mirror + start, length };
         linux_result(remote::request(copy)?)?;
         for page in (0..length).step_by(PAGE_SIZE as usize) {
             buffer.read(page, &mut bytes)?;

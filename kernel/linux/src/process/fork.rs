@@ -17,7 +17,7 @@
 use alloc::{sync::Arc, vec::Vec};
 use core::sync::atomic::{AtomicBool, Ordering};
 
-use crtos_abi::{PAGE_SIZE, channel::RESULT_IN_LINUX, ids::Pid};
+use crtos_abi::{PAGE_SIZE, UserAddr, channel::RESULT_IN_LINUX, ids::Pid};
 use crtos_channel::{Operation, Slot};
 use crtos_sched::CpuSet;
 use crtos_signal::{Info, Set, info::SI_TIMER};
@@ -146,7 +146,7 @@ fn split(beginning: Beginning, wanted: &Wanted) -> SysResult {
     // No placeholder moves while the shadow and the table are copied. Linux holds a parent that
     // waits for its child's exec for as long as that takes.
     let agreement = (!wanted.has(linux::CLONE_VFORK)).then(|| files.hold());
-    let child = remote::request(Operation::Fork { flags, pidfd: wanted.pidfd.get() });
+    let child = remote::request(Operation::Fork { flags, pidfd: wanted.pidfd });
     let made = matches!(child, Ok(child) if child > 0);
     while !fork.done.load(Ordering::Acquire) {
         process::note_if_gone();
@@ -382,6 +382,7 @@ fn take_pending() -> Vec<Info> {
 
 /// execve(path, arguments, environment).
 pub fn execve([path, arguments, environment, ..]: Args) -> SysResult {
+    let [path, arguments, environment] = [path, arguments, environment].map(UserAddr::new);
     let mask = signal::mask();
     crate::memory::mappings::write_back_all(&*crate::memory::user::space()?);
     let current = task::current();

@@ -90,8 +90,7 @@ impl Drop for Revoker {
 
 impl Revoke for Revoker {
     fn copy(&self, to: UserAddr, from: UserAddr, length: u64) -> bool {
-        request_by_spare(self.process, Operation::Copy { to: to.get(), from: from.get(), length })
-            == Some(0)
+        request_by_spare(self.process, Operation::Copy { to, from, length }) == Some(0)
     }
 
     fn revoke(&self, mut pages: Revoked) {

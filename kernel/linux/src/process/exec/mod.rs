@@ -207,12 +207,12 @@ fn load(user: &UserThread) -> Result<(), ExecError> {
 /// Reads the start-up block: its head, and its strings (path, arguments, environment).
 fn read_startup(space: &AddressSpace) -> Result<(Startup, Vec<u8>), ExecError> {
     const HEAD: u64 = size_of::<Startup>() as u64;
-    let size = remote::request(Operation::Startup { to: 0, room: 0 })? as u64;
+    let size = remote::request(Operation::Startup { to: UserAddr::NULL, room: 0 })? as u64;
     if !(HEAD..=MAX_STRINGS).contains(&size) {
         return Err(ExecError::Startup);
     }
     let scratch = Scratch::open(space, size)?;
-    let copied = remote::request(Operation::Startup { to: scratch.start.get(), room: size })?;
+    let copied = remote::request(Operation::Startup { to: scratch.start, room: size })?;
     if copied as u64 != size {
         return Err(ExecError::Startup);
     }
