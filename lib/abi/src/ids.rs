@@ -76,6 +76,11 @@ impl Pid {
     }
 }
 
+/// The number of a process in the channel and the module, unique among those that live. It is not
+/// the process id. Any number can be one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProcessNumber(pub u32);
+
 /// What both kinds of ids can do.
 macro_rules! pid_t {
     ($type:ident) => {

@@ -9,7 +9,7 @@ use core::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
 use crtos_abi::{
     UserAddr,
     channel::{self as raw, SHADOW_END, SHADOW_START},
-    ids::{Pid, RealmCpu, Tid},
+    ids::{Pid, ProcessNumber, RealmCpu, Tid},
 };
 
 use crate::{
@@ -103,8 +103,8 @@ pub struct OwnedSlot {
     channel: Channel,
     slot: Slot,
     owner: Owner,
-    /// Process number, read once.
-    process: u32,
+    /// Number of the process, read once.
+    process: ProcessNumber,
     /// Ids in Linux, read once.
     pid: Pid,
     tid: Tid,
@@ -125,7 +125,9 @@ impl Channel {
             channel: *self,
             slot,
             owner: Owner::Kernel,
-            process: word!(self, AtomicU32, slots[slot.get()].process).load(Ordering::Relaxed),
+            process: ProcessNumber(
+                word!(self, AtomicU32, slots[slot.get()].process).load(Ordering::Relaxed),
+            ),
             pid: Pid::new(word!(self, AtomicU32, slots[slot.get()].pid).load(Ordering::Relaxed))?,
             tid: Tid::new(word!(self, AtomicU32, slots[slot.get()].tid).load(Ordering::Relaxed))?,
             uid: word!(self, AtomicU32, slots[slot.get()].uid).load(Ordering::Relaxed),
@@ -148,8 +150,8 @@ impl OwnedSlot {
         self.channel
     }
 
-    /// Process number, by which Linux knows the process in revocations.
-    pub fn process(&self) -> u32 {
+    /// Number of the process, by which Linux knows it in revocations.
+    pub fn process(&self) -> ProcessNumber {
         self.process
     }
 

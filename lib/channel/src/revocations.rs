@@ -8,15 +8,15 @@
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use crtos_abi::{UserAddr, channel as raw};
+use crtos_abi::{UserAddr, channel as raw, ids::ProcessNumber};
 
 use crate::channel::{Channel, word};
 
 /// Whole pages of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Range {
-    /// Process number.
-    pub process: u32,
+    /// Whose pages.
+    pub process: ProcessNumber,
     /// Page-aligned start.
     pub start: UserAddr,
     /// Bytes, a multiple of the page size.
@@ -28,7 +28,7 @@ enum Entry<T> {
     Free,
     /// Posted; the payload waits. `None` when the process has gone and the payload was taken.
     Out {
-        process: u32,
+        process: ProcessNumber,
         payload: Option<T>,
     },
 }
@@ -68,7 +68,7 @@ impl<T> Revocations<T> {
         self.entries[index] = Entry::Out { process: range.process, payload: Some(payload) };
         self.out += 1;
         word!(channel, AtomicU32, revocations[index].process)
-            .store(range.process, Ordering::Relaxed);
+            .store(range.process.0, Ordering::Relaxed);
         word!(channel, AtomicU64, revocations[index].start)
             .store(range.start.get(), Ordering::Relaxed);
         word!(channel, AtomicU64, revocations[index].length).store(range.length, Ordering::Relaxed);
@@ -108,7 +108,7 @@ impl<T> Revocations<T> {
     /// Calls `done` with what waits for `process`, whose shadow is gone: Linux keeps nothing of it
     /// any more. At most `limit` calls; fewer: there is no more. The entries themselves come back
     /// by [`Revocations::collect`].
-    pub fn release(&mut self, process: u32, limit: usize, mut done: impl FnMut(T)) {
+    pub fn release(&mut self, process: ProcessNumber, limit: usize, mut done: impl FnMut(T)) {
         let mut left = limit;
         for entry in &mut self.entries {
             if left == 0 {

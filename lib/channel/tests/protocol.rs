@@ -5,7 +5,11 @@ mod common;
 
 use common::{Shared, Taken, linux, take_replies};
 use crtos_abi::channel::{Channel, OP_SYSCALL, REVOCATIONS, SHADOW_START, SLOT_FREE, SLOTS};
-use crtos_abi::{UserAddr, boot::SHARED_POOL, ids::RealmCpu};
+use crtos_abi::{
+    UserAddr,
+    boot::SHARED_POOL,
+    ids::{ProcessNumber, RealmCpu},
+};
 use crtos_channel::{
     Answer, AttachError, Encoded, Notices, Operation, OwnedSlot, Poll, Range, Request, Revocations,
     Slot, Start, Status, operation::Room, rank,
@@ -62,7 +66,7 @@ fn a_call_with_a_fault() {
     let view = channel.view();
     let mut owned = open(&channel, 70);
     assert_eq!((owned.pid().get(), owned.tid().get()), (170, 171));
-    assert_eq!((owned.process(), owned.uid()), (3, 7));
+    assert_eq!((owned.process(), owned.uid()), (ProcessNumber(3), 7));
     let mut seen = Vec::new();
     take_replies(&view, |slot| seen.push(slot));
     assert_eq!(seen, [slot(70)]);
@@ -132,7 +136,7 @@ fn drops_come_back_once() {
     let view = channel.view();
     let mut revocations = Revocations::new();
     let range = |number: u64| Range {
-        process: 1 + number as u32 % 2,
+        process: ProcessNumber(1 + number as u32 % 2),
         start: UserAddr::new((number + 1) << 12),
         length: 4096,
     };
@@ -158,7 +162,7 @@ fn drops_come_back_once() {
     assert_eq!(back.len(), 100);
     revocations.collect(view, usize::MAX, |number| back.push(number));
     assert_eq!(back.len(), REVOCATIONS / 2);
-    revocations.release(2, usize::MAX, |number| back.push(number));
+    revocations.release(ProcessNumber(2), usize::MAX, |number| back.push(number));
     back.sort_unstable();
     assert!(back.iter().copied().eq(0..REVOCATIONS as u64));
     assert_eq!(revocations.out(), REVOCATIONS / 2);
@@ -348,13 +352,13 @@ proptest! {
                 prop_assert!(address.is_page_aligned() && address < UserAddr::END);
                 owned.answer(Answer::Bad);
             }
-            let range = Range { process: 1, start: UserAddr::new(4096), length: 4096 };
+            let range = Range { process: ProcessNumber(1), start: UserAddr::new(4096), length: 4096 };
             if revocations.post(view, range, posted).is_ok() {
                 posted += 1;
             }
             revocations.collect(view, 8, |number| back.push(number));
         }
-        revocations.release(1, usize::MAX, |number| back.push(number));
+        revocations.release(ProcessNumber(1), usize::MAX, |number| back.push(number));
         back.sort_unstable();
         prop_assert!(back.into_iter().eq(0..posted));
     }

@@ -17,7 +17,11 @@
 use alloc::{sync::Arc, vec::Vec};
 use core::sync::atomic::{AtomicBool, Ordering};
 
-use crtos_abi::{PAGE_SIZE, UserAddr, channel::RESULT_IN_LINUX, ids::Pid};
+use crtos_abi::{
+    PAGE_SIZE, UserAddr,
+    channel::RESULT_IN_LINUX,
+    ids::{Pid, ProcessNumber},
+};
 use crtos_channel::{Operation, Slot};
 use crtos_sched::CpuSet;
 use crtos_signal::{Info, Set, info::SI_TIMER};
@@ -186,7 +190,7 @@ pub fn take(slot: Slot) -> Option<Arc<Fork>> {
 
 impl Fork {
     /// The parent's memory, if the child shares it; `number` is the child's process number.
-    pub fn shared_space(&self, number: u32) -> Option<Arc<AddressSpace>> {
+    pub fn shared_space(&self, number: ProcessNumber) -> Option<Arc<AddressSpace>> {
         let parent = self.parent.user()?;
         let shares = self.wanted.has(linux::CLONE_VM) && parent.process.number == number;
         shares.then(|| parent.process.space.clone())

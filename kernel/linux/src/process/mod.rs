@@ -35,7 +35,7 @@ pub use thread::{Linux, ThreadExt, UserThread};
 use alloc::{sync::Arc, vec::Vec};
 use core::sync::atomic::{AtomicBool, Ordering};
 
-use crtos_abi::ids::Pid;
+use crtos_abi::ids::{Pid, ProcessNumber};
 use crtos_channel::OwnedSlot;
 use spin::Once;
 
@@ -87,8 +87,8 @@ pub struct Members {
 pub struct Process {
     /// Its memory.
     pub space: Arc<AddressSpace>,
-    /// By which Linux knows it in revocations.
-    pub number: u32,
+    /// Number in the channel and the module.
+    pub number: ProcessNumber,
     /// Process id, in Linux and here.
     pub pid: Pid,
     /// Real user id in Linux, when it began.
@@ -118,7 +118,7 @@ pub struct Process {
 
 impl Process {
     /// A process without a program and without threads.
-    pub fn new(space: Arc<AddressSpace>, number: u32, pid: Pid, uid: u32) -> Process {
+    pub fn new(space: Arc<AddressSpace>, number: ProcessNumber, pid: Pid, uid: u32) -> Process {
         Process {
             space,
             number,

@@ -8,7 +8,7 @@
 
 use alloc::{sync::Arc, vec::Vec};
 
-use crtos_abi::channel::MOST_NEW_THREADS;
+use crtos_abi::{channel::MOST_NEW_THREADS, ids::ProcessNumber};
 use crtos_channel::{Channel, Operation, OwnedSlot, Slot, Start};
 use crtos_core::{
     task::{self, Mutex},
@@ -89,7 +89,7 @@ const PERIOD: Nanos = Nanos::from_millis(1);
 /// A spare of the process with that number in Linux, for a request that the shadow thread of the
 /// calling thread cannot serve: it may serve another. To be given back. May sleep; `None` if there
 /// is none.
-pub fn borrow_spare(number: u32) -> Option<(Arc<Process>, OwnedSlot)> {
+pub fn borrow_spare(number: ProcessNumber) -> Option<(Arc<Process>, OwnedSlot)> {
     let deadline = time::now() + PATIENCE;
     while time::now() < deadline {
         let mut found = None;

@@ -16,7 +16,10 @@ use crate::{
 
 use core::sync::atomic::Ordering;
 
-use crtos_abi::channel::{THREAD_REMOTE, THREAD_RUNNING, TRACE_REMOTE, TRACE_REMOTE_END};
+use crtos_abi::{
+    channel::{THREAD_REMOTE, THREAD_RUNNING, TRACE_REMOTE, TRACE_REMOTE_END},
+    ids::ProcessNumber,
+};
 use crtos_channel::{
     Answer, Channel, Encoded, Operation, OwnedSlot, Poll, Request, Slot, operation::Room,
 };
@@ -92,7 +95,7 @@ fn answered(
 
 /// As [`request`], by a spare shadow thread of process `number`: whatever the shadow thread of the
 /// calling thread does just now. `None` if there is none.
-pub(super) fn request_by_spare(number: u32, operation: Operation<'_>) -> Option<i64> {
+pub(super) fn request_by_spare(number: ProcessNumber, operation: Operation<'_>) -> Option<i64> {
     let mut room = Room::default();
     let operation = operation.encode(&mut room);
     let op = operation.op;

@@ -2,7 +2,7 @@
 //! Revocation: pages that Linux maps for a shadow and must let go of before they are used for
 //! anything else.
 
-use crtos_abi::UserAddr;
+use crtos_abi::{UserAddr, ids::ProcessNumber};
 use crtos_channel::{Answer, Channel, DoorbellCpu, Operation, Range, Revocations};
 use crtos_core::{
     mm::space::{Access, AddressSpace, FaultError, Revoke, Revoked},
@@ -67,7 +67,7 @@ pub fn collect() {
 /// Posts revocations for a process, and has its shadow copy.
 pub struct Revoker {
     /// Its number.
-    pub process: u32,
+    pub process: ProcessNumber,
 }
 
 impl Drop for Revoker {

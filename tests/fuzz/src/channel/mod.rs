@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use crtos_abi::{
     ABI_VERSION, PAGE_SIZE, UserAddr,
     channel::{self as raw, SHADOW_END, SHADOW_START, USER_END, USER_START},
-    ids::RealmCpu,
+    ids::{ProcessNumber, RealmCpu},
 };
 use crtos_channel::{
     Answer, AttachError, Channel, Encoded, Operation, OwnedSlot, Poll, Range, Request, Revocations,
@@ -69,7 +69,7 @@ struct Frames(u32);
 
 /// A revocation that is out.
 struct Posted {
-    process: u32,
+    process: ProcessNumber,
     /// Its frames, unless they were released with their process.
     frames: Option<u32>,
 }
@@ -294,7 +294,7 @@ impl World {
         let Some((owned, _)) = accepted else { return };
         assert_eq!(owned.slot(), at(slot));
         assert_eq!((owned.pid().get(), owned.tid().get()), (pid, tid));
-        assert_eq!(owned.process(), self.field(slot, offset_of!(raw::Slot, process)));
+        assert_eq!(owned.process().0, self.field(slot, offset_of!(raw::Slot, process)));
         let parent = self.field(slot, offset_of!(raw::Slot, parent)) as usize;
         assert_eq!(owned.parent(), parent.checked_sub(1).and_then(Slot::new));
         let thread = Thread { owned, owner: Owner::Kernel, sent: None, requests: 0, replies: 0 };
@@ -402,7 +402,7 @@ impl World {
         }
     }
 
-    fn post_one(&mut self, process: u32) {
+    fn post_one(&mut self, process: ProcessNumber) {
         // Linux takes the bits of all that is posted: the one that is there next is the new one.
         let bitmap = offset_of!(raw::Channel, posted);
         for word in 0..raw::REVOCATION_WORDS {
@@ -427,7 +427,7 @@ impl World {
         let index = word * 64 + bit.trailing_zeros() as usize;
         let field = |field: usize| self.memory.load(in_revocation(index, field));
         assert_eq!(field(offset_of!(raw::Revocation, state)), raw::REVOCATION_POSTED);
-        assert_eq!(field(offset_of!(raw::Revocation, process)), process);
+        assert_eq!(field(offset_of!(raw::Revocation, process)), process.0);
         let before = self.posted.insert(index, Posted { process, frames: Some(number) });
         assert!(before.is_none(), "entry {index} was out already");
     }
@@ -463,7 +463,7 @@ impl World {
             frames.take(limit).filter_map(|posted| posted.frames.take()).collect();
         let mut released = Vec::new();
         self.revocations.release(process, limit, |Frames(number)| released.push(number));
-        assert_eq!(released, expected, "frames of process {process}");
+        assert_eq!(released, expected, "frames of {process:?}");
         self.back.extend(released);
     }
 
