@@ -116,7 +116,8 @@ unsafe extern "C" fn start(vector: *const usize) -> ! {
     let slot = unsafe { process::enter_realm(device, startup.stack_end, None) }
         .unwrap_or_else(|refusal| fail(refusal.what, refusal.error.words(), refusal.remedy));
     startup.describe_to_linux();
-    serve::serve(slot, startup)
+    // SAFETY: the process has entered the realm, and keeps what it uses in the shadow's range.
+    unsafe { serve::serve(slot, startup) }
 }
 
 /// Where the shadow's descriptors go: out of the way of the program's, which are the lowest.

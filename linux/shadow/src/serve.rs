@@ -17,7 +17,11 @@ use crate::{
 };
 
 /// Serves the thread of `slot` until it ends.
-pub fn serve(mut slot: Slot, startup: &'static startup::Block) -> ! {
+///
+/// # Safety
+/// The process is in the realm, so what [`crate::program`] says of its memory holds: requests make
+/// system calls with arguments of the program.
+pub unsafe fn serve(mut slot: Slot, startup: &'static startup::Block) -> ! {
     let nothing = |slot: Slot| Remote {
         slot: slot.get() as u32,
         has_result: 0,
@@ -29,7 +33,8 @@ pub fn serve(mut slot: Slot, startup: &'static startup::Block) -> ! {
     let mut remote = nothing(slot);
     loop {
         match device::exchange(&mut remote) {
-            Ok(()) => match execute(slot, &remote, startup) {
+            // SAFETY: the caller's duty.
+            Ok(()) => match unsafe { execute(slot, &remote, startup) } {
                 Outcome::Result(result) => {
                     remote.result = sys::to_number(result);
                     remote.has_result = 1;
@@ -59,7 +64,10 @@ enum Outcome {
 }
 
 /// Carries out one request, that of `slot`.
-fn execute(slot: Slot, remote: &Remote, startup: &'static startup::Block) -> Outcome {
+///
+/// # Safety
+/// As for [`serve`].
+unsafe fn execute(slot: Slot, remote: &Remote, startup: &'static startup::Block) -> Outcome {
     let encoded = Encoded { op: remote.op, nr: remote.nr, args: &remote.args };
     let operation = match Operation::decode(&encoded) {
         Ok(operation) => operation,
@@ -68,7 +76,10 @@ fn execute(slot: Slot, remote: &Remote, startup: &'static startup::Block) -> Out
     };
     let nothing = |(): ()| 0;
     Outcome::Result(match operation {
-        Operation::SystemCall { number, arguments } => system_call(number, arguments, startup),
+        // SAFETY: the caller's duty.
+        Operation::SystemCall { number, arguments } => unsafe {
+            system_call(number, arguments, startup)
+        },
         Operation::Fork { flags, pidfd } => match Child::new(flags, pidfd) {
             Ok(child) => match process::fork(slot, &child, startup) {
                 Forked::Parent(result) => result.map(|pid| pid.get().into()),
@@ -119,7 +130,10 @@ fn execute(slot: Slot, remote: &Remote, startup: &'static startup::Block) -> Out
 
 /// Makes a system call of the program. The descriptor of the device does not exist for it, that of
 /// the executable can only be read, and `/proc/self/exe` is the program.
-fn system_call(nr: u32, args: &[u64; 6], startup: &startup::Block) -> Result<u64, Errno> {
+///
+/// # Safety
+/// As for [`serve`].
+unsafe fn system_call(nr: u32, args: &[u64; 6], startup: &startup::Block) -> Result<u64, Errno> {
     let own = own::both();
     let is_own = |argument: u64| own.contains(&(argument as i32));
     let row = crtos_syscalls::lookup(nr.into());

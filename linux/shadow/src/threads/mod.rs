@@ -134,7 +134,8 @@ extern "C" fn run() -> ! {
     if let Some(parent) = parent {
         signals::block(parent.mask);
     }
-    serve::serve(slot, startup)
+    // SAFETY: a process that makes threads is in the realm.
+    unsafe { serve::serve(slot, startup) }
 }
 
 /// Ends the calling thread, which has left the realm.
