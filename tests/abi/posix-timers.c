@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #include <signal.h>
 #include <sys/syscall.h>
+#include <sys/time.h>
 #include <time.h>
 
 #include "check.h"
@@ -108,6 +109,39 @@ static void disarmed(clockid_t clock)
 	FAILS(EAGAIN, sigtimedwait(&set, &info, &short_time));
 	CHECK(timer_delete(timer) == 0);
 	FAILS(EINVAL, timer_delete(timer));
+}
+
+/* A timer that is about to expire is set to nothing. If some time remained, it does not expire. */
+CASE(a_timer_of_which_time_remains_has_not_expired)
+{
+	struct itimerspec spec, old;
+	siginfo_t info;
+	timer_t timer;
+
+	CHECK(timer_create(CLOCK_MONOTONIC, &event, &timer) == 0);
+	for (int round = 0; round < 4000; round++) {
+		spec = in(1 + round * 10 % 20000, 0);
+		CHECK(timer_settime(timer, 0, &spec, NULL) == 0);
+		spec = in(0, 0);
+		CHECK(timer_settime(timer, 0, &spec, &old) == 0);
+		CHECK(sigtimedwait(&set, &info, &at_once) != SIGRTMIN ||
+		      nanoseconds(old.it_value) == 0);
+	}
+	CHECK(timer_delete(timer) == 0);
+}
+
+CASE(an_interval_timer_of_which_time_remains_has_not_expired)
+{
+	struct itimerval value, old;
+	siginfo_t info;
+
+	for (int round = 0; round < 4000; round++) {
+		value = (struct itimerval){ .it_value.tv_usec = 1 + round % 20 };
+		CHECK(setitimer(ITIMER_REAL, &value, NULL) == 0);
+		value.it_value.tv_usec = 0;
+		CHECK(setitimer(ITIMER_REAL, &value, &old) == 0);
+		CHECK(sigtimedwait(&set, &info, &at_once) != SIGALRM || old.it_value.tv_usec == 0);
+	}
 }
 
 CASE(a_timer_expires_after_a_while_of_real_time)

@@ -88,19 +88,29 @@ impl Real {
 
     /// What remains, and the interval.
     fn get(&self) -> (Nanos, Nanos) {
-        let schedule = self.0.schedule.lock();
-        let rest = schedule.deadline.map_or(Nanos::ZERO, |deadline| {
-            // What is armed has not expired.
-            (deadline - time::now()).max(Nanos(1000))
-        });
-        (rest, schedule.interval)
+        self.0.schedule.lock().remaining()
     }
 
-    fn set(&self, value: Nanos, interval: Nanos) {
+    /// Sets it; returns what remained before, and the interval: if something did, it has not
+    /// expired.
+    fn set(&self, value: Nanos, interval: Nanos) -> (Nanos, Nanos) {
         let mut schedule = self.0.schedule.lock();
+        let before = schedule.remaining();
         schedule.deadline = (value != Nanos::ZERO).then(|| time::now() + value);
         schedule.interval = interval;
         arm(&schedule);
+        before
+    }
+}
+
+impl Schedule {
+    /// What remains, and the interval.
+    fn remaining(&self) -> (Nanos, Nanos) {
+        let rest = self.deadline.map_or(Nanos::ZERO, |deadline| {
+            // What is armed has not expired.
+            (deadline - time::now()).max(Nanos(1000))
+        });
+        (rest, self.interval)
     }
 }
 
@@ -179,11 +189,12 @@ fn exchange(which: Option<Which>, new: Option<(Nanos, Nanos)>) -> Result<(Nanos,
     let is_armed = new.is_some_and(|(value, _)| value != Nanos::ZERO);
     let Some(which) = which else {
         let mut real = process.timers.real.lock();
-        let old = real.as_ref().map_or(NONE, Real::get);
-        if let Some((value, interval)) = new.filter(|_| is_armed || real.is_some()) {
-            made(&mut real, || Real::new(process.clone()))?.set(value, interval);
-        }
-        return Ok(old);
+        return Ok(match new.filter(|_| is_armed || real.is_some()) {
+            Some((value, interval)) => {
+                made(&mut real, || Real::new(process.clone()))?.set(value, interval)
+            }
+            None => real.as_ref().map_or(NONE, Real::get),
+        });
     };
     let used = process.used().time;
     let mut processor = process.timers.processor.lock();

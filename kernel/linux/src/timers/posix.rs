@@ -186,7 +186,11 @@ impl Core {
     /// What remains, and the interval.
     fn get(&self) -> (Nanos, Nanos) {
         let used = self.used();
-        let schedule = self.schedule.lock();
+        self.remaining(&self.schedule.lock(), used)
+    }
+
+    /// What remains, and the interval. `used` is what [`Core::used`] says.
+    fn remaining(&self, schedule: &Schedule, used: Nanos) -> (Nanos, Nanos) {
         let interval = schedule.interval;
         let Some(expiry) = schedule.expiry else { return (Nanos::ZERO, interval) };
         let now = schedule.now(used);
@@ -201,8 +205,9 @@ impl Core {
         (if rest == Nanos::ZERO && !over { Nanos(1) } else { rest }, interval)
     }
 
-    /// Sets it to expire at `value`, or so long from now, if that is not 0.
-    fn set(&self, value: Nanos, is_absolute: bool, interval: Nanos) {
+    /// Sets it to expire at `value`, or so long from now, if that is not 0. Returns what remained
+    /// before, and the interval: if something did, it has not expired.
+    fn set(&self, value: Nanos, is_absolute: bool, interval: Nanos) -> (Nanos, Nanos) {
         let used = self.used();
         let counting = match self.clock {
             // What was asked for is a duration: nobody changes that by setting a clock.
@@ -210,8 +215,9 @@ impl Core {
             Clock::Linux(counting) => Some(counting),
             Clock::Processor(_) => None,
         };
-        self.set_schedule(counting, value, is_absolute, interval, used);
+        let before = self.set_schedule(counting, value, is_absolute, interval, used);
         self.plan();
+        before
     }
 
     fn set_schedule(
@@ -221,8 +227,9 @@ impl Core {
         is_absolute: bool,
         interval: Nanos,
         used: Nanos,
-    ) {
+    ) -> (Nanos, Nanos) {
         let mut schedule = self.schedule.lock();
+        let before = self.remaining(&schedule, used);
         schedule.generation = schedule.generation.wrapping_add(1);
         schedule.counting = counting;
         let now = if is_absolute { Nanos::ZERO } else { schedule.now(used) };
@@ -233,6 +240,7 @@ impl Core {
         if self.notify != Notify::Nobody {
             arm(&schedule);
         }
+        before
     }
 
     /// Has the process look when its processor time may have come. Thread context; may sleep.
@@ -392,11 +400,8 @@ pub fn timer_settime([id, flags, new, old, ..]: Args) -> SysResult {
         return Err(Errno::EINVAL);
     }
     let (value, interval) = read_itimerspec(new)?;
-    let before = with_timer(id, |timer| {
-        let before = timer.get();
-        timer.set(value, flags as u32 & linux::TIMER_ABSTIME != 0, interval);
-        before
-    })?;
+    let is_absolute = flags as u32 & linux::TIMER_ABSTIME != 0;
+    let before = with_timer(id, |timer| timer.set(value, is_absolute, interval))?;
     if !old.is_null() {
         write_itimerspec(old, before)?;
     }
