@@ -260,24 +260,27 @@ impl<O: Clone + PartialEq> Regions<O> {
         Ok(())
     }
 
-    /// Unmaps everything in the range, which may have holes. Calls `removed` with each piece.
+    /// Unmaps what is in the range, which may have holes, from its start on: as many pieces as
+    /// there is room for in `pieces`. Returns whether nothing is left.
     pub fn remove(
         &mut self,
         start: UserAddr,
         length: u64,
-        mut removed: impl FnMut(Region<O>),
-    ) -> Result<(), MapError> {
+        pieces: &mut [Option<Region<O>>],
+    ) -> Result<bool, MapError> {
         Self::check(start, length)?;
         let end = start.checked_add(length).ok_or(MapError::Invalid)?;
         self.room(1)?;
         self.split(start);
         self.split(end);
-        while let Some(region) = self.map.range(start..end).next().map(Self::region) {
-            self.map.remove(&region.start);
-            self.usage.count(&region.attributes, region.length(), false);
-            removed(region);
+        for piece in pieces {
+            let Some((&at, _)) = self.map.range(start..end).next() else { return Ok(true) };
+            *piece = self.map.remove_entry(&at).map(|(start, Body { end, attributes })| {
+                self.usage.count(&attributes, end - start, false);
+                Region { start, end, attributes }
+            });
         }
-        Ok(())
+        Ok(self.map.range(start..end).next().is_none())
     }
 
     /// Changes the rights of a range without holes; [`MapError::Access`] if a part may not be made
@@ -428,7 +431,7 @@ mod tests {
     #[derive(Clone, Debug)]
     enum Step {
         Insert(u64, u64, u8, u8),
-        Remove(u64, u64),
+        Remove(u64, u64, usize),
         Protect(u64, u64, u8),
         Lock(u64, u64, bool),
         Clear(u64, u64, bool),
@@ -438,7 +441,7 @@ mod tests {
     fn step() -> impl Strategy<Value = Step> {
         prop_oneof![
             (0..PAGES, 1u64..12, 0u8..4, 0u8..5).prop_map(|(s, l, p, k)| Step::Insert(s, l, p, k)),
-            (0..PAGES, 1u64..12).prop_map(|(s, l)| Step::Remove(s, l)),
+            (0..PAGES, 1u64..12, 1usize..5).prop_map(|(s, l, room)| Step::Remove(s, l, room)),
             (0..PAGES, 1u64..12, 0u8..4).prop_map(|(s, l, p)| Step::Protect(s, l, p)),
             (0..PAGES, 1u64..12, any::<bool>()).prop_map(|(s, l, on)| Step::Lock(s, l, on)),
             (0..PAGES, 1u64..12, any::<bool>()).prop_map(|(s, l, on)| Step::Clear(s, l, on)),
@@ -502,11 +505,16 @@ mod tests {
                             });
                         }
                     }
-                    Step::Remove(s, l) => {
+                    Step::Remove(s, l, room) => {
                         let mut pages = 0;
-                        regions
-                            .remove(page(s), l * FRAME_SIZE, |r| pages += r.length() / FRAME_SIZE)
-                            .unwrap();
+                        let mut done = false;
+                        while !done {
+                            let mut pieces = vec![None; room];
+                            done = regions.remove(page(s), l * FRAME_SIZE, &mut pieces).unwrap();
+                            prop_assert!(done || pieces.iter().all(Option::is_some));
+                            let lengths = pieces.iter().flatten().map(Region::length);
+                            pages += lengths.sum::<u64>() / FRAME_SIZE;
+                        }
                         for page in s..(s + l).min(PAGES) {
                             if model[page as usize].take().is_some() {
                                 pages -= 1;

@@ -95,27 +95,29 @@ pub(crate) fn free_table(frame: Frame) {
     PRIVATE.free(frame, FrameSize::Small);
 }
 
-/// A page for a process. If there is none, what is kept of files goes first. May sleep.
-fn page(size: FrameSize) -> Option<Frame> {
+/// Returns what `take` finds. While that is nothing, what is kept of files goes first. May sleep,
+/// for as long as freeing a file takes: with nothing locked that a thread of higher priority may
+/// want.
+pub(crate) fn evicting<T>(mut take: impl FnMut() -> Option<T>) -> Option<T> {
     loop {
-        let frame = SHARED.allocate(size);
-        if frame.is_some() || !page_cache::evict() {
-            return frame;
+        let taken = take();
+        if taken.is_some() || !page_cache::evict() {
+            return taken;
         }
     }
 }
 
-/// A cleared page for a process. Not under a lock: clearing a large one takes long.
+/// A cleared page for a process, if one is free. Clearing a large one takes long.
 pub(crate) fn zeroed_page(size: FrameSize) -> Option<Frame> {
-    let frame = page(size)?;
+    let frame = SHARED.allocate(size)?;
     clear(frame, size.bytes());
     Some(frame)
 }
 
-/// A page for a program with the contents of `from`, one of that size, which others may change
-/// meanwhile. Not under a lock.
+/// A page for a program, if one is free, with the contents of `from`, one of that size, which
+/// others may change meanwhile. Copying a large one takes long.
 pub(crate) fn copied_page(from: Frame, size: FrameSize) -> Option<Frame> {
-    let frame = page(size)?;
+    let frame = SHARED.allocate(size)?;
     // SAFETY: the new frame belongs to the caller, `from` is in use and so does not go; both are
     // mapped, and no Rust object lies in them. The instruction goes on where it was after an
     // interrupt.
@@ -126,7 +128,8 @@ pub(crate) fn copied_page(from: Frame, size: FrameSize) -> Option<Frame> {
     Some(frame)
 }
 
-/// A page of the pool that belongs to whoever has this; it is given back when this is dropped.
+/// A page of 4 KiB of the pool that belongs to whoever has this; it is given back when this is
+/// dropped.
 pub struct OwnedPage(Frame);
 
 impl OwnedPage {
@@ -147,9 +150,31 @@ impl Drop for OwnedPage {
     }
 }
 
-/// A page for a program that starts with `bytes`; the rest is zero.
+/// A cleared page of 2 MiB, like [`OwnedPage`].
+pub(crate) struct OwnedBlock(Frame);
+
+impl OwnedBlock {
+    /// Clears one, which takes a quarter of a millisecond. May sleep, as [`evicting`]; `None` if
+    /// there is none.
+    pub(super) fn zeroed() -> Option<Self> {
+        evicting(|| zeroed_page(FrameSize::Large)).map(Self)
+    }
+
+    /// The block's frame, whose use is the caller's now.
+    pub(super) fn into_frame(self) -> Frame {
+        core::mem::ManuallyDrop::new(self).0
+    }
+}
+
+impl Drop for OwnedBlock {
+    fn drop(&mut self) {
+        release(self.0, FrameSize::Large);
+    }
+}
+
+/// A page for a program that starts with `bytes`; the rest is zero. May sleep, as [`evicting`].
 pub fn filled_page(bytes: &[u8]) -> Option<OwnedPage> {
-    let frame = zeroed_page(FrameSize::Small)?;
+    let frame = evicting(|| zeroed_page(FrameSize::Small))?;
     let length = bytes.len().min(FRAME_SIZE as usize);
     // SAFETY: the frame belongs to the caller, is mapped for the kernel, and no Rust object lies in
     // it.

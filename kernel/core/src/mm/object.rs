@@ -6,7 +6,7 @@
 
 use super::frames::OwnedPage;
 use super::{frames, heap, page_cache::Identity};
-use crate::mm::space::{FaultError, MapError};
+use crate::mm::space::{FaultError, MapError, Obstacle};
 use crate::task::Mutex;
 use alloc::collections::BTreeMap;
 use alloc::sync::{Arc, Weak};
@@ -96,23 +96,23 @@ impl Object {
     }
 
     /// The page at `offset`, made if need be, with one more use for the caller. May sleep, for as
-    /// long as others make a page. [`FaultError::Absent`] if it is to be read before.
-    pub(super) fn page(&self, offset: u64) -> Result<Frame, FaultError> {
+    /// long as others make a page.
+    pub(super) fn page(&self, offset: u64) -> Result<Frame, Obstacle> {
         let index = offset / FRAME_SIZE;
         let mut pages = self.pages.lock();
         let frame = match pages.get(&index) {
             Some(&frame) => frame,
-            None if offset >= self.limit() => return Err(FaultError::Beyond),
-            None if self.is_on_demand() => return Err(FaultError::Absent),
-            None if !heap::has_reserve() => return Err(FaultError::NoMemory),
+            None if offset >= self.limit() => return Err(FaultError::Beyond.into()),
+            None if self.is_on_demand() => return Err(Obstacle::Unread),
+            None if !heap::has_reserve() => return Err(FaultError::NoMemory.into()),
             None => {
-                let frame = frames::zeroed_page(FrameSize::Small).ok_or(FaultError::NoMemory)?;
+                let frame = frames::zeroed_page(FrameSize::Small).ok_or(Obstacle::NoFrame)?;
                 pages.insert(index, frame);
                 self.count.store(pages.len() as u64, Ordering::Relaxed);
                 frame
             }
         };
-        if frames::share(frame) { Ok(frame) } else { Err(FaultError::NoMemory) }
+        if frames::share(frame) { Ok(frame) } else { Err(FaultError::NoMemory.into()) }
     }
 
     /// Ends the pages that appear by themselves where a file of `size` bytes ends.
@@ -242,8 +242,8 @@ impl Object {
             && let Some(Range { start, end }) = self.missing(absent.clone(), FRAME_SIZE)
         {
             // It does not come from Linux any more.
-            let zeros = frames::zeroed_page(FrameSize::Small).ok_or(MapError::NoMemory)?;
-            self.put(start, OwnedPage::of(zeros))?;
+            let zeros = frames::evicting(|| frames::zeroed_page(FrameSize::Small));
+            self.put(start, OwnedPage::of(zeros.ok_or(MapError::NoMemory)?))?;
             absent.start = end;
         }
         let (mut at, last) = (start / FRAME_SIZE, end / FRAME_SIZE);

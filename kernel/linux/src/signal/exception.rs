@@ -35,7 +35,7 @@ fn of_access(why: FaultError) -> (u32, u32) {
     match why {
         FaultError::Unmapped => (SIGSEGV, SEGV_MAPERR),
         FaultError::Protected => (SIGSEGV, SEGV_ACCERR),
-        FaultError::Beyond | FaultError::Absent => (SIGBUS, BUS_ADRERR),
+        FaultError::Beyond => (SIGBUS, BUS_ADRERR),
         // There is no memory left to go on with.
         FaultError::NoMemory => (SIGKILL, SI_KERNEL),
     }

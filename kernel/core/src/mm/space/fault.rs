@@ -8,12 +8,43 @@ use super::revoke::Revoked;
 use super::{Access, AddressSpace, FaultError, Page, Region, pages_of};
 use crate::arch::paging::{NoFrames, Tables};
 use crate::arch::tlb::Stale;
-use crate::mm::frames;
+use crate::mm::{
+    frames::{self, OwnedBlock},
+    page_cache,
+};
 use crate::task;
 use core::ops::Range;
 use core::sync::atomic::Ordering;
 use crtos_abi::UserAddr;
 use crtos_vm::{BLOCK_SIZE, Entry, Flags, Frame, FrameSize, Kind, MapError, Protection};
+
+/// Why a page cannot lie at an address, as found with the layout locked.
+pub(in crate::mm) enum Obstacle {
+    /// It never can.
+    Never(FaultError),
+    /// It has to be read from Linux before.
+    Unread,
+    /// No page is free: something has to go before.
+    NoFrame,
+    /// A block of 2 MiB belongs there, which has to be cleared before.
+    NoBlock,
+}
+
+impl From<FaultError> for Obstacle {
+    fn from(error: FaultError) -> Self {
+        Self::Never(error)
+    }
+}
+
+/// A block of 2 MiB for an address.
+enum Block {
+    /// Nobody has asked for one.
+    Unasked,
+    /// Ready.
+    Cleared(OwnedBlock),
+    /// There is none: pages of 4 KiB have to do.
+    None,
+}
 
 impl AddressSpace {
     /// Makes the page present for `access` and says which frame it is. May sleep.
@@ -57,18 +88,43 @@ impl AddressSpace {
     /// Makes the page at `address` present if the region allows `access`, or brings that nearer: to
     /// be called until it is.
     pub(super) fn fault_in(&self, address: UserAddr, access: Access) -> Result<(), FaultError> {
-        match self.make_present(address, access) {
-            Err(FaultError::Absent) => self.bring_in(address),
-            other => other,
+        let mut block = Block::Unasked;
+        loop {
+            match self.make_present(address, access, &mut block) {
+                Ok(()) => return Ok(()),
+                Err(obstacle) => self.overcome(obstacle, address, &mut block)?,
+            }
         }
     }
 
-    /// As [`fault_in`](Self::fault_in), if nothing has to be read for that.
-    fn make_present(&self, address: UserAddr, access: Access) -> Result<(), FaultError> {
-        let layout = self.layout.lock();
+    /// Does, with nothing locked, what has to be done before a page can lie at `address`.
+    fn overcome(
+        &self,
+        obstacle: Obstacle,
+        address: UserAddr,
+        block: &mut Block,
+    ) -> Result<(), FaultError> {
+        match obstacle {
+            Obstacle::Never(error) => return Err(error),
+            Obstacle::Unread => self.bring_in(address)?,
+            Obstacle::NoFrame if page_cache::evict() => {}
+            Obstacle::NoFrame => return Err(FaultError::NoMemory),
+            Obstacle::NoBlock => *block = OwnedBlock::zeroed().map_or(Block::None, Block::Cleared),
+        }
+        Ok(())
+    }
+
+    /// As [`fault_in`](Self::fault_in), if nothing stands in the way.
+    fn make_present(
+        &self,
+        address: UserAddr,
+        access: Access,
+        block: &mut Block,
+    ) -> Result<(), Obstacle> {
+        let layout = self.layout_at(address);
         let region = layout.regions.find(address).ok_or(FaultError::Unmapped)?;
         if !access.allowed_by(region.protection()) {
-            return Err(FaultError::Protected);
+            return Err(FaultError::Protected.into());
         }
         let present = self.tables.lock().get(address);
         let revoked = match present {
@@ -76,7 +132,7 @@ impl AddressSpace {
             Some((entry, _)) if access.allowed_in(entry.flags()) => None,
             Some(_) => self.upgrade(&region, address)?,
             None => {
-                self.fill(&region, address, access == Access::Write, false)?;
+                self.fill(&region, address, access == Access::Write, false, block)?;
                 None
             }
         };
@@ -89,7 +145,7 @@ impl AddressSpace {
 
     /// Gives the page at `address` all rights of `region`, with a copy of its own if others use it
     /// too. The layout is locked. What Linux was given before is returned, to be revoked.
-    fn upgrade(&self, region: &Region, address: UserAddr) -> Result<Option<Revoked>, FaultError> {
+    fn upgrade(&self, region: &Region, address: UserAddr) -> Result<Option<Revoked>, Obstacle> {
         let page = address.page_down();
         let protection = region.protection();
         let old = {
@@ -105,13 +161,13 @@ impl AddressSpace {
             }
             // It stays while it is copied.
             if !frames::share(entry.frame()) {
-                return Err(FaultError::NoMemory);
+                return Err(FaultError::NoMemory.into());
             }
             entry.frame()
         };
         let Some(new) = frames::copied_page(old, FrameSize::Small) else {
             frames::release(old, FrameSize::Small);
-            return Err(FaultError::NoMemory);
+            return Err(Obstacle::NoFrame);
         };
         let mut stale = Stale::new(self.root);
         let mut tables = self.tables.lock();
@@ -143,14 +199,16 @@ impl AddressSpace {
     }
 
     /// Puts a page at `address` in `region`: of its object, a copy of that for a `write` to private
-    /// memory, or a cleared one. The layout is locked, and there is no page yet.
+    /// memory, or a cleared one. The layout is locked, and there is no page yet. Where a block of
+    /// 2 MiB belongs it is `block`, which the caller has cleared with nothing locked.
     fn fill(
         &self,
         region: &Region,
         address: UserAddr,
         write: bool,
         eager: bool,
-    ) -> Result<FrameSize, FaultError> {
+        block: &mut Block,
+    ) -> Result<FrameSize, Obstacle> {
         let page = address.page_down();
         if let Some((object, offset)) = region.object_at(page) {
             let mut protection = region.protection();
@@ -159,7 +217,7 @@ impl AddressSpace {
                 if write {
                     let copy = frames::copied_page(frame, FrameSize::Small);
                     frames::release(frame, FrameSize::Small);
-                    frame = copy.ok_or(FaultError::NoMemory)?;
+                    frame = copy.ok_or(Obstacle::NoFrame)?;
                 } else {
                     protection.remove(Protection::WRITE);
                 }
@@ -167,26 +225,33 @@ impl AddressSpace {
             let entry = Entry::user_page(frame, FrameSize::Small, protection);
             return match self.put(page, entry, FrameSize::Small)? {
                 true => Ok(FrameSize::Small),
-                false => Err(FaultError::NoMemory),
+                false => Err(FaultError::NoMemory.into()),
             };
         }
         let cleared =
             |frame, size| Entry::user_page(frame, size, region.protection()).with(Flags::CLEARED);
-        let block = address.align_down(BLOCK_SIZE);
-        let fits = region.start <= block && block + BLOCK_SIZE <= region.end;
+        let start = address.align_down(BLOCK_SIZE);
+        let fits = region.start <= start && start + BLOCK_SIZE <= region.end;
         // Asked first: a frame that is of no use would be cleared for each page of the block.
         if fits
             && (region.attributes.kind == Kind::Large || eager)
-            && self.tables.lock().has_room_for_block(block)
-            && let Some(frame) = frames::zeroed_page(FrameSize::Large)
-            && self.put(block, cleared(frame, FrameSize::Large), FrameSize::Large)?
+            && self.tables.lock().has_room_for_block(start)
         {
-            return Ok(FrameSize::Large);
+            match core::mem::replace(block, Block::Unasked) {
+                Block::Unasked => return Err(Obstacle::NoBlock),
+                Block::Cleared(block) => {
+                    let entry = cleared(block.into_frame(), FrameSize::Large);
+                    if self.put(start, entry, FrameSize::Large)? {
+                        return Ok(FrameSize::Large);
+                    }
+                }
+                Block::None => {}
+            }
         }
-        let frame = frames::zeroed_page(FrameSize::Small).ok_or(FaultError::NoMemory)?;
+        let frame = frames::zeroed_page(FrameSize::Small).ok_or(Obstacle::NoFrame)?;
         match self.put(page, cleared(frame, FrameSize::Small), FrameSize::Small)? {
             true => Ok(FrameSize::Small),
-            false => Err(FaultError::NoMemory),
+            false => Err(FaultError::NoMemory.into()),
         }
     }
 
@@ -214,8 +279,9 @@ impl AddressSpace {
     pub fn populate(&self, start: UserAddr, length: u64) -> Result<(), MapError> {
         let range = pages_of(start, length)?;
         let mut at = range.start;
+        let mut block = Block::Unasked;
         while at < range.end {
-            let layout = self.layout.lock();
+            let layout = self.layout_at(at);
             let region = layout.regions.find(at).ok_or(MapError::NoMemory)?;
             let protection = region.protection();
             if protection.is_empty() {
@@ -233,18 +299,18 @@ impl AddressSpace {
                     })
                 }
                 Some((_, size)) => Ok(size),
-                None => self.fill(&region, at, writes, true),
+                None => self.fill(&region, at, writes, true, &mut block),
             };
             drop(layout);
             if let Some(revoked) = revoked {
                 self.revoke.revoke(revoked);
             }
             let size = match filled {
-                Err(FaultError::Absent) => {
-                    self.bring_in(at).map_err(not_present)?;
+                Ok(size) => size,
+                Err(obstacle) => {
+                    self.overcome(obstacle, at, &mut block).map_err(not_present)?;
                     continue;
                 }
-                filled => filled.map_err(not_present)?,
             };
             at = at.align_down(size.bytes()) + size.bytes();
             task::reschedule_point();
@@ -264,7 +330,7 @@ impl AddressSpace {
     /// Whether the page at `address`, which is mapped, would be there at once. Of an object, all
     /// counts as there.
     pub fn is_resident(&self, address: UserAddr) -> bool {
-        let layout = self.layout.lock();
+        let layout = self.layout_at(address);
         let of_object =
             layout.regions.find(address).is_some_and(|r| r.object_at(address).is_some());
         of_object || self.tables.lock().get(address).is_some()

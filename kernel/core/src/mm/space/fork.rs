@@ -121,7 +121,8 @@ impl AddressSpace {
         from: Frame,
         protection: Protection,
     ) -> Result<(), MapError> {
-        let frame = frames::copied_page(from, FrameSize::Small).ok_or(MapError::NoMemory)?;
+        let copy = frames::evicting(|| frames::copied_page(from, FrameSize::Small));
+        let frame = copy.ok_or(MapError::NoMemory)?;
         self.put_new(address, frame, protection)
     }
 
@@ -132,7 +133,8 @@ impl AddressSpace {
         from: Frame,
         protection: Protection,
     ) -> Result<bool, MapError> {
-        let Some(frame) = frames::copied_page(from, FrameSize::Large) else { return Ok(false) };
+        let copy = frames::evicting(|| frames::copied_page(from, FrameSize::Large));
+        let Some(frame) = copy else { return Ok(false) };
         self.put_page(address, frame, FrameSize::Large, protection)
     }
 

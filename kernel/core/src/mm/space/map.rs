@@ -4,7 +4,7 @@
 //! Everything here holds `changes`.
 
 use super::revoke::{Collected, LIMIT, Revoked};
-use super::{AddressSpace, Attributes, Backing, Map, Region, pages_of, whole_pages};
+use super::{AddressSpace, Attributes, Backing, Map, Region, SETTLED, pages_of, whole_pages};
 use crate::arch::paging::{NoFrames, Parts, Scan, Steps};
 use crate::arch::tlb::Stale;
 use crate::mm::{frames, heap};
@@ -22,6 +22,8 @@ use crtos_vm::{
 const BATCH: usize = 32;
 /// Most of them that are taken with interrupts off.
 const STEP: usize = 6;
+/// Most regions that are taken out of the layout while it is locked.
+const PIECES: usize = 4;
 
 impl AddressSpace {
     /// Maps; returns the address.
@@ -66,8 +68,15 @@ impl AddressSpace {
                 if matches!(placement, Placement::Fixed(_))
                     && !layout.regions.is_free(start, length)
                 {
-                    layout.regions.remove(start, length, |_| ())?;
-                    self.sweep(start..start + length, &mut |pages| revoked.push(pages))?;
+                    let range = start..start + length;
+                    layout.in_change[0] = range.clone();
+                    drop(layout);
+                    let cleared = self
+                        .remove_regions(&range)
+                        .and_then(|()| self.sweep(range, &mut |pages| revoked.push(pages)));
+                    layout = self.layout.lock();
+                    layout.in_change = SETTLED;
+                    cleared?;
                 }
                 start
             }
@@ -98,8 +107,21 @@ impl AddressSpace {
     }
 
     fn unmap_locked(&self, range: Range<UserAddr>) -> Result<(), MapError> {
-        self.layout.lock().regions.remove(range.start, range.end - range.start, |_| ())?;
+        self.remove_regions(&range)?;
         self.sweep(range, &mut |pages| self.revoke.revoke(pages))
+    }
+
+    /// Forgets which regions there are in `range`, a few at a time. Dropping one can free an object
+    /// with all its pages, so the layout is not locked then.
+    fn remove_regions(&self, range: &Range<UserAddr>) -> Result<(), MapError> {
+        let mut done = false;
+        while !done {
+            let mut pieces = [const { None }; PIECES];
+            let mut layout = self.layout.lock();
+            done = layout.regions.remove(range.start, range.end - range.start, &mut pieces)?;
+            drop(layout);
+        }
+        Ok(())
     }
 
     /// Takes all pages of `range` out of the tables: frees those that Linux does not know and hands
@@ -378,22 +400,45 @@ impl AddressSpace {
                 return Err(MapError::NoMemory);
             }
         }
-        self.move_pages(kept, region, new_length, fixed)
+        self.move_region(kept, region, new_length, fixed)
     }
 
-    /// Moves the pages of `page_cache` to a new place of `new_length` bytes. `changes` is held.
-    fn move_pages(
+    /// Moves the pages of `kept`, a part of `region`, to a new place of `new_length` bytes. `changes`
+    /// is held.
+    fn move_region(
         &self,
         kept: Range<UserAddr>,
         region: Region,
         new_length: u64,
         fixed: Option<UserAddr>,
     ) -> Result<UserAddr, MapError> {
-        let mut layout = self.layout.lock();
-        let target = match fixed {
-            Some(target) => target,
-            None => layout.find_free(new_length, FRAME_SIZE)?,
+        let target = {
+            let mut layout = self.layout.lock();
+            let target = match fixed {
+                Some(target) => target,
+                None => layout.find_free(new_length, FRAME_SIZE)?,
+            };
+            layout.in_change = [kept.clone(), target..target + new_length];
+            target
         };
+        let moved = self.move_pages(kept, region, target, new_length);
+        self.layout.lock().in_change = SETTLED;
+        if let Some(range) = moved? {
+            self.revoke.revoke(range);
+        }
+        Ok(target)
+    }
+
+    /// Moves the pages of `kept`, a part of `region`, to `target`, where nothing is, and has the
+    /// layout say so. `changes` is held, and both places are in change. Returns what Linux was
+    /// given, to be revoked.
+    fn move_pages(
+        &self,
+        kept: Range<UserAddr>,
+        region: Region,
+        target: UserAddr,
+        new_length: u64,
+    ) -> Result<Option<Revoked>, MapError> {
         // Everything that can fail comes first. Large pages move as small ones.
         for block in blocks(kept.clone()) {
             self.split(block.max(kept.start))?;
@@ -406,8 +451,8 @@ impl AddressSpace {
         if attributes.kind == Kind::Large {
             attributes.kind = Kind::Anonymous;
         }
-        layout.regions.insert(target, new_length, attributes)?;
-        layout.regions.remove(kept.start, kept.end - kept.start, |_| ())?;
+        self.layout.lock().regions.insert(target, new_length, attributes)?;
+        self.remove_regions(&kept)?;
         let mut exposed = Collected::new();
         let mut at = kept.start;
         while at < kept.end {
@@ -427,11 +472,7 @@ impl AddressSpace {
                 Scan::Continue(next) => at = next,
             }
         }
-        drop(layout);
-        if let Some(range) = exposed.finish() {
-            self.revoke.revoke(range);
-        }
-        Ok(target)
+        Ok(exposed.finish())
     }
 
     /// Sets where the heap starts (exec); the break is there then.

@@ -5,10 +5,11 @@
 //! are asked for in advance. Linux learns of a page by [`AddressSpace::expose`]; from then on the
 //! page is not used for anything else before Linux let it go ([`Revoke`]).
 //!
-//! Three locks, taken in this order: `changes` serialises the calls that change what is mapped and
-//! is held until Linux is told; `layout` protects the regions and is what a fault waits for;
-//! `mirrors` knows where the shadow maps files, and is taken before `layout`; `tables` is a spin
-//! lock around a bounded number of entries.
+//! Locks: `changes` serialises the calls that change what is mapped and is held until Linux is told.
+//! `layout` protects the regions. A fault waits for it, so nobody holds it for longer than a page of
+//! 4 KiB takes, however much a call changes. `mirrors` knows where the shadow maps files. `tables`
+//! is a spin lock around a bounded number of entries. They are taken in this order, but `mirrors`
+//! before `layout`.
 
 pub(super) mod copy;
 mod fault;
@@ -23,7 +24,7 @@ use super::{frames, heap};
 use crate::arch::paging::{NoFrames, Scan, Steps, Tables};
 use crate::arch::tlb;
 use crate::sync::SpinLock;
-use crate::task::Mutex;
+use crate::task::{Mutex, MutexGuard};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -33,6 +34,7 @@ use crtos_abi::UserAddr;
 use crtos_abi::channel::SHADOW_END;
 use crtos_vm::{FRAME_SIZE, Flags, Frame, Usage};
 pub use crtos_vm::{Kind, MapError, Placement, Protection};
+pub(super) use fault::Obstacle;
 use mirror::Mirror;
 pub use mirror::Target;
 pub use reading::Filling;
@@ -122,8 +124,6 @@ pub enum FaultError {
     Beyond,
     /// The pool is used up.
     NoMemory,
-    /// It has to be read from Linux before; within the kernel only.
-    Absent,
 }
 
 /// A page that backs an address.
@@ -149,7 +149,13 @@ struct Layout {
     mmap_top: UserAddr,
     populate: bool,
     populate_files: bool,
+    /// Where mappings come and go right now, while the layout is not locked: whoever wants to know
+    /// what is there waits for `changes` ([`AddressSpace::layout_at`]).
+    in_change: [Range<UserAddr>; 2],
 }
+
+/// Nothing is in change.
+const SETTLED: [Range<UserAddr>; 2] = [const { UserAddr::NULL..UserAddr::NULL }; 2];
 
 impl Layout {
     /// Room for a mapping: below the top, or above it if all is taken.
@@ -226,6 +232,7 @@ impl AddressSpace {
                 mmap_top: MMAP_TOP,
                 populate: false,
                 populate_files: false,
+                in_change: SETTLED,
             }),
             mirrors: Mutex::new(Vec::new()),
             tables: SpinLock::new(tables),
@@ -234,6 +241,19 @@ impl AddressSpace {
             barriers: AtomicU32::new(0),
             bounce_buffer: reading::BounceBuffer::new(),
         }))
+    }
+
+    /// Locks the layout as soon as nothing is in change at `address`. Not for those who hold
+    /// `changes`.
+    fn layout_at(&self, address: UserAddr) -> MutexGuard<'_, Layout> {
+        loop {
+            let layout = self.layout.lock();
+            if !layout.in_change.iter().any(|range| range.contains(&address)) {
+                return layout;
+            }
+            drop(layout);
+            drop(self.changes.lock());
+        }
     }
 
     /// Has each CPU that runs on this space pass a barrier that orders memory and instructions.
@@ -256,7 +276,7 @@ impl AddressSpace {
     /// there too. Private futexes need not ask: theirs is `Key::Private` with the space's number.
     /// May sleep.
     pub fn futex_key(&self, address: UserAddr) -> Result<Key, BadAddress> {
-        let layout = self.layout.lock();
+        let layout = self.layout_at(address);
         let region = layout.regions.find(address).ok_or(BadAddress)?;
         Ok(match region.object_at(address) {
             Some((object, offset)) if region.attributes.is_shared() => {

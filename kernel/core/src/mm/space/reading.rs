@@ -52,7 +52,7 @@ impl BounceBuffer {
         if there.is_some() {
             return there;
         }
-        let fresh = frames::zeroed_page(FrameSize::Small)?;
+        let fresh = frames::evicting(|| frames::zeroed_page(FrameSize::Small))?;
         let first = *self.pages.lock()[index].get_or_insert(fresh);
         if first != fresh {
             // Another thread was faster.
@@ -89,9 +89,10 @@ impl Filling<'_> {
     pub fn page(&self, offset: u64, length: u64) -> Option<OwnedPage> {
         let from = self.buffer.frame((offset / FRAME_SIZE) as usize)?;
         if length >= FRAME_SIZE {
-            return frames::copied_page(from, FrameSize::Small).map(OwnedPage::of);
+            let page = frames::evicting(|| frames::copied_page(from, FrameSize::Small));
+            return page.map(OwnedPage::of);
         }
-        let page = frames::zeroed_page(FrameSize::Small)?;
+        let page = frames::evicting(|| frames::zeroed_page(FrameSize::Small))?;
         // SAFETY: both frames are in use, and the new one is the caller's alone.
         unsafe { copy(layout::direct(page), layout::direct(from), length as usize) };
         Some(OwnedPage::of(page))
@@ -119,7 +120,7 @@ impl AddressSpace {
     /// Has the page at `address`, and what lies around it, read from its file. No lock is held.
     /// Sleeps for as long as Linux takes.
     pub(super) fn bring_in(&self, address: UserAddr) -> Result<(), FaultError> {
-        let region = self.layout.lock().regions.find(address).ok_or(FaultError::Unmapped)?;
+        let region = self.layout_at(address).regions.find(address).ok_or(FaultError::Unmapped)?;
         let page = address.page_down();
         let (object, offset) = region.object_at(page).ok_or(FaultError::Beyond)?;
         let (mirror, part) = self.mirror_of(object, offset).ok_or(FaultError::Beyond)?;
