@@ -4,7 +4,7 @@
 //! Everything here holds `changes`.
 
 use super::revoke::{Collected, LIMIT, Revoked};
-use super::{AddressSpace, Attributes, Backing, Map, Region, SETTLED, pages_of, whole_pages};
+use super::{AddressSpace, Attributes, Backing, Map, NOTHING, Region, pages_of, whole_pages};
 use crate::arch::paging::{NoFrames, Parts, Scan, Steps};
 use crate::arch::tlb::Stale;
 use crate::mm::{frames, heap};
@@ -40,9 +40,9 @@ impl AddressSpace {
         if !heap::has_reserve() {
             return Err(MapError::NoMemory);
         }
-        let _changes = self.changes.lock();
+        let changes = self.changes.lock();
+        let mut change = None;
         let mut layout = self.layout.lock();
-        let mut revoked = Vec::new();
         let start = match placement {
             Placement::Anywhere { hint } => {
                 let hint = hint.align_down(align);
@@ -69,14 +69,9 @@ impl AddressSpace {
                     && !layout.regions.is_free(start, length)
                 {
                     let range = start..start + length;
-                    layout.in_change[0] = range.clone();
                     drop(layout);
-                    let cleared = self
-                        .remove_regions(&range)
-                        .and_then(|()| self.sweep(range, &mut |pages| revoked.push(pages)));
+                    change.insert(self.change([range.clone(), NOTHING])).clear(range)?;
                     layout = self.layout.lock();
-                    layout.in_change = SETTLED;
-                    cleared?;
                 }
                 start
             }
@@ -86,8 +81,8 @@ impl AddressSpace {
         let attributes = Attributes { locked, backing, ..Attributes::plain(protection, kind) };
         layout.regions.insert(start, length, attributes)?;
         drop(layout);
-        revoked.into_iter().for_each(|pages| self.revoke.revoke(pages));
-        drop(_changes);
+        drop(change);
+        drop(changes);
         if (populate || locked) && !protection.is_empty() {
             let result = self.lock_present(start, length);
             // MAP_POPULATE is a wish; memory that must be present and is not was not mapped.
@@ -109,6 +104,13 @@ impl AddressSpace {
     fn unmap_locked(&self, range: Range<UserAddr>) -> Result<(), MapError> {
         self.remove_regions(&range)?;
         self.sweep(range, &mut |pages| self.revoke.revoke(pages))
+    }
+
+    /// Begins a change of what is mapped in these ranges. The caller holds `changes` until after its
+    /// end, and not the layout.
+    fn change(&self, ranges: [Range<UserAddr>; 2]) -> Change<'_> {
+        self.layout.lock().in_change = ranges;
+        Change { space: self, revoked: Vec::new() }
     }
 
     /// Forgets which regions there are in `range`, a few at a time. Dropping one can free an object
@@ -353,7 +355,7 @@ impl AddressSpace {
         if !heap::has_reserve() {
             return Err(MapError::NoMemory);
         }
-        let _changes = self.changes.lock();
+        let changes = self.changes.lock();
         let region = self
             .layout
             .lock()
@@ -373,23 +375,28 @@ impl AddressSpace {
             if !self.layout.lock().regions.is_allowed(new.start, new_length) {
                 return Err(MapError::Denied);
             }
-            self.unmap_locked(new)?;
         }
         if new_length < old_length {
             self.unmap_locked(old.start + new_length..old.end)?;
         }
         let kept = old.start..old.end.min(old.start + new_length);
-        if fixed.is_none() {
-            if new_length <= old_length {
-                return Ok(start);
-            }
+        if let Some(target) = fixed {
+            let new = target..target + new_length;
+            let mut change = self.change([kept.clone(), new.clone()]);
+            change.clear(new)?;
+            return change.move_region(kept, region, target, new_length);
+        }
+        if new_length <= old_length {
+            return Ok(start);
+        }
+        let target = {
             let mut layout = self.layout.lock();
             let more = new_length - old_length;
             let attributes = region.attributes.from(old.end - region.start);
             if layout.regions.insert(old.end, more, attributes).is_ok() {
                 let populate = region.attributes.locked;
                 drop(layout);
-                drop(_changes);
+                drop(changes);
                 if populate && let Err(error) = self.lock_present(old.end, more) {
                     self.unmap(old.end, more)?;
                     return Err(error);
@@ -399,80 +406,10 @@ impl AddressSpace {
             if !may_move {
                 return Err(MapError::NoMemory);
             }
-        }
-        self.move_region(kept, region, new_length, fixed)
-    }
-
-    /// Moves the pages of `kept`, a part of `region`, to a new place of `new_length` bytes. `changes`
-    /// is held.
-    fn move_region(
-        &self,
-        kept: Range<UserAddr>,
-        region: Region,
-        new_length: u64,
-        fixed: Option<UserAddr>,
-    ) -> Result<UserAddr, MapError> {
-        let target = {
-            let mut layout = self.layout.lock();
-            let target = match fixed {
-                Some(target) => target,
-                None => layout.find_free(new_length, FRAME_SIZE)?,
-            };
-            layout.in_change = [kept.clone(), target..target + new_length];
-            target
+            layout.find_free(new_length, FRAME_SIZE)?
         };
-        let moved = self.move_pages(kept, region, target, new_length);
-        self.layout.lock().in_change = SETTLED;
-        if let Some(range) = moved? {
-            self.revoke.revoke(range);
-        }
-        Ok(target)
-    }
-
-    /// Moves the pages of `kept`, a part of `region`, to `target`, where nothing is, and has the
-    /// layout say so. `changes` is held, and both places are in change. Returns what Linux was
-    /// given, to be revoked.
-    fn move_pages(
-        &self,
-        kept: Range<UserAddr>,
-        region: Region,
-        target: UserAddr,
-        new_length: u64,
-    ) -> Result<Option<Revoked>, MapError> {
-        // Everything that can fail comes first. Large pages move as small ones.
-        for block in blocks(kept.clone()) {
-            self.split(block.max(kept.start))?;
-        }
-        for block in blocks(target..target + (kept.end - kept.start)) {
-            let mut stale = Stale::new(self.root);
-            self.tables.lock().reserve(block.max(target), &mut stale)?;
-        }
-        let mut attributes = region.attributes.from(kept.start - region.start);
-        if attributes.kind == Kind::Large {
-            attributes.kind = Kind::Anonymous;
-        }
-        self.layout.lock().regions.insert(target, new_length, attributes)?;
-        self.remove_regions(&kept)?;
-        let mut exposed = Collected::new();
-        let mut at = kept.start;
-        while at < kept.end {
-            let mut stale = Stale::new(self.root);
-            let mut tables = self.tables.lock();
-            match tables.scan(at..kept.end, &mut Steps::of_section()) {
-                Scan::Page(address, ..) => {
-                    at = address + FRAME_SIZE;
-                    if let Some((entry, size)) = tables.take(address, &mut stale) {
-                        if entry.flags().contains(Flags::EXPOSED) {
-                            exposed.extend(address..at);
-                        }
-                        let to = target + (address - kept.start);
-                        tables.map(to, size, entry, &mut stale)?;
-                    }
-                }
-                Scan::Continue(next) => at = next,
-            }
-        }
-        Ok(exposed.finish())
+        let mut change = self.change([kept.clone(), target..target + new_length]);
+        change.move_region(kept, region, target, new_length)
     }
 
     /// Sets where the heap starts (exec); the break is there then.
@@ -525,6 +462,75 @@ impl AddressSpace {
             return address;
         }
         address
+    }
+}
+
+/// Mappings that come and go while this exists, with the layout free for everybody whom they do not
+/// concern. At the end Linux is told what it has to let go.
+struct Change<'a> {
+    space: &'a AddressSpace,
+    revoked: Vec<Revoked>,
+}
+
+impl Change<'_> {
+    /// Unmaps everything in `range`, which is in change.
+    fn clear(&mut self, range: Range<UserAddr>) -> Result<(), MapError> {
+        self.space.remove_regions(&range)?;
+        self.space.sweep(range, &mut |pages| self.revoked.push(pages))
+    }
+
+    /// Moves the pages of `kept`, a part of `region`, to `target`, where nothing is and `new_length`
+    /// bytes are mapped then. Both places are in change. Returns `target`.
+    fn move_region(
+        &mut self,
+        kept: Range<UserAddr>,
+        region: Region,
+        target: UserAddr,
+        new_length: u64,
+    ) -> Result<UserAddr, MapError> {
+        let Self { space, revoked } = self;
+        // Everything that can fail comes first. Large pages move as small ones.
+        for block in blocks(kept.clone()) {
+            space.split(block.max(kept.start))?;
+        }
+        for block in blocks(target..target + (kept.end - kept.start)) {
+            let mut stale = Stale::new(space.root);
+            space.tables.lock().reserve(block.max(target), &mut stale)?;
+        }
+        let mut attributes = region.attributes.from(kept.start - region.start);
+        if attributes.kind == Kind::Large {
+            attributes.kind = Kind::Anonymous;
+        }
+        space.layout.lock().regions.insert(target, new_length, attributes)?;
+        space.remove_regions(&kept)?;
+        let mut exposed = Collected::new();
+        let mut at = kept.start;
+        while at < kept.end {
+            let mut stale = Stale::new(space.root);
+            let mut tables = space.tables.lock();
+            match tables.scan(at..kept.end, &mut Steps::of_section()) {
+                Scan::Page(address, ..) => {
+                    at = address + FRAME_SIZE;
+                    if let Some((entry, size)) = tables.take(address, &mut stale) {
+                        if entry.flags().contains(Flags::EXPOSED) {
+                            exposed.extend(address..at);
+                        }
+                        let to = target + (address - kept.start);
+                        tables.map(to, size, entry, &mut stale)?;
+                    }
+                }
+                Scan::Continue(next) => at = next,
+            }
+        }
+        revoked.extend(exposed.finish());
+        Ok(target)
+    }
+}
+
+impl Drop for Change<'_> {
+    fn drop(&mut self) {
+        self.space.layout.lock().in_change = [NOTHING; 2];
+        self.revoked.drain(..).for_each(|pages| self.space.revoke.revoke(pages));
     }
 }
 

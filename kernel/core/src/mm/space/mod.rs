@@ -154,8 +154,8 @@ struct Layout {
     in_change: [Range<UserAddr>; 2],
 }
 
-/// Nothing is in change.
-const SETTLED: [Range<UserAddr>; 2] = [const { UserAddr::NULL..UserAddr::NULL }; 2];
+/// No address.
+const NOTHING: Range<UserAddr> = UserAddr::NULL..UserAddr::NULL;
 
 impl Layout {
     /// Room for a mapping: below the top, or above it if all is taken.
@@ -232,7 +232,7 @@ impl AddressSpace {
                 mmap_top: MMAP_TOP,
                 populate: false,
                 populate_files: false,
-                in_change: SETTLED,
+                in_change: [NOTHING; 2],
             }),
             mirrors: Mutex::new(Vec::new()),
             tables: SpinLock::new(tables),
