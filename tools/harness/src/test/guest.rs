@@ -35,7 +35,7 @@ const ABI_SCRIPT: &str = include_str!("abi.sh");
 const SKIP: u8 = 77;
 /// Seconds that a program of the ABI tests has in each realm: it takes some, and more on a busy
 /// host.
-const ABI_SECONDS: u64 = 200;
+const ABI_SECONDS: u64 = 600;
 /// How long a look at a failed guest may take.
 const LOOK: Duration = Duration::from_secs(60);
 /// How long a healthy realm may take to run a program that does nothing.
