@@ -23,22 +23,14 @@ pub enum Group {
     RemoteCall,
     /// Threads and processes.
     Threads,
-    /// A periodic thread beside one of its program that changes memory.
-    Neighbour,
     /// Everything else.
     Other,
 }
 
 impl Group {
     /// All of them, in the order of tables.
-    pub const ALL: [Self; 6] = [
-        Self::Latency,
-        Self::LocalCall,
-        Self::RemoteCall,
-        Self::Threads,
-        Self::Neighbour,
-        Self::Other,
-    ];
+    pub const ALL: [Self; 5] =
+        [Self::Latency, Self::LocalCall, Self::RemoteCall, Self::Threads, Self::Other];
 
     /// A heading.
     pub fn title(self) -> &'static str {
@@ -47,9 +39,6 @@ impl Group {
             Self::LocalCall => "System calls, local in the realm",
             Self::RemoteCall => "System calls, remote in the realm",
             Self::Threads => "Threads and processes",
-            Self::Neighbour => {
-                "The latest of 100 wake-ups at 10 kHz, beside a thread of the program"
-            }
             Self::Other => "Other",
         }
     }
@@ -90,10 +79,6 @@ const fn figure(
         two_cpus: false,
         realm_only: false,
     }
-}
-
-const fn neighbour(name: &'static str, title: &'static str) -> Figure {
-    figure(name, title, Group::Neighbour, "neighbour", 500)
 }
 
 const fn across(figure: Figure) -> Figure {
@@ -141,16 +126,6 @@ pub const FIGURES: &[Figure] = &[
     figure("thread-join", "thread start to join", Group::Threads, "thread", 1_000),
     figure("fork-exit", "fork, exit, wait", Group::Threads, "process", 300),
     figure("fork-exec", "fork, exec, exit, wait", Group::Threads, "process", 200),
-    neighbour("beside-nothing", "that computes"),
-    neighbour("beside-map", "that maps 256 MiB"),
-    neighbour("beside-protect", "that protects 256 MiB"),
-    neighbour("beside-move", "that moves 256 MiB"),
-    neighbour("beside-replace", "that replaces 256 MiB"),
-    neighbour("beside-share", "that maps 256 MiB of shared memory"),
-    neighbour("beside-lock", "that locks memory"),
-    neighbour("beside-discard", "that discards 256 MiB"),
-    neighbour("beside-fork", "that forks with 96 MiB"),
-    neighbour("beside-thread", "that starts threads"),
     figure("compute", "10 M instructions of computation", Group::Other, "compute", 100),
     figure("compute-timer", "the same with a 1 kHz timer", Group::Other, "compute", 100),
     Figure { how: How::UpDown, realm_only: true, ..figure("up", "crtos up", Group::Other, "", 10) },
