@@ -87,6 +87,10 @@ int crtos_enable(struct crtos_file *file);
 int crtos_disable(struct crtos_file *file);
 void crtos_report_free(void);
 
+/* image.S */
+extern const u8 crtos_image[];
+extern const u8 crtos_image_end[];
+
 /* trampoline.S */
 asmlinkage s64 crtos_host_call(u64 function, u64 host_cr3);
 asmlinkage s64 crtos_enter(u64 cpu, u64 entry, u64 host_cr3);

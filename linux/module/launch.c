@@ -5,7 +5,6 @@
  */
 #include <linux/cc_platform.h>
 #include <linux/cpu.h>
-#include <linux/firmware.h>
 #include <linux/io.h>
 #include <linux/mmzone.h>
 #include <linux/module.h>
@@ -19,8 +18,6 @@
 #include "compat.h"
 #include "crtos.h"
 #include "hypercall.h"
-
-#define FIRMWARE	"crtos/hypervisor.bin"
 
 /* Page tables of host mode: the last four pages of the first block. */
 #define TABLES_SIZE	(4 * PAGE_SIZE)
@@ -117,26 +114,33 @@ static int check_machine(struct crtos_file *file)
 	return 0;
 }
 
-static int check_image(struct crtos_file *file, const struct firmware *image)
+static size_t image_bytes(void)
 {
-	const struct crtos_image_header *header = (const void *)image->data;
+	return crtos_image_end - crtos_image;
+}
+
+/* A module that was built with another hypervisor's image is noticed here. */
+static int check_image(struct crtos_file *file)
+{
+	const struct crtos_image_header *header = (const void *)crtos_image;
+	size_t bytes = image_bytes();
 	u64 end;
 
-	if (image->size < sizeof(*header) || header->magic != CRTOS_IMAGE_MAGIC)
+	if (bytes < sizeof(*header) || header->magic != CRTOS_IMAGE_MAGIC)
 		return crtos_refuse(file, -ENOEXEC,
-				    "/lib/firmware/" FIRMWARE " is not a hypervisor: install crtos again");
+				    "the module was built without a hypervisor: build it again");
 	if (header->abi_version != CRTOS_ABI_VERSION)
 		return crtos_refuse(file, -EPROTO,
-				    "the hypervisor speaks version %u of the interface, the module version %u: install both from one build",
+				    "the module's hypervisor speaks version %u of the interface, the module version %u: build both together",
 				    header->abi_version, CRTOS_ABI_VERSION);
 	end = CRTOS_HYPERVISOR_BASE + header->image_size;
-	if (image->size < CRTOS_LAUNCH_INFO_OFFSET + sizeof(struct crtos_launch_info) ||
-	    header->image_size < image->size ||
+	if (bytes < CRTOS_LAUNCH_INFO_OFFSET + sizeof(struct crtos_launch_info) ||
+	    header->image_size < bytes ||
 	    header->image_size > CRTOS_LARGE_PAGE_SIZE - TABLES_SIZE ||
 	    header->init < CRTOS_HYPERVISOR_BASE || header->init >= end ||
 	    header->enter < CRTOS_HYPERVISOR_BASE || header->enter >= end)
 		return crtos_refuse(file, -ENOEXEC,
-				    "/lib/firmware/" FIRMWARE " contradicts itself: install crtos again");
+				    "the module's hypervisor contradicts itself: build the module again");
 	return 0;
 }
 
@@ -283,9 +287,9 @@ static int launch_all(struct crtos_file *file, struct launch *launch, u64 init)
 	return 0;
 }
 
-static int launch_image(struct crtos_file *file, const struct firmware *image)
+static int launch_image(struct crtos_file *file)
 {
-	struct crtos_image_header header;
+	const struct crtos_image_header *header = (const void *)crtos_image;
 	struct launch *launch;
 	int error;
 	u8 *base;
@@ -301,15 +305,14 @@ static int launch_image(struct crtos_file *file, const struct firmware *image)
 	memset(page_address(report_pages), 0, CRTOS_REPORT_SIZE);
 	/* Read without the lock by get_report(): all of it is the hypervisor's to change. */
 	WRITE_ONCE(crtos.report, page_address(report_pages));
-	memcpy(&header, image->data, sizeof(header));
 	base = page_address(blocks.page[0]);
-	memcpy(base, image->data, image->size);
+	memcpy(base, crtos_image, image_bytes());
 
 	cpus_read_lock();
 	launch->host_cr3 = build_tables(base);
-	launch->enter = header.enter;
+	launch->enter = header->enter;
 	fill_info((void *)(base + CRTOS_LAUNCH_INFO_OFFSET), launch->host_cr3);
-	error = launch_all(file, launch, header.init);
+	error = launch_all(file, launch, header->init);
 	if (!error)
 		/* Read by prepare_cpu() with hotplug locked, and by on_sleep(). */
 		WRITE_ONCE(crtos.enabled, true);
@@ -373,7 +376,6 @@ static int leave_hypervisor(struct crtos_file *file)
  */
 int crtos_enable(struct crtos_file *file)
 {
-	const struct firmware *image;
 	int error;
 
 	if (crtos.enabled)
@@ -384,17 +386,12 @@ int crtos_enable(struct crtos_file *file)
 	error = check_machine(file);
 	if (error)
 		return error;
-	error = firmware_request_nowarn(&image, FIRMWARE, crtos_device.this_device);
+	error = check_image(file);
 	if (error)
-		return crtos_refuse(file, -ENOENT,
-				    "/lib/firmware/" FIRMWARE " cannot be read (error %d): install crtos again",
-				    error);
+		return error;
 	/* It stays while the hypervisor holds a CPU, also after a launch that failed. */
 	__module_get(THIS_MODULE);
-	error = check_image(file, image);
-	if (!error)
-		error = launch_image(file, image);
-	release_firmware(image);
+	error = launch_image(file);
 	if (!error) {
 		crtos_blocks_hide(&blocks);
 		error = check_launch(file);

@@ -69,4 +69,3 @@ MODULE_DESCRIPTION("Real-time realm beside Linux");
 MODULE_LICENSE("GPL");
 MODULE_VERSION("0.1.0");
 MODULE_INFO(interface, __stringify(CRTOS_ABI_VERSION));
-MODULE_FIRMWARE("crtos/hypervisor.bin");

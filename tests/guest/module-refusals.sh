@@ -6,7 +6,6 @@
 # shared: yes
 # timeout: 600
 set -u
-image=/lib/firmware/crtos/hypervisor.bin
 # A hypervisor that never ran.
 crtos down --unload && modprobe crtos || exit 1
 dmesg --clear
@@ -144,13 +143,23 @@ sys.exit(failed)
 P
 online=$(cat /sys/devices/system/cpu/online)
 status=0
-mv "$image" /tmp/image || exit 1
 python3 /tmp/disabled.py || status=1
-python3 /tmp/image.py 'no image' 'cannot be read' || status=1
-head -c 8192 /dev/zero >"$image"; python3 /tmp/image.py 'zeroes' 'not a hypervisor' || status=1
-{ head -c 8 /tmp/image; printf '\x4d\0\0\0'; tail -c +13 /tmp/image; } >"$image"
-python3 /tmp/image.py 'other version' 'version 77' || status=1
-cp /tmp/image "$image"
+# with_image OFFSET VALUE WORDS...: a module whose hypervisor's image has VALUE at OFFSET says so.
+with_image() {
+	python3 - "$(modinfo --filename crtos)" "$1" "$2" <<'P' || return 1
+import re, struct, sys
+module = bytearray(open(sys.argv[1], 'rb').read())
+(image,) = re.finditer(rb'CRTOSHV1.{4}\0{4}', module, re.DOTALL)
+struct.pack_into('<Q', module, image.start() + int(sys.argv[2]), int(sys.argv[3]))
+open('/tmp/other.ko', 'wb').write(module)
+P
+	rmmod crtos && insmod /tmp/other.ko && python3 /tmp/image.py "image with $2 at $1" "${@:3}"
+}
+with_image 0 0 'without a hypervisor' || status=1
+with_image 8 77 'version 77' || status=1
+with_image 16 1 'contradicts itself' || status=1
+with_image 24 4096 'contradicts itself' || status=1
+rmmod crtos && modprobe crtos || exit 1
 dmesg --clear
 python3 /tmp/enabled.py || status=1
 await 'rmmod crtos 2>/dev/null'

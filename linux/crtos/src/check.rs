@@ -142,9 +142,12 @@ const REQUIREMENTS: &[Entry] = &[
         "a kernel that is locked down refuses modules that no known key has signed",
         lockdown,
     ),
-    ("module", "crtos.ko takes CPUs and memory from Linux", module),
+    (
+        "module",
+        "crtos.ko takes CPUs and memory from Linux, and the hypervisor is a part of it",
+        module,
+    ),
     ("loaded module", "command and module have to speak the same version", loaded),
-    ("hypervisor image", "module and hypervisor have to speak the same version", hypervisor),
     ("real-time kernel", "it runs the programs", kernel),
     ("shadow", "it is the Linux half of each program", shadow),
     ("group", "members of the group `crtos` may use `crtos run` without being root", group),
@@ -469,16 +472,15 @@ fn module(probe: &Probe<'_>) -> Finding {
             match install::module(&file) {
                 _ if !built.is_empty() && built != release => missing(
                     format!("{} is built for Linux {built}", path.display()),
-                    format!("build it against the headers of {release}"),
+                    install::build_module(&release),
                 ),
-                what => told(what, &path.display().to_string(), true),
+                what => told(what, &path.display().to_string()),
             }
         }
         None if machine.module_loaded("crtos") => ok("loaded, though not installed"),
-        None => missing(
-            format!("no crtos.ko for Linux {release}"),
-            format!("build and install it against the headers of {release}, then run depmod"),
-        ),
+        None => {
+            missing(format!("no crtos.ko for Linux {release}"), install::build_module(&release))
+        }
     }
 }
 
@@ -500,7 +502,7 @@ fn loaded(probe: &Probe<'_>) -> Finding {
     }
 }
 
-fn told(what: Told, path: &str, silence_is_fine: bool) -> Finding {
+fn told(what: Told, path: &str) -> Finding {
     match what {
         Told::Missing => {
             missing(format!("{path} does not exist"), "reinstall crtos; this file is part of it")
@@ -509,24 +511,16 @@ fn told(what: Told, path: &str, silence_is_fine: bool) -> Finding {
             format!("{path} has version {version}, this command {ABI_VERSION}"),
             "install all parts from the same build",
         ),
-        Told::Silent if !silence_is_fine => missing(
-            format!("{path} is no image of the hypervisor"),
-            "reinstall crtos; this file is part of it",
-        ),
         _ => ok(path),
     }
 }
 
-fn hypervisor(probe: &Probe<'_>) -> Finding {
-    told(install::hypervisor(probe.machine), install::HYPERVISOR, false)
-}
-
 fn kernel(probe: &Probe<'_>) -> Finding {
-    told(install::elf(probe.machine, install::KERNEL), install::KERNEL, true)
+    told(install::elf(probe.machine, install::KERNEL), install::KERNEL)
 }
 
 fn shadow(probe: &Probe<'_>) -> Finding {
-    told(install::elf(probe.machine, install::SHADOW), install::SHADOW, true)
+    told(install::elf(probe.machine, install::SHADOW), install::SHADOW)
 }
 
 fn group(probe: &Probe<'_>) -> Finding {
@@ -544,10 +538,6 @@ mod tests {
     /// Makes a machine on which everything is installed.
     fn installed() -> Fake {
         let fake = Fake::fit();
-        let mut image = crtos_abi::image::IMAGE_MAGIC.to_le_bytes().to_vec();
-        image.extend(u64::from(ABI_VERSION).to_le_bytes());
-        image.resize(4096, 0);
-        fake.write(install::HYPERVISOR, image);
         fake.write(install::KERNEL, "ELF");
         fake.write(install::SHADOW, "ELF");
         fake.write("/lib/modules/6.1.0-32-amd64/updates/crtos.ko", "module");
@@ -642,7 +632,6 @@ mod tests {
                 write("/sys/kernel/security/lockdown", "none [integrity] confidentiality".into()),
             ),
             ("module", Verdict::Missing, remove("/lib/modules")),
-            ("hypervisor image", Verdict::Missing, write(install::HYPERVISOR, "x".into())),
             ("real-time kernel", Verdict::Missing, remove(install::KERNEL)),
             ("shadow", Verdict::Missing, remove(install::SHADOW)),
             ("group", Verdict::Note, write("/etc/group", "root:x:0:".into())),

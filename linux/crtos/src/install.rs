@@ -7,10 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crtos_abi::{
-    image::{IMAGE_MAGIC, ImageHeader},
-    note::Note,
-};
+use crtos_abi::note::Note;
 use object::{
     LittleEndian,
     elf::FileHeader64,
@@ -23,8 +20,8 @@ use crate::{machine::Machine, view::View};
 pub const KERNEL: &str = "/usr/lib/crtos/kernel.elf";
 /// The Linux half of programs in the realm.
 pub const SHADOW: &str = "/usr/lib/crtos/shadow";
-/// The hypervisor's image.
-pub const HYPERVISOR: &str = "/lib/firmware/crtos/hypervisor.bin";
+/// The sources of the module, with the hypervisor's image.
+const SOURCES: &str = "/usr/src/crtos";
 
 /// Returns where the module for the running kernel is installed.
 pub fn module_path(machine: &Machine) -> Option<PathBuf> {
@@ -37,6 +34,13 @@ pub fn module_path(machine: &Machine) -> Option<PathBuf> {
         .find(|path| machine.exists(path))
 }
 
+/// Returns what to do where there is no module for this kernel.
+pub fn build_module(release: &str) -> String {
+    format!(
+        "install the headers of {release}, then `make -C {SOURCES} modules modules_install` and `depmod`"
+    )
+}
+
 /// What a file tells about its version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Told {
@@ -46,19 +50,6 @@ pub enum Told {
     Silent,
     /// Version of the interface.
     Abi(u32),
-}
-
-/// Reads the version of the hypervisor's image.
-pub fn hypervisor(machine: &Machine) -> Told {
-    let Ok(image) = fs::read(machine.path(HYPERVISOR)) else { return Told::Missing };
-    if image.len() < size_of::<ImageHeader>() {
-        return Told::Silent;
-    }
-    let header = View(&image);
-    match header.u64(offset_of!(ImageHeader, magic)) {
-        IMAGE_MAGIC => Told::Abi(header.u32(offset_of!(ImageHeader, abi_version))),
-        _ => Told::Silent,
-    }
 }
 
 /// Reads the version of an ELF file with a note of it (section `.note.crtos`).

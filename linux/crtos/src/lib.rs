@@ -87,8 +87,8 @@ Environment:
 Files:
   /dev/crtos                              the module's device; group `crtos` may use `crtos run`
   /usr/lib/crtos/kernel.elf               the real-time kernel
-  /lib/firmware/crtos/hypervisor.bin      the hypervisor
-  /lib/modules/VERSION/updates/crtos.ko   the module"
+  /lib/modules/VERSION/updates/crtos.ko   the module, with the hypervisor in it
+  /usr/src/crtos                          the module's sources, to build it for another kernel"
 )]
 pub struct Cli {
     #[command(subcommand)]

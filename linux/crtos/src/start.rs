@@ -93,9 +93,7 @@ fn load_module(machine: &Machine, asked: &str) -> Result<()> {
             asked,
             format!("the module crtos.ko is not installed for the running kernel {release}"),
         )
-        .remedy(format!(
-            "build and install it against the headers of {release}, then run depmod"
-        )));
+        .remedy(install::build_module(&release)));
     }
     let modprobe = Command::new("modprobe").arg("crtos").stdin(Stdio::null()).output();
     let reason = match modprobe {

@@ -177,7 +177,7 @@ impl Up {
                 ASKED,
                 format!("the module crtos.ko is not installed for the running kernel {release}"),
             )
-            .remedy(format!("build and install it against the headers of {release}")));
+            .remedy(install::build_module(&release)));
         }
         self.check(machine, device.as_ref(), split)?;
         if device.is_none() {

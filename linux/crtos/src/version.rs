@@ -15,7 +15,7 @@ use crate::{
 /// Show the versions of all parts, and whether they fit together
 ///
 /// Each part knows the version of the interface that it speaks. Parts of different versions refuse
-/// to work together.
+/// to work together. The hypervisor is a part of the module.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 With --json an array of objects: part, version (or null), interface (or null), fits (boolean or null
@@ -93,8 +93,6 @@ pub fn parts(machine: &Machine) -> Vec<Part> {
         ..Part::new("module, loaded", "/dev/crtos", told)
     });
 
-    let hypervisor = install::hypervisor(machine);
-    parts.push(Part::new("hypervisor", install::HYPERVISOR, hypervisor));
     for (part, path) in [("real-time kernel", install::KERNEL), ("shadow", install::SHADOW)] {
         parts.push(Part::new(part, path, install::elf(machine, path)));
     }

@@ -15,6 +15,8 @@ use crate::{parts, paths, run};
 
 /// File name of crtos' module.
 const CRTOS: &str = "crtos.ko";
+/// The hypervisor's image among the sources of crtos' module.
+const IMAGE: &str = "hypervisor.bin";
 /// Name of the tests' attacker.
 const ATTACK: &str = "attack";
 /// Headers of crtos that the attacker uses, too.
@@ -23,9 +25,14 @@ const SHARED_HEADERS: &[&str] = &["abi.h", "hypercall.h"];
 /// A file of a module's source: its name and its bytes.
 type Source = (PathBuf, Vec<u8>);
 
-/// Builds crtos' module for all kernels and puts it into the staging tree.
-pub fn build(stage: &Path) -> Result<()> {
-    let sources = read_sources(&paths::root().join("linux/module"), Path::new(""))?;
+/// Builds crtos' module with the hypervisor's image for all kernels, and puts it into the staging
+/// tree, with its sources for the kernels of users.
+pub fn build(stage: &Path, image: Vec<u8>) -> Result<()> {
+    let mut sources = read_sources(&paths::root().join("linux/module"), Path::new(""))?;
+    let is_hidden = |name: &Path| name.to_string_lossy().starts_with('.');
+    sources.retain(|(name, _)| !is_hidden(name) && name != Path::new(IMAGE));
+    sources.push((IMAGE.into(), image));
+    copy_sources(&sources, &stage.join("usr/src/crtos"))?;
     for_all_kernels(|flavour, kernel| {
         let installed = stage.join("usr/lib/modules").join(&kernel.release);
         let module = installed.join("updates").join(CRTOS);

@@ -19,7 +19,7 @@ const STATIC: &str = "-Ctarget-feature=+crt-static";
 /// A part of the system that is built on its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Part {
-    /// The partitioning hypervisor.
+    /// The partitioning hypervisor, which becomes a part of the Linux module.
     Hypervisor,
     /// The real-time kernel.
     Kernel,
@@ -33,7 +33,7 @@ pub enum Part {
     Crtos,
     /// The programs that measure.
     Bench,
-    /// The Linux module, for each of the kernels.
+    /// The Linux module, for each of the kernels, with the hypervisor in it.
     Module,
     /// The tests' hostile module, for each of the kernels.
     Attacker,
@@ -63,11 +63,7 @@ impl Part {
         let _step = progress::step(format!("build {}", self.name()));
         let stage = paths::stage();
         match self {
-            Self::Hypervisor => {
-                let program = one(bare_programs("crtos-hypervisor")?)?;
-                let image = flat::flatten(&fs::read(&program)?)?;
-                install(&image, &stage.join("lib/firmware/crtos/hypervisor.bin"), 0o644)
-            }
+            Self::Hypervisor => hypervisor().map(drop),
             Self::Kernel => {
                 let cargo = with_vdso(BareMetal::get()?.cargo("build", Model::Static))?;
                 let program = one(programs(cargo, "crtos-kernel")?)?;
@@ -92,7 +88,7 @@ impl Part {
                 install(&fs::read(program)?, &stage.join("usr/sbin/crtos"), 0o755)
             }
             Self::Bench => compiled::install_bench(&stage.join("usr/lib/crtos/bench")),
-            Self::Module => module::build(&stage),
+            Self::Module => module::build(&stage, hypervisor()?),
             Self::Attacker => module::build_attacker(&compiled::tree()),
         }
     }
@@ -122,6 +118,12 @@ fn bare_programs(package: &str) -> Result<Vec<PathBuf>> {
     let model =
         if package == "crtos-hypervisor" { Model::PositionIndependent } else { Model::Static };
     programs(BareMetal::get()?.cargo("build", model), package)
+}
+
+/// The hypervisor's image, built if need be: the module contains it.
+fn hypervisor() -> Result<Vec<u8>> {
+    let program = one(bare_programs("crtos-hypervisor")?)?;
+    flat::flatten(&fs::read(&program)?)
 }
 
 /// The vDSO, built if need be: a shared object that the kernel contains.

@@ -2,6 +2,7 @@
 //! This machine, and the systems on it that can be measured.
 
 use std::fs;
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::UNIX_EPOCH;
 
@@ -123,11 +124,12 @@ fn version(program: &str) -> Option<String> {
 
 /// Returns when the parts of the installation were made, which tells it from another.
 pub fn fingerprint() -> String {
-    let made = |path: &str| {
+    let made = |path: PathBuf| {
         let time = fs::metadata(path).and_then(|about| about.modified()).ok()?;
         Some(time.duration_since(UNIX_EPOCH).ok()?.as_nanos().to_string())
     };
-    let parts =
-        [install::KERNEL, install::HYPERVISOR, install::SHADOW, "/usr/lib/crtos/bench/timer"];
-    parts.map(|path| made(path).unwrap_or_default()).join(" ")
+    let module = install::module_path(&Machine::here()).unwrap_or_default();
+    let others = [install::KERNEL, install::SHADOW, "/usr/lib/crtos/bench/timer"];
+    let parts = others.into_iter().map(PathBuf::from).chain([module]);
+    parts.map(|path| made(path).unwrap_or_default()).collect::<Vec<_>>().join(" ")
 }

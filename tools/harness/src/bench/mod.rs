@@ -417,7 +417,6 @@ fn fingerprint(target: Target) -> Result<String> {
     if target.realm {
         files.push(stage.join("usr/lib/crtos/kernel.elf"));
         files.push(stage.join("usr/lib/crtos/shadow"));
-        files.push(stage.join("lib/firmware/crtos/hypervisor.bin"));
         files.push(stage.join("usr/lib/modules").join(&release).join("updates/crtos.ko"));
     }
     let mut hasher = DefaultHasher::new();
