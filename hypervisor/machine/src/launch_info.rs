@@ -35,9 +35,10 @@ pub fn cpu_count() -> usize {
     (get().cpu_count as usize).min(MAX_CPUS)
 }
 
-/// The CPUs that the hypervisor knows.
+/// The CPUs that the hypervisor knows and the machine has: an interrupt command for another one
+/// would be for everybody.
 pub fn cpus() -> impl Iterator<Item = CpuIndex> {
-    CpuIndex::first(cpu_count())
+    CpuIndex::first(cpu_count()).filter(|cpu| exists(*cpu))
 }
 
 /// The id of a CPU's local APIC.
