@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * CPUs change hands by Linux's CPU hotplug: a cell's CPUs are offline in Linux,
- * and Linux cannot bring a CPU online that runs outside the hypervisor.
+ * CPUs change hands by Linux's CPU hotplug: a cell's CPUs are offline in Linux. All CPUs are
+ * online for the launch, and Linux cannot bring one online that was added later.
  */
 #include <linux/cpu.h>
 #include <linux/cpuhotplug.h>
@@ -36,7 +36,7 @@ static int prepare_cpu(unsigned int cpu)
 		return -EBUSY;
 	}
 	if (!cpumask_test_cpu(cpu, &crtos.held)) {
-		pr_info("crtos: CPU %u stays offline: it was offline when the hypervisor was launched; disable the hypervisor first\n",
+		pr_info("crtos: CPU %u stays offline: it was added after the hypervisor was launched; disable the hypervisor first\n",
 			cpu);
 		return -EBUSY;
 	}
@@ -86,13 +86,78 @@ static int check_cpu(struct crtos_file *file, unsigned int cpu)
 				    cpu);
 	if (!cpumask_test_cpu(cpu, &crtos.held))
 		return crtos_refuse(file, -EBUSY,
-				    "CPU %u was offline when the hypervisor was launched: disable it, bring the CPU online (chcpu -e %u), enable it",
-				    cpu, cpu);
+				    "CPU %u was added after the hypervisor was launched: disable and enable it",
+				    cpu);
 	if (!cpu_online(cpu))
 		return crtos_refuse(file, -EBUSY,
 				    "CPU %u is offline in Linux: bring it online first (chcpu -e %u)",
 				    cpu, cpu);
 	return 0;
+}
+
+static int refuse_asleep(struct crtos_file *file, unsigned int cpu, int error)
+{
+	/* How Linux refuses hardware threads that nosmt keeps offline. */
+	if (error != -EPERM && error != -ECANCELED)
+		return crtos_refuse(file, -EBUSY,
+				    "CPU %u is offline, so the hypervisor does not reach it, and Linux does not bring it online (error %d): do that first (chcpu -e %u)",
+				    cpu, error, cpu);
+	if (cpu_smt_possible())
+		return crtos_refuse(file, -EBUSY,
+				    "CPU %u is offline, so the hypervisor does not reach it: switch hardware threads on first (echo on >/sys/devices/system/cpu/smt/control), and off again afterwards",
+				    cpu);
+	return crtos_refuse(file, -EBUSY,
+			    "CPU %u is offline, so the hypervisor does not reach it: boot without nosmt=force",
+			    cpu);
+}
+
+/**
+ * crtos_cpus_wake() - bring CPUs online for the launch, or to leave
+ * @file: where a failure is explained
+ * @among: the CPUs that have to be online
+ * @woken: gets those that were offline, for crtos_cpus_sleep()
+ *
+ * Context: Under crtos.lock; may sleep.
+ * Return: 0 or a negative error; then all are as they were, and @woken is empty.
+ */
+int crtos_cpus_wake(struct crtos_file *file, const struct cpumask *among, struct cpumask *woken)
+{
+	unsigned int cpu;
+	int error;
+
+	cpumask_clear(woken);
+	for_each_cpu(cpu, among) {
+		if (cpu_online(cpu))
+			continue;
+		/* One that was removed has no device any more, which add_cpu() does not check. */
+		error = cpu_present(cpu) ? add_cpu(cpu) : -ENODEV;
+		if (error) {
+			crtos_cpus_sleep(woken);
+			cpumask_clear(woken);
+			return refuse_asleep(file, cpu, error);
+		}
+		cpumask_set_cpu(cpu, woken);
+	}
+	return 0;
+}
+
+/**
+ * crtos_cpus_sleep() - take CPUs offline that crtos_cpus_wake() brought online
+ * @woken: the CPUs
+ *
+ * Context: Under crtos.lock; may sleep.
+ */
+void crtos_cpus_sleep(const struct cpumask *woken)
+{
+	unsigned int cpu;
+	int error;
+
+	for_each_cpu(cpu, woken) {
+		error = remove_cpu(cpu);
+		if (error < 0)
+			pr_warn("crtos: CPU %u does not go offline again (error %d): try chcpu -d %u\n",
+				cpu, error, cpu);
+	}
 }
 
 /**

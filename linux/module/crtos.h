@@ -111,6 +111,11 @@ void crtos_cpu_exit(void);
 int crtos_cpus_take(struct crtos_file *file, struct crtos_cell *cell,
 		    const struct cpumask *wanted);
 void crtos_cpus_return(struct crtos_cell *cell);
+int crtos_cpus_wake(struct crtos_file *file, const struct cpumask *among, struct cpumask *woken);
+void crtos_cpus_sleep(const struct cpumask *woken);
+
+/* madt.c */
+int crtos_check_listed(struct crtos_file *file);
 
 /* cell.c */
 struct crtos_cell *crtos_cell_find(struct crtos_file *file, u32 number);

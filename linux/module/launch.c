@@ -24,6 +24,9 @@
 #define TABLE		(PAGE_SIZE / sizeof(u64))
 #define IDENTITY_END	(512ull << 30)
 
+/* In place of the APIC id of a CPU that the machine does not have. */
+#define NO_APIC		(~0u)
+
 /* Present, writable, accessed; the leaves also dirty and large. */
 #define PTE_TABLE	0x23
 #define PTE_LARGE	0xe3
@@ -144,6 +147,19 @@ static int check_image(struct crtos_file *file)
 	return 0;
 }
 
+/*
+ * Refuses unless the launch reaches every CPU: one that stays outside could be started there,
+ * by an NMI for example, and would have all memory. Hotplug is locked.
+ */
+static int check_cpus(struct crtos_file *file, u32 cpu_count)
+{
+	if (cpumask_last(cpu_present_mask) + 1 != cpu_count ||
+	    !cpumask_subset(cpu_present_mask, cpu_online_mask))
+		return crtos_refuse(file, -EBUSY,
+				    "a CPU went offline or was added meanwhile, so the hypervisor does not reach it: try again");
+	return crtos_check_listed(file);
+}
+
 static int take_memory(struct crtos_file *file, u32 cpu_count)
 {
 	u64 count = 2 + cpu_count / 32;
@@ -197,7 +213,7 @@ static u64 build_tables(u8 *first_block)
 	return __pa(pml4);
 }
 
-static void fill_info(struct crtos_launch_info *info, u64 host_cr3)
+static void fill_info(struct crtos_launch_info *info, u64 host_cr3, u32 cpu_count)
 {
 	u32 i;
 
@@ -207,12 +223,12 @@ static void fill_info(struct crtos_launch_info *info, u64 host_cr3)
 	info->memory_end = memory_end();
 	info->tsc_khz = tsc_khz;
 	info->x2apic = x2apic_enabled();
-	info->cpu_count = cpumask_last(cpu_present_mask) + 1;
+	info->cpu_count = cpu_count;
 	info->block_count = blocks.count;
 	for (i = 0; i < blocks.count; i++)
 		info->blocks[i] = page_to_phys(blocks.page[i]);
 	for (i = 0; i < info->cpu_count; i++)
-		info->apic_ids[i] = per_cpu(x86_cpu_to_apicid, i);
+		info->apic_ids[i] = cpu_present(i) ? per_cpu(x86_cpu_to_apicid, i) : NO_APIC;
 }
 
 static void enter_this_cpu(void *data)
@@ -287,14 +303,36 @@ static int launch_all(struct crtos_file *file, struct launch *launch, u64 init)
 	return 0;
 }
 
-static int launch_image(struct crtos_file *file)
+/* Launches on CPUs that are all online. @launch has room for the results. */
+static int launch_online(struct crtos_file *file, struct launch *launch, u32 cpu_count)
 {
 	const struct crtos_image_header *header = (const void *)crtos_image;
+	u8 *base = page_address(blocks.page[0]);
+	int error;
+
+	cpus_read_lock();
+	error = check_cpus(file, cpu_count);
+	if (!error) {
+		launch->host_cr3 = build_tables(base);
+		launch->enter = header->enter;
+		fill_info((void *)(base + CRTOS_LAUNCH_INFO_OFFSET), launch->host_cr3, cpu_count);
+		error = launch_all(file, launch, header->init);
+	}
+	if (!error)
+		/* Read by prepare_cpu() with hotplug locked, and by on_sleep(). */
+		WRITE_ONCE(crtos.enabled, true);
+	cpus_read_unlock();
+	return error;
+}
+
+static int launch_image(struct crtos_file *file)
+{
+	static struct cpumask woken;	/* under crtos.lock */
+	u32 cpu_count = cpumask_last(cpu_present_mask) + 1;
 	struct launch *launch;
 	int error;
-	u8 *base;
 
-	error = take_memory(file, cpumask_last(cpu_present_mask) + 1);
+	error = take_memory(file, cpu_count);
 	if (error)
 		return error;
 	launch = kzalloc(sizeof(*launch), GFP_KERNEL);
@@ -305,18 +343,12 @@ static int launch_image(struct crtos_file *file)
 	memset(page_address(report_pages), 0, CRTOS_REPORT_SIZE);
 	/* Read without the lock by get_report(): all of it is the hypervisor's to change. */
 	WRITE_ONCE(crtos.report, page_address(report_pages));
-	base = page_address(blocks.page[0]);
-	memcpy(base, crtos_image, image_bytes());
+	memcpy(page_address(blocks.page[0]), crtos_image, image_bytes());
 
-	cpus_read_lock();
-	launch->host_cr3 = build_tables(base);
-	launch->enter = header->enter;
-	fill_info((void *)(base + CRTOS_LAUNCH_INFO_OFFSET), launch->host_cr3);
-	error = launch_all(file, launch, header->init);
+	error = crtos_cpus_wake(file, cpu_present_mask, &woken);
 	if (!error)
-		/* Read by prepare_cpu() with hotplug locked, and by on_sleep(). */
-		WRITE_ONCE(crtos.enabled, true);
-	cpus_read_unlock();
+		error = launch_online(file, launch, cpu_count);
+	crtos_cpus_sleep(&woken);
 	kfree(launch);
 	if (error && cpumask_empty(&crtos.held))
 		crtos_blocks_return(&blocks);
@@ -338,16 +370,11 @@ static int check_launch(struct crtos_file *file)
 static int leave_hypervisor(struct crtos_file *file)
 {
 	static struct cpumask woken;	/* under crtos.lock */
-	unsigned int cpu;
-	int error = 0;
+	int error;
 
-	cpumask_andnot(&woken, &crtos.held, cpu_online_mask);
-	for_each_cpu(cpu, &woken) {
-		if (add_cpu(cpu))
-			return crtos_refuse(file, -EBUSY,
-					    "CPU %u does not come online, so the hypervisor cannot leave it: bring it online (chcpu -e %u)",
-					    cpu, cpu);
-	}
+	error = crtos_cpus_wake(file, &crtos.held, &woken);
+	if (error)
+		return error;
 	cpus_read_lock();
 	if (!cpumask_subset(&crtos.held, cpu_online_mask))
 		error = crtos_refuse(file, -EBUSY,
@@ -358,8 +385,7 @@ static int leave_hypervisor(struct crtos_file *file)
 		/* As in launch_image(). */
 		WRITE_ONCE(crtos.enabled, false);
 	cpus_read_unlock();
-	for_each_cpu(cpu, &woken)
-		remove_cpu(cpu);
+	crtos_cpus_sleep(&woken);
 	if (error)
 		return error;
 	crtos_blocks_show(&blocks);

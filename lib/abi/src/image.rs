@@ -83,8 +83,8 @@ pub struct LaunchInfo {
     pub block_count: u32,
     /// Physical addresses of the hypervisor's blocks, in the order of their virtual addresses.
     pub blocks: [u64; MAX_HYPERVISOR_BLOCKS],
-    /// APIC id of each CPU; the index is the CPU's number everywhere else. Linux's CPU numbers are
-    /// used.
+    /// APIC id of each CPU, all ones if the machine has no such CPU; the index is the CPU's number
+    /// everywhere else. Linux's CPU numbers are used. Each CPU of the machine is here and enters.
     pub apic_ids: [u32; MAX_CPUS],
 }
 

@@ -130,6 +130,11 @@ const REQUIREMENTS: &[Entry] = &[
         tsc,
     ),
     ("CPUs", "at least one CPU stays with Linux, and one goes to the realm", cpus),
+    (
+        "offline CPUs",
+        "a CPU that the hypervisor does not reach at its launch could touch everything",
+        offline,
+    ),
     ("CPU hotplug", "CPUs are taken from Linux by unplugging them", hotplug),
     (
         "hardware threads",
@@ -382,6 +387,20 @@ fn cpus(probe: &Probe<'_>) -> Finding {
     }
 }
 
+fn offline(probe: &Probe<'_>) -> Finding {
+    if probe.enabled() {
+        return ok("the hypervisor has all CPUs");
+    }
+    match crate::plan::launch(probe.machine) {
+        Ok(asleep) if asleep.is_empty() => ok("none"),
+        Ok(asleep) => ok(format!("{}: online for a moment at the launch", asleep.named())),
+        Err(failure) => {
+            let (reason, remedy) = failure.explained();
+            (Verdict::Missing, reason, remedy)
+        }
+    }
+}
+
 fn hotplug(probe: &Probe<'_>) -> Finding {
     let machine = probe.machine;
     let candidates = probe.candidates();
@@ -614,6 +633,14 @@ mod tests {
                 ),
             ),
             ("CPUs", Verdict::Missing, write("/sys/devices/system/cpu/present", "0".into())),
+            (
+                "offline CPUs",
+                Verdict::Missing,
+                Box::new(|fake| {
+                    fake.write("/sys/devices/system/cpu/online", "0,2");
+                    fake.write("/sys/devices/system/cpu/smt/control", "off");
+                }),
+            ),
             ("CPU hotplug", Verdict::Missing, write(online, "0".into())),
             (
                 "hardware threads",

@@ -36,6 +36,11 @@ impl CpuList {
         self.0.contains(&cpu)
     }
 
+    /// Returns those that are not in `others`.
+    pub fn without(&self, others: &Self) -> Self {
+        Self(self.0.difference(&others.0).copied().collect())
+    }
+
     /// Returns a bit for each CPU, as the device takes it.
     pub fn mask(&self) -> [u64; 4] {
         let mut mask = [0; 4];

@@ -50,6 +50,11 @@ impl Failure {
         self
     }
 
+    /// Returns why it was refused, and what the user can do.
+    pub fn explained(self) -> (String, Option<String>) {
+        (self.reason, self.remedy)
+    }
+
     /// Returns the exit status of the command.
     pub fn exit_status(&self) -> u8 {
         self.status

@@ -62,6 +62,17 @@ impl Machine {
         self.cpus("online")
     }
 
+    /// Returns how many CPUs the firmware lists, if its list (ACPI's MADT) can be read.
+    pub fn listed(&self) -> Option<usize> {
+        let table = fs::read(self.path("/sys/firmware/acpi/tables/APIC")).ok()?;
+        Some(madt_cpus(&table).len())
+    }
+
+    /// Tells how Linux uses hardware threads: "on", "off", "forceoff", "notsupported", …
+    pub fn smt(&self) -> Option<String> {
+        self.read("/sys/devices/system/cpu/smt/control")
+    }
+
     /// Returns the CPUs that Linux leaves to programs that ask for them (`isolcpus=`).
     pub fn isolated(&self) -> CpuList {
         self.cpus("isolated")
@@ -182,6 +193,32 @@ impl Machine {
     }
 }
 
+/// Returns the APIC ids of the CPUs that a MADT lists as there (ACPI 6.5, 5.2.12).
+fn madt_cpus(table: &[u8]) -> BTreeSet<u32> {
+    /// Bytes before the first entry.
+    const HEAD: usize = 44;
+    let word = |entry: &[u8], at: usize| {
+        entry.get(at..at + 4).and_then(|bytes| bytes.try_into().ok()).map(u32::from_le_bytes)
+    };
+    let mut ids = BTreeSet::new();
+    let mut rest = table.get(HEAD..).unwrap_or_default();
+    while let &[kind, length, ..] = rest
+        && length >= 2
+        && let Some((entry, behind)) = rest.split_at_checked(length.into())
+    {
+        rest = behind;
+        let (id, flags) = match kind {
+            0 => (entry.get(3).filter(|id| **id != 0xff).map(|id| (*id).into()), word(entry, 4)),
+            9 => (word(entry, 4).filter(|id| *id != u32::MAX), word(entry, 8)),
+            _ => continue,
+        };
+        if flags.is_some_and(|flags| flags & 1 != 0) {
+            ids.extend(id);
+        }
+    }
+    ids
+}
+
 /// Machines made of files, for tests.
 #[cfg(test)]
 pub mod fake {
@@ -269,5 +306,30 @@ mod tests {
         assert_eq!(machine.available(), Some(Size(900_000 << 10)));
         assert_eq!(machine.free_blocks(), Some(Size::mib(8 * 2 + 100 * 4)));
         assert_eq!(machine.module_users("kvm_amd"), None);
+        assert_eq!(machine.listed(), None);
+    }
+
+    #[test]
+    fn the_firmwares_list_is_read_with_care() {
+        let mut table = vec![0; 44];
+        let small = |id, flags| [0, 8, 1, id, flags, 0, 0, 0];
+        let large = |id, flags| [9, 16, 0, 0, id, 1, 0, 0, flags, 0, 0, 0, 7, 0, 0, 0];
+        for entry in [small(0, 1), small(1, 1), small(2, 0), small(3, 2), small(0xff, 1)] {
+            table.extend(entry);
+        }
+        // An I/O APIC, the same CPU once more.
+        table.extend([1, 12, 0, 0, 0, 0, 0xc0, 0xfe, 0, 0, 0, 0]);
+        table.extend(small(1, 1));
+        table.extend(large(4, 1));
+        table.extend(large(5, 0));
+        assert_eq!(madt_cpus(&table), [0, 1, 0x104].into());
+        // One that is cut off, one without an end.
+        let whole = table.len();
+        table.extend([0, 8, 1, 9]);
+        assert_eq!(madt_cpus(&table).len(), 3);
+        table.truncate(whole);
+        table.extend([0, 0, 0, 9, 1, 0, 0, 0]);
+        assert_eq!(madt_cpus(&table).len(), 3);
+        assert!(madt_cpus(&table[..20]).is_empty());
     }
 }

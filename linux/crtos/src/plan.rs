@@ -50,6 +50,37 @@ pub fn cpus(machine: &Machine, wanted: &CpuList, taken: &CpuList) -> Result<()> 
     Ok(())
 }
 
+/// Returns the CPUs that come online for the launch of the hypervisor, which has to reach all of
+/// them. Refuses if Linux cannot bring some online.
+pub fn launch(machine: &Machine) -> Result<CpuList> {
+    const ASKED: &str = "launch the hypervisor on all CPUs";
+    let present = machine.present();
+    if let Some(listed) = machine.listed()
+        && listed > present.len()
+    {
+        let reason =
+            format!("Linux knows {} of the {listed} CPUs that the firmware lists", present.len());
+        return Err(Failure::new(ASKED, reason)
+            .remedy("boot without `nr_cpus=`, `possible_cpus=` and `disable_cpu_apicid=`"));
+    }
+    let asleep = present.without(&machine.online());
+    let remedy = match machine.smt().as_deref() {
+        Some("off") => {
+            "`echo on >/sys/devices/system/cpu/smt/control` before; `off` is possible afterwards"
+        }
+        Some("forceoff") => "boot without `nosmt=force`",
+        _ => return Ok(asleep),
+    };
+    match asleep.is_empty() {
+        true => Ok(asleep),
+        false => {
+            let reason =
+                format!("hardware threads are off, and so Linux does not start {}", asleep.named());
+            Err(Failure::new(ASKED, reason).remedy(remedy))
+        }
+    }
+}
+
 /// Returns the CPU of Linux that calls of a cell with the CPUs `taken` interrupt if nothing else is
 /// known: the one that was asked for, or the first.
 pub fn linux_cpu(machine: &Machine, wanted: Option<u32>, taken: &CpuList) -> Result<u32> {
@@ -156,6 +187,27 @@ mod tests {
         assert!(refused(&fake, "3", "").contains("offline"));
         fake.write("/sys/devices/system/cpu/online", "0\n");
         assert!(refused(&fake, "3", "").contains("no CPU to give away"));
+    }
+
+    #[test]
+    fn all_cpus_take_part_in_the_launch() {
+        let fake = Fake::fit();
+        let cpu = "/sys/devices/system/cpu";
+        let asleep = || launch(&fake.machine()).map(|cpus| cpus.to_string());
+        let refused = || asleep().unwrap_err().to_string();
+        assert_eq!(asleep().unwrap(), "");
+        fake.write(&format!("{cpu}/online"), "0-1\n");
+        assert_eq!(asleep().unwrap(), "2,3");
+        fake.write(&format!("{cpu}/smt/control"), "off\n");
+        assert!(refused().contains("CPUs 2,3") && refused().contains("smt/control"));
+        fake.write(&format!("{cpu}/smt/control"), "forceoff\n");
+        assert!(refused().contains("nosmt=force"));
+        fake.write(&format!("{cpu}/online"), "0-3\n");
+        assert_eq!(asleep().unwrap(), "");
+        let mut table = vec![0; 44];
+        (0..5).for_each(|id| table.extend([0, 8, 1, id, 1, 0, 0, 0]));
+        fake.write("/sys/firmware/acpi/tables/APIC", table);
+        assert!(refused().contains("4 of the 5 CPUs") && refused().contains("nr_cpus="));
     }
 
     #[test]

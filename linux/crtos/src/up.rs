@@ -123,14 +123,19 @@ impl Up {
     /// Refuses what can be refused before anything changes. Returns the kernel's file.
     fn check(&self, machine: &Machine, device: Option<&Device>, split: Split) -> Result<Vec<u8>> {
         let mut taken = CpuList::default();
+        let mut runs = false;
         if let Some(device) = device {
             let info = device.info(ASKED)?;
             taken = device::cell_cpus(&info);
+            runs = info.enabled != 0;
             if let Some(cell) = device::realm(&info) {
                 let cpus = device.report(ASKED)?.cpus_of(cell);
                 return Err(Failure::new(ASKED, format!("it is already up on {}", cpus.named()))
                     .remedy("`crtos down` ends it"));
             }
+        }
+        if !runs {
+            plan::launch(machine)?;
         }
         plan::cpus(machine, &self.cpus, &taken)?;
         self.doorbell_cpu(machine)?;
@@ -183,7 +188,14 @@ impl Up {
         if device.is_none() {
             println!("would load the module crtos");
         }
-        println!("would launch the hypervisor on {}", machine.online().named());
+        let runs = device.as_ref().map(|device| device.info(ASKED)).transpose()?;
+        if runs.is_none_or(|info| info.enabled == 0) {
+            let asleep = plan::launch(machine)?;
+            if !asleep.is_empty() {
+                println!("would bring {} online for the launch", asleep.named());
+            }
+            println!("would launch the hypervisor on {}", machine.present().named());
+        }
         println!("would take {} from Linux", self.cpus.named());
         println!(
             "would take {} of memory from Linux: {} private to the real-time kernel, {} for processes",

@@ -5,12 +5,21 @@
  *
  * hypercall NUMBER A B C D	a call into the hypervisor; its result
  * page				physical address of a page of this module
+ * nmi CPU			has an offline CPU execute code of this module by an NMI; whether it
+ *				is a "guest" of the hypervisor there, "native", or "nowhere"
  */
+#include <linux/cpumask.h>
 #include <linux/debugfs.h>
+#include <linux/delay.h>
 #include <linux/gfp.h>
 #include <linux/io.h>
 #include <linux/module.h>
+#include <linux/stop_machine.h>
 #include <linux/uaccess.h>
+#include <asm/apic.h>
+#include <asm/asm.h>
+#include <asm/nmi.h>
+#include <asm/smp.h>
 
 #include "hypercall.h"
 
@@ -22,12 +31,74 @@ static void *page;
 static DEFINE_MUTEX(lock);	/* protects the result */
 static char result[LINE];
 
+/* How long an NMI may take, in milliseconds. */
+#define NMI_PATIENCE	2000
+
+static unsigned int victim;	/* of the NMI */
+static const char *where;	/* it was when the NMI came; NULL: it did not come */
+
+/* Outside of the hypervisor the call is an invalid instruction, and is skipped. */
+static bool is_guest(void)
+{
+	s64 version = CRTOS_HC_VERSION;
+
+	asm volatile("1: vmmcall\n2:\n" _ASM_EXTABLE(1b, 2b) : "+a" (version) : : "memory");
+	return version == CRTOS_ABI_VERSION;
+}
+
+static int on_nmi(unsigned int type, struct pt_regs *regs)
+{
+	if (smp_processor_id() != victim)
+		return NMI_DONE;
+	/* Read by strike(). */
+	WRITE_ONCE(where, is_guest() ? "guest" : "native");
+	return NMI_HANDLED;
+}
+
+/*
+ * Linux's handler of NMIs looks no further on a CPU that is offline, so it is to believe that
+ * the victim is not. All other CPUs stand still meanwhile.
+ */
+static int strike(void *unused)
+{
+	struct cpumask *online = (struct cpumask *)cpu_online_mask;
+	u64 command = (u64)per_cpu(x86_cpu_to_apicid, victim) << 32 | APIC_DM_NMI;
+	int i;
+
+	cpumask_set_cpu(victim, online);
+	wrmsrl(APIC_BASE_MSR + (APIC_ICR >> 4), command);
+	/* Stored by on_nmi(). */
+	for (i = 0; i < NMI_PATIENCE && !READ_ONCE(where); i++)
+		mdelay(1);
+	cpumask_clear_cpu(victim, online);
+	return 0;
+}
+
+static int wake_by_nmi(unsigned int cpu)
+{
+	int error;
+
+	if (cpu >= nr_cpu_ids || !cpu_present(cpu) || cpu_online(cpu) || !x2apic_enabled())
+		return -EINVAL;
+	victim = cpu;
+	where = NULL;
+	error = register_nmi_handler(NMI_LOCAL, on_nmi, 0, "attack");
+	if (error)
+		return error;
+	error = stop_machine(strike, NULL, NULL);
+	unregister_nmi_handler(NMI_LOCAL, "attack");
+	return error ?: snprintf(result, LINE, "%s\n", where ?: "nowhere");
+}
+
 static int carry_out(const char *command)
 {
 	u64 number, a = 0, b = 0, c = 0, d = 0;
+	unsigned int cpu;
 
 	if (sscanf(command, "hypercall %lli %lli %lli %lli %lli", &number, &a, &b, &c, &d) > 0)
 		return snprintf(result, LINE, "%lld\n", crtos_hypercall(number, a, b, c, d));
+	if (sscanf(command, "nmi %u", &cpu) == 1)
+		return wake_by_nmi(cpu);
 	if (sysfs_streq(command, "page"))
 		return snprintf(result, LINE, "%#llx\n", (u64)virt_to_phys(page));
 	return -EINVAL;

@@ -255,6 +255,7 @@ fn boot(kernel: Flavour, header: &Header, report: &Report) -> Result<Vm> {
         packages: header.packages.clone(),
         xapic: header.xapic,
         icount: header.icount,
+        boot_parameters: header.boot.clone(),
         ..Config::default()
     };
     let mut guest = Vm::boot(&config, None)?;

@@ -19,6 +19,8 @@ pub struct Header {
     pub cpus: u32,
     /// `mem: SIZE`: size of the memory.
     pub memory: String,
+    /// `boot: WORDS`: parameters of the guest's kernel beside those that emulation needs.
+    pub boot: String,
     /// `timeout: SECONDS`.
     pub timeout: Duration,
     /// `realm: no`: the script starts the realm by itself, or not at all.
@@ -43,6 +45,7 @@ impl Default for Header {
             kernels: vec![Flavour::V6_1],
             cpus: 4,
             memory: "2G".to_owned(),
+            boot: String::new(),
             timeout: TIMEOUT,
             realm: true,
             packages: vec![],
@@ -76,6 +79,7 @@ impl Header {
             "kernels" => self.kernels = kernels(value)?,
             "smp" => self.cpus = value.parse()?,
             "mem" => self.memory = value.to_owned(),
+            "boot" => self.boot = value.to_owned(),
             "timeout" => self.timeout = Duration::from_secs(value.parse()?),
             "realm" => self.realm = yes(value)?,
             "packages" => self.packages.extend(words(value).map(str::to_owned)),
@@ -93,8 +97,10 @@ impl Header {
 
     /// Whether scripts with these two headers can run in the same guest.
     pub fn same_machine(&self, other: &Self) -> bool {
-        let machine =
-            |h: &Self| (h.cpus, h.memory.clone(), h.realm, h.packages.clone(), h.xapic, h.icount);
+        let machine = |h: &Self| {
+            let (memory, boot, packages) = (h.memory.clone(), h.boot.clone(), h.packages.clone());
+            (h.cpus, memory, boot, h.realm, packages, h.xapic, h.icount)
+        };
         self.shared && other.shared && machine(self) == machine(other)
     }
 }
@@ -126,12 +132,14 @@ mod tests {
     #[test]
     fn keys_are_read_up_to_the_first_line_of_code() {
         let script = "#!/bin/sh\n# Says: nothing\n# kernels: 6.1, 6.12-rt\n# smp: 2\n\
-            # realm: no\n# timeout: 7\n# packages: jq\n# packages: gdb\n# full: N=9\ntrue\n\
+            # realm: no\n# boot: maxcpus=2 quiet\n\
+            # timeout: 7\n# packages: jq\n# packages: gdb\n# full: N=9\ntrue\n\
             # smp: 8\n";
         let header = Header::parse(script).unwrap();
         assert_eq!(header.kernels, [Flavour::V6_1, Flavour::V6_12Rt]);
         assert_eq!((header.cpus, header.realm), (2, false));
         assert_eq!(header.timeout, Duration::from_secs(7));
+        assert_eq!(header.boot, "maxcpus=2 quiet");
         assert_eq!(header.packages, ["jq", "gdb"]);
         assert_eq!((header.full, header.full_setting.as_str()), (false, "N=9"));
     }
@@ -148,9 +156,10 @@ mod tests {
         let alone = Header::default();
         let shared = Header { shared: true, ..Header::default() };
         let large = Header { memory: "4G".to_owned(), ..shared.clone() };
+        let other = Header { boot: "maxcpus=2".to_owned(), ..shared.clone() };
         let patient = Header { timeout: Duration::from_secs(9), ..shared.clone() };
         assert!(shared.same_machine(&patient));
-        assert!(!shared.same_machine(&large));
+        assert!(!shared.same_machine(&large) && !shared.same_machine(&other));
         assert!(!shared.same_machine(&alone) && !alone.same_machine(&alone));
     }
 }

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * The firmware's list of CPUs. Boot parameters such as nr_cpus= hide CPUs from Linux; such
+ * a CPU waits where the firmware left it, and would stay outside of the hypervisor.
+ */
+#include <linux/acpi.h>
+#include <linux/cpumask.h>
+#include <asm/smp.h>
+
+#include "crtos.h"
+
+/* What the list has in place of an APIC id where no CPU is. */
+#define NO_CPU_8	0xff
+#define NO_CPU_32	0xffffffff
+
+static bool linux_knows(u32 apic_id)
+{
+	unsigned int cpu;
+
+	for_each_present_cpu(cpu)
+		if (per_cpu(x86_cpu_to_apicid, cpu) == apic_id)
+			return true;
+	return false;
+}
+
+/* Tells whether @entry lists a CPU that is there but that Linux does not know. */
+static bool is_stranger(const struct acpi_subtable_header *entry, u32 *apic_id)
+{
+	const struct acpi_madt_local_x2apic *large = (const void *)entry;
+	const struct acpi_madt_local_apic *small = (const void *)entry;
+	u32 flags;
+
+	if (entry->type == ACPI_MADT_TYPE_LOCAL_APIC && entry->length >= sizeof(*small)) {
+		*apic_id = small->id == NO_CPU_8 ? NO_CPU_32 : small->id;
+		flags = small->lapic_flags;
+	} else if (entry->type == ACPI_MADT_TYPE_LOCAL_X2APIC && entry->length >= sizeof(*large)) {
+		*apic_id = large->local_apic_id;
+		flags = large->lapic_flags;
+	} else {
+		return false;
+	}
+	return flags & ACPI_MADT_ENABLED && *apic_id != NO_CPU_32 && !linux_knows(*apic_id);
+}
+
+/**
+ * crtos_check_listed() - refuse a machine with CPUs that Linux does not know
+ * @file: where the refusal is explained
+ *
+ * Context: Hotplug is locked.
+ * Return: 0 or a negative error.
+ */
+int crtos_check_listed(struct crtos_file *file)
+{
+	struct acpi_table_header *table;
+	const void *next, *end;
+	u32 apic_id = 0;
+	bool found = false;
+
+	if (ACPI_FAILURE(acpi_get_table(ACPI_SIG_MADT, 0, &table)))
+		return crtos_refuse(file, -ENODEV,
+				    "the firmware's list of CPUs (ACPI's MADT) cannot be read, so some might stay outside of the hypervisor: boot without acpi=off");
+	next = (void *)table + sizeof(struct acpi_table_madt);
+	end = (void *)table + table->length;
+	while (!found && end - next >= (long)sizeof(struct acpi_subtable_header)) {
+		const struct acpi_subtable_header *entry = next;
+
+		if (entry->length < sizeof(*entry) || entry->length > end - next)
+			break;
+		found = is_stranger(entry, &apic_id);
+		next += entry->length;
+	}
+	acpi_put_table(table);
+	if (found)
+		return crtos_refuse(file, -ENODEV,
+				    "Linux ignores a CPU that the firmware lists (APIC id %u), which would stay outside of the hypervisor: boot without nr_cpus=, possible_cpus= and disable_cpu_apicid=",
+				    apic_id);
+	return 0;
+}
