@@ -16,6 +16,8 @@ use crate::{
     text::{BAD, DOUBTFUL, FAINT, GOOD},
 };
 
+mod ends;
+
 /// VM_CR, whose bit SVMDIS firmware sets to disable SVM (AMD APM vol. 2, 15.30.1).
 const MSR_VM_CR: u32 = 0xc001_0114;
 /// Bit of [`MSR_VM_CR`]: SVM is disabled.
@@ -155,6 +157,23 @@ const REQUIREMENTS: &[Entry] = &[
     ("loaded module", "command and module have to speak the same version", loaded),
     ("real-time kernel", "it runs the programs", kernel),
     ("shadow", "it is the Linux half of each program", shadow),
+    ("panic", "the realm survives a panic of Linux, but not a reset of the machine", ends::panic),
+    (
+        "crash kernel",
+        "it takes over when Linux panics, saves memory and resets the machine, which ends the realm",
+        ends::crash_kernel,
+    ),
+    ("kexec", "when Linux starts another kernel, the realm ends", ends::kexec),
+    (
+        "watchdog",
+        "it resets the machine when Linux hangs, which the realm would survive otherwise",
+        ends::watchdog,
+    ),
+    (
+        "keys that reset",
+        "whoever has the keyboard or the serial console resets the machine, and so ends the realm",
+        ends::keys,
+    ),
     ("group", "members of the group `crtos` may use `crtos run` without being root", group),
 ];
 
@@ -661,6 +680,24 @@ mod tests {
             ("module", Verdict::Missing, remove("/lib/modules")),
             ("real-time kernel", Verdict::Missing, remove(install::KERNEL)),
             ("shadow", Verdict::Missing, remove(install::SHADOW)),
+            ("panic", Verdict::Note, write("/proc/sys/kernel/panic", "10".into())),
+            ("panic", Verdict::Note, write("/proc/sys/kernel/panic", "-1".into())),
+            ("panic", Verdict::Unknown, remove("/proc/sys/kernel/panic")),
+            ("crash kernel", Verdict::Note, write("/sys/kernel/kexec_crash_loaded", "1".into())),
+            ("kexec", Verdict::Note, write("/sys/kernel/kexec_loaded", "1".into())),
+            (
+                "watchdog",
+                Verdict::Note,
+                write("/sys/class/watchdog/watchdog0/state", "active".into()),
+            ),
+            (
+                "watchdog",
+                Verdict::Note,
+                write("/sys/class/watchdog/watchdog0/identity", "sp5100".into()),
+            ),
+            ("keys that reset", Verdict::Note, write("/proc/sys/kernel/sysrq", "1".into())),
+            ("keys that reset", Verdict::Note, write("/proc/sys/kernel/sysrq", "438".into())),
+            ("keys that reset", Verdict::Note, write("/proc/sys/kernel/ctrl-alt-del", "1".into())),
             ("group", Verdict::Note, write("/etc/group", "root:x:0:".into())),
         ];
         for (name, verdict, change) in cases {
@@ -670,6 +707,18 @@ mod tests {
             assert_eq!(requirement.verdict, verdict, "{requirement:?}");
             assert!(requirement.remedy.is_some(), "{requirement:?}");
         }
+    }
+
+    #[test]
+    fn keys_are_taken_from_those_that_are_allowed() {
+        let fake = installed();
+        for (allowed, remedy) in [("1", "382"), ("438", "310"), ("128", "0")] {
+            fake.write("/proc/sys/kernel/sysrq", allowed);
+            let requirement = one(&fake, "keys that reset");
+            assert_eq!(requirement.remedy, Some(format!("`sysctl kernel.sysrq={remedy}`")));
+        }
+        fake.write("/proc/sys/kernel/sysrq", "310");
+        assert_eq!(one(&fake, "keys that reset").verdict, Verdict::Ok);
     }
 
     #[test]

@@ -235,6 +235,7 @@ pub mod fake {
         pub fn fit() -> Self {
             let fake = Self { dir: tempfile::tempdir().unwrap() };
             fake.write("/proc/sys/kernel/osrelease", "6.1.0-32-amd64\n");
+            fake.write("/proc/sys/kernel/panic", "0\n");
             fake.write(
                 "/proc/cpuinfo",
                 "processor\t: 0\nvendor_id\t: AuthenticAMD\nmodel name\t: AMD EPYC\n\
