@@ -127,7 +127,7 @@ fn set_features(local: &mut Local) -> bool {
 /// Reads a register for the guest; false if it may not.
 fn read_msr(local: &mut Local, number: u32) -> bool {
     let value = match (number, Register::from_msr(number)) {
-        (msr::EFER, _) => local.vcpu().read_msr(number),
+        (msr::EFER, _) => local.vcpu().efer(),
         (msr::APIC_BASE, _) => APIC_BASE_X2APIC,
         (_, Some(register)) => match read_apic(register) {
             Some(value) => value.into(),

@@ -3,14 +3,15 @@
 //! interrupt commands, the virtualization technology, memory and ports of cells.
 
 use crtos_abi::PAGE_SIZE;
-use crtos_machine::arch::{Event, Exit, MsrOutcome, Vcpu, VirtualCpu};
+use crtos_machine::arch::{Event, Exit, MsrOutcome, VirtualCpu};
 use crtos_machine::local::Local;
-use crtos_machine::processor::{self, msr::MachineCheck};
+use crtos_machine::processor::{self, msr};
 use crtos_machine::{cell, launch, launch_info, park, report};
 use crtos_partition::address::GuestAddr;
 use crtos_partition::decode::RAX;
 use crtos_partition::icr::Command;
-use crtos_registers::{apic, msr};
+use crtos_partition::registers::{self, Read, Write};
+use crtos_registers::apic;
 
 use crate::hypercall::{self, Outcome};
 use crate::reason::COMMAND_MSR;
@@ -26,28 +27,30 @@ pub fn handle(local: &mut Local, exit: Exit) {
                 local.nmi_wanted = true;
             }
         }
-        Exit::MsrWrite(COMMAND_MSR, value) => {
+        Exit::MsrWrite(COMMAND_MSR, value) if launch_info::x2apic() => {
             interrupts::root_command(local, Command::from_x2apic(value));
             local.vcpu().skip_exit(exit);
         }
-        Exit::MsrWrite(msr, value) => match write_msr(local, msr, value) {
+        Exit::MsrWrite(number, value) => match write_msr(local, number, value) {
             MsrOutcome::Done => local.vcpu().skip_exit(exit),
             MsrOutcome::Fault => local.vcpu().inject(Event::GeneralProtection),
         },
-        Exit::MsrRead(msr) if Vcpu::ROOT_MSRS.iter().any(|(known, _)| *known == msr) => {
-            let value = local.vcpu().read_msr(msr);
-            local.vcpu().set_msr_value(value);
-            local.vcpu().skip_exit(exit);
-        }
-        // No bitmap covers these, so each access exits; Linux polls them, and takes a fault there
-        // for the end.
-        Exit::MsrRead(msr) => match MachineCheck::from_number(msr).and_then(MachineCheck::read) {
-            Some(value) => {
-                local.vcpu().set_msr_value(value);
-                local.vcpu().skip_exit(exit);
+        Exit::MsrRead(number) => {
+            let value = match registers::root_read(number) {
+                Read::Zero => Some(0),
+                // No bitmap covers the registers of machine checks, so each access exits; Linux
+                // polls them, and takes a fault there for the end.
+                Read::Free => msr::read_for_root(number),
+                Read::Refused => None,
+            };
+            match value {
+                Some(value) => {
+                    local.vcpu().set_msr_value(value);
+                    local.vcpu().skip_exit(exit);
+                }
+                None => local.vcpu().inject(Event::GeneralProtection),
             }
-            None => local.vcpu().inject(Event::GeneralProtection),
-        },
+        }
         Exit::Hypercall => {
             local.vcpu().skip_exit(exit);
             match hypercall::root(local) {
@@ -75,21 +78,20 @@ pub fn handle(local: &mut Local, exit: Exit) {
     }
 }
 
+/// Carries out a write of Linux to a register, as far as Linux may change it.
 fn write_msr(local: &mut Local, number: u32, value: u64) -> MsrOutcome {
-    if number == msr::APIC_BASE {
-        // The mode and the place of the APIC stay as they were at launch.
-        return match processor::msr::apic_base() == value {
-            true => MsrOutcome::Done,
-            false => MsrOutcome::Fault,
-        };
-    }
-    if Vcpu::ROOT_MSRS.iter().any(|(known, _)| *known == number) {
-        return local.vcpu().write_msr(number, value);
-    }
-    match MachineCheck::from_number(number) {
-        Some(register) if register.write(value) => MsrOutcome::Done,
-        _ => MsrOutcome::Fault,
-    }
+    let done = match registers::root_write(number) {
+        Write::Guest => return local.vcpu().write_msr(number, value),
+        Write::Free | Write::Bits(_) => msr::write_for_root(number, value),
+        // Some cannot be read.
+        Write::Swallowed(u64::MAX) => true,
+        Write::Swallowed(bits) => {
+            msr::read_for_root(number).is_some_and(|old| (old ^ value) & !bits == 0)
+        }
+        // Of x2APIC mode, in xAPIC mode.
+        Write::Command => false,
+    };
+    if done { MsrOutcome::Done } else { MsrOutcome::Fault }
 }
 
 fn memory_fault(local: &mut Local, address: GuestAddr, write: bool) {

@@ -55,6 +55,8 @@ stops 0x80 'port' port port=0x80
 stops 0x72 'port' port-write port=0x72
 stops 0x10a 'read of a register' msr-read
 stops 0xc0010117 'write to a register' msr-write msr=0xc0010117
+stops 0xc0000104 'write to a register' msr-write msr=0xc0000104
+stops 0xc0010015 'write to a register' msr-write msr=0xc0010015
 stops 0x277f 'read of a register' msr-read msr=0x277f
 stops 0x1b 'write to a register' apic-base
 stops 0x80d 'write to a register' msr-write msr=0x80d

@@ -3,7 +3,9 @@
 
 use crtos_partition::address::PhysAddr;
 use crtos_partition::ids::ApicId;
-use crtos_registers::apic::{LVT_MASKED, PAGE, Register, SOFTWARE_ENABLE, SPURIOUS_RESET, command};
+use crtos_registers::apic::{
+    EXTENDED, EXTENDED_LVTS, LVT_MASKED, PAGE, Register, SOFTWARE_ENABLE, SPURIOUS_RESET, command,
+};
 use x86_64::registers::model_specific::ApicBaseFlags;
 
 use crate::arch::{Vcpu, VirtualCpu};
@@ -157,6 +159,13 @@ impl LocalApic {
         let last = (self.read(Register::VERSION) >> 16 & 0xff).min(5) as u8;
         for entry in 0..=last {
             self.write(Register::LVT_TIMER.plus(entry), LVT_MASKED);
+        }
+        if !self.x2apic && self.read(Register::VERSION) & EXTENDED != 0 {
+            // Those of x2APIC mode are reset with the other registers.
+            let count = self.read(Register::EXTENDED_FEATURES) >> 16 & 0xff;
+            for entry in 0..(count as u8).min(EXTENDED_LVTS) {
+                self.write(Register::EXTENDED_LVT.plus(entry), LVT_MASKED);
+            }
         }
         self.write(Register::TIMER_INITIAL, 0);
         self.write(Register::TIMER_DIVIDE, 0);

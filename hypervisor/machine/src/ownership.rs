@@ -5,25 +5,23 @@
 //! Linux has all RAM but the hypervisor's; a cell gets memory that Linux has and nothing else. So
 //! no guest ever reaches the hypervisor's own memory, whatever the policy asks for.
 
-use crtos_abi::cell::{CellConfig, MSR_WRITE, Region};
+use crtos_abi::cell::{CellConfig, Region};
 use crtos_abi::{LARGE_PAGE_SIZE, MAX_CELLS, PAGE_SIZE};
 use crtos_partition::address::{GuestAddr, PhysAddr};
 use crtos_partition::config::{CheckedRegion, Config};
 use crtos_partition::error::Refusal;
 use crtos_partition::ids::CellId;
 use crtos_partition::nested::{Access, Leaf, MapError, NestedTables, RootTables};
-use crtos_partition::permissions::{self, MSR_BITMAP_SIZE, PORT_BITMAP_SIZE};
-use crtos_partition::{grants, lifecycle};
-use crtos_registers::apic::Register;
-use crtos_registers::msr;
+use crtos_partition::permissions::{MSR_BITMAP_SIZE, PORT_BITMAP_SIZE};
+use crtos_partition::{grants, lifecycle, registers};
 use spin::{Mutex, MutexGuard};
 
-use crate::arch::{Domain, NestedFormat, Vcpu, VirtualCpu};
+use crate::arch::{Domain, NestedFormat, VirtualCpu};
 use crate::cpu::{self, Owner};
 use crate::direct_map::{self, AnyBits};
 use crate::frames::{Frames, Owned};
 use crate::local::Local;
-use crate::{cell, launch_info, report};
+use crate::{cell, launch_info, processor, report};
 
 /// Most bytes of one [`Ownership::load`].
 const LOAD_MAX: u64 = 0x1_0000;
@@ -114,13 +112,7 @@ pub(crate) fn init<R>(
     }
     let ports: PortBitmap = frames.take()?;
     let mut msrs: MsrBitmap = frames.take()?;
-    for (msr, access) in Vcpu::ROOT_MSRS {
-        permissions::trap_msr(&mut *msrs, *msr, *access, true);
-    }
-    permissions::trap_msr(&mut *msrs, msr::APIC_BASE, MSR_WRITE, true);
-    if launch_info::x2apic() {
-        permissions::trap_msr(&mut *msrs, Register::COMMAND.msr(), MSR_WRITE, true);
-    }
+    registers::fill_root(&mut *msrs);
     cell::ROOT.set(&Domain {
         nested_top: tables.tables().top(),
         port_bitmap: ports.address(),
@@ -346,7 +338,11 @@ fn new_possessions(frames: &mut Frames, config: Config) -> Option<Possessions> {
     match (tables, ports, msrs) {
         (Some(tables), Some(mut ports), Some(mut msrs)) => {
             grants::fill_ports(&mut *ports, &config);
-            grants::fill_msrs(&mut *msrs, &config, launch_info::x2apic());
+            let interrupts = grants::Interrupts {
+                x2apic: launch_info::x2apic(),
+                tsc_deadline: processor::has_tsc_deadline(),
+            };
+            grants::fill_msrs(&mut *msrs, &config, interrupts);
             Some(Possessions { config, tables, ports, msrs, private: 0, shared: 0 })
         }
         (tables, ports, msrs) => {

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A CPU between two owners. Nothing of the old owner is left in it: its local APIC is as after a
-//! reset, its floating-point state initial. It halts in the hypervisor until it is asked to run a
-//! cell, or until Linux starts it up.
+//! A CPU between two owners. Nothing of the old owner is left in it: its local APIC and the
+//! registers that an owner can write are as after a reset, its floating-point state initial. It
+//! halts in the hypervisor until it is asked to run a cell, or until Linux starts it up.
 
 use core::sync::atomic::Ordering;
 
 use crate::arch::{CellStart, VirtualCpu};
 use crate::cpu::{self, Owner};
 use crate::local::{Local, Request, Requests};
-use crate::processor::fpu;
+use crate::processor::{fpu, msr};
 use crate::{apic, cell};
 
 /// Takes the CPU from its owner, and waits for a new one.
@@ -67,7 +67,10 @@ fn carry_out(local: &mut Local, requests: Requests) {
 fn enter(local: &mut Local) {
     // SAFETY: Whoever has `&mut Local` runs in host mode on its stack, with the descriptor tables
     // of the host.
-    unsafe { apic::get().reset() };
+    unsafe {
+        apic::get().reset();
+        msr::reset();
+    }
     fpu::reset();
     local.set_cell(None);
     local.nmi_wanted = false;

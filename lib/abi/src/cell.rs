@@ -25,8 +25,9 @@ pub struct PortRange {
 /// The root cell loses these ports while the cell exists; touching them there raises #GP.
 pub const PORT_EXCLUSIVE: u32 = 1;
 
-/// Model-specific registers `first..=last` that the cell may access beside those every cell has
-/// (its x2APIC, segment bases, system-call entry, EFER, PAT, TSC_AUX).
+/// Model-specific registers `first..=last` that the cell may access beside those every cell has:
+/// its x2APIC, segment bases, system-call entry, EFER, PAT, TSC_AUX, TSC_DEADLINE. It may be given
+/// writes only to those that Linux may write.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MsrRange {

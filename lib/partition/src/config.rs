@@ -13,6 +13,7 @@ use crate::cpuset::CpuSet;
 use crate::error::Refusal;
 use crate::ids::CpuIndex;
 use crate::permissions::msr_covered;
+use crate::registers;
 
 /// A configuration that contradicts neither itself nor the machine.
 #[derive(Clone, Copy, Debug)]
@@ -106,8 +107,10 @@ impl Config {
     }
 }
 
-/// Registers that no cell may be granted, since they undo the partition: APIC base, x2APIC, EFER,
-/// SYSCFG, VM_CR, VM_HSAVE_PA and their neighbours.
+/// Registers that no cell may be granted, not even to read them, since the hypervisor's would show:
+/// APIC base, x2APIC, EFER, SYSCFG, VM_CR, VM_HSAVE_PA and their neighbours. Of the others it may
+/// be granted writes only to those that Linux may write: nobody gets by a cell what they cannot do
+/// themselves.
 const NEVER_GRANTED: [(u32, u32); 5] = [
     (msr::APIC_BASE, msr::APIC_BASE),
     (apic::X2APIC_FIRST, apic::X2APIC_LAST),
@@ -123,6 +126,7 @@ fn msr_range_is_grantable(range: &MsrRange) -> bool {
         && msr_covered(range.last)
         && range.last - range.first < 0x2000
         && NEVER_GRANTED.iter().all(|(first, last)| range.last < *first || *last < range.first)
+        && (range.flags & MSR_WRITE == 0 || registers::root_may_write(range.first..=range.last))
 }
 
 /// A region of memory whose numbers are in order. Whose the memory is, the nested tables say.
@@ -213,6 +217,19 @@ mod tests {
             config.port_count = 1;
             config.ports[0] = PortRange { first: 2, last: 1, flags: 0 };
         }));
+    }
+
+    #[test]
+    fn nobody_is_granted_a_write_that_linux_may_not_do() {
+        let grantable =
+            |first, last, flags| msr_range_is_grantable(&MsrRange { first, last, flags });
+        // The counters of performance; memory type ranges, TOP_MEM, the ratio of the clock.
+        assert!(grantable(0xc001_0200, 0xc001_020b, MSR_READ | MSR_WRITE));
+        assert!(grantable(0x200, 0x20f, MSR_READ));
+        assert!(!grantable(0x200, 0x20f, MSR_WRITE));
+        assert!(!grantable(0xc001_001a, 0xc001_001a, MSR_READ | MSR_WRITE));
+        assert!(!grantable(0xc000_0103, 0xc000_0104, MSR_WRITE));
+        assert!(!grantable(0xc001_0015, 0xc001_0015, MSR_WRITE));
     }
 
     #[test]

@@ -9,9 +9,9 @@ use crtos_registers::msr;
 use crate::config::Config;
 use crate::permissions;
 
-/// Registers that every cell has: segment bases, system-call entry, PAT, TSC_AUX and the ratio of
-/// the time stamp counter.
-const CELL_MSRS: [u32; 13] = [
+/// Registers that every cell has: segment bases, system-call entry, PAT and TSC_AUX. All of them
+/// are loaded anew or reset when the CPU gets another owner.
+const CELL_MSRS: [u32; 12] = [
     msr::SYSENTER_CS,
     msr::SYSENTER_ESP,
     msr::SYSENTER_EIP,
@@ -24,7 +24,6 @@ const CELL_MSRS: [u32; 13] = [
     msr::GS_BASE,
     msr::KERNEL_GS_BASE,
     msr::TSC_AUX,
-    msr::TSC_RATIO,
 ];
 
 /// Registers of x2APIC mode that cells may read, as ranges. Those of the xAPIC alone are not there.
@@ -74,18 +73,30 @@ pub fn fill_ports(bitmap: &mut [u8], config: &Config) {
     }
 }
 
+/// What the machine has of which cells get a share.
+#[derive(Clone, Copy, Debug)]
+pub struct Interrupts {
+    /// Linux runs the local APICs in x2APIC mode.
+    pub x2apic: bool,
+    /// The timer can fire at a value of the time stamp counter.
+    pub tsc_deadline: bool,
+}
+
 /// Fills the MSR bitmap of a cell. Where Linux has no x2APIC the registers of x2APIC mode exit, to
 /// be emulated.
-pub fn fill_msrs(bitmap: &mut [u8], config: &Config, x2apic: bool) {
+pub fn fill_msrs(bitmap: &mut [u8], config: &Config, interrupts: Interrupts) {
     const BOTH: u32 = MSR_READ | MSR_WRITE;
     permissions::trap_all_msrs(bitmap, true);
     CELL_MSRS.iter().for_each(|msr| permissions::trap_msr(bitmap, *msr, BOTH, false));
+    if interrupts.tsc_deadline {
+        permissions::trap_msr(bitmap, msr::TSC_DEADLINE, BOTH, false);
+    }
     for range in config.msrs() {
         for msr in range.first..=range.last {
             permissions::trap_msr(bitmap, msr, range.flags, false);
         }
     }
-    if x2apic {
+    if interrupts.x2apic {
         for (list, access) in [(APIC_READABLE, MSR_READ), (APIC_WRITABLE, MSR_WRITE)] {
             for number in list.iter().flat_map(|(first, last)| first.number()..=last.number()) {
                 let msr = Register::from_number(number).msr();

@@ -12,6 +12,7 @@
 //! | [`frames`] | the hypervisor's own memory, page by page |
 //! | [`nested`] | nested page tables: what a guest sees of the machine's memory |
 //! | [`permissions`] | bitmaps of I/O ports and model-specific registers |
+//! | [`registers`] | registers: what Linux may write, what is reset |
 //! | [`grants`] | what a cell may access without an exit |
 //! | [`doorbell`] | where a cell rings in the root cell |
 //! | [`icr`] | who an interrupt command reaches |
@@ -34,3 +35,4 @@ pub mod lifecycle;
 pub mod log;
 pub mod nested;
 pub mod permissions;
+pub mod registers;

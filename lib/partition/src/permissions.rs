@@ -51,6 +51,11 @@ pub fn trap_all_msrs(bitmap: &mut [u8], trap: bool) {
     bitmap.fill(if trap { 0xff } else { 0 });
 }
 
+/// Makes all registers exit when they are written, and none that the bitmap covers when it is read.
+pub fn trap_all_msr_writes(bitmap: &mut [u8]) {
+    bitmap.fill(0b1010_1010);
+}
+
 /// Makes accesses (`MSR_READ`, `MSR_WRITE` or both) to `msr` exit or not.
 pub fn trap_msr(bitmap: &mut [u8], msr: u32, access: u32, trap: bool) {
     let Some(bit) = msr_bit(msr) else { return };

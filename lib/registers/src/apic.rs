@@ -57,6 +57,11 @@ impl Register {
     /// Interrupt to the own CPU, in x2APIC mode only.
     pub const SELF_IPI: Self = Self(0x3f);
 
+    /// Features beyond the architecture's: the number of extended local vectors in bits 23..16.
+    pub const EXTENDED_FEATURES: Self = Self(0x40);
+    /// First of the extended local vectors: sampling, thresholds of machine checks.
+    pub const EXTENDED_LVT: Self = Self(0x50);
+
     /// The register with this number.
     pub const fn from_number(number: u8) -> Self {
         Self(number)
@@ -141,6 +146,10 @@ pub mod command {
     pub const XAPIC_EVERYBODY: u32 = 0xff;
 }
 
+/// In [`Register::VERSION`]: there are extended registers (APM vol. 2, 16.3.4).
+pub const EXTENDED: u32 = 1 << 31;
+/// Most extended local vectors (APM vol. 2, 16.4).
+pub const EXTENDED_LVTS: u8 = 4;
 /// In a local vector: masked (APM vol. 2, 16.4).
 pub const LVT_MASKED: u32 = 1 << 16;
 /// In the timer's local vector: fires at a value of the time stamp counter (SDM vol. 3, 11.5.4.1).

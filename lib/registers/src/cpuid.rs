@@ -12,6 +12,8 @@ pub const ECX_VMX: u32 = 5;
 pub const ECX_SMX: u32 = 6;
 /// [`FEATURES`], ECX: x2APIC mode.
 pub const ECX_X2APIC: u32 = 21;
+/// [`FEATURES`], ECX: the local APIC's timer can fire at a value of the time stamp counter.
+pub const ECX_TSC_DEADLINE: u32 = 24;
 /// [`FEATURES`], ECX: XSAVE.
 pub const ECX_XSAVE: u32 = 26;
 /// [`FEATURES`], ECX: a copy of CR4.OSXSAVE.
@@ -70,6 +72,9 @@ pub const SVM: u32 = 0x8000_000a;
 pub const EDX_NESTED_PAGING: u32 = 0;
 /// [`SVM`], EDX: the next instruction pointer is saved at an exit.
 pub const EDX_NEXT_RIP: u32 = 3;
+
+/// [`SVM`], EDX: the speed of a guest's time stamp counter can be set.
+pub const EDX_TSC_RATIO: u32 = 4;
 
 /// Leaf: memory encryption.
 pub const MEMORY_ENCRYPTION: u32 = 0x8000_001f;

@@ -7,6 +7,8 @@
  * page				physical address of a page of this module
  * nmi CPU			has an offline CPU execute code of this module by an NMI; whether it
  *				is a "guest" of the hypervisor there, "native", or "nowhere"
+ * rdmsr CPU REGISTER		a model-specific register; -5 if reading it faults
+ * wrmsr CPU REGISTER VALUE	0, or -5 if writing it faults
  */
 #include <linux/cpumask.h>
 #include <linux/debugfs.h>
@@ -20,6 +22,7 @@
 #include <asm/asm.h>
 #include <asm/nmi.h>
 #include <asm/smp.h>
+#include <asm/msr.h>
 
 #include "hypercall.h"
 
@@ -90,6 +93,16 @@ static int wake_by_nmi(unsigned int cpu)
 	return error ?: snprintf(result, LINE, "%s\n", where ?: "nowhere");
 }
 
+static int read_register(unsigned int cpu, u32 number)
+{
+	u64 value;
+	int error = rdmsrl_safe_on_cpu(cpu, number, &value);
+
+	if (error)
+		return snprintf(result, LINE, "%d\n", error);
+	return snprintf(result, LINE, "%#llx\n", value);
+}
+
 static int carry_out(const char *command)
 {
 	u64 number, a = 0, b = 0, c = 0, d = 0;
@@ -99,6 +112,10 @@ static int carry_out(const char *command)
 		return snprintf(result, LINE, "%lld\n", crtos_hypercall(number, a, b, c, d));
 	if (sscanf(command, "nmi %u", &cpu) == 1)
 		return wake_by_nmi(cpu);
+	if (sscanf(command, "rdmsr %u %lli", &cpu, &a) == 2)
+		return read_register(cpu, a);
+	if (sscanf(command, "wrmsr %u %lli %lli", &cpu, &a, &b) == 3)
+		return snprintf(result, LINE, "%d\n", wrmsrl_safe_on_cpu(cpu, a, b));
 	if (sysfs_streq(command, "page"))
 		return snprintf(result, LINE, "%#llx\n", (u64)virt_to_phys(page));
 	return -EINVAL;

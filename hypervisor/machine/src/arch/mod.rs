@@ -124,7 +124,7 @@ pub struct Paging {
     pub long: bool,
 }
 
-/// A guest's write to a register of the technology itself.
+/// A guest's write to a register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MsrOutcome {
     /// Done, or swallowed on purpose.
@@ -160,9 +160,6 @@ pub unsafe trait Runner {
 pub trait VirtualCpu: Sized {
     /// Format of its nested tables.
     type NestedFormat: Format;
-    /// Registers that trap in the root cell because of the technology, each with its accesses:
-    /// `MSR_READ`, `MSR_WRITE` or both.
-    const ROOT_MSRS: &'static [(u32, u32)];
 
     /// Checks that this CPU has the technology and that nobody else uses it.
     fn check() -> Result<(), LaunchError>;
@@ -235,10 +232,10 @@ pub trait VirtualCpu: Sized {
     fn inject(&mut self, event: Event);
     /// Forgets cached translations before the next entry.
     fn flush(&mut self);
-    /// Writes a register of [`Self::ROOT_MSRS`], or EFER of a cell.
+    /// Writes EFER or PAT of the guest.
     fn write_msr(&mut self, msr: u32, value: u64) -> MsrOutcome;
-    /// Value of a register of [`Self::ROOT_MSRS`], or EFER of a cell, as the guest shall see it.
-    fn read_msr(&self, msr: u32) -> u64;
+    /// EFER of the guest, as it shall see it.
+    fn efer(&self) -> u64;
 
     /// Puts the result of a read of a register into EDX:EAX.
     fn set_msr_value(&mut self, value: u64) {

@@ -65,3 +65,8 @@ pub fn reset_machine() -> ! {
 pub(crate) fn has_xsave() -> bool {
     __cpuid(cpuid::FEATURES).ecx & 1 << cpuid::ECX_XSAVE != 0
 }
+
+/// Tells whether the local APIC's timer can fire at a value of the time stamp counter.
+pub(crate) fn has_tsc_deadline() -> bool {
+    __cpuid(cpuid::FEATURES).ecx & 1 << cpuid::ECX_TSC_DEADLINE != 0
+}

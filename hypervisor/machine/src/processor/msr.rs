@@ -5,6 +5,7 @@
 
 use core::arch::{global_asm, x86_64::__cpuid_count};
 
+use crtos_partition::registers::{self, Write};
 use crtos_registers::apic::Register;
 use crtos_registers::{cpuid, msr};
 use x86_64::registers::model_specific::Msr;
@@ -124,29 +125,42 @@ pub(crate) fn clear_supervisor_states() {
     }
 }
 
-/// A register of the scalable machine-check architecture (APM vol. 2, 9.3.2).
-#[derive(Clone, Copy)]
-pub struct MachineCheck(u32);
+/// Reads register `number` for Linux; `None` if the processor has none of this number.
+pub fn read_for_root(number: u32) -> Option<u64> {
+    let mut value = 0;
+    // SAFETY: Called between exits, so in host mode; no register changes by being read.
+    unsafe { rdmsr_or_fault(number, &mut value) }.then_some(value)
+}
 
-impl MachineCheck {
-    /// `register` if it is one.
-    pub fn from_number(register: u32) -> Option<Self> {
-        msr::MACHINE_CHECK.contains(&register).then_some(Self(register))
-    }
+/// Writes `value` to register `number` for Linux, as far as [`registers`] lets Linux change it.
+/// False if other bits would change, or if the processor does not take it.
+pub fn write_for_root(number: u32, value: u64) -> bool {
+    // A free register is one of machine checks: writes to the others do not exit.
+    let bits = match registers::root_write(number) {
+        Write::Free if msr::MACHINE_CHECK.contains(&number) => {
+            // SAFETY: Called between exits, so in host mode; the registers of this range control
+            // and report errors, nothing else.
+            return unsafe { wrmsr_or_fault(number, value) };
+        }
+        Write::Bits(bits) => bits,
+        _ => return false,
+    };
+    let Some(changed) = read_for_root(number).map(|old| old ^ value) else { return false };
+    // SAFETY: Called between exits, so in host mode; the hypervisor depends on none of the bits.
+    changed == 0 || changed & !bits == 0 && unsafe { wrmsr_or_fault(number, value) }
+}
 
-    /// Reads it; `None` if the processor has none of this number.
-    pub fn read(self) -> Option<u64> {
-        let mut value = 0;
-        // SAFETY: Called between exits, so in host mode; reading a register that reports errors has
-        // no effect.
-        unsafe { rdmsr_or_fault(self.0, &mut value) }.then_some(value)
-    }
-
-    /// Writes it; false if the processor has none of this number, or if it does not take the value.
-    pub fn write(self, value: u64) -> bool {
-        // SAFETY: Called between exits, so in host mode; the registers of this range control and
-        // report errors, nothing else.
-        unsafe { wrmsr_or_fault(self.0, value) }
+/// Gives the registers that an owner of this CPU could write the values of [`registers::RESETS`].
+///
+/// # Safety
+/// In host mode, with the host's descriptor tables and stack.
+pub(crate) unsafe fn reset() {
+    for (numbers, value) in registers::RESETS {
+        for number in numbers.clone() {
+            // SAFETY: In host mode, says the caller; the hypervisor depends on none of the
+            // registers. One that the processor lacks faults, and is passed over.
+            unsafe { wrmsr_or_fault(number, *value) };
+        }
     }
 }
 

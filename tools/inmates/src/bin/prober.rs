@@ -79,10 +79,8 @@ fn probe(what: &str) -> bool {
                 port.read();
             }
             "port-write" => port.write(0),
-            "msr-read" => {
-                msr.read();
-            }
-            "msr-write" => msr.write(0),
+            "msr-read" => println!("prober: register {:#x}", msr.read()),
+            "msr-write" => msr.write(boot::number("value").unwrap_or(0)),
             "apic-base" => Msr::new(registers::APIC_BASE).write(0),
             "icr-foreign" => apic::send(target, ASSERT | VECTOR),
             "icr-foreign-nmi" => apic::send(target, ASSERT | NMI),

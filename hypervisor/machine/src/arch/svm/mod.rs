@@ -11,7 +11,6 @@
 
 use core::arch::{asm, x86_64::__cpuid};
 
-use crtos_abi::cell::{MSR_READ, MSR_WRITE};
 use crtos_partition::address::{GuestAddr, PhysAddr};
 use crtos_partition::decode::{RAX, RCX, RDI, RDX, RSI, RSP, Registers, SegmentBases};
 use crtos_partition::error::LaunchError;
@@ -175,14 +174,6 @@ unsafe fn segment(selector: u16, table: u64) -> Segment {
 impl VirtualCpu for Vcpu {
     type NestedFormat = Npt;
 
-    const ROOT_MSRS: &'static [(u32, u32)] = &[
-        (msr::EFER, MSR_WRITE),
-        (msr::PAT, MSR_WRITE),
-        (msr::SYSCFG, MSR_WRITE),
-        (msr::VM_CR, MSR_WRITE),
-        (msr::VM_HSAVE_PA, MSR_READ | MSR_WRITE),
-    ];
-
     fn check() -> Result<(), LaunchError> {
         let extended = __cpuid(cpuid::EXTENDED).eax;
         let features = __cpuid(cpuid::AMD_FEATURES);
@@ -221,6 +212,12 @@ impl VirtualCpu for Vcpu {
         unsafe {
             common::set_efer(common::efer() | EFER_SVME);
             registers::set_host_save_area(self.host_save_area.address());
+        }
+        if __cpuid(cpuid::SVM).edx & 1 << cpuid::EDX_TSC_RATIO != 0 {
+            // Whoever used SVM before may have left another one. It holds in guests only, so Linux
+            // has not seen it.
+            // SAFETY: The processor has the register, and the host's clock does not follow it.
+            unsafe { common::write(msr::TSC_RATIO, msr::TSC_RATIO_ONE) };
         }
     }
 
@@ -482,21 +479,13 @@ impl VirtualCpu for Vcpu {
             }
             msr::PAT if !pat::is_valid(value) => return MsrOutcome::Fault,
             msr::PAT => vmcb.pat = value,
-            // To switch memory encryption on would give all memory a second address, whoever's it
-            // is.
-            msr::SYSCFG if value != registers::syscfg() => return MsrOutcome::Fault,
-            // SVM is the hypervisor's. Linux writes these two when it reboots, and must not be told
-            // off.
-            _ => (),
+            _ => return MsrOutcome::Fault,
         }
         MsrOutcome::Done
     }
 
-    fn read_msr(&self, number: u32) -> u64 {
-        match number {
-            msr::EFER => self.vmcb.efer & !EFER_SVME,
-            _ => 0,
-        }
+    fn efer(&self) -> u64 {
+        self.vmcb.efer & !EFER_SVME
     }
 
     unsafe fn block_interrupts() {
