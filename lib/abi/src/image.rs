@@ -102,3 +102,5 @@ pub const LAUNCH_VERSION: i64 = -5;
 pub const LAUNCH_NO_MEMORY: i64 = -6;
 /// The launch information contradicts itself or the machine.
 pub const LAUNCH_BAD_INFO: i64 = -7;
+/// Memory encryption is on, so that all memory has a second address.
+pub const LAUNCH_MEMORY_ENCRYPTION: i64 = -8;

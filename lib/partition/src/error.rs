@@ -55,6 +55,8 @@ pub enum LaunchError {
     NoMemory,
     /// The launch information contradicts itself or the machine.
     BadInfo,
+    /// Memory encryption is on.
+    MemoryEncryption,
 }
 
 impl LaunchError {
@@ -67,6 +69,7 @@ impl LaunchError {
             Self::NoNestedPaging => image::LAUNCH_NO_NESTED_PAGING,
             Self::NoMemory => image::LAUNCH_NO_MEMORY,
             Self::BadInfo => image::LAUNCH_BAD_INFO,
+            Self::MemoryEncryption => image::LAUNCH_MEMORY_ENCRYPTION,
         }
     }
 }

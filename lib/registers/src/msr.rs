@@ -101,6 +101,9 @@ pub const MACHINE_CHECK: RangeInclusive<u32> = 0xc000_2000..=0xc000_2fff;
 pub const COUNTERS: RangeInclusive<u32> = 0xc001_0000..=0xc001_0007;
 /// System configuration, among it memory encryption (APM vol. 2, 7.9 and 15.34).
 pub const SYSCFG: u32 = 0xc001_0010;
+/// In [`SYSCFG`]: memory is encrypted with one key, or with several, that an address names by bits
+/// which are no part of it any more (APM vol. 2, 15.34 and 7.10).
+pub const SYSCFG_ENCRYPTION: u64 = 1 << 23 | 1 << 26;
 /// Configuration of the hardware (APM vol. 2, 3.2.10).
 pub const HWCR: u32 = 0xc001_0015;
 /// In [`HWCR`]: the status of machine checks may be written with what is not 0.

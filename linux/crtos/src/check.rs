@@ -22,6 +22,10 @@ mod ends;
 const MSR_VM_CR: u32 = 0xc001_0114;
 /// Bit of [`MSR_VM_CR`]: SVM is disabled.
 const VM_CR_SVMDIS: u64 = 1 << 4;
+/// SYSCFG, of which two bits switch memory encryption on (AMD APM vol. 2, 15.34 and 7.10).
+const MSR_SYSCFG: u32 = 0xc001_0010;
+/// Bits of [`MSR_SYSCFG`]: memory is encrypted, with one key or with several.
+const SYSCFG_ENCRYPTION: u64 = 1 << 23 | 1 << 26;
 /// APIC_BASE (AMD APM vol. 2, 16.3.1).
 const MSR_APIC_BASE: u32 = 0x1b;
 /// Bit of [`MSR_APIC_BASE`]: x2APIC mode.
@@ -118,6 +122,11 @@ const REQUIREMENTS: &[Entry] = &[
         "other hypervisors",
         "only one hypervisor can use the processor's virtualization at a time",
         other_hypervisors,
+    ),
+    (
+        "memory encryption",
+        "it gives all memory a second address, which would lead round the partition",
+        memory_encryption,
     ),
     ("page tables", "the hypervisor is made for 4-level page tables", page_tables),
     ("x2APIC", "without x2APIC mode a cell's timer and interrupts cost VM exits", x2apic),
@@ -332,6 +341,31 @@ fn other_hypervisors(probe: &Probe<'_>) -> Finding {
             "modprobe -r kvm_amd (or load kvm with enable_virt_at_load=0)",
         ),
         _ => ok("kvm_amd is loaded, no virtual machine runs"),
+    }
+}
+
+fn memory_encryption(probe: &Probe<'_>) -> Finding {
+    // The hypervisor is not launched with it, and keeps it off.
+    if probe.enabled() {
+        return ok("off");
+    }
+    let flags = probe.machine.flags();
+    if flags.contains("sev") && flags.contains("hypervisor") {
+        return missing(
+            "this is an encrypted virtual machine (SEV)",
+            "use a virtual machine without SEV, or a real one",
+        );
+    }
+    match probe.machine.msr(MSR_SYSCFG) {
+        Some(value) if value & SYSCFG_ENCRYPTION != 0 => missing(
+            "on (SYSCFG)",
+            "boot Linux with `mem_encrypt=off`, and disable SME (SMEE) in the firmware's setup",
+        ),
+        Some(_) => ok("off"),
+        None => unknown(
+            "not visible: /dev/cpu/0/msr cannot be read",
+            "`modprobe msr` and run this as root; `crtos up` finds out as well",
+        ),
     }
 }
 
@@ -625,6 +659,12 @@ mod tests {
             ("nested paging", Verdict::Missing, write("/proc/cpuinfo", cpuinfo("svm"))),
             ("firmware", Verdict::Unknown, remove("/dev/cpu/0/msr")),
             ("x2APIC", Verdict::Unknown, remove("/dev/cpu/0/msr")),
+            ("memory encryption", Verdict::Unknown, remove("/dev/cpu/0/msr")),
+            (
+                "memory encryption",
+                Verdict::Missing,
+                write("/proc/cpuinfo", cpuinfo("svm npt hypervisor sev")),
+            ),
             (
                 "other hypervisors",
                 Verdict::Missing,
@@ -721,13 +761,31 @@ mod tests {
         assert_eq!(one(&fake, "keys that reset").verdict, Verdict::Ok);
     }
 
-    #[test]
-    fn firmware_that_disables_svm_is_seen() {
+    /// A machine on which everything is installed, with this value in a register.
+    fn with_register(register: u32, value: u64) -> Fake {
         let fake = installed();
         let msr = fake.machine().path("/dev/cpu/0/msr");
         let file = std::fs::File::options().write(true).open(msr).unwrap();
         use std::os::unix::fs::FileExt;
-        file.write_all_at(&VM_CR_SVMDIS.to_le_bytes(), MSR_VM_CR.into()).unwrap();
+        file.write_all_at(&value.to_le_bytes(), register.into()).unwrap();
+        fake
+    }
+
+    #[test]
+    fn firmware_that_disables_svm_is_seen() {
+        let fake = with_register(MSR_VM_CR, VM_CR_SVMDIS);
         assert_eq!(one(&fake, "firmware").verdict, Verdict::Missing);
+    }
+
+    #[test]
+    fn memory_encryption_is_seen_with_one_key_and_with_several() {
+        for (value, verdict) in [
+            (1 << 23, Verdict::Missing),
+            (1 << 26, Verdict::Missing),
+            (!SYSCFG_ENCRYPTION, Verdict::Ok),
+        ] {
+            let fake = with_register(MSR_SYSCFG, value);
+            assert_eq!(one(&fake, "memory encryption").verdict, verdict, "{value:#x}");
+        }
     }
 }

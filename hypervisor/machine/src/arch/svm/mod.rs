@@ -192,6 +192,11 @@ impl VirtualCpu for Vcpu {
         if !nested_paging || !gigabyte_pages {
             return Err(LaunchError::NoNestedPaging);
         }
+        // Address bits above those of memory would name it as well, past the nested tables. Nobody
+        // switches it on later: see `crtos_partition::registers`.
+        if registers::syscfg() & msr::SYSCFG_ENCRYPTION != 0 {
+            return Err(LaunchError::MemoryEncryption);
+        }
         Ok(())
     }
 

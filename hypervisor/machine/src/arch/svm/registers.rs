@@ -6,6 +6,12 @@ use crtos_registers::msr;
 
 use crate::processor::msr::{read, write};
 
+/// System configuration.
+pub fn syscfg() -> u64 {
+    // SAFETY: Every AMD processor of 64 bits has it, and reading has no effect.
+    unsafe { read(msr::SYSCFG) }
+}
+
 /// Control of virtual machines.
 ///
 /// # Safety
