@@ -42,6 +42,7 @@ pub fn handle(local: &mut Local, id: CellId, exit: Exit) {
             }
             return;
         }
+        Exit::NmiReturn => return,
         Exit::Hypercall => {
             local.vcpu().registers()[RAX] = hypercall::cell(local, id) as u64;
             (true, 0)

@@ -16,7 +16,7 @@ pub const COMMAND_MSR: u32 = Register::COMMAND.msr();
 #[inline]
 pub fn of(exit: Exit) -> usize {
     match exit {
-        Exit::Nmi => EXIT_NMI,
+        Exit::Nmi | Exit::NmiReturn => EXIT_NMI,
         Exit::MsrWrite(COMMAND_MSR, _) => EXIT_ICR,
         Exit::MsrRead(X2APIC_FIRST..=X2APIC_LAST)
         | Exit::MsrWrite(X2APIC_FIRST..=X2APIC_LAST, _)

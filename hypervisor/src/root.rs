@@ -27,6 +27,7 @@ pub fn handle(local: &mut Local, exit: Exit) {
                 local.nmi_wanted = true;
             }
         }
+        Exit::NmiReturn => (),
         Exit::MsrWrite(COMMAND_MSR, value) if launch_info::x2apic() => {
             interrupts::root_command(local, Command::from_x2apic(value));
             local.vcpu().skip_exit(exit);

@@ -14,7 +14,7 @@ fail() { echo "FAILED $*"; failed=1; }
 online() { [ "$(cat $cpus/online)" = "$1" ] || fail "CPUs online: $(cat $cpus/online), not $1"; }
 awakes() {
 	local got
-	got=$(attack nmi "$last")
+	got=$(attack wake "$last")
 	[ "$got" = "$1" ] || fail "CPU $last: $got, not $1"
 }
 

@@ -17,7 +17,7 @@ use crtos_partition::address::PhysAddr;
 use crtos_partition::ids::{CellId, CpuIndex};
 use crtos_partition::log::Line;
 
-use crate::arch::{Event, Vcpu, VirtualCpu};
+use crate::arch::{NmiOutcome, Vcpu, VirtualCpu};
 use crate::cpu::{self, Cpu};
 use crate::{apic, direct_map, launch_info, report};
 
@@ -244,17 +244,16 @@ impl Local {
     }
 
     /// Gives the guest its NMI. If another event has to be delivered first, comes back right after
-    /// that.
+    /// that; if the guest handles the last one, when it returns.
     #[inline]
     pub(crate) fn inject_nmi(&mut self) {
         if !self.nmi_wanted {
             return;
         }
-        if self.vcpu.can_inject() {
-            self.nmi_wanted = false;
-            self.vcpu.inject(Event::Nmi);
-        } else {
-            kick(self.index);
+        match self.vcpu.inject_nmi() {
+            NmiOutcome::Given => self.nmi_wanted = false,
+            NmiOutcome::Blocked => (),
+            NmiOutcome::Busy => kick(self.index),
         }
     }
 }

@@ -16,6 +16,7 @@
 //! | [`grants`] | what a cell may access without an exit |
 //! | [`doorbell`] | where a cell rings in the root cell |
 //! | [`icr`] | who an interrupt command reaches |
+//! | [`nmi`] | when a guest takes its next non-maskable interrupt |
 //! | [`decode`] | the few instructions that the hypervisor has to understand |
 //! | [`log`] | the log ring and its lines |
 #![cfg_attr(not(test), no_std)]
@@ -34,5 +35,6 @@ pub mod ids;
 pub mod lifecycle;
 pub mod log;
 pub mod nested;
+pub mod nmi;
 pub mod permissions;
 pub mod registers;

@@ -73,6 +73,8 @@ pub const EDX_NESTED_PAGING: u32 = 0;
 /// [`SVM`], EDX: the next instruction pointer is saved at an exit.
 pub const EDX_NEXT_RIP: u32 = 3;
 
+/// [`SVM`], EDX: virtual NMIs.
+pub const EDX_VIRTUAL_NMI: u32 = 25;
 /// [`SVM`], EDX: the speed of a guest's time stamp counter can be set.
 pub const EDX_TSC_RATIO: u32 = 4;
 

@@ -13,12 +13,20 @@ pub const BREAKPOINT: u8 = 3;
 pub const OVERFLOW: u8 = 4;
 /// #UD.
 pub const INVALID_OPCODE: u8 = 6;
+/// #TS.
+pub const INVALID_TSS: u8 = 10;
+/// #NP.
+pub const NOT_PRESENT: u8 = 11;
+/// #SS.
+pub const STACK: u8 = 12;
 /// #GP.
 pub const GENERAL_PROTECTION: u8 = 13;
 /// #PF.
 pub const PAGE_FAULT: u8 = 14;
 /// #AC.
 pub const ALIGNMENT_CHECK: u8 = 17;
+/// #CP.
+pub const CONTROL_PROTECTION: u8 = 21;
 
 /// Tells whether the exception `vector`, below [`COUNT`], pushes an error code: #DF, #TS, #NP, #SS,
 /// #GP, #PF, #AC, #CP, #VC, #SX.

@@ -5,29 +5,40 @@
  *
  * hypercall NUMBER A B C D	a call into the hypervisor; its result
  * page				physical address of a page of this module
- * nmi CPU			has an offline CPU execute code of this module by an NMI; whether it
+ * wake CPU			has an offline CPU execute code of this module by an NMI; whether it
  *				is a "guest" of the hypervisor there, "native", or "nowhere"
  * rdmsr CPU REGISTER		a model-specific register; -5 if reading it faults
  * wrmsr CPU REGISTER VALUE	0, or -5 if writing it faults
+ * nmi TARGET			sends an NMI to a CPU
+ * storm TARGET CPU CPU MS	two CPUs send NMIs to a third for so long
+ *
+ * The last two say how many were sent, and how many the target has handled.
  */
+#include <linux/completion.h>
 #include <linux/cpumask.h>
 #include <linux/debugfs.h>
 #include <linux/delay.h>
 #include <linux/gfp.h>
 #include <linux/io.h>
+#include <linux/kthread.h>
 #include <linux/module.h>
+#include <linux/random.h>
 #include <linux/stop_machine.h>
 #include <linux/uaccess.h>
 #include <asm/apic.h>
 #include <asm/asm.h>
+#include <asm/msr.h>
 #include <asm/nmi.h>
 #include <asm/smp.h>
-#include <asm/msr.h>
 
 #include "hypercall.h"
 
 /* Bytes of a command or a result. */
 #define LINE	128
+/* The interrupt command register of x2APIC mode. */
+#define MSR_COMMAND	0x830
+/* Most microseconds between two NMIs of a sender. */
+#define PAUSE	64
 
 static struct dentry *file;
 static void *page;
@@ -91,6 +102,74 @@ static int wake_by_nmi(unsigned int cpu)
 	error = stop_machine(strike, NULL, NULL);
 	unregister_nmi_handler(NMI_LOCAL, "attack");
 	return error ?: snprintf(result, LINE, "%s\n", where ?: "nowhere");
+/* NMIs to one CPU. */
+static unsigned int target = UINT_MAX;
+static atomic_t sent, handled;
+static unsigned long storm_end;
+static DECLARE_COMPLETION(storm_over);
+
+static int handle_nmi(unsigned int type, struct pt_regs *regs)
+{
+	if (smp_processor_id() != READ_ONCE(target))
+		return NMI_DONE;
+	atomic_inc(&handled);
+	return NMI_HANDLED;
+}
+
+static int send_nmi(void)
+{
+	u64 apic = per_cpu(x86_cpu_to_apicid, target);
+
+	atomic_inc(&sent);
+	return wrmsrl_safe(MSR_COMMAND, apic << 32 | APIC_DM_NMI | APIC_INT_ASSERT);
+}
+
+static int storm_sender(void *unused)
+{
+	while (time_before(jiffies, storm_end) && !send_nmi()) {
+		udelay(get_random_u32() % PAUSE);
+		cond_resched();
+	}
+	complete(&storm_over);
+	return 0;
+}
+
+static int start_sender(unsigned int cpu)
+{
+	return PTR_ERR_OR_ZERO(kthread_run_on_cpu(storm_sender, NULL, cpu, "storm/%u"));
+}
+
+static int storm(unsigned int first, unsigned int second, unsigned int milliseconds)
+{
+	int error;
+
+	storm_end = jiffies + msecs_to_jiffies(milliseconds);
+	error = start_sender(first);
+	if (error)
+		return error;
+	error = start_sender(second);
+	if (!error)
+		wait_for_completion(&storm_over);
+	wait_for_completion(&storm_over);
+	return error;
+}
+
+/* Aims at a CPU, has NMIs sent there, and tells what became of them. */
+static int send_nmis(unsigned int cpu, unsigned int first, unsigned int second,
+		     unsigned int milliseconds)
+{
+	int error;
+
+	if (cpu >= nr_cpu_ids || first >= nr_cpu_ids || second >= nr_cpu_ids)
+		return -EINVAL;
+	WRITE_ONCE(target, cpu);
+	atomic_set(&sent, 0);
+	atomic_set(&handled, 0);
+	error = milliseconds ? storm(first, second, milliseconds) : send_nmi();
+	if (error)
+		return error;
+	msleep(200);
+	return snprintf(result, LINE, "%d %d\n", atomic_read(&sent), atomic_read(&handled));
 }
 
 static int read_register(unsigned int cpu, u32 number)
@@ -106,16 +185,20 @@ static int read_register(unsigned int cpu, u32 number)
 static int carry_out(const char *command)
 {
 	u64 number, a = 0, b = 0, c = 0, d = 0;
-	unsigned int cpu;
+	unsigned int cpu, first, second, milliseconds;
 
 	if (sscanf(command, "hypercall %lli %lli %lli %lli %lli", &number, &a, &b, &c, &d) > 0)
 		return snprintf(result, LINE, "%lld\n", crtos_hypercall(number, a, b, c, d));
-	if (sscanf(command, "nmi %u", &cpu) == 1)
+	if (sscanf(command, "wake %u", &cpu) == 1)
 		return wake_by_nmi(cpu);
 	if (sscanf(command, "rdmsr %u %lli", &cpu, &a) == 2)
 		return read_register(cpu, a);
 	if (sscanf(command, "wrmsr %u %lli %lli", &cpu, &a, &b) == 3)
 		return snprintf(result, LINE, "%d\n", wrmsrl_safe_on_cpu(cpu, a, b));
+	if (sscanf(command, "nmi %u", &cpu) == 1)
+		return send_nmis(cpu, 0, 0, 0);
+	if (sscanf(command, "storm %u %u %u %u", &cpu, &first, &second, &milliseconds) == 4)
+		return send_nmis(cpu, first, second, milliseconds);
 	if (sysfs_streq(command, "page"))
 		return snprintf(result, LINE, "%#llx\n", (u64)virt_to_phys(page));
 	return -EINVAL;
@@ -154,9 +237,16 @@ static const struct file_operations operations = {
 
 static int __init attack_init(void)
 {
+	int error;
+
 	page = (void *)get_zeroed_page(GFP_KERNEL);
 	if (!page)
 		return -ENOMEM;
+	error = register_nmi_handler(NMI_LOCAL, handle_nmi, 0, "attack");
+	if (error) {
+		free_page((unsigned long)page);
+		return error;
+	}
 	file = debugfs_create_file("attack", 0600, NULL, NULL, &operations);
 	return 0;
 }
@@ -164,6 +254,7 @@ static int __init attack_init(void)
 static void __exit attack_exit(void)
 {
 	debugfs_remove(file);
+	unregister_nmi_handler(NMI_LOCAL, "attack");
 	free_page((unsigned long)page);
 }
 

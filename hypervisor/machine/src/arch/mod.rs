@@ -58,6 +58,8 @@ pub struct CellStart {
 pub enum Exit {
     /// A non-maskable interrupt is pending.
     Nmi,
+    /// The guest returns from an NMI, or has returned; another one may be given to it then.
+    NmiReturn,
     /// RDMSR.
     MsrRead(u32),
     /// WRMSR.
@@ -94,8 +96,6 @@ pub enum Exit {
 /// What the hypervisor makes a guest see.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// Non-maskable interrupt.
-    Nmi,
     /// #DB.
     Debug,
     /// #UD.
@@ -111,6 +111,17 @@ pub enum Event {
         /// The access was a write.
         write: bool,
     },
+}
+
+/// What becomes of an NMI for the guest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NmiOutcome {
+    /// The guest gets it at the next entry, or as soon as it has returned from the last one.
+    Given,
+    /// The guest has not returned from the last one. It will be left when it does.
+    Blocked,
+    /// Another event has to be delivered first.
+    Busy,
 }
 
 /// Control registers of a guest, for walking its page tables.
@@ -226,8 +237,8 @@ pub trait VirtualCpu: Sized {
     fn segment_bases(&self) -> SegmentBases;
     /// The processor's own exit code and first information word.
     fn exit_words(&self) -> (u64, u64);
-    /// Tells whether there is room for an event at the next entry.
-    fn can_inject(&self) -> bool;
+    /// Gives the guest an NMI, if it takes one now.
+    fn inject_nmi(&mut self) -> NmiOutcome;
     /// Delivers `event` at the next entry, in place of one that waits.
     fn inject(&mut self, event: Event);
     /// Forgets cached translations before the next entry.

@@ -6,8 +6,7 @@
 //! where the interrupt command is written. FS, GS, TR, LDTR and the registers of system calls stay
 //! in the processor over an exit.
 //!
-//! NMIs of a guest are injected without looking whether it handles one already; Linux tolerates
-//! nested NMIs.
+//! A guest gets one NMI at a time: see `nmi`.
 
 use core::arch::{asm, x86_64::__cpuid};
 
@@ -15,17 +14,22 @@ use crtos_partition::address::{GuestAddr, PhysAddr};
 use crtos_partition::decode::{RAX, RCX, RDI, RDX, RSI, RSP, Registers, SegmentBases};
 use crtos_partition::error::LaunchError;
 use crtos_partition::nested::Npt;
+use crtos_partition::nmi::Blocking;
 use crtos_registers::msr::{VM_CR_SVM_DISABLED, efer};
 use crtos_registers::{cpuid, exception, msr, pat};
 use x86_64::instructions::tables::{sgdt, sidt};
 use x86_64::registers::control::{Cr0, Cr0Flags, Cr2, Cr4Flags, EferFlags};
 use x86_64::registers::rflags::{self, RFlags};
 
-use super::{CellStart, Domain, Event, Exit, MsrOutcome, Paging, Resume, Runner, VirtualCpu};
+use super::{
+    CellStart, Domain, Event, Exit, MsrOutcome, NmiOutcome, Paging, Resume, Runner, VirtualCpu,
+};
 use crate::frames::{Frames, Owned};
 use crate::processor::{self, msr as common};
+use nmi::BeforeStep;
 use vmcb::{Segment, Vmcb};
 
+mod nmi;
 mod registers;
 mod run;
 mod vmcb;
@@ -61,6 +65,9 @@ pub struct Vcpu {
     vmcb: Owned<Vmcb>,
     host_save_area: Owned<HostSaveArea>,
     next_rip_saved: bool,
+    has_virtual_nmi: bool,
+    blocking: Blocking,
+    before_step: BeforeStep,
 }
 
 impl Vcpu {
@@ -68,6 +75,7 @@ impl Vcpu {
     fn reset(&mut self, domain: &Domain) {
         self.registers = [0; 16];
         self.vmcb.clear();
+        self.blocking = Blocking::Open;
         let asids = __cpuid(cpuid::SVM).ebx.max(3);
         let vmcb = &mut *self.vmcb;
         vmcb.intercept_1 = vmcb::INTERCEPT_NMI
@@ -87,6 +95,9 @@ impl Vcpu {
             // One cell at a time has a CPU, and translations are flushed when it starts there, so
             // cells may share an identifier on processors that have few.
             vmcb.asid = ROOT_ASID + 1 + cell.get() as u32 % (asids - 2);
+        }
+        if self.has_virtual_nmi {
+            vmcb.virtual_interrupt = vmcb::VIRTUAL_NMI_ENABLE;
         }
         vmcb.port_bitmap = domain.port_bitmap.get();
         vmcb.msr_bitmap = domain.msr_bitmap.get();
@@ -207,18 +218,23 @@ impl VirtualCpu for Vcpu {
             vmcb: frames.take()?,
             host_save_area: frames.take()?,
             next_rip_saved: false,
+            has_virtual_nmi: false,
+            blocking: Blocking::Open,
+            before_step: BeforeStep::default(),
         })
     }
 
     unsafe fn enable(&mut self) {
-        self.next_rip_saved = __cpuid(cpuid::SVM).edx & 1 << cpuid::EDX_NEXT_RIP != 0;
+        let features = __cpuid(cpuid::SVM).edx;
+        self.next_rip_saved = features & 1 << cpuid::EDX_NEXT_RIP != 0;
+        self.has_virtual_nmi = features & 1 << cpuid::EDX_VIRTUAL_NMI != 0;
         // SAFETY: `check` has found SVM, and firmware has not disabled it; the page is this CPU's
         // and stays.
         unsafe {
             common::set_efer(common::efer() | EFER_SVME);
             registers::set_host_save_area(self.host_save_area.address());
         }
-        if __cpuid(cpuid::SVM).edx & 1 << cpuid::EDX_TSC_RATIO != 0 {
+        if features & 1 << cpuid::EDX_TSC_RATIO != 0 {
             // Whoever used SVM before may have left another one. It holds in guests only, so Linux
             // has not seen it.
             // SAFETY: The processor has the register, and the host's clock does not follow it.
@@ -362,6 +378,9 @@ impl VirtualCpu for Vcpu {
         let (code, info_1, info_2) = (vmcb.exit_code, vmcb.exit_info_1, vmcb.exit_info_2);
         self.registers[RAX] = rax;
         self.registers[RSP] = rsp;
+        if self.blocking != Blocking::Open && self.follow_nmi() {
+            return Exit::NmiReturn;
+        }
         let msr = self.registers[RCX] as u32;
         let value = rax & 0xffff_ffff | self.registers[RDX] << 32;
         match code {
@@ -441,15 +460,15 @@ impl VirtualCpu for Vcpu {
         (self.vmcb.exit_code, self.vmcb.exit_info_1)
     }
 
-    fn can_inject(&self) -> bool {
-        self.vmcb.event_injection & vmcb::EVENT_VALID == 0
+    fn inject_nmi(&mut self) -> NmiOutcome {
+        self.give_nmi()
     }
 
     fn inject(&mut self, event: Event) {
+        self.end_step();
         let raise = |vector: u8| u64::from(vector) | vmcb::EVENT_EXCEPTION | vmcb::EVENT_VALID;
         let vmcb = &mut *self.vmcb;
         vmcb.event_injection = match event {
-            Event::Nmi => u64::from(exception::NMI) | vmcb::EVENT_NMI | vmcb::EVENT_VALID,
             Event::Debug => raise(exception::DEBUG),
             Event::InvalidOpcode => raise(exception::INVALID_OPCODE),
             Event::GeneralProtection => {

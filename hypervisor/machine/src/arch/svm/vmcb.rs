@@ -106,6 +106,7 @@ const _: () = {
 // Intercepts of the first word (offset 0xc).
 pub const INTERCEPT_NMI: u32 = 1 << 1;
 pub const INTERCEPT_CPUID: u32 = 1 << 18;
+pub const INTERCEPT_IRET: u32 = 1 << 20;
 pub const INTERCEPT_INVD: u32 = 1 << 22;
 pub const INTERCEPT_INVLPGA: u32 = 1 << 26;
 pub const INTERCEPT_PORTS: u32 = 1 << 27;
@@ -124,10 +125,13 @@ pub const INTERCEPT_DEBUG: u32 = 1 << 1;
 pub const INTERCEPT_ALIGNMENT_CHECK: u32 = 1 << 17;
 
 // Exit codes (appendix C).
+/// The first of the 32 exceptions.
+pub const EXIT_EXCEPTION: u64 = 0x40;
 pub const EXIT_DEBUG: u64 = 0x41;
 pub const EXIT_ALIGNMENT_CHECK: u64 = 0x51;
 pub const EXIT_NMI: u64 = 0x61;
 pub const EXIT_CPUID: u64 = 0x72;
+pub const EXIT_IRET: u64 = 0x74;
 pub const EXIT_INVD: u64 = 0x76;
 pub const EXIT_INVLPGA: u64 = 0x7a;
 pub const EXIT_PORT: u64 = 0x7b;
@@ -141,6 +145,10 @@ pub const EXIT_MWAIT_ARMED: u64 = 0x8c;
 pub const EXIT_XSETBV: u64 = 0x8d;
 pub const EXIT_NESTED_FAULT: u64 = 0x400;
 
+/// In the virtual interrupt word: an NMI is pending.
+pub const VIRTUAL_NMI: u64 = 1 << 11;
+/// In the virtual interrupt word: the processor keeps NMIs back while the guest handles one.
+pub const VIRTUAL_NMI_ENABLE: u64 = 1 << 26;
 /// In the nested control word: nested paging is on.
 pub const NESTED_PAGING: u64 = 1 << 0;
 /// In the interrupt shadow word: interrupts are blocked for one instruction.
@@ -159,6 +167,8 @@ pub const TLB_FLUSH_ALL: u32 = 1;
 pub const EVENT_VALID: u64 = 1 << 31;
 /// An error code follows in the upper half.
 pub const EVENT_ERROR_CODE: u64 = 1 << 11;
+/// Where the error code starts.
+pub const EVENT_ERROR_SHIFT: u32 = 32;
 /// In the error code of a page fault: the access was a write.
 pub const EVENT_FAULT_IS_WRITE: u64 = 1 << 33;
 /// External interrupt.
