@@ -60,8 +60,14 @@ pub fn handle(local: &mut Local, exit: Exit) {
             }
         }
         Exit::NestedFault { address, write } => memory_fault(local, address, write),
-        // Only ports that a cell has alone exit.
-        Exit::Port(_) => local.vcpu().inject(Event::GeneralProtection),
+        Exit::Port(port) => {
+            let last = port.saturating_add(local.vcpu().port_width() - 1);
+            let smi = launch_info::smi_port().is_some_and(|smi| (port..=last).contains(&smi));
+            // The others that exit are ports that a cell has alone.
+            if !smi || !local.vcpu().access_nothing() {
+                local.vcpu().inject(Event::GeneralProtection);
+            }
+        }
         Exit::Invd if local.vcpu().privilege() != 0 => {
             local.vcpu().inject(Event::GeneralProtection)
         }

@@ -394,6 +394,8 @@ struct crtos_launch_info {
 	u32 x2apic;
 	u32 cpu_count;
 	u32 block_count;
+	u32 smi_port;
+	u32 reserved;
 	u64 blocks[CRTOS_MAX_HYPERVISOR_BLOCKS];
 	u32 apic_ids[CRTOS_MAX_CPUS];
 };

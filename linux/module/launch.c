@@ -3,6 +3,7 @@
  * The launch of the hypervisor underneath the running Linux, and the way back.
  * The steps are those of the image part of the interface.
  */
+#include <linux/acpi.h>
 #include <linux/cc_platform.h>
 #include <linux/cpu.h>
 #include <linux/io.h>
@@ -233,6 +234,7 @@ static void fill_info(struct crtos_launch_info *info, u64 host_cr3, u32 cpu_coun
 	info->x2apic = x2apic_enabled();
 	info->cpu_count = cpu_count;
 	info->block_count = blocks.count;
+	info->smi_port = acpi_disabled ? 0 : acpi_gbl_FADT.smi_command;
 	for (i = 0; i < blocks.count; i++)
 		info->blocks[i] = page_to_phys(blocks.page[i]);
 	for (i = 0; i < info->cpu_count; i++)

@@ -30,6 +30,11 @@ pub fn x2apic() -> bool {
     get().x2apic != 0
 }
 
+/// The I/O port by which software raises system-management interrupts, if there is one.
+pub fn smi_port() -> Option<u16> {
+    u16::try_from(get().smi_port).ok().filter(|port| *port != 0)
+}
+
 /// Number of CPUs that the hypervisor knows.
 pub fn cpu_count() -> usize {
     (get().cpu_count as usize).min(MAX_CPUS)

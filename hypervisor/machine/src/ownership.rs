@@ -110,7 +110,8 @@ pub(crate) fn init<R>(
     for page in read_only {
         tables.write_protect(frames, page).ok()?;
     }
-    let ports: PortBitmap = frames.take()?;
+    let mut ports: PortBitmap = frames.take()?;
+    grants::fill_root_ports(&mut *ports, launch_info::smi_port());
     let mut msrs: MsrBitmap = frames.take()?;
     registers::fill_root(&mut *msrs);
     cell::ROOT.set(&Domain {
@@ -171,6 +172,9 @@ impl Ownership {
 
     /// Makes a cell without memory.
     pub fn create(&mut self, config: &Config) -> Result<CellId, Refusal> {
+        if launch_info::smi_port().is_some_and(|port| config.has_port(port)) {
+            return Err(Refusal::Owned);
+        }
         let others = self.cells.iter().flatten();
         others.map(|other| &other.config).try_for_each(|other| config.check_against(other))?;
         let free = self.cells.iter().position(Option::is_none).and_then(CellId::new);

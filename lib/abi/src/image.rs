@@ -81,6 +81,11 @@ pub struct LaunchInfo {
     pub cpu_count: u32,
     /// Valid entries of `blocks`.
     pub block_count: u32,
+    /// I/O port by which software raises system-management interrupts, as ACPI's FADT names it; 0 if
+    /// there is none.
+    pub smi_port: u32,
+    /// Zero.
+    pub reserved: u32,
     /// Physical addresses of the hypervisor's blocks, in the order of their virtual addresses.
     pub blocks: [u64; MAX_HYPERVISOR_BLOCKS],
     /// APIC id of each CPU, all ones if the machine has no such CPU; the index is the CPU's number

@@ -86,6 +86,11 @@ impl Config {
         &self.ports[..self.port_count]
     }
 
+    /// Tells whether the cell may use this port.
+    pub fn has_port(&self, port: u16) -> bool {
+        self.ports().iter().any(|range| (range.first..=range.last).contains(&port))
+    }
+
     /// Registers that the cell may use beside those every cell has.
     pub fn msrs(&self) -> &[MsrRange] {
         &self.msrs[..self.msr_count]
@@ -242,6 +247,8 @@ mod tests {
             Config::check(&config, |_| true).expect("valid")
         };
         let owner = with_port(3, 0x60, 0x64, PORT_EXCLUSIVE);
+        assert!(owner.has_port(0x60) && owner.has_port(0x64));
+        assert!(!owner.has_port(0x5f) && !owner.has_port(0x65));
         assert!(owner.check_against(&with_port(4, 0x64, 0x70, 0)).is_err());
         assert!(with_port(4, 0x64, 0x70, 0).check_against(&owner).is_err());
         assert!(owner.check_against(&with_port(4, 0x65, 0x70, 0)).is_ok());

@@ -106,6 +106,16 @@ pub fn fill_msrs(bitmap: &mut [u8], config: &Config, interrupts: Interrupts) {
     }
 }
 
+/// Fills Linux's bitmap of ports. It has all but that of system-management interrupts, `smi_port`:
+/// these take all CPUs away, the realm's among them. Configuration space and the ports that reset
+/// the machine are Linux's.
+pub fn fill_root_ports(bitmap: &mut [u8], smi_port: Option<u16>) {
+    permissions::trap_all_ports(bitmap, false);
+    if let Some(port) = smi_port {
+        permissions::trap_ports(bitmap, port, port, true);
+    }
+}
+
 /// Takes the ports that a cell has alone from the root cell, whose bitmap this is, or gives them
 /// back.
 pub fn set_root_ports(bitmap: &mut [u8], config: &Config, taken: bool) {

@@ -9,6 +9,8 @@
  *				is a "guest" of the hypervisor there, "native", or "nowhere"
  * rdmsr CPU REGISTER		a model-specific register; -5 if reading it faults
  * wrmsr CPU REGISTER VALUE	0, or -5 if writing it faults
+ * inb PORT			a byte
+ * outb PORT VALUE		0
  * nmi TARGET			sends an NMI to a CPU
  * storm TARGET CPU CPU MS	two CPUs send NMIs to a third for so long
  *
@@ -195,6 +197,12 @@ static int carry_out(const char *command)
 		return read_register(cpu, a);
 	if (sscanf(command, "wrmsr %u %lli %lli", &cpu, &a, &b) == 3)
 		return snprintf(result, LINE, "%d\n", wrmsrl_safe_on_cpu(cpu, a, b));
+	if (sscanf(command, "inb %lli", &a) == 1)
+		return snprintf(result, LINE, "%#x\n", inb(a));
+	if (sscanf(command, "outb %lli %lli", &a, &b) == 2) {
+		outb(b, a);
+		return snprintf(result, LINE, "0\n");
+	}
 	if (sscanf(command, "nmi %u", &cpu) == 1)
 		return send_nmis(cpu, 0, 0, 0);
 	if (sscanf(command, "storm %u %u %u %u", &cpu, &first, &second, &milliseconds) == 4)

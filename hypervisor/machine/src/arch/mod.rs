@@ -225,6 +225,11 @@ pub trait VirtualCpu: Sized {
     fn rip(&self) -> u64;
     /// Goes on behind the instruction that was left at.
     fn skip(&mut self, length: u64);
+    /// Bytes that the guest reads or writes at the port of the exit.
+    fn port_width(&self) -> u16;
+    /// Carries out the access to a port of the exit as if no device was there: what is written is
+    /// lost, what is read is ones. False if it is a string instruction, which is not known here.
+    fn access_nothing(&mut self) -> bool;
     /// Goes on behind the instruction of the exit.
     fn skip_exit(&mut self, exit: Exit);
     /// Privilege level of the guest, 0 to 3.

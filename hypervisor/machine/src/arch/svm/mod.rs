@@ -428,6 +428,32 @@ impl VirtualCpu for Vcpu {
         vmcb.interrupt_shadow &= !vmcb::INTERRUPT_SHADOW;
     }
 
+    fn port_width(&self) -> u16 {
+        match self.vmcb.exit_info_1 {
+            info if info & vmcb::PORT_BYTE != 0 => 1,
+            info if info & vmcb::PORT_WORD != 0 => 2,
+            _ => 4,
+        }
+    }
+
+    fn access_nothing(&mut self) -> bool {
+        let (info, next) = (self.vmcb.exit_info_1, self.vmcb.exit_info_2);
+        if info & vmcb::PORT_IS_STRING != 0 {
+            return false;
+        }
+        if info & vmcb::PORT_IS_READ != 0 {
+            let width = self.port_width();
+            let rax = &mut self.registers[RAX];
+            *rax = match width {
+                1 => *rax | 0xff,
+                2 => *rax | 0xffff,
+                _ => 0xffff_ffff,
+            };
+        }
+        self.skip(next.wrapping_sub(self.vmcb.rip));
+        true
+    }
+
     fn skip_exit(&mut self, exit: Exit) {
         let vmcb = &*self.vmcb;
         match vmcb.next_rip {

@@ -155,6 +155,15 @@ pub const NESTED_PAGING: u64 = 1 << 0;
 pub const INTERRUPT_SHADOW: u64 = 1 << 0;
 /// In the first information word of [`EXIT_MSR`]: it is a write.
 pub const MSR_IS_WRITE: u64 = 1 << 0;
+/// In the first information word of [`EXIT_PORT`]: it is a read. The second one is the address of
+/// the next instruction.
+pub const PORT_IS_READ: u64 = 1 << 0;
+/// In the first information word of [`EXIT_PORT`]: it is a string instruction.
+pub const PORT_IS_STRING: u64 = 1 << 2;
+/// In the first information word of [`EXIT_PORT`]: of one byte.
+pub const PORT_BYTE: u64 = 1 << 4;
+/// In the first information word of [`EXIT_PORT`]: of two bytes.
+pub const PORT_WORD: u64 = 1 << 5;
 /// In the first information word of [`EXIT_NESTED_FAULT`]: it is a write.
 pub const FAULT_IS_WRITE: u64 = 1 << 1;
 /// In attributes of a code segment: 64-bit code.
