@@ -165,12 +165,16 @@ fn read_apic(register: Register) -> Option<u32> {
     })
 }
 
-/// Writes a register of the x2APIC, which exits as a read does; false if the cell may not.
+/// Writes a register of the x2APIC, which exits as a read does, and always for local vectors; false
+/// if the cell may not.
 fn write_apic(local: &mut Local, register: Register, value: u32) -> bool {
+    let apic = apic::get();
+    if grants::local_vector(register, value) {
+        return apic.write_local_vector(register, value);
+    }
     if launch_info::x2apic() || !grants::apic_writable(register) {
         return false;
     }
-    let apic = apic::get();
     match register {
         Register::SELF_IPI => {
             apic.interrupt(launch_info::apic_id(local.index()), value as u8);

@@ -64,7 +64,11 @@ for command in icr-foreign 'icr-foreign target=3' 'icr-foreign target=77' icr-fo
 	icr-logical icr-init icr-start-up icr-init-broadcast; do
 	stops 0x830 'interrupt command' $command
 done
-for instruction in vmrun clgi skinit invd efer-svme; do
+# A local vector that would be a system-management interrupt, one that is masked, an INIT.
+for value in 0x200 0x10200 0x500; do
+	stops 0x835 'write to a register' msr-write msr=0x835 value=$value
+done
+for instruction in vmrun clgi skinit invd wbinvd efer-svme; do
 	stops 0x0 'instruction that cells do not have' $instruction
 done
 stops 0x0 XSETBV xsetbv
@@ -77,6 +81,7 @@ await "crtos log | grep -q 'probe: exception 1 error 0x0'" || fail 'step: no deb
 crtos cell stop probe || fail 'step: stop'
 
 survives port port=0x71
+survives msr-write msr=0x835 value=0x10400
 survives icr-broadcast
 survives icr-broadcast-id
 survives icr-broadcast-nmi

@@ -64,6 +64,15 @@ impl LocalApic {
         unsafe { self.write_any(register, value) }
     }
 
+    /// Writes a local vector; false if the APIC lacks it or does not take the value.
+    pub fn write_local_vector(self, register: Register, value: u32) -> bool {
+        if self.x2apic {
+            return msr::try_set_local_vector(register, value);
+        }
+        self.write(register, value);
+        true
+    }
+
     /// Writes a register.
     ///
     /// # Safety

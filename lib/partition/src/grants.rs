@@ -3,7 +3,7 @@
 //! every cell has.
 
 use crtos_abi::cell::{MSR_READ, MSR_WRITE, PORT_EXCLUSIVE};
-use crtos_registers::apic::Register;
+use crtos_registers::apic::{Register, command};
 use crtos_registers::msr;
 
 use crate::config::Config;
@@ -39,13 +39,12 @@ const APIC_READABLE: [(Register, Register); 8] = [
 ];
 
 /// Registers of x2APIC mode that cells may write without further ado, as ranges. Interrupt commands
-/// are filtered.
-const APIC_WRITABLE: [(Register, Register); 8] = [
+/// and local vectors are filtered.
+const APIC_WRITABLE: [(Register, Register); 7] = [
     (Register::TASK_PRIORITY, Register::TASK_PRIORITY),
     (Register::END_OF_INTERRUPT, Register::END_OF_INTERRUPT),
     (Register::SPURIOUS, Register::SPURIOUS),
     (Register::ERROR_STATUS, Register::ERROR_STATUS),
-    (Register::LVT_TIMER, Register::LVT_ERROR),
     (Register::TIMER_INITIAL, Register::TIMER_INITIAL),
     (Register::TIMER_DIVIDE, Register::TIMER_DIVIDE),
     (Register::SELF_IPI, Register::SELF_IPI),
@@ -63,6 +62,14 @@ pub fn apic_readable(register: Register) -> bool {
 /// Tells whether a cell may write this register of its local APIC as it likes.
 pub fn apic_writable(register: Register) -> bool {
     listed(&APIC_WRITABLE, register)
+}
+
+/// Tells whether `register` is a local vector, and `value` one that a cell may have: delivered as a
+/// vector or as an NMI. Other modes concern more than the cell: a system-management interrupt takes
+/// all CPUs.
+pub fn local_vector(register: Register, value: u32) -> bool {
+    (Register::LVT_TIMER..=Register::LVT_ERROR).contains(&register)
+        && matches!(value >> command::DELIVERY_SHIFT & 7, command::FIXED | command::NMI)
 }
 
 /// Fills the port bitmap of a cell.
@@ -97,7 +104,7 @@ pub fn fill_msrs(bitmap: &mut [u8], config: &Config, interrupts: Interrupts) {
         }
     }
     if interrupts.x2apic {
-        for (list, access) in [(APIC_READABLE, MSR_READ), (APIC_WRITABLE, MSR_WRITE)] {
+        for (list, access) in [(&APIC_READABLE[..], MSR_READ), (&APIC_WRITABLE, MSR_WRITE)] {
             for number in list.iter().flat_map(|(first, last)| first.number()..=last.number()) {
                 let msr = Register::from_number(number).msr();
                 permissions::trap_msr(bitmap, msr, access, false);
@@ -121,5 +128,27 @@ pub fn fill_root_ports(bitmap: &mut [u8], smi_port: Option<u16>) {
 pub fn set_root_ports(bitmap: &mut [u8], config: &Config, taken: bool) {
     for range in config.ports().iter().filter(|range| range.flags & PORT_EXCLUSIVE != 0) {
         permissions::trap_ports(bitmap, range.first, range.last, taken);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_local_vector_concerns_the_own_cpu() {
+        const SYSTEM_MANAGEMENT: u32 = 2;
+        let delivered = |mode: u32| 0x50 | mode << command::DELIVERY_SHIFT | 1 << 16;
+        for register in [Register::LVT_TIMER, Register::LVT_LINT0, Register::LVT_ERROR] {
+            assert!(!apic_writable(register));
+            for mode in [command::FIXED, command::NMI] {
+                assert!(local_vector(register, delivered(mode)));
+            }
+            for mode in [SYSTEM_MANAGEMENT, command::INIT, command::START_UP, 7] {
+                assert!(!local_vector(register, delivered(mode)));
+            }
+        }
+        assert!(!local_vector(Register::TIMER_INITIAL, delivered(command::FIXED)));
+        assert!(!local_vector(Register::COMMAND, delivered(command::FIXED)));
     }
 }

@@ -79,7 +79,7 @@ pub enum Exit {
     },
     /// XSETBV.
     Xsetbv,
-    /// INVD.
+    /// INVD, or WBINVD of a cell.
     Invd,
     /// An instruction of the technology itself, or MONITOR and the like.
     Hidden,

@@ -56,6 +56,15 @@ pub(crate) unsafe fn set_x2apic(register: Register, value: u64) {
     unsafe { write(register.msr(), value) }
 }
 
+/// Writes a local vector of the local APIC, in x2APIC mode; false if there is none of this number,
+/// or if it does not take the value.
+pub(crate) fn try_set_local_vector(register: Register, value: u32) -> bool {
+    let vectors = Register::LVT_TIMER..=Register::LVT_ERROR;
+    // SAFETY: Called between exits, so in host mode; interrupts of this CPU are all that a local
+    // vector leads to.
+    vectors.contains(&register) && unsafe { wrmsr_or_fault(register.msr(), value.into()) }
+}
+
 /// Extended features.
 pub(crate) fn efer() -> u64 {
     // SAFETY: Every processor of 64 bits has it.

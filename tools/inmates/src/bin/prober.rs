@@ -98,6 +98,7 @@ fn probe(what: &str) -> bool {
             "skinit" => asm!("skinit eax", in("eax") 0),
             "monitor" => asm!("monitor", in("rax") 0x1000, in("ecx") 0, in("edx") 0),
             "invd" => asm!("invd"),
+            "wbinvd" => asm!("wbinvd"),
             "step" => asm!("pushfq", "or qword ptr [rsp], 0x100", "popfq", "nop"),
             "xsetbv" => {
                 // Needs CR4.OSXSAVE.

@@ -91,7 +91,9 @@ impl Vcpu {
             // (AMD APM vol. 2, 15.12.2 and 15.12.18).
             vmcb.intercept_exceptions = vmcb::INTERCEPT_DEBUG | vmcb::INTERCEPT_ALIGNMENT_CHECK;
             vmcb.intercept_1 |= vmcb::INTERCEPT_CPUID;
-            vmcb.intercept_2 |= vmcb::INTERCEPT_MONITOR | vmcb::INTERCEPT_XSETBV;
+            // Others would wait for caches that are written back.
+            vmcb.intercept_2 |=
+                vmcb::INTERCEPT_MONITOR | vmcb::INTERCEPT_XSETBV | vmcb::INTERCEPT_WBINVD;
             // One cell at a time has a CPU, and translations are flushed when it starts there, so
             // cells may share an identifier on processors that have few.
             vmcb.asid = ROOT_ASID + 1 + cell.get() as u32 % (asids - 2);
@@ -388,7 +390,7 @@ impl VirtualCpu for Vcpu {
             vmcb::EXIT_DEBUG => Exit::Debug,
             vmcb::EXIT_ALIGNMENT_CHECK => Exit::AlignmentCheck,
             vmcb::EXIT_CPUID => Exit::Cpuid,
-            vmcb::EXIT_INVD => Exit::Invd,
+            vmcb::EXIT_INVD | vmcb::EXIT_WBINVD => Exit::Invd,
             vmcb::EXIT_PORT => Exit::Port((info_1 >> 16) as u16),
             vmcb::EXIT_MSR if info_1 & vmcb::MSR_IS_WRITE != 0 => Exit::MsrWrite(msr, value),
             vmcb::EXIT_MSR => Exit::MsrRead(msr),

@@ -118,6 +118,8 @@ pub const INTERCEPT_SHUTDOWN: u32 = 1 << 31;
 pub const INTERCEPT_SVM: u32 = 0x7f;
 /// MONITOR, MWAIT, armed MWAIT.
 pub const INTERCEPT_MONITOR: u32 = 1 << 10 | 1 << 11 | 1 << 12;
+/// WBINVD and WBNOINVD.
+pub const INTERCEPT_WBINVD: u32 = 1 << 9;
 pub const INTERCEPT_XSETBV: u32 = 1 << 13;
 
 // Intercepts of exceptions (offset 8).
@@ -140,6 +142,7 @@ pub const EXIT_SHUTDOWN: u64 = 0x7f;
 pub const EXIT_VMRUN: u64 = 0x80;
 pub const EXIT_VMMCALL: u64 = 0x81;
 pub const EXIT_SKINIT: u64 = 0x86;
+pub const EXIT_WBINVD: u64 = 0x89;
 pub const EXIT_MONITOR: u64 = 0x8a;
 pub const EXIT_MWAIT_ARMED: u64 = 0x8c;
 pub const EXIT_XSETBV: u64 = 0x8d;
