@@ -15,7 +15,7 @@ ticks() { crtos cell shared other --length 8 --raw | od -An -tu8 | tr -d ' '; }
 attacker || exit 1
 # On a busy host any handler takes long.
 echo 10000000000 >/sys/kernel/debug/x86/nmi_longest_ns
-crtos cell create other --cpus 3 --memory 4M || exit 1
+crtos cell create other --cpus 3 --memory 4M >/dev/null || exit 1
 crtos cell start other $inmates/latency.elf --command-line 'period=2000 ticks=1000000' || exit 1
 await '[ "$(ticks)" -gt 10 ]' || fail 'the cell does not tick'
 dmesg --clear
@@ -30,9 +30,10 @@ one 'before the storm'
 for load in '--cpu 1' '--fork 1' '--pipe 1'; do
 	# shellcheck disable=SC2086
 	taskset -c 2 stress-ng --quiet $load &
+	busy=$!
 	read -r sent handled < <(attack storm 2 0 1 5000)
-	kill $!
-	wait
+	kill $busy
+	wait $busy
 	echo "$load: $sent sent, $handled handled"
 	# Those that come while one waits are one.
 	[ "$handled" -ge 200 ] && [ "$handled" -le "$sent" ] || fail "$load: $sent sent, $handled handled"
