@@ -5,6 +5,7 @@
  */
 #include <linux/io.h>
 #include <linux/sched/signal.h>
+#include <linux/security.h>
 #include <linux/slab.h>
 #include <linux/uaccess.h>
 #include <asm/smp.h>
@@ -63,6 +64,18 @@ static bool realm_exists(void)
 	return false;
 }
 
+/* By ports and registers a program would reach the machine, and by it Linux's kernel. */
+static int check_lockdown(struct crtos_file *file, const struct crtos_create_cell *create)
+{
+	if (create->port_count && security_locked_down(LOCKDOWN_IOPORT))
+		return crtos_refuse(file, -EPERM,
+				    "Linux is locked down, and I/O ports were asked for: leave them out");
+	if (create->msr_count && security_locked_down(LOCKDOWN_MSR))
+		return crtos_refuse(file, -EPERM,
+				    "Linux is locked down, and model-specific registers were asked for: leave them out");
+	return 0;
+}
+
 static int check_create(struct crtos_file *file, const struct crtos_create_cell *create)
 {
 	u64 unaligned = (create->private_size | create->shared_size) & (CRTOS_LARGE_PAGE_SIZE - 1);
@@ -87,7 +100,7 @@ static int check_create(struct crtos_file *file, const struct crtos_create_cell 
 	if ((create->flags & CRTOS_CREATE_REALM) && realm_exists())
 		return crtos_refuse(file, -EEXIST,
 				    "the real-time realm is there already: take it down first (crtos down)");
-	return 0;
+	return check_lockdown(file, create);
 }
 
 /* The CPUs that are asked for. */
