@@ -37,12 +37,13 @@ pub fn release_cpu(local: &mut Local) -> Result<Released, Refusal> {
 /// Creates a cell. See [`crtos_abi::hypercall::HC_CELL_CREATE`].
 pub fn create(local: &mut Local, config: PhysAddr) -> Result<CellId, Refusal> {
     let mut ownership = lock(local);
+    // A CPU that has left could touch the cell's memory. None leaves while there is a cell.
+    if !cpu::those(|cpu| cpu.owner() == Owner::Outside).is_empty() {
+        return Err(Refusal::Denied);
+    }
     let caller = local.index();
     let config = Config::check(&ownership.read_config(config)?, |index| {
-        index.get() < launch_info::cpu_count()
-            && index != caller
-            && launch_info::exists(index)
-            && cpu::get(index).owner() != Owner::Outside
+        index.get() < launch_info::cpu_count() && index != caller && launch_info::exists(index)
     })?;
     ownership.create(&config)
 }

@@ -173,6 +173,9 @@ static int create_in_hypervisor(struct crtos_file *file, struct crtos_cell *cell
 	memcpy(config->msrs, create->msrs, sizeof(config->msrs));
 	number = crtos_hypercall(CRTOS_HC_CELL_CREATE, __pa(config), 0, 0, 0);
 	kfree(config);
+	if (number == CRTOS_HV_DENIED)
+		return crtos_refuse(file, -EPERM,
+				    "a CPU of Linux has left the hypervisor by itself, and could touch the cell's memory: reboot");
 	if (number < 0)
 		return crtos_refuse_hv(file, number, "create the cell");
 	if (WARN_ON_ONCE(number >= CRTOS_MAX_CELLS || crtos.cells[number]))

@@ -12,7 +12,7 @@ pub const HC_VERSION: u64 = 0;
 /// while a cell exists.
 pub const HC_LEAVE: u64 = 1;
 /// Root: create a cell. RDI = physical address of a [`crate::cell::CellConfig`]. Returns the cell's
-/// number (0..MAX_CELLS).
+/// number (0..MAX_CELLS). Refused with [`HV_DENIED`] if a CPU has left the hypervisor.
 pub const HC_CELL_CREATE: u64 = 2;
 /// Root: give memory to a cell that has not run, or was reclaimed since. RDI = cell, RSI = physical
 /// address of a [`crate::cell::Region`] (at most 2 MiB; private ones are cleared and removed from

@@ -13,8 +13,9 @@
  * outb PORT VALUE		0
  * nmi TARGET			sends an NMI to a CPU
  * storm TARGET CPU CPU MS	two CPUs send NMIs to a third for so long
+ * leave CPU			has the hypervisor leave a CPU; the result of that call
  *
- * The last two say how many were sent, and how many the target has handled.
+ * nmi and storm say how many were sent, and how many the target has handled.
  */
 #include <linux/completion.h>
 #include <linux/cpumask.h>
@@ -25,6 +26,7 @@
 #include <linux/kthread.h>
 #include <linux/module.h>
 #include <linux/random.h>
+#include <linux/smp.h>
 #include <linux/stop_machine.h>
 #include <linux/uaccess.h>
 #include <asm/apic.h>
@@ -104,6 +106,8 @@ static int wake_by_nmi(unsigned int cpu)
 	error = stop_machine(strike, NULL, NULL);
 	unregister_nmi_handler(NMI_LOCAL, "attack");
 	return error ?: snprintf(result, LINE, "%s\n", where ?: "nowhere");
+}
+
 /* NMIs to one CPU. */
 static unsigned int target = UINT_MAX;
 static atomic_t sent, handled;
@@ -184,6 +188,40 @@ static int read_register(unsigned int cpu, u32 number)
 	return snprintf(result, LINE, "%#llx\n", value);
 }
 
+/* As crtos_leave() of crtos' module: what the call does not keep is put back. */
+static void leave(void *answer)
+{
+	s64 number = CRTOS_HC_LEAVE;
+	unsigned long flags;
+
+	local_irq_save(flags);
+	asm volatile("push %%rbp\n"
+		     "mov %%ds, %%ecx\n"
+		     "push %%rcx\n"
+		     "mov %%es, %%ecx\n"
+		     "push %%rcx\n"
+		     "vmmcall\n"
+		     "pop %%rcx\n"
+		     "mov %%ecx, %%es\n"
+		     "pop %%rcx\n"
+		     "mov %%ecx, %%ds\n"
+		     "pop %%rbp\n"
+		     : "+a" (number)
+		     :
+		     : "rbx", "rcx", "rdx", "rsi", "rdi", "r8", "r9", "r10", "r11", "r12", "r13",
+		       "r14", "r15", "cc", "memory");
+	local_irq_restore(flags);
+	*(s64 *)answer = number;
+}
+
+static int leave_on(unsigned int cpu)
+{
+	s64 answer;
+	int error = smp_call_function_single(cpu, leave, &answer, true);
+
+	return error ?: snprintf(result, LINE, "%lld\n", answer);
+}
+
 static int carry_out(const char *command)
 {
 	u64 number, a = 0, b = 0, c = 0, d = 0;
@@ -207,6 +245,8 @@ static int carry_out(const char *command)
 		return send_nmis(cpu, 0, 0, 0);
 	if (sscanf(command, "storm %u %u %u %u", &cpu, &first, &second, &milliseconds) == 4)
 		return send_nmis(cpu, first, second, milliseconds);
+	if (sscanf(command, "leave %u", &cpu) == 1)
+		return leave_on(cpu);
 	if (sysfs_streq(command, "page"))
 		return snprintf(result, LINE, "%#llx\n", (u64)virt_to_phys(page));
 	return -EINVAL;
