@@ -511,7 +511,8 @@ struct __aligned(64) crtos_slot {
 	u32 uid;
 	u32 parent;
 	u32 interrupt;
-	u32 reserved[2];
+	u32 heritage;
+	u32 reserved;
 	u64 info[6];
 	u32 notices;
 	u32 waits_on;

@@ -43,6 +43,7 @@ struct crtos_slot_owner {
 	u32 tid;
 	u32 uid;
 	u32 parent;
+	u32 heritage;
 };
 
 /* A range that Linux has to let go, as its entry says. */
@@ -200,6 +201,7 @@ static inline void crtos_channel_open(struct crtos_channel *channel, u32 slot, u
 	WRITE_ONCE(s->tid, owner->tid);
 	WRITE_ONCE(s->uid, owner->uid);
 	WRITE_ONCE(s->parent, owner->parent);
+	WRITE_ONCE(s->heritage, owner->heritage);
 	WRITE_ONCE(s->notices, 0);
 	crtos_channel_hand_over(channel, slot, state);
 }

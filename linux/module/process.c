@@ -271,7 +271,7 @@ static int spawn(struct crtos_file *file, struct inode *inode, struct crtos_spaw
 	process->realm = realm;
 	process->number = new_number(realm);
 	crtos_clock_update(realm);
-	thread = crtos_thread_add(process, CRTOS_SLOT_SPAWN, spawned->parent);
+	thread = crtos_thread_add(process, CRTOS_SLOT_SPAWN, spawned->parent, 0);
 	if (IS_ERR(thread)) {
 		crtos_process_put(process);
 		return refuse_thread(file, PTR_ERR(thread));

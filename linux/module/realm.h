@@ -124,8 +124,9 @@ void crtos_process_look(struct crtos_process *process);
 void crtos_process_put(struct crtos_process *process);
 
 /* thread.c */
-struct crtos_thread *crtos_thread_add(struct crtos_process *process, u32 state, u32 parent);
-int crtos_thread_create(struct crtos_file *file, u32 parent);
+struct crtos_thread *crtos_thread_add(struct crtos_process *process, u32 state, u32 parent,
+				      u32 heritage);
+int crtos_thread_create(struct crtos_file *file, u64 argument);
 struct crtos_thread *crtos_thread_current(struct crtos_process *process);
 int crtos_thread_wait(struct crtos_thread *thread, unsigned int mode, u32 state);
 bool crtos_thread_left(struct crtos_thread *thread);

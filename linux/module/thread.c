@@ -29,11 +29,13 @@ static void free_thread(struct rcu_head *rcu)
  * @state: CRTOS_SLOT_SPAWN or CRTOS_SLOT_READY; the state in which the kernel
  *	gets the slot
  * @parent: 1 + slot of the thread that forked it, which the caller has checked, or 0
+ * @heritage: what it inherited, as its shadow tells; concerns that process alone
  *
  * Context: Under realm_lock; may sleep.
  * Return: the thread, or -EAGAIN if no slot is free, or -ENOMEM.
  */
-struct crtos_thread *crtos_thread_add(struct crtos_process *process, u32 state, u32 parent)
+struct crtos_thread *crtos_thread_add(struct crtos_process *process, u32 state, u32 parent,
+				      u32 heritage)
 {
 	struct crtos_realm *realm = process->realm;
 	struct crtos_slot_owner owner = {
@@ -42,6 +44,7 @@ struct crtos_thread *crtos_thread_add(struct crtos_process *process, u32 state, 
 		.tid = task_pid_vnr(current),
 		.uid = from_kuid_munged(current_user_ns(), current_uid()),
 		.parent = parent,
+		.heritage = heritage,
 	};
 	struct crtos_thread *thread;
 	u32 slot = 0;
@@ -204,7 +207,7 @@ struct crtos_thread *crtos_thread_current(struct crtos_process *process)
 }
 
 /* A thread of the process, or with @parent the first one of one that shares its memory. */
-static struct crtos_thread *create_thread(struct crtos_process *process, u32 parent)
+static struct crtos_thread *create_thread(struct crtos_process *process, u32 parent, u32 heritage)
 {
 	struct crtos_realm *realm = process->realm;
 	struct crtos_thread *thread;
@@ -214,7 +217,7 @@ static struct crtos_thread *create_thread(struct crtos_process *process, u32 par
 	if (!crtos_realm_ready(realm))
 		return ERR_PTR(-ESRCH);
 	if (!parent)
-		return crtos_thread_add(process, CRTOS_SLOT_READY, 0);
+		return crtos_thread_add(process, CRTOS_SLOT_READY, 0, heritage);
 	if (parent > CRTOS_SLOTS)
 		return ERR_PTR(-EINVAL);
 	/* The caller holds realm_lock, which the updates of the table hold as well. */
@@ -222,18 +225,19 @@ static struct crtos_thread *create_thread(struct crtos_process *process, u32 par
 	if (!thread || thread->process != process)
 		return ERR_PTR(-EINVAL);
 	process->shared = true;
-	return crtos_thread_add(process, CRTOS_SLOT_SPAWN, parent);
+	return crtos_thread_add(process, CRTOS_SLOT_SPAWN, parent, 0);
 }
 
 /**
  * crtos_thread_create() - CRTOS_IOC_THREAD
  * @file: the process's file
- * @parent: 0, or 1 + slot of the thread that forked the calling task with CLONE_VM
+ * @argument: low half: 0, or 1 + slot of the thread that forked the calling task with
+ *	CLONE_VM; high half: what the calling task inherited
  *
  * Context: May sleep.
  * Return: the slot, or a negative error.
  */
-int crtos_thread_create(struct crtos_file *file, u32 parent)
+int crtos_thread_create(struct crtos_file *file, u64 argument)
 {
 	struct crtos_process *process = crtos_file_process(file);
 	struct crtos_thread *thread;
@@ -242,7 +246,7 @@ int crtos_thread_create(struct crtos_file *file, u32 parent)
 	if (!crtos_process_enter(process))
 		return -ESRCH;
 	crtos_realm_lock();
-	thread = create_thread(process, parent);
+	thread = create_thread(process, lower_32_bits(argument), upper_32_bits(argument));
 	result = IS_ERR(thread) ? PTR_ERR(thread) : thread->slot;
 	crtos_realm_unlock();
 	crtos_process_leave(process);

@@ -204,8 +204,11 @@ pub struct Slot {
     /// Stored by the kernel at any time: 1 asks Linux to interrupt the system call that the shadow
     /// thread makes or is about to make. Linux exchanges it with 0.
     pub interrupt: u32,
+    /// In state `READY`: what the thread inherited, a number that the kernel gave whoever made it.
+    /// In state `SPAWN`: 0.
+    pub heritage: u32,
     /// Zero.
-    pub reserved: [u32; 2],
+    pub reserved: u32,
     // --- 128: written by Linux at any time
     /// A signal that arrived: the start of its `siginfo`. Linux stores the next one when the kernel
     /// has cleared `SLOT_SIGNAL`.

@@ -9,7 +9,11 @@ use core::{
     sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering, fence},
 };
 
-use crtos_abi::{ABI_VERSION, channel as raw, hypercall::DOORBELL_ANYWHERE, ids::RealmCpu};
+use crtos_abi::{
+    ABI_VERSION, channel as raw,
+    hypercall::DOORBELL_ANYWHERE,
+    ids::{Pid, RealmCpu},
+};
 
 use crate::slot::Slot;
 
@@ -106,6 +110,11 @@ impl Channel {
     /// To be looked at after each doorbell and after each fall of a rank. Any context.
     pub fn replies(&self, index: usize) -> u64 {
         word!(self, AtomicU64, replies[index]).load(Ordering::Relaxed)
+    }
+
+    /// The process id in Linux of the shadow that `slot` belongs to, if it is one.
+    pub fn pid(&self, slot: Slot) -> Option<Pid> {
+        Pid::new(word!(self, AtomicU32, slots[slot.get()].pid).load(Ordering::Relaxed))
     }
 
     /// Takes the bit of `slot`; false if somebody else did. What Linux stored before it set the bit

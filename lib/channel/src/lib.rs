@@ -8,6 +8,7 @@
 //! |---|---|
 //! | [`channel`] | the channel, seen through atomics; attaching, bitmaps, notices, the kernel's own words |
 //! | [`owned_slot`] | one thread's slot while the thread lives: request, fault, answer, reply |
+//! | [`heritage`] | what a thread inherits of its creator's shadow thread, as a number |
 //! | [`operation`] | what a request asks of the shadow |
 //! | [`rank`] | which reply is worth an interrupt |
 //! | [`slot`] | the number of a slot, and its place in bitmaps |
@@ -19,6 +20,7 @@
 #![cfg_attr(not(test), no_std)]
 
 pub mod channel;
+pub mod heritage;
 pub mod operation;
 pub mod owned_slot;
 pub mod rank;
@@ -26,6 +28,7 @@ pub mod revocations;
 pub mod slot;
 
 pub use channel::{AttachError, Channel, DoorbellCpu, Notices};
+pub use heritage::Heritage;
 pub use operation::{Encoded, Operation};
 pub use owned_slot::{Answer, OwnedSlot, Poll, Request, Start, Status};
 pub use revocations::{Range, Revocations};

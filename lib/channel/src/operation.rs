@@ -8,6 +8,8 @@
 use crtos_abi::{UserAddr, channel as raw, ids::Tid};
 use crtos_syscalls::{cpulist::CpuList, topology::File};
 
+use crate::Heritage;
+
 /// What a shadow thread has to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation<'a> {
@@ -44,6 +46,8 @@ pub enum Operation<'a> {
     MakeThreads {
         /// How many, at most [`raw::MOST_NEW_THREADS`].
         count: u64,
+        /// What they inherit: [`raw::Slot::heritage`].
+        heritage: Heritage,
     },
     /// End this shadow thread alone, which is not the first of its process. No reply;
     /// [`raw::SLOT_GONE`] follows.
@@ -330,7 +334,9 @@ impl<'a> Operation<'a> {
             Self::Startup { to, room } => (raw::OP_STARTUP, pad([to.get(), room])),
             Self::Exit { status } => (raw::OP_EXIT, pad([status as u32 as u64])),
             Self::ExitBySignal { signal } => (raw::OP_EXIT_SIGNAL, pad([signal.into()])),
-            Self::MakeThreads { count } => (raw::OP_THREAD, pad([count])),
+            Self::MakeThreads { count, heritage } => {
+                (raw::OP_THREAD, pad([count, heritage.get().into()]))
+            }
             Self::ExitThread => (raw::OP_THREAD_EXIT, pad([])),
             Self::SetDisposition { signal, disposition, flags } => {
                 (raw::OP_SIGNAL_ACTION, pad([signal.into(), disposition as u64, flags]))
@@ -386,7 +392,9 @@ impl<'a> Operation<'a> {
             raw::OP_STARTUP => Self::Startup { to: UserAddr::new(first), room: second },
             raw::OP_EXIT => Self::Exit { status: half(first)? as i32 },
             raw::OP_EXIT_SIGNAL => Self::ExitBySignal { signal: half(first)? },
-            raw::OP_THREAD => Self::MakeThreads { count: first },
+            raw::OP_THREAD => {
+                Self::MakeThreads { count: first, heritage: Heritage::new(half(second)?) }
+            }
             raw::OP_THREAD_EXIT => Self::ExitThread,
             raw::OP_SIGNAL_ACTION => Self::SetDisposition {
                 signal: half(first)?,

@@ -14,6 +14,7 @@ use crtos_abi::{
 
 use crate::{
     channel::{Channel, word},
+    heritage::Heritage,
     operation::Encoded,
     slot::Slot,
 };
@@ -110,6 +111,7 @@ pub struct OwnedSlot {
     tid: Tid,
     uid: u32,
     parent: Option<Slot>,
+    heritage: Heritage,
 }
 
 impl Channel {
@@ -133,6 +135,9 @@ impl Channel {
             uid: word!(self, AtomicU32, slots[slot.get()].uid).load(Ordering::Relaxed),
             parent: Slot::from_word(
                 word!(self, AtomicU32, slots[slot.get()].parent).load(Ordering::Relaxed),
+            ),
+            heritage: Heritage::new(
+                word!(self, AtomicU32, slots[slot.get()].heritage).load(Ordering::Relaxed),
             ),
         };
         Some((owned, start))
@@ -168,6 +173,11 @@ impl OwnedSlot {
     /// Slot of the thread that forked the process.
     pub fn parent(&self) -> Option<Slot> {
         self.parent
+    }
+
+    /// What the shadow thread inherited, and threads that it makes inherit of it.
+    pub fn heritage(&self) -> Heritage {
+        self.heritage
     }
 
     /// Real user id at the start, in Linux.

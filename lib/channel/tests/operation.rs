@@ -3,7 +3,7 @@
 
 use crtos_abi::{UserAddr, ids::Tid};
 use crtos_channel::{
-    Encoded, Operation,
+    Encoded, Heritage, Operation,
     operation::{
         DecodeError, DescriptorLimits, DescriptorsInUse, Device, Disposition, Room, Scheduling,
         name,
@@ -59,7 +59,8 @@ fn operation() -> impl Strategy<Value = Operation<'static>> {
     let processes = prop_oneof![
         any::<i32>().prop_map(|status| Exit { status }),
         any::<u32>().prop_map(|signal| ExitBySignal { signal }),
-        any::<u64>().prop_map(|count| MakeThreads { count }),
+        (any::<u64>(), any::<u32>())
+            .prop_map(|(count, number)| MakeThreads { count, heritage: Heritage::new(number) }),
         (address(), any::<u64>()).prop_map(|(to, room)| Startup { to, room }),
         (any::<u64>(), address()).prop_map(|(flags, pidfd)| Fork { flags, pidfd }),
         any::<([u64; 4], bool)>().prop_map(

@@ -54,6 +54,10 @@ pub const NEW_FD: u8 = 32;
 /// The first argument is the descriptor of a directory that a path is relative to.
 pub const DIRECTORY: u8 = 64;
 
+/// The call may change what Linux has new threads inherit of a thread: of the caller, or of one
+/// that an argument names.
+pub const HERITAGE: u8 = 128;
+
 /// What the table says of one system call.
 #[derive(Clone, Copy, Debug)]
 pub struct Row {
@@ -63,7 +67,8 @@ pub struct Row {
     pub name: &'static str,
     /// Who serves it.
     pub class: Class,
-    /// [`WAITS`], [`RESTARTS`], [`FD`], [`POINTERS`], [`IDS`], [`NEW_FD`], [`DIRECTORY`].
+    /// [`WAITS`], [`RESTARTS`], [`FD`], [`POINTERS`], [`IDS`], [`NEW_FD`], [`DIRECTORY`],
+    /// [`HERITAGE`].
     pub flags: u8,
     /// The remark of the documentation page: what is supported, or why the call is not; may be
     /// empty.
@@ -84,6 +89,29 @@ impl Row {
     /// Says whether the call may change user ids.
     pub fn changes_ids(&self) -> bool {
         self.flags & IDS != 0
+    }
+
+    /// Says whether the call may change what new threads inherit of a thread.
+    #[inline]
+    pub fn changes_heritage(&self) -> bool {
+        self.flags & HERITAGE != 0
+    }
+
+    /// Returns the id of the thread of which new threads may inherit something else after a call
+    /// with these arguments, 0 for the caller; `None` if there is no such thread.
+    pub fn changes_heritage_of(&self, args: &[u64; 6]) -> Option<u64> {
+        /// For setpriority(2) and for ioprio_set(2): the second argument names a thread. Others
+        /// change all threads of a process alike.
+        const PRIO_PROCESS: u32 = 0;
+        const IOPRIO_WHO_PROCESS: u32 = 1;
+        let of = |is_thread: bool| is_thread.then_some(args[1]);
+        match self.name.as_bytes() {
+            _ if !self.changes_heritage() => None,
+            b"setpriority" => of(args[0] as u32 == PRIO_PROCESS),
+            b"ioprio_set" => of(args[0] as u32 == IOPRIO_WHO_PROCESS),
+            b"prctl" => INHERITED_OPTIONS.contains(&(args[0] as u32)).then_some(0),
+            _ => Some(0),
+        }
     }
 
     /// Says whether the first argument is a file descriptor.
@@ -111,6 +139,17 @@ impl Row {
         }
     }
 }
+
+/// Options of prctl(2) that change what new threads inherit of the caller.
+const INHERITED_OPTIONS: [u32; 7] = [
+    8,  // PR_SET_KEEPCAPS
+    15, // PR_SET_NAME
+    24, // PR_CAPBSET_DROP
+    28, // PR_SET_SECUREBITS
+    29, // PR_SET_TIMERSLACK
+    38, // PR_SET_NO_NEW_PRIVS
+    47, // PR_CAP_AMBIENT
+];
 
 /// Finds the row of system call `number`; `None` for a number that Linux does not have either.
 /// Constant time.

@@ -8,7 +8,7 @@ use std::{
     process::Command,
 };
 
-use crtos_syscalls::{Class, FD, POINTERS, TABLE, lookup, page};
+use crtos_syscalls::{Class, FD, HERITAGE, POINTERS, TABLE, lookup, page};
 
 #[test]
 fn numbers_ascend_and_are_found() {
@@ -158,6 +158,52 @@ fn descriptors_are_flagged() {
         assert!(row.flags & FD != 0, "{name}");
     }
     assert!(lookup(0).unwrap().flags & POINTERS != 0);
+}
+
+/// What Linux copies from a thread to those that it starts (clone(2), credentials(7),
+/// capabilities(7), prctl(2), keyrings(7)) and can be changed by these calls alone.
+#[test]
+fn calls_that_change_what_threads_inherit() {
+    let by_these = [
+        "setuid",
+        "setgid",
+        "setreuid",
+        "setregid",
+        "setresuid",
+        "setresgid",
+        "setfsuid",
+        "setfsgid",
+        "setgroups",
+        "capset",
+        "prctl",
+        "setpriority",
+        "ioprio_set",
+        "set_mempolicy",
+        "add_key",
+        "request_key",
+        "keyctl",
+    ];
+    let flagged: Vec<_> = TABLE.iter().filter(|row| row.flags & HERITAGE != 0).collect();
+    assert_eq!(flagged.len(), by_these.len());
+    // The others would have to be flagged once they are supported.
+    for name in ["unshare", "setns", "seccomp", "personality", "landlock_restrict_self"] {
+        let row = TABLE.iter().find(|row| row.name == name).unwrap();
+        assert_eq!(row.class, Class::Unsupported, "{name}");
+    }
+    for row in flagged {
+        assert!(by_these.contains(&row.name), "{}", row.name);
+    }
+    let of = |name: &str, args: [u64; 2]| {
+        let row = TABLE.iter().find(|row| row.name == name).unwrap();
+        row.changes_heritage_of(&[args[0], args[1], 0, 0, 0, 0])
+    };
+    assert_eq!(of("setuid", [1, 2]), Some(0));
+    assert_eq!(of("getuid", [1, 2]), None);
+    // PR_SET_NAME, PR_GET_NAME.
+    assert_eq!((of("prctl", [15, 2]), of("prctl", [16, 2])), (Some(0), None));
+    // Of a thread, of a group.
+    assert_eq!((of("setpriority", [0, 7]), of("setpriority", [1, 7])), (Some(7), None));
+    assert_eq!((of("ioprio_set", [1, 7]), of("ioprio_set", [2, 7])), (Some(7), None));
 }
 
 #[test]

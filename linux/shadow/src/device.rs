@@ -2,7 +2,7 @@
 //! What a shadow asks of `/dev/crtos` ([`crtos_abi::ioctl`]).
 
 use crtos_abi::ioctl::{IOC_REMOTE, IOC_REOPEN, IOC_SIGNAL, IOC_SPAWN, IOC_THREAD, Remote, Spawn};
-use crtos_channel::Slot;
+use crtos_channel::{Heritage, Slot};
 use linux_raw_sys::general as linux;
 
 use crate::{
@@ -34,11 +34,11 @@ pub fn reopen(fd: i32, flags: u32) -> Result<i32, Errno> {
 }
 
 /// Makes the calling thread a further shadow thread. `parent` is the slot of the thread that made
-/// it a process of its own, if it is one. Returns the slot.
-pub fn join(parent: Option<Slot>) -> Result<Slot, Errno> {
-    let parent = Slot::to_word(parent);
+/// it a process of its own, if it is one; `heritage` is what it inherited. Returns the slot.
+pub fn join(parent: Option<Slot>, heritage: Heritage) -> Result<Slot, Errno> {
+    let argument = u64::from(Slot::to_word(parent)) | u64::from(heritage.get()) << 32;
     // SAFETY: the argument of this request is a number.
-    let slot = unsafe { ioctl(own::device(), IOC_THREAD, parent.into()) }?;
+    let slot = unsafe { ioctl(own::device(), IOC_THREAD, argument) }?;
     Slot::new(slot as usize).ok_or(Errno::EIO)
 }
 

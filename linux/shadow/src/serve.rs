@@ -91,8 +91,8 @@ unsafe fn execute(slot: Slot, remote: &Remote, startup: &'static startup::Block)
         Operation::Exit { status } => this_process::exit(status),
         Operation::ExitBySignal { signal } => signals::die(signal),
         Operation::ExitThread => threads::exit(),
-        Operation::MakeThreads { count } => {
-            threads::create(count, startup).map(|slot| slot.get() as u64)
+        Operation::MakeThreads { count, heritage } => {
+            threads::create(count, heritage, startup).map(|slot| slot.get() as u64)
         }
         Operation::SetDisposition { signal, disposition, flags } => {
             signals::set(signal, disposition, flags).map(|before| before as u64)

@@ -2,7 +2,6 @@
 //! clone and clone3: what the flags ask for, and new threads. New processes are in
 //! [`crate::process::fork`].
 
-use alloc::sync::Arc;
 use crtos_abi::UserAddr;
 use crtos_syscalls::structs::CloneArgs;
 use zerocopy::IntoBytes;
@@ -20,7 +19,7 @@ use crate::{
     abi::{Args, Errno, SysResult},
     memory::user,
     process::{
-        Process, ThreadExt as _, UserThread, fork, spares,
+        ThreadExt as _, UserThread, fork, spares,
         start::{self, Beginning, Birth},
         threads,
     },
@@ -179,7 +178,7 @@ fn thread(context: &UserContext, wanted: &Wanted) -> SysResult {
     let mut beginning = Beginning::of_child(context)?;
     beginning.apply(wanted)?;
     let scheduling = current.scheduling().of_child().ok_or(Errno::EAGAIN)?;
-    let owned = shadow_thread(&parent.process)?;
+    let owned = shadow_thread(parent)?;
     let user = UserThread::new(parent.process.clone(), &owned);
     let tid = user.tid;
     if let Err(error) = signal::copy_to_thread(&user, parent) {
@@ -213,18 +212,20 @@ fn thread(context: &UserContext, wanted: &Wanted) -> SysResult {
 const PATIENCE: Nanos = Nanos::from_millis(200);
 const PERIOD: Nanos = Nanos::from_millis(1);
 
-/// A shadow thread for a new thread of the calling process: a spare, or else a new one.
-fn shadow_thread(process: &Arc<Process>) -> Result<OwnedSlot, Errno> {
+/// A shadow thread for a new thread of `parent`, which is the calling one: a spare, or else a new
+/// one.
+fn shadow_thread(parent: &UserThread) -> Result<OwnedSlot, Errno> {
+    let process = &parent.process;
     let deadline = time::now() + PATIENCE;
     loop {
-        if let Some(owned) = spares::take_spare(process) {
+        if let Some(owned) = spares::take_spare(parent) {
             return Ok(owned);
         }
         if process.is_ending() {
             return Err(Errno::EAGAIN);
         }
         // One for the new thread, and one that makes further spares.
-        match spares::make(2, process) {
+        match spares::make(2, parent) {
             Ok(Some(owned)) => return Ok(owned),
             Ok(None) => {}
             Err(Errno::EAGAIN) if threads::has_ending(process) && time::now() < deadline => {

@@ -93,10 +93,11 @@ fn finish() {
     }
     signal::leave(user);
     task::set_space(None);
-    let (spares, was_last) = threads::remove(user);
-    spares::dispose(spares);
+    let was_last = threads::remove(user);
     if was_last {
         fork::hand_over_signals(&user.process);
+    } else {
+        spares::tidy(&user.process);
     }
     slots::release(user.slot, &user.owned_slot);
 }

@@ -5,7 +5,7 @@
 use alloc::{boxed::Box, sync::Arc, sync::Weak, vec::Vec};
 
 use crtos_abi::ids::RealmCpu;
-use crtos_channel::{Channel, Operation, OwnedSlot, Poll, Request, Slot, Start, operation::Room};
+use crtos_channel::{Channel, Operation, OwnedSlot, Poll, Request, Start, operation::Room};
 use spin::Once;
 
 use crtos_core::{
@@ -25,7 +25,6 @@ use crate::{
         revocation::{self, Revoker},
         slots,
     },
-    signal,
 };
 
 static HOUSEKEEPER: Once<Arc<Thread>> = Once::new();
@@ -76,7 +75,7 @@ fn keep_house() {
                 }
                 _ => spares::dispose([owned]),
             },
-            None => signal_at_spare(channel, slot),
+            None => spares::take_signal(channel, slot),
         });
         replenish(channel, &mut makers);
         spares::free_left(channel);
@@ -106,10 +105,7 @@ fn replenish(channel: Channel, makers: &mut Vec<(Weak<Process>, OwnedSlot)>) {
             Poll::Waiting | Poll::Reply(_) => {
                 let (process, owned) = makers.swap_remove(index);
                 match process.upgrade() {
-                    Some(process) => {
-                        process.members.lock().making = false;
-                        spares::give_back(&process, owned);
-                    }
+                    Some(process) => spares::return_maker(&process, owned),
                     None => spares::dispose([owned]),
                 }
             }
@@ -117,30 +113,16 @@ fn replenish(channel: Channel, makers: &mut Vec<(Weak<Process>, OwnedSlot)>) {
     }
     let wanting = core::mem::take(&mut *WANTING.lock());
     for process in wanting.iter().filter_map(Weak::upgrade) {
+        spares::tidy(&process);
         let Some((mut owned, count)) = spares::take_maker(&process) else { continue };
         let (rank, cpu) = (task::current().rank(), task::current().cpu());
         let mut room = Room::default();
-        let operation = Operation::MakeThreads { count }.encode(&mut room);
+        let heritage = owned.heritage();
+        let operation = Operation::MakeThreads { count, heritage }.encode(&mut room);
         owned.request(&Request { operation, rank, cpu });
         let slot = owned.slot();
         makers.push((Arc::downgrade(&process), owned));
         remote::ring(channel, slot);
-    }
-}
-
-/// A signal for a process may arrive at a shadow thread that has no thread yet.
-fn signal_at_spare(channel: Channel, slot: Slot) {
-    if !channel.notices(slot).signal {
-        return;
-    }
-    let mut owner = None;
-    threads::each_process(|process| {
-        if process.members.lock().spares.iter().any(|owned| owned.slot() == slot) {
-            owner = Some(process.clone());
-        }
-    });
-    if let Some(process) = owner {
-        signal::take_from(slot, &process);
     }
 }
 

@@ -36,7 +36,6 @@ use alloc::{sync::Arc, vec::Vec};
 use core::sync::atomic::{AtomicBool, Ordering};
 
 use crtos_abi::ids::{Pid, ProcessNumber};
-use crtos_channel::OwnedSlot;
 use spin::Once;
 
 use crtos_core::{
@@ -48,7 +47,10 @@ use crtos_core::{
 
 use crate::{
     files::{Files, Watchers},
-    process::account::{Account, Usage},
+    process::{
+        account::{Account, Usage},
+        spares::Spares,
+    },
     signal,
     timers::Timers,
 };
@@ -74,13 +76,7 @@ pub struct Members {
     /// What those used that have ended, and the process before it executed its program.
     pub ended: Usage,
     /// Shadow threads that wait for a thread.
-    pub spares: Vec<OwnedSlot>,
-    /// How many of them no thread is to get.
-    pub reserved: usize,
-    /// How many there should be.
-    pub goal: usize,
-    /// A spare makes others right now.
-    pub making: bool,
+    pub spares: Spares,
 }
 
 /// A rich real-time process.

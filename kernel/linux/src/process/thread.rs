@@ -5,7 +5,7 @@ use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 
 use crtos_abi::{UserAddr, channel::THREAD_RUNNING, ids::Tid};
-use crtos_channel::{OwnedSlot, Slot, Status};
+use crtos_channel::{Heritage, OwnedSlot, Slot, Status};
 use crtos_core::{sync::SpinLock, task::Thread};
 
 use super::{Process, Restart, start::Birth};
@@ -39,6 +39,8 @@ pub struct UserThread {
     pub robust_list: SpinLock<(UserAddr, u64)>,
     /// The word to clear and wake when the thread has left the memory of the process, or 0.
     clear_child_tid: AtomicU64,
+    /// What threads inherit of its shadow thread; see [`Self::heritage`].
+    heritage: AtomicU32,
     /// Command name, zero padded.
     pub command: SpinLock<[u8; 16]>,
     /// Where it begins.
@@ -70,6 +72,7 @@ impl UserThread {
             restart: SpinLock::new(None),
             robust_list: SpinLock::new((UserAddr::NULL, 0)),
             clear_child_tid: AtomicU64::new(0),
+            heritage: AtomicU32::new(owned.heritage().get()),
             command: SpinLock::new([0; 16]),
             birth: SpinLock::new(Birth::default()),
             state: AtomicU32::new(THREAD_RUNNING),
@@ -89,6 +92,16 @@ impl UserThread {
     /// Returns that word; there is none afterwards.
     pub fn take_clear_child_tid(&self) -> UserAddr {
         UserAddr::new(self.clear_child_tid.swap(0, Ordering::Relaxed))
+    }
+
+    /// What threads inherit that it starts.
+    pub fn heritage(&self) -> Heritage {
+        Heritage::new(self.heritage.load(Ordering::Relaxed))
+    }
+
+    /// Notes that they inherit something else from now on. The process's members are locked.
+    pub(super) fn set_heritage(&self, heritage: Heritage) {
+        self.heritage.store(heritage.get(), Ordering::Relaxed);
     }
 
     /// Whether `id` means this thread in calls where 0 is the caller.

@@ -4,17 +4,15 @@
 use alloc::{
     collections::BTreeMap,
     sync::{Arc, Weak},
-    vec::Vec,
 };
 
 use core::ops::Bound;
 
 use crtos_abi::ids::{Pid, Tid};
-use crtos_channel::OwnedSlot;
 
 use crtos_core::task::{Mutex, Thread};
 
-use crate::process::{Process, ThreadExt as _, UserThread, account::Usage};
+use crate::process::{Process, ThreadExt as _, UserThread, account::Usage, spares};
 
 /// Threads by their ids in Linux.
 static THREADS: Mutex<BTreeMap<Tid, Arc<Thread>>> = Mutex::new(BTreeMap::new());
@@ -64,9 +62,9 @@ pub fn add(process: &Arc<Process>, tid: Tid, thread: &Arc<Thread>) {
     THREADS.lock().insert(tid, thread.clone());
 }
 
-/// Takes the calling thread, which ends, out of its process. Returns the spares of the process if
-/// it was the last one, and whether it was.
-pub fn remove(user: &UserThread) -> (Vec<OwnedSlot>, bool) {
+/// Takes the calling thread, which ends, out of its process. Returns whether it was the last one;
+/// then the spares of the process go as well.
+pub fn remove(user: &UserThread) -> bool {
     let process = &user.process;
     let is_this = |thread: &Thread| thread.user().is_some_and(|other| core::ptr::eq(other, user));
     let thread = {
@@ -84,7 +82,7 @@ pub fn remove(user: &UserThread) -> (Vec<OwnedSlot>, bool) {
             members.ended.add(Usage::of(thread));
         }
         let last = members.threads.is_empty();
-        let spares = if last { core::mem::take(&mut members.spares) } else { Vec::new() };
+        let spares = last.then(|| members.spares.take_all());
         (member, spares, last)
     };
     if last {
@@ -97,7 +95,10 @@ pub fn remove(user: &UserThread) -> (Vec<OwnedSlot>, bool) {
         }
     }
     drop((thread, member));
-    (spares, last)
+    if let Some((ready, others)) = spares {
+        spares::dispose(ready.into_iter().chain(others));
+    }
+    last
 }
 
 /// Whether threads of `process` are about to end.

@@ -11,7 +11,7 @@ use crtos_core::task;
 use super::request;
 use crate::{
     abi::{Args, Errno, SysResult, linux_result},
-    process::{ThreadExt as _, UserThread},
+    process::{ThreadExt as _, UserThread, spares},
     signal,
 };
 
@@ -24,6 +24,13 @@ pub fn pass(row: &Row, args: Args) -> SysResult {
 
 /// Has Linux make the call with these arguments, which are asked for each time that it is made.
 pub fn pass_again(row: &Row, args: impl Fn() -> Args) -> SysResult {
+    if row.changes_heritage() {
+        return spares::changing(row, &args(), || pass_on(row, args));
+    }
+    pass_on(row, args)
+}
+
+fn pass_on(row: &Row, args: impl Fn() -> Args) -> SysResult {
     let current = task::current();
     let user = current.user().ok_or(Errno::ESRCH)?;
     let code = if row.restarts() { Errno::RESTART } else { Errno::RESTART_NO_HANDLER };
@@ -77,11 +84,18 @@ pub fn linux(nr: u32, args: &[u64]) -> SysResult {
     for (to, from) in all.iter_mut().zip(args) {
         *to = *from;
     }
+    if let Some(row) = crtos_syscalls::lookup(nr.into()).filter(|row| row.changes_heritage()) {
+        return spares::changing(row, &all, || ask(nr, &all));
+    }
+    ask(nr, &all)
+}
+
+fn ask(nr: u32, all: &Args) -> SysResult {
     let current = task::current();
     let user = current.user().ok_or(Errno::ESRCH)?;
     loop {
         user.disturbed.store(false, Ordering::Relaxed);
-        let result = request(Operation::SystemCall { number: nr, arguments: &all })?;
+        let result = request(Operation::SystemCall { number: nr, arguments: all })?;
         if result == RESULT_NOT_MADE {
             continue;
         }

@@ -18,7 +18,7 @@ use crate::{
     process::{
         ThreadExt as _, UserThread,
         scheduling::{prepare, scheduling},
-        threads,
+        spares, threads,
     },
     remote,
     syscall::cpu_numbers::{self, MASK_BYTES},
@@ -135,15 +135,24 @@ fn set(target: &Target, wanted: Scheduling) -> SysResult {
         linux_result(remote::request(operation)?)
     };
     let Some(thread) = &target.thread else { return ask().and(Ok(0)) };
+    // Linux has threads inherit this of the shadow thread.
+    let permitted = || match (thread.user(), task::current().user()) {
+        (Some(user), Some(own)) if user.tid == own.tid => {
+            let result = ask();
+            spares::renew_own(own);
+            result
+        }
+        (other, _) => spares::changing_other(other, ask),
+    };
     let before = thread.scheduling();
     if is_own(thread) && wanted.level > before.level && wanted.level < Level::DEADLINE && is_root()
     {
         // Linux will agree. Who runs until it has, the thread outranks, and goes on when the answer
         // comes.
         thread.set_scheduling(wanted);
-        ask().inspect_err(|_| thread.set_scheduling(before))?;
+        permitted().inspect_err(|_| thread.set_scheduling(before))?;
     } else {
-        ask()?;
+        permitted()?;
         thread.try_set_scheduling(wanted).map_err(|task::Overload| Errno::EBUSY)?;
     }
     prepare(thread);

@@ -14,7 +14,7 @@ use core::{
 };
 
 use crtos_abi::channel::{SHADOW_START, SLOTS};
-use crtos_channel::Slot;
+use crtos_channel::{Heritage, Slot};
 
 use crate::{
     startup,
@@ -43,6 +43,8 @@ pub struct Local {
     parent: AtomicU32,
     /// With a parent: the signals that are blocked once it serves.
     mask: AtomicU64,
+    /// What the thread inherited.
+    heritage: AtomicU32,
     /// Address and length of the thread's scratch memory; the address is 0 if there is none.
     scratch: AtomicU64,
     scratch_length: AtomicUsize,
@@ -73,6 +75,7 @@ pub static FIRST: Local = Local {
     startup: AtomicPtr::new(ptr::null_mut()),
     parent: AtomicU32::new(0),
     mask: AtomicU64::new(0),
+    heritage: AtomicU32::new(0),
     scratch: AtomicU64::new(0),
     scratch_length: AtomicUsize::new(0),
 };
@@ -137,7 +140,12 @@ impl Local {
     }
 
     /// Fills in a block that was taken for a thread that is about to start.
-    pub fn prepare(&'static self, startup: &'static startup::Block, parent: Option<Parent>) {
+    pub fn prepare(
+        &'static self,
+        startup: &'static startup::Block,
+        parent: Option<Parent>,
+        heritage: Heritage,
+    ) {
         self.free_scratch();
         self.forwarded.store(0, Ordering::Relaxed);
         self.this.store(ptr::from_ref(self).cast_mut(), Ordering::Relaxed);
@@ -145,6 +153,7 @@ impl Local {
         let slot = Slot::to_word(parent.map(|parent| parent.slot));
         self.parent.store(slot, Ordering::Relaxed);
         self.mask.store(parent.map_or(0, |parent| parent.mask), Ordering::Relaxed);
+        self.heritage.store(heritage.get(), Ordering::Relaxed);
         self.started.store(STARTING, Ordering::Relaxed);
     }
 
@@ -158,6 +167,11 @@ impl Local {
     pub fn parent(&self) -> Option<Parent> {
         let slot = Slot::from_word(self.parent.load(Ordering::Relaxed))?;
         Some(Parent { slot, mask: self.mask.load(Ordering::Relaxed) })
+    }
+
+    /// Returns the heritage that [`Self::prepare`] got.
+    pub fn heritage(&self) -> Heritage {
+        Heritage::new(self.heritage.load(Ordering::Relaxed))
     }
 
     /// Returns the word that Linux clears at the end of the thread.

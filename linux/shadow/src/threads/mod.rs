@@ -7,7 +7,7 @@ mod scratch;
 use core::{arch::global_asm, ffi::c_void, ptr, sync::atomic::AtomicU32};
 
 use crtos_abi::{channel::MOST_NEW_THREADS, ids::Pid};
-use crtos_channel::Slot;
+use crtos_channel::{Heritage, Slot};
 use linux_raw_sys::general as linux;
 
 pub use local::{FIRST, FORWARDED, Local, forget_others, own};
@@ -59,13 +59,17 @@ const OF_THREADS: u64 = (linux::CLONE_VM
     | linux::CLONE_THREAD
     | linux::CLONE_SYSVSEM) as u64;
 
-/// Makes up to `count` threads that wait in the realm for work. Returns the slot of the first, or
-/// an error if there is none.
-pub fn create(count: u64, startup: &'static startup::Block) -> Result<Slot, Errno> {
+/// Makes up to `count` threads that wait in the realm for work, with that heritage. Returns the
+/// slot of the first, or an error if there is none.
+pub fn create(
+    count: u64,
+    heritage: Heritage,
+    startup: &'static startup::Block,
+) -> Result<Slot, Errno> {
     let mut made = [None; MOST_NEW_THREADS as usize];
     let mut error = Errno::EINVAL;
     for place in made.iter_mut().take(count.min(MOST_NEW_THREADS) as usize) {
-        match start(OF_THREADS, 0, None, startup) {
+        match start(OF_THREADS, 0, None, heritage, startup) {
             Ok((local, _)) => *place = Some(local),
             Err(why) => {
                 error = why;
@@ -93,7 +97,7 @@ pub fn fork_sharing(
     // A signal between clone and the child's own slot would be forwarded for the parent.
     let mask = signals::block(u64::MAX);
     let parent = Parent { slot, mask };
-    let made = start(child.flags(), child.pidfd(), Some(parent), startup);
+    let made = start(child.flags(), child.pidfd(), Some(parent), Heritage::FIRST, startup);
     let result = made.and_then(|(local, id)| {
         let pid = Pid::new(id).ok_or(Errno::EIO)?;
         local.wait_for_start().map(|_| pid).inspect_err(|_| wait_for(pid))
@@ -108,10 +112,11 @@ fn start(
     flags: u64,
     pidfd: u64,
     parent: Option<Parent>,
+    heritage: Heritage,
     startup: &'static startup::Block,
 ) -> Result<(&'static Local, u32), Errno> {
     let local = Local::take()?;
-    local.prepare(startup, parent);
+    local.prepare(startup, parent, heritage);
     let flags = flags | u64::from(linux::CLONE_SETTLS | linux::CLONE_CHILD_CLEARTID);
     // SAFETY: the new thread has a stack of its own, and FS at a `Local` of its own. The block
     // stays theirs until Linux clears `tid`. Linux writes at `pidfd` only for a `Child`, which has
@@ -128,7 +133,7 @@ fn start(
 extern "C" fn run() -> ! {
     let own = own();
     let parent = own.parent();
-    let slot = device::join(parent.map(|parent| parent.slot));
+    let slot = device::join(parent.map(|parent| parent.slot), own.heritage());
     own.tell_start(slot);
     let (Ok(slot), Some(startup)) = (slot, own.startup()) else { exit() };
     if let Some(parent) = parent {
