@@ -136,6 +136,24 @@
 
 #define CRTOS_OP_DEVICE_STATUS 20
 
+#define CRTOS_OP_READ 21
+
+#define CRTOS_OP_KEEP 22
+
+#define CRTOS_OP_LET_GO 23
+
+#define CRTOS_OP_IS_CAPABLE 24
+
+#define CRTOS_OP_SEGMENT 25
+
+#define CRTOS_MOST_READ_PAGES 16
+
+#define CRTOS_STATUS_EMPTY 4294967296
+
+#define CRTOS_STATUS_READABLE 8589934592
+
+#define CRTOS_STATUS_TRUSTED 17179869184
+
 #define CRTOS_MOST_NEW_THREADS 16
 
 #define CRTOS_INTERRUPT_SIGNAL 64
@@ -512,7 +530,7 @@ struct __aligned(64) crtos_slot {
 	u32 parent;
 	u32 interrupt;
 	u32 heritage;
-	u32 reserved;
+	u32 in_user_namespace;
 	u64 info[6];
 	u32 notices;
 	u32 waits_on;

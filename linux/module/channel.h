@@ -44,6 +44,7 @@ struct crtos_slot_owner {
 	u32 uid;
 	u32 parent;
 	u32 heritage;
+	u32 in_user_namespace;
 };
 
 /* A range that Linux has to let go, as its entry says. */
@@ -202,6 +203,7 @@ static inline void crtos_channel_open(struct crtos_channel *channel, u32 slot, u
 	WRITE_ONCE(s->uid, owner->uid);
 	WRITE_ONCE(s->parent, owner->parent);
 	WRITE_ONCE(s->heritage, owner->heritage);
+	WRITE_ONCE(s->in_user_namespace, owner->in_user_namespace);
 	WRITE_ONCE(s->notices, 0);
 	crtos_channel_hand_over(channel, slot, state);
 }
@@ -246,6 +248,25 @@ static inline bool crtos_channel_reply(struct crtos_channel *channel, u32 slot, 
 }
 
 /**
+ * crtos_channel_reply_words() - the same, with words in place of the arguments
+ * @channel: the channel
+ * @slot: the caller's own slot
+ * @result: as a system call returns it
+ * @words: the words
+ *
+ * Return: whether to ring.
+ */
+static inline bool crtos_channel_reply_words(struct crtos_channel *channel, u32 slot, s64 result,
+					     const u64 words[6])
+{
+	int i;
+
+	for (i = 0; i < 6; i++)
+		WRITE_ONCE(channel->slots[slot].args[i], words[i]);
+	return crtos_channel_reply(channel, slot, result);
+}
+
+/**
  * crtos_channel_ask() - ask for the page at an address
  * @channel: the channel
  * @slot: the caller's own slot
@@ -285,6 +306,23 @@ static inline bool crtos_channel_take_answer(struct crtos_channel *channel, u32 
 }
 
 /**
+ * crtos_channel_pool_page() - find a page of the pool
+ * @address: where the kernel says that a page lies
+ * @pool_size: bytes of the pool
+ * @offset: where the page's offset in the pool is stored
+ *
+ * Return: false if there is none.
+ */
+static inline bool crtos_channel_pool_page(u64 address, u64 pool_size, u64 *offset)
+{
+	if (address % CRTOS_PAGE_SIZE || address < CRTOS_SHARED_POOL ||
+	    address - CRTOS_SHARED_POOL >= pool_size)
+		return false;
+	*offset = address - CRTOS_SHARED_POOL;
+	return true;
+}
+
+/**
  * crtos_channel_check_answer() - split an answer
  * @answer: what the kernel answered
  * @pool_size: bytes of the pool
@@ -299,10 +337,8 @@ static inline bool crtos_channel_check_answer(u64 answer, u64 pool_size, bool wr
 {
 	u64 page = answer & ~(u64)(CRTOS_PAGE_SIZE - 1);
 
-	if (answer == CRTOS_ANSWER_BAD || page < CRTOS_SHARED_POOL ||
-	    page - CRTOS_SHARED_POOL >= pool_size)
+	if (answer == CRTOS_ANSWER_BAD || !crtos_channel_pool_page(page, pool_size, offset))
 		return false;
-	*offset = page - CRTOS_SHARED_POOL;
 	*writable = answer & CRTOS_ANSWER_WRITE;
 	return *writable || !write;
 }

@@ -27,7 +27,15 @@ static u64 fault_address(struct vm_fault *vmf)
 	return ((u64)vmf->pgoff << PAGE_SHIFT) & ADDRESS_MASK;
 }
 
-static struct page *pool_page(struct crtos_realm *realm, u64 offset)
+/**
+ * crtos_pool_page() - a page of the pool
+ * @realm: the realm
+ * @offset: where it lies in the pool, below its size
+ *
+ * Context: Any.
+ * Return: the page.
+ */
+struct page *crtos_pool_page(struct crtos_realm *realm, u64 offset)
 {
 	struct page *block = realm->cell->pool.page[offset / CRTOS_LARGE_PAGE_SIZE];
 
@@ -56,7 +64,7 @@ static vm_fault_t ask(struct crtos_process *process, u64 address, bool write,
 	if (!crtos_channel_check_answer(answer, realm->cell->pool.count * CRTOS_LARGE_PAGE_SIZE,
 					write, &offset, writable))
 		return VM_FAULT_SIGSEGV;
-	*page = pool_page(realm, offset);
+	*page = crtos_pool_page(realm, offset);
 	return 0;
 }
 

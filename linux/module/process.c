@@ -29,6 +29,7 @@ static void free_process(struct kref *ref)
 
 	xa_destroy(&process->by_tid);
 	xa_destroy(&process->pages);
+	crtos_kept_free(process);
 	mmdrop(process->mm);
 	put_pid(process->pid);
 	iput(process->inode);
@@ -183,6 +184,7 @@ static void reap_work(struct work_struct *work)
 		return;
 	}
 	crtos_revocations_finish(process);
+	crtos_kept_free(process);
 	crtos_threads_remove(process);
 	forget_process(process);
 }
@@ -215,6 +217,7 @@ static struct crtos_process *new_process(struct inode *inode)
 	mutex_init(&process->revocation_lock);
 	xa_init(&process->by_tid);
 	xa_init(&process->pages);
+	xa_init(&process->kept);
 	process->mm = current->mm;
 	mmgrab(process->mm);
 	process->pid = get_task_pid(current, PIDTYPE_TGID);
@@ -228,44 +231,54 @@ static int refuse_thread(struct crtos_file *file, int error)
 	if (error == -EAGAIN)
 		return crtos_refuse(file, error,
 				    "the realm has %u threads, and that is the most", CRTOS_SLOTS);
+	if (error == -EPERM)
+		return crtos_refuse(file, error,
+				    "ids of a pid namespace mean nothing to the realm: leave it, or have CAP_SYS_ADMIN");
 	return crtos_refuse(file, error, "out of memory");
 }
 
 /*
- * Is that thread, by its slot + 1, one of the process of the file with that
- * descriptor? Who has the descriptor was forked by the process. The caller holds
- * realm_lock.
+ * The process of that thread, by its slot + 1, if the file with that descriptor is
+ * the process's, else NULL. Who has the descriptor was forked by the process. The
+ * caller holds realm_lock.
  */
-static bool is_parent(struct crtos_realm *realm, u32 parent, int descriptor)
+static struct crtos_process *find_parent(struct crtos_realm *realm, u32 parent, int descriptor)
 {
+	struct crtos_process *process = NULL;
 	struct file *file = fget(descriptor);
 	struct crtos_thread *thread;
-	bool is_parent = false;
 
 	if (!file)
-		return false;
+		return NULL;
 	if (file->f_op == crtos_device.fops && parent <= CRTOS_SLOTS) {
 		/* Updates of the table hold realm_lock as well. */
 		thread = rcu_dereference_protected(realm->threads[parent - 1], true);
-		is_parent = thread && thread->process == crtos_file_process(file->private_data);
+		if (thread && thread->process == crtos_file_process(file->private_data))
+			process = thread->process;
 	}
 	fput(file);
-	return is_parent;
+	return process;
 }
 
 /* The caller holds file->lock and realm_lock. */
 static int spawn(struct crtos_file *file, struct inode *inode, struct crtos_spawn *spawned)
 {
 	struct crtos_realm *realm = crtos_realm_get();
-	struct crtos_process *process;
+	struct crtos_process *process, *parent = NULL;
 	struct crtos_thread *thread;
 
 	if (!realm || realm->closed || !crtos_realm_ready(realm))
 		return crtos_refuse(file, -ESRCH,
 				    "no real-time kernel runs: start the realm (crtos up)");
-	if (spawned->parent && !is_parent(realm, spawned->parent, spawned->parent_file))
+	if (spawned->parent)
+		parent = find_parent(realm, spawned->parent, spawned->parent_file);
+	if (spawned->parent && !parent)
 		return crtos_refuse(file, -EINVAL, "that is not a thread of the caller's parent");
 	process = new_process(inode);
+	if (process && parent && crtos_kept_copy(process, parent)) {
+		crtos_process_put(process);
+		process = NULL;
+	}
 	if (!process)
 		return crtos_refuse(file, -ENOMEM, "out of memory");
 	process->realm = realm;

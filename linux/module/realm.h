@@ -74,6 +74,7 @@ struct crtos_process {
 	bool shared;			/* by several processes of Linux (CLONE_VM) */
 	struct list_head threads;	/* under realm_lock */
 	struct xarray by_tid;		/* threads by Linux's global thread id */
+	struct xarray kept;		/* files of mirrors, by page number; under realm_lock */
 	struct xarray pages;		/* pages given to Linux, by page number; tag 1: may write */
 	u64 revocations_begun;		/* under the lock of pages */
 	struct mutex revocation_lock;	/* revocations are carried out one after the other */
@@ -140,7 +141,14 @@ void crtos_threads_wake(struct crtos_process *process);
 int crtos_remote(struct crtos_file *file, struct crtos_remote __user *user);
 int crtos_signal(struct crtos_file *file, const void __user *user);
 
+/* vouch.c */
+bool crtos_vouches(u32 op);
+int crtos_vouch(struct crtos_thread *thread, u64 words[6], s64 *result);
+int crtos_kept_copy(struct crtos_process *process, struct crtos_process *parent);
+void crtos_kept_free(struct crtos_process *process);
+
 /* fault.c */
+struct page *crtos_pool_page(struct crtos_realm *realm, u64 offset);
 int crtos_mmap(struct file *file, struct vm_area_struct *vma);
 
 /* revocation.c */

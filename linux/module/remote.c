@@ -62,10 +62,12 @@ static int next_request(struct crtos_thread *thread)
 	return 0;
 }
 
-/* Hands the result of the last request to the kernel. */
-static void reply(struct crtos_thread *thread, s64 result)
+/* Hands the result of the last request to the kernel, and @words if they are not NULL. */
+static void reply(struct crtos_thread *thread, s64 result, const u64 *words)
 {
 	struct crtos_process *process = thread->process;
+	struct crtos_channel *channel = process->realm->channel;
+	bool ring;
 
 	thread->busy = false;
 	if (thread->request.op == CRTOS_OP_FORK && process->shared) {
@@ -74,10 +76,33 @@ static void reply(struct crtos_thread *thread, s64 result)
 		crtos_process_look(process);
 		crtos_realm_unlock();
 	}
-	if (crtos_channel_reply(process->realm->channel, thread->slot, result))
+	ring = words ? crtos_channel_reply_words(channel, thread->slot, result, words) :
+		       crtos_channel_reply(channel, thread->slot, result);
+	if (ring)
 		crtos_realm_ring(process->realm, thread->slot);
 	/* The caller goes on: its CPU may share a core with this one. */
 	cpu_relax();
+}
+
+/* Takes requests, and carries out those for the module, until there is one for the shadow. */
+static int next_for_shadow(struct crtos_thread *thread)
+{
+	for (;;) {
+		u64 words[6] = {};
+		s64 result;
+		int error = 0;
+
+		/* A request that was interrupted, or did not reach the caller, is still there. */
+		if (!thread->busy)
+			error = next_request(thread);
+		if (!error && !crtos_vouches(thread->request.op))
+			return 0;
+		if (!error)
+			error = crtos_vouch(thread, words, &result);
+		if (error)
+			return error;
+		reply(thread, result, words);
+	}
 }
 
 static int remote(struct crtos_process *process, struct crtos_remote __user *user)
@@ -89,21 +114,18 @@ static int remote(struct crtos_process *process, struct crtos_remote __user *use
 	if (copy_from_user(&call, user, sizeof(call)))
 		return -EFAULT;
 	thread = crtos_thread_current(process);
-	if (!thread || thread->slot != call.slot ||
-	    thread->asking || (call.has_result && !thread->busy))
+	if (!thread || thread->slot != call.slot || thread->asking ||
+	    (call.has_result && (!thread->busy || crtos_vouches(thread->request.op))))
 		return -EINVAL;
 	if (call.has_result) {
 		/* A call that a signal interrupts starts again without the result. */
 		if (put_user(0, &user->has_result))
 			return -EFAULT;
-		reply(thread, call.result);
+		reply(thread, call.result, NULL);
 	}
-	/* If the last request did not reach the caller, it is still there. */
-	if (!thread->busy) {
-		error = next_request(thread);
-		if (error)
-			return error;
-	}
+	error = next_for_shadow(thread);
+	if (error)
+		return error;
 	/* The call must see no page that the program has unmapped before. */
 	crtos_revocations_run(process);
 	call.has_result = 0;

@@ -3,11 +3,14 @@
  * Shadow threads: each is the Linux half of one thread in the realm, and owns one
  * slot of the channel.
  */
+#include <linux/capability.h>
 #include <linux/cred.h>
 #include <linux/pid.h>
+#include <linux/pid_namespace.h>
 #include <linux/sched/signal.h>
 #include <linux/sched/task.h>
 #include <linux/slab.h>
+#include <linux/user_namespace.h>
 
 #include "crtos.h"
 #include "realm.h"
@@ -32,7 +35,8 @@ static void free_thread(struct rcu_head *rcu)
  * @heritage: what it inherited, as its shadow tells; concerns that process alone
  *
  * Context: Under realm_lock; may sleep.
- * Return: the thread, or -EAGAIN if no slot is free, or -ENOMEM.
+ * Return: the thread, or -EAGAIN if no slot is free, -ENOMEM, or -EPERM for a task whose
+ * ids could be those of others.
  */
 struct crtos_thread *crtos_thread_add(struct crtos_process *process, u32 state, u32 parent,
 				      u32 heritage)
@@ -45,10 +49,14 @@ struct crtos_thread *crtos_thread_add(struct crtos_process *process, u32 state, 
 		.uid = from_kuid_munged(current_user_ns(), current_uid()),
 		.parent = parent,
 		.heritage = heritage,
+		.in_user_namespace = current_user_ns() != &init_user_ns,
 	};
 	struct crtos_thread *thread;
 	u32 slot = 0;
 
+	/* The kernel knows processes by their ids, of which a namespace has its own. */
+	if (task_active_pid_ns(current) != &init_pid_ns && !capable(CAP_SYS_ADMIN))
+		return ERR_PTR(-EPERM);
 	for (;; slot++) {
 		slot = crtos_channel_free_slot(realm->channel, slot);
 		if (slot == CRTOS_SLOTS)

@@ -549,7 +549,8 @@ CASE(signals_for_the_process_arrive_while_what_is_inherited_changes)
 		others_than(0, &none);
 	}
 	CHECK(exits_with(child, 0));
-	while (number < SIGNALS && sigtimedwait(&set, &info, &(struct timespec){ 5, 0 }) == SIGRTMIN)
+	while (number < SIGNALS &&
+	       sigtimedwait(&set, &info, &(struct timespec){ 5, 0 }) == SIGRTMIN)
 		number++;
 	CHECK(number == SIGNALS && fcntl(ends[0], F_SETFL, 0) == 0);
 }

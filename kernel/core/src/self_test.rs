@@ -6,7 +6,8 @@ use crate::arch::{UserContext, enter_user};
 use crate::mm::frames::{PRIVATE, SHARED};
 use crate::mm::heap;
 use crate::mm::space::{
-    Access, AddressSpace, FaultError, Kind, Map, MapError, Placement, Protection, Revoke, Revoked,
+    Access, AddressSpace, FaultError, Kind, Map, MapError, Piece, Placement, Protection, Revoke,
+    Revoked,
 };
 use crate::task::{
     Mutex, Scheduling, Spawn, Thread, Timer, WaitError, WaitQueue, WakeReason, block, current,
@@ -196,8 +197,8 @@ impl Revoke for Ranges {
         self.0.lock().push((pages.start, pages.length));
     }
 
-    fn copy(&self, _: UserAddr, _: UserAddr, _: u64) -> bool {
-        false
+    fn read(&self, _: &Piece) -> Option<u64> {
+        None
     }
 }
 

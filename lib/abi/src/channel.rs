@@ -124,13 +124,15 @@ pub const OP_SIGNALS_BLOCKED: u32 = 8;
 pub const OP_FORK: u32 = 9;
 /// Executes a program.
 pub const OP_EXEC: u32 = 10;
-/// Tells the scheduling of the shadow thread.
+/// Tells the scheduling of a shadow thread.
 pub const OP_SCHEDULING: u32 = 11;
 /// Sets the scheduling of a shadow thread.
 pub const OP_SET_SCHEDULING: u32 = 12;
 /// Copies memory.
 pub const OP_COPY: u32 = 13;
-/// Tells the status of a descriptor.
+/// Tells the status of a descriptor. This one, [`OP_SCHEDULING`], [`OP_READ`], [`OP_KEEP`],
+/// [`OP_LET_GO`], [`OP_IS_CAPABLE`] and [`OP_SEGMENT`] are carried out by the module: the shadow,
+/// over which its owner has power, never sees them.
 pub const OP_STATUS: u32 = 14;
 /// Opens a file in which Linux tells of CPUs.
 pub const OP_TOPOLOGY: u32 = 15;
@@ -144,6 +146,25 @@ pub const OP_PLACE_DESCRIPTORS: u32 = 18;
 pub const OP_OPEN_DEVICE: u32 = 19;
 /// Tells the status of a device.
 pub const OP_DEVICE_STATUS: u32 = 20;
+/// Reads a file into pages of the pool.
+pub const OP_READ: u32 = 21;
+/// Keeps a file open for [`OP_READ`].
+pub const OP_KEEP: u32 = 22;
+/// Lets a file go that was kept.
+pub const OP_LET_GO: u32 = 23;
+/// Tells whether the shadow thread has a capability.
+pub const OP_IS_CAPABLE: u32 = 24;
+/// Tells which segment of System V shared memory is attached.
+pub const OP_SEGMENT: u32 = 25;
+/// Most pages that one `OP_READ` fills.
+pub const MOST_READ_PAGES: u64 = 16;
+/// In the last word of the reply to `OP_STATUS`, whose low half is the mode: no block of the file
+/// is in use.
+pub const STATUS_EMPTY: u64 = 0x1_0000_0000;
+/// There as well: `OP_READ` can read the file.
+pub const STATUS_READABLE: u64 = 0x2_0000_0000;
+/// There as well: its file system is not in the hands of a user.
+pub const STATUS_TRUSTED: u64 = 0x4_0000_0000;
 /// Most threads that one `OP_THREAD` makes.
 pub const MOST_NEW_THREADS: u64 = 16;
 /// The signal that interrupts system calls in the shadow when the kernel asks for that; its
@@ -176,7 +197,7 @@ pub struct Slot {
     pub nr: u32,
     /// Rank of the caller; see [`RANK_NORMAL`].
     pub rank: u32,
-    /// The program's own arguments.
+    /// The program's own arguments. In a reply of the module: what it tells.
     pub args: [u64; 6],
     // --- 64
     /// Result as a system call returns it (-errno on failure).
@@ -207,8 +228,8 @@ pub struct Slot {
     /// In state `READY`: what the thread inherited, a number that the kernel gave whoever made it.
     /// In state `SPAWN`: 0.
     pub heritage: u32,
-    /// Zero.
-    pub reserved: u32,
+    /// 1 if the user of `uid` is one of a user namespace, whose ids mean nothing to others.
+    pub in_user_namespace: u32,
     // --- 128: written by Linux at any time
     /// A signal that arrived: the start of its `siginfo`. Linux stores the next one when the kernel
     /// has cleared `SLOT_SIGNAL`.

@@ -95,8 +95,12 @@ pub enum Operation<'a> {
         /// [`raw::RESULT_IN_LINUX`].
         in_realm_only: bool,
     },
-    /// Tell the scheduling of this shadow thread. Result: [`Scheduling::to_word`].
-    Scheduling,
+    /// Tell the scheduling of a shadow thread. Carried out by the module. Result:
+    /// [`Scheduling::to_word`].
+    Scheduling {
+        /// The thread; `None` for this one.
+        tid: Option<Tid>,
+    },
     /// Set the scheduling of a shadow thread.
     SetScheduling {
         /// The thread; `None` for this one.
@@ -113,12 +117,51 @@ pub enum Operation<'a> {
         /// Bytes.
         length: u64,
     },
-    /// Store the status (fstat(2)) of a descriptor. Result: its flags (F_GETFL).
+    /// Tell the status of a descriptor. Carried out by the module. Result: its flags (F_GETFL), and
+    /// [`FileStatus`] in the words of the reply.
     Status {
         /// The descriptor.
         fd: i32,
-        /// Where a `struct stat` goes.
-        to: UserAddr,
+    },
+    /// Read a file into pages of the pool that Linux alone reaches meanwhile. Carried out by the
+    /// module. Result: how many bytes there were; -ESTALE if it is another file.
+    Read {
+        /// Which file.
+        from: Source,
+        /// Where in the file.
+        offset: u64,
+        /// Bytes, of at most [`raw::MOST_READ_PAGES`] pages.
+        length: u64,
+        /// Address in the cell of a page with the addresses of the pages.
+        pages: u64,
+        /// Device and number that the file has.
+        identity: (u64, u64),
+    },
+    /// Keep the file of a descriptor open as that of a mirror, for the process and those that it
+    /// forks. Carried out by the module. Result: 0.
+    Keep {
+        /// The descriptor.
+        fd: i32,
+        /// Where the mirror begins.
+        mirror: UserAddr,
+    },
+    /// Tell whether this shadow thread has a capability. Carried out by the module. Result: 0 or
+    /// -EPERM.
+    IsCapable {
+        /// `CAP_*`.
+        capability: u32,
+    },
+    /// Tell which segment of System V shared memory is attached as a mirror. Carried out by the
+    /// module. Result: 1 if it may be written, else 0; two words of the reply are its identity, the
+    /// third its size in bytes.
+    Segment {
+        /// Where the mirror begins.
+        mirror: UserAddr,
+    },
+    /// Let the file of a mirror go. Carried out by the module. Result: 0.
+    LetGo {
+        /// Where the mirror begins.
+        mirror: UserAddr,
     },
     /// Open a file in which Linux tells of CPUs, with the content that the program is to see.
     /// Result: the descriptor.
@@ -165,6 +208,67 @@ pub enum Operation<'a> {
         /// Where a `struct stat` goes.
         to: UserAddr,
     },
+}
+
+/// A file of a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// That of a descriptor of the shadow.
+    Descriptor(i32),
+    /// That which [`Operation::Keep`] keeps for the mirror which begins there.
+    Mirror(UserAddr),
+}
+
+impl Source {
+    /// As one word: no mirror lies below 4 GiB.
+    const fn to_word(self) -> u64 {
+        match self {
+            Self::Descriptor(fd) => fd as u32 as u64,
+            Self::Mirror(address) => address.get(),
+        }
+    }
+
+    const fn from_word(word: u64) -> Self {
+        match word >> 32 {
+            0 => Self::Descriptor(word as i32),
+            _ => Self::Mirror(UserAddr::new(word)),
+        }
+    }
+}
+
+/// What [`Operation::Status`] tells of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileStatus {
+    /// Device and number.
+    pub identity: (u64, u64),
+    /// Bytes.
+    pub size: u64,
+    /// Seconds and nanoseconds of the last change.
+    pub changed: [u64; 2],
+    /// `S_IFMT` and rights.
+    pub mode: u32,
+    /// No block of it is in use.
+    pub is_empty: bool,
+    /// [`Operation::Read`] can read it.
+    pub is_readable: bool,
+    /// Its file system is not in the hands of a user.
+    pub is_trusted: bool,
+}
+
+impl FileStatus {
+    /// From the words of the reply; other bits count nothing.
+    pub const fn from_words(words: &[u64; 6]) -> Self {
+        let &[device, number, size, seconds, nanoseconds, mode] = words;
+        Self {
+            identity: (device, number),
+            size,
+            changed: [seconds, nanoseconds],
+            mode: mode as u32,
+            is_empty: mode & raw::STATUS_EMPTY != 0,
+            is_readable: mode & raw::STATUS_READABLE != 0,
+            is_trusted: mode & raw::STATUS_TRUSTED != 0,
+        }
+    }
 }
 
 /// What the shadow does on a signal.
@@ -349,13 +453,20 @@ impl<'a> Operation<'a> {
                     [path.get(), arguments.get(), environment.get()];
                 (raw::OP_EXEC, pad([path, arguments, environment, blocked, in_realm_only.into()]))
             }
-            Self::Scheduling => (raw::OP_SCHEDULING, pad([])),
+            Self::Scheduling { tid } => (raw::OP_SCHEDULING, pad([tid.map_or(0, Tid::get).into()])),
             Self::SetScheduling { tid, scheduling } => (
                 raw::OP_SET_SCHEDULING,
                 pad([tid.map_or(0, Tid::get).into(), scheduling.to_word()]),
             ),
             Self::Copy { to, from, length } => (raw::OP_COPY, pad([to.get(), from.get(), length])),
-            Self::Status { fd, to } => (raw::OP_STATUS, pad([fd as u32 as u64, to.get()])),
+            Self::Status { fd } => (raw::OP_STATUS, pad([fd as u32 as u64])),
+            Self::Read { from, offset, length, pages, identity: (device, number) } => {
+                (raw::OP_READ, [from.to_word(), offset, length, pages, device, number])
+            }
+            Self::Keep { fd, mirror } => (raw::OP_KEEP, pad([fd as u32 as u64, mirror.get()])),
+            Self::IsCapable { capability } => (raw::OP_IS_CAPABLE, pad([capability.into()])),
+            Self::Segment { mirror } => (raw::OP_SEGMENT, pad([mirror.get()])),
+            Self::LetGo { mirror } => (raw::OP_LET_GO, pad([mirror.get()])),
             Self::OpenTopology { file, alone, flags, realm } => {
                 let alone = if alone { TOPOLOGY_ALONE } else { 0 };
                 let [first, second, third, fourth] = realm.0;
@@ -411,18 +522,24 @@ impl<'a> Operation<'a> {
                 blocked: fourth,
                 in_realm_only: flag(fifth)?,
             },
-            raw::OP_SCHEDULING => Self::Scheduling,
+            raw::OP_SCHEDULING => Self::Scheduling { tid: thread(first)? },
             raw::OP_SET_SCHEDULING => {
-                let tid = match half(first)? {
-                    0 => None,
-                    tid => Some(Tid::new(tid).ok_or(DecodeError::BadArgument)?),
-                };
-                Self::SetScheduling { tid, scheduling: Scheduling::from_word(second) }
+                let scheduling = Scheduling::from_word(second);
+                Self::SetScheduling { tid: thread(first)?, scheduling }
             }
             raw::OP_COPY => {
                 Self::Copy { to: UserAddr::new(first), from: UserAddr::new(second), length: third }
             }
-            raw::OP_STATUS => Self::Status { fd: half(first)? as i32, to: UserAddr::new(second) },
+            raw::OP_STATUS => Self::Status { fd: half(first)? as i32 },
+            raw::OP_READ => {
+                let &[from, offset, length, pages, device, number] = encoded.args;
+                let (from, identity) = (Source::from_word(from), (device, number));
+                Self::Read { from, offset, length, pages, identity }
+            }
+            raw::OP_KEEP => Self::Keep { fd: half(first)? as i32, mirror: UserAddr::new(second) },
+            raw::OP_IS_CAPABLE => Self::IsCapable { capability: half(first)? },
+            raw::OP_SEGMENT => Self::Segment { mirror: UserAddr::new(first) },
+            raw::OP_LET_GO => Self::LetGo { mirror: UserAddr::new(first) },
             raw::OP_TOPOLOGY => {
                 let &[_, _, realm @ ..] = encoded.args;
                 Self::OpenTopology {
@@ -478,6 +595,14 @@ fn flag(word: u64) -> Result<bool, DecodeError> {
     }
 }
 
+/// The thread that a word names, `None` for the one that is asked.
+fn thread(word: u64) -> Result<Option<Tid>, DecodeError> {
+    match half(word)? {
+        0 => Ok(None),
+        tid => Tid::new(tid).map(Some).ok_or(DecodeError::BadArgument),
+    }
+}
+
 /// What a number of an operation (`OP_*`) is called in a trace; `None` if there is no such
 /// operation.
 pub const fn name(op: u32) -> Option<&'static str> {
@@ -497,6 +622,11 @@ pub const fn name(op: u32) -> Option<&'static str> {
         raw::OP_SET_SCHEDULING => "set scheduling",
         raw::OP_COPY => "copy",
         raw::OP_STATUS => "status",
+        raw::OP_READ => "read",
+        raw::OP_KEEP => "keep",
+        raw::OP_LET_GO => "let go",
+        raw::OP_IS_CAPABLE => "is capable",
+        raw::OP_SEGMENT => "segment",
         raw::OP_TOPOLOGY => "topology",
         raw::OP_DESCRIPTOR_LIMITS => "descriptor limits",
         raw::OP_DESCRIPTORS_IN_USE => "descriptors in use",

@@ -112,6 +112,7 @@ pub struct OwnedSlot {
     uid: u32,
     parent: Option<Slot>,
     heritage: Heritage,
+    in_user_namespace: bool,
 }
 
 impl Channel {
@@ -139,6 +140,9 @@ impl Channel {
             heritage: Heritage::new(
                 word!(self, AtomicU32, slots[slot.get()].heritage).load(Ordering::Relaxed),
             ),
+            in_user_namespace: word!(self, AtomicU32, slots[slot.get()].in_user_namespace)
+                .load(Ordering::Relaxed)
+                != 0,
         };
         Some((owned, start))
     }
@@ -183,6 +187,11 @@ impl OwnedSlot {
     /// Real user id at the start, in Linux.
     pub fn uid(&self) -> u32 {
         self.uid
+    }
+
+    /// Whether that is one of a user namespace, and so tells nothing of what is permitted.
+    pub fn is_in_user_namespace(&self) -> bool {
+        self.in_user_namespace
     }
 
     /// Hands `request` to Linux; the doorbell has to be rung next. False, with nothing done, while
@@ -234,6 +243,15 @@ impl OwnedSlot {
             }
             _ => Poll::Waiting,
         }
+    }
+
+    /// The words that Linux has left in place of the arguments with the reply that
+    /// [`OwnedSlot::poll`] gave.
+    pub fn words(&self) -> [u64; 6] {
+        let Self { channel, slot, .. } = *self;
+        core::array::from_fn(|index| {
+            word!(channel, AtomicU64, slots[slot.get()].args[index]).load(Ordering::Relaxed)
+        })
     }
 
     /// Answers the fault that [`OwnedSlot::poll`] gave; the doorbell has to be rung next. False,

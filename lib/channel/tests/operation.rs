@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What the kernel encodes, the shadow decodes.
 
-use crtos_abi::{UserAddr, ids::Tid};
+use crtos_abi::{UserAddr, channel as raw, ids::Tid};
 use crtos_channel::{
     Encoded, Heritage, Operation,
     operation::{
-        DecodeError, DescriptorLimits, DescriptorsInUse, Device, Disposition, Room, Scheduling,
-        name,
+        DecodeError, DescriptorLimits, DescriptorsInUse, Device, Disposition, FileStatus, Room,
+        Scheduling, Source, name,
     },
 };
 use crtos_syscalls::{
@@ -21,6 +21,13 @@ fn disposition() -> impl Strategy<Value = Disposition> {
 
 fn device() -> impl Strategy<Value = Device> {
     prop_oneof![Just(Device::Null), Just(Device::Zero), Just(Device::Full)]
+}
+
+fn source() -> impl Strategy<Value = Source> {
+    prop_oneof![
+        any::<i32>().prop_map(Source::Descriptor),
+        (1_u64 << 32..).prop_map(|address| Source::Mirror(UserAddr::new(address))),
+    ]
 }
 
 fn file() -> impl Strategy<Value = File> {
@@ -50,12 +57,8 @@ fn address() -> impl Strategy<Value = UserAddr> {
 
 fn operation() -> impl Strategy<Value = Operation<'static>> {
     use Operation::*;
-    let plain = prop_oneof![
-        Just(ExitThread),
-        Just(BlockedSignals),
-        Just(Operation::Scheduling),
-        Just(Operation::DescriptorLimits),
-    ];
+    let plain =
+        prop_oneof![Just(ExitThread), Just(BlockedSignals), Just(Operation::DescriptorLimits),];
     let processes = prop_oneof![
         any::<i32>().prop_map(|status| Exit { status }),
         any::<u32>().prop_map(|signal| ExitBySignal { signal }),
@@ -75,6 +78,8 @@ fn operation() -> impl Strategy<Value = Operation<'static>> {
         (any::<u32>(), disposition(), any::<u64>())
             .prop_map(|(signal, disposition, flags)| SetDisposition { signal, disposition, flags }),
         any::<u64>().prop_map(|signals| ForwardSignals { signals }),
+        any::<u32>().prop_map(|tid| Operation::Scheduling { tid: Tid::new(tid) }),
+        any::<u32>().prop_map(|capability| IsCapable { capability }),
     ];
     let files = prop_oneof![
         (address(), address(), any::<u64>()).prop_map(|(to, from, length)| Copy {
@@ -82,7 +87,19 @@ fn operation() -> impl Strategy<Value = Operation<'static>> {
             from,
             length
         }),
-        (any::<i32>(), address()).prop_map(|(fd, to)| Status { fd, to }),
+        any::<i32>().prop_map(|fd| Status { fd }),
+        (source(), any::<([u64; 3], (u64, u64))>()).prop_map(
+            |(from, ([offset, length, pages], identity))| Read {
+                from,
+                offset,
+                length,
+                pages,
+                identity
+            }
+        ),
+        (any::<i32>(), address()).prop_map(|(fd, mirror)| Keep { fd, mirror }),
+        address().prop_map(|mirror| LetGo { mirror }),
+        address().prop_map(|mirror| Segment { mirror }),
         (file(), any::<(bool, u32, [u64; 4])>()).prop_map(|(file, (alone, flags, realm))| {
             OpenTopology { file, alone, flags, realm: CpuList(realm) }
         }),
@@ -168,4 +185,13 @@ proptest! {
         DescriptorLimits::from_word(word);
         DescriptorsInUse::from_word(word);
     }
+}
+
+#[test]
+fn what_a_status_says() {
+    let mode = 0o100_644 | raw::STATUS_EMPTY | raw::STATUS_TRUSTED;
+    let status = FileStatus::from_words(&[1, 2, 3, 4, 5, mode]);
+    assert_eq!((status.identity, status.size, status.changed), ((1, 2), 3, [4, 5]));
+    assert_eq!(status.mode, 0o100_644);
+    assert!(status.is_empty && status.is_trusted && !status.is_readable);
 }

@@ -32,12 +32,6 @@ const fn makedev(major: u64, minor: u64) -> u64 {
     major << 8 | minor
 }
 
-/// Stores the status of a descriptor at an address of the program. Returns its flags (F_GETFL).
-pub fn status(fd: i32, to: UserAddr) -> Result<u64, Errno> {
-    file::store_status(fd, to)?;
-    file::flags(fd)
-}
-
 /// Stores the status of a device at an address of the program.
 pub fn device_status(device: Device, to: UserAddr) -> Result<(), Errno> {
     let (name, _) = named(device);

@@ -9,21 +9,6 @@ use linux_raw_sys::general as linux;
 
 use crate::sys::{self, Errno};
 
-/// Returns the scheduling of the calling thread.
-pub fn get() -> Result<Scheduling, Errno> {
-    let mut bytes = [0; SIZE];
-    let args = [0, bytes.as_mut_ptr() as u64, SIZE as u64, 0];
-    // SAFETY: Linux writes to `bytes` alone, within its size.
-    unsafe { sys::call(linux::__NR_sched_getattr, args) }?;
-    let found = Attributes::from_bytes(&bytes);
-    Ok(Scheduling {
-        policy: found.policy as u8,
-        priority: found.priority as u8,
-        nice: found.nice as i8,
-        reset_on_fork: found.flags & RESET_ON_FORK != 0,
-    })
-}
-
 /// Sets the scheduling of thread `tid`, or with `None` of the calling one.
 pub fn set(tid: Option<Tid>, scheduling: Scheduling) -> Result<(), Errno> {
     let tid = tid.map_or(0, Tid::get);

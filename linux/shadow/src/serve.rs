@@ -103,13 +103,18 @@ unsafe fn execute(slot: Slot, remote: &Remote, startup: &'static startup::Block)
             let request = exec::Request { path, arguments, environment };
             Err(exec::exec(request, blocked, in_realm_only))
         }
-        Operation::Scheduling => scheduling::get().map(|found| found.to_word()),
         Operation::SetScheduling { tid, scheduling } => {
             scheduling::set(tid, scheduling).map(nothing)
         }
         Operation::Copy { to, from, length } => to.copy_from(from, length).map(nothing),
-        Operation::Status { fd, .. } if fd == own::device() => Err(Errno::EBADF),
-        Operation::Status { fd, to } => descriptors::status(fd, to),
+        // The module carries them out.
+        Operation::Status { .. }
+        | Operation::Read { .. }
+        | Operation::Keep { .. }
+        | Operation::LetGo { .. }
+        | Operation::Scheduling { .. }
+        | Operation::IsCapable { .. }
+        | Operation::Segment { .. } => Err(Errno::ENOSYS),
         Operation::OpenTopology { file, alone, flags, realm } => {
             topology::open(file, alone, flags, realm).map(|fd| fd as u64)
         }

@@ -138,6 +138,11 @@ impl OwnedPage {
         Self(frame)
     }
 
+    /// Its address in the cell.
+    pub(super) fn address(&self) -> u64 {
+        self.0.0
+    }
+
     /// The page's frame, whose use is the caller's now.
     pub(super) fn into_frame(self) -> Frame {
         core::mem::ManuallyDrop::new(self).0

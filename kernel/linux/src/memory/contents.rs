@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The contents of Linux's files, for what maps or executes them: read through the shadow, a page
-//! at most once while the file stays what it is ([`page_cache`]). Large parts are read when they
-//! are touched.
+//! The contents of Linux's files, for what maps or executes them: a page is read at most once while
+//! the file stays what it is ([`page_cache`]). Large parts are read when they are touched.
+//!
+//! Programs of different users share them. So Linux's kernel tells which file a descriptor is, and
+//! fills the pages; the shadow, over which its user has power, takes no part.
 
 use alloc::sync::Arc;
 use core::ops::Range;
-use crtos_syscalls::structs::Stat;
-use zerocopy::IntoBytes;
 
 use crtos_abi::{PAGE_SIZE, UserAddr};
-use crtos_channel::Operation;
+use crtos_channel::{Operation, operation, operation::FileStatus};
 use linux_raw_sys::general as linux;
 
 use crtos_core::{
     mm::{
         object::Object,
         page_cache::{self, Identity, Version},
-        space::{AddressSpace, Filling, Target},
+        space::{AddressSpace, Batch, Filling, Target},
     },
     time::{self, Clock, Nanos},
 };
@@ -35,55 +35,65 @@ const SETTLED: Nanos = Nanos::from_millis(1000);
 /// once.
 const LARGE: u64 = 4 << 20;
 
-/// What fstat(2) tells, and fcntl(2).
+/// What fstat(2) tells, and fcntl(2): by Linux's kernel, not by the shadow, because others find
+/// what is kept of the file by it.
 pub struct Status {
     /// Flags of the open file.
     pub flags: u64,
-    /// Device and number of the file.
-    pub identity: Identity,
-    /// Whether it is a file of bytes.
-    pub is_regular: bool,
-    /// Bytes.
-    pub size: u64,
-    /// Nothing of it has been written yet: it is all zeros. Or Linux makes it up when it is read.
-    pub is_empty: bool,
-    /// When it changed, in seconds and nanoseconds.
-    changed: [u64; 2],
+    /// What is known of the file.
+    pub file: FileStatus,
 }
 
 impl Status {
     /// Of descriptor `fd` of the shadow.
-    pub fn of(space: &AddressSpace, fd: u64) -> Result<Self, Errno> {
-        let mut status = Stat::default();
-        let buffer = space.bounce_buffer();
-        let flags = remote::request(Operation::Status { fd: fd as i32, to: Filling::START })?;
-        let flags = linux_result(flags)?;
-        buffer.read(0, status.as_mut_bytes())?;
-        Ok(Self {
-            flags,
-            identity: (status.device, status.inode),
-            is_regular: status.mode & linux::S_IFMT == linux::S_IFREG,
-            size: status.size as u64,
-            is_empty: status.blocks == 0,
-            changed: status.changed,
-        })
+    pub fn of(fd: u64) -> Result<Self, Errno> {
+        let (result, words) = remote::request_words(Operation::Status { fd: fd as i32 })?;
+        Ok(Self { flags: linux_result(result)?, file: FileStatus::from_words(&words) })
+    }
+
+    /// Whether it is a file of bytes.
+    pub fn is_regular(&self) -> bool {
+        self.file.mode & linux::S_IFMT == linux::S_IFREG
+    }
+
+    /// Whether Linux's kernel can read it for all programs.
+    fn can_be_shared(&self) -> bool {
+        self.is_regular() && self.file.is_readable
     }
 
     /// What tells this version of the file from later ones; `None` if it may change without a
     /// trace.
     fn version(&self) -> Option<Version> {
-        let [seconds, nanoseconds] = self.changed;
+        let [seconds, nanoseconds] = self.file.changed;
         let changed = seconds.checked_mul(1_000_000_000)?.checked_add(nanoseconds)?;
         let age = time::linux(Clock::Realtime).0.checked_sub(changed)?;
-        let stays = self.is_regular && !self.is_empty && age > SETTLED.0;
-        stays.then_some(Version { size: self.size, changed: self.changed })
+        // Empty is also what Linux makes up when it is read.
+        let stays = self.can_be_shared() && self.file.is_trusted && !self.file.is_empty;
+        let version = Version { size: self.file.size, changed: self.file.changed };
+        (stays && age > SETTLED.0).then_some(version)
+    }
+}
+
+/// From where the pages of an object are read.
+#[derive(Clone, Copy)]
+pub struct Source {
+    /// Descriptor of the shadow.
+    pub fd: u64,
+    /// The file, if Linux's kernel reads it: others may see the pages. Otherwise the shadow does.
+    pub vouched: Option<Identity>,
+}
+
+impl Source {
+    /// The file of descriptor `fd` with that status.
+    pub fn of(fd: u64, status: &Status) -> Self {
+        Self { fd, vouched: status.can_be_shared().then_some(status.file.identity) }
     }
 }
 
 /// A file that is read page by page.
 pub struct Contents<'a> {
     space: &'a AddressSpace,
-    fd: u64,
+    source: Source,
     /// Bytes; of what is no file of bytes there may be any number.
     pub size: u64,
     /// Its pages, of which those are there that [`load`](Self::load) was asked for.
@@ -98,7 +108,7 @@ impl<'a> Contents<'a> {
         fd: u64,
         is_written: impl FnOnce(Identity) -> bool,
     ) -> Result<Self, Errno> {
-        Self::with(space, fd, &Status::of(space, fd)?, is_written)
+        Self::with(space, fd, &Status::of(fd)?, is_written)
     }
 
     /// The same where the status of the file is known.
@@ -108,20 +118,20 @@ impl<'a> Contents<'a> {
         status: &Status,
         is_written: impl FnOnce(Identity) -> bool,
     ) -> Result<Self, Errno> {
-        let version = status.version().filter(|_| !is_written(status.identity));
+        let version = status.version().filter(|_| !is_written(status.file.identity));
         let object = match version {
-            Some(version) => page_cache::object(status.identity, version)?,
+            Some(version) => page_cache::object(status.file.identity, version)?,
             None => Object::anonymous()?,
         };
-        let size = if status.is_regular { status.size } else { u64::MAX };
+        let size = if status.is_regular() { status.file.size } else { u64::MAX };
         object.set_limit(size);
-        Ok(Self { space, fd, size, object })
+        Ok(Self { space, source: Source::of(fd, status), size, object })
     }
 
     /// Sees to it that the pages of `range` are there, up to the end of the file.
     pub fn load(&self, range: Range<u64>) -> Result<(), Errno> {
         let range = range.start..range.end.min(self.size);
-        load(self.space, &self.object, self.fd, range)
+        load(self.space, &self.object, self.source, range)
     }
 
     /// Sees to it that the pages of `range` are there, or with `at_once` unset that they will be
@@ -139,19 +149,23 @@ impl<'a> Contents<'a> {
         self.load(range).map(|()| None)
     }
 
-    /// Has the shadow map a part of the file, from which its pages are read when they are touched.
+    /// Has Linux keep the file, from which pages of a part of it are read when they are touched.
     fn mirror(&self, part: Range<u64>) -> Result<UserAddr, Errno> {
+        let kept = Some(self.source.vouched.ok_or(Errno::ENODEV)?);
         spares::reserve_spare()?;
         let length = (part.end - part.start).next_multiple_of(PAGE_SIZE);
         let at = self.space.reserve_mirror(length)?;
         let (rights, flags) = (linux::PROT_READ.into(), linux::MAP_PRIVATE | linux::MAP_FIXED);
-        let args = [at.get(), length, rights, flags.into(), self.fd, part.start];
-        if let Err(error) = remote::linux(linux::__NR_mmap, &args) {
+        let fd = self.source.fd;
+        let args = [at.get(), length, rights, flags.into(), fd, part.start];
+        let mapped = remote::linux(linux::__NR_mmap, &args);
+        if let Err(error) = mapped.and_then(|_| keep(fd, at)) {
             self.space.forget_mirror(at);
             return Err(error);
         }
         let object = self.object.clone();
-        let target = Target { object, offset: part.start, writable: false, attachment: false };
+        let offset = part.start;
+        let target = Target { object, offset, writable: false, attachment: false, kept };
         self.space.set_mirror(at, target);
         self.object.read_on_demand();
         Ok(at)
@@ -172,15 +186,32 @@ pub fn is_large(part: &Range<u64>) -> bool {
     part.end.saturating_sub(part.start) > LARGE
 }
 
+/// Has Linux keep the file of descriptor `fd` for the mirror at `mirror`.
+pub fn keep(fd: u64, mirror: UserAddr) -> Result<u64, Errno> {
+    linux_result(remote::request(Operation::Keep { fd: fd as i32, mirror })?)
+}
+
 /// Reads those pages in `range` of a file that its object does not have.
 pub fn load(
     space: &AddressSpace,
     object: &Object,
-    fd: u64,
+    source: Source,
     range: Range<u64>,
 ) -> Result<(), Errno> {
     let mut at = range.start;
     if object.missing(at..range.end, PAGE_SIZE).is_none() {
+        return Ok(());
+    }
+    let fd = source.fd;
+    if let Some(identity) = source.vouched {
+        let _loading = object.loading();
+        while let Some(missing) = object.missing(at..range.end, Batch::LENGTH) {
+            let length = missing.end - missing.start;
+            let batch = Batch::new(length)?;
+            read(fd, identity, missing.start, length, &batch)?;
+            batch.put(object, missing.start, length)?;
+            at = missing.end;
+        }
         return Ok(());
     }
     let buffer = space.bounce_buffer();
@@ -196,6 +227,20 @@ pub fn load(
         at = missing.end;
     }
     Ok(())
+}
+
+/// Has Linux's kernel read up to `length` bytes at `offset` of descriptor `fd`, if that is the file
+/// of that identity, into the pages of `batch`.
+fn read(
+    fd: u64,
+    identity: Identity,
+    offset: u64,
+    length: u64,
+    batch: &Batch,
+) -> Result<u64, Errno> {
+    let (from, pages) = (operation::Source::Descriptor(fd as i32), batch.list());
+    let operation = Operation::Read { from, offset, length, pages, identity };
+    linux_result(remote::request(operation)?)
 }
 
 /// Reads up to `length` bytes at `offset` of descriptor `fd` into the bounce buffer, which the

@@ -24,7 +24,7 @@ use crtos_core::mm::{
 use crate::{
     abi::{Errno, linux_result},
     files::Memory,
-    memory::contents::{self, Contents, Status},
+    memory::contents::{self, Contents, Source, Status},
     process::spares,
     remote,
 };
@@ -49,12 +49,12 @@ const ACCESS_MODE: u64 = 3;
 
 /// Maps a file and returns the address. May sleep, and asks Linux.
 pub fn map(space: &AddressSpace, request: Request) -> Result<UserAddr, Errno> {
-    let status = Status::of(space, request.fd)?;
+    let status = Status::of(request.fd)?;
+    let is_readable =
+        matches!((status.flags & ACCESS_MODE) as u32, linux::O_RDONLY | linux::O_RDWR);
     match request.kind {
+        _ if !is_readable => Err(Errno::EACCES),
         linux::MAP_SHARED | linux::MAP_SHARED_VALIDATE => shared(space, request, &status),
-        linux::MAP_PRIVATE if status.flags & ACCESS_MODE == u64::from(linux::O_WRONLY) => {
-            Err(Errno::EACCES)
-        }
         linux::MAP_PRIVATE => private(space, request, &status),
         _ => Err(Errno::EINVAL),
     }
@@ -86,6 +86,7 @@ fn private(space: &AddressSpace, request: Request, status: &Status) -> Result<Us
 fn shared(space: &AddressSpace, request: Request, status: &Status) -> Result<UserAddr, Errno> {
     let Request { map, kind, fd, offset } = request;
     let length = map.length;
+    let source = Source::of(fd, status);
     let mut may_write = status.flags & ACCESS_MODE == u64::from(linux::O_RDWR);
     let mirror = {
         let at = space.reserve_mirror(length)?;
@@ -106,7 +107,7 @@ fn shared(space: &AddressSpace, request: Request, status: &Status) -> Result<Use
         };
         // Devices have memory of their own, which is not the realm's.
         let mapped = match mapped {
-            Ok(_) if !status.is_regular => {
+            Ok(_) if source.vouched.is_none() => {
                 let _ = remote::linux(linux::__NR_munmap, &[at.get(), length]);
                 Err(Errno::ENODEV)
             }
@@ -118,32 +119,37 @@ fn shared(space: &AddressSpace, request: Request, status: &Status) -> Result<Use
         }
         at
     };
-    let mapped = FILES.get(status.identity).map_err(Errno::from).and_then(|object| {
-        object.set_limit(status.size);
+    let mapped = FILES.get(status.file.identity).map_err(Errno::from).and_then(|object| {
+        object.set_limit(status.file.size);
         if may_write {
             object.extend_reach(offset.saturating_add(length));
         }
-        let part = offset..offset.saturating_add(length).min(status.size);
+        let part = offset..offset.saturating_add(length).min(status.file.size);
         let at_once = map.populate || space.populates_files();
         let is_large = contents::is_large(&part);
-        if !status.is_empty && is_large && !at_once && spares::reserve_spare().is_ok() {
+        if !status.file.is_empty && is_large && !at_once && spares::reserve_spare().is_ok() {
             object.read_on_demand();
-        } else if !status.is_empty {
-            contents::load(space, &object, fd, part)?;
+        } else if !status.file.is_empty {
+            contents::load(space, &object, source, part)?;
         }
+        let kept = match object.is_on_demand() {
+            true => contents::keep(fd, mirror).map(|_| source.vouched)?,
+            false => None,
+        };
         if let Placement::Fixed(start) = map.placement {
             write_back(space, start, length);
         }
         let backing = Backing { object: object.clone(), offset, shared: true, may_write };
-        let target = Target { object, offset, writable: may_write, attachment: false };
+        let target = Target { object, offset, writable: may_write, attachment: false, kept };
         space.set_mirror(mirror, target);
         let start = space.map(Map { backing: Some(backing), ..map })?;
         space.use_mirror(mirror);
         Ok(start)
     });
     if mapped.is_err() {
-        space.forget_mirror(mirror);
         let _ = remote::linux(linux::__NR_munmap, &[mirror.get(), length]);
+        let _ = remote::request(Operation::LetGo { mirror });
+        space.forget_mirror(mirror);
     }
     mapped
 }
@@ -157,14 +163,14 @@ pub fn is_shared(identity: Identity) -> bool {
 }
 
 /// After the size of the file of `fd` has changed: what is mapped ends where the file ends.
-pub fn resized(space: &AddressSpace, fd: u64) {
+pub fn resized(fd: u64) {
     if FILES.is_empty() {
         return;
     }
-    if let Ok(status) = Status::of(space, fd)
-        && let Some(object) = FILES.find(status.identity)
+    if let Ok(status) = Status::of(fd)
+        && let Some(object) = FILES.find(status.file.identity)
     {
-        object.set_limit(status.size);
+        object.set_limit(status.file.size);
     }
 }
 
@@ -191,14 +197,18 @@ pub fn is_concerned() -> bool {
 /// because Linux may not have what was stored there. May sleep, and asks Linux.
 pub fn moved(space: &AddressSpace, transfer: &Transfer, mut memory: Memory) -> Result<(), Errno> {
     let &Transfer { fd, position, writes, appends } = transfer;
-    let status = Status::of(space, fd)?;
-    let Some(object) = FILES.find(status.identity).filter(|object| object.reach() > 0) else {
+    let status = Status::of(fd)?;
+    // The shadow tells what was moved. It may not change more than the descriptor allows.
+    let allowed = if writes { linux::O_WRONLY } else { linux::O_RDONLY };
+    let mode = (status.flags & ACCESS_MODE) as u32;
+    let object = FILES.find(status.file.identity).filter(|object| object.reach() > 0);
+    let Some(object) = object.filter(|_| mode == allowed || mode == linux::O_RDWR) else {
         return Ok(());
     };
     let count = memory.left();
     let appends = writes && (appends || status.flags & u64::from(linux::O_APPEND) != 0);
     let start = match position {
-        _ if appends => status.size.saturating_sub(count),
+        _ if appends => status.file.size.saturating_sub(count),
         Some(position) => position,
         None => {
             let args = [fd, 0, linux::SEEK_CUR.into()];
@@ -207,12 +217,12 @@ pub fn moved(space: &AddressSpace, transfer: &Transfer, mut memory: Memory) -> R
     };
     if writes {
         let limit = object.limit();
-        object.set_limit(status.size);
+        object.set_limit(status.file.size);
         // Pages that have appeared behind what was the end.
         let part = start..start.saturating_add(count).min(object.reach());
         if !object.is_on_demand()
             && part.start < part.end
-            && contents::load(space, &object, fd, part.clone()).is_err()
+            && contents::load(space, &object, Source::of(fd, &status), part.clone()).is_err()
         {
             // The descriptor is for writing alone. What was written there is all that these pages
             // have.
@@ -266,9 +276,12 @@ pub fn write_back_all(space: &AddressSpace) {
 /// After mappings went: gives up mirrors that nothing needs any more.
 pub fn tidy(space: &AddressSpace) {
     while space.has_mirrors()
-        && let Some((address, length)) = space.unused_mirror()
+        && let Some((mirror, length, kept)) = space.unused_mirror()
     {
-        let _ = remote::linux(linux::__NR_munmap, &[address.get(), length]);
-        space.forget_mirror(address);
+        let _ = remote::linux(linux::__NR_munmap, &[mirror.get(), length]);
+        if kept {
+            let _ = remote::request(Operation::LetGo { mirror });
+        }
+        space.forget_mirror(mirror);
     }
 }

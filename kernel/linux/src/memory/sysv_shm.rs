@@ -8,7 +8,7 @@
 //! Linux when the first of its programs attaches it, written back by each that detaches it.
 
 use alloc::{sync::Arc, vec::Vec};
-use crtos_syscalls::structs::{ShmStatus, Stat};
+use crtos_syscalls::structs::ShmStatus;
 use zerocopy::IntoBytes;
 
 use crtos_abi::{PAGE_SIZE, UserAddr};
@@ -34,8 +34,8 @@ const SHM_EXEC: u32 = 0o100000;
 /// Command of shmctl(2).
 const IPC_STAT: u64 = 2;
 
-/// The objects of segments that programs of the realm have attached, by the namespace and the
-/// number there.
+/// The objects of segments that programs of the realm have attached, by what names the namespace,
+/// and the number there.
 static SEGMENTS: Known = Known::none();
 
 /// What shmctl(2) tells.
@@ -51,19 +51,6 @@ fn status(space: &AddressSpace, scratch: &Scratch, id: u64) -> Result<Status, Er
     space.read(scratch.start, status.as_mut_bytes())?;
     let [attached, ..] = status.times;
     Ok(Status { size: status.size, is_fresh: attached == 0 })
-}
-
-/// The namespace in which Linux numbers the segments of the shadow.
-fn namespace(space: &AddressSpace, scratch: &Scratch) -> Result<u64, Errno> {
-    const NAME: &[u8] = b"/proc/self/ns/ipc\0";
-    const STATUS: u64 = 64;
-    space.write(scratch.start, NAME)?;
-    let here = linux::AT_FDCWD as i64 as u64;
-    let args = [here, scratch.start.get(), (scratch.start + STATUS).get(), 0];
-    remote::linux(linux::__NR_newfstatat, &args)?;
-    let mut status = Stat::default();
-    space.read(scratch.start + STATUS, status.as_mut_bytes())?;
-    Ok(status.inode)
 }
 
 /// Where shmat(2) is asked to attach.
@@ -84,11 +71,7 @@ pub fn shmat([id, address, flags, ..]: Args) -> SysResult {
     let flags = flags as u32;
     let placement = placement(UserAddr::new(address), flags)?;
     let space = user::space()?;
-    let (status, namespace) = {
-        let scratch = Scratch::open(&space, PAGE_SIZE)?;
-        (status(&space, &scratch, id)?, namespace(&space, &scratch)?)
-    };
-    let name = (namespace, id as u32 as u64);
+    let mut status = status(&space, &Scratch::open(&space, PAGE_SIZE)?, id)?;
     let length = status.size.next_multiple_of(PAGE_SIZE);
     let mirror = space.reserve_mirror(length)?;
     // Linux says whether it may be attached like that.
@@ -100,12 +83,17 @@ pub fn shmat([id, address, flags, ..]: Args) -> SysResult {
         return Err(error);
     }
     let result = (|| {
-        let object = SEGMENTS.get(name)?;
+        // Linux's kernel says which segment that is, not the shadow: others attach it as well.
+        let (rights, words) = remote::request_words(Operation::Segment { mirror })?;
+        let rights = linux_result(rights)?;
+        let [namespace, number, size, ..] = words;
+        status.size = size;
+        let object = SEGMENTS.get((namespace, number))?;
         load(&space, &object, mirror, &status)?;
         if let Placement::Fixed(start) = placement {
             mappings::write_back(&space, start, length);
         }
-        let may_write = flags & SHM_RDONLY == 0;
+        let may_write = flags & SHM_RDONLY == 0 && rights == 1;
         let mut protection = Protection::READ;
         protection.set(Protection::WRITE, may_write);
         protection.set(Protection::EXECUTE, flags & SHM_EXEC != 0);
@@ -116,7 +104,8 @@ pub fn shmat([id, address, flags, ..]: Args) -> SysResult {
                 MapError::Exists => Errno::EINVAL,
                 other => other.into(),
             })?;
-        let target = Target { object, offset: 0, writable: may_write, attachment: true };
+        let target =
+            Target { object, offset: 0, writable: may_write, attachment: true, kept: None };
         space.set_mirror(mirror, target);
         space.use_mirror(mirror);
         Ok(start.get())

@@ -141,8 +141,11 @@ fn make(channel: Channel, owned: OwnedSlot) {
     };
     let owned = match space {
         Ok(space) => {
-            let user =
-                UserThread::new(Arc::new(Process::new(space, number, pid, owned.uid())), &owned);
+            let process = Arc::new(Process::new(space, number, pid, owned.uid()));
+            if owned.is_in_user_namespace() {
+                process.doubt_ids();
+            }
+            let user = UserThread::new(process, &owned);
             let mut body: fn() = exec::first_thread;
             if let Some(fork) = &fork {
                 *user.birth.lock() = Birth::Fork(fork.clone());

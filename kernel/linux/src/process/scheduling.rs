@@ -50,7 +50,7 @@ pub fn scheduling(wanted: &Attributes) -> Result<Scheduling, Errno> {
 /// Gives the calling thread the scheduling that its shadow was started with, if there is one like
 /// it here.
 pub fn inherit() -> Result<(), Errno> {
-    let word = linux_result(remote::request(Operation::Scheduling)?)?;
+    let word = linux_result(remote::request(Operation::Scheduling { tid: None })?)?;
     let found = operation::Scheduling::from_word(word);
     let found = Attributes {
         policy: found.policy.into(),

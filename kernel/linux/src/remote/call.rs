@@ -43,6 +43,14 @@ pub fn request(operation: Operation<'_>) -> Result<i64, Gone> {
     request_encoded(op, nr, args)
 }
 
+/// [`request`], for an operation that leaves words in its reply.
+pub fn request_words(operation: Operation<'_>) -> Result<(i64, [u64; 6]), Gone> {
+    let result = request(operation)?;
+    let current = task::current();
+    let user = current.user().ok_or(Gone)?;
+    Ok((result, with_owned_slot(&user.owned_slot, |owned| owned.words())?))
+}
+
 /// [`request`], with the operation as it lies in a slot.
 fn request_encoded(op: u32, nr: u32, args: &[u64; 6]) -> Result<i64, Gone> {
     let current = task::current();

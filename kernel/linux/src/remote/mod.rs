@@ -21,7 +21,7 @@ pub mod replies;
 pub mod revocation;
 pub mod slots;
 
-pub use call::{Gone, interrupt, request, request_end, wait_for_end};
+pub use call::{Gone, interrupt, request, request_end, request_words, wait_for_end};
 pub use linux::{linux, pass, pass_again};
 
 use crtos_abi::channel::TRACE_DOORBELL;

@@ -3,9 +3,11 @@
 //! anything else.
 
 use crtos_abi::{UserAddr, ids::ProcessNumber};
-use crtos_channel::{Answer, Channel, DoorbellCpu, Operation, Range, Revocations};
+use crtos_channel::{
+    Answer, Channel, DoorbellCpu, Operation, Range, Revocations, operation::Source,
+};
 use crtos_core::{
-    mm::space::{Access, AddressSpace, FaultError, Revoke, Revoked},
+    mm::space::{Access, AddressSpace, FaultError, Piece, Revoke, Revoked},
     task::{self, Mutex},
     time::{self, Nanos},
 };
@@ -64,7 +66,7 @@ pub fn collect() {
     }
 }
 
-/// Posts revocations for a process, and has its shadow copy.
+/// Posts revocations for a process, and has files of its mirrors read.
 pub struct Revoker {
     /// Its number.
     pub process: ProcessNumber,
@@ -89,8 +91,11 @@ impl Drop for Revoker {
 }
 
 impl Revoke for Revoker {
-    fn copy(&self, to: UserAddr, from: UserAddr, length: u64) -> bool {
-        request_by_spare(self.process, Operation::Copy { to, from, length }) == Some(0)
+    fn read(&self, piece: &Piece) -> Option<u64> {
+        let &Piece { mirror, identity, offset, length, pages } = piece;
+        let from = Source::Mirror(mirror);
+        let operation = Operation::Read { from, offset, length, pages, identity };
+        u64::try_from(request_by_spare(self.process, operation)?).ok()
     }
 
     fn revoke(&self, mut pages: Revoked) {

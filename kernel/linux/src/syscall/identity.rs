@@ -4,12 +4,13 @@
 use alloc::sync::Arc;
 
 use crtos_abi::{UserAddr, ids::Tid};
+use crtos_channel::Operation;
 use linux_raw_sys::{general as linux, prctl};
 
 use crtos_core::{mm::layout, task};
 
 use crate::{
-    abi::{Args, Errno, SysResult},
+    abi::{Args, Errno, SysResult, linux_result},
     memory::user,
     process::{End, ThreadExt as _, threads},
     remote,
@@ -149,6 +150,9 @@ pub fn ioperm([first, count, allow, ..]: Args) -> SysResult {
         .ok_or(Errno::EINVAL)?;
     let allow = allow as u32 != 0;
     remote::linux(linux::__NR_ioperm, &[first, count, allow.into()])?;
+    if allow {
+        may_touch_ports()?;
+    }
     let covered = |port: u64| cell_ports().any(|(low, high)| (low..=high).contains(&port));
     if allow && !(first..end).all(covered) {
         crtos_core::warn!(
@@ -163,11 +167,20 @@ pub fn ioperm([first, count, allow, ..]: Args) -> SysResult {
 /// iopl(level): level 3 opens all ports of the cell.
 pub fn iopl([level, ..]: Args) -> SysResult {
     remote::linux(linux::__NR_iopl, &[level])?;
+    if level as u32 == 3 {
+        may_touch_ports()?;
+    }
     for (first, last) in cell_ports() {
         task::set_ports(first as u16, (last - first + 1) as u32, level as u32 == 3)
             .map_err(|_| Errno::ENOMEM)?;
     }
     Ok(0)
+}
+
+/// Whether Linux's kernel permits the calling thread to touch ports, whatever its shadow says.
+fn may_touch_ports() -> Result<u64, Errno> {
+    let operation = Operation::IsCapable { capability: linux::CAP_SYS_RAWIO };
+    linux_result(remote::request(operation)?)
 }
 
 /// The cell's ports, first and last of each range: the word `ports=e9-e9,402-402` of its command

@@ -142,7 +142,7 @@ pub fn munmap([address, length, ..]: Args) -> SysResult {
 /// ftruncate(fd, length): shared mappings end where the file ends.
 pub fn ftruncate(row: &Row, args: Args) -> SysResult {
     let result = remote(row, args)?;
-    mappings::resized(&*space()?, args[0]);
+    mappings::resized(args[0]);
     Ok(result)
 }
 

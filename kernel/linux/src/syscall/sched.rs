@@ -130,9 +130,18 @@ fn set(target: &Target, wanted: Scheduling) -> SysResult {
         nice: wanted.nice,
         reset_on_fork: wanted.reset_on_fork,
     };
+    let tid = Some(target.tid);
     let ask = || {
-        let operation = Operation::SetScheduling { tid: Some(target.tid), scheduling };
-        linux_result(remote::request(operation)?)
+        let set = Operation::SetScheduling { tid, scheduling };
+        let result = linux_result(remote::request(set)?)?;
+        if target.thread.is_none() {
+            return Ok(result);
+        }
+        // The shadow says that Linux has agreed; Linux's kernel tells whether it has.
+        let found = linux_result(remote::request(Operation::Scheduling { tid })?)?;
+        let found = operation::Scheduling::from_word(found);
+        let same = (found.policy, found.priority) == (scheduling.policy, scheduling.priority);
+        if same { Ok(result) } else { Err(Errno::EPERM) }
     };
     let Some(thread) = &target.thread else { return ask().and(Ok(0)) };
     // Linux has threads inherit this of the shadow thread.

@@ -123,12 +123,6 @@ pub fn is_open(fd: i32) -> bool {
     unsafe { call(linux::__NR_fcntl, [fd as u64, linux::F_GETFD.into()]) }.is_ok()
 }
 
-/// Returns the flags with which a descriptor was opened (F_GETFL).
-pub fn flags(fd: i32) -> Result<u64, Errno> {
-    // SAFETY: the call reads flags of a descriptor.
-    unsafe { call(linux::__NR_fcntl, [fd as u64, linux::F_GETFL.into()]) }
-}
-
 /// Makes another descriptor of the same file, with the lowest free number.
 pub fn copy(fd: i32) -> Result<i32, Errno> {
     // SAFETY: the call touches no memory.
@@ -221,13 +215,6 @@ pub fn status_of_link(name: &CStr) -> Result<Stat, Errno> {
     // SAFETY: Linux reads the name and fills the structure, whose fields are integers.
     unsafe { call(linux::__NR_lstat, [name.as_ptr() as u64, &raw mut status as u64]) }?;
     Ok(status)
-}
-
-/// Stores the status of the file of a descriptor at an address of the program.
-pub fn store_status(fd: i32, to: UserAddr) -> Result<(), Errno> {
-    let to = to.for_writing(size_of::<Stat>() as u64)?;
-    // SAFETY: Linux writes to memory of the program.
-    unsafe { call(linux::__NR_fstat, [fd as u64, to]) }.map(drop)
 }
 
 /// Stores the status of the file at `name` at an address of the program.

@@ -7,6 +7,7 @@ use super::{AddressSpace, MapError, Region};
 use crate::arch::paging::{Scan, Steps};
 use crate::arch::tlb::Stale;
 use crate::mm::object::Object;
+use crate::mm::page_cache::Identity;
 use alloc::sync::Arc;
 use core::ops::Range;
 use crtos_abi::UserAddr;
@@ -24,6 +25,8 @@ pub struct Target {
     pub writable: bool,
     /// It stands for one attachment of a segment: there are as many as the program has.
     pub attachment: bool,
+    /// The file, if Linux keeps it so that its pages can be read when they are touched.
+    pub kept: Option<Identity>,
 }
 
 /// A part of a file, or a segment, that the shadow maps.
@@ -112,10 +115,17 @@ impl AddressSpace {
         }
     }
 
-    /// A mirror that shows `offset` of `object`: its address, and which part.
-    pub(super) fn mirror_of(&self, object: &Object, offset: u64) -> Option<(UserAddr, Range<u64>)> {
+    /// A mirror by which `offset` of `object` can be read: its address, which file, which part.
+    pub(super) fn mirror_of(
+        &self,
+        object: &Object,
+        offset: u64,
+    ) -> Option<(UserAddr, Identity, Range<u64>)> {
         let mirrors = self.mirrors.lock();
-        mirrors.iter().find_map(|mirror| Some((mirror.address, mirror.shown(object, offset)?)))
+        mirrors.iter().find_map(|mirror| {
+            let kept = mirror.target.as_ref()?.kept?;
+            Some((mirror.address, kept, mirror.shown(object, offset)?))
+        })
     }
 
     /// Whether pages of files are read when they are touched.
@@ -135,8 +145,9 @@ impl AddressSpace {
     }
 
     /// A mirror that is not needed any more, because nothing of it is mapped or the program has
-    /// fewer attachments: its address and length. It stays reserved until it is forgotten.
-    pub fn unused_mirror(&self) -> Option<(UserAddr, u64)> {
+    /// fewer attachments: its address and length, and whether Linux keeps its file. It stays
+    /// reserved until it is forgotten.
+    pub fn unused_mirror(&self) -> Option<(UserAddr, u64, bool)> {
         let mut mirrors = self.mirrors.lock();
         let unused = mirrors.iter().position(|mirror| match &mirror.target {
             None => false,
@@ -150,8 +161,8 @@ impl AddressSpace {
             }
         })?;
         let mirror = &mut mirrors[unused];
-        mirror.target = None;
-        Some((mirror.address, mirror.length))
+        let kept = mirror.target.take().is_some_and(|target| target.kept.is_some());
+        Some((mirror.address, mirror.length, kept))
     }
 
     /// Whether a part of an object is mapped.

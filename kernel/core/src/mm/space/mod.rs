@@ -37,7 +37,7 @@ pub use crtos_vm::{Kind, MapError, Placement, Protection};
 pub(super) use fault::Obstacle;
 use mirror::Mirror;
 pub use mirror::Target;
-pub use reading::Filling;
+pub use reading::{Batch, Filling, Piece};
 pub use revoke::{Revoke, Revoked};
 
 /// What is behind a region, if not memory of its own.

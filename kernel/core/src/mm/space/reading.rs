@@ -1,22 +1,26 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What Linux hands to the kernel, files above all, by way of the *bounce buffer*: pages of each
-//! space at addresses that no program has, which Linux and the kernel alone can reach. Linux asks
-//! for each of them once.
+//! What Linux hands to the kernel.
 //!
-//! And reading pages of files when they are touched: those of mappings that were too large to be
-//! read at once. The shadow has such a file mapped, as a mirror. Linux copies from there to the
-//! bounce buffer, and from that the pages go to the object, a few around the one that was touched.
+//! Contents of files go into a [`Batch`] of pages that Linux's kernel alone can reach while it
+//! fills them: neither a program nor its shadow can make up what others will see. Pages of large
+//! mappings are read when they are touched, a few around each.
+//!
+//! What concerns one program alone comes by way of the *bounce buffer*: pages of each space at
+//! addresses that no program has, which Linux and the kernel alone can reach. Linux asks for each
+//! of them once.
 
 use super::copy::copy;
 use super::{AddressSpace, FaultError, Page};
 use crate::mm::frames;
 use crate::mm::frames::OwnedPage;
 use crate::mm::layout;
+use crate::mm::object::Object;
+use crate::mm::page_cache::Identity;
 use crate::sync::SpinLock;
 use crate::task::{Mutex, MutexGuard};
 use core::ops::Range;
 use crtos_abi::UserAddr;
-use crtos_abi::channel::SHADOW_START;
+use crtos_abi::channel::{MOST_READ_PAGES, SHADOW_START};
 use crtos_vm::{FRAME_SIZE, Frame, FrameSize, MapError};
 
 /// Bytes that are read at a time, aligned to that: Linux is called for each.
@@ -123,36 +127,100 @@ impl AddressSpace {
         let region = self.layout_at(address).regions.find(address).ok_or(FaultError::Unmapped)?;
         let page = address.page_down();
         let (object, offset) = region.object_at(page).ok_or(FaultError::Beyond)?;
-        let (mirror, part) = self.mirror_of(object, offset).ok_or(FaultError::Beyond)?;
+        let (mirror, identity, part) = self.mirror_of(object, offset).ok_or(FaultError::Beyond)?;
         let start = (offset & !(AHEAD - 1)).max(part.start);
         let end = (offset & !(AHEAD - 1)) + AHEAD;
-        let mut wanted = start..end.min(part.end).min(object.limit());
+        let wanted = start..end.min(part.end).min(object.limit());
         let touched = offset..offset + FRAME_SIZE;
-
-        let buffer = self.bounce_buffer();
         let _loading = object.loading();
-        while let Some(missing) = object.missing(wanted.clone(), AHEAD) {
-            let copy = |range: &Range<u64>| {
-                let from = mirror + (range.start - part.start);
-                self.revoke.copy(Filling::START, from, range.end - range.start)
-            };
-            let there = if copy(&missing) {
-                missing
-            } else if object.missing(touched.clone(), FRAME_SIZE).is_none() {
-                // A part of what lies around it cannot be read, or is not there any more.
+        // What lies around it may not be readable.
+        for range in [wanted, touched.clone()] {
+            self.read_missing(object, mirror, identity, range)?;
+            if object.missing(touched.clone(), FRAME_SIZE).is_none() {
                 return Ok(());
-            } else if copy(&touched) {
-                touched.clone()
-            } else {
-                return Err(FaultError::Beyond);
-            };
-            for (index, offset) in there.clone().step_by(FRAME_SIZE as usize).enumerate() {
-                let page = buffer.page(index as u64 * FRAME_SIZE, FRAME_SIZE);
-                let put = page.ok_or(MapError::NoMemory).and_then(|page| object.put(offset, page));
-                put.map_err(|_| FaultError::NoMemory)?;
             }
-            wanted.start = wanted.start.max(there.end);
+        }
+        Err(FaultError::Beyond)
+    }
+
+    /// Has those pages in `range` read that `object` does not have, up to the first one that cannot
+    /// be read. [`FaultError::NoMemory`] alone.
+    fn read_missing(
+        &self,
+        object: &Object,
+        mirror: UserAddr,
+        identity: Identity,
+        mut range: Range<u64>,
+    ) -> Result<(), FaultError> {
+        while let Some(missing) = object.missing(range.clone(), AHEAD) {
+            let (offset, length) = (missing.start, missing.end - missing.start);
+            let batch = Batch::new(length).map_err(|_| FaultError::NoMemory)?;
+            let piece = Piece { mirror, identity, offset, length, pages: batch.list() };
+            let count = self.revoke.read(&piece).unwrap_or(0).min(length);
+            let whole = count.next_multiple_of(FRAME_SIZE);
+            batch.put(object, offset, whole).map_err(|_| FaultError::NoMemory)?;
+            if whole < length {
+                break;
+            }
+            range.start = missing.end;
         }
         Ok(())
     }
 }
+
+/// A piece of a file that Linux is to read.
+pub struct Piece {
+    /// Where the mirror begins for which Linux keeps the file.
+    pub mirror: UserAddr,
+    /// Which file that is.
+    pub identity: Identity,
+    /// Where in the file.
+    pub offset: u64,
+    /// Bytes, at most [`Batch::LENGTH`].
+    pub length: u64,
+    /// [`Batch::list`].
+    pub pages: u64,
+}
+
+/// Pages that Linux's kernel fills, and nobody else knows.
+pub struct Batch {
+    /// A page with the addresses of the others.
+    list: OwnedPage,
+    pages: [Option<OwnedPage>; PAGES],
+}
+
+impl Batch {
+    /// Most bytes.
+    pub const LENGTH: u64 = AHEAD;
+
+    /// Pages for `length` bytes, all zero. Not under a lock.
+    pub fn new(length: u64) -> Result<Self, MapError> {
+        let mut pages = [const { None }; PAGES];
+        let mut list = [0; PAGES * size_of::<u64>()];
+        let count = length.div_ceil(FRAME_SIZE) as usize;
+        for (page, word) in pages.iter_mut().zip(list.chunks_exact_mut(8)).take(count) {
+            let frame = frames::zeroed_page(FrameSize::Small).ok_or(MapError::NoMemory)?;
+            word.copy_from_slice(&frame.0.to_le_bytes());
+            *page = Some(OwnedPage::of(frame));
+        }
+        let list = frames::filled_page(&list).ok_or(MapError::NoMemory)?;
+        Ok(Self { list, pages })
+    }
+
+    /// The address in the cell of a page with the addresses of the pages. Linux may use them as
+    /// long as this is not given up.
+    pub fn list(&self) -> u64 {
+        self.list.address()
+    }
+
+    /// Puts the pages of the first `length` bytes at `offset` of `object`.
+    pub fn put(self, object: &Object, offset: u64, length: u64) -> Result<(), MapError> {
+        let offsets = (offset..offset + length).step_by(FRAME_SIZE as usize);
+        for (page, offset) in self.pages.into_iter().flatten().zip(offsets) {
+            object.put(offset, page)?;
+        }
+        Ok(())
+    }
+}
+
+const _: () = assert!(PAGES as u64 <= MOST_READ_PAGES);

@@ -2,6 +2,7 @@
 //! Taking pages back from Linux: what was unmapped and Linux may still use stays out of the pool
 //! until Linux has let it go.
 
+use super::Piece;
 use crate::mm::frames;
 use alloc::{vec, vec::Vec};
 use core::ops::Range;
@@ -43,10 +44,9 @@ pub trait Revoke: Send + Sync {
     /// unmapped returns.
     fn revoke(&self, pages: Revoked);
 
-    /// Has Linux copy `length` bytes within the shadow: to `to` in the bounce buffer, from `from`
-    /// in a mirror. Says whether it could. Thread context, whatever the caller's own shadow thread
-    /// does; sleeps.
-    fn copy(&self, to: UserAddr, from: UserAddr, length: u64) -> bool;
+    /// Has Linux read a piece of the file of a mirror. Returns how many bytes there were. Thread
+    /// context, whatever the caller's own shadow thread does; sleeps.
+    fn read(&self, piece: &Piece) -> Option<u64>;
 }
 
 /// Pages taken out of the tables that Linux knows, until they are told.

@@ -1,0 +1,98 @@
+#!/bin/bash
+# SPDX-License-Identifier: MIT OR Apache-2.0
+# A member of the group crtos has power over the shadows of their own programs, here by ptrace. What
+# such a shadow says of files and rights gets them nothing of others: neither is what others execute
+# or map theirs to make up, nor do they get a priority, ports, or somebody's ids.
+# kernels: 6.1 6.12
+# realm: no
+# shared: yes
+# timeout: 600
+set -u
+cd "$(mktemp -d)" || exit 1
+chmod 755 .
+forge=$PROGRAMS/forge
+crtos up --cpus 3 --memory 512M --port 0xe9 || exit 1
+failed=0
+fail() { echo "FAILED $*"; failed=1; }
+# same WHAT EXPECTED FOUND
+same() { if [ "$3" = "$2" ]; then echo "ok $1"; else fail "$1: $3, not $2"; fi; }
+member() {
+	timeout 100 setpriv --reuid 12345 --regid 12345 --groups "$(stat -c %g /dev/crtos)" "$@" 2>&1
+}
+
+# A program of root, a forgery of the same size, and the forger's word that they are one file.
+cp "$forge" victim
+sed 's/GENUINE!/FORGERY!/' victim >mine
+cp victim second
+chmod 755 victim mine second
+chown 12345 mine
+sleep 2
+same 'a forgery runs' FORGERY! \
+	"$(member "$forge" status "$PWD/mine" "$PWD/victim" crtos run -- ./mine say)"
+same 'the identity of a file is not forged' GENUINE! "$(crtos run -- ./victim say)"
+
+# What the shadow reads of a file.
+same 'the shadow is not asked for contents' GENUINE! \
+	"$(member "$forge" contents GENUINE! FORGERY! crtos run -- ./second say)"
+same 'the contents of a file are not forged' GENUINE! "$(crtos run -- ./second say)"
+
+# hold FILE: root's program in the realm maps it shared. let_go: it tells what it has found.
+mkfifo pipe
+hold() {
+	crtos run -- "$forge" hold "$1" <pipe >held &
+	exec 3>pipe
+	await 'grep -q holds held' || fail "nobody holds $1"
+}
+let_go() {
+	exec 3>&-
+	wait
+	found=$(tail -n 1 held)
+}
+truncate -s 4096 /dev/shm/secret /dev/shm/own /dev/shm/notes
+chmod 600 /dev/shm/secret
+chmod 644 /dev/shm/notes
+chown 12345 /dev/shm/own
+hold /dev/shm/secret
+member "$forge" status /dev/shm/own /dev/shm/secret crtos run -- "$forge" take /dev/shm/own >took
+grep -q secret took && fail 'a file that could not be opened was mapped'
+let_go
+same 'a file that could not be opened is not written' 'held secret' "$found"
+
+# A file that may be read, and the shadow's word that it was written.
+hold /dev/shm/notes
+member "$forge" success 1 crtos run -- "$forge" put /dev/shm/notes >/dev/null
+let_go
+same 'what was opened for reading is not written' 'held secret' "$found"
+
+# A segment of shared memory of root, and one of the member's.
+segment() { "$@" ipcmk -M 4096 -p 600 | grep -o '[0-9]*$'; }
+theirs=$(segment) own=$(segment member)
+hold "$theirs"
+member "$forge" segment "$theirs" "$own" crtos run -- "$forge" take "$theirs" >took
+grep -q secret took && fail 'a segment was attached without right'
+let_go
+same 'a segment is not written without right' 'held secret' "$found"
+ipcrm -m "$theirs" -m "$own"
+
+# What Linux refuses: sched_setattr, ioperm.
+same 'a priority is not forged' 'raised -1 policy 0' \
+	"$(member "$forge" success 314 crtos run -- "$forge" raise)"
+same 'ports are not forged' 'port -1' "$(member "$forge" success 173 crtos run -- "$forge" port)"
+
+# A user namespace has a root of its own, a pid namespace ids of its own.
+crtos run -- busybox sleep 1000 &
+victim=$!
+await 'crtos ps | grep -qw $victim' || fail 'no victim'
+member unshare --map-root-user crtos run -- busybox kill "$victim" >/dev/null &&
+	fail 'a signal was sent'
+sleep 1
+kill -0 $victim 2>/dev/null || fail 'the root of a user namespace ended a program of root'
+member unshare --map-root-user --pid --fork crtos run -- busybox true >refused &&
+	fail 'a program in a pid namespace'
+grep -q 'no permission' refused || fail "in a pid namespace: $(cat refused)"
+kill $victim
+wait
+
+rm -f /dev/shm/secret /dev/shm/own /dev/shm/notes
+crtos down || fail down
+exit $failed
