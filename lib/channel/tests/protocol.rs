@@ -352,8 +352,8 @@ proptest! {
                 prop_assert!(address.is_page_aligned() && address < UserAddr::END);
                 owned.answer(Answer::Bad);
             }
-            let range = Range { process: ProcessNumber(1), start: UserAddr::new(4096), length: 4096 };
-            if revocations.post(view, range, posted).is_ok() {
+            let (process, start) = (ProcessNumber(1), UserAddr::new(4096));
+            if revocations.post(view, Range { process, start, length: 4096 }, posted).is_ok() {
                 posted += 1;
             }
             revocations.collect(view, 8, |number| back.push(number));
