@@ -64,9 +64,10 @@ static u64 device_number(const struct kstat *status)
 	return new_encode_dev(status->dev);
 }
 
+/* kernel_read() warns of files that it cannot read. */
 static bool is_readable(const struct file *file)
 {
-	return file->f_op->read_iter && !file->f_op->read;
+	return (file->f_mode & FMODE_READ) && file->f_op->read_iter && !file->f_op->read;
 }
 
 /*
