@@ -2,9 +2,9 @@
 /*
  * neighbour WHAT: how late a thread is done that wakes every 100 us, has memory locked, and shares
  * its program with a thread of ordinary priority on the same CPU that changes memory all the time,
- * 256 MiB of it. After each wake-up it touches a page for the first time and wakes nobody at a futex
- * that other processes could wait at: both need what is known of the program's memory. Prints the
- * latest of 2000 wake-ups in nanoseconds.
+ * 256 MiB of it. After each wake-up it touches a page for the first time and wakes nobody at a
+ * futex that other processes could wait at: both need what is known of the program's memory. Prints
+ * the latest of 2000 wake-ups in nanoseconds.
  *
  *   nothing  the neighbour computes
  *   map      mmap of locked memory, munmap
@@ -171,7 +171,8 @@ static void *periodic(void *unused)
 
 int main(int argc, char **argv)
 {
-	const size_t touched = (WARM_UP + WAKE_UPS) * PAGE, count = sizeof(neighbours) / sizeof(*neighbours);
+	const size_t touched = (WARM_UP + WAKE_UPS) * PAGE;
+	const size_t count = sizeof(neighbours) / sizeof(*neighbours);
 	size_t which = 0;
 	pthread_t thread;
 

@@ -81,8 +81,8 @@ pub struct LaunchInfo {
     pub cpu_count: u32,
     /// Valid entries of `blocks`.
     pub block_count: u32,
-    /// I/O port by which software raises system-management interrupts, as ACPI's FADT names it; 0 if
-    /// there is none.
+    /// I/O port by which software raises system-management interrupts, as ACPI's FADT names it; 0
+    /// if there is none.
     pub smi_port: u32,
     /// Zero.
     pub reserved: u32,

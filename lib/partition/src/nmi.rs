@@ -3,9 +3,9 @@
 //! by IRET (APM vol. 2, 8.2.3). An NMI that is injected does not block the next one by itself
 //! (APM vol. 2, 15.20), and two at once would have the second overwrite the frame of the first.
 //!
-//! So IRET is intercepted while the guest handles an NMI. The intercept comes before the instruction,
-//! which has to be executed first. If no NMI waits then, that is all: wherever the guest is left the
-//! next time, it is behind it. If one waits, the instruction is single-stepped.
+//! So IRET is intercepted while the guest handles an NMI. The intercept comes before the
+//! instruction, which has to be executed first. If no NMI waits then, that is all: wherever the
+//! guest is left the next time, it is behind it. If one waits, the instruction is single-stepped.
 
 /// How far a guest has come with its last NMI.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -47,7 +47,7 @@ impl Blocking {
         *self == Self::Open
     }
 
-    /// The IRET that was single-stepped is done, or has raised an exception, which unblocks as well.
+    /// The IRET that was single-stepped is done, or has raised an exception, which unblocks, too.
     pub fn stepped(&mut self) {
         *self = Self::Open;
     }

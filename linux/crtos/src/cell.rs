@@ -131,8 +131,8 @@ struct Create {
     /// I/O ports, such as 0xe9 or 0x3f8-0x3ff:exclusive (then Linux may not use them); repeatable
     #[arg(long = "port", value_name = "RANGE", value_parser = ranges::ports)]
     ports: Vec<PortRange>,
-    /// Model-specific registers, such as 0xc0010000-0xc0010003:rw; to write only those that Linux may
-    /// write as well; repeatable
+    /// Model-specific registers, such as 0xc0010000-0xc0010003:rw; to write only those that Linux
+    /// may write as well; repeatable
     #[arg(long = "msr", value_name = "RANGE", value_parser = ranges::msrs)]
     msrs: Vec<MsrRange>,
 }

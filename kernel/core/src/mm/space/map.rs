@@ -106,8 +106,8 @@ impl AddressSpace {
         self.sweep(range, &mut |pages| self.revoke.revoke(pages))
     }
 
-    /// Begins a change of what is mapped in these ranges. The caller holds `changes` until after its
-    /// end, and not the layout.
+    /// Begins a change of what is mapped in these ranges. The caller holds `changes` until it has
+    /// ended, and not the layout.
     fn change(&self, ranges: [Range<UserAddr>; 2]) -> Change<'_> {
         self.layout.lock().in_change = ranges;
         Change { space: self, revoked: Vec::new() }
@@ -479,8 +479,8 @@ impl Change<'_> {
         self.space.sweep(range, &mut |pages| self.revoked.push(pages))
     }
 
-    /// Moves the pages of `kept`, a part of `region`, to `target`, where nothing is and `new_length`
-    /// bytes are mapped then. Both places are in change. Returns `target`.
+    /// Moves the pages of `kept`, a part of `region`, to `target`, where nothing is. Then
+    /// `new_length` bytes are mapped there. Both places are in change. Returns `target`.
     fn move_region(
         &mut self,
         kept: Range<UserAddr>,

@@ -5,11 +5,11 @@
 //! are asked for in advance. Linux learns of a page by [`AddressSpace::expose`]; from then on the
 //! page is not used for anything else before Linux let it go ([`Revoke`]).
 //!
-//! Locks: `changes` serialises the calls that change what is mapped and is held until Linux is told.
-//! `layout` protects the regions. A fault waits for it, so nobody holds it for longer than a page of
-//! 4 KiB takes, however much a call changes. `mirrors` knows where the shadow maps files. `tables`
-//! is a spin lock around a bounded number of entries. They are taken in this order, but `mirrors`
-//! before `layout`.
+//! Locks: `changes` serialises the calls that change what is mapped, and is held until Linux is
+//! told. `layout` protects the regions. A fault waits for it, so nobody holds it for longer than a
+//! page of 4 KiB takes, however much a call changes. `mirrors` knows where the shadow maps files.
+//! `tables` is a spin lock around a bounded number of entries. They are taken in this order, but
+//! `mirrors` before `layout`.
 
 pub(super) mod copy;
 mod fault;
