@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 /* timer_create and relatives: who is told, when, overruns, clocks and errors. */
 #define _GNU_SOURCE
+#include <sched.h>
 #include <signal.h>
+#include <string.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
+#include <sys/utsname.h>
 #include <time.h>
 
 #include "check.h"
@@ -111,6 +114,22 @@ static void disarmed(clockid_t clock)
 	FAILS(EINVAL, timer_delete(timer));
 }
 
+/*
+ * Linux tells what remains of a timer before it stops it. If its function runs at that moment, on
+ * another CPU or in a thread of PREEMPT_RT, the timer expires nevertheless. Keeps this thread, and
+ * so its timers, on one CPU. Returns whether that is enough.
+ */
+static int stops_timers_at_once(void)
+{
+	struct utsname name;
+	cpu_set_t here;
+
+	CPU_ZERO(&here);
+	CPU_SET(sched_getcpu(), &here);
+	return uname(&name) == 0 && !strstr(name.version, "PREEMPT_RT") &&
+	       sched_setaffinity(0, sizeof(here), &here) == 0;
+}
+
 /* A timer that is about to expire is set to nothing. If some time remained, it does not expire. */
 CASE(a_timer_of_which_time_remains_has_not_expired)
 {
@@ -119,6 +138,8 @@ CASE(a_timer_of_which_time_remains_has_not_expired)
 	timer_t timer;
 
 	CHECK(timer_create(CLOCK_MONOTONIC, &event, &timer) == 0);
+	if (!stops_timers_at_once())
+		return;
 	for (int round = 0; round < 4000; round++) {
 		spec = in(1 + round * 10 % 20000, 0);
 		CHECK(timer_settime(timer, 0, &spec, NULL) == 0);
@@ -135,6 +156,8 @@ CASE(an_interval_timer_of_which_time_remains_has_not_expired)
 	struct itimerval value, old;
 	siginfo_t info;
 
+	if (!stops_timers_at_once())
+		return;
 	for (int round = 0; round < 4000; round++) {
 		value = (struct itimerval){ .it_value.tv_usec = 1 + round % 20 };
 		CHECK(setitimer(ITIMER_REAL, &value, NULL) == 0);
