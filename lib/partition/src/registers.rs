@@ -13,7 +13,7 @@
 use core::ops::RangeInclusive;
 
 use crtos_abi::cell::{MSR_READ, MSR_WRITE};
-use crtos_registers::apic::{EXTENDED_LVTS, LVT_MASKED, Register, X2APIC_FIRST, X2APIC_LAST};
+use crtos_registers::apic::{Register, X2APIC_FIRST, X2APIC_LAST};
 use crtos_registers::msr;
 
 use crate::permissions;
@@ -50,8 +50,6 @@ const fn one(number: u32) -> RangeInclusive<u32> {
 
 /// The interrupt command register of x2APIC mode.
 const COMMAND: u32 = Register::COMMAND.msr();
-/// The first of the extended local vectors in x2APIC mode.
-const EXTENDED_LVT: u32 = Register::EXTENDED_LVT.msr();
 
 /// Registers that Linux may write, and how. No two rows name the same one.
 const ROOT_WRITES: &[(RangeInclusive<u32>, Write)] = &[
@@ -140,8 +138,6 @@ pub const RESETS: &[(RangeInclusive<u32>, u64)] = &[
     (one(msr::TSC_RATIO), msr::TSC_RATIO_ONE),
     (one(msr::TSC_AUX), 0),
     (one(msr::TSC_DEADLINE), 0),
-    // Extended local vectors, in x2APIC mode: APM vol. 2, 16.4 and 16.11.
-    (EXTENDED_LVT..=EXTENDED_LVT + EXTENDED_LVTS as u32 - 1, LVT_MASKED as u64),
     // Speculation: APM vol. 2, 3.2.9. Predictions that the last owner trained are forgotten.
     (one(msr::SPEC_CTRL), 0),
     (one(msr::VIRT_SPEC_CTRL), 0),
