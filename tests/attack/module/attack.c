@@ -100,11 +100,11 @@ static int wake_by_nmi(unsigned int cpu)
 		return -EINVAL;
 	victim = cpu;
 	where = NULL;
-	error = register_nmi_handler(NMI_LOCAL, on_nmi, 0, "attack");
+	error = register_nmi_handler(NMI_LOCAL, on_nmi, 0, "attack-wake");
 	if (error)
 		return error;
 	error = stop_machine(strike, NULL, NULL);
-	unregister_nmi_handler(NMI_LOCAL, "attack");
+	unregister_nmi_handler(NMI_LOCAL, "attack-wake");
 	return error ?: snprintf(result, LINE, "%s\n", where ?: "nowhere");
 }
 
