@@ -169,8 +169,8 @@ impl LocalApic {
         for entry in 0..=last {
             self.write(Register::LVT_TIMER.plus(entry), LVT_MASKED);
         }
-        // Access to a register that is not there is an error that the APIC keeps, and that Linux then
-        // finds when it starts a CPU.
+        // Access to a register that is not there is an error that the APIC keeps. Linux finds it
+        // when it starts a CPU.
         if self.read(Register::VERSION) & EXTENDED != 0 {
             let count = self.read(Register::EXTENDED_FEATURES) >> 16 & 0xff;
             for entry in 0..(count as u8).min(EXTENDED_LVTS) {
