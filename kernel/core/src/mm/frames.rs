@@ -133,14 +133,20 @@ pub(crate) fn copied_page(from: Frame, size: FrameSize) -> Option<Frame> {
 pub struct OwnedPage(Frame);
 
 impl OwnedPage {
-    /// The page `frame`, of which the caller gives up its use.
-    pub(super) fn of(frame: Frame) -> Self {
-        Self(frame)
+    /// A cleared one. May sleep, as [`evicting`]; `None` if there is none.
+    pub(super) fn zeroed() -> Option<Self> {
+        evicting(|| zeroed_page(FrameSize::Small)).map(Self)
     }
 
-    /// Its address in the cell.
-    pub(super) fn address(&self) -> u64 {
-        self.0.0
+    /// One with the contents of `from`, which others may change meanwhile. May sleep, as
+    /// [`evicting`]; `None` if there is none.
+    pub(super) fn copy_of(from: Frame) -> Option<Self> {
+        evicting(|| copied_page(from, FrameSize::Small)).map(Self)
+    }
+
+    /// The page's frame, which stays this one's.
+    pub(super) fn frame(&self) -> Frame {
+        self.0
     }
 
     /// The page's frame, whose use is the caller's now.
@@ -179,12 +185,12 @@ impl Drop for OwnedBlock {
 
 /// A page for a program that starts with `bytes`; the rest is zero. May sleep, as [`evicting`].
 pub fn filled_page(bytes: &[u8]) -> Option<OwnedPage> {
-    let frame = evicting(|| zeroed_page(FrameSize::Small))?;
+    let page = OwnedPage::zeroed()?;
     let length = bytes.len().min(FRAME_SIZE as usize);
     // SAFETY: the frame belongs to the caller, is mapped for the kernel, and no Rust object lies in
     // it.
-    unsafe { layout::direct(frame).copy_from_nonoverlapping(bytes.as_ptr(), length) };
-    Some(OwnedPage(frame))
+    unsafe { layout::direct(page.0).copy_from_nonoverlapping(bytes.as_ptr(), length) };
+    Some(page)
 }
 
 /// Copies what lies at `offset` of a frame that the caller has a use of. Not beyond its end.

@@ -242,8 +242,7 @@ impl Object {
             && let Some(Range { start, end }) = self.missing(absent.clone(), FRAME_SIZE)
         {
             // It does not come from Linux any more.
-            let zeros = frames::evicting(|| frames::zeroed_page(FrameSize::Small));
-            self.put(start, OwnedPage::of(zeros.ok_or(MapError::NoMemory)?))?;
+            self.put(start, OwnedPage::zeroed().ok_or(MapError::NoMemory)?)?;
             absent.start = end;
         }
         let (mut at, last) = (start / FRAME_SIZE, end / FRAME_SIZE);

@@ -8,6 +8,7 @@
 
 use super::{AddressSpace, FaultError, MapError, Region};
 use crate::arch::paging::{Scan, Steps};
+use crate::mm::frames::OwnedPage;
 use crate::mm::{frames, heap};
 use crate::task;
 use core::sync::atomic::Ordering;
@@ -121,9 +122,8 @@ impl AddressSpace {
         from: Frame,
         protection: Protection,
     ) -> Result<(), MapError> {
-        let copy = frames::evicting(|| frames::copied_page(from, FrameSize::Small));
-        let frame = copy.ok_or(MapError::NoMemory)?;
-        self.put_new(address, frame, protection)
+        let copy = OwnedPage::copy_of(from).ok_or(MapError::NoMemory)?;
+        self.put_new(address, copy.into_frame(), protection)
     }
 
     /// A copy of a page of 2 MiB; `false` if there is none free, or something is in the way.

@@ -56,7 +56,7 @@ impl BounceBuffer {
         if there.is_some() {
             return there;
         }
-        let fresh = frames::evicting(|| frames::zeroed_page(FrameSize::Small))?;
+        let fresh = OwnedPage::zeroed()?.into_frame();
         let first = *self.pages.lock()[index].get_or_insert(fresh);
         if first != fresh {
             // Another thread was faster.
@@ -93,13 +93,12 @@ impl Filling<'_> {
     pub fn page(&self, offset: u64, length: u64) -> Option<OwnedPage> {
         let from = self.buffer.frame((offset / FRAME_SIZE) as usize)?;
         if length >= FRAME_SIZE {
-            let page = frames::evicting(|| frames::copied_page(from, FrameSize::Small));
-            return page.map(OwnedPage::of);
+            return OwnedPage::copy_of(from);
         }
-        let page = frames::evicting(|| frames::zeroed_page(FrameSize::Small))?;
+        let page = OwnedPage::zeroed()?;
         // SAFETY: both frames are in use, and the new one is the caller's alone.
-        unsafe { copy(layout::direct(page), layout::direct(from), length as usize) };
-        Some(OwnedPage::of(page))
+        unsafe { copy(layout::direct(page.frame()), layout::direct(from), length as usize) };
+        Some(page)
     }
 
     /// Copies what lies at `offset`, within a page.
@@ -199,9 +198,9 @@ impl Batch {
         let mut list = [0; PAGES * size_of::<u64>()];
         let count = length.div_ceil(FRAME_SIZE) as usize;
         for (page, word) in pages.iter_mut().zip(list.chunks_exact_mut(8)).take(count) {
-            let frame = frames::zeroed_page(FrameSize::Small).ok_or(MapError::NoMemory)?;
-            word.copy_from_slice(&frame.0.to_le_bytes());
-            *page = Some(OwnedPage::of(frame));
+            let fresh = OwnedPage::zeroed().ok_or(MapError::NoMemory)?;
+            word.copy_from_slice(&fresh.frame().0.to_le_bytes());
+            *page = Some(fresh);
         }
         let list = frames::filled_page(&list).ok_or(MapError::NoMemory)?;
         Ok(Self { list, pages })
@@ -210,7 +209,7 @@ impl Batch {
     /// The address in the cell of a page with the addresses of the pages. Linux may use them as
     /// long as this is not given up.
     pub fn list(&self) -> u64 {
-        self.list.address()
+        self.list.frame().0
     }
 
     /// Puts the pages of the first `length` bytes at `offset` of `object`.
