@@ -14,35 +14,33 @@ fail() { echo "FAILED $*"; failed=1; }
 FAULT=-5
 # CPU 0's register REGISTER
 register() { attack rdmsr 0 "$1"; }
+# flip REGISTER BITS: writes the register with these bits changed, of 0 if it cannot be read. Sets
+# what it was before, the error, and what it is after.
+flip() {
+	before=$(register "$1")
+	error=$(attack wrmsr 0 "$1" $(((before == FAULT ? 0 : before) ^ $2)))
+	after=$(register "$1")
+}
 
 # kept REGISTER BITS: a write that changes these bits fails, and they stay. What is there may be
 # written.
 kept() {
 	local before after error
-	before=$(register "$1")
-	# Registers that cannot be read have no value to compare.
-	[ "$before" = $FAULT ] && before=0
-	error=$(attack wrmsr 0 "$1" $((before ^ $2)))
-	after=$(register "$1")
-	[ "$after" = $FAULT ] && after=0
+	flip "$1" "$2"
 	[ "$error" = $FAULT ] || fail "write to $1: $error"
 	[ $((after)) = $((before)) ] || fail "register $1: $before before, $after after"
 }
 # swallowed REGISTER BITS: such a write has no effect, and nobody is told.
 swallowed() {
 	local before after error
-	before=$(register "$1")
-	error=$(attack wrmsr 0 "$1" $((before ^ $2)))
-	after=$(register "$1")
+	flip "$1" "$2"
 	[ "$error" = 0 ] || fail "write to $1: $error"
 	[ "$after" = "$before" ] || fail "register $1: $before before, $after after"
 }
 # A free register takes what Linux writes.
 free() {
 	local before after error
-	before=$(register "$1")
-	error=$(attack wrmsr 0 "$1" $((before ^ $2)))
-	after=$(register "$1")
+	flip "$1" "$2"
 	[ "$error" = 0 ] || fail "write to $1: $error"
 	[ $((after)) = $((before ^ $2)) ] || fail "register $1: $before before, $after after"
 	[ "$(attack wrmsr 0 "$1" "$before")" = 0 ] || fail "write back to $1"
