@@ -407,6 +407,41 @@ CASE(a_thread_that_changes_alone_concerns_its_own_threads_alone)
 	with_each(beside_another);
 }
 
+/* One of several threads, each of which has a group that no other has. */
+struct member {
+	pthread_barrier_t *all;
+	pthread_t thread;
+	gid_t group;
+	int others;
+};
+
+static void *start_others(void *argument)
+{
+	static const struct attribute groups = { "further groups", change_groups, see_groups };
+	struct member *member = argument;
+
+	CHECK(syscall(SYS_setgroups, 1, &member->group) == 0);
+	pthread_barrier_wait(member->all);
+	for (int round = 0; round < 6; round++)
+		member->others += others_than(100 + member->group, &groups);
+	return NULL;
+}
+
+CASE(threads_with_different_groups_start_threads_at_the_same_time)
+{
+	enum { MEMBERS = 6 };
+	struct member members[MEMBERS];
+	pthread_barrier_t all;
+
+	CHECK(pthread_barrier_init(&all, NULL, MEMBERS) == 0);
+	for (int i = 0; i < MEMBERS; i++) {
+		members[i] = (struct member){ .all = &all, .group = 20 + i };
+		CHECK(pthread_create(&members[i].thread, NULL, start_others, &members[i]) == 0);
+	}
+	for (int i = 0; i < MEMBERS; i++)
+		CHECK(pthread_join(members[i].thread, NULL) == 0 && members[i].others == 0);
+}
+
 /* A thread that starts others when it is told to. */
 struct creator {
 	const struct attribute *attribute;

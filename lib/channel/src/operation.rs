@@ -8,7 +8,7 @@
 use crtos_abi::{UserAddr, channel as raw, ids::Tid};
 use crtos_syscalls::{cpulist::CpuList, topology::File};
 
-use crate::Heritage;
+use crate::{Heritage, Slot};
 
 /// What a shadow thread has to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,7 +41,7 @@ pub enum Operation<'a> {
         signal: u32,
     },
     /// Make further shadow threads. They wait in state [`raw::SLOT_READY`], and the kernel decides
-    /// which of the process's threads runs in which of them. Result: the slot of the first, or an
+    /// which of the process's threads runs in which of them. Result: [`FirstMade::to_word`], or an
     /// error if there is none.
     MakeThreads {
         /// How many, at most [`raw::MOST_NEW_THREADS`].
@@ -374,6 +374,30 @@ impl DescriptorLimits {
     /// From the word; other bits count nothing.
     pub const fn from_word(word: i64) -> Self {
         Self { most: word as u32, devices: word >> 32 & 1 != 0 }
+    }
+}
+
+/// The first thread that [`Operation::MakeThreads`] made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FirstMade {
+    /// The slot that it got, which can be another one's by now.
+    pub slot: Slot,
+    /// Its id in Linux.
+    pub tid: Tid,
+}
+
+impl FirstMade {
+    /// As one word, which is not negative.
+    pub const fn to_word(self) -> u64 {
+        self.slot.get() as u64 | (self.tid.get() as u64) << 32
+    }
+
+    /// From the word; `None` if there is no such slot, or no such id.
+    pub const fn from_word(word: u64) -> Option<Self> {
+        match (Slot::new(word as u32 as usize), Tid::new((word >> 32) as u32)) {
+            (Some(slot), Some(tid)) => Some(Self { slot, tid }),
+            _ => None,
+        }
     }
 }
 

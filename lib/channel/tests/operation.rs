@@ -3,10 +3,10 @@
 
 use crtos_abi::{UserAddr, channel as raw, ids::Tid};
 use crtos_channel::{
-    Encoded, Heritage, Operation,
+    Encoded, Heritage, Operation, Slot,
     operation::{
-        DecodeError, DescriptorLimits, DescriptorsInUse, Device, Disposition, FileStatus, Room,
-        Scheduling, Source, name,
+        DecodeError, DescriptorLimits, DescriptorsInUse, Device, Disposition, FileStatus,
+        FirstMade, Room, Scheduling, Source, name,
     },
 };
 use crtos_syscalls::{
@@ -170,6 +170,8 @@ proptest! {
         devices: bool,
         near: u32,
         next in 0..1_u32 << 31,
+        slot in 0..raw::SLOTS,
+        id in 1..1_u32 << 31,
         word: i64,
     ) {
         prop_assert!((scheduling.to_word() as i64) >= 0);
@@ -180,7 +182,12 @@ proptest! {
         let in_use = DescriptorsInUse { near, next };
         prop_assert!(in_use.to_word() >= 0);
         prop_assert_eq!(DescriptorsInUse::from_word(in_use.to_word()), in_use);
-        // Whatever Linux says is a value.
+        let first = Slot::new(slot).zip(Tid::new(id)).map(|(slot, tid)| FirstMade { slot, tid });
+        let word_of_first = first.map_or(u64::MAX, FirstMade::to_word);
+        prop_assert!((word_of_first as i64) >= 0);
+        prop_assert_eq!(FirstMade::from_word(word_of_first), first);
+        // Whatever Linux says is a value, or none.
+        FirstMade::from_word(word as u64);
         Scheduling::from_word(word as u64);
         DescriptorLimits::from_word(word);
         DescriptorsInUse::from_word(word);

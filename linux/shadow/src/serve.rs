@@ -2,7 +2,10 @@
 //! The loop of the shadow: take a request, carry it out, hand in the result.
 
 use crtos_abi::{PAGE_SIZE, UserAddr, ioctl::Remote};
-use crtos_channel::{Encoded, Operation, Slot, operation::DecodeError};
+use crtos_channel::{
+    Encoded, Operation, Slot,
+    operation::{DecodeError, FirstMade},
+};
 use linux_raw_sys::general as linux;
 
 use crate::{
@@ -92,7 +95,7 @@ unsafe fn execute(slot: Slot, remote: &Remote, startup: &'static startup::Block)
         Operation::ExitBySignal { signal } => signals::die(signal),
         Operation::ExitThread => threads::exit(),
         Operation::MakeThreads { count, heritage } => {
-            threads::create(count, heritage, startup).map(|slot| slot.get() as u64)
+            threads::create(count, heritage, startup).map(FirstMade::to_word)
         }
         Operation::SetDisposition { signal, disposition, flags } => {
             signals::set(signal, disposition, flags).map(|before| before as u64)

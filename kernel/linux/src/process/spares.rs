@@ -20,7 +20,8 @@ use crtos_abi::{
     ids::{ProcessNumber, RealmCpu, Tid},
 };
 use crtos_channel::{
-    Channel, Heritage, Operation, OwnedSlot, Request, Slot, Start, operation::Room,
+    Channel, Heritage, Operation, OwnedSlot, Request, Slot, Start,
+    operation::{FirstMade, Room},
 };
 use crtos_core::{
     task::{self, Mutex},
@@ -343,18 +344,17 @@ static LEFT: Mutex<Vec<OwnedSlot>> = Mutex::new(Vec::new());
 pub fn make(count: u64, user: &UserThread) -> Result<Option<OwnedSlot>, Errno> {
     let operation = Operation::MakeThreads { count, heritage: user.heritage() };
     let first = linux_result(remote::request(operation)?)?;
-    Ok(Slot::new(first as usize).and_then(|slot| claim(slot, &user.process)))
+    Ok(FirstMade::from_word(first).and_then(|first| claim(first, &user.process)))
 }
 
-/// Takes the shadow thread that Linux offered in `slot` for `process`, if nobody did. Thread
-/// context; may sleep.
-fn claim(slot: Slot, process: &Process) -> Option<OwnedSlot> {
-    let (owned, start) = slots::accept(slot)?;
-    if start == Start::Thread && owned.process() == process.number {
-        return Some(owned);
-    }
-    dispose([owned]);
-    None
+/// Takes the shadow thread that Linux made for `process`, if nobody did. Thread context; may sleep.
+fn claim(made: FirstMade, process: &Process) -> Option<OwnedSlot> {
+    // It may have come and gone. What another thread has had made since inherited something else.
+    let is_made = |owned: &OwnedSlot, start: Start| {
+        let of_process = start == Start::Thread && owned.process() == process.number;
+        of_process && owned.tid() == made.tid
+    };
+    slots::accept_if(made.slot, is_made).map(|(owned, _)| owned)
 }
 
 /// Frees slots that have no thread as soon as their shadow threads are gone. Thread context; may

@@ -103,12 +103,23 @@ pub fn is_stopped(slot: Slot) -> bool {
 
 /// Takes over `slot` if Linux offers it and nobody has taken it.
 pub fn accept(slot: Slot) -> Option<(OwnedSlot, Start)> {
+    accept_if(slot, |_, _| true)
+}
+
+/// The same, if what Linux offers there is what is wanted; others find it otherwise.
+pub fn accept_if(
+    slot: Slot,
+    is_wanted: impl FnOnce(&OwnedSlot, Start) -> bool,
+) -> Option<(OwnedSlot, Start)> {
     let mut held = HELD.lock();
     let word = &mut held[slot.word()];
     if *word & slot.bit() != 0 {
         return None;
     }
     let accepted = channel()?.accept(slot)?;
+    if !is_wanted(&accepted.0, accepted.1) {
+        return None;
+    }
     *word |= slot.bit();
     Some(accepted)
 }

@@ -6,8 +6,11 @@ mod scratch;
 
 use core::{arch::global_asm, ffi::c_void, ptr, sync::atomic::AtomicU32};
 
-use crtos_abi::{channel::MOST_NEW_THREADS, ids::Pid};
-use crtos_channel::{Heritage, Slot};
+use crtos_abi::{
+    channel::MOST_NEW_THREADS,
+    ids::{Pid, Tid},
+};
+use crtos_channel::{Heritage, Slot, operation::FirstMade};
 use linux_raw_sys::general as linux;
 
 pub use local::{FIRST, FORWARDED, Local, forget_others, own};
@@ -60,17 +63,17 @@ const OF_THREADS: u64 = (linux::CLONE_VM
     | linux::CLONE_SYSVSEM) as u64;
 
 /// Makes up to `count` threads that wait in the realm for work, with that heritage. Returns the
-/// slot of the first, or an error if there is none.
+/// first, or an error if there is none.
 pub fn create(
     count: u64,
     heritage: Heritage,
     startup: &'static startup::Block,
-) -> Result<Slot, Errno> {
+) -> Result<FirstMade, Errno> {
     let mut made = [None; MOST_NEW_THREADS as usize];
     let mut error = Errno::EINVAL;
     for place in made.iter_mut().take(count.min(MOST_NEW_THREADS) as usize) {
         match start(OF_THREADS, 0, None, heritage, startup) {
-            Ok((local, _)) => *place = Some(local),
+            Ok(started) => *place = Some(started),
             Err(why) => {
                 error = why;
                 break;
@@ -78,10 +81,11 @@ pub fn create(
         }
     }
     let mut first = None;
-    for local in made.into_iter().flatten() {
-        match local.wait_for_start() {
-            Ok(slot) => first = first.or(Some(slot)),
-            Err(why) => error = why,
+    for (local, id) in made.into_iter().flatten() {
+        match (local.wait_for_start(), Tid::new(id)) {
+            (Ok(slot), Some(tid)) => first = first.or(Some(FirstMade { slot, tid })),
+            (Err(why), _) => error = why,
+            (Ok(_), None) => error = Errno::EIO,
         }
     }
     first.ok_or(error)
