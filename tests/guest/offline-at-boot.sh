@@ -20,7 +20,7 @@ crtos up --cpus 1 --memory 128M || exit 1
 online 0
 [ "$(owners)" = 'linux realtime linux linux' ] || fail "owners: $(owners)"
 for cpu in 2 3; do
-	[ "$(attack nmi $cpu)" = guest ] || fail "CPU $cpu is outside"
+	[ "$(attack wake $cpu)" = guest ] || fail "CPU $cpu is outside"
 done
 crtos run -- busybox true || fail run
 echo 1 >$cpus/cpu3/online || fail 'CPU 3 does not come online'
