@@ -91,6 +91,8 @@ fn finish() {
     if user.process.is_ending() {
         user.process.timers.clear();
     }
+    // What came before the end of the shadow thread, and no interrupt told of yet.
+    signal::collect(user);
     signal::leave(user);
     task::set_space(None);
     let was_last = threads::remove(user);

@@ -214,8 +214,9 @@ pub fn borrow_spare(number: ProcessNumber) -> Option<(Arc<Process>, OwnedSlot)> 
     None
 }
 
-/// Makes `owned` a spare of `process`.
+/// Makes `owned` a spare of `process`, which gets what signal has arrived there.
 pub fn give_back(process: &Arc<Process>, owned: OwnedSlot) {
+    signal::take_from(owned.slot(), process);
     let (refused, wanting) = {
         let mut members = process.members.lock();
         if members.threads.is_empty() {
@@ -363,6 +364,7 @@ pub fn dispose(slots: impl IntoIterator<Item = OwnedSlot>) {
     let Some(channel) = remote::channel() else { return };
     for owned in slots {
         if channel.notices(owned.slot()).gone {
+            take_signal(channel, owned.slot());
             slots::free(owned);
         } else {
             let mut left = LEFT.lock();

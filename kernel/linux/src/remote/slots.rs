@@ -76,8 +76,19 @@ pub fn take(channel: Channel, slot: Slot) {
 /// Takes over a signal that Linux delivered to the shadow thread of `slot`, which is `owner`'s. The
 /// slot is locked. The caller takes the steps that are left.
 fn take_signal(channel: Channel, slot: Slot, owner: &Thread) -> Option<Sent> {
-    let (info, user) = (channel.take_signal(slot)?, owner.user()?);
-    signal::forwarded(user, Info(info))
+    // Whoever has borrowed the slot gives it back, with the signal.
+    let user = owner.user().filter(|user| user.slot == slot)?;
+    signal::forwarded(user, Info(channel.take_signal(slot)?))
+}
+
+/// Takes a signal that Linux delivered to the shadow thread of `slot`, if that has no owner.
+pub fn take_unowned_signal(slot: Slot) -> Option<Info> {
+    // The lock: a signal is taken once, and who becomes the owner takes what is left.
+    let owner = OWNERS[slot.get()].lock();
+    if owner.is_some() {
+        return None;
+    }
+    channel()?.take_signal(slot).map(Info)
 }
 
 /// Takes over a signal that Linux delivered to the shadow thread of the calling thread of a

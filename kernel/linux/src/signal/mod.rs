@@ -254,9 +254,9 @@ pub fn collect(user: &UserThread) {
 /// Takes over what the shadow thread of `slot`, one of `process` that has no thread yet, has
 /// forwarded. Thread context.
 pub fn take_from(slot: Slot, process: &Process) {
-    if let Some(info) = remote::channel().and_then(|channel| channel.take_signal(slot)) {
+    if let Some(info) = slots::take_unowned_signal(slot) {
         // It is not of the kind that fails, or the sender has gone on long ago.
-        let _ = to_process(process, Info(info));
+        let _ = to_process(process, info);
     }
 }
 
