@@ -55,37 +55,58 @@ pub fn calibrate() {
     if cpu::features().tsc_deadline {
         return;
     }
-    // What both runs have in common (the way to the handler) falls out.
     const SHORT: u64 = 1 << 12;
-    const LONG: u64 = 1 << 20;
+    const LONG: Nanos = Nanos::from_millis(1);
+    const PATIENCE: Nanos = Nanos::from_millis(200);
+    let clock = time::clock();
+    // Long enough beside what comes between a count's end and the handler.
+    let least = |count| (0..4).map(|_| time_of(count)).min().unwrap_or(0);
+    let wanted = clock.ticks(LONG).max(16 * least(SHORT));
+    let mut count = 2 * SHORT;
+    while count < 1 << 31 && least(count) < wanted {
+        count *= 2;
+    }
+    // In turn: what takes some of a CPU's time, takes it from both.
+    let (mut short, mut long) = (Shortest::new(), Shortest::new());
+    let end = cpu::tsc() + clock.ticks(PATIENCE);
     let ticks = loop {
-        let (short, long) = (shortest(SHORT), shortest(LONG));
-        if long > short {
-            break long - short;
+        short.note(time_of(SHORT));
+        long.note(time_of(count));
+        // What both have in common (the way to the handler) falls out.
+        let ticks = long.least.saturating_sub(short.least);
+        if ticks > 0 && (short.is_agreed() && long.is_agreed() || cpu::tsc() > end) {
+            break ticks;
         }
     };
-    let ratio = (u128::from(LONG - SHORT) << 32) / u128::from(ticks);
+    let ratio = (u128::from(count - SHORT) << 32) / u128::from(ticks);
     COUNTS_PER_TICK.store(u64::try_from(ratio).unwrap_or(u64::MAX), Ordering::Relaxed);
 }
 
-/// The shortest of several times of `count`: one that eight runs agree on. The host of an emulator,
-/// and firmware, delay some.
-fn shortest(count: u64) -> u64 {
-    const MOST_RUNS: usize = 64;
-    let close = time::clock().ticks(Nanos(5_000));
-    let (mut least, mut agreeing) = (u64::MAX, 0);
-    for _ in 0..MOST_RUNS {
-        let time = time_of(count);
-        if time > least.saturating_add(close) {
-            continue;
-        }
-        agreeing = if time.saturating_add(close) < least { 1 } else { agreeing + 1 };
-        least = least.min(time);
-        if agreeing == 8 {
-            break;
-        }
+/// The shortest of several times of the same. Firmware, and what an emulator does for other CPUs,
+/// make some longer; were all of one kind longer, the timer would be late at every deadline.
+struct Shortest {
+    least: u64,
+    /// How many are as short.
+    agreeing: usize,
+}
+
+impl Shortest {
+    fn new() -> Self {
+        Self { least: u64::MAX, agreeing: 0 }
     }
-    least
+
+    fn note(&mut self, time: u64) {
+        let close = time::clock().ticks(Nanos(50));
+        if time > self.least.saturating_add(close) {
+            return;
+        }
+        self.agreeing = if time.saturating_add(close) < self.least { 1 } else { self.agreeing + 1 };
+        self.least = self.least.min(time);
+    }
+
+    fn is_agreed(&self) -> bool {
+        self.agreeing >= 8
+    }
 }
 
 /// Ticks until the interrupt after `count` comes.
