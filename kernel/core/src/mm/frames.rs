@@ -6,6 +6,7 @@ use super::space::copy::copy;
 use super::{layout, page_cache};
 use crate::sync::SpinLock;
 use core::arch::asm;
+use core::sync::atomic::{AtomicU64, Ordering};
 use crtos_vm::{FRAME_SIZE, Frame, FramePool, FrameSize};
 use spin::Once;
 
@@ -128,14 +129,23 @@ pub(crate) fn copied_page(from: Frame, size: FrameSize) -> Option<Frame> {
     Some(frame)
 }
 
-/// A page of 4 KiB of the pool that belongs to whoever has this; it is given back when this is
-/// dropped.
+/// A use of a page of 4 KiB, mostly the only one; it is given back when this is dropped.
 pub struct OwnedPage(Frame);
 
 impl OwnedPage {
     /// A cleared one. May sleep, as [`evicting`]; `None` if there is none.
     pub(super) fn zeroed() -> Option<Self> {
         evicting(|| zeroed_page(FrameSize::Small)).map(Self)
+    }
+
+    /// A cleared one, if one is free at once. Any context.
+    pub(super) fn free() -> Option<Self> {
+        zeroed_page(FrameSize::Small).map(Self)
+    }
+
+    /// One more use of a page that is in use; `None` if it has too many. Any context.
+    pub(super) fn shared(frame: Frame) -> Option<Self> {
+        share(frame).then_some(Self(frame))
     }
 
     /// One with the contents of `from`, which others may change meanwhile. May sleep, as
@@ -158,6 +168,41 @@ impl OwnedPage {
 impl Drop for OwnedPage {
     fn drop(&mut self) {
         release(self.0, FrameSize::Small);
+    }
+}
+
+/// A place for one page. Any context; nobody waits.
+pub(super) struct SparePage(AtomicU64);
+
+/// What is in a [`SparePage`] that is empty: not the address of a frame.
+const EMPTY: u64 = u64::MAX;
+
+impl SparePage {
+    /// An empty one.
+    pub(super) const fn none() -> Self {
+        Self(AtomicU64::new(EMPTY))
+    }
+
+    /// Takes what is there.
+    pub(super) fn take(&self) -> Option<OwnedPage> {
+        self.exchange(EMPTY)
+    }
+
+    /// Puts a page there, in place of another one.
+    pub(super) fn put(&self, page: OwnedPage) {
+        drop(self.exchange(page.into_frame().0));
+    }
+
+    fn exchange(&self, frame: u64) -> Option<OwnedPage> {
+        // What was written to the page comes before, for whoever takes it.
+        let before = self.0.swap(frame, Ordering::AcqRel);
+        (before != EMPTY).then_some(OwnedPage(Frame(before)))
+    }
+}
+
+impl Drop for SparePage {
+    fn drop(&mut self) {
+        self.take();
     }
 }
 

@@ -6,7 +6,7 @@
 
 use super::frames::OwnedPage;
 use super::{frames, heap, page_cache::Identity};
-use crate::mm::space::{FaultError, MapError, Obstacle};
+use crate::mm::space::{FaultError, MapError, Obstacle, Prepared};
 use crate::task::Mutex;
 use alloc::collections::BTreeMap;
 use alloc::sync::{Arc, Weak};
@@ -95,9 +95,13 @@ impl Object {
         self.id
     }
 
-    /// The page at `offset`, made if need be, with one more use for the caller. May sleep, for as
-    /// long as others make a page.
-    pub(super) fn page(&self, offset: u64) -> Result<Frame, Obstacle> {
+    /// A use of the page at `offset`, which is a prepared one if there is none yet. May sleep, for
+    /// as long as others look for a page.
+    pub(super) fn page(
+        &self,
+        offset: u64,
+        prepared: &mut Prepared<'_>,
+    ) -> Result<OwnedPage, Obstacle> {
         let index = offset / FRAME_SIZE;
         let mut pages = self.pages.lock();
         let frame = match pages.get(&index) {
@@ -106,13 +110,13 @@ impl Object {
             None if self.is_on_demand() => return Err(Obstacle::Unread),
             None if !heap::has_reserve() => return Err(FaultError::NoMemory.into()),
             None => {
-                let frame = frames::zeroed_page(FrameSize::Small).ok_or(Obstacle::NoFrame)?;
+                let frame = prepared.page()?.into_frame();
                 pages.insert(index, frame);
                 self.count.store(pages.len() as u64, Ordering::Relaxed);
                 frame
             }
         };
-        if frames::share(frame) { Ok(frame) } else { Err(FaultError::NoMemory.into()) }
+        OwnedPage::shared(frame).ok_or(FaultError::NoMemory.into())
     }
 
     /// Ends the pages that appear by themselves where a file of `size` bytes ends.

@@ -4,14 +4,12 @@
 //! A page that has other users, and is not shared memory, is mapped read-only; the first write gets
 //! a copy.
 
+use super::prepared::{PageCopy, Prepared};
 use super::revoke::Revoked;
 use super::{Access, AddressSpace, FaultError, Page, Region, pages_of};
 use crate::arch::paging::{NoFrames, Tables};
 use crate::arch::tlb::Stale;
-use crate::mm::{
-    frames::{self, OwnedBlock},
-    page_cache,
-};
+use crate::mm::frames::{self, OwnedPage};
 use crate::task;
 use core::ops::Range;
 use core::sync::atomic::Ordering;
@@ -24,9 +22,11 @@ pub(in crate::mm) enum Obstacle {
     Never(FaultError),
     /// It has to be read from Linux before.
     Unread,
-    /// No page is free: something has to go before.
-    NoFrame,
-    /// A block of 2 MiB belongs there, which has to be cleared before.
+    /// A cleared page belongs there, which is not ready.
+    NoPage,
+    /// A copy of this page belongs there, which is not ready.
+    NoCopy(OwnedPage),
+    /// A cleared block of 2 MiB belongs there, which is not ready.
     NoBlock,
 }
 
@@ -34,16 +34,6 @@ impl From<FaultError> for Obstacle {
     fn from(error: FaultError) -> Self {
         Self::Never(error)
     }
-}
-
-/// A block of 2 MiB for an address.
-enum Block {
-    /// Nobody has asked for one.
-    Unasked,
-    /// Ready.
-    Cleared(OwnedBlock),
-    /// There is none: pages of 4 KiB have to do.
-    None,
 }
 
 impl AddressSpace {
@@ -88,11 +78,11 @@ impl AddressSpace {
     /// Makes the page at `address` present if the region allows `access`, or brings that nearer: to
     /// be called until it is.
     pub(super) fn fault_in(&self, address: UserAddr, access: Access) -> Result<(), FaultError> {
-        let mut block = Block::Unasked;
+        let mut prepared = Prepared::new(self);
         loop {
-            match self.make_present(address, access, &mut block) {
+            match self.make_present(address, access, &mut prepared) {
                 Ok(()) => return Ok(()),
-                Err(obstacle) => self.overcome(obstacle, address, &mut block)?,
+                Err(obstacle) => self.overcome(obstacle, address, &mut prepared)?,
             }
         }
     }
@@ -102,16 +92,18 @@ impl AddressSpace {
         &self,
         obstacle: Obstacle,
         address: UserAddr,
-        block: &mut Block,
+        prepared: &mut Prepared<'_>,
     ) -> Result<(), FaultError> {
         match obstacle {
-            Obstacle::Never(error) => return Err(error),
-            Obstacle::Unread => self.bring_in(address)?,
-            Obstacle::NoFrame if page_cache::evict() => {}
-            Obstacle::NoFrame => return Err(FaultError::NoMemory),
-            Obstacle::NoBlock => *block = OwnedBlock::zeroed().map_or(Block::None, Block::Cleared),
+            Obstacle::Never(error) => Err(error),
+            Obstacle::Unread => self.bring_in(address),
+            Obstacle::NoPage => prepared.add_page().ok_or(FaultError::NoMemory),
+            Obstacle::NoCopy(from) => prepared.add_copy(from).ok_or(FaultError::NoMemory),
+            Obstacle::NoBlock => {
+                prepared.add_block();
+                Ok(())
+            }
         }
-        Ok(())
     }
 
     /// As [`fault_in`](Self::fault_in), if nothing stands in the way.
@@ -119,7 +111,7 @@ impl AddressSpace {
         &self,
         address: UserAddr,
         access: Access,
-        block: &mut Block,
+        prepared: &mut Prepared<'_>,
     ) -> Result<(), Obstacle> {
         let layout = self.layout_at(address);
         let region = layout.regions.find(address).ok_or(FaultError::Unmapped)?;
@@ -130,9 +122,9 @@ impl AddressSpace {
         let revoked = match present {
             // Another thread was faster, or the rights changed meanwhile.
             Some((entry, _)) if access.allowed_in(entry.flags()) => None,
-            Some(_) => self.upgrade(&region, address)?,
+            Some(_) => self.upgrade(&region, address, prepared)?,
             None => {
-                self.fill(&region, address, access == Access::Write, false, block)?;
+                self.fill(&region, address, access == Access::Write, false, prepared)?;
                 None
             }
         };
@@ -145,10 +137,15 @@ impl AddressSpace {
 
     /// Gives the page at `address` all rights of `region`, with a copy of its own if others use it
     /// too. The layout is locked. What Linux was given before is returned, to be revoked.
-    fn upgrade(&self, region: &Region, address: UserAddr) -> Result<Option<Revoked>, Obstacle> {
+    fn upgrade(
+        &self,
+        region: &Region,
+        address: UserAddr,
+        prepared: &mut Prepared<'_>,
+    ) -> Result<Option<Revoked>, Obstacle> {
         let page = address.page_down();
         let protection = region.protection();
-        let old = {
+        let shared = {
             let mut stale = Stale::new(self.root);
             let mut tables = self.tables.lock();
             let Some((entry, size)) = tables.get(page) else { return Ok(None) };
@@ -159,22 +156,16 @@ impl AddressSpace {
                 tables.protect(page, protection, &mut stale);
                 return Ok(None);
             }
-            // It stays while it is copied.
-            if !frames::share(entry.frame()) {
-                return Err(FaultError::NoMemory.into());
-            }
-            entry.frame()
+            OwnedPage::shared(entry.frame()).ok_or(FaultError::NoMemory)?
         };
-        let Some(new) = frames::copied_page(old, FrameSize::Small) else {
-            frames::release(old, FrameSize::Small);
-            return Err(Obstacle::NoFrame);
-        };
+        let PageCopy { from, page: new } = prepared.copy_of(shared)?;
+        let old = from.frame();
         let mut stale = Stale::new(self.root);
         let mut tables = self.tables.lock();
         let replaced = match tables.get(page) {
             Some((entry, FrameSize::Small)) if entry.frame() == old => {
                 tables.take(page, &mut stale);
-                let to = Entry::user_page(new, FrameSize::Small, protection);
+                let to = Entry::user_page(new.into_frame(), FrameSize::Small, protection);
                 // The table is there: this cannot fail.
                 let _ = tables.map(page, FrameSize::Small, to, &mut stale);
                 Some(entry)
@@ -183,13 +174,9 @@ impl AddressSpace {
         };
         drop(tables);
         stale.settle();
-        frames::release(old, FrameSize::Small);
         Ok(match replaced {
             // It went meanwhile; the access is tried again.
-            None => {
-                frames::release(new, FrameSize::Small);
-                None
-            }
+            None => None,
             Some(entry) if entry.flags().contains(Flags::EXPOSED) => Some(Revoked::one(page, old)),
             Some(_) => {
                 frames::release(old, FrameSize::Small);
@@ -199,30 +186,27 @@ impl AddressSpace {
     }
 
     /// Puts a page at `address` in `region`: of its object, a copy of that for a `write` to private
-    /// memory, or a cleared one. The layout is locked, and there is no page yet. Where a block of
-    /// 2 MiB belongs it is `block`, which the caller has cleared with nothing locked.
+    /// memory, or a cleared one. The layout is locked, and there is no page yet.
     fn fill(
         &self,
         region: &Region,
         address: UserAddr,
         write: bool,
         eager: bool,
-        block: &mut Block,
+        prepared: &mut Prepared<'_>,
     ) -> Result<FrameSize, Obstacle> {
         let page = address.page_down();
         if let Some((object, offset)) = region.object_at(page) {
             let mut protection = region.protection();
-            let mut frame = object.page(offset)?;
+            let mut content = object.page(offset, prepared)?;
             if !region.attributes.is_shared() {
                 if write {
-                    let copy = frames::copied_page(frame, FrameSize::Small);
-                    frames::release(frame, FrameSize::Small);
-                    frame = copy.ok_or(Obstacle::NoFrame)?;
+                    content = prepared.copy_of(content)?.page;
                 } else {
                     protection.remove(Protection::WRITE);
                 }
             }
-            let entry = Entry::user_page(frame, FrameSize::Small, protection);
+            let entry = Entry::user_page(content.into_frame(), FrameSize::Small, protection);
             return match self.put(page, entry, FrameSize::Small)? {
                 true => Ok(FrameSize::Small),
                 false => Err(FaultError::NoMemory.into()),
@@ -236,19 +220,14 @@ impl AddressSpace {
         if fits
             && (region.attributes.kind == Kind::Large || eager)
             && self.tables.lock().has_room_for_block(start)
+            && let Some(block) = prepared.block()?
         {
-            match core::mem::replace(block, Block::Unasked) {
-                Block::Unasked => return Err(Obstacle::NoBlock),
-                Block::Cleared(block) => {
-                    let entry = cleared(block.into_frame(), FrameSize::Large);
-                    if self.put(start, entry, FrameSize::Large)? {
-                        return Ok(FrameSize::Large);
-                    }
-                }
-                Block::None => {}
+            let entry = cleared(block.into_frame(), FrameSize::Large);
+            if self.put(start, entry, FrameSize::Large)? {
+                return Ok(FrameSize::Large);
             }
         }
-        let frame = frames::zeroed_page(FrameSize::Small).ok_or(Obstacle::NoFrame)?;
+        let frame = prepared.page()?.into_frame();
         match self.put(page, cleared(frame, FrameSize::Small), FrameSize::Small)? {
             true => Ok(FrameSize::Small),
             false => Err(FaultError::NoMemory.into()),
@@ -279,8 +258,9 @@ impl AddressSpace {
     pub fn populate(&self, start: UserAddr, length: u64) -> Result<(), MapError> {
         let range = pages_of(start, length)?;
         let mut at = range.start;
-        let mut block = Block::Unasked;
+        let mut prepared = Prepared::new(self);
         while at < range.end {
+            prepared.refill();
             let layout = self.layout_at(at);
             let region = layout.regions.find(at).ok_or(MapError::NoMemory)?;
             let protection = region.protection();
@@ -293,13 +273,13 @@ impl AddressSpace {
             let filled = match present {
                 // What a write would copy is copied now.
                 Some((entry, size)) if writes && !entry.flags().contains(Flags::WRITE) => {
-                    self.upgrade(&region, at).map(|pages| {
+                    self.upgrade(&region, at, &mut prepared).map(|pages| {
                         revoked = pages;
                         size
                     })
                 }
                 Some((_, size)) => Ok(size),
-                None => self.fill(&region, at, writes, true, &mut block),
+                None => self.fill(&region, at, writes, true, &mut prepared),
             };
             drop(layout);
             if let Some(revoked) = revoked {
@@ -308,7 +288,7 @@ impl AddressSpace {
             let size = match filled {
                 Ok(size) => size,
                 Err(obstacle) => {
-                    self.overcome(obstacle, at, &mut block).map_err(not_present)?;
+                    self.overcome(obstacle, at, &mut prepared).map_err(not_present)?;
                     continue;
                 }
             };

@@ -6,8 +6,8 @@
 //! page is not used for anything else before Linux let it go ([`Revoke`]).
 //!
 //! Locks: `changes` serialises the calls that change what is mapped, and is held until Linux is
-//! told. `layout` protects the regions. A fault waits for it, so nobody holds it for longer than a
-//! page of 4 KiB takes, however much a call changes. `mirrors` knows where the shadow maps files.
+//! told. `layout` protects the regions. A fault waits for it, so nobody holds it while a page is
+//! filled, or for longer than a few regions take, however much a call changes. `mirrors` knows where the shadow maps files.
 //! `tables` is a spin lock around a bounded number of entries. They are taken in this order, but
 //! `mirrors` before `layout`.
 
@@ -16,11 +16,13 @@ mod fault;
 mod fork;
 mod map;
 mod mirror;
+mod prepared;
 mod reading;
 mod revoke;
 
 use super::object::Object;
-use super::{frames, heap};
+use super::frames::{self, SparePage};
+use super::heap;
 use crate::arch::paging::{NoFrames, Scan, Steps, Tables};
 use crate::arch::tlb;
 use crate::sync::SpinLock;
@@ -37,6 +39,7 @@ pub use crtos_vm::{Kind, MapError, Placement, Protection};
 pub(super) use fault::Obstacle;
 use mirror::Mirror;
 pub use mirror::Target;
+pub(super) use prepared::Prepared;
 pub use reading::{Batch, Filling, Piece};
 pub use revoke::{Revoke, Revoked};
 
@@ -177,6 +180,8 @@ pub struct AddressSpace {
     tables: SpinLock<Tables>,
     root: Frame,
     present: AtomicU64,
+    /// A cleared page for the next fault.
+    spare: SparePage,
     /// Kinds of barriers that the program has registered for.
     pub barriers: AtomicU32,
     bounce_buffer: reading::BounceBuffer,
@@ -238,6 +243,7 @@ impl AddressSpace {
             tables: SpinLock::new(tables),
             root,
             present: AtomicU64::new(0),
+            spare: SparePage::none(),
             barriers: AtomicU32::new(0),
             bounce_buffer: reading::BounceBuffer::new(),
         }))
