@@ -14,6 +14,13 @@
  * nmi TARGET			sends an NMI to a CPU
  * storm TARGET CPU CPU MS	two CPUs send NMIs to a third for so long
  * leave CPU			has the hypervisor leave a CPU; the result of that call
+ * random hypercalls SEED COUNT REALM CPU
+ *				calls into the hypervisor, beside the cell REALM, with CPU offline
+ * random registers SEED COUNT	reads of all, and writes to all that Linux may not write
+ * random ports SEED COUNT FIRST LAST SMI
+ *				ports that a cell has alone, and SMI; reads of others
+ * random words SEED COUNT PID US
+ *				into the channel, but for slots of process PID, each US microseconds
  *
  * nmi and storm say how many were sent, and how many the target has handled.
  */
@@ -36,6 +43,7 @@
 #include <asm/smp.h>
 
 #include "hypercall.h"
+#include "random.h"
 
 /* Bytes of a command or a result. */
 #define LINE	128
@@ -247,6 +255,8 @@ static int carry_out(const char *command)
 		return send_nmis(cpu, first, second, milliseconds);
 	if (sscanf(command, "leave %u", &cpu) == 1)
 		return leave_on(cpu);
+	if (!strncmp(command, "random ", 7))
+		return attack_at_random(command + 7, result, LINE);
 	if (sysfs_streq(command, "page"))
 		return snprintf(result, LINE, "%#llx\n", (u64)virt_to_phys(page));
 	return -EINVAL;
