@@ -27,7 +27,7 @@ mod publish;
 mod sections;
 mod soak;
 mod system;
-mod turns;
+pub mod turns;
 
 use std::collections::hash_map::DefaultHasher;
 use std::fs;

@@ -23,6 +23,7 @@ use anyhow::{Context, Result, anyhow};
 use super::Selection;
 use super::header::Header;
 use super::report::{Report, Verdict};
+use crate::bench::turns::Turns;
 use crate::kernels::Flavour;
 use crate::vm::{Config, Outcome, Vm, interrupted};
 use crate::{paths, programs, run, vm_command};
@@ -248,6 +249,9 @@ fn add(report: &Report, case: &Case, kernel: Flavour, verdict: Verdict, time: Du
 
 fn boot(kernel: Flavour, header: &Header, report: &Report) -> Result<Vm> {
     let start = Instant::now();
+    // QEMU has mapped the file when the guest is up.
+    let turns = header.short_turns.then(Turns::new).transpose()?;
+    let plugins = turns.iter().map(Turns::plugin).collect::<Result<_>>()?;
     let config = Config {
         kernel,
         cpus: header.cpus,
@@ -256,11 +260,15 @@ fn boot(kernel: Flavour, header: &Header, report: &Report) -> Result<Vm> {
         xapic: header.xapic,
         icount: header.icount,
         boot_parameters: header.boot.clone(),
+        plugins,
         ..Config::default()
     };
     let mut guest = Vm::boot(&config, None)?;
     if header.realm {
         vm_command::start_realm(&mut guest, &config)?;
+    }
+    if let Some(turns) = turns {
+        turns.set(true)?;
     }
     report.note_boot(start.elapsed());
     Ok(guest)

@@ -31,6 +31,8 @@ pub struct Header {
     pub xapic: bool,
     /// `icount: yes`: count instructions instead of time.
     pub icount: bool,
+    /// `turns: short`: virtual CPUs that are busy advance nearly alike; with `icount: yes`.
+    pub short_turns: bool,
     /// `shared: yes`: the script leaves the guest as it was.
     pub shared: bool,
     /// `tier: full`: takes long, so it runs only if asked for.
@@ -51,6 +53,7 @@ impl Default for Header {
             packages: vec![],
             xapic: false,
             icount: false,
+            short_turns: false,
             shared: false,
             full: false,
             full_setting: String::new(),
@@ -85,6 +88,8 @@ impl Header {
             "packages" => self.packages.extend(words(value).map(str::to_owned)),
             "xapic" => self.xapic = yes(value)?,
             "icount" => self.icount = yes(value)?,
+            "turns" if value == "short" => self.short_turns = true,
+            "turns" => bail!("turns are `short`, or as long as they get"),
             "shared" => self.shared = yes(value)?,
             "full" => self.full_setting = value.to_owned(),
             "tier" if value == "full" => self.full = true,
@@ -99,7 +104,7 @@ impl Header {
     pub fn same_machine(&self, other: &Self) -> bool {
         let machine = |h: &Self| {
             let (memory, boot, packages) = (h.memory.clone(), h.boot.clone(), h.packages.clone());
-            (h.cpus, memory, boot, h.realm, packages, h.xapic, h.icount)
+            (h.cpus, memory, boot, h.realm, packages, h.xapic, h.icount, h.short_turns)
         };
         self.shared && other.shared && machine(self) == machine(other)
     }

@@ -1,0 +1,85 @@
+#!/bin/bash
+# SPDX-License-Identifier: MIT OR Apache-2.0
+# A program in the realm keeps its period of 1 ms during each attack that does not end the machine:
+# what the other scripts of this folder do, here in virtual time.
+# kernels: 6.1
+# icount: yes
+# turns: short
+# realm: no
+# shared: yes
+# timeout: 1800
+set -u
+cd "$(mktemp -d)" || exit 1
+inmates=/usr/lib/crtos/inmates
+cpus=/sys/devices/system/cpu
+failed=0
+fail() { echo "FAILED $*"; failed=1; }
+smi=$(od -An -tu4 -j48 -N4 /sys/firmware/acpi/tables/FACP | tr -d ' ')
+# during COMMAND...
+during() { keeps_period "$@" || fail "$*"; }
+at_random() { attack random "$@" >/dev/null; }
+
+in_memory crtos "$PROGRAMS/periodic" busybox chrt jq setpriv taskset
+attacker || exit 1
+crtos up --cpus 3 --memory 256M || exit 1
+crtos run -- "$PROGRAMS/periodic" 1000 1 >/dev/null
+dmesg --clear
+
+during sleep 1
+during at_random registers 1 20000
+# To the realm's CPU, where none arrives.
+nmis() { attack storm 3 0 1 300 >/dev/null; }
+during nmis
+# Beside it.
+storm() { attack storm 2 0 1 300 >/dev/null; }
+during storm
+leave() { for cpu in 0 1 2; do [ "$(attack leave $cpu)" = -3 ] || return 1; done; }
+during leave
+ports() {
+	crtos cell create owner --cpus 2 --memory 4M --port 0x300-0x30f:exclusive >/dev/null &&
+		at_random ports 1 20000 0x300 0x30f "$smi" && crtos cell destroy owner
+}
+during ports
+# A cell that breaks its bounds, again and again.
+bounds() {
+	local what
+	crtos cell create hostile --cpus 2 --memory 4M >/dev/null || return 1
+	for what in memory-write msr-write icr-init-broadcast icr-foreign-nmi wbinvd triple-fault
+	do
+		crtos cell start hostile $inmates/prober.elf --command-line $what || return 1
+		await '[ "$(crtos cell list --json | jq -r ".[1].state")" = failed ]' || return 1
+		crtos cell stop hostile || return 1
+	done
+	crtos cell destroy hostile
+}
+during bounds
+hotplug() {
+	for _ in 1 2 3; do
+		echo 0 >$cpus/cpu2/online && echo 1 >$cpus/cpu2/online || return 1
+	done
+}
+during hotplug
+echo 0 >$cpus/cpu2/online || fail 'CPU 2 offline'
+during at_random hypercalls 1 5000 0 2
+echo 1 >$cpus/cpu2/online || fail 'CPU 2 online'
+# The words of programs that call Linux, but not of the one that does not. What is damaged stays so,
+# so this comes last.
+words() {
+	local caller
+	setpriv --reuid 12345 --regid 12345 --groups "$(stat -c %g /dev/crtos)" crtos run -- \
+		busybox sh -c 'while :; do busybox date; done' >/dev/null 2>&1 &
+	caller=$!
+	sleep 0.2
+	# That of keeps_period.
+	# shellcheck disable=SC2154
+	at_random words 1 20000 "$program" 5
+	kill -KILL $caller 2>/dev/null
+	wait $caller 2>/dev/null
+	true
+}
+during words
+
+rmmod attack
+crtos down --force || fail down
+complaints | grep . && fail dmesg
+exit $failed
