@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 /*
- * neighbour WHAT: how late a thread is done that wakes every 100 us, has memory locked, and shares
- * its program with a thread of ordinary priority on the same CPU that changes memory all the time,
- * 256 MiB of it. After each wake-up it touches a page for the first time and wakes nobody at a
- * futex that other processes could wait at: both need what is known of the program's memory. Prints
- * the latest of 2000 wake-ups in nanoseconds.
+ * neighbour WHAT [all]: how late a thread is done that wakes every 100 us, has memory locked, and
+ * shares its program with a thread of ordinary priority on the same CPU that changes memory all the
+ * time, 256 MiB of it. After each wake-up it touches a page for the first time and wakes nobody at
+ * a futex that other processes could wait at: both need what is known of the program's memory.
+ * Prints the latest of 2000 wake-ups in nanoseconds, or with `all` each one, in the order of time.
  *
  *   nothing  the neighbour computes
  *   map      mmap of locked memory, munmap
@@ -131,7 +131,7 @@ static const struct {
 /* Memory of which a page is touched after each wake-up, and a futex that other processes share. */
 static char *fresh;
 static uint32_t *futex;
-static uint64_t latest;
+static uint64_t late[WARM_UP + WAKE_UPS];
 
 static uint64_t nanoseconds(struct timespec time)
 {
@@ -146,9 +146,7 @@ static void *periodic(void *unused)
 	if (sched_setscheduler(0, SCHED_FIFO, &highest))
 		fail("sched_setscheduler");
 	clock_gettime(CLOCK_MONOTONIC, &deadline);
-	for (int turn = -WARM_UP; turn < WAKE_UPS; turn++) {
-		uint64_t late;
-
+	for (int turn = 0; turn < WARM_UP + WAKE_UPS; turn++) {
 		deadline.tv_nsec += PERIOD_NS;
 		if (deadline.tv_nsec >= 1000000000) {
 			deadline.tv_nsec -= 1000000000;
@@ -161,9 +159,7 @@ static void *periodic(void *unused)
 		if (syscall(SYS_futex, futex, FUTEX_WAKE, 1, NULL, NULL, 0) != 0)
 			fail("futex");
 		clock_gettime(CLOCK_MONOTONIC, &now);
-		late = nanoseconds(now) - nanoseconds(deadline);
-		if (turn >= 0 && late > latest)
-			latest = late;
+		late[turn] = nanoseconds(now) - nanoseconds(deadline);
 	}
 	atomic_store(&done, 1);
 	return unused;
@@ -173,13 +169,15 @@ int main(int argc, char **argv)
 {
 	const size_t touched = (WARM_UP + WAKE_UPS) * PAGE;
 	const size_t count = sizeof(neighbours) / sizeof(*neighbours);
+	const int all = argc == 3 && !strcmp(argv[2], "all");
 	size_t which = 0;
+	uint64_t latest = 0;
 	pthread_t thread;
 
-	while (which < count && (argc != 2 || strcmp(argv[1], neighbours[which].what)))
+	while (which < count && (argc < 2 || strcmp(argv[1], neighbours[which].what)))
 		which++;
-	if (which == count) {
-		fprintf(stderr, "usage: neighbour WHAT\n");
+	if (which == count || argc > 2 + all) {
+		fprintf(stderr, "usage: neighbour WHAT [all]\n");
 		return 2;
 	}
 	if (mlockall(MCL_CURRENT | MCL_FUTURE))
@@ -197,6 +195,13 @@ int main(int argc, char **argv)
 	while (!atomic_load(&done))
 		neighbours[which].act();
 	pthread_join(thread, NULL);
-	printf("%llu\n", (unsigned long long)latest);
+	for (int turn = all ? 0 : WARM_UP; turn < WARM_UP + WAKE_UPS; turn++) {
+		if (all)
+			printf("%llu\n", (unsigned long long)late[turn]);
+		else if (late[turn] > latest)
+			latest = late[turn];
+	}
+	if (!all)
+		printf("%llu\n", (unsigned long long)latest);
 	return 0;
 }

@@ -15,6 +15,7 @@ use crtos_results::order::{Choice, Size, named};
 use crtos_results::{Results, table};
 
 use super::machine::Measuring;
+use super::neighbours::{Delay, GOAL_NS, neighbours};
 use super::system::{CPU, OTHER_CPU, Target};
 use crate::kernels::Flavour;
 use crate::paths;
@@ -52,9 +53,21 @@ pub fn gate(replace: bool) -> Result<u8> {
     for cell in results.cells.iter().filter(|cell| cell.outcome.is_err()) {
         println!("{}", table::outcome(cell));
     }
+    let delays = neighbours()?;
+    println!(
+        "a thread is ready later beside another one that does this with 256 MiB, in instructions of its CPU (goal: {GOAL_NS})"
+    );
+    for Delay { neighbour, latest, delay } in &delays {
+        println!("{neighbour:>8}  latest {latest:>6}, later by {delay:>6}");
+    }
     let changed: Vec<_> = findings.iter().filter(|finding| finding.verdict.fails()).collect();
+    let too_long: Vec<_> =
+        delays.iter().filter(|delay| delay.is_too_long()).map(|delay| delay.neighbour).collect();
+    if !too_long.is_empty() {
+        println!("threads of higher priority are held for too long: {}", too_long.join(", "));
+    }
     if changed.is_empty() {
-        return Ok(0);
+        return Ok(u8::from(!too_long.is_empty()));
     }
     let names: Vec<_> =
         changed.iter().map(|f| format!("{} ({})", f.name, f.verdict.words())).collect();

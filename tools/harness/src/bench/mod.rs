@@ -10,6 +10,7 @@
 //! | [`system`] | the systems that are compared |
 //! | [`machine`] | a machine in virtual time, set up for measuring |
 //! | [`mod@gate`] | path lengths against those in the tree |
+//! | [`mod@neighbours`] | how long a thread that changes memory holds another one |
 //! | [`soak`] | everything at once for long |
 //! | [`sections`] | the longest sections with interrupts off |
 //! | [`calls`] | what calls and wake-ups spend their instructions on |
@@ -21,6 +22,7 @@
 mod calls;
 mod gate;
 mod machine;
+mod neighbours;
 mod observer;
 mod own;
 mod publish;
