@@ -7,9 +7,9 @@
 //!
 //! Locks: `changes` serialises the calls that change what is mapped, and is held until Linux is
 //! told. `layout` protects the regions. A fault waits for it, so nobody holds it while a page is
-//! filled, or for longer than a few regions take, however much a call changes. `mirrors` knows where the shadow maps files.
-//! `tables` is a spin lock around a bounded number of entries. They are taken in this order, but
-//! `mirrors` before `layout`.
+//! filled. Who maps or unmaps holds it for a few regions at a time, who changes rights for all of
+//! the range. `mirrors` knows where the shadow maps files. `tables` is a spin lock around a bounded
+//! number of entries. They are taken in this order, but `mirrors` before `layout`.
 
 pub(super) mod copy;
 mod fault;
@@ -20,9 +20,9 @@ mod prepared;
 mod reading;
 mod revoke;
 
-use super::object::Object;
 use super::frames::{self, SparePage};
 use super::heap;
+use super::object::Object;
 use crate::arch::paging::{NoFrames, Scan, Steps, Tables};
 use crate::arch::tlb;
 use crate::sync::SpinLock;

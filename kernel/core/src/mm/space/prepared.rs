@@ -64,9 +64,7 @@ impl<'a> Prepared<'a> {
     /// # Errors
     /// [`Obstacle::NoCopy`] if it is not ready.
     pub(super) fn copy_of(&mut self, from: OwnedPage) -> Result<PageCopy, Obstacle> {
-        self.copy
-            .take_if(|copy| copy.from.frame() == from.frame())
-            .ok_or(Obstacle::NoCopy(from))
+        self.copy.take_if(|copy| copy.from.frame() == from.frame()).ok_or(Obstacle::NoCopy(from))
     }
 
     /// A cleared block of 2 MiB; `None` if there is none at all.
