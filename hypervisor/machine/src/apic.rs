@@ -15,6 +15,9 @@ use crate::{direct_map, launch_info};
 /// Physical address of the registers in xAPIC mode. Linux leaves it where it is after a reset.
 pub const XAPIC_PAGE: PhysAddr = PhysAddr::new(PAGE);
 
+/// Bytes from there on in which a store is a message that interrupts a CPU (APM vol. 2, 16.11).
+pub const MESSAGES: u64 = 1 << 20;
+
 /// The local APIC of the CPU that executes this.
 #[derive(Clone, Copy)]
 pub struct LocalApic {

@@ -156,9 +156,12 @@ unsafe fn set_up(info: &LaunchInfo) -> Result<(), LaunchError> {
     };
     let report_pages =
         (0..REPORT_SIZE).step_by(PAGE_SIZE as usize).map(|offset| report_area + offset);
-    let apic_page = (!launch_info::x2apic()).then_some(apic::XAPIC_PAGE);
+    // A store there is a message to any CPU, with any vector. In xAPIC mode the first page is each
+    // CPU's own APIC, whose writes are carried out after a look.
+    let messages = (0..apic::MESSAGES).step_by(PAGE_SIZE as usize);
+    let messages = messages.map(|offset| apic::XAPIC_PAGE + offset);
     let end = info.memory_end.max(1 << 32);
-    let read_only = report_pages.chain(apic_page);
+    let read_only = report_pages.chain(messages);
     ownership::init(add_memory, end, launch_info::blocks(), read_only, |frames| {
         // SAFETY: The module's top table, in one of the hypervisor's blocks.
         unsafe { make_page_table(frames, PhysAddr::new(info.host_cr3)) }?;

@@ -10,14 +10,14 @@ use super::context::{INTERRUPT_FLAG, TRAP_FLAG, UserContext};
 use super::interrupts::WayBack;
 use super::percpu::{CARRIED, CURRENT, DUE, KERNEL_STACK, SCRATCH};
 use super::traps::{Cause, Exception};
-use super::{cpu, gdt, percpu, traps};
+use super::{apic, cpu, gdt, percpu, traps};
 use crate::personality::{self, FAST, FAST_NUMBERS};
 use crate::task::{Thread, scheduler};
 use crate::{sections, task, trace};
 use core::arch::{global_asm, naked_asm};
 use core::mem::offset_of;
 use crtos_abi::channel::{TRACE_INTERRUPT, TRACE_INTERRUPT_END, USER_END};
-use crtos_registers::msr;
+use crtos_registers::{exception, msr};
 
 /// Bytes from one interrupt entry to the next.
 pub const STUB_SIZE: u64 = 16;
@@ -28,7 +28,7 @@ unsafe extern "sysv64" {
 }
 
 // Exceptions 8, 10..=14, 17, 21, 29, 30 push an error code; the others get a 0 (interrupts: all
-// ones).
+// ones, [`NO_ERROR_CODE`]).
 global_asm!(
     ".balign 16",
     ".globl interrupt_stubs",
@@ -37,20 +37,43 @@ global_asm!(
     ".rept 256",
     ".balign 16",
     ".if vector == 8 || (vector >= 10 && vector <= 14) || vector == 17 || vector == 21 || vector == 29 || vector == 30",
+    "push rdi",
+    "mov edi, vector",
+    "jmp {with_error_code}",
     ".else",
     ".if vector < 32",
     "push 0",
     ".else",
     "push -1",
     ".endif",
-    ".endif",
     "push rdi",
     "mov edi, vector",
     "jmp {common}",
+    ".endif",
     ".set vector, vector + 1",
     ".endr",
     common = sym interrupt_common,
+    with_error_code = sym with_error_code,
 );
+
+/// What takes the place of an error code where the processor pushed none.
+const NO_ERROR_CODE: u64 = u64::MAX;
+
+/// On the stack: RDI, and what the processor pushed for a vector whose exception has an error code.
+/// An interrupt with that vector has none, which shows in the alignment: the processor aligned the
+/// stack to 16 before it pushed five words, or six.
+#[unsafe(naked)]
+unsafe extern "sysv64" fn with_error_code() {
+    naked_asm!(
+        "test spl, 8",
+        "jnz {common}",
+        "push qword ptr [rsp]",
+        "mov qword ptr [rsp + 8], {none}",
+        "jmp {common}",
+        common = sym interrupt_common,
+        none = const NO_ERROR_CODE as i64,
+    )
+}
 
 /// On the stack: RDI, error code, and what the processor pushed. EDI = vector.
 #[unsafe(naked)]
@@ -273,6 +296,27 @@ unsafe extern "sysv64" fn complete_context() {
     )
 }
 
+/// On a stack of its own, with what the processor pushed for an exception of a program without an
+/// error code: goes on at the kernel stack of the current thread, as other exceptions begin there.
+macro_rules! leave_own_stack {
+    () => {
+        concat!(
+            "swapgs;",
+            "mov gs:[{scratch}], rdi;",
+            "mov rdi, rsp;",
+            "mov rsp, gs:[{kernel_stack}];",
+            "push qword ptr [rdi + 32];",
+            "push qword ptr [rdi + 24];",
+            "push qword ptr [rdi + 16];",
+            "push qword ptr [rdi + 8];",
+            "push qword ptr [rdi];",
+            "push 0;",
+            "push qword ptr gs:[{scratch}];",
+            "swapgs;",
+        )
+    };
+}
+
 /// Debug exceptions come on a stack of their own: one that hits the kernel (a program's trap flag
 /// at an entry) is dropped with the flag, one from a program goes on like any other exception.
 ///
@@ -286,20 +330,34 @@ pub unsafe extern "sysv64" fn debug_entry() {
         "and qword ptr [rsp + 16], ~0x100",
         "iretq",
         "1:",
-        "swapgs",
-        "mov gs:[{scratch}], rdi",
-        "mov rdi, rsp",
-        "mov rsp, gs:[{kernel_stack}]",
-        "push qword ptr [rdi + 32]",
-        "push qword ptr [rdi + 24]",
-        "push qword ptr [rdi + 16]",
-        "push qword ptr [rdi + 8]",
-        "push qword ptr [rdi]",
-        "push 0",
-        "push qword ptr gs:[{scratch}]",
-        "swapgs",
+        leave_own_stack!(),
         "mov edi, 1",
         "jmp {common}",
+        scratch = const SCRATCH,
+        kernel_stack = const KERNEL_STACK,
+        common = sym interrupt_common,
+    )
+}
+
+/// Machine checks come on a stack of their own, since they may come anywhere. An interrupt with
+/// their number comes here as well, and after it a program goes on.
+///
+/// # Safety
+/// Only for the processor, as a gate with a stack of its own.
+#[unsafe(naked)]
+pub unsafe extern "sysv64" fn machine_check_entry() {
+    naked_asm!(
+        "test byte ptr [rsp + 8], 3",
+        "jz 1f",
+        leave_own_stack!(),
+        "mov edi, {vector}",
+        "jmp {common}",
+        "1:",
+        "push 0",
+        "push rdi",
+        "mov edi, {vector}",
+        "jmp {common}",
+        vector = const traps::MACHINE_CHECK,
         scratch = const SCRATCH,
         kernel_stack = const KERNEL_STACK,
         common = sym interrupt_common,
@@ -322,7 +380,7 @@ extern "sysv64" fn handle_interrupt(vector: u32, context: &mut UserContext) {
         let stub = interrupt_stubs as *const () as u64 + u64::from(vector) * STUB_SIZE;
         sections::begin_at(stub);
     }
-    if vector < 32 {
+    if vector < 32 && !is_interrupt(vector as u8, context) {
         traps::exception(vector, context);
     } else {
         trace::event(TRACE_INTERRUPT, vector.into(), 0);
@@ -339,6 +397,18 @@ extern "sysv64" fn handle_interrupt(vector: u32, context: &mut UserContext) {
     if from_on && !context.is_user() {
         sections::end();
     }
+}
+
+/// Whether what came with the vector of an exception is an interrupt, which Linux can have devices
+/// send: the processor pushed no error code, or the local APIC has it in service. That one delivers
+/// vectors from 16 on (APM vol. 2, 16.6.1).
+#[inline]
+fn is_interrupt(vector: u8, context: &UserContext) -> bool {
+    const FIRST: u8 = 16;
+    if exception::has_error_code(vector) {
+        return context.orig_rax == NO_ERROR_CODE;
+    }
+    vector >= FIRST && apic::in_service(vector)
 }
 
 /// Called for SYSCALL. Interrupts off before and after.

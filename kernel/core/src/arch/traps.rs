@@ -28,7 +28,8 @@ const DOUBLE_FAULT: u32 = 8;
 pub(super) const GENERAL_PROTECTION: u32 = 13;
 const PAGE_FAULT: u32 = 14;
 const X87: u32 = 16;
-const MACHINE_CHECK: u32 = 18;
+/// #MC.
+pub(super) const MACHINE_CHECK: u32 = 18;
 const SIMD: u32 = 19;
 
 #[repr(C, align(16))]
@@ -63,7 +64,10 @@ pub fn build() {
             NMI => gate(entry::nmi_entry as *const () as u64, Some(gdt::IST_NMI), false),
             BREAKPOINT | OVERFLOW => gate(stub, None, true),
             DOUBLE_FAULT => gate(stub, Some(gdt::IST_DOUBLE_FAULT), false),
-            MACHINE_CHECK => gate(stub, Some(gdt::IST_MACHINE_CHECK), false),
+            MACHINE_CHECK => {
+                let entry = entry::machine_check_entry as *const () as u64;
+                gate(entry, Some(gdt::IST_MACHINE_CHECK), false)
+            }
             _ => gate(stub, None, false),
         };
     }
@@ -112,6 +116,17 @@ pub fn exception(vector: u32, context: &mut UserContext) {
         personality::exception(context, Exception { vector, error, cause });
     }
     cpu::disable_interrupts();
+}
+
+/// Tells of the first interrupt with this vector that nobody asked for: one line for each vector,
+/// however many Linux has devices send.
+#[cold]
+fn report_stray(vector: u8) {
+    static SEEN: [AtomicU64; 4] = [const { AtomicU64::new(0) }; 4];
+    let bit = 1 << (vector % 64);
+    if SEEN[usize::from(vector / 64)].fetch_or(bit, Ordering::Relaxed) & bit == 0 {
+        warn!("interrupt {vector} that nobody asked for");
+    }
 }
 
 /// An exception of a program that the kernel could not resolve.
@@ -213,20 +228,17 @@ pub fn interrupt(vector: u8) {
             // Another thread's turn and attention are looked at on the way back.
             tlb::serve_flush();
         }
-        apic::SPURIOUS_VECTOR => {
-            count(&counters.spurious);
-        }
         vector if u32::from(vector) == layout::boot_info().doorbell_vector => {
             count(&counters.doorbell);
             apic::end_of_interrupt();
             personality::doorbell(percpu::this().rank());
         }
         vector => {
-            if count(&counters.spurious) < 10 {
-                warn!("interrupt {vector} that nobody asked for");
-            }
+            count(&counters.spurious);
+            // Spurious ones want no end, unless a device sent one with their vector.
             if apic::in_service(vector) {
                 apic::end_of_interrupt();
+                report_stray(vector);
             }
         }
     }
