@@ -11,10 +11,12 @@ use crtos_machine::cell::{self, Cell, Start};
 use crtos_machine::cpu::{self, Owner};
 use crtos_machine::local::Local;
 use crtos_machine::ownership::Released;
+use crtos_machine::{launch_info, processor};
 use crtos_partition::address::{GuestAddr, PhysAddr};
+use crtos_partition::budget;
 use crtos_partition::decode::{R10, RAX, RDI, RDX, RSI};
 use crtos_partition::error::Refusal;
-use crtos_partition::ids::CellId;
+use crtos_partition::ids::{CellId, CpuIndex};
 use crtos_partition::lifecycle::State;
 
 use crate::{console, interrupts, management};
@@ -110,8 +112,22 @@ fn ring_cell(local: &mut Local, id: CellId, index: u64) -> Result<(), Refusal> {
         return Err(Refusal::Busy);
     }
     local.count_doorbell();
+    wait_for_budget(cpu);
     interrupts::doorbell(cpu, cell.doorbell_vector());
     Ok(())
+}
+
+/// Waits until Linux may ring on `cpu` of a cell again: an interval for each CPU of Linux that
+/// wants to. The time stamp counters of the CPUs agree; where they do not, this ends all the same.
+#[inline]
+fn wait_for_budget(cpu: CpuIndex) {
+    let interval = budget::INTERVAL_NS * u64::from(launch_info::get().tsc_khz) / 1_000_000;
+    let mut now = processor::tsc();
+    let end = processor::deadline(2);
+    while !cpu::get(cpu).doorbells.take(now, interval) && now < end {
+        core::hint::spin_loop();
+        now = processor::tsc();
+    }
 }
 
 /// Rings the doorbell of the root cell on its CPU `named`, or where it wants to hear this cell

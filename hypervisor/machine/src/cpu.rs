@@ -5,6 +5,7 @@
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use crtos_abi::MAX_CPUS;
+use crtos_partition::budget::Budget;
 use crtos_partition::cpuset::CpuSet;
 use crtos_partition::icr::Address;
 use crtos_partition::ids::{CellId, CpuIndex};
@@ -77,6 +78,8 @@ pub struct Cpu {
     pub logical: AtomicU32,
     /// xAPIC mode: destination format register.
     pub format: AtomicU32,
+    /// Doorbells of Linux that it may get.
+    pub doorbells: Budget,
 }
 
 impl Cpu {
@@ -91,6 +94,7 @@ impl Cpu {
             refused: AtomicBool::new(false),
             logical: AtomicU32::new(0),
             format: AtomicU32::new(!0),
+            doorbells: Budget::new(),
         }
     }
 

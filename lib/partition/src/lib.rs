@@ -15,6 +15,7 @@
 //! | [`registers`] | registers: what Linux may write, what is reset |
 //! | [`grants`] | what a cell may access without an exit |
 //! | [`doorbell`] | where a cell rings in the root cell |
+//! | [`budget`] | how often Linux rings in a cell |
 //! | [`icr`] | who an interrupt command reaches |
 //! | [`nmi`] | when a guest takes its next non-maskable interrupt |
 //! | [`decode`] | the few instructions that the hypervisor has to understand |
@@ -23,6 +24,7 @@
 #![forbid(unsafe_code)]
 
 pub mod address;
+pub mod budget;
 pub mod config;
 pub mod cpuset;
 pub mod decode;
