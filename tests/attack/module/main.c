@@ -21,6 +21,12 @@
  *				ports that a cell has alone, and SMI; reads of others
  * random words SEED COUNT PID US
  *				into the channel, but for slots of process PID, each US microseconds
+ * message CPU LOW		stores a message for a CPU to the window of messages; how many NMIs
+ *				that CPU has handled since, or -14 if the store faults
+ * flood CELL INDEX MS		all CPUs ring a cell's doorbell on one of its CPUs for so long; how
+ *				often they did
+ * redirect PIN			an entry of the first I/O APIC
+ * redirect PIN VALUE		0; the entry has that value from now on
  *
  * nmi and storm say how many were sent, and how many the target has handled.
  */
@@ -31,6 +37,7 @@
 #include <linux/gfp.h>
 #include <linux/io.h>
 #include <linux/kthread.h>
+#include <linux/ktime.h>
 #include <linux/module.h>
 #include <linux/random.h>
 #include <linux/smp.h>
@@ -51,6 +58,13 @@
 #define MSR_COMMAND	0x830
 /* Most microseconds between two NMIs of a sender. */
 #define PAUSE	64
+/* Where a store is a message, and how far apart the places for two local APICs are. */
+#define MESSAGES	0xfee00000
+#define MESSAGES_SHIFT	12
+/* The first I/O APIC: its first word takes the number of a register, which is the other word. */
+#define IO_APIC		0xfec00000
+#define IO_APIC_DATA	0x10
+#define IO_APIC_ENTRIES	0x10
 
 static struct dentry *file;
 static void *page;
@@ -230,6 +244,81 @@ static int leave_on(unsigned int cpu)
 	return error ?: snprintf(result, LINE, "%lld\n", answer);
 }
 
+/* Doorbells of all CPUs. */
+static atomic_t rings;
+static u64 flooded, flooded_index;
+static ktime_t flood_end;
+
+static void ring(void *unused)
+{
+	while (ktime_before(ktime_get(), flood_end))
+		if (!crtos_hypercall(CRTOS_HC_DOORBELL, flooded, flooded_index, 0, 0))
+			atomic_inc(&rings);
+}
+
+static int flood(u64 cell, u64 index, unsigned int milliseconds)
+{
+	flooded = cell;
+	flooded_index = index;
+	atomic_set(&rings, 0);
+	flood_end = ktime_add_ms(ktime_get(), milliseconds);
+	on_each_cpu(ring, NULL, true);
+	return snprintf(result, LINE, "%d\n", atomic_read(&rings));
+}
+
+/* -EFAULT if the store faults. */
+static int try_store(void __iomem *place, u32 value)
+{
+	int error = -EFAULT;
+
+	asm volatile("1: movl %2, %1\n"
+		     "xorl %0, %0\n"
+		     "2:\n" _ASM_EXTABLE(1b, 2b)
+		     : "+r" (error), "+m" (*(u32 __force *)place)
+		     : "r" (value)
+		     : "cc");
+	return error;
+}
+
+static int send_message(unsigned int cpu, u32 low)
+{
+	void __iomem *place;
+	int error;
+
+	if (cpu >= nr_cpu_ids)
+		return -EINVAL;
+	place = ioremap(MESSAGES | per_cpu(x86_cpu_to_apicid, cpu) << MESSAGES_SHIFT, PAGE_SIZE);
+	if (!place)
+		return -ENOMEM;
+	WRITE_ONCE(target, cpu);
+	atomic_set(&handled, 0);
+	error = try_store(place, low);
+	iounmap(place);
+	msleep(100);
+	return snprintf(result, LINE, "%d\n", error ?: atomic_read(&handled));
+}
+
+static int redirect(unsigned int pin, const u64 *value)
+{
+	void __iomem *io_apic = ioremap(IO_APIC, PAGE_SIZE);
+	u64 entry;
+
+	if (!io_apic)
+		return -ENOMEM;
+	if (value) {
+		writel(IO_APIC_ENTRIES + 2 * pin + 1, io_apic);
+		writel(*value >> 32, io_apic + IO_APIC_DATA);
+		writel(IO_APIC_ENTRIES + 2 * pin, io_apic);
+		writel(*value, io_apic + IO_APIC_DATA);
+	}
+	writel(IO_APIC_ENTRIES + 2 * pin + 1, io_apic);
+	entry = (u64)readl(io_apic + IO_APIC_DATA) << 32;
+	writel(IO_APIC_ENTRIES + 2 * pin, io_apic);
+	entry |= readl(io_apic + IO_APIC_DATA);
+	iounmap(io_apic);
+	return snprintf(result, LINE, "%#llx\n", value ? 0 : entry);
+}
+
 static int carry_out(const char *command)
 {
 	u64 number, a = 0, b = 0, c = 0, d = 0;
@@ -257,6 +346,14 @@ static int carry_out(const char *command)
 		return leave_on(cpu);
 	if (!strncmp(command, "random ", 7))
 		return attack_at_random(command + 7, result, LINE);
+	if (sscanf(command, "message %u %lli", &cpu, &a) == 2)
+		return send_message(cpu, a);
+	if (sscanf(command, "flood %lli %lli %u", &a, &b, &milliseconds) == 3)
+		return flood(a, b, milliseconds);
+	if (sscanf(command, "redirect %u %lli", &first, &a) == 2)
+		return redirect(first, &a);
+	if (sscanf(command, "redirect %u", &first) == 1)
+		return redirect(first, NULL);
 	if (sysfs_streq(command, "page"))
 		return snprintf(result, LINE, "%#llx\n", (u64)virt_to_phys(page));
 	return -EINVAL;
