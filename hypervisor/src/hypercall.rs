@@ -105,14 +105,15 @@ pub fn cell(local: &mut Local, id: CellId) -> i64 {
 /// Rings the doorbell of a cell on its CPU number `index`.
 fn ring_cell(local: &mut Local, id: CellId, index: u64) -> Result<(), Refusal> {
     let cell = cell::get(id);
-    let state = cell.state().ok_or(Refusal::NoCell)?;
+    cell.state().ok_or(Refusal::NoCell)?;
     let index = usize::try_from(index).unwrap_or(usize::MAX);
     let cpu = cell.cpus().nth(index).ok_or(Refusal::Invalid)?;
-    if state != State::Running || cpu::get(cpu).owner() != Owner::Cell(id) {
+    // The owner is looked at behind the wait, in which it may change.
+    wait_for_budget(cpu);
+    if cell.state() != Some(State::Running) || cpu::get(cpu).owner() != Owner::Cell(id) {
         return Err(Refusal::Busy);
     }
     local.count_doorbell();
-    wait_for_budget(cpu);
     interrupts::doorbell(cpu, cell.doorbell_vector());
     Ok(())
 }
