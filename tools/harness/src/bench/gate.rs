@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The gate: lengths of the realm's paths against those in the tree, `tools/bench/expected.json`.
 //!
-//! In virtual time, with Linux idle, these figures are the same on every run to a few instructions.
-//! So a path that got longer is told from noise, by the name of its figure.
+//! In virtual time, with Linux idle, these figures are the same on every run to a few instructions,
+//! those of wake-ups in the shortest of a few starts. So a path that got longer is told from noise,
+//! by the name of its figure.
 
 use std::fs;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, anyhow};
-use crtos_results::catalogue::{FIGURES, How, NO_LOAD};
+use crtos_results::catalogue::{FIGURES, Figure, How, NO_LOAD};
 use crtos_results::compare::{Expected, compare, update};
 use crtos_results::model::{FORMAT, Machine, Method};
 use crtos_results::order::{Choice, Size, named};
-use crtos_results::{Results, table};
+use crtos_results::{Cell, Results, table};
 
 use super::machine::Measuring;
 use super::neighbours::{Delay, GOAL_NS, neighbours};
@@ -22,6 +23,8 @@ use crate::paths;
 
 /// Enough for a median that does not move.
 const SIZE: Size = Size { samples: 300, interval_us: 500, divisor: 50 };
+/// How often a figure is measured whose thread sleeps until a time, as [`measure`] does.
+const STARTS: usize = 3;
 /// Percent by which a median may change, unless the file says something else.
 const TOLERANCE: f64 = 5.0;
 /// Figures that say nothing about a path of ours, or take too long for what they say.
@@ -78,6 +81,12 @@ pub fn gate(replace: bool) -> Result<u8> {
     Ok(1)
 }
 
+/// Measures the figures.
+///
+/// Where threads of the kernel sleep, such as the housekeeper, is not the same after every start of
+/// a program. Each timer of theirs on the measured CPU makes a wake-up there about 50 instructions
+/// longer. So of a wake-up's starts the one with the shortest way counts: a path that got longer is
+/// longer in all of them.
 fn measure(target: Target) -> Result<Results> {
     let names: Vec<String> = FIGURES
         .iter()
@@ -93,7 +102,10 @@ fn measure(target: Target) -> Result<Results> {
     let mut machine = Measuring::boot(target)?;
     let mut cells = Vec::new();
     for order in choice.orders(&target.describe()?, CPU, Some(OTHER_CPU)) {
-        cells.push(machine.measure(&order)?);
+        let wakes_up = Figure::named(&order.figure).is_some_and(Figure::under_load);
+        let starts = (0..if wakes_up { STARTS } else { 1 }).map(|_| machine.measure(&order));
+        let starts = starts.collect::<Result<Vec<_>>>()?;
+        cells.extend(starts.into_iter().min_by_key(length));
     }
     Ok(Results {
         format: FORMAT,
@@ -102,4 +114,9 @@ fn measure(target: Target) -> Result<Results> {
         method: Method { virtual_time: true, ..Method::default() },
         cells,
     })
+}
+
+/// The median of a start; `None`, which is less than any, if it failed: no failure is hidden.
+fn length(cell: &Cell) -> Option<u64> {
+    cell.outcome.as_ref().ok()?.quantile(1, 2)
 }
