@@ -4,6 +4,7 @@
 //! | module | concept |
 //! |---|---|
 //! | [`time`], [`clock`] | nanoseconds; the time stamp counter as a clock |
+//! | [`steer`] | a clock that another one leads |
 //! | [`queue`] | priority levels and the run queue |
 //! | [`placement`] | on which CPU a thread runs |
 //! | [`deadline`] | SCHED_DEADLINE |
@@ -21,6 +22,7 @@ pub mod deadline;
 pub mod interval;
 pub mod placement;
 pub mod queue;
+pub mod steer;
 pub mod time;
 pub mod timers;
 
