@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The clocks that the realm reads without asking: the time page says how the
- * time stamp counter translates into Linux's clocks. Each update goes on where
- * the last translation stands and chooses the rate that meets Linux's clock at
- * the next one, so that the realm's monotonic clock never jumps back. When one
- * of Linux's clocks is set, the page says so before the call that set it returns.
+ * Linux's clocks for the realm: the time page of the channel says how the time
+ * stamp counter translates into them. Each update goes on where the last
+ * translation stands and chooses the rate that meets Linux's clock at the next
+ * one. The real-time kernel leads its own clocks by these rates. When one of
+ * Linux's clocks is set, the page says so before the call that set it returns.
  */
 #include <linux/irq_work.h>
 #include <linux/jiffies.h>
@@ -79,7 +79,7 @@ static DEFINE_RAW_SPINLOCK(page_lock);
 
 /*
  * Writes the page; says whether one of the clocks was set. The caller holds page_lock. A
- * reader that saw any of this sees an odd or another sequence: look() in lib/vdso.
+ * reader that saw any of this sees an odd or another sequence: contents() in lib/vdso.
  */
 static bool publish(struct crtos_time_page *page, struct crtos_clock *clock)
 {
@@ -95,7 +95,7 @@ static bool publish(struct crtos_time_page *page, struct crtos_clock *clock)
 	clock->boottime = boottime;
 	clock->tai = tai;
 	WRITE_ONCE(page->sequence, sequence);
-	/* The odd sequence before the contents; pairs with the acquire fence of look(). */
+	/* The odd sequence before the contents; pairs with the acquire fence of contents(). */
 	smp_wmb();
 	WRITE_ONCE(page->shift, SHIFT);
 	WRITE_ONCE(page->mult, clock->monotonic.mult);
@@ -107,11 +107,11 @@ static bool publish(struct crtos_time_page *page, struct crtos_clock *clock)
 	WRITE_ONCE(page->tai, ktime_add(monotonic, tai));
 	WRITE_ONCE(page->raw, clock->raw.base);
 	WRITE_ONCE(page->tick, TICK_NSEC);
-	/* After the contents; both pair with count() of the kernel's time.rs. */
+	/* After the contents; both pair with steps() of lib/vdso. */
 	smp_store_release(&page->realtime_steps, page->realtime_steps + realtime_set);
 	/* After realtime_steps: who sees this one sees that as well. */
 	smp_store_release(&page->steps, page->steps + set);
-	/* The contents before the even sequence; pairs with the acquire load of look(). */
+	/* The contents before the even sequence; pairs with the acquire load of contents(). */
 	smp_store_release(&page->sequence, sequence + 1);
 	return set;
 }

@@ -295,8 +295,10 @@ pub const REVOCATION_POSTED: u32 = 1;
 /// Carried out; owned by the kernel.
 pub const REVOCATION_DONE: u32 = 2;
 
-/// Time as Linux sees it: `ns = base + ((tsc - tsc_base) * mult >> shift)`. Written by Linux under
-/// a sequence lock (`sequence` odd while it changes). A page of its own, which programs can read.
+/// Clocks as lines: `ns = base + ((tsc - tsc_base) * mult >> shift)`, of the time stamp counter.
+/// Under a sequence lock (`sequence` odd while it changes). A page of its own. There are two: Linux
+/// writes that of the channel, by which the kernel leads its clocks. The kernel writes its own,
+/// which programs can read.
 #[repr(C, align(4096))]
 #[derive(Clone, Copy, Debug)]
 pub struct TimePage {
@@ -347,7 +349,7 @@ pub struct Channel {
     pub abi_version: u32,
     /// Zero.
     pub reserved: u32,
-    /// Written by Linux.
+    /// Linux's clocks, written by Linux.
     pub time: TimePage,
     /// Bit per slot: Linux stored something for the kernel.
     pub replies: [u64; SLOT_WORDS],

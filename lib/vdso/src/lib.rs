@@ -1,17 +1,20 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Linux's clocks from the time page. The kernel's system calls and the vDSO use the same reading,
-//! so that the two agree.
+//! The clocks of programs from the time page. The kernel's system calls and the vDSO use the same
+//! reading, so that the two agree.
 //!
-//! Linux writes the page a few times a second, under a sequence lock. It may stop in the middle for
-//! good, so a reader does not wait for it: after a bounded number of looks it returns the last one,
-//! marked as inconsistent.
+//! The kernel writes the page a few times a second, under a sequence lock. A reader does not wait
+//! for ever: after a bounded number of looks it returns the last one, marked as inconsistent.
 #![no_std]
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 use crtos_abi::channel::TimePage;
 
-/// One of Linux's clocks.
+mod page;
+
+pub use page::{Contents, contents, steps, write};
+
+/// One of the clocks of programs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Clock {
     /// CLOCK_MONOTONIC.
@@ -53,12 +56,12 @@ impl Clock {
 pub struct Reading {
     /// The clock's time in nanoseconds.
     pub time: u64,
-    /// Linux did not write meanwhile. Otherwise some of the numbers may be those of the next
+    /// Nobody wrote meanwhile. Otherwise some of the numbers may be those of the next
     /// update.
     pub is_consistent: bool,
 }
 
-/// The most looks of one reading. An update by Linux takes about 20 instructions.
+/// The most looks of one reading. An update takes about 60 instructions.
 const TRIES: u32 = 64;
 
 /// Reads `clock` at the moment in which `tsc` reads the time stamp counter. At most `TRIES`

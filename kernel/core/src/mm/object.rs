@@ -8,13 +8,13 @@ use super::frames::OwnedPage;
 use super::{frames, heap, page_cache::Identity};
 use crate::mm::space::{FaultError, MapError, Obstacle, Prepared};
 use crate::task::Mutex;
+use crate::time;
 use alloc::collections::BTreeMap;
 use alloc::sync::{Arc, Weak};
 use core::fmt;
+use core::iter;
 use core::ops::Range;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use core::{iter, mem::offset_of};
-use crtos_abi::{boot::CHANNEL_ADDRESS, channel::Channel};
 use crtos_vm::{FRAME_SIZE, Frame, FrameSize};
 
 /// Pages with a number of their own.
@@ -63,10 +63,9 @@ impl Object {
         Self::make(u64::MAX, BTreeMap::new())
     }
 
-    /// The page in which Linux keeps its clocks, and behind it `pages`. No other ones.
+    /// The page in which the kernel keeps the clocks, and behind it `pages`. No other ones.
     pub fn behind_time_page(pages: impl Iterator<Item = OwnedPage>) -> Result<Arc<Self>, MapError> {
-        let time = Frame(CHANNEL_ADDRESS + offset_of!(Channel, time) as u64);
-        let pages = iter::once(time).chain(pages.map(OwnedPage::into_frame));
+        let pages = iter::once(time::page_frame()).chain(pages.map(OwnedPage::into_frame));
         Self::make(0, (0..).zip(pages).collect())
     }
 
