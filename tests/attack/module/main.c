@@ -27,6 +27,8 @@
  *				often they did
  * redirect PIN			an entry of the first I/O APIC
  * redirect PIN VALUE		0; the entry has that value from now on
+ * clock FIELD VALUE MS		writes the page of the realm's clocks for so long, see
+ *				strike_clock(); how often it did
  *
  * nmi and storm say how many were sent, and how many the target has handled.
  */
@@ -42,12 +44,14 @@
 #include <linux/random.h>
 #include <linux/smp.h>
 #include <linux/stop_machine.h>
+#include <linux/timekeeping.h>
 #include <linux/uaccess.h>
 #include <asm/apic.h>
 #include <asm/asm.h>
 #include <asm/msr.h>
 #include <asm/nmi.h>
 #include <asm/smp.h>
+#include <asm/tsc.h>
 
 #include "hypercall.h"
 #include "random.h"
@@ -319,10 +323,44 @@ static int redirect(unsigned int pin, const u64 *value)
 	return snprintf(result, LINE, "%#llx\n", value ? 0 : entry);
 }
 
+/*
+ * step: Linux's clocks are ahead by so many nanoseconds, or behind. mult, shift: the number
+ * there. odd: the page is being written.
+ */
+static int strike_clock(const char *field, s64 value, unsigned int milliseconds)
+{
+	struct crtos_channel *channel = attack_find_channel();
+	unsigned long end = jiffies + msecs_to_jiffies(milliseconds);
+	struct crtos_time_page *time;
+	int times = 0;
+
+	if (!channel)
+		return -ENODEV;
+	for (time = &channel->time; time_before(jiffies, end); times++) {
+		if (!strcmp(field, "step")) {
+			WRITE_ONCE(time->tsc_base, rdtsc_ordered());
+			WRITE_ONCE(time->monotonic, ktime_get_ns() + value);
+			WRITE_ONCE(time->raw, ktime_get_raw_ns() + value);
+		} else if (!strcmp(field, "mult")) {
+			WRITE_ONCE(time->mult, value);
+			WRITE_ONCE(time->raw_mult, value);
+		} else if (!strcmp(field, "shift")) {
+			WRITE_ONCE(time->shift, value);
+		} else if (!strcmp(field, "odd")) {
+			WRITE_ONCE(time->sequence, READ_ONCE(time->sequence) | 1);
+		} else {
+			return -EINVAL;
+		}
+		usleep_range(100, 200);
+	}
+	return snprintf(result, LINE, "%d\n", times);
+}
+
 static int carry_out(const char *command)
 {
 	u64 number, a = 0, b = 0, c = 0, d = 0;
 	unsigned int cpu, first, second, milliseconds;
+	char field[8];
 
 	if (sscanf(command, "hypercall %lli %lli %lli %lli %lli", &number, &a, &b, &c, &d) > 0)
 		return snprintf(result, LINE, "%lld\n", crtos_hypercall(number, a, b, c, d));
@@ -354,6 +392,8 @@ static int carry_out(const char *command)
 		return redirect(first, &a);
 	if (sscanf(command, "redirect %u", &first) == 1)
 		return redirect(first, NULL);
+	if (sscanf(command, "clock %7s %lli %u", field, &a, &milliseconds) == 3)
+		return strike_clock(field, a, milliseconds);
 	if (sysfs_streq(command, "page"))
 		return snprintf(result, LINE, "%#llx\n", (u64)virt_to_phys(page));
 	return -EINVAL;

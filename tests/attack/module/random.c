@@ -582,7 +582,7 @@ static int ports(u64 count, u16 first, u16 last, u16 smi, char *result, size_t s
 
 /* --- The channel --- */
 
-static struct crtos_channel *find_channel(void)
+struct crtos_channel *attack_find_channel(void)
 {
 	u64 address, head[2];
 
@@ -623,7 +623,7 @@ static u64 channel_word(u64 old)
  */
 static int words(u64 count, u32 spared, unsigned int microseconds, char *result, size_t size)
 {
-	struct crtos_channel *channel = find_channel();
+	struct crtos_channel *channel = attack_find_channel();
 	u64 written = 0, i;
 
 	if (!channel)
