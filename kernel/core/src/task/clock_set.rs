@@ -70,7 +70,8 @@ fn lead() {
     }
 }
 
-/// Called when the doorbell rang. Interrupts off.
+/// Called when the doorbell rang, and when a call of Linux returned. Any context that may take a
+/// spin lock.
 pub fn look() {
     time::follow();
     tell_all();

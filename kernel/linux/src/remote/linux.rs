@@ -49,6 +49,9 @@ fn pass_on(row: &Row, args: impl Fn() -> Args) -> SysResult {
         let result = request(Operation::SystemCall { number, arguments });
         user.interruptible.store(false, Ordering::Relaxed);
         let result = result?;
+        // A clock that the call has set is in force when it returns, whatever CPU the doorbell for
+        // it reached.
+        task::clock_set::look();
         if result == RESULT_NOT_MADE {
             // As if the signal had come before the call.
             if row.waits() && must_end(user) {
