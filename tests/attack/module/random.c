@@ -619,7 +619,7 @@ static u64 channel_word(u64 old)
  * Writes words all over the channel, half of which take back the word that was there, for
  * `microseconds` between two. It leaves out the slots of the process `spared`: to end, stop or
  * signal a process is Linux's right. The kernel's state is told to Linux only, which would give the
- * realm up. The clock's page is one more question.
+ * realm up.
  */
 static int words(u64 count, u32 spared, unsigned int microseconds, char *result, size_t size)
 {
@@ -638,10 +638,14 @@ static int words(u64 count, u32 spared, unsigned int microseconds, char *result,
 				 below(sizeof(channel->replies) * 3 + 256) / 8 * 8;
 			break;
 		case 2:
+			offset = offsetof(struct crtos_channel, time) +
+				 below(offsetof(struct crtos_time_page, reserved)) / 8 * 8;
+			break;
+		case 3:
 			offset = offsetof(struct crtos_channel, revocations) +
 				 below(64 * sizeof(struct crtos_revocation)) / 8 * 8;
 			break;
-		case 3:
+		case 4:
 			offset = below(BLOCK_BYTES) / 8 * 8;
 			break;
 		default:
@@ -657,9 +661,7 @@ static int words(u64 count, u32 spared, unsigned int microseconds, char *result,
 			if (READ_ONCE(channel->slots[slot].pid) == spared)
 				continue;
 		}
-		if (offset == offsetof(struct crtos_channel, kernel_state) ||
-		    (offset >= offsetof(struct crtos_channel, time) &&
-		     offset < offsetof(struct crtos_channel, replies)))
+		if (offset == offsetof(struct crtos_channel, kernel_state))
 			continue;
 		old = READ_ONCE(*place);
 		WRITE_ONCE(*place, channel_word(old));
