@@ -22,10 +22,10 @@ read -r nanoseconds ticks most _ <before
 millisecond=$((ticks * 1000000 / nanoseconds))
 echo "without an attack: $((most * 1000000 / millisecond)) ns between two wake-ups at most"
 
-# strike FIELD VALUE: for a second, while the program runs for one and a half.
+# strike FIELD VALUE: for a second, while the program runs for two.
 strike() {
 	local nanoseconds ticks most backwards expected
-	chrt -f 80 crtos run -- "$PROGRAMS/steady" 1000 1500 3 >report &
+	chrt -f 80 crtos run -- "$PROGRAMS/steady" 1000 2000 3 >report &
 	sleep 0.2
 	attack clock "$1" "$2" 1000 >strikes || fail "$1 $2: no attack"
 	wait $!

@@ -582,6 +582,27 @@ static int ports(u64 count, u16 first, u16 last, u16 smi, char *result, size_t s
 
 /* --- The channel --- */
 
+/*
+ * Whether crtos.ko keeps clocks there, twice a second. A realm that has ended leaves its channel
+ * as it was, and Linux uses what comes behind the head.
+ */
+static bool is_in_use(const struct crtos_channel *channel)
+{
+	u32 before, sequence;
+	int tries;
+
+	if (copy_from_kernel_nofault(&before, &channel->time.sequence, sizeof(before)))
+		return false;
+	for (tries = 0; tries < 20; tries++) {
+		msleep(100);
+		if (copy_from_kernel_nofault(&sequence, &channel->time.sequence, sizeof(sequence)))
+			return false;
+		if (sequence != before)
+			return true;
+	}
+	return false;
+}
+
 struct crtos_channel *attack_find_channel(void)
 {
 	u64 address, head[2];
@@ -590,7 +611,8 @@ struct crtos_channel *attack_find_channel(void)
 		if (!page_is_ram(PHYS_PFN(address)) ||
 		    copy_from_kernel_nofault(head, __va(address), sizeof(head)))
 			continue;
-		if (head[0] == CRTOS_CHANNEL_MAGIC && (u32)head[1] == CRTOS_ABI_VERSION)
+		if (head[0] == CRTOS_CHANNEL_MAGIC && (u32)head[1] == CRTOS_ABI_VERSION &&
+		    is_in_use(__va(address)))
 			return __va(address);
 	}
 	return NULL;
