@@ -9,7 +9,7 @@
 //! Linux cannot keep a CPU busy with its clocks.
 
 use alloc::sync::Arc;
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicU32, Ordering, fence};
 
 use spin::Once;
 
@@ -40,6 +40,9 @@ const WORDS: usize = (MAX_THREADS + MAX_TIMERS).div_ceil(64);
 
 /// Bit per deadline. What is told to look again is told under the lock: it does not end meanwhile.
 static FOLLOWERS: SpinLock<[u64; WORDS]> = SpinLock::new([0; WORDS]);
+
+/// How many follow.
+static COUNT: AtomicU32 = AtomicU32::new(0);
 
 /// What [`time::steps`] was when the last round began.
 static SEEN: AtomicU32 = AtomicU32::new(0);
@@ -77,9 +80,15 @@ pub fn look() {
     tell_all();
 }
 
-/// Has the thread begin a round, if a clock was set.
+/// Has the thread begin a round, if a clock was set and somebody follows it.
 fn tell_all() {
-    if time::steps() != SEEN.load(Ordering::Relaxed)
+    if time::steps() == SEEN.load(Ordering::Relaxed) {
+        return;
+    }
+    // Who is not counted yet computes its deadline with the clocks as they are now. Pairs with the
+    // fence of `set`.
+    fence(Ordering::SeqCst);
+    if COUNT.load(Ordering::Relaxed) > 0
         && let Some(thread) = THREAD.get()
     {
         thread.wake();
@@ -91,44 +100,46 @@ fn rounds() {
         block(None);
         let steps = time::steps();
         if SEEN.swap(steps, Ordering::Relaxed) != steps {
-            (0..WORDS).for_each(tell);
+            let mut from = 0;
+            while let Some(told) = tell_next(from) {
+                from = told + 1;
+                sleep_until(time::now() + PAUSE);
+            }
             sleep_until(time::now() + REST);
         }
     }
 }
 
-/// Has all of a word look again.
-fn tell(word: usize) {
-    let mut done = 0;
-    while let Some(told) = tell_next(word, done) {
-        done |= told;
-        sleep_until(time::now() + PAUSE);
-    }
-}
-
-/// Has the first one of a word that is not `done` look again; returns its bit.
-fn tell_next(word: usize, done: u64) -> Option<u64> {
+/// Has the first follower from number `from` on look again; returns its number.
+fn tell_next(from: u16) -> Option<u16> {
     let followers = FOLLOWERS.lock();
-    let left = followers[word] & !done;
-    if left == 0 {
-        return None;
+    let mut word = usize::from(from) / 64;
+    let mut left = followers.get(word)? & (!0 << (from % 64));
+    while left == 0 {
+        word += 1;
+        left = *followers.get(word)?;
     }
     let id = (word * 64) as u16 + left.trailing_zeros() as u16;
     match timer::is_timer(id) {
         true => timer::call_soon(id),
         false => wake(id),
     }
-    Some(left & left.wrapping_neg())
+    Some(id)
 }
 
 /// Says whether deadline `id` follows a clock. Before it is computed, if it does. Any context.
 pub(super) fn set(id: u16, follows: bool) {
     let (word, bit) = (usize::from(id) / 64, 1 << (id % 64));
     let mut followers = FOLLOWERS.lock();
-    match follows {
-        true => followers[word] |= bit,
-        false => followers[word] &= !bit,
+    if (followers[word] & bit != 0) == follows {
+        return;
     }
+    followers[word] ^= bit;
+    // Only the holder of the lock changes it.
+    let count = COUNT.load(Ordering::Relaxed);
+    COUNT.store(if follows { count + 1 } else { count - 1 }, Ordering::Relaxed);
+    // The count before the clock is read, by whom the deadline is computed. Pairs with `tell_all`.
+    fence(Ordering::SeqCst);
 }
 
 /// As [`block`], until a deadline that may move.
