@@ -16,7 +16,8 @@ failed=0
 fail() { echo "FAILED $*"; failed=1; }
 smi=$(od -An -tu4 -j48 -N4 /sys/firmware/acpi/tables/FACP | tr -d ' ')
 # during COMMAND...
-during() { keeps_period "$@" || fail "$*"; }
+# Few CPUs work beside the realm's, most of the time.
+during() { keeps_period 5000 "$@" || fail "$*"; }
 at_random() { attack random "$@" >/dev/null; }
 
 in_memory crtos "$PROGRAMS/periodic" busybox chrt jq setpriv taskset
@@ -77,7 +78,8 @@ words() {
 	wait $caller 2>/dev/null
 	true
 }
-during words
+# Here all four CPUs work all the time, so 5 µs of the realm's take 20.
+keeps_period 20000 words || fail words
 
 rmmod attack
 crtos down --force || fail down
