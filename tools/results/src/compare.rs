@@ -39,6 +39,16 @@ fn change(measured_ns: u64, expected_ns: u64) -> f64 {
     (measured_ns as f64 - expected_ns as f64) / (expected_ns.max(1) as f64) * 100.0
 }
 
+impl Expected {
+    /// Whether a median of the figure `name` is no longer than allowed; not, if nothing is expected.
+    pub fn allows(&self, name: &str, median_ns: u64) -> bool {
+        self.figures.get(name).is_some_and(|entry| {
+            let most = entry.tolerance_percent.unwrap_or(self.tolerance_percent);
+            change(median_ns, entry.median_ns) <= most
+        })
+    }
+}
+
 /// How a figure compares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
@@ -191,6 +201,14 @@ mod tests {
     fn verdict(median_ns: u64) -> Verdict {
         let findings = compare(&results(), REALM, &expected(median_ns));
         findings.iter().find(|finding| finding.name == "getpid").unwrap().verdict
+    }
+
+    #[test]
+    fn a_median_is_allowed_that_is_no_longer() {
+        let expected = expected(100);
+        let allowed = [1, 100, 105].map(|median| expected.allows("getpid", median));
+        assert_eq!(allowed, [true; 3]);
+        assert!(!expected.allows("getpid", 106) && !expected.allows("nothing", 1));
     }
 
     #[test]
