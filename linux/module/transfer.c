@@ -98,6 +98,46 @@ static void *shared_start(struct crtos_file *file, const struct crtos_transfer *
 	return page_address(cell->channel.page[0]) + transfer->offset;
 }
 
+/* Does a range lie within one of @size bytes at @start? */
+static bool lies_in(const struct crtos_transfer *transfer, u64 start, u64 size)
+{
+	return transfer->offset >= start && transfer->length <= size &&
+	       transfer->offset - start <= size - transfer->length;
+}
+
+#define LIES_IN(transfer, field) \
+	lies_in(transfer, offsetof(struct crtos_channel, field), \
+		sizeof_field(struct crtos_channel, field))
+
+/* Is it a byte of a slot that tells no more than Linux's ps does? */
+static bool is_public(size_t byte)
+{
+	return byte < offsetofend(struct crtos_slot, state) ||
+	       (byte >= offsetof(struct crtos_slot, cpu) &&
+		byte < offsetofend(struct crtos_slot, uid)) ||
+	       byte >= offsetof(struct crtos_slot, thread_state);
+}
+
+/*
+ * What those who are not root see of the realm's channel: counters, and of each thread
+ * what Linux's ps shows. Calls with their arguments and signals, the log and the trace
+ * are not for them. The caller has a copy of the range.
+ */
+static int hide(struct crtos_file *file, const struct crtos_transfer *transfer, u8 *copy)
+{
+	u64 i, first = transfer->offset - offsetof(struct crtos_channel, slots);
+
+	if (lies_in(transfer, 0, offsetof(struct crtos_channel, revocations)) ||
+	    LIES_IN(transfer, sections))
+		return 0;
+	if (!LIES_IN(transfer, slots))
+		return crtos_refuse(file, -EPERM, "this takes CAP_SYS_ADMIN: call it as root");
+	for (i = 0; i < transfer->length; i++)
+		if (!is_public((first + i) % sizeof(struct crtos_slot)))
+			copy[i] = 0;
+	return 0;
+}
+
 /**
  * crtos_cell_read() - CRTOS_IOC_CHANNEL: copy from the shared block of a cell
  * @file: where a failure is explained
@@ -110,6 +150,7 @@ static void *shared_start(struct crtos_file *file, const struct crtos_transfer *
 int crtos_cell_read(struct crtos_file *file, struct crtos_transfer __user *user)
 {
 	struct crtos_transfer transfer;
+	bool sees_all = capable(CAP_SYS_ADMIN);
 	void *start, *copy = NULL;
 	int error = 0;
 
@@ -120,6 +161,8 @@ int crtos_cell_read(struct crtos_file *file, struct crtos_transfer __user *user)
 	start = shared_start(file, &transfer, false);
 	if (IS_ERR(start)) {
 		error = PTR_ERR(start);
+	} else if (!sees_all && !crtos.cells[transfer.cell]->realm) {
+		error = crtos_refuse(file, -EPERM, "this takes CAP_SYS_ADMIN: call it as root");
 	} else {
 		copy = kvmalloc(transfer.length, GFP_KERNEL);
 		if (copy)
@@ -128,6 +171,8 @@ int crtos_cell_read(struct crtos_file *file, struct crtos_transfer __user *user)
 			error = crtos_refuse(file, -ENOMEM, "out of memory");
 	}
 	mutex_unlock(&crtos.lock);
+	if (!error && !sees_all)
+		error = hide(file, &transfer, copy);
 	if (!error && copy_to_user(u64_to_user_ptr(transfer.buffer), copy, transfer.length))
 		error = -EFAULT;
 	kvfree(copy);

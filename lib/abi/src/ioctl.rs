@@ -38,6 +38,8 @@ pub const IOC_INFO: u32 = 0x8040_c710;
 /// Copy the report area; argument [`Transfer`].
 pub const IOC_REPORT: u32 = 0x4020_c711;
 /// Copy from the channel of a cell (for inmates: any of the shared block); argument [`Transfer`].
+/// Without CAP_SYS_ADMIN: from the real-time kernel's counters, sections or slots alone (EPERM
+/// otherwise), and of a slot no more than ps(1) tells of a thread; the rest is zero.
 pub const IOC_CHANNEL: u32 = 0x4020_c712;
 /// Tell in words why the last call on this file failed; argument [`Reason`].
 pub const IOC_REASON: u32 = 0x8100_c713;

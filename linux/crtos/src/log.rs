@@ -17,7 +17,8 @@ const ASKED: &str = "read the log";
 ///
 /// Both write into memory that Linux can read, so the log can be read after the realm has crashed.
 /// Each line has the time (seconds of the time stamp counter) and the writer. The hypervisor's log
-/// is kept after `crtos down` as long as the module is loaded.
+/// is kept after `crtos down` as long as the module is loaded. Only root reads the real-time
+/// kernel's.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Exit status: 0 done; 1 failed; 2 usage.")]
