@@ -146,6 +146,10 @@
 
 #define CRTOS_OP_SEGMENT 25
 
+#define CRTOS_OP_LIMITS 26
+
+#define CRTOS_READ_LENGTH_SHIFT 47
+
 #define CRTOS_MOST_READ_PAGES 16
 
 #define CRTOS_STATUS_EMPTY 4294967296
@@ -530,7 +534,7 @@ struct __aligned(64) crtos_slot {
 	u32 parent;
 	u32 interrupt;
 	u32 heritage;
-	u32 in_user_namespace;
+	u32 uncertain_ids;
 	u64 info[6];
 	u32 notices;
 	u32 waits_on;
@@ -601,9 +605,6 @@ struct crtos_startup {
 	u64 hwcap;
 	u64 hwcap2;
 	u8 random[16];
-	u64 signal_limit;
-	u64 processor_limit[2];
-	u64 real_time_limit[2];
 	u64 ignored;
 	u64 renumbers_cpus;
 };

@@ -44,7 +44,7 @@ struct crtos_slot_owner {
 	u32 uid;
 	u32 parent;
 	u32 heritage;
-	u32 in_user_namespace;
+	u32 uncertain_ids;
 };
 
 /* A range that Linux has to let go, as its entry says. */
@@ -203,7 +203,7 @@ static inline void crtos_channel_open(struct crtos_channel *channel, u32 slot, u
 	WRITE_ONCE(s->uid, owner->uid);
 	WRITE_ONCE(s->parent, owner->parent);
 	WRITE_ONCE(s->heritage, owner->heritage);
-	WRITE_ONCE(s->in_user_namespace, owner->in_user_namespace);
+	WRITE_ONCE(s->uncertain_ids, owner->uncertain_ids);
 	WRITE_ONCE(s->notices, 0);
 	crtos_channel_hand_over(channel, slot, state);
 }

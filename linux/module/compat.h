@@ -6,6 +6,7 @@
 #ifndef CRTOS_COMPAT_H
 #define CRTOS_COMPAT_H
 
+#include <linux/fsnotify_backend.h>
 #include <linux/irq.h>
 #include <linux/mm.h>
 #include <linux/percpu.h>
@@ -18,6 +19,17 @@ static inline void vm_flags_mod(struct vm_area_struct *vma,
 	vma->vm_flags = (vma->vm_flags | set) & ~clear;
 }
 #endif
+
+/* The mark of a group on an inode, with a reference, or NULL. */
+static inline struct fsnotify_mark *crtos_find_inode_mark(struct inode *inode,
+							  struct fsnotify_group *group)
+{
+#if LINUX_VERSION_CODE < KERNEL_VERSION(6, 10, 0)
+	return fsnotify_find_mark(&inode->i_fsnotify_marks, group);
+#else
+	return fsnotify_find_inode_mark(inode, group);
+#endif
+}
 
 /* Counts an interrupt in /proc/interrupts. */
 static inline void crtos_count_interrupt(struct irq_desc *desc)

@@ -31,11 +31,16 @@ static int __init crtos_module_init(void)
 	error = crtos_clock_init();
 	if (error)
 		goto out_power;
-	error = misc_register(&crtos_device);
+	error = crtos_identity_init();
 	if (error)
 		goto out_clock;
+	error = misc_register(&crtos_device);
+	if (error)
+		goto out_identity;
 	return 0;
 
+out_identity:
+	crtos_identity_exit();
 out_clock:
 	crtos_clock_exit();
 out_power:
@@ -53,6 +58,7 @@ out_work:
 static void __exit crtos_module_exit(void)
 {
 	misc_deregister(&crtos_device);
+	crtos_identity_exit();
 	crtos_clock_exit();
 	crtos_power_exit();
 	crtos_doorbell_exit();

@@ -18,6 +18,7 @@
 
 struct crtos_cell;
 struct crtos_file;
+struct kstat;
 
 /* A clock of the realm as a line through the time stamp counter. */
 struct crtos_line {
@@ -74,7 +75,7 @@ struct crtos_process {
 	bool shared;			/* by several processes of Linux (CLONE_VM) */
 	struct list_head threads;	/* under realm_lock */
 	struct xarray by_tid;		/* threads by Linux's global thread id */
-	struct xarray kept;		/* files of mirrors, by page number; under realm_lock */
+	struct xarray kept;		/* struct crtos_kept by page number; under realm_lock */
 	struct xarray pages;		/* pages given to Linux, by page number; tag 1: may write */
 	u64 revocations_begun;		/* under the lock of pages */
 	struct mutex revocation_lock;	/* revocations are carried out one after the other */
@@ -146,6 +147,11 @@ bool crtos_vouches(u32 op);
 int crtos_vouch(struct crtos_thread *thread, u64 words[6], s64 *result);
 int crtos_kept_copy(struct crtos_process *process, struct crtos_process *parent);
 void crtos_kept_free(struct crtos_process *process);
+
+/* identity.c */
+int crtos_identify(struct file *file, const struct kstat *status, u64 words[3]);
+int crtos_identity_init(void);
+void crtos_identity_exit(void);
 
 /* fault.c */
 struct page *crtos_pool_page(struct crtos_realm *realm, u64 offset);

@@ -26,6 +26,13 @@ static void free_thread(struct rcu_head *rcu)
 	kfree(thread);
 }
 
+/* Is more needed than the real user id to tell what a task is permitted? */
+static bool has_uncertain_ids(const struct cred *cred)
+{
+	return cred->user_ns != &init_user_ns || !uid_eq(cred->uid, cred->euid) ||
+	       !uid_eq(cred->uid, cred->suid);
+}
+
 /**
  * crtos_thread_add() - make the calling task a thread of a process
  * @process: the process
@@ -49,7 +56,7 @@ struct crtos_thread *crtos_thread_add(struct crtos_process *process, u32 state, 
 		.uid = from_kuid_munged(current_user_ns(), current_uid()),
 		.parent = parent,
 		.heritage = heritage,
-		.in_user_namespace = current_user_ns() != &init_user_ns,
+		.uncertain_ids = has_uncertain_ids(current_cred()),
 	};
 	struct crtos_thread *thread;
 	u32 slot = 0;

@@ -9,13 +9,15 @@
 #include <linux/cred.h>
 #include <linux/file.h>
 #include <linux/fs.h>
-#include <linux/kdev_t.h>
+#include <linux/highmem.h>
 #include <linux/magic.h>
 #include <linux/mm.h>
 #include <linux/pid.h>
 #include <linux/rcupdate.h>
 #include <linux/sched.h>
 #include <linux/sched/signal.h>
+#include <linux/shmem_fs.h>
+#include <linux/slab.h>
 #include <linux/stat.h>
 #include <linux/string.h>
 
@@ -36,6 +38,7 @@ bool crtos_vouches(u32 op)
 	case CRTOS_OP_LET_GO:
 	case CRTOS_OP_IS_CAPABLE:
 	case CRTOS_OP_SEGMENT:
+	case CRTOS_OP_LIMITS:
 		return true;
 	}
 	return false;
@@ -53,15 +56,40 @@ static struct file *program_file(u64 descriptor)
 	return file;
 }
 
+/* The file of a mirror, as long as a process has it. */
+struct crtos_kept {
+	struct file *file;
+	/* Whose pages programs of the realm may change, so that Linux seals none; or NULL. */
+	struct address_space *changing;
+};
+
+static void free_kept(struct crtos_kept *kept)
+{
+	if (!kept)
+		return;
+	if (kept->changing)
+		mapping_unmap_writable(kept->changing);
+	fput(kept->file);
+	kfree(kept);
+}
+
 static int get_status(struct file *file, struct kstat *status)
 {
 	return vfs_getattr(&file->f_path, status, STATX_BASIC_STATS, AT_STATX_SYNC_AS_STAT);
 }
 
-/* As fstat(2) tells it. */
-static u64 device_number(const struct kstat *status)
+/* Is it the file of that identity? 0 or an error. */
+static int check_identity(struct file *file, const u64 identity[3])
 {
-	return new_encode_dev(status->dev);
+	struct kstat status;
+	u64 words[3];
+	int error = get_status(file, &status);
+
+	if (!error)
+		error = crtos_identify(file, &status, words);
+	if (error)
+		return error;
+	return memcmp(words, identity, sizeof(words)) ? -ESTALE : 0;
 }
 
 /* kernel_read() warns of files that it cannot read. */
@@ -81,26 +109,31 @@ static bool is_trusted(const struct file *file)
 	return sb->s_user_ns == &init_user_ns && sb->s_magic != FUSE_SUPER_MAGIC;
 }
 
-static s64 tell_status(const struct crtos_request *request, u64 words[6])
+static int tell_status(struct file *file, u64 words[6])
 {
-	struct file *file = program_file(request->args[0]);
 	struct kstat status;
-	int result;
+	int error = get_status(file, &status);
+
+	if (!error)
+		error = crtos_identify(file, &status, words);
+	if (error)
+		return error;
+	words[3] = status.size;
+	words[4] = (u64)status.ctime.tv_sec << 30 | status.ctime.tv_nsec;
+	words[5] = status.mode | (status.blocks ? 0 : CRTOS_STATUS_EMPTY) |
+		   (is_readable(file) ? CRTOS_STATUS_READABLE : 0) |
+		   (is_trusted(file) ? CRTOS_STATUS_TRUSTED : 0);
+	return 0;
+}
+
+static s64 tell_descriptor(u64 descriptor, u64 words[6])
+{
+	struct file *file = program_file(descriptor);
+	s64 result;
 
 	if (!file)
 		return -EBADF;
-	result = get_status(file, &status);
-	if (!result) {
-		result = file->f_flags;
-		words[0] = device_number(&status);
-		words[1] = status.ino;
-		words[2] = status.size;
-		words[3] = status.ctime.tv_sec;
-		words[4] = status.ctime.tv_nsec;
-		words[5] = status.mode | (status.blocks ? 0 : CRTOS_STATUS_EMPTY) |
-			   (is_readable(file) ? CRTOS_STATUS_READABLE : 0) |
-			   (is_trusted(file) ? CRTOS_STATUS_TRUSTED : 0);
-	}
+	result = tell_status(file, words) ?: file->f_flags;
 	fput(file);
 	return result;
 }
@@ -108,16 +141,42 @@ static s64 tell_status(const struct crtos_request *request, u64 words[6])
 /* The file of a descriptor, or the one that is kept for a mirror. */
 static struct file *source_file(struct crtos_process *process, u64 source)
 {
-	struct file *file;
+	struct crtos_kept *kept;
+	struct file *file = NULL;
 
 	if (source <= U32_MAX)
 		return program_file(source);
 	crtos_realm_lock();
-	file = xa_load(&process->kept, source >> PAGE_SHIFT);
-	if (file)
-		get_file(file);
+	kept = xa_load(&process->kept, source >> PAGE_SHIFT);
+	if (kept)
+		file = get_file(kept->file);
 	crtos_realm_unlock();
 	return file;
+}
+
+/* A file of a file system of Linux's own, with a name that no other file there can have. */
+static bool is_segment(const struct file *file)
+{
+	return !strncmp(file->f_path.dentry->d_name.name, "SYSV", 4) &&
+	       (file_inode(file)->i_sb->s_flags & SB_KERNMOUNT);
+}
+
+/* Reads a page, or up to the end of the file, behind which a segment has the rest of its page. */
+static ssize_t read_page(struct file *file, void *to, size_t count, loff_t position)
+{
+	pgoff_t index = position >> PAGE_SHIFT;
+	ssize_t result = kernel_read(file, to, count, &position);
+	struct page *page;
+
+	if (result <= 0 || result == count || !is_segment(file) ||
+	    file_inode(file)->i_sb->s_magic != TMPFS_MAGIC)
+		return result;
+	page = shmem_read_mapping_page(file->f_mapping, index);
+	if (IS_ERR(page))
+		return PTR_ERR(page);
+	memcpy_from_page(to, page, 0, count);
+	put_page(page);
+	return count;
 }
 
 /* Fills pages of the pool. Returns how many bytes there were, or an error if none. */
@@ -132,13 +191,12 @@ static s64 read_pages(struct crtos_realm *realm, struct file *file, u64 at, u64 
 	pages = page_address(crtos_pool_page(realm, offset));
 	while (done < length) {
 		u64 count = min_t(u64, length - done, PAGE_SIZE);
-		loff_t position = at + done;
 		ssize_t result;
 
 		if (!crtos_channel_pool_page(READ_ONCE(pages[done / PAGE_SIZE]), size, &offset))
 			return -EINVAL;
-		result = kernel_read(file, page_address(crtos_pool_page(realm, offset)), count,
-				     &position);
+		result = read_page(file, page_address(crtos_pool_page(realm, offset)), count,
+				   at + done);
 		if (result < 0)
 			return done ? done : result;
 		done += result;
@@ -151,86 +209,159 @@ static s64 read_pages(struct crtos_realm *realm, struct file *file, u64 at, u64 
 
 static s64 read_file(struct crtos_process *process, const struct crtos_request *request)
 {
-	struct file *file = source_file(process, request->args[0]);
-	struct kstat status;
+	u64 source = request->args[0] & (BIT_ULL(CRTOS_READ_LENGTH_SHIFT) - 1);
+	u64 length = request->args[0] >> CRTOS_READ_LENGTH_SHIFT;
+	struct file *file = source_file(process, source);
 	s64 result;
 
 	if (!file)
 		return -EBADF;
-	result = get_status(file, &status);
-	if (!result && (device_number(&status) != request->args[4] ||
-			status.ino != request->args[5]))
-		result = -ESTALE;
+	result = check_identity(file, &request->args[3]);
 	if (!result && !is_readable(file))
 		result = -EINVAL;
 	if (!result)
-		result = read_pages(process->realm, file, request->args[1], request->args[2],
-				    request->args[3]);
+		result = read_pages(process->realm, file, request->args[1], length,
+				    request->args[2]);
 	fput(file);
 	return result;
 }
 
-static s64 keep_file(struct crtos_process *process, u64 descriptor, u64 mirror)
+/* Keeps a file for a mirror, in place of what is kept there; takes the reference to it. */
+static int keep(struct crtos_process *process, u64 mirror, struct file *file,
+		struct address_space *changing)
 {
-	struct file *file = program_file(descriptor);
-	void *before;
+	struct crtos_kept *kept = kzalloc(sizeof(*kept), GFP_KERNEL), *before;
+
+	if (!kept) {
+		if (changing)
+			mapping_unmap_writable(changing);
+		fput(file);
+		return -ENOMEM;
+	}
+	kept->file = file;
+	kept->changing = changing;
+	crtos_realm_lock();
+	before = xa_store(&process->kept, mirror >> PAGE_SHIFT, kept, GFP_KERNEL);
+	crtos_realm_unlock();
+	if (xa_is_err(before)) {
+		free_kept(kept);
+		return xa_err(before);
+	}
+	free_kept(before);
+	return 0;
+}
+
+/* What the shadow has mapped from an address on; the flags of the mapping go to @flags. */
+static struct file *mapped_file(u64 address, unsigned long *flags)
+{
+	struct vm_area_struct *vma;
+	struct file *file = NULL;
+
+	if (mmap_read_lock_killable(current->mm))
+		return ERR_PTR(-EINTR);
+	vma = vma_lookup(current->mm, address);
+	if (vma && vma->vm_start == address && vma->vm_file) {
+		file = get_file(vma->vm_file);
+		*flags = vma->vm_flags;
+	}
+	mmap_read_unlock(current->mm);
+	return file;
+}
+
+/*
+ * Keeps the file of a descriptor for a mirror. What the mirror shows may be written if
+ * Linux permits that for its mapping there; it stays so, because a file is not sealed
+ * while somebody may write to its pages.
+ */
+static s64 keep_file(struct crtos_process *process, const struct crtos_request *request)
+{
+	struct file *file = program_file(request->args[0]), *mapped;
+	struct address_space *changing = NULL;
+	u64 mirror = request->args[1];
+	unsigned long flags = 0;
+	int error;
 
 	if (!file)
 		return -EBADF;
-	crtos_realm_lock();
-	before = xa_store(&process->kept, mirror >> PAGE_SHIFT, file, GFP_KERNEL);
-	crtos_realm_unlock();
-	if (xa_is_err(before)) {
-		fput(file);
-		return xa_err(before);
+	error = check_identity(file, &request->args[2]);
+	if (error)
+		goto out;
+	mapped = mapped_file(mirror, &flags);
+	if (IS_ERR(mapped)) {
+		error = PTR_ERR(mapped);
+		goto out;
 	}
-	if (before)
-		fput(before);
-	return 0;
+	if (mapped) {
+		struct inode *inode = d_real_inode(file->f_path.dentry);
+
+		if (file_inode(mapped) == inode && (flags & VM_SHARED) &&
+		    (flags & VM_MAYWRITE) && !mapping_map_writable(inode->i_mapping))
+			changing = inode->i_mapping;
+		fput(mapped);
+	}
+	error = keep(process, mirror, file, changing);
+	return error ? error : !!changing;
+out:
+	fput(file);
+	return error;
 }
 
 static s64 let_go(struct crtos_process *process, u64 mirror)
 {
-	struct file *file;
+	struct crtos_kept *kept;
 
 	crtos_realm_lock();
-	file = xa_erase(&process->kept, mirror >> PAGE_SHIFT);
+	kept = xa_erase(&process->kept, mirror >> PAGE_SHIFT);
 	crtos_realm_unlock();
-	if (file)
-		fput(file);
+	free_kept(kept);
 	return 0;
 }
 
-/*
- * Which segment of System V shared memory is attached at an address of the shadow. Its
- * file has a name that no other file of that file system can have, and its number is that
- * of the segment; another namespace's segment of that number has another generation,
- * which is random.
- */
-static s64 tell_segment(u64 address, u64 words[6])
+/* Which segment of System V shared memory is attached as a mirror; it is kept for that. */
+static s64 tell_segment(struct crtos_process *process, u64 mirror, u64 words[6])
 {
-	struct vm_area_struct *vma;
-	struct file *file = NULL;
-	struct inode *inode;
-	s64 result = -EINVAL;
+	unsigned long flags;
+	struct file *mapped = mapped_file(mirror, &flags), *file;
+	s64 result;
 
-	if (mmap_read_lock_killable(current->mm))
-		return -EINTR;
-	vma = vma_lookup(current->mm, address);
-	if (vma && vma->vm_start == address && vma->vm_file && !vma->vm_pgoff)
-		file = get_file(vma->vm_file);
-	mmap_read_unlock(current->mm);
-	if (!file)
+	if (IS_ERR_OR_NULL(mapped))
+		return mapped ? PTR_ERR(mapped) : -EINVAL;
+	if (!is_segment(mapped)) {
+		fput(mapped);
 		return -EINVAL;
-	inode = file_inode(file);
-	if (!strncmp(file->f_path.dentry->d_name.name, "SYSV", 4) &&
-	    (inode->i_sb->s_flags & SB_KERNMOUNT)) {
-		words[0] = (u64)inode->i_generation << 32 | new_encode_dev(inode->i_sb->s_dev);
-		words[1] = inode->i_ino;
-		words[2] = i_size_read(inode);
-		result = !!(file->f_mode & FMODE_WRITE);
 	}
-	fput(file);
+	/* What is mapped cannot be read. */
+	file = dentry_open(&mapped->f_path, O_RDONLY | O_LARGEFILE, current_cred());
+	result = !!(mapped->f_mode & FMODE_WRITE);
+	fput(mapped);
+	if (IS_ERR(file))
+		return PTR_ERR(file);
+	result = tell_status(file, words) ?: result;
+	if (result < 0)
+		fput(file);
+	else
+		result = keep(process, mirror, file, NULL) ?: result;
+	return result;
+}
+
+/* The limits of a process of the caller's namespace, by a thread, 0 for the caller's. */
+static s64 tell_limits(u64 tid, u64 words[6])
+{
+	struct task_struct *task;
+	s64 result = -ESRCH;
+
+	rcu_read_lock();
+	task = tid ? pid_task(find_vpid(tid), PIDTYPE_PID) : current;
+	if (task) {
+		words[0] = task_rlimit(task, RLIMIT_SIGPENDING);
+		words[1] = task_rlimit(task, RLIMIT_NOFILE);
+		words[2] = task_rlimit(task, RLIMIT_CPU);
+		words[3] = task_rlimit_max(task, RLIMIT_CPU);
+		words[4] = task_rlimit(task, RLIMIT_RTTIME);
+		words[5] = task_rlimit_max(task, RLIMIT_RTTIME);
+		result = 0;
+	}
+	rcu_read_unlock();
 	return result;
 }
 
@@ -266,19 +397,22 @@ int crtos_vouch(struct crtos_thread *thread, u64 words[6], s64 *result)
 
 	switch (request->op) {
 	case CRTOS_OP_STATUS:
-		*result = tell_status(request, words);
+		*result = tell_descriptor(request->args[0], words);
 		break;
 	case CRTOS_OP_READ:
 		*result = read_file(process, request);
 		break;
 	case CRTOS_OP_KEEP:
-		*result = keep_file(process, request->args[0], request->args[1]);
+		*result = keep_file(process, request);
 		break;
 	case CRTOS_OP_LET_GO:
 		*result = let_go(process, request->args[0]);
 		break;
 	case CRTOS_OP_SEGMENT:
-		*result = tell_segment(request->args[0], words);
+		*result = tell_segment(process, request->args[0], words);
+		break;
+	case CRTOS_OP_LIMITS:
+		*result = tell_limits(request->args[0], words);
 		break;
 	case CRTOS_OP_SCHEDULING:
 		*result = tell_scheduling(request->args[0]);
@@ -303,15 +437,19 @@ int crtos_vouch(struct crtos_thread *thread, u64 words[6], s64 *result)
  */
 int crtos_kept_copy(struct crtos_process *process, struct crtos_process *parent)
 {
+	struct crtos_kept *kept, *copy;
 	unsigned long index;
-	struct file *file;
 
-	xa_for_each(&parent->kept, index, file) {
-		int error = xa_err(xa_store(&process->kept, index, file, GFP_KERNEL));
-
-		if (error)
-			return error;
-		get_file(file);
+	xa_for_each(&parent->kept, index, kept) {
+		copy = kzalloc(sizeof(*copy), GFP_KERNEL);
+		if (!copy || xa_err(xa_store(&process->kept, index, copy, GFP_KERNEL))) {
+			kfree(copy);
+			return -ENOMEM;
+		}
+		copy->file = get_file(kept->file);
+		/* This cannot fail: the parent's is counted. */
+		if (kept->changing && !mapping_map_writable(kept->changing))
+			copy->changing = kept->changing;
 	}
 	return 0;
 }
@@ -324,10 +462,10 @@ int crtos_kept_copy(struct crtos_process *process, struct crtos_process *parent)
  */
 void crtos_kept_free(struct crtos_process *process)
 {
+	struct crtos_kept *kept;
 	unsigned long index;
-	struct file *file;
 
-	xa_for_each(&process->kept, index, file)
-		fput(file);
+	xa_for_each(&process->kept, index, kept)
+		free_kept(kept);
 	xa_destroy(&process->kept);
 }

@@ -74,6 +74,27 @@ let_go
 same 'a segment is not written without right' 'held secret' "$found"
 ipcrm -m "$theirs" -m "$own"
 
+# A segment of root that members may read: the shadow of the first who attaches it has the word.
+shown=$(ipcmk -M 4096 -p 644 | grep -o '[0-9]*$')
+crtos run -- "$forge" hold "$shown" </dev/null >/dev/null
+mkfifo line
+member "$forge" copies forged crtos run -- "$forge" look "$shown" <line >looked &
+exec 4>line
+await 'grep -q found looked' || fail "nobody looks at a segment: $(cat looked)"
+same 'what a segment contains is not forged' 'found secret' \
+	"$(crtos run -- "$forge" look "$shown" </dev/null)"
+exec 4>&-
+wait
+ipcrm -m "$shown"
+
+# What Linux refuses: setpriority, prlimit64, the mapping of a sealed file.
+same 'a nice value is not forged' 'nice 0' \
+	"$(member "$forge" success 141 crtos run -- "$forge" nice)"
+same 'limits are not forged' few \
+	"$(ulimit -i 20; member "$forge" success 302 crtos run -- "$forge" queue)"
+same 'a sealed file is not written' 'sealed secret' \
+	"$(member "$forge" success 9 crtos run -- "$forge" sealed)"
+
 # What Linux refuses: sched_setattr, ioperm.
 same 'a priority is not forged' 'raised -1 policy 0' \
 	"$(member "$forge" success 314 crtos run -- "$forge" raise)"

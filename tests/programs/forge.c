@@ -4,6 +4,7 @@
  *
  *	forge status TRUE CLAIMED COMMAND...	fstat of TRUE tells what that of CLAIMED would
  *	forge contents OLD NEW COMMAND...	what pread reads has NEW in place of OLD
+ *	forge copies NEW COMMAND...		a page that the shadow copies for the kernel is NEW
  *	forge segment ASKED GIVEN COMMAND...	who asks for a segment of shared memory gets another
  *	forge success CALL COMMAND...		system call number CALL succeeds instead of EBADF,
  *						EPERM or EACCES
@@ -13,10 +14,14 @@
  *	forge say		says what its file contains
  *	forge hold FILE		maps FILE shared (of a number: attaches that segment), stores "secret",
  *				and tells what is there in the end
+ *	forge look FILE		maps it, tells what is there, and waits for a line
  *	forge take FILE		maps it, tells what is there, and stores "forged"
  *	forge put FILE		opens FILE for reading, and writes "forged" to it
  *	forge raise		asks for SCHED_FIFO, and tells what Linux and the caller have
  *	forge port		asks for port 0xe9
+ *	forge nice		asks for the nice value -20, and tells which one it has
+ *	forge queue		asks for room for 1000 signals, and tells how many there is for
+ *	forge sealed		changes a file that it has sealed against writing, and tells what is there
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -30,6 +35,7 @@
 #include <sys/io.h>
 #include <sys/mman.h>
 #include <sys/ptrace.h>
+#include <sys/resource.h>
 #include <sys/shm.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -41,7 +47,7 @@
 static volatile char text[] = "GENUINE!";
 
 static struct stat real, claimed;
-static const char *old, *new;
+static const char *old, *new, *copied;
 static long forged_call = -1, asked = -1, given;
 
 static void say(const char *what, const volatile char *bytes)
@@ -61,6 +67,8 @@ static char *map(const char *name)
 		page = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
 	} else {
 		page = shmat(segment, NULL, 0);
+		if (page == MAP_FAILED && errno == EACCES)
+			page = shmat(segment, NULL, SHM_RDONLY);
 	}
 	if (page == MAP_FAILED) {
 		perror(name);
@@ -85,6 +93,10 @@ static int play(const char *role, const char *name)
 		say("held", page);
 		return 0;
 	}
+	if (strcmp(role, "look") == 0) {
+		say("found", map(name));
+		return read(STDIN_FILENO, &byte, 1) < 0;
+	}
 	if (strcmp(role, "take") == 0) {
 		char *page = map(name);
 
@@ -107,6 +119,41 @@ static int play(const char *role, const char *name)
 	}
 	if (strcmp(role, "port") == 0) {
 		printf("port %d\n", ioperm(0xe9, 1, 1));
+		return 0;
+	}
+	if (strcmp(role, "nice") == 0) {
+		struct { uint32_t size, policy; uint64_t flags; int32_t nice; uint32_t rest[7]; } is;
+
+		setpriority(PRIO_PROCESS, 0, -20);
+		if (syscall(SYS_sched_getattr, 0, &is, sizeof(is), 0))
+			return 1;
+		printf("nice %d\n", is.nice);
+		return 0;
+	}
+	if (strcmp(role, "queue") == 0) {
+		struct rlimit limit = { 1000, 1000 };
+		sigset_t set;
+		int count = 0;
+
+		setrlimit(RLIMIT_SIGPENDING, &limit);
+		sigemptyset(&set);
+		sigaddset(&set, SIGRTMIN);
+		sigprocmask(SIG_BLOCK, &set, NULL);
+		while (count < 900 && !sigqueue(getpid(), SIGRTMIN, (union sigval){ 0 }))
+			count++;
+		printf("%s\n", count < 900 ? "few" : "many");
+		return 0;
+	}
+	if (strcmp(role, "sealed") == 0) {
+		int file = memfd_create("sealed", MFD_ALLOW_SEALING);
+		char *page;
+
+		if (write(file, "secret", 6) != 6 || fcntl(file, F_ADD_SEALS, F_SEAL_WRITE))
+			return 1;
+		page = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+		if (page != MAP_FAILED)
+			memcpy(page, "forged", 6);
+		say("sealed", page == MAP_FAILED ? "secret" : page);
 		return 0;
 	}
 	return 2;
@@ -142,6 +189,33 @@ static void mislead(pid_t thread)
 	}
 }
 
+/* What the kernel asks the shadow for; struct crtos_remote. */
+struct remote {
+	uint32_t slot, has_result;
+	int64_t result;
+	uint32_t op, number;
+	uint64_t arguments[6];
+};
+
+#define REMOTE	0xc048c722
+#define COPY	13
+
+/* After a shadow thread got a request: one to copy a page copies another. */
+static void forge_copy(pid_t thread, const struct user_regs_struct *registers)
+{
+	uint64_t place = (registers->rsp & -4096ull) - 2 * 4096;
+	char page[4096] = { 0 };
+	struct remote remote;
+
+	copy_in(thread, registers->rdx, &remote, sizeof(remote));
+	if (remote.op != COPY || remote.arguments[2] != sizeof(page))
+		return;
+	strcpy(page, copied);
+	copy_out(thread, place, page, sizeof(page));
+	remote.arguments[1] = place;
+	copy_out(thread, registers->rdx, &remote, sizeof(remote));
+}
+
 /* After a system call of a thread. */
 static void forge(pid_t thread)
 {
@@ -165,6 +239,9 @@ static void forge(pid_t thread)
 			at += length;
 		}
 		free(bytes);
+	} else if (registers.orig_rax == SYS_ioctl && (uint32_t)registers.rsi == REMOTE &&
+		   registers.rax == 0 && copied) {
+		forge_copy(thread, &registers);
 	} else if ((long)registers.orig_rax == forged_call &&
 		   ((long)registers.rax == -EBADF || (long)registers.rax == -EPERM ||
 		    (long)registers.rax == -EACCES)) {
@@ -224,6 +301,10 @@ int main(int count, char **arguments)
 		old = arguments[2];
 		new = arguments[3];
 		return trace(arguments + 4);
+	}
+	if (count > 3 && strcmp(arguments[1], "copies") == 0) {
+		copied = arguments[2];
+		return trace(arguments + 3);
 	}
 	if (count > 4 && strcmp(arguments[1], "segment") == 0) {
 		asked = atol(arguments[2]);

@@ -131,8 +131,8 @@ pub const OP_SET_SCHEDULING: u32 = 12;
 /// Copies memory.
 pub const OP_COPY: u32 = 13;
 /// Tells the status of a descriptor. This one, [`OP_SCHEDULING`], [`OP_READ`], [`OP_KEEP`],
-/// [`OP_LET_GO`], [`OP_IS_CAPABLE`] and [`OP_SEGMENT`] are carried out by the module: the shadow,
-/// over which its owner has power, never sees them.
+/// [`OP_LET_GO`], [`OP_IS_CAPABLE`], [`OP_SEGMENT`] and [`OP_LIMITS`] are carried out by the module:
+/// the shadow, over which its owner has power, never sees them.
 pub const OP_STATUS: u32 = 14;
 /// Opens a file in which Linux tells of CPUs.
 pub const OP_TOPOLOGY: u32 = 15;
@@ -154,12 +154,16 @@ pub const OP_KEEP: u32 = 22;
 pub const OP_LET_GO: u32 = 23;
 /// Tells whether the shadow thread has a capability.
 pub const OP_IS_CAPABLE: u32 = 24;
-/// Tells which segment of System V shared memory is attached.
+/// Tells which segment of System V shared memory is attached, and keeps it open for [`OP_READ`].
 pub const OP_SEGMENT: u32 = 25;
+/// Tells the limits of a process.
+pub const OP_LIMITS: u32 = 26;
+/// The number of bytes begins at this bit of the first argument of `OP_READ`, behind what is read.
+pub const READ_LENGTH_SHIFT: u32 = 47;
 /// Most pages that one `OP_READ` fills.
 pub const MOST_READ_PAGES: u64 = 16;
-/// In the last word of the reply to `OP_STATUS`, whose low half is the mode: no block of the file
-/// is in use.
+/// In the last word of the reply to `OP_STATUS` or `OP_SEGMENT`, whose low half is the mode: no
+/// block of the file is in use.
 pub const STATUS_EMPTY: u64 = 0x1_0000_0000;
 /// There as well: `OP_READ` can read the file.
 pub const STATUS_READABLE: u64 = 0x2_0000_0000;
@@ -228,8 +232,9 @@ pub struct Slot {
     /// In state `READY`: what the thread inherited, a number that the kernel gave whoever made it.
     /// In state `SPAWN`: 0.
     pub heritage: u32,
-    /// 1 if the user of `uid` is one of a user namespace, whose ids mean nothing to others.
-    pub in_user_namespace: u32,
+    /// 1 if `uid` is not all that tells what the process is permitted: its other user ids differ, or
+    /// are those of a user namespace, which mean nothing to others.
+    pub uncertain_ids: u32,
     // --- 128: written by Linux at any time
     /// A signal that arrived: the start of its `siginfo`. Linux stores the next one when the kernel
     /// has cleared `SLOT_SIGNAL`.
@@ -495,12 +500,6 @@ pub struct Startup {
     pub hwcap2: u64,
     /// 16 random bytes from Linux for AT_RANDOM.
     pub random: [u8; 16],
-    /// Soft limit of queued signals (RLIMIT_SIGPENDING).
-    pub signal_limit: u64,
-    /// RLIMIT_CPU: soft and hard, in seconds.
-    pub processor_limit: [u64; 2],
-    /// RLIMIT_RTTIME: soft and hard, in microseconds.
-    pub real_time_limit: [u64; 2],
     /// Signals that are ignored: bit `n - 1` for signal `n`.
     pub ignored: u64,
     /// 1 if the program knows the realm's CPUs by numbers of their own, from 0 on; 0: by Linux's.
@@ -518,16 +517,8 @@ impl Startup {
             };
         }
         words!(size, argc, envc, executable, uid, euid, gid, egid, stack_limit, hwcap, hwcap2);
-        words!(signal_limit, ignored, renumbers_cpus);
+        words!(ignored, renumbers_cpus);
         put(offset_of!(Self, random), &self.random);
-        put(
-            offset_of!(Self, processor_limit),
-            self.processor_limit.map(u64::to_le_bytes).as_flattened(),
-        );
-        put(
-            offset_of!(Self, real_time_limit),
-            self.real_time_limit.map(u64::to_le_bytes).as_flattened(),
-        );
         bytes
     }
 
@@ -542,12 +533,6 @@ impl Startup {
                 <$type>::from_le_bytes(at(bytes, offset_of!(Self, $field)))
             };
         }
-        macro_rules! pair {
-            ($field:ident) => {{
-                let offset = offset_of!(Self, $field);
-                [offset, offset + 8].map(|offset| u64::from_le_bytes(at(bytes, offset)))
-            }};
-        }
         Self {
             size: word!(u32, size),
             argc: word!(u32, argc),
@@ -561,9 +546,6 @@ impl Startup {
             hwcap: word!(u64, hwcap),
             hwcap2: word!(u64, hwcap2),
             random: at(bytes, offset_of!(Self, random)),
-            signal_limit: word!(u64, signal_limit),
-            processor_limit: pair!(processor_limit),
-            real_time_limit: pair!(real_time_limit),
             ignored: word!(u64, ignored),
             renumbers_cpus: word!(u64, renumbers_cpus),
         }

@@ -134,16 +134,19 @@ pub enum Operation<'a> {
         length: u64,
         /// Address in the cell of a page with the addresses of the pages.
         pages: u64,
-        /// Device and number that the file has.
-        identity: (u64, u64),
+        /// The file's.
+        identity: Identity,
     },
     /// Keep the file of a descriptor open as that of a mirror, for the process and those that it
-    /// forks. Carried out by the module. Result: 0.
+    /// forks. Carried out by the module. Result: 1 if Linux permits to write to the file's pages
+    /// where the mirror is, else 0; -ESTALE if it is another file.
     Keep {
         /// The descriptor.
         fd: i32,
         /// Where the mirror begins.
         mirror: UserAddr,
+        /// The file's.
+        identity: Identity,
     },
     /// Tell whether this shadow thread has a capability. Carried out by the module. Result: 0 or
     /// -EPERM.
@@ -151,9 +154,15 @@ pub enum Operation<'a> {
         /// `CAP_*`.
         capability: u32,
     },
-    /// Tell which segment of System V shared memory is attached as a mirror. Carried out by the
-    /// module. Result: 1 if it may be written, else 0; two words of the reply are its identity, the
-    /// third its size in bytes.
+    /// Tell the limits of a process (getrlimit(2)). Carried out by the module. Result: 0 or -ESRCH,
+    /// and [`Limits`] in the words of the reply.
+    Limits {
+        /// One of its threads; `None` for the calling one.
+        tid: Option<Tid>,
+    },
+    /// Tell which segment of System V shared memory is attached as a mirror, and keep it open as its
+    /// file. Carried out by the module. Result: 1 if it may be written, else 0, and [`FileStatus`]
+    /// in the words of the reply.
     Segment {
         /// Where the mirror begins.
         mirror: UserAddr,
@@ -220,27 +229,34 @@ pub enum Source {
 }
 
 impl Source {
-    /// As one word: no mirror lies below 4 GiB.
+    /// As one word, below bit [`raw::READ_LENGTH_SHIFT`]: no mirror lies below 4 GiB.
     const fn to_word(self) -> u64 {
         match self {
             Self::Descriptor(fd) => fd as u32 as u64,
-            Self::Mirror(address) => address.get(),
+            Self::Mirror(address) => address.get() & SOURCE,
         }
     }
 
     const fn from_word(word: u64) -> Self {
-        match word >> 32 {
-            0 => Self::Descriptor(word as i32),
-            _ => Self::Mirror(UserAddr::new(word)),
+        match word & SOURCE {
+            fd if fd >> 32 == 0 => Self::Descriptor(fd as i32),
+            address => Self::Mirror(UserAddr::new(address)),
         }
     }
 }
 
-/// What [`Operation::Status`] tells of a file.
+/// Where a source lies in its word.
+const SOURCE: u64 = (1 << raw::READ_LENGTH_SHIFT) - 1;
+
+/// What tells a file from all others: number of the file system, device with generation, number.
+/// Linux's kernel gives each file system a number that never comes again.
+pub type Identity = [u64; 3];
+
+/// What [`Operation::Status`] tells of a file, and [`Operation::Segment`] of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileStatus {
-    /// Device and number.
-    pub identity: (u64, u64),
+    /// Which file.
+    pub identity: Identity,
     /// Bytes.
     pub size: u64,
     /// Seconds and nanoseconds of the last change.
@@ -256,17 +272,46 @@ pub struct FileStatus {
 }
 
 impl FileStatus {
+    /// Bits of nanoseconds below the seconds.
+    const NANOSECONDS: u32 = 30;
+
     /// From the words of the reply; other bits count nothing.
     pub const fn from_words(words: &[u64; 6]) -> Self {
-        let &[device, number, size, seconds, nanoseconds, mode] = words;
+        let &[system, device, number, size, changed, mode] = words;
         Self {
-            identity: (device, number),
+            identity: [system, device, number],
             size,
-            changed: [seconds, nanoseconds],
+            changed: [changed >> Self::NANOSECONDS, changed & ((1 << Self::NANOSECONDS) - 1)],
             mode: mode as u32,
             is_empty: mode & raw::STATUS_EMPTY != 0,
             is_readable: mode & raw::STATUS_READABLE != 0,
             is_trusted: mode & raw::STATUS_TRUSTED != 0,
+        }
+    }
+}
+
+/// What [`Operation::Limits`] tells of a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Soft limit of queued signals (RLIMIT_SIGPENDING).
+    pub signals: u64,
+    /// Soft limit of the numbers of descriptors (RLIMIT_NOFILE).
+    pub descriptors: u64,
+    /// RLIMIT_CPU: soft and hard, in seconds.
+    pub processor: [u64; 2],
+    /// RLIMIT_RTTIME: soft and hard, in microseconds.
+    pub real_time: [u64; 2],
+}
+
+impl Limits {
+    /// From the words of the reply.
+    pub const fn from_words(words: &[u64; 6]) -> Self {
+        let &[signals, descriptors, soft, hard, real_time_soft, real_time_hard] = words;
+        Self {
+            signals,
+            descriptors,
+            processor: [soft, hard],
+            real_time: [real_time_soft, real_time_hard],
         }
     }
 }
@@ -484,11 +529,15 @@ impl<'a> Operation<'a> {
             ),
             Self::Copy { to, from, length } => (raw::OP_COPY, pad([to.get(), from.get(), length])),
             Self::Status { fd } => (raw::OP_STATUS, pad([fd as u32 as u64])),
-            Self::Read { from, offset, length, pages, identity: (device, number) } => {
-                (raw::OP_READ, [from.to_word(), offset, length, pages, device, number])
+            Self::Read { from, offset, length, pages, identity: [system, device, number] } => {
+                let from = from.to_word() | length << raw::READ_LENGTH_SHIFT;
+                (raw::OP_READ, [from, offset, pages, system, device, number])
             }
-            Self::Keep { fd, mirror } => (raw::OP_KEEP, pad([fd as u32 as u64, mirror.get()])),
+            Self::Keep { fd, mirror, identity: [system, device, number] } => {
+                (raw::OP_KEEP, pad([fd as u32 as u64, mirror.get(), system, device, number]))
+            }
             Self::IsCapable { capability } => (raw::OP_IS_CAPABLE, pad([capability.into()])),
+            Self::Limits { tid } => (raw::OP_LIMITS, pad([tid.map_or(0, Tid::get).into()])),
             Self::Segment { mirror } => (raw::OP_SEGMENT, pad([mirror.get()])),
             Self::LetGo { mirror } => (raw::OP_LET_GO, pad([mirror.get()])),
             Self::OpenTopology { file, alone, flags, realm } => {
@@ -556,12 +605,16 @@ impl<'a> Operation<'a> {
             }
             raw::OP_STATUS => Self::Status { fd: half(first)? as i32 },
             raw::OP_READ => {
-                let &[from, offset, length, pages, device, number] = encoded.args;
-                let (from, identity) = (Source::from_word(from), (device, number));
+                let &[from, offset, pages, identity @ ..] = encoded.args;
+                let (from, length) = (Source::from_word(from), from >> raw::READ_LENGTH_SHIFT);
                 Self::Read { from, offset, length, pages, identity }
             }
-            raw::OP_KEEP => Self::Keep { fd: half(first)? as i32, mirror: UserAddr::new(second) },
+            raw::OP_KEEP => {
+                let (fd, mirror) = (half(first)? as i32, UserAddr::new(second));
+                Self::Keep { fd, mirror, identity: [third, fourth, fifth] }
+            }
             raw::OP_IS_CAPABLE => Self::IsCapable { capability: half(first)? },
+            raw::OP_LIMITS => Self::Limits { tid: thread(first)? },
             raw::OP_SEGMENT => Self::Segment { mirror: UserAddr::new(first) },
             raw::OP_LET_GO => Self::LetGo { mirror: UserAddr::new(first) },
             raw::OP_TOPOLOGY => {
@@ -651,6 +704,7 @@ pub const fn name(op: u32) -> Option<&'static str> {
         raw::OP_LET_GO => "let go",
         raw::OP_IS_CAPABLE => "is capable",
         raw::OP_SEGMENT => "segment",
+        raw::OP_LIMITS => "limits",
         raw::OP_TOPOLOGY => "topology",
         raw::OP_DESCRIPTOR_LIMITS => "descriptor limits",
         raw::OP_DESCRIPTORS_IN_USE => "descriptors in use",

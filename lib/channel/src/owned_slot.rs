@@ -112,7 +112,7 @@ pub struct OwnedSlot {
     uid: u32,
     parent: Option<Slot>,
     heritage: Heritage,
-    in_user_namespace: bool,
+    uncertain_ids: bool,
 }
 
 impl Channel {
@@ -140,7 +140,7 @@ impl Channel {
             heritage: Heritage::new(
                 word!(self, AtomicU32, slots[slot.get()].heritage).load(Ordering::Relaxed),
             ),
-            in_user_namespace: word!(self, AtomicU32, slots[slot.get()].in_user_namespace)
+            uncertain_ids: word!(self, AtomicU32, slots[slot.get()].uncertain_ids)
                 .load(Ordering::Relaxed)
                 != 0,
         };
@@ -189,9 +189,9 @@ impl OwnedSlot {
         self.uid
     }
 
-    /// Whether that is one of a user namespace, and so tells nothing of what is permitted.
-    pub fn is_in_user_namespace(&self) -> bool {
-        self.in_user_namespace
+    /// Whether that is not all that tells what the process is permitted.
+    pub fn has_uncertain_ids(&self) -> bool {
+        self.uncertain_ids
     }
 
     /// Hands `request` to Linux; the doorbell has to be rung next. False, with nothing done, while

@@ -26,7 +26,7 @@ fn device() -> impl Strategy<Value = Device> {
 fn source() -> impl Strategy<Value = Source> {
     prop_oneof![
         any::<i32>().prop_map(Source::Descriptor),
-        (1_u64 << 32..).prop_map(|address| Source::Mirror(UserAddr::new(address))),
+        (1_u64 << 32..1 << 47).prop_map(|address| Source::Mirror(UserAddr::new(address))),
     ]
 }
 
@@ -79,6 +79,7 @@ fn operation() -> impl Strategy<Value = Operation<'static>> {
             .prop_map(|(signal, disposition, flags)| SetDisposition { signal, disposition, flags }),
         any::<u64>().prop_map(|signals| ForwardSignals { signals }),
         any::<u32>().prop_map(|tid| Operation::Scheduling { tid: Tid::new(tid) }),
+        any::<u32>().prop_map(|tid| Operation::Limits { tid: Tid::new(tid) }),
         any::<u32>().prop_map(|capability| IsCapable { capability }),
     ];
     let files = prop_oneof![
@@ -88,8 +89,8 @@ fn operation() -> impl Strategy<Value = Operation<'static>> {
             length
         }),
         any::<i32>().prop_map(|fd| Status { fd }),
-        (source(), any::<([u64; 3], (u64, u64))>()).prop_map(
-            |(from, ([offset, length, pages], identity))| Read {
+        (source(), 0..1u64 << 17, any::<([u64; 2], [u64; 3])>()).prop_map(
+            |(from, length, ([offset, pages], identity))| Read {
                 from,
                 offset,
                 length,
@@ -97,7 +98,11 @@ fn operation() -> impl Strategy<Value = Operation<'static>> {
                 identity
             }
         ),
-        (any::<i32>(), address()).prop_map(|(fd, mirror)| Keep { fd, mirror }),
+        (any::<i32>(), address(), any::<[u64; 3]>()).prop_map(|(fd, mirror, identity)| Keep {
+            fd,
+            mirror,
+            identity
+        }),
         address().prop_map(|mirror| LetGo { mirror }),
         address().prop_map(|mirror| Segment { mirror }),
         (file(), any::<(bool, u32, [u64; 4])>()).prop_map(|(file, (alone, flags, realm))| {
@@ -197,8 +202,8 @@ proptest! {
 #[test]
 fn what_a_status_says() {
     let mode = 0o100_644 | raw::STATUS_EMPTY | raw::STATUS_TRUSTED;
-    let status = FileStatus::from_words(&[1, 2, 3, 4, 5, mode]);
-    assert_eq!((status.identity, status.size, status.changed), ((1, 2), 3, [4, 5]));
+    let status = FileStatus::from_words(&[1, 2, 3, 4, 5 << 30 | 6, mode]);
+    assert_eq!((status.identity, status.size, status.changed), ([1, 2, 3], 4, [5, 6]));
     assert_eq!(status.mode, 0o100_644);
     assert!(status.is_empty && status.is_trusted && !status.is_readable);
 }

@@ -62,10 +62,6 @@ impl Block {
 
         RENUMBERS.store(call.renumbers, Ordering::Relaxed);
         let id = |kind| initial.auxiliary(kind) as u32;
-        let pair = |resource| {
-            let limits = process::limits(resource);
-            [limits.rlim_cur, limits.rlim_max]
-        };
         let startup = Startup {
             size: size as u32,
             argc: call.arguments.len() as u32,
@@ -76,9 +72,6 @@ impl Block {
             gid: id(auxvec::AT_GID),
             egid: id(auxvec::AT_EGID),
             stack_limit: process::limits(linux::RLIMIT_STACK).rlim_cur,
-            signal_limit: process::limits(linux::RLIMIT_SIGPENDING).rlim_cur,
-            processor_limit: pair(linux::RLIMIT_CPU),
-            real_time_limit: pair(linux::RLIMIT_RTTIME),
             ignored: signals::ignored(),
             renumbers_cpus: call.renumbers.into(),
             hwcap: initial.auxiliary(auxvec::AT_HWCAP) as u64,

@@ -23,8 +23,8 @@ pub struct Version {
     pub changed: [u64; 2],
 }
 
-/// By which a file is known: device and number.
-pub type Identity = (u64, u64);
+/// By which a file is known: words that no other file has had.
+pub type Identity = [u64; 3];
 
 struct File {
     version: Version,

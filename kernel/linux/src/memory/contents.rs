@@ -151,7 +151,7 @@ impl<'a> Contents<'a> {
 
     /// Has Linux keep the file, from which pages of a part of it are read when they are touched.
     fn mirror(&self, part: Range<u64>) -> Result<UserAddr, Errno> {
-        let kept = Some(self.source.vouched.ok_or(Errno::ENODEV)?);
+        let kept = self.source.vouched.ok_or(Errno::ENODEV)?;
         spares::reserve_spare()?;
         let length = (part.end - part.start).next_multiple_of(PAGE_SIZE);
         let at = self.space.reserve_mirror(length)?;
@@ -159,8 +159,8 @@ impl<'a> Contents<'a> {
         let fd = self.source.fd;
         let args = [at.get(), length, rights, flags.into(), fd, part.start];
         let mapped = remote::linux(linux::__NR_mmap, &args);
-        if let Err(error) = mapped.and_then(|_| keep(fd, at)) {
-            self.space.forget_mirror(at);
+        if let Err(error) = mapped.and_then(|_| keep(fd, at, kept)) {
+            unmap_mirror(self.space, at, length);
             return Err(error);
         }
         let object = self.object.clone();
@@ -186,9 +186,18 @@ pub fn is_large(part: &Range<u64>) -> bool {
     part.end.saturating_sub(part.start) > LARGE
 }
 
-/// Has Linux keep the file of descriptor `fd` for the mirror at `mirror`.
-pub fn keep(fd: u64, mirror: UserAddr) -> Result<u64, Errno> {
-    linux_result(remote::request(Operation::Keep { fd: fd as i32, mirror })?)
+/// Has Linux's kernel keep the file of descriptor `fd`, if that is the one of that identity, for
+/// the mirror at `mirror`. Tells whether it permits to write to the file there.
+pub fn keep(fd: u64, mirror: UserAddr, identity: Identity) -> Result<bool, Errno> {
+    let operation = Operation::Keep { fd: fd as i32, mirror, identity };
+    Ok(linux_result(remote::request(operation)?)? == 1)
+}
+
+/// Has Linux let go of the mirror at `mirror`, and of its file.
+pub fn unmap_mirror(space: &AddressSpace, mirror: UserAddr, length: u64) {
+    let _ = remote::linux(linux::__NR_munmap, &[mirror.get(), length]);
+    let _ = remote::request(Operation::LetGo { mirror });
+    space.forget_mirror(mirror);
 }
 
 /// Reads those pages in `range` of a file that its object does not have.
@@ -205,14 +214,7 @@ pub fn load(
     let fd = source.fd;
     if let Some(identity) = source.vouched {
         let _loading = object.loading();
-        while let Some(missing) = object.missing(at..range.end, Batch::LENGTH) {
-            let length = missing.end - missing.start;
-            let batch = Batch::new(length)?;
-            read(fd, identity, missing.start, length, &batch)?;
-            batch.put(object, missing.start, length)?;
-            at = missing.end;
-        }
-        return Ok(());
+        return read_missing(object, operation::Source::Descriptor(fd as i32), identity, range);
     }
     let buffer = space.bounce_buffer();
     let _loading = object.loading();
@@ -229,18 +231,24 @@ pub fn load(
     Ok(())
 }
 
-/// Has Linux's kernel read up to `length` bytes at `offset` of descriptor `fd`, if that is the file
-/// of that identity, into the pages of `batch`.
-fn read(
-    fd: u64,
+/// Has Linux's kernel read those pages in `range` of a file that its object does not have, if it is
+/// the file of that identity. The caller keeps others from reading them ([`Object::loading`]).
+pub fn read_missing(
+    object: &Object,
+    from: operation::Source,
     identity: Identity,
-    offset: u64,
-    length: u64,
-    batch: &Batch,
-) -> Result<u64, Errno> {
-    let (from, pages) = (operation::Source::Descriptor(fd as i32), batch.list());
-    let operation = Operation::Read { from, offset, length, pages, identity };
-    linux_result(remote::request(operation)?)
+    mut range: Range<u64>,
+) -> Result<(), Errno> {
+    while let Some(missing) = object.missing(range.clone(), Batch::LENGTH) {
+        let (offset, length) = (missing.start, missing.end - missing.start);
+        let batch = Batch::new(length)?;
+        let pages = batch.list();
+        let operation = Operation::Read { from, offset, length, pages, identity };
+        linux_result(remote::request(operation)?)?;
+        batch.put(object, offset, length)?;
+        range.start = missing.end;
+    }
+    Ok(())
 }
 
 /// Reads up to `length` bytes at `offset` of descriptor `fd` into the bounce buffer, which the

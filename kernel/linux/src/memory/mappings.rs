@@ -4,7 +4,7 @@
 //! What a private mapping shows is read when it is made, or was read before
 //! ([`crate::memory::contents`]), or when it is touched if it is large and no real-time thread is
 //! in the process. For shared mappings there is one [`Object`](crtos_core::mm::object::Object) for
-//! each file, found by device and number, so that all programs of the realm see the same pages. The
+//! each file, found by its identity, so that all programs of the realm see the same pages. The
 //! shadow maps the file as well, in its own range of addresses: this *mirror* makes Linux check
 //! what may be mapped, keeps the file after its descriptor is closed, and takes what is written
 //! back by msync, munmap, and at the end of a program. Linux's own writes to the file are seen by
@@ -18,7 +18,7 @@ use linux_raw_sys::general as linux;
 use crtos_core::mm::{
     object::{self, Known},
     page_cache::Identity,
-    space::{AddressSpace, Backing, Map, Placement, Target},
+    space::{AddressSpace, Backing, Map, Placement, Protection, Target},
 };
 
 use crate::{
@@ -105,21 +105,21 @@ fn shared(space: &AddressSpace, request: Request, status: &Status) -> Result<Use
             }
             other => other,
         };
-        // Devices have memory of their own, which is not the realm's.
-        let mapped = match mapped {
-            Ok(_) if source.vouched.is_none() => {
-                let _ = remote::linux(linux::__NR_munmap, &[at.get(), length]);
-                Err(Errno::ENODEV)
-            }
-            other => other,
-        };
         if let Err(error) = mapped {
             space.forget_mirror(at);
             return Err(error);
         }
         at
     };
-    let mapped = FILES.get(status.file.identity).map_err(Errno::from).and_then(|object| {
+    let mapped = (|| {
+        // Devices have memory of their own, which is not the realm's.
+        let kept = source.vouched.ok_or(Errno::ENODEV)?;
+        // Others map that very file: Linux's kernel keeps it, and has the last word on writing.
+        may_write &= contents::keep(fd, mirror, kept)?;
+        if map.protection.contains(Protection::WRITE) && !may_write {
+            return Err(Errno::EACCES);
+        }
+        let object = FILES.get(kept)?;
         object.set_limit(status.file.size);
         if may_write {
             object.extend_reach(offset.saturating_add(length));
@@ -132,10 +132,6 @@ fn shared(space: &AddressSpace, request: Request, status: &Status) -> Result<Use
         } else if !status.file.is_empty {
             contents::load(space, &object, source, part)?;
         }
-        let kept = match object.is_on_demand() {
-            true => contents::keep(fd, mirror).map(|_| source.vouched)?,
-            false => None,
-        };
         if let Placement::Fixed(start) = map.placement {
             write_back(space, start, length);
         }
@@ -145,11 +141,9 @@ fn shared(space: &AddressSpace, request: Request, status: &Status) -> Result<Use
         let start = space.map(Map { backing: Some(backing), ..map })?;
         space.use_mirror(mirror);
         Ok(start)
-    });
+    })();
     if mapped.is_err() {
-        let _ = remote::linux(linux::__NR_munmap, &[mirror.get(), length]);
-        let _ = remote::request(Operation::LetGo { mirror });
-        space.forget_mirror(mirror);
+        contents::unmap_mirror(space, mirror, length);
     }
     mapped
 }
@@ -276,12 +270,8 @@ pub fn write_back_all(space: &AddressSpace) {
 /// After mappings went: gives up mirrors that nothing needs any more.
 pub fn tidy(space: &AddressSpace) {
     while space.has_mirrors()
-        && let Some((mirror, length, kept)) = space.unused_mirror()
+        && let Some((mirror, length)) = space.unused_mirror()
     {
-        let _ = remote::linux(linux::__NR_munmap, &[mirror.get(), length]);
-        if kept {
-            let _ = remote::request(Operation::LetGo { mirror });
-        }
-        space.forget_mirror(mirror);
+        contents::unmap_mirror(space, mirror, length);
     }
 }

@@ -4,25 +4,29 @@
 //! Linux has the segments: their keys and rights, how often they are attached, and when one is
 //! gone. The shadow attaches a segment whenever the program does, as a mirror; that is the
 //! attachment which Linux counts. A fork of the shadow inherits it, execve and the end of the
-//! shadow detach it. The realm has pages of its own, one [`Object`] for each segment: read from
-//! Linux when the first of its programs attaches it, written back by each that detaches it.
+//! shadow detach it. The realm has pages of its own, one [`Object`] for each segment: Linux's kernel
+//! reads them when the first of its programs attaches it; each writes what it has changed back when
+//! it detaches it, by its shadow, which can write no more than Linux lets it.
 
 use alloc::{sync::Arc, vec::Vec};
 use crtos_syscalls::structs::ShmStatus;
 use zerocopy::IntoBytes;
 
 use crtos_abi::{PAGE_SIZE, UserAddr};
-use crtos_channel::Operation;
+use crtos_channel::{
+    Operation,
+    operation::{FileStatus, Source},
+};
 use linux_raw_sys::general as linux;
 
 use crtos_core::mm::{
     object::{Known, Object},
-    space::{AddressSpace, Backing, Filling, Map, MapError, Placement, Protection, Target},
+    space::{AddressSpace, Backing, Map, MapError, Placement, Protection, Target},
 };
 
 use crate::{
     abi::{Args, Errno, SysResult, linux_result},
-    memory::{Scratch, mappings, user},
+    memory::{Scratch, contents, mappings, user},
     remote,
 };
 
@@ -38,19 +42,12 @@ const IPC_STAT: u64 = 2;
 /// and the number there.
 static SEGMENTS: Known = Known::none();
 
-/// What shmctl(2) tells.
-struct Status {
-    size: u64,
-    /// Nobody has ever attached it: it is all zeros.
-    is_fresh: bool,
-}
-
-fn status(space: &AddressSpace, scratch: &Scratch, id: u64) -> Result<Status, Errno> {
+/// The size in bytes that shmctl(2) tells.
+fn size(space: &AddressSpace, scratch: &Scratch, id: u64) -> Result<u64, Errno> {
     remote::linux(linux::__NR_shmctl, &[id, IPC_STAT, scratch.start.get()])?;
     let mut status = ShmStatus::default();
     space.read(scratch.start, status.as_mut_bytes())?;
-    let [attached, ..] = status.times;
-    Ok(Status { size: status.size, is_fresh: attached == 0 })
+    Ok(status.size)
 }
 
 /// Where shmat(2) is asked to attach.
@@ -71,8 +68,8 @@ pub fn shmat([id, address, flags, ..]: Args) -> SysResult {
     let flags = flags as u32;
     let placement = placement(UserAddr::new(address), flags)?;
     let space = user::space()?;
-    let mut status = status(&space, &Scratch::open(&space, PAGE_SIZE)?, id)?;
-    let length = status.size.next_multiple_of(PAGE_SIZE);
+    let size = size(&space, &Scratch::open(&space, PAGE_SIZE)?, id)?;
+    let length = size.next_multiple_of(PAGE_SIZE);
     let mirror = space.reserve_mirror(length)?;
     // Linux says whether it may be attached like that.
     let rights = flags & (SHM_RDONLY | SHM_EXEC);
@@ -86,10 +83,9 @@ pub fn shmat([id, address, flags, ..]: Args) -> SysResult {
         // Linux's kernel says which segment that is, not the shadow: others attach it as well.
         let (rights, words) = remote::request_words(Operation::Segment { mirror })?;
         let rights = linux_result(rights)?;
-        let [namespace, number, size, ..] = words;
-        status.size = size;
-        let object = SEGMENTS.get((namespace, number))?;
-        load(&space, &object, mirror, &status)?;
+        let status = FileStatus::from_words(&words);
+        let object = SEGMENTS.get(status.identity)?;
+        load(&object, mirror, &status)?;
         if let Placement::Fixed(start) = placement {
             mappings::write_back(&space, start, length);
         }
@@ -104,48 +100,34 @@ pub fn shmat([id, address, flags, ..]: Args) -> SysResult {
                 MapError::Exists => Errno::EINVAL,
                 other => other.into(),
             })?;
-        let target =
-            Target { object, offset: 0, writable: may_write, attachment: true, kept: None };
+        let target = Target {
+            object,
+            offset: 0,
+            writable: may_write,
+            attachment: true,
+            kept: status.identity,
+        };
         space.set_mirror(mirror, target);
         space.use_mirror(mirror);
         Ok(start.get())
     })();
     if result.is_err() {
-        let _ = remote::linux(linux::__NR_munmap, &[mirror.get(), length]);
-        space.forget_mirror(mirror);
+        contents::unmap_mirror(&space, mirror, length);
     }
     mappings::tidy(&space);
     result
 }
 
-/// Reads what Linux has of a segment, from its mirror, unless that was done.
-fn load(
-    space: &AddressSpace,
-    object: &Object,
-    mirror: UserAddr,
-    status: &Status,
-) -> Result<(), Errno> {
-    let buffer = space.bounce_buffer();
+/// Reads what Linux has of a segment, unless that was done.
+fn load(object: &Object, mirror: UserAddr, status: &FileStatus) -> Result<(), Errno> {
     let _loading = object.loading();
     if object.is_loaded() {
         return Ok(());
     }
     object.set_limit(status.size);
-    let mut bytes = Vec::new();
-    bytes.try_reserve_exact(PAGE_SIZE as usize).map_err(|_| Errno::ENOMEM)?;
-    bytes.resize(PAGE_SIZE as usize, 0);
-    let end = if status.is_fresh { 0 } else { status.size.next_multiple_of(PAGE_SIZE) };
-    for start in (0..end).step_by(Filling::LENGTH as usize) {
-        let length = (end - start).min(Filling::LENGTH);
-        let copy = Operation::Copy { to: Filling::START, from: mirror + start, length };
-        linux_result(remote::request(copy)?)?;
-        for page in (0..length).step_by(PAGE_SIZE as usize) {
-            buffer.read(page, &mut bytes)?;
-            // Zeros come by themselves.
-            if bytes.iter().any(|&byte| byte != 0) {
-                object.set(start + page, &bytes)?;
-            }
-        }
+    if !status.is_empty {
+        let pages = 0..status.size.next_multiple_of(PAGE_SIZE);
+        contents::read_missing(object, Source::Mirror(mirror), status.identity, pages)?;
     }
     object.set_loaded();
     Ok(())

@@ -142,7 +142,7 @@ fn make(channel: Channel, owned: OwnedSlot) {
     let owned = match space {
         Ok(space) => {
             let process = Arc::new(Process::new(space, number, pid, owned.uid()));
-            if owned.is_in_user_namespace() {
+            if owned.has_uncertain_ids() {
                 process.doubt_ids();
             }
             let user = UserThread::new(process, &owned);

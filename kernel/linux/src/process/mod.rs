@@ -19,6 +19,7 @@ mod end;
 pub mod exec;
 pub mod fork;
 pub mod housekeeper;
+pub mod limits;
 mod meter;
 mod restart;
 pub mod scheduling;

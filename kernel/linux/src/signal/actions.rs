@@ -22,17 +22,10 @@ use crate::{
     remote,
 };
 
-/// Takes over what the shadow was started with: what it blocks and ignores, and how many signals it
-/// may queue.
-pub fn inherit(
-    user: &UserThread,
-    blocked: u64,
-    ignored: u64,
-    limit: u64,
-) -> Result<(), remote::Gone> {
+/// Takes over what the shadow was started with: what it blocks and ignores.
+pub fn inherit(user: &UserThread, blocked: u64, ignored: u64) -> Result<(), remote::Gone> {
     {
         let mut state = user.process.signals.lock();
-        state.group.account.limit = limit;
         for signal in (Set(ignored) - Set::UNCATCHABLE).iter() {
             state.set_disposition(signal, Disposition::Ignore);
             state.group.set_action(signal, Action { handler: IGNORE, ..Action::default() });

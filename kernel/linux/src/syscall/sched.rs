@@ -141,7 +141,10 @@ fn set(target: &Target, wanted: Scheduling) -> SysResult {
         let found = linux_result(remote::request(Operation::Scheduling { tid })?)?;
         let found = operation::Scheduling::from_word(found);
         let same = (found.policy, found.priority) == (scheduling.policy, scheduling.priority);
-        if same { Ok(result) } else { Err(Errno::EPERM) }
+        // With other policies a thread keeps the nice value that it had.
+        let has_nice = matches!(wanted.policy, Policy::Ordinary | Policy::Batch);
+        let same_nice = !has_nice || found.nice == scheduling.nice;
+        if same && same_nice { Ok(result) } else { Err(Errno::EPERM) }
     };
     let Some(thread) = &target.thread else { return ask().and(Ok(0)) };
     // Linux has threads inherit this of the shadow thread.
@@ -318,9 +321,12 @@ pub fn getattr([pid, address, size, flags, ..]: Args) -> SysResult {
 pub fn setpriority([which, who, value, ..]: Args) -> SysResult {
     remote::linux(linux::__NR_setpriority, &[which, who, value])?;
     if which as u32 == linux::PRIO_PROCESS
-        && let Ok(Target { thread: Some(thread), .. }) = target(who)
+        && let Ok(Target { tid, thread: Some(thread) }) = target(who)
     {
-        let nice = (value as i32).clamp(-20, 19) as i8;
+        // Linux's kernel tells the value, not the shadow.
+        let tid = Some(tid);
+        let found = linux_result(remote::request(Operation::Scheduling { tid })?)?;
+        let operation::Scheduling { nice, .. } = operation::Scheduling::from_word(found);
         let now = thread.scheduling();
         if now.policy != Policy::Deadline {
             thread.set_scheduling(Scheduling { nice, ..now });

@@ -25,8 +25,9 @@ pub struct Target {
     pub writable: bool,
     /// It stands for one attachment of a segment: there are as many as the program has.
     pub attachment: bool,
-    /// The file, if Linux keeps it so that its pages can be read when they are touched.
-    pub kept: Option<Identity>,
+    /// The file, which Linux keeps: as long as the mirror is there it is no other one, and its pages
+    /// can be read when they are touched.
+    pub kept: Identity,
 }
 
 /// A part of a file, or a segment, that the shadow maps.
@@ -123,7 +124,7 @@ impl AddressSpace {
     ) -> Option<(UserAddr, Identity, Range<u64>)> {
         let mirrors = self.mirrors.lock();
         mirrors.iter().find_map(|mirror| {
-            let kept = mirror.target.as_ref()?.kept?;
+            let kept = mirror.target.as_ref()?.kept;
             Some((mirror.address, kept, mirror.shown(object, offset)?))
         })
     }
@@ -145,9 +146,8 @@ impl AddressSpace {
     }
 
     /// A mirror that is not needed any more, because nothing of it is mapped or the program has
-    /// fewer attachments: its address and length, and whether Linux keeps its file. It stays
-    /// reserved until it is forgotten.
-    pub fn unused_mirror(&self) -> Option<(UserAddr, u64, bool)> {
+    /// fewer attachments: its address and length. It stays reserved until it is forgotten.
+    pub fn unused_mirror(&self) -> Option<(UserAddr, u64)> {
         let mut mirrors = self.mirrors.lock();
         let unused = mirrors.iter().position(|mirror| match &mirror.target {
             None => false,
@@ -161,8 +161,8 @@ impl AddressSpace {
             }
         })?;
         let mirror = &mut mirrors[unused];
-        let kept = mirror.target.take().is_some_and(|target| target.kept.is_some());
-        Some((mirror.address, mirror.length, kept))
+        mirror.target = None;
+        Some((mirror.address, mirror.length))
     }
 
     /// Whether a part of an object is mapped.

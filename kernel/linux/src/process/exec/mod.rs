@@ -25,10 +25,10 @@ use crate::{
     abi::Errno,
     memory::Scratch,
     process::{
-        self, End, ThreadExt as _, UserThread,
+        self, End, ThreadExt as _, UserThread, limits,
         start::{self, Beginning, Birth},
     },
-    remote, signal, timers,
+    remote, signal,
 };
 
 use alloc::vec::Vec;
@@ -167,9 +167,6 @@ fn load(user: &UserThread) -> Result<(), ExecError> {
     }
     let stack = Stack::new(&startup, strings.len() as u64)?;
     space.set_mmap_top(stack.mmap_top());
-    if startup.uid != startup.euid {
-        user.process.doubt_ids();
-    }
     let (image, interpreter) = image::load(space, startup.executable.into(), random)?;
     space.set_brk_start(image.end() + (random >> 28 & 0x1fff) * PAGE_SIZE);
     let facts = Facts {
@@ -187,12 +184,11 @@ fn load(user: &UserThread) -> Result<(), ExecError> {
     let stack_pointer = stack.make(space, image.executable_stack, path, strings, &facts)?;
 
     let blocked = remote::request(Operation::BlockedSignals)? as u64;
-    signal::inherit(user, blocked, startup.ignored, startup.signal_limit)?;
+    signal::inherit(user, blocked, startup.ignored)?;
     if let Some(before) = before {
         before.resume(&user.process).map_err(|_| ExecError::Memory)?;
     }
-    timers::limit(&user.process, linux::RLIMIT_CPU, startup.processor_limit)?;
-    timers::limit(&user.process, linux::RLIMIT_RTTIME, startup.real_time_limit)?;
+    limits::begin(&user.process)?;
     // A real-time policy that the shadow was started with (`chrt -f 50 crtos run …`).
     super::scheduling::inherit()?;
     fpu::reset();
