@@ -231,6 +231,9 @@ static int refuse_thread(struct crtos_file *file, int error)
 	if (error == -EAGAIN)
 		return crtos_refuse(file, error,
 				    "the realm has %u threads, and that is the most", CRTOS_SLOTS);
+	if (error == -EDQUOT)
+		return crtos_refuse(file, -EAGAIN,
+				    "the user has as many threads in the realm as are free, and that is their share: end some");
 	if (error == -EPERM)
 		return crtos_refuse(file, error,
 				    "ids of a pid namespace mean nothing to the realm: leave it, or have CAP_SYS_ADMIN");

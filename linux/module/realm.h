@@ -9,6 +9,7 @@
 #include <linux/mm.h>
 #include <linux/mutex.h>
 #include <linux/sched.h>
+#include <linux/uidgid.h>
 #include <linux/wait.h>
 #include <linux/workqueue.h>
 #include <linux/xarray.h>
@@ -90,6 +91,7 @@ struct crtos_thread {
 	struct task_struct *task;
 	pid_t tid;			/* in by_tid; execve can change that of the task */
 	u32 slot;
+	kuid_t payer;			/* whose share it is of */
 	bool waiting;			/* for the kernel: to be woken; read without a lock */
 	bool busy;			/* with a request; the thread's own */
 	bool asking;			/* for a page: the slot is the kernel's; the thread's own */

@@ -33,6 +33,37 @@ static bool has_uncertain_ids(const struct cred *cred)
 	       !uid_eq(cred->uid, cred->suid);
 }
 
+/* Who pays for the calling task: who began its user namespace, by whatever ids it has there. */
+static kuid_t payer(void)
+{
+	const struct user_namespace *ns = current_user_ns();
+	kuid_t uid = current_uid();
+
+	for (; ns != &init_user_ns; ns = ns->parent)
+		uid = ns->owner;
+	return uid;
+}
+
+/*
+ * May somebody have one more thread? Who pays may have as many as are free, so that one
+ * who has come first leaves a half of what there was to others. The caller holds
+ * realm_lock.
+ */
+static bool has_share(struct crtos_realm *realm, kuid_t uid)
+{
+	u32 slot, own = 0, free = 0;
+
+	if (capable(CAP_SYS_RESOURCE))
+		return true;
+	for (slot = 0; slot < CRTOS_SLOTS; slot++) {
+		struct crtos_thread *thread = rcu_dereference_protected(realm->threads[slot], true);
+
+		own += thread && uid_eq(thread->payer, uid);
+		free += !thread;
+	}
+	return own < free;
+}
+
 /**
  * crtos_thread_add() - make the calling task a thread of a process
  * @process: the process
@@ -42,8 +73,8 @@ static bool has_uncertain_ids(const struct cred *cred)
  * @heritage: what it inherited, as its shadow tells; concerns that process alone
  *
  * Context: Under realm_lock; may sleep.
- * Return: the thread, or -EAGAIN if no slot is free, -ENOMEM, or -EPERM for a task whose
- * ids could be those of others.
+ * Return: the thread, or -EAGAIN if no slot is free, -EDQUOT if the user has their share,
+ * -ENOMEM, or -EPERM for a task whose ids could be those of others.
  */
 struct crtos_thread *crtos_thread_add(struct crtos_process *process, u32 state, u32 parent,
 				      u32 heritage)
@@ -59,11 +90,14 @@ struct crtos_thread *crtos_thread_add(struct crtos_process *process, u32 state, 
 		.uncertain_ids = has_uncertain_ids(current_cred()),
 	};
 	struct crtos_thread *thread;
+	kuid_t uid = payer();
 	u32 slot = 0;
 
 	/* The kernel knows processes by their ids, of which a namespace has its own. */
 	if (task_active_pid_ns(current) != &init_pid_ns && !capable(CAP_SYS_ADMIN))
 		return ERR_PTR(-EPERM);
+	if (!has_share(realm, uid))
+		return ERR_PTR(-EDQUOT);
 	for (;; slot++) {
 		slot = crtos_channel_free_slot(realm->channel, slot);
 		if (slot == CRTOS_SLOTS)
@@ -76,6 +110,7 @@ struct crtos_thread *crtos_thread_add(struct crtos_process *process, u32 state, 
 		return ERR_PTR(-ENOMEM);
 	thread->process = process;
 	thread->slot = slot;
+	thread->payer = uid;
 	thread->task = get_task_struct(current);
 	thread->tid = task_pid_nr(current);
 	if (xa_err(xa_store(&process->by_tid, thread->tid, thread, GFP_KERNEL))) {
@@ -265,7 +300,8 @@ int crtos_thread_create(struct crtos_file *file, u64 argument)
 	result = IS_ERR(thread) ? PTR_ERR(thread) : thread->slot;
 	crtos_realm_unlock();
 	crtos_process_leave(process);
-	return result;
+	/* As clone(2) has it. */
+	return result == -EDQUOT ? -EAGAIN : result;
 }
 
 /**
