@@ -16,6 +16,7 @@ use crtos_machine::ownership::{Released, lock};
 use crtos_machine::{direct_map, launch_info, processor, report};
 use crtos_partition::address::{GuestAddr, PhysAddr};
 use crtos_partition::config::{CELL_ADDRESS_END, CheckedRegion, Config};
+use crtos_partition::cpuset::CpuSet;
 use crtos_partition::error::Refusal;
 use crtos_partition::ids::{ApicId, CellId, CpuIndex};
 use crtos_partition::lifecycle::{Event, State};
@@ -69,25 +70,29 @@ pub fn load(
     cell::advance(cell, Event::Load)?;
     let load = ownership.check_load(cell, to, from, size)?;
     if ownership.stale {
-        flush_linux(local)?;
+        flush(local, linux_cpus())?;
         ownership.stale = false;
     }
     ownership.load(&load);
     Ok(())
 }
 
-/// Makes every CPU of Linux leave its guest and forget cached translations. The lock is held.
-fn flush_linux(local: &mut Local) -> Result<(), Refusal> {
+/// CPUs that run Linux.
+fn linux_cpus() -> CpuSet {
+    cpu::those(|cpu| cpu.owner() == Owner::Root)
+}
+
+/// Makes these CPUs, which run Linux, leave it and forget cached translations. The lock is held.
+fn flush(local: &mut Local, cpus: CpuSet) -> Result<(), Refusal> {
     let generation = local::next_flush();
     local.flush();
     let own = local.index();
-    let others = cpu::those(|cpu| cpu.owner() == Owner::Root);
-    let others = || others.iter().filter(|index| *index != own);
+    let others = || cpus.iter().filter(|index| *index != own);
     others().for_each(|index| local::request(index, Request::Flush));
     let deadline = processor::deadline(REACTION_MS);
     let done = |index: CpuIndex| {
         let cpu = cpu::get(index);
-        cpu.owner() != Owner::Root || cpu.has_flushed(generation)
+        cpu.owner() == Owner::Parked || cpu.has_flushed(generation)
     };
     while !others().all(done) {
         if processor::tsc() > deadline {
@@ -122,6 +127,9 @@ pub fn start(local: &mut Local, id: CellId, start: Start) -> Result<(), Refusal>
     cell::advance(id, Event::Start)?;
     cell.set_start(start);
 
+    // The cell's own are among them: one that is not offline in Linux goes on there until it
+    // refuses, while others run the cell already.
+    let linux = linux_cpus();
     // From here on no interrupt command of Linux reaches them; after the flush none is under way.
     for index in cell.cpus() {
         cpu::get(index).refused.store(false, Ordering::SeqCst);
@@ -132,7 +140,7 @@ pub fn start(local: &mut Local, id: CellId, start: Start) -> Result<(), Refusal>
         cpu::set_owner(index, Owner::Cell(id));
     }
     let refused = || cell.cpus().any(|index| cpu::get(index).refused.load(Ordering::SeqCst));
-    let result = flush_linux(local).and_then(|()| {
+    let result = flush(local, linux).and_then(|()| {
         ownership.stale = false;
         cell.cpus().for_each(|index| local::request(index, Request::Start));
         let all = cell.cpus().count() as u32;
@@ -147,13 +155,12 @@ pub fn start(local: &mut Local, id: CellId, start: Start) -> Result<(), Refusal>
     }
     // Whoever came in goes out again, and nobody comes in any more. It counts as having run.
     cell::set_state(id, Some(State::Stopped));
-    // CPUs that did not come in were left out of the flush.
+    // A CPU that does not react has not flushed.
     ownership.stale = true;
     stop_cpus(local, cell)?;
     for (owner, index) in owners.into_iter().zip(cell.cpus()) {
         if cpu::get(index).owner() == Owner::Cell(id) {
             cpu::set_owner(index, owner);
-            local::request(index, Request::Flush);
         }
     }
     Err(result.err().unwrap_or(Refusal::Busy))
