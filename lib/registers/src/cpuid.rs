@@ -72,11 +72,12 @@ pub const SVM: u32 = 0x8000_000a;
 pub const EDX_NESTED_PAGING: u32 = 0;
 /// [`SVM`], EDX: the next instruction pointer is saved at an exit.
 pub const EDX_NEXT_RIP: u32 = 3;
-
-/// [`SVM`], EDX: virtual NMIs.
-pub const EDX_VIRTUAL_NMI: u32 = 25;
 /// [`SVM`], EDX: the speed of a guest's time stamp counter can be set.
 pub const EDX_TSC_RATIO: u32 = 4;
+/// [`SVM`], EDX: guests have a SPEC_CTRL of their own.
+pub const EDX_GUEST_SPEC_CTRL: u32 = 20;
+/// [`SVM`], EDX: virtual NMIs.
+pub const EDX_VIRTUAL_NMI: u32 = 25;
 
 /// Leaf: memory encryption.
 pub const MEMORY_ENCRYPTION: u32 = 0x8000_001f;

@@ -3,8 +3,16 @@
 //!
 //! Interrupts are not intercepted: they reach the guest directly. NMIs are, because the hypervisor
 //! calls its CPUs by them. INIT cannot be intercepted usefully; INIT and start-up IPIs are emulated
-//! where the interrupt command is written. FS, GS, TR, LDTR and the registers of system calls stay
-//! in the processor over an exit.
+//! where the interrupt command is written.
+//!
+//! VMRUN and an exit exchange ES, CS, SS, DS, GDTR, IDTR, CR0, CR2 (the guest's alone), CR3, CR4,
+//! EFER, DR6 and DR7 (the guest's), PAT (the guest's), S_CET, SSP, RFLAGS, RIP, RSP, RAX (15.5.1 and
+//! 15.6), and SPEC_CTRL where the guest has one of its own (15.37.1). All else stays in the processor
+//! over an exit, and the hypervisor uses none of it: the other general registers, which the run loop
+//! saves; FS, GS, TR, LDTR and the registers of system calls (15.5.2); DR0 to DR3; the states of
+//! XSAVE with XCR0 and XSS; TSC_AUX, DEBUGCTL, counters, sampling, and the guest's TPR, which is the
+//! local APIC's (15.21.2). When a CPU changes its owner, `load_hidden_state` and
+//! [`crate::park`] give these what they have after a reset.
 //!
 //! A guest gets one NMI at a time: see `nmi`.
 
@@ -66,6 +74,7 @@ pub struct Vcpu {
     host_save_area: Owned<HostSaveArea>,
     next_rip_saved: bool,
     has_virtual_nmi: bool,
+    has_guest_spec_ctrl: bool,
     blocking: Blocking,
     before_step: BeforeStep,
 }
@@ -224,6 +233,7 @@ impl VirtualCpu for Vcpu {
             blocking: Blocking::Open,
             before_step: BeforeStep::default(),
         })
+            has_guest_spec_ctrl: false,
     }
 
     unsafe fn enable(&mut self) {
@@ -233,6 +243,7 @@ impl VirtualCpu for Vcpu {
         // SAFETY: `check` has found SVM, and firmware has not disabled it; the page is this CPU's
         // and stays.
         unsafe {
+        self.has_guest_spec_ctrl = features & 1 << cpuid::EDX_GUEST_SPEC_CTRL != 0;
             common::set_efer(common::efer() | EFER_SVME);
             registers::set_host_save_area(self.host_save_area.address());
         }
@@ -275,6 +286,15 @@ impl VirtualCpu for Vcpu {
         (vmcb.dr6, vmcb.dr7) = (dr6, dr7);
         vmcb.rflags = rflags::read_raw() & !RFlags::INTERRUPT_FLAG.bits();
         (vmcb.rip, vmcb.rsp) = (resume.rip, resume.rsp);
+        if self.has_guest_spec_ctrl {
+            // What the host has as well holds in the guest whatever that writes (15.37.1), so it
+            // becomes the guest's alone.
+            // SAFETY: The processor has the register, and the hypervisor needs none of its bits.
+            unsafe {
+                vmcb.spec_ctrl = common::read(msr::SPEC_CTRL);
+                common::write(msr::SPEC_CTRL, 0);
+            }
+        }
         self.registers[RSP] = resume.rsp;
     }
 
@@ -286,7 +306,7 @@ impl VirtualCpu for Vcpu {
     unsafe fn leave(&mut self, host_cr3: PhysAddr, trampoline: u64) -> ! {
         let vmcb = &*self.vmcb;
         let (pat, s_cet) = (vmcb.pat, vmcb.s_cet);
-        // SAFETY: Both values are those that the guest ran with, and the guest has CET if it has it
+        // SAFETY: The values are those that the guest ran with, and the guest has CET if it has it
         // on, which the host has not; VMRUN is not executed any more on this CPU.
         unsafe {
             common::set_pat(pat);
@@ -296,6 +316,9 @@ impl VirtualCpu for Vcpu {
             registers::set_host_save_area(PhysAddr::new(0));
         }
         let descriptor =
+            if self.has_guest_spec_ctrl {
+                common::write(msr::SPEC_CTRL, vmcb.spec_ctrl);
+            }
             |segment: &Segment| run::Descriptor { limit: segment.limit as u16, base: segment.base };
         let leave = run::Leave {
             gdt: descriptor(&vmcb.gdtr),

@@ -87,7 +87,10 @@ pub struct Vmcb {
     pub cr2: u64,
     reserved_8: [u8; 0x668 - 0x648],
     pub pat: u64,
-    reserved_9: [u8; 0x1000 - 0x670],
+    reserved_9: [u8; 0x6e0 - 0x670],
+    /// The guest's own, where the processor has one for the guest.
+    pub spec_ctrl: u64,
+    reserved_10: [u8; 0x1000 - 0x6e8],
 }
 
 // SAFETY: Plain integers without padding: the assertions below check the layout.
@@ -107,6 +110,8 @@ const _: () = {
 pub const INTERCEPT_NMI: u32 = 1 << 1;
 pub const INTERCEPT_CPUID: u32 = 1 << 18;
 pub const INTERCEPT_IRET: u32 = 1 << 20;
+    assert!(offset_of!(Vmcb, pat) == 0x668);
+    assert!(offset_of!(Vmcb, spec_ctrl) == 0x6e0);
 pub const INTERCEPT_INVD: u32 = 1 << 22;
 pub const INTERCEPT_INVLPGA: u32 = 1 << 26;
 pub const INTERCEPT_PORTS: u32 = 1 << 27;
