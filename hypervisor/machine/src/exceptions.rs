@@ -21,7 +21,10 @@ use crate::local::{Local, STACK_SIZE};
 use crate::processor::{self, has_xsave};
 use crate::report;
 
-/// Selectors are those of Linux, so that its own table may take over at any instruction.
+/// Selectors are those of Linux, so that its own table may take over at any instruction. The table
+/// agrees with the segments that are loaded, lies in memory that is mapped writable, and its
+/// descriptors are marked as accessed: an exit may read them again, and shuts the processor down if
+/// that faults (APM vol. 2, 15.6).
 const CODE_SELECTOR: u16 = 0x10;
 const DATA_SELECTOR: u16 = 0x18;
 static GDT: [u64; 4] = [0, 0, descriptor::KERNEL_CODE, descriptor::KERNEL_DATA];
@@ -34,7 +37,9 @@ unsafe impl Sync for Idt {}
 
 static IDT: Idt = Idt(UnsafeCell::new([[0; 2]; 256]));
 
-/// Bits of Linux's CR4 that the host keeps; beside them CR4.OSXSAVE, where there is XSAVE.
+/// Bits of Linux's CR4 that the host keeps; beside them CR4.OSXSAVE, where there is XSAVE. No
+/// global translations and no PCIDs are among them, so CR3 drops all that the host had (APM vol. 2,
+/// 5.5.2 and 15.16.1).
 const CR4_KEPT: Cr4Flags = Cr4Flags::PHYSICAL_ADDRESS_EXTENSION
     .union(Cr4Flags::MACHINE_CHECK_EXCEPTION)
     .union(Cr4Flags::OSFXSR)

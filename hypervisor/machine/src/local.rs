@@ -236,7 +236,8 @@ impl Local {
         core::hint::spin_loop();
     }
 
-    /// Forgets cached translations and says so.
+    /// Forgets cached translations and says so: the guest, whose translations they are, does not
+    /// run before VMRUN has dropped them (APM vol. 2, 15.16.1).
     pub fn flush(&mut self) {
         let generation = FLUSH_GENERATION.load(Ordering::SeqCst);
         self.vcpu.flush();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A CPU between two owners. Nothing of the old owner is left in it: its local APIC and the
-//! registers that an owner can write are as after a reset, its floating-point state initial. It
+//! registers that an owner can write are as after a reset, its floating-point state initial, and
+//! the next owner begins with an empty control block and without translations ([`crate::arch`]). It
 //! halts in the hypervisor until it is asked to run a cell, or until Linux starts it up.
 
 use core::sync::atomic::Ordering;

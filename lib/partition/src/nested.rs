@@ -5,7 +5,11 @@
 //! Four levels of 512 entries. A leaf maps 4 KiB (level 1), 2 MiB (level 2) or 1 GiB (level 3). A
 //! software bit in a leaf remembers that the memory is *private*: that it was taken from the root
 //! cell and has to be cleared and given back. Entries change by single 64-bit stores, so that other
-//! CPUs may walk the tables meanwhile.
+//! CPUs may walk the tables meanwhile. Where they allow less than before, whoever changes them has
+//! the CPUs flush (15.16.1); an entry that was not present is in no cache.
+//!
+//! Leaves name the first memory type of the host's page attribute table, which is write-back; the
+//! guest's own tables and the memory type ranges decide (15.25.8).
 
 use core::marker::PhantomData;
 

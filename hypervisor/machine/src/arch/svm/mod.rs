@@ -5,14 +5,14 @@
 //! calls its CPUs by them. INIT cannot be intercepted usefully; INIT and start-up IPIs are emulated
 //! where the interrupt command is written.
 //!
-//! VMRUN and an exit exchange ES, CS, SS, DS, GDTR, IDTR, CR0, CR2 (the guest's alone), CR3, CR4,
-//! EFER, DR6 and DR7 (the guest's), PAT (the guest's), S_CET, SSP, RFLAGS, RIP, RSP, RAX (15.5.1 and
-//! 15.6), and SPEC_CTRL where the guest has one of its own (15.37.1). All else stays in the processor
-//! over an exit, and the hypervisor uses none of it: the other general registers, which the run loop
-//! saves; FS, GS, TR, LDTR and the registers of system calls (15.5.2); DR0 to DR3; the states of
-//! XSAVE with XCR0 and XSS; TSC_AUX, DEBUGCTL, counters, sampling, and the guest's TPR, which is the
-//! local APIC's (15.21.2). When a CPU changes its owner, `load_hidden_state` and
-//! [`crate::park`] give these what they have after a reset.
+//! VMRUN and an exit exchange ES, CS, SS, DS, GDTR, IDTR, CR0, CR3, CR4, EFER, RFLAGS, RIP, RSP,
+//! RAX, S_CET and SSP, and load or save CR2, DR6, DR7 and PAT of the guest alone (15.5.1 and 15.6),
+//! and its SPEC_CTRL where it has one of its own (15.37.1). All else stays in the processor over an
+//! exit, and the hypervisor uses none of it: the other general registers, which the run loop saves;
+//! FS, GS, TR, LDTR and the registers of system calls (15.5.2); DR0 to DR3; the states of XSAVE
+//! with XCR0 and XSS; TSC_AUX, DEBUGCTL, counters, sampling; TPR, which is the local APIC's
+//! (15.21.2). When a CPU changes its owner, `load_hidden_state` and [`crate::park`] give these what
+//! they have after a reset.
 //!
 //! A guest gets one NMI at a time: see `nmi`.
 
@@ -61,7 +61,7 @@ const DR7_RESET: u64 = 1 << 10;
 
 const ROOT_ASID: u32 = 1;
 
-/// A page in which VMRUN saves the host's state.
+/// A page in which VMRUN saves the host's state (15.5.1 and 15.30.4). Nobody else touches it.
 type HostSaveArea = [u8; 4096];
 
 /// A virtual CPU: general registers beside the control block, which holds the rest.
@@ -80,7 +80,9 @@ pub struct Vcpu {
 }
 
 impl Vcpu {
-    /// Empties the control block but for what every guest has.
+    /// Empties the control block but for what every guest has. The first entry afterwards takes
+    /// nothing from caches: neither fields of the control block ([`Self::prepare_entry`]) nor
+    /// translations, which VMRUN does not flush by itself although it loads all of paging (15.16).
     fn reset(&mut self, domain: &Domain) {
         self.registers = [0; 16];
         self.vmcb.clear();
@@ -104,7 +106,8 @@ impl Vcpu {
             vmcb.intercept_2 |=
                 vmcb::INTERCEPT_MONITOR | vmcb::INTERCEPT_XSETBV | vmcb::INTERCEPT_WBINVD;
             // One cell at a time has a CPU, and translations are flushed when it starts there, so
-            // cells may share an identifier on processors that have few.
+            // cells may share an identifier on processors that have few. The last one is the number
+            // of identifiers less one, and 0 is the host's (15.5.1 and 15.16).
             vmcb.asid = ROOT_ASID + 1 + cell.get() as u32 % (asids - 2);
         }
         if self.has_virtual_nmi {
@@ -122,8 +125,8 @@ impl Vcpu {
         vmcb.efer = EFER_SVME;
     }
 
-    /// Loads FS, GS, TR, LDTR and the registers of system calls from the control block, clears
-    /// debug addresses.
+    /// Loads FS, GS, TR, LDTR and the registers of system calls from the control block (15.5.2),
+    /// clears debug addresses. No breakpoint is on in host mode (15.6).
     ///
     /// # Safety
     /// In host mode with SVM on; nobody needs what was there before.
@@ -230,20 +233,20 @@ impl VirtualCpu for Vcpu {
             host_save_area: frames.take()?,
             next_rip_saved: false,
             has_virtual_nmi: false,
+            has_guest_spec_ctrl: false,
             blocking: Blocking::Open,
             before_step: BeforeStep::default(),
         })
-            has_guest_spec_ctrl: false,
     }
 
     unsafe fn enable(&mut self) {
         let features = __cpuid(cpuid::SVM).edx;
         self.next_rip_saved = features & 1 << cpuid::EDX_NEXT_RIP != 0;
         self.has_virtual_nmi = features & 1 << cpuid::EDX_VIRTUAL_NMI != 0;
+        self.has_guest_spec_ctrl = features & 1 << cpuid::EDX_GUEST_SPEC_CTRL != 0;
         // SAFETY: `check` has found SVM, and firmware has not disabled it; the page is this CPU's
         // and stays.
         unsafe {
-        self.has_guest_spec_ctrl = features & 1 << cpuid::EDX_GUEST_SPEC_CTRL != 0;
             common::set_efer(common::efer() | EFER_SVME);
             registers::set_host_save_area(self.host_save_area.address());
         }
@@ -283,9 +286,6 @@ impl VirtualCpu for Vcpu {
         vmcb.efer = common::efer();
         vmcb.pat = common::pat();
         vmcb.s_cet = s_cet;
-        (vmcb.dr6, vmcb.dr7) = (dr6, dr7);
-        vmcb.rflags = rflags::read_raw() & !RFlags::INTERRUPT_FLAG.bits();
-        (vmcb.rip, vmcb.rsp) = (resume.rip, resume.rsp);
         if self.has_guest_spec_ctrl {
             // What the host has as well holds in the guest whatever that writes (15.37.1), so it
             // becomes the guest's alone.
@@ -295,6 +295,9 @@ impl VirtualCpu for Vcpu {
                 common::write(msr::SPEC_CTRL, 0);
             }
         }
+        (vmcb.dr6, vmcb.dr7) = (dr6, dr7);
+        vmcb.rflags = rflags::read_raw() & !RFlags::INTERRUPT_FLAG.bits();
+        (vmcb.rip, vmcb.rsp) = (resume.rip, resume.rsp);
         self.registers[RSP] = resume.rsp;
     }
 
@@ -313,12 +316,12 @@ impl VirtualCpu for Vcpu {
             if vmcb.cr4 & CR4_CET != 0 {
                 common::set_s_cet(s_cet);
             }
-            registers::set_host_save_area(PhysAddr::new(0));
-        }
-        let descriptor =
             if self.has_guest_spec_ctrl {
                 common::write(msr::SPEC_CTRL, vmcb.spec_ctrl);
             }
+            registers::set_host_save_area(PhysAddr::new(0));
+        }
+        let descriptor =
             |segment: &Segment| run::Descriptor { limit: segment.limit as u16, base: segment.base };
         let leave = run::Leave {
             gdt: descriptor(&vmcb.gdtr),
@@ -384,11 +387,13 @@ impl VirtualCpu for Vcpu {
     fn exit(&mut self) -> Exit {
         let vmcb = &mut *self.vmcb;
         let (rax, rsp) = (vmcb.rax, vmcb.rsp);
+        // VMRUN reads the command, and leaves it there (15.16.1).
         vmcb.tlb_control = 0;
         const BREAKPOINT: u64 = exception::BREAKPOINT as u64;
         const OVERFLOW: u64 = exception::OVERFLOW as u64;
-        // QEMU calls an external interrupt an exception. Software interrupts happen again by
-        // themselves.
+        // Delivered again at the next entry, as 15.7.2 asks for. QEMU calls an external interrupt
+        // an exception. Software interrupts happen again by themselves: RIP is that of the
+        // instruction.
         let interrupted = vmcb.exit_interrupt_info;
         let vector = interrupted & 0xff;
         vmcb.event_injection = match interrupted & vmcb::EVENT_TYPE {
@@ -435,7 +440,8 @@ impl VirtualCpu for Vcpu {
         let (rax, rsp) = (self.registers[RAX], self.registers[RSP]);
         let vmcb = &mut *self.vmcb;
         (vmcb.rax, vmcb.rsp) = (rax, rsp);
-        // Nothing of the control block may be cached from the last entry.
+        // Nothing of the control block may be cached from the last entry (15.15.1): so whatever is
+        // changed in it, or in the bitmaps that it names, counts from this entry on.
         vmcb.clean = 0;
     }
 
@@ -450,6 +456,7 @@ impl VirtualCpu for Vcpu {
     fn skip(&mut self, length: u64) {
         let vmcb = &mut *self.vmcb;
         vmcb.rip = vmcb.rip.wrapping_add(length);
+        // The shadow of the instruction before ends with this one (15.21.5).
         vmcb.interrupt_shadow &= !vmcb::INTERRUPT_SHADOW;
     }
 
@@ -481,6 +488,7 @@ impl VirtualCpu for Vcpu {
 
     fn skip_exit(&mut self, exit: Exit) {
         let vmcb = &*self.vmcb;
+        // It is 0 where the exit is not that of an instruction (15.7.1).
         match vmcb.next_rip {
             next if self.next_rip_saved && next != 0 => self.skip(next.wrapping_sub(vmcb.rip)),
             _ => self.skip(Self::length(exit)),
@@ -536,6 +544,7 @@ impl VirtualCpu for Vcpu {
     }
 
     fn flush(&mut self) {
+        // Asked for whenever nested tables allow less than before (15.16.1).
         self.vmcb.tlb_control = vmcb::TLB_FLUSH_ALL;
     }
 
@@ -549,10 +558,12 @@ impl VirtualCpu for Vcpu {
                 }
                 // LMA is the processor's: it follows LME and paging.
                 vmcb.efer = value & !EFER_LMA | vmcb.efer & EFER_LMA | EFER_SVME;
-                // Translations depend on NXE.
+                // Translations depend on NXE, LME and LMA (15.16).
                 vmcb.tlb_control = vmcb::TLB_FLUSH_ALL;
             }
             msr::PAT if !pat::is_valid(value) => return MsrOutcome::Fault,
+            // Whoever changes it flushes translations by himself, as on a bare machine; what he
+            // executes for that does not exit.
             msr::PAT => vmcb.pat = value,
             _ => return MsrOutcome::Fault,
         }
@@ -564,6 +575,7 @@ impl VirtualCpu for Vcpu {
     }
 
     unsafe fn block_interrupts() {
+        // What comes is held back until a window or VMRUN sets the flag again (15.17).
         // SAFETY: SVM is on, so that the instruction exists.
         unsafe { asm!("clgi", options(nostack)) }
     }

@@ -38,7 +38,8 @@ impl Vcpu {
     /// Gives the guest an NMI, if it takes one now.
     pub(super) fn give_nmi(&mut self) -> NmiOutcome {
         if self.has_virtual_nmi {
-            // One that is pending already is the same one.
+            // One that is pending already is the same one. The processor clears the bit when the
+            // guest takes it (15.21.10).
             self.vmcb.virtual_interrupt |= vmcb::VIRTUAL_NMI;
             return NmiOutcome::Given;
         }
@@ -56,6 +57,7 @@ impl Vcpu {
                 u64::from(exception::NMI) | vmcb::EVENT_NMI | vmcb::EVENT_VALID;
             return NmiOutcome::Given;
         }
+        // An injected NMI blocks no further ones by itself (15.20), so nothing but this does.
         if before != Blocking::Stepping {
             self.begin_step();
         }

@@ -42,7 +42,8 @@ pub struct Leave {
 #[unsafe(naked)]
 pub unsafe extern "sysv64" fn run<R: Runner>(this: *mut R) -> ! {
     // The virtual CPU is at the start of `this`. The word at the top of the stack keeps `this`;
-    // VMRUN keeps RSP.
+    // VMRUN keeps RSP, and exchanges RAX (APM vol. 2, 15.5.1); the other general registers are
+    // exchanged here. An exit clears the global interrupt flag (15.6), and VMRUN sets it.
     naked_asm!(
         "lea rsp, [rdi + {stack_top} - 16]",
         "mov [rsp], rdi",

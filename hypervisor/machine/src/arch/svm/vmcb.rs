@@ -33,9 +33,13 @@ pub struct Vmcb {
     reserved_1: [u8; 0x40 - 0x14],
     pub port_bitmap: u64,
     pub msr_bitmap: u64,
+    /// None (15.5.1).
     pub tsc_offset: u64,
     pub asid: u32,
+    /// Beside the command, in the lowest byte, nothing: return predictors are of the least size
+    /// (15.37.2).
     pub tlb_control: u32,
+    /// Without masking of virtual interrupts (15.21.1): RFLAGS and TPR are those of the machine.
     pub virtual_interrupt: u64,
     pub interrupt_shadow: u64,
     pub exit_code: u64,
@@ -46,7 +50,10 @@ pub struct Vmcb {
     reserved_2: [u8; 0xa8 - 0x98],
     pub event_injection: u64,
     pub nested_cr3: u64,
+    /// No virtualization of branch records, of VMLOAD and VMSAVE, of sampling and of counters
+    /// (15.23, 15.33.1, 15.38, 15.39): the guest uses the processor's registers.
     pub lbr_control: u64,
+    /// Fields that the processor may take from its cache: none, always (15.15.1).
     pub clean: u64,
     pub next_rip: u64,
     reserved_3: [u8; 0x400 - 0xd0],
@@ -103,6 +110,8 @@ const _: () = {
     assert!(offset_of!(Vmcb, rip) == 0x578);
     assert!(offset_of!(Vmcb, rax) == 0x5f8);
     assert!(offset_of!(Vmcb, cr2) == 0x640);
+    assert!(offset_of!(Vmcb, pat) == 0x668);
+    assert!(offset_of!(Vmcb, spec_ctrl) == 0x6e0);
     assert!(size_of::<Vmcb>() == 4096);
 };
 
@@ -110,8 +119,6 @@ const _: () = {
 pub const INTERCEPT_NMI: u32 = 1 << 1;
 pub const INTERCEPT_CPUID: u32 = 1 << 18;
 pub const INTERCEPT_IRET: u32 = 1 << 20;
-    assert!(offset_of!(Vmcb, pat) == 0x668);
-    assert!(offset_of!(Vmcb, spec_ctrl) == 0x6e0);
 pub const INTERCEPT_INVD: u32 = 1 << 22;
 pub const INTERCEPT_INVLPGA: u32 = 1 << 26;
 pub const INTERCEPT_PORTS: u32 = 1 << 27;
@@ -177,7 +184,8 @@ pub const FAULT_IS_WRITE: u64 = 1 << 1;
 /// In attributes of a code segment: 64-bit code.
 pub const ATTRIBUTE_LONG: u16 = 1 << 9;
 
-/// Flush all translations of all guests.
+/// Flush all translations of all identifiers, the host's as well. Of the commands only this one is
+/// there on every processor (APM vol. 2, 15.16.1, table 15-9).
 pub const TLB_FLUSH_ALL: u32 = 1;
 
 /// In EVENTINJ and EXITINTINFO: valid.
