@@ -161,10 +161,15 @@ pub fn write_sources(sources: &[Source], folder: &Path, name: &str) -> Result<Ve
 
 /// The backports suite on the mirror that the release comes from.
 pub fn backports() -> Result<Source> {
+    suite(&format!("{RELEASE}-backports"))
+}
+
+/// Another suite on the mirror that the release comes from.
+pub fn suite(name: &str) -> Result<Source> {
     let sources = release_sources()?;
     let main = sources.iter().find(|source| source.suites().contains(&RELEASE));
     let main = main.with_context(|| format!("/etc/apt names no source for {RELEASE} itself"))?;
-    Ok(main.with_suite(&format!("{RELEASE}-backports")))
+    Ok(main.with_suite(name))
 }
 
 /// The versions of a package that apt knows, newest first.

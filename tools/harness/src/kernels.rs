@@ -117,7 +117,7 @@ const UNWANTED: &[&str] = &[
 ];
 
 /// What must be loaded before the root can be mounted and the host be heard.
-const EARLY: &[&str] = &["virtio_pci", "virtio_blk", "virtio_console", "squashfs", "overlay"];
+pub const EARLY: &[&str] = &["virtio_pci", "virtio_blk", "virtio_console", "squashfs", "overlay"];
 
 /// A kernel in the cache.
 #[derive(Debug, Clone)]
@@ -148,12 +148,12 @@ impl Kernel {
         self.folder.join("usr/src").join(format!("linux-headers-{}", self.release))
     }
 
-    /// The modules that the initramfs needs, in the order to load them.
-    pub fn early_modules(&self) -> Result<Vec<PathBuf>> {
+    /// The files of these modules and of what they need, in the order to load them.
+    pub fn load_order(&self, names: &[&str]) -> Result<Vec<PathBuf>> {
         let folder = self.modules();
         let dependencies = fs::read_to_string(folder.join("modules.dep"))?;
         let builtin = fs::read_to_string(folder.join("modules.builtin"))?;
-        let files = load_order(&dependencies, &builtin, EARLY)?;
+        let files = load_order(&dependencies, &builtin, names)?;
         Ok(files.into_iter().map(|file| folder.join(file)).collect())
     }
 }

@@ -3,6 +3,7 @@
 
 mod apt;
 mod bench;
+mod bochs;
 mod demo;
 mod flat;
 mod image;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The machine: QEMU's command line and its monitor.
 
+use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -170,12 +170,12 @@ fn with_path(option: &str, path: &Path) -> String {
 
 /// QEMU's monitor.
 pub struct Monitor {
-    stream: BufReader<UnixStream>,
+    stream: BufReader<File>,
 }
 
 impl Monitor {
     /// Opens the conversation that QEMU began on `stream`.
-    pub fn new(stream: UnixStream) -> Result<Self> {
+    pub fn new(stream: File) -> Result<Self> {
         let mut monitor = Self { stream: BufReader::new(stream) };
         monitor.read_line()?;
         monitor.ask(&serde_json::json!({"execute": "qmp_capabilities"}))?;

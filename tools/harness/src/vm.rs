@@ -2,8 +2,10 @@
 //! A running guest: boots it, runs scripts in it, tells how they ended.
 
 use std::fs::{self, File};
-use std::io::{ErrorKind, Read, Write};
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{Ipv4Addr, TcpListener};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::sync::Arc;
@@ -17,8 +19,8 @@ use crtos_agent::{CHUNK, Event, Input, Request, Terminal, receive, send};
 use tempfile::TempDir;
 
 use crate::kernels::{self, Flavour, Kernel};
-use crate::qemu::{Machine, Monitor, SHARE_TAG};
-use crate::{image, initramfs, layer, parts, paths, programs, progress, run};
+use crate::qemu::{Monitor, SHARE_TAG};
+use crate::{bochs, image, initramfs, layer, parts, paths, programs, progress, qemu, run};
 
 /// What a kernel prints when it gives up.
 const PANIC: &str = "Kernel panic - not syncing";
@@ -32,7 +34,7 @@ const POLL: Duration = Duration::from_millis(100);
 const FAST_POLL: Duration = Duration::from_millis(1);
 /// How long a kernel may go on printing after it began to panic.
 const LAST_WORDS: Duration = Duration::from_millis(700);
-/// How long QEMU may take to connect its sockets.
+/// How long an emulator may take to connect its sockets.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(100);
 /// How long a guest may take to boot when no limit was given.
 pub const BOOT_PATIENCE: Duration = Duration::from_secs(400);
@@ -48,9 +50,20 @@ pub enum OnPanic {
     Wait,
 }
 
+/// What emulates the machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Emulator {
+    /// Fast, with devices for everything.
+    Qemu,
+    /// Slow, and independent of QEMU: a second opinion about the processor.
+    Bochs,
+}
+
 /// The machine that somebody wants.
 #[derive(Debug, Clone)]
 pub struct Config {
+    /// What emulates it.
+    pub emulator: Emulator,
     /// The kernel.
     pub kernel: Flavour,
     /// Number of CPUs.
@@ -80,6 +93,7 @@ pub struct Config {
 impl Default for Config {
     fn default() -> Self {
         Self {
+            emulator: Emulator::Qemu,
             kernel: Flavour::V6_1,
             cpus: 4,
             memory: "2G".to_owned(),
@@ -136,17 +150,25 @@ enum News {
 
 /// A guest that takes scripts.
 pub struct Vm {
-    qemu: Child,
-    control: UnixStream,
-    stdin: UnixStream,
+    emulator: Child,
+    control: File,
+    stdin: File,
     news: Receiver<News>,
     /// Ends the thread that watches the console.
     finished: Arc<AtomicBool>,
     console: PathBuf,
-    /// QEMU's own messages.
+    /// The emulator's own messages.
     complaints: PathBuf,
     last_id: u32,
-    _sockets: TempDir,
+    _scratch: TempDir,
+}
+
+/// An emulator that has begun to boot a guest.
+struct Started {
+    emulator: Child,
+    control: File,
+    stdin: File,
+    monitor: Option<Monitor>,
 }
 
 /// Set once somebody wants the harness to end.
@@ -207,38 +229,14 @@ impl Vm {
     fn start(config: &Config, kernel: &Kernel, layers: &[PathBuf], agent: &Path) -> Result<Self> {
         let scratch = tempfile::Builder::new().prefix("crtos-vm-").tempdir()?;
         let console = console_file(config, scratch.path())?;
-        let complaints = scratch.path().join("qemu.log");
-        let initramfs = scratch.path().join("initramfs");
-        initramfs::write(kernel, agent, &initramfs)?;
-        let share = config.share.as_deref().map(fs::canonicalize).transpose();
-        let share = share.context("the folder to share")?;
-        let machine = Machine {
-            kernel,
-            initramfs: &initramfs,
-            layers,
-            cpus: config.cpus,
-            memory: &config.memory,
-            share: share.as_deref(),
-            icount: config.icount,
-            xapic: config.xapic,
-            boot_parameters: &config.boot_parameters,
-            console: &console,
-            debugcon: config.debugcon.as_deref(),
-            plugins: &config.plugins,
-            sockets: scratch.path(),
+        let complaints = scratch.path().join("complaints");
+        let begin = match config.emulator {
+            Emulator::Qemu => start_qemu,
+            Emulator::Bochs => start_bochs,
         };
-        let control = UnixListener::bind(machine.control_socket())?;
-        let stdin = UnixListener::bind(machine.stdin_socket())?;
-        let monitor = UnixListener::bind(machine.monitor_socket())?;
-        let mut qemu = machine
-            .command()
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(File::create(&complaints)?)
-            .spawn()
-            .context("start QEMU")?;
-        let mut accept = |listener| accept(listener, &mut qemu, &complaints);
-        let (control, stdin, monitor) = (accept(&control)?, accept(&stdin)?, accept(&monitor)?);
+        let boot = Boot { config, kernel, layers, agent, console: &console };
+        let Started { emulator, control, stdin, monitor } =
+            begin(&boot, scratch.path(), &complaints)?;
         let (tell, news) = sync_channel(16);
         let finished = Arc::new(AtomicBool::new(false));
         spawn({
@@ -247,12 +245,21 @@ impl Vm {
         });
         spawn({
             let (console, finished) = (console.clone(), finished.clone());
-            let monitor = config.icount.then(|| Monitor::new(monitor)).transpose()?;
             let tell = (config.on_panic == OnPanic::Stop).then_some(tell);
             move || watch_console(&console, &finished, monitor, tell)
         });
-        let _sockets = scratch;
-        Ok(Self { qemu, control, stdin, news, finished, console, complaints, last_id: 0, _sockets })
+        let (last_id, _scratch) = (0, scratch);
+        Ok(Self {
+            emulator,
+            control,
+            stdin,
+            news,
+            finished,
+            console,
+            complaints,
+            last_id,
+            _scratch,
+        })
     }
 
     /// Runs one script to its end.
@@ -302,7 +309,7 @@ impl Vm {
     }
 
     /// A way to send requests while a script runs.
-    pub fn remote(&self) -> Result<UnixStream> {
+    pub fn remote(&self) -> Result<File> {
         Ok(self.control.try_clone()?)
     }
 
@@ -334,8 +341,10 @@ impl Vm {
         if let Some(text) = panic_text(&console) {
             return Outcome::Panic(text);
         }
-        let status = self.qemu.wait().map_or_else(|e| e.to_string(), |status| status.to_string());
-        Outcome::Gone(format!("QEMU ended, {status}\n{}", complaints(&self.complaints)))
+        let status = self.emulator.wait();
+        let status = status.map_or_else(|e| e.to_string(), |status| status.to_string());
+        let complaints = complaints(&self.complaints);
+        Outcome::Gone(format!("the emulator ended, {status}\n{complaints}"))
     }
 
     /// The console log.
@@ -362,8 +371,8 @@ impl Drop for Vm {
     fn drop(&mut self) {
         self.finished.store(true, Ordering::Relaxed);
         // All that the guest keeps is in its memory, so it need not shut down.
-        let _ = self.qemu.kill();
-        let _ = self.qemu.wait();
+        let _ = self.emulator.kill();
+        let _ = self.emulator.wait();
     }
 }
 
@@ -381,7 +390,7 @@ impl Outcome {
 }
 
 /// The file for the console: the one asked for, or a new one. It is made here, so
-/// that it is there before QEMU writes to it.
+/// that it is there before the emulator writes to it.
 fn console_file(config: &Config, scratch: &Path) -> Result<PathBuf> {
     let file = config.console.clone().unwrap_or_else(|| {
         let unique = scratch.file_name().unwrap_or_default().to_string_lossy();
@@ -392,30 +401,113 @@ fn console_file(config: &Config, scratch: &Path) -> Result<PathBuf> {
     Ok(file)
 }
 
-/// Waits for QEMU to connect.
-fn accept(listener: &UnixListener, qemu: &mut Child, complaints: &Path) -> Result<UnixStream> {
-    listener.set_nonblocking(true)?;
+/// What a guest is booted from.
+struct Boot<'a> {
+    config: &'a Config,
+    kernel: &'a Kernel,
+    layers: &'a [PathBuf],
+    agent: &'a Path,
+    console: &'a Path,
+}
+
+fn start_qemu(boot: &Boot<'_>, scratch: &Path, complaints: &Path) -> Result<Started> {
+    let Boot { config, kernel, layers, agent, console } = boot;
+    let initramfs = scratch.join("initramfs");
+    initramfs::write(kernel, kernels::EARLY, agent, &[], &initramfs)?;
+    let share = config.share.as_deref().map(fs::canonicalize).transpose();
+    let share = share.context("the folder to share")?;
+    let machine = qemu::Machine {
+        kernel,
+        initramfs: &initramfs,
+        layers,
+        cpus: config.cpus,
+        memory: &config.memory,
+        share: share.as_deref(),
+        icount: config.icount,
+        xapic: config.xapic,
+        boot_parameters: &config.boot_parameters,
+        console,
+        debugcon: config.debugcon.as_deref(),
+        plugins: &config.plugins,
+        sockets: scratch,
+    };
+    let control = UnixListener::bind(machine.control_socket())?;
+    let stdin = UnixListener::bind(machine.stdin_socket())?;
+    let monitor = UnixListener::bind(machine.monitor_socket())?;
+    let mut qemu = machine
+        .command()
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(File::create(complaints)?)
+        .spawn()
+        .context("start QEMU")?;
+    let mut connect = |listener: UnixListener| {
+        listener.set_nonblocking(true)?;
+        let accept = || Ok(OwnedFd::from(listener.accept()?.0));
+        wait_for_connection(accept, &mut qemu, complaints)
+    };
+    let (control, stdin, monitor) = (connect(control)?, connect(stdin)?, connect(monitor)?);
+    let monitor = config.icount.then(|| Monitor::new(monitor)).transpose()?;
+    Ok(Started { emulator: qemu, control, stdin, monitor })
+}
+
+fn start_bochs(boot: &Boot<'_>, scratch: &Path, complaints: &Path) -> Result<Started> {
+    let Boot { config, kernel, layers, agent, console } = boot;
+    if config.share.is_some() || config.icount || config.debugcon.is_some() {
+        bail!("Bochs shares no folder, and has neither a debug port nor virtual time");
+    }
+    let bochs = bochs::ensure()?;
+    let initramfs = scratch.join("initramfs");
+    initramfs::write(kernel, bochs::MODULES, agent, layers, &initramfs)?;
+    let listen = || TcpListener::bind((Ipv4Addr::LOCALHOST, 0));
+    let (control, stdin) = (listen()?, listen()?);
+    let machine = bochs::Machine {
+        kernel,
+        initramfs: &initramfs,
+        cpus: config.cpus,
+        memory: &config.memory,
+        boot_parameters: &config.boot_parameters,
+        console,
+        control: control.local_addr()?,
+        stdin: stdin.local_addr()?,
+        scratch,
+    };
+    let mut emulator = bochs.start(&machine, complaints)?;
+    let mut connect = |listener: TcpListener| {
+        listener.set_nonblocking(true)?;
+        let accept = || Ok(OwnedFd::from(listener.accept()?.0));
+        wait_for_connection(accept, &mut emulator, complaints)
+    };
+    let (control, stdin) = (connect(control)?, connect(stdin)?);
+    Ok(Started { emulator, control, stdin, monitor: None })
+}
+
+/// Waits for the emulator to connect: `accept` would block before. Both kinds of sockets are files
+/// from then on.
+fn wait_for_connection(
+    accept: impl Fn() -> io::Result<OwnedFd>,
+    emulator: &mut Child,
+    complaints: &Path,
+) -> Result<File> {
     let start = Instant::now();
     loop {
-        match listener.accept() {
-            Ok((stream, _)) => {
-                stream.set_nonblocking(false)?;
-                return Ok(stream);
-            }
+        match accept() {
+            // Linux: what was accepted blocks, whatever its listener does.
+            Ok(stream) => return Ok(File::from(stream)),
             Err(error) if error.kind() == ErrorKind::WouldBlock => sleep(Duration::from_millis(2)),
-            Err(error) => return Err(error).context("wait for QEMU to connect"),
+            Err(error) => return Err(error).context("wait for the emulator to connect"),
         }
-        if let Some(status) = qemu.try_wait()? {
-            bail!("QEMU does not start, {status}\n{}", self::complaints(complaints));
+        if let Some(status) = emulator.try_wait()? {
+            bail!("the emulator does not start, {status}\n{}", self::complaints(complaints));
         }
         if start.elapsed() > CONNECT_PATIENCE {
-            bail!("QEMU does not connect to the harness");
+            bail!("the emulator does not connect to the harness");
         }
     }
 }
 
 /// Passes on what the guest says.
-fn listen(mut control: UnixStream, tell: &SyncSender<News>) {
+fn listen(mut control: File, tell: &SyncSender<News>) {
     while let Ok(event) = receive(&mut control) {
         if tell.send(News::Event(event)).is_err() {
             return;
@@ -427,7 +519,7 @@ fn listen(mut control: UnixStream, tell: &SyncSender<News>) {
 
 /// Sends all of `source` to a run. A terminal stays open at its end: the person
 /// there ends the input with a character.
-fn feed(mut source: impl Read, mut port: UnixStream, id: u32, on_terminal: bool) {
+fn feed(mut source: impl Read, mut port: File, id: u32, on_terminal: bool) {
     let mut bytes = vec![0; CHUNK];
     loop {
         let length = match source.read(&mut bytes) {
@@ -516,7 +608,7 @@ fn panic_text(console: &str) -> Option<String> {
     Some(line.trim().to_owned())
 }
 
-/// What QEMU complained about, but for what it always says about the processor.
+/// What the emulator complained about, but for what QEMU always says about the processor.
 fn complaints(file: &Path) -> String {
     let text = read_lossy(file);
     let lines = text.lines().filter(|line| !line.contains("TCG doesn't support requested feature"));

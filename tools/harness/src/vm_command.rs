@@ -12,7 +12,7 @@ use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetat
 use signal_hook::consts::{SIGINT, SIGTERM, SIGWINCH};
 
 use crate::kernels::Flavour;
-use crate::vm::{Config, Job, OnPanic, Outcome, Vm, interrupted};
+use crate::vm::{Config, Emulator, Job, OnPanic, Outcome, Vm, interrupted};
 use crate::{FAILURE, parts, progress, quote, setup};
 
 /// Exit status when the time is over, as timeout(1) has it.
@@ -30,6 +30,9 @@ pub const NO_BUILD: &str = "CRTOS_NO_BUILD";
 /// Options of `./x vm`.
 #[derive(Args)]
 pub struct Options {
+    /// What emulates the machine.
+    #[arg(long, value_enum, default_value_t = Emulator::Qemu)]
+    emulator: Emulator,
     /// Debian's kernel to boot.
     #[arg(long, default_value = "6.1")]
     kernel: Flavour,
@@ -89,6 +92,7 @@ pub fn vm(options: Options) -> Result<u8> {
     let deadline = options.timeout.map(Duration::try_from_secs_f64).transpose();
     let deadline = deadline.context("the timeout")?.map(|limit| Instant::now() + limit);
     let config = Config {
+        emulator: options.emulator,
         kernel: options.kernel,
         cpus: options.smp,
         memory: options.mem,

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The protocol between the harness on the host and the agent in the guest.
 //!
-//! Two virtio-serial ports carry it. [`CONTROL_PORT`] takes [`Request`]s to the
+//! Two virtio-serial ports carry it, or the second and the third serial line of a machine without
+//! virtio. [`CONTROL_PORT`] takes [`Request`]s to the
 //! guest and [`Event`]s back; [`STDIN_PORT`] takes [`Input`] to the guest. Input has
 //! a port of its own so that a program that does not read holds up only its
 //! own input, never a signal. Each message is a length (32 bits, little endian)
@@ -16,6 +17,12 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 pub const CONTROL_PORT: &str = "crtos.control";
 /// Name of the virtio-serial port for the standard input of programs.
 pub const STDIN_PORT: &str = "crtos.stdin";
+/// Serial line in the place of [`CONTROL_PORT`].
+pub const CONTROL_LINE: &str = "/dev/ttyS1";
+/// Serial line in the place of [`STDIN_PORT`].
+pub const STDIN_LINE: &str = "/dev/ttyS2";
+/// Folder of the initramfs with the layers of a machine without disks, named by their numbers.
+pub const IMAGES: &str = "/images";
 /// Prefix of the serial number of a disk that is a layer of the root; a decimal
 /// number follows, and a higher number lies above a lower one.
 pub const LAYER_SERIAL: &str = "layer";

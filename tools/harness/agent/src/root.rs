@@ -2,20 +2,25 @@
 //! From the initramfs to the guest's root.
 //!
 //! The root is an overlay: one read-only squashfs disk per layer, and a tmpfs
-//! on top that vanishes with the machine.
+//! on top that vanishes with the machine. Where the initramfs holds the layers,
+//! a loop device makes a disk of each.
 
 use std::fs;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use crtos_agent::LAYER_SERIAL;
+use crtos_agent::{IMAGES, LAYER_SERIAL};
+use rustix::ioctl::{IntegerSetter, ioctl};
 use rustix::mount::{MountFlags, mount, mount_move};
 
 /// Modules of the initramfs, in the order of their names.
 const MODULES: &str = "/modules";
+/// Makes a loop device a disk of the file with this descriptor.
+const LOOP_SET_FD: u32 = 0x4c00;
 /// How long a disk may take to appear.
 const DISK_PATIENCE: Duration = Duration::from_secs(20);
 
@@ -70,17 +75,9 @@ fn load_modules() -> Result<()> {
 
 /// Mounts all layers, lowest first.
 fn mount_layers() -> Result<Vec<PathBuf>> {
-    let start = Instant::now();
-    let disks = loop {
-        let disks = layer_disks()?;
-        // The kernel finds them all in one go, so the first one is as good as the last.
-        if !disks.is_empty() {
-            break disks;
-        }
-        if start.elapsed() > DISK_PATIENCE {
-            bail!("no disk with a serial number `{LAYER_SERIAL}N` appeared");
-        }
-        sleep(Duration::from_millis(10));
+    let disks = match attach_images()? {
+        images if images.is_empty() => await_disks()?,
+        images => images,
     };
     let mut layers = Vec::new();
     for (number, device) in disks {
@@ -91,6 +88,41 @@ fn mount_layers() -> Result<Vec<PathBuf>> {
         layers.push(folder);
     }
     Ok(layers)
+}
+
+/// The disks that are layers, once they have appeared.
+fn await_disks() -> Result<Vec<(u32, PathBuf)>> {
+    let start = Instant::now();
+    loop {
+        let disks = layer_disks()?;
+        // The kernel finds them all in one go, so the first one is as good as the last.
+        if !disks.is_empty() {
+            return Ok(disks);
+        }
+        if start.elapsed() > DISK_PATIENCE {
+            bail!("no disk with a serial number `{LAYER_SERIAL}N` appeared");
+        }
+        sleep(Duration::from_millis(10));
+    }
+}
+
+/// Makes a disk of each layer in the initramfs.
+fn attach_images() -> Result<Vec<(u32, PathBuf)>> {
+    let mut disks = Vec::new();
+    for entry in fs::read_dir(IMAGES).context("list the layers of the initramfs")? {
+        let entry = entry?;
+        let number = entry.file_name().to_string_lossy().parse()?;
+        let device = PathBuf::from(format!("/dev/loop{number}"));
+        let (disk, image) = (fs::File::open(&device), fs::File::open(entry.path())?);
+        let disk = disk.with_context(|| format!("open {}", device.display()))?;
+        let descriptor = usize::try_from(image.as_raw_fd())?;
+        // SAFETY: The call takes a descriptor by its number, and touches no memory of the caller.
+        unsafe { ioctl(&disk, IntegerSetter::<LOOP_SET_FD>::new_usize(descriptor)) }
+            .with_context(|| format!("attach {}", device.display()))?;
+        disks.push((number, device));
+    }
+    disks.sort();
+    Ok(disks)
 }
 
 /// The disks that are layers, sorted by their number.

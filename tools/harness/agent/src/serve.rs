@@ -14,13 +14,16 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use crtos_agent::{
-    CHUNK, CONTROL_PORT, Event, Input, Request, STDIN_PORT, Terminal, receive, send,
+    CHUNK, CONTROL_LINE, CONTROL_PORT, Event, Input, Request, STDIN_LINE, STDIN_PORT, Terminal,
+    receive, send,
 };
 use rustix::mount::{MountFlags, mount};
 use rustix::process::{Pid, Signal, kill_process_group};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
-use rustix::termios::{Winsize, tcsetwinsize};
+use rustix::termios::{OptionalActions, Winsize, speed, tcgetattr, tcsetattr, tcsetwinsize};
 
+/// Where the virtio-serial ports are, on a machine that has virtio.
+const PORTS: &str = "/sys/class/virtio-ports";
 /// Where the programs of the tests are.
 const PROGRAMS: &str = "/usr/lib/crtos-tests/programs";
 
@@ -68,8 +71,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// Serves the host until the control port fails.
 pub fn serve() -> Result<()> {
     prepare_system();
-    let mut control = open_port(CONTROL_PORT)?;
-    let stdin = open_port(STDIN_PORT)?;
+    let mut control = open_port(CONTROL_PORT, CONTROL_LINE)?;
+    let stdin = open_port(STDIN_PORT, STDIN_LINE)?;
     let server = Server {
         events: Arc::new(Mutex::new(control.try_clone()?)),
         run: Arc::default(),
@@ -103,15 +106,28 @@ fn prepare_system() {
     }
 }
 
-/// Opens the virtio-serial port of that name.
-fn open_port(name: &str) -> Result<File> {
+/// Opens the virtio-serial port of that name, or the serial line in its place.
+fn open_port(name: &str, line: &str) -> Result<File> {
+    if !Path::new(PORTS).exists() {
+        return open_line(line).context(format!("open {line}"));
+    }
     let device = find_port(name)?;
     File::options().read(true).write(true).open(&device).context(format!("open {name}"))
 }
 
+/// Opens a serial line for bytes as they are.
+fn open_line(line: &str) -> Result<File> {
+    let file = File::options().read(true).write(true).open(line)?;
+    let mut settings = tcgetattr(&file)?;
+    settings.make_raw();
+    settings.set_speed(speed::B115200)?;
+    tcsetattr(&file, OptionalActions::Now, &settings)?;
+    Ok(file)
+}
+
 /// The device of a virtio-serial port, by the name that the host gave it.
 fn find_port(name: &str) -> Result<PathBuf> {
-    for entry in fs::read_dir("/sys/class/virtio-ports").context("list the virtio ports")? {
+    for entry in fs::read_dir(PORTS).context("list the virtio ports")? {
         let entry = entry?;
         let found = fs::read_to_string(entry.path().join("name")).unwrap_or_default();
         if found.trim() == name {
