@@ -44,7 +44,9 @@ pub fn handle(local: &mut Local, id: CellId, exit: Exit) {
         }
         Exit::NmiReturn => return,
         Exit::Hypercall => {
-            local.vcpu().registers()[RAX] = hypercall::cell(local, id) as u64;
+            // The guest makes the call again where it is too early: meanwhile it takes interrupts.
+            let Some(result) = hypercall::cell(local, id) else { return };
+            local.vcpu().registers()[RAX] = result as u64;
             (true, 0)
         }
         Exit::Cpuid => {

@@ -80,9 +80,9 @@ fn root_call(local: &mut Local, call: u64, arguments: [u64; 4]) -> Result<i64, R
     }
 }
 
-/// Carries out a call of cell `id`; returns its result.
+/// Carries out a call of cell `id`; returns its result, or `None` if it is too early for that call.
 #[inline]
-pub fn cell(local: &mut Local, id: CellId) -> i64 {
+pub fn cell(local: &mut Local, id: CellId) -> Option<i64> {
     let (call, [first, ..]) = arguments(local);
     let cell = cell::get(id);
     let result = if local.vcpu().privilege() != 0 {
@@ -90,7 +90,7 @@ pub fn cell(local: &mut Local, id: CellId) -> i64 {
     } else {
         match call {
             HC_VERSION => Ok(ABI_VERSION.into()),
-            HC_DOORBELL => ring_root(local, cell, first).map(|()| 0),
+            HC_DOORBELL => ring_root(local, cell, first)?.map(|()| 0),
             HC_PUTC => {
                 console::put_byte(local, cell, first as u8);
                 Ok(0)
@@ -99,7 +99,7 @@ pub fn cell(local: &mut Local, id: CellId) -> i64 {
             _ => Err(Refusal::NoCall),
         }
     };
-    result.unwrap_or_else(Refusal::code)
+    Some(result.unwrap_or_else(Refusal::code))
 }
 
 /// Rings the doorbell of a cell on its CPU number `index`.
@@ -122,22 +122,28 @@ fn ring_cell(local: &mut Local, id: CellId, index: u64) -> Result<(), Refusal> {
 /// wants to. The time stamp counters of the CPUs agree; where they do not, this ends all the same.
 #[inline]
 fn wait_for_budget(cpu: CpuIndex) {
-    let interval = budget::INTERVAL_NS * u64::from(launch_info::get().tsc_khz) / 1_000_000;
+    let rate = budget::FOR_CELL.in_ticks(launch_info::get().tsc_khz);
     let mut now = processor::tsc();
     let end = processor::deadline(2);
-    while !cpu::get(cpu).doorbells.take(now, interval) && now < end {
+    while !cpu::get(cpu).doorbells.take(now, rate) && now < end {
         core::hint::spin_loop();
         now = processor::tsc();
     }
 }
 
 /// Rings the doorbell of the root cell on its CPU `named`, or where it wants to hear this cell
-/// otherwise.
+/// otherwise. `None` if it has heard this cell too often.
 #[inline]
-fn ring_root(local: &mut Local, cell: &Cell, named: u64) -> Result<(), Refusal> {
+fn ring_root(local: &mut Local, cell: &Cell, named: u64) -> Option<Result<(), Refusal>> {
     let is_linux = |cpu| cpu::get(cpu).owner() == Owner::Root;
-    let (cpu, vector) = cell.routes.target(named, is_linux).ok_or(Refusal::Busy)?;
+    let Some((cpu, vector)) = cell.routes.target(named, is_linux) else {
+        return Some(Err(Refusal::Busy));
+    };
+    let rate = budget::FOR_LINUX.in_ticks(launch_info::get().tsc_khz);
+    if !cell.doorbells[cpu.get()].take(processor::tsc(), rate) {
+        return None;
+    }
     local.count_doorbell();
     interrupts::doorbell(cpu, vector);
-    Ok(())
+    Some(Ok(()))
 }

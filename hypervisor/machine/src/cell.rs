@@ -6,8 +6,9 @@ use core::fmt;
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use crtos_abi::cell::CELL_NAME_LEN;
-use crtos_abi::{MAX_CELL_CPUS, MAX_CELLS};
+use crtos_abi::{MAX_CELL_CPUS, MAX_CELLS, MAX_CPUS};
 use crtos_partition::address::{GuestAddr, PhysAddr};
+use crtos_partition::budget::Budget;
 use crtos_partition::config::Config;
 use crtos_partition::doorbell::Routes;
 use crtos_partition::error::Refusal;
@@ -76,6 +77,8 @@ pub struct Cell {
     doorbell_vector: AtomicU8,
     /// Where its doorbells ring.
     pub routes: Routes,
+    /// What each CPU may hear of them.
+    pub doorbells: [Budget; MAX_CPUS],
     cpu_count: AtomicU8,
     cpus: [AtomicU8; MAX_CELL_CPUS],
     name: [AtomicU8; CELL_NAME_LEN],
@@ -103,6 +106,7 @@ impl Cell {
             argument: AtomicU64::new(0),
             doorbell_vector: AtomicU8::new(0),
             routes: Routes::new(),
+            doorbells: [const { Budget::new() }; MAX_CPUS],
             cpu_count: AtomicU8::new(0),
             cpus: [const { AtomicU8::new(0) }; MAX_CELL_CPUS],
             name: [const { AtomicU8::new(0) }; CELL_NAME_LEN],

@@ -15,7 +15,7 @@
 //! | [`registers`] | registers: what Linux may write, what is reset |
 //! | [`grants`] | what a cell may access without an exit |
 //! | [`doorbell`] | where a cell rings in the root cell |
-//! | [`budget`] | how often Linux rings in a cell |
+//! | [`budget`] | how often doorbells interrupt a CPU |
 //! | [`icr`] | who an interrupt command reaches |
 //! | [`nmi`] | when a guest takes its next non-maskable interrupt |
 //! | [`decode`] | the few instructions that the hypervisor has to understand |

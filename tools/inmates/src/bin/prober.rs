@@ -123,6 +123,9 @@ fn probe(what: &str) -> bool {
                 let rung = named.map(|cpu| hypercall::call(HC_DOORBELL, cpu, 0));
                 println!("prober: rung {rung:?}");
             }
+            "doorbell-flood" => loop {
+                hypercall::call(HC_DOORBELL, DOORBELL_ANYWHERE, 0);
+            },
             "cpuid" => cpuid(),
             "fill" => fill(),
             "triple-fault" => {
