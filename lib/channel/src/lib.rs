@@ -13,12 +13,18 @@
 //! | [`rank`] | which reply is worth an interrupt |
 //! | [`slot`] | the number of a slot, and its place in bitmaps |
 //! | [`revocations`] | ranges that Linux has to let go, and the frames in limbo until it did |
+//! | [`backlog`] | ranges that wait for a place in that table |
 //!
 //! The other end is Linux, which may be broken or hostile: every word that it can write is read
 //! once, checked against what the kernel knows, and otherwise taken as nothing. No value of it can
 //! make this crate panic, loop or hand out a frame early.
 #![cfg_attr(not(test), no_std)]
 
+#[cfg(feature = "backlog")]
+extern crate alloc;
+
+#[cfg(feature = "backlog")]
+pub mod backlog;
 pub mod channel;
 pub mod heritage;
 pub mod operation;
@@ -27,6 +33,8 @@ pub mod rank;
 pub mod revocations;
 pub mod slot;
 
+#[cfg(feature = "backlog")]
+pub use backlog::{Backlog, Join};
 pub use channel::{AttachError, Channel, DoorbellCpu, Notices};
 pub use heritage::Heritage;
 pub use operation::{Encoded, Operation};

@@ -54,13 +54,28 @@ impl<T> Revocations<T> {
         Self { entries: [const { Entry::Free }; raw::REVOCATIONS], out: 0, next: 0 }
     }
 
+    /// Whether `process` may have one more out: as many as there are free places. So no process
+    /// fills the table, whatever Linux carries out: one leaves half of it to others, two a third.
+    pub fn has_place(&self, process: ProcessNumber) -> bool {
+        let free = raw::REVOCATIONS - self.out;
+        let is_own =
+            |entry: &&Entry<T>| matches!(entry, Entry::Out { process: of, .. } if *of == process);
+        self.out < free || self.entries.iter().filter(is_own).count() < free
+    }
+
     /// Posts a revocation of `range` and keeps `payload` until it is done. Gives the payload back
-    /// when the table is full: then [`Revocations::collect`] and try again. `Ok(true)`: half of the
-    /// table is out, ring the doorbell.
+    /// when the process has as many out as it may. `Ok(true)`: half of the table is out, ring the
+    /// doorbell.
     pub fn post(&mut self, channel: Channel, range: Range, payload: T) -> Result<bool, T> {
-        if self.out == raw::REVOCATIONS {
+        if !self.has_place(range.process) {
             return Err(payload);
         }
+        self.put(channel, range, payload);
+        Ok(self.out >= raw::REVOCATIONS / 2)
+    }
+
+    /// Posts a revocation for which there is a place.
+    pub(crate) fn put(&mut self, channel: Channel, range: Range, payload: T) {
         while !matches!(self.entries[self.next], Entry::Free) {
             self.next = (self.next + 1) % raw::REVOCATIONS;
         }
@@ -76,7 +91,6 @@ impl<T> Revocations<T> {
             .store(raw::REVOCATION_POSTED, Ordering::Release);
         word!(channel, AtomicU32, posted_count).fetch_add(1, Ordering::AcqRel);
         word!(channel, AtomicU64, posted[index / 64]).fetch_or(1 << (index % 64), Ordering::AcqRel);
-        Ok(self.out >= raw::REVOCATIONS / 2)
     }
 
     /// Calls `done` with the payload of revocations that Linux has carried out, at most `limit` of

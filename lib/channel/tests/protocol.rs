@@ -11,8 +11,8 @@ use crtos_abi::{
     ids::{ProcessNumber, RealmCpu},
 };
 use crtos_channel::{
-    Answer, AttachError, Encoded, Notices, Operation, OwnedSlot, Poll, Range, Request, Revocations,
-    Slot, Start, Status, operation::Room, rank,
+    Answer, AttachError, Backlog, Encoded, Join, Notices, Operation, OwnedSlot, Poll, Range,
+    Request, Revocations, Slot, Start, Status, operation::Room, rank,
 };
 use crtos_partition::doorbell::Routes;
 use crtos_partition::ids::CpuIndex;
@@ -140,9 +140,12 @@ fn drops_come_back_once() {
         start: UserAddr::new((number + 1) << 12),
         length: 4096,
     };
-    for number in 0..REVOCATIONS as u64 {
+    // As many for each of the two as are free.
+    const EACH: u64 = REVOCATIONS as u64 / 3 + 1;
+    const BOTH: u64 = 2 * EACH - 1;
+    for number in 0..BOTH {
         let ring = revocations.post(view, range(number), number);
-        assert_eq!(ring, Ok(number + 1 >= REVOCATIONS as u64 / 2));
+        assert_eq!(ring, Ok(number + 1 >= REVOCATIONS as u64 / 2), "{number}");
         assert_eq!(linux::revocations_waiting(&channel, 0), number as u32 + 1);
     }
     assert_eq!(revocations.post(view, range(0), 9999), Err(9999));
@@ -150,25 +153,95 @@ fn drops_come_back_once() {
     revocations.collect(view, usize::MAX, |number| back.push(number));
     assert!(back.is_empty());
     // Linux carries out those of process 1; process 2 dies.
-    for _ in 0..REVOCATIONS / 2 {
+    for _ in 0..EACH {
         assert_ne!(linux::revoke(&channel, 1), 0);
     }
     assert_eq!(linux::revoke(&channel, 1), 0);
-    assert_eq!(
-        linux::revocations_waiting(&channel, REVOCATIONS as u32 / 2),
-        REVOCATIONS as u32 / 2
-    );
+    assert_eq!(linux::revocations_waiting(&channel, EACH as u32), EACH as u32 - 1);
     revocations.collect(view, 100, |number| back.push(number));
     assert_eq!(back.len(), 100);
     revocations.collect(view, usize::MAX, |number| back.push(number));
-    assert_eq!(back.len(), REVOCATIONS / 2);
+    assert_eq!(back.len() as u64, EACH);
     revocations.release(ProcessNumber(2), usize::MAX, |number| back.push(number));
     back.sort_unstable();
-    assert!(back.iter().copied().eq(0..REVOCATIONS as u64));
-    assert_eq!(revocations.out(), REVOCATIONS / 2);
+    assert!(back.iter().copied().eq(0..BOTH));
+    assert_eq!(revocations.out() as u64, EACH - 1);
     while linux::revoke(&channel, 2) != 0 {}
     revocations.collect(view, usize::MAX, |number| panic!("{number} again"));
     assert_eq!(revocations.out(), 0);
+}
+
+/// What waits with a range: numbers, a few together.
+#[derive(Debug)]
+struct Numbers(Vec<u64>);
+
+impl Join for Numbers {
+    fn join(&mut self, mut other: Self) -> Result<(), Self> {
+        if self.0.len() + other.0.len() > 100 {
+            return Err(other);
+        }
+        self.0.append(&mut other.0);
+        Ok(())
+    }
+}
+
+/// Linux carries out nothing: processes go on, each has a part of the table, and nothing is lost.
+#[test]
+fn what_has_no_place_waits() {
+    const EACH: u64 = 3000;
+    const PROCESSES: u64 = 5;
+    let channel = Shared::new();
+    let view = channel.view();
+    let (mut table, mut backlog) = (Revocations::new(), Backlog::new());
+    for number in 0..PROCESSES * EACH {
+        let process = ProcessNumber((number / EACH) as u32 + 1);
+        let start = UserAddr::new((number + 1) << 13);
+        let range = Range { process, start, length: 4096 };
+        assert!(number % EACH != 0 || table.has_place(process), "one that is new");
+        if let Err(numbers) = table.post(view, range, Numbers(vec![number])) {
+            backlog.push(range, numbers).expect("memory");
+            assert!(backlog.holds(process));
+        }
+        assert!(table.out() < REVOCATIONS);
+    }
+    assert!(backlog.len() as u64 <= PROCESSES * EACH / 100);
+    let mut back = Vec::new();
+    backlog.release(ProcessNumber(2), usize::MAX, |Numbers(list)| back.extend(list));
+    table.release(ProcessNumber(2), usize::MAX, |Numbers(list)| back.extend(list));
+    assert!(!backlog.holds(ProcessNumber(2)));
+    assert_eq!(back.len() as u64, EACH);
+    // Linux carries all out.
+    while table.out() > 0 {
+        for process in 1..=PROCESSES as u32 {
+            while linux::revoke(&channel, process) != 0 {}
+        }
+        table.collect(view, usize::MAX, |Numbers(list)| back.extend(list));
+        let mut cursor = 0;
+        while backlog.post_next(&mut table, view, &mut cursor) {}
+    }
+    assert!(backlog.is_empty());
+    back.sort_unstable();
+    assert!(back.into_iter().eq(0..PROCESSES * EACH));
+}
+
+/// Ranges that wait together cover what each of them covers.
+#[test]
+fn joined_ranges_cover_all() {
+    let channel = Shared::new();
+    let (mut table, mut backlog) = (Revocations::new(), Backlog::new());
+    let range = |page: u64, pages: u64| Range {
+        process: ProcessNumber(1),
+        start: UserAddr::new(page << 12),
+        length: pages << 12,
+    };
+    for (page, pages) in [(50, 2), (7, 1), (90, 5), (60, 1)] {
+        backlog.push(range(page, pages), Numbers(Vec::new())).expect("memory");
+    }
+    assert_eq!(backlog.len(), 1);
+    assert!(backlog.post_next(&mut table, channel.view(), &mut 0));
+    // SAFETY: nobody writes meanwhile.
+    let posted = unsafe { &(&(*channel.pointer()).revocations)[0] };
+    assert_eq!((posted.start >> 12, posted.length >> 12), (7, 88));
 }
 
 /// One step of either side.

@@ -29,6 +29,8 @@
  * redirect PIN VALUE		0; the entry has that value from now on
  * clock FIELD VALUE MS		writes the page of the realm's clocks for so long, see
  *				strike_clock(); how often it did
+ * revocations off		crtos' module carries out none of them; 0
+ * revocations on		it does again; how many times it was to, meanwhile
  *
  * nmi and storm say how many were sent, and how many the target has handled.
  */
@@ -38,6 +40,7 @@
 #include <linux/delay.h>
 #include <linux/gfp.h>
 #include <linux/io.h>
+#include <linux/kprobes.h>
 #include <linux/kthread.h>
 #include <linux/ktime.h>
 #include <linux/module.h>
@@ -356,6 +359,50 @@ static int strike_clock(const char *field, s64 value, unsigned int milliseconds)
 	return snprintf(result, LINE, "%d\n", times);
 }
 
+/*
+ * Pages that Linux is to let go and does not: the function of crtos' module that does it returns
+ * at once.
+ */
+static atomic_t asked;
+
+static void nothing(void)
+{
+}
+
+static int skip_function(struct kprobe *probe, struct pt_regs *regs)
+{
+	atomic_inc(&asked);
+	instruction_pointer_set(regs, (unsigned long)nothing);
+	return 1;
+}
+NOKPROBE_SYMBOL(skip_function);
+
+static struct kprobe revocations_run = {
+	.symbol_name = "crtos_revocations_run",
+	.pre_handler = skip_function,
+};
+static bool revocations_off;
+
+static int set_revocations(bool on)
+{
+	int error = 0;
+
+	if (revocations_off == !on)
+		return -EINVAL;
+	if (on) {
+		unregister_kprobe(&revocations_run);
+		revocations_off = false;
+		return snprintf(result, LINE, "%d\n", atomic_read(&asked));
+	}
+	atomic_set(&asked, 0);
+	/* A kprobe that was registered before keeps what it has found out. */
+	revocations_run.addr = NULL;
+	revocations_run.flags = 0;
+	error = register_kprobe(&revocations_run);
+	revocations_off = !error;
+	return error ?: snprintf(result, LINE, "0\n");
+}
+
 static int carry_out(const char *command)
 {
 	u64 number, a = 0, b = 0, c = 0, d = 0;
@@ -394,6 +441,10 @@ static int carry_out(const char *command)
 		return redirect(first, NULL);
 	if (sscanf(command, "clock %7s %lli %u", field, &a, &milliseconds) == 3)
 		return strike_clock(field, a, milliseconds);
+	if (sysfs_streq(command, "revocations off"))
+		return set_revocations(false);
+	if (sysfs_streq(command, "revocations on"))
+		return set_revocations(true);
 	if (sysfs_streq(command, "page"))
 		return snprintf(result, LINE, "%#llx\n", (u64)virt_to_phys(page));
 	return -EINVAL;
@@ -449,6 +500,8 @@ static int __init attack_init(void)
 static void __exit attack_exit(void)
 {
 	debugfs_remove(file);
+	if (revocations_off)
+		set_revocations(true);
 	unregister_nmi_handler(NMI_LOCAL, "attack");
 	free_page((unsigned long)page);
 }

@@ -5,7 +5,7 @@ use crtos_core::{mm::space::AddressSpace, sync::SpinLock, task, trace};
 
 use super::{
     channel,
-    revocation::resolve,
+    revocation::{self, resolve},
     ring,
     slots::{OWNERS, set_owner},
 };
@@ -56,6 +56,9 @@ fn request_encoded(op: u32, nr: u32, args: &[u64; 6]) -> Result<i64, Gone> {
     let current = task::current();
     let user = current.user().ok_or(Gone)?;
     let channel = channel().ok_or(Gone)?;
+    if revocation::is_any_untold() && !revocation::catch_up(&user.process.space) {
+        return Ok(Errno::ENOMEM.value() as i64);
+    }
     trace::event(TRACE_REMOTE, op.into(), nr.into());
     user.remote_calls.fetch_add(1, Ordering::Relaxed);
     user.state.store(THREAD_REMOTE, Ordering::Relaxed);

@@ -2,9 +2,11 @@
 //! Revocation: pages that Linux maps for a shadow and must let go of before they are used for
 //! anything else.
 
+use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
 use crtos_abi::{UserAddr, ids::ProcessNumber};
 use crtos_channel::{
-    Answer, Channel, DoorbellCpu, Operation, Range, Revocations, operation::Source,
+    Answer, Backlog, Channel, DoorbellCpu, Operation, Range, Revocations, operation::Source,
 };
 use crtos_core::{
     mm::space::{Access, AddressSpace, FaultError, Piece, Revoke, Revoked},
@@ -15,10 +17,79 @@ use crtos_core::{
 use super::{call::request_by_spare, channel, ring_at};
 
 /// Pages in limbo.
-pub(super) static REVOCATIONS: Mutex<Revocations<Revoked>> = Mutex::new(Revocations::new());
+struct Limbo {
+    /// Of these Linux has been told.
+    table: Revocations<Revoked>,
+    /// Of these it has not.
+    backlog: Backlog<Revoked>,
+}
 
-/// Revocations collected at a time under the lock; their pages are freed without it.
-const BATCH: usize = 16;
+static LIMBO: Mutex<Limbo> =
+    Mutex::new(Limbo { table: Revocations::new(), backlog: Backlog::new() });
+
+/// Ranges in the backlog.
+static UNTOLD: AtomicUsize = AtomicUsize::new(0);
+
+/// Ranges that Linux has let go.
+static COLLECTED: AtomicU64 = AtomicU64::new(0);
+
+impl Limbo {
+    fn is_empty(&self) -> bool {
+        self.table.out() == 0 && self.backlog.is_empty()
+    }
+
+    /// Posts a range, or has it wait; says whether to ring. Gives the pages back if there is no
+    /// memory for that.
+    fn post(&mut self, channel: Channel, range: Range, pages: Revoked) -> Result<bool, Revoked> {
+        self.table.post(channel, range, pages).or_else(|pages| {
+            self.backlog.push(range, pages)?;
+            self.note_untold();
+            Ok(true)
+        })
+    }
+
+    /// Posts what waits at `cursor` or moves the cursor on; false at the end.
+    fn post_next(&mut self, channel: Channel, cursor: &mut usize) -> bool {
+        let more = self.backlog.post_next(&mut self.table, channel, cursor);
+        self.note_untold();
+        more
+    }
+
+    fn note_untold(&self) {
+        UNTOLD.store(self.backlog.len(), Ordering::Release);
+    }
+}
+
+/// Whether Linux still has to let go of anything.
+pub(super) fn is_any_in_limbo() -> bool {
+    !LIMBO.lock().is_empty()
+}
+
+/// Whether there is anything that Linux has not been told of.
+#[inline]
+pub(super) fn is_any_untold() -> bool {
+    UNTOLD.load(Ordering::Acquire) > 0
+}
+
+/// Tells Linux of all that is not mapped in `space` any more, before it works on that memory. False
+/// if it does not let go of what it was told before: it would see pages that the program has
+/// unmapped. Waits for that once, and then not before Linux lets go of anything.
+#[cold]
+pub(super) fn catch_up(space: &AddressSpace) -> bool {
+    static GIVEN_UP_AT: AtomicU64 = AtomicU64::new(u64::MAX);
+    collect();
+    for _ in 0..LIMBO_TRIES {
+        if space.is_linux_told() {
+            return true;
+        }
+        if GIVEN_UP_AT.load(Ordering::Relaxed) == COLLECTED.load(Ordering::Relaxed) {
+            return false;
+        }
+        wait_for_revocations();
+    }
+    GIVEN_UP_AT.store(COLLECTED.load(Ordering::Relaxed), Ordering::Relaxed);
+    space.is_linux_told()
+}
 
 /// The page behind an address for Linux.
 pub(super) fn resolve(space: &AddressSpace, address: UserAddr, write: bool) -> Answer {
@@ -30,7 +101,7 @@ pub(super) fn resolve(space: &AddressSpace, address: UserAddr, write: bool) -> A
                 let write = page.writable && page.dirty;
                 return Answer::Page { address: page.frame.0, write };
             }
-            Err(FaultError::NoMemory) if REVOCATIONS.lock().out() > 0 => wait_for_revocations(),
+            Err(FaultError::NoMemory) if is_any_in_limbo() => wait_for_revocations(),
             Err(_) => break,
         }
     }
@@ -49,19 +120,33 @@ fn wait_for_revocations() {
     collect();
 }
 
-/// Frees the pages that Linux has let go.
+/// Revocations collected at a time under the lock; their pages are freed without it.
+const BATCH: usize = 16;
+
+/// Frees the pages that Linux has let go, and tells it of others in their place.
 pub fn collect() {
     let Some(channel) = channel() else { return };
+    let collected = in_batches(|limbo, done| limbo.table.collect(channel, BATCH, done));
+    COLLECTED.fetch_add(collected, Ordering::Relaxed);
+    let mut cursor = 0;
+    while is_any_untold() && LIMBO.lock().post_next(channel, &mut cursor) {}
+}
+
+/// Has `take` call its function for at most [`BATCH`] ranges at a time, until there are no more,
+/// and frees their pages with nothing locked. Returns how many there were.
+fn in_batches(mut take: impl FnMut(&mut Limbo, &mut dyn FnMut(Revoked))) -> u64 {
     let mut pages = [const { None }; BATCH];
+    let mut all = 0;
     loop {
         let mut count = 0;
-        REVOCATIONS.lock().collect(channel, BATCH, |revoked| {
+        take(&mut LIMBO.lock(), &mut |revoked| {
             pages[count] = Some(revoked);
             count += 1;
         });
         pages.iter_mut().for_each(|entry| *entry = None);
+        all += count as u64;
         if count < BATCH {
-            return;
+            return all;
         }
     }
 }
@@ -75,18 +160,11 @@ pub struct Revoker {
 impl Drop for Revoker {
     /// Nobody uses the memory any more, and Linux neither.
     fn drop(&mut self) {
-        let mut pages = [const { None }; BATCH];
-        loop {
-            let mut count = 0;
-            REVOCATIONS.lock().release(self.process, BATCH, |revoked| {
-                pages[count] = Some(revoked);
-                count += 1;
-            });
-            pages.iter_mut().for_each(|entry| *entry = None);
-            if count < BATCH {
-                break;
-            }
-        }
+        in_batches(|limbo, done| limbo.table.release(self.process, BATCH, done));
+        in_batches(|limbo, done| {
+            limbo.backlog.release(self.process, BATCH, done);
+            limbo.note_untold();
+        });
     }
 }
 
@@ -100,18 +178,23 @@ impl Revoke for Revoker {
 
     fn revoke(&self, mut pages: Revoked) {
         let Some(channel) = channel() else { return };
+        let range = Range { process: self.process, start: pages.start, length: pages.length };
         loop {
-            let range = Range { process: self.process, start: pages.start, length: pages.length };
-            let posted = REVOCATIONS.lock().post(channel, range, pages);
+            let posted = LIMBO.lock().post(channel, range, pages);
             match posted {
                 Ok(false) => return,
                 Ok(true) => return ring_for_revocations(channel),
+                // No page is exposed without a reserve for this, so others use it just now.
                 Err(back) => {
                     pages = back;
-                    wait_for_revocations();
+                    task::sleep_until(Nanos(time::now().0 + 1_000_000));
                 }
             }
         }
+    }
+
+    fn is_told(&self) -> bool {
+        !LIMBO.lock().backlog.holds(self.process)
     }
 }
 

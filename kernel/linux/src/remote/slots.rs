@@ -187,8 +187,7 @@ fn held() -> impl Iterator<Item = Slot> {
 
 /// Whether any thread owns a slot, or pages are in limbo.
 pub fn is_busy() -> bool {
-    held().any(|slot| OWNERS[slot.get()].lock().is_some())
-        || revocation::REVOCATIONS.lock().out() > 0
+    held().any(|slot| OWNERS[slot.get()].lock().is_some()) || revocation::is_any_in_limbo()
 }
 
 /// Lets go of `slot` of the calling thread, whose shadow thread is gone.

@@ -414,7 +414,8 @@ impl World {
         match self.revocations.post(self.view, range, Frames(number)) {
             Err(Frames(same)) => {
                 assert_eq!(same, number);
-                assert_eq!(self.posted.len(), raw::REVOCATIONS);
+                let own = self.posted.values().filter(|posted| posted.process == process).count();
+                assert!(own >= raw::REVOCATIONS - self.posted.len(), "{own} out");
                 return;
             }
             Ok(ring) => assert_eq!(ring, self.posted.len() + 1 >= raw::REVOCATIONS / 2),

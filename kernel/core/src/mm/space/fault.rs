@@ -10,6 +10,7 @@ use super::{Access, AddressSpace, FaultError, Page, Region, pages_of};
 use crate::arch::paging::{NoFrames, Tables};
 use crate::arch::tlb::Stale;
 use crate::mm::frames::{self, OwnedPage};
+use crate::mm::heap;
 use crate::task;
 use core::ops::Range;
 use core::sync::atomic::Ordering;
@@ -43,8 +44,11 @@ impl AddressSpace {
     }
 
     /// Like [`AddressSpace::resolve`], and marks the page as exposed to Linux: unmapping it goes
-    /// through [`Revoked`].
+    /// through [`Revoked`], for which there is memory.
     pub fn expose(&self, address: UserAddr, access: Access) -> Result<Page, FaultError> {
+        if !heap::has_reserve() {
+            return Err(FaultError::NoMemory);
+        }
         self.find_page(address, access, true)
     }
 

@@ -262,6 +262,11 @@ impl AddressSpace {
         }
     }
 
+    /// Whether Linux has been told of all that is not mapped any more. Thread context; may sleep.
+    pub fn is_linux_told(&self) -> bool {
+        self.revoke.is_told()
+    }
+
     /// Has each CPU that runs on this space pass a barrier that orders memory and instructions.
     /// Thread context.
     pub fn barrier(&self) {

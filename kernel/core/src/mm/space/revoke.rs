@@ -7,6 +7,7 @@ use crate::mm::frames;
 use alloc::{vec, vec::Vec};
 use core::ops::Range;
 use crtos_abi::UserAddr;
+use crtos_channel::Join;
 use crtos_vm::{FRAME_SIZE, Frame, FrameSize};
 
 /// Most pages of one [`Revoked`].
@@ -36,13 +37,31 @@ impl Drop for Revoked {
     }
 }
 
+/// Most pages of those that wait together.
+const JOINED: usize = 512;
+
+impl Join for Revoked {
+    fn join(&mut self, mut other: Self) -> Result<(), Self> {
+        let pages = &mut self.pages;
+        let more = other.pages.len();
+        if pages.len() + more > JOINED || pages.try_reserve(more).is_err() {
+            return Err(other);
+        }
+        pages.append(&mut other.pages);
+        Ok(())
+    }
+}
+
 /// What a space wants of Linux.
 pub trait Revoke: Send + Sync {
     /// The range was unmapped or its rights were reduced. The implementor posts a revocation and
-    /// keeps `pages` until Linux has carried it out. Thread context; may sleep; must not change
-    /// what is mapped in the space, but may copy and resolve faults. Called before the call that
-    /// unmapped returns.
+    /// keeps `pages` until Linux has carried it out; it does not wait for Linux. Thread context;
+    /// may sleep; must not change what is mapped in the space, but may copy and resolve faults.
+    /// Called before the call that unmapped returns.
     fn revoke(&self, pages: Revoked);
+
+    /// Whether Linux has been told of all that was revoked. Thread context; may sleep.
+    fn is_told(&self) -> bool;
 
     /// Has Linux read a piece of the file of a mirror. Returns how many bytes there were. Thread
     /// context, whatever the caller's own shadow thread does; sleeps.

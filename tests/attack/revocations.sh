@@ -1,0 +1,43 @@
+#!/bin/bash
+# SPDX-License-Identifier: MIT OR Apache-2.0
+# A Linux that lets no page go which the realm takes back: a program that unmaps thousands of pages
+# which Linux had goes on, and so do others. When Linux lets go, all memory comes back.
+# kernels: 6.1 6.12
+# realm: no
+# timeout: 900
+set -u
+cd "$(mktemp -d)" || exit 1
+pages=3000
+failed=0
+fail() { echo "FAILED $*"; failed=1; }
+
+attacker || exit 1
+dmesg --clear
+crtos up --cpus 3 --memory 384M || exit 1
+crtos run -- "$PROGRAMS/unmapper" file $pages >report || fail 'with an honest Linux'
+read -r missing _ <report
+[ "$missing" = 0 ] || fail "$missing writes fail"
+
+attack revocations off >/dev/null || exit 1
+timeout 300 crtos run -- "$PROGRAMS/unmapper" file $pages >report || fail 'the program hangs'
+read -r missing longest <report
+echo "$pages pages: $missing writes fail, the longest munmap takes $longest us"
+# Others unmap and call Linux as before.
+crtos run -- "$PROGRAMS/unmapper" file 100 >report || fail 'another program hangs'
+read -r missing _ <report
+[ "$missing" = 0 ] || fail "$missing writes of another program fail"
+# One that lives while Linux comes to its senses.
+crtos run -- bash -c '
+	"$PROGRAMS/unmapper" file 1500 >lost
+	until [ -e go ]; do sleep 0.1; done
+	"$PROGRAMS/unmapper" file 1500 >after' &
+await '[ -s lost ]' || fail 'a third program hangs'
+echo "Linux was to let go $(attack revocations on) times"
+touch go
+wait $! || fail 'the program fails afterwards'
+read -r missing _ <after
+[ "$missing" = 0 ] || fail "$missing writes fail afterwards"
+timeout 60 crtos down || fail down
+rmmod attack
+complaints | grep . && fail dmesg
+exit $failed

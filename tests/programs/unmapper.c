@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+/*
+ * Has Linux write pages to a file, and unmaps them one by one.
+ *
+ * unmapper FILE PAGES		each before the next one is mapped; prints how many writes failed,
+ *				and how many microseconds the longest munmap() took
+ * unmapper FILE PAGES PORT	all of them before the first one is unmapped; then one every 10 ms,
+ *				with a U to the port for each and an E for ever at the end
+ */
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/io.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+#define PAGE 4096
+
+static int file;
+
+static void fail(const char *what)
+{
+	perror(what);
+	exit(1);
+}
+
+/* A page that Linux was to write; counts in *failed if it did not. */
+static char *map(int *failed)
+{
+	char *page = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	if (page == MAP_FAILED)
+		fail("unmapper: mmap");
+	page[0] = 1;
+	*failed += pwrite(file, page, PAGE, 0) != PAGE;
+	return page;
+}
+
+static long now(void)
+{
+	struct timespec time;
+
+	clock_gettime(CLOCK_MONOTONIC, &time);
+	return time.tv_sec * 1000000 + time.tv_nsec / 1000;
+}
+
+static void each(int pages)
+{
+	long begun, took, longest = 0;
+	int failed = 0;
+
+	for (int i = 0; i < pages; i++) {
+		char *page = map(&failed);
+
+		begun = now();
+		if (munmap(page, PAGE))
+			fail("unmapper: munmap");
+		took = now() - begun;
+		if (took > longest)
+			longest = took;
+	}
+	printf("%d %ld\n", failed, longest);
+}
+
+static void at_last(int pages, int port)
+{
+	struct timespec pause = { .tv_nsec = 10000000 };
+	char **mapped = calloc(pages, sizeof(*mapped));
+	int failed = 0;
+
+	if (!mapped || ioperm(port, 1, 1))
+		fail("unmapper");
+	for (int i = 0; i < pages; i++)
+		mapped[i] = map(&failed);
+	if (failed) {
+		fprintf(stderr, "unmapper: %d writes failed\n", failed);
+		exit(1);
+	}
+	for (int i = 0;; i++) {
+		outb(i < pages ? 'U' : 'E', port);
+		if (i < pages && munmap(mapped[i], PAGE))
+			fail("unmapper: munmap");
+		nanosleep(&pause, NULL);
+	}
+}
+
+int main(int argc, char **argv)
+{
+	if (argc < 3)
+		return 2;
+	file = open(argv[1], O_CREAT | O_WRONLY, 0600);
+	if (file < 0)
+		fail(argv[1]);
+	if (argc > 3)
+		at_last(atoi(argv[2]), strtol(argv[3], NULL, 0));
+	else
+		each(atoi(argv[2]));
+	return 0;
+}
