@@ -198,10 +198,14 @@ static void leader_exits_first(void)
 	pthread_exit(NULL);
 }
 
+/* The kernel clears it when the first thread ends. */
+static int first_thread = 1;
+
 static void *last_exit(void *argument)
 {
 	(void)argument;
-	usleep(1000);
+	while (__atomic_load_n(&first_thread, __ATOMIC_SEQ_CST))
+		usleep(100);
 	syscall(SYS_exit, 8);
 	return NULL;
 }
@@ -210,6 +214,7 @@ static void last_leaves_status(void)
 {
 	pthread_t thread;
 
+	syscall(SYS_set_tid_address, &first_thread);
 	pthread_create(&thread, NULL, last_exit, NULL);
 	syscall(SYS_exit, 7);
 }
