@@ -105,10 +105,6 @@ static bool lies_in(const struct crtos_transfer *transfer, u64 start, u64 size)
 	       transfer->offset - start <= size - transfer->length;
 }
 
-#define LIES_IN(transfer, field) \
-	lies_in(transfer, offsetof(struct crtos_channel, field), \
-		sizeof_field(struct crtos_channel, field))
-
 /* Is it a byte of a slot that tells no more than Linux's ps does? */
 static bool is_public(size_t byte)
 {
@@ -125,12 +121,14 @@ static bool is_public(size_t byte)
  */
 static int hide(struct crtos_file *file, const struct crtos_transfer *transfer, u8 *copy)
 {
-	u64 i, first = transfer->offset - offsetof(struct crtos_channel, slots);
+	const u64 sections = offsetof(struct crtos_channel, sections);
+	const u64 slots = offsetof(struct crtos_channel, slots);
+	u64 i, first = transfer->offset - slots;
 
 	if (lies_in(transfer, 0, offsetof(struct crtos_channel, revocations)) ||
-	    LIES_IN(transfer, sections))
+	    lies_in(transfer, sections, sizeof_field(struct crtos_channel, sections)))
 		return 0;
-	if (!LIES_IN(transfer, slots))
+	if (!lies_in(transfer, slots, sizeof_field(struct crtos_channel, slots)))
 		return crtos_refuse(file, -EPERM, "this takes CAP_SYS_ADMIN: call it as root");
 	for (i = 0; i < transfer->length; i++)
 		if (!is_public((first + i) % sizeof(struct crtos_slot)))

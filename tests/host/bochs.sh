@@ -17,7 +17,8 @@ all() { taskset -c 0 true && taskset -c 1 true; }
 run() {
 	local before
 	before=$(lines | wc -l)
-	crtos cell start probe /usr/lib/crtos/inmates/prober.elf --command-line "$1" || { fail "$1: start"; return; }
+	crtos cell start probe /usr/lib/crtos/inmates/prober.elf --command-line "$1" ||
+		{ fail "$1: start"; return; }
 	await "lines | tail -n +$((before + 1)) | grep \"$2\"" || fail "$1: $(lines | tail -1)"
 	await "[ \"\$(state)\" = $3 ]" || fail "$1: $(state)"
 	crtos cell stop probe || fail "$1: stop"

@@ -21,7 +21,8 @@
  *	forge port		asks for port 0xe9
  *	forge nice		asks for the nice value -20, and tells which one it has
  *	forge queue		asks for room for 1000 signals, and tells how many there is for
- *	forge sealed		changes a file that it has sealed against writing, and tells what is there
+ *	forge sealed		changes a file that it has sealed against writing, and tells what is
+ *				there
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -122,7 +123,12 @@ static int play(const char *role, const char *name)
 		return 0;
 	}
 	if (strcmp(role, "nice") == 0) {
-		struct { uint32_t size, policy; uint64_t flags; int32_t nice; uint32_t rest[7]; } is;
+		struct {
+			uint32_t size, policy;
+			uint64_t flags;
+			int32_t nice;
+			uint32_t rest[7];
+		} is;
 
 		setpriority(PRIO_PROCESS, 0, -20);
 		if (syscall(SYS_sched_getattr, 0, &is, sizeof(is), 0))

@@ -131,8 +131,8 @@ pub const OP_SET_SCHEDULING: u32 = 12;
 /// Copies memory.
 pub const OP_COPY: u32 = 13;
 /// Tells the status of a descriptor. This one, [`OP_SCHEDULING`], [`OP_READ`], [`OP_KEEP`],
-/// [`OP_LET_GO`], [`OP_IS_CAPABLE`], [`OP_SEGMENT`] and [`OP_LIMITS`] are carried out by the module:
-/// the shadow, over which its owner has power, never sees them.
+/// [`OP_LET_GO`], [`OP_IS_CAPABLE`], [`OP_SEGMENT`] and [`OP_LIMITS`] are carried out by the
+/// module: the shadow, over which its owner has power, never sees them.
 pub const OP_STATUS: u32 = 14;
 /// Opens a file in which Linux tells of CPUs.
 pub const OP_TOPOLOGY: u32 = 15;
@@ -232,8 +232,8 @@ pub struct Slot {
     /// In state `READY`: what the thread inherited, a number that the kernel gave whoever made it.
     /// In state `SPAWN`: 0.
     pub heritage: u32,
-    /// 1 if `uid` is not all that tells what the process is permitted: its other user ids differ, or
-    /// are those of a user namespace, which mean nothing to others.
+    /// 1 if `uid` is not all that tells what the process is permitted: its other user ids differ,
+    /// or are those of a user namespace, which mean nothing to others.
     pub uncertain_ids: u32,
     // --- 128: written by Linux at any time
     /// A signal that arrived: the start of its `siginfo`. Linux stores the next one when the kernel

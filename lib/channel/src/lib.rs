@@ -13,7 +13,7 @@
 //! | [`rank`] | which reply is worth an interrupt |
 //! | [`slot`] | the number of a slot, and its place in bitmaps |
 //! | [`revocations`] | ranges that Linux has to let go, and the frames in limbo until it did |
-//! | [`backlog`] | ranges that wait for a place in that table |
+//! | `backlog` | ranges that wait for a place in that table |
 //!
 //! The other end is Linux, which may be broken or hostile: every word that it can write is read
 //! once, checked against what the kernel knows, and otherwise taken as nothing. No value of it can

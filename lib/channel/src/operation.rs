@@ -160,9 +160,9 @@ pub enum Operation<'a> {
         /// One of its threads; `None` for the calling one.
         tid: Option<Tid>,
     },
-    /// Tell which segment of System V shared memory is attached as a mirror, and keep it open as its
-    /// file. Carried out by the module. Result: 1 if it may be written, else 0, and [`FileStatus`]
-    /// in the words of the reply.
+    /// Tell which segment of System V shared memory is attached as a mirror, and keep it open as
+    /// its file. Carried out by the module. Result: 1 if it may be written, else 0, and
+    /// [`FileStatus`] in the words of the reply.
     Segment {
         /// Where the mirror begins.
         mirror: UserAddr,

@@ -31,8 +31,8 @@ use crate::{
 const NAME: &str = "realtime";
 /// What the command does, for the messages of failures.
 const ASKED: &str = "start the real-time realm";
-/// How long the real-time kernel may take to report itself. It takes milliseconds, but the host of a
-/// virtual machine may leave its CPU without time. Ctrl-C ends the wait.
+/// How long the real-time kernel may take to report itself. It takes milliseconds, but the host of
+/// a virtual machine may leave its CPU without time. Ctrl-C ends the wait.
 const READY_WITHIN: Duration = Duration::from_secs(30);
 
 /// Give CPUs and memory to the real-time realm and start it

@@ -375,12 +375,14 @@ static int skip_function(struct kprobe *probe, struct pt_regs *regs)
 	instruction_pointer_set(regs, (unsigned long)nothing);
 	return 1;
 }
+
 NOKPROBE_SYMBOL(skip_function);
 
 static struct kprobe revocations_run = {
 	.symbol_name = "crtos_revocations_run",
 	.pre_handler = skip_function,
 };
+
 static bool revocations_off;
 
 static int set_revocations(bool on)

@@ -40,7 +40,7 @@ fn change(measured_ns: u64, expected_ns: u64) -> f64 {
 }
 
 impl Expected {
-    /// Whether a median of the figure `name` is no longer than allowed; not, if nothing is expected.
+    /// Whether a median of the figure `name` is no longer than allowed; not, if none is expected.
     pub fn allows(&self, name: &str, median_ns: u64) -> bool {
         self.figures.get(name).is_some_and(|entry| {
             let most = entry.tolerance_percent.unwrap_or(self.tolerance_percent);

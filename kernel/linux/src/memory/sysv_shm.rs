@@ -4,9 +4,9 @@
 //! Linux has the segments: their keys and rights, how often they are attached, and when one is
 //! gone. The shadow attaches a segment whenever the program does, as a mirror; that is the
 //! attachment which Linux counts. A fork of the shadow inherits it, execve and the end of the
-//! shadow detach it. The realm has pages of its own, one [`Object`] for each segment: Linux's kernel
-//! reads them when the first of its programs attaches it; each writes what it has changed back when
-//! it detaches it, by its shadow, which can write no more than Linux lets it.
+//! shadow detach it. The realm has pages of its own, one [`Object`] for each segment: Linux's
+//! kernel reads them when the first of its programs attaches it; each writes what it has changed
+//! back when it detaches it, by its shadow, which can write no more than Linux lets it.
 
 use alloc::{sync::Arc, vec::Vec};
 use crtos_syscalls::structs::ShmStatus;

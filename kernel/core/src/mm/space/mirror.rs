@@ -25,8 +25,8 @@ pub struct Target {
     pub writable: bool,
     /// It stands for one attachment of a segment: there are as many as the program has.
     pub attachment: bool,
-    /// The file, which Linux keeps: as long as the mirror is there it is no other one, and its pages
-    /// can be read when they are touched.
+    /// The file, which Linux keeps: as long as the mirror is there it is no other one, and its
+    /// pages can be read when they are touched.
     pub kept: Identity,
 }
 
