@@ -11,14 +11,28 @@ cd "$(mktemp -d)" || exit 1
 program=$PROGRAMS/first-touch
 failed=0
 "$program" >/dev/null || exit 1
-# With a file that nobody has mapped yet, for pages of others are there already.
-cp "$program" made-real-time && cp "$program" started-real-time || exit 1
-sleep 2
-read -r before constants variables < <(crtos run -- ./made-real-time)
-echo "instructions for the first access: $before; by a real-time thread: $constants, to variables $variables"
-[ "$before" -gt 300 ] || { echo 'FAILED the pages were there, and nothing is shown'; failed=1; }
-[ "$constants" -le 100 ] && [ "$variables" -le 100 ] || { echo 'FAILED a real-time thread met pages that were not there'; failed=1; }
-read -r before constants variables < <(chrt -f 50 crtos run -- ./started-real-time)
-echo "started as real-time: $before, $constants, to variables $variables"
-[ "$before" -le 100 ] && [ "$constants" -le 100 ] && [ "$variables" -le 100 ] || { echo 'FAILED not all was there'; failed=1; }
+# measured COMMAND...: what a program of its own measures. With a file that nobody has mapped yet,
+# for pages of others are there already.
+rounds=0
+measured() {
+	rounds=$((rounds + 1))
+	cp "$program" program-$rounds && sync && sleep 1
+	read -r before constants variables < <("$@" ./program-$rounds)
+	echo "$*: instructions for the first access: $before; by a real-time thread: $constants, to variables $variables"
+}
+# An interrupt, or another CPU's turn, may come during one access. Pages that are not there are
+# missing in every round.
+in_some_round() {
+	for _ in 1 2 3 4; do
+		measured "$@"
+		[ "$constants" -le 100 ] && [ "$variables" -le 100 ] && "$first" && return
+	done
+	return 1
+}
+not_there() { [ "$before" -gt 300 ]; }
+there() { [ "$before" -le 100 ]; }
+first=not_there
+in_some_round crtos run -- || { echo 'FAILED the pages were there at first, or not for a real-time thread'; failed=1; }
+first=there
+in_some_round chrt -f 50 crtos run -- || { echo 'FAILED not all was there'; failed=1; }
 exit $failed
