@@ -36,7 +36,8 @@ pub(crate) fn enable() {
     write(Register::LVT_TIMER, TIMER_VECTOR.into());
 }
 
-pub(crate) fn end_of_interrupt(vector: u8) {
+/// Ends the interrupt `vector`, for a program with descriptor tables of its own.
+pub fn end_of_interrupt(vector: u8) {
     if vector != SPURIOUS_VECTOR {
         write(Register::END_OF_INTERRUPT, 0);
     }

@@ -1,0 +1,83 @@
+#!/bin/bash
+# SPDX-License-Identifier: MIT OR Apache-2.0
+# A hostile cell executes random instructions with all its rights: exceptions of its own, or its
+# end, are all that follows. The realm beside it and Linux go on. The seed comes with each failure,
+# and `SEED=N` has it again. Most pieces are such that the cell survives them, so that there are
+# many; one of STOPS may be anything.
+# kernels: 6.1 6.12
+# realm: no
+# shared: yes
+# timeout: 10800
+# tier: full
+# full: COUNT=2500000 STOPS=100000
+set -u
+cd "$(mktemp -d)" || exit 1
+inmates=/usr/lib/crtos/inmates
+left=${COUNT:-20000}
+stops=${STOPS:-4000}
+seed=${SEED:-$(date +%s)}
+failed=0
+fail() { echo "FAILED $* (seed $seed)"; failed=1; }
+# word N: of the block that the cell shares with Linux.
+word() { crtos cell shared hostile --offset $((8 * $1)) --length 8 --raw | od -An -tu8 | tr -d ' '; }
+state() { crtos cell list --json | jq -r '.[] | select(.name == "hostile") | .state'; }
+# A cell that halts with interrupts off, or loops so, does no harm: it is stopped.
+ended() {
+	local before=$pieces
+	[ "$(state)" = failed ] || [ "$(word 2)" = 1 ] && return
+	pieces=$(word 0)
+	if [ "$pieces" != "$before" ]; then
+		stuck=0
+	else
+		stuck=$((stuck + 1))
+	fi
+	[ $stuck -gt 20 ]
+}
+goes_on() {
+	[ "$(crtos cell list --json | jq -r '.[0].state')" = running ] || fail 'the realm ended'
+	[ -d /proc/$program ] || fail 'the program ended'
+	for cpu in 0 1; do
+		[ "$(taskset -c $cpu echo there)" = there ] || fail "nothing runs on CPU $cpu"
+	done
+}
+
+echo "seed $seed, $left pieces"
+crtos up --cpus 3 --memory 384M || exit 1
+dmesg --clear
+crtos run -- "$PROGRAMS/periodic" 1000 1000000 >ticks &
+program=$!
+await 'crtos ps | grep -qw $program' || fail 'no program'
+crtos cell create hostile --cpus 2 --memory 8M >/dev/null || fail create
+all=0 timed_out=0 failures=0 halts=0 starts=0
+while [ "$left" -gt 0 ] && [ $failed = 0 ]; do
+	wide=
+	[ $((starts % 8)) = 7 ] && wide=wide
+	crtos cell start hostile $inmates/random.elf \
+		--command-line "seed=$seed count=$left stops=$stops $wide" || fail start
+	starts=$((starts + 1)) pieces=none stuck=0
+	await ended || fail 'the cell does not end'
+	case $(state) in
+	failed) failures=$((failures + 1)) ;;
+	running) [ "$(word 2)" = 1 ] || halts=$((halts + 1)) ;;
+	*) fail "the cell is $(state)" ;;
+	esac
+	crtos cell stop hostile || fail stop
+	pieces=$(word 0)
+	all=$((all + pieces)) left=$((left - pieces)) timed_out=$((timed_out + $(word 1)))
+	# What it wrote into the shared block counts for nothing.
+	[ "$pieces" -ge 0 ] && [ "$left" -ge 0 ] || { left=0; fail 'the count is spoilt'; }
+	seed=$((seed + 1))
+	goes_on
+done
+echo "$all pieces, $timed_out timed out; $starts starts: stopped $failures, halted $halts"
+crtos log | grep -c 'hostile: stopped'
+crtos cell destroy hostile || fail destroy
+kill -TERM $program
+wait $program || fail 'the program fails'
+read -r wakeups _ <ticks
+[ "${wakeups:-0}" -gt 100 ] || fail 'the program did not wake'
+crtos log | grep -i 'died\|panic' && fail 'something died'
+crtos down --force || fail down
+[ "$(cat /sys/devices/system/cpu/online)" = 0-3 ] || fail 'CPUs online'
+complaints | grep . && fail dmesg
+exit $failed
