@@ -263,50 +263,54 @@ fn make(random: &mut Random, piece: &mut [u8; PIECE]) -> usize {
     (at + random.below(PIECE)).clamp(1, PIECE)
 }
 
+/// Puts `filler` in place of each byte of the piece of which `is_unwanted` says so, by the byte
+/// before it, and by itself with the two behind it.
+fn replace(piece: &mut [u8], filler: u8, is_unwanted: impl Fn(u8, (u8, u8, u8)) -> bool) {
+    for at in 0..piece.len() {
+        let byte = |at: usize| piece.get(at).copied().unwrap_or(END);
+        let before = at.checked_sub(1).map_or(END, byte);
+        if is_unwanted(before, (byte(at), byte(at + 1), byte(at + 2))) {
+            piece[at] = filler;
+        }
+    }
+}
+
+/// The register, or the operation, that a ModRM byte names.
+const fn register(modrm: u8) -> u8 {
+    modrm >> 3 & 7
+}
+
 /// Replaces what the hypervisor stops a cell for, or what breaks this program: port I/O, RDMSR and
 /// WRMSR, caches, virtualization, MONITOR and its relatives, XSETBV, the tables of descriptors,
 /// control registers, and what turns interrupts off, by which the timer ends a piece.
 fn tame(piece: &mut [u8]) {
     const NOP: u8 = 0x90;
-    for at in 0..piece.len() {
-        let operation = |modrm: u8| modrm >> 3 & 7;
-        let end = piece.len();
-        let byte = |at: usize| if at < end { piece[at] } else { END };
-        let harmful = match (byte(at), byte(at + 1), byte(at + 2)) {
-            (0x6c..=0x6f | 0xe4..=0xe7 | 0xec..=0xef, ..) => true,
-            (0x9d | 0xcf | 0xfa, ..) => true,
-            (0x0f, 0x08 | 0x09 | 0x30 | 0x32, _) => true,
-            (0x0f, 0x01, 0xd9) => false,
-            (0x0f, 0x01, 0xc8 | 0xc9 | 0xd1 | 0xd8..=0xdf | 0xfa | 0xfb) => true,
-            (0x0f, 0x01, modrm @ 0..0xc0) => matches!(operation(modrm), 2 | 3),
-            (0x0f, 0x22, modrm) => matches!(operation(modrm), 0 | 3 | 4),
-            _ => false,
-        };
-        if harmful {
-            piece[at] = NOP;
-        }
-    }
+    replace(piece, NOP, |_, bytes| match bytes {
+        (0x6c..=0x6f | 0xe4..=0xe7 | 0xec..=0xef, ..) => true,
+        (0x9d | 0xcf | 0xfa, ..) => true,
+        (0x0f, 0x08 | 0x09 | 0x30 | 0x32, _) => true,
+        (0x0f, 0x01, 0xd9) => false,
+        (0x0f, 0x01, 0xc8 | 0xc9 | 0xd1 | 0xd8..=0xdf | 0xfa | 0xfb) => true,
+        (0x0f, 0x01, modrm @ 0..0xc0) => matches!(register(modrm), 2 | 3),
+        (0x0f, 0x22, modrm) => matches!(register(modrm), 0 | 3 | 4),
+        _ => false,
+    });
 }
 
 /// Replaces what the emulator that runs the tests (QEMU 10) does not survive, though a processor
 /// raises an exception: LTR of an empty selector, and MOV to segment, control and debug registers
 /// that do not exist, which it carries out over state of its own.
 fn spare_emulator(piece: &mut [u8]) {
-    let byte = |piece: &[u8], at: usize| piece.get(at).copied().unwrap_or(END);
-    for at in 0..piece.len() {
-        let register = |modrm: u8| modrm >> 3 & 7;
-        let is_extended = at > 0 && matches!(piece[at - 1], 0x44..=0x47 | 0x4c..=0x4f);
-        let is_spared = match (piece[at], byte(piece, at + 1), byte(piece, at + 2)) {
+    replace(piece, END, |before, bytes| {
+        let is_extended = matches!(before, 0x44..=0x47 | 0x4c..=0x4f);
+        match bytes {
             (0x8e, modrm, _) => register(modrm) >= 6,
             (0x0f, 0x00, modrm) => register(modrm) == 3,
             (0x0f, 0x22, modrm) => is_extended || matches!(register(modrm), 1 | 5..),
             (0x0f, 0x23, _) => is_extended,
             _ => false,
-        };
-        if is_spared {
-            piece[at] = END;
         }
-    }
+    });
 }
 
 /// Where `bytes` lie.
