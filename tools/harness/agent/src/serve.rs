@@ -12,7 +12,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::spawn;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use crtos_agent::{
     CHUNK, CONTROL_LINE, CONTROL_PORT, Event, Input, Request, STDIN_LINE, STDIN_PORT, Terminal,
     receive, send,
@@ -108,10 +108,9 @@ fn prepare_system() {
 
 /// Opens the virtio-serial port of that name, or the serial line in its place.
 fn open_port(name: &str, line: &str) -> Result<File> {
-    if !Path::new(PORTS).exists() {
-        return open_line(line).context(format!("open {line}"));
-    }
-    let device = find_port(name)?;
+    let Some(device) = find_port(name)? else {
+        return open_line(line).context(format!("open {line}: there is no virtio port {name}"));
+    };
     File::options().read(true).write(true).open(&device).context(format!("open {name}"))
 }
 
@@ -125,16 +124,20 @@ fn open_line(line: &str) -> Result<File> {
     Ok(file)
 }
 
-/// The device of a virtio-serial port, by the name that the host gave it.
-fn find_port(name: &str) -> Result<PathBuf> {
+/// The device of a virtio-serial port, by the name that the host gave it. None on a machine
+/// without virtio, whether its kernel has the drivers or not.
+fn find_port(name: &str) -> Result<Option<PathBuf>> {
+    if !Path::new(PORTS).exists() {
+        return Ok(None);
+    }
     for entry in fs::read_dir(PORTS).context("list the virtio ports")? {
         let entry = entry?;
         let found = fs::read_to_string(entry.path().join("name")).unwrap_or_default();
         if found.trim() == name {
-            return Ok(Path::new("/dev").join(entry.file_name()));
+            return Ok(Some(Path::new("/dev").join(entry.file_name())));
         }
     }
-    bail!("the machine has no virtio port {name}")
+    Ok(None)
 }
 
 /// Mounts the folder that the host shares.
