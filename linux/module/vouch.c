@@ -179,7 +179,10 @@ static ssize_t read_page(struct file *file, void *to, size_t count, loff_t posit
 	return count;
 }
 
-/* Fills pages of the pool. Returns how many bytes there were, or an error if none. */
+/*
+ * Fills pages of the pool. Returns how many bytes there were up to the end of the file, or
+ * up to what cannot be read; an error if that is the first one.
+ */
 static s64 read_pages(struct crtos_realm *realm, struct file *file, u64 at, u64 length, u64 list)
 {
 	u64 size = realm->cell->pool.count * CRTOS_LARGE_PAGE_SIZE, offset, done = 0;

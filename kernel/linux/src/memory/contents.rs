@@ -232,7 +232,8 @@ pub fn load(
 }
 
 /// Has Linux's kernel read those pages in `range` of a file that its object does not have, if it is
-/// the file of that identity. The caller keeps others from reading them ([`Object::loading`]).
+/// the file of that identity. What lies behind the file's end is zero. The caller keeps others from
+/// reading them ([`Object::loading`]).
 pub fn read_missing(
     object: &Object,
     from: operation::Source,
@@ -244,9 +245,14 @@ pub fn read_missing(
         let batch = Batch::new(length)?;
         let pages = batch.list();
         let operation = Operation::Read { from, offset, length, pages, identity };
-        linux_result(remote::request(operation)?)?;
-        batch.put(object, offset, length)?;
-        range.start = missing.end;
+        // Linux stops early at the end of the file, and where it cannot go on: when the shadow is
+        // killed, for instance. Then it says why when it is asked for the rest.
+        let there = match linux_result(remote::request(operation)?)? {
+            0 => length,
+            count => count.min(length).next_multiple_of(PAGE_SIZE),
+        };
+        batch.put(object, offset, there)?;
+        range.start = offset + there;
     }
     Ok(())
 }
