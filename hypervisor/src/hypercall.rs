@@ -4,7 +4,8 @@
 use crtos_abi::ABI_VERSION;
 use crtos_abi::hypercall::{
     HC_CELL_CREATE, HC_CELL_DESTROY, HC_CELL_LOAD, HC_CELL_MAP, HC_CELL_RECLAIM, HC_CELL_START,
-    HC_CELL_STOP, HC_DOORBELL, HC_DOORBELL_ROUTE, HC_LEAVE, HC_PUTC, HC_VERSION,
+    HC_CELL_STOP, HC_DOORBELL, HC_DOORBELL_ROUTE, HC_LEAVE, HC_PUTC, HC_ROOT_STATE, HC_VERSION,
+    ROOT_HALTED, ROOT_RUNS,
 };
 use crtos_machine::arch::VirtualCpu;
 use crtos_machine::cell::{self, Cell, Start};
@@ -76,6 +77,7 @@ fn root_call(local: &mut Local, call: u64, arguments: [u64; 4]) -> Result<i64, R
         HC_DOORBELL_ROUTE => management::route(cell()?, second, third, fourth).map(|()| 0),
         HC_DOORBELL => ring_cell(local, cell()?, second).map(|()| 0),
         HC_PUTC => Err(Refusal::Denied),
+        HC_ROOT_STATE => Ok(root_state()),
         _ => Err(Refusal::NoCall),
     }
 }
@@ -95,11 +97,17 @@ pub fn cell(local: &mut Local, id: CellId) -> Option<i64> {
                 console::put_byte(local, cell, first as u8);
                 Ok(0)
             }
+            HC_ROOT_STATE => Ok(root_state()),
             HC_LEAVE..=HC_DOORBELL_ROUTE => Err(Refusal::Denied),
             _ => Err(Refusal::NoCall),
         }
     };
     Some(result.unwrap_or_else(Refusal::code))
+}
+
+/// What became of Linux.
+fn root_state() -> i64 {
+    if cpu::root_is_halted() { ROOT_HALTED } else { ROOT_RUNS }
 }
 
 /// Rings the doorbell of a cell on its CPU number `index`.

@@ -120,6 +120,14 @@ impl Cpu {
     }
 }
 
+/// No CPU of Linux runs any more, or starts.
+static ROOT_HALTED: AtomicBool = AtomicBool::new(false);
+
+/// Tells whether Linux was halted, on all its CPUs and for good.
+pub fn root_is_halted() -> bool {
+    ROOT_HALTED.load(Ordering::SeqCst)
+}
+
 static CPUS: [Cpu; MAX_CPUS] = [const { Cpu::new() }; MAX_CPUS];
 
 /// A CPU, whether the machine has it or not.

@@ -45,6 +45,15 @@ pub const HC_DOORBELL_ROUTE: u64 = 9;
 pub const HC_DOORBELL: u64 = 10;
 /// Cell: append the byte in RDI to the hypervisor's log, line by line, with the cell's name.
 pub const HC_PUTC: u64 = 11;
+/// Any cell: what became of the root cell; returns a `ROOT_*` number. When that changes, the
+/// doorbell of each cell rings on its first CPU.
+pub const HC_ROOT_STATE: u64 = 12;
+
+/// For [`HC_ROOT_STATE`]: the root cell runs, as far as the hypervisor can tell.
+pub const ROOT_RUNS: i64 = 0;
+/// For [`HC_ROOT_STATE`]: the hypervisor has halted all CPUs of the root cell, for good: it wanted
+/// to reset the machine, or to switch it off, beside a cell that does not agree to its end.
+pub const ROOT_HALTED: i64 = 1;
 
 /// For [`HC_DOORBELL`]: no CPU in particular.
 pub const DOORBELL_ANYWHERE: u64 = !0;

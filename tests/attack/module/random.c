@@ -219,7 +219,7 @@ static u64 draw_cell(const struct rules *rules)
 /* Makes a call. Its number is in RAX, as its result is. */
 static s64 call_at_random(struct rules *rules)
 {
-	u64 number = below(16) ? below(CRTOS_HC_PUTC + 2) : word();
+	u64 number = below(16) ? below(CRTOS_HC_ROOT_STATE + 2) : word();
 	u64 a = draw_cell(rules), b = word(), c = word(), d = word();
 	bool online = false;
 	s64 result;
