@@ -14,7 +14,7 @@ use crtos_registers::apic::{PAGE, Register, x2apic_logical};
 use crtos_registers::msr;
 use x86_64::registers::model_specific::ApicBaseFlags;
 
-use crate::{cpuid, hypercall, interrupts, reason};
+use crate::{cpuid, hypercall, interrupts, management, reason};
 
 /// APIC base register: enabled in x2APIC mode, what a cell sees whatever Linux uses.
 const APIC_BASE_X2APIC: u64 =
@@ -114,6 +114,7 @@ fn fail(local: &mut Local, id: CellId, exit: Exit, address: u64) {
         cell.cpus()
             .filter(|other| *other != cpu)
             .for_each(|other| local::request(other, Request::Stop));
+        management::reset_if_unlocked();
     }
     park::leave_cell(local);
 }

@@ -3,9 +3,9 @@
 
 use crtos_abi::ABI_VERSION;
 use crtos_abi::hypercall::{
-    HC_CELL_CREATE, HC_CELL_DESTROY, HC_CELL_LOAD, HC_CELL_MAP, HC_CELL_RECLAIM, HC_CELL_START,
-    HC_CELL_STOP, HC_DOORBELL, HC_DOORBELL_ROUTE, HC_LEAVE, HC_PUTC, HC_ROOT_STATE, HC_VERSION,
-    ROOT_HALTED, ROOT_RUNS,
+    HC_CELL_CREATE, HC_CELL_DESTROY, HC_CELL_LOAD, HC_CELL_LOCK, HC_CELL_MAP, HC_CELL_RECLAIM,
+    HC_CELL_START, HC_CELL_STOP, HC_CELL_UNLOCK, HC_DOORBELL, HC_DOORBELL_ROUTE, HC_LEAVE, HC_PUTC,
+    HC_ROOT_STATE, HC_VERSION, ROOT_HALTED, ROOT_RUNS,
 };
 use crtos_machine::arch::VirtualCpu;
 use crtos_machine::cell::{self, Cell, Start};
@@ -18,7 +18,6 @@ use crtos_partition::budget;
 use crtos_partition::decode::{R10, RAX, RDI, RDX, RSI};
 use crtos_partition::error::Refusal;
 use crtos_partition::ids::{CellId, CpuIndex};
-use crtos_partition::lifecycle::State;
 
 use crate::{console, interrupts, management};
 
@@ -76,7 +75,8 @@ fn root_call(local: &mut Local, call: u64, arguments: [u64; 4]) -> Result<i64, R
         HC_CELL_DESTROY => management::destroy(local, cell()?).map(|()| 0),
         HC_DOORBELL_ROUTE => management::route(cell()?, second, third, fourth).map(|()| 0),
         HC_DOORBELL => ring_cell(local, cell()?, second).map(|()| 0),
-        HC_PUTC => Err(Refusal::Denied),
+        HC_PUTC | HC_CELL_UNLOCK => Err(Refusal::Denied),
+        HC_CELL_LOCK => management::lock_cell(local, cell()?).map(|()| 0),
         HC_ROOT_STATE => Ok(root_state()),
         _ => Err(Refusal::NoCall),
     }
@@ -98,7 +98,8 @@ pub fn cell(local: &mut Local, id: CellId) -> Option<i64> {
                 Ok(0)
             }
             HC_ROOT_STATE => Ok(root_state()),
-            HC_LEAVE..=HC_DOORBELL_ROUTE => Err(Refusal::Denied),
+            HC_CELL_UNLOCK => management::unlock_cell(local, id).map(|()| 0),
+            HC_LEAVE..=HC_DOORBELL_ROUTE | HC_CELL_LOCK => Err(Refusal::Denied),
             _ => Err(Refusal::NoCall),
         }
     };
@@ -118,7 +119,7 @@ fn ring_cell(local: &mut Local, id: CellId, index: u64) -> Result<(), Refusal> {
     let cpu = cell.cpus().nth(index).ok_or(Refusal::Invalid)?;
     // The owner is looked at behind the wait, in which it may change.
     wait_for_budget(cpu);
-    if cell.state() != Some(State::Running) || cpu::get(cpu).owner() != Owner::Cell(id) {
+    if !cell::runs(id) || cpu::get(cpu).owner() != Owner::Cell(id) {
         return Err(Refusal::Busy);
     }
     local.count_doorbell();

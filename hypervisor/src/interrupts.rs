@@ -82,6 +82,17 @@ pub fn doorbell(cpu: CpuIndex, vector: u8) {
     core::hint::spin_loop();
 }
 
+/// Rings the doorbell of each cell that runs, on its first CPU.
+pub fn ring_cells() {
+    for (id, cell) in CellId::all().map(|id| (id, cell::get(id))).filter(|(id, _)| cell::runs(*id))
+    {
+        let first = cell.cpus().next();
+        if let Some(cpu) = first.filter(|cpu| cpu::get(*cpu).owner() == Owner::Cell(id)) {
+            doorbell(cpu, cell.doorbell_vector());
+        }
+    }
+}
+
 /// Tells whether a CPU of cell `cell` has this APIC id.
 fn is_colleague(cell: CellId, apic: ApicId) -> bool {
     cell::get(cell).cpus().any(|index| {

@@ -20,6 +20,7 @@
 //! | [`management`] | creating, starting, stopping, destroying cells |
 //! | [`console`] | lines that cells write to the log |
 //! | [`cpuid`] | CPUID as cells see it |
+//! | [`resets`] | Linux wants the machine to be reset; ports by which it does |
 //! | [`xapic`] | Linux's writes to the local APIC where it has no x2APIC |
 //! | [`hypercall`] | calls from Linux and cells |
 //! | [`root`] | exits of Linux |
@@ -36,6 +37,7 @@ mod management;
 mod reason;
 
 mod hypercall;
+mod resets;
 mod xapic;
 
 mod cell;

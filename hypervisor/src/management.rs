@@ -12,7 +12,7 @@ use crtos_abi::{MAX_CELL_CPUS, PAGE_SIZE};
 use crtos_machine::cell::{self, Cell, Start};
 use crtos_machine::cpu::{self, Owner};
 use crtos_machine::local::{self, Local, Request};
-use crtos_machine::ownership::{Released, lock};
+use crtos_machine::ownership::{PortVerdict, Released, lock};
 use crtos_machine::{direct_map, launch_info, processor, report};
 use crtos_partition::address::{GuestAddr, PhysAddr};
 use crtos_partition::config::{CELL_ADDRESS_END, CheckedRegion, Config};
@@ -20,6 +20,7 @@ use crtos_partition::cpuset::CpuSet;
 use crtos_partition::error::Refusal;
 use crtos_partition::ids::{ApicId, CellId, CpuIndex};
 use crtos_partition::lifecycle::{Event, State};
+use crtos_partition::resets::Access;
 
 /// How long a CPU may take to react.
 const REACTION_MS: u64 = 2000;
@@ -28,6 +29,11 @@ const REACTION_MS: u64 = 2000;
 /// that memory.
 pub fn reach(local: &mut Local, address: GuestAddr, write: bool) -> bool {
     lock(local).reach(local, address, write)
+}
+
+/// Judges an access of Linux to ports of which one exits.
+pub fn judge_ports(local: &mut Local, access: &Access) -> PortVerdict {
+    lock(local).judge_ports(access)
 }
 
 /// Lets this CPU leave the hypervisor. See [`crtos_abi::hypercall::HC_LEAVE`].
@@ -52,9 +58,9 @@ pub fn create(local: &mut Local, config: PhysAddr) -> Result<CellId, Refusal> {
 /// Gives memory to a cell. See [`crtos_abi::hypercall::HC_CELL_MAP`].
 pub fn map(local: &mut Local, cell: CellId, region: PhysAddr) -> Result<(), Refusal> {
     let mut ownership = lock(local);
+    cell::advance(cell, Event::Map)?;
     let region = ownership.read_region(region)?;
     let region = CheckedRegion::check(&region, direct_map::memory_end())?;
-    cell::advance(cell, Event::Map)?;
     ownership.map(cell, &region)
 }
 
@@ -145,7 +151,7 @@ pub fn start(local: &mut Local, id: CellId, start: Start) -> Result<(), Refusal>
         cell.cpus().for_each(|index| local::request(index, Request::Start));
         let all = cell.cpus().count() as u32;
         // The cell may run, fail and be gone again before we look.
-        let failed = || cell.state() != Some(State::Running);
+        let failed = || !cell::runs(id);
         wait_until(local, || cell.running() == all || failed() || refused())
     });
     if result.is_ok() && !refused() {
@@ -167,9 +173,13 @@ pub fn start(local: &mut Local, id: CellId, start: Start) -> Result<(), Refusal>
 }
 
 /// Refuses with [`Refusal::Busy`] while a CPU runs the cell: one that did not react in time to its
-/// stop may still do so.
+/// stop may still do so. With [`Refusal::Locked`] if nobody could stop it.
 fn check_vacant(cell: &Cell) -> Result<(), Refusal> {
-    if cell.is_vacant() { Ok(()) } else { Err(Refusal::Busy) }
+    match cell.state() {
+        Some(State::Locked) => Err(Refusal::Locked),
+        _ if cell.is_vacant() => Ok(()),
+        _ => Err(Refusal::Busy),
+    }
 }
 
 fn stop_cpus(local: &mut Local, cell: &Cell) -> Result<(), Refusal> {
@@ -189,6 +199,39 @@ pub fn stop(local: &mut Local, id: CellId) -> Result<(), Refusal> {
     Ok(())
 }
 
+/// Locks a cell. See [`crtos_abi::hypercall::HC_CELL_LOCK`].
+pub fn lock_cell(local: &mut Local, id: CellId) -> Result<(), Refusal> {
+    let mut ownership = lock(local);
+    if !cell::runs(id) {
+        // Says why.
+        return cell::advance(id, Event::Lock).map(|_| ());
+    }
+    ownership.watch_resets(id)?;
+    // From here on no CPU of Linux has an older map of ports. If the cell is not locked in the end,
+    // Linux gets them back as after an unlock.
+    flush(local, linux_cpus())?;
+    cell::advance(id, Event::Lock)?;
+    report::line(format_args!("cpu{} {}: locked", local.index(), cell::get(id).name()));
+    Ok(())
+}
+
+/// Unlocks a cell, which asks for that. See [`crtos_abi::hypercall::HC_CELL_UNLOCK`].
+pub fn unlock_cell(local: &mut Local, id: CellId) -> Result<(), Refusal> {
+    cell::advance(id, Event::Unlock)?;
+    report::line(format_args!("cpu{} {}: unlocked", local.index(), cell::get(id).name()));
+    reset_if_unlocked();
+    Ok(())
+}
+
+/// Resets the machine if Linux was halted because it wanted that, and no cell is locked any more.
+pub fn reset_if_unlocked() {
+    // Whoever halts Linux looks here afterwards, and whoever unlocks a cell; one of them sees both.
+    if cpu::root_is_halted() && !cell::any_locked() {
+        report::line(format_args!("hypervisor: no cell is locked any more: the machine is reset"));
+        processor::reset_machine();
+    }
+}
+
 /// Takes a piece of memory of a cell back; false if none is left. See
 /// [`crtos_abi::hypercall::HC_CELL_RECLAIM`].
 pub fn reclaim(local: &mut Local, id: CellId) -> Result<bool, Refusal> {
@@ -205,8 +248,8 @@ pub fn reclaim(local: &mut Local, id: CellId) -> Result<bool, Refusal> {
 /// Forgets a cell without memory. See [`crtos_abi::hypercall::HC_CELL_DESTROY`].
 pub fn destroy(local: &mut Local, id: CellId) -> Result<(), Refusal> {
     let mut ownership = lock(local);
-    ownership.check_empty(id)?;
     check_vacant(cell::get(id))?;
+    ownership.check_empty(id)?;
     cell::advance(id, Event::Destroy)?;
     ownership.destroy(id)
 }

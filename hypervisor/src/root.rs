@@ -15,7 +15,7 @@ use crtos_registers::apic;
 
 use crate::hypercall::{self, Outcome};
 use crate::reason::COMMAND_MSR;
-use crate::{guest, interrupts, management, xapic};
+use crate::{guest, interrupts, management, resets, xapic};
 
 /// Handles an exit of Linux.
 #[inline]
@@ -60,14 +60,7 @@ pub fn handle(local: &mut Local, exit: Exit) {
             }
         }
         Exit::NestedFault { address, write } => memory_fault(local, address, write),
-        Exit::Port(port) => {
-            let last = port.saturating_add(local.vcpu().port_width() - 1);
-            let smi = launch_info::smi_port().is_some_and(|smi| (port..=last).contains(&smi));
-            // The others that exit are ports that a cell has alone.
-            if !smi || !local.vcpu().access_nothing() {
-                local.vcpu().inject(Event::GeneralProtection);
-            }
-        }
+        Exit::Port(_) => resets::access_ports(local, exit),
         Exit::Invd if local.vcpu().privilege() != 0 => {
             local.vcpu().inject(Event::GeneralProtection)
         }
@@ -132,8 +125,11 @@ fn complain(local: &mut Local, what: &str, address: GuestAddr) {
 fn shutdown(local: &mut Local) {
     let (cpu, rip) = (local.index(), local.vcpu().rip());
     report::line(format_args!("cpu{cpu} root: triple fault, rip {rip:#x}"));
-    if !cell::any() {
+    if cell::any_locked() {
+        resets::halt_linux(local);
+    } else if cell::any() {
+        park::leave_root(local);
+    } else {
         processor::reset_machine();
     }
-    park::leave_root(local);
 }

@@ -262,6 +262,10 @@
 
 #define CRTOS_HC_ROOT_STATE 12
 
+#define CRTOS_HC_CELL_LOCK 13
+
+#define CRTOS_HC_CELL_UNLOCK 14
+
 #define CRTOS_ROOT_RUNS 0
 
 #define CRTOS_ROOT_HALTED 1
@@ -284,6 +288,8 @@
 
 #define CRTOS_HV_TIMEOUT -8
 
+#define CRTOS_HV_LOCKED -9
+
 #define CRTOS_HYPERVISOR_BASE 123145302310912
 
 #define CRTOS_IMAGE_MAGIC 3555108478505996867
@@ -291,6 +297,8 @@
 #define CRTOS_LAUNCH_INFO_OFFSET 512
 
 #define CRTOS_MAX_HYPERVISOR_BLOCKS 16
+
+#define CRTOS_MAX_WATCHDOG_PORTS 32
 
 #define CRTOS_REPORT_SIZE 262144
 
@@ -327,6 +335,8 @@
 #define CRTOS_IOC_CELL_DESTROY 50951
 
 #define CRTOS_IOC_KEEP 50952
+
+#define CRTOS_IOC_CELL_LOCK 50953
 
 #define CRTOS_IOC_INFO 2151728912
 
@@ -402,6 +412,8 @@
 
 #define CRTOS_CELL_FAILED 4
 
+#define CRTOS_CELL_LOCKED 5
+
 #define CRTOS_REPORT_LOG_SIZE 131072
 
 struct crtos_image_header {
@@ -423,7 +435,11 @@ struct crtos_launch_info {
 	u32 cpu_count;
 	u32 block_count;
 	u32 smi_port;
-	u32 reserved;
+	u32 reset_port;
+	u32 reset_value;
+	u32 sleep_ports[3];
+	u32 watchdog_port;
+	u32 watchdog_ports;
 	u64 blocks[CRTOS_MAX_HYPERVISOR_BLOCKS];
 	u32 apic_ids[CRTOS_MAX_CPUS];
 };
@@ -596,6 +612,8 @@ struct __aligned(4096) crtos_channel {
 	u32 trace_capacity;
 	u64 trace_written[CRTOS_MAX_CELL_CPUS];
 	struct crtos_trace_event trace_events[CRTOS_TRACE_EVENTS];
+	u32 end_asked;
+	u32 end_answered;
 };
 
 struct crtos_startup {

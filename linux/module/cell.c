@@ -54,6 +54,40 @@ u32 crtos_cell_mask(void)
 	return mask;
 }
 
+/* CRTOS_CELL_*, as the hypervisor stored it; it looks itself when it is called. */
+static u32 cell_state(const struct crtos_cell *cell)
+{
+	return READ_ONCE(crtos.report->cells[cell->number].state);
+}
+
+static bool cell_locked(const struct crtos_cell *cell)
+{
+	return cell->created && cell_state(cell) == CRTOS_CELL_LOCKED;
+}
+
+static bool cell_runs(const struct crtos_cell *cell)
+{
+	return cell_state(cell) == CRTOS_CELL_RUNNING || cell_locked(cell);
+}
+
+/**
+ * crtos_any_locked() - is any cell locked?
+ *
+ * Context: Any.
+ * Return: whether one was a moment ago.
+ */
+bool crtos_any_locked(void)
+{
+	const struct crtos_report *report = READ_ONCE(crtos.report);
+	int i;
+
+	for (i = 0; report && i < CRTOS_MAX_CELLS; i++)
+		/* Stored by the hypervisor. */
+		if (READ_ONCE(report->cells[i].state) == CRTOS_CELL_LOCKED)
+			return true;
+	return false;
+}
+
 static bool realm_exists(void)
 {
 	int i;
@@ -256,11 +290,9 @@ static int reclaim_memory(struct crtos_file *file, struct crtos_cell *cell)
  */
 int crtos_cell_renew(struct crtos_file *file, struct crtos_cell *cell)
 {
-	/* Stored by the hypervisor at any time; it looks itself when it is called. */
-	u32 state = READ_ONCE(crtos.report->cells[cell->number].state);
 	int error;
 
-	if (state == CRTOS_CELL_RUNNING || (state == CRTOS_CELL_CREATED && cell->mapped))
+	if (cell_runs(cell) || (cell_state(cell) == CRTOS_CELL_CREATED && cell->mapped))
 		return 0;
 	error = reclaim_memory(file, cell);
 	return error ?: map_memory(file, cell);
@@ -396,10 +428,9 @@ int crtos_cell_start(struct crtos_file *file, struct crtos_start_cell __user *us
 	cell = crtos_cell_find(file, start.cell);
 	if (!cell)
 		return -ENOENT;
-	/* Stored by the hypervisor at any time; it looks itself when it is called. */
-	if (READ_ONCE(crtos.report->cells[cell->number].state) == CRTOS_CELL_RUNNING)
+	if (cell_runs(cell))
 		return crtos_refuse(file, -EBUSY, "cell '%s' runs: stop it first", cell->name);
-	if (READ_ONCE(crtos.report->cells[cell->number].state) != CRTOS_CELL_CREATED)
+	if (cell_state(cell) != CRTOS_CELL_CREATED)
 		return crtos_refuse(file, -EBUSY, "cell '%s' has run: load it anew first",
 				    cell->name);
 	if (cell->realm) {
@@ -441,6 +472,60 @@ int crtos_cell_stop(struct crtos_file *file, u32 number)
 }
 
 /**
+ * crtos_cell_lock() - CRTOS_IOC_CELL_LOCK: only the cell itself ends from now on
+ * @file: where a failure is explained
+ * @number: the cell
+ *
+ * The cell is kept: nobody could undo it when the file is released.
+ *
+ * Context: Under crtos.lock.
+ * Return: 0 or a negative error.
+ */
+int crtos_cell_lock(struct crtos_file *file, u32 number)
+{
+	struct crtos_cell *cell = crtos_cell_find(file, number);
+	s64 result;
+
+	if (!cell)
+		return -ENOENT;
+	if (!cell_runs(cell))
+		return crtos_refuse(file, -EBUSY, "cell '%s' does not run: start it first",
+				    cell->name);
+	result = crtos_hypercall(CRTOS_HC_CELL_LOCK, number, 0, 0, 0);
+	if (result == CRTOS_HV_OWNED)
+		return crtos_refuse(file, -EBUSY,
+				    "another cell may use a port that resets the machine: destroy that cell first");
+	if (result)
+		return crtos_refuse_hv(file, result, "lock the cell");
+	cell->owner = NULL;
+	if (crtos.owner == file)
+		crtos.owner = NULL;
+	pr_info("crtos: cell '%s' is locked\n", cell->name);
+	return 0;
+}
+
+/* Asks a locked cell to agree to its end. */
+static int ask_for_end(struct crtos_file *file, struct crtos_cell *cell)
+{
+	if (!cell->realm)
+		return crtos_refuse(file, -EBUSY,
+				    "cell '%s' is locked, and its program has not unlocked it: only that ends it",
+				    cell->name);
+	if (!crtos_realm_empty(false, true))
+		return crtos_refuse(file, -EBUSY,
+				    "the realm is locked, and %u programs live there: they have to end by themselves, force does not help",
+				    crtos_realm_processes());
+	crtos_realm_ask_end();
+	if (!cell_locked(cell))
+		return 0;
+	crtos_realm_reopen();
+	if (fatal_signal_pending(current))
+		return -EINTR;
+	return crtos_refuse(file, -EBUSY,
+			    "the realm is locked, and its kernel does not agree to its end: wait until the programs there have ended, then try again");
+}
+
+/**
  * crtos_cell_destroy() - CRTOS_IOC_CELL_DESTROY
  * @file: where a failure is explained
  * @number: the cell
@@ -452,9 +537,15 @@ int crtos_cell_stop(struct crtos_file *file, u32 number)
 int crtos_cell_destroy(struct crtos_file *file, u32 number, bool force)
 {
 	struct crtos_cell *cell = crtos_cell_find(file, number);
+	int error;
 
 	if (!cell)
 		return -ENOENT;
+	if (cell_locked(cell)) {
+		error = ask_for_end(file, cell);
+		if (error)
+			return error;
+	}
 	if (cell->realm && !crtos_realm_empty(force, true)) {
 		if (fatal_signal_pending(current))
 			return -EINTR;
@@ -467,7 +558,7 @@ int crtos_cell_destroy(struct crtos_file *file, u32 number, bool force)
 
 /**
  * crtos_cells_release() - destroy the cells that a file made and did not keep
- * @file: the file, which is gone; NULL: cells that were kept
+ * @file: the file, which is gone; NULL: cells that were kept, but for locked ones
  *
  * Context: Under crtos.lock; may sleep.
  */
@@ -478,7 +569,7 @@ void crtos_cells_release(struct crtos_file *file)
 	for (i = 0; i < CRTOS_MAX_CELLS; i++) {
 		struct crtos_cell *cell = crtos.cells[i];
 
-		if (!cell || cell->owner != file)
+		if (!cell || cell->owner != file || cell_locked(cell))
 			continue;
 		cell->owner = NULL;
 		if (cell->realm && !crtos_realm_empty(true, false))

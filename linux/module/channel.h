@@ -89,6 +89,37 @@ static inline void crtos_channel_clear64(u64 *word, u64 bits)
 }
 
 /**
+ * crtos_channel_ask_end() - ask the kernel of a locked cell to agree to its end
+ * @channel: the channel
+ *
+ * The doorbell of the cell's first CPU has to be rung next.
+ *
+ * Return: the number of the question.
+ */
+static inline u32 crtos_channel_ask_end(struct crtos_channel *channel)
+{
+	/* Stored by answer_end() of lib/channel. */
+	u32 question = READ_ONCE(channel->end_answered) + 1;
+
+	/* Read by end_asked() of lib/channel. */
+	WRITE_ONCE(channel->end_asked, question);
+	return question;
+}
+
+/**
+ * crtos_channel_end_answered() - has the kernel answered?
+ * @channel: the channel
+ * @question: the number of the question
+ *
+ * Return: whether it has; then what it did is seen.
+ */
+static inline bool crtos_channel_end_answered(struct crtos_channel *channel, u32 question)
+{
+	/* Pairs with answer_end() of lib/channel. */
+	return smp_load_acquire(&channel->end_answered) == question;
+}
+
+/**
  * crtos_channel_cpu() - the CPU of a slot's thread
  * @channel: the channel
  * @slot: number of the slot, below CRTOS_SLOTS

@@ -123,10 +123,12 @@ int crtos_cell_renew(struct crtos_file *file, struct crtos_cell *cell);
 int crtos_cell_create(struct crtos_file *file, struct crtos_create_cell __user *user);
 int crtos_cell_start(struct crtos_file *file, struct crtos_start_cell __user *user);
 int crtos_cell_stop(struct crtos_file *file, u32 number);
+int crtos_cell_lock(struct crtos_file *file, u32 number);
 int crtos_cell_destroy(struct crtos_file *file, u32 number, bool force);
 int crtos_cell_doorbell(struct crtos_file *file, u32 number);
 void crtos_cells_release(struct crtos_file *file);
 u32 crtos_cell_mask(void);
+bool crtos_any_locked(void);
 
 /* transfer.c */
 int crtos_cell_load(struct crtos_file *file, struct crtos_load_cell __user *user);

@@ -66,6 +66,7 @@ int crtos_refuse_hv(struct crtos_file *file, s64 result, const char *what)
 		[-CRTOS_HV_DENIED] = { "that is not for Linux", -EPERM },
 		[-CRTOS_HV_NO_CALL] = { "it does not know the call: install crtos again", -EPROTO },
 		[-CRTOS_HV_TIMEOUT] = { "a CPU does not react: see its log", -EIO },
+		[-CRTOS_HV_LOCKED] = { "the cell is locked, which only its programs end", -EBUSY },
 	};
 
 	if (result < 0 && -result < ARRAY_SIZE(errors))
@@ -175,6 +176,8 @@ static int configure(struct crtos_file *file, unsigned int command, unsigned lon
 					  argument & CRTOS_CELL_FORCE);
 	case CRTOS_IOC_KEEP:
 		return keep(file);
+	case CRTOS_IOC_CELL_LOCK:
+		return crtos_cell_lock(file, argument);
 	case CRTOS_IOC_DOORBELL:
 		return crtos_cell_doorbell(file, argument);
 	case CRTOS_IOC_CHANNEL_WRITE:

@@ -9,6 +9,7 @@
 #include <linux/io.h>
 #include <linux/mmzone.h>
 #include <linux/module.h>
+#include <linux/pci.h>
 #include <linux/smp.h>
 #include <asm/apic.h>
 #include <asm/cpufeature.h>
@@ -34,6 +35,12 @@
 /* Present, writable, accessed; the leaves also dirty and large. */
 #define PTE_TABLE	0x23
 #define PTE_LARGE	0xe3
+
+/* In the configuration space of Intel's ICH9: the ports of power management. */
+#define POWER_BASE	0x40
+#define POWER_MASK	0xff80
+/* The watchdog's ports among them. */
+#define POWER_TCO	0x60
 
 static struct crtos_blocks blocks;
 static struct page *report_pages;
@@ -222,6 +229,55 @@ static u64 build_tables(u8 *first_block)
 	return __pa(pml4);
 }
 
+/* The I/O port of a register, or 0 if it is none. */
+static u32 port_of(const struct acpi_generic_address *address)
+{
+	return address->space_id == ACPI_ADR_SPACE_SYSTEM_IO && address->address <= U16_MAX ?
+		address->address : 0;
+}
+
+/* The port of the second byte of a register. */
+static u32 second_byte(const struct acpi_generic_address *address)
+{
+	u32 port = port_of(address);
+
+	return port ? port + 1 : 0;
+}
+
+/* Ports by which software resets the machine; the hypervisor knows the others. */
+static void fill_resets(struct crtos_launch_info *info)
+{
+	const struct acpi_table_fadt *fadt = &acpi_gbl_FADT;
+
+	if (acpi_disabled)
+		return;
+	info->smi_port = fadt->smi_command;
+	if (fadt->flags & ACPI_FADT_RESET_REGISTER) {
+		info->reset_port = port_of(&fadt->reset_register);
+		info->reset_value = fadt->reset_value;
+	}
+	info->sleep_ports[0] = second_byte(&fadt->xpm1a_control_block);
+	info->sleep_ports[1] = second_byte(&fadt->xpm1b_control_block);
+	info->sleep_ports[2] = port_of(&fadt->sleep_control);
+}
+
+/*
+ * The watchdog (TCO) of the one chipset by Intel beside which this can run: that of
+ * virtual machines. In those by AMD it is not behind ports.
+ */
+static void fill_watchdog(struct crtos_launch_info *info)
+{
+	struct pci_dev *bridge = pci_get_device(PCI_VENDOR_ID_INTEL, PCI_DEVICE_ID_INTEL_ICH9_8,
+						NULL);
+	u32 base = 0;
+
+	if (bridge && !pci_read_config_dword(bridge, POWER_BASE, &base) && base & POWER_MASK) {
+		info->watchdog_port = (base & POWER_MASK) + POWER_TCO;
+		info->watchdog_ports = CRTOS_MAX_WATCHDOG_PORTS;
+	}
+	pci_dev_put(bridge);
+}
+
 static void fill_info(struct crtos_launch_info *info, u64 host_cr3, u32 cpu_count)
 {
 	u32 i;
@@ -234,7 +290,8 @@ static void fill_info(struct crtos_launch_info *info, u64 host_cr3, u32 cpu_coun
 	info->x2apic = x2apic_enabled();
 	info->cpu_count = cpu_count;
 	info->block_count = blocks.count;
-	info->smi_port = acpi_disabled ? 0 : acpi_gbl_FADT.smi_command;
+	fill_resets(info);
+	fill_watchdog(info);
 	for (i = 0; i < blocks.count; i++)
 		info->blocks[i] = page_to_phys(blocks.page[i]);
 	for (i = 0; i < info->cpu_count; i++)

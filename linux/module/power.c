@@ -2,19 +2,35 @@
 /*
  * Reboot and sleep. On an orderly reboot, power-off or kexec cells end and the
  * hypervisor leaves, so that firmware and the next kernel find a bare machine.
- * Sleep is refused: a processor forgets the hypervisor in it. A panic touches
- * nothing, and the realm goes on.
+ * Locked cells stay: the hypervisor halts Linux when it resets the machine. Sleep
+ * is refused: a processor forgets the hypervisor in it. A panic touches nothing,
+ * and the realm goes on.
  */
+#include <linux/io.h>
 #include <linux/notifier.h>
 #include <linux/reboot.h>
 #include <linux/suspend.h>
 
 #include "crtos.h"
 
+/*
+ * The next kernel would take memory for free in which programs of a locked realm live,
+ * so Linux ends here.
+ */
+static void refuse_kexec(const char *command)
+{
+	if (!crtos_any_locked() || !command || strcmp(command, "kexec reboot"))
+		return;
+	pr_notice("crtos: no other kernel beside a locked cell: Linux is halted\n");
+	/* The reset control register: beside a locked cell, the hypervisor halts all CPUs. */
+	outb(0x0e, 0xcf9);
+}
+
 static int on_reboot(struct notifier_block *block, unsigned long action, void *data)
 {
 	int i;
 
+	refuse_kexec(data);
 	/* Whoever holds the lock may wait for what reboot has stopped. */
 	if (!mutex_trylock(&crtos.lock)) {
 		pr_notice("crtos: reboot while the configuration changes: the hypervisor stays\n");

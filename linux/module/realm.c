@@ -3,6 +3,7 @@
  * The real-time realm: one cell that runs the real-time kernel, its channel,
  * and the list of processes that have a shadow here.
  */
+#include <linux/delay.h>
 #include <linux/rcupdate.h>
 #include <linux/sched/signal.h>
 #include <linux/slab.h>
@@ -16,6 +17,9 @@
 
 /* Jiffies that a realm which is given up waits for shadows to die. */
 #define KILL_TIMEOUT	(10 * HZ)
+
+/* Jiffies that the kernel has to answer whether it agrees to its end. */
+#define ANSWER_TIMEOUT	(10 * HZ)
 
 /* Set and cleared under realm_lock. */
 static struct crtos_realm __rcu *the_realm;
@@ -341,12 +345,45 @@ bool crtos_realm_empty(bool force, bool killable)
 	else
 		empty = wait_event_timeout(realm->empty, !READ_ONCE(realm->process_count),
 					   KILL_TIMEOUT);
-	if (!empty) {
-		mutex_lock(&realm_lock);
-		realm->closed = false;
-		mutex_unlock(&realm_lock);
-	}
+	if (!empty)
+		crtos_realm_reopen();
 	return empty;
+}
+
+/**
+ * crtos_realm_reopen() - undo what crtos_realm_empty() did to new processes
+ *
+ * Context: Under crtos.lock; may sleep.
+ */
+void crtos_realm_reopen(void)
+{
+	mutex_lock(&realm_lock);
+	crtos_realm_get()->closed = false;
+	mutex_unlock(&realm_lock);
+}
+
+/**
+ * crtos_realm_ask_end() - ask the kernel of a locked cell to agree to its end
+ *
+ * Returns when it has answered, or does not within ANSWER_TIMEOUT, or on a fatal
+ * signal. Whether it agreed, the state of the cell tells.
+ *
+ * Context: Under crtos.lock, so that the realm stays; may sleep.
+ */
+void crtos_realm_ask_end(void)
+{
+	unsigned long end = jiffies + ANSWER_TIMEOUT;
+	struct crtos_realm *realm;
+	u32 question;
+
+	mutex_lock(&realm_lock);
+	realm = crtos_realm_get();
+	mutex_unlock(&realm_lock);
+	question = crtos_channel_ask_end(realm->channel);
+	crtos_hypercall(CRTOS_HC_DOORBELL, realm->cell->number, 0, 0, 0);
+	while (!crtos_channel_end_answered(realm->channel, question) &&
+	       time_before(jiffies, end) && !fatal_signal_pending(current))
+		usleep_range(1000, 2000);
 }
 
 /**

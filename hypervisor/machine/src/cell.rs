@@ -208,8 +208,14 @@ impl fmt::Display for Name {
     }
 }
 
-const STATES: [State; 5] =
-    [State::Created, State::Running, State::Stopped, State::Failed, State::Reclaiming];
+const STATES: [State; 6] = [
+    State::Created,
+    State::Running,
+    State::Locked,
+    State::Stopped,
+    State::Failed,
+    State::Reclaiming,
+];
 
 fn state_from_code(code: u8) -> Option<State> {
     STATES.get(usize::from(code)).copied()
@@ -230,12 +236,17 @@ pub fn get(cell: CellId) -> &'static Cell {
 
 /// Tells whether this cell exists and runs.
 pub fn runs(cell: CellId) -> bool {
-    get(cell).state() == Some(State::Running)
+    get(cell).state().is_some_and(State::runs)
 }
 
 /// Tells whether any cell exists.
 pub fn any() -> bool {
     CELLS.iter().any(|cell| cell.state().is_some())
+}
+
+/// Tells whether any cell is locked.
+pub fn any_locked() -> bool {
+    CELLS.iter().any(|cell| cell.state() == Some(State::Locked))
 }
 
 /// Sets the state of a cell when it comes or goes.

@@ -120,12 +120,17 @@ impl Cpu {
     }
 }
 
-/// No CPU of Linux runs any more, or starts.
+/// No CPU of Linux goes on, and none starts.
 static ROOT_HALTED: AtomicBool = AtomicBool::new(false);
 
 /// Tells whether Linux was halted, on all its CPUs and for good.
 pub fn root_is_halted() -> bool {
     ROOT_HALTED.load(Ordering::SeqCst)
+}
+
+/// Says that no CPU of Linux goes on. False if somebody has said so before.
+pub(crate) fn set_root_halted() -> bool {
+    !ROOT_HALTED.swap(true, Ordering::SeqCst)
 }
 
 static CPUS: [Cpu; MAX_CPUS] = [const { Cpu::new() }; MAX_CPUS];

@@ -123,7 +123,7 @@ fn check(info: &LaunchInfo) -> Result<(), LaunchError> {
     let places = info.memory_end <= direct_map::END.get()
         && in_memory(info.report_address, REPORT_SIZE)
         && launch_info::blocks().all(|block| in_memory(block.get(), LARGE_PAGE_SIZE));
-    let ports = u16::try_from(info.smi_port).is_ok();
+    let ports = u16::try_from(info.smi_port).is_ok() && launch_info::resets().is_some();
     if counts && places && ports && info.x2apic <= 1 && info.tsc_khz > 0 {
         Ok(())
     } else {

@@ -5,6 +5,7 @@ use crtos_abi::image::{LAUNCH_INFO_OFFSET, LaunchInfo, MAX_HYPERVISOR_BLOCKS};
 use crtos_abi::{LARGE_PAGE_SIZE, MAX_CPUS, PAGE_SIZE};
 use crtos_partition::address::PhysAddr;
 use crtos_partition::ids::{ApicId, CpuIndex};
+use crtos_partition::resets::Resets;
 
 const _: () = assert!(LAUNCH_INFO_OFFSET as usize + size_of::<LaunchInfo>() <= PAGE_SIZE as usize);
 
@@ -33,6 +34,12 @@ pub fn x2apic() -> bool {
 /// The I/O port by which software raises system-management interrupts, if there is one.
 pub fn smi_port() -> Option<u16> {
     u16::try_from(get().smi_port).ok().filter(|port| *port != 0)
+}
+
+/// The ports by which software resets the machine; `None` if what the module told of them makes no
+/// sense.
+pub fn resets() -> Option<Resets> {
+    Resets::new(get())
 }
 
 /// Number of CPUs that the hypervisor knows.

@@ -13,7 +13,8 @@ use crtos_partition::error::Refusal;
 use crtos_partition::ids::CellId;
 use crtos_partition::nested::{Access, Leaf, MapError, NestedTables, RootTables};
 use crtos_partition::permissions::{MSR_BITMAP_SIZE, PORT_BITMAP_SIZE};
-use crtos_partition::{grants, lifecycle, registers};
+use crtos_partition::resets::{self, Resets, Verdict};
+use crtos_partition::{grants, lifecycle, permissions, registers};
 use spin::{Mutex, MutexGuard};
 
 use crate::arch::{Domain, NestedFormat, VirtualCpu};
@@ -172,7 +173,9 @@ impl Ownership {
 
     /// Makes a cell without memory.
     pub fn create(&mut self, config: &Config) -> Result<CellId, Refusal> {
-        if launch_info::smi_port().is_some_and(|port| config.has_port(port)) {
+        if launch_info::smi_port().is_some_and(|port| config.has_port_of(&(port..=port)))
+            || cell::any_locked() && resets_machine(config)
+        {
             return Err(Refusal::Owned);
         }
         let others = self.cells.iter().flatten();
@@ -195,6 +198,51 @@ impl Ownership {
         report::cell_created(id, &config.name);
         cell::set_state(id, Some(lifecycle::State::Created));
         Ok(id)
+    }
+
+    /// Has Linux's accesses exit to ports that reset the machine. [`Refusal::Owned`] if another
+    /// cell than `id` may use one of them.
+    pub fn watch_resets(&mut self, id: CellId) -> Result<(), Refusal> {
+        let Self { root: Some(root), cells, .. } = self else { return Err(Refusal::Invalid) };
+        let mut others = cells.iter().enumerate().filter(|(index, _)| *index != id.get());
+        if others.any(|(_, cell)| cell.as_ref().is_some_and(|cell| resets_machine(&cell.config))) {
+            return Err(Refusal::Owned);
+        }
+        for range in launch_info::resets().iter().flat_map(Resets::ports) {
+            permissions::trap_ports(&mut *root.ports, *range.start(), *range.end(), true);
+        }
+        Ok(())
+    }
+
+    /// Judges an access of Linux to ports of which one exits.
+    pub fn judge_ports(&mut self, access: &resets::Access) -> PortVerdict {
+        let ports = access.ports();
+        let mut configs = self.cells.iter().flatten().map(|cell| &cell.config);
+        if configs.any(|config| config.has_alone(&ports)) {
+            return PortVerdict::Foreign;
+        }
+        if launch_info::smi_port().is_some_and(|port| ports.contains(&port)) {
+            return PortVerdict::Absent;
+        }
+        match launch_info::resets() {
+            Some(resets) if cell::any_locked() => PortVerdict::Watched(resets.judge(access)),
+            _ => {
+                self.forget_resets();
+                PortVerdict::Again
+            }
+        }
+    }
+
+    /// Gives Linux the ports back that reset the machine, as far as it has them.
+    fn forget_resets(&mut self) {
+        let Self { root: Some(root), cells, .. } = self else { return };
+        let smi = launch_info::smi_port();
+        for port in launch_info::resets().iter().flat_map(Resets::ports).flatten() {
+            let mut configs = cells.iter().flatten().map(|cell| &cell.config);
+            if smi != Some(port) && !configs.any(|config| config.has_alone(&(port..=port))) {
+                permissions::trap_ports(&mut *root.ports, port, port, false);
+            }
+        }
     }
 
     /// Gives memory that Linux has to a cell.
@@ -325,6 +373,23 @@ impl Ownership {
         cpu::set_owner(local.index(), Owner::Outside);
         Ok(Released(()))
     }
+}
+
+/// What becomes of an access of Linux to ports of which one exits.
+pub enum PortVerdict {
+    /// A cell has one of them alone.
+    Foreign,
+    /// For Linux there is nothing.
+    Absent,
+    /// One of them can reset the machine, and a cell is locked.
+    Watched(Verdict),
+    /// It does not exit any more.
+    Again,
+}
+
+/// Tells whether a cell may use a port that resets the machine.
+fn resets_machine(config: &Config) -> bool {
+    launch_info::resets().iter().flat_map(Resets::ports).any(|range| config.has_port_of(&range))
 }
 
 /// A copy into a cell that [`Ownership::check_load`] has allowed.

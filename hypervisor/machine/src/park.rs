@@ -8,7 +8,7 @@ use core::sync::atomic::Ordering;
 
 use crate::arch::{CellStart, VirtualCpu};
 use crate::cpu::{self, Owner};
-use crate::local::{Local, Request, Requests};
+use crate::local::{self, Local, Request, Requests};
 use crate::processor::{fpu, msr};
 use crate::{apic, cell};
 
@@ -26,6 +26,21 @@ pub fn leave_cell(local: &mut Local) {
         cell::get(cell).go_out();
     }
     wait(local);
+}
+
+/// Halts Linux, on all its CPUs and for good. False if it is halted already; then it may be about
+/// to halt on this CPU.
+pub fn halt_root(local: &mut Local) -> bool {
+    if !cpu::set_root_halted() {
+        return false;
+    }
+    let own = local.index();
+    let others = cpu::those(|cpu| cpu.owner() == Owner::Root);
+    others
+        .iter()
+        .filter(|index| *index != own)
+        .for_each(|index| local::request(index, Request::Init));
+    true
 }
 
 /// Carries out what other CPUs asked for. The CPU may have another guest afterwards.
@@ -90,6 +105,7 @@ fn wait(local: &mut Local) {
             return;
         }
         if requests.has(Request::StartUp)
+            && !cpu::root_is_halted()
             && local.cpu().assigned().is_none()
             && let Some(domain) = cell::ROOT.get(None)
         {

@@ -168,6 +168,7 @@ fn set_state(state: u32) {
 fn die(reason: &str) -> ! {
     error!("{reason}");
     set_state(KERNEL_DEAD);
+    hypercall::agree_to_end();
     cpu::halt()
 }
 
@@ -225,6 +226,8 @@ fn panic(info: &PanicInfo<'_>) -> ! {
         log::write_last(format_args!("thread: {}", unsafe { &(*cpu.current()).name }));
     }
     set_state(KERNEL_DEAD);
+    // Nothing is left to protect, and what memory has is cleared before Linux gets it.
+    hypercall::agree_to_end();
     if layout::channel().is_some() {
         hypercall::ring_linux(DoorbellCpu::ANY);
     }

@@ -404,6 +404,12 @@ pub struct Channel {
     pub trace_written: [u64; MAX_CELL_CPUS],
     /// The rings of events.
     pub trace_events: [TraceEvent; TRACE_EVENTS],
+    /// Number of the last question of Linux whether the kernel of a locked cell agrees to its end;
+    /// looked at when the doorbell rings.
+    pub end_asked: u32,
+    /// Number of the last question that the kernel has answered. If it agreed, it has unlocked the
+    /// cell before.
+    pub end_answered: u32,
 }
 
 /// Events of all rings together.

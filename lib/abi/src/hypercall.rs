@@ -48,6 +48,15 @@ pub const HC_PUTC: u64 = 11;
 /// Any cell: what became of the root cell; returns a `ROOT_*` number. When that changes, the
 /// doorbell of each cell rings on its first CPU.
 pub const HC_ROOT_STATE: u64 = 12;
+/// Root: lock a running cell. RDI = cell. From then on only the cell ends that, by
+/// [`HC_CELL_UNLOCK`] or by breaking its bounds; until then the calls that would stop, fill, start,
+/// reclaim or destroy it are refused with [`HV_LOCKED`], and Linux neither resets the machine nor
+/// switches it off: whoever tries halts Linux. Refused with [`HV_OWNED`] if another cell has a port
+/// that resets the machine.
+pub const HC_CELL_LOCK: u64 = 13;
+/// Cell: agree to its end, if it is locked. The last locked cell that does so beside a halted root
+/// cell has the machine reset, as the root cell wanted.
+pub const HC_CELL_UNLOCK: u64 = 14;
 
 /// For [`HC_ROOT_STATE`]: the root cell runs, as far as the hypervisor can tell.
 pub const ROOT_RUNS: i64 = 0;
@@ -74,3 +83,5 @@ pub const HV_DENIED: i64 = -6;
 pub const HV_NO_CALL: i64 = -7;
 /// A CPU did not react in time (2 s; a virtual machine's CPU may not run for a while).
 pub const HV_TIMEOUT: i64 = -8;
+/// The cell is locked.
+pub const HV_LOCKED: i64 = -9;

@@ -40,6 +40,9 @@ pub const LAUNCH_INFO_OFFSET: u64 = 512;
 /// Most blocks of 2 MiB that the hypervisor consists of.
 pub const MAX_HYPERVISOR_BLOCKS: usize = 16;
 
+/// Most I/O ports of a watchdog.
+pub const MAX_WATCHDOG_PORTS: u32 = 32;
+
 /// Bytes of the report area (see [`crate::report`]), physically contiguous and aligned to itself.
 pub const REPORT_SIZE: u64 = 0x4_0000;
 
@@ -84,8 +87,17 @@ pub struct LaunchInfo {
     /// I/O port by which software raises system-management interrupts, as ACPI's FADT names it; 0
     /// if there is none.
     pub smi_port: u32,
-    /// Zero.
-    pub reserved: u32,
+    /// I/O port of the reset register that ACPI's FADT names; 0 if there is none.
+    pub reset_port: u32,
+    /// What resets the machine there.
+    pub reset_value: u32,
+    /// I/O ports of the bytes whose bit 5 (SLP_EN) puts the machine to sleep or switches it off:
+    /// the upper halves of PM1a and PM1b control, and sleep control; 0 if there is none.
+    pub sleep_ports: [u32; 3],
+    /// First I/O port of the chipset's watchdog (TCO); 0 if there is none.
+    pub watchdog_port: u32,
+    /// Number of its I/O ports, at most [`MAX_WATCHDOG_PORTS`].
+    pub watchdog_ports: u32,
     /// Physical addresses of the hypervisor's blocks, in the order of their virtual addresses.
     pub blocks: [u64; MAX_HYPERVISOR_BLOCKS],
     /// APIC id of each CPU, all ones if the machine has no such CPU; the index is the CPU's number

@@ -28,10 +28,14 @@ pub const IOC_CELL_START: u32 = 0x4020_c705;
 pub const IOC_CELL_STOP: u32 = 0x0000_c706;
 /// Stop and destroy a cell, give back what it had; the argument is its number. EBUSY while rich
 /// real-time processes live in it unless [`CELL_FORCE`] is or-ed in, which kills their shadows
-/// first.
+/// first, but not those of a locked cell.
 pub const IOC_CELL_DESTROY: u32 = 0x0000_c707;
 /// Keep what was done by this file: closing it undoes nothing any more.
 pub const IOC_KEEP: u32 = 0x0000_c708;
+/// Lock a cell that runs, and keep it; the argument is its number. It is destroyed only after it
+/// has agreed: a real-time kernel is asked by [`IOC_CELL_DESTROY`], and agrees when no process is
+/// left.
+pub const IOC_CELL_LOCK: u32 = 0x0000_c709;
 
 /// Describe the system; argument [`Info`].
 pub const IOC_INFO: u32 = 0x8040_c710;

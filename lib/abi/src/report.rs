@@ -62,6 +62,8 @@ pub const CELL_RUNNING: u32 = 2;
 pub const CELL_STOPPED: u32 = 3;
 /// Stopped because it broke its bounds; `CellReport` says how.
 pub const CELL_FAILED: u32 = 4;
+/// Running, and locked: it ends when it agrees, or breaks its bounds.
+pub const CELL_LOCKED: u32 = 5;
 
 /// State of a cell. `cpu` to `qualification` describe the last failure.
 #[repr(C)]

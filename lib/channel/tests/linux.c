@@ -82,3 +82,13 @@ void linux_waits_on(struct crtos_channel *channel, u32 slot, u32 cpu)
 {
 	crtos_channel_waits_on(channel, slot, cpu);
 }
+
+u32 linux_ask_end(struct crtos_channel *channel)
+{
+	return crtos_channel_ask_end(channel);
+}
+
+bool linux_end_answered(struct crtos_channel *channel, u32 question)
+{
+	return crtos_channel_end_answered(channel, question);
+}

@@ -131,6 +131,21 @@ fn a_slot_with_impossible_ids_is_not_accepted() {
 }
 
 #[test]
+fn each_question_for_the_end_has_its_answer() {
+    let channel = Shared::new();
+    let view = channel.view();
+    assert_eq!(view.end_asked(), None);
+    for _ in 0..3 {
+        let question = linux::ask_end(&channel);
+        assert!(!linux::end_answered(&channel, question));
+        assert_eq!(view.end_asked(), Some(question));
+        view.answer_end(question);
+        assert!(linux::end_answered(&channel, question));
+        assert_eq!(view.end_asked(), None);
+    }
+}
+
+#[test]
 fn drops_come_back_once() {
     let channel = Shared::new();
     let view = channel.view();

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A cell's configuration, as the root cell asks for it and as it is once checked.
 
+use core::ops::RangeInclusive;
+
 use crtos_abi::cell::{
     CELL_NAME_LEN, CellConfig, MAX_MSR_RANGES, MAX_PORT_RANGES, MSR_READ, MSR_WRITE, MsrRange,
     PORT_EXCLUSIVE, PortRange, REGION_EXECUTE, REGION_PRIVATE, REGION_WRITE, Region,
@@ -86,9 +88,15 @@ impl Config {
         &self.ports[..self.port_count]
     }
 
-    /// Tells whether the cell may use this port.
-    pub fn has_port(&self, port: u16) -> bool {
-        self.ports().iter().any(|range| (range.first..=range.last).contains(&port))
+    /// Tells whether the cell may use one of these ports.
+    pub fn has_port_of(&self, ports: &RangeInclusive<u16>) -> bool {
+        self.ports().iter().any(|range| meets(range, ports))
+    }
+
+    /// Tells whether the cell has one of these ports alone.
+    pub fn has_alone(&self, ports: &RangeInclusive<u16>) -> bool {
+        let mut alone = self.ports().iter().filter(|range| range.flags & PORT_EXCLUSIVE != 0);
+        alone.any(|range| meets(range, ports))
     }
 
     /// Registers that the cell may use beside those every cell has.
@@ -110,6 +118,11 @@ impl Config {
         });
         if common_cpu || common_port { Err(Refusal::Owned) } else { Ok(()) }
     }
+}
+
+/// Tells whether the range has one of these ports.
+fn meets(range: &PortRange, ports: &RangeInclusive<u16>) -> bool {
+    range.first <= *ports.end() && *ports.start() <= range.last
 }
 
 /// Registers that no cell may be granted, not even to read them, since the hypervisor's would show:
@@ -247,8 +260,8 @@ mod tests {
             Config::check(&config, |_| true).expect("valid")
         };
         let owner = with_port(3, 0x60, 0x64, PORT_EXCLUSIVE);
-        assert!(owner.has_port(0x60) && owner.has_port(0x64));
-        assert!(!owner.has_port(0x5f) && !owner.has_port(0x65));
+        assert!(owner.has_port_of(&(0x60..=0x60)) && owner.has_port_of(&(0x64..=0x64)));
+        assert!(!owner.has_port_of(&(0x5f..=0x5f)) && !owner.has_port_of(&(0x65..=0x65)));
         assert!(owner.check_against(&with_port(4, 0x64, 0x70, 0)).is_err());
         assert!(with_port(4, 0x64, 0x70, 0).check_against(&owner).is_err());
         assert!(owner.check_against(&with_port(4, 0x65, 0x70, 0)).is_ok());

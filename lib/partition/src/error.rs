@@ -22,6 +22,8 @@ pub enum Refusal {
     NoCall,
     /// A CPU did not react in time.
     Timeout,
+    /// The cell is locked.
+    Locked,
 }
 
 impl Refusal {
@@ -36,6 +38,7 @@ impl Refusal {
             Self::Denied => hypercall::HV_DENIED,
             Self::NoCall => hypercall::HV_NO_CALL,
             Self::Timeout => hypercall::HV_TIMEOUT,
+            Self::Locked => hypercall::HV_LOCKED,
         }
     }
 }

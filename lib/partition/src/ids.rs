@@ -47,6 +47,11 @@ pub struct CellId(u8);
 const _: () = assert!(MAX_CELLS <= u8::MAX as usize);
 
 impl CellId {
+    /// All that there can be, in ascending order.
+    pub fn all() -> impl Iterator<Item = Self> {
+        (0..MAX_CELLS as u8).map(Self)
+    }
+
     /// Cell `number`; `None` if the number is too large.
     pub const fn new(number: usize) -> Option<Self> {
         if number < MAX_CELLS { Some(Self(number as u8)) } else { None }

@@ -13,6 +13,7 @@
 //! | [`nested`] | nested page tables: what a guest sees of the machine's memory |
 //! | [`permissions`] | bitmaps of I/O ports and model-specific registers |
 //! | [`registers`] | registers: what Linux may write, what is reset |
+//! | [`resets`] | ports that reset the machine, and what Linux may do there beside a locked cell |
 //! | [`grants`] | what a cell may access without an exit |
 //! | [`doorbell`] | where a cell rings in the root cell |
 //! | [`budget`] | how often doorbells interrupt a CPU |
@@ -40,3 +41,4 @@ pub mod nested;
 pub mod nmi;
 pub mod permissions;
 pub mod registers;
+pub mod resets;

@@ -18,7 +18,7 @@ use crate::{
     cpulist::CpuList,
     device::{self, Device},
     failure::{Asked, Failure, Result},
-    loader,
+    loader, locked,
     machine::Machine,
     plan, ranges,
     report::{self, Report, State},
@@ -80,6 +80,15 @@ enum Verb {
         #[arg(long, value_name = "TEXT")]
         command_line: Option<String>,
     },
+    /// Lock a cell that runs: from now on only its own program ends it
+    ///
+    /// Linux cannot stop, load, reset or destroy the cell any more, nor reset the machine, until
+    /// the program unlocks the cell or the power is cut. If Linux tries to reset the machine, it is
+    /// halted.
+    Lock {
+        /// Name or number
+        cell: String,
+    },
     /// Stop a cell; its memory stays as it is
     Stop {
         /// Name or number
@@ -97,9 +106,9 @@ enum Verb {
     },
     /// List the cells: state, CPUs, memory, and how failed ones failed
     ///
-    /// With --json an array of objects: cell, name, state (created, running, stopped, failed),
-    /// cpus, private_bytes, shared_bytes, failure (null, or: cpu, reason, rip, address, code,
-    /// qualification).
+    /// With --json an array of objects: cell, name, state (created, running, locked, stopped,
+    /// failed), cpus, private_bytes, shared_bytes, failure (null, or: cpu, reason, rip, address,
+    /// code, qualification).
     List {
         /// Print JSON
         #[arg(long)]
@@ -207,6 +216,7 @@ impl Cell {
                 target.refuse_running()?;
                 target.start(file, command_line)
             }
+            Verb::Lock { cell } => Target::find(&format!("lock cell {cell}"), &cell)?.lock(),
             Verb::Stop { cell } => Target::find(&format!("stop cell {cell}"), &cell)?.stop(),
             Verb::Restart { cell } => {
                 let target = Target::find(&format!("restart cell {cell}"), &cell)?;
@@ -318,6 +328,8 @@ impl Target {
         match self.state {
             State::Running => Err(Failure::new(&self.asked, "it runs")
                 .remedy(format!("`crtos cell stop {}` stops it", self.number))),
+            State::Locked => Err(Failure::new(&self.asked, "it is locked")
+                .remedy("its own program has to unlock it; nothing else does")),
             _ => Ok(()),
         }
     }
@@ -327,6 +339,14 @@ impl Target {
             true => Err(Failure::new(&self.asked, "it is the real-time realm").remedy(remedy)),
             false => Ok(()),
         }
+    }
+
+    fn lock(&self) -> Result<()> {
+        self.refuse_realm("`crtos down`, then `crtos up --locked`")?;
+        locked::check(&Machine::here(), &self.asked)?;
+        self.device.lock(self.number).map_err(|refusal| refusal.asked(&self.asked))?;
+        locked::tell(&Machine::here());
+        Ok(())
     }
 
     fn stop(&self) -> Result<()> {
@@ -389,7 +409,7 @@ fn list(json: bool) -> Result<()> {
     }
     let rows = report.cells.iter().map(|cell| {
         let style = match cell.state {
-            State::Running => GOOD,
+            State::Running | State::Locked => GOOD,
             State::Failed => BAD,
             _ => anstyle::Style::new(),
         };

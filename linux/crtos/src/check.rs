@@ -179,6 +179,11 @@ const REQUIREMENTS: &[Entry] = &[
         ends::watchdog,
     ),
     (
+        "locked realm",
+        "`crtos up --locked` keeps Linux from resetting the machine, as far as it does so by I/O ports",
+        ends::locked,
+    ),
+    (
         "keys that reset",
         "whoever has the keyboard or the serial console resets the machine, and so ends the realm",
         ends::keys,

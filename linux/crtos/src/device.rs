@@ -64,6 +64,7 @@ enum NumberCall {
     Stop = ioctl::IOC_CELL_STOP,
     Destroy = ioctl::IOC_CELL_DESTROY,
     Keep = ioctl::IOC_KEEP,
+    Lock = ioctl::IOC_CELL_LOCK,
     Doorbell = ioctl::IOC_DOORBELL,
     Trace = ioctl::IOC_TRACE,
 }
@@ -236,6 +237,11 @@ impl Device {
     /// Keeps what was changed through this file, also when the file is closed.
     pub fn keep(&self) -> Call<()> {
         self.number(NumberCall::Keep, 0).map(drop)
+    }
+
+    /// Locks a cell, and keeps it as [`Device::keep`] does.
+    pub fn lock(&self, cell: u32) -> Call<()> {
+        self.number(NumberCall::Lock, cell).map(drop)
     }
 
     /// Rings the doorbell of a cell.

@@ -12,6 +12,7 @@ use crate::{
     device::{self, Device},
     failure::{Failure, Result},
     machine::Machine,
+    report::State,
     start::step,
     state, text,
 };
@@ -22,7 +23,8 @@ const ASKED: &str = "take crtos down";
 /// End the real-time realm and all other cells, and leave the hypervisor
 ///
 /// Linux gets its CPUs and its memory back. While programs run in the realm, the command refuses
-/// and names them, unless `--force` is given.
+/// and names them, unless `--force` is given. A locked realm ends only when no program is left in
+/// it, whatever is given.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -69,8 +71,10 @@ impl Down {
             return Err(Failure::new(ASKED, "only root may give CPUs and memory back to Linux")
                 .remedy("run it as root, for instance with sudo"));
         }
-        if info.processes > 0 && !self.force {
-            return Err(busy(&device, info.realm, info.processes));
+        let report = device.report(ASKED)?;
+        let is_locked = report.cell(info.realm).is_some_and(|cell| cell.state == State::Locked);
+        if info.processes > 0 && (is_locked || !self.force) {
+            return Err(busy(&device, info.realm, info.processes, is_locked));
         }
         let cpus = device::cell_cpus(&info);
         for cell in (0..MAX_CELLS as u32).filter(|cell| info.cells >> cell & 1 == 1) {
@@ -78,8 +82,10 @@ impl Down {
             device.destroy(cell, self.force).map_err(|refusal| {
                 match refusal.errno {
                     // A program was started meanwhile.
-                    nix::errno::Errno::EBUSY if Some(cell) == device::realm(&info) => {
-                        busy(&device, cell, 1)
+                    nix::errno::Errno::EBUSY
+                        if Some(cell) == device::realm(&info) && !is_locked =>
+                    {
+                        busy(&device, cell, 1, false)
                     }
                     _ => refusal.asked(ASKED),
                 }
@@ -102,7 +108,7 @@ impl Down {
 }
 
 /// Returns the failure that names the programs.
-fn busy(device: &Device, realm: u32, count: u32) -> Failure {
+fn busy(device: &Device, realm: u32, count: u32, is_locked: bool) -> Failure {
     let threads = device.threads(realm).unwrap_or_default();
     let programs: BTreeMap<_, _> =
         threads.into_iter().map(|thread| (thread.pid, thread.command)).collect();
@@ -113,7 +119,10 @@ fn busy(device: &Device, realm: u32, count: u32) -> Failure {
     for (pid, command) in &programs {
         reason.push_str(&format!("\n    {pid} {command}"));
     }
-    Failure::new(ASKED, reason).remedy("end them first, or use `crtos down --force`")
+    Failure::new(ASKED, reason).remedy(match is_locked {
+        true => "the realm is locked: end them first; `--force` does not help",
+        false => "end them first, or use `crtos down --force`",
+    })
 }
 
 /// Removes the module.

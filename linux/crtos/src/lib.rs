@@ -24,6 +24,7 @@ mod down;
 pub mod failure;
 pub mod install;
 pub mod loader;
+mod locked;
 mod log;
 pub mod machine;
 mod man;

@@ -74,6 +74,8 @@ pub enum State {
     Created,
     /// It runs.
     Running,
+    /// It runs until it agrees to its end.
+    Locked,
     /// Linux stopped it.
     Stopped,
     /// It was stopped because it broke its bounds.
@@ -86,6 +88,7 @@ impl State {
         match self {
             State::Created => "created",
             State::Running => "running",
+            State::Locked => "locked",
             State::Stopped => "stopped",
             State::Failed => "failed",
         }
@@ -224,6 +227,7 @@ impl Cell {
         let state = match view.u32(offset_of!(CellReport, state)) {
             report::CELL_CREATED => State::Created,
             report::CELL_RUNNING => State::Running,
+            report::CELL_LOCKED => State::Locked,
             report::CELL_STOPPED => State::Stopped,
             report::CELL_FAILED => State::Failed,
             _ => return None,

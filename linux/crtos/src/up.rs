@@ -17,7 +17,7 @@ use crate::{
     cpulist::CpuList,
     device::{self, Device},
     failure::{Failure, Result},
-    install, loader,
+    install, loader, locked,
     machine::Machine,
     plan::{self, Split},
     ranges,
@@ -51,6 +51,7 @@ Examples:
   crtos up --cpus 3 --memory 512M
   crtos up --cpus 2-3 --memory 1G --private 128M
   crtos up --cpus 3 --memory 512M --doorbell-cpu 2
+  crtos up --cpus 3 --memory 512M --locked
   crtos up --cpus 3 --memory 512M --dry-run
 
 Exit status: 0 the realm is up; 1 refused or failed, nothing has changed; 2 usage.")]
@@ -75,6 +76,13 @@ pub struct Up {
     /// not); repeatable
     #[arg(long = "port", value_name = "RANGE", value_parser = ranges::ports)]
     ports: Vec<PortRange>,
+    /// Lock the realm: Linux cannot stop, reload or read it, nor reset the machine, until all
+    /// programs in it have ended and `crtos down` is called
+    ///
+    /// If Linux tries to reset the machine or to switch it off, it is halted, and the realm goes
+    /// on. Without this, root may do all of that at any time.
+    #[arg(long)]
+    locked: bool,
     /// Check everything that can be checked and say what would be taken, but change nothing
     #[arg(long)]
     dry_run: bool,
@@ -118,6 +126,9 @@ impl Up {
         done?;
         open_to_group(&machine);
         step(&format!("{} and {} are the real-time realm", self.cpus.named(), self.memory));
+        if self.locked {
+            locked::tell(&machine);
+        }
         Ok(())
     }
 
@@ -140,6 +151,9 @@ impl Up {
         }
         plan::cpus(machine, &self.cpus, &taken)?;
         self.doorbell_cpu(machine)?;
+        if self.locked {
+            locked::check(machine, ASKED)?;
+        }
         plan::memory(machine, Size(split.private.0 + split.shared.0))?;
         let image = plan::image(&self.kernel)?;
         let facts =
@@ -210,6 +224,9 @@ impl Up {
         };
         println!("would have the realm's calls interrupt {interrupted}");
         println!("would start {}", self.kernel.display());
+        if self.locked {
+            println!("would lock the realm");
+        }
         Ok(())
     }
 
@@ -245,7 +262,8 @@ impl Up {
         device.start(number, loadable.entry).map_err(|refusal| refusal.asked(ASKED))?;
         wait_until_ready(device, number, interruption)?;
         interruption.check(ASKED)?;
-        device.keep().map_err(|refusal| refusal.asked(ASKED))
+        let kept = if self.locked { device.lock(number) } else { device.keep() };
+        kept.map_err(|refusal| refusal.asked(ASKED))
     }
 }
 

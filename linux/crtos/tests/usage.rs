@@ -44,6 +44,7 @@ fn mistakes_are_explained_with_status_2() {
         (&["up", "--cpus", "1", "--memory", "lots"], "no amount of memory"),
         (&["up", "--cpus", "1", "--memory", "1G", "--port", "70000"], "no number, or too large"),
         (&["log", "--kernel", "--hypervisor"], "cannot be used with"),
+        (&["cell", "lock"], "<CELL>"),
         (&["cell", "create", "3", "--cpus", "1"], "could not be told from"),
         (&["cell", "create", "a b", "--cpus", "1"], "letters, digits"),
         (&["cell", "create", "a", "--cpus", "1", "--msr", "0x10"], "does not say"),

@@ -11,6 +11,10 @@
  * wrmsr CPU REGISTER VALUE	0, or -5 if writing it faults
  * inb PORT			a byte
  * outb PORT VALUE		0
+ * outw PORT VALUE		0, of two bytes
+ * pci REGISTER			four bytes of the first device's configuration space, read
+ *				through ports
+ * triple			a triple fault of the CPU that executes it
  * nmi TARGET			sends an NMI to a CPU
  * storm TARGET CPU CPU MS	two CPUs send NMIs to a third for so long
  * leave CPU			has the hypervisor leave a CPU; the result of that call
@@ -51,6 +55,7 @@
 #include <linux/uaccess.h>
 #include <asm/apic.h>
 #include <asm/asm.h>
+#include <asm/desc_defs.h>
 #include <asm/msr.h>
 #include <asm/nmi.h>
 #include <asm/smp.h>
@@ -215,6 +220,29 @@ static int read_register(unsigned int cpu, u32 number)
 	if (error)
 		return snprintf(result, LINE, "%d\n", error);
 	return snprintf(result, LINE, "%#llx\n", value);
+}
+
+static int read_configuration(u32 number)
+{
+	unsigned long flags;
+	u32 value;
+
+	local_irq_save(flags);
+	outl(0x80000000 | number, 0xcf8);
+	value = inl(0xcfc);
+	local_irq_restore(flags);
+	return snprintf(result, LINE, "%#x\n", value);
+}
+
+/* No exception has a handler, so the first one is the third. */
+static int triple_fault(void)
+{
+	struct desc_ptr none = {};
+
+	local_irq_disable();
+	asm volatile("lidt %0\n"
+		     "int3\n" : : "m" (none));
+	return -EIO;
 }
 
 /* As crtos_leave() of crtos' module: what the call does not keep is put back. */
@@ -425,6 +453,14 @@ static int carry_out(const char *command)
 		outb(b, a);
 		return snprintf(result, LINE, "0\n");
 	}
+	if (sscanf(command, "outw %lli %lli", &a, &b) == 2) {
+		outw(b, a);
+		return snprintf(result, LINE, "0\n");
+	}
+	if (sscanf(command, "pci %lli", &a) == 1)
+		return read_configuration(a);
+	if (sysfs_streq(command, "triple"))
+		return triple_fault();
 	if (sscanf(command, "nmi %u", &cpu) == 1)
 		return send_nmis(cpu, 0, 0, 0);
 	if (sscanf(command, "storm %u %u %u %u", &cpu, &first, &second, &milliseconds) == 4)

@@ -219,7 +219,7 @@ static u64 draw_cell(const struct rules *rules)
 /* Makes a call. Its number is in RAX, as its result is. */
 static s64 call_at_random(struct rules *rules)
 {
-	u64 number = below(16) ? below(CRTOS_HC_ROOT_STATE + 2) : word();
+	u64 number = below(16) ? below(CRTOS_HC_CELL_UNLOCK + 2) : word();
 	u64 a = draw_cell(rules), b = word(), c = word(), d = word();
 	bool online = false;
 	s64 result;
@@ -244,6 +244,10 @@ static s64 call_at_random(struct rules *rules)
 	case CRTOS_HC_CELL_STOP:
 		if (a == rules->realm)
 			a = rules->realm + 1;
+		break;
+	case CRTOS_HC_CELL_LOCK:
+		/* Nobody would end it. */
+		a = CRTOS_MAX_CELLS + below(100);
 		break;
 	case CRTOS_HC_DOORBELL_ROUTE:
 		/* Nothing is home by so much. */
@@ -333,7 +337,7 @@ static int hypercalls(u64 count, u64 realm, unsigned int cpu, char *result, size
 
 		if (answer >= 0 && answer <= CRTOS_MAX_CELLS)
 			done++;
-		else if (answer < 0 && answer >= CRTOS_HV_TIMEOUT)
+		else if (answer < 0 && answer >= CRTOS_HV_LOCKED)
 			refused++;
 		else
 			wrong++;

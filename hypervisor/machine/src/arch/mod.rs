@@ -6,6 +6,7 @@ use crtos_partition::decode::{RAX, RDX, Registers, SegmentBases};
 use crtos_partition::error::LaunchError;
 use crtos_partition::ids::CellId;
 use crtos_partition::nested::Format;
+use crtos_partition::resets::Access;
 
 use crate::frames::Frames;
 
@@ -124,6 +125,15 @@ pub enum NmiOutcome {
     Busy,
 }
 
+/// A guest's access to ports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PortAccess {
+    /// What it is; of a string instruction, as if it was a read.
+    pub access: Access,
+    /// It is a string instruction.
+    pub is_string: bool,
+}
+
 /// Control registers of a guest, for walking its page tables.
 #[derive(Clone, Copy, Debug)]
 pub struct Paging {
@@ -225,11 +235,10 @@ pub trait VirtualCpu: Sized {
     fn rip(&self) -> u64;
     /// Goes on behind the instruction that was left at.
     fn skip(&mut self, length: u64);
-    /// Bytes that the guest reads or writes at the port of the exit.
-    fn port_width(&self) -> u16;
-    /// Carries out the access to a port of the exit as if no device was there: what is written is
-    /// lost, what is read is ones. False if it is a string instruction, which is not known here.
-    fn access_nothing(&mut self) -> bool;
+    /// The access to ports that the guest was left at.
+    fn port_access(&self) -> PortAccess;
+    /// Puts what was read from ports of the exit into EAX, as far as the access is wide.
+    fn set_port_value(&mut self, value: u32);
     /// Goes on behind the instruction of the exit.
     fn skip_exit(&mut self, exit: Exit);
     /// Privilege level of the guest, 0 to 3.

@@ -3,8 +3,9 @@
 
 use core::arch::{asm, x86_64::__cpuid, x86_64::_rdtsc};
 
+use crtos_partition::resets::Access;
 use crtos_registers::cpuid;
-use x86_64::instructions::port::PortWriteOnly;
+use x86_64::instructions::port::{Port, PortWriteOnly};
 
 use crate::launch_info;
 
@@ -59,6 +60,23 @@ pub fn reset_machine() -> ! {
         PortWriteOnly::<u8>::new(0x64).write(0xfe);
     }
     halt()
+}
+
+/// Carries out an access of Linux to ports that it has; returns what was read.
+pub fn access_ports_for_root(access: &Access) -> u32 {
+    let (port, written) = (access.first, access.written);
+    // SAFETY: Linux may do that by itself where the access does not exit.
+    unsafe {
+        match (access.width, written) {
+            (1, Some(value)) => Port::<u8>::new(port).write(value as u8),
+            (2, Some(value)) => Port::<u16>::new(port).write(value as u16),
+            (_, Some(value)) => Port::<u32>::new(port).write(value),
+            (1, None) => return Port::<u8>::new(port).read().into(),
+            (2, None) => return Port::<u16>::new(port).read().into(),
+            (_, None) => return Port::<u32>::new(port).read(),
+        }
+    }
+    0
 }
 
 /// Tells whether the processor has XSAVE.

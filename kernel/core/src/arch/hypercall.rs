@@ -3,7 +3,7 @@
 
 use core::arch::asm;
 use core::arch::x86_64::__cpuid;
-use crtos_abi::hypercall::{HC_DOORBELL, HC_PUTC};
+use crtos_abi::hypercall::{HC_CELL_UNLOCK, HC_DOORBELL, HC_PUTC};
 use crtos_channel::DoorbellCpu;
 use spin::Once;
 
@@ -30,6 +30,12 @@ fn call(number: u64, argument: u64) -> i64 {
 /// Rings Linux's doorbell on its CPU `cpu` if it wants that. Any context; causes one VM exit.
 pub fn ring_linux(cpu: DoorbellCpu) {
     call(HC_DOORBELL, cpu.to_word());
+}
+
+/// Agrees to the end of the cell: Linux may stop it, if it was locked. Any context.
+pub fn agree_to_end() {
+    // It is refused where the cell is not locked.
+    call(HC_CELL_UNLOCK, 0);
 }
 
 /// Appends a byte to the hypervisor's log. Any context; causes one VM exit.

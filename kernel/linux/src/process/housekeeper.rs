@@ -9,6 +9,7 @@ use crtos_channel::{Channel, Operation, OwnedSlot, Poll, Request, Start, operati
 use spin::Once;
 
 use crtos_core::{
+    arch,
     mm::space::AddressSpace,
     task::{self, Mutex, Scheduling, Spawn, Thread},
     time::{self, Nanos},
@@ -77,6 +78,7 @@ fn keep_house() {
             },
             None => spares::take_signal(channel, slot),
         });
+        answer_end(channel);
         replenish(channel, &mut makers);
         spares::free_left(channel);
         revocation::collect();
@@ -87,6 +89,17 @@ fn keep_house() {
         });
         let busy = slots::is_busy() || spares::are_left() || !makers.is_empty();
         task::block(busy.then(|| Nanos(time::now().0 + PERIOD.0)));
+    }
+}
+
+/// Answers Linux, if it asks whether the realm may end: it may when no program is left. Processes
+/// are made by this thread, so none comes meanwhile.
+fn answer_end(channel: Channel) {
+    if let Some(asked) = channel.end_asked() {
+        if !slots::is_owned() {
+            arch::agree_to_end();
+        }
+        channel.answer_end(asked);
     }
 }
 

@@ -56,6 +56,9 @@ pub fn start() {
 pub fn doorbell(rank: u32) {
     if let Some(channel) = CHANNEL.get() {
         channel.count_doorbell_taken();
+        if channel.end_asked().is_some() {
+            housekeeper::wake();
+        }
     }
     trace::follow();
     task::clock_set::look();

@@ -185,9 +185,14 @@ fn held() -> impl Iterator<Item = Slot> {
     words.into_iter().enumerate().flat_map(|(index, word)| Slot::all_in(index, word))
 }
 
+/// Whether any thread owns a slot, as each thread of a program does.
+pub fn is_owned() -> bool {
+    held().any(|slot| OWNERS[slot.get()].lock().is_some())
+}
+
 /// Whether any thread owns a slot, or pages are in limbo.
 pub fn is_busy() -> bool {
-    held().any(|slot| OWNERS[slot.get()].lock().is_some()) || revocation::is_any_in_limbo()
+    is_owned() || revocation::is_any_in_limbo()
 }
 
 /// Lets go of `slot` of the calling thread, whose shadow thread is gone.

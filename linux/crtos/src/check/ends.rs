@@ -3,6 +3,7 @@
 //! takes it over.
 
 use super::{Finding, Probe, note, ok, unknown};
+use crate::locked;
 
 /// Bit of `kernel.sysrq`: reboot and power off are allowed. 1 allows everything.
 const SYSRQ_BOOT: u32 = 128;
@@ -43,27 +44,19 @@ pub fn kexec(probe: &Probe<'_>) -> Finding {
 
 /// Tells which watchdogs run.
 pub fn watchdog(probe: &Probe<'_>) -> Finding {
-    const CLASS: &str = "/sys/class/watchdog";
-    let machine = probe.machine;
-    let mut running = Vec::new();
-    for number in 0.. {
-        let folder = format!("{CLASS}/watchdog{number}");
-        if !machine.exists(&folder) {
-            break;
-        }
-        let driver = machine.read(format!("{folder}/identity")).unwrap_or_default();
-        match machine.read(format!("{folder}/state")).as_deref() {
-            Some("inactive") => (),
-            Some(_) => running.push(format!("watchdog{number} ({driver})")),
-            None => running.push(format!("perhaps watchdog{number}")),
-        }
-    }
+    let running = locked::watchdogs(probe.machine);
     match running.is_empty() {
         true => ok("none is active"),
-        false => note(
-            format!("active: {}", running.join(", ")),
-            "have nobody feed it: `RuntimeWatchdogSec=0` in systemd's system.conf, stop the service `watchdog`",
-        ),
+        false => note(format!("active: {}", running.join(", ")), locked::STOP_WATCHDOGS),
+    }
+}
+
+/// Tells what would end a locked realm all the same.
+pub fn locked(probe: &Probe<'_>) -> Finding {
+    let open = locked::open_ways(probe.machine);
+    match open.is_empty() {
+        true => ok("Linux could end it by firmware and by devices alone"),
+        false => note(format!("Linux could end it by {}", open.join(", by ")), locked::REMEDY),
     }
 }
 

@@ -1,14 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Touches what a cell may not touch: the first word on the command line says what. If it survives
-//! it says "still alive" and goes on counting in the first word of the shared block.
+//! it says "still alive" and goes on counting in the first word of the shared block. The second
+//! word says what it does when its doorbell rings: it "agrees" to its end, "breaks" its bounds, or
+//! "tells" what became of Linux, by the letters R and S on the debug port.
 #![no_std]
 #![no_main]
 
 use core::arch::asm;
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicBool, Ordering};
 
 use crtos_abi::boot::IMAGE_ADDRESS;
-use crtos_abi::hypercall::{DOORBELL_ANYWHERE, HC_CELL_CREATE, HC_DOORBELL, HC_LEAVE};
+use crtos_abi::hypercall::{
+    DOORBELL_ANYWHERE, HC_CELL_CREATE, HC_CELL_UNLOCK, HC_DOORBELL, HC_LEAVE, HC_ROOT_STATE,
+};
 use crtos_inmates::{apic, boot, halt, hypercall, inmate, println, shared, wait_for_interrupt};
 use crtos_registers::apic::command::{self, ASSERT, LOGICAL};
 use crtos_registers::apic::{PAGE, Register, x2apic_logical};
@@ -16,7 +20,14 @@ use crtos_registers::{cpuid as leaf, msr as registers};
 use x86_64::instructions::port::Port;
 use x86_64::registers::model_specific::Msr;
 
-inmate!(main, |_vector| ());
+inmate!(main, |vector| {
+    if u32::from(vector) == boot::info().doorbell_vector {
+        RANG.store(true, Ordering::Relaxed);
+    }
+});
+
+/// The doorbell rang.
+static RANG: AtomicBool = AtomicBool::new(false);
 
 // Interrupt commands.
 const NMI: u32 = command::NMI << command::DELIVERY_SHIFT;
@@ -42,13 +53,33 @@ fn main(cpu: usize) {
 
 /// Counts milliseconds, about, in word `cpu` of the shared block.
 fn count(cpu: usize) -> ! {
+    let answer = boot::command_line().split_whitespace().nth(1).unwrap_or_default();
     apic::start_timer(1_000_000);
     loop {
         wait_for_interrupt();
+        if RANG.swap(false, Ordering::Relaxed) {
+            answer_doorbell(answer);
+        }
         if let Some(words) = shared::words() {
             words[cpu].fetch_add(1, Ordering::Relaxed);
         }
         apic::start_timer(1_000_000);
+    }
+}
+
+/// Does what the second word on the command line says of the doorbell.
+fn answer_doorbell(answer: &str) {
+    match answer {
+        "agrees" => println!("prober: agrees: {}", hypercall::call(HC_CELL_UNLOCK, 0, 0)),
+        "breaks" => {
+            probe("memory-write");
+        }
+        "tells" => {
+            let letter = b'R' + hypercall::call(HC_ROOT_STATE, 0, 0) as u8;
+            // SAFETY: The cell was given the debug port, or is stopped here.
+            unsafe { Port::<u8>::new(0xe9).write(letter) };
+        }
+        _ => (),
     }
 }
 

@@ -23,6 +23,7 @@ use crtos_partition::decode::{RAX, RCX, RDI, RDX, RSI, RSP, Registers, SegmentBa
 use crtos_partition::error::LaunchError;
 use crtos_partition::nested::Npt;
 use crtos_partition::nmi::Blocking;
+use crtos_partition::resets::Access;
 use crtos_registers::msr::{VM_CR_SVM_DISABLED, efer};
 use crtos_registers::{cpuid, exception, msr, pat};
 use x86_64::instructions::tables::{sgdt, sidt};
@@ -30,7 +31,8 @@ use x86_64::registers::control::{Cr0, Cr0Flags, Cr2, Cr4Flags, EferFlags};
 use x86_64::registers::rflags::{self, RFlags};
 
 use super::{
-    CellStart, Domain, Event, Exit, MsrOutcome, NmiOutcome, Paging, Resume, Runner, VirtualCpu,
+    CellStart, Domain, Event, Exit, MsrOutcome, NmiOutcome, Paging, PortAccess, Resume, Runner,
+    VirtualCpu,
 };
 use crate::frames::{Frames, Owned};
 use crate::processor::{self, msr as common};
@@ -460,36 +462,37 @@ impl VirtualCpu for Vcpu {
         vmcb.interrupt_shadow &= !vmcb::INTERRUPT_SHADOW;
     }
 
-    fn port_width(&self) -> u16 {
-        match self.vmcb.exit_info_1 {
-            info if info & vmcb::PORT_BYTE != 0 => 1,
-            info if info & vmcb::PORT_WORD != 0 => 2,
+    fn port_access(&self) -> PortAccess {
+        let info = self.vmcb.exit_info_1;
+        let width = match info {
+            _ if info & vmcb::PORT_BYTE != 0 => 1,
+            _ if info & vmcb::PORT_WORD != 0 => 2,
             _ => 4,
-        }
+        };
+        let is_string = info & vmcb::PORT_IS_STRING != 0;
+        let writes = info & vmcb::PORT_IS_READ == 0 && !is_string;
+        let written = writes.then(|| self.registers[RAX] as u32);
+        PortAccess { access: Access { first: (info >> 16) as u16, width, written }, is_string }
     }
 
-    fn access_nothing(&mut self) -> bool {
-        let (info, next) = (self.vmcb.exit_info_1, self.vmcb.exit_info_2);
-        if info & vmcb::PORT_IS_STRING != 0 {
-            return false;
-        }
-        if info & vmcb::PORT_IS_READ != 0 {
-            let width = self.port_width();
-            let rax = &mut self.registers[RAX];
-            *rax = match width {
-                1 => *rax | 0xff,
-                2 => *rax | 0xffff,
-                _ => 0xffff_ffff,
-            };
-        }
-        self.skip(next.wrapping_sub(self.vmcb.rip));
-        true
+    fn set_port_value(&mut self, value: u32) {
+        let width = self.port_access().access.width;
+        let rax = &mut self.registers[RAX];
+        *rax = match width {
+            1 => *rax & !0xff | u64::from(value & 0xff),
+            2 => *rax & !0xffff | u64::from(value & 0xffff),
+            _ => value.into(),
+        };
     }
 
     fn skip_exit(&mut self, exit: Exit) {
         let vmcb = &*self.vmcb;
         // It is 0 where the exit is not that of an instruction (15.7.1).
         match vmcb.next_rip {
+            // The processor tells always.
+            _ if matches!(exit, Exit::Port(_)) => {
+                self.skip(vmcb.exit_info_2.wrapping_sub(vmcb.rip));
+            }
             next if self.next_rip_saved && next != 0 => self.skip(next.wrapping_sub(vmcb.rip)),
             _ => self.skip(Self::length(exit)),
         }
