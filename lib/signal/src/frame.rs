@@ -81,7 +81,7 @@ impl Frame {
         let AltStack { start, flags, size } = self.stack;
         let r = &self.registers;
         let [error, trap, old_mask, cr2] = self.fault;
-        let [number, code, a, b, c, d] = self.info.0;
+        let [number, code, a, b, c, d] = self.info.to_words();
         #[rustfmt::skip]
         let words = [
             self.restorer.get(),

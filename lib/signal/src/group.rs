@@ -240,6 +240,19 @@ impl<T> Group<T> {
         self.action(signal).ignores(signal) && !self.mask_of(target).contains(signal)
     }
 
+    /// Says whether the program has agreed to `signal`: it has a handler, or the target blocks the
+    /// signal or waits for it. Of a process, its first 16 threads count.
+    pub fn has_agreed(&self, target: Target, signal: u32) -> bool {
+        let takes = |index| {
+            self.member(index).is_some_and(|member| (member.mask | member.waiting).contains(signal))
+        };
+        self.action(signal).is_handled()
+            || match target {
+                Target::Process => (0..SEARCH).any(takes),
+                Target::Member(index) => takes(index),
+            }
+    }
+
     /// Sends a signal. [`Full`] where sigqueue(3) fails with EAGAIN.
     #[inline]
     pub fn send(&mut self, pool: &mut Pool, target: Target, info: Info) -> Result<Generated, Full> {

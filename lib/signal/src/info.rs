@@ -2,7 +2,8 @@
 //! `siginfo`: what a signal carries.
 //!
 //! Linux uses the first 48 of its 128 bytes on x86-64: number, errno and code, four bytes of
-//! padding, and four words that depend on the code. The rest is zero.
+//! padding, and four words that depend on the code. The rest is zero. The padding never reaches a
+//! program: here it says whether the signal is an optional one.
 
 use crtos_abi::{UserAddr, ids::Pid};
 
@@ -31,7 +32,29 @@ fn pair(low: u32, high: u32) -> u64 {
     u64::from(low) | u64::from(high) << 32
 }
 
+/// In the padding: an optional signal.
+const OPTIONAL: u64 = 1 << 32;
+
 impl Info {
+    /// Takes over the words of a `siginfo` from elsewhere; clears the padding.
+    #[inline]
+    pub fn from_words(mut words: [u64; USED / 8]) -> Self {
+        words[1] &= 0xffff_ffff;
+        Self(words)
+    }
+
+    /// Makes it an optional signal: only a program that handles it or waits for it hears of it, and
+    /// its default action is not carried out.
+    pub fn into_optional(mut self) -> Self {
+        self.0[1] |= OPTIONAL;
+        self
+    }
+
+    /// Says whether it is an optional signal.
+    pub fn is_optional(&self) -> bool {
+        self.0[1] & OPTIONAL != 0
+    }
+
     /// Makes one of number and code alone.
     pub fn new(signal: u32, code: i32) -> Self {
         Self([signal.into(), pair(code as u32, 0), 0, 0, 0, 0])
@@ -102,10 +125,16 @@ impl Info {
         self
     }
 
+    /// Returns the first words of a `siginfo_t`.
+    #[inline]
+    pub fn to_words(&self) -> [u64; USED / 8] {
+        Self::from_words(self.0).0
+    }
+
     /// Returns the first bytes of a `siginfo_t`.
     pub fn to_bytes(&self) -> [u8; USED] {
         let mut bytes = [0; USED];
-        for (to, word) in bytes.chunks_exact_mut(8).zip(self.0) {
+        for (to, word) in bytes.chunks_exact_mut(8).zip(self.to_words()) {
             to.copy_from_slice(&word.to_le_bytes());
         }
         bytes
@@ -119,7 +148,6 @@ impl Info {
             eight.copy_from_slice(from);
             *word = u64::from_le_bytes(eight);
         }
-        words[1] &= 0xffff_ffff;
-        Self(words)
+        Self::from_words(words)
     }
 }

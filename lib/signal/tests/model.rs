@@ -227,3 +227,43 @@ fn a_full_account_loses_the_information_but_not_the_signal() {
     }
     assert_eq!(order, [(10, None), (12, Some(SENDER)), (40, Some(SENDER)), (41, None)]);
 }
+
+#[test]
+fn a_program_agrees_by_what_it_does_about_a_signal() {
+    const POWER: u32 = 30;
+    let mut group = Group::new(LIMIT);
+    let table = Vec::with_capacity(20);
+    drop(group.move_to(table));
+    let agreed = |group: &Group<()>| {
+        let member = |index| group.has_agreed(Target::Member(index), POWER);
+        (group.has_agreed(Target::Process, POWER), member(0), member(17))
+    };
+    for tid in 1..=18 {
+        let member = Member::new(Tid::new(tid).expect("an id"), Set::EMPTY, ());
+        assert!(group.add(Box::new(member)).is_ok());
+    }
+    assert_eq!(agreed(&group), (false, false, false));
+    group.set_mask(17, Set::of(POWER));
+    assert_eq!(agreed(&group), (false, false, true));
+    group.set_waiting(0, Set::of(POWER));
+    assert_eq!(agreed(&group), (true, true, true));
+    group.set_waiting(0, Set::EMPTY);
+    group.set_mask(17, Set::EMPTY);
+    let handler = Action { handler: UserAddr::new(0x1000), ..Action::default() };
+    group.set_action(POWER, handler);
+    assert_eq!(agreed(&group), (true, true, true));
+    group.set_action(POWER, Action { handler: crtos_signal::group::IGNORE, ..handler });
+    assert_eq!(agreed(&group), (false, false, false));
+}
+
+#[test]
+fn nobody_but_the_kernel_makes_a_signal_optional() {
+    let info = Info::from_process(10, SI_USER, SENDER, 0);
+    let optional = info.into_optional();
+    assert!(optional.is_optional() && !info.is_optional());
+    assert_eq!(optional.to_bytes(), info.to_bytes(), "programs do not see it");
+    assert_eq!(optional.to_words(), info.0);
+    assert!(!Info::from_words(optional.0).is_optional());
+    assert!(!Info::from_bytes(&[0xff; 48]).is_optional());
+    assert!(optional.with_signal(11).is_optional());
+}
