@@ -68,6 +68,8 @@
 
 #define CRTOS_KERNEL_LOG_SIZE 262144
 
+#define CRTOS_LAST_WORDS_SIZE 131072
+
 #define CRTOS_SLOT_FREE 0
 
 #define CRTOS_SLOT_SPAWN 1
@@ -193,6 +195,10 @@
 #define CRTOS_KERNEL_READY 1
 
 #define CRTOS_KERNEL_DEAD 2
+
+#define CRTOS_LINUX_RUNS 0
+
+#define CRTOS_LINUX_ENDED 1
 
 #define CRTOS_TRACE_EVENTS 32768
 
@@ -614,6 +620,11 @@ struct __aligned(4096) crtos_channel {
 	struct crtos_trace_event trace_events[CRTOS_TRACE_EVENTS];
 	u32 end_asked;
 	u32 end_answered;
+	u32 linux_state;
+	u32 last_words_count;
+	u32 last_words_length;
+	u32 reserved1;
+	u8 last_words[CRTOS_LAST_WORDS_SIZE];
 };
 
 struct crtos_startup {

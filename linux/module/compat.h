@@ -8,6 +8,7 @@
 
 #include <linux/fsnotify_backend.h>
 #include <linux/irq.h>
+#include <linux/kmsg_dump.h>
 #include <linux/mm.h>
 #include <linux/percpu.h>
 #include <linux/version.h>
@@ -40,6 +41,15 @@ static inline void crtos_count_interrupt(struct irq_desc *desc)
 	__this_cpu_inc(desc->kstat_irqs->cnt);
 #endif
 }
+
+/* What a kmsg dumper is told, and why it is called. */
+#if LINUX_VERSION_CODE < KERNEL_VERSION(6, 12, 0)
+#define crtos_dump_detail	enum kmsg_dump_reason
+#define crtos_dump_reason(detail)	(detail)
+#else
+#define crtos_dump_detail	struct kmsg_dump_detail *
+#define crtos_dump_reason(detail)	((detail)->reason)
+#endif
 
 /* Flexible return and event delivery replaces the IDT; unknown to old headers. */
 #ifndef X86_CR4_FRED_BIT

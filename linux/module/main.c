@@ -34,11 +34,16 @@ static int __init crtos_module_init(void)
 	error = crtos_identity_init();
 	if (error)
 		goto out_clock;
-	error = misc_register(&crtos_device);
+	error = crtos_last_words_init();
 	if (error)
 		goto out_identity;
+	error = misc_register(&crtos_device);
+	if (error)
+		goto out_last_words;
 	return 0;
 
+out_last_words:
+	crtos_last_words_exit();
 out_identity:
 	crtos_identity_exit();
 out_clock:
@@ -58,6 +63,7 @@ out_work:
 static void __exit crtos_module_exit(void)
 {
 	misc_deregister(&crtos_device);
+	crtos_last_words_exit();
 	crtos_identity_exit();
 	crtos_clock_exit();
 	crtos_power_exit();

@@ -77,6 +77,19 @@ bool crtos_realm_ready(struct crtos_realm *realm)
 }
 
 /**
+ * crtos_realm_alive() - the realm, if its kernel was started
+ *
+ * Context: Any, under rcu_read_lock().
+ * Return: the realm or NULL.
+ */
+struct crtos_realm *crtos_realm_alive(void)
+{
+	struct crtos_realm *realm = rcu_dereference(the_realm);
+
+	return realm && READ_ONCE(realm->alive) ? realm : NULL;
+}
+
+/**
  * crtos_realm_ring() - ring the doorbell of the CPU of a slot's thread
  * @realm: the realm
  * @slot: the slot, in which something was stored for the kernel
@@ -100,8 +113,8 @@ void crtos_realm_clock_set(void)
 	struct crtos_realm *realm;
 
 	rcu_read_lock();
-	realm = rcu_dereference(the_realm);
-	if (realm && READ_ONCE(realm->alive))
+	realm = crtos_realm_alive();
+	if (realm)
 		crtos_clock_republish(realm);
 	rcu_read_unlock();
 }

@@ -113,6 +113,7 @@ void crtos_realm_lock(void);
 void crtos_realm_unlock(void);
 struct crtos_realm *crtos_realm_get(void);
 bool crtos_realm_ready(struct crtos_realm *realm);
+struct crtos_realm *crtos_realm_alive(void);
 u32 crtos_realm_processes(void);
 void crtos_realm_ring(struct crtos_realm *realm, u32 slot);
 void crtos_realm_doorbell(void);
@@ -176,5 +177,9 @@ void crtos_clock_update(struct crtos_realm *realm);
 void crtos_clock_republish(struct crtos_realm *realm);
 int crtos_clock_init(void);
 void crtos_clock_exit(void);
+
+/* last_words.c */
+int crtos_last_words_init(void);
+void crtos_last_words_exit(void);
 
 #endif /* CRTOS_REALM_H */

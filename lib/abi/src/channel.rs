@@ -69,6 +69,8 @@ pub const REVOCATIONS: usize = 1024;
 pub const REVOCATION_WORDS: usize = 16;
 /// Capacity of the kernel's log in bytes.
 pub const KERNEL_LOG_SIZE: u32 = 0x4_0000;
+/// Most bytes of Linux's last words.
+pub const LAST_WORDS_SIZE: u32 = 0x2_0000;
 
 /// Not in use.
 pub const SLOT_FREE: u32 = 0;
@@ -410,7 +412,23 @@ pub struct Channel {
     /// Number of the last question that the kernel has answered. If it agreed, it has unlocked the
     /// cell before.
     pub end_answered: u32,
+    /// `LINUX_*`, written by Linux.
+    pub linux_state: u32,
+    /// How often Linux has said its last words, modulo 2^32. It counts after the words and
+    /// `linux_state` are there, and rings then.
+    pub last_words_count: u32,
+    /// Bytes of the last words.
+    pub last_words_length: u32,
+    /// Zero.
+    pub reserved1: u32,
+    /// The end of Linux's log, as it was when Linux last oopsed, panicked or shut down.
+    pub last_words: [u8; LAST_WORDS_SIZE as usize],
 }
+
+/// `Channel::linux_state`: nothing is known of an end.
+pub const LINUX_RUNS: u32 = 0;
+/// Linux has ended: it panicked, or shuts down without taking the realm along.
+pub const LINUX_ENDED: u32 = 1;
 
 /// Events of all rings together.
 pub const TRACE_EVENTS: usize = 32768;

@@ -9,6 +9,7 @@
 //! | [`channel`] | the channel, seen through atomics; attaching, bitmaps, notices, the kernel's own words |
 //! | [`owned_slot`] | one thread's slot while the thread lives: request, fault, answer, reply |
 //! | [`heritage`] | what a thread inherits of its creator's shadow thread, as a number |
+//! | [`last_words`] | the end of Linux's log, and of Linux |
 //! | [`operation`] | what a request asks of the shadow |
 //! | [`rank`] | which reply is worth an interrupt |
 //! | [`slot`] | the number of a slot, and its place in bitmaps |
@@ -27,6 +28,7 @@ extern crate alloc;
 pub mod backlog;
 pub mod channel;
 pub mod heritage;
+pub mod last_words;
 pub mod operation;
 pub mod owned_slot;
 pub mod rank;

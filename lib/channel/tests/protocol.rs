@@ -4,7 +4,9 @@
 mod common;
 
 use common::{Shared, Taken, linux, take_replies};
-use crtos_abi::channel::{Channel, OP_SYSCALL, REVOCATIONS, SHADOW_START, SLOT_FREE, SLOTS};
+use crtos_abi::channel::{
+    Channel, LAST_WORDS_SIZE, LINUX_ENDED, OP_SYSCALL, REVOCATIONS, SHADOW_START, SLOT_FREE, SLOTS,
+};
 use crtos_abi::{
     UserAddr,
     boot::SHARED_POOL,
@@ -18,6 +20,7 @@ use crtos_partition::doorbell::Routes;
 use crtos_partition::ids::CpuIndex;
 use proptest::prelude::*;
 use std::{
+    mem::offset_of,
     sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence},
     time::{Duration, Instant},
 };
@@ -257,6 +260,48 @@ fn joined_ranges_cover_all() {
     // SAFETY: nobody writes meanwhile.
     let posted = unsafe { &(&(*channel.pointer()).revocations)[0] };
     assert_eq!((posted.start >> 12, posted.length >> 12), (7, 88));
+}
+
+#[test]
+fn what_waits_for_an_ended_linux_comes_back_once() {
+    let channel = Shared::new();
+    let view = channel.view();
+    let mut revocations = Revocations::new();
+    let range =
+        |process| Range { process, start: UserAddr::new(0x10_0000), length: crtos_abi::PAGE_SIZE };
+    for number in 0..10 {
+        let process = ProcessNumber(number % 2);
+        assert!(revocations.post(view, range(process), number).is_ok());
+    }
+    let mut back = Vec::new();
+    revocations.release(ProcessNumber(1), usize::MAX, |number| back.push(number));
+    revocations.abandon(3, |number| back.push(number));
+    assert_eq!(back.len(), 8);
+    revocations.abandon(3, |number| back.push(number));
+    back.sort_unstable();
+    assert!(back.iter().copied().eq(0..10));
+    assert_eq!(revocations.out(), 0);
+    revocations.abandon(3, |number| panic!("{number} again"));
+}
+
+#[test]
+fn last_words_stay_within_their_area() {
+    let channel = Shared::new();
+    let view = channel.view();
+    let mut bytes = [1; 8];
+    assert_eq!((view.last_words_length(), view.read_last_words(0, &mut bytes)), (0, 0));
+    assert!(!view.linux_has_ended());
+    let last = LAST_WORDS_SIZE as usize;
+    channel.scribble(offset_of!(Channel, last_words_length) / 8, u32::MAX.into());
+    channel.scribble(offset_of!(Channel, linux_state) / 8, LINUX_ENDED.into());
+    channel.scribble(offset_of!(Channel, last_words) / 8, 0x0403_0201);
+    assert_eq!(view.last_words_length(), last);
+    assert_eq!(view.read_last_words(1, &mut bytes), 8);
+    assert_eq!(bytes, [2, 3, 4, 0, 0, 0, 0, 0]);
+    assert_eq!(view.read_last_words(last - 3, &mut bytes), 3);
+    assert_eq!(view.read_last_words(last, &mut bytes), 0);
+    assert_eq!(view.read_last_words(usize::MAX, &mut bytes), 0);
+    assert!(view.linux_has_ended());
 }
 
 /// One step of either side.
