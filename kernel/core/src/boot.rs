@@ -116,12 +116,13 @@ fn debug_features() {
     crate::debug!("{:?}, {} bytes of extended state", cpu::features(), fpu::size());
 }
 
-/// Words: `debug` has debug lines logged; `ports=` is for `crate::syscall::identity`.
+/// Words: `debug` has debug lines logged; `ports=` and `locked` are for Linux's ABI.
 fn read_command_line(info: &BootInfo) {
     let line = info.command_line.split(|&byte| byte == 0).next().unwrap_or_default();
     for word in line.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty()) {
         match word {
             b"debug" => log::enable_debug(),
+            b"locked" => {}
             ports if ports.starts_with(b"ports=") => {}
             other => warn!("unknown word on the cell's command line: {}", other.escape_ascii()),
         }

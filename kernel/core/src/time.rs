@@ -222,6 +222,12 @@ pub(crate) fn lead() {
     own.publish(rates);
 }
 
+/// A number that changes at least every few seconds while Linux goes on telling of its clocks, as
+/// [`lead`] saw it last.
+pub fn pulse_of_linux() -> u64 {
+    OWN.lock().as_ref().map_or(0, |own| own.said.tsc_base)
+}
+
 /// Follows clocks that Linux says it set, if it does. The rates stay. Any context that may take a
 /// spin lock; at most `TRIES` looks at Linux's page.
 pub(crate) fn follow() {

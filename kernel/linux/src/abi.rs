@@ -21,9 +21,9 @@ macro_rules! errnos {
 
 impl Errno {
     errnos!(
-        E2BIG, EACCES, EAGAIN, EBADF, EBUSY, ECANCELED, EDEADLK, EEXIST, EFAULT, EINTR, EINVAL,
-        ELOOP, EMFILE, ENODEV, ENXIO, ENOENT, ENOMEM, ENOSPC, ENOSYS, ENOTDIR, ENOTSOCK, ENOTTY,
-        EOPNOTSUPP, EOVERFLOW, EPERM, EPIPE, ESPIPE, ESRCH, ETIMEDOUT
+        E2BIG, EACCES, EAGAIN, EBADF, EBUSY, ECANCELED, EDEADLK, EEXIST, EFAULT, EINTR, EIO,
+        EINVAL, ELOOP, EMFILE, ENODEV, ENXIO, ENOENT, ENOMEM, ENOSPC, ENOSYS, ENOTDIR, ENOTSOCK,
+        ENOTTY, EOPNOTSUPP, EOVERFLOW, EPERM, EPIPE, ESPIPE, ESRCH, ETIMEDOUT
     );
     /// Make the call again, unless a handler without `SA_RESTART` runs: then `EINTR`. Linux's
     /// ERESTARTSYS.
@@ -39,8 +39,8 @@ impl Errno {
     pub const GONE: Self = Self(511);
 
     /// As a system call returns it.
-    pub fn value(self) -> u64 {
-        (-i64::from(self.0)) as u64
+    pub const fn value(self) -> u64 {
+        (-(self.0 as i64)) as u64
     }
 
     /// The restart code in a result, if it is one.

@@ -77,6 +77,13 @@ impl<T> Backlog<T> {
             done(self.waiting.swap_remove(index).1);
         }
     }
+
+    /// Calls `done` with all that waits, at most `limit` times, when Linux has ended. Fewer calls:
+    /// there is no more.
+    pub fn abandon(&mut self, limit: usize, mut done: impl FnMut(T)) {
+        let first = self.waiting.len().saturating_sub(limit);
+        self.waiting.drain(first..).for_each(|(_, payload)| done(payload));
+    }
 }
 
 impl<T: Join> Backlog<T> {

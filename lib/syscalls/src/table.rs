@@ -29,7 +29,7 @@ pub const TABLE: &[Row] = &[
         "open",
         Dual(Open),
         WAITS | RESTARTS | POINTERS | NEW_FD,
-        "/dev/null, /dev/zero and /dev/full are local under these names",
+        "/dev/null, /dev/zero, /dev/full and /dev/last_kmsg are local under these names",
     ),
     row(3, "close", Dual(Close), FD, "EBADF for the shadow's own descriptors"),
     row(4, "stat", Remote, POINTERS, ""),

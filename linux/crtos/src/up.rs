@@ -168,17 +168,15 @@ impl Up {
         plan::linux_cpu(machine, self.doorbell_cpu, &self.cpus)
     }
 
-    /// Returns the kernel's command line: the realm's ports, which it gives to programs (ioperm),
-    /// and the words of the user.
+    /// Returns the kernel's command line: whether the realm is locked, its ports, which the kernel
+    /// gives to programs (ioperm), and the words of the user.
     fn kernel_command_line(&self) -> String {
         let ports: Vec<String> =
             self.ports.iter().map(|range| format!("{:x}-{:x}", range.first, range.last)).collect();
-        match ports.as_slice() {
-            [] => self.command_line.clone(),
-            ports => {
-                format!("ports={} {}", ports.join(","), self.command_line).trim_end().to_owned()
-            }
-        }
+        let locked = self.locked.then(|| "locked".to_owned());
+        let ports = (!ports.is_empty()).then(|| format!("ports={}", ports.join(",")));
+        let words = Some(self.command_line.clone()).filter(|words| !words.is_empty());
+        [locked, ports, words].into_iter().flatten().collect::<Vec<_>>().join(" ")
     }
 
     fn layout(&self, image: &[u8], facts: &loader::CellFacts) -> Result<loader::Loadable> {

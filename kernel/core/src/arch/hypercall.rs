@@ -3,7 +3,7 @@
 
 use core::arch::asm;
 use core::arch::x86_64::__cpuid;
-use crtos_abi::hypercall::{HC_CELL_UNLOCK, HC_DOORBELL, HC_PUTC};
+use crtos_abi::hypercall::{HC_CELL_UNLOCK, HC_DOORBELL, HC_PUTC, HC_ROOT_STATE, ROOT_HALTED};
 use crtos_channel::DoorbellCpu;
 use spin::Once;
 
@@ -36,6 +36,11 @@ pub fn ring_linux(cpu: DoorbellCpu) {
 pub fn agree_to_end() {
     // It is refused where the cell is not locked.
     call(HC_CELL_UNLOCK, 0);
+}
+
+/// Whether the hypervisor has halted Linux. Any context; causes one VM exit.
+pub fn linux_is_halted() -> bool {
+    call(HC_ROOT_STATE, 0) == ROOT_HALTED
 }
 
 /// Appends a byte to the hypervisor's log. Any context; causes one VM exit.

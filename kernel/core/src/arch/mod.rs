@@ -17,6 +17,6 @@ pub mod user_memory;
 
 pub use context::{UserContext, enter_user};
 pub use cpu::random;
-pub use hypercall::{agree_to_end, ring_linux};
+pub use hypercall::{agree_to_end, linux_is_halted, ring_linux};
 pub use interrupts::InterruptsOff;
 pub use traps::{Cause, Exception};

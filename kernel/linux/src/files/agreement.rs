@@ -53,6 +53,10 @@ impl Files {
         let mut from = 0;
         while from < NUMBERS {
             let found = remote::request(Operation::DescriptorsInUse { from })?;
+            if found < 0 {
+                // There is nobody who would have made any.
+                break;
+            }
             let found = DescriptorsInUse::from_word(found);
             let in_use = u64::from(found.near) << (from % 64);
             self.state.lock().numbers.learn(from as usize / 64, in_use);

@@ -10,8 +10,8 @@ use linux_raw_sys::general as linux;
 use crtos_core::{hazard::Shared, mm::heap, sync::SpinLock};
 
 use super::{
-    Events, Memory, Source, Watcher, Watchers, device::Device, event::Event, pipe::Pipe,
-    signals::Signals, timer::Timer,
+    Events, Memory, Source, Watcher, Watchers, device::Device, event::Event, last_words::LastWords,
+    pipe::Pipe, signals::Signals, timer::Timer,
 };
 use crate::abi::{Errno, SysResult};
 
@@ -27,6 +27,8 @@ pub enum Object {
     Timer(Box<Timer>),
     /// A signalfd.
     Signals(Box<Signals>),
+    /// `/dev/last_kmsg`.
+    LastWords(LastWords),
 }
 
 /// An open file description.
@@ -148,6 +150,7 @@ impl Description {
             Object::Event(event) => event.read(memory, nonblocking),
             Object::Timer(timer) => timer.read(memory, nonblocking),
             Object::Signals(signals) => signals.read(memory, nonblocking),
+            Object::LastWords(words) => words.read(memory, nonblocking),
         }
     }
 
@@ -159,7 +162,7 @@ impl Description {
             Object::Device(device) => device.write(memory),
             Object::Pipe(pipe) => pipe.write(memory, nonblocking, self.is_packets()),
             Object::Event(event) => event.write(memory, nonblocking),
-            Object::Timer(_) | Object::Signals(_) => Err(Errno::EINVAL),
+            Object::Timer(_) | Object::Signals(_) | Object::LastWords(_) => Err(Errno::EINVAL),
         }
     }
 }
@@ -172,6 +175,7 @@ impl Source for Description {
             Object::Event(event) => event.ready(),
             Object::Timer(timer) => timer.ready(),
             Object::Signals(signals) => signals.ready(),
+            Object::LastWords(words) => words.ready(),
         }
     }
 
@@ -182,6 +186,7 @@ impl Source for Description {
             Object::Event(event) => Some(event.watchers()),
             Object::Timer(timer) => Some(timer.watchers()),
             Object::Signals(signals) => Some(signals.watchers()),
+            Object::LastWords(words) => Some(words.watchers()),
         }
     }
 

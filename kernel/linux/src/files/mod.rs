@@ -20,6 +20,7 @@
 //! | [`event`] | eventfd |
 //! | [`timer`] | timerfd |
 //! | [`signals`] | signalfd |
+//! | [`last_words`] | /dev/last_kmsg |
 //! | [`fast`] | calls that finish at once |
 
 pub mod agreement;
@@ -28,6 +29,7 @@ pub mod device;
 pub mod epoll;
 pub mod event;
 pub mod fast;
+pub mod last_words;
 pub mod memory;
 pub mod names;
 pub mod pipe;
@@ -64,7 +66,7 @@ struct State {
     numbers: Numbers,
     /// Soft limit of descriptors (RLIMIT_NOFILE).
     limit: u64,
-    /// `/dev/null`, `/dev/zero` and `/dev/full` are the devices of these names.
+    /// `/dev/null`, `/dev/zero`, `/dev/full` and `/dev/last_kmsg` are what these names say.
     devices: bool,
     /// The shadow may have descriptors that are not known here.
     unsure: bool,

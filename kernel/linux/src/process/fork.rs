@@ -35,6 +35,7 @@ use crtos_core::{
     },
     sync::SpinLock,
     task::{self, Mutex, Thread},
+    time::{self, Nanos},
 };
 
 use crate::{
@@ -48,7 +49,8 @@ use crate::{
         start::{self, Beginning, Birth},
         threads,
     },
-    remote, signal, timers,
+    remote::{self, end},
+    signal, timers,
 };
 
 /// What a child takes from its parent.
@@ -150,16 +152,22 @@ fn split(beginning: Beginning, wanted: &Wanted) -> SysResult {
     // No placeholder moves while the shadow and the table are copied. Linux holds a parent that
     // waits for its child's exec for as long as that takes.
     let agreement = (!wanted.has(linux::CLONE_VFORK)).then(|| files.hold());
+    // A child that has the caller's memory mostly has its stack as well.
+    let tie = wanted.has(linux::CLONE_VFORK).then(|| user.process.tie());
     let child = remote::request(Operation::Fork { flags, pidfd: wanted.pidfd });
     let made = matches!(child, Ok(child) if child > 0);
     while !fork.done.load(Ordering::Acquire) {
         process::note_if_gone();
         // Without a child nobody comes any more, but one that came needs the parent.
-        if (!made || user.process.is_ending()) && take_back(&fork) {
+        if (!made || user.process.is_ending() || end::has_ended()) && take_back(&fork) {
             break;
         }
         task::block(None);
     }
+    if tie.is_some() && end::has_ended() {
+        wait_for_guests(&user.process);
+    }
+    drop(tie);
     drop(agreement);
     fork.let_go();
     let child = linux_result(child?)?;
@@ -171,6 +179,25 @@ fn split(beginning: Beginning, wanted: &Wanted) -> SysResult {
         }
     }
     Ok(child)
+}
+
+/// How often [`wait_for_guests`] looks.
+const PERIOD: Nanos = Nanos::from_millis(1);
+
+/// Linux has ended, and cannot say when a child of vfork(2) has: waits for that, or for the end of
+/// `process`.
+fn wait_for_guests(process: &Process) {
+    let has_guests = || {
+        let mut any = false;
+        threads::each_process(|other| {
+            let same = Arc::ptr_eq(&other.space, &process.space);
+            any |= same && !core::ptr::eq(&**other, process);
+        });
+        any
+    };
+    while !process.is_ending() && has_guests() {
+        task::sleep_until(time::now() + PERIOD);
+    }
 }
 
 /// Takes back what no child has taken; false if one has.
@@ -405,6 +432,8 @@ pub fn execve([path, arguments, environment, ..]: Args) -> SysResult {
             account: user.process.account().clone(),
         });
     }
+    // Linux tells of the end of the shadow when it goes on as another one.
+    let _tie = user.process.tie();
     let exec = |in_realm_only| {
         remote::request(Operation::Execute {
             path,

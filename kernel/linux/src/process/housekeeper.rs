@@ -69,6 +69,9 @@ fn keep_house() {
     let mut makers = Vec::new();
     loop {
         slots::take_offers(|slot| match slots::accept(slot) {
+            // An id that has come again would be two programs'.
+            Some((owned, Start::Thread)) if threads::is_taken(&owned) => spares::dispose([owned]),
+            Some((owned, Start::Process)) if threads::is_taken(&owned) => refuse(channel, owned),
             Some((owned, Start::Process)) => make(channel, owned),
             Some((owned, Start::Thread)) => match threads::find_process(owned.pid()) {
                 Some(process) if process.number == owned.process() => {
@@ -92,19 +95,24 @@ fn keep_house() {
     }
 }
 
-/// Answers Linux, if it asks whether the realm may end: it may when no program is left. Processes
-/// are made by this thread, so none comes meanwhile.
+/// Answers Linux, if it asks whether the realm may end: it may when no program is left. It may as
+/// well when Linux has ended itself. Processes are made by this thread, so none comes meanwhile.
 fn answer_end(channel: Channel) {
-    if let Some(asked) = channel.end_asked() {
-        if !slots::is_owned() {
-            arch::agree_to_end();
-        }
+    let asked = channel.end_asked();
+    if (asked.is_some() || remote::end::has_ended()) && !slots::is_owned() {
+        arch::agree_to_end();
+    }
+    if let Some(asked) = asked {
         channel.answer_end(asked);
     }
 }
 
 /// Has spares made where they are wanted, and takes back those that have made some.
 fn replenish(channel: Channel, makers: &mut Vec<(Weak<Process>, OwnedSlot)>) {
+    if remote::end::has_ended() {
+        makers.clear();
+        WANTING.lock().clear();
+    }
     let mut index = 0;
     while index < makers.len() {
         let (_, owned) = &mut makers[index];
@@ -148,13 +156,14 @@ fn make(channel: Channel, owned: OwnedSlot) {
         return refuse(channel, owned);
     }
     let shared = fork.as_ref().and_then(|fork| fork.shared_space(number));
+    let is_guest = shared.is_some();
     let space = match shared {
         Some(space) => Ok(space),
         None => AddressSpace::new(Box::new(Revoker { process: number })),
     };
     let owned = match space {
         Ok(space) => {
-            let process = Arc::new(Process::new(space, number, pid, owned.uid()));
+            let process = Arc::new(Process::new(space, number, pid, owned.uid(), is_guest));
             if owned.has_uncertain_ids() {
                 process.doubt_ids();
             }

@@ -34,7 +34,7 @@ pub use restart::Restart;
 pub use thread::{Linux, ThreadExt, UserThread};
 
 use alloc::{sync::Arc, vec::Vec};
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use crtos_abi::ids::{Pid, ProcessNumber};
 use spin::Once;
@@ -52,6 +52,7 @@ use crate::{
         account::{Account, Usage},
         spares::Spares,
     },
+    remote::{end as end_of_linux, lock},
     signal,
     timers::Timers,
 };
@@ -111,11 +112,32 @@ pub struct Process {
     ending: AtomicBool,
     /// A thread has told the shadow to end.
     told: AtomicBool,
+    /// Its memory is another's (vfork).
+    is_guest: bool,
+    /// How many of its threads do what ties it to its shadow; see [`Process::tie`].
+    ties: AtomicU32,
+    /// Its shadow has gone, and it goes on.
+    alone: AtomicBool,
+}
+
+/// While it is there, a process ends with its shadow.
+pub struct Tie<'a>(&'a Process);
+
+impl Drop for Tie<'_> {
+    fn drop(&mut self) {
+        self.0.ties.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 impl Process {
-    /// A process without a program and without threads.
-    pub fn new(space: Arc<AddressSpace>, number: ProcessNumber, pid: Pid, uid: u32) -> Process {
+    /// A process without a program and without threads. `is_guest`: its memory is another's.
+    pub fn new(
+        space: Arc<AddressSpace>,
+        number: ProcessNumber,
+        pid: Pid,
+        uid: u32,
+        is_guest: bool,
+    ) -> Process {
         Process {
             space,
             number,
@@ -132,6 +154,9 @@ impl Process {
             end: SpinLock::new(None),
             ending: AtomicBool::new(false),
             told: AtomicBool::new(false),
+            is_guest,
+            ties: AtomicU32::new(0),
+            alone: AtomicBool::new(false),
         }
     }
 
@@ -158,8 +183,41 @@ impl Process {
         self.kick();
     }
 
-    /// Notes that the shadow is gone, whatever else was to be done. Thread context; may sleep.
+    /// Whether it goes on when its shadow goes: in a locked realm, and when Linux has ended.
+    pub fn outlives_shadow(&self) -> bool {
+        end_of_linux::has_ended()
+            || lock::is_locked() && !self.is_guest && self.ties.load(Ordering::Relaxed) == 0
+    }
+
+    /// Has the process end with its shadow while the result is there: it waits for the shadow to
+    /// execute another program, or for a child that has its memory and its stack.
+    pub fn tie(&self) -> Tie<'_> {
+        self.ties.fetch_add(1, Ordering::Relaxed);
+        Tie(self)
+    }
+
+    /// Whether its shadow has gone, and it goes on.
+    pub fn is_alone(&self) -> bool {
+        self.alone.load(Ordering::Acquire)
+    }
+
+    /// Whether Linux does nothing for it any more, and it goes on.
+    pub fn is_out_of_reach(&self) -> bool {
+        end_of_linux::has_ended() || self.is_alone()
+    }
+
+    /// Notes that the shadow is gone: the process ends, whatever else was to be done, or goes on
+    /// alone. Thread context; may sleep.
     pub fn note_gone(&self) {
+        if self.is_alone() {
+            return;
+        }
+        if self.outlives_shadow() {
+            if !self.alone.swap(true, Ordering::AcqRel) {
+                crtos_core::info!("pid {}: its shadow has gone, and it goes on", self.pid);
+            }
+            return;
+        }
         if self.end.lock().replace(End::Gone) != Some(End::Gone) {
             self.ending.store(true, Ordering::Release);
             self.kick();

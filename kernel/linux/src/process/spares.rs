@@ -358,10 +358,10 @@ fn claim(made: FirstMade, process: &Process) -> Option<OwnedSlot> {
     slots::accept_if(made.slot, is_made).map(|(owned, _)| owned)
 }
 
-/// Frees slots that have no thread as soon as their shadow threads are gone. Thread context; may
-/// sleep.
+/// Frees slots that have no thread as soon as their shadow threads are gone, which they are not any
+/// more when Linux has ended. Thread context; may sleep.
 pub fn dispose(slots: impl IntoIterator<Item = OwnedSlot>) {
-    let Some(channel) = remote::channel() else { return };
+    let Some(channel) = remote::channel().filter(|_| !remote::end::has_ended()) else { return };
     for owned in slots {
         if channel.notices(owned.slot()).gone {
             take_signal(channel, owned.slot());
@@ -376,6 +376,9 @@ pub fn dispose(slots: impl IntoIterator<Item = OwnedSlot>) {
 }
 
 pub fn free_left(channel: Channel) {
+    if remote::end::has_ended() {
+        LEFT.lock().clear();
+    }
     let mut index = 0;
     loop {
         let owned = {

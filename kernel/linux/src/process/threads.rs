@@ -10,6 +10,7 @@ use core::ops::Bound;
 
 use crtos_abi::ids::{Pid, Tid};
 
+use crtos_channel::OwnedSlot;
 use crtos_core::task::{Mutex, Thread};
 
 use crate::process::{Process, ThreadExt as _, UserThread, account::Usage, spares};
@@ -99,6 +100,19 @@ pub fn remove(user: &UserThread) -> bool {
         spares::dispose(ready.into_iter().chain(others));
     }
     last
+}
+
+/// Whether Linux has given an id of `owned`, which has no thread yet, to a program of the realm
+/// before, which goes on without its shadow.
+pub fn is_taken(owned: &OwnedSlot) -> bool {
+    let by_tid = find(owned.tid());
+    let of_thread = by_tid.as_ref().and_then(|thread| thread.user()).map(|user| &*user.process);
+    let mut is_taken = of_thread.is_some_and(Process::is_alone);
+    each_process(|process| {
+        is_taken |=
+            process.is_alone() && (process.number == owned.process() || process.pid == owned.pid());
+    });
+    is_taken
 }
 
 /// Whether threads of `process` are about to end.

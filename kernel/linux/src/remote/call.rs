@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! One remote call: a request in the caller's slot, faults on the way, and the reply.
 
-use crtos_core::{mm::space::AddressSpace, sync::SpinLock, task, trace};
+use crtos_core::{sync::SpinLock, task, trace};
 
 use super::{
-    channel,
+    channel, end,
     revocation::{self, resolve},
     ring,
     slots::{OWNERS, set_owner},
 };
 use crate::{
     abi::Errno,
-    process::{ThreadExt as _, UserThread, spares},
+    process::{Process, ThreadExt as _, UserThread, spares},
 };
 
 use core::sync::atomic::Ordering;
@@ -24,6 +24,10 @@ use crtos_channel::{
     Answer, Channel, Encoded, Operation, OwnedSlot, Poll, Request, Slot, operation::Room,
 };
 
+/// The result of what nobody carries out: Linux has ended, or the shadow has, which its program
+/// outlives.
+const OUT_OF_REACH: i64 = Errno::EIO.value() as i64;
+
 /// The shadow of the calling thread is gone; the thread has to end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Gone;
@@ -34,8 +38,9 @@ impl From<Gone> for Errno {
     }
 }
 
-/// Has the shadow of the calling thread carry out an operation and returns its result. Sleeps.
-/// Faults of Linux on the program's memory are served meanwhile.
+/// Has the shadow of the calling thread carry out an operation and returns its result: -EIO if it
+/// cannot be reached any more. Sleeps. Faults of Linux on the program's memory are served
+/// meanwhile.
 #[inline(always)]
 pub fn request(operation: Operation<'_>) -> Result<i64, Gone> {
     let mut room = Room::default();
@@ -56,6 +61,9 @@ fn request_encoded(op: u32, nr: u32, args: &[u64; 6]) -> Result<i64, Gone> {
     let current = task::current();
     let user = current.user().ok_or(Gone)?;
     let channel = channel().ok_or(Gone)?;
+    if user.process.is_out_of_reach() {
+        return Ok(OUT_OF_REACH);
+    }
     if revocation::is_any_untold() && !revocation::catch_up(&user.process.space) {
         return Ok(Errno::ENOMEM.value() as i64);
     }
@@ -67,23 +75,23 @@ fn request_encoded(op: u32, nr: u32, args: &[u64; 6]) -> Result<i64, Gone> {
         owned.request(&Request { operation, rank: current.rank(), cpu: current.cpu() });
     })?;
     user.publish(&current);
-    let result = answered(channel, user.slot, &user.owned_slot, &user.process.space);
+    let result = answered(channel, user.slot, &user.owned_slot, &user.process);
     user.state.store(THREAD_RUNNING, Ordering::Relaxed);
     trace::event(TRACE_REMOTE_END, op.into(), result.map_or(0, |result| result as u64));
-    if result.is_err() {
+    result.or_else(|Gone| {
         user.process.note_gone();
-    }
-    result
+        if user.process.is_out_of_reach() { Ok(OUT_OF_REACH) } else { Err(Gone) }
+    })
 }
 
 /// Rings for the request in `owned`, that of `slot`, and waits for its reply. Sleeps. Faults of
-/// Linux on `space` are served meanwhile.
+/// Linux on the memory of `process` are served meanwhile.
 #[inline(always)]
 fn answered(
     channel: Channel,
     slot: Slot,
     owned: &SpinLock<Option<OwnedSlot>>,
-    space: &AddressSpace,
+    process: &Process,
 ) -> Result<i64, Gone> {
     ring(channel, slot);
     loop {
@@ -93,10 +101,11 @@ fn answered(
         match with_owned_slot(owned, OwnedSlot::poll)? {
             Poll::Reply(result) => return Ok(result),
             Poll::Fault { address, write } => {
-                let answer = resolve(space, address, write);
+                let answer = resolve(&process.space, address, write);
                 with_owned_slot(owned, |owned| owned.answer(answer))?;
                 ring(channel, slot);
             }
+            Poll::Waiting if end::has_ended() => return Ok(OUT_OF_REACH),
             Poll::Waiting => {
                 task::block(None);
             }
@@ -110,7 +119,7 @@ pub(super) fn request_by_spare(number: ProcessNumber, operation: Operation<'_>) 
     let mut room = Room::default();
     let operation = operation.encode(&mut room);
     let op = operation.op;
-    let channel = channel()?;
+    let channel = channel().filter(|_| !end::has_ended())?;
     let current = task::current();
     let (process, mut owned) = spares::borrow_spare(number)?;
     let slot = owned.slot();
@@ -118,7 +127,7 @@ pub(super) fn request_by_spare(number: ProcessNumber, operation: Operation<'_>) 
     set_owner(slot, current.arc());
     owned.request(&Request { operation, rank: current.rank(), cpu: current.cpu() });
     let owned = SpinLock::new(Some(owned));
-    let result = answered(channel, slot, &owned, &process.space).ok();
+    let result = answered(channel, slot, &owned, &process).ok();
     trace::event(TRACE_REMOTE_END, op.into(), result.unwrap_or_default() as u64);
     let owner = OWNERS[slot.get()].lock().take();
     drop(owner);
@@ -130,10 +139,13 @@ pub(super) fn request_by_spare(number: ProcessNumber, operation: Operation<'_>) 
 }
 
 /// Hands Linux a request that has no reply: the end of the thread or the process. Returns when the
-/// shadow thread is gone.
+/// shadow thread is gone, or cannot be reached.
 pub fn request_end(operation: Operation<'_>) {
     let current = task::current();
     let (Some(user), Some(channel)) = (current.user(), channel()) else { return };
+    if user.process.is_out_of_reach() {
+        return;
+    }
     let mut room = Room::default();
     let request = Request {
         operation: operation.encode(&mut room),
@@ -145,11 +157,11 @@ pub fn request_end(operation: Operation<'_>) {
     wait_for_end();
 }
 
-/// Waits until the shadow thread of the calling thread is gone.
+/// Waits until the shadow thread of the calling thread is gone, or cannot be reached.
 pub fn wait_for_end() {
     let current = task::current();
     let (Some(user), Some(channel)) = (current.user(), channel()) else { return };
-    while !channel.notices(user.slot).gone {
+    while !channel.notices(user.slot).gone && !user.process.is_out_of_reach() {
         if let Ok(Poll::Fault { .. }) = with_owned_slot(&user.owned_slot, OwnedSlot::poll) {
             let _ = with_owned_slot(&user.owned_slot, |owned| owned.answer(Answer::Bad));
             ring(channel, user.slot);

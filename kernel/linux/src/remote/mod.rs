@@ -11,12 +11,16 @@
 //! |---|---|
 //! | [`call`] | one remote call |
 //! | [`mod@linux`] | system calls that Linux makes |
+//! | [`end`] | Linux has ended, as far as is known |
+//! | [`lock`] | whether Linux may end or stop programs |
 //! | [`slots`] | which slots the kernel holds, and whose they are |
 //! | [`replies`] | what Linux stored becomes wake-ups |
 //! | [`revocation`] | pages that Linux must let go of |
 
 mod call;
+pub mod end;
 mod linux;
+pub mod lock;
 pub mod replies;
 pub mod revocation;
 pub mod slots;
@@ -47,8 +51,10 @@ pub fn start() {
         return;
     }
     CHANNEL.call_once(|| channel);
+    lock::start();
     housekeeper::start();
     replies::start();
+    end::start();
     task::clock_set::start();
 }
 
@@ -59,6 +65,7 @@ pub fn doorbell(rank: u32) {
         if channel.end_asked().is_some() {
             housekeeper::wake();
         }
+        end::look(*channel);
     }
     trace::follow();
     task::clock_set::look();

@@ -14,7 +14,7 @@ use crtos_core::{
     time::{self, Nanos},
 };
 
-use super::{call::request_by_spare, channel, ring_at};
+use super::{call::request_by_spare, channel, end, ring_at};
 
 /// Pages in limbo.
 struct Limbo {
@@ -53,6 +53,18 @@ impl Limbo {
         let more = self.backlog.post_next(&mut self.table, channel, cursor);
         self.note_untold();
         more
+    }
+
+    /// Calls `done` with all pages, at most `limit` times. Fewer calls: there are no more.
+    fn abandon(&mut self, limit: usize, mut done: impl FnMut(Revoked)) {
+        let mut left = limit;
+        let mut count = |pages| {
+            left -= 1;
+            done(pages);
+        };
+        self.table.abandon(limit, &mut count);
+        self.backlog.abandon(left, done);
+        self.note_untold();
     }
 
     fn note_untold(&self) {
@@ -123,9 +135,14 @@ fn wait_for_revocations() {
 /// Revocations collected at a time under the lock; their pages are freed without it.
 const BATCH: usize = 16;
 
-/// Frees the pages that Linux has let go, and tells it of others in their place.
+/// Frees the pages that Linux has let go, and tells it of others in their place. When it has ended, it
+/// has let all go.
 pub fn collect() {
     let Some(channel) = channel() else { return };
+    if end::has_ended() {
+        in_batches(|limbo, done| limbo.abandon(BATCH, done));
+        return;
+    }
     let collected = in_batches(|limbo, done| limbo.table.collect(channel, BATCH, done));
     COLLECTED.fetch_add(collected, Ordering::Relaxed);
     let mut cursor = 0;
@@ -179,7 +196,7 @@ impl Revoke for Revoker {
     fn revoke(&self, mut pages: Revoked) {
         let Some(channel) = channel() else { return };
         let range = Range { process: self.process, start: pages.start, length: pages.length };
-        loop {
+        while !end::has_ended() {
             let posted = LIMBO.lock().post(channel, range, pages);
             match posted {
                 Ok(false) => return,

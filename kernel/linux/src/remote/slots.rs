@@ -3,9 +3,9 @@
 
 use crtos_core::{arch, sync::SpinLock, task::Thread};
 
-use super::{channel, replies, revocation};
+use super::{channel, lock, replies, revocation};
 use crate::{
-    process::{ThreadExt as _, housekeeper},
+    process::{ThreadExt as _, housekeeper, spares},
     signal::{self, Sent},
 };
 
@@ -78,7 +78,7 @@ pub fn take(channel: Channel, slot: Slot) {
 fn take_signal(channel: Channel, slot: Slot, owner: &Thread) -> Option<Sent> {
     // Whoever has borrowed the slot gives it back, with the signal.
     let user = owner.user().filter(|user| user.slot == slot)?;
-    signal::forwarded(user, Info(channel.take_signal(slot)?))
+    signal::forwarded(user, Info::from_words(channel.take_signal(slot)?))
 }
 
 /// Takes a signal that Linux delivered to the shadow thread of `slot`, if that has no owner.
@@ -88,7 +88,7 @@ pub fn take_unowned_signal(slot: Slot) -> Option<Info> {
     if owner.is_some() {
         return None;
     }
-    channel()?.take_signal(slot).map(Info)
+    channel()?.take_signal(slot).map(Info::from_words)
 }
 
 /// Takes over a signal that Linux delivered to the shadow thread of the calling thread of a
@@ -107,9 +107,9 @@ pub fn has_notice(slot: Slot) -> bool {
     })
 }
 
-/// Whether the shadow thread of `slot` is stopped.
+/// Whether the shadow thread of `slot` is stopped, and its thread with it.
 pub fn is_stopped(slot: Slot) -> bool {
-    channel().is_some_and(|channel| channel.notices(slot).stopped)
+    channel().is_some_and(|channel| channel.notices(slot).stopped) && !lock::is_locked()
 }
 
 /// Takes over `slot` if Linux offers it and nobody has taken it.
@@ -195,12 +195,10 @@ pub fn is_busy() -> bool {
     is_owned() || revocation::is_any_in_limbo()
 }
 
-/// Lets go of `slot` of the calling thread, whose shadow thread is gone.
+/// Lets go of `slot` of the calling thread, which has ended in Linux or cannot end there.
 pub fn release(slot: Slot, owned: &SpinLock<Option<OwnedSlot>>) {
     let owner = OWNERS[slot.get()].lock().take();
     let owned = owned.lock().take();
-    if let Some(owned) = owned {
-        free(owned);
-    }
+    spares::dispose(owned);
     drop(owner);
 }

@@ -88,7 +88,7 @@ pub fn deliver(context: &mut UserContext) {
         let delivery = action.is_handled().then(|| enter(&mut state, index, signal, &action));
         drop(state);
         let info = wait::complete(user, taken);
-        if action.ignores(signal) {
+        if action.ignores(signal) || info.is_optional() && delivery.is_none() {
             continue;
         }
         let Some(delivery) = delivery else {

@@ -40,7 +40,7 @@ pub use overrun::tell_overrun;
 pub use own::deliver_own;
 pub use send::{
     Sent, forwarded, from_interrupt, kill, kill_fast, member, post, release, reserve,
-    rt_sigqueueinfo, rt_tgsigqueueinfo, tgkill, tkill, to_process, to_thread,
+    rt_sigqueueinfo, rt_tgsigqueueinfo, tell_end_of_linux, tgkill, tkill, to_process, to_thread,
 };
 pub use wait::{
     is_interrupted, is_pending, masked, pause, pending, sigsuspend, sigtimedwait, sleep, take,
@@ -255,8 +255,7 @@ pub fn collect(user: &UserThread) {
 /// forwarded. Thread context.
 pub fn take_from(slot: Slot, process: &Process) {
     if let Some(info) = slots::take_unowned_signal(slot) {
-        // It is not of the kind that fails, or the sender has gone on long ago.
-        let _ = to_process(process, info);
+        send::forwarded_to_process(process, info);
     }
 }
 

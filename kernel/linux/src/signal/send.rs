@@ -15,7 +15,7 @@ use crtos_abi::{
 };
 use crtos_signal::{
     Generated, Group, Info, Pool, Set, Target, Ticket,
-    info::{self, SI_TKILL, SI_USER},
+    info::{self, SI_KERNEL, SI_TKILL, SI_USER},
     pool::Full,
     set::{COUNT, SIGCONT, SIGKILL, SIGSTOP},
 };
@@ -31,7 +31,7 @@ use crate::{
     abi::{Args, Errno, SysResult},
     files::Events,
     memory::user,
-    process::{Process, ThreadExt as _, UserThread, threads},
+    process::{End, Process, ThreadExt as _, UserThread, threads},
     remote,
 };
 
@@ -236,8 +236,39 @@ pub fn forwarded(user: &UserThread, info: Info) -> Option<Sent> {
         true => Target::Member(user.signals.index()),
         false => Target::Process,
     };
+    let info = of_linux(&user.process, target, info)?;
     // If there is no room, Linux had more than this process is allowed here.
     queue(&user.process, target, info, None).ok().map(|(sent, _)| sent)
+}
+
+/// What `process` may hear of a signal of Linux: in a locked realm nothing that it has not agreed
+/// to. Any context.
+fn of_linux(process: &Process, target: Target, info: Info) -> Option<Info> {
+    if remote::lock::is_locked() { optional(process, target, info) } else { Some(info) }
+}
+
+/// `info` as an optional signal, if `process` has agreed to it. Any context.
+fn optional(process: &Process, target: Target, info: Info) -> Option<Info> {
+    let state = process.signals.lock();
+    state.group.has_agreed(target, info.signal()).then(|| info.into_optional())
+}
+
+/// Sends a signal that Linux delivered to a shadow thread of `process` without a thread. Thread
+/// context.
+pub(super) fn forwarded_to_process(process: &Process, info: Info) {
+    if let Some(info) = of_linux(process, Target::Process, info) {
+        // It is not of the kind that fails, or the sender has gone on long ago.
+        let _ = to_process(process, info);
+    }
+}
+
+/// Tells `process` that Linux has ended, if it has agreed to that. Thread context.
+pub fn tell_end_of_linux(process: &Process) {
+    let info = Info::new(linux::SIGPWR, SI_KERNEL);
+    if let Some(info) = optional(process, Target::Process, info) {
+        // It is not of the kind that fails.
+        let _ = to_process(process, info);
+    }
 }
 
 /// The sender's part of `siginfo`.
@@ -271,11 +302,16 @@ pub fn kill(args: Args) -> SysResult {
     let (pid, signal) = (Pid::named(args[0]), args[1] as u32);
     // 0 and negative numbers name groups, which Linux knows.
     let process = pid.and_then(|pid| process_of(user, pid));
-    match process.filter(|_| stays_here(signal)) {
-        Some(process) => {
+    match process {
+        Some(process) if stays_here(signal) => {
             deliver_to(&process, Target::Process, from_caller(user, signal, SI_USER), &current)
         }
-        None => remote::linux(linux::__NR_kill, &args),
+        // By way of Linux it would end the shadow alone, or nobody.
+        Some(process) if signal == SIGKILL && process.outlives_shadow() => {
+            process.end(End::Signal(signal));
+            Ok(0)
+        }
+        _ => remote::linux(linux::__NR_kill, &args),
     }
 }
 

@@ -10,7 +10,7 @@ use linux_raw_sys::general as linux;
 use super::{create::make, remote};
 use crate::{
     abi::{Args, Errno, SysResult},
-    files::{self, Description, Files, Object, device::Device, names},
+    files::{self, Description, Files, Object, device::Device, last_words::LastWords, names},
     syscall::cpu_numbers,
 };
 
@@ -35,12 +35,16 @@ pub(super) fn open_known(path: UserAddr, flags: u32) -> Option<SysResult> {
     open_local(path, flags).or_else(|| cpu_numbers::open(path, flags))
 }
 
-/// Opens what is local, if that is what the path names: a device, or the file of a descriptor.
+/// Opens what is local, if that is what the path names: a device, Linux's last words, or the file
+/// of a descriptor.
 pub(super) fn open_local(path: UserAddr, flags: u32) -> Option<SysResult> {
     let files = files::table().ok().filter(|files| files.has_devices())?;
     let object = match Device::named(path, flags) {
         Some(device) => Ok(Object::Device(device)),
-        None => reopen(&*named(&files, path)?, flags)?,
+        None => match LastWords::named(path, flags) {
+            Some(words) => words.map(Object::LastWords),
+            None => reopen(&*named(&files, path)?, flags)?,
+        },
     };
     Some(object.and_then(|object| make(&files, object, flags | linux::O_LARGEFILE)))
 }
@@ -59,6 +63,7 @@ pub(super) fn reopen(file: &Description, flags: u32) -> Option<Result<Object, Er
     Some(match &file.object {
         Object::Device(device) => Ok(Object::Device(*device)),
         Object::Pipe(pipe) => Ok(Object::Pipe(pipe.clone())),
+        Object::LastWords(_) => LastWords::open(flags).map(Object::LastWords),
         Object::Event(_) | Object::Timer(_) | Object::Signals(_) => Err(Errno::ENXIO),
     })
 }

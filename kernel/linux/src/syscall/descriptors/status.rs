@@ -4,7 +4,7 @@
 use super::{elsewhere, local, open::named, remote};
 use crate::{
     abi::{Args, Errno, SysResult},
-    files::{self, Description, Object, agreement, names},
+    files::{self, Description, Object, agreement, last_words, names},
     memory::{timespec::SECOND, user},
     remote,
 };
@@ -73,6 +73,7 @@ pub(super) fn read_link(path: UserAddr, buffer: UserAddr, size: u64) -> Option<S
         Object::Event(_) => "anon_inode:[eventfd]".into(),
         Object::Timer(_) => "anon_inode:[timerfd]".into(),
         Object::Signals(_) => "anon_inode:[signalfd]".into(),
+        Object::LastWords(_) => last_words::PATH.into(),
     };
     if size as i32 <= 0 {
         return Some(Err(Errno::EINVAL));
