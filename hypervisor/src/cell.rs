@@ -4,7 +4,7 @@
 
 use crtos_machine::arch::{Event, Exit, MsrOutcome, VirtualCpu};
 use crtos_machine::local::{self, Local, Request};
-use crtos_machine::processor::fpu;
+use crtos_machine::processor::{self, fpu, machine_check};
 use crtos_machine::report::{self, Failure};
 use crtos_machine::{apic, cell, launch_info, park};
 use crtos_partition::decode::{RAX, RCX, RDX};
@@ -137,6 +137,12 @@ fn read_msr(local: &mut Local, number: u32) -> bool {
             Some(value) => value.into(),
             None => return false,
         },
+        _ if machine_check::banks().is_some_and(|banks| banks.is_identity(number)) => {
+            match processor::msr::read_for_guest(number) {
+                Some(value) => value,
+                None => return false,
+            }
+        }
         _ => return false,
     };
     local.vcpu().set_msr_value(value);

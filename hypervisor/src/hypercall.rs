@@ -3,9 +3,9 @@
 
 use crtos_abi::ABI_VERSION;
 use crtos_abi::hypercall::{
-    HC_CELL_CREATE, HC_CELL_DESTROY, HC_CELL_LOAD, HC_CELL_LOCK, HC_CELL_MAP, HC_CELL_RECLAIM,
-    HC_CELL_START, HC_CELL_STOP, HC_CELL_UNLOCK, HC_DOORBELL, HC_DOORBELL_ROUTE, HC_LEAVE, HC_PUTC,
-    HC_ROOT_STATE, HC_VERSION, ROOT_HALTED, ROOT_RUNS,
+    HC_ADDRESS, HC_CELL_CREATE, HC_CELL_DESTROY, HC_CELL_LOAD, HC_CELL_LOCK, HC_CELL_MAP,
+    HC_CELL_RECLAIM, HC_CELL_START, HC_CELL_STOP, HC_CELL_UNLOCK, HC_DOORBELL, HC_DOORBELL_ROUTE,
+    HC_LEAVE, HC_PUTC, HC_ROOT_STATE, HC_VERSION, ROOT_HALTED, ROOT_RUNS,
 };
 use crtos_machine::arch::VirtualCpu;
 use crtos_machine::cell::{self, Cell, Start};
@@ -75,7 +75,7 @@ fn root_call(local: &mut Local, call: u64, arguments: [u64; 4]) -> Result<i64, R
         HC_CELL_DESTROY => management::destroy(local, cell()?).map(|()| 0),
         HC_DOORBELL_ROUTE => management::route(cell()?, second, third, fourth).map(|()| 0),
         HC_DOORBELL => ring_cell(local, cell()?, second).map(|()| 0),
-        HC_PUTC | HC_CELL_UNLOCK => Err(Refusal::Denied),
+        HC_PUTC | HC_CELL_UNLOCK | HC_ADDRESS => Err(Refusal::Denied),
         HC_CELL_LOCK => management::lock_cell(local, cell()?).map(|()| 0),
         HC_ROOT_STATE => Ok(root_state()),
         _ => Err(Refusal::NoCall),
@@ -93,6 +93,10 @@ pub fn cell(local: &mut Local, id: CellId) -> Option<i64> {
         match call {
             HC_VERSION => Ok(ABI_VERSION.into()),
             HC_DOORBELL => ring_root(local, cell, first)?.map(|()| 0),
+            HC_ADDRESS => {
+                let seen = cell.address_of(PhysAddr::new(first)).ok_or(Refusal::Invalid);
+                seen.map(|address| address.get() as i64)
+            }
             HC_PUTC => {
                 console::put_byte(local, cell, first as u8);
                 Ok(0)

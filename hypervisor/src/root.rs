@@ -41,7 +41,7 @@ pub fn handle(local: &mut Local, exit: Exit) {
                 Read::Zero => Some(0),
                 // No bitmap covers the registers of machine checks, so each access exits; Linux
                 // polls them, and takes a fault there for the end.
-                Read::Free => msr::read_for_root(number),
+                Read::Free => msr::read_for_guest(number),
                 Read::Refused => None,
             };
             match value {
@@ -86,7 +86,7 @@ fn write_msr(local: &mut Local, number: u32, value: u64) -> MsrOutcome {
         // Some cannot be read.
         Write::Swallowed(u64::MAX) => true,
         Write::Swallowed(bits) => {
-            msr::read_for_root(number).is_some_and(|old| (old ^ value) & !bits == 0)
+            msr::read_for_guest(number).is_some_and(|old| (old ^ value) & !bits == 0)
         }
         // Of x2APIC mode, in xAPIC mode.
         Write::Command => false,

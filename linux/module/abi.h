@@ -272,6 +272,8 @@
 
 #define CRTOS_HC_CELL_UNLOCK 14
 
+#define CRTOS_HC_ADDRESS 15
+
 #define CRTOS_ROOT_RUNS 0
 
 #define CRTOS_ROOT_HALTED 1

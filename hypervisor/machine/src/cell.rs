@@ -14,8 +14,10 @@ use crtos_partition::doorbell::Routes;
 use crtos_partition::error::Refusal;
 use crtos_partition::ids::{CellId, CpuIndex};
 use crtos_partition::lifecycle::{Event, State};
+use crtos_partition::nested::NestedTables;
 
-use crate::arch::Domain;
+use crate::arch::{Domain, NestedFormat};
+use crate::direct_map;
 use crate::report::{self, Failure};
 
 /// Memory and permissions of a cell, for the CPUs that start in it.
@@ -182,6 +184,13 @@ impl Cell {
     #[inline]
     pub fn doorbell_vector(&self) -> u8 {
         self.doorbell_vector.load(Ordering::Relaxed)
+    }
+
+    /// Where it sees the byte of the machine's memory at `physical`. Only for a CPU that runs it:
+    /// its tables are in use and do not change.
+    pub fn address_of(&self, physical: PhysAddr) -> Option<GuestAddr> {
+        let domain = self.domain.get(None)?;
+        NestedTables::<NestedFormat>::find(&direct_map::table_entry, domain.nested_top, physical)
     }
 
     /// Its CPUs, in its own order.

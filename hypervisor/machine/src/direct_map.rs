@@ -60,6 +60,16 @@ pub(crate) unsafe fn read_once<T: AnyBits + Copy>(address: PhysAddr) -> T {
     unsafe { core::ptr::read_volatile(pointer::<Unaligned<T>>(address)).0 }
 }
 
+/// Reads an entry of nested tables that are in use.
+pub(crate) fn table_entry(address: PhysAddr) -> u64 {
+    if address >= END || !launch_info::is_own(address) {
+        return 0;
+    }
+    // SAFETY: The hypervisor's own memory, which the direct map reaches; entries of tables are
+    // reached by atomics alone.
+    unsafe { &*pointer::<AtomicU64>(address.align_down(8)) }.load(Ordering::Relaxed)
+}
+
 /// Reads the word of RAM at `address`, rounded down to a multiple of 8, whichever guest has it.
 /// `None` if it is no RAM, or the hypervisor's own.
 pub fn read_word(address: PhysAddr) -> Option<u64> {

@@ -10,6 +10,7 @@ use core::cell::UnsafeCell;
 use core::mem::offset_of;
 
 use crtos_partition::address::PhysAddr;
+use crtos_registers::machine_check::Status;
 use crtos_registers::{descriptor, exception as vector};
 use x86_64::VirtAddr;
 use x86_64::instructions::tables::{lgdt, lidt};
@@ -18,7 +19,7 @@ use x86_64::structures::DescriptorTablePointer;
 
 use crate::apic;
 use crate::local::{Local, STACK_SIZE};
-use crate::processor::{self, has_xsave};
+use crate::processor::{self, has_xsave, machine_check};
 use crate::report;
 
 /// Selectors are those of Linux, so that its own table may take over at any instruction. The table
@@ -117,8 +118,23 @@ pub(crate) unsafe fn take_over(page_table: PhysAddr) {
 extern "sysv64" fn exception(vector: u8, words: &[u64; 2]) -> ! {
     let (error, rip) = vector::pushed(vector, words);
     let cr2 = Cr2::read_raw();
+    if vector == vector::MACHINE_CHECK {
+        report_machine_check();
+    }
     report::died(format_args!("exception {vector} error {error:#x} rip {rip:#x} cr2 {cr2:#x}"));
     processor::halt()
+}
+
+/// Reports what the banks of this CPU tell.
+fn report_machine_check() {
+    let global = machine_check::global_status();
+    report::line(format_args!("hypervisor: machine check: global status {global:#x}"));
+    for machine_check::Report { bank, status: Status(status), address } in machine_check::reports()
+    {
+        report::line(format_args!(
+            "hypervisor: machine check: bank {bank} status {status:#x} address {address:#x}"
+        ));
+    }
 }
 
 unsafe extern "sysv64" {

@@ -407,11 +407,12 @@ fn new_possessions(frames: &mut Frames, config: Config) -> Option<Possessions> {
     match (tables, ports, msrs) {
         (Some(tables), Some(mut ports), Some(mut msrs)) => {
             grants::fill_ports(&mut *ports, &config);
-            let interrupts = grants::Interrupts {
+            let shares = grants::Shares {
                 x2apic: launch_info::x2apic(),
                 tsc_deadline: processor::has_tsc_deadline(),
+                banks: processor::machine_check::banks(),
             };
-            grants::fill_msrs(&mut *msrs, &config, interrupts);
+            grants::fill_msrs(&mut *msrs, &config, shares);
             Some(Possessions { config, tables, ports, msrs, private: 0, shared: 0 })
         }
         (tables, ports, msrs) => {

@@ -57,6 +57,9 @@ pub const HC_CELL_LOCK: u64 = 13;
 /// Cell: agree to its end, if it is locked. The last locked cell that does so beside a halted root
 /// cell has the machine reset, as the root cell wanted.
 pub const HC_CELL_UNLOCK: u64 = 14;
+/// Cell: the address at which it sees the byte of the machine's memory at the address in RDI, which
+/// it knows from a machine check. [`HV_INVALID`] if it does not see that.
+pub const HC_ADDRESS: u64 = 15;
 
 /// For [`HC_ROOT_STATE`]: the root cell runs, as far as the hypervisor can tell.
 pub const ROOT_RUNS: i64 = 0;

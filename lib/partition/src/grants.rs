@@ -4,6 +4,7 @@
 
 use crtos_abi::cell::{MSR_READ, MSR_WRITE, PORT_EXCLUSIVE};
 use crtos_registers::apic::{Register, command};
+use crtos_registers::machine_check;
 use crtos_registers::msr;
 
 use crate::config::Config;
@@ -82,28 +83,66 @@ pub fn fill_ports(bitmap: &mut [u8], config: &Config) {
 
 /// What the machine has of which cells get a share.
 #[derive(Clone, Copy, Debug)]
-pub struct Interrupts {
+pub struct Shares {
     /// Linux runs the local APICs in x2APIC mode.
     pub x2apic: bool,
     /// The timer can fire at a value of the time stamp counter.
     pub tsc_deadline: bool,
+    /// Banks of machine checks, if there are any.
+    pub banks: Option<Banks>,
+}
+
+/// The banks of machine checks.
+#[derive(Clone, Copy, Debug)]
+pub struct Banks {
+    /// How many there are.
+    pub count: u32,
+    /// A bit for each that belongs to one CPU.
+    pub own: u32,
+}
+
+impl Banks {
+    /// Tells whether a register says what a bank is about, which every cell may read. Such reads
+    /// always exit.
+    pub fn is_identity(&self, register: u32) -> bool {
+        (0..self.count).any(|bank| machine_check::identity(bank) == register)
+    }
+}
+
+/// Lets a cell take the machine checks of its own CPUs: it sees what happened in their banks, and
+/// clears that. Control of the banks, and all that several CPUs share, is Linux's.
+fn fill_machine_checks(bitmap: &mut [u8], banks: Banks) {
+    const BOTH: u32 = MSR_READ | MSR_WRITE;
+    let mut grant = |register, access| permissions::trap_msr(bitmap, register, access, false);
+    grant(msr::MACHINE_CHECK_CAPABILITIES, MSR_READ);
+    // Without its bit of progress cleared, the next machine check ends the machine.
+    grant(msr::MACHINE_CHECK_STATUS, BOTH);
+    for bank in 0..banks.count.min(machine_check::MAX_BANKS) {
+        if banks.own & 1 << bank != 0 {
+            grant(machine_check::status(bank), BOTH);
+            grant(machine_check::address(bank), MSR_READ);
+        }
+    }
 }
 
 /// Fills the MSR bitmap of a cell. Where Linux has no x2APIC the registers of x2APIC mode exit, to
 /// be emulated.
-pub fn fill_msrs(bitmap: &mut [u8], config: &Config, interrupts: Interrupts) {
+pub fn fill_msrs(bitmap: &mut [u8], config: &Config, shares: Shares) {
     const BOTH: u32 = MSR_READ | MSR_WRITE;
     permissions::trap_all_msrs(bitmap, true);
     CELL_MSRS.iter().for_each(|msr| permissions::trap_msr(bitmap, *msr, BOTH, false));
-    if interrupts.tsc_deadline {
+    if shares.tsc_deadline {
         permissions::trap_msr(bitmap, msr::TSC_DEADLINE, BOTH, false);
+    }
+    if let Some(banks) = shares.banks {
+        fill_machine_checks(bitmap, banks);
     }
     for range in config.msrs() {
         for msr in range.first..=range.last {
             permissions::trap_msr(bitmap, msr, range.flags, false);
         }
     }
-    if interrupts.x2apic {
+    if shares.x2apic {
         for (list, access) in [(&APIC_READABLE[..], MSR_READ), (&APIC_WRITABLE, MSR_WRITE)] {
             for number in list.iter().flat_map(|(first, last)| first.number()..=last.number()) {
                 let msr = Register::from_number(number).msr();
@@ -134,6 +173,23 @@ pub fn set_root_ports(bitmap: &mut [u8], config: &Config, taken: bool) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn machine_checks_of_the_own_cpu() {
+        use crate::permissions::{MSR_BITMAP_SIZE, msr_trapped};
+        let mut bitmap = vec![0; MSR_BITMAP_SIZE];
+        permissions::trap_all_msrs(&mut bitmap, true);
+        fill_machine_checks(&mut bitmap, Banks { count: 6, own: 0b10_1011 });
+        let mut writable = vec![msr::MACHINE_CHECK_STATUS];
+        writable.extend([0, 1, 3, 5].map(machine_check::status));
+        for number in (0..0x2000).chain(0xc000_0000..0xc000_2000) {
+            let free = !msr_trapped(&bitmap, number, MSR_WRITE);
+            assert_eq!(free, writable.contains(&number), "{number:#x}");
+        }
+        let reads = |register| !msr_trapped(&bitmap, register, MSR_READ);
+        assert!(reads(machine_check::address(5)) && reads(msr::MACHINE_CHECK_CAPABILITIES));
+        assert!(!reads(machine_check::status(2)) && !reads(machine_check::status(6)));
+    }
 
     #[test]
     fn a_local_vector_concerns_the_own_cpu() {

@@ -284,6 +284,35 @@ impl<F: Format> NestedTables<F> {
         })
     }
 
+    /// Where a guest, whose top table lies at `top`, sees the byte of the machine's memory at
+    /// `physical`; the first place, if there are several. `read` reads an entry of a table.
+    pub fn find(
+        read: &impl Fn(PhysAddr) -> u64,
+        top: PhysAddr,
+        physical: PhysAddr,
+    ) -> Option<GuestAddr> {
+        Self::find_in(read, top, TOP, physical).map(GuestAddr::new)
+    }
+
+    fn find_in(
+        read: &impl Fn(PhysAddr) -> u64,
+        table: PhysAddr,
+        level: u8,
+        physical: PhysAddr,
+    ) -> Option<u64> {
+        (0..ENTRIES).find_map(|index| {
+            let below = match F::decode(read(table + index * 8), level) {
+                Entry::None => None,
+                Entry::Table(next) => Self::find_in(read, next, level - 1, physical),
+                Entry::Leaf(leaf) => {
+                    let inside = physical.get().checked_sub(leaf.physical.get());
+                    inside.filter(|offset| *offset < leaf.size())
+                }
+            };
+            below.map(|offset| index * size_of_level(level) + offset)
+        })
+    }
+
     /// Removes the first leaf and returns it; frees tables that it finds empty. `None` when nothing
     /// is mapped. Looks at a bounded number of entries: those of one table of each level, and those
     /// of the tables it frees, which it meets once.
@@ -552,6 +581,12 @@ mod tests {
                     let found = tables.lookup(&memory, *guest).expect("mapped");
                     prop_assert_eq!((found.access, found.private), (leaf.access, leaf.private));
                     prop_assert!(tables.reaches(&memory, *physical, 4096));
+                    let read = |address| memory.read(address);
+                    let found = NestedTables::<Npt>::find(&read, tables.top(), *physical + 9);
+                    // Another page may have the same memory.
+                    prop_assert!(found.is_some_and(|found| found <= *guest + 9));
+                    let back = found.and_then(|found| tables.translate(&memory, found));
+                    prop_assert_eq!(back, Some(*physical + 9));
                 }
             }
             tables.free(&mut memory);

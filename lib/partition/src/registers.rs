@@ -134,6 +134,8 @@ const ROOT_WRITES: &[(RangeInclusive<u32>, Write)] = &[
 /// CPU. Registers that several CPUs share are left alone. A register that the processor lacks is
 /// passed over.
 pub const RESETS: &[(RangeInclusive<u32>, u64)] = &[
+    // Whoever takes a machine check while one is in progress shuts down: APM vol. 2, 9.3.1.
+    (one(msr::MACHINE_CHECK_STATUS), 0),
     // Clocks: APM vol. 2, 15.30.5, 13.2.4; SDM vol. 3, 11.5.4.1.
     (one(msr::TSC_RATIO), msr::TSC_RATIO_ONE),
     (one(msr::TSC_AUX), 0),

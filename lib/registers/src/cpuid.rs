@@ -21,6 +21,11 @@ pub const ECX_OSXSAVE: u32 = 27;
 /// [`FEATURES`], ECX: a hypervisor runs underneath.
 pub const ECX_HYPERVISOR: u32 = 31;
 
+/// [`FEATURES`], EDX: machine checks raise exceptions.
+pub const EDX_MACHINE_CHECK_EXCEPTION: u32 = 7;
+/// [`FEATURES`], EDX: banks of machine checks.
+pub const EDX_MACHINE_CHECK: u32 = 14;
+
 /// Leaf: MONITOR and MWAIT.
 pub const MONITOR: u32 = 5;
 
@@ -59,12 +64,35 @@ pub const EDX_FFXSR: u32 = 25;
 /// [`AMD_FEATURES`], EDX: pages of 1 GiB.
 pub const EDX_GIGABYTE_PAGES: u32 = 26;
 
+/// Leaf: what is reliable.
+pub const RELIABILITY: u32 = 0x8000_0007;
+/// [`RELIABILITY`], EBX: an overflow of a bank of machine checks is not fatal.
+pub const EBX_OVERFLOW_RECOVERABLE: u32 = 0;
+/// [`RELIABILITY`], EBX: what is not corrected is marked, and software can recover from its use.
+pub const EBX_SOFTWARE_RECOVERY: u32 = 1;
+/// [`RELIABILITY`], EBX: the scalable machine-check architecture.
+pub const EBX_SCALABLE_MACHINE_CHECK: u32 = 3;
+
 /// Leaf: sizes of addresses and further features.
 pub const AMD_EXTENDED: u32 = 0x8000_0008;
 /// [`AMD_EXTENDED`], EBX: MCOMMIT.
 pub const EBX_MCOMMIT: u32 = 8;
+/// [`AMD_EXTENDED`], EBX: predictions of indirect branches can be forgotten.
+pub const EBX_IBPB: u32 = 12;
 /// [`AMD_EXTENDED`], EBX: WBINVD and WBNOINVD may be interrupted.
 pub const EBX_INTERRUPTIBLE_WBINVD: u32 = 13;
+/// [`AMD_EXTENDED`], EBX: indirect branches can be restricted.
+pub const EBX_IBRS: u32 = 14;
+/// [`AMD_EXTENDED`], EBX: CPUs of one core can be kept from predicting for each other.
+pub const EBX_STIBP: u32 = 15;
+/// [`AMD_EXTENDED`], EBX: the restriction of indirect branches may stay on.
+pub const EBX_IBRS_ALWAYS_ON: u32 = 16;
+/// [`AMD_EXTENDED`], EBX: the restriction holds whenever it was set, and whoever trained.
+pub const EBX_IBRS_SAME_MODE: u32 = 19;
+/// [`AMD_EXTENDED`], EBX: no load is executed before an earlier store to its address.
+pub const EBX_NO_STORE_BYPASS: u32 = 26;
+/// [`AMD_EXTENDED`], EBX: no branch is predicted as one of another type.
+pub const EBX_BRANCH_TYPE_SAFE: u32 = 29;
 
 /// Leaf: SVM. EBX is the number of address space identifiers.
 pub const SVM: u32 = 0x8000_000a;
@@ -88,3 +116,5 @@ pub const AMD_EXTENDED_2: u32 = 0x8000_0021;
 pub const EAX_UPPER_ADDRESS_IGNORE: u32 = 7;
 /// [`AMD_EXTENDED_2`], EAX: automatic restriction of indirect branches.
 pub const EAX_AUTOMATIC_IBRS: u32 = 8;
+/// [`AMD_EXTENDED_2`], EAX: predictions of returns cannot be made to overflow.
+pub const EAX_NO_RETURN_OVERFLOW: u32 = 29;

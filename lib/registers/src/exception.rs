@@ -25,6 +25,8 @@ pub const GENERAL_PROTECTION: u8 = 13;
 pub const PAGE_FAULT: u8 = 14;
 /// #AC.
 pub const ALIGNMENT_CHECK: u8 = 17;
+/// #MC.
+pub const MACHINE_CHECK: u8 = 18;
 /// #CP.
 pub const CONTROL_PROTECTION: u8 = 21;
 

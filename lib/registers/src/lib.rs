@@ -9,6 +9,7 @@
 //! | module | concept |
 //! |---|---|
 //! | [`apic`] | the local APIC: registers, interrupt commands, local vectors |
+//! | [`machine_check`] | banks of errors, and what follows from one |
 //! | [`msr`] | numbers of model-specific registers |
 //! | [`pat`] | memory types |
 //! | [`cpuid`] | leaves of CPUID and their bits |
@@ -23,5 +24,6 @@ pub mod cpuid;
 pub mod descriptor;
 pub mod exception;
 pub mod fpu;
+pub mod machine_check;
 pub mod msr;
 pub mod pat;

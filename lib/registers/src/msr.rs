@@ -22,6 +22,10 @@ pub const SYSENTER_CS: u32 = 0x174;
 pub const SYSENTER_ESP: u32 = 0x175;
 /// Instruction pointer of SYSENTER.
 pub const SYSENTER_EIP: u32 = 0x176;
+/// Number of banks of machine checks, and what there is for all of them (APM vol. 2, 9.3.1).
+pub const MACHINE_CHECK_CAPABILITIES: u32 = 0x179;
+/// Status of machine checks as a whole (APM vol. 2, 9.3.1); see [`crate::machine_check`].
+pub const MACHINE_CHECK_STATUS: u32 = 0x17a;
 /// Status and control of machine checks as a whole (APM vol. 2, 9.3.1).
 pub const MACHINE_CHECK_GLOBAL: RangeInclusive<u32> = 0x17a..=0x17b;
 /// Components of XSAVE that fault when they are used first, and which did (APM vol. 2, 11.5.2).

@@ -5,7 +5,7 @@
 //! padding, and four words that depend on the code. The rest is zero. The padding never reaches a
 //! program: here it says whether the signal is an optional one.
 
-use crtos_abi::{UserAddr, ids::Pid};
+use crtos_abi::{PAGE_SIZE, UserAddr, ids::Pid};
 
 /// Bytes of a `siginfo_t` that Linux uses.
 pub const USED: usize = 48;
@@ -18,6 +18,8 @@ pub const SI_USER: i32 = 0;
 pub const SI_KERNEL: i32 = 0x80;
 /// `si_code`: sigqueue(3).
 pub const SI_QUEUE: i32 = -1;
+/// `si_code` of SIGBUS: memory is broken that the thread has to have.
+pub const BUS_MCEERR_AR: i32 = 4;
 /// `si_code`: a timer of timer_create(2).
 pub const SI_TIMER: i32 = -2;
 /// `si_code`: tkill(2), tgkill(2).
@@ -67,10 +69,16 @@ impl Info {
         info
     }
 
-    /// Makes that of a fault at `address` (`si_addr`).
+    /// Makes that of a fault at `address` (`si_addr`). Of broken memory, a page is concerned
+    /// (`si_addr_lsb`).
     pub fn fault(signal: u32, code: i32, address: UserAddr) -> Self {
+        const PAGE_BITS: u64 = PAGE_SIZE.trailing_zeros() as u64;
+        const SIGBUS: u32 = 7;
         let mut info = Self::new(signal, code);
         info.0[2] = address.get();
+        if signal == SIGBUS && code == BUS_MCEERR_AR {
+            info.0[3] = PAGE_BITS;
+        }
         info
     }
 

@@ -41,6 +41,8 @@ pub struct Machine<'a> {
     pub console: &'a Path,
     /// Where bytes written to the debug port go.
     pub debugcon: Option<&'a Path>,
+    /// Pipes of a further monitor, by their common name.
+    pub monitor: Option<&'a Path>,
     /// Plugins of QEMU, with their arguments.
     pub plugins: &'a [String],
     /// Folder of the sockets.
@@ -83,6 +85,10 @@ impl Machine<'_> {
             command.arg("-chardev").arg(with_path("file,id=debugcon,path=", file));
             command.arg("-device");
             command.arg(format!("isa-debugcon,iobase={DEBUGCON_PORT:#x},chardev=debugcon"));
+        }
+        if let Some(pipe) = self.monitor {
+            command.arg("-chardev").arg(with_path("pipe,id=commands,path=", pipe));
+            command.args(["-mon", "chardev=commands,mode=readline"]);
         }
         command
     }

@@ -84,6 +84,8 @@ pub struct Config {
     pub console: Option<PathBuf>,
     /// Where the debug port writes.
     pub debugcon: Option<PathBuf>,
+    /// Pipes of a monitor of QEMU.
+    pub monitor: Option<PathBuf>,
     /// Plugins of QEMU, with their arguments.
     pub plugins: Vec<String>,
     /// What a panic means.
@@ -104,6 +106,7 @@ impl Default for Config {
             packages: vec![],
             console: None,
             debugcon: None,
+            monitor: None,
             plugins: Vec::new(),
             on_panic: OnPanic::Stop,
         }
@@ -428,6 +431,7 @@ fn start_qemu(boot: &Boot<'_>, scratch: &Path, complaints: &Path) -> Result<Star
         boot_parameters: &config.boot_parameters,
         console,
         debugcon: config.debugcon.as_deref(),
+        monitor: config.monitor.as_deref(),
         plugins: &config.plugins,
         sockets: scratch,
     };
@@ -455,6 +459,9 @@ fn start_bochs(boot: &Boot<'_>, scratch: &Path, complaints: &Path) -> Result<Sta
     let Boot { config, kernel, layers, agent, console } = boot;
     if config.share.is_some() || config.icount || config.debugcon.is_some() {
         bail!("Bochs shares no folder, and has neither a debug port nor virtual time");
+    }
+    if config.monitor.is_some() {
+        bail!("Bochs has no monitor");
     }
     let bochs = bochs::ensure()?;
     let initramfs = scratch.join("initramfs");

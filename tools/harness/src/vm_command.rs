@@ -72,6 +72,9 @@ pub struct Options {
     /// Write there what the guest writes to I/O port 0xe9.
     #[arg(long, value_name = "FILE")]
     debugcon: Option<PathBuf>,
+    /// Take commands of QEMU's monitor from PIPE.in, and answer in PIPE.out: both have to be there.
+    #[arg(long, value_name = "PIPE")]
+    monitor: Option<PathBuf>,
     /// What a panic of the guest's kernel does to the machine.
     #[arg(long, value_enum, default_value_t = OnPanic::Stop)]
     on_panic: OnPanic,
@@ -103,6 +106,7 @@ pub fn vm(options: Options) -> Result<u8> {
         packages: options.packages,
         console: options.console,
         debugcon: options.debugcon,
+        monitor: options.monitor,
         plugins: Vec::new(),
         on_panic: options.on_panic,
     };

@@ -10,6 +10,7 @@ use x86_64::instructions::port::{Port, PortWriteOnly};
 use crate::launch_info;
 
 pub mod fpu;
+pub mod machine_check;
 pub mod msr;
 
 /// The time stamp counter.

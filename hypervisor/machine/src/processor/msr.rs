@@ -134,8 +134,8 @@ pub(crate) fn clear_supervisor_states() {
     }
 }
 
-/// Reads register `number` for Linux; `None` if the processor has none of this number.
-pub fn read_for_root(number: u32) -> Option<u64> {
+/// Reads register `number` for a guest; `None` if the processor has none of this number.
+pub fn read_for_guest(number: u32) -> Option<u64> {
     let mut value = 0;
     // SAFETY: Called between exits, so in host mode; no register changes by being read.
     unsafe { rdmsr_or_fault(number, &mut value) }.then_some(value)
@@ -154,7 +154,7 @@ pub fn write_for_root(number: u32, value: u64) -> bool {
         Write::Bits(bits) => bits,
         _ => return false,
     };
-    let Some(changed) = read_for_root(number).map(|old| old ^ value) else { return false };
+    let Some(changed) = read_for_guest(number).map(|old| old ^ value) else { return false };
     // SAFETY: Called between exits, so in host mode; the hypervisor depends on none of the bits.
     changed == 0 || changed & !bits == 0 && unsafe { wrmsr_or_fault(number, value) }
 }

@@ -92,6 +92,7 @@ pub fn set_up() {
         | Cr4Flags::PAGE_GLOBAL
         | Cr4Flags::OSFXSR
         | Cr4Flags::OSXMMEXCPT_ENABLE;
+    cr4.set(Cr4Flags::MACHINE_CHECK_EXCEPTION, super::machine_check::is_supported());
     cr4.set(Cr4Flags::OSXSAVE, features.xcr0 != 0);
     cr4.set(Cr4Flags::FSGSBASE, features.fsgsbase);
     cr4.set(Cr4Flags::SUPERVISOR_MODE_EXECUTION_PROTECTION, features.smep);

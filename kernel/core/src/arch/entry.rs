@@ -4,7 +4,7 @@
 //! SYSCALL, exceptions and interrupts all leave a [`UserContext`] on the kernel stack: an
 //! exception's error code lies in `orig_rax`. GS is swapped exactly when the interrupted code was a
 //! program's. Exceptions that can hit the few instructions between (NMI, debug, double fault,
-//! machine check) have stacks of their own and do not look at GS.
+//! machine check) have stacks of their own and do not trust GS.
 
 use super::context::{INTERRUPT_FLAG, TRAP_FLAG, UserContext};
 use super::interrupts::WayBack;
@@ -352,11 +352,27 @@ pub unsafe extern "sysv64" fn machine_check_entry() {
         leave_own_stack!(),
         "mov edi, {vector}",
         "jmp {common}",
+        // From the kernel it is the last one, or an interrupt. Between an entry and its SWAPGS,
+        // where no interrupt comes, GS is still the program's, which can have any value: the stack
+        // knows the kernel's, behind what the processor has pushed.
         "1:",
         "push 0",
         "push rdi",
+        "push rax",
+        "push rcx",
+        "push rdx",
+        "mov ecx, {gs_base}",
+        "mov eax, [rsp + {own_gs}]",
+        "mov edx, [rsp + {own_gs} + 4]",
+        "wrmsr",
+        "pop rdx",
+        "pop rcx",
+        "pop rax",
         "mov edi, {vector}",
         "jmp {common}",
+        gs_base = const msr::GS_BASE,
+        // Five words here, five of the processor.
+        own_gs = const 10 * size_of::<u64>(),
         vector = const traps::MACHINE_CHECK,
         scratch = const SCRATCH,
         kernel_stack = const KERNEL_STACK,
@@ -386,7 +402,10 @@ extern "sysv64" fn handle_interrupt(vector: u32, context: &mut UserContext) {
         trace::event(TRACE_INTERRUPT, vector.into(), 0);
         traps::interrupt(vector as u8);
         trace::event(TRACE_INTERRUPT_END, vector.into(), 0);
-        if percpu::is_preempted() {
+        // On the stack of machine checks nothing else may come, and no thread wait: what is due is
+        // looked at after the next interrupt.
+        let on_own_stack = vector == traps::MACHINE_CHECK && !context.is_user();
+        if percpu::is_preempted() && !on_own_stack {
             percpu::interrupt_window_if_long();
             if !context.is_user() {
                 scheduler::reschedule();

@@ -34,13 +34,17 @@ pub const IST_DEBUG: u16 = 2;
 /// Interrupt stack of machine checks.
 pub const IST_MACHINE_CHECK: u16 = 3;
 
-/// Bytes of an interrupt stack.
+/// Bytes of an interrupt stack, a multiple of 16.
 const IST_SIZE: usize = 8192;
 /// Bytes of a map of all ports; one more byte of ones must follow it (APM vol. 2, 12.2.4).
 pub const PORT_MAP_SIZE: usize = 8192;
 
 #[repr(C, align(16))]
-struct Stack([u8; IST_SIZE]);
+struct Stack {
+    bytes: [u8; IST_SIZE],
+    /// The GS base of the kernel on this CPU, for who comes here before it is loaded.
+    gs: u64,
+}
 
 #[repr(C, align(16))]
 struct TaskState {
@@ -77,17 +81,18 @@ impl Segments {
         Self(UnsafeCell::new(Tables {
             descriptors: [0; 16],
             task: TaskState { base: TaskStateSegment::new(), ports: [0xff; PORT_MAP_SIZE + 1] },
-            stacks: [const { Stack([0; IST_SIZE]) }; 4],
+            stacks: [const { Stack { bytes: [0; IST_SIZE], gs: 0 } }; 4],
         }))
     }
 
-    /// Fills the tables and loads them into this CPU. Keeps the GS base.
-    pub fn load(&'static self) {
+    /// Fills the tables and loads them into this CPU. Keeps the GS base, which is `gs`.
+    pub fn load(&'static self, gs: u64) {
         // SAFETY: called once by the owning CPU with interrupts off; nobody else refers to the
         // tables yet.
         let tables = unsafe { &mut *self.0.get() };
-        for (i, stack) in tables.stacks.iter().enumerate() {
-            let top = VirtAddr::from_ptr(stack) + IST_SIZE as u64;
+        for (i, stack) in tables.stacks.iter_mut().enumerate() {
+            stack.gs = gs;
+            let top = VirtAddr::from_ptr(&raw const stack.gs);
             tables.task.base.interrupt_stack_table[i] = top;
         }
         tables.task.base.iomap_base = NO_PORTS;

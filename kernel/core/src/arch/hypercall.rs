@@ -3,7 +3,9 @@
 
 use core::arch::asm;
 use core::arch::x86_64::__cpuid;
-use crtos_abi::hypercall::{HC_CELL_UNLOCK, HC_DOORBELL, HC_PUTC, HC_ROOT_STATE, ROOT_HALTED};
+use crtos_abi::hypercall::{
+    HC_ADDRESS, HC_CELL_UNLOCK, HC_DOORBELL, HC_PUTC, HC_ROOT_STATE, ROOT_HALTED,
+};
 use crtos_channel::DoorbellCpu;
 use spin::Once;
 
@@ -46,4 +48,10 @@ pub fn linux_is_halted() -> bool {
 /// Appends a byte to the hypervisor's log. Any context; causes one VM exit.
 pub fn put_byte(byte: u8) {
     call(HC_PUTC, u64::from(byte));
+}
+
+/// Where the cell sees the byte at `address`, as the machine counts; `None` if it does not. Any
+/// context; causes one VM exit.
+pub fn own_address(address: u64) -> Option<u64> {
+    u64::try_from(call(HC_ADDRESS, address)).ok()
 }

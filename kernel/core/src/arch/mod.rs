@@ -9,6 +9,7 @@ pub mod fpu;
 pub(crate) mod gdt;
 pub(crate) mod hypercall;
 pub mod interrupts;
+pub(crate) mod machine_check;
 pub(crate) mod paging;
 pub(crate) mod percpu;
 pub(crate) mod tlb;

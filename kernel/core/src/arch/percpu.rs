@@ -271,7 +271,7 @@ impl PerCpu {
 
     /// Loads this CPU's segments.
     pub fn load_segments(&'static self) {
-        self.segments.load();
+        self.segments.load(ptr::from_ref(self) as u64);
     }
 
     /// Whether preemption is held off on this CPU.

@@ -3,7 +3,7 @@
 
 use super::context::UserContext;
 use super::entry::{self, STUB_SIZE};
-use super::{apic, cpu, fpu, gdt, paging, percpu, tlb, user_memory};
+use super::{apic, cpu, fpu, gdt, machine_check, paging, percpu, tlb, user_memory};
 use crate::mm::layout;
 use crate::mm::space::{Access, FaultError};
 use crate::task::{self, scheduler};
@@ -92,10 +92,15 @@ pub fn exception(vector: u32, context: &mut UserContext) {
         context.rip = failure;
         return;
     }
-    if !context.is_user() || matches!(vector, DOUBLE_FAULT | MACHINE_CHECK) {
+    if !context.is_user() || vector == DOUBLE_FAULT {
         in_kernel(vector, context, address);
     }
     let cause = match vector {
+        MACHINE_CHECK => {
+            let Some(broken) = machine_check::take() else { in_kernel(vector, context, address) };
+            cpu::restore_interrupts(true);
+            Some(give_up(&broken))
+        }
         PAGE_FAULT => {
             cpu::restore_interrupts(true);
             trace::event(TRACE_FAULT, address, error);
@@ -155,8 +160,32 @@ pub enum Cause {
         /// The unmasked exceptions, in the order of both status registers: IE, DE, ZE, OE, UE, PE.
         exceptions: u32,
     },
+    /// The memory at this address, which is broken.
+    Broken {
+        /// The address.
+        address: UserAddr,
+        /// The program cannot go on, not even in a handler.
+        ends_program: bool,
+    },
     /// The instruction itself.
     Instruction,
+}
+
+/// Gives memory of the current program up. If it is not the program's alone, the kernel stops.
+/// Interrupts are on; may sleep.
+fn give_up(broken: &machine_check::Broken) -> Cause {
+    let frame = machine_check::frame_at(broken.address);
+    let current = task::current();
+    let space = current.space();
+    let address = frame
+        .zip(space)
+        .and_then(|((frame, offset), space)| space.give_up(frame).map(|page| page + offset));
+    match address {
+        Some(address) => Cause::Broken { address, ends_program: broken.ends_program },
+        None => {
+            panic!("machine check: memory at {:#x} is not of one program alone", broken.address)
+        }
+    }
 }
 
 /// Resolves a page fault; what is left is for the personality. Interrupts are on; may sleep.
@@ -177,6 +206,9 @@ fn page_fault(address: UserAddr, error: u64) -> Option<Cause> {
 
 /// An exception in the kernel: a bug, which stops it.
 fn in_kernel(vector: u32, context: &UserContext, address: u64) -> ! {
+    if vector == MACHINE_CHECK {
+        panic!("machine check: {}, rip {:016x}", machine_check::last_report(), context.rip);
+    }
     let c = context;
     let where_ = if layout::is_stack_guard(address) { " (kernel stack overflow)" } else { "" };
     panic!(

@@ -6,7 +6,7 @@ use super::space::copy::copy;
 use super::{layout, page_cache};
 use crate::sync::SpinLock;
 use core::arch::asm;
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use crtos_vm::{FRAME_SIZE, Frame, FramePool, FrameSize};
 use spin::Once;
 
@@ -71,6 +71,36 @@ pub(crate) fn release(frame: Frame, size: FrameSize) {
             pool.free(frame, size);
         }
     }
+}
+
+/// Most pages that are given up.
+const RETIRED: usize = 64;
+
+/// Pages that are broken: each has a use that nobody gives back. 0 where there is none.
+static BROKEN: [AtomicU64; RETIRED] = [const { AtomicU64::new(0) }; RETIRED];
+
+/// Pages in [`BROKEN`].
+static BROKEN_COUNT: AtomicUsize = AtomicUsize::new(0);
+
+/// Sees to it that the page of a program, who has it alone, is never used again once it is
+/// [`release`]d. `false` if others use it, too, or if that happened too often. Any context.
+#[must_use]
+pub(crate) fn retire(frame: Frame) -> bool {
+    let Some(pool) = SHARED.0.get() else { return false };
+    let mut pool = pool.lock();
+    let count = BROKEN_COUNT.load(Ordering::Relaxed);
+    if !pool.contains(frame) || pool.is_shared(frame) || count == RETIRED || !pool.share(frame) {
+        return false;
+    }
+    BROKEN[count].store(frame.0, Ordering::Relaxed);
+    BROKEN_COUNT.store(count + 1, Ordering::Release);
+    true
+}
+
+/// Whether a page was retired. Any context.
+pub(crate) fn is_retired(frame: Frame) -> bool {
+    let count = BROKEN_COUNT.load(Ordering::Acquire);
+    BROKEN[..count].iter().any(|broken| broken.load(Ordering::Relaxed) == frame.0)
 }
 
 /// Free frames of private memory that tables of programs leave: the kernel's heap and stacks must

@@ -2,7 +2,7 @@
 //! What a CPU does when no thread is ready, and the counters that the command line shows.
 
 use super::scheduler;
-use crate::arch::{cpu, percpu};
+use crate::arch::{cpu, machine_check, percpu};
 use crate::mm::{frames, heap, layout};
 use crate::sections;
 
@@ -12,6 +12,7 @@ pub(super) fn idle_loop() {
     sections::start();
     loop {
         publish_memory();
+        machine_check::poll();
         cpu::disable_interrupts();
         publish_idle_time();
         if percpu::this().needs_resched() {

@@ -10,9 +10,9 @@ use crtos_core::{
 use super::deliver::{Fault, fault};
 
 use linux_raw_sys::general::{
-    BUS_ADRALN, BUS_ADRERR, FPE_FLTDIV, FPE_FLTINV, FPE_FLTOVF, FPE_FLTRES, FPE_FLTUND, FPE_INTDIV,
-    ILL_ILLOPN, SEGV_ACCERR, SEGV_MAPERR, SI_KERNEL, SIGBUS, SIGFPE, SIGILL, SIGKILL, SIGSEGV,
-    SIGTRAP, TRAP_TRACE,
+    BUS_ADRALN, BUS_ADRERR, BUS_MCEERR_AR, FPE_FLTDIV, FPE_FLTINV, FPE_FLTOVF, FPE_FLTRES,
+    FPE_FLTUND, FPE_INTDIV, ILL_ILLOPN, SEGV_ACCERR, SEGV_MAPERR, SI_KERNEL, SIGBUS, SIGFPE,
+    SIGILL, SIGKILL, SIGSEGV, SIGTRAP, TRAP_TRACE,
 };
 
 /// Has the calling thread take the signal of an exception of its program. Interrupts are on; may
@@ -26,6 +26,8 @@ pub fn exception(context: &mut UserContext, exception: Exception) {
             (signal, code, address)
         }
         Cause::Floating { exceptions } => (SIGFPE, of_floating(exceptions), rip),
+        Cause::Broken { address, ends_program: true } => (SIGKILL, SI_KERNEL, address),
+        Cause::Broken { address, ends_program: false } => (SIGBUS, BUS_MCEERR_AR, address),
         Cause::Instruction => of_instruction(vector, rip),
     };
     fault(context, Fault { signal, code: code as i32, address, trap: vector, error });
@@ -36,6 +38,7 @@ fn of_access(why: FaultError) -> (u32, u32) {
         FaultError::Unmapped => (SIGSEGV, SEGV_MAPERR),
         FaultError::Protected => (SIGSEGV, SEGV_ACCERR),
         FaultError::Beyond => (SIGBUS, BUS_ADRERR),
+        FaultError::Broken => (SIGBUS, BUS_MCEERR_AR),
         // There is no memory left to go on with.
         FaultError::NoMemory => (SIGKILL, SI_KERNEL),
     }

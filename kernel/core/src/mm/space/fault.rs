@@ -153,6 +153,9 @@ impl AddressSpace {
             let mut stale = Stale::new(self.root);
             let mut tables = self.tables.lock();
             let Some((entry, size)) = tables.get(page) else { return Ok(None) };
+            if frames::is_retired(entry.frame()) {
+                return Err(FaultError::Broken.into());
+            }
             let own = size == FrameSize::Large
                 || region.attributes.is_shared()
                 || !frames::is_shared(entry.frame());

@@ -113,6 +113,9 @@ impl AddressSpace {
             return copied;
         }
         protection.remove(Protection::WRITE);
+        if frames::is_retired(frame) {
+            protection = Protection::empty();
+        }
         self.put_new(address, frame, protection)
     }
 

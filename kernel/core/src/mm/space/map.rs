@@ -196,7 +196,7 @@ impl AddressSpace {
 
     /// Turns the page of 2 MiB that `address` lies in, if it does, into pages of 4 KiB. Preemptible
     /// but for the exchange.
-    fn split(&self, address: UserAddr) -> Result<(), NoFrames> {
+    pub(super) fn split(&self, address: UserAddr) -> Result<(), NoFrames> {
         loop {
             let page = self.tables.lock().get(address);
             let Some((whole, FrameSize::Large)) = page else { return Ok(()) };
@@ -245,6 +245,9 @@ impl AddressSpace {
                     steps.take_page();
                     // The first write to a page with other users asks for a copy.
                     let mut rights = protection;
+                    if frames::is_retired(entry.frame()) {
+                        rights = Protection::empty();
+                    }
                     if rights.contains(Protection::WRITE)
                         && size == FrameSize::Small
                         && frames::is_shared(entry.frame())

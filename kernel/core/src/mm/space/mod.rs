@@ -11,6 +11,7 @@
 //! the range. `mirrors` knows where the shadow maps files. `tables` is a spin lock around a bounded
 //! number of entries. They are taken in this order, but `mirrors` before `layout`.
 
+mod broken;
 pub(super) mod copy;
 mod fault;
 mod fork;
@@ -125,6 +126,8 @@ pub enum FaultError {
     Protected,
     /// It is mapped, and there is nothing behind it (BUS_ADRERR).
     Beyond,
+    /// The memory is broken (BUS_MCEERR_AR).
+    Broken,
     /// The pool is used up.
     NoMemory,
 }

@@ -1,0 +1,110 @@
+#!/bin/bash
+# SPDX-License-Identifier: MIT OR Apache-2.0
+# Machine checks on a CPU of the realm: one that was corrected is told; one in a page of a program
+# is that program's, which takes a signal, or ends where it cannot go on, and the page is given up;
+# any other one stops the real-time kernel with a report, and Linux goes on. One on a CPU of Linux
+# ends Linux, and the realm goes on.
+# timeout: 1800
+set -u
+dir=$(mktemp -d)
+trap 'kill $vm $log 2>/dev/null; wait 2>/dev/null; rm -rf "$dir"' EXIT
+failed=0
+fail() { echo "FAILED on $kernel: $*"; failed=1; }
+size() { stat -c %s "$port"; }
+
+# In the guest. Bits of a status: there is an error, which is reported; it has an address; it was
+# not corrected; what is wrong was used, and was marked before; what the processor was doing is
+# lost. Global: what came before the instruction is done, the instruction has to do with it, one is
+# in progress.
+guest='
+valid=0x9000000000000000 address=0x0400000000000000 uncorrected=0x2000000000000000
+poison=$((address | uncorrected | 0x80000000000)) lost=0x0200000000000000
+restartable=1 this=2 progress=4
+fail() { echo "FAILED $*"; exit 1; }
+await() { for _ in {1..1200}; do eval "$1" && return; sleep 0.1; done; return 1; }
+# inject CPU BANK STATUS GLOBAL ADDRESS: the host has QEMU do it.
+injected=0
+inject() {
+	injected=$((injected + 1))
+	printf "%u %u %#x %#x %#x 0\n" $1 $2 $(($3)) $(($4)) $(($5)) >/mnt/share/new
+	mv /mnt/share/new /mnt/share/inject-$injected
+	await "[ -e /mnt/share/done-$injected ]" || fail "the host does not inject"
+}
+# Where a page of a process lies in memory.
+lies_at() {
+	local word
+	# od(1) would read up to there.
+	word=$(dd if=/proc/$1/pagemap bs=8 skip=$(($2 / 4096)) count=1 2>/dev/null |
+		od -An -tu8 | tr -d " ")
+	echo $(((word & 0x7fffffffffffff) * 4096))
+}
+crtos up --cpus 3 --memory 256M || fail up
+inject 3 1 valid+address 0 0x1234000
+corrected="corrected an error: bank 1 status 0x9400000000000000 address 0x1234000"
+# A CPU looks when it becomes idle.
+await "crtos run -- busybox true; crtos log | grep -q \"\$corrected\"" ||
+	fail "nobody tells what was corrected"
+# begin: has a program read a page.
+begin() {
+	crtos run -- "$PROGRAMS/broken" /tmp/file >/tmp/said &
+	await "grep -q 0x /tmp/said" || fail "the program does not start"
+	page=$(lies_at $! $(cat /tmp/said))
+}
+begin
+inject 3 0 valid+poison restartable+this+progress page+40
+wait $! || { cat /tmp/said; crtos log | tail -3; fail "the program whose page is broken"; }
+grep -q fine /tmp/said || fail "the program says nothing"
+begin
+inject 3 0 valid+poison this+progress page+40
+wait $!
+status=$?
+[ $status = 137 ] || { cat /tmp/said; fail "the program that cannot go on: $status"; }
+crtos run -- busybox true || fail "no other program starts"
+inject 3 0 valid+uncorrected+lost restartable+progress 0
+await "crtos log | grep -q \"machine check: bank 0 status 0xb200000000000000\"" ||
+	fail "no report of the kernel"
+crtos log | grep "machine check"
+crtos down --force || fail down
+crtos up --cpus 3 --memory 256M --port 0xe9 || fail "up again"
+crtos run -- "$PROGRAMS/counter" 10000 &
+until [ -e /mnt/share/end ]; do sleep 0.2; done
+# Without a time of its own, Linux resets the machine 30 s after a machine check.
+echo 10000 >/proc/sys/kernel/panic
+inject 1 0 valid+uncorrected+lost progress 0
+sleep 100'
+
+for kernel in 6.1 6.12; do
+	port=$dir/port-$kernel console=$dir/console-$kernel
+	share=$dir/share-$kernel pipe=$dir/$kernel
+	next=1
+	mkdir "$share"
+	mkfifo "$pipe.in" "$pipe.out"
+	cat "$pipe.out" >"$pipe.log" & log=$!
+	./x vm --kernel $kernel --no-realm --monitor "$pipe" --debugcon "$port" --on-panic wait \
+		--console "$console" --share "$share" --timeout 800 -- "$guest" & vm=$!
+	while kill -0 $vm 2>/dev/null && ! grep -qs 'Kernel panic' "$console"; do
+		if [ -e "$share/inject-$next" ]; then
+			echo "mce $(cat "$share/inject-$next")" >"$pipe.in"
+			touch "$share/done-$next"
+			next=$((next + 1))
+		fi
+		[ "$(size 2>/dev/null || echo 0)" -gt 100 ] && touch "$share/end"
+		sleep 0.2
+	done
+	if grep -qs 'Kernel panic.*machine check' "$console"; then
+		# What the realm writes from now on.
+		before=$(size)
+		for _ in {1..100}; do
+			[ "$(size)" -gt $((before + 300)) ] && break
+			sleep 1
+		done
+		[ "$(size)" -gt $((before + 300)) ] || fail 'the realm stops with Linux'
+		echo "$kernel: $(($(size) - before)) letters since Linux panicked"
+	else
+		fail 'Linux does not panic'
+		tail -5 "$console" "$pipe.log"
+	fi
+	kill $vm $log 2>/dev/null
+	wait $vm $log 2>/dev/null
+done
+exit $failed
