@@ -16,6 +16,7 @@ use crtos_abi::report::EXIT_REASONS;
 use crtos_partition::address::PhysAddr;
 use crtos_partition::ids::{CellId, CpuIndex};
 use crtos_partition::log::Line;
+use crtos_partition::performance::Performance;
 
 use crate::arch::{NmiOutcome, Vcpu, VirtualCpu};
 use crate::cpu::{self, Cpu};
@@ -86,6 +87,8 @@ pub struct Local {
     pub console: Line,
     /// When the policy last logged something that Linux did; 0 if never.
     pub last_complaint: u64,
+    /// What Linux had asked for before the CPU ran a cell.
+    pub(crate) performance: Option<Performance>,
     exits: [u64; EXIT_REASONS],
     doorbells: u64,
 }
@@ -127,6 +130,7 @@ impl Local {
             nmi_wanted: false,
             console: Line::new(),
             last_complaint: 0,
+            performance: None,
             exits: [0; EXIT_REASONS],
             doorbells: 0,
         };

@@ -6,11 +6,26 @@
 
 use core::sync::atomic::Ordering;
 
+use crtos_partition::performance::{self, Registers};
+
 use crate::arch::{CellStart, VirtualCpu};
 use crate::cpu::{self, Owner};
 use crate::local::{self, Local, Request, Requests};
 use crate::processor::{fpu, msr};
 use crate::{apic, cell};
+
+/// The registers of the CPU that executes this.
+struct ThisCpu;
+
+impl Registers for ThisCpu {
+    fn read(&self, number: u32) -> Option<u64> {
+        msr::read_for_guest(number)
+    }
+
+    fn write(&mut self, number: u32, value: u64) {
+        msr::set_performance(number, value);
+    }
+}
 
 /// Takes the CPU from its owner, and waits for a new one.
 pub fn leave_root(local: &mut Local) {
@@ -110,6 +125,9 @@ fn wait(local: &mut Local) {
             && let Some(domain) = cell::ROOT.get(None)
         {
             let page = local.cpu().start_up_page.load(Ordering::SeqCst);
+            if let Some(before) = local.performance.take() {
+                performance::give_back(&mut ThisCpu, before);
+            }
             cpu::set_owner(local.index(), Owner::Root);
             // SAFETY: In host mode, since the CPU waits; nobody owned it; the domain of the root
             // cell stays for ever.
@@ -150,6 +168,9 @@ fn start_cell(local: &mut Local) -> bool {
         cell.go_out();
         return false;
     };
+    if local.performance.is_none() {
+        local.performance = Some(performance::raise(&mut ThisCpu));
+    }
     let start = cell.start();
     let start = CellStart {
         entry: start.entry,

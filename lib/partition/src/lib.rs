@@ -15,6 +15,7 @@
 //! | [`registers`] | registers: what Linux may write, what is reset |
 //! | [`resets`] | ports that reset the machine, and what Linux may do there beside a locked cell |
 //! | [`grants`] | what a cell may access without an exit |
+//! | [`performance`] | how fast a CPU of a cell runs |
 //! | [`doorbell`] | where a cell rings in the root cell |
 //! | [`budget`] | how often doorbells interrupt a CPU |
 //! | [`icr`] | who an interrupt command reaches |
@@ -39,6 +40,7 @@ pub mod lifecycle;
 pub mod log;
 pub mod nested;
 pub mod nmi;
+pub mod performance;
 pub mod permissions;
 pub mod registers;
 pub mod resets;

@@ -124,6 +124,8 @@ pub const NB_CFG_EXTENDED_PORTS: u64 = 1 << 46;
 pub const PATCH_LOADER: u32 = 0xc001_0020;
 /// The state of performance that is asked for (APM vol. 2, 17.1).
 pub const PSTATE_CONTROL: u32 = 0xc001_0062;
+/// In [`PSTATE_CONTROL`]: the number of the state.
+pub const PSTATE_CONTROL_STATE: u64 = 0b111;
 /// Control of virtual machines (APM vol. 2, 15.30.1).
 pub const VM_CR: u32 = 0xc001_0114;
 /// In [`VM_CR`]: SVM cannot be enabled.
@@ -139,6 +141,8 @@ pub const VIRT_SPEC_CTRL: u32 = 0xc001_011f;
 pub const CORE_COUNTERS: RangeInclusive<u32> = 0xc001_0200..=0xc001_021f;
 /// Performance counters of the third-level cache and of the northbridge (APM vol. 2, 13.2.1).
 pub const SHARED_COUNTERS: RangeInclusive<u32> = 0xc001_0230..=0xc001_025f;
+/// Collaborative processor performance control: what the CPU can do (APM vol. 2, 17.6).
+pub const CPPC_CAPABILITIES: u32 = 0xc001_02b0;
 /// Collaborative processor performance control: that it is on (APM vol. 2, 17.6).
 pub const CPPC_ENABLE: u32 = 0xc001_02b1;
 /// Collaborative processor performance control: what is asked for.

@@ -159,6 +159,16 @@ pub fn write_for_root(number: u32, value: u64) -> bool {
     changed == 0 || changed & !bits == 0 && unsafe { wrmsr_or_fault(number, value) }
 }
 
+/// Writes a register by which the CPU is asked for performance. A value that the processor does not
+/// take has no effect.
+pub(crate) fn set_performance(number: u32, value: u64) {
+    if matches!(number, msr::HWCR | msr::PSTATE_CONTROL | msr::CPPC_REQUEST) {
+        // SAFETY: Called between exits, so in host mode; the speed of this CPU changes, or whether
+        // it exceeds the ordinary one. Other bits of HWCR come from there: they stay.
+        unsafe { wrmsr_or_fault(number, value) };
+    }
+}
+
 /// Gives the registers that an owner of this CPU could write the values of [`registers::RESETS`].
 ///
 /// # Safety
