@@ -15,6 +15,7 @@ use crtos_partition::nested::{Access, Leaf, MapError, NestedTables, RootTables};
 use crtos_partition::permissions::{MSR_BITMAP_SIZE, PORT_BITMAP_SIZE};
 use crtos_partition::resets::{self, Resets, Verdict};
 use crtos_partition::{grants, lifecycle, permissions, registers};
+use crtos_registers::cpuid;
 use spin::{Mutex, MutexGuard};
 
 use crate::arch::{Domain, NestedFormat, VirtualCpu};
@@ -411,6 +412,9 @@ fn new_possessions(frames: &mut Frames, config: Config) -> Option<Possessions> {
                 x2apic: launch_info::x2apic(),
                 tsc_deadline: processor::has_tsc_deadline(),
                 banks: processor::machine_check::banks(),
+                spec_ctrl: processor::has_control(cpuid::EBX_IBRS)
+                    || processor::has_control(cpuid::EBX_STIBP),
+                pred_cmd: processor::has_control(cpuid::EBX_IBPB),
             };
             grants::fill_msrs(&mut *msrs, &config, shares);
             Some(Possessions { config, tables, ports, msrs, private: 0, shared: 0 })

@@ -2,7 +2,7 @@
 //! From the first instruction to the first thread (see `lib/abi/src/boot.rs` for the state at the
 //! start), and the end of a kernel that cannot go on.
 
-use crate::arch::{apic, cpu, entry, fpu, hypercall, paging, percpu, traps};
+use crate::arch::{apic, cpu, entry, fpu, hypercall, paging, percpu, speculation, traps};
 use crate::cpu_numbers::Numbering;
 use crate::mm::{frames, heap, layout};
 use crate::task::{self, Spawn, cpus, reaper, scheduler};
@@ -92,6 +92,7 @@ extern "sysv64" fn boot(info: u64) -> ! {
         info.tsc_khz,
     );
     debug_features();
+    speculation::tell();
     percpu::this().set_apic_id(ApicId(info.apic_ids[0]));
     percpu::this().set_numbering(Numbering::Machine);
     scheduler::set_online();

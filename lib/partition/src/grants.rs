@@ -90,6 +90,10 @@ pub struct Shares {
     pub tsc_deadline: bool,
     /// Banks of machine checks, if there are any.
     pub banks: Option<Banks>,
+    /// Speculation can be restricted.
+    pub spec_ctrl: bool,
+    /// Predictions can be forgotten.
+    pub pred_cmd: bool,
 }
 
 /// The banks of machine checks.
@@ -133,6 +137,13 @@ pub fn fill_msrs(bitmap: &mut [u8], config: &Config, shares: Shares) {
     CELL_MSRS.iter().for_each(|msr| permissions::trap_msr(bitmap, *msr, BOTH, false));
     if shares.tsc_deadline {
         permissions::trap_msr(bitmap, msr::TSC_DEADLINE, BOTH, false);
+    }
+    // They concern this CPU, and are reset when it changes its owner.
+    if shares.spec_ctrl {
+        permissions::trap_msr(bitmap, msr::SPEC_CTRL, BOTH, false);
+    }
+    if shares.pred_cmd {
+        permissions::trap_msr(bitmap, msr::PRED_CMD, MSR_WRITE, false);
     }
     if let Some(banks) = shares.banks {
         fill_machine_checks(bitmap, banks);

@@ -15,6 +15,7 @@
 //! | [`cpuid`] | leaves of CPUID and their bits |
 //! | [`descriptor`] | segment descriptors and interrupt gates |
 //! | [`exception`] | vectors of exceptions |
+//! | [`speculation`] | what a kernel does against what its processor executes ahead |
 //! | [`fpu`] | initial values of floating-point control registers |
 #![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
@@ -27,3 +28,4 @@ pub mod fpu;
 pub mod machine_check;
 pub mod msr;
 pub mod pat;
+pub mod speculation;

@@ -10,6 +10,10 @@ pub const TSC: u32 = 0x10;
 pub const APIC_BASE: u32 = 0x1b;
 /// Restrictions of speculation (APM vol. 2, 3.2.9).
 pub const SPEC_CTRL: u32 = 0x48;
+/// In [`SPEC_CTRL`]: indirect branches are restricted.
+pub const SPEC_CTRL_IBRS: u64 = 1 << 0;
+/// In [`SPEC_CTRL`]: the other CPU of the core predicts nothing for this one.
+pub const SPEC_CTRL_STIBP: u64 = 1 << 1;
 /// Command to forget predictions of indirect branches (APM vol. 2, 3.2.9).
 pub const PRED_CMD: u32 = 0x49;
 /// In [`PRED_CMD`]: forget them.

@@ -89,3 +89,9 @@ pub(crate) fn has_xsave() -> bool {
 pub(crate) fn has_tsc_deadline() -> bool {
     __cpuid(cpuid::FEATURES).ecx & 1 << cpuid::ECX_TSC_DEADLINE != 0
 }
+
+/// Tells whether the processor has a control of speculation: a bit of `AMD_EXTENDED`, EBX.
+pub(crate) fn has_control(bit: u32) -> bool {
+    __cpuid(cpuid::EXTENDED).eax >= cpuid::AMD_EXTENDED
+        && __cpuid(cpuid::AMD_EXTENDED).ebx & 1 << bit != 0
+}

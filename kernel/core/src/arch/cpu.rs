@@ -113,6 +113,7 @@ pub fn set_up() {
         });
         Cr4::write(cr4);
     }
+    super::speculation::set_up();
 }
 
 /// FS base and GS base of the program that is in the registers. Interrupts off, in the kernel.

@@ -193,7 +193,8 @@ pub unsafe extern "sysv64" fn syscall_entry() {
         // The full path tells of the call.
         "cmp byte ptr [{tracing}], 0",
         "jne 2f",
-        "mov eax, eax",
+        // Also where the processor executes this ahead of the comparison.
+        "and eax, {numbers} - 1",
         "mov rcx, r10",
         "mov r8, gs:[{carried}]",
         "call qword ptr [{handlers} + rax * 8]",

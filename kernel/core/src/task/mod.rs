@@ -30,5 +30,7 @@ pub use thread::{
     hand_over_fast, level, prepare, spawn, start, wake,
 };
 pub use timer::Timer;
-pub use user::{segment_bases, set_fs_base, set_gs_base, set_numbering, set_ports, set_space};
+pub use user::{
+    segment_bases, set_fs_base, set_gs_base, set_guarded, set_numbering, set_ports, set_space,
+};
 pub use wait::{WaitError, WaitQueue};

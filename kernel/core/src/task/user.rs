@@ -10,7 +10,7 @@ use super::thread::{SpawnError, Thread, current};
 use crate::arch::InterruptsOff;
 use crate::arch::gdt::PORT_MAP_SIZE;
 use crate::arch::percpu::PerCpu;
-use crate::arch::{cpu, fpu, percpu, tlb};
+use crate::arch::{cpu, fpu, percpu, speculation, tlb};
 use crate::cpu_numbers::{Chosen, Numbering};
 use crate::mm::AddressSpace;
 use crate::sync::SpinLock;
@@ -45,6 +45,8 @@ pub(super) struct UserState {
     has_ports: AtomicBool,
     /// By which numbers the program knows the CPUs.
     numbering: Chosen,
+    /// Whether it wants to be kept apart from other programs in what the processor predicts.
+    guarded: AtomicBool,
     /// The index of the CPU whose registers held the state last, or [`NOWHERE`].
     cpu: AtomicU32,
 }
@@ -60,6 +62,7 @@ impl UserState {
             ports: SpinLock::new(None),
             has_ports: AtomicBool::new(false),
             numbering: Chosen::new(),
+            guarded: AtomicBool::new(false),
             cpu: AtomicU32::new(NOWHERE),
         })
     }
@@ -126,6 +129,7 @@ pub(super) fn arrive(cpu: &PerCpu, thread: &Thread) {
     let resident = core::ptr::eq(cpu.user_owner(), thread)
         && state.cpu.load(Ordering::Relaxed) == cpu.index.to_word();
     if !resident {
+        speculation::switch(&state.guarded);
         state.load(cpu);
         state.cpu.store(cpu.index.to_word(), Ordering::Relaxed);
         cpu.set_user_owner(thread);
@@ -203,6 +207,17 @@ pub fn set_numbering(numbering: Numbering) {
     if let Some(state) = &current().user {
         state.numbering.set(numbering);
         percpu::this().use_numbering(numbering);
+    }
+    drop(interrupts);
+}
+
+/// Sets whether the current thread is kept apart from other programs in what the processor
+/// predicts, where the processor can do that ([`crate::arch::has_barrier`]).
+pub fn set_guarded(guarded: bool) {
+    let interrupts = InterruptsOff::take();
+    if let Some(state) = &current().user {
+        state.guarded.store(guarded, Ordering::Relaxed);
+        speculation::switch(&state.guarded);
     }
     drop(interrupts);
 }

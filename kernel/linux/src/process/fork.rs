@@ -46,6 +46,7 @@ use crate::{
         account::{Account, Usage},
         clone::Wanted,
         spares,
+        speculation::Speculation,
         start::{self, Beginning, Birth},
         threads,
     },
@@ -323,6 +324,7 @@ fn adopt(user: &UserThread, fork: &Fork) -> Result<Beginning, AdoptError> {
     signal::copy(user, parent, wanted);
     timers::copy_limits(&user.process, &parent.process).map_err(|_| AdoptError::Memory)?;
     user.process.numbering.set(parent.process.numbering.get());
+    user.speculation.inherit(&parent.speculation);
     user.set_command(&*parent.command.lock());
     let pid = user.process.pid.get().to_le_bytes();
     // As Linux: an address that is none does not matter any more.
@@ -345,6 +347,8 @@ pub struct Legacy {
     pub files: Arc<Files>,
     /// The CPUs of the thread.
     pub affinity: CpuSet,
+    /// What the thread has asked for of what the processor executes ahead.
+    pub speculation: Speculation,
     /// Its interval timers.
     timers: timers::Kept,
     /// The signals that were pending, or came while the program was executed.
@@ -426,6 +430,7 @@ pub fn execve([path, arguments, environment, ..]: Args) -> SysResult {
             pid,
             files: files.clone(),
             affinity: current.affinity(),
+            speculation: Speculation::of(&user.speculation),
             timers: timers::take(&user.process),
             pending: take_pending(),
             used: user.process.used(),

@@ -12,6 +12,7 @@
 //! | [`spares`], [`housekeeper`] | shadow threads that wait for a thread; who has them made |
 //! | [`account`], [`meter`] | what was used; clocks of processor time |
 //! | [`scheduling`], [`restart`] | how threads are scheduled; calls that go on after a signal |
+//! | [`speculation`] | what a thread has asked for of what the processor executes ahead |
 
 pub mod account;
 pub mod clone;
@@ -24,6 +25,7 @@ mod meter;
 mod restart;
 pub mod scheduling;
 pub mod spares;
+pub mod speculation;
 pub mod start;
 mod thread;
 pub mod threads;

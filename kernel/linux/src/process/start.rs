@@ -75,6 +75,7 @@ pub fn enter() {
     fpu::restore(&state);
     drop(state);
     task::set_numbering(user.process.numbering.get());
+    user.speculation.begin();
     end_if_due();
     arch::enter_user(&context, fs, gs);
 }

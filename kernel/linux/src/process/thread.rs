@@ -8,7 +8,7 @@ use crtos_abi::{UserAddr, channel::THREAD_RUNNING, ids::Tid};
 use crtos_channel::{Heritage, OwnedSlot, Slot, Status};
 use crtos_core::{sync::SpinLock, task::Thread};
 
-use super::{Process, Restart, start::Birth};
+use super::{Process, Restart, speculation::Speculation, start::Birth};
 use crate::signal::Membership;
 
 /// The process side of a thread of a program.
@@ -41,6 +41,8 @@ pub struct UserThread {
     clear_child_tid: AtomicU64,
     /// What threads inherit of its shadow thread; see [`Self::heritage`].
     heritage: AtomicU32,
+    /// What it has asked for of what the processor executes ahead.
+    pub speculation: Speculation,
     /// Command name, zero padded.
     pub command: SpinLock<[u8; 16]>,
     /// Where it begins.
@@ -73,6 +75,7 @@ impl UserThread {
             robust_list: SpinLock::new((UserAddr::NULL, 0)),
             clear_child_tid: AtomicU64::new(0),
             heritage: AtomicU32::new(owned.heritage().get()),
+            speculation: Speculation::new(),
             command: SpinLock::new([0; 16]),
             birth: SpinLock::new(Birth::default()),
             state: AtomicU32::new(THREAD_RUNNING),

@@ -14,6 +14,7 @@ use crate::{
     memory::user,
     process::{End, ThreadExt as _, threads},
     remote,
+    syscall::speculation,
 };
 
 /// getpid().
@@ -136,6 +137,8 @@ pub fn prctl(args: Args) -> SysResult {
         | prctl::PR_GET_CHILD_SUBREAPER
         | prctl::PR_SET_TIMERSLACK
         | prctl::PR_GET_TIMERSLACK => {}
+        prctl::PR_GET_SPECULATION_CTRL => return speculation::get(args),
+        prctl::PR_SET_SPECULATION_CTRL => return speculation::set(args),
         _ => return Err(Errno::EINVAL),
     }
     remote::linux(linux::__NR_prctl, &args)

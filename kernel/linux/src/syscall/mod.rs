@@ -30,6 +30,7 @@ mod memory;
 mod poll;
 mod restart;
 mod sched;
+mod speculation;
 mod splice;
 mod time;
 mod usage;

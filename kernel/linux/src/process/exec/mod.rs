@@ -158,6 +158,7 @@ fn load(user: &UserThread) -> Result<(), ExecError> {
     let before = crate::process::fork::taken_over(user.process.pid);
     if let Some(before) = &before {
         task::current().set_affinity(before.affinity);
+        user.speculation.inherit(&before.speculation);
         user.process.files().inherit(&before.files)?;
         user.process.account.call_once(|| before.account.clone());
         user.process.members.lock().ended.add(before.used);
