@@ -1,16 +1,19 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT OR Apache-2.0
-# Linux panics; a program in the realm goes on counting on a debug port at its rate.
+# Linux panics; a program in the realm goes on counting on a debug port at its rate, and another one
+# goes on unmapping pages that Linux has.
 # timeout: 600
 set -u
 dir=$(mktemp -d)
 trap 'kill $vm 2>/dev/null; wait $vm 2>/dev/null; rm -rf "$dir"' EXIT
-size() { stat -c %s "$dir/port"; }
+# Letters of the program that counts.
+size() { tr -cd a-z <"$dir/port" | wc -c; }
 
 mkdir "$dir/share"
 ./x vm --no-realm --debugcon "$dir/port" --on-panic wait --console "$dir/console" --share "$dir/share" --timeout 500 -- '
 	crtos up --cpus 3 --memory 256M --port 0xe9 || exit 1
 	crtos run -- "$PROGRAMS/counter" 10000 &
+	crtos run -- "$PROGRAMS/unmapper" /tmp/file 4000 0xe9 &
 	until [ -e /mnt/share/panic ]; do sleep 0.2; done
 	echo c >/proc/sysrq-trigger' &
 vm=$!
@@ -30,10 +33,19 @@ while kill -0 $vm 2>/dev/null && ! [ -s "$dir/port" ]; do sleep 0.2; done
 sleep 1
 rate || { echo "$letters letters in 5 s before the panic"; exit 1; }
 before=$letters
+# Linux has had all pages.
+while kill -0 $vm 2>/dev/null && ! grep -q U "$dir/port"; do sleep 0.2; done
 touch "$dir/share/panic"
 while kill -0 $vm 2>/dev/null && ! grep -q 'Kernel panic' "$dir/console"; do sleep 0.2; done
 grep -q 'Kernel panic' "$dir/console" || { echo "Linux did not panic"; exit 1; }
 sleep 10
 rate; status=$?
 echo "letters in 5 s: $before before the panic, $letters from ten seconds after it"
+unmapped() { tr -cd U <"$dir/port" | wc -c; }
+echo "$(unmapped) pages unmapped"
+while kill -0 $vm 2>/dev/null && ! grep -q E "$dir/port"; do sleep 0.2; done
+if ! grep -q E "$dir/port"; then
+	echo "the other program unmapped $(unmapped) pages and hangs"
+	status=1
+fi
 exit $status
