@@ -64,6 +64,7 @@ for command in icr-foreign 'icr-foreign target=3' 'icr-foreign target=77' icr-fo
 	icr-logical icr-init icr-start-up icr-init-broadcast; do
 	stops 0x830 'interrupt command' $command
 done
+stops 0x0 'instruction that cells do not have' icr-pending
 # A local vector that would be a system-management interrupt, one that is masked, an INIT.
 for value in 0x200 0x10200 0x500; do
 	stops 0x835 'write to a register' msr-write msr=0x835 value=$value

@@ -99,6 +99,11 @@ impl LocalApic {
         ApicId(if self.x2apic { id } else { id >> command::XAPIC_DESTINATION_SHIFT })
     }
 
+    /// Tells whether an interrupt with this vector was delivered and not ended yet.
+    pub(crate) fn in_service(self, vector: u8) -> bool {
+        self.read(Register::IN_SERVICE.plus(vector / 32)) & 1 << (vector % 32) != 0
+    }
+
     /// Ends the interrupt in service.
     pub(crate) fn end_of_interrupt(self) {
         self.write(Register::END_OF_INTERRUPT, 0);

@@ -60,13 +60,14 @@ const CR0_HOST: Cr0Flags = Cr0Flags::PROTECTED_MODE_ENABLE
 pub(crate) unsafe fn init() {
     // SAFETY: The only access, since no CPU has loaded the table yet.
     let idt = unsafe { &mut *IDT.0.get() };
-    let first = exception_stubs as *const () as u64;
+    let exceptions = exception_stubs as *const () as u64;
+    let interrupts = interrupt_stubs as *const () as u64;
     for (number, entry) in (0..=u8::MAX).zip(idt) {
         let handler = match number {
             vector::NMI => nmi as *const () as u64,
             vector::GENERAL_PROTECTION => general_protection as *const () as u64,
-            0..vector::COUNT => first + u64::from(number) * 16,
-            _ => interrupt as *const () as u64,
+            0..FIRST_INTERRUPT => exceptions + u64::from(number) * 16,
+            _ => interrupts + u64::from(number.min(vector::COUNT) - FIRST_INTERRUPT) * 16,
         };
         *entry = descriptor::interrupt_gate(handler, CODE_SELECTOR);
     }
@@ -137,15 +138,20 @@ fn report_machine_check() {
     }
 }
 
+/// The first vector of interrupts that the local APIC delivers (APM vol. 2, 16.6.1). Up to the last
+/// one of exceptions it may be either.
+const FIRST_INTERRUPT: u8 = 16;
+
 unsafe extern "sysv64" {
     fn exception_stubs();
+    fn interrupt_stubs();
 }
 
 // One stub of 16 bytes for each exception; which one it was, the return address tells.
 global_asm!(
     ".balign 16",
     "exception_stubs:",
-    ".rept 32",
+    ".rept {count}",
     "call 2f",
     ".balign 16",
     ".endr",
@@ -158,6 +164,7 @@ global_asm!(
     "and rsp, -16",
     "cld",
     "call {exception}",
+    count = const FIRST_INTERRUPT,
     exception = sym exception,
 );
 
@@ -206,7 +213,24 @@ extern "sysv64" fn nmi() {
     )
 }
 
-/// Interrupt in host mode: left over from the last owner of the CPU; ended and forgotten.
+// Stubs of 16 bytes for each vector that an exception and an interrupt can have, and one for all
+// vectors of interrupts alone.
+global_asm!(
+    ".balign 16",
+    "interrupt_stubs:",
+    ".set vector, {first}",
+    ".rept {count}",
+    ".balign 16",
+    "push vector",
+    "jmp {interrupt}",
+    ".set vector, vector + 1",
+    ".endr",
+    first = const FIRST_INTERRUPT,
+    count = const vector::COUNT - FIRST_INTERRUPT + 1,
+    interrupt = sym interrupt,
+);
+
+/// On the stack: the vector, and what the processor pushed.
 #[unsafe(naked)]
 extern "sysv64" fn interrupt() {
     naked_asm!(
@@ -219,13 +243,14 @@ extern "sysv64" fn interrupt() {
         "push r9",
         "push r10",
         "push r11",
-        "mov rax, rsp",
         "push rbx",
-        "mov rbx, rax",
+        "mov rbx, rsp",
+        "mov rdi, [rsp + 80]",
+        "lea rsi, [rsp + 88]",
         "and rsp, -16",
         "cld",
         "call {end}",
-        "lea rsp, [rbx - 8]",
+        "mov rsp, rbx",
         "pop rbx",
         "pop r11",
         "pop r10",
@@ -236,11 +261,17 @@ extern "sysv64" fn interrupt() {
         "pop rdx",
         "pop rcx",
         "pop rax",
+        "add rsp, 8",
         "iretq",
         end = sym end_of_interrupt,
     )
 }
 
-extern "sysv64" fn end_of_interrupt() {
+/// Interrupt in host mode: left over from the last owner of the CPU; ended and forgotten. What the
+/// local APIC does not have in service is an exception.
+extern "sysv64" fn end_of_interrupt(vector: u8, words: &[u64; 2]) {
+    if vector < vector::COUNT && !apic::get().in_service(vector) {
+        exception(vector, words);
+    }
     apic::get().end_of_interrupt();
 }

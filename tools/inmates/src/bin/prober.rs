@@ -123,6 +123,13 @@ fn probe(what: &str) -> bool {
             "icr-init-broadcast" => apic::send(0, ASSERT | INIT | OTHERS),
             "icr-broadcast" => apic::send(0, ASSERT | VECTOR | ALL),
             "icr-broadcast-id" => apic::send(command::X2APIC_EVERYBODY, ASSERT | VECTOR),
+            // Interrupts with vectors of exceptions are left to whoever gets the CPU.
+            "icr-pending" => {
+                for vector in 16..32 {
+                    apic::send(apic::id(), ASSERT | vector);
+                }
+                asm!("clgi");
+            }
             "icr-broadcast-nmi" => apic::send(0, ASSERT | NMI | OTHERS),
             "vmrun" => asm!("vmrun rax", in("rax") 0x1000),
             "clgi" => asm!("clgi"),
