@@ -5,7 +5,7 @@
 //! is mapped.
 
 use super::frames::OwnedPage;
-use super::{frames, heap, page_cache::Identity};
+use super::{frames, heap};
 use crate::mm::space::{FaultError, MapError, Obstacle, Prepared};
 use crate::task::Mutex;
 use crate::time;
@@ -15,6 +15,7 @@ use core::fmt;
 use core::iter;
 use core::ops::Range;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use crtos_channel::operation::Identity;
 use crtos_vm::{FRAME_SIZE, Frame, FrameSize};
 
 /// Pages with a number of their own.

@@ -13,6 +13,7 @@ use super::space::MapError;
 use crate::task::Mutex;
 use alloc::{collections::BTreeMap, sync::Arc};
 use core::sync::atomic::{AtomicUsize, Ordering};
+use crtos_channel::operation::Identity;
 
 /// What tells versions of a file apart.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -22,9 +23,6 @@ pub struct Version {
     /// Seconds and nanoseconds of its last change (`st_ctim`).
     pub changed: [u64; 2],
 }
-
-/// By which a file is known: words that no other file has had.
-pub type Identity = [u64; 3];
 
 struct File {
     version: Version,

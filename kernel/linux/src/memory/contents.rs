@@ -9,13 +9,16 @@ use alloc::sync::Arc;
 use core::ops::Range;
 
 use crtos_abi::{PAGE_SIZE, UserAddr};
-use crtos_channel::{Operation, operation, operation::FileStatus};
+use crtos_channel::{
+    Operation,
+    operation::{self, FileStatus, Identity},
+};
 use linux_raw_sys::general as linux;
 
 use crtos_core::{
     mm::{
         object::Object,
-        page_cache::{self, Identity, Version},
+        page_cache::{self, Version},
         space::{AddressSpace, Batch, Filling, Target},
     },
     time::{self, Clock, Nanos},

@@ -12,12 +12,11 @@
 //! of the realm read and write by read(2) and write(2) agrees with them ([`moved`]).
 
 use crtos_abi::{PAGE_SIZE, UserAddr};
-use crtos_channel::Operation;
+use crtos_channel::{Operation, operation::Identity};
 use linux_raw_sys::general as linux;
 
 use crtos_core::mm::{
     object::{self, Known},
-    page_cache::Identity,
     space::{AddressSpace, Backing, Map, Placement, Protection, Target},
 };
 

@@ -7,11 +7,11 @@ use super::{AddressSpace, MapError, Region};
 use crate::arch::paging::{Scan, Steps};
 use crate::arch::tlb::Stale;
 use crate::mm::object::Object;
-use crate::mm::page_cache::Identity;
 use alloc::sync::Arc;
 use core::ops::Range;
 use crtos_abi::UserAddr;
 use crtos_abi::channel::{MIRRORS_END, MIRRORS_START};
+use crtos_channel::operation::Identity;
 use crtos_vm::{Entry, FRAME_SIZE, Flags, FrameSize};
 
 /// What a mirror shows.

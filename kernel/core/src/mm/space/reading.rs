@@ -15,12 +15,12 @@ use crate::mm::frames;
 use crate::mm::frames::OwnedPage;
 use crate::mm::layout;
 use crate::mm::object::Object;
-use crate::mm::page_cache::Identity;
 use crate::sync::SpinLock;
 use crate::task::{Mutex, MutexGuard};
 use core::ops::Range;
 use crtos_abi::UserAddr;
 use crtos_abi::channel::{MOST_READ_PAGES, SHADOW_START};
+use crtos_channel::operation::Identity;
 use crtos_vm::{FRAME_SIZE, Frame, FrameSize, MapError};
 
 /// Bytes that are read at a time, aligned to that: Linux is called for each.
