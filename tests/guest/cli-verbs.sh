@@ -13,6 +13,7 @@ check() { local name=$1; shift; if "$@"; then echo "ok $name"; else echo "FAILED
 # json CONDITION: the JSON on standard input, d, fulfils it.
 # shellcheck disable=SC2317
 json() { python3 -c "import json,sys; d=json.load(sys.stdin); sys.exit(not (${1//$'\n'/ }))"; }
+member() { setpriv --reuid 65534 --regid 65534 --groups "$(getent group crtos | cut -d: -f3)" "$@"; }
 cd "$(mktemp -d)" || exit 1
 
 check 'check' crtos check
@@ -21,7 +22,7 @@ groupadd --system crtos 2>/dev/null
 check 'up' crtos up --cpus "$last" --memory 256M --port 0xe9
 check 'version' crtos version
 check 'the group may use the device' [ "$(stat -c '%G %a' /dev/crtos)" = 'crtos 660' ]
-check 'a member of the group runs programs' setpriv --reuid 65534 --regid 65534 --groups "$(getent group crtos | cut -d: -f3)" crtos run busybox true
+check 'a member of the group runs programs' member crtos run busybox true
 
 check 'ps without programs' [ "$(crtos ps | wc -l)" = 1 ]
 crtos run busybox sleep 10000 & program=$!
@@ -37,6 +38,12 @@ check 'stats --json' json "
 check 'cell list --json' json "d[0]['name'] == 'realtime' and d[0]['state'] == 'running' and d[0]['failure'] is None" < <(crtos cell list --json)
 check 'log of the kernel' [ -n "$(crtos log --kernel)" ]
 check 'log of the hypervisor' [ -n "$(crtos log --hypervisor)" ]
+member crtos log >out 2>err; check 'log for a member of the group' [ $? = 0 ]
+check "has the hypervisor's lines" grep -q 'hypervisor:' out
+check "and none of the kernel's" [ "$(grep -c 'kernel:' out)" = 0 ]
+check 'a line says why' [ "$(cat err)" = \
+	"crtos: the real-time kernel's log is left out: this takes CAP_SYS_ADMIN: call it as root" ]
+member crtos log --kernel >out 2>err; check 'which refuses it alone' [ $? = 1 ]
 check 'log names both' [ "$(crtos log | grep -oE '(hypervisor|kernel):' | sort -u | wc -l)" = 2 ]
 crtos log -f >follow & log=$!
 check 'log -f shows what is there' await '[ -s follow ]'

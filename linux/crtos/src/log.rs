@@ -18,7 +18,7 @@ const ASKED: &str = "read the log";
 /// Both write into memory that Linux can read, so the log can be read after the realm has crashed.
 /// Each line has the time (seconds of the time stamp counter) and the writer. The hypervisor's log
 /// is kept after `crtos down` as long as the module is loaded. Only root reads the real-time
-/// kernel's.
+/// kernel's; for others it is left out, and a line on standard error says so.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Exit status: 0 done; 1 failed; 2 usage.")]
@@ -58,9 +58,16 @@ impl Log {
                 if let Some((_, reader)) = &mut kernel {
                     match new(reader, first) {
                         Ok(new) => lines.extend(new.into_iter().map(|line| ("kernel", line))),
+                        Err(failure) if first && self.kernel => return Err(failure),
+                        Err(failure) if first => {
+                            let (reason, _) = failure.explained();
+                            anstream::eprintln!(
+                                "crtos: the real-time kernel's log is left out: {reason}"
+                            );
+                            kernel = None;
+                        }
                         // The realm went down meanwhile.
-                        Err(_) if self.follow => kernel = None,
-                        Err(failure) => return Err(failure),
+                        Err(_) => kernel = None,
                     }
                 }
             }
