@@ -33,13 +33,6 @@ ended() {
 	fi
 	[ $stuck -gt 20 ]
 }
-goes_on() {
-	[ "$(crtos cell list --json | jq -r '.[0].state')" = running ] || fail 'the realm ended'
-	[ -d /proc/$program ] || fail 'the program ended'
-	for cpu in 0 1; do
-		[ "$(taskset -c $cpu echo there)" = there ] || fail "nothing runs on CPU $cpu"
-	done
-}
 
 echo "seed $seed, $left pieces"
 crtos up --cpus 3 --memory 384M || exit 1
@@ -67,7 +60,7 @@ while [ "$left" -gt 0 ] && [ $failed = 0 ]; do
 	# What it wrote into the shared block counts for nothing.
 	[ "$pieces" -ge 0 ] && [ "$left" -ge 0 ] || { left=0; fail 'the count is spoilt'; }
 	seed=$((seed + 1))
-	goes_on
+	goes_on $program "start $starts"
 done
 echo "$all pieces, $timed_out timed out; $starts starts: stopped $failures, halted $halts"
 crtos log | grep -c 'hostile: stopped'

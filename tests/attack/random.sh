@@ -46,15 +46,7 @@ at_random() {
 			print ""
 		}' said
 	echo "$what: $((SECONDS - begun)) s"
-	goes_on "$what"
-}
-# A program that makes no call of Linux wakes on, and so does Linux.
-goes_on() {
-	crtos cell list --json | jq -e '.[0].state == "running"' >/dev/null || fail "$1: the realm ended"
-	[ -d /proc/$program ] || fail "$1: the program ended"
-	for cpu in 0 1; do
-		[ "$(taskset -c $cpu echo there)" = there ] || fail "$1: nothing runs on CPU $cpu"
-	done
+	goes_on $program "$what"
 }
 # sums WORD: how many of that
 sums() {
@@ -99,7 +91,7 @@ sleep 2
 at_random words "$count" "$program" 50
 [ "$(sums written)" -gt $((count / 2)) ] || fail 'few words were written'
 kill "${callers[@]}"
-goes_on words
+goes_on $program words
 
 kill -TERM $program
 wait $program || fail 'the program fails'

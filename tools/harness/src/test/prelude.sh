@@ -46,6 +46,17 @@ attacker() { insmod "/usr/lib/crtos-tests/attack/$(uname -r)/attack.ko"; }
 # attack COMMAND...: what that module answers.
 attack() { echo "$*" >/sys/kernel/debug/attack && cat /sys/kernel/debug/attack; }
 
+# goes_on PROGRAM WHAT: the realm, its program with that process id, and Linux go on after WHAT; the
+# script's `fail` is told if not.
+goes_on() {
+	local program=$1 what=$2 cpu
+	[ "$(crtos cell list --json | jq -r '.[0].state')" = running ] || fail "$what: the realm ended"
+	[ -d "/proc/$program" ] || fail "$what: the program ended"
+	for cpu in 0 1; do
+		[ "$(taskset -c $cpu echo there)" = there ] || fail "$what: nothing runs on CPU $cpu"
+	done
+}
+
 # keeps_period LATEST COMMAND...: attacks while a program in the realm wakes each millisecond. Fails
 # if the attack does, or if a wake-up comes more than LATEST nanoseconds late, as lost ones do. In
 # virtual time with short turns only. What other virtual CPUs do in a wake-up counts there as well,
