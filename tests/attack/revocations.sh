@@ -22,8 +22,10 @@ attack revocations off >/dev/null || exit 1
 timeout 300 crtos run -- "$PROGRAMS/unmapper" file $pages >report || fail 'the program hangs'
 read -r missing longest <report
 echo "$pages pages: $missing writes fail, the longest munmap takes $longest us"
+# A half of the 1,024 places is the program's. Linux does nothing for it that might use more.
+[ "$missing" -gt $((pages / 2)) ] || fail 'Linux makes calls without being told what is unmapped'
 # Others unmap and call Linux as before.
-crtos run -- "$PROGRAMS/unmapper" file 100 >report || fail 'another program hangs'
+timeout 300 crtos run -- "$PROGRAMS/unmapper" file 100 >report || fail 'another program hangs'
 read -r missing _ <report
 [ "$missing" = 0 ] || fail "$missing writes of another program fail"
 # One that lives while Linux comes to its senses.

@@ -25,16 +25,31 @@ static void fail(const char *what)
 	exit(1);
 }
 
-/* A page that Linux was to write; counts in *failed if it did not. */
-static char *map(int *failed)
+/* A page at `place` that Linux was to write; counts in *failed if it did not. */
+static char *map(char *place, int *failed)
 {
-	char *page = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	char *page = mmap(place, PAGE, PROT_READ | PROT_WRITE,
+			  MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
 
 	if (page == MAP_FAILED)
 		fail("unmapper: mmap");
 	page[0] = 1;
 	*failed += pwrite(file, page, PAGE, 0) != PAGE;
 	return page;
+}
+
+/*
+ * Addresses for so many pages. At one where it still has a page, Linux would not ask for the next:
+ * each has its own.
+ */
+static char *places(int pages)
+{
+	char *area = mmap(NULL, (size_t)pages * PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
+			  0);
+
+	if (area == MAP_FAILED)
+		fail("unmapper: mmap");
+	return area;
 }
 
 static long now(void)
@@ -48,10 +63,11 @@ static long now(void)
 static void each(int pages)
 {
 	long begun, took, longest = 0;
+	char *area = places(pages);
 	int failed = 0;
 
 	for (int i = 0; i < pages; i++) {
-		char *page = map(&failed);
+		char *page = map(area + (size_t)i * PAGE, &failed);
 
 		begun = now();
 		if (munmap(page, PAGE))
@@ -66,20 +82,20 @@ static void each(int pages)
 static void at_last(int pages, int port)
 {
 	struct timespec pause = { .tv_nsec = 10000000 };
-	char **mapped = calloc(pages, sizeof(*mapped));
+	char *area = places(pages);
 	int failed = 0;
 
-	if (!mapped || ioperm(port, 1, 1))
-		fail("unmapper");
+	if (ioperm(port, 1, 1))
+		fail("unmapper: ioperm");
 	for (int i = 0; i < pages; i++)
-		mapped[i] = map(&failed);
+		map(area + (size_t)i * PAGE, &failed);
 	if (failed) {
 		fprintf(stderr, "unmapper: %d writes failed\n", failed);
 		exit(1);
 	}
 	for (int i = 0;; i++) {
 		outb(i < pages ? 'U' : 'E', port);
-		if (i < pages && munmap(mapped[i], PAGE))
+		if (i < pages && munmap(area + (size_t)i * PAGE, PAGE))
 			fail("unmapper: munmap");
 		nanosleep(&pause, NULL);
 	}
