@@ -182,6 +182,35 @@ CASE(memory_that_is_given_up_is_zero)
 	munmap(a, 3 * PAGE);
 }
 
+CASE(locked_memory_is_not_given_up)
+{
+	char *a = map(4 * PAGE, PROT_READ | PROT_WRITE);
+	char *shared = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+	memset(a, 'y', 4 * PAGE);
+	CHECK(mlock(a + 2 * PAGE, PAGE) == 0);
+	FAILS(EINVAL, madvise(a + 2 * PAGE, PAGE, MADV_DONTNEED));
+	FAILS(EINVAL, madvise(a + 2 * PAGE, PAGE, MADV_FREE));
+	CHECK(a[2 * PAGE] == 'y');
+	/* What lies before is given up, what lies behind is not. */
+	FAILS(EINVAL, madvise(a + PAGE, 3 * PAGE, MADV_DONTNEED));
+	CHECK(a[0] == 'y' && a[PAGE] == 0 && a[2 * PAGE] == 'y' && a[3 * PAGE] == 'y');
+	CHECK(madvise(a + 2 * PAGE, PAGE, 24 /* MADV_DONTNEED_LOCKED */) == 0 && a[2 * PAGE] == 0);
+	a[2 * PAGE] = 'y';
+	CHECK(munlock(a + 2 * PAGE, PAGE) == 0);
+	CHECK(madvise(a + 2 * PAGE, PAGE, MADV_DONTNEED) == 0 && a[2 * PAGE] == 0);
+	shared[0] = 'y';
+	CHECK(mlockall(MCL_CURRENT) == 0);
+	FAILS(EINVAL, madvise(a, PAGE, MADV_DONTNEED));
+	FAILS(EINVAL, madvise(shared, PAGE, MADV_REMOVE));
+	CHECK(a[0] == 'y' && shared[0] == 'y');
+	CHECK(munlockall() == 0);
+	CHECK(madvise(a, PAGE, MADV_DONTNEED) == 0 && a[0] == 0);
+	CHECK(madvise(shared, PAGE, MADV_REMOVE) == 0 && shared[0] == 0);
+	munmap(shared, PAGE);
+	munmap(a, 4 * PAGE);
+}
+
 CASE(bad_advice_is_refused)
 {
 	char *a = map(3 * PAGE, PROT_READ | PROT_WRITE);

@@ -257,7 +257,8 @@ pub fn madvise([address, length, advice, ..]: Args) -> SysResult {
                 return Err(Errno::ENOMEM);
             }
             if length > 0 {
-                space.discard(start, length)?;
+                let even_locked = advice as u32 == linux::MADV_DONTNEED_LOCKED;
+                space.discard(start, length, even_locked)?;
             }
             Ok(0)
         }
@@ -300,6 +301,7 @@ pub fn mlock([address, length, ..]: Args) -> SysResult {
         return Err(Errno::ENOMEM);
     }
     if length > 0 {
+        space.lock(start, length, true)?;
         space.populate(start, length).map_err(|error| match error {
             MapError::Fault => Errno::ENOMEM,
             other => other.into(),
@@ -317,7 +319,14 @@ pub fn mlock2(args: Args) -> SysResult {
 pub fn munlock([address, length, ..]: Args) -> SysResult {
     let address = UserAddr::new(address);
     let (start, length) = pages_around(address, length)?;
-    if space()?.is_mapped(start, length) { Ok(0) } else { Err(Errno::ENOMEM) }
+    let space = space()?;
+    if !space.is_mapped(start, length) {
+        return Err(Errno::ENOMEM);
+    }
+    if length > 0 {
+        space.lock(start, length, false)?;
+    }
+    Ok(0)
 }
 
 /// mlockall(flags).
@@ -333,6 +342,7 @@ pub fn mlockall([flags, ..]: Args) -> SysResult {
             space.set_populate(true);
         }
         if flags & linux::MCL_CURRENT != 0 {
+            space.lock_all(true)?;
             space.populate_all()?;
         }
     }
@@ -341,7 +351,9 @@ pub fn mlockall([flags, ..]: Args) -> SysResult {
 
 /// munlockall().
 pub fn munlockall() -> SysResult {
-    space()?.set_populate(false);
+    let space = space()?;
+    space.set_populate(false);
+    space.lock_all(false)?;
     Ok(0)
 }
 

@@ -290,14 +290,56 @@ impl AddressSpace {
         self.layout.lock().regions.set_on_fork(range.start, range.end - range.start, set)
     }
 
+    /// Locks a range, or unlocks it. [`MapError::NoMemory`] if there is a hole.
+    pub fn lock(&self, start: UserAddr, length: u64, locked: bool) -> Result<(), MapError> {
+        let range = pages_of(start, length)?;
+        if !heap::has_reserve() {
+            return Err(MapError::NoMemory);
+        }
+        let _changes = self.changes.lock();
+        self.layout.lock().regions.lock(range.start, range.end - range.start, locked)
+    }
+
+    /// Locks all that is mapped, or unlocks it.
+    pub fn lock_all(&self, locked: bool) -> Result<(), MapError> {
+        if !heap::has_reserve() {
+            return Err(MapError::NoMemory);
+        }
+        let _changes = self.changes.lock();
+        let mut at = UserAddr::NULL;
+        while let Some(region) = self.next_region(at) {
+            self.layout.lock().regions.lock(region.start, region.length(), locked)?;
+            at = region.end;
+        }
+        Ok(())
+    }
+
     /// Gives up the contents of a range (MADV_DONTNEED): it reads as zero afterwards.
-    pub fn discard(&self, start: UserAddr, length: u64) -> Result<(), MapError> {
+    /// [`MapError::Invalid`] at memory that is locked, unless that is to go as well; what lies
+    /// before it is given up.
+    pub fn discard(&self, start: UserAddr, length: u64, even_locked: bool) -> Result<(), MapError> {
         let range = pages_of(start, length)?;
         let _changes = self.changes.lock();
         if !self.layout.lock().regions.is_mapped(range.start, range.end) {
             return Err(MapError::NoMemory);
         }
-        self.sweep(range, &mut |pages| self.revoke.revoke(pages))
+        let end = if even_locked { range.end } else { self.next_locked(&range) };
+        if end > range.start {
+            self.sweep(range.start..end, &mut |pages| self.revoke.revoke(pages))?;
+        }
+        if end < range.end { Err(MapError::Invalid) } else { Ok(()) }
+    }
+
+    /// Where in a range memory begins that is locked; its end if none is.
+    fn next_locked(&self, range: &Range<UserAddr>) -> UserAddr {
+        let mut at = range.start;
+        while let Some(region) = self.next_region(at).filter(|region| region.start < range.end) {
+            if region.attributes.locked {
+                return region.start.max(range.start);
+            }
+            at = region.end;
+        }
+        range.end
     }
 
     /// Maps the shared memory at `start` a second time (mremap with an old length of 0).
@@ -321,7 +363,7 @@ impl AddressSpace {
     }
 
     /// Gives up the contents of shared memory for everybody (MADV_REMOVE): it reads as zero
-    /// afterwards. [`MapError::Invalid`] if a part is private.
+    /// afterwards. [`MapError::Invalid`] if a part is private or locked.
     pub fn punch(&self, start: UserAddr, length: u64) -> Result<(), MapError> {
         let range = pages_of(start, length)?;
         let mut at = range.start;
@@ -329,6 +371,7 @@ impl AddressSpace {
             let region = self.layout.lock().regions.find(at).ok_or(MapError::NoMemory)?;
             let end = region.end.min(range.end);
             match region.object_at(at) {
+                _ if region.attributes.locked => return Err(MapError::Invalid),
                 Some((object, offset)) if region.attributes.is_shared() => {
                     if !region.protection().contains(Protection::WRITE) {
                         return Err(MapError::Access);
