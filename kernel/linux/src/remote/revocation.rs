@@ -135,8 +135,8 @@ fn wait_for_revocations() {
 /// Revocations collected at a time under the lock; their pages are freed without it.
 const BATCH: usize = 16;
 
-/// Frees the pages that Linux has let go, and tells it of others in their place. When it has ended, it
-/// has let all go.
+/// Frees the pages that Linux has let go, and tells it of others in their place. When it has ended,
+/// it has let all go.
 pub fn collect() {
     let Some(channel) = channel() else { return };
     if end::has_ended() {
