@@ -35,6 +35,13 @@ backtraces() { dmesg | grep -cE 'NMI backtrace for cpu [012]'; }
 await '[ "$(backtraces)" -ge 10 ]' || fail "$(backtraces) NMI backtraces"
 dmesg | grep -E 'NMI backtrace for cpu 3|Uhhuh|Dazed|WARNING|BUG|stall' && fail 'dmesg'
 [ "$(ticks)" -gt "$first" ] || fail 'the cell does not tick'
+# An NMI and a vector that Linux's kernel sends to the cell's CPU do not reach it.
+attacker || fail 'no attacker'
+[ "$(attack nmi 3)" = '1 0' ] || fail "an NMI to the cell: $(attack nmi 3)"
+[ "$(attack wrmsr 0 0x830 $((3 << 32 | 0x4031)))" = 0 ] || fail 'no interrupt command'
+rmmod attack
+first=$(ticks)
+await '[ "$(ticks)" -gt "$first" ]' || fail 'the cell does not tick any more'
 after=$(exits)
 [ "$after" = "$before" ] || fail "$((after - before)) exits of the cell"
 # The cell's CPU does not start for Linux.
