@@ -98,8 +98,15 @@ pub(crate) fn retire(frame: Frame) -> bool {
 }
 
 /// Whether a page was retired. Any context.
+#[inline]
 pub(crate) fn is_retired(frame: Frame) -> bool {
     let count = BROKEN_COUNT.load(Ordering::Acquire);
+    // No page ever was, on most machines.
+    count > 0 && is_among_broken(frame, count)
+}
+
+#[cold]
+fn is_among_broken(frame: Frame, count: usize) -> bool {
     BROKEN[..count].iter().any(|broken| broken.load(Ordering::Relaxed) == frame.0)
 }
 
