@@ -22,6 +22,8 @@ use crtos_vm::{
 const BATCH: usize = 32;
 /// Most of them that are taken with interrupts off.
 const STEP: usize = 6;
+/// The same where their rights change, which takes longer.
+const RIGHTS_STEP: usize = 5;
 /// Most regions that are taken out of the layout while it is locked.
 const PIECES: usize = 4;
 
@@ -230,10 +232,10 @@ impl AddressSpace {
         while at < range.end {
             // Dropped, and so settled, after the lock.
             let mut stale = Stale::new(self.root);
-            'batch: for _ in 0..BATCH / STEP {
+            'batch: for _ in 0..BATCH / RIGHTS_STEP {
                 let mut tables = self.tables.lock();
                 let mut steps = Steps::of_section();
-                for _ in 0..STEP {
+                for _ in 0..RIGHTS_STEP {
                     let (address, entry, size) = match tables.scan(at..range.end, &mut steps) {
                         Scan::Page(address, entry, size) => (address, entry, size),
                         Scan::Continue(next) => {
