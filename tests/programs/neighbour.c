@@ -189,6 +189,9 @@ int main(int argc, char **argv)
 	if (neighbours[which].size) {
 		changed = map(neighbours[which].size, MAP_PRIVATE);
 		touch(changed);
+		/* What is locked is not discarded. */
+		if (neighbours[which].act == discard && munlock(changed, SIZE))
+			fail("munlock");
 	}
 	if (pthread_create(&thread, NULL, periodic, NULL))
 		fail("pthread_create");
