@@ -117,13 +117,14 @@ fn time_of(count: u64) -> u64 {
     CALIBRATION.store(0, Ordering::Relaxed);
     let start = cpu::tsc();
     write(Register::TIMER_INITIAL, count);
-    cpu::restore_interrupts(true);
-    // A CPU that is halted would have to wake first.
-    while CALIBRATION.load(Ordering::Relaxed) == 0 {
-        core::hint::spin_loop();
+    loop {
+        cpu::wait_for_interrupt();
+        cpu::disable_interrupts();
+        let end = CALIBRATION.load(Ordering::Relaxed);
+        if end != 0 {
+            return end.saturating_sub(start);
+        }
     }
-    cpu::turn_interrupts_off();
-    CALIBRATION.load(Ordering::Relaxed).saturating_sub(start)
 }
 
 /// Counts of the timer per millisecond; 0 if it follows the time stamp counter.
