@@ -85,6 +85,7 @@ fn keep_house() {
         replenish(channel, &mut makers);
         spares::free_left(channel);
         revocation::collect();
+        remote::end::look_again();
         slots::owners(|thread| {
             if let Some(user) = thread.user() {
                 user.publish(thread);

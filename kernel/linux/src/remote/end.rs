@@ -36,8 +36,8 @@ static SEEN: AtomicU32 = AtomicU32::new(0);
 
 static THREAD: Once<Arc<Thread>> = Once::new();
 
-/// How often the thread looks whether Linux goes on telling of its clocks. Linux does so every
-/// second, when its workers run.
+/// How often the thread of a locked realm looks whether Linux goes on telling of its clocks, while
+/// there is no program. Linux does so every second, when its workers run.
 const PERIOD: Nanos = Nanos::from_millis(1000);
 
 /// After how long without that the hypervisor is asked, which is an exit each time.
@@ -64,8 +64,15 @@ pub fn has_ended() -> bool {
 /// Called when the doorbell rang. Interrupts off.
 pub fn look(channel: Channel) {
     if channel.last_words_count() != SEEN.load(Ordering::Relaxed)
-        && let Some(thread) = THREAD.get()
     {
+        look_again();
+    }
+}
+
+/// Has the thread look whether Linux goes on. The housekeeper does so while there are programs: a
+/// timer more would make each wake-up on its CPU longer.
+pub fn look_again() {
+    if let Some(thread) = THREAD.get() {
         thread.wake();
     }
 }
@@ -75,7 +82,8 @@ fn watch() {
     let Some(channel) = channel() else { return };
     let mut pulse = Pulse::new();
     loop {
-        task::block(Some(time::now() + PERIOD));
+        let is_alone = lock::is_locked() && !slots::is_owned();
+        task::block(is_alone.then(|| time::now() + PERIOD));
         let count = channel.last_words_count();
         if SEEN.swap(count, Ordering::Relaxed) != count {
             last_words::announce();
