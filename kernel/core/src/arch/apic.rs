@@ -56,18 +56,15 @@ pub fn calibrate() {
         return;
     }
     const SHORT: u64 = 1 << 12;
-    // 42 ms at 25 MHz, the slowest crystal.
-    const FIRST: u64 = 1 << 20;
     const LONG: Nanos = Nanos::from_millis(1);
     const PATIENCE: Nanos = Nanos::from_millis(200);
     let clock = time::clock();
-    // Long enough beside what comes between a count's end and the handler. Few steps: each try
-    // takes that as well, which is much where a busy host emulates this CPU.
-    let least = |count| (0..2).map(|_| time_of(count)).min().unwrap_or(0);
-    let wanted = clock.ticks(LONG).max(8 * least(SHORT));
-    let mut count = FIRST;
-    while count < 1 << 30 && least(count) < wanted {
-        count *= 4;
+    // Long enough beside what comes between a count's end and the handler.
+    let least = |count| (0..4).map(|_| time_of(count)).min().unwrap_or(0);
+    let wanted = clock.ticks(LONG).max(16 * least(SHORT));
+    let mut count = 2 * SHORT;
+    while count < 1 << 31 && least(count) < wanted {
+        count *= 2;
     }
     // In turn: what takes some of a CPU's time, takes it from both.
     let (mut short, mut long) = (Shortest::new(), Shortest::new());
