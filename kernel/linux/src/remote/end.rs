@@ -63,8 +63,7 @@ pub fn has_ended() -> bool {
 
 /// Called when the doorbell rang. Interrupts off.
 pub fn look(channel: Channel) {
-    if channel.last_words_count() != SEEN.load(Ordering::Relaxed)
-    {
+    if channel.last_words_count() != SEEN.load(Ordering::Relaxed) {
         look_again();
     }
 }
