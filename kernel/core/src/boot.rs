@@ -119,8 +119,7 @@ fn debug_features() {
 
 /// Words: `debug` has debug lines logged; `ports=` and `locked` are for Linux's ABI.
 fn read_command_line(info: &BootInfo) {
-    let line = info.command_line.split(|&byte| byte == 0).next().unwrap_or_default();
-    for word in line.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty()) {
+    for word in info.words() {
         match word {
             b"debug" => log::enable_debug(),
             b"locked" => {}

@@ -72,3 +72,15 @@ pub struct BootInfo {
     /// Command line of the cell, zero terminated.
     pub command_line: [u8; 512],
 }
+
+impl BootInfo {
+    /// The command line, without the zeros behind it.
+    pub fn line(&self) -> &[u8] {
+        self.command_line.split(|&byte| byte == 0).next().unwrap_or_default()
+    }
+
+    /// The words of the command line.
+    pub fn words(&self) -> impl Iterator<Item = &[u8]> {
+        self.line().split(u8::is_ascii_whitespace).filter(|word| !word.is_empty())
+    }
+}

@@ -25,9 +25,7 @@ pub fn info() -> &'static BootInfo {
 
 /// The command line.
 pub fn command_line() -> &'static str {
-    let line = &info().command_line;
-    let end = line.iter().position(|byte| *byte == 0).unwrap_or(line.len());
-    core::str::from_utf8(&line[..end]).unwrap_or("")
+    core::str::from_utf8(info().line()).unwrap_or_default()
 }
 
 /// The value of `name=value` on the command line, in decimal or with 0x in hexadecimal.

@@ -9,9 +9,7 @@ static LOCKED: AtomicBool = AtomicBool::new(false);
 
 /// Looks for the word `locked` on the cell's command line. At boot.
 pub fn start() {
-    let line = &layout::boot_info().command_line;
-    let line = line.split(|&byte| byte == 0).next().unwrap_or_default();
-    let is_locked = line.split(|&byte| byte == b' ').any(|word| word == b"locked");
+    let is_locked = layout::boot_info().words().any(|word| word == b"locked");
     LOCKED.store(is_locked, Ordering::Relaxed);
 }
 

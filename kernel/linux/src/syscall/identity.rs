@@ -189,12 +189,8 @@ fn may_touch_ports() -> Result<u64, Errno> {
 /// The cell's ports, first and last of each range: the word `ports=e9-e9,402-402` of its command
 /// line.
 fn cell_ports() -> impl Iterator<Item = (u64, u64)> {
-    let line = &layout::boot_info().command_line;
-    let line = line.split(|&byte| byte == 0).next().unwrap_or_default();
-    let ports = line
-        .split(|&byte| byte == b' ')
-        .find_map(|word| word.strip_prefix(b"ports="))
-        .unwrap_or_default();
+    let mut words = layout::boot_info().words();
+    let ports = words.find_map(|word| word.strip_prefix(b"ports=")).unwrap_or_default();
     ports.split(|&byte| byte == b',').filter_map(|range| {
         let (first, last) = core::str::from_utf8(range).ok()?.split_once('-')?;
         let number = |text| u64::from_str_radix(text, 16).ok().filter(|&port| port < 1 << 16);
