@@ -13,13 +13,6 @@ fail() { echo "FAILED $*"; failed=1; }
 # cleared N: whether the N programs that ran until now all found clear memory.
 words() { crtos log | grep -o 'victim: prober: [0-9]* words were not clear'; }
 cleared() { [ "$(words | grep -c ': 0 words')" = "$1" ]; }
-# refused EXPECTED CALL ARGUMENTS...
-refused() {
-	local expected=$1 got
-	shift
-	got=$(attack hypercall "$@")
-	[ "$got" = "$expected" ] || fail "hypercall $*: $got, not $expected"
-}
 LOAD=4 START=5 STOP=6 RECLAIM=7 BUSY=-3 INVALID=-1
 
 attacker || exit 1
@@ -30,22 +23,22 @@ await '[ "$(words | wc -l)" = 1 ]' || fail 'the victim does not run'
 page=$(attack page)
 
 # While it runs.
-refused $BUSY $LOAD 0 0x200000 "$page" 4096
-refused $BUSY $START 0 0x200000 0x1000 0
-refused $BUSY $RECLAIM 0
+hypercall $BUSY $LOAD 0 0x200000 "$page" 4096
+hypercall $BUSY $START 0 0x200000 0x1000 0
+hypercall $BUSY $RECLAIM 0
 
 # When it was stopped.
 crtos cell stop victim || fail stop
 for address in 0x200000 0x400000 0x800000; do
-	refused $BUSY $LOAD 0 $address "$page" 4096
-	refused $BUSY $START 0 $address 0x1000 0
+	hypercall $BUSY $LOAD 0 $address "$page" 4096
+	hypercall $BUSY $START 0 $address 0x1000 0
 done
-refused 0 $STOP 0
+hypercall 0 $STOP 0
 
 # When a part of its memory was cleared.
-refused 1 $RECLAIM 0
-refused $BUSY $LOAD 0 0x400000 "$page" 4096
-refused $BUSY $START 0 0x400000 0x1000 0
+hypercall 1 $RECLAIM 0
+hypercall $BUSY $LOAD 0 0x400000 "$page" 4096
+hypercall $BUSY $START 0 0x400000 0x1000 0
 
 # The commands clear all of it first.
 for round in 2 3 4; do
@@ -58,8 +51,8 @@ cleared 4 || { words; fail 'memory was not clear'; }
 # A cell that failed keeps what it had, as well.
 crtos cell start victim $inmates/prober.elf --command-line port || fail 'start of what fails'
 await '[ "$(crtos cell list --json | jq -r .[0].state)" = failed ]' || fail 'it does not fail'
-refused $BUSY $LOAD 0 0x200000 "$page" 4096
-refused $BUSY $START 0 0x200000 0x1000 0
+hypercall $BUSY $LOAD 0 0x200000 "$page" 4096
+hypercall $BUSY $START 0 0x200000 0x1000 0
 crtos cell start victim $inmates/prober.elf --command-line fill || fail 'start after a failure'
 await '[ "$(words | wc -l)" = 5 ]' || fail 'it does not run after a failure'
 cleared 5 || fail 'memory was not clear after a failure'
@@ -67,7 +60,7 @@ cleared 5 || fail 'memory was not clear after a failure'
 # Memory is not started that was not given.
 crtos cell stop victim
 while [ "$(attack hypercall $RECLAIM 0)" = 1 ]; do :; done
-refused $INVALID $LOAD 0 0x200000 "$page" 4096
+hypercall $INVALID $LOAD 0 0x200000 "$page" 4096
 
 rmmod attack
 crtos cell destroy victim || fail destroy

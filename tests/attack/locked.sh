@@ -10,13 +10,6 @@ set -u
 inmates=/usr/lib/crtos/inmates
 failed=0
 fail() { echo "FAILED $*"; failed=1; }
-# refused EXPECTED CALL ARGUMENTS...
-refused() {
-	local expected=$1 got
-	shift
-	got=$(attack hypercall "$@")
-	[ "$got" = "$expected" ] || fail "hypercall $*: $got, not $expected"
-}
 state() { crtos cell list --json | jq -r ".[] | select(.name == \"$1\") | .state"; }
 # What the cell counts.
 count() { crtos cell shared 0 --length 8 --raw | od -An -tu8 | tr -d ' '; }
@@ -38,13 +31,13 @@ page=$(attack page)
 # Not locked: all of that works.
 crtos cell create victim --cpus 3 --memory 8M >/dev/null || exit 1
 nothing 'does not run' crtos cell lock victim
-refused $BUSY $LOCK 0
+hypercall $BUSY $LOCK 0
 crtos cell start victim $inmates/prober.elf --command-line 'idle-count agrees' || fail start
 counts 'at first'
-refused 0 $STOP 0
-refused 1 $RECLAIM 0
+hypercall 0 $STOP 0
+hypercall 1 $RECLAIM 0
 crtos cell start victim $inmates/prober.elf --command-line 'idle-count agrees' || fail start
-refused $DENIED $UNLOCK
+hypercall $DENIED $UNLOCK
 
 # Another cell must not be able to reset the machine.
 crtos cell create other --cpus 2 --memory 4M --port 0xcf0-0xcff >/dev/null || fail create
@@ -66,9 +59,9 @@ crtos cell lock victim 2>err || { cat err; fail lock; }
 for call in "$MAP 0 $page" "$LOAD 0 0x200000 $page 4096" "$START 0 0x200000 0x1000 0" \
 	"$STOP 0" "$RECLAIM 0" "$DESTROY 0" "$LOCK 0"; do
 	# shellcheck disable=SC2086
-	refused $LOCKED $call
+	hypercall $LOCKED $call
 done
-refused $DENIED $UNLOCK 0
+hypercall $DENIED $UNLOCK 0
 for cpu in 0 1 2; do
 	[ "$(attack leave $cpu)" = $BUSY ] || fail "CPU $cpu leaves"
 done
@@ -117,8 +110,8 @@ await 'crtos log | grep -q "words were not clear"' || fail 'it does not run'
 crtos cell lock victim 2>/dev/null || fail lock
 crtos cell doorbell victim
 await '[ "$(state victim)" = failed ]' || fail 'it does not fail'
-refused $BUSY $LOAD 0 0x200000 "$page" 4096
-refused $BUSY $START 0 0x200000 0x1000 0
+hypercall $BUSY $LOAD 0 0x200000 "$page" 4096
+hypercall $BUSY $START 0 0x200000 0x1000 0
 crtos cell start victim $inmates/prober.elf --command-line fill || fail start
 await '[ "$(crtos log | grep -c "0 words were not clear")" = 2 ]' || fail 'its memory was not clear'
 crtos cell destroy victim || fail destroy
@@ -134,7 +127,7 @@ for force in '' --force; do
 	grep -q "$program" err || fail 'it does not say who runs'
 done
 # Asked by hand, the kernel does not agree.
-refused $LOCKED $STOP 0
+hypercall $LOCKED $STOP 0
 for verb in stop destroy; do nothing . crtos cell $verb realtime; done
 [ "$(state realtime)" = locked ] || fail "the realm's state is $(state realtime)"
 [ "$(crtos run -- busybox echo there)" = there ] || fail 'no program runs'

@@ -6,6 +6,7 @@
 # full: WAYS=all
 # timeout: 9000
 set -u
+. tests/host/common/rate.sh
 dir=$(mktemp -d)
 vm=
 trap '[ -z "$vm" ] || kill "$vm" 2>/dev/null; wait 2>/dev/null; rm -rf "$dir"' EXIT
@@ -41,15 +42,6 @@ start() {
 	touch "$dir/share/go"
 }
 stop() { kill $vm 2>/dev/null; wait $vm 2>/dev/null; vm=; }
-# A host that is busy for a while is made up for afterwards.
-rate() {
-	local first
-	for _ in 1 2 3 4 5; do
-		first=$(size); sleep 5; letters=$(($(size) - first))
-		[ "$letters" -ge 450 ] && return
-	done
-	return 1
-}
 # ends KERNEL COMMAND: the machine ends, where the realm is not locked.
 ends() {
 	start "$1" '' "$2" || { cat "$dir/out"; return 1; }

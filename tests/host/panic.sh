@@ -4,6 +4,7 @@
 # goes on unmapping pages that Linux has.
 # timeout: 600
 set -u
+. tests/host/common/rate.sh
 dir=$(mktemp -d)
 trap 'kill $vm 2>/dev/null; wait $vm 2>/dev/null; rm -rf "$dir"' EXIT
 # Letters of the program that counts.
@@ -18,15 +19,6 @@ mkdir "$dir/share"
 	echo c >/proc/sysrq-trigger' &
 vm=$!
 
-# A host that is busy for a while is made up for afterwards.
-rate() {
-	local first
-	for _ in 1 2 3 4 5; do
-		first=$(size); sleep 5; letters=$(($(size) - first))
-		[ "$letters" -ge 450 ] && return
-	done
-	return 1
-}
 # Wait for the first letter, then see the rate before the panic.
 while kill -0 $vm 2>/dev/null && ! [ -s "$dir/port" ]; do sleep 0.2; done
 [ -s "$dir/port" ] || { echo "the program never counted"; exit 1; }

@@ -46,6 +46,15 @@ attacker() { insmod "/usr/lib/crtos-tests/attack/$(uname -r)/attack.ko"; }
 # attack COMMAND...: what that module answers.
 attack() { echo "$*" >/sys/kernel/debug/attack && cat /sys/kernel/debug/attack; }
 
+# hypercall EXPECTED CALL ARGUMENTS...: Linux makes a call of the hypervisor; the script's `fail` is
+# told if it answers something else.
+hypercall() {
+	local expected=$1 got
+	shift
+	got=$(attack hypercall "$@")
+	[ "$got" = "$expected" ] || fail "hypercall $*: $got, not $expected"
+}
+
 # goes_on PROGRAM WHAT: the realm, its program with that process id, and Linux go on after WHAT; the
 # script's `fail` is told if not.
 goes_on() {
