@@ -67,6 +67,8 @@ fn keep_house() {
     let Some(channel) = remote::channel() else { return };
     // Spares that make further ones.
     let mut makers = Vec::new();
+    // When to look whether Linux goes on.
+    let mut look_at = time::now();
     loop {
         slots::take_offers(|slot| match slots::accept(slot) {
             // An id that has come again would be two programs'.
@@ -85,14 +87,17 @@ fn keep_house() {
         replenish(channel, &mut makers);
         spares::free_left(channel);
         revocation::collect();
-        remote::end::look_again();
+        if time::now() >= look_at {
+            remote::end::look_again();
+            look_at = time::now() + PERIOD;
+        }
         slots::owners(|thread| {
             if let Some(user) = thread.user() {
                 user.publish(thread);
             }
         });
         let busy = slots::is_busy() || spares::are_left() || !makers.is_empty();
-        task::block(busy.then(|| Nanos(time::now().0 + PERIOD.0)));
+        task::block(busy.then(|| time::now() + PERIOD));
     }
 }
 
