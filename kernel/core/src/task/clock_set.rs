@@ -33,9 +33,6 @@ const REST: Nanos = Nanos::from_millis(10);
 /// Level of the thread.
 const HIGHEST: u32 = 99;
 
-/// Time from one look at Linux's clocks to the next. The module stores them twice a second.
-const PERIOD: Nanos = Nanos::from_millis(250);
-
 const WORDS: usize = (MAX_THREADS + MAX_TIMERS).div_ceil(64);
 
 /// Bit per deadline. What is told to look again is told under the lock: it does not end meanwhile.
@@ -58,19 +55,13 @@ pub fn start() {
         }
         Err(error) => crate::error!("no thread for clocks that are set: {error:?}"),
     }
-    if let Err(error) = spawn(Spawn { name: "time", ..Default::default() }, lead) {
-        crate::error!("no thread that looks at Linux's clocks: {error:?}");
-    }
 }
 
-/// Has the clocks follow those of Linux, with ordinary priority. While others leave it no time, the
-/// clocks go on at the rates that they have.
-fn lead() {
-    loop {
-        time::lead();
-        tell_all();
-        sleep_until(time::now() + PERIOD);
-    }
+/// Has the clocks follow those of Linux. A thread of ordinary priority calls it a few times a
+/// second: while others leave that no time, the clocks go on at the rates that they have.
+pub fn lead() {
+    time::lead();
+    tell_all();
 }
 
 /// Called when the doorbell rang, and when a call of Linux returned. Any context that may take a

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The housekeeper: a thread of ordinary priority that makes processes when Linux asks for them,
-//! has spare shadow threads made, and tidies up behind Linux.
+//! has spare shadow threads made, tidies up behind Linux, and looks at its clocks.
+//!
+//! No other thread of the kernel sleeps until a time while nothing happens: each timer on a CPU
+//! makes every wake-up there longer.
 
 use alloc::{boxed::Box, sync::Arc, sync::Weak, vec::Vec};
 
@@ -30,8 +33,8 @@ use crate::{
 
 static HOUSEKEEPER: Once<Arc<Thread>> = Once::new();
 
-/// How often the housekeeper looks around while there are processes.
-const PERIOD: Nanos = Nanos::from_millis(500);
+/// How often the housekeeper looks around. The module stores Linux's clocks twice a second.
+const PERIOD: Nanos = Nanos::from_millis(250);
 
 /// Processes that want spares.
 static WANTING: Mutex<Vec<Weak<Process>>> = Mutex::new(Vec::new());
@@ -67,7 +70,7 @@ fn keep_house() {
     let Some(channel) = remote::channel() else { return };
     // Spares that make further ones.
     let mut makers = Vec::new();
-    // When to look whether Linux goes on.
+    // When to look at Linux's clocks, and whether Linux goes on.
     let mut look_at = time::now();
     loop {
         slots::take_offers(|slot| match slots::accept(slot) {
@@ -88,6 +91,7 @@ fn keep_house() {
         spares::free_left(channel);
         revocation::collect();
         if time::now() >= look_at {
+            task::clock_set::lead();
             remote::end::look_again();
             look_at = time::now() + PERIOD;
         }
@@ -96,8 +100,7 @@ fn keep_house() {
                 user.publish(thread);
             }
         });
-        let busy = slots::is_busy() || spares::are_left() || !makers.is_empty();
-        task::block(busy.then(|| time::now() + PERIOD));
+        task::block(Some(look_at));
     }
 }
 

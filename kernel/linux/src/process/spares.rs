@@ -396,8 +396,3 @@ pub fn free_left(channel: Channel) {
         slots::free(owned);
     }
 }
-
-/// Whether there are slots without a thread whose shadow threads are not gone yet.
-pub fn are_left() -> bool {
-    !LEFT.lock().is_empty()
-}

@@ -36,11 +36,7 @@ static SEEN: AtomicU32 = AtomicU32::new(0);
 
 static THREAD: Once<Arc<Thread>> = Once::new();
 
-/// How often the thread of a locked realm looks whether Linux goes on telling of its clocks, while
-/// there is no program. Linux does so every second, when its workers run.
-const PERIOD: Nanos = Nanos::from_millis(1000);
-
-/// After how long without that the hypervisor is asked, which is an exit each time.
+/// After how long without news of Linux's clocks the hypervisor is asked: an exit each time.
 const DOUBT: Nanos = Nanos::from_millis(2500);
 
 /// After how long it is reported.
@@ -68,8 +64,7 @@ pub fn look(channel: Channel) {
     }
 }
 
-/// Has the thread look whether Linux goes on. The housekeeper does so while there are programs: a
-/// timer more would make each wake-up on its CPU longer.
+/// Has the thread look whether Linux goes on. The housekeeper does so a few times a second.
 pub fn look_again() {
     if let Some(thread) = THREAD.get() {
         thread.wake();
@@ -81,8 +76,7 @@ fn watch() {
     let Some(channel) = channel() else { return };
     let mut pulse = Pulse::new();
     loop {
-        let is_alone = lock::is_locked() && !slots::is_owned();
-        task::block(is_alone.then(|| time::now() + PERIOD));
+        task::block(None);
         let count = channel.last_words_count();
         if SEEN.swap(count, Ordering::Relaxed) != count {
             last_words::announce();

@@ -73,7 +73,7 @@ impl Limbo {
 }
 
 /// Whether Linux still has to let go of anything.
-pub(super) fn is_any_in_limbo() -> bool {
+fn is_any_in_limbo() -> bool {
     !LIMBO.lock().is_empty()
 }
 

@@ -3,7 +3,7 @@
 
 use crtos_core::{arch, sync::SpinLock, task::Thread};
 
-use super::{channel, lock, replies, revocation};
+use super::{channel, lock, replies};
 use crate::{
     process::{ThreadExt as _, housekeeper, spares},
     signal::{self, Sent},
@@ -188,11 +188,6 @@ fn held() -> impl Iterator<Item = Slot> {
 /// Whether any thread owns a slot, as each thread of a program does.
 pub fn is_owned() -> bool {
     held().any(|slot| OWNERS[slot.get()].lock().is_some())
-}
-
-/// Whether any thread owns a slot, or pages are in limbo.
-pub fn is_busy() -> bool {
-    is_owned() || revocation::is_any_in_limbo()
 }
 
 /// Lets go of `slot` of the calling thread, which has ended in Linux or cannot end there.
