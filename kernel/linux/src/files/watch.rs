@@ -344,8 +344,9 @@ impl List {
         }
     }
 
-    /// One more of the rest is told. Interrupt context.
+    /// One more of the rest is told, in a section of its own. Interrupt context.
     fn notify_rest(&self) {
+        interrupts::window_in_timer();
         let is_last = {
             let mut rest = self.rest.lock();
             rest.left = self.notify_some(rest.events, rest.left, 1, |watcher| watcher.announce());
