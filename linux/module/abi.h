@@ -150,6 +150,8 @@
 
 #define CRTOS_OP_LIMITS 26
 
+#define CRTOS_OP_REFUSE 27
+
 #define CRTOS_READ_LENGTH_SHIFT 47
 
 #define CRTOS_MOST_READ_PAGES 16
@@ -195,6 +197,8 @@
 #define CRTOS_KERNEL_READY 1
 
 #define CRTOS_KERNEL_DEAD 2
+
+#define CRTOS_KERNEL_SEALED 3
 
 #define CRTOS_LINUX_RUNS 0
 
@@ -345,6 +349,8 @@
 #define CRTOS_IOC_KEEP 50952
 
 #define CRTOS_IOC_CELL_LOCK 50953
+
+#define CRTOS_IOC_CELL_SEAL 50954
 
 #define CRTOS_IOC_INFO 2151728912
 
@@ -593,6 +599,11 @@ struct crtos_trace_event {
 	u64 second;
 };
 
+struct crtos_question {
+	u32 asked;
+	u32 answered;
+};
+
 struct __aligned(4096) crtos_channel {
 	u64 magic;
 	u32 abi_version;
@@ -620,8 +631,8 @@ struct __aligned(4096) crtos_channel {
 	u32 trace_capacity;
 	u64 trace_written[CRTOS_MAX_CELL_CPUS];
 	struct crtos_trace_event trace_events[CRTOS_TRACE_EVENTS];
-	u32 end_asked;
-	u32 end_answered;
+	struct crtos_question end;
+	struct crtos_question seal;
 	u32 linux_state;
 	u32 last_words_count;
 	u32 last_words_length;

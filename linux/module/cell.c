@@ -504,6 +504,34 @@ int crtos_cell_lock(struct crtos_file *file, u32 number)
 	return 0;
 }
 
+/**
+ * crtos_cell_seal() - CRTOS_IOC_CELL_SEAL: the realm takes no new program from now on
+ * @file: where a failure is explained
+ * @number: its cell
+ *
+ * Context: Under crtos.lock; may sleep.
+ * Return: 0 or a negative error.
+ */
+int crtos_cell_seal(struct crtos_file *file, u32 number)
+{
+	struct crtos_cell *cell = crtos_cell_find(file, number);
+
+	if (!cell)
+		return -ENOENT;
+	if (!cell->realm)
+		return crtos_refuse(file, -EINVAL, "cell '%s' is not the real-time realm",
+				    cell->name);
+	if (!cell_locked(cell))
+		return crtos_refuse(file, -EBUSY, "the realm is not locked");
+	if (!crtos_realm_seal()) {
+		if (fatal_signal_pending(current))
+			return -EINTR;
+		return crtos_refuse(file, -EIO, "the realm's kernel does not agree: see its log");
+	}
+	pr_info("crtos: cell '%s' is sealed\n", cell->name);
+	return 0;
+}
+
 /* Asks a locked cell to agree to its end. */
 static int ask_for_end(struct crtos_file *file, struct crtos_cell *cell)
 {

@@ -89,34 +89,34 @@ static inline void crtos_channel_clear64(u64 *word, u64 bits)
 }
 
 /**
- * crtos_channel_ask_end() - ask the kernel of a locked cell to agree to its end
- * @channel: the channel
+ * crtos_channel_put_question() - ask the kernel of a locked cell
+ * @question: what is asked: a field of the channel
  *
  * The doorbell of the cell's first CPU has to be rung next.
  *
  * Return: the number of the question.
  */
-static inline u32 crtos_channel_ask_end(struct crtos_channel *channel)
+static inline u32 crtos_channel_put_question(struct crtos_question *question)
 {
-	/* Stored by answer_end() of lib/channel. */
-	u32 question = READ_ONCE(channel->end_answered) + 1;
+	/* Stored by answer() of lib/channel. */
+	u32 number = READ_ONCE(question->answered) + 1;
 
-	/* Read by end_asked() of lib/channel. */
-	WRITE_ONCE(channel->end_asked, question);
-	return question;
+	/* Read by asked() of lib/channel. */
+	WRITE_ONCE(question->asked, number);
+	return number;
 }
 
 /**
- * crtos_channel_end_answered() - has the kernel answered?
- * @channel: the channel
- * @question: the number of the question
+ * crtos_channel_is_answered() - has the kernel answered?
+ * @question: what was asked
+ * @number: the number of the question
  *
  * Return: whether it has; then what it did is seen.
  */
-static inline bool crtos_channel_end_answered(struct crtos_channel *channel, u32 question)
+static inline bool crtos_channel_is_answered(struct crtos_question *question, u32 number)
 {
-	/* Pairs with answer_end() of lib/channel. */
-	return smp_load_acquire(&channel->end_answered) == question;
+	/* Pairs with answer() of lib/channel. */
+	return smp_load_acquire(&question->answered) == number;
 }
 
 /**

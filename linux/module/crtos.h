@@ -124,6 +124,7 @@ int crtos_cell_create(struct crtos_file *file, struct crtos_create_cell __user *
 int crtos_cell_start(struct crtos_file *file, struct crtos_start_cell __user *user);
 int crtos_cell_stop(struct crtos_file *file, u32 number);
 int crtos_cell_lock(struct crtos_file *file, u32 number);
+int crtos_cell_seal(struct crtos_file *file, u32 number);
 int crtos_cell_destroy(struct crtos_file *file, u32 number, bool force);
 int crtos_cell_doorbell(struct crtos_file *file, u32 number);
 void crtos_cells_release(struct crtos_file *file);

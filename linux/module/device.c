@@ -178,6 +178,8 @@ static int configure(struct crtos_file *file, unsigned int command, unsigned lon
 		return keep(file);
 	case CRTOS_IOC_CELL_LOCK:
 		return crtos_cell_lock(file, argument);
+	case CRTOS_IOC_CELL_SEAL:
+		return crtos_cell_seal(file, argument);
 	case CRTOS_IOC_DOORBELL:
 		return crtos_cell_doorbell(file, argument);
 	case CRTOS_IOC_CHANNEL_WRITE:

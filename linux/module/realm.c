@@ -72,8 +72,10 @@ struct crtos_realm *crtos_realm_get(void)
  */
 bool crtos_realm_ready(struct crtos_realm *realm)
 {
+	u32 state = READ_ONCE(realm->channel->kernel_state);
+
 	return READ_ONCE(realm->alive) &&
-	       READ_ONCE(realm->channel->kernel_state) == CRTOS_KERNEL_READY;
+	       (state == CRTOS_KERNEL_READY || state == CRTOS_KERNEL_SEALED);
 }
 
 /**
@@ -375,28 +377,60 @@ void crtos_realm_reopen(void)
 	mutex_unlock(&realm_lock);
 }
 
+/*
+ * Asks the kernel, and returns when it has answered, or does not within ANSWER_TIMEOUT,
+ * or on a fatal signal.
+ */
+static void ask(struct crtos_realm *realm, struct crtos_question *question)
+{
+	unsigned long end = jiffies + ANSWER_TIMEOUT;
+	u32 number = crtos_channel_put_question(question);
+
+	crtos_hypercall(CRTOS_HC_DOORBELL, realm->cell->number, 0, 0, 0);
+	while (!crtos_channel_is_answered(question, number) &&
+	       time_before(jiffies, end) && !fatal_signal_pending(current))
+		usleep_range(1000, 2000);
+}
+
+/* The realm, in a caller that has crtos.lock: so it stays. */
+static struct crtos_realm *get_kept(void)
+{
+	struct crtos_realm *realm;
+
+	mutex_lock(&realm_lock);
+	realm = crtos_realm_get();
+	mutex_unlock(&realm_lock);
+	return realm;
+}
+
 /**
  * crtos_realm_ask_end() - ask the kernel of a locked cell to agree to its end
  *
- * Returns when it has answered, or does not within ANSWER_TIMEOUT, or on a fatal
- * signal. Whether it agreed, the state of the cell tells.
+ * Whether it agreed, the state of the cell tells.
  *
  * Context: Under crtos.lock, so that the realm stays; may sleep.
  */
 void crtos_realm_ask_end(void)
 {
-	unsigned long end = jiffies + ANSWER_TIMEOUT;
-	struct crtos_realm *realm;
-	u32 question;
+	struct crtos_realm *realm = get_kept();
 
-	mutex_lock(&realm_lock);
-	realm = crtos_realm_get();
-	mutex_unlock(&realm_lock);
-	question = crtos_channel_ask_end(realm->channel);
-	crtos_hypercall(CRTOS_HC_DOORBELL, realm->cell->number, 0, 0, 0);
-	while (!crtos_channel_end_answered(realm->channel, question) &&
-	       time_before(jiffies, end) && !fatal_signal_pending(current))
-		usleep_range(1000, 2000);
+	ask(realm, &realm->channel->end);
+}
+
+/**
+ * crtos_realm_seal() - have the kernel of a locked cell take no new program
+ *
+ * Context: Under crtos.lock, so that the realm stays; may sleep.
+ * Return: whether it says so.
+ */
+bool crtos_realm_seal(void)
+{
+	struct crtos_realm *realm = get_kept();
+
+	if (!crtos_realm_ready(realm))
+		return false;
+	ask(realm, &realm->channel->seal);
+	return READ_ONCE(realm->channel->kernel_state) == CRTOS_KERNEL_SEALED;
 }
 
 /**

@@ -160,6 +160,8 @@ pub const OP_IS_CAPABLE: u32 = 24;
 pub const OP_SEGMENT: u32 = 25;
 /// Tells the limits of a process.
 pub const OP_LIMITS: u32 = 26;
+/// Says that the realm takes no new program, and ends the shadow process.
+pub const OP_REFUSE: u32 = 27;
 /// The number of bytes begins at this bit of the first argument of `OP_READ`, behind what is read.
 pub const READ_LENGTH_SHIFT: u32 = 47;
 /// Most pages that one `OP_READ` fills.
@@ -345,6 +347,18 @@ pub const KERNEL_NONE: u32 = 0;
 pub const KERNEL_READY: u32 = 1;
 /// Stopped by a fault of its own; its log says which.
 pub const KERNEL_DEAD: u32 = 2;
+/// Runs, and takes no new program of Linux any more.
+pub const KERNEL_SEALED: u32 = 3;
+
+/// A question of Linux to the kernel of a locked cell; looked at when the doorbell rings.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Question {
+    /// Number of the last question of Linux.
+    pub asked: u32,
+    /// Number of the last question that the kernel has answered.
+    pub answered: u32,
+}
 
 /// The block that both realms map.
 #[repr(C, align(4096))]
@@ -406,12 +420,11 @@ pub struct Channel {
     pub trace_written: [u64; MAX_CELL_CPUS],
     /// The rings of events.
     pub trace_events: [TraceEvent; TRACE_EVENTS],
-    /// Number of the last question of Linux whether the kernel of a locked cell agrees to its end;
-    /// looked at when the doorbell rings.
-    pub end_asked: u32,
-    /// Number of the last question that the kernel has answered. If it agreed, it has unlocked the
-    /// cell before.
-    pub end_answered: u32,
+    /// Whether the kernel agrees to its end. If it did, it has unlocked the cell before its answer.
+    pub end: Question,
+    /// Whether the kernel takes no new program from now on. If so, it is [`KERNEL_SEALED`] before
+    /// its answer.
+    pub seal: Question,
     /// `LINUX_*`, written by Linux.
     pub linux_state: u32,
     /// How often Linux has said its last words, modulo 2^32. It counts after the words and

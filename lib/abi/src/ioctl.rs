@@ -36,6 +36,9 @@ pub const IOC_KEEP: u32 = 0x0000_c708;
 /// has agreed: a real-time kernel is asked by [`IOC_CELL_DESTROY`], and agrees when no process is
 /// left.
 pub const IOC_CELL_LOCK: u32 = 0x0000_c709;
+/// Have the real-time kernel of a locked cell take no new process from Linux until it ends; the
+/// argument is the cell's number. Forks of its processes, and programs that these execute, go on.
+pub const IOC_CELL_SEAL: u32 = 0x0000_c70a;
 
 /// Describe the system; argument [`Info`].
 pub const IOC_INFO: u32 = 0x8040_c710;

@@ -209,20 +209,6 @@ impl Channel {
         fence(Ordering::SeqCst);
     }
 
-    /// The number of Linux's question whether the kernel agrees to its end, if that is not
-    /// answered. Any context.
-    #[inline]
-    pub fn end_asked(&self) -> Option<u32> {
-        let asked = word!(self, AtomicU32, end_asked).load(Ordering::Relaxed);
-        let answered = word!(self, AtomicU32, end_answered).load(Ordering::Relaxed);
-        (asked != answered).then_some(asked)
-    }
-
-    /// Says that question `asked` is answered. Linux sees all that was done before.
-    pub fn answer_end(&self, asked: u32) {
-        word!(self, AtomicU32, end_answered).store(asked, Ordering::Release);
-    }
-
     pub(crate) fn result(&self, slot: Slot) -> i64 {
         word!(self, AtomicI64, slots[slot.get()].result).load(Ordering::Relaxed)
     }

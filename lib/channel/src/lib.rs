@@ -11,6 +11,7 @@
 //! | [`heritage`] | what a thread inherits of its creator's shadow thread, as a number |
 //! | [`last_words`] | the end of Linux's log, and of Linux |
 //! | [`operation`] | what a request asks of the shadow |
+//! | [`question`] | what Linux asks the kernel of a locked cell |
 //! | [`rank`] | which reply is worth an interrupt |
 //! | [`slot`] | the number of a slot, and its place in bitmaps |
 //! | [`revocations`] | ranges that Linux has to let go, and the frames in limbo until it did |
@@ -31,6 +32,7 @@ pub mod heritage;
 pub mod last_words;
 pub mod operation;
 pub mod owned_slot;
+pub mod question;
 pub mod rank;
 pub mod revocations;
 pub mod slot;
@@ -41,5 +43,6 @@ pub use channel::{AttachError, Channel, DoorbellCpu, Notices};
 pub use heritage::Heritage;
 pub use operation::{Encoded, Operation};
 pub use owned_slot::{Answer, OwnedSlot, Poll, Request, Start, Status};
+pub use question::Question;
 pub use revocations::{Range, Revocations};
 pub use slot::Slot;

@@ -40,6 +40,9 @@ pub enum Operation<'a> {
         /// The signal.
         signal: u32,
     },
+    /// Say that the realm takes no new program, and end the shadow process, which has none. No
+    /// reply; [`raw::SLOT_GONE`] follows.
+    Refuse,
     /// Make further shadow threads. They wait in state [`raw::SLOT_READY`], and the kernel decides
     /// which of the process's threads runs in which of them. Result: [`FirstMade::to_word`], or an
     /// error if there is none.
@@ -507,6 +510,7 @@ impl<'a> Operation<'a> {
             Self::Startup { to, room } => (raw::OP_STARTUP, pad([to.get(), room])),
             Self::Exit { status } => (raw::OP_EXIT, pad([status as u32 as u64])),
             Self::ExitBySignal { signal } => (raw::OP_EXIT_SIGNAL, pad([signal.into()])),
+            Self::Refuse => (raw::OP_REFUSE, pad([])),
             Self::MakeThreads { count, heritage } => {
                 (raw::OP_THREAD, pad([count, heritage.get().into()]))
             }
@@ -576,6 +580,7 @@ impl<'a> Operation<'a> {
             raw::OP_STARTUP => Self::Startup { to: UserAddr::new(first), room: second },
             raw::OP_EXIT => Self::Exit { status: half(first)? as i32 },
             raw::OP_EXIT_SIGNAL => Self::ExitBySignal { signal: half(first)? },
+            raw::OP_REFUSE => Self::Refuse,
             raw::OP_THREAD => {
                 Self::MakeThreads { count: first, heritage: Heritage::new(half(second)?) }
             }
@@ -688,6 +693,7 @@ pub const fn name(op: u32) -> Option<&'static str> {
         raw::OP_STARTUP => "start-up",
         raw::OP_EXIT => "exit",
         raw::OP_EXIT_SIGNAL => "exit by signal",
+        raw::OP_REFUSE => "refuse",
         raw::OP_THREAD => "thread",
         raw::OP_THREAD_EXIT => "thread exit",
         raw::OP_SIGNAL_ACTION => "signal action",

@@ -83,12 +83,17 @@ void linux_waits_on(struct crtos_channel *channel, u32 slot, u32 cpu)
 	crtos_channel_waits_on(channel, slot, cpu);
 }
 
-u32 linux_ask_end(struct crtos_channel *channel)
+static struct crtos_question *question(struct crtos_channel *channel, bool seal)
 {
-	return crtos_channel_ask_end(channel);
+	return seal ? &channel->seal : &channel->end;
 }
 
-bool linux_end_answered(struct crtos_channel *channel, u32 question)
+u32 linux_put_question(struct crtos_channel *channel, bool seal)
 {
-	return crtos_channel_end_answered(channel, question);
+	return crtos_channel_put_question(question(channel, seal));
+}
+
+bool linux_is_answered(struct crtos_channel *channel, bool seal, u32 number)
+{
+	return crtos_channel_is_answered(question(channel, seal), number);
 }

@@ -57,8 +57,12 @@ fn address() -> impl Strategy<Value = UserAddr> {
 
 fn operation() -> impl Strategy<Value = Operation<'static>> {
     use Operation::*;
-    let plain =
-        prop_oneof![Just(ExitThread), Just(BlockedSignals), Just(Operation::DescriptorLimits),];
+    let plain = prop_oneof![
+        Just(ExitThread),
+        Just(BlockedSignals),
+        Just(Refuse),
+        Just(Operation::DescriptorLimits),
+    ];
     let processes = prop_oneof![
         any::<i32>().prop_map(|status| Exit { status }),
         any::<u32>().prop_map(|signal| ExitBySignal { signal }),

@@ -13,8 +13,8 @@ use crtos_abi::{
     ids::{ProcessNumber, RealmCpu},
 };
 use crtos_channel::{
-    Answer, AttachError, Backlog, Encoded, Join, Notices, Operation, OwnedSlot, Poll, Range,
-    Request, Revocations, Slot, Start, Status, operation::Room, rank,
+    Answer, AttachError, Backlog, Encoded, Join, Notices, Operation, OwnedSlot, Poll, Question,
+    Range, Request, Revocations, Slot, Start, Status, operation::Room, rank,
 };
 use crtos_partition::doorbell::Routes;
 use crtos_partition::ids::CpuIndex;
@@ -134,17 +134,45 @@ fn a_slot_with_impossible_ids_is_not_accepted() {
 }
 
 #[test]
-fn each_question_for_the_end_has_its_answer() {
+fn each_question_has_its_own_answer() {
     let channel = Shared::new();
     let view = channel.view();
-    assert_eq!(view.end_asked(), None);
-    for _ in 0..3 {
-        let question = linux::ask_end(&channel);
-        assert!(!linux::end_answered(&channel, question));
-        assert_eq!(view.end_asked(), Some(question));
-        view.answer_end(question);
-        assert!(linux::end_answered(&channel, question));
-        assert_eq!(view.end_asked(), None);
+    assert!(!view.is_asked());
+    for (question, other, seals) in
+        [(Question::End, Question::Seal, false), (Question::Seal, Question::End, true)].repeat(3)
+    {
+        let number = linux::put_question(&channel, seals);
+        assert!(!linux::is_answered(&channel, seals, number));
+        assert_eq!((view.asked(question), view.asked(other)), (Some(number), None));
+        assert!(view.is_asked());
+        view.answer(question, number);
+        assert!(linux::is_answered(&channel, seals, number));
+        assert!(!view.is_asked());
+    }
+}
+
+proptest! {
+    /// Whatever Linux stores: what the kernel has answered is answered, and nothing else is.
+    #[test]
+    fn questions_of_a_hostile_linux_have_an_end(
+        words in proptest::collection::vec((0..4_usize, any::<u32>()), 1..20),
+    ) {
+        let channel = Shared::new();
+        let view = channel.view();
+        for (index, value) in words {
+            // SAFETY: the words lie in the channel, which nobody else uses.
+            unsafe {
+                let end = &raw mut (*channel.pointer()).end;
+                end.cast::<u32>().add(index).write_volatile(value);
+            }
+            for question in Question::ALL {
+                if let Some(number) = view.asked(question) {
+                    view.answer(question, number);
+                }
+                prop_assert_eq!(view.asked(question), None);
+            }
+            prop_assert!(!view.is_asked());
+        }
     }
 }
 

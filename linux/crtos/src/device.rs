@@ -3,6 +3,7 @@
 //! `unsafe`.
 
 use std::{
+    collections::BTreeMap,
     fs::File,
     io,
     mem::size_of,
@@ -12,6 +13,7 @@ use std::{
 use crtos_abi::{
     ABI_VERSION,
     channel::Channel,
+    ids::Pid,
     ioctl::{self, CreateCell, Info, LoadCell, Reason, StartCell, Transfer},
     report::{REPORT_LOG_SIZE, Report as RawReport},
 };
@@ -65,6 +67,7 @@ enum NumberCall {
     Destroy = ioctl::IOC_CELL_DESTROY,
     Keep = ioctl::IOC_KEEP,
     Lock = ioctl::IOC_CELL_LOCK,
+    Seal = ioctl::IOC_CELL_SEAL,
     Doorbell = ioctl::IOC_DOORBELL,
     Trace = ioctl::IOC_TRACE,
 }
@@ -244,6 +247,11 @@ impl Device {
         self.number(NumberCall::Lock, cell).map(drop)
     }
 
+    /// Seals the realm in a cell that is locked.
+    pub fn seal(&self, cell: u32) -> Call<()> {
+        self.number(NumberCall::Seal, cell).map(drop)
+    }
+
     /// Rings the doorbell of a cell.
     pub fn doorbell(&self, cell: u32) -> Call<()> {
         self.number(NumberCall::Doorbell, cell).map(drop)
@@ -315,6 +323,19 @@ impl Device {
         let mut bytes = vec![0; SLOTS_SIZE];
         self.channel_bytes(cell, SLOTS_OFFSET, &mut bytes)?;
         Ok(Thread::parse_all(&bytes))
+    }
+
+    /// Reads which processes the realm in `cell` has, with their command names.
+    pub fn programs(&self, cell: u32) -> Call<BTreeMap<Pid, String>> {
+        let mut programs = BTreeMap::new();
+        // Shadow threads that wait for a thread have no name.
+        for thread in self.threads(cell)? {
+            let name: &mut String = programs.entry(thread.pid).or_default();
+            if name.is_empty() {
+                *name = thread.command;
+            }
+        }
+        Ok(programs)
     }
 
     /// Returns a reader of the hypervisor's log.

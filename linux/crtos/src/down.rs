@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `crtos down`: Linux gets its CPUs and its memory back.
 
-use std::{
-    collections::BTreeMap,
-    process::{Command, Stdio},
-};
+use std::process::{Command, Stdio};
 
 use crtos_abi::MAX_CELLS;
 
@@ -109,9 +106,7 @@ impl Down {
 
 /// Returns the failure that names the programs.
 fn busy(device: &Device, realm: u32, count: u32, is_locked: bool) -> Failure {
-    let threads = device.threads(realm).unwrap_or_default();
-    let programs: BTreeMap<_, _> =
-        threads.into_iter().map(|thread| (thread.pid, thread.command)).collect();
+    let programs = device.programs(realm).unwrap_or_default();
     let mut reason = match programs.len().max(count as usize) {
         1 => "a program runs in the realm:".to_string(),
         many => format!("{many} programs run in the realm:"),

@@ -34,6 +34,7 @@ pub mod ranges;
 pub mod report;
 pub mod ring;
 mod run;
+mod seal;
 pub mod size;
 mod start;
 mod state;
@@ -102,6 +103,7 @@ enum Verb {
     Up(up::Up),
     Down(down::Down),
     Run(run::Run),
+    Seal(seal::Seal),
     Ps(ps::Ps),
     Stats(stats::Stats),
     Log(log::Log),
@@ -138,6 +140,7 @@ impl Verb {
             Verb::Up(up) => up.run().map(|()| 0),
             Verb::Down(down) => down.run().map(|()| 0),
             Verb::Run(run) => Err(run.run()),
+            Verb::Seal(seal) => seal.run().map(|()| 0),
             Verb::Ps(ps) => ps.run().map(|()| 0),
             Verb::Stats(stats) => stats.run().map(|()| 0),
             Verb::Log(log) => log.run().map(|()| 0),

@@ -13,7 +13,7 @@ use crate::{
     size::Size,
     symbols::Symbols,
     text,
-    threads::{Counters, Section},
+    threads::{Counters, KernelState, Section},
 };
 
 /// What the command does, for the messages of failures.
@@ -39,8 +39,9 @@ With --json one object:
   cpus        array of: cpu, owner (\"linux\", \"parked\" or the cell's name), cell (its number or null),
               exits (object: reason to number), exits_total, doorbells (rung from this CPU)
   cells       array of: cell, name, state, cpus, private_bytes, shared_bytes
-  realm       null, or: cell, pool_bytes, pool_free_bytes, heap_bytes, heap_used_bytes,
-              doorbells_sent, doorbells_taken, idle_ns (array, one per CPU of the realm),
+  realm       null, or: cell, sealed (boolean), pool_bytes, pool_free_bytes, heap_bytes,
+              heap_used_bytes, doorbells_sent, doorbells_taken,
+              idle_ns (array, one per CPU of the realm),
               sections (array, longest first within a CPU: cpu, ns, begin, end)
 
 Exit status: 0 done; 1 failed; 2 usage.")]
@@ -91,6 +92,7 @@ struct CellStatistics {
 #[derive(Serialize)]
 struct RealmStatistics {
     cell: u32,
+    sealed: bool,
     pool_bytes: u64,
     pool_free_bytes: u64,
     heap_bytes: u64,
@@ -187,6 +189,7 @@ impl Statistics {
         };
         let realm = realm.map(|Realm { cell, counters, sections, tsc_khz }| RealmStatistics {
             cell,
+            sealed: counters.state == KernelState::Sealed,
             pool_bytes: counters.pool_pages.saturating_mul(crtos_abi::PAGE_SIZE),
             pool_free_bytes: counters.pool_free.saturating_mul(crtos_abi::PAGE_SIZE),
             heap_bytes: counters.heap_size,
@@ -256,6 +259,9 @@ impl Statistics {
             Size(self.hypervisor.free_pages.saturating_mul(crtos_abi::PAGE_SIZE))
         )];
         if let Some(realm) = &self.realm {
+            if realm.sealed {
+                facts.push("the realm is sealed: it takes no new program".into());
+            }
             let free = Size(realm.pool_free_bytes);
             facts.push(format!("memory for processes: {free} of {} free", Size(realm.pool_bytes)));
             facts.push(format!(

@@ -30,6 +30,8 @@ pub enum KernelState {
     Starting,
     /// It is ready for processes.
     Ready,
+    /// It runs, and takes no new program.
+    Sealed,
     /// A fault of its own stopped it.
     Dead,
 }
@@ -66,6 +68,7 @@ impl Counters {
         Self {
             state: match view.u32(offset_of!(Channel, kernel_state)) {
                 channel::KERNEL_READY if is_channel => KernelState::Ready,
+                channel::KERNEL_SEALED if is_channel => KernelState::Sealed,
                 channel::KERNEL_DEAD if is_channel => KernelState::Dead,
                 _ => KernelState::Starting,
             },

@@ -276,7 +276,7 @@ fn wait_until_ready(device: &Device, cell: u32, interruption: &Interruption) -> 
     loop {
         interruption.check(ASKED)?;
         match device.counters(cell).map_err(|refusal| refusal.asked(ASKED))?.state {
-            KernelState::Ready => return Ok(()),
+            KernelState::Ready | KernelState::Sealed => return Ok(()),
             KernelState::Dead => return Err(failed("the real-time kernel stopped".into())),
             KernelState::Starting => {}
         }

@@ -24,7 +24,7 @@ fn help_is_no_error_and_goes_to_standard_output() {
         .success()
         .stdout(contains("Examples:").and(contains("Exit status:")))
         .stderr("");
-    for verb in ["check", "up", "down", "run", "ps", "stats", "log", "cell", "version"] {
+    for verb in ["check", "up", "down", "run", "seal", "ps", "stats", "log", "cell", "version"] {
         crtos(&["help", verb]).assert().success().stdout(contains("Exit status:"));
         crtos(&[verb, "--help"]).assert().success().stderr("");
     }
@@ -63,6 +63,7 @@ fn without_the_module_crtos_is_not_up() {
         &["stats"],
         &["log"],
         &["down"],
+        &["seal"],
         &["down", "--force"],
         &["cell", "list"],
         &["cell", "stop", "demo"],

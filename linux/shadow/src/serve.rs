@@ -92,6 +92,7 @@ unsafe fn execute(slot: Slot, remote: &Remote, startup: &'static startup::Block)
         },
         Operation::Startup { to, room } => startup.copy_to(to, room),
         Operation::Exit { status } => this_process::exit(status),
+        Operation::Refuse => refuse(),
         Operation::ExitBySignal { signal } => signals::die(signal),
         Operation::ExitThread => threads::exit(),
         Operation::MakeThreads { count, heritage } => {
@@ -135,6 +136,15 @@ unsafe fn execute(slot: Slot, remote: &Remote, startup: &'static startup::Block)
             descriptors::device_status(device, to).map(nothing)
         }
     })
+}
+
+/// Says that the program cannot begin, and exits as `crtos run` does when it fails itself.
+fn refuse() -> ! {
+    this_process::write_stderr(
+        "crtos: cannot run the program: the realm is sealed, and takes no new one\n  \
+         remedy: `crtos down` when the programs there have ended, then `crtos up`\n",
+    );
+    this_process::exit(125)
 }
 
 /// Makes a system call of the program. The descriptor of the device does not exist for it, that of

@@ -33,6 +33,10 @@
  * redirect PIN VALUE		0; the entry has that value from now on
  * clock FIELD VALUE MS		writes the page of the realm's clocks for so long, see
  *				strike_clock(); how often it did
+ * offer STATE PROCESS PID PARENT
+ *				offers the realm the last slot by hand, see offer(); what its kernel
+ *				asks there first, or "nothing"
+ * unseal			0; the channel says that the realm is not sealed
  * revocations off		crtos' module carries out none of them; 0
  * revocations on		it does again; how many times it was to, meanwhile
  *
@@ -61,6 +65,7 @@
 #include <asm/smp.h>
 #include <asm/tsc.h>
 
+#include "channel.h"
 #include "hypercall.h"
 #include "random.h"
 
@@ -388,6 +393,55 @@ static int strike_clock(const char *field, s64 value, unsigned int milliseconds)
 }
 
 /*
+ * A shadow that there is not, as one of any process, forked by the thread of slot PARENT - 1. It
+ * is gone afterwards.
+ */
+static int offer(u32 state, u32 process, u32 pid, u32 parent)
+{
+	const u32 slot = CRTOS_SLOTS - 1;
+	struct crtos_slot_owner owner = {
+		.process = process,
+		.pid = pid,
+		.tid = pid,
+		.parent = parent,
+	};
+	struct crtos_channel *channel = attack_find_channel();
+	struct crtos_request request;
+	bool taken = false;
+	int i;
+
+	if (!channel)
+		return -ENODEV;
+	if (crtos_channel_state(channel, slot) != CRTOS_SLOT_FREE)
+		return -EBUSY;
+	crtos_channel_open(channel, slot, state, &owner);
+	crtos_hypercall(CRTOS_HC_DOORBELL, 0, 0, 0, 0);
+	for (i = 0; i < 200 && !taken; i++) {
+		usleep_range(10000, 11000);
+		taken = crtos_channel_take_request(channel, slot, &request);
+	}
+	crtos_channel_notice(channel, slot, CRTOS_SLOT_GONE);
+	crtos_hypercall(CRTOS_HC_DOORBELL, 0, 0, 0, 0);
+	for (i = 0; i < 1000 && crtos_channel_state(channel, slot) != CRTOS_SLOT_FREE; i++)
+		usleep_range(10000, 11000);
+	if (!taken)
+		return snprintf(result, LINE, "nothing\n");
+	return snprintf(result, LINE, "%u\n", request.op);
+}
+
+static int unseal(void)
+{
+	struct crtos_channel *channel = attack_find_channel();
+
+	if (!channel)
+		return -ENODEV;
+	WRITE_ONCE(channel->kernel_state, CRTOS_KERNEL_READY);
+	WRITE_ONCE(channel->seal.asked, 0);
+	WRITE_ONCE(channel->seal.answered, 0);
+	return snprintf(result, LINE, "0\n");
+}
+
+/*
  * Pages that Linux is to let go and does not: the function of crtos' module that does it returns
  * at once.
  */
@@ -479,6 +533,10 @@ static int carry_out(const char *command)
 		return redirect(first, NULL);
 	if (sscanf(command, "clock %7s %lli %u", field, &a, &milliseconds) == 3)
 		return strike_clock(field, a, milliseconds);
+	if (sscanf(command, "offer %u %u %u %u", &cpu, &first, &second, &milliseconds) == 4)
+		return offer(cpu, first, second, milliseconds);
+	if (sysfs_streq(command, "unseal"))
+		return unseal();
 	if (sysfs_streq(command, "revocations off"))
 		return set_revocations(false);
 	if (sysfs_streq(command, "revocations on"))

@@ -20,7 +20,7 @@ const IMAGE: &str = "hypervisor.bin";
 /// Name of the tests' attacker.
 const ATTACK: &str = "attack";
 /// Headers of crtos that the attacker uses, too.
-const SHARED_HEADERS: &[&str] = &["abi.h", "hypercall.h"];
+const SHARED_HEADERS: &[&str] = &["abi.h", "channel.h", "hypercall.h"];
 
 /// A file of a module's source: its name and its bytes.
 type Source = (PathBuf, Vec<u8>);

@@ -343,6 +343,8 @@ fn adopt(user: &UserThread, fork: &Fork) -> Result<Beginning, AdoptError> {
 /// What a process that executes a program leaves to the one that goes on under the same pid.
 pub struct Legacy {
     pid: Pid,
+    /// A process has come that goes on.
+    is_claimed: bool,
     /// Its descriptors.
     pub files: Arc<Files>,
     /// The CPUs of the thread.
@@ -373,6 +375,14 @@ impl Legacy {
 
 /// What has not been taken over yet.
 static HANDED_OVER: Mutex<Vec<Legacy>> = Mutex::new(Vec::new());
+
+/// Whether the process `pid` executes a program, and no other process has come yet that goes on
+/// under that pid: from now on one has.
+pub fn claim(pid: Pid) -> bool {
+    let mut handed_over = HANDED_OVER.lock();
+    let legacy = handed_over.iter_mut().find(|legacy| legacy.pid == pid);
+    legacy.is_some_and(|legacy| !core::mem::replace(&mut legacy.is_claimed, true))
+}
 
 /// What the process `pid` had before it executed its program.
 pub fn taken_over(pid: Pid) -> Option<Legacy> {
@@ -423,11 +433,14 @@ pub fn execve([path, arguments, environment, ..]: Args) -> SysResult {
     let current = task::current();
     let user = current.user().ok_or(Errno::ESRCH)?;
     let (pid, files) = (user.process.pid, user.process.files());
+    // What another process with that id has left, and nobody came for.
+    drop(taken_over(pid));
     {
         let mut handed_over = HANDED_OVER.lock();
         handed_over.try_reserve(1).map_err(|_| Errno::ENOMEM)?;
         handed_over.push(Legacy {
             pid,
+            is_claimed: false,
             files: files.clone(),
             affinity: current.affinity(),
             speculation: Speculation::of(&user.speculation),

@@ -7,8 +7,11 @@
 
 use alloc::{boxed::Box, sync::Arc, sync::Weak, vec::Vec};
 
+use crtos_abi::channel::KERNEL_SEALED;
 use crtos_abi::ids::RealmCpu;
-use crtos_channel::{Channel, Operation, OwnedSlot, Poll, Request, Start, operation::Room};
+use crtos_channel::{
+    Channel, Operation, OwnedSlot, Poll, Question, Request, Start, operation::Room,
+};
 use spin::Once;
 
 use crtos_core::{
@@ -25,7 +28,7 @@ use crate::{
         threads,
     },
     remote::{
-        self,
+        self, lock,
         revocation::{self, Revoker},
         slots,
     },
@@ -87,6 +90,7 @@ fn keep_house() {
             None => spares::take_signal(channel, slot),
         });
         answer_end(channel);
+        answer_seal(channel);
         replenish(channel, &mut makers);
         spares::free_left(channel);
         revocation::collect();
@@ -107,13 +111,27 @@ fn keep_house() {
 /// Answers Linux, if it asks whether the realm may end: it may when no program is left. It may as
 /// well when Linux has ended itself. Processes are made by this thread, so none comes meanwhile.
 fn answer_end(channel: Channel) {
-    let asked = channel.end_asked();
+    let asked = channel.asked(Question::End);
     if (asked.is_some() || remote::end::has_ended()) && !slots::is_owned() {
         arch::agree_to_end();
     }
     if let Some(asked) = asked {
-        channel.answer_end(asked);
+        channel.answer(Question::End, asked);
     }
+}
+
+/// Seals the realm, if Linux asks for that and it is locked. What was offered before has its
+/// process.
+fn answer_seal(channel: Channel) {
+    let Some(asked) = channel.asked(Question::Seal) else { return };
+    let was_sealed = lock::is_sealed();
+    if lock::seal() {
+        channel.set_kernel_state(KERNEL_SEALED);
+        if !was_sealed {
+            crtos_core::info!("sealed: no new program of Linux is taken any more");
+        }
+    }
+    channel.answer(Question::Seal, asked);
 }
 
 /// Has spares made where they are wanted, and takes back those that have made some.
@@ -159,10 +177,16 @@ fn replenish(channel: Channel, makers: &mut Vec<(Weak<Process>, OwnedSlot)>) {
 /// Makes a process, or has its shadow end.
 fn make(channel: Channel, owned: OwnedSlot) {
     let (slot, number, pid) = (owned.slot(), owned.process(), owned.pid());
+    // Whether it goes on with a process that is here: what the kernel itself knows of.
     let fork = owned.parent().and_then(fork::take);
+    let executes = fork.is_none() && fork::claim(pid);
     if owned.parent().is_some() && fork.is_none() {
         crtos_core::debug!("pid {pid}: its parent is gone");
         return refuse(channel, owned);
+    }
+    if lock::is_sealed() && fork.is_none() && !executes {
+        crtos_core::info!("pid {pid}: a new program is refused, the realm is sealed");
+        return end(channel, owned, Operation::Refuse);
     }
     let shared = fork.as_ref().and_then(|fork| fork.shared_space(number));
     let is_guest = shared.is_some();
@@ -191,13 +215,19 @@ fn make(channel: Channel, owned: OwnedSlot) {
     };
     crtos_core::warn!("no memory for a process (pid {pid}, slot {slot})");
     fork.iter().for_each(|fork| fork.finish());
+    drop(executes.then(|| fork::taken_over(pid)));
     refuse(channel, owned);
 }
 
 /// Has the shadow of a process that cannot be made exit with 126.
-fn refuse(channel: Channel, mut owned: OwnedSlot) {
+fn refuse(channel: Channel, owned: OwnedSlot) {
+    end(channel, owned, Operation::Exit { status: 126 });
+}
+
+/// Has the shadow of a process that is not made end by that operation.
+fn end(channel: Channel, mut owned: OwnedSlot, operation: Operation<'_>) {
     let mut room = Room::default();
-    let operation = Operation::Exit { status: 126 }.encode(&mut room);
+    let operation = operation.encode(&mut room);
     owned.request(&Request { operation, rank: 0, cpu: RealmCpu::first() });
     let slot = owned.slot();
     spares::dispose([owned]);

@@ -12,7 +12,7 @@
 //! | [`call`] | one remote call |
 //! | [`mod@linux`] | system calls that Linux makes |
 //! | [`end`] | Linux has ended, as far as is known |
-//! | [`lock`] | whether Linux may end or stop programs |
+//! | [`lock`] | whether Linux may end or stop programs, or bring new ones |
 //! | [`slots`] | which slots the kernel holds, and whose they are |
 //! | [`replies`] | what Linux stored becomes wake-ups |
 //! | [`revocation`] | pages that Linux must let go of |
@@ -62,7 +62,7 @@ pub fn start() {
 pub fn doorbell(rank: u32) {
     if let Some(channel) = CHANNEL.get() {
         channel.count_doorbell_taken();
-        if channel.end_asked().is_some() {
+        if channel.is_asked() {
             housekeeper::wake();
         }
         end::look(*channel);

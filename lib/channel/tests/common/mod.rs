@@ -112,8 +112,8 @@ pub mod linux {
         revocations_waiting(finished: u32) -> u32;
         requests(word: u32) -> u64;
         waits_on(slot: u32, cpu: u32);
-        ask_end() -> u32;
-        end_answered(question: u32) -> bool;
+        put_question(seal: bool) -> u32;
+        is_answered(seal: bool, number: u32) -> bool;
     }
 }
 

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What Linux asks the kernel of a locked cell, by the number of the question.
+
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use crate::channel::{Channel, word};
+
+/// What Linux asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Question {
+    /// Whether the kernel agrees to its end.
+    End,
+    /// Whether the kernel takes no new program from now on.
+    Seal,
+}
+
+impl Question {
+    /// All of them.
+    pub const ALL: [Self; 2] = [Self::End, Self::Seal];
+
+    /// What was asked, and what was answered.
+    fn words(self, channel: &Channel) -> (&AtomicU32, &AtomicU32) {
+        match self {
+            Self::End => {
+                (word!(channel, AtomicU32, end.asked), word!(channel, AtomicU32, end.answered))
+            }
+            Self::Seal => {
+                (word!(channel, AtomicU32, seal.asked), word!(channel, AtomicU32, seal.answered))
+            }
+        }
+    }
+}
+
+impl Channel {
+    /// The number of that question, if Linux has asked it and has no answer. Any context.
+    #[inline]
+    pub fn asked(&self, question: Question) -> Option<u32> {
+        let (asked, answered) = question.words(self);
+        let asked = asked.load(Ordering::Relaxed);
+        (asked != answered.load(Ordering::Relaxed)).then_some(asked)
+    }
+
+    /// Whether a question has no answer. Any context.
+    #[inline]
+    pub fn is_asked(&self) -> bool {
+        Question::ALL.into_iter().any(|question| self.asked(question).is_some())
+    }
+
+    /// Says that the question with that number is answered. Linux sees all that was done before.
+    pub fn answer(&self, question: Question, number: u32) {
+        question.words(self).1.store(number, Ordering::Release);
+    }
+}
