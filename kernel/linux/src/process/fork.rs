@@ -342,6 +342,8 @@ fn adopt(user: &UserThread, fork: &Fork) -> Result<Beginning, AdoptError> {
 
 /// What a process that executes a program leaves to the one that goes on under the same pid.
 pub struct Legacy {
+    /// Which process leaves it.
+    process: ProcessNumber,
     pid: Pid,
     /// A process has come that goes on.
     is_claimed: bool,
@@ -386,8 +388,12 @@ pub fn claim(pid: Pid) -> bool {
 
 /// What the process `pid` had before it executed its program.
 pub fn taken_over(pid: Pid) -> Option<Legacy> {
+    take_legacy(|legacy| legacy.pid == pid)
+}
+
+fn take_legacy(is_meant: impl Fn(&Legacy) -> bool) -> Option<Legacy> {
     let mut handed_over = HANDED_OVER.lock();
-    let place = handed_over.iter().position(|legacy| legacy.pid == pid)?;
+    let place = handed_over.iter().position(is_meant)?;
     Some(handed_over.swap_remove(place))
 }
 
@@ -432,13 +438,15 @@ pub fn execve([path, arguments, environment, ..]: Args) -> SysResult {
     crate::memory::mappings::write_back_all(&*crate::memory::user::space()?);
     let current = task::current();
     let user = current.user().ok_or(Errno::ESRCH)?;
-    let (pid, files) = (user.process.pid, user.process.files());
-    // What another process with that id has left, and nobody came for.
-    drop(taken_over(pid));
+    let (process, pid, files) = (user.process.number, user.process.pid, user.process.files());
+    // What another process with that id has left, and nobody came for. What another thread of this
+    // one has left stays: the process that goes on takes that.
+    drop(take_legacy(|legacy| legacy.pid == pid && legacy.process != process));
     {
         let mut handed_over = HANDED_OVER.lock();
         handed_over.try_reserve(1).map_err(|_| Errno::ENOMEM)?;
         handed_over.push(Legacy {
+            process,
             pid,
             is_claimed: false,
             files: files.clone(),
