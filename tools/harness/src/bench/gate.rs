@@ -83,10 +83,10 @@ pub fn gate(replace: bool) -> Result<u8> {
 
 /// Measures the figures.
 ///
-/// Where threads of the kernel sleep, such as the housekeeper, is not the same after every start of
-/// a program. Each timer of theirs on the measured CPU makes a wake-up there about 50 instructions
-/// longer. So of a wake-up's starts the one with the shortest way counts, and further starts follow
-/// as long as that is longer than expected: a path that got longer is longer in all of them.
+/// Where the housekeeper sleeps is not the same after every start of a program. Its timer on the
+/// measured CPU makes a wake-up there about 50 instructions longer. So of a wake-up's starts the
+/// one with the shortest way counts, and further starts follow as long as that is longer than
+/// expected: a path that got longer is longer in all of them.
 fn measure(target: Target, expected: &Expected) -> Result<Results> {
     let names: Vec<String> = FIGURES
         .iter()
