@@ -63,8 +63,8 @@ pub fn calibrate() {
     const PATIENCE: Nanos = Nanos::from_millis(200);
     let clock = time::clock();
     // Long enough beside what comes between a count's end and the handler.
-    let least = |count| (0..TRIES).map(|_| time_of(count)).min().unwrap_or(0);
-    let wanted = (16 * least(SHORT)).clamp(clock.ticks(LONG), clock.ticks(LONGEST));
+    let least = (0..TRIES).map(|_| time_of(SHORT)).min().unwrap_or(0);
+    let wanted = (16 * least).clamp(clock.ticks(LONG), clock.ticks(LONGEST));
     let mut count = 2 * SHORT;
     while count < 1 << 31 && (0..TRIES).any(|_| time_of(count) < wanted) {
         count *= 2;

@@ -215,7 +215,9 @@ fn make(channel: Channel, owned: OwnedSlot) {
     };
     crtos_core::warn!("no memory for a process (pid {pid}, slot {slot})");
     fork.iter().for_each(|fork| fork.finish());
-    drop(executes.then(|| fork::taken_over(pid)));
+    if executes {
+        drop(fork::taken_over(pid));
+    }
     refuse(channel, owned);
 }
 
