@@ -4,6 +4,7 @@
 # what it holds then, it holds for no longer than a page takes. In virtual time, on one CPU.
 # kernels: 6.1
 # icount: yes
+# turns: short
 # shared: yes
 # timeout: 900
 set -u
