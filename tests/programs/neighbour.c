@@ -12,10 +12,13 @@
  *   move     mremap to another place
  *   replace  mmap over what is there, each page of which has been touched
  *   share    mmap of shared memory, munmap
- *   lock     munlockall, mlockall
+ *   lock     munlockall, mlockall; the pages that the other one touches go in between
  *   discard  madvise(MADV_DONTNEED), a write to each page
+ *   fork     fork, the end of the child
+ *   thread   pthread_create with that much stack, the end of the thread
  */
 #define _GNU_SOURCE
+#include <errno.h>
 #include <linux/futex.h>
 #include <pthread.h>
 #include <sched.h>
@@ -26,6 +29,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -100,9 +104,14 @@ static void share(void)
 	munmap(map(SIZE, MAP_SHARED | MAP_POPULATE), SIZE);
 }
 
+/* Memory of which a page is touched after each wake-up, and a futex that other processes share. */
+static char *fresh;
+static const size_t touched = (WARM_UP + WAKE_UPS) * PAGE;
+static uint32_t *futex;
+
 static void lock(void)
 {
-	if (munlockall() || mlockall(MCL_CURRENT))
+	if (munlockall() || madvise(fresh, touched, MADV_DONTNEED) || mlockall(MCL_CURRENT))
 		fail("mlockall");
 }
 
@@ -111,6 +120,41 @@ static void discard(void)
 	if (madvise(changed, SIZE, MADV_DONTNEED))
 		fail("madvise");
 	touch(changed);
+}
+
+static void fork_and_wait(void)
+{
+	const pid_t child = fork();
+	int status;
+
+	if (child < 0)
+		fail("fork");
+	if (child == 0)
+		_exit(0);
+	if (waitpid(child, &status, 0) != child || status)
+		fail("waitpid");
+}
+
+static void *end(void *unused)
+{
+	return unused;
+}
+
+static void start_thread(void)
+{
+	pthread_attr_t attributes;
+	pthread_t thread;
+
+	errno = pthread_attr_init(&attributes);
+	if (!errno)
+		errno = pthread_attr_setstacksize(&attributes, SIZE);
+	if (!errno)
+		errno = pthread_create(&thread, &attributes, end, NULL);
+	if (!errno)
+		errno = pthread_join(thread, NULL);
+	if (errno)
+		fail("thread");
+	pthread_attr_destroy(&attributes);
 }
 
 static const struct {
@@ -126,11 +170,10 @@ static const struct {
 	{ "share", share, 0 },
 	{ "lock", lock, SIZE },
 	{ "discard", discard, SIZE },
+	{ "fork", fork_and_wait, SIZE },
+	{ "thread", start_thread, 0 },
 };
 
-/* Memory of which a page is touched after each wake-up, and a futex that other processes share. */
-static char *fresh;
-static uint32_t *futex;
 static uint64_t late[WARM_UP + WAKE_UPS];
 
 static uint64_t nanoseconds(struct timespec time)
@@ -142,6 +185,7 @@ static void *periodic(void *unused)
 {
 	const struct sched_param highest = { .sched_priority = HIGHEST };
 	struct timespec deadline, now;
+	volatile char *next = fresh;
 
 	if (sched_setscheduler(0, SCHED_FIFO, &highest))
 		fail("sched_setscheduler");
@@ -154,8 +198,8 @@ static void *periodic(void *unused)
 		}
 		if (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &deadline, NULL))
 			fail("clock_nanosleep");
-		*(volatile char *)fresh = 1;
-		fresh += PAGE;
+		*next = 1;
+		next += PAGE;
 		if (syscall(SYS_futex, futex, FUTEX_WAKE, 1, NULL, NULL, 0) != 0)
 			fail("futex");
 		clock_gettime(CLOCK_MONOTONIC, &now);
@@ -167,7 +211,6 @@ static void *periodic(void *unused)
 
 int main(int argc, char **argv)
 {
-	const size_t touched = (WARM_UP + WAKE_UPS) * PAGE;
 	const size_t count = sizeof(neighbours) / sizeof(*neighbours);
 	const int all = argc == 3 && !strcmp(argv[2], "all");
 	size_t which = 0;

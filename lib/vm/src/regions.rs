@@ -2,8 +2,8 @@
 //! The regions of an address space: which addresses a program may use, with which rights, for what.
 //!
 //! Lengths and offsets are in bytes. Regions never overlap.
-//! Neighbours that are alike are one region, as `/proc/self/maps` shows them under Linux.
-//! Free room is found from the top downwards. Searches take logarithmic time.
+//! All that [`Regions`] does takes logarithmic time, so that it can be done with interrupts off.
+//! What concerns any number of regions is a sequence of such steps ([`crate::changes`]).
 
 use crate::{FRAME_SIZE, Kind, MapError, Protection};
 use alloc::collections::BTreeMap;
@@ -168,6 +168,17 @@ pub struct Regions<O> {
     usage: Usage,
 }
 
+/// What a look for free room has shown.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Room {
+    /// There is room at this address.
+    At(UserAddr),
+    /// There is none that ends above this address.
+    Below(UserAddr),
+    /// There is none.
+    None,
+}
+
 impl<O: Clone + PartialEq> Regions<O> {
     /// Makes an address space without regions. Addresses in `allowed` (page-aligned, ascending,
     /// disjoint) may be used.
@@ -182,12 +193,26 @@ impl<O: Clone + PartialEq> Regions<O> {
 
     /// Returns the region in which `address` lies.
     pub fn find(&self, address: UserAddr) -> Option<Region<O>> {
-        self.at_or_before(address).filter(|region| address < region.end)
+        self.body_at(address).map(Self::region)
     }
 
     /// Returns the first region that ends behind `address`.
     pub fn find_from(&self, address: UserAddr) -> Option<Region<O>> {
-        self.find(address).or_else(|| self.map.range(address..).next().map(Self::region))
+        self.body_from(address).map(Self::region)
+    }
+
+    /// Says whether all of `range` lies in one region and has the attributes that it has in
+    /// `before`, which was a region once and contains `range`.
+    pub fn is_as_before(&self, before: &Region<O>, range: &Range<UserAddr>) -> bool {
+        self.body_at(range.start).is_some_and(|(&start, body)| {
+            let (now, then) = (&body.attributes, &before.attributes);
+            range.end <= body.end
+                && if start <= before.start {
+                    now.continues(then, before.start - start)
+                } else {
+                    then.continues(now, start - before.start)
+                }
+        })
     }
 
     /// Iterates over the regions in ascending order.
@@ -204,48 +229,36 @@ impl<O: Clone + PartialEq> Regions<O> {
 
     /// Says whether nothing is mapped in `start..start + length`.
     pub fn is_free(&self, start: UserAddr, length: u64) -> bool {
-        self.find_from(start).is_none_or(|region| region.start >= start.saturating_add(length))
+        self.body_from(start).is_none_or(|(&next, _)| next >= start.saturating_add(length))
     }
 
-    /// Says whether all of `start..end` is mapped.
-    pub fn is_mapped(&self, start: UserAddr, end: UserAddr) -> bool {
-        let mut at = start;
-        while at < end {
-            match self.find(at) {
-                Some(region) => at = region.end,
-                None => return false,
-            }
+    /// Looks for `length` bytes, aligned to `align` (a power of two, at least a page), that end at
+    /// `end` or as far below as their alignment demands.
+    pub fn room_below(&self, end: UserAddr, length: u64, align: u64) -> Room {
+        let Some(allowed) = self.allowed.iter().rfind(|range| range.start < end) else {
+            return Room::None;
+        };
+        let start = allowed.end.min(end).checked_sub(length).map(|start| start.align_down(align));
+        let Some(start) = start.filter(|&start| start >= allowed.start) else {
+            return Room::Below(allowed.start);
+        };
+        // Regions do not overlap, so the last one that begins below the end of the candidate is the
+        // first that can be in its way.
+        match self.map.range(..start + length).next_back() {
+            Some((&begin, body)) if body.end > start => Room::Below(begin),
+            _ => Room::At(start),
         }
-        true
     }
 
-    /// Returns the highest free address for `length` bytes below `top`, aligned to `align` (a power
-    /// of two, at least a page).
-    pub fn find_free(&self, length: u64, align: u64, top: UserAddr) -> Option<UserAddr> {
-        for allowed in self.allowed.iter().rev() {
-            let mut end = allowed.end.min(top);
-            while let Some(start) = end.checked_sub(length).map(|start| start.align_down(align))
-                && start >= allowed.start
-            {
-                // Regions do not overlap, so the last one that begins below the end of the
-                // candidate is the first that can be in its way.
-                match self.map.range(..start + length).next_back().map(Self::region) {
-                    Some(region) if region.end > start => end = region.start,
-                    _ => return Some(start),
-                }
-            }
-        }
-        None
-    }
-
-    /// Maps a free range, which is page-aligned.
+    /// Maps a free range, which is page-aligned. It may be like its neighbours
+    /// ([`merge`](Self::merge)).
     pub fn insert(
         &mut self,
         start: UserAddr,
         length: u64,
         attributes: Attributes<O>,
     ) -> Result<(), MapError> {
-        Self::check(start, length)?;
+        check(start, length)?;
         if !self.is_allowed(start, length) {
             return Err(MapError::Denied);
         }
@@ -255,142 +268,39 @@ impl<O: Clone + PartialEq> Regions<O> {
         self.room(1)?;
         self.usage.count(&attributes, length, true);
         self.map.insert(start, Body { end: start + length, attributes });
-        self.merge(start);
-        self.merge(start + length);
         Ok(())
     }
 
-    /// Unmaps what is in the range, which may have holes, from its start on: as many pieces as
-    /// there is room for in `pieces`. Returns whether nothing is left.
-    pub fn remove(
+    /// Unmaps the first region that begins in `range`, all of it, and returns it.
+    pub fn remove(&mut self, range: &Range<UserAddr>) -> Option<Region<O>> {
+        let (&start, _) = self.map.range(range.clone()).next()?;
+        let Body { end, attributes } = self.map.remove(&start)?;
+        self.usage.count(&attributes, end - start, false);
+        Some(Region { start, end, attributes })
+    }
+
+    /// Changes the attributes of the region that begins at `start` and returns its end. Afterwards
+    /// it may be like its neighbours.
+    pub fn change(
         &mut self,
         start: UserAddr,
-        length: u64,
-        pieces: &mut [Option<Region<O>>],
-    ) -> Result<bool, MapError> {
-        Self::check(start, length)?;
-        let end = start.checked_add(length).ok_or(MapError::Invalid)?;
-        self.room(1)?;
-        self.split(start);
-        self.split(end);
-        for piece in pieces {
-            let Some((&at, _)) = self.map.range(start..end).next() else { return Ok(true) };
-            *piece = self.map.remove_entry(&at).map(|(start, Body { end, attributes })| {
-                self.usage.count(&attributes, end - start, false);
-                Region { start, end, attributes }
-            });
-        }
-        Ok(self.map.range(start..end).next().is_none())
+        change: impl FnOnce(&mut Attributes<O>),
+    ) -> Option<UserAddr> {
+        let body = self.map.get_mut(&start)?;
+        let length = body.end - start;
+        self.usage.count(&body.attributes, length, false);
+        change(&mut body.attributes);
+        self.usage.count(&body.attributes, length, true);
+        Some(body.end)
     }
 
-    /// Changes the rights of a range without holes; [`MapError::Access`] if a part may not be made
-    /// writable.
-    pub fn protect(
-        &mut self,
-        start: UserAddr,
-        length: u64,
-        protection: Protection,
-    ) -> Result<(), MapError> {
-        let may_write = |attributes: &Attributes<O>| {
-            attributes.backing.as_ref().is_none_or(|backing| backing.may_write)
-        };
-        let writes = protection.contains(Protection::WRITE);
-        self.change(
-            start,
-            length,
-            |attributes| {
-                if writes && !may_write(attributes) { Err(MapError::Access) } else { Ok(()) }
-            },
-            |attributes| attributes.protection = protection,
-        )
-    }
-
-    /// Locks a range without holes, or unlocks it.
-    pub fn lock(&mut self, start: UserAddr, length: u64, locked: bool) -> Result<(), MapError> {
-        self.change(start, length, |_| Ok(()), |attributes| attributes.locked = locked)
-    }
-
-    /// Changes what a forked process gets of a range without holes; [`MapError::Invalid`] if an
-    /// object were to be cleared.
-    pub fn set_on_fork(
-        &mut self,
-        start: UserAddr,
-        length: u64,
-        set: impl Fn(&mut OnFork),
-    ) -> Result<(), MapError> {
-        self.change(
-            start,
-            length,
-            |attributes| {
-                let mut on_fork = attributes.on_fork;
-                set(&mut on_fork);
-                let possible = !on_fork.cleared || attributes.backing.is_none();
-                if possible { Ok(()) } else { Err(MapError::Invalid) }
-            },
-            |attributes| set(&mut attributes.on_fork),
-        )
-    }
-
-    /// Changes the attributes of a range without holes if `check` accepts them all.
-    fn change(
-        &mut self,
-        start: UserAddr,
-        length: u64,
-        check: impl Fn(&Attributes<O>) -> Result<(), MapError>,
-        change: impl Fn(&mut Attributes<O>),
-    ) -> Result<(), MapError> {
-        Self::check(start, length)?;
-        let end = start.checked_add(length).ok_or(MapError::NoMemory)?;
-        if !self.is_mapped(start, end) {
-            return Err(MapError::NoMemory);
-        }
-        self.room(2)?;
-        self.split(start);
-        self.split(end);
-        // Even when the check fails, what was split is joined again below.
-        let checked = self.map.range(start..end).try_for_each(|(_, body)| check(&body.attributes));
-        if checked.is_ok() {
-            for (&start, body) in self.map.range_mut(start..end) {
-                let length = body.end - start;
-                self.usage.count(&body.attributes, length, false);
-                change(&mut body.attributes);
-                self.usage.count(&body.attributes, length, true);
-            }
-        }
-        let mut at = end;
-        loop {
-            self.merge(at);
-            if at <= start {
-                break;
-            }
-            // Towards the start: the beginning of the region that ends at or spans `at`.
-            at = self.map.range(..at).next_back().map_or(start, |(&begin, _)| begin);
-        }
-        checked
-    }
-
-    fn region((&start, body): (&UserAddr, &Body<O>)) -> Region<O> {
-        Region { start, end: body.end, attributes: body.attributes.clone() }
-    }
-
-    fn at_or_before(&self, address: UserAddr) -> Option<Region<O>> {
-        self.map.range(..=address).next_back().map(Self::region)
-    }
-
-    fn check(start: UserAddr, length: u64) -> Result<(), MapError> {
-        if length == 0 || !(start.get() | length).is_multiple_of(FRAME_SIZE) {
-            Err(MapError::Invalid)
-        } else {
-            Ok(())
-        }
-    }
-
-    fn room(&self, more: usize) -> Result<(), MapError> {
+    /// Says whether there may be so many regions more: [`MapError::NoMemory`] if not.
+    pub fn room(&self, more: usize) -> Result<(), MapError> {
         if self.map.len() + more > MAX_REGIONS { Err(MapError::NoMemory) } else { Ok(()) }
     }
 
     /// Makes `at` a boundary if it lies inside a region.
-    fn split(&mut self, at: UserAddr) {
+    pub fn split(&mut self, at: UserAddr) {
         if let Some((&start, body)) = self.map.range_mut(..at).next_back()
             && at < body.end
         {
@@ -401,217 +311,39 @@ impl<O: Clone + PartialEq> Regions<O> {
     }
 
     /// Joins the regions that meet at `at` if they are alike.
-    fn merge(&mut self, at: UserAddr) {
-        let Some(after) = self.map.get(&at) else { return };
-        let Some((&start, before)) = self.map.range(..at).next_back() else { return };
-        if before.end != at || !before.attributes.continues(&after.attributes, at - start) {
+    pub fn merge(&mut self, at: UserAddr) {
+        let mut near = self.map.range_mut(..=at);
+        let Some((&last, after)) = near.next_back() else { return };
+        if last != at {
             return;
         }
-        let end = after.end;
-        self.map.remove(&at);
-        if let Some(before) = self.map.get_mut(&start) {
-            before.end = end;
+        let Some((&start, before)) = near.next_back() else { return };
+        if before.end == at && before.attributes.continues(&after.attributes, at - start) {
+            before.end = after.end;
+            self.map.remove(&at);
         }
+    }
+
+    fn region((&start, body): (&UserAddr, &Body<O>)) -> Region<O> {
+        Region { start, end: body.end, attributes: body.attributes.clone() }
+    }
+
+    /// The region in which `address` lies.
+    fn body_at(&self, address: UserAddr) -> Option<(&UserAddr, &Body<O>)> {
+        self.map.range(..=address).next_back().filter(|(_, body)| address < body.end)
+    }
+
+    /// The first region that ends behind `address`.
+    fn body_from(&self, address: UserAddr) -> Option<(&UserAddr, &Body<O>)> {
+        self.body_at(address).or_else(|| self.map.range(address..).next())
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    const PAGES: u64 = 64;
-    const HOLE: Range<u64> = 40..44;
-
-    /// The address of the page with this number.
-    fn page(number: u64) -> UserAddr {
-        UserAddr::new(number * FRAME_SIZE)
-    }
-
-    #[derive(Clone, Debug)]
-    enum Step {
-        Insert(u64, u64, u8, u8),
-        Remove(u64, u64, usize),
-        Protect(u64, u64, u8),
-        Lock(u64, u64, bool),
-        Clear(u64, u64, bool),
-        Find(u64, u64, u64),
-    }
-
-    fn step() -> impl Strategy<Value = Step> {
-        prop_oneof![
-            (0..PAGES, 1u64..12, 0u8..4, 0u8..5).prop_map(|(s, l, p, k)| Step::Insert(s, l, p, k)),
-            (0..PAGES, 1u64..12, 1usize..5).prop_map(|(s, l, room)| Step::Remove(s, l, room)),
-            (0..PAGES, 1u64..12, 0u8..4).prop_map(|(s, l, p)| Step::Protect(s, l, p)),
-            (0..PAGES, 1u64..12, any::<bool>()).prop_map(|(s, l, on)| Step::Lock(s, l, on)),
-            (0..PAGES, 1u64..12, any::<bool>()).prop_map(|(s, l, on)| Step::Clear(s, l, on)),
-            (1u64..12, 0u64..3, 0..PAGES + 1).prop_map(|(l, a, t)| Step::Find(l, a, t)),
-        ]
-    }
-
-    /// Plain memory, the heap, or an object: private, shared, shared and never writable. Objects
-    /// are mapped at the offsets of their addresses.
-    fn attributes(protection: u8, which: u8, page: u64) -> Attributes<u8> {
-        let protection = Protection::from_bits_truncate(protection);
-        let kind = if which == 1 { Kind::Heap } else { Kind::Anonymous };
-        let backing = (which > 1).then_some(Backing {
-            object: which,
-            offset: page * FRAME_SIZE,
-            shared: which > 2,
-            may_write: which != 4,
-        });
-        Attributes { backing, ..Attributes::plain(protection, kind) }
-    }
-
-    type Model = Vec<Option<Attributes<u8>>>;
-
-    /// The regions that the array of pages means.
-    fn runs(model: &Model) -> Vec<Region<u8>> {
-        let mut regions: Vec<Region<u8>> = Vec::new();
-        for (page, entry) in model.iter().enumerate() {
-            let Some(attributes) = entry.clone() else { continue };
-            let start = self::page(page as u64);
-            match regions.last_mut() {
-                Some(last)
-                    if last.end == start && last.attributes.from(last.length()) == attributes =>
-                {
-                    last.end += FRAME_SIZE
-                }
-                _ => regions.push(Region { start, end: start + FRAME_SIZE, attributes }),
-            }
-        }
-        regions
-    }
-
-    proptest! {
-        #[test]
-        fn behaves_like_an_array_of_pages(steps in proptest::collection::vec(step(), 0..120)) {
-            let allowed = [page(0)..page(HOLE.start), page(HOLE.end)..page(PAGES)];
-            let mut regions = Regions::new(&allowed);
-            let mut model: Model = vec![None; PAGES as usize];
-            let usable = |s: u64, l: u64| s + l <= PAGES && (s + l <= HOLE.start || s >= HOLE.end);
-            for step in steps {
-                match step {
-                    Step::Insert(s, l, p, k) => {
-                        let result = regions.insert(page(s), l * FRAME_SIZE, attributes(p, k, s));
-                        if !usable(s, l) {
-                            prop_assert_eq!(result, Err(MapError::Denied));
-                        } else if (s..s + l).any(|page| model[page as usize].is_some()) {
-                            prop_assert_eq!(result, Err(MapError::Exists));
-                        } else {
-                            prop_assert_eq!(result, Ok(()));
-                            (s..s + l).for_each(|page| {
-                                model[page as usize] = Some(attributes(p, k, page))
-                            });
-                        }
-                    }
-                    Step::Remove(s, l, room) => {
-                        let mut pages = 0;
-                        let mut done = false;
-                        while !done {
-                            let mut pieces = vec![None; room];
-                            done = regions.remove(page(s), l * FRAME_SIZE, &mut pieces).unwrap();
-                            prop_assert!(done || pieces.iter().all(Option::is_some));
-                            let lengths = pieces.iter().flatten().map(Region::length);
-                            pages += lengths.sum::<u64>() / FRAME_SIZE;
-                        }
-                        for page in s..(s + l).min(PAGES) {
-                            if model[page as usize].take().is_some() {
-                                pages -= 1;
-                            }
-                        }
-                        prop_assert_eq!(pages, 0);
-                    }
-                    Step::Protect(s, l, p) => {
-                        let protection = Protection::from_bits_truncate(p);
-                        let result = regions.protect(page(s), l * FRAME_SIZE, protection);
-                        let whole =
-                            s + l <= PAGES && (s..s + l).all(|page| model[page as usize].is_some());
-                        let denied = protection.contains(Protection::WRITE)
-                            && whole
-                            && (s..s + l).any(|page| {
-                                model[page as usize].as_ref().is_some_and(|a| {
-                                    a.backing.as_ref().is_some_and(|b| !b.may_write)
-                                })
-                            });
-                        let expected = match (whole, denied) {
-                            (false, _) => Err(MapError::NoMemory),
-                            (_, true) => Err(MapError::Access),
-                            _ => Ok(()),
-                        };
-                        prop_assert_eq!(result, expected);
-                        if result.is_ok() {
-                            (s..s + l).for_each(|page| {
-                                if let Some(entry) = &mut model[page as usize] {
-                                    entry.protection = protection
-                                }
-                            });
-                        }
-                    }
-                    Step::Lock(s, l, on) => {
-                        let whole =
-                            s + l <= PAGES && (s..s + l).all(|page| model[page as usize].is_some());
-                        prop_assert_eq!(regions.lock(page(s), l * FRAME_SIZE, on).is_ok(), whole);
-                        if whole {
-                            (s..s + l).for_each(|page| {
-                                if let Some(entry) = &mut model[page as usize] {
-                                    entry.locked = on
-                                }
-                            });
-                        }
-                    }
-                    Step::Clear(s, l, on) => {
-                        let result = regions
-                            .set_on_fork(page(s), l * FRAME_SIZE, |on_fork| on_fork.cleared = on);
-                        let whole =
-                            s + l <= PAGES && (s..s + l).all(|page| model[page as usize].is_some());
-                        let objects = whole
-                            && (s..s + l).any(|page| {
-                                model[page as usize].as_ref().is_some_and(|a| a.backing.is_some())
-                            });
-                        let expected = match (whole, on && objects) {
-                            (false, _) => Err(MapError::NoMemory),
-                            (_, true) => Err(MapError::Invalid),
-                            _ => Ok(()),
-                        };
-                        prop_assert_eq!(result, expected);
-                        if result.is_ok() {
-                            (s..s + l).for_each(|page| {
-                                if let Some(entry) = &mut model[page as usize] {
-                                    entry.on_fork.cleared = on
-                                }
-                            });
-                        }
-                    }
-                    Step::Find(l, a, top) => {
-                        let align = 1 << a;
-                        let expected = (0..top).rev().find(|&s| {
-                            s % align == 0
-                                && s + l <= top
-                                && usable(s, l)
-                                && (s..s + l).all(|page| model[page as usize].is_none())
-                        });
-                        let found =
-                            regions.find_free(l * FRAME_SIZE, align * FRAME_SIZE, page(top));
-                        prop_assert_eq!(found, expected.map(page));
-                    }
-                }
-                prop_assert_eq!(regions.iter().collect::<Vec<_>>(), runs(&model));
-                let bytes = |counts: &dyn Fn(&Attributes<u8>) -> bool| {
-                    model.iter().flatten().filter(|a| counts(a)).count() as u64 * FRAME_SIZE
-                };
-                let usage = Usage {
-                    mapped: bytes(&|_| true),
-                    data: bytes(&|a| a.protection.contains(Protection::WRITE) && !a.is_shared()),
-                    locked: bytes(&|a| a.locked),
-                };
-                prop_assert_eq!(regions.usage(), usage);
-                for index in 0..PAGES {
-                    let found = regions.find(page(index) + 5);
-                    let found = found.map(|r| r.attributes.from(page(index) - r.start));
-                    prop_assert_eq!(&found, &model[index as usize]);
-                }
-            }
-        }
+/// Says whether a range can be one: not empty, and made of whole pages.
+pub(crate) fn check(start: UserAddr, length: u64) -> Result<(), MapError> {
+    if length == 0 || !(start.get() | length).is_multiple_of(FRAME_SIZE) {
+        Err(MapError::Invalid)
+    } else {
+        Ok(())
     }
 }

@@ -16,7 +16,7 @@ use crtos_results::order::{Choice, Size, named};
 use crtos_results::{Cell, Results, table};
 
 use super::machine::Measuring;
-use super::neighbours::{Delay, GOAL_NS, neighbours};
+use super::neighbours::{Delay, MOST_NS, neighbours};
 use super::system::{CPU, OTHER_CPU, Target};
 use crate::kernels::Flavour;
 use crate::paths;
@@ -58,7 +58,7 @@ pub fn gate(replace: bool) -> Result<u8> {
     }
     let delays = neighbours()?;
     println!(
-        "a thread is ready later beside another one that does this with 256 MiB, in instructions of its CPU (goal: {GOAL_NS})"
+        "a thread is ready later beside another one that does this with 256 MiB, in instructions of its CPU (at most {MOST_NS})"
     );
     for Delay { neighbour, latest, delay } in &delays {
         println!("{neighbour:>8}  latest {latest:>6}, later by {delay:>6}");

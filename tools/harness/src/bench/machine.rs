@@ -16,7 +16,7 @@ use crate::{progress, quote};
 /// Memory of the machine.
 pub const MEMORY: &str = "2G";
 /// Memory that Linux gives to the realm.
-const REALM_MEMORY: &str = "512M";
+const REALM_MEMORY: &str = "768M";
 /// How long the machine may take to boot, in real time, on a busy host.
 const BOOT_PATIENCE: Duration = Duration::from_secs(400);
 /// How long a measurement may take in real time, beside its samples.

@@ -15,7 +15,7 @@ impl AddressSpace {
     /// program does not have it alone. Looks at all pages of the program; preemptible. Thread
     /// context; may sleep.
     pub(crate) fn give_up(&self, frame: Frame) -> Option<UserAddr> {
-        let _changes = self.changes.lock();
+        let _changes = self.changes();
         let mut at = UserAddr::NULL;
         while at < UserAddr::END {
             let scan = self.tables.lock().scan(at..UserAddr::END, &mut Steps::of_section());

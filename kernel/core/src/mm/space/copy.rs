@@ -63,7 +63,7 @@ impl AddressSpace {
 
     /// An access that the region at `address` allows.
     fn any_access(&self, address: UserAddr) -> Option<Access> {
-        let protection = self.layout_at(address).regions.find(address)?.protection();
+        let protection = self.region_at(address)?.protection();
         [Access::Read, Access::Write, Access::Execute]
             .into_iter()
             .find(|access| access.allowed_by(protection))

@@ -15,12 +15,16 @@ use crate::task;
 use core::ops::Range;
 use core::sync::atomic::Ordering;
 use crtos_abi::UserAddr;
-use crtos_vm::{BLOCK_SIZE, Entry, Flags, Frame, FrameSize, Kind, MapError, Protection};
+use crtos_vm::{
+    BLOCK_SIZE, Entry, FRAME_SIZE, Flags, Frame, FrameSize, Kind, MapError, Protection,
+};
 
-/// Why a page cannot lie at an address, as found with the layout locked.
+/// Why a page cannot lie at an address yet.
 pub(in crate::mm) enum Obstacle {
     /// It never can.
     Never(FaultError),
+    /// Another thread has changed what is mapped there: all is looked at again.
+    Changed,
     /// It has to be read from Linux before.
     Unread,
     /// A cleared page belongs there, which is not ready.
@@ -91,7 +95,7 @@ impl AddressSpace {
         }
     }
 
-    /// Does, with nothing locked, what has to be done before a page can lie at `address`.
+    /// Does what has to be done before a page can lie at `address`.
     fn overcome(
         &self,
         obstacle: Obstacle,
@@ -100,6 +104,7 @@ impl AddressSpace {
     ) -> Result<(), FaultError> {
         match obstacle {
             Obstacle::Never(error) => Err(error),
+            Obstacle::Changed => Ok(()),
             Obstacle::Unread => self.bring_in(address),
             Obstacle::NoPage => prepared.add_page().ok_or(FaultError::NoMemory),
             Obstacle::NoCopy(from) => prepared.add_copy(from).ok_or(FaultError::NoMemory),
@@ -117,44 +122,38 @@ impl AddressSpace {
         access: Access,
         prepared: &mut Prepared<'_>,
     ) -> Result<(), Obstacle> {
-        let layout = self.layout_at(address);
-        let region = layout.regions.find(address).ok_or(FaultError::Unmapped)?;
+        let region = self.region_at(address).ok_or(FaultError::Unmapped)?;
         if !access.allowed_by(region.protection()) {
             return Err(FaultError::Protected.into());
         }
         let present = self.tables.lock().get(address);
-        let revoked = match present {
+        match present {
             // Another thread was faster, or the rights changed meanwhile.
-            Some((entry, _)) if access.allowed_in(entry.flags()) => None,
-            Some(_) => self.upgrade(&region, address, prepared)?,
+            Some((entry, _)) if access.allowed_in(entry.flags()) => Ok(()),
+            Some(_) => self.upgrade(&region, address, prepared),
             None => {
                 self.fill(&region, address, access == Access::Write, false, prepared)?;
-                None
+                Ok(())
             }
-        };
-        drop(layout);
-        if let Some(revoked) = revoked {
-            self.revoke.revoke(revoked);
         }
-        Ok(())
     }
 
     /// Gives the page at `address` all rights of `region`, with a copy of its own if others use it
-    /// too. The layout is locked. What Linux was given before is returned, to be revoked.
+    /// too. If it has gone, nothing happens.
     fn upgrade(
         &self,
         region: &Region,
         address: UserAddr,
         prepared: &mut Prepared<'_>,
-    ) -> Result<Option<Revoked>, Obstacle> {
+    ) -> Result<(), Obstacle> {
         let page = address.page_down();
+        let range = page..page + FRAME_SIZE;
         let protection = region.protection();
-        let shared = {
-            let mut stale = Stale::new(self.root);
-            let mut tables = self.tables.lock();
+        let mut stale = Stale::new(self.root);
+        let shared = self.in_tables(region, &range, |tables| {
             let Some((entry, size)) = tables.get(page) else { return Ok(None) };
             if frames::is_retired(entry.frame()) {
-                return Err(FaultError::Broken.into());
+                return Err(FaultError::Broken);
             }
             let own = size == FrameSize::Large
                 || region.attributes.is_shared()
@@ -163,37 +162,36 @@ impl AddressSpace {
                 tables.protect(page, protection, &mut stale);
                 return Ok(None);
             }
-            OwnedPage::shared(entry.frame()).ok_or(FaultError::NoMemory)?
-        };
+            OwnedPage::shared(entry.frame()).ok_or(FaultError::NoMemory).map(Some)
+        });
+        let Some(shared) = shared.ok_or(Obstacle::Changed)?? else { return Ok(()) };
         let PageCopy { from, page: new } = prepared.copy_of(shared)?;
         let old = from.frame();
-        let mut stale = Stale::new(self.root);
-        let mut tables = self.tables.lock();
-        let replaced = match tables.get(page) {
+        let to = Entry::user_page(new.frame(), FrameSize::Small, protection);
+        let replaced = self.in_tables(region, &range, |tables| match tables.get(page) {
             Some((entry, FrameSize::Small)) if entry.frame() == old => {
-                tables.take(page, &mut stale);
-                let to = Entry::user_page(new.into_frame(), FrameSize::Small, protection);
+                // Linux may be shown the page until it is taken.
+                let taken = tables.take(page, &mut stale);
                 // The table is there: this cannot fail.
                 let _ = tables.map(page, FrameSize::Small, to, &mut stale);
-                Some(entry)
+                taken.map(|(entry, _)| entry)
             }
             _ => None,
-        };
-        drop(tables);
+        });
         stale.settle();
-        Ok(match replaced {
-            // It went meanwhile; the access is tried again.
-            None => None,
-            Some(entry) if entry.flags().contains(Flags::EXPOSED) => Some(Revoked::one(page, old)),
-            Some(_) => {
+        if let Some(entry) = replaced.ok_or(Obstacle::Changed)? {
+            new.into_frame();
+            if entry.flags().contains(Flags::EXPOSED) {
+                self.revoke.revoke(Revoked::one(page, old));
+            } else {
                 frames::release(old, FrameSize::Small);
-                None
             }
-        })
+        }
+        Ok(())
     }
 
     /// Puts a page at `address` in `region`: of its object, a copy of that for a `write` to private
-    /// memory, or a cleared one. The layout is locked, and there is no page yet.
+    /// memory, or a cleared one. There was no page just now.
     fn fill(
         &self,
         region: &Region,
@@ -214,10 +212,7 @@ impl AddressSpace {
                 }
             }
             let entry = Entry::user_page(content.into_frame(), FrameSize::Small, protection);
-            return match self.put(page, entry, FrameSize::Small)? {
-                true => Ok(FrameSize::Small),
-                false => Err(FaultError::NoMemory.into()),
-            };
+            return self.put_in(region, page, entry, FrameSize::Small);
         }
         let cleared =
             |frame, size| Entry::user_page(frame, size, region.protection()).with(Flags::CLEARED);
@@ -230,19 +225,33 @@ impl AddressSpace {
             && let Some(block) = prepared.block()?
         {
             let entry = cleared(block.into_frame(), FrameSize::Large);
-            if self.put(start, entry, FrameSize::Large)? {
-                return Ok(FrameSize::Large);
-            }
+            return self.put_in(region, start, entry, FrameSize::Large);
         }
         let frame = prepared.page()?.into_frame();
-        match self.put(page, cleared(frame, FrameSize::Small), FrameSize::Small)? {
-            true => Ok(FrameSize::Small),
-            false => Err(FaultError::NoMemory.into()),
+        self.put_in(region, page, cleared(frame, FrameSize::Small), FrameSize::Small)
+    }
+
+    /// Maps the page of `entry`, which the caller owns, in `region`, and returns its size.
+    /// [`Obstacle::Changed`] also if something is in the way.
+    fn put_in(
+        &self,
+        region: &Region,
+        address: UserAddr,
+        entry: Entry,
+        size: FrameSize,
+    ) -> Result<FrameSize, Obstacle> {
+        let mut stale = Stale::new(self.root);
+        let range = address..address + size.bytes();
+        let mapped =
+            self.in_tables(region, &range, |tables| tables.map(address, size, entry, &mut stale));
+        match self.counted(entry, size, mapped.unwrap_or(Ok(false)))? {
+            true => Ok(size),
+            false => Err(Obstacle::Changed),
         }
     }
 
-    /// Maps the page of `entry`, which the caller owns, where there is none. `false` if something
-    /// is in the way. The page is given back if that fails.
+    /// Maps the page of `entry`, which the caller owns, where there is none, in a space that nobody
+    /// uses yet. `false` if something is in the way.
     pub(super) fn put(
         &self,
         address: UserAddr,
@@ -251,6 +260,16 @@ impl AddressSpace {
     ) -> Result<bool, FaultError> {
         let mut stale = Stale::new(self.root);
         let mapped = self.tables.lock().map(address, size, entry, &mut stale);
+        self.counted(entry, size, mapped)
+    }
+
+    /// Counts the page of `entry` if it was mapped, or gives it back.
+    fn counted(
+        &self,
+        entry: Entry,
+        size: FrameSize,
+        mapped: Result<bool, NoFrames>,
+    ) -> Result<bool, FaultError> {
         if mapped == Ok(true) {
             self.present.fetch_add(size.bytes(), Ordering::Relaxed);
         } else {
@@ -268,30 +287,21 @@ impl AddressSpace {
         let mut prepared = Prepared::new(self);
         while at < range.end {
             prepared.refill();
-            let layout = self.layout_at(at);
-            let region = layout.regions.find(at).ok_or(MapError::NoMemory)?;
+            let region = self.region_at(at).ok_or(MapError::NoMemory)?;
             let protection = region.protection();
             if protection.is_empty() {
                 return Err(MapError::NoMemory);
             }
             let writes = protection.contains(Protection::WRITE);
             let present = self.tables.lock().get(at);
-            let mut revoked = None;
             let filled = match present {
                 // What a write would copy is copied now.
                 Some((entry, size)) if writes && !entry.flags().contains(Flags::WRITE) => {
-                    self.upgrade(&region, at, &mut prepared).map(|pages| {
-                        revoked = pages;
-                        size
-                    })
+                    self.upgrade(&region, at, &mut prepared).map(|()| size)
                 }
                 Some((_, size)) => Ok(size),
                 None => self.fill(&region, at, writes, true, &mut prepared),
             };
-            drop(layout);
-            if let Some(revoked) = revoked {
-                self.revoke.revoke(revoked);
-            }
             let size = match filled {
                 Ok(size) => size,
                 Err(obstacle) => {
@@ -317,9 +327,7 @@ impl AddressSpace {
     /// Whether the page at `address`, which is mapped, would be there at once. Of an object, all
     /// counts as there.
     pub fn is_resident(&self, address: UserAddr) -> bool {
-        let layout = self.layout_at(address);
-        let of_object =
-            layout.regions.find(address).is_some_and(|r| r.object_at(address).is_some());
+        let of_object = self.region_at(address).is_some_and(|r| r.object_at(address).is_some());
         of_object || self.tables.lock().get(address).is_some()
     }
 

@@ -13,14 +13,14 @@ use crate::mm::{frames, heap};
 use crate::task;
 use core::sync::atomic::Ordering;
 use crtos_abi::UserAddr;
-use crtos_vm::{Entry, FRAME_SIZE, Flags, Frame, FrameSize, Protection};
+use crtos_vm::{Entry, FRAME_SIZE, Flags, Frame, FrameSize, Protection, Stepwise};
 
 impl AddressSpace {
     /// Makes this space, which is empty and nobody uses yet, a copy of `parent`. Threads of the
     /// parent that change what is mapped wait; others go on, and the copy may have some of what
     /// they write. Thread context; preemptible.
     pub fn copy_from(&self, parent: &AddressSpace) -> Result<(), MapError> {
-        let _changes = parent.changes.lock();
+        let _changes = parent.changes();
         {
             // The child's shadow inherits them.
             let from = parent.mirrors.lock();
@@ -36,6 +36,7 @@ impl AddressSpace {
             to.heap_end = from.heap_end;
             to.mmap_top = from.mmap_top;
         }
+        let changes = self.changes();
         let mut at = UserAddr::NULL;
         while let Some(region) = parent.next_region(at) {
             at = region.end;
@@ -49,7 +50,7 @@ impl AddressSpace {
             // Locks are not inherited.
             let mut attributes = region.attributes.clone();
             attributes.locked = false;
-            self.layout.lock().regions.insert(region.start, region.length(), attributes)?;
+            changes.insert(region.start, region.length(), attributes)?;
             // What is shared is found in its object.
             if !region.attributes.is_shared() && !on_fork.cleared {
                 self.copy_pages(parent, &region)?;

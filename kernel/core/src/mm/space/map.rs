@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Changing what is mapped: mmap, munmap, mprotect, mremap, brk, and giving up contents.
 //!
-//! Everything here holds `changes`.
+//! Everything here holds `changes` ([`Changes`]).
 
 use super::revoke::{Collected, LIMIT, Revoked};
-use super::{AddressSpace, Attributes, Backing, Map, NOTHING, Region, pages_of, whole_pages};
+use super::{
+    AddressSpace, Attributes, Backing, Changes, Map, NOTHING, Region, pages_of, whole_pages,
+};
 use crate::arch::paging::{NoFrames, Parts, Scan, Steps};
 use crate::arch::tlb::Stale;
 use crate::mm::{frames, heap};
@@ -16,6 +18,7 @@ use core::sync::atomic::Ordering;
 use crtos_abi::UserAddr;
 use crtos_vm::{
     BLOCK_SIZE, FRAME_SIZE, Flags, FrameSize, Kind, MapError, OnFork, Placement, Protection,
+    Stepwise,
 };
 
 /// Most pages taken out of the tables at a time.
@@ -24,8 +27,6 @@ const BATCH: usize = 32;
 const STEP: usize = 6;
 /// The same where their rights change, which takes longer.
 const RIGHTS_STEP: usize = 5;
-/// Most regions that are taken out of the layout while it is locked.
-const PIECES: usize = 4;
 
 impl AddressSpace {
     /// Maps; returns the address.
@@ -42,20 +43,16 @@ impl AddressSpace {
         if !heap::has_reserve() {
             return Err(MapError::NoMemory);
         }
-        let changes = self.changes.lock();
+        let changes = self.changes();
         let mut change = None;
-        let mut layout = self.layout.lock();
+        let is_free = |start| {
+            changes
+                .step(|regions| regions.is_allowed(start, length) && regions.is_free(start, length))
+        };
         let start = match placement {
             Placement::Anywhere { hint } => {
                 let hint = hint.align_down(align);
-                if !hint.is_null()
-                    && layout.regions.is_allowed(hint, length)
-                    && layout.regions.is_free(hint, length)
-                {
-                    hint
-                } else {
-                    layout.find_free(length, align)?
-                }
+                if !hint.is_null() && is_free(hint) { hint } else { changes.room(length, align)? }
             }
             Placement::NoReplace(start) | Placement::Fixed(start) => {
                 if !start.is_aligned(align) {
@@ -64,25 +61,23 @@ impl AddressSpace {
                 if start.checked_add(length).is_none_or(|end| end > UserAddr::END) {
                     return Err(MapError::NoMemory);
                 }
-                if !layout.regions.is_allowed(start, length) {
+                if !changes.step(|regions| regions.is_allowed(start, length)) {
                     return Err(MapError::Denied);
                 }
-                if matches!(placement, Placement::Fixed(_))
-                    && !layout.regions.is_free(start, length)
-                {
+                if matches!(placement, Placement::Fixed(_)) && !is_free(start) {
                     let range = start..start + length;
-                    drop(layout);
-                    change.insert(self.change([range.clone(), NOTHING])).clear(range)?;
-                    layout = self.layout.lock();
+                    change.insert(changes.begin([range.clone(), NOTHING])).clear(range)?;
                 }
                 start
             }
         };
-        let locked = layout.populate;
-        let populate = populate || backing.is_some() && layout.populate_files;
+        let (locked, populate_files) = {
+            let layout = self.layout.lock();
+            (layout.populate, layout.populate_files)
+        };
+        let populate = populate || backing.is_some() && populate_files;
         let attributes = Attributes { locked, backing, ..Attributes::plain(protection, kind) };
-        layout.regions.insert(start, length, attributes)?;
-        drop(layout);
+        changes.insert(start, length, attributes)?;
         drop(change);
         drop(changes);
         if (populate || locked) && !protection.is_empty() {
@@ -99,33 +94,7 @@ impl AddressSpace {
     /// Unmaps all in the range; holes are fine.
     pub fn unmap(&self, start: UserAddr, length: u64) -> Result<(), MapError> {
         let range = pages_of(start, length)?;
-        let _changes = self.changes.lock();
-        self.unmap_locked(range)
-    }
-
-    fn unmap_locked(&self, range: Range<UserAddr>) -> Result<(), MapError> {
-        self.remove_regions(&range)?;
-        self.sweep(range, &mut |pages| self.revoke.revoke(pages))
-    }
-
-    /// Begins a change of what is mapped in these ranges. The caller holds `changes` until it has
-    /// ended, and not the layout.
-    fn change(&self, ranges: [Range<UserAddr>; 2]) -> Change<'_> {
-        self.layout.lock().in_change = ranges;
-        Change { space: self, revoked: Vec::new() }
-    }
-
-    /// Forgets which regions there are in `range`, a few at a time. Dropping one can free an object
-    /// with all its pages, so the layout is not locked then.
-    fn remove_regions(&self, range: &Range<UserAddr>) -> Result<(), MapError> {
-        let mut done = false;
-        while !done {
-            let mut pieces = [const { None }; PIECES];
-            let mut layout = self.layout.lock();
-            done = layout.regions.remove(range.start, range.end - range.start, &mut pieces)?;
-            drop(layout);
-        }
-        Ok(())
+        self.changes().unmap(range)
     }
 
     /// Takes all pages of `range` out of the tables: frees those that Linux does not know and hands
@@ -224,9 +193,9 @@ impl AddressSpace {
         if !heap::has_reserve() {
             return Err(MapError::NoMemory);
         }
-        let changes = self.changes.lock();
+        let changes = self.changes();
         self.split_edges(&range)?;
-        self.layout.lock().regions.protect(range.start, range.end - range.start, protection)?;
+        changes.protect(range.start, range.end - range.start, protection)?;
         let mut reduced = Collected::new();
         let mut at = range.start;
         while at < range.end {
@@ -288,8 +257,7 @@ impl AddressSpace {
         if !heap::has_reserve() {
             return Err(MapError::NoMemory);
         }
-        let _changes = self.changes.lock();
-        self.layout.lock().regions.set_on_fork(range.start, range.end - range.start, set)
+        self.changes().set_on_fork(range.start, range.end - range.start, set)
     }
 
     /// Locks a range, or unlocks it. [`MapError::NoMemory`] if there is a hole.
@@ -298,8 +266,7 @@ impl AddressSpace {
         if !heap::has_reserve() {
             return Err(MapError::NoMemory);
         }
-        let _changes = self.changes.lock();
-        self.layout.lock().regions.lock(range.start, range.end - range.start, locked)
+        self.changes().lock(range.start, range.end - range.start, locked)
     }
 
     /// Locks all that is mapped, or unlocks it.
@@ -307,10 +274,10 @@ impl AddressSpace {
         if !heap::has_reserve() {
             return Err(MapError::NoMemory);
         }
-        let _changes = self.changes.lock();
+        let changes = self.changes();
         let mut at = UserAddr::NULL;
         while let Some(region) = self.next_region(at) {
-            self.layout.lock().regions.lock(region.start, region.length(), locked)?;
+            changes.lock(region.start, region.length(), locked)?;
             at = region.end;
         }
         Ok(())
@@ -321,8 +288,8 @@ impl AddressSpace {
     /// before it is given up.
     pub fn discard(&self, start: UserAddr, length: u64, even_locked: bool) -> Result<(), MapError> {
         let range = pages_of(start, length)?;
-        let _changes = self.changes.lock();
-        if !self.layout.lock().regions.is_mapped(range.start, range.end) {
+        let _changes = self.changes();
+        if !self.is_mapped(range.start, range.end - range.start) {
             return Err(MapError::NoMemory);
         }
         let end = if even_locked { range.end } else { self.next_locked(&range) };
@@ -403,14 +370,9 @@ impl AddressSpace {
         if !heap::has_reserve() {
             return Err(MapError::NoMemory);
         }
-        let changes = self.changes.lock();
-        let region = self
-            .layout
-            .lock()
-            .regions
-            .find(old.start)
-            .filter(|region| region.end >= old.end)
-            .ok_or(MapError::Fault)?;
+        let changes = self.changes();
+        let region = changes.step(|regions| regions.find(old.start));
+        let region = region.filter(|region| region.end >= old.end).ok_or(MapError::Fault)?;
         let is_limited = |backing: &Backing| backing.object.limit() != u64::MAX;
         if new_length > old_length && region.attributes.backing.as_ref().is_some_and(is_limited) {
             return Err(MapError::NoMemory);
@@ -420,43 +382,40 @@ impl AddressSpace {
             if !may_move || (new.start < old.end && old.start < new.end) {
                 return Err(MapError::Invalid);
             }
-            if !self.layout.lock().regions.is_allowed(new.start, new_length) {
+            if !changes.step(|regions| regions.is_allowed(new.start, new_length)) {
                 return Err(MapError::Denied);
             }
         }
         if new_length < old_length {
-            self.unmap_locked(old.start + new_length..old.end)?;
+            changes.unmap(old.start + new_length..old.end)?;
         }
         let kept = old.start..old.end.min(old.start + new_length);
         if let Some(target) = fixed {
             let new = target..target + new_length;
-            let mut change = self.change([kept.clone(), new.clone()]);
+            let mut change = changes.begin([kept.clone(), new.clone()]);
             change.clear(new)?;
             return change.move_region(kept, region, target, new_length);
         }
         if new_length <= old_length {
             return Ok(start);
         }
-        let target = {
-            let mut layout = self.layout.lock();
-            let more = new_length - old_length;
-            let attributes = region.attributes.from(old.end - region.start);
-            if layout.regions.insert(old.end, more, attributes).is_ok() {
-                let populate = region.attributes.locked;
-                drop(layout);
-                drop(changes);
-                if populate && let Err(error) = self.lock_present(old.end, more) {
-                    self.unmap(old.end, more)?;
-                    return Err(error);
-                }
-                return Ok(start);
+        let more = new_length - old_length;
+        let attributes = region.attributes.from(old.end - region.start);
+        if changes.insert(old.end, more, attributes).is_ok() {
+            drop(changes);
+            if region.attributes.locked
+                && let Err(error) = self.lock_present(old.end, more)
+            {
+                self.unmap(old.end, more)?;
+                return Err(error);
             }
-            if !may_move {
-                return Err(MapError::NoMemory);
-            }
-            layout.find_free(new_length, FRAME_SIZE)?
-        };
-        let mut change = self.change([kept.clone(), target..target + new_length]);
+            return Ok(start);
+        }
+        if !may_move {
+            return Err(MapError::NoMemory);
+        }
+        let target = changes.room(new_length, FRAME_SIZE)?;
+        let mut change = changes.begin([kept.clone(), target..target + new_length]);
         change.move_region(kept, region, target, new_length)
     }
 
@@ -479,30 +438,29 @@ impl AddressSpace {
 
     /// `brk`: returns the new break, or the old one if `address` is not possible.
     pub fn brk(&self, address: UserAddr) -> UserAddr {
-        let changes = self.changes.lock();
-        let mut layout = self.layout.lock();
-        let old = layout.heap_end;
+        let changes = self.changes();
+        let (start, old, populate) = {
+            let layout = self.layout.lock();
+            (layout.heap_start, layout.heap_end, layout.populate)
+        };
         let (Some(old_page), Some(new_page)) = (old.page_up(), address.page_up()) else {
             return old;
         };
-        if address < layout.heap_start || !heap::has_reserve() {
+        if address < start || !heap::has_reserve() {
             return old;
         }
         if new_page > old_page {
             let rights = Protection::READ | Protection::WRITE;
             let mut attributes = Attributes::plain(rights, Kind::Heap);
-            attributes.locked = layout.populate;
-            if layout.regions.insert(old_page, new_page - old_page, attributes).is_err() {
+            attributes.locked = populate;
+            if changes.insert(old_page, new_page - old_page, attributes).is_err() {
                 return old;
             }
         }
-        layout.heap_end = address;
-        let populate = layout.populate;
-        drop(layout);
-        if new_page < old_page && self.unmap_locked(new_page..old_page).is_err() {
-            self.layout.lock().heap_end = old;
+        if new_page < old_page && changes.unmap(new_page..old_page).is_err() {
             return old;
         }
+        self.layout.lock().heap_end = address;
         drop(changes);
         if populate && new_page > old_page && self.populate(old_page, new_page - old_page).is_err()
         {
@@ -513,18 +471,32 @@ impl AddressSpace {
     }
 }
 
-/// Mappings that come and go while this exists, with the layout free for everybody whom they do not
-/// concern. At the end Linux is told what it has to let go.
+impl Changes<'_> {
+    /// Unmaps all in `range`.
+    fn unmap(&self, range: Range<UserAddr>) -> Result<(), MapError> {
+        self.remove(&range)?;
+        self.space.sweep(range, &mut |pages| self.space.revoke.revoke(pages))
+    }
+
+    /// Begins a change of what is mapped in these ranges.
+    fn begin(&self, ranges: [Range<UserAddr>; 2]) -> Change<'_> {
+        self.space.layout.lock().in_change = ranges;
+        Change { changes: self, revoked: Vec::new() }
+    }
+}
+
+/// Mappings that come and go while this exists. At the end Linux is told what it has to let go.
 struct Change<'a> {
-    space: &'a AddressSpace,
+    changes: &'a Changes<'a>,
     revoked: Vec<Revoked>,
 }
 
 impl Change<'_> {
     /// Unmaps everything in `range`, which is in change.
     fn clear(&mut self, range: Range<UserAddr>) -> Result<(), MapError> {
-        self.space.remove_regions(&range)?;
-        self.space.sweep(range, &mut |pages| self.revoked.push(pages))
+        let Self { changes, revoked } = self;
+        changes.remove(&range)?;
+        changes.space.sweep(range, &mut |pages| revoked.push(pages))
     }
 
     /// Moves the pages of `kept`, a part of `region`, to `target`, where nothing is. Then
@@ -536,7 +508,8 @@ impl Change<'_> {
         target: UserAddr,
         new_length: u64,
     ) -> Result<UserAddr, MapError> {
-        let Self { space, revoked } = self;
+        let Self { changes, revoked } = self;
+        let space = changes.space;
         // Everything that can fail comes first. Large pages move as small ones.
         for block in blocks(kept.clone()) {
             space.split(block.max(kept.start))?;
@@ -549,8 +522,8 @@ impl Change<'_> {
         if attributes.kind == Kind::Large {
             attributes.kind = Kind::Anonymous;
         }
-        space.layout.lock().regions.insert(target, new_length, attributes)?;
-        space.remove_regions(&kept)?;
+        changes.insert(target, new_length, attributes)?;
+        changes.remove(&kept)?;
         let mut exposed = Collected::new();
         let mut at = kept.start;
         while at < kept.end {
@@ -577,8 +550,9 @@ impl Change<'_> {
 
 impl Drop for Change<'_> {
     fn drop(&mut self) {
-        self.space.layout.lock().in_change = [NOTHING; 2];
-        self.revoked.drain(..).for_each(|pages| self.space.revoke.revoke(pages));
+        let space = self.changes.space;
+        space.layout.lock().in_change = [NOTHING; 2];
+        self.revoked.drain(..).for_each(|pages| space.revoke.revoke(pages));
     }
 }
 

@@ -6,10 +6,13 @@
 //! page is not used for anything else before Linux let it go ([`Revoke`]).
 //!
 //! Locks: `changes` serialises the calls that change what is mapped, and is held until Linux is
-//! told. `layout` protects the regions. A fault waits for it, so nobody holds it while a page is
-//! filled. Who maps or unmaps holds it for a few regions at a time, who changes rights for all of
-//! the range. `mirrors` knows where the shadow maps files. `tables` is a spin lock around a bounded
-//! number of entries. They are taken in this order, but `mirrors` before `layout`.
+//! told. `mirrors` knows where the shadow maps files. `layout` and `tables` are spin locks: around
+//! one step of a change of the regions, and around a bounded number of entries. They are taken in
+//! this order.
+//!
+//! A fault holds nothing while a page is filled. It puts the page into the tables only if the
+//! region is as it was ([`AddressSpace::in_tables`]), so none comes where a region has gone or has
+//! other rights now.
 
 mod broken;
 pub(super) mod copy;
@@ -26,7 +29,7 @@ use super::heap;
 use super::object::Object;
 use crate::arch::paging::{NoFrames, Scan, Steps, Tables};
 use crate::arch::tlb;
-use crate::sync::SpinLock;
+use crate::sync::{SpinGuard, SpinLock};
 use crate::task::{Mutex, MutexGuard};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -35,7 +38,7 @@ use core::ops::Range;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use crtos_abi::UserAddr;
 use crtos_abi::channel::SHADOW_END;
-use crtos_vm::{FRAME_SIZE, Flags, Frame, Usage};
+use crtos_vm::{FRAME_SIZE, Flags, Frame, Stepwise, Usage};
 pub use crtos_vm::{Kind, MapError, Placement, Protection};
 pub(super) use fault::Obstacle;
 use mirror::Mirror;
@@ -155,8 +158,8 @@ struct Layout {
     mmap_top: UserAddr,
     populate: bool,
     populate_files: bool,
-    /// Where mappings come and go right now, while the layout is not locked: whoever wants to know
-    /// what is there waits for `changes` ([`AddressSpace::layout_at`]).
+    /// Where mappings come and go right now: whoever wants to know what is there waits for
+    /// `changes` ([`AddressSpace::layout_at`]).
     in_change: [Range<UserAddr>; 2],
 }
 
@@ -164,11 +167,30 @@ struct Layout {
 const NOTHING: Range<UserAddr> = UserAddr::NULL..UserAddr::NULL;
 
 impl Layout {
+    /// Whether mappings come and go in a part of `range` right now.
+    fn is_in_change(&self, range: &Range<UserAddr>) -> bool {
+        self.in_change.iter().any(|other| other.start < range.end && range.start < other.end)
+    }
+}
+
+/// The right to change what is mapped, which one thread of the program has at a time.
+struct Changes<'a> {
+    space: &'a AddressSpace,
+    _held: MutexGuard<'a, ()>,
+}
+
+impl Stepwise<Arc<Object>> for Changes<'_> {
+    fn step<R>(&self, step: impl FnOnce(&mut Regions) -> R) -> R {
+        step(&mut self.space.layout.lock().regions)
+    }
+}
+
+impl Changes<'_> {
     /// Room for a mapping: below the top, or above it if all is taken.
-    fn find_free(&self, length: u64, align: u64) -> Result<UserAddr, MapError> {
-        self.regions
-            .find_free(length, align, self.mmap_top)
-            .or_else(|| self.regions.find_free(length, align, UserAddr::END))
+    fn room(&self, length: u64, align: u64) -> Result<UserAddr, MapError> {
+        let top = self.space.mmap_top();
+        self.find_free(length, align, top)
+            .or_else(|| self.find_free(length, align, UserAddr::END))
             .ok_or(MapError::NoMemory)
     }
 }
@@ -178,7 +200,7 @@ pub struct AddressSpace {
     id: u64,
     revoke: Box<dyn Revoke>,
     changes: Mutex<()>,
-    layout: Mutex<Layout>,
+    layout: SpinLock<Layout>,
     mirrors: Mutex<Vec<Mirror>>,
     tables: SpinLock<Tables>,
     root: Frame,
@@ -233,7 +255,7 @@ impl AddressSpace {
             id: LAST.fetch_add(1, Ordering::Relaxed) + 1,
             revoke,
             changes: Mutex::new(()),
-            layout: Mutex::new(Layout {
+            layout: SpinLock::new(Layout {
                 regions,
                 heap_start: UserAddr::NULL,
                 heap_end: UserAddr::NULL,
@@ -252,9 +274,14 @@ impl AddressSpace {
         }))
     }
 
-    /// Locks the layout as soon as nothing is in change at `address`. Not for those who hold
-    /// `changes`.
-    fn layout_at(&self, address: UserAddr) -> MutexGuard<'_, Layout> {
+    /// Waits until nobody else changes what is mapped, and keeps others from it. May sleep.
+    fn changes(&self) -> Changes<'_> {
+        Changes { space: self, _held: self.changes.lock() }
+    }
+
+    /// Locks the layout as soon as nothing is in change at `address`. May sleep. Not for those who
+    /// hold `changes`.
+    fn layout_at(&self, address: UserAddr) -> SpinGuard<'_, Layout> {
         loop {
             let layout = self.layout.lock();
             if !layout.in_change.iter().any(|range| range.contains(&address)) {
@@ -263,6 +290,27 @@ impl AddressSpace {
             drop(layout);
             drop(self.changes.lock());
         }
+    }
+
+    /// The region at `address`, as soon as nothing is in change there. May sleep. Not for those who
+    /// hold `changes`.
+    fn region_at(&self, address: UserAddr) -> Option<Region> {
+        self.layout_at(address).regions.find(address)
+    }
+
+    /// Calls `act` with the tables, while the region is what it was for all of `range` and nothing
+    /// is in change there; `None` if it is not. `act` is bounded, with interrupts off.
+    fn in_tables<R>(
+        &self,
+        region: &Region,
+        range: &Range<UserAddr>,
+        act: impl FnOnce(&mut Tables) -> R,
+    ) -> Option<R> {
+        let layout = self.layout.lock();
+        if layout.is_in_change(range) || !layout.regions.is_as_before(region, range) {
+            return None;
+        }
+        Some(act(&mut self.tables.lock()))
     }
 
     /// Whether Linux has been told of all that is not mapped any more. Thread context; may sleep.
@@ -290,8 +338,7 @@ impl AddressSpace {
     /// there too. Private futexes need not ask: theirs is `Key::Private` with the space's number.
     /// May sleep.
     pub fn futex_key(&self, address: UserAddr) -> Result<Key, BadAddress> {
-        let layout = self.layout_at(address);
-        let region = layout.regions.find(address).ok_or(BadAddress)?;
+        let region = self.region_at(address).ok_or(BadAddress)?;
         Ok(match region.object_at(address) {
             Some((object, offset)) if region.attributes.is_shared() => {
                 Key::Shared { object: object.id(), offset }
@@ -321,7 +368,16 @@ impl AddressSpace {
 
     /// Whether all of a range is mapped.
     pub fn is_mapped(&self, start: UserAddr, length: u64) -> bool {
-        self.layout.lock().regions.is_mapped(start, start.saturating_add(length))
+        let end = start.saturating_add(length);
+        let mut at = start;
+        while at < end {
+            let region = self.layout.lock().regions.find(at);
+            match region {
+                Some(region) => at = region.end,
+                None => return false,
+            }
+        }
+        true
     }
 }
 

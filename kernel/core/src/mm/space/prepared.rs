@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Pages that are cleared and copied while nothing is locked, for one that is to be made present.
 //!
-//! Whether a page is needed, and what it is to contain, is known only with the layout locked. A
-//! thread of higher priority that waits for that lock must not wait for a page to be filled as
-//! well. So a cleared page is ready beforehand, and what else is needed is an [`Obstacle`]: the
-//! layout is unlocked, [`Prepared`] gets it, and all is looked at again.
+//! A page of an object is made with its pages locked, and a thread of higher priority that waits
+//! for that lock must not wait for a page to be filled as well. So a cleared page is ready
+//! beforehand, and what else is needed is an [`Obstacle`]: [`Prepared`] gets it, and all is looked
+//! at again.
 
 use super::AddressSpace;
 use super::fault::Obstacle;

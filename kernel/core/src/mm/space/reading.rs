@@ -123,7 +123,7 @@ impl AddressSpace {
     /// Has the page at `address`, and what lies around it, read from its file. No lock is held.
     /// Sleeps for as long as Linux takes.
     pub(super) fn bring_in(&self, address: UserAddr) -> Result<(), FaultError> {
-        let region = self.layout_at(address).regions.find(address).ok_or(FaultError::Unmapped)?;
+        let region = self.region_at(address).ok_or(FaultError::Unmapped)?;
         let page = address.page_down();
         let (object, offset) = region.object_at(page).ok_or(FaultError::Beyond)?;
         let (mirror, identity, part) = self.mirror_of(object, offset).ok_or(FaultError::Beyond)?;
