@@ -149,3 +149,80 @@ CASE(many_pieces_are_replaced_by_one)
 {
 	while_touched(pieces);
 }
+
+/* How often memory was taken away or given back: odd while `area` cannot be written to. */
+static atomic_int changes;
+
+/* Writes to the pages of `area`, and sees that none can be written to while they are away. */
+static void *writes(void *unused)
+{
+	while (!stop)
+		for (size_t page = 0; page < 256 && !stop; page++) {
+			const int before = changes;
+			const int signal = touch(area + page * PAGE, 1);
+
+			CHECK(signal == 0 || signal == SIGSEGV);
+			/* What was taken away in the middle counts as written before. */
+			if (changes == before)
+				CHECK(before % 2 == 0 || signal == SIGSEGV);
+		}
+	return unused;
+}
+
+/* While a thread writes, one that interrupts it takes the memory away and gives it back. */
+static void while_written(void (*take)(void), void (*give)(void))
+{
+	const struct sched_param urgent = { .sched_priority = 10 }, none = { .sched_priority = 0 };
+	struct sigaction action = { .sa_handler = caught };
+	unsigned seed = 1;
+	pthread_t thread;
+
+	stop = changes = 0;
+	area = map(NULL, 256 * PAGE);
+	CHECK(area != MAP_FAILED && sigaction(SIGSEGV, &action, NULL) == 0);
+	CHECK(pthread_create(&thread, NULL, writes, NULL) == 0);
+	CHECK(sched_setscheduler(0, SCHED_FIFO, &urgent) == 0);
+	for (int round = 0; round < 1000; round++) {
+		usleep((unsigned)rand_r(&seed) % 300);
+		take();
+		changes++;
+		usleep(50);
+		changes++;
+		give();
+	}
+	stop = 1;
+	pthread_join(thread, NULL);
+	CHECK(sched_setscheduler(0, SCHED_OTHER, &none) == 0);
+	munmap(area, 256 * PAGE);
+}
+
+static void take_all(void)
+{
+	CHECK(munmap(area, 256 * PAGE) == 0);
+}
+
+static void give_all(void)
+{
+	CHECK(map(area, 256 * PAGE) == area);
+}
+
+CASE(a_page_that_is_being_made_does_not_come_where_nothing_is_mapped)
+{
+	while_written(take_all, give_all);
+}
+
+static void take_right(void)
+{
+	CHECK(mprotect(area, 256 * PAGE, PROT_READ) == 0);
+}
+
+static void give_right(void)
+{
+	CHECK(madvise(area, 256 * PAGE, MADV_DONTNEED) == 0);
+	CHECK(mprotect(area, 256 * PAGE, PROT_READ | PROT_WRITE) == 0);
+}
+
+CASE(a_page_that_is_being_made_has_no_rights_that_were_taken_away)
+{
+	while_written(take_right, give_right);
+}

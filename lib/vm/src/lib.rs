@@ -5,19 +5,16 @@
 //! |---|---|
 //! | [`frames`] | pools of physical memory: [`Frame`] is an address in the cell |
 //! | [`regions`] | which addresses a program may use: each is a [`UserAddr`], virtual |
-//! | [`changes`] | how these change, one step at a time |
 //! | [`entry`] | entries of page tables, where the two meet |
 #![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
 
 extern crate alloc;
 
-pub mod changes;
 pub mod entry;
 pub mod frames;
 pub mod regions;
 
-pub use changes::Stepwise;
 pub use entry::{Entry, Flags};
 pub use frames::{BLOCK_SIZE, FRAME_SIZE, Frame, FramePool, FrameSize};
 pub use regions::{Attributes, Backing, OnFork, Region, Regions, Usage};

@@ -2,8 +2,8 @@
 //! The regions of an address space: which addresses a program may use, with which rights, for what.
 //!
 //! Lengths and offsets are in bytes. Regions never overlap.
-//! All that [`Regions`] does takes logarithmic time, so that it can be done with interrupts off.
-//! What concerns any number of regions is a sequence of such steps ([`crate::changes`]).
+//! Neighbours that are alike are one region, as `/proc/self/maps` shows them under Linux.
+//! Free room is found from the top downwards. Searches take logarithmic time.
 
 use crate::{FRAME_SIZE, Kind, MapError, Protection};
 use alloc::collections::BTreeMap;
@@ -168,17 +168,6 @@ pub struct Regions<O> {
     usage: Usage,
 }
 
-/// What a look for free room has shown.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Room {
-    /// There is room at this address.
-    At(UserAddr),
-    /// There is none that ends above this address.
-    Below(UserAddr),
-    /// There is none.
-    None,
-}
-
 impl<O: Clone + PartialEq> Regions<O> {
     /// Makes an address space without regions. Addresses in `allowed` (page-aligned, ascending,
     /// disjoint) may be used.
@@ -232,33 +221,45 @@ impl<O: Clone + PartialEq> Regions<O> {
         self.body_from(start).is_none_or(|(&next, _)| next >= start.saturating_add(length))
     }
 
-    /// Looks for `length` bytes, aligned to `align` (a power of two, at least a page), that end at
-    /// `end` or as far below as their alignment demands.
-    pub fn room_below(&self, end: UserAddr, length: u64, align: u64) -> Room {
-        let Some(allowed) = self.allowed.iter().rfind(|range| range.start < end) else {
-            return Room::None;
-        };
-        let start = allowed.end.min(end).checked_sub(length).map(|start| start.align_down(align));
-        let Some(start) = start.filter(|&start| start >= allowed.start) else {
-            return Room::Below(allowed.start);
-        };
-        // Regions do not overlap, so the last one that begins below the end of the candidate is the
-        // first that can be in its way.
-        match self.map.range(..start + length).next_back() {
-            Some((&begin, body)) if body.end > start => Room::Below(begin),
-            _ => Room::At(start),
+    /// Says whether all of `start..end` is mapped.
+    pub fn is_mapped(&self, start: UserAddr, end: UserAddr) -> bool {
+        let mut at = start;
+        while at < end {
+            match self.body_at(at) {
+                Some((_, body)) => at = body.end,
+                None => return false,
+            }
         }
+        true
     }
 
-    /// Maps a free range, which is page-aligned. It may be like its neighbours
-    /// ([`merge`](Self::merge)).
+    /// Returns the highest free address for `length` bytes below `top`, aligned to `align` (a power
+    /// of two, at least a page).
+    pub fn find_free(&self, length: u64, align: u64, top: UserAddr) -> Option<UserAddr> {
+        for allowed in self.allowed.iter().rev() {
+            let mut end = allowed.end.min(top);
+            while let Some(start) = end.checked_sub(length).map(|start| start.align_down(align))
+                && start >= allowed.start
+            {
+                // Regions do not overlap, so the last one that begins below the end of the
+                // candidate is the first that can be in its way.
+                match self.map.range(..start + length).next_back() {
+                    Some((&begin, body)) if body.end > start => end = begin,
+                    _ => return Some(start),
+                }
+            }
+        }
+        None
+    }
+
+    /// Maps a free range, which is page-aligned.
     pub fn insert(
         &mut self,
         start: UserAddr,
         length: u64,
         attributes: Attributes<O>,
     ) -> Result<(), MapError> {
-        check(start, length)?;
+        Self::check(start, length)?;
         if !self.is_allowed(start, length) {
             return Err(MapError::Denied);
         }
@@ -268,60 +269,122 @@ impl<O: Clone + PartialEq> Regions<O> {
         self.room(1)?;
         self.usage.count(&attributes, length, true);
         self.map.insert(start, Body { end: start + length, attributes });
+        self.merge(start);
+        self.merge(start + length);
         Ok(())
     }
 
-    /// Unmaps the first region that begins in `range`, all of it, and returns it.
-    pub fn remove(&mut self, range: &Range<UserAddr>) -> Option<Region<O>> {
-        let (&start, _) = self.map.range(range.clone()).next()?;
-        let Body { end, attributes } = self.map.remove(&start)?;
-        self.usage.count(&attributes, end - start, false);
-        Some(Region { start, end, attributes })
+    /// Unmaps what is in the range, which may have holes.
+    pub fn remove(&mut self, start: UserAddr, length: u64) -> Result<(), MapError> {
+        Self::check(start, length)?;
+        let end = start.checked_add(length).ok_or(MapError::Invalid)?;
+        self.room(1)?;
+        self.split(start);
+        self.split(end);
+        while let Some((&at, _)) = self.map.range(start..end).next() {
+            if let Some(Body { end, attributes }) = self.map.remove(&at) {
+                self.usage.count(&attributes, end - at, false);
+            }
+        }
+        Ok(())
     }
 
-    /// Changes the attributes of the region that begins at `start` and returns its end. Afterwards
-    /// it may be like its neighbours.
-    pub fn change(
+    /// Changes the rights of a range without holes; [`MapError::Access`] if a part may not be made
+    /// writable.
+    pub fn protect(
         &mut self,
         start: UserAddr,
-        change: impl FnOnce(&mut Attributes<O>),
-    ) -> Option<UserAddr> {
-        let body = self.map.get_mut(&start)?;
-        let length = body.end - start;
-        self.usage.count(&body.attributes, length, false);
-        change(&mut body.attributes);
-        self.usage.count(&body.attributes, length, true);
-        Some(body.end)
+        length: u64,
+        protection: Protection,
+    ) -> Result<(), MapError> {
+        let may_write = |attributes: &Attributes<O>| {
+            attributes.backing.as_ref().is_none_or(|backing| backing.may_write)
+        };
+        let writes = protection.contains(Protection::WRITE);
+        self.change(
+            start,
+            length,
+            |attributes| {
+                if writes && !may_write(attributes) { Err(MapError::Access) } else { Ok(()) }
+            },
+            |attributes| attributes.protection = protection,
+        )
     }
 
-    /// Says whether there may be so many regions more: [`MapError::NoMemory`] if not.
-    pub fn room(&self, more: usize) -> Result<(), MapError> {
-        if self.map.len() + more > MAX_REGIONS { Err(MapError::NoMemory) } else { Ok(()) }
+    /// Locks a range without holes, or unlocks it.
+    pub fn lock(&mut self, start: UserAddr, length: u64, locked: bool) -> Result<(), MapError> {
+        self.change(start, length, |_| Ok(()), |attributes| attributes.locked = locked)
     }
 
-    /// Makes `at` a boundary if it lies inside a region.
-    pub fn split(&mut self, at: UserAddr) {
-        if let Some((&start, body)) = self.map.range_mut(..at).next_back()
-            && at < body.end
-        {
-            let rest = Body { end: body.end, attributes: body.attributes.from(at - start) };
-            body.end = at;
-            self.map.insert(at, rest);
+    /// Locks all that is mapped, or unlocks it.
+    pub fn lock_all(&mut self, locked: bool) {
+        let mut at = UserAddr::NULL;
+        while let Some((&start, body)) = self.map.range_mut(at..).next() {
+            at = body.end;
+            self.usage.count(&body.attributes, at - start, false);
+            body.attributes.locked = locked;
+            self.usage.count(&body.attributes, at - start, true);
+            self.merge(start);
         }
     }
 
-    /// Joins the regions that meet at `at` if they are alike.
-    pub fn merge(&mut self, at: UserAddr) {
-        let mut near = self.map.range_mut(..=at);
-        let Some((&last, after)) = near.next_back() else { return };
-        if last != at {
-            return;
+    /// Changes what a forked process gets of a range without holes; [`MapError::Invalid`] if an
+    /// object were to be cleared.
+    pub fn set_on_fork(
+        &mut self,
+        start: UserAddr,
+        length: u64,
+        set: impl Fn(&mut OnFork),
+    ) -> Result<(), MapError> {
+        self.change(
+            start,
+            length,
+            |attributes| {
+                let mut on_fork = attributes.on_fork;
+                set(&mut on_fork);
+                let possible = !on_fork.cleared || attributes.backing.is_none();
+                if possible { Ok(()) } else { Err(MapError::Invalid) }
+            },
+            |attributes| set(&mut attributes.on_fork),
+        )
+    }
+
+    /// Changes the attributes of a range without holes if `check` accepts them all.
+    fn change(
+        &mut self,
+        start: UserAddr,
+        length: u64,
+        check: impl Fn(&Attributes<O>) -> Result<(), MapError>,
+        change: impl Fn(&mut Attributes<O>),
+    ) -> Result<(), MapError> {
+        Self::check(start, length)?;
+        let end = start.checked_add(length).ok_or(MapError::NoMemory)?;
+        if !self.is_mapped(start, end) {
+            return Err(MapError::NoMemory);
         }
-        let Some((&start, before)) = near.next_back() else { return };
-        if before.end == at && before.attributes.continues(&after.attributes, at - start) {
-            before.end = after.end;
-            self.map.remove(&at);
+        self.room(2)?;
+        self.split(start);
+        self.split(end);
+        // Even when the check fails, what was split is joined again below.
+        let checked = self.map.range(start..end).try_for_each(|(_, body)| check(&body.attributes));
+        if checked.is_ok() {
+            for (&start, body) in self.map.range_mut(start..end) {
+                let length = body.end - start;
+                self.usage.count(&body.attributes, length, false);
+                change(&mut body.attributes);
+                self.usage.count(&body.attributes, length, true);
+            }
         }
+        let mut at = end;
+        loop {
+            self.merge(at);
+            if at <= start {
+                break;
+            }
+            // Towards the start: the beginning of the region that ends at or spans `at`.
+            at = self.map.range(..at).next_back().map_or(start, |(&begin, _)| begin);
+        }
+        checked
     }
 
     fn region((&start, body): (&UserAddr, &Body<O>)) -> Region<O> {
@@ -337,13 +400,247 @@ impl<O: Clone + PartialEq> Regions<O> {
     fn body_from(&self, address: UserAddr) -> Option<(&UserAddr, &Body<O>)> {
         self.body_at(address).or_else(|| self.map.range(address..).next())
     }
+
+    fn check(start: UserAddr, length: u64) -> Result<(), MapError> {
+        if length == 0 || !(start.get() | length).is_multiple_of(FRAME_SIZE) {
+            Err(MapError::Invalid)
+        } else {
+            Ok(())
+        }
+    }
+
+    fn room(&self, more: usize) -> Result<(), MapError> {
+        if self.map.len() + more > MAX_REGIONS { Err(MapError::NoMemory) } else { Ok(()) }
+    }
+
+    /// Makes `at` a boundary if it lies inside a region.
+    fn split(&mut self, at: UserAddr) {
+        if let Some((&start, body)) = self.map.range_mut(..at).next_back()
+            && at < body.end
+        {
+            let rest = Body { end: body.end, attributes: body.attributes.from(at - start) };
+            body.end = at;
+            self.map.insert(at, rest);
+        }
+    }
+
+    /// Joins the regions that meet at `at` if they are alike.
+    fn merge(&mut self, at: UserAddr) {
+        let Some(after) = self.map.get(&at) else { return };
+        let Some((&start, before)) = self.map.range(..at).next_back() else { return };
+        if before.end != at || !before.attributes.continues(&after.attributes, at - start) {
+            return;
+        }
+        let end = after.end;
+        self.map.remove(&at);
+        if let Some(before) = self.map.get_mut(&start) {
+            before.end = end;
+        }
+    }
 }
 
-/// Says whether a range can be one: not empty, and made of whole pages.
-pub(crate) fn check(start: UserAddr, length: u64) -> Result<(), MapError> {
-    if length == 0 || !(start.get() | length).is_multiple_of(FRAME_SIZE) {
-        Err(MapError::Invalid)
-    } else {
-        Ok(())
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const PAGES: u64 = 64;
+    const HOLE: Range<u64> = 40..44;
+
+    /// The address of the page with this number.
+    fn page(number: u64) -> UserAddr {
+        UserAddr::new(number * FRAME_SIZE)
+    }
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        Insert(u64, u64, u8, u8),
+        Remove(u64, u64),
+        Protect(u64, u64, u8),
+        Lock(u64, u64, bool),
+        LockAll(bool),
+        Clear(u64, u64, bool),
+        Find(u64, u64, u64),
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        prop_oneof![
+            (0..PAGES, 1u64..12, 0u8..4, 0u8..5).prop_map(|(s, l, p, k)| Step::Insert(s, l, p, k)),
+            (0..PAGES, 1u64..12).prop_map(|(s, l)| Step::Remove(s, l)),
+            (0..PAGES, 1u64..12, 0u8..4).prop_map(|(s, l, p)| Step::Protect(s, l, p)),
+            (0..PAGES, 1u64..12, any::<bool>()).prop_map(|(s, l, on)| Step::Lock(s, l, on)),
+            any::<bool>().prop_map(Step::LockAll),
+            (0..PAGES, 1u64..12, any::<bool>()).prop_map(|(s, l, on)| Step::Clear(s, l, on)),
+            (1u64..12, 0u64..3, 0..PAGES + 1).prop_map(|(l, a, t)| Step::Find(l, a, t)),
+        ]
+    }
+
+    /// Plain memory, the heap, or an object: private, shared, shared and never writable. Objects
+    /// are mapped at the offsets of their addresses.
+    fn attributes(protection: u8, which: u8, page: u64) -> Attributes<u8> {
+        let protection = Protection::from_bits_truncate(protection);
+        let kind = if which == 1 { Kind::Heap } else { Kind::Anonymous };
+        let backing = (which > 1).then_some(Backing {
+            object: which,
+            offset: page * FRAME_SIZE,
+            shared: which > 2,
+            may_write: which != 4,
+        });
+        Attributes { backing, ..Attributes::plain(protection, kind) }
+    }
+
+    type Model = Vec<Option<Attributes<u8>>>;
+
+    /// The regions that the array of pages means.
+    fn runs(model: &Model) -> Vec<Region<u8>> {
+        let mut regions: Vec<Region<u8>> = Vec::new();
+        for (page, entry) in model.iter().enumerate() {
+            let Some(attributes) = entry.clone() else { continue };
+            let start = self::page(page as u64);
+            match regions.last_mut() {
+                Some(last)
+                    if last.end == start && last.attributes.from(last.length()) == attributes =>
+                {
+                    last.end += FRAME_SIZE
+                }
+                _ => regions.push(Region { start, end: start + FRAME_SIZE, attributes }),
+            }
+        }
+        regions
+    }
+
+    proptest! {
+        #[test]
+        fn behaves_like_an_array_of_pages(steps in proptest::collection::vec(step(), 0..120)) {
+            let allowed = [page(0)..page(HOLE.start), page(HOLE.end)..page(PAGES)];
+            let mut regions = Regions::new(&allowed);
+            let mut model: Model = vec![None; PAGES as usize];
+            let usable = |s: u64, l: u64| s + l <= PAGES && (s + l <= HOLE.start || s >= HOLE.end);
+            for step in steps {
+                let before: Vec<_> = regions.iter().collect();
+                let model_before = model.clone();
+                match step {
+                    Step::Insert(s, l, p, k) => {
+                        let result = regions.insert(page(s), l * FRAME_SIZE, attributes(p, k, s));
+                        if !usable(s, l) {
+                            prop_assert_eq!(result, Err(MapError::Denied));
+                        } else if (s..s + l).any(|page| model[page as usize].is_some()) {
+                            prop_assert_eq!(result, Err(MapError::Exists));
+                        } else {
+                            prop_assert_eq!(result, Ok(()));
+                            (s..s + l).for_each(|page| {
+                                model[page as usize] = Some(attributes(p, k, page))
+                            });
+                        }
+                    }
+                    Step::Remove(s, l) => {
+                        prop_assert_eq!(regions.remove(page(s), l * FRAME_SIZE), Ok(()));
+                        (s..(s + l).min(PAGES)).for_each(|page| model[page as usize] = None);
+                    }
+                    Step::Protect(s, l, p) => {
+                        let protection = Protection::from_bits_truncate(p);
+                        let result = regions.protect(page(s), l * FRAME_SIZE, protection);
+                        let whole =
+                            s + l <= PAGES && (s..s + l).all(|page| model[page as usize].is_some());
+                        let denied = protection.contains(Protection::WRITE)
+                            && whole
+                            && (s..s + l).any(|page| {
+                                model[page as usize].as_ref().is_some_and(|a| {
+                                    a.backing.as_ref().is_some_and(|b| !b.may_write)
+                                })
+                            });
+                        let expected = match (whole, denied) {
+                            (false, _) => Err(MapError::NoMemory),
+                            (_, true) => Err(MapError::Access),
+                            _ => Ok(()),
+                        };
+                        prop_assert_eq!(result, expected);
+                        if result.is_ok() {
+                            (s..s + l).for_each(|page| {
+                                if let Some(entry) = &mut model[page as usize] {
+                                    entry.protection = protection
+                                }
+                            });
+                        }
+                    }
+                    Step::Lock(s, l, on) => {
+                        let whole =
+                            s + l <= PAGES && (s..s + l).all(|page| model[page as usize].is_some());
+                        prop_assert_eq!(regions.lock(page(s), l * FRAME_SIZE, on).is_ok(), whole);
+                        if whole {
+                            (s..s + l).for_each(|page| {
+                                if let Some(entry) = &mut model[page as usize] {
+                                    entry.locked = on
+                                }
+                            });
+                        }
+                    }
+                    Step::LockAll(on) => {
+                        regions.lock_all(on);
+                        model.iter_mut().flatten().for_each(|entry| entry.locked = on);
+                    }
+                    Step::Clear(s, l, on) => {
+                        let result = regions
+                            .set_on_fork(page(s), l * FRAME_SIZE, |on_fork| on_fork.cleared = on);
+                        let whole =
+                            s + l <= PAGES && (s..s + l).all(|page| model[page as usize].is_some());
+                        let objects = whole
+                            && (s..s + l).any(|page| {
+                                model[page as usize].as_ref().is_some_and(|a| a.backing.is_some())
+                            });
+                        let expected = match (whole, on && objects) {
+                            (false, _) => Err(MapError::NoMemory),
+                            (_, true) => Err(MapError::Invalid),
+                            _ => Ok(()),
+                        };
+                        prop_assert_eq!(result, expected);
+                        if result.is_ok() {
+                            (s..s + l).for_each(|page| {
+                                if let Some(entry) = &mut model[page as usize] {
+                                    entry.on_fork.cleared = on
+                                }
+                            });
+                        }
+                    }
+                    Step::Find(l, a, top) => {
+                        let align = 1 << a;
+                        let expected = (0..top).rev().find(|&s| {
+                            s % align == 0
+                                && s + l <= top
+                                && usable(s, l)
+                                && (s..s + l).all(|page| model[page as usize].is_none())
+                        });
+                        let found =
+                            regions.find_free(l * FRAME_SIZE, align * FRAME_SIZE, page(top));
+                        prop_assert_eq!(found, expected.map(page));
+                    }
+                }
+                prop_assert_eq!(regions.iter().collect::<Vec<_>>(), runs(&model));
+                let bytes = |counts: &dyn Fn(&Attributes<u8>) -> bool| {
+                    model.iter().flatten().filter(|a| counts(a)).count() as u64 * FRAME_SIZE
+                };
+                let usage = Usage {
+                    mapped: bytes(&|_| true),
+                    data: bytes(&|a| a.protection.contains(Protection::WRITE) && !a.is_shared()),
+                    locked: bytes(&|a| a.locked),
+                };
+                prop_assert_eq!(regions.usage(), usage);
+                for region in before {
+                    let (first, last) =
+                        (region.start.get() / FRAME_SIZE, region.end.get() / FRAME_SIZE);
+                    for range in (first..last).map(|at| at..at + 1).chain([first..last]) {
+                        let pages = range.start as usize..range.end as usize;
+                        let is_same = model[pages.clone()] == model_before[pages];
+                        let range = page(range.start)..page(range.end);
+                        prop_assert_eq!(regions.is_as_before(&region, &range), is_same);
+                    }
+                }
+                for index in 0..PAGES {
+                    let found = regions.find(page(index) + 5);
+                    let found = found.map(|r| r.attributes.from(page(index) - r.start));
+                    prop_assert_eq!(&found, &model[index as usize]);
+                }
+            }
+        }
     }
 }

@@ -18,9 +18,8 @@ use crate::progress;
 
 /// What the neighbour does, in the program's words. The first one is what the others are compared
 /// with.
-const NEIGHBOURS: [&str; 10] = [
-    "nothing", "map", "protect", "move", "replace", "share", "lock", "discard", "fork", "thread",
-];
+const NEIGHBOURS: [&str; 10] =
+    ["nothing", "map", "protect", "move", "replace", "share", "lock", "discard", "fork", "thread"];
 /// Microseconds from one wake-up to the next.
 const INTERVAL_US: u64 = 100;
 /// The most, in nanoseconds, before the gate fails: a section with interrupts off.

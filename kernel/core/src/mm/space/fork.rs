@@ -13,7 +13,7 @@ use crate::mm::{frames, heap};
 use crate::task;
 use core::sync::atomic::Ordering;
 use crtos_abi::UserAddr;
-use crtos_vm::{Entry, FRAME_SIZE, Flags, Frame, FrameSize, Protection, Stepwise};
+use crtos_vm::{Entry, FRAME_SIZE, Flags, Frame, FrameSize, Protection};
 
 impl AddressSpace {
     /// Makes this space, which is empty and nobody uses yet, a copy of `parent`. Threads of the
@@ -36,7 +36,7 @@ impl AddressSpace {
             to.heap_end = from.heap_end;
             to.mmap_top = from.mmap_top;
         }
-        let changes = self.changes();
+        let mut changes = self.changes();
         let mut at = UserAddr::NULL;
         while let Some(region) = parent.next_region(at) {
             at = region.end;
@@ -50,7 +50,9 @@ impl AddressSpace {
             // Locks are not inherited.
             let mut attributes = region.attributes.clone();
             attributes.locked = false;
-            changes.insert(region.start, region.length(), attributes)?;
+            changes.apply(|regions| {
+                regions.insert(region.start, region.length(), attributes.clone())
+            })?;
             // What is shared is found in its object.
             if !region.attributes.is_shared() && !on_fork.cleared {
                 self.copy_pages(parent, &region)?;

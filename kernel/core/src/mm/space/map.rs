@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Changing what is mapped: mmap, munmap, mprotect, mremap, brk, and giving up contents.
 //!
-//! Everything here holds `changes` ([`Changes`]).
+//! Everything here holds `changes` ([`Changes`](super::changes::Changes)).
 
 use super::revoke::{Collected, LIMIT, Revoked};
-use super::{
-    AddressSpace, Attributes, Backing, Changes, Map, NOTHING, Region, pages_of, whole_pages,
-};
+use super::{AddressSpace, Attributes, Backing, Map, NOTHING, pages_of, whole_pages};
 use crate::arch::paging::{NoFrames, Parts, Scan, Steps};
 use crate::arch::tlb::Stale;
 use crate::mm::{frames, heap};
@@ -18,7 +16,6 @@ use core::sync::atomic::Ordering;
 use crtos_abi::UserAddr;
 use crtos_vm::{
     BLOCK_SIZE, FRAME_SIZE, Flags, FrameSize, Kind, MapError, OnFork, Placement, Protection,
-    Stepwise,
 };
 
 /// Most pages taken out of the tables at a time.
@@ -43,16 +40,18 @@ impl AddressSpace {
         if !heap::has_reserve() {
             return Err(MapError::NoMemory);
         }
-        let changes = self.changes();
-        let mut change = None;
-        let is_free = |start| {
-            changes
-                .step(|regions| regions.is_allowed(start, length) && regions.is_free(start, length))
-        };
+        let mut changes = self.changes();
         let start = match placement {
             Placement::Anywhere { hint } => {
                 let hint = hint.align_down(align);
-                if !hint.is_null() && is_free(hint) { hint } else { changes.room(length, align)? }
+                if !hint.is_null()
+                    && changes.regions.is_allowed(hint, length)
+                    && changes.regions.is_free(hint, length)
+                {
+                    hint
+                } else {
+                    changes.room(length, align)?
+                }
             }
             Placement::NoReplace(start) | Placement::Fixed(start) => {
                 if !start.is_aligned(align) {
@@ -61,12 +60,15 @@ impl AddressSpace {
                 if start.checked_add(length).is_none_or(|end| end > UserAddr::END) {
                     return Err(MapError::NoMemory);
                 }
-                if !changes.step(|regions| regions.is_allowed(start, length)) {
+                if !changes.regions.is_allowed(start, length) {
                     return Err(MapError::Denied);
                 }
-                if matches!(placement, Placement::Fixed(_)) && !is_free(start) {
+                if matches!(placement, Placement::Fixed(_))
+                    && !changes.regions.is_free(start, length)
+                {
                     let range = start..start + length;
-                    change.insert(changes.begin([range.clone(), NOTHING])).clear(range)?;
+                    changes.begin([range.clone(), NOTHING]);
+                    changes.clear(range)?;
                 }
                 start
             }
@@ -77,8 +79,7 @@ impl AddressSpace {
         };
         let populate = populate || backing.is_some() && populate_files;
         let attributes = Attributes { locked, backing, ..Attributes::plain(protection, kind) };
-        changes.insert(start, length, attributes)?;
-        drop(change);
+        changes.apply(|regions| regions.insert(start, length, attributes.clone()))?;
         drop(changes);
         if (populate || locked) && !protection.is_empty() {
             let result = self.lock_present(start, length);
@@ -99,7 +100,7 @@ impl AddressSpace {
 
     /// Takes all pages of `range` out of the tables: frees those that Linux does not know and hands
     /// the others to `revoke`. Preemptible between batches.
-    fn sweep(
+    pub(super) fn sweep(
         &self,
         range: Range<UserAddr>,
         revoke: &mut dyn FnMut(Revoked),
@@ -193,9 +194,9 @@ impl AddressSpace {
         if !heap::has_reserve() {
             return Err(MapError::NoMemory);
         }
-        let changes = self.changes();
+        let mut changes = self.changes();
         self.split_edges(&range)?;
-        changes.protect(range.start, range.end - range.start, protection)?;
+        changes.apply(|regions| regions.protect(range.start, length, protection))?;
         let mut reduced = Collected::new();
         let mut at = range.start;
         while at < range.end {
@@ -253,20 +254,20 @@ impl AddressSpace {
         length: u64,
         set: impl Fn(&mut OnFork),
     ) -> Result<(), MapError> {
-        let range = pages_of(start, length)?;
+        let Range { start, end } = pages_of(start, length)?;
         if !heap::has_reserve() {
             return Err(MapError::NoMemory);
         }
-        self.changes().set_on_fork(range.start, range.end - range.start, set)
+        self.changes().apply(|regions| regions.set_on_fork(start, end - start, &set))
     }
 
     /// Locks a range, or unlocks it. [`MapError::NoMemory`] if there is a hole.
     pub fn lock(&self, start: UserAddr, length: u64, locked: bool) -> Result<(), MapError> {
-        let range = pages_of(start, length)?;
+        let Range { start, end } = pages_of(start, length)?;
         if !heap::has_reserve() {
             return Err(MapError::NoMemory);
         }
-        self.changes().lock(range.start, range.end - range.start, locked)
+        self.changes().apply(|regions| regions.lock(start, end - start, locked))
     }
 
     /// Locks all that is mapped, or unlocks it.
@@ -274,13 +275,10 @@ impl AddressSpace {
         if !heap::has_reserve() {
             return Err(MapError::NoMemory);
         }
-        let changes = self.changes();
-        let mut at = UserAddr::NULL;
-        while let Some(region) = self.next_region(at) {
-            changes.lock(region.start, region.length(), locked)?;
-            at = region.end;
-        }
-        Ok(())
+        self.changes().apply(|regions| {
+            regions.lock_all(locked);
+            Ok(())
+        })
     }
 
     /// Gives up the contents of a range (MADV_DONTNEED): it reads as zero afterwards.
@@ -288,8 +286,8 @@ impl AddressSpace {
     /// before it is given up.
     pub fn discard(&self, start: UserAddr, length: u64, even_locked: bool) -> Result<(), MapError> {
         let range = pages_of(start, length)?;
-        let _changes = self.changes();
-        if !self.is_mapped(range.start, range.end - range.start) {
+        let changes = self.changes();
+        if !changes.regions.is_mapped(range.start, range.end) {
             return Err(MapError::NoMemory);
         }
         let end = if even_locked { range.end } else { self.next_locked(&range) };
@@ -370,8 +368,8 @@ impl AddressSpace {
         if !heap::has_reserve() {
             return Err(MapError::NoMemory);
         }
-        let changes = self.changes();
-        let region = changes.step(|regions| regions.find(old.start));
+        let mut changes = self.changes();
+        let region = changes.regions.find(old.start);
         let region = region.filter(|region| region.end >= old.end).ok_or(MapError::Fault)?;
         let is_limited = |backing: &Backing| backing.object.limit() != u64::MAX;
         if new_length > old_length && region.attributes.backing.as_ref().is_some_and(is_limited) {
@@ -382,7 +380,7 @@ impl AddressSpace {
             if !may_move || (new.start < old.end && old.start < new.end) {
                 return Err(MapError::Invalid);
             }
-            if !changes.step(|regions| regions.is_allowed(new.start, new_length)) {
+            if !changes.regions.is_allowed(new.start, new_length) {
                 return Err(MapError::Denied);
             }
         }
@@ -392,16 +390,16 @@ impl AddressSpace {
         let kept = old.start..old.end.min(old.start + new_length);
         if let Some(target) = fixed {
             let new = target..target + new_length;
-            let mut change = changes.begin([kept.clone(), new.clone()]);
-            change.clear(new)?;
-            return change.move_region(kept, region, target, new_length);
+            changes.begin([kept.clone(), new.clone()]);
+            changes.clear(new)?;
+            return changes.move_region(kept, &region, target, new_length);
         }
         if new_length <= old_length {
             return Ok(start);
         }
         let more = new_length - old_length;
         let attributes = region.attributes.from(old.end - region.start);
-        if changes.insert(old.end, more, attributes).is_ok() {
+        if changes.apply(|regions| regions.insert(old.end, more, attributes.clone())).is_ok() {
             drop(changes);
             if region.attributes.locked
                 && let Err(error) = self.lock_present(old.end, more)
@@ -415,8 +413,8 @@ impl AddressSpace {
             return Err(MapError::NoMemory);
         }
         let target = changes.room(new_length, FRAME_SIZE)?;
-        let mut change = changes.begin([kept.clone(), target..target + new_length]);
-        change.move_region(kept, region, target, new_length)
+        changes.begin([kept.clone(), target..target + new_length]);
+        changes.move_region(kept, &region, target, new_length)
     }
 
     /// Sets where the heap starts (exec); the break is there then.
@@ -438,7 +436,7 @@ impl AddressSpace {
 
     /// `brk`: returns the new break, or the old one if `address` is not possible.
     pub fn brk(&self, address: UserAddr) -> UserAddr {
-        let changes = self.changes();
+        let mut changes = self.changes();
         let (start, old, populate) = {
             let layout = self.layout.lock();
             (layout.heap_start, layout.heap_end, layout.populate)
@@ -453,7 +451,9 @@ impl AddressSpace {
             let rights = Protection::READ | Protection::WRITE;
             let mut attributes = Attributes::plain(rights, Kind::Heap);
             attributes.locked = populate;
-            if changes.insert(old_page, new_page - old_page, attributes).is_err() {
+            let more = new_page - old_page;
+            if changes.apply(|regions| regions.insert(old_page, more, attributes.clone())).is_err()
+            {
                 return old;
             }
         }
@@ -469,97 +469,6 @@ impl AddressSpace {
         }
         address
     }
-}
-
-impl Changes<'_> {
-    /// Unmaps all in `range`.
-    fn unmap(&self, range: Range<UserAddr>) -> Result<(), MapError> {
-        self.remove(&range)?;
-        self.space.sweep(range, &mut |pages| self.space.revoke.revoke(pages))
-    }
-
-    /// Begins a change of what is mapped in these ranges.
-    fn begin(&self, ranges: [Range<UserAddr>; 2]) -> Change<'_> {
-        self.space.layout.lock().in_change = ranges;
-        Change { changes: self, revoked: Vec::new() }
-    }
-}
-
-/// Mappings that come and go while this exists. At the end Linux is told what it has to let go.
-struct Change<'a> {
-    changes: &'a Changes<'a>,
-    revoked: Vec<Revoked>,
-}
-
-impl Change<'_> {
-    /// Unmaps everything in `range`, which is in change.
-    fn clear(&mut self, range: Range<UserAddr>) -> Result<(), MapError> {
-        let Self { changes, revoked } = self;
-        changes.remove(&range)?;
-        changes.space.sweep(range, &mut |pages| revoked.push(pages))
-    }
-
-    /// Moves the pages of `kept`, a part of `region`, to `target`, where nothing is. Then
-    /// `new_length` bytes are mapped there. Both places are in change. Returns `target`.
-    fn move_region(
-        &mut self,
-        kept: Range<UserAddr>,
-        region: Region,
-        target: UserAddr,
-        new_length: u64,
-    ) -> Result<UserAddr, MapError> {
-        let Self { changes, revoked } = self;
-        let space = changes.space;
-        // Everything that can fail comes first. Large pages move as small ones.
-        for block in blocks(kept.clone()) {
-            space.split(block.max(kept.start))?;
-        }
-        for block in blocks(target..target + (kept.end - kept.start)) {
-            let mut stale = Stale::new(space.root);
-            space.tables.lock().reserve(block.max(target), &mut stale)?;
-        }
-        let mut attributes = region.attributes.from(kept.start - region.start);
-        if attributes.kind == Kind::Large {
-            attributes.kind = Kind::Anonymous;
-        }
-        changes.insert(target, new_length, attributes)?;
-        changes.remove(&kept)?;
-        let mut exposed = Collected::new();
-        let mut at = kept.start;
-        while at < kept.end {
-            let mut stale = Stale::new(space.root);
-            let mut tables = space.tables.lock();
-            match tables.scan(at..kept.end, &mut Steps::of_section()) {
-                Scan::Page(address, ..) => {
-                    at = address + FRAME_SIZE;
-                    if let Some((entry, size)) = tables.take(address, &mut stale) {
-                        if entry.flags().contains(Flags::EXPOSED) {
-                            exposed.extend(address..at);
-                        }
-                        let to = target + (address - kept.start);
-                        tables.map(to, size, entry, &mut stale)?;
-                    }
-                }
-                Scan::Continue(next) => at = next,
-            }
-        }
-        revoked.extend(exposed.finish());
-        Ok(target)
-    }
-}
-
-impl Drop for Change<'_> {
-    fn drop(&mut self) {
-        let space = self.changes.space;
-        space.layout.lock().in_change = [NOTHING; 2];
-        self.revoked.drain(..).for_each(|pages| space.revoke.revoke(pages));
-    }
-}
-
-/// The blocks of 2 MiB that `range` lies in.
-fn blocks(range: Range<UserAddr>) -> impl Iterator<Item = UserAddr> {
-    let first = range.start.align_down(BLOCK_SIZE);
-    (first.get()..range.end.get()).step_by(BLOCK_SIZE as usize).map(UserAddr::new)
 }
 
 /// Makes room for `more` entries, and waits for memory if there is none: what was unmapped must not

@@ -6,15 +6,15 @@
 //! page is not used for anything else before Linux let it go ([`Revoke`]).
 //!
 //! Locks: `changes` serialises the calls that change what is mapped, and is held until Linux is
-//! told. `mirrors` knows where the shadow maps files. `layout` and `tables` are spin locks: around
-//! one step of a change of the regions, and around a bounded number of entries. They are taken in
-//! this order.
+//! told. `mirrors` knows where the shadow maps files. `layout` and `tables` are spin locks: around a
+//! look for a region, and around a bounded number of entries. They are taken in this order.
 //!
 //! A fault holds nothing while a page is filled. It puts the page into the tables only if the
 //! region is as it was ([`AddressSpace::in_tables`]), so none comes where a region has gone or has
 //! other rights now.
 
 mod broken;
+mod changes;
 pub(super) mod copy;
 mod fault;
 mod fork;
@@ -30,7 +30,7 @@ use super::object::Object;
 use crate::arch::paging::{NoFrames, Scan, Steps, Tables};
 use crate::arch::tlb;
 use crate::sync::{SpinGuard, SpinLock};
-use crate::task::{Mutex, MutexGuard};
+use crate::task::Mutex;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -38,7 +38,7 @@ use core::ops::Range;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use crtos_abi::UserAddr;
 use crtos_abi::channel::SHADOW_END;
-use crtos_vm::{FRAME_SIZE, Flags, Frame, Stepwise, Usage};
+use crtos_vm::{FRAME_SIZE, Flags, Frame, Usage};
 pub use crtos_vm::{Kind, MapError, Placement, Protection};
 pub(super) use fault::Obstacle;
 use mirror::Mirror;
@@ -173,33 +173,12 @@ impl Layout {
     }
 }
 
-/// The right to change what is mapped, which one thread of the program has at a time.
-struct Changes<'a> {
-    space: &'a AddressSpace,
-    _held: MutexGuard<'a, ()>,
-}
-
-impl Stepwise<Arc<Object>> for Changes<'_> {
-    fn step<R>(&self, step: impl FnOnce(&mut Regions) -> R) -> R {
-        step(&mut self.space.layout.lock().regions)
-    }
-}
-
-impl Changes<'_> {
-    /// Room for a mapping: below the top, or above it if all is taken.
-    fn room(&self, length: u64, align: u64) -> Result<UserAddr, MapError> {
-        let top = self.space.mmap_top();
-        self.find_free(length, align, top)
-            .or_else(|| self.find_free(length, align, UserAddr::END))
-            .ok_or(MapError::NoMemory)
-    }
-}
-
 /// An address space.
 pub struct AddressSpace {
     id: u64,
     revoke: Box<dyn Revoke>,
-    changes: Mutex<()>,
+    /// The copy of the regions that is changed next; the other one is the layout's.
+    changes: Mutex<Regions>,
     layout: SpinLock<Layout>,
     mirrors: Mutex<Vec<Mirror>>,
     tables: SpinLock<Tables>,
@@ -250,13 +229,13 @@ impl AddressSpace {
         static LAST: AtomicU64 = AtomicU64::new(0);
         let below = UserAddr::START..reading::BOUNCE.start;
         let above = UserAddr::new(SHADOW_END)..UserAddr::END;
-        let regions = Regions::new(&[below, above]);
+        let regions = || Regions::new(&[below.clone(), above.clone()]);
         Ok(Arc::new(Self {
             id: LAST.fetch_add(1, Ordering::Relaxed) + 1,
             revoke,
-            changes: Mutex::new(()),
+            changes: Mutex::new(regions()),
             layout: SpinLock::new(Layout {
-                regions,
+                regions: regions(),
                 heap_start: UserAddr::NULL,
                 heap_end: UserAddr::NULL,
                 mmap_top: MMAP_TOP,
@@ -272,11 +251,6 @@ impl AddressSpace {
             barriers: AtomicU32::new(0),
             bounce_buffer: reading::BounceBuffer::new(),
         }))
-    }
-
-    /// Waits until nobody else changes what is mapped, and keeps others from it. May sleep.
-    fn changes(&self) -> Changes<'_> {
-        Changes { space: self, _held: self.changes.lock() }
     }
 
     /// Locks the layout as soon as nothing is in change at `address`. May sleep. Not for those who
