@@ -183,11 +183,139 @@ pub fn set_root_ports(bitmap: &mut [u8], config: &Config, taken: bool) {
 
 #[cfg(test)]
 mod tests {
+    use crtos_abi::MAX_CELL_CPUS;
+    use crtos_abi::cell::{
+        CELL_NAME_LEN, CellConfig, MAX_MSR_RANGES, MAX_PORT_RANGES, MsrRange, PortRange,
+    };
+
     use super::*;
+    use crate::permissions::{MSR_BITMAP_SIZE, PORT_BITMAP_SIZE, msr_trapped, port_trapped};
+    use crate::registers::{self, Write};
+
+    /// A cell without anything of its own.
+    fn config() -> CellConfig {
+        CellConfig {
+            name: [0; CELL_NAME_LEN],
+            doorbell_vector: 0x50,
+            cpu_count: 1,
+            cpus: [0; MAX_CELL_CPUS],
+            port_count: 0,
+            msr_count: 0,
+            ports: [PortRange::default(); MAX_PORT_RANGES],
+            msrs: [MsrRange::default(); MAX_MSR_RANGES],
+        }
+    }
+
+    fn checked(config: &CellConfig) -> Config {
+        Config::check(config, |_| true).expect("valid")
+    }
+
+    /// The registers that bitmaps cover and that a cell may access so.
+    fn granted(config: &Config, shares: Shares, access: u32) -> Vec<u32> {
+        let mut bitmap = vec![0; MSR_BITMAP_SIZE];
+        fill_msrs(&mut bitmap, config, shares);
+        let bases = [0, 0xc000_0000, 0xc001_0000];
+        let numbers = bases.into_iter().flat_map(|base| base..base + 0x2000);
+        numbers.filter(|number| !msr_trapped(&bitmap, *number, access)).collect()
+    }
+
+    #[test]
+    fn a_cell_has_registers_that_the_processor_has() {
+        let none = Shares {
+            x2apic: false,
+            tsc_deadline: false,
+            banks: None,
+            spec_ctrl: false,
+            pred_cmd: false,
+        };
+        let config = checked(&config());
+        let with = |extra: &[u32]| {
+            let mut numbers = [&CELL_MSRS[..], extra].concat();
+            numbers.sort_unstable();
+            numbers
+        };
+        for access in [MSR_READ, MSR_WRITE] {
+            assert_eq!(granted(&config, none, access), with(&[]));
+            let shares = Shares { tsc_deadline: true, ..none };
+            assert_eq!(granted(&config, shares, access), with(&[msr::TSC_DEADLINE]));
+            let shares = Shares { spec_ctrl: true, ..none };
+            assert_eq!(granted(&config, shares, access), with(&[msr::SPEC_CTRL]));
+        }
+        let shares = Shares { pred_cmd: true, ..none };
+        assert_eq!(granted(&config, shares, MSR_READ), with(&[]));
+        assert_eq!(granted(&config, shares, MSR_WRITE), with(&[msr::PRED_CMD]));
+        let shares = Shares { x2apic: true, ..none };
+        let apic = |lists: &[(Register, Register)]| {
+            let ranges = lists.iter().map(|(first, last)| first.msr()..=last.msr());
+            with(&ranges.flatten().collect::<Vec<_>>())
+        };
+        assert_eq!(granted(&config, shares, MSR_READ), apic(&APIC_READABLE));
+        assert_eq!(granted(&config, shares, MSR_WRITE), apic(&APIC_WRITABLE));
+        assert!(!apic_writable(Register::COMMAND));
+        let all = Shares {
+            x2apic: true,
+            tsc_deadline: true,
+            banks: Some(Banks { count: 32, own: !0 }),
+            spec_ctrl: true,
+            pred_cmd: true,
+        };
+        for number in granted(&config, all, MSR_WRITE) {
+            let is_linuxs = registers::root_may_write(number..=number)
+                || matches!(registers::root_write(number), Write::Guest);
+            assert!(is_linuxs, "{number:#x}");
+        }
+    }
+
+    #[test]
+    fn a_cell_has_ports_and_registers_of_its_configuration_alone() {
+        let mut config = config();
+        config.port_count = 2;
+        config.ports[0] = PortRange { first: 0x70, last: 0x71, flags: 0 };
+        config.ports[1] = PortRange { first: 0x300, last: 0x30f, flags: PORT_EXCLUSIVE };
+        config.msr_count = 1;
+        config.msrs[0] = MsrRange { first: 0xc001_0200, last: 0xc001_0203, flags: MSR_READ };
+        let config = checked(&config);
+        let free = |bitmap: &[u8]| {
+            (0..=u16::MAX).filter(|port| !permissions::port_trapped(bitmap, *port)).count()
+        };
+        let mut own = vec![0; PORT_BITMAP_SIZE];
+        fill_ports(&mut own, &config);
+        assert!((0x70..=0x71).chain(0x300..=0x30f).all(|port| !port_trapped(&own, port)));
+        assert_eq!(free(&own), 18);
+
+        let mut linuxs = vec![0; PORT_BITMAP_SIZE];
+        fill_root_ports(&mut linuxs, Some(0xb2));
+        assert!(port_trapped(&linuxs, 0xb2));
+        assert_eq!(free(&linuxs), 0xffff);
+        set_root_ports(&mut linuxs, &config, true);
+        assert!((0x300..=0x30f).all(|port| port_trapped(&linuxs, port)));
+        assert_eq!(free(&linuxs), 0xffff - 16);
+        set_root_ports(&mut linuxs, &config, false);
+        assert_eq!(free(&linuxs), 0xffff);
+
+        let shares = Shares {
+            x2apic: false,
+            tsc_deadline: false,
+            banks: None,
+            spec_ctrl: false,
+            pred_cmd: false,
+        };
+        let counters = 0xc001_0200..=0xc001_0203;
+        let reads = granted(&config, shares, MSR_READ);
+        assert!(counters.clone().all(|number| reads.contains(&number)));
+        assert_eq!(reads.len(), CELL_MSRS.len() + 4);
+        assert_eq!(granted(&config, shares, MSR_WRITE).len(), CELL_MSRS.len());
+    }
+
+    #[test]
+    fn identities_of_banks() {
+        let banks = Banks { count: 3, own: 0b111 };
+        let found: Vec<_> = (0xc000_2000..0xc000_2100).filter(|n| banks.is_identity(*n)).collect();
+        assert_eq!(found, [0xc000_2005, 0xc000_2015, 0xc000_2025]);
+    }
 
     #[test]
     fn machine_checks_of_the_own_cpu() {
-        use crate::permissions::{MSR_BITMAP_SIZE, msr_trapped};
         let mut bitmap = vec![0; MSR_BITMAP_SIZE];
         permissions::trap_all_msrs(&mut bitmap, true);
         fill_machine_checks(&mut bitmap, Banks { count: 6, own: 0b10_1011 });

@@ -128,6 +128,7 @@ mod tests {
         /// Whatever the root cell asks, a locked cell stays so.
         #[test]
         fn a_locked_cell_ends_by_itself_alone(event in prop::sample::select(&EVENTS[..])) {
+            prop_assert!(State::Locked.runs());
             let own = matches!(event, Event::Unlock | Event::Fail);
             match State::Locked.after(event) {
                 Ok(next) => prop_assert!(own && next != State::Locked),

@@ -329,6 +329,12 @@ mod tests {
             elsewhere.iter().any(|numbers| numbers.contains(&number))
         };
         let reset = |number: u32| RESETS.iter().any(|(numbers, _)| numbers.contains(&number));
+        let to = |number: u32, value: u64| RESETS.contains(&(one(number), value));
+        // What the last owner of a CPU had in progress, and which clock; what the next one would
+        // be misled by.
+        assert!(to(msr::MACHINE_CHECK_STATUS, 0), "a machine check in progress");
+        assert!(to(msr::TSC_RATIO, msr::TSC_RATIO_ONE), "the clock of guests");
+        assert!(to(msr::PRED_CMD, msr::PRED_CMD_IBPB), "predictions");
         let free = ROOT_WRITES.iter().filter(|(_, write)| *write == Write::Free);
         for number in free.flat_map(|(numbers, _)| numbers.clone()) {
             assert!(kept(number) || reset(number), "{number:#x}");

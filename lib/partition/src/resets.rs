@@ -191,9 +191,58 @@ mod tests {
         ] {
             assert_eq!(judge(port, width, value), Verdict::Free, "{port:#x} {width} {value:#x}");
         }
-        assert_eq!(judge(0x64, 1, 0xd1), Verdict::Lost);
-        assert_eq!(judge(0x668, 2, 0), Verdict::Lost);
-        assert_eq!(judge(0x2e, 1, 0x87), Verdict::Lost);
+    }
+
+    #[test]
+    fn what_is_lost() {
+        for (port, width, value) in [
+            (0x64, 1, 0xd1),
+            (0x63, 2, 0xd100),
+            (0x668, 2, 0),
+            (0x65f, 2, 0),
+            (0x2e, 1, 0x87),
+            (0x2f, 1, 0),
+            (0x4e, 1, 0x87),
+            (0x4d, 4, 0),
+        ] {
+            assert_eq!(judge(port, width, value), Verdict::Lost, "{port:#x} {width} {value:#x}");
+        }
+        // What would end the machine does so wherever the rest of it goes.
+        let both = Resets { watchdog: Some(0x605..=0x606), ..resets() };
+        let access = Access { first: 0x605, width: 2, written: Some(0x34) };
+        assert_eq!(both.judge(&access), Verdict::Ends);
+    }
+
+    #[test]
+    fn each_port_that_is_judged_exits() {
+        let ports: Vec<_> = resets().ports().collect();
+        for port in [0..0x100, 0x600..0x710, 0xcf0..0xd00, 0xb000..0xb020].into_iter().flatten() {
+            let exits = ports.iter().any(|range| range.contains(&port));
+            let is_judged = (0..=0xff).any(|byte| judge(port, 1, byte) != Verdict::Free);
+            assert_eq!(exits, is_judged, "{port:#x}");
+        }
+    }
+
+    /// A launch that names none.
+    fn info() -> LaunchInfo {
+        LaunchInfo {
+            host_cr3: 0,
+            leave_trampoline: 0,
+            report_address: 0,
+            memory_end: 0,
+            tsc_khz: 0,
+            x2apic: 0,
+            cpu_count: 0,
+            block_count: 0,
+            smi_port: 0,
+            reset_port: 0,
+            reset_value: 0,
+            sleep_ports: [0; 3],
+            watchdog_port: 0,
+            watchdog_ports: 0,
+            blocks: [0; 16],
+            apic_ids: [0; 256],
+        }
     }
 
     proptest! {
@@ -217,14 +266,17 @@ mod tests {
 
         /// Numbers that are no ports are refused.
         #[test]
-        fn ports_are_checked(port: u32, count: u32, value: u32) {
-            let mut info = LaunchInfo {
-                host_cr3: 0, leave_trampoline: 0, report_address: 0, memory_end: 0, tsc_khz: 0,
-                x2apic: 0, cpu_count: 0, block_count: 0, smi_port: 0, reset_port: 0, reset_value: 0,
-                sleep_ports: [0; 3], watchdog_port: 0, watchdog_ports: 0, blocks: [0; 16],
-                apic_ids: [0; 256],
-            };
+        fn ports_are_checked(
+            port in prop_oneof![any::<u32>(), 0xffe0u32..0x1_0020],
+            count in prop_oneof![any::<u32>(), 0u32..40],
+            value: u32,
+            sleep in 0usize..3,
+        ) {
+            let mut info = info();
             prop_assert!(Resets::new(&info).is_some());
+            info.sleep_ports[sleep] = port;
+            prop_assert_eq!(Resets::new(&info).is_some(), port < 0x1_0000);
+            info.sleep_ports[sleep] = 0;
             info.watchdog_port = port;
             info.watchdog_ports = count;
             let in_range = (1..=32).contains(&count) && port + count <= 0x1_0000;
