@@ -268,8 +268,24 @@ mod tests {
             assert_eq!(root_write(number), Write::Bits(0));
             assert_eq!(root_read(number), Read::Refused);
         }
-        let Write::Bits(bits) = root_write(msr::HWCR) else { panic!("HWCR") };
-        assert_eq!(bits & 1, 0, "the lock of system management");
+    }
+
+    #[test]
+    fn what_linux_changes_in_part() {
+        let bits = |numbers: &[u32]| numbers.iter().fold(0, |bits, number| bits | 1 << number);
+        // Bit 0 of HWCR locks system management; without bit 4 INVD drops what others cached.
+        assert_eq!(root_write(msr::HWCR), Write::Bits(bits(&[18, 25, 30])));
+        assert_eq!(root_write(msr::LS_CFG), Write::Bits(bits(&[10, 33, 54])));
+        assert_eq!(root_write(msr::NB_CFG), Write::Bits(bits(&[46])));
+        assert_eq!(root_write(msr::MTRR_DEF_TYPE), Write::Swallowed(0xcff));
+        for number in [msr::PATCH_LOADER, msr::VM_CR, msr::VM_HSAVE_PA] {
+            assert_eq!(root_write(number), Write::Swallowed(!0), "{number:#x}");
+        }
+        for number in [msr::EFER, msr::PAT] {
+            assert_eq!(root_write(number), Write::Guest, "{number:#x}");
+        }
+        assert_eq!(root_write(COMMAND), Write::Command);
+        assert_eq!(root_read(msr::VM_HSAVE_PA), Read::Zero);
     }
 
     #[test]
@@ -335,6 +351,7 @@ mod tests {
         assert!(to(msr::MACHINE_CHECK_STATUS, 0), "a machine check in progress");
         assert!(to(msr::TSC_RATIO, msr::TSC_RATIO_ONE), "the clock of guests");
         assert!(to(msr::PRED_CMD, msr::PRED_CMD_IBPB), "predictions");
+        assert!(to(msr::COUNTERS_CONTROL, 0), "counters that count");
         let free = ROOT_WRITES.iter().filter(|(_, write)| *write == Write::Free);
         for number in free.flat_map(|(numbers, _)| numbers.clone()) {
             assert!(kept(number) || reset(number), "{number:#x}");
