@@ -123,6 +123,7 @@ mod tests {
         assert_eq!(request(1, capabilities), 118 << 8 | 166);
         assert_eq!(request(0, capabilities), 0xff10_1010, "off");
         assert_eq!(request(1, 0), 0xff10_1010, "the firmware says nothing");
+        assert_eq!(request(1, 100 << 24 | 118 << 16), 0xff10_1010, "it contradicts itself");
     }
 
     #[test]

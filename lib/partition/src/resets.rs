@@ -267,7 +267,7 @@ mod tests {
         /// Numbers that are no ports are refused.
         #[test]
         fn ports_are_checked(
-            port in prop_oneof![any::<u32>(), 0xffe0u32..0x1_0020],
+            port in prop_oneof![any::<u32>(), 0u32..0x1_0000, 0xffe0u32..0x1_0020],
             count in prop_oneof![any::<u32>(), 0u32..40],
             value: u32,
             sleep in 0usize..3,

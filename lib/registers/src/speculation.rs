@@ -127,6 +127,7 @@ mod tests {
     fn processors() {
         let zen = bits([EBX_IBPB]);
         let preferred = zen | bits([EBX_IBRS, EBX_STIBP, STIBP_ALWAYS_ON, IBRS_PREFERRED, SSBD]);
+        let always = preferred | bits([EBX_IBRS_ALWAYS_ON]);
         let zen_2 = preferred | bits([EBX_IBRS_SAME_MODE]);
         let zen_3 = zen_2 | bits([EBX_BRANCH_TYPE_SAFE]);
         let further = bits([EAX_AUTOMATIC_IBRS]);
@@ -138,10 +139,13 @@ mod tests {
             store_bypass: true,
         };
         let table = [
+            ("Bulldozer", 0x15, 0, 0, (false, 0, false), open(true, true, false)),
+            ("Jaguar", 0x16, 0, 0, (false, 0, false), open(true, true, false)),
             ("no microcode", 0x17, 0, 0, (false, 0, false), open(true, true, true)),
             ("Zen", 0x17, zen, 0, (false, 0, true), open(true, true, true)),
             ("Hygon", 0x18, zen, 0, (false, 0, true), open(true, true, true)),
             ("IBRS at entries", 0x17, preferred, 0, (false, 2, true), open(true, true, true)),
+            ("IBRS always on", 0x17, always, 0, (false, both, true), open(false, true, true)),
             ("Zen 2", 0x17, zen_2, 0, (false, both, true), open(false, true, true)),
             ("Zen 3", 0x19, zen_3, 0, (false, both, true), open(false, false, true)),
             (
