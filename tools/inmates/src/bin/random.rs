@@ -298,13 +298,13 @@ fn tame(piece: &mut [u8]) {
 }
 
 /// Replaces what the emulator that runs the tests (QEMU 10) does not survive, though a processor
-/// raises an exception: LTR of an empty selector, and MOV to segment, control and debug registers
-/// that do not exist, which it carries out over state of its own.
+/// raises an exception or ignores a prefix: LTR of an empty selector, and MOV to segment, control
+/// and debug registers that do not exist, which it carries out over state of its own.
 fn spare_emulator(piece: &mut [u8]) {
     replace(piece, END, |before, bytes| {
         let is_extended = matches!(before, 0x44..=0x47 | 0x4c..=0x4f);
         match bytes {
-            (0x8e, modrm, _) => register(modrm) >= 6,
+            (0x8e, modrm, _) => is_extended || register(modrm) >= 6,
             (0x0f, 0x00, modrm) => register(modrm) == 3,
             (0x0f, 0x22, modrm) => is_extended || matches!(register(modrm), 1 | 5..),
             (0x0f, 0x23, _) => is_extended,
