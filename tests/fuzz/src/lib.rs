@@ -9,6 +9,8 @@
 //! | [`script`] | the first line of a script | whoever runs it |
 //! | [`frame`] | frames of signals | the program that returns from a handler |
 //! | [`channel`] | all words of the channel | Linux |
+//! | [`acpi`] | ACPI's tables of IOMMUs | the firmware, where Linux says |
+//! | [`iommu`] | entries and commands of IOMMUs | Linux |
 //!
 //! `tests/targets.rs` runs each of them as a test, with random inputs. To have an engine look for
 //! inputs that reach new code, install `cargo-bolero` and run, in this folder,
@@ -16,10 +18,12 @@
 //! `tests/__fuzz__`, where `cargo test` tries it again.
 #![deny(unsafe_code)]
 
+pub mod acpi;
 pub mod channel;
 pub mod decoder;
 pub mod executable;
 pub mod frame;
+pub mod iommu;
 mod memory;
 pub mod numbers;
 pub mod script;

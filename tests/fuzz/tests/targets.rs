@@ -3,7 +3,7 @@
 //! sets another number; `BOLERO_RANDOM_SEED`, which a failure prints, repeats one input.
 
 use bolero::check;
-use crtos_fuzz::{channel, decoder, executable, frame, script};
+use crtos_fuzz::{acpi, channel, decoder, executable, frame, iommu, script};
 
 #[test]
 fn channel() {
@@ -33,4 +33,14 @@ fn frame() {
 #[test]
 fn script() {
     check!().with_iterations(20_000).with_type().for_each(script::script);
+}
+
+#[test]
+fn acpi() {
+    check!().with_iterations(20_000).with_type().for_each(acpi::acpi);
+}
+
+#[test]
+fn iommu() {
+    check!().with_iterations(20_000).with_type().for_each(iommu::iommu);
 }
