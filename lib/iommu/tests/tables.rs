@@ -385,6 +385,40 @@ fn a_part_of_large_memory_is_refused_for_the_whole() {
     assert_eq!((mapping.address.get(), mapping.order), (0, 12));
 }
 
+/// Each of the entries that name the same memory of 64 KiB maps its own page of it.
+#[test]
+fn entries_of_large_memory_map_its_parts() {
+    let mut linux = Linux::default();
+    linux.0.insert(PAGE, 1 | 1 << 9 | 3 << 61);
+    let entry = 0x4_0000 | 0x7000 | 1 | 7 << 9 | 3 << 61;
+    linux.0.extend((0..16).map(|index| (index * 8, entry)));
+    let (found, _) = walk::<HostTables>(&linux, PAGE, 2, 0..=u64::MAX, 2000);
+    let pages = found.iter().map(|found| found.expect("Linux's"));
+    let pages: Vec<_> = pages.map(|page| (page.input, page.address.get(), page.order)).collect();
+    let expected = (0..16).map(|index| (index * PAGE, 0x4_0000 + index * PAGE, 12));
+    assert_eq!(pages, expected.collect::<Vec<_>>());
+}
+
+/// Entries at which a unit reports an error.
+#[test]
+fn malformed_entries() {
+    assert_eq!(SecondStage::decode(0x1000 | 1 << 11 | 3, 2), Entry::Malformed);
+    assert!(matches!(SecondStage::decode(0x1000 | 1 << 11 | 3, 1), Entry::Leaf { .. }));
+    assert_eq!(SecondStage::decode(0x1000 | 1 << 7 | 3, 2), Entry::Malformed);
+    assert_eq!(SecondStage::decode(1 << 7 | 3, 4), Entry::Malformed);
+    assert_eq!(FirstStage::decode(0x2000 | 1 << 7 | 5, 2), Entry::Malformed);
+    assert!(matches!(FirstStage::decode(0x1000 | 1 << 7 | 5, 2), Entry::Leaf { .. }));
+    assert_eq!(FirstStage::decode(0x1000 | 3, 1), Entry::None);
+    let (leaf, sized) = (1 | 3 << 61, 1 | 7 << 9 | 3 << 61);
+    assert_eq!(HostTables::decode(0x1000 | leaf, 2), Entry::Malformed);
+    // As much as the next level's, and as little as its own.
+    assert_eq!(HostTables::decode(0xf_f000 | sized, 1), Entry::Malformed);
+    assert!(matches!(HostTables::decode(0x7_f000 | sized, 1), Entry::Leaf { order: 20, .. }));
+    assert_eq!(HostTables::decode(0xf_f000 | sized, 2), Entry::Malformed);
+    assert!(matches!(HostTables::decode(0x1f_f000 | sized, 2), Entry::Leaf { order: 22, .. }));
+    assert_eq!(HostTables::decode(0xf_ffff_ffff_f000 | sized, 6), Entry::Malformed);
+}
+
 /// A table that lies elsewhere is refused once, and the walk goes on behind it.
 #[test]
 fn a_table_outside_of_memory() {

@@ -6,6 +6,7 @@ use crtos_abi::{ABI_VERSION, ioctl::Info};
 use serde::Serialize;
 
 use crate::{
+    confinement,
     cpulist::CpuList,
     device::{self, Device},
     failure::{Result, STATUS_FAILED},
@@ -130,11 +131,8 @@ const REQUIREMENTS: &[Entry] = &[
     ),
     ("page tables", "the hypervisor is made for 4-level page tables", page_tables),
     ("x2APIC", "without x2APIC mode a cell's timer and interrupts cost VM exits", x2apic),
-    (
-        "IOMMU",
-        "without an IOMMU, a device that Linux drives could write to the memory of a cell, and Linux cannot use x2APIC mode",
-        iommu,
-    ),
+    ("IOMMU", "real machines have x2APIC mode only with an IOMMU that remaps interrupts", iommu),
+    ("devices", confinement::WHY, devices),
     (
         "time stamp counter",
         "both realms measure time by it, so it must run at one rate at all times and on all CPUs",
@@ -399,8 +397,7 @@ fn x2apic(probe: &Probe<'_>) -> Finding {
 }
 
 fn iommu(probe: &Probe<'_>) -> Finding {
-    let class = probe.machine.path("/sys/class/iommu");
-    let there = std::fs::read_dir(class).is_ok_and(|mut entries| entries.next().is_some());
+    let there = probe.machine.has_iommu();
     let interrupts = probe.machine.read("/proc/interrupts").unwrap_or_default();
     let remaps = interrupts.contains(" IR-");
     match (there, remaps) {
@@ -412,6 +409,11 @@ fn iommu(probe: &Probe<'_>) -> Finding {
         (false, true) => ok("interrupt remapping is in use"),
         (false, false) => note("none in use", "enable the IOMMU (AMD-Vi) in the firmware's setup"),
     }
+}
+
+fn devices(probe: &Probe<'_>) -> Finding {
+    let reason = confinement::reason(probe.machine);
+    note(format!("not confined: {reason}"), confinement::REMEDY)
 }
 
 fn tsc(probe: &Probe<'_>) -> Finding {
@@ -640,7 +642,9 @@ mod tests {
     #[test]
     fn a_fit_machine_is_fit() {
         for requirement in all(&installed()) {
-            assert_eq!(requirement.verdict, Verdict::Ok, "{requirement:?}");
+            // What no machine has yet.
+            let expected = if requirement.name == "devices" { Verdict::Note } else { Verdict::Ok };
+            assert_eq!(requirement.verdict, expected, "{requirement:?}");
         }
     }
 
@@ -752,6 +756,14 @@ mod tests {
             assert_eq!(requirement.verdict, verdict, "{requirement:?}");
             assert!(requirement.remedy.is_some(), "{requirement:?}");
         }
+    }
+
+    #[test]
+    fn what_is_open_to_devices_is_told() {
+        let fake = installed();
+        assert_eq!(one(&fake, "devices").found, "not confined: the IOMMU stays with Linux");
+        fake.remove("/sys/class/iommu/dmar0");
+        assert_eq!(one(&fake, "devices").found, "not confined: no IOMMU is in use");
     }
 
     #[test]

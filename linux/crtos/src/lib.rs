@@ -17,6 +17,7 @@
 mod bench;
 mod cell;
 mod check;
+mod confinement;
 pub mod cpulist;
 #[allow(unsafe_code)]
 pub mod device;

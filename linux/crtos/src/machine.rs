@@ -172,6 +172,12 @@ impl Machine {
         Some(Size(bytes))
     }
 
+    /// Returns whether Linux uses an IOMMU.
+    pub fn has_iommu(&self) -> bool {
+        let units = fs::read_dir(self.path("/sys/class/iommu"));
+        units.is_ok_and(|mut units| units.next().is_some())
+    }
+
     /// Tells whether a module is loaded.
     pub fn module_loaded(&self, name: &str) -> bool {
         self.exists(format!("/sys/module/{name}/initstate"))

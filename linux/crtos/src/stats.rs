@@ -7,8 +7,10 @@ use std::{collections::BTreeMap, io::IsTerminal, thread::sleep, time::Duration};
 use serde::Serialize;
 
 use crate::{
+    confinement,
     device::{self, Device},
     failure::Result,
+    machine::Machine,
     report::{Cell, Cpu, EXIT_NAMES, Owner, Report},
     size::Size,
     symbols::Symbols,
@@ -35,7 +37,7 @@ const ASKED: &str = "show statistics";
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 With --json one object:
-  hypervisor  running (boolean), free_pages
+  hypervisor  running (boolean), free_pages, unprotected (what devices of Linux can do, and why)
   cpus        array of: cpu, owner (\"linux\", \"parked\" or the cell's name), cell (its number or null),
               exits (object: reason to number), exits_total, doorbells (rung from this CPU)
   cells       array of: cell, name, state, cpus, private_bytes, shared_bytes
@@ -67,6 +69,7 @@ struct Statistics {
 struct Hypervisor {
     running: bool,
     free_pages: u64,
+    unprotected: String,
 }
 
 #[derive(Serialize)]
@@ -134,7 +137,8 @@ impl Stats {
                 }
                 None => None,
             };
-            let statistics = Statistics::of(&report, realm, &symbols);
+            let unprotected = confinement::line(&Machine::here());
+            let statistics = Statistics::of(&report, unprotected, realm, &symbols);
             if self.json {
                 crate::print_json(&statistics)?;
             } else {
@@ -160,7 +164,7 @@ struct Realm {
 }
 
 impl Statistics {
-    fn of(report: &Report, realm: Option<Realm>, symbols: &Symbols) -> Self {
+    fn of(report: &Report, unprotected: String, realm: Option<Realm>, symbols: &Symbols) -> Self {
         let cpu = |(number, cpu): (usize, &Cpu)| {
             let (owner, cell) = match cpu.owner {
                 Owner::Linux => ("linux".to_string(), None),
@@ -216,7 +220,11 @@ impl Statistics {
                 .collect(),
         });
         Self {
-            hypervisor: Hypervisor { running: report.running, free_pages: report.free_pages },
+            hypervisor: Hypervisor {
+                running: report.running,
+                free_pages: report.free_pages,
+                unprotected,
+            },
             cpus: report.cpus.iter().enumerate().map(cpu).collect(),
             cells: report.cells.iter().map(cell).collect(),
             realm,
@@ -258,6 +266,7 @@ impl Statistics {
             "hypervisor: {} free",
             Size(self.hypervisor.free_pages.saturating_mul(crtos_abi::PAGE_SIZE))
         )];
+        facts.push(self.hypervisor.unprotected.clone());
         if let Some(realm) = &self.realm {
             if realm.sealed {
                 facts.push("the realm is sealed: it takes no new program".into());
@@ -317,8 +326,13 @@ mod tests {
 
     #[test]
     fn owners_and_exits_are_named() {
-        let json =
-            serde_json::to_value(Statistics::of(&report(), None, &Symbols::default())).unwrap();
+        let json = serde_json::to_value(Statistics::of(
+            &report(),
+            "not protected: x".into(),
+            None,
+            &Symbols::default(),
+        ))
+        .unwrap();
         assert_eq!(json["cpus"][0]["owner"], "linux");
         assert_eq!(json["cpus"][0]["exits"]["icr"], 70);
         assert_eq!(json["cpus"][1]["owner"], "parked");
@@ -330,9 +344,10 @@ mod tests {
 
     #[test]
     fn the_table_leaves_out_what_never_happened() {
-        let text = Statistics::of(&report(), None, &Symbols::default()).show();
+        let text =
+            Statistics::of(&report(), "not protected: x".into(), None, &Symbols::default()).show();
         assert!(text.lines().next().unwrap().contains("icr"));
         assert!(!text.contains("shutdown"));
-        assert!(text.contains("hypervisor: 1 MiB free"));
+        assert!(text.contains("hypervisor: 1 MiB free\nnot protected: x"));
     }
 }

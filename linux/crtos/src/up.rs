@@ -14,6 +14,7 @@ use crtos_abi::{
 };
 
 use crate::{
+    confinement,
     cpulist::CpuList,
     device::{self, Device},
     failure::{Failure, Result},
@@ -126,6 +127,7 @@ impl Up {
         done?;
         open_to_group(&machine);
         step(&format!("{} and {} are the real-time realm", self.cpus.named(), self.memory));
+        step(&confinement::line(&machine));
         if self.locked {
             locked::tell(&machine);
         }
@@ -225,6 +227,7 @@ impl Up {
         if self.locked {
             println!("would lock the realm");
         }
+        println!("{}", confinement::line(machine));
         Ok(())
     }
 
