@@ -159,6 +159,40 @@ fn what_is_no_table_is_refused() {
     }
 }
 
+/// Addresses that cannot be: a misaligned unit, memory that is no pages, or that has no end.
+#[test]
+fn impossible_addresses_are_refused() {
+    let reserved = |first: u64, last: u64| {
+        let head = [1, 0, 24, 0, 0, 0, 0, 0];
+        [&head[..], &first.to_le_bytes(), &last.to_le_bytes()].concat()
+    };
+    let head = [38, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    let first = |structure: Vec<u8>| {
+        let bytes = table(b"DMAR", &head, &[structure]);
+        let found = Dmar::new(&bytes).expect("well-formed").structures().next();
+        found.expect("a structure").is_ok()
+    };
+    let mut large = unit(0, 0xfed9_1000, &[]);
+    assert!(first(large.clone()));
+    large[5] = 1;
+    assert!(!first(large));
+    assert!(!first(unit(0, 0xfed9_0800, &[])));
+    assert!(!first(unit(0, u64::MAX - 0x7ff, &[])));
+    assert!(first(reserved(0x1000, 0x1fff)));
+    for (start, end) in [(0x1000, 0x17ff), (0x1800, 0x1fff), (0x2000, 0x1fff), (0x3000, 0x1fff)] {
+        assert!(!first(reserved(start, end)), "{start:x} to {end:x}");
+    }
+    let memory = |start: u64, size: u64| {
+        let head = [0x20, 7, 32, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+        let block = [&head[..], &start.to_le_bytes(), &size.to_le_bytes()].concat();
+        let bytes = table(b"IVRS", &[0; 12], &[block]);
+        let found = Ivrs::new(&bytes).expect("well-formed").blocks().next();
+        found.expect("a block").is_ok()
+    };
+    assert!(memory(0x1000, 0x1000) && memory(u64::MAX - 0xfff, 0x1000));
+    assert!(!memory(0x1000, 0) && !memory(u64::MAX - 0xfff, 0x1001));
+}
+
 /// Reads all of a table, and how many things it has found.
 fn read_all(bytes: &[u8]) -> usize {
     let mut count = 0;

@@ -139,6 +139,8 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
+        #![proptest_config(ProptestConfig::with_cases(2048))]
+
         /// Whatever Linux writes, the device gets what the hypervisor says.
         #[test]
         fn what_the_hypervisor_writes_is_what_it_means(
@@ -175,6 +177,8 @@ mod tests {
                 prop_assert_eq!(entry[1] & (1 << 32 | 3 << 35 | 1 << 39), 0);
                 prop_assert_eq!(entry[2] & (7 << 56 | 3 << 62), 0);
                 prop_assert_eq!(entry[1] >> 40 & 3, if chipset { raw[1] >> 40 & 3 } else { 0 });
+                // Only bits that describe caches.
+                prop_assert_eq!(entry[3], raw[3] & 0xffc0_0000_0000_0000);
             }
         }
 

@@ -232,6 +232,13 @@ mod tests {
             let second = super::process(raw, Stage::Second, top, levels, domain);
             prop_assert_eq!(Attachment::of_process(second), Ok(attachment));
             prop_assert_eq!(second[1] >> 16, raw[1] >> 16);
+            // Nothing reserved is kept.
+            let hostile = [!0, caches, !0, !0, !0, !0, !0, !0];
+            for stage in [Stage::First, Stage::Second] {
+                let entry = super::process(hostile, stage, top, 4, domain);
+                prop_assert_eq!(entry[1] & 0xf87f_0000, 0);
+                prop_assert!(Attachment::of_process(entry).is_ok());
+            }
             let levels = levels.max(4);
             let first = super::process(raw, Stage::First, top, levels, domain);
             let translation = tables(Stage::First, top, levels);

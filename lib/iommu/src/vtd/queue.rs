@@ -175,15 +175,40 @@ mod tests {
         ])
     }
 
-    /// What makes up a descriptor.
+    /// Bits that may be set in descriptors of a kind, by the figures of VT-d 6.5.2 and 7.6.1; `all`
+    /// says that the unit can do all.
+    fn defined(kind: u64, all: bool) -> [u64; 2] {
+        let word = |high: u32, low: u32| u64::from(high) << 32 | u64::from(low);
+        match kind {
+            1 => [word(0x3_ffff, 0xffff_0031), 0],
+            2 => [word(0, 0xffff_00f2), word(!0, 0xffff_f07f)],
+            3 => [word(0xfff0_ffff, 0x1f_f003), word(!0, 0xffff_f001)],
+            4 => [word(0xffff, 0xf800_0014), 0],
+            5 => [word(!0, if all { 0xf5 } else { 0x75 }), word(!0, 0xffff_ffff)],
+            6 => [word(0xf_ffff, 0xffff_0036), word(!0, 0xffff_f07f)],
+            7 => [word(0xf_ffff, 0xffff_0037), 0],
+            8 => [word(0xffff_ffff, 0xffff_f1f8), word(!0, 0xffff_f801)],
+            9 => [word(!0, 0xffff_f1ff), !0],
+            _ => [0, 0],
+        }
+    }
+
+    /// A descriptor: mostly one of a kind that exists, with the bits that it may have, and pages
+    /// and interrupts of an order that the unit knows or not.
     fn raw() -> impl Strategy<Value = [u64; 4]> {
-        let low = (0u64..12, any::<u64>(), 0u32..3).prop_map(|(kind, bits, sparse)| {
-            let bits = if sparse > 0 { bits & 0x3_ffff_ffff_00f0 } else { bits };
-            bits & !0xe0f | kind
-        });
-        let high = prop_oneof![Just(0), any::<u64>(), any::<u64>().prop_map(|bits| bits & !0xfc0)];
-        let rest = prop_oneof![Just(0u64), Just(0), Just(0), any::<u64>()];
-        (low, high, rest).prop_map(|(low, high, rest)| [low, high, rest, 0])
+        let words = prop::array::uniform4(any::<u64>());
+        (0u64..12, words, 0u32..16, 0u64..24).prop_map(|(kind, words, odd, order)| {
+            let [low, high, third, fourth] = words;
+            let defined = defined(kind, true);
+            let order =
+                if kind == 4 { [low & !(0xf << 27), high] } else { [low, high & !0x3f | order] };
+            match odd {
+                0 => [low & !0xf | kind, high, third, fourth],
+                1 => [low & defined[0] & !0xf | kind, high & defined[1], third, fourth],
+                2 => [low & defined[0] & !0xf | kind, high & defined[1] & !3, 0, 0],
+                _ => [order[0] & defined[0] & !0xf | kind, order[1] & defined[1], 0, 0],
+            }
+        })
     }
 
     proptest! {
@@ -257,45 +282,32 @@ mod tests {
 
         /// What the manual does not define is invalid (VT-d 6.5.2 and table 26).
         #[test]
-        fn what_is_reserved_is_invalid(mode in mode(), raw in raw(), bit in 0u32..384) {
+        fn what_is_reserved_is_invalid(mode in mode(), raw in raw(), bit in 0usize..1024) {
             let mut raw = raw;
-            // Often one bit more.
-            if let Some(word) = raw.get_mut(bit as usize / 64) {
+            // Sometimes one bit more.
+            if let Some(word) = raw.get_mut(bit / 64) {
                 *word |= 1 << (bit % 64);
             }
             let [low, high, third, fourth] = raw;
             let granularity = low >> 4 & 3;
             let order = high & 0x3f;
             let all = mode.extended.has_device_tlbs();
-            // Bits 63..32 and 31..0 that may be set, of the first and the second word.
-            let (allowed, exists) = match low & 0xf {
-                1 => ([0x3_ffff, 0xffff_0031, 0, 0], granularity != 0),
-                2 => {
-                    let orders = granularity != 3 || order <= 18;
-                    ([0, 0xffff_00f2, !0, 0xffff_f07f], granularity != 0 && orders)
-                }
-                3 => ([0xfff0_ffff, 0x1f_f003, !0, 0xffff_f001], all),
-                4 => {
-                    let orders = low & 0x10 == 0 || low >> 27 & 0x1f <= 15;
-                    ([0xffff, 0xf800_0014, 0, 0], orders)
-                }
-                5 => {
-                    let drain = if all { 0x80 } else { 0 };
-                    let lowest = if low & 0x20 == 0 { 3 } else { 0 };
-                    ([!0, 0x75 | drain, !0, 0xffff_fffc | lowest], true)
-                }
-                6 => ([0xf_ffff, 0xffff_0036, !0, 0xffff_f07f], granularity >= 2),
-                7 => ([0xf_ffff, 0xffff_0037, 0, 0], granularity != 2),
-                8 => ([0xffff_ffff, 0xffff_f1f8, !0, 0xffff_f801], true),
-                9 => ([!0, 0xffff_f1ff, !0, !0], true),
-                _ => ([0; 4], false),
+            let exists = match low & 0xf {
+                1 => granularity != 0,
+                2 => granularity != 0 && (granularity != 3 || order <= 18),
+                3 => all,
+                4 => low & 0x10 == 0 || low >> 27 & 0x1f <= 15,
+                5 => low & 0x20 == 0 || high & 3 == 0,
+                6 => granularity >= 2,
+                7 => granularity != 2,
+                kind => kind == 8 || kind == 9,
             };
             let in_mode = match (mode.scalable, mode.wide) {
                 (true, wide) => wide,
                 (false, _) => low & 0xf <= 5,
             };
-            let word = |high: u32, low: u32| u64::from(high) << 32 | u64::from(low);
-            let beyond = low & !word(allowed[0], allowed[1]) | high & !word(allowed[2], allowed[3]);
+            let defined = defined(low & 0xf, all);
+            let beyond = low & !defined[0] | high & !defined[1];
             let rest = low & 0xf != 9 && third | fourth != 0;
             let is_valid = in_mode && exists && beyond == 0 && !rest;
             prop_assert_eq!(mode.decode(raw).is_ok(), is_valid, "{:x?}", raw);
@@ -313,6 +325,10 @@ mod tests {
         let decode = |low, high| mode.decode([low, high, 0, 0]);
         // Index 20 of the interrupts; a domain of which reads and writes are drained; a wait.
         assert_eq!(decode(20 << 32 | 0x14, 0), Ok(Effect::Interrupts(20..=20)));
+        let few = ExtendedCapability(0x0020_0f5a);
+        let decode_by_few = |low| Mode { extended: few, ..mode }.decode([low, 0, 0, 0]);
+        assert_eq!(decode_by_few(21 << 32 | 2 << 27 | 0x14), Ok(Effect::Interrupts(20..=23)));
+        assert_eq!(decode_by_few(21 << 32 | 3 << 27 | 0x14), Err(Invalid::Reserved));
         assert_eq!(decode(3 << 16 | 0xe2, 0), Ok(Effect::Mappings(Some(DomainId(3)), None)));
         let pages = Effect::Mappings(Some(DomainId(3)), Some(0xffff_e000..=0xffff_ffff));
         assert_eq!(decode(3 << 16 | 0xf2, 0xffff_f001), Ok(pages));
