@@ -628,7 +628,8 @@ mod tests {
                 for region in before {
                     let (first, last) =
                         (region.start.get() / FRAME_SIZE, region.end.get() / FRAME_SIZE);
-                    for range in (first..last).map(|at| at..at + 1).chain([first..last]) {
+                    let whole = core::iter::once(first..last);
+                    for range in (first..last).map(|at| at..at + 1).chain(whole) {
                         let pages = range.start as usize..range.end as usize;
                         let is_same = model[pages.clone()] == model_before[pages];
                         let range = page(range.start)..page(range.end);

@@ -6,8 +6,8 @@
 //! page is not used for anything else before Linux let it go ([`Revoke`]).
 //!
 //! Locks: `changes` serialises the calls that change what is mapped, and is held until Linux is
-//! told. `mirrors` knows where the shadow maps files. `layout` and `tables` are spin locks: around a
-//! look for a region, and around a bounded number of entries. They are taken in this order.
+//! told. `mirrors` knows where the shadow maps files. `layout` and `tables` are spin locks: around
+//! a look for a region, and around a bounded number of entries. They are taken in this order.
 //!
 //! A fault holds nothing while a page is filled. It puts the page into the tables only if the
 //! region is as it was ([`AddressSpace::in_tables`]), so none comes where a region has gone or has
