@@ -116,6 +116,27 @@ impl Interrupt {
     }
 }
 
+/// Bits of an entry that is not in use which count with both vendors: faults are not reported.
+const SILENT: u128 = 1 << 1;
+
+/// The copy of the entry `raw` of Linux, and why it is a blocked one, if so. `decoded` is what the
+/// entry asks for, with the entry that asks for just that; `None` if it is not in use.
+pub(crate) fn copy(
+    raw: u128,
+    decoded: Result<Option<(Interrupt, u128)>, Refused>,
+    cpus: &impl Cpus,
+) -> (u128, Result<(), Refused>) {
+    let blocked = raw & SILENT;
+    let copied = decoded.and_then(|entry| match entry {
+        Some((interrupt, copy)) => interrupt.check(cpus).map(|()| copy),
+        None => Ok(blocked),
+    });
+    match copied {
+        Ok(copy) => (copy, Ok(())),
+        Err(refused) => (blocked, Err(refused)),
+    }
+}
+
 /// The format of destinations in entries and registers.
 pub(crate) const fn format(extended: bool) -> Format {
     if extended { Format::X2Apic } else { Format::XApic }

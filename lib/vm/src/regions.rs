@@ -157,6 +157,18 @@ impl Usage {
         change(&mut self.data, attributes.is_data());
         change(&mut self.locked, attributes.locked);
     }
+
+    /// Changes the attributes of a region of `bytes`, which counts as what it is then.
+    fn recount<O>(
+        &mut self,
+        attributes: &mut Attributes<O>,
+        bytes: u64,
+        change: impl FnOnce(&mut Attributes<O>),
+    ) {
+        self.count(attributes, bytes, false);
+        change(attributes);
+        self.count(attributes, bytes, true);
+    }
 }
 
 /// All regions of an address space. `O` names an object behind them.
@@ -321,9 +333,8 @@ impl<O: Clone + PartialEq> Regions<O> {
         let mut at = UserAddr::NULL;
         while let Some((&start, body)) = self.map.range_mut(at..).next() {
             at = body.end;
-            self.usage.count(&body.attributes, at - start, false);
-            body.attributes.locked = locked;
-            self.usage.count(&body.attributes, at - start, true);
+            let lock = |attributes: &mut Attributes<O>| attributes.locked = locked;
+            self.usage.recount(&mut body.attributes, at - start, lock);
             self.merge(start);
         }
     }
@@ -369,10 +380,7 @@ impl<O: Clone + PartialEq> Regions<O> {
         let checked = self.map.range(start..end).try_for_each(|(_, body)| check(&body.attributes));
         if checked.is_ok() {
             for (&start, body) in self.map.range_mut(start..end) {
-                let length = body.end - start;
-                self.usage.count(&body.attributes, length, false);
-                change(&mut body.attributes);
-                self.usage.count(&body.attributes, length, true);
+                self.usage.recount(&mut body.attributes, body.end - start, &change);
             }
         }
         let mut at = end;

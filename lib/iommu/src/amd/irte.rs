@@ -5,7 +5,7 @@
 
 use crtos_partition::icr::Delivery;
 
-use crate::interrupt::{Cpus, Interrupt, Refused, format};
+use crate::interrupt::{self, Cpus, Interrupt, Refused, format};
 use crate::{bit, field, flag};
 
 /// An entry for interrupts that are remapped.
@@ -41,9 +41,6 @@ impl Form {
         self == Self::Long { extended: true }
     }
 }
-
-/// Bits of an entry that is not in use which count: faults are not reported.
-const SILENT: u128 = 1 << 1;
 
 impl Irte {
     /// From an entry; `None` if it is not in use. Reserved bits do not count, and no copy has any.
@@ -101,15 +98,9 @@ impl Irte {
 
 /// The copy of an entry of Linux, and why it is a blocked one, if so.
 pub fn copy(raw: u128, form: Form, cpus: &impl Cpus) -> (u128, Result<(), Refused>) {
-    let blocked = raw & SILENT;
-    match Irte::decode(raw, form) {
-        Ok(Some(entry)) => match entry.interrupt.check(cpus) {
-            Ok(()) => (entry.encode(form), Ok(())),
-            Err(refused) => (blocked, Err(refused)),
-        },
-        Ok(None) => (blocked, Ok(())),
-        Err(refused) => (blocked, Err(refused)),
-    }
+    let decoded = Irte::decode(raw, form);
+    let decoded = decoded.map(|entry| entry.map(|entry| (entry.interrupt, entry.encode(form))));
+    interrupt::copy(raw, decoded, cpus)
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 
 use core::ops::RangeInclusive;
 
-use crate::interrupt::{Cpus, Interrupt, Refused, delivery, format};
+use crate::interrupt::{self, Cpus, Interrupt, Refused, delivery, format};
 use crate::{Requester, bit, field, flag};
 
 /// Who may use an entry.
@@ -34,9 +34,6 @@ pub struct Irte {
     /// Who may use it.
     pub source: Source,
 }
-
-/// Bits of an entry that is not present which count: faults are not reported.
-const SILENT: u128 = 1 << 1;
 
 impl Irte {
     /// From an entry; `None` if it is not present. `extended` says that destinations have 32 bits.
@@ -104,15 +101,9 @@ impl Irte {
 
 /// The copy of an entry of Linux, and why it is a blocked one, if so.
 pub fn copy(raw: u128, extended: bool, cpus: &impl Cpus) -> (u128, Result<(), Refused>) {
-    let blocked = raw & SILENT;
-    match Irte::decode(raw, extended) {
-        Ok(Some(entry)) => match entry.interrupt.check(cpus) {
-            Ok(()) => (entry.encode(extended), Ok(())),
-            Err(refused) => (blocked, Err(refused)),
-        },
-        Ok(None) => (blocked, Ok(())),
-        Err(refused) => (blocked, Err(refused)),
-    }
+    let decoded = Irte::decode(raw, extended);
+    let decoded = decoded.map(|entry| entry.map(|entry| (entry.interrupt, entry.encode(extended))));
+    interrupt::copy(raw, decoded, cpus)
 }
 
 #[cfg(test)]
