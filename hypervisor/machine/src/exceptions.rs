@@ -15,6 +15,7 @@ use crtos_registers::{descriptor, exception as vector};
 use x86_64::VirtAddr;
 use x86_64::instructions::tables::{lgdt, lidt};
 use x86_64::registers::control::{Cr0Flags, Cr2, Cr4, Cr4Flags};
+use x86_64::registers::rflags::RFlags;
 use x86_64::structures::DescriptorTablePointer;
 
 use crate::apic;
@@ -60,14 +61,12 @@ const CR0_HOST: Cr0Flags = Cr0Flags::PROTECTED_MODE_ENABLE
 pub(crate) unsafe fn init() {
     // SAFETY: The only access, since no CPU has loaded the table yet.
     let idt = unsafe { &mut *IDT.0.get() };
-    let exceptions = exception_stubs as *const () as u64;
-    let interrupts = interrupt_stubs as *const () as u64;
+    let stubs = stubs as *const () as u64;
     for (number, entry) in (0..=u8::MAX).zip(idt) {
         let handler = match number {
             vector::NMI => nmi as *const () as u64,
             vector::GENERAL_PROTECTION => general_protection as *const () as u64,
-            0..FIRST_INTERRUPT => exceptions + u64::from(number) * 16,
-            _ => interrupts + u64::from(number.min(vector::COUNT) - FIRST_INTERRUPT) * 16,
+            _ => stubs + u64::from(number.min(vector::COUNT)) * 16,
         };
         *entry = descriptor::interrupt_gate(handler, CODE_SELECTOR);
     }
@@ -116,8 +115,9 @@ pub(crate) unsafe fn take_over(page_table: PhysAddr) {
 }
 
 /// An exception in the hypervisor is a bug of its own. `words` is what the processor pushed.
-extern "sysv64" fn exception(vector: u8, words: &[u64; 2]) -> ! {
-    let (error, rip) = vector::pushed(vector, words);
+fn exception(vector: u8, words: &[u64; 3]) -> ! {
+    let &[first, second, _] = words;
+    let (error, rip) = vector::pushed(vector, &[first, second]);
     let cr2 = Cr2::read_raw();
     if vector == vector::MACHINE_CHECK {
         report_machine_check();
@@ -138,35 +138,13 @@ fn report_machine_check() {
     }
 }
 
-/// The first vector of interrupts that the local APIC delivers (APM vol. 2, 16.6.1). Up to the last
-/// one of exceptions it may be either.
+/// The first vector of interrupts that the local APIC delivers (APM vol. 2, 16.6.1). Those before
+/// it can come by a message of the kind ExtINT, or where an emulator is not strict.
 const FIRST_INTERRUPT: u8 = 16;
 
 unsafe extern "sysv64" {
-    fn exception_stubs();
-    fn interrupt_stubs();
+    fn stubs();
 }
-
-// One stub of 16 bytes for each exception; which one it was, the return address tells.
-global_asm!(
-    ".balign 16",
-    "exception_stubs:",
-    ".rept {count}",
-    "call 2f",
-    ".balign 16",
-    ".endr",
-    "2:",
-    "pop rdi",
-    "lea rax, [rip + exception_stubs]",
-    "sub rdi, rax",
-    "shr rdi, 4",
-    "mov rsi, rsp",
-    "and rsp, -16",
-    "cld",
-    "call {exception}",
-    count = const FIRST_INTERRUPT,
-    exception = sym exception,
-);
 
 /// #GP in host mode: expected where a register is read or written for a guest, a bug anywhere else.
 #[unsafe(naked)]
@@ -181,7 +159,7 @@ extern "sysv64" fn general_protection() {
         "cmp rax, [rsp + 16]",
         "je 2f",
         "pop rax",
-        "jmp exception_stubs + 13 * 16",
+        "jmp stubs + 13 * 16",
         "2:",
         "lea rax, [rip + msr_faulted]",
         "mov [rsp + 16], rax",
@@ -217,22 +195,21 @@ extern "sysv64" fn nmi() {
 // vectors of interrupts alone.
 global_asm!(
     ".balign 16",
-    "interrupt_stubs:",
-    ".set vector, {first}",
+    "stubs:",
+    ".set vector, 0",
     ".rept {count}",
     ".balign 16",
     "push vector",
-    "jmp {interrupt}",
+    "jmp {event}",
     ".set vector, vector + 1",
     ".endr",
-    first = const FIRST_INTERRUPT,
-    count = const vector::COUNT - FIRST_INTERRUPT + 1,
-    interrupt = sym interrupt,
+    count = const vector::COUNT + 1,
+    event = sym event,
 );
 
 /// On the stack: the vector, and what the processor pushed.
 #[unsafe(naked)]
-extern "sysv64" fn interrupt() {
+extern "sysv64" fn event() {
     naked_asm!(
         "push rax",
         "push rcx",
@@ -267,11 +244,25 @@ extern "sysv64" fn interrupt() {
     )
 }
 
-/// Interrupt in host mode: left over from the last owner of the CPU; ended and forgotten. What the
-/// local APIC does not have in service is an exception.
-extern "sysv64" fn end_of_interrupt(vector: u8, words: &[u64; 2]) {
-    if vector < vector::COUNT && !apic::get().in_service(vector) {
+/// Interrupt in host mode: left over from the last owner of the CPU; ended and forgotten. Anything
+/// else is an exception. `words` is what the processor pushed.
+extern "sysv64" fn end_of_interrupt(vector: u8, words: &[u64; 3]) {
+    let in_service = || apic::get().in_service(vector);
+    let is_interrupt = match vector {
+        0..FIRST_INTERRUPT => interrupts_were_on(words),
+        FIRST_INTERRUPT..vector::COUNT => in_service(),
+        _ => true,
+    };
+    if !is_interrupt {
         exception(vector, words);
     }
-    apic::get().end_of_interrupt();
+    if in_service() {
+        apic::get().end_of_interrupt();
+    }
+}
+
+/// Tells whether `words`, without an error code, are of code that has interrupts on. No host code
+/// has that raises an exception.
+fn interrupts_were_on(&[_, selector, flags]: &[u64; 3]) -> bool {
+    selector == u64::from(CODE_SELECTOR) && flags & RFlags::INTERRUPT_FLAG.bits() != 0
 }
