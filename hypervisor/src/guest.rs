@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Reading through Linux's page tables, to find out which instruction did what; and the faults that
-//! Linux gets to see.
+//! Reading through Linux's page tables, to find out which instruction did what; the faults that
+//! Linux gets to see; what the log tells of it.
+
+use core::fmt::Arguments;
 
 use crtos_abi::PAGE_SIZE;
 use crtos_machine::arch::{Event, Paging, VirtualCpu};
 use crtos_machine::direct_map::read_word;
 use crtos_machine::local::Local;
+use crtos_machine::{launch_info, processor, report};
 use crtos_partition::address::{GuestAddr, PhysAddr};
 use crtos_partition::decode::{self, MAX_LENGTH, Registers};
 use x86_64::registers::control::Cr4Flags;
@@ -93,4 +96,13 @@ fn linear_address(local: &mut Local, touched: GuestAddr) -> Option<u64> {
             if same_page(first) { Some(first) } else { same_page(last).then_some(last & !0xfff) }
         },
     )
+}
+
+/// Logs what Linux did, at most once a second for each CPU.
+pub fn complain(local: &mut Local, what: Arguments) {
+    let (now, second) = (processor::tsc(), u64::from(launch_info::get().tsc_khz) * 1000);
+    if local.last_complaint == 0 || now.wrapping_sub(local.last_complaint) > second {
+        local.last_complaint = now;
+        report::line(format_args!("cpu{} root: {what}", local.index()));
+    }
 }

@@ -14,6 +14,7 @@ use crtos_machine::{apic, cell, launch_info, report};
 use crtos_partition::cpuset::CpuSet;
 use crtos_partition::icr::{self, Command, Delivery};
 use crtos_partition::ids::{ApicId, CellId, CpuIndex};
+use crtos_partition::redirection::Redirection;
 
 /// Carries out an interrupt command of Linux.
 pub fn root_command(local: &mut Local, command: Command) {
@@ -47,7 +48,7 @@ pub fn root_command(local: &mut Local, command: Command) {
                 }
             }
         }
-        Delivery::Other => {
+        Delivery::External | Delivery::Other => {
             report::line(format_args!("cpu{sender} root: interrupt command dropped: {command:?}"));
         }
     }
@@ -93,6 +94,16 @@ pub fn ring_cells() {
     }
 }
 
+/// Tells whether Linux may have an I/O APIC raise what this entry says: it reaches no CPU of a
+/// cell.
+pub fn is_harmless(entry: Redirection) -> bool {
+    entry.is_harmless(launch_info::x2apic(), |command| {
+        launch_info::cpus().any(|index| {
+            matches!(cpu::get(index).owner(), Owner::Cell(_)) && command.names(apic_address(index))
+        })
+    })
+}
+
 /// Tells whether a CPU of cell `cell` has this APIC id.
 fn is_colleague(cell: CellId, apic: ApicId) -> bool {
     cell::get(cell).cpus().any(|index| {
@@ -130,7 +141,7 @@ pub fn cell_command(local: &mut Local, cell: CellId, value: u64) -> bool {
                 }
             }
         }
-        Delivery::Init | Delivery::StartUp | Delivery::Other => return false,
+        Delivery::Init | Delivery::StartUp | Delivery::External | Delivery::Other => return false,
     }
     true
 }

@@ -21,6 +21,7 @@
 //! | [`console`] | lines that cells write to the log |
 //! | [`cpuid`] | CPUID as cells see it |
 //! | [`resets`] | Linux wants the machine to be reset; ports by which it does |
+//! | [`io_apics`] | Linux's writes to the I/O APICs |
 //! | [`xapic`] | Linux's writes to the local APIC where it has no x2APIC |
 //! | [`hypercall`] | calls from Linux and cells |
 //! | [`root`] | exits of Linux |
@@ -33,10 +34,12 @@ mod console;
 mod cpuid;
 mod guest;
 mod interrupts;
-mod management;
 mod reason;
 
+mod management;
+
 mod hypercall;
+mod io_apics;
 mod resets;
 mod xapic;
 

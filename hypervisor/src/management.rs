@@ -22,6 +22,8 @@ use crtos_partition::ids::{ApicId, CellId, CpuIndex};
 use crtos_partition::lifecycle::{Event, State};
 use crtos_partition::resets::Access;
 
+use crate::interrupts;
+
 /// How long a CPU may take to react.
 const REACTION_MS: u64 = 2000;
 
@@ -144,6 +146,12 @@ pub fn start(local: &mut Local, id: CellId, start: Start) -> Result<(), Refusal>
     for (owner, index) in owners.iter_mut().zip(cell.cpus()) {
         *owner = cpu::get(index).owner();
         cpu::set_owner(index, Owner::Cell(id));
+    }
+    // Nor does one of a device by an I/O APIC.
+    let masked = ownership.io_apics.mask(interrupts::is_harmless);
+    if masked > 0 {
+        let (cpu, name) = (local.index(), cell.name());
+        report::line(format_args!("cpu{cpu} {name}: {masked} entries of I/O APICs masked"));
     }
     let refused = || cell.cpus().any(|index| cpu::get(index).refused.load(Ordering::SeqCst));
     let result = flush(local, linux).and_then(|()| {

@@ -6,7 +6,7 @@ use crtos_abi::PAGE_SIZE;
 use crtos_machine::arch::{Event, Exit, MsrOutcome, VirtualCpu};
 use crtos_machine::local::Local;
 use crtos_machine::processor::{self, msr};
-use crtos_machine::{cell, launch, launch_info, park, report};
+use crtos_machine::{cell, io_apic, launch, launch_info, park, report};
 use crtos_partition::address::GuestAddr;
 use crtos_partition::decode::RAX;
 use crtos_partition::icr::Command;
@@ -15,7 +15,7 @@ use crtos_registers::apic;
 
 use crate::hypercall::{self, Outcome};
 use crate::reason::COMMAND_MSR;
-use crate::{guest, interrupts, management, resets, xapic};
+use crate::{guest, interrupts, io_apics, management, resets, xapic};
 
 /// Handles an exit of Linux.
 #[inline]
@@ -98,7 +98,14 @@ fn memory_fault(local: &mut Local, address: GuestAddr, write: bool) {
     let is_apic = address.align_down(PAGE_SIZE).get() == apic::PAGE;
     if !launch_info::x2apic() && is_apic && write {
         if !xapic::write(local, address) {
-            complain(local, "cannot decode a write to the local APIC", address);
+            complain_at(local, "cannot decode a write to the local APIC", address);
+            local.vcpu().inject(Event::GeneralProtection);
+        }
+        return;
+    }
+    if write && io_apic::is_one(address) {
+        if !io_apics::write(local, address) {
+            complain_at(local, "cannot decode a write to an I/O APIC", address);
             local.vcpu().inject(Event::GeneralProtection);
         }
         return;
@@ -106,18 +113,13 @@ fn memory_fault(local: &mut Local, address: GuestAddr, write: bool) {
     if management::reach(local, address, write) {
         return;
     }
-    complain(local, "touches memory that it does not have", address);
+    complain_at(local, "touches memory that it does not have", address);
     guest::reflect_fault(local, address, write);
 }
 
-/// Logs what Linux did, at most once a second for each CPU.
-fn complain(local: &mut Local, what: &str, address: GuestAddr) {
-    let (now, second) = (processor::tsc(), u64::from(launch_info::get().tsc_khz) * 1000);
-    if local.last_complaint == 0 || now.wrapping_sub(local.last_complaint) > second {
-        local.last_complaint = now;
-        let (cpu, rip) = (local.index(), local.vcpu().rip());
-        report::line(format_args!("cpu{cpu} root: {what}: address {address:#x} rip {rip:#x}"));
-    }
+fn complain_at(local: &mut Local, what: &str, address: GuestAddr) {
+    let rip = local.vcpu().rip();
+    guest::complain(local, format_args!("{what}: address {address:#x} rip {rip:#x}"));
 }
 
 /// A triple fault: Linux is dead on this CPU, or wants the machine to be reset. Cells, if there are

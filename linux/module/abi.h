@@ -312,6 +312,8 @@
 
 #define CRTOS_MAX_WATCHDOG_PORTS 32
 
+#define CRTOS_MAX_IO_APICS 32
+
 #define CRTOS_REPORT_SIZE 262144
 
 #define CRTOS_LAUNCH_NO_VIRTUALIZATION -1
@@ -454,6 +456,7 @@ struct crtos_launch_info {
 	u32 sleep_ports[3];
 	u32 watchdog_port;
 	u32 watchdog_ports;
+	u64 io_apics[CRTOS_MAX_IO_APICS];
 	u64 blocks[CRTOS_MAX_HYPERVISOR_BLOCKS];
 	u32 apic_ids[CRTOS_MAX_CPUS];
 };

@@ -116,6 +116,7 @@ void crtos_cpus_sleep(const struct cpumask *woken);
 
 /* madt.c */
 int crtos_check_listed(struct crtos_file *file);
+int crtos_list_io_apics(struct crtos_file *file, u64 *pages);
 
 /* cell.c */
 struct crtos_cell *crtos_cell_find(struct crtos_file *file, u32 number);

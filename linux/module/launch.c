@@ -375,6 +375,7 @@ static int launch_online(struct crtos_file *file, struct launch *launch, u32 cpu
 {
 	const struct crtos_image_header *header = (const void *)crtos_image;
 	u8 *base = page_address(blocks.page[0]);
+	struct crtos_launch_info *info = (void *)(base + CRTOS_LAUNCH_INFO_OFFSET);
 	int error;
 
 	cpus_read_lock();
@@ -382,9 +383,11 @@ static int launch_online(struct crtos_file *file, struct launch *launch, u32 cpu
 	if (!error) {
 		launch->host_cr3 = build_tables(base);
 		launch->enter = header->enter;
-		fill_info((void *)(base + CRTOS_LAUNCH_INFO_OFFSET), launch->host_cr3, cpu_count);
-		error = launch_all(file, launch, header->init);
+		fill_info(info, launch->host_cr3, cpu_count);
+		error = crtos_list_io_apics(file, info->io_apics);
 	}
+	if (!error)
+		error = launch_all(file, launch, header->init);
 	if (!error)
 		/* Read by prepare_cpu() with hotplug locked, and by on_sleep(). */
 		WRITE_ONCE(crtos.enabled, true);

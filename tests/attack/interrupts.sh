@@ -1,8 +1,9 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # Interrupts that Linux has others send to a CPU of the realm. A store to the window of messages
-# faults. A device whose entry of the I/O APIC names that CPU reaches it with any vector, those of
-# exceptions among them: the realm reports what it did not ask for, and goes on.
+# faults. An entry of the I/O APIC that names that CPU, or could take any CPU away, is masked. The
+# message of a device reaches it with any vector, those of exceptions among them: the realm reports
+# what it did not ask for, and goes on.
 # kernels: 6.1 6.12
 # realm: no
 # shared: yes
@@ -17,14 +18,49 @@ C=0xc
 read_clock() { attack outb 0x70 "$1" >/dev/null && attack inb 0x71; }
 write_clock() { attack outb 0x70 "$1" >/dev/null && attack outb 0x71 "$2" >/dev/null; }
 
+# redirect ENTRY [OFFSET]
+redirect() { attack redirect $pin "$1" "${2:-0}" >/dev/null; }
+# is_masked ENTRY
+is_masked() { (($1 >> 16 & 1)); }
+# CPU 3 has handled so many.
+nmis() { awk '/^ *NMI:/ { print $5 }' /proc/interrupts; }
+# refused ENTRY [OFFSET]: tries it.
+refused() {
+	redirect "$@"
+	is_masked "$(attack redirect $pin)" || fail "an entry is accepted: $(printf %#x "$1")"
+}
+# interrupt: by the clock
+interrupt() {
+	# The next one comes when the last one is read.
+	for _ in 1 2 3; do
+		read_clock $C >/dev/null
+		sleep 0.01
+	done
+}
+
 apic=$(awk -F: '/^processor/ { cpu = $2 + 0 } /^apicid/ && cpu == 3 { print $2 + 0 }' /proc/cpuinfo)
 attacker || exit 1
 nmi=0x400
 [ "$(attack message 2 $nmi)" -ge 1 ] || fail 'no store to the window interrupts a CPU without the hypervisor'
 entry=$(attack redirect $pin)
 enabled=$(read_clock $B)
+attack message 3 $nmi >/dev/null
+before=$(nmis)
+attack device 3 $nmi >/dev/null || fail 'no device sends a message'
+await '[ "$(nmis)" -gt "$before" ]' || fail 'no message of a device interrupts a CPU'
+before=$(nmis)
+write_clock $B $((enabled | 0x40))
+redirect $((apic << 56 | nmi))
+interrupt
+[ "$(nmis)" -gt "$before" ] || fail 'no entry of the I/O APIC interrupts a CPU'
 
+# Linux has these wait for ever. The hypervisor meets them when it takes the CPU.
+for vector in {1..31}; do
+	attack device 3 "$vector" >/dev/null || fail "vector $vector is not sent"
+done
+# CPU 3 is in an entry when it becomes the realm's.
 crtos up --cpus 3 --memory 256M || exit 1
+is_masked "$(attack redirect $pin)" || fail 'an entry stays that names a CPU of the realm'
 result=$(mktemp)
 start=$(date +%s%3N)
 crtos run -- "$PROGRAMS/periodic" 1000 600 >"$result" &
@@ -35,22 +71,44 @@ for cpu in 2 3; do
 done
 crtos log | grep -q 'root: touches memory that it does not have' || fail 'the hypervisor does not tell'
 
-write_clock $B $((enabled | 0x40))
+to=$((apic << 56))
+logical=$((1 << apic << 56 | 1 << 11))
+everybody=$((0xff << 56))
+# In turn: vectors, those of exceptions and of the local APIC's own interrupts among them; each
+# mode of delivery; other ways to name the CPU. What takes a CPU away is refused for each CPU.
 for vector in {16..40} 96 128 200 {236..255}; do
-	attack redirect $pin $((apic << 56 | vector)) >/dev/null || fail "vector $vector is not set"
-	# The next one comes when the last one is read.
-	for _ in 1 2; do
-		read_clock $C >/dev/null
-		sleep 0.01
-	done
+	refused $((to | vector))
+	refused $((logical | vector))
+done
+for mode in {0..7}; do
+	mode=$((mode << 8 | 96))
+	tried+=($((to | mode)) $((logical | mode)) $((everybody | mode)))
+done
+tried+=($((0x200)) $((0x500)) $((0x600)))
+for value in "${tried[@]}"; do
+	refused "$value"
+	interrupt
+done
+# Chips repeat the registers throughout the page.
+for offset in 256 3840; do
+	refused $((to | 96)) $offset
+	interrupt
+done
+[ "$(crtos run -- echo there)" = there ] || fail 'the realm does not survive'
+crtos log | grep 'interrupt .* that nobody asked for' && fail 'an interrupt comes through'
+crtos log | grep -q 'entry of an I/O APIC refused' || fail 'the hypervisor does not tell of entries'
+write_clock $B "$enabled"
+redirect "$entry"
+[ "$(attack redirect $pin)" = "$entry" ] || fail 'the entry of Linux is refused'
+read_clock $C >/dev/null
+
+for vector in {16..40} 96 128 200 {236..255}; do
+	attack device 3 "$vector" >/dev/null || fail "vector $vector is not sent"
 	[ "$(crtos run -- echo there)" = there ] || { fail "the realm does not survive vector $vector"; break; }
 done
 for vector in 16 17 18 19 21 30 31 96; do
 	crtos log | grep -q "interrupt $vector that nobody asked for" || fail "the realm does not tell of vector $vector"
 done
-write_clock $B "$enabled"
-attack redirect $pin "$entry" >/dev/null
-read_clock $C >/dev/null
 
 kill %1
 took=$(($(date +%s%3N) - start))
@@ -61,6 +119,9 @@ echo "$wakeups wake-ups in $took ms"
 rm -f "$result"
 crtos down || fail down
 [ "$(attack message 2 $nmi)" -ge 1 ] || fail 'Linux does not get the window back'
+redirect "$to"
+is_masked "$(attack redirect $pin)" && fail 'Linux does not get the I/O APIC back'
+redirect "$entry"
 rmmod attack
 complaints | grep . && fail dmesg
 exit $failed

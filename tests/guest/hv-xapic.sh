@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT OR Apache-2.0
-# Cells work on a machine in xAPIC mode, where each access to the APIC exits: their bounds hold, and
-# INIT, NMI and CPU hotplug work.
+# Cells work on a machine in xAPIC mode, where each access to the APIC exits: their bounds hold,
+# INIT, NMI and CPU hotplug work, and no entry of the I/O APIC names their CPUs.
 # kernels: 6.1 6.12
 # realm: no
 # xapic: yes
@@ -34,6 +34,26 @@ for what in icr-broadcast icr-broadcast-nmi; do
 	crtos cell stop probe || fail "$what: stop"
 done
 crtos cell destroy probe || fail 'destroy'
+attacker || fail 'no attacker'
+entry=$(attack redirect 8)
+# That of the other cell.
+apic=3
+# By its number, all; and what takes a CPU of Linux away.
+tried=($((apic << 56 | 96)) $((0xff << 56 | 96)) $((0xff << 56 | 0x860)) $((0x200)) $((0x500)))
+# By its bit: later kernels give CPUs none.
+case $(uname -r) in
+6.1.*) tried+=($((1 << apic << 56 | 0x860))) ;;
+esac
+for value in "${tried[@]}"; do
+	attack redirect 8 "$value" 0 >/dev/null
+	(($(attack redirect 8) >> 16 & 1)) || fail "an entry is accepted: $value"
+done
+attack redirect 8 0x60 0 >/dev/null
+[ "$(attack redirect 8)" = 0x60 ] || fail 'an entry for CPU 0 is refused'
+attack redirect 8 "$entry" 0 >/dev/null
+rmmod attack
+before=$(ticks)
+await ticked || fail 'the other cell does not tick'
 for _ in 1 2 3; do
 	echo 0 >/sys/devices/system/cpu/cpu2/online || fail 'offline'
 	echo 1 >/sys/devices/system/cpu/cpu2/online || fail 'online'

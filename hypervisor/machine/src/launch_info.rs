@@ -42,6 +42,12 @@ pub fn resets() -> Option<Resets> {
     Resets::new(get())
 }
 
+/// The pages of the I/O APICs, with the index of each.
+pub fn io_apics() -> impl Iterator<Item = (usize, PhysAddr)> {
+    let pages = get().io_apics.iter().map(|page| PhysAddr::new(*page)).enumerate();
+    pages.filter(|(_, page)| page.get() != 0)
+}
+
 /// Number of CPUs that the hypervisor knows.
 pub fn cpu_count() -> usize {
     (get().cpu_count as usize).min(MAX_CPUS)

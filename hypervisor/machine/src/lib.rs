@@ -17,6 +17,7 @@
 //! | `frames` | the hypervisor's own memory |
 //! | [`arch`] | what a virtualization technology provides; SVM |
 //! | [`apic`] | the local APIC |
+//! | [`io_apic`] | the I/O APICs |
 //! | [`cpu`] | the CPUs as all see them: owners and requests |
 //! | [`cell`] | the cells as all CPUs see them |
 //! | [`local`] | what one CPU keeps for itself; requests and kicks |
@@ -43,6 +44,7 @@ mod frames;
 pub mod arch;
 
 pub mod apic;
+pub mod io_apic;
 
 pub mod cpu;
 

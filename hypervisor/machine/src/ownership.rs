@@ -22,6 +22,7 @@ use crate::arch::{Domain, NestedFormat, VirtualCpu};
 use crate::cpu::{self, Owner};
 use crate::direct_map::{self, AnyBits};
 use crate::frames::{Frames, Owned};
+use crate::io_apic::IoApics;
 use crate::local::Local;
 use crate::{cell, launch_info, processor, report};
 
@@ -61,6 +62,8 @@ pub struct Ownership {
     cells: [Option<Possessions>; MAX_CELLS],
     /// Memory was taken from Linux whose translations may still be cached.
     pub stale: bool,
+    /// The I/O APICs, as Linux drives them.
+    pub io_apics: IoApics,
 }
 
 static OWNERSHIP: Mutex<Ownership> = Mutex::new(Ownership {
@@ -68,6 +71,7 @@ static OWNERSHIP: Mutex<Ownership> = Mutex::new(Ownership {
     root: None,
     cells: [const { None }; MAX_CELLS],
     stale: false,
+    io_apics: IoApics::new(),
 });
 
 /// Shows that a CPU may leave the hypervisor: no cell exists, and none can be made with this CPU
@@ -148,7 +152,8 @@ impl Ownership {
     /// Tells whether all of it is RAM that Linux has.
     fn root_owns(&self, address: PhysAddr, size: u64) -> bool {
         let Some(end) = address.checked_add(size) else { return false };
-        let device = address.get() < INTERRUPT_PAGES.end && INTERRUPT_PAGES.start < end.get();
+        let device = address.get() < INTERRUPT_PAGES.end && INTERRUPT_PAGES.start < end.get()
+            || launch_info::io_apics().any(|(_, page)| (address..end).contains(&page));
         end <= direct_map::memory_end()
             && !device
             && self.root.as_ref().is_some_and(|root| root.tables.owns(&self.frames, address, size))
@@ -251,7 +256,7 @@ impl Ownership {
         if !self.root_owns(region.physical, region.size) {
             return Err(Refusal::Owned);
         }
-        let Self { frames, root: Some(root), cells, stale } = self else {
+        let Self { frames, root: Some(root), cells, stale, .. } = self else {
             return Err(Refusal::Invalid);
         };
         if region.private {

@@ -42,6 +42,8 @@ pub const MAX_HYPERVISOR_BLOCKS: usize = 16;
 
 /// Most I/O ports of a watchdog.
 pub const MAX_WATCHDOG_PORTS: u32 = 32;
+/// Most I/O APICs of a machine.
+pub const MAX_IO_APICS: usize = 32;
 
 /// Bytes of the report area (see [`crate::report`]), physically contiguous and aligned to itself.
 pub const REPORT_SIZE: u64 = 0x4_0000;
@@ -98,6 +100,8 @@ pub struct LaunchInfo {
     pub watchdog_port: u32,
     /// Number of its I/O ports, at most [`MAX_WATCHDOG_PORTS`].
     pub watchdog_ports: u32,
+    /// Physical addresses of the I/O APICs that ACPI's MADT lists; 0 where there is none.
+    pub io_apics: [u64; MAX_IO_APICS],
     /// Physical addresses of the hypervisor's blocks, in the order of their virtual addresses.
     pub blocks: [u64; MAX_HYPERVISOR_BLOCKS],
     /// APIC id of each CPU, all ones if the machine has no such CPU; the index is the CPU's number

@@ -25,7 +25,9 @@ pub enum Delivery {
     Init,
     /// Start-up at page `vector`.
     StartUp,
-    /// Anything that no guest has a use for: SMI, remote read, external, reserved.
+    /// The vector comes from an interrupt controller of old; of devices only.
+    External,
+    /// Anything that no guest has a use for: SMI, remote read, reserved.
     Other,
 }
 
@@ -99,6 +101,20 @@ impl Command {
     /// From the two registers of xAPIC mode.
     pub fn from_xapic(high: u32, low: u32) -> Self {
         Self::new(low, high >> command::XAPIC_DESTINATION_SHIFT, Format::XApic)
+    }
+
+    /// From what a device sends: the low bits, laid out as those of a command, and the 8 bits of
+    /// the destination.
+    pub fn of_device(low: u32, destination: u8, format: Format) -> Self {
+        let destination = match (format, u32::from(destination)) {
+            (Format::X2Apic, command::XAPIC_EVERYBODY) => command::X2APIC_EVERYBODY,
+            (_, destination) => destination,
+        };
+        let mut sent = Self::new(low & command::OF_DEVICES, destination, format);
+        if low >> command::DELIVERY_SHIFT & 7 == command::EXTERNAL {
+            sent.delivery = Delivery::External;
+        }
+        sent
     }
 
     fn new(low: u32, destination: u32, format: Format) -> Self {

@@ -19,6 +19,7 @@
 //! | [`doorbell`] | where a cell rings in the root cell |
 //! | [`budget`] | how often doorbells interrupt a CPU |
 //! | [`icr`] | who an interrupt command reaches |
+//! | [`redirection`] | whom an entry of an I/O APIC may interrupt |
 //! | [`nmi`] | when a guest takes its next non-maskable interrupt |
 //! | [`decode`] | the few instructions that the hypervisor has to understand |
 //! | [`log`] | the log ring and its lines |
@@ -42,5 +43,6 @@ pub mod nested;
 pub mod nmi;
 pub mod performance;
 pub mod permissions;
+pub mod redirection;
 pub mod registers;
 pub mod resets;

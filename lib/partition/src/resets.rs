@@ -240,6 +240,7 @@ mod tests {
             sleep_ports: [0; 3],
             watchdog_port: 0,
             watchdog_ports: 0,
+            io_apics: [0; 32],
             blocks: [0; 16],
             apic_ids: [0; 256],
         }

@@ -122,8 +122,12 @@ pub mod command {
     pub const INIT: u32 = 5;
     /// Delivery mode: start-up.
     pub const START_UP: u32 = 6;
+    /// Delivery mode of what devices send: the vector comes from an interrupt controller of old.
+    pub const EXTERNAL: u32 = 7;
     /// The destination is logical.
     pub const LOGICAL: u32 = 1 << 11;
+    /// The bits that mean the same in what devices send: messages, entries of an I/O APIC.
+    pub const OF_DEVICES: u32 = VECTOR | 7 << DELIVERY_SHIFT | LOGICAL;
     /// xAPIC mode: the last command is still to be delivered.
     pub const PENDING: u32 = 1 << 12;
     /// Level: asserted.

@@ -30,7 +30,9 @@
  * flood CELL INDEX MS		all CPUs ring a cell's doorbell on one of its CPUs for so long; how
  *				often they did
  * redirect PIN			an entry of the first I/O APIC
- * redirect PIN VALUE		0; the entry has that value from now on
+ * redirect PIN VALUE OFFSET	0; the entry has that value from now on, written to the registers
+ *				at this offset of the page, 0 or one where chips repeat them
+ * device CPU LOW		the device edu of QEMU sends a CPU that message; 0
  * clock FIELD VALUE MS		writes the page of the realm's clocks for so long, see
  *				strike_clock(); how often it did
  * offer STATE PROCESS PID PARENT
@@ -52,6 +54,7 @@
 #include <linux/kthread.h>
 #include <linux/ktime.h>
 #include <linux/module.h>
+#include <linux/pci.h>
 #include <linux/random.h>
 #include <linux/smp.h>
 #include <linux/stop_machine.h>
@@ -82,6 +85,11 @@
 #define IO_APIC		0xfec00000
 #define IO_APIC_DATA	0x10
 #define IO_APIC_ENTRIES	0x10
+/* QEMU's device edu: a store to the one register interrupts, one to the other ends that. */
+#define EDU_VENDOR	0x1234
+#define EDU_DEVICE	0x11e8
+#define EDU_RAISE	0x60
+#define EDU_ACKNOWLEDGE	0x64
 
 static struct dentry *file;
 static void *page;
@@ -338,18 +346,65 @@ static int send_message(unsigned int cpu, u32 low)
 	return snprintf(result, LINE, "%d\n", error ?: atomic_read(&handled));
 }
 
-static int redirect(unsigned int pin, const u64 *value)
+/* The device is as it was afterwards. */
+static int send_by_edu(struct pci_dev *edu, u64 address, u16 data)
 {
-	void __iomem *io_apic = ioremap(IO_APIC, PAGE_SIZE);
+	u8 message = pci_find_capability(edu, PCI_CAP_ID_MSI);
+	void __iomem *registers;
+	u16 command;
+
+	if (!message)
+		return -ENODEV;
+	registers = pci_iomap(edu, 0, PAGE_SIZE);
+	if (!registers)
+		return -ENOMEM;
+	pci_read_config_word(edu, PCI_COMMAND, &command);
+	pci_write_config_word(edu, PCI_COMMAND,
+			      command | PCI_COMMAND_MEMORY | PCI_COMMAND_MASTER);
+	pci_write_config_dword(edu, message + PCI_MSI_ADDRESS_LO, address);
+	pci_write_config_dword(edu, message + PCI_MSI_ADDRESS_HI, address >> 32);
+	pci_write_config_word(edu, message + PCI_MSI_DATA_64, data);
+	pci_write_config_word(edu, message + PCI_MSI_FLAGS, PCI_MSI_FLAGS_ENABLE);
+	writel(1, registers + EDU_RAISE);
+	writel(1, registers + EDU_ACKNOWLEDGE);
+	pci_write_config_word(edu, message + PCI_MSI_FLAGS, 0);
+	pci_write_config_word(edu, PCI_COMMAND, command);
+	pci_iounmap(edu, registers);
+	return snprintf(result, LINE, "0\n");
+}
+
+static int send_by_device(unsigned int cpu, u16 low)
+{
+	struct pci_dev *edu;
+	int error;
+
+	if (cpu >= nr_cpu_ids)
+		return -EINVAL;
+	edu = pci_get_device(EDU_VENDOR, EDU_DEVICE, NULL);
+	if (!edu)
+		return -ENODEV;
+	error = send_by_edu(edu, MESSAGES | per_cpu(x86_cpu_to_apicid, cpu) << MESSAGES_SHIFT,
+			    low);
+	pci_dev_put(edu);
+	return error;
+}
+
+static int redirect(unsigned int pin, const u64 *value, unsigned int offset)
+{
+	void __iomem *io_apic, *place;
 	u64 entry;
 
+	if (offset > PAGE_SIZE - IO_APIC_DATA - 4)
+		return -EINVAL;
+	io_apic = ioremap(IO_APIC, PAGE_SIZE);
 	if (!io_apic)
 		return -ENOMEM;
+	place = io_apic + offset;
 	if (value) {
-		writel(IO_APIC_ENTRIES + 2 * pin + 1, io_apic);
-		writel(*value >> 32, io_apic + IO_APIC_DATA);
-		writel(IO_APIC_ENTRIES + 2 * pin, io_apic);
-		writel(*value, io_apic + IO_APIC_DATA);
+		writel(IO_APIC_ENTRIES + 2 * pin + 1, place);
+		writel(*value >> 32, place + IO_APIC_DATA);
+		writel(IO_APIC_ENTRIES + 2 * pin, place);
+		writel(*value, place + IO_APIC_DATA);
 	}
 	writel(IO_APIC_ENTRIES + 2 * pin + 1, io_apic);
 	entry = (u64)readl(io_apic + IO_APIC_DATA) << 32;
@@ -525,12 +580,14 @@ static int carry_out(const char *command)
 		return attack_at_random(command + 7, result, LINE);
 	if (sscanf(command, "message %u %lli", &cpu, &a) == 2)
 		return send_message(cpu, a);
+	if (sscanf(command, "device %u %lli", &cpu, &a) == 2)
+		return send_by_device(cpu, a);
 	if (sscanf(command, "flood %lli %lli %u", &a, &b, &milliseconds) == 3)
 		return flood(a, b, milliseconds);
-	if (sscanf(command, "redirect %u %lli", &first, &a) == 2)
-		return redirect(first, &a);
+	if (sscanf(command, "redirect %u %lli %u", &first, &a, &second) == 3)
+		return redirect(first, &a, second);
 	if (sscanf(command, "redirect %u", &first) == 1)
-		return redirect(first, NULL);
+		return redirect(first, NULL, 0);
 	if (sscanf(command, "clock %7s %lli %u", field, &a, &milliseconds) == 3)
 		return strike_clock(field, a, milliseconds);
 	if (sscanf(command, "offer %u %u %u %u", &cpu, &first, &second, &milliseconds) == 4)

@@ -81,6 +81,8 @@ impl Machine<'_> {
         command.arg("-serial").arg(with_path("file:", self.console));
         self.add_ports(&mut command);
         self.add_drives(&mut command);
+        // A device whose messages and accesses to memory a driver chooses.
+        command.args(["-device", "edu"]);
         if let Some(file) = self.debugcon {
             command.arg("-chardev").arg(with_path("file,id=debugcon,path=", file));
             command.arg("-device");
