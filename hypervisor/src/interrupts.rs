@@ -14,6 +14,7 @@ use crtos_machine::{apic, cell, launch_info, report};
 use crtos_partition::cpuset::CpuSet;
 use crtos_partition::icr::{self, Command, Delivery};
 use crtos_partition::ids::{ApicId, CellId, CpuIndex};
+use crtos_partition::message::Message;
 use crtos_partition::redirection::Redirection;
 
 /// Carries out an interrupt command of Linux.
@@ -94,14 +95,21 @@ pub fn ring_cells() {
     }
 }
 
-/// Tells whether Linux may have an I/O APIC raise what this entry says: it reaches no CPU of a
-/// cell.
-pub fn is_harmless(entry: Redirection) -> bool {
-    entry.is_harmless(launch_info::x2apic(), |command| {
-        launch_info::cpus().any(|index| {
-            matches!(cpu::get(index).owner(), Owner::Cell(_)) && command.names(apic_address(index))
-        })
+/// Tells whether what a device sends reaches a CPU of a cell.
+fn reaches_cell(command: &Command) -> bool {
+    launch_info::cpus().any(|index| {
+        matches!(cpu::get(index).owner(), Owner::Cell(_)) && command.names(apic_address(index))
     })
+}
+
+/// Tells whether Linux may have an I/O APIC raise what this entry says.
+pub fn may_raise(entry: Redirection) -> bool {
+    entry.is_harmless(launch_info::x2apic(), reaches_cell)
+}
+
+/// Tells whether Linux may have a timer send this message.
+pub fn may_send(message: Message) -> bool {
+    message.is_harmless(launch_info::x2apic(), reaches_cell)
 }
 
 /// Tells whether a CPU of cell `cell` has this APIC id.

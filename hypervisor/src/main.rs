@@ -21,7 +21,7 @@
 //! | [`console`] | lines that cells write to the log |
 //! | [`cpuid`] | CPUID as cells see it |
 //! | [`resets`] | Linux wants the machine to be reset; ports by which it does |
-//! | [`io_apics`] | Linux's writes to the I/O APICs |
+//! | [`sources`] | Linux's writes to I/O APICs and timers, which raise interrupts |
 //! | [`xapic`] | Linux's writes to the local APIC where it has no x2APIC |
 //! | [`hypercall`] | calls from Linux and cells |
 //! | [`root`] | exits of Linux |
@@ -36,10 +36,11 @@ mod guest;
 mod interrupts;
 mod reason;
 
+mod sources;
+
 mod management;
 
 mod hypercall;
-mod io_apics;
 mod resets;
 mod xapic;
 

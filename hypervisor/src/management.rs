@@ -22,7 +22,7 @@ use crtos_partition::ids::{ApicId, CellId, CpuIndex};
 use crtos_partition::lifecycle::{Event, State};
 use crtos_partition::resets::Access;
 
-use crate::interrupts;
+use crate::sources;
 
 /// How long a CPU may take to react.
 const REACTION_MS: u64 = 2000;
@@ -147,11 +147,11 @@ pub fn start(local: &mut Local, id: CellId, start: Start) -> Result<(), Refusal>
         *owner = cpu::get(index).owner();
         cpu::set_owner(index, Owner::Cell(id));
     }
-    // Nor does one of a device by an I/O APIC.
-    let masked = ownership.io_apics.mask(interrupts::is_harmless);
-    if masked > 0 {
+    // Nor does an I/O APIC or a timer.
+    let silenced = sources::silence(&mut ownership);
+    if silenced > 0 {
         let (cpu, name) = (local.index(), cell.name());
-        report::line(format_args!("cpu{cpu} {name}: {masked} entries of I/O APICs masked"));
+        report::line(format_args!("cpu{cpu} {name}: {silenced} sources of interrupts silenced"));
     }
     let refused = || cell.cpus().any(|index| cpu::get(index).refused.load(Ordering::SeqCst));
     let result = flush(local, linux).and_then(|()| {

@@ -6,7 +6,7 @@ use crtos_abi::PAGE_SIZE;
 use crtos_machine::arch::{Event, Exit, MsrOutcome, VirtualCpu};
 use crtos_machine::local::Local;
 use crtos_machine::processor::{self, msr};
-use crtos_machine::{cell, io_apic, launch, launch_info, park, report};
+use crtos_machine::{cell, launch, launch_info, park, report};
 use crtos_partition::address::GuestAddr;
 use crtos_partition::decode::RAX;
 use crtos_partition::icr::Command;
@@ -15,7 +15,7 @@ use crtos_registers::apic;
 
 use crate::hypercall::{self, Outcome};
 use crate::reason::COMMAND_MSR;
-use crate::{guest, interrupts, io_apics, management, resets, xapic};
+use crate::{guest, interrupts, management, resets, sources, xapic};
 
 /// Handles an exit of Linux.
 #[inline]
@@ -103,9 +103,10 @@ fn memory_fault(local: &mut Local, address: GuestAddr, write: bool) {
         }
         return;
     }
-    if write && io_apic::is_one(address) {
-        if !io_apics::write(local, address) {
-            complain_at(local, "cannot decode a write to an I/O APIC", address);
+    let page = address.align_down(PAGE_SIZE).get();
+    if write && launch_info::read_only_devices().any(|device| device.get() == page) {
+        if !sources::write(local, address) {
+            complain_at(local, "cannot decode a write to an I/O APIC or timer", address);
             local.vcpu().inject(Event::GeneralProtection);
         }
         return;

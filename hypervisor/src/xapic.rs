@@ -25,6 +25,7 @@ pub fn write(local: &mut Local, address: GuestAddr) -> bool {
     let apic = apic::get();
     let value = match store.operation {
         Operation::Write(value) => value,
+        Operation::WriteLong(_) => return false,
         Operation::Exchange(number) => {
             let old = apic.read(register);
             let operand = &mut local.vcpu().registers()[usize::from(number)];

@@ -314,6 +314,8 @@
 
 #define CRTOS_MAX_IO_APICS 32
 
+#define CRTOS_MAX_HPETS 8
+
 #define CRTOS_REPORT_SIZE 262144
 
 #define CRTOS_LAUNCH_NO_VIRTUALIZATION -1
@@ -457,6 +459,7 @@ struct crtos_launch_info {
 	u32 watchdog_port;
 	u32 watchdog_ports;
 	u64 io_apics[CRTOS_MAX_IO_APICS];
+	u64 hpets[CRTOS_MAX_HPETS];
 	u64 blocks[CRTOS_MAX_HYPERVISOR_BLOCKS];
 	u32 apic_ids[CRTOS_MAX_CPUS];
 };

@@ -118,6 +118,9 @@ void crtos_cpus_sleep(const struct cpumask *woken);
 int crtos_check_listed(struct crtos_file *file);
 int crtos_list_io_apics(struct crtos_file *file, u64 *pages);
 
+/* hpet.c */
+int crtos_list_hpets(struct crtos_file *file, u64 *pages);
+
 /* cell.c */
 struct crtos_cell *crtos_cell_find(struct crtos_file *file, u32 number);
 int crtos_cell_renew(struct crtos_file *file, struct crtos_cell *cell);

@@ -384,7 +384,8 @@ static int launch_online(struct crtos_file *file, struct launch *launch, u32 cpu
 		launch->host_cr3 = build_tables(base);
 		launch->enter = header->enter;
 		fill_info(info, launch->host_cr3, cpu_count);
-		error = crtos_list_io_apics(file, info->io_apics);
+		error = crtos_list_io_apics(file, info->io_apics) ?:
+			crtos_list_hpets(file, info->hpets);
 	}
 	if (!error)
 		error = launch_all(file, launch, header->init);

@@ -1,7 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # Interrupts that Linux has others send to a CPU of the realm. A store to the window of messages
-# faults. An entry of the I/O APIC that names that CPU, or could take any CPU away, is masked. The
+# faults. An entry of the I/O APIC that names that CPU, or could take any CPU away, is masked, and
+# a timer sends no such message. The
 # message of a device reaches it with any vector, those of exceptions among them: the realm reports
 # what it did not ask for, and goes on.
 # kernels: 6.1 6.12
@@ -54,6 +55,11 @@ redirect $((apic << 56 | nmi))
 interrupt
 [ "$(nmis)" -gt "$before" ] || fail 'no entry of the I/O APIC interrupts a CPU'
 
+before=$(nmis)
+window=$((0xfee00000 | apic << 12))
+[ "$(attack timer 2 $window $nmi)" = 1 ] || fail 'no timer sends messages'
+[ "$(nmis)" -gt "$before" ] || fail 'no message of a timer interrupts a CPU'
+
 # Linux has these wait for ever. The hypervisor meets them when it takes the CPU.
 for vector in {1..31}; do
 	attack device 3 "$vector" >/dev/null || fail "vector $vector is not sent"
@@ -97,6 +103,24 @@ done
 [ "$(crtos run -- echo there)" = there ] || fail 'the realm does not survive'
 crtos log | grep 'interrupt .* that nobody asked for' && fail 'an interrupt comes through'
 crtos log | grep -q 'entry of an I/O APIC refused' || fail 'the hypervisor does not tell of entries'
+# A message to that CPU by its number, by its bit, to all; to take one of Linux away; stores to
+# memory.
+for address in $window $((0xfee00004 | 1 << apic << 12)) $((0xfeeff000)); do
+	for data in 16 96 $nmi; do
+		[ "$(attack timer 2 "$address" $data)" = 0 ] || fail "a timer sends $data to $address"
+	done
+done
+for data in $((0x200)) $((0x500)) $((0x600)); do
+	[ "$(attack timer 2 $((0xfee00000)) $data)" = 0 ] || fail "a timer sends $data to CPU 0"
+done
+for address in 4096 $((0xfef00000)); do
+	[ "$(attack timer 2 $address 96)" = 0 ] || fail "a timer stores to $address"
+done
+# Sends none, but says whose NMIs are expected.
+attack message 0 $nmi >/dev/null
+[ "$(attack timer 2 $((0xfee00000)) $nmi)" = 1 ] || fail 'no timer sends a message to CPU 0'
+crtos log | grep 'interrupt .* that nobody asked for' && fail 'an interrupt of a timer comes through'
+crtos log | grep -q 'message of a timer refused' || fail 'the hypervisor does not tell of messages'
 write_clock $B "$enabled"
 redirect "$entry"
 [ "$(attack redirect $pin)" = "$entry" ] || fail 'the entry of Linux is refused'
@@ -119,8 +143,10 @@ echo "$wakeups wake-ups in $took ms"
 rm -f "$result"
 crtos down || fail down
 [ "$(attack message 2 $nmi)" -ge 1 ] || fail 'Linux does not get the window back'
+attack message 3 $nmi >/dev/null
 redirect "$to"
 is_masked "$(attack redirect $pin)" && fail 'Linux does not get the I/O APIC back'
+[ "$(attack timer 2 $window $nmi)" = 1 ] || fail 'Linux does not get the timer back'
 redirect "$entry"
 rmmod attack
 complaints | grep . && fail dmesg

@@ -125,7 +125,7 @@ fn check(info: &LaunchInfo) -> Result<(), LaunchError> {
         && launch_info::blocks().all(|block| in_memory(block.get(), LARGE_PAGE_SIZE));
     let ports = u16::try_from(info.smi_port).is_ok() && launch_info::resets().is_some();
     let report = info.report_address..info.report_address.saturating_add(REPORT_SIZE);
-    let devices = launch_info::io_apics().all(|(_, page)| {
+    let devices = launch_info::read_only_devices().all(|page| {
         page.is_aligned(PAGE_SIZE)
             && page < direct_map::END
             && !launch_info::is_own(page)
@@ -168,8 +168,7 @@ unsafe fn set_up(info: &LaunchInfo) -> Result<(), LaunchError> {
     let messages = (0..apic::MESSAGES).step_by(PAGE_SIZE as usize);
     let messages = messages.map(|offset| apic::XAPIC_PAGE + offset);
     let end = info.memory_end.max(1 << 32);
-    let io_apics = launch_info::io_apics().map(|(_, page)| page);
-    let read_only = report_pages.chain(messages).chain(io_apics);
+    let read_only = report_pages.chain(messages).chain(launch_info::read_only_devices());
     ownership::init(add_memory, end, launch_info::blocks(), read_only, |frames| {
         // SAFETY: The module's top table, in one of the hypervisor's blocks.
         unsafe { make_page_table(frames, PhysAddr::new(info.host_cr3)) }?;

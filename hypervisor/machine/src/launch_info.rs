@@ -48,6 +48,16 @@ pub fn io_apics() -> impl Iterator<Item = (usize, PhysAddr)> {
     pages.filter(|(_, page)| page.get() != 0)
 }
 
+/// The pages of the high-precision event timers.
+pub fn hpets() -> impl Iterator<Item = PhysAddr> {
+    get().hpets.iter().map(|page| PhysAddr::new(*page)).filter(|page| page.get() != 0)
+}
+
+/// The pages of devices that Linux may only read.
+pub fn read_only_devices() -> impl Iterator<Item = PhysAddr> {
+    io_apics().map(|(_, page)| page).chain(hpets())
+}
+
 /// Number of CPUs that the hypervisor knows.
 pub fn cpu_count() -> usize {
     (get().cpu_count as usize).min(MAX_CPUS)

@@ -18,6 +18,7 @@
 //! | [`arch`] | what a virtualization technology provides; SVM |
 //! | [`apic`] | the local APIC |
 //! | [`io_apic`] | the I/O APICs |
+//! | [`hpet`] | the high-precision event timers |
 //! | [`cpu`] | the CPUs as all see them: owners and requests |
 //! | [`cell`] | the cells as all CPUs see them |
 //! | [`local`] | what one CPU keeps for itself; requests and kicks |
@@ -44,6 +45,7 @@ mod frames;
 pub mod arch;
 
 pub mod apic;
+pub mod hpet;
 pub mod io_apic;
 
 pub mod cpu;

@@ -22,6 +22,7 @@ use crate::arch::{Domain, NestedFormat, VirtualCpu};
 use crate::cpu::{self, Owner};
 use crate::direct_map::{self, AnyBits};
 use crate::frames::{Frames, Owned};
+use crate::hpet::Hpets;
 use crate::io_apic::IoApics;
 use crate::local::Local;
 use crate::{cell, launch_info, processor, report};
@@ -64,6 +65,8 @@ pub struct Ownership {
     pub stale: bool,
     /// The I/O APICs, as Linux drives them.
     pub io_apics: IoApics,
+    /// The high-precision event timers, as Linux drives them.
+    pub hpets: Hpets,
 }
 
 static OWNERSHIP: Mutex<Ownership> = Mutex::new(Ownership {
@@ -72,6 +75,7 @@ static OWNERSHIP: Mutex<Ownership> = Mutex::new(Ownership {
     cells: [const { None }; MAX_CELLS],
     stale: false,
     io_apics: IoApics::new(),
+    hpets: Hpets::new(),
 });
 
 /// Shows that a CPU may leave the hypervisor: no cell exists, and none can be made with this CPU
@@ -153,7 +157,7 @@ impl Ownership {
     fn root_owns(&self, address: PhysAddr, size: u64) -> bool {
         let Some(end) = address.checked_add(size) else { return false };
         let device = address.get() < INTERRUPT_PAGES.end && INTERRUPT_PAGES.start < end.get()
-            || launch_info::io_apics().any(|(_, page)| (address..end).contains(&page));
+            || launch_info::read_only_devices().any(|page| (address..end).contains(&page));
         end <= direct_map::memory_end()
             && !device
             && self.root.as_ref().is_some_and(|root| root.tables.owns(&self.frames, address, size))

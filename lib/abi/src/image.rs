@@ -44,6 +44,8 @@ pub const MAX_HYPERVISOR_BLOCKS: usize = 16;
 pub const MAX_WATCHDOG_PORTS: u32 = 32;
 /// Most I/O APICs of a machine.
 pub const MAX_IO_APICS: usize = 32;
+/// Most high-precision event timers of a machine.
+pub const MAX_HPETS: usize = 8;
 
 /// Bytes of the report area (see [`crate::report`]), physically contiguous and aligned to itself.
 pub const REPORT_SIZE: u64 = 0x4_0000;
@@ -102,6 +104,9 @@ pub struct LaunchInfo {
     pub watchdog_ports: u32,
     /// Physical addresses of the I/O APICs that ACPI's MADT lists; 0 where there is none.
     pub io_apics: [u64; MAX_IO_APICS],
+    /// Physical addresses of the high-precision event timers that ACPI's HPET tables list; 0 where
+    /// there is none.
+    pub hpets: [u64; MAX_HPETS],
     /// Physical addresses of the hypervisor's blocks, in the order of their virtual addresses.
     pub blocks: [u64; MAX_HYPERVISOR_BLOCKS],
     /// APIC id of each CPU, all ones if the machine has no such CPU; the index is the CPU's number

@@ -2,8 +2,8 @@
 //! The few instructions that the hypervisor has to understand (AMD APM vol. 3, chapter 1), in
 //! 64-bit mode.
 //!
-//! Two things are asked of an instruction at which a nested fault was taken: what it writes to the
-//! local APIC's page ([`store`]), and at which addresses it may have touched memory
+//! Two things are asked of an instruction at which a nested fault was taken: what it writes to
+//! registers that are memory ([`store`]), and at which addresses it may have touched memory
 //! ([`candidates`]), because the processor tells the physical address only.
 
 /// General registers in the order of their numbers: RAX, RCX, RDX, RBX, RSP, RBP, RSI, RDI, R8 to
@@ -30,11 +30,13 @@ pub const RDI: usize = 7;
 /// Number of R10.
 pub const R10: usize = 10;
 
-/// What a 32-bit instruction does with its operand in memory.
+/// What an instruction does with its operand in memory, which has 32 bits unless it says otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
     /// Writes this value.
     Write(u32),
+    /// Writes this value of 64 bits.
+    WriteLong(u64),
     /// Exchanges it with the register of this number.
     Exchange(u8),
     /// Or with this value.
@@ -43,7 +45,7 @@ pub enum Operation {
     And(u32),
 }
 
-/// A 32-bit instruction that writes to memory.
+/// An instruction that writes to memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Store {
     /// Bytes of the instruction.
@@ -172,18 +174,28 @@ impl ModRm {
     }
 }
 
-/// Understands a 32-bit `mov`, `xchg`, `or` or `and` to memory: the forms in which Linux writes to
-/// the local APIC. `None` for any other instruction.
+/// Understands a `mov` of 32 or 64 bits, and a 32-bit `xchg`, `or` or `and` to memory: the forms in
+/// which Linux writes to interrupt controllers and timers. `None` for any other instruction.
 pub fn store(bytes: &[u8], registers: &Registers) -> Option<Store> {
     let mut reader = Reader { bytes, at: 0 };
     let (prefixes, opcode) = Prefixes::read(&mut reader)?;
-    if prefixes.operand_16 || prefixes.rex & 8 != 0 {
+    if prefixes.operand_16 {
         return None;
     }
+    let long = prefixes.rex & 8 != 0;
     let modrm = ModRm::read(&mut reader, prefixes, registers, SegmentBases::default())?;
     modrm.address?;
-    let register = registers[usize::from(modrm.register)] as u32;
+    let register = registers[usize::from(modrm.register)];
     let extension = modrm.register & 7;
+    if long {
+        let value = match (opcode, extension) {
+            (0x89, _) => register,
+            (0xc7, 0) => reader.signed(4)? as u64,
+            _ => return None,
+        };
+        return Some(Store { length: reader.at as u8, operation: Operation::WriteLong(value) });
+    }
+    let register = register as u32;
     let operation = match (opcode, extension) {
         (0x89, _) => Operation::Write(register),
         (0xc7, 0) => Operation::Write(reader.signed(4)? as u32),
@@ -283,11 +295,15 @@ mod tests {
             let instruction = Decoder::new(64, &bytes, DecoderOptions::NONE).decode();
             prop_assert_eq!(usize::from(found.length), instruction.len());
             prop_assert_eq!(instruction.op0_kind(), OpKind::Memory);
-            let source = match instruction.op1_kind() {
-                OpKind::Register => registers[instruction.op1_register().number()] as u32,
-                _ => instruction.immediate(1) as u32,
+            let long = match instruction.op1_kind() {
+                OpKind::Register => registers[instruction.op1_register().number()],
+                _ => instruction.immediate(1),
             };
+            let source = long as u32;
             let expected = match instruction.mnemonic() {
+                Mnemonic::Mov if instruction.memory_size().size() == 8 => {
+                    Operation::WriteLong(long)
+                }
                 Mnemonic::Mov => Operation::Write(source),
                 Mnemonic::Or => Operation::Or(source),
                 Mnemonic::And => Operation::And(source),
@@ -391,5 +407,10 @@ mod tests {
         );
         assert_eq!(store(&[0x8b, 0x00], &registers), None);
         assert_eq!(store(&[0x66, 0x89, 0x00], &registers), None);
+        // mov %rax, (%rdx)
+        assert_eq!(
+            store(&[0x48, 0x89, 0x02], &registers),
+            Some(Store { length: 3, operation: Operation::WriteLong(0x1_0000_00fb) })
+        );
     }
 }

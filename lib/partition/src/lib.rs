@@ -20,6 +20,7 @@
 //! | [`budget`] | how often doorbells interrupt a CPU |
 //! | [`icr`] | who an interrupt command reaches |
 //! | [`redirection`] | whom an entry of an I/O APIC may interrupt |
+//! | [`message`] | whom a device may interrupt by a store |
 //! | [`nmi`] | when a guest takes its next non-maskable interrupt |
 //! | [`decode`] | the few instructions that the hypervisor has to understand |
 //! | [`log`] | the log ring and its lines |
@@ -39,6 +40,7 @@ pub mod icr;
 pub mod ids;
 pub mod lifecycle;
 pub mod log;
+pub mod message;
 pub mod nested;
 pub mod nmi;
 pub mod performance;

@@ -2,7 +2,7 @@
 //! Entries of an I/O APIC (Intel 82093AA, 3.2.4; Intel I/O Controller Hub 9, 13.5.7): each says
 //! which interrupt a pin raises, and where.
 
-use crate::icr::{Command, Delivery, Format};
+use crate::icr::{Command, Format};
 
 /// Nothing is raised.
 const MASKED: u64 = 1 << 16;
@@ -47,12 +47,7 @@ impl Redirection {
         }
         let format = if x2apic { Format::X2Apic } else { Format::XApic };
         let destination = (self.0 >> DESTINATION_SHIFT) as u8;
-        let command = Command::of_device(self.lower(), destination, format);
-        let keeps_cpu = match command.delivery {
-            Delivery::Fixed | Delivery::LowestPriority | Delivery::Nmi | Delivery::External => true,
-            Delivery::Init | Delivery::StartUp | Delivery::Other => false,
-        };
-        keeps_cpu && !reaches_cell(&command)
+        Command::of_device(self.lower(), destination, format).is_harmless(reaches_cell)
     }
 }
 

@@ -241,6 +241,7 @@ mod tests {
             watchdog_port: 0,
             watchdog_ports: 0,
             io_apics: [0; 32],
+            hpets: [0; 8],
             blocks: [0; 16],
             apic_ids: [0; 256],
         }

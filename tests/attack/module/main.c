@@ -32,6 +32,8 @@
  * redirect PIN			an entry of the first I/O APIC
  * redirect PIN VALUE OFFSET	0; the entry has that value from now on, written to the registers
  *				at this offset of the page, 0 or one where chips repeat them
+ * timer NUMBER ADDRESS DATA	a comparator of the first HPET is to store that soon; whether it
+ *				says that it may
  * device CPU LOW		the device edu of QEMU sends a CPU that message; 0
  * clock FIELD VALUE MS		writes the page of the realm's clocks for so long, see
  *				strike_clock(); how often it did
@@ -85,6 +87,18 @@
 #define IO_APIC		0xfec00000
 #define IO_APIC_DATA	0x10
 #define IO_APIC_ENTRIES	0x10
+/* The first HPET, and what is used of it. */
+#define HPET			0xfed00000
+#define HPET_CONFIGURATION	0x10
+#define HPET_ON			BIT(0)
+#define HPET_COUNTER		0xf0
+#define HPET_COMPARATOR(n)	(0x100 + 0x20 * (n))
+#define HPET_COMPARED		0x08
+#define HPET_MESSAGE		0x10
+#define HPET_INTERRUPTS		BIT(2)
+#define HPET_32_BITS		BIT(8)
+#define HPET_MESSAGES		BIT(14)
+#define HPET_SOON		100000
 /* QEMU's device edu: a store to the one register interrupts, one to the other ends that. */
 #define EDU_VENDOR	0x1234
 #define EDU_DEVICE	0x11e8
@@ -346,6 +360,41 @@ static int send_message(unsigned int cpu, u32 low)
 	return snprintf(result, LINE, "%d\n", error ?: atomic_read(&handled));
 }
 
+/* The comparator is off afterwards. All stores but those of the message have 64 bits. */
+static int send_by_timer(unsigned int number, u32 address, u32 data)
+{
+	u32 what = HPET_MESSAGES | HPET_INTERRUPTS | HPET_32_BITS;
+	void __iomem *hpet, *comparator;
+	bool may;
+
+	if (number >= 32)
+		return -EINVAL;
+	hpet = ioremap(HPET, PAGE_SIZE);
+	if (!hpet)
+		return -ENOMEM;
+	comparator = hpet + HPET_COMPARATOR(number);
+	writeq(0, comparator);
+	writel(data, comparator + HPET_MESSAGE);
+	writel(address, comparator + HPET_MESSAGE + 4);
+	writeq(readq(hpet + HPET_CONFIGURATION) | HPET_ON, hpet + HPET_CONFIGURATION);
+	writeq(what, comparator);
+	may = readl(comparator) & HPET_MESSAGES;
+	writeq(readl(hpet + HPET_COUNTER) + HPET_SOON, comparator + HPET_COMPARED);
+	msleep(50);
+	/* A message that is allowed does not become another one. */
+	writel(readl(comparator) & ~HPET_MESSAGES, comparator);
+	writeq((u64)MESSAGES << 32, comparator + HPET_MESSAGE);
+	writel(what, comparator);
+	writel(data, comparator + HPET_MESSAGE);
+	writel(address, comparator + HPET_MESSAGE + 4);
+	may |= readl(comparator) & HPET_MESSAGES;
+	writeq(readl(hpet + HPET_COUNTER) + HPET_SOON, comparator + HPET_COMPARED);
+	msleep(50);
+	writeq(0, comparator);
+	iounmap(hpet);
+	return snprintf(result, LINE, "%d\n", may);
+}
+
 /* The device is as it was afterwards. */
 static int send_by_edu(struct pci_dev *edu, u64 address, u16 data)
 {
@@ -580,6 +629,8 @@ static int carry_out(const char *command)
 		return attack_at_random(command + 7, result, LINE);
 	if (sscanf(command, "message %u %lli", &cpu, &a) == 2)
 		return send_message(cpu, a);
+	if (sscanf(command, "timer %u %lli %lli", &first, &a, &b) == 3)
+		return send_by_timer(first, a, b);
 	if (sscanf(command, "device %u %lli", &cpu, &a) == 2)
 		return send_by_device(cpu, a);
 	if (sscanf(command, "flood %lli %lli %u", &a, &b, &milliseconds) == 3)

@@ -71,7 +71,8 @@ impl Machine<'_> {
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "KILL"]);
         command.arg("qemu-system-x86_64");
-        command.args(["-M", "q35,kernel-irqchip=off,hpet=off", "-nodefaults", "-no-user-config"]);
+        command.args(["-M", "q35,kernel-irqchip=off,hpet=on", "-nodefaults", "-no-user-config"]);
+        command.args(["-global", "hpet.msi=on"]);
         command.args(["-display", "none", "-vga", "none", "-net", "none", "-no-reboot"]);
         command.args(["-smp", &self.cpus.to_string(), "-m", self.memory]);
         self.add_processor(&mut command);
@@ -96,9 +97,10 @@ impl Machine<'_> {
     }
 
     /// Only what emulation needs, unless somebody wants more. On a busy host, ticks come too late
-    /// for Linux's check of the timer, which ends in a panic.
+    /// for Linux's check of the timer, which ends in a panic. The HPET is there for attacks; Linux
+    /// would have it stand in for the real-time clock.
     fn kernel_command_line(&self) -> String {
-        let line = "console=ttyS0 tsc=reliable no_timer_check";
+        let line = "console=ttyS0 tsc=reliable no_timer_check hpet=disable";
         let needed = if self.icount {
             // Not quiet: lines of the log tell when to switch modes. The counter counts
             // nanoseconds.
