@@ -366,6 +366,8 @@
 
 #define CRTOS_IOC_DOORBELL 50964
 
+#define CRTOS_DOORBELL_CPU_SHIFT 16
+
 #define CRTOS_IOC_CHANNEL_WRITE 1075889941
 
 #define CRTOS_IOC_TRACE 50966
@@ -621,7 +623,7 @@ struct __aligned(4096) crtos_channel {
 	u32 kernel_state;
 	u32 posted_count;
 	u64 doorbells_sent;
-	u64 doorbells_taken;
+	u64 doorbells_taken[CRTOS_MAX_CELL_CPUS];
 	u64 pool_pages;
 	u64 pool_free;
 	u64 heap_size;

@@ -609,19 +609,20 @@ void crtos_cells_release(struct crtos_file *file)
 }
 
 /**
- * crtos_cell_doorbell() - CRTOS_IOC_DOORBELL: ring a cell on its first CPU
+ * crtos_cell_doorbell() - CRTOS_IOC_DOORBELL: ring a cell on one of its CPUs
  * @file: where a failure is explained
  * @number: the cell
+ * @index: of the CPU in the cell
  *
  * Context: Under crtos.lock.
  * Return: 0 or a negative error.
  */
-int crtos_cell_doorbell(struct crtos_file *file, u32 number)
+int crtos_cell_doorbell(struct crtos_file *file, u32 number, u32 index)
 {
 	s64 result;
 
 	if (!crtos_cell_find(file, number))
 		return -ENOENT;
-	result = crtos_hypercall(CRTOS_HC_DOORBELL, number, 0, 0, 0);
+	result = crtos_hypercall(CRTOS_HC_DOORBELL, number, index, 0, 0);
 	return result ? crtos_refuse_hv(file, result, "ring the cell") : 0;
 }

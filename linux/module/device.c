@@ -181,7 +181,8 @@ static int configure(struct crtos_file *file, unsigned int command, unsigned lon
 	case CRTOS_IOC_CELL_SEAL:
 		return crtos_cell_seal(file, argument);
 	case CRTOS_IOC_DOORBELL:
-		return crtos_cell_doorbell(file, argument);
+		return crtos_cell_doorbell(file, argument & (BIT(CRTOS_DOORBELL_CPU_SHIFT) - 1),
+					   (u32)argument >> CRTOS_DOORBELL_CPU_SHIFT);
 	case CRTOS_IOC_CHANNEL_WRITE:
 		return crtos_cell_write(file, user);
 	case CRTOS_IOC_TRACE:

@@ -10,6 +10,8 @@
 use alloc::boxed::Box;
 use core::ptr;
 
+use crtos_abi::ids::RealmCpu;
+
 use crate::arch::interrupts::WayBack;
 use crate::arch::{Exception, UserContext};
 use crate::hazard::FastCall;
@@ -87,8 +89,9 @@ pub trait Personality: 'static {
     /// context; a lock of the scheduler is held: bounded, wakes nobody.
     fn level_changed(thread: &Thread, level: Level);
 
-    /// Takes the doorbell's interrupt while this CPU runs something of `rank`. Interrupts are off.
-    fn doorbell(rank: u32);
+    /// Takes the doorbell's interrupt on `cpu`, this one, while it runs something of `rank`.
+    /// Interrupts are off.
+    fn doorbell(cpu: RealmCpu, rank: u32);
 
     /// Is told that the rank of what this CPU runs has fallen to `rank`, was stored in the channel,
     /// and that a full fence followed. Interrupts are off; bounded; may wake threads.
@@ -181,7 +184,7 @@ unsafe extern "Rust" {
     #[link_name = "crtos_personality_level_changed"]
     pub(crate) safe fn level_changed(thread: &Thread, level: Level);
     #[link_name = "crtos_personality_doorbell"]
-    pub(crate) safe fn doorbell(rank: u32);
+    pub(crate) safe fn doorbell(cpu: RealmCpu, rank: u32);
     #[link_name = "crtos_personality_rank_fell"]
     pub(crate) safe fn rank_fell(rank: u32);
 }
@@ -242,8 +245,8 @@ macro_rules! personality {
             }
 
             #[unsafe(no_mangle)]
-            fn crtos_personality_doorbell(rank: u32) {
-                <$personality as Personality>::doorbell(rank);
+            fn crtos_personality_doorbell(cpu: ::crtos_abi::ids::RealmCpu, rank: u32) {
+                <$personality as Personality>::doorbell(cpu, rank);
             }
 
             #[unsafe(no_mangle)]

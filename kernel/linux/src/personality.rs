@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What the lower half calls.
 
+use crtos_abi::ids::RealmCpu;
 use crtos_core::{
     arch::{self, Exception, UserContext, interrupts::WayBack},
     personality::{FastHandlers, Personality},
@@ -50,8 +51,8 @@ impl Personality for Linux {
         }
     }
 
-    fn doorbell(rank: u32) {
-        remote::doorbell(rank);
+    fn doorbell(cpu: RealmCpu, rank: u32) {
+        remote::doorbell(cpu, rank);
     }
 
     fn rank_fell(rank: u32) {

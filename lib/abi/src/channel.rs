@@ -385,8 +385,8 @@ pub struct Channel {
     pub posted_count: u32,
     /// Doorbells that the kernel has rung since the start.
     pub doorbells_sent: u64,
-    /// Doorbells that the kernel has taken since the start.
-    pub doorbells_taken: u64,
+    /// Doorbells that each CPU of the realm has taken since the start.
+    pub doorbells_taken: [u64; MAX_CELL_CPUS],
     /// Pages of the pool: all.
     pub pool_pages: u64,
     /// Pages of the pool: free.

@@ -50,8 +50,11 @@ pub const IOC_REPORT: u32 = 0x4020_c711;
 pub const IOC_CHANNEL: u32 = 0x4020_c712;
 /// Tell in words why the last call on this file failed; argument [`Reason`].
 pub const IOC_REASON: u32 = 0x8100_c713;
-/// Ring the doorbell of a cell; the argument is its number. Needs CAP_SYS_ADMIN.
+/// Ring the doorbell of a cell; the argument is its number and, from [`DOORBELL_CPU_SHIFT`] on, the
+/// index of the CPU in the cell that is to hear it. Needs CAP_SYS_ADMIN.
 pub const IOC_DOORBELL: u32 = 0x0000_c714;
+/// See [`IOC_DOORBELL`].
+pub const DOORBELL_CPU_SHIFT: u32 = 16;
 /// Write to the shared block of a cell that has no real-time kernel; argument [`Transfer`]. Needs
 /// CAP_SYS_ADMIN.
 pub const IOC_CHANNEL_WRITE: u32 = 0x4020_c715;

@@ -174,9 +174,9 @@ impl Channel {
         word!(self, AtomicU64, doorbells_sent).fetch_add(1, Ordering::SeqCst);
     }
 
-    /// Counts a doorbell that the kernel has taken.
-    pub fn count_doorbell_taken(&self) {
-        word!(self, AtomicU64, doorbells_taken).fetch_add(1, Ordering::Relaxed);
+    /// Counts a doorbell that `cpu` has taken.
+    pub fn count_doorbell_taken(&self, cpu: RealmCpu) {
+        word!(self, AtomicU64, doorbells_taken[cpu.get()]).fetch_add(1, Ordering::Relaxed);
     }
 
     /// Publishes memory in use: pages of the pool, bytes of the heap.

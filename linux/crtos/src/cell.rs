@@ -11,6 +11,7 @@ use clap::Subcommand;
 use crtos_abi::{
     LARGE_PAGE_SIZE,
     cell::{CELL_NAME_LEN, MsrRange, PortRange},
+    ids::RealmCpu,
 };
 use serde::Serialize;
 
@@ -22,6 +23,7 @@ use crate::{
     machine::Machine,
     plan, ranges,
     report::{self, Report, State},
+    silent::silent_cpus,
     size::Size,
     start::{self, Interruption, Wanted},
     state::{self, Loaded, Remembered},
@@ -186,6 +188,8 @@ struct Row<'a> {
     name: &'a str,
     state: &'static str,
     cpus: Vec<u32>,
+    /// Of the realm, if the user may ask: those that do not answer.
+    silent_cpus: Option<Vec<u32>>,
     private_bytes: u64,
     shared_bytes: u64,
     failure: Option<FailureRow>,
@@ -237,7 +241,7 @@ impl Cell {
             Verb::Shared(shared) => shared.run(),
             Verb::Doorbell { cell } => {
                 let target = Target::find(&format!("ring the doorbell of cell {cell}"), &cell)?;
-                let rung = target.device.doorbell(target.number);
+                let rung = target.device.doorbell(target.number, RealmCpu::first());
                 rung.map_err(|refusal| refusal.asked(&target.asked))
             }
         }
@@ -399,11 +403,19 @@ fn no_such_cell(asked: &str, report: &Report) -> Failure {
 fn list(json: bool) -> Result<()> {
     let asked = "list the cells";
     let device = Device::require(asked)?;
-    if device.info(asked)?.enabled == 0 {
+    let info = device.info(asked)?;
+    if info.enabled == 0 {
         return Err(device::not_up(asked));
     }
     let report = device.report(asked)?;
-    let rows: Vec<_> = report.cells.iter().map(|cell| row(cell, &report)).collect();
+    // Other users may not ring.
+    let silent = device::realm(&info)
+        .and_then(|realm| Some((realm, silent_cpus(&device, realm, &report.cpus_of(realm)).ok()?)));
+    let silent_of = |cell: &report::Cell| {
+        silent.as_ref().filter(|(realm, _)| *realm == cell.number).map(|(_, cpus)| cpus.clone())
+    };
+    let rows: Vec<_> =
+        report.cells.iter().map(|cell| row(cell, silent_of(cell), &report)).collect();
     if json {
         return crate::print_json(&rows);
     }
@@ -428,16 +440,23 @@ fn list(json: bool) -> Result<()> {
         if let Some(breach) = cell.breach {
             anstream::println!("{}: {}", cell.name, breach.sentence());
         }
+        for cpu in silent_of(cell).into_iter().flatten() {
+            anstream::println!(
+                "{}: {BAD}CPU {cpu} does not answer{BAD:#}: its threads stand still",
+                cell.name
+            );
+        }
     }
     Ok(())
 }
 
-fn row<'a>(cell: &'a report::Cell, report: &Report) -> Row<'a> {
+fn row<'a>(cell: &'a report::Cell, silent: Option<Vec<u32>>, report: &Report) -> Row<'a> {
     Row {
         cell: cell.number,
         name: &cell.name,
         state: cell.state.name(),
         cpus: report.cpus_of(cell.number).iter().collect(),
+        silent_cpus: silent,
         private_bytes: cell.private_bytes,
         shared_bytes: cell.shared_bytes,
         failure: cell.breach.map(|breach| FailureRow {

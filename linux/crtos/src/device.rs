@@ -13,7 +13,7 @@ use std::{
 use crtos_abi::{
     ABI_VERSION,
     channel::Channel,
-    ids::Pid,
+    ids::{Pid, RealmCpu},
     ioctl::{self, CreateCell, Info, LoadCell, Reason, StartCell, Transfer},
     report::{REPORT_LOG_SIZE, Report as RawReport},
 };
@@ -126,7 +126,7 @@ enum Area {
 }
 
 /// Result of a call of the device.
-type Call<T> = std::result::Result<T, Refusal>;
+pub type Call<T> = std::result::Result<T, Refusal>;
 
 impl Device {
     /// Opens the device if the module is loaded.
@@ -252,9 +252,10 @@ impl Device {
         self.number(NumberCall::Seal, cell).map(drop)
     }
 
-    /// Rings the doorbell of a cell.
-    pub fn doorbell(&self, cell: u32) -> Call<()> {
-        self.number(NumberCall::Doorbell, cell).map(drop)
+    /// Rings the doorbell of a cell on one of its CPUs.
+    pub fn doorbell(&self, cell: u32, cpu: RealmCpu) -> Call<()> {
+        let cpu = (cpu.get() as u32) << ioctl::DOORBELL_CPU_SHIFT;
+        self.number(NumberCall::Doorbell, cell | cpu).map(drop)
     }
 
     /// Turns the trace of the real-time kernel on or off.

@@ -36,6 +36,7 @@ pub mod report;
 pub mod ring;
 mod run;
 mod seal;
+mod silent;
 pub mod size;
 mod start;
 mod state;

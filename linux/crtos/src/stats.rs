@@ -199,7 +199,7 @@ impl Statistics {
             heap_bytes: counters.heap_size,
             heap_used_bytes: counters.heap_used,
             doorbells_sent: counters.doorbells_sent,
-            doorbells_taken: counters.doorbells_taken,
+            doorbells_taken: counters.doorbells_taken.iter().sum(),
             idle_ns: counters
                 .idle
                 .iter()

@@ -43,8 +43,8 @@ pub struct Counters {
     pub state: KernelState,
     /// Doorbells that it rang.
     pub doorbells_sent: u64,
-    /// Doorbells that it took.
-    pub doorbells_taken: u64,
+    /// Doorbells that each CPU took, as for `idle`.
+    pub doorbells_taken: Vec<u64>,
     /// All pages of the pool.
     pub pool_pages: u64,
     /// Free pages of the pool.
@@ -63,6 +63,7 @@ impl Counters {
     pub fn parse(bytes: &[u8]) -> Self {
         let view = View(bytes);
         let idle = offset_of!(Channel, idle_time);
+        let taken = offset_of!(Channel, doorbells_taken);
         // A program other than the real-time kernel uses the block in its own way.
         let is_channel = view.u64(offset_of!(Channel, magic)) == channel::CHANNEL_MAGIC;
         Self {
@@ -73,7 +74,7 @@ impl Counters {
                 _ => KernelState::Starting,
             },
             doorbells_sent: view.u64(offset_of!(Channel, doorbells_sent)),
-            doorbells_taken: view.u64(offset_of!(Channel, doorbells_taken)),
+            doorbells_taken: (0..MAX_CELL_CPUS).map(|cpu| view.u64(taken + cpu * 8)).collect(),
             pool_pages: view.u64(offset_of!(Channel, pool_pages)),
             pool_free: view.u64(offset_of!(Channel, pool_free)),
             heap_size: view.u64(offset_of!(Channel, heap_size)),

@@ -8,14 +8,19 @@
 //! waits for the longest section with interrupts off on the other CPUs. A CPU that runs a thread of
 //! the kernel leaves the program's tables instead and is not asked again.
 
+use super::cpu;
 use super::interrupts::InterruptsOff;
 use super::percpu::{self, PerCpu};
-use crate::mm::frames;
+use crate::error;
+use crate::mm::{frames, layout};
 use crate::task::thread;
 use core::arch::asm;
 use core::sync::atomic::{AtomicU64, Ordering, fence};
 use crtos_abi::UserAddr;
 use crtos_vm::Frame;
+
+/// How long a CPU may take to forget. It has interrupts off for microseconds at most.
+const PATIENCE_MS: u64 = 1000;
 
 /// Root of the tables without a program.
 static KERNEL_ROOT: AtomicU64 = AtomicU64::new(0);
@@ -181,12 +186,27 @@ pub(super) fn evict(root: Frame, own: bool) {
     let are_off = !interrupts.were_on();
     drop(interrupts);
     for (other, number) in asked.into_iter().flatten() {
+        let deadline = cpu::tsc() + u64::from(layout::boot_info().tsc_khz) * PATIENCE_MS;
         while !other.has_flushed(number) {
             if are_off {
                 // The other one may wait for this CPU.
                 serve_flush();
             }
+            // This thread may have waited for its turn meanwhile: the time is looked at first.
+            if cpu::tsc() > deadline && !other.has_flushed(number) {
+                report_silent(other);
+            }
             core::hint::spin_loop();
         }
+    }
+}
+
+/// Tells of a CPU that does not answer, once for each. Nobody can go on who waits for it.
+#[cold]
+fn report_silent(cpu: &PerCpu) {
+    static TOLD: AtomicU64 = AtomicU64::new(0);
+    let bit = 1 << (cpu.index.get() % 64);
+    if TOLD.fetch_or(bit, Ordering::Relaxed) & bit == 0 {
+        error!("CPU {} of the realm does not answer: it was taken away", cpu.index);
     }
 }

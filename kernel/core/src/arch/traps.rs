@@ -263,7 +263,8 @@ pub fn interrupt(vector: u8) {
         vector if u32::from(vector) == layout::boot_info().doorbell_vector => {
             count(&counters.doorbell);
             apic::end_of_interrupt();
-            personality::doorbell(percpu::this().rank());
+            let cpu = percpu::this();
+            personality::doorbell(cpu.index, cpu.rank());
         }
         vector => {
             count(&counters.spurious);

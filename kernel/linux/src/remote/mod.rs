@@ -29,6 +29,7 @@ pub use call::{Gone, interrupt, request, request_end, request_words, wait_for_en
 pub use linux::{linux, pass, pass_again};
 
 use crtos_abi::channel::TRACE_DOORBELL;
+use crtos_abi::ids::RealmCpu;
 use crtos_channel::{Channel, DoorbellCpu, Slot};
 use spin::Once;
 
@@ -59,9 +60,9 @@ pub fn start() {
 }
 
 /// Called when the doorbell rang, while this CPU runs something of `rank`. Interrupts off.
-pub fn doorbell(rank: u32) {
+pub fn doorbell(cpu: RealmCpu, rank: u32) {
     if let Some(channel) = CHANNEL.get() {
-        channel.count_doorbell_taken();
+        channel.count_doorbell_taken(cpu);
         if channel.is_asked() {
             housekeeper::wake();
         }

@@ -494,9 +494,9 @@ impl World {
             }
             RealmStep::PublishIdle(cpu) => self.view.publish_idle(RealmCpu::again(cpu.into()), 1),
             RealmStep::ReadClock(clock, tsc) => self.read_clock(clock, tsc.value()),
-            RealmStep::CountDoorbells => {
+            RealmStep::CountDoorbells(cpu) => {
                 self.view.count_doorbell_sent();
-                self.view.count_doorbell_taken();
+                self.view.count_doorbell_taken(RealmCpu::again(cpu.into()));
                 self.view.publish_memory(1, 2, 3, 4);
             }
         }

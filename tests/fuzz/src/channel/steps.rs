@@ -89,7 +89,7 @@ pub enum RealmStep {
     SetRank(u8, u32),
     PublishIdle(u8),
     ReadClock(u8, Word),
-    CountDoorbells,
+    CountDoorbells(u8),
 }
 
 /// One of the slots that the script uses, mostly the first.
