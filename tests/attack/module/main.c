@@ -37,6 +37,9 @@
  * device CPU LOW		the device edu of QEMU sends a CPU that message; 0
  * clock FIELD VALUE MS		writes the page of the realm's clocks for so long, see
  *				strike_clock(); how often it did
+ * hidden			how many pages Linux is not to touch, and how many it can read
+ * stale READER CPU		gives memory to a cell for which CPU is, while READER reads it; how
+ *				often it was read before the cell got contents, and how often since
  * offer STATE PROCESS PID PARENT
  *				offers the realm the last slot by hand, see offer(); what its kernel
  *				asks there first, or "nothing"
@@ -72,6 +75,7 @@
 
 #include "channel.h"
 #include "hypercall.h"
+#include "memory.h"
 #include "random.h"
 
 /* Bytes of a command or a result. */
@@ -641,6 +645,10 @@ static int carry_out(const char *command)
 		return redirect(first, NULL, 0);
 	if (sscanf(command, "clock %7s %lli %u", field, &a, &milliseconds) == 3)
 		return strike_clock(field, a, milliseconds);
+	if (sysfs_streq(command, "hidden"))
+		return attack_hidden(result, LINE);
+	if (sscanf(command, "stale %u %u", &first, &cpu) == 2)
+		return attack_stale(first, cpu, result, LINE);
 	if (sscanf(command, "offer %u %u %u %u", &cpu, &first, &second, &milliseconds) == 4)
 		return offer(cpu, first, second, milliseconds);
 	if (sysfs_streq(command, "unseal"))

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Memory that Linux does not have, or has no more.
+ */
+#include <linux/completion.h>
+#include <linux/delay.h>
+#include <linux/gfp.h>
+#include <linux/io.h>
+#include <linux/kthread.h>
+#include <linux/mm.h>
+#include <linux/mmzone.h>
+#include <linux/preempt.h>
+#include <linux/sched.h>
+#include <linux/string.h>
+#include <linux/uaccess.h>
+
+#include "hypercall.h"
+#include "memory.h"
+
+/* A block of memory that changes owner. */
+#define BLOCK_ORDER	9
+#define BLOCK_BYTES	(PAGE_SIZE << BLOCK_ORDER)
+/* End of the memory in which hidden pages are looked for. */
+#define MEMORY_END	BIT_ULL(36)
+/* Between two looks whether another thread wants the CPU. */
+#define STRETCH		256
+
+int attack_hidden(char *result, size_t size)
+{
+	unsigned long frame, hidden = 0, seen = 0;
+	u64 word;
+
+	for (frame = 0; frame < PHYS_PFN(MEMORY_END); frame++) {
+		if (!pfn_valid(frame)) {
+			frame |= PAGES_PER_SECTION - 1;
+			continue;
+		}
+		if (!PageOffline(pfn_to_page(frame)))
+			continue;
+		hidden++;
+		seen += !copy_from_kernel_nofault(&word, __va(PFN_PHYS(frame)), sizeof(word));
+		if (hidden % STRETCH == 0)
+			cond_resched();
+	}
+	return snprintf(result, size, "%lu %lu\n", hidden, seen);
+}
+
+/* Written by the one that gives the page away, but for the counts. */
+static struct {
+	u64 *place;
+	bool has_contents;
+	bool over;
+	unsigned int before, since;
+	struct completion done;
+} stale;
+
+/* Nothing else runs there meanwhile, so that the CPU keeps what it knows of the page. */
+static int read_on(void *unused)
+{
+	u64 word;
+
+	preempt_disable();
+	while (!READ_ONCE(stale.over)) {
+		bool is_late = READ_ONCE(stale.has_contents);
+
+		if (copy_from_kernel_nofault(&word, stale.place, sizeof(word)))
+			continue;
+		if (is_late)
+			stale.since++;
+		else
+			WRITE_ONCE(stale.before, stale.before + 1);
+	}
+	preempt_enable();
+	complete(&stale.done);
+	return 0;
+}
+
+/* Gives the block to a cell, and has it filled, while others read it. */
+static s64 give(u64 cell, struct crtos_region *region, u64 source)
+{
+	s64 error = crtos_hypercall(CRTOS_HC_CELL_MAP, cell, virt_to_phys(region), 0, 0);
+
+	if (!error)
+		error = crtos_hypercall(CRTOS_HC_CELL_LOAD, cell, 0, source, PAGE_SIZE);
+	if (!error) {
+		WRITE_ONCE(stale.has_contents, true);
+		mdelay(20);
+	}
+	WRITE_ONCE(stale.over, true);
+	wait_for_completion(&stale.done);
+	/* A piece at a time. */
+	while (crtos_hypercall(CRTOS_HC_CELL_RECLAIM, cell, 0, 0, 0) == 1)
+		;
+	return error;
+}
+
+static s64 make_stale(unsigned int reader, struct crtos_cell_config *config,
+		      struct crtos_region *region, u64 source)
+{
+	struct task_struct *thread;
+	s64 cell, error;
+
+	cell = crtos_hypercall(CRTOS_HC_CELL_CREATE, virt_to_phys(config), 0, 0, 0);
+	if (cell < 0)
+		return -EINVAL;
+	thread = kthread_run_on_cpu(read_on, NULL, reader, "stale/%u");
+	error = PTR_ERR_OR_ZERO(thread);
+	if (!error) {
+		while (READ_ONCE(stale.before) < 1000)
+			usleep_range(100, 200);
+		error = give(cell, region, source) ? -EIO : 0;
+	}
+	if (crtos_hypercall(CRTOS_HC_CELL_DESTROY, cell, 0, 0, 0))
+		error = -EBUSY;
+	return error;
+}
+
+int attack_stale(unsigned int reader, unsigned int owner, char *result, size_t size)
+{
+	struct crtos_cell_config *config = (void *)get_zeroed_page(GFP_KERNEL);
+	struct crtos_region *region = (void *)get_zeroed_page(GFP_KERNEL);
+	struct page *block = alloc_pages(GFP_KERNEL, BLOCK_ORDER);
+	int error = -ENOMEM;
+
+	if (config && region && block) {
+		strscpy(config->name, "stale", sizeof(config->name));
+		config->doorbell_vector = 0x50;
+		config->cpu_count = 1;
+		config->cpus[0] = owner;
+		region->physical = page_to_phys(block);
+		region->size = BLOCK_BYTES;
+		region->flags = CRTOS_REGION_PRIVATE | CRTOS_REGION_WRITE;
+		memset(&stale, 0, sizeof(stale));
+		stale.place = page_address(block);
+		init_completion(&stale.done);
+		error = make_stale(reader, config, region, virt_to_phys(config));
+	}
+	/* A cell that did not go keeps it. */
+	if (block && error != -EBUSY)
+		__free_pages(block, BLOCK_ORDER);
+	free_page((unsigned long)config);
+	free_page((unsigned long)region);
+	return error ?: snprintf(result, size, "%u %u\n", stale.before, stale.since);
+}
