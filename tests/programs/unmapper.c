@@ -5,12 +5,14 @@
  * unmapper FILE PAGES		each before the next one is mapped; prints how many microseconds
  *				the longest munmap() took, and ends with 3 if a write failed: then
  *				it may be unable to print
+ * unmapper FILE PAGES hold	the same, and before it ends it waits for the end of its input
  * unmapper FILE PAGES PORT	all of them before the first one is unmapped; then one every 10 ms,
  *				with a U to the port for each and an E for ever at the end
  */
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/io.h>
 #include <sys/mman.h>
 #include <time.h>
@@ -105,12 +107,18 @@ static void at_last(int pages, int port)
 
 int main(int argc, char **argv)
 {
+	int status;
+
 	if (argc < 3)
 		return 2;
 	file = open(argv[1], O_CREAT | O_WRONLY, 0600);
 	if (file < 0)
 		fail(argv[1]);
-	if (argc > 3)
+	if (argc > 3 && strcmp(argv[3], "hold") != 0)
 		at_last(atoi(argv[2]), strtol(argv[3], NULL, 0));
-	return each(atoi(argv[2]));
+	status = each(atoi(argv[2]));
+	fflush(stdout);
+	while (argc > 3 && getchar() != EOF)
+		;
+	return status;
 }
