@@ -31,9 +31,9 @@ same() {
 CHECKED='a b=c' same startup one '' three
 for way in exit0 exit7 exit255 exit300 thread-exit read write kernel noncanonical jump \
 	far-jump data stack bad-stack-call divide illegal breakpoint step halt port \
-	clear-interrupts control register xsetbv vmrun monitor invd vmcall software-interrupt \
-	abort raise1 raise2 raise6 raise9 raise10 raise11 raise13 raise15 raise17 raise28 kill15 \
-	kill64; do
+	clear-interrupts control register xsetbv vmrun monitor invd vmcall root-state \
+	software-interrupt abort raise1 raise2 raise6 raise9 raise10 raise11 raise13 raise15 \
+	raise17 raise28 kill15 kill64; do
 	same end $way
 done
 
