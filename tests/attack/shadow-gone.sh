@@ -1,10 +1,11 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT OR Apache-2.0
-# Linux kills and stops the shadows of a locked realm's programs: they go on without, and end when
-# a program of the realm ends them.
+# Linux kills and stops the shadows of a locked realm's programs, and tells the realm of signals
+# that they never got: they go on, and end when a program of the realm ends them.
 # kernels: 6.1 6.12
 # realm: no
 set -u
+attacker || exit 1
 crtos up --cpus 3 --memory 256M --command-line locked || exit 1
 free_memory() { crtos stats | grep -o 'memory for processes: .* free'; }
 
@@ -46,6 +47,11 @@ kill -CONT "$victim"
 kill -TSTP "$victim"
 goes_on || { echo 'SIGTSTP has stopped it'; exit 1; }
 kill -CONT "$victim"
+# What Linux's kernel makes up.
+for signal in 1 2 9 15; do
+	[ "$(attack signal "$victim" $signal)" -ge 1 ] || { echo "no forged signal $signal"; exit 1; }
+	goes_on || { echo "a forged signal $signal has ended it"; exit 1; }
+done
 kill -USR2 "$victim"
 await '[[ $(last) = *" 1" ]]' || { echo "its handler has not run: $(last)"; exit 1; }
 ends || { echo 'it does not end'; exit 1; }

@@ -43,6 +43,8 @@
  * offer STATE PROCESS PID PARENT
  *				offers the realm the last slot by hand, see offer(); what its kernel
  *				asks there first, or "nothing"
+ * signal PID NUMBER		tells the realm of a signal that its shadow never got; at how many
+ *				of its threads
  * unseal			0; the channel says that the realm is not sealed
  * revocations off		crtos' module carries out none of them; 0
  * revocations on		it does again; how many times it was to, meanwhile
@@ -537,6 +539,22 @@ static int offer(u32 state, u32 process, u32 pid, u32 parent)
 	return snprintf(result, LINE, "%u\n", request.op);
 }
 
+static int forge_signal(u32 pid, u32 number)
+{
+	struct crtos_channel *channel = attack_find_channel();
+	const u64 info[6] = { number };
+	int slot, forged = 0;
+
+	if (!channel)
+		return -ENODEV;
+	for (slot = 0; slot < CRTOS_SLOTS; slot++)
+		if (crtos_channel_state(channel, slot) != CRTOS_SLOT_FREE &&
+		    READ_ONCE(channel->slots[slot].pid) == pid)
+			forged += crtos_channel_signal(channel, slot, info);
+	crtos_hypercall(CRTOS_HC_DOORBELL, 0, 0, 0, 0);
+	return snprintf(result, LINE, "%d\n", forged);
+}
+
 static int unseal(void)
 {
 	struct crtos_channel *channel = attack_find_channel();
@@ -651,6 +669,8 @@ static int carry_out(const char *command)
 		return attack_stale(first, cpu, result, LINE);
 	if (sscanf(command, "offer %u %u %u %u", &cpu, &first, &second, &milliseconds) == 4)
 		return offer(cpu, first, second, milliseconds);
+	if (sscanf(command, "signal %u %u", &first, &second) == 2)
+		return forge_signal(first, second);
 	if (sysfs_streq(command, "unseal"))
 		return unseal();
 	if (sysfs_streq(command, "revocations off"))
