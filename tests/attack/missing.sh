@@ -19,8 +19,8 @@ crtos run -- chrt -f 50 taskset -c 2 "$PROGRAMS/periodic" 1000 1000000 >ticks &
 program=$!
 await 'crtos ps | grep -qw $program' || fail 'no program'
 crtos run -- "$PROGRAMS/mapper" 2 3 &
-mappers=$!
-await 'crtos ps | grep -qw $mappers' || fail 'no second program'
+mapper=$!
+await "crtos ps | grep -qw $mapper" || fail 'no second program'
 for _ in 1 2 3; do
 	[ "$(silent)" = '[]' ] || fail "before: $(silent)"
 done

@@ -45,7 +45,8 @@ int main(int argc, char **argv)
 		return 1;
 	move_to(argv[1]);
 	for (;;) {
-		memory = mmap(NULL, SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		memory = mmap(NULL, SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
+			      -1, 0);
 		if (memory == MAP_FAILED) {
 			perror("mmap");
 			return 1;

@@ -179,10 +179,11 @@ impl ModRm {
 pub fn store(bytes: &[u8], registers: &Registers) -> Option<Store> {
     let mut reader = Reader { bytes, at: 0 };
     let (prefixes, opcode) = Prefixes::read(&mut reader)?;
-    if prefixes.operand_16 {
+    // Which outdoes the prefix for 16 bits.
+    let long = prefixes.rex & 8 != 0;
+    if prefixes.operand_16 && !long {
         return None;
     }
-    let long = prefixes.rex & 8 != 0;
     let modrm = ModRm::read(&mut reader, prefixes, registers, SegmentBases::default())?;
     modrm.address?;
     let register = registers[usize::from(modrm.register)];

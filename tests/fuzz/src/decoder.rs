@@ -114,7 +114,7 @@ fn is_odd(bytes: &[u8]) -> bool {
     is_rex_lost || prefixes.iter().filter(|byte| is_segment(byte)).count() > 1
 }
 
-/// What a 32-bit instruction that writes to memory does, if it is one of those that [`store`] is to
+/// What an instruction that writes to memory does, if it is one of those that [`store`] is to
 /// know.
 fn operation(instruction: &Instruction, registers: &Registers) -> Option<Operation> {
     if instruction.op_kind(0) != OpKind::Memory {
@@ -125,6 +125,8 @@ fn operation(instruction: &Instruction, registers: &Registers) -> Option<Operati
     Some(match instruction.code() {
         Code::Mov_rm32_r32 => Operation::Write(value()),
         Code::Mov_rm32_imm32 => Operation::Write(instruction.immediate32()),
+        Code::Mov_rm64_r64 => Operation::WriteLong(registers[number()]),
+        Code::Mov_rm64_imm32 => Operation::WriteLong(instruction.immediate32to64() as u64),
         Code::Xchg_rm32_r32 => Operation::Exchange(number() as u8),
         Code::Or_rm32_r32 => Operation::Or(value()),
         Code::And_rm32_r32 => Operation::And(value()),
