@@ -108,9 +108,12 @@ enum Verb {
     },
     /// List the cells: state, CPUs, memory, and how failed ones failed
     ///
+    /// For root it also tells of CPUs of the real-time realm that do not answer. It interrupts each
+    /// of them once for that, and waits 2 s for one that is silent.
+    ///
     /// With --json an array of objects: cell, name, state (created, running, locked, stopped,
-    /// failed), cpus, private_bytes, shared_bytes, failure (null, or: cpu, reason, rip, address,
-    /// code, qualification).
+    /// failed), cpus, silent_cpus (null where nobody is asked), private_bytes, shared_bytes, failure
+    /// (null, or: cpu, reason, rip, address, code, qualification).
     List {
         /// Print JSON
         #[arg(long)]
