@@ -34,6 +34,26 @@ during nmis
 # Beside it.
 storm() { attack storm 2 0 1 300 >/dev/null; }
 during storm
+# Pins and timers that are to interrupt the realm's CPU, which is number 3 for the interrupt
+# controllers, too.
+sources() {
+	local vector
+	for vector in 16 18 96 200 255; do
+		attack redirect 8 $((3 << 56 | vector)) 0 >/dev/null &&
+			[ "$(attack timer 2 $((0xfee03000)) $vector)" = 0 ] || return 1
+	done
+}
+entry=$(attack redirect 8)
+during sources
+attack redirect 8 "$entry" 0 >/dev/null
+# Messages of a device, which arrive.
+messages() {
+	local vector
+	for vector in {16..40} 96 200 {250..255}; do
+		attack device 3 $vector >/dev/null || return 1
+	done
+}
+during messages
 leave() { for cpu in 0 1 2; do [ "$(attack leave $cpu)" = -3 ] || return 1; done; }
 during leave
 ports() {
