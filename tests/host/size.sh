@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT OR Apache-2.0
-# The hypervisor stays small, without comments, blanks and tests: at most 5,000 lines, and 6,500 with
-# the part of it that is apart from the hardware.
+# The hypervisor stays small, without comments, blanks and tests: at most 5,000 lines, and 6,500
+# with the part of it that is apart from the hardware.
 set -u
 # lines FOLDER...
 lines() {

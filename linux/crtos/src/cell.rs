@@ -112,8 +112,8 @@ enum Verb {
     /// of them once for that, and waits 2 s for one that is silent.
     ///
     /// With --json an array of objects: cell, name, state (created, running, locked, stopped,
-    /// failed), cpus, silent_cpus (null where nobody is asked), private_bytes, shared_bytes, failure
-    /// (null, or: cpu, reason, rip, address, code, qualification).
+    /// failed), cpus, silent_cpus (null where nobody is asked), private_bytes, shared_bytes,
+    /// failure (null, or: cpu, reason, rip, address, code, qualification).
     List {
         /// Print JSON
         #[arg(long)]
