@@ -10,7 +10,7 @@ use crtos_machine::direct_map::read_word;
 use crtos_machine::local::Local;
 use crtos_machine::{launch_info, processor, report};
 use crtos_partition::address::{GuestAddr, PhysAddr};
-use crtos_partition::decode::{self, MAX_LENGTH, Registers};
+use crtos_partition::decode::{self, MAX_LENGTH, Registers, Store};
 use x86_64::registers::control::Cr4Flags;
 
 const PRESENT: u64 = 1;
@@ -45,7 +45,7 @@ fn read_root(address: GuestAddr) -> Option<u64> {
 }
 
 /// The instruction at which Linux was left, as far as it can be read.
-pub fn instruction(local: &mut Local) -> ([u8; MAX_LENGTH], usize) {
+fn instruction(local: &mut Local) -> ([u8; MAX_LENGTH], usize) {
     let (paging, rip) = (local.vcpu().paging(), local.vcpu().rip());
     let mut bytes = [0; MAX_LENGTH];
     let mut page = None;
@@ -96,6 +96,12 @@ fn linear_address(local: &mut Local, touched: GuestAddr) -> Option<u64> {
             if same_page(first) { Some(first) } else { same_page(last).then_some(last & !0xfff) }
         },
     )
+}
+
+/// The store at which Linux was left; `None` if it is not understood.
+pub fn store(local: &mut Local) -> Option<Store> {
+    let (bytes, length) = instruction(local);
+    decode::store(&bytes[..length], local.vcpu().registers())
 }
 
 /// Logs what Linux did, at most once a second for each CPU.

@@ -95,15 +95,14 @@ fn write_msr(local: &mut Local, number: u32, value: u64) -> MsrOutcome {
 }
 
 fn memory_fault(local: &mut Local, address: GuestAddr, write: bool) {
-    let is_apic = address.align_down(PAGE_SIZE).get() == apic::PAGE;
-    if !launch_info::x2apic() && is_apic && write {
+    let page = address.align_down(PAGE_SIZE).get();
+    if !launch_info::x2apic() && page == apic::PAGE && write {
         if !xapic::write(local, address) {
             complain_at(local, "cannot decode a write to the local APIC", address);
             local.vcpu().inject(Event::GeneralProtection);
         }
         return;
     }
-    let page = address.align_down(PAGE_SIZE).get();
     if write && launch_info::read_only_devices().any(|device| device.get() == page) {
         if !sources::write(local, address) {
             complain_at(local, "cannot decode a write to an I/O APIC or timer", address);

@@ -8,16 +8,13 @@ use crtos_machine::io_apic;
 use crtos_machine::local::Local;
 use crtos_machine::ownership::{self, Ownership};
 use crtos_partition::address::GuestAddr;
-use crtos_partition::decode::{self, Operation};
+use crtos_partition::decode::Operation;
 
 use crate::{guest, interrupts};
 
 /// Carries out the write at which Linux was left; false if the instruction is not understood.
 pub fn write(local: &mut Local, address: GuestAddr) -> bool {
-    let (bytes, length) = guest::instruction(local);
-    let Some(store) = decode::store(&bytes[..length], local.vcpu().registers()) else {
-        return false;
-    };
+    let Some(store) = guest::store(local) else { return false };
     if !address.is_aligned(4) {
         return false;
     }

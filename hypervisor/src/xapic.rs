@@ -9,7 +9,7 @@ use crtos_machine::apic;
 use crtos_machine::arch::VirtualCpu;
 use crtos_machine::local::Local;
 use crtos_partition::address::GuestAddr;
-use crtos_partition::decode::{self, Operation};
+use crtos_partition::decode::Operation;
 use crtos_partition::icr::Command;
 use crtos_registers::apic::Register;
 
@@ -17,10 +17,7 @@ use crate::{guest, interrupts};
 
 /// Carries out the write at which Linux was left; false if the instruction is not understood.
 pub fn write(local: &mut Local, address: GuestAddr) -> bool {
-    let (bytes, length) = guest::instruction(local);
-    let Some(store) = decode::store(&bytes[..length], local.vcpu().registers()) else {
-        return false;
-    };
+    let Some(store) = guest::store(local) else { return false };
     let register = Register::from_offset(address.offset_in(4096));
     let apic = apic::get();
     let value = match store.operation {

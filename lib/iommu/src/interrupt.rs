@@ -7,11 +7,9 @@
 
 use crtos_partition::icr::{Address, Command, Delivery, Format, Shorthand};
 use crtos_partition::ids::ApicId;
+use crtos_partition::message;
 
 use crate::{bit, field};
-
-/// First address of the MiB that a device stores to in order to interrupt.
-pub const MESSAGES: u64 = 0xfee0_0000;
 
 /// What the hypervisor knows of the CPUs that Linux does not have.
 pub trait Cpus {
@@ -103,7 +101,7 @@ impl Interrupt {
     /// From the address and the data of a message that is not remapped (VT-d 5.1.2.1).
     /// [`Refused::Malformed`] if it is none, but a store to memory.
     pub fn of_message(address: u64, data: u32) -> Result<Self, Refused> {
-        if address >> 20 != MESSAGES >> 20 {
+        if !message::is_message(address) {
             return Err(Refused::Malformed);
         }
         Ok(Self {
@@ -255,7 +253,7 @@ pub(crate) mod tests {
             extended: bool,
             cells in cells(),
         ) {
-            let message = MESSAGES as u32 | address & 0xf_ffff;
+            let message = message::WINDOW | address & 0xf_ffff;
             match Interrupt::of_vtd_event(data, message, upper, extended) {
                 Ok(interrupt) => {
                     let high = if extended { upper } else { 0 };
@@ -264,7 +262,7 @@ pub(crate) mod tests {
                 }
                 Err(_) => prop_assert!(upper & 0xff != 0 || !extended && upper != 0),
             }
-            if address >> 20 != MESSAGES as u32 >> 20 {
+            if address >> 20 != 0xfee {
                 let stored = Interrupt::of_vtd_event(data, address, upper, extended);
                 prop_assert_eq!(stored, Err(Refused::Malformed));
             }

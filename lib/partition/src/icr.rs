@@ -117,16 +117,6 @@ impl Command {
         sent
     }
 
-    /// Tells whether a device may send it: it takes no CPU away from its owner, and `reaches_cell`
-    /// denies.
-    pub fn is_harmless(&self, reaches_cell: impl FnOnce(&Self) -> bool) -> bool {
-        let keeps_cpu = match self.delivery {
-            Delivery::Fixed | Delivery::LowestPriority | Delivery::Nmi | Delivery::External => true,
-            Delivery::Init | Delivery::StartUp | Delivery::Other => false,
-        };
-        keeps_cpu && !reaches_cell(self)
-    }
-
     fn new(low: u32, destination: u32, format: Format) -> Self {
         Self {
             vector: low as u8,

@@ -3,18 +3,18 @@
 
 use crtos_registers::apic::command;
 
-use crate::icr::{Command, Format};
+use crate::icr::{Command, Delivery, Format};
 
-/// The bits of an address that is in the window of messages.
-const WINDOW: u32 = 0xfee0_0000;
+/// First address of the MiB that a device stores to in order to interrupt.
+pub const WINDOW: u32 = 0xfee0_0000;
 const WINDOW_SHIFT: u32 = 20;
 /// Where the destination begins.
-const DESTINATION_SHIFT: u32 = 12;
+pub const DESTINATION_SHIFT: u32 = 12;
 /// The message is the number of an entry of the unit that remaps interrupts (Intel VT-d, 5.1.5.2).
 /// On a machine without such a unit the bit means nothing.
-const REMAPPED: u32 = 1 << 4;
+pub const REMAPPED: u32 = 1 << 4;
 /// The destination is logical.
-const LOGICAL: u32 = 1 << 2;
+pub const LOGICAL: u32 = 1 << 2;
 
 /// A store of a device to the low 4 GiB.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,7 +30,7 @@ impl Message {
     /// (x2APIC mode takes such a unit), or it is an interrupt that takes no CPU away from its
     /// owner and of which `reaches_cell` denies. A store to memory is not harmless.
     pub fn is_harmless(self, x2apic: bool, reaches_cell: impl FnOnce(&Command) -> bool) -> bool {
-        if self.address >> WINDOW_SHIFT != WINDOW >> WINDOW_SHIFT {
+        if !is_message(self.address.into()) {
             return false;
         }
         if x2apic && self.address & REMAPPED != 0 {
@@ -39,9 +39,19 @@ impl Message {
         let logical = if self.address & LOGICAL != 0 { command::LOGICAL } else { 0 };
         let format = if x2apic { Format::X2Apic } else { Format::XApic };
         let destination = (self.address >> DESTINATION_SHIFT) as u8;
-        Command::of_device(self.data & !command::LOGICAL | logical, destination, format)
-            .is_harmless(reaches_cell)
+        let low = self.data & !command::LOGICAL | logical;
+        let command = Command::of_device(low, destination, format);
+        let keeps_cpu = match command.delivery {
+            Delivery::Fixed | Delivery::LowestPriority | Delivery::Nmi | Delivery::External => true,
+            Delivery::Init | Delivery::StartUp | Delivery::Other => false,
+        };
+        keeps_cpu && !reaches_cell(&command)
     }
+}
+
+/// Tells whether a store to `address` is a message.
+pub const fn is_message(address: u64) -> bool {
+    address >> WINDOW_SHIFT == WINDOW as u64 >> WINDOW_SHIFT
 }
 
 #[cfg(test)]

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Entries of an I/O APIC (Intel 82093AA, 3.2.4; Intel I/O Controller Hub 9, 13.5.7): each says
-//! which interrupt a pin raises, and where.
+//! which interrupt a pin raises, and where. The interrupt is a message.
 
-use crate::icr::{Command, Format};
+use crtos_registers::apic::command;
+
+use crate::icr::Command;
+use crate::message::{self, Message};
 
 /// Nothing is raised.
 const MASKED: u64 = 1 << 16;
@@ -33,21 +36,22 @@ impl Redirection {
         self.0 as u32
     }
 
-    /// Returns its upper half.
-    pub fn upper(self) -> u32 {
-        (self.0 >> 32) as u32
+    /// Tells whether it can be used: it raises nothing, or what a device may send, for which see
+    /// [`Message::is_harmless`].
+    pub fn is_harmless(self, x2apic: bool, reaches_cell: impl FnOnce(&Command) -> bool) -> bool {
+        self.0 & MASKED != 0 || self.message().is_harmless(x2apic, reaches_cell)
     }
 
-    /// Tells whether it can be used: it raises nothing, or the unit that remaps interrupts decides
-    /// what (x2APIC mode takes such a unit), or it raises what takes no CPU away from its owner and
-    /// `reaches_cell` denies.
-    pub fn is_harmless(self, x2apic: bool, reaches_cell: impl FnOnce(&Command) -> bool) -> bool {
-        if self.0 & MASKED != 0 || x2apic && self.0 & REMAPPED != 0 {
-            return true;
+    fn message(self) -> Message {
+        let destination = (self.0 >> DESTINATION_SHIFT) as u32;
+        let mut address = message::WINDOW | destination << message::DESTINATION_SHIFT;
+        if self.lower() & command::LOGICAL != 0 {
+            address |= message::LOGICAL;
         }
-        let format = if x2apic { Format::X2Apic } else { Format::XApic };
-        let destination = (self.0 >> DESTINATION_SHIFT) as u8;
-        Command::of_device(self.lower(), destination, format).is_harmless(reaches_cell)
+        if self.0 & REMAPPED != 0 {
+            address |= message::REMAPPED;
+        }
+        Message { address, data: self.lower() }
     }
 }
 
@@ -79,6 +83,10 @@ mod tests {
         Some((entry >> 8 & 7, named))
     }
 
+    fn upper(entry: Redirection) -> u32 {
+        (entry.0 >> 32) as u32
+    }
+
     proptest! {
         #[test]
         fn what_is_harmless_reaches_no_cell(
@@ -100,9 +108,9 @@ mod tests {
         #[test]
         fn halves_make_an_entry(entry: u64, half: u32) {
             let entry = Redirection(entry);
-            let (lower, upper) = (entry.with_half(false, half), entry.with_half(true, half));
-            prop_assert_eq!((lower.lower(), lower.upper()), (half, entry.upper()));
-            prop_assert_eq!((upper.lower(), upper.upper()), (entry.lower(), half));
+            let (lower, changed) = (entry.with_half(false, half), entry.with_half(true, half));
+            prop_assert_eq!((lower.lower(), upper(lower)), (half, upper(entry)));
+            prop_assert_eq!((changed.lower(), upper(changed)), (entry.lower(), half));
             prop_assert!(entry.masked().is_harmless(false, |_| true));
         }
     }

@@ -62,8 +62,7 @@ impl Counters {
     /// Reads the first [`COUNTERS_SIZE`] bytes of the channel.
     pub fn parse(bytes: &[u8]) -> Self {
         let view = View(bytes);
-        let idle = offset_of!(Channel, idle_time);
-        let taken = offset_of!(Channel, doorbells_taken);
+        let per_cpu = |words: usize| (0..MAX_CELL_CPUS).map(move |cpu| view.u64(words + cpu * 8));
         // A program other than the real-time kernel uses the block in its own way.
         let is_channel = view.u64(offset_of!(Channel, magic)) == channel::CHANNEL_MAGIC;
         Self {
@@ -74,14 +73,12 @@ impl Counters {
                 _ => KernelState::Starting,
             },
             doorbells_sent: view.u64(offset_of!(Channel, doorbells_sent)),
-            doorbells_taken: (0..MAX_CELL_CPUS).map(|cpu| view.u64(taken + cpu * 8)).collect(),
+            doorbells_taken: per_cpu(offset_of!(Channel, doorbells_taken)).collect(),
             pool_pages: view.u64(offset_of!(Channel, pool_pages)),
             pool_free: view.u64(offset_of!(Channel, pool_free)),
             heap_size: view.u64(offset_of!(Channel, heap_size)),
             heap_used: view.u64(offset_of!(Channel, heap_used)),
-            idle: (0..MAX_CELL_CPUS)
-                .map(|cpu| Duration::from_nanos(view.u64(idle + cpu * 8)))
-                .collect(),
+            idle: per_cpu(offset_of!(Channel, idle_time)).map(Duration::from_nanos).collect(),
         }
     }
 }
