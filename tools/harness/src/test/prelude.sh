@@ -1,8 +1,12 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # What goes before each script of tests/guest: scripts are sent to the guest one by one.
 
-# Complaints in Linux's log. That an interrupt took long says something of a busy host only.
-complaints() { dmesg --level emerg,alert,crit,err,warn | grep -v 'hrtimer: interrupt took'; }
+# Complaints in Linux's log. That an interrupt took long, or that a real-time thread had a CPU for
+# nearly a second, says something of a busy host only.
+complaints() {
+	dmesg --level emerg,alert,crit,err,warn |
+		grep -v -e 'hrtimer: interrupt took' -e 'sched: RT throttling activated'
+}
 
 # What Linux warns of only once, it warns of once in each script, also where scripts share a guest.
 mountpoint -q /sys/kernel/debug || mount -t debugfs none /sys/kernel/debug &&
