@@ -2,8 +2,8 @@
 //! The tests that need a guest.
 //!
 //! - `tests/guest/*.sh` and `tests/attack/*.sh` run inside a guest, as their headers say.
-//! - `tests/abi/*.c` run under Linux and in the realm of one guest per kernel;
-//!   both must end with 0 and print the same.
+//! - `tests/abi/*.c` run under Linux and in the realm of one guest per kernel, with two kernels
+//!   unless all are asked for; both must end with 0 and print the same.
 //! - `tests/host/*.sh` run on the host and boot what they need by themselves.
 //!
 //! A script that ends with 77 says that it cannot run here.
@@ -34,6 +34,9 @@ pub const PRELUDE: &str = include_str!("prelude.sh");
 const ABI_SCRIPT: &str = include_str!("abi.sh");
 /// Exit status of a script that cannot run here.
 const SKIP: u8 = 77;
+/// The kernels of the ABI tests where neither all nor some are asked for: both versions, with and
+/// without PREEMPT_RT.
+const ABI_KERNELS: [Flavour; 2] = [Flavour::V6_1, Flavour::V6_12Rt];
 /// Seconds that a program of the ABI tests has in each realm: it takes some, and more on a busy
 /// host.
 const ABI_SECONDS: u64 = 600;
@@ -74,7 +77,7 @@ impl Batch {
 /// The selected tests, grouped by the guest that they need.
 pub fn plan(selection: &Selection) -> Result<Vec<Batch>> {
     let (mut shared, mut alone): (Vec<Batch>, Vec<Batch>) = (vec![], vec![]);
-    let mut cases = abi_cases()?;
+    let mut cases = abi_cases(selection)?;
     cases.extend(script_cases("guest")?);
     cases.extend(script_cases("attack")?);
     cases.retain(|case| selection.wants(&case.name) && (selection.full || !case.header.full));
@@ -130,12 +133,17 @@ fn host_cases() -> Result<Vec<Case>> {
     programs::files("host", "sh")?.into_iter().map(case).collect()
 }
 
-fn abi_cases() -> Result<Vec<Case>> {
+fn abi_cases(selection: &Selection) -> Result<Vec<Case>> {
+    let kernels = if selection.full || !selection.kernels.is_empty() {
+        &Flavour::ALL[..]
+    } else {
+        &ABI_KERNELS
+    };
     let case = |name: String| Case {
         script: abi_script(&name),
         name: format!("abi/{name}"),
         header: Header {
-            kernels: Flavour::ALL.to_vec(),
+            kernels: kernels.to_vec(),
             shared: true,
             timeout: Duration::from_secs(3 * ABI_SECONDS),
             ..Header::default()
