@@ -116,6 +116,9 @@ const UNWANTED: &[&str] = &[
     "fs/ntfs3",
 ];
 
+/// The only folder of network cards that is wanted.
+const NETWORK_CARDS: &str = "drivers/net/ethernet/intel/e1000e";
+
 /// What must be loaded before the root can be mounted and the host be heard.
 pub const EARLY: &[&str] = &["virtio_pci", "virtio_blk", "virtio_console", "squashfs", "overlay"];
 
@@ -185,9 +188,12 @@ pub fn ensure(flavour: Flavour) -> Result<Kernel> {
     unpack(flavour, &folder).with_context(|| format!("fetch Debian's kernel {flavour}"))
 }
 
+/// Another number makes another cache, after a change of what is left out.
+const LAYOUT: u32 = 2;
+
 /// The file that is written last, with the release in it.
 fn stamp(folder: &Path) -> PathBuf {
-    folder.join("release")
+    folder.join(format!("release-{LAYOUT}"))
 }
 
 fn cached(folder: &Path) -> Option<Kernel> {
@@ -261,12 +267,16 @@ fn prepare_modules(kernel: &Kernel) -> Result<()> {
     fs::rename(kernel.folder.join("lib/modules").join(&kernel.release), &modules)?;
     fs::remove_dir_all(kernel.folder.join("lib"))?;
     std::os::unix::fs::symlink("usr/lib", kernel.folder.join("lib"))?;
+    let (cards, aside) = (modules.join("kernel").join(NETWORK_CARDS), kernel.folder.join("cards"));
+    fs::rename(&cards, &aside)?;
     for name in UNWANTED {
         let unwanted = modules.join("kernel").join(name);
         if unwanted.exists() {
             fs::remove_dir_all(unwanted)?;
         }
     }
+    fs::create_dir_all(cards.parent().context("a folder in a folder")?)?;
+    fs::rename(&aside, &cards)?;
     let unpack = "find \"$1\" -name '*.ko.xz' -print0 | xargs -0 -r -n 50 -P \"$(nproc)\" xz -d";
     run::quietly(Command::new("sh").args(["-c", unpack, "sh"]).arg(&modules))?;
     let mut depmod = Command::new("/sbin/depmod");

@@ -14,6 +14,8 @@ use crate::tsc;
 
 /// Mount tag of the folder that the guest shares.
 pub const SHARE_TAG: &str = "share";
+/// Bytes of the scratch disk.
+pub const DISK_SIZE: u64 = 128 << 20;
 /// I/O port of the debug console.
 const DEBUGCON_PORT: u16 = 0xe9;
 
@@ -35,6 +37,8 @@ pub struct Machine<'a> {
     pub icount: bool,
     /// No x2APIC, and so no IOMMU.
     pub xapic: bool,
+    /// A disk and network cards that master the bus by way of the IOMMU, which virtio does not.
+    pub devices: bool,
     /// Parameters for the kernel beside those that emulation needs.
     pub boot_parameters: &'a str,
     /// Where the serial console goes.
@@ -82,6 +86,9 @@ impl Machine<'_> {
         command.arg("-serial").arg(with_path("file:", self.console));
         self.add_ports(&mut command);
         self.add_drives(&mut command);
+        if self.devices {
+            self.add_devices(&mut command);
+        }
         // A device whose messages and accesses to memory a driver chooses.
         command.args(["-device", "edu"]);
         if let Some(file) = self.debugcon {
@@ -169,6 +176,27 @@ impl Machine<'_> {
             let fsdev = "local,id=share,security_model=none,multidevs=remap,path=";
             command.arg("-fsdev").arg(with_path(fsdev, folder));
             command.arg("-device").arg(format!("virtio-9p-pci,fsdev=share,mount_tag={SHARE_TAG}"));
+        }
+    }
+}
+
+/// The file of the scratch disk among the sockets.
+const DISK: &str = "disk";
+
+impl Machine<'_> {
+    /// The file of the scratch disk, [`DISK_SIZE`] bytes.
+    pub fn disk(&self) -> PathBuf {
+        self.sockets.join(DISK)
+    }
+
+    /// An empty NVMe disk, and two cards on one wire.
+    fn add_devices(&self, command: &mut Command) {
+        let drive = "if=none,id=disk,format=raw,cache=unsafe,file=";
+        command.arg("-drive").arg(with_path(drive, &self.disk()));
+        command.args(["-device", "nvme,drive=disk,serial=disk"]);
+        for card in ["first", "second"] {
+            command.arg("-netdev").arg(format!("hubport,id={card},hubid=0"));
+            command.arg("-device").arg(format!("e1000e,netdev={card}"));
         }
     }
 }

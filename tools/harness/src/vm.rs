@@ -76,6 +76,8 @@ pub struct Config {
     pub icount: bool,
     /// No x2APIC.
     pub xapic: bool,
+    /// A disk and network cards that master the bus by way of the IOMMU.
+    pub devices: bool,
     /// Parameters for the kernel beside those that emulation needs.
     pub boot_parameters: String,
     /// Debian packages beside those that are always there.
@@ -102,6 +104,7 @@ impl Default for Config {
             share: None,
             icount: false,
             xapic: false,
+            devices: false,
             boot_parameters: String::new(),
             packages: vec![],
             console: None,
@@ -428,6 +431,7 @@ fn start_qemu(boot: &Boot<'_>, scratch: &Path, complaints: &Path) -> Result<Star
         share: share.as_deref(),
         icount: config.icount,
         xapic: config.xapic,
+        devices: config.devices,
         boot_parameters: &config.boot_parameters,
         console,
         debugcon: config.debugcon.as_deref(),
@@ -435,6 +439,9 @@ fn start_qemu(boot: &Boot<'_>, scratch: &Path, complaints: &Path) -> Result<Star
         plugins: &config.plugins,
         sockets: scratch,
     };
+    if config.devices {
+        File::create(machine.disk())?.set_len(qemu::DISK_SIZE)?;
+    }
     let control = UnixListener::bind(machine.control_socket())?;
     let stdin = UnixListener::bind(machine.stdin_socket())?;
     let monitor = UnixListener::bind(machine.monitor_socket())?;

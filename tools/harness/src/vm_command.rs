@@ -57,6 +57,9 @@ pub struct Options {
     /// A machine without x2APIC and IOMMU.
     #[arg(long)]
     xapic: bool,
+    /// A disk and two network cards on one wire, which master the bus by way of the IOMMU
+    #[arg(long)]
+    devices: bool,
     /// Parameters for the guest's kernel, such as `isolcpus=3`.
     #[arg(long, default_value = "", value_name = "PARAMETERS", allow_hyphen_values = true)]
     boot_parameters: String,
@@ -102,6 +105,7 @@ pub fn vm(options: Options) -> Result<u8> {
         share: options.share,
         icount: options.icount,
         xapic: options.xapic,
+        devices: options.devices,
         boot_parameters: options.boot_parameters,
         packages: options.packages,
         console: options.console,

@@ -29,6 +29,8 @@ pub struct Header {
     pub packages: Vec<String>,
     /// `xapic: yes`: a machine without x2APIC.
     pub xapic: bool,
+    /// `devices: yes`: a disk and network cards that master the bus by way of the IOMMU.
+    pub devices: bool,
     /// `icount: yes`: count instructions instead of time.
     pub icount: bool,
     /// `turns: short`: virtual CPUs that are busy advance nearly alike; with `icount: yes`.
@@ -52,6 +54,7 @@ impl Default for Header {
             realm: true,
             packages: vec![],
             xapic: false,
+            devices: false,
             icount: false,
             short_turns: false,
             shared: false,
@@ -87,6 +90,7 @@ impl Header {
             "realm" => self.realm = yes(value)?,
             "packages" => self.packages.extend(words(value).map(str::to_owned)),
             "xapic" => self.xapic = yes(value)?,
+            "devices" => self.devices = yes(value)?,
             "icount" => self.icount = yes(value)?,
             "turns" if value == "short" => self.short_turns = true,
             "turns" => bail!("turns are `short`, or as long as they get"),
@@ -104,7 +108,7 @@ impl Header {
     pub fn same_machine(&self, other: &Self) -> bool {
         let machine = |h: &Self| {
             let (memory, boot, packages) = (h.memory.clone(), h.boot.clone(), h.packages.clone());
-            (h.cpus, memory, boot, h.realm, packages, h.xapic, h.icount, h.short_turns)
+            (h.cpus, memory, boot, h.realm, packages, h.xapic, h.devices, h.icount, h.short_turns)
         };
         self.shared && other.shared && machine(self) == machine(other)
     }
