@@ -2,9 +2,10 @@
 //! The few instructions that the hypervisor has to understand (AMD APM vol. 3, chapter 1), in
 //! 64-bit mode.
 //!
-//! Two things are asked of an instruction at which a nested fault was taken: what it writes to
-//! registers that are memory ([`store`]), and at which addresses it may have touched memory
-//! ([`candidates`]), because the processor tells the physical address only.
+//! Three things are asked of an instruction at which a nested fault was taken: what it writes to
+//! registers that are memory ([`store`]), where it puts what it reads there ([`load`]), and at
+//! which addresses it may have touched memory ([`candidates`]), because the processor tells the
+//! physical address only.
 
 /// General registers in the order of their numbers: RAX, RCX, RDX, RBX, RSP, RBP, RSI, RDI, R8 to
 /// R15.
@@ -52,6 +53,17 @@ pub struct Store {
     pub length: u8,
     /// What it does.
     pub operation: Operation,
+}
+
+/// An instruction that reads memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Load {
+    /// Bytes of the instruction.
+    pub length: u8,
+    /// The number of the register that gets what is read; the upper half of 32 bits is 0.
+    pub register: u8,
+    /// It reads 64 bits, not 32.
+    pub long: bool,
 }
 
 /// Bytes of an instruction, read one after the other.
@@ -212,6 +224,20 @@ pub fn store(bytes: &[u8], registers: &Registers) -> Option<Store> {
     Some(Store { length: reader.at as u8, operation })
 }
 
+/// Understands a `mov` of 32 or 64 bits from memory to a register: the form in which Linux reads
+/// registers that are memory. `None` for any other instruction.
+pub fn load(bytes: &[u8]) -> Option<Load> {
+    let mut reader = Reader { bytes, at: 0 };
+    let (prefixes, opcode) = Prefixes::read(&mut reader)?;
+    let long = prefixes.rex & 8 != 0;
+    if opcode != 0x8b || prefixes.operand_16 && !long {
+        return None;
+    }
+    let modrm = ModRm::read(&mut reader, prefixes, &[0; 16], SegmentBases::default())?;
+    modrm.address?;
+    Some(Load { length: reader.at as u8, register: modrm.register, long })
+}
+
 /// Addresses at which the instruction `bytes` at `rip` may touch memory: its operand, the operands
 /// of string instructions, the top of the stack, the instruction itself. The caller checks which
 /// one is the touched one; there may be none.
@@ -314,6 +340,28 @@ mod tests {
             prop_assert_eq!(found.operation, expected);
         }
 
+        /// A load that is understood is understood as a full decoder understands it.
+        #[test]
+        fn loads_agree_with_a_full_decoder(
+            rex in prop_oneof![Just(None), (0x40u8..0x50).prop_map(Some)],
+            opcode in prop::sample::select(vec![0x8bu8, 0x8a, 0x89, 0x03, 0x33]),
+            rest: [u8; 12],
+        ) {
+            let mut bytes: Vec<u8> = rex.into_iter().collect();
+            bytes.push(opcode);
+            bytes.extend(rest);
+            let instruction = Decoder::new(64, &bytes, DecoderOptions::NONE).decode();
+            let is_load = instruction.mnemonic() == Mnemonic::Mov
+                && instruction.op1_kind() == OpKind::Memory
+                && instruction.memory_size().size() >= 4;
+            let found = load(&bytes);
+            prop_assert_eq!(found.is_some(), is_load);
+            let Some(found) = found else { return Ok(()) };
+            prop_assert_eq!(usize::from(found.length), instruction.len());
+            prop_assert_eq!(usize::from(found.register), instruction.op0_register().number());
+            prop_assert_eq!(found.long, instruction.memory_size().size() == 8);
+        }
+
         /// Whatever a general instruction touches is among the candidates.
         #[test]
         fn touched_addresses_are_candidates(
@@ -381,6 +429,7 @@ mod tests {
             registers: Registers,
         ) {
             let _ = store(&bytes, &registers);
+            let _ = load(&bytes);
             let _ = candidates(&bytes, 0, &registers, SegmentBases::default());
         }
     }
