@@ -172,6 +172,12 @@ impl Capability {
         field(self.0, 40, 8) as u32 + 1
     }
 
+    /// Tells whether the register at `offset` belongs to a fault record.
+    pub fn is_fault_record(self, offset: u64) -> bool {
+        let first = self.fault_records();
+        (first..first + 16 * u64::from(self.fault_record_count())).contains(&offset)
+    }
+
     /// PSI: invalidation of pages.
     pub fn selects_pages(self) -> bool {
         bit(self.0, 39)
