@@ -8,11 +8,12 @@
 
 use core::sync::atomic::Ordering;
 
+use crtos_iommu::interrupt::Cpus;
 use crtos_machine::cpu::{self, Owner, apic_address};
 use crtos_machine::local::{self, Local, Request};
 use crtos_machine::{apic, cell, launch_info, report};
 use crtos_partition::cpuset::CpuSet;
-use crtos_partition::icr::{self, Command, Delivery};
+use crtos_partition::icr::{self, Address, Command, Delivery};
 use crtos_partition::ids::{ApicId, CellId, CpuIndex};
 use crtos_partition::message::Message;
 use crtos_partition::redirection::Redirection;
@@ -110,6 +111,20 @@ pub fn may_raise(entry: Redirection) -> bool {
 /// Tells whether Linux may have a timer send this message.
 pub fn may_send(message: Message) -> bool {
     message.is_harmless(launch_info::x2apic(), reaches_cell)
+}
+
+/// The CPUs of cells, for the IOMMUs. No cell asks for interrupts of Linux's devices.
+pub struct OfCells;
+
+impl Cpus for OfCells {
+    fn foreign(&self) -> impl Iterator<Item = Address> {
+        let cpus = launch_info::cpus();
+        cpus.filter(|cpu| matches!(cpu::get(*cpu).owner(), Owner::Cell(_))).map(apic_address)
+    }
+
+    fn asked(&self, _: ApicId, _: u8) -> bool {
+        false
+    }
 }
 
 /// Tells whether a CPU of cell `cell` has this APIC id.

@@ -22,6 +22,7 @@
 //! | [`cpuid`] | CPUID as cells see it |
 //! | [`resets`] | Linux wants the machine to be reset; ports by which it does |
 //! | [`sources`] | Linux's writes to I/O APICs and timers, which raise interrupts |
+//! | [`iommu`] | Linux's accesses to IOMMUs |
 //! | [`xapic`] | Linux's writes to the local APIC where it has no x2APIC |
 //! | [`hypercall`] | calls from Linux and cells |
 //! | [`root`] | exits of Linux |
@@ -36,6 +37,7 @@ mod guest;
 mod interrupts;
 mod reason;
 
+mod iommu;
 mod sources;
 
 mod management;

@@ -11,8 +11,8 @@ use core::sync::atomic::Ordering;
 use crtos_abi::{MAX_CELL_CPUS, PAGE_SIZE};
 use crtos_machine::cell::{self, Cell, Start};
 use crtos_machine::cpu::{self, Owner};
-use crtos_machine::local::{self, Local, Request};
-use crtos_machine::ownership::{PortVerdict, Released, lock};
+use crtos_machine::local::{self, Hold, Local, Request};
+use crtos_machine::ownership::{Ownership, PortVerdict, Released, lock};
 use crtos_machine::{direct_map, launch_info, processor, report};
 use crtos_partition::address::{GuestAddr, PhysAddr};
 use crtos_partition::config::{CELL_ADDRESS_END, CheckedRegion, Config};
@@ -22,6 +22,7 @@ use crtos_partition::ids::{ApicId, CellId, CpuIndex};
 use crtos_partition::lifecycle::{Event, State};
 use crtos_partition::resets::Access;
 
+use crate::interrupts::OfCells;
 use crate::sources;
 
 /// How long a CPU may take to react.
@@ -40,7 +41,11 @@ pub fn judge_ports(local: &mut Local, access: &Access) -> PortVerdict {
 
 /// Lets this CPU leave the hypervisor. See [`crtos_abi::hypercall::HC_LEAVE`].
 pub fn release_cpu(local: &mut Local) -> Result<Released, Refusal> {
-    lock(local).release(local)
+    let mut ownership = lock(local);
+    if !cell::any() && ownership.has_iommus() {
+        give_iommus_back(local, &mut ownership)?;
+    }
+    ownership.release(local)
 }
 
 /// Creates a cell. See [`crtos_abi::hypercall::HC_CELL_CREATE`].
@@ -54,6 +59,7 @@ pub fn create(local: &mut Local, config: PhysAddr) -> Result<CellId, Refusal> {
     let config = Config::check(&ownership.read_config(config)?, |index| {
         index.get() < launch_info::cpu_count() && index != caller && launch_info::exists(index)
     })?;
+    ownership.take_iommus(&OfCells);
     ownership.create(&config)
 }
 
@@ -147,7 +153,8 @@ pub fn start(local: &mut Local, id: CellId, start: Start) -> Result<(), Refusal>
         *owner = cpu::get(index).owner();
         cpu::set_owner(index, Owner::Cell(id));
     }
-    // Nor does an I/O APIC or a timer.
+    // Nor does a device, an I/O APIC or a timer.
+    ownership.check_iommus(&OfCells);
     let silenced = sources::silence(&mut ownership);
     if silenced > 0 {
         let (cpu, name) = (local.index(), cell.name());
@@ -259,7 +266,22 @@ pub fn destroy(local: &mut Local, id: CellId) -> Result<(), Refusal> {
     check_vacant(cell::get(id))?;
     ownership.check_empty(id)?;
     cell::advance(id, Event::Destroy)?;
-    ownership.destroy(id)
+    ownership.destroy(id)?;
+    if cell::any() {
+        ownership.check_iommus(&OfCells);
+        return Ok(());
+    }
+    // If that fails, it is done when the hypervisor leaves.
+    let _ = give_iommus_back(local, &mut ownership);
+    Ok(())
+}
+
+/// Gives the IOMMUs back to Linux, none of whose CPUs runs meanwhile.
+fn give_iommus_back(local: &mut Local, ownership: &mut Ownership) -> Result<(), Refusal> {
+    let _hold = Hold::new();
+    flush(local, linux_cpus())?;
+    ownership.give_iommus_back();
+    Ok(())
 }
 
 /// Says where the doorbells of a cell may ring. See [`crtos_abi::hypercall::HC_DOORBELL_ROUTE`].

@@ -6,7 +6,7 @@ use crtos_abi::PAGE_SIZE;
 use crtos_machine::arch::{Event, Exit, MsrOutcome, VirtualCpu};
 use crtos_machine::local::Local;
 use crtos_machine::processor::{self, msr};
-use crtos_machine::{cell, launch, launch_info, park, report};
+use crtos_machine::{cell, iommu as machine_iommu, launch, launch_info, park, report};
 use crtos_partition::address::GuestAddr;
 use crtos_partition::decode::RAX;
 use crtos_partition::icr::Command;
@@ -15,7 +15,7 @@ use crtos_registers::apic;
 
 use crate::hypercall::{self, Outcome};
 use crate::reason::COMMAND_MSR;
-use crate::{guest, interrupts, management, resets, sources, xapic};
+use crate::{guest, interrupts, iommu, management, resets, sources, xapic};
 
 /// Handles an exit of Linux.
 #[inline]
@@ -106,6 +106,13 @@ fn memory_fault(local: &mut Local, address: GuestAddr, write: bool) {
     if write && launch_info::read_only_devices().any(|device| device.get() == page) {
         if !sources::write(local, address) {
             complain_at(local, "cannot decode a write to an I/O APIC or timer", address);
+            local.vcpu().inject(Event::GeneralProtection);
+        }
+        return;
+    }
+    if machine_iommu::is_one(address) {
+        if !iommu::access(local, address, write) {
+            complain_at(local, "cannot decode an access to an IOMMU", address);
             local.vcpu().inject(Event::GeneralProtection);
         }
         return;

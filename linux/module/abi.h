@@ -308,13 +308,15 @@
 
 #define CRTOS_LAUNCH_INFO_OFFSET 512
 
-#define CRTOS_MAX_HYPERVISOR_BLOCKS 16
+#define CRTOS_MAX_HYPERVISOR_BLOCKS 24
 
 #define CRTOS_MAX_WATCHDOG_PORTS 32
 
 #define CRTOS_MAX_IO_APICS 32
 
 #define CRTOS_MAX_HPETS 8
+
+#define CRTOS_MAX_IOMMUS 8
 
 #define CRTOS_REPORT_SIZE 262144
 
@@ -445,6 +447,11 @@ struct crtos_image_header {
 	u64 enter;
 };
 
+struct crtos_iommu {
+	u64 address;
+	u64 size;
+};
+
 struct crtos_launch_info {
 	u64 host_cr3;
 	u64 leave_trampoline;
@@ -462,6 +469,7 @@ struct crtos_launch_info {
 	u32 watchdog_ports;
 	u64 io_apics[CRTOS_MAX_IO_APICS];
 	u64 hpets[CRTOS_MAX_HPETS];
+	struct crtos_iommu iommus[CRTOS_MAX_IOMMUS];
 	u64 blocks[CRTOS_MAX_HYPERVISOR_BLOCKS];
 	u32 apic_ids[CRTOS_MAX_CPUS];
 };
@@ -528,8 +536,11 @@ struct crtos_report {
 	u32 abi_version;
 	u32 cpu_count;
 	u32 state;
+	u32 iommus;
+	u32 iommus_taken;
 	u32 reserved;
 	u64 free_pages;
+	u64 iommu_refusals;
 	struct crtos_cpu_report cpus[CRTOS_MAX_CPUS];
 	struct crtos_cell_report cells[CRTOS_MAX_CELLS];
 	struct crtos_ring_header log;

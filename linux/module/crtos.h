@@ -121,6 +121,9 @@ int crtos_list_io_apics(struct crtos_file *file, u64 *pages);
 /* hpet.c */
 int crtos_list_hpets(struct crtos_file *file, u64 *pages);
 
+/* dmar.c */
+int crtos_list_iommus(struct crtos_file *file, struct crtos_iommu *iommus);
+
 /* cell.c */
 struct crtos_cell *crtos_cell_find(struct crtos_file *file, u32 number);
 int crtos_cell_renew(struct crtos_file *file, struct crtos_cell *cell);

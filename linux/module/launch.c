@@ -49,6 +49,7 @@ struct launch {
 	u64 enter;
 	u64 host_cr3;
 	s64 result[CRTOS_MAX_CPUS];
+	struct crtos_iommu iommus[CRTOS_MAX_IOMMUS];
 };
 
 static const char *launch_error(s64 error)
@@ -176,9 +177,10 @@ static int check_cpus(struct crtos_file *file, u32 cpu_count)
 	return crtos_check_listed(file);
 }
 
-static int take_memory(struct crtos_file *file, u32 cpu_count)
+static int take_memory(struct crtos_file *file, u32 cpu_count, u32 iommus)
 {
-	u64 count = 2 + cpu_count / 32;
+	/* Each IOMMU has tables of a MiB. */
+	u64 count = 2 + cpu_count / 32 + iommus;
 
 	if (!report_pages) {
 		report_pages = alloc_pages(GFP_KERNEL | __GFP_ZERO | __GFP_NOWARN,
@@ -384,6 +386,7 @@ static int launch_online(struct crtos_file *file, struct launch *launch, u32 cpu
 		launch->host_cr3 = build_tables(base);
 		launch->enter = header->enter;
 		fill_info(info, launch->host_cr3, cpu_count);
+		memcpy(info->iommus, launch->iommus, sizeof(info->iommus));
 		error = crtos_list_io_apics(file, info->io_apics) ?:
 			crtos_list_hpets(file, info->hpets);
 	}
@@ -403,13 +406,15 @@ static int launch_image(struct crtos_file *file)
 	struct launch *launch;
 	int error;
 
-	error = take_memory(file, cpu_count);
-	if (error)
-		return error;
 	launch = kzalloc(sizeof(*launch), GFP_KERNEL);
-	if (!launch) {
-		crtos_blocks_return(&blocks);
+	if (!launch)
 		return crtos_refuse(file, -ENOMEM, "out of memory");
+	error = crtos_list_iommus(file, launch->iommus);
+	if (error >= 0)
+		error = take_memory(file, cpu_count, error);
+	if (error) {
+		kfree(launch);
+		return error;
 	}
 	memset(page_address(report_pages), 0, CRTOS_REPORT_SIZE);
 	/* Read without the lock by get_report(): all of it is the hypervisor's to change. */

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT OR Apache-2.0
-# The hypervisor stays small, without comments, blanks and tests: at most 5,000 lines, and 6,500
-# with the part of it that is apart from the hardware.
+# The hypervisor stays small, without comments, blanks and tests: at most 5,000 lines, 7,000 with
+# the partition's rules, and 9,200 with IOMMUs, those of both vendors.
 set -u
 # lines FOLDER...
 lines() {
@@ -12,6 +12,7 @@ lines() {
 		END { print count }' {} +
 }
 own=$(lines hypervisor)
-all=$(lines hypervisor lib/partition)
-echo "hypervisor: $own lines, $all with lib/partition"
-[ "$own" -le 5000 ] && [ "$all" -le 6500 ]
+rules=$(lines hypervisor lib/partition)
+all=$(lines hypervisor lib/partition lib/iommu)
+echo "hypervisor: $own lines, $rules with lib/partition, $all with lib/iommu as well"
+[ "$own" -le 5000 ] && [ "$rules" -le 7000 ] && [ "$all" -le 9200 ]

@@ -57,6 +57,8 @@ macro_rules! image {
     };
 }
 
+/// Most bytes of an IOMMU's registers.
+const IOMMU_MAX: u64 = 0x10_0000;
 /// Frames at the end of block 0 that hold the module's page tables.
 const MODULE_TABLES: usize = 4;
 
@@ -131,7 +133,26 @@ fn check(info: &LaunchInfo) -> Result<(), LaunchError> {
             && !launch_info::is_own(page)
             && !report.contains(&page.get())
     });
-    if counts && places && ports && devices && info.x2apic <= 1 && info.tsc_khz > 0 {
+    let iommus = launch_info::iommus().all(|(_, iommu)| {
+        iommu.address.is_multiple_of(PAGE_SIZE)
+            && iommu.size.is_multiple_of(PAGE_SIZE)
+            && iommu.address.checked_add(iommu.size).is_some_and(|end| end <= direct_map::END.get())
+            && iommu.size <= IOMMU_MAX
+    });
+    // Looked at only where the addresses make sense.
+    let apart = || {
+        launch_info::iommu_pages()
+            .all(|page| !launch_info::is_own(page) && !report.contains(&page.get()))
+    };
+    if counts
+        && places
+        && ports
+        && devices
+        && iommus
+        && apart()
+        && info.x2apic <= 1
+        && info.tsc_khz > 0
+    {
         Ok(())
     } else {
         Err(LaunchError::BadInfo)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What the module told at launch (see [`crtos_abi::image`]). It never changes afterwards.
 
-use crtos_abi::image::{LAUNCH_INFO_OFFSET, LaunchInfo, MAX_HYPERVISOR_BLOCKS};
+use crtos_abi::image::{Iommu, LAUNCH_INFO_OFFSET, LaunchInfo, MAX_HYPERVISOR_BLOCKS};
 use crtos_abi::{LARGE_PAGE_SIZE, MAX_CPUS, PAGE_SIZE};
 use crtos_partition::address::PhysAddr;
 use crtos_partition::ids::{ApicId, CpuIndex};
@@ -51,6 +51,20 @@ pub fn io_apics() -> impl Iterator<Item = (usize, PhysAddr)> {
 /// The pages of the high-precision event timers.
 pub fn hpets() -> impl Iterator<Item = PhysAddr> {
     get().hpets.iter().map(|page| PhysAddr::new(*page)).filter(|page| page.get() != 0)
+}
+
+/// The IOMMUs, with the index of each.
+pub fn iommus() -> impl Iterator<Item = (usize, Iommu)> {
+    get().iommus.iter().copied().enumerate().filter(|(_, iommu)| iommu.size != 0)
+}
+
+/// The pages of IOMMUs, none of which Linux reaches.
+pub fn iommu_pages() -> impl Iterator<Item = PhysAddr> {
+    iommus().flat_map(|(_, iommu)| {
+        (0..iommu.size)
+            .step_by(PAGE_SIZE as usize)
+            .map(move |offset| PhysAddr::new(iommu.address + offset))
+    })
 }
 
 /// The pages of devices that Linux may only read.

@@ -19,6 +19,7 @@
 //! | [`apic`] | the local APIC |
 //! | [`io_apic`] | the I/O APICs |
 //! | [`hpet`] | the high-precision event timers |
+//! | [`iommu`] | the IOMMUs |
 //! | [`cpu`] | the CPUs as all see them: owners and requests |
 //! | [`cell`] | the cells as all CPUs see them |
 //! | [`local`] | what one CPU keeps for itself; requests and kicks |
@@ -47,6 +48,7 @@ pub mod arch;
 pub mod apic;
 pub mod hpet;
 pub mod io_apic;
+pub mod iommu;
 
 pub mod cpu;
 

@@ -65,6 +65,28 @@ impl Requests {
     }
 }
 
+/// CPUs that have done a flush wait until this ends.
+static HELD: AtomicBool = AtomicBool::new(false);
+
+/// CPUs that are asked for [`Request::Flush`] wait behind it, as long as this exists. To be held
+/// for moments only.
+pub struct Hold(());
+
+impl Hold {
+    /// Holds CPUs from now on.
+    #[expect(clippy::new_without_default, reason = "it has an effect")]
+    pub fn new() -> Self {
+        HELD.store(true, Ordering::SeqCst);
+        Self(())
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        HELD.store(false, Ordering::SeqCst);
+    }
+}
+
 /// Counts flushes that were asked of all CPUs.
 static FLUSH_GENERATION: AtomicU64 = AtomicU64::new(0);
 
@@ -236,6 +258,7 @@ impl Local {
         if self.cpu().requests.load(Ordering::Relaxed) & FLUSH != 0 {
             self.cpu().requests.fetch_and(!FLUSH, Ordering::SeqCst);
             self.flush();
+            Self::wait_while_held();
         }
         core::hint::spin_loop();
     }
@@ -246,6 +269,13 @@ impl Local {
         let generation = FLUSH_GENERATION.load(Ordering::SeqCst);
         self.vcpu.flush();
         self.cpu().flushed.store(generation, Ordering::SeqCst);
+    }
+
+    /// Waits as long as CPUs are held ([`Hold`]).
+    pub(crate) fn wait_while_held() {
+        while HELD.load(Ordering::SeqCst) {
+            core::hint::spin_loop();
+        }
     }
 
     /// Gives the guest its NMI. If another event has to be delivered first, comes back right after

@@ -7,6 +7,7 @@
 
 use crtos_abi::cell::{CellConfig, Region};
 use crtos_abi::{LARGE_PAGE_SIZE, MAX_CELLS, PAGE_SIZE};
+use crtos_iommu::interrupt::Cpus;
 use crtos_partition::address::{GuestAddr, PhysAddr};
 use crtos_partition::config::{CheckedRegion, Config};
 use crtos_partition::error::Refusal;
@@ -24,6 +25,7 @@ use crate::direct_map::{self, AnyBits};
 use crate::frames::{Frames, Owned};
 use crate::hpet::Hpets;
 use crate::io_apic::IoApics;
+use crate::iommu::Iommus;
 use crate::local::Local;
 use crate::{cell, launch_info, processor, report};
 
@@ -44,6 +46,16 @@ unsafe impl AnyBits for Region {}
 struct Root {
     tables: RootTables<NestedFormat>,
     ports: PortBitmap,
+}
+
+impl Root {
+    /// Tells whether all of it is RAM that Linux has.
+    fn owns(&self, frames: &Frames, address: PhysAddr, size: u64) -> bool {
+        let Some(end) = address.checked_add(size) else { return false };
+        let device = address.get() < INTERRUPT_PAGES.end && INTERRUPT_PAGES.start < end.get()
+            || launch_info::read_only_devices().any(|page| (address..end).contains(&page));
+        end <= direct_map::memory_end() && !device && self.tables.owns(frames, address, size)
+    }
 }
 
 /// What a cell has.
@@ -67,6 +79,7 @@ pub struct Ownership {
     pub io_apics: IoApics,
     /// The high-precision event timers, as Linux drives them.
     pub hpets: Hpets,
+    iommus: Iommus,
 }
 
 static OWNERSHIP: Mutex<Ownership> = Mutex::new(Ownership {
@@ -76,6 +89,7 @@ static OWNERSHIP: Mutex<Ownership> = Mutex::new(Ownership {
     stale: false,
     io_apics: IoApics::new(),
     hpets: Hpets::new(),
+    iommus: Iommus::new(),
 });
 
 /// Shows that a CPU may leave the hypervisor: no cell exists, and none can be made with this CPU
@@ -111,14 +125,18 @@ pub(crate) fn init<R>(
     then: impl FnOnce(&mut Frames) -> Option<R>,
 ) -> Option<R> {
     let mut guard = OWNERSHIP.lock();
-    let Ownership { frames, root, .. } = &mut *guard;
+    let Ownership { frames, root, iommus, .. } = &mut *guard;
     add_memory(frames);
+    iommus.set_up(frames)?;
     let mut tables = RootTables::new(frames, end.next_multiple_of(1 << 30))?;
     for block in hidden {
         tables.take(frames, block).ok()?;
     }
     for page in read_only {
         tables.write_protect(frames, page).ok()?;
+    }
+    for page in launch_info::iommu_pages() {
+        tables.hide(frames, page).ok()?;
     }
     let mut ports: PortBitmap = frames.take()?;
     grants::fill_root_ports(&mut *ports, launch_info::smi_port());
@@ -155,12 +173,7 @@ impl Ownership {
 
     /// Tells whether all of it is RAM that Linux has.
     fn root_owns(&self, address: PhysAddr, size: u64) -> bool {
-        let Some(end) = address.checked_add(size) else { return false };
-        let device = address.get() < INTERRUPT_PAGES.end && INTERRUPT_PAGES.start < end.get()
-            || launch_info::read_only_devices().any(|page| (address..end).contains(&page));
-        end <= direct_map::memory_end()
-            && !device
-            && self.root.as_ref().is_some_and(|root| root.tables.owns(&self.frames, address, size))
+        self.root.as_ref().is_some_and(|root| root.owns(&self.frames, address, size))
     }
 
     fn cell(&mut self, id: CellId) -> Result<&mut Possessions, Refusal> {
@@ -179,6 +192,43 @@ impl Ownership {
             }
             None => root.tables.extend(frames, address).is_ok(),
         }
+    }
+
+    /// Takes the IOMMUs over that Linux uses.
+    pub fn take_iommus(&mut self, cpus: &impl Cpus) {
+        let Self { frames, root: Some(root), iommus, .. } = self else { return };
+        iommus.take(cpus, |address, size| root.owns(frames, address, size));
+    }
+
+    /// Tells whether an IOMMU is taken over.
+    pub fn has_iommus(&self) -> bool {
+        self.iommus.any_taken()
+    }
+
+    /// Gives the IOMMUs back. No CPU of Linux runs meanwhile.
+    pub fn give_iommus_back(&mut self) {
+        let Self { frames, root: Some(root), iommus, .. } = self else { return };
+        iommus.give_back(|address, size| root.owns(frames, address, size));
+    }
+
+    /// Has IOMMUs interrupt nobody in Linux's name but whom they may, after CPUs changed their
+    /// owner.
+    pub fn check_iommus(&mut self, cpus: &impl Cpus) {
+        let Self { frames, root: Some(root), iommus, .. } = self else { return };
+        iommus.owners_changed(cpus, |address, size| root.owns(frames, address, size));
+    }
+
+    /// Reads 32 bits of the registers of an IOMMU for Linux; `address` is aligned.
+    pub fn read_iommu(&mut self, address: GuestAddr) -> u32 {
+        let Self { frames, root: Some(root), iommus, .. } = self else { return !0 };
+        iommus.read(address, |address, size| root.owns(frames, address, size))
+    }
+
+    /// Carries out a write of Linux to 32 bits of the registers of an IOMMU; `address` is aligned.
+    /// False if Linux has to make it again.
+    pub fn write_iommu(&mut self, address: GuestAddr, value: u32, cpus: &impl Cpus) -> bool {
+        let Self { frames, root: Some(root), iommus, .. } = self else { return true };
+        iommus.write(address, value, cpus, |address, size| root.owns(frames, address, size))
     }
 
     /// Makes a cell without memory.

@@ -84,6 +84,17 @@ pub(crate) fn free_pages(pages: usize) {
     store!(AtomicU64: report.free_pages = pages as u64);
 }
 
+/// Reports how many IOMMUs there are, and how many of them Linux does not have itself.
+pub(crate) fn iommus(all: usize, taken: usize) {
+    store!(AtomicU32: report.iommus = all as u32);
+    store!(AtomicU32: report.iommus_taken = taken as u32);
+}
+
+/// Reports how often an entry or a message of Linux's was refused in an IOMMU.
+pub(crate) fn iommu_refusals(count: u64) {
+    store!(AtomicU64: report.iommu_refusals = count);
+}
+
 /// Reports how often `cpu` left its guest for `reason`, below [`EXIT_REASONS`].
 #[inline]
 pub(crate) fn exits(cpu: CpuIndex, reason: usize, count: u64) {

@@ -38,7 +38,7 @@ pub const IMAGE_MAGIC: u64 = 0x3156_4853_4f54_5243;
 pub const LAUNCH_INFO_OFFSET: u64 = 512;
 
 /// Most blocks of 2 MiB that the hypervisor consists of.
-pub const MAX_HYPERVISOR_BLOCKS: usize = 16;
+pub const MAX_HYPERVISOR_BLOCKS: usize = 24;
 
 /// Most I/O ports of a watchdog.
 pub const MAX_WATCHDOG_PORTS: u32 = 32;
@@ -46,6 +46,8 @@ pub const MAX_WATCHDOG_PORTS: u32 = 32;
 pub const MAX_IO_APICS: usize = 32;
 /// Most high-precision event timers of a machine.
 pub const MAX_HPETS: usize = 8;
+/// Most IOMMUs of a machine.
+pub const MAX_IOMMUS: usize = 8;
 
 /// Bytes of the report area (see [`crate::report`]), physically contiguous and aligned to itself.
 pub const REPORT_SIZE: u64 = 0x4_0000;
@@ -66,6 +68,16 @@ pub struct ImageHeader {
     pub init: u64,
     /// Address of `enter` in the linked image.
     pub enter: u64,
+}
+
+/// The registers of an IOMMU.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Iommu {
+    /// Physical address of the first one, a multiple of 4,096.
+    pub address: u64,
+    /// How many bytes there are, a multiple of 4,096.
+    pub size: u64,
 }
 
 /// What the module tells the hypervisor at launch.
@@ -107,6 +119,8 @@ pub struct LaunchInfo {
     /// Physical addresses of the high-precision event timers that ACPI's HPET tables list; 0 where
     /// there is none.
     pub hpets: [u64; MAX_HPETS],
+    /// The IOMMUs of Intel's kind (VT-d) that ACPI's DMAR lists; zeroes where there is none.
+    pub iommus: [Iommu; MAX_IOMMUS],
     /// Physical addresses of the hypervisor's blocks, in the order of their virtual addresses.
     pub blocks: [u64; MAX_HYPERVISOR_BLOCKS],
     /// APIC id of each CPU, all ones if the machine has no such CPU; the index is the CPU's number

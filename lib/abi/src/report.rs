@@ -105,10 +105,17 @@ pub struct Report {
     /// 1 while the hypervisor runs; 2 after it stopped because of a fault of its own (the log says
     /// which).
     pub state: u32,
+    /// IOMMUs that the hypervisor knows.
+    pub iommus: u32,
+    /// Those of them that it has, as long as there is a cell; the others are Linux's.
+    pub iommus_taken: u32,
     /// Zero.
     pub reserved: u32,
     /// Free pages of the hypervisor.
     pub free_pages: u64,
+    /// How often the hypervisor refused an entry or a message of Linux's for an interrupt, in an
+    /// IOMMU.
+    pub iommu_refusals: u64,
     /// Counters of each CPU.
     pub cpus: [CpuReport; MAX_CPUS],
     /// State of each cell.

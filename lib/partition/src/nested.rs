@@ -450,6 +450,15 @@ impl<F: Format> RootTables<F> {
         self.0.protect(memory, GuestAddr::of_root(address), Access::READ_ONLY)
     }
 
+    /// Takes the 4 KiB page at `address` away, which is a device's.
+    pub fn hide(
+        &mut self,
+        memory: &mut impl PhysicalMemory,
+        address: PhysAddr,
+    ) -> Result<(), MapError> {
+        self.0.unmap(memory, GuestAddr::of_root(address), 1)
+    }
+
     /// Tells whether the root cell has all of `size` bytes from `address`, writable.
     pub fn owns(&self, memory: &impl PhysicalMemory, address: PhysAddr, size: u64) -> bool {
         self.0.is_writable(memory, GuestAddr::of_root(address), size)

@@ -140,6 +140,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crtos_abi::image::{Iommu, MAX_HYPERVISOR_BLOCKS, MAX_IOMMUS};
 
     /// As on a PC of the time.
     fn resets() -> Resets {
@@ -242,7 +243,8 @@ mod tests {
             watchdog_ports: 0,
             io_apics: [0; 32],
             hpets: [0; 8],
-            blocks: [0; 16],
+            iommus: [Iommu { address: 0, size: 0 }; MAX_IOMMUS],
+            blocks: [0; MAX_HYPERVISOR_BLOCKS],
             apic_ids: [0; 256],
         }
     }

@@ -44,6 +44,13 @@ pub fn write_back_caches() {
     unsafe { asm!("wbinvd", options(nostack)) };
 }
 
+/// Writes the line of the caches in which a byte lies back to memory.
+pub(crate) fn write_back_line(byte: *const u8) {
+    // SAFETY: No content of memory changes. A byte that is not mapped would fault, which nobody
+    // passes.
+    unsafe { core::arch::x86_64::_mm_clflush(byte) }
+}
+
 /// Stops this CPU for good.
 pub fn halt() -> ! {
     loop {
