@@ -6,7 +6,7 @@ use crtos_abi::{ABI_VERSION, ioctl::Info};
 use serde::Serialize;
 
 use crate::{
-    confinement,
+    confinement::{self, Confinement},
     cpulist::CpuList,
     device::{self, Device},
     failure::{Result, STATUS_FAILED},
@@ -398,8 +398,7 @@ fn x2apic(probe: &Probe<'_>) -> Finding {
 
 fn iommu(probe: &Probe<'_>) -> Finding {
     let there = probe.machine.has_iommu();
-    let interrupts = probe.machine.read("/proc/interrupts").unwrap_or_default();
-    let remaps = interrupts.contains(" IR-");
+    let remaps = probe.machine.remaps_interrupts();
     match (there, remaps) {
         (true, true) => ok("in use, with interrupt remapping"),
         (true, false) => note(
@@ -412,8 +411,13 @@ fn iommu(probe: &Probe<'_>) -> Finding {
 }
 
 fn devices(probe: &Probe<'_>) -> Finding {
-    let reason = confinement::reason(probe.machine);
-    note(format!("not confined: {reason}"), confinement::REMEDY)
+    match Confinement::expected(probe.machine) {
+        Confinement::Interrupts => note(
+            "their interrupts will be confined, their accesses to memory not",
+            confinement::REMEDY,
+        ),
+        Confinement::None(reason) => note(format!("not confined: {reason}"), confinement::REMEDY),
+    }
 }
 
 fn tsc(probe: &Probe<'_>) -> Finding {
@@ -761,8 +765,12 @@ mod tests {
     #[test]
     fn what_is_open_to_devices_is_told() {
         let fake = installed();
-        assert_eq!(one(&fake, "devices").found, "not confined: the IOMMU stays with Linux");
+        let found = one(&fake, "devices").found;
+        assert_eq!(found, "their interrupts will be confined, their accesses to memory not");
+        fake.write("/sys/class/iommu/ivhd0/name", "ivhd0\n");
         fake.remove("/sys/class/iommu/dmar0");
+        assert_eq!(one(&fake, "devices").found, "not confined: the IOMMU stays with Linux");
+        fake.remove("/sys/class/iommu/ivhd0");
         assert_eq!(one(&fake, "devices").found, "not confined: no IOMMU is in use");
     }
 

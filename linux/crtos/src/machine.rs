@@ -178,6 +178,18 @@ impl Machine {
         units.is_ok_and(|mut units| units.next().is_some())
     }
 
+    /// Tells whether one of them is of Intel's kind.
+    pub fn has_vtd(&self) -> bool {
+        let units = fs::read_dir(self.path("/sys/class/iommu"));
+        let mut names = units.into_iter().flatten().flatten().map(|unit| unit.file_name());
+        names.any(|name| name.to_string_lossy().starts_with("dmar"))
+    }
+
+    /// Tells whether Linux has interrupts remapped.
+    pub fn remaps_interrupts(&self) -> bool {
+        self.read("/proc/interrupts").unwrap_or_default().contains(" IR-")
+    }
+
     /// Tells whether a module is loaded.
     pub fn module_loaded(&self, name: &str) -> bool {
         self.exists(format!("/sys/module/{name}/initstate"))

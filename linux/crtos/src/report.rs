@@ -157,6 +157,12 @@ pub struct Report {
     pub faulted: bool,
     /// Free pages of the hypervisor.
     pub free_pages: u64,
+    /// IOMMUs that the hypervisor knows.
+    pub iommus: u32,
+    /// Those of them that Linux does not have itself.
+    pub iommus_taken: u32,
+    /// How often an interrupt was refused in one.
+    pub iommu_refusals: u64,
     /// The CPUs by Linux's numbers.
     pub cpus: Vec<Cpu>,
     /// The cells that exist.
@@ -185,6 +191,9 @@ impl Report {
             running: state == 1,
             faulted: state == 2,
             free_pages: view.u64(offset_of!(report::Report, free_pages)),
+            iommus: view.u32(offset_of!(report::Report, iommus)),
+            iommus_taken: view.u32(offset_of!(report::Report, iommus_taken)),
+            iommu_refusals: view.u64(offset_of!(report::Report, iommu_refusals)),
             cpus: (0..count.min(MAX_CPUS)).map(cpu).collect(),
             cells: (0..MAX_CELLS).filter_map(cell).collect(),
         }

@@ -7,7 +7,7 @@ use std::{collections::BTreeMap, io::IsTerminal, thread::sleep, time::Duration};
 use serde::Serialize;
 
 use crate::{
-    confinement,
+    confinement::Confinement,
     device::{self, Device},
     failure::Result,
     machine::Machine,
@@ -37,7 +37,8 @@ const ASKED: &str = "show statistics";
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 With --json one object:
-  hypervisor  running (boolean), free_pages, unprotected (what devices of Linux can do, and why)
+  hypervisor  running (boolean), free_pages, unprotected (what devices of Linux can do, and why),
+              iommus, iommus_taken (while there is a cell), iommu_refusals (of interrupts)
   cpus        array of: cpu, owner (\"linux\", \"parked\" or the cell's name), cell (its number or null),
               exits (object: reason to number), exits_total, doorbells (rung from this CPU)
   cells       array of: cell, name, state, cpus, private_bytes, shared_bytes
@@ -70,6 +71,9 @@ struct Hypervisor {
     running: bool,
     free_pages: u64,
     unprotected: String,
+    iommus: u32,
+    iommus_taken: u32,
+    iommu_refusals: u64,
 }
 
 #[derive(Serialize)]
@@ -137,7 +141,7 @@ impl Stats {
                 }
                 None => None,
             };
-            let unprotected = confinement::line(&Machine::here());
+            let unprotected = Confinement::of(&Machine::here(), &report).line();
             let statistics = Statistics::of(&report, unprotected, realm, &symbols);
             if self.json {
                 crate::print_json(&statistics)?;
@@ -224,6 +228,9 @@ impl Statistics {
                 running: report.running,
                 free_pages: report.free_pages,
                 unprotected,
+                iommus: report.iommus,
+                iommus_taken: report.iommus_taken,
+                iommu_refusals: report.iommu_refusals,
             },
             cpus: report.cpus.iter().enumerate().map(cpu).collect(),
             cells: report.cells.iter().map(cell).collect(),
@@ -312,6 +319,9 @@ mod tests {
             running: true,
             faulted: false,
             free_pages: 256,
+            iommus: 1,
+            iommus_taken: 1,
+            iommu_refusals: 3,
             cpus: vec![cpu(Owner::Linux, 70), cpu(Owner::Parked, 0), cpu(Owner::Cell(0), 0)],
             cells: vec![Cell {
                 number: 0,

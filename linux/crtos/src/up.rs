@@ -14,7 +14,7 @@ use crtos_abi::{
 };
 
 use crate::{
-    confinement,
+    confinement::Confinement,
     cpulist::CpuList,
     device::{self, Device},
     failure::{Failure, Result},
@@ -117,6 +117,7 @@ impl Up {
             }
             done
         });
+        let report = device.report(ASKED);
         // Everything is undone before the failure is reported.
         drop(device);
         if let (Err(failure), Some(signal)) = (&done, interruption.signal()) {
@@ -127,7 +128,7 @@ impl Up {
         done?;
         open_to_group(&machine);
         step(&format!("{} and {} are the real-time realm", self.cpus.named(), self.memory));
-        step(&confinement::line(&machine));
+        step(&Confinement::of(&machine, &report?).line());
         if self.locked {
             locked::tell(&machine);
         }
@@ -227,7 +228,7 @@ impl Up {
         if self.locked {
             println!("would lock the realm");
         }
-        println!("{}", confinement::line(machine));
+        println!("{}", Confinement::expected(machine).line());
         Ok(())
     }
 
