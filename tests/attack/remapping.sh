@@ -1,0 +1,125 @@
+#!/bin/bash
+# SPDX-License-Identifier: MIT OR Apache-2.0
+# Entries of the IOMMU for interrupts, and messages of the IOMMU itself, that name a CPU of the
+# realm or could take any CPU away. None of them reaches its target; Linux's own go on, and all is
+# Linux's again afterwards.
+# kernels: 6.1 6.12
+# realm: no
+# shared: yes
+# timeout: 600
+set -u
+failed=0 event=()
+fail() { echo "FAILED $*"; failed=1; }
+# No driver uses so many.
+index=65000
+nmi=$((4 << 5))
+present=1
+logical=$((1 << 2))
+
+# remapped LOW: a device's message by an entry of that low half; everybody may use the entry.
+remapped() { attack remapped $index "$1" 0 >/dev/null || fail "no message by $(printf %#x "$1")"; }
+# CPU 3 has handled so many.
+nmis() { awk '/^ *NMI:/ { print $5 }' /proc/interrupts; }
+# reaches: whether an NMI by an entry, and one by the unit's own message, reach CPU 3
+reaches() {
+	local before
+	before=$(nmis)
+	remapped $((present | nmi | apic << 32))
+	[ "$(nmis)" -gt "$before" ] || return
+}
+# report_faults ADDRESS DATA: has the unit report faults by that message, and makes one.
+report_faults() {
+	attack unit $((0x38)) $((1 << 31)) >/dev/null
+	attack unit $((0x3c)) "$2" >/dev/null
+	attack unit $((0x40)) "$1" >/dev/null
+	attack unit $((0x44)) 0 >/dev/null
+	attack unit $((0x38)) 0 >/dev/null
+	# Not present.
+	remapped 0
+	# What was reported, so that the next one is.
+	attack unit $((0x22c)) $((1 << 31)) >/dev/null
+	attack unit $((0x34)) 1 >/dev/null
+}
+apic=$(awk -F: '/^processor/ { cpu = $2 + 0 } /^apicid/ && cpu == 3 { print $2 + 0 }' /proc/cpuinfo)
+window=$((0xfee00000 | apic << 12))
+attacker || exit 1
+# Whoever gets them expects NMIs.
+attack message 3 $((0x400)) >/dev/null
+for register in 0x38 0x3c 0x40 0x44; do event+=("$(attack unit $((register)))"); done
+reaches || fail 'without the hypervisor no entry interrupts a CPU'
+before=$(nmis)
+report_faults $window $((0x400))
+[ "$(nmis)" -gt "$before" ] || fail 'without the hypervisor no message of the unit interrupts a CPU'
+# But for head and tail of the queue, which move.
+registers() {
+	local offset
+	for ((offset = 0; offset < 256; offset += 4)); do
+		((offset / 16 == 8)) || echo "$offset $(attack unit $offset)"
+	done
+}
+native=$(registers)
+
+crtos up --cpus 3 --memory 256M || exit 1
+crtos stats | grep -q 'they cannot interrupt their CPUs' || fail 'the unit is not taken over'
+[ "$(crtos stats --json | jq '.hypervisor.iommus_taken')" = 1 ] || fail 'it is not counted'
+diff <(echo "$native") <(registers) || fail 'Linux finds other registers'
+result=$(mktemp)
+start=$(date +%s%3N)
+crtos run -- "$PROGRAMS/periodic" 1000 600 >"$result" &
+program=$!
+dmesg --clear
+exits() { crtos stats --json | jq '.cpus[] | select(.cpu == 3) | .exits.nmi'; }
+refusals() { crtos stats --json | jq '.hypervisor.iommu_refusals'; }
+there() { timeout 60 crtos run -- echo there; }
+[ "$(there)" = there ] || fail 'the realm does not run'
+before=$(exits) refused=$(refusals) tried=0
+cluster=$((apic >> 4 << 16 | 1 << (apic & 15)))
+for destination in $((apic << 32)) $((cluster << 32 | logical)) $((0xffffffff << 32)); do
+	for vector in 2 18 32 96 240 255; do
+		remapped $((present | destination | vector << 16))
+		tried=$((tried + 1))
+	done
+	for mode in {1..7}; do
+		remapped $((present | destination | mode << 5 | 96 << 16))
+		tried=$((tried + 1))
+	done
+done
+# Those take CPUs of Linux away: SMI, INIT, and what is reserved. Posted to memory.
+for mode in 2 3 5 6; do
+	remapped $((present | mode << 5 | 96 << 16))
+	tried=$((tried + 1))
+done
+remapped $((present | 1 << 15 | 0x1000 << 32))
+[ "$(there)" = there ] || fail 'the realm does not survive'
+for data in 96 $((0x400)) $((0x500)); do
+	report_faults $window "$data"
+done
+[ "$(attack unit $((0x38)))" = 0x0 ] || fail 'Linux does not find its register'
+[ "$(exits)" = "$before" ] || fail "CPU 3 exits: $before before, $(exits) after"
+[ "$(crtos cell list --json | jq -c '.[0].silent_cpus')" = '[]' ] || fail 'a CPU is gone'
+crtos log | grep 'interrupt .* that nobody asked for' && fail 'an interrupt comes through'
+[ $(($(refusals) - refused)) -ge $tried ] || fail "of $tried $(refusals) are refused, $refused before"
+goes_on $program 'forged entries'
+for ((number = 0; number < 4; number++)); do
+	registers=(0x3c 0x40 0x44 0x38)
+	values=("${event[1]}" "${event[2]}" "${event[3]}" "${event[0]}")
+	attack unit $((registers[number])) $((values[number])) >/dev/null
+done
+# Whatever else Linux does to the unit: off, other tables, no queue, then as before.
+status=$(attack unit $((0x1c)))
+for command in $((status & ~(1 << 25))) $((status)) $((status | 1 << 23)) $((status)); do
+	attack unit $((0x18)) $((command & 0x86800000)) >/dev/null
+	remapped $((present | nmi | apic << 32))
+done
+[ "$(exits)" = "$before" ] || fail "CPU 3 exits when Linux changes states"
+kill $program
+took=$(($(date +%s%3N) - start))
+wait $program
+read -r wakeups _ <"$result"
+echo "$wakeups wake-ups in $took ms, $tried entries"
+[ "$wakeups" -ge $((took - 2000)) ] || fail 'the program in the realm was stopped'
+crtos down || fail down
+reaches || fail 'Linux does not get the unit back'
+rmmod attack
+complaints | grep -v DMAR && fail dmesg
+exit $failed
