@@ -33,12 +33,18 @@ fn store(local: &mut Local, address: GuestAddr) -> Option<Option<u8>> {
         _ => return None,
     };
     let mut ownership = ownership::lock(local);
-    let mut done = true;
+    let (mut again, mut refused) = (false, false);
     for (offset, word) in [0, 4].into_iter().zip(words) {
         let Some(word) = word else { continue };
-        done &= ownership.write_iommu(address + offset, word, &OfCells);
+        let written = ownership.write_iommu(address + offset, word, &OfCells);
+        again |= written.again;
+        refused |= written.refused;
     }
-    Some(done.then_some(store.length))
+    drop(ownership);
+    if refused {
+        guest::complain(local, format_args!("interrupt of a device refused by the IOMMU"));
+    }
+    Some((!again).then_some(store.length))
 }
 
 fn load(local: &mut Local, address: GuestAddr) -> Option<Option<u8>> {

@@ -99,6 +99,7 @@ done
 [ "$(crtos cell list --json | jq -c '.[0].silent_cpus')" = '[]' ] || fail 'a CPU is gone'
 crtos log | grep 'interrupt .* that nobody asked for' && fail 'an interrupt comes through'
 [ $(($(refusals) - refused)) -ge $tried ] || fail "of $tried $(refusals) are refused, $refused before"
+crtos log | grep -q 'interrupt of a device refused' || fail 'the hypervisor does not tell'
 goes_on $program 'forged entries'
 for ((number = 0; number < 4; number++)); do
 	registers=(0x3c 0x40 0x44 0x38)

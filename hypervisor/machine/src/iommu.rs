@@ -114,38 +114,45 @@ impl Iommus {
         }
     }
 
-    /// Carries out a write of Linux to the 32 bits at `address`, likewise. False if Linux has to
-    /// make it again: there is more to do than is done at once.
+    /// Carries out a write of Linux to the 32 bits at `address`, likewise.
     pub(crate) fn write(
         &mut self,
         address: GuestAddr,
         value: u32,
         cpus: &impl Cpus,
         owns: impl Owns,
-    ) -> bool {
-        let Some((index, iommu)) = find(address) else { return true };
+    ) -> Written {
+        let mut written = Written::default();
+        let Some((index, iommu)) = find(address) else { return written };
         let (Some(own), offset) = (self.own[index], address.get() - iommu.address) else {
-            return true;
+            return written;
         };
         let mut registers = Registers { iommu, own, owns: &owns };
         let Some(unit) = &mut self.taken[index] else {
             registers.write(offset, value);
-            return true;
+            return written;
         };
         let before = unit.refused();
-        let progress = unit.write(&mut registers, cpus, offset, value);
-        if unit.refused() != before {
+        match unit.write(&mut registers, cpus, offset, value) {
+            Progress::Done => (),
+            Progress::More => written.again = true,
+            Progress::Stuck => does_not_react(iommu),
+        }
+        written.refused = unit.refused() != before;
+        if written.refused {
             self.report();
         }
-        match progress {
-            Progress::Done => true,
-            Progress::More => false,
-            Progress::Stuck => {
-                does_not_react(iommu);
-                true
-            }
-        }
+        written
     }
+}
+
+/// What came of a write of Linux.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Written {
+    /// Linux has to make it again: there is more to do than is done at once.
+    pub again: bool,
+    /// An entry or a message for an interrupt was refused.
+    pub refused: bool,
 }
 
 fn does_not_react(iommu: Iommu) {

@@ -25,7 +25,7 @@ use crate::direct_map::{self, AnyBits};
 use crate::frames::{Frames, Owned};
 use crate::hpet::Hpets;
 use crate::io_apic::IoApics;
-use crate::iommu::Iommus;
+use crate::iommu::{Iommus, Written};
 use crate::local::Local;
 use crate::{cell, launch_info, processor, report};
 
@@ -225,9 +225,10 @@ impl Ownership {
     }
 
     /// Carries out a write of Linux to 32 bits of the registers of an IOMMU; `address` is aligned.
-    /// False if Linux has to make it again.
-    pub fn write_iommu(&mut self, address: GuestAddr, value: u32, cpus: &impl Cpus) -> bool {
-        let Self { frames, root: Some(root), iommus, .. } = self else { return true };
+    pub fn write_iommu(&mut self, address: GuestAddr, value: u32, cpus: &impl Cpus) -> Written {
+        let Self { frames, root: Some(root), iommus, .. } = self else {
+            return Written::default();
+        };
         iommus.write(address, value, cpus, |address, size| root.owns(frames, address, size))
     }
 
