@@ -14,6 +14,9 @@ failed=0
 fail() { echo "FAILED $*"; failed=1; }
 # The real-time clock, which interrupts at 1024 Hz: its pin, and its registers B and C.
 pin=8
+# The last ones of the I/O APIC and of the timer, which nobody uses.
+last_pin=23
+comparator=2
 B=0xb
 C=0xc
 read_clock() { attack outb 0x70 "$1" >/dev/null && attack inb 0x71; }
@@ -57,16 +60,23 @@ interrupt
 
 before=$(nmis)
 window=$((0xfee00000 | apic << 12))
-[ "$(attack timer 2 $window $nmi)" = 1 ] || fail 'no timer sends messages'
+[ "$(attack timer $comparator $window $nmi)" = 1 ] || fail 'no timer sends messages'
 [ "$(nmis)" -gt "$before" ] || fail 'no message of a timer interrupts a CPU'
 
 # Linux has these wait for ever. The hypervisor meets them when it takes the CPU.
 for vector in {1..31}; do
 	attack device 3 "$vector" >/dev/null || fail "vector $vector is not sent"
 done
-# CPU 3 is in an entry when it becomes the realm's.
+# CPU 3 is in entries and in a message when it becomes the realm's.
+last_entry=$(attack redirect $last_pin)
+attack redirect $last_pin $((apic << 56 | 96)) 0 >/dev/null
+attack aim $comparator $window 96 >/dev/null
+[ "$(attack timer $comparator)" = 1 ] || fail 'a timer that waits may send no message'
 crtos up --cpus 3 --memory 256M || exit 1
-is_masked "$(attack redirect $pin)" || fail 'an entry stays that names a CPU of the realm'
+for which in $pin $last_pin; do
+	is_masked "$(attack redirect "$which")" || fail "entry $which names a CPU of the realm"
+done
+[ "$(attack timer $comparator)" = 0 ] || fail 'a timer names a CPU of the realm'
 result=$(mktemp)
 start=$(date +%s%3N)
 crtos run -- "$PROGRAMS/periodic" 1000 600 >"$result" &
@@ -95,6 +105,11 @@ done
 to=$((apic << 56))
 logical=$((1 << apic << 56 | 1 << 11))
 everybody=$((0xff << 56))
+# Its number alone, where the rest of the entry interrupts a CPU of Linux.
+attack redirect $last_pin 96 0 >/dev/null
+attack upper $last_pin $((apic << 24)) >/dev/null
+is_masked "$(attack redirect $last_pin)" || fail 'half an entry is accepted'
+attack redirect $last_pin "$last_entry" 0 >/dev/null
 # In turn: vectors, those of exceptions and of the local APIC's own interrupts among them; each
 # mode of delivery; other ways to name the CPU. What takes a CPU away is refused for each CPU.
 for vector in {16..40} 96 128 200 {236..255}; do
@@ -122,18 +137,33 @@ crtos log | grep -q 'entry of an I/O APIC refused' || fail 'the hypervisor does 
 # memory.
 for address in $window $((0xfee00004 | 1 << apic << 12)) $((0xfeeff000)); do
 	for data in 16 96 $nmi; do
-		[ "$(attack timer 2 "$address" $data)" = 0 ] || fail "a timer sends $data to $address"
+		[ "$(attack timer $comparator "$address" $data)" = 0 ] || fail "a timer sends $data to $address"
 	done
 done
 for data in $((0x200)) $((0x500)) $((0x600)); do
-	[ "$(attack timer 2 $((0xfee00000)) $data)" = 0 ] || fail "a timer sends $data to CPU 0"
+	[ "$(attack timer $comparator $((0xfee00000)) $data)" = 0 ] || fail "a timer sends $data to CPU 0"
 done
 for address in 4096 $((0xfef00000)); do
-	[ "$(attack timer 2 $address 96)" = 0 ] || fail "a timer stores to $address"
+	[ "$(attack timer $comparator $address 96)" = 0 ] || fail "a timer stores to $address"
 done
+# By instructions that no driver of Linux uses there, and by halves of words.
+attack aim $comparator "$window" 96 >/dev/null
+configuration=$((0xfed00100 + 0x20 * comparator))
+for place in $configuration $((0xfec00010)); do
+	for kind in byte word movnti xchg or and add bts; do
+		answer=$(attack store $kind $place 0x4000)
+		[ "$answer" = -14 ] || fail "$kind at $place: $answer"
+	done
+	for kind in long quad; do
+		answer=$(attack store $kind $((place - 1)) 0x400000)
+		[ "$answer" = -14 ] || fail "$kind before $place: $answer"
+	done
+done
+[ "$(attack store quad $configuration 0x4000)" = 0 ] || fail 'a store of 64 bits faults'
+[ "$(attack timer $comparator)" = 0 ] || fail 'a timer may send to a CPU of the realm'
 # Sends none, but says whose NMIs are expected.
 attack message 0 $nmi >/dev/null
-[ "$(attack timer 2 $((0xfee00000)) $nmi)" = 1 ] || fail 'no timer sends a message to CPU 0'
+[ "$(attack timer $comparator $((0xfee00000)) $nmi)" = 1 ] || fail 'no timer sends a message to CPU 0'
 crtos log | grep 'interrupt .* that nobody asked for' && fail 'an interrupt of a timer comes through'
 crtos log | grep -q 'message of a timer refused' || fail 'the hypervisor does not tell of messages'
 write_clock $B "$enabled"
@@ -161,7 +191,7 @@ crtos down || fail down
 attack message 3 $nmi >/dev/null
 redirect "$to"
 is_masked "$(attack redirect $pin)" && fail 'Linux does not get the I/O APIC back'
-[ "$(attack timer 2 $window $nmi)" = 1 ] || fail 'Linux does not get the timer back'
+[ "$(attack timer $comparator $window $nmi)" = 1 ] || fail 'Linux does not get the timer back'
 redirect "$entry"
 rmmod attack
 complaints | grep . && fail dmesg

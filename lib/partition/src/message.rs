@@ -70,7 +70,7 @@ mod tests {
         #[test]
         fn what_is_harmless_reaches_no_cell(
             low in prop_oneof![Just(0u32), Just(LOGICAL), 0u32..0x1000],
-            destination in prop_oneof![any::<u8>(), 0u8..8],
+            destination in prop_oneof![any::<u8>(), 0u8..8, Just(0xff)],
             data in prop_oneof![any::<u32>(), 0u32..0x800],
             x2apic: bool,
             id in 0u8..20,

@@ -31,9 +31,15 @@
  *				often they did
  * redirect PIN			an entry of the first I/O APIC
  * redirect PIN VALUE OFFSET	0; the entry has that value from now on, written to the registers
- *				at this offset of the page, 0 or one where chips repeat them
+ *				at this offset of the page, 0 or one where chips repeat them, the
+ *				lower half by a store of 32 bits, and then by one of 64
+ * upper PIN VALUE		0; the upper half of the entry has that value from now on
  * timer NUMBER ADDRESS DATA	a comparator of the first HPET is to store that soon; whether it
  *				says that it may
+ * timer NUMBER			whether it says that it may
+ * aim NUMBER ADDRESS DATA	0; a comparator is to store that, at no time yet
+ * store KIND ADDRESS VALUE	stores to a device by an instruction of some kind; 0, or -14 if it
+ *				faults
  * device CPU LOW		the device edu of QEMU sends a CPU that message; 0
  * remapped INDEX LOW HIGH	forges an entry of the first IOMMU for interrupts, tells the IOMMU,
  *				and has the device edu send the message that names it; 0
@@ -379,8 +385,10 @@ static int send_message(unsigned int cpu, u32 low)
 static int send_by_timer(unsigned int number, u32 address, u32 data)
 {
 	u32 what = HPET_MESSAGES | HPET_INTERRUPTS | HPET_32_BITS;
+	const u32 words[2] = { data, address };
 	void __iomem *hpet, *comparator;
 	bool may;
+	int last;
 
 	if (number >= 32)
 		return -EINVAL;
@@ -396,18 +404,97 @@ static int send_by_timer(unsigned int number, u32 address, u32 data)
 	may = readl(comparator) & HPET_MESSAGES;
 	writeq(readl(hpet + HPET_COUNTER) + HPET_SOON, comparator + HPET_COMPARED);
 	msleep(50);
-	/* A message that is allowed does not become another one. */
-	writel(readl(comparator) & ~HPET_MESSAGES, comparator);
-	writeq((u64)MESSAGES << 32, comparator + HPET_MESSAGE);
-	writel(what, comparator);
-	writel(data, comparator + HPET_MESSAGE);
-	writel(address, comparator + HPET_MESSAGE + 4);
-	may |= readl(comparator) & HPET_MESSAGES;
-	writeq(readl(hpet + HPET_COUNTER) + HPET_SOON, comparator + HPET_COMPARED);
-	msleep(50);
+	/* A message that is allowed does not become another one, whichever word comes last. */
+	for (last = 0; last < 2; last++) {
+		writel(readl(comparator) & ~HPET_MESSAGES, comparator);
+		writeq((u64)MESSAGES << 32, comparator + HPET_MESSAGE);
+		writel(what, comparator);
+		writel(words[!last], comparator + HPET_MESSAGE + 4 * !last);
+		writel(words[last], comparator + HPET_MESSAGE + 4 * last);
+		may |= readl(comparator) & HPET_MESSAGES;
+		writeq(readl(hpet + HPET_COUNTER) + HPET_SOON, comparator + HPET_COMPARED);
+		msleep(50);
+	}
 	writeq(0, comparator);
 	iounmap(hpet);
 	return snprintf(result, LINE, "%d\n", may);
+}
+
+static int aim_timer(unsigned int number, u32 address, u32 data)
+{
+	void __iomem *hpet = number < 32 ? ioremap(HPET, PAGE_SIZE) : NULL;
+	void __iomem *comparator = hpet + HPET_COMPARATOR(number);
+
+	if (!hpet)
+		return -ENOMEM;
+	writel(0, comparator);
+	writel(data, comparator + HPET_MESSAGE);
+	writel(address, comparator + HPET_MESSAGE + 4);
+	writel(HPET_MESSAGES | HPET_32_BITS, comparator);
+	iounmap(hpet);
+	return snprintf(result, LINE, "0\n");
+}
+
+static int show_timer(unsigned int number)
+{
+	void __iomem *hpet = number < 32 ? ioremap(HPET, PAGE_SIZE) : NULL;
+	bool may;
+
+	if (!hpet)
+		return -ENOMEM;
+	may = readl(hpet + HPET_COMPARATOR(number)) & HPET_MESSAGES;
+	iounmap(hpet);
+	return snprintf(result, LINE, "%d\n", may);
+}
+
+/* Has an instruction store VALUE to PLACE; -EFAULT if it faults. */
+#define TRY(instruction) ({						\
+	int error = -EFAULT;						\
+									\
+	asm volatile("1: " instruction "\n"				\
+		     "xorl %0, %0\n"					\
+		     "2:\n" _ASM_EXTABLE(1b, 2b)			\
+		     : "+r" (error), "+m" (*(u64 *)place), "+a" (value)	\
+		     : : "cc", "memory");				\
+	error;								\
+})
+
+/* With these words, or by that instruction. */
+static int try_kind(const char *kind, void *place, u64 value)
+{
+	if (!strcmp(kind, "byte"))
+		return TRY("movb %b2, %1");
+	if (!strcmp(kind, "word"))
+		return TRY("movw %w2, %1");
+	if (!strcmp(kind, "long"))
+		return TRY("movl %k2, %1");
+	if (!strcmp(kind, "quad"))
+		return TRY("movq %q2, %1");
+	if (!strcmp(kind, "movnti"))
+		return TRY("movntil %k2, %1");
+	if (!strcmp(kind, "xchg"))
+		return TRY("xchgl %k2, %1");
+	if (!strcmp(kind, "or"))
+		return TRY("orl %k2, %1");
+	if (!strcmp(kind, "and"))
+		return TRY("andl %k2, %1");
+	if (!strcmp(kind, "add"))
+		return TRY("lock addl %k2, %1");
+	if (!strcmp(kind, "bts"))
+		return TRY("lock btsl $14, %1");
+	return -EINVAL;
+}
+
+static int store(const char *kind, u64 address, u64 value)
+{
+	void __iomem *page = ioremap(address & PAGE_MASK, PAGE_SIZE);
+	int error;
+
+	if (!page)
+		return -ENOMEM;
+	error = try_kind(kind, (void __force *)page + offset_in_page(address), value);
+	iounmap(page);
+	return snprintf(result, LINE, "%d\n", error);
 }
 
 /* The device is as it was afterwards. */
@@ -493,6 +580,8 @@ static int redirect(unsigned int pin, const u64 *value, unsigned int offset)
 		writel(*value >> 32, place + IO_APIC_DATA);
 		writel(IO_APIC_ENTRIES + 2 * pin, place);
 		writel(*value, place + IO_APIC_DATA);
+		/* The upper half of this goes where no register is. */
+		writeq((u32)*value, place + IO_APIC_DATA);
 	}
 	writel(IO_APIC_ENTRIES + 2 * pin + 1, io_apic);
 	entry = (u64)readl(io_apic + IO_APIC_DATA) << 32;
@@ -500,6 +589,18 @@ static int redirect(unsigned int pin, const u64 *value, unsigned int offset)
 	entry |= readl(io_apic + IO_APIC_DATA);
 	iounmap(io_apic);
 	return snprintf(result, LINE, "%#llx\n", value ? 0 : entry);
+}
+
+static int redirect_upper(unsigned int pin, u32 value)
+{
+	void __iomem *io_apic = ioremap(IO_APIC, PAGE_SIZE);
+
+	if (!io_apic)
+		return -ENOMEM;
+	writel(IO_APIC_ENTRIES + 2 * pin + 1, io_apic);
+	writel(value, io_apic + IO_APIC_DATA);
+	iounmap(io_apic);
+	return snprintf(result, LINE, "0\n");
 }
 
 /*
@@ -686,6 +787,12 @@ static int carry_out(const char *command)
 		return send_message(cpu, a);
 	if (sscanf(command, "timer %u %lli %lli", &first, &a, &b) == 3)
 		return send_by_timer(first, a, b);
+	if (sscanf(command, "timer %u", &first) == 1)
+		return show_timer(first);
+	if (sscanf(command, "aim %u %lli %lli", &first, &a, &b) == 3)
+		return aim_timer(first, a, b);
+	if (sscanf(command, "store %7s %lli %lli", field, &a, &b) == 3)
+		return store(field, a, b);
 	if (sscanf(command, "device %u %lli", &cpu, &a) == 2)
 		return send_by_device(cpu, a);
 	if (sscanf(command, "remapped %u %lli %lli", &first, &a, &b) == 3)
@@ -700,6 +807,8 @@ static int carry_out(const char *command)
 		return redirect(first, &a, second);
 	if (sscanf(command, "redirect %u", &first) == 1)
 		return redirect(first, NULL, 0);
+	if (sscanf(command, "upper %u %lli", &first, &a) == 2)
+		return redirect_upper(first, a);
 	if (sscanf(command, "clock %7s %lli %u", field, &a, &milliseconds) == 3)
 		return strike_clock(field, a, milliseconds);
 	if (sysfs_streq(command, "hidden"))
