@@ -6,6 +6,7 @@
 //! | [`ids`] | numbers of CPUs, local APICs and cells |
 //! | [`address`] | physical addresses of the machine and of guests |
 //! | [`error`] | why a call or a launch is refused |
+//! | [`requirements`] | what a processor has to offer for a launch |
 //! | [`config`] | what a cell may have, checked |
 //! | [`lifecycle`] | states of a cell and what leads from one to the next |
 //! | [`cpuset`] | sets of CPUs |
@@ -47,4 +48,5 @@ pub mod performance;
 pub mod permissions;
 pub mod redirection;
 pub mod registers;
+pub mod requirements;
 pub mod resets;

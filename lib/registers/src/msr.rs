@@ -66,6 +66,8 @@ pub const L3_MASKS: RangeInclusive<u32> = 0xc90..=0xd0f;
 pub const XSS: u32 = 0xda0;
 /// Extended features (APM vol. 2, 3.1.7). Bits: `x86_64`'s `EferFlags`, and [`efer`].
 pub const EFER: u32 = 0xc000_0080;
+/// In [`EFER`]: SVM is enabled.
+pub const EFER_SVM: u64 = 1 << 12;
 /// Selectors of SYSCALL and SYSRET (APM vol. 2, 6.1.1).
 pub const STAR: u32 = 0xc000_0081;
 /// Entry of SYSCALL in 64-bit mode.

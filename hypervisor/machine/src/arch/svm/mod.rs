@@ -16,15 +16,17 @@
 //!
 //! A guest gets one NMI at a time: see `nmi`.
 
-use core::arch::{asm, x86_64::__cpuid};
+use core::arch::asm;
+use core::arch::x86_64::{__cpuid, CpuidResult};
 
 use crtos_partition::address::{GuestAddr, PhysAddr};
 use crtos_partition::decode::{RAX, RCX, RDI, RDX, RSI, RSP, Registers, SegmentBases};
 use crtos_partition::error::LaunchError;
 use crtos_partition::nested::Npt;
 use crtos_partition::nmi::Blocking;
+use crtos_partition::requirements::{self, Leaf};
 use crtos_partition::resets::Access;
-use crtos_registers::msr::{VM_CR_SVM_DISABLED, efer};
+use crtos_registers::msr::efer;
 use crtos_registers::{cpuid, exception, msr, pat};
 use x86_64::instructions::tables::{sgdt, sidt};
 use x86_64::registers::control::{Cr0, Cr0Flags, Cr2, Cr4Flags, EferFlags};
@@ -202,29 +204,12 @@ impl VirtualCpu for Vcpu {
     type NestedFormat = Npt;
 
     fn check() -> Result<(), LaunchError> {
-        let extended = __cpuid(cpuid::EXTENDED).eax;
-        let features = __cpuid(cpuid::AMD_FEATURES);
-        if extended < cpuid::SVM || features.ecx & 1 << cpuid::ECX_SVM == 0 {
-            return Err(LaunchError::NoVirtualization);
-        }
-        if common::efer() & EFER_SVME != 0 {
-            return Err(LaunchError::InUse);
-        }
-        // SAFETY: The processor has SVM.
-        if unsafe { registers::vm_cr() } & VM_CR_SVM_DISABLED != 0 {
-            return Err(LaunchError::DisabledByFirmware);
-        }
-        let gigabyte_pages = features.edx & 1 << cpuid::EDX_GIGABYTE_PAGES != 0;
-        let nested_paging = __cpuid(cpuid::SVM).edx & 1 << cpuid::EDX_NESTED_PAGING != 0;
-        if !nested_paging || !gigabyte_pages {
-            return Err(LaunchError::NoNestedPaging);
-        }
-        // Address bits above those of memory would name it as well, past the nested tables. Nobody
-        // switches it on later: see `crtos_partition::registers`.
-        if registers::syscfg() & msr::SYSCFG_ENCRYPTION != 0 {
-            return Err(LaunchError::MemoryEncryption);
-        }
-        Ok(())
+        let leaf = |number| {
+            let CpuidResult { eax, ecx, edx, .. } = __cpuid(number);
+            Leaf { eax, ecx, edx }
+        };
+        // SAFETY: The processor has each register that is asked for, and reading has no effect.
+        requirements::check(leaf, |register| unsafe { common::read(register) })
     }
 
     #[expect(private_interfaces, reason = "made at launch only")]

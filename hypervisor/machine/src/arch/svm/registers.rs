@@ -1,25 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Model-specific registers of SVM (APM vol. 2, 15.30), and of what goes with it.
+//! Model-specific registers of SVM (APM vol. 2, 15.30).
 
 use crtos_partition::address::PhysAddr;
 use crtos_registers::msr;
 
-use crate::processor::msr::{read, write};
-
-/// System configuration.
-pub fn syscfg() -> u64 {
-    // SAFETY: Every AMD processor of 64 bits has it, and reading has no effect.
-    unsafe { read(msr::SYSCFG) }
-}
-
-/// Control of virtual machines.
-///
-/// # Safety
-/// The processor has SVM.
-pub unsafe fn vm_cr() -> u64 {
-    // SAFETY: It comes with SVM, and reading has no effect.
-    unsafe { read(msr::VM_CR) }
-}
+use crate::processor::msr::write;
 
 /// Sets where VMRUN saves the host's state.
 ///
