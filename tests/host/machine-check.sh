@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # Machine checks on a CPU of the realm: one that was corrected is told; one in a page of a program
 # is that program's, which takes a signal, or ends where it cannot go on, and the page is given up;
-# any other one stops the real-time kernel with a report, and Linux goes on. One on a CPU of Linux
-# ends Linux, and the realm goes on.
+# any other one, also one that comes together with that, stops the real-time kernel with a report,
+# and Linux goes on. One on a CPU of Linux ends Linux, and the realm goes on.
 # timeout: 1800
 set -u
 dir=$(mktemp -d)
@@ -22,11 +22,16 @@ poison=$((address | uncorrected | 0x80000000000)) lost=0x0200000000000000
 restartable=1 this=2 progress=4
 fail() { echo "FAILED $*"; exit 1; }
 await() { for _ in {1..1200}; do eval "$1" && return; sleep 0.1; done; return 1; }
-# inject CPU BANK STATUS GLOBAL ADDRESS: the host has QEMU do it.
+# inject [CPU BANK STATUS GLOBAL ADDRESS]...: the host has QEMU do it, at once.
 injected=0
 inject() {
 	injected=$((injected + 1))
-	printf "%u %u %#x %#x %#x 0\n" $1 $2 $(($3)) $(($4)) $(($5)) >/mnt/share/new
+	echo stop >/mnt/share/new
+	while [ $# -gt 0 ]; do
+		printf "mce %u %u %#x %#x %#x 0\n" $1 $2 $(($3)) $(($4)) $(($5)) >>/mnt/share/new
+		shift 5
+	done
+	echo cont >>/mnt/share/new
 	mv /mnt/share/new /mnt/share/inject-$injected
 	await "[ -e /mnt/share/done-$injected ]" || fail "the host does not inject"
 }
@@ -41,12 +46,15 @@ lies_at() {
 crtos up --cpus 3 --memory 256M || fail up
 inject 3 1 valid+address 0 0x1234000
 corrected="corrected an error: bank 1 status 0x9400000000000000 address 0x1234000"
-# A CPU looks when it becomes idle.
+# A CPU looks when it becomes idle, once a second.
 await "crtos run -- busybox true; crtos log | grep -q \"\$corrected\"" ||
 	fail "nobody tells what was corrected"
-# begin: has a program read a page.
+sleep 3
+crtos run -- busybox true
+[ "$(crtos log | grep -c "$corrected")" = 1 ] || fail "it is told again"
+# begin [shared]: has a program read a page.
 begin() {
-	crtos run -- "$PROGRAMS/broken" /tmp/file >/tmp/said &
+	crtos run -- "$PROGRAMS/broken" /tmp/file $1 >/tmp/said &
 	await "grep -q 0x /tmp/said" || fail "the program does not start"
 	page=$(lies_at $! $(cat /tmp/said))
 }
@@ -60,11 +68,26 @@ wait $!
 status=$?
 [ $status = 137 ] || { cat /tmp/said; fail "the program that cannot go on: $status"; }
 crtos run -- busybox true || fail "no other program starts"
+# stops WORDS WHAT: the kernel reports that. Another realm begins.
+stops() {
+	await "crtos log | grep -q \"machine check: $1\"" || { cat /tmp/said; fail "no report of $2"; }
+	crtos log | grep "machine check: $1"
+	crtos down --force || fail "down after $2"
+	crtos up --cpus 3 --memory 256M || fail "up after $2"
+}
 inject 3 0 valid+uncorrected+lost restartable+progress 0
-await "crtos log | grep -q \"machine check: bank 0 status 0xb200000000000000\"" ||
-	fail "no report of the kernel"
-crtos log | grep "machine check"
-crtos down --force || fail down
+stops "bank 0 status 0xb200000000000000" "what is lost"
+# Bank 1 raises nothing by itself.
+begin
+inject 3 1 valid+lost 0 0 3 0 valid+poison restartable+this+progress page+40
+stops "bank 1 status 0x9200000000000000" "what is lost beside a page"
+begin
+inject 3 1 valid+poison 0 page+8192 3 0 valid+poison restartable+this+progress page+40
+stops "bank 1 status 0xb400080000000000 .*, rip" "two pages"
+begin shared
+inject 3 0 valid+poison restartable+this+progress page+40
+stops "memory at $(printf %#x $((page + 40))) is not of one program alone" "a page of several programs"
+crtos down || fail down
 # Locked: plain Linux 6.1 resets the machine a second after its panic, whatever kernel.panic says.
 crtos up --cpus 3 --memory 256M --port 0xe9 --locked || fail "up again"
 crtos run -- "$PROGRAMS/counter" 10000 &
@@ -85,7 +108,7 @@ for kernel in 6.1 6.12; do
 		--console "$console" --share "$share" --timeout 800 -- "$guest" & vm=$!
 	while kill -0 $vm 2>/dev/null && ! grep -qs 'Kernel panic' "$console"; do
 		if [ -e "$share/inject-$next" ]; then
-			echo "mce $(cat "$share/inject-$next")" >"$pipe.in"
+			cat "$share/inject-$next" >"$pipe.in"
 			touch "$share/done-$next"
 			next=$((next + 1))
 		fi
