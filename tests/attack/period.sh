@@ -91,7 +91,7 @@ words() {
 		busybox sh -c 'while :; do busybox date; done' >/dev/null 2>&1 &
 	caller=$!
 	sleep 0.2
-	# That of keeps_period.
+	# That of tries_period.
 	# shellcheck disable=SC2154
 	at_random words 1 20000 "$program" 5
 	kill -KILL $caller 2>/dev/null
@@ -101,7 +101,32 @@ words() {
 # Here all four CPUs work all the time, so 5 µs of the realm's take 20.
 keeps_period 20000 words || fail words
 
-rmmod attack
 crtos down --force || fail down
+
+# Starts of programs that are forged, and words about the seal.
+forged() {
+	local parent
+	# That of tries_period.
+	# shellcheck disable=SC2154
+	crtos seal >/dev/null && [ "$(attack offer 1 60000 "$program" 0)" = 27 ] || return 1
+	for parent in 1 2 3; do
+		[ "$(attack offer 1 60000 99999 $parent)" = 2 ] || return 1
+	done
+	[ "$(attack unseal)" = 0 ] || return 1
+	crtos run -- busybox true 2>/dev/null
+	[ $? = 125 ]
+}
+# A sealed realm takes no program again, so each try has one of its own.
+status=1
+for _ in 1 2 3; do
+	crtos up --cpus 3 --memory 256M --locked || exit 1
+	crtos run -- "$PROGRAMS/periodic" 1000 1 >/dev/null
+	tries_period 5000 forged
+	status=$?
+	crtos down || fail 'down when sealed'
+	[ $status = 1 ] || break
+done
+[ $status = 0 ] || fail forged
+rmmod attack
 complaints | grep . && fail dmesg
 exit $failed
