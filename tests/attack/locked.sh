@@ -93,6 +93,10 @@ counts 'after all that'
 attack outb 0x64 0xd1 >/dev/null && attack outb 0x60 0xfe >/dev/null || fail 'the output port'
 attack outw 0x672 0x55 >/dev/null
 [ "$(attack inb 0x672)" = 0x4 ] || fail 'a write to the watchdog arrives'
+# What an instruction for strings would write is not known, so it faults.
+for port in 0xcf9 0x64 0x92 0x605 0x2e; do
+	[ "$(attack outs $port 0)" = -14 ] || fail "a string reaches port $port"
+done
 keeps_port 'while it is locked'
 counts 'after harmless writes'
 

@@ -12,6 +12,7 @@
  * inb PORT			a byte
  * outb PORT VALUE		0
  * outw PORT VALUE		0, of two bytes
+ * outs PORT VALUE		0, of a byte by an instruction for strings, or -14 if it faults
  * pci REGISTER			four bytes of the first device's configuration space, read
  *				through ports
  * triple			a triple fault of the CPU that executes it
@@ -280,6 +281,20 @@ static int read_configuration(u32 number)
 	value = inl(0xcfc);
 	local_irq_restore(flags);
 	return snprintf(result, LINE, "%#x\n", value);
+}
+
+static int write_string(u16 port, u8 value)
+{
+	const u8 *from = &value;
+	int error = -EFAULT;
+
+	asm volatile("1: outsb\n"
+		     "xorl %0, %0\n"
+		     "2:\n" _ASM_EXTABLE(1b, 2b)
+		     : "+r" (error), "+S" (from)
+		     : "d" (port)
+		     : "cc", "memory");
+	return snprintf(result, LINE, "%d\n", error);
 }
 
 /* No exception has a handler, so the first one is the third. */
@@ -771,6 +786,8 @@ static int carry_out(const char *command)
 		outw(b, a);
 		return snprintf(result, LINE, "0\n");
 	}
+	if (sscanf(command, "outs %lli %lli", &a, &b) == 2)
+		return write_string(a, b);
 	if (sscanf(command, "pci %lli", &a) == 1)
 		return read_configuration(a);
 	if (sysfs_streq(command, "triple"))
