@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT OR Apache-2.0
-# Linux resets the machine, switches it off, or starts another kernel: that ends a realm that is not
-# locked. Beside a locked one it halts Linux, the cells hear of it, and a program goes on counting on
-# a debug port at its rate.
+# Linux resets the machine, switches it off, or starts another kernel: that ends a realm that is
+# not locked. Beside a locked one it halts Linux, the cells hear of it, and a program goes on
+# counting on a debug port at its rate.
 # full: WAYS=all
 # timeout: 9000
 set -u

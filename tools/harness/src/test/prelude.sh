@@ -70,9 +70,9 @@ goes_on() {
 	done
 }
 
-# tries_period LATEST COMMAND...: attacks while a program in the realm wakes each millisecond. Fails if
-# the attack does, or if a wake-up comes more than LATEST nanoseconds late, as lost ones do. In
-# virtual time with short turns only.
+# tries_period LATEST COMMAND...: attacks while a program in the realm wakes each millisecond. Fails
+# with 1 if a wake-up comes more than LATEST nanoseconds late, as lost ones do, and with 2 if the
+# attack fails. In virtual time with short turns only.
 tries_period() {
 	local latest=$1 count least mean most status program
 	shift
@@ -91,8 +91,8 @@ tries_period() {
 	[ "$count" -gt 100 ] && [ "$most" -le "$latest" ]
 }
 
-# keeps_period LATEST COMMAND...: what other virtual CPUs do in a wake-up counts there as well, so one
-# of three tries has to be in time. An attack that fails is tried once.
+# keeps_period LATEST COMMAND...: what other virtual CPUs do in a wake-up counts there as well, so
+# one of three tries has to be in time. An attack that fails is tried once.
 keeps_period() {
 	local status
 	for _ in 1 2 3; do
