@@ -54,6 +54,14 @@ messages() {
 	done
 }
 during messages
+# Such messages by entries of the IOMMU, which do not arrive, in each mode of delivery.
+remapped() {
+	local mode
+	for mode in {0..7}; do
+		attack remapped 65000 $((1 | mode << 5 | 96 << 16 | 3 << 32)) 0 >/dev/null || return 1
+	done
+}
+during remapped
 leave() { for cpu in 0 1 2; do [ "$(attack leave $cpu)" = -3 ] || return 1; done; }
 during leave
 ports() {
@@ -128,5 +136,6 @@ for _ in 1 2 3; do
 done
 [ $status = 0 ] || fail forged
 rmmod attack
-complaints | grep . && fail dmesg
+# But for faults of the IOMMU, whose entries name nobody.
+complaints | grep -v DMAR && fail dmesg
 exit $failed
