@@ -56,9 +56,10 @@ messages() {
 during messages
 # Such messages by entries of the IOMMU, which do not arrive, in each mode of delivery.
 remapped() {
-	local mode
+	local mode entry
 	for mode in {0..7}; do
-		attack remapped 65000 $((1 | mode << 5 | 96 << 16 | 3 << 32)) 0 >/dev/null || return 1
+		entry=$((1 | mode << 5 | 96 << 16 | 3 << 32))
+		attack remapped 65000 $entry 0 >/dev/null || return 1
 	done
 }
 during remapped
