@@ -67,6 +67,8 @@ while [ "$left" -gt 0 ] && [ $failed = 0 ]; do
 		spoilt=$((spoilt + 1))
 	fi
 	seed=$((seed + 1))
+	# It takes hours: who waits looks into the log of the console.
+	echo "instructions: start $starts, $left pieces left" >/dev/console
 	goes_on $program "start $starts"
 done
 echo "$all pieces, $timed_out timed out; $starts starts: stopped $failures, halted $halts, spoilt counts $spoilt"
