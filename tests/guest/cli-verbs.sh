@@ -33,7 +33,7 @@ sleeps() { json "d[0]['pid'] == $program and d[0]['cpu'] == $last and d[0]['stat
 check 'ps --json' await sleeps
 
 check 'stats' grep -q "^ *$last  *realtime " < <(crtos stats)
-check 'stats: devices' grep -qx "not protected: .*the IOMMU stays with Linux" < <(crtos stats)
+check 'stats: devices' grep -qx "not protected: .*they cannot interrupt their CPUs" < <(crtos stats)
 check 'check: devices' grep -q "devices: their interrupts will be confined, their accesses to memory not" < <(crtos check)
 check 'stats --json' json "
 	d['hypervisor']['running'] and d['cpus'][0]['owner'] == 'linux' and d['cpus'][$last]['owner'] == 'realtime'
