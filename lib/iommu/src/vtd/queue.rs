@@ -20,10 +20,15 @@ pub struct Mode {
     pub scalable: bool,
 }
 
+/// Bytes of a descriptor.
+pub fn descriptor_size(wide: bool) -> u64 {
+    if wide { 32 } else { 16 }
+}
+
 impl Mode {
     /// Bytes of a descriptor.
     pub fn size(&self) -> u64 {
-        if self.wide { 32 } else { 16 }
+        descriptor_size(self.wide)
     }
 
     /// What a descriptor means; the second half of one of 128 bits is 0.

@@ -11,12 +11,12 @@
 use crtos_partition::address::PhysAddr;
 
 use super::irte;
-use super::queue::Mode;
+use super::queue::{Mode, descriptor_size};
 use super::registers::{
-    CAPABILITY, COMMAND, COMPLETION_CONTROL, COMPLETION_STATUS, Capability, EXTENDED_CAPABILITY,
-    ExtendedCapability, FAULT_CONTROL, FAULT_STATUS, PAGE_REQUEST_CONTROL, PAGE_REQUEST_HEAD,
-    PAGE_REQUEST_STATUS, QUEUE_ADDRESS, QUEUE_HEAD, QUEUE_TAIL, REMAPPING_TABLE, ROOT_TABLE,
-    STATUS, event, fault, global, queue, remapping, root,
+    CAPABILITY, COMMAND, COMPLETION_CONTROL, COMPLETION_STATUS, CONTEXT_COMMAND, Capability,
+    EXTENDED_CAPABILITY, ExtendedCapability, FAULT_CONTROL, FAULT_STATUS, PAGE_REQUEST_CONTROL,
+    PAGE_REQUEST_HEAD, PAGE_REQUEST_STATUS, QUEUE_ADDRESS, QUEUE_HEAD, QUEUE_TAIL, REMAPPING_TABLE,
+    ROOT_TABLE, STATUS, event, fault, global, queue, remapping, root,
 };
 use crate::effect::{Effect, Store};
 use crate::interrupt::{Cpus, Interrupt, Refused};
@@ -141,8 +141,8 @@ pub struct Unit {
     refused: u64,
 }
 
-/// First words of the hypervisor's commands, each about all that there is.
-mod command {
+/// First words of the hypervisor's commands in its queue, each about all that there is.
+mod descriptor {
     pub const CONTEXTS: u64 = 1 | 1 << 4;
     /// Reads and writes are drained, where the unit can do that.
     pub const MAPPINGS: u64 = 2 | 1 << 4 | 3 << 6;
@@ -227,11 +227,11 @@ impl Unit {
             && command(machine, global::COMPATIBILITY, false)
             && {
                 // Whatever was under way is done after this.
-                self.send(machine, [command::CONTEXTS, 0, 0, 0]);
+                self.send(machine, [descriptor::CONTEXTS, 0, 0, 0]);
                 if self.is_scalable(machine) {
-                    self.send(machine, [command::PROCESSES, 0, 0, 0]);
+                    self.send(machine, [descriptor::PROCESSES, 0, 0, 0]);
                 }
-                self.send(machine, [command::MAPPINGS, 0, 0, 0]);
+                self.send(machine, [descriptor::MAPPINGS, 0, 0, 0]);
                 self.refresh_events(machine, cpus);
                 self.finish(machine)
             }
@@ -244,8 +244,7 @@ impl Unit {
         // The same results, from Linux's newest entries.
         write_long(machine, REMAPPING_TABLE, linux.table_in_use);
         let mut done = command(machine, global::REMAPPING_TABLE, true);
-        self.send(machine, [command::INTERRUPTS, 0, 0, 0]);
-        done &= self.finish(machine);
+        done &= self.forget_interrupts(machine);
         for state in [global::REMAPPING, global::COMPATIBILITY] {
             done &= linux.states & state == machine.read(STATUS) & state
                 || command(machine, state, linux.states & state != 0);
@@ -267,9 +266,9 @@ impl Unit {
             write_long(machine, QUEUE_ADDRESS, linux.queue_address);
             return true;
         }
-        let (start, size) = (linux.queue_address & ADDRESS, linux.descriptor_size());
+        let (start, size) = (linux.queue_address & ADDRESS, descriptor_size(linux.is_wide()));
         let end = if linux.head < linux.queue_size() { linux.head } else { 0 };
-        let low = command::WAIT | command::WAIT_STORES;
+        let low = descriptor::WAIT | descriptor::WAIT_STORES;
         let wait = [low, machine.own().get() + STATUS_WORD, 0, 0];
         let mut words = [0; 4];
         let words = &mut words[..(size / 8) as usize];
@@ -302,8 +301,7 @@ impl Unit {
     pub fn owners_changed(&mut self, machine: &mut impl Machine, cpus: &impl Cpus) -> bool {
         self.copy(machine, cpus, 0..TABLE_ENTRIES);
         self.refresh_events(machine, cpus);
-        self.send(machine, [command::INTERRUPTS, 0, 0, 0]);
-        self.finish(machine)
+        self.forget_interrupts(machine)
     }
 
     /// How many entries of Linux were refused, each time that they were looked at.
@@ -359,7 +357,7 @@ impl Unit {
             return Progress::Done;
         }
         let done = match (offset, register) {
-            (COMMAND, _) => self.command(machine, cpus, value),
+            (COMMAND, _) => self.carry_out_global(machine, cpus, value),
             (FAULT_STATUS, _) => {
                 self.linux.errors &= !value;
                 machine.write(offset, value & !QUEUE_ERRORS);
@@ -396,11 +394,17 @@ impl Unit {
     /// Linux that is always done.
     fn invalidates(&self, register: u64) -> bool {
         let first = self.extended.invalidation_registers();
-        register == super::registers::CONTEXT_COMMAND || register == first || register == first + 8
+        register == CONTEXT_COMMAND || register == first || register == first + 8
     }
 
     /// Carries out the global command `value` of Linux, which changes one state, or sets one thing.
-    fn command(&mut self, machine: &mut impl Machine, cpus: &impl Cpus, value: u32) -> bool {
+    /// The write buffer needs no flush, or the unit would be Linux's.
+    fn carry_out_global(
+        &mut self,
+        machine: &mut impl Machine,
+        cpus: &impl Cpus,
+        value: u32,
+    ) -> bool {
         let changed = (value ^ self.linux.states) & OWN_STATES;
         self.linux.states ^= changed;
         if changed & global::QUEUE != 0 {
@@ -411,15 +415,8 @@ impl Unit {
             self.linux.table_in_use = self.linux.table;
             done &= self.set_table(machine, cpus);
         }
-        for once in [global::ROOT_TABLE, global::WRITE_BUFFER] {
-            if value & once != 0 {
-                let states = machine.read(STATUS) & global::STATES;
-                machine.write(COMMAND, states | once);
-                let is_set = once == global::ROOT_TABLE;
-                done &= machine.wait_until(COMMAND_LIMIT, |machine| {
-                    (machine.read(STATUS) & once != 0) == is_set
-                });
-            }
+        if value & global::ROOT_TABLE != 0 {
+            done &= command(machine, global::ROOT_TABLE, true);
         }
         if (value ^ machine.read(STATUS)) & global::TRANSLATION != 0 {
             done &= command(machine, global::TRANSLATION, value & global::TRANSLATION != 0);
@@ -433,20 +430,32 @@ impl Unit {
         let mode = self.linux.table_in_use & remapping::EXTENDED;
         write_long(machine, REMAPPING_TABLE, machine.own().get() | mode | remapping::SIZE);
         let done = command(machine, global::REMAPPING_TABLE, true);
-        self.send(machine, [command::INTERRUPTS, 0, 0, 0]);
-        self.finish(machine) && done
+        self.forget_interrupts(machine) && done
+    }
+
+    /// Has the unit forget what it cached of entries for interrupts.
+    fn forget_interrupts(&mut self, machine: &mut impl Machine) -> bool {
+        self.send(machine, [descriptor::INTERRUPTS, 0, 0, 0]);
+        self.finish(machine)
     }
 
     /// Carries out commands of Linux's queue up to its tail, or as many as are carried out at once.
     fn advance(&mut self, machine: &mut impl Machine, cpus: &impl Cpus) -> Progress {
+        if !self.linux.has_commands() {
+            return Progress::Done;
+        }
+        let mode = Mode {
+            capability: self.capability,
+            extended: self.extended,
+            wide: self.linux.is_wide(),
+            scalable: self.is_scalable(machine),
+        };
         let mut stores = [None; BATCH];
         for place in &mut stores {
-            let linux = &self.linux;
-            let runs = linux.states & global::QUEUE != 0 && linux.errors & QUEUE_ERRORS == 0;
-            if !runs || linux.head == linux.tail {
+            if !self.linux.has_commands() {
                 break;
             }
-            let Some(next) = self.carry_out(machine, cpus, place) else {
+            let Some(next) = self.carry_out(machine, cpus, &mode, place) else {
                 self.linux.errors |= fault::QUEUE;
                 break;
             };
@@ -456,11 +465,7 @@ impl Unit {
             return Progress::Stuck;
         }
         stores.iter().flatten().for_each(|store| machine.store(store));
-        let linux = &self.linux;
-        let is_done = linux.head == linux.tail
-            || linux.states & global::QUEUE == 0
-            || linux.errors & QUEUE_ERRORS != 0;
-        if is_done { Progress::Done } else { Progress::More }
+        if self.linux.has_commands() { Progress::More } else { Progress::Done }
     }
 
     /// Carries out the command at Linux's head; `store` gets what Linux asks to be stored when it
@@ -469,9 +474,10 @@ impl Unit {
         &mut self,
         machine: &mut impl Machine,
         cpus: &impl Cpus,
+        mode: &Mode,
         store: &mut Option<Store>,
     ) -> Option<u64> {
-        let (size, end) = (self.linux.descriptor_size(), self.linux.queue_size());
+        let (size, end) = (mode.size(), self.linux.queue_size());
         let (head, start) = (self.linux.head, self.linux.queue_address & ADDRESS);
         let mut raw = [0; 4];
         let place = PhysAddr::new(start.checked_add(head)?);
@@ -479,17 +485,11 @@ impl Unit {
         if head >= end || head % size != 0 || !machine.read_linux(place, words) {
             return None;
         }
-        let mode = Mode {
-            capability: self.capability,
-            extended: self.extended,
-            wide: self.linux.is_wide(),
-            scalable: self.is_scalable(machine),
-        };
         match mode.decode(raw).ok()? {
             Effect::Completion(completion) => {
                 *store = completion.store;
                 if completion.interrupt {
-                    self.send(machine, [command::WAIT | command::WAIT_INTERRUPTS, 0, 0, 0]);
+                    self.send(machine, [descriptor::WAIT | descriptor::WAIT_INTERRUPTS, 0, 0, 0]);
                 }
             }
             Effect::Interrupts(range) => {
@@ -593,18 +593,18 @@ impl Unit {
 
     /// Puts a command into the hypervisor's queue.
     fn send(&mut self, machine: &mut impl Machine, words: [u64; 4]) {
-        let size = if self.is_wide() { 32 } else { 16 };
-        for (index, word) in words.iter().take(size / 8).enumerate() {
+        let size = descriptor_size(self.is_wide());
+        for (index, word) in words.iter().take((size / 8) as usize).enumerate() {
             machine.set_own_word(OWN_QUEUE + self.tail + 8 * index as u64, *word);
         }
-        self.tail = (self.tail + size as u64) % PAGE;
+        self.tail = (self.tail + size) % PAGE;
     }
 
     /// Waits until the unit has done all commands; false if it does not in time.
     fn finish(&mut self, machine: &mut impl Machine) -> bool {
         self.sequence = self.sequence.wrapping_add(1);
         let sequence = self.sequence;
-        let low = command::WAIT | command::WAIT_STORES | u64::from(sequence) << 32;
+        let low = descriptor::WAIT | descriptor::WAIT_STORES | u64::from(sequence) << 32;
         self.send(machine, [low, machine.own().get() + STATUS_WORD, 0, 0]);
         write_long(machine, QUEUE_TAIL, self.tail);
         machine.wait_until(QUEUE_LIMIT, |machine| {
@@ -645,8 +645,9 @@ impl Linux {
         self.queue_address & queue::WIDE != 0
     }
 
-    fn descriptor_size(&self) -> u64 {
-        if self.is_wide() { 32 } else { 16 }
+    /// Its queue runs, and is not empty.
+    fn has_commands(&self) -> bool {
+        self.states & global::QUEUE != 0 && self.errors == 0 && self.head != self.tail
     }
 
     /// Bytes of the queue.
