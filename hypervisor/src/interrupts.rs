@@ -98,9 +98,7 @@ pub fn ring_cells() {
 
 /// Tells whether what a device sends reaches a CPU of a cell.
 fn reaches_cell(command: &Command) -> bool {
-    launch_info::cpus().any(|index| {
-        matches!(cpu::get(index).owner(), Owner::Cell(_)) && command.names(apic_address(index))
-    })
+    OfCells.foreign().any(|cpu| command.names(cpu))
 }
 
 /// Tells whether Linux may have an I/O APIC raise what this entry says.

@@ -6,7 +6,7 @@ use crtos_abi::PAGE_SIZE;
 use crtos_machine::arch::{Event, Exit, MsrOutcome, VirtualCpu};
 use crtos_machine::local::Local;
 use crtos_machine::processor::{self, msr};
-use crtos_machine::{cell, iommu as machine_iommu, launch, launch_info, park, report};
+use crtos_machine::{cell, launch, launch_info, park, report};
 use crtos_partition::address::GuestAddr;
 use crtos_partition::decode::RAX;
 use crtos_partition::icr::Command;
@@ -96,32 +96,23 @@ fn write_msr(local: &mut Local, number: u32, value: u64) -> MsrOutcome {
 
 fn memory_fault(local: &mut Local, address: GuestAddr, write: bool) {
     let page = address.align_down(PAGE_SIZE).get();
-    if !launch_info::x2apic() && page == apic::PAGE && write {
-        if !xapic::write(local, address) {
-            complain_at(local, "cannot decode a write to the local APIC", address);
-            local.vcpu().inject(Event::GeneralProtection);
+    let (understood, complaint) = if !launch_info::x2apic() && page == apic::PAGE && write {
+        (xapic::write(local, address), "cannot decode a write to the local APIC")
+    } else if write && launch_info::read_only_devices().any(|device| device.get() == page) {
+        (sources::write(local, address), "cannot decode a write to an I/O APIC or timer")
+    } else if crtos_machine::iommu::is_one(address) {
+        (iommu::access(local, address, write), "cannot decode an access to an IOMMU")
+    } else {
+        if !management::reach(local, address, write) {
+            complain_at(local, "touches memory that it does not have", address);
+            guest::reflect_fault(local, address, write);
         }
         return;
+    };
+    if !understood {
+        complain_at(local, complaint, address);
+        local.vcpu().inject(Event::GeneralProtection);
     }
-    if write && launch_info::read_only_devices().any(|device| device.get() == page) {
-        if !sources::write(local, address) {
-            complain_at(local, "cannot decode a write to an I/O APIC or timer", address);
-            local.vcpu().inject(Event::GeneralProtection);
-        }
-        return;
-    }
-    if machine_iommu::is_one(address) {
-        if !iommu::access(local, address, write) {
-            complain_at(local, "cannot decode an access to an IOMMU", address);
-            local.vcpu().inject(Event::GeneralProtection);
-        }
-        return;
-    }
-    if management::reach(local, address, write) {
-        return;
-    }
-    complain_at(local, "touches memory that it does not have", address);
-    guest::reflect_fault(local, address, write);
 }
 
 fn complain_at(local: &mut Local, what: &str, address: GuestAddr) {

@@ -12,22 +12,19 @@
 /* The byte whose low half is the logarithm of the number of pages, reserved in old headers. */
 #define UNIT_SIZE	5
 
-/* Adds the IOMMU that @entry describes; tells whether that was possible. */
-static bool add_iommu(const struct acpi_dmar_header *entry, struct crtos_iommu *iommus)
+/* Adds the IOMMU that @entry describes to @count of them; how many there are then, or an error. */
+static int add_iommu(const struct acpi_dmar_header *entry, struct crtos_iommu *iommus, int count)
 {
 	const struct acpi_dmar_hardware_unit *unit = (const void *)entry;
-	int i = 0;
 
 	if (entry->type != ACPI_DMAR_TYPE_HARDWARE_UNIT)
-		return true;
-	while (i < CRTOS_MAX_IOMMUS && iommus[i].size)
-		i++;
-	if (i == CRTOS_MAX_IOMMUS || entry->length < sizeof(*unit) ||
+		return count;
+	if (count == CRTOS_MAX_IOMMUS || entry->length < sizeof(*unit) ||
 	    !IS_ALIGNED(unit->address, PAGE_SIZE))
-		return false;
-	iommus[i].address = unit->address;
-	iommus[i].size = PAGE_SIZE << (((const u8 *)entry)[UNIT_SIZE] & 0xf);
-	return true;
+		return -E2BIG;
+	iommus[count].address = unit->address;
+	iommus[count].size = PAGE_SIZE << (((const u8 *)entry)[UNIT_SIZE] & 0xf);
+	return count + 1;
 }
 
 /**
@@ -54,8 +51,7 @@ int crtos_list_iommus(struct crtos_file *file, struct crtos_iommu *iommus)
 
 		if (entry->length < sizeof(*entry) || entry->length > end - next)
 			break;
-		if (!add_iommu(entry, iommus))
-			count = -E2BIG;
+		count = add_iommu(entry, iommus, count);
 		next += entry->length;
 	}
 	acpi_put_table(table);
@@ -63,7 +59,5 @@ int crtos_list_iommus(struct crtos_file *file, struct crtos_iommu *iommus)
 		return crtos_refuse(file, count,
 				    "the machine has more than %d IOMMUs, or one that does not begin a page: crtos could not keep them from interrupting the realm",
 				    CRTOS_MAX_IOMMUS);
-	while (count < CRTOS_MAX_IOMMUS && iommus[count].size)
-		count++;
 	return count;
 }

@@ -19,45 +19,54 @@ use crate::{direct_map, launch_info, processor, report};
 pub(crate) trait Owns: Fn(PhysAddr, u64) -> bool {}
 impl<F: Fn(PhysAddr, u64) -> bool> Owns for F {}
 
-/// All of them.
-pub struct Iommus {
-    /// The hypervisor's memory for each.
-    own: [Option<PhysAddr>; MAX_IOMMUS],
-    /// Those that are taken over.
-    taken: [Option<Unit>; MAX_IOMMUS],
+/// One of them.
+struct Place {
+    iommu: Iommu,
+    /// The hypervisor's memory for it.
+    own: PhysAddr,
+    /// If it is taken over.
+    taken: Option<Unit>,
 }
+
+/// All of them.
+pub struct Iommus([Option<Place>; MAX_IOMMUS]);
 
 impl Iommus {
     pub(crate) const fn new() -> Self {
-        Self { own: [None; MAX_IOMMUS], taken: [const { None }; MAX_IOMMUS] }
+        Self([const { None }; MAX_IOMMUS])
     }
 
     /// Takes the memory for all; once, at launch.
     pub(crate) fn set_up(&mut self, frames: &mut Frames) -> Option<()> {
-        for (index, _) in launch_info::iommus() {
-            let count = OWN_SIZE.div_ceil(PAGE_SIZE) as usize;
-            self.own[index] = Some(frames.allocate(count, 1)?);
+        for (place, iommu) in self.0.iter_mut().zip(launch_info::iommus()) {
+            let own = frames.allocate(OWN_SIZE.div_ceil(PAGE_SIZE) as usize, 1)?;
+            *place = Some(Place { iommu, own, taken: None });
         }
         self.report();
         Some(())
     }
 
+    fn taken(&self) -> impl Iterator<Item = &Unit> {
+        self.0.iter().flatten().filter_map(|place| place.taken.as_ref())
+    }
+
     fn report(&self) {
-        let taken = self.taken.iter().flatten();
-        report::iommus(launch_info::iommus().count(), taken.clone().count());
-        report::iommu_refusals(taken.map(Unit::refused).sum());
+        report::iommus(launch_info::iommus().count(), self.taken().count());
+        report::iommu_refusals(self.taken().map(Unit::refused).sum());
     }
 
     /// Takes all over that Linux uses for interrupts; the others stay with it, which the log tells.
     /// No CPU of Linux accesses one meanwhile: it would need the lock.
     pub(crate) fn take(&mut self, cpus: &impl Cpus, owns: impl Owns) {
-        for (index, iommu) in launch_info::iommus() {
-            let (Some(own), None) = (self.own[index], &self.taken[index]) else { continue };
-            let mut registers = Registers { iommu, own, owns: &owns };
+        for Place { iommu, own, taken } in self.0.iter_mut().flatten() {
+            if taken.is_some() {
+                continue;
+            }
+            let mut registers = Registers { iommu: *iommu, own: *own, owns: &owns };
             let address = iommu.address;
             match Unit::take(&mut registers, cpus, launch_info::x2apic()) {
                 Ok(unit) => {
-                    self.taken[index] = Some(unit);
+                    *taken = Some(unit);
                     report::line(format_args!("IOMMU at {address:#x}: taken over"));
                 }
                 Err(unfit) => {
@@ -71,16 +80,14 @@ impl Iommus {
 
     /// Tells whether one is taken over.
     pub(crate) fn any_taken(&self) -> bool {
-        self.taken.iter().any(Option::is_some)
+        self.taken().next().is_some()
     }
 
     /// Gives all back as Linux believes them to be. No CPU of Linux runs meanwhile.
     pub(crate) fn give_back(&mut self, owns: impl Owns) {
-        for (index, iommu) in launch_info::iommus() {
-            let (Some(own), Some(mut unit)) = (self.own[index], self.taken[index].take()) else {
-                continue;
-            };
-            if !unit.give_back(&mut Registers { iommu, own, owns: &owns }) {
+        for Place { iommu, own, taken } in self.0.iter_mut().flatten() {
+            let Some(mut unit) = taken.take() else { continue };
+            if !unit.give_back(&mut Registers { iommu: *iommu, own: *own, owns: &owns }) {
                 let address = iommu.address;
                 report::line(format_args!("IOMMU at {address:#x}: given back, and does not react"));
             }
@@ -90,25 +97,27 @@ impl Iommus {
 
     /// Looks at all entries of Linux again, since a CPU changed its owner.
     pub(crate) fn owners_changed(&mut self, cpus: &impl Cpus, owns: impl Owns) {
-        for (index, iommu) in launch_info::iommus() {
-            let (Some(own), Some(unit)) = (self.own[index], &mut self.taken[index]) else {
-                continue;
-            };
-            if !unit.owners_changed(&mut Registers { iommu, own, owns: &owns }, cpus) {
-                does_not_react(iommu);
+        for Place { iommu, own, taken } in self.0.iter_mut().flatten() {
+            let Some(unit) = taken else { continue };
+            let mut registers = Registers { iommu: *iommu, own: *own, owns: &owns };
+            if !unit.owners_changed(&mut registers, cpus) {
+                does_not_react(*iommu);
             }
         }
         self.report();
     }
 
+    /// The one in whose registers `address` lies, and where there.
+    fn find(&mut self, address: GuestAddr) -> Option<(&mut Place, u64)> {
+        let mut places = self.0.iter_mut().flatten();
+        places.find_map(|place| offset(&place.iommu, address).map(|offset| (place, offset)))
+    }
+
     /// Reads 32 bits for Linux at `address`, a multiple of 4 in the registers of one ([`is_one`]).
     pub(crate) fn read(&mut self, address: GuestAddr, owns: impl Owns) -> u32 {
-        let Some((index, iommu)) = find(address) else { return !0 };
-        let (Some(own), offset) = (self.own[index], address.get() - iommu.address) else {
-            return !0;
-        };
-        let mut registers = Registers { iommu, own, owns: &owns };
-        match &self.taken[index] {
+        let Some((place, offset)) = self.find(address) else { return !0 };
+        let mut registers = Registers { iommu: place.iommu, own: place.own, owns: &owns };
+        match &place.taken {
             Some(unit) => unit.read(&mut registers, offset),
             None => registers.read(offset),
         }
@@ -123,12 +132,9 @@ impl Iommus {
         owns: impl Owns,
     ) -> Written {
         let mut written = Written::default();
-        let Some((index, iommu)) = find(address) else { return written };
-        let (Some(own), offset) = (self.own[index], address.get() - iommu.address) else {
-            return written;
-        };
-        let mut registers = Registers { iommu, own, owns: &owns };
-        let Some(unit) = &mut self.taken[index] else {
+        let Some((place, offset)) = self.find(address) else { return written };
+        let mut registers = Registers { iommu: place.iommu, own: place.own, owns: &owns };
+        let Some(unit) = &mut place.taken else {
             registers.write(offset, value);
             return written;
         };
@@ -136,7 +142,7 @@ impl Iommus {
         match unit.write(&mut registers, cpus, offset, value) {
             Progress::Done => (),
             Progress::More => written.again = true,
-            Progress::Stuck => does_not_react(iommu),
+            Progress::Stuck => does_not_react(place.iommu),
         }
         written.refused = unit.refused() != before;
         if written.refused {
@@ -170,14 +176,12 @@ fn why(unfit: Unfit) -> &'static str {
 
 /// Tells whether `address` lies in the registers of one.
 pub fn is_one(address: GuestAddr) -> bool {
-    find(address).is_some()
+    launch_info::iommus().any(|iommu| offset(&iommu, address).is_some())
 }
 
-fn find(address: GuestAddr) -> Option<(usize, Iommu)> {
-    let inside = |iommu: &Iommu| {
-        address.get().checked_sub(iommu.address).is_some_and(|offset| offset < iommu.size)
-    };
-    launch_info::iommus().find(|(_, iommu)| inside(iommu))
+/// Where in the registers of an IOMMU `address` lies, if it does.
+fn offset(iommu: &Iommu, address: GuestAddr) -> Option<u64> {
+    address.get().checked_sub(iommu.address).filter(|offset| *offset < iommu.size)
 }
 
 /// The registers of an IOMMU, with the memory that it takes to drive it.

@@ -127,32 +127,18 @@ fn check(info: &LaunchInfo) -> Result<(), LaunchError> {
         && launch_info::blocks().all(|block| in_memory(block.get(), LARGE_PAGE_SIZE));
     let ports = u16::try_from(info.smi_port).is_ok() && launch_info::resets().is_some();
     let report = info.report_address..info.report_address.saturating_add(REPORT_SIZE);
-    let devices = launch_info::read_only_devices().all(|page| {
-        page.is_aligned(PAGE_SIZE)
-            && page < direct_map::END
-            && !launch_info::is_own(page)
-            && !report.contains(&page.get())
-    });
-    let iommus = launch_info::iommus().all(|(_, iommu)| {
+    let apart = |page: PhysAddr| !launch_info::is_own(page) && !report.contains(&page.get());
+    let devices = launch_info::read_only_devices()
+        .all(|page| page.is_aligned(PAGE_SIZE) && page < direct_map::END && apart(page));
+    let iommus = launch_info::iommus().all(|iommu| {
         iommu.address.is_multiple_of(PAGE_SIZE)
             && iommu.size.is_multiple_of(PAGE_SIZE)
             && iommu.address.checked_add(iommu.size).is_some_and(|end| end <= direct_map::END.get())
             && iommu.size <= IOMMU_MAX
     });
     // Looked at only where the addresses make sense.
-    let apart = || {
-        launch_info::iommu_pages()
-            .all(|page| !launch_info::is_own(page) && !report.contains(&page.get()))
-    };
-    if counts
-        && places
-        && ports
-        && devices
-        && iommus
-        && apart()
-        && info.x2apic <= 1
-        && info.tsc_khz > 0
-    {
+    let iommus = iommus && launch_info::iommu_pages().all(apart);
+    if counts && places && ports && devices && iommus && info.x2apic <= 1 && info.tsc_khz > 0 {
         Ok(())
     } else {
         Err(LaunchError::BadInfo)

@@ -53,14 +53,14 @@ pub fn hpets() -> impl Iterator<Item = PhysAddr> {
     get().hpets.iter().map(|page| PhysAddr::new(*page)).filter(|page| page.get() != 0)
 }
 
-/// The IOMMUs, with the index of each.
-pub fn iommus() -> impl Iterator<Item = (usize, Iommu)> {
-    get().iommus.iter().copied().enumerate().filter(|(_, iommu)| iommu.size != 0)
+/// The IOMMUs.
+pub fn iommus() -> impl Iterator<Item = Iommu> {
+    get().iommus.iter().copied().filter(|iommu| iommu.size != 0)
 }
 
 /// The pages of IOMMUs, none of which Linux reaches.
 pub fn iommu_pages() -> impl Iterator<Item = PhysAddr> {
-    iommus().flat_map(|(_, iommu)| {
+    iommus().flat_map(|iommu| {
         (0..iommu.size)
             .step_by(PAGE_SIZE as usize)
             .map(move |offset| PhysAddr::new(iommu.address + offset))

@@ -25,7 +25,7 @@ use crate::direct_map::{self, AnyBits};
 use crate::frames::{Frames, Owned};
 use crate::hpet::Hpets;
 use crate::io_apic::IoApics;
-use crate::iommu::{Iommus, Written};
+use crate::iommu::{Iommus, Owns, Written};
 use crate::local::Local;
 use crate::{cell, launch_info, processor, report};
 
@@ -194,10 +194,17 @@ impl Ownership {
         }
     }
 
+    /// The IOMMUs, and who tells which memory Linux has.
+    fn iommus(&mut self) -> Option<(&mut Iommus, impl Owns)> {
+        let Self { frames, root: Some(root), iommus, .. } = self else { return None };
+        let (frames, root) = (&*frames, &*root);
+        Some((iommus, move |address, size| root.owns(frames, address, size)))
+    }
+
     /// Takes the IOMMUs over that Linux uses.
     pub fn take_iommus(&mut self, cpus: &impl Cpus) {
-        let Self { frames, root: Some(root), iommus, .. } = self else { return };
-        iommus.take(cpus, |address, size| root.owns(frames, address, size));
+        let Some((iommus, owns)) = self.iommus() else { return };
+        iommus.take(cpus, owns);
     }
 
     /// Tells whether an IOMMU is taken over.
@@ -207,29 +214,27 @@ impl Ownership {
 
     /// Gives the IOMMUs back. No CPU of Linux runs meanwhile.
     pub fn give_iommus_back(&mut self) {
-        let Self { frames, root: Some(root), iommus, .. } = self else { return };
-        iommus.give_back(|address, size| root.owns(frames, address, size));
+        let Some((iommus, owns)) = self.iommus() else { return };
+        iommus.give_back(owns);
     }
 
     /// Has IOMMUs interrupt nobody in Linux's name but whom they may, after CPUs changed their
     /// owner.
     pub fn check_iommus(&mut self, cpus: &impl Cpus) {
-        let Self { frames, root: Some(root), iommus, .. } = self else { return };
-        iommus.owners_changed(cpus, |address, size| root.owns(frames, address, size));
+        let Some((iommus, owns)) = self.iommus() else { return };
+        iommus.owners_changed(cpus, owns);
     }
 
     /// Reads 32 bits of the registers of an IOMMU for Linux; `address` is aligned.
     pub fn read_iommu(&mut self, address: GuestAddr) -> u32 {
-        let Self { frames, root: Some(root), iommus, .. } = self else { return !0 };
-        iommus.read(address, |address, size| root.owns(frames, address, size))
+        let Some((iommus, owns)) = self.iommus() else { return !0 };
+        iommus.read(address, owns)
     }
 
     /// Carries out a write of Linux to 32 bits of the registers of an IOMMU; `address` is aligned.
     pub fn write_iommu(&mut self, address: GuestAddr, value: u32, cpus: &impl Cpus) -> Written {
-        let Self { frames, root: Some(root), iommus, .. } = self else {
-            return Written::default();
-        };
-        iommus.write(address, value, cpus, |address, size| root.owns(frames, address, size))
+        let Some((iommus, owns)) = self.iommus() else { return Written::default() };
+        iommus.write(address, value, cpus, owns)
     }
 
     /// Makes a cell without memory.
