@@ -174,15 +174,17 @@ impl Machine {
 
     /// Returns whether Linux uses an IOMMU.
     pub fn has_iommu(&self) -> bool {
-        let units = fs::read_dir(self.path("/sys/class/iommu"));
-        units.is_ok_and(|mut units| units.next().is_some())
+        self.iommus().next().is_some()
     }
 
     /// Tells whether one of them is of Intel's kind.
     pub fn has_vtd(&self) -> bool {
-        let units = fs::read_dir(self.path("/sys/class/iommu"));
-        let mut names = units.into_iter().flatten().flatten().map(|unit| unit.file_name());
-        names.any(|name| name.to_string_lossy().starts_with("dmar"))
+        self.iommus().any(|unit| unit.file_name().to_string_lossy().starts_with("dmar"))
+    }
+
+    /// Returns the IOMMUs that Linux uses.
+    fn iommus(&self) -> impl Iterator<Item = fs::DirEntry> {
+        fs::read_dir(self.path("/sys/class/iommu")).into_iter().flatten().flatten()
     }
 
     /// Tells whether Linux has interrupts remapped.

@@ -117,7 +117,7 @@ impl Up {
             }
             done
         });
-        let report = device.report(ASKED);
+        let done = done.and_then(|()| device.report(ASKED));
         // Everything is undone before the failure is reported.
         drop(device);
         if let (Err(failure), Some(signal)) = (&done, interruption.signal()) {
@@ -125,10 +125,10 @@ impl Up {
             // The shell has to see that the signal ended the command.
             let _ = signal_hook::low_level::emulate_default_handler(signal);
         }
-        done?;
+        let report = done?;
         open_to_group(&machine);
         step(&format!("{} and {} are the real-time realm", self.cpus.named(), self.memory));
-        step(&Confinement::of(&machine, &report?).line());
+        step(&Confinement::of(&machine, &report).line());
         if self.locked {
             locked::tell(&machine);
         }

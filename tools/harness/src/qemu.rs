@@ -69,6 +69,11 @@ impl Machine<'_> {
         self.sockets.join("monitor")
     }
 
+    /// The file of the scratch disk, [`DISK_SIZE`] bytes.
+    pub fn disk(&self) -> PathBuf {
+        self.sockets.join("disk")
+    }
+
     /// The command that starts the machine. It ends together with the thread
     /// that starts it.
     pub fn command(&self) -> Command {
@@ -164,6 +169,17 @@ impl Machine<'_> {
         command.args(["-mon", "chardev=monitor,mode=control"]);
     }
 
+    /// An empty NVMe disk, and two cards on one wire.
+    fn add_devices(&self, command: &mut Command) {
+        let drive = "if=none,id=disk,format=raw,cache=unsafe,file=";
+        command.arg("-drive").arg(with_path(drive, &self.disk()));
+        command.args(["-device", "nvme,drive=disk,serial=disk"]);
+        for card in ["first", "second"] {
+            command.arg("-netdev").arg(format!("hubport,id={card},hubid=0"));
+            command.arg("-device").arg(format!("e1000e,netdev={card}"));
+        }
+    }
+
     fn add_drives(&self, command: &mut Command) {
         for (number, layer) in self.layers.iter().enumerate() {
             let drive = format!("if=none,id=layer{number},format=raw,read-only=on,file=");
@@ -176,27 +192,6 @@ impl Machine<'_> {
             let fsdev = "local,id=share,security_model=none,multidevs=remap,path=";
             command.arg("-fsdev").arg(with_path(fsdev, folder));
             command.arg("-device").arg(format!("virtio-9p-pci,fsdev=share,mount_tag={SHARE_TAG}"));
-        }
-    }
-}
-
-/// The file of the scratch disk among the sockets.
-const DISK: &str = "disk";
-
-impl Machine<'_> {
-    /// The file of the scratch disk, [`DISK_SIZE`] bytes.
-    pub fn disk(&self) -> PathBuf {
-        self.sockets.join(DISK)
-    }
-
-    /// An empty NVMe disk, and two cards on one wire.
-    fn add_devices(&self, command: &mut Command) {
-        let drive = "if=none,id=disk,format=raw,cache=unsafe,file=";
-        command.arg("-drive").arg(with_path(drive, &self.disk()));
-        command.args(["-device", "nvme,drive=disk,serial=disk"]);
-        for card in ["first", "second"] {
-            command.arg("-netdev").arg(format!("hubport,id={card},hubid=0"));
-            command.arg("-device").arg(format!("e1000e,netdev={card}"));
         }
     }
 }
