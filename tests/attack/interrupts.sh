@@ -26,8 +26,6 @@ write_clock() { attack outb 0x70 "$1" >/dev/null && attack outb 0x71 "$2" >/dev/
 redirect() { attack redirect $pin "$1" "${2:-0}" >/dev/null; }
 # is_masked ENTRY
 is_masked() { (($1 >> 16 & 1)); }
-# CPU 3 has handled so many.
-nmis() { awk '/^ *NMI:/ { print $5 }' /proc/interrupts; }
 # refused ENTRY [OFFSET]: tries it.
 refused() {
 	redirect "$@"
@@ -42,26 +40,26 @@ interrupt() {
 	done
 }
 
-apic=$(awk -F: '/^processor/ { cpu = $2 + 0 } /^apicid/ && cpu == 3 { print $2 + 0 }' /proc/cpuinfo)
+apic=$(apic_id 3)
 attacker || exit 1
 nmi=0x400
 [ "$(attack message 2 $nmi)" -ge 1 ] || fail 'no store to the window interrupts a CPU without the hypervisor'
 entry=$(attack redirect $pin)
 enabled=$(read_clock $B)
 attack message 3 $nmi >/dev/null
-before=$(nmis)
+before=$(nmi_count 3)
 attack device 3 $nmi >/dev/null || fail 'no device sends a message'
-await '[ "$(nmis)" -gt "$before" ]' || fail 'no message of a device interrupts a CPU'
-before=$(nmis)
+await '[ "$(nmi_count 3)" -gt "$before" ]' || fail 'no message of a device interrupts a CPU'
+before=$(nmi_count 3)
 write_clock $B $((enabled | 0x40))
 redirect $((apic << 56 | nmi))
 interrupt
-[ "$(nmis)" -gt "$before" ] || fail 'no entry of the I/O APIC interrupts a CPU'
+[ "$(nmi_count 3)" -gt "$before" ] || fail 'no entry of the I/O APIC interrupts a CPU'
 
-before=$(nmis)
+before=$(nmi_count 3)
 window=$((0xfee00000 | apic << 12))
 [ "$(attack timer $comparator $window $nmi)" = 1 ] || fail 'no timer sends messages'
-[ "$(nmis)" -gt "$before" ] || fail 'no message of a timer interrupts a CPU'
+[ "$(nmi_count 3)" -gt "$before" ] || fail 'no message of a timer interrupts a CPU'
 
 # Linux has these wait for ever. The hypervisor meets them when it takes the CPU.
 for vector in {1..31}; do
@@ -89,7 +87,6 @@ crtos log | grep -q 'root: touches memory that it does not have' || fail 'the hy
 
 # Fixed, to the one of the lowest priority, SMI, NMI, INIT and its end, start-up. Who carries one of
 # the last four out has the CPU exit by an NMI.
-there() { timeout 60 crtos run -- echo there; }
 exits() { crtos stats --json | jq '.cpus[] | select(.cpu == 3) | .exits.nmi'; }
 before=$(exits)
 for command in 0x4061 0x4162 0x4200 0x4400 0xc500 0x8500 0x4608; do

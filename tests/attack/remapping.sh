@@ -18,14 +18,12 @@ logical=$((1 << 2))
 
 # remapped LOW: a device's message by an entry of that low half; everybody may use the entry.
 remapped() { attack remapped $index "$1" 0 >/dev/null || fail "no message by $(printf %#x "$1")"; }
-# CPU 3 has handled so many.
-nmis() { awk '/^ *NMI:/ { print $5 }' /proc/interrupts; }
-# reaches: whether an NMI by an entry, and one by the unit's own message, reach CPU 3
+# reaches: whether an NMI by an entry reaches CPU 3
 reaches() {
 	local before
-	before=$(nmis)
+	before=$(nmi_count 3)
 	remapped $((present | nmi | apic << 32))
-	[ "$(nmis)" -gt "$before" ] || return
+	[ "$(nmi_count 3)" -gt "$before" ]
 }
 # report_faults ADDRESS DATA: has the unit report faults by that message, and makes one.
 report_faults() {
@@ -40,16 +38,18 @@ report_faults() {
 	attack unit $((0x22c)) $((1 << 31)) >/dev/null
 	attack unit $((0x34)) 1 >/dev/null
 }
-apic=$(awk -F: '/^processor/ { cpu = $2 + 0 } /^apicid/ && cpu == 3 { print $2 + 0 }' /proc/cpuinfo)
+apic=$(apic_id 3)
 window=$((0xfee00000 | apic << 12))
 attacker || exit 1
 # Whoever gets them expects NMIs.
 attack message 3 $((0x400)) >/dev/null
-for register in 0x38 0x3c 0x40 0x44; do event+=("$(attack unit $((register)))"); done
+# Of the message for faults; the one that turns it on comes last.
+message=($((0x3c)) $((0x40)) $((0x44)) $((0x38)))
+for register in "${message[@]}"; do event+=("$(attack unit "$register")"); done
 reaches || fail 'without the hypervisor no entry interrupts a CPU'
-before=$(nmis)
+before=$(nmi_count 3)
 report_faults $window $((0x400))
-[ "$(nmis)" -gt "$before" ] || fail 'without the hypervisor no message of the unit interrupts a CPU'
+[ "$(nmi_count 3)" -gt "$before" ] || fail 'without the hypervisor no message of the unit interrupts a CPU'
 # But for head and tail of the queue, which move.
 registers() {
 	local offset
@@ -70,7 +70,6 @@ program=$!
 dmesg --clear
 exits() { crtos stats --json | jq '.cpus[] | select(.cpu == 3) | .exits.nmi'; }
 refusals() { crtos stats --json | jq '.hypervisor.iommu_refusals'; }
-there() { timeout 60 crtos run -- echo there; }
 [ "$(there)" = there ] || fail 'the realm does not run'
 before=$(exits) refused=$(refusals) tried=0
 cluster=$((apic >> 4 << 16 | 1 << (apic & 15)))
@@ -101,12 +100,10 @@ crtos log | grep 'interrupt .* that nobody asked for' && fail 'an interrupt come
 [ $(($(refusals) - refused)) -ge $tried ] || fail "of $tried $(refusals) are refused, $refused before"
 crtos log | grep -q 'interrupt of a device refused' || fail 'the hypervisor does not tell'
 goes_on $program 'forged entries'
-for ((number = 0; number < 4; number++)); do
-	registers=(0x3c 0x40 0x44 0x38)
-	values=("${event[1]}" "${event[2]}" "${event[3]}" "${event[0]}")
-	attack unit $((registers[number])) $((values[number])) >/dev/null
+for number in "${!message[@]}"; do
+	attack unit "${message[number]}" $((event[number])) >/dev/null
 done
-# Whatever else Linux does to the unit: off, other tables, no queue, then as before.
+# Linux turns remapping off and on, and has interrupts of the old format pass, and not.
 status=$(attack unit $((0x1c)))
 for command in $((status & ~(1 << 25))) $((status)) $((status | 1 << 23)) $((status)); do
 	attack unit $((0x18)) $((command & 0x86800000)) >/dev/null

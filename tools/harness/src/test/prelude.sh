@@ -50,6 +50,19 @@ attacker() { insmod "/usr/lib/crtos-tests/attack/$(uname -r)/attack.ko"; }
 # attack COMMAND...: what that module answers.
 attack() { echo "$*" >/sys/kernel/debug/attack && cat /sys/kernel/debug/attack; }
 
+# apic_id CPU: the id of its local APIC.
+apic_id() {
+	awk -F: -v wanted="$1" '
+		/^processor/ { cpu = $2 + 0 }
+		/^apicid/ && cpu == wanted { print $2 + 0 }' /proc/cpuinfo
+}
+
+# nmi_count CPU: how many NMIs it has handled.
+nmi_count() { awk -v column=$(($1 + 2)) '/^ *NMI:/ { print $column }' /proc/interrupts; }
+
+# there: says so in the realm.
+there() { timeout 60 crtos run -- echo there; }
+
 # hypercall EXPECTED CALL ARGUMENTS...: Linux makes a call of the hypervisor; the script's `fail` is
 # told if it answers something else.
 hypercall() {
