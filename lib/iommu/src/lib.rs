@@ -11,6 +11,7 @@
 //! | [`interrupt`] | interrupts that devices ask for, and whom they may reach |
 //! | [`attachment`] | how the addresses of a device are translated |
 //! | [`tables`] | page tables, and the memory that they may map |
+//! | [`copies`] | copies of Linux's tables, which change with them |
 //! | [`effect`] | what a command of Linux means for the copies |
 //! | [`vtd`] | Intel's VT-d |
 //! | [`amd`] | AMD-Vi |
@@ -25,6 +26,7 @@
 pub mod acpi;
 pub mod amd;
 pub mod attachment;
+pub mod copies;
 pub mod effect;
 pub mod interrupt;
 pub mod tables;

@@ -23,7 +23,7 @@ pub trait Memory {
 }
 
 /// What a device may do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Rights {
     /// Read.
     pub read: bool,

@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A unit that was taken over from a running Linux, and is driven for it.
 //!
-//! The unit has a queue and an interrupt-remapping table of the hypervisor's. The table holds
-//! checked copies of Linux's entries; a command of Linux's queue says which entry to look at again.
-//! Other commands are passed on: of the translation of addresses all tables are Linux's own.
+//! The unit has a queue and tables of the hypervisor's. The interrupt-remapping table holds checked
+//! copies of Linux's entries; a command of Linux's queue says which entry to look at again. The
+//! tables that translate addresses are [`Copies`] of Linux's, which change with them, so commands
+//! about these are passed on. In scalable mode they are Linux's own.
 //!
 //! Linux's accesses to the registers end here. What the unit does for Linux it does before the
 //! access ends, so that Linux never waits for more than it would without the hypervisor.
 
 use crtos_partition::address::PhysAddr;
 
+use super::context::{Kind, Legacy};
 use super::irte;
 use super::queue::{Mode, descriptor_size};
 use super::registers::{
@@ -18,8 +20,10 @@ use super::registers::{
     PAGE_REQUEST_HEAD, PAGE_REQUEST_STATUS, QUEUE_ADDRESS, QUEUE_HEAD, QUEUE_TAIL, REMAPPING_TABLE,
     ROOT_TABLE, STATUS, event, fault, global, queue, remapping, root,
 };
+use crate::copies::{self, Copies, Top};
 use crate::effect::{Effect, Store};
 use crate::interrupt::{Cpus, Interrupt, Refused};
+use crate::tables::order_of_level;
 
 /// Bytes of memory that the hypervisor needs for a unit, in one piece that begins a page.
 pub const OWN_SIZE: u64 = STATUS_WORD + PAGE;
@@ -54,6 +58,8 @@ pub trait Machine {
     fn read_linux(&self, address: PhysAddr, words: &mut [u64]) -> bool;
     /// Writes words in the same way.
     fn write_linux(&mut self, address: PhysAddr, words: &[u64]) -> bool;
+    /// What copies of Linux's tables take of it.
+    fn memory(&mut self) -> &mut impl copies::Memory;
     /// Carries out a store of the unit for Linux; not if Linux does not have that memory.
     fn store(&mut self, store: &Store);
     /// Where the [`OWN_SIZE`] bytes lie.
@@ -109,12 +115,17 @@ const QUEUE_OFFSET: u64 = 0x7_fff0;
 const ADDRESS: u64 = !0xfff;
 /// States of the unit that are the hypervisor's; Linux has its own of them.
 const OWN_STATES: u32 = global::QUEUE | global::REMAPPING | global::COMPATIBILITY;
+/// These and, where the tables that translate are copies, this one.
+const TRANSLATION: u32 = global::TRANSLATION;
 
 /// The registers as Linux sees them, where that is not what the unit has.
 #[derive(Clone, Copy, Debug)]
 struct Linux {
-    /// Those of [`OWN_STATES`] that are on.
+    /// Those that are the hypervisor's and that Linux has on.
     states: u32,
+    /// The root table as it is written, and as it was when it was last set.
+    root: u64,
+    root_in_use: u64,
     queue_address: u64,
     head: u64,
     tail: u64,
@@ -134,6 +145,8 @@ pub struct Unit {
     /// The CPUs are in x2APIC mode.
     x2apic: bool,
     linux: Linux,
+    /// The copy of what Linux translates by; `None` if the unit has Linux's own tables.
+    root: Option<PhysAddr>,
     /// Index of the place in the queue for the next command.
     tail: u64,
     /// What the status word says when all commands are done.
@@ -180,9 +193,14 @@ fn half(register: u64, high: bool) -> u32 {
 }
 
 impl Unit {
-    /// Takes a unit over that Linux uses for interrupts. No access of Linux to it is under way, or
-    /// begins meanwhile. `x2apic` says that the CPUs are in x2APIC mode.
-    pub fn take(machine: &mut impl Machine, cpus: &impl Cpus, x2apic: bool) -> Result<Self, Unfit> {
+    /// Takes a unit over that Linux uses for interrupts. No CPU of Linux runs meanwhile. `x2apic`
+    /// says that the CPUs are in x2APIC mode.
+    pub fn take(
+        machine: &mut impl Machine,
+        copies: &mut Copies<Legacy>,
+        cpus: &impl Cpus,
+        x2apic: bool,
+    ) -> Result<Self, Unfit> {
         let capability = Capability(read_long(machine, CAPABILITY));
         let extended = ExtendedCapability(read_long(machine, EXTENDED_CAPABILITY));
         let able = extended.has_queue() && extended.remaps_interrupts();
@@ -207,24 +225,31 @@ impl Unit {
             extended,
             x2apic,
             linux: Linux::of(machine),
+            root: None,
             tail: 0,
             sequence: 0,
             refused: 0,
         };
-        if unit.begin(machine, cpus) {
+        if unit.begin(machine, copies, cpus) {
             return Ok(unit);
         }
-        unit.give_back(machine);
+        unit.give_back(machine, copies);
         Err(Unfit::Stuck)
     }
 
-    fn begin(&mut self, machine: &mut impl Machine, cpus: &impl Cpus) -> bool {
+    fn begin(
+        &mut self,
+        machine: &mut impl Machine,
+        copies: &mut Copies<Legacy>,
+        cpus: &impl Cpus,
+    ) -> bool {
         let wide = if self.is_wide() { queue::WIDE } else { 0 };
         let address = machine.own().get() + OWN_QUEUE;
         command(machine, global::QUEUE, false)
             && start_queue(machine, address | wide)
             && self.set_table(machine, cpus)
             && command(machine, global::COMPATIBILITY, false)
+            && self.take_addresses(machine, copies)
             && {
                 // Whatever was under way is done after this.
                 self.send(machine, [descriptor::CONTEXTS, 0, 0, 0]);
@@ -237,14 +262,96 @@ impl Unit {
             }
     }
 
+    /// Gives the unit copies of what Linux translates by, if there can be any; false if it does not
+    /// do what it is told.
+    fn take_addresses(&mut self, machine: &mut impl Machine, copies: &mut Copies<Legacy>) -> bool {
+        let end = copies::Memory::end(machine.memory());
+        let fits = |levels: &u8| {
+            self.capability.has_levels(*levels) && end <= 1 << order_of_level(levels + 1)
+        };
+        if copies.is_empty()
+            && let Some(levels) = (3..=5).find(fits)
+        {
+            copies.set_levels(levels);
+        }
+        if self.is_scalable(machine) || !fits(&copies.levels()) {
+            return true;
+        }
+        self.linux.states |= machine.read(STATUS) & TRANSLATION;
+        let top = self.top(machine);
+        let Some(copy) = copies.refer(machine.memory(), top) else {
+            self.linux.states &= !TRANSLATION;
+            return true;
+        };
+        self.set_root(machine, copy)
+    }
+
+    /// What Linux translates by.
+    fn top(&self, machine: &impl Machine) -> Top<Kind> {
+        let (states, root) = (self.linux.states, self.linux.root_in_use);
+        let page = PhysAddr::new(root & ADDRESS);
+        if states & TRANSLATION == 0 {
+            Top::Untranslated(Kind::Root)
+        } else if mode(root) == root::LEGACY && machine.read_linux(page, &mut [0]) {
+            Top::Table(page, Kind::Root)
+        } else {
+            Top::Blocked(Kind::Root)
+        }
+    }
+
+    /// Gives the unit another copy, of what Linux translates by now.
+    fn change_root(&mut self, machine: &mut impl Machine, copies: &mut Copies<Legacy>) -> bool {
+        let top = self.top(machine);
+        let mut find = |top| copies.refer(machine.memory(), top);
+        // Without memory for either the old one stays.
+        let Some(copy) = find(top).or_else(|| find(Top::Blocked(Kind::Root))) else { return true };
+        let old = self.root;
+        let done = self.set_root(machine, copy);
+        if let Some(old) = old {
+            copies.forget(machine.memory(), old);
+        }
+        done
+    }
+
+    /// Has the unit translate by the tables at `copy`.
+    fn set_root(&mut self, machine: &mut impl Machine, copy: PhysAddr) -> bool {
+        self.root = Some(copy);
+        write_long(machine, ROOT_TABLE, copy.get());
+        let mut done = command(machine, global::ROOT_TABLE, true);
+        done &= machine.read(STATUS) & TRANSLATION != 0 || command(machine, TRANSLATION, true);
+        done && self.forget_translations(machine)
+    }
+
+    /// Has the unit forget what it cached of tables that translate addresses; false if it does not
+    /// do what it is told.
+    pub fn forget_translations(&mut self, machine: &mut impl Machine) -> bool {
+        self.send(machine, [descriptor::CONTEXTS, 0, 0, 0]);
+        self.send(machine, [descriptor::MAPPINGS, 0, 0, 0]);
+        self.finish(machine)
+    }
+
+    /// Tells whether devices reach memory by copies of Linux's tables only.
+    pub fn confines_addresses(&self) -> bool {
+        self.root.is_some()
+    }
+
     /// Gives the unit back as Linux believes it to be; false if it does not do what it is told. No
     /// CPU of Linux runs meanwhile.
-    pub fn give_back(&mut self, machine: &mut impl Machine) -> bool {
+    pub fn give_back(&mut self, machine: &mut impl Machine, copies: &mut Copies<Legacy>) -> bool {
         let linux = self.linux;
         // The same results, from Linux's newest entries.
         write_long(machine, REMAPPING_TABLE, linux.table_in_use);
         let mut done = command(machine, global::REMAPPING_TABLE, true);
         done &= self.forget_interrupts(machine);
+        if let Some(copy) = self.root.take() {
+            write_long(machine, ROOT_TABLE, linux.root_in_use);
+            done &= command(machine, global::ROOT_TABLE, true);
+            let on = linux.states & TRANSLATION != 0;
+            done &= on || command(machine, TRANSLATION, false);
+            done &= self.forget_translations(machine);
+            write_long(machine, ROOT_TABLE, linux.root);
+            copies.forget(machine.memory(), copy);
+        }
         for state in [global::REMAPPING, global::COMPATIBILITY] {
             done &= linux.states & state == machine.read(STATUS) & state
                 || command(machine, state, linux.states & state != 0);
@@ -325,7 +432,8 @@ impl Unit {
             };
         }
         match (offset, register) {
-            (STATUS, _) => machine.read(offset) & !OWN_STATES | linux.states,
+            (STATUS, _) => machine.read(offset) & !self.own_states() | linux.states,
+            (_, ROOT_TABLE) if self.root.is_some() => half(linux.root, high),
             (FAULT_STATUS, _) => machine.read(offset) & !QUEUE_ERRORS | linux.errors,
             (_, QUEUE_HEAD) => half(linux.head, high),
             (_, QUEUE_TAIL) => half(linux.tail, high),
@@ -336,10 +444,12 @@ impl Unit {
         }
     }
 
-    /// Carries out a write of Linux to the 32 bits at `offset`, a multiple of 4.
+    /// Carries out a write of Linux to the 32 bits at `offset`, a multiple of 4. No CPU of Linux
+    /// runs meanwhile if [`changes_tables`] says so.
     pub fn write(
         &mut self,
         machine: &mut impl Machine,
+        copies: &mut Copies<Legacy>,
         cpus: &impl Cpus,
         offset: u64,
         value: u32,
@@ -357,7 +467,7 @@ impl Unit {
             return Progress::Done;
         }
         let done = match (offset, register) {
-            (COMMAND, _) => self.carry_out_global(machine, cpus, value),
+            (COMMAND, _) => self.carry_out_global(machine, copies, cpus, value),
             (FAULT_STATUS, _) => {
                 self.linux.errors &= !value;
                 machine.write(offset, value & !QUEUE_ERRORS);
@@ -374,6 +484,10 @@ impl Unit {
             }
             (_, REMAPPING_TABLE) => {
                 set_half(&mut self.linux.table, high, value);
+                true
+            }
+            (_, ROOT_TABLE) if self.root.is_some() => {
+                set_half(&mut self.linux.root, high, value);
                 true
             }
             (COMPLETION_STATUS | PAGE_REQUEST_HEAD | PAGE_REQUEST_STATUS, _) | (_, ROOT_TABLE) => {
@@ -402,10 +516,11 @@ impl Unit {
     fn carry_out_global(
         &mut self,
         machine: &mut impl Machine,
+        copies: &mut Copies<Legacy>,
         cpus: &impl Cpus,
         value: u32,
     ) -> bool {
-        let changed = (value ^ self.linux.states) & OWN_STATES;
+        let changed = (value ^ self.linux.states) & self.own_states();
         self.linux.states ^= changed;
         if changed & global::QUEUE != 0 {
             (self.linux.head, self.linux.tail) = (0, 0);
@@ -415,11 +530,20 @@ impl Unit {
             self.linux.table_in_use = self.linux.table;
             done &= self.set_table(machine, cpus);
         }
+        if self.root.is_some() {
+            if value & global::ROOT_TABLE != 0 {
+                self.linux.root_in_use = self.linux.root;
+            }
+            if value & global::ROOT_TABLE != 0 || changed & TRANSLATION != 0 {
+                done &= self.change_root(machine, copies);
+            }
+            return done;
+        }
         if value & global::ROOT_TABLE != 0 {
             done &= command(machine, global::ROOT_TABLE, true);
         }
-        if (value ^ machine.read(STATUS)) & global::TRANSLATION != 0 {
-            done &= command(machine, global::TRANSLATION, value & global::TRANSLATION != 0);
+        if (value ^ machine.read(STATUS)) & TRANSLATION != 0 {
+            done &= command(machine, TRANSLATION, value & TRANSLATION != 0);
         }
         done
     }
@@ -496,7 +620,9 @@ impl Unit {
                 self.copy(machine, cpus, u64::from(*range.start())..u64::from(*range.end()) + 1);
                 self.send(machine, raw);
             }
-            // The tables that these are about are Linux's own.
+            // A copy lets no device keep translations.
+            Effect::ToDevice(_) if self.root.is_some() => (),
+            // The tables that these are about are Linux's own, or have changed with them.
             _ => self.send(machine, raw),
         }
         Some((head + size) % end)
@@ -588,7 +714,12 @@ impl Unit {
     }
 
     fn is_scalable(&self, machine: &mut impl Machine) -> bool {
-        read_long(machine, ROOT_TABLE) >> root::MODE_SHIFT & 3 == root::SCALABLE
+        mode(read_long(machine, ROOT_TABLE)) == root::SCALABLE
+    }
+
+    /// States of the unit that are the hypervisor's.
+    fn own_states(&self) -> u32 {
+        OWN_STATES | if self.root.is_some() { TRANSLATION } else { 0 }
     }
 
     /// Puts a command into the hypervisor's queue.
@@ -629,8 +760,11 @@ impl Linux {
             upper: machine.read(registers + 12),
         });
         let tail = read_long(machine, QUEUE_TAIL) & QUEUE_OFFSET;
+        let root = read_long(machine, ROOT_TABLE);
         Self {
             states: machine.read(STATUS) & OWN_STATES,
+            root,
+            root_in_use: root,
             queue_address: read_long(machine, QUEUE_ADDRESS),
             head: tail,
             tail,
@@ -667,6 +801,17 @@ impl Event {
     }
 }
 
+/// Tells whether a write of Linux to the register at `offset` may change the tables by which it
+/// translates addresses, so that copies of them are made.
+pub fn changes_tables(offset: u64) -> bool {
+    offset == COMMAND
+}
+
+/// The mode of a root table.
+fn mode(root: u64) -> u64 {
+    root >> root::MODE_SHIFT & 3
+}
+
 /// Turns the queue on at this address, empty; false if the unit does not in time.
 fn start_queue(machine: &mut impl Machine, address: u64) -> bool {
     write_long(machine, QUEUE_TAIL, 0);
@@ -684,6 +829,7 @@ fn event_at(offset: u64) -> Option<(usize, u64)> {
 mod tests {
     use super::*;
     use crate::interrupt::tests::{Cells, agrees, cells};
+    use crate::tables::Rights;
     use crate::vtd::irte::Irte;
     use proptest::prelude::*;
     use std::collections::BTreeMap;
@@ -700,6 +846,10 @@ mod tests {
     /// A unit and the machine's memory.
     #[derive(Clone, Default)]
     struct Model {
+        /// Tables that translate addresses, and copies of them.
+        tables: copies::tests::Model,
+        /// The root table in use.
+        root: u64,
         registers: BTreeMap<u64, u32>,
         memory: BTreeMap<u64, u64>,
         /// What the hypervisor has of it.
@@ -789,9 +939,22 @@ mod tests {
             if value & global::REMAPPING_TABLE != 0 {
                 self.table = self.register(REMAPPING_TABLE);
             }
+            if value & global::ROOT_TABLE != 0 {
+                self.root = self.register(ROOT_TABLE);
+            }
             status |= value & (global::REMAPPING_TABLE | global::ROOT_TABLE);
             self.registers.insert(STATUS, status);
             self.run_queue();
+        }
+
+        /// Where a device gets to.
+        fn translate(&self, device: u16, input: u64) -> Option<(u64, Rights)> {
+            let top = match self.register(COMMAND) >> 32 & u64::from(TRANSLATION) != 0 {
+                true if mode(self.root) != root::LEGACY => Top::Blocked(Kind::Root),
+                true => Top::Table(PhysAddr::new(self.root & ADDRESS), Kind::Root),
+                false => Top::Untranslated(Kind::Root),
+            };
+            self.tables.walk(top, device, input)
         }
 
         /// What a message with this number raises.
@@ -866,6 +1029,10 @@ mod tests {
             }
         }
 
+        fn memory(&mut self) -> &mut impl copies::Memory {
+            &mut self.tables
+        }
+
         fn own(&self) -> PhysAddr {
             PhysAddr::new(OWN)
         }
@@ -896,6 +1063,12 @@ mod tests {
         Table,
         /// Clears errors of the queue behind the command.
         Clear,
+        /// Sets another root table.
+        Root(u64),
+        /// Turns translation on or off.
+        Translation,
+        /// Changes a word of a table that translates.
+        Store(u64, u64),
     }
 
     fn entry() -> impl Strategy<Value = u128> {
@@ -930,13 +1103,18 @@ mod tests {
             2 => (event, message).prop_map(|(offset, value)| Step::Register(offset, value)),
             1 => Just(Step::Table),
             1 => Just(Step::Clear),
+            1 => prop::sample::select(vec![0u64, 0x6000, 0x400, 0xc00, 0x7_0000_0000])
+                .prop_map(Step::Root),
+            1 => Just(Step::Translation),
+            4 => copies::tests::store().prop_map(|(place, value)| Step::Store(place, value)),
         ]
     }
 
     /// A machine whose Linux uses the unit, with its tail somewhere.
     fn booted(extended: bool, tail: u64) -> Model {
         let own = vec![0; OWN_SIZE as usize / 8];
-        let mut model = Model { own, ..Model::default() };
+        let tables = copies::tests::booted();
+        let mut model = Model { own, tables, ..Model::default() };
         for (offset, value) in
             [(CAPABILITY, 0x00d2_008c_222f_0606), (EXTENDED_CAPABILITY, 0x00f0_0f5au64)]
         {
@@ -948,6 +1126,7 @@ mod tests {
         assert!(command(&mut model, global::REMAPPING_TABLE, true));
         assert!(start_queue(&mut model, LINUX_QUEUE));
         assert!(command(&mut model, global::REMAPPING, true));
+        assert!(command(&mut model, global::ROOT_TABLE, true));
         assert!(command(&mut model, global::TRANSLATION, true));
         for event in EVENTS {
             model.write(event, event::MASKED);
@@ -964,6 +1143,7 @@ mod tests {
     struct Driver {
         model: Model,
         unit: Option<Unit>,
+        copies: Box<Copies<Legacy>>,
         cells: Cells,
         waits: u64,
     }
@@ -980,9 +1160,14 @@ mod tests {
             let Some(unit) = &mut self.unit else { return self.model.write(offset, value) };
             let mut progress = Progress::More;
             while progress == Progress::More {
-                progress = unit.write(&mut self.model, &self.cells, offset, value);
+                progress =
+                    unit.write(&mut self.model, &mut self.copies, &self.cells, offset, value);
             }
             assert_eq!(progress, Progress::Done);
+            if self.copies.has_unused() {
+                assert!(unit.forget_translations(&mut self.model));
+                self.copies.collect(&mut self.model.tables);
+            }
         }
 
         fn read_all(&mut self) -> Vec<u32> {
@@ -1028,6 +1213,22 @@ mod tests {
                         .write_linux(PhysAddr::new(LINUX_QUEUE + head), &[0x25, LINUX_STATUS]);
                     self.write(FAULT_STATUS, errors);
                 }
+                Step::Root(root) => {
+                    self.write(ROOT_TABLE, root as u32);
+                    self.write(ROOT_TABLE + 4, (root >> 32) as u32);
+                    let states = self.read(STATUS) & global::STATES;
+                    self.write(COMMAND, states | global::ROOT_TABLE);
+                }
+                Step::Translation => {
+                    let states = self.read(STATUS) & global::STATES;
+                    self.write(COMMAND, states ^ TRANSLATION);
+                }
+                Step::Store(place, value) => {
+                    self.model.tables.linux.insert(place, value);
+                    if self.copies.is_watched(PhysAddr::new(place).align_down(PAGE)) {
+                        self.copies.changed(&mut self.model.tables, PhysAddr::new(place));
+                    }
+                }
             }
         }
     }
@@ -1035,12 +1236,17 @@ mod tests {
     /// Two of the same machine, one of whose units is taken over.
     fn both(cells: &Cells, extended: bool, tail: u64) -> (Driver, Driver) {
         let model = booted(extended, tail);
-        let driver = |model, unit| Driver { model, unit, cells: cells.clone(), waits: 0 };
-        let native = driver(model.clone(), None);
+        let driver = |model, unit, copies| {
+            let copies = Box::new(copies);
+            Driver { model, unit, copies, cells: cells.clone(), waits: 0 }
+        };
+        let native = driver(model.clone(), None, Copies::new(4));
         let mut model = model;
-        let unit = Unit::take(&mut model, cells, extended).unwrap();
+        let mut copies = Copies::new(4);
+        let unit = Unit::take(&mut model, &mut copies, cells, extended).unwrap();
+        assert!(unit.confines_addresses());
         model.commands.clear();
-        (native, driver(model, Some(unit)))
+        (native, driver(model, Some(unit), copies))
     }
 
     proptest! {
@@ -1054,6 +1260,7 @@ mod tests {
             extended: bool,
             tail in 0u64..256,
             steps in prop::collection::vec(step(), 0..40),
+            inputs in prop::collection::vec((0u16..2, copies::tests::input()), 4),
         ) {
             let (mut native, mut taken) = both(&cells, extended, tail);
             for step in &steps {
@@ -1061,6 +1268,10 @@ mod tests {
                 taken.do_step(step);
                 prop_assert_eq!(native.read_all(), taken.read_all(), "{:?}", step);
                 prop_assert_eq!(native.model.word(LINUX_STATUS), taken.model.word(LINUX_STATUS));
+                for (device, input) in &inputs {
+                    let found = taken.model.translate(*device, *input);
+                    prop_assert_eq!(found, native.model.translate(*device, *input), "{:?}", step);
+                }
                 for number in 0..ENTRIES {
                     let Some(interrupt) = taken.model.deliver(number) else { continue };
                     prop_assert!(interrupt.check(&cells).is_ok());
@@ -1087,17 +1298,22 @@ mod tests {
                 let expected = sent.filter(|interrupt| interrupt.check(&cells).is_ok());
                 prop_assert_eq!(taken.model.deliver(number), expected);
             }
-            // Those about interrupts are more.
+            // Those about interrupts are more, and when tables change all is forgotten.
             let passed = |driver: &Driver| {
                 let mut commands = driver.model.commands.clone();
-                commands.retain(|[low, _]| low & 0xf != 4);
+                commands.retain(|[low, _]| {
+                    low & 0xf != 4 && ![descriptor::CONTEXTS, descriptor::MAPPINGS].contains(low)
+                });
                 commands
             };
             prop_assert_eq!(passed(&native), passed(&taken));
             // As it was.
             let mut unit = taken.unit.take().unwrap();
             let before = taken.model.memory.clone();
-            prop_assert!(unit.give_back(&mut taken.model));
+            prop_assert!(unit.give_back(&mut taken.model, &mut taken.copies));
+            taken.copies.collect(&mut taken.model.tables);
+            prop_assert!(taken.copies.is_empty());
+            prop_assert!(taken.model.tables.is_left_alone());
             prop_assert_eq!(&before, &taken.model.memory);
             prop_assert_eq!(native.read_all(), taken.read_all());
             native.submit(&[[4, 0]]);
@@ -1105,6 +1321,10 @@ mod tests {
             prop_assert_eq!(native.read_all(), taken.read_all());
             for number in 0..ENTRIES {
                 prop_assert_eq!(taken.model.deliver(number), native.model.deliver(number));
+            }
+            for (device, input) in &inputs {
+                let found = taken.model.translate(*device, *input);
+                prop_assert_eq!(found, native.model.translate(*device, *input));
             }
         }
 
@@ -1120,17 +1340,18 @@ mod tests {
             for (number, entry) in entries {
                 taken.change(number, entry);
             }
-            let Driver { model, unit: Some(unit), .. } = &mut taken else { panic!() };
+            let Driver { model, unit: Some(unit), copies, .. } = &mut taken else { panic!() };
             for (offset, value) in writes {
                 // As often as a CPU would be stopped there.
                 for _ in 0..8 {
-                    if unit.write(model, &cells, offset & !3, value) != Progress::More {
+                    if unit.write(model, copies, &cells, offset & !3, value) != Progress::More {
                         break;
                     }
                 }
                 unit.read(model, offset & !3);
                 let status = model.register(COMMAND) >> 32;
-                let on = u64::from(global::QUEUE | global::REMAPPING);
+                let on = u64::from(global::QUEUE | global::REMAPPING | TRANSLATION);
+                prop_assert!(model.tables.has_frame(model.root));
                 prop_assert_eq!(status & on, on);
                 prop_assert_eq!(status & u64::from(global::COMPATIBILITY), 0);
                 prop_assert_eq!(model.table & ADDRESS, OWN);
@@ -1184,9 +1405,9 @@ mod tests {
     fn many_commands_are_carried_out_in_pieces() {
         let nobody = Cells { cpus: BTreeMap::new(), clustered: false };
         let (_, mut taken) = both(&nobody, true, 0);
-        let Driver { model, unit: Some(unit), .. } = &mut taken else { panic!() };
+        let Driver { model, unit: Some(unit), copies, .. } = &mut taken else { panic!() };
         let mut pieces = 1;
-        while unit.write(model, &nobody, QUEUE_TAIL, 255 * 16) == Progress::More {
+        while unit.write(model, copies, &nobody, QUEUE_TAIL, 255 * 16) == Progress::More {
             pieces += 1;
         }
         assert_eq!(pieces, 4);
@@ -1197,19 +1418,20 @@ mod tests {
     #[test]
     fn a_unit_that_linux_does_not_use_or_that_hangs_stays_with_it() {
         let nobody = Cells { cpus: BTreeMap::new(), clustered: false };
+        let take = |model: &mut Model| Unit::take(model, &mut Copies::new(4), &nobody, true);
         let mut model = booted(true, 5);
         command(&mut model, global::REMAPPING, false);
-        assert_eq!(Unit::take(&mut model, &nobody, true).unwrap_err(), Unfit::Unused);
+        assert_eq!(take(&mut model).unwrap_err(), Unfit::Unused);
         let mut model = booted(true, 5);
         model.registers.insert(FAULT_STATUS, fault::TIME_OUT);
-        assert_eq!(Unit::take(&mut model, &nobody, true).unwrap_err(), Unfit::Broken);
+        assert_eq!(take(&mut model).unwrap_err(), Unfit::Broken);
         let mut model = booted(true, 5);
         model.hangs = true;
         let before = model.registers.clone();
-        assert_eq!(Unit::take(&mut model, &nobody, true).unwrap_err(), Unfit::Stuck);
+        assert_eq!(take(&mut model).unwrap_err(), Unfit::Stuck);
         assert_eq!(model.registers, before);
         let mut model = booted(true, 5);
         model.registers.insert(EXTENDED_CAPABILITY, 0);
-        assert_eq!(Unit::take(&mut model, &nobody, true).unwrap_err(), Unfit::Incapable);
+        assert_eq!(take(&mut model).unwrap_err(), Unfit::Incapable);
     }
 }

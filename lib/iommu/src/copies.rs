@@ -1,0 +1,876 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Copies of Linux's tables for devices, which are what the units get.
+//!
+//! There is one copy of each table of Linux, as far as it can be reached from what Linux gave a
+//! unit. An entry of a copy refers to the copy of the lower table, or to memory that Linux's
+//! devices may have; otherwise it is empty. A table of Linux that has a copy is *watched*: Linux's
+//! stores there exit, so that the copy changes with the table. Whatever gets into a table unseen
+//! gets into no copy.
+//!
+//! Where Linux does not translate, a copy maps all that Linux's devices may have to itself.
+//!
+//! A copy that is not referred to any more stays until the units have forgotten it:
+//! [`Copies::collect`]. Memory that becomes private is withdrawn from all copies, and the units
+//! forget it, before a cell has it.
+
+use core::hash::Hash;
+
+use crtos_partition::address::PhysAddr;
+use heapless::index_map::FnvIndexMap;
+
+use crate::tables::{self, Entry, Format, Rights, order_of_level};
+
+/// Most tables that there are copies of. Tests keep them on their stack.
+pub const MAX_TABLES: usize = if cfg!(test) { 64 } else { 4096 };
+/// Most words of an entry.
+pub const MAX_WORDS: usize = 4;
+/// An entry of so many words at most.
+pub type Words = [u64; MAX_WORDS];
+
+const PAGE: u64 = 4096;
+const WORDS: u64 = PAGE / 8;
+/// Words that are read of a table at once.
+const CHUNK: usize = 16;
+/// Order of the largest pieces that a copy maps. Larger ones of Linux are mapped by pieces, since
+/// Linux may have a part of them only.
+const LARGE: u32 = 21;
+
+/// What copies take of the machine.
+pub trait Memory: tables::Memory {
+    /// Reads words of a page of Linux; false if Linux does not have it.
+    fn read_linux(&self, address: PhysAddr, words: &mut [u64]) -> bool;
+    /// Has Linux's stores to this page, which it has, exit; false if memory does not suffice.
+    fn watch(&mut self, page: PhysAddr) -> bool;
+    /// Undoes that.
+    fn unwatch(&mut self, page: PhysAddr);
+    /// End of the addresses that Linux's devices see where Linux does not translate.
+    fn end(&self) -> u64;
+    /// Takes a frame full of zeroes for a copy.
+    fn allocate(&mut self) -> Option<PhysAddr>;
+    /// Gives the frame of a copy back.
+    fn free(&mut self, frame: PhysAddr);
+    /// Reads a word of a copy.
+    fn word(&self, address: PhysAddr) -> u64;
+    /// Writes a word of a copy, by one store, for the units to see.
+    fn set_word(&mut self, address: PhysAddr, word: u64);
+}
+
+/// What an entry of Linux's asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Asked<K> {
+    /// Nothing.
+    Nothing,
+    /// The table of Linux at `page`.
+    Table {
+        /// Where it lies.
+        page: PhysAddr,
+        /// What it is.
+        kind: K,
+    },
+    /// Memory by its own addresses.
+    Untranslated,
+    /// A piece of memory.
+    Memory(Piece),
+    /// What no copy is made of.
+    Unfit,
+}
+
+/// A piece of memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// Where it begins.
+    pub address: PhysAddr,
+    /// 2^`order` bytes, to which the address is aligned.
+    pub order: u32,
+    /// How a device may use it.
+    pub access: Access,
+}
+
+/// How a device may use memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Access {
+    /// What is allowed.
+    pub rights: Rights,
+    /// Bits that say how caches are accessed, in their places.
+    pub caching: u64,
+}
+
+impl Access {
+    const FULL: Self = Self { rights: Rights::ALL, caching: 0 };
+}
+
+/// The tables of a unit: from one that tells of devices down to those that map memory.
+pub trait Layout {
+    /// What a table is. A table refers to lower kinds only.
+    type Kind: Copy + Eq + Hash + 'static;
+    /// The format of those that map memory, whose entries are words.
+    type Pages: Format;
+    /// All kinds.
+    const KINDS: &'static [Self::Kind];
+
+    /// The kind of tables of this level that map memory.
+    fn pages(level: u8) -> Self::Kind;
+    /// The level of a table that maps memory; `None` for other kinds.
+    fn level(kind: Self::Kind) -> Option<u8>;
+    /// Words of an entry.
+    fn words(kind: Self::Kind) -> usize;
+    /// What an entry of Linux's asks for.
+    fn asked(kind: Self::Kind, raw: &Words) -> Asked<Self::Kind>;
+    /// An entry that refers to `table`, which maps memory if it has a `level`, and else is as
+    /// `raw`, an entry of Linux's that asked for it.
+    fn link(kind: Self::Kind, raw: &Words, table: PhysAddr, level: Option<u8>) -> Words;
+    /// The table that an entry of a copy refers to.
+    fn linked(kind: Self::Kind, entry: &Words) -> Option<PhysAddr>;
+    /// An entry as Linux would have it for [`Self::link`] where it does not translate, and the
+    /// kind that follows; `None` if it maps memory.
+    fn untranslated(kind: Self::Kind) -> (Words, Option<Self::Kind>);
+}
+
+/// What Linux gave a unit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Top<K> {
+    /// A table of it.
+    Table(PhysAddr, K),
+    /// It does not translate.
+    Untranslated(K),
+    /// Nothing that can be copied: no device gets through.
+    Blocked(K),
+}
+
+/// What a copy is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Of<K> {
+    /// This.
+    Top(Top<K>),
+    /// No table: memory by its own addresses from `start` on, in a table of `level`.
+    Identity { start: PhysAddr, level: u8, access: Access },
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Copied {
+    copy: PhysAddr,
+    /// So many entries and units refer to it.
+    references: u32,
+}
+
+/// All copies.
+pub struct Copies<L: Layout> {
+    tables: FnvIndexMap<Of<L::Kind>, Copied, MAX_TABLES>,
+    /// Levels of the tables where Linux does not translate.
+    levels: u8,
+    /// Some are not referred to any more.
+    unused: bool,
+    refused: u64,
+    missing: u64,
+}
+
+impl<L: Layout> Copies<L> {
+    /// None. Where Linux does not translate, tables get so many `levels`.
+    pub const fn new(levels: u8) -> Self {
+        Self { tables: FnvIndexMap::new(), levels, unused: false, refused: 0, missing: 0 }
+    }
+
+    /// How often an entry of Linux's was refused, each time that it was looked at.
+    pub fn refused(&self) -> u64 {
+        self.refused
+    }
+
+    /// How often there was no memory for a copy: what Linux maps there is missing.
+    pub fn missing(&self) -> u64 {
+        self.missing
+    }
+
+    /// Levels of the tables where Linux does not translate.
+    pub fn levels(&self) -> u8 {
+        self.levels
+    }
+
+    /// Tells whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.tables.is_empty()
+    }
+
+    /// Changes [`Self::levels`], while there are no copies.
+    pub fn set_levels(&mut self, levels: u8) {
+        debug_assert!(self.is_empty());
+        self.levels = levels;
+    }
+
+    /// Refers to the copy of what Linux gave a unit, and returns where it lies; `None` if there is
+    /// no memory. No CPU of Linux runs meanwhile, and none goes on with cached translations.
+    pub fn refer(&mut self, memory: &mut impl Memory, top: Top<L::Kind>) -> Option<PhysAddr> {
+        self.acquire(memory, Of::Top(top))
+    }
+
+    /// Refers no more to the copy at `copy`, which goes when it is collected.
+    pub fn forget(&mut self, memory: &mut impl Memory, copy: PhysAddr) {
+        self.release(memory, copy);
+    }
+
+    /// Tells whether a copy waits to be collected.
+    pub fn has_unused(&self) -> bool {
+        self.unused
+    }
+
+    /// Gives the memory of copies back that nobody refers to. All units have forgotten what they
+    /// cached of them.
+    pub fn collect(&mut self, memory: &mut impl Memory) {
+        self.unused = false;
+        // The last one comes in the place of one that goes.
+        for index in (0..self.tables.len()).rev() {
+            let Some((of, copied)) = self.tables.get_index(index) else { continue };
+            if copied.references > 0 {
+                continue;
+            }
+            let (of, copy) = (*of, copied.copy);
+            self.tables.swap_remove(&of);
+            memory.free(copy);
+            if let Some(page) = of.page().filter(|page| !self.is_watched(*page)) {
+                memory.unwatch(page);
+            }
+        }
+    }
+
+    /// Tells whether Linux's table at `page` has a copy.
+    pub fn is_watched(&self, page: PhysAddr) -> bool {
+        self.kinds_of(page).next().is_some()
+    }
+
+    /// Tells whether a change of the table at `page` may give other tables copies, so that it needs
+    /// what [`Self::refer`] needs.
+    pub fn tells_of_tables(&self, page: PhysAddr) -> bool {
+        self.kinds_of(page).any(|kind| L::level(kind) != Some(1))
+    }
+
+    /// What the table at `page` is; a hostile Linux may use it as several kinds.
+    fn kinds_of(&self, page: PhysAddr) -> impl Iterator<Item = L::Kind> {
+        L::KINDS
+            .iter()
+            .copied()
+            .filter(move |kind| self.tables.contains_key(&Of::Top(Top::Table(page, *kind))))
+    }
+
+    /// Looks at the entry again in which the word at `address` lies, which Linux has changed.
+    pub fn changed(&mut self, memory: &mut impl Memory, address: PhysAddr) {
+        let page = address.align_down(PAGE);
+        for kind in L::KINDS {
+            let of = Of::Top(Top::Table(page, *kind));
+            let Some(copied) = self.tables.get(&of).filter(|copied| copied.references > 0) else {
+                continue;
+            };
+            let (copy, count) = (copied.copy, L::words(*kind));
+            let at = address.offset_in(PAGE) / 8 / count as u64 * count as u64;
+            let mut raw = [0; MAX_WORDS];
+            if memory.read_linux(page + 8 * at, &mut raw[..count]) {
+                self.copy_entry(memory, of, copy, at, &raw);
+            }
+        }
+    }
+
+    /// Has no copy map memory of the 2 MiB block at `block` any more. It is not Linux's any more.
+    pub fn withdraw(&mut self, memory: &mut impl Memory, block: PhysAddr) {
+        for (of, copied) in &self.tables {
+            let Some(level) = of.level::<L>() else { continue };
+            for at in 0..WORDS {
+                let place = copied.copy + 8 * at;
+                let bits = memory.word(place);
+                let Entry::Leaf { address, order, .. } = decode::<L>(bits, level) else { continue };
+                let order = order.max(LARGE);
+                if bits != 0 && (address.get() ^ block.get()) >> order == 0 {
+                    memory.set_word(place, 0);
+                }
+            }
+        }
+    }
+
+    /// Looks at all tables of Linux again, since it has got memory back. What [`Self::refer`] needs
+    /// is needed here as well.
+    pub fn look_again(&mut self, memory: &mut impl Memory) {
+        let mut index = 0;
+        // Those that are new come last.
+        while let Some((of, copied)) = self.tables.get_index(index) {
+            if copied.references > 0 {
+                let (of, copy) = (*of, copied.copy);
+                self.fill(memory, of, copy);
+            }
+            index += 1;
+        }
+    }
+
+    /// Refers to a copy, which is made if there is none.
+    fn acquire(&mut self, memory: &mut impl Memory, of: Of<L::Kind>) -> Option<PhysAddr> {
+        if let Some(copied) = self.tables.get_mut(&of) {
+            copied.references += 1;
+            let (copy, is_back) = (copied.copy, copied.references == 1);
+            if is_back {
+                self.fill(memory, of, copy);
+            }
+            return Some(copy);
+        }
+        let copy = self.make(memory, of);
+        self.missing += u64::from(copy.is_none());
+        copy
+    }
+
+    fn make(&mut self, memory: &mut impl Memory, of: Of<L::Kind>) -> Option<PhysAddr> {
+        if self.tables.len() == MAX_TABLES {
+            return None;
+        }
+        let copy = memory.allocate()?;
+        if of.page().is_some_and(|page| !self.is_watched(page) && !memory.watch(page)) {
+            memory.free(copy);
+            return None;
+        }
+        // It is not full.
+        let _ = self.tables.insert(of, Copied { copy, references: 1 });
+        self.fill(memory, of, copy);
+        Some(copy)
+    }
+
+    /// Makes a copy of all entries.
+    fn fill(&mut self, memory: &mut impl Memory, of: Of<L::Kind>, copy: PhysAddr) {
+        let count = L::words(of.kind::<L>());
+        for first in (0..WORDS).step_by(CHUNK) {
+            let mut words = [0; CHUNK];
+            if of.page().is_some_and(|page| !memory.read_linux(page + 8 * first, &mut words)) {
+                words.fill(0);
+            }
+            for (number, entry) in words.chunks_exact(count).enumerate() {
+                let mut raw = [0; MAX_WORDS];
+                raw[..count].copy_from_slice(entry);
+                self.copy_entry(memory, of, copy, first + (number * count) as u64, &raw);
+            }
+        }
+    }
+
+    /// Makes a copy of the entry whose words, from word `at` on, are `raw`.
+    fn copy_entry(
+        &mut self,
+        memory: &mut impl Memory,
+        of: Of<L::Kind>,
+        copy: PhysAddr,
+        at: u64,
+        raw: &Words,
+    ) {
+        let kind = of.kind::<L>();
+        let (place, count) = (copy + 8 * at, L::words(kind));
+        let old = read::<L>(memory, place, kind);
+        // The new one first: what both refer to stays.
+        let new = self.translate(memory, of, at, raw);
+        if new != old {
+            // The first word says whether there is an entry. While the others change there is none.
+            if count > 1 && old[0] != 0 {
+                memory.set_word(place, 0);
+            }
+            for number in (0..count).rev() {
+                memory.set_word(place + 8 * number as u64, new[number]);
+            }
+        }
+        if let Some(table) = L::linked(kind, &old) {
+            self.release(memory, table);
+        }
+    }
+
+    /// The entry of a copy where Linux has `raw`.
+    fn translate(
+        &mut self,
+        memory: &mut impl Memory,
+        of: Of<L::Kind>,
+        at: u64,
+        raw: &Words,
+    ) -> Words {
+        const NOTHING: Words = [0; MAX_WORDS];
+        let kind = of.kind::<L>();
+        let whole =
+            Of::Identity { start: PhysAddr::new(0), level: self.levels, access: Access::FULL };
+        let (raw, table) = match of {
+            Of::Top(Top::Blocked(_)) => return NOTHING,
+            Of::Top(Top::Untranslated(kind)) => match L::untranslated(kind) {
+                (raw, Some(lower)) => (raw, Of::Top(Top::Untranslated(lower))),
+                (raw, None) => (raw, whole),
+            },
+            Of::Identity { start, level, access } => {
+                let address = start + (at << order_of_level(level));
+                if address.get() >= memory.end() {
+                    return NOTHING;
+                }
+                if level == 2 {
+                    let piece = Piece { address, order: LARGE, access };
+                    return self.map(memory, piece).unwrap_or(NOTHING);
+                }
+                (*raw, Of::Identity { start: address, level: level - 1, access })
+            }
+            Of::Top(Top::Table(..)) => match L::asked(kind, raw) {
+                Asked::Nothing => return NOTHING,
+                Asked::Table { page, kind } if memory.read_linux(page, &mut [0]) => {
+                    (*raw, Of::Top(Top::Table(page, kind)))
+                }
+                Asked::Untranslated => (*raw, whole),
+                Asked::Memory(Piece { address, order, access }) if order > LARGE => {
+                    (*raw, Of::Identity { start: address, level: 2, access })
+                }
+                Asked::Memory(piece) => {
+                    let entry = self.map(memory, piece);
+                    self.refused += u64::from(entry.is_none());
+                    return entry.unwrap_or(NOTHING);
+                }
+                Asked::Unfit | Asked::Table { .. } => {
+                    self.refused += 1;
+                    return NOTHING;
+                }
+            },
+        };
+        let Some(copy) = self.acquire(memory, table) else { return NOTHING };
+        match (table, L::level(kind)) {
+            // Not as Linux has it: it maps memory there.
+            (Of::Identity { level, .. }, Some(_)) => {
+                let entry = Entry::Table { address: copy, level, rights: Rights::ALL };
+                word(L::Pages::encode(entry))
+            }
+            (table, _) => L::link(kind, &raw, copy, table.level::<L>()),
+        }
+    }
+
+    /// An entry that maps `piece`, if Linux's devices may have all of it.
+    fn map(&self, memory: &impl Memory, piece: Piece) -> Option<Words> {
+        let Piece { address, order, access: Access { rights, caching } } = piece;
+        memory
+            .may_reach(address, 1 << order)
+            .then(|| word(L::Pages::encode(Entry::Leaf { address, order, rights, caching })))
+    }
+
+    /// Refers no more to a copy. If nobody does, neither does it refer to others.
+    fn release(&mut self, memory: &mut impl Memory, copy: PhysAddr) {
+        let mut tables = self.tables.iter_mut();
+        let Some((of, copied)) = tables.find(|(_, copied)| copied.copy == copy) else { return };
+        copied.references -= 1;
+        if copied.references > 0 {
+            return;
+        }
+        self.unused = true;
+        let kind = of.kind::<L>();
+        if L::level(kind) == Some(1) {
+            return;
+        }
+        for at in (0..WORDS).step_by(L::words(kind)) {
+            let place = copy + 8 * at;
+            if let Some(table) = L::linked(kind, &read::<L>(memory, place, kind)) {
+                memory.set_word(place, 0);
+                self.release(memory, table);
+            }
+        }
+    }
+}
+
+impl<K: Copy> Of<K> {
+    fn page(&self) -> Option<PhysAddr> {
+        match self {
+            Self::Top(Top::Table(page, _)) => Some(*page),
+            _ => None,
+        }
+    }
+
+    fn kind<L: Layout<Kind = K>>(&self) -> K {
+        match *self {
+            Self::Top(Top::Table(_, kind) | Top::Untranslated(kind) | Top::Blocked(kind)) => kind,
+            Self::Identity { level, .. } => L::pages(level),
+        }
+    }
+
+    /// The level of a table that maps memory.
+    fn level<L: Layout<Kind = K>>(&self) -> Option<u8> {
+        L::level(self.kind::<L>())
+    }
+}
+
+fn decode<L: Layout>(bits: u64, level: u8) -> Entry {
+    L::Pages::decode(bits, level)
+}
+
+/// An entry of one word.
+fn word(bits: u64) -> Words {
+    [bits, 0, 0, 0]
+}
+
+/// Reads an entry of a copy.
+fn read<L: Layout>(memory: &impl Memory, place: PhysAddr, kind: L::Kind) -> Words {
+    let mut entry = [0; MAX_WORDS];
+    for (number, word) in entry.iter_mut().take(L::words(kind)).enumerate() {
+        *word = memory.word(place + 8 * number as u64);
+    }
+    entry
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::vtd::context::{Kind, Legacy};
+    use proptest::prelude::*;
+    use std::collections::{BTreeMap, BTreeSet};
+
+    /// Linux's RAM ends here. Behind it are devices.
+    const RAM: u64 = 0x200_0000;
+    const BLOCK: u64 = 0x20_0000;
+    /// Linux's tables are the first pages, and those behind them are no RAM of it.
+    const TABLES: u64 = 10;
+    const FRAMES: u64 = 0x100_0000_0000;
+
+    #[derive(Clone, Default)]
+    pub(crate) struct Model {
+        pub(crate) linux: BTreeMap<u64, u64>,
+        pub(crate) frames: BTreeMap<u64, Vec<u64>>,
+        pub(crate) watched: BTreeSet<u64>,
+        /// Blocks that Linux does not have.
+        pub(crate) private: BTreeSet<u64>,
+        next: u64,
+        /// So many frames at most.
+        pub(crate) limit: Option<usize>,
+    }
+
+    impl tables::Memory for Model {
+        fn may_reach(&self, address: PhysAddr, size: u64) -> bool {
+            let Some(end) = address.get().checked_add(size) else { return false };
+            end <= FRAMES
+                && !self.private.iter().any(|block| *block < end && address.get() < block + BLOCK)
+        }
+    }
+
+    impl Memory for Model {
+        fn read_linux(&self, address: PhysAddr, words: &mut [u64]) -> bool {
+            for (number, word) in words.iter_mut().enumerate() {
+                let place = address.get() + 8 * number as u64;
+                *word = self.linux.get(&place).copied().unwrap_or(0);
+            }
+            address.get() < RAM && tables::Memory::may_reach(self, address, 8)
+        }
+
+        fn watch(&mut self, page: PhysAddr) -> bool {
+            assert!(self.watched.insert(page.get()));
+            true
+        }
+
+        fn unwatch(&mut self, page: PhysAddr) {
+            assert!(self.watched.remove(&page.get()));
+        }
+
+        fn end(&self) -> u64 {
+            RAM
+        }
+
+        fn allocate(&mut self) -> Option<PhysAddr> {
+            if self.limit.is_some_and(|limit| self.frames.len() >= limit) {
+                return None;
+            }
+            self.next += PAGE;
+            let frame = FRAMES + self.next;
+            self.frames.insert(frame, vec![0; 512]);
+            Some(PhysAddr::new(frame))
+        }
+
+        fn free(&mut self, frame: PhysAddr) {
+            assert!(self.frames.remove(&frame.get()).is_some());
+        }
+
+        fn word(&self, address: PhysAddr) -> u64 {
+            let frame = address.align_down(PAGE).get();
+            self.frames[&frame][(address.offset_in(PAGE) / 8) as usize]
+        }
+
+        fn set_word(&mut self, address: PhysAddr, word: u64) {
+            let frame = address.align_down(PAGE).get();
+            let words = self.frames.get_mut(&frame).expect("a frame of a copy");
+            words[(address.offset_in(PAGE) / 8) as usize] = word;
+        }
+    }
+
+    impl Model {
+        /// Reads as a unit does: Linux's tables, or copies.
+        fn read(&self, address: u64) -> u64 {
+            match address < FRAMES {
+                true => self.linux.get(&address).copied().unwrap_or(0),
+                false => self.word(PhysAddr::new(address)),
+            }
+        }
+
+        /// Where a device gets to, and with which rights. Linux's tables are `native`: of these,
+        /// what lies elsewhere than in its RAM is nothing.
+        pub(crate) fn walk(
+            &self,
+            top: Top<Kind>,
+            device: u16,
+            input: u64,
+        ) -> Option<(u64, Rights)> {
+            let untranslated = || {
+                let block = PhysAddr::new(input & !(BLOCK - 1));
+                let is_there = input < RAM && tables::Memory::may_reach(self, block, BLOCK);
+                is_there.then_some((input, Rights::ALL))
+            };
+            let root = match top {
+                Top::Table(page, _) => page.get(),
+                Top::Untranslated(_) => return untranslated(),
+                Top::Blocked(_) => return None,
+            };
+            let words = |place: u64| [self.read(place), self.read(place + 8), 0, 0];
+            let readable = |page: PhysAddr| {
+                self.frames.contains_key(&page.get())
+                    || page.get() < RAM && tables::Memory::may_reach(self, page, PAGE)
+            };
+            if !readable(PhysAddr::new(root)) {
+                return None;
+            }
+            let entry = words(root + 16 * u64::from(device >> 8));
+            let Asked::Table { page, .. } = Legacy::asked(Kind::Root, &entry) else { return None };
+            if !readable(page) {
+                return None;
+            }
+            let entry = words(page.get() + 16 * u64::from(device & 0xff));
+            let (mut table, mut level) = match Legacy::asked(Kind::Context, &entry) {
+                Asked::Table { page, kind: Kind::Pages(level) } => (page, level),
+                Asked::Untranslated => return untranslated(),
+                _ => return None,
+            };
+            if input >> (12 + 9 * u32::from(level)) != 0 {
+                return None;
+            }
+            let mut rights = Rights::ALL;
+            loop {
+                if !readable(table) {
+                    return None;
+                }
+                let bits = self.read(table.get() + (input >> order_of_level(level) & 511) * 8);
+                match <Legacy as Layout>::Pages::decode(bits, level) {
+                    Entry::Table { address, level: lower, rights: allowed } => {
+                        (table, level) = (address, lower);
+                        rights = rights.and(allowed);
+                    }
+                    Entry::Leaf { address, order, rights: allowed, .. } => {
+                        let offset = input & ((1 << order) - 1);
+                        // Of larger ones of Linux there may be a part.
+                        let part = order.min(LARGE);
+                        let first = (address.get() + offset) & !((1 << part) - 1);
+                        let is_there =
+                            tables::Memory::may_reach(self, PhysAddr::new(first), 1 << part)
+                                && (order <= LARGE || first < RAM);
+                        let rights = rights.and(allowed);
+                        return (is_there && !rights.is_none())
+                            .then_some((address.get() + offset, rights));
+                    }
+                    _ => return None,
+                }
+            }
+        }
+    }
+
+    impl Model {
+        pub(crate) fn is_left_alone(&self) -> bool {
+            self.frames.is_empty() && self.watched.is_empty()
+        }
+
+        pub(crate) fn has_frame(&self, address: u64) -> bool {
+            self.frames.contains_key(&address)
+        }
+    }
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        /// A store of Linux to a word of one of its tables.
+        Store(u64, u64),
+        /// Behind the hypervisor's back.
+        Unseen(u64, u64),
+        Take(u64),
+        GiveBack(u64),
+        Collect,
+    }
+
+    /// Of an input address, the pieces that differ between few tables.
+    pub(crate) fn input() -> impl Strategy<Value = u64> {
+        (0u64..4, 0u64..4, 0u64..4, 0u64..4, 0u64..4096).prop_map(
+            |(four, three, two, one, offset)| {
+                four << 39 | three << 30 | two << 21 | one << 12 | offset
+            },
+        )
+    }
+
+    fn value() -> impl Strategy<Value = u64> {
+        let page = (0..TABLES + 2)
+            .prop_map(|page| if page < TABLES { page << 12 } else { RAM + (page << 12) });
+        let leaf = prop_oneof![
+            (0..RAM / PAGE + 8).prop_map(|page| page << 12),
+            (0..RAM / BLOCK + 2).prop_map(|block| block << 21 | 1 << 7),
+            Just(1 << 7),
+        ];
+        let rights = prop::sample::select(vec![1u64, 3, 3, 3, 2]);
+        prop_oneof![
+            6 => (page.clone(), rights.clone()).prop_map(|(page, rights)| page | rights),
+            3 => (leaf, rights).prop_map(|(leaf, rights)| leaf | rights),
+            // First and second words of context entries.
+            2 => (page, 0u64..4).prop_map(|(page, kind)| page | kind << 2 | 1),
+            2 => (1u64..4, 0u64..9).prop_map(|(width, domain)| width | domain << 8),
+            2 => Just(0u64),
+            1 => any::<u64>(),
+        ]
+    }
+
+    /// A store to a word of one of Linux's tables.
+    pub(crate) fn store() -> impl Strategy<Value = (u64, u64)> {
+        let place = (0..TABLES, prop_oneof![0u64..4, Just(8), Just(9)])
+            .prop_map(|(page, word)| page << 12 | word << 3);
+        (place, value())
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        let block = (1..RAM / BLOCK).prop_map(|block| block * BLOCK);
+        prop_oneof![
+            20 => store().prop_map(|(place, value)| Step::Store(place, value)),
+            1 => store().prop_map(|(place, value)| Step::Unseen(place, value)),
+            2 => block.clone().prop_map(Step::Take),
+            1 => block.prop_map(Step::GiveBack),
+            1 => Just(Step::Collect),
+        ]
+    }
+
+    /// A unit with Linux's table at 0, and a device that has a context there.
+    fn start() -> (Model, Copies<Legacy>, PhysAddr) {
+        let mut model = booted();
+        let mut copies = Copies::new(4);
+        let copy = copies.refer(&mut model, LINUX).expect("memory");
+        (model, copies, copy)
+    }
+
+    const LINUX: Top<Kind> = Top::Table(PhysAddr::new(0), Kind::Root);
+
+    /// Tables of Linux, the root table at 0.
+    pub(crate) fn booted() -> Model {
+        let mut model = Model::default();
+        for (place, value) in [
+            (0, 0x1001),
+            (0x1000, 0x2001),
+            (0x1008, 2 | 7 << 8),
+            (0x2000, 0x3003),
+            (0x3000, 0x4003),
+            (0x4000, 0x5003),
+            (0x5000, 0x40_0003),
+        ] {
+            model.linux.insert(place, value);
+        }
+        model
+    }
+
+    fn copied(copy: PhysAddr) -> Top<Kind> {
+        Top::Table(copy, Kind::Root)
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(400))]
+
+        /// A device gets where Linux's tables say, as far as Linux has that memory, and nowhere
+        /// else; when all is given back nothing is left.
+        #[test]
+        fn copies_are_linuxs_tables_as_far_as_they_may_be(
+            steps in prop::collection::vec(step(), 0..60),
+            inputs in prop::collection::vec((prop::sample::select(vec![0u16, 1, 4, 0x100]), input()), 12),
+        ) {
+            let (mut model, mut copies, copy) = start();
+            let mut seen = true;
+            for step in &steps {
+                match *step {
+                    Step::Store(place, value) => {
+                        model.linux.insert(place, value);
+                        if model.watched.contains(&(place & !0xfff)) {
+                            prop_assert!(copies.is_watched(PhysAddr::new(place & !0xfff)));
+                            copies.changed(&mut model, PhysAddr::new(place));
+                        }
+                    }
+                    Step::Unseen(place, value) => {
+                        model.linux.insert(place, value);
+                        seen = false;
+                    }
+                    Step::Take(block) => {
+                        model.private.insert(block);
+                        copies.withdraw(&mut model, PhysAddr::new(block));
+                    }
+                    Step::GiveBack(block) => {
+                        model.private.remove(&block);
+                        copies.look_again(&mut model);
+                        seen = true;
+                    }
+                    Step::Collect => copies.collect(&mut model),
+                }
+                for (device, input) in &inputs {
+                    let found = model.walk(copied(copy), *device, *input);
+                    if let Some((address, _)) = found {
+                        let page = PhysAddr::new(address & !0xfff);
+                        prop_assert!(tables::Memory::may_reach(&model, page, PAGE));
+                    }
+                    if seen {
+                        prop_assert_eq!(found, model.walk(LINUX, *device, *input), "{:x?}", step);
+                    }
+                }
+            }
+            copies.forget(&mut model, copy);
+            prop_assert!(copies.has_unused());
+            copies.collect(&mut model);
+            prop_assert!(model.frames.is_empty());
+            prop_assert!(model.watched.is_empty());
+        }
+
+        /// Without memory something is missing, and nothing else happens.
+        #[test]
+        fn memory_may_run_out(
+            steps in prop::collection::vec(step(), 0..60),
+            limit in 1usize..8,
+            device in 0u16..2,
+            input in input(),
+        ) {
+            let (mut model, mut copies, copy) = start();
+            model.limit = Some(limit);
+            for step in &steps {
+                if let Step::Store(place, value) = *step {
+                    model.linux.insert(place, value);
+                    copies.changed(&mut model, PhysAddr::new(place));
+                }
+                copies.collect(&mut model);
+                let found = model.walk(copied(copy), device, input);
+                let asked = model.walk(LINUX, device, input);
+                prop_assert!(found.is_none() || found == asked);
+                prop_assert!(found == asked || copies.missing() > 0);
+            }
+            copies.forget(&mut model, copy);
+            copies.collect(&mut model);
+            prop_assert!(model.frames.is_empty() && model.watched.is_empty());
+        }
+    }
+
+    #[test]
+    fn what_linux_does_not_translate_is_its_memory() {
+        let mut model = Model::default();
+        let mut copies = Copies::<Legacy>::new(3);
+        let copy = copies.refer(&mut model, Top::Untranslated(Kind::Root)).expect("memory");
+        for device in [0, 0xffff, 0x1234] {
+            assert_eq!(model.walk(copied(copy), device, 0x12_3456), Some((0x12_3456, Rights::ALL)));
+            assert_eq!(model.walk(copied(copy), device, RAM), None);
+        }
+        // All buses have the same copies.
+        assert_eq!(model.frames.len(), 4);
+        model.private.insert(0);
+        copies.withdraw(&mut model, PhysAddr::new(0));
+        assert_eq!(model.walk(copied(copy), 0, 0x12_3456), None);
+        assert_eq!(model.walk(copied(copy), 0, BLOCK), Some((BLOCK, Rights::ALL)));
+        model.private.clear();
+        copies.look_again(&mut model);
+        assert_eq!(model.walk(copied(copy), 0, 0x12_3456), Some((0x12_3456, Rights::ALL)));
+        let blocked = copies.refer(&mut model, Top::Blocked(Kind::Root)).expect("memory");
+        assert_eq!(model.walk(copied(blocked), 0, 0), None);
+    }
+
+    #[test]
+    fn a_gibibyte_of_linux_is_mapped_by_pieces() {
+        let (mut model, mut copies, copy) = start();
+        model.private.insert(BLOCK);
+        model.linux.insert(0x3000, 1 << 7 | 3);
+        copies.changed(&mut model, PhysAddr::new(0x3000));
+        assert_eq!(model.walk(copied(copy), 0, 0x1234), Some((0x1234, Rights::ALL)));
+        assert_eq!(model.walk(copied(copy), 0, BLOCK), None);
+        assert!(!copies.is_watched(PhysAddr::new(0x4000)) || copies.has_unused());
+    }
+}
