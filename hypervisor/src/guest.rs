@@ -104,6 +104,16 @@ pub fn store(local: &mut Local) -> Option<Store> {
     decode::store(&bytes[..length], local.vcpu().registers())
 }
 
+/// Returns what a store makes of its operand, which was `old`. Linux gets its registers and flags.
+pub fn carry_out(local: &mut Local, store: &Store, old: u64) -> u64 {
+    let vcpu = local.vcpu();
+    let (value, flags) = store.carry_out(old, vcpu.registers());
+    if let Some(flags) = flags {
+        vcpu.set_status_flags(flags);
+    }
+    value
+}
+
 /// The load at which Linux was left; `None` if it is not understood.
 pub fn load(local: &mut Local) -> Option<Load> {
     let (bytes, length) = instruction(local);

@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Linux's accesses to the registers of IOMMUs. Each exits and is carried out here.
+//! Linux's accesses to the registers of IOMMUs, and its stores to tables of which these have
+//! copies. Each exits and is carried out here.
 
 use crtos_machine::arch::VirtualCpu;
 use crtos_machine::local::Local;
-use crtos_machine::ownership;
+use crtos_machine::{iommu, ownership};
 use crtos_partition::address::GuestAddr;
 use crtos_partition::decode::Operation;
 
 use crate::guest;
 use crate::interrupts::OfCells;
+use crate::linux;
 
 /// Carries out the access at which Linux was left; false if the instruction is not understood.
 pub fn access(local: &mut Local, address: GuestAddr, write: bool) -> bool {
@@ -25,14 +27,14 @@ pub fn access(local: &mut Local, address: GuestAddr, write: bool) -> bool {
 /// Returns the length of the instruction, or `Some(None)` if it has to be made again.
 fn store(local: &mut Local, address: GuestAddr) -> Option<Option<u8>> {
     let store = guest::store(local)?;
-    let words = match store.operation {
-        Operation::Write(value) if address.is_aligned(4) => [Some(value), None],
-        Operation::WriteLong(value) if address.is_aligned(8) => {
-            [Some(value as u32), Some((value >> 32) as u32)]
-        }
-        _ => return None,
-    };
+    let Operation::Write(value) = store.operation else { return None };
+    if !address.is_aligned(if store.long { 8 } else { 4 }) {
+        return None;
+    }
+    let words = [Some(value as u32), store.long.then_some((value >> 32) as u32)];
     let mut ownership = ownership::lock(local);
+    // One that does not react changes tables unseen, at the worst.
+    let hold = iommu::changes_tables(address).then(|| linux::hold(local));
     let (mut again, mut refused) = (false, false);
     for (offset, word) in [0, 4].into_iter().zip(words) {
         let Some(word) = word else { continue };
@@ -40,7 +42,7 @@ fn store(local: &mut Local, address: GuestAddr) -> Option<Option<u8>> {
         again |= written.again;
         refused |= written.refused;
     }
-    drop(ownership);
+    drop((hold, ownership));
     if refused {
         guest::complain(local, format_args!("interrupt of a device refused by the IOMMU"));
     }
@@ -60,4 +62,39 @@ fn load(local: &mut Local, address: GuestAddr) -> Option<Option<u8>> {
     drop(ownership);
     local.vcpu().registers()[usize::from(load.register)] = value;
     Some(Some(load.length))
+}
+
+/// Carries out the write at which Linux was left if it is one to a table by which its devices
+/// translate; `Some(false)` if the instruction is not understood.
+pub fn write_table(local: &mut Local, address: GuestAddr) -> Option<bool> {
+    let mut ownership = ownership::lock(local);
+    let tells_of_tables = ownership.device_table(address)?;
+    let Some(store) = guest::store(local) else { return Some(false) };
+    if !address.is_aligned(if store.long { 8 } else { 4 }) {
+        return Some(false);
+    }
+    // As for the registers.
+    let hold = tells_of_tables.then(|| linux::hold(local));
+    let shift = 8 * address.offset_in(8);
+    let mask = if store.long { u64::MAX } else { u64::from(u32::MAX) << shift };
+    let before = *local.vcpu().registers();
+    let mut after = (before, None);
+    let written = ownership.change_device_table(address, |old| {
+        let mut registers = before;
+        let (value, flags) = store.carry_out(old >> shift, &mut registers);
+        after = (registers, flags);
+        old & !mask | value << shift
+    });
+    drop((hold, ownership));
+    let (registers, flags) = after;
+    let vcpu = local.vcpu();
+    *vcpu.registers() = registers;
+    if let Some(flags) = flags {
+        vcpu.set_status_flags(flags);
+    }
+    vcpu.skip(store.length.into());
+    if written.refused {
+        guest::complain(local, format_args!("memory refused that Linux maps for a device"));
+    }
+    Some(true)
 }

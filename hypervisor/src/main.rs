@@ -17,12 +17,13 @@
 //! | [`reason`] | reasons of exits, as they are counted and reported |
 //! | [`interrupts`] | interrupt commands, filtered |
 //! | [`guest`] | reading through Linux's page tables; faults that Linux gets to see |
+//! | [`linux`] | the CPUs of Linux forget translations, or are held |
 //! | [`management`] | creating, starting, stopping, destroying cells |
 //! | [`console`] | lines that cells write to the log |
 //! | [`cpuid`] | CPUID as cells see it |
 //! | [`resets`] | Linux wants the machine to be reset; ports by which it does |
 //! | [`sources`] | Linux's writes to I/O APICs and timers, which raise interrupts |
-//! | [`iommu`] | Linux's accesses to IOMMUs |
+//! | [`iommu`] | Linux's accesses to IOMMUs, and to tables by which its devices translate |
 //! | [`xapic`] | Linux's writes to the local APIC where it has no x2APIC |
 //! | [`hypercall`] | calls from Linux and cells |
 //! | [`root`] | exits of Linux |
@@ -35,6 +36,7 @@ mod console;
 mod cpuid;
 mod guest;
 mod interrupts;
+mod linux;
 mod reason;
 
 mod iommu;

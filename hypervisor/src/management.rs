@@ -11,22 +11,18 @@ use core::sync::atomic::Ordering;
 use crtos_abi::{MAX_CELL_CPUS, PAGE_SIZE};
 use crtos_machine::cell::{self, Cell, Start};
 use crtos_machine::cpu::{self, Owner};
-use crtos_machine::local::{self, Hold, Local, Request};
+use crtos_machine::local::{self, Local, Request};
 use crtos_machine::ownership::{Ownership, PortVerdict, Released, lock};
 use crtos_machine::{direct_map, launch_info, processor, report};
 use crtos_partition::address::{GuestAddr, PhysAddr};
 use crtos_partition::config::{CELL_ADDRESS_END, CheckedRegion, Config};
-use crtos_partition::cpuset::CpuSet;
 use crtos_partition::error::Refusal;
-use crtos_partition::ids::{ApicId, CellId, CpuIndex};
+use crtos_partition::ids::{ApicId, CellId};
 use crtos_partition::lifecycle::{Event, State};
 use crtos_partition::resets::Access;
 
 use crate::interrupts::OfCells;
-use crate::sources;
-
-/// How long a CPU may take to react.
-const REACTION_MS: u64 = 2000;
+use crate::{linux, sources};
 
 /// Makes the nested tables of Linux reach `address`, which it touched; false if it does not have
 /// that memory.
@@ -59,7 +55,10 @@ pub fn create(local: &mut Local, config: PhysAddr) -> Result<CellId, Refusal> {
     let config = Config::check(&ownership.read_config(config)?, |index| {
         index.get() < launch_info::cpu_count() && index != caller && launch_info::exists(index)
     })?;
-    ownership.take_iommus(&OfCells);
+    if ownership.lacks_iommus() {
+        let _hold = linux::hold(local)?;
+        ownership.take_iommus(&OfCells);
+    }
     ownership.create(&config)
 }
 
@@ -69,6 +68,10 @@ pub fn map(local: &mut Local, cell: CellId, region: PhysAddr) -> Result<(), Refu
     cell::advance(cell, Event::Map)?;
     let region = ownership.read_region(region)?;
     let region = CheckedRegion::check(&region, direct_map::memory_end())?;
+    if region.private && ownership.is_split(region.physical) {
+        let _hold = linux::hold(local)?;
+        ownership.join(region.physical);
+    }
     ownership.map(cell, &region)
 }
 
@@ -84,42 +87,22 @@ pub fn load(
     cell::advance(cell, Event::Load)?;
     let load = ownership.check_load(cell, to, from, size)?;
     if ownership.stale {
-        flush(local, linux_cpus())?;
+        linux::flush(local, linux::cpus())?;
+        take_memory_from_devices(&mut ownership)?;
         ownership.stale = false;
     }
     ownership.load(&load);
     Ok(())
 }
 
-/// CPUs that run Linux.
-fn linux_cpus() -> CpuSet {
-    cpu::those(|cpu| cpu.owner() == Owner::Root)
-}
-
-/// Makes these CPUs, which run Linux, leave it and forget cached translations. The lock is held.
-fn flush(local: &mut Local, cpus: CpuSet) -> Result<(), Refusal> {
-    let generation = local::next_flush();
-    local.flush();
-    let own = local.index();
-    let others = || cpus.iter().filter(|index| *index != own);
-    others().for_each(|index| local::request(index, Request::Flush));
-    let deadline = processor::deadline(REACTION_MS);
-    let done = |index: CpuIndex| {
-        let cpu = cpu::get(index);
-        cpu.owner() == Owner::Parked || cpu.has_flushed(generation)
-    };
-    while !others().all(done) {
-        if processor::tsc() > deadline {
-            return Err(Refusal::Timeout);
-        }
-        core::hint::spin_loop();
-    }
-    Ok(())
+/// Has no device of Linux reach memory that was taken from it.
+fn take_memory_from_devices(ownership: &mut Ownership) -> Result<(), Refusal> {
+    if ownership.take_memory_from_devices() { Ok(()) } else { Err(Refusal::Timeout) }
 }
 
 /// Waits until `done`, serving requests meanwhile.
 fn wait_until(local: &mut Local, done: impl Fn() -> bool) -> Result<(), Refusal> {
-    let deadline = processor::deadline(REACTION_MS);
+    let deadline = processor::deadline(linux::REACTION_MS);
     while !done() {
         if processor::tsc() > deadline {
             return Err(Refusal::Timeout);
@@ -143,7 +126,7 @@ pub fn start(local: &mut Local, id: CellId, start: Start) -> Result<(), Refusal>
 
     // The cell's own are among them: one that is not offline in Linux goes on there until it
     // refuses, while others run the cell already.
-    let linux = linux_cpus();
+    let linux = linux::cpus();
     // From here on no interrupt command of Linux reaches them; after the flush none is under way.
     for index in cell.cpus() {
         cpu::get(index).refused.store(false, Ordering::SeqCst);
@@ -161,7 +144,8 @@ pub fn start(local: &mut Local, id: CellId, start: Start) -> Result<(), Refusal>
         report::line(format_args!("cpu{cpu} {name}: {silenced} sources of interrupts silenced"));
     }
     let refused = || cell.cpus().any(|index| cpu::get(index).refused.load(Ordering::SeqCst));
-    let result = flush(local, linux).and_then(|()| {
+    let result = linux::flush(local, linux).and_then(|()| {
+        take_memory_from_devices(&mut ownership)?;
         ownership.stale = false;
         cell.cpus().for_each(|index| local::request(index, Request::Start));
         let all = cell.cpus().count() as u32;
@@ -224,7 +208,7 @@ pub fn lock_cell(local: &mut Local, id: CellId) -> Result<(), Refusal> {
     ownership.watch_resets(id)?;
     // From here on no CPU of Linux has an older map of ports. If the cell is not locked in the end,
     // Linux gets them back as after an unlock.
-    flush(local, linux_cpus())?;
+    linux::flush(local, linux::cpus())?;
     cell::advance(id, Event::Lock)?;
     report::line(format_args!("cpu{} {}: locked", local.index(), cell::get(id).name()));
     Ok(())
@@ -269,6 +253,8 @@ pub fn destroy(local: &mut Local, id: CellId) -> Result<(), Refusal> {
     ownership.destroy(id)?;
     if cell::any() {
         ownership.check_iommus(&OfCells);
+        let _hold = linux::hold(local);
+        ownership.give_memory_to_devices();
         return Ok(());
     }
     // If that fails, it is done when the hypervisor leaves.
@@ -276,10 +262,9 @@ pub fn destroy(local: &mut Local, id: CellId) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Gives the IOMMUs back to Linux, none of whose CPUs runs meanwhile.
+/// Gives the IOMMUs back to Linux.
 fn give_iommus_back(local: &mut Local, ownership: &mut Ownership) -> Result<(), Refusal> {
-    let _hold = Hold::new();
-    flush(local, linux_cpus())?;
+    let _hold = linux::hold(local)?;
     ownership.give_iommus_back();
     Ok(())
 }

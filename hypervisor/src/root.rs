@@ -102,6 +102,8 @@ fn memory_fault(local: &mut Local, address: GuestAddr, write: bool) {
         (sources::write(local, address), "cannot decode a write to an I/O APIC or timer")
     } else if crtos_machine::iommu::is_one(address) {
         (iommu::access(local, address, write), "cannot decode an access to an IOMMU")
+    } else if write && let Some(understood) = iommu::write_table(local, address) {
+        (understood, "cannot decode a write to a table by which devices translate")
     } else {
         if !management::reach(local, address, write) {
             complain_at(local, "touches memory that it does not have", address);

@@ -18,14 +18,11 @@ pub fn write(local: &mut Local, address: GuestAddr) -> bool {
     if !address.is_aligned(4) {
         return false;
     }
-    match store.operation {
-        Operation::Write(value) => write_word(local, address, value),
-        Operation::WriteLong(value) => {
-            write_word(local, address, value as u32);
-            write_word(local, address + 4, (value >> 32) as u32);
-        }
-        // Nobody has a use for the other ones here.
-        Operation::Exchange(_) | Operation::Or(_) | Operation::And(_) => return false,
+    // Nobody has a use for others here.
+    let Operation::Write(value) = store.operation else { return false };
+    write_word(local, address, value as u32);
+    if store.long {
+        write_word(local, address + 4, (value >> 32) as u32);
     }
     local.vcpu().skip(store.length.into());
     true

@@ -9,7 +9,6 @@ use crtos_machine::apic;
 use crtos_machine::arch::VirtualCpu;
 use crtos_machine::local::Local;
 use crtos_partition::address::GuestAddr;
-use crtos_partition::decode::Operation;
 use crtos_partition::icr::Command;
 use crtos_registers::apic::Register;
 
@@ -20,19 +19,11 @@ pub fn write(local: &mut Local, address: GuestAddr) -> bool {
     let Some(store) = guest::store(local) else { return false };
     let register = Register::from_offset(address.offset_in(4096));
     let apic = apic::get();
-    let value = match store.operation {
-        Operation::Write(value) => value,
-        Operation::WriteLong(_) => return false,
-        Operation::Exchange(number) => {
-            let old = apic.read(register);
-            let operand = &mut local.vcpu().registers()[usize::from(number)];
-            let value = *operand as u32;
-            *operand = old.into();
-            value
-        }
-        Operation::Or(value) => apic.read(register) | value,
-        Operation::And(value) => apic.read(register) & value,
-    };
+    if store.long {
+        return false;
+    }
+    let old = if store.reads() { apic.read(register) } else { 0 };
+    let value = guest::carry_out(local, &store, old.into()) as u32;
     match register {
         Register::COMMAND => {
             let high = apic.read(Register::COMMAND_HIGH);

@@ -308,7 +308,7 @@
 
 #define CRTOS_LAUNCH_INFO_OFFSET 512
 
-#define CRTOS_MAX_HYPERVISOR_BLOCKS 24
+#define CRTOS_MAX_HYPERVISOR_BLOCKS 40
 
 #define CRTOS_MAX_WATCHDOG_PORTS 32
 
@@ -339,6 +339,8 @@
 #define CRTOS_IOC_TYPE 199
 
 #define CRTOS_IOC_ENABLE 50945
+
+#define CRTOS_ENABLE_CHECKED_DMA 1
 
 #define CRTOS_IOC_DISABLE 50946
 
@@ -465,6 +467,8 @@ struct crtos_launch_info {
 	u32 reset_port;
 	u32 reset_value;
 	u32 sleep_ports[3];
+	u32 dma_checked;
+	u32 reserved;
 	u32 watchdog_port;
 	u32 watchdog_ports;
 	u64 io_apics[CRTOS_MAX_IO_APICS];
@@ -538,9 +542,13 @@ struct crtos_report {
 	u32 state;
 	u32 iommus;
 	u32 iommus_taken;
+	u32 iommus_confining;
+	u32 dma_checked;
 	u32 reserved;
 	u64 free_pages;
 	u64 iommu_refusals;
+	u64 dma_refusals;
+	u64 dma_missing;
 	struct crtos_cpu_report cpus[CRTOS_MAX_CPUS];
 	struct crtos_cell_report cells[CRTOS_MAX_CELLS];
 	struct crtos_ring_header log;

@@ -83,7 +83,7 @@ int __printf(3, 4) crtos_refuse(struct crtos_file *file, int error,
 int crtos_refuse_hv(struct crtos_file *file, s64 result, const char *what);
 
 /* launch.c */
-int crtos_enable(struct crtos_file *file);
+int crtos_enable(struct crtos_file *file, unsigned long flags);
 int crtos_disable(struct crtos_file *file);
 void crtos_report_free(void);
 

@@ -160,7 +160,7 @@ static int configure(struct crtos_file *file, unsigned int command, unsigned lon
 
 	switch (command) {
 	case CRTOS_IOC_ENABLE:
-		return crtos_enable(file);
+		return crtos_enable(file, argument);
 	case CRTOS_IOC_DISABLE:
 		return crtos_disable(file);
 	case CRTOS_IOC_CELL_CREATE:

@@ -50,6 +50,7 @@ struct launch {
 	u64 host_cr3;
 	s64 result[CRTOS_MAX_CPUS];
 	struct crtos_iommu iommus[CRTOS_MAX_IOMMUS];
+	bool dma_checked;
 };
 
 static const char *launch_error(s64 error)
@@ -177,10 +178,15 @@ static int check_cpus(struct crtos_file *file, u32 cpu_count)
 	return crtos_check_listed(file);
 }
 
+/*
+ * Blocks for each IOMMU: one for its interrupts, the others for copies of the tables by which
+ * Linux's devices translate.
+ */
+#define IOMMU_BLOCKS 3
+
 static int take_memory(struct crtos_file *file, u32 cpu_count, u32 iommus)
 {
-	/* Each IOMMU has tables of a MiB. */
-	u64 count = 2 + cpu_count / 32 + iommus;
+	u64 count = 2 + cpu_count / 32 + IOMMU_BLOCKS * iommus;
 
 	if (!report_pages) {
 		report_pages = alloc_pages(GFP_KERNEL | __GFP_ZERO | __GFP_NOWARN,
@@ -387,6 +393,7 @@ static int launch_online(struct crtos_file *file, struct launch *launch, u32 cpu
 		launch->enter = header->enter;
 		fill_info(info, launch->host_cr3, cpu_count);
 		memcpy(info->iommus, launch->iommus, sizeof(info->iommus));
+		info->dma_checked = launch->dma_checked;
 		error = crtos_list_io_apics(file, info->io_apics) ?:
 			crtos_list_hpets(file, info->hpets);
 	}
@@ -399,7 +406,7 @@ static int launch_online(struct crtos_file *file, struct launch *launch, u32 cpu
 	return error;
 }
 
-static int launch_image(struct crtos_file *file)
+static int launch_image(struct crtos_file *file, bool dma_checked)
 {
 	static struct cpumask woken;	/* under crtos.lock */
 	u32 cpu_count = cpumask_last(cpu_present_mask) + 1;
@@ -409,6 +416,7 @@ static int launch_image(struct crtos_file *file)
 	launch = kzalloc(sizeof(*launch), GFP_KERNEL);
 	if (!launch)
 		return crtos_refuse(file, -ENOMEM, "out of memory");
+	launch->dma_checked = dma_checked;
 	error = crtos_list_iommus(file, launch->iommus);
 	if (error >= 0)
 		error = take_memory(file, cpu_count, error);
@@ -472,13 +480,17 @@ static int leave_hypervisor(struct crtos_file *file)
 /**
  * crtos_enable() - CRTOS_IOC_ENABLE: launch the hypervisor
  * @file: the file that undoes it at release
+ * @flags: 0 or %CRTOS_ENABLE_CHECKED_DMA
  *
  * Context: Under crtos.lock; may sleep.
  * Return: 0 or a negative error.
  */
-int crtos_enable(struct crtos_file *file)
+int crtos_enable(struct crtos_file *file, unsigned long flags)
 {
 	int error;
+
+	if (flags & ~CRTOS_ENABLE_CHECKED_DMA)
+		return crtos_refuse(file, -EINVAL, "unknown flags");
 
 	if (crtos.enabled)
 		return crtos_refuse(file, -EALREADY, "the hypervisor runs already");
@@ -493,7 +505,7 @@ int crtos_enable(struct crtos_file *file)
 		return error;
 	/* It stays while the hypervisor holds a CPU, also after a launch that failed. */
 	__module_get(THIS_MODULE);
-	error = launch_image(file);
+	error = launch_image(file, flags & CRTOS_ENABLE_CHECKED_DMA);
 	if (!error) {
 		crtos_blocks_hide(&blocks);
 		error = check_launch(file);

@@ -33,8 +33,8 @@ sleeps() { json "d[0]['pid'] == $program and d[0]['cpu'] == $last and d[0]['stat
 check 'ps --json' await sleeps
 
 check 'stats' grep -q "^ *$last  *realtime " < <(crtos stats)
-check 'stats: devices' grep -qx "not protected: .*they cannot interrupt their CPUs" < <(crtos stats)
-check 'check: devices' grep -q "devices: their interrupts will be confined, their accesses to memory not" < <(crtos check)
+check 'stats: devices' grep -qx "protected: .*neither memory nor CPUs of cells" < <(crtos stats)
+check 'check: devices' grep -q "devices: they will be confined to Linux's memory and CPUs" < <(crtos check)
 check 'stats --json' json "
 	d['hypervisor']['running'] and d['cpus'][0]['owner'] == 'linux' and d['cpus'][$last]['owner'] == 'realtime'
 	and sum(d['cpus'][0]['exits'].values()) == d['cpus'][0]['exits_total'] > 0

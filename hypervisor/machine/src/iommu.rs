@@ -2,22 +2,24 @@
 //! The machine's IOMMUs, which Linux drives. Their registers are not in Linux's nested tables, so
 //! each access exits. While there is no cell it goes to the unit as it is; otherwise the unit is
 //! taken over, and [`crtos_iommu::vtd::unit`] says what becomes of the access.
+//!
+//! Linux's tables that translate addresses are read-only there meanwhile, as far as there are
+//! [`Copies`] of them.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crtos_abi::PAGE_SIZE;
 use crtos_abi::image::{Iommu, MAX_IOMMUS};
+use crtos_iommu::copies::{self, Copies};
 use crtos_iommu::effect::Store;
 use crtos_iommu::interrupt::Cpus;
-use crtos_iommu::vtd::unit::{Machine, OWN_SIZE, Progress, Unfit, Unit};
+use crtos_iommu::vtd::context::Legacy;
+use crtos_iommu::vtd::unit::{self, Machine, OWN_SIZE, Progress, Unfit, Unit};
 use crtos_partition::address::{GuestAddr, PhysAddr};
 
 use crate::frames::Frames;
+use crate::linux_memory::LinuxMemory;
 use crate::{direct_map, launch_info, processor, report};
-
-/// Tells whether Linux has all of the bytes of RAM from an address on.
-pub(crate) trait Owns: Fn(PhysAddr, u64) -> bool {}
-impl<F: Fn(PhysAddr, u64) -> bool> Owns for F {}
 
 /// One of them.
 struct Place {
@@ -29,45 +31,58 @@ struct Place {
 }
 
 /// All of them.
-pub struct Iommus([Option<Place>; MAX_IOMMUS]);
+pub struct Iommus {
+    places: [Option<Place>; MAX_IOMMUS],
+    copies: Copies<Legacy>,
+}
 
 impl Iommus {
     pub(crate) const fn new() -> Self {
-        Self([const { None }; MAX_IOMMUS])
+        Self { places: [const { None }; MAX_IOMMUS], copies: Copies::new(4) }
     }
 
     /// Takes the memory for all; once, at launch.
     pub(crate) fn set_up(&mut self, frames: &mut Frames) -> Option<()> {
-        for (place, iommu) in self.0.iter_mut().zip(launch_info::iommus()) {
+        for (place, iommu) in self.places.iter_mut().zip(launch_info::iommus()) {
             let own = frames.allocate(OWN_SIZE.div_ceil(PAGE_SIZE) as usize, 1)?;
             *place = Some(Place { iommu, own, taken: None });
         }
+        self.copies.set_checked(launch_info::get().dma_checked != 0);
         self.report();
         Some(())
     }
 
     fn taken(&self) -> impl Iterator<Item = &Unit> {
-        self.0.iter().flatten().filter_map(|place| place.taken.as_ref())
+        self.places.iter().flatten().filter_map(|place| place.taken.as_ref())
     }
 
     fn report(&self) {
-        report::iommus(launch_info::iommus().count(), self.taken().count());
-        report::iommu_refusals(self.taken().map(Unit::refused).sum());
+        let confining = self.taken().filter(|unit| unit.confines_addresses()).count();
+        report::iommus(launch_info::iommus().count(), self.taken().count(), confining);
+        report::iommu_refusals(
+            self.taken().map(Unit::refused).sum(),
+            self.copies.refused(),
+            self.copies.missing(),
+        );
     }
 
     /// Takes all over that Linux uses for interrupts; the others stay with it, which the log tells.
-    /// No CPU of Linux accesses one meanwhile: it would need the lock.
-    pub(crate) fn take(&mut self, cpus: &impl Cpus, owns: impl Owns) {
-        for Place { iommu, own, taken } in self.0.iter_mut().flatten() {
+    /// No CPU of Linux runs meanwhile, and none goes on with cached translations.
+    pub(crate) fn take(&mut self, cpus: &impl Cpus, memory: &mut LinuxMemory) {
+        for Place { iommu, own, taken } in self.places.iter_mut().flatten() {
             if taken.is_some() {
                 continue;
             }
-            let mut registers = Registers { iommu: *iommu, own: *own, owns: &owns };
+            let mut registers = Registers { iommu: *iommu, own: *own, memory };
             let address = iommu.address;
-            match Unit::take(&mut registers, cpus, launch_info::x2apic()) {
+            match Unit::take(&mut registers, &mut self.copies, cpus, launch_info::x2apic()) {
                 Ok(unit) => {
+                    let but = match unit.confines_addresses() {
+                        true => "",
+                        false => ", but for memory: it is in scalable mode, or memory is short",
+                    };
+                    report::line(format_args!("IOMMU at {address:#x}: taken over{but}"));
                     *taken = Some(unit);
-                    report::line(format_args!("IOMMU at {address:#x}: taken over"));
                 }
                 Err(unfit) => {
                     let why = why(unfit);
@@ -75,7 +90,13 @@ impl Iommus {
                 }
             }
         }
+        self.collect(memory);
         self.report();
+    }
+
+    /// Tells whether one has to be taken over.
+    pub(crate) fn any_untaken(&self) -> bool {
+        self.places.iter().flatten().any(|place| place.taken.is_none())
     }
 
     /// Tells whether one is taken over.
@@ -84,67 +105,152 @@ impl Iommus {
     }
 
     /// Gives all back as Linux believes them to be. No CPU of Linux runs meanwhile.
-    pub(crate) fn give_back(&mut self, owns: impl Owns) {
-        for Place { iommu, own, taken } in self.0.iter_mut().flatten() {
+    pub(crate) fn give_back(&mut self, memory: &mut LinuxMemory) {
+        let mut all = true;
+        for Place { iommu, own, taken } in self.places.iter_mut().flatten() {
             let Some(mut unit) = taken.take() else { continue };
-            if !unit.give_back(&mut Registers { iommu: *iommu, own: *own, owns: &owns }) {
+            let mut registers = Registers { iommu: *iommu, own: *own, memory };
+            if !unit.give_back(&mut registers, &mut self.copies) {
+                all = false;
                 let address = iommu.address;
                 report::line(format_args!("IOMMU at {address:#x}: given back, and does not react"));
             }
+        }
+        // What a unit may still know stays what it is.
+        if all {
+            self.copies.collect(memory);
         }
         self.report();
     }
 
     /// Looks at all entries of Linux again, since a CPU changed its owner.
-    pub(crate) fn owners_changed(&mut self, cpus: &impl Cpus, owns: impl Owns) {
-        for Place { iommu, own, taken } in self.0.iter_mut().flatten() {
+    pub(crate) fn owners_changed(&mut self, cpus: &impl Cpus, memory: &mut LinuxMemory) {
+        self.for_taken(memory, |unit, registers| unit.owners_changed(registers, cpus));
+        self.report();
+    }
+
+    /// Has no device of Linux map memory of the 2 MiB block at `block` any more, which Linux does
+    /// not have any more. [`Self::finish_withdrawal`] has to follow.
+    pub(crate) fn withdraw(&mut self, memory: &mut LinuxMemory, block: PhysAddr) {
+        self.copies.withdraw(memory, block);
+    }
+
+    /// Has no device of Linux reach memory that was taken from it, once it is
+    /// [withdrawn](Self::withdraw); false if a unit does not react.
+    pub(crate) fn finish_withdrawal(&mut self, memory: &mut LinuxMemory) -> bool {
+        if self.copies.is_checked() {
+            self.copies.look_again(memory);
+            self.report();
+        }
+        self.forget(memory)
+    }
+
+    /// Has all units forget what they cached of addresses; false if one does not.
+    fn forget(&mut self, memory: &mut LinuxMemory) -> bool {
+        self.for_taken(memory, |unit, registers| {
+            !unit.confines_addresses() || unit.forget_translations(registers)
+        })
+    }
+
+    /// Has Linux's devices reach memory that it got back. No CPU of Linux runs meanwhile, and none
+    /// goes on with cached translations.
+    pub(crate) fn look_again(&mut self, memory: &mut LinuxMemory) {
+        self.copies.look_again(memory);
+        self.collect(memory);
+        self.report();
+    }
+
+    /// Tells whether the page of `address` is a table of Linux's that has a copy.
+    pub(crate) fn is_table(&self, address: PhysAddr) -> bool {
+        self.copies.is_watched(address.align_down(PAGE_SIZE))
+    }
+
+    /// Tells whether no CPU of Linux may run while the table in the page of `address` changes, and
+    /// none may go on with cached translations.
+    pub(crate) fn tells_of_tables(&self, address: PhysAddr) -> bool {
+        self.copies.tells_of_tables(address.align_down(PAGE_SIZE))
+    }
+
+    /// Makes a copy of the word at `address`, in a table of Linux's, which it has changed.
+    pub(crate) fn changed(&mut self, memory: &mut LinuxMemory, address: PhysAddr) -> Written {
+        let before = (self.copies.refused(), self.copies.missing());
+        self.copies.changed(memory, address);
+        self.collect(memory);
+        let refused = before != (self.copies.refused(), self.copies.missing());
+        if refused {
+            self.report();
+        }
+        Written { again: false, refused }
+    }
+
+    /// Gives the memory of copies back that are not used any more, once all units have forgotten
+    /// them.
+    fn collect(&mut self, memory: &mut LinuxMemory) {
+        if self.copies.has_unused() && self.forget(memory) {
+            self.copies.collect(memory);
+        }
+    }
+
+    /// Has all do something that are taken over; false if one does not react.
+    fn for_taken(
+        &mut self,
+        memory: &mut LinuxMemory,
+        mut act: impl FnMut(&mut Unit, &mut Registers) -> bool,
+    ) -> bool {
+        let mut all = true;
+        for Place { iommu, own, taken } in self.places.iter_mut().flatten() {
             let Some(unit) = taken else { continue };
-            let mut registers = Registers { iommu: *iommu, own: *own, owns: &owns };
-            if !unit.owners_changed(&mut registers, cpus) {
+            if !act(unit, &mut Registers { iommu: *iommu, own: *own, memory }) {
                 does_not_react(*iommu);
+                all = false;
             }
         }
-        self.report();
+        all
     }
 
     /// The one in whose registers `address` lies, and where there.
     fn find(&mut self, address: GuestAddr) -> Option<(&mut Place, u64)> {
-        let mut places = self.0.iter_mut().flatten();
+        let mut places = self.places.iter_mut().flatten();
         places.find_map(|place| offset(&place.iommu, address).map(|offset| (place, offset)))
     }
 
     /// Reads 32 bits for Linux at `address`, a multiple of 4 in the registers of one ([`is_one`]).
-    pub(crate) fn read(&mut self, address: GuestAddr, owns: impl Owns) -> u32 {
+    pub(crate) fn read(&mut self, address: GuestAddr, memory: &mut LinuxMemory) -> u32 {
         let Some((place, offset)) = self.find(address) else { return !0 };
-        let mut registers = Registers { iommu: place.iommu, own: place.own, owns: &owns };
+        let mut registers = Registers { iommu: place.iommu, own: place.own, memory };
         match &place.taken {
             Some(unit) => unit.read(&mut registers, offset),
             None => registers.read(offset),
         }
     }
 
-    /// Carries out a write of Linux to the 32 bits at `address`, likewise.
+    /// Carries out a write of Linux to the 32 bits at `address`, likewise. No CPU of Linux runs
+    /// meanwhile if [`changes_tables`] says so.
     pub(crate) fn write(
         &mut self,
         address: GuestAddr,
         value: u32,
         cpus: &impl Cpus,
-        owns: impl Owns,
+        memory: &mut LinuxMemory,
     ) -> Written {
         let mut written = Written::default();
-        let Some((place, offset)) = self.find(address) else { return written };
-        let mut registers = Registers { iommu: place.iommu, own: place.own, owns: &owns };
+        let mut places = self.places.iter_mut().flatten();
+        let found =
+            places.find_map(|place| offset(&place.iommu, address).map(|offset| (place, offset)));
+        let Some((place, offset)) = found else { return written };
+        let mut registers = Registers { iommu: place.iommu, own: place.own, memory };
         let Some(unit) = &mut place.taken else {
             registers.write(offset, value);
             return written;
         };
         let before = unit.refused();
-        match unit.write(&mut registers, cpus, offset, value) {
+        match unit.write(&mut registers, &mut self.copies, cpus, offset, value) {
             Progress::Done => (),
             Progress::More => written.again = true,
             Progress::Stuck => does_not_react(place.iommu),
         }
         written.refused = unit.refused() != before;
+        self.collect(memory);
         if written.refused {
             self.report();
         }
@@ -179,19 +285,26 @@ pub fn is_one(address: GuestAddr) -> bool {
     launch_info::iommus().any(|iommu| offset(&iommu, address).is_some())
 }
 
+/// Tells whether a write of Linux to `address`, in the registers of one, may change the tables by
+/// which it translates.
+pub fn changes_tables(address: GuestAddr) -> bool {
+    let mut offsets = launch_info::iommus().filter_map(|iommu| offset(&iommu, address));
+    offsets.any(unit::changes_tables)
+}
+
 /// Where in the registers of an IOMMU `address` lies, if it does.
 fn offset(iommu: &Iommu, address: GuestAddr) -> Option<u64> {
     address.get().checked_sub(iommu.address).filter(|offset| *offset < iommu.size)
 }
 
 /// The registers of an IOMMU, with the memory that it takes to drive it.
-struct Registers<'a, O> {
+struct Registers<'a, 'b> {
     iommu: Iommu,
     own: PhysAddr,
-    owns: &'a O,
+    memory: &'a mut LinuxMemory<'b>,
 }
 
-impl<O: Owns> Registers<'_, O> {
+impl Registers<'_, '_> {
     fn register(&self, offset: u64) -> Option<*mut u32> {
         (offset < self.iommu.size)
             .then(|| direct_map::pointer(PhysAddr::new(self.iommu.address + (offset & !3))))
@@ -203,19 +316,9 @@ impl<O: Owns> Registers<'_, O> {
         // the unit too.
         unsafe { &*direct_map::pointer::<AtomicU64>(self.own + offset) }
     }
-
-    /// The words of Linux from `address` on, if it has all of them.
-    fn linux_words(&self, address: PhysAddr, count: usize) -> Option<&[AtomicU64]> {
-        let owned = address.is_aligned(8) && (self.owns)(address, 8 * count as u64);
-        // SAFETY: RAM that Linux has, so that the direct map reaches it, and no Rust object lives
-        // in it; it is aligned.
-        owned.then(|| unsafe {
-            core::slice::from_raw_parts(direct_map::pointer::<AtomicU64>(address), count)
-        })
-    }
 }
 
-impl<O: Owns> Machine for Registers<'_, O> {
+impl Machine for Registers<'_, '_> {
     fn read(&mut self, offset: u64) -> u32 {
         // SAFETY: A register of the unit, which the direct map reaches and no Rust object lives in.
         self.register(offset).map_or(!0, |place| unsafe { place.read_volatile() })
@@ -244,24 +347,28 @@ impl<O: Owns> Machine for Registers<'_, O> {
     }
 
     fn read_linux(&self, address: PhysAddr, words: &mut [u64]) -> bool {
-        let Some(places) = self.linux_words(address, words.len()) else { return false };
-        for (word, place) in words.iter_mut().zip(places) {
-            *word = place.load(Ordering::Acquire);
-        }
-        true
+        self.memory.read(address, words)
     }
 
     fn write_linux(&mut self, address: PhysAddr, words: &[u64]) -> bool {
-        let Some(places) = self.linux_words(address, words.len()) else { return false };
+        // A table that has a copy is no place for that.
+        if !self.memory.owns(address, 8 * words.len() as u64) {
+            return false;
+        }
+        let Some(places) = self.memory.words(address, words.len()) else { return false };
         for (word, place) in words.iter().zip(places) {
             place.store(*word, Ordering::Release);
         }
         true
     }
 
+    fn memory(&mut self) -> &mut impl copies::Memory {
+        self.memory
+    }
+
     fn store(&mut self, store: &Store) {
         let (address, size) = (store.address, u64::from(store.size));
-        if !address.is_aligned(size) || !(self.owns)(address, size) {
+        if !address.is_aligned(size) || !self.memory.owns(address, size) {
             return;
         }
         // SAFETY: As for words: RAM that Linux has, aligned.

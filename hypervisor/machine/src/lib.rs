@@ -19,6 +19,7 @@
 //! | [`apic`] | the local APIC |
 //! | [`io_apic`] | the I/O APICs |
 //! | [`hpet`] | the high-precision event timers |
+//! | `linux_memory` | the memory of Linux, and its devices' tables |
 //! | [`iommu`] | the IOMMUs |
 //! | [`cpu`] | the CPUs as all see them: owners and requests |
 //! | [`cell`] | the cells as all CPUs see them |
@@ -48,6 +49,8 @@ pub mod arch;
 pub mod apic;
 pub mod hpet;
 pub mod io_apic;
+mod linux_memory;
+
 pub mod iommu;
 
 pub mod cpu;

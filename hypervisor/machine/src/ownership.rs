@@ -25,15 +25,13 @@ use crate::direct_map::{self, AnyBits};
 use crate::frames::{Frames, Owned};
 use crate::hpet::Hpets;
 use crate::io_apic::IoApics;
-use crate::iommu::{Iommus, Owns, Written};
+use crate::iommu::{Iommus, Written};
+use crate::linux_memory::{self, LinuxMemory};
 use crate::local::Local;
 use crate::{cell, launch_info, processor, report};
 
 /// Most bytes of one [`Ownership::load`].
 const LOAD_MAX: u64 = 0x1_0000;
-/// Interrupt controllers and messages to them: no cell may have this as memory.
-const INTERRUPT_PAGES: core::ops::Range<u64> = 0xfec0_0000..0xff00_0000;
-
 type PortBitmap = Owned<[u8; PORT_BITMAP_SIZE]>;
 type MsrBitmap = Owned<[u8; MSR_BITMAP_SIZE]>;
 
@@ -46,16 +44,6 @@ unsafe impl AnyBits for Region {}
 struct Root {
     tables: RootTables<NestedFormat>,
     ports: PortBitmap,
-}
-
-impl Root {
-    /// Tells whether all of it is RAM that Linux has.
-    fn owns(&self, frames: &Frames, address: PhysAddr, size: u64) -> bool {
-        let Some(end) = address.checked_add(size) else { return false };
-        let device = address.get() < INTERRUPT_PAGES.end && INTERRUPT_PAGES.start < end.get()
-            || launch_info::read_only_devices().any(|page| (address..end).contains(&page));
-        end <= direct_map::memory_end() && !device && self.tables.owns(frames, address, size)
-    }
 }
 
 /// What a cell has.
@@ -173,7 +161,9 @@ impl Ownership {
 
     /// Tells whether all of it is RAM that Linux has.
     fn root_owns(&self, address: PhysAddr, size: u64) -> bool {
-        self.root.as_ref().is_some_and(|root| root.owns(&self.frames, address, size))
+        self.root
+            .as_ref()
+            .is_some_and(|root| linux_memory::owns(&root.tables, &self.frames, address, size))
     }
 
     fn cell(&mut self, id: CellId) -> Result<&mut Possessions, Refusal> {
@@ -194,17 +184,22 @@ impl Ownership {
         }
     }
 
-    /// The IOMMUs, and who tells which memory Linux has.
-    fn iommus(&mut self) -> Option<(&mut Iommus, impl Owns)> {
+    /// The IOMMUs, and what Linux has.
+    fn iommus(&mut self) -> Option<(&mut Iommus, LinuxMemory<'_>)> {
         let Self { frames, root: Some(root), iommus, .. } = self else { return None };
-        let (frames, root) = (&*frames, &*root);
-        Some((iommus, move |address, size| root.owns(frames, address, size)))
+        Some((iommus, LinuxMemory { frames, tables: &mut root.tables }))
     }
 
-    /// Takes the IOMMUs over that Linux uses.
+    /// Takes the IOMMUs over that Linux uses. No CPU of Linux runs meanwhile, and none goes on with
+    /// cached translations.
     pub fn take_iommus(&mut self, cpus: &impl Cpus) {
-        let Some((iommus, owns)) = self.iommus() else { return };
-        iommus.take(cpus, owns);
+        let Some((iommus, mut memory)) = self.iommus() else { return };
+        iommus.take(cpus, &mut memory);
+    }
+
+    /// Tells whether there is an IOMMU that is not taken over.
+    pub fn lacks_iommus(&self) -> bool {
+        self.iommus.any_untaken()
     }
 
     /// Tells whether an IOMMU is taken over.
@@ -214,27 +209,83 @@ impl Ownership {
 
     /// Gives the IOMMUs back. No CPU of Linux runs meanwhile.
     pub fn give_iommus_back(&mut self) {
-        let Some((iommus, owns)) = self.iommus() else { return };
-        iommus.give_back(owns);
+        let Some((iommus, mut memory)) = self.iommus() else { return };
+        iommus.give_back(&mut memory);
     }
 
     /// Has IOMMUs interrupt nobody in Linux's name but whom they may, after CPUs changed their
     /// owner.
     pub fn check_iommus(&mut self, cpus: &impl Cpus) {
-        let Some((iommus, owns)) = self.iommus() else { return };
-        iommus.owners_changed(cpus, owns);
+        let Some((iommus, mut memory)) = self.iommus() else { return };
+        iommus.owners_changed(cpus, &mut memory);
+    }
+
+    /// Has Linux's devices reach memory that it got back. No CPU of Linux runs meanwhile, and none
+    /// goes on with cached translations.
+    pub fn give_memory_to_devices(&mut self) {
+        let Some((iommus, mut memory)) = self.iommus() else { return };
+        iommus.look_again(&mut memory);
+    }
+
+    /// Has no device of Linux reach memory that was taken from it; false if an IOMMU does not
+    /// react.
+    pub fn take_memory_from_devices(&mut self) -> bool {
+        let Some((iommus, mut memory)) = self.iommus() else { return true };
+        iommus.finish_withdrawal(&mut memory)
+    }
+
+    /// Tells whether the page of `address` is a table by which Linux's devices translate, and
+    /// whether a change there needs that no CPU of Linux runs, and none goes on with cached
+    /// translations.
+    pub fn device_table(&self, address: GuestAddr) -> Option<bool> {
+        let address = PhysAddr::of_root(address);
+        self.iommus.is_table(address).then(|| self.iommus.tells_of_tables(address))
+    }
+
+    /// Changes the word of a table by which Linux's devices translate, in which `address` lies:
+    /// `change` makes the new word of the old one, and may be asked again.
+    pub fn change_device_table(
+        &mut self,
+        address: GuestAddr,
+        mut change: impl FnMut(u64) -> u64,
+    ) -> Written {
+        let address = PhysAddr::of_root(address).align_down(8);
+        let Some((iommus, mut memory)) = self.iommus() else { return Written::default() };
+        loop {
+            let Some(old) = memory.read_word(address) else { return Written::default() };
+            let new = change(old);
+            // Only devices write there meanwhile.
+            if memory.change_word(address, old, new) {
+                return iommus.changed(&mut memory, address);
+            }
+        }
+    }
+
+    /// Tells whether the 2 MiB block at `address` has to be [joined](Self::join) before a cell can
+    /// have it.
+    pub fn is_split(&self, address: PhysAddr) -> bool {
+        self.root.as_ref().is_some_and(|root| root.tables.is_split(&self.frames, address))
+    }
+
+    /// Makes a block one again. No CPU of Linux runs meanwhile, and none goes on with cached
+    /// translations.
+    pub fn join(&mut self, address: PhysAddr) {
+        if let Self { frames, root: Some(root), .. } = self {
+            root.tables.join(frames, address);
+        }
     }
 
     /// Reads 32 bits of the registers of an IOMMU for Linux; `address` is aligned.
     pub fn read_iommu(&mut self, address: GuestAddr) -> u32 {
-        let Some((iommus, owns)) = self.iommus() else { return !0 };
-        iommus.read(address, owns)
+        let Some((iommus, mut memory)) = self.iommus() else { return !0 };
+        iommus.read(address, &mut memory)
     }
 
     /// Carries out a write of Linux to 32 bits of the registers of an IOMMU; `address` is aligned.
+    /// No CPU of Linux runs meanwhile if [`crate::iommu::changes_tables`] says so.
     pub fn write_iommu(&mut self, address: GuestAddr, value: u32, cpus: &impl Cpus) -> Written {
-        let Some((iommus, owns)) = self.iommus() else { return Written::default() };
-        iommus.write(address, value, cpus, owns)
+        let Some((iommus, mut memory)) = self.iommus() else { return Written::default() };
+        iommus.write(address, value, cpus, &mut memory)
     }
 
     /// Makes a cell without memory.
@@ -316,7 +367,7 @@ impl Ownership {
         if !self.root_owns(region.physical, region.size) {
             return Err(Refusal::Owned);
         }
-        let Self { frames, root: Some(root), cells, stale, .. } = self else {
+        let Self { frames, root: Some(root), cells, stale, iommus, .. } = self else {
             return Err(Refusal::Invalid);
         };
         if region.private {
@@ -337,6 +388,7 @@ impl Ownership {
                 return Err(refusal(error));
             }
             *stale = true;
+            iommus.withdraw(&mut LinuxMemory { frames, tables: &mut root.tables }, region.physical);
             // SAFETY: RAM that the root cell had and no cell reaches, so no Rust object lives in
             // it.
             unsafe { direct_map::clear(region.physical, region.size) };

@@ -84,15 +84,21 @@ pub(crate) fn free_pages(pages: usize) {
     store!(AtomicU64: report.free_pages = pages as u64);
 }
 
-/// Reports how many IOMMUs there are, and how many of them Linux does not have itself.
-pub(crate) fn iommus(all: usize, taken: usize) {
+/// Reports how many IOMMUs there are, how many of them Linux does not have itself, and how many of
+/// these confine the addresses of Linux's devices as well.
+pub(crate) fn iommus(all: usize, taken: usize, confining: usize) {
     store!(AtomicU32: report.iommus = all as u32);
     store!(AtomicU32: report.iommus_taken = taken as u32);
+    store!(AtomicU32: report.iommus_confining = confining as u32);
+    store!(AtomicU32: report.dma_checked = launch_info::get().dma_checked);
 }
 
-/// Reports how often an entry or a message of Linux's was refused in an IOMMU.
-pub(crate) fn iommu_refusals(count: u64) {
-    store!(AtomicU64: report.iommu_refusals = count);
+/// Reports how often an entry of Linux's was refused in an IOMMU, for an interrupt or for memory,
+/// and how often memory for a copy was missing.
+pub(crate) fn iommu_refusals(interrupts: u64, memory: u64, missing: u64) {
+    store!(AtomicU64: report.iommu_refusals = interrupts);
+    store!(AtomicU64: report.dma_refusals = memory);
+    store!(AtomicU64: report.dma_missing = missing);
 }
 
 /// Reports how often `cpu` left its guest for `reason`, below [`EXIT_REASONS`].

@@ -38,7 +38,7 @@ pub const IMAGE_MAGIC: u64 = 0x3156_4853_4f54_5243;
 pub const LAUNCH_INFO_OFFSET: u64 = 512;
 
 /// Most blocks of 2 MiB that the hypervisor consists of.
-pub const MAX_HYPERVISOR_BLOCKS: usize = 24;
+pub const MAX_HYPERVISOR_BLOCKS: usize = 40;
 
 /// Most I/O ports of a watchdog.
 pub const MAX_WATCHDOG_PORTS: u32 = 32;
@@ -110,6 +110,10 @@ pub struct LaunchInfo {
     /// I/O ports of the bytes whose bit 5 (SLP_EN) puts the machine to sleep or switches it off:
     /// the upper halves of PM1a and PM1b control, and sleep control; 0 if there is none.
     pub sleep_ports: [u32; 3],
+    /// 1 if Linux's own page tables for devices are used, and checked; 0 if copies of them.
+    pub dma_checked: u32,
+    /// Zero.
+    pub reserved: u32,
     /// First I/O port of the chipset's watchdog (TCO); 0 if there is none.
     pub watchdog_port: u32,
     /// Number of its I/O ports, at most [`MAX_WATCHDOG_PORTS`].

@@ -14,8 +14,13 @@ use crate::cell::{CELL_NAME_LEN, MAX_MSR_RANGES, MAX_PORT_RANGES, MsrRange, Port
 /// Type byte of the numbers.
 pub const IOC_TYPE: u32 = 0xc7;
 
-/// Launch the hypervisor on all online CPUs. No argument. EALREADY if it runs.
+/// Launch the hypervisor on all CPUs; argument 0 or [`ENABLE_CHECKED_DMA`]. EALREADY if it runs,
+/// EINVAL for another argument.
 pub const IOC_ENABLE: u32 = 0x0000_c701;
+/// Argument of [`IOC_ENABLE`]: the devices of Linux translate by Linux's own page tables, which are
+/// checked when they are attached and when memory changes its owner. Without it they translate by
+/// copies of them, so that no device of a hostile Linux reaches memory of a cell.
+pub const ENABLE_CHECKED_DMA: u32 = 1;
 /// Leave the hypervisor. EBUSY while a cell exists.
 pub const IOC_DISABLE: u32 = 0x0000_c702;
 /// Take CPUs and memory and create a cell; argument [`CreateCell`]. Returns the cell's number.

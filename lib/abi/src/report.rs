@@ -109,6 +109,11 @@ pub struct Report {
     pub iommus: u32,
     /// Those of them that it has, as long as there is a cell; the others are Linux's.
     pub iommus_taken: u32,
+    /// Those that have copies of the tables by which Linux's devices translate.
+    pub iommus_confining: u32,
+    /// 1 if these copies leave out Linux's own page tables, which are checked instead:
+    /// [`crate::ioctl::ENABLE_CHECKED_DMA`].
+    pub dma_checked: u32,
     /// Zero.
     pub reserved: u32,
     /// Free pages of the hypervisor.
@@ -116,6 +121,10 @@ pub struct Report {
     /// How often the hypervisor refused an entry or a message of Linux's for an interrupt, in an
     /// IOMMU.
     pub iommu_refusals: u64,
+    /// How often it refused an entry of Linux's for memory there.
+    pub dma_refusals: u64,
+    /// How often there was no memory for what Linux mapped for a device, so that it is missing.
+    pub dma_missing: u64,
     /// Counters of each CPU.
     pub cpus: [CpuReport; MAX_CPUS],
     /// State of each cell.

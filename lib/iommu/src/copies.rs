@@ -9,6 +9,11 @@
 //!
 //! Where Linux does not translate, a copy maps all that Linux's devices may have to itself.
 //!
+//! Who wants no exits for Linux's stores to page tables has these *checked* only: what tells of
+//! devices is copied, and refers to Linux's own page tables, which are walked through when they are
+//! attached and when memory changes its owner ([`Copies::look_again`]). A Linux that changes them
+//! in between is believed.
+//!
 //! A copy that is not referred to any more stays until the units have forgotten it:
 //! [`Copies::collect`]. Memory that becomes private is withdrawn from all copies, and the units
 //! forget it, before a cell has it.
@@ -31,6 +36,8 @@ const PAGE: u64 = 4096;
 const WORDS: u64 = PAGE / 8;
 /// Words that are read of a table at once.
 const CHUNK: usize = 16;
+/// Most entries that are read of page tables that are checked only. What lies beyond is believed.
+const STEPS: u32 = 1 << 18;
 /// Order of the largest pieces that a copy maps. Larger ones of Linux are mapped by pieces, since
 /// Linux may have a part of them only.
 const LARGE: u32 = 21;
@@ -158,6 +165,8 @@ pub struct Copies<L: Layout> {
     tables: FnvIndexMap<Of<L::Kind>, Copied, MAX_TABLES>,
     /// Levels of the tables where Linux does not translate.
     levels: u8,
+    /// Page tables of Linux are checked only.
+    checked: bool,
     /// Some are not referred to any more.
     unused: bool,
     refused: u64,
@@ -167,7 +176,19 @@ pub struct Copies<L: Layout> {
 impl<L: Layout> Copies<L> {
     /// None. Where Linux does not translate, tables get so many `levels`.
     pub const fn new(levels: u8) -> Self {
-        Self { tables: FnvIndexMap::new(), levels, unused: false, refused: 0, missing: 0 }
+        let tables = FnvIndexMap::new();
+        Self { tables, levels, checked: false, unused: false, refused: 0, missing: 0 }
+    }
+
+    /// Has page tables of Linux checked only, or not, while there are no copies.
+    pub fn set_checked(&mut self, checked: bool) {
+        debug_assert!(self.is_empty());
+        self.checked = checked;
+    }
+
+    /// Tells whether page tables of Linux are checked only.
+    pub fn is_checked(&self) -> bool {
+        self.checked
     }
 
     /// How often an entry of Linux's was refused, each time that it was looked at.
@@ -402,6 +423,16 @@ impl<L: Layout> Copies<L> {
             }
             Of::Top(Top::Table(..)) => match L::asked(kind, raw) {
                 Asked::Nothing => return NOTHING,
+                Asked::Table { page, kind: lower }
+                    if self.checked
+                        && let Some(level) = L::level(lower) =>
+                {
+                    if !is_harmless::<L>(memory, page, level) {
+                        self.refused += 1;
+                        return NOTHING;
+                    }
+                    return L::link(kind, raw, page, Some(level));
+                }
                 Asked::Table { page, kind } if memory.read_linux(page, &mut [0]) => {
                     (*raw, Of::Top(Top::Table(page, kind)))
                 }
@@ -481,6 +512,17 @@ impl<K: Copy> Of<K> {
     fn level<L: Layout<Kind = K>>(&self) -> Option<u8> {
         L::level(self.kind::<L>())
     }
+}
+
+/// Tells whether a page table of Linux maps nothing but what its devices may have, as far as it is
+/// looked at.
+fn is_harmless<L: Layout>(memory: &impl Memory, top: PhysAddr, level: u8) -> bool {
+    let read = |address| {
+        let mut word = [0];
+        memory.read_linux(address, &mut word).then_some(word[0])
+    };
+    let found = tables::check::<L::Pages>(top, level, 0..=u64::MAX, STEPS, read, memory);
+    matches!(found, Ok(()) | Err(tables::Refused::TooLarge))
 }
 
 fn decode<L: Layout>(bits: u64, level: u8) -> Entry {
@@ -691,6 +733,10 @@ pub(crate) mod tests {
         )
     }
 
+    fn device() -> impl Strategy<Value = u16> {
+        prop::sample::select(vec![0, 1, 4, 0x100])
+    }
+
     fn value() -> impl Strategy<Value = u64> {
         let page = (0..TABLES + 2)
             .prop_map(|page| if page < TABLES { page << 12 } else { RAM + (page << 12) });
@@ -768,7 +814,7 @@ pub(crate) mod tests {
         #[test]
         fn copies_are_linuxs_tables_as_far_as_they_may_be(
             steps in prop::collection::vec(step(), 0..60),
-            inputs in prop::collection::vec((prop::sample::select(vec![0u16, 1, 4, 0x100]), input()), 12),
+            inputs in prop::collection::vec((device(), input()), 12),
         ) {
             let (mut model, mut copies, copy) = start();
             let mut seen = true;
@@ -861,6 +907,35 @@ pub(crate) mod tests {
         assert_eq!(model.walk(copied(copy), 0, 0x12_3456), Some((0x12_3456, Rights::ALL)));
         let blocked = copies.refer(&mut model, Top::Blocked(Kind::Root)).expect("memory");
         assert_eq!(model.walk(copied(blocked), 0, 0), None);
+    }
+
+    #[test]
+    fn page_tables_that_are_checked_are_linuxs_own() {
+        let mut model = booted();
+        let mut copies = Copies::<Legacy>::new(4);
+        copies.set_checked(true);
+        let copy = copies.refer(&mut model, LINUX).expect("memory");
+        let mapped = Some((0x40_0000, Rights::ALL));
+        assert_eq!(model.walk(copied(copy), 0, 0), mapped);
+        // Of buses and functions alone.
+        assert_eq!((model.frames.len(), model.watched.len()), (2, 2));
+        model.private.insert(0x40_0000);
+        copies.look_again(&mut model);
+        assert_eq!(model.walk(copied(copy), 0, 0), None);
+        assert_eq!(copies.refused(), 1);
+        model.private.clear();
+        copies.look_again(&mut model);
+        assert_eq!(model.walk(copied(copy), 0, 0), mapped);
+        // What Linux does not translate is as confined as otherwise.
+        model.linux.insert(0x1000, 2 << 2 | 1);
+        copies.changed(&mut model, PhysAddr::new(0x1000));
+        assert_eq!(model.walk(copied(copy), 0, 0x12_3456), Some((0x12_3456, Rights::ALL)));
+        model.private.insert(0);
+        copies.withdraw(&mut model, PhysAddr::new(0));
+        assert_eq!(model.walk(copied(copy), 0, 0x12_3456), None);
+        copies.forget(&mut model, copy);
+        copies.collect(&mut model);
+        assert!(model.is_left_alone());
     }
 
     #[test]

@@ -31,19 +31,19 @@ pub const RDI: usize = 7;
 /// Number of R10.
 pub const R10: usize = 10;
 
-/// What an instruction does with its operand in memory, which has 32 bits unless it says otherwise.
+/// What an instruction does with its operand in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
     /// Writes this value.
-    Write(u32),
-    /// Writes this value of 64 bits.
-    WriteLong(u64),
+    Write(u64),
     /// Exchanges it with the register of this number.
     Exchange(u8),
+    /// Writes the register of this number if it is what RAX holds, and loads it there otherwise.
+    CompareExchange(u8),
     /// Or with this value.
-    Or(u32),
+    Or(u64),
     /// And with this value.
-    And(u32),
+    And(u64),
 }
 
 /// An instruction that writes to memory.
@@ -51,8 +51,81 @@ pub enum Operation {
 pub struct Store {
     /// Bytes of the instruction.
     pub length: u8,
+    /// Its operand has 64 bits, not 32.
+    pub long: bool,
     /// What it does.
     pub operation: Operation,
+}
+
+/// The status flags in RFLAGS (APM vol. 1, 3.1.4).
+pub mod flags {
+    /// CF.
+    pub const CARRY: u64 = 1 << 0;
+    /// PF.
+    pub const PARITY: u64 = 1 << 2;
+    /// AF.
+    pub const AUXILIARY: u64 = 1 << 4;
+    /// ZF.
+    pub const ZERO: u64 = 1 << 6;
+    /// SF.
+    pub const SIGN: u64 = 1 << 7;
+    /// OF.
+    pub const OVERFLOW: u64 = 1 << 11;
+    /// All of them.
+    pub const STATUS: u64 = CARRY | PARITY | AUXILIARY | ZERO | SIGN | OVERFLOW;
+}
+
+impl Store {
+    /// Tells whether what the operand becomes depends on what it was.
+    pub fn reads(&self) -> bool {
+        !matches!(self.operation, Operation::Write(_))
+    }
+
+    /// Returns what the operand becomes that was `old`, and the status flags if they change. Loads
+    /// registers as the instruction does.
+    pub fn carry_out(&self, old: u64, registers: &mut Registers) -> (u64, Option<u64>) {
+        let mask = if self.long { u64::MAX } else { u32::MAX.into() };
+        let old = old & mask;
+        match self.operation {
+            Operation::Write(value) => (value, None),
+            Operation::Exchange(number) => {
+                let register = &mut registers[usize::from(number)];
+                (core::mem::replace(register, old) & mask, None)
+            }
+            Operation::CompareExchange(number) => {
+                let (compared, value) = (registers[RAX] & mask, registers[usize::from(number)]);
+                let flags = self.difference(compared, old);
+                if compared == old {
+                    return (value & mask, Some(flags));
+                }
+                registers[RAX] = old;
+                (old, Some(flags))
+            }
+            Operation::Or(value) => (old | value, Some(self.result(old | value))),
+            Operation::And(value) => (old & value, Some(self.result(old & value))),
+        }
+    }
+
+    /// Flags of a result.
+    fn result(&self, value: u64) -> u64 {
+        let sign = if self.long { 63 } else { 31 };
+        let flag = |condition, flag| if condition { flag } else { 0 };
+        flag((value as u8).count_ones().is_multiple_of(2), flags::PARITY)
+            | flag(value == 0, flags::ZERO)
+            | flag(value >> sign & 1 != 0, flags::SIGN)
+    }
+
+    /// Flags of the comparison of two operands.
+    fn difference(&self, left: u64, right: u64) -> u64 {
+        let (mask, sign) = if self.long { (u64::MAX, 63) } else { (u32::MAX.into(), 31) };
+        let difference = left.wrapping_sub(right) & mask;
+        let flag = |condition, flag| if condition { flag } else { 0 };
+        let overflow = (left ^ right) & (left ^ difference);
+        self.result(difference)
+            | flag(left < right, flags::CARRY)
+            | flag((left ^ right ^ difference) & 0x10 != 0, flags::AUXILIARY)
+            | flag(overflow >> sign & 1 != 0, flags::OVERFLOW)
+    }
 }
 
 /// An instruction that reads memory.
@@ -186,8 +259,9 @@ impl ModRm {
     }
 }
 
-/// Understands a `mov` of 32 or 64 bits, and a 32-bit `xchg`, `or` or `and` to memory: the forms in
-/// which Linux writes to interrupt controllers and timers. `None` for any other instruction.
+/// Understands a `mov`, `xchg`, `cmpxchg`, `or` or `and` of 32 or 64 bits to memory: the forms in
+/// which Linux writes to interrupt controllers, timers and tables of devices. `None` for any other
+/// instruction.
 pub fn store(bytes: &[u8], registers: &Registers) -> Option<Store> {
     let mut reader = Reader { bytes, at: 0 };
     let (prefixes, opcode) = Prefixes::read(&mut reader)?;
@@ -196,32 +270,29 @@ pub fn store(bytes: &[u8], registers: &Registers) -> Option<Store> {
     if prefixes.operand_16 && !long {
         return None;
     }
+    let opcode = match opcode {
+        0x0f => 0x0f00 | u16::from(reader.next()?),
+        opcode => opcode.into(),
+    };
     let modrm = ModRm::read(&mut reader, prefixes, registers, SegmentBases::default())?;
     modrm.address?;
-    let register = registers[usize::from(modrm.register)];
-    let extension = modrm.register & 7;
-    if long {
-        let value = match (opcode, extension) {
-            (0x89, _) => register,
-            (0xc7, 0) => reader.signed(4)? as u64,
-            _ => return None,
-        };
-        return Some(Store { length: reader.at as u8, operation: Operation::WriteLong(value) });
-    }
-    let register = register as u32;
-    let operation = match (opcode, extension) {
+    let mask = if long { u64::MAX } else { u32::MAX.into() };
+    let register = registers[usize::from(modrm.register)] & mask;
+    let mut immediate = |size| reader.signed(size).map(|value| value as u64 & mask);
+    let operation = match (opcode, modrm.register & 7) {
         (0x89, _) => Operation::Write(register),
-        (0xc7, 0) => Operation::Write(reader.signed(4)? as u32),
+        (0xc7, 0) => Operation::Write(immediate(4)?),
         (0x87, _) => Operation::Exchange(modrm.register),
+        (0x0fb1, _) => Operation::CompareExchange(modrm.register),
         (0x09, _) => Operation::Or(register),
         (0x21, _) => Operation::And(register),
-        (0x81, 1) => Operation::Or(reader.signed(4)? as u32),
-        (0x81, 4) => Operation::And(reader.signed(4)? as u32),
-        (0x83, 1) => Operation::Or(reader.signed(1)? as u32),
-        (0x83, 4) => Operation::And(reader.signed(1)? as u32),
+        (0x81, 1) => Operation::Or(immediate(4)?),
+        (0x81, 4) => Operation::And(immediate(4)?),
+        (0x83, 1) => Operation::Or(immediate(1)?),
+        (0x83, 4) => Operation::And(immediate(1)?),
         _ => return None,
     };
-    Some(Store { length: reader.at as u8, operation })
+    Some(Store { length: reader.at as u8, long, operation })
 }
 
 /// Understands a `mov` of 32 or 64 bits from memory to a register: the form in which Linux reads
@@ -310,34 +381,58 @@ mod tests {
         fn stores_agree_with_a_full_decoder(
             rex in prop_oneof![Just(None), (0x40u8..0x50).prop_map(Some)],
             opcode in prop::sample::select(vec![
-                0x89u8, 0xc7, 0x87, 0x09, 0x21, 0x81, 0x83, 0x8b, 0x01,
+                &[0x89u8][..], &[0xc7], &[0x87], &[0x09], &[0x21], &[0x81], &[0x83], &[0x8b],
+                &[0x01], &[0x0f, 0xb1], &[0x0f, 0xc7], &[0x0f, 0xc1],
             ]),
             rest: [u8; 12],
             registers: Registers,
         ) {
             let mut bytes: Vec<u8> = rex.into_iter().collect();
-            bytes.push(opcode);
+            bytes.extend(opcode);
             bytes.extend(rest);
             let Some(found) = store(&bytes, &registers) else { return Ok(()) };
             let instruction = Decoder::new(64, &bytes, DecoderOptions::NONE).decode();
             prop_assert_eq!(usize::from(found.length), instruction.len());
             prop_assert_eq!(instruction.op0_kind(), OpKind::Memory);
-            let long = match instruction.op1_kind() {
+            let source = match instruction.op1_kind() {
                 OpKind::Register => registers[instruction.op1_register().number()],
                 _ => instruction.immediate(1),
             };
-            let source = long as u32;
+            prop_assert_eq!(found.long, instruction.memory_size().size() == 8);
+            let source = if found.long { source } else { source & 0xffff_ffff };
+            let number = instruction.op1_register().number() as u8;
             let expected = match instruction.mnemonic() {
-                Mnemonic::Mov if instruction.memory_size().size() == 8 => {
-                    Operation::WriteLong(long)
-                }
                 Mnemonic::Mov => Operation::Write(source),
                 Mnemonic::Or => Operation::Or(source),
                 Mnemonic::And => Operation::And(source),
-                Mnemonic::Xchg => Operation::Exchange(instruction.op1_register().number() as u8),
+                Mnemonic::Xchg => Operation::Exchange(number),
+                Mnemonic::Cmpxchg => Operation::CompareExchange(number),
                 other => panic!("{other:?}"),
             };
             prop_assert_eq!(found.operation, expected);
+        }
+
+        /// A comparison has the flags that the processor gives it, and exchanges what is the same.
+        #[test]
+        fn comparisons_exchange(long: bool, compared: u64, old: u64, new: u64, same: bool) {
+            let mask = if long { u64::MAX } else { 0xffff_ffff };
+            let old = if same { compared } else { old };
+            let store = Store { length: 4, long, operation: Operation::CompareExchange(3) };
+            let mut registers = [0; 16];
+            (registers[RAX], registers[3]) = (compared, new);
+            let (value, flags) = store.carry_out(old, &mut registers);
+            let equal = (compared ^ old) & mask == 0;
+            prop_assert_eq!(value, if equal { new } else { old } & mask);
+            prop_assert_eq!(registers[RAX], if equal { compared } else { old & mask });
+            let flags = flags.expect("a comparison");
+            let (left, right) = (compared & mask, old & mask);
+            let signed = |value: u64| if long { value as i64 } else { value as i32 as i64 };
+            let sign = flags & flags::SIGN != 0;
+            let overflow = flags & flags::OVERFLOW != 0;
+            prop_assert_eq!(flags & flags::ZERO != 0, equal);
+            prop_assert_eq!(flags & flags::CARRY != 0, left < right);
+            prop_assert_eq!(sign != overflow, signed(left) < signed(right));
+            prop_assert_eq!(flags & flags::AUXILIARY != 0, left & 15 < right & 15);
         }
 
         /// A load that is understood is understood as a full decoder understands it.
@@ -443,24 +538,29 @@ mod tests {
         let absolute = [0x89, 0x04, 0x25, 0x00, 0xc3, 0x5f, 0xff];
         assert_eq!(
             store(&absolute, &registers),
-            Some(Store { length: 7, operation: Operation::Write(0xfb) })
+            Some(Store { length: 7, long: false, operation: Operation::Write(0xfb) })
         );
         let exchange = [0x87, 0x86, 0x00, 0xc0, 0x5f, 0xff];
         assert_eq!(
             store(&exchange, &registers),
-            Some(Store { length: 6, operation: Operation::Exchange(0) })
+            Some(Store { length: 6, long: false, operation: Operation::Exchange(0) })
         );
         let immediate = [0xc7, 0x04, 0x25, 0xb0, 0xc0, 0x5f, 0xff, 0, 0, 0, 0];
         assert_eq!(
             store(&immediate, &registers),
-            Some(Store { length: 11, operation: Operation::Write(0) })
+            Some(Store { length: 11, long: false, operation: Operation::Write(0) })
         );
         assert_eq!(store(&[0x8b, 0x00], &registers), None);
         assert_eq!(store(&[0x66, 0x89, 0x00], &registers), None);
         // mov %rax, (%rdx)
         assert_eq!(
             store(&[0x48, 0x89, 0x02], &registers),
-            Some(Store { length: 3, operation: Operation::WriteLong(0x1_0000_00fb) })
+            Some(Store { length: 3, long: true, operation: Operation::Write(0x1_0000_00fb) })
+        );
+        // lock cmpxchg %rcx, (%rdx)
+        assert_eq!(
+            store(&[0xf0, 0x48, 0x0f, 0xb1, 0x0a], &registers),
+            Some(Store { length: 5, long: true, operation: Operation::CompareExchange(1) })
         );
     }
 }

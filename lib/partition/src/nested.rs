@@ -250,11 +250,26 @@ impl<F: Format> NestedTables<F> {
     /// Tells whether `size` bytes from `guest` are mapped writable throughout. Looks at one leaf
     /// after the other.
     pub fn is_writable(&self, memory: &impl PhysicalMemory, guest: GuestAddr, size: u64) -> bool {
+        self.all_leaves(memory, guest, size, |leaf| leaf.access.write)
+    }
+
+    /// Tells whether `size` bytes from `guest` are mapped throughout.
+    pub fn is_mapped(&self, memory: &impl PhysicalMemory, guest: GuestAddr, size: u64) -> bool {
+        self.all_leaves(memory, guest, size, |_| true)
+    }
+
+    fn all_leaves(
+        &self,
+        memory: &impl PhysicalMemory,
+        guest: GuestAddr,
+        size: u64,
+        fits: impl Fn(Leaf) -> bool,
+    ) -> bool {
         let Some(end) = guest.checked_add(size) else { return false };
         let mut at = guest;
         while at < end {
             match self.lookup(memory, at) {
-                Some(leaf) if leaf.access.write => at = at.align_down(leaf.size()) + leaf.size(),
+                Some(leaf) if fits(leaf) => at = at.align_down(leaf.size()) + leaf.size(),
                 _ => return false,
             }
         }
@@ -450,6 +465,40 @@ impl<F: Format> RootTables<F> {
         self.0.protect(memory, GuestAddr::of_root(address), Access::READ_ONLY)
     }
 
+    /// Makes the 4 KiB page at `address` writable again.
+    pub fn write_permit(
+        &mut self,
+        memory: &mut impl PhysicalMemory,
+        address: PhysAddr,
+    ) -> Result<(), MapError> {
+        self.0.protect(memory, GuestAddr::of_root(address), Access::FULL)
+    }
+
+    /// Tells whether the root cell has the 2 MiB block at `address` as a whole, but by its pages.
+    pub fn is_split(&self, memory: &impl PhysicalMemory, address: PhysAddr) -> bool {
+        self.owns(memory, address, LARGE_PAGE_SIZE) && !self.owns_block(memory, address)
+    }
+
+    /// Makes the block at `address` one again that [is split](Self::is_split). No CPU of the root
+    /// cell walks the tables meanwhile, or has cached what it knows of them.
+    pub fn join(&mut self, memory: &mut impl PhysicalMemory, address: PhysAddr) {
+        if !self.is_split(memory, address) {
+            return;
+        }
+        let guest = GuestAddr::of_root(address);
+        let Ok(place) = self.0.reach(memory, guest, 2, false) else { return };
+        if let Entry::Table(table) = F::decode(memory.read(place), 2) {
+            let leaf = Leaf { physical: address, level: 2, access: Access::FULL, private: false };
+            memory.write(place, F::encode(Entry::Leaf(leaf)));
+            memory.free_table(table);
+        }
+    }
+
+    /// Tells whether the root cell has all of `size` bytes from `address`, if only to read.
+    pub fn reads(&self, memory: &impl PhysicalMemory, address: PhysAddr, size: u64) -> bool {
+        self.0.is_mapped(memory, GuestAddr::of_root(address), size)
+    }
+
     /// Takes the 4 KiB page at `address` away, which is a device's.
     pub fn hide(
         &mut self,
@@ -512,6 +561,27 @@ mod tests {
             assert!(self.tables.remove(&address), "freed twice");
             self.words.retain(|word, _| word.align_down(PAGE_SIZE) != address);
         }
+    }
+
+    #[test]
+    fn a_block_whose_pages_are_writable_again_is_joined() {
+        let mut memory = Memory::default();
+        let mut root = RootTables::<Npt>::new(&mut memory, 1 << 30).expect("memory");
+        let (block, page) = (PhysAddr::new(0x40_0000), PhysAddr::new(0x40_3000));
+        assert!(root.owns_block(&memory, block));
+        root.write_protect(&mut memory, page).expect("memory");
+        let tables = memory.tables.len();
+        assert!(!root.owns(&memory, page, 8) && root.reads(&memory, page, 8));
+        assert!(!root.is_split(&memory, block));
+        root.join(&mut memory, block);
+        assert!(!root.owns(&memory, page, 8));
+        root.write_permit(&mut memory, page).expect("memory");
+        assert!(root.is_split(&memory, block) && !root.owns_block(&memory, block));
+        root.join(&mut memory, block);
+        assert!(root.owns_block(&memory, block));
+        assert_eq!(memory.tables.len(), tables - 1);
+        root.take(&mut memory, block).expect("a block");
+        assert!(!root.reads(&memory, page, 8));
     }
 
     #[derive(Clone, Debug)]

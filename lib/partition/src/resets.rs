@@ -239,6 +239,8 @@ mod tests {
             reset_port: 0,
             reset_value: 0,
             sleep_ports: [0; 3],
+            dma_checked: 0,
+            reserved: 0,
             watchdog_port: 0,
             watchdog_ports: 0,
             io_apics: [0; 32],

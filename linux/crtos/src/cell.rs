@@ -282,6 +282,7 @@ impl Create {
             linux_cpu: plan::linux_cpu(&machine, None, &self.cpus)?,
             private,
             shared,
+            launch: 0,
             flags: 0,
             ports: &self.ports,
             msrs: &self.msrs,

@@ -411,9 +411,12 @@ fn iommu(probe: &Probe<'_>) -> Finding {
 }
 
 fn devices(probe: &Probe<'_>) -> Finding {
-    match Confinement::expected(probe.machine) {
-        Confinement::Interrupts => note(
-            "their interrupts will be confined, their accesses to memory not",
+    match Confinement::expected(probe.machine, false) {
+        Confinement::Whole | Confinement::Checked => {
+            ok("they will be confined to Linux's memory and CPUs")
+        }
+        Confinement::Interrupts(reason) => note(
+            format!("their interrupts will be confined, their accesses to memory not: {reason}"),
             confinement::REMEDY,
         ),
         Confinement::None(reason) => note(format!("not confined: {reason}"), confinement::REMEDY),
@@ -766,7 +769,7 @@ mod tests {
     fn what_is_open_to_devices_is_told() {
         let fake = installed();
         let found = one(&fake, "devices").found;
-        assert_eq!(found, "their interrupts will be confined, their accesses to memory not");
+        assert_eq!(found, "they will be confined to Linux's memory and CPUs");
         fake.write("/sys/class/iommu/ivhd0/name", "ivhd0\n");
         fake.remove("/sys/class/iommu/dmar0");
         assert_eq!(one(&fake, "devices").found, "not confined: the IOMMU stays with Linux");

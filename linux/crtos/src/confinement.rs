@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What Linux's devices can do to cells.
 
+use crtos_abi::ioctl;
+
 use crate::{machine::Machine, report::Report};
 
 /// Why that matters.
@@ -9,45 +11,93 @@ pub const WHY: &str = "a device that Linux drives could reach the memory of a ce
 pub const REMEDY: &str =
     "none is known yet; use devices and drivers in Linux that you trust (docs/security.md)";
 
+/// How Linux's devices are kept from memory of cells.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum LinuxDma {
+    /// By copies of Linux's page tables, whatever Linux does. Each page that Linux maps or unmaps
+    /// for a device costs it a VM exit, unless it was booted with iommu.passthrough=1
+    #[default]
+    Confined,
+    /// By Linux's own page tables, which are checked when they are attached to a device and when
+    /// memory changes its owner: against accidents, not against a compromised Linux
+    Checked,
+}
+
+impl LinuxDma {
+    /// Tells whether it is [`Self::Checked`].
+    pub fn is_checked(self) -> bool {
+        self == Self::Checked
+    }
+
+    /// Tells whether the hypervisor runs in this way, or has no IOMMU.
+    pub fn is_chosen_by(self, report: &Report) -> bool {
+        report.iommus == 0 || report.dma_checked == self.is_checked()
+    }
+
+    /// Returns how the hypervisor is launched: `ENABLE_*` of [`crtos_abi::ioctl`].
+    pub fn flags(self) -> u32 {
+        if self.is_checked() { ioctl::ENABLE_CHECKED_DMA } else { 0 }
+    }
+}
+
 /// How far Linux's devices are confined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Confinement {
-    /// They interrupt Linux's CPUs only.
-    Interrupts,
+    /// They reach Linux's memory and CPUs only.
+    Whole,
+    /// They interrupt Linux's CPUs only, and reach memory of cells only if Linux wants that.
+    Checked,
+    /// They interrupt Linux's CPUs only. Memory is open to them, for this reason.
+    Interrupts(&'static str),
     /// Not at all, for this reason.
     None(&'static str),
 }
 
 impl Confinement {
-    /// Returns what can be expected of a machine.
-    pub fn expected(machine: &Machine) -> Self {
+    /// Returns what can be expected of a machine, where Linux's page tables are `checked` or not.
+    pub fn expected(machine: &Machine, checked: bool) -> Self {
         if !machine.has_iommu() {
             Self::None("no IOMMU is in use")
         } else if !machine.remaps_interrupts() {
             Self::None("Linux does not have the IOMMU remap interrupts")
         } else if !machine.has_vtd() {
             Self::None("the IOMMU stays with Linux")
+        } else if machine.has_scalable_iommu() {
+            Self::Interrupts("the IOMMU is in scalable mode: boot Linux with intel_iommu=on,sm_off")
+        } else if checked {
+            Self::Checked
         } else {
-            Self::Interrupts
+            Self::Whole
         }
     }
 
     /// Returns what is so while there is a cell.
     pub fn of(machine: &Machine, report: &Report) -> Self {
-        match Self::expected(machine) {
-            Self::Interrupts if report.iommus == 0 || report.iommus_taken < report.iommus => {
+        match Self::expected(machine, report.dma_checked) {
+            none @ Self::None(_) => none,
+            _ if report.iommus == 0 || report.iommus_taken < report.iommus => {
                 Self::None("an IOMMU stays with Linux: `crtos log` tells why")
+            }
+            interrupts @ Self::Interrupts(_) => interrupts,
+            _ if report.iommus_confining < report.iommus => {
+                Self::Interrupts("`crtos log` tells why")
             }
             expected => expected,
         }
     }
 
-    /// Says in one line what is not protected.
+    /// Says in one line what is protected or not.
     pub fn line(self) -> String {
         match self {
-            Self::Interrupts => {
-                "not protected: Linux's devices can reach memory of cells; they cannot interrupt their CPUs".into()
+            Self::Whole => {
+                "protected: Linux's devices reach neither memory nor CPUs of cells".into()
             }
+            Self::Checked => {
+                "not protected: a compromised Linux can have its devices reach memory of cells (--linux-dma checked); they cannot interrupt their CPUs".into()
+            }
+            Self::Interrupts(reason) => format!(
+                "not protected: Linux's devices can reach memory of cells, but not interrupt their CPUs; {reason}"
+            ),
             Self::None(reason) => format!(
                 "not protected: Linux's devices can reach memory and CPUs of cells; {reason}"
             ),
@@ -63,12 +113,20 @@ mod tests {
     #[test]
     fn the_reason_is_the_machines() {
         let fake = Fake::fit();
-        assert_eq!(Confinement::expected(&fake.machine()), Confinement::Interrupts);
+        let expected = |fake: &Fake| Confinement::expected(&fake.machine(), false);
+        assert_eq!(expected(&fake), Confinement::Whole);
+        assert_eq!(Confinement::expected(&fake.machine(), true), Confinement::Checked);
+        fake.write("/sys/class/iommu/dmar0/intel-iommu/ecap", "f00f5a\n");
+        assert_eq!(expected(&fake), Confinement::Whole);
+        fake.write("/sys/class/iommu/dmar0/intel-iommu/ecap", "880000f00f5a\n");
+        assert!(matches!(expected(&fake), Confinement::Interrupts(_)));
+        fake.write("/proc/cmdline", "quiet intel_iommu=on,sm_off\n");
+        assert_eq!(expected(&fake), Confinement::Whole);
         fake.write("/proc/interrupts", "  1:  9  IO-APIC  1-edge  i8042\n");
-        let line = Confinement::expected(&fake.machine()).line();
+        let line = expected(&fake).line();
         assert!(line.ends_with("does not have the IOMMU remap interrupts"), "{line}");
         fake.remove("/sys/class/iommu/dmar0");
-        let line = Confinement::expected(&fake.machine()).line();
+        let line = expected(&fake).line();
         assert!(line.ends_with("no IOMMU is in use"), "{line}");
     }
 
@@ -76,12 +134,19 @@ mod tests {
     fn an_iommu_that_stays_with_linux_confines_nothing() {
         let fake = Fake::fit();
         let mut report = Report::parse(&[0; size_of::<crtos_abi::report::Report>()]);
-        for (iommus, iommus_taken, confined) in
-            [(0, 0, false), (2, 0, false), (2, 1, false), (2, 2, true)]
-        {
+        for (iommus, iommus_taken, iommus_confining, interrupts, memory) in [
+            (0, 0, 0, false, false),
+            (2, 0, 0, false, false),
+            (2, 1, 1, false, false),
+            (2, 2, 1, true, false),
+            (2, 2, 2, true, true),
+        ] {
             (report.iommus, report.iommus_taken) = (iommus, iommus_taken);
+            report.iommus_confining = iommus_confining;
             let found = Confinement::of(&fake.machine(), &report);
-            assert_eq!(found == Confinement::Interrupts, confined);
+            assert_eq!(!matches!(found, Confinement::None(_)), interrupts);
+            assert_eq!(found == Confinement::Whole, memory);
+            assert_eq!(found.line().starts_with("protected"), memory);
             assert_eq!(found.line().lines().count(), 1);
         }
     }

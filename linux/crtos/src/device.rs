@@ -186,9 +186,10 @@ impl Device {
         Ok(info)
     }
 
-    /// Launches the hypervisor. Succeeds if it runs already.
-    pub fn enable(&self) -> Call<()> {
-        match self.number(NumberCall::Enable, 0) {
+    /// Launches the hypervisor, with flags `ENABLE_*` of [`crtos_abi::ioctl`]. Succeeds if it runs
+    /// already.
+    pub fn enable(&self, flags: u32) -> Call<()> {
+        match self.number(NumberCall::Enable, flags) {
             Err(refusal) if refusal.errno != Errno::EALREADY => Err(refusal),
             _ => Ok(()),
         }

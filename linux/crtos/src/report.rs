@@ -161,8 +161,16 @@ pub struct Report {
     pub iommus: u32,
     /// Those of them that Linux does not have itself.
     pub iommus_taken: u32,
+    /// Those that have copies of the tables by which Linux's devices translate.
+    pub iommus_confining: u32,
+    /// Whether these copies leave out Linux's own page tables, which are checked instead.
+    pub dma_checked: bool,
     /// How often an interrupt was refused in one.
     pub iommu_refusals: u64,
+    /// How often memory was refused in one that Linux mapped for a device.
+    pub dma_refusals: u64,
+    /// How often the hypervisor had no memory for what Linux mapped.
+    pub dma_missing: u64,
     /// The CPUs by Linux's numbers.
     pub cpus: Vec<Cpu>,
     /// The cells that exist.
@@ -193,7 +201,11 @@ impl Report {
             free_pages: view.u64(offset_of!(report::Report, free_pages)),
             iommus: view.u32(offset_of!(report::Report, iommus)),
             iommus_taken: view.u32(offset_of!(report::Report, iommus_taken)),
+            iommus_confining: view.u32(offset_of!(report::Report, iommus_confining)),
+            dma_checked: view.u32(offset_of!(report::Report, dma_checked)) != 0,
             iommu_refusals: view.u64(offset_of!(report::Report, iommu_refusals)),
+            dma_refusals: view.u64(offset_of!(report::Report, dma_refusals)),
+            dma_missing: view.u64(offset_of!(report::Report, dma_missing)),
             cpus: (0..count.min(MAX_CPUS)).map(cpu).collect(),
             cells: (0..MAX_CELLS).filter_map(cell).collect(),
         }

@@ -118,6 +118,8 @@ pub struct Wanted<'a> {
     pub private: Size,
     /// Pool, in whole blocks.
     pub shared: Size,
+    /// `ENABLE_*` of [`crtos_abi::ioctl`], unless the hypervisor runs already.
+    pub launch: u32,
     /// `CREATE_*` of [`crtos_abi::ioctl`].
     pub flags: u32,
     /// Ports it may use.
@@ -129,7 +131,7 @@ pub struct Wanted<'a> {
 /// Launches the hypervisor and creates a cell. Returns its number, and what its boot information
 /// says.
 pub fn create(device: &Device, asked: &str, wanted: &Wanted<'_>) -> Result<(u32, CellFacts)> {
-    let Wanted { name, cpus, linux_cpu, private, shared, flags, ports, msrs } = *wanted;
+    let Wanted { name, cpus, linux_cpu, private, shared, launch, flags, ports, msrs } = *wanted;
     if ports.len() > MAX_PORT_RANGES || msrs.len() > MAX_MSR_RANGES {
         let reason = format!(
             "at most {MAX_PORT_RANGES} ranges of ports and {MAX_MSR_RANGES} of registers are possible"
@@ -156,7 +158,7 @@ pub fn create(device: &Device, asked: &str, wanted: &Wanted<'_>) -> Result<(u32,
     cell.msrs[..msrs.len()].copy_from_slice(msrs);
 
     step("launching the hypervisor");
-    device.enable().map_err(|refusal| refusal.asked(asked))?;
+    device.enable(launch).map_err(|refusal| refusal.asked(asked))?;
     step(&format!("taking {} and {} from Linux", cpus.named(), Size(private.0 + shared.0)));
     let number = device.create(&mut cell).map_err(|refusal| refusal.asked(asked))?;
     let facts = CellFacts {

@@ -37,8 +37,10 @@ const ASKED: &str = "show statistics";
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 With --json one object:
-  hypervisor  running (boolean), free_pages, unprotected (what devices of Linux can do, and why),
-              iommus, iommus_taken (while there is a cell), iommu_refusals (of interrupts)
+  hypervisor  running (boolean), free_pages, devices (what those of Linux can do to cells,
+              and why), iommus, iommus_taken and iommus_confining (their memory as well; while
+              there is a cell), iommu_refusals (of interrupts), dma_refusals (of memory),
+              dma_missing (what Linux mapped and the hypervisor had no memory for)
   cpus        array of: cpu, owner (\"linux\", \"parked\" or the cell's name), cell (its number or null),
               exits (object: reason to number), exits_total, doorbells (rung from this CPU)
   cells       array of: cell, name, state, cpus, private_bytes, shared_bytes
@@ -70,10 +72,13 @@ struct Statistics {
 struct Hypervisor {
     running: bool,
     free_pages: u64,
-    unprotected: String,
+    devices: String,
     iommus: u32,
     iommus_taken: u32,
+    iommus_confining: u32,
     iommu_refusals: u64,
+    dma_refusals: u64,
+    dma_missing: u64,
 }
 
 #[derive(Serialize)]
@@ -141,8 +146,8 @@ impl Stats {
                 }
                 None => None,
             };
-            let unprotected = Confinement::of(&Machine::here(), &report).line();
-            let statistics = Statistics::of(&report, unprotected, realm, &symbols);
+            let devices = Confinement::of(&Machine::here(), &report).line();
+            let statistics = Statistics::of(&report, devices, realm, &symbols);
             if self.json {
                 crate::print_json(&statistics)?;
             } else {
@@ -168,7 +173,7 @@ struct Realm {
 }
 
 impl Statistics {
-    fn of(report: &Report, unprotected: String, realm: Option<Realm>, symbols: &Symbols) -> Self {
+    fn of(report: &Report, devices: String, realm: Option<Realm>, symbols: &Symbols) -> Self {
         let cpu = |(number, cpu): (usize, &Cpu)| {
             let (owner, cell) = match cpu.owner {
                 Owner::Linux => ("linux".to_string(), None),
@@ -227,10 +232,13 @@ impl Statistics {
             hypervisor: Hypervisor {
                 running: report.running,
                 free_pages: report.free_pages,
-                unprotected,
+                devices,
                 iommus: report.iommus,
                 iommus_taken: report.iommus_taken,
+                iommus_confining: report.iommus_confining,
                 iommu_refusals: report.iommu_refusals,
+                dma_refusals: report.dma_refusals,
+                dma_missing: report.dma_missing,
             },
             cpus: report.cpus.iter().enumerate().map(cpu).collect(),
             cells: report.cells.iter().map(cell).collect(),
@@ -273,7 +281,7 @@ impl Statistics {
             "hypervisor: {} free",
             Size(self.hypervisor.free_pages.saturating_mul(crtos_abi::PAGE_SIZE))
         )];
-        facts.push(self.hypervisor.unprotected.clone());
+        facts.push(self.hypervisor.devices.clone());
         if let Some(realm) = &self.realm {
             if realm.sealed {
                 facts.push("the realm is sealed: it takes no new program".into());
@@ -321,7 +329,11 @@ mod tests {
             free_pages: 256,
             iommus: 1,
             iommus_taken: 1,
+            iommus_confining: 1,
+            dma_checked: false,
             iommu_refusals: 3,
+            dma_refusals: 2,
+            dma_missing: 1,
             cpus: vec![cpu(Owner::Linux, 70), cpu(Owner::Parked, 0), cpu(Owner::Cell(0), 0)],
             cells: vec![Cell {
                 number: 0,

@@ -14,7 +14,7 @@ use crtos_abi::{
 };
 
 use crate::{
-    confinement::Confinement,
+    confinement::{Confinement, LinuxDma},
     cpulist::CpuList,
     device::{self, Device},
     failure::{Failure, Result},
@@ -77,6 +77,9 @@ pub struct Up {
     /// not); repeatable
     #[arg(long = "port", value_name = "RANGE", value_parser = ranges::ports)]
     ports: Vec<PortRange>,
+    /// How devices of Linux are kept from memory of cells, where there is an IOMMU of Intel's
+    #[arg(long, value_name = "HOW", value_enum, default_value_t)]
+    linux_dma: LinuxDma,
     /// Lock the realm: Linux cannot stop, reload or read it, nor reset the machine, until all
     /// programs in it have ended and `crtos down` is called
     ///
@@ -143,6 +146,11 @@ impl Up {
             let info = device.info(ASKED)?;
             taken = device::cell_cpus(&info);
             runs = info.enabled != 0;
+            if runs && !self.linux_dma.is_chosen_by(&device.report(ASKED)?) {
+                let reason = "the hypervisor runs already, with another choice of --linux-dma";
+                return Err(Failure::new(ASKED, reason)
+                    .remedy("make the same choice, or destroy all cells first"));
+            }
             if let Some(cell) = device::realm(&info) {
                 let cpus = device.report(ASKED)?.cpus_of(cell);
                 return Err(Failure::new(ASKED, format!("it is already up on {}", cpus.named()))
@@ -228,7 +236,7 @@ impl Up {
         if self.locked {
             println!("would lock the realm");
         }
-        println!("{}", Confinement::expected(machine).line());
+        println!("{}", Confinement::expected(machine, self.linux_dma.is_checked()).line());
         Ok(())
     }
 
@@ -248,6 +256,7 @@ impl Up {
             linux_cpu: self.doorbell_cpu(machine)?,
             private: split.private,
             shared: split.shared,
+            launch: self.linux_dma.flags(),
             flags: match self.doorbell_cpu {
                 Some(_) => CREATE_REALM,
                 None => CREATE_REALM | CREATE_CALLS_FOLLOW,

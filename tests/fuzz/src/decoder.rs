@@ -121,19 +121,30 @@ fn operation(instruction: &Instruction, registers: &Registers) -> Option<Operati
         return None;
     }
     let number = || instruction.op_register(1).number();
-    let value = || registers[number()] as u32;
+    let long = || registers[number()];
+    let short = || long() & 0xffff_ffff;
+    let sign_extended = || (instruction.immediate8to32() as u32).into();
     Some(match instruction.code() {
-        Code::Mov_rm32_r32 => Operation::Write(value()),
-        Code::Mov_rm32_imm32 => Operation::Write(instruction.immediate32()),
-        Code::Mov_rm64_r64 => Operation::WriteLong(registers[number()]),
-        Code::Mov_rm64_imm32 => Operation::WriteLong(instruction.immediate32to64() as u64),
-        Code::Xchg_rm32_r32 => Operation::Exchange(number() as u8),
-        Code::Or_rm32_r32 => Operation::Or(value()),
-        Code::And_rm32_r32 => Operation::And(value()),
-        Code::Or_rm32_imm32 => Operation::Or(instruction.immediate32()),
-        Code::And_rm32_imm32 => Operation::And(instruction.immediate32()),
-        Code::Or_rm32_imm8 => Operation::Or(instruction.immediate8to32() as u32),
-        Code::And_rm32_imm8 => Operation::And(instruction.immediate8to32() as u32),
+        Code::Mov_rm32_r32 => Operation::Write(short()),
+        Code::Mov_rm64_r64 => Operation::Write(long()),
+        Code::Mov_rm32_imm32 => Operation::Write(instruction.immediate32().into()),
+        Code::Mov_rm64_imm32 => Operation::Write(instruction.immediate32to64() as u64),
+        Code::Xchg_rm32_r32 | Code::Xchg_rm64_r64 => Operation::Exchange(number() as u8),
+        Code::Cmpxchg_rm32_r32 | Code::Cmpxchg_rm64_r64 => {
+            Operation::CompareExchange(number() as u8)
+        }
+        Code::Or_rm32_r32 => Operation::Or(short()),
+        Code::Or_rm64_r64 => Operation::Or(long()),
+        Code::And_rm32_r32 => Operation::And(short()),
+        Code::And_rm64_r64 => Operation::And(long()),
+        Code::Or_rm32_imm32 => Operation::Or(instruction.immediate32().into()),
+        Code::Or_rm64_imm32 => Operation::Or(instruction.immediate32to64() as u64),
+        Code::And_rm32_imm32 => Operation::And(instruction.immediate32().into()),
+        Code::And_rm64_imm32 => Operation::And(instruction.immediate32to64() as u64),
+        Code::Or_rm32_imm8 => Operation::Or(sign_extended()),
+        Code::Or_rm64_imm8 => Operation::Or(instruction.immediate8to64() as u64),
+        Code::And_rm32_imm8 => Operation::And(sign_extended()),
+        Code::And_rm64_imm8 => Operation::And(instruction.immediate8to64() as u64),
         _ => return None,
     })
 }

@@ -233,6 +233,8 @@ pub trait VirtualCpu: Sized {
     fn registers(&mut self) -> &mut Registers;
     /// Instruction pointer of the guest.
     fn rip(&self) -> u64;
+    /// Changes the guest's status flags to these, [`crtos_partition::decode::flags`].
+    fn set_status_flags(&mut self, flags: u64);
     /// Goes on behind the instruction that was left at.
     fn skip(&mut self, length: u64);
     /// The access to ports that the guest was left at.

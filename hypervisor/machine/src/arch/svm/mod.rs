@@ -20,7 +20,7 @@ use core::arch::asm;
 use core::arch::x86_64::{__cpuid, CpuidResult};
 
 use crtos_partition::address::{GuestAddr, PhysAddr};
-use crtos_partition::decode::{RAX, RCX, RDI, RDX, RSI, RSP, Registers, SegmentBases};
+use crtos_partition::decode::{self, RAX, RCX, RDI, RDX, RSI, RSP, Registers, SegmentBases};
 use crtos_partition::error::LaunchError;
 use crtos_partition::nested::Npt;
 use crtos_partition::nmi::Blocking;
@@ -438,6 +438,11 @@ impl VirtualCpu for Vcpu {
 
     fn rip(&self) -> u64 {
         self.vmcb.rip
+    }
+
+    fn set_status_flags(&mut self, flags: u64) {
+        let status = decode::flags::STATUS;
+        self.vmcb.rflags = self.vmcb.rflags & !status | flags & status;
     }
 
     fn skip(&mut self, length: u64) {

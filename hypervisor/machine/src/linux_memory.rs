@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The memory of Linux: what it has, what its devices may have, and the tables by which it has these
+//! translate.
+
+use core::ops::Range;
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use crtos_abi::PAGE_SIZE;
+use crtos_iommu::{copies, tables};
+use crtos_partition::address::PhysAddr;
+use crtos_partition::nested::{PhysicalMemory, RootTables};
+
+use crate::arch::NestedFormat;
+use crate::frames::Frames;
+use crate::{direct_map, launch_info, processor};
+
+/// Interrupt controllers and messages to them: no cell may have this as memory.
+const INTERRUPT_PAGES: Range<u64> = 0xfec0_0000..0xff00_0000;
+
+type Tables = RootTables<NestedFormat>;
+
+/// Tells whether all of it is RAM that Linux has.
+pub(crate) fn owns(tables: &Tables, frames: &Frames, address: PhysAddr, size: u64) -> bool {
+    is_ram(address, size) && tables.owns(frames, address, size)
+}
+
+/// The same, where Linux's writes may exit.
+fn reads(tables: &Tables, frames: &Frames, address: PhysAddr, size: u64) -> bool {
+    is_ram(address, size) && tables.reads(frames, address, size)
+}
+
+/// Tells whether Linux's devices may have all of it: RAM of Linux, or devices of Linux. Behind the
+/// RAM there are devices only, none of which is the hypervisor's.
+fn devices_may_reach(tables: &Tables, frames: &Frames, address: PhysAddr, size: u64) -> bool {
+    let Some(end) = address.checked_add(size) else { return false };
+    let special = overlaps(address, end, &INTERRUPT_PAGES)
+        || launch_info::read_only_devices()
+            .chain(launch_info::iommu_pages())
+            .any(|page| overlaps(address, end, &(page.get()..page.get() + PAGE_SIZE)));
+    let ram_end = direct_map::memory_end().get().next_multiple_of(1 << 30);
+    let in_ram = ram_end.saturating_sub(address.get()).min(size);
+    !special && (in_ram == 0 || tables.reads(frames, address, in_ram))
+}
+
+fn overlaps(start: PhysAddr, end: PhysAddr, range: &Range<u64>) -> bool {
+    start.get() < range.end && range.start < end.get()
+}
+
+/// Tells whether all of it lies below the end of RAM, and no interrupt controller or timer there.
+fn is_ram(address: PhysAddr, size: u64) -> bool {
+    let Some(end) = address.checked_add(size) else { return false };
+    let device = overlaps(address, end, &INTERRUPT_PAGES)
+        || launch_info::read_only_devices().any(|page| (address..end).contains(&page));
+    end <= direct_map::memory_end() && !device
+}
+
+/// What Linux has, and the hypervisor's frames.
+pub(crate) struct LinuxMemory<'a> {
+    pub(crate) frames: &'a mut Frames,
+    /// Linux's nested tables.
+    pub(crate) tables: &'a mut Tables,
+}
+
+impl LinuxMemory<'_> {
+    /// The words of Linux from `address` on, if it has all of them, if only to read.
+    pub(crate) fn words(&self, address: PhysAddr, count: usize) -> Option<&[AtomicU64]> {
+        let there =
+            address.is_aligned(8) && reads(self.tables, self.frames, address, 8 * count as u64);
+        // SAFETY: RAM that Linux has, so that the direct map reaches it, and no Rust object lives
+        // in it; it is aligned.
+        there.then(|| unsafe {
+            core::slice::from_raw_parts(direct_map::pointer::<AtomicU64>(address), count)
+        })
+    }
+
+    /// Reads words, likewise.
+    pub(crate) fn read(&self, address: PhysAddr, words: &mut [u64]) -> bool {
+        let Some(places) = self.words(address, words.len()) else { return false };
+        for (word, place) in words.iter_mut().zip(places) {
+            *word = place.load(Ordering::Acquire);
+        }
+        true
+    }
+
+    /// Changes the word of a table at `address` by one store, if it still is `old`; false if not.
+    pub(crate) fn change_word(&mut self, address: PhysAddr, old: u64, new: u64) -> bool {
+        self.words(address, 1).is_some_and(|words| {
+            words[0].compare_exchange(old, new, Ordering::AcqRel, Ordering::Acquire).is_ok()
+        })
+    }
+
+    /// Reads the word of a table at `address`.
+    pub(crate) fn read_word(&self, address: PhysAddr) -> Option<u64> {
+        let mut word = [0];
+        self.read(address, &mut word).then_some(word[0])
+    }
+
+    /// Tells whether all of it is RAM that Linux has.
+    pub(crate) fn owns(&self, address: PhysAddr, size: u64) -> bool {
+        owns(self.tables, self.frames, address, size)
+    }
+}
+
+impl tables::Memory for LinuxMemory<'_> {
+    fn may_reach(&self, address: PhysAddr, size: u64) -> bool {
+        devices_may_reach(self.tables, self.frames, address, size)
+    }
+}
+
+impl copies::Memory for LinuxMemory<'_> {
+    fn read_linux(&self, address: PhysAddr, words: &mut [u64]) -> bool {
+        self.read(address, words)
+    }
+
+    fn watch(&mut self, page: PhysAddr) -> bool {
+        self.tables.write_protect(self.frames, page).is_ok()
+    }
+
+    fn unwatch(&mut self, page: PhysAddr) {
+        // It was split when it was watched, so nothing is missing.
+        let _ = self.tables.write_permit(self.frames, page);
+    }
+
+    fn end(&self) -> u64 {
+        direct_map::memory_end().get().next_multiple_of(1 << 32)
+    }
+
+    fn allocate(&mut self) -> Option<PhysAddr> {
+        self.frames.allocate_table()
+    }
+
+    fn free(&mut self, frame: PhysAddr) {
+        self.frames.free_table(frame);
+    }
+
+    fn word(&self, address: PhysAddr) -> u64 {
+        PhysicalMemory::read(self.frames, address)
+    }
+
+    fn set_word(&mut self, address: PhysAddr, word: u64) {
+        PhysicalMemory::write(self.frames, address, word);
+        // There may be a unit that does not look into caches.
+        processor::write_back_line(direct_map::pointer::<u8>(address));
+    }
+}
