@@ -13,7 +13,7 @@ use crtos_abi::image::{Iommu, MAX_IOMMUS};
 use crtos_iommu::copies::{self, Copies};
 use crtos_iommu::effect::Store;
 use crtos_iommu::interrupt::Cpus;
-use crtos_iommu::vtd::context::Legacy;
+use crtos_iommu::vtd::layout::{Kind, Vtd};
 use crtos_iommu::vtd::unit::{self, Machine, OWN_SIZE, Progress, Unfit, Unit};
 use crtos_partition::address::{GuestAddr, PhysAddr};
 
@@ -33,12 +33,12 @@ struct Place {
 /// All of them.
 pub struct Iommus {
     places: [Option<Place>; MAX_IOMMUS],
-    copies: Copies<Legacy>,
+    copies: Copies<Vtd>,
 }
 
 impl Iommus {
     pub(crate) const fn new() -> Self {
-        Self { places: [const { None }; MAX_IOMMUS], copies: Copies::new(4) }
+        Self { places: [const { None }; MAX_IOMMUS], copies: Copies::new(Kind::Second(4)) }
     }
 
     /// Takes the memory for all; once, at launch.

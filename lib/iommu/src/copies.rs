@@ -28,7 +28,7 @@ use crate::tables::{self, Entry, Format, Rights, order_of_level};
 /// Most tables that there are copies of. Tests keep them on their stack.
 pub const MAX_TABLES: usize = if cfg!(test) { 64 } else { 4096 };
 /// Most words of an entry.
-pub const MAX_WORDS: usize = 4;
+pub const MAX_WORDS: usize = 8;
 /// An entry of so many words at most.
 pub type Words = [u64; MAX_WORDS];
 
@@ -110,22 +110,27 @@ impl Access {
 pub trait Layout {
     /// What a table is. A table refers to lower kinds only.
     type Kind: Copy + Eq + Hash + 'static;
-    /// The format of those that map memory, whose entries are words.
-    type Pages: Format;
     /// All kinds.
     const KINDS: &'static [Self::Kind];
 
-    /// The kind of tables of this level that map memory.
-    fn pages(level: u8) -> Self::Kind;
-    /// The level of a table that maps memory; `None` for other kinds.
+    /// The level of a table that maps memory, whose entries are words; `None` for other kinds.
     fn level(kind: Self::Kind) -> Option<u8>;
+    /// The kind of tables one level below one that maps memory.
+    fn below(kind: Self::Kind) -> Self::Kind;
+    /// From bits of a table that maps memory.
+    fn decode(kind: Self::Kind, bits: u64) -> Entry;
+    /// To bits of a table that maps memory.
+    fn encode(kind: Self::Kind, entry: Entry) -> u64;
+    /// Tells whether a page table of Linux of this kind maps nothing but what its devices may have,
+    /// as far as it is looked at.
+    fn is_harmless(kind: Self::Kind, top: PhysAddr, memory: &impl Memory) -> bool;
     /// Words of an entry.
     fn words(kind: Self::Kind) -> usize;
     /// What an entry of Linux's asks for.
     fn asked(kind: Self::Kind, raw: &Words) -> Asked<Self::Kind>;
-    /// An entry that refers to `table`, which maps memory if it has a `level`, and else is as
-    /// `raw`, an entry of Linux's that asked for it.
-    fn link(kind: Self::Kind, raw: &Words, table: PhysAddr, level: Option<u8>) -> Words;
+    /// An entry that refers to `table` of the kind `lower`, and else is as `raw`, an entry of
+    /// Linux's that asked for it.
+    fn link(kind: Self::Kind, raw: &Words, table: PhysAddr, lower: Self::Kind) -> Words;
     /// The table that an entry of a copy refers to.
     fn linked(kind: Self::Kind, entry: &Words) -> Option<PhysAddr>;
     /// An entry as Linux would have it for [`Self::link`] where it does not translate, and the
@@ -144,13 +149,22 @@ pub enum Top<K> {
     Blocked(K),
 }
 
+impl<K: Copy> Top<K> {
+    /// What the table is that the unit gets.
+    pub fn kind(&self) -> K {
+        match *self {
+            Self::Table(_, kind) | Self::Untranslated(kind) | Self::Blocked(kind) => kind,
+        }
+    }
+}
+
 /// What a copy is of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Of<K> {
     /// This.
     Top(Top<K>),
-    /// No table: memory by its own addresses from `start` on, in a table of `level`.
-    Identity { start: PhysAddr, level: u8, access: Access },
+    /// No table: memory by its own addresses from `start` on, in a table of `kind`.
+    Identity { start: PhysAddr, kind: K, access: Access },
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -163,8 +177,8 @@ struct Copied {
 /// All copies.
 pub struct Copies<L: Layout> {
     tables: FnvIndexMap<Of<L::Kind>, Copied, MAX_TABLES>,
-    /// Levels of the tables where Linux does not translate.
-    levels: u8,
+    /// The kind of the top table where Linux does not translate.
+    identity: L::Kind,
     /// Page tables of Linux are checked only.
     checked: bool,
     /// Some are not referred to any more.
@@ -174,10 +188,10 @@ pub struct Copies<L: Layout> {
 }
 
 impl<L: Layout> Copies<L> {
-    /// None. Where Linux does not translate, tables get so many `levels`.
-    pub const fn new(levels: u8) -> Self {
+    /// None. Where Linux does not translate, top tables are of the kind `identity`.
+    pub const fn new(identity: L::Kind) -> Self {
         let tables = FnvIndexMap::new();
-        Self { tables, levels, checked: false, unused: false, refused: 0, missing: 0 }
+        Self { tables, identity, checked: false, unused: false, refused: 0, missing: 0 }
     }
 
     /// Has page tables of Linux checked only, or not, while there are no copies.
@@ -201,9 +215,9 @@ impl<L: Layout> Copies<L> {
         self.missing
     }
 
-    /// Levels of the tables where Linux does not translate.
-    pub fn levels(&self) -> u8 {
-        self.levels
+    /// The kind of the top table where Linux does not translate.
+    pub fn identity(&self) -> L::Kind {
+        self.identity
     }
 
     /// Tells whether there are none.
@@ -211,10 +225,10 @@ impl<L: Layout> Copies<L> {
         self.tables.is_empty()
     }
 
-    /// Changes [`Self::levels`], while there are no copies.
-    pub fn set_levels(&mut self, levels: u8) {
+    /// Changes [`Self::identity`], while there are no copies.
+    pub fn set_identity(&mut self, identity: L::Kind) {
         debug_assert!(self.is_empty());
-        self.levels = levels;
+        self.identity = identity;
     }
 
     /// Refers to the copy of what Linux gave a unit, and returns where it lies; `None` if there is
@@ -291,11 +305,14 @@ impl<L: Layout> Copies<L> {
     /// Has no copy map memory of the 2 MiB block at `block` any more. It is not Linux's any more.
     pub fn withdraw(&mut self, memory: &mut impl Memory, block: PhysAddr) {
         for (of, copied) in &self.tables {
-            let Some(level) = of.level::<L>() else { continue };
+            let kind = of.kind();
+            if L::level(kind).is_none() {
+                continue;
+            }
             for at in 0..WORDS {
                 let place = copied.copy + 8 * at;
                 let bits = memory.word(place);
-                let Entry::Leaf { address, order, .. } = decode::<L>(bits, level) else { continue };
+                let Entry::Leaf { address, order, .. } = L::decode(kind, bits) else { continue };
                 let order = order.max(LARGE);
                 if bits != 0 && (address.get() ^ block.get()) >> order == 0 {
                     memory.set_word(place, 0);
@@ -350,7 +367,7 @@ impl<L: Layout> Copies<L> {
 
     /// Makes a copy of all entries.
     fn fill(&mut self, memory: &mut impl Memory, of: Of<L::Kind>, copy: PhysAddr) {
-        let count = L::words(of.kind::<L>());
+        let count = L::words(of.kind());
         for first in (0..WORDS).step_by(CHUNK) {
             let mut words = [0; CHUNK];
             if of.page().is_some_and(|page| !memory.read_linux(page + 8 * first, &mut words)) {
@@ -373,7 +390,7 @@ impl<L: Layout> Copies<L> {
         at: u64,
         raw: &Words,
     ) {
-        let kind = of.kind::<L>();
+        let kind = of.kind();
         let (place, count) = (copy + 8 * at, L::words(kind));
         let old = read::<L>(memory, place, kind);
         // The new one first: what both refer to stays.
@@ -401,47 +418,45 @@ impl<L: Layout> Copies<L> {
         raw: &Words,
     ) -> Words {
         const NOTHING: Words = [0; MAX_WORDS];
-        let kind = of.kind::<L>();
+        let kind = of.kind();
         let whole =
-            Of::Identity { start: PhysAddr::new(0), level: self.levels, access: Access::FULL };
+            Of::Identity { start: PhysAddr::new(0), kind: self.identity, access: Access::FULL };
         let (raw, table) = match of {
             Of::Top(Top::Blocked(_)) => return NOTHING,
             Of::Top(Top::Untranslated(kind)) => match L::untranslated(kind) {
                 (raw, Some(lower)) => (raw, Of::Top(Top::Untranslated(lower))),
                 (raw, None) => (raw, whole),
             },
-            Of::Identity { start, level, access } => {
-                let address = start + (at << order_of_level(level));
+            Of::Identity { start, kind, access } => {
+                let order = order_of_level(L::level(kind).unwrap_or(1));
+                let address = start + (at << order);
                 if address.get() >= memory.end() {
                     return NOTHING;
                 }
-                if level == 2 {
-                    let piece = Piece { address, order: LARGE, access };
-                    return self.map(memory, piece).unwrap_or(NOTHING);
+                if order <= LARGE {
+                    let piece = Piece { address, order, access };
+                    return Self::map(memory, kind, piece).unwrap_or(NOTHING);
                 }
-                (*raw, Of::Identity { start: address, level: level - 1, access })
+                (*raw, Of::Identity { start: address, kind: L::below(kind), access })
             }
             Of::Top(Top::Table(..)) => match L::asked(kind, raw) {
                 Asked::Nothing => return NOTHING,
-                Asked::Table { page, kind: lower }
-                    if self.checked
-                        && let Some(level) = L::level(lower) =>
-                {
-                    if !is_harmless::<L>(memory, page, level) {
+                Asked::Table { page, kind: lower } if self.checked && L::level(lower).is_some() => {
+                    if !L::is_harmless(lower, page, memory) {
                         self.refused += 1;
                         return NOTHING;
                     }
-                    return L::link(kind, raw, page, Some(level));
+                    return L::link(kind, raw, page, lower);
                 }
                 Asked::Table { page, kind } if memory.read_linux(page, &mut [0]) => {
                     (*raw, Of::Top(Top::Table(page, kind)))
                 }
                 Asked::Untranslated => (*raw, whole),
                 Asked::Memory(Piece { address, order, access }) if order > LARGE => {
-                    (*raw, Of::Identity { start: address, level: 2, access })
+                    (*raw, Of::Identity { start: address, kind: L::below(kind), access })
                 }
                 Asked::Memory(piece) => {
-                    let entry = self.map(memory, piece);
+                    let entry = Self::map(memory, kind, piece);
                     self.refused += u64::from(entry.is_none());
                     return entry.unwrap_or(NOTHING);
                 }
@@ -454,20 +469,20 @@ impl<L: Layout> Copies<L> {
         let Some(copy) = self.acquire(memory, table) else { return NOTHING };
         match (table, L::level(kind)) {
             // Not as Linux has it: it maps memory there.
-            (Of::Identity { level, .. }, Some(_)) => {
-                let entry = Entry::Table { address: copy, level, rights: Rights::ALL };
-                word(L::Pages::encode(entry))
+            (Of::Identity { .. }, Some(level)) => {
+                let level = level - 1;
+                word(L::encode(kind, Entry::Table { address: copy, level, rights: Rights::ALL }))
             }
-            (table, _) => L::link(kind, &raw, copy, table.level::<L>()),
+            (table, _) => L::link(kind, &raw, copy, table.kind()),
         }
     }
 
     /// An entry that maps `piece`, if Linux's devices may have all of it.
-    fn map(&self, memory: &impl Memory, piece: Piece) -> Option<Words> {
+    fn map(memory: &impl Memory, kind: L::Kind, piece: Piece) -> Option<Words> {
         let Piece { address, order, access: Access { rights, caching } } = piece;
         memory
             .may_reach(address, 1 << order)
-            .then(|| word(L::Pages::encode(Entry::Leaf { address, order, rights, caching })))
+            .then(|| word(L::encode(kind, Entry::Leaf { address, order, rights, caching })))
     }
 
     /// Refers no more to a copy. If nobody does, neither does it refer to others.
@@ -479,7 +494,7 @@ impl<L: Layout> Copies<L> {
             return;
         }
         self.unused = true;
-        let kind = of.kind::<L>();
+        let kind = of.kind();
         if L::level(kind) == Some(1) {
             return;
         }
@@ -501,37 +516,29 @@ impl<K: Copy> Of<K> {
         }
     }
 
-    fn kind<L: Layout<Kind = K>>(&self) -> K {
+    fn kind(&self) -> K {
         match *self {
-            Self::Top(Top::Table(_, kind) | Top::Untranslated(kind) | Top::Blocked(kind)) => kind,
-            Self::Identity { level, .. } => L::pages(level),
+            Self::Top(top) => top.kind(),
+            Self::Identity { kind, .. } => kind,
         }
-    }
-
-    /// The level of a table that maps memory.
-    fn level<L: Layout<Kind = K>>(&self) -> Option<u8> {
-        L::level(self.kind::<L>())
     }
 }
 
-/// Tells whether a page table of Linux maps nothing but what its devices may have, as far as it is
-/// looked at.
-fn is_harmless<L: Layout>(memory: &impl Memory, top: PhysAddr, level: u8) -> bool {
+/// [`Layout::is_harmless`] of tables in the format `F`, the top one of `level`.
+pub fn is_harmless<F: Format>(level: u8, top: PhysAddr, memory: &impl Memory) -> bool {
     let read = |address| {
         let mut word = [0];
         memory.read_linux(address, &mut word).then_some(word[0])
     };
-    let found = tables::check::<L::Pages>(top, level, 0..=u64::MAX, STEPS, read, memory);
+    let found = tables::check::<F>(top, level, 0..=u64::MAX, STEPS, read, memory);
     matches!(found, Ok(()) | Err(tables::Refused::TooLarge))
-}
-
-fn decode<L: Layout>(bits: u64, level: u8) -> Entry {
-    L::Pages::decode(bits, level)
 }
 
 /// An entry of one word.
 fn word(bits: u64) -> Words {
-    [bits, 0, 0, 0]
+    let mut words = [0; MAX_WORDS];
+    words[0] = bits;
+    words
 }
 
 /// Reads an entry of a copy.
@@ -546,7 +553,7 @@ fn read<L: Layout>(memory: &impl Memory, place: PhysAddr, kind: L::Kind) -> Word
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::vtd::context::{Kind, Legacy};
+    use crate::vtd::layout::{Kind, Vtd};
     use proptest::prelude::*;
     use std::collections::{BTreeMap, BTreeSet};
 
@@ -652,40 +659,57 @@ pub(crate) mod tests {
                 Top::Untranslated(_) => return untranslated(),
                 Top::Blocked(_) => return None,
             };
-            let words = |place: u64| [self.read(place), self.read(place + 8), 0, 0];
             let readable = |page: PhysAddr| {
                 self.frames.contains_key(&page.get())
                     || page.get() < RAM && tables::Memory::may_reach(self, page, PAGE)
             };
-            if !readable(PhysAddr::new(root)) {
-                return None;
-            }
-            let entry = words(root + 16 * u64::from(device >> 8));
-            let Asked::Table { page, .. } = Legacy::asked(Kind::Root, &entry) else { return None };
-            if !readable(page) {
-                return None;
-            }
-            let entry = words(page.get() + 16 * u64::from(device & 0xff));
-            let (mut table, mut level) = match Legacy::asked(Kind::Context, &entry) {
-                Asked::Table { page, kind: Kind::Pages(level) } => (page, level),
-                Asked::Untranslated => return untranslated(),
-                _ => return None,
-            };
-            if input >> (12 + 9 * u32::from(level)) != 0 {
-                return None;
-            }
+            let (mut table, mut kind, mut process) = (PhysAddr::new(root), top.kind(), 0);
             let mut rights = Rights::ALL;
             loop {
                 if !readable(table) {
                     return None;
                 }
-                let bits = self.read(table.get() + (input >> order_of_level(level) & 511) * 8);
-                match <Legacy as Layout>::Pages::decode(bits, level) {
-                    Entry::Table { address, level: lower, rights: allowed } => {
-                        (table, level) = (address, lower);
-                        rights = rights.and(allowed);
+                let index = match kind {
+                    Kind::Root => device >> 8,
+                    Kind::Context => device & 0xff,
+                    Kind::ScalableRoot => device >> 7,
+                    Kind::ScalableContext => device & 0x7f,
+                    Kind::Directory => (process >> 6) as u16,
+                    Kind::Processes => (process & 63) as u16,
+                    Kind::Second(level) | Kind::First(level) => {
+                        (input >> order_of_level(level) & 511) as u16
                     }
-                    Entry::Leaf { address, order, rights: allowed, .. } => {
+                };
+                let count = Vtd::words(kind) as u64;
+                let mut entry = [0; MAX_WORDS];
+                for (word, at) in entry.iter_mut().zip(0..count) {
+                    // No process has so high a number here.
+                    if u64::from(index) * count < WORDS {
+                        *word = self.read(table.get() + 8 * (u64::from(index) * count + at));
+                    }
+                }
+                if kind == Kind::ScalableContext {
+                    process = entry[1] & 0xf_ffff;
+                }
+                match Vtd::asked(kind, &entry) {
+                    Asked::Table { page, kind: lower } => {
+                        if let Some(level) = Vtd::level(lower)
+                            && Vtd::level(kind).is_none()
+                            && input >> order_of_level(level + 1) != 0
+                        {
+                            return None;
+                        }
+                        // Tables of processes are for devices' processes only.
+                        if kind == Kind::ScalableContext && process >> 6 >= 512 {
+                            return None;
+                        }
+                        if let Entry::Table { rights: allowed, .. } = Vtd::decode(kind, entry[0]) {
+                            rights = rights.and(allowed);
+                        }
+                        (table, kind) = (page, lower);
+                    }
+                    Asked::Untranslated => return untranslated(),
+                    Asked::Memory(Piece { address, order, access }) => {
                         let offset = input & ((1 << order) - 1);
                         // Of larger ones of Linux there may be a part.
                         let part = order.min(LARGE);
@@ -693,11 +717,11 @@ pub(crate) mod tests {
                         let is_there =
                             tables::Memory::may_reach(self, PhysAddr::new(first), 1 << part)
                                 && (order <= LARGE || first < RAM);
-                        let rights = rights.and(allowed);
+                        let rights = rights.and(access.rights);
                         return (is_there && !rights.is_none())
                             .then_some((address.get() + offset, rights));
                     }
-                    _ => return None,
+                    Asked::Nothing | Asked::Unfit => return None,
                 }
             }
         }
@@ -739,19 +763,25 @@ pub(crate) mod tests {
 
     fn value() -> impl Strategy<Value = u64> {
         let page = (0..TABLES + 2)
-            .prop_map(|page| if page < TABLES { page << 12 } else { RAM + (page << 12) });
+            .prop_map(|page| if page < TABLES { page << 12 } else { RAM + (page << 12) })
+            .boxed();
         let leaf = prop_oneof![
             (0..RAM / PAGE + 8).prop_map(|page| page << 12),
             (0..RAM / BLOCK + 2).prop_map(|block| block << 21 | 1 << 7),
             Just(1 << 7),
         ];
-        let rights = prop::sample::select(vec![1u64, 3, 3, 3, 2]);
+        // Of both stages.
+        let rights = prop::sample::select(vec![1u64, 3, 3, 2, 5, 7, 7]);
         prop_oneof![
             6 => (page.clone(), rights.clone()).prop_map(|(page, rights)| page | rights),
             3 => (leaf, rights).prop_map(|(leaf, rights)| leaf | rights),
             // First and second words of context entries.
-            2 => (page, 0u64..4).prop_map(|(page, kind)| page | kind << 2 | 1),
+            2 => (page.clone(), 0u64..4).prop_map(|(page, kind)| page | kind << 2 | 1),
             2 => (1u64..4, 0u64..9).prop_map(|(width, domain)| width | domain << 8),
+            // Of entries for processes.
+            2 => (page.clone(), 0u64..5, 0u64..4).prop_map(|(page, kind, width)| {
+                page | 1 | kind << 6 | width << 2
+            }),
             2 => Just(0u64),
             1 => any::<u64>(),
         ]
@@ -759,8 +789,7 @@ pub(crate) mod tests {
 
     /// A store to a word of one of Linux's tables.
     pub(crate) fn store() -> impl Strategy<Value = (u64, u64)> {
-        let place = (0..TABLES, prop_oneof![0u64..4, Just(8), Just(9)])
-            .prop_map(|(page, word)| page << 12 | word << 3);
+        let place = (0..TABLES, 0u64..11).prop_map(|(page, word)| page << 12 | word << 3);
         (place, value())
     }
 
@@ -775,20 +804,30 @@ pub(crate) mod tests {
         ]
     }
 
-    /// A unit with Linux's table at 0, and a device that has a context there.
-    fn start() -> (Model, Copies<Legacy>, PhysAddr) {
-        let mut model = booted();
-        let mut copies = Copies::new(4);
-        let copy = copies.refer(&mut model, LINUX).expect("memory");
+    /// Linux's table at 0, and a device that has a context there.
+    fn start(kind: Kind) -> (Model, Copies<Vtd>, PhysAddr) {
+        let mut model = match kind {
+            Kind::ScalableRoot => booted_in_scalable_mode(),
+            _ => booted(),
+        };
+        let mut copies = Copies::new(Kind::Second(4));
+        let copy = copies.refer(&mut model, linux(kind)).expect("memory");
         (model, copies, copy)
     }
 
-    const LINUX: Top<Kind> = Top::Table(PhysAddr::new(0), Kind::Root);
+    const fn linux(kind: Kind) -> Top<Kind> {
+        Top::Table(PhysAddr::new(0), kind)
+    }
+
+    const LINUX: Top<Kind> = linux(Kind::Root);
+
+    fn model(words: &[(u64, u64)]) -> Model {
+        Model { linux: words.iter().copied().collect(), ..Model::default() }
+    }
 
     /// Tables of Linux, the root table at 0.
     pub(crate) fn booted() -> Model {
-        let mut model = Model::default();
-        for (place, value) in [
+        model(&[
             (0, 0x1001),
             (0x1000, 0x2001),
             (0x1008, 2 | 7 << 8),
@@ -796,14 +835,35 @@ pub(crate) mod tests {
             (0x3000, 0x4003),
             (0x4000, 0x5003),
             (0x5000, 0x40_0003),
-        ] {
-            model.linux.insert(place, value);
-        }
-        model
+        ])
+    }
+
+    /// The same with processes, one of which has first-stage tables.
+    fn booted_in_scalable_mode() -> Model {
+        model(&[
+            (0, 0x1001),
+            (0x1000, 0x2001 | 3 << 9),
+            (0x1020, 0x2001),
+            (0x1028, 1),
+            (0x2000, 0x3001),
+            (0x3000, 0x4001 | 2 << 6 | 2 << 2),
+            (0x3008, 7),
+            (0x3040, 1 | 1 << 6),
+            (0x3048, 8),
+            (0x3050, 0x4000),
+            (0x4000, 0x5007),
+            (0x5000, 0x6007),
+            (0x6000, 0x7007),
+            (0x7000, 0x40_0007),
+        ])
     }
 
     fn copied(copy: PhysAddr) -> Top<Kind> {
         Top::Table(copy, Kind::Root)
+    }
+
+    fn root() -> impl Strategy<Value = Kind> {
+        prop::sample::select(vec![Kind::Root, Kind::ScalableRoot])
     }
 
     proptest! {
@@ -813,10 +873,11 @@ pub(crate) mod tests {
         /// else; when all is given back nothing is left.
         #[test]
         fn copies_are_linuxs_tables_as_far_as_they_may_be(
+            root in root(),
             steps in prop::collection::vec(step(), 0..60),
             inputs in prop::collection::vec((device(), input()), 12),
         ) {
-            let (mut model, mut copies, copy) = start();
+            let (mut model, mut copies, copy) = start(root);
             let mut seen = true;
             for step in &steps {
                 match *step {
@@ -843,13 +904,14 @@ pub(crate) mod tests {
                     Step::Collect => copies.collect(&mut model),
                 }
                 for (device, input) in &inputs {
-                    let found = model.walk(copied(copy), *device, *input);
+                    let found = model.walk(Top::Table(copy, root), *device, *input);
                     if let Some((address, _)) = found {
                         let page = PhysAddr::new(address & !0xfff);
                         prop_assert!(tables::Memory::may_reach(&model, page, PAGE));
                     }
                     if seen {
-                        prop_assert_eq!(found, model.walk(LINUX, *device, *input), "{:x?}", step);
+                        let asked = model.walk(linux(root), *device, *input);
+                        prop_assert_eq!(found, asked, "{:x?}", step);
                     }
                 }
             }
@@ -863,12 +925,13 @@ pub(crate) mod tests {
         /// Without memory something is missing, and nothing else happens.
         #[test]
         fn memory_may_run_out(
+            root in root(),
             steps in prop::collection::vec(step(), 0..60),
             limit in 1usize..8,
             device in 0u16..2,
             input in input(),
         ) {
-            let (mut model, mut copies, copy) = start();
+            let (mut model, mut copies, copy) = start(root);
             model.limit = Some(limit);
             for step in &steps {
                 if let Step::Store(place, value) = *step {
@@ -876,8 +939,8 @@ pub(crate) mod tests {
                     copies.changed(&mut model, PhysAddr::new(place));
                 }
                 copies.collect(&mut model);
-                let found = model.walk(copied(copy), device, input);
-                let asked = model.walk(LINUX, device, input);
+                let found = model.walk(Top::Table(copy, root), device, input);
+                let asked = model.walk(linux(root), device, input);
                 prop_assert!(found.is_none() || found == asked);
                 prop_assert!(found == asked || copies.missing() > 0);
             }
@@ -888,9 +951,26 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn processes_have_tables_of_either_stage() {
+        let (mut model, mut copies, copy) = start(Kind::ScalableRoot);
+        let top = Top::Table(copy, Kind::ScalableRoot);
+        let mapped = Some((0x40_0000, Rights::ALL));
+        assert_eq!(model.walk(top, 0, 0), mapped);
+        assert_eq!(model.walk(top, 1, 0), mapped);
+        // Read-only, by the first stage alone.
+        model.linux.insert(0x7000, 0x40_0005);
+        copies.changed(&mut model, PhysAddr::new(0x7000));
+        assert_eq!(model.walk(top, 0, 0), Some((0x40_0000, Rights { read: true, write: false })));
+        assert_eq!(model.walk(top, 1, 0), Some((0x40_0000, Rights { read: true, write: false })));
+        let untranslated = copies.refer(&mut model, Top::Untranslated(Kind::ScalableRoot));
+        let top = Top::Table(untranslated.expect("memory"), Kind::ScalableRoot);
+        assert_eq!(model.walk(top, 0x1234, 0x5678), Some((0x5678, Rights::ALL)));
+    }
+
+    #[test]
     fn what_linux_does_not_translate_is_its_memory() {
         let mut model = Model::default();
-        let mut copies = Copies::<Legacy>::new(3);
+        let mut copies = Copies::<Vtd>::new(Kind::Second(3));
         let copy = copies.refer(&mut model, Top::Untranslated(Kind::Root)).expect("memory");
         for device in [0, 0xffff, 0x1234] {
             assert_eq!(model.walk(copied(copy), device, 0x12_3456), Some((0x12_3456, Rights::ALL)));
@@ -912,7 +992,7 @@ pub(crate) mod tests {
     #[test]
     fn page_tables_that_are_checked_are_linuxs_own() {
         let mut model = booted();
-        let mut copies = Copies::<Legacy>::new(4);
+        let mut copies = Copies::<Vtd>::new(Kind::Second(4));
         copies.set_checked(true);
         let copy = copies.refer(&mut model, LINUX).expect("memory");
         let mapped = Some((0x40_0000, Rights::ALL));
@@ -940,7 +1020,7 @@ pub(crate) mod tests {
 
     #[test]
     fn a_gibibyte_of_linux_is_mapped_by_pieces() {
-        let (mut model, mut copies, copy) = start();
+        let (mut model, mut copies, copy) = start(Kind::Root);
         model.private.insert(BLOCK);
         model.linux.insert(0x3000, 1 << 7 | 3);
         copies.changed(&mut model, PhysAddr::new(0x3000));

@@ -7,10 +7,8 @@
 
 use crtos_partition::address::PhysAddr;
 
-use super::paging::SecondStage;
 use crate::attachment::{Attachment, Refused, Stage, Translation};
-use crate::copies::{Access, Asked, Layout, Piece, Words};
-use crate::tables::{Entry, Format, Rights};
+use crate::tables::Rights;
 use crate::{DomainId, Requester, bit, field, flag};
 
 /// Bits of an address in an entry, which is that of a page. The highest ones are reserved, from the
@@ -191,120 +189,6 @@ pub fn process(
             [low | 2 << 6 | u64::from(levels - 2) << 2 | top.get(), high, 0, 0, 0, 0, 0, 0]
         }
         Stage::First => [low | 1 << 6, high, u64::from(levels - 4) << 2 | top.get(), 0, 0, 0, 0, 0],
-    }
-}
-
-/// A table of legacy mode.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Kind {
-    /// Of buses.
-    Root,
-    /// Of the functions of a bus.
-    Context,
-    /// Of memory, in second-stage tables of this level.
-    Pages(u8),
-}
-
-/// The tables of legacy mode.
-#[derive(Clone, Copy, Debug)]
-pub struct Legacy;
-
-impl Layout for Legacy {
-    type Kind = Kind;
-    type Pages = SecondStage;
-    const KINDS: &'static [Kind] = &[
-        Kind::Root,
-        Kind::Context,
-        Kind::Pages(1),
-        Kind::Pages(2),
-        Kind::Pages(3),
-        Kind::Pages(4),
-        Kind::Pages(5),
-    ];
-
-    fn pages(level: u8) -> Kind {
-        Kind::Pages(level)
-    }
-
-    fn level(kind: Kind) -> Option<u8> {
-        match kind {
-            Kind::Pages(level) => Some(level),
-            Kind::Root | Kind::Context => None,
-        }
-    }
-
-    fn words(kind: Kind) -> usize {
-        match kind {
-            Kind::Root | Kind::Context => 2,
-            Kind::Pages(_) => 1,
-        }
-    }
-
-    fn asked(kind: Kind, raw: &Words) -> Asked<Kind> {
-        let [low, high, ..] = *raw;
-        match kind {
-            Kind::Root => match table(low) {
-                Ok(None) => Asked::Nothing,
-                Ok(Some(page)) if high == 0 => Asked::Table { page, kind: Kind::Context },
-                _ => Asked::Unfit,
-            },
-            Kind::Context => {
-                let raw = u128::from(high) << 64 | u128::from(low);
-                match Attachment::of_context(raw).map(|attachment| attachment.translation) {
-                    Ok(Translation::Blocked) => Asked::Nothing,
-                    Ok(Translation::PassThrough(_)) => Asked::Untranslated,
-                    Ok(Translation::Tables { top, levels, .. }) => {
-                        Asked::Table { page: top, kind: Kind::Pages(levels) }
-                    }
-                    _ => Asked::Unfit,
-                }
-            }
-            Kind::Pages(level) => match SecondStage::decode(low, level) {
-                Entry::None => Asked::Nothing,
-                Entry::Table { address, level, .. } => {
-                    Asked::Table { page: address, kind: Kind::Pages(level) }
-                }
-                Entry::Leaf { address, order, rights, caching } => {
-                    Asked::Memory(Piece { address, order, access: Access { rights, caching } })
-                }
-                Entry::Malformed => Asked::Unfit,
-            },
-        }
-    }
-
-    fn link(kind: Kind, raw: &Words, table: PhysAddr, level: Option<u8>) -> Words {
-        let [low, high, ..] = *raw;
-        let entry = match (kind, level) {
-            (Kind::Context, Some(levels)) => {
-                let domain = DomainId(field(high, 8, 16) as u16);
-                context(table, levels, domain, bit(low, 1))
-            }
-            (Kind::Pages(_), Some(level)) => {
-                let rights = Rights { read: bit(low, 0), write: bit(low, 1) };
-                SecondStage::encode(Entry::Table { address: table, level, rights }).into()
-            }
-            _ => u128::from(table.get() | 1),
-        };
-        [entry as u64, (entry >> 64) as u64, 0, 0]
-    }
-
-    fn linked(kind: Kind, entry: &Words) -> Option<PhysAddr> {
-        let [low, ..] = *entry;
-        match kind {
-            Kind::Root | Kind::Context => bit(low, 0).then_some(PhysAddr::new(low & ADDRESS)),
-            Kind::Pages(level) => match SecondStage::decode(low, level) {
-                Entry::Table { address, .. } => Some(address),
-                _ => None,
-            },
-        }
-    }
-
-    fn untranslated(kind: Kind) -> (Words, Option<Kind>) {
-        match kind {
-            Kind::Root => ([0; 4], Some(Kind::Context)),
-            // Some domain: all devices have the same tables.
-            _ => ([0, 1 << 8, 0, 0], None),
-        }
     }
 }
 

@@ -269,6 +269,16 @@ impl ExtendedCapability {
     pub fn has_scalable_mode(self) -> bool {
         bit(self.0, 43)
     }
+
+    /// SSTS: second-stage tables in scalable mode.
+    pub fn has_second_stage(self) -> bool {
+        bit(self.0, 46)
+    }
+
+    /// FSTS: first-stage tables in scalable mode.
+    pub fn has_first_stage(self) -> bool {
+        bit(self.0, 47)
+    }
 }
 
 #[cfg(test)]
@@ -296,6 +306,8 @@ mod tests {
         assert!(extended.has_extended_interrupts() && !extended.is_coherent());
         assert!(!extended.has_scalable_mode() && !extended.has_device_tlbs() && !extended.nests());
         assert_eq!((extended.invalidation_registers(), extended.max_interrupt_order()), (0xf0, 15));
-        assert!(ExtendedCapability(0x8800_00f0_0f5a).has_scalable_mode());
+        let extended = ExtendedCapability(0x8800_00f0_0f5a);
+        assert!(extended.has_scalable_mode() && extended.has_first_stage());
+        assert!(!extended.has_second_stage());
     }
 }

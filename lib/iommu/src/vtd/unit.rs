@@ -4,15 +4,15 @@
 //! The unit has a queue and tables of the hypervisor's. The interrupt-remapping table holds checked
 //! copies of Linux's entries; a command of Linux's queue says which entry to look at again. The
 //! tables that translate addresses are [`Copies`] of Linux's, which change with them, so commands
-//! about these are passed on. In scalable mode they are Linux's own.
+//! about these are passed on.
 //!
 //! Linux's accesses to the registers end here. What the unit does for Linux it does before the
 //! access ends, so that Linux never waits for more than it would without the hypervisor.
 
 use crtos_partition::address::PhysAddr;
 
-use super::context::{Kind, Legacy};
 use super::irte;
+use super::layout::{Kind, Vtd};
 use super::queue::{Mode, descriptor_size};
 use super::registers::{
     CAPABILITY, COMMAND, COMPLETION_CONTROL, COMPLETION_STATUS, CONTEXT_COMMAND, Capability,
@@ -197,7 +197,7 @@ impl Unit {
     /// says that the CPUs are in x2APIC mode.
     pub fn take(
         machine: &mut impl Machine,
-        copies: &mut Copies<Legacy>,
+        copies: &mut Copies<Vtd>,
         cpus: &impl Cpus,
         x2apic: bool,
     ) -> Result<Self, Unfit> {
@@ -240,7 +240,7 @@ impl Unit {
     fn begin(
         &mut self,
         machine: &mut impl Machine,
-        copies: &mut Copies<Legacy>,
+        copies: &mut Copies<Vtd>,
         cpus: &impl Cpus,
     ) -> bool {
         let wide = if self.is_wide() { queue::WIDE } else { 0 };
@@ -252,11 +252,7 @@ impl Unit {
             && self.take_addresses(machine, copies)
             && {
                 // Whatever was under way is done after this.
-                self.send(machine, [descriptor::CONTEXTS, 0, 0, 0]);
-                if self.is_scalable(machine) {
-                    self.send(machine, [descriptor::PROCESSES, 0, 0, 0]);
-                }
-                self.send(machine, [descriptor::MAPPINGS, 0, 0, 0]);
+                self.send_forget_translations(machine);
                 self.refresh_events(machine, cpus);
                 self.finish(machine)
             }
@@ -264,17 +260,24 @@ impl Unit {
 
     /// Gives the unit copies of what Linux translates by, if there can be any; false if it does not
     /// do what it is told.
-    fn take_addresses(&mut self, machine: &mut impl Machine, copies: &mut Copies<Legacy>) -> bool {
+    fn take_addresses(&mut self, machine: &mut impl Machine, copies: &mut Copies<Vtd>) -> bool {
         let end = copies::Memory::end(machine.memory());
-        let fits = |levels: &u8| {
-            self.capability.has_levels(*levels) && end <= 1 << order_of_level(levels + 1)
+        let scalable = self.is_scalable(machine);
+        let fits = |kind: &Kind| match *kind {
+            Kind::Second(levels) if !scalable || self.extended.has_second_stage() => {
+                self.capability.has_levels(levels) && end <= 1 << order_of_level(levels + 1)
+            }
+            Kind::First(4) => scalable && self.extended.has_first_stage(),
+            _ => false,
         };
+        const IDENTITIES: [Kind; 4] =
+            [Kind::Second(3), Kind::Second(4), Kind::Second(5), Kind::First(4)];
         if copies.is_empty()
-            && let Some(levels) = (3..=5).find(fits)
+            && let Some(kind) = IDENTITIES.iter().find(|kind| fits(kind))
         {
-            copies.set_levels(levels);
+            copies.set_identity(*kind);
         }
-        if self.is_scalable(machine) || !fits(&copies.levels()) {
+        if !fits(&copies.identity()) {
             return true;
         }
         self.linux.states |= machine.read(STATUS) & TRANSLATION;
@@ -283,40 +286,48 @@ impl Unit {
             self.linux.states &= !TRANSLATION;
             return true;
         };
-        self.set_root(machine, copy)
+        self.set_root(machine, top, copy)
     }
 
     /// What Linux translates by.
     fn top(&self, machine: &impl Machine) -> Top<Kind> {
         let (states, root) = (self.linux.states, self.linux.root_in_use);
         let page = PhysAddr::new(root & ADDRESS);
-        if states & TRANSLATION == 0 {
-            Top::Untranslated(Kind::Root)
-        } else if mode(root) == root::LEGACY && machine.read_linux(page, &mut [0]) {
-            Top::Table(page, Kind::Root)
-        } else {
-            Top::Blocked(Kind::Root)
+        let known = match mode(root) {
+            root::LEGACY => Some(Kind::Root),
+            root::SCALABLE if self.extended.has_scalable_mode() => Some(Kind::ScalableRoot),
+            _ => None,
+        };
+        match known {
+            _ if states & TRANSLATION == 0 => Top::Untranslated(known.unwrap_or(Kind::Root)),
+            Some(kind) if machine.read_linux(page, &mut [0]) => Top::Table(page, kind),
+            _ => Top::Blocked(known.unwrap_or(Kind::Root)),
         }
     }
 
     /// Gives the unit another copy, of what Linux translates by now.
-    fn change_root(&mut self, machine: &mut impl Machine, copies: &mut Copies<Legacy>) -> bool {
-        let top = self.top(machine);
-        let mut find = |top| copies.refer(machine.memory(), top);
+    fn change_root(&mut self, machine: &mut impl Machine, copies: &mut Copies<Vtd>) -> bool {
+        let mut top = self.top(machine);
+        let mut copy = copies.refer(machine.memory(), top);
+        if copy.is_none() {
+            top = Top::Blocked(top.kind());
+            copy = copies.refer(machine.memory(), top);
+        }
         // Without memory for either the old one stays.
-        let Some(copy) = find(top).or_else(|| find(Top::Blocked(Kind::Root))) else { return true };
+        let Some(copy) = copy else { return true };
         let old = self.root;
-        let done = self.set_root(machine, copy);
+        let done = self.set_root(machine, top, copy);
         if let Some(old) = old {
             copies.forget(machine.memory(), old);
         }
         done
     }
 
-    /// Has the unit translate by the tables at `copy`.
-    fn set_root(&mut self, machine: &mut impl Machine, copy: PhysAddr) -> bool {
+    /// Has the unit translate by the tables at `copy`, which are of `top`.
+    fn set_root(&mut self, machine: &mut impl Machine, top: Top<Kind>, copy: PhysAddr) -> bool {
         self.root = Some(copy);
-        write_long(machine, ROOT_TABLE, copy.get());
+        let mode = if top.kind() == Kind::ScalableRoot { root::SCALABLE } else { root::LEGACY };
+        write_long(machine, ROOT_TABLE, copy.get() | mode << root::MODE_SHIFT);
         let mut done = command(machine, global::ROOT_TABLE, true);
         done &= machine.read(STATUS) & TRANSLATION != 0 || command(machine, TRANSLATION, true);
         done && self.forget_translations(machine)
@@ -325,9 +336,16 @@ impl Unit {
     /// Has the unit forget what it cached of tables that translate addresses; false if it does not
     /// do what it is told.
     pub fn forget_translations(&mut self, machine: &mut impl Machine) -> bool {
-        self.send(machine, [descriptor::CONTEXTS, 0, 0, 0]);
-        self.send(machine, [descriptor::MAPPINGS, 0, 0, 0]);
+        self.send_forget_translations(machine);
         self.finish(machine)
+    }
+
+    fn send_forget_translations(&mut self, machine: &mut impl Machine) {
+        self.send(machine, [descriptor::CONTEXTS, 0, 0, 0]);
+        if self.is_scalable(machine) {
+            self.send(machine, [descriptor::PROCESSES, 0, 0, 0]);
+        }
+        self.send(machine, [descriptor::MAPPINGS, 0, 0, 0]);
     }
 
     /// Tells whether devices reach memory by copies of Linux's tables only.
@@ -337,7 +355,7 @@ impl Unit {
 
     /// Gives the unit back as Linux believes it to be; false if it does not do what it is told. No
     /// CPU of Linux runs meanwhile.
-    pub fn give_back(&mut self, machine: &mut impl Machine, copies: &mut Copies<Legacy>) -> bool {
+    pub fn give_back(&mut self, machine: &mut impl Machine, copies: &mut Copies<Vtd>) -> bool {
         let linux = self.linux;
         // The same results, from Linux's newest entries.
         write_long(machine, REMAPPING_TABLE, linux.table_in_use);
@@ -449,7 +467,7 @@ impl Unit {
     pub fn write(
         &mut self,
         machine: &mut impl Machine,
-        copies: &mut Copies<Legacy>,
+        copies: &mut Copies<Vtd>,
         cpus: &impl Cpus,
         offset: u64,
         value: u32,
@@ -516,7 +534,7 @@ impl Unit {
     fn carry_out_global(
         &mut self,
         machine: &mut impl Machine,
-        copies: &mut Copies<Legacy>,
+        copies: &mut Copies<Vtd>,
         cpus: &impl Cpus,
         value: u32,
     ) -> bool {
@@ -714,7 +732,8 @@ impl Unit {
     }
 
     fn is_scalable(&self, machine: &mut impl Machine) -> bool {
-        mode(read_long(machine, ROOT_TABLE)) == root::SCALABLE
+        let is_set = mode(read_long(machine, ROOT_TABLE)) == root::SCALABLE;
+        is_set && self.extended.has_scalable_mode()
     }
 
     /// States of the unit that are the hypervisor's.
@@ -1143,7 +1162,7 @@ mod tests {
     struct Driver {
         model: Model,
         unit: Option<Unit>,
-        copies: Box<Copies<Legacy>>,
+        copies: Box<Copies<Vtd>>,
         cells: Cells,
         waits: u64,
     }
@@ -1240,9 +1259,9 @@ mod tests {
             let copies = Box::new(copies);
             Driver { model, unit, copies, cells: cells.clone(), waits: 0 }
         };
-        let native = driver(model.clone(), None, Copies::new(4));
+        let native = driver(model.clone(), None, Copies::new(Kind::Second(4)));
         let mut model = model;
-        let mut copies = Copies::new(4);
+        let mut copies = Copies::new(Kind::Second(4));
         let unit = Unit::take(&mut model, &mut copies, cells, extended).unwrap();
         assert!(unit.confines_addresses());
         model.commands.clear();
@@ -1418,7 +1437,8 @@ mod tests {
     #[test]
     fn a_unit_that_linux_does_not_use_or_that_hangs_stays_with_it() {
         let nobody = Cells { cpus: BTreeMap::new(), clustered: false };
-        let take = |model: &mut Model| Unit::take(model, &mut Copies::new(4), &nobody, true);
+        let take =
+            |model: &mut Model| Unit::take(model, &mut Copies::new(Kind::Second(4)), &nobody, true);
         let mut model = booted(true, 5);
         command(&mut model, global::REMAPPING, false);
         assert_eq!(take(&mut model).unwrap_err(), Unfit::Unused);
