@@ -23,12 +23,19 @@
 
 struct unit {
 	void __iomem *registers;
+	const u64 *commands;
+	unsigned int count;
 	u64 stored;
 	int error;
 };
 
-/* Maps the registers of the first unit that the firmware lists. */
-static void __iomem *map_unit(void)
+/**
+ * attack_map_unit() - map the registers of the first unit that the firmware lists
+ *
+ * Context: Process.
+ * Return: the registers, for iounmap(), or NULL.
+ */
+void __iomem *attack_map_unit(void)
 {
 	const struct acpi_dmar_hardware_unit *unit;
 	struct acpi_table_header *table;
@@ -53,10 +60,10 @@ static int move_tail(struct unit *unit, u64 tail)
 }
 
 /*
- * Has the unit forget all entries for interrupts. The queue goes round once, so that Linux finds
- * its tail where it was. No CPU of Linux uses it meanwhile.
+ * Has the unit carry commands out. The queue goes round once, so that Linux finds its tail where
+ * it was. No CPU of Linux uses it meanwhile.
  */
-static int forget_all(void *data)
+static int go_round(void *data)
 {
 	struct unit *unit = data;
 	u64 address = readq(unit->registers + QUEUE_ADDRESS);
@@ -69,11 +76,43 @@ static int forget_all(void *data)
 		u64 *descriptor = queue + (tail + offset) % size;
 
 		memset(descriptor, 0, step);
-		descriptor[0] = offset ? WAIT : INTERRUPTS;
-		descriptor[1] = offset ? __pa(&unit->stored) : 0;
+		if (offset / step < unit->count) {
+			descriptor[0] = unit->commands[offset / step];
+			continue;
+		}
+		descriptor[0] = WAIT;
+		descriptor[1] = __pa(&unit->stored);
 	}
 	unit->error = move_tail(unit, (tail + size - step) % size) ?: move_tail(unit, tail);
 	return 0;
+}
+
+/**
+ * attack_command() - have the unit carry out commands that are not Linux's
+ * @commands: the first halves of their descriptors; the second ones are 0
+ * @count: how many, less than fit into its queue
+ *
+ * Context: Process.
+ * Return: 0 or a negative error.
+ */
+int attack_command(const u64 *commands, unsigned int count)
+{
+	struct unit *unit;
+	int error = -ENODEV;
+
+	/* The unit stores there. */
+	unit = kzalloc(sizeof(*unit), GFP_KERNEL);
+	if (!unit)
+		return -ENOMEM;
+	unit->commands = commands;
+	unit->count = count;
+	unit->registers = attack_map_unit();
+	if (unit->registers) {
+		error = stop_machine(go_round, unit, NULL) ?: unit->error;
+		iounmap(unit->registers);
+	}
+	kfree(unit);
+	return error;
 }
 
 /**
@@ -87,29 +126,20 @@ static int forget_all(void *data)
  */
 int attack_remapping(unsigned int index, u64 low, u64 high)
 {
-	struct unit *unit;
+	void __iomem *registers = attack_map_unit();
+	const u64 command = INTERRUPTS;
 	u64 table, *entry;
-	int error = -ENODEV;
 
-	/* The unit stores there. */
-	unit = kzalloc(sizeof(*unit), GFP_KERNEL);
-	if (!unit)
-		return -ENOMEM;
-	unit->registers = map_unit();
-	if (!unit->registers)
-		goto out;
-	table = readq(unit->registers + TABLE);
-	error = -EINVAL;
-	if (index < 2u << (table & TABLE_SIZE)) {
-		entry = __va(table & ADDRESS) + 16ul * index;
-		WRITE_ONCE(entry[1], high);
-		WRITE_ONCE(entry[0], low);
-		error = stop_machine(forget_all, unit, NULL) ?: unit->error;
-	}
-	iounmap(unit->registers);
-out:
-	kfree(unit);
-	return error;
+	if (!registers)
+		return -ENODEV;
+	table = readq(registers + TABLE);
+	iounmap(registers);
+	if (index >= 2u << (table & TABLE_SIZE))
+		return -EINVAL;
+	entry = __va(table & ADDRESS) + 16ul * index;
+	WRITE_ONCE(entry[1], high);
+	WRITE_ONCE(entry[0], low);
+	return attack_command(&command, 1);
 }
 
 /**
@@ -123,7 +153,7 @@ out:
  */
 int attack_unit(unsigned int offset, const u64 *value, u32 *result)
 {
-	void __iomem *registers = map_unit();
+	void __iomem *registers = attack_map_unit();
 
 	if (!registers)
 		return -ENODEV;

@@ -46,6 +46,18 @@
  *				and has the device edu send the message that names it; 0
  * unit OFFSET			a register of that IOMMU, of 32 bits
  * unit OFFSET VALUE		the same after a write
+ * dma map HOW ADDRESS TO	forges what translates an address of edu's, see map() in dma.c; 0,
+ *				or -14 if a store faults
+ * dma forget			the IOMMU forgets all translations; 0
+ * dma revert			the entries are as before, and the IOMMU is not told; 0
+ * dma undo			all that was forged is as before; 0
+ * dma random SEED COUNT ADDRESS TO
+ *				COUNT random entries in tables for ADDRESS; how many stores fault,
+ *				how many ways to TO the device tries then, and how many lead there
+ * dma read ADDRESS		eight bytes that edu reads there, or "nothing"
+ * dma write ADDRESS VALUE	edu writes them there; 0
+ * dma linux			"fine" if edu reaches what Linux maps for it by its own functions
+ * dma peek ADDRESS		eight bytes that the processor reads there
  * clock FIELD VALUE MS		writes the page of the realm's clocks for so long, see
  *				strike_clock(); how often it did
  * hidden			how many pages Linux is not to touch, and how many it can read
@@ -87,6 +99,7 @@
 #include <asm/tsc.h>
 
 #include "channel.h"
+#include "dma.h"
 #include "hypercall.h"
 #include "iommu.h"
 #include "memory.h"
@@ -118,8 +131,6 @@
 #define HPET_MESSAGES		BIT(14)
 #define HPET_SOON		100000
 /* QEMU's device edu: a store to the one register interrupts, one to the other ends that. */
-#define EDU_VENDOR	0x1234
-#define EDU_DEVICE	0x11e8
 #define EDU_RAISE	0x60
 #define EDU_ACKNOWLEDGE	0x64
 /* A message that names an entry of the IOMMU: its number but for the highest bit, and that. */
@@ -818,6 +829,8 @@ static int carry_out(const char *command)
 		return access_unit(a, &b);
 	if (sscanf(command, "unit %lli", &a) == 1)
 		return access_unit(a, NULL);
+	if (!strncmp(command, "dma ", 4))
+		return attack_by_dma(command + 4, result, LINE);
 	if (sscanf(command, "flood %lli %lli %u", &a, &b, &milliseconds) == 3)
 		return flood(a, b, milliseconds);
 	if (sscanf(command, "redirect %u %lli %u", &first, &a, &second) == 3)
@@ -897,6 +910,7 @@ static int __init attack_init(void)
 static void __exit attack_exit(void)
 {
 	debugfs_remove(file);
+	attack_end_dma();
 	if (revocations_off)
 		set_revocations(true);
 	unregister_nmi_handler(NMI_LOCAL, "attack");

@@ -94,8 +94,8 @@ impl Machine<'_> {
         if self.devices {
             self.add_devices(&mut command);
         }
-        // A device whose messages and accesses to memory a driver chooses.
-        command.args(["-device", "edu"]);
+        // A device whose messages and accesses to memory a driver chooses, at all addresses.
+        command.args(["-device", "edu,dma_mask=0xffffffffffffffff"]);
         if let Some(file) = self.debugcon {
             command.arg("-chardev").arg(with_path("file,id=debugcon,path=", file));
             command.arg("-device");

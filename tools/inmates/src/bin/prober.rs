@@ -9,7 +9,7 @@
 use core::arch::asm;
 use core::sync::atomic::{AtomicBool, Ordering};
 
-use crtos_abi::boot::IMAGE_ADDRESS;
+use crtos_abi::boot::{IMAGE_ADDRESS, INITIAL_TABLES, INITIAL_TABLES_SIZE};
 use crtos_abi::hypercall::{
     DOORBELL_ANYWHERE, HC_CELL_CREATE, HC_CELL_UNLOCK, HC_DOORBELL, HC_LEAVE, HC_ROOT_STATE,
 };
@@ -166,6 +166,7 @@ fn probe(what: &str) -> bool {
             },
             "cpuid" => cpuid(),
             "fill" => fill(),
+            "keep" => keep(),
             "triple-fault" => {
                 let none = [0u8; 10];
                 asm!("lidt [{}]", "int3", in(reg) &none);
@@ -188,6 +189,37 @@ fn cpuid() {
         extended.ecx >> leaf::ECX_SVM & 1,
         signature.ebx
     );
+}
+
+/// Fills the private memory before and behind the image, each word with a mark and its address, the
+/// last page of each block among them. Looks again and again whether a word changed: the shared
+/// block tells how often it has looked, and how many words were others the last time.
+fn keep() -> ! {
+    const MARK: u64 = 0x5ec2_e701 << 32;
+    const LOOKS: usize = 32;
+    const OTHERS: usize = 33;
+    let info = boot::info();
+    let before = INITIAL_TABLES + INITIAL_TABLES_SIZE..IMAGE_ADDRESS;
+    let behind = info.image_end.max(IMAGE_ADDRESS)..info.private_size;
+    let words = before.chain(behind).step_by(8);
+    for address in words.clone() {
+        // SAFETY: Private memory that nothing else uses.
+        unsafe { (address as *mut u64).write_volatile(MARK | address) };
+    }
+    loop {
+        let others = words.clone().filter(|&address| {
+            // SAFETY: Memory of the cell's own, whoever else writes there.
+            let word = unsafe { (address as *const u64).read_volatile() };
+            word != MARK | address
+        });
+        let others = others.count() as u64;
+        if let Some(words) = shared::words() {
+            words[OTHERS].store(others, Ordering::Relaxed);
+            words[LOOKS].fetch_add(1, Ordering::Relaxed);
+        }
+        apic::start_timer(10_000_000);
+        wait_for_interrupt();
+    }
 }
 
 /// Says whether the private memory behind the image is clear, and fills it, to see whether anybody
