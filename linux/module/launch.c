@@ -29,9 +29,6 @@
 /* In place of the APIC id of a CPU that the machine does not have. */
 #define NO_APIC		(~0u)
 
-/* In MSR_AMD64_SYSCFG: memory is encrypted, with one key or with several. */
-#define SYSCFG_ENCRYPTION	(BIT_ULL(23) | BIT_ULL(26))
-
 /* Present, writable, accessed; the leaves also dirty and large. */
 #define PTE_TABLE	0x23
 #define PTE_LARGE	0xe3
@@ -90,10 +87,14 @@ static u64 memory_end(void)
 	return end;
 }
 
+/*
+ * What Linux makes of the machine, and what the tables of host mode need. That memory encryption is
+ * on without Linux using it is for the hypervisor, which looks at each CPU.
+ */
 static int check_machine(struct crtos_file *file)
 {
 	unsigned long cr4 = __read_cr4();
-	u64 supervisor_cet = 0, syscfg = 0;
+	u64 supervisor_cet = 0;
 
 	if (boot_cpu_data.x86_vendor == X86_VENDOR_INTEL)
 		return crtos_refuse(file, -ENODEV,
@@ -110,9 +111,6 @@ static int check_machine(struct crtos_file *file)
 	if (cc_platform_has(CC_ATTR_MEM_ENCRYPT))
 		return crtos_refuse(file, -ENODEV,
 				    "memory encryption is on, and the hypervisor would not see what Linux wrote: boot with mem_encrypt=off");
-	if (!rdmsrl_safe(MSR_AMD64_SYSCFG, &syscfg) && syscfg & SYSCFG_ENCRYPTION)
-		return crtos_refuse(file, -ENODEV,
-				    "memory encryption is on, though Linux does not use it, and gives all memory a second address: disable SME (SMEE) in the firmware's setup");
 	if (cr4 & X86_CR4_LA57)
 		return crtos_refuse(file, -ENODEV,
 				    "Linux uses five-level paging, and the hypervisor knows four: boot with no5lvl");

@@ -62,9 +62,10 @@ kept 0x3b 0x1000
 kept 0xc0000104 0x200000000
 # Base of the local APIC.
 kept 0x1b 0x1000000
-# SYSCFG: encryption, use of TOP_MEM2. HWCR: the lock of system management. I/O ranges, TOP_MEM,
-# TOP_MEM2, northbridge, base of configuration space.
+# SYSCFG: encryption with one key, with several, use of TOP_MEM2. HWCR: the lock of system
+# management. I/O ranges, TOP_MEM, TOP_MEM2, northbridge, base of configuration space.
 kept 0xc0010010 0x800000
+kept 0xc0010010 0x4000000
 kept 0xc0010010 0x200000
 kept 0xc0010015 0x1
 for number in 0xc0010016 0xc0010017 0xc0010018 0xc0010019 0xc001001a 0xc001001d 0xc0010058; do

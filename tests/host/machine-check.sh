@@ -3,7 +3,8 @@
 # Machine checks on a CPU of the realm: one that was corrected is told; one in a page of a program
 # is that program's, which takes a signal, or ends where it cannot go on, and the page is given up;
 # any other one, also one that comes together with that, stops the real-time kernel with a report,
-# and Linux goes on. One on a CPU of Linux ends Linux, and the realm goes on.
+# and Linux goes on. One on a CPU that waits in the hypervisor stops that CPU with a report, one on
+# a CPU of Linux ends Linux; the realm goes on after both.
 # timeout: 1800
 set -u
 dir=$(mktemp -d)
@@ -54,8 +55,9 @@ crtos run -- busybox true
 [ "$(crtos log | grep -c "$corrected")" = 1 ] || fail "it is told again"
 # begin [shared]: has a program read a page.
 begin() {
+	rm -f /tmp/said
 	crtos run -- "$PROGRAMS/broken" /tmp/file $1 >/tmp/said &
-	await "grep -q 0x /tmp/said" || fail "the program does not start"
+	await "grep -qs 0x /tmp/said" || fail "the program does not start"
 	page=$(lies_at $! $(cat /tmp/said))
 }
 begin
@@ -67,10 +69,14 @@ inject 3 0 valid+poison this+progress page+40
 wait $!
 status=$?
 [ $status = 137 ] || { cat /tmp/said; fail "the program that cannot go on: $status"; }
+# `poll` would tell again of what is still in a bank.
+sleep 3
 crtos run -- busybox true || fail "no other program starts"
+crtos log | grep "could not correct" && fail "the bank still has what was taken"
 # stops WORDS WHAT: the kernel reports that. Another realm begins.
 stops() {
-	await "crtos log | grep -q \"machine check: $1\"" || { cat /tmp/said; fail "no report of $2"; }
+	await "crtos log | grep -q \"machine check: $1\"" ||
+		{ cat /tmp/said; crtos log | tail -3; fail "no report of $2"; }
 	crtos log | grep "machine check: $1"
 	crtos down --force || fail "down after $2"
 	crtos up --cpus 3 --memory 256M || fail "up after $2"
@@ -88,10 +94,17 @@ begin shared
 inject 3 0 valid+poison restartable+this+progress page+40
 stops "memory at $(printf %#x $((page + 40))) is not of one program alone" "a page of several programs"
 crtos down || fail down
+# A CPU whose cell was stopped waits in the hypervisor.
+crtos cell create idle --cpus 2 --memory 4M &&
+	crtos cell start idle /usr/lib/crtos/inmates/prober.elf --command-line idle-count &&
+	crtos cell stop idle || fail "a cell"
 # Locked: plain Linux 6.1 resets the machine a second after its panic, whatever kernel.panic says.
 crtos up --cpus 3 --memory 256M --port 0xe9 --locked || fail "up again"
 crtos run -- "$PROGRAMS/counter" 10000 &
 until [ -e /mnt/share/end ]; do sleep 0.2; done
+inject 2 0 valid+uncorrected+lost progress 0
+await "crtos log | grep \"hypervisor: machine check: bank 0 status 0xb200000000000000\"" ||
+	fail "the hypervisor does not tell"
 # Without a time of its own, Linux resets the machine 30 s after a machine check.
 echo 10000 >/proc/sys/kernel/panic
 inject 1 0 valid+uncorrected+lost progress 0
@@ -126,7 +139,8 @@ for kernel in 6.1 6.12; do
 		echo "$kernel: $(($(size) - before)) letters since Linux panicked"
 	else
 		fail 'Linux does not panic'
-		tail -5 "$console" "$pipe.log"
+		tail -n 5 "$console"
+		grep -ao 'CPU [0-9]*: [^(]*' "$pipe.log"
 	fi
 	kill $vm $log 2>/dev/null
 	wait $vm $log 2>/dev/null

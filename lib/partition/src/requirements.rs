@@ -34,8 +34,10 @@ pub fn check(leaf: impl Fn(u32) -> Leaf, register: impl Fn(u32) -> u64) -> Resul
     if !nested_paging || !gigabyte_pages {
         return Err(LaunchError::NoNestedPaging);
     }
-    // Address bits above those of memory would name it as well, past the nested tables. Nobody
-    // switches it on later: see [`crate::registers`]. All AMD processors with SVM have SYSCFG.
+    // Address bits above those of memory would name it as well, past the nested tables. They are
+    // those by which addresses are shorter then (CPUID 8000_001F, EBX 11:6), which nobody needs to
+    // know where it is off. Nobody switches it on later: see [`crate::registers`]. All AMD
+    // processors with SVM have SYSCFG.
     if register(msr::SYSCFG) & msr::SYSCFG_ENCRYPTION != 0 {
         return Err(LaunchError::MemoryEncryption);
     }

@@ -28,6 +28,8 @@
  *				into the channel, but for slots of process PID, each US microseconds
  * message CPU LOW		stores a message for a CPU to the window of messages; how many NMIs
  *				that CPU has handled since, or -14 if the store faults
+ * command CPU LOW		a command for a CPU by the page of the local APIC, in xAPIC mode;
+ *				how many NMIs that CPU has handled since
  * flood CELL INDEX MS		all CPUs ring a cell's doorbell on one of its CPUs for so long; how
  *				often they did
  * redirect PIN			an entry of the first I/O APIC
@@ -405,6 +407,27 @@ static int send_message(unsigned int cpu, u32 low)
 	iounmap(place);
 	msleep(100);
 	return snprintf(result, LINE, "%d\n", error ?: atomic_read(&handled));
+}
+
+static int send_command(unsigned int cpu, u32 low)
+{
+	void __iomem *apic;
+	unsigned long flags;
+
+	if (cpu >= nr_cpu_ids || x2apic_enabled())
+		return -EINVAL;
+	apic = ioremap(APIC_DEFAULT_PHYS_BASE, PAGE_SIZE);
+	if (!apic)
+		return -ENOMEM;
+	WRITE_ONCE(target, cpu);
+	atomic_set(&handled, 0);
+	local_irq_save(flags);
+	writel(SET_XAPIC_DEST_FIELD(per_cpu(x86_cpu_to_apicid, cpu)), apic + APIC_ICR2);
+	writel(low, apic + APIC_ICR);
+	local_irq_restore(flags);
+	iounmap(apic);
+	msleep(100);
+	return snprintf(result, LINE, "%d\n", atomic_read(&handled));
 }
 
 /* The comparator is off afterwards. All stores but those of the message have 64 bits. */
@@ -813,6 +836,8 @@ static int carry_out(const char *command)
 		return attack_at_random(command + 7, result, LINE);
 	if (sscanf(command, "message %u %lli", &cpu, &a) == 2)
 		return send_message(cpu, a);
+	if (sscanf(command, "command %u %lli", &cpu, &a) == 2)
+		return send_command(cpu, a);
 	if (sscanf(command, "timer %u %lli %lli", &first, &a, &b) == 3)
 		return send_by_timer(first, a, b);
 	if (sscanf(command, "timer %u", &first) == 1)

@@ -40,9 +40,9 @@ all_free() {
 	[ $missing -le 8192 ] || { echo 'more than 8 MiB are missing'; return 1; }
 }
 
-# await CONDITION: waits until the shell line CONDITION is true, for so long that it never will be
-# otherwise.
-await() { for _ in {1..1200}; do eval "$1" && return; sleep 0.1; done; return 1; }
+# await CONDITION [TENTHS]: waits until the shell line CONDITION is true, for so long that it never
+# will be otherwise, or for so many tenths of a second.
+await() { for _ in $(seq "${2-1200}"); do eval "$1" && return; sleep 0.1; done; return 1; }
 
 # attacker: loads the module of tests/attack.
 attacker() { insmod "/usr/lib/crtos-tests/attack/$(uname -r)/attack.ko"; }
