@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The memory of Linux: what it has, what its devices may have, and the tables by which it has these
-//! translate.
+//! The memory of Linux: what it has, what its devices may have, and the tables by which it has
+//! these translate.
 
 use core::ops::Range;
 use core::sync::atomic::{AtomicU64, Ordering};

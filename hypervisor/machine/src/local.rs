@@ -254,13 +254,18 @@ impl Local {
 
     /// Carries out a flush that was asked for. To be called wherever a CPU waits for another one.
     pub fn poll(&mut self) {
-        const FLUSH: u32 = Request::Flush as u32;
-        if self.cpu().requests.load(Ordering::Relaxed) & FLUSH != 0 {
-            self.cpu().requests.fetch_and(!FLUSH, Ordering::SeqCst);
-            self.flush();
-            Self::wait_while_held();
+        if self.take_flush() {
+            self.flush_while_held();
         }
         core::hint::spin_loop();
+    }
+
+    /// Takes the request for a flush, if there is one.
+    fn take_flush(&mut self) -> bool {
+        const FLUSH: u32 = Request::Flush as u32;
+        let requests = &self.cpu().requests;
+        requests.load(Ordering::Relaxed) & FLUSH != 0
+            && requests.fetch_and(!FLUSH, Ordering::SeqCst) & FLUSH != 0
     }
 
     /// Forgets cached translations and says so: the guest, whose translations they are, does not
@@ -271,9 +276,14 @@ impl Local {
         self.cpu().flushed.store(generation, Ordering::SeqCst);
     }
 
-    /// Waits as long as CPUs are held ([`Hold`]).
-    pub(crate) fn wait_while_held() {
+    /// Carries out a flush, and waits as long as CPUs are held ([`Hold`]). The next ones that hold
+    /// them may begin before this CPU sees that the last ones are done: so it goes on flushing.
+    pub(crate) fn flush_while_held(&mut self) {
+        self.flush();
         while HELD.load(Ordering::SeqCst) {
+            if self.take_flush() {
+                self.flush();
+            }
             core::hint::spin_loop();
         }
     }

@@ -73,8 +73,7 @@ pub(crate) fn serve(local: &mut Local) {
 
 fn carry_out(local: &mut Local, requests: Requests) {
     if requests.has(Request::Flush) {
-        local.flush();
-        Local::wait_while_held();
+        local.flush_while_held();
     }
     if requests.has(Request::Nmi) {
         local.nmi_wanted = true;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How the tables of a unit refer to each other, of which there are [copies](crate::copies).
+//! How the tables of a unit refer to each other, of which there are [copies].
 
 use crtos_partition::address::PhysAddr;
 
