@@ -79,7 +79,7 @@ impl Iommus {
                 Ok(unit) => {
                     let but = match unit.confines_addresses() {
                         true => "",
-                        false => ", but for memory: it is in scalable mode, or memory is short",
+                        false => ", but for memory: it is short, or the unit has no fit tables",
                     };
                     report::line(format_args!("IOMMU at {address:#x}: taken over{but}"));
                     *taken = Some(unit);

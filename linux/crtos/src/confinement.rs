@@ -47,8 +47,8 @@ pub enum Confinement {
     Whole,
     /// They interrupt Linux's CPUs only, and reach memory of cells only if Linux wants that.
     Checked,
-    /// They interrupt Linux's CPUs only. Memory is open to them, for this reason.
-    Interrupts(&'static str),
+    /// They interrupt Linux's CPUs only. Memory is open to them: it was short, or an IOMMU is unfit.
+    Interrupts,
     /// Not at all, for this reason.
     None(&'static str),
 }
@@ -56,14 +56,12 @@ pub enum Confinement {
 impl Confinement {
     /// Returns what can be expected of a machine, where Linux's page tables are `checked` or not.
     pub fn expected(machine: &Machine, checked: bool) -> Self {
-        if !machine.has_iommu() {
+        if !machine.has_iommu() && !machine.remaps_interrupts() {
             Self::None("no IOMMU is in use")
         } else if !machine.remaps_interrupts() {
             Self::None("Linux does not have the IOMMU remap interrupts")
         } else if !machine.has_vtd() {
             Self::None("the IOMMU stays with Linux")
-        } else if machine.has_scalable_iommu() {
-            Self::Interrupts("the IOMMU is in scalable mode: boot Linux with intel_iommu=on,sm_off")
         } else if checked {
             Self::Checked
         } else {
@@ -78,10 +76,7 @@ impl Confinement {
             _ if report.iommus == 0 || report.iommus_taken < report.iommus => {
                 Self::None("an IOMMU stays with Linux: `crtos log` tells why")
             }
-            interrupts @ Self::Interrupts(_) => interrupts,
-            _ if report.iommus_confining < report.iommus => {
-                Self::Interrupts("`crtos log` tells why")
-            }
+            _ if report.iommus_confining < report.iommus => Self::Interrupts,
             expected => expected,
         }
     }
@@ -95,9 +90,9 @@ impl Confinement {
             Self::Checked => {
                 "not protected: a compromised Linux can have its devices reach memory of cells (--linux-dma checked); they cannot interrupt their CPUs".into()
             }
-            Self::Interrupts(reason) => format!(
-                "not protected: Linux's devices can reach memory of cells, but not interrupt their CPUs; {reason}"
-            ),
+            Self::Interrupts => {
+                "not protected: Linux's devices can reach memory of cells, but not interrupt their CPUs; `crtos log` tells why".into()
+            }
             Self::None(reason) => format!(
                 "not protected: Linux's devices can reach memory and CPUs of cells; {reason}"
             ),
@@ -116,18 +111,16 @@ mod tests {
         let expected = |fake: &Fake| Confinement::expected(&fake.machine(), false);
         assert_eq!(expected(&fake), Confinement::Whole);
         assert_eq!(Confinement::expected(&fake.machine(), true), Confinement::Checked);
-        fake.write("/sys/class/iommu/dmar0/intel-iommu/ecap", "f00f5a\n");
-        assert_eq!(expected(&fake), Confinement::Whole);
-        fake.write("/sys/class/iommu/dmar0/intel-iommu/ecap", "880000f00f5a\n");
-        assert!(matches!(expected(&fake), Confinement::Interrupts(_)));
-        fake.write("/proc/cmdline", "quiet intel_iommu=on,sm_off\n");
-        assert_eq!(expected(&fake), Confinement::Whole);
         fake.write("/proc/interrupts", "  1:  9  IO-APIC  1-edge  i8042\n");
         let line = expected(&fake).line();
         assert!(line.ends_with("does not have the IOMMU remap interrupts"), "{line}");
         fake.remove("/sys/class/iommu/dmar0");
         let line = expected(&fake).line();
         assert!(line.ends_with("no IOMMU is in use"), "{line}");
+        // Linux does not translate by it.
+        fake.write("/proc/interrupts", "  1:  9  IR-IO-APIC  1-edge  i8042\n");
+        fake.write("/sys/firmware/acpi/tables/DMAR", "");
+        assert_eq!(expected(&fake), Confinement::Whole);
     }
 
     #[test]

@@ -177,23 +177,10 @@ impl Machine {
         self.iommus().next().is_some()
     }
 
-    /// Tells whether one of them is of Intel's kind.
+    /// Tells whether IOMMUs are of Intel's kind.
     pub fn has_vtd(&self) -> bool {
-        self.iommus().any(|unit| unit.file_name().to_string_lossy().starts_with("dmar"))
-    }
-
-    /// Tells whether Linux uses one of Intel's kind in scalable mode.
-    pub fn has_scalable_iommu(&self) -> bool {
-        const SCALABLE: u64 = 1 << 43;
-        let words = self.read("/proc/cmdline").unwrap_or_default();
-        let options = words.split_whitespace().filter_map(|word| word.strip_prefix("intel_iommu="));
-        let is_off = options.flat_map(|list| list.split(',')).any(|option| option == "sm_off");
-        let has_scalable = |unit: &fs::DirEntry| {
-            let capability = fs::read_to_string(unit.path().join("intel-iommu/ecap"));
-            let bits = capability.ok().and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok());
-            bits.is_some_and(|bits| bits & SCALABLE != 0)
-        };
-        !is_off && self.iommus().any(|unit| has_scalable(&unit))
+        self.exists("/sys/firmware/acpi/tables/DMAR")
+            || self.iommus().any(|unit| unit.file_name().to_string_lossy().starts_with("dmar"))
     }
 
     /// Returns the IOMMUs that Linux uses.

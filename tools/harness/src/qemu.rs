@@ -37,6 +37,8 @@ pub struct Machine<'a> {
     pub icount: bool,
     /// No x2APIC, and so no IOMMU.
     pub xapic: bool,
+    /// Options of the IOMMU beside those that are always there.
+    pub iommu: &'a str,
     /// A disk and network cards that master the bus by way of the IOMMU, which virtio does not.
     pub devices: bool,
     /// Parameters for the kernel beside those that emulation needs.
@@ -132,7 +134,11 @@ impl Machine<'_> {
         if self.xapic {
             command.args(["-cpu", "EPYC,+svm,+npt,-x2apic,-monitor"]);
         } else {
-            command.args(["-device", "intel-iommu,intremap=on,eim=on"]);
+            let mut device = "intel-iommu,intremap=on,eim=on".to_owned();
+            if !self.iommu.is_empty() {
+                device = format!("{device},{}", self.iommu);
+            }
+            command.args(["-device", &device]);
             command.args(["-cpu", "EPYC,+svm,+npt,+x2apic,-monitor"]);
         }
     }

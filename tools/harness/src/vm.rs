@@ -76,6 +76,8 @@ pub struct Config {
     pub icount: bool,
     /// No x2APIC.
     pub xapic: bool,
+    /// Options of QEMU's device intel-iommu beside those that are always there.
+    pub iommu: String,
     /// A disk and network cards that master the bus by way of the IOMMU.
     pub devices: bool,
     /// Parameters for the kernel beside those that emulation needs.
@@ -104,6 +106,7 @@ impl Default for Config {
             share: None,
             icount: false,
             xapic: false,
+            iommu: String::new(),
             devices: false,
             boot_parameters: String::new(),
             packages: vec![],
@@ -431,6 +434,7 @@ fn start_qemu(boot: &Boot<'_>, scratch: &Path, complaints: &Path) -> Result<Star
         share: share.as_deref(),
         icount: config.icount,
         xapic: config.xapic,
+        iommu: &config.iommu,
         devices: config.devices,
         boot_parameters: &config.boot_parameters,
         console,

@@ -57,6 +57,9 @@ pub struct Options {
     /// A machine without x2APIC and IOMMU.
     #[arg(long)]
     xapic: bool,
+    /// Options of QEMU's device intel-iommu, such as x-scalable-mode=on
+    #[arg(long, default_value = "", value_name = "OPTIONS")]
+    iommu: String,
     /// A disk and two network cards on one wire, which master the bus by way of the IOMMU
     #[arg(long)]
     devices: bool,
@@ -105,6 +108,7 @@ pub fn vm(options: Options) -> Result<u8> {
         share: options.share,
         icount: options.icount,
         xapic: options.xapic,
+        iommu: options.iommu,
         devices: options.devices,
         boot_parameters: options.boot_parameters,
         packages: options.packages,

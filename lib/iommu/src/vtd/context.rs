@@ -182,12 +182,11 @@ pub fn process(
 ) -> [u64; 8] {
     /// PAT, EMTE, CD, PGSNP, PWSNP.
     const CACHES: u64 = 0xffff_ffff_0780_0000;
-    let low = 1 | raw[0] & 2;
+    // The address width counts for the second stage; the emulator asks for it in either.
+    let low = 1 | raw[0] & 2 | u64::from(levels - 2) << 2;
     let high = raw[1] & CACHES | u64::from(domain.0);
     match stage {
-        Stage::Second => {
-            [low | 2 << 6 | u64::from(levels - 2) << 2 | top.get(), high, 0, 0, 0, 0, 0, 0]
-        }
+        Stage::Second => [low | 2 << 6 | top.get(), high, 0, 0, 0, 0, 0, 0],
         Stage::First => [low | 1 << 6, high, u64::from(levels - 4) << 2 | top.get(), 0, 0, 0, 0, 0],
     }
 }

@@ -266,6 +266,7 @@ fn boot(kernel: Flavour, header: &Header, report: &Report) -> Result<Vm> {
         memory: header.memory.clone(),
         packages: header.packages.clone(),
         xapic: header.xapic,
+        iommu: header.iommu.clone(),
         devices: header.devices,
         icount: header.icount,
         boot_parameters: header.boot.clone(),

@@ -29,6 +29,8 @@ pub struct Header {
     pub packages: Vec<String>,
     /// `xapic: yes`: a machine without x2APIC.
     pub xapic: bool,
+    /// `iommu: OPTIONS`: of QEMU's device intel-iommu, such as x-scalable-mode=on.
+    pub iommu: String,
     /// `devices: yes`: a disk and network cards that master the bus by way of the IOMMU.
     pub devices: bool,
     /// `icount: yes`: count instructions instead of time.
@@ -54,6 +56,7 @@ impl Default for Header {
             realm: true,
             packages: vec![],
             xapic: false,
+            iommu: String::new(),
             devices: false,
             icount: false,
             short_turns: false,
@@ -90,6 +93,7 @@ impl Header {
             "realm" => self.realm = yes(value)?,
             "packages" => self.packages.extend(words(value).map(str::to_owned)),
             "xapic" => self.xapic = yes(value)?,
+            "iommu" => self.iommu = value.to_owned(),
             "devices" => self.devices = yes(value)?,
             "icount" => self.icount = yes(value)?,
             "turns" if value == "short" => self.short_turns = true,
@@ -107,8 +111,8 @@ impl Header {
     /// Whether scripts with these two headers can run in the same guest.
     pub fn same_machine(&self, other: &Self) -> bool {
         let machine = |h: &Self| {
-            let (memory, boot, packages) = (h.memory.clone(), h.boot.clone(), h.packages.clone());
-            (h.cpus, memory, boot, h.realm, packages, h.xapic, h.devices, h.icount, h.short_turns)
+            let words = (h.memory.clone(), h.boot.clone(), h.iommu.clone(), h.packages.clone());
+            (h.cpus, words, h.realm, h.xapic, h.devices, h.icount, h.short_turns)
         };
         self.shared && other.shared && machine(self) == machine(other)
     }

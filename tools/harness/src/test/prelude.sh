@@ -115,3 +115,33 @@ keeps_period() {
 	done
 	return 1
 }
+
+# disk_goes_on ROUNDS: what is written to a disk that masters the bus is read again, while the realm
+# comes and goes, and the hypervisor has the IOMMU meanwhile.
+disk_goes_on() {
+	local round disk confined
+	modprobe -a nvme crtos || return 1
+	await '[ -b /dev/nvme0n1 ]' || fail 'no disk'
+	dmesg --clear
+	fio --name=check --filename=/dev/nvme0n1 --direct=1 --ioengine=libaio --iodepth=8 \
+		--bs=4k-64k --rw=randrw --size=64M --time_based --runtime=3600 --verify=crc32c \
+		--verify_fatal=1 --do_verify=1 --verify_backlog=64 --output=fio.log &
+	disk=$!
+	for ((round = 0; round < $1; round++)); do
+		crtos up --cpus 3 --memory 128M || { fail "up, round $round"; break; }
+		confined=$(crtos stats --json |
+			jq -c '.hypervisor | [.iommus, .iommus_taken, .iommus_confining, .dma_missing]')
+		[ "$confined" = '[1,1,1,0]' ] || fail "confined: $confined"
+		crtos stats | grep -q '^protected: ' || fail "$(crtos stats | grep 'protected: ')"
+		[ "$(crtos run -- busybox echo there)" = there ] || fail 'run'
+		sleep 1
+		crtos down || { fail "down, round $round"; break; }
+		[ -d /proc/$disk ] || { fail "the disk, round $round"; break; }
+	done
+	kill -INT $disk
+	wait $disk
+	grep -E "err=|IOPS" fio.log
+	grep -q 'err= 0' fio.log || { cat fio.log; fail 'the disk has other contents'; }
+	complaints | grep . && fail dmesg
+	return 0
+}

@@ -1,0 +1,15 @@
+#!/bin/bash
+# SPDX-License-Identifier: MIT OR Apache-2.0
+# An IOMMU that Linux uses for interrupts alone.
+# kernels: 6.1 6.12
+# realm: no
+# devices: yes
+# packages: fio
+# boot: intel_iommu=off
+set -u
+cd "$(mktemp -d)" || exit 1
+failed=0
+fail() { echo "FAILED $*"; failed=1; }
+[ -z "$(ls /sys/kernel/iommu_groups)" ] || fail 'Linux translates'
+disk_goes_on 2
+exit $failed

@@ -1,0 +1,15 @@
+#!/bin/bash
+# SPDX-License-Identifier: MIT OR Apache-2.0
+# An IOMMU in scalable mode, with tables of the second stage.
+# kernels: 6.1 6.12
+# realm: no
+# devices: yes
+# packages: fio
+# iommu: x-scalable-mode=on
+set -u
+cd "$(mktemp -d)" || exit 1
+failed=0
+fail() { echo "FAILED $*"; failed=1; }
+dmesg | grep -q 'ecap 480080' || fail 'no scalable mode'
+disk_goes_on 2
+exit $failed
