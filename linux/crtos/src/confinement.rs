@@ -47,7 +47,8 @@ pub enum Confinement {
     Whole,
     /// They interrupt Linux's CPUs only, and reach memory of cells only if Linux wants that.
     Checked,
-    /// They interrupt Linux's CPUs only. Memory is open to them: it was short, or an IOMMU is unfit.
+    /// They interrupt Linux's CPUs only. Memory is open to them: it was short for copies, or an
+    /// IOMMU is unfit.
     Interrupts,
     /// Not at all, for this reason.
     None(&'static str),

@@ -56,7 +56,7 @@ static int move_tail(struct unit *unit, u64 tail)
 
 	writel(tail, unit->registers + QUEUE_TAIL);
 	return readq_poll_timeout_atomic(unit->registers + QUEUE_HEAD, head, head == tail, 1,
-					 100000);
+					 5000000);
 }
 
 /*
