@@ -98,3 +98,14 @@ pub fn write_table(local: &mut Local, address: GuestAddr) -> Option<bool> {
     }
     Some(true)
 }
+
+/// The processor walked through a page table of Linux at `address`. If Linux's devices translate by
+/// it as well, they do so no more; false if they do not.
+pub fn shun_table(local: &mut Local, address: GuestAddr) -> bool {
+    let is_table = ownership::lock(local).shun_device_table(address);
+    if is_table {
+        local.vcpu().flush();
+        guest::complain(local, format_args!("a table of the processor is no table for devices"));
+    }
+    is_table
+}

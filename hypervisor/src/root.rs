@@ -59,7 +59,8 @@ pub fn handle(local: &mut Local, exit: Exit) {
                 Outcome::Leave(released) => launch::leave(local, released),
             }
         }
-        Exit::NestedFault { address, write } => memory_fault(local, address, write),
+        Exit::NestedFault { address, walk: true, .. } if iommu::shun_table(local, address) => (),
+        Exit::NestedFault { address, write, .. } => memory_fault(local, address, write),
         Exit::Port(_) => resets::access_ports(local, exit),
         Exit::Invd if local.vcpu().privilege() != 0 => {
             local.vcpu().inject(Event::GeneralProtection)

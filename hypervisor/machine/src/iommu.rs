@@ -165,6 +165,12 @@ impl Iommus {
         self.copies.is_watched(address.align_down(PAGE_SIZE))
     }
 
+    /// Has no device use the table in the page of `address`, by which the processor translates.
+    pub(crate) fn shun(&mut self, memory: &mut LinuxMemory, address: PhysAddr) {
+        self.copies.shun(memory, address.align_down(PAGE_SIZE));
+        self.collect(memory);
+    }
+
     /// Tells whether no CPU of Linux may run while the table in the page of `address` changes, and
     /// none may go on with cached translations.
     pub(crate) fn tells_of_tables(&self, address: PhysAddr) -> bool {

@@ -261,6 +261,18 @@ impl Ownership {
         }
     }
 
+    /// Has no device use the table in the page of `address`, by which the processor translates as
+    /// well; false if devices do not translate by it.
+    pub fn shun_device_table(&mut self, address: GuestAddr) -> bool {
+        let address = PhysAddr::of_root(address);
+        let Some((iommus, mut memory)) = self.iommus() else { return false };
+        let is_table = iommus.is_table(address);
+        if is_table {
+            iommus.shun(&mut memory, address);
+        }
+        is_table
+    }
+
     /// Tells whether the 2 MiB block at `address` has to be [joined](Self::join) before a cell can
     /// have it.
     pub fn is_split(&self, address: PhysAddr) -> bool {

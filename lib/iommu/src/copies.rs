@@ -170,6 +170,8 @@ enum Of<K> {
 #[derive(Clone, Copy, Debug)]
 struct Copied {
     copy: PhysAddr,
+    /// It is empty: [`Copies::shun`].
+    shunned: bool,
     /// So many entries and units refer to it.
     references: u32,
 }
@@ -257,10 +259,10 @@ impl<L: Layout> Copies<L> {
             if copied.references > 0 {
                 continue;
             }
-            let (of, copy) = (*of, copied.copy);
+            let (of, Copied { copy, shunned, .. }) = (*of, *copied);
             self.tables.swap_remove(&of);
             memory.free(copy);
-            if let Some(page) = of.page().filter(|page| !self.is_watched(*page)) {
+            if let Some(page) = of.page().filter(|page| !shunned && !self.is_watched(*page)) {
                 memory.unwatch(page);
             }
         }
@@ -277,12 +279,26 @@ impl<L: Layout> Copies<L> {
         self.kinds_of(page).any(|kind| L::level(kind) != Some(1))
     }
 
+    /// Empties the copies of the table at `page`, by which the processor translates as well: its
+    /// walks count as writes, so that the table cannot be watched. Devices find nothing there.
+    pub fn shun(&mut self, memory: &mut impl Memory, page: PhysAddr) {
+        for kind in L::KINDS {
+            let Some(copied) = self.tables.get_mut(&Of::Top(Top::Table(page, *kind))) else {
+                continue;
+            };
+            copied.shunned = true;
+            let copy = copied.copy;
+            self.empty(memory, copy, *kind);
+        }
+        memory.unwatch(page);
+    }
+
     /// What the table at `page` is; a hostile Linux may use it as several kinds.
     fn kinds_of(&self, page: PhysAddr) -> impl Iterator<Item = L::Kind> {
-        L::KINDS
-            .iter()
-            .copied()
-            .filter(move |kind| self.tables.contains_key(&Of::Top(Top::Table(page, *kind))))
+        L::KINDS.iter().copied().filter(move |kind| {
+            let copied = self.tables.get(&Of::Top(Top::Table(page, *kind)));
+            copied.is_some_and(|copied| !copied.shunned)
+        })
     }
 
     /// Looks at the entry again in which the word at `address` lies, which Linux has changed.
@@ -290,9 +306,8 @@ impl<L: Layout> Copies<L> {
         let page = address.align_down(PAGE);
         for kind in L::KINDS {
             let of = Of::Top(Top::Table(page, *kind));
-            let Some(copied) = self.tables.get(&of).filter(|copied| copied.references > 0) else {
-                continue;
-            };
+            let is_used = |copied: &&Copied| copied.references > 0 && !copied.shunned;
+            let Some(copied) = self.tables.get(&of).filter(is_used) else { continue };
             let (copy, count) = (copied.copy, L::words(*kind));
             let at = address.offset_in(PAGE) / 8 / count as u64 * count as u64;
             let mut raw = [0; MAX_WORDS];
@@ -327,7 +342,7 @@ impl<L: Layout> Copies<L> {
         let mut index = 0;
         // Those that are new come last.
         while let Some((of, copied)) = self.tables.get_index(index) {
-            if copied.references > 0 {
+            if copied.references > 0 && !copied.shunned {
                 let (of, copy) = (*of, copied.copy);
                 self.fill(memory, of, copy);
             }
@@ -339,7 +354,7 @@ impl<L: Layout> Copies<L> {
     fn acquire(&mut self, memory: &mut impl Memory, of: Of<L::Kind>) -> Option<PhysAddr> {
         if let Some(copied) = self.tables.get_mut(&of) {
             copied.references += 1;
-            let (copy, is_back) = (copied.copy, copied.references == 1);
+            let (copy, is_back) = (copied.copy, copied.references == 1 && !copied.shunned);
             if is_back {
                 self.fill(memory, of, copy);
             }
@@ -360,7 +375,7 @@ impl<L: Layout> Copies<L> {
             return None;
         }
         // It is not full.
-        let _ = self.tables.insert(of, Copied { copy, references: 1 });
+        let _ = self.tables.insert(of, Copied { copy, shunned: false, references: 1 });
         self.fill(memory, of, copy);
         Some(copy)
     }
@@ -495,13 +510,20 @@ impl<L: Layout> Copies<L> {
         }
         self.unused = true;
         let kind = of.kind();
-        if L::level(kind) == Some(1) {
-            return;
+        if L::level(kind) != Some(1) {
+            self.empty(memory, copy, kind);
         }
+    }
+
+    /// Empties a copy.
+    fn empty(&mut self, memory: &mut impl Memory, copy: PhysAddr, kind: L::Kind) {
         for at in (0..WORDS).step_by(L::words(kind)) {
             let place = copy + 8 * at;
-            if let Some(table) = L::linked(kind, &read::<L>(memory, place, kind)) {
+            let entry = read::<L>(memory, place, kind);
+            if entry[0] != 0 {
                 memory.set_word(place, 0);
+            }
+            if let Some(table) = L::linked(kind, &entry) {
                 self.release(memory, table);
             }
         }
@@ -965,6 +987,26 @@ pub(crate) mod tests {
         let untranslated = copies.refer(&mut model, Top::Untranslated(Kind::ScalableRoot));
         let top = Top::Table(untranslated.expect("memory"), Kind::ScalableRoot);
         assert_eq!(model.walk(top, 0x1234, 0x5678), Some((0x5678, Rights::ALL)));
+    }
+
+    #[test]
+    fn a_table_of_the_processor_leads_nowhere() {
+        let (mut model, mut copies, copy) = start(Kind::Root);
+        copies.shun(&mut model, PhysAddr::new(0x3000));
+        assert!(!copies.is_watched(PhysAddr::new(0x3000)) && !model.watched.contains(&0x3000));
+        assert!(copies.has_unused());
+        copies.collect(&mut model);
+        assert!(!model.watched.contains(&0x4000));
+        copies.look_again(&mut model);
+        copies.changed(&mut model, PhysAddr::new(0x3000));
+        assert_eq!(model.walk(copied(copy), 0, 0), None);
+        // Linked once more.
+        model.linux.insert(0x2008, 0x3003);
+        copies.changed(&mut model, PhysAddr::new(0x2008));
+        assert_eq!(model.walk(copied(copy), 0, 1 << 39), None);
+        copies.forget(&mut model, copy);
+        copies.collect(&mut model);
+        assert!(model.is_left_alone());
     }
 
     #[test]

@@ -77,6 +77,8 @@ pub enum Exit {
         address: GuestAddr,
         /// It was a write.
         write: bool,
+        /// The processor walked through the guest's page tables.
+        walk: bool,
     },
     /// XSETBV.
     Xsetbv,

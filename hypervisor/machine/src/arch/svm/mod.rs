@@ -415,6 +415,7 @@ impl VirtualCpu for Vcpu {
             vmcb::EXIT_NESTED_FAULT => Exit::NestedFault {
                 address: GuestAddr::new(info_2),
                 write: info_1 & vmcb::FAULT_IS_WRITE != 0,
+                walk: info_1 & vmcb::FAULT_IS_WALK != 0,
             },
             vmcb::EXIT_INVLPGA
             | vmcb::EXIT_VMRUN..=vmcb::EXIT_SKINIT

@@ -179,6 +179,9 @@ pub const PORT_IS_STRING: u64 = 1 << 2;
 pub const PORT_BYTE: u64 = 1 << 4;
 /// In the first information word of [`EXIT_PORT`]: of two bytes.
 pub const PORT_WORD: u64 = 1 << 5;
+/// In the first information word of [`EXIT_NESTED_FAULT`]: the processor walked through the
+/// guest's page tables, each of which has to be writable (15.25.6).
+pub const FAULT_IS_WALK: u64 = 1 << 33;
 /// In the first information word of [`EXIT_NESTED_FAULT`]: it is a write.
 pub const FAULT_IS_WRITE: u64 = 1 << 1;
 /// In attributes of a code segment: 64-bit code.
