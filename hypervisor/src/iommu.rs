@@ -65,14 +65,17 @@ fn load(local: &mut Local, address: GuestAddr) -> Option<Option<u8>> {
 }
 
 /// Carries out the write at which Linux was left if it is one to a table by which its devices
-/// translate; `Some(false)` if the instruction is not understood.
-pub fn write_table(local: &mut Local, address: GuestAddr) -> Option<bool> {
+/// translate; false if it is not. If the instruction is not understood, Linux makes it itself, and
+/// its devices do not have the table any more.
+pub fn write_table(local: &mut Local, address: GuestAddr) -> bool {
     let mut ownership = ownership::lock(local);
-    let tells_of_tables = ownership.device_table(address)?;
-    let Some(store) = guest::store(local) else { return Some(false) };
-    if !address.is_aligned(if store.long { 8 } else { 4 }) {
-        return Some(false);
-    }
+    let Some(tells_of_tables) = ownership.device_table(address) else { return false };
+    let understood =
+        guest::store(local).filter(|store| address.is_aligned(if store.long { 8 } else { 4 }));
+    let Some(store) = understood else {
+        drop(ownership);
+        return shun_table(local, address, "cannot decode a write to a table of devices");
+    };
     // As for the registers.
     let hold = tells_of_tables.then(|| linux::hold(local));
     let shift = 8 * address.offset_in(8);
@@ -96,16 +99,23 @@ pub fn write_table(local: &mut Local, address: GuestAddr) -> Option<bool> {
     if written.refused {
         guest::complain(local, format_args!("memory refused that Linux maps for a device"));
     }
-    Some(true)
+    true
 }
 
 /// The processor walked through a page table of Linux at `address`. If Linux's devices translate by
 /// it as well, they do so no more; false if they do not.
-pub fn shun_table(local: &mut Local, address: GuestAddr) -> bool {
+pub fn walk_table(local: &mut Local, address: GuestAddr) -> bool {
+    shun_table(local, address, "a table of the processor is no table of devices")
+}
+
+/// Has devices translate no more by the table at `address`, which Linux can write to then. False if
+/// they do not, or another CPU did this a moment ago.
+fn shun_table(local: &mut Local, address: GuestAddr, why: &str) -> bool {
     let is_table = ownership::lock(local).shun_device_table(address);
     if is_table {
         local.vcpu().flush();
-        guest::complain(local, format_args!("a table of the processor is no table for devices"));
+        let rip = local.vcpu().rip();
+        guest::complain(local, format_args!("{why}: address {address:#x} rip {rip:#x}"));
     }
     is_table
 }

@@ -59,7 +59,7 @@ pub fn handle(local: &mut Local, exit: Exit) {
                 Outcome::Leave(released) => launch::leave(local, released),
             }
         }
-        Exit::NestedFault { address, walk: true, .. } if iommu::shun_table(local, address) => (),
+        Exit::NestedFault { address, walk: true, .. } if iommu::walk_table(local, address) => (),
         Exit::NestedFault { address, write, .. } => memory_fault(local, address, write),
         Exit::Port(_) => resets::access_ports(local, exit),
         Exit::Invd if local.vcpu().privilege() != 0 => {
@@ -103,10 +103,9 @@ fn memory_fault(local: &mut Local, address: GuestAddr, write: bool) {
         (sources::write(local, address), "cannot decode a write to an I/O APIC or timer")
     } else if crtos_machine::iommu::is_one(address) {
         (iommu::access(local, address, write), "cannot decode an access to an IOMMU")
-    } else if write && let Some(understood) = iommu::write_table(local, address) {
-        (understood, "cannot decode a write to a table by which devices translate")
     } else {
-        if !management::reach(local, address, write) {
+        let is_done = write && iommu::write_table(local, address);
+        if !is_done && !management::reach(local, address, write) {
             complain_at(local, "touches memory that it does not have", address);
             guest::reflect_fault(local, address, write);
         }

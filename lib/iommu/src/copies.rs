@@ -279,8 +279,9 @@ impl<L: Layout> Copies<L> {
         self.kinds_of(page).any(|kind| L::level(kind) != Some(1))
     }
 
-    /// Empties the copies of the table at `page`, by which the processor translates as well: its
-    /// walks count as writes, so that the table cannot be watched. Devices find nothing there.
+    /// Empties the copies of the table at `page`, which cannot be watched: Linux writes there by
+    /// instructions that are not understood, or the processor translates by it as well, and its
+    /// walks count as writes. Devices find nothing there until nobody refers to it any more.
     pub fn shun(&mut self, memory: &mut impl Memory, page: PhysAddr) {
         for kind in L::KINDS {
             let Some(copied) = self.tables.get_mut(&Of::Top(Top::Table(page, *kind))) else {
