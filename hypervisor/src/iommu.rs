@@ -4,7 +4,7 @@
 
 use crtos_machine::arch::VirtualCpu;
 use crtos_machine::local::Local;
-use crtos_machine::{iommu, ownership};
+use crtos_machine::ownership;
 use crtos_partition::address::GuestAddr;
 use crtos_partition::decode::Operation;
 
@@ -34,7 +34,7 @@ fn store(local: &mut Local, address: GuestAddr) -> Option<Option<u8>> {
     let words = [Some(value as u32), store.long.then_some((value >> 32) as u32)];
     let mut ownership = ownership::lock(local);
     // One that does not react changes tables unseen, at the worst.
-    let hold = iommu::changes_tables(address).then(|| linux::hold(local));
+    let hold = ownership.writes_tables(address).then(|| linux::hold(local));
     let (mut again, mut refused) = (false, false);
     for (offset, word) in [0, 4].into_iter().zip(words) {
         let Some(word) = word else { continue };
@@ -66,7 +66,7 @@ fn load(local: &mut Local, address: GuestAddr) -> Option<Option<u8>> {
 
 /// Carries out the write at which Linux was left if it is one to a table by which its devices
 /// translate; false if it is not. If the instruction is not understood, Linux makes it itself, and
-/// its devices do not have the table any more.
+/// its devices do not have the table until it tells an IOMMU something.
 pub fn write_table(local: &mut Local, address: GuestAddr) -> bool {
     let mut ownership = ownership::lock(local);
     let Some(tells_of_tables) = ownership.device_table(address) else { return false };
@@ -74,7 +74,7 @@ pub fn write_table(local: &mut Local, address: GuestAddr) -> bool {
         guest::store(local).filter(|store| address.is_aligned(if store.long { 8 } else { 4 }));
     let Some(store) = understood else {
         drop(ownership);
-        return shun_table(local, address, "cannot decode a write to a table of devices");
+        return give_table_up(local, address, false);
     };
     // As for the registers.
     let hold = tells_of_tables.then(|| linux::hold(local));
@@ -105,17 +105,21 @@ pub fn write_table(local: &mut Local, address: GuestAddr) -> bool {
 /// The processor walked through a page table of Linux at `address`. If Linux's devices translate by
 /// it as well, they do so no more; false if they do not.
 pub fn walk_table(local: &mut Local, address: GuestAddr) -> bool {
-    shun_table(local, address, "a table of the processor is no table of devices")
+    give_table_up(local, address, true)
 }
 
-/// Has devices translate no more by the table at `address`, which Linux can write to then. False if
-/// they do not, or another CPU did this a moment ago.
-fn shun_table(local: &mut Local, address: GuestAddr, why: &str) -> bool {
-    let is_table = ownership::lock(local).shun_device_table(address);
+/// Lets Linux write by itself to a table at `address` by which its devices translate; false if they
+/// do not, or another CPU did this a moment ago.
+fn give_table_up(local: &mut Local, address: GuestAddr, processor: bool) -> bool {
+    let is_table = ownership::lock(local).give_device_table_up(address, processor);
     if is_table {
         local.vcpu().flush();
         let rip = local.vcpu().rip();
-        guest::complain(local, format_args!("{why}: address {address:#x} rip {rip:#x}"));
+        let what = match processor {
+            true => "a table of the processor is no table of devices",
+            false => "cannot decode a write to a table of devices",
+        };
+        guest::complain(local, format_args!("{what}: address {address:#x} rip {rip:#x}"));
     }
     is_table
 }

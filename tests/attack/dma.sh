@@ -24,7 +24,7 @@ read -ra UP <<<"${UP:-}"
 stores=(mov cmpxchg halves bytes string xchg movnti add or)
 leaves=(large huge prepared moved grown split relinked raced)
 odd=(twice levels half-gone lent circle device)
-# By these the hypervisor lets the device have the table no more.
+# By these the table is lost to the device until Linux tells the unit something.
 strange=(bytes string movnti add)
 # From the context entry: other tables, of fewer levels, with another device's domain, none. From
 # the root: another table of contexts, another root. No translation at all.

@@ -63,6 +63,20 @@ remapped() {
 	done
 }
 during remapped
+
+# Entries of the IOMMU for memory, and tables of such, which are copied.
+tables() {
+	local way address=$((1 << 40))
+	for way in mov large prepared relinked top contexts root; do
+		attack dma map $way $address "$page" >/dev/null || return 1
+		attack dma undo >/dev/null || return 1
+		address=$((address + (1 << 31)))
+	done
+	attack dma random 1 1000 $((2 << 39)) "$page" >/dev/null || return 1
+	attack dma undo >/dev/null
+}
+page=$(attack page)
+during tables
 leave() { for cpu in 0 1 2; do [ "$(attack leave $cpu)" = -3 ] || return 1; done; }
 during leave
 ports() {

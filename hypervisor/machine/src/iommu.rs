@@ -165,10 +165,20 @@ impl Iommus {
         self.copies.is_watched(address.align_down(PAGE_SIZE))
     }
 
-    /// Has no device use the table in the page of `address`, by which the processor translates.
-    pub(crate) fn shun(&mut self, memory: &mut LinuxMemory, address: PhysAddr) {
-        self.copies.shun(memory, address.align_down(PAGE_SIZE));
+    /// Lets Linux write by itself to the table in the page of `address`. `processor` says that the
+    /// processor translates by it.
+    pub(crate) fn give_up(&mut self, memory: &mut LinuxMemory, address: PhysAddr, processor: bool) {
+        let page = address.align_down(PAGE_SIZE);
+        match processor {
+            true => self.copies.shun(memory, page),
+            false => self.copies.lose(memory, page),
+        }
         self.collect(memory);
+    }
+
+    /// Tells whether there is a table that Linux writes to by itself until it writes to a register.
+    pub(crate) fn has_lost(&self) -> bool {
+        self.copies.has_lost()
     }
 
     /// Tells whether no CPU of Linux may run while the table in the page of `address` changes, and
@@ -231,7 +241,7 @@ impl Iommus {
     }
 
     /// Carries out a write of Linux to the 32 bits at `address`, likewise. No CPU of Linux runs
-    /// meanwhile if [`changes_tables`] says so.
+    /// meanwhile if [`changes_tables`] or [`Self::has_lost`] says so.
     pub(crate) fn write(
         &mut self,
         address: GuestAddr,
@@ -256,6 +266,9 @@ impl Iommus {
             Progress::Stuck => does_not_react(place.iommu),
         }
         written.refused = unit.refused() != before;
+        if self.copies.has_lost() {
+            self.copies.find_lost(memory);
+        }
         self.collect(memory);
         if written.refused {
             self.report();
@@ -293,7 +306,7 @@ pub fn is_one(address: GuestAddr) -> bool {
 
 /// Tells whether a write of Linux to `address`, in the registers of one, may change the tables by
 /// which it translates.
-pub fn changes_tables(address: GuestAddr) -> bool {
+pub(crate) fn changes_tables(address: GuestAddr) -> bool {
     let mut offsets = launch_info::iommus().filter_map(|iommu| offset(&iommu, address));
     offsets.any(unit::changes_tables)
 }

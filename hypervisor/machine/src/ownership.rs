@@ -261,16 +261,23 @@ impl Ownership {
         }
     }
 
-    /// Has no device use the table in the page of `address`, by which the processor translates as
-    /// well; false if devices do not translate by it.
-    pub fn shun_device_table(&mut self, address: GuestAddr) -> bool {
+    /// Lets Linux write by itself to the table in the page of `address`, where devices find nothing
+    /// meanwhile: for good if the `processor` translates by it as well, and until Linux tells an
+    /// IOMMU something if not. False if devices do not translate by it.
+    pub fn give_device_table_up(&mut self, address: GuestAddr, processor: bool) -> bool {
         let address = PhysAddr::of_root(address);
         let Some((iommus, mut memory)) = self.iommus() else { return false };
         let is_table = iommus.is_table(address);
         if is_table {
-            iommus.shun(&mut memory, address);
+            iommus.give_up(&mut memory, address, processor);
         }
         is_table
+    }
+
+    /// Tells whether no CPU of Linux may run while it writes to the register of an IOMMU at
+    /// `address`, and none may go on with cached translations.
+    pub fn writes_tables(&self, address: GuestAddr) -> bool {
+        self.iommus.has_lost() || crate::iommu::changes_tables(address)
     }
 
     /// Tells whether the 2 MiB block at `address` has to be [joined](Self::join) before a cell can
@@ -294,7 +301,7 @@ impl Ownership {
     }
 
     /// Carries out a write of Linux to 32 bits of the registers of an IOMMU; `address` is aligned.
-    /// No CPU of Linux runs meanwhile if [`crate::iommu::changes_tables`] says so.
+    /// No CPU of Linux runs meanwhile if [`Self::writes_tables`] says so.
     pub fn write_iommu(&mut self, address: GuestAddr, value: u32, cpus: &impl Cpus) -> Written {
         let Some((iommus, mut memory)) = self.iommus() else { return Written::default() };
         iommus.write(address, value, cpus, &mut memory)

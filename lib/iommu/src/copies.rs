@@ -167,11 +167,21 @@ enum Of<K> {
     Identity { start: PhysAddr, kind: K, access: Access },
 }
 
+/// Whether Linux's stores to a table exit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Watch {
+    On,
+    /// Linux has made a store that was not understood: not until it tells its unit something.
+    Lost,
+    /// The processor translates by it as well, and its walks count as writes.
+    Never,
+}
+
 #[derive(Clone, Copy, Debug)]
 struct Copied {
     copy: PhysAddr,
-    /// It is empty: [`Copies::shun`].
-    shunned: bool,
+    /// Where it is not, it is empty.
+    watch: Watch,
     /// So many entries and units refer to it.
     references: u32,
 }
@@ -185,6 +195,8 @@ pub struct Copies<L: Layout> {
     checked: bool,
     /// Some are not referred to any more.
     unused: bool,
+    /// Some are lost.
+    lost: bool,
     refused: u64,
     missing: u64,
 }
@@ -193,7 +205,15 @@ impl<L: Layout> Copies<L> {
     /// None. Where Linux does not translate, top tables are of the kind `identity`.
     pub const fn new(identity: L::Kind) -> Self {
         let tables = FnvIndexMap::new();
-        Self { tables, identity, checked: false, unused: false, refused: 0, missing: 0 }
+        Self {
+            tables,
+            identity,
+            checked: false,
+            unused: false,
+            lost: false,
+            refused: 0,
+            missing: 0,
+        }
     }
 
     /// Has page tables of Linux checked only, or not, while there are no copies.
@@ -259,10 +279,11 @@ impl<L: Layout> Copies<L> {
             if copied.references > 0 {
                 continue;
             }
-            let (of, Copied { copy, shunned, .. }) = (*of, *copied);
+            let (of, Copied { copy, watch, .. }) = (*of, *copied);
             self.tables.swap_remove(&of);
             memory.free(copy);
-            if let Some(page) = of.page().filter(|page| !shunned && !self.is_watched(*page)) {
+            let was_watched = watch == Watch::On;
+            if let Some(page) = of.page().filter(|page| was_watched && !self.is_watched(*page)) {
                 memory.unwatch(page);
             }
         }
@@ -279,26 +300,59 @@ impl<L: Layout> Copies<L> {
         self.kinds_of(page).any(|kind| L::level(kind) != Some(1))
     }
 
-    /// Empties the copies of the table at `page`, which cannot be watched: Linux writes there by
-    /// instructions that are not understood, or the processor translates by it as well, and its
-    /// walks count as writes. Devices find nothing there until nobody refers to it any more.
+    /// Lets Linux write to the table at `page` by itself, since what it does there is not
+    /// understood. Devices find nothing there until it [tells](Self::find_lost) its unit of it.
+    pub fn lose(&mut self, memory: &mut impl Memory, page: PhysAddr) {
+        self.lost = true;
+        self.give_up(memory, page, Watch::Lost);
+    }
+
+    /// Lets the processor translate by the table at `page`. Devices find nothing there until nobody
+    /// refers to it any more.
     pub fn shun(&mut self, memory: &mut impl Memory, page: PhysAddr) {
+        self.give_up(memory, page, Watch::Never);
+    }
+
+    fn give_up(&mut self, memory: &mut impl Memory, page: PhysAddr, watch: Watch) {
         for kind in L::KINDS {
             let Some(copied) = self.tables.get_mut(&Of::Top(Top::Table(page, *kind))) else {
                 continue;
             };
-            copied.shunned = true;
+            copied.watch = watch;
             let copy = copied.copy;
             self.empty(memory, copy, *kind);
         }
         memory.unwatch(page);
     }
 
+    /// Tells whether a table is lost.
+    pub fn has_lost(&self) -> bool {
+        self.lost
+    }
+
+    /// Makes copies again of tables that are lost. What [`Self::refer`] needs is needed here, too.
+    pub fn find_lost(&mut self, memory: &mut impl Memory) {
+        self.lost = false;
+        let mut index = 0;
+        while let Some((of, copied)) = self.tables.get_index(index) {
+            let (of, copied) = (*of, *copied);
+            index += 1;
+            let Some(page) = of.page().filter(|_| copied.watch == Watch::Lost) else { continue };
+            if copied.references == 0 || !self.is_watched(page) && !memory.watch(page) {
+                continue;
+            }
+            if let Some(found) = self.tables.get_mut(&of) {
+                found.watch = Watch::On;
+            }
+            self.fill(memory, of, copied.copy);
+        }
+    }
+
     /// What the table at `page` is; a hostile Linux may use it as several kinds.
     fn kinds_of(&self, page: PhysAddr) -> impl Iterator<Item = L::Kind> {
         L::KINDS.iter().copied().filter(move |kind| {
             let copied = self.tables.get(&Of::Top(Top::Table(page, *kind)));
-            copied.is_some_and(|copied| !copied.shunned)
+            copied.is_some_and(|copied| copied.watch == Watch::On)
         })
     }
 
@@ -307,7 +361,7 @@ impl<L: Layout> Copies<L> {
         let page = address.align_down(PAGE);
         for kind in L::KINDS {
             let of = Of::Top(Top::Table(page, *kind));
-            let is_used = |copied: &&Copied| copied.references > 0 && !copied.shunned;
+            let is_used = |copied: &&Copied| copied.references > 0 && copied.watch == Watch::On;
             let Some(copied) = self.tables.get(&of).filter(is_used) else { continue };
             let (copy, count) = (copied.copy, L::words(*kind));
             let at = address.offset_in(PAGE) / 8 / count as u64 * count as u64;
@@ -343,7 +397,7 @@ impl<L: Layout> Copies<L> {
         let mut index = 0;
         // Those that are new come last.
         while let Some((of, copied)) = self.tables.get_index(index) {
-            if copied.references > 0 && !copied.shunned {
+            if copied.references > 0 && copied.watch == Watch::On {
                 let (of, copy) = (*of, copied.copy);
                 self.fill(memory, of, copy);
             }
@@ -355,8 +409,8 @@ impl<L: Layout> Copies<L> {
     fn acquire(&mut self, memory: &mut impl Memory, of: Of<L::Kind>) -> Option<PhysAddr> {
         if let Some(copied) = self.tables.get_mut(&of) {
             copied.references += 1;
-            let (copy, is_back) = (copied.copy, copied.references == 1 && !copied.shunned);
-            if is_back {
+            let (copy, watch) = (copied.copy, copied.watch);
+            if copied.references == 1 && watch == Watch::On {
                 self.fill(memory, of, copy);
             }
             return Some(copy);
@@ -376,7 +430,7 @@ impl<L: Layout> Copies<L> {
             return None;
         }
         // It is not full.
-        let _ = self.tables.insert(of, Copied { copy, shunned: false, references: 1 });
+        let _ = self.tables.insert(of, Copied { copy, watch: Watch::On, references: 1 });
         self.fill(memory, of, copy);
         Some(copy)
     }
@@ -988,6 +1042,27 @@ pub(crate) mod tests {
         let untranslated = copies.refer(&mut model, Top::Untranslated(Kind::ScalableRoot));
         let top = Top::Table(untranslated.expect("memory"), Kind::ScalableRoot);
         assert_eq!(model.walk(top, 0x1234, 0x5678), Some((0x5678, Rights::ALL)));
+    }
+
+    #[test]
+    fn a_table_that_is_lost_is_found_when_linux_tells_of_it() {
+        let (mut model, mut copies, copy) = start(Kind::Root);
+        copies.lose(&mut model, PhysAddr::new(0x4000));
+        copies.collect(&mut model);
+        assert_eq!(model.walk(copied(copy), 0, 0), None);
+        model.linux.insert(0x4008, 0x5003);
+        assert!(copies.has_lost());
+        copies.find_lost(&mut model);
+        assert!(!copies.has_lost() && model.watched.contains(&0x4000));
+        for input in [0, BLOCK] {
+            assert_eq!(model.walk(copied(copy), 0, input), model.walk(LINUX, 0, input));
+            assert!(model.walk(LINUX, 0, input).is_some());
+        }
+        copies.lose(&mut model, PhysAddr::new(0x4000));
+        copies.forget(&mut model, copy);
+        copies.find_lost(&mut model);
+        copies.collect(&mut model);
+        assert!(model.is_left_alone());
     }
 
     #[test]
