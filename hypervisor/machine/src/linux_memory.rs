@@ -113,7 +113,8 @@ impl copies::Memory for LinuxMemory<'_> {
     }
 
     fn watch(&mut self, page: PhysAddr) -> bool {
-        self.tables.write_protect(self.frames, page).is_ok()
+        // What Linux cannot write to anyway would be its to write afterwards.
+        self.owns(page, PAGE_SIZE) && self.tables.write_protect(self.frames, page).is_ok()
     }
 
     fn unwatch(&mut self, page: PhysAddr) {

@@ -23,11 +23,12 @@ use crate::cpu::{self, Cpu};
 use crate::{apic, direct_map, launch_info, report};
 
 /// Bytes of a [`Local`] with the stack above it; also its alignment.
-pub(crate) const STACK_SIZE: usize = 16384;
+pub(crate) const STACK_SIZE: usize = 32768;
 /// Offset of the end of the stack from the [`Local`].
 pub(crate) const STACK_TOP: usize = STACK_SIZE;
-/// The least that is left for the stack.
-const STACK_LEAST: usize = 12288;
+/// The least that is left for the stack. Most take copies of IOMMUs' tables: 1.2 KiB for each of up
+/// to nine levels, and 6 KiB above.
+const STACK_LEAST: usize = 28672;
 
 /// What one CPU may ask of another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -46,7 +46,8 @@ const LARGE: u32 = 21;
 pub trait Memory: tables::Memory {
     /// Reads words of a page of Linux; false if Linux does not have it.
     fn read_linux(&self, address: PhysAddr, words: &mut [u64]) -> bool;
-    /// Has Linux's stores to this page, which it has, exit; false if memory does not suffice.
+    /// Has Linux's stores to this page exit; false if it cannot write there anyway, or if memory
+    /// does not suffice.
     fn watch(&mut self, page: PhysAddr) -> bool;
     /// Undoes that.
     fn unwatch(&mut self, page: PhysAddr);
