@@ -49,6 +49,28 @@ while data := flags.read(8 << 9):
     block += 1
 PY
 }
+# Where the hypervisor's report lies, which Linux may read only.
+report() {
+	python3 - <<'PY'
+import struct
+symbols = {}
+for line in open("/proc/kallsyms"):
+    address, _, name = line.split()[:3]
+    if name in ("report_pages", "vmemmap_base"):
+        symbols[name] = int(address, 16)
+memory = open("/proc/kcore", "rb", buffering=0)
+start = memory.read(64)
+count, place = struct.unpack_from("<H", start, 56)[0], struct.unpack_from("<Q", start, 32)[0]
+memory.seek(place)
+pieces = [struct.unpack("<IIQQQQQQ", memory.read(56)) for _ in range(count)]
+def word(name):
+    for _, _, offset, address, _, size, _, _ in pieces:
+        if address <= symbols[name] < address + size:
+            memory.seek(offset + symbols[name] - address)
+            return struct.unpack("<Q", memory.read(8))[0]
+print(hex((word("report_pages") - word("vmemmap_base")) // 64 << 12))
+PY
+}
 # added BEFORE: what is hidden since.
 added() { comm -13 <(sort <<<"$1") <(hidden | sort); }
 # word: a word of the shared block of the victim
@@ -320,6 +342,14 @@ for to in $unit $((1 << 40)) $((0xfffff << 32)) "${hypervisor[0]}" "${realm[1]}"
 	undo mov
 done
 goes_on $program 'foreign tables'
+# What Linux may only read is no more for having been a table for a moment.
+report=$(report)
+first=$(dma peek "$report")
+[ "$(dma poke "$page" 1)" = 0 ] || fail 'Linux does not write to its own memory'
+forge foreign "$report"
+undo foreign
+[ "$(dma poke "$report" 1)" = 0 ] && fail "Linux writes to the hypervisor's report"
+[ "$(dma peek "$report")" = "$first" ] || fail 'the report has changed'
 # What devices reach, or did a moment ago, becomes a cell's.
 [ "$(looked)" = 0 ] || fail "the victim's memory changed"
 crtos cell destroy victim || fail destroy

@@ -990,6 +990,14 @@ static int use_linux(char *result, size_t size)
 	return error;
 }
 
+/* Writes a word of RAM by the CPU. */
+static int poke(u64 address, u64 value)
+{
+	if (!pfn_valid(PHYS_PFN(address)) || !page_is_ram(PHYS_PFN(address)))
+		return -EINVAL;
+	return store_by("mov", __va(address), value);
+}
+
 /* What the processor reads. */
 static int peek(u64 address, char *result, size_t size)
 {
@@ -1034,6 +1042,8 @@ int attack_by_dma(const char *command, char *result, size_t size)
 		return write_by_edu(address, value) ?: snprintf(result, size, "0\n");
 	if (sscanf(command, "peek %lli", &address) == 1)
 		return peek(address, result, size);
+	if (sscanf(command, "poke %lli %lli", &address, &value) == 2)
+		return snprintf(result, size, "%d\n", poke(address, value));
 	if (sysfs_streq(command, "linux"))
 		return use_linux(result, size);
 	return -EINVAL;
