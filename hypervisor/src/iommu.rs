@@ -2,6 +2,7 @@
 //! Linux's accesses to the registers of IOMMUs, and its stores to tables of which these have
 //! copies. Each exits and is carried out here.
 
+use crtos_iommu::vtd::registers::Fault;
 use crtos_machine::arch::VirtualCpu;
 use crtos_machine::local::Local;
 use crtos_machine::ownership;
@@ -35,16 +36,24 @@ fn store(local: &mut Local, address: GuestAddr) -> Option<Option<u8>> {
     let mut ownership = ownership::lock(local);
     // One that does not react changes tables unseen, at the worst.
     let hold = ownership.writes_tables(address).then(|| linux::hold(local));
-    let (mut again, mut refused) = (false, false);
+    let (mut again, mut refused, mut fault) = (false, false, None);
     for (offset, word) in [0, 4].into_iter().zip(words) {
         let Some(word) = word else { continue };
         let written = ownership.write_iommu(address + offset, word, &OfCells);
         again |= written.again;
         refused |= written.refused;
+        fault = written.fault.or(fault);
     }
     drop((hold, ownership));
     if refused {
         guest::complain(local, format_args!("interrupt of a device refused by the IOMMU"));
+    }
+    if let Some(Fault { device, page, read, reason }) = fault {
+        let what = if read { "read" } else { "write" };
+        guest::complain(
+            local,
+            format_args!("device {device}: {what} at {page:#x} refused, reason {reason:#x}"),
+        );
     }
     Some((!again).then_some(store.length))
 }

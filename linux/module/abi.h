@@ -438,6 +438,8 @@
 
 #define CRTOS_CELL_LOCKED 5
 
+#define CRTOS_MAX_FAULTING_DEVICES 16
+
 #define CRTOS_REPORT_LOG_SIZE 131072
 
 struct crtos_image_header {
@@ -509,6 +511,11 @@ struct crtos_region {
 	u32 reserved;
 };
 
+struct crtos_device_faults {
+	u32 device;
+	u32 count;
+};
+
 struct crtos_cpu_report {
 	u64 exits[CRTOS_EXIT_REASONS];
 	u64 doorbells;
@@ -549,6 +556,7 @@ struct crtos_report {
 	u64 iommu_refusals;
 	u64 dma_refusals;
 	u64 dma_missing;
+	struct crtos_device_faults device_faults[CRTOS_MAX_FAULTING_DEVICES];
 	struct crtos_cpu_report cpus[CRTOS_MAX_CPUS];
 	struct crtos_cell_report cells[CRTOS_MAX_CELLS];
 	struct crtos_ring_header log;

@@ -215,6 +215,9 @@ meets() {
 		crtos cell destroy victim || fail "$when: destroy"
 		return
 	fi
+	[ -z "${victim:-}" ] || added "$before" | grep -qxFf <(printf '%s\n' "${victim[@]}") ||
+		echo "$when: the victim lies elsewhere than before"
+	mapfile -t victim < <(added "$before")
 	crtos cell start victim $inmates/prober.elf --command-line keep || fail "$when: start"
 	[ "$(looked)" = 0 ] || fail "$when: the victim does not run"
 	while read -r block; do
@@ -353,9 +356,13 @@ undo foreign
 # What devices reach, or did a moment ago, becomes a cell's.
 [ "$(looked)" = 0 ] || fail "the victim's memory changed"
 crtos cell destroy victim || fail destroy
+# used: the device reads what was the victim's, which is Linux's now and a cell's again soon.
+used() { for block in "${victim[@]}"; do reads $((everything + block)) >/dev/null; done; }
 all_memory
+used
 meets 'entries for all memory'
 all_memory
+used
 [ "$(dma revert)" = 0 ] || fail 'the entries do not go'
 meets 'old entries for all memory'
 [ "$(there)" = there ] || fail 'the realm does not survive'

@@ -10,10 +10,13 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crtos_abi::PAGE_SIZE;
 use crtos_abi::image::{Iommu, MAX_IOMMUS};
+use crtos_abi::report::MAX_FAULTING_DEVICES;
+use crtos_iommu::Requester;
 use crtos_iommu::copies::{self, Copies};
 use crtos_iommu::effect::Store;
 use crtos_iommu::interrupt::Cpus;
 use crtos_iommu::vtd::layout::{Kind, Vtd};
+use crtos_iommu::vtd::registers::Fault;
 use crtos_iommu::vtd::unit::{self, Machine, OWN_SIZE, Progress, Unfit, Unit};
 use crtos_partition::address::{GuestAddr, PhysAddr};
 
@@ -33,12 +36,17 @@ struct Place {
 /// All of them.
 pub struct Iommus {
     places: [Option<Place>; MAX_IOMMUS],
+    faults: [Option<(Requester, u32)>; MAX_FAULTING_DEVICES],
     copies: Copies<Vtd>,
 }
 
 impl Iommus {
     pub(crate) const fn new() -> Self {
-        Self { places: [const { None }; MAX_IOMMUS], copies: Copies::new(Kind::Second(4)) }
+        Self {
+            places: [const { None }; MAX_IOMMUS],
+            faults: [None; MAX_FAULTING_DEVICES],
+            copies: Copies::new(Kind::Second(4)),
+        }
     }
 
     /// Takes the memory for all; once, at launch.
@@ -196,7 +204,15 @@ impl Iommus {
         if refused {
             self.report();
         }
-        Written { again: false, refused }
+        Written { refused, ..Written::default() }
+    }
+
+    fn count_fault(&mut self, device: Requester) {
+        let is_its = |place: &Option<(Requester, u32)>| place.is_none_or(|(of, _)| of == device);
+        let Some(index) = self.faults.iter().position(is_its) else { return };
+        let (_, count) = self.faults[index].get_or_insert((device, 0));
+        *count = count.saturating_add(1);
+        report::device_faults(index, device.0, *count);
     }
 
     /// Gives the memory of copies back that are not used any more, once all units have forgotten
@@ -266,6 +282,10 @@ impl Iommus {
             Progress::Stuck => does_not_react(place.iommu),
         }
         written.refused = unit.refused() != before;
+        written.fault = unit.take_fault();
+        if let Some(fault) = written.fault {
+            self.count_fault(fault.device);
+        }
         if self.copies.has_lost() {
             self.copies.find_lost(memory);
         }
@@ -284,6 +304,8 @@ pub struct Written {
     pub again: bool,
     /// An entry or a message for an interrupt was refused.
     pub refused: bool,
+    /// Linux has taken note of this fault of a device.
+    pub fault: Option<Fault>,
 }
 
 fn does_not_react(iommu: Iommu) {

@@ -101,6 +101,12 @@ pub(crate) fn iommu_refusals(interrupts: u64, memory: u64, missing: u64) {
     store!(AtomicU64: report.dma_missing = missing);
 }
 
+/// Reports how many requests of a device IOMMUs refused; `index` is below [`MAX_FAULTING_DEVICES`].
+pub(crate) fn device_faults(index: usize, device: u16, count: u32) {
+    store!(AtomicU32: report.device_faults[index].device = device.into());
+    store!(AtomicU32: report.device_faults[index].count = count);
+}
+
 /// Reports how often `cpu` left its guest for `reason`, below [`EXIT_REASONS`].
 #[inline]
 pub(crate) fn exits(cpu: CpuIndex, reason: usize, count: u64) {

@@ -93,6 +93,19 @@ pub struct CellReport {
     pub name: [u8; CELL_NAME_LEN],
 }
 
+/// Most devices whose faults are counted.
+pub const MAX_FAULTING_DEVICES: usize = 16;
+
+/// Requests of a device that IOMMUs have refused.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct DeviceFaults {
+    /// Its bus, device and function number (8, 5 and 3 bits).
+    pub device: u32,
+    /// How many of them Linux took note of; 0 if there is no device.
+    pub count: u32,
+}
+
 /// The report area. The log's bytes follow `log` and fill it to [`crate::image::REPORT_SIZE`] or
 /// less.
 #[repr(C)]
@@ -125,6 +138,9 @@ pub struct Report {
     pub dma_refusals: u64,
     /// How often there was no memory for what Linux mapped for a device, so that it is missing.
     pub dma_missing: u64,
+    /// Devices whose requests IOMMUs have refused, in the order in which that was seen; those that
+    /// come later are not counted.
+    pub device_faults: [DeviceFaults; MAX_FAULTING_DEVICES],
     /// Counters of each CPU.
     pub cpus: [CpuReport; MAX_CPUS],
     /// State of each cell.

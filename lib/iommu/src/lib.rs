@@ -23,6 +23,8 @@
 #![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
 
+use core::fmt;
+
 pub mod acpi;
 pub mod amd;
 pub mod attachment;
@@ -35,6 +37,13 @@ pub mod vtd;
 /// A function that masters the bus: its bus, device and function number (16 bits: 8, 5, 3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Requester(pub u16);
+
+impl fmt::Display for Requester {
+    fn fmt(&self, formatter: &mut fmt::Formatter) -> fmt::Result {
+        let [function, bus] = self.0.to_le_bytes();
+        write!(formatter, "{bus:02x}:{:02x}.{}", function >> 3, function & 7)
+    }
+}
 
 /// The number by which a unit tags what it caches of page tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -171,6 +171,8 @@ pub struct Report {
     pub dma_refusals: u64,
     /// How often the hypervisor had no memory for what Linux mapped.
     pub dma_missing: u64,
+    /// Requests of devices that were refused in one, as far as Linux took note of them.
+    pub device_faults: Vec<DeviceFaults>,
     /// The CPUs by Linux's numbers.
     pub cpus: Vec<Cpu>,
     /// The cells that exist.
@@ -193,6 +195,11 @@ impl Report {
                 view.at(offset_of!(report::Report, cells) + index * size, size),
             )
         };
+        let faults = |index: usize| {
+            let size = size_of::<report::DeviceFaults>();
+            let place = offset_of!(report::Report, device_faults) + index * size;
+            DeviceFaults::parse(view.at(place, size))
+        };
         let state = view.u32(offset_of!(report::Report, state));
         Self {
             abi_version: view.u32(offset_of!(report::Report, abi_version)),
@@ -206,6 +213,7 @@ impl Report {
             iommu_refusals: view.u64(offset_of!(report::Report, iommu_refusals)),
             dma_refusals: view.u64(offset_of!(report::Report, dma_refusals)),
             dma_missing: view.u64(offset_of!(report::Report, dma_missing)),
+            device_faults: (0..report::MAX_FAULTING_DEVICES).filter_map(faults).collect(),
             cpus: (0..count.min(MAX_CPUS)).map(cpu).collect(),
             cells: (0..MAX_CELLS).filter_map(cell).collect(),
         }
@@ -220,6 +228,25 @@ impl Report {
     pub fn cpus_of(&self, cell: u32) -> crate::cpulist::CpuList {
         let cpus = self.cpus.iter().zip(0..);
         cpus.filter(|(cpu, _)| cpu.owner == Owner::Cell(cell)).map(|(_, number)| number).collect()
+    }
+}
+
+/// Requests of one device that an IOMMU has refused.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct DeviceFaults {
+    /// The device as bus:device.function.
+    pub device: String,
+    /// How many.
+    pub count: u32,
+}
+
+impl DeviceFaults {
+    fn parse(view: View<'_>) -> Option<Self> {
+        let device = view.u32(offset_of!(report::DeviceFaults, device));
+        let count = view.u32(offset_of!(report::DeviceFaults, count));
+        let (bus, slot, function) = (device >> 8 & 0xff, device >> 3 & 0x1f, device & 7);
+        let device = format!("{bus:02x}:{slot:02x}.{function}");
+        (count > 0).then_some(Self { device, count })
     }
 }
 

@@ -11,7 +11,7 @@ use crate::{
     device::{self, Device},
     failure::Result,
     machine::Machine,
-    report::{Cell, Cpu, EXIT_NAMES, Owner, Report},
+    report::{Cell, Cpu, DeviceFaults, EXIT_NAMES, Owner, Report},
     size::Size,
     symbols::Symbols,
     text,
@@ -40,7 +40,8 @@ With --json one object:
   hypervisor  running (boolean), free_pages, devices (what those of Linux can do to cells,
               and why), iommus, iommus_taken and iommus_confining (their memory as well; while
               there is a cell), iommu_refusals (of interrupts), dma_refusals (of memory),
-              dma_missing (what Linux mapped and the hypervisor had no memory for)
+              dma_missing (what Linux mapped and the hypervisor had no memory for),
+              device_faults (array of: device, count of its requests that an IOMMU refused)
   cpus        array of: cpu, owner (\"linux\", \"parked\" or the cell's name), cell (its number or null),
               exits (object: reason to number), exits_total, doorbells (rung from this CPU)
   cells       array of: cell, name, state, cpus, private_bytes, shared_bytes
@@ -79,6 +80,7 @@ struct Hypervisor {
     iommu_refusals: u64,
     dma_refusals: u64,
     dma_missing: u64,
+    device_faults: Vec<DeviceFaults>,
 }
 
 #[derive(Serialize)]
@@ -239,6 +241,7 @@ impl Statistics {
                 iommu_refusals: report.iommu_refusals,
                 dma_refusals: report.dma_refusals,
                 dma_missing: report.dma_missing,
+                device_faults: report.device_faults.clone(),
             },
             cpus: report.cpus.iter().enumerate().map(cpu).collect(),
             cells: report.cells.iter().map(cell).collect(),
@@ -282,6 +285,9 @@ impl Statistics {
             Size(self.hypervisor.free_pages.saturating_mul(crtos_abi::PAGE_SIZE))
         )];
         facts.push(self.hypervisor.devices.clone());
+        facts.extend(self.hypervisor.device_faults.iter().map(|DeviceFaults { device, count }| {
+            format!("device {device}: {count} requests refused by an IOMMU")
+        }));
         if let Some(realm) = &self.realm {
             if realm.sealed {
                 facts.push("the realm is sealed: it takes no new program".into());
@@ -334,6 +340,7 @@ mod tests {
             iommu_refusals: 3,
             dma_refusals: 2,
             dma_missing: 1,
+            device_faults: vec![DeviceFaults { device: "00:09.0".into(), count: 7 }],
             cpus: vec![cpu(Owner::Linux, 70), cpu(Owner::Parked, 0), cpu(Owner::Cell(0), 0)],
             cells: vec![Cell {
                 number: 0,

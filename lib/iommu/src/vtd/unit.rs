@@ -16,9 +16,9 @@ use super::layout::{Kind, Vtd};
 use super::queue::{Mode, descriptor_size};
 use super::registers::{
     CAPABILITY, COMMAND, COMPLETION_CONTROL, COMPLETION_STATUS, CONTEXT_COMMAND, Capability,
-    EXTENDED_CAPABILITY, ExtendedCapability, FAULT_CONTROL, FAULT_STATUS, PAGE_REQUEST_CONTROL,
-    PAGE_REQUEST_HEAD, PAGE_REQUEST_STATUS, QUEUE_ADDRESS, QUEUE_HEAD, QUEUE_TAIL, REMAPPING_TABLE,
-    ROOT_TABLE, STATUS, event, fault, global, queue, remapping, root,
+    EXTENDED_CAPABILITY, ExtendedCapability, FAULT_CONTROL, FAULT_STATUS, Fault,
+    PAGE_REQUEST_CONTROL, PAGE_REQUEST_HEAD, PAGE_REQUEST_STATUS, QUEUE_ADDRESS, QUEUE_HEAD,
+    QUEUE_TAIL, REMAPPING_TABLE, ROOT_TABLE, STATUS, event, fault, global, queue, remapping, root,
 };
 use crate::copies::{self, Copies, Top};
 use crate::effect::{Effect, Store};
@@ -110,6 +110,8 @@ const EVENTS: [u64; 3] = [FAULT_CONTROL, COMPLETION_CONTROL, PAGE_REQUEST_CONTRO
 const EVENT_SIZE: u64 = 16;
 /// Errors of the queue.
 const QUEUE_ERRORS: u32 = fault::QUEUE | fault::COMPLETION | fault::TIME_OUT;
+/// Bytes of a fault record.
+const FAULT_RECORD: u64 = 16;
 /// Bits of the head and the tail of a queue.
 const QUEUE_OFFSET: u64 = 0x7_fff0;
 const ADDRESS: u64 = !0xfff;
@@ -152,6 +154,8 @@ pub struct Unit {
     /// What the status word says when all commands are done.
     sequence: u32,
     refused: u64,
+    /// The last one that Linux has taken note of.
+    fault: Option<Fault>,
 }
 
 /// First words of the hypervisor's commands in its queue, each about all that there is.
@@ -229,6 +233,7 @@ impl Unit {
             tail: 0,
             sequence: 0,
             refused: 0,
+            fault: None,
         };
         if unit.begin(machine, copies, cpus) {
             return Ok(unit);
@@ -434,6 +439,11 @@ impl Unit {
         self.refused
     }
 
+    /// Takes the fault of a device that Linux has taken note of since.
+    pub fn take_fault(&mut self) -> Option<Fault> {
+        self.fault.take()
+    }
+
     /// What Linux reads in the 32 bits at `offset`, a multiple of 4.
     pub fn read(&self, machine: &mut impl Machine, offset: u64) -> u32 {
         let linux = &self.linux;
@@ -513,6 +523,10 @@ impl Unit {
                 true
             }
             _ if self.capability.is_fault_record(offset) => {
+                if offset % FAULT_RECORD == Fault::LAST_WORD && value & Fault::RECORDED != 0 {
+                    let high = read_long(machine, offset - 4);
+                    self.fault = Fault::decode(read_long(machine, offset - 12), high);
+                }
                 machine.write(offset, value);
                 true
             }
