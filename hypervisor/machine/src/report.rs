@@ -101,7 +101,8 @@ pub(crate) fn iommu_refusals(interrupts: u64, memory: u64, missing: u64) {
     store!(AtomicU64: report.dma_missing = missing);
 }
 
-/// Reports how many requests of a device IOMMUs refused; `index` is below [`MAX_FAULTING_DEVICES`].
+/// Reports how many requests of a device IOMMUs refused. The `index` of the device is below
+/// [`crtos_abi::report::MAX_FAULTING_DEVICES`].
 pub(crate) fn device_faults(index: usize, device: u16, count: u32) {
     store!(AtomicU32: report.device_faults[index].device = device.into());
     store!(AtomicU32: report.device_faults[index].count = count);
