@@ -353,6 +353,12 @@ forge foreign "$report"
 undo foreign
 [ "$(dma poke "$report" 1)" = 0 ] && fail "Linux writes to the hypervisor's report"
 [ "$(dma peek "$report")" = "$first" ] || fail 'the report has changed'
+# Its faults are counted, and told.
+faults=$(crtos stats --json |
+	jq --arg device "$device" '.hypervisor.device_faults[] | select(.device == $device) | .count')
+[ $EXPECT = reached ] || [ "${faults:-0}" -gt 0 ] || fail 'its faults are not counted'
+[ $EXPECT = reached ] || crtos log | grep -q "device $device: .* refused, reason" ||
+	fail 'its faults are not told'
 # What devices reach, or did a moment ago, becomes a cell's.
 [ "$(looked)" = 0 ] || fail "the victim's memory changed"
 crtos cell destroy victim || fail destroy
