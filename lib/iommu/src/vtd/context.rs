@@ -9,7 +9,7 @@ use crtos_partition::address::PhysAddr;
 
 use crate::attachment::{Attachment, Refused, Stage, Translation};
 use crate::tables::Rights;
-use crate::{DomainId, Requester, bit, field, flag};
+use crate::{DomainId, bit, field, flag};
 
 /// Bits of an address in an entry, which is that of a page. The highest ones are reserved, from the
 /// machine's address width on: no memory lies there.
@@ -17,26 +17,6 @@ const ADDRESS: u64 = !0xfff;
 
 /// Order of the number of entries of a table of processes (VT-d 9.5).
 pub const PROCESS_TABLE_ORDER: u32 = 6;
-
-/// The entry for a device in a table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
-    /// Which half of the root entry for the bus tells of the table: 0 or 1.
-    pub half: u8,
-    /// The offset in the table, in bytes.
-    pub offset: u64,
-}
-
-impl Place {
-    /// The place of the context entry of `device`.
-    pub fn of(device: Requester, scalable: bool) -> Self {
-        let function = u64::from(device.0 & 0xff);
-        match scalable {
-            true => Self { half: (function >> 7) as u8, offset: (function & 0x7f) * 32 },
-            false => Self { half: 0, offset: function * 16 },
-        }
-    }
-}
 
 /// The table that a half of a root entry, or an entry of a directory of processes, tells of (VT-d
 /// 9.1, 9.2, 9.5); `None` if it is not present.
@@ -320,14 +300,6 @@ mod tests {
             prop_assert_eq!(found, Ok(Translation::Blocked));
             prop_assert_eq!(table(low), Ok(None));
         }
-    }
-
-    #[test]
-    fn places_of_devices() {
-        let device = Requester(0x03 << 8 | 0x1d << 3 | 2);
-        assert_eq!(Place::of(device, false), Place { half: 0, offset: 0xea * 16 });
-        assert_eq!(Place::of(device, true), Place { half: 1, offset: 0x6a * 32 });
-        assert_eq!(Place::of(Requester(0x7f), true), Place { half: 0, offset: 0x7f * 32 });
     }
 
     #[test]
