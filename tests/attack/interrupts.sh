@@ -78,6 +78,7 @@ done
 result=$(mktemp)
 start=$(date +%s%3N)
 crtos run -- "$PROGRAMS/periodic" 1000 600 >"$result" &
+program=$!
 dmesg --clear
 for cpu in 2 3; do
 	answer=$(attack message $cpu $nmi)
@@ -176,12 +177,7 @@ for vector in 16 17 18 19 21 30 31 96; do
 	crtos log | grep -q "interrupt $vector that nobody asked for" || fail "the realm does not tell of vector $vector"
 done
 
-kill %1
-took=$(($(date +%s%3N) - start))
-wait %1
-read -r wakeups _ <"$result"
-echo "$wakeups wake-ups in $took ms"
-[ "$wakeups" -ge $((took - 2000)) ] || fail 'the program in the realm was stopped'
+wakes_on $program "$start" "$result"
 rm -f "$result"
 crtos down || fail down
 [ "$(attack message 2 $nmi)" -ge 1 ] || fail 'Linux does not get the window back'
