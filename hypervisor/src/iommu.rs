@@ -89,22 +89,16 @@ pub fn write_table(local: &mut Local, address: GuestAddr) -> bool {
     let hold = tells_of_tables.then(|| linux::hold(local));
     let shift = 8 * address.offset_in(8);
     let mask = if store.long { u64::MAX } else { u64::from(u32::MAX) << shift };
-    let before = *local.vcpu().registers();
-    let mut after = (before, None);
+    let registers = *local.vcpu().registers();
+    let mut operand = 0;
     let written = ownership.change_device_table(address, |old| {
-        let mut registers = before;
-        let (value, flags) = store.carry_out(old >> shift, &mut registers);
-        after = (registers, flags);
+        operand = old >> shift;
+        let (value, _) = store.carry_out(operand, &mut registers.clone());
         old & !mask | value << shift
     });
     drop((hold, ownership));
-    let (registers, flags) = after;
-    let vcpu = local.vcpu();
-    *vcpu.registers() = registers;
-    if let Some(flags) = flags {
-        vcpu.set_status_flags(flags);
-    }
-    vcpu.skip(store.length.into());
+    guest::carry_out(local, &store, operand);
+    local.vcpu().skip(store.length.into());
     if written.refused {
         guest::complain(local, format_args!("memory refused that Linux maps for a device"));
     }

@@ -184,15 +184,17 @@ impl Iommus {
         self.collect(memory);
     }
 
-    /// Tells whether there is a table that Linux writes to by itself until it writes to a register.
-    pub(crate) fn has_lost(&self) -> bool {
-        self.copies.has_lost()
+    /// Tells whether no CPU of Linux may run while the table in the page of `address` changes, and
+    /// none may go on with cached translations; `None` if it is no table of Linux's with a copy.
+    pub(crate) fn tells_of_tables(&self, address: PhysAddr) -> Option<bool> {
+        self.copies.tells_of_tables(address.align_down(PAGE_SIZE))
     }
 
-    /// Tells whether no CPU of Linux may run while the table in the page of `address` changes, and
-    /// none may go on with cached translations.
-    pub(crate) fn tells_of_tables(&self, address: PhysAddr) -> bool {
-        self.copies.tells_of_tables(address.align_down(PAGE_SIZE))
+    /// Tells whether a write of Linux to the register at `address` may change the tables by which
+    /// it translates, or finds one that is lost.
+    pub(crate) fn writes_tables(&self, address: GuestAddr) -> bool {
+        let mut offsets = launch_info::iommus().filter_map(|iommu| offset(&iommu, address));
+        self.copies.has_lost() || offsets.any(unit::changes_tables)
     }
 
     /// Makes a copy of the word at `address`, in a table of Linux's, which it has changed.
@@ -240,15 +242,9 @@ impl Iommus {
         all
     }
 
-    /// The one in whose registers `address` lies, and where there.
-    fn find(&mut self, address: GuestAddr) -> Option<(&mut Place, u64)> {
-        let mut places = self.places.iter_mut().flatten();
-        places.find_map(|place| offset(&place.iommu, address).map(|offset| (place, offset)))
-    }
-
     /// Reads 32 bits for Linux at `address`, a multiple of 4 in the registers of one ([`is_one`]).
     pub(crate) fn read(&mut self, address: GuestAddr, memory: &mut LinuxMemory) -> u32 {
-        let Some((place, offset)) = self.find(address) else { return !0 };
+        let Some((place, offset)) = find(&mut self.places, address) else { return !0 };
         let mut registers = Registers { iommu: place.iommu, own: place.own, memory };
         match &place.taken {
             Some(unit) => unit.read(&mut registers, offset),
@@ -257,7 +253,7 @@ impl Iommus {
     }
 
     /// Carries out a write of Linux to the 32 bits at `address`, likewise. No CPU of Linux runs
-    /// meanwhile if [`changes_tables`] or [`Self::has_lost`] says so.
+    /// meanwhile if [`Self::writes_tables`] says so.
     pub(crate) fn write(
         &mut self,
         address: GuestAddr,
@@ -266,10 +262,7 @@ impl Iommus {
         memory: &mut LinuxMemory,
     ) -> Written {
         let mut written = Written::default();
-        let mut places = self.places.iter_mut().flatten();
-        let found =
-            places.find_map(|place| offset(&place.iommu, address).map(|offset| (place, offset)));
-        let Some((place, offset)) = found else { return written };
+        let Some((place, offset)) = find(&mut self.places, address) else { return written };
         let mut registers = Registers { iommu: place.iommu, own: place.own, memory };
         let Some(unit) = &mut place.taken else {
             registers.write(offset, value);
@@ -295,6 +288,12 @@ impl Iommus {
         }
         written
     }
+}
+
+/// The one in whose registers `address` lies, and where there.
+fn find(places: &mut [Option<Place>], address: GuestAddr) -> Option<(&mut Place, u64)> {
+    let mut places = places.iter_mut().flatten();
+    places.find_map(|place| offset(&place.iommu, address).map(|offset| (place, offset)))
 }
 
 /// What came of a write of Linux.
@@ -324,13 +323,6 @@ fn why(unfit: Unfit) -> &'static str {
 /// Tells whether `address` lies in the registers of one.
 pub fn is_one(address: GuestAddr) -> bool {
     launch_info::iommus().any(|iommu| offset(&iommu, address).is_some())
-}
-
-/// Tells whether a write of Linux to `address`, in the registers of one, may change the tables by
-/// which it translates.
-pub(crate) fn changes_tables(address: GuestAddr) -> bool {
-    let mut offsets = launch_info::iommus().filter_map(|iommu| offset(&iommu, address));
-    offsets.any(unit::changes_tables)
 }
 
 /// Where in the registers of an IOMMU `address` lies, if it does.

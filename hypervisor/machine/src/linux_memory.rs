@@ -8,7 +8,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use crtos_abi::PAGE_SIZE;
 use crtos_iommu::{copies, tables};
 use crtos_partition::address::PhysAddr;
-use crtos_partition::nested::{PhysicalMemory, RootTables};
+use crtos_partition::nested::{Access, PhysicalMemory, RootTables};
 
 use crate::arch::NestedFormat;
 use crate::frames::Frames;
@@ -114,12 +114,13 @@ impl copies::Memory for LinuxMemory<'_> {
 
     fn watch(&mut self, page: PhysAddr) -> bool {
         // What Linux cannot write to anyway would be its to write afterwards.
-        self.owns(page, PAGE_SIZE) && self.tables.write_protect(self.frames, page).is_ok()
+        self.owns(page, PAGE_SIZE)
+            && self.tables.protect(self.frames, page, Access::READ_ONLY).is_ok()
     }
 
     fn unwatch(&mut self, page: PhysAddr) {
         // It was split when it was watched, so nothing is missing.
-        let _ = self.tables.write_permit(self.frames, page);
+        let _ = self.tables.protect(self.frames, page, Access::FULL);
     }
 
     fn end(&self) -> u64 {

@@ -121,7 +121,7 @@ pub(crate) fn init<R>(
         tables.take(frames, block).ok()?;
     }
     for page in read_only {
-        tables.write_protect(frames, page).ok()?;
+        tables.protect(frames, page, Access::READ_ONLY).ok()?;
     }
     for page in launch_info::iommu_pages() {
         tables.hide(frames, page).ok()?;
@@ -238,8 +238,7 @@ impl Ownership {
     /// whether a change there needs that no CPU of Linux runs, and none goes on with cached
     /// translations.
     pub fn device_table(&self, address: GuestAddr) -> Option<bool> {
-        let address = PhysAddr::of_root(address);
-        self.iommus.is_table(address).then(|| self.iommus.tells_of_tables(address))
+        self.iommus.tells_of_tables(PhysAddr::of_root(address))
     }
 
     /// Changes the word of a table by which Linux's devices translate, in which `address` lies:
@@ -277,7 +276,7 @@ impl Ownership {
     /// Tells whether no CPU of Linux may run while it writes to the register of an IOMMU at
     /// `address`, and none may go on with cached translations.
     pub fn writes_tables(&self, address: GuestAddr) -> bool {
-        self.iommus.has_lost() || crate::iommu::changes_tables(address)
+        self.iommus.writes_tables(address)
     }
 
     /// Tells whether the 2 MiB block at `address` has to be [joined](Self::join) before a cell can

@@ -296,9 +296,9 @@ impl<L: Layout> Copies<L> {
     }
 
     /// Tells whether a change of the table at `page` may give other tables copies, so that it needs
-    /// what [`Self::refer`] needs.
-    pub fn tells_of_tables(&self, page: PhysAddr) -> bool {
-        self.kinds_of(page).any(|kind| L::level(kind) != Some(1))
+    /// what [`Self::refer`] needs; `None` if the table has no copy.
+    pub fn tells_of_tables(&self, page: PhysAddr) -> Option<bool> {
+        self.kinds_of(page).map(|kind| L::level(kind) != Some(1)).reduce(|one, other| one || other)
     }
 
     /// Lets Linux write to the table at `page` by itself, since what it does there is not

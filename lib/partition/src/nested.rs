@@ -456,22 +456,14 @@ impl<F: Format> RootTables<F> {
         self.0.map(memory, GuestAddr::of_root(address), leaf)
     }
 
-    /// Makes the 4 KiB page at `address` read-only.
-    pub fn write_protect(
+    /// Changes what the root cell may do with the 4 KiB page at `address`.
+    pub fn protect(
         &mut self,
         memory: &mut impl PhysicalMemory,
         address: PhysAddr,
+        access: Access,
     ) -> Result<(), MapError> {
-        self.0.protect(memory, GuestAddr::of_root(address), Access::READ_ONLY)
-    }
-
-    /// Makes the 4 KiB page at `address` writable again.
-    pub fn write_permit(
-        &mut self,
-        memory: &mut impl PhysicalMemory,
-        address: PhysAddr,
-    ) -> Result<(), MapError> {
-        self.0.protect(memory, GuestAddr::of_root(address), Access::FULL)
+        self.0.protect(memory, GuestAddr::of_root(address), access)
     }
 
     /// Tells whether the root cell has the 2 MiB block at `address` as a whole, but by its pages.
@@ -569,13 +561,13 @@ mod tests {
         let mut root = RootTables::<Npt>::new(&mut memory, 1 << 30).expect("memory");
         let (block, page) = (PhysAddr::new(0x40_0000), PhysAddr::new(0x40_3000));
         assert!(root.owns_block(&memory, block));
-        root.write_protect(&mut memory, page).expect("memory");
+        root.protect(&mut memory, page, Access::READ_ONLY).expect("memory");
         let tables = memory.tables.len();
         assert!(!root.owns(&memory, page, 8) && root.reads(&memory, page, 8));
         assert!(!root.is_split(&memory, block));
         root.join(&mut memory, block);
         assert!(!root.owns(&memory, page, 8));
-        root.write_permit(&mut memory, page).expect("memory");
+        root.protect(&mut memory, page, Access::FULL).expect("memory");
         assert!(root.is_split(&memory, block) && !root.owns_block(&memory, block));
         root.join(&mut memory, block);
         assert!(root.owns_block(&memory, block));
@@ -709,7 +701,7 @@ mod tests {
     fn a_protected_page_splits_what_is_around_it() {
         let mut memory = Memory::default();
         let mut root = RootTables::<Npt>::new(&mut memory, 1 << 30).expect("memory");
-        root.write_protect(&mut memory, PhysAddr::new(0x40_1000)).expect("mapped");
+        root.protect(&mut memory, PhysAddr::new(0x40_1000), Access::READ_ONLY).expect("mapped");
         assert!(!root.owns(&memory, PhysAddr::new(0x40_1000), 1));
         assert!(root.owns(&memory, PhysAddr::new(0x40_0000), 0x1000));
         assert!(!root.owns(&memory, PhysAddr::new(0x40_0000), 0x1001));

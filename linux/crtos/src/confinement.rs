@@ -57,10 +57,11 @@ pub enum Confinement {
 impl Confinement {
     /// Returns what can be expected of a machine, where Linux's page tables are `checked` or not.
     pub fn expected(machine: &Machine, checked: bool) -> Self {
-        if !machine.has_iommu() && !machine.remaps_interrupts() {
-            Self::None("no IOMMU is in use")
-        } else if !machine.remaps_interrupts() {
-            Self::None("Linux does not have the IOMMU remap interrupts")
+        if !machine.remaps_interrupts() {
+            Self::None(match machine.has_iommu() {
+                true => "Linux does not have the IOMMU remap interrupts",
+                false => "no IOMMU is in use",
+            })
         } else if !machine.has_vtd() {
             Self::None("the IOMMU stays with Linux")
         } else if checked {
