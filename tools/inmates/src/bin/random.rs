@@ -275,13 +275,12 @@ fn make(random: &mut Random, piece: &mut [u8; PIECE]) -> usize {
     (at + random.below(PIECE)).clamp(1, PIECE)
 }
 
-/// Puts `filler` in place of each byte of the piece of which `is_unwanted` says so, by the byte
+/// Puts `filler` in place of each byte of the piece of which `is_unwanted` says so, by the bytes
 /// before it, and by itself with the two behind it.
-fn replace(piece: &mut [u8], filler: u8, is_unwanted: impl Fn(u8, (u8, u8, u8)) -> bool) {
+fn replace(piece: &mut [u8], filler: u8, is_unwanted: impl Fn(&[u8], (u8, u8, u8)) -> bool) {
     for at in 0..piece.len() {
         let byte = |at: usize| piece.get(at).copied().unwrap_or(END);
-        let before = at.checked_sub(1).map_or(END, byte);
-        if is_unwanted(before, (byte(at), byte(at + 1), byte(at + 2))) {
+        if is_unwanted(&piece[..at], (byte(at), byte(at + 1), byte(at + 2))) {
             piece[at] = filler;
         }
     }
@@ -311,12 +310,14 @@ fn tame(piece: &mut [u8]) {
 
 /// Replaces what the emulator that runs the tests (QEMU 10) does not survive, though a processor
 /// raises an exception or ignores a prefix: LTR of an empty selector, and MOV to segment, control
-/// and debug registers that do not exist, which it carries out over state of its own. Nor are
+/// and debug registers that do not exist, which it carries out over state of its own. REX counts
+/// there wherever it stands among the prefixes, and LOCK makes another register, too. Nor are
 /// breakpoints and watchpoints turned on (DR7, DR5): with them it has been seen to run one CPU for
 /// ever, and the others not at all.
 fn spare_emulator(piece: &mut [u8]) {
     replace(piece, END, |before, bytes| {
-        let is_extended = matches!(before, 0x44..=0x47 | 0x4c..=0x4f);
+        let is_extended =
+            before.iter().any(|byte| matches!(byte, 0x44..=0x47 | 0x4c..=0x4f | 0xf0));
         match bytes {
             (0x8e, modrm, _) => is_extended || register(modrm) >= 6,
             (0x0f, 0x00, modrm) => register(modrm) == 3,
