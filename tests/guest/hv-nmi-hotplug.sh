@@ -33,7 +33,7 @@ wait
 # What an NMI says is printed later.
 backtraces() { dmesg | grep -cE 'NMI backtrace for cpu [012]'; }
 await '[ "$(backtraces)" -ge 10 ]' || fail "$(backtraces) NMI backtraces"
-dmesg | grep -E 'NMI backtrace for cpu 3|Uhhuh|Dazed|WARNING|BUG|stall' && fail 'dmesg'
+dmesg | grep -E 'NMI backtrace for cpu 3|Uhhuh|Dazed|WARNING|BUG|\bstall' && fail 'dmesg'
 [ "$(ticks)" -gt "$first" ] || fail 'the cell does not tick'
 # An NMI and a vector that Linux's kernel sends to the cell's CPU do not reach it.
 attacker || fail 'no attacker'

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 /*
  * mapper CPU OTHER: maps memory on CPU, writes to it and unmaps it, for ever. A thread on OTHER
- * computes meanwhile, so that OTHER has to forget each time what was mapped.
+ * computes meanwhile, so that OTHER has to forget each time what was mapped. Prints a line once
+ * both are at work.
  */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <sched.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -24,10 +26,10 @@ static void move_to(const char *cpu)
 	}
 }
 
+static volatile long sum;
+
 static void *compute(void *cpu)
 {
-	static volatile long sum;
-
 	move_to(cpu);
 	for (;;)
 		sum++;
@@ -37,6 +39,7 @@ static void *compute(void *cpu)
 int main(int argc, char **argv)
 {
 	pthread_t thread;
+	bool told = false;
 	char *memory;
 
 	if (argc != 3)
@@ -53,5 +56,10 @@ int main(int argc, char **argv)
 		}
 		*memory = 1;
 		munmap(memory, SIZE);
+		if (sum && !told) {
+			puts("at work");
+			fflush(stdout);
+			told = true;
+		}
 	}
 }
