@@ -23,15 +23,11 @@ use core::hash::Hash;
 use crtos_partition::address::PhysAddr;
 use heapless::index_map::FnvIndexMap;
 
-use crate::tables::{self, Entry, Format, Rights, order_of_level};
+use crate::layout::{Access, Asked, Kind, MAX_WORDS, Piece, Words};
+use crate::tables::{self, Entry, Rights, order_of_level};
 
 /// Most tables that there are copies of. Tests keep them on their stack.
 pub const MAX_TABLES: usize = if cfg!(test) { 64 } else { 4096 };
-/// Most words of an entry.
-pub const MAX_WORDS: usize = 8;
-/// An entry of so many words at most.
-pub type Words = [u64; MAX_WORDS];
-
 const PAGE: u64 = 4096;
 const WORDS: u64 = PAGE / 8;
 /// Words that are read of a table at once.
@@ -63,96 +59,20 @@ pub trait Memory: tables::Memory {
     fn set_word(&mut self, address: PhysAddr, word: u64);
 }
 
-/// What an entry of Linux's asks for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Asked<K> {
-    /// Nothing.
-    Nothing,
-    /// The table of Linux at `page`.
-    Table {
-        /// Where it lies.
-        page: PhysAddr,
-        /// What it is.
-        kind: K,
-    },
-    /// Memory by its own addresses.
-    Untranslated,
-    /// A piece of memory.
-    Memory(Piece),
-    /// What no copy is made of.
-    Unfit,
-}
-
-/// A piece of memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Piece {
-    /// Where it begins.
-    pub address: PhysAddr,
-    /// 2^`order` bytes, to which the address is aligned.
-    pub order: u32,
-    /// How a device may use it.
-    pub access: Access,
-}
-
-/// How a device may use memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Access {
-    /// What is allowed.
-    pub rights: Rights,
-    /// Bits that say how caches are accessed, in their places.
-    pub caching: u64,
-}
-
-impl Access {
-    const FULL: Self = Self { rights: Rights::ALL, caching: 0 };
-}
-
-/// The tables of a unit: from one that tells of devices down to those that map memory.
-pub trait Layout {
-    /// What a table is. A table refers to lower kinds only.
-    type Kind: Copy + Eq + Hash + 'static;
-    /// All kinds.
-    const KINDS: &'static [Self::Kind];
-
-    /// The level of a table that maps memory, whose entries are words; `None` for other kinds.
-    fn level(kind: Self::Kind) -> Option<u8>;
-    /// The kind of tables one level below one that maps memory.
-    fn below(kind: Self::Kind) -> Self::Kind;
-    /// From bits of a table that maps memory.
-    fn decode(kind: Self::Kind, bits: u64) -> Entry;
-    /// To bits of a table that maps memory.
-    fn encode(kind: Self::Kind, entry: Entry) -> u64;
-    /// Tells whether a page table of Linux of this kind maps nothing but what its devices may have,
-    /// as far as it is looked at.
-    fn is_harmless(kind: Self::Kind, top: PhysAddr, memory: &impl Memory) -> bool;
-    /// Words of an entry.
-    fn words(kind: Self::Kind) -> usize;
-    /// What an entry of Linux's asks for.
-    fn asked(kind: Self::Kind, raw: &Words) -> Asked<Self::Kind>;
-    /// An entry that refers to `table` of the kind `lower`, and else is as `raw`, an entry of
-    /// Linux's that asked for it.
-    fn link(kind: Self::Kind, raw: &Words, table: PhysAddr, lower: Self::Kind) -> Words;
-    /// The table that an entry of a copy refers to.
-    fn linked(kind: Self::Kind, entry: &Words) -> Option<PhysAddr>;
-    /// An entry as Linux would have it for [`Self::link`] where it does not translate, and the
-    /// kind that follows; `None` if it maps memory.
-    fn untranslated(kind: Self::Kind) -> (Words, Option<Self::Kind>);
-}
-
 /// What Linux gave a unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Top<K> {
+pub enum Top {
     /// A table of it.
-    Table(PhysAddr, K),
+    Table(PhysAddr, Kind),
     /// It does not translate.
-    Untranslated(K),
+    Untranslated(Kind),
     /// Nothing that can be copied: no device gets through.
-    Blocked(K),
+    Blocked(Kind),
 }
 
-impl<K: Copy> Top<K> {
+impl Top {
     /// What the table is that the unit gets.
-    pub fn kind(&self) -> K {
+    pub fn kind(&self) -> Kind {
         match *self {
             Self::Table(_, kind) | Self::Untranslated(kind) | Self::Blocked(kind) => kind,
         }
@@ -161,11 +81,11 @@ impl<K: Copy> Top<K> {
 
 /// What a copy is of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Of<K> {
+enum Of {
     /// This.
-    Top(Top<K>),
+    Top(Top),
     /// No table: memory by its own addresses from `start` on, in a table of `kind`.
-    Identity { start: PhysAddr, kind: K, access: Access },
+    Identity { start: PhysAddr, kind: Kind, access: Access },
 }
 
 /// Whether Linux's stores to a table exit.
@@ -188,10 +108,10 @@ struct Copied {
 }
 
 /// All copies.
-pub struct Copies<L: Layout> {
-    tables: FnvIndexMap<Of<L::Kind>, Copied, MAX_TABLES>,
+pub struct Copies {
+    tables: FnvIndexMap<Of, Copied, MAX_TABLES>,
     /// The kind of the top table where Linux does not translate.
-    identity: L::Kind,
+    identity: Kind,
     /// Page tables of Linux are checked only.
     checked: bool,
     /// Some are not referred to any more.
@@ -202,9 +122,9 @@ pub struct Copies<L: Layout> {
     missing: u64,
 }
 
-impl<L: Layout> Copies<L> {
+impl Copies {
     /// None. Where Linux does not translate, top tables are of the kind `identity`.
-    pub const fn new(identity: L::Kind) -> Self {
+    pub const fn new(identity: Kind) -> Self {
         let tables = FnvIndexMap::new();
         Self {
             tables,
@@ -239,7 +159,7 @@ impl<L: Layout> Copies<L> {
     }
 
     /// The kind of the top table where Linux does not translate.
-    pub fn identity(&self) -> L::Kind {
+    pub fn identity(&self) -> Kind {
         self.identity
     }
 
@@ -249,15 +169,45 @@ impl<L: Layout> Copies<L> {
     }
 
     /// Changes [`Self::identity`], while there are no copies.
-    pub fn set_identity(&mut self, identity: L::Kind) {
+    pub fn set_identity(&mut self, identity: Kind) {
         debug_assert!(self.is_empty());
         self.identity = identity;
     }
 
     /// Refers to the copy of what Linux gave a unit, and returns where it lies; `None` if there is
     /// no memory. No CPU of Linux runs meanwhile, and none goes on with cached translations.
-    pub fn refer(&mut self, memory: &mut impl Memory, top: Top<L::Kind>) -> Option<PhysAddr> {
+    pub fn refer(&mut self, memory: &mut impl Memory, top: Top) -> Option<PhysAddr> {
         self.acquire(memory, Of::Top(top))
+    }
+
+    /// Refers in the same way to the copy of the page table of Linux at `page`; to that itself if
+    /// it is checked only. `None` also if Linux may not have it.
+    pub fn attach(
+        &mut self,
+        memory: &mut impl Memory,
+        page: PhysAddr,
+        kind: Kind,
+    ) -> Option<PhysAddr> {
+        if self.checked {
+            let harmless = is_harmless(kind, page, memory);
+            self.refused += u64::from(!harmless);
+            return harmless.then_some(page);
+        }
+        if !memory.read_linux(page, &mut [0]) {
+            self.refused += 1;
+            return None;
+        }
+        self.refer(memory, Top::Table(page, kind))
+    }
+
+    /// Refers in the same way to the tables by which all that Linux's devices may have has its own
+    /// addresses. They are of the kind [`Self::identity`].
+    pub fn attach_identity(&mut self, memory: &mut impl Memory) -> Option<PhysAddr> {
+        self.acquire(memory, self.whole())
+    }
+
+    fn whole(&self) -> Of {
+        Of::Identity { start: PhysAddr::new(0), kind: self.identity, access: Access::FULL }
     }
 
     /// Refers no more to the copy at `copy`, which goes when it is collected.
@@ -298,7 +248,7 @@ impl<L: Layout> Copies<L> {
     /// Tells whether a change of the table at `page` may give other tables copies, so that it needs
     /// what [`Self::refer`] needs; `None` if the table has no copy.
     pub fn tells_of_tables(&self, page: PhysAddr) -> Option<bool> {
-        self.kinds_of(page).map(|kind| L::level(kind) != Some(1)).reduce(|one, other| one || other)
+        self.kinds_of(page).map(|kind| kind.level() != Some(1)).reduce(|one, other| one || other)
     }
 
     /// Lets Linux write to the table at `page` by itself, since what it does there is not
@@ -315,7 +265,7 @@ impl<L: Layout> Copies<L> {
     }
 
     fn give_up(&mut self, memory: &mut impl Memory, page: PhysAddr, watch: Watch) {
-        for kind in L::KINDS {
+        for kind in Kind::ALL {
             let Some(copied) = self.tables.get_mut(&Of::Top(Top::Table(page, *kind))) else {
                 continue;
             };
@@ -350,8 +300,8 @@ impl<L: Layout> Copies<L> {
     }
 
     /// What the table at `page` is; a hostile Linux may use it as several kinds.
-    fn kinds_of(&self, page: PhysAddr) -> impl Iterator<Item = L::Kind> {
-        L::KINDS.iter().copied().filter(move |kind| {
+    fn kinds_of(&self, page: PhysAddr) -> impl Iterator<Item = Kind> {
+        Kind::ALL.iter().copied().filter(move |kind| {
             let copied = self.tables.get(&Of::Top(Top::Table(page, *kind)));
             copied.is_some_and(|copied| copied.watch == Watch::On)
         })
@@ -360,11 +310,11 @@ impl<L: Layout> Copies<L> {
     /// Looks at the entry again in which the word at `address` lies, which Linux has changed.
     pub fn changed(&mut self, memory: &mut impl Memory, address: PhysAddr) {
         let page = address.align_down(PAGE);
-        for kind in L::KINDS {
+        for kind in Kind::ALL {
             let of = Of::Top(Top::Table(page, *kind));
             let is_used = |copied: &&Copied| copied.references > 0 && copied.watch == Watch::On;
             let Some(copied) = self.tables.get(&of).filter(is_used) else { continue };
-            let (copy, count) = (copied.copy, L::words(*kind));
+            let (copy, count) = (copied.copy, kind.words());
             let at = address.offset_in(PAGE) / 8 / count as u64 * count as u64;
             let mut raw = [0; MAX_WORDS];
             if memory.read_linux(page + 8 * at, &mut raw[..count]) {
@@ -377,13 +327,13 @@ impl<L: Layout> Copies<L> {
     pub fn withdraw(&mut self, memory: &mut impl Memory, block: PhysAddr) {
         for (of, copied) in &self.tables {
             let kind = of.kind();
-            if L::level(kind).is_none() {
+            if kind.level().is_none() {
                 continue;
             }
             for at in 0..WORDS {
                 let place = copied.copy + 8 * at;
                 let bits = memory.word(place);
-                let Entry::Leaf { address, order, .. } = L::decode(kind, bits) else { continue };
+                let Entry::Leaf { address, order, .. } = kind.decode(bits) else { continue };
                 let order = order.max(LARGE);
                 if bits != 0 && (address.get() ^ block.get()) >> order == 0 {
                     memory.set_word(place, 0);
@@ -407,7 +357,7 @@ impl<L: Layout> Copies<L> {
     }
 
     /// Refers to a copy, which is made if there is none.
-    fn acquire(&mut self, memory: &mut impl Memory, of: Of<L::Kind>) -> Option<PhysAddr> {
+    fn acquire(&mut self, memory: &mut impl Memory, of: Of) -> Option<PhysAddr> {
         if let Some(copied) = self.tables.get_mut(&of) {
             copied.references += 1;
             let (copy, watch) = (copied.copy, copied.watch);
@@ -421,7 +371,7 @@ impl<L: Layout> Copies<L> {
         copy
     }
 
-    fn make(&mut self, memory: &mut impl Memory, of: Of<L::Kind>) -> Option<PhysAddr> {
+    fn make(&mut self, memory: &mut impl Memory, of: Of) -> Option<PhysAddr> {
         if self.tables.len() == MAX_TABLES {
             return None;
         }
@@ -437,8 +387,8 @@ impl<L: Layout> Copies<L> {
     }
 
     /// Makes a copy of all entries.
-    fn fill(&mut self, memory: &mut impl Memory, of: Of<L::Kind>, copy: PhysAddr) {
-        let count = L::words(of.kind());
+    fn fill(&mut self, memory: &mut impl Memory, of: Of, copy: PhysAddr) {
+        let count = of.kind().words();
         for first in (0..WORDS).step_by(CHUNK) {
             let mut words = [0; CHUNK];
             if of.page().is_some_and(|page| !memory.read_linux(page + 8 * first, &mut words)) {
@@ -456,14 +406,14 @@ impl<L: Layout> Copies<L> {
     fn copy_entry(
         &mut self,
         memory: &mut impl Memory,
-        of: Of<L::Kind>,
+        of: Of,
         copy: PhysAddr,
         at: u64,
         raw: &Words,
     ) {
         let kind = of.kind();
-        let (place, count) = (copy + 8 * at, L::words(kind));
-        let old = read::<L>(memory, place, kind);
+        let (place, count) = (copy + 8 * at, kind.words());
+        let old = read(memory, place, kind);
         // The new one first: what both refer to stays.
         let new = self.translate(memory, of, at, raw);
         if new != old {
@@ -475,7 +425,7 @@ impl<L: Layout> Copies<L> {
                 memory.set_word(place + 8 * number as u64, new[number]);
             }
         }
-        if let Some(table) = L::linked(kind, &old) {
+        if let Some(table) = kind.linked(&old) {
             self.release(memory, table);
         }
     }
@@ -484,22 +434,21 @@ impl<L: Layout> Copies<L> {
     fn translate(
         &mut self,
         memory: &mut impl Memory,
-        of: Of<L::Kind>,
+        of: Of,
         at: u64,
         raw: &Words,
     ) -> Words {
         const NOTHING: Words = [0; MAX_WORDS];
         let kind = of.kind();
-        let whole =
-            Of::Identity { start: PhysAddr::new(0), kind: self.identity, access: Access::FULL };
+        let whole = self.whole();
         let (raw, table) = match of {
             Of::Top(Top::Blocked(_)) => return NOTHING,
-            Of::Top(Top::Untranslated(kind)) => match L::untranslated(kind) {
+            Of::Top(Top::Untranslated(kind)) => match kind.untranslated() {
                 (raw, Some(lower)) => (raw, Of::Top(Top::Untranslated(lower))),
                 (raw, None) => (raw, whole),
             },
             Of::Identity { start, kind, access } => {
-                let order = order_of_level(L::level(kind).unwrap_or(1));
+                let order = own(kind);
                 let address = start + (at << order);
                 if address.get() >= memory.end() {
                     return NOTHING;
@@ -508,26 +457,27 @@ impl<L: Layout> Copies<L> {
                     let piece = Piece { address, order, access };
                     return Self::map(memory, kind, piece).unwrap_or(NOTHING);
                 }
-                (*raw, Of::Identity { start: address, kind: L::below(kind), access })
+                (*raw, Of::Identity { start: address, kind: kind.below(), access })
             }
-            Of::Top(Top::Table(..)) => match L::asked(kind, raw) {
+            Of::Top(Top::Table(..)) => match kind.asked(raw) {
                 Asked::Nothing => return NOTHING,
-                Asked::Table { page, kind: lower } if self.checked && L::level(lower).is_some() => {
-                    if !L::is_harmless(lower, page, memory) {
+                Asked::Table { page, kind: lower } if self.checked && lower.level().is_some() => {
+                    if !is_harmless(lower, page, memory) {
                         self.refused += 1;
                         return NOTHING;
                     }
-                    return L::link(kind, raw, page, lower);
+                    return kind.link(raw, page, lower);
                 }
                 Asked::Table { page, kind } if memory.read_linux(page, &mut [0]) => {
                     (*raw, Of::Top(Top::Table(page, kind)))
                 }
                 Asked::Untranslated => (*raw, whole),
-                Asked::Memory(Piece { address, order, access }) if order > LARGE => {
-                    (*raw, Of::Identity { start: address, kind: L::below(kind), access })
+                Asked::Memory(piece) if own(kind) > LARGE => {
+                    let Piece { address, access, .. } = piece.part(own(kind), at);
+                    (*raw, Of::Identity { start: address, kind: kind.below(), access })
                 }
                 Asked::Memory(piece) => {
-                    let entry = Self::map(memory, kind, piece);
+                    let entry = Self::map(memory, kind, piece.part(own(kind), at));
                     self.refused += u64::from(entry.is_none());
                     return entry.unwrap_or(NOTHING);
                 }
@@ -538,22 +488,22 @@ impl<L: Layout> Copies<L> {
             },
         };
         let Some(copy) = self.acquire(memory, table) else { return NOTHING };
-        match (table, L::level(kind)) {
+        match (table, kind.level()) {
             // Not as Linux has it: it maps memory there.
             (Of::Identity { .. }, Some(level)) => {
                 let level = level - 1;
-                word(L::encode(kind, Entry::Table { address: copy, level, rights: Rights::ALL }))
+                word(kind.encode(Entry::Table { address: copy, level, rights: Rights::ALL }))
             }
-            (table, _) => L::link(kind, &raw, copy, table.kind()),
+            (table, _) => kind.link(&raw, copy, table.kind()),
         }
     }
 
     /// An entry that maps `piece`, if Linux's devices may have all of it.
-    fn map(memory: &impl Memory, kind: L::Kind, piece: Piece) -> Option<Words> {
+    fn map(memory: &impl Memory, kind: Kind, piece: Piece) -> Option<Words> {
         let Piece { address, order, access: Access { rights, caching } } = piece;
         memory
             .may_reach(address, 1 << order)
-            .then(|| word(L::encode(kind, Entry::Leaf { address, order, rights, caching })))
+            .then(|| word(kind.encode(Entry::Leaf { address, order, rights, caching })))
     }
 
     /// Refers no more to a copy. If nobody does, neither does it refer to others.
@@ -566,27 +516,27 @@ impl<L: Layout> Copies<L> {
         }
         self.unused = true;
         let kind = of.kind();
-        if L::level(kind) != Some(1) {
+        if kind.level() != Some(1) {
             self.empty(memory, copy, kind);
         }
     }
 
     /// Empties a copy.
-    fn empty(&mut self, memory: &mut impl Memory, copy: PhysAddr, kind: L::Kind) {
-        for at in (0..WORDS).step_by(L::words(kind)) {
+    fn empty(&mut self, memory: &mut impl Memory, copy: PhysAddr, kind: Kind) {
+        for at in (0..WORDS).step_by(kind.words()) {
             let place = copy + 8 * at;
-            let entry = read::<L>(memory, place, kind);
+            let entry = read(memory, place, kind);
             if entry[0] != 0 {
                 memory.set_word(place, 0);
             }
-            if let Some(table) = L::linked(kind, &entry) {
+            if let Some(table) = kind.linked(&entry) {
                 self.release(memory, table);
             }
         }
     }
 }
 
-impl<K: Copy> Of<K> {
+impl Of {
     fn page(&self) -> Option<PhysAddr> {
         match self {
             Self::Top(Top::Table(page, _)) => Some(*page),
@@ -594,7 +544,7 @@ impl<K: Copy> Of<K> {
         }
     }
 
-    fn kind(&self) -> K {
+    fn kind(&self) -> Kind {
         match *self {
             Self::Top(top) => top.kind(),
             Self::Identity { kind, .. } => kind,
@@ -602,14 +552,19 @@ impl<K: Copy> Of<K> {
     }
 }
 
-/// [`Layout::is_harmless`] of tables in the format `F`, the top one of `level`.
-pub fn is_harmless<F: Format>(level: u8, top: PhysAddr, memory: &impl Memory) -> bool {
+/// Order of what an entry of a table that maps memory has.
+fn own(kind: Kind) -> u32 {
+    order_of_level(kind.level().unwrap_or(1))
+}
+
+/// Tells whether the page table of Linux at `page` maps nothing but what its devices may have, as
+/// far as it is looked at.
+fn is_harmless(kind: Kind, page: PhysAddr, memory: &impl Memory) -> bool {
     let read = |address| {
         let mut word = [0];
         memory.read_linux(address, &mut word).then_some(word[0])
     };
-    let found = tables::check::<F>(top, level, 0..=u64::MAX, STEPS, read, memory);
-    matches!(found, Ok(()) | Err(tables::Refused::TooLarge))
+    matches!(kind.check(page, STEPS, read, memory), Ok(()) | Err(tables::Refused::TooLarge))
 }
 
 /// An entry of one word.
@@ -620,9 +575,9 @@ fn word(bits: u64) -> Words {
 }
 
 /// Reads an entry of a copy.
-fn read<L: Layout>(memory: &impl Memory, place: PhysAddr, kind: L::Kind) -> Words {
+fn read(memory: &impl Memory, place: PhysAddr, kind: Kind) -> Words {
     let mut entry = [0; MAX_WORDS];
-    for (number, word) in entry.iter_mut().take(L::words(kind)).enumerate() {
+    for (number, word) in entry.iter_mut().take(kind.words()).enumerate() {
         *word = memory.word(place + 8 * number as u64);
     }
     entry
@@ -631,7 +586,6 @@ fn read<L: Layout>(memory: &impl Memory, place: PhysAddr, kind: L::Kind) -> Word
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::vtd::layout::{Kind, Vtd};
     use proptest::prelude::*;
     use std::collections::{BTreeMap, BTreeSet};
 
@@ -723,7 +677,7 @@ pub(crate) mod tests {
         /// what lies elsewhere than in its RAM is nothing.
         pub(crate) fn walk(
             &self,
-            top: Top<Kind>,
+            top: Top,
             device: u16,
             input: u64,
         ) -> Option<(u64, Rights)> {
@@ -754,11 +708,11 @@ pub(crate) mod tests {
                     Kind::ScalableContext => device & 0x7f,
                     Kind::Directory => (process >> 6) as u16,
                     Kind::Processes => (process & 63) as u16,
-                    Kind::Second(level) | Kind::First(level) => {
+                    Kind::Second(level) | Kind::First(level) | Kind::Host(level) => {
                         (input >> order_of_level(level) & 511) as u16
                     }
                 };
-                let count = Vtd::words(kind) as u64;
+                let count = kind.words() as u64;
                 let mut entry = [0; MAX_WORDS];
                 for (word, at) in entry.iter_mut().zip(0..count) {
                     // No process has so high a number here.
@@ -769,10 +723,10 @@ pub(crate) mod tests {
                 if kind == Kind::ScalableContext {
                     process = entry[1] & 0xf_ffff;
                 }
-                match Vtd::asked(kind, &entry) {
+                match kind.asked(&entry) {
                     Asked::Table { page, kind: lower } => {
-                        if let Some(level) = Vtd::level(lower)
-                            && Vtd::level(kind).is_none()
+                        if let Some(level) = lower.level()
+                            && kind.level().is_none()
                             && input >> order_of_level(level + 1) != 0
                         {
                             return None;
@@ -781,7 +735,7 @@ pub(crate) mod tests {
                         if kind == Kind::ScalableContext && process >> 6 >= 512 {
                             return None;
                         }
-                        if let Entry::Table { rights: allowed, .. } = Vtd::decode(kind, entry[0]) {
+                        if let Entry::Table { rights: allowed, .. } = kind.decode(entry[0]) {
                             rights = rights.and(allowed);
                         }
                         (table, kind) = (page, lower);
@@ -883,7 +837,7 @@ pub(crate) mod tests {
     }
 
     /// Linux's table at 0, and a device that has a context there.
-    fn start(kind: Kind) -> (Model, Copies<Vtd>, PhysAddr) {
+    fn start(kind: Kind) -> (Model, Copies, PhysAddr) {
         let mut model = match kind {
             Kind::ScalableRoot => booted_in_scalable_mode(),
             _ => booted(),
@@ -893,11 +847,11 @@ pub(crate) mod tests {
         (model, copies, copy)
     }
 
-    const fn linux(kind: Kind) -> Top<Kind> {
+    const fn linux(kind: Kind) -> Top {
         Top::Table(PhysAddr::new(0), kind)
     }
 
-    const LINUX: Top<Kind> = linux(Kind::Root);
+    const LINUX: Top = linux(Kind::Root);
 
     fn model(words: &[(u64, u64)]) -> Model {
         Model { linux: words.iter().copied().collect(), ..Model::default() }
@@ -936,7 +890,7 @@ pub(crate) mod tests {
         ])
     }
 
-    fn copied(copy: PhysAddr) -> Top<Kind> {
+    fn copied(copy: PhysAddr) -> Top {
         Top::Table(copy, Kind::Root)
     }
 
@@ -1089,7 +1043,7 @@ pub(crate) mod tests {
     #[test]
     fn what_linux_does_not_translate_is_its_memory() {
         let mut model = Model::default();
-        let mut copies = Copies::<Vtd>::new(Kind::Second(3));
+        let mut copies = Copies::new(Kind::Second(3));
         let copy = copies.refer(&mut model, Top::Untranslated(Kind::Root)).expect("memory");
         for device in [0, 0xffff, 0x1234] {
             assert_eq!(model.walk(copied(copy), device, 0x12_3456), Some((0x12_3456, Rights::ALL)));
@@ -1111,7 +1065,7 @@ pub(crate) mod tests {
     #[test]
     fn page_tables_that_are_checked_are_linuxs_own() {
         let mut model = booted();
-        let mut copies = Copies::<Vtd>::new(Kind::Second(4));
+        let mut copies = Copies::new(Kind::Second(4));
         copies.set_checked(true);
         let copy = copies.refer(&mut model, LINUX).expect("memory");
         let mapped = Some((0x40_0000, Rights::ALL));

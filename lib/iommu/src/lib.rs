@@ -11,6 +11,7 @@
 //! | [`interrupt`] | interrupts that devices ask for, and whom they may reach |
 //! | [`attachment`] | how the addresses of a device are translated |
 //! | [`tables`] | page tables, and the memory that they may map |
+//! | [`layout`] | how tables refer to each other |
 //! | [`copies`] | copies of Linux's tables, which change with them |
 //! | [`effect`] | what a command of Linux means for the copies |
 //! | [`vtd`] | Intel's VT-d |
@@ -31,6 +32,7 @@ pub mod attachment;
 pub mod copies;
 pub mod effect;
 pub mod interrupt;
+pub mod layout;
 pub mod tables;
 pub mod vtd;
 

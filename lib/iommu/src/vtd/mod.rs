@@ -7,13 +7,11 @@
 //! | [`irte`] | entries of the interrupt-remapping table |
 //! | [`context`] | which tables translate for a device |
 //! | [`paging`] | entries of page tables |
-//! | [`layout`] | how these tables refer to each other |
 //! | [`queue`] | descriptors of the invalidation queue |
 //! | [`mod@unit`] | a unit that was taken over, driven for Linux |
 
 pub mod context;
 pub mod irte;
-pub mod layout;
 pub mod paging;
 pub mod queue;
 pub mod registers;

@@ -12,7 +12,6 @@
 use crtos_partition::address::PhysAddr;
 
 use super::irte;
-use super::layout::{Kind, Vtd};
 use super::queue::{Mode, descriptor_size};
 use super::registers::{
     CAPABILITY, COMMAND, COMPLETION_CONTROL, COMPLETION_STATUS, CONTEXT_COMMAND, Capability,
@@ -23,6 +22,7 @@ use super::registers::{
 use crate::copies::{self, Copies, Top};
 use crate::effect::{Effect, Store};
 use crate::interrupt::{Cpus, Interrupt, Refused};
+use crate::layout::Kind;
 use crate::tables::order_of_level;
 
 /// Bytes of memory that the hypervisor needs for a unit, in one piece that begins a page.
@@ -201,7 +201,7 @@ impl Unit {
     /// says that the CPUs are in x2APIC mode.
     pub fn take(
         machine: &mut impl Machine,
-        copies: &mut Copies<Vtd>,
+        copies: &mut Copies,
         cpus: &impl Cpus,
         x2apic: bool,
     ) -> Result<Self, Unfit> {
@@ -245,7 +245,7 @@ impl Unit {
     fn begin(
         &mut self,
         machine: &mut impl Machine,
-        copies: &mut Copies<Vtd>,
+        copies: &mut Copies,
         cpus: &impl Cpus,
     ) -> bool {
         let wide = if self.is_wide() { queue::WIDE } else { 0 };
@@ -265,7 +265,7 @@ impl Unit {
 
     /// Gives the unit copies of what Linux translates by, if there can be any; false if it does not
     /// do what it is told.
-    fn take_addresses(&mut self, machine: &mut impl Machine, copies: &mut Copies<Vtd>) -> bool {
+    fn take_addresses(&mut self, machine: &mut impl Machine, copies: &mut Copies) -> bool {
         let end = copies::Memory::end(machine.memory());
         let scalable = self.is_scalable(machine);
         let fits = |kind: &Kind| match *kind {
@@ -295,7 +295,7 @@ impl Unit {
     }
 
     /// What Linux translates by.
-    fn top(&self, machine: &impl Machine) -> Top<Kind> {
+    fn top(&self, machine: &impl Machine) -> Top {
         let (states, root) = (self.linux.states, self.linux.root_in_use);
         let page = PhysAddr::new(root & ADDRESS);
         let known = match mode(root) {
@@ -311,7 +311,7 @@ impl Unit {
     }
 
     /// Gives the unit another copy, of what Linux translates by now.
-    fn change_root(&mut self, machine: &mut impl Machine, copies: &mut Copies<Vtd>) -> bool {
+    fn change_root(&mut self, machine: &mut impl Machine, copies: &mut Copies) -> bool {
         let mut top = self.top(machine);
         let mut copy = copies.refer(machine.memory(), top);
         if copy.is_none() {
@@ -329,7 +329,7 @@ impl Unit {
     }
 
     /// Has the unit translate by the tables at `copy`, which are of `top`.
-    fn set_root(&mut self, machine: &mut impl Machine, top: Top<Kind>, copy: PhysAddr) -> bool {
+    fn set_root(&mut self, machine: &mut impl Machine, top: Top, copy: PhysAddr) -> bool {
         self.root = Some(copy);
         let mode = if top.kind() == Kind::ScalableRoot { root::SCALABLE } else { root::LEGACY };
         write_long(machine, ROOT_TABLE, copy.get() | mode << root::MODE_SHIFT);
@@ -360,7 +360,7 @@ impl Unit {
 
     /// Gives the unit back as Linux believes it to be; false if it does not do what it is told. No
     /// CPU of Linux runs meanwhile.
-    pub fn give_back(&mut self, machine: &mut impl Machine, copies: &mut Copies<Vtd>) -> bool {
+    pub fn give_back(&mut self, machine: &mut impl Machine, copies: &mut Copies) -> bool {
         let linux = self.linux;
         // The same results, from Linux's newest entries.
         write_long(machine, REMAPPING_TABLE, linux.table_in_use);
@@ -477,7 +477,7 @@ impl Unit {
     pub fn write(
         &mut self,
         machine: &mut impl Machine,
-        copies: &mut Copies<Vtd>,
+        copies: &mut Copies,
         cpus: &impl Cpus,
         offset: u64,
         value: u32,
@@ -548,7 +548,7 @@ impl Unit {
     fn carry_out_global(
         &mut self,
         machine: &mut impl Machine,
-        copies: &mut Copies<Vtd>,
+        copies: &mut Copies,
         cpus: &impl Cpus,
         value: u32,
     ) -> bool {
@@ -1176,7 +1176,7 @@ mod tests {
     struct Driver {
         model: Model,
         unit: Option<Unit>,
-        copies: Box<Copies<Vtd>>,
+        copies: Box<Copies>,
         cells: Cells,
         waits: u64,
     }
