@@ -14,6 +14,8 @@
 //! | [`layout`] | how tables refer to each other |
 //! | [`copies`] | copies of Linux's tables, which change with them |
 //! | [`effect`] | what a command of Linux means for the copies |
+//! | [`machine`] | what driving a unit takes |
+//! | [`unit`] | a unit that was taken over, of either vendor |
 //! | [`vtd`] | Intel's VT-d |
 //! | [`amd`] | AMD-Vi |
 //! | [`acpi`] | where the units are, and what is special about devices |
@@ -33,7 +35,9 @@ pub mod copies;
 pub mod effect;
 pub mod interrupt;
 pub mod layout;
+pub mod machine;
 pub mod tables;
+pub mod unit;
 pub mod vtd;
 
 /// A function that masters the bus: its bus, device and function number (16 bits: 8, 5, 3).

@@ -8,9 +8,13 @@
 //! | [`device`] | which tables a device has |
 //! | [`paging`] | entries of page tables |
 //! | [`commands`] | entries of the command buffer |
+//! | [`remapping`] | copies of interrupt-remapping tables |
+//! | [`unit`] | a unit that was taken over |
 
 pub mod commands;
 pub mod device;
 pub mod irte;
 pub mod paging;
 pub mod registers;
+pub mod remapping;
+pub mod unit;

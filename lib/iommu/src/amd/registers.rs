@@ -85,22 +85,26 @@ pub mod control {
     pub const EVENT_INTERRUPT: u64 = 1 << 3;
     /// The interrupt for completions.
     pub const COMPLETION_INTERRUPT: u64 = 1 << 4;
+    /// These interrupts.
+    pub const INTERRUPTS: u64 = EVENT_INTERRUPT | COMPLETION_INTERRUPT;
     /// The command buffer.
     pub const COMMANDS: u64 = 1 << 12;
-    /// The log of requests for pages.
-    pub const PAGE_REQUEST_LOG: u64 = 1 << 13;
+    /// Requests for pages: their log, its interrupt, and the requests themselves.
+    pub const PAGE_REQUESTS: u64 = 7 << 13;
     /// Tables of guests.
     pub const GUEST_TRANSLATION: u64 = 1 << 16;
     /// Entries for interrupts have 128 bits, not 32.
     pub const LONG_ENTRIES: u64 = 1 << 17;
     /// Interrupts may be posted: three bits.
     pub const POSTING: u64 = 7 << 25;
-    /// The log of posted interrupts.
-    pub const GUEST_LOG: u64 = 1 << 28;
+    /// The log of posted interrupts, and its interrupt.
+    pub const GUEST_LOG: u64 = 3 << 28;
     /// Destinations have 32 bits.
     pub const EXTENDED: u64 = 1 << 50;
     /// Interrupts of the unit itself are those of [`super::EVENT_INTERRUPT`] and its followers.
     pub const OWN_EXTENDED: u64 = 1 << 51;
+    /// The unit does not cache entries for interrupts, so nobody tells of changes.
+    pub const UNCACHED_INTERRUPTS: u64 = 1 << 59;
 }
 
 /// Bits of [`STATUS`].

@@ -23,10 +23,11 @@ use crate::copies::{self, Copies, Top};
 use crate::effect::{Effect, Store};
 use crate::interrupt::{Cpus, Interrupt, Refused};
 use crate::layout::Kind;
+use crate::machine::{MAX_PIECES, Machine, Progress, Unfit, half, read_long, set_half};
 use crate::tables::order_of_level;
 
-/// Bytes of memory that the hypervisor needs for a unit, in one piece that begins a page.
-pub const OWN_SIZE: u64 = STATUS_WORD + PAGE;
+/// Bytes of the pieces of memory that the hypervisor needs for a unit.
+pub const OWN_SIZES: [u64; MAX_PIECES] = [STATUS_WORD + PAGE, 0];
 /// The largest interrupt-remapping table comes first.
 const TABLE_ENTRIES: u64 = 1 << 16;
 const ENTRY: u64 = 16;
@@ -44,57 +45,6 @@ const QUEUE_LIMIT: u64 = 100;
 const BATCH: usize = 64;
 /// Words that are read of Linux's table at once.
 const CHUNK: usize = 64;
-
-/// What driving a unit takes of the machine.
-pub trait Machine {
-    /// Reads 32 bits of the unit's registers.
-    fn read(&mut self, offset: u64) -> u32;
-    /// Writes 32 bits of the unit's registers.
-    fn write(&mut self, offset: u64, value: u32);
-    /// Waits until `done`; false if that takes longer than `milliseconds`.
-    fn wait_until(&mut self, milliseconds: u64, done: impl FnMut(&mut Self) -> bool) -> bool;
-    /// Reads words from `address`, a multiple of 8, on one page; false if Linux does not have that
-    /// memory.
-    fn read_linux(&self, address: PhysAddr, words: &mut [u64]) -> bool;
-    /// Writes words in the same way.
-    fn write_linux(&mut self, address: PhysAddr, words: &[u64]) -> bool;
-    /// What copies of Linux's tables take of it.
-    fn memory(&mut self) -> &mut impl copies::Memory;
-    /// Carries out a store of the unit for Linux; not if Linux does not have that memory.
-    fn store(&mut self, store: &Store);
-    /// Where the [`OWN_SIZE`] bytes lie.
-    fn own(&self) -> PhysAddr;
-    /// Reads the word at `offset` there.
-    fn own_word(&self, offset: u64) -> u64;
-    /// Writes the word at `offset` there, by one store.
-    fn set_own_word(&mut self, offset: u64, word: u64);
-    /// Writes the cache line at `offset` there back to memory.
-    fn write_back(&mut self, offset: u64);
-}
-
-/// Why a unit stays with Linux.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unfit {
-    /// It has no queue, does not remap interrupts, or needs its write buffer flushed.
-    Incapable,
-    /// Linux does not have it remap interrupts.
-    Unused,
-    /// It reports an error of its queue.
-    Broken,
-    /// It does not do what it is told in time. It was left as it was found.
-    Stuck,
-}
-
-/// How far an access of Linux got.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Progress {
-    /// It is done.
-    Done,
-    /// It is to be made again: there are more commands.
-    More,
-    /// The unit does not do what it is told in time.
-    Stuck,
-}
 
 /// Registers by which the unit interrupts for events of its own, as Linux sees them.
 #[derive(Clone, Copy, Debug, Default)]
@@ -170,10 +120,6 @@ mod descriptor {
     pub const WAIT_STORES: u64 = 1 << 5;
 }
 
-fn read_long(machine: &mut impl Machine, offset: u64) -> u64 {
-    u64::from(machine.read(offset)) | u64::from(machine.read(offset + 4)) << 32
-}
-
 fn write_long(machine: &mut impl Machine, offset: u64, value: u64) {
     machine.write(offset, value as u32);
     machine.write(offset + 4, (value >> 32) as u32);
@@ -184,16 +130,6 @@ fn command(machine: &mut impl Machine, bit: u32, on: bool) -> bool {
     let states = machine.read(STATUS) & global::STATES;
     machine.write(COMMAND, if on { states | bit } else { states & !bit });
     machine.wait_until(COMMAND_LIMIT, |machine| (machine.read(STATUS) & bit != 0) == on)
-}
-
-/// Replaces the low or the high half of `register`.
-fn set_half(register: &mut u64, high: bool, value: u32) {
-    let shift = if high { 32 } else { 0 };
-    *register = *register & !(0xffff_ffff << shift) | u64::from(value) << shift;
-}
-
-fn half(register: u64, high: bool) -> u32 {
-    (if high { register >> 32 } else { register }) as u32
 }
 
 impl Unit {
@@ -249,7 +185,7 @@ impl Unit {
         cpus: &impl Cpus,
     ) -> bool {
         let wide = if self.is_wide() { queue::WIDE } else { 0 };
-        let address = machine.own().get() + OWN_QUEUE;
+        let address = machine.own(OWN_QUEUE).get();
         command(machine, global::QUEUE, false)
             && start_queue(machine, address | wide)
             && self.set_table(machine, cpus)
@@ -399,7 +335,7 @@ impl Unit {
         let (start, size) = (linux.queue_address & ADDRESS, descriptor_size(linux.is_wide()));
         let end = if linux.head < linux.queue_size() { linux.head } else { 0 };
         let low = descriptor::WAIT | descriptor::WAIT_STORES;
-        let wait = [low, machine.own().get() + STATUS_WORD, 0, 0];
+        let wait = [low, machine.own(STATUS_WORD).get(), 0, 0];
         let mut words = [0; 4];
         let words = &mut words[..(size / 8) as usize];
         // The table is Linux's by now, so the copies' memory is free.
@@ -584,7 +520,7 @@ impl Unit {
     fn set_table(&mut self, machine: &mut impl Machine, cpus: &impl Cpus) -> bool {
         self.copy(machine, cpus, 0..TABLE_ENTRIES);
         let mode = self.linux.table_in_use & remapping::EXTENDED;
-        write_long(machine, REMAPPING_TABLE, machine.own().get() | mode | remapping::SIZE);
+        write_long(machine, REMAPPING_TABLE, machine.own(0).get() | mode | remapping::SIZE);
         let done = command(machine, global::REMAPPING_TABLE, true);
         self.forget_interrupts(machine) && done
     }
@@ -769,7 +705,7 @@ impl Unit {
         self.sequence = self.sequence.wrapping_add(1);
         let sequence = self.sequence;
         let low = descriptor::WAIT | descriptor::WAIT_STORES | u64::from(sequence) << 32;
-        self.send(machine, [low, machine.own().get() + STATUS_WORD, 0, 0]);
+        self.send(machine, [low, machine.own(STATUS_WORD).get(), 0, 0]);
         write_long(machine, QUEUE_TAIL, self.tail);
         machine.wait_until(QUEUE_LIMIT, |machine| {
             // A device that does not answer must not stop the queue of all others.
@@ -1030,6 +966,10 @@ mod tests {
             }
         }
 
+        fn write_long(&mut self, offset: u64, value: u64) {
+            write_long(self, offset, value);
+        }
+
         fn wait_until(&mut self, _: u64, mut done: impl FnMut(&mut Self) -> bool) -> bool {
             done(self)
         }
@@ -1066,8 +1006,8 @@ mod tests {
             &mut self.tables
         }
 
-        fn own(&self) -> PhysAddr {
-            PhysAddr::new(OWN)
+        fn own(&self, offset: u64) -> PhysAddr {
+            PhysAddr::new(OWN + offset)
         }
 
         fn own_word(&self, offset: u64) -> u64 {
@@ -1076,6 +1016,11 @@ mod tests {
 
         fn set_own_word(&mut self, offset: u64, word: u64) {
             self.set_word(OWN + offset, word);
+        }
+
+        fn set_own_pair(&mut self, offset: u64, [low, high]: [u64; 2]) {
+            self.set_own_word(offset, low);
+            self.set_own_word(offset + 8, high);
         }
 
         fn write_back(&mut self, _: u64) {}
@@ -1145,7 +1090,7 @@ mod tests {
 
     /// A machine whose Linux uses the unit, with its tail somewhere.
     fn booted(extended: bool, tail: u64) -> Model {
-        let own = vec![0; OWN_SIZE as usize / 8];
+        let own = vec![0; OWN_SIZES[0] as usize / 8];
         let tables = copies::tests::booted();
         let mut model = Model { own, tables, ..Model::default() };
         for (offset, value) in

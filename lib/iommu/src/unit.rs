@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A unit that was taken over from a running Linux, of either vendor.
+
+use crate::copies::Copies;
+use crate::interrupt::Cpus;
+use crate::machine::{MAX_PIECES, Machine, Progress, Unfit};
+use crate::vtd::registers::Fault;
+use crate::{amd, vtd};
+
+/// What kind a unit is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Vendor {
+    /// VT-d.
+    Intel,
+    /// AMD-Vi.
+    Amd,
+}
+
+impl Vendor {
+    /// Bytes of the pieces of memory that the hypervisor needs for a unit, 0 where it needs none.
+    pub fn own_sizes(self) -> [u64; MAX_PIECES] {
+        match self {
+            Self::Intel => vtd::unit::OWN_SIZES,
+            Self::Amd => amd::unit::OWN_SIZES,
+        }
+    }
+}
+
+/// A unit that was taken over.
+#[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "there is one place for each unit of the machine")]
+pub enum Unit {
+    /// VT-d.
+    Intel(vtd::unit::Unit),
+    /// AMD-Vi.
+    Amd(amd::unit::Unit),
+}
+
+impl Unit {
+    /// Takes a unit over that Linux uses for interrupts. No CPU of Linux runs meanwhile, and none
+    /// goes on with cached translations. `x2apic` says that the CPUs are in x2APIC mode.
+    pub fn take(
+        vendor: Vendor,
+        machine: &mut impl Machine,
+        copies: &mut Copies,
+        cpus: &impl Cpus,
+        x2apic: bool,
+    ) -> Result<Self, Unfit> {
+        match vendor {
+            Vendor::Intel => {
+                vtd::unit::Unit::take(machine, copies, cpus, x2apic).map(Self::Intel)
+            }
+            Vendor::Amd => amd::unit::Unit::take(machine, copies, cpus, x2apic).map(Self::Amd),
+        }
+    }
+
+    /// Gives the unit back as Linux believes it to be; false if it does not do what it is told. No
+    /// CPU of Linux runs meanwhile.
+    pub fn give_back(&mut self, machine: &mut impl Machine, copies: &mut Copies) -> bool {
+        match self {
+            Self::Intel(unit) => unit.give_back(machine, copies),
+            Self::Amd(unit) => unit.give_back(machine, copies),
+        }
+    }
+
+    /// Makes all copies of entries for interrupts again, since a CPU changed its owner; false if
+    /// the unit does not do what it is told.
+    pub fn owners_changed(&mut self, machine: &mut impl Machine, cpus: &impl Cpus) -> bool {
+        match self {
+            Self::Intel(unit) => unit.owners_changed(machine, cpus),
+            Self::Amd(unit) => unit.owners_changed(machine, cpus),
+        }
+    }
+
+    /// Looks again at what Linux gave the unit, since memory changed its owner. What
+    /// [`Copies::refer`] needs is needed here as well.
+    pub fn memory_changed(
+        &mut self,
+        machine: &mut impl Machine,
+        copies: &mut Copies,
+        cpus: &impl Cpus,
+    ) {
+        match self {
+            // All that it stores to memory of Linux is checked when it is stored.
+            Self::Intel(_) => (),
+            Self::Amd(unit) => unit.memory_changed(machine, copies, cpus),
+        }
+    }
+
+    /// Has the unit forget what it cached of tables that translate addresses; false if it does not
+    /// do what it is told.
+    pub fn forget_translations(&mut self, machine: &mut impl Machine) -> bool {
+        match self {
+            Self::Intel(unit) => {
+                !unit.confines_addresses() || unit.forget_translations(machine)
+            }
+            Self::Amd(unit) => unit.forget_translations(machine),
+        }
+    }
+
+    /// Tells whether devices reach memory by copies of Linux's tables only.
+    pub fn confines_addresses(&self) -> bool {
+        match self {
+            Self::Intel(unit) => unit.confines_addresses(),
+            Self::Amd(_) => true,
+        }
+    }
+
+    /// How many entries of Linux were refused, each time that they were looked at.
+    pub fn refused(&self) -> u64 {
+        match self {
+            Self::Intel(unit) => unit.refused(),
+            Self::Amd(unit) => unit.refused(),
+        }
+    }
+
+    /// Takes the fault of a device that Linux has taken note of since. AMD-Vi logs faults in memory
+    /// of Linux's.
+    pub fn take_fault(&mut self) -> Option<Fault> {
+        match self {
+            Self::Intel(unit) => unit.take_fault(),
+            Self::Amd(_) => None,
+        }
+    }
+
+    /// What Linux reads in the 32 bits at `offset`, a multiple of 4.
+    pub fn read(&self, machine: &mut impl Machine, offset: u64) -> u32 {
+        match self {
+            Self::Intel(unit) => unit.read(machine, offset),
+            Self::Amd(unit) => unit.read(machine, offset),
+        }
+    }
+
+    /// Tells whether a write of `value` to the 32 bits at `offset` may change what copies are made
+    /// of, so that no CPU of Linux may run meanwhile.
+    pub fn changes_tables(&self, machine: &impl Machine, offset: u64, value: u32) -> bool {
+        match self {
+            Self::Intel(_) => vtd::unit::changes_tables(offset),
+            Self::Amd(unit) => unit.changes_tables(machine, offset, value),
+        }
+    }
+
+    /// Carries out a write of Linux to the 32 bits at `offset`, a multiple of 4. No CPU of Linux
+    /// runs meanwhile if [`Self::changes_tables`] says so.
+    pub fn write(
+        &mut self,
+        machine: &mut impl Machine,
+        copies: &mut Copies,
+        cpus: &impl Cpus,
+        offset: u64,
+        value: u32,
+    ) -> Progress {
+        match self {
+            Self::Intel(unit) => unit.write(machine, copies, cpus, offset, value),
+            Self::Amd(unit) => unit.write(machine, copies, cpus, offset, value),
+        }
+    }
+}
