@@ -1,27 +1,37 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A second machine: Bochs, which shares no code with QEMU and emulates SVM with nested paging by
-//! itself. It is unpacked into the cache and not installed. It has no virtio and Debian's kernel
-//! has no drivers of its disks here, so the initramfs holds the layers of the root, a CD that GRUB
-//! boots holds the initramfs, and serial lines carry the agent's protocol.
+//! itself. It has no virtio and Debian's kernel has no drivers of its disks here, so the initramfs
+//! holds the layers of the root, a CD that GRUB boots holds the initramfs, and serial lines carry
+//! the agent's protocol.
 
 use std::fs::{self, File};
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::path::Path;
+use std::process::{Child, Stdio};
 
 use anyhow::{Context, Result};
 
+use crate::foreign::{Packages, Tree};
 use crate::kernels::Kernel;
-use crate::{apt, paths, progress, run};
+use crate::run;
 
 /// Modules that must be loaded before the root can be mounted.
 pub const MODULES: &[&str] = &["loop", "squashfs", "overlay"];
 
-/// The release of Debian that Bochs is taken from, version 3.0; its libraries come along.
-const SUITE: &str = "trixie";
-/// Bochs, its firmware, and what makes a bootable CD.
-const PACKAGES: &[&str] =
-    &["bochs", "bochs-term", "bochsbios", "grub-common", "grub-pc-bin", "vgabios", "xorriso"];
+/// Bochs 3.0, its firmware, and what makes a bootable CD.
+const PACKAGES: Packages = Packages {
+    name: "bochs",
+    suites: &["trixie"],
+    names: &[
+        "bochs",
+        "bochs-term",
+        "bochsbios",
+        "grub-common",
+        "grub-pc-bin",
+        "vgabios",
+        "xorriso",
+    ],
+};
 /// Modules of GRUB that load a kernel from a CD.
 const GRUB_MODULES: &[&str] = &["biosdisk", "iso9660", "linux", "normal"];
 /// The newest of Bochs' processors with SVM and nested paging.
@@ -33,7 +43,7 @@ const MEBIBYTE_PER_GIBIBYTE: u32 = 1024;
 
 /// The packages, unpacked.
 pub struct Bochs {
-    tree: PathBuf,
+    tree: Tree,
 }
 
 /// A machine, and what it boots.
@@ -60,29 +70,7 @@ pub struct Machine<'a> {
 
 /// Makes sure that Bochs is in the cache.
 pub fn ensure() -> Result<Bochs> {
-    let tree = paths::cache().join(format!("bochs-{SUITE}"));
-    if !tree.exists() {
-        let _lock = paths::lock(&paths::cache().join("locks"), "bochs")?;
-        if !tree.exists() {
-            let _step = progress::step("fetch Bochs");
-            unpack(&tree).context("fetch Bochs")?;
-        }
-    }
-    // Its parts find each other by absolute paths.
-    Ok(Bochs { tree: tree.canonicalize()? })
-}
-
-fn unpack(tree: &Path) -> Result<()> {
-    let scratch = tempfile::tempdir_in(paths::cache())?;
-    let half_made = scratch.path().join("tree");
-    let mut bootstrap = run::as_root("mmdebstrap");
-    bootstrap.args(["--variant=extract", "--mode=root", "--skip=check/empty"]);
-    bootstrap.arg(format!("--include={}", PACKAGES.join(",")));
-    bootstrap.arg("--aptopt=APT::Install-Recommends \"false\"");
-    bootstrap.arg(SUITE).arg(&half_made);
-    bootstrap.args(apt::write_sources(&[apt::suite(SUITE)?], scratch.path(), SUITE)?);
-    run::quietly(&mut bootstrap)?;
-    run::quietly(run::as_root("mv").arg("-T").arg(half_made).arg(tree))
+    Ok(Bochs { tree: Tree::ensure(&PACKAGES)? })
 }
 
 impl Bochs {
@@ -95,35 +83,21 @@ impl Bochs {
         // Debian's Bochs has a debugger, which waits for a command.
         let commands = machine.scratch.join("commands");
         fs::write(&commands, "c\n")?;
-        let mut bochs = self.program("bochs-bin");
+        let mut bochs = self.tree.program("bochs-bin");
         bochs.args(["-q", "-f"]).arg(configuration).arg("-rc").arg(commands);
-        bochs.env("LTDL_LIBRARY_PATH", self.libraries().join("bochs/plugins"));
-        bochs.env("BXSHARE", self.tree.join("usr/share/bochs")).env("TERM", "dumb");
+        bochs.env("LTDL_LIBRARY_PATH", self.tree.libraries().join("bochs/plugins"));
+        bochs.env("BXSHARE", self.tree.path("usr/share/bochs")).env("TERM", "dumb");
         bochs.stdin(Stdio::null()).stdout(Stdio::null()).stderr(File::create(complaints)?);
         bochs.spawn().context("start Bochs")
-    }
-
-    /// A program of the tree, with the tree's libraries.
-    fn program(&self, name: &str) -> Command {
-        let libraries = self.libraries();
-        let mut command = Command::new(libraries.join("ld-linux-x86-64.so.2"));
-        let pulseaudio = libraries.join("pulseaudio");
-        let path = format!("{}:{}", libraries.display(), pulseaudio.display());
-        command.args(["--library-path", &path]).arg(self.tree.join("usr/bin").join(name));
-        command
-    }
-
-    fn libraries(&self) -> PathBuf {
-        self.tree.join("usr/lib/x86_64-linux-gnu")
     }
 
     fn make_disc(&self, machine: &Machine<'_>, disc: &Path) -> Result<()> {
         let content = machine.scratch.join("disc");
         let grub = content.join("boot/grub");
         fs::create_dir_all(&grub)?;
-        let mut image = self.program("grub-mkimage");
+        let mut image = self.tree.program("grub-mkimage");
         image.args(["-O", "i386-pc-eltorito", "-p", "/boot/grub", "-d"]);
-        image.arg(self.tree.join("usr/lib/grub/i386-pc"));
+        image.arg(self.tree.path("usr/lib/grub/i386-pc"));
         image.arg("-o").arg(grub.join("eltorito.img")).args(GRUB_MODULES);
         run::quietly(&mut image)?;
         // On a busy host as on a fast one: the console is slow, and Linux waits for it.
@@ -135,7 +109,7 @@ impl Bochs {
         fs::write(grub.join("grub.cfg"), menu)?;
         fs::copy(machine.kernel.image(), content.join("boot/vmlinuz"))?;
         fs::rename(machine.initramfs, content.join("boot/initramfs"))?;
-        let mut burn = self.program("xorriso");
+        let mut burn = self.tree.program("xorriso");
         burn.args(["-as", "mkisofs", "-quiet", "-R", "-b", "boot/grub/eltorito.img"]);
         burn.args(["-no-emul-boot", "-boot-load-size", "4", "-boot-info-table"]);
         burn.arg("-o").arg(disc).arg(&content);
@@ -145,14 +119,15 @@ impl Bochs {
     }
 
     fn configuration(&self, machine: &Machine<'_>, disc: &Path) -> Result<String> {
-        let tree = self.tree.display();
+        let share = self.tree.path("usr/share");
+        let share = share.display();
         let memory = mebibytes(machine.memory)?;
         let lines = [
             "config_interface: textconfig".to_owned(),
             "display_library: term".to_owned(),
             format!("memory: guest={memory}, host={memory}"),
-            format!("romimage: file={tree}/usr/share/bochs/BIOS-bochs-latest"),
-            format!("vgaromimage: file={tree}/usr/share/vgabios/vgabios.bin"),
+            format!("romimage: file={share}/bochs/BIOS-bochs-latest"),
+            format!("vgaromimage: file={share}/vgabios/vgabios.bin"),
             format!(
                 "cpu: model={PROCESSOR}, count={}, ips={INSTRUCTIONS_PER_SECOND}, \
                  reset_on_triple_fault=0",

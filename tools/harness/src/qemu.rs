@@ -9,6 +9,8 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 use crtos_agent::{CONTROL_PORT, LAYER_SERIAL, STDIN_PORT};
 
+use crate::foreign::{Packages, Tree};
+use crate::iommu::Iommu;
 use crate::kernels::Kernel;
 use crate::tsc;
 
@@ -18,6 +20,12 @@ pub const SHARE_TAG: &str = "share";
 pub const DISK_SIZE: u64 = 128 << 20;
 /// I/O port of the debug console.
 const DEBUGCON_PORT: u16 = 0xe9;
+/// A newer QEMU than the installed one, 11.1, and its firmware: before, devices of the I/O APIC
+/// lose their interrupts with an IOMMU of AMD's kind.
+const NEWER: Packages =
+    Packages { name: "qemu", suites: &["trixie", "trixie-backports"], names: &["qemu-system-x86"] };
+/// Folders of its firmware.
+const FIRMWARE: &[&str] = &["usr/share/qemu", "usr/share/seabios"];
 
 /// A machine, and what is in its drives.
 pub struct Machine<'a> {
@@ -37,8 +45,8 @@ pub struct Machine<'a> {
     pub icount: bool,
     /// No x2APIC, and so no IOMMU.
     pub xapic: bool,
-    /// Options of the IOMMU beside those that are always there.
-    pub iommu: &'a str,
+    /// The IOMMU.
+    pub iommu: &'a Iommu,
     /// A disk and network cards that master the bus by way of the IOMMU, which virtio does not.
     pub devices: bool,
     /// Parameters for the kernel beside those that emulation needs.
@@ -78,10 +86,11 @@ impl Machine<'_> {
 
     /// The command that starts the machine. It ends together with the thread
     /// that starts it.
-    pub fn command(&self) -> Command {
+    pub fn command(&self) -> Result<Command> {
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "KILL"]);
-        command.arg("qemu-system-x86_64");
+        let emulator = self.emulator()?;
+        command.arg(emulator.get_program()).args(emulator.get_args());
         command.args(["-M", "q35,kernel-irqchip=off,hpet=on", "-nodefaults", "-no-user-config"]);
         command.args(["-global", "hpet.msi=on"]);
         command.args(["-display", "none", "-vga", "none", "-net", "none", "-no-reboot"]);
@@ -107,7 +116,21 @@ impl Machine<'_> {
             command.arg("-chardev").arg(with_path("pipe,id=commands,path=", pipe));
             command.args(["-mon", "chardev=commands,mode=readline"]);
         }
-        command
+        Ok(command)
+    }
+
+    /// QEMU: the installed one, or the newer one, which is fetched if it is not in the cache.
+    fn emulator(&self) -> Result<Command> {
+        const NAME: &str = "qemu-system-x86_64";
+        if self.xapic || matches!(self.iommu, Iommu::Intel(_)) {
+            return Ok(Command::new(NAME));
+        }
+        let tree = Tree::ensure(&NEWER)?;
+        let mut command = tree.program(NAME);
+        for folder in FIRMWARE {
+            command.arg("-L").arg(tree.path(folder));
+        }
+        Ok(command)
     }
 
     /// Only what emulation needs, unless somebody wants more. On a busy host, ticks come too late
@@ -128,17 +151,12 @@ impl Machine<'_> {
         format!("{needed} {}", self.boot_parameters).trim_end().to_owned()
     }
 
-    /// `-monitor`: no busy idle by MWAIT. Linux turns x2APIC on only if there is
-    /// an IOMMU that remaps interrupts.
+    /// `-monitor`: no busy idle by MWAIT.
     fn add_processor(&self, command: &mut Command) {
         if self.xapic {
             command.args(["-cpu", "EPYC,+svm,+npt,-x2apic,-monitor"]);
         } else {
-            let mut device = "intel-iommu,intremap=on,eim=on".to_owned();
-            if !self.iommu.is_empty() {
-                device = format!("{device},{}", self.iommu);
-            }
-            command.args(["-device", &device]);
+            command.args(["-device", &self.iommu.device()]);
             command.args(["-cpu", "EPYC,+svm,+npt,+x2apic,-monitor"]);
         }
     }

@@ -18,6 +18,7 @@ use anyhow::{Context, Result, bail};
 use crtos_agent::{CHUNK, Event, Input, Request, Terminal, receive, send};
 use tempfile::TempDir;
 
+use crate::iommu::Iommu;
 use crate::kernels::{self, Flavour, Kernel};
 use crate::qemu::{Monitor, SHARE_TAG};
 use crate::{bochs, image, initramfs, layer, parts, paths, programs, progress, qemu, run};
@@ -76,8 +77,8 @@ pub struct Config {
     pub icount: bool,
     /// No x2APIC.
     pub xapic: bool,
-    /// Options of QEMU's device intel-iommu beside those that are always there.
-    pub iommu: String,
+    /// The IOMMU.
+    pub iommu: Iommu,
     /// A disk and network cards that master the bus by way of the IOMMU.
     pub devices: bool,
     /// Parameters for the kernel beside those that emulation needs.
@@ -106,7 +107,7 @@ impl Default for Config {
             share: None,
             icount: false,
             xapic: false,
-            iommu: String::new(),
+            iommu: Iommu::default(),
             devices: false,
             boot_parameters: String::new(),
             packages: vec![],
@@ -450,7 +451,7 @@ fn start_qemu(boot: &Boot<'_>, scratch: &Path, complaints: &Path) -> Result<Star
     let stdin = UnixListener::bind(machine.stdin_socket())?;
     let monitor = UnixListener::bind(machine.monitor_socket())?;
     let mut qemu = machine
-        .command()
+        .command()?
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(File::create(complaints)?)

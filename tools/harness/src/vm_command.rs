@@ -11,6 +11,7 @@ use crtos_agent::{Request, Terminal, send};
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
 use signal_hook::consts::{SIGINT, SIGTERM, SIGWINCH};
 
+use crate::iommu::Iommu;
 use crate::kernels::Flavour;
 use crate::vm::{Config, Emulator, Job, OnPanic, Outcome, Vm, interrupted};
 use crate::{FAILURE, parts, progress, quote, setup};
@@ -57,9 +58,10 @@ pub struct Options {
     /// A machine without x2APIC and IOMMU.
     #[arg(long)]
     xapic: bool,
-    /// Options of QEMU's device intel-iommu, such as x-scalable-mode=on
-    #[arg(long, default_value = "", value_name = "OPTIONS")]
-    iommu: String,
+    /// The IOMMU: `amd`, then options of QEMU's device amd-iommu; or options of intel-iommu, such
+    /// as x-scalable-mode=on. AMD's kind runs on a newer QEMU, which is fetched and not installed.
+    #[arg(long, default_value = "", value_name = "OPTIONS", hide_default_value = true)]
+    iommu: Iommu,
     /// A disk and two network cards on one wire, which master the bus by way of the IOMMU
     #[arg(long)]
     devices: bool,

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
+use crate::iommu::Iommu;
 use crate::kernels::Flavour;
 
 /// Time that a script has if it does not say.
@@ -29,8 +30,8 @@ pub struct Header {
     pub packages: Vec<String>,
     /// `xapic: yes`: a machine without x2APIC.
     pub xapic: bool,
-    /// `iommu: OPTIONS`: of QEMU's device intel-iommu, such as x-scalable-mode=on.
-    pub iommu: String,
+    /// `iommu: OPTIONS`: `amd`, or options of Intel's kind, such as x-scalable-mode=on.
+    pub iommu: Iommu,
     /// `devices: yes`: a disk and network cards that master the bus by way of the IOMMU.
     pub devices: bool,
     /// `icount: yes`: count instructions instead of time.
@@ -56,7 +57,7 @@ impl Default for Header {
             realm: true,
             packages: vec![],
             xapic: false,
-            iommu: String::new(),
+            iommu: Iommu::default(),
             devices: false,
             icount: false,
             short_turns: false,
@@ -93,7 +94,7 @@ impl Header {
             "realm" => self.realm = yes(value)?,
             "packages" => self.packages.extend(words(value).map(str::to_owned)),
             "xapic" => self.xapic = yes(value)?,
-            "iommu" => self.iommu = value.to_owned(),
+            "iommu" => self.iommu = Iommu::from(value),
             "devices" => self.devices = yes(value)?,
             "icount" => self.icount = yes(value)?,
             "turns" if value == "short" => self.short_turns = true,
@@ -111,8 +112,8 @@ impl Header {
     /// Whether scripts with these two headers can run in the same guest.
     pub fn same_machine(&self, other: &Self) -> bool {
         let machine = |h: &Self| {
-            let words = (h.memory.clone(), h.boot.clone(), h.iommu.clone(), h.packages.clone());
-            (h.cpus, words, h.realm, h.xapic, h.devices, h.icount, h.short_turns)
+            let words = (h.memory.clone(), h.boot.clone(), h.packages.clone());
+            (h.cpus, words, h.iommu.clone(), h.realm, h.xapic, h.devices, h.icount, h.short_turns)
         };
         self.shared && other.shared && machine(self) == machine(other)
     }
@@ -170,9 +171,11 @@ mod tests {
         let shared = Header { shared: true, ..Header::default() };
         let large = Header { memory: "4G".to_owned(), ..shared.clone() };
         let other = Header { boot: "maxcpus=2".to_owned(), ..shared.clone() };
+        let amd = Header { iommu: Iommu::from("amd"), ..shared.clone() };
         let patient = Header { timeout: Duration::from_secs(9), ..shared.clone() };
         assert!(shared.same_machine(&patient));
         assert!(!shared.same_machine(&large) && !shared.same_machine(&other));
+        assert!(!shared.same_machine(&amd));
         assert!(!shared.same_machine(&alone) && !alone.same_machine(&alone));
     }
 }
