@@ -318,6 +318,10 @@
 
 #define CRTOS_MAX_IOMMUS 8
 
+#define CRTOS_IOMMU_VTD 0
+
+#define CRTOS_IOMMU_AMD_VI 1
+
 #define CRTOS_REPORT_SIZE 262144
 
 #define CRTOS_LAUNCH_NO_VIRTUALIZATION -1
@@ -454,6 +458,8 @@ struct crtos_image_header {
 struct crtos_iommu {
 	u64 address;
 	u64 size;
+	u32 kind;
+	u32 reserved;
 };
 
 struct crtos_launch_info {

@@ -49,6 +49,11 @@ pub const MAX_HPETS: usize = 8;
 /// Most IOMMUs of a machine.
 pub const MAX_IOMMUS: usize = 8;
 
+/// `Iommu::kind`: Intel's (VT-d).
+pub const IOMMU_VTD: u32 = 0;
+/// `Iommu::kind`: AMD's (AMD-Vi).
+pub const IOMMU_AMD_VI: u32 = 1;
+
 /// Bytes of the report area (see [`crate::report`]), physically contiguous and aligned to itself.
 pub const REPORT_SIZE: u64 = 0x4_0000;
 
@@ -76,8 +81,13 @@ pub struct ImageHeader {
 pub struct Iommu {
     /// Physical address of the first one, a multiple of 4,096.
     pub address: u64,
-    /// How many bytes there are, a multiple of 4,096.
+    /// How many bytes there are, a multiple of 4,096. Of AMD's kind these are those before the
+    /// performance counters, whether there are any.
     pub size: u64,
+    /// `IOMMU_*`: what the registers are.
+    pub kind: u32,
+    /// Zero.
+    pub reserved: u32,
 }
 
 /// What the module tells the hypervisor at launch.
@@ -123,7 +133,8 @@ pub struct LaunchInfo {
     /// Physical addresses of the high-precision event timers that ACPI's HPET tables list; 0 where
     /// there is none.
     pub hpets: [u64; MAX_HPETS],
-    /// The IOMMUs of Intel's kind (VT-d) that ACPI's DMAR lists; zeroes where there is none.
+    /// The IOMMUs that ACPI lists, in DMAR (Intel's kind) and in IVRS (AMD's kind); zeroes where
+    /// there is none.
     pub iommus: [Iommu; MAX_IOMMUS],
     /// Physical addresses of the hypervisor's blocks, in the order of their virtual addresses.
     pub blocks: [u64; MAX_HYPERVISOR_BLOCKS],

@@ -245,7 +245,7 @@ mod tests {
             watchdog_ports: 0,
             io_apics: [0; 32],
             hpets: [0; 8],
-            iommus: [Iommu { address: 0, size: 0 }; MAX_IOMMUS],
+            iommus: [Iommu { address: 0, size: 0, kind: 0, reserved: 0 }; MAX_IOMMUS],
             blocks: [0; MAX_HYPERVISOR_BLOCKS],
             apic_ids: [0; 256],
         }
