@@ -35,7 +35,7 @@ fn store(local: &mut Local, address: GuestAddr) -> Option<Option<u8>> {
     let words = [Some(value as u32), store.long.then_some((value >> 32) as u32)];
     let mut ownership = ownership::lock(local);
     // One that does not react changes tables unseen, at the worst.
-    let hold = ownership.writes_tables(address).then(|| linux::hold(local));
+    let hold = ownership.writes_tables(address, value as u32).then(|| linux::hold(local));
     let (mut again, mut refused, mut fault) = (false, false, None);
     for (offset, word) in [0, 4].into_iter().zip(words) {
         let Some(word) = word else { continue };

@@ -97,7 +97,7 @@ pub fn load(
 
 /// Has no device of Linux reach memory that was taken from it.
 fn take_memory_from_devices(ownership: &mut Ownership) -> Result<(), Refusal> {
-    if ownership.take_memory_from_devices() { Ok(()) } else { Err(Refusal::Timeout) }
+    if ownership.take_memory_from_devices(&OfCells) { Ok(()) } else { Err(Refusal::Timeout) }
 }
 
 /// Waits until `done`, serving requests meanwhile.
@@ -254,7 +254,7 @@ pub fn destroy(local: &mut Local, id: CellId) -> Result<(), Refusal> {
     if cell::any() {
         ownership.check_iommus(&OfCells);
         let _hold = linux::hold(local);
-        ownership.give_memory_to_devices();
+        ownership.give_memory_to_devices(&OfCells);
         return Ok(());
     }
     // If that fails, it is done when the hypervisor leaves.

@@ -177,10 +177,10 @@ static int check_cpus(struct crtos_file *file, u32 cpu_count)
 }
 
 /*
- * Blocks for each IOMMU: one for its interrupts, the others for copies of the tables by which
- * Linux's devices translate.
+ * Blocks for each IOMMU: two for its interrupts and its table of devices, the others for copies of
+ * the tables by which Linux's devices translate.
  */
-#define IOMMU_BLOCKS 3
+#define IOMMU_BLOCKS 4
 
 static int take_memory(struct crtos_file *file, u32 cpu_count, u32 iommus)
 {

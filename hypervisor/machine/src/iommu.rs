@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The machine's IOMMUs, which Linux drives. Their registers are not in Linux's nested tables, so
 //! each access exits. While there is no cell it goes to the unit as it is; otherwise the unit is
-//! taken over, and [`crtos_iommu::vtd::unit`] says what becomes of the access.
+//! taken over, and [`crtos_iommu::unit`] says what becomes of the access.
 //!
 //! Linux's tables that translate addresses are read-only there meanwhile, as far as there are
 //! [`Copies`] of them.
@@ -9,26 +9,30 @@
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crtos_abi::PAGE_SIZE;
-use crtos_abi::image::{Iommu, MAX_IOMMUS};
+use crtos_abi::image::{IOMMU_AMD_VI, Iommu, MAX_IOMMUS};
 use crtos_abi::report::MAX_FAULTING_DEVICES;
 use crtos_iommu::Requester;
 use crtos_iommu::copies::{self, Copies};
 use crtos_iommu::effect::Store;
 use crtos_iommu::interrupt::Cpus;
-use crtos_iommu::vtd::layout::{Kind, Vtd};
+use crtos_iommu::layout::Kind;
+use crtos_iommu::machine::{MAX_PIECES, Machine, PIECE, Progress, Unfit};
+use crtos_iommu::unit::{Unit, Vendor};
 use crtos_iommu::vtd::registers::Fault;
-use crtos_iommu::vtd::unit::{self, Machine, OWN_SIZE, Progress, Unfit, Unit};
 use crtos_partition::address::{GuestAddr, PhysAddr};
 
 use crate::frames::Frames;
 use crate::linux_memory::LinuxMemory;
 use crate::{direct_map, launch_info, processor, report};
 
+/// The pieces of memory for one of them.
+type Own = [PhysAddr; MAX_PIECES];
+
 /// One of them.
 struct Place {
     iommu: Iommu,
     /// The hypervisor's memory for it.
-    own: PhysAddr,
+    own: Own,
     /// If it is taken over.
     taken: Option<Unit>,
 }
@@ -37,7 +41,7 @@ struct Place {
 pub struct Iommus {
     places: [Option<Place>; MAX_IOMMUS],
     faults: [Option<(Requester, u32)>; MAX_FAULTING_DEVICES],
-    copies: Copies<Vtd>,
+    copies: Copies,
 }
 
 impl Iommus {
@@ -52,7 +56,13 @@ impl Iommus {
     /// Takes the memory for all; once, at launch.
     pub(crate) fn set_up(&mut self, frames: &mut Frames) -> Option<()> {
         for (place, iommu) in self.places.iter_mut().zip(launch_info::iommus()) {
-            let own = frames.allocate(OWN_SIZE.div_ceil(PAGE_SIZE) as usize, 1)?;
+            let mut own = [PhysAddr::new(0); MAX_PIECES];
+            for (piece, size) in own.iter_mut().zip(vendor(&iommu).own_sizes()) {
+                let pages = size.div_ceil(PAGE_SIZE) as usize;
+                if pages > 0 {
+                    *piece = frames.allocate(pages, if size == PIECE { pages } else { 1 })?;
+                }
+            }
             *place = Some(Place { iommu, own, taken: None });
         }
         self.copies.set_checked(launch_info::get().dma_checked != 0);
@@ -83,7 +93,8 @@ impl Iommus {
             }
             let mut registers = Registers { iommu: *iommu, own: *own, memory };
             let address = iommu.address;
-            match Unit::take(&mut registers, &mut self.copies, cpus, launch_info::x2apic()) {
+            let (vendor, x2apic) = (vendor(iommu), launch_info::x2apic());
+            match Unit::take(vendor, &mut registers, &mut self.copies, cpus, x2apic) {
                 Ok(unit) => {
                     let but = match unit.confines_addresses() {
                         true => "",
@@ -145,25 +156,38 @@ impl Iommus {
 
     /// Has no device of Linux reach memory that was taken from it, once it is
     /// [withdrawn](Self::withdraw); false if a unit does not react.
-    pub(crate) fn finish_withdrawal(&mut self, memory: &mut LinuxMemory) -> bool {
+    pub(crate) fn finish_withdrawal(
+        &mut self,
+        cpus: &impl Cpus,
+        memory: &mut LinuxMemory,
+    ) -> bool {
         if self.copies.is_checked() {
             self.copies.look_again(memory);
-            self.report();
         }
+        self.memory_changed(cpus, memory);
+        self.report();
         self.forget(memory)
+    }
+
+    fn memory_changed(&mut self, cpus: &impl Cpus, memory: &mut LinuxMemory) {
+        for Place { iommu, own, taken } in self.places.iter_mut().flatten() {
+            if let Some(unit) = taken {
+                let mut registers = Registers { iommu: *iommu, own: *own, memory };
+                unit.memory_changed(&mut registers, &mut self.copies, cpus);
+            }
+        }
     }
 
     /// Has all units forget what they cached of addresses; false if one does not.
     fn forget(&mut self, memory: &mut LinuxMemory) -> bool {
-        self.for_taken(memory, |unit, registers| {
-            !unit.confines_addresses() || unit.forget_translations(registers)
-        })
+        self.for_taken(memory, |unit, registers| unit.forget_translations(registers))
     }
 
     /// Has Linux's devices reach memory that it got back. No CPU of Linux runs meanwhile, and none
     /// goes on with cached translations.
-    pub(crate) fn look_again(&mut self, memory: &mut LinuxMemory) {
+    pub(crate) fn look_again(&mut self, cpus: &impl Cpus, memory: &mut LinuxMemory) {
         self.copies.look_again(memory);
+        self.memory_changed(cpus, memory);
         self.collect(memory);
         self.report();
     }
@@ -192,9 +216,16 @@ impl Iommus {
 
     /// Tells whether a write of Linux to the register at `address` may change the tables by which
     /// it translates, or finds one that is lost.
-    pub(crate) fn writes_tables(&self, address: GuestAddr) -> bool {
-        let mut offsets = launch_info::iommus().filter_map(|iommu| offset(&iommu, address));
-        self.copies.has_lost() || offsets.any(unit::changes_tables)
+    pub(crate) fn writes_tables(
+        &mut self,
+        memory: &mut LinuxMemory,
+        address: GuestAddr,
+        value: u32,
+    ) -> bool {
+        let Some((place, offset)) = find(&mut self.places, address) else { return false };
+        let Some(unit) = &place.taken else { return false };
+        let registers = Registers { iommu: place.iommu, own: place.own, memory };
+        self.copies.has_lost() || unit.changes_tables(&registers, offset, value)
     }
 
     /// Makes a copy of the word at `address`, in a table of Linux's, which it has changed.
@@ -307,13 +338,17 @@ pub struct Written {
     pub fault: Option<Fault>,
 }
 
+fn vendor(iommu: &Iommu) -> Vendor {
+    if iommu.kind == IOMMU_AMD_VI { Vendor::Amd } else { Vendor::Intel }
+}
+
 fn does_not_react(iommu: Iommu) {
     report::line(format_args!("IOMMU at {:#x} does not react", iommu.address));
 }
 
 fn why(unfit: Unfit) -> &'static str {
     match unfit {
-        Unfit::Incapable => "it has no queue, or does not remap interrupts",
+        Unfit::Incapable => "it lacks what it takes",
         Unfit::Unused => "Linux does not have it remap interrupts",
         Unfit::Broken => "it reports an error",
         Unfit::Stuck => "it does not react",
@@ -333,7 +368,7 @@ fn offset(iommu: &Iommu, address: GuestAddr) -> Option<u64> {
 /// The registers of an IOMMU, with the memory that it takes to drive it.
 struct Registers<'a, 'b> {
     iommu: Iommu,
-    own: PhysAddr,
+    own: Own,
     memory: &'a mut LinuxMemory<'b>,
 }
 
@@ -344,10 +379,21 @@ impl Registers<'_, '_> {
     }
 
     fn own_place(&self, offset: u64) -> &AtomicU64 {
-        let offset = (offset & !7) % OWN_SIZE;
+        let (piece, offset) = self.own_at(offset & !7);
         // SAFETY: The frames that were taken for this unit, which are used in this way only, by
         // the unit too.
-        unsafe { &*direct_map::pointer::<AtomicU64>(self.own + offset) }
+        unsafe { &*direct_map::pointer::<AtomicU64>(piece + offset) }
+    }
+
+    /// The piece of the memory in which `offset` lies, and where in it.
+    ///
+    /// # Panics
+    /// If there is no such memory: a bug of the hypervisor, which must not touch anything else.
+    fn own_at(&self, offset: u64) -> (PhysAddr, u64) {
+        let (index, offset) = ((offset / PIECE) as usize, offset % PIECE);
+        let size = vendor(&self.iommu).own_sizes()[index];
+        assert!(offset < size, "no memory of the IOMMU's: {offset:#x}");
+        (self.own[index], offset)
     }
 }
 
@@ -362,6 +408,13 @@ impl Machine for Registers<'_, '_> {
             // SAFETY: As for reading. What the unit stores where the addresses come from decides:
             // they are the hypervisor's own, or those of Linux, which has them from before.
             unsafe { place.write_volatile(value) }
+        }
+    }
+
+    fn write_long(&mut self, offset: u64, value: u64) {
+        if let Some(place) = self.register(offset) {
+            // SAFETY: As for `write`; the registers of 64 bits are aligned to that.
+            unsafe { place.cast::<u64>().write_volatile(value) }
         }
     }
 
@@ -415,8 +468,9 @@ impl Machine for Registers<'_, '_> {
         }
     }
 
-    fn own(&self) -> PhysAddr {
-        self.own
+    fn own(&self, offset: u64) -> PhysAddr {
+        let (piece, offset) = self.own_at(offset);
+        piece + offset
     }
 
     fn own_word(&self, offset: u64) -> u64 {
@@ -425,6 +479,12 @@ impl Machine for Registers<'_, '_> {
 
     fn set_own_word(&mut self, offset: u64, word: u64) {
         self.own_place(offset).store(word, Ordering::Release);
+    }
+
+    fn set_own_pair(&mut self, offset: u64, words: [u64; 2]) {
+        let (piece, offset) = self.own_at(offset & !15);
+        // SAFETY: As for words: both are of the same piece.
+        unsafe { processor::store_pair(direct_map::pointer(piece + offset), words) }
     }
 
     fn write_back(&mut self, offset: u64) {

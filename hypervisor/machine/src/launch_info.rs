@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What the module told at launch (see [`crtos_abi::image`]). It never changes afterwards.
 
-use crtos_abi::image::{IOMMU_VTD, Iommu, LAUNCH_INFO_OFFSET, LaunchInfo, MAX_HYPERVISOR_BLOCKS};
+use crtos_abi::image::{Iommu, LAUNCH_INFO_OFFSET, LaunchInfo, MAX_HYPERVISOR_BLOCKS};
 use crtos_abi::{LARGE_PAGE_SIZE, MAX_CPUS, PAGE_SIZE};
 use crtos_partition::address::PhysAddr;
 use crtos_partition::ids::{ApicId, CpuIndex};
@@ -53,10 +53,9 @@ pub fn hpets() -> impl Iterator<Item = PhysAddr> {
     get().hpets.iter().map(|page| PhysAddr::new(*page)).filter(|page| page.get() != 0)
 }
 
-/// The IOMMUs of Intel's kind: those of AMD's stay with Linux.
+/// The IOMMUs.
 pub fn iommus() -> impl Iterator<Item = Iommu> {
-    let is_known = |iommu: &Iommu| iommu.size != 0 && iommu.kind == IOMMU_VTD;
-    get().iommus.iter().copied().filter(is_known)
+    get().iommus.iter().copied().filter(|iommu| iommu.size != 0)
 }
 
 /// The pages of IOMMUs, none of which Linux reaches.

@@ -222,16 +222,16 @@ impl Ownership {
 
     /// Has Linux's devices reach memory that it got back. No CPU of Linux runs meanwhile, and none
     /// goes on with cached translations.
-    pub fn give_memory_to_devices(&mut self) {
+    pub fn give_memory_to_devices(&mut self, cpus: &impl Cpus) {
         let Some((iommus, mut memory)) = self.iommus() else { return };
-        iommus.look_again(&mut memory);
+        iommus.look_again(cpus, &mut memory);
     }
 
     /// Has no device of Linux reach memory that was taken from it; false if an IOMMU does not
     /// react.
-    pub fn take_memory_from_devices(&mut self) -> bool {
+    pub fn take_memory_from_devices(&mut self, cpus: &impl Cpus) -> bool {
         let Some((iommus, mut memory)) = self.iommus() else { return true };
-        iommus.finish_withdrawal(&mut memory)
+        iommus.finish_withdrawal(cpus, &mut memory)
     }
 
     /// Tells whether the page of `address` is a table by which Linux's devices translate, and
@@ -273,10 +273,11 @@ impl Ownership {
         is_table
     }
 
-    /// Tells whether no CPU of Linux may run while it writes to the register of an IOMMU at
-    /// `address`, and none may go on with cached translations.
-    pub fn writes_tables(&self, address: GuestAddr) -> bool {
-        self.iommus.writes_tables(address)
+    /// Tells whether no CPU of Linux may run while it writes `value` to 32 bits of the registers of
+    /// an IOMMU at `address`, and none may go on with cached translations.
+    pub fn writes_tables(&mut self, address: GuestAddr, value: u32) -> bool {
+        let Some((iommus, mut memory)) = self.iommus() else { return false };
+        iommus.writes_tables(&mut memory, address, value)
     }
 
     /// Tells whether the 2 MiB block at `address` has to be [joined](Self::join) before a cell can

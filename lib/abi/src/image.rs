@@ -38,7 +38,7 @@ pub const IMAGE_MAGIC: u64 = 0x3156_4853_4f54_5243;
 pub const LAUNCH_INFO_OFFSET: u64 = 512;
 
 /// Most blocks of 2 MiB that the hypervisor consists of.
-pub const MAX_HYPERVISOR_BLOCKS: usize = 40;
+pub const MAX_HYPERVISOR_BLOCKS: usize = 44;
 
 /// Most I/O ports of a watchdog.
 pub const MAX_WATCHDOG_PORTS: u32 = 32;

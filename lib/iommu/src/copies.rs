@@ -431,13 +431,7 @@ impl Copies {
     }
 
     /// The entry of a copy where Linux has `raw`.
-    fn translate(
-        &mut self,
-        memory: &mut impl Memory,
-        of: Of,
-        at: u64,
-        raw: &Words,
-    ) -> Words {
+    fn translate(&mut self, memory: &mut impl Memory, of: Of, at: u64, raw: &Words) -> Words {
         const NOTHING: Words = [0; MAX_WORDS];
         let kind = of.kind();
         let whole = self.whole();
@@ -675,12 +669,7 @@ pub(crate) mod tests {
 
         /// Where a device gets to, and with which rights. Linux's tables are `native`: of these,
         /// what lies elsewhere than in its RAM is nothing.
-        pub(crate) fn walk(
-            &self,
-            top: Top,
-            device: u16,
-            input: u64,
-        ) -> Option<(u64, Rights)> {
+        pub(crate) fn walk(&self, top: Top, device: u16, input: u64) -> Option<(u64, Rights)> {
             let untranslated = || {
                 let block = PhysAddr::new(input & !(BLOCK - 1));
                 let is_there = input < RAM && tables::Memory::may_reach(self, block, BLOCK);

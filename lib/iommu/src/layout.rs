@@ -211,9 +211,7 @@ impl Kind {
                     Entry::None => Asked::Nothing,
                     Entry::Table { address, level, .. } => match self {
                         Self::Host(own) if level >= own => Asked::Unfit,
-                        Self::Host(_) => {
-                            Asked::Table { page: address, kind: Self::Host(level) }
-                        }
+                        Self::Host(_) => Asked::Table { page: address, kind: Self::Host(level) },
                         _ => Asked::Table { page: address, kind: self.below() },
                     },
                     Entry::Leaf { address, order, rights, caching } => {

@@ -47,9 +47,7 @@ impl Unit {
         x2apic: bool,
     ) -> Result<Self, Unfit> {
         match vendor {
-            Vendor::Intel => {
-                vtd::unit::Unit::take(machine, copies, cpus, x2apic).map(Self::Intel)
-            }
+            Vendor::Intel => vtd::unit::Unit::take(machine, copies, cpus, x2apic).map(Self::Intel),
             Vendor::Amd => amd::unit::Unit::take(machine, copies, cpus, x2apic).map(Self::Amd),
         }
     }
@@ -91,9 +89,7 @@ impl Unit {
     /// do what it is told.
     pub fn forget_translations(&mut self, machine: &mut impl Machine) -> bool {
         match self {
-            Self::Intel(unit) => {
-                !unit.confines_addresses() || unit.forget_translations(machine)
-            }
+            Self::Intel(unit) => !unit.confines_addresses() || unit.forget_translations(machine),
             Self::Amd(unit) => unit.forget_translations(machine),
         }
     }

@@ -51,6 +51,29 @@ pub(crate) fn write_back_line(byte: *const u8) {
     unsafe { core::arch::x86_64::_mm_clflush(byte) }
 }
 
+/// Stores two words by one store.
+///
+/// # Safety
+/// `place` is valid for writes of 16 bytes, and aligned to them; nobody else writes there.
+pub(crate) unsafe fn store_pair(place: *mut [u64; 2], [low, high]: [u64; 2]) {
+    // SAFETY: The caller promises. RBX is put back: the compiler may not lend it.
+    unsafe {
+        asm!(
+            "xchg {low}, rbx",
+            "2:",
+            "lock cmpxchg16b [{place}]",
+            "jne 2b",
+            "mov rbx, {low}",
+            low = inout(reg) low => _,
+            place = in(reg) place,
+            in("rcx") high,
+            inout("rax") 0u64 => _,
+            inout("rdx") 0u64 => _,
+            options(nostack)
+        );
+    }
+}
+
 /// Stops this CPU for good.
 pub fn halt() -> ! {
     loop {

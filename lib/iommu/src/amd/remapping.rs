@@ -150,10 +150,8 @@ impl Copies {
     fn set_record(&self, machine: &mut impl Machine, index: u64, copied: Copied) {
         let place = self.start + RECORDS + 16 * index;
         machine.set_own_word(place, copied.linux.get());
-        machine.set_own_word(
-            place + 8,
-            u64::from(copied.references) | u64::from(copied.order) << 32,
-        );
+        machine
+            .set_own_word(place + 8, u64::from(copied.references) | u64::from(copied.order) << 32);
     }
 
     fn place(&self, index: u64) -> u64 {
@@ -195,7 +193,13 @@ impl Copies {
     }
 
     /// Puts what lies in two words of Linux, or in one, into a copy. A unit may read it meanwhile.
-    fn put(&mut self, machine: &mut impl Machine, cpus: Option<&impl Cpus>, place: u64, words: &[u64]) {
+    fn put(
+        &mut self,
+        machine: &mut impl Machine,
+        cpus: Option<&impl Cpus>,
+        place: u64,
+        words: &[u64],
+    ) {
         let (low, high) = (words[0], words.get(1).copied().unwrap_or(0));
         let pair = match self.form {
             Form::Long { .. } => {
@@ -203,7 +207,8 @@ impl Copies {
                 [entry as u64, (entry >> 64) as u64]
             }
             Form::Short => [low, high].map(|word| {
-                let halves = [word & 0xffff_ffff, word >> 32].map(|raw| self.copy(raw.into(), cpus));
+                let halves =
+                    [word & 0xffff_ffff, word >> 32].map(|raw| self.copy(raw.into(), cpus));
                 halves[0] as u64 | (halves[1] as u64) << 32
             }),
         };

@@ -16,17 +16,17 @@ use super::device::{self, Interrupts, Tables};
 use super::irte::Form;
 use super::registers::{
     COMMAND_BUFFER, COMMAND_HEAD, COMMAND_TAIL, CONTROL, DEVICE_TABLE, EVENT_HEAD, EVENT_INTERRUPT,
-    EVENT_LOG, EXCLUSION_BASE, EXCLUSION_LIMIT, FEATURES, Features, GUEST_INTERRUPT, STATUS, buffer,
-    buffer_entries, control, device_count, device_table, status,
+    EVENT_LOG, EXCLUSION_BASE, EXCLUSION_LIMIT, FEATURES, Features, GUEST_INTERRUPT, STATUS,
+    buffer, buffer_entries, control, device_count, device_table, status,
 };
 use super::remapping;
+use crate::Requester;
 use crate::attachment::{Attachment, Translation};
 use crate::copies::{self, Copies};
 use crate::effect::{Devices, Effect, Store};
 use crate::interrupt::{Cpus, Interrupt};
 use crate::layout::Kind;
 use crate::machine::{MAX_PIECES, Machine, PIECE, Progress, Unfit, half, read_long, set_half};
-use crate::Requester;
 use crate::tables::order_of_level;
 
 /// Bytes of the pieces of memory that the hypervisor needs for a unit.
@@ -372,8 +372,10 @@ impl Unit {
     fn linux_entry(&self, machine: &impl Machine, device: Requester) -> Option<[u64; 4]> {
         let table = self.linux.device_table;
         let mut raw = [0; 4];
-        let place = PhysAddr::new(table & device_table::ADDRESS) + u64::from(device.0) * device::SIZE;
-        let exists = u32::from(device.0) < device_count(table) && machine.read_linux(place, &mut raw);
+        let place =
+            PhysAddr::new(table & device_table::ADDRESS) + u64::from(device.0) * device::SIZE;
+        let exists =
+            u32::from(device.0) < device_count(table) && machine.read_linux(place, &mut raw);
         exists.then_some(raw)
     }
 
@@ -679,4 +681,631 @@ fn start_buffer(machine: &mut impl Machine, buffer: u64, head: u64) {
     machine.write_long(COMMAND_BUFFER, buffer);
     machine.write_long(COMMAND_HEAD, head);
     machine.write_long(COMMAND_TAIL, head);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::amd::irte::Irte;
+    use crate::copies::{Memory, Top};
+    use crate::interrupt::tests::{Cells, agrees, cells};
+    use crate::tables::{self, Rights};
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    const OWN: u64 = 0x4000_0000;
+    const LINUX_DEVICES: u64 = 0x10_0000;
+    const LINUX_BUFFER: u64 = 0x11_0000;
+    const LINUX_STATUS: u64 = 0x12_0000;
+    const LINUX_LOG: u64 = 0x13_0000;
+    /// Tables for interrupts, the second one not aligned to a page.
+    const LINUX_INTERRUPTS: [u64; 2] = [0x14_0000, 0x14_0f80];
+    const ORDER: u64 = 5;
+    /// The first tables for addresses; each is a page.
+    const LINUX_TABLES: u64 = 0x20_0000;
+    const TABLES: u64 = 6;
+    /// A block that Linux may lose.
+    const LOST: u64 = 0x60_0000;
+
+    /// A unit and the machine's memory.
+    #[derive(Clone, Default)]
+    struct Model {
+        /// Linux's memory, and copies of its tables.
+        tables: copies::tests::Model,
+        registers: BTreeMap<u64, u64>,
+        own: Vec<u64>,
+        /// What is cached of entries for devices and interrupts.
+        devices: BTreeMap<u16, [u64; 4]>,
+        interrupts: BTreeMap<(u16, u64), u128>,
+        /// It does nothing any more.
+        hangs: bool,
+    }
+
+    impl Model {
+        fn register(&self, offset: u64) -> u64 {
+            self.registers.get(&offset).copied().unwrap_or(0)
+        }
+
+        fn set(&mut self, offset: u64, value: u64) {
+            self.registers.insert(offset, value);
+        }
+
+        fn word(&self, address: u64) -> u64 {
+            match address.checked_sub(OWN) {
+                Some(offset) if offset < 2 * PIECE => self.own[(offset / 8) as usize],
+                _ => self.tables.linux.get(&address).copied().unwrap_or(0),
+            }
+        }
+
+        fn set_word(&mut self, address: u64, word: u64) {
+            match address.checked_sub(OWN) {
+                Some(offset) if offset < 2 * PIECE => self.own[(offset / 8) as usize] = word,
+                _ => drop(self.tables.linux.insert(address, word)),
+            }
+        }
+
+        fn run(&mut self) {
+            let on = control::ENABLE | control::COMMANDS;
+            let runs = self.register(CONTROL) & on == on;
+            self.set(STATUS, if runs { status::COMMANDS_RUN } else { 0 });
+            let end = u64::from(buffer_entries(self.register(COMMAND_BUFFER)).unwrap_or(1)) * 16;
+            while runs && self.register(COMMAND_HEAD) != self.register(COMMAND_TAIL) {
+                let head = self.register(COMMAND_HEAD);
+                let place = (self.register(COMMAND_BUFFER) & buffer::ADDRESS) + head;
+                let [low, high] = [self.word(place), self.word(place + 8)];
+                let device = low as u16;
+                match low >> 60 {
+                    1 if low & 1 != 0 => self.set_word(low & 0xf_ffff_ffff_fff8, high),
+                    1 | 3 => (),
+                    2 => drop(self.devices.remove(&device)),
+                    5 => self.interrupts.retain(|(of, _), _| *of != device),
+                    8 => {
+                        self.devices.clear();
+                        self.interrupts.clear();
+                    }
+                    // It stops there.
+                    _ if place < OWN => break,
+                    kind => panic!("{kind} is passed on"),
+                }
+                self.set(COMMAND_HEAD, (head + 16) % end);
+            }
+        }
+
+        fn entry(&mut self, device: u16) -> [u64; 4] {
+            let table = self.register(DEVICE_TABLE);
+            assert!(u32::from(device) < device_count(table));
+            let place = (table & device_table::ADDRESS) + 32 * u64::from(device);
+            let entry = [0, 8, 16, 24].map(|offset| self.word(place + offset));
+            *self.devices.entry(device).or_insert(entry)
+        }
+
+        /// Where a device gets to.
+        fn translate(&mut self, device: u16, input: u64) -> Option<(u64, Rights)> {
+            if self.register(CONTROL) & control::ENABLE == 0 {
+                return self.tables.walk(Top::Untranslated(Kind::Host(1)), 0, input);
+            }
+            let [low, ..] = self.entry(device);
+            let rights = Rights { read: low >> 61 & 1 != 0, write: low >> 62 & 1 != 0 };
+            let levels = (low >> 9 & 7) as u8;
+            let (top, allowed) = match (low & 3, levels) {
+                (3, 0) => (Top::Untranslated(Kind::Host(1)), rights),
+                (3, 1..=6) if low >> 55 & 1 == 0 => {
+                    // There are no addresses beyond.
+                    let beyond = input.checked_shr(order_of_level(levels + 1)).unwrap_or(0);
+                    if beyond != 0 {
+                        return None;
+                    }
+                    let page = PhysAddr::new(low & 0xf_ffff_ffff_f000);
+                    (Top::Table(page, Kind::Host(levels)), rights)
+                }
+                (1 | 3, _) => return None,
+                _ => (Top::Untranslated(Kind::Host(1)), Rights::ALL),
+            };
+            let (address, rights) = self.tables.walk(top, 0, input)?;
+            let rights = rights.and(allowed);
+            (!rights.is_none()).then_some((address, rights))
+        }
+
+        /// What a message with this number raises; `None` also if it passes as it is.
+        fn deliver(&mut self, device: u16, number: u64) -> Option<Interrupt> {
+            let [_, _, word, _] = self.entry(device);
+            if word & 1 == 0 || word >> 60 & 3 != 2 || number >> (word >> 1 & 15) != 0 {
+                return None;
+            }
+            let form = self.form();
+            let place = (word & 0xf_ffff_ffff_ffc0) + form.size() * number;
+            let raw = match form {
+                Form::Short => (self.word(place & !7) >> (8 * (place & 4)) & 0xffff_ffff).into(),
+                _ => u128::from(self.word(place + 8)) << 64 | u128::from(self.word(place)),
+            };
+            let raw = *self.interrupts.entry((device, number)).or_insert(raw);
+            Irte::decode(raw, form).ok()?.map(|entry| entry.interrupt)
+        }
+
+        fn passes(&mut self, device: u16) -> bool {
+            let [_, _, word, _] = self.entry(device);
+            word & 1 == 0 || word >> 60 & 3 == 1
+        }
+
+        fn form(&self) -> Form {
+            match self.register(CONTROL) {
+                states if states & control::LONG_ENTRIES == 0 => Form::Short,
+                states => Form::Long { extended: states & control::EXTENDED != 0 },
+            }
+        }
+    }
+
+    impl Machine for Model {
+        fn read(&mut self, offset: u64) -> u32 {
+            half(self.register(offset & !7), offset & 4 != 0)
+        }
+
+        fn write(&mut self, offset: u64, value: u32) {
+            let mut register = self.register(offset & !7);
+            set_half(&mut register, offset & 4 != 0, value);
+            self.write_long(offset & !7, register);
+        }
+
+        fn write_long(&mut self, offset: u64, value: u64) {
+            if self.hangs || offset == STATUS {
+                return;
+            }
+            self.set(offset, value);
+            if offset == COMMAND_BUFFER {
+                self.set(COMMAND_HEAD, 0);
+                self.set(COMMAND_TAIL, 0);
+            }
+            self.run();
+        }
+
+        fn wait_until(&mut self, _: u64, mut done: impl FnMut(&mut Self) -> bool) -> bool {
+            done(self)
+        }
+
+        fn read_linux(&self, address: PhysAddr, words: &mut [u64]) -> bool {
+            let end = address.get() + 8 * words.len() as u64;
+            assert!(address.is_aligned(8) && address.get() >> 12 == (end - 1) >> 12);
+            self.tables.read_linux(address, words)
+        }
+
+        fn write_linux(&mut self, _: PhysAddr, _: &[u64]) -> bool {
+            panic!("nothing is written to Linux's memory");
+        }
+
+        fn memory(&mut self) -> &mut impl copies::Memory {
+            &mut self.tables
+        }
+
+        fn store(&mut self, store: &Store) {
+            if self.tables.read_linux(store.address, &mut [0]) {
+                self.set_word(store.address.get(), store.value);
+            }
+        }
+
+        fn own(&self, offset: u64) -> PhysAddr {
+            PhysAddr::new(OWN + offset)
+        }
+
+        fn own_word(&self, offset: u64) -> u64 {
+            self.word(OWN + offset)
+        }
+
+        fn set_own_word(&mut self, offset: u64, word: u64) {
+            self.set_word(OWN + offset, word);
+        }
+
+        fn set_own_pair(&mut self, offset: u64, [low, high]: [u64; 2]) {
+            assert!(offset % 16 == 0);
+            self.set_own_word(offset, low);
+            self.set_own_word(offset + 8, high);
+        }
+
+        fn write_back(&mut self, _: u64) {}
+    }
+
+    /// What Linux does.
+    #[derive(Clone, Debug)]
+    enum Step {
+        /// Changes an entry of a device, and tells of it.
+        Device(u16, [u64; 4]),
+        /// Changes an entry for interrupts, and tells of it.
+        Interrupt(usize, u64, u128),
+        /// The same in silence.
+        Silent(usize, u64, u128),
+        /// Changes a word of a table for addresses.
+        Store(u64, u64),
+        /// Writes a register.
+        Register(u64, u32),
+        /// Writes a command as it comes.
+        Command([u64; 2]),
+        /// Loses a block to a cell, or has it again.
+        Lose,
+        Regain,
+        /// A CPU changes its owner.
+        Owner(u32),
+    }
+
+    fn page() -> impl Strategy<Value = u64> {
+        let lost = LOST..LOST + 0x3000;
+        prop_oneof![8 => LINUX_TABLES..LINUX_TABLES + 0x1000 * TABLES, 1 => lost]
+            .prop_map(|address| address & !0xfff)
+    }
+
+    fn entry() -> impl Strategy<Value = [u64; 4]> {
+        let rights = prop::sample::select(vec![0u64, 1, 2, 3, 3, 3, 3]);
+        let valid = prop::sample::select(vec![3u64, 3, 3, 3, 1, 0]);
+        let low = (page(), 0u64..5, rights, valid)
+            .prop_map(|(page, levels, rights, valid)| page | levels << 9 | rights << 61 | valid);
+        let interrupts = (0usize..2, 0u64..8).prop_map(|(table, kind)| match kind {
+            0 => 0,
+            1 => 1,
+            2 => 1 | 1 << 60,
+            _ => LINUX_INTERRUPTS[table] | 1 | ORDER << 1 | 2 << 60,
+        });
+        let ordinary = (low, 0u64..4, interrupts)
+            .prop_map(|(low, domain, interrupts)| [low, domain, interrupts, 0]);
+        prop_oneof![8 => ordinary, 1 => any::<[u64; 4]>()]
+    }
+
+    fn irte() -> impl Strategy<Value = u128> {
+        let long = (0u64..64, 0x20u64..0x28, 0u64..4).prop_map(|(destination, vector, mode)| {
+            u128::from(vector) << 64 | u128::from(1 | mode << 2 | destination << 8)
+        });
+        let short = (0u64..64, 0x20u64..0x28)
+            .prop_map(|(destination, vector)| u128::from(1 | destination << 8 | vector << 16));
+        prop_oneof![4 => long, 4 => short, 1 => any::<u128>(), 1 => Just(0u128)]
+    }
+
+    fn word() -> impl Strategy<Value = u64> {
+        let rights = prop::sample::select(vec![1u64, 2, 3, 3, 3, 3]);
+        let table = (page(), 1u64..4).prop_map(|(page, level)| page | level << 9);
+        let leaf = prop_oneof![
+            (0u64..0x800).prop_map(|page| page << 12),
+            (0u64..4).prop_map(|block| block << 21),
+            // Of 64 KiB, of 4 MiB, of any size.
+            (0u64..0x80).prop_map(|page| page << 16 | 0x7000 | 7 << 9),
+            (0u64..2).prop_map(|block| block << 22 | 0x1f_f000 | 7 << 9),
+            any::<u64>().prop_map(|address| address & 0xf_ffff_f000 | 7 << 9),
+        ];
+        let fit =
+            (prop_oneof![table, leaf], rights).prop_map(|(entry, rights)| entry | 1 | rights << 61);
+        prop_oneof![8 => fit, 1 => any::<u64>(), 1 => Just(0u64)]
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        let place = (0..TABLES, 0u64..18)
+            .prop_map(|(table, word)| LINUX_TABLES + (table << 12) + (word << 3));
+        let register = prop::sample::select(vec![
+            DEVICE_TABLE,
+            EVENT_LOG,
+            EVENT_LOG + 4,
+            EXCLUSION_BASE,
+            EVENT_INTERRUPT,
+            EVENT_HEAD,
+            EVENT_INTERRUPT + 4,
+            0x38,
+            0xe0,
+            0xe8,
+            0xf0,
+            0x15c,
+            GUEST_INTERRUPT,
+        ]);
+        let value = prop_oneof![any::<u32>(), Just(LINUX_LOG as u32), Just(8 << 24)];
+        prop_oneof![
+            4 => (0u16..4, entry()).prop_map(|(device, entry)| Step::Device(device, entry)),
+            4 => (0usize..2, 0u64..32, irte()).prop_map(|(of, at, raw)| Step::Interrupt(of, at, raw)),
+            1 => (0usize..2, 0u64..32, irte()).prop_map(|(of, at, raw)| Step::Silent(of, at, raw)),
+            8 => (place, word()).prop_map(|(place, word)| Step::Store(place, word)),
+            2 => (register, value).prop_map(|(register, value)| Step::Register(register, value)),
+            1 => any::<[u64; 2]>().prop_map(Step::Command),
+            1 => Just(Step::Lose),
+            1 => Just(Step::Regain),
+            1 => (0u32..64).prop_map(Step::Owner),
+        ]
+    }
+
+    /// A machine whose Linux uses the unit.
+    fn booted(form: Form) -> Model {
+        let mut model = Model { own: vec![0; (2 * PIECE / 8) as usize], ..Model::default() };
+        model.set(FEATURES, 0x29d7);
+        model.set(DEVICE_TABLE, LINUX_DEVICES);
+        model.set(EVENT_LOG, LINUX_LOG | 8 << buffer::SIZE_SHIFT);
+        model.write_long(COMMAND_BUFFER, LINUX_BUFFER | 8 << buffer::SIZE_SHIFT);
+        for device in 0..128 {
+            model.set_word(LINUX_DEVICES + 32 * device, 3);
+            model.set_word(LINUX_DEVICES + 32 * device + 16, 1);
+        }
+        let states = match form {
+            Form::Short => 0,
+            Form::Long { extended: false } => control::LONG_ENTRIES,
+            Form::Long { extended: true } => control::LONG_ENTRIES | control::EXTENDED,
+        };
+        let own = control::ENABLE | control::COMMANDS | control::EVENT_LOG;
+        model.write_long(CONTROL, states | own);
+        model
+    }
+
+    /// Linux's accesses: to the unit, or to what drives it.
+    struct Driver {
+        model: Model,
+        unit: Option<Unit>,
+        copies: Box<Copies>,
+        cells: Cells,
+        waits: u64,
+    }
+
+    impl Driver {
+        fn new(model: Model, cells: &Cells) -> Self {
+            let copies = Box::new(Copies::new(Kind::Host(3)));
+            Self { model, unit: None, copies, cells: cells.clone(), waits: 0 }
+        }
+
+        fn take(&mut self, x2apic: bool) {
+            let Self { model, copies, cells, .. } = self;
+            self.unit = Some(Unit::take(model, copies, cells, x2apic).expect("fit"));
+            copies.collect(&mut model.tables);
+        }
+
+        fn write(&mut self, offset: u64, value: u32) {
+            let Self { model, copies, cells, .. } = self;
+            match &mut self.unit {
+                Some(unit) => {
+                    while unit.write(model, copies, cells, offset, value) != Progress::Done {}
+                    copies.collect(&mut model.tables);
+                }
+                None => model.write(offset, value),
+            }
+        }
+
+        fn read(&mut self, offset: u64) -> u32 {
+            match &self.unit {
+                Some(unit) => unit.read(&mut self.model, offset),
+                None => self.model.read(offset),
+            }
+        }
+
+        /// Writes commands behind the tail, and has them carried out.
+        fn tell(&mut self, commands: &[[u64; 2]]) {
+            self.waits += 1;
+            let wait = [1 << 60 | LINUX_STATUS | 1, self.waits];
+            for command in commands.iter().chain([&wait]) {
+                let tail = u64::from(self.read(COMMAND_TAIL));
+                for (word, offset) in command.iter().zip([0, 8]) {
+                    self.model.set_word(LINUX_BUFFER + tail + offset, *word);
+                }
+                self.write(COMMAND_TAIL, ((tail + 16) % 4096) as u32);
+            }
+        }
+
+        fn act(&mut self, step: &Step) {
+            match *step {
+                Step::Device(device, entry) => {
+                    for (number, word) in (0..).zip(entry) {
+                        let place = LINUX_DEVICES + 32 * u64::from(device) + 8 * number;
+                        self.model.set_word(place, word);
+                    }
+                    let device = u64::from(device);
+                    self.tell(&[[2 << 60 | device, 0], [5 << 60 | device, 0]]);
+                }
+                Step::Interrupt(table, number, raw) => {
+                    self.set_interrupt(table, number, raw);
+                    // Of all devices that may have it.
+                    self.tell(&[0, 1, 2, 3].map(|device| [5 << 60 | device, 0]));
+                }
+                Step::Silent(table, number, raw) => self.set_interrupt(table, number, raw),
+                Step::Store(place, word) => {
+                    self.model.set_word(place, word);
+                    let Self { model, copies, .. } = self;
+                    if self.unit.is_some() && model.tables.watched.contains(&(place & !0xfff)) {
+                        copies.changed(&mut model.tables, PhysAddr::new(place));
+                        copies.collect(&mut model.tables);
+                    }
+                }
+                Step::Register(register, value) => self.write(register, value),
+                Step::Command(command) => self.tell(&[command]),
+                Step::Lose => {
+                    let Self { model, copies, cells, .. } = self;
+                    model.tables.private.insert(LOST);
+                    if let Some(unit) = &mut self.unit {
+                        copies.withdraw(&mut model.tables, PhysAddr::new(LOST));
+                        unit.memory_changed(model, copies, cells);
+                        assert!(unit.forget_translations(model));
+                    }
+                }
+                Step::Regain => {
+                    let Self { model, copies, cells, .. } = self;
+                    model.tables.private.remove(&LOST);
+                    if let Some(unit) = &mut self.unit {
+                        copies.look_again(&mut model.tables);
+                        unit.memory_changed(model, copies, cells);
+                        copies.collect(&mut model.tables);
+                    }
+                }
+                Step::Owner(cpu) => {
+                    let Self { model, cells, .. } = self;
+                    if cells.cpus.remove(&cpu).is_none() {
+                        cells.cpus.insert(cpu, vec![0x21]);
+                    }
+                    if let Some(unit) = &mut self.unit {
+                        assert!(unit.owners_changed(model, cells));
+                    }
+                }
+            }
+        }
+
+        fn set_interrupt(&mut self, table: usize, number: u64, raw: u128) {
+            let start = LINUX_INTERRUPTS[table];
+            match self.model.form() {
+                Form::Short => {
+                    let place = start + 4 * number;
+                    let mut word = self.model.word(place & !7);
+                    set_half(&mut word, place & 4 != 0, raw as u32);
+                    self.model.set_word(place & !7, word);
+                }
+                Form::Long { .. } => {
+                    self.model.set_word(start + 16 * number, raw as u64);
+                    self.model.set_word(start + 16 * number + 8, (raw >> 64) as u64);
+                }
+            }
+        }
+    }
+
+    const FORMS: [Form; 3] =
+        [Form::Short, Form::Long { extended: false }, Form::Long { extended: true }];
+
+    fn input() -> impl Strategy<Value = u64> {
+        (0u64..2, 0u64..3, 0u64..18, 0u64..18, 0u64..4096).prop_map(
+            |(four, three, two, one, offset)| {
+                four << 39 | three << 30 | two << 21 | one << 12 | offset
+            },
+        )
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(48))]
+
+        /// Devices get where they get without the hypervisor, as far as that is harmless, and Linux
+        /// finds what it finds without it; also when the unit is given back.
+        #[test]
+        fn a_unit_does_what_linux_asks_as_far_as_it_may(
+            form in prop::sample::select(&FORMS),
+            before in prop::collection::vec(step(), 0..8),
+            during in prop::collection::vec(step(), 1..24),
+            cells in cells(),
+            inputs in prop::collection::vec((0u16..4, input()), 12),
+        ) {
+            let told = |step: &&Step| !matches!(step, Step::Register(..) | Step::Command(_)
+                | Step::Silent(..) | Step::Lose | Step::Owner(_));
+            let mut native = Driver::new(booted(form), &cells);
+            let mut driver = Driver::new(booted(form), &cells);
+            for step in before.iter().filter(told) {
+                native.act(step);
+                driver.act(step);
+            }
+            // A first entry that lets messages pass says that Linux does not remap them.
+            if native.model.passes(0) {
+                return Ok(());
+            }
+            let x2apic = form == Form::Long { extended: true };
+            driver.take(x2apic);
+            for step in during.iter().filter(told) {
+                native.act(step);
+                driver.act(step);
+                for register in [DEVICE_TABLE, COMMAND_BUFFER, COMMAND_HEAD, COMMAND_TAIL, CONTROL,
+                    EVENT_LOG, STATUS]
+                {
+                    prop_assert_eq!(native.read(register), driver.read(register));
+                }
+                prop_assert_eq!(native.model.word(LINUX_STATUS), native.waits);
+                prop_assert_eq!(driver.model.word(LINUX_STATUS), native.waits);
+                for (device, input) in &inputs {
+                    let asked = native.model.translate(*device, *input);
+                    prop_assert_eq!(driver.model.translate(*device, *input), asked);
+                }
+                for (device, number) in (0..4).flat_map(|device| (0..32).map(move |n| (device, n))) {
+                    let asked = native.model.deliver(device, number);
+                    let fit = asked.filter(|interrupt| interrupt.check(&cells).is_ok());
+                    prop_assert_eq!(driver.model.deliver(device, number), fit);
+                }
+            }
+            let mut unit = driver.unit.take().expect("taken");
+            prop_assert!(unit.give_back(&mut driver.model, &mut driver.copies));
+            driver.copies.collect(&mut driver.model.tables);
+            prop_assert!(driver.model.tables.is_left_alone() && driver.copies.is_empty());
+            native.tell(&[]);
+            driver.tell(&[]);
+            for register in (0..0x40).step_by(8).chain((0x2000..0x2048).step_by(8)) {
+                prop_assert_eq!(native.read(register), driver.read(register), "{:#x}", register);
+            }
+            for (device, input) in inputs {
+                let asked = native.model.translate(device, input);
+                prop_assert_eq!(driver.model.translate(device, input), asked);
+            }
+        }
+
+        /// Whatever Linux does, its devices reach no memory that it does not have, and no CPU of a
+        /// cell that did not ask; and the log lies in Linux's memory.
+        #[test]
+        fn a_hostile_linux_reaches_nothing(
+            form in prop::sample::select(&FORMS),
+            steps in prop::collection::vec(step(), 1..40),
+            states in prop::option::of(any::<u64>()),
+            cells in cells(),
+            checked: bool,
+            inputs in prop::collection::vec((0u16..4, input()), 12),
+        ) {
+            let mut driver = Driver::new(booted(form), &cells);
+            driver.copies.set_checked(checked);
+            driver.take(form == Form::Long { extended: true });
+            for (number, step) in steps.iter().enumerate() {
+                driver.act(step);
+                if let Some(states) = states && number == steps.len() / 2 {
+                    driver.write(CONTROL, states as u32);
+                    driver.write(CONTROL + 4, (states >> 32) as u32);
+                }
+                let found = driver.model.register(CONTROL);
+                prop_assert_eq!(found & OFF, 0);
+                prop_assert_eq!(found & control::ENABLE, control::ENABLE);
+                prop_assert_eq!(driver.model.register(EXCLUSION_BASE), 0);
+                for (device, input) in &inputs {
+                    // Tables that are checked only are Linux's, who may change them.
+                    if let Some((address, _)) = driver.model.translate(*device, *input)
+                        && !checked
+                    {
+                        let page = PhysAddr::new(address & !0xfff);
+                        prop_assert!(tables::Memory::may_reach(&driver.model.tables, page, 4096));
+                    }
+                }
+                for device in 0..4 {
+                    prop_assert!(!driver.model.passes(device));
+                    for number in 0..32 {
+                        if let Some(sent) = driver.model.deliver(device, number) {
+                            agrees(&sent, &driver.cells)?;
+                            prop_assert!(sent.check(&driver.cells).is_ok());
+                        }
+                    }
+                }
+                let log = driver.model.register(EVENT_LOG) & buffer::ADDRESS;
+                if found & control::EVENT_LOG != 0 {
+                    prop_assert!(driver.model.read_linux(PhysAddr::new(log), &mut [0]));
+                }
+                let event = Interrupt::of_amd_event(driver.model.register(EVENT_INTERRUPT));
+                if found & control::INTERRUPTS != 0 {
+                    prop_assert!(event.check(&driver.cells).is_ok());
+                }
+            }
+            let mut unit = driver.unit.take().expect("taken");
+            prop_assert!(unit.give_back(&mut driver.model, &mut driver.copies));
+            driver.copies.collect(&mut driver.model.tables);
+            prop_assert!(driver.model.tables.is_left_alone() && driver.copies.is_empty());
+        }
+    }
+
+    #[test]
+    fn a_unit_that_does_not_fit_stays_with_linux() {
+        let cells = Cells { cpus: BTreeMap::new(), clustered: false };
+        let refused = |change: &dyn Fn(&mut Model)| {
+            let mut driver = Driver::new(booted(Form::Short), &cells);
+            change(&mut driver.model);
+            let before = driver.model.registers.clone();
+            let Driver { model, copies, cells, .. } = &mut driver;
+            let refused = Unit::take(model, copies, cells, false).err();
+            assert_eq!(driver.model.registers, before);
+            refused
+        };
+        let cases = [
+            (FEATURES, 0, Unfit::Incapable),
+            (CONTROL, control::ENABLE | control::COMMANDS | 1 << 59, Unfit::Incapable),
+            (CONTROL, control::COMMANDS, Unfit::Unused),
+            (CONTROL, control::ENABLE, Unfit::Unused),
+            (STATUS, 0, Unfit::Broken),
+            (COMMAND_TAIL, 16, Unfit::Stuck),
+        ];
+        for (register, value, why) in cases {
+            let found = refused(&|model| model.set(register, value));
+            assert_eq!(found, Some(why));
+        }
+        // The first device's messages pass.
+        assert_eq!(refused(&|model| model.set_word(LINUX_DEVICES + 16, 0)), Some(Unfit::Unused));
+    }
 }

@@ -178,12 +178,7 @@ impl Unit {
         Err(Unfit::Stuck)
     }
 
-    fn begin(
-        &mut self,
-        machine: &mut impl Machine,
-        copies: &mut Copies,
-        cpus: &impl Cpus,
-    ) -> bool {
+    fn begin(&mut self, machine: &mut impl Machine, copies: &mut Copies, cpus: &impl Cpus) -> bool {
         let wide = if self.is_wide() { queue::WIDE } else { 0 };
         let address = machine.own(OWN_QUEUE).get();
         command(machine, global::QUEUE, false)
