@@ -121,8 +121,14 @@ int crtos_list_io_apics(struct crtos_file *file, u64 *pages);
 /* hpet.c */
 int crtos_list_hpets(struct crtos_file *file, u64 *pages);
 
-/* dmar.c */
+/* iommus.c */
 int crtos_list_iommus(struct crtos_file *file, struct crtos_iommu *iommus);
+
+/* dmar.c */
+int crtos_read_dmar(const void *entry, size_t length, struct crtos_iommu *iommu);
+
+/* ivrs.c */
+int crtos_read_ivrs(const void *entry, size_t length, struct crtos_iommu *iommu);
 
 /* cell.c */
 struct crtos_cell *crtos_cell_find(struct crtos_file *file, u32 number);
