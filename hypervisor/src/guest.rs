@@ -104,6 +104,14 @@ pub fn store(local: &mut Local) -> Option<Store> {
     decode::store(&bytes[..length], local.vcpu().registers())
 }
 
+/// The store at which Linux was left, which may be one of several that an instruction makes; `None`
+/// if it is not understood.
+pub fn store_or_fill(local: &mut Local) -> Option<Store> {
+    let (bytes, length) = instruction(local);
+    let (bytes, registers) = (&bytes[..length], local.vcpu().registers());
+    decode::store(bytes, registers).or_else(|| decode::fill(bytes, registers))
+}
+
 /// Returns what a store makes of its operand, which was `old`. Linux gets its registers and flags.
 pub fn carry_out(local: &mut Local, store: &Store, old: u64) -> u64 {
     let vcpu = local.vcpu();

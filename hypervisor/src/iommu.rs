@@ -7,7 +7,7 @@ use crtos_machine::arch::VirtualCpu;
 use crtos_machine::local::Local;
 use crtos_machine::ownership;
 use crtos_partition::address::GuestAddr;
-use crtos_partition::decode::Operation;
+use crtos_partition::decode::{Operation, Store};
 
 use crate::guest;
 use crate::interrupts::OfCells;
@@ -79,9 +79,8 @@ fn load(local: &mut Local, address: GuestAddr) -> Option<Option<u8>> {
 pub fn write_table(local: &mut Local, address: GuestAddr) -> bool {
     let mut ownership = ownership::lock(local);
     let Some(tells_of_tables) = ownership.device_table(address) else { return false };
-    let understood =
-        guest::store(local).filter(|store| address.is_aligned(if store.long { 8 } else { 4 }));
-    let Some(store) = understood else {
+    let is_aligned = |store: &Store| address.is_aligned(if store.long { 8 } else { 4 });
+    let Some(store) = guest::store_or_fill(local).filter(is_aligned) else {
         drop(ownership);
         return give_table_up(local, address, false);
     };
@@ -98,7 +97,9 @@ pub fn write_table(local: &mut Local, address: GuestAddr) -> bool {
     });
     drop((hold, ownership));
     guest::carry_out(local, &store, operand);
-    local.vcpu().skip(store.length.into());
+    if !store.goes_on(local.vcpu().registers()) {
+        local.vcpu().skip(store.length.into());
+    }
     if written.refused {
         guest::complain(local, format_args!("memory refused that Linux maps for a device"));
     }

@@ -44,6 +44,8 @@ pub enum Operation {
     Or(u64),
     /// And with this value.
     And(u64),
+    /// Writes this value where RDI leads, and again behind it, as often as RCX says.
+    Fill(u64),
 }
 
 /// An instruction that writes to memory.
@@ -78,7 +80,12 @@ pub mod flags {
 impl Store {
     /// Tells whether what the operand becomes depends on what it was.
     pub fn reads(&self) -> bool {
-        !matches!(self.operation, Operation::Write(_))
+        !matches!(self.operation, Operation::Write(_) | Operation::Fill(_))
+    }
+
+    /// Tells whether the instruction is not done yet, now that it was carried out once.
+    pub fn goes_on(&self, registers: &Registers) -> bool {
+        matches!(self.operation, Operation::Fill(_)) && registers[RCX] != 0
     }
 
     /// Returns what the operand becomes that was `old`, and the status flags if they change. Loads
@@ -103,6 +110,12 @@ impl Store {
             }
             Operation::Or(value) => (old | value, Some(self.result(old | value))),
             Operation::And(value) => (old & value, Some(self.result(old & value))),
+            Operation::Fill(value) => {
+                let size = if self.long { 8 } else { 4 };
+                registers[RDI] = registers[RDI].wrapping_add(size);
+                registers[RCX] = registers[RCX].wrapping_sub(1);
+                (value, None)
+            }
         }
     }
 
@@ -326,6 +339,18 @@ pub fn candidates(
         Some(registers[RSP]),
         Some(rip),
     ]
+}
+
+/// Understands a `rep stos` of 32 or 64 bits, by which Linux clears. The direction is upwards, as
+/// Linux's kernel has it. `None` for any other instruction.
+pub fn fill(bytes: &[u8], registers: &Registers) -> Option<Store> {
+    let (length, long) = match bytes {
+        [0xf3, 0x48, 0xab, ..] => (3, true),
+        [0xf3, 0xab, ..] => (2, false),
+        _ => return None,
+    };
+    let value = if long { registers[RAX] } else { registers[RAX] & 0xffff_ffff };
+    Some(Store { length, long, operation: Operation::Fill(value) })
 }
 
 /// Address of the explicit operand in memory, unless it is relative to RIP.
@@ -562,5 +587,21 @@ mod tests {
             store(&[0xf0, 0x48, 0x0f, 0xb1, 0x0a], &registers),
             Some(Store { length: 5, long: true, operation: Operation::CompareExchange(1) })
         );
+    }
+
+    #[test]
+    fn a_fill_ends_when_its_count_is_zero() {
+        let mut registers: Registers = [0; 16];
+        (registers[RAX], registers[RCX], registers[RDI]) = (0x1_2345_6789, 2, 0x1000);
+        let fill = super::fill(&[0xf3, 0x48, 0xab, 0x90], &registers).expect("a fill");
+        assert!((fill.length, fill.long) == (3, true) && !fill.reads());
+        assert_eq!(fill.carry_out(7, &mut registers), (0x1_2345_6789, None));
+        assert!(fill.goes_on(&registers) && registers[RDI] == 0x1008);
+        fill.carry_out(7, &mut registers);
+        assert!(!fill.goes_on(&registers) && registers[RDI] == 0x1010);
+        let short = super::fill(&[0xf3, 0xab], &registers).expect("a fill");
+        assert_eq!(short.carry_out(0, &mut registers).0, 0x2345_6789);
+        assert_eq!(registers[RDI], 0x1014);
+        assert_eq!(super::fill(&[0xf3, 0xaa], &registers), None);
     }
 }
