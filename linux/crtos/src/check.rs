@@ -381,7 +381,7 @@ fn page_tables(probe: &Probe<'_>) -> Finding {
 
 fn x2apic(probe: &Probe<'_>) -> Finding {
     let machine = probe.machine;
-    let remedy = "enable x2APIC and the IOMMU in the firmware's setup; Linux then uses it without `nox2apic`, `intremap=off`, `iommu=off`";
+    let remedy = "enable x2APIC and the IOMMU in the firmware's setup; Linux then uses it without `nox2apic`, `intremap=off`, `iommu=off`, `amd_iommu=off`";
     let by_register = || machine.msr(MSR_APIC_BASE).map(|value| value & APIC_BASE_EXTD != 0);
     match probe.info.map(|info| info.x2apic != 0).or_else(by_register) {
         Some(true) => ok("Linux uses it"),
@@ -406,7 +406,10 @@ fn iommu(probe: &Probe<'_>) -> Finding {
             "boot Linux without `intremap=off`; look at the firmware's setup",
         ),
         (false, true) => ok("interrupt remapping is in use"),
-        (false, false) => note("none in use", "enable the IOMMU (AMD-Vi) in the firmware's setup"),
+        (false, false) => note(
+            "none in use",
+            "enable the IOMMU (AMD-Vi) in the firmware's setup; boot Linux without `amd_iommu=off`",
+        ),
     }
 }
 
@@ -768,10 +771,13 @@ mod tests {
         let fake = installed();
         let found = one(&fake, "devices").found;
         assert_eq!(found, "they will be confined to Linux's memory and CPUs");
-        fake.write("/sys/class/iommu/ivhd0/name", "ivhd0\n");
         fake.remove("/sys/class/iommu/dmar0");
-        assert_eq!(one(&fake, "devices").found, "not confined: the IOMMU stays with Linux");
+        fake.write("/sys/class/iommu/ivhd0/name", "ivhd0\n");
+        assert_eq!(one(&fake, "devices").found, found);
         fake.remove("/sys/class/iommu/ivhd0");
+        fake.write("/sys/class/iommu/other0/name", "other0\n");
+        assert_eq!(one(&fake, "devices").found, "not confined: the IOMMU stays with Linux");
+        fake.remove("/sys/class/iommu/other0");
         fake.write("/proc/interrupts", "  1:  9  IO-APIC  1-edge  i8042\n");
         assert_eq!(one(&fake, "devices").found, "not confined: no IOMMU is in use");
     }

@@ -62,7 +62,7 @@ impl Confinement {
                 true => "Linux does not have the IOMMU remap interrupts",
                 false => "no IOMMU is in use",
             })
-        } else if !machine.has_vtd() {
+        } else if !machine.has_known_iommu() {
             Self::None("the IOMMU stays with Linux")
         } else if checked {
             Self::Checked
@@ -121,8 +121,13 @@ mod tests {
         assert!(line.ends_with("no IOMMU is in use"), "{line}");
         // Linux does not translate by it.
         fake.write("/proc/interrupts", "  1:  9  IR-IO-APIC  1-edge  i8042\n");
-        fake.write("/sys/firmware/acpi/tables/DMAR", "");
-        assert_eq!(expected(&fake), Confinement::Whole);
+        for table in ["/sys/firmware/acpi/tables/DMAR", "/sys/firmware/acpi/tables/IVRS"] {
+            fake.write(table, "");
+            assert_eq!(expected(&fake), Confinement::Whole);
+            fake.remove(table);
+        }
+        let line = expected(&fake).line();
+        assert!(line.ends_with("the IOMMU stays with Linux"), "{line}");
     }
 
     #[test]

@@ -177,10 +177,12 @@ impl Machine {
         self.iommus().next().is_some()
     }
 
-    /// Tells whether IOMMUs are of Intel's kind.
-    pub fn has_vtd(&self) -> bool {
-        self.exists("/sys/firmware/acpi/tables/DMAR")
-            || self.iommus().any(|unit| unit.file_name().to_string_lossy().starts_with("dmar"))
+    /// Tells whether IOMMUs are of a kind that the hypervisor takes over: Intel's or AMD's.
+    pub fn has_known_iommu(&self) -> bool {
+        [("DMAR", "dmar"), ("IVRS", "ivhd")].iter().any(|(table, name)| {
+            self.exists(format!("/sys/firmware/acpi/tables/{table}"))
+                || self.iommus().any(|unit| unit.file_name().to_string_lossy().starts_with(name))
+        })
     }
 
     /// Returns the IOMMUs that Linux uses.

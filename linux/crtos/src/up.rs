@@ -77,7 +77,7 @@ pub struct Up {
     /// not); repeatable
     #[arg(long = "port", value_name = "RANGE", value_parser = ranges::ports)]
     ports: Vec<PortRange>,
-    /// How devices of Linux are kept from memory of cells, where there is an IOMMU of Intel's
+    /// How devices of Linux are kept from memory of cells, where there is an IOMMU
     #[arg(long, value_name = "HOW", value_enum, default_value_t)]
     linux_dma: LinuxDma,
     /// Lock the realm: Linux cannot stop, reload or read it, nor reset the machine, until all
