@@ -2,7 +2,7 @@
 //! Linux's accesses to the registers of IOMMUs, and its stores to tables of which these have
 //! copies. Each exits and is carried out here.
 
-use crtos_iommu::vtd::registers::Fault;
+use crtos_iommu::fault::Fault;
 use crtos_machine::arch::VirtualCpu;
 use crtos_machine::local::Local;
 use crtos_machine::ownership;
@@ -48,14 +48,18 @@ fn store(local: &mut Local, address: GuestAddr) -> Option<Option<u8>> {
     if refused {
         guest::complain(local, format_args!("interrupt of a device refused by the IOMMU"));
     }
-    if let Some(Fault { device, page, read, reason }) = fault {
-        let what = if read { "read" } else { "write" };
-        guest::complain(
-            local,
-            format_args!("device {device}: {what} at {page:#x} refused, reason {reason:#x}"),
-        );
-    }
+    fault.iter().for_each(|fault| tell(local, fault));
     Some((!again).then_some(store.length))
+}
+
+/// Tells of a fault of a device.
+fn tell(local: &mut Local, fault: &Fault) {
+    let Fault { device, page, read, reason } = *fault;
+    let what = if read { "read" } else { "write" };
+    guest::complain(
+        local,
+        format_args!("device {device}: {what} at {page:#x} refused, reason {reason:#x}"),
+    );
 }
 
 fn load(local: &mut Local, address: GuestAddr) -> Option<Option<u8>> {
@@ -64,11 +68,13 @@ fn load(local: &mut Local, address: GuestAddr) -> Option<Option<u8>> {
         return None;
     }
     let mut ownership = ownership::lock(local);
-    let mut value = u64::from(ownership.read_iommu(address));
+    let (low, fault) = ownership.read_iommu(address);
+    let mut value = u64::from(low);
     if load.long {
-        value |= u64::from(ownership.read_iommu(address + 4)) << 32;
+        value |= u64::from(ownership.read_iommu(address + 4).0) << 32;
     }
     drop(ownership);
+    fault.iter().for_each(|fault| tell(local, fault));
     local.vcpu().registers()[usize::from(load.register)] = value;
     Some(Some(load.length))
 }

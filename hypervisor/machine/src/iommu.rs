@@ -18,7 +18,7 @@ use crtos_iommu::interrupt::Cpus;
 use crtos_iommu::layout::Kind;
 use crtos_iommu::machine::{MAX_PIECES, Machine, PIECE, Progress, Unfit};
 use crtos_iommu::unit::{Unit, Vendor};
-use crtos_iommu::vtd::registers::Fault;
+use crtos_iommu::fault::Fault;
 use crtos_partition::address::{GuestAddr, PhysAddr};
 
 use crate::frames::Frames;
@@ -274,13 +274,21 @@ impl Iommus {
     }
 
     /// Reads 32 bits for Linux at `address`, a multiple of 4 in the registers of one ([`is_one`]).
-    pub(crate) fn read(&mut self, address: GuestAddr, memory: &mut LinuxMemory) -> u32 {
-        let Some((place, offset)) = find(&mut self.places, address) else { return !0 };
+    /// With them comes a fault of a device that Linux takes note of by this.
+    pub(crate) fn read(
+        &mut self,
+        address: GuestAddr,
+        memory: &mut LinuxMemory,
+    ) -> (u32, Option<Fault>) {
+        let Some((place, offset)) = find(&mut self.places, address) else { return (!0, None) };
         let mut registers = Registers { iommu: place.iommu, own: place.own, memory };
-        match &place.taken {
-            Some(unit) => unit.read(&mut registers, offset),
-            None => registers.read(offset),
+        let Some(unit) = &mut place.taken else { return (registers.read(offset), None) };
+        let value = unit.read(&mut registers, offset);
+        let fault = unit.take_fault();
+        if let Some(fault) = fault {
+            self.count_fault(fault.device);
         }
+        (value, fault)
     }
 
     /// Carries out a write of Linux to the 32 bits at `address`, likewise. No CPU of Linux runs

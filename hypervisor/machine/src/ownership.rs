@@ -7,6 +7,7 @@
 
 use crtos_abi::cell::{CellConfig, Region};
 use crtos_abi::{LARGE_PAGE_SIZE, MAX_CELLS, PAGE_SIZE};
+use crtos_iommu::fault::Fault;
 use crtos_iommu::interrupt::Cpus;
 use crtos_partition::address::{GuestAddr, PhysAddr};
 use crtos_partition::config::{CheckedRegion, Config};
@@ -294,9 +295,10 @@ impl Ownership {
         }
     }
 
-    /// Reads 32 bits of the registers of an IOMMU for Linux; `address` is aligned.
-    pub fn read_iommu(&mut self, address: GuestAddr) -> u32 {
-        let Some((iommus, mut memory)) = self.iommus() else { return !0 };
+    /// Reads 32 bits of the registers of an IOMMU for Linux; `address` is aligned. With them comes a
+    /// fault of a device that Linux takes note of by this.
+    pub fn read_iommu(&mut self, address: GuestAddr) -> (u32, Option<Fault>) {
+        let Some((iommus, mut memory)) = self.iommus() else { return (!0, None) };
         iommus.read(address, &mut memory)
     }
 

@@ -14,6 +14,7 @@
 //! | [`layout`] | how tables refer to each other |
 //! | [`copies`] | copies of Linux's tables, which change with them |
 //! | [`effect`] | what a command of Linux means for the copies |
+//! | [`fault`] | requests of devices that a unit has refused |
 //! | [`machine`] | what driving a unit takes |
 //! | [`unit`] | a unit that was taken over, of either vendor |
 //! | [`vtd`] | Intel's VT-d |
@@ -33,6 +34,7 @@ pub mod amd;
 pub mod attachment;
 pub mod copies;
 pub mod effect;
+pub mod fault;
 pub mod interrupt;
 pub mod layout;
 pub mod machine;

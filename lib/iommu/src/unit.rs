@@ -2,9 +2,9 @@
 //! A unit that was taken over from a running Linux, of either vendor.
 
 use crate::copies::Copies;
+use crate::fault::Fault;
 use crate::interrupt::Cpus;
 use crate::machine::{MAX_PIECES, Machine, Progress, Unfit};
-use crate::vtd::registers::Fault;
 use crate::{amd, vtd};
 
 /// What kind a unit is.
@@ -110,17 +110,16 @@ impl Unit {
         }
     }
 
-    /// Takes the fault of a device that Linux has taken note of since. AMD-Vi logs faults in memory
-    /// of Linux's.
+    /// Takes the fault of a device that Linux has taken note of since.
     pub fn take_fault(&mut self) -> Option<Fault> {
         match self {
             Self::Intel(unit) => unit.take_fault(),
-            Self::Amd(_) => None,
+            Self::Amd(unit) => unit.take_fault(),
         }
     }
 
     /// What Linux reads in the 32 bits at `offset`, a multiple of 4.
-    pub fn read(&self, machine: &mut impl Machine, offset: u64) -> u32 {
+    pub fn read(&mut self, machine: &mut impl Machine, offset: u64) -> u32 {
         match self {
             Self::Intel(unit) => unit.read(machine, offset),
             Self::Amd(unit) => unit.read(machine, offset),

@@ -16,14 +16,15 @@ use super::device::{self, Interrupts, Tables};
 use super::irte::Form;
 use super::registers::{
     COMMAND_BUFFER, COMMAND_HEAD, COMMAND_TAIL, CONTROL, DEVICE_TABLE, EVENT_HEAD, EVENT_INTERRUPT,
-    EVENT_LOG, EXCLUSION_BASE, EXCLUSION_LIMIT, FEATURES, Features, GUEST_INTERRUPT, STATUS,
-    buffer, buffer_entries, control, device_count, device_table, status,
+    EVENT_LOG, EVENT_TAIL, EXCLUSION_BASE, EXCLUSION_LIMIT, FEATURES, Features, GUEST_INTERRUPT,
+    STATUS, buffer, buffer_entries, control, device_count, device_table, status,
 };
 use super::remapping;
 use crate::Requester;
 use crate::attachment::{Attachment, Translation};
 use crate::copies::{self, Copies};
 use crate::effect::{Devices, Effect, Store};
+use crate::fault::Fault;
 use crate::interrupt::{Cpus, Interrupt};
 use crate::layout::Kind;
 use crate::machine::{MAX_PIECES, Machine, PIECE, Progress, Unfit, half, read_long, set_half};
@@ -45,6 +46,8 @@ const _: () = assert!(OWN_TABLES + remapping::SIZE <= OWN_BUFFER);
 const PAGE: u64 = 4096;
 /// Bytes of a command.
 const COMMAND: u64 = 16;
+/// Bytes of an event.
+const EVENT: u64 = 16;
 /// How long the commands of a buffer, or a change of the unit's state may take, in milliseconds.
 const LIMIT: u64 = 100;
 /// Most commands of Linux that are carried out at once.
@@ -97,6 +100,9 @@ pub struct Unit {
     /// What the status word says when all commands are done.
     sequence: u64,
     refused: u64,
+    /// The tail of the log of events that Linux has read last, and the fault before it.
+    log_tail: u64,
+    fault: Option<Fault>,
 }
 
 fn write_control(machine: &mut impl Machine, states: u64) {
@@ -138,8 +144,17 @@ impl Unit {
             _ => Form::Long { extended: found & control::EXTENDED != 0 },
         };
         let interrupts = remapping::Copies::new(form, OWN_TABLES);
-        let (tail, sequence, refused) = (0, 0, 0);
-        let mut unit = Self { x2apic, linux, found, interrupts, tail, sequence, refused };
+        let mut unit = Self {
+            x2apic,
+            linux,
+            found,
+            interrupts,
+            tail: 0,
+            sequence: 0,
+            refused: 0,
+            log_tail: read_long(machine, EVENT_TAIL) & OFFSET,
+            fault: None,
+        };
         // Linux has an entry for each device that says so, or for none.
         let first = unit.linux_entry(machine, Requester(0)).map(Interrupts::of_device);
         if first.is_none_or(|first| first == Ok(Interrupts::PassThrough)) {
@@ -234,8 +249,32 @@ impl Unit {
         self.refused + self.interrupts.refused()
     }
 
+    /// Takes the fault of a device that Linux has taken note of since.
+    pub fn take_fault(&mut self) -> Option<Fault> {
+        self.fault.take()
+    }
+
+    /// Linux is about to read its log of events: the newest one stands before the tail.
+    fn note_fault(&mut self, machine: &mut impl Machine) {
+        let tail = read_long(machine, EVENT_TAIL) & OFFSET;
+        let log = self.linux.event_log;
+        let size = u64::from(buffer_entries(log).unwrap_or(0)) * EVENT;
+        if tail == self.log_tail || tail >= size {
+            return;
+        }
+        self.log_tail = tail;
+        let newest = (tail + size - EVENT) % size;
+        let mut raw = [0; 2];
+        if machine.read_linux(PhysAddr::new((log & buffer::ADDRESS) + newest), &mut raw) {
+            self.fault = Fault::of_amd_event(raw[0], raw[1]);
+        }
+    }
+
     /// What Linux reads in the 32 bits at `offset`, a multiple of 4.
-    pub fn read(&self, machine: &mut impl Machine, offset: u64) -> u32 {
+    pub fn read(&mut self, machine: &mut impl Machine, offset: u64) -> u32 {
+        if offset == EVENT_TAIL {
+            self.note_fault(machine);
+        }
         let linux = &self.linux;
         let (register, high) = (offset & !7, offset & 4 != 0);
         let value = match register {
@@ -637,7 +676,7 @@ impl Linux {
     fn has_log(&self, machine: &impl Machine) -> bool {
         let start = PhysAddr::new(self.event_log & buffer::ADDRESS);
         buffer_entries(self.event_log).is_some_and(|entries| {
-            let size = u64::from(entries) * 16;
+            let size = u64::from(entries) * EVENT;
             (0..size).step_by(PAGE as usize).all(|page| machine.read_linux(start + page, &mut [0]))
         })
     }
@@ -1058,7 +1097,7 @@ mod tests {
         }
 
         fn read(&mut self, offset: u64) -> u32 {
-            match &self.unit {
+            match &mut self.unit {
                 Some(unit) => unit.read(&mut self.model, offset),
                 None => self.model.read(offset),
             }

@@ -2,7 +2,7 @@
 //! Offsets and bits of a unit's registers (VT-d 11.4). They are in one aligned page, or in several
 //! if the DMAR table says so.
 
-use crate::{Requester, bit, field};
+use crate::{bit, field};
 
 /// Architecture version, 32 bits (VT-d 11.4.1).
 pub const VERSION: u64 = 0x00;
@@ -132,34 +132,14 @@ pub mod event {
     pub const PENDING: u32 = 1 << 30;
 }
 
-/// A request of a device that the unit has refused (VT-d 11.4.7.6).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Fault {
-    /// Which device.
-    pub device: Requester,
-    /// The page that it wanted, or the number of its interrupt in the upper 16 bits.
-    pub page: u64,
-    /// It wanted to read.
-    pub read: bool,
-    /// Why not.
-    pub reason: u8,
-}
-
-impl Fault {
-    /// Offset of the 32 bits, in a record, by which it is cleared.
+/// Bits of a fault record (VT-d 11.4.7.6).
+pub mod fault_record {
+    /// Bytes of it.
+    pub const SIZE: u64 = 16;
+    /// Offset of the 32 bits by which it is cleared.
     pub const LAST_WORD: u64 = 12;
     /// Bit of these: there is a fault in the record, and to clear it.
     pub const RECORDED: u32 = 1 << 31;
-
-    /// From a record; `None` if there is no fault in it.
-    pub fn decode(low: u64, high: u64) -> Option<Self> {
-        bit(high, 63).then_some(Self {
-            device: Requester(high as u16),
-            page: low & !0xfff,
-            read: bit(high, 62),
-            reason: field(high, 32, 8) as u8,
-        })
-    }
 }
 
 /// What a unit can do (VT-d 11.4.2).
@@ -314,14 +294,6 @@ impl ExtendedCapability {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_fault_is_that_of_a_device() {
-        let record = (0x12_3456_7000, 1 << 63 | 1 << 62 | 6 << 32 | 0x48);
-        let fault = Fault { device: Requester(0x48), page: record.0, read: true, reason: 6 };
-        assert_eq!(Fault::decode(record.0, record.1), Some(fault));
-        assert_eq!(Fault::decode(record.0, record.1 & !(1 << 63)), None);
-    }
 
     /// What QEMU's units report.
     #[test]

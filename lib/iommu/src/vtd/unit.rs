@@ -15,12 +15,13 @@ use super::irte;
 use super::queue::{Mode, descriptor_size};
 use super::registers::{
     CAPABILITY, COMMAND, COMPLETION_CONTROL, COMPLETION_STATUS, CONTEXT_COMMAND, Capability,
-    EXTENDED_CAPABILITY, ExtendedCapability, FAULT_CONTROL, FAULT_STATUS, Fault,
-    PAGE_REQUEST_CONTROL, PAGE_REQUEST_HEAD, PAGE_REQUEST_STATUS, QUEUE_ADDRESS, QUEUE_HEAD,
-    QUEUE_TAIL, REMAPPING_TABLE, ROOT_TABLE, STATUS, event, fault, global, queue, remapping, root,
+    EXTENDED_CAPABILITY, ExtendedCapability, FAULT_CONTROL, FAULT_STATUS, PAGE_REQUEST_CONTROL,
+    PAGE_REQUEST_HEAD, PAGE_REQUEST_STATUS, QUEUE_ADDRESS, QUEUE_HEAD, QUEUE_TAIL, REMAPPING_TABLE,
+    ROOT_TABLE, STATUS, event, fault, fault_record, global, queue, remapping, root,
 };
 use crate::copies::{self, Copies, Top};
 use crate::effect::{Effect, Store};
+use crate::fault::Fault;
 use crate::interrupt::{Cpus, Interrupt, Refused};
 use crate::layout::Kind;
 use crate::machine::{MAX_PIECES, Machine, Progress, Unfit, half, read_long, set_half};
@@ -60,8 +61,6 @@ const EVENTS: [u64; 3] = [FAULT_CONTROL, COMPLETION_CONTROL, PAGE_REQUEST_CONTRO
 const EVENT_SIZE: u64 = 16;
 /// Errors of the queue.
 const QUEUE_ERRORS: u32 = fault::QUEUE | fault::COMPLETION | fault::TIME_OUT;
-/// Bytes of a fault record.
-const FAULT_RECORD: u64 = 16;
 /// Bits of the head and the tail of a queue.
 const QUEUE_OFFSET: u64 = 0x7_fff0;
 const ADDRESS: u64 = !0xfff;
@@ -454,9 +453,11 @@ impl Unit {
                 true
             }
             _ if self.capability.is_fault_record(offset) => {
-                if offset % FAULT_RECORD == Fault::LAST_WORD && value & Fault::RECORDED != 0 {
+                if offset % fault_record::SIZE == fault_record::LAST_WORD
+                    && value & fault_record::RECORDED != 0
+                {
                     let high = read_long(machine, offset - 4);
-                    self.fault = Fault::decode(read_long(machine, offset - 12), high);
+                    self.fault = Fault::of_vtd_record(read_long(machine, offset - 12), high);
                 }
                 machine.write(offset, value);
                 true
