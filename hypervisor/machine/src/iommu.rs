@@ -14,11 +14,11 @@ use crtos_abi::report::MAX_FAULTING_DEVICES;
 use crtos_iommu::Requester;
 use crtos_iommu::copies::{self, Copies};
 use crtos_iommu::effect::Store;
+use crtos_iommu::fault::Fault;
 use crtos_iommu::interrupt::Cpus;
 use crtos_iommu::layout::Kind;
 use crtos_iommu::machine::{MAX_PIECES, Machine, PIECE, Progress, Unfit};
 use crtos_iommu::unit::{Unit, Vendor};
-use crtos_iommu::fault::Fault;
 use crtos_partition::address::{GuestAddr, PhysAddr};
 
 use crate::frames::Frames;
@@ -156,11 +156,7 @@ impl Iommus {
 
     /// Has no device of Linux reach memory that was taken from it, once it is
     /// [withdrawn](Self::withdraw); false if a unit does not react.
-    pub(crate) fn finish_withdrawal(
-        &mut self,
-        cpus: &impl Cpus,
-        memory: &mut LinuxMemory,
-    ) -> bool {
+    pub(crate) fn finish_withdrawal(&mut self, cpus: &impl Cpus, memory: &mut LinuxMemory) -> bool {
         if self.copies.is_checked() {
             self.copies.look_again(memory);
         }

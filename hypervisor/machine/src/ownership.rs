@@ -295,8 +295,8 @@ impl Ownership {
         }
     }
 
-    /// Reads 32 bits of the registers of an IOMMU for Linux; `address` is aligned. With them comes a
-    /// fault of a device that Linux takes note of by this.
+    /// Reads 32 bits of the registers of an IOMMU for Linux; `address` is aligned. With them comes
+    /// a fault of a device that Linux takes note of by this.
     pub fn read_iommu(&mut self, address: GuestAddr) -> (u32, Option<Fault>) {
         let Some((iommus, mut memory)) = self.iommus() else { return (!0, None) };
         iommus.read(address, &mut memory)

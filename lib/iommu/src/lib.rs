@@ -16,7 +16,7 @@
 //! | [`effect`] | what a command of Linux means for the copies |
 //! | [`fault`] | requests of devices that a unit has refused |
 //! | [`machine`] | what driving a unit takes |
-//! | [`unit`] | a unit that was taken over, of either vendor |
+//! | [`mod@unit`] | a unit that was taken over, of either vendor |
 //! | [`vtd`] | Intel's VT-d |
 //! | [`amd`] | AMD-Vi |
 //! | [`acpi`] | where the units are, and what is special about devices |

@@ -28,7 +28,6 @@ impl Vendor {
 
 /// A unit that was taken over.
 #[derive(Debug)]
-#[expect(clippy::large_enum_variant, reason = "there is one place for each unit of the machine")]
 pub enum Unit {
     /// VT-d.
     Intel(vtd::unit::Unit),

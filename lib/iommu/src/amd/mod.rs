@@ -9,7 +9,7 @@
 //! | [`paging`] | entries of page tables |
 //! | [`commands`] | entries of the command buffer |
 //! | [`remapping`] | copies of interrupt-remapping tables |
-//! | [`unit`] | a unit that was taken over |
+//! | [`mod@unit`] | a unit that was taken over |
 
 pub mod commands;
 pub mod device;

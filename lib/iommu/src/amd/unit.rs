@@ -2,7 +2,7 @@
 //! A unit that was taken over from a running Linux, and is driven for it.
 //!
 //! The unit has a command buffer and a device table of the hypervisor's. An entry of that table is
-//! made of Linux's entry for the device: it refers to [copies](crate::copies) of Linux's tables for
+//! made of Linux's entry for the device: it refers to [copies] of Linux's tables for
 //! addresses, or to the identity of Linux's memory, and to a [checked copy](super::remapping) of
 //! its table for interrupts. Commands of Linux's buffer say which entry to look at again; what they
 //! say of caches is passed on.
@@ -216,8 +216,8 @@ impl Unit {
         done
     }
 
-    /// Makes all copies of entries for interrupts again, since a CPU changed its owner; false if the
-    /// unit does not do what it is told.
+    /// Makes all copies of entries for interrupts again, since a CPU changed its owner; false if
+    /// the unit does not do what it is told.
     pub fn owners_changed(&mut self, machine: &mut impl Machine, cpus: &impl Cpus) -> bool {
         let known = self.knows_whom().then_some(cpus);
         self.interrupts.look_again(machine, known);
@@ -542,7 +542,8 @@ impl Unit {
         (self.interrupts.form() == Form::Long { extended: true }) == self.x2apic
     }
 
-    /// Carries out commands of Linux's buffer up to its tail, or as many as are carried out at once.
+    /// Carries out commands of Linux's buffer up to its tail, or as many as are carried out at
+    /// once.
     fn advance(
         &mut self,
         machine: &mut impl Machine,
@@ -1032,7 +1033,8 @@ mod tests {
         let value = prop_oneof![any::<u32>(), Just(LINUX_LOG as u32), Just(8 << 24)];
         prop_oneof![
             4 => (0u16..4, entry()).prop_map(|(device, entry)| Step::Device(device, entry)),
-            4 => (0usize..2, 0u64..32, irte()).prop_map(|(of, at, raw)| Step::Interrupt(of, at, raw)),
+            4 => (0usize..2, 0u64..32, irte())
+                .prop_map(|(of, at, raw)| Step::Interrupt(of, at, raw)),
             1 => (0usize..2, 0u64..32, irte()).prop_map(|(of, at, raw)| Step::Silent(of, at, raw)),
             8 => (place, word()).prop_map(|(place, word)| Step::Store(place, word)),
             2 => (register, value).prop_map(|(register, value)| Step::Register(register, value)),
@@ -1241,7 +1243,8 @@ mod tests {
                     let asked = native.model.translate(*device, *input);
                     prop_assert_eq!(driver.model.translate(*device, *input), asked);
                 }
-                for (device, number) in (0..4).flat_map(|device| (0..32).map(move |n| (device, n))) {
+                let numbers = |device| (0..32).map(move |number| (device, number));
+                for (device, number) in (0..4).flat_map(numbers) {
                     let asked = native.model.deliver(device, number);
                     let fit = asked.filter(|interrupt| interrupt.check(&cells).is_ok());
                     prop_assert_eq!(driver.model.deliver(device, number), fit);
