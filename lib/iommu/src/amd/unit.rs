@@ -935,7 +935,7 @@ mod tests {
         }
 
         fn set_own_pair(&mut self, offset: u64, [low, high]: [u64; 2]) {
-            assert!(offset % 16 == 0);
+            assert!(offset.is_multiple_of(16));
             self.set_own_word(offset, low);
             self.set_own_word(offset + 8, high);
         }
