@@ -1,0 +1,16 @@
+#!/bin/bash
+# SPDX-License-Identifier: MIT OR Apache-2.0
+# An IOMMU of AMD's kind with entries of 32 bits for interrupts, and CPUs without x2APIC mode.
+# kernels: 6.1 6.12
+# realm: no
+# devices: yes
+# packages: fio
+# iommu: amd,xtsup=off
+# boot: amd_iommu_intr=legacy
+set -u
+cd "$(mktemp -d)" || exit 1
+failed=0
+fail() { echo "FAILED $*"; failed=1; }
+dmesg | grep -q "x2apic: IRQ remapping doesn't support X2APIC mode" || fail 'x2APIC mode'
+disk_goes_on 2
+exit $failed
