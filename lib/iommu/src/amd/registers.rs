@@ -79,6 +79,8 @@ pub mod buffer {
 pub mod control {
     /// Translation and remapping.
     pub const ENABLE: u64 = 1 << 0;
+    /// How the unit uses the bus: HyperTransport's tunnel, times, order, snooping.
+    pub const BUS: u64 = 1 << 1 | 7 << 5 | 0xf << 8;
     /// The event log.
     pub const EVENT_LOG: u64 = 1 << 2;
     /// The interrupt for events.
@@ -89,20 +91,16 @@ pub mod control {
     pub const INTERRUPTS: u64 = EVENT_INTERRUPT | COMPLETION_INTERRUPT;
     /// The command buffer.
     pub const COMMANDS: u64 = 1 << 12;
-    /// Requests for pages: their log, its interrupt, and the requests themselves.
-    pub const PAGE_REQUESTS: u64 = 7 << 13;
-    /// Tables of guests.
-    pub const GUEST_TRANSLATION: u64 = 1 << 16;
     /// Entries for interrupts have 128 bits, not 32.
     pub const LONG_ENTRIES: u64 = 1 << 17;
-    /// Interrupts may be posted: three bits.
-    pub const POSTING: u64 = 7 << 25;
-    /// The log of posted interrupts, and its interrupt.
-    pub const GUEST_LOG: u64 = 3 << 28;
+    /// The device table has several parts: three bits.
+    pub const SEGMENTS: u64 = 7 << 34;
     /// Destinations have 32 bits.
     pub const EXTENDED: u64 = 1 << 50;
     /// Interrupts of the unit itself are those of [`super::EVENT_INTERRUPT`] and its followers.
     pub const OWN_EXTENDED: u64 = 1 << 51;
+    /// Devices have up to 2,048 entries for interrupts, not 512: two bits.
+    pub const MANY: u64 = 3 << 60;
     /// The unit does not cache entries for interrupts, so nobody tells of changes.
     pub const UNCACHED_INTERRUPTS: u64 = 1 << 59;
 }

@@ -58,8 +58,14 @@ const OFFSET: u64 = 0x7_fff0;
 const EVENTS: usize = 3;
 /// What Linux may change while the unit is taken over: its log of events, and their interrupts.
 const LINUX: u64 = control::EVENT_LOG | control::INTERRUPTS;
-/// What is off while the unit is taken over: logs that would be stored to memory of Linux's choice.
-const OFF: u64 = control::PAGE_REQUESTS | control::POSTING | control::GUEST_LOG;
+/// What stays as it is found. All else is off while the unit is taken over: second logs, and those
+/// of requests for pages and of posted interrupts, which the unit would store to memory of Linux's
+/// choice; ranges that are routed elsewhere; what no emulator shows.
+const KEPT: u64 = control::BUS
+    | control::LONG_ENTRIES
+    | control::EXTENDED
+    | control::OWN_EXTENDED
+    | control::MANY;
 
 /// First words of the hypervisor's commands in its buffer.
 mod command {
@@ -121,7 +127,8 @@ impl Unit {
     ) -> Result<Self, Unfit> {
         let features = Features(read_long(machine, FEATURES));
         let found = read_long(machine, CONTROL);
-        if !features.invalidates_all() || found & control::UNCACHED_INTERRUPTS != 0 {
+        let unfit = control::UNCACHED_INTERRUPTS | control::SEGMENTS;
+        if !features.invalidates_all() || found & unfit != 0 {
             return Err(Unfit::Incapable);
         }
         if found & control::ENABLE == 0 || found & control::COMMANDS == 0 {
@@ -388,7 +395,7 @@ impl Unit {
             self.refused += 1;
         }
         let own = control::ENABLE | control::COMMANDS;
-        let states = self.found & !(OFF | LINUX) | own | wanted;
+        let states = self.found & KEPT | own | wanted;
         self.set_log(machine, states);
         write_control(machine, states);
     }
@@ -1062,7 +1069,9 @@ mod tests {
             Form::Long { extended: true } => control::LONG_ENTRIES | control::EXTENDED,
         };
         let own = control::ENABLE | control::COMMANDS | control::EVENT_LOG;
-        model.write_long(CONTROL, states | own);
+        // Requests for pages, posted interrupts, a second log, routed ranges.
+        let others = 7 << 13 | 7 << 25 | 3 << 28 | 3 << 32 | 1 << 40;
+        model.write_long(CONTROL, states | own | others);
         model
     }
 
@@ -1286,7 +1295,7 @@ mod tests {
                     driver.write(CONTROL + 4, (states >> 32) as u32);
                 }
                 let found = driver.model.register(CONTROL);
-                prop_assert_eq!(found & OFF, 0);
+                prop_assert_eq!(found & !(KEPT | LINUX | control::COMMANDS | control::ENABLE), 0);
                 prop_assert_eq!(found & control::ENABLE, control::ENABLE);
                 prop_assert_eq!(driver.model.register(EXCLUSION_BASE), 0);
                 for (device, input) in &inputs {
@@ -1338,6 +1347,7 @@ mod tests {
         let cases = [
             (FEATURES, 0, Unfit::Incapable),
             (CONTROL, control::ENABLE | control::COMMANDS | 1 << 59, Unfit::Incapable),
+            (CONTROL, control::ENABLE | control::COMMANDS | 1 << 34, Unfit::Incapable),
             (CONTROL, control::COMMANDS, Unfit::Unused),
             (CONTROL, control::ENABLE, Unfit::Unused),
             (STATUS, 0, Unfit::Broken),
