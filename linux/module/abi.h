@@ -318,6 +318,8 @@
 
 #define CRTOS_MAX_IOMMUS 8
 
+#define CRTOS_MAX_CONFIGURATIONS 16
+
 #define CRTOS_IOMMU_VTD 0
 
 #define CRTOS_IOMMU_AMD_VI 1
@@ -459,7 +461,14 @@ struct crtos_iommu {
 	u64 address;
 	u64 size;
 	u32 kind;
-	u32 reserved;
+	u32 function;
+};
+
+struct crtos_configuration {
+	u16 function;
+	u16 first;
+	u16 last;
+	u16 present;
 };
 
 struct crtos_launch_info {
@@ -482,6 +491,8 @@ struct crtos_launch_info {
 	u64 io_apics[CRTOS_MAX_IO_APICS];
 	u64 hpets[CRTOS_MAX_HPETS];
 	struct crtos_iommu iommus[CRTOS_MAX_IOMMUS];
+	struct crtos_configuration configurations[CRTOS_MAX_CONFIGURATIONS];
+	u64 mmconfig;
 	u64 blocks[CRTOS_MAX_HYPERVISOR_BLOCKS];
 	u32 apic_ids[CRTOS_MAX_CPUS];
 };

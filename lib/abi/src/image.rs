@@ -48,6 +48,8 @@ pub const MAX_IO_APICS: usize = 32;
 pub const MAX_HPETS: usize = 8;
 /// Most IOMMUs of a machine.
 pub const MAX_IOMMUS: usize = 8;
+/// Most ranges of registers in configuration space that Linux may not write.
+pub const MAX_CONFIGURATIONS: usize = 16;
 
 /// `Iommu::kind`: Intel's (VT-d).
 pub const IOMMU_VTD: u32 = 0;
@@ -86,8 +88,23 @@ pub struct Iommu {
     pub size: u64,
     /// `IOMMU_*`: what the registers are.
     pub kind: u32,
-    /// Zero.
-    pub reserved: u32,
+    /// Of AMD's kind: its PCI function, as in [`Configuration`]; 0 otherwise.
+    pub function: u32,
+}
+
+/// Registers in the configuration space of PCI segment 0 that Linux may not write while an IOMMU is
+/// the hypervisor's.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Configuration {
+    /// The function: bus in bits 15..8, device in bits 7..3, function in bits 2..0.
+    pub function: u16,
+    /// The first register: a byte, at most 0xfff.
+    pub first: u16,
+    /// The last one.
+    pub last: u16,
+    /// 1 if the others say something, 0 where there is none.
+    pub present: u16,
 }
 
 /// What the module tells the hypervisor at launch.
@@ -136,6 +153,11 @@ pub struct LaunchInfo {
     /// The IOMMUs that ACPI lists, in DMAR (Intel's kind) and in IVRS (AMD's kind); zeroes where
     /// there is none.
     pub iommus: [Iommu; MAX_IOMMUS],
+    /// Registers in configuration space that Linux may not write.
+    pub configurations: [Configuration; MAX_CONFIGURATIONS],
+    /// Physical address at which the configuration space of bus 0 of PCI segment 0 is memory, as
+    /// ACPI's MCFG tells; 0 if it is not. Those of the other buses follow, 1 MiB each.
+    pub mmconfig: u64,
     /// Physical addresses of the hypervisor's blocks, in the order of their virtual addresses.
     pub blocks: [u64; MAX_HYPERVISOR_BLOCKS],
     /// APIC id of each CPU, all ones if the machine has no such CPU; the index is the CPU's number

@@ -3,9 +3,9 @@
 //! 64-bit mode.
 //!
 //! Three things are asked of an instruction at which a nested fault was taken: what it writes to
-//! registers that are memory ([`store`]), where it puts what it reads there ([`load`]), and at
-//! which addresses it may have touched memory ([`candidates`]), because the processor tells the
-//! physical address only.
+//! registers that are memory ([`store`], [`write()`]), where it puts what it reads there
+//! ([`load`]), and at which addresses it may have touched memory ([`candidates`]), because the
+//! processor tells the physical address only.
 
 /// General registers in the order of their numbers: RAX, RCX, RDX, RBX, RSP, RBP, RSI, RDI, R8 to
 /// R15.
@@ -139,6 +139,17 @@ impl Store {
             | flag((left ^ right ^ difference) & 0x10 != 0, flags::AUXILIARY)
             | flag(overflow >> sign & 1 != 0, flags::OVERFLOW)
     }
+}
+
+/// An instruction that writes a value to memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Write {
+    /// Bytes of the instruction.
+    pub length: u8,
+    /// Bytes that it writes: 1, 2, 4 or 8.
+    pub size: u8,
+    /// The value.
+    pub value: u64,
 }
 
 /// An instruction that reads memory.
@@ -308,6 +319,34 @@ pub fn store(bytes: &[u8], registers: &Registers) -> Option<Store> {
     Some(Store { length: reader.at as u8, long, operation })
 }
 
+/// Understands a `mov` of 8, 16, 32 or 64 bits to memory: the form in which Linux writes to
+/// configuration space. `None` for any other instruction.
+pub fn write(bytes: &[u8], registers: &Registers) -> Option<Write> {
+    let mut reader = Reader { bytes, at: 0 };
+    let (prefixes, opcode) = Prefixes::read(&mut reader)?;
+    let size: u8 = match opcode {
+        0x88 | 0xc6 => 1,
+        // Which outdoes the prefix for 16 bits.
+        0x89 | 0xc7 if prefixes.rex & 8 != 0 => 8,
+        0x89 | 0xc7 if prefixes.operand_16 => 2,
+        0x89 | 0xc7 => 4,
+        _ => return None,
+    };
+    let modrm = ModRm::read(&mut reader, prefixes, registers, SegmentBases::default())?;
+    modrm.address?;
+    let value = match opcode {
+        // Without REX these are AH, CH, DH and BH.
+        0x88 if prefixes.rex == 0 && modrm.register >= 4 => {
+            registers[usize::from(modrm.register - 4)] >> 8
+        }
+        0x88 | 0x89 => registers[usize::from(modrm.register)],
+        _ if modrm.register & 7 != 0 => return None,
+        _ => reader.signed(usize::from(size.min(4)))? as u64,
+    };
+    let value = value & u64::MAX >> (64 - 8 * size);
+    Some(Write { length: reader.at as u8, size, value })
+}
+
 /// Understands a `mov` of 32 or 64 bits from memory to a register: the form in which Linux reads
 /// registers that are memory. `None` for any other instruction.
 pub fn load(bytes: &[u8]) -> Option<Load> {
@@ -437,6 +476,42 @@ mod tests {
             prop_assert_eq!(found.operation, expected);
         }
 
+        /// A value that is written is understood as a full decoder understands it.
+        #[test]
+        fn writes_agree_with_a_full_decoder(
+            prefix in prop_oneof![Just(None), Just(Some(0x66u8))],
+            rex in prop_oneof![Just(None), (0x40u8..0x50).prop_map(Some)],
+            opcode in prop::sample::select(vec![0x88u8, 0x89, 0xc6, 0xc7, 0x8b, 0x86, 0xa4]),
+            rest: [u8; 12],
+            registers: Registers,
+        ) {
+            let mut bytes: Vec<u8> = prefix.into_iter().chain(rex).collect();
+            bytes.push(opcode);
+            bytes.extend(rest);
+            let instruction = Decoder::new(64, &bytes, DecoderOptions::NONE).decode();
+            let is_write =
+                instruction.mnemonic() == Mnemonic::Mov && instruction.op0_kind() == OpKind::Memory;
+            let found = write(&bytes, &registers);
+            prop_assert_eq!(found.is_some(), is_write);
+            let Some(found) = found else { return Ok(()) };
+            prop_assert_eq!(usize::from(found.length), instruction.len());
+            prop_assert_eq!(usize::from(found.size), instruction.memory_size().size());
+            let source = match instruction.op1_kind() {
+                OpKind::Register => {
+                    let register = instruction.op1_register();
+                    let is_second = matches!(
+                        register,
+                        Register::AH | Register::CH | Register::DH | Register::BH
+                    );
+                    let value = registers[register.full_register().number()];
+                    if is_second { value >> 8 } else { value }
+                }
+                _ => instruction.immediate(1),
+            };
+            let mask = u64::MAX >> (64 - 8 * found.size);
+            prop_assert_eq!(found.value, source & mask);
+        }
+
         /// A comparison has the flags that the processor gives it, and exchanges what is the same.
         #[test]
         fn comparisons_exchange(long: bool, compared: u64, old: u64, new: u64, same: bool) {
@@ -550,6 +625,7 @@ mod tests {
         ) {
             let _ = store(&bytes, &registers);
             let _ = load(&bytes);
+            let _ = write(&bytes, &registers);
             let _ = candidates(&bytes, 0, &registers, SegmentBases::default());
         }
     }

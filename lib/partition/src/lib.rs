@@ -15,6 +15,7 @@
 //! | [`permissions`] | bitmaps of I/O ports and model-specific registers |
 //! | [`registers`] | registers: what Linux may write, what is reset |
 //! | [`resets`] | ports that reset the machine, and what Linux may do there beside a locked cell |
+//! | [`configuration`] | which registers of PCI configuration space an access touches |
 //! | [`grants`] | what a cell may access without an exit |
 //! | [`performance`] | how fast a CPU of a cell runs |
 //! | [`doorbell`] | where a cell rings in the root cell |
@@ -31,6 +32,7 @@
 pub mod address;
 pub mod budget;
 pub mod config;
+pub mod configuration;
 pub mod cpuset;
 pub mod decode;
 pub mod doorbell;

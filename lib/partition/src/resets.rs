@@ -9,9 +9,8 @@ use core::ops::RangeInclusive;
 
 use crtos_abi::image::{LaunchInfo, MAX_WATCHDOG_PORTS};
 
-/// The address register of PCI configuration space: four bytes. Accesses of another width are to
-/// other registers.
-const PCI_ADDRESS: u16 = 0xcf8;
+use crate::configuration;
+
 /// Reset control of the chipset: bit 2 resets.
 const RESET_CONTROL: u16 = 0xcf9;
 /// System control port A: bit 0 resets the processors.
@@ -100,7 +99,8 @@ impl Resets {
 
     /// What becomes of an access.
     pub fn judge(&self, access: &Access) -> Verdict {
-        if access.first == PCI_ADDRESS && access.width == 4 {
+        // Accesses of another width are to other registers.
+        if access.first == configuration::ADDRESS && access.width == 4 {
             return Verdict::Free;
         }
         if access.bytes().any(|(port, byte)| self.ends(port, byte)) {
@@ -140,7 +140,9 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crtos_abi::image::{Iommu, MAX_HYPERVISOR_BLOCKS, MAX_IOMMUS};
+    use crtos_abi::image::{
+        Configuration, Iommu, MAX_CONFIGURATIONS, MAX_HYPERVISOR_BLOCKS, MAX_IOMMUS,
+    };
 
     /// As on a PC of the time.
     fn resets() -> Resets {
@@ -224,6 +226,9 @@ mod tests {
         }
     }
 
+    const NO_CONFIGURATION: Configuration =
+        Configuration { function: 0, first: 0, last: 0, present: 0 };
+
     /// A launch that names none.
     fn info() -> LaunchInfo {
         LaunchInfo {
@@ -245,7 +250,9 @@ mod tests {
             watchdog_ports: 0,
             io_apics: [0; 32],
             hpets: [0; 8],
-            iommus: [Iommu { address: 0, size: 0, kind: 0, reserved: 0 }; MAX_IOMMUS],
+            iommus: [Iommu { address: 0, size: 0, kind: 0, function: 0 }; MAX_IOMMUS],
+            configurations: [NO_CONFIGURATION; MAX_CONFIGURATIONS],
+            mmconfig: 0,
             blocks: [0; MAX_HYPERVISOR_BLOCKS],
             apic_ids: [0; 256],
         }
