@@ -10,7 +10,7 @@ use crtos_machine::direct_map::read_word;
 use crtos_machine::local::Local;
 use crtos_machine::{launch_info, processor, report};
 use crtos_partition::address::{GuestAddr, PhysAddr};
-use crtos_partition::decode::{self, Load, MAX_LENGTH, Registers, Store};
+use crtos_partition::decode::{self, Load, MAX_LENGTH, Registers, Store, Write};
 use x86_64::registers::control::Cr4Flags;
 
 const PRESENT: u64 = 1;
@@ -102,6 +102,12 @@ fn linear_address(local: &mut Local, touched: GuestAddr) -> Option<u64> {
 pub fn store(local: &mut Local) -> Option<Store> {
     let (bytes, length) = instruction(local);
     decode::store(&bytes[..length], local.vcpu().registers())
+}
+
+/// The store of a value at which Linux was left, of any size; `None` if it is not understood.
+pub fn write(local: &mut Local) -> Option<Write> {
+    let (bytes, length) = instruction(local);
+    decode::write(&bytes[..length], local.vcpu().registers())
 }
 
 /// The store at which Linux was left, which may be one of several that an instruction makes; `None`

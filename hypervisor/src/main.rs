@@ -21,6 +21,7 @@
 //! | [`management`] | creating, starting, stopping, destroying cells |
 //! | [`console`] | lines that cells write to the log |
 //! | [`cpuid`] | CPUID as cells see it |
+//! | [`configuration`] | Linux's writes to PCI configuration space where some of it is not Linux's |
 //! | [`resets`] | Linux wants the machine to be reset; ports by which it does |
 //! | [`sources`] | Linux's writes to I/O APICs and timers, which raise interrupts |
 //! | [`iommu`] | Linux's accesses to IOMMUs, and to tables by which its devices translate |
@@ -39,6 +40,7 @@ mod interrupts;
 mod linux;
 mod reason;
 
+mod configuration;
 mod iommu;
 mod sources;
 

@@ -12,14 +12,13 @@ use crtos_abi::{MAX_CELL_CPUS, PAGE_SIZE};
 use crtos_machine::cell::{self, Cell, Start};
 use crtos_machine::cpu::{self, Owner};
 use crtos_machine::local::{self, Local, Request};
-use crtos_machine::ownership::{Ownership, PortVerdict, Released, lock};
+use crtos_machine::ownership::{Ownership, Released, lock};
 use crtos_machine::{direct_map, launch_info, processor, report};
 use crtos_partition::address::{GuestAddr, PhysAddr};
 use crtos_partition::config::{CELL_ADDRESS_END, CheckedRegion, Config};
 use crtos_partition::error::Refusal;
 use crtos_partition::ids::{ApicId, CellId};
 use crtos_partition::lifecycle::{Event, State};
-use crtos_partition::resets::Access;
 
 use crate::interrupts::OfCells;
 use crate::{linux, sources};
@@ -28,11 +27,6 @@ use crate::{linux, sources};
 /// that memory.
 pub fn reach(local: &mut Local, address: GuestAddr, write: bool) -> bool {
     lock(local).reach(local, address, write)
-}
-
-/// Judges an access of Linux to ports of which one exits.
-pub fn judge_ports(local: &mut Local, access: &Access) -> PortVerdict {
-    lock(local).judge_ports(access)
 }
 
 /// Lets this CPU leave the hypervisor. See [`crtos_abi::hypercall::HC_LEAVE`].

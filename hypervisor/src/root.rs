@@ -15,7 +15,7 @@ use crtos_registers::apic;
 
 use crate::hypercall::{self, Outcome};
 use crate::reason::COMMAND_MSR;
-use crate::{guest, interrupts, iommu, management, resets, sources, xapic};
+use crate::{configuration, guest, interrupts, iommu, management, resets, sources, xapic};
 
 /// Handles an exit of Linux.
 #[inline]
@@ -99,6 +99,8 @@ fn memory_fault(local: &mut Local, address: GuestAddr, write: bool) {
     let page = address.align_down(PAGE_SIZE).get();
     let (understood, complaint) = if !launch_info::x2apic() && page == apic::PAGE && write {
         (xapic::write(local, address), "cannot decode a write to the local APIC")
+    } else if write && configuration::is_one(page) {
+        (configuration::write(local, address), "cannot decode a write to configuration space")
     } else if write && launch_info::read_only_devices().any(|device| device.get() == page) {
         (sources::write(local, address), "cannot decode a write to an I/O APIC or timer")
     } else if crtos_machine::iommu::is_one(address) {

@@ -124,6 +124,10 @@ int crtos_list_hpets(struct crtos_file *file, u64 *pages);
 /* iommus.c */
 int crtos_list_iommus(struct crtos_file *file, struct crtos_iommu *iommus);
 
+/* mcfg.c */
+int crtos_list_configurations(struct crtos_file *file, const struct crtos_iommu *iommus,
+			      struct crtos_launch_info *info);
+
 /* dmar.c */
 int crtos_read_dmar(const void *entry, size_t length, struct crtos_iommu *iommu);
 

@@ -85,7 +85,7 @@ int crtos_list_iommus(struct crtos_file *file, struct crtos_iommu *iommus)
 		count = add_list(&lists[i], iommus, count);
 	if (count < 0)
 		return crtos_refuse(file, count,
-				    "the machine has more than %d IOMMUs, or one that does not begin a page: crtos could not keep them from interrupting the realm",
+				    "the machine has more than %d IOMMUs, one that does not begin a page, or one of AMD's in another PCI segment than 0: crtos could not keep them from interrupting the realm",
 				    CRTOS_MAX_IOMMUS);
 	return count;
 }

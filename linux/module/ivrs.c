@@ -31,10 +31,12 @@ int crtos_read_ivrs(const void *entry, size_t length, struct crtos_iommu *iommu)
 	default:
 		return 0;
 	}
-	if (length < sizeof(*unit))
+	/* Its configuration space is to be reached by ports. */
+	if (length < sizeof(*unit) || unit->pci_segment_group)
 		return -E2BIG;
 	iommu->address = unit->base_address;
 	iommu->size = UNIT_SIZE;
 	iommu->kind = CRTOS_IOMMU_AMD_VI;
+	iommu->function = unit->header.device_id;
 	return 1;
 }

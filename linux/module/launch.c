@@ -393,7 +393,8 @@ static int launch_online(struct crtos_file *file, struct launch *launch, u32 cpu
 		memcpy(info->iommus, launch->iommus, sizeof(info->iommus));
 		info->dma_checked = launch->dma_checked;
 		error = crtos_list_io_apics(file, info->io_apics) ?:
-			crtos_list_hpets(file, info->hpets);
+			crtos_list_hpets(file, info->hpets) ?:
+			crtos_list_configurations(file, launch->iommus, info);
 	}
 	if (!error)
 		error = launch_all(file, launch, header->init);

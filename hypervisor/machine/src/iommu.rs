@@ -23,7 +23,7 @@ use crtos_partition::address::{GuestAddr, PhysAddr};
 
 use crate::frames::Frames;
 use crate::linux_memory::LinuxMemory;
-use crate::{direct_map, launch_info, processor, report};
+use crate::{configuration, direct_map, launch_info, processor, report};
 
 /// The pieces of memory for one of them.
 type Own = [PhysAddr; MAX_PIECES];
@@ -35,6 +35,8 @@ struct Place {
     own: Own,
     /// If it is taken over.
     taken: Option<Unit>,
+    /// It sent messages of its own by configuration space before that.
+    sends: bool,
 }
 
 /// All of them.
@@ -63,7 +65,7 @@ impl Iommus {
                     *piece = frames.allocate(pages, if size == PIECE { pages } else { 1 })?;
                 }
             }
-            *place = Some(Place { iommu, own, taken: None });
+            *place = Some(Place { iommu, own, taken: None, sends: false });
         }
         self.copies.set_checked(launch_info::get().dma_checked != 0);
         self.report();
@@ -87,7 +89,7 @@ impl Iommus {
     /// Takes all over that Linux uses for interrupts; the others stay with it, which the log tells.
     /// No CPU of Linux runs meanwhile, and none goes on with cached translations.
     pub(crate) fn take(&mut self, cpus: &impl Cpus, memory: &mut LinuxMemory) {
-        for Place { iommu, own, taken } in self.places.iter_mut().flatten() {
+        for Place { iommu, own, taken, sends } in self.places.iter_mut().flatten() {
             if taken.is_some() {
                 continue;
             }
@@ -96,6 +98,7 @@ impl Iommus {
             let (vendor, x2apic) = (vendor(iommu), launch_info::x2apic());
             match Unit::take(vendor, &mut registers, &mut self.copies, cpus, x2apic) {
                 Ok(unit) => {
+                    *sends = set_messages(iommu, false);
                     let but = match unit.confines_addresses() {
                         true => "",
                         false => ", but for memory: it is short, or the unit has no fit tables",
@@ -126,8 +129,11 @@ impl Iommus {
     /// Gives all back as Linux believes them to be. No CPU of Linux runs meanwhile.
     pub(crate) fn give_back(&mut self, memory: &mut LinuxMemory) {
         let mut all = true;
-        for Place { iommu, own, taken } in self.places.iter_mut().flatten() {
+        for Place { iommu, own, taken, sends } in self.places.iter_mut().flatten() {
             let Some(mut unit) = taken.take() else { continue };
+            if *sends {
+                set_messages(iommu, true);
+            }
             let mut registers = Registers { iommu: *iommu, own: *own, memory };
             if !unit.give_back(&mut registers, &mut self.copies) {
                 all = false;
@@ -166,7 +172,7 @@ impl Iommus {
     }
 
     fn memory_changed(&mut self, cpus: &impl Cpus, memory: &mut LinuxMemory) {
-        for Place { iommu, own, taken } in self.places.iter_mut().flatten() {
+        for Place { iommu, own, taken, .. } in self.places.iter_mut().flatten() {
             if let Some(unit) = taken {
                 let mut registers = Registers { iommu: *iommu, own: *own, memory };
                 unit.memory_changed(&mut registers, &mut self.copies, cpus);
@@ -259,7 +265,7 @@ impl Iommus {
         mut act: impl FnMut(&mut Unit, &mut Registers) -> bool,
     ) -> bool {
         let mut all = true;
-        for Place { iommu, own, taken } in self.places.iter_mut().flatten() {
+        for Place { iommu, own, taken, .. } in self.places.iter_mut().flatten() {
             let Some(unit) = taken else { continue };
             if !act(unit, &mut Registers { iommu: *iommu, own: *own, memory }) {
                 does_not_react(*iommu);
@@ -344,6 +350,15 @@ pub struct Written {
 
 fn vendor(iommu: &Iommu) -> Vendor {
     if iommu.kind == IOMMU_AMD_VI { Vendor::Amd } else { Vendor::Intel }
+}
+
+/// Has a unit of AMD's kind send its own messages as configuration space says, or not; tells
+/// whether it did. Nobody looks whom these interrupt, and QEMU's unit sends one for each command
+/// that asks for it, although [`crtos_iommu::unit`] has them off.
+fn set_messages(iommu: &Iommu, on: bool) -> bool {
+    let function = u16::try_from(iommu.function);
+    iommu.kind == IOMMU_AMD_VI
+        && function.is_ok_and(|function| configuration::set_messages(function, on))
 }
 
 fn does_not_react(iommu: Iommu) {

@@ -59,6 +59,8 @@ macro_rules! image {
 
 /// Most bytes of an IOMMU's registers.
 const IOMMU_MAX: u64 = 0x10_0000;
+/// The highest address at which configuration space begins is lower.
+const MMCONFIG_END: u64 = 1 << 47;
 /// Frames at the end of block 0 that hold the module's page tables.
 const MODULE_TABLES: usize = 4;
 
@@ -128,8 +130,16 @@ fn check(info: &LaunchInfo) -> Result<(), LaunchError> {
     let ports = u16::try_from(info.smi_port).is_ok() && launch_info::resets().is_some();
     let report = info.report_address..info.report_address.saturating_add(REPORT_SIZE);
     let apart = |page: PhysAddr| !launch_info::is_own(page) && !report.contains(&page.get());
-    let devices = launch_info::read_only_devices()
+    let devices = launch_info::io_apics()
+        .map(|(_, page)| page)
+        .chain(launch_info::hpets())
         .all(|page| page.is_aligned(PAGE_SIZE) && page < direct_map::END && apart(page));
+    // It may lie where the hypervisor does not reach it.
+    let configuration = info.mmconfig.is_multiple_of(PAGE_SIZE)
+        && info.mmconfig < MMCONFIG_END
+        && launch_info::configuration_pages().all(apart)
+        && launch_info::configurations()
+            .all(|registers| registers.first <= registers.last && registers.last <= 0xfff);
     let iommus = launch_info::iommus().all(|iommu| {
         iommu.address.is_multiple_of(PAGE_SIZE)
             && iommu.size.is_multiple_of(PAGE_SIZE)
@@ -138,7 +148,8 @@ fn check(info: &LaunchInfo) -> Result<(), LaunchError> {
     });
     // Looked at only where the addresses make sense.
     let iommus = iommus && launch_info::iommu_pages().all(apart);
-    if counts && places && ports && devices && iommus && info.x2apic <= 1 && info.tsc_khz > 0 {
+    let devices = devices && configuration && iommus;
+    if counts && places && ports && devices && info.x2apic <= 1 && info.tsc_khz > 0 {
         Ok(())
     } else {
         Err(LaunchError::BadInfo)

@@ -1,9 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What the module told at launch (see [`crtos_abi::image`]). It never changes afterwards.
 
-use crtos_abi::image::{Iommu, LAUNCH_INFO_OFFSET, LaunchInfo, MAX_HYPERVISOR_BLOCKS};
+use core::ops::RangeInclusive;
+
+use crtos_abi::image::{
+    Configuration, Iommu, LAUNCH_INFO_OFFSET, LaunchInfo, MAX_HYPERVISOR_BLOCKS,
+};
 use crtos_abi::{LARGE_PAGE_SIZE, MAX_CPUS, PAGE_SIZE};
 use crtos_partition::address::PhysAddr;
+use crtos_partition::configuration;
 use crtos_partition::ids::{ApicId, CpuIndex};
 use crtos_partition::resets::Resets;
 
@@ -67,9 +72,27 @@ pub fn iommu_pages() -> impl Iterator<Item = PhysAddr> {
     })
 }
 
+/// Registers in configuration space that Linux may not write while an IOMMU is taken over.
+pub fn configurations() -> impl Iterator<Item = Configuration> {
+    get().configurations.iter().copied().filter(|registers| registers.present != 0)
+}
+
+/// The pages of the functions that have such registers, where configuration space is memory.
+pub fn configuration_pages() -> impl Iterator<Item = PhysAddr> {
+    let first = PhysAddr::new(get().mmconfig);
+    let functions = configurations().filter(move |_| first.get() != 0);
+    functions.map(move |registers| first + configuration::page(registers.function))
+}
+
+/// The I/O ports at which Linux's accesses exit as long as the hypervisor runs; no cell has one.
+pub fn watched_ports() -> impl Iterator<Item = RangeInclusive<u16>> {
+    let configuration = configurations().next().map(|_| configuration::PORTS);
+    smi_port().map(|port| port..=port).into_iter().chain(configuration)
+}
+
 /// The pages of devices that Linux may only read.
 pub fn read_only_devices() -> impl Iterator<Item = PhysAddr> {
-    io_apics().map(|(_, page)| page).chain(hpets())
+    io_apics().map(|(_, page)| page).chain(hpets()).chain(configuration_pages())
 }
 
 /// Number of CPUs that the hypervisor knows.

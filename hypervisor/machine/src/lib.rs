@@ -14,6 +14,7 @@
 //! | [`processor`] | this CPU: time, model-specific registers, floating-point state |
 //! | [`direct_map`] | the machine's memory as the hypervisor sees it |
 //! | [`report`] | counters, states and the log, for Linux to read |
+//! | `configuration` | PCI configuration space |
 //! | `frames` | the hypervisor's own memory |
 //! | [`arch`] | what a virtualization technology provides; SVM |
 //! | [`apic`] | the local APIC |
@@ -42,6 +43,7 @@ pub mod processor;
 
 pub mod report;
 
+mod configuration;
 mod frames;
 
 pub mod arch;

@@ -5,6 +5,8 @@
 //! Linux has all RAM but the hypervisor's; a cell gets memory that Linux has and nothing else. So
 //! no guest ever reaches the hypervisor's own memory, whatever the policy asks for.
 
+use core::ops::RangeInclusive;
+
 use crtos_abi::cell::{CellConfig, Region};
 use crtos_abi::{LARGE_PAGE_SIZE, MAX_CELLS, PAGE_SIZE};
 use crtos_iommu::fault::Fault;
@@ -29,7 +31,7 @@ use crate::io_apic::IoApics;
 use crate::iommu::{Iommus, Written};
 use crate::linux_memory::{self, LinuxMemory};
 use crate::local::Local;
-use crate::{cell, launch_info, processor, report};
+use crate::{cell, configuration, launch_info, processor, report};
 
 /// Most bytes of one [`Ownership::load`].
 const LOAD_MAX: u64 = 0x1_0000;
@@ -122,13 +124,16 @@ pub(crate) fn init<R>(
         tables.take(frames, block).ok()?;
     }
     for page in read_only {
+        if tables.tables().lookup(frames, GuestAddr::of_root(page)).is_none() {
+            tables.extend(frames, GuestAddr::of_root(page)).ok()?;
+        }
         tables.protect(frames, page, Access::READ_ONLY).ok()?;
     }
     for page in launch_info::iommu_pages() {
         tables.hide(frames, page).ok()?;
     }
     let mut ports: PortBitmap = frames.take()?;
-    grants::fill_root_ports(&mut *ports, launch_info::smi_port());
+    grants::fill_root_ports(&mut *ports, launch_info::watched_ports());
     let mut msrs: MsrBitmap = frames.take()?;
     registers::fill_root(&mut *msrs);
     cell::ROOT.set(&Domain {
@@ -309,9 +314,16 @@ impl Ownership {
         iommus.write(address, value, cpus, &mut memory)
     }
 
+    /// Carries out a store of Linux to the page of a function in configuration space; false if that
+    /// is lost, since it would write a register that is not Linux's. `address` is a multiple of
+    /// `size`.
+    pub fn write_configuration(&mut self, address: GuestAddr, size: u8, value: u64) -> bool {
+        configuration::store(PhysAddr::of_root(address), size, value, self.has_iommus())
+    }
+
     /// Makes a cell without memory.
     pub fn create(&mut self, config: &Config) -> Result<CellId, Refusal> {
-        if launch_info::smi_port().is_some_and(|port| config.has_port_of(&(port..=port)))
+        if launch_info::watched_ports().any(|range| config.has_port_of(&range))
             || cell::any_locked() && resets_machine(config)
         {
             return Err(Refusal::Owned);
@@ -352,7 +364,9 @@ impl Ownership {
         Ok(())
     }
 
-    /// Judges an access of Linux to ports of which one exits.
+    /// Judges an access of Linux to ports of which one exits. What is to be carried out is that
+    /// before the lock is released: what a write to configuration space touches depends on the
+    /// writes before it.
     pub fn judge_ports(&mut self, access: &resets::Access) -> PortVerdict {
         let ports = access.ports();
         let mut configs = self.cells.iter().flatten().map(|cell| &cell.config);
@@ -362,11 +376,20 @@ impl Ownership {
         if launch_info::smi_port().is_some_and(|port| ports.contains(&port)) {
             return PortVerdict::Absent;
         }
+        if access.written.is_some() && self.has_iommus() && configuration::is_kept(access) {
+            return PortVerdict::Kept;
+        }
         match launch_info::resets() {
             Some(resets) if cell::any_locked() => PortVerdict::Watched(resets.judge(access)),
             _ => {
                 self.forget_resets();
-                PortVerdict::Again
+                let meets = |range: RangeInclusive<u16>| {
+                    range.start() <= ports.end() && ports.start() <= range.end()
+                };
+                match launch_info::watched_ports().any(meets) {
+                    true => PortVerdict::Watched(Verdict::Free),
+                    false => PortVerdict::Again,
+                }
             }
         }
     }
@@ -374,10 +397,10 @@ impl Ownership {
     /// Gives Linux the ports back that reset the machine, as far as it has them.
     fn forget_resets(&mut self) {
         let Self { root: Some(root), cells, .. } = self else { return };
-        let smi = launch_info::smi_port();
         for port in launch_info::resets().iter().flat_map(Resets::ports).flatten() {
             let mut configs = cells.iter().flatten().map(|cell| &cell.config);
-            if smi != Some(port) && !configs.any(|config| config.has_alone(&(port..=port))) {
+            let is_watched = launch_info::watched_ports().any(|range| range.contains(&port));
+            if !is_watched && !configs.any(|config| config.has_alone(&(port..=port))) {
                 permissions::trap_ports(&mut *root.ports, port, port, false);
             }
         }
@@ -520,7 +543,9 @@ pub enum PortVerdict {
     Foreign,
     /// For Linux there is nothing.
     Absent,
-    /// One of them can reset the machine, and a cell is locked.
+    /// It would write a register in configuration space that is not Linux's.
+    Kept,
+    /// One of them is watched, and this becomes of it.
     Watched(Verdict),
     /// It does not exit any more.
     Again,

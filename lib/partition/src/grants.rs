@@ -2,6 +2,8 @@
 //! What a cell may access without an exit: ports and registers of its configuration, and those that
 //! every cell has.
 
+use core::ops::RangeInclusive;
+
 use crtos_abi::cell::{MSR_READ, MSR_WRITE, PORT_EXCLUSIVE};
 use crtos_registers::apic::{Register, command};
 use crtos_registers::machine_check;
@@ -163,13 +165,12 @@ pub fn fill_msrs(bitmap: &mut [u8], config: &Config, shares: Shares) {
     }
 }
 
-/// Fills Linux's bitmap of ports. It has all but that of system-management interrupts, `smi_port`:
-/// these take all CPUs away, the realm's among them. Configuration space and the ports that reset
-/// the machine are Linux's.
-pub fn fill_root_ports(bitmap: &mut [u8], smi_port: Option<u16>) {
+/// Fills Linux's bitmap of ports. It has all but those that are `watched` as long as the hypervisor
+/// runs. The ports that reset the machine are Linux's.
+pub fn fill_root_ports(bitmap: &mut [u8], watched: impl Iterator<Item = RangeInclusive<u16>>) {
     permissions::trap_all_ports(bitmap, false);
-    if let Some(port) = smi_port {
-        permissions::trap_ports(bitmap, port, port, true);
+    for range in watched {
+        permissions::trap_ports(bitmap, *range.start(), *range.end(), true);
     }
 }
 
@@ -284,7 +285,7 @@ mod tests {
         assert_eq!(free(&own), 18);
 
         let mut linuxs = vec![0; PORT_BITMAP_SIZE];
-        fill_root_ports(&mut linuxs, Some(0xb2));
+        fill_root_ports(&mut linuxs, [0xb2..=0xb2].into_iter());
         assert!(port_trapped(&linuxs, 0xb2));
         assert_eq!(free(&linuxs), 0xffff);
         set_root_ports(&mut linuxs, &config, true);
