@@ -15,6 +15,11 @@
  * outs PORT VALUE		0, of a byte by an instruction for strings, or -14 if it faults
  * pci REGISTER			four bytes of the first device's configuration space, read
  *				through ports
+ * pci ADDRESS WIDTH PORT VALUE	0; that address is written to configuration space's register, and
+ *				so many bytes to a port then
+ * race HARMLESS ADDRESS VALUE MS
+ *				0; a byte is written with the one address for so long, while another
+ *				CPU writes the other one
  * triple			a triple fault of the CPU that executes it
  * nmi TARGET			sends an NMI to a CPU
  * storm TARGET CPU CPU MS	two CPUs send NMIs to a third for so long
@@ -46,8 +51,10 @@
  * device CPU LOW		the device edu of QEMU sends a CPU that message; 0
  * remapped INDEX LOW HIGH	forges an entry of the first IOMMU for interrupts, tells the IOMMU,
  *				and has the device edu send the message that names it; 0
- * unit OFFSET			a register of that IOMMU, of 32 bits
+ * unit OFFSET			a register of the first IOMMU, of 32 bits
  * unit OFFSET VALUE		the same after a write
+ * completion			that IOMMU, of AMD's kind, carries out a command that is to
+ *				interrupt when it is done; 0
  * dma map HOW ADDRESS TO	forges what translates an address of edu's, see map() in dma.c; 0,
  *				or -14 if a store faults
  * dma forget			the IOMMU forgets all translations; 0
@@ -101,6 +108,7 @@
 #include <asm/tsc.h>
 
 #include "channel.h"
+#include "configuration.h"
 #include "dma.h"
 #include "hypercall.h"
 #include "iommu.h"
@@ -822,6 +830,10 @@ static int carry_out(const char *command)
 	}
 	if (sscanf(command, "outs %lli %lli", &a, &b) == 2)
 		return write_string(a, b);
+	if (sscanf(command, "pci %lli %u %lli %lli", &a, &first, &b, &c) == 4)
+		return attack_configure(a, first, b, c) ?: snprintf(result, LINE, "0\n");
+	if (sscanf(command, "race %lli %lli %lli %u", &a, &b, &c, &milliseconds) == 4)
+		return attack_race(a, b, c, milliseconds) ?: snprintf(result, LINE, "0\n");
 	if (sscanf(command, "pci %lli", &a) == 1)
 		return read_configuration(a);
 	if (sysfs_streq(command, "triple"))
@@ -854,6 +866,8 @@ static int carry_out(const char *command)
 		return access_unit(a, &b);
 	if (sscanf(command, "unit %lli", &a) == 1)
 		return access_unit(a, NULL);
+	if (sysfs_streq(command, "completion"))
+		return attack_completion() ?: snprintf(result, LINE, "0\n");
 	if (!strncmp(command, "dma ", 4))
 		return attack_by_dma(command + 4, result, LINE);
 	if (sscanf(command, "flood %lli %lli %u", &a, &b, &milliseconds) == 3)
