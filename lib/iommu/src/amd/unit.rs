@@ -595,7 +595,9 @@ impl Unit {
         match effect {
             Effect::Completion(completion) => {
                 *store = completion.store;
-                if completion.interrupt {
+                // Emulators interrupt also if that is off.
+                let is_on = read_long(machine, CONTROL) & control::COMPLETION_INTERRUPT != 0;
+                if completion.interrupt && is_on {
                     self.send(machine, [command::WAIT | command::WAIT_INTERRUPTS, 0]);
                 }
             }
