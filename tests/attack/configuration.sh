@@ -55,7 +55,7 @@ aim() {
 # event: the unit logs one: edu reads where nothing is.
 event() { attack dma read 0x123456789000 >/dev/null || fail 'edu does not read'; }
 # completion: it is done with a command that asks for an interrupt.
-completion() { attack completion >/dev/null || fail 'no command'; }
+completion() { attack tell $((1 << 60 | 2)) 0 >/dev/null || fail 'no command'; }
 # What the unit has: interrupts for events and completions, by its message in configuration space.
 control=$(attack unit $((0x18)))
 high=$(attack unit $((0x1c)))

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Attacks by DMA of the device edu, whose tables in an IOMMU of Intel's kind are Linux's: legacy
- * mode, second-stage tables. Nothing of what Linux has there is lost: new pages are linked beside
- * it, and each store is undone afterwards.
+ * Attacks by DMA of the device edu, whose tables in an IOMMU are Linux's: in one of Intel's kind
+ * those of legacy mode and the second stage, in one of AMD's kind those of the host. Nothing of
+ * what Linux has there is lost: new pages are linked beside it, and each store is undone
+ * afterwards.
  */
+#include <linux/bitfield.h>
 #include <linux/delay.h>
 #include <linux/dma-mapping.h>
 #include <linux/io.h>
@@ -16,6 +18,7 @@
 #include <asm/asm.h>
 #include <asm/cacheflush.h>
 
+#include "amd.h"
 #include "dma.h"
 #include "iommu.h"
 
@@ -62,6 +65,15 @@
 /* What is read if nothing arrives in the device; other devices and units leave 0 there. */
 #define NOTHING		0x6e6f7468696e6721
 
+/* The same of AMD's kind; the first word of a device's entry is much like one of a table. */
+#define AMD_RIGHTS	(BIT_ULL(62) | BIT_ULL(61))
+#define AMD_LEVEL	GENMASK_ULL(11, 9)
+#define AMD_TO_LEVEL(level)	((u64)(level) << 9)
+#define AMD_SIZED	AMD_TO_LEVEL(7)
+#define AMD_TRANSLATES	BIT_ULL(1)
+#define AMD_NESTED	BIT_ULL(55)
+#define AMD_DOMAIN	GENMASK_ULL(15, 0)
+
 #define MOST_CHANGES	512
 #define MOST_PAGES	1024
 #define RACES		40
@@ -92,6 +104,7 @@ static struct {
 	bool same;		/* the device's addresses are the machine's */
 } forged;
 
+/* The unit's registers; NULL if it is of AMD's kind. */
 static void __iomem *unit;
 
 static u64 *new_page(void)
@@ -229,9 +242,8 @@ static int forget(void)
 {
 	const u64 commands[] = { FORGET_DEVICES, FORGET_PAGES };
 
-	/* Of AMD's kind, where nothing was forged. */
-	if (attack_is_amd())
-		return 0;
+	if (!unit)
+		return attack_amd_forget();
 	return attack_command(commands, ARRAY_SIZE(commands));
 }
 
@@ -254,6 +266,8 @@ static int undo(void)
 {
 	int error = 0;
 
+	if (!unit)
+		error = attack_amd_restore_table();
 	if (forged.off)
 		error = command(TRANSLATES, true);
 	if (forged.root)
@@ -281,11 +295,15 @@ static u64 *find_root_entry(void)
 	return table_of(readq(unit + UNIT_ROOT)) + 2 * edu.pci->bus->number;
 }
 
-/* Two words. */
+/* Two words, or those of AMD's kind. */
 static u64 *find_context(void)
 {
-	u64 *entry = find_root_entry();
+	u64 *entry;
+	u16 device;
 
+	if (!unit)
+		return attack_amd_find_entry(&device);
+	entry = find_root_entry();
 	if (readq(unit + UNIT_ROOT) & ROOT_MODE || !(*entry & PRESENT))
 		return NULL;
 	return table_of(*entry) + 2 * edu.pci->devfn;
@@ -293,7 +311,7 @@ static u64 *find_context(void)
 
 static unsigned int levels_of(const u64 *context)
 {
-	return LEVELS(context[1] & WIDTH);
+	return unit ? LEVELS(context[1] & WIDTH) : FIELD_GET(AMD_LEVEL, *context);
 }
 
 static unsigned int shift_of(unsigned int level)
@@ -306,15 +324,17 @@ static u64 *entry_of(u64 *table, u64 address, unsigned int level)
 	return table + (address >> shift_of(level)) % ENTRIES;
 }
 
-static u64 link_to(const void *table)
+/* An entry that names a table of this level. */
+static u64 link_to(const void *table, unsigned int level)
 {
-	return __pa(table) | RIGHTS;
+	return __pa(table) | (unit ? RIGHTS : PRESENT | AMD_RIGHTS | AMD_TO_LEVEL(level));
 }
 
 /* An entry on this level that maps memory. */
 static u64 leaf(u64 to, unsigned int level)
 {
-	return (to & ADDRESS & -(1ull << shift_of(level))) | RIGHTS | (level > 1 ? LARGE : 0);
+	to &= ADDRESS & -(1ull << shift_of(level));
+	return unit ? to | RIGHTS | (level > 1 ? LARGE : 0) : to | PRESENT | AMD_RIGHTS;
 }
 
 /* Follows tables down to a level; *LEVEL tells how far they go. Returns the entry there. */
@@ -322,7 +342,7 @@ static u64 *walk(u64 *table, unsigned int *level, unsigned int last, u64 address
 {
 	u64 *entry = entry_of(table, address, *level);
 
-	while (*level > last && *entry & RIGHTS) {
+	while (*level > last && *entry & (unit ? RIGHTS : PRESENT)) {
 		--*level;
 		entry = entry_of(table_of(*entry), address, *level);
 	}
@@ -338,7 +358,7 @@ static u64 *extend(u64 *table, unsigned int level, unsigned int last, u64 addres
 	for (; level > last; level--) {
 		u64 *next = new_page();
 
-		if (!next || change(kind, entry, link_to(next)))
+		if (!next || change(kind, entry, link_to(next, level - 1)))
 			return NULL;
 		entry = entry_of(next, address, level - 1);
 	}
@@ -364,7 +384,7 @@ static u64 *prepare(u64 *table, unsigned int level, u64 address, u64 to, u64 *li
 		*entry_of(page, address, below) = *link;
 		if (below == 1)
 			*lowest = entry_of(page, address, 1);
-		*link = link_to(page);
+		*link = link_to(page, below);
 	}
 	return entry;
 }
@@ -392,7 +412,7 @@ static int map_foreign(u64 *context, u64 address, u64 to)
 {
 	u64 *entry = extend(table_of(*context), levels_of(context), 2, address, "mov");
 
-	return entry ? change("mov", entry, (to & ADDRESS) | RIGHTS) : -EFAULT;
+	return entry ? change("mov", entry, link_to(__va(to & ADDRESS), 1)) : -EFAULT;
 }
 
 /* A table that leads to a page of the module's. */
@@ -410,7 +430,7 @@ static int link_table(u64 *context, u64 address, struct table *table)
 			       &link, &table->leaf);
 	if (!table->entry)
 		return -ENOMEM;
-	table->link = link_to((void *)((u64)table->leaf & PAGE_MASK));
+	table->link = link_to((void *)((u64)table->leaf & PAGE_MASK), 1);
 	return change("mov", table->entry, link);
 }
 
@@ -479,7 +499,7 @@ static int map_lent(u64 *context, u64 address, u64 to)
 static int map_in_circle(u64 *context, u64 address, u64 to)
 {
 	u64 *top = table_of(*context);
-	int error = change("mov", &top[ENTRIES - 1], link_to(top));
+	int error = change("mov", &top[ENTRIES - 1], link_to(top, levels_of(context) - 1));
 
 	return error ?: map_leaf(context, address, to, 1, "mov");
 }
@@ -502,7 +522,7 @@ static int map_split(u64 *context, u64 address, u64 to)
 	if (error)
 		return error;
 	*entry_of(table, address, 1) = leaf(to, 1);
-	return change("mov", entry, link_to(table));
+	return change("mov", entry, link_to(table, 1));
 }
 
 /* Flips a leaf of a table that is linked meanwhile. */
@@ -712,12 +732,131 @@ static int map_by_device(u64 *context, u64 address, u64 to)
 	return error ?: write_by_edu(window + offset_in_page(entry), leaf(to, 1));
 }
 
+/* Pieces of 64 KiB, in all entries that tell of one. */
+static int map_sized(u64 *context, u64 address, u64 to)
+{
+	u64 first = address & -0x10000ull;
+	u64 *entry = extend(table_of(*context), levels_of(context), 1, first, "mov");
+	u64 piece = (to & ADDRESS & -0x10000ull) | 0x7000 | PRESENT | AMD_RIGHTS | AMD_SIZED;
+	int i, error = entry ? 0 : -EFAULT;
+
+	for (i = 0; i < 16 && !error; i++)
+		error = change("mov", entry + i, piece);
+	return error;
+}
+
+/* An entry of the level above names a table of the first one. */
+static int map_skipping(u64 *context, u64 address, u64 to, unsigned int level)
+{
+	u64 *entry = extend(table_of(*context), levels_of(context), level, address, "mov");
+	u64 *table = new_page();
+	int i;
+
+	if (!entry || !table)
+		return -ENOMEM;
+	/* Wherever it is looked up. */
+	for (i = 0; i < ENTRIES; i++)
+		table[i] = leaf(to, 1);
+	return change("mov", entry, link_to(table, 1));
+}
+
+/* One more level above, or two. */
+static int map_higher(u64 *context, u64 address, u64 to, unsigned int more)
+{
+	u64 *top = copy_page_of(table_of(*context));
+	unsigned int level = levels_of(context);
+	int error = top ? map_prepared(top, level, address, to) : -ENOMEM;
+
+	while (!error && more--) {
+		u64 *above = new_page();
+
+		if (!above)
+			return -ENOMEM;
+		*above = link_to(top, level++);
+		top = above;
+	}
+	return error ?: change("mov", context, (*context & ~(ADDRESS | AMD_LEVEL)) | __pa(top) |
+					       AMD_TO_LEVEL(level));
+}
+
+/* The second level becomes the first one. */
+static int map_lower(u64 *context, u64 address, u64 to)
+{
+	u64 first = *table_of(*context), *top;
+	unsigned int level = levels_of(context) - 1;
+	int error;
+
+	top = first & PRESENT ? copy_page_of(table_of(first)) : new_page();
+	error = top ? map_prepared(top, level, address, to) : -ENOMEM;
+	return error ?: change("mov", context, (*context & ~(ADDRESS | AMD_LEVEL)) | __pa(top) |
+					       AMD_TO_LEVEL(level));
+}
+
+/* The tables of a device that there is not are the same for a while. */
+static int map_lent_by_amd(u64 *context, u64 address, u64 to)
+{
+	/* Function 7 of the device that has one. */
+	u64 *other = context + 7 * 4;
+	int error = change("mov", other + 1, context[1]) ?: change("mov", other, context[0]) ?:
+		    forget() ?: change("mov", other, PRESENT | AMD_TRANSLATES);
+
+	return error ?: map_leaf(context, address, to, 1, "mov");
+}
+
+/* In a device table of the module's. */
+static int map_by_table(u64 *context, u64 address, u64 to)
+{
+	u64 *top = copy_page_of(table_of(*context));
+	int error = top ? map_prepared(top, levels_of(context), address, to) : -ENOMEM;
+
+	return error ?: attack_amd_table((*context & ~ADDRESS) | __pa(top), context[2]);
+}
+
+/* What is not the same in tables of AMD's kind; -ENOENT if that is no such way. */
+static int map_by_amd(const char *how, u64 *context, u64 address, u64 to)
+{
+	if (!strcmp(how, "sized"))
+		return map_sized(context, address, to);
+	if (!strcmp(how, "skipped"))
+		return map_skipping(context, address, to, 3);
+	if (!strcmp(how, "lent"))
+		return map_lent_by_amd(context, address, to);
+	if (!strcmp(how, "narrow"))
+		return map_lower(context, address, to);
+	if (!strcmp(how, "higher"))
+		return map_higher(context, address, to, 1);
+	if (!strcmp(how, "highest"))
+		return map_higher(context, address, to, 6 - levels_of(context));
+	if (!strcmp(how, "top"))
+		return map_higher(context, address, to, 0);
+	if (!strcmp(how, "domain"))
+		return change("mov", &context[1], context[1] ^ 1) ?:
+		       map_higher(context, address, to, 0);
+	if (!strcmp(how, "table"))
+		return map_by_table(context, address, to);
+	if (!strcmp(how, "pass") || !strcmp(how, "off") || !strcmp(how, "none")) {
+		forged.same = true;
+		if (*how == 'p')
+			return change("mov", context, *context & ~(ADDRESS | AMD_LEVEL));
+		/* Not valid, or without valid tables. */
+		return change("mov", context, *context & ~(*how == 'o' ? PRESENT : AMD_TRANSLATES));
+	}
+	if (!strcmp(how, "nested"))
+		return map_higher(context, address, to, 0) ?:
+		       change("mov", context, *context | AMD_NESTED);
+	return -ENOENT;
+}
+
 static int map(const char *how, u64 address, u64 to)
 {
 	u64 *context = find_context();
+	int error;
 
 	if (!context || !(*context & PRESENT))
 		return -ENODEV;
+	error = unit ? -ENOENT : map_by_amd(how, context, address, to);
+	if (error != -ENOENT)
+		return error;
 	if (!strcmp(how, "large"))
 		return map_leaf(context, address, to, 2, "mov");
 	if (!strcmp(how, "huge"))
@@ -875,7 +1014,7 @@ static int store_at_random(u64 seed, unsigned int stores, u64 address, u64 to, c
 	chance.count = 0;
 	link = entry_of(table_of(*context), address, 4);
 	address &= -(1ull << shift_of(4));
-	error = change("mov", link, link_to(chance.table[0]));
+	error = change("mov", link, link_to(chance.table[0], 3));
 	for (i = 0; i < 100 * stores && !chance.count && !error; i++) {
 		faults += store_randomly(&state, link);
 		if (i % 4096 == 4095)
@@ -925,7 +1064,7 @@ static int begin(void)
 		return 0;
 	unit = attack_map_unit();
 	edu.pci = pci_get_device(EDU_VENDOR, EDU_DEVICE, NULL);
-	if (!unit || !edu.pci)
+	if (!edu.pci)
 		return -ENODEV;
 	error = pci_enable_device(edu.pci);
 	if (error)

@@ -1,44 +1,29 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/*
- * Attacks by way of an IOMMU, whose tables and queue are Linux's: those of Intel's kind. Of AMD's
- * there are the registers alone.
- */
+/* Attacks by way of an IOMMU of Intel's kind, whose tables and queue are Linux's. */
 #include <linux/acpi.h>
-#include <linux/bitfield.h>
 #include <linux/io.h>
 #include <linux/iopoll.h>
-#include <linux/sizes.h>
 #include <linux/slab.h>
 #include <linux/stop_machine.h>
 
+#include "amd.h"
 #include "iommu.h"
 
+#define QUEUE_HEAD	0x80
+#define QUEUE_TAIL	0x88
+#define QUEUE_ADDRESS	0x90
 #define QUEUE_WIDE	BIT(11)
 #define QUEUE_SIZE	GENMASK(2, 0)
 #define TABLE		0xb8
 #define TABLE_SIZE	GENMASK(3, 0)
-#define ADDRESS		GENMASK_ULL(51, 12)
+#define ADDRESS		GENMASK_ULL(63, 12)
 
 /* Descriptors: all entries for interrupts, a wait that stores 1. */
 #define INTERRUPTS	4
 #define WAIT		(5 | BIT(5) | BIT_ULL(32))
 
-/* Of AMD's kind. Commands: a wait that stores 1, and one that interrupts. */
-#define AMD_SIZE	GENMASK_ULL(59, 56)
-#define AMD_WAIT	(BIT_ULL(60) | BIT(0))
-#define AMD_INTERRUPT	(BIT_ULL(60) | BIT(1))
-#define AMD_REGISTERS	SZ_16K
-
-/* Registers of the queue. */
-struct queue {
-	unsigned int head, tail, address;
-};
-
-static const struct queue intel = { 0x80, 0x88, 0x90 }, amd = { 0x2000, 0x2008, 0x8 };
-
 struct unit {
 	void __iomem *registers;
-	const struct queue *queue;
 	const u64 *commands;
 	unsigned int count;
 	u64 stored;
@@ -54,47 +39,25 @@ struct unit {
 void __iomem *attack_map_unit(void)
 {
 	const struct acpi_dmar_hardware_unit *unit;
-	const struct acpi_ivrs_hardware_10 *block;
 	struct acpi_table_header *table;
 	void __iomem *registers = NULL;
 
-	if (ACPI_SUCCESS(acpi_get_table(ACPI_SIG_DMAR, 0, &table))) {
-		unit = (void *)table + sizeof(struct acpi_table_dmar);
-		if (unit->header.type == ACPI_DMAR_TYPE_HARDWARE_UNIT)
-			registers = ioremap(unit->address, PAGE_SIZE);
-	} else if (ACPI_SUCCESS(acpi_get_table(ACPI_SIG_IVRS, 0, &table))) {
-		block = (void *)table + sizeof(struct acpi_table_ivrs);
-		registers = ioremap(block->base_address, AMD_REGISTERS);
-	} else {
+	if (ACPI_FAILURE(acpi_get_table(ACPI_SIG_DMAR, 0, &table)))
 		return NULL;
-	}
+	unit = (void *)table + sizeof(struct acpi_table_dmar);
+	if (unit->header.type == ACPI_DMAR_TYPE_HARDWARE_UNIT)
+		registers = ioremap(unit->address, PAGE_SIZE);
 	acpi_put_table(table);
 	return registers;
-}
-
-/**
- * attack_is_amd() - tell of which kind the unit is
- *
- * Context: Process.
- * Return: whether it is of AMD's.
- */
-bool attack_is_amd(void)
-{
-	struct acpi_table_header *table;
-
-	if (ACPI_FAILURE(acpi_get_table(ACPI_SIG_IVRS, 0, &table)))
-		return false;
-	acpi_put_table(table);
-	return true;
 }
 
 static int move_tail(struct unit *unit, u64 tail)
 {
 	u64 head;
 
-	writel(tail, unit->registers + unit->queue->tail);
-	return readq_poll_timeout_atomic(unit->registers + unit->queue->head, head, head == tail,
-					 1, 5000000);
+	writel(tail, unit->registers + QUEUE_TAIL);
+	return readq_poll_timeout_atomic(unit->registers + QUEUE_HEAD, head, head == tail, 1,
+					 5000000);
 }
 
 /*
@@ -104,15 +67,12 @@ static int move_tail(struct unit *unit, u64 tail)
 static int go_round(void *data)
 {
 	struct unit *unit = data;
-	bool is_amd = unit->queue == &amd;
-	u64 address = readq(unit->registers + unit->queue->address);
-	u64 tail = readl(unit->registers + unit->queue->tail);
-	u64 step = !is_amd && address & QUEUE_WIDE ? 32 : 16;
+	u64 address = readq(unit->registers + QUEUE_ADDRESS);
+	u64 tail = readl(unit->registers + QUEUE_TAIL);
+	u64 step = address & QUEUE_WIDE ? 32 : 16;
 	u64 size = PAGE_SIZE << (address & QUEUE_SIZE), offset;
 	void *queue = __va(address & ADDRESS);
 
-	if (is_amd)
-		size = step << FIELD_GET(AMD_SIZE, address);
 	for (offset = 0; offset < size; offset += step) {
 		u64 *descriptor = queue + (tail + offset) % size;
 
@@ -121,8 +81,8 @@ static int go_round(void *data)
 			descriptor[0] = unit->commands[offset / step];
 			continue;
 		}
-		descriptor[0] = is_amd ? AMD_WAIT | __pa(&unit->stored) : WAIT;
-		descriptor[1] = is_amd ? 1 : __pa(&unit->stored);
+		descriptor[0] = WAIT;
+		descriptor[1] = __pa(&unit->stored);
 	}
 	unit->error = move_tail(unit, (tail + size - step) % size) ?: move_tail(unit, tail);
 	return 0;
@@ -147,7 +107,6 @@ int attack_command(const u64 *commands, unsigned int count)
 		return -ENOMEM;
 	unit->commands = commands;
 	unit->count = count;
-	unit->queue = attack_is_amd() ? &amd : &intel;
 	unit->registers = attack_map_unit();
 	if (unit->registers) {
 		error = stop_machine(go_round, unit, NULL) ?: unit->error;
@@ -172,7 +131,7 @@ int attack_remapping(unsigned int index, u64 low, u64 high)
 	const u64 command = INTERRUPTS;
 	u64 table, *entry;
 
-	if (!registers || attack_is_amd())
+	if (!registers)
 		return -ENODEV;
 	table = readq(registers + TABLE);
 	iounmap(registers);
@@ -185,20 +144,7 @@ int attack_remapping(unsigned int index, u64 low, u64 high)
 }
 
 /**
- * attack_completion() - have a unit of AMD's kind interrupt when commands are done
- *
- * Context: Process.
- * Return: 0 or a negative error.
- */
-int attack_completion(void)
-{
-	const u64 command = AMD_INTERRUPT;
-
-	return attack_is_amd() ? attack_command(&command, 1) : -ENODEV;
-}
-
-/**
- * attack_unit() - access 32 bits of the unit's registers
+ * attack_unit() - access 32 bits of the unit's registers, of either kind
  * @offset: which
  * @value: what to write, or NULL
  * @result: what is read
@@ -210,11 +156,17 @@ int attack_unit(unsigned int offset, const u64 *value, u32 *result)
 {
 	void __iomem *registers = attack_map_unit();
 
+	if (registers) {
+		offset &= 0xffc;
+	} else {
+		registers = attack_map_amd_unit();
+		offset &= 0x3ffc;
+	}
 	if (!registers)
 		return -ENODEV;
 	if (value)
-		writel(*value, registers + (offset & 0xffc));
-	*result = readl(registers + (offset & 0xffc));
+		writel(*value, registers + offset);
+	*result = readl(registers + offset);
 	iounmap(registers);
 	return 0;
 }

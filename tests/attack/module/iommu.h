@@ -5,8 +5,6 @@
 #include <linux/types.h>
 
 void __iomem *attack_map_unit(void);
-bool attack_is_amd(void);
-int attack_completion(void);
 int attack_command(const u64 *commands, unsigned int count);
 int attack_remapping(unsigned int index, u64 low, u64 high);
 int attack_unit(unsigned int offset, const u64 *value, u32 *result);

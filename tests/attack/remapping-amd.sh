@@ -1,0 +1,307 @@
+#!/bin/bash
+# SPDX-License-Identifier: MIT OR Apache-2.0
+# As remapping.sh, for an IOMMU of AMD's kind: entries for interrupts and of devices, messages that
+# would pass the IOMMU by, messages of the IOMMU itself, and memory to which it stores.
+# kernels: 6.1 6.12
+# realm: no
+# devices: yes
+# iommu: amd
+# timeout: 600
+set -u
+inmates=/usr/lib/crtos/inmates
+failed=0
+fail() { echo "FAILED $*"; failed=1; }
+# A vector that Linux counts, and does nothing about. QEMU takes higher entries for other messages.
+vector=$((0xf2)) index=500
+nmi=$((0x400))
+logical=$((1 << 6)) posted=$((1 << 7))
+# The word of an entry of the device table for interrupts: valid, and what it asks for.
+pass=$((1 | 1 << 60)) remap=$((1 | 2 << 60))
+# INIT, ExtINT, NMI, LINT0, LINT1.
+all_kinds=$((1 | 7 << 56 | 3 << 62))
+# Registers, of 64 bits.
+log=0x10 control=0x18 exclusion=0x20 event=0x170 status=0x2020
+# Of the unit's states: on, with commands, with messages of events.
+on=1 commands=$((1 << 12)) events=$((1 << 3))
+# Commands.
+wait_store=$((1 << 60 | 1)) wait_interrupt=$((1 << 60 | 2)) everything=$((8 << 60))
+
+count() { awk '/^ *PIN:/ { print $5 }' /proc/interrupts; }
+# long REGISTER [VALUE]: all 64 bits of it; writes them, the lower half first.
+long() {
+	local low high
+	low=$(attack unit $(($1)) ${2+$(($2 & 0xffffffff))})
+	high=$(attack unit $(($1 + 4)) ${2+$((($2 >> 32) & 0xffffffff))})
+	echo $((high << 32 | low))
+}
+write() { long "$@" >/dev/null; }
+tell() { attack tell $(($1)) $((${2-0})) >/dev/null || fail "no command $(printf %#x "$1")"; }
+# remapped LOW HIGH: a device's message by an entry of these halves.
+remapped() { attack remapped $index $(($1)) $(($2)) >/dev/null || fail "no message by $1 $2"; }
+# passed FIRST THIRD DATA: a device's message to CPU 3 with these words of the device's entry.
+passed() { attack passed $(($1)) $(($2)) $window $(($3)) >/dev/null || fail "no message by $*"; }
+reaches() {
+	local before
+	before=$(count)
+	"$@"
+	[ "$(count)" -gt "$before" ]
+}
+strikes() {
+	local before
+	before=$(nmi_count 3)
+	"$@"
+	[ "$(nmi_count 3)" -gt "$before" ]
+}
+# own_message WORD: the unit sends that message of its own.
+own_message() { write $event $(($1)) && tell $wait_interrupt; }
+# other_table FIRST THIRD DATA: as `passed`, from another table of devices.
+other_table() {
+	attack table $(($1)) $(($2)) >/dev/null || fail 'no other table'
+	attack alone $window $(($3)) >/dev/null
+	sleep 0.02
+	attack untable >/dev/null || fail "Linux's table does not come back"
+}
+# quiet: Linux does not hear of events from now on, since it would look for them in its own log,
+# and Linux 6.1 would never end: bits that it clears are set in QEMU. loud: it does again, and has
+# its log.
+quiet() {
+	old_log=$(long $log)
+	write $control $((states & ~events))
+	sleep 0.5
+}
+loud() {
+	write $status $((0x67))
+	write $log "$old_log"
+	write $control "$states"
+}
+# stores ADDRESS VALUE: the unit does, when it has carried a command out.
+stores() { tell $((wait_store | $1)) "$2"; }
+# logs ADDRESS: the unit logs an event there, the device's access to nothing. In what is logged the
+# device's number comes first.
+logs() {
+	write $status $((0x67))
+	write $log $(($1 | 9 << 56))
+	attack dma read $((0x7000000000)) >/dev/null || fail 'no access'
+}
+apic=$(apic_id 3)
+window=$((apic << 12))
+attacker || exit 1
+page=$(attack page)
+word_at() { attack dma peek $((page + $1)); }
+store_at() { [ "$(attack dma poke $((page + $1)) $(($2)))" = 0 ] || fail "nothing is stored"; }
+device=$(grep -l 0x11e8 /sys/bus/pci/devices/*/device)
+device=${device%/device}
+old_event=$(long $event) states=$(long $control)
+
+# Whoever gets them expects NMIs.
+attack message 3 $nmi >/dev/null
+# QEMU knows entries of fixed and of lowest priority only, and none that pass.
+reaches remapped $((1 | apic << 8)) $vector || fail 'natively no entry interrupts a CPU'
+strikes passed -1 0 $nmi || fail 'natively no message passes'
+strikes passed -1 $all_kinds $nmi || fail 'natively no message of that kind passes'
+strikes passed 0 0 $nmi || fail 'natively no message passes without an entry'
+strikes other_table -1 0 $nmi || fail 'natively there is no other table'
+reaches own_message $((apic << 8 | vector << 32)) || fail 'natively the unit sends no message'
+write $event "$old_event"
+# Four entries, and a fifth one behind them.
+store_at 64 $((1 | apic << 8))
+store_at 72 $vector
+short=$((remap | page | 2 << 1))
+by_short() { attack passed -1 $short 0 4 >/dev/null || fail 'no message behind the end'; }
+reaches by_short || fail 'natively a table ends'
+stores $((page + 128)) 0x5ec2
+[ "$(word_at 128)" = 0x5ec2 ] || fail 'natively nothing is stored'
+store_at 0 0
+quiet
+logs "$page"
+[ "$(word_at 0)" != 0x0 ] || fail 'natively nothing is logged'
+loud
+store_at 0 0
+# But for heads and tails, and Linux's messages, which move.
+registers() {
+	local offset
+	for offset in {0..56..8} 8224; do
+		echo "$offset $(long $offset)"
+	done
+}
+native=$(registers)
+
+# Addresses of all blocks of 2 MiB that crtos' module hides.
+hidden() {
+	python3 - <<'PY'
+import struct
+flags, block = open("/proc/kpageflags", "rb"), 0
+while data := flags.read(8 << 9):
+    if all(value & 1 << 23 for (value,) in struct.iter_unpack("<Q", data)):
+        print(hex(block << 21))
+    block += 1
+PY
+}
+# added BEFORE: what is hidden since.
+added() { comm -13 <(sort <<<"$1") <(hidden | sort); }
+modprobe crtos
+before=$(hidden)
+crtos up --cpus 3 --memory 256M || exit 1
+mapfile -t private < <(added "$before")
+before=$(hidden)
+crtos cell create victim --cpus 2 --memory 8M >/dev/null || exit 1
+mapfile -t victim < <(added "$before")
+crtos cell start victim $inmates/prober.elf --command-line keep || exit 1
+# word NUMBER: a word of the shared block of the victim
+word() {
+	crtos cell shared victim --length 272 --raw | od -An -v -tu8 -w8 | sed -n "$(($1 + 1))p" |
+		tr -d ' '
+}
+# looked: waits until the victim has looked at all of its memory again; how many words are others'.
+looked() {
+	local before
+	before=$(word 32)
+	await '[ "$(word 32)" -ge $((before + 2)) ]' || echo silent
+	word 33
+}
+[ "$(looked)" = 0 ] || fail 'the victim does not run'
+crtos stats | grep -q '^protected: ' || fail 'the unit is not taken over'
+[ "$(crtos stats --json | jq '.hypervisor.iommus_taken')" = 1 ] || fail 'it is not counted'
+diff <(echo "$native") <(registers) || fail 'Linux finds other registers'
+result=$(mktemp)
+start=$(date +%s%3N)
+crtos run -- "$PROGRAMS/periodic" 1000 600 >"$result" &
+program=$!
+dmesg --clear
+exits() { crtos stats --json | jq '.cpus[] | select(.cpu == 3) | .exits.nmi'; }
+refusals() { crtos stats --json | jq '.hypervisor.iommu_refusals'; }
+[ "$(there)" = there ] || fail 'the realm does not run'
+before=$(exits) refused=$(refusals) tried=0
+survived() {
+	[ "$(exits)" = "$before" ] || fail "$1: CPU 3 exits: $before before, $(exits) after"
+	[ "$(crtos cell list --json | jq -c 'map(.silent_cpus) | add')" = '[]' ] ||
+		fail "$1: a CPU is gone"
+	goes_on $program "$1"
+}
+counted() {
+	[ $(($(refusals) - refused)) -ge $tried ] || fail "$1: of $tried $(refusals) are refused"
+	refused=$(refusals) tried=0
+}
+
+cluster=$((apic >> 4 << 16 | 1 << (apic & 15)))
+for destination in $apic $((cluster | logical << 32)) $((0xffffffff)); do
+	# Its lower 24 bits, and its upper 8; logical ones.
+	low=$((1 | (destination & 0xffffff) << 8 | destination >> 32))
+	high=$((((destination >> 24) & 0xff) << 56))
+	for number in 2 18 32 96 240 255; do
+		remapped $low $((high | number))
+		tried=$((tried + 1))
+	done
+	for mode in {1..7}; do
+		remapped $((low | mode << 2)) $((high | 96))
+		tried=$((tried + 1))
+	done
+	remapped $((low | posted)) $((high | 96))
+	tried=$((tried + 1))
+done
+# Those take CPUs of Linux away: SMI, INIT, and what is reserved.
+for mode in 2 3 5 6; do
+	remapped $((1 | mode << 2)) 96
+	tried=$((tried + 1))
+done
+survived 'forged entries'
+counted 'forged entries'
+by_short
+# A table where none of Linux's is, and none at all.
+for table in "${private[0]}" "${victim[0]}" $((0xfed80000)) $((1 << 51)); do
+	attack passed -1 $((remap | table | 11 << 1)) 0 4 >/dev/null || fail 'no message'
+done
+survived 'tables elsewhere'
+# Everything may pass, as no remapping, as another kind of it, without an entry, from another table.
+refused=$(refusals) tried=0
+for word in 0 $pass $all_kinds $((all_kinds | pass)) $((all_kinds | remap)) $((3 << 60 | 1)); do
+	for data in 96 $((0x100 | 96)) $nmi $((0x500)) $((0x700)); do
+		passed -1 "$word" "$data"
+		passed 0 "$word" "$data"
+		other_table 0 "$word" "$data"
+	done
+	((word & 1 << 61 || word == all_kinds)) || tried=$((tried + 15))
+done
+survived 'messages that pass'
+counted 'messages that pass'
+# meanwhile REGISTER VALUE DATA: a device's message while Linux's register is another one. That of
+# other devices would be lost for ever, so it takes no longer than necessary.
+meanwhile() {
+	attack while $(($1)) $(($2)) $window $(($3)) >/dev/null || fail "register $1 is not $2"
+}
+# The table of devices is somebody else's, or is none.
+for table in "${private[0]}" "${victim[0]}" $((0xfed80000)) $((1 << 51)); do
+	meanwhile 0 $((table | 0x1ff)) $nmi
+done
+survived 'other tables of devices'
+# The unit is off for Linux, without its commands as well.
+for other in $((states & ~on)) $((states & ~(on | commands))) 0 $((-1 & ~(3 << 59 | 1 << 50))); do
+	meanwhile $control "$other" $nmi
+	meanwhile $control "$other" 96
+done
+survived 'other states'
+# Messages of the unit itself, to CPU 3 and to all; of another kind.
+refused=$(refusals) tried=0 old_event=$(long $event)
+for word in $((apic << 8 | vector << 32)) $((4 | cluster << 8 | vector << 32)) \
+	$((0xff << 56 | 0xffffff << 8 | vector << 32)) $((apic << 8 | vector << 32 | 1 << 40)); do
+	own_message $word
+	[ "$(long $event)" = $word ] || fail 'Linux does not find its message'
+	tried=$((tried + 1))
+done
+write $event "$old_event"
+survived 'messages of the unit'
+counted 'messages of the unit'
+# What the unit stores, and where it logs.
+quiet
+for block in "${victim[@]}" "${private[@]:0:4}" $((0xfed00000)); do
+	for offset in 0 $((0x1000)) $((0x1ff000)); do
+		stores $((block + offset)) 0x5ec2
+	done
+	logs $((block))
+	# The log does not run.
+	[ $(($(long $status) & 8)) = 0 ] || fail "the log runs at $block"
+done
+stores $((page + 128)) 0x6ec2
+[ "$(word_at 128)" = 0x6ec2 ] || fail 'nothing is stored for Linux'
+# What is exempted: all.
+write $((exclusion + 8)) $((0xffffffffff000))
+write $exclusion 3
+for block in "${victim[0]}" "${private[0]}"; do
+	found=$(attack dma read $((block)))
+	[[ $found = nothing || $found = 0x0 ]] || fail "$found is read at $block"
+done
+[ "$(long $exclusion)" = 3 ] || fail 'Linux does not find its range'
+write $exclusion 0
+write $((exclusion + 8)) 0
+loud
+[ $(($(long $status) & 8)) != 0 ] || fail 'the log does not run any more'
+# Commands that are somebody else's.
+buffer=$(long 8) head=$(attack unit $((0x2000)))
+for block in "${victim[0]}" "${private[0]}"; do
+	write 8 $((block | 9 << 56))
+	attack unit $((0x2008)) 64 >/dev/null
+	[ "$(attack unit $((0x2000)))" = 0x0 ] || fail 'commands of a cell are carried out'
+done
+write $control $((states & ~commands))
+write 8 "$buffer"
+attack unit $((0x2000)) $((head)) >/dev/null
+attack unit $((0x2008)) $((head)) >/dev/null
+write $control "$states"
+tell $everything
+[ "$(looked)" = 0 ] || fail "the victim's memory changed"
+survived 'stores of the unit'
+crtos log | grep 'interrupt .* that nobody asked for' && fail 'an interrupt comes through'
+crtos log | grep -q 'interrupt of a device refused' || fail 'the hypervisor does not tell'
+diff <(echo "$native") <(registers) || fail 'Linux finds other registers afterwards'
+crtos cell destroy victim || fail destroy
+
+# The program may not hear of its end then.
+[ $failed = 0 ] || exit 1
+wakes_on $program "$start" "$result"
+crtos down || fail down
+diff <(echo "$native") <(registers) || fail 'the unit has other registers'
+reaches remapped $((1 | apic << 8)) $vector || fail 'Linux does not get the unit back'
+strikes passed -1 0 $nmi || fail 'messages do not pass as Linux says'
+rmmod attack
+complaints | grep -v -e AMD-Vi -e 'ivhd0' && fail dmesg
+exit $failed
