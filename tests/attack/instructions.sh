@@ -72,8 +72,8 @@ while [ "$left" -gt 0 ] && [ $failed = 0 ]; do
 	echo "instructions: start $starts, $left pieces left" >/dev/console
 	goes_on $program "start $starts"
 done
-echo "$all pieces, $timed_out timed out; $starts starts: stopped $failures, halted $halts, spoilt counts $spoilt" |
-	tee /dev/console
+summary="$all pieces, $timed_out timed out; $starts starts: stopped $failures, halted $halts"
+echo "$summary, spoilt counts $spoilt" | tee /dev/console
 crtos log | grep -c 'hostile: stopped'
 crtos cell destroy hostile || fail destroy
 kill -TERM $program
