@@ -98,10 +98,12 @@ pub struct Tables {
 }
 
 /// An entry of the hypervisor. Without tables for addresses, or with [`Interrupts::Blocked`], it
-/// refuses these. What `raw`, an entry of Linux, says of reports and of caches is kept. Never set
-/// are the device's own translations, the range that is exempted, and the messages that would pass
-/// to any CPU: INIT, NMI, those of the old interrupt controller. Messages of system management pass
-/// if Linux says so and the device is a part of the `chipset`.
+/// refuses these. It says of the tables themselves that there are none, since QEMU's unit lets
+/// everything pass where there are no levels, whatever the rights. What `raw`, an entry of Linux,
+/// says of reports and of caches is kept. Never set are the device's own translations, the range
+/// that is exempted, and the messages that would pass to any CPU: INIT, NMI, those of the old
+/// interrupt controller. Messages of system management pass if Linux says so and the device is a
+/// part of the `chipset`.
 pub fn device(
     raw: [u64; 4],
     tables: Option<Tables>,
@@ -115,7 +117,11 @@ pub fn device(
     const CACHES: u64 = 0x3ff << 54;
     let (translation, domain) = match tables {
         Some(Tables { top, levels, domain, rights }) => (
-            top.get() | u64::from(levels) << 9 | flag(rights.read, 61) | flag(rights.write, 62),
+            TRANSLATES
+                | top.get()
+                | u64::from(levels) << 9
+                | flag(rights.read, 61)
+                | flag(rights.write, 62),
             domain,
         ),
         None => (0, DomainId(0)),
@@ -125,12 +131,7 @@ pub fn device(
         Interrupts::Table { address, order } => 1 | u64::from(order) << 1 | address.get() | 2 << 60,
         _ => 1,
     };
-    [
-        VALID | TRANSLATES | translation,
-        raw[1] & kept | u64::from(domain.0),
-        remapping,
-        raw[3] & CACHES,
-    ]
+    [VALID | translation, raw[1] & kept | u64::from(domain.0), remapping, raw[3] & CACHES]
 }
 
 #[cfg(test)]
@@ -170,6 +171,11 @@ mod tests {
             let blocked = device(raw, None, Interrupts::Blocked, chipset);
             let attachment = Attachment::of_device(blocked).expect("well-formed");
             prop_assert_eq!(attachment.translation, Translation::Blocked);
+            // Without levels there are no tables.
+            for entry in [entry, blocked] {
+                prop_assert_eq!(entry[0] & 1, 1);
+                prop_assert_eq!(entry[0] >> 1 & 1 != 0, entry[0] >> 9 & 7 != 0);
+            }
             prop_assert_eq!(Interrupts::of_device(blocked), Ok(Interrupts::Blocked));
             for entry in [entry, blocked] {
                 // GV, PPR; IOTLB, EX, IoCtl; INIT, ExtINT, NMI, LINT0, LINT1.
