@@ -64,6 +64,8 @@
 
 /* What is read if nothing arrives in the device; other devices and units leave 0 there. */
 #define NOTHING		0x6e6f7468696e6721
+/* What stands in its page until it writes there. */
+#define UNREAD		0x756e726561642121
 
 /* The same of AMD's kind; the first word of a device's entry is much like one of a table. */
 #define AMD_RIGHTS	(BIT_ULL(62) | BIT_ULL(61))
@@ -102,6 +104,7 @@ static struct {
 	u64 root;		/* Linux's, if it was replaced */
 	bool off;		/* no addresses are translated */
 	bool same;		/* the device's addresses are the machine's */
+	u64 below;		/* or end there, if this is not 0 */
 } forged;
 
 /* The unit's registers; NULL if it is of AMD's kind. */
@@ -281,6 +284,7 @@ static int undo(void)
 	forged.root = 0;
 	forged.off = false;
 	forged.same = false;
+	forged.below = 0;
 	return error;
 }
 
@@ -663,7 +667,9 @@ static int switch_off(void)
 /* Where the device finds the page that Linux has it use. */
 static u64 own_address(void)
 {
-	return forged.same ? __pa(edu.page) : edu.bus;
+	if (forged.same)
+		return __pa(edu.page);
+	return forged.below ? edu.bus % forged.below : edu.bus;
 }
 
 /* Moves bytes between the device's memory, from a word on, and an address. */
@@ -711,8 +717,12 @@ static int read_by_edu(u64 address, u64 *value)
 
 	if (word < 0)
 		return word;
+	WRITE_ONCE(*edu.page, UNREAD);
 	error = transfer(address, word, sizeof(*value), false) ?:
 		transfer(own_address(), word, sizeof(*value), true);
+	/* Its own page may be lost to it as well, but not what it has read. */
+	if (!error && READ_ONCE(*edu.page) == UNREAD)
+		error = forget() ?: transfer(own_address(), word, sizeof(*value), true);
 	*value = READ_ONCE(*edu.page);
 	return error;
 }
@@ -745,22 +755,22 @@ static int map_sized(u64 *context, u64 address, u64 to)
 	return error;
 }
 
-/* An entry of the level above names a table of the first one. */
-static int map_skipping(u64 *context, u64 address, u64 to, unsigned int level)
+/* An entry of the third level names a table of the first one. */
+static int map_skipping(u64 *context, u64 address, u64 to)
 {
-	u64 *entry = extend(table_of(*context), levels_of(context), level, address, "mov");
+	u64 *entry = extend(table_of(*context), levels_of(context), 3, address, "mov");
 	u64 *table = new_page();
 	int i;
 
 	if (!entry || !table)
 		return -ENOMEM;
-	/* Wherever it is looked up. */
+	/* Whatever is taken for its number. */
 	for (i = 0; i < ENTRIES; i++)
 		table[i] = leaf(to, 1);
 	return change("mov", entry, link_to(table, 1));
 }
 
-/* One more level above, or two. */
+/* More levels above, or as many in another table. */
 static int map_higher(u64 *context, u64 address, u64 to, unsigned int more)
 {
 	u64 *top = copy_page_of(table_of(*context));
@@ -779,7 +789,7 @@ static int map_higher(u64 *context, u64 address, u64 to, unsigned int more)
 					       AMD_TO_LEVEL(level));
 }
 
-/* The second level becomes the first one. */
+/* Without the upper level. The page that the device uses is in the way of no other one. */
 static int map_lower(u64 *context, u64 address, u64 to)
 {
 	u64 first = *table_of(*context), *top;
@@ -788,6 +798,8 @@ static int map_lower(u64 *context, u64 address, u64 to)
 
 	top = first & PRESENT ? copy_page_of(table_of(first)) : new_page();
 	error = top ? map_prepared(top, level, address, to) : -ENOMEM;
+	forged.below = 1ull << shift_of(level + 1);
+	error = error ?: map_prepared(top, level, edu.bus % forged.below, __pa(edu.page));
 	return error ?: change("mov", context, (*context & ~(ADDRESS | AMD_LEVEL)) | __pa(top) |
 					       AMD_TO_LEVEL(level));
 }
@@ -818,7 +830,7 @@ static int map_by_amd(const char *how, u64 *context, u64 address, u64 to)
 	if (!strcmp(how, "sized"))
 		return map_sized(context, address, to);
 	if (!strcmp(how, "skipped"))
-		return map_skipping(context, address, to, 3);
+		return map_skipping(context, address, to);
 	if (!strcmp(how, "lent"))
 		return map_lent_by_amd(context, address, to);
 	if (!strcmp(how, "narrow"))
@@ -1104,7 +1116,7 @@ static int show(u64 address, char *result, size_t size)
 
 	if (error)
 		return error;
-	if (value == NOTHING)
+	if (value == NOTHING || value == UNREAD)
 		return snprintf(result, size, "nothing\n");
 	return snprintf(result, size, "%#llx\n", value);
 }
