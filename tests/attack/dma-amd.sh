@@ -309,8 +309,8 @@ for name in hypervisor realm victim; do
 	[ -n "${spare[$name]:-}" ] || spare[$name]=${at[$name]:-0}
 done
 if [ $EXPECT = refused ]; then
-	# Where something stands: the outer blocks of the hypervisor, the second of the realm's, which
-	# has the kernel, and of the victim's first one the last page.
+	# Where something stands: the outer blocks of the hypervisor, the second of the realm's,
+	# which has the kernel, and of the victim's first one the last page.
 	at[hypervisor]="${hypervisor[0]} ${hypervisor[-1]}"
 	at[realm]=${realm[1]}
 	at[victim]=$((victim[0] + 0x1ff000))
