@@ -7,6 +7,7 @@
 # realm: no
 # devices: yes
 # timeout: 1200
+# full: EVERY=yes
 set -u
 inmates=/usr/lib/crtos/inmates
 failed=0
@@ -29,8 +30,12 @@ strange=(bytes string movnti add)
 # From the context entry: other tables, of fewer levels, with another device's domain, none. From
 # the root: another table of contexts, another root. No translation at all.
 contexts=(top narrow domain contexts root pass off)
+every="${stores[*]} ${leaves[*]} ${odd[*]} ${contexts[*]}"
+# The module forges, not Linux: beside Linux 6.1 a few will do.
+few="mov cmpxchg string large prepared relinked device top narrow domain root pass off"
+[[ ${EVERY:-} || $(uname -r) != 6.1.* ]] || every=$few
 # Chosen by whoever knows that some of them are noticed.
-read -ra WAYS <<<"${WAYS:-${stores[*]} ${leaves[*]} ${odd[*]} ${contexts[*]}}"
+read -ra WAYS <<<"${WAYS:-$every}"
 
 # Registers: the unit's, with its capabilities and its root table; of the I/O APIC that which
 # selects others; of the timer its capabilities, and the message of comparator 2.
