@@ -59,7 +59,7 @@ pub struct Case {
 #[derive(Debug)]
 pub enum Batch {
     /// A script of the host.
-    Host(Case),
+    Host(Box<Case>),
     /// Tests that share a guest with this kernel.
     Guest(Flavour, VecDeque<Case>),
 }
@@ -104,7 +104,7 @@ pub fn plan(selection: &Selection) -> Result<Vec<Batch>> {
     let mut batches: Vec<_> = host_cases()?
         .into_iter()
         .filter(|case| selection.wants(&case.name) && (selection.full || !case.header.full))
-        .map(Batch::Host)
+        .map(|case| Batch::Host(Box::new(case)))
         .collect();
     batches.append(&mut shared);
     batches.append(&mut alone);
@@ -119,8 +119,16 @@ fn read_header(path: &Path) -> Result<Header> {
 /// The scripts of a folder of `tests` that run inside a guest.
 fn script_cases(folder: &str) -> Result<Vec<Case>> {
     let case = |(name, path): (String, PathBuf)| {
-        let script = format!("{PRELUDE}\n{}", fs::read_to_string(&path)?);
-        Ok(Case { name: format!("{folder}/{name}"), script, header: read_header(&path)? })
+        let header = read_header(&path)?;
+        let common = path.with_file_name("common");
+        let used = header.uses.iter().map(|name| common.join(name).with_extension("sh"));
+        let mut script = PRELUDE.to_owned();
+        for part in used.chain([path.clone()]) {
+            let text = fs::read_to_string(&part);
+            script.push('\n');
+            script += &text.with_context(|| format!("read {}", part.display()))?;
+        }
+        Ok(Case { name: format!("{folder}/{name}"), script, header })
     };
     programs::files(folder, "sh")?.into_iter().map(case).collect()
 }

@@ -34,6 +34,8 @@ pub struct Header {
     pub iommu: Iommu,
     /// `devices: yes`: a disk and network cards that master the bus by way of the IOMMU.
     pub devices: bool,
+    /// `uses: NAMES`: scripts of the folder `common` beside the script, which come before it.
+    pub uses: Vec<String>,
     /// `icount: yes`: count instructions instead of time.
     pub icount: bool,
     /// `turns: short`: virtual CPUs that are busy advance nearly alike; with `icount: yes`.
@@ -59,6 +61,7 @@ impl Default for Header {
             xapic: false,
             iommu: Iommu::default(),
             devices: false,
+            uses: vec![],
             icount: false,
             short_turns: false,
             shared: false,
@@ -96,6 +99,7 @@ impl Header {
             "xapic" => self.xapic = yes(value)?,
             "iommu" => self.iommu = Iommu::from(value),
             "devices" => self.devices = yes(value)?,
+            "uses" => self.uses = value.split_whitespace().map(str::to_owned).collect(),
             "icount" => self.icount = yes(value)?,
             "turns" if value == "short" => self.short_turns = true,
             "turns" => bail!("turns are `short`, or as long as they get"),
