@@ -8,15 +8,10 @@
 # devices: yes
 # timeout: 1200
 # full: EVERY=yes
+# uses: victim tables
+# Variables of both are those of common/tables.sh.
+# shellcheck disable=SC2034,SC2154
 set -u
-inmates=/usr/lib/crtos/inmates
-failed=0
-fail() { echo "FAILED $*"; failed=1; }
-
-# What is expected of attacks: "refused", or "reached", which shows that they work.
-EXPECT=${EXPECT:-refused}
-# Further options of `crtos up`.
-read -ra UP <<<"${UP:-}"
 # Ways to forge one leaf: by a store of 64 bits, by that which Linux uses, by others. On a higher
 # level; with all tables at once; one that was used before; in place of a table, and the opposite;
 # in a table that is not linked meanwhile, or changes while it is linked. In one that is linked
@@ -30,367 +25,46 @@ strange=(bytes string movnti add)
 # From the context entry: other tables, of fewer levels, with another device's domain, none. From
 # the root: another table of contexts, another root. No translation at all.
 contexts=(top narrow domain contexts root pass off)
-every="${stores[*]} ${leaves[*]} ${odd[*]} ${contexts[*]}"
-# The module forges, not Linux: beside Linux 6.1 a few will do.
-few="mov cmpxchg string large prepared relinked device top narrow domain root pass off"
-[[ ${EVERY:-} || $(uname -r) != 6.1.* ]] || every=$few
-# Chosen by whoever knows that some of them are noticed.
-read -ra WAYS <<<"${WAYS:-$every}"
+refused=()
+told=(top narrow domain contexts root pass)
+choose "${stores[*]} ${leaves[*]} ${odd[*]} ${contexts[*]}" \
+	'mov cmpxchg string large prepared relinked device top narrow domain root pass off'
 
-# Registers: the unit's, with its capabilities and its root table; of the I/O APIC that which
-# selects others; of the timer its capabilities, and the message of comparator 2.
+# Of the unit its capabilities, and its root table.
 unit=0xfed90000
-io_apic=0xfec00000
-timer=0xfed00000
-
-# Addresses of all blocks of 2 MiB that crtos' module hides.
-hidden() {
-	python3 - <<'PY'
-import struct
-flags, block = open("/proc/kpageflags", "rb"), 0
-while data := flags.read(8 << 9):
-    if all(value & 1 << 23 for (value,) in struct.iter_unpack("<Q", data)):
-        print(hex(block << 21))
-    block += 1
-PY
-}
-# Where the hypervisor's report lies, which Linux may read only.
-report() {
-	python3 - <<'PY'
-import struct
-symbols = {}
-for line in open("/proc/kallsyms"):
-    address, _, name = line.split()[:3]
-    if name in ("report_pages", "vmemmap_base"):
-        symbols[name] = int(address, 16)
-memory = open("/proc/kcore", "rb", buffering=0)
-start = memory.read(64)
-count, place = struct.unpack_from("<H", start, 56)[0], struct.unpack_from("<Q", start, 32)[0]
-memory.seek(place)
-pieces = [struct.unpack("<IIQQQQQQ", memory.read(56)) for _ in range(count)]
-def word(name):
-    for _, _, offset, address, _, size, _, _ in pieces:
-        if address <= symbols[name] < address + size:
-            memory.seek(offset + symbols[name] - address)
-            return struct.unpack("<Q", memory.read(8))[0]
-print(hex((word("report_pages") - word("vmemmap_base")) // 64 << 12))
-PY
-}
-# added BEFORE: what is hidden since.
-added() { comm -13 <(sort <<<"$1") <(hidden | sort); }
-# word: a word of the shared block of the victim
-word() {
-	crtos cell shared victim --length 272 --raw | od -An -v -tu8 -w8 | sed -n "$(($1 + 1))p" |
-		tr -d ' '
-}
-# looked: waits until the victim has looked at all of its memory again; how many words are others'.
-looked() {
-	local before
-	before=$(word 32)
-	await '[ "$(word 32)" -ge $((before + 2)) ]' || echo silent
-	word 33
-}
-disk() { dd if=/dev/nvme0n1 iflag=direct bs=64k count=16 status=none | md5sum; }
-
-# dma COMMAND...: what the module answers; "broken" is what nobody expects.
-dma() { attack dma "$@" || { echo "FAILED dma $*" >&2; echo broken; return 1; } }
-tried=0
-# forge WAY TO: sets `address`, at which the device finds TO then. Fails if a store faults.
-forge() {
-	local answer ordinary=mov
-	tried=$((tried + 1))
-	# Never used before, and the same within 1 GiB.
-	address=$(((tried << 31) + (1 << 40) + ($2 & 0x3fffffff)))
-	case $1 in
-	narrow) address=$(((tried % 200 << 30) + (64 << 30) + ($2 & 0x3fffffff))) ;;
-	pass | off) address=$(($2)) ;;
-	moved)
-		attack dma map $ordinary $address $((page ^ 4096)) >/dev/null
-		attack dma read $address >/dev/null
-		set -- $ordinary "$2" forget
-		;;
-	esac
-	answer=$(dma map "$1" $address "$2")
-	case $1 in
-	top | narrow | domain | contexts | root | pass) set -- "$1" "$2" forget ;;
-	esac
-	[ $# = 2 ] || dma forget >/dev/null
-	case $answer in
-	0) ;;
-	-14) return 1 ;;
-	*) fail "way $1 to $(printf %#x "$2") is not gone: $answer" ;;
-	esac
-}
-undo() { [ "$(dma undo)" = 0 ] || fail "way $1 does not end"; }
-reads() { dma read $(($1)); }
-is_nothing() { [[ $1 = nothing || $1 = 0x0 ]]; }
-changed=0x6675676974697665
-
-# An ordinary page of Linux, to show what a way is worth. Where attacks are refused a store may
-# fault, and what Linux never does need not lead anywhere.
-control() {
-	local way=$1 value=$((0x1000 + tried))
-	forge "$way" "$page" || { echo "way $way faults"; undo "$way"; return; }
-	dma write $address $value >/dev/null
-	if [ $(($(dma peek "$page"))) != $value ]; then
-		case "$EXPECT: ${odd[*]} ${strange[*]} " in
-		refused:*" $way "*) echo "way $way leads nowhere" ;;
-		*) fail "way $way does not lead to Linux's own memory" ;;
-		esac
-	elif [ $(($(reads $address))) != $value ]; then
-		fail "way $way leads to Linux's memory for writes alone"
-	fi
-	undo "$way"
-}
-# attack_memory WAY NAME: what stands there, and a word that nobody uses.
-attack_memory() {
-	local way=$1 name=$2 to found
-	for to in ${at[$name]}; do
-		if forge "$way" "$to"; then
-			found=$(reads $address)
-			if [ $EXPECT = refused ]; then
-				is_nothing "$found" || fail "way $way reads $name: $found"
-				dma write $address $changed >/dev/null
-			elif [ "$found" != "${known[$name]}" ]; then
-				fail "way $way does not read $name: $found, not ${known[$name]}"
-			fi
-		elif [ $EXPECT = reached ]; then
-			fail "way $way to $name faults"
-		fi
-		undo "$way"
-	done
-	[ $EXPECT = reached ] || return
-	forge "$way" "${spare[$name]}" || fail "way $way to $name faults"
-	to=$(reads $address)
-	dma write $address $changed >/dev/null
-	found=$(reads $address)
-	[ "$found" = $changed ] || fail "way $way does not write $name: $found"
-	if [ "$name" = victim ]; then
-		[ "$(looked)" = 1 ] || fail "way $way: the victim does not see it"
-	fi
-	dma write $address $((to)) >/dev/null
-	undo "$way"
-}
-# attack_register WAY NAME READ WRITTEN VALUE: a register to read, another one to write.
-attack_register() {
-	local way=$1 name=$2 known before found
-	known=$(dma peek "$3")
-	if forge "$way" "$3"; then
-		found=$(reads $address)
-		if [ $EXPECT = refused ]; then
-			is_nothing "$found" || fail "way $way reads registers of the $name: $found"
-		elif [ "$found" != "$known" ]; then
-			fail "way $way does not read registers of the $name: $found, not $known"
-		fi
-	fi
-	undo "$way"
-	before=$(dma peek "$4")
-	forge "$way" "$4" || { undo "$way"; return; }
-	dma write $address "$5" >/dev/null
-	found=$(dma peek "$4")
-	if [ $EXPECT = refused ]; then
-		[ "$found" = "$before" ] || fail "way $way writes registers of the $name"
-	else
-		[ "$found" != "$before" ] || fail "way $way does not write registers of the $name"
-		dma write $address $((before)) >/dev/null
-	fi
-	undo "$way"
-}
-
-# all_memory: two entries for all of it, which the device has used, so that the unit knows them.
+registers=($((unit + 8)) $((unit + 0x20)))
 everything=$((1 << 45))
-all_memory() {
-	local half
-	for half in 0 $((1 << 30)); do
-		[ "$(dma map huge $((everything + half)) $half)" = 0 ] || fail 'no entry for all memory'
-		reads $((everything + half + (page & 0xfff))) >/dev/null
-	done
-	[ "$(reads $((everything + page)))" = "$(dma peek "$page")" ] || fail 'it is not all memory'
-}
-# meets WHEN: makes a cell while, or after, the device reaches all memory, and looks into its
-# blocks.
-meets() {
-	local when=$1 before found block offset seen=0
-	before=$(hidden)
-	if ! crtos cell create victim --cpus 2 --memory 8M >/dev/null; then
-		[ $EXPECT = refused ] || fail "$when: no cell"
-		# They were in the way, and are gone.
-		undo "$when"
-		crtos cell create victim --cpus 2 --memory 8M >/dev/null || fail "$when: no cell later"
-		crtos cell destroy victim || fail "$when: destroy"
-		return
-	fi
-	[ -z "${victim:-}" ] || added "$before" | grep -qxFf <(printf '%s\n' "${victim[@]}") ||
-		echo "$when: the victim lies elsewhere than before"
-	mapfile -t victim < <(added "$before")
-	crtos cell start victim $inmates/prober.elf --command-line keep || fail "$when: start"
-	[ "$(looked)" = 0 ] || fail "$when: the victim does not run"
-	while read -r block; do
-		for offset in 0 0x1ff000; do
-			found=$(reads $((everything + block + offset)))
-			is_nothing "$found" && continue
-			seen=$((seen + 1))
-			[ $EXPECT = reached ] || fail "$when: $found is read at $block"
-		done
-	done < <(added "$before")
-	[ $EXPECT = refused ] || [ $seen -ge 4 ] || fail "$when: $seen words are read"
-	undo "$when"
-	crtos cell destroy victim || fail "$when: destroy"
-}
-
-modprobe nvme || exit 1
-await '[ -b /dev/nvme0n1 ]' || fail 'no disk'
-dd if=/dev/urandom of=/dev/nvme0n1 oflag=direct bs=64k count=16 status=none
-sum=$(disk)
-attacker || exit 1
-page=$(attack page)
 device=$(grep -l 0x11e8 /sys/bus/pci/devices/*/device | sed 's/.*0000:\(.*\)\/device/\1/')
-[ "$(attack dma linux)" = fine ] || fail 'the device does not work'
-for way in "${WAYS[@]}"; do EXPECT=reached control "$way"; done
+expected=(-e 'DMAR: DRHD: handling fault' -e 'dmar_fault: .* callbacks suppressed'
+	-e "DMAR: \[DMA .*Request device \[$device\]")
 
-# The hypervisor's own blocks are those that stay when there is no cell.
-before=$(hidden)
-all_memory
-meets 'entries for all memory at the launch'
-mapfile -t hypervisor < <(added "$before")
-before=$(hidden)
-crtos up --cpus 3 --memory 128M "${UP[@]}" || exit 1
-mapfile -t realm < <(added "$before")
-before=$(hidden)
-crtos cell create victim --cpus 2 --memory 8M >/dev/null || exit 1
-mapfile -t victim < <(added "$before")
-crtos cell start victim $inmates/prober.elf --command-line keep || exit 1
-echo "blocks: hypervisor ${#hypervisor[@]}, realm ${#realm[@]}, victim ${#victim[@]}"
-[ $((${#hypervisor[@]} && ${#realm[@]} && ${#victim[@]} == 4)) = 1 ] || fail 'blocks'
-[ "$(looked)" = 0 ] || fail 'the victim does not run'
-result=$(mktemp)
-start=$(date +%s%3N)
-crtos run -- "$PROGRAMS/periodic" 1000 1000 >"$result" &
-program=$!
-[ "$(there)" = there ] || fail 'the realm does not run'
-dmesg --clear
-exits() { crtos stats --json | jq '.cpus[] | select(.cpu == 3) | .exits.nmi'; }
-before=$(exits)
-
-# By the first way, all that is hidden; nobody changes what is looked at.
-declare -A known spare at
-for name in hypervisor realm victim; do
-	declare -n blocks=$name
-	echo "$name: ${#blocks[@]} blocks at ${blocks[*]:0:4}"
-	for block in "${blocks[@]}"; do
-		for offset in 0 0x1ff000; do
-			to=$((block + offset))
-			forge "${WAYS[0]}" $to
-			found=$(reads $address)
-			if [ $EXPECT = refused ]; then
-				is_nothing "$found" || fail "$name: $found is read at $(printf %#x $to)"
-				dma write $address $changed >/dev/null
-			elif ((found)); then
-				known[$name]=$found at[$name]=$to
-				[ $name = victim ] && spare[$name]=$to
-			elif ((offset)) && [ $name != victim ]; then
-				spare[$name]=$to
-			fi
-			undo "${WAYS[0]}"
-		done
-	done
-	[ -z "${at[$name]:-}" ] || echo "$name: ${known[$name]} at $(printf %#x "${at[$name]}")"
-	[ -n "${spare[$name]:-}" ] || spare[$name]=${at[$name]:-0}
-done
-if [ $EXPECT = refused ]; then
-	# Where something stands: all blocks of the hypervisor, the second of the realm's, which has
-	# the kernel, and of each one of the victim's the last page.
-	at[hypervisor]=${hypervisor[*]}
-	at[realm]=${realm[1]}
-	at[victim]=$((victim[0] + 0x1ff000))
-fi
-if [ $EXPECT = reached ]; then
-	for name in hypervisor realm victim; do
-		((known[$name])) || fail "nothing is read of $name"
-	done
-	[[ ${known[victim]} = 0x5ec2e701* ]] || fail "what is read of the victim is not its own"
-fi
-
-for way in "${WAYS[@]}"; do
-	control "$way"
-	attack_memory "$way" victim
-	case " ${leaves[*]} ${odd[*]} ${contexts[*]} " in
-	*" $way "*)
-		attack_memory "$way" hypervisor
-		attack_memory "$way" realm
-		;;
+place() {
+	case $1 in
+	narrow) echo $(((tried % 200 << 30) + (64 << 30) + ($2 & 0x3fffffff))) ;;
+	pass | off) echo $(($2)) ;;
+	*) echo $(((tried << 31) + (1 << 40) + ($2 & 0x3fffffff))) ;;
 	esac
-	case $way in
-	# QEMU lets no entry of 1 GiB lead to where messages are stored, which is near.
-	mov | large | prepared | top | pass | off)
-		attack_register "$way" unit $((unit + 8)) $((unit + 0x20)) 0x12345000
-		attack_register "$way" timer $timer $((timer + 0x150)) 0x1234
-		attack_register "$way" 'I/O APIC' $io_apic $io_apic 0x3
-		;;
-	esac
-	goes_on $program "way $way"
-	[ "$(looked)" = 0 ] || fail "way $way: the victim's memory changed"
-done
-for seed in {1..8}; do
-	read -r faults ways reached < <(dma random $seed 1000 $((2 << 39)) "${at[victim]}")
-	echo "random entries, seed $seed: $faults stores fault, $reached of $ways ways lead to the victim"
-	((${ways:-0})) || fail 'no entry leads to the victim'
-	[ "$EXPECT:$reached" = refused:0 ] || [ "$EXPECT:$reached" = "reached:$ways" ] ||
-		fail "random entries, seed $seed"
-	undo random
-done
-goes_on $program 'random entries'
-# What is taken for a table is not Linux's, or nobody's.
-for to in $unit $((1 << 40)) $((0xfffff << 32)) "${hypervisor[0]}" "${realm[1]}" "${victim[0]}"; do
-	forge foreign "$to"
-	dma read $address >/dev/null
-	dma write $address $changed >/dev/null
-	undo foreign
-	forge mov "$to"
-	undo mov
-done
-goes_on $program 'foreign tables'
-# What Linux may only read is no more for having been a table for a moment.
-report=$(report)
-first=$(dma peek "$report")
-[ "$(dma poke "$page" 1)" = 0 ] || fail 'Linux does not write to its own memory'
-forge foreign "$report"
-undo foreign
-[ "$(dma poke "$report" 1)" = 0 ] && fail "Linux writes to the hypervisor's report"
-[ "$(dma peek "$report")" = "$first" ] || fail 'the report has changed'
-# Its faults are counted, and told.
-faults=$(crtos stats --json |
-	jq --arg device "$device" '.hypervisor.device_faults[] | select(.device == $device) | .count')
-[ $EXPECT = reached ] || [ "${faults:-0}" -gt 0 ] || fail 'its faults are not counted'
-[ $EXPECT = reached ] || crtos log | grep -q "device $device: .* refused, reason" ||
-	fail 'its faults are not told'
-# What devices reach, or did a moment ago, becomes a cell's.
-[ "$(looked)" = 0 ] || fail "the victim's memory changed"
-crtos cell destroy victim || fail destroy
-# used: the device reads what was the victim's, which is Linux's now and a cell's again soon.
-used() { for block in "${victim[@]}"; do reads $((everything + block)) >/dev/null; done; }
-all_memory
-used
-meets 'entries for all memory'
-all_memory
-used
-[ "$(dma revert)" = 0 ] || fail 'the entries do not go'
-meets 'old entries for all memory'
-[ "$(there)" = there ] || fail 'the realm does not survive'
-[ "$(exits)" = "$before" ] || fail "CPU 3 exits: $before before, $(exits) after"
-[ "$(crtos cell list --json | jq -c 'map(.silent_cpus) | add')" = '[]' ] || fail 'a CPU is gone'
-[ "$(attack dma linux)" = fine ] || fail 'the device does not work any more'
-[ "$(disk)" = "$sum" ] || fail 'the disk has other contents'
-
-# The program may not hear of its end then.
-[ $failed = 0 ] || exit 1
-wakes_on $program "$start" "$result"
-echo "$tried entries"
-crtos down || fail down
-[ "$(attack dma linux)" = fine ] || fail 'the device does not work afterwards'
-EXPECT=reached control mov
-[ "$(disk)" = "$sum" ] || fail 'the disk has other contents afterwards'
-rmmod attack
-complaints | grep -v -e 'DMAR: DRHD: handling fault' -e 'dmar_fault: .* callbacks suppressed' \
-	-e "DMAR: \[DMA .*Request device \[$device\]" | grep . && fail dmesg
-exit $failed
+}
+prepare() { :; }
+attacked() { echo "${hypervisor[*]}"; }
+others() {
+	local seed faults ways reached
+	for seed in {1..8}; do
+		read -r faults ways reached < <(dma random $seed 1000 $((2 << 39)) "${at[victim]}")
+		echo "random entries, seed $seed: $faults stores fault, $reached of $ways ways lead to the victim"
+		((${ways:-0})) || fail 'no entry leads to the victim'
+		[ "$EXPECT:$reached" = refused:0 ] || [ "$EXPECT:$reached" = "reached:$ways" ] ||
+			fail "random entries, seed $seed"
+		undo random
+	done
+	goes_on $program 'random entries'
+}
+are_told() {
+	local faults
+	faults=$(crtos stats --json |
+		jq --arg device "$device" '.hypervisor.device_faults[] | select(.device == $device) | .count')
+	[ $EXPECT = reached ] || [ "${faults:-0}" -gt 0 ] || fail 'its faults are not counted'
+	[ $EXPECT = reached ] || crtos log | grep -q "device $device: .* refused, reason" ||
+		fail 'its faults are not told'
+}
+attack_by_tables

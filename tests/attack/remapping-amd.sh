@@ -7,6 +7,7 @@
 # devices: yes
 # iommu: amd
 # timeout: 600
+# uses: victim
 set -u
 inmates=/usr/lib/crtos/inmates
 failed=0
@@ -126,19 +127,6 @@ registers() {
 }
 native=$(registers)
 
-# Addresses of all blocks of 2 MiB that crtos' module hides.
-hidden() {
-	python3 - <<'PY'
-import struct
-flags, block = open("/proc/kpageflags", "rb"), 0
-while data := flags.read(8 << 9):
-    if all(value & 1 << 23 for (value,) in struct.iter_unpack("<Q", data)):
-        print(hex(block << 21))
-    block += 1
-PY
-}
-# added BEFORE: what is hidden since.
-added() { comm -13 <(sort <<<"$1") <(hidden | sort); }
 modprobe crtos
 before=$(hidden)
 crtos up --cpus 3 --memory 256M || exit 1
@@ -147,18 +135,6 @@ before=$(hidden)
 crtos cell create victim --cpus 2 --memory 8M >/dev/null || exit 1
 mapfile -t victim < <(added "$before")
 crtos cell start victim $inmates/prober.elf --command-line keep || exit 1
-# word NUMBER: a word of the shared block of the victim
-word() {
-	crtos cell shared victim --length 272 --raw | od -An -v -tu8 -w8 | sed -n "$(($1 + 1))p" |
-		tr -d ' '
-}
-# looked: waits until the victim has looked at all of its memory again; how many words are others'.
-looked() {
-	local before
-	before=$(word 32)
-	await '[ "$(word 32)" -ge $((before + 2)) ]' || echo silent
-	word 33
-}
 [ "$(looked)" = 0 ] || fail 'the victim does not run'
 crtos stats | grep -q '^protected: ' || fail 'the unit is not taken over'
 [ "$(crtos stats --json | jq '.hypervisor.iommus_taken')" = 1 ] || fail 'it is not counted'
