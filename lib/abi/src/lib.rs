@@ -28,6 +28,7 @@ pub mod address;
 pub mod boot;
 pub mod cell;
 pub mod channel;
+pub mod device;
 pub mod hypercall;
 pub mod ids;
 pub mod image;

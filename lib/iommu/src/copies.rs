@@ -14,21 +14,38 @@
 //! attached and when memory changes its owner ([`Copies::look_again`]). A Linux that changes them
 //! in between is believed.
 //!
+//! Functions of *cells* translate by those cells' tables, or not at all, whatever Linux's tables say
+//! of them ([`Copies::set_function`]). A table of functions is copied for each bus of which a cell
+//! has one: two buses of Linux's may have the same.
+//!
 //! A copy that is not referred to any more stays until the units have forgotten it:
 //! [`Copies::collect`]. Memory that becomes private is withdrawn from all copies, and the units
 //! forget it, before a cell has it.
 
 use core::hash::Hash;
+use core::ops::RangeInclusive;
 
+use crtos_abi::device::MAX_DEVICES;
+use crtos_abi::{MAX_CELLS, PAGE_SIZE};
 use crtos_partition::address::PhysAddr;
+use crtos_partition::ids::CellId;
 use heapless::index_map::FnvIndexMap;
 
+use crate::cell_tables::CellTables;
 use crate::layout::{Access, Asked, Kind, MAX_WORDS, Piece, Words};
 use crate::tables::{self, Entry, Rights, order_of_level};
+use crate::{DomainId, Requester};
 
 /// Most tables that there are copies of. Tests keep them on their stack.
 pub const MAX_TABLES: usize = if cfg!(test) { 64 } else { 4096 };
-const PAGE: u64 = 4096;
+const PAGE: u64 = PAGE_SIZE;
+/// Units have so many domains at most, of which the highest ones are the hypervisor's. One that has
+/// fewer than [`FEW`] has none for cells.
+const MANY: u32 = 1 << 16;
+const FEW: u32 = 1 << 8;
+/// Tables for buses: each device is told of by one for its bus or by one for half of it, and by
+/// another while the mode changes.
+const MAX_BUSES: usize = 2 * MAX_DEVICES;
 const WORDS: u64 = PAGE / 8;
 /// Words that are read of a table at once.
 const CHUNK: usize = 16;
@@ -79,6 +96,15 @@ impl Top {
     }
 }
 
+/// A function of a cell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Function {
+    /// Its number among those of cells, below [`MAX_DEVICES`].
+    pub place: usize,
+    /// By what it translates; `None` if by nothing.
+    pub tables: Option<CellTables>,
+}
+
 /// What a copy is of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Of {
@@ -86,6 +112,10 @@ enum Of {
     Top(Top),
     /// No table: memory by its own addresses from `start` on, in a table of `kind`.
     Identity { start: PhysAddr, kind: Kind, access: Access },
+    /// A table of functions from `first` on, of which cells have some.
+    Bus { first: Requester, top: Top },
+    /// No table: what leads to those of a cell, in a table of `kind`.
+    Cell { tables: CellTables, kind: Kind },
 }
 
 /// Whether Linux's stores to a table exit.
@@ -114,6 +144,12 @@ pub struct Copies {
     identity: Kind,
     /// Page tables of Linux are checked only.
     checked: bool,
+    /// Units have so many domains.
+    domains: u32,
+    /// Functions of cells, and by what they translate.
+    functions: [Option<(Requester, Option<CellTables>)>; MAX_DEVICES],
+    /// The first functions of tables that have, or had, a copy for their bus.
+    buses: [Option<Requester>; MAX_BUSES],
     /// Some are not referred to any more.
     unused: bool,
     /// Some are lost.
@@ -130,6 +166,9 @@ impl Copies {
             tables,
             identity,
             checked: false,
+            domains: MANY,
+            functions: [None; MAX_DEVICES],
+            buses: [None; MAX_BUSES],
             unused: false,
             lost: false,
             refused: 0,
@@ -172,6 +211,92 @@ impl Copies {
     pub fn set_identity(&mut self, identity: Kind) {
         debug_assert!(self.is_empty());
         self.identity = identity;
+    }
+
+    /// Says that a unit has so many domains.
+    pub fn limit_domains(&mut self, count: u32) {
+        self.domains = self.domains.min(count);
+    }
+
+    /// The hypervisor's domains, which Linux may not use.
+    pub fn own_domains(&self) -> RangeInclusive<DomainId> {
+        let first = self.first_own();
+        // None, if there is no first one.
+        DomainId(first.unwrap_or(1))..=DomainId(first.map_or(0, |first| first + (OWN - 1)))
+    }
+
+    fn first_own(&self) -> Option<u16> {
+        (self.domains >= FEW).then(|| (self.domains - u32::from(OWN)) as u16)
+    }
+
+    /// The domain of the devices of a cell; `None` if a unit has too few.
+    pub fn domain_of(&self, cell: CellId) -> Option<DomainId> {
+        self.first_own().map(|first| DomainId(first + cell.get() as u16))
+    }
+
+    /// A function that a cell has; `None` if none has it.
+    pub fn function(&self, function: Requester) -> Option<Function> {
+        self.functions.iter().enumerate().find_map(|(place, known)| match *known {
+            Some((of, tables)) if of == function => Some(Function { place, tables }),
+            _ => None,
+        })
+    }
+
+    /// Says by what a function translates that a cell has, or that no cell has it any more
+    /// (`None`). False if there are too many. What [`Self::refer`] needs is needed here, too; then
+    /// the units have to forget what they cached.
+    pub fn set_function(
+        &mut self,
+        memory: &mut impl Memory,
+        function: Requester,
+        tables: Option<Option<CellTables>>,
+    ) -> bool {
+        let is_its = |place: &Option<(Requester, _)>| place.is_some_and(|(of, _)| of == function);
+        let place = self.functions.iter().position(is_its);
+        let place = place.or_else(|| self.functions.iter().position(Option::is_none));
+        let Some(place) = place else { return false };
+        self.functions[place] = tables.map(|tables| (function, tables));
+        self.note_buses();
+        let mut index = 0;
+        while let Some((of, copied)) = self.tables.get_index(index) {
+            let (of, copied) = (*of, *copied);
+            index += 1;
+            let tells = match of {
+                Of::Top(top) => top.kind().functions(0).is_some(),
+                Of::Bus { .. } => true,
+                _ => false,
+            };
+            if tells && copied.references > 0 && copied.watch == Watch::On {
+                self.fill(memory, of, copied.copy);
+            }
+        }
+        true
+    }
+
+    /// Notes of which buses there are copies, or may be.
+    fn note_buses(&mut self) {
+        let mut buses = [None; MAX_BUSES];
+        let copied = self.tables.keys().filter_map(|of| match of {
+            Of::Bus { first, .. } => Some(*first),
+            _ => None,
+        });
+        // Whether a table tells of a whole bus or of half of it depends on the mode.
+        let functions = self.functions.iter().flatten().flat_map(|(function, _)| {
+            [Requester(function.0 & !0xff), Requester(function.0 & !0x7f)]
+        });
+        for first in copied.chain(functions) {
+            if !buses.contains(&Some(first))
+                && let Some(place) = buses.iter_mut().find(|place| place.is_none())
+            {
+                *place = Some(first);
+            }
+        }
+        self.buses = buses;
+    }
+
+    /// Tells whether a cell has one of these functions.
+    fn any_of_cells(&self, functions: &RangeInclusive<u16>) -> bool {
+        self.functions.iter().flatten().any(|(function, _)| functions.contains(&function.0))
     }
 
     /// Refers to the copy of what Linux gave a unit, and returns where it lies; `None` if there is
@@ -224,6 +349,7 @@ impl Copies {
     /// cached of them.
     pub fn collect(&mut self, memory: &mut impl Memory) {
         self.unused = false;
+        let mut any_bus = false;
         // The last one comes in the place of one that goes.
         for index in (0..self.tables.len()).rev() {
             let Some((of, copied)) = self.tables.get_index(index) else { continue };
@@ -233,22 +359,27 @@ impl Copies {
             let (of, Copied { copy, watch, .. }) = (*of, *copied);
             self.tables.swap_remove(&of);
             memory.free(copy);
+            any_bus |= matches!(of, Of::Bus { .. });
             let was_watched = watch == Watch::On;
             if let Some(page) = of.page().filter(|page| was_watched && !self.is_watched(*page)) {
                 memory.unwatch(page);
             }
         }
+        if any_bus {
+            self.note_buses();
+        }
     }
 
     /// Tells whether Linux's table at `page` has a copy.
     pub fn is_watched(&self, page: PhysAddr) -> bool {
-        self.kinds_of(page).next().is_some()
+        self.watched(page).next().is_some()
     }
 
     /// Tells whether a change of the table at `page` may give other tables copies, so that it needs
     /// what [`Self::refer`] needs; `None` if the table has no copy.
     pub fn tells_of_tables(&self, page: PhysAddr) -> Option<bool> {
-        self.kinds_of(page).map(|kind| kind.level() != Some(1)).reduce(|one, other| one || other)
+        let tell = |of: Of| of.kind().level() != Some(1);
+        self.watched(page).map(tell).reduce(|one, other| one || other)
     }
 
     /// Lets Linux write to the table at `page` by itself, since what it does there is not
@@ -265,13 +396,11 @@ impl Copies {
     }
 
     fn give_up(&mut self, memory: &mut impl Memory, page: PhysAddr, watch: Watch) {
-        for kind in Kind::ALL {
-            let Some(copied) = self.tables.get_mut(&Of::Top(Top::Table(page, *kind))) else {
-                continue;
-            };
+        for of in copied_of(page, self.buses) {
+            let Some(copied) = self.tables.get_mut(&of) else { continue };
             copied.watch = watch;
             let copy = copied.copy;
-            self.empty(memory, copy, *kind);
+            self.empty(memory, copy, of.kind());
         }
         memory.unwatch(page);
     }
@@ -299,22 +428,20 @@ impl Copies {
         }
     }
 
-    /// What the table at `page` is; a hostile Linux may use it as several kinds.
-    fn kinds_of(&self, page: PhysAddr) -> impl Iterator<Item = Kind> {
-        Kind::ALL.iter().copied().filter(move |kind| {
-            let copied = self.tables.get(&Of::Top(Top::Table(page, *kind)));
-            copied.is_some_and(|copied| copied.watch == Watch::On)
+    /// What the table at `page` is, and is watched as; a hostile Linux may use it as several kinds.
+    fn watched(&self, page: PhysAddr) -> impl Iterator<Item = Of> {
+        copied_of(page, self.buses).filter(|of| {
+            self.tables.get(of).is_some_and(|copied| copied.watch == Watch::On)
         })
     }
 
     /// Looks at the entry again in which the word at `address` lies, which Linux has changed.
     pub fn changed(&mut self, memory: &mut impl Memory, address: PhysAddr) {
         let page = address.align_down(PAGE);
-        for kind in Kind::ALL {
-            let of = Of::Top(Top::Table(page, *kind));
+        for of in copied_of(page, self.buses) {
             let is_used = |copied: &&Copied| copied.references > 0 && copied.watch == Watch::On;
             let Some(copied) = self.tables.get(&of).filter(is_used) else { continue };
-            let (copy, count) = (copied.copy, kind.words());
+            let (copy, count) = (copied.copy, of.kind().words());
             let at = address.offset_in(PAGE) / 8 / count as u64 * count as u64;
             let mut raw = [0; MAX_WORDS];
             if memory.read_linux(page + 8 * at, &mut raw[..count]) {
@@ -432,54 +559,20 @@ impl Copies {
 
     /// The entry of a copy where Linux has `raw`.
     fn translate(&mut self, memory: &mut impl Memory, of: Of, at: u64, raw: &Words) -> Words {
-        const NOTHING: Words = [0; MAX_WORDS];
         let kind = of.kind();
-        let whole = self.whole();
-        let (raw, table) = match of {
-            Of::Top(Top::Blocked(_)) => return NOTHING,
-            Of::Top(Top::Untranslated(kind)) => match kind.untranslated() {
-                (raw, Some(lower)) => (raw, Of::Top(Top::Untranslated(lower))),
-                (raw, None) => (raw, whole),
+        let number = at / kind.words() as u64;
+        let next = match of {
+            Of::Bus { first, top } => match self.function(Requester(first.0 + number as u16)) {
+                Some(Function { tables: Some(tables), .. }) => lead(tables, kind),
+                Some(Function { tables: None, .. }) => Next::NOTHING,
+                None => self.next(memory, Of::Top(top), at, raw),
             },
-            Of::Identity { start, kind, access } => {
-                let order = own(kind);
-                let address = start + (at << order);
-                if address.get() >= memory.end() {
-                    return NOTHING;
-                }
-                if order <= LARGE {
-                    let piece = Piece { address, order, access };
-                    return Self::map(memory, kind, piece).unwrap_or(NOTHING);
-                }
-                (*raw, Of::Identity { start: address, kind: kind.below(), access })
-            }
-            Of::Top(Top::Table(..)) => match kind.asked(raw) {
-                Asked::Nothing => return NOTHING,
-                Asked::Table { page, kind: lower } if self.checked && lower.level().is_some() => {
-                    if !is_harmless(lower, page, memory) {
-                        self.refused += 1;
-                        return NOTHING;
-                    }
-                    return kind.link(raw, page, lower);
-                }
-                Asked::Table { page, kind } if memory.read_linux(page, &mut [0]) => {
-                    (*raw, Of::Top(Top::Table(page, kind)))
-                }
-                Asked::Untranslated => (*raw, whole),
-                Asked::Memory(piece) if own(kind) > LARGE => {
-                    let Piece { address, access, .. } = piece.part(own(kind), at);
-                    (*raw, Of::Identity { start: address, kind: kind.below(), access })
-                }
-                Asked::Memory(piece) => {
-                    let entry = Self::map(memory, kind, piece.part(own(kind), at));
-                    self.refused += u64::from(entry.is_none());
-                    return entry.unwrap_or(NOTHING);
-                }
-                Asked::Unfit | Asked::Table { .. } => {
-                    self.refused += 1;
-                    return NOTHING;
-                }
-            },
+            Of::Cell { tables, kind } => lead(tables, kind),
+            of => self.next(memory, of, at, raw),
+        };
+        let (raw, table) = match self.of_bus(kind, number, next) {
+            Next::Entry(entry) => return entry,
+            Next::Table(raw, table) => (raw, table),
         };
         let Some(copy) = self.acquire(memory, table) else { return NOTHING };
         match (table, kind.level()) {
@@ -489,6 +582,74 @@ impl Copies {
                 word(kind.encode(Entry::Table { address: copy, level, rights: Rights::ALL }))
             }
             (table, _) => kind.link(&raw, copy, table.kind()),
+        }
+    }
+
+    /// Entry `number` of a table of `kind` is to be `next`. If it tells of functions of which cells
+    /// have some, these have a table of their own, whatever Linux has.
+    fn of_bus(&self, kind: Kind, number: u64, next: Next) -> Next {
+        let Some((functions, lower)) = kind.functions(number) else { return next };
+        if !self.any_of_cells(&functions) {
+            return next;
+        }
+        let (raw, top) = match next {
+            Next::Table(raw, Of::Top(top)) => (raw, top),
+            Next::Table(raw, _) => (raw, Top::Blocked(lower)),
+            Next::Entry(raw) => (raw, Top::Blocked(lower)),
+        };
+        Next::Table(raw, Of::Bus { first: Requester(*functions.start()), top })
+    }
+
+    /// What the entry of a copy is to be where Linux has `raw`, in what is no cell's.
+    fn next(&mut self, memory: &mut impl Memory, of: Of, at: u64, raw: &Words) -> Next {
+        let kind = of.kind();
+        let whole = self.whole();
+        match of {
+            Of::Top(Top::Blocked(_)) | Of::Bus { .. } | Of::Cell { .. } => Next::NOTHING,
+            // All devices have the same tables, so any domain of Linux's will do.
+            Of::Top(Top::Untranslated(kind)) => match kind.leading(DomainId(1)) {
+                (raw, Some(lower)) => Next::Table(raw, Of::Top(Top::Untranslated(lower))),
+                (raw, None) => Next::Table(raw, whole),
+            },
+            Of::Identity { start, kind, access } => {
+                let order = own(kind);
+                let address = start + (at << order);
+                if address.get() >= memory.end() {
+                    return Next::NOTHING;
+                }
+                if order <= LARGE {
+                    let piece = Piece { address, order, access };
+                    return Next::Entry(Self::map(memory, kind, piece).unwrap_or(NOTHING));
+                }
+                Next::Table(*raw, Of::Identity { start: address, kind: kind.below(), access })
+            }
+            Of::Top(Top::Table(..)) => match kind.asked(raw, &self.own_domains()) {
+                Asked::Nothing => Next::NOTHING,
+                Asked::Table { page, kind: lower } if self.checked && lower.level().is_some() => {
+                    if !is_harmless(lower, page, memory) {
+                        self.refused += 1;
+                        return Next::NOTHING;
+                    }
+                    Next::Entry(kind.link(raw, page, lower))
+                }
+                Asked::Table { page, kind } if memory.read_linux(page, &mut [0]) => {
+                    Next::Table(*raw, Of::Top(Top::Table(page, kind)))
+                }
+                Asked::Untranslated => Next::Table(*raw, whole),
+                Asked::Memory(piece) if own(kind) > LARGE => {
+                    let Piece { address, access, .. } = piece.part(own(kind), at);
+                    Next::Table(*raw, Of::Identity { start: address, kind: kind.below(), access })
+                }
+                Asked::Memory(piece) => {
+                    let entry = Self::map(memory, kind, piece.part(own(kind), at));
+                    self.refused += u64::from(entry.is_none());
+                    Next::Entry(entry.unwrap_or(NOTHING))
+                }
+                Asked::Unfit | Asked::Table { .. } => {
+                    self.refused += 1;
+                    Next::NOTHING
+                }
+            },
         }
     }
 
@@ -530,18 +691,58 @@ impl Copies {
     }
 }
 
+/// An entry that says nothing.
+const NOTHING: Words = [0; MAX_WORDS];
+/// So many domains are the hypervisor's.
+const OWN: u16 = MAX_CELLS as u16;
+
+/// What the entry of a copy is to be.
+enum Next {
+    /// This.
+    Entry(Words),
+    /// One that refers to a copy of this, and else is as Linux's entry.
+    Table(Words, Of),
+}
+
+impl Next {
+    const NOTHING: Self = Self::Entry(NOTHING);
+}
+
+/// An entry of `kind` that leads to the tables of a cell.
+fn lead(tables: CellTables, kind: Kind) -> Next {
+    match kind.leading(tables.domain) {
+        (raw, Some(kind)) => Next::Table(raw, Of::Cell { tables, kind }),
+        (raw, None) => Next::Entry(kind.link(&raw, tables.top, tables.kind)),
+    }
+}
+
+/// All that a copy of the table at `page` can be, with copies for these buses.
+fn copied_of(
+    page: PhysAddr,
+    buses: [Option<Requester>; MAX_BUSES],
+) -> impl Iterator<Item = Of> {
+    let of_bus = move |kind: Kind| {
+        let buses = buses.into_iter().flatten();
+        buses.map(move |first| Of::Bus { first, top: Top::Table(page, kind) })
+    };
+    let kinds = Kind::ALL.iter().map(move |kind| Of::Top(Top::Table(page, *kind)));
+    kinds.chain([Kind::Context, Kind::ScalableContext].into_iter().flat_map(of_bus))
+}
+
 impl Of {
     fn page(&self) -> Option<PhysAddr> {
         match self {
-            Self::Top(Top::Table(page, _)) => Some(*page),
+            Self::Top(Top::Table(page, _)) | Self::Bus { top: Top::Table(page, _), .. } => {
+                Some(*page)
+            }
             _ => None,
         }
     }
 
     fn kind(&self) -> Kind {
         match *self {
-            Self::Top(top) => top.kind(),
-            Self::Identity { kind, .. } => kind,
+            Self::Top(top) | Self::Bus { top, .. } => top.kind(),
+            Self::Identity { kind, .. } | Self::Cell { kind, .. } => kind,
         }
     }
 }
@@ -589,6 +790,11 @@ pub(crate) mod tests {
     /// Linux's tables are the first pages, and those behind them are no RAM of it.
     const TABLES: u64 = 10;
     const FRAMES: u64 = 0x100_0000_0000;
+    /// The hypervisor's domains, which only its own tables use.
+    const OWN_DOMAINS: RangeInclusive<DomainId> = DomainId(0xfff0)..=DomainId(0xffff);
+    const ALL_DOMAINS: RangeInclusive<DomainId> = DomainId(1)..=DomainId(0);
+    /// Where a cell has its memory.
+    const OF_CELL: u64 = 0x4000_0000;
 
     #[derive(Clone, Default)]
     pub(crate) struct Model {
@@ -712,7 +918,11 @@ pub(crate) mod tests {
                 if kind == Kind::ScalableContext {
                     process = entry[1] & 0xf_ffff;
                 }
-                match kind.asked(&entry) {
+                let own = match self.frames.contains_key(&table.get()) {
+                    true => ALL_DOMAINS,
+                    false => OWN_DOMAINS,
+                };
+                match kind.asked(&entry, &own) {
                     Asked::Table { page, kind: lower } => {
                         if let Some(level) = lower.level()
                             && kind.level().is_none()
@@ -735,8 +945,8 @@ pub(crate) mod tests {
                         // Of larger ones of Linux there may be a part.
                         let part = order.min(LARGE);
                         let first = (address.get() + offset) & !((1 << part) - 1);
-                        let is_there =
-                            tables::Memory::may_reach(self, PhysAddr::new(first), 1 << part)
+                        let is_there = address.get() == OF_CELL
+                            || tables::Memory::may_reach(self, PhysAddr::new(first), 1 << part)
                                 && (order <= LARGE || first < RAM);
                         let rights = rights.and(access.rights);
                         return (is_there && !rights.is_none())
@@ -767,6 +977,8 @@ pub(crate) mod tests {
         Take(u64),
         GiveBack(u64),
         Collect,
+        /// A function becomes a cell's, which lets it have memory or not, or nobody's any more.
+        Function(u16, Option<bool>),
     }
 
     /// Of an input address, the pieces that differ between few tables.
@@ -798,7 +1010,8 @@ pub(crate) mod tests {
             3 => (leaf, rights).prop_map(|(leaf, rights)| leaf | rights),
             // First and second words of context entries.
             2 => (page.clone(), 0u64..4).prop_map(|(page, kind)| page | kind << 2 | 1),
-            2 => (1u64..4, 0u64..9).prop_map(|(width, domain)| width | domain << 8),
+            2 => (1u64..4, prop_oneof![0u64..9, 0xffefu64..0xfff1])
+                .prop_map(|(width, domain)| width | domain << 8),
             // Of entries for processes.
             2 => (page.clone(), 0u64..5, 0u64..4).prop_map(|(page, kind, width)| {
                 page | 1 | kind << 6 | width << 2
@@ -822,6 +1035,8 @@ pub(crate) mod tests {
             2 => block.clone().prop_map(Step::Take),
             1 => block.prop_map(Step::GiveBack),
             1 => Just(Step::Collect),
+            2 => (device(), prop::option::of(any::<bool>()))
+                .prop_map(|(device, has_memory)| Step::Function(device, has_memory)),
         ]
     }
 
@@ -879,6 +1094,14 @@ pub(crate) mod tests {
         ])
     }
 
+    /// Tables of a cell that has one block.
+    fn cell_tables(model: &mut Model, domain: DomainId) -> CellTables {
+        let tables = CellTables::new(model, Kind::Second(4), domain).expect("memory");
+        let piece = Piece { address: PhysAddr::new(OF_CELL), order: LARGE, access: Access::FULL };
+        assert!(tables.map(model, 0, piece));
+        tables
+    }
+
     fn copied(copy: PhysAddr) -> Top {
         Top::Table(copy, Kind::Root)
     }
@@ -899,6 +1122,9 @@ pub(crate) mod tests {
             inputs in prop::collection::vec((device(), input()), 12),
         ) {
             let (mut model, mut copies, copy) = start(root);
+            let domain = CellId::new(3).and_then(|cell| copies.domain_of(cell)).expect("domains");
+            let of_cell = cell_tables(&mut model, domain);
+            let mut functions = BTreeMap::new();
             let mut seen = true;
             for step in &steps {
                 match *step {
@@ -923,9 +1149,25 @@ pub(crate) mod tests {
                         seen = true;
                     }
                     Step::Collect => copies.collect(&mut model),
+                    Step::Function(device, has_memory) => {
+                        let tables = has_memory.map(|has_memory| has_memory.then_some(of_cell));
+                        prop_assert!(copies.set_function(&mut model, Requester(device), tables));
+                        let function = copies.function(Requester(device));
+                        prop_assert_eq!(function.map(|function| function.tables), tables);
+                        match has_memory {
+                            Some(has_memory) => functions.insert(device, has_memory),
+                            None => functions.remove(&device),
+                        };
+                    }
                 }
                 for (device, input) in &inputs {
                     let found = model.walk(Top::Table(copy, root), *device, *input);
+                    if let Some(has_memory) = functions.get(device) {
+                        let expected = (*has_memory && *input < BLOCK)
+                            .then_some((OF_CELL + input, Rights::ALL));
+                        prop_assert_eq!(found, expected);
+                        continue;
+                    }
                     if let Some((address, _)) = found {
                         let page = PhysAddr::new(address & !0xfff);
                         prop_assert!(tables::Memory::may_reach(&model, page, PAGE));
@@ -939,6 +1181,7 @@ pub(crate) mod tests {
             copies.forget(&mut model, copy);
             prop_assert!(copies.has_unused());
             copies.collect(&mut model);
+            of_cell.free(&mut model);
             prop_assert!(model.frames.is_empty());
             prop_assert!(model.watched.is_empty());
         }
@@ -1078,6 +1321,56 @@ pub(crate) mod tests {
         copies.forget(&mut model, copy);
         copies.collect(&mut model);
         assert!(model.is_left_alone());
+    }
+
+    #[test]
+    fn a_function_of_a_cell_is_alone_on_its_bus() {
+        let mut model = booted();
+        // Another bus has the same table.
+        model.linux.insert(16, 0x1001);
+        let mut copies = Copies::new(Kind::Second(4));
+        let copy = copies.refer(&mut model, LINUX).expect("memory");
+        let domain = CellId::new(0).and_then(|cell| copies.domain_of(cell)).expect("domains");
+        let of_cell = cell_tables(&mut model, domain);
+        let of_linux = Some((0x40_0000, Rights::ALL));
+        assert!(copies.set_function(&mut model, Requester(0), Some(Some(of_cell))));
+        assert_eq!(model.walk(copied(copy), 0, 8), Some((OF_CELL + 8, Rights::ALL)));
+        assert_eq!(model.walk(copied(copy), 0x100, 0), of_linux);
+        // Linux takes the table away, and the bus, and changes the table then.
+        model.linux.insert(0, 0);
+        copies.changed(&mut model, PhysAddr::new(0));
+        assert_eq!(model.walk(copied(copy), 0, 8), Some((OF_CELL + 8, Rights::ALL)));
+        model.linux.insert(0x1000, 0);
+        copies.changed(&mut model, PhysAddr::new(0x1000));
+        assert_eq!(model.walk(copied(copy), 0x100, 0), None);
+        assert_eq!(model.walk(copied(copy), 0, 8), Some((OF_CELL + 8, Rights::ALL)));
+        // A table that is lost is so for the others of the bus alone.
+        model.linux.insert(0, 0x1001);
+        copies.changed(&mut model, PhysAddr::new(0));
+        copies.lose(&mut model, PhysAddr::new(0x1000));
+        assert_eq!(model.walk(copied(copy), 0, 8), None);
+        copies.find_lost(&mut model);
+        assert_eq!(model.walk(copied(copy), 0, 8), Some((OF_CELL + 8, Rights::ALL)));
+        assert!(copies.set_function(&mut model, Requester(0), Some(None)));
+        assert_eq!(model.walk(copied(copy), 0, 8), None);
+        assert!(copies.set_function(&mut model, Requester(0), None));
+        copies.collect(&mut model);
+        of_cell.free(&mut model);
+        copies.forget(&mut model, copy);
+        copies.collect(&mut model);
+        assert!(model.is_left_alone());
+    }
+
+    #[test]
+    fn a_unit_with_few_domains_has_none_for_cells() {
+        let mut copies = Copies::new(Kind::Second(4));
+        let cell = CellId::new(15).expect("a cell");
+        assert_eq!(copies.domain_of(cell), Some(DomainId(0xffff)));
+        copies.limit_domains(1 << 8);
+        assert_eq!(copies.own_domains(), DomainId(0xf0)..=DomainId(0xff));
+        copies.limit_domains(1 << 6);
+        assert!(copies.own_domains().is_empty());
+        assert_eq!(copies.domain_of(cell), None);
     }
 
     #[test]

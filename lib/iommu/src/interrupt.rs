@@ -67,6 +67,18 @@ impl Interrupt {
             .map_or(Ok(()), |cpu| Err(Refused::Foreign(cpu.id)))
     }
 
+    /// The vector of a CPU of a cell. `x2apic` says that the CPUs are in x2APIC mode; otherwise
+    /// their ids have 8 bits.
+    pub fn of_cell(cpu: ApicId, vector: u8, x2apic: bool) -> Self {
+        Self {
+            vector,
+            delivery: Delivery::Fixed,
+            logical: false,
+            destination: cpu.0,
+            format: format(x2apic),
+        }
+    }
+
     /// From the registers by which a VT-d unit interrupts for events of its own, which are never
     /// remapped (VT-d 5.1.6): `data`, `address` and `upper` address. [`Refused::Malformed`] if it
     /// would be a store to memory.

@@ -2,6 +2,8 @@
 //! How the tables of a unit refer to each other, from those that tell of devices down to those that
 //! map memory. [Copies](crate::copies) are made of them.
 
+use core::ops::RangeInclusive;
+
 use crtos_partition::address::PhysAddr;
 
 use crate::amd::paging::HostTables;
@@ -145,6 +147,18 @@ impl Kind {
         }
     }
 
+    /// The functions of which entry `number` tells in a table of buses, and what the table of these
+    /// is; `None` for other tables.
+    pub fn functions(self, number: u64) -> Option<(RangeInclusive<u16>, Self)> {
+        let (count, lower) = match self {
+            Self::Root => (0x100, Self::Context),
+            Self::ScalableRoot => (0x80, Self::ScalableContext),
+            _ => return None,
+        };
+        let first = number as u16 * count;
+        Some((first..=first + (count - 1), lower))
+    }
+
     /// From bits of a table that maps memory.
     pub fn decode(self, bits: u64) -> Entry {
         match self {
@@ -193,8 +207,8 @@ impl Kind {
         }
     }
 
-    /// What an entry of Linux's asks for.
-    pub fn asked(self, raw: &Words) -> Asked {
+    /// What an entry of Linux's asks for; `own` are the hypervisor's domains.
+    pub fn asked(self, raw: &Words, own: &RangeInclusive<DomainId>) -> Asked {
         let [low, high, third, fourth, ..] = *raw;
         let table = |kind| match context::table(low) {
             Ok(None) => Asked::Nothing,
@@ -224,7 +238,8 @@ impl Kind {
             Self::ScalableContext => Attachment::of_scalable_context([low, high, third, fourth]),
             Self::Processes => Attachment::of_process(*raw),
         };
-        match attachment.map(|attachment| attachment.translation) {
+        let checked = attachment.and_then(|attachment| attachment.check(own).map(|()| attachment));
+        match checked.map(|attachment| attachment.translation) {
             Ok(Translation::Blocked) => Asked::Nothing,
             Ok(Translation::PassThrough(_)) => Asked::Untranslated,
             Ok(Translation::Tables { stage, top, levels, .. }) => {
@@ -299,11 +314,11 @@ impl Kind {
         }
     }
 
-    /// An entry as Linux would have it for [`Self::link`] where it does not translate, and the
-    /// kind that follows; `None` if it maps memory.
-    pub fn untranslated(self) -> (Words, Option<Self>) {
+    /// An entry as Linux would have it for [`Self::link`] to lead all that it is about to one table
+    /// in `domain`, and the kind that follows; `None` if that is the table.
+    pub fn leading(self, domain: DomainId) -> (Words, Option<Self>) {
         let mut raw = [0; MAX_WORDS];
-        // All devices have the same tables, so any domain will do.
+        let domain = u64::from(domain.0);
         let lower = match self {
             Self::Root => Some(Self::Context),
             Self::ScalableRoot => Some(Self::ScalableContext),
@@ -313,11 +328,11 @@ impl Kind {
             }
             Self::Directory => Some(Self::Processes),
             Self::Processes => {
-                raw[1] = 1;
+                raw[1] = domain;
                 None
             }
             _ => {
-                raw[1] = 1 << 8;
+                raw[1] = domain << 8;
                 None
             }
         };

@@ -13,6 +13,7 @@
 //! | [`tables`] | page tables, and the memory that they may map |
 //! | [`layout`] | how tables refer to each other |
 //! | [`copies`] | copies of Linux's tables, which change with them |
+//! | [`cell_tables`] | the tables by which the devices of a cell translate |
 //! | [`effect`] | what a command of Linux means for the copies |
 //! | [`fault`] | requests of devices that a unit has refused |
 //! | [`machine`] | what driving a unit takes |
@@ -32,6 +33,7 @@ use core::fmt;
 pub mod acpi;
 pub mod amd;
 pub mod attachment;
+pub mod cell_tables;
 pub mod copies;
 pub mod effect;
 pub mod fault;

@@ -1,11 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A unit that was taken over from a running Linux, of either vendor.
 
-use crate::copies::Copies;
+use crtos_abi::device::MAX_MESSAGES;
+
+use crate::copies::{Copies, Function};
 use crate::fault::Fault;
-use crate::interrupt::Cpus;
+use crate::interrupt::{Cpus, Interrupt};
 use crate::machine::{MAX_PIECES, Machine, Progress, Unfit};
-use crate::{amd, vtd};
+use crate::{Requester, amd, vtd};
+
+/// Messages of a function of a cell.
+pub(crate) const MESSAGES: u64 = MAX_MESSAGES as u64;
 
 /// What kind a unit is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,6 +86,48 @@ impl Unit {
             // All that it stores to memory of Linux is checked when it is stored.
             Self::Intel(_) => (),
             Self::Amd(unit) => unit.memory_changed(machine, copies, cpus),
+        }
+    }
+
+    /// Looks at a function again that is a cell's, or was; false if the unit does not do what it is
+    /// told. [`Self::forget_translations`] has to follow.
+    pub fn function_changed(
+        &mut self,
+        machine: &mut impl Machine,
+        copies: &mut Copies,
+        cpus: &impl Cpus,
+        function: Requester,
+    ) {
+        match self {
+            // The copies have changed.
+            Self::Intel(_) => (),
+            Self::Amd(unit) => unit.function_changed(machine, copies, cpus, function),
+        }
+    }
+
+    /// Has message `number` of a function of a cell, below [`MAX_MESSAGES`], interrupt as
+    /// `interrupt` says, or not at all; false if the unit does not do what it is told.
+    pub fn set_message(
+        &mut self,
+        machine: &mut impl Machine,
+        requester: Requester,
+        function: Function,
+        number: u32,
+        interrupt: Option<Interrupt>,
+    ) -> bool {
+        match self {
+            Self::Intel(unit) => {
+                unit.set_message(machine, requester, function.place, number, interrupt)
+            }
+            Self::Amd(unit) => unit.set_message(machine, function.place, number, interrupt),
+        }
+    }
+
+    /// The address to which a function of a cell writes its messages; the data are their numbers.
+    pub fn message_address(&self, function: Function) -> u32 {
+        match self {
+            Self::Intel(_) => vtd::unit::message_address(function.place),
+            Self::Amd(_) => amd::unit::MESSAGE_ADDRESS,
         }
     }
 

@@ -16,8 +16,10 @@ pub const SIZE: u64 = RECORDS + UNITS * 16;
 const UNIT: u64 = 8192;
 /// So many of them, with which the memory begins.
 const UNITS: u64 = 240;
+/// Bytes of the largest entry.
+pub const LARGEST_ENTRY: u64 = 16;
 /// Bytes of the largest table. So many zeros follow.
-const LARGEST: u64 = 16 << super::device::MAX_INTERRUPT_ORDER;
+pub const LARGEST: u64 = LARGEST_ENTRY << super::device::MAX_INTERRUPT_ORDER;
 /// A record of two words for each unit follows: it tells of the copy that begins there.
 const RECORDS: u64 = UNITS * UNIT + LARGEST;
 /// Words that are read of Linux's table at once.

@@ -9,11 +9,13 @@
 //!
 //! Linux's accesses to the registers end here.
 
+use crtos_abi::device::MAX_DEVICES;
 use crtos_partition::address::PhysAddr;
+use crtos_partition::message;
 
 use super::commands;
 use super::device::{self, Interrupts, Tables};
-use super::irte::Form;
+use super::irte::{Form, Irte};
 use super::registers::{
     COMMAND_BUFFER, COMMAND_HEAD, COMMAND_TAIL, CONTROL, DEVICE_TABLE, EVENT_HEAD, EVENT_INTERRUPT,
     EVENT_LOG, EVENT_TAIL, EXCLUSION_BASE, EXCLUSION_LIMIT, FEATURES, Features, GUEST_INTERRUPT,
@@ -22,13 +24,14 @@ use super::registers::{
 use super::remapping;
 use crate::Requester;
 use crate::attachment::{Attachment, Translation};
-use crate::copies::{self, Copies};
+use crate::copies::{self, Copies, Function};
 use crate::effect::{Devices, Effect, Store};
 use crate::fault::Fault;
 use crate::interrupt::{Cpus, Interrupt};
 use crate::layout::Kind;
 use crate::machine::{MAX_PIECES, Machine, PIECE, Progress, Unfit, half, read_long, set_half};
-use crate::tables::order_of_level;
+use crate::tables::{Rights, order_of_level};
+use crate::unit::MESSAGES;
 
 /// Bytes of the pieces of memory that the hypervisor needs for a unit.
 pub const OWN_SIZES: [u64; MAX_PIECES] = [PIECE, PIECE];
@@ -36,12 +39,23 @@ pub const OWN_SIZES: [u64; MAX_PIECES] = [PIECE, PIECE];
 const DEVICES: u32 = 1 << 16;
 /// The tables for interrupts begin the second one.
 const OWN_TABLES: u64 = PIECE;
+/// The tables for interrupts of functions of cells. Who asks for an entry behind the end of one
+/// finds another one's, or zeros, though a unit refuses that.
+const OWN_FUNCTIONS: u64 = (OWN_TABLES + remapping::SIZE).next_multiple_of(PAGE);
+/// Bytes of each, and the order of the number of its entries.
+const FUNCTION_SIZE: u64 = MESSAGES * remapping::LARGEST_ENTRY;
+const FUNCTION_ORDER: u32 = MESSAGES.ilog2();
 /// The command buffer, of one page.
 const OWN_BUFFER: u64 = 2 * PIECE - 2 * PAGE;
 /// The word that tells that all commands are done.
 const STATUS_WORD: u64 = 2 * PIECE - PAGE;
 const _: () = assert!(DEVICES as u64 * device::SIZE == PIECE);
-const _: () = assert!(OWN_TABLES + remapping::SIZE <= OWN_BUFFER);
+const _: () = assert!(
+    OWN_FUNCTIONS + MAX_DEVICES as u64 * FUNCTION_SIZE + remapping::LARGEST <= OWN_BUFFER
+);
+
+/// The address to which functions of cells write messages, whose data are their numbers.
+pub const MESSAGE_ADDRESS: u32 = message::WINDOW;
 
 const PAGE: u64 = 4096;
 /// Bytes of a command.
@@ -182,6 +196,9 @@ impl Unit {
         cpus: &impl Cpus,
         features: Features,
     ) -> bool {
+        for offset in (0..MAX_DEVICES as u64 * FUNCTION_SIZE).step_by(8) {
+            machine.set_own_word(OWN_FUNCTIONS + offset, 0);
+        }
         if copies.is_empty() {
             let end = copies::Memory::end(machine.memory());
             let fits = |levels: &u8| end <= 1 << order_of_level(levels + 1);
@@ -258,6 +275,43 @@ impl Unit {
         if copies.is_checked() {
             self.refresh_devices(machine, copies, cpus);
         }
+    }
+
+    /// Looks at a function again that is a cell's, or was.
+    pub fn function_changed(
+        &mut self,
+        machine: &mut impl Machine,
+        copies: &mut Copies,
+        cpus: &impl Cpus,
+        function: Requester,
+    ) {
+        self.refresh_device(machine, copies, cpus, function);
+        self.send(machine, [command::DEVICE | u64::from(function.0), 0]);
+    }
+
+    /// Has message `number` of the function of a cell at `place` interrupt as `interrupt` says, or
+    /// not at all; false if the unit does not do what it is told.
+    pub fn set_message(
+        &mut self,
+        machine: &mut impl Machine,
+        place: usize,
+        number: u32,
+        interrupt: Option<Interrupt>,
+    ) -> bool {
+        let form = self.interrupts.form();
+        let known = interrupt.filter(|_| self.knows_whom());
+        let entry = known.map_or(0, |interrupt| {
+            Irte { interrupt, silent: false, wants_end: false }.encode(form)
+        });
+        let offset = function_table(place) + u64::from(number) % MESSAGES * form.size();
+        if form == Form::Short {
+            let (shift, word) = (8 * (offset % 8), machine.own_word(offset & !7));
+            let kept = word & !(u64::from(u32::MAX) << shift);
+            machine.set_own_word(offset & !7, kept | (entry as u64) << shift);
+        } else {
+            machine.set_own_pair(offset, [entry as u64, (entry >> 64) as u64]);
+        }
+        self.forget_translations(machine) && known == interrupt
     }
 
     /// Has the unit forget what it cached of tables; false if it does not do what it is told.
@@ -460,6 +514,9 @@ impl Unit {
         cpus: &impl Cpus,
         device: Requester,
     ) {
+        if let Some(function) = copies.function(device) {
+            return self.put(machine, copies, device, of_cell(machine, function));
+        }
         let raw = match self.linux.control & control::ENABLE {
             // Everything passes.
             0 => Some([0; 4]),
@@ -482,7 +539,9 @@ impl Unit {
         copies: &mut Copies,
         raw: [u64; 4],
     ) -> Option<Tables> {
-        let Ok(Attachment { translation, domain, .. }) = Attachment::of_device(raw) else {
+        let own = copies.own_domains();
+        let checked = Attachment::of_device(raw).and_then(|found| found.check(&own).map(|()| found));
+        let Ok(Attachment { translation, domain, .. }) = checked else {
             self.refused += 1;
             return None;
         };
@@ -713,11 +772,28 @@ fn own_entry(machine: &impl Machine, device: Requester) -> [u64; 4] {
     [0, 1, 2, 3].map(|number| machine.own_word(place + 8 * number))
 }
 
-/// Where the table for interrupts of an entry of the hypervisor's lies in its memory.
+/// Where the table for interrupts of the function of a cell at `place` lies.
+fn function_table(place: usize) -> u64 {
+    OWN_FUNCTIONS + place as u64 % MAX_DEVICES as u64 * FUNCTION_SIZE
+}
+
+/// The entry of a function of a cell.
+fn of_cell(machine: &impl Machine, function: Function) -> [u64; 4] {
+    let Some(cell) = function.tables else { return blocked() };
+    let levels = cell.kind.level().unwrap_or(1);
+    let tables = Tables { top: cell.top, levels, domain: cell.domain, rights: Rights::ALL };
+    let address = machine.own(function_table(function.place));
+    let interrupts = Interrupts::Table { address, order: FUNCTION_ORDER };
+    device::device([0; 4], Some(tables), interrupts, false)
+}
+
+/// Where the copy of a table for interrupts, to which an entry of the hypervisor's refers, lies in
+/// its memory.
 fn own_table(machine: &impl Machine, entry: [u64; 4]) -> Option<u64> {
     match Interrupts::of_device(entry) {
         Ok(Interrupts::Table { address, .. }) => {
-            Some(OWN_TABLES + (address.get() - machine.own(OWN_TABLES).get()))
+            let place = OWN_TABLES + (address.get() - machine.own(OWN_TABLES).get());
+            (place < OWN_FUNCTIONS).then_some(place)
         }
         _ => None,
     }

@@ -9,9 +9,11 @@
 //! Linux's accesses to the registers end here. What the unit does for Linux it does before the
 //! access ends, so that Linux never waits for more than it would without the hypervisor.
 
+use crtos_abi::device::MAX_DEVICES;
 use crtos_partition::address::PhysAddr;
+use crtos_partition::message;
 
-use super::irte;
+use super::irte::{self, Irte, Source};
 use super::queue::{Mode, descriptor_size};
 use super::registers::{
     CAPABILITY, COMMAND, COMPLETION_CONTROL, COMPLETION_STATUS, CONTEXT_COMMAND, Capability,
@@ -26,12 +28,16 @@ use crate::interrupt::{Cpus, Interrupt, Refused};
 use crate::layout::Kind;
 use crate::machine::{MAX_PIECES, Machine, Progress, Unfit, half, read_long, set_half};
 use crate::tables::order_of_level;
+use crate::unit::MESSAGES;
+use crate::{Requester, flag};
 
 /// Bytes of the pieces of memory that the hypervisor needs for a unit.
 pub const OWN_SIZES: [u64; MAX_PIECES] = [STATUS_WORD + PAGE, 0];
 /// The largest interrupt-remapping table comes first.
 const TABLE_ENTRIES: u64 = 1 << 16;
 const ENTRY: u64 = 16;
+/// The last entries are for messages of functions of cells, not Linux's.
+const FIRST_OWN: u64 = TABLE_ENTRIES - MAX_DEVICES as u64 * MESSAGES;
 /// Then the queue, of one page.
 const OWN_QUEUE: u64 = TABLE_ENTRIES * ENTRY;
 /// Then the word that tells that all commands are done.
@@ -180,6 +186,9 @@ impl Unit {
     fn begin(&mut self, machine: &mut impl Machine, copies: &mut Copies, cpus: &impl Cpus) -> bool {
         let wide = if self.is_wide() { queue::WIDE } else { 0 };
         let address = machine.own(OWN_QUEUE).get();
+        for number in FIRST_OWN..TABLE_ENTRIES {
+            self.put(machine, number, 0);
+        }
         command(machine, global::QUEUE, false)
             && start_queue(machine, address | wide)
             && self.set_table(machine, cpus)
@@ -196,6 +205,7 @@ impl Unit {
     /// Gives the unit copies of what Linux translates by, if there can be any; false if it does not
     /// do what it is told.
     fn take_addresses(&mut self, machine: &mut impl Machine, copies: &mut Copies) -> bool {
+        copies.limit_domains(self.capability.domains());
         let end = copies::Memory::end(machine.memory());
         let scalable = self.is_scalable(machine);
         let fits = |kind: &Kind| match *kind {
@@ -362,6 +372,28 @@ impl Unit {
         self.copy(machine, cpus, 0..TABLE_ENTRIES);
         self.refresh_events(machine, cpus);
         self.forget_interrupts(machine)
+    }
+
+    /// Has message `number` of the function `requester` of a cell, the one at `place`, interrupt as
+    /// `interrupt` says, or not at all; false if the unit does not do what it is told.
+    pub fn set_message(
+        &mut self,
+        machine: &mut impl Machine,
+        requester: Requester,
+        place: usize,
+        number: u32,
+        interrupt: Option<Interrupt>,
+    ) -> bool {
+        // In another mode than the CPUs' nobody knows whom an entry names.
+        let extended = self.is_extended();
+        let known = interrupt.filter(|_| extended == self.x2apic);
+        let entry = known.map_or(0, |interrupt| {
+            let source = Source::Device(requester, 0);
+            Irte { interrupt, level: false, hint: false, silent: false, available: 0, source }
+                .encode(extended)
+        });
+        self.put(machine, first_message(place) + u64::from(number) % MESSAGES, entry);
+        self.forget_interrupts(machine) && known == interrupt
     }
 
     /// How many entries of Linux were refused, each time that they were looked at.
@@ -603,10 +635,10 @@ impl Unit {
         let (start, extended) = (table & ADDRESS, self.is_extended());
         let entries = 2 << (table & remapping::SIZE);
         let mut words = [0; CHUNK];
-        let mut next = numbers.start;
-        while next < numbers.end {
+        let (mut next, end) = (numbers.start, numbers.end.min(FIRST_OWN));
+        while next < end {
             let in_chunk = CHUNK as u64 / 2 - next % (CHUNK as u64 / 2);
-            let count = in_chunk.min(numbers.end - next);
+            let count = in_chunk.min(end - next);
             let words = &mut words[..2 * count as usize];
             let place = start.checked_add(next * ENTRY).filter(|_| next < entries);
             if !place.is_some_and(|place| machine.read_linux(PhysAddr::new(place), words)) {
@@ -764,6 +796,21 @@ impl Event {
         machine.write(registers + 12, self.upper);
         machine.write(registers, self.control);
     }
+}
+
+/// The entry for the first message of the function of a cell at `place`.
+fn first_message(place: usize) -> u64 {
+    FIRST_OWN + place as u64 % MAX_DEVICES as u64 * MESSAGES
+}
+
+/// The address to which the function of a cell at `place` writes its messages, whose data are their
+/// numbers (VT-d 5.1.2.2).
+pub fn message_address(place: usize) -> u32 {
+    const REMAPPED: u32 = 1 << 4;
+    const ADD_DATA: u32 = 1 << 3;
+    let first = first_message(place);
+    let highest = flag(first & 1 << 15 != 0, 2) as u32;
+    message::WINDOW | (first as u32 & 0x7fff) << 5 | REMAPPED | ADD_DATA | highest
 }
 
 /// Tells whether a write of Linux to the register at `offset` may change the tables by which it

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Devices of cells: PCI functions that Linux has let go. A cell has a function's registers in
+//! memory and ports to itself, its interrupts come to the cell's CPUs, and the function reaches the
+//! cell's memory alone.
+//!
+//! The cell finds its functions by [`crate::hypercall::HC_DEVICE_LIST`]. What it reads in a base
+//! address register is where it sees the memory itself.
+
+use crate::cell::PortRange;
+
+/// Most functions that cells have, in all.
+pub const MAX_DEVICES: usize = 16;
+/// Most messages of a function that interrupt a cell.
+pub const MAX_MESSAGES: u32 = 64;
+/// Base address registers of a function.
+pub const BASE_ADDRESSES: usize = 6;
+/// Most bridges above a function.
+pub const MAX_BRIDGES: usize = 8;
+
+/// First address at which a cell sees memory of its devices.
+pub const DEVICE_MEMORY: u64 = 0xe000_0000;
+/// End of those addresses.
+pub const DEVICE_MEMORY_END: u64 = 0xf000_0000;
+/// Most bytes of one function's memory.
+pub const MAX_DEVICE_MEMORY: u64 = 0x100_0000;
+
+/// What a base address register tells of: memory.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DeviceMemory {
+    /// Where it lies in the machine, a multiple of 4 KiB.
+    pub physical: u64,
+    /// Bytes: a power of two, at least 16; 0 if the register tells of nothing or of ports. The cell
+    /// gets whole pages.
+    pub size: u64,
+    /// Where the cell sees it, a multiple of `size` and of 4 KiB.
+    pub cell_address: u64,
+}
+
+/// A PCI function for a cell.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct DeviceConfig {
+    /// Bus in bits 15..8, device in bits 7..3, function in bits 2..0; of segment 0. It is its
+    /// requester as well.
+    pub function: u16,
+    /// Valid entries of `bridges`.
+    pub bridge_count: u16,
+    /// Zero.
+    pub reserved: u32,
+    /// The bridges above it, whose headers Linux may not write meanwhile.
+    pub bridges: [u16; MAX_BRIDGES],
+    /// Physical address of its page of configuration space; 0 if that is no memory.
+    pub configuration: u64,
+    /// By base address register.
+    pub memory: [DeviceMemory; BASE_ADDRESSES],
+    /// By base address register: ports; `last` is 0 where there are none, and flags are 0.
+    pub ports: [PortRange; BASE_ADDRESSES],
+}
