@@ -6,13 +6,14 @@
 use crtos_machine::arch::VirtualCpu;
 use crtos_machine::local::Local;
 use crtos_machine::{launch_info, ownership};
-use crtos_partition::address::GuestAddr;
+use crtos_partition::address::{GuestAddr, PhysAddr};
 
 use crate::guest;
 
 /// Tells whether `page` is one of those pages.
-pub fn is_one(page: u64) -> bool {
-    launch_info::configuration_pages().any(|one| one.get() == page)
+pub fn is_kept(local: &mut Local, page: u64) -> bool {
+    launch_info::is_configuration(PhysAddr::new(page))
+        && ownership::lock(local).keeps_configuration(page)
 }
 
 /// Carries out the store at which Linux was left; false if the instruction is not understood.
@@ -31,5 +32,5 @@ pub fn write(local: &mut Local, address: GuestAddr) -> bool {
 
 /// Logs that a write is lost.
 pub fn complain(local: &mut Local) {
-    guest::complain(local, format_args!("write to configuration space of an IOMMU refused"));
+    guest::complain(local, format_args!("write to configuration space refused that is not Linux's"));
 }

@@ -4,8 +4,9 @@
 use crtos_abi::ABI_VERSION;
 use crtos_abi::hypercall::{
     HC_ADDRESS, HC_CELL_CREATE, HC_CELL_DESTROY, HC_CELL_LOAD, HC_CELL_LOCK, HC_CELL_MAP,
-    HC_CELL_RECLAIM, HC_CELL_START, HC_CELL_STOP, HC_CELL_UNLOCK, HC_DOORBELL, HC_DOORBELL_ROUTE,
-    HC_LEAVE, HC_PUTC, HC_ROOT_STATE, HC_VERSION, ROOT_HALTED, ROOT_RUNS,
+    HC_CELL_RECLAIM, HC_CELL_START, HC_CELL_STOP, HC_CELL_UNLOCK, HC_DEVICE_ADD,
+    HC_DEVICE_INTERRUPT, HC_DEVICE_LIST, HC_DEVICE_READ, HC_DEVICE_REMOVE, HC_DEVICE_WRITE,
+    HC_DOORBELL, HC_DOORBELL_ROUTE, HC_LEAVE, HC_PUTC, HC_ROOT_STATE, HC_VERSION, ROOT_HALTED, ROOT_RUNS,
 };
 use crtos_machine::arch::VirtualCpu;
 use crtos_machine::cell::{self, Cell, Start};
@@ -19,7 +20,7 @@ use crtos_partition::decode::{R10, RAX, RDI, RDX, RSI};
 use crtos_partition::error::Refusal;
 use crtos_partition::ids::{CellId, CpuIndex};
 
-use crate::{console, interrupts, management};
+use crate::{console, devices, interrupts, management};
 
 /// Number and arguments of a call.
 #[inline]
@@ -75,7 +76,11 @@ fn root_call(local: &mut Local, call: u64, arguments: [u64; 4]) -> Result<i64, R
         HC_CELL_DESTROY => management::destroy(local, cell()?).map(|()| 0),
         HC_DOORBELL_ROUTE => management::route(cell()?, second, third, fourth).map(|()| 0),
         HC_DOORBELL => ring_cell(local, cell()?, second).map(|()| 0),
-        HC_PUTC | HC_CELL_UNLOCK | HC_ADDRESS => Err(Refusal::Denied),
+        HC_DEVICE_ADD => devices::add(local, cell()?, PhysAddr::new(second)).map(|()| 0),
+        HC_DEVICE_REMOVE => devices::remove(local, cell()?, second).map(|()| 0),
+        HC_PUTC | HC_CELL_UNLOCK | HC_ADDRESS | HC_DEVICE_LIST..=HC_DEVICE_INTERRUPT => {
+            Err(Refusal::Denied)
+        }
         HC_CELL_LOCK => management::lock_cell(local, cell()?).map(|()| 0),
         HC_ROOT_STATE => Ok(root_state()),
         _ => Err(Refusal::NoCall),
@@ -85,7 +90,7 @@ fn root_call(local: &mut Local, call: u64, arguments: [u64; 4]) -> Result<i64, R
 /// Carries out a call of cell `id`; returns its result, or `None` if it is too early for that call.
 #[inline]
 pub fn cell(local: &mut Local, id: CellId) -> Option<i64> {
-    let (call, [first, ..]) = arguments(local);
+    let (call, [first, second, third, fourth]) = arguments(local);
     let cell = cell::get(id);
     let result = if local.vcpu().privilege() != 0 {
         Err(Refusal::Denied)
@@ -103,7 +108,13 @@ pub fn cell(local: &mut Local, id: CellId) -> Option<i64> {
             }
             HC_ROOT_STATE => Ok(root_state()),
             HC_CELL_UNLOCK => management::unlock_cell(local, id).map(|()| 0),
-            HC_LEAVE..=HC_DOORBELL_ROUTE | HC_CELL_LOCK => Err(Refusal::Denied),
+            HC_DEVICE_LIST => devices::list(id, first),
+            HC_DEVICE_READ => devices::read(id, first, second),
+            HC_DEVICE_WRITE => devices::write(id, first, second, third, fourth),
+            HC_DEVICE_INTERRUPT => devices::interrupt(id, first, second, third, fourth),
+            HC_LEAVE..=HC_DOORBELL_ROUTE | HC_CELL_LOCK | HC_DEVICE_ADD | HC_DEVICE_REMOVE => {
+                Err(Refusal::Denied)
+            }
             _ => Err(Refusal::NoCall),
         }
     };

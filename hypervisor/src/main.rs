@@ -19,6 +19,7 @@
 //! | [`guest`] | reading through Linux's page tables; faults that Linux gets to see |
 //! | [`linux`] | the CPUs of Linux forget translations, or are held |
 //! | [`management`] | creating, starting, stopping, destroying cells |
+//! | [`devices`] | PCI functions of cells |
 //! | [`console`] | lines that cells write to the log |
 //! | [`cpuid`] | CPUID as cells see it |
 //! | [`configuration`] | Linux's writes to PCI configuration space where some of it is not Linux's |
@@ -44,6 +45,7 @@ mod configuration;
 mod iommu;
 mod sources;
 
+mod devices;
 mod management;
 
 mod hypercall;

@@ -21,7 +21,7 @@ use crtos_partition::ids::{ApicId, CellId};
 use crtos_partition::lifecycle::{Event, State};
 
 use crate::interrupts::OfCells;
-use crate::{linux, sources};
+use crate::{devices, linux, sources};
 
 /// Makes the nested tables of Linux reach `address`, which it touched; false if it does not have
 /// that memory.
@@ -141,6 +141,7 @@ pub fn start(local: &mut Local, id: CellId, start: Start) -> Result<(), Refusal>
     let result = linux::flush(local, linux).and_then(|()| {
         take_memory_from_devices(&mut ownership)?;
         ownership.stale = false;
+        devices::connect(local, &mut ownership, id)?;
         cell.cpus().for_each(|index| local::request(index, Request::Start));
         let all = cell.cpus().count() as u32;
         // The cell may run, fail and be gone again before we look.
@@ -157,6 +158,7 @@ pub fn start(local: &mut Local, id: CellId, start: Start) -> Result<(), Refusal>
     // A CPU that does not react has not flushed.
     ownership.stale = true;
     stop_cpus(local, cell)?;
+    devices::disconnect(local, &mut ownership, id)?;
     for (owner, index) in owners.into_iter().zip(cell.cpus()) {
         if cpu::get(index).owner() == Owner::Cell(id) {
             cpu::set_owner(index, owner);
@@ -182,14 +184,14 @@ fn stop_cpus(local: &mut Local, cell: &Cell) -> Result<(), Refusal> {
 
 /// Stops a cell. See [`crtos_abi::hypercall::HC_CELL_STOP`].
 pub fn stop(local: &mut Local, id: CellId) -> Result<(), Refusal> {
-    let _ownership = lock(local);
+    let mut ownership = lock(local);
     let cell = cell::get(id);
     let (before, _) = cell::advance(id, Event::Stop)?;
     if matches!(before, State::Running | State::Failed) || check_vacant(cell).is_err() {
         stop_cpus(local, cell)?;
         report::line(format_args!("cpu{} {}: stopped", local.index(), cell.name()));
     }
-    Ok(())
+    devices::disconnect(local, &mut ownership, id)
 }
 
 /// Locks a cell. See [`crtos_abi::hypercall::HC_CELL_LOCK`].

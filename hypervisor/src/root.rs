@@ -99,7 +99,7 @@ fn memory_fault(local: &mut Local, address: GuestAddr, write: bool) {
     let page = address.align_down(PAGE_SIZE).get();
     let (understood, complaint) = if !launch_info::x2apic() && page == apic::PAGE && write {
         (xapic::write(local, address), "cannot decode a write to the local APIC")
-    } else if write && configuration::is_one(page) {
+    } else if write && configuration::is_kept(local, page) {
         (configuration::write(local, address), "cannot decode a write to configuration space")
     } else if write && launch_info::read_only_devices().any(|device| device.get() == page) {
         (sources::write(local, address), "cannot decode a write to an I/O APIC or timer")

@@ -246,6 +246,20 @@
 
 #define CRTOS_USER_END 140737488351232
 
+#define CRTOS_MAX_DEVICES 16
+
+#define CRTOS_MAX_MESSAGES 64
+
+#define CRTOS_BASE_ADDRESSES 6
+
+#define CRTOS_MAX_BRIDGES 8
+
+#define CRTOS_DEVICE_MEMORY 3758096384
+
+#define CRTOS_DEVICE_MEMORY_END 4026531840
+
+#define CRTOS_MAX_DEVICE_MEMORY 16777216
+
 #define CRTOS_HC_VERSION 0
 
 #define CRTOS_HC_LEAVE 1
@@ -277,6 +291,18 @@
 #define CRTOS_HC_CELL_UNLOCK 14
 
 #define CRTOS_HC_ADDRESS 15
+
+#define CRTOS_HC_DEVICE_ADD 16
+
+#define CRTOS_HC_DEVICE_REMOVE 17
+
+#define CRTOS_HC_DEVICE_LIST 18
+
+#define CRTOS_HC_DEVICE_READ 19
+
+#define CRTOS_HC_DEVICE_WRITE 20
+
+#define CRTOS_HC_DEVICE_INTERRUPT 21
 
 #define CRTOS_ROOT_RUNS 0
 
@@ -324,6 +350,8 @@
 
 #define CRTOS_IOMMU_AMD_VI 1
 
+#define CRTOS_MMCONFIG_SCATTERED ~0
+
 #define CRTOS_REPORT_SIZE 262144
 
 #define CRTOS_LAUNCH_NO_VIRTUALIZATION -1
@@ -366,6 +394,12 @@
 
 #define CRTOS_IOC_CELL_SEAL 50954
 
+#define CRTOS_IOC_DEVICE_ADD 1076414219
+
+#define CRTOS_IOC_DEVICE_REMOVE 1076414220
+
+#define CRTOS_DEVICE_NO_RESET 1
+
 #define CRTOS_IOC_INFO 2151728912
 
 #define CRTOS_IOC_REPORT 1075889937
@@ -397,6 +431,8 @@
 #define CRTOS_CREATE_REALM 1
 
 #define CRTOS_CREATE_CALLS_FOLLOW 2
+
+#define CRTOS_DEVICE_NAME_LEN 32
 
 #define CRTOS_NO_CELL 4294967295
 
@@ -533,6 +569,12 @@ struct crtos_device_faults {
 	u32 count;
 };
 
+struct crtos_device_report {
+	u16 function;
+	u16 present;
+	u32 cell;
+};
+
 struct crtos_cpu_report {
 	u64 exits[CRTOS_EXIT_REASONS];
 	u64 doorbells;
@@ -574,6 +616,7 @@ struct crtos_report {
 	u64 dma_refusals;
 	u64 dma_missing;
 	struct crtos_device_faults device_faults[CRTOS_MAX_FAULTING_DEVICES];
+	struct crtos_device_report devices[CRTOS_MAX_DEVICES];
 	struct crtos_cpu_report cpus[CRTOS_MAX_CPUS];
 	struct crtos_cell_report cells[CRTOS_MAX_CELLS];
 	struct crtos_ring_header log;
@@ -739,6 +782,27 @@ struct crtos_create_cell {
 	struct crtos_port_range ports[CRTOS_MAX_PORT_RANGES];
 	struct crtos_msr_range msrs[CRTOS_MAX_MSR_RANGES];
 	u32 apic_ids[CRTOS_MAX_CELL_CPUS];
+};
+
+struct crtos_cell_device {
+	u32 cell;
+	u32 flags;
+	u8 name[CRTOS_DEVICE_NAME_LEN];
+};
+
+struct crtos_device_memory {
+	u64 physical;
+	u64 size;
+	u64 cell_address;
+};
+
+struct crtos_device_config {
+	u16 function;
+	u16 bridge_count;
+	u32 reserved;
+	u16 bridges[CRTOS_MAX_BRIDGES];
+	struct crtos_device_memory memory[CRTOS_BASE_ADDRESSES];
+	struct crtos_port_range ports[CRTOS_BASE_ADDRESSES];
 };
 
 struct crtos_load_cell {

@@ -310,6 +310,8 @@ static int destroy_in_hypervisor(struct crtos_file *file, struct crtos_cell *cel
 	if (!cell->created)
 		return 0;
 	error = reclaim_memory(file, cell);
+	if (!error)
+		error = crtos_devices_return(file, cell->number);
 	if (error)
 		return error;
 	result = crtos_hypercall(CRTOS_HC_CELL_DESTROY, cell->number, 0, 0, 0);

@@ -148,6 +148,13 @@ void crtos_cells_release(struct crtos_file *file);
 u32 crtos_cell_mask(void);
 bool crtos_any_locked(void);
 
+/* pci.c */
+int crtos_pci_init(void);
+void crtos_pci_exit(void);
+int crtos_device_add(struct crtos_file *file, const struct crtos_cell_device __user *user);
+int crtos_device_remove(struct crtos_file *file, const struct crtos_cell_device __user *user);
+int crtos_devices_return(struct crtos_file *file, u32 cell);
+
 /* transfer.c */
 int crtos_cell_load(struct crtos_file *file, struct crtos_load_cell __user *user);
 int crtos_cell_read(struct crtos_file *file, struct crtos_transfer __user *user);

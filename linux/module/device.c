@@ -180,6 +180,10 @@ static int configure(struct crtos_file *file, unsigned int command, unsigned lon
 		return crtos_cell_lock(file, argument);
 	case CRTOS_IOC_CELL_SEAL:
 		return crtos_cell_seal(file, argument);
+	case CRTOS_IOC_DEVICE_ADD:
+		return crtos_device_add(file, user);
+	case CRTOS_IOC_DEVICE_REMOVE:
+		return crtos_device_remove(file, user);
 	case CRTOS_IOC_DOORBELL:
 		return crtos_cell_doorbell(file, argument & (BIT(CRTOS_DOORBELL_CPU_SHIFT) - 1),
 					   (u32)argument >> CRTOS_DOORBELL_CPU_SHIFT);

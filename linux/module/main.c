@@ -37,11 +37,16 @@ static int __init crtos_module_init(void)
 	error = crtos_last_words_init();
 	if (error)
 		goto out_identity;
-	error = misc_register(&crtos_device);
+	error = crtos_pci_init();
 	if (error)
 		goto out_last_words;
+	error = misc_register(&crtos_device);
+	if (error)
+		goto out_pci;
 	return 0;
 
+out_pci:
+	crtos_pci_exit();
 out_last_words:
 	crtos_last_words_exit();
 out_identity:
@@ -63,6 +68,7 @@ out_work:
 static void __exit crtos_module_exit(void)
 {
 	misc_deregister(&crtos_device);
+	crtos_pci_exit();
 	crtos_last_words_exit();
 	crtos_identity_exit();
 	crtos_clock_exit();

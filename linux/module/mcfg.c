@@ -79,14 +79,15 @@ int crtos_list_configurations(struct crtos_file *file, const struct crtos_iommu 
 		next->present = 1;
 		next++;
 	}
-	if (next == info->configurations)
-		return 0;
-	if (is_q35()) {
+	if (next != info->configurations && is_q35()) {
 		next->first = BRIDGE_FIRST;
 		next->last = BRIDGE_LAST;
 		next->present = 1;
 	}
-	if (!find_memory(&info->mmconfig))
+	if (find_memory(&info->mmconfig))
+		return 0;
+	info->mmconfig = CRTOS_MMCONFIG_SCATTERED;
+	if (info->configurations->present)
 		return crtos_refuse(file, -E2BIG,
 				    "the firmware lists several places of PCI configuration space: crtos could not keep the one of the IOMMU as it is");
 	return 0;

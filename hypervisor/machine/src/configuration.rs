@@ -5,6 +5,7 @@
 use core::arch::asm;
 
 use crtos_abi::PAGE_SIZE;
+use crtos_abi::image::Configuration;
 use crtos_partition::address::PhysAddr;
 use crtos_partition::configuration::{
     ADDRESS, DATA, ENABLE, FUNCTION_SHIFT, Touched, capability, messages,
@@ -14,15 +15,17 @@ use x86_64::instructions::port::Port;
 
 use crate::{direct_map, launch_info};
 
-/// Tells whether Linux may not do that while an IOMMU is taken over: a write to ports that touches
-/// a register which is listed.
-pub(crate) fn is_kept(access: &Access) -> bool {
-    let listed = || launch_info::configurations();
-    if listed().next().is_none() {
+/// Tells whether Linux may not do that: a write to ports that touches one of the registers that are
+/// `kept`.
+pub(crate) fn is_kept<I>(access: &Access, kept: impl Fn() -> I) -> bool
+where
+    I: Iterator<Item = Configuration>,
+{
+    if kept().next().is_none() {
         return false;
     }
     let touched = Touched::by_ports(address(), access);
-    touched.is_some_and(|touched| listed().any(|registers| touched.meets(&registers)))
+    touched.is_some_and(|touched| kept().any(|registers| touched.meets(&registers)))
 }
 
 /// What the address register is.
@@ -31,15 +34,18 @@ fn address() -> u32 {
     unsafe { Port::<u32>::new(ADDRESS).read() }
 }
 
-/// Carries out a store of Linux to the page of a function that has registers which are listed;
-/// false if it is lost: it touches one, and they are `kept`. `address` is a multiple of `size`.
-pub(crate) fn store(address: PhysAddr, size: u8, value: u64, kept: bool) -> bool {
+/// Carries out a store of Linux to the page of a function; false if it is lost: it touches one of
+/// the registers that are `kept`. `address` is a multiple of `size`.
+pub(crate) fn store<I>(address: PhysAddr, size: u8, value: u64, kept: impl Fn() -> I) -> bool
+where
+    I: Iterator<Item = Configuration>,
+{
     let page = address.align_down(PAGE_SIZE);
-    let is_page = launch_info::configuration_pages().any(|one| one == page);
-    let offset = address.get().wrapping_sub(launch_info::get().mmconfig);
+    let Some(first) = launch_info::configuration_memory() else { return false };
+    let offset = address.get().wrapping_sub(first.get());
     let Some(touched) = Touched::by_memory(offset, size.into()) else { return false };
-    let is_kept = kept && launch_info::configurations().any(|one| touched.meets(&one));
-    if !is_page || is_kept || page >= direct_map::END || !address.is_aligned(size.into()) {
+    let is_kept = kept().any(|one| touched.meets(&one));
+    if is_kept || page >= direct_map::END || !address.is_aligned(size.into()) {
         return false;
     }
     let place = direct_map::pointer::<u8>(address);
@@ -59,11 +65,12 @@ pub(crate) fn store(address: PhysAddr, size: u8, value: u64, kept: bool) -> bool
 /// Has a function send messages or not; tells whether it did. Nothing happens if it cannot.
 pub(crate) fn set_messages(function: u16, on: bool) -> bool {
     let before = address();
-    let Some(place) = capability(messages::ID, |register| read(function, register)) else {
+    let Some(place) = capability(messages::ID, |register| select_and_read(function, register))
+    else {
         set_address(before);
         return false;
     };
-    let header = read(function, place);
+    let header = select_and_read(function, place);
     let wanted = if on { header | messages::ENABLE } else { header & !messages::ENABLE };
     if wanted != header {
         // SAFETY: What follows is an interrupt that Linux has set up, or none.
@@ -78,9 +85,30 @@ fn set_address(address: u32) {
     unsafe { Port::new(ADDRESS).write(address) };
 }
 
-/// Reads four bytes, and leaves the address there.
-fn read(function: u16, register: u8) -> u32 {
+/// Reads four bytes of a function that is a cell's, or is to be.
+pub(crate) fn read(function: u16, register: u8) -> u32 {
+    let before = address();
+    let value = select_and_read(function, register);
+    set_address(before);
+    value
+}
+
+/// Writes four bytes of a function that is a cell's.
+pub(crate) fn write(function: u16, register: u8, value: u32) {
+    let before = address();
+    select(function, register);
+    // SAFETY: An IOMMU confines what the function does.
+    unsafe { Port::new(*DATA.start()).write(value) };
+    set_address(before);
+}
+
+fn select(function: u16, register: u8) {
     set_address(ENABLE | u32::from(function) << FUNCTION_SHIFT | u32::from(register & !3));
-    // SAFETY: Reading has no effect: only capabilities of an IOMMU are read.
+}
+
+/// Reads four bytes, and leaves the address there.
+fn select_and_read(function: u16, register: u8) -> u32 {
+    select(function, register);
+    // SAFETY: Reading has no effect, or one on the function alone, which is a cell's.
     unsafe { Port::new(*DATA.start()).read() }
 }

@@ -11,15 +11,17 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use crtos_abi::PAGE_SIZE;
 use crtos_abi::image::{IOMMU_AMD_VI, Iommu, MAX_IOMMUS};
 use crtos_abi::report::MAX_FAULTING_DEVICES;
-use crtos_iommu::Requester;
+use crtos_iommu::cell_tables::CellTables;
 use crtos_iommu::copies::{self, Copies};
 use crtos_iommu::effect::Store;
 use crtos_iommu::fault::Fault;
-use crtos_iommu::interrupt::Cpus;
+use crtos_iommu::interrupt::{Cpus, Interrupt};
 use crtos_iommu::layout::Kind;
 use crtos_iommu::machine::{MAX_PIECES, Machine, PIECE, Progress, Unfit};
 use crtos_iommu::unit::{Unit, Vendor};
+use crtos_iommu::{DomainId, Requester};
 use crtos_partition::address::{GuestAddr, PhysAddr};
+use crtos_partition::ids::CellId;
 
 use crate::frames::Frames;
 use crate::linux_memory::LinuxMemory;
@@ -114,6 +116,65 @@ impl Iommus {
         }
         self.collect(memory);
         self.report();
+    }
+
+    /// Tells whether there is one, and all are taken over and have devices of Linux reach memory by
+    /// copies.
+    pub(crate) fn confine_all(&self) -> bool {
+        let mut places = self.places.iter().flatten().peekable();
+        places.peek().is_some()
+            && places.all(|place| place.taken.as_ref().is_some_and(Unit::confines_addresses))
+    }
+
+    /// The kind of the tables by which functions of a cell translate, and their domain.
+    pub(crate) fn of_cell(&self, cell: CellId) -> Option<(Kind, DomainId)> {
+        Some((self.copies.identity(), self.copies.domain_of(cell)?))
+    }
+
+    /// Says by what a function translates that a cell has, or that no cell has it any more
+    /// (`None`); unless it has tables none of its messages interrupts anybody. No CPU of Linux runs
+    /// meanwhile, and none goes on with cached translations. False if there are too many, or a unit
+    /// does not react.
+    pub(crate) fn set_function(
+        &mut self,
+        memory: &mut LinuxMemory,
+        requester: Requester,
+        tables: Option<Option<CellTables>>,
+        cpus: &impl Cpus,
+    ) -> bool {
+        let place = self.copies.function(requester).map(|function| function.place);
+        if let (Some(place), None | Some(None)) = (place, tables) {
+            self.for_taken(memory, |unit, registers| unit.silence(registers, place));
+        }
+        let is_set = self.copies.set_function(memory, requester, tables);
+        for Place { iommu, own, taken, .. } in self.places.iter_mut().flatten() {
+            if let Some(unit) = taken {
+                let mut registers = Registers { iommu: *iommu, own: *own, memory };
+                unit.function_changed(&mut registers, &mut self.copies, cpus, requester);
+            }
+        }
+        let forgotten = self.forget(memory);
+        if forgotten {
+            self.copies.collect(memory);
+        }
+        is_set && forgotten
+    }
+
+    /// Has a message of a function of a cell interrupt as `interrupt` says, or nobody. Returns the
+    /// address to which the function has to write it; `None` if that is not possible.
+    pub(crate) fn set_message(
+        &mut self,
+        memory: &mut LinuxMemory,
+        requester: Requester,
+        message: u32,
+        interrupt: Option<Interrupt>,
+    ) -> Option<u32> {
+        let function = self.copies.function(requester)?;
+        let done = self.for_taken(memory, |unit, registers| {
+            unit.set_message(registers, requester, function, message, interrupt)
+        });
+        let unit = self.taken().next().filter(|_| done)?;
+        Some(unit.message_address(function))
     }
 
     /// Tells whether one has to be taken over.

@@ -135,8 +135,13 @@ fn check(info: &LaunchInfo) -> Result<(), LaunchError> {
         .chain(launch_info::hpets())
         .all(|page| page.is_aligned(PAGE_SIZE) && page < direct_map::END && apart(page));
     // It may lie where the hypervisor does not reach it.
-    let configuration = info.mmconfig.is_multiple_of(PAGE_SIZE)
-        && info.mmconfig < MMCONFIG_END
+    let mmconfig = launch_info::configuration_memory().is_none_or(|first| {
+        first.is_aligned(PAGE_SIZE)
+            && first.get() < MMCONFIG_END
+            && !launch_info::is_configuration(PhysAddr::new(info.report_address))
+            && !launch_info::blocks().any(launch_info::is_configuration)
+    });
+    let configuration = mmconfig
         && launch_info::configuration_pages().all(apart)
         && launch_info::configurations()
             .all(|registers| registers.first <= registers.last && registers.last <= 0xfff);

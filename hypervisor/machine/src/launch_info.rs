@@ -4,7 +4,7 @@
 use core::ops::RangeInclusive;
 
 use crtos_abi::image::{
-    Configuration, Iommu, LAUNCH_INFO_OFFSET, LaunchInfo, MAX_HYPERVISOR_BLOCKS,
+    Configuration, Iommu, LAUNCH_INFO_OFFSET, LaunchInfo, MAX_HYPERVISOR_BLOCKS, MMCONFIG_SCATTERED,
 };
 use crtos_abi::{LARGE_PAGE_SIZE, MAX_CPUS, PAGE_SIZE};
 use crtos_partition::address::PhysAddr;
@@ -79,9 +79,27 @@ pub fn configurations() -> impl Iterator<Item = Configuration> {
 
 /// The pages of the functions that have such registers, where configuration space is memory.
 pub fn configuration_pages() -> impl Iterator<Item = PhysAddr> {
-    let first = PhysAddr::new(get().mmconfig);
-    let functions = configurations().filter(move |_| first.get() != 0);
-    functions.map(move |registers| first + configuration::page(registers.function))
+    configurations().filter_map(|registers| {
+        configuration_memory().map(|first| first + configuration::page(registers.function))
+    })
+}
+
+/// Where the configuration space of PCI segment 0 is memory, if it is, and in one place.
+pub fn configuration_memory() -> Option<PhysAddr> {
+    let known = !matches!(get().mmconfig, 0 | MMCONFIG_SCATTERED);
+    known.then(|| PhysAddr::new(get().mmconfig))
+}
+
+/// Tells whether configuration space is memory in several places.
+pub fn has_scattered_configuration() -> bool {
+    get().mmconfig == MMCONFIG_SCATTERED
+}
+
+/// Tells whether `page` may be a page of configuration space.
+pub fn is_configuration(page: PhysAddr) -> bool {
+    configuration_memory().is_some_and(|first| {
+        page.get().checked_sub(first.get()).is_some_and(|offset| offset < configuration::SIZE)
+    })
 }
 
 /// The I/O ports at which Linux's accesses exit as long as the hypervisor runs; no cell has one.

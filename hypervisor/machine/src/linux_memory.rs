@@ -12,6 +12,7 @@ use crtos_partition::nested::{Access, PhysicalMemory, RootTables};
 
 use crate::arch::NestedFormat;
 use crate::frames::Frames;
+use crate::ownership::Devices;
 use crate::{direct_map, launch_info, processor};
 
 /// Interrupt controllers and messages to them: no cell may have this as memory.
@@ -42,6 +43,11 @@ fn devices_may_reach(tables: &Tables, frames: &Frames, address: PhysAddr, size: 
     !special && (in_ram == 0 || tables.reads(frames, address, in_ram))
 }
 
+/// Tells whether the page at `page` is an interrupt controller, or messages go there.
+pub(crate) fn is_of_interrupts(page: PhysAddr) -> bool {
+    overlaps(page, page + PAGE_SIZE, &INTERRUPT_PAGES)
+}
+
 fn overlaps(start: PhysAddr, end: PhysAddr, range: &Range<u64>) -> bool {
     start.get() < range.end && range.start < end.get()
 }
@@ -59,6 +65,8 @@ pub(crate) struct LinuxMemory<'a> {
     pub(crate) frames: &'a mut Frames,
     /// Linux's nested tables.
     pub(crate) tables: &'a mut Tables,
+    /// What cells have of it that is no memory.
+    pub(crate) devices: &'a Devices,
 }
 
 impl LinuxMemory<'_> {
@@ -104,6 +112,7 @@ impl LinuxMemory<'_> {
 impl tables::Memory for LinuxMemory<'_> {
     fn may_reach(&self, address: PhysAddr, size: u64) -> bool {
         devices_may_reach(self.tables, self.frames, address, size)
+            && !self.devices.reserve(address, size)
     }
 }
 

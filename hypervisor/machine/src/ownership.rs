@@ -8,6 +8,7 @@
 use core::ops::RangeInclusive;
 
 use crtos_abi::cell::{CellConfig, Region};
+use crtos_abi::image::Configuration;
 use crtos_abi::{LARGE_PAGE_SIZE, MAX_CELLS, PAGE_SIZE};
 use crtos_iommu::fault::Fault;
 use crtos_iommu::interrupt::Cpus;
@@ -18,10 +19,11 @@ use crtos_partition::ids::CellId;
 use crtos_partition::nested::{Access, Leaf, MapError, NestedTables, RootTables};
 use crtos_partition::permissions::{MSR_BITMAP_SIZE, PORT_BITMAP_SIZE};
 use crtos_partition::resets::{self, Resets, Verdict};
-use crtos_partition::{grants, lifecycle, permissions, registers};
+use crtos_partition::{configuration as pci, grants, lifecycle, permissions, registers};
 use crtos_registers::cpuid;
 use spin::{Mutex, MutexGuard};
 
+pub(crate) use self::devices::Devices;
 use crate::arch::{Domain, NestedFormat, VirtualCpu};
 use crate::cpu::{self, Owner};
 use crate::direct_map::{self, AnyBits};
@@ -32,6 +34,8 @@ use crate::iommu::{Iommus, Written};
 use crate::linux_memory::{self, LinuxMemory};
 use crate::local::Local;
 use crate::{cell, configuration, launch_info, processor, report};
+
+mod devices;
 
 /// Most bytes of one [`Ownership::load`].
 const LOAD_MAX: u64 = 0x1_0000;
@@ -71,6 +75,7 @@ pub struct Ownership {
     /// The high-precision event timers, as Linux drives them.
     pub hpets: Hpets,
     iommus: Iommus,
+    devices: Devices,
 }
 
 static OWNERSHIP: Mutex<Ownership> = Mutex::new(Ownership {
@@ -81,6 +86,7 @@ static OWNERSHIP: Mutex<Ownership> = Mutex::new(Ownership {
     io_apics: IoApics::new(),
     hpets: Hpets::new(),
     iommus: Iommus::new(),
+    devices: Devices::new(),
 });
 
 /// Shows that a CPU may leave the hypervisor: no cell exists, and none can be made with this CPU
@@ -95,6 +101,11 @@ pub fn lock(local: &mut Local) -> MutexGuard<'static, Ownership> {
         }
         local.poll();
     }
+}
+
+/// Takes the lock, if nobody has it: a CPU of a cell waits for nobody.
+pub fn try_lock() -> Option<MutexGuard<'static, Ownership>> {
+    OWNERSHIP.try_lock()
 }
 
 fn refusal(error: MapError) -> Refusal {
@@ -192,8 +203,8 @@ impl Ownership {
 
     /// The IOMMUs, and what Linux has.
     fn iommus(&mut self) -> Option<(&mut Iommus, LinuxMemory<'_>)> {
-        let Self { frames, root: Some(root), iommus, .. } = self else { return None };
-        Some((iommus, LinuxMemory { frames, tables: &mut root.tables }))
+        let Self { frames, root: Some(root), iommus, devices, .. } = self else { return None };
+        Some((iommus, LinuxMemory { frames, tables: &mut root.tables, devices }))
     }
 
     /// Takes the IOMMUs over that Linux uses. No CPU of Linux runs meanwhile, and none goes on with
@@ -318,12 +329,32 @@ impl Ownership {
     /// is lost, since it would write a register that is not Linux's. `address` is a multiple of
     /// `size`.
     pub fn write_configuration(&mut self, address: GuestAddr, size: u8, value: u64) -> bool {
-        configuration::store(PhysAddr::of_root(address), size, value, self.has_iommus())
+        configuration::store(PhysAddr::of_root(address), size, value, || self.kept())
+    }
+
+    /// Tells whether Linux's stores to the page at `page` of configuration space exit.
+    pub fn keeps_configuration(&self, page: u64) -> bool {
+        let address = PhysAddr::new(page);
+        launch_info::configuration_pages().any(|one| one == address)
+            || self.devices.keep_page(address)
+    }
+
+    /// Registers in configuration space that Linux may not write now.
+    fn kept(&self) -> impl Iterator<Item = Configuration> {
+        let of_iommus = launch_info::configurations().filter(|_| self.has_iommus());
+        of_iommus.chain(self.devices.kept())
+    }
+
+    /// The I/O ports at which Linux's accesses exit now, beside those that reset the machine.
+    fn watched_ports(&self) -> impl Iterator<Item = RangeInclusive<u16>> {
+        let by_devices = (!self.devices.is_empty()).then_some(pci::PORTS);
+        launch_info::watched_ports().chain(by_devices)
     }
 
     /// Makes a cell without memory.
     pub fn create(&mut self, config: &Config) -> Result<CellId, Refusal> {
-        if launch_info::watched_ports().any(|range| config.has_port_of(&range))
+        if self.watched_ports().any(|range| config.has_port_of(&range))
+            || config.ports().iter().any(|range| self.devices.have_port_of(&(range.first..=range.last)))
             || cell::any_locked() && resets_machine(config)
         {
             return Err(Refusal::Owned);
@@ -370,23 +401,23 @@ impl Ownership {
     pub fn judge_ports(&mut self, access: &resets::Access) -> PortVerdict {
         let ports = access.ports();
         let mut configs = self.cells.iter().flatten().map(|cell| &cell.config);
-        if configs.any(|config| config.has_alone(&ports)) {
+        if configs.any(|config| config.has_alone(&ports)) || self.devices.have_port_of(&ports) {
             return PortVerdict::Foreign;
         }
         if launch_info::smi_port().is_some_and(|port| ports.contains(&port)) {
             return PortVerdict::Absent;
         }
-        if access.written.is_some() && self.has_iommus() && configuration::is_kept(access) {
+        if access.written.is_some() && configuration::is_kept(access, || self.kept()) {
             return PortVerdict::Kept;
         }
         match launch_info::resets() {
             Some(resets) if cell::any_locked() => PortVerdict::Watched(resets.judge(access)),
             _ => {
-                self.forget_resets();
+                self.forget_watched();
                 let meets = |range: RangeInclusive<u16>| {
                     range.start() <= ports.end() && ports.start() <= range.end()
                 };
-                match launch_info::watched_ports().any(meets) {
+                match self.watched_ports().any(meets) {
                     true => PortVerdict::Watched(Verdict::Free),
                     false => PortVerdict::Again,
                 }
@@ -394,13 +425,17 @@ impl Ownership {
         }
     }
 
-    /// Gives Linux the ports back that reset the machine, as far as it has them.
-    fn forget_resets(&mut self) {
-        let Self { root: Some(root), cells, .. } = self else { return };
-        for port in launch_info::resets().iter().flat_map(Resets::ports).flatten() {
-            let mut configs = cells.iter().flatten().map(|cell| &cell.config);
-            let is_watched = launch_info::watched_ports().any(|range| range.contains(&port));
-            if !is_watched && !configs.any(|config| config.has_alone(&(port..=port))) {
+    /// Gives Linux the ports back that are not watched any more, as far as it has them.
+    fn forget_watched(&mut self) {
+        let resets = launch_info::resets();
+        for port in resets.iter().flat_map(Resets::ports).chain([pci::PORTS]).flatten() {
+            let mut configs = self.cells.iter().flatten().map(|cell| &cell.config);
+            let is_watched = self.watched_ports().any(|range| range.contains(&port));
+            let has_alone = configs.any(|config| config.has_alone(&(port..=port)));
+            if let Some(root) = &mut self.root
+                && !is_watched
+                && !has_alone
+            {
                 permissions::trap_ports(&mut *root.ports, port, port, false);
             }
         }
@@ -411,7 +446,7 @@ impl Ownership {
         if !self.root_owns(region.physical, region.size) {
             return Err(Refusal::Owned);
         }
-        let Self { frames, root: Some(root), cells, stale, iommus, .. } = self else {
+        let Self { frames, root: Some(root), cells, stale, iommus, devices, .. } = self else {
             return Err(Refusal::Invalid);
         };
         if region.private {
@@ -432,7 +467,8 @@ impl Ownership {
                 return Err(refusal(error));
             }
             *stale = true;
-            iommus.withdraw(&mut LinuxMemory { frames, tables: &mut root.tables }, region.physical);
+            let mut memory = LinuxMemory { frames, tables: &mut root.tables, devices };
+            iommus.withdraw(&mut memory, region.physical);
             // SAFETY: RAM that the root cell had and no cell reaches, so no Rust object lives in
             // it.
             unsafe { direct_map::clear(region.physical, region.size) };
@@ -497,10 +533,11 @@ impl Ownership {
         Ok(true)
     }
 
-    /// Refuses with [`Refusal::Busy`] if a cell has memory.
+    /// Refuses with [`Refusal::Busy`] if a cell has memory or a function.
     pub fn check_empty(&mut self, id: CellId) -> Result<(), Refusal> {
         let cell = self.cell(id)?;
-        if cell.private == 0 && cell.shared == 0 { Ok(()) } else { Err(Refusal::Busy) }
+        let has_memory = cell.private != 0 || cell.shared != 0;
+        if has_memory || self.has_devices(id) { Err(Refusal::Busy) } else { Ok(()) }
     }
 
     /// Forgets a cell without memory. [`Refusal::Busy`] if a CPU runs it.

@@ -4,7 +4,7 @@
 
 use core::fmt::{self, Write};
 use core::mem::offset_of;
-use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 use crtos_abi::cell::CELL_NAME_LEN;
 use crtos_abi::report::{CELL_NONE, CPU_PARKED, CPU_ROOT, EXIT_REASONS, REPORT_LOG_SIZE, Report};
@@ -106,6 +106,16 @@ pub(crate) fn iommu_refusals(interrupts: u64, memory: u64, missing: u64) {
 pub(crate) fn device_faults(index: usize, device: u16, count: u32) {
     store!(AtomicU32: report.device_faults[index].device = device.into());
     store!(AtomicU32: report.device_faults[index].count = count);
+}
+
+/// Reports which function stands at `index`, below [`crtos_abi::device::MAX_DEVICES`], and whose it
+/// is.
+pub(crate) fn device(index: usize, device: Option<(u16, CellId)>) {
+    let (function, cell) = device.map_or((0, 0), |(function, cell)| (function, cell.get() as u32));
+    store!(AtomicU16: report.devices[index].present = 0);
+    store!(AtomicU16: report.devices[index].function = function);
+    store!(AtomicU32: report.devices[index].cell = cell);
+    store!(AtomicU16: report.devices[index].present = device.is_some().into());
 }
 
 /// Reports how often `cpu` left its guest for `reason`, below [`EXIT_REASONS`].

@@ -3,8 +3,12 @@
 //! memory and ports to itself, its interrupts come to the cell's CPUs, and the function reaches the
 //! cell's memory alone.
 //!
-//! The cell finds its functions by [`crate::hypercall::HC_DEVICE_LIST`]. What it reads in a base
-//! address register is where it sees the memory itself.
+//! The cell finds its functions by [`crate::hypercall::HC_DEVICE_LIST`], and reads and writes their
+//! configuration space by calls, too. What it reads in a base address register is where it sees the
+//! memory itself. It may write there: I/O space, memory space and bus mastering in the command
+//! register, errors in the status register; the capabilities of messages (MSI and MSI-X); and all
+//! ones to a base address register, which reads as its size until it is written again. All other
+//! writes are lost.
 
 use crate::cell::PortRange;
 
@@ -50,8 +54,6 @@ pub struct DeviceConfig {
     pub reserved: u32,
     /// The bridges above it, whose headers Linux may not write meanwhile.
     pub bridges: [u16; MAX_BRIDGES],
-    /// Physical address of its page of configuration space; 0 if that is no memory.
-    pub configuration: u64,
     /// By base address register.
     pub memory: [DeviceMemory; BASE_ADDRESSES],
     /// By base address register: ports; `last` is 0 where there are none, and flags are 0.

@@ -61,6 +61,29 @@ pub const HC_CELL_UNLOCK: u64 = 14;
 /// it knows from a machine check. [`HV_INVALID`] if it does not see that.
 pub const HC_ADDRESS: u64 = 15;
 
+/// Root: give a PCI function to a cell that has not run, or runs and is not locked. RDI = cell, RSI
+/// = physical address of a [`crate::device::DeviceConfig`]. Linux loses its registers, and may not
+/// write its configuration space. Refused with [`HV_DENIED`] if no IOMMU confines it, with
+/// [`HV_OWNED`] if a cell has it or one of its ports.
+pub const HC_DEVICE_ADD: u64 = 16;
+/// Root: take a function back. RDI = cell, RSI = function. It does not master the bus any more.
+pub const HC_DEVICE_REMOVE: u64 = 17;
+/// Cell: the function number RDI of those that it has (0 is the first one); [`HV_INVALID`] if it
+/// does not have so many. The order changes when a function goes. Calls of cells about devices are
+/// refused with [`HV_BUSY`] while a call of Linux is under way: try again.
+pub const HC_DEVICE_LIST: u64 = 18;
+/// Cell: read four bytes of a function's configuration space. RDI = function, RSI = register (a
+/// multiple of 4 below 256).
+pub const HC_DEVICE_READ: u64 = 19;
+/// Cell: write there. RDI, RSI = as to read, RDX = value, R10 = which bits of it are written. See
+/// [`crate::device`] for what is not lost.
+pub const HC_DEVICE_WRITE: u64 = 20;
+/// Cell: have a message of a function interrupt a CPU of the cell. RDI = function, RSI = number of
+/// the message (below [`crate::device::MAX_MESSAGES`]), RDX = vector (32..=255; 0: no more), R10 =
+/// APIC id of the CPU. Returns what the function is to send: the data in bits 31..0, the address
+/// less 0xFEE0_0000 from bit 32 on.
+pub const HC_DEVICE_INTERRUPT: u64 = 21;
+
 /// For [`HC_ROOT_STATE`]: the root cell runs, as far as the hypervisor can tell.
 pub const ROOT_RUNS: i64 = 0;
 /// For [`HC_ROOT_STATE`]: the hypervisor has halted all CPUs of the root cell, for good: it wanted

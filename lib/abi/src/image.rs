@@ -56,6 +56,9 @@ pub const IOMMU_VTD: u32 = 0;
 /// `Iommu::kind`: AMD's (AMD-Vi).
 pub const IOMMU_AMD_VI: u32 = 1;
 
+/// `LaunchInfo::mmconfig`: in several places. No cell has a PCI function then.
+pub const MMCONFIG_SCATTERED: u64 = !0;
+
 /// Bytes of the report area (see [`crate::report`]), physically contiguous and aligned to itself.
 pub const REPORT_SIZE: u64 = 0x4_0000;
 
@@ -156,7 +159,8 @@ pub struct LaunchInfo {
     /// Registers in configuration space that Linux may not write.
     pub configurations: [Configuration; MAX_CONFIGURATIONS],
     /// Physical address at which the configuration space of bus 0 of PCI segment 0 is memory, as
-    /// ACPI's MCFG tells; 0 if it is not. Those of the other buses follow, 1 MiB each.
+    /// ACPI's MCFG tells; 0 if it is not, [`MMCONFIG_SCATTERED`] if it is in several places. Those
+    /// of the other buses follow, 1 MiB each.
     pub mmconfig: u64,
     /// Physical addresses of the hypervisor's blocks, in the order of their virtual addresses.
     pub blocks: [u64; MAX_HYPERVISOR_BLOCKS],

@@ -44,6 +44,15 @@ pub const IOC_CELL_LOCK: u32 = 0x0000_c709;
 /// Have the real-time kernel of a locked cell take no new process from Linux until it ends; the
 /// argument is the cell's number. Forks of its processes, and programs that these execute, go on.
 pub const IOC_CELL_SEAL: u32 = 0x0000_c70a;
+/// Give a PCI function to a cell; argument [`CellDevice`]. Its driver in Linux lets it go. ENODEV if
+/// there is none, EBUSY if it cannot be told from others or a cell has it, EPERM if no IOMMU
+/// confines it, ENOTTY if it cannot be reset.
+pub const IOC_DEVICE_ADD: u32 = 0x4028_c70b;
+/// Take a PCI function back from a cell; argument [`CellDevice`], whose flags are 0. Linux's driver
+/// gets it.
+pub const IOC_DEVICE_REMOVE: u32 = 0x4028_c70c;
+/// In [`CellDevice::flags`]: also one that cannot be reset.
+pub const DEVICE_NO_RESET: u32 = 1;
 
 /// Describe the system; argument [`Info`].
 pub const IOC_INFO: u32 = 0x8040_c710;
@@ -141,6 +150,21 @@ pub struct LoadCell {
     pub source: u64,
     /// Bytes.
     pub length: u64,
+}
+
+/// Bytes of the name of a device, zero padded.
+pub const DEVICE_NAME_LEN: usize = 32;
+
+/// Argument of [`IOC_DEVICE_ADD`] and [`IOC_DEVICE_REMOVE`].
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct CellDevice {
+    /// Cell.
+    pub cell: u32,
+    /// `DEVICE_*`.
+    pub flags: u32,
+    /// Segment, bus, device and function, such as "0000:03:00.0"; zero padded.
+    pub name: [u8; DEVICE_NAME_LEN],
 }
 
 /// Argument of [`IOC_CELL_START`].

@@ -2,7 +2,9 @@
 //! What the hypervisor tells: counters of exits, states of cells and its log. The root cell can
 //! read this area, but not write to it. It stays readable when the hypervisor is gone.
 
-use crate::{MAX_CELLS, MAX_CPUS, cell::CELL_NAME_LEN, ring::RingHeader};
+use crate::{
+    MAX_CELLS, MAX_CPUS, cell::CELL_NAME_LEN, device::MAX_DEVICES, ring::RingHeader,
+};
 
 /// Reasons for an exit; the index into [`CpuReport::exits`].
 pub const EXIT_NMI: usize = 0;
@@ -106,6 +108,18 @@ pub struct DeviceFaults {
     pub count: u32,
 }
 
+/// A function that a cell has.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct DeviceReport {
+    /// Bus, device and function number (8, 5 and 3 bits).
+    pub function: u16,
+    /// 1 if there is one here.
+    pub present: u16,
+    /// The cell.
+    pub cell: u32,
+}
+
 /// The report area. The log's bytes follow `log` and fill it to [`crate::image::REPORT_SIZE`] or
 /// less.
 #[repr(C)]
@@ -141,6 +155,8 @@ pub struct Report {
     /// Devices whose requests IOMMUs have refused, in the order in which that was seen; those that
     /// come later are not counted.
     pub device_faults: [DeviceFaults; MAX_FAULTING_DEVICES],
+    /// Functions of cells.
+    pub devices: [DeviceReport; MAX_DEVICES],
     /// Counters of each CPU.
     pub cpus: [CpuReport; MAX_CPUS],
     /// State of each cell.

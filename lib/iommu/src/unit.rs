@@ -89,8 +89,8 @@ impl Unit {
         }
     }
 
-    /// Looks at a function again that is a cell's, or was; false if the unit does not do what it is
-    /// told. [`Self::forget_translations`] has to follow.
+    /// Looks at a function again that is a cell's, or was. [`Self::forget_translations`] has to
+    /// follow.
     pub fn function_changed(
         &mut self,
         machine: &mut impl Machine,
@@ -120,6 +120,15 @@ impl Unit {
                 unit.set_message(machine, requester, function.place, number, interrupt)
             }
             Self::Amd(unit) => unit.set_message(machine, function.place, number, interrupt),
+        }
+    }
+
+    /// Has no message of the function of a cell at `place` interrupt anybody; false if the unit does
+    /// not do what it is told.
+    pub fn silence(&mut self, machine: &mut impl Machine, place: usize) -> bool {
+        match self {
+            Self::Intel(unit) => unit.silence(machine, place),
+            Self::Amd(unit) => unit.silence(machine, place),
         }
     }
 

@@ -81,6 +81,9 @@ impl Touched {
     }
 }
 
+/// Bytes of all pages of functions, where they are memory.
+pub const SIZE: u64 = (u16::MAX as u64 + 1) * PAGE_SIZE;
+
 /// Where the page of a function lies, behind that of the first one.
 pub fn page(function: u16) -> u64 {
     u64::from(function) * PAGE_SIZE

@@ -16,6 +16,7 @@
 //! | [`registers`] | registers: what Linux may write, what is reset |
 //! | [`resets`] | ports that reset the machine, and what Linux may do there beside a locked cell |
 //! | [`configuration`] | which registers of PCI configuration space an access touches |
+//! | [`device`] | a PCI function of a cell, and what the cell may do with its configuration space |
 //! | [`grants`] | what a cell may access without an exit |
 //! | [`performance`] | how fast a CPU of a cell runs |
 //! | [`doorbell`] | where a cell rings in the root cell |
@@ -35,6 +36,7 @@ pub mod config;
 pub mod configuration;
 pub mod cpuset;
 pub mod decode;
+pub mod device;
 pub mod doorbell;
 pub mod error;
 pub mod frames;

@@ -328,6 +328,35 @@ impl<F: Format> NestedTables<F> {
         })
     }
 
+    /// The first leaf that maps `guest` or an address behind it, and where it begins.
+    pub fn leaf_from(
+        &self,
+        memory: &impl PhysicalMemory,
+        guest: GuestAddr,
+    ) -> Option<(GuestAddr, Leaf)> {
+        let from = (guest.get() < ADDRESS_END).then_some(guest.get())?;
+        Self::leaf_in(memory, self.top, TOP, 0, from)
+    }
+
+    /// The same in a table that maps addresses from `base` on.
+    fn leaf_in(
+        memory: &impl PhysicalMemory,
+        table: PhysAddr,
+        level: u8,
+        base: u64,
+        from: u64,
+    ) -> Option<(GuestAddr, Leaf)> {
+        let size = size_of_level(level);
+        (from.saturating_sub(base) / size..ENTRIES).find_map(|index| {
+            let start = base + index * size;
+            match F::decode(memory.read(table + index * 8), level) {
+                Entry::None => None,
+                Entry::Table(next) => Self::leaf_in(memory, next, level - 1, start, from),
+                Entry::Leaf(leaf) => Some((GuestAddr::new(start), leaf)),
+            }
+        })
+    }
+
     /// Removes the first leaf and returns it; frees tables that it finds empty. `None` when nothing
     /// is mapped. Looks at a bounded number of entries: those of one table of each level, and those
     /// of the tables it frees, which it meets once.
@@ -498,6 +527,16 @@ impl<F: Format> RootTables<F> {
         address: PhysAddr,
     ) -> Result<(), MapError> {
         self.0.unmap(memory, GuestAddr::of_root(address), 1)
+    }
+
+    /// Gives the 4 KiB page at `address` back, after [`Self::hide`].
+    pub fn show(
+        &mut self,
+        memory: &mut impl PhysicalMemory,
+        address: PhysAddr,
+    ) -> Result<(), MapError> {
+        let leaf = Leaf { physical: address, level: 1, access: Access::FULL, private: false };
+        self.0.map(memory, GuestAddr::of_root(address), leaf)
     }
 
     /// Tells whether the root cell has all of `size` bytes from `address`, writable.

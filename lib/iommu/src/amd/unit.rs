@@ -196,9 +196,7 @@ impl Unit {
         cpus: &impl Cpus,
         features: Features,
     ) -> bool {
-        for offset in (0..MAX_DEVICES as u64 * FUNCTION_SIZE).step_by(8) {
-            machine.set_own_word(OWN_FUNCTIONS + offset, 0);
-        }
+        (0..MAX_DEVICES).for_each(|place| clear_function(machine, place));
         if copies.is_empty() {
             let end = copies::Memory::end(machine.memory());
             let fits = |levels: &u8| end <= 1 << order_of_level(levels + 1);
@@ -312,6 +310,13 @@ impl Unit {
             machine.set_own_pair(offset, [entry as u64, (entry >> 64) as u64]);
         }
         self.forget_translations(machine) && known == interrupt
+    }
+
+    /// Has no message of the function of a cell at `place` interrupt anybody; false if the unit does
+    /// not do what it is told.
+    pub fn silence(&mut self, machine: &mut impl Machine, place: usize) -> bool {
+        clear_function(machine, place);
+        self.forget_translations(machine)
     }
 
     /// Has the unit forget what it cached of tables; false if it does not do what it is told.
@@ -775,6 +780,13 @@ fn own_entry(machine: &impl Machine, device: Requester) -> [u64; 4] {
 /// Where the table for interrupts of the function of a cell at `place` lies.
 fn function_table(place: usize) -> u64 {
     OWN_FUNCTIONS + place as u64 % MAX_DEVICES as u64 * FUNCTION_SIZE
+}
+
+/// Empties it.
+fn clear_function(machine: &mut impl Machine, place: usize) {
+    for offset in (0..FUNCTION_SIZE).step_by(8) {
+        machine.set_own_word(function_table(place) + offset, 0);
+    }
 }
 
 /// The entry of a function of a cell.

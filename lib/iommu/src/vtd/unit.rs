@@ -186,9 +186,7 @@ impl Unit {
     fn begin(&mut self, machine: &mut impl Machine, copies: &mut Copies, cpus: &impl Cpus) -> bool {
         let wide = if self.is_wide() { queue::WIDE } else { 0 };
         let address = machine.own(OWN_QUEUE).get();
-        for number in FIRST_OWN..TABLE_ENTRIES {
-            self.put(machine, number, 0);
-        }
+        (FIRST_OWN..TABLE_ENTRIES).for_each(|number| self.put(machine, number, 0));
         command(machine, global::QUEUE, false)
             && start_queue(machine, address | wide)
             && self.set_table(machine, cpus)
@@ -394,6 +392,16 @@ impl Unit {
         });
         self.put(machine, first_message(place) + u64::from(number) % MESSAGES, entry);
         self.forget_interrupts(machine) && known == interrupt
+    }
+
+    /// Has no message of the function of a cell at `place` interrupt anybody; false if the unit does
+    /// not do what it is told.
+    pub fn silence(&mut self, machine: &mut impl Machine, place: usize) -> bool {
+        let first = first_message(place);
+        for number in first..first + MESSAGES {
+            self.put(machine, number, 0);
+        }
+        self.forget_interrupts(machine)
     }
 
     /// How many entries of Linux were refused, each time that they were looked at.

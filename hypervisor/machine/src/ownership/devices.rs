@@ -1,0 +1,493 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The PCI functions of cells.
+//!
+//! A function of a cell that runs is *connected*: the cell reaches its registers, and it reaches
+//! the cell's memory and CPUs. One that is not reaches nothing, and no guest reaches it.
+
+use core::ops::RangeInclusive;
+
+use crtos_abi::device::{
+    DEVICE_MEMORY, DEVICE_MEMORY_END, DeviceConfig, MAX_DEVICES, MAX_MESSAGES,
+};
+use crtos_abi::image::Configuration;
+use crtos_abi::{LARGE_PAGE_SIZE, MAX_CELLS, PAGE_SIZE};
+use crtos_iommu::Requester;
+use crtos_iommu::cell_tables::CellTables;
+use crtos_iommu::interrupt::{Cpus, Interrupt};
+use crtos_iommu::layout::{Access, Piece};
+use crtos_iommu::tables::{Rights, order_of_level};
+use crtos_partition::address::{GuestAddr, PhysAddr};
+use crtos_partition::device::{BUS_MASTER, COMMAND, Device};
+use crtos_partition::error::Refusal;
+use crtos_partition::ids::{ApicId, CellId};
+use crtos_partition::nested::{self, Leaf};
+use crtos_partition::resets::Resets;
+use crtos_partition::{configuration as pci, permissions};
+
+use super::{Ownership, Possessions, Root, refusal};
+use crate::direct_map::AnyBits;
+use crate::frames::Frames;
+use crate::linux_memory::{self, LinuxMemory};
+use crate::{configuration, launch_info, report};
+
+// SAFETY: Plain integers and arrays of structures of such.
+unsafe impl AnyBits for DeviceConfig {}
+
+/// A function of a cell.
+#[derive(Clone, Copy)]
+struct Owned {
+    cell: CellId,
+    device: Device,
+    connected: bool,
+}
+
+/// All of them, and the tables by which those of each cell translate.
+pub(crate) struct Devices {
+    places: [Option<Owned>; MAX_DEVICES],
+    tables: [Option<CellTables>; MAX_CELLS],
+}
+
+impl Devices {
+    pub(super) const fn new() -> Self {
+        Self { places: [None; MAX_DEVICES], tables: [None; MAX_CELLS] }
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Device> {
+        self.places.iter().flatten().map(|owned| &owned.device)
+    }
+
+    fn of(&self, cell: CellId) -> impl Iterator<Item = &Owned> {
+        self.places.iter().flatten().filter(move |owned| owned.cell == cell)
+    }
+
+    /// The function of a cell, if it has it.
+    fn find(&mut self, cell: CellId, function: u16) -> Result<&mut Owned, Refusal> {
+        let mut all = self.places.iter_mut().flatten();
+        let found = all.find(|owned| owned.cell == cell && owned.device.function == function);
+        found.ok_or(Refusal::Invalid)
+    }
+
+    fn report(&self) {
+        for (index, place) in self.places.iter().enumerate() {
+            report::device(index, place.map(|owned| (owned.device.function, owned.cell)));
+        }
+    }
+
+    /// Tells whether there is none.
+    pub(super) fn is_empty(&self) -> bool {
+        self.all().next().is_none()
+    }
+
+    /// Tells whether one has one of these ports.
+    pub(super) fn have_port_of(&self, ports: &RangeInclusive<u16>) -> bool {
+        self.all().flat_map(Device::ports).any(|own| meet(&own, ports))
+    }
+
+    /// Registers in configuration space that Linux may not write because of them.
+    pub(super) fn kept(&self) -> impl Iterator<Item = Configuration> {
+        self.all().flat_map(Device::kept)
+    }
+
+    /// Tells whether Linux's stores to this page of configuration space exit because of them.
+    pub(super) fn keep_page(&self, page: PhysAddr) -> bool {
+        self.kept().filter_map(page_of).any(|one| one == page)
+    }
+
+    /// Tells whether Linux's devices may not have all of these addresses of the machine: a part is
+    /// a function's, or configuration space that Linux may not write.
+    pub(crate) fn reserve(&self, address: PhysAddr, size: u64) -> bool {
+        let end = address.get().saturating_add(size);
+        let touched = |page: PhysAddr| page.get() < end && address < page + PAGE_SIZE;
+        self.all().any(|device| device.has_memory_of(address, size))
+            || self.kept().filter_map(page_of).any(touched)
+    }
+}
+
+fn meet(one: &RangeInclusive<u16>, other: &RangeInclusive<u16>) -> bool {
+    one.start() <= other.end() && other.start() <= one.end()
+}
+
+/// The page of configuration space in which these registers are, where that is memory.
+fn page_of(kept: Configuration) -> Option<PhysAddr> {
+    launch_info::configuration_memory().map(|first| first + pci::page(kept.function))
+}
+
+/// What Linux loses to functions, and gets back.
+impl Root {
+    /// Takes the pages of a function's registers; all or, if that fails, none.
+    fn take_pages(&mut self, frames: &mut Frames, device: &Device) -> Result<(), Refusal> {
+        for (done, (_, page)) in device.pages().enumerate() {
+            self.reach(frames, page);
+            let taken = match self.tables.owns(frames, page, PAGE_SIZE) {
+                true => self.tables.hide(frames, page).map_err(refusal),
+                false => Err(Refusal::Owned),
+            };
+            if taken.is_err() {
+                self.give_pages(frames, device.pages().take(done));
+                return taken;
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives pages back that were taken.
+    fn give_pages(
+        &mut self,
+        frames: &mut Frames,
+        pages: impl Iterator<Item = (GuestAddr, PhysAddr)>,
+    ) {
+        for (_, page) in pages {
+            // It was split when it was taken, and nothing else came there.
+            let _ = self.tables.show(frames, page);
+        }
+    }
+
+    /// Has Linux's writes to configuration space exit that may touch `kept`, or not any more.
+    fn keep(&mut self, frames: &mut Frames, kept: Configuration, on: bool) -> Result<(), Refusal> {
+        let Some(page) = page_of(kept) else { return Ok(()) };
+        self.reach(frames, page);
+        let access = if on { nested::Access::READ_ONLY } else { nested::Access::FULL };
+        self.tables.protect(frames, page, access).map_err(refusal)
+    }
+
+    /// Makes the tables reach a device that Linux has not touched yet.
+    fn reach(&mut self, frames: &mut Frames, page: PhysAddr) {
+        if self.tables.tables().lookup(frames, GuestAddr::of_root(page)).is_none() {
+            // Where something was taken away this fails, and so does what follows.
+            let _ = self.tables.extend(frames, GuestAddr::of_root(page));
+        }
+    }
+}
+
+impl Ownership {
+    /// Copies the description of a function that Linux has at `address`.
+    pub fn read_device(&self, address: PhysAddr) -> Result<DeviceConfig, Refusal> {
+        self.read(address)
+    }
+
+    /// Has Linux's accesses to PCI configuration space by ports exit. Once its CPUs have flushed,
+    /// that space is the hypervisor's as long as the lock is held.
+    pub fn watch_configuration(&mut self) {
+        if let Some(root) = &mut self.root {
+            let ports = pci::PORTS;
+            permissions::trap_ports(&mut *root.ports, *ports.start(), *ports.end(), true);
+        }
+    }
+
+    /// Checks a function that a cell is to have; Linux does not reach configuration space
+    /// meanwhile. [`Refusal::Denied`] if no IOMMU confines it.
+    pub fn check_device(&self, id: CellId, config: &DeviceConfig) -> Result<Device, Refusal> {
+        if !self.iommus.confine_all() || launch_info::has_scattered_configuration() {
+            return Err(Refusal::Denied);
+        }
+        let device = Device::check(config, |register| configuration::read(config.function, register))?;
+        let clashes = |owned: &Owned| device.clashes(&owned.device, owned.cell == id);
+        let functions = || launch_info::configurations().map(|listed| listed.function);
+        let reserved = |ports: &RangeInclusive<u16>| {
+            let resets = launch_info::resets();
+            let mut resets = resets.iter().flat_map(Resets::ports);
+            let mut configs = self.cells.iter().flatten().map(|cell| &cell.config);
+            meet(ports, &pci::PORTS)
+                || launch_info::watched_ports().any(|watched| meet(ports, &watched))
+                || resets.any(|reset| meet(ports, &reset))
+                || configs.any(|config| config.has_port_of(ports))
+        };
+        let foreign = self.devices.places.iter().flatten().any(clashes)
+            || functions().any(|function| function == config.function)
+            || device.ports().any(|ports| reserved(&ports))
+            || self.has_port_of_configuration()
+            || device.pages().any(|(_, page)| is_special(page));
+        if foreign { Err(Refusal::Owned) } else { Ok(device) }
+    }
+
+    /// Tells whether a cell may use the ports of PCI configuration space.
+    fn has_port_of_configuration(&self) -> bool {
+        let mut configs = self.cells.iter().flatten().map(|cell| &cell.config);
+        configs.any(|config| config.has_port_of(&pci::PORTS))
+    }
+
+    /// Gives a function that is [checked](Self::check_device) to a cell, not connected. No CPU of
+    /// Linux runs meanwhile, and none goes on with cached translations.
+    pub fn add_device(
+        &mut self,
+        id: CellId,
+        device: &Device,
+        cpus: &impl Cpus,
+    ) -> Result<(), Refusal> {
+        let Self { frames, root: Some(root), devices, .. } = self else {
+            return Err(Refusal::Invalid);
+        };
+        let place = devices.places.iter().position(Option::is_none).ok_or(Refusal::NoMemory)?;
+        root.take_pages(frames, device)?;
+        for ports in device.ports() {
+            permissions::trap_ports(&mut *root.ports, *ports.start(), *ports.end(), true);
+        }
+        let kept = device.kept().try_for_each(|kept| root.keep(frames, kept, true));
+        devices.places[place] = Some(Owned { cell: id, device: *device, connected: false });
+        devices.report();
+        let result = kept.and_then(|()| {
+            self.withdraw_devices(device, cpus)?;
+            self.attach(device, Some(None), cpus)
+        });
+        if result.is_err() {
+            self.forget_device(device, cpus);
+        }
+        result
+    }
+
+    /// Has no device of Linux reach what a function has.
+    fn withdraw_devices(&mut self, device: &Device, cpus: &impl Cpus) -> Result<(), Refusal> {
+        let Some((iommus, mut memory)) = self.iommus() else { return Err(Refusal::Invalid) };
+        let pages = device.pages().map(|(_, page)| page);
+        let mut last = None;
+        for page in pages.chain(device.kept().filter_map(page_of)) {
+            let block = page.align_down(LARGE_PAGE_SIZE);
+            if last != Some(block) {
+                iommus.withdraw(&mut memory, block);
+                last = Some(block);
+            }
+        }
+        if iommus.finish_withdrawal(cpus, &mut memory) { Ok(()) } else { Err(Refusal::Timeout) }
+    }
+
+    /// Says by what a function translates, or that it is Linux's.
+    fn attach(
+        &mut self,
+        device: &Device,
+        tables: Option<Option<CellTables>>,
+        cpus: &impl Cpus,
+    ) -> Result<(), Refusal> {
+        let Some((iommus, mut memory)) = self.iommus() else { return Err(Refusal::Invalid) };
+        let done = iommus.set_function(&mut memory, Requester(device.function), tables, cpus);
+        if done { Ok(()) } else { Err(Refusal::Timeout) }
+    }
+
+    /// Takes a function away that is not connected: it is Linux's.
+    fn forget_device(&mut self, device: &Device, cpus: &impl Cpus) {
+        // A unit that does not react is told of when memory changes its owner.
+        let _ = self.attach(device, None, cpus);
+        let Self { frames, root: Some(root), devices, .. } = self else { return };
+        for place in &mut devices.places {
+            place.take_if(|owned| owned.device.function == device.function);
+        }
+        devices.report();
+        root.give_pages(frames, device.pages());
+        for ports in device.ports() {
+            permissions::trap_ports(&mut *root.ports, *ports.start(), *ports.end(), false);
+        }
+        for kept in device.kept() {
+            let listed = launch_info::configurations().chain(devices.kept());
+            if !listed.into_iter().any(|other| other.function == kept.function) {
+                // It was split when it was protected.
+                let _ = root.keep(frames, kept, false);
+            }
+        }
+        self.give_memory_to_devices(cpus);
+    }
+
+    /// Connects all functions of a cell that is about to run. No CPU of Linux runs meanwhile, and
+    /// none goes on with cached translations.
+    pub fn connect_all(&mut self, id: CellId, cpus: &impl Cpus) -> Result<(), Refusal> {
+        let mut index = 0;
+        while let Some(function) = self.device(id, index) {
+            self.connect(id, function, cpus)?;
+            index += 1;
+        }
+        Ok(())
+    }
+
+    /// Connects a function of a cell that runs, likewise.
+    pub fn connect(&mut self, id: CellId, function: u16, cpus: &impl Cpus) -> Result<(), Refusal> {
+        let tables = self.cell_tables(id)?;
+        let Self { frames, cells, devices, .. } = self;
+        let owned = devices.find(id, function)?;
+        let cell = cells[id.get()].as_mut().ok_or(Refusal::NoCell)?;
+        owned.connected = true;
+        let device = owned.device;
+        let access = nested::Access { write: true, execute: false };
+        for (address, page) in device.pages() {
+            let leaf = Leaf { physical: page, level: 1, access, private: false };
+            cell.tables.map(frames, address, leaf).map_err(refusal)?;
+        }
+        for ports in device.ports() {
+            permissions::trap_ports(&mut *cell.ports, *ports.start(), *ports.end(), false);
+        }
+        self.attach(&device, Some(Some(tables)), cpus)
+    }
+
+    /// Disconnects all functions of a cell that no CPU runs any more. No CPU of Linux runs
+    /// meanwhile, and none goes on with cached translations.
+    pub fn disconnect_all(&mut self, id: CellId, cpus: &impl Cpus) -> Result<(), Refusal> {
+        let mut index = 0;
+        while let Some(function) = self.device(id, index) {
+            self.disconnect(id, function, cpus)?;
+            index += 1;
+        }
+        if let Some(tables) = self.devices.tables[id.get()].take()
+            && let Some((_, mut memory)) = self.iommus()
+        {
+            tables.free(&mut memory);
+        }
+        Ok(())
+    }
+
+    /// Disconnects a function of a cell, likewise. CPUs of the cell may have cached where its
+    /// registers are.
+    pub fn disconnect(
+        &mut self,
+        id: CellId,
+        function: u16,
+        cpus: &impl Cpus,
+    ) -> Result<(), Refusal> {
+        let Self { frames, cells, devices, .. } = self;
+        let owned = devices.find(id, function)?;
+        if !owned.connected {
+            return Ok(());
+        }
+        let device = owned.device;
+        let command = configuration::read(function, COMMAND);
+        configuration::write(function, COMMAND, command & 0xffff & !BUS_MASTER);
+        let cell = cells[id.get()].as_mut().ok_or(Refusal::NoCell)?;
+        for (address, _) in device.pages() {
+            // What is not there was not mapped when it was connected.
+            let _ = cell.tables.unmap(frames, address, 1);
+        }
+        for ports in device.ports() {
+            permissions::trap_ports(&mut *cell.ports, *ports.start(), *ports.end(), true);
+        }
+        self.attach(&device, Some(None), cpus)?;
+        self.devices.find(id, function)?.connected = false;
+        Ok(())
+    }
+
+    /// Gives a function back to Linux that is disconnected, and of which the cell's CPUs have
+    /// cached nothing. No CPU of Linux runs meanwhile, and none goes on with cached translations.
+    pub fn remove_device(
+        &mut self,
+        id: CellId,
+        function: u16,
+        cpus: &impl Cpus,
+    ) -> Result<(), Refusal> {
+        let owned = *self.devices.find(id, function)?;
+        if owned.connected {
+            return Err(Refusal::Busy);
+        }
+        self.forget_device(&owned.device, cpus);
+        Ok(())
+    }
+
+    /// Tells whether a cell has a function.
+    pub fn has_devices(&self, id: CellId) -> bool {
+        self.devices.of(id).next().is_some()
+    }
+
+    /// The tables by which functions of a cell translate: they find all memory of the cell.
+    fn cell_tables(&mut self, id: CellId) -> Result<CellTables, Refusal> {
+        if let Some(tables) = self.devices.tables[id.get()] {
+            return Ok(tables);
+        }
+        let Self { frames, root: Some(root), cells, iommus, devices, .. } = self else {
+            return Err(Refusal::Invalid);
+        };
+        let cell = cells[id.get()].as_ref().ok_or(Refusal::NoCell)?;
+        let (kind, domain) = iommus.of_cell(id).ok_or(Refusal::Denied)?;
+        let mut memory = LinuxMemory { frames, tables: &mut root.tables, devices };
+        let tables = CellTables::new(&mut memory, kind, domain).ok_or(Refusal::NoMemory)?;
+        if !map_all(&mut memory, &tables, cell) {
+            tables.free(&mut memory);
+            return Err(Refusal::NoMemory);
+        }
+        devices.tables[id.get()] = Some(tables);
+        Ok(tables)
+    }
+
+    /// The function number `index` of a cell.
+    pub fn device(&self, id: CellId, index: usize) -> Option<u16> {
+        self.devices.of(id).nth(index).map(|owned| owned.device.function)
+    }
+
+    /// Reads for a cell in configuration space of a function.
+    pub fn read_device_register(
+        &mut self,
+        id: CellId,
+        function: u16,
+        register: u64,
+    ) -> Result<u32, Refusal> {
+        let register = device_register(register)?;
+        let owned = self.devices.find(id, function)?;
+        Ok(owned.device.read(register, configuration::read(function, register)))
+    }
+
+    /// Writes there those bits of `value` that `mask` has, as far as the cell may.
+    pub fn write_device_register(
+        &mut self,
+        id: CellId,
+        function: u16,
+        register: u64,
+        value: u32,
+        mask: u32,
+    ) -> Result<(), Refusal> {
+        let register = device_register(register)?;
+        let owned = self.devices.find(id, function)?;
+        if !owned.connected {
+            return Err(Refusal::Busy);
+        }
+        let old = configuration::read(function, register);
+        if let Some(written) = owned.device.write(register, old, value, mask) {
+            configuration::write(function, register, written);
+        }
+        Ok(())
+    }
+
+    /// Has a message of a function of a cell interrupt `cpu` of that cell by `vector`, or nobody.
+    /// Returns the address and the data that the function has to send.
+    pub fn set_device_message(
+        &mut self,
+        id: CellId,
+        function: u16,
+        message: u64,
+        target: Option<(ApicId, u8)>,
+    ) -> Result<(u32, u32), Refusal> {
+        let message = u32::try_from(message).ok().filter(|message| *message < MAX_MESSAGES);
+        let message = message.ok_or(Refusal::Invalid)?;
+        if !self.devices.find(id, function)?.connected {
+            return Err(Refusal::Busy);
+        }
+        let interrupt =
+            target.map(|(cpu, vector)| Interrupt::of_cell(cpu, vector, launch_info::x2apic()));
+        let Some((iommus, mut memory)) = self.iommus() else { return Err(Refusal::Invalid) };
+        let address = iommus.set_message(&mut memory, Requester(function), message, interrupt);
+        address.map(|address| (address, message)).ok_or(Refusal::Timeout)
+    }
+}
+
+/// A register of configuration space that a cell names.
+fn device_register(register: u64) -> Result<u8, Refusal> {
+    let register = u8::try_from(register).ok().filter(|register| register.is_multiple_of(4));
+    register.ok_or(Refusal::Invalid)
+}
+
+/// Tells whether a page is none of a function's registers, whatever Linux says.
+fn is_special(page: PhysAddr) -> bool {
+    linux_memory::is_of_interrupts(page)
+        || launch_info::read_only_devices().chain(launch_info::iommu_pages()).any(|one| one == page)
+        || launch_info::is_configuration(page)
+}
+
+/// Maps all memory of a cell.
+fn map_all(memory: &mut LinuxMemory, tables: &CellTables, cell: &Possessions) -> bool {
+    let mut next = GuestAddr::new(0);
+    while let Some((address, leaf)) = cell.tables.leaf_from(memory.frames, next) {
+        next = address + leaf.size();
+        if (DEVICE_MEMORY..DEVICE_MEMORY_END).contains(&address.get()) {
+            continue;
+        }
+        let rights = Rights { read: true, write: leaf.access.write };
+        let access = Access { rights, caching: 0 };
+        let piece = Piece { address: leaf.physical, order: order_of_level(leaf.level), access };
+        if !tables.map(memory, address.get(), piece) {
+            return false;
+        }
+    }
+    true
+}

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! PCI functions of cells: Linux gives them and takes them back, cells drive them.
+//!
+//! Linux's calls hold its CPUs while what its devices reach changes. A cell's calls wait for
+//! nobody: while one of Linux's is under way they are refused.
+
+use crtos_machine::cell;
+use crtos_machine::cpu::{self, Owner};
+use crtos_machine::local::Local;
+use crtos_machine::ownership::{self, Ownership, lock};
+use crtos_machine::{launch_info, report};
+use crtos_partition::address::PhysAddr;
+use crtos_partition::error::Refusal;
+use crtos_partition::ids::{ApicId, CellId};
+use crtos_partition::lifecycle::State;
+
+use crate::interrupts::OfCells;
+use crate::linux;
+
+/// Gives a function to a cell. See [`crtos_abi::hypercall::HC_DEVICE_ADD`].
+pub fn add(local: &mut Local, id: CellId, config: PhysAddr) -> Result<(), Refusal> {
+    let mut ownership = lock(local);
+    check_open(id)?;
+    let config = ownership.read_device(config)?;
+    // From here on no CPU of Linux is between two accesses to configuration space.
+    ownership.watch_configuration();
+    linux::flush(local, linux::cpus())?;
+    let device = ownership.check_device(id, &config)?;
+    let _hold = linux::hold(local)?;
+    ownership.add_device(id, &device, &OfCells)?;
+    if cell::runs(id)
+        && let Err(refusal) = ownership.connect(id, device.function, &OfCells)
+    {
+        // Nothing of it has run: no CPU of the cell has used it.
+        let _ = ownership.disconnect(id, device.function, &OfCells);
+        let _ = ownership.remove_device(id, device.function, &OfCells);
+        return Err(refusal);
+    }
+    report::line(format_args!(
+        "cpu{} {}: has function {:#06x}",
+        local.index(),
+        cell::get(id).name(),
+        device.function
+    ));
+    Ok(())
+}
+
+/// Takes a function back. See [`crtos_abi::hypercall::HC_DEVICE_REMOVE`].
+pub fn remove(local: &mut Local, id: CellId, function: u64) -> Result<(), Refusal> {
+    let mut ownership = lock(local);
+    check_open(id)?;
+    let function = u16::try_from(function).map_err(|_| Refusal::Invalid)?;
+    {
+        let _hold = linux::hold(local)?;
+        ownership.disconnect(id, function, &OfCells)?;
+    }
+    let cell = cell::get(id);
+    // Those that are about to come in have cached nothing.
+    let running = cpu::those(|cpu| cpu.owner() == Owner::Cell(id));
+    linux::flush(local, running)?;
+    let _hold = linux::hold(local)?;
+    ownership.remove_device(id, function, &OfCells)?;
+    report::line(format_args!(
+        "cpu{} {}: has function {function:#06x} no more",
+        local.index(),
+        cell.name()
+    ));
+    Ok(())
+}
+
+/// Refuses where a cell has to agree.
+fn check_open(id: CellId) -> Result<(), Refusal> {
+    match cell::get(id).state() {
+        None => Err(Refusal::NoCell),
+        Some(State::Locked) => Err(Refusal::Locked),
+        Some(State::Reclaiming) => Err(Refusal::Busy),
+        Some(State::Created | State::Running | State::Stopped | State::Failed) => Ok(()),
+    }
+}
+
+/// Connects the functions of a cell that is about to run.
+pub fn connect(local: &mut Local, ownership: &mut Ownership, id: CellId) -> Result<(), Refusal> {
+    if !ownership.has_devices(id) {
+        return Ok(());
+    }
+    let _hold = linux::hold(local)?;
+    ownership.connect_all(id, &OfCells)
+}
+
+/// Disconnects the functions of a cell that no CPU runs any more.
+pub fn disconnect(
+    local: &mut Local,
+    ownership: &mut Ownership,
+    id: CellId,
+) -> Result<(), Refusal> {
+    if !ownership.has_devices(id) {
+        return Ok(());
+    }
+    let _hold = linux::hold(local)?;
+    ownership.disconnect_all(id, &OfCells)
+}
+
+/// The function number `index` of a cell. See [`crtos_abi::hypercall::HC_DEVICE_LIST`].
+pub fn list(id: CellId, index: u64) -> Result<i64, Refusal> {
+    let index = usize::try_from(index).map_err(|_| Refusal::Invalid)?;
+    own()?.device(id, index).map(i64::from).ok_or(Refusal::Invalid)
+}
+
+/// Reads configuration space for a cell. See [`crtos_abi::hypercall::HC_DEVICE_READ`].
+pub fn read(id: CellId, function: u64, register: u64) -> Result<i64, Refusal> {
+    own()?.read_device_register(id, named(function)?, register).map(i64::from)
+}
+
+/// Writes there. See [`crtos_abi::hypercall::HC_DEVICE_WRITE`].
+pub fn write(
+    id: CellId,
+    function: u64,
+    register: u64,
+    value: u64,
+    mask: u64,
+) -> Result<i64, Refusal> {
+    let (value, mask) = (value as u32, mask as u32);
+    own()?.write_device_register(id, named(function)?, register, value, mask).map(|()| 0)
+}
+
+/// Has a message of a function interrupt a CPU of its cell. See
+/// [`crtos_abi::hypercall::HC_DEVICE_INTERRUPT`].
+pub fn interrupt(
+    id: CellId,
+    function: u64,
+    message: u64,
+    vector: u64,
+    apic: u64,
+) -> Result<i64, Refusal> {
+    let target = match vector {
+        0 => None,
+        32..=255 => {
+            let apic = u32::try_from(apic).map(ApicId).map_err(|_| Refusal::Invalid)?;
+            let mut own = cell::get(id).cpus().map(launch_info::apic_id);
+            if !own.any(|own| own == apic) {
+                return Err(Refusal::Owned);
+            }
+            Some((apic, vector as u8))
+        }
+        _ => return Err(Refusal::Invalid),
+    };
+    let (address, data) = own()?.set_device_message(id, named(function)?, message, target)?;
+    Ok(i64::from(address & 0xf_ffff) << 32 | i64::from(data))
+}
+
+fn named(function: u64) -> Result<u16, Refusal> {
+    u16::try_from(function).map_err(|_| Refusal::Invalid)
+}
+
+/// The lock, for a CPU of a cell.
+fn own() -> Result<impl core::ops::DerefMut<Target = Ownership>, Refusal> {
+    ownership::try_lock().ok_or(Refusal::Busy)
+}

@@ -1,0 +1,489 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * PCI functions that cells have. This driver has them in Linux meanwhile, so that no other one
+ * does; it never touches them.
+ */
+#include <linux/device/driver.h>
+#include <linux/iommu.h>
+#include <linux/ioport.h>
+#include <linux/pci.h>
+#include <linux/slab.h>
+#include <linux/uaccess.h>
+
+#include "crtos.h"
+#include "hypercall.h"
+
+/* A function of a cell. Under crtos.lock. */
+struct crtos_function {
+	struct list_head link;			/* among those of all cells */
+	struct pci_dev *dev;			/* with a reference */
+	u32 cell;
+	u16 number;				/* bus, device and function */
+	bool reset;				/* it can be reset */
+	struct crtos_device_memory memory[CRTOS_BASE_ADDRESSES];
+	struct resource rest[CRTOS_BASE_ADDRESSES];	/* of the last page of its memory */
+};
+
+static LIST_HEAD(functions);
+
+/* The one that the driver may have now; under crtos.lock. */
+static struct pci_dev *expected;
+
+static u16 number_of(const struct pci_dev *dev)
+{
+	return dev->bus->number << 8 | dev->devfn;
+}
+
+static int crtos_pci_probe(struct pci_dev *dev, const struct pci_device_id *id)
+{
+	return dev == expected ? 0 : -ENODEV;
+}
+
+/* The machine loses the function, or the driver gives it back: no cell has it any more. */
+static void crtos_pci_remove(struct pci_dev *dev)
+{
+	u32 cell;
+
+	for (cell = 0; cell < CRTOS_MAX_CELLS; cell++)
+		crtos_hypercall(CRTOS_HC_DEVICE_REMOVE, cell, number_of(dev), 0, 0);
+}
+
+/* All, of which it takes the one that it is to have. */
+static const struct pci_device_id ids[] = {
+	{ PCI_DEVICE(PCI_ANY_ID, PCI_ANY_ID) },
+	{},
+};
+
+static struct pci_driver crtos_pci_driver = {
+	.name = "crtos",
+	.id_table = ids,
+	.probe = crtos_pci_probe,
+	.remove = crtos_pci_remove,
+	.driver = {
+		.suppress_bind_attrs = true,
+	},
+	.driver_managed_dma = true,
+};
+
+/**
+ * crtos_pci_init() - register the driver, which has no function of its own accord
+ *
+ * Context: Module initialisation.
+ * Return: 0 or a negative error.
+ */
+int crtos_pci_init(void)
+{
+	return pci_register_driver(&crtos_pci_driver);
+}
+
+/**
+ * crtos_pci_exit() - undo crtos_pci_init()
+ */
+void crtos_pci_exit(void)
+{
+	pci_unregister_driver(&crtos_pci_driver);
+}
+
+/* Another function of its group of the IOMMU, which could not be told from it. */
+static int find_sibling(struct device *other, void *data)
+{
+	struct pci_dev **dev = data;
+
+	if (!dev_is_pci(other) || other == &(*dev)->dev ||
+	    to_pci_dev(other)->hdr_type != PCI_HEADER_TYPE_NORMAL)
+		return 0;
+	*dev = to_pci_dev(other);
+	return 1;
+}
+
+static int check_alone(struct crtos_file *file, struct pci_dev *dev)
+{
+	struct iommu_group *group = iommu_group_get(&dev->dev);
+	struct pci_dev *sibling = dev;
+	struct pci_dev *bridge;
+	int found;
+
+	if (!group)
+		return crtos_refuse(file, -EPERM,
+				    "no IOMMU confines %s: switch the IOMMU on in the firmware's setup",
+				    pci_name(dev));
+	found = iommu_group_for_each_dev(group, &sibling, find_sibling);
+	iommu_group_put(group);
+	if (found)
+		return crtos_refuse(file, -EBUSY,
+				    "the IOMMU does not tell %s from %s: use another slot",
+				    pci_name(dev), pci_name(sibling));
+	for (bridge = pci_upstream_bridge(dev); bridge; bridge = pci_upstream_bridge(bridge))
+		if (!pci_is_pcie(bridge))
+			return crtos_refuse(file, -EBUSY,
+					    "%s is behind a conventional bridge, for which the IOMMU takes it: use another slot",
+					    pci_name(dev));
+	return 0;
+}
+
+static int check_function(struct crtos_file *file, struct pci_dev *dev)
+{
+	if (pci_domain_nr(dev->bus))
+		return crtos_refuse(file, -ENODEV, "%s is in another PCI segment than 0",
+				    pci_name(dev));
+	if (dev->hdr_type != PCI_HEADER_TYPE_NORMAL)
+		return crtos_refuse(file, -EINVAL, "%s is a bridge", pci_name(dev));
+	if (dev->is_virtfn || pci_num_vf(dev))
+		return crtos_refuse(file, -EINVAL,
+				    "%s is a virtual function, or has some: cells get none",
+				    pci_name(dev));
+	if (dev->dma_alias_mask)
+		return crtos_refuse(file, -EBUSY, "%s masters the bus as other functions, too",
+				    pci_name(dev));
+	return check_alone(file, dev);
+}
+
+/* The function of this name, with a reference. */
+static struct pci_dev *find_function(struct crtos_file *file, const char *name)
+{
+	unsigned int domain, bus, slot, function;
+	struct pci_dev *dev = NULL;
+	char end;
+
+	if (sscanf(name, "%x:%x:%x.%x%c", &domain, &bus, &slot, &function, &end) == 4 &&
+	    domain <= U16_MAX && bus <= U8_MAX && slot < 32 && function < 8)
+		dev = pci_get_domain_bus_and_slot(domain, bus, PCI_DEVFN(slot, function));
+	if (!dev)
+		crtos_refuse(file, -ENODEV, "there is no PCI function '%s'", name);
+	return dev;
+}
+
+/* Tells whether a function of the cell is at one of these addresses of it. */
+static bool is_used(u32 cell, u64 address, u64 size)
+{
+	struct crtos_function *function;
+	int i;
+
+	list_for_each_entry(function, &functions, link)
+		for (i = 0; function->cell == cell && i < CRTOS_BASE_ADDRESSES; i++) {
+			u64 start = function->memory[i].cell_address;
+
+			if (address < start + PAGE_ALIGN(function->memory[i].size) &&
+			    start < address + size)
+				return true;
+		}
+	return false;
+}
+
+/* An address for so many bytes of memory of a function of the cell, or 0. */
+static u64 find_address(u32 cell, u64 size)
+{
+	u64 address;
+
+	for (address = CRTOS_DEVICE_MEMORY; address + size <= CRTOS_DEVICE_MEMORY_END;
+	     address += size)
+		if (!is_used(cell, address, size))
+			return address;
+	return 0;
+}
+
+/* Sees to it that nothing else is on the last page of the memory. */
+static int take_rest(struct crtos_function *function, int i)
+{
+	struct resource *resource = &function->dev->resource[i];
+	struct resource *rest = &function->rest[i];
+
+	if (resource_size(resource) >= PAGE_SIZE)
+		return 0;
+	if (!resource->parent || resource->start & ~PAGE_MASK)
+		return -EBUSY;
+	rest->name = "crtos";
+	rest->start = resource->end + 1;
+	rest->end = resource->start + PAGE_SIZE - 1;
+	rest->flags = resource->flags;
+	return request_resource(resource->parent, rest);
+}
+
+static void give_rest(struct crtos_function *function)
+{
+	int i;
+
+	for (i = 0; i < CRTOS_BASE_ADDRESSES; i++)
+		if (function->rest[i].parent)
+			release_resource(&function->rest[i]);
+}
+
+/* Describes what the function has. It is among those of all cells. */
+static int describe(struct crtos_file *file, struct crtos_function *function,
+		    struct crtos_device_config *config)
+{
+	struct pci_dev *dev = function->dev;
+	struct pci_dev *bridge;
+	u64 size;
+	int i;
+
+	config->function = function->number;
+	for (bridge = pci_upstream_bridge(dev); bridge; bridge = pci_upstream_bridge(bridge)) {
+		if (config->bridge_count == CRTOS_MAX_BRIDGES)
+			return crtos_refuse(file, -E2BIG, "%s is behind too many bridges",
+					    pci_name(dev));
+		config->bridges[config->bridge_count++] = number_of(bridge);
+	}
+	for (i = 0; i < CRTOS_BASE_ADDRESSES; i++) {
+		struct resource *resource = &dev->resource[i];
+
+		size = resource->flags ? resource_size(resource) : 0;
+		if (!size)
+			continue;
+		if (resource->flags & IORESOURCE_IO) {
+			config->ports[i].first = resource->start;
+			config->ports[i].last = resource->end;
+			continue;
+		}
+		if (take_rest(function, i))
+			return crtos_refuse(file, -EBUSY,
+					    "memory of %s shares a page with another device: move it (boot with pci=resource_alignment=12@%s)",
+					    pci_name(dev), pci_name(dev));
+		function->memory[i].physical = resource->start;
+		function->memory[i].cell_address = find_address(function->cell, PAGE_ALIGN(size));
+		function->memory[i].size = size;
+		if (size > CRTOS_MAX_DEVICE_MEMORY || !function->memory[i].cell_address)
+			return crtos_refuse(file, -E2BIG,
+					    "%s has %llu bytes of memory: a cell gets at most %u MiB of a function",
+					    pci_name(dev), size, CRTOS_MAX_DEVICE_MEMORY >> 20);
+		config->memory[i] = function->memory[i];
+	}
+	return 0;
+}
+
+/* Resets the function, as far as it can be. */
+static int reset(struct crtos_file *file, struct crtos_function *function, bool required)
+{
+	int error = pci_reset_function(function->dev);
+
+	function->reset = !error;
+	if (!error || !required)
+		return 0;
+	return crtos_refuse(file, error,
+			    "%s cannot be reset, so it may go on with what Linux had it do: if its driver has stopped it, use --no-reset",
+			    pci_name(function->dev));
+}
+
+/* Has the function raise no interrupt by its pin, which others may have as well. */
+static int silence(struct crtos_file *file, struct pci_dev *dev)
+{
+	u16 command;
+
+	pci_clear_master(dev);
+	pci_intx(dev, false);
+	pci_read_config_word(dev, PCI_COMMAND, &command);
+	if (dev->pin && !(command & PCI_COMMAND_INTX_DISABLE))
+		return crtos_refuse(file, -EBUSY,
+				    "%s cannot be kept from interrupting Linux by its pin",
+				    pci_name(dev));
+	return 0;
+}
+
+static int give_to_hypervisor(struct crtos_file *file, struct crtos_function *function)
+{
+	struct crtos_device_config *config = kzalloc(sizeof(*config), GFP_KERNEL);
+	s64 result;
+	int error;
+
+	if (!config)
+		return crtos_refuse(file, -ENOMEM, "out of memory");
+	error = describe(file, function, config);
+	if (error)
+		goto out;
+	result = crtos_hypercall(CRTOS_HC_DEVICE_ADD, function->cell, __pa(config), 0, 0);
+	if (result == CRTOS_HV_DENIED)
+		error = crtos_refuse(file, -EPERM,
+				     "no IOMMU of the hypervisor confines %s: see crtos stats",
+				     pci_name(function->dev));
+	else if (result)
+		error = crtos_refuse_hv(file, result, "give the function to the cell");
+out:
+	kfree(config);
+	return error;
+}
+
+/* Takes the function from its driver in Linux, and gives it to this one. */
+static int bind(struct crtos_file *file, struct pci_dev *dev)
+{
+	int error;
+
+	device_release_driver(&dev->dev);
+	expected = dev;
+	error = device_driver_attach(&crtos_pci_driver.driver, &dev->dev);
+	expected = NULL;
+	if (!error && dev->driver == &crtos_pci_driver)
+		return 0;
+	return crtos_refuse(file, error ?: -EBUSY,
+			    "another driver of Linux has got %s: see its driver_override in sysfs",
+			    pci_name(dev));
+}
+
+/* The opposite: the driver that it had gets it back. */
+static void unbind(struct pci_dev *dev)
+{
+	if (dev->driver == &crtos_pci_driver)
+		device_release_driver(&dev->dev);
+	if (device_attach(&dev->dev) < 0)
+		pci_warn(dev, "crtos: its driver does not take it back\n");
+}
+
+static void forget(struct crtos_function *function)
+{
+	give_rest(function);
+	list_del(&function->link);
+	pci_dev_put(function->dev);
+	kfree(function);
+}
+
+/* Gives a function back to Linux. If that fails the cell still has it. */
+static int return_function(struct crtos_file *file, struct crtos_function *function)
+{
+	struct pci_dev *dev = function->dev;
+	s64 result;
+
+	result = crtos_hypercall(CRTOS_HC_DEVICE_REMOVE, function->cell, function->number, 0, 0);
+	/* It is not there any more if the machine has lost it. */
+	if (result && result != CRTOS_HV_INVALID)
+		return crtos_refuse_hv(file, result, "take the function back");
+	if (function->reset)
+		pci_reset_function(dev);
+	pci_restore_state(dev);
+	pci_disable_device(dev);
+	unbind(dev);
+	forget(function);
+	return 0;
+}
+
+static int add(struct crtos_file *file, struct pci_dev *dev, u32 cell, bool no_reset)
+{
+	struct crtos_function *function = kzalloc(sizeof(*function), GFP_KERNEL);
+	int error;
+
+	if (!function)
+		return -ENOMEM;
+	function->dev = pci_dev_get(dev);
+	function->cell = cell;
+	function->number = number_of(dev);
+	list_add(&function->link, &functions);
+	error = bind(file, dev);
+	if (error)
+		goto out_unbind;
+	error = pci_enable_device(dev);
+	if (error) {
+		crtos_refuse(file, error, "%s does not come up", pci_name(dev));
+		goto out_unbind;
+	}
+	error = reset(file, function, !no_reset) ?: silence(file, dev);
+	if (error)
+		goto out_disable;
+	pci_save_state(dev);
+	error = give_to_hypervisor(file, function);
+	if (!error)
+		return 0;
+out_disable:
+	pci_disable_device(dev);
+out_unbind:
+	unbind(dev);
+	forget(function);
+	return error;
+}
+
+/* Reads what to add or remove; the name ends with a zero. */
+static int read_argument(struct crtos_cell_device *argument,
+			 const struct crtos_cell_device __user *user)
+{
+	if (copy_from_user(argument, user, sizeof(*argument)))
+		return -EFAULT;
+	argument->name[sizeof(argument->name) - 1] = '\0';
+	return 0;
+}
+
+/**
+ * crtos_device_add() - CRTOS_IOC_DEVICE_ADD: give a PCI function to a cell
+ * @file: where a failure is explained
+ * @user: which function, and which cell
+ *
+ * Context: Under crtos.lock; may sleep, as drivers do that let a function go.
+ * Return: 0 or a negative error; then the driver has it back.
+ */
+int crtos_device_add(struct crtos_file *file, const struct crtos_cell_device __user *user)
+{
+	struct crtos_cell_device argument;
+	struct crtos_function *function;
+	struct pci_dev *dev;
+	int error;
+
+	error = read_argument(&argument, user);
+	if (error)
+		return error;
+	if (argument.flags & ~CRTOS_DEVICE_NO_RESET)
+		return crtos_refuse(file, -EINVAL, "unknown flags %x", argument.flags);
+	if (!crtos_cell_find(file, argument.cell))
+		return -ENOENT;
+	dev = find_function(file, argument.name);
+	if (!dev)
+		return -ENODEV;
+	list_for_each_entry(function, &functions, link)
+		if (function->dev == dev) {
+			error = crtos_refuse(file, -EBUSY, "cell %u has %s already",
+					     function->cell, pci_name(dev));
+			goto out;
+		}
+	error = check_function(file, dev);
+	if (!error)
+		error = add(file, dev, argument.cell, argument.flags & CRTOS_DEVICE_NO_RESET);
+out:
+	pci_dev_put(dev);
+	return error;
+}
+
+/**
+ * crtos_device_remove() - CRTOS_IOC_DEVICE_REMOVE: take a PCI function back from a cell
+ * @file: where a failure is explained
+ * @user: which function, and which cell
+ *
+ * Context: Under crtos.lock; may sleep, as drivers do that get a function.
+ * Return: 0 or a negative error; then the cell still has it.
+ */
+int crtos_device_remove(struct crtos_file *file, const struct crtos_cell_device __user *user)
+{
+	struct crtos_cell_device argument;
+	struct crtos_function *function;
+	int error;
+
+	error = read_argument(&argument, user);
+	if (error)
+		return error;
+	if (argument.flags)
+		return crtos_refuse(file, -EINVAL, "unknown flags %x", argument.flags);
+	if (!crtos_cell_find(file, argument.cell))
+		return -ENOENT;
+	list_for_each_entry(function, &functions, link)
+		if (function->cell == argument.cell &&
+		    !strcmp(pci_name(function->dev), argument.name))
+			return return_function(file, function);
+	return crtos_refuse(file, -ENODEV, "the cell has no PCI function '%s'", argument.name);
+}
+
+/**
+ * crtos_devices_return() - give all PCI functions of a cell back to Linux
+ * @file: where a failure is explained
+ * @cell: the cell, which does not run
+ *
+ * Context: Under crtos.lock; may sleep.
+ * Return: 0 or a negative error; then the cell still has some.
+ */
+int crtos_devices_return(struct crtos_file *file, u32 cell)
+{
+	struct crtos_function *function, *next;
+	int error;
+
+	list_for_each_entry_safe(function, next, &functions, link) {
+		if (function->cell != cell)
+			continue;
+		error = return_function(file, function);
+		if (error)
+			return error;
+	}
+	return 0;
+}
