@@ -32,5 +32,8 @@ pub fn write(local: &mut Local, address: GuestAddr) -> bool {
 
 /// Logs that a write is lost.
 pub fn complain(local: &mut Local) {
-    guest::complain(local, format_args!("write to configuration space refused that is not Linux's"));
+    guest::complain(
+        local,
+        format_args!("write to configuration space refused that is not Linux's"),
+    );
 }

@@ -4,6 +4,7 @@
 //! Linux's calls hold its CPUs while what its devices reach changes. A cell's calls wait for
 //! nobody: while one of Linux's is under way they are refused.
 
+use crtos_iommu::Requester;
 use crtos_machine::cell;
 use crtos_machine::cpu::{self, Owner};
 use crtos_machine::local::Local;
@@ -36,12 +37,8 @@ pub fn add(local: &mut Local, id: CellId, config: PhysAddr) -> Result<(), Refusa
         let _ = ownership.remove_device(id, device.function, &OfCells);
         return Err(refusal);
     }
-    report::line(format_args!(
-        "cpu{} {}: has function {:#06x}",
-        local.index(),
-        cell::get(id).name(),
-        device.function
-    ));
+    let (cpu, name, function) = (local.index(), cell::get(id).name(), Requester(device.function));
+    report::line(format_args!("cpu{cpu} {name}: has device {function}"));
     Ok(())
 }
 
@@ -54,17 +51,13 @@ pub fn remove(local: &mut Local, id: CellId, function: u64) -> Result<(), Refusa
         let _hold = linux::hold(local)?;
         ownership.disconnect(id, function, &OfCells)?;
     }
-    let cell = cell::get(id);
     // Those that are about to come in have cached nothing.
     let running = cpu::those(|cpu| cpu.owner() == Owner::Cell(id));
     linux::flush(local, running)?;
     let _hold = linux::hold(local)?;
     ownership.remove_device(id, function, &OfCells)?;
-    report::line(format_args!(
-        "cpu{} {}: has function {function:#06x} no more",
-        local.index(),
-        cell.name()
-    ));
+    let (cpu, name, function) = (local.index(), cell::get(id).name(), Requester(function));
+    report::line(format_args!("cpu{cpu} {name}: has device {function} no more"));
     Ok(())
 }
 
@@ -88,11 +81,7 @@ pub fn connect(local: &mut Local, ownership: &mut Ownership, id: CellId) -> Resu
 }
 
 /// Disconnects the functions of a cell that no CPU runs any more.
-pub fn disconnect(
-    local: &mut Local,
-    ownership: &mut Ownership,
-    id: CellId,
-) -> Result<(), Refusal> {
+pub fn disconnect(local: &mut Local, ownership: &mut Ownership, id: CellId) -> Result<(), Refusal> {
     if !ownership.has_devices(id) {
         return Ok(());
     }

@@ -42,10 +42,10 @@ mod linux;
 mod reason;
 
 mod configuration;
+mod devices;
 mod iommu;
 mod sources;
 
-mod devices;
 mod management;
 
 mod hypercall;

@@ -60,14 +60,21 @@ static u32 cell_state(const struct crtos_cell *cell)
 	return READ_ONCE(crtos.report->cells[cell->number].state);
 }
 
-static bool cell_locked(const struct crtos_cell *cell)
+/**
+ * crtos_cell_locked() - is the cell locked?
+ * @cell: the cell
+ *
+ * Context: Under crtos.lock.
+ * Return: whether it was a moment ago.
+ */
+bool crtos_cell_locked(const struct crtos_cell *cell)
 {
 	return cell->created && cell_state(cell) == CRTOS_CELL_LOCKED;
 }
 
 static bool cell_runs(const struct crtos_cell *cell)
 {
-	return cell_state(cell) == CRTOS_CELL_RUNNING || cell_locked(cell);
+	return cell_state(cell) == CRTOS_CELL_RUNNING || crtos_cell_locked(cell);
 }
 
 /**
@@ -523,7 +530,7 @@ int crtos_cell_seal(struct crtos_file *file, u32 number)
 	if (!cell->realm)
 		return crtos_refuse(file, -EINVAL, "cell '%s' is not the real-time realm",
 				    cell->name);
-	if (!cell_locked(cell))
+	if (!crtos_cell_locked(cell))
 		return crtos_refuse(file, -EBUSY, "the realm is not locked");
 	if (!crtos_realm_seal()) {
 		if (fatal_signal_pending(current))
@@ -546,7 +553,7 @@ static int ask_for_end(struct crtos_file *file, struct crtos_cell *cell)
 				    "the realm is locked, and %u programs live there: they have to end by themselves, force does not help",
 				    crtos_realm_processes());
 	crtos_realm_ask_end();
-	if (!cell_locked(cell))
+	if (!crtos_cell_locked(cell))
 		return 0;
 	crtos_realm_reopen();
 	if (fatal_signal_pending(current))
@@ -571,7 +578,7 @@ int crtos_cell_destroy(struct crtos_file *file, u32 number, bool force)
 
 	if (!cell)
 		return -ENOENT;
-	if (cell_locked(cell)) {
+	if (crtos_cell_locked(cell)) {
 		error = ask_for_end(file, cell);
 		if (error)
 			return error;
@@ -599,7 +606,7 @@ void crtos_cells_release(struct crtos_file *file)
 	for (i = 0; i < CRTOS_MAX_CELLS; i++) {
 		struct crtos_cell *cell = crtos.cells[i];
 
-		if (!cell || cell->owner != file || cell_locked(cell))
+		if (!cell || cell->owner != file || crtos_cell_locked(cell))
 			continue;
 		cell->owner = NULL;
 		if (cell->realm && !crtos_realm_empty(true, false))

@@ -103,11 +103,8 @@ static int check_alone(struct crtos_file *file, struct pci_dev *dev)
 	struct pci_dev *bridge;
 	int found;
 
-	if (!group)
-		return crtos_refuse(file, -EPERM,
-				    "no IOMMU confines %s: switch the IOMMU on in the firmware's setup",
-				    pci_name(dev));
-	found = iommu_group_for_each_dev(group, &sibling, find_sibling);
+	/* Where Linux does not use the IOMMU it knows of none. */
+	found = group ? iommu_group_for_each_dev(group, &sibling, find_sibling) : 0;
 	iommu_group_put(group);
 	if (found)
 		return crtos_refuse(file, -EBUSY,
@@ -252,7 +249,7 @@ static int describe(struct crtos_file *file, struct crtos_function *function,
 }
 
 /* Resets the function, as far as it can be. */
-static int reset(struct crtos_file *file, struct crtos_function *function, bool required)
+static int reset_function(struct crtos_file *file, struct crtos_function *function, bool required)
 {
 	int error = pci_reset_function(function->dev);
 
@@ -292,8 +289,8 @@ static int give_to_hypervisor(struct crtos_file *file, struct crtos_function *fu
 		goto out;
 	result = crtos_hypercall(CRTOS_HC_DEVICE_ADD, function->cell, __pa(config), 0, 0);
 	if (result == CRTOS_HV_DENIED)
-		error = crtos_refuse(file, -EPERM,
-				     "no IOMMU of the hypervisor confines %s: see crtos stats",
+		error = crtos_refuse(file, -EOPNOTSUPP,
+				     "no IOMMU confines %s (crtos check): switch it on in the firmware's setup",
 				     pci_name(function->dev));
 	else if (result)
 		error = crtos_refuse_hv(file, result, "give the function to the cell");
@@ -373,13 +370,14 @@ static int add(struct crtos_file *file, struct pci_dev *dev, u32 cell, bool no_r
 		crtos_refuse(file, error, "%s does not come up", pci_name(dev));
 		goto out_unbind;
 	}
-	error = reset(file, function, !no_reset) ?: silence(file, dev);
+	error = reset_function(file, function, !no_reset);
 	if (error)
 		goto out_disable;
 	pci_save_state(dev);
-	error = give_to_hypervisor(file, function);
+	error = silence(file, dev) ?: give_to_hypervisor(file, function);
 	if (!error)
 		return 0;
+	pci_restore_state(dev);
 out_disable:
 	pci_disable_device(dev);
 out_unbind:
@@ -410,6 +408,7 @@ int crtos_device_add(struct crtos_file *file, const struct crtos_cell_device __u
 {
 	struct crtos_cell_device argument;
 	struct crtos_function *function;
+	struct crtos_cell *cell;
 	struct pci_dev *dev;
 	int error;
 
@@ -418,8 +417,12 @@ int crtos_device_add(struct crtos_file *file, const struct crtos_cell_device __u
 		return error;
 	if (argument.flags & ~CRTOS_DEVICE_NO_RESET)
 		return crtos_refuse(file, -EINVAL, "unknown flags %x", argument.flags);
-	if (!crtos_cell_find(file, argument.cell))
+	cell = crtos_cell_find(file, argument.cell);
+	if (!cell)
 		return -ENOENT;
+	if (crtos_cell_locked(cell))
+		return crtos_refuse(file, -EBUSY, "cell '%s' is locked: it gets no device",
+				    cell->name);
 	dev = find_function(file, argument.name);
 	if (!dev)
 		return -ENODEV;

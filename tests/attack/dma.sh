@@ -34,7 +34,7 @@ choose "${stores[*]} ${leaves[*]} ${odd[*]} ${contexts[*]}" \
 unit=0xfed90000
 registers=($((unit + 8)) $((unit + 0x20)))
 everything=$((1 << 45))
-device=$(grep -l 0x11e8 /sys/bus/pci/devices/*/device | sed 's/.*0000:\(.*\)\/device/\1/')
+device=$(grep -l 0x11e8 /sys/bus/pci/devices/*/device | head -n 1 | sed 's/.*0000:\(.*\)\/device/\1/')
 expected=(-e 'DMAR: DRHD: handling fault' -e 'dmar_fault: .* callbacks suppressed'
 	-e "DMAR: \[DMA .*Request device \[$device\]")
 

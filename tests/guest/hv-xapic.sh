@@ -35,6 +35,10 @@ for what in icr-broadcast icr-broadcast-nmi; do
 	crtos cell stop probe || fail "$what: stop"
 done
 crtos cell destroy probe || fail 'destroy'
+# There is no IOMMU.
+device=$(grep -lx 0x11e8 /sys/bus/pci/devices/*/device | cut -d/ -f6)
+crtos device add "$device" --cell other --no-reset 2>&1 | grep -q 'no IOMMU confines' ||
+	fail 'a device that nothing confines'
 attacker || fail 'no attacker'
 entry=$(attack redirect 8)
 # That of the other cell.

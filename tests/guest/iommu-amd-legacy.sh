@@ -4,6 +4,7 @@
 # kernels: 6.1 6.12
 # realm: no
 # devices: yes
+# uses: edu
 # packages: fio
 # iommu: amd,xtsup=off
 # boot: amd_iommu_intr=legacy
@@ -13,4 +14,5 @@ failed=0
 fail() { echo "FAILED $*"; failed=1; }
 dmesg | grep -q "x2apic: IRQ remapping doesn't support X2APIC mode" || fail 'x2APIC mode'
 disk_goes_on 2
+cell_has_edu
 exit $failed

@@ -4,6 +4,7 @@
 # kernels: 6.1 6.12
 # realm: no
 # devices: yes
+# uses: edu
 # packages: fio
 # iommu: amd
 # boot: iommu=pt
@@ -14,4 +15,5 @@ fail() { echo "FAILED $*"; failed=1; }
 [ -d /sys/class/iommu/ivhd0 ] || fail 'no AMD-Vi'
 grep -qx identity /sys/kernel/iommu_groups/1/type || fail 'Linux translates'
 disk_goes_on 2
+cell_has_edu
 exit $failed

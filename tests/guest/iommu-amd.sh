@@ -4,6 +4,7 @@
 # kernels: 6.1 6.12
 # realm: no
 # devices: yes
+# uses: edu
 # packages: fio
 # iommu: amd
 set -u
@@ -18,4 +19,5 @@ disk_goes_on 2
 # Others do not cache that, and Linux tells late of what it unmaps.
 echo DMA-FQ >/sys/class/nvme/nvme0/device/iommu_group/type || fail 'Linux is not lazy'
 disk_goes_on 2
+cell_has_edu
 exit $failed

@@ -4,6 +4,7 @@
 # kernels: 6.1 6.12
 # realm: no
 # devices: yes
+# uses: edu
 # packages: fio
 # iommu: x-scalable-mode=on,x-flts=on
 set -u
@@ -12,4 +13,5 @@ failed=0
 fail() { echo "FAILED $*"; failed=1; }
 dmesg | grep -q 'ecap 880000' || fail 'no first stage'
 disk_goes_on 2
+cell_has_edu
 exit $failed

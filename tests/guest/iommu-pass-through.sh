@@ -4,6 +4,7 @@
 # kernels: 6.1 6.12
 # realm: no
 # devices: yes
+# uses: edu
 # packages: fio
 # boot: iommu=pt
 set -u
@@ -12,4 +13,5 @@ failed=0
 fail() { echo "FAILED $*"; failed=1; }
 grep -qx identity /sys/kernel/iommu_groups/1/type || fail 'Linux translates'
 disk_goes_on 2
+cell_has_edu
 exit $failed

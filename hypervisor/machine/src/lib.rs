@@ -15,6 +15,7 @@
 //! | [`direct_map`] | the machine's memory as the hypervisor sees it |
 //! | [`report`] | counters, states and the log, for Linux to read |
 //! | `configuration` | PCI configuration space |
+//! | `devices` | the PCI functions of cells |
 //! | `frames` | the hypervisor's own memory |
 //! | [`arch`] | what a virtualization technology provides; SVM |
 //! | [`apic`] | the local APIC |
@@ -44,6 +45,7 @@ pub mod processor;
 pub mod report;
 
 mod configuration;
+mod devices;
 mod frames;
 
 pub mod arch;

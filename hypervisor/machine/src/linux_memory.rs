@@ -11,8 +11,8 @@ use crtos_partition::address::PhysAddr;
 use crtos_partition::nested::{Access, PhysicalMemory, RootTables};
 
 use crate::arch::NestedFormat;
+use crate::devices::Devices;
 use crate::frames::Frames;
-use crate::ownership::Devices;
 use crate::{direct_map, launch_info, processor};
 
 /// Interrupt controllers and messages to them: no cell may have this as memory.

@@ -23,9 +23,9 @@ use crtos_partition::{configuration as pci, grants, lifecycle, permissions, regi
 use crtos_registers::cpuid;
 use spin::{Mutex, MutexGuard};
 
-pub(crate) use self::devices::Devices;
 use crate::arch::{Domain, NestedFormat, VirtualCpu};
 use crate::cpu::{self, Owner};
+use crate::devices::Devices;
 use crate::direct_map::{self, AnyBits};
 use crate::frames::{Frames, Owned};
 use crate::hpet::Hpets;
@@ -354,7 +354,10 @@ impl Ownership {
     /// Makes a cell without memory.
     pub fn create(&mut self, config: &Config) -> Result<CellId, Refusal> {
         if self.watched_ports().any(|range| config.has_port_of(&range))
-            || config.ports().iter().any(|range| self.devices.have_port_of(&(range.first..=range.last)))
+            || config
+                .ports()
+                .iter()
+                .any(|range| self.devices.have_port_of(&(range.first..=range.last)))
             || cell::any_locked() && resets_machine(config)
         {
             return Err(Refusal::Owned);

@@ -44,9 +44,9 @@ pub const IOC_CELL_LOCK: u32 = 0x0000_c709;
 /// Have the real-time kernel of a locked cell take no new process from Linux until it ends; the
 /// argument is the cell's number. Forks of its processes, and programs that these execute, go on.
 pub const IOC_CELL_SEAL: u32 = 0x0000_c70a;
-/// Give a PCI function to a cell; argument [`CellDevice`]. Its driver in Linux lets it go. ENODEV if
-/// there is none, EBUSY if it cannot be told from others or a cell has it, EPERM if no IOMMU
-/// confines it, ENOTTY if it cannot be reset.
+/// Give a PCI function to a cell; argument [`CellDevice`]. Its driver in Linux lets it go. ENODEV
+/// if there is none, EBUSY if it cannot be told from others or a cell has it, EOPNOTSUPP if no
+/// IOMMU confines it, ENOTTY if it cannot be reset.
 pub const IOC_DEVICE_ADD: u32 = 0x4028_c70b;
 /// Take a PCI function back from a cell; argument [`CellDevice`], whose flags are 0. Linux's driver
 /// gets it.

@@ -2,9 +2,7 @@
 //! What the hypervisor tells: counters of exits, states of cells and its log. The root cell can
 //! read this area, but not write to it. It stays readable when the hypervisor is gone.
 
-use crate::{
-    MAX_CELLS, MAX_CPUS, cell::CELL_NAME_LEN, device::MAX_DEVICES, ring::RingHeader,
-};
+use crate::{MAX_CELLS, MAX_CPUS, cell::CELL_NAME_LEN, device::MAX_DEVICES, ring::RingHeader};
 
 /// Reasons for an exit; the index into [`CpuReport::exits`].
 pub const EXIT_NMI: usize = 0;

@@ -109,7 +109,8 @@ mod tests {
             kind in prop::sample::select(vec![
                 Kind::Second(3), Kind::Second(4), Kind::First(4), Kind::Host(3), Kind::Host(5),
             ]),
-            pieces in prop::collection::vec((0u64..8, 0u64..4, any::<bool>(), any::<bool>()), 1..12),
+            pieces in
+                prop::collection::vec((0u64..8, 0u64..4, any::<bool>(), any::<bool>()), 1..12),
             probe in 0u64..8 << 21,
         ) {
             let mut model = Model::default();
@@ -128,7 +129,8 @@ mod tests {
             }
             let last = expected.range(..=probe).next_back();
             let found = last.filter(|(input, (_, order, _))| probe < *input + (1u64 << order));
-            let wanted = found.map(|(input, (address, _, rights))| (address + probe - input, *rights));
+            let wanted =
+                found.map(|(input, (address, _, rights))| (address + probe - input, *rights));
             prop_assert_eq!(find(&model, &tables, probe), wanted);
             tables.free(&mut model);
             prop_assert!(model.is_left_alone());

@@ -14,9 +14,9 @@
 //! attached and when memory changes its owner ([`Copies::look_again`]). A Linux that changes them
 //! in between is believed.
 //!
-//! Functions of *cells* translate by those cells' tables, or not at all, whatever Linux's tables say
-//! of them ([`Copies::set_function`]). A table of functions is copied for each bus of which a cell
-//! has one: two buses of Linux's may have the same.
+//! Functions of *cells* translate by those cells' tables, or not at all, whatever Linux's tables
+//! say of them ([`Copies::set_function`]). A table of functions is copied for each bus of which a
+//! cell has one: two buses of Linux's may have the same.
 //!
 //! A copy that is not referred to any more stays until the units have forgotten it:
 //! [`Copies::collect`]. Memory that becomes private is withdrawn from all copies, and the units
@@ -430,9 +430,8 @@ impl Copies {
 
     /// What the table at `page` is, and is watched as; a hostile Linux may use it as several kinds.
     fn watched(&self, page: PhysAddr) -> impl Iterator<Item = Of> {
-        copied_of(page, self.buses).filter(|of| {
-            self.tables.get(of).is_some_and(|copied| copied.watch == Watch::On)
-        })
+        copied_of(page, self.buses)
+            .filter(|of| self.tables.get(of).is_some_and(|copied| copied.watch == Watch::On))
     }
 
     /// Looks at the entry again in which the word at `address` lies, which Linux has changed.
@@ -717,10 +716,7 @@ fn lead(tables: CellTables, kind: Kind) -> Next {
 }
 
 /// All that a copy of the table at `page` can be, with copies for these buses.
-fn copied_of(
-    page: PhysAddr,
-    buses: [Option<Requester>; MAX_BUSES],
-) -> impl Iterator<Item = Of> {
+fn copied_of(page: PhysAddr, buses: [Option<Requester>; MAX_BUSES]) -> impl Iterator<Item = Of> {
     let of_bus = move |kind: Kind| {
         let buses = buses.into_iter().flatten();
         buses.map(move |first| Of::Bus { first, top: Top::Table(page, kind) })

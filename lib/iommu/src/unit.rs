@@ -123,8 +123,8 @@ impl Unit {
         }
     }
 
-    /// Has no message of the function of a cell at `place` interrupt anybody; false if the unit does
-    /// not do what it is told.
+    /// Has no message of the function of a cell at `place` interrupt anybody; false if the unit
+    /// does not do what it is told.
     pub fn silence(&mut self, machine: &mut impl Machine, place: usize) -> bool {
         match self {
             Self::Intel(unit) => unit.silence(machine, place),

@@ -190,8 +190,7 @@ impl Device {
         let memory = self.memory().any(|one| {
             other.memory().any(|other| {
                 meet(one.physical, one.size, other.physical, other.size)
-                    || same_cell
-                        && meet(one.cell_address, one.size, other.cell_address, other.size)
+                    || same_cell && meet(one.cell_address, one.size, other.cell_address, other.size)
             })
         });
         let ports = self.ports().any(|one| {
@@ -218,9 +217,16 @@ impl Device {
         let is_sizing = self.sizing & 1 << index != 0;
         match self.base_addresses[index] {
             BaseAddress::None => 0,
-            BaseAddress::Upper => if is_sizing { !0 } else { 0 },
+            BaseAddress::Upper => {
+                if is_sizing {
+                    !0
+                } else {
+                    0
+                }
+            }
             BaseAddress::Memory(memory, flags) => {
-                flags | if is_sizing { !(memory.size as u32 - 1) } else { memory.cell_address as u32 }
+                flags
+                    | if is_sizing { !(memory.size as u32 - 1) } else { memory.cell_address as u32 }
             }
             BaseAddress::Ports(ports) => {
                 let size = u32::from(ports.last - ports.first) + 1;
@@ -268,7 +274,7 @@ fn is_sound(memory: &DeviceMemory) -> bool {
     const LEAST: u64 = 16;
     let DeviceMemory { physical, size, cell_address } = *memory;
     let sized = size.is_power_of_two() && (LEAST..=MAX_DEVICE_MEMORY).contains(&size);
-    let is_aligned = |address: u64| address % size.max(PAGE_SIZE) == 0;
+    let is_aligned = |address: u64| address.is_multiple_of(size.max(PAGE_SIZE));
     sized
         && is_aligned(physical)
         && is_aligned(cell_address)
@@ -386,10 +392,10 @@ mod tests {
     #[test]
     fn base_addresses_are_the_cells() {
         let (mut device, space) = (device(), space());
-        let read = |device: &Device, register: u8| {
-            device.read(register, space[usize::from(register / 4)])
-        };
-        let all = |device: &Device| [0x10, 0x14, 0x18, 0x1c, 0x20, 0x24, 0x30].map(|at| read(device, at));
+        let read =
+            |device: &Device, register: u8| device.read(register, space[usize::from(register / 4)]);
+        let all =
+            |device: &Device| [0x10, 0x14, 0x18, 0x1c, 0x20, 0x24, 0x30].map(|at| read(device, at));
         let seen = [0xe010_0000, 0xc041, 0xe000_000c, 0, 0, 0, 0];
         assert_eq!(all(&device), seen);
         for register in (0x10..0x28).step_by(4) {

@@ -14,7 +14,9 @@ use crtos_abi::{
     ABI_VERSION,
     channel::Channel,
     ids::{Pid, RealmCpu},
-    ioctl::{self, CreateCell, Info, LoadCell, Reason, StartCell, Transfer},
+    ioctl::{
+        self, CellDevice, CreateCell, DEVICE_NAME_LEN, Info, LoadCell, Reason, StartCell, Transfer,
+    },
     report::{REPORT_LOG_SIZE, Report as RawReport},
 };
 use nix::errno::Errno;
@@ -98,6 +100,32 @@ unsafe impl Argument for StartCell {
     const NUMBER: u32 = ioctl::IOC_CELL_START;
 }
 
+/// Argument of the call that gives a device to a cell.
+#[repr(transparent)]
+struct AddDevice(CellDevice);
+
+/// Argument of the call that takes it back.
+#[repr(transparent)]
+struct RemoveDevice(CellDevice);
+
+// SAFETY: the call reads the structure, which holds integers.
+unsafe impl Argument for AddDevice {
+    const NUMBER: u32 = ioctl::IOC_DEVICE_ADD;
+}
+
+// SAFETY: the call reads the structure, which holds integers.
+unsafe impl Argument for RemoveDevice {
+    const NUMBER: u32 = ioctl::IOC_DEVICE_REMOVE;
+}
+
+fn cell_device(cell: u32, name: &str, flags: u32) -> CellDevice {
+    let mut device = CellDevice { cell, flags, name: [0; DEVICE_NAME_LEN] };
+    // The address of a function is shorter.
+    let bytes = name.as_bytes().iter().take(DEVICE_NAME_LEN - 1);
+    device.name.iter_mut().zip(bytes).for_each(|(place, byte)| *place = *byte);
+    device
+}
+
 // SAFETY: the call fills the structure, which holds bytes.
 unsafe impl Argument for Reason {
     const NUMBER: u32 = ioctl::IOC_REASON;
@@ -111,6 +139,8 @@ const fn size_in(number: u32) -> usize {
 const _: () = assert!(size_in(Info::NUMBER) == size_of::<Info>());
 const _: () = assert!(size_in(CreateCell::NUMBER) == size_of::<CreateCell>());
 const _: () = assert!(size_in(StartCell::NUMBER) == size_of::<StartCell>());
+const _: () = assert!(size_in(AddDevice::NUMBER) == size_of::<AddDevice>());
+const _: () = assert!(size_in(RemoveDevice::NUMBER) == size_of::<RemoveDevice>());
 const _: () = assert!(size_in(Reason::NUMBER) == size_of::<Reason>());
 const _: () = assert!(size_in(ioctl::IOC_CELL_LOAD) == size_of::<LoadCell>());
 const _: () = assert!(size_in(ioctl::IOC_REPORT) == size_of::<Transfer>());
@@ -236,6 +266,18 @@ impl Device {
     pub fn destroy(&self, cell: u32, force: bool) -> Call<()> {
         let force = if force { ioctl::CELL_FORCE } else { 0 };
         self.number(NumberCall::Destroy, cell | force).map(drop)
+    }
+
+    /// Gives the PCI function of this address to a cell; with `no_reset` also one that cannot be
+    /// reset.
+    pub fn add_device(&self, cell: u32, name: &str, no_reset: bool) -> Call<()> {
+        let flags = if no_reset { ioctl::DEVICE_NO_RESET } else { 0 };
+        self.structure(&mut AddDevice(cell_device(cell, name, flags))).map(drop)
+    }
+
+    /// Takes the PCI function of this address back from a cell.
+    pub fn remove_device(&self, cell: u32, name: &str) -> Call<()> {
+        self.structure(&mut RemoveDevice(cell_device(cell, name, 0))).map(drop)
     }
 
     /// Keeps what was changed through this file, also when the file is closed.

@@ -21,6 +21,7 @@ mod confinement;
 pub mod cpulist;
 #[allow(unsafe_code)]
 pub mod device;
+mod devices;
 mod down;
 pub mod failure;
 pub mod install;
@@ -111,6 +112,7 @@ enum Verb {
     Log(log::Log),
     Trace(trace::Trace),
     Cell(cell::Cell),
+    Device(devices::Devices),
     Bench(bench::Bench),
     Version(version::Version),
     Man(man::Man),
@@ -148,6 +150,7 @@ impl Verb {
             Verb::Log(log) => log.run().map(|()| 0),
             Verb::Trace(trace) => trace.run(),
             Verb::Cell(cell) => cell.run().map(|()| 0),
+            Verb::Device(devices) => devices.run().map(|()| 0),
             Verb::Bench(bench) => bench.run(),
             Verb::Version(version) => version.run(),
             Verb::Man(man) => man.run(Cli::command()).map(|()| 0),

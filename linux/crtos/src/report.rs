@@ -6,6 +6,7 @@ use std::mem::{offset_of, size_of};
 use crtos_abi::{
     MAX_CELLS, MAX_CPUS,
     cell::CELL_NAME_LEN,
+    device::MAX_DEVICES,
     report::{self, CellReport, CpuReport, EXIT_REASONS},
 };
 
@@ -146,6 +147,15 @@ pub struct Cell {
     pub shared_bytes: u64,
 }
 
+/// A PCI function that a cell has.
+#[derive(Clone, Copy, Debug)]
+pub struct DeviceOfCell {
+    /// Bus, device and function number.
+    pub function: u16,
+    /// The cell.
+    pub cell: u32,
+}
+
 /// The report without its log.
 #[derive(Clone, Debug)]
 pub struct Report {
@@ -173,6 +183,8 @@ pub struct Report {
     pub dma_missing: u64,
     /// Requests of devices that were refused in one, as far as Linux took note of them.
     pub device_faults: Vec<DeviceFaults>,
+    /// PCI functions that cells have.
+    pub devices: Vec<DeviceOfCell>,
     /// The CPUs by Linux's numbers.
     pub cpus: Vec<Cpu>,
     /// The cells that exist.
@@ -200,6 +212,11 @@ impl Report {
             let place = offset_of!(report::Report, device_faults) + index * size;
             DeviceFaults::parse(view.at(place, size))
         };
+        let device = |index: usize| {
+            let size = size_of::<report::DeviceReport>();
+            let place = offset_of!(report::Report, devices) + index * size;
+            DeviceOfCell::parse(view.at(place, size))
+        };
         let state = view.u32(offset_of!(report::Report, state));
         Self {
             abi_version: view.u32(offset_of!(report::Report, abi_version)),
@@ -214,6 +231,7 @@ impl Report {
             dma_refusals: view.u64(offset_of!(report::Report, dma_refusals)),
             dma_missing: view.u64(offset_of!(report::Report, dma_missing)),
             device_faults: (0..report::MAX_FAULTING_DEVICES).filter_map(faults).collect(),
+            devices: (0..MAX_DEVICES).filter_map(device).collect(),
             cpus: (0..count.min(MAX_CPUS)).map(cpu).collect(),
             cells: (0..MAX_CELLS).filter_map(cell).collect(),
         }
@@ -238,6 +256,15 @@ pub struct DeviceFaults {
     pub device: String,
     /// How many.
     pub count: u32,
+}
+
+impl DeviceOfCell {
+    fn parse(view: View<'_>) -> Option<Self> {
+        // Two halves: the function, and whether there is one.
+        let word = view.u32(offset_of!(report::DeviceReport, function));
+        let cell = view.u32(offset_of!(report::DeviceReport, cell));
+        (word >> 16 != 0).then_some(Self { function: word as u16, cell })
+    }
 }
 
 impl DeviceFaults {

@@ -341,6 +341,7 @@ mod tests {
             dma_refusals: 2,
             dma_missing: 1,
             device_faults: vec![DeviceFaults { device: "00:09.0".into(), count: 7 }],
+            devices: Vec::new(),
             cpus: vec![cpu(Owner::Linux, 70), cpu(Owner::Parked, 0), cpu(Owner::Cell(0), 0)],
             cells: vec![Cell {
                 number: 0,

@@ -24,7 +24,9 @@ fn help_is_no_error_and_goes_to_standard_output() {
         .success()
         .stdout(contains("Examples:").and(contains("Exit status:")))
         .stderr("");
-    for verb in ["check", "up", "down", "run", "seal", "ps", "stats", "log", "cell", "version"] {
+    for verb in
+        ["check", "up", "down", "run", "seal", "ps", "stats", "log", "cell", "device", "version"]
+    {
         crtos(&["help", verb]).assert().success().stdout(contains("Exit status:"));
         crtos(&[verb, "--help"]).assert().success().stderr("");
     }

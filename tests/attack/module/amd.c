@@ -157,7 +157,7 @@ static int tell_of(u16 device)
  */
 u64 *attack_amd_find_entry(u16 *device)
 {
-	struct pci_dev *pci = pci_get_device(EDU_VENDOR, EDU_DEVICE, NULL);
+	struct pci_dev *pci = attack_find_edu();
 	void __iomem *registers = pci ? attack_map_amd_unit() : NULL;
 	u64 *entry = NULL;
 

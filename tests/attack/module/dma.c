@@ -12,6 +12,7 @@
 #include <linux/iopoll.h>
 #include <linux/kthread.h>
 #include <linux/mm.h>
+#include <linux/module.h>
 #include <linux/pci.h>
 #include <linux/prandom.h>
 #include <linux/uaccess.h>
@@ -21,6 +22,10 @@
 #include "amd.h"
 #include "dma.h"
 #include "iommu.h"
+
+static unsigned int edu_number;
+module_param_named(edu, edu_number, uint, 0444);
+MODULE_PARM_DESC(edu, "which device of that kind attacks, the first one being 0");
 
 /* Registers of edu, and its memory. */
 #define EDU_SOURCE	0x80
@@ -1043,6 +1048,16 @@ static int store_at_random(u64 seed, unsigned int stores, u64 address, u64 to, c
 	return error ?: snprintf(result, size, "%u %u %u\n", faults, chance.count, reached);
 }
 
+struct pci_dev *attack_find_edu(void)
+{
+	struct pci_dev *pci = NULL;
+	unsigned int i;
+
+	for (i = 0; i <= edu_number && (!i || pci); i++)
+		pci = pci_get_device(EDU_VENDOR, EDU_DEVICE, pci);
+	return pci;
+}
+
 static int map_own_page(void)
 {
 	int error = dma_set_mask(&edu.pci->dev, DMA_BIT_MASK(32));
@@ -1075,7 +1090,7 @@ static int begin(void)
 	if (edu.page)
 		return 0;
 	unit = attack_map_unit();
-	edu.pci = pci_get_device(EDU_VENDOR, EDU_DEVICE, NULL);
+	edu.pci = attack_find_edu();
 	if (!edu.pci)
 		return -ENODEV;
 	error = pci_enable_device(edu.pci);

@@ -5,9 +5,14 @@
 
 #include <linux/types.h>
 
+struct pci_dev;
+
 /* QEMU's device edu. */
 #define EDU_VENDOR	0x1234
 #define EDU_DEVICE	0x11e8
+
+/* The device that attacks, with a reference, or NULL. May sleep. */
+struct pci_dev *attack_find_edu(void);
 
 /*
  * Carries out a command, less its first word "dma", and writes what came of it. May sleep. Returns

@@ -594,7 +594,7 @@ static int send_by_edu(struct pci_dev *edu, u64 address, u16 data)
 
 static int send_message_of_edu(u32 low_of_address, u16 data)
 {
-	struct pci_dev *edu = pci_get_device(EDU_VENDOR, EDU_DEVICE, NULL);
+	struct pci_dev *edu = attack_find_edu();
 	int error;
 
 	if (!edu)

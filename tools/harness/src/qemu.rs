@@ -106,7 +106,12 @@ impl Machine<'_> {
             self.add_devices(&mut command);
         }
         // A device whose messages and accesses to memory a driver chooses, at all addresses.
-        command.args(["-device", "edu,dma_mask=0xffffffffffffffff"]);
+        const EDU: &str = "edu,dma_mask=0xffffffffffffffff";
+        command.args(["-device", EDU]);
+        if self.devices {
+            // One more, for a cell.
+            command.args(["-device", EDU]);
+        }
         if let Some(file) = self.debugcon {
             command.arg("-chardev").arg(with_path("file,id=debugcon,path=", file));
             command.arg("-device");

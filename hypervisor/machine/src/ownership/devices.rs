@@ -1,16 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The PCI functions of cells.
-//!
-//! A function of a cell that runs is *connected*: the cell reaches its registers, and it reaches
-//! the cell's memory and CPUs. One that is not reaches nothing, and no guest reaches it.
+//! PCI functions change their owner, and cells drive them.
 
 use core::ops::RangeInclusive;
 
-use crtos_abi::device::{
-    DEVICE_MEMORY, DEVICE_MEMORY_END, DeviceConfig, MAX_DEVICES, MAX_MESSAGES,
-};
+use crtos_abi::device::{DEVICE_MEMORY, DEVICE_MEMORY_END, DeviceConfig, MAX_MESSAGES};
 use crtos_abi::image::Configuration;
-use crtos_abi::{LARGE_PAGE_SIZE, MAX_CELLS, PAGE_SIZE};
+use crtos_abi::{LARGE_PAGE_SIZE, PAGE_SIZE};
 use crtos_iommu::Requester;
 use crtos_iommu::cell_tables::CellTables;
 use crtos_iommu::interrupt::{Cpus, Interrupt};
@@ -25,92 +20,14 @@ use crtos_partition::resets::Resets;
 use crtos_partition::{configuration as pci, permissions};
 
 use super::{Ownership, Possessions, Root, refusal};
+use crate::devices::{Owned, meet, page_of};
 use crate::direct_map::AnyBits;
 use crate::frames::Frames;
 use crate::linux_memory::{self, LinuxMemory};
-use crate::{configuration, launch_info, report};
+use crate::{configuration, launch_info};
 
 // SAFETY: Plain integers and arrays of structures of such.
 unsafe impl AnyBits for DeviceConfig {}
-
-/// A function of a cell.
-#[derive(Clone, Copy)]
-struct Owned {
-    cell: CellId,
-    device: Device,
-    connected: bool,
-}
-
-/// All of them, and the tables by which those of each cell translate.
-pub(crate) struct Devices {
-    places: [Option<Owned>; MAX_DEVICES],
-    tables: [Option<CellTables>; MAX_CELLS],
-}
-
-impl Devices {
-    pub(super) const fn new() -> Self {
-        Self { places: [None; MAX_DEVICES], tables: [None; MAX_CELLS] }
-    }
-
-    fn all(&self) -> impl Iterator<Item = &Device> {
-        self.places.iter().flatten().map(|owned| &owned.device)
-    }
-
-    fn of(&self, cell: CellId) -> impl Iterator<Item = &Owned> {
-        self.places.iter().flatten().filter(move |owned| owned.cell == cell)
-    }
-
-    /// The function of a cell, if it has it.
-    fn find(&mut self, cell: CellId, function: u16) -> Result<&mut Owned, Refusal> {
-        let mut all = self.places.iter_mut().flatten();
-        let found = all.find(|owned| owned.cell == cell && owned.device.function == function);
-        found.ok_or(Refusal::Invalid)
-    }
-
-    fn report(&self) {
-        for (index, place) in self.places.iter().enumerate() {
-            report::device(index, place.map(|owned| (owned.device.function, owned.cell)));
-        }
-    }
-
-    /// Tells whether there is none.
-    pub(super) fn is_empty(&self) -> bool {
-        self.all().next().is_none()
-    }
-
-    /// Tells whether one has one of these ports.
-    pub(super) fn have_port_of(&self, ports: &RangeInclusive<u16>) -> bool {
-        self.all().flat_map(Device::ports).any(|own| meet(&own, ports))
-    }
-
-    /// Registers in configuration space that Linux may not write because of them.
-    pub(super) fn kept(&self) -> impl Iterator<Item = Configuration> {
-        self.all().flat_map(Device::kept)
-    }
-
-    /// Tells whether Linux's stores to this page of configuration space exit because of them.
-    pub(super) fn keep_page(&self, page: PhysAddr) -> bool {
-        self.kept().filter_map(page_of).any(|one| one == page)
-    }
-
-    /// Tells whether Linux's devices may not have all of these addresses of the machine: a part is
-    /// a function's, or configuration space that Linux may not write.
-    pub(crate) fn reserve(&self, address: PhysAddr, size: u64) -> bool {
-        let end = address.get().saturating_add(size);
-        let touched = |page: PhysAddr| page.get() < end && address < page + PAGE_SIZE;
-        self.all().any(|device| device.has_memory_of(address, size))
-            || self.kept().filter_map(page_of).any(touched)
-    }
-}
-
-fn meet(one: &RangeInclusive<u16>, other: &RangeInclusive<u16>) -> bool {
-    one.start() <= other.end() && other.start() <= one.end()
-}
-
-/// The page of configuration space in which these registers are, where that is memory.
-fn page_of(kept: Configuration) -> Option<PhysAddr> {
-    launch_info::configuration_memory().map(|first| first + pci::page(kept.function))
-}
 
 /// What Linux loses to functions, and gets back.
 impl Root {
@@ -180,7 +97,8 @@ impl Ownership {
         if !self.iommus.confine_all() || launch_info::has_scattered_configuration() {
             return Err(Refusal::Denied);
         }
-        let device = Device::check(config, |register| configuration::read(config.function, register))?;
+        let device =
+            Device::check(config, |register| configuration::read(config.function, register))?;
         let clashes = |owned: &Owned| device.clashes(&owned.device, owned.cell == id);
         let functions = || launch_info::configurations().map(|listed| listed.function);
         let reserved = |ports: &RangeInclusive<u16>| {

@@ -50,9 +50,8 @@ const OWN_BUFFER: u64 = 2 * PIECE - 2 * PAGE;
 /// The word that tells that all commands are done.
 const STATUS_WORD: u64 = 2 * PIECE - PAGE;
 const _: () = assert!(DEVICES as u64 * device::SIZE == PIECE);
-const _: () = assert!(
-    OWN_FUNCTIONS + MAX_DEVICES as u64 * FUNCTION_SIZE + remapping::LARGEST <= OWN_BUFFER
-);
+const _: () =
+    assert!(OWN_FUNCTIONS + MAX_DEVICES as u64 * FUNCTION_SIZE + remapping::LARGEST <= OWN_BUFFER);
 
 /// The address to which functions of cells write messages, whose data are their numbers.
 pub const MESSAGE_ADDRESS: u32 = message::WINDOW;
@@ -312,8 +311,8 @@ impl Unit {
         self.forget_translations(machine) && known == interrupt
     }
 
-    /// Has no message of the function of a cell at `place` interrupt anybody; false if the unit does
-    /// not do what it is told.
+    /// Has no message of the function of a cell at `place` interrupt anybody; false if the unit
+    /// does not do what it is told.
     pub fn silence(&mut self, machine: &mut impl Machine, place: usize) -> bool {
         clear_function(machine, place);
         self.forget_translations(machine)
@@ -545,7 +544,8 @@ impl Unit {
         raw: [u64; 4],
     ) -> Option<Tables> {
         let own = copies.own_domains();
-        let checked = Attachment::of_device(raw).and_then(|found| found.check(&own).map(|()| found));
+        let checked =
+            Attachment::of_device(raw).and_then(|found| found.check(&own).map(|()| found));
         let Ok(Attachment { translation, domain, .. }) = checked else {
             self.refused += 1;
             return None;
@@ -838,10 +838,14 @@ fn start_buffer(machine: &mut impl Machine, buffer: u64, head: u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::DomainId;
     use crate::amd::irte::Irte;
+    use crate::cell_tables::CellTables;
     use crate::copies::{Memory, Top};
     use crate::interrupt::tests::{Cells, agrees, cells};
+    use crate::layout::{Access, Piece};
     use crate::tables::{self, Rights};
+    use crtos_partition::ids::ApicId;
     use proptest::prelude::*;
     use std::collections::{BTreeMap, BTreeSet};
 
@@ -1454,6 +1458,55 @@ mod tests {
             prop_assert!(unit.give_back(&mut driver.model, &mut driver.copies));
             driver.copies.collect(&mut driver.model.tables);
             prop_assert!(driver.model.tables.is_left_alone() && driver.copies.is_empty());
+        }
+    }
+
+    #[test]
+    fn functions_of_cells_are_the_hypervisors() {
+        let function = Requester(2);
+        let cells = Cells { cpus: [(3, vec![])].into(), clustered: false };
+        for form in FORMS {
+            let x2apic = form == Form::Long { extended: true };
+            let mut driver = Driver::new(booted(form), &cells);
+            driver.take(x2apic);
+            let Driver { model, unit: Some(unit), copies, .. } = &mut driver else { panic!() };
+            let domain = DomainId(0xfff3);
+            let tables = CellTables::new(&mut model.tables, Kind::Host(3), domain).expect("memory");
+            let access = Access::FULL;
+            let piece = Piece { address: PhysAddr::new(0x60_0000), order: 21, access };
+            assert!(tables.map(&mut model.tables, 0, piece));
+            let set = |model: &mut Model, unit: &mut Unit, copies: &mut Copies, tables| {
+                assert!(copies.set_function(&mut model.tables, function, tables));
+                unit.function_changed(model, copies, &cells, function);
+                assert!(unit.forget_translations(model));
+            };
+            set(model, unit, copies, Some(Some(tables)));
+            let known = copies.function(function).expect("a function");
+            assert_eq!(model.translate(2, 0x1234), Some((0x60_1234, Rights::ALL)), "{form:?}");
+            assert_eq!(model.entry(2)[1] as u16, domain.0);
+            let interrupt = Interrupt::of_cell(ApicId(3), 0x61, x2apic);
+            for number in [0, 1, 7, 63] {
+                assert!(unit.set_message(model, known.place, number, Some(interrupt)));
+                assert_eq!(model.deliver(2, number.into()), Some(interrupt), "{form:?}");
+            }
+            assert_eq!(model.deliver(2, 2), None);
+            assert!(unit.set_message(model, known.place, 1, None));
+            assert_eq!(model.deliver(2, 1), None);
+            assert_eq!(model.deliver(2, 7), Some(interrupt));
+            // Whatever Linux has for it, and tells.
+            unit.refresh_devices(model, copies, &cells);
+            assert!(unit.owners_changed(model, &cells));
+            assert_eq!(model.translate(2, 0x1234), Some((0x60_1234, Rights::ALL)));
+            assert_eq!(model.deliver(2, 7), Some(interrupt));
+            assert!(unit.silence(model, known.place));
+            assert_eq!(model.deliver(2, 7), None);
+            set(model, unit, copies, Some(None));
+            assert_eq!(model.translate(2, 0x1234), None);
+            set(model, unit, copies, None);
+            tables.free(&mut model.tables);
+            assert!(unit.give_back(model, copies));
+            copies.collect(&mut model.tables);
+            assert!(model.tables.is_left_alone());
         }
     }
 

@@ -394,8 +394,8 @@ impl Unit {
         self.forget_interrupts(machine) && known == interrupt
     }
 
-    /// Has no message of the function of a cell at `place` interrupt anybody; false if the unit does
-    /// not do what it is told.
+    /// Has no message of the function of a cell at `place` interrupt anybody; false if the unit
+    /// does not do what it is told.
     pub fn silence(&mut self, machine: &mut impl Machine, place: usize) -> bool {
         let first = first_message(place);
         for number in first..first + MESSAGES {
@@ -851,6 +851,7 @@ mod tests {
     use crate::interrupt::tests::{Cells, agrees, cells};
     use crate::tables::Rights;
     use crate::vtd::irte::Irte;
+    use crtos_partition::ids::ApicId;
     use proptest::prelude::*;
     use std::collections::BTreeMap;
 
@@ -1411,6 +1412,35 @@ mod tests {
         assert!(unit.owners_changed(model, &nobody));
         assert!(model.deliver(7).is_some());
         assert_eq!(model.read(0x38), 0);
+    }
+
+    #[test]
+    fn messages_of_functions_of_cells_are_the_hypervisors() {
+        let three = Cells { cpus: [(3, vec![])].into(), clustered: false };
+        let (_, mut taken) = both(&three, true, 0);
+        let interrupt = Interrupt::of_cell(ApicId(3), 0x61, true);
+        let Driver { model, unit: Some(unit), .. } = &mut taken else { panic!() };
+        // The number that hardware makes of address and data (VT-d 5.1.2.2).
+        let entry = |place, data: u64| {
+            let address = u64::from(message_address(place));
+            assert_eq!(address & 0xfff0_0018, 0xfee0_0018);
+            (address >> 5 & 0x7fff | (address >> 2 & 1) << 15) + data
+        };
+        assert_eq!(entry(MAX_DEVICES - 1, MESSAGES - 1), TABLE_ENTRIES - 1);
+        assert!(unit.set_message(model, Requester(0x310), 5, 7, Some(interrupt)));
+        assert_eq!(model.deliver(entry(5, 7)), Some(interrupt));
+        assert_eq!(model.deliver(entry(5, 6)), None);
+        let low = model.own_word(entry(5, 7) * ENTRY + 8);
+        assert_eq!(low, 1 << 18 | 0x310);
+        // Linux looks at all of its entries again, and changes owners.
+        assert!(unit.owners_changed(model, &three));
+        unit.copy(model, &three, 0..TABLE_ENTRIES);
+        assert_eq!(model.deliver(entry(5, 7)), Some(interrupt));
+        assert!(unit.set_message(model, Requester(0x310), 5, 7, None));
+        assert_eq!(model.deliver(entry(5, 7)), None);
+        assert!(unit.set_message(model, Requester(0x310), 5, 7, Some(interrupt)));
+        assert!(unit.silence(model, 5));
+        assert_eq!(model.deliver(entry(5, 7)), None);
     }
 
     #[test]

@@ -120,7 +120,7 @@ fn read_header(path: &Path) -> Result<Header> {
 fn script_cases(folder: &str) -> Result<Vec<Case>> {
     let case = |(name, path): (String, PathBuf)| {
         let header = read_header(&path)?;
-        let common = path.with_file_name("common");
+        let common = path.with_file_name("../common");
         let used = header.uses.iter().map(|name| common.join(name).with_extension("sh"));
         let mut script = PRELUDE.to_owned();
         for part in used.chain([path.clone()]) {

@@ -34,7 +34,7 @@ pub struct Header {
     pub iommu: Iommu,
     /// `devices: yes`: a disk and network cards that master the bus by way of the IOMMU.
     pub devices: bool,
-    /// `uses: NAMES`: scripts of the folder `common` beside the script, which come before it.
+    /// `uses: NAMES`: scripts of `tests/common`, which come before it.
     pub uses: Vec<String>,
     /// `icount: yes`: count instructions instead of time.
     pub icount: bool,
