@@ -150,6 +150,8 @@ pub struct Copies {
     functions: [Option<(Requester, Option<CellTables>)>; MAX_DEVICES],
     /// The first functions of tables that have, or had, a copy for their bus.
     buses: [Option<Requester>; MAX_BUSES],
+    /// How many copies there are of each of [`Kind::ALL`]: Linux has tables of a few.
+    counts: [u16; Kind::ALL.len()],
     /// Some are not referred to any more.
     unused: bool,
     /// Some are lost.
@@ -169,6 +171,7 @@ impl Copies {
             domains: MANY,
             functions: [None; MAX_DEVICES],
             buses: [None; MAX_BUSES],
+            counts: [0; Kind::ALL.len()],
             unused: false,
             lost: false,
             refused: 0,
@@ -358,6 +361,7 @@ impl Copies {
             }
             let (of, Copied { copy, watch, .. }) = (*of, *copied);
             self.tables.swap_remove(&of);
+            self.count(of.kind(), -1);
             memory.free(copy);
             any_bus |= matches!(of, Of::Bus { .. });
             let was_watched = watch == Watch::On;
@@ -396,7 +400,7 @@ impl Copies {
     }
 
     fn give_up(&mut self, memory: &mut impl Memory, page: PhysAddr, watch: Watch) {
-        for of in copied_of(page, self.buses) {
+        for of in self.copied_of(page) {
             let Some(copied) = self.tables.get_mut(&of) else { continue };
             copied.watch = watch;
             let copy = copied.copy;
@@ -430,14 +434,14 @@ impl Copies {
 
     /// What the table at `page` is, and is watched as; a hostile Linux may use it as several kinds.
     fn watched(&self, page: PhysAddr) -> impl Iterator<Item = Of> {
-        copied_of(page, self.buses)
+        self.copied_of(page)
             .filter(|of| self.tables.get(of).is_some_and(|copied| copied.watch == Watch::On))
     }
 
     /// Looks at the entry again in which the word at `address` lies, which Linux has changed.
     pub fn changed(&mut self, memory: &mut impl Memory, address: PhysAddr) {
         let page = address.align_down(PAGE);
-        for of in copied_of(page, self.buses) {
+        for of in self.copied_of(page) {
             let is_used = |copied: &&Copied| copied.references > 0 && copied.watch == Watch::On;
             let Some(copied) = self.tables.get(&of).filter(is_used) else { continue };
             let (copy, count) = (copied.copy, of.kind().words());
@@ -508,8 +512,28 @@ impl Copies {
         }
         // It is not full.
         let _ = self.tables.insert(of, Copied { copy, watch: Watch::On, references: 1 });
+        self.count(of.kind(), 1);
         self.fill(memory, of, copy);
         Some(copy)
+    }
+
+    fn count(&mut self, kind: Kind, change: i16) {
+        let place = Kind::ALL.iter().position(|known| *known == kind);
+        if let Some(count) = place.and_then(|place| self.counts.get_mut(place)) {
+            *count = count.saturating_add_signed(change);
+        }
+    }
+
+    /// All that a copy of the table at `page` can be.
+    fn copied_of(&self, page: PhysAddr) -> impl Iterator<Item = Of> + use<> {
+        let (buses, counts) = (self.buses, self.counts);
+        let kinds = Kind::ALL.iter().zip(counts).filter(|(_, count)| *count > 0);
+        kinds.flat_map(move |(kind, _)| {
+            let top = Top::Table(page, *kind);
+            let is_of_bus = matches!(kind, Kind::Context | Kind::ScalableContext);
+            let buses = buses.into_iter().flatten().filter(move |_| is_of_bus);
+            core::iter::once(Of::Top(top)).chain(buses.map(move |first| Of::Bus { first, top }))
+        })
     }
 
     /// Makes a copy of all entries.
@@ -713,16 +737,6 @@ fn lead(tables: CellTables, kind: Kind) -> Next {
         (raw, Some(kind)) => Next::Table(raw, Of::Cell { tables, kind }),
         (raw, None) => Next::Entry(kind.link(&raw, tables.top, tables.kind)),
     }
-}
-
-/// All that a copy of the table at `page` can be, with copies for these buses.
-fn copied_of(page: PhysAddr, buses: [Option<Requester>; MAX_BUSES]) -> impl Iterator<Item = Of> {
-    let of_bus = move |kind: Kind| {
-        let buses = buses.into_iter().flatten();
-        buses.map(move |first| Of::Bus { first, top: Top::Table(page, kind) })
-    };
-    let kinds = Kind::ALL.iter().map(move |kind| Of::Top(Top::Table(page, *kind)));
-    kinds.chain([Kind::Context, Kind::ScalableContext].into_iter().flat_map(of_bus))
 }
 
 impl Of {
