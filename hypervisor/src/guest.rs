@@ -48,15 +48,22 @@ fn read_root(address: GuestAddr) -> Option<u64> {
 fn instruction(local: &mut Local) -> ([u8; MAX_LENGTH], usize) {
     let (paging, rip) = (local.vcpu().paging(), local.vcpu().rip());
     let mut bytes = [0; MAX_LENGTH];
-    let mut page = None;
+    let (mut page, mut read) = (None, None);
     for (offset, byte) in bytes.iter_mut().enumerate() {
         let linear = rip.wrapping_add(offset as u64);
         if linear % PAGE_SIZE == 0 || page.is_none() {
             page = translate(paging, linear).map(|address| address.align_down(PAGE_SIZE));
         }
-        let address = page.map(|page| page + linear % PAGE_SIZE);
-        match address.and_then(|address| Some((address, read_root(address)?))) {
-            Some((address, word)) => *byte = (word >> (address.offset_in(8) * 8)) as u8,
+        let Some(address) = page.map(|page| page + linear % PAGE_SIZE) else {
+            return (bytes, offset);
+        };
+        // Each word once.
+        let place = address.align_down(8);
+        if !read.is_some_and(|(known, _)| known == place) {
+            read = read_root(place).map(|word| (place, word));
+        }
+        match read {
+            Some((_, word)) => *byte = (word >> (address.offset_in(8) * 8)) as u8,
             None => return (bytes, offset),
         }
     }
