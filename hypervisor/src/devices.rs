@@ -46,7 +46,10 @@ pub fn add(local: &mut Local, id: CellId, config: PhysAddr) -> Result<(), Refusa
 pub fn remove(local: &mut Local, id: CellId, function: u64) -> Result<(), Refusal> {
     let mut ownership = lock(local);
     check_open(id)?;
-    let function = u16::try_from(function).map_err(|_| Refusal::Invalid)?;
+    let function = named(function)?;
+    if !ownership.has_device(id, function) {
+        return Err(Refusal::Invalid);
+    }
     {
         let _hold = linux::hold(local)?;
         ownership.disconnect(id, function, &OfCells)?;
@@ -82,7 +85,7 @@ pub fn connect(local: &mut Local, ownership: &mut Ownership, id: CellId) -> Resu
 
 /// Disconnects the functions of a cell that no CPU runs any more.
 pub fn disconnect(local: &mut Local, ownership: &mut Ownership, id: CellId) -> Result<(), Refusal> {
-    if !ownership.has_devices(id) {
+    if !ownership.any_connected(id) {
         return Ok(());
     }
     let _hold = linux::hold(local)?;

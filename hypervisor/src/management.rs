@@ -233,6 +233,8 @@ pub fn reclaim(local: &mut Local, id: CellId) -> Result<bool, Refusal> {
     let mut ownership = lock(local);
     check_vacant(cell::get(id))?;
     cell::advance(id, Event::Reclaim)?;
+    // If that was not possible when the cell stopped.
+    devices::disconnect(local, &mut ownership, id)?;
     let has_more = ownership.reclaim(id)?;
     if !has_more {
         cell::advance(id, Event::Empty)?;

@@ -529,6 +529,7 @@ struct crtos_launch_info {
 	struct crtos_iommu iommus[CRTOS_MAX_IOMMUS];
 	struct crtos_configuration configurations[CRTOS_MAX_CONFIGURATIONS];
 	u64 mmconfig;
+	u64 mmconfig_buses;
 	u64 blocks[CRTOS_MAX_HYPERVISOR_BLOCKS];
 	u32 apic_ids[CRTOS_MAX_CPUS];
 };

@@ -17,10 +17,10 @@
 #define BRIDGE_LAST	0x67
 
 /*
- * Stores where configuration space of segment 0 is memory, as for bus 0; 0 if it is not. False if
- * there are several places.
+ * Stores where configuration space of segment 0 is memory, as for bus 0, and of how many buses; 0 if
+ * it is not. False if there are several places.
  */
-static bool find_memory(u64 *address)
+static bool find_memory(u64 *address, u64 *buses)
 {
 	const struct acpi_mcfg_allocation *next;
 	struct acpi_table_header *table;
@@ -36,6 +36,7 @@ static bool find_memory(u64 *address)
 			continue;
 		is_one &= !*address || *address == next->address;
 		*address = next->address;
+		*buses = max_t(u64, *buses, next->end_bus_number + 1);
 	}
 	acpi_put_table(table);
 	return is_one;
@@ -84,7 +85,7 @@ int crtos_list_configurations(struct crtos_file *file, const struct crtos_iommu 
 		next->last = BRIDGE_LAST;
 		next->present = 1;
 	}
-	if (find_memory(&info->mmconfig))
+	if (find_memory(&info->mmconfig, &info->mmconfig_buses))
 		return 0;
 	info->mmconfig = CRTOS_MMCONFIG_SCATTERED;
 	if (info->configurations->present)

@@ -11,7 +11,6 @@ use crtos_abi::image::Configuration;
 use crtos_abi::{MAX_CELLS, PAGE_SIZE};
 use crtos_iommu::cell_tables::CellTables;
 use crtos_partition::address::PhysAddr;
-use crtos_partition::configuration;
 use crtos_partition::device::Device;
 use crtos_partition::error::Refusal;
 use crtos_partition::ids::CellId;
@@ -94,5 +93,5 @@ pub(crate) fn meet(one: &RangeInclusive<u16>, other: &RangeInclusive<u16>) -> bo
 
 /// The page of configuration space in which these registers are, where that is memory.
 pub(crate) fn page_of(kept: Configuration) -> Option<PhysAddr> {
-    launch_info::configuration_memory().map(|first| first + configuration::page(kept.function))
+    launch_info::configuration_page(kept.function)
 }

@@ -79,15 +79,19 @@ pub fn configurations() -> impl Iterator<Item = Configuration> {
 
 /// The pages of the functions that have such registers, where configuration space is memory.
 pub fn configuration_pages() -> impl Iterator<Item = PhysAddr> {
-    configurations().filter_map(|registers| {
-        configuration_memory().map(|first| first + configuration::page(registers.function))
-    })
+    configurations().filter_map(|registers| configuration_page(registers.function))
 }
 
 /// Where the configuration space of PCI segment 0 is memory, if it is, and in one place.
 pub fn configuration_memory() -> Option<PhysAddr> {
     let known = !matches!(get().mmconfig, 0 | MMCONFIG_SCATTERED);
     known.then(|| PhysAddr::new(get().mmconfig))
+}
+
+/// The page of configuration space of a function, where that is memory.
+pub fn configuration_page(function: u16) -> Option<PhysAddr> {
+    let page = configuration_memory()? + configuration::page(function);
+    is_configuration(page).then_some(page)
 }
 
 /// Tells whether configuration space is memory in several places.
@@ -98,7 +102,8 @@ pub fn has_scattered_configuration() -> bool {
 /// Tells whether `page` may be a page of configuration space.
 pub fn is_configuration(page: PhysAddr) -> bool {
     configuration_memory().is_some_and(|first| {
-        page.get().checked_sub(first.get()).is_some_and(|offset| offset < configuration::SIZE)
+        let size = get().mmconfig_buses.min(256) * configuration::BUS_SIZE;
+        page.get().checked_sub(first.get()).is_some_and(|offset| offset < size)
     })
 }
 

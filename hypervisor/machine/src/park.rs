@@ -116,6 +116,11 @@ fn wait(local: &mut Local) {
         if requests.has(Request::Flush) {
             local.flush();
         }
+        if requests.has(Request::Start) || requests.has(Request::StartUp) {
+            // Devices of the last owner may have interrupted since it went.
+            // SAFETY: In host mode on its stack, since the CPU waits.
+            unsafe { apic::get().reset() };
+        }
         if requests.has(Request::Start) && start_cell(local) {
             return;
         }

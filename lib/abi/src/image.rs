@@ -162,6 +162,8 @@ pub struct LaunchInfo {
     /// ACPI's MCFG tells; 0 if it is not, [`MMCONFIG_SCATTERED`] if it is in several places. Those
     /// of the other buses follow, 1 MiB each.
     pub mmconfig: u64,
+    /// How many buses there are in it, at most 256.
+    pub mmconfig_buses: u64,
     /// Physical addresses of the hypervisor's blocks, in the order of their virtual addresses.
     pub blocks: [u64; MAX_HYPERVISOR_BLOCKS],
     /// APIC id of each CPU, all ones if the machine has no such CPU; the index is the CPU's number

@@ -81,8 +81,8 @@ impl Touched {
     }
 }
 
-/// Bytes of all pages of functions, where they are memory.
-pub const SIZE: u64 = (u16::MAX as u64 + 1) * PAGE_SIZE;
+/// Bytes of the pages of all functions of a bus, where they are memory.
+pub const BUS_SIZE: u64 = 256 * PAGE_SIZE;
 
 /// Where the page of a function lies, behind that of the first one.
 pub fn page(function: u16) -> u64 {

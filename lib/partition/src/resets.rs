@@ -253,6 +253,7 @@ mod tests {
             iommus: [Iommu { address: 0, size: 0, kind: 0, function: 0 }; MAX_IOMMUS],
             configurations: [NO_CONFIGURATION; MAX_CONFIGURATIONS],
             mmconfig: 0,
+            mmconfig_buses: 0,
             blocks: [0; MAX_HYPERVISOR_BLOCKS],
             apic_ids: [0; 256],
         }

@@ -299,6 +299,16 @@ impl Ownership {
         self.devices.of(id).next().is_some()
     }
 
+    /// Tells whether a cell has this function.
+    pub fn has_device(&self, id: CellId, function: u16) -> bool {
+        self.devices.of(id).any(|owned| owned.device.function == function)
+    }
+
+    /// Tells whether a function of a cell may reach its memory.
+    pub fn any_connected(&self, id: CellId) -> bool {
+        self.devices.tables[id.get()].is_some()
+    }
+
     /// The tables by which functions of a cell translate: they find all memory of the cell.
     fn cell_tables(&mut self, id: CellId) -> Result<CellTables, Refusal> {
         if let Some(tables) = self.devices.tables[id.get()] {
