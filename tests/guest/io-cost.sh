@@ -14,6 +14,8 @@
 # packages: fio,iperf3
 # tier: full
 # timeout: 3000
+# What is measured has its name in a variable.
+# shellcheck disable=SC2317
 set -u
 cd "$(mktemp -d)" || exit 1
 failed=0
