@@ -20,6 +20,7 @@
  * race HARMLESS ADDRESS VALUE MS
  *				0; a byte is written with the one address for so long, while another
  *				CPU writes the other one
+ * resets PORT VALUE		0; ACPI's tables say from now on that this resets the machine
  * triple			a triple fault of the CPU that executes it
  * nmi TARGET			sends an NMI to a CPU
  * storm TARGET CPU CPU MS	two CPUs send NMIs to a third for so long
@@ -93,6 +94,8 @@
  *
  * nmi and storm say how many were sent, and how many the target has handled.
  */
+#include <linux/acpi.h>
+#include <linux/bits.h>
 #include <linux/completion.h>
 #include <linux/cpumask.h>
 #include <linux/debugfs.h>
@@ -327,6 +330,19 @@ static int write_string(u16 port, u8 value)
 		     : "d" (port)
 		     : "cc", "memory");
 	return snprintf(result, LINE, "%d\n", error);
+}
+
+/* The tables are another machine's. */
+static int set_reset_register(u16 port, u8 value)
+{
+	acpi_gbl_FADT.flags |= ACPI_FADT_RESET_REGISTER;
+	acpi_gbl_FADT.reset_register = (struct acpi_generic_address) {
+		.space_id = ACPI_ADR_SPACE_SYSTEM_IO,
+		.bit_width = BITS_PER_BYTE,
+		.address = port,
+	};
+	acpi_gbl_FADT.reset_value = value;
+	return snprintf(result, LINE, "0\n");
 }
 
 /* No exception has a handler, so the first one is the third. */
@@ -895,6 +911,8 @@ static int carry_out(const char *command)
 		return attack_race(a, b, c, milliseconds) ?: snprintf(result, LINE, "0\n");
 	if (sscanf(command, "pci %lli", &a) == 1)
 		return read_configuration(a);
+	if (sscanf(command, "resets %lli %lli", &a, &b) == 2)
+		return set_reset_register(a, b);
 	if (sysfs_streq(command, "triple"))
 		return triple_fault();
 	if (sscanf(command, "nmi %u", &cpu) == 1)

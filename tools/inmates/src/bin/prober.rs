@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Touches what a cell may not touch: the first word on the command line says what. If it survives
-//! it says "still alive" and goes on counting in the first word of the shared block. The second
-//! word says what it does when its doorbell rings: it "agrees" to its end, "breaks" its bounds, or
-//! "tells" what became of Linux, by the letters R and S on the debug port.
+//! it says "still alive" and goes on counting in the first word of the shared block. Further words
+//! say what it does when its doorbell rings, a word each millisecond: it "agrees" to its end,
+//! "breaks" its bounds, or "tells" what became of Linux, by the letters R and S on the debug port.
 #![no_std]
 #![no_main]
 
@@ -53,11 +53,14 @@ fn main(cpu: usize) {
 
 /// Counts milliseconds, about, in word `cpu` of the shared block.
 fn count(cpu: usize) -> ! {
-    let answer = boot::command_line().split_whitespace().nth(1).unwrap_or_default();
+    let mut answers = None;
     apic::start_timer(1_000_000);
     loop {
         wait_for_interrupt();
         if RANG.swap(false, Ordering::Relaxed) {
+            answers = Some(boot::command_line().split_whitespace().skip(1));
+        }
+        if let Some(answer) = answers.as_mut().and_then(Iterator::next) {
             answer_doorbell(answer);
         }
         if let Some(words) = shared::words() {
@@ -67,7 +70,7 @@ fn count(cpu: usize) -> ! {
     }
 }
 
-/// Does what the second word on the command line says of the doorbell.
+/// Does what a word on the command line says of the doorbell.
 fn answer_doorbell(answer: &str) {
     match answer {
         "agrees" => println!("prober: agrees: {}", hypercall::call(HC_CELL_UNLOCK, 0, 0)),
