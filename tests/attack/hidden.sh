@@ -25,13 +25,19 @@ attacker || exit 1
 crtos cell create victim --cpus 3 --memory 8M >/dev/null || exit 1
 dmesg --clear
 hides 'beside a cell' $((own + 2048))
-for _ in 1 2 3; do
-	read -r before since < <(taskset -c 0 bash -c 'echo stale 1 2 >/sys/kernel/debug/attack' &&
+# forgets HOW: whether CPU 1 does when a cell for CPU 2 gets contents, or starts.
+forgets() {
+	local before since
+	read -r before since < <(taskset -c 0 bash -c "echo stale $1 1 2 >/sys/kernel/debug/attack" &&
 		cat /sys/kernel/debug/attack)
-	echo "read $before times before the cell has contents, $since times since"
-	[ "${before:-0}" -ge 1000 ] || fail 'nobody reads'
-	[ "${since:-1}" = 0 ] || fail 'a CPU of Linux reads what the cell has'
-done
+	echo "$1: read $before times before, $since times since"
+	[ "${before:-0}" -ge 1000 ] || fail "$1: nobody reads"
+	[ "${since:-1}" = 0 ] || fail "$1: a CPU of Linux reads what the cell has"
+}
+for _ in 1 2 3; do forgets load; done
+echo 0 >/sys/devices/system/cpu/cpu2/online || fail 'CPU 2 stays'
+for _ in 1 2 3; do forgets start; done
+echo 1 >/sys/devices/system/cpu/cpu2/online || fail 'CPU 2 does not come back'
 crtos cell destroy victim || fail destroy
 hides 'behind a cell' $own
 crtos down || fail down

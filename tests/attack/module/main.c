@@ -81,8 +81,10 @@
  * clock FIELD VALUE MS		writes the page of the realm's clocks for so long, see
  *				strike_clock(); how often it did
  * hidden			how many pages Linux is not to touch, and how many it can read
- * stale READER CPU		gives memory to a cell for which CPU is, while READER reads it; how
+ * stale load READER CPU	gives memory to a cell for which CPU is, while READER reads it; how
  *				often it was read before the cell got contents, and how often since
+ * stale start READER CPU	the same of a cell that starts without contents, on a CPU that is
+ *				offline
  * offer STATE PROCESS PID PARENT
  *				offers the realm the last slot by hand, see offer(); what its kernel
  *				asks there first, or "nothing"
@@ -969,8 +971,10 @@ static int carry_out(const char *command)
 		return strike_clock(field, a, milliseconds);
 	if (sysfs_streq(command, "hidden"))
 		return attack_hidden(result, LINE);
-	if (sscanf(command, "stale %u %u", &first, &cpu) == 2)
-		return attack_stale(first, cpu, result, LINE);
+	if (sscanf(command, "stale load %u %u", &first, &cpu) == 2)
+		return attack_stale(false, first, cpu, result, LINE);
+	if (sscanf(command, "stale start %u %u", &first, &cpu) == 2)
+		return attack_stale(true, first, cpu, result, LINE);
 	if (sscanf(command, "offer %u %u %u %u", &cpu, &first, &second, &milliseconds) == 4)
 		return offer(cpu, first, second, milliseconds);
 	if (sscanf(command, "signal %u %u", &first, &second) == 2)

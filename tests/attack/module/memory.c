@@ -75,19 +75,25 @@ static int read_on(void *unused)
 	return 0;
 }
 
-/* Gives the block to a cell, and has it filled, while others read it. */
+/*
+ * Gives the block to a cell while others read it, and has it filled. Without a source the cell
+ * starts with the block as it is, and fails.
+ */
 static s64 give(u64 cell, struct crtos_region *region, u64 source)
 {
 	s64 error = crtos_hypercall(CRTOS_HC_CELL_MAP, cell, virt_to_phys(region), 0, 0);
 
-	if (!error)
+	if (!error && source)
 		error = crtos_hypercall(CRTOS_HC_CELL_LOAD, cell, 0, source, PAGE_SIZE);
+	else if (!error)
+		error = crtos_hypercall(CRTOS_HC_CELL_START, cell, 0, 0, 0);
 	if (!error) {
 		WRITE_ONCE(stale.has_contents, true);
 		mdelay(20);
 	}
 	WRITE_ONCE(stale.over, true);
 	wait_for_completion(&stale.done);
+	crtos_hypercall(CRTOS_HC_CELL_STOP, cell, 0, 0, 0);
 	/* A piece at a time. */
 	while (crtos_hypercall(CRTOS_HC_CELL_RECLAIM, cell, 0, 0, 0) == 1)
 		;
@@ -115,7 +121,7 @@ static s64 make_stale(unsigned int reader, struct crtos_cell_config *config,
 	return error;
 }
 
-int attack_stale(unsigned int reader, unsigned int owner, char *result, size_t size)
+int attack_stale(bool start, unsigned int reader, unsigned int owner, char *result, size_t size)
 {
 	struct crtos_cell_config *config = (void *)get_zeroed_page(GFP_KERNEL);
 	struct crtos_region *region = (void *)get_zeroed_page(GFP_KERNEL);
@@ -133,7 +139,7 @@ int attack_stale(unsigned int reader, unsigned int owner, char *result, size_t s
 		memset(&stale, 0, sizeof(stale));
 		stale.place = page_address(block);
 		init_completion(&stale.done);
-		error = make_stale(reader, config, region, virt_to_phys(config));
+		error = make_stale(reader, config, region, start ? 0 : virt_to_phys(config));
 	}
 	/* A cell that did not go keeps it. */
 	if (block && error != -EBUSY)

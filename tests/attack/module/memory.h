@@ -10,8 +10,8 @@ int attack_hidden(char *result, size_t size);
 
 /*
  * Reads a page on CPU @reader without a pause, while a cell for CPU @owner gets it: how often
- * before the cell has contents, and how often since. May sleep. Or an error.
+ * before the cell has contents or, with @start, runs, and how often since. May sleep. Or an error.
  */
-int attack_stale(unsigned int reader, unsigned int owner, char *result, size_t size);
+int attack_stale(bool start, unsigned int reader, unsigned int owner, char *result, size_t size);
 
 #endif /* ATTACK_MEMORY_H */
