@@ -11,6 +11,7 @@ use crtos_agent::{Request, Terminal, send};
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
 use signal_hook::consts::{SIGINT, SIGTERM, SIGWINCH};
 
+use crate::bench::turns::Turns;
 use crate::iommu::Iommu;
 use crate::kernels::Flavour;
 use crate::vm::{Config, Emulator, Job, OnPanic, Outcome, Vm, interrupted};
@@ -49,6 +50,9 @@ pub struct Options {
     /// Virtual time is the number of executed instructions.
     #[arg(long)]
     icount: bool,
+    /// Virtual CPUs that are busy advance nearly alike, when the command begins.
+    #[arg(long, requires = "icount")]
+    short_turns: bool,
     /// Leave the realm alone: Linux only.
     #[arg(long)]
     no_realm: bool,
@@ -102,6 +106,8 @@ pub fn vm(options: Options) -> Result<u8> {
     }
     let deadline = options.timeout.map(Duration::try_from_secs_f64).transpose();
     let deadline = deadline.context("the timeout")?.map(|limit| Instant::now() + limit);
+    // QEMU has mapped the file when the guest is up.
+    let turns = options.short_turns.then(Turns::new).transpose()?;
     let config = Config {
         emulator: options.emulator,
         kernel: options.kernel,
@@ -117,7 +123,7 @@ pub fn vm(options: Options) -> Result<u8> {
         console: options.console,
         debugcon: options.debugcon,
         monitor: options.monitor,
-        plugins: Vec::new(),
+        plugins: turns.iter().map(Turns::plugin).collect::<Result<_>>()?,
         on_panic: options.on_panic,
     };
     let script = match options.command.as_slice() {
@@ -133,6 +139,9 @@ pub fn vm(options: Options) -> Result<u8> {
     };
     if !options.no_realm {
         start_realm(&mut vm, &config)?;
+    }
+    if let Some(turns) = turns {
+        turns.set(true)?;
     }
     let outcome = run_here(&mut vm, script, deadline);
     if outcome.as_ref().is_err_and(is_broken_pipe) {
