@@ -22,6 +22,7 @@
  *				CPU writes the other one
  * resets PORT VALUE		0; ACPI's tables say from now on that this resets the machine
  * triple			a triple fault of the CPU that executes it
+ * hang				all CPUs write an H to the debug port and spin, with interrupts off
  * nmi TARGET			sends an NMI to a CPU
  * storm TARGET CPU CPU MS	two CPUs send NMIs to a third for so long
  * leave CPU			has the hypervisor leave a CPU; the result of that call
@@ -137,6 +138,8 @@
 #define MSR_COMMAND	0x830
 /* Most microseconds between two NMIs of a sender. */
 #define PAUSE	64
+/* What is written there appears outside of the machine. */
+#define DEBUG_PORT	0xe9
 /* Where a store is a message, and how far apart the places for two local APICs are. */
 #define MESSAGES	0xfee00000
 #define MESSAGES_SHIFT	12
@@ -356,6 +359,14 @@ static int triple_fault(void)
 	asm volatile("lidt %0\n"
 		     "int3\n" : : "m" (none));
 	return -EIO;
+}
+
+static void spin(void *unused)
+{
+	local_irq_disable();
+	outb('H', DEBUG_PORT);
+	for (;;)
+		;
 }
 
 /* As crtos_leave() of crtos' module: what the call does not keep is put back. */
@@ -917,6 +928,8 @@ static int carry_out(const char *command)
 		return set_reset_register(a, b);
 	if (sysfs_streq(command, "triple"))
 		return triple_fault();
+	if (sysfs_streq(command, "hang"))
+		on_each_cpu(spin, NULL, false);
 	if (sscanf(command, "nmi %u", &cpu) == 1)
 		return send_nmis(cpu, 0, 0, 0);
 	if (sscanf(command, "storm %u %u %u %u", &cpu, &first, &second, &milliseconds) == 4)
