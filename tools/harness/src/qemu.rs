@@ -49,6 +49,8 @@ pub struct Machine<'a> {
     pub iommu: &'a Iommu,
     /// A disk and network cards that master the bus by way of the IOMMU, which virtio does not.
     pub devices: bool,
+    /// Two further UARTs, which are wired to each other.
+    pub uarts: bool,
     /// Parameters for the kernel beside those that emulation needs.
     pub boot_parameters: &'a str,
     /// Where the serial console goes.
@@ -84,6 +86,11 @@ impl Machine<'_> {
         self.sockets.join("disk")
     }
 
+    /// Socket that is the wire between the two UARTs.
+    fn wire(&self) -> PathBuf {
+        self.sockets.join("wire")
+    }
+
     /// The command that starts the machine. It ends together with the thread
     /// that starts it.
     pub fn command(&self) -> Result<Command> {
@@ -104,6 +111,9 @@ impl Machine<'_> {
         self.add_drives(&mut command);
         if self.devices {
             self.add_devices(&mut command);
+        }
+        if self.uarts {
+            self.add_uarts(&mut command);
         }
         // A device whose messages and accesses to memory a driver chooses, at all addresses.
         const EDU: &str = "edu,dma_mask=0xffffffffffffffff";
@@ -206,6 +216,21 @@ impl Machine<'_> {
         for card in ["first", "second"] {
             command.arg("-netdev").arg(format!("hubport,id={card},hubid=0"));
             command.arg("-device").arg(format!("e1000e,netdev={card}"));
+        }
+    }
+
+    /// ttyS1 and ttyS2. Neither shares its interrupt with the console's.
+    fn add_uarts(&self, command: &mut Command) {
+        let ends = [
+            ("listens", 1, "0x2f8", 3, ",server=on,wait=off"),
+            ("connects", 2, "0x3e8", 5, ""),
+        ];
+        for (id, index, port, line, mode) in ends {
+            let socket = with_path(&format!("socket,id={id}{mode},path="), &self.wire());
+            command.arg("-chardev").arg(socket);
+            command.arg("-device");
+            let uart = format!("isa-serial,index={index},iobase={port},irq={line},chardev={id}");
+            command.arg(uart);
         }
     }
 

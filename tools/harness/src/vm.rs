@@ -81,6 +81,8 @@ pub struct Config {
     pub iommu: Iommu,
     /// A disk and network cards that master the bus by way of the IOMMU.
     pub devices: bool,
+    /// Two further UARTs, which are wired to each other.
+    pub uarts: bool,
     /// Parameters for the kernel beside those that emulation needs.
     pub boot_parameters: String,
     /// Debian packages beside those that are always there.
@@ -109,6 +111,7 @@ impl Default for Config {
             xapic: false,
             iommu: Iommu::default(),
             devices: false,
+            uarts: false,
             boot_parameters: String::new(),
             packages: vec![],
             console: None,
@@ -437,6 +440,7 @@ fn start_qemu(boot: &Boot<'_>, scratch: &Path, complaints: &Path) -> Result<Star
         xapic: config.xapic,
         iommu: &config.iommu,
         devices: config.devices,
+        uarts: config.uarts,
         boot_parameters: &config.boot_parameters,
         console,
         debugcon: config.debugcon.as_deref(),

@@ -69,6 +69,9 @@ pub struct Options {
     /// A disk and two network cards on one wire, which master the bus by way of the IOMMU
     #[arg(long)]
     devices: bool,
+    /// Two further UARTs, ttyS1 and ttyS2, wired to each other
+    #[arg(long)]
+    uarts: bool,
     /// Parameters for the guest's kernel, such as `isolcpus=3`.
     #[arg(long, default_value = "", value_name = "PARAMETERS", allow_hyphen_values = true)]
     boot_parameters: String,
@@ -118,6 +121,7 @@ pub fn vm(options: Options) -> Result<u8> {
         xapic: options.xapic,
         iommu: options.iommu,
         devices: options.devices,
+        uarts: options.uarts,
         boot_parameters: options.boot_parameters,
         packages: options.packages,
         console: options.console,

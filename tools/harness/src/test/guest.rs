@@ -276,6 +276,7 @@ fn boot(kernel: Flavour, header: &Header, report: &Report) -> Result<Vm> {
         xapic: header.xapic,
         iommu: header.iommu.clone(),
         devices: header.devices,
+        uarts: header.uarts,
         icount: header.icount,
         boot_parameters: header.boot.clone(),
         plugins,

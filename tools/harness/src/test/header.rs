@@ -34,6 +34,8 @@ pub struct Header {
     pub iommu: Iommu,
     /// `devices: yes`: a disk and network cards that master the bus by way of the IOMMU.
     pub devices: bool,
+    /// `uarts: yes`: two further UARTs, which are wired to each other.
+    pub uarts: bool,
     /// `uses: NAMES`: scripts of `tests/common`, which come before it.
     pub uses: Vec<String>,
     /// `icount: yes`: count instructions instead of time.
@@ -61,6 +63,7 @@ impl Default for Header {
             xapic: false,
             iommu: Iommu::default(),
             devices: false,
+            uarts: false,
             uses: vec![],
             icount: false,
             short_turns: false,
@@ -99,6 +102,7 @@ impl Header {
             "xapic" => self.xapic = yes(value)?,
             "iommu" => self.iommu = Iommu::from(value),
             "devices" => self.devices = yes(value)?,
+            "uarts" => self.uarts = yes(value)?,
             "uses" => self.uses = value.split_whitespace().map(str::to_owned).collect(),
             "icount" => self.icount = yes(value)?,
             "turns" if value == "short" => self.short_turns = true,
@@ -117,7 +121,8 @@ impl Header {
     pub fn same_machine(&self, other: &Self) -> bool {
         let machine = |h: &Self| {
             let words = (h.memory.clone(), h.boot.clone(), h.packages.clone());
-            (h.cpus, words, h.iommu.clone(), h.realm, h.xapic, h.devices, h.icount, h.short_turns)
+            let devices = (h.iommu.clone(), h.devices, h.uarts);
+            (h.cpus, words, devices, h.realm, h.xapic, h.icount, h.short_turns)
         };
         self.shared && other.shared && machine(self) == machine(other)
     }
