@@ -1,0 +1,462 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a terminal has received: bytes, or with ICANON lines that can be edited until they end.
+
+use alloc::{boxed::Box, vec};
+
+use bitflags::bitflags;
+use linux_raw_sys::general as linux;
+
+use crate::{
+    echo::Echo,
+    output::{Column, is_continuation},
+    termios::Termios,
+};
+
+/// Bytes that are kept at most.
+pub const SIZE: u32 = 4096;
+/// Characters that one VWERASE takes at most.
+const WORD: usize = 64;
+
+/// In an entry beside its byte: a line ends with it.
+const LAST: u16 = 1 << 8;
+/// There as well: the end itself is not read (VEOF).
+const UNREAD: u16 = 1 << 9;
+/// There as well: how many columns its echo took begins at this bit.
+const COLUMNS_SHIFT: u32 = 10;
+
+bitflags! {
+    /// What a received byte asks for beside being kept.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+    pub struct Effect: u8 {
+        /// Output goes on.
+        const START = 1;
+        /// Output stops.
+        const STOP = 2;
+        /// A character that raises a signal came. The line is no controlling terminal, so there is
+        /// nobody to get it; but input and output are flushed, unless NOFLSH says otherwise.
+        const SIGNAL = 4;
+        /// There was no room for a byte.
+        const LOST = 8;
+    }
+}
+
+/// What was wrong with a byte on the line.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Fault {
+    /// Its parity, or its stop bit.
+    Parity,
+    /// It is not a byte but a break.
+    Break,
+}
+
+/// Received bytes. Positions count all bytes ever, modulo 2^32.
+pub struct Input {
+    ring: Box<[u16]>,
+    /// The next byte to read.
+    tail: u32,
+    /// Where the line begins that is being edited; what lies before can be read with ICANON.
+    line: u32,
+    /// The next byte to receive.
+    head: u32,
+    /// Marks of entries before this position count nothing.
+    marks_from: u32,
+    /// Ends before `line` that are not read.
+    unread: u32,
+    /// Columns that the echo of the line takes.
+    columns: u32,
+    /// The next character is what it is (VLNEXT).
+    is_literal: bool,
+    /// Characters are being erased with ECHOPRT.
+    is_erasing: bool,
+}
+
+impl Default for Input {
+    fn default() -> Self {
+        Self {
+            ring: vec![0; SIZE as usize].into_boxed_slice(),
+            tail: 0,
+            line: 0,
+            head: 0,
+            marks_from: 0,
+            unread: 0,
+            columns: 0,
+            is_literal: false,
+            is_erasing: false,
+        }
+    }
+}
+
+/// What a read has taken.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Taken {
+    /// Bytes.
+    pub count: usize,
+    /// A line ended.
+    pub has_ended: bool,
+}
+
+fn is_canonical(termios: &Termios) -> bool {
+    termios.has_local(linux::ICANON)
+}
+
+impl Input {
+    fn entry(&mut self, position: u32) -> &mut u16 {
+        &mut self.ring[(position % SIZE) as usize]
+    }
+
+    /// Returns how many bytes are kept, of the line that is being edited as well.
+    pub fn kept(&self) -> u32 {
+        self.head.wrapping_sub(self.tail)
+    }
+
+    /// Returns how many bytes can be read (FIONREAD).
+    pub fn readable(&self, termios: &Termios) -> u32 {
+        match is_canonical(termios) {
+            true => self.line.wrapping_sub(self.tail) - self.unread,
+            false => self.kept(),
+        }
+    }
+
+    /// Says whether there is something to read: a line, which may be empty, or `least` bytes.
+    pub fn is_ready(&self, termios: &Termios, least: u32) -> bool {
+        match is_canonical(termios) {
+            true => self.line != self.tail,
+            false => self.kept() >= least,
+        }
+    }
+
+    /// Says whether the line that is being edited may take all room, as nobody can read any: then
+    /// it is no use to stop the sender.
+    pub fn is_one_line(&self, termios: &Termios) -> bool {
+        is_canonical(termios) && self.line == self.tail
+    }
+
+    /// Forgets all that was received.
+    pub fn clear(&mut self) {
+        (self.tail, self.line, self.marks_from) = (self.head, self.head, self.head);
+        (self.unread, self.columns) = (0, 0);
+        (self.is_literal, self.is_erasing) = (false, false);
+    }
+
+    /// The settings change from `before` to `after`: what was received for reading in bytes is a
+    /// line from now on, or the other way round.
+    pub fn change(&mut self, before: &Termios, after: &Termios) {
+        if is_canonical(before) == is_canonical(after) {
+            return;
+        }
+        self.marks_from = self.head;
+        (self.line, self.unread, self.columns) = (self.tail, 0, 0);
+        (self.is_literal, self.is_erasing) = (false, false);
+        if is_canonical(after) && self.head != self.tail {
+            let last = self.head.wrapping_sub(1);
+            *self.entry(last) = *self.entry(last) & !UNREAD | LAST;
+            (self.marks_from, self.line) = (last, self.head);
+        }
+    }
+
+    /// Reads: bytes, or with ICANON up to the end of a line.
+    pub fn take(&mut self, termios: &Termios, to: &mut [u8]) -> Taken {
+        let end = if is_canonical(termios) { self.line } else { self.head };
+        let mut count = 0;
+        while self.tail != end {
+            let entry = *self.entry(self.tail);
+            let is_marked = is_canonical(termios) && self.is_marked(self.tail);
+            let (ends, is_read) = (is_marked && entry & LAST != 0, entry & UNREAD == 0);
+            if count == to.len() && (!ends || is_read) {
+                break;
+            }
+            self.tail = self.tail.wrapping_add(1);
+            if !ends || is_read {
+                to[count] = entry as u8;
+                count += 1;
+            }
+            if ends {
+                self.unread -= u32::from(!is_read);
+                return Taken { count, has_ended: true };
+            }
+        }
+        if self.tail.wrapping_sub(self.line) as i32 > 0 {
+            self.line = self.tail;
+        }
+        Taken { count, has_ended: false }
+    }
+
+    fn is_marked(&self, position: u32) -> bool {
+        position.wrapping_sub(self.marks_from) as i32 >= 0
+    }
+
+    /// Keeps a byte. Without room it is lost; a line that is being edited leaves room for its end.
+    fn put(&mut self, entry: u16) -> Effect {
+        let room = if entry & LAST == 0 { SIZE - 1 } else { SIZE };
+        if self.kept() >= room {
+            return Effect::LOST;
+        }
+        let head = self.head;
+        *self.entry(head) = entry;
+        self.head = head.wrapping_add(1);
+        Effect::empty()
+    }
+
+    /// Ends the line.
+    fn end_line(&mut self, entry: u16) -> Effect {
+        let effect = self.put(entry | LAST);
+        if effect.is_empty() {
+            self.line = self.head;
+            self.unread += u32::from(entry & UNREAD != 0);
+            self.columns = 0;
+        }
+        effect
+    }
+
+    /// Receives something that was wrong on the line, and that the settings do not ignore.
+    pub fn receive_fault(&mut self, termios: &Termios, byte: u8, fault: Fault) -> Effect {
+        match fault {
+            Fault::Break if termios.has_input(linux::IGNBRK) => Effect::empty(),
+            Fault::Break if termios.has_input(linux::BRKINT) => Effect::SIGNAL,
+            Fault::Parity if termios.has_input(linux::IGNPAR) => Effect::empty(),
+            _ if termios.has_input(linux::PARMRK) => {
+                let byte = if fault == Fault::Break { 0 } else { byte };
+                self.put(0xff) | self.put(0) | self.put(byte.into())
+            }
+            _ => self.put(0),
+        }
+    }
+
+    /// Receives a byte. `column` is where its echo goes; `is_stopped`: output is.
+    pub fn receive(
+        &mut self,
+        termios: &Termios,
+        byte: u8,
+        is_stopped: bool,
+        echo: &mut Echo,
+        column: &mut Column,
+    ) -> Effect {
+        let mut byte = byte;
+        if termios.has_input(linux::ISTRIP) {
+            byte &= 0x7f;
+        }
+        if termios.has_input(linux::IUCLC) && termios.has_local(linux::IEXTEN) {
+            byte = byte.to_ascii_lowercase();
+        }
+        if core::mem::take(&mut self.is_literal) {
+            return self.keep(termios, byte, echo, column);
+        }
+        if termios.has_input(linux::IXON) {
+            if termios.is(linux::VSTART, byte) {
+                return Effect::START;
+            }
+            if termios.is(linux::VSTOP, byte) {
+                return Effect::STOP;
+            }
+        }
+        let echoes = termios.has_local(linux::ECHO);
+        if termios.has_local(linux::ISIG)
+            && [linux::VINTR, linux::VQUIT, linux::VSUSP].iter().any(|&v| termios.is(v, byte))
+        {
+            if !termios.has_local(linux::NOFLSH) {
+                echo.clear();
+            }
+            if echoes {
+                echo.character(termios, column, byte);
+            }
+            let starts = termios.has_input(linux::IXON);
+            return Effect::SIGNAL | if starts { Effect::START } else { Effect::empty() };
+        }
+        let goes_on =
+            is_stopped && termios.has_input(linux::IXON) && termios.has_input(linux::IXANY);
+        let started = if goes_on { Effect::START } else { Effect::empty() };
+        match byte {
+            b'\r' if termios.has_input(linux::IGNCR) => return started,
+            b'\r' if termios.has_input(linux::ICRNL) => byte = b'\n',
+            b'\n' if termios.has_input(linux::INLCR) => byte = b'\r',
+            _ => {}
+        }
+        let kept = match is_canonical(termios) {
+            true => self.edit(termios, byte, echo, column),
+            false => self.keep(termios, byte, echo, column),
+        };
+        started | kept
+    }
+
+    /// Receives a character of a line.
+    fn edit(
+        &mut self,
+        termios: &Termios,
+        byte: u8,
+        echo: &mut Echo,
+        column: &mut Column,
+    ) -> Effect {
+        let extended = termios.has_local(linux::IEXTEN);
+        let echoes = termios.has_local(linux::ECHO);
+        if termios.is(linux::VERASE, byte) {
+            self.erase(termios, 1, |_| true, echo, column);
+        } else if termios.is(linux::VKILL, byte) {
+            self.kill(termios, byte, echo, column);
+        } else if extended && termios.is(linux::VWERASE, byte) {
+            // What is no part of a word, then the word.
+            let mut seen = false;
+            let goes = |byte: u8| {
+                let is_word = byte.is_ascii_alphanumeric() || byte == b'_';
+                let goes = is_word || !seen;
+                seen |= is_word;
+                goes
+            };
+            self.erase(termios, WORD, goes, echo, column);
+        } else if extended && termios.is(linux::VLNEXT, byte) {
+            self.is_literal = true;
+            if echoes {
+                self.finish_erasing(termios, echo, column);
+                if termios.has_local(linux::ECHOCTL) {
+                    echo.raw(termios, column, b'^');
+                    echo.raw(termios, column, 8);
+                }
+            }
+        } else if byte == b'\n' {
+            if termios.has_local(linux::ECHO | linux::ECHONL) {
+                echo.raw(termios, column, b'\n');
+            }
+            return self.end_line(byte.into());
+        } else if termios.is(linux::VEOF, byte) {
+            return self.end_line(UNREAD);
+        } else if termios.is(linux::VEOL, byte) || extended && termios.is(linux::VEOL2, byte) {
+            if echoes {
+                echo.character(termios, column, byte);
+            }
+            return self.end_line(byte.into());
+        } else {
+            return self.keep(termios, byte, echo, column);
+        }
+        Effect::empty()
+    }
+
+    /// Keeps a character and echoes it.
+    fn keep(
+        &mut self,
+        termios: &Termios,
+        byte: u8,
+        echo: &mut Echo,
+        column: &mut Column,
+    ) -> Effect {
+        let is_line = is_canonical(termios);
+        if is_line && self.kept() >= SIZE - 1 {
+            if termios.has_input(linux::IMAXBEL) {
+                echo.raw(termios, column, 7);
+            }
+            return Effect::LOST;
+        }
+        let before = column.0;
+        if termios.has_local(linux::ECHO) {
+            self.finish_erasing(termios, echo, column);
+            match byte {
+                b'\n' => echo.raw(termios, column, byte),
+                byte => echo.character(termios, column, byte),
+            }
+        }
+        let columns = column.0.saturating_sub(before).min(8);
+        if is_line {
+            self.columns += columns;
+        }
+        let doubled = byte == 0xff && termios.has_input(linux::PARMRK);
+        let first = if doubled { self.put(0xff) } else { Effect::empty() };
+        first | self.put(u16::from(byte) | (columns as u16) << COLUMNS_SHIFT)
+    }
+
+    /// Takes the last character of the line away, with all its bytes.
+    fn pop(&mut self, termios: &Termios) -> u16 {
+        loop {
+            self.head = self.head.wrapping_sub(1);
+            let head = self.head;
+            let entry = *self.entry(head);
+            self.columns = self.columns.saturating_sub((entry >> COLUMNS_SHIFT).into());
+            if head == self.line || !is_continuation(termios, entry as u8) {
+                return entry;
+            }
+        }
+    }
+
+    /// Takes characters from the end of the line for as long as `goes`, but `most` at most.
+    fn erase(
+        &mut self,
+        termios: &Termios,
+        most: usize,
+        mut goes: impl FnMut(u8) -> bool,
+        echo: &mut Echo,
+        column: &mut Column,
+    ) {
+        for _ in 0..most {
+            if self.head == self.line {
+                break;
+            }
+            let last = self.head.wrapping_sub(1);
+            if !goes(*self.entry(last) as u8) {
+                break;
+            }
+            let entry = self.pop(termios);
+            if termios.has_local(linux::ECHO) {
+                self.echo_erase(termios, entry, most > 1, echo, column);
+            }
+        }
+        if self.head == self.line && termios.has_local(linux::ECHO) {
+            self.finish_erasing(termios, echo, column);
+        }
+    }
+
+    fn echo_erase(
+        &mut self,
+        termios: &Termios,
+        entry: u16,
+        is_word: bool,
+        echo: &mut Echo,
+        column: &mut Column,
+    ) {
+        let byte = entry as u8;
+        if termios.has_local(linux::ECHOPRT) {
+            if !core::mem::replace(&mut self.is_erasing, true) {
+                echo.raw(termios, column, b'\\');
+            }
+            echo.character(termios, column, byte);
+        } else if !is_word && !termios.has_local(linux::ECHOE) {
+            let erase = termios.character(linux::VERASE).unwrap_or(0);
+            echo.character(termios, column, erase);
+        } else if byte == b'\t' {
+            for _ in 0..entry >> COLUMNS_SHIFT {
+                echo.raw(termios, column, 8);
+            }
+        } else {
+            let is_control = byte.is_ascii_control();
+            let shows = termios.has_local(linux::ECHOCTL);
+            let columns = u32::from(is_control && shows) + u32::from(!is_control || shows);
+            for _ in 0..columns {
+                echo.erase(termios, column);
+            }
+        }
+    }
+
+    fn kill(&mut self, termios: &Termios, byte: u8, echo: &mut Echo, column: &mut Column) {
+        const ERASES: u32 = linux::ECHOK | linux::ECHOKE | linux::ECHOE;
+        if self.head == self.line {
+            return;
+        }
+        let columns = core::mem::take(&mut self.columns);
+        self.head = self.line;
+        if !termios.has_local(linux::ECHO) {
+            return;
+        }
+        if termios.local & ERASES == ERASES {
+            echo.kill(column, columns);
+            self.finish_erasing(termios, echo, column);
+            return;
+        }
+        self.finish_erasing(termios, echo, column);
+        echo.character(termios, column, byte);
+        if termios.has_local(linux::ECHOK) {
+            echo.raw(termios, column, b'\n');
+        }
+    }
+
+    fn finish_erasing(&mut self, termios: &Termios, echo: &mut Echo, column: &mut Column) {
+        if core::mem::take(&mut self.is_erasing) {
+            echo.raw(termios, column, b'/');
+        }
+    }
+}
