@@ -6,7 +6,7 @@ use crate::arch::{apic, cpu, entry, fpu, hypercall, paging, percpu, speculation,
 use crate::cpu_numbers::Numbering;
 use crate::mm::{frames, heap, layout};
 use crate::task::{self, Spawn, cpus, reaper, scheduler};
-use crate::{error, info, log, personality, time, trace, warn};
+use crate::{devices, error, info, log, personality, time, trace, warn};
 use core::arch::naked_asm;
 use core::cell::UnsafeCell;
 use core::fmt::Write;
@@ -117,13 +117,15 @@ fn debug_features() {
     crate::debug!("{:?}, {} bytes of extended state", cpu::features(), fpu::size());
 }
 
-/// Words: `debug` has debug lines logged; `ports=` and `locked` are for Linux's ABI.
+/// Words: `debug` has debug lines logged; `ports=` and `locked` are for Linux's ABI, `device=` for
+/// drivers.
 fn read_command_line(info: &BootInfo) {
     for word in info.words() {
         match word {
             b"debug" => log::enable_debug(),
             b"locked" => {}
             ports if ports.starts_with(b"ports=") => {}
+            device if device.starts_with(devices::WORD) => {}
             other => warn!("unknown word on the cell's command line: {}", other.escape_ascii()),
         }
     }

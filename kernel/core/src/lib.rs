@@ -17,6 +17,7 @@
 //! | [`arch`] | the processor |
 //! | [`sync`], [`sections`] | spin locks; how long interrupts are off |
 //! | [`time`], [`trace`], [`log`] | as their names say |
+//! | [`devices`] | devices of the realm: their ports and interrupts |
 //! | [`cpu_numbers`] | by which numbers programs know CPUs |
 //!
 //! `arch`, `task`, `mm` and `sync` refer to each other: an interrupt asks the scheduler, which
@@ -28,6 +29,7 @@ extern crate alloc;
 pub mod arch;
 mod boot;
 pub mod cpu_numbers;
+pub mod devices;
 pub mod hazard;
 pub mod log;
 pub mod mm;

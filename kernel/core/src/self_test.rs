@@ -2,7 +2,8 @@
 //! Tests of the kernel by itself on the machine it runs on: built in by the feature `self-test`,
 //! run at boot. Each test logs a line with what it measured; a failure stops the kernel.
 
-use crate::arch::{UserContext, enter_user};
+use crate::arch::{UserContext, apic, enter_user};
+use crate::devices::interrupts;
 use crate::mm::frames::{PRIVATE, SHARED};
 use crate::mm::heap;
 use crate::mm::space::{
@@ -28,6 +29,7 @@ pub fn run() {
     info!("self-test: start");
     current().set_scheduling(level(40));
     timers();
+    devices();
     sleeping();
     priorities();
     inheritance();
@@ -82,6 +84,29 @@ fn timers() {
     assert!(timer.cancel() && timer.deadline().is_none());
     assert_eq!(block(Some(now() + MS + MS)), WakeReason::Timeout);
     info!("self-test: timer callbacks {} to {} ns late", late.0, late.1);
+}
+
+fn devices() {
+    static HANDLED: AtomicU32 = AtomicU32::new(0);
+    static SILENCED: AtomicU32 = AtomicU32::new(0);
+    struct Counts;
+    impl interrupts::Handler for Counts {
+        fn interrupt(&self) {
+            HANDLED.fetch_add(1, Ordering::Relaxed);
+        }
+        fn silence(&self) {
+            SILENCED.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+    let Some(vector) = interrupts::register("test", Box::new(Counts)) else { panic!("no vector") };
+    let counts = || [&HANDLED, &SILENCED].map(|counter| counter.load(Ordering::Relaxed));
+    (0..5).for_each(|_| apic::interrupt_self(vector));
+    assert_eq!(counts(), [5, 0]);
+    // Within one period or two.
+    (0..3 * interrupts::MOST).for_each(|_| apic::interrupt_self(vector));
+    let [handled, silenced] = counts();
+    assert!(silenced == 1 && handled <= 2 * interrupts::MOST);
+    info!("self-test: a device that interrupts all the time is silenced after {handled}");
 }
 
 fn sleeping() {

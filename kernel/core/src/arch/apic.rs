@@ -173,6 +173,13 @@ pub fn interrupt(apic_id: ApicId) {
     write(Register::COMMAND, u64::from(apic_id.0) << command::X2APIC_DESTINATION_SHIFT | LOW);
 }
 
+/// Interrupts this CPU with `vector`, as a device would.
+#[cfg(feature = "self-test")]
+pub fn interrupt_self(vector: u8) {
+    const SELF: u64 = 1 << 18;
+    write(Register::COMMAND, SELF | u64::from(command::ASSERT) | u64::from(vector));
+}
+
 /// Ends the interrupt in service. Interrupts off.
 pub fn end_of_interrupt() {
     write(Register::END_OF_INTERRUPT, 0);

@@ -77,6 +77,8 @@ pub struct Interrupts {
     pub doorbell: AtomicU64,
     /// Of other CPUs, by [`PerCpu::kick`] and [`PerCpu::ask_flush`].
     pub kicks: AtomicU64,
+    /// Those of devices.
+    pub devices: AtomicU64,
     /// Vectors that nobody asked for.
     pub spurious: AtomicU64,
 }
@@ -127,6 +129,7 @@ impl PerCpu {
                 timer: AtomicU64::new(0),
                 doorbell: AtomicU64::new(0),
                 kicks: AtomicU64::new(0),
+                devices: AtomicU64::new(0),
                 spurious: AtomicU64::new(0),
             },
         }

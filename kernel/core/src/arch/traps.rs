@@ -4,6 +4,7 @@
 use super::context::UserContext;
 use super::entry::{self, STUB_SIZE};
 use super::{apic, cpu, fpu, gdt, machine_check, paging, percpu, tlb, user_memory};
+use crate::devices::interrupts;
 use crate::mm::layout;
 use crate::mm::space::{Access, FaultError};
 use crate::task::{self, scheduler};
@@ -265,6 +266,11 @@ pub fn interrupt(vector: u8) {
             apic::end_of_interrupt();
             let cpu = percpu::this();
             personality::doorbell(cpu.index, cpu.rank());
+        }
+        vector if interrupts::is_device(vector) => {
+            count(&counters.devices);
+            apic::end_of_interrupt();
+            interrupts::handle(vector);
         }
         vector => {
             count(&counters.spurious);

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Devices of the realm: which there are, and what drivers reach them by.
+//!
+//! The command line of the cell names each device by a word
+//! `device=DRIVER,NAME,FIRST-LAST,LINE,…`: the driver that knows it, the name by which programs
+//! do, its I/O ports (hexadecimal, exclusively the realm's), the line on which it interrupts, and
+//! what the driver wants to know besides.
+//!
+//! | module | concept |
+//! |---|---|
+//! | [`ports`] | I/O ports of a device |
+//! | [`interrupts`] | vectors of devices |
+
+pub mod interrupts;
+pub mod ports;
+
+use core::ops::RangeInclusive;
+
+use crate::mm::layout;
+use ports::IoPorts;
+
+/// What a word of the command line begins with that names a device.
+pub(crate) const WORD: &[u8] = b"device=";
+
+/// A device of the realm.
+pub struct Device {
+    /// The name by which programs know it.
+    pub name: &'static str,
+    /// Its I/O ports.
+    pub ports: IoPorts,
+    /// The line on which it interrupts, as Linux counts them.
+    pub line: u32,
+    /// What its driver wants to know besides.
+    pub more: &'static str,
+}
+
+/// The devices that `driver` knows.
+pub fn of_driver(driver: &str) -> impl Iterator<Item = Device> {
+    let texts = layout::boot_info().words().filter_map(|word| word.strip_prefix(WORD));
+    texts.filter_map(move |text| device(core::str::from_utf8(text).ok()?, driver))
+}
+
+/// The device that a word describes, if it is one of `driver`.
+fn device(text: &'static str, driver: &str) -> Option<Device> {
+    let mut fields = text.splitn(5, ',');
+    fields.next().filter(|&other| other == driver)?;
+    let (name, ports, line) = (fields.next()?, fields.next()?, fields.next()?);
+    let (first, last) = ports.split_once('-')?;
+    let number = |text| u16::from_str_radix(text, 16).ok();
+    let ports: RangeInclusive<u16> = number(first)?..=number(last)?;
+    Some(Device {
+        name,
+        ports: IoPorts::new(ports),
+        line: line.parse().ok()?,
+        more: fields.next().unwrap_or_default(),
+    })
+}
