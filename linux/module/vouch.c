@@ -10,6 +10,7 @@
 #include <linux/file.h>
 #include <linux/fs.h>
 #include <linux/highmem.h>
+#include <linux/kdev_t.h>
 #include <linux/magic.h>
 #include <linux/mm.h>
 #include <linux/pid.h>
@@ -109,6 +110,12 @@ static bool is_trusted(const struct file *file)
 	return sb->s_user_ns == &init_user_ns && sb->s_magic != FUSE_SUPER_MAGIC;
 }
 
+/* By the inode that was opened: a file system in user space chooses what it tells. */
+static bool is_device(const struct file *file)
+{
+	return S_ISCHR(file_inode(file)->i_mode);
+}
+
 static int tell_status(struct file *file, u64 words[6])
 {
 	struct kstat status;
@@ -118,11 +125,12 @@ static int tell_status(struct file *file, u64 words[6])
 		error = crtos_identify(file, &status, words);
 	if (error)
 		return error;
-	words[3] = status.size;
+	words[3] = is_device(file) ? new_encode_dev(file_inode(file)->i_rdev) : status.size;
 	words[4] = (u64)status.ctime.tv_sec << 30 | status.ctime.tv_nsec;
 	words[5] = status.mode | (status.blocks ? 0 : CRTOS_STATUS_EMPTY) |
 		   (is_readable(file) ? CRTOS_STATUS_READABLE : 0) |
-		   (is_trusted(file) ? CRTOS_STATUS_TRUSTED : 0);
+		   (is_trusted(file) ? CRTOS_STATUS_TRUSTED : 0) |
+		   (is_device(file) ? CRTOS_STATUS_DEVICE : 0);
 	return 0;
 }
 

@@ -173,6 +173,8 @@ pub const STATUS_EMPTY: u64 = 0x1_0000_0000;
 pub const STATUS_READABLE: u64 = 0x2_0000_0000;
 /// There as well: its file system is not in the hands of a user.
 pub const STATUS_TRUSTED: u64 = 0x4_0000_0000;
+/// There as well: it is a character device, and its number (`st_rdev`) takes the place of the size.
+pub const STATUS_DEVICE: u64 = 0x8_0000_0000;
 /// Most threads that one `OP_THREAD` makes.
 pub const MOST_NEW_THREADS: u64 = 16;
 /// The signal that interrupts system calls in the shadow when the kernel asks for that; its

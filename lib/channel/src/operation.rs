@@ -260,7 +260,7 @@ pub type Identity = [u64; 3];
 pub struct FileStatus {
     /// Which file.
     pub identity: Identity,
-    /// Bytes.
+    /// Bytes; of a character device, its number (`st_rdev`).
     pub size: u64,
     /// Seconds and nanoseconds of the last change.
     pub changed: [u64; 2],
@@ -272,6 +272,8 @@ pub struct FileStatus {
     pub is_readable: bool,
     /// Its file system is not in the hands of a user.
     pub is_trusted: bool,
+    /// It is a character device.
+    pub is_device: bool,
 }
 
 impl FileStatus {
@@ -289,6 +291,7 @@ impl FileStatus {
             is_empty: mode & raw::STATUS_EMPTY != 0,
             is_readable: mode & raw::STATUS_READABLE != 0,
             is_trusted: mode & raw::STATUS_TRUSTED != 0,
+            is_device: mode & raw::STATUS_DEVICE != 0,
         }
     }
 }
