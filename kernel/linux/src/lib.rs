@@ -6,6 +6,7 @@
 //! |---|---|
 //! | [`personality`] | what the lower half calls |
 //! | [`syscall`] | the dispatcher and the calls |
+//! | [`devices`] | drivers of the realm's devices |
 //! | [`process`] | processes and their threads: start, clone, fork, exec, end, what they used |
 //! | [`remote`] | the remote path: calls, replies, slots, revocation |
 //! | [`memory`] | files in memory, System V shared memory, words in a program's memory |
@@ -34,6 +35,8 @@ mod process;
 mod remote;
 mod signal;
 mod timers;
+
+mod devices;
 
 mod syscall;
 

@@ -9,7 +9,7 @@ use crtos_core::{
 };
 
 use crate::{
-    futex,
+    devices, futex,
     process::{self, Linux, ThreadExt as _, UserThread},
     remote::{self, replies},
     signal,
@@ -26,6 +26,7 @@ impl Personality for Linux {
     fn start() {
         signal::set_up();
         futex::set_up(arch::random());
+        devices::start();
         remote::start();
     }
 

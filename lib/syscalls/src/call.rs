@@ -199,6 +199,8 @@ pub enum Call {
     Fcntl,
     /// `ioctl`
     Ioctl,
+    /// `flock`
+    Flock,
     /// `dup`
     Dup,
     /// `dup2`

@@ -155,7 +155,7 @@ pub const TABLE: &[Row] = &[
     row(70, "msgrcv", Remote, WAITS | POINTERS, ""),
     row(71, "msgctl", Remote, POINTERS, ""),
     row(72, "fcntl", Dual(Fcntl), WAITS | RESTARTS | FD | POINTERS, ""),
-    row(73, "flock", Remote, WAITS | RESTARTS | FD, ""),
+    row(73, "flock", Dual(Flock), WAITS | RESTARTS | FD, ""),
     row(74, "fsync", Remote, FD, ""),
     row(75, "fdatasync", Remote, FD, ""),
     row(76, "truncate", Remote, POINTERS, ""),

@@ -432,7 +432,8 @@ impl<P: Ports> Port<P> {
         self.echo.pop().or_else(|| self.output.pop())
     }
 
-    fn has_more(&self) -> bool {
+    /// Says whether there is something that may be sent.
+    pub fn wants_to_send(&self) -> bool {
         let waits = !self.echo.is_empty() || !self.output.is_empty();
         self.urgent.is_some() || self.stopped.is_empty() && waits
     }
@@ -450,7 +451,7 @@ impl<P: Ports> Port<P> {
         if self.output.len() < unsent && self.output.len() < WAKE_BELOW {
             self.wake |= Wake::WRITE;
         }
-        let more = self.has_more();
+        let more = self.wants_to_send();
         self.uart.enable_if(Enabled::ROOM, more);
         more && self.room > 0
     }

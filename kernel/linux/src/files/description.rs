@@ -10,8 +10,8 @@ use linux_raw_sys::general as linux;
 use crtos_core::{hazard::Shared, mm::heap, sync::SpinLock};
 
 use super::{
-    Events, Memory, Source, Watcher, Watchers, device::Device, event::Event, last_words::LastWords,
-    pipe::Pipe, signals::Signals, timer::Timer,
+    Events, Memory, Source, Watcher, Watchers, character::Special, device::Device, event::Event,
+    last_words::LastWords, pipe::Pipe, signals::Signals, timer::Timer,
 };
 use crate::abi::{Errno, SysResult};
 
@@ -29,6 +29,8 @@ pub enum Object {
     Signals(Box<Signals>),
     /// `/dev/last_kmsg`.
     LastWords(LastWords),
+    /// A device that the kernel drives.
+    Character(Box<Special>),
 }
 
 /// An open file description.
@@ -95,6 +97,11 @@ impl Description {
         Some(file)
     }
 
+    /// Where it lies, which is nowhere that another one does.
+    pub fn address(&self) -> usize {
+        core::ptr::from_ref(self).addr()
+    }
+
     /// Whether it is of a device.
     pub fn is_device(&self) -> bool {
         matches!(self.object, Object::Device(_))
@@ -151,6 +158,7 @@ impl Description {
             Object::Timer(timer) => timer.read(memory, nonblocking),
             Object::Signals(signals) => signals.read(memory, nonblocking),
             Object::LastWords(words) => words.read(memory, nonblocking),
+            Object::Character(special) => special.file.read(memory, nonblocking),
         }
     }
 
@@ -162,6 +170,7 @@ impl Description {
             Object::Device(device) => device.write(memory),
             Object::Pipe(pipe) => pipe.write(memory, nonblocking, self.is_packets()),
             Object::Event(event) => event.write(memory, nonblocking),
+            Object::Character(special) => special.file.write(memory, nonblocking),
             Object::Timer(_) | Object::Signals(_) | Object::LastWords(_) => Err(Errno::EINVAL),
         }
     }
@@ -176,6 +185,7 @@ impl Source for Description {
             Object::Timer(timer) => timer.ready(),
             Object::Signals(signals) => signals.ready(),
             Object::LastWords(words) => words.ready(),
+            Object::Character(special) => special.file.ready(),
         }
     }
 
@@ -187,6 +197,7 @@ impl Source for Description {
             Object::Timer(timer) => Some(timer.watchers()),
             Object::Signals(signals) => Some(signals.watchers()),
             Object::LastWords(words) => Some(words.watchers()),
+            Object::Character(special) => Some(special.file.watchers()),
         }
     }
 
@@ -211,9 +222,11 @@ impl Drop for Description {
     fn drop(&mut self) {
         // A device has nobody to tell.
         let Some(watchers) = self.watchers() else { return };
-        watchers.close(core::ptr::from_ref(self).addr());
-        if let Object::Pipe(pipe) = &self.object {
-            pipe.close(self.reads, self.writes);
+        watchers.close(self.address());
+        match &self.object {
+            Object::Pipe(pipe) => pipe.close(self.reads, self.writes),
+            Object::Character(special) => special.file.locks().release(self.address()),
+            _ => {}
         }
     }
 }

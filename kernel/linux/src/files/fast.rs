@@ -25,7 +25,7 @@ pub fn read(
         Object::Pipe(pipe) if pipe.is_empty() => FastResult::FULL,
         Object::Pipe(pipe) => pipe.read_at_once(buffer, length),
         Object::Event(event) => event.read_at_once(buffer, length),
-        Object::Timer(_) | Object::Signals(_) | Object::LastWords(_) => FastResult::FULL,
+        _ => FastResult::FULL,
     })
 }
 
@@ -43,7 +43,7 @@ pub fn write(
         Object::Pipe(_) if file.is_packets() => FastResult::FULL,
         Object::Pipe(pipe) => pipe.write_at_once(buffer, length),
         Object::Event(event) => event.write_at_once(buffer, length),
-        Object::Timer(_) | Object::Signals(_) | Object::LastWords(_) => FastResult::FULL,
+        _ => FastResult::FULL,
     })
 }
 

@@ -21,15 +21,19 @@
 //! | [`timer`] | timerfd |
 //! | [`signals`] | signalfd |
 //! | [`last_words`] | /dev/last_kmsg |
+//! | [`character`] | devices that the kernel drives |
+//! | [`lock`] | locks of a file |
 //! | [`fast`] | calls that finish at once |
 
 pub mod agreement;
+pub mod character;
 pub mod description;
 pub mod device;
 pub mod epoll;
 pub mod event;
 pub mod fast;
 pub mod last_words;
+pub mod lock;
 pub mod memory;
 pub mod names;
 pub mod pipe;

@@ -193,6 +193,7 @@ fn serve(row: &Row, call: Call, context: &mut UserContext, args: Args) -> SysRes
         Call::Lseek => descriptors::lseek(row, args),
         Call::Fcntl => descriptors::fcntl(row, args),
         Call::Ioctl => descriptors::ioctl(row, args),
+        Call::Flock => descriptors::flock(row, args),
         Call::Dup => descriptors::dup(row, args),
         Call::Dup2 => descriptors::dup2(row, args),
         Call::Dup3 => descriptors::dup3(row, args),

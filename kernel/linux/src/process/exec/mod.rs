@@ -163,6 +163,7 @@ fn load(user: &UserThread) -> Result<(), ExecError> {
         user.process.account.call_once(|| before.account.clone());
         user.process.members.lock().ended.add(before.used);
     }
+    user.process.files().adopt_all();
     if startup.renumbers_cpus == 1 {
         user.process.numbering.set(Numbering::Realm);
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! fcntl and ioctl.
+//! fcntl, ioctl and flock.
 
 use crtos_abi::UserAddr;
 use crtos_syscalls::Row;
@@ -80,7 +80,21 @@ pub fn ioctl(row: &Row, args: Args) -> SysResult {
         (ioctl::FIONREAD, Object::Pipe(pipe)) => {
             user::write_u32(UserAddr::new(argument), pipe.bytes() as u32)?
         }
+        (_, Object::Character(special)) => return special.file.ioctl(request as u32, argument),
         _ => return Err(Errno::ENOTTY),
     }
     Ok(0)
+}
+
+/// flock(fd, operation). Of the files that are local, devices that the kernel drives have locks.
+pub fn flock(row: &Row, args: Args) -> SysResult {
+    match files::find(args[0]) {
+        Some(file) => match &file.object {
+            Object::Character(special) => {
+                special.file.locks().flock(file.address(), args[1] as u32)
+            }
+            _ => remote(row, args),
+        },
+        None => remote(row, args),
+    }
 }

@@ -12,7 +12,7 @@
 //! | [`open`](mod@open) | opening by name |
 //! | [`create`] | pipes, eventfd, timerfd, signalfd, pairs of sockets |
 //! | [`numbers`] | closing and copying |
-//! | [`control`] | fcntl, ioctl |
+//! | [`control`] | fcntl, ioctl, flock |
 //! | [`status`] | fstat, statx, readlink |
 //! | [`rights`] | descriptors in messages |
 
@@ -24,7 +24,7 @@ mod rights;
 mod status;
 mod transfer;
 
-pub use control::{fcntl, ioctl};
+pub use control::{fcntl, flock, ioctl};
 pub use create::{
     eventfd2, pipe, pipe2, signalfd4, socketpair, timerfd_create, timerfd_gettime, timerfd_settime,
 };
@@ -130,8 +130,12 @@ fn ask_linux(row: &Row, args: Args, files: &Files) -> SysResult {
         return Ok(result);
     }
     let fd = files.settle(result)?;
-    if u32::from(row.number) == linux::__NR_dup {
-        files.sets.put(fd, files.sets.get(args[0]));
+    match row.number.into() {
+        linux::__NR_dup => files.sets.put(fd, files.sets.get(args[0])),
+        linux::__NR_open | linux::__NR_openat | linux::__NR_openat2 | linux::__NR_creat => {
+            files.adopt(fd)?;
+        }
+        _ => {}
     }
     Ok(fd)
 }

@@ -74,6 +74,7 @@ pub(super) fn read_link(path: UserAddr, buffer: UserAddr, size: u64) -> Option<S
         Object::Timer(_) => "anon_inode:[timerfd]".into(),
         Object::Signals(_) => "anon_inode:[signalfd]".into(),
         Object::LastWords(_) => last_words::PATH.into(),
+        Object::Character(special) => special.file.path().into(),
     };
     if size as i32 <= 0 {
         return Some(Err(Errno::EINVAL));
@@ -92,6 +93,7 @@ pub(super) fn status(file: &Arc<Description>, address: UserAddr) -> SysResult {
     const ANONYMOUS: u32 = 0o600;
     let (mode, device, number, block) = match &file.object {
         Object::Device(device) => return agreement::device_status(*device, address),
+        Object::Character(special) => return special.tell(address),
         Object::Pipe(pipe) => (PIPE, 13, pipe.number, 4096),
         _ => (ANONYMOUS, 14, 1, 4096),
     };
@@ -136,6 +138,7 @@ pub fn statx(row: &Row, args: Args) -> SysResult {
         return remote(row, args);
     }
     let (mode, number) = match &file.object {
+        Object::Character(special) => (special.status.mode, special.status.inode),
         Object::Pipe(pipe) => (linux::S_IFIFO | 0o600, pipe.number),
         _ => (0o600, 1),
     };

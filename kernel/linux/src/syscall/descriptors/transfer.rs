@@ -139,7 +139,7 @@ pub fn lseek(row: &Row, args: Args) -> SysResult {
     const SEEK_MAX: u32 = 4;
     match local!(row, args).object {
         _ if args[2] as u32 > SEEK_MAX => Err(Errno::EINVAL),
-        Object::Pipe(_) | Object::LastWords(_) => Err(Errno::ESPIPE),
+        Object::Pipe(_) | Object::LastWords(_) | Object::Character(_) => Err(Errno::ESPIPE),
         _ => Ok(0),
     }
 }

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Drivers of the realm's devices.
+//!
+//! A driver is a folder. Its first file tells the kernel by a [`Driver`] how it starts, and how a
+//! program opens one of its devices; what it needs of the kernel besides are ports and vectors
+//! ([`crtos_core::devices`]) and the trait [`Character`]. A further driver is a line of
+//! [`DRIVERS`].
+//!
+//! | driver | devices |
+//! |---|---|
+//! | [`serial`] | UARTs: /dev/ttyS0 and its successors |
+
+mod serial;
+
+use alloc::boxed::Box;
+
+use crate::{
+    abi::Errno,
+    files::character::{self, Character},
+};
+
+/// What the kernel calls of a driver.
+struct Driver {
+    /// Starts the devices that the command line names; says whether there are any. In the first
+    /// thread, before there are programs.
+    start: fn() -> bool,
+    /// Opens a device; see [`character::Opener`].
+    open: character::Opener,
+}
+
+/// All drivers.
+const DRIVERS: &[Driver] = &[serial::DRIVER];
+
+/// Starts all drivers. Once, before there are programs.
+pub fn start() {
+    // Each driver starts, whatever the others found.
+    let found = DRIVERS.iter().filter(|driver| (driver.start)()).count();
+    if found > 0 {
+        character::set_opener(open);
+    }
+}
+
+fn open(number: u64, flags: u32) -> Option<Result<Box<dyn Character>, Errno>> {
+    DRIVERS.iter().find_map(|driver| (driver.open)(number, flags))
+}

@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Reading from a serial line, writing to it, and waiting until all is sent.
+
+use linux_raw_sys::general as linux;
+
+use crtos_core::{
+    task::WaitError,
+    time::{self, Nanos},
+};
+use crtos_tty::Termios;
+
+use super::line::Opening;
+use crate::{
+    abi::{Errno, SysResult},
+    files::Memory,
+    signal,
+};
+
+/// Bytes that are moved with interrupts off.
+const PIECE: usize = 32;
+/// Room for what becomes of any byte that is written.
+const ROOM: usize = 8;
+/// Time in the units of VTIME.
+const TENTH: Nanos = Nanos::from_millis(100);
+/// As closing_wait: a close does not wait.
+pub(super) const NO_WAIT: u16 = 65535;
+
+/// Bytes from which on poll(2) tells that there is something to read.
+pub(super) fn least_to_poll(termios: &Termios) -> u32 {
+    let [least, time] = [linux::VMIN, linux::VTIME].map(|v| termios.characters[v as usize]);
+    match (least, time) {
+        (1.., 0) => least.into(),
+        _ => 1,
+    }
+}
+
+/// How a read waits (termios(3)).
+#[derive(Clone, Copy)]
+struct Patience {
+    /// Bytes that end it.
+    least: u64,
+    /// How long it waits for the first byte; `None` for as long as it takes.
+    first: Option<Nanos>,
+    /// How long it waits for each further one.
+    further: Option<Nanos>,
+}
+
+impl Patience {
+    fn of(termios: &Termios) -> Self {
+        let [least, time] = [linux::VMIN, linux::VTIME].map(|v| termios.characters[v as usize]);
+        let time = Nanos(TENTH.0 * u64::from(time));
+        match least {
+            _ if termios.has_local(linux::ICANON) => Self { least: 1, first: None, further: None },
+            0 => Self { least: 1, first: Some(time), further: Some(time) },
+            _ => {
+                let further = Some(time).filter(|&time| time > Nanos::ZERO);
+                Self { least: least.into(), first: None, further }
+            }
+        }
+    }
+}
+
+/// read(2).
+pub(super) fn read(opening: &Opening, memory: &mut Memory, nonblocking: bool) -> SysResult {
+    let line = &*opening.line;
+    let patience = line.get(|port| Patience::of(port.termios()));
+    let mut done = 0;
+    while memory.left() > 0 {
+        let (moved, has_ended) = take(opening, memory)?;
+        done += moved;
+        if has_ended || done >= patience.least || memory.left() == 0 || opening.is_hung_up() {
+            break;
+        }
+        let time = if done > 0 { patience.further } else { patience.first };
+        if time == Some(Nanos::ZERO) {
+            break;
+        }
+        if nonblocking {
+            return if done > 0 { Ok(done) } else { Err(Errno::EAGAIN) };
+        }
+        let ready = || (line.get(|port| port.is_readable(1)) || opening.is_hung_up()).then_some(());
+        let deadline = time.map(|time| time::now() + time);
+        match line.readers.wait_until(deadline, |_| signal::is_interrupted(), ready) {
+            Ok(()) => {}
+            Err(WaitError::Timeout) => break,
+            Err(WaitError::Interrupted) if done > 0 => break,
+            Err(WaitError::Interrupted) => return Err(Errno::RESTART),
+        }
+    }
+    if line.get(|port| port.is_readable(1)) || opening.is_hung_up() {
+        line.readers.wake(1);
+    }
+    Ok(done)
+}
+
+/// Moves what there is to the program, up to the end of a line; says how many bytes, and whether a
+/// line ended.
+fn take(opening: &Opening, memory: &mut Memory) -> Result<(u64, bool), Errno> {
+    let line = &*opening.line;
+    let mut done = 0;
+    loop {
+        let mut piece = [0; PIECE];
+        let wanted = (memory.left() as usize).min(PIECE);
+        let (taken, wants_to_send) =
+            line.get(|port| (port.read(&mut piece[..wanted]), port.wants_to_send()));
+        if wants_to_send {
+            line.send();
+        }
+        let moved = memory.write(&piece[..taken.count]);
+        done += moved as u64;
+        if moved < taken.count && done == 0 {
+            return Err(Errno::EFAULT);
+        }
+        if taken.has_ended || taken.count < wanted || memory.left() == 0 || moved < taken.count {
+            return Ok((done, taken.has_ended));
+        }
+    }
+}
+
+/// write(2).
+pub(super) fn write(opening: &Opening, memory: &mut Memory, nonblocking: bool) -> SysResult {
+    let line = &*opening.line;
+    let mut done = 0;
+    while memory.left() > 0 {
+        let mut piece = [0; PIECE];
+        let wanted = (memory.left() as usize).min(PIECE);
+        let count = memory.read(&mut piece[..wanted]);
+        if count == 0 {
+            return if done > 0 { Ok(done) } else { Err(Errno::EFAULT) };
+        }
+        let mut rest = &piece[..count];
+        while !rest.is_empty() {
+            if opening.is_hung_up() {
+                return if done > 0 { Ok(done) } else { Err(Errno::EIO) };
+            }
+            let taken = line.get(|port| port.write(rest));
+            line.send();
+            done += taken as u64;
+            rest = &rest[taken..];
+            if rest.is_empty() {
+                break;
+            }
+            if nonblocking {
+                return if done > 0 { Ok(done) } else { Err(Errno::EAGAIN) };
+            }
+            let ready =
+                || (line.get(|port| port.room()) >= ROOM || opening.is_hung_up()).then_some(());
+            let waited = line.writers.wait_until(None, |_| signal::is_interrupted(), ready);
+            if waited.is_err() {
+                return if done > 0 { Ok(done) } else { Err(Errno::RESTART) };
+            }
+        }
+    }
+    if line.get(|port| port.room()) >= ROOM {
+        line.writers.wake(1);
+    }
+    Ok(done)
+}
+
+/// Waits until all is sent, to the last bit, or the line is hung up. EINTR if a signal comes
+/// before. The UART does not tell when the last bit is sent, so this looks from time to time.
+pub(super) fn drain(opening: &Opening, deadline: Option<Nanos>) -> Result<(), WaitError> {
+    const LEAST: Nanos = Nanos::from_micros(100);
+    const MOST: Nanos = Nanos::from_millis(10);
+    let line = &*opening.line;
+    // What a FIFO of characters takes.
+    let interval = line.get(|port| {
+        let termios = port.termios();
+        let bits = u64::from(termios.frame_bits()) * u64::from(port.kind().fifo());
+        let second = Nanos::from_millis(1000).0;
+        Nanos(bits * second / u64::from(termios.speed().max(1))).max(LEAST).min(MOST)
+    });
+    loop {
+        let sent = || (line.get(|port| port.is_drained()) || opening.is_hung_up()).then_some(());
+        let next = time::now() + interval;
+        let next = deadline.map_or(next, |deadline| deadline.min(next));
+        match line.idlers.wait_until(Some(next), |_| signal::is_interrupted(), sent) {
+            Err(WaitError::Timeout) if deadline.is_none_or(|deadline| next < deadline) => {}
+            result => return result,
+        }
+    }
+}
+
+/// Before the last opening ends: waits until all is sent, but not longer than the settings say.
+pub(super) fn wait_at_close(opening: &Opening) {
+    const HUNDREDTH: u64 = 10_000_000;
+    let wait = opening.line.kept.lock().closing_wait;
+    let deadline = match wait {
+        NO_WAIT => return,
+        // As long as it takes.
+        0 => None,
+        wait => Some(time::now() + Nanos(u64::from(wait) * HUNDREDTH)),
+    };
+    let _ = drain(opening, deadline);
+}

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Files of character devices that the kernel drives.
+//!
+//! Linux has a file of the same name and checks who may open it. Linux's module tells which device
+//! a descriptor is of ([`Status`]); when that is one of the realm, the descriptor becomes local
+//! ([`Files::adopt`]), and Linux's file is closed. Nothing of Linux is on the way from then on.
+
+use alloc::boxed::Box;
+
+use crtos_abi::{PAGE_SIZE, UserAddr};
+use crtos_files::NUMBERS;
+use crtos_syscalls::structs::Stat;
+use linux_raw_sys::general as linux;
+use spin::Once;
+
+use super::{Description, Events, Files, Memory, Object, Watchers, lock::Locks};
+use crate::{
+    abi::{Errno, SysResult},
+    memory::{Scratch, contents::Status, user},
+    remote,
+};
+
+/// An opening of a device. Dropping it closes it.
+pub trait Character: Send + Sync {
+    /// The name that leads to it.
+    fn path(&self) -> &str;
+
+    /// read(2). May sleep.
+    fn read(&self, memory: &mut Memory, nonblocking: bool) -> SysResult;
+
+    /// write(2). May sleep.
+    fn write(&self, memory: &mut Memory, nonblocking: bool) -> SysResult;
+
+    /// ioctl(2), but for what all files offer. ENOTTY for what it does not. May sleep.
+    fn ioctl(&self, request: u32, argument: u64) -> SysResult;
+
+    /// What it is ready for.
+    fn ready(&self) -> Events;
+
+    /// Who is told of changes.
+    fn watchers(&self) -> &Watchers;
+
+    /// The locks of its device (flock(2)).
+    fn locks(&self) -> &Locks;
+}
+
+/// An opening of a device, with what Linux tells of the device's file.
+pub struct Special {
+    /// The opening.
+    pub file: Box<dyn Character>,
+    /// What fstat(2) tells.
+    pub status: Stat,
+}
+
+/// Opens the device with a number (`st_rdev`), with flags of open(2), for a program that Linux has
+/// let open it; `None` if that is no device of the realm. May sleep.
+pub type Opener = fn(number: u64, flags: u32) -> Option<Result<Box<dyn Character>, Errno>>;
+
+static OPENER: Once<Opener> = Once::new();
+
+/// There are devices of the realm, which `opener` opens. Once, before there are programs.
+pub fn set_opener(opener: Opener) {
+    OPENER.call_once(|| opener);
+}
+
+/// What Linux tells of a descriptor of the shadow (fstat(2)).
+fn told(fd: u64) -> Result<Stat, Errno> {
+    let space = user::space()?;
+    let scratch = Scratch::open(&space, PAGE_SIZE).map_err(|_| Errno::ENOMEM)?;
+    remote::linux(linux::__NR_fstat, &[fd, scratch.start.get()])?;
+    Ok(user::read_struct(scratch.start)?)
+}
+
+impl Files {
+    /// If descriptor `fd`, which is Linux's, is of a device of the realm, makes it local; if that
+    /// fails, it is closed. Asks Linux only if there are such devices. May sleep.
+    pub fn adopt(&self, fd: u64) -> Result<(), Errno> {
+        let Some(opener) = OPENER.get().filter(|_| fd < NUMBERS.into()) else { return Ok(()) };
+        // What stands for a file only (O_PATH) is none.
+        let Ok(status) = Status::of(fd) else { return Ok(()) };
+        let flags = status.flags as u32;
+        let device = Some(status.file).filter(|file| file.is_device);
+        let Some(opened) = device.and_then(|file| opener(file.size, flags)) else { return Ok(()) };
+        let made = opened.and_then(|file| {
+            let special = Special { file, status: told(fd)? };
+            Description::open(Object::Character(Box::new(special)), flags)
+        });
+        let descriptor = remote::linux(linux::__NR_fcntl, &[fd, linux::F_GETFD.into(), 0]);
+        let close_on_exec = descriptor? as u32 & linux::FD_CLOEXEC != 0;
+        remote::linux(linux::__NR_close, &[fd])?;
+        match made {
+            Ok(file) => drop(self.insert_at(fd as u32, file, close_on_exec)?),
+            Err(error) => {
+                drop(self.remove(fd));
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// [Adopts](Self::adopt) what a program finds open at its start. A device that cannot be opened
+    /// just now is closed.
+    pub fn adopt_all(&self) {
+        if OPENER.get().is_none() {
+            return;
+        }
+        for number in (0..NUMBERS).filter(|&number| self.is_remote(number)) {
+            let _ = self.adopt(number.into());
+        }
+    }
+}
+
+impl Special {
+    /// Opens the device once more, as a descriptor's own name leads to it: with no more rights than
+    /// `file` has, which is of it.
+    pub fn reopen(&self, file: &Description, flags: u32) -> Result<Object, Errno> {
+        let mode = flags & linux::O_ACCMODE;
+        if mode != linux::O_WRONLY && !file.reads || mode != linux::O_RDONLY && !file.writes {
+            return Err(Errno::EACCES);
+        }
+        let opener = OPENER.get().ok_or(Errno::ENXIO)?;
+        let number = self.status.device_of_file;
+        let file = opener(number, flags).ok_or(Errno::ENXIO)??;
+        Ok(Object::Character(Box::new(Self { file, status: self.status })))
+    }
+
+    /// Stores the `struct stat` at an address of the program.
+    pub fn tell(&self, address: UserAddr) -> SysResult {
+        user::write_struct(address, &self.status)?;
+        Ok(0)
+    }
+}
