@@ -11,7 +11,7 @@ use crate::{
     machine::Machine,
     report::State,
     start::step,
-    state, text,
+    state, text, uart,
 };
 
 /// What the command does, for the messages of failures.
@@ -62,6 +62,8 @@ impl Down {
         };
         let info = device.info(ASKED)?;
         if info.enabled == 0 && info.cells == 0 {
+            // A command that had taken them was killed.
+            uart::give_back();
             return Ok(false);
         }
         if !machine.is_admin() {
@@ -89,6 +91,7 @@ impl Down {
             })?;
             state::forget(cell);
         }
+        uart::give_back();
         step("leaving the hypervisor");
         device.disable().map_err(|refusal| refusal.asked(ASKED))?;
 

@@ -7,6 +7,7 @@
 //! |---|---|
 //! | [`device`] | `/dev/crtos` with safe calls |
 //! | `plan`, `start` | which CPUs and memory a cell may have; how it starts |
+//! | `uart`, `serial_port` | UARTs that Linux gives up |
 //! | [`loader`] | what lies in a cell's memory before it starts |
 //! | [`machine`], [`install`] | what Linux tells about the machine; the installed parts |
 //! | [`report`], [`threads`], [`ring`] | what hypervisor and real-time kernel tell |
@@ -37,6 +38,8 @@ pub mod report;
 pub mod ring;
 mod run;
 mod seal;
+#[allow(unsafe_code)]
+mod serial_port;
 mod silent;
 pub mod size;
 mod start;
@@ -46,6 +49,7 @@ mod symbols;
 pub mod text;
 pub mod threads;
 mod trace;
+mod uart;
 mod up;
 mod version;
 pub mod view;

@@ -26,6 +26,7 @@ use crate::{
     size::Size,
     start::{self, Interruption, Wanted, step},
     threads::KernelState,
+    uart::{self, Borrowed, Uart},
 };
 
 /// Name of the cell with the real-time kernel.
@@ -52,6 +53,7 @@ Examples:
   crtos up --cpus 3 --memory 512M
   crtos up --cpus 2-3 --memory 1G --private 128M
   crtos up --cpus 3 --memory 512M --doorbell-cpu 2
+  crtos up --cpus 3 --memory 512M --device ttyS1
   crtos up --cpus 3 --memory 512M --locked
   crtos up --cpus 3 --memory 512M --dry-run
 
@@ -77,6 +79,13 @@ pub struct Up {
     /// not); repeatable
     #[arg(long = "port", value_name = "RANGE", value_parser = ranges::ports)]
     ports: Vec<PortRange>,
+    /// A serial port whose UART the realm has, such as ttyS1: it is /dev/ttyS1 there; repeatable
+    ///
+    /// Programs of the realm open it where Linux lets them, and nothing of Linux is on the way of
+    /// its bytes and modem lines then. Linux has the UART again after `crtos down`. A port that
+    /// programs of Linux have open, or that is the console, is refused.
+    #[arg(long = "device", value_name = "NAME")]
+    devices: Vec<String>,
     /// How devices of Linux are kept from memory of cells, where there is an IOMMU
     #[arg(long, value_name = "HOW", value_enum, default_value_t)]
     linux_dma: LinuxDma,
@@ -96,11 +105,14 @@ pub struct Up {
     /// Command line of the real-time kernel
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     command_line: String,
+    /// The UARTs that the devices are.
+    #[arg(skip)]
+    uarts: Vec<Uart>,
 }
 
 impl Up {
     /// Runs the command.
-    pub fn run(self) -> Result<()> {
+    pub fn run(mut self) -> Result<()> {
         let machine = Machine::here();
         let split = plan::split(self.memory, self.private)?;
         if !machine.is_admin() {
@@ -112,8 +124,13 @@ impl Up {
         }
         let interruption = Interruption::watch();
         let device = start::open_device(&machine, ASKED)?;
+        let mut borrowed = None;
         let done = self.check(&machine, Some(&device), split).and_then(|image| {
             let mut cell = None;
+            // If a command that had taken some was killed.
+            uart::give_back();
+            self.find_devices(&machine)?;
+            borrowed = Some(Borrowed::take(&machine, &self.uarts)?);
             let done = self.bring_up(&machine, &device, split, &image, &interruption, &mut cell);
             if done.is_err() && interruption.signal().is_none() {
                 start::show_logs(&device, cell);
@@ -123,6 +140,10 @@ impl Up {
         let done = done.and_then(|()| device.report(ASKED));
         // Everything is undone before the failure is reported.
         drop(device);
+        match borrowed {
+            Some(borrowed) if done.is_ok() => borrowed.keep(),
+            borrowed => drop(borrowed),
+        }
         if let (Err(failure), Some(signal)) = (&done, interruption.signal()) {
             anstream::eprintln!("crtos: {failure}");
             // The shell has to see that the signal ended the command.
@@ -180,14 +201,16 @@ impl Up {
     }
 
     /// Returns the kernel's command line: whether the realm is locked, its ports, which the kernel
-    /// gives to programs (ioperm), and the words of the user.
+    /// gives to programs (ioperm), its devices, and the words of the user.
     fn kernel_command_line(&self) -> String {
         let ports: Vec<String> =
             self.ports.iter().map(|range| format!("{:x}-{:x}", range.first, range.last)).collect();
         let locked = self.locked.then(|| "locked".to_owned());
         let ports = (!ports.is_empty()).then(|| format!("ports={}", ports.join(",")));
+        let devices = self.uarts.iter().map(|uart| Some(uart.word()));
         let words = Some(self.command_line.clone()).filter(|words| !words.is_empty());
-        [locked, ports, words].into_iter().flatten().collect::<Vec<_>>().join(" ")
+        let all = [locked, ports].into_iter().chain(devices).chain([words]);
+        all.flatten().collect::<Vec<_>>().join(" ")
     }
 
     fn layout(&self, image: &[u8], facts: &loader::CellFacts) -> Result<loader::Loadable> {
@@ -195,7 +218,14 @@ impl Up {
             .map_err(|error| Failure::new(format!("load {}", self.kernel.display()), error))
     }
 
-    fn rehearse(&self, machine: &Machine, split: Split) -> Result<()> {
+    /// Finds the UARTs that were asked for.
+    fn find_devices(&mut self, machine: &Machine) -> Result<()> {
+        let find = |name: &String| Uart::find(machine, name);
+        self.uarts = self.devices.iter().map(find).collect::<Result<_>>()?;
+        Ok(())
+    }
+
+    fn rehearse(mut self, machine: &Machine, split: Split) -> Result<()> {
         let device = match machine.exists(device::PATH) {
             true => Some(Device::require(ASKED)?),
             false => None,
@@ -209,6 +239,7 @@ impl Up {
             .remedy(install::build_module(&release)));
         }
         self.check(machine, device.as_ref(), split)?;
+        self.find_devices(machine)?;
         if device.is_none() {
             println!("would load the module crtos");
         }
@@ -232,6 +263,9 @@ impl Up {
             None => "the CPU on which their shadow waits".into(),
         };
         println!("would have the realm's calls interrupt {interrupted}");
+        for uart in &self.uarts {
+            println!("would take {} from Linux", uart.name);
+        }
         println!("would start {}", self.kernel.display());
         if self.locked {
             println!("would lock the realm");
@@ -250,6 +284,8 @@ impl Up {
         cell: &mut Option<u32>,
     ) -> Result<()> {
         interruption.check(ASKED)?;
+        let mut ports = self.ports.clone();
+        ports.extend(self.uarts.iter().map(Uart::ports));
         let wanted = Wanted {
             name: NAME,
             cpus: &self.cpus,
@@ -261,7 +297,7 @@ impl Up {
                 Some(_) => CREATE_REALM,
                 None => CREATE_REALM | CREATE_CALLS_FOLLOW,
             },
-            ports: &self.ports,
+            ports: &ports,
             msrs: &[],
         };
         let (number, facts) = start::create(device, ASKED, &wanted)?;

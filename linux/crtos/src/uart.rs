@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! UARTs that Linux gives up while the realm has them.
+//!
+//! Linux is told that the port has no UART (as `setserial /dev/ttyS1 uart none` does): it frees the
+//! I/O ports and the interrupt, and fails with EIO where a program of Linux reads or writes. The
+//! driver stays bound, because unbinding may have firmware turn the UART off. What Linux knew is
+//! written to a file first, so that a later command gives the UART back if this one is killed.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+use crtos_abi::cell::{PORT_EXCLUSIVE, PortRange};
+
+use crate::{
+    failure::{Asked, Failure, Result, plain},
+    machine::Machine,
+    serial_port::{SerialPort, Settings},
+    text,
+};
+
+/// File that tells which UARTs are taken.
+const RECORD: &str = "/run/crtos/uarts.json";
+/// I/O ports of a UART.
+const PORTS: u16 = 8;
+
+/// A UART of a serial port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Uart {
+    /// Name of the serial port, such as ttyS1.
+    pub name: String,
+    /// The first of its I/O ports.
+    first: u16,
+    /// The line on which it interrupts.
+    line: u32,
+    /// The speed with divisor 1, in baud.
+    highest: u32,
+}
+
+/// What Linux knew of a UART that was taken.
+#[derive(serde::Serialize, serde::Deserialize)]
+struct Taken {
+    name: String,
+    settings: Vec<u8>,
+}
+
+fn asked(name: &str) -> String {
+    format!("take {name} from Linux")
+}
+
+fn path(name: &str) -> PathBuf {
+    Path::new("/dev").join(name)
+}
+
+impl Uart {
+    /// Finds the UART of the serial port `name`, if it can be taken.
+    pub fn find(machine: &Machine, name: &str) -> Result<Self> {
+        let refuse = |reason: String| Failure::new(asked(name), reason);
+        let told = |file: &str| machine.read(format!("/sys/class/tty/{name}/{file}"));
+        let is_name = name.strip_prefix("ttyS").is_some_and(|number| number.parse::<u8>().is_ok());
+        let kind = told("type").filter(|_| is_name);
+        let Some(kind) = kind else {
+            return Err(refuse("there is no serial port of that name".into())
+                .remedy("name one of /dev/ttyS*, such as ttyS1"));
+        };
+        if kind == "0" {
+            return Err(refuse("Linux has found no UART there".into())
+                .remedy("`setserial -g /dev/ttyS*` shows which there are"));
+        }
+        if told("console").as_deref() == Some("Y") {
+            return Err(refuse("it is Linux's console".into())
+                .remedy("boot without `console=` for that port"));
+        }
+        let number = |file: &str| {
+            let text = told(file)?;
+            match text.strip_prefix("0x") {
+                Some(digits) => u32::from_str_radix(digits, 16).ok(),
+                None => text.parse().ok(),
+            }
+        };
+        let first = number("port").filter(|_| number("io_type") == Some(0));
+        let first = first.and_then(|port| u16::try_from(port).ok()).filter(|&port| port > 0);
+        let (Some(first), Some(line), Some(clock)) = (first, number("irq"), number("uartclk"))
+        else {
+            return Err(refuse("its UART has no I/O ports".into())
+                .remedy("a UART that is reached by memory cannot be taken"));
+        };
+        let users = users(machine, name);
+        match users.is_empty() {
+            true => Ok(Self { name: name.into(), first, line, highest: clock / 16 }),
+            false => Err(in_use(name, &users)),
+        }
+    }
+
+    /// Returns its I/O ports, which Linux may not use meanwhile.
+    pub fn ports(&self) -> PortRange {
+        PortRange { first: self.first, last: self.first + (PORTS - 1), flags: PORT_EXCLUSIVE }
+    }
+
+    /// Returns the word by which the real-time kernel learns of it.
+    pub fn word(&self) -> String {
+        let PortRange { first, last, .. } = self.ports();
+        format!("device=serial,{},{first:x}-{last:x},{},{}", self.name, self.line, self.highest)
+    }
+}
+
+fn in_use(name: &str, users: &[String]) -> Failure {
+    let reason = format!("programs have it open:\n    {}", users.join("\n    "));
+    Failure::new(asked(name), reason).remedy("end them first")
+}
+
+/// Returns who has the serial port open, by process id and command.
+fn users(machine: &Machine, name: &str) -> Vec<String> {
+    let wanted = path(name);
+    let processes = fs::read_dir(machine.path("/proc")).into_iter().flatten().flatten();
+    let mut users = Vec::new();
+    for process in processes {
+        let id = process.file_name().to_string_lossy().into_owned();
+        if id.parse::<u32>().is_err() {
+            continue;
+        }
+        let links = fs::read_dir(process.path().join("fd")).into_iter().flatten().flatten();
+        if links.into_iter().any(|link| fs::read_link(link.path()).is_ok_and(|to| to == wanted)) {
+            let command = machine.read(format!("/proc/{id}/comm")).unwrap_or_default();
+            users.push(format!("{id} {}", text::harmless(command.as_bytes())));
+        }
+    }
+    users
+}
+
+/// UARTs that Linux has given up. It gets them back when this is dropped, unless they are kept.
+pub struct Borrowed(bool);
+
+impl Borrowed {
+    /// Has Linux give up `uarts`.
+    pub fn take(machine: &Machine, uarts: &[Uart]) -> Result<Self> {
+        let mut record = Vec::new();
+        let borrowed = Self(true);
+        for Uart { name, .. } in uarts {
+            let port = SerialPort::open(&path(name)).asked(asked(name))?;
+            let settings = port.settings().asked(asked(name))?;
+            record.push(Taken { name: name.clone(), settings: settings.bytes().to_vec() });
+            store(&record).asked(format!("write {RECORD}"))?;
+            port.set(&settings.without_uart()).map_err(|error| match error.kind() {
+                // Opened meanwhile.
+                io::ErrorKind::ResourceBusy => {
+                    let me = std::process::id().to_string();
+                    let mut users = users(machine, name);
+                    users.retain(|user| !user.starts_with(&format!("{me} ")));
+                    in_use(name, &users)
+                }
+                _ => Failure::new(asked(name), plain(&error)),
+            })?;
+        }
+        Ok(borrowed)
+    }
+
+    /// Leaves them with the realm.
+    pub fn keep(mut self) {
+        self.0 = false;
+    }
+}
+
+impl Drop for Borrowed {
+    fn drop(&mut self) {
+        if self.0 {
+            give_back();
+        }
+    }
+}
+
+fn store(record: &[Taken]) -> io::Result<()> {
+    let text = serde_json::to_vec_pretty(record)?;
+    let file = Path::new(RECORD);
+    fs::create_dir_all(file.parent().unwrap_or(Path::new("/")))?;
+    let new = file.with_extension("new");
+    fs::write(&new, text).and_then(|()| fs::rename(&new, file))
+}
+
+/// Gives Linux the UARTs back that were taken from it, whichever command took them. No cell may
+/// have them any more.
+pub fn give_back() {
+    let Ok(text) = fs::read(RECORD) else { return };
+    let record: Vec<Taken> = serde_json::from_slice(&text).unwrap_or_default();
+    for Taken { name, settings } in record {
+        let given = Settings::from_bytes(&settings)
+            .ok_or(io::ErrorKind::InvalidData.into())
+            .and_then(|settings| SerialPort::open(&path(&name))?.set(&settings));
+        if let Err(error) = given {
+            anstream::eprintln!(
+                "{}crtos:{:#} Linux does not take {name} back: {}\n  remedy: `setserial /dev/{name} autoconfig`; `dmesg` may say why",
+                text::DOUBTFUL,
+                text::DOUBTFUL,
+                plain(&error)
+            );
+        }
+    }
+    let _ = fs::remove_file(RECORD);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::machine::fake::Fake;
+
+    fn with_uart() -> Fake {
+        let fake = Fake::fit();
+        for (file, text) in [
+            ("type", "4\n"),
+            ("port", "0x2F8\n"),
+            ("irq", "3\n"),
+            ("uartclk", "1843200\n"),
+            ("io_type", "0\n"),
+            ("console", "N\n"),
+        ] {
+            fake.write(&format!("/sys/class/tty/ttyS1/{file}"), text);
+        }
+        fake
+    }
+
+    #[test]
+    fn a_uart_is_what_linux_tells() {
+        let uart = Uart::find(&with_uart().machine(), "ttyS1").unwrap();
+        assert_eq!(uart.word(), "device=serial,ttyS1,2f8-2ff,3,115200");
+        let ports = uart.ports();
+        assert_eq!((ports.first, ports.last, ports.flags), (0x2f8, 0x2ff, PORT_EXCLUSIVE));
+    }
+
+    #[test]
+    fn what_cannot_be_taken_is_refused() {
+        let refused = |file: &str, text: &str| {
+            let fake = with_uart();
+            fake.write(&format!("/sys/class/tty/ttyS1/{file}"), text);
+            Uart::find(&fake.machine(), "ttyS1").unwrap_err().to_string()
+        };
+        assert!(refused("type", "0").contains("no UART"));
+        assert!(refused("console", "Y").contains("console"));
+        assert!(refused("io_type", "2").contains("no I/O ports"));
+        let fake = with_uart();
+        for name in ["ttyS2", "ttyUSB0", "../tty1", ""] {
+            let refusal = Uart::find(&fake.machine(), name).unwrap_err().to_string();
+            assert!(refusal.contains("no serial port of that name"), "{name}: {refusal}");
+        }
+    }
+
+    #[test]
+    fn who_has_it_open_is_named() {
+        let fake = with_uart();
+        fake.write("/proc/77/comm", "getty\n");
+        fake.write("/proc/77/fd/0", "");
+        fake.remove("/proc/77/fd/0");
+        let fd = fake.machine().path("/proc/77/fd/0");
+        std::os::unix::fs::symlink("/dev/ttyS1", fd).unwrap();
+        let refusal = Uart::find(&fake.machine(), "ttyS1").unwrap_err().to_string();
+        assert!(refusal.contains("77 getty"), "{refusal}");
+    }
+}
