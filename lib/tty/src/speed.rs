@@ -48,15 +48,16 @@ pub fn code(baud: u32) -> Option<u32> {
     CODES.iter().find(|(_, other)| *other == baud).map(|(code, _)| *code)
 }
 
-/// Returns the divisor for a speed, both in baud: that which comes closest. `highest` is the speed
-/// with divisor 1. `None` if the UART cannot send at that speed: Linux allows 1 % more than the
-/// highest one.
+/// Returns the divisor for a speed in baud: that which comes closest. `highest` is the speed with
+/// divisor 1. `None` if the UART does not have that speed; Linux allows 1 % more than the highest
+/// one, and less than 1 baud below the lowest one.
 pub fn divisor(highest: u32, baud: u32) -> Option<u16> {
-    if baud == 0 || baud > highest.saturating_add(highest / 100) {
+    let lowest = (highest / u32::from(u16::MAX)).max(1);
+    if baud < lowest || baud > highest.saturating_add(highest / 100) {
         return None;
     }
     let rounded = (u64::from(highest) + u64::from(baud) / 2) / u64::from(baud);
-    u16::try_from(rounded).ok().filter(|_| baud >= highest / 0xffff).map(|found| found.max(1))
+    Some(u16::try_from(rounded).unwrap_or(u16::MAX).max(1))
 }
 
 #[cfg(test)]
@@ -70,7 +71,7 @@ mod tests {
         let wanted = [2304, 1047, 860, 12, 2, 1, 1].map(Some);
         assert_eq!(divisors, wanted);
         assert_eq!([0, 230_400].map(|b| divisor(115_200, b)), [None, None]);
-        assert_eq!(divisor(4_000_000, 50), None);
+        assert_eq!([50, 61].map(|b| divisor(4_000_000, b)), [None, Some(0xffff)]);
     }
 
     #[test]

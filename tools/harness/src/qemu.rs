@@ -221,10 +221,8 @@ impl Machine<'_> {
 
     /// ttyS1 and ttyS2. Neither shares its interrupt with the console's.
     fn add_uarts(&self, command: &mut Command) {
-        let ends = [
-            ("listens", 1, "0x2f8", 3, ",server=on,wait=off"),
-            ("connects", 2, "0x3e8", 5, ""),
-        ];
+        let ends =
+            [("listens", 1, "0x2f8", 3, ",server=on,wait=off"), ("connects", 2, "0x3e8", 5, "")];
         for (id, index, port, line, mode) in ends {
             let socket = with_path(&format!("socket,id={id}{mode},path="), &self.wire());
             command.arg("-chardev").arg(socket);

@@ -36,7 +36,7 @@ const BREAK: Nanos = Nanos::from_millis(250);
 const USER_FLAGS: u32 = 0x1430 | LOW_LATENCY;
 /// `ASYNC_LOW_LATENCY`.
 const LOW_LATENCY: u32 = 1 << 13;
-/// `ASYNC_SKIP_TEST` and `ASYNC_BOOT_AUTOCONF`: what Linux says of a UART that firmware names.
+/// `ASYNC_SKIP_TEST` and `ASYNC_BOOT_AUTOCONF`, which Linux sets for a UART that firmware names.
 const FIRMWARE_FLAGS: u32 = 1 << 6 | 1 << 28;
 /// The line discipline of terminals.
 const N_TTY: u32 = 0;
