@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 /*
- * A serial line, /dev/ttyS1, whose other end is /dev/ttyS2: settings, lines and bytes, waiting, flow
- * control, modem lines. In the realm the first is a UART of the realm and the second is Linux's.
+ * A serial line, /dev/ttyS1, whose other end is /dev/ttyS2: settings, lines and bytes, waiting,
+ * flow control, modem lines. In the realm the first is a UART of the realm and the second is
+ * Linux's.
  */
 // run: by a script
 #define _GNU_SOURCE
@@ -517,7 +518,8 @@ CASE(poll_select_and_epoll_tell_of_bytes)
 	pid_t child;
 	fd_set reads;
 
-	CHECK(epoll_ctl(set, EPOLL_CTL_ADD, line, &event) == 0 && epoll_wait(set, &event, 1, 0) == 0);
+	CHECK(epoll_ctl(set, EPOLL_CTL_ADD, line, &event) == 0);
+	CHECK(epoll_wait(set, &event, 1, 0) == 0);
 	CHECK(ready(line, POLLIN | POLLOUT, 0) == POLLOUT);
 	child = fork();
 	if (child == 0) {
@@ -602,7 +604,8 @@ CASE(the_other_end_is_stopped_when_room_runs_low)
 	change(IXOFF, 0, 0);
 	/* What is sent has come before more is sent: there is little room behind the threshold. */
 	while (!ready(other, POLLIN, sent < 3900 ? 0 : 100)) {
-		CHECK(sent < (int)sizeof(got) && write(other, zeros, sizeof(zeros)) == sizeof(zeros));
+		CHECK(sent < (int)sizeof(got));
+		CHECK(write(other, zeros, sizeof(zeros)) == sizeof(zeros));
 		sent += sizeof(zeros);
 		for (int there = 0; there < sent && !ready(other, POLLIN, 0);)
 			CHECK(ioctl(line, FIONREAD, &there) == 0);

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT OR Apache-2.0
-# Debian's programs for serial lines do in the realm, on a UART that the realm has, what they do under
-# Linux. The other end of the wire is a UART of Linux.
+# Debian's programs for serial lines do in the realm, on a UART that the realm has, what they do
+# under Linux. The other end of the wire is a UART of Linux.
 # kernels: 6.1
 # realm: no
 # uarts: yes

@@ -383,8 +383,8 @@ proptest! {
         prop_assert_eq!(got, arrived);
     }
 
-    /// Whatever comes, with whatever settings, nothing is out of bounds, and no read finds more than
-    /// it is told.
+    /// Whatever comes, with whatever settings, nothing is out of bounds, and no read finds more
+    /// than it is told.
     #[test]
     fn any_settings_and_bytes_are_survived(
         rounds in proptest::collection::vec(

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `/dev/crtos` (see [`crtos_abi::ioctl`]) behind safe functions. Beside `serial_port`, no other file
-//! of this crate needs `unsafe`.
+//! `/dev/crtos` (see [`crtos_abi::ioctl`]) behind safe functions. Beside `serial_port`, no other
+//! file of this crate needs `unsafe`.
 
 use std::{
     collections::BTreeMap,

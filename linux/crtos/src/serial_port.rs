@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How Linux is told which UART a serial port has (TIOCGSERIAL, TIOCSSERIAL), behind safe functions.
+//! How Linux is told which UART a serial port has (TIOCGSERIAL, TIOCSSERIAL), behind safe
+//! functions.
 
 use std::{
     fs::File,

@@ -39,7 +39,7 @@ impl Locks {
             _ => return Err(Errno::EINVAL),
         };
         // A lock of the other kind is given up first, as Linux does.
-        let has = self.holders.lock().iter().any(|&holder| holder == (owner, exclusive));
+        let has = self.holders.lock().contains(&(owner, exclusive));
         if has {
             return Ok(0);
         }

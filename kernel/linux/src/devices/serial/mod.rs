@@ -9,7 +9,7 @@
 //!
 //! | module | concept |
 //! |---|---|
-//! | [`line`] | a serial line: opening, closing, what its interrupt does |
+//! | [`mod@line`] | a serial line: opening, closing, what its interrupt does |
 //! | [`transfer`] | reading, writing, waiting until all is sent |
 //! | [`control`] | ioctl |
 

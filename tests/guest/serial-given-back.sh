@@ -1,0 +1,66 @@
+#!/bin/bash
+# SPDX-License-Identifier: MIT OR Apache-2.0
+# A UART that the realm has is given back: at the end, when `crtos up` fails, and when it was killed.
+# Linux cannot touch it meanwhile, and what Linux uses is not taken.
+# kernels: 6.1 6.12
+# realm: no
+# uarts: yes
+# timeout: 300
+set -u
+cd "$(mktemp -d)" || exit 1
+failed=0
+fail() { echo "FAILED $*"; failed=1; }
+up() { crtos up --cpus 3 --memory 256M --device "$@"; }
+# Whether Linux has the UART, and bytes pass it.
+works() {
+	stty -F /dev/ttyS1 raw -echo 115200 && stty -F /dev/ttyS2 raw -echo 115200 || return
+	timeout 10 head -c 5 </dev/ttyS2 >got &
+	sleep 0.5
+	printf works >/dev/ttyS1
+	wait $!
+	[ "$(cat got)" = works ]
+}
+works || fail 'before'
+
+up ttyS0 2>why && fail 'the console is taken'
+grep -q console why || fail "$(cat why)"
+up ttyS3 2>why && fail 'what is no UART is taken'
+grep -q 'no UART' why || fail "$(cat why)"
+sleep 100 </dev/ttyS1 &
+user=$!
+up ttyS1 2>why && fail 'what a program has open is taken'
+grep -q "$user sleep" why || fail "$(cat why)"
+kill $user; wait $user 2>/dev/null
+
+up ttyS1 --dry-run | grep -q 'would take ttyS1' || fail 'rehearsal'
+up ttyS1 || exit 1
+stty -F /dev/ttyS1 2>why && fail 'Linux uses it'
+grep -q 'Input/output error' why || fail "$(cat why)"
+crtos run -- sh -c 'stty raw -echo 115200; printf realm' </dev/ttyS1 >/dev/ttyS1 || fail 'inherited'
+up ttyS1 2>why && fail 'it is up twice'
+grep -q 'already up' why || fail "$(cat why)"
+# A descriptor that a program in Linux had before is not the realm's way around.
+crtos run -- sleep 100 </dev/ttyS1 &
+await 'crtos ps | grep -q sleep'
+crtos down --force || fail 'down'
+wait
+works || fail 'after down'
+
+# It fails behind the point where the UART is taken.
+crtos up --cpus 3 --memory 256M --device ttyS1 --command-line "$(printf 'x%.0s' {1..480})" 2>why &&
+	fail 'a command line that is too long'
+works || fail "after a failure: $(cat why)"
+
+# It is killed when it has taken the UART.
+for delay in 0.1 0.3 0.6 1; do
+	crtos up --cpus 3 --memory 256M --device ttyS1 &
+	up=$!
+	sleep $delay
+	kill -9 $up 2>/dev/null
+	wait $up 2>/dev/null
+	crtos down 2>/dev/null
+	works || fail "after a kill in $delay s"
+done
+up ttyS1 && crtos down || fail 'once more'
+works || fail 'at the end'
+exit $failed
