@@ -134,34 +134,36 @@ impl Line {
 
     /// Does what the UART asks for. Interrupt context.
     ///
-    /// An interrupt receives and sends at most 20 bytes each, 4 in each section with interrupts
-    /// off, and wakes one of those who wait for each of these. A section accesses the UART at most
-    /// 15 times, an interrupt 75 times. On a PC's oldest bus an access takes about a microsecond,
-    /// whatever the processor.
+    /// An interrupt receives and sends at most 20 bytes each, 4 in each step, and each step wakes
+    /// one of those who wait for bytes, for room, and for modem lines. There is an interrupt window
+    /// behind each step and behind each wake-up. A step accesses the UART at most 15 times, an
+    /// interrupt 75 times. On a PC's oldest bus an access takes about a microsecond, whatever the
+    /// processor.
     fn interrupt(&self) {
         for _ in 0..STEPS {
-            if !self.step() {
+            if !self.step(interrupts::window_in_timer) {
                 return;
             }
-            interrupts::window_in_timer();
         }
     }
 
     /// Has the UART send what a thread wants to be sent, as far as it has room. Thread context.
     pub fn send(&self) {
         let mut left = STEPS;
-        while left > 0 && self.step() {
+        while left > 0 && self.step(|| {}) {
             left -= 1;
         }
     }
 
-    /// One step of the line. Says whether there may be more to do.
-    fn step(&self) -> bool {
+    /// One step of the line. Says whether there may be more to do. `window`: what opens an
+    /// interrupt window where that is to be done.
+    fn step(&self, window: impl Fn()) -> bool {
         let (more, wake) = {
             let mut port = self.port.lock();
             (port.step(), port.take_wake())
         };
-        self.wake(wake);
+        window();
+        self.wake(wake, window);
         more
     }
 
@@ -177,25 +179,29 @@ impl Line {
             let mut port = self.port.lock();
             (f(&mut port), port.take_wake())
         };
-        self.wake(wake);
+        self.wake(wake, || {});
         self.send();
         result
     }
 
     /// Wakes one of those who wait for each of these, which wakes the next one if there is
-    /// something left.
-    fn wake(&self, wake: Wake) {
+    /// something left. `window` is called behind each wake-up.
+    fn wake(&self, wake: Wake, window: impl Fn()) {
         let wake = match wake.contains(Wake::HANG_UP) {
             true => self.hang_up(),
             false => wake,
         };
         if wake.contains(Wake::READ) {
             self.readers.wake(1);
+            window();
             self.watchers.notify(Events::IN | Events::READ_NORMAL | self.hung_up_events());
+            window();
         }
         if wake.contains(Wake::WRITE) {
             self.writers.wake(1);
+            window();
             self.watchers.notify(Events::OUT | Events::WRITE_NORMAL);
+            window();
         }
         if wake.contains(Wake::MODEM) {
             self.modem.wake(1);
