@@ -59,7 +59,7 @@ fn instruction(local: &mut Local) -> ([u8; MAX_LENGTH], usize) {
         };
         // Each word once.
         let place = address.align_down(8);
-        if !read.is_some_and(|(known, _)| known == place) {
+        if read.is_none_or(|(known, _)| known != place) {
             read = read_root(place).map(|word| (place, word));
         }
         match read {

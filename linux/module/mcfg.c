@@ -17,8 +17,8 @@
 #define BRIDGE_LAST	0x67
 
 /*
- * Stores where configuration space of segment 0 is memory, as for bus 0, and of how many buses; 0 if
- * it is not. False if there are several places.
+ * Stores where configuration space of segment 0 is memory, as for bus 0, and of how many buses; 0
+ * if it is not. False if there are several places.
  */
 static bool find_memory(u64 *address, u64 *buses)
 {

@@ -31,17 +31,19 @@ for number in 0 1; do
 done
 await 'ip netns exec end0 busybox ping -q -c 1 -W 1 10.0.0.2 >/dev/null' || fail 'no wire'
 exits() { crtos stats --json 2>/dev/null | jq '[.cpus[].exits[]] | add' || echo 0; }
-# work: nanoseconds that CPUs have worked so far. How long one was idle is written down when it wakes.
+# work: nanoseconds that CPUs have worked so far. How long one was idle it tells when it wakes.
 work() {
 	local cpu
 	for cpu in 0 1 2; do taskset -c $cpu true; done
-	awk '/^now at/ { now = $3 } /^cpu:/ { cpu = $2 } /\.idle_sleeptime/ && cpu < 3 { idle += $3 }
+	awk '/^now at/ { now = $3 } /^cpu:/ { cpu = $2 }
+		/\.idle_sleeptime/ && cpu < 3 { idle += $3 }
 		END { printf "%.0f\n", 3 * now - idle }' /proc/timer_list
 }
 # reads SIZE COUNT: one after the other.
 reads() {
-	taskset -c 1 fio --name=it --filename=/dev/nvme0n1 --direct=1 --ioengine=libaio --iodepth=1 \
-		--bs="$1" --rw=randread --norandommap --size=64M --io_size=8G --number_ios="$2" --randseed=1 >/dev/null
+	taskset -c 1 fio --name=it --filename=/dev/nvme0n1 --direct=1 --ioengine=libaio \
+		--iodepth=1 --bs="$1" --rw=randread --norandommap --randseed=1 --size=64M \
+		--io_size=8G --number_ios="$2" >/dev/null
 }
 # sends MEGABYTES: from one card to the other.
 sends() {
@@ -93,7 +95,7 @@ for what in "${kinds[@]}"; do
 	without=${costs["without $what"]} confined=${costs["confined $what"]}
 	exit=$(((confined - without) * 1000 / rates["confined $what"]))
 	more=$((exit * rates["checked $what"] / without))
-	echo "$what: $without ns, confined $confined, an exit $exit; checked by its exits $more permille more"
+	echo "$what: $without ns, confined $confined, an exit $exit; checked $more permille more"
 	[ $more -le 30 ] || fail "$what: $more permille more"
 done
 exit $failed
