@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
+// run: by a script
 /*
  * A serial line, /dev/ttyS1, whose other end is /dev/ttyS2: settings, lines and bytes, waiting,
  * flow control, modem lines. In the realm the first is a UART of the realm and the second is
  * Linux's.
  */
-// run: by a script
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <linux/serial.h>
