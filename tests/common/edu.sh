@@ -9,15 +9,27 @@ edu=${edus[1]:-}
 asked() {
 	crtos cell shared "$1" --offset $((8 * $2)) --length 8 --raw | od -An -tu8 | tr -d ' '
 }
+# bytes_of NUMBER: its eight bytes, for printf.
+bytes_of() {
+	local i
+	for i in {0..7}; do printf '\\x%02x' $(($1 >> 8 * i & 255)); done
+}
+# answered CELL NUMBER: has set `answer` if the program is done with that.
+answered() {
+	local number
+	read -r answer number < <(crtos cell shared "$1" --offset 16 --length 16 --raw | od -An -tu8)
+	[ "$number" = "$2" ]
+}
 # ask CELL COMMAND [FIRST [SECOND]]: what came of it.
 ask() {
-	local number=$(($(asked "$1" 7) + 1))
-	python3 -c 'import struct, sys
-sys.stdout.buffer.write(struct.pack("<4Q", *(int(word, 0) % 2**64 for word in sys.argv[1:])))' \
-		"$2" "${3:-0}" "${4:-0}" $number | crtos cell shared "$1" --offset 32 --write -
+	local number answer
+	number=$(($(asked "$1" 7) + 1))
+	# shellcheck disable=SC2059
+	printf "$(bytes_of "$2")$(bytes_of "${3:-0}")$(bytes_of "${4:-0}")$(bytes_of $number)" |
+		crtos cell shared "$1" --offset 32 --write -
 	crtos cell doorbell "$1"
-	await "[ \"\$(asked $1 3)\" = $number ]" 600 || { echo silent; return 1; }
-	printf '%#x\n' "$(asked "$1" 2)"
+	await "answered $1 $number" 600 || { echo silent; return 1; }
+	printf '%#x\n' "$answer"
 }
 # What the program does.
 read=1 write=2 messages=3 get=4 put=5 interrupt=6 entries=7

@@ -24,10 +24,17 @@ is_nothing() { [ "$1" = $nothing ] || [ "$1" = 0 ]; }
 silent() { crtos cell list --json | jq -c 'map(.silent_cpus // []) | add'; }
 
 attack_by_device() {
-	local page before to found way address register cpu secret
+	local page before to found way address register cpu secret resource
 	attacker || exit 1
 	for cpu in {0..4}; do ids+=("$(apic_id $cpu)"); done
 	page=$(attack page)
+	# One device reaches the other, which stores eight bytes at that place.
+	resource=$(($(cut -d' ' -f1 "/sys/bus/pci/devices/$edu/resource" | head -n 1)))
+	attack store quad $((resource + 128)) 0x40000 >/dev/null
+	attack dma map mov $resource $resource >/dev/null
+	found=$(attack dma read $((resource + 128)))
+	[ "$found" = 0x40000 ] || fail "without the hypervisor another device reads $found"
+	attack dma undo >/dev/null
 	before=$(hidden)
 	crtos cell create victim --cpus 2 --memory 8M >/dev/null || exit 1
 	mapfile -t own < <(added "$before")
@@ -74,9 +81,7 @@ attack_by_device() {
 
 	# It writes its own configuration space, of which little is its own.
 	before=$(space | sed -n '2,4p')
-	for ((register = 0; register < 256; register += 4)); do
-		# But for the command, and messages.
-		((register == 4 || register >= 0x40 && register < 0x58)) && continue
+	for register in 0 12 16 20 36 44 48 52 60 88; do
 		ask hostile $put $register -1 >/dev/null
 	done
 	[ "$(space | sed -n '2,4p')" = "$before" ] || fail 'it moves its registers'
@@ -100,13 +105,13 @@ attack_by_device() {
 	done
 	[ "$(space)" = "$before" ] || { fail 'Linux changes it'; diff <(echo "$before") <(space); }
 	# And its registers: by itself, and by another device.
-	resource=$(sed -n 1p "/sys/bus/pci/devices/$edu/resource" | cut -d' ' -f1)
 	[ "$(attack store long $((resource + 8)) 5)" = -14 ] || fail 'Linux stores to its registers'
 	for way in mov pass; do
-		[ "$(attack dma map $way $((resource)) $((resource)))" = 0 ] || echo "way $way is refused"
+		[ "$(attack dma map $way $resource $resource)" = 0 ] || echo "way $way is refused"
 		[ $way = pass ] && attack dma forget >/dev/null
-		found=$(attack dma read $((resource)))
+		found=$(attack dma read $((resource + 128)))
 		case $found in nothing | 0x0) ;; *) fail "way $way: another device reads $found" ;; esac
+		attack dma write $((resource + 152)) 1 >/dev/null
 		attack dma write $((resource + 0x60)) 1 >/dev/null
 		attack dma undo >/dev/null
 	done
