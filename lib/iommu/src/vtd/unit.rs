@@ -643,10 +643,10 @@ impl Unit {
         let (start, extended) = (table & ADDRESS, self.is_extended());
         let entries = 2 << (table & remapping::SIZE);
         let mut words = [0; CHUNK];
-        let (mut next, end) = (numbers.start, numbers.end.min(FIRST_OWN));
-        while next < end {
+        let mut next = numbers.start;
+        while next < numbers.end {
             let in_chunk = CHUNK as u64 / 2 - next % (CHUNK as u64 / 2);
-            let count = in_chunk.min(end - next);
+            let count = in_chunk.min(numbers.end - next);
             let words = &mut words[..2 * count as usize];
             let place = start.checked_add(next * ENTRY).filter(|_| next < entries);
             if !place.is_some_and(|place| machine.read_linux(PhysAddr::new(place), words)) {
@@ -654,12 +654,14 @@ impl Unit {
             }
             for (number, pair) in (next..).zip(words.chunks_exact(2)) {
                 let raw = u128::from(pair[1]) << 64 | u128::from(pair[0]);
-                let (copy, verdict) = match extended == self.x2apic {
+                let (copy, verdict) = match extended == self.x2apic && number < FIRST_OWN {
                     true => irte::copy(raw, extended, cpus),
                     false => (0, if raw & 1 == 0 { Ok(()) } else { Err(Refused::Malformed) }),
                 };
                 self.refused += u64::from(verdict.is_err());
-                self.put(machine, number, copy);
+                if number < FIRST_OWN {
+                    self.put(machine, number, copy);
+                }
             }
             next += count;
         }
