@@ -92,6 +92,15 @@ pub fn disconnect(local: &mut Local, ownership: &mut Ownership, id: CellId) -> R
     ownership.disconnect_all(id, &OfCells)
 }
 
+/// Gives the functions of a cell back to Linux that no CPU runs any more.
+pub fn remove_all(local: &mut Local, ownership: &mut Ownership, id: CellId) -> Result<(), Refusal> {
+    if !ownership.has_devices(id) {
+        return Ok(());
+    }
+    let _hold = linux::hold(local)?;
+    ownership.remove_all(id, &OfCells)
+}
+
 /// The function number `index` of a cell. See [`crtos_abi::hypercall::HC_DEVICE_LIST`].
 pub fn list(id: CellId, index: u64) -> Result<i64, Refusal> {
     let index = usize::try_from(index).map_err(|_| Refusal::Invalid)?;

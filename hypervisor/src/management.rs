@@ -248,6 +248,7 @@ pub fn destroy(local: &mut Local, id: CellId) -> Result<(), Refusal> {
     check_vacant(cell::get(id))?;
     ownership.check_empty(id)?;
     cell::advance(id, Event::Destroy)?;
+    devices::remove_all(local, &mut ownership, id)?;
     ownership.destroy(id)?;
     if cell::any() {
         ownership.check_iommus(&OfCells);

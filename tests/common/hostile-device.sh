@@ -134,6 +134,11 @@ attack_by_device() {
 	done
 	[ "$(looked)" = 0 ] || fail "the victim's memory changed at last"
 	[ "$(ask hostile $interrupt 5)" = 0x5 ] || fail 'it does not interrupt at last'
+	# A function of which the module knows nothing goes with its cell.
+	page=$(attack page)
+	attack dma poke "$page" "$(number "${edus[0]}")" >/dev/null
+	[ "$(attack hypercall 16 0 "$page" 0 0)" = 0 ] || fail 'the victim gets no function'
+	[ "$(crtos device list --json | jq length)" = 2 ] || fail 'it is not listed'
 	rmmod attack
 
 	# Stopped, it does nothing, and Linux gets it as it gave it.

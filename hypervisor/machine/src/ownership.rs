@@ -536,17 +536,16 @@ impl Ownership {
         Ok(true)
     }
 
-    /// Refuses with [`Refusal::Busy`] if a cell has memory or a function.
+    /// Refuses with [`Refusal::Busy`] if a cell has memory.
     pub fn check_empty(&mut self, id: CellId) -> Result<(), Refusal> {
         let cell = self.cell(id)?;
-        let has_memory = cell.private != 0 || cell.shared != 0;
-        if has_memory || self.has_devices(id) { Err(Refusal::Busy) } else { Ok(()) }
+        if cell.private == 0 && cell.shared == 0 { Ok(()) } else { Err(Refusal::Busy) }
     }
 
-    /// Forgets a cell without memory. [`Refusal::Busy`] if a CPU runs it.
+    /// Forgets a cell without memory and functions. [`Refusal::Busy`] if a CPU runs it.
     pub fn destroy(&mut self, id: CellId) -> Result<(), Refusal> {
         self.check_empty(id)?;
-        if !cell::get(id).retire() {
+        if self.has_devices(id) || !cell::get(id).retire() {
             return Err(Refusal::Busy);
         }
         let Self { frames, root, cells, .. } = self;

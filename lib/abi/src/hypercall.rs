@@ -32,7 +32,8 @@ pub const HC_CELL_STOP: u64 = 6;
 /// Root: take back the memory of a stopped cell, one region a call, cleared. RDI = cell. Returns 1
 /// while something is left, 0 when all is back: the cell then takes memory again.
 pub const HC_CELL_RECLAIM: u64 = 7;
-/// Root: forget a stopped cell without memory. RDI = cell. Its CPUs wait for Linux's start-up IPI.
+/// Root: forget a stopped cell without memory. RDI = cell. Its CPUs wait for Linux's start-up IPI,
+/// and Linux has its devices.
 pub const HC_CELL_DESTROY: u64 = 8;
 /// Root: say whether doorbells of a cell may ring on a CPU. RDI = cell, RSI = vector (32..=255), or
 /// 0 if they no longer may, RDX = APIC id of a CPU of the root cell, R10 = 1 to make that CPU the

@@ -82,7 +82,7 @@ impl Down {
                 match refusal.errno {
                     // A program was started meanwhile.
                     nix::errno::Errno::EBUSY
-                        if Some(cell) == device::realm(&info) && !is_locked =>
+                        if Some(cell) == device::realm(&info) && !is_locked && !self.force =>
                     {
                         busy(&device, cell, 1, false)
                     }

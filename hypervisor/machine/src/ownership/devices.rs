@@ -294,6 +294,14 @@ impl Ownership {
         Ok(())
     }
 
+    /// Gives all functions of a cell back that no CPU runs, likewise.
+    pub fn remove_all(&mut self, id: CellId, cpus: &impl Cpus) -> Result<(), Refusal> {
+        while let Some(function) = self.device(id, 0) {
+            self.remove_device(id, function, cpus)?;
+        }
+        Ok(())
+    }
+
     /// Tells whether a cell has a function.
     pub fn has_devices(&self, id: CellId) -> bool {
         self.devices.of(id).next().is_some()
