@@ -25,6 +25,8 @@ pub const COMMAND: u8 = 0x04;
 
 /// Other ones.
 mod register {
+    /// The kind of the registers that follow in bits 22..16: 0 but for bridges.
+    pub const HEADER: u8 = 0x0c;
     /// The first base address.
     pub const BASE_ADDRESS: u8 = 0x10;
     /// The base address of the expansion ROM.
@@ -94,6 +96,10 @@ impl Device {
     /// space. Whose the memory and the ports are is not looked at.
     pub fn check(config: &DeviceConfig, mut read: impl FnMut(u8) -> u32) -> Result<Self, Refusal> {
         let bridges = config.bridges.get(..config.bridge_count.into()).ok_or(Refusal::Invalid)?;
+        // By a bridge a cell could take devices of others away.
+        if read(register::HEADER) >> 16 & 0x7f != 0 {
+            return Err(Refusal::Invalid);
+        }
         let mut device = Self {
             function: config.function,
             bridges: [None; MAX_BRIDGES],
@@ -368,6 +374,15 @@ mod tests {
         assert!(refused(&|config| config.ports[1].last = 0xc000));
         assert!(refused(&|config| config.ports[1].flags = 1));
         assert!(refused(&|config| config.memory[2].physical &= 0xffff_ffff));
+    }
+
+    #[test]
+    fn no_cell_has_a_bridge() {
+        let mut space = space();
+        space[3] = 0x0081_0000;
+        assert_eq!(check(&config(), &space).err(), Some(Refusal::Invalid));
+        space[3] = 0x0080_0000;
+        assert!(check(&config(), &space).is_ok());
     }
 
     #[test]
