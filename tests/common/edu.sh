@@ -20,7 +20,7 @@ answered() {
 	read -r answer number < <(crtos cell shared "$1" --offset 16 --length 16 --raw | od -An -tu8)
 	[ "$number" = "$2" ]
 }
-# ask CELL COMMAND [FIRST [SECOND]]: what came of it.
+# ask CELL COMMAND [FIRST [SECOND]]: what came of it; PATIENCE says how often to look.
 ask() {
 	local number answer
 	number=$(($(asked "$1" 7) + 1))
@@ -28,7 +28,7 @@ ask() {
 	printf "$(bytes_of "$2")$(bytes_of "${3:-0}")$(bytes_of "${4:-0}")$(bytes_of $number)" |
 		crtos cell shared "$1" --offset 32 --write -
 	crtos cell doorbell "$1"
-	await "answered $1 $number" 600 || { echo silent; return 1; }
+	await "answered $1 $number" "${PATIENCE:-600}" || { echo silent; return 1; }
 	printf '%#x\n' "$answer"
 }
 # What the program does.
@@ -36,7 +36,7 @@ read=1 write=2 messages=3 get=4 put=5 interrupt=6 entries=7
 nothing=0xffffffffffffffff
 # starts_edu CELL: the program hears the device, and the device copies.
 starts_edu() {
-	crtos cell start "$1" /usr/lib/crtos/inmates/edu.elf && await "[ \"\$(asked $1 1)\" != 0 ]" 100 &&
+	crtos cell start "$1" /usr/lib/crtos/inmates/edu.elf && await "[ \"\$(asked $1 1)\" != 0 ]" 600 &&
 		[ "$(asked "$1" 1)" = 1 ]
 }
 # cell_has_edu: a cell gets it, hears it and finds its copies; says what does not hold.

@@ -68,7 +68,7 @@ check remove crtos device remove "$edu"
 [ "$(space "$edu")" = "$before" ] || { fail 'it has changed'; diff <(echo "$before") <(space "$edu"); }
 [ -e "/sys/bus/pci/devices/$edu/driver" ] && fail 'it has a driver'
 # The program has no registers any more, which ends its cell at its next access, and nothing else.
-ask demo $interrupt 1 >/dev/null
+PATIENCE=5 ask demo $interrupt 1 >/dev/null
 await '[ "$(crtos cell list --json | jq -r ".[0].state")" = failed ]' 100 || fail 'it reaches them'
 
 # With the device in a cell that has failed, and destroyed with it.
