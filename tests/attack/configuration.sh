@@ -200,7 +200,7 @@ for range in 0xcf8-0xcff 0xcfc 0xcf8-0xcfb:exclusive; do
 done
 
 crtos log | grep 'interrupt .* that nobody asked for' && fail 'an interrupt comes through'
-crtos log | grep -q 'write to configuration space of an IOMMU refused' || fail 'the hypervisor does not tell'
+crtos log | grep -q 'write to configuration space refused' || fail 'the hypervisor does not tell'
 goes_on $program 'all this'
 wakes_on $program "$start" "$result"
 crtos down || fail down
