@@ -733,9 +733,11 @@ impl Next {
 
 /// An entry of `kind` that leads to the tables of a cell.
 fn lead(tables: CellTables, kind: Kind) -> Next {
+    // What its functions do wrong is not reported: Linux would hear of that, as often as the cell
+    // likes.
     match kind.leading(tables.domain) {
-        (raw, Some(kind)) => Next::Table(raw, Of::Cell { tables, kind }),
-        (raw, None) => Next::Entry(kind.link(&raw, tables.top, tables.kind)),
+        (raw, Some(lower)) => Next::Table(kind.silent(raw), Of::Cell { tables, kind: lower }),
+        (raw, None) => Next::Entry(kind.link(&kind.silent(raw), tables.top, tables.kind)),
     }
 }
 

@@ -300,6 +300,14 @@ impl Kind {
         entry
     }
 
+    /// An entry of Linux's for functions or processes, but that faults are not reported.
+    pub fn silent(self, mut raw: Words) -> Words {
+        if matches!(self, Self::Context | Self::ScalableContext | Self::Processes) {
+            raw[0] |= 1 << 1;
+        }
+        raw
+    }
+
     /// The table that an entry of a copy refers to.
     pub fn linked(self, entry: &Words) -> Option<PhysAddr> {
         let low = entry[0];

@@ -789,14 +789,25 @@ fn clear_function(machine: &mut impl Machine, place: usize) {
     }
 }
 
-/// The entry of a function of a cell.
+/// The entry of a function of a cell. Nothing of what it does wrong is reported: Linux would hear
+/// of that, as often as the cell likes.
 fn of_cell(machine: &impl Machine, function: Function) -> [u64; 4] {
-    let Some(cell) = function.tables else { return blocked() };
+    const SILENT: [u64; 4] = [0, 3 << 33, 0, 0];
+    /// IG: nor of messages by entries that are not in use.
+    const IGNORED: u64 = 1 << 5;
+    let (tables, interrupts) = of_function(machine, function);
+    let mut entry = device::device(SILENT, tables, interrupts, false);
+    entry[2] |= IGNORED;
+    entry
+}
+
+/// What such an entry refers to.
+fn of_function(machine: &impl Machine, function: Function) -> (Option<Tables>, Interrupts) {
+    let Some(cell) = function.tables else { return (None, Interrupts::Blocked) };
     let levels = cell.kind.level().unwrap_or(1);
     let tables = Tables { top: cell.top, levels, domain: cell.domain, rights: Rights::ALL };
     let address = machine.own(function_table(function.place));
-    let interrupts = Interrupts::Table { address, order: FUNCTION_ORDER };
-    device::device([0; 4], Some(tables), interrupts, false)
+    (Some(tables), Interrupts::Table { address, order: FUNCTION_ORDER })
 }
 
 /// Where the copy of a table for interrupts, to which an entry of the hypervisor's refers, lies in
@@ -1484,6 +1495,8 @@ mod tests {
             let known = copies.function(function).expect("a function");
             assert_eq!(model.translate(2, 0x1234), Some((0x60_1234, Rights::ALL)), "{form:?}");
             assert_eq!(model.entry(2)[1] as u16, domain.0);
+            // It reports nothing.
+            assert_eq!((model.entry(2)[1] >> 33 & 3, model.entry(2)[2] >> 5 & 1), (3, 1));
             let interrupt = Interrupt::of_cell(ApicId(3), 0x61, x2apic);
             for number in [0, 1, 7, 63] {
                 assert!(unit.set_message(model, known.place, number, Some(interrupt)));
