@@ -107,6 +107,9 @@ pub mod control {
 
 /// Bits of [`STATUS`].
 pub mod status {
+    /// What tells of Linux's log of events and of its commands: overflow, an event, a completion,
+    /// the log runs. The logs of the other bits are off while the unit is taken over.
+    pub const LINUX: u64 = 0xf;
     /// The event log is full. This and the other events are cleared by writing them.
     pub const EVENT_OVERFLOW: u64 = 1 << 0;
     /// An event was logged.

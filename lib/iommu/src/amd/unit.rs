@@ -369,7 +369,7 @@ impl Unit {
             EVENT_INTERRUPT..=GUEST_INTERRUPT => linux.events[event_at(register)],
             STATUS => {
                 let runs = if linux.runs() { status::COMMANDS_RUN } else { 0 };
-                read_long(machine, STATUS) & !status::COMMANDS_RUN | runs
+                read_long(machine, STATUS) & status::LINUX | runs
             }
             _ => return machine.read(offset),
         };
@@ -441,7 +441,10 @@ impl Unit {
                 set_half(&mut linux.events[event_at(register)], high, value);
                 self.refresh_states(machine, cpus);
             }
-            EVENT_HEAD | STATUS => machine.write(offset, value),
+            // QEMU's unit takes ones for what it does not know, and keeps them.
+            STATUS if high => (),
+            STATUS => machine.write(offset, value & status::LINUX as u32),
+            EVENT_HEAD => machine.write(offset, value),
             // Logs that are off, the unit's message of the other kind, what is unknown.
             _ => (),
         }
