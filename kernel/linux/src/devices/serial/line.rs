@@ -18,8 +18,8 @@ use crtos_tty::{Port, Wake, port::STEPS, uart::Kind};
 use super::{Ports, transfer};
 use crate::{
     abi::{Errno, SysResult, linux_result},
-    files::{Events, Memory, Watchers, character::Character, lock::Locks},
-    remote, signal,
+    files::{Events, Memory, Watchers, character::Character, lock::Locks, wait},
+    remote,
 };
 
 /// How often a line that is open is looked at. At 460,800 baud 12 bytes come in that time, for
@@ -278,9 +278,7 @@ impl Opening {
         if flags & linux::O_NONBLOCK == 0 {
             let found =
                 || (line.get(|port| port.has_carrier()) || opening.is_hung_up()).then_some(());
-            line.modem
-                .wait_until(None, |_| signal::is_interrupted(), found)
-                .map_err(|_| Errno::RESTART)?;
+            wait::take_later(&line.modem, false, found)?;
             line.modem.wake(1);
         }
         Ok(opening)

@@ -12,7 +12,7 @@ use crtos_tty::Termios;
 use super::line::Opening;
 use crate::{
     abi::{Errno, SysResult},
-    files::Memory,
+    files::{Memory, wait},
     signal,
 };
 
@@ -140,14 +140,10 @@ pub(super) fn write(opening: &Opening, memory: &mut Memory, nonblocking: bool) -
             if rest.is_empty() {
                 break;
             }
-            if nonblocking {
-                return if done > 0 { Ok(done) } else { Err(Errno::EAGAIN) };
-            }
             let ready =
                 || (line.get(|port| port.room()) >= ROOM || opening.is_hung_up()).then_some(());
-            let waited = line.writers.wait_until(None, |_| signal::is_interrupted(), ready);
-            if waited.is_err() {
-                return if done > 0 { Ok(done) } else { Err(Errno::RESTART) };
+            if let Err(error) = wait::take_later(&line.writers, nonblocking, ready) {
+                return if done > 0 { Ok(done) } else { Err(error) };
             }
         }
     }
