@@ -1,8 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What commands tell later commands about a cell: what its boot information says, and what was
-//! loaded last. Each cell has a file below `/run/crtos`.
+//! What commands tell later commands, in files below `/run/crtos`: of each cell what its boot
+//! information says, and what was loaded last.
 
-use std::{fs, path::PathBuf};
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+use serde::Serialize;
 
 use crate::{
     failure::{Asked, Result},
@@ -43,11 +48,15 @@ pub fn recall(cell: u32) -> Option<Remembered> {
 
 /// Stores what later commands need.
 pub fn remember(cell: u32, what: &Remembered) -> Result<()> {
-    let asked = || format!("write {}", path(cell).display());
-    let text = serde_json::to_vec_pretty(what).map_err(std::io::Error::other).asked(asked())?;
-    fs::create_dir_all(DIRECTORY).asked(asked())?;
-    let new = path(cell).with_extension("new");
-    fs::write(&new, text).and_then(|()| fs::rename(&new, path(cell))).asked(asked())
+    store(&path(cell), what).asked(format!("write {}", path(cell).display()))
+}
+
+/// Stores `what` in a file of that directory, as a whole or not at all.
+pub fn store(file: &Path, what: &impl Serialize) -> io::Result<()> {
+    let text = serde_json::to_vec_pretty(what)?;
+    fs::create_dir_all(DIRECTORY)?;
+    let new = file.with_extension("new");
+    fs::write(&new, text).and_then(|()| fs::rename(&new, file))
 }
 
 /// Removes what is stored about a cell, if there is anything.

@@ -17,7 +17,7 @@ use crate::{
     failure::{Asked, Failure, Result, plain},
     machine::Machine,
     serial_port::{SerialPort, Settings},
-    text,
+    state, text,
 };
 
 /// File that tells which UARTs are taken.
@@ -141,7 +141,7 @@ impl Borrowed {
             let port = SerialPort::open(&path(name)).asked(asked(name))?;
             let settings = port.settings().asked(asked(name))?;
             record.push(Taken { name: name.clone(), settings: settings.bytes().to_vec() });
-            store(&record).asked(format!("write {RECORD}"))?;
+            state::store(Path::new(RECORD), &record).asked(format!("write {RECORD}"))?;
             port.set(&settings.without_uart()).map_err(|error| match error.kind() {
                 // Opened meanwhile.
                 io::ErrorKind::ResourceBusy => {
@@ -168,14 +168,6 @@ impl Drop for Borrowed {
             give_back();
         }
     }
-}
-
-fn store(record: &[Taken]) -> io::Result<()> {
-    let text = serde_json::to_vec_pretty(record)?;
-    let file = Path::new(RECORD);
-    fs::create_dir_all(file.parent().unwrap_or(Path::new("/")))?;
-    let new = file.with_extension("new");
-    fs::write(&new, text).and_then(|()| fs::rename(&new, file))
 }
 
 /// Gives Linux the UARTs back that were taken from it, whichever command took them. No cell may
