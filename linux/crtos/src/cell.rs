@@ -318,11 +318,7 @@ impl Target {
             return Err(device::not_up(asked));
         }
         let report = device.report(asked)?;
-        let found = report
-            .cells
-            .iter()
-            .find(|known| known.name == cell || known.number.to_string() == cell);
-        let Some(found) = found else {
+        let Some(found) = report.named(cell) else {
             return Err(no_such_cell(asked, &report));
         };
         let number = found.number;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `crtos device`: PCI functions that cells have.
 
-use std::{fmt, path::Path};
+use std::path::Path;
 
 use clap::Subcommand;
 use serde::Serialize;
@@ -9,6 +9,7 @@ use serde::Serialize;
 use crate::{
     device::{self, Device},
     failure::{Failure, Result},
+    function::Function,
     machine::Machine,
     report::Report,
     text::table,
@@ -65,41 +66,6 @@ enum Verb {
         #[arg(long)]
         json: bool,
     },
-}
-
-/// The address of a PCI function in segment 0.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Function(u16);
-
-impl Function {
-    /// From bus, device and function in 16 bits.
-    pub fn new(number: u16) -> Self {
-        Self(number)
-    }
-
-    /// Reads an address such as `0000:03:00.0` or `03:00.0`.
-    fn parse(text: &str) -> Option<Self> {
-        let number = |text: &str, most: u16| {
-            let found = u16::from_str_radix(text, 16).ok()?;
-            (found <= most && !text.starts_with('+')).then_some(found)
-        };
-        let (rest, function) = text.rsplit_once('.')?;
-        let mut fields = rest.rsplit(':');
-        let (device, bus) = (fields.next()?, fields.next()?);
-        let is_first = fields.next().is_none_or(|segment| number(segment, 0).is_some());
-        if !is_first || fields.next().is_some() {
-            return None;
-        }
-        let device = number(device, 31)? << 3 | number(function, 7)?;
-        Some(Self(number(bus, 255)? << 8 | device))
-    }
-}
-
-impl fmt::Display for Function {
-    fn fmt(&self, formatter: &mut fmt::Formatter) -> fmt::Result {
-        let [function, bus] = self.0.to_le_bytes();
-        write!(formatter, "0000:{bus:02x}:{:02x}.{}", function >> 3, function & 7)
-    }
 }
 
 /// Where Linux lists what it calls devices by names, and the word for such a thing.
@@ -204,10 +170,7 @@ fn rows(report: &Report) -> Vec<Row> {
     let name = |number: u32| report.cell(number).map(|cell| cell.name.clone()).unwrap_or_default();
     let devices = report.devices.iter();
     devices
-        .map(|device| Row {
-            function: Function::new(device.function).to_string(),
-            cell: name(device.cell),
-        })
+        .map(|device| Row { function: device.function.to_string(), cell: name(device.cell) })
         .collect()
 }
 
@@ -225,11 +188,7 @@ impl Devices {
                 };
                 let number = match &cell {
                     None => device::realm(&info),
-                    Some(cell) => report
-                        .cells
-                        .iter()
-                        .find(|known| known.name == *cell || known.number.to_string() == *cell)
-                        .map(|known| known.number),
+                    Some(cell) => report.named(cell).map(|known| known.number),
                 };
                 let Some(number) = number else {
                     return Err(Failure::new(&asked, "there is no such cell")
@@ -243,7 +202,7 @@ impl Devices {
                 let function = find(&Machine::here(), &asked, &device)?;
                 let report = file.report(&asked)?;
                 let mut devices = report.devices.iter();
-                let known = devices.find(|known| Function::new(known.function) == function);
+                let known = devices.find(|known| known.function == function);
                 let Some(known) = known else {
                     return Err(Failure::new(&asked, "no cell has it")
                         .remedy("`crtos device list` shows those that cells have"));
@@ -291,27 +250,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses() {
-        let parse = |text| Function::parse(text).map(|function| function.to_string());
-        assert_eq!(parse("03:1f.7").as_deref(), Some("0000:03:1f.7"));
-        assert_eq!(parse("0000:ff:00.0").as_deref(), Some("0000:ff:00.0"));
-        for bad in [
-            "",
-            "eth0",
-            "3",
-            "03:20.0",
-            "03:00.8",
-            "1:100:00.0",
-            "0001:03:00.0",
-            "0:0:0:0.0",
-            "+3:0.0",
-            ":0.0",
-        ] {
-            assert_eq!(parse(bad), None, "{bad}");
-        }
-    }
-
-    #[test]
     fn devices_have_names_and_users() {
         let root = tempfile::tempdir().expect("a directory");
         let at = |path: &str| root.path().join(path);
@@ -335,7 +273,7 @@ mod tests {
         }
         assert!(find(&machine, "test", "eth2").is_err());
         write(&pci.join("net/eth1/flags"), "0x1003\n");
-        let (reason, _) = user(&machine, Function(0x18)).expect("it is used");
+        let (reason, _) = user(&machine, Function::new(0x18)).expect("it is used");
         assert!(reason.contains("eth1 is up"), "{reason}");
     }
 }

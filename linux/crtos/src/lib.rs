@@ -25,6 +25,7 @@ pub mod device;
 mod devices;
 mod down;
 pub mod failure;
+mod function;
 pub mod install;
 pub mod loader;
 mod locked;

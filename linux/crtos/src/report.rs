@@ -10,7 +10,7 @@ use crtos_abi::{
     report::{self, CellReport, CpuReport, EXIT_REASONS},
 };
 
-use crate::{text::padded, view::View};
+use crate::{function::Function, text::padded, view::View};
 
 /// Names of the reasons for an exit, in the order of [`CpuReport::exits`].
 pub const EXIT_NAMES: [&str; EXIT_REASONS] = [
@@ -150,8 +150,8 @@ pub struct Cell {
 /// A PCI function that a cell has.
 #[derive(Clone, Copy, Debug)]
 pub struct DeviceOfCell {
-    /// Bus, device and function number.
-    pub function: u16,
+    /// Its address.
+    pub function: Function,
     /// The cell.
     pub cell: u32,
 }
@@ -242,6 +242,11 @@ impl Report {
         self.cells.iter().find(|cell| cell.number == number)
     }
 
+    /// Returns the cell that the user calls so: by its name or its number.
+    pub fn named(&self, cell: &str) -> Option<&Cell> {
+        self.cells.iter().find(|known| known.name == cell || known.number.to_string() == cell)
+    }
+
     /// Returns Linux's numbers of the CPUs that a cell has.
     pub fn cpus_of(&self, cell: u32) -> crate::cpulist::CpuList {
         let cpus = self.cpus.iter().zip(0..);
@@ -263,7 +268,7 @@ impl DeviceOfCell {
         // Two halves: the function, and whether there is one.
         let word = view.u32(offset_of!(report::DeviceReport, function));
         let cell = view.u32(offset_of!(report::DeviceReport, cell));
-        (word >> 16 != 0).then_some(Self { function: word as u16, cell })
+        (word >> 16 != 0).then_some(Self { function: Function::new(word as u16), cell })
     }
 }
 
@@ -271,8 +276,7 @@ impl DeviceFaults {
     fn parse(view: View<'_>) -> Option<Self> {
         let device = view.u32(offset_of!(report::DeviceFaults, device));
         let count = view.u32(offset_of!(report::DeviceFaults, count));
-        let (bus, slot, function) = (device >> 8 & 0xff, device >> 3 & 0x1f, device & 7);
-        let device = format!("{bus:02x}:{slot:02x}.{function}");
+        let device = Function::new(device as u16).without_segment();
         (count > 0).then_some(Self { device, count })
     }
 }
