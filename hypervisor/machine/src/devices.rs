@@ -14,6 +14,7 @@ use crtos_partition::address::PhysAddr;
 use crtos_partition::device::Device;
 use crtos_partition::error::Refusal;
 use crtos_partition::ids::CellId;
+use crtos_partition::permissions::ports_meet;
 
 use crate::{launch_info, report};
 
@@ -64,7 +65,7 @@ impl Devices {
 
     /// Tells whether one has one of these ports.
     pub(crate) fn have_port_of(&self, ports: &RangeInclusive<u16>) -> bool {
-        self.all().flat_map(Device::ports).any(|own| meet(&own, ports))
+        self.all().flat_map(Device::ports).any(|own| ports_meet(&own, ports))
     }
 
     /// Registers in configuration space that Linux may not write because of them.
@@ -85,10 +86,6 @@ impl Devices {
         self.all().any(|device| device.has_memory_of(address, size))
             || self.kept().filter_map(page_of).any(touched)
     }
-}
-
-pub(crate) fn meet(one: &RangeInclusive<u16>, other: &RangeInclusive<u16>) -> bool {
-    one.start() <= other.end() && other.start() <= one.end()
 }
 
 /// The page of configuration space in which these registers are, where that is memory.

@@ -17,7 +17,7 @@ use crtos_partition::config::{CheckedRegion, Config};
 use crtos_partition::error::Refusal;
 use crtos_partition::ids::CellId;
 use crtos_partition::nested::{Access, Leaf, MapError, NestedTables, RootTables};
-use crtos_partition::permissions::{MSR_BITMAP_SIZE, PORT_BITMAP_SIZE};
+use crtos_partition::permissions::{MSR_BITMAP_SIZE, PORT_BITMAP_SIZE, ports_meet};
 use crtos_partition::resets::{self, Resets, Verdict};
 use crtos_partition::{configuration as pci, grants, lifecycle, permissions, registers};
 use crtos_registers::cpuid;
@@ -417,10 +417,7 @@ impl Ownership {
             Some(resets) if cell::any_locked() => PortVerdict::Watched(resets.judge(access)),
             _ => {
                 self.forget_watched();
-                let meets = |range: RangeInclusive<u16>| {
-                    range.start() <= ports.end() && ports.start() <= range.end()
-                };
-                match self.watched_ports().any(meets) {
+                match self.watched_ports().any(|range| ports_meet(&range, &ports)) {
                     true => PortVerdict::Watched(Verdict::Free),
                     false => PortVerdict::Again,
                 }

@@ -14,7 +14,7 @@ use crate::address::{GuestAddr, PhysAddr};
 use crate::cpuset::CpuSet;
 use crate::error::Refusal;
 use crate::ids::CpuIndex;
-use crate::permissions::msr_covered;
+use crate::permissions::{msr_covered, ports_meet};
 use crate::registers;
 
 /// A configuration that contradicts neither itself nor the machine.
@@ -111,8 +111,7 @@ impl Config {
         let common_cpu = self.cpus().any(|cpu| others.contains(cpu));
         let common_port = self.ports().iter().any(|own| {
             other.ports().iter().any(|other| {
-                own.first <= other.last
-                    && other.first <= own.last
+                meets(own, &(other.first..=other.last))
                     && (own.flags | other.flags) & PORT_EXCLUSIVE != 0
             })
         });
@@ -122,7 +121,7 @@ impl Config {
 
 /// Tells whether the range has one of these ports.
 fn meets(range: &PortRange, ports: &RangeInclusive<u16>) -> bool {
-    range.first <= *ports.end() && *ports.start() <= range.last
+    ports_meet(&(range.first..=range.last), ports)
 }
 
 /// Registers that no cell may be granted, not even to read them, since the hypervisor's would show:

@@ -19,6 +19,7 @@ use crtos_abi::{PAGE_SIZE, cell};
 use crate::address::{GuestAddr, PhysAddr};
 use crate::configuration::{capability, messages};
 use crate::error::Refusal;
+use crate::permissions::ports_meet;
 
 /// Register of configuration space: command below, status above.
 pub const COMMAND: u8 = 0x04;
@@ -199,9 +200,7 @@ impl Device {
                     || same_cell && meet(one.cell_address, one.size, other.cell_address, other.size)
             })
         });
-        let ports = self.ports().any(|one| {
-            other.ports().any(|other| one.start() <= other.end() && other.start() <= one.end())
-        });
+        let ports = self.ports().any(|one| other.ports().any(|other| ports_meet(&one, &other)));
         self.function == other.function || memory || ports
     }
 

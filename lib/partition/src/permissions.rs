@@ -2,12 +2,19 @@
 //! Permission bitmaps that the processor reads: I/O ports (AMD APM vol. 2, 15.10) and
 //! model-specific registers (15.11). A set bit means: exit.
 
+use core::ops::RangeInclusive;
+
 use crtos_abi::cell::{MSR_READ, MSR_WRITE};
 
 /// Bytes of a port bitmap: three pages.
 pub const PORT_BITMAP_SIZE: usize = 3 * 4096;
 /// Bytes of an MSR bitmap: two pages.
 pub const MSR_BITMAP_SIZE: usize = 2 * 4096;
+
+/// Tells whether two ranges of ports have one in common.
+pub fn ports_meet(one: &RangeInclusive<u16>, other: &RangeInclusive<u16>) -> bool {
+    one.start() <= other.end() && other.start() <= one.end()
+}
 
 /// Makes all ports exit (`true`) or none.
 pub fn trap_all_ports(bitmap: &mut [u8], trap: bool) {

@@ -16,11 +16,12 @@ use crtos_partition::device::{BUS_MASTER, COMMAND, Device};
 use crtos_partition::error::Refusal;
 use crtos_partition::ids::{ApicId, CellId};
 use crtos_partition::nested::{self, Leaf};
+use crtos_partition::permissions::ports_meet;
 use crtos_partition::resets::Resets;
 use crtos_partition::{configuration as pci, permissions};
 
 use super::{Ownership, Possessions, Root, refusal};
-use crate::devices::{Owned, meet, page_of};
+use crate::devices::{Owned, page_of};
 use crate::direct_map::AnyBits;
 use crate::frames::Frames;
 use crate::linux_memory::{self, LinuxMemory};
@@ -105,9 +106,9 @@ impl Ownership {
             let resets = launch_info::resets();
             let mut resets = resets.iter().flat_map(Resets::ports);
             let mut configs = self.cells.iter().flatten().map(|cell| &cell.config);
-            meet(ports, &pci::PORTS)
-                || launch_info::watched_ports().any(|watched| meet(ports, &watched))
-                || resets.any(|reset| meet(ports, &reset))
+            ports_meet(ports, &pci::PORTS)
+                || launch_info::watched_ports().any(|watched| ports_meet(ports, &watched))
+                || resets.any(|reset| ports_meet(ports, &reset))
                 || configs.any(|config| config.has_port_of(ports))
         };
         let foreign = self.devices.places.iter().flatten().any(clashes)
