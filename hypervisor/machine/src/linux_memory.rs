@@ -34,18 +34,18 @@ fn reads(tables: &Tables, frames: &Frames, address: PhysAddr, size: u64) -> bool
 /// RAM there are devices only, none of which is the hypervisor's.
 fn devices_may_reach(tables: &Tables, frames: &Frames, address: PhysAddr, size: u64) -> bool {
     let Some(end) = address.checked_add(size) else { return false };
-    let special = overlaps(address, end, &INTERRUPT_PAGES)
-        || launch_info::read_only_devices()
-            .chain(launch_info::iommu_pages())
-            .any(|page| overlaps(address, end, &(page.get()..page.get() + PAGE_SIZE)));
     let ram_end = direct_map::memory_end().get().next_multiple_of(1 << 30);
     let in_ram = ram_end.saturating_sub(address.get()).min(size);
-    !special && (in_ram == 0 || tables.reads(frames, address, in_ram))
+    !has_controller(address, end) && (in_ram == 0 || tables.reads(frames, address, in_ram))
 }
 
-/// Tells whether the page at `page` is an interrupt controller, or messages go there.
-pub(crate) fn is_of_interrupts(page: PhysAddr) -> bool {
-    overlaps(page, page + PAGE_SIZE, &INTERRUPT_PAGES)
+/// Tells whether a part is an interrupt controller, a timer or an IOMMU, or whether messages go
+/// there.
+pub(crate) fn has_controller(start: PhysAddr, end: PhysAddr) -> bool {
+    overlaps(start, end, &INTERRUPT_PAGES)
+        || launch_info::read_only_devices()
+            .chain(launch_info::iommu_pages())
+            .any(|page| overlaps(start, end, &(page.get()..page.get() + PAGE_SIZE)))
 }
 
 fn overlaps(start: PhysAddr, end: PhysAddr, range: &Range<u64>) -> bool {

@@ -135,9 +135,7 @@ pub(crate) fn init<R>(
         tables.take(frames, block).ok()?;
     }
     for page in read_only {
-        if tables.tables().lookup(frames, GuestAddr::of_root(page)).is_none() {
-            tables.extend(frames, GuestAddr::of_root(page)).ok()?;
-        }
+        tables.reach(frames, page).ok()?;
         tables.protect(frames, page, Access::READ_ONLY).ok()?;
     }
     for page in launch_info::iommu_pages() {

@@ -465,6 +465,19 @@ impl<F: Format> RootTables<F> {
         self.0.map(memory, start, Leaf { physical, level: 3, access: Access::FULL, private: false })
     }
 
+    /// [Extends](Self::extend) the tables if nothing is mapped at `address`, which is a device's.
+    pub fn reach(
+        &mut self,
+        memory: &mut impl PhysicalMemory,
+        address: PhysAddr,
+    ) -> Result<(), MapError> {
+        let guest = GuestAddr::of_root(address);
+        match self.0.lookup(memory, guest) {
+            Some(_) => Ok(()),
+            None => self.extend(memory, guest),
+        }
+    }
+
     /// Takes the 2 MiB block at `address` away. [`MapError::Absent`] if the root cell does not have
     /// it as a whole.
     pub fn take(

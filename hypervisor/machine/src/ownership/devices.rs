@@ -35,7 +35,8 @@ impl Root {
     /// Takes the pages of a function's registers; all or, if that fails, none.
     fn take_pages(&mut self, frames: &mut Frames, device: &Device) -> Result<(), Refusal> {
         for (done, (_, page)) in device.pages().enumerate() {
-            self.reach(frames, page);
+            // Where something was taken away this fails, and so does what follows.
+            let _ = self.tables.reach(frames, page);
             let taken = match self.tables.owns(frames, page, PAGE_SIZE) {
                 true => self.tables.hide(frames, page).map_err(refusal),
                 false => Err(Refusal::Owned),
@@ -63,17 +64,10 @@ impl Root {
     /// Has Linux's writes to configuration space exit that may touch `kept`, or not any more.
     fn keep(&mut self, frames: &mut Frames, kept: Configuration, on: bool) -> Result<(), Refusal> {
         let Some(page) = page_of(kept) else { return Ok(()) };
-        self.reach(frames, page);
+        // As for pages.
+        let _ = self.tables.reach(frames, page);
         let access = if on { nested::Access::READ_ONLY } else { nested::Access::FULL };
         self.tables.protect(frames, page, access).map_err(refusal)
-    }
-
-    /// Makes the tables reach a device that Linux has not touched yet.
-    fn reach(&mut self, frames: &mut Frames, page: PhysAddr) {
-        if self.tables.tables().lookup(frames, GuestAddr::of_root(page)).is_none() {
-            // Where something was taken away this fails, and so does what follows.
-            let _ = self.tables.extend(frames, GuestAddr::of_root(page));
-        }
     }
 }
 
@@ -406,9 +400,7 @@ fn device_register(register: u64) -> Result<u8, Refusal> {
 
 /// Tells whether a page is none of a function's registers, whatever Linux says.
 fn is_special(page: PhysAddr) -> bool {
-    linux_memory::is_of_interrupts(page)
-        || launch_info::read_only_devices().chain(launch_info::iommu_pages()).any(|one| one == page)
-        || launch_info::is_configuration(page)
+    linux_memory::has_controller(page, page + PAGE_SIZE) || launch_info::is_configuration(page)
 }
 
 /// Maps all memory of a cell.
