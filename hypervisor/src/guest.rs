@@ -44,30 +44,25 @@ fn read_root(address: GuestAddr) -> Option<u64> {
     read_word(PhysAddr::of_root(address))
 }
 
-/// The instruction at which Linux was left, as far as it can be read.
+/// The instruction at which Linux was left, as far as it can be read, and how far that is.
 fn instruction(local: &mut Local) -> ([u8; MAX_LENGTH], usize) {
     let (paging, rip) = (local.vcpu().paging(), local.vcpu().rip());
-    let mut bytes = [0; MAX_LENGTH];
-    let (mut page, mut read) = (None, None);
-    for (offset, byte) in bytes.iter_mut().enumerate() {
-        let linear = rip.wrapping_add(offset as u64);
+    let (mut bytes, mut length) = ([0; MAX_LENGTH], 0);
+    let mut page = None;
+    while length < MAX_LENGTH {
+        let linear = rip.wrapping_add(length as u64);
         if linear % PAGE_SIZE == 0 || page.is_none() {
             page = translate(paging, linear).map(|address| address.align_down(PAGE_SIZE));
         }
-        let Some(address) = page.map(|page| page + linear % PAGE_SIZE) else {
-            return (bytes, offset);
-        };
         // Each word once.
-        let place = address.align_down(8);
-        if read.is_none_or(|(known, _)| known != place) {
-            read = read_root(place).map(|word| (place, word));
-        }
-        match read {
-            Some((_, word)) => *byte = (word >> (address.offset_in(8) * 8)) as u8,
-            None => return (bytes, offset),
-        }
+        let word = page.and_then(|page| read_root(page + linear % PAGE_SIZE));
+        let Some(word) = word.map(u64::to_le_bytes) else { break };
+        let read = &word[(linear % 8) as usize..];
+        let count = read.len().min(MAX_LENGTH - length);
+        bytes[length..length + count].copy_from_slice(&read[..count]);
+        length += count;
     }
-    (bytes, MAX_LENGTH)
+    (bytes, length)
 }
 
 /// Most bytes that an instruction other than string instructions touches at once.

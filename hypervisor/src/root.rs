@@ -7,7 +7,7 @@ use crtos_machine::arch::{Event, Exit, MsrOutcome, VirtualCpu};
 use crtos_machine::local::Local;
 use crtos_machine::processor::{self, msr};
 use crtos_machine::{cell, launch, launch_info, park, report};
-use crtos_partition::address::GuestAddr;
+use crtos_partition::address::{GuestAddr, PhysAddr};
 use crtos_partition::decode::RAX;
 use crtos_partition::icr::Command;
 use crtos_partition::registers::{self, Read, Write};
@@ -96,8 +96,31 @@ fn write_msr(local: &mut Local, number: u32, value: u64) -> MsrOutcome {
 }
 
 fn memory_fault(local: &mut Local, address: GuestAddr, write: bool) {
+    if launch_info::is_special(PhysAddr::of_root(address.align_down(PAGE_SIZE)))
+        && let Some((understood, complaint)) = special_access(local, address, write)
+    {
+        if !understood {
+            complain_at(local, complaint, address);
+            local.vcpu().inject(Event::GeneralProtection);
+        }
+        return;
+    }
+    let is_done = write && iommu::write_table(local, address);
+    if !is_done && !management::reach(local, address, write) {
+        complain_at(local, "touches memory that it does not have", address);
+        guest::reflect_fault(local, address, write);
+    }
+}
+
+/// Carries out an access to a page at which Linux's accesses exit so that they are carried out;
+/// `None` if it is none. Tells whether the instruction is understood, and what to say if not.
+fn special_access(
+    local: &mut Local,
+    address: GuestAddr,
+    write: bool,
+) -> Option<(bool, &'static str)> {
     let page = address.align_down(PAGE_SIZE).get();
-    let (understood, complaint) = if !launch_info::x2apic() && page == apic::PAGE && write {
+    Some(if !launch_info::x2apic() && page == apic::PAGE && write {
         (xapic::write(local, address), "cannot decode a write to the local APIC")
     } else if write && configuration::is_kept(local, page) {
         (configuration::write(local, address), "cannot decode a write to configuration space")
@@ -106,17 +129,8 @@ fn memory_fault(local: &mut Local, address: GuestAddr, write: bool) {
     } else if crtos_machine::iommu::is_one(address) {
         (iommu::access(local, address, write), "cannot decode an access to an IOMMU")
     } else {
-        let is_done = write && iommu::write_table(local, address);
-        if !is_done && !management::reach(local, address, write) {
-            complain_at(local, "touches memory that it does not have", address);
-            guest::reflect_fault(local, address, write);
-        }
-        return;
-    };
-    if !understood {
-        complain_at(local, complaint, address);
-        local.vcpu().inject(Event::GeneralProtection);
-    }
+        return None;
+    })
 }
 
 fn complain_at(local: &mut Local, what: &str, address: GuestAddr) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What the module told at launch (see [`crtos_abi::image`]). It never changes afterwards.
 
-use core::ops::RangeInclusive;
+use core::ops::{Range, RangeInclusive};
 
 use crtos_abi::image::{
     Configuration, Iommu, LAUNCH_INFO_OFFSET, LaunchInfo, MAX_HYPERVISOR_BLOCKS, MMCONFIG_SCATTERED,
@@ -11,6 +11,7 @@ use crtos_partition::address::PhysAddr;
 use crtos_partition::configuration;
 use crtos_partition::ids::{ApicId, CpuIndex};
 use crtos_partition::resets::Resets;
+use spin::Once;
 
 const _: () = assert!(LAUNCH_INFO_OFFSET as usize + size_of::<LaunchInfo>() <= PAGE_SIZE as usize);
 
@@ -107,6 +108,12 @@ pub fn is_configuration(page: PhysAddr) -> bool {
     })
 }
 
+/// Tells whether `page` may be one of those that [`has_controller`] tells of, or one of
+/// configuration space.
+pub fn is_special(page: PhysAddr) -> bool {
+    has_controller(page, PAGE_SIZE) || is_configuration(page)
+}
+
 /// The I/O ports at which Linux's accesses exit as long as the hypervisor runs; no cell has one.
 pub fn watched_ports() -> impl Iterator<Item = RangeInclusive<u16>> {
     let configuration = configurations().next().map(|_| configuration::PORTS);
@@ -116,6 +123,26 @@ pub fn watched_ports() -> impl Iterator<Item = RangeInclusive<u16>> {
 /// The pages of devices that Linux may only read.
 pub fn read_only_devices() -> impl Iterator<Item = PhysAddr> {
     io_apics().map(|(_, page)| page).chain(hpets()).chain(configuration_pages())
+}
+
+/// Interrupt controllers and messages to them.
+const INTERRUPT_PAGES: Range<u64> = 0xfec0_0000..0xff00_0000;
+
+/// Tells whether a part of `size` bytes from `address` is an interrupt controller, a timer, an
+/// IOMMU or configuration space of one, or whether messages go there.
+pub fn has_controller(address: PhysAddr, size: u64) -> bool {
+    // All of them lie close together, and most addresses lie elsewhere.
+    static AROUND: Once<Range<u64>> = Once::new();
+    let pages = || read_only_devices().chain(iommu_pages()).map(PhysAddr::get);
+    let around = AROUND.call_once(|| {
+        pages().fold(INTERRUPT_PAGES, |around, page| {
+            around.start.min(page)..around.end.max(page + PAGE_SIZE)
+        })
+    });
+    let end = address.get().saturating_add(size);
+    let overlaps = |range: &Range<u64>| address.get() < range.end && range.start < end;
+    overlaps(around)
+        && (overlaps(&INTERRUPT_PAGES) || pages().any(|page| overlaps(&(page..page + PAGE_SIZE))))
 }
 
 /// Number of CPUs that the hypervisor knows.

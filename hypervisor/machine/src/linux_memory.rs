@@ -2,7 +2,6 @@
 //! The memory of Linux: what it has, what its devices may have, and the tables by which it has
 //! these translate.
 
-use core::ops::Range;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use crtos_abi::PAGE_SIZE;
@@ -14,9 +13,6 @@ use crate::arch::NestedFormat;
 use crate::devices::Devices;
 use crate::frames::Frames;
 use crate::{direct_map, launch_info, processor};
-
-/// Interrupt controllers and messages to them: no cell may have this as memory.
-const INTERRUPT_PAGES: Range<u64> = 0xfec0_0000..0xff00_0000;
 
 type Tables = RootTables<NestedFormat>;
 
@@ -33,31 +29,19 @@ fn reads(tables: &Tables, frames: &Frames, address: PhysAddr, size: u64) -> bool
 /// Tells whether Linux's devices may have all of it: RAM of Linux, or devices of Linux. Behind the
 /// RAM there are devices only, none of which is the hypervisor's.
 fn devices_may_reach(tables: &Tables, frames: &Frames, address: PhysAddr, size: u64) -> bool {
-    let Some(end) = address.checked_add(size) else { return false };
+    if address.checked_add(size).is_none() || launch_info::has_controller(address, size) {
+        return false;
+    }
     let ram_end = direct_map::memory_end().get().next_multiple_of(1 << 30);
     let in_ram = ram_end.saturating_sub(address.get()).min(size);
-    !has_controller(address, end) && (in_ram == 0 || tables.reads(frames, address, in_ram))
-}
-
-/// Tells whether a part is an interrupt controller, a timer or an IOMMU, or whether messages go
-/// there.
-pub(crate) fn has_controller(start: PhysAddr, end: PhysAddr) -> bool {
-    overlaps(start, end, &INTERRUPT_PAGES)
-        || launch_info::read_only_devices()
-            .chain(launch_info::iommu_pages())
-            .any(|page| overlaps(start, end, &(page.get()..page.get() + PAGE_SIZE)))
-}
-
-fn overlaps(start: PhysAddr, end: PhysAddr, range: &Range<u64>) -> bool {
-    start.get() < range.end && range.start < end.get()
+    in_ram == 0 || tables.reads(frames, address, in_ram)
 }
 
 /// Tells whether all of it lies below the end of RAM, and no interrupt controller or timer there.
 fn is_ram(address: PhysAddr, size: u64) -> bool {
-    let Some(end) = address.checked_add(size) else { return false };
-    let device = overlaps(address, end, &INTERRUPT_PAGES)
-        || launch_info::read_only_devices().any(|page| (address..end).contains(&page));
-    end <= direct_map::memory_end() && !device
+    let end = address.checked_add(size);
+    end.is_some_and(|end| end <= direct_map::memory_end())
+        && !launch_info::has_controller(address, size)
 }
 
 /// What Linux has, and the hypervisor's frames.
@@ -90,17 +74,17 @@ impl LinuxMemory<'_> {
         true
     }
 
-    /// Changes the word of a table at `address` by one store, if it still is `old`; false if not.
-    pub(crate) fn change_word(&mut self, address: PhysAddr, old: u64, new: u64) -> bool {
+    /// Changes the word of a table at `address` by one store. `change` makes the new word of the
+    /// old one, and may be asked again; false if Linux does not have the table.
+    pub(crate) fn change_word(
+        &mut self,
+        address: PhysAddr,
+        mut change: impl FnMut(u64) -> u64,
+    ) -> bool {
         self.words(address, 1).is_some_and(|words| {
-            words[0].compare_exchange(old, new, Ordering::AcqRel, Ordering::Acquire).is_ok()
+            let change = |old| Some(change(old));
+            words[0].fetch_update(Ordering::AcqRel, Ordering::Acquire, change).is_ok()
         })
-    }
-
-    /// Reads the word of a table at `address`.
-    pub(crate) fn read_word(&self, address: PhysAddr) -> Option<u64> {
-        let mut word = [0];
-        self.read(address, &mut word).then_some(word[0])
     }
 
     /// Tells whether all of it is RAM that Linux has.

@@ -265,13 +265,10 @@ impl Ownership {
     ) -> Written {
         let address = PhysAddr::of_root(address).align_down(8);
         let Some((iommus, mut memory)) = self.iommus() else { return Written::default() };
-        loop {
-            let Some(old) = memory.read_word(address) else { return Written::default() };
-            let new = change(old);
-            // Only devices write there meanwhile.
-            if memory.change_word(address, old, new) {
-                return iommus.changed(&mut memory, address);
-            }
+        // Only devices write there meanwhile.
+        match memory.change_word(address, &mut change) {
+            true => iommus.changed(&mut memory, address),
+            false => Written::default(),
         }
     }
 

@@ -29,6 +29,7 @@ use crtos_abi::device::MAX_DEVICES;
 use crtos_abi::{MAX_CELLS, PAGE_SIZE};
 use crtos_partition::address::PhysAddr;
 use crtos_partition::ids::CellId;
+use heapless::Vec;
 use heapless::index_map::FnvIndexMap;
 
 use crate::cell_tables::CellTables;
@@ -149,9 +150,10 @@ pub struct Copies {
     /// Functions of cells, and by what they translate.
     functions: [Option<(Requester, Option<CellTables>)>; MAX_DEVICES],
     /// The first functions of tables that have, or had, a copy for their bus.
-    buses: [Option<Requester>; MAX_BUSES],
-    /// How many copies there are of each of [`Kind::ALL`]: Linux has tables of a few.
-    counts: [u16; Kind::ALL.len()],
+    buses: Vec<Requester, MAX_BUSES>,
+    /// As what Linux's table in a page has copies: [`Kind::bit`]s. Each store of Linux is looked up
+    /// here.
+    pages: FnvIndexMap<PhysAddr, u32, MAX_TABLES>,
     /// Some are not referred to any more.
     unused: bool,
     /// Some are lost.
@@ -170,8 +172,8 @@ impl Copies {
             checked: false,
             domains: MANY,
             functions: [None; MAX_DEVICES],
-            buses: [None; MAX_BUSES],
-            counts: [0; Kind::ALL.len()],
+            buses: Vec::new(),
+            pages: FnvIndexMap::new(),
             unused: false,
             lost: false,
             refused: 0,
@@ -278,7 +280,7 @@ impl Copies {
 
     /// Notes of which buses there are copies, or may be.
     fn note_buses(&mut self) {
-        let mut buses = [None; MAX_BUSES];
+        self.buses.clear();
         let copied = self.tables.keys().filter_map(|of| match of {
             Of::Bus { first, .. } => Some(*first),
             _ => None,
@@ -288,13 +290,11 @@ impl Copies {
             [Requester(function.0 & !0xff), Requester(function.0 & !0x7f)]
         });
         for first in copied.chain(functions) {
-            if !buses.contains(&Some(first))
-                && let Some(place) = buses.iter_mut().find(|place| place.is_none())
-            {
-                *place = Some(first);
+            if !self.buses.contains(&first) {
+                // There is room for all.
+                let _ = self.buses.push(first);
             }
         }
-        self.buses = buses;
     }
 
     /// Tells whether a cell has one of these functions.
@@ -361,7 +361,7 @@ impl Copies {
             }
             let (of, Copied { copy, watch, .. }) = (*of, *copied);
             self.tables.swap_remove(&of);
-            self.count(of.kind(), -1);
+            self.note_gone(of);
             memory.free(copy);
             any_bus |= matches!(of, Of::Bus { .. });
             let was_watched = watch == Watch::On;
@@ -512,27 +512,40 @@ impl Copies {
         }
         // It is not full.
         let _ = self.tables.insert(of, Copied { copy, watch: Watch::On, references: 1 });
-        self.count(of.kind(), 1);
+        if let Some(page) = of.page() {
+            // There is room for as many as there are tables.
+            let kinds = self.pages.get(&page).copied().unwrap_or(0);
+            let _ = self.pages.insert(page, kinds | of.kind().bit());
+        }
         self.fill(memory, of, copy);
         Some(copy)
     }
 
-    fn count(&mut self, kind: Kind, change: i16) {
-        let place = Kind::ALL.iter().position(|known| *known == kind);
-        if let Some(count) = place.and_then(|place| self.counts.get_mut(place)) {
-            *count = count.saturating_add_signed(change);
+    /// Notes that there is no copy of this any more.
+    fn note_gone(&mut self, of: Of) {
+        let (Some(page), kind) = (of.page(), of.kind()) else { return };
+        let is_left = self.copied_of(page).any(|of| of.kind() == kind && self.has(&of));
+        let Some(kinds) = self.pages.get_mut(&page).filter(|_| !is_left) else { return };
+        *kinds &= !kind.bit();
+        if *kinds == 0 {
+            self.pages.swap_remove(&page);
         }
+    }
+
+    fn has(&self, of: &Of) -> bool {
+        self.tables.contains_key(of)
     }
 
     /// All that a copy of the table at `page` can be.
     fn copied_of(&self, page: PhysAddr) -> impl Iterator<Item = Of> + use<> {
-        let (buses, counts) = (self.buses, self.counts);
-        let kinds = Kind::ALL.iter().zip(counts).filter(|(_, count)| *count > 0);
-        kinds.flat_map(move |(kind, _)| {
-            let top = Top::Table(page, *kind);
-            let is_of_bus = matches!(kind, Kind::Context | Kind::ScalableContext);
-            let buses = buses.into_iter().flatten().filter(move |_| is_of_bus);
-            core::iter::once(Of::Top(top)).chain(buses.map(move |first| Of::Bus { first, top }))
+        const OF_BUSES: u32 = Kind::Context.bit() | Kind::ScalableContext.bit();
+        let kinds = self.pages.get(&page).copied().unwrap_or(0);
+        let buses = if kinds & OF_BUSES != 0 { self.buses.clone() } else { Vec::new() };
+        Kind::of_bits(kinds).flat_map(move |kind| {
+            let top = Top::Table(page, kind);
+            let buses = if kind.bit() & OF_BUSES != 0 { buses.clone() } else { Vec::new() };
+            let of_buses = buses.into_iter().map(move |first| Of::Bus { first, top });
+            core::iter::once(Of::Top(top)).chain(of_buses)
         })
     }
 
@@ -811,7 +824,7 @@ pub(crate) mod tests {
     #[derive(Clone, Default)]
     pub(crate) struct Model {
         pub(crate) linux: BTreeMap<u64, u64>,
-        pub(crate) frames: BTreeMap<u64, Vec<u64>>,
+        pub(crate) frames: BTreeMap<u64, std::vec::Vec<u64>>,
         pub(crate) watched: BTreeSet<u64>,
         /// Blocks that Linux does not have.
         pub(crate) private: BTreeSet<u64>,

@@ -129,6 +129,31 @@ impl Kind {
         Self::Host(6),
     ];
 
+    /// One bit for each of [`Self::ALL`], in their order.
+    pub const fn bit(self) -> u32 {
+        let number = match self {
+            Self::Root => 0,
+            Self::Context => 1,
+            Self::ScalableRoot => 2,
+            Self::ScalableContext => 3,
+            Self::Directory => 4,
+            Self::Processes => 5,
+            Self::Second(level) => 5 + level,
+            Self::First(level) => 10 + level,
+            Self::Host(level) => 15 + level,
+        };
+        1 << number
+    }
+
+    /// The kinds that have these [bits](Self::bit).
+    pub fn of_bits(mut bits: u32) -> impl Iterator<Item = Self> {
+        core::iter::from_fn(move || {
+            let kind = Self::ALL.get(bits.trailing_zeros() as usize)?;
+            bits &= bits - 1;
+            Some(*kind)
+        })
+    }
+
     /// The level of a table that maps memory, whose entries are words; `None` for other kinds.
     pub fn level(self) -> Option<u8> {
         match self {
@@ -345,5 +370,21 @@ impl Kind {
             }
         };
         (raw, lower)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_kind_has_a_bit() {
+        for (number, kind) in Kind::ALL.iter().enumerate() {
+            assert_eq!(kind.bit(), 1 << number);
+        }
+        let all = (1 << Kind::ALL.len()) - 1;
+        assert!(Kind::of_bits(all).eq(Kind::ALL.iter().copied()));
+        assert!(Kind::of_bits(u32::MAX).eq(Kind::ALL.iter().copied()));
+        assert!(Kind::of_bits(1 << 3).eq([Kind::ScalableContext]));
     }
 }

@@ -24,7 +24,7 @@ use super::{Ownership, Possessions, Root, refusal};
 use crate::devices::{Owned, page_of};
 use crate::direct_map::AnyBits;
 use crate::frames::Frames;
-use crate::linux_memory::{self, LinuxMemory};
+use crate::linux_memory::LinuxMemory;
 use crate::{configuration, launch_info};
 
 // SAFETY: Plain integers and arrays of structures of such.
@@ -109,7 +109,7 @@ impl Ownership {
             || functions().any(|function| function == config.function)
             || device.ports().any(|ports| reserved(&ports))
             || self.has_port_of_configuration()
-            || device.pages().any(|(_, page)| is_special(page));
+            || device.pages().any(|(_, page)| launch_info::is_special(page));
         if foreign { Err(Refusal::Owned) } else { Ok(device) }
     }
 
@@ -396,11 +396,6 @@ impl Ownership {
 fn device_register(register: u64) -> Result<u8, Refusal> {
     let register = u8::try_from(register).ok().filter(|register| register.is_multiple_of(4));
     register.ok_or(Refusal::Invalid)
-}
-
-/// Tells whether a page is none of a function's registers, whatever Linux says.
-fn is_special(page: PhysAddr) -> bool {
-    linux_memory::has_controller(page, page + PAGE_SIZE) || launch_info::is_configuration(page)
 }
 
 /// Maps all memory of a cell.
