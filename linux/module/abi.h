@@ -581,6 +581,7 @@ struct crtos_device_report {
 struct crtos_cpu_report {
 	u64 exits[CRTOS_EXIT_REASONS];
 	u64 doorbells;
+	u64 ticks;
 	u32 owner;
 	u32 reserved;
 };

@@ -20,7 +20,7 @@ use crtos_partition::performance::Performance;
 
 use crate::arch::{NmiOutcome, Vcpu, VirtualCpu};
 use crate::cpu::{self, Cpu};
-use crate::{apic, direct_map, launch_info, report};
+use crate::{apic, direct_map, launch_info, processor, report};
 
 /// Bytes of a [`Local`] with the stack above it; also its alignment.
 pub(crate) const STACK_SIZE: usize = 32768;
@@ -114,6 +114,9 @@ pub struct Local {
     pub(crate) performance: Option<Performance>,
     exits: [u64; EXIT_REASONS],
     doorbells: u64,
+    /// When the CPU left its guest, or got one.
+    since: u64,
+    ticks: u64,
 }
 
 const _: () = assert!(offset_of!(Local, vcpu) == 0);
@@ -156,6 +159,8 @@ impl Local {
             performance: None,
             exits: [0; EXIT_REASONS],
             doorbells: 0,
+            since: 0,
+            ticks: 0,
         };
         // SAFETY: The memory is large enough and aligned, and nobody else uses it.
         unsafe { direct_map::pointer::<Self>(place).write(local) };
@@ -206,6 +211,19 @@ impl Local {
         }
     }
 
+    /// Begins to count the time that is spent in the hypervisor.
+    #[inline]
+    pub(crate) fn begin_time(&mut self) {
+        self.since = processor::tsc();
+    }
+
+    /// Ends that before the guest goes on.
+    #[inline]
+    pub(crate) fn end_time(&mut self) {
+        self.ticks += processor::tsc().saturating_sub(self.since);
+        report::ticks(self.index, self.ticks);
+    }
+
     /// Counts a doorbell.
     #[inline]
     pub fn count_doorbell(&mut self) {
@@ -251,6 +269,7 @@ impl Local {
             unsafe { Vcpu::wait_for_nmi() };
         }
         self.note_kick();
+        self.begin_time();
     }
 
     /// Carries out a flush that was asked for. To be called wherever a CPU waits for another one.

@@ -131,6 +131,12 @@ pub(crate) fn doorbells(cpu: CpuIndex, count: u64) {
     store!(AtomicU64: report.cpus[cpu.get()].doorbells = count);
 }
 
+/// Reports how long `cpu` has been in the hypervisor, in ticks of the time stamp counter.
+#[inline]
+pub(crate) fn ticks(cpu: CpuIndex, ticks: u64) {
+    store!(AtomicU64: report.cpus[cpu.get()].ticks = ticks);
+}
+
 /// Who owns a CPU, as Linux sees it.
 #[derive(Clone, Copy)]
 pub(crate) enum Owner {

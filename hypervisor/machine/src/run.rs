@@ -30,10 +30,12 @@ unsafe impl<P: Policy> Runner for Run<P> {
     unsafe extern "sysv64" fn exited(this: *mut Self) {
         // SAFETY: The run loop hands over the memory of this CPU, to which nobody else refers.
         let local = unsafe { &mut (*this).local };
+        local.begin_time();
         let exit = local.vcpu().exit();
         P::handle(local, exit);
         park::serve(local);
         local.inject_nmi();
         local.vcpu().prepare_entry();
+        local.end_time();
     }
 }

@@ -41,6 +41,9 @@ pub struct CpuReport {
     pub exits: [u64; EXIT_REASONS],
     /// Doorbells rung from this CPU.
     pub doorbells: u64,
+    /// Ticks of the time stamp counter that the CPU has spent in the hypervisor since the launch,
+    /// from each exit to the next entry. While it waits for a guest it spends none.
+    pub ticks: u64,
     /// Cell that has the CPU, [`CPU_ROOT`] or [`CPU_PARKED`].
     pub owner: u32,
     /// Zero.

@@ -64,6 +64,8 @@ pub struct Cpu {
     pub exits: [u64; EXIT_REASONS],
     /// Doorbells rung from it.
     pub doorbells: u64,
+    /// Ticks of the time stamp counter that it has spent in the hypervisor.
+    pub ticks: u64,
     /// Who has it.
     pub owner: Owner,
 }
@@ -287,6 +289,7 @@ impl Cpu {
         Self {
             exits: std::array::from_fn(|reason| view.u64(exits + reason * 8)),
             doorbells: view.u64(offset_of!(CpuReport, doorbells)),
+            ticks: view.u64(offset_of!(CpuReport, ticks)),
             owner: match view.u32(offset_of!(CpuReport, owner)) {
                 report::CPU_ROOT => Owner::Linux,
                 report::CPU_PARKED => Owner::Parked,

@@ -24,7 +24,9 @@ const ASKED: &str = "show statistics";
 /// Show VM exits by CPU and reason, memory, doorbells, and for how long interrupts were off
 ///
 /// Counters begin at the launch of the hypervisor. A CPU of the real-time realm that sleeps and
-/// wakes by its timer causes no exits at all.
+/// wakes by its timer causes no exits at all. The time that a CPU has been in the hypervisor is
+/// that from each exit to the next entry; the processor's own part, the switch itself, is not
+/// counted.
 ///
 /// Reasons: nmi (non-maskable interrupt), icr (interrupt command register), msr (another trapped
 /// model-specific register), hypercall, nested-fault (nested page fault), cpuid, port (I/O port),
@@ -43,7 +45,8 @@ With --json one object:
               dma_missing (what Linux mapped and the hypervisor had no memory for),
               device_faults (array of: device, count of its requests that an IOMMU refused)
   cpus        array of: cpu, owner (\"linux\", \"parked\" or the cell's name), cell (its number or null),
-              exits (object: reason to number), exits_total, doorbells (rung from this CPU)
+              exits (object: reason to number), exits_total, hypervisor_ns (time that they took),
+              doorbells (rung from this CPU)
   cells       array of: cell, name, state, cpus, private_bytes, shared_bytes
   realm       null, or: cell, sealed (boolean), pool_bytes, pool_free_bytes, heap_bytes,
               heap_used_bytes, doorbells_sent, doorbells_taken,
@@ -90,6 +93,7 @@ struct CpuStatistics {
     cell: Option<u32>,
     exits: BTreeMap<&'static str, u64>,
     exits_total: u64,
+    hypervisor_ns: u64,
     doorbells: u64,
 }
 
@@ -144,12 +148,12 @@ impl Stats {
                         device.counters(realm).map_err(|refusal| refusal.asked(ASKED))?;
                     let sections =
                         device.sections(realm).map_err(|refusal| refusal.asked(ASKED))?;
-                    Some(Realm { cell: realm, counters, sections, tsc_khz: info.tsc_khz })
+                    Some(Realm { cell: realm, counters, sections })
                 }
                 None => None,
             };
             let devices = Confinement::of(&Machine::here(), &report).line();
-            let statistics = Statistics::of(&report, devices, realm, &symbols);
+            let statistics = Statistics::of(&report, devices, realm, &symbols, info.tsc_khz);
             if self.json {
                 crate::print_json(&statistics)?;
             } else {
@@ -171,11 +175,17 @@ struct Realm {
     cell: u32,
     counters: Counters,
     sections: Vec<Section>,
-    tsc_khz: u32,
 }
 
 impl Statistics {
-    fn of(report: &Report, devices: String, realm: Option<Realm>, symbols: &Symbols) -> Self {
+    fn of(
+        report: &Report,
+        devices: String,
+        realm: Option<Realm>,
+        symbols: &Symbols,
+        tsc_khz: u32,
+    ) -> Self {
+        let ns = |ticks: u64| (u128::from(ticks) * 1_000_000 / u128::from(tsc_khz.max(1))) as u64;
         let cpu = |(number, cpu): (usize, &Cpu)| {
             let (owner, cell) = match cpu.owner {
                 Owner::Linux => ("linux".to_string(), None),
@@ -191,6 +201,7 @@ impl Statistics {
                 cell,
                 exits: EXIT_NAMES.into_iter().zip(cpu.exits).collect(),
                 exits_total: cpu.total(),
+                hypervisor_ns: ns(cpu.ticks),
                 doorbells: cpu.doorbells,
             }
         };
@@ -202,7 +213,7 @@ impl Statistics {
             private_bytes: cell.private_bytes,
             shared_bytes: cell.shared_bytes,
         };
-        let realm = realm.map(|Realm { cell, counters, sections, tsc_khz }| RealmStatistics {
+        let realm = realm.map(|Realm { cell, counters, sections }| RealmStatistics {
             cell,
             sealed: counters.state == KernelState::Sealed,
             pool_bytes: counters.pool_pages.saturating_mul(crtos_abi::PAGE_SIZE),
@@ -222,8 +233,7 @@ impl Statistics {
                 .filter_map(|section| {
                     Some(SectionStatistics {
                         cpu: report.cpus_of(cell).of_realm(section.cpu)?,
-                        ns: (u128::from(section.ticks) * 1_000_000 / u128::from(tsc_khz.max(1)))
-                            as u64,
+                        ns: ns(section.ticks),
                         begin: symbols.name(section.begin),
                         end: symbols.name(section.end),
                     })
@@ -255,11 +265,12 @@ impl Statistics {
             .into_iter()
             .filter(|reason| self.cpus.iter().any(|cpu| cpu.exits[reason] != 0))
             .collect();
-        let mut header = vec!["CPU", "OWNER", "EXITS"];
+        let mut header = vec!["CPU", "OWNER", "EXITS", "TIME (ms)"];
         header.extend(&reasons);
         header.push("DOORBELLS");
         let rows = self.cpus.iter().map(|cpu| {
             let mut row = vec![cpu.cpu.to_string(), cpu.owner.clone(), cpu.exits_total.to_string()];
+            row.push(format!("{:.3}", cpu.hypervisor_ns as f64 / 1e6));
             row.extend(reasons.iter().map(|reason| cpu.exits[reason].to_string()));
             row.push(cpu.doorbells.to_string());
             row
@@ -326,7 +337,7 @@ mod tests {
         let cpu = |owner, icr| {
             let mut exits = [0; EXIT_NAMES.len()];
             exits[1] = icr;
-            Cpu { exits, doorbells: 3, owner }
+            Cpu { exits, doorbells: 3, ticks: 5_000_000, owner }
         };
         Report {
             abi_version: 1,
@@ -361,10 +372,12 @@ mod tests {
             "not protected: x".into(),
             None,
             &Symbols::default(),
+            1_000_000,
         ))
         .unwrap();
         assert_eq!(json["cpus"][0]["owner"], "linux");
         assert_eq!(json["cpus"][0]["exits"]["icr"], 70);
+        assert_eq!(json["cpus"][0]["hypervisor_ns"], 5_000_000);
         assert_eq!(json["cpus"][1]["owner"], "parked");
         assert_eq!(json["cpus"][2]["owner"], "realtime");
         assert_eq!(json["cpus"][2]["exits_total"], 0);
@@ -374,8 +387,14 @@ mod tests {
 
     #[test]
     fn the_table_leaves_out_what_never_happened() {
-        let text =
-            Statistics::of(&report(), "not protected: x".into(), None, &Symbols::default()).show();
+        let text = Statistics::of(
+            &report(),
+            "not protected: x".into(),
+            None,
+            &Symbols::default(),
+            1_000_000,
+        )
+        .show();
         assert!(text.lines().next().unwrap().contains("icr"));
         assert!(!text.contains("shutdown"));
         assert!(text.contains("hypervisor: 1 MiB free\nnot protected: x"));
