@@ -42,15 +42,53 @@ static bool find_memory(u64 *address, u64 *buses)
 	return is_one;
 }
 
-/* Only an emulator has this host bridge beside an IOMMU of AMD's kind. */
-static bool is_q35(void)
-{
-	struct pci_dev *bridge = pci_get_domain_bus_and_slot(0, 0, 0);
-	bool is_its;
+/*
+ * Registers of AMD's host bridges that write to other registers of the chipset, IOMMUs' among them
+ * (System Management Network): of each pair of address and data the data, so that Linux goes on
+ * reading temperatures there.
+ */
+static const u16 smn_data[] = { 0x64, 0xbc, 0xc8 };
 
-	is_its = bridge && bridge->vendor == PCI_VENDOR_ID_INTEL && bridge->device == BRIDGE;
-	pci_dev_put(bridge);
-	return is_its;
+/* Lists one; false if there are too many. */
+static bool list(struct crtos_launch_info *info, u16 function, u16 first, u16 last)
+{
+	struct crtos_configuration *next = info->configurations;
+
+	while (next < info->configurations + CRTOS_MAX_CONFIGURATIONS && next->present)
+		next++;
+	if (next == info->configurations + CRTOS_MAX_CONFIGURATIONS)
+		return false;
+	*next = (struct crtos_configuration){
+		.function = function,
+		.first = first,
+		.last = last,
+		.present = 1,
+	};
+	return true;
+}
+
+/* Lists what moves or reaches an IOMMU of AMD's kind by host bridges; false if that is too much. */
+static bool list_bridges(struct crtos_launch_info *info)
+{
+	struct pci_dev *bridge = NULL;
+	bool listed = true;
+	size_t i;
+
+	while ((bridge = pci_get_class(PCI_CLASS_BRIDGE_HOST << 8, bridge))) {
+		u16 function = pci_dev_id(bridge);
+
+		if (pci_domain_nr(bridge->bus))
+			continue;
+		/* Only an emulator has this one beside such an IOMMU. */
+		if (bridge->vendor == PCI_VENDOR_ID_INTEL && bridge->device == BRIDGE)
+			listed &= list(info, function, BRIDGE_FIRST, BRIDGE_LAST);
+		if (bridge->vendor != PCI_VENDOR_ID_AMD && bridge->vendor != PCI_VENDOR_ID_HYGON)
+			continue;
+		/* The root of a node, not the bridges to its devices. */
+		for (i = 0; i < ARRAY_SIZE(smn_data) && !bridge->devfn; i++)
+			listed &= list(info, function, smn_data[i], smn_data[i] + 3);
+	}
+	return listed;
 }
 
 /**
@@ -67,24 +105,18 @@ static bool is_q35(void)
 int crtos_list_configurations(struct crtos_file *file, const struct crtos_iommu *iommus,
 			      struct crtos_launch_info *info)
 {
-	struct crtos_configuration *next = info->configurations;
+	bool listed = true;
 	int i;
 
-	/* One more is for the bridge. */
-	BUILD_BUG_ON(CRTOS_MAX_IOMMUS >= CRTOS_MAX_CONFIGURATIONS);
 	for (i = 0; i < CRTOS_MAX_IOMMUS; i++) {
-		if (!iommus[i].size || iommus[i].kind != CRTOS_IOMMU_AMD_VI)
-			continue;
-		next->function = iommus[i].function;
-		next->last = LAST;
-		next->present = 1;
-		next++;
+		if (iommus[i].size && iommus[i].kind == CRTOS_IOMMU_AMD_VI)
+			listed &= list(info, iommus[i].function, 0, LAST);
 	}
-	if (next != info->configurations && is_q35()) {
-		next->first = BRIDGE_FIRST;
-		next->last = BRIDGE_LAST;
-		next->present = 1;
-	}
+	if (info->configurations->present)
+		listed &= list_bridges(info);
+	if (!listed)
+		return crtos_refuse(file, -E2BIG,
+				    "the machine has more host bridges than crtos can keep Linux from");
 	if (find_memory(&info->mmconfig, &info->mmconfig_buses))
 		return 0;
 	info->mmconfig = CRTOS_MMCONFIG_SCATTERED;

@@ -49,7 +49,7 @@ pub const MAX_HPETS: usize = 8;
 /// Most IOMMUs of a machine.
 pub const MAX_IOMMUS: usize = 8;
 /// Most ranges of registers in configuration space that Linux may not write.
-pub const MAX_CONFIGURATIONS: usize = 16;
+pub const MAX_CONFIGURATIONS: usize = 64;
 
 /// `Iommu::kind`: Intel's (VT-d).
 pub const IOMMU_VTD: u32 = 0;
