@@ -8,6 +8,8 @@
 # devices: yes
 # iommu: amd
 # timeout: 900
+# That of starts_waking.
+# shellcheck disable=SC2154
 set -u
 failed=0
 fail() { echo "FAILED $*"; failed=1; }
@@ -86,19 +88,15 @@ put "$edu" 0x3c 1 "$line"
 # It is set up when the realm comes.
 crtos up --cpus 3 --memory 256M || exit 1
 crtos stats | grep -q '^protected: ' || fail 'the unit is not taken over'
-result=$(mktemp)
-start=$(date +%s%3N)
-crtos run -- "$PROGRAMS/periodic" 1000 600 >"$result" &
-program=$!
+starts_waking
 dmesg --clear
 [ "$(there)" = there ] || fail 'the realm does not run'
-exits() { crtos stats --json | jq '.cpus[] | select(.cpu == 3) | .exits.nmi'; }
-before=$(exits)
+before=$(nmi_exits 3)
 quiet() {
 	event
 	completion
-	[ "$(exits)" = "$before" ] || fail "$1: CPU 3 exits: $before before, $(exits) after"
-	before=$(exits)
+	[ "$(nmi_exits 3)" = "$before" ] || fail "$1: CPU 3 exits: $before before, $(nmi_exits 3) after"
+	before=$(nmi_exits 3)
 }
 quiet 'set up before'
 (($(get "$unit" $flags 2) & 1)) && fail 'the unit still sends messages'
@@ -202,7 +200,7 @@ done
 crtos log | grep 'interrupt .* that nobody asked for' && fail 'an interrupt comes through'
 crtos log | grep -q 'write to configuration space refused' || fail 'the hypervisor does not tell'
 goes_on $program 'all this'
-wakes_on $program "$start" "$result"
+wakes_on
 crtos down || fail down
 
 # What was set up before.

@@ -75,10 +75,7 @@ for which in $pin $last_pin; do
 	is_masked "$(attack redirect "$which")" || fail "entry $which names a CPU of the realm"
 done
 [ "$(attack timer $comparator)" = 0 ] || fail 'a timer names a CPU of the realm'
-result=$(mktemp)
-start=$(date +%s%3N)
-crtos run -- "$PROGRAMS/periodic" 1000 600 >"$result" &
-program=$!
+starts_waking
 dmesg --clear
 for cpu in 2 3; do
 	answer=$(attack message $cpu $nmi)
@@ -88,14 +85,13 @@ crtos log | grep -q 'root: touches memory that it does not have' || fail 'the hy
 
 # Fixed, to the one of the lowest priority, SMI, NMI, INIT and its end, start-up. Who carries one of
 # the last four out has the CPU exit by an NMI.
-exits() { crtos stats --json | jq '.cpus[] | select(.cpu == 3) | .exits.nmi'; }
-before=$(exits)
+before=$(nmi_exits 3)
 for command in 0x4061 0x4162 0x4200 0x4400 0xc500 0x8500 0x4608; do
 	answer=$(attack wrmsr 0 0x830 $((apic << 32 | command)))
 	[ "$answer" = 0 ] || fail "command $command: $answer"
 	[ "$(there)" = there ] || { fail "the realm does not survive command $command"; break; }
 done
-[ "$(exits)" = "$before" ] || fail "a command reaches CPU 3: $before exits before, $(exits) after"
+[ "$(nmi_exits 3)" = "$before" ] || fail "a command reaches CPU 3: $before exits before, $(nmi_exits 3) after"
 for vector in 97 98; do
 	crtos log | grep -q "interrupt $vector that" && fail "a command with vector $vector reaches CPU 3"
 done
@@ -177,8 +173,7 @@ for vector in 16 17 18 19 21 30 31 96; do
 	crtos log | grep -q "interrupt $vector that nobody asked for" || fail "the realm does not tell of vector $vector"
 done
 
-wakes_on $program "$start" "$result"
-rm -f "$result"
+wakes_on
 crtos down || fail down
 [ "$(attack message 2 $nmi)" -ge 1 ] || fail 'Linux does not get the window back'
 attack message 3 $nmi >/dev/null

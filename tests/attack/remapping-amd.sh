@@ -8,6 +8,8 @@
 # iommu: amd
 # timeout: 600
 # uses: victim
+# That of starts_waking.
+# shellcheck disable=SC2154
 set -u
 inmates=/usr/lib/crtos/inmates
 failed=0
@@ -139,17 +141,13 @@ crtos cell start victim $inmates/prober.elf --command-line keep || exit 1
 crtos stats | grep -q '^protected: ' || fail 'the unit is not taken over'
 [ "$(crtos stats --json | jq '.hypervisor.iommus_taken')" = 1 ] || fail 'it is not counted'
 diff <(echo "$native") <(registers) || fail 'Linux finds other registers'
-result=$(mktemp)
-start=$(date +%s%3N)
-crtos run -- "$PROGRAMS/periodic" 1000 600 >"$result" &
-program=$!
+starts_waking
 dmesg --clear
-exits() { crtos stats --json | jq '.cpus[] | select(.cpu == 3) | .exits.nmi'; }
 refusals() { crtos stats --json | jq '.hypervisor.iommu_refusals'; }
 [ "$(there)" = there ] || fail 'the realm does not run'
-before=$(exits) refused=$(refusals) tried=0
+before=$(nmi_exits 3) refused=$(refusals) tried=0
 survived() {
-	[ "$(exits)" = "$before" ] || fail "$1: CPU 3 exits: $before before, $(exits) after"
+	[ "$(nmi_exits 3)" = "$before" ] || fail "$1: CPU 3 exits: $before before, $(nmi_exits 3) after"
 	[ "$(crtos cell list --json | jq -c 'map(.silent_cpus) | add')" = '[]' ] ||
 		fail "$1: a CPU is gone"
 	goes_on $program "$1"
@@ -273,7 +271,7 @@ crtos cell destroy victim || fail destroy
 
 # The program may not hear of its end then.
 [ $failed = 0 ] || exit 1
-wakes_on $program "$start" "$result"
+wakes_on
 crtos down || fail down
 diff <(echo "$native") <(registers) || fail 'the unit has other registers'
 reaches remapped $((1 | apic << 8)) $vector || fail 'Linux does not get the unit back'

@@ -7,6 +7,8 @@
 # realm: no
 # shared: yes
 # timeout: 600
+# That of starts_waking.
+# shellcheck disable=SC2154
 set -u
 failed=0 event=()
 fail() { echo "FAILED $*"; failed=1; }
@@ -63,15 +65,11 @@ crtos up --cpus 3 --memory 256M || exit 1
 crtos stats | grep -q '^protected: ' || fail 'the unit is not taken over'
 [ "$(crtos stats --json | jq '.hypervisor.iommus_taken')" = 1 ] || fail 'it is not counted'
 diff <(echo "$native") <(registers) || fail 'Linux finds other registers'
-result=$(mktemp)
-start=$(date +%s%3N)
-crtos run -- "$PROGRAMS/periodic" 1000 600 >"$result" &
-program=$!
+starts_waking
 dmesg --clear
-exits() { crtos stats --json | jq '.cpus[] | select(.cpu == 3) | .exits.nmi'; }
 refusals() { crtos stats --json | jq '.hypervisor.iommu_refusals'; }
 [ "$(there)" = there ] || fail 'the realm does not run'
-before=$(exits) refused=$(refusals) tried=0
+before=$(nmi_exits 3) refused=$(refusals) tried=0
 cluster=$((apic >> 4 << 16 | 1 << (apic & 15)))
 for destination in $((apic << 32)) $((cluster << 32 | logical)) $((0xffffffff << 32)); do
 	for vector in 2 18 32 96 240 255; do
@@ -94,7 +92,7 @@ for data in 96 $((0x400)) $((0x500)); do
 	report_faults $window "$data"
 done
 [ "$(attack unit $((0x38)))" = 0x0 ] || fail 'Linux does not find its register'
-[ "$(exits)" = "$before" ] || fail "CPU 3 exits: $before before, $(exits) after"
+[ "$(nmi_exits 3)" = "$before" ] || fail "CPU 3 exits: $before before, $(nmi_exits 3) after"
 [ "$(crtos cell list --json | jq -c '.[0].silent_cpus')" = '[]' ] || fail 'a CPU is gone'
 crtos log | grep 'interrupt .* that nobody asked for' && fail 'an interrupt comes through'
 [ $(($(refusals) - refused)) -ge $tried ] || fail "of $tried $(refusals) are refused, $refused before"
@@ -109,10 +107,10 @@ for command in $((status & ~(1 << 25))) $((status)) $((status | 1 << 23)) $((sta
 	attack unit $((0x18)) $((command & 0x86800000)) >/dev/null
 	remapped $((present | nmi | apic << 32))
 done
-[ "$(exits)" = "$before" ] || fail "CPU 3 exits when Linux changes states"
+[ "$(nmi_exits 3)" = "$before" ] || fail "CPU 3 exits when Linux changes states"
 # The program may not hear of its end then.
 [ $failed = 0 ] || exit 1
-wakes_on $program "$start" "$result"
+wakes_on
 echo "$tried entries"
 crtos down || fail down
 reaches || fail 'Linux does not get the unit back'

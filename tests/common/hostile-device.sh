@@ -18,7 +18,6 @@ number() {
 	echo $((0x$bus << 8 | 0x$slot << 3 | function))
 }
 nmis() { awk '/^ *NMI:/ { print $2 + $3 + $4 + $5 }' /proc/interrupts; }
-exits() { crtos stats --json | jq '.cpus[] | select(.cpu == 3) | .exits.nmi'; }
 # Some units have a device read zeroes where nothing is.
 is_nothing() { [ "$1" = $nothing ] || [ "$1" = 0 ]; }
 silent() { crtos cell list --json | jq -c 'map(.silent_cpus // []) | add'; }
@@ -44,10 +43,7 @@ attack_by_device() {
 	crtos device add "$edu" --cell hostile --no-reset || exit 1
 	crtos up --cpus 3 --memory 128M || exit 1
 	starts_edu hostile || { crtos log | tail -3; fail 'the program does not have its device'; exit 1; }
-	result=$(mktemp)
-	start=$(date +%s%3N)
-	crtos run -- "$PROGRAMS/periodic" 1000 600 >"$result" &
-	program=$!
+	starts_waking
 	[ "$(there)" = there ] || fail 'the realm does not run'
 	dmesg --clear
 
@@ -72,10 +68,10 @@ attack_by_device() {
 	[ "$(attack hypercall 0 0 0 0 0)" -ge 1 ] || fail 'the hypervisor does not answer'
 	goes_on $program 'by memory'
 
-	before="$(exits) $(nmis)"
+	before="$(nmi_exits 3) $(nmis)"
 	send_messages
 	[ "$(silent)" = '[]' ] || fail "a CPU is gone: $(silent)"
-	[ "$(exits) $(nmis)" = "$before" ] || fail "messages: $before, then $(exits) $(nmis)"
+	[ "$(nmi_exits 3) $(nmis)" = "$before" ] || fail "messages: $before, then $(nmi_exits 3) $(nmis)"
 	[ "$(ask hostile $interrupt 5)" = 0x5 ] || fail 'its own messages are lost'
 	goes_on $program 'by messages'
 
@@ -143,7 +139,7 @@ attack_by_device() {
 
 	# Stopped, it does nothing, and Linux gets it as it gave it.
 	crtos cell stop hostile || fail stop
-	wakes_on $program "$start" "$result"
+	wakes_on
 	crtos cell destroy hostile || fail 'destroy'
 	crtos cell destroy victim || fail 'destroy'
 	crtos down || fail down

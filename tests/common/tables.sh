@@ -230,14 +230,10 @@ attack_by_tables() {
 	echo "blocks: hypervisor ${#hypervisor[@]}, realm ${#realm[@]}, victim ${#victim[@]}"
 	[ $((${#hypervisor[@]} && ${#realm[@]} && ${#victim[@]} == 4)) = 1 ] || fail 'blocks'
 	[ "$(looked)" = 0 ] || fail 'the victim does not run'
-	result=$(mktemp)
-	start=$(date +%s%3N)
-	crtos run -- "$PROGRAMS/periodic" 1000 1000 >"$result" &
-	program=$!
+	starts_waking
 	[ "$(there)" = there ] || fail 'the realm does not run'
 	dmesg --clear
-	exits() { crtos stats --json | jq '.cpus[] | select(.cpu == 3) | .exits.nmi'; }
-	before=$(exits)
+	before=$(nmi_exits 3)
 
 	# By the first way, all that is hidden; nobody changes what is looked at.
 	declare -A known spare at
@@ -332,14 +328,14 @@ attack_by_tables() {
 	[ "$(dma revert)" = 0 ] || fail 'the entries do not go'
 	meets 'old entries for all memory'
 	[ "$(there)" = there ] || fail 'the realm does not survive'
-	[ "$(exits)" = "$before" ] || fail "CPU 3 exits: $before before, $(exits) after"
+	[ "$(nmi_exits 3)" = "$before" ] || fail "CPU 3 exits: $before before, $(nmi_exits 3) after"
 	[ "$(crtos cell list --json | jq -c 'map(.silent_cpus) | add')" = '[]' ] || fail 'a CPU is gone'
 	[ "$(attack dma linux)" = fine ] || fail 'the device does not work any more'
 	[ "$(disk)" = "$sum" ] || fail 'the disk has other contents'
 
 	# The program may not hear of its end then.
 	[ $failed = 0 ] || exit 1
-	wakes_on $program "$start" "$result"
+	wakes_on
 	echo "$tried entries"
 	crtos down || fail down
 	[ "$(attack dma linux)" = fine ] || fail 'the device does not work afterwards'

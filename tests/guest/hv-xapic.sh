@@ -60,14 +60,13 @@ attack redirect 8 0x60 0 >/dev/null
 attack redirect 8 "$entry" 0 >/dev/null
 # Commands by the page of Linux's local APIC, and a store to the window of messages.
 [ "$(attack command 1 0x4400)" -ge 1 ] || fail 'no command interrupts CPU 1'
-exits() { crtos stats --json | jq '.cpus[] | select(.cpu == 3) | .exits.nmi'; }
-nmis=$(exits)
+nmis=$(nmi_exits 3)
 for command in 0x4031 0x4131 0x4200 0x4400 0xc500 0x8500 0x4608; do
 	attack command 3 $command >/dev/null || fail "no command $command"
 	before=$(ticks)
 	await ticked 100 || { echo "FAILED command $command reaches CPU 3"; exit 1; }
 done
-[ "$(exits)" = "$nmis" ] || fail "$(($(exits) - nmis)) commands reach CPU 3"
+[ "$(nmi_exits 3)" = "$nmis" ] || fail "$(($(nmi_exits 3) - nmis)) commands reach CPU 3"
 [ "$(attack message 3 0x400)" = -14 ] || fail 'a message to CPU 3 does not fault'
 rmmod attack
 before=$(ticks)

@@ -83,16 +83,27 @@ goes_on() {
 	done
 }
 
-# wakes_on PROGRAM START FILE: ends a program in the realm that wakes each millisecond since START,
-# in milliseconds, and writes to FILE how often it did. The script's `fail` is told if it did not.
+# starts_waking: starts a program in the realm that wakes each millisecond, which is `program`.
+starts_waking() {
+	waking_since=$(date +%s%3N)
+	crtos run -- "$PROGRAMS/periodic" 1000 1000 >/tmp/wake-ups &
+	program=$!
+}
+
+# wakes_on: ends it. The script's `fail` is told if it did not wake all the time.
 wakes_on() {
 	local took wakeups
-	kill "$1"
-	took=$(($(date +%s%3N) - $2))
-	wait "$1"
-	read -r wakeups _ <"$3"
+	kill $program
+	took=$(($(date +%s%3N) - waking_since))
+	wait $program
+	read -r wakeups _ </tmp/wake-ups
 	echo "$wakeups wake-ups in $took ms"
 	[ "$wakeups" -ge $((took - 2000)) ] || fail 'the program in the realm was stopped'
+}
+
+# nmi_exits CPU: how often it has left its guest because of an NMI, by which CPUs are called.
+nmi_exits() {
+	crtos stats --json | jq --argjson cpu "$1" '.cpus[] | select(.cpu == $cpu) | .exits.nmi'
 }
 
 # tries_period LATEST COMMAND...: attacks while a program in the realm wakes each millisecond. Fails
