@@ -85,7 +85,11 @@ pub fn plan(selection: &Selection) -> Result<Vec<Batch>> {
         if selection.full && !case.header.full_setting.is_empty() {
             case.script = format!("{}\n{}", case.header.full_setting, case.script);
         }
-        for &kernel in case.header.kernels.iter().filter(|k| selection.wants_kernel(**k)) {
+        let mut kernels = case.header.kernels.clone();
+        if selection.full || !selection.kernels.is_empty() {
+            kernels.extend(&case.header.more_kernels);
+        }
+        for kernel in kernels.into_iter().filter(|&kernel| selection.wants_kernel(kernel)) {
             let fits = |batch: &&mut Batch| match batch {
                 Batch::Guest(other, cases) => {
                     *other == kernel && cases[0].header.same_machine(&case.header)

@@ -16,6 +16,8 @@ const TIMEOUT: Duration = Duration::from_secs(400);
 pub struct Header {
     /// `kernels: all`, or names: one run on each of them.
     pub kernels: Vec<Flavour>,
+    /// `more kernels: NAMES`: further ones for the full tier, or if they are asked for by name.
+    pub more_kernels: Vec<Flavour>,
     /// `smp: N`: number of CPUs.
     pub cpus: u32,
     /// `mem: SIZE`: size of the memory.
@@ -54,6 +56,7 @@ impl Default for Header {
     fn default() -> Self {
         Self {
             kernels: vec![Flavour::V6_1],
+            more_kernels: vec![],
             cpus: 4,
             memory: "2G".to_owned(),
             boot: String::new(),
@@ -93,6 +96,7 @@ impl Header {
     fn set(&mut self, key: &str, value: &str) -> Result<()> {
         match key {
             "kernels" => self.kernels = kernels(value)?,
+            "more kernels" => self.more_kernels = kernels(value)?,
             "smp" => self.cpus = value.parse()?,
             "mem" => self.memory = value.to_owned(),
             "boot" => self.boot = value.to_owned(),
@@ -155,11 +159,13 @@ mod tests {
     #[test]
     fn keys_are_read_up_to_the_first_line_of_code() {
         let script = "#!/bin/sh\n# Says: nothing\n# kernels: 6.1, 6.12-rt\n# smp: 2\n\
+            # more kernels: 6.12\n\
             # realm: no\n# boot: maxcpus=2 quiet\n\
             # timeout: 7\n# packages: jq\n# packages: gdb\n# full: N=9\ntrue\n\
             # smp: 8\n";
         let header = Header::parse(script).unwrap();
         assert_eq!(header.kernels, [Flavour::V6_1, Flavour::V6_12Rt]);
+        assert_eq!(header.more_kernels, [Flavour::V6_12]);
         assert_eq!((header.cpus, header.realm), (2, false));
         assert_eq!(header.timeout, Duration::from_secs(7));
         assert_eq!(header.boot, "maxcpus=2 quiet");
