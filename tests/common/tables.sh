@@ -6,10 +6,11 @@
 #
 # The script has the ways to forge in `stores`, `leaves`, `odd` and `contexts`; in `strange` those
 # by which the table is lost to the device until Linux tells the unit something, in `refused` those
-# of no use without the hypervisor, in `told` those of which the unit is told. It says which
-# `registers` of the unit are read and written, where `everything` is mapped, which complaints of
-# Linux's are `expected`, and by functions: `place WAY TO` for an address of the device, `prepare`,
-# which blocks are `attacked`, `others` for further attacks, and whether faults `are_told`.
+# of no use without the hypervisor, in `told` those of which the unit is told. With `stride` it has
+# one block of so many be looked at. It says which `registers` of the unit are read and written,
+# where `everything` is mapped, which complaints of Linux's are `expected`, and by functions: `place
+# WAY TO` for an address of the device, `prepare`, which blocks are `attacked`, `others` for further
+# attacks, and whether faults `are_told`.
 
 # What is expected of attacks: "refused", or "reached", which shows that they work.
 EXPECT=${EXPECT:-refused}
@@ -23,12 +24,21 @@ fail() { echo "FAILED $*"; failed=1; }
 io_apic=0xfec00000
 timer=0xfed00000
 
-# choose WAYS FEW: the ways that are tried; the module forges, not Linux, so that beside Linux 6.1
-# a few will do. Or they are chosen by whoever knows that some of them are noticed.
+# choose WAYS FEW [KERNELS]: the ways that are tried; the module forges, not Linux, so that beside
+# Linux 6.1, or KERNELS, a few will do. Or they are chosen by whoever knows that some of them are
+# noticed.
 choose() {
-	local every=$1
-	[[ ${EVERY:-} || $(uname -r) != 6.1.* ]] || every=$2
+	local every=$1 kernels=${3:-6.1.*}
+	# shellcheck disable=SC2053
+	[[ ${EVERY:-} || $(uname -r) != $kernels ]] || every=$2
 	read -ra WAYS <<<"${WAYS:-$every}"
+}
+
+# seldom: what does not depend on the mode is tried less often than in others.
+seldom() {
+	[ -z "${EVERY:-}" ] || return
+	stride=16 SEEDS=2 registering=(mov off)
+	attacked() { echo "${hypervisor[0]} ${hypervisor[-1]}"; }
 }
 
 # Where the hypervisor's report lies, which Linux may read only.
@@ -57,6 +67,9 @@ disk() { dd if=/dev/nvme0n1 iflag=direct bs=64k count=16 status=none | md5sum; }
 
 # dma COMMAND...: what the module answers; "broken" is what nobody expects.
 dma() { attack dma "$@" || { echo "FAILED dma $*" >&2; echo broken; return 1; } }
+# By these ways registers are attacked. QEMU lets no entry of 1 GiB lead to where messages are
+# stored, which is near.
+registering=(mov large prepared top pass off)
 tried=0
 # forge WAY TO: sets `address`, at which the device finds TO then. Fails if a store faults.
 forge() {
@@ -235,12 +248,15 @@ attack_by_tables() {
 	dmesg --clear
 	before=$(nmi_exits 3)
 
-	# By the first way, all that is hidden; nobody changes what is looked at.
+	# By the first way, all that is hidden, or each block of so many; nobody changes what is looked
+	# at.
 	declare -A known spare at
 	for name in hypervisor realm victim; do
 		declare -n blocks=$name
 		echo "$name: ${#blocks[@]} blocks at ${blocks[*]:0:4}"
-		for block in "${blocks[@]}"; do
+		for ((number = 0; number < ${#blocks[@]}; number++)); do
+			((number % ${stride:-1} && number + 1 < ${#blocks[@]})) && continue
+			block=${blocks[number]}
 			for offset in 0 0x1ff000; do
 				to=$((block + offset))
 				forge "${WAYS[0]}" $to
@@ -283,9 +299,8 @@ attack_by_tables() {
 			attack_memory "$way" realm
 			;;
 		esac
-		case $way in
-		# QEMU lets no entry of 1 GiB lead to where messages are stored, which is near.
-		mov | large | prepared | top | pass | off)
+		case " ${registering[*]} " in
+		*" $way "*)
 			attack_register "$way" unit "${registers[@]}" 0x12345000
 			attack_register "$way" timer $timer $((timer + 0x150)) 0x1234
 			attack_register "$way" 'I/O APIC' $io_apic $io_apic 0x3

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * Attacks by DMA of the device edu, whose tables in an IOMMU are Linux's: in one of Intel's kind
- * those of legacy mode and the second stage, in one of AMD's kind those of the host. Nothing of
- * what Linux has there is lost: new pages are linked beside it, and each store is undone
- * afterwards.
+ * those of legacy mode, or of scalable mode with tables of the first or of the second stage, in one
+ * of AMD's kind those of the host. Nothing of what Linux has there is lost: new pages are linked
+ * beside it, and each store is undone afterwards.
  */
 #include <linux/bitfield.h>
 #include <linux/delay.h>
@@ -51,8 +51,9 @@ MODULE_PARM_DESC(edu, "which device of that kind attacks, the first one being 0"
 /* How long a command may take, in microseconds. */
 #define UNIT_PATIENCE	100000
 
-/* Commands: forget all devices; all translations, and drain. */
+/* Commands: forget all devices; all processes; all translations, and drain. */
 #define FORGET_DEVICES	(1 | BIT(4))
+#define FORGET_PROCESSES	(7 | BIT(4) | BIT(5))
 #define FORGET_PAGES	(2 | BIT(4) | BIT(6) | BIT(7))
 
 /* Entries. */
@@ -66,6 +67,29 @@ MODULE_PARM_DESC(edu, "which device of that kind attacks, the first one being 0"
 #define ENTRIES		512
 /* Three levels are the first width. */
 #define LEVELS(width)	((width) + 2)
+
+/*
+ * In scalable mode: words of a device's entry and of a process's, and in the former's second one
+ * the process of requests that name none. A directory has an entry for so many processes.
+ */
+#define DEVICE_WORDS	4
+#define PROCESS_WORDS	8
+#define PROCESS		GENMASK(19, 0)
+#define PROCESSES	64
+/* Of a process's entry: the kind of its tables, their width, domain, the first stage's levels. */
+#define PROCESS_KIND	GENMASK(8, 6)
+#define KIND_FIRST	1
+#define KIND_SECOND	2
+#define KIND_NESTED	3
+#define KIND_PASS	4
+#define PROCESS_WIDTH	GENMASK(4, 2)
+#define PROCESS_DOMAIN	GENMASK(15, 0)
+#define FIRST_LEVELS	GENMASK(3, 2)
+#define TOP_OF_FIRST	2
+
+/* Entries of the first stage, as those of the processor: for users, accessed and dirty. */
+#define FIRST_RIGHTS	(RIGHTS | BIT(2))
+#define FIRST_USED	(BIT(5) | BIT(6))
 
 /* What is read if nothing arrives in the device; other devices and units leave 0 there. */
 #define NOTHING		0x6e6f7468696e6721
@@ -114,6 +138,19 @@ static struct {
 
 /* The unit's registers; NULL if it is of AMD's kind. */
 static void __iomem *unit;
+
+/* Tables of the first stage translate for the device. */
+static bool first_stage;
+
+/* The entry that names the tables of memory, or what it is to be. */
+struct context {
+	u64 word[PROCESS_WORDS];
+};
+
+static bool is_scalable(void)
+{
+	return unit && readq(unit + UNIT_ROOT) & ROOT_MODE;
+}
 
 static u64 *new_page(void)
 {
@@ -249,9 +286,12 @@ static int set_root(u64 root)
 static int forget(void)
 {
 	const u64 commands[] = { FORGET_DEVICES, FORGET_PAGES };
+	const u64 scalable[] = { FORGET_DEVICES, FORGET_PROCESSES, FORGET_PAGES };
 
 	if (!unit)
 		return attack_amd_forget();
+	if (is_scalable())
+		return attack_command(scalable, ARRAY_SIZE(scalable));
 	return attack_command(commands, ARRAY_SIZE(commands));
 }
 
@@ -299,12 +339,53 @@ static u64 *table_of(u64 entry)
 	return __va(entry & ADDRESS);
 }
 
-static u64 *find_root_entry(void)
+static struct context context_of(const u64 *entry, unsigned int words)
 {
-	return table_of(readq(unit + UNIT_ROOT)) + 2 * edu.pci->bus->number;
+	struct context context = { };
+
+	memcpy(context.word, entry, words * sizeof(u64));
+	return context;
 }
 
-/* Two words, or those of AMD's kind. */
+/* In scalable mode each half of a bus has an entry. */
+static u64 *find_root_entry(void)
+{
+	u64 *entry = table_of(readq(unit + UNIT_ROOT)) + 2 * edu.pci->bus->number;
+
+	return is_scalable() ? entry + (edu.pci->devfn >> 7) : entry;
+}
+
+/* The entry of a function on the device's bus, or half of a bus. */
+static u64 *find_function(unsigned int function)
+{
+	u64 *entry = find_root_entry();
+
+	if (!(*entry & PRESENT))
+		return NULL;
+	return is_scalable() ? table_of(*entry) + DEVICE_WORDS * (function & 0x7f) :
+			       table_of(*entry) + 2 * function;
+}
+
+/* Of scalable mode: the directory's entry for requests of a device that name no process. */
+static u64 *directory_entry_of(const u64 *device)
+{
+	return table_of(device[0]) + (device[1] & PROCESS) / PROCESSES;
+}
+
+/* That process's entry, or NULL. */
+static u64 *process_of(const u64 *device)
+{
+	u64 *entry = device[0] & PRESENT ? directory_entry_of(device) : NULL;
+
+	if (!entry || !(*entry & PRESENT))
+		return NULL;
+	return table_of(*entry) + PROCESS_WORDS * ((device[1] & PROCESS) % PROCESSES);
+}
+
+/*
+ * Finds the entry that names the device's tables of memory: two words, in scalable mode those of a
+ * process, or those of AMD's kind.
+ */
 static u64 *find_context(void)
 {
 	u64 *entry;
@@ -312,15 +393,58 @@ static u64 *find_context(void)
 
 	if (!unit)
 		return attack_amd_find_entry(&device);
-	entry = find_root_entry();
-	if (readq(unit + UNIT_ROOT) & ROOT_MODE || !(*entry & PRESENT))
-		return NULL;
-	return table_of(*entry) + 2 * edu.pci->devfn;
+	entry = find_function(edu.pci->devfn);
+	if (!entry || !is_scalable())
+		return entry;
+	entry = process_of(entry);
+	first_stage = entry && FIELD_GET(PROCESS_KIND, entry[0]) == KIND_FIRST;
+	return entry;
+}
+
+static unsigned int context_words(void)
+{
+	return is_scalable() ? PROCESS_WORDS : 2;
+}
+
+/* The word of it that names the upper table. */
+static u64 *top_word(u64 *context)
+{
+	return first_stage ? &context[TOP_OF_FIRST] : context;
+}
+
+static u64 *top_of(u64 *context)
+{
+	return table_of(*top_word(context));
+}
+
+static void set_top(u64 *context, const u64 *top)
+{
+	u64 *word = top_word(context);
+
+	*word = (*word & ~ADDRESS) | __pa(top);
 }
 
 static unsigned int levels_of(const u64 *context)
 {
-	return unit ? LEVELS(context[1] & WIDTH) : FIELD_GET(AMD_LEVEL, *context);
+	if (!unit)
+		return FIELD_GET(AMD_LEVEL, *context);
+	if (first_stage)
+		return 4 + FIELD_GET(FIRST_LEVELS, context[TOP_OF_FIRST]);
+	if (is_scalable())
+		return LEVELS(FIELD_GET(PROCESS_WIDTH, context[0]));
+	return LEVELS(context[1] & WIDTH);
+}
+
+/* Bits of an entry by which a device reads and writes. */
+static u64 rights(void)
+{
+	return first_stage ? FIRST_RIGHTS : RIGHTS;
+}
+
+/* The same, and what else there is in all entries. */
+static u64 full_rights(void)
+{
+	return first_stage ? FIRST_RIGHTS | FIRST_USED : RIGHTS;
 }
 
 static unsigned int shift_of(unsigned int level)
@@ -336,14 +460,14 @@ static u64 *entry_of(u64 *table, u64 address, unsigned int level)
 /* An entry that names a table of this level. */
 static u64 link_to(const void *table, unsigned int level)
 {
-	return __pa(table) | (unit ? RIGHTS : PRESENT | AMD_RIGHTS | AMD_TO_LEVEL(level));
+	return __pa(table) | (unit ? full_rights() : PRESENT | AMD_RIGHTS | AMD_TO_LEVEL(level));
 }
 
 /* An entry on this level that maps memory. */
 static u64 leaf(u64 to, unsigned int level)
 {
 	to &= ADDRESS & -(1ull << shift_of(level));
-	return unit ? to | RIGHTS | (level > 1 ? LARGE : 0) : to | PRESENT | AMD_RIGHTS;
+	return unit ? to | full_rights() | (level > 1 ? LARGE : 0) : to | PRESENT | AMD_RIGHTS;
 }
 
 /* Follows tables down to a level; *LEVEL tells how far they go. Returns the entry there. */
@@ -411,7 +535,7 @@ static int map_leaf(u64 *context, u64 address, u64 to, unsigned int level, const
 {
 	/* Linux links tables by the locked form. */
 	const char *link = strcmp(kind, "cmpxchg") ? kind : "locked";
-	u64 *entry = extend(table_of(*context), levels_of(context), level, address, link);
+	u64 *entry = extend(top_of(context), levels_of(context), level, address, link);
 
 	return entry ? change(kind, entry, leaf(to, level)) : -EFAULT;
 }
@@ -419,7 +543,7 @@ static int map_leaf(u64 *context, u64 address, u64 to, unsigned int level, const
 /* A table is what stands at an address: memory that need not be Linux's. */
 static int map_foreign(u64 *context, u64 address, u64 to)
 {
-	u64 *entry = extend(table_of(*context), levels_of(context), 2, address, "mov");
+	u64 *entry = extend(top_of(context), levels_of(context), 2, address, "mov");
 
 	return entry ? change("mov", entry, link_to(__va(to & ADDRESS), 1)) : -EFAULT;
 }
@@ -435,7 +559,7 @@ static int link_table(u64 *context, u64 address, struct table *table)
 {
 	u64 link;
 
-	table->entry = prepare(table_of(*context), levels_of(context), address, __pa(edu.page),
+	table->entry = prepare(top_of(context), levels_of(context), address, __pa(edu.page),
 			       &link, &table->leaf);
 	if (!table->entry)
 		return -ENOMEM;
@@ -447,7 +571,7 @@ static int link_table(u64 *context, u64 address, struct table *table)
 static u64 *link_again(u64 *context, u64 address, const struct table *table, unsigned int level)
 {
 	u64 other = address ^ (1ull << (shift_of(level) + 8));
-	u64 *entry = extend(table_of(*context), levels_of(context), level, other, "mov");
+	u64 *entry = extend(top_of(context), levels_of(context), level, other, "mov");
 
 	return entry && !change("mov", entry, table->link) ? entry : NULL;
 }
@@ -494,12 +618,12 @@ static int map_relinked(u64 *context, u64 address, u64 to)
 /* The tables of a device that there is not are the same for a while. */
 static int map_lent(u64 *context, u64 address, u64 to)
 {
-	u64 *other = (u64 *)((u64)context & PAGE_MASK) + ENTRIES - 2;
+	u64 *own = find_function(edu.pci->devfn), *other = find_function(0x7f);
 	int error;
 
 	if (*other & PRESENT)
 		return -ENODEV;
-	error = change("mov", other + 1, context[1]) ?: change("mov", other, context[0]) ?:
+	error = change("mov", other + 1, own[1]) ?: change("mov", other, own[0]) ?:
 		change("mov", other, 0);
 	return error ?: map_leaf(context, address, to, 1, "mov");
 }
@@ -507,7 +631,7 @@ static int map_lent(u64 *context, u64 address, u64 to)
 /* The top table is one of those that it names. */
 static int map_in_circle(u64 *context, u64 address, u64 to)
 {
-	u64 *top = table_of(*context);
+	u64 *top = top_of(context);
 	int error = change("mov", &top[ENTRIES - 1], link_to(top, levels_of(context) - 1));
 
 	return error ?: map_leaf(context, address, to, 1, "mov");
@@ -524,7 +648,7 @@ static int map_grown(u64 *context, u64 address, u64 to)
 /* The opposite. */
 static int map_split(u64 *context, u64 address, u64 to)
 {
-	u64 *entry = extend(table_of(*context), levels_of(context), 2, address, "mov");
+	u64 *entry = extend(top_of(context), levels_of(context), 2, address, "mov");
 	u64 *table = new_page();
 	int error = entry && table ? change("mov", entry, leaf(__pa(edu.page), 2)) : -EFAULT;
 
@@ -559,7 +683,7 @@ static int map_raced(u64 *context, u64 address, u64 to)
 	u64 link, *entry;
 	int i, error = 0;
 
-	entry = prepare(table_of(*context), levels_of(context), address, to, &link, &race.place);
+	entry = prepare(top_of(context), levels_of(context), address, to, &link, &race.place);
 	if (!entry)
 		return -ENOMEM;
 	race.other = leaf(__pa(edu.page), 1);
@@ -577,89 +701,238 @@ static int map_raced(u64 *context, u64 address, u64 to)
 	return kthread_stop(thread) ?: error;
 }
 
-/* Replaces the context entry, as Linux does: it is not present in between. */
-static int change_context(u64 *context, u64 low, u64 high)
+/* Replaces that entry, as Linux does: it is not present in between. */
+static int change_context(u64 *context, const struct context *new)
 {
+	unsigned int words = context_words(), i;
 	int error = 0;
 
-	if (high != context[1])
-		error = change("mov", &context[0], 0) ?: change("mov", &context[1], high);
-	return error ?: change("mov", &context[0], low);
+	if (memcmp(&context[1], &new->word[1], (words - 1) * sizeof(u64)))
+		error = change("mov", &context[0], 0);
+	for (i = 1; i < words && !error; i++)
+		if (context[i] != new->word[i])
+			error = change("mov", &context[i], new->word[i]);
+	return error ?: change("mov", &context[0], new->word[0]);
 }
 
-/* Tables from the top, which have what Linux has as well. */
-static int map_by_top(u64 *context, u64 address, u64 to, u64 high)
+/* Tables from the top, which have what Linux has as well. All else is as in @new. */
+static int map_by_top(u64 *context, u64 address, u64 to, struct context new)
 {
-	u64 *top = copy_page_of(table_of(*context));
+	u64 *top = copy_page_of(top_of(context));
 	int error = top ? map_prepared(top, levels_of(context), address, to) : -ENOMEM;
 
-	return error ?: change_context(context, (*context & ~ADDRESS) | __pa(top), high);
+	if (error)
+		return error;
+	set_top(new.word, top);
+	return change_context(context, &new);
 }
 
 /* Three levels instead of four. */
 static int map_narrow(u64 *context, u64 address, u64 to)
 {
-	u64 first = *table_of(*context), *top;
+	struct context new = context_of(context, context_words());
+	u64 first = *top_of(context), *top;
 	int error;
 
-	if (levels_of(context) != 4 || !(first & RIGHTS))
+	if (levels_of(context) != 4 || first_stage || !(first & RIGHTS))
 		return -ENODEV;
 	top = copy_page_of(table_of(first));
 	error = top ? map_prepared(top, 3, address, to) : -ENOMEM;
-	return error ?: change_context(context, (*context & ~ADDRESS) | __pa(top),
-				       (context[1] & ~WIDTH) | 1);
+	if (error)
+		return error;
+	set_top(new.word, top);
+	if (is_scalable())
+		new.word[0] = (new.word[0] & ~PROCESS_WIDTH) | FIELD_PREP(PROCESS_WIDTH, 1);
+	else
+		new.word[1] = (new.word[1] & ~WIDTH) | 1;
+	return change_context(context, &new);
+}
+
+/* Five levels of the first stage. */
+static int map_wide(u64 *context, u64 address, u64 to)
+{
+	struct context new = context_of(context, context_words());
+	u64 *top = copy_page_of(top_of(context)), *above = new_page();
+	int error = top && above ? map_prepared(top, 4, address, to) : -ENOMEM;
+
+	if (error)
+		return error;
+	*above = link_to(top, 4);
+	set_top(new.word, above);
+	new.word[TOP_OF_FIRST] |= FIELD_PREP(FIRST_LEVELS, 1);
+	return change_context(context, &new);
 }
 
 /* With the domain of another device on the bus. */
 static int map_in_domain(u64 *context, u64 address, u64 to)
 {
-	u64 *table = (u64 *)((u64)context & PAGE_MASK);
-	int i;
+	u64 mask = is_scalable() ? PROCESS_DOMAIN : DOMAIN;
+	struct context new = context_of(context, context_words());
+	unsigned int function;
 
-	for (i = 0; i < ENTRIES; i += 2)
-		if (table[i] & PRESENT && (table[i + 1] ^ context[1]) & DOMAIN)
-			return map_by_top(context, address, to,
-					  (context[1] & ~DOMAIN) | (table[i + 1] & DOMAIN));
+	for (function = 0; function < 0x80; function++) {
+		u64 *other = find_function(function);
+
+		if (is_scalable())
+			other = process_of(other);
+		if (!other || !(*other & PRESENT) || !((other[1] ^ context[1]) & mask))
+			continue;
+		new.word[1] = (new.word[1] & ~mask) | (other[1] & mask);
+		return map_by_top(context, address, to, new);
+	}
 	return -ENODEV;
 }
 
 static int pass_through(u64 *context)
 {
+	struct context new = context_of(context, context_words());
+
 	forged.same = true;
-	return change_context(context, PRESENT | PASS_THROUGH, (context[1] & ~WIDTH) | 2);
+	if (is_scalable()) {
+		new.word[0] = (new.word[0] & ~PROCESS_KIND) | FIELD_PREP(PROCESS_KIND, KIND_PASS);
+	} else {
+		new.word[0] = PRESENT | PASS_THROUGH;
+		new.word[1] = (new.word[1] & ~WIDTH) | 2;
+	}
+	return change_context(context, &new);
 }
 
-/* A root table with a context entry of one's own. */
-static int map_by_root(u64 *context, u64 address, u64 to)
+/* By tables of a guest, and the same as those of a host. */
+static int map_nested(u64 *context, u64 address, u64 to)
 {
-	u64 old = readq(unit + UNIT_ROOT);
-	u64 *root = copy_page_of(table_of(old));
-	u64 *contexts = copy_page_of((u64 *)((u64)context & PAGE_MASK));
-	u64 *top = copy_page_of(table_of(*context));
-	int error = root && contexts && top ? 0 : -ENOMEM;
+	struct context new = context_of(context, context_words());
 
-	error = error ?: map_prepared(top, levels_of(context), address, to);
+	new.word[0] = (new.word[0] & ~(PROCESS_KIND | PROCESS_WIDTH)) |
+		      FIELD_PREP(PROCESS_KIND, KIND_NESTED) | FIELD_PREP(PROCESS_WIDTH, 2);
+	return map_by_top(context, address, to, new);
+}
+
+/* By tables of the other stage. */
+static int map_by_other_stage(u64 *context, u64 address, u64 to)
+{
+	struct context new = { .word = { PRESENT, context[1] & PROCESS_DOMAIN } };
+	u64 *top = new_page();
+	int error;
+
+	first_stage = !first_stage;
+	error = top ? map_prepared(top, 4, address, to) : -ENOMEM;
+	error = error ?: map_prepared(top, 4, edu.bus, __pa(edu.page));
+	new.word[0] |= FIELD_PREP(PROCESS_KIND, first_stage ? KIND_FIRST : KIND_SECOND) |
+		       FIELD_PREP(PROCESS_WIDTH, 2);
+	if (!error)
+		set_top(new.word, top);
+	first_stage = !first_stage;
+	return error ?: change_context(context, &new);
+}
+
+/* Requests that name no process are another one's, which has other tables. */
+static int map_by_process(u64 *context, u64 address, u64 to)
+{
+	u64 *device = find_function(edu.pci->devfn), *other = context + PROCESS_WORDS;
+	u64 *top = copy_page_of(top_of(context));
+	struct context new = context_of(context, PROCESS_WORDS);
+	int error = top ? map_prepared(top, levels_of(context), address, to) : -ENOMEM;
+
+	if (device[1] & PROCESS || *other & PRESENT)
+		return -ENODEV;
 	if (error)
 		return error;
-	contexts[2 * edu.pci->devfn] = (*context & ~ADDRESS) | __pa(top);
-	root[2 * edu.pci->bus->number] = __pa(contexts) | PRESENT;
+	set_top(new.word, top);
+	error = change_context(other, &new);
+	return error ?: change("mov", &device[1], device[1] | 1);
+}
+
+/*
+ * The tables down from one of them, which @last tells, are the module's, with an entry of its own
+ * at the end.
+ */
+static int map_by_copies(u64 *context, u64 address, u64 to, const char *last)
+{
+	const bool scalable = is_scalable();
+	u64 *device = find_function(edu.pci->devfn);
+	const struct {
+		const char *name;
+		u64 *entry;
+	} steps[] = {
+		/* Entries that name tables, from that of contexts upwards. */
+		{ "processes", scalable ? directory_entry_of(device) : NULL },
+		{ "directory", scalable ? device : NULL },
+		{ "contexts", find_root_entry() },
+	};
+	u64 *top = copy_page_of(top_of(context));
+	u64 *table = copy_page_of((u64 *)((u64)context & PAGE_MASK)), *next;
+	int i, error = top && table ? map_prepared(top, levels_of(context), address, to) : -ENOMEM;
+
+	if (error)
+		return error;
+	set_top(table + offset_in_page(context) / sizeof(u64), top);
+	for (i = 0; i < ARRAY_SIZE(steps); i++) {
+		u64 *entry = steps[i].entry;
+		u64 link = entry ? (*entry & ~ADDRESS) | __pa(table) : 0;
+
+		if (!entry)
+			continue;
+		if (!strcmp(steps[i].name, last))
+			return change("mov", entry, link);
+		next = copy_page_of((u64 *)((u64)entry & PAGE_MASK));
+		if (!next)
+			return -ENOMEM;
+		next[offset_in_page(entry) / sizeof(u64)] = link;
+		table = next;
+	}
 	if (!forged.root)
-		forged.root = old;
-	return set_root(__pa(root));
+		forged.root = readq(unit + UNIT_ROOT);
+	return set_root((forged.root & ~ADDRESS) | __pa(table));
 }
 
-/* Replaces the table of all contexts of the bus by one store. */
-static int map_by_contexts(u64 *context, u64 address, u64 to)
+/* An entry of legacy mode by which a device translates as in scalable mode; 0 without one. */
+static void to_legacy(const u64 *device, u64 *entry)
 {
-	u64 *contexts = copy_page_of((u64 *)((u64)context & PAGE_MASK));
-	u64 *top = copy_page_of(table_of(*context));
-	int error = contexts && top ? 0 : -ENOMEM;
+	const u64 *process = device[0] & PRESENT ? process_of(device) : NULL;
 
-	error = error ?: map_prepared(top, levels_of(context), address, to);
+	if (!process || FIELD_GET(PROCESS_KIND, process[0]) != KIND_SECOND)
+		return;
+	entry[0] = (process[0] & ADDRESS) | PRESENT;
+	entry[1] = FIELD_GET(PROCESS_WIDTH, process[0]) |
+		   FIELD_PREP(DOMAIN, process[1] & PROCESS_DOMAIN);
+}
+
+/* Legacy mode in place of scalable mode, for all devices. */
+static int map_by_legacy(u64 *context, u64 address, u64 to)
+{
+	u64 old = readq(unit + UNIT_ROOT), *halves = table_of(old);
+	u64 *root = new_page(), *top = copy_page_of(top_of(context));
+	unsigned int bus, function;
+	int error = root && top ? map_prepared(top, levels_of(context), address, to) : -ENOMEM;
+
+	if (!is_scalable() || first_stage)
+		return -ENODEV;
+	for (bus = 0; bus < 256 && !error; bus++) {
+		u64 *contexts;
+
+		if (!((halves[2 * bus] | halves[2 * bus + 1]) & PRESENT))
+			continue;
+		contexts = new_page();
+		if (!contexts)
+			return -ENOMEM;
+		for (function = 0; function < 256; function++) {
+			u64 half = halves[2 * bus + (function >> 7)];
+
+			if (half & PRESENT)
+				to_legacy(table_of(half) + DEVICE_WORDS * (function & 0x7f),
+					  contexts + 2 * function);
+		}
+		if (bus == edu.pci->bus->number) {
+			u64 *own = contexts + 2 * edu.pci->devfn;
+
+			*own = (*own & ~ADDRESS) | __pa(top);
+		}
+		root[2 * bus] = __pa(contexts) | PRESENT;
+	}
 	if (error)
 		return error;
-	contexts[2 * edu.pci->devfn] = (*context & ~ADDRESS) | __pa(top);
-	return change("mov", find_root_entry(), __pa(contexts) | PRESENT);
+	forged.root = old;
+	return set_root(__pa(root));
 }
 
 static int switch_off(void)
@@ -736,7 +1009,7 @@ static int read_by_edu(u64 address, u64 *value)
 static int map_by_device(u64 *context, u64 address, u64 to)
 {
 	/* Tables for the address, and an address at which the device sees the lowest one. */
-	u64 *entry = extend(table_of(*context), levels_of(context), 1, address, "mov");
+	u64 *entry = extend(top_of(context), levels_of(context), 1, address, "mov");
 	u64 window = address ^ PAGE_SIZE;
 	int error;
 
@@ -751,7 +1024,7 @@ static int map_by_device(u64 *context, u64 address, u64 to)
 static int map_sized(u64 *context, u64 address, u64 to)
 {
 	u64 first = address & -0x10000ull;
-	u64 *entry = extend(table_of(*context), levels_of(context), 1, first, "mov");
+	u64 *entry = extend(top_of(context), levels_of(context), 1, first, "mov");
 	u64 piece = (to & ADDRESS & -0x10000ull) | 0x7000 | PRESENT | AMD_RIGHTS | AMD_SIZED;
 	int i, error = entry ? 0 : -EFAULT;
 
@@ -763,7 +1036,7 @@ static int map_sized(u64 *context, u64 address, u64 to)
 /* An entry of the third level names a table of the first one. */
 static int map_skipping(u64 *context, u64 address, u64 to)
 {
-	u64 *entry = extend(table_of(*context), levels_of(context), 3, address, "mov");
+	u64 *entry = extend(top_of(context), levels_of(context), 3, address, "mov");
 	u64 *table = new_page();
 	int i;
 
@@ -778,7 +1051,7 @@ static int map_skipping(u64 *context, u64 address, u64 to)
 /* More levels above, or as many in another table. */
 static int map_higher(u64 *context, u64 address, u64 to, unsigned int more)
 {
-	u64 *top = copy_page_of(table_of(*context));
+	u64 *top = copy_page_of(top_of(context));
 	unsigned int level = levels_of(context);
 	int error = top ? map_prepared(top, level, address, to) : -ENOMEM;
 
@@ -797,7 +1070,7 @@ static int map_higher(u64 *context, u64 address, u64 to, unsigned int more)
 /* Without the upper level. The page that the device uses is in the way of no other one. */
 static int map_lower(u64 *context, u64 address, u64 to)
 {
-	u64 first = *table_of(*context), *top;
+	u64 first = *top_of(context), *top;
 	unsigned int level = levels_of(context) - 1;
 	int error;
 
@@ -823,7 +1096,7 @@ static int map_lent_by_amd(u64 *context, u64 address, u64 to)
 /* In a device table of the module's. */
 static int map_by_table(u64 *context, u64 address, u64 to)
 {
-	u64 *top = copy_page_of(table_of(*context));
+	u64 *top = copy_page_of(top_of(context));
 	int error = top ? map_prepared(top, levels_of(context), address, to) : -ENOMEM;
 
 	return error ?: attack_amd_table((*context & ~ADDRESS) | __pa(top), context[2]);
@@ -864,6 +1137,24 @@ static int map_by_amd(const char *how, u64 *context, u64 address, u64 to)
 	return -ENOENT;
 }
 
+/* What there is in scalable mode alone; -ENOENT if that is no such way. */
+static int map_in_scalable_mode(const char *how, u64 *context, u64 address, u64 to)
+{
+	if (!strcmp(how, "process"))
+		return map_by_process(context, address, to);
+	if (!strcmp(how, "processes") || !strcmp(how, "directory"))
+		return map_by_copies(context, address, to, how);
+	if (!strcmp(how, "legacy"))
+		return map_by_legacy(context, address, to);
+	if (!strcmp(how, "nested"))
+		return map_nested(context, address, to);
+	if (!strcmp(how, "stage"))
+		return map_by_other_stage(context, address, to);
+	if (!strcmp(how, "wide"))
+		return map_wide(context, address, to);
+	return -ENOENT;
+}
+
 static int map(const char *how, u64 address, u64 to)
 {
 	u64 *context = find_context();
@@ -871,7 +1162,11 @@ static int map(const char *how, u64 address, u64 to)
 
 	if (!context || !(*context & PRESENT))
 		return -ENODEV;
-	error = unit ? -ENOENT : map_by_amd(how, context, address, to);
+	error = -ENOENT;
+	if (!unit)
+		error = map_by_amd(how, context, address, to);
+	else if (is_scalable())
+		error = map_in_scalable_mode(how, context, address, to);
 	if (error != -ENOENT)
 		return error;
 	if (!strcmp(how, "large"))
@@ -879,7 +1174,7 @@ static int map(const char *how, u64 address, u64 to)
 	if (!strcmp(how, "huge"))
 		return map_leaf(context, address, to, 3, "mov");
 	if (!strcmp(how, "prepared"))
-		return map_prepared(table_of(*context), levels_of(context), address, to);
+		return map_prepared(top_of(context), levels_of(context), address, to);
 	if (!strcmp(how, "foreign"))
 		return map_foreign(context, address, to);
 	if (!strcmp(how, "twice"))
@@ -903,15 +1198,13 @@ static int map(const char *how, u64 address, u64 to)
 	if (!strcmp(how, "device"))
 		return map_by_device(context, address, to);
 	if (!strcmp(how, "top"))
-		return map_by_top(context, address, to, context[1]);
+		return map_by_top(context, address, to, context_of(context, context_words()));
 	if (!strcmp(how, "narrow"))
 		return map_narrow(context, address, to);
 	if (!strcmp(how, "domain"))
 		return map_in_domain(context, address, to);
-	if (!strcmp(how, "contexts"))
-		return map_by_contexts(context, address, to);
-	if (!strcmp(how, "root"))
-		return map_by_root(context, address, to);
+	if (!strcmp(how, "contexts") || !strcmp(how, "root"))
+		return map_by_copies(context, address, to, how);
 	if (!strcmp(how, "pass"))
 		return pass_through(context);
 	if (!strcmp(how, "off"))
@@ -939,7 +1232,7 @@ static u64 random_entry(struct rnd_state *state)
 {
 	u64 table = __pa(chance.table[prandom_u32_state(state) % ARRAY_SIZE(chance.table)]);
 	u32 choice = prandom_u32_state(state);
-	u64 rights = choice >> 8 & 7 ? RIGHTS : choice >> 11 & RIGHTS;
+	u64 allowed = choice >> 8 & 7 ? rights() : choice >> 11 & rights();
 
 	switch (choice % 12) {
 	case 0:
@@ -947,15 +1240,15 @@ static u64 random_entry(struct rnd_state *state)
 	case 1:
 		return leaf(chance.target, 2 + (choice >> 16 & 1));
 	case 2:
-		return (leaf(chance.target, 1) & ~RIGHTS) | rights;
+		return (leaf(chance.target, 1) & ~rights()) | allowed;
 	case 3:
-		return __pa(edu.page) | rights;
+		return __pa(edu.page) | allowed;
 	case 4:
-		return table | LARGE | rights;
+		return table | LARGE | allowed;
 	case 5:
 		return (u64)choice << 32 | prandom_u32_state(state);
 	default:
-		return table | rights;
+		return table | allowed;
 	}
 }
 
@@ -978,7 +1271,7 @@ static void find_target(u64 *table, unsigned int level, u64 base)
 	for (i = 0; i < RANDOM_ENTRIES; i++, address += 1ull << shift_of(level)) {
 		if (chance.count == ARRAY_SIZE(chance.found))
 			return;
-		if ((table[i] & RIGHTS) != RIGHTS)
+		if ((table[i] & rights()) != rights())
 			continue;
 		if (table[i] == leaf(chance.target, level))
 			chance.found[chance.count++] = address + rest;
@@ -1000,7 +1293,7 @@ static int store_randomly(struct rnd_state *state, u64 *link)
 	if (choice >> 24 == 0) {
 		place = link;
 		kind = "mov";
-		value = find_table(value) ? (value & ADDRESS) | RIGHTS : 0;
+		value = find_table(value) ? (value & ADDRESS) | full_rights() : 0;
 	}
 	error = store_by(kind, place, value);
 	clflush_cache_range(place, sizeof(*place));
@@ -1029,7 +1322,7 @@ static int store_at_random(u64 seed, unsigned int stores, u64 address, u64 to, c
 	}
 	chance.target = to;
 	chance.count = 0;
-	link = entry_of(table_of(*context), address, 4);
+	link = entry_of(top_of(context), address, 4);
 	address &= -(1ull << shift_of(4));
 	error = change("mov", link, link_to(chance.table[0], 3));
 	for (i = 0; i < 100 * stores && !chance.count && !error; i++) {
