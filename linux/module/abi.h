@@ -614,7 +614,7 @@ struct crtos_report {
 	u32 iommus_taken;
 	u32 iommus_confining;
 	u32 dma_checked;
-	u32 reserved;
+	u32 iommus_remapping;
 	u64 free_pages;
 	u64 iommu_refusals;
 	u64 dma_refusals;

@@ -167,6 +167,17 @@ attack_register() {
 	undo "$way"
 }
 
+# is_unremapped: the unit confines addresses, and not interrupts, which is told in one line.
+is_unremapped() {
+	local found line
+	found=$(crtos stats --json |
+		jq -c '.hypervisor | [.iommus_taken, .iommus_confining, .iommus_remapping]')
+	[ "$found" = '[1,1,0]' ] || fail "the unit is not taken over for addresses: $found"
+	line='not protected: .* interrupt CPUs of cells, but not reach their memory; .* remap interrupts$'
+	[ "$(crtos stats | grep -c "^$line")" = 1 ] || fail 'stats do not tell'
+	crtos check | grep -q 'memory will be confined, their interrupts not' ||
+		fail 'the check does not tell'
+}
 # all_memory: two entries for all of it, which the device has used, so that the unit knows them.
 all_memory() {
 	local half

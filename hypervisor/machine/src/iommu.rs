@@ -80,7 +80,8 @@ impl Iommus {
 
     fn report(&self) {
         let confining = self.taken().filter(|unit| unit.confines_addresses()).count();
-        report::iommus(launch_info::iommus().count(), self.taken().count(), confining);
+        let remapping = self.taken().filter(|unit| unit.confines_interrupts()).count();
+        report::iommus(launch_info::iommus().count(), self.taken().count(), confining, remapping);
         report::iommu_refusals(
             self.taken().map(Unit::refused).sum(),
             self.copies.refused(),
@@ -88,7 +89,7 @@ impl Iommus {
         );
     }
 
-    /// Takes all over that Linux uses for interrupts; the others stay with it, which the log tells.
+    /// Takes all over that Linux uses; the others stay with it, which the log tells.
     /// No CPU of Linux runs meanwhile, and none goes on with cached translations.
     pub(crate) fn take(&mut self, cpus: &impl Cpus, memory: &mut LinuxMemory) {
         for Place { iommu, own, taken, sends } in self.places.iter_mut().flatten() {
@@ -101,9 +102,10 @@ impl Iommus {
             match Unit::take(vendor, &mut registers, &mut self.copies, cpus, x2apic) {
                 Ok(unit) => {
                     *sends = set_messages(iommu, false);
-                    let but = match unit.confines_addresses() {
-                        true => "",
-                        false => ", but for memory: it is short, or the unit has no fit tables",
+                    let but = match (unit.confines_addresses(), unit.confines_interrupts()) {
+                        (true, true) => "",
+                        (true, false) => ", but for interrupts, which Linux does not have remapped",
+                        _ => ", but for memory: it is short, or the unit has no fit tables",
                     };
                     report::line(format_args!("IOMMU at {address:#x}: taken over{but}"));
                     *taken = Some(unit);
@@ -118,12 +120,12 @@ impl Iommus {
         self.report();
     }
 
-    /// Tells whether there is one, and all are taken over and have devices of Linux reach memory by
-    /// copies.
+    /// Tells whether there is one, and all are taken over and have devices of Linux reach memory
+    /// and CPUs by copies.
     pub(crate) fn confine_all(&self) -> bool {
+        let confines = |unit: &Unit| unit.confines_addresses() && unit.confines_interrupts();
         let mut places = self.places.iter().flatten().peekable();
-        places.peek().is_some()
-            && places.all(|place| place.taken.as_ref().is_some_and(Unit::confines_addresses))
+        places.peek().is_some() && places.all(|place| place.taken.as_ref().is_some_and(confines))
     }
 
     /// The kind of the tables by which functions of a cell translate, and their domain.
@@ -429,7 +431,7 @@ fn does_not_react(iommu: Iommu) {
 fn why(unfit: Unfit) -> &'static str {
     match unfit {
         Unfit::Incapable => "it lacks what it takes",
-        Unfit::Unused => "Linux does not have it remap interrupts",
+        Unfit::Unused => "Linux does not use it",
         Unfit::Broken => "it reports an error",
         Unfit::Stuck => "it does not react",
     }

@@ -85,11 +85,12 @@ pub(crate) fn free_pages(pages: usize) {
 }
 
 /// Reports how many IOMMUs there are, how many of them Linux does not have itself, and how many of
-/// these confine the addresses of Linux's devices as well.
-pub(crate) fn iommus(all: usize, taken: usize, confining: usize) {
+/// these confine the addresses of Linux's devices, and their interrupts.
+pub(crate) fn iommus(all: usize, taken: usize, confining: usize, remapping: usize) {
     store!(AtomicU32: report.iommus = all as u32);
     store!(AtomicU32: report.iommus_taken = taken as u32);
     store!(AtomicU32: report.iommus_confining = confining as u32);
+    store!(AtomicU32: report.iommus_remapping = remapping as u32);
     store!(AtomicU32: report.dma_checked = launch_info::get().dma_checked);
 }
 

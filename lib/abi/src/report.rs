@@ -142,8 +142,8 @@ pub struct Report {
     /// 1 if these copies leave out Linux's own page tables, which are checked instead:
     /// [`crate::ioctl::ENABLE_CHECKED_DMA`].
     pub dma_checked: u32,
-    /// Zero.
-    pub reserved: u32,
+    /// Those of `iommus_taken` that have copies of the entries by which Linux's devices interrupt.
+    pub iommus_remapping: u32,
     /// Free pages of the hypervisor.
     pub free_pages: u64,
     /// How often the hypervisor refused an entry or a message of Linux's for an interrupt, in an

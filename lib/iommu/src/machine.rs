@@ -49,7 +49,7 @@ pub trait Machine {
 pub enum Unfit {
     /// It has no queue, does not remap interrupts, or needs its write buffer flushed.
     Incapable,
-    /// Linux does not have it remap interrupts.
+    /// Linux does not use it.
     Unused,
     /// It reports an error of its queue.
     Broken,

@@ -41,8 +41,8 @@ pub enum Unit {
 }
 
 impl Unit {
-    /// Takes a unit over that Linux uses for interrupts. No CPU of Linux runs meanwhile, and none
-    /// goes on with cached translations. `x2apic` says that the CPUs are in x2APIC mode.
+    /// Takes a unit over that Linux uses. No CPU of Linux runs meanwhile, and none goes on with
+    /// cached translations. `x2apic` says that the CPUs are in x2APIC mode.
     pub fn take(
         vendor: Vendor,
         machine: &mut impl Machine,
@@ -154,6 +154,14 @@ impl Unit {
         match self {
             Self::Intel(unit) => unit.confines_addresses(),
             Self::Amd(_) => true,
+        }
+    }
+
+    /// Tells whether messages of devices interrupt by copies of Linux's entries only.
+    pub fn confines_interrupts(&self) -> bool {
+        match self {
+            Self::Intel(unit) => unit.confines_interrupts(),
+            Self::Amd(unit) => unit.confines_interrupts(),
         }
     }
 

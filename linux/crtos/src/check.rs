@@ -422,6 +422,13 @@ fn devices(probe: &Probe<'_>) -> Finding {
             "their interrupts will be confined, their accesses to memory not",
             confinement::REMEDY,
         ),
+        Confinement::Memory { .. } => note(
+            format!(
+                "their accesses to memory will be confined, their interrupts not: {}",
+                confinement::UNREMAPPED
+            ),
+            confinement::REMEDY,
+        ),
         Confinement::None(reason) => note(format!("not confined: {reason}"), confinement::REMEDY),
     }
 }

@@ -11,6 +11,9 @@ pub const WHY: &str = "a device that Linux drives could reach the memory of a ce
 pub const REMEDY: &str =
     "none is known yet; use devices and drivers in Linux that you trust (docs/security.md)";
 
+/// Why interrupts are not confined.
+pub const UNREMAPPED: &str = "Linux does not have the IOMMU remap interrupts";
+
 /// How Linux's devices are kept from memory of cells.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum LinuxDma {
@@ -50,6 +53,12 @@ pub enum Confinement {
     /// They interrupt Linux's CPUs only. Memory is open to them: it was short for copies, or an
     /// IOMMU is unfit.
     Interrupts,
+    /// They reach Linux's memory only, or what Linux wants where its page tables are `checked`.
+    /// Linux does not have their interrupts remapped.
+    Memory {
+        /// Whether these are.
+        checked: bool,
+    },
     /// Not at all, for this reason.
     None(&'static str),
 }
@@ -57,17 +66,13 @@ pub enum Confinement {
 impl Confinement {
     /// Returns what can be expected of a machine, where Linux's page tables are `checked` or not.
     pub fn expected(machine: &Machine, checked: bool) -> Self {
-        if !machine.remaps_interrupts() {
-            Self::None(match machine.has_iommu() {
-                true => "Linux does not have the IOMMU remap interrupts",
-                false => "no IOMMU is in use",
-            })
-        } else if !machine.has_known_iommu() {
-            Self::None("the IOMMU stays with Linux")
-        } else if checked {
-            Self::Checked
-        } else {
-            Self::Whole
+        let remaps = machine.remaps_interrupts();
+        match (checked, remaps) {
+            _ if !remaps && !machine.has_iommu() => Self::None("no IOMMU is in use"),
+            _ if !machine.has_known_iommu() => Self::None("the IOMMU stays with Linux"),
+            (checked, false) => Self::Memory { checked },
+            (true, true) => Self::Checked,
+            (false, true) => Self::Whole,
         }
     }
 
@@ -78,8 +83,16 @@ impl Confinement {
             _ if report.iommus == 0 || report.iommus_taken < report.iommus => {
                 Self::None("an IOMMU stays with Linux: `crtos log` tells why")
             }
+            // One of several that does not is enough.
+            _ if report.iommus_remapping < report.iommus => {
+                match report.iommus_confining < report.iommus {
+                    true => Self::None(UNREMAPPED),
+                    false => Self::Memory { checked: report.dma_checked },
+                }
+            }
             _ if report.iommus_confining < report.iommus => Self::Interrupts,
-            expected => expected,
+            _ if report.dma_checked => Self::Checked,
+            _ => Self::Whole,
         }
     }
 
@@ -95,6 +108,12 @@ impl Confinement {
             Self::Interrupts => {
                 "not protected: Linux's devices can reach memory of cells, but not interrupt their CPUs; `crtos log` tells why".into()
             }
+            Self::Memory { checked: false } => format!(
+                "not protected: Linux's devices can interrupt CPUs of cells, but not reach their memory; {UNREMAPPED}"
+            ),
+            Self::Memory { checked: true } => format!(
+                "not protected: Linux's devices can interrupt CPUs of cells, and a compromised Linux can have them reach memory of cells (--linux-dma checked); {UNREMAPPED}"
+            ),
             Self::None(reason) => format!(
                 "not protected: Linux's devices can reach memory and CPUs of cells; {reason}"
             ),
@@ -114,8 +133,14 @@ mod tests {
         assert_eq!(expected(&fake), Confinement::Whole);
         assert_eq!(Confinement::expected(&fake.machine(), true), Confinement::Checked);
         fake.write("/proc/interrupts", "  1:  9  IO-APIC  1-edge  i8042\n");
-        let line = expected(&fake).line();
-        assert!(line.ends_with("does not have the IOMMU remap interrupts"), "{line}");
+        assert_eq!(expected(&fake), Confinement::Memory { checked: false });
+        let checked = Confinement::expected(&fake.machine(), true);
+        assert_eq!(checked, Confinement::Memory { checked: true });
+        for found in [expected(&fake), checked] {
+            let line = found.line();
+            assert!(line.starts_with("not protected: ") && line.ends_with(UNREMAPPED), "{line}");
+            assert_eq!(line.lines().count(), 1);
+        }
         fake.remove("/sys/class/iommu/dmar0");
         let line = expected(&fake).line();
         assert!(line.ends_with("no IOMMU is in use"), "{line}");
@@ -134,19 +159,22 @@ mod tests {
     fn an_iommu_that_stays_with_linux_confines_nothing() {
         let fake = Fake::fit();
         let mut report = Report::parse(&[0; size_of::<crtos_abi::report::Report>()]);
-        for (iommus, iommus_taken, iommus_confining, interrupts, memory) in [
-            (0, 0, 0, false, false),
-            (2, 0, 0, false, false),
-            (2, 1, 1, false, false),
-            (2, 2, 1, true, false),
-            (2, 2, 2, true, true),
+        let memory = Confinement::Memory { checked: false };
+        for (iommus, taken, confining, remapping, expected) in [
+            (0, 0, 0, 0, None),
+            (2, 0, 0, 0, None),
+            (2, 1, 1, 1, None),
+            (2, 2, 1, 1, None),
+            (2, 2, 1, 2, Some(Confinement::Interrupts)),
+            (2, 2, 2, 1, Some(memory)),
+            (2, 2, 2, 2, Some(Confinement::Whole)),
         ] {
-            (report.iommus, report.iommus_taken) = (iommus, iommus_taken);
-            report.iommus_confining = iommus_confining;
+            (report.iommus, report.iommus_taken) = (iommus, taken);
+            (report.iommus_confining, report.iommus_remapping) = (confining, remapping);
             let found = Confinement::of(&fake.machine(), &report);
-            assert_eq!(!matches!(found, Confinement::None(_)), interrupts);
-            assert_eq!(found == Confinement::Whole, memory);
-            assert_eq!(found.line().starts_with("protected"), memory);
+            assert_eq!(matches!(found, Confinement::None(_)), expected.is_none());
+            assert!(expected.is_none_or(|expected| found == expected));
+            assert_eq!(found.line().starts_with("protected"), found == Confinement::Whole);
             assert_eq!(found.line().lines().count(), 1);
         }
     }

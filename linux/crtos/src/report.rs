@@ -175,6 +175,8 @@ pub struct Report {
     pub iommus_taken: u32,
     /// Those that have copies of the tables by which Linux's devices translate.
     pub iommus_confining: u32,
+    /// Those that have copies of the entries by which these interrupt.
+    pub iommus_remapping: u32,
     /// Whether these copies leave out Linux's own page tables, which are checked instead.
     pub dma_checked: bool,
     /// How often an interrupt was refused in one.
@@ -228,6 +230,7 @@ impl Report {
             iommus: view.u32(offset_of!(report::Report, iommus)),
             iommus_taken: view.u32(offset_of!(report::Report, iommus_taken)),
             iommus_confining: view.u32(offset_of!(report::Report, iommus_confining)),
+            iommus_remapping: view.u32(offset_of!(report::Report, iommus_remapping)),
             dma_checked: view.u32(offset_of!(report::Report, dma_checked)) != 0,
             iommu_refusals: view.u64(offset_of!(report::Report, iommu_refusals)),
             dma_refusals: view.u64(offset_of!(report::Report, dma_refusals)),

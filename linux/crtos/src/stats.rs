@@ -40,9 +40,10 @@ const ASKED: &str = "show statistics";
 #[command(after_long_help = "\
 With --json one object:
   hypervisor  running (boolean), free_pages, devices (what those of Linux can do to cells,
-              and why), iommus, iommus_taken and iommus_confining (their memory as well; while
-              there is a cell), iommu_refusals (of interrupts), dma_refusals (of memory),
-              dma_missing (what Linux mapped and the hypervisor had no memory for),
+              and why), iommus, iommus_taken, iommus_confining (their memory) and
+              iommus_remapping (their interrupts; while there is a cell), iommu_refusals
+              (of interrupts), dma_refusals (of memory), dma_missing (what Linux mapped and the
+              hypervisor had no memory for),
               device_faults (array of: device, count of its requests that an IOMMU refused)
   cpus        array of: cpu, owner (\"linux\", \"parked\" or the cell's name), cell (its number or null),
               exits (object: reason to number), exits_total, hypervisor_ns (time that they took),
@@ -80,6 +81,7 @@ struct Hypervisor {
     iommus: u32,
     iommus_taken: u32,
     iommus_confining: u32,
+    iommus_remapping: u32,
     iommu_refusals: u64,
     dma_refusals: u64,
     dma_missing: u64,
@@ -248,6 +250,7 @@ impl Statistics {
                 iommus: report.iommus,
                 iommus_taken: report.iommus_taken,
                 iommus_confining: report.iommus_confining,
+                iommus_remapping: report.iommus_remapping,
                 iommu_refusals: report.iommu_refusals,
                 dma_refusals: report.dma_refusals,
                 dma_missing: report.dma_missing,
@@ -347,6 +350,7 @@ mod tests {
             iommus: 1,
             iommus_taken: 1,
             iommus_confining: 1,
+            iommus_remapping: 1,
             dma_checked: false,
             iommu_refusals: 3,
             dma_refusals: 2,

@@ -98,7 +98,8 @@ pub struct Tables {
 }
 
 /// An entry of the hypervisor. Without tables for addresses, or with [`Interrupts::Blocked`], it
-/// refuses these. It says of the tables themselves that there are none, since QEMU's unit lets
+/// refuses these; with [`Interrupts::PassThrough`] fixed interrupts and those of lowest priority
+/// pass. It says of the tables themselves that there are none, since QEMU's unit lets
 /// everything pass where there are no levels, whatever the rights. What `raw`, an entry of Linux,
 /// says of reports and of caches is kept. Never set are the device's own translations, the range
 /// that is exempted, and the messages that would pass to any CPU: INIT, NMI, those of the old
@@ -129,7 +130,8 @@ pub fn device(
     let kept = REPORTS | if chipset { SYSTEM_MANAGEMENT } else { 0 };
     let remapping = match interrupts {
         Interrupts::Table { address, order } => 1 | u64::from(order) << 1 | address.get() | 2 << 60,
-        _ => 1,
+        Interrupts::PassThrough => 1 | 1 << 60,
+        Interrupts::Blocked => 1,
     };
     [VALID | translation, raw[1] & kept | u64::from(domain.0), remapping, raw[3] & CACHES]
 }
@@ -177,7 +179,9 @@ mod tests {
                 prop_assert_eq!(entry[0] >> 1 & 1 != 0, entry[0] >> 9 & 7 != 0);
             }
             prop_assert_eq!(Interrupts::of_device(blocked), Ok(Interrupts::Blocked));
-            for entry in [entry, blocked] {
+            let passing = device(raw, None, Interrupts::PassThrough, chipset);
+            prop_assert_eq!(Interrupts::of_device(passing), Ok(Interrupts::PassThrough));
+            for entry in [entry, blocked, passing] {
                 // GV, PPR; IOTLB, EX, IoCtl; INIT, ExtINT, NMI, LINT0, LINT1.
                 prop_assert_eq!(entry[0] & (1 << 52 | 1 << 53 | 1 << 54 | 1 << 55), 0);
                 prop_assert_eq!(entry[1] & (1 << 32 | 3 << 35 | 1 << 39), 0);

@@ -111,6 +111,8 @@ struct Linux {
 pub struct Unit {
     /// The CPUs are in x2APIC mode.
     x2apic: bool,
+    /// Linux had it remap interrupts when it was taken over. Otherwise they pass.
+    remaps: bool,
     linux: Linux,
     /// What the unit's states were.
     found: u64,
@@ -130,9 +132,8 @@ fn write_control(machine: &mut impl Machine, states: u64) {
 }
 
 impl Unit {
-    /// Takes a unit over that Linux uses for addresses and interrupts. No CPU of Linux runs
-    /// meanwhile, and none goes on with cached translations. `x2apic` says that the CPUs are in
-    /// x2APIC mode.
+    /// Takes a unit over that Linux uses. No CPU of Linux runs meanwhile, and none goes on with
+    /// cached translations. `x2apic` says that the CPUs are in x2APIC mode.
     pub fn take(
         machine: &mut impl Machine,
         copies: &mut Copies,
@@ -167,6 +168,7 @@ impl Unit {
         let interrupts = remapping::Copies::new(form, OWN_TABLES);
         let mut unit = Self {
             x2apic,
+            remaps: true,
             linux,
             found,
             interrupts,
@@ -178,9 +180,8 @@ impl Unit {
         };
         // Linux has an entry for each device that says so, or for none.
         let first = unit.linux_entry(machine, Requester(0)).map(Interrupts::of_device);
-        if first.is_none_or(|first| first == Ok(Interrupts::PassThrough)) {
-            return Err(Unfit::Unused);
-        }
+        let Some(first) = first else { return Err(Unfit::Unused) };
+        unit.remaps = first != Ok(Interrupts::PassThrough);
         if unit.begin(machine, copies, cpus, features) {
             return Ok(unit);
         }
@@ -227,6 +228,11 @@ impl Unit {
             }
             self.finish(machine)
         })
+    }
+
+    /// Tells whether messages of devices interrupt by copies of Linux's entries only.
+    pub fn confines_interrupts(&self) -> bool {
+        self.remaps
     }
 
     /// Gives the unit back as Linux believes it to be; false if it does not do what it is told. No
@@ -308,7 +314,7 @@ impl Unit {
         } else {
             machine.set_own_pair(offset, [entry as u64, (entry >> 64) as u64]);
         }
-        self.forget_translations(machine) && known == interrupt
+        self.forget_translations(machine) && known == interrupt && self.remaps
     }
 
     /// Has no message of the function of a cell at `place` interrupt anybody; false if the unit
@@ -577,6 +583,9 @@ impl Unit {
         cpus: &impl Cpus,
         raw: [u64; 4],
     ) -> Interrupts {
+        if !self.remaps {
+            return Interrupts::PassThrough;
+        }
         let known = self.knows_whom().then_some(cpus);
         match Interrupts::of_device(raw) {
             Ok(Interrupts::Table { address, order }) => {
@@ -1527,6 +1536,29 @@ mod tests {
     }
 
     #[test]
+    fn a_unit_that_does_not_remap_interrupts_confines_addresses() {
+        let cells = Cells { cpus: BTreeMap::new(), clustered: false };
+        let mut driver = Driver::new(booted(Form::Short), &cells);
+        let Driver { model, copies, cells, .. } = &mut driver;
+        // The first device's messages pass.
+        model.set_word(LINUX_DEVICES + 16, 0);
+        let before = read_long(model, DEVICE_TABLE);
+        let mut unit = Unit::take(model, copies, cells, false).unwrap();
+        assert!(!unit.confines_interrupts());
+        assert_ne!(read_long(model, DEVICE_TABLE), before);
+        for device in [0, 1] {
+            let entry = [0, 1, 2, 3].map(|word| model.own_word(device::SIZE * device + 8 * word));
+            assert_eq!(Interrupts::of_device(entry), Ok(Interrupts::PassThrough));
+            let attachment = Attachment::of_device(entry).unwrap();
+            assert!(!matches!(attachment.translation, Translation::PassThrough(_)));
+        }
+        // Functions of cells need entries.
+        assert!(!unit.set_message(model, 0, 0, None));
+        assert!(unit.give_back(model, copies));
+        assert_eq!(read_long(model, DEVICE_TABLE), before);
+    }
+
+    #[test]
     fn a_unit_that_does_not_fit_stays_with_linux() {
         let cells = Cells { cpus: BTreeMap::new(), clustered: false };
         let refused = |change: &dyn Fn(&mut Model)| {
@@ -1551,7 +1583,5 @@ mod tests {
             let found = refused(&|model| model.set(register, value));
             assert_eq!(found, Some(why));
         }
-        // The first device's messages pass.
-        assert_eq!(refused(&|model| model.set_word(LINUX_DEVICES + 16, 0)), Some(Unfit::Unused));
     }
 }

@@ -101,6 +101,8 @@ pub struct Unit {
     extended: ExtendedCapability,
     /// The CPUs are in x2APIC mode.
     x2apic: bool,
+    /// Linux had it remap interrupts when it was taken over. Otherwise they pass.
+    remaps: bool,
     linux: Linux,
     /// The copy of what Linux translates by; `None` if the unit has Linux's own tables.
     root: Option<PhysAddr>,
@@ -138,8 +140,8 @@ fn command(machine: &mut impl Machine, bit: u32, on: bool) -> bool {
 }
 
 impl Unit {
-    /// Takes a unit over that Linux uses for interrupts. No CPU of Linux runs meanwhile. `x2apic`
-    /// says that the CPUs are in x2APIC mode.
+    /// Takes a unit over that Linux uses. No CPU of Linux runs meanwhile. `x2apic` says that the
+    /// CPUs are in x2APIC mode.
     pub fn take(
         machine: &mut impl Machine,
         copies: &mut Copies,
@@ -153,7 +155,7 @@ impl Unit {
             return Err(Unfit::Incapable);
         }
         let status = machine.read(STATUS);
-        if status & global::QUEUE == 0 || status & global::REMAPPING == 0 {
+        if status & global::QUEUE == 0 {
             return Err(Unfit::Unused);
         }
         let is_idle = |machine: &mut _| {
@@ -169,6 +171,7 @@ impl Unit {
             capability,
             extended,
             x2apic,
+            remaps: status & global::REMAPPING != 0,
             linux: Linux::of(machine),
             root: None,
             tail: 0,
@@ -190,7 +193,7 @@ impl Unit {
         command(machine, global::QUEUE, false)
             && start_queue(machine, address | wide)
             && self.set_table(machine, cpus)
-            && command(machine, global::COMPATIBILITY, false)
+            && (!self.remaps || command(machine, global::COMPATIBILITY, false))
             && self.take_addresses(machine, copies)
             && {
                 // Whatever was under way is done after this.
@@ -296,6 +299,11 @@ impl Unit {
         self.root.is_some()
     }
 
+    /// Tells whether messages of devices interrupt by copies of Linux's entries only.
+    pub fn confines_interrupts(&self) -> bool {
+        self.remaps
+    }
+
     /// Gives the unit back as Linux believes it to be; false if it does not do what it is told. No
     /// CPU of Linux runs meanwhile.
     pub fn give_back(&mut self, machine: &mut impl Machine, copies: &mut Copies) -> bool {
@@ -391,7 +399,7 @@ impl Unit {
                 .encode(extended)
         });
         self.put(machine, first_message(place) + u64::from(number) % MESSAGES, entry);
-        self.forget_interrupts(machine) && known == interrupt
+        self.forget_interrupts(machine) && known == interrupt && self.remaps
     }
 
     /// Has no message of the function of a cell at `place` interrupt anybody; false if the unit
@@ -1477,12 +1485,35 @@ mod tests {
     }
 
     #[test]
+    fn a_unit_that_does_not_remap_interrupts_confines_addresses() {
+        let nobody = Cells { cpus: BTreeMap::new(), clustered: false };
+        let mut model = booted(false, 5);
+        command(&mut model, global::REMAPPING, false);
+        let registers = [STATUS, ROOT_TABLE, REMAPPING_TABLE, QUEUE_ADDRESS];
+        let before = registers.map(|register| model.read(register));
+        let mut copies = Copies::new(Kind::Second(4));
+        let mut unit = Unit::take(&mut model, &mut copies, &nobody, false).unwrap();
+        assert!(unit.confines_addresses() && !unit.confines_interrupts());
+        assert_ne!(model.read(ROOT_TABLE), before[1]);
+        // Messages go on as they do, whatever Linux says later.
+        let states = before[0] & global::STATES;
+        for command in [states | global::REMAPPING, states | global::COMPATIBILITY, states] {
+            assert_eq!(model.read(STATUS), before[0]);
+            unit.write(&mut model, &mut copies, &nobody, COMMAND, command);
+        }
+        // Functions of cells need entries.
+        assert!(!unit.set_message(&mut model, Requester(8), 0, 0, None));
+        assert!(unit.give_back(&mut model, &mut copies));
+        assert_eq!(registers.map(|register| model.read(register)), before);
+    }
+
+    #[test]
     fn a_unit_that_linux_does_not_use_or_that_hangs_stays_with_it() {
         let nobody = Cells { cpus: BTreeMap::new(), clustered: false };
         let take =
             |model: &mut Model| Unit::take(model, &mut Copies::new(Kind::Second(4)), &nobody, true);
         let mut model = booted(true, 5);
-        command(&mut model, global::REMAPPING, false);
+        command(&mut model, global::QUEUE, false);
         assert_eq!(take(&mut model).unwrap_err(), Unfit::Unused);
         let mut model = booted(true, 5);
         model.registers.insert(FAULT_STATUS, fault::TIME_OUT);
