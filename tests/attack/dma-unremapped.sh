@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT OR Apache-2.0
-# As dma.sh, where Linux does not have interrupts remapped: the IOMMU is taken over all the same, and
-# devices reach no memory of cells. That their interrupts do is told.
+# As dma.sh, where Linux does not have interrupts remapped: the IOMMU is taken over all the same,
+# and devices reach no memory of cells. That they interrupt CPUs of cells is told.
 # kernels: 6.12
 # more kernels: 6.1
 # realm: no
@@ -16,7 +16,7 @@ set -u
 contexts=(top narrow domain contexts root pass off)
 refused=()
 told=(top narrow domain contexts root pass)
-choose "${stores[*]} ${leaves[*]} ${odd[*]} ${contexts[*]}" 'mov top root off' 6.*
+choose "${stores[*]} ${leaves[*]} ${odd[*]} ${contexts[*]}" 'mov root' 6.*
 seldom
 # Nobody has the unit remap interrupts later.
 others() {

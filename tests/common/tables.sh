@@ -34,10 +34,12 @@ choose() {
 	read -ra WAYS <<<"${WAYS:-$every}"
 }
 
+# Ways by which the hypervisor and the realm are attacked as well; nothing for all but `stores`.
+broad=()
 # seldom: what does not depend on the mode is tried less often than in others.
 seldom() {
 	[ -z "${EVERY:-}" ] || return
-	stride=16 SEEDS=2 registering=(mov off)
+	stride=16 SEEDS=2 registering=(mov off) broad=(top root)
 	attacked() { echo "${hypervisor[0]} ${hypervisor[-1]}"; }
 }
 
@@ -259,7 +261,7 @@ attack_by_tables() {
 	dmesg --clear
 	before=$(nmi_exits 3)
 
-	# By the first way, all that is hidden, or each block of so many; nobody changes what is looked
+	# By the first way, all that is hidden, or a block of so many; nobody changes what is looked
 	# at.
 	declare -A known spare at
 	for name in hypervisor realm victim; do
@@ -304,7 +306,7 @@ attack_by_tables() {
 	for way in "${WAYS[@]}"; do
 		control "$way"
 		attack_memory "$way" victim
-		case " ${leaves[*]} ${odd[*]} ${contexts[*]} ${refused[*]} " in
+		case " ${broad[*]:-${leaves[*]} ${odd[*]} ${contexts[*]} ${refused[*]}} " in
 		*" $way "*)
 			attack_memory "$way" hypervisor
 			attack_memory "$way" realm
