@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
  * What observers use of QEMU's interface for plugins, version 3 (QEMU 9.1), and of GLib: their
- * headers are in no package that only runs machines.
+ * headers are in no package that only runs machines. QEMU 11.1 takes version 7 and no older one,
+ * which `turns` knows as well.
  */
 #include <fcntl.h>
 #include <stddef.h>
@@ -13,6 +14,9 @@
 #include <unistd.h>
 
 #define EXPORT __attribute__((visibility("default")))
+#ifndef INTERFACE
+#define INTERFACE 3
+#endif
 
 struct tb;
 struct insn;
@@ -39,7 +43,12 @@ enum { ADD = 0 };
 typedef void observe(unsigned cpu, void *word);
 
 void qemu_plugin_register_vcpu_init_cb(uint64_t id, void (*begun)(uint64_t, unsigned));
+#if INTERFACE >= 7
+void qemu_plugin_register_vcpu_tb_trans_cb(uint64_t id, void (*translated)(struct tb *, void *),
+					   void *word);
+#else
 void qemu_plugin_register_vcpu_tb_trans_cb(uint64_t id, void (*translated)(uint64_t, struct tb *));
+#endif
 size_t qemu_plugin_tb_n_insns(const struct tb *);
 uint64_t qemu_plugin_tb_vaddr(const struct tb *);
 struct insn *qemu_plugin_tb_get_insn(const struct tb *, size_t);
@@ -56,7 +65,7 @@ int qemu_plugin_read_register(void *handle, struct bytes *);
 struct bytes *g_byte_array_new(void);
 struct bytes *g_byte_array_set_size(struct bytes *, unsigned);
 
-EXPORT int qemu_plugin_version = 3;
+EXPORT int qemu_plugin_version = INTERFACE;
 
 /* The first bytes of a file that the harness reads as well; NULL if they cannot be reached. */
 static inline void *map(const char *path, size_t length)

@@ -33,12 +33,25 @@ static void block(unsigned unused, void *count)
 	}
 }
 
-static void translated(uint64_t id, struct tb *tb)
+static void observe_block(struct tb *tb)
 {
-	(void)id;
 	qemu_plugin_register_vcpu_tb_exec_cb(tb, block, NO_REGISTERS,
 					     (void *)qemu_plugin_tb_n_insns(tb));
 }
+
+#if INTERFACE >= 7
+static void translated(struct tb *tb, void *unused)
+{
+	(void)unused;
+	observe_block(tb);
+}
+#else
+static void translated(uint64_t id, struct tb *tb)
+{
+	(void)id;
+	observe_block(tb);
+}
+#endif
 
 EXPORT int qemu_plugin_install(uint64_t id, const struct info *info, int count, char **arguments)
 {
@@ -46,6 +59,10 @@ EXPORT int qemu_plugin_install(uint64_t id, const struct info *info, int count, 
 	if (count != 1 || strncmp(arguments[0], "turn=", 5) ||
 	    !(turn = map(arguments[0] + 5, sizeof *turn)))
 		return fprintf(stderr, "turns: of no use\n"), -1;
+#if INTERFACE >= 7
+	qemu_plugin_register_vcpu_tb_trans_cb(id, translated, NULL);
+#else
 	qemu_plugin_register_vcpu_tb_trans_cb(id, translated);
+#endif
 	return 0;
 }

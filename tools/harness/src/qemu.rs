@@ -27,6 +27,11 @@ const NEWER: Packages =
 /// Folders of its firmware.
 const FIRMWARE: &[&str] = &["usr/share/qemu", "usr/share/seabios"];
 
+/// Tells whether it takes the newer one for an IOMMU; in xAPIC mode there is none.
+pub fn is_newer(xapic: bool, iommu: &Iommu) -> bool {
+    !xapic && matches!(iommu, Iommu::Amd(_))
+}
+
 /// A machine, and what is in its drives.
 pub struct Machine<'a> {
     /// The kernel to boot.
@@ -137,7 +142,7 @@ impl Machine<'_> {
     /// QEMU: the installed one, or the newer one, which is fetched if it is not in the cache.
     fn emulator(&self) -> Result<Command> {
         const NAME: &str = "qemu-system-x86_64";
-        if self.xapic || matches!(self.iommu, Iommu::Intel(_)) {
+        if !is_newer(self.xapic, self.iommu) {
             return Ok(Command::new(NAME));
         }
         let tree = Tree::ensure(&NEWER)?;

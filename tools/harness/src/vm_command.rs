@@ -15,7 +15,7 @@ use crate::bench::turns::Turns;
 use crate::iommu::Iommu;
 use crate::kernels::Flavour;
 use crate::vm::{Config, Emulator, Job, OnPanic, Outcome, Vm, interrupted};
-use crate::{FAILURE, parts, progress, quote, setup};
+use crate::{FAILURE, parts, progress, qemu, quote, setup};
 
 /// Exit status when the time is over, as timeout(1) has it.
 const TIMED_OUT: u8 = 124;
@@ -111,6 +111,7 @@ pub fn vm(options: Options) -> Result<u8> {
     let deadline = deadline.context("the timeout")?.map(|limit| Instant::now() + limit);
     // QEMU has mapped the file when the guest is up.
     let turns = options.short_turns.then(Turns::new).transpose()?;
+    let newer = qemu::is_newer(options.xapic, &options.iommu);
     let config = Config {
         emulator: options.emulator,
         kernel: options.kernel,
@@ -127,7 +128,7 @@ pub fn vm(options: Options) -> Result<u8> {
         console: options.console,
         debugcon: options.debugcon,
         monitor: options.monitor,
-        plugins: turns.iter().map(Turns::plugin).collect::<Result<_>>()?,
+        plugins: turns.iter().map(|turns| turns.plugin(newer)).collect::<Result<_>>()?,
         on_panic: options.on_panic,
     };
     let script = match options.command.as_slice() {

@@ -59,7 +59,7 @@ impl Measuring {
 
     fn start(target: Target, mut plugins: Vec<String>) -> Result<Self> {
         let turns = Turns::new()?;
-        plugins.push(turns.plugin()?);
+        plugins.push(turns.plugin(false)?);
         let config = Config {
             kernel: target.flavour,
             cpus: CPUS,

@@ -19,14 +19,25 @@ use crate::{paths, run};
 pub const HYPERVISOR: Range<u64> =
     HYPERVISOR_BASE..HYPERVISOR_BASE + MAX_HYPERVISOR_BLOCKS as u64 * LARGE_PAGE_SIZE;
 
-/// An observer, compiled.
+/// Versions of QEMU's interface for plugins: that of the installed QEMU, and of the newer one.
+pub const INTERFACE: u32 = 3;
+/// See [`INTERFACE`].
+pub const NEWER_INTERFACE: u32 = 7;
+
+/// An observer, compiled for the installed QEMU.
 pub fn compile(name: &str) -> Result<PathBuf> {
+    compile_for(name, INTERFACE)
+}
+
+/// An observer, compiled for a version of the interface.
+pub fn compile_for(name: &str, interface: u32) -> Result<PathBuf> {
     let folder = paths::target().join("observer");
     fs::create_dir_all(&folder)?;
-    let plugin = folder.canonicalize()?.join(format!("{name}.so"));
+    let plugin = folder.canonicalize()?.join(format!("{name}-{interface}.so"));
     // A machine that runs has the old one.
     let new = tempfile::NamedTempFile::new_in(&folder)?.into_temp_path();
     let mut gcc = Command::new("gcc");
+    gcc.arg(format!("-DINTERFACE={interface}"));
     gcc.args(["-O2", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-o"]).arg(&new);
     gcc.arg(paths::root().join("tools/harness/observer").join(format!("{name}.c")));
     run::quietly(&mut gcc).context("compile the observer")?;

@@ -26,9 +26,11 @@ impl Turns {
         Ok(turns)
     }
 
-    /// For QEMU: the plugin with its argument.
-    pub fn plugin(&self) -> Result<String> {
-        Ok(format!("{},turn={}", observer::compile("turns")?.display(), self.0.path().display()))
+    /// For QEMU, perhaps the newer one: the plugin with its argument.
+    pub fn plugin(&self, newer: bool) -> Result<String> {
+        let interface = if newer { observer::NEWER_INTERFACE } else { observer::INTERFACE };
+        let plugin = observer::compile_for("turns", interface)?;
+        Ok(format!("{},turn={}", plugin.display(), self.0.path().display()))
     }
 
     /// Short ones, or those that nothing ends but their CPU. At once.

@@ -26,7 +26,7 @@ use super::report::{Report, Verdict};
 use crate::bench::turns::Turns;
 use crate::kernels::Flavour;
 use crate::vm::{Config, Outcome, Vm, interrupted};
-use crate::{paths, programs, run, vm_command};
+use crate::{paths, programs, qemu, run, vm_command};
 
 /// What scripts of the guest share: they are sent one by one.
 pub const PRELUDE: &str = include_str!("prelude.sh");
@@ -271,7 +271,8 @@ fn boot(kernel: Flavour, header: &Header, report: &Report) -> Result<Vm> {
     let start = Instant::now();
     // QEMU has mapped the file when the guest is up.
     let turns = header.short_turns.then(Turns::new).transpose()?;
-    let plugins = turns.iter().map(Turns::plugin).collect::<Result<_>>()?;
+    let newer = qemu::is_newer(header.xapic, &header.iommu);
+    let plugins = turns.iter().map(|turns| turns.plugin(newer)).collect::<Result<_>>()?;
     let config = Config {
         kernel,
         cpus: header.cpus,
