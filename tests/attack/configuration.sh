@@ -3,7 +3,8 @@
 # PCI configuration space of an IOMMU of AMD's kind, which has a message for what happens in the
 # unit: Linux interrupts no CPU of the realm by it, whether it sets it up before or beside the
 # realm, and in whatever way. All is Linux's again afterwards.
-# kernels: 6.1 6.12
+# kernels: 6.12
+# more kernels: 6.1
 # realm: no
 # devices: yes
 # iommu: amd

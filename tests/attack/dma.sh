@@ -3,7 +3,8 @@
 # Entries that Linux forges in its tables of the IOMMU, so that a device reads and writes memory of
 # the hypervisor, of a cell and of the realm, and registers that are the hypervisor's. None of them
 # gets there, whatever is forged and however; Linux's own DMA goes on.
-# kernels: 6.1 6.12
+# kernels: 6.12
+# more kernels: 6.1
 # realm: no
 # devices: yes
 # timeout: 1200

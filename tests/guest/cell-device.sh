@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # PCI functions of cells: Linux's drivers let them go and get them back, a cell hears their messages
 # without an exit, they copy its memory, and what Linux uses is refused.
-# kernels: 6.1 6.12
+# kernels: 6.12
+# more kernels: 6.1
 # realm: no
 # shared: yes
 # devices: yes
