@@ -74,12 +74,16 @@ const ADDRESS: u64 = !0xfff;
 const OWN_STATES: u32 = global::QUEUE | global::REMAPPING | global::COMPATIBILITY;
 /// These and, where the tables that translate are copies, this one.
 const TRANSLATION: u32 = global::TRANSLATION;
+/// Bits of the status that tell which tables were set. The hypervisor sets all.
+const TABLES: u32 = global::ROOT_TABLE | global::REMAPPING_TABLE;
 
 /// The registers as Linux sees them, where that is not what the unit has.
 #[derive(Clone, Copy, Debug)]
 struct Linux {
     /// Those that are the hypervisor's and that Linux has on.
     states: u32,
+    /// [`TABLES`] that it has set.
+    tables: u32,
     /// The root table as it is written, and as it was when it was last set.
     root: u64,
     root_in_use: u64,
@@ -438,7 +442,10 @@ impl Unit {
             };
         }
         match (offset, register) {
-            (STATUS, _) => machine.read(offset) & !self.own_states() | linux.states,
+            (STATUS, _) => {
+                let own = self.own_states() | TABLES;
+                machine.read(offset) & !own | linux.states | linux.tables
+            }
             (_, ROOT_TABLE) if self.root.is_some() => half(linux.root, high),
             (FAULT_STATUS, _) => machine.read(offset) & !QUEUE_ERRORS | linux.errors,
             (_, QUEUE_HEAD) => half(linux.head, high),
@@ -534,6 +541,7 @@ impl Unit {
     ) -> bool {
         let changed = (value ^ self.linux.states) & self.own_states();
         self.linux.states ^= changed;
+        self.linux.tables |= value & TABLES;
         if changed & global::QUEUE != 0 {
             (self.linux.head, self.linux.tail) = (0, 0);
         }
@@ -778,6 +786,7 @@ impl Linux {
         let root = read_long(machine, ROOT_TABLE);
         Self {
             states: machine.read(STATUS) & OWN_STATES,
+            tables: machine.read(STATUS) & TABLES,
             root,
             root_in_use: root,
             queue_address: read_long(machine, QUEUE_ADDRESS),
@@ -1505,6 +1514,20 @@ mod tests {
         assert!(!unit.set_message(&mut model, Requester(8), 0, 0, None));
         assert!(unit.give_back(&mut model, &mut copies));
         assert_eq!(registers.map(|register| model.read(register)), before);
+    }
+
+    #[test]
+    fn the_status_tells_of_tables_that_linux_has_set() {
+        let nobody = Cells { cpus: BTreeMap::new(), clustered: false };
+        let mut model = booted(true, 5);
+        let before = model.read(STATUS) & !(TRANSLATION | global::ROOT_TABLE);
+        model.registers.insert(STATUS, before);
+        let mut copies = Copies::new(Kind::Second(4));
+        let mut unit = Unit::take(&mut model, &mut copies, &nobody, true).unwrap();
+        assert_eq!(unit.read(&mut model, STATUS), before);
+        let command = before & global::STATES | global::ROOT_TABLE;
+        unit.write(&mut model, &mut copies, &nobody, COMMAND, command);
+        assert_eq!(unit.read(&mut model, STATUS), before | global::ROOT_TABLE);
     }
 
     #[test]
