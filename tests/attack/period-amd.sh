@@ -30,6 +30,7 @@ dmesg --clear
 during sleep 1
 refusals() { crtos stats --json | jq ".hypervisor.$1"; }
 interrupts=$(refusals iommu_refusals) memory=$(refusals dma_refusals)
+exits=$(nmi_exits 3)
 # Entries for interrupts of the realm's CPU, in each mode of delivery.
 remapped() {
 	local mode
@@ -65,6 +66,8 @@ during commands
 # Of the first two kinds, and of those that lead to the realm.
 [ $(($(refusals iommu_refusals) - interrupts)) -ge 14 ] || fail 'interrupts are not refused'
 [ $(($(refusals dma_refusals) - memory)) -ge 8 ] || fail 'memory is not refused'
+[ "$(nmi_exits 3)" = "$exits" ] || fail 'CPU 3 exits'
+crtos log | grep 'interrupt .* that nobody asked for' && fail 'an interrupt comes through'
 for call in $STOP $RECLAIM $DESTROY; do hypercall $LOCKED "$call" 0; done
 crtos run -- busybox sleep 1000 & program=$!
 await 'crtos ps | grep -qw $program' || fail 'no program'
