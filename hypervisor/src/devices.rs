@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! PCI functions of cells: Linux gives them and takes them back, cells drive them.
+//! PCI functions and interrupt lines of cells: Linux gives them and takes them back, cells drive
+//! them.
 //!
 //! Linux's calls hold its CPUs while what its devices reach changes. A cell's calls wait for
 //! nobody: while one of Linux's is under way they are refused.
 
+use crtos_abi::hypercall::NO_REQUESTER;
 use crtos_iommu::Requester;
 use crtos_machine::cell;
 use crtos_machine::cpu::{self, Owner};
+use crtos_machine::io_apic::Pin;
 use crtos_machine::local::Local;
 use crtos_machine::ownership::{self, Ownership, lock};
 use crtos_machine::{launch_info, report};
@@ -64,6 +67,32 @@ pub fn remove(local: &mut Local, id: CellId, function: u64) -> Result<(), Refusa
     Ok(())
 }
 
+/// Gives an interrupt line to a cell. See [`crtos_abi::hypercall::HC_LINE_ADD`].
+pub fn add_line(
+    local: &mut Local,
+    id: CellId,
+    number: u64,
+    place: u64,
+    requester: u64,
+) -> Result<(), Refusal> {
+    let mut ownership = lock(local);
+    check_open(id)?;
+    let requester = match requester {
+        NO_REQUESTER => None,
+        _ => Some(Requester(named(requester)?)),
+    };
+    let entry = u8::try_from(place >> 16).map_err(|_| Refusal::Invalid)?;
+    let pin = Pin { io_apic: usize::from(place as u16), entry };
+    let _hold = linux::hold(local)?;
+    ownership.add_line(id, named(number)?, pin, requester, &OfCells)?;
+    let (cpu, name) = (local.index(), cell::get(id).name());
+    let Pin { io_apic, entry } = pin;
+    report::line(format_args!(
+        "cpu{cpu} {name}: has line {number}, pin {entry} of I/O APIC {io_apic}"
+    ));
+    Ok(())
+}
+
 /// Refuses where a cell has to agree.
 fn check_open(id: CellId) -> Result<(), Refusal> {
     match cell::get(id).state() {
@@ -83,8 +112,9 @@ pub fn connect(local: &mut Local, ownership: &mut Ownership, id: CellId) -> Resu
     ownership.connect_all(id, &OfCells)
 }
 
-/// Disconnects the functions of a cell that no CPU runs any more.
+/// Disconnects the functions of a cell that no CPU runs any more, and silences its lines.
 pub fn disconnect(local: &mut Local, ownership: &mut Ownership, id: CellId) -> Result<(), Refusal> {
+    ownership.silence_lines(id);
     if !ownership.any_connected(id) {
         return Ok(());
     }
@@ -92,8 +122,9 @@ pub fn disconnect(local: &mut Local, ownership: &mut Ownership, id: CellId) -> R
     ownership.disconnect_all(id, &OfCells)
 }
 
-/// Gives the functions of a cell back to Linux that no CPU runs any more.
+/// Gives the functions and lines of a cell back to Linux that no CPU runs any more.
 pub fn remove_all(local: &mut Local, ownership: &mut Ownership, id: CellId) -> Result<(), Refusal> {
+    ownership.remove_lines(id);
     if !ownership.has_devices(id) {
         return Ok(());
     }
@@ -133,22 +164,34 @@ pub fn interrupt(
     vector: u64,
     apic: u64,
 ) -> Result<i64, Refusal> {
-    let target = match vector {
-        0 => None,
+    let target = target(id, vector, apic)?;
+    let (address, data) = own()?.set_device_message(id, named(function)?, message, target)?;
+    Ok(i64::from(address & 0xf_ffff) << 32 | i64::from(data))
+}
+
+/// Has a line of a cell interrupt one of its CPUs. See
+/// [`crtos_abi::hypercall::HC_LINE_INTERRUPT`].
+pub fn line_interrupt(id: CellId, number: u64, vector: u64, apic: u64) -> Result<i64, Refusal> {
+    own()?.set_line(id, named(number)?, target(id, vector, apic)?).map(|()| 0)
+}
+
+/// The CPU of a cell and the vector that it names; `None` if nobody is to be interrupted.
+fn target(id: CellId, vector: u64, apic: u64) -> Result<Option<(ApicId, u8)>, Refusal> {
+    match vector {
+        0 => Ok(None),
         32..=255 => {
             let apic = u32::try_from(apic).map(ApicId).map_err(|_| Refusal::Invalid)?;
             let mut own = cell::get(id).cpus().map(launch_info::apic_id);
             if !own.any(|own| own == apic) {
                 return Err(Refusal::Owned);
             }
-            Some((apic, vector as u8))
+            Ok(Some((apic, vector as u8)))
         }
-        _ => return Err(Refusal::Invalid),
-    };
-    let (address, data) = own()?.set_device_message(id, named(function)?, message, target)?;
-    Ok(i64::from(address & 0xf_ffff) << 32 | i64::from(data))
+        _ => Err(Refusal::Invalid),
+    }
 }
 
+/// The function or the line that a guest names.
 fn named(function: u64) -> Result<u16, Refusal> {
     u16::try_from(function).map_err(|_| Refusal::Invalid)
 }

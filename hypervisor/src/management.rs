@@ -52,6 +52,7 @@ pub fn create(local: &mut Local, config: PhysAddr) -> Result<CellId, Refusal> {
     if ownership.lacks_iommus() {
         let _hold = linux::hold(local)?;
         ownership.take_iommus(&OfCells);
+        ownership.renew_lines(&OfCells);
     }
     ownership.create(&config)
 }

@@ -31,7 +31,7 @@ pub fn write(local: &mut Local, address: GuestAddr) -> bool {
 fn write_word(local: &mut Local, address: GuestAddr, value: u32) {
     let mut ownership = ownership::lock(local);
     if io_apic::is_one(address) {
-        let refused = ownership.io_apics.write(address, value, interrupts::may_raise);
+        let refused = ownership.write_io_apic(address, value, interrupts::may_raise);
         drop(ownership);
         if let Some(entry) = refused {
             guest::complain(local, format_args!("entry of an I/O APIC refused: {:#x}", entry.0));
@@ -47,5 +47,5 @@ fn write_word(local: &mut Local, address: GuestAddr, value: u32) {
 
 /// Has no source interrupt a CPU of a cell. Returns how many pins and comparators did.
 pub fn silence(ownership: &mut Ownership) -> usize {
-    ownership.io_apics.mask(interrupts::may_raise) + ownership.hpets.silence(interrupts::may_send)
+    ownership.mask_io_apics(interrupts::may_raise) + ownership.hpets.silence(interrupts::may_send)
 }

@@ -252,6 +252,8 @@
 
 #define CRTOS_MAX_MESSAGES 64
 
+#define CRTOS_MAX_LINES 16
+
 #define CRTOS_BASE_ADDRESSES 6
 
 #define CRTOS_MAX_BRIDGES 8
@@ -305,6 +307,12 @@
 #define CRTOS_HC_DEVICE_WRITE 20
 
 #define CRTOS_HC_DEVICE_INTERRUPT 21
+
+#define CRTOS_HC_LINE_ADD 22
+
+#define CRTOS_HC_LINE_INTERRUPT 23
+
+#define CRTOS_NO_REQUESTER ~0
 
 #define CRTOS_ROOT_RUNS 0
 
@@ -399,6 +407,8 @@
 #define CRTOS_IOC_DEVICE_ADD 1076414219
 
 #define CRTOS_IOC_DEVICE_REMOVE 1076414220
+
+#define CRTOS_IOC_LINE_ADD 1074317069
 
 #define CRTOS_DEVICE_NO_RESET 1
 
@@ -792,6 +802,11 @@ struct crtos_cell_device {
 	u32 cell;
 	u32 flags;
 	u8 name[CRTOS_DEVICE_NAME_LEN];
+};
+
+struct crtos_cell_line {
+	u32 cell;
+	u32 line;
 };
 
 struct crtos_device_memory {

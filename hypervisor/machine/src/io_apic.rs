@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The machine's I/O APICs (Intel 82093AA, 3), which Linux drives: it reads their registers, and
-//! its writes are carried out here. There are two words of memory for each, one that selects a
-//! register and one that is the register.
+//! its writes are carried out here, but for those to entries of cells' [lines](Line). There are two
+//! words of memory for each, one that selects a register and one that is the register.
 
 use crtos_abi::PAGE_SIZE;
+use crtos_abi::device::MAX_LINES;
 use crtos_abi::image::MAX_IO_APICS;
+use crtos_iommu::Requester;
 use crtos_partition::address::{GuestAddr, PhysAddr};
+use crtos_partition::ids::{ApicId, CellId};
 use crtos_partition::redirection::Redirection;
 
 use crate::{direct_map, launch_info};
@@ -23,20 +26,73 @@ const VERSION: u8 = 1;
 /// First register of the entries, each of which has two, the lower half first.
 const ENTRIES: u8 = 0x10;
 
+/// Which pin of which one.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Pin {
+    /// Index of the I/O APIC.
+    pub io_apic: usize,
+    /// Number of its entry.
+    pub entry: u8,
+}
+
+/// An interrupt line of a cell. Its entry is the hypervisor's.
+#[derive(Clone, Copy)]
+pub(crate) struct Line {
+    pub(crate) cell: CellId,
+    /// By which the cell knows it.
+    pub(crate) number: u16,
+    pub(crate) pin: Pin,
+    /// Who sends its messages, if that is known.
+    pub(crate) requester: Option<Requester>,
+    /// What Linux had there, which it gets back, masked.
+    pub(crate) linux: Redirection,
+    /// The CPU that it interrupts, and the vector.
+    pub(crate) target: Option<(ApicId, u8)>,
+}
+
 /// All of them.
 pub struct IoApics {
     /// The register of each that Linux has selected.
     selected: [u8; MAX_IO_APICS],
+    /// The lines of cells.
+    pub(crate) lines: [Option<Line>; MAX_LINES],
 }
 
 impl IoApics {
     pub(crate) const fn new() -> Self {
-        Self { selected: [0; MAX_IO_APICS] }
+        Self { selected: [0; MAX_IO_APICS], lines: [None; MAX_LINES] }
+    }
+
+    /// Tells whether a pin is a line of a cell.
+    pub(crate) fn is_line(&self, pin: Pin) -> bool {
+        self.lines.iter().flatten().any(|line| line.pin == pin)
+    }
+
+    /// The entry of a pin; `None` if there is no such pin.
+    pub(crate) fn entry(&self, pin: Pin) -> Option<Redirection> {
+        let (index, registers) = all().find(|(index, _)| *index == pin.io_apic)?;
+        let entry = (pin.entry <= registers.last_entry()).then(|| registers.entry(pin.entry));
+        registers.select(self.selected[index]);
+        entry
+    }
+
+    /// Gives a pin an entry. It raises nothing in between, and is no level: then the I/O APIC does
+    /// not wait for the end of one that it raised before.
+    pub(crate) fn set(&self, pin: Pin, entry: Redirection) {
+        let Some((index, registers)) = all().find(|(index, _)| *index == pin.io_apic) else {
+            return;
+        };
+        let lower = lower_half(pin.entry);
+        registers.write(lower, Redirection(0).masked().lower());
+        registers.write(lower + 1, entry.upper());
+        registers.write(lower, entry.lower());
+        registers.select(self.selected[index]);
     }
 
     /// Carries out a write of Linux to the word at `address`, a place in one of them
-    /// ([`is_one`]). Returns the entry that was to be, if `accept` refuses it: it raises nothing.
-    pub fn write(
+    /// ([`is_one`]). Returns the entry that was to be, if `accept` refuses it: it raises nothing;
+    /// or if it is that of a line of a cell: nothing happens.
+    pub(crate) fn write(
         &mut self,
         address: GuestAddr,
         value: u32,
@@ -51,6 +107,10 @@ impl IoApics {
             (WINDOW, selected @ ENTRIES..) => {
                 let (number, upper) = ((selected - ENTRIES) / 2, selected & 1 != 0);
                 let entry = registers.entry(number).with_half(upper, value);
+                if self.is_line(Pin { io_apic: index, entry: number }) {
+                    registers.select(selected);
+                    return Some(entry);
+                }
                 let accepted = accept(entry);
                 if !accepted {
                     registers.write(lower_half(number), entry.masked().lower());
@@ -69,13 +129,13 @@ impl IoApics {
         None
     }
 
-    /// Has all entries that `accept` refuses raise nothing. Returns how many these were.
-    pub fn mask(&mut self, accept: impl Fn(Redirection) -> bool) -> usize {
+    /// Has all entries of Linux that `accept` refuses raise nothing. Returns how many these were.
+    pub(crate) fn mask(&mut self, accept: impl Fn(Redirection) -> bool) -> usize {
         let mut refused = 0;
         for (index, registers) in all() {
             for number in 0..=registers.last_entry() {
                 let entry = registers.entry(number);
-                if !accept(entry) {
+                if !self.is_line(Pin { io_apic: index, entry: number }) && !accept(entry) {
                     registers.write(lower_half(number), entry.masked().lower());
                     refused += 1;
                 }

@@ -22,6 +22,7 @@ use crtos_iommu::unit::{Unit, Vendor};
 use crtos_iommu::{DomainId, Requester};
 use crtos_partition::address::{GuestAddr, PhysAddr};
 use crtos_partition::ids::CellId;
+use crtos_partition::redirection::Redirection;
 
 use crate::frames::Frames;
 use crate::linux_memory::LinuxMemory;
@@ -177,6 +178,49 @@ impl Iommus {
         });
         let unit = self.taken().next().filter(|_| done)?;
         Some(unit.message_address(function))
+    }
+
+    /// Lets the line of a cell at `place` be one of the I/O APIC `requester`, silent. `linux` is an
+    /// entry for its pin. False if one that is taken over cannot have such a line. No CPU of Linux
+    /// runs meanwhile.
+    pub(crate) fn add_line(
+        &mut self,
+        memory: &mut LinuxMemory,
+        cpus: &impl Cpus,
+        requester: Requester,
+        place: usize,
+        linux: Redirection,
+    ) -> bool {
+        self.places.iter_mut().flatten().all(|Place { iommu, own, taken, .. }| {
+            let mut registers = Registers { iommu: *iommu, own: *own, memory };
+            taken.as_mut().is_none_or(|unit| {
+                unit.add_line(&mut registers, &mut self.copies, cpus, requester, place, linux)
+            })
+        })
+    }
+
+    /// Has the line of a cell at `place`, of the I/O APIC `requester`, interrupt as `interrupt`
+    /// says, or nobody. `linux` is an entry for its pin. Returns the entry that the I/O APIC has to
+    /// have; `None` if that is not possible. One is taken over.
+    pub(crate) fn set_line(
+        &mut self,
+        memory: &mut LinuxMemory,
+        requester: Requester,
+        place: usize,
+        interrupt: Option<Interrupt>,
+        linux: Redirection,
+    ) -> Option<Redirection> {
+        let mut entry = None;
+        let done = self.for_taken(memory, |unit, registers| {
+            entry = unit.set_line(registers, requester, place, interrupt, linux);
+            entry.is_some()
+        });
+        entry.filter(|_| done)
+    }
+
+    /// Tells whether an entry of an I/O APIC that Linux writes names one of the hypervisor's.
+    pub(crate) fn is_own_entry(&self, entry: Redirection) -> bool {
+        self.taken().any(|unit| unit.is_own_entry(entry))
     }
 
     /// Tells whether one has to be taken over.

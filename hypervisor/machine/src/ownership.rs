@@ -36,6 +36,7 @@ use crate::local::Local;
 use crate::{cell, configuration, launch_info, processor, report};
 
 mod devices;
+mod lines;
 
 /// Most bytes of one [`Ownership::load`].
 const LOAD_MAX: u64 = 0x1_0000;
@@ -71,7 +72,7 @@ pub struct Ownership {
     /// Memory was taken from Linux whose translations may still be cached.
     pub stale: bool,
     /// The I/O APICs, as Linux drives them.
-    pub io_apics: IoApics,
+    io_apics: IoApics,
     /// The high-precision event timers, as Linux drives them.
     pub hpets: Hpets,
     iommus: Iommus,

@@ -16,6 +16,8 @@ use crate::cell::PortRange;
 pub const MAX_DEVICES: usize = 16;
 /// Most messages of a function that interrupt a cell.
 pub const MAX_MESSAGES: u32 = 64;
+/// Most interrupt lines that cells have, in all.
+pub const MAX_LINES: usize = 16;
 /// Base address registers of a function.
 pub const BASE_ADDRESSES: usize = 6;
 /// Most bridges above a function.

@@ -85,6 +85,23 @@ pub const HC_DEVICE_WRITE: u64 = 20;
 /// less 0xFEE0_0000 from bit 32 on.
 pub const HC_DEVICE_INTERRUPT: u64 = 21;
 
+/// Root: give an interrupt line to a cell that has not run, or runs and is not locked. RDI = cell,
+/// RSI = number by which the cell knows the line (below 2^16), RDX = index of the I/O APIC (see
+/// [`crate::image::LaunchInfo::io_apics`]) in bits 15..0 and the pin there in bits 31..16, R10 =
+/// the function as which that I/O APIC sends messages, or [`NO_REQUESTER`]. The pin's entry is
+/// masked, keeps trigger mode and polarity, and is not Linux's until the cell is destroyed. Refused
+/// with [`HV_OWNED`] if a cell has that pin or number, with [`HV_DENIED`] if an IOMMU is on the way
+/// that is not the hypervisor's, or cannot tell who sends.
+pub const HC_LINE_ADD: u64 = 22;
+/// Cell: have a line interrupt a CPU of the cell. RDI = number of the line, RSI = vector (32..=255;
+/// 0: no more), RDX = APIC id of the CPU. [`HV_INVALID`] if the cell does not have the line,
+/// [`HV_DENIED`] if it cannot interrupt that CPU; refused with [`HV_BUSY`] as calls about devices
+/// are. What the line asks for meanwhile may be lost if it is triggered by an edge.
+pub const HC_LINE_INTERRUPT: u64 = 23;
+
+/// For [`HC_LINE_ADD`]: nobody knows.
+pub const NO_REQUESTER: u64 = !0;
+
 /// For [`HC_ROOT_STATE`]: the root cell runs, as far as the hypervisor can tell.
 pub const ROOT_RUNS: i64 = 0;
 /// For [`HC_ROOT_STATE`]: the hypervisor has halted all CPUs of the root cell, for good: it wanted

@@ -51,6 +51,10 @@ pub const IOC_DEVICE_ADD: u32 = 0x4028_c70b;
 /// Take a PCI function back from a cell; argument [`CellDevice`], whose flags are 0. Linux's driver
 /// gets it.
 pub const IOC_DEVICE_REMOVE: u32 = 0x4028_c70c;
+/// Give an interrupt line to a cell, under Linux's number; argument [`CellLine`]. Until the cell is
+/// destroyed no driver of Linux can have it. EBUSY if one has it or a cell does, EOPNOTSUPP if it
+/// is no pin of an I/O APIC, or an IOMMU is in the way.
+pub const IOC_LINE_ADD: u32 = 0x4008_c70d;
 /// In [`CellDevice::flags`]: also one that cannot be reset.
 pub const DEVICE_NO_RESET: u32 = 1;
 
@@ -165,6 +169,16 @@ pub struct CellDevice {
     pub flags: u32,
     /// Segment, bus, device and function, such as "0000:03:00.0"; zero padded.
     pub name: [u8; DEVICE_NAME_LEN],
+}
+
+/// Argument of [`IOC_LINE_ADD`].
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct CellLine {
+    /// Cell.
+    pub cell: u32,
+    /// Linux's number of the interrupt.
+    pub line: u32,
 }
 
 /// Argument of [`IOC_CELL_START`].

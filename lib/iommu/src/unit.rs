@@ -2,6 +2,7 @@
 //! A unit that was taken over from a running Linux, of either vendor.
 
 use crtos_abi::device::MAX_MESSAGES;
+use crtos_partition::redirection::Redirection;
 
 use crate::copies::{Copies, Function};
 use crate::fault::Fault;
@@ -129,6 +130,61 @@ impl Unit {
         match self {
             Self::Intel(unit) => unit.silence(machine, place),
             Self::Amd(unit) => unit.silence(machine, place),
+        }
+    }
+
+    /// Lets the line of a cell at `place` be one of the I/O APIC `requester`, silent. `linux` is an
+    /// entry for its pin. False if the unit does not do what it is told, or cannot.
+    pub fn add_line(
+        &mut self,
+        machine: &mut impl Machine,
+        copies: &mut Copies,
+        cpus: &impl Cpus,
+        requester: Requester,
+        place: usize,
+        linux: Redirection,
+    ) -> bool {
+        match self {
+            Self::Intel(_) => true,
+            // The end of one by a level names a vector, which the I/O APIC does not know then.
+            Self::Amd(_) if linux.is_level() => false,
+            Self::Amd(unit) => unit.add_line(machine, copies, cpus, requester, place),
+        }
+    }
+
+    /// Has the line of a cell at `place`, of the I/O APIC `requester`, interrupt as `interrupt`
+    /// says, or not at all. `linux` is an entry for its pin. Returns the entry that the I/O APIC is
+    /// to have; `None` if the unit does not do what it is told, or cannot.
+    pub fn set_line(
+        &mut self,
+        machine: &mut impl Machine,
+        requester: Requester,
+        place: usize,
+        interrupt: Option<Interrupt>,
+        linux: Redirection,
+    ) -> Option<Redirection> {
+        match self {
+            Self::Intel(unit) => {
+                let level = linux.is_level();
+                let done = unit.set_line(machine, requester, place, interrupt, level);
+                let entry = interrupt.map_or(linux.of_same_pin(), |interrupt| {
+                    linux.by_vtd(vtd::unit::line_number(place), interrupt.vector)
+                });
+                done.then_some(entry)
+            }
+            Self::Amd(unit) => {
+                let done = unit.set_line(machine, place, interrupt);
+                let number = interrupt.map(|_| amd::unit::line_number(place));
+                done.then_some(number.map_or(linux.of_same_pin(), |number| linux.by_amd(number)))
+            }
+        }
+    }
+
+    /// Tells whether an entry of an I/O APIC that Linux writes names one of the hypervisor's.
+    pub fn is_own_entry(&self, entry: Redirection) -> bool {
+        match self {
+            Self::Intel(_) => entry.vtd_number().is_some_and(vtd::unit::is_own),
+            Self::Amd(_) => amd::unit::is_own(entry.amd_number()),
         }
     }
 

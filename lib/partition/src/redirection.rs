@@ -5,10 +5,15 @@
 use crtos_registers::apic::command;
 
 use crate::icr::Command;
+use crate::ids::ApicId;
 use crate::message::{self, Message};
 
 /// Nothing is raised.
 const MASKED: u64 = 1 << 16;
+/// The pin is triggered by a level.
+const LEVEL: u64 = 1 << 15;
+/// It is active when it is low.
+const LOW: u64 = 1 << 13;
 /// The destination is the number of an entry of the unit that remaps interrupts (Intel VT-d,
 /// 5.1.5.1). On a machine without such a unit the bit means nothing.
 const REMAPPED: u64 = 1 << 48;
@@ -31,9 +36,56 @@ impl Redirection {
         Self(self.0 | MASKED)
     }
 
+    /// Returns the entry that raises nothing, of a pin that is triggered as this one's.
+    pub fn of_same_pin(self) -> Self {
+        Self(self.0 & (LEVEL | LOW) | MASKED)
+    }
+
+    /// Tells whether its pin is triggered by a level.
+    pub fn is_level(self) -> bool {
+        self.0 & LEVEL != 0
+    }
+
+    /// The entry for the same pin that interrupts a CPU by itself; `None` if it cannot name that.
+    pub fn to_cpu(self, cpu: ApicId, vector: u8) -> Option<Self> {
+        let destination = u64::from(u8::try_from(cpu.0).ok().filter(|id| *id != u8::MAX)?);
+        let pin = self.of_same_pin().0 & !MASKED;
+        Some(Self(pin | u64::from(vector) | destination << DESTINATION_SHIFT))
+    }
+
+    /// The entry for the same pin whose interrupt is entry `number` of a VT-d unit's table. The
+    /// vector is that of the unit's entry: the end of an interrupt by a level names it.
+    pub fn by_vtd(self, number: u16, vector: u8) -> Self {
+        let (low, high) = (u64::from(number) & 0x7fff, u64::from(number >> 15));
+        let pin = self.of_same_pin().0 & !MASKED;
+        Self(pin | u64::from(vector) | high << 11 | REMAPPED | low << 49)
+    }
+
+    /// The number of the entry of a VT-d unit's table that it names, if it does.
+    pub fn vtd_number(self) -> Option<u16> {
+        let number = self.0 >> 49 & 0x7fff | (self.0 >> 11 & 1) << 15;
+        (self.0 & REMAPPED != 0).then_some(number as u16)
+    }
+
+    /// The entry for the same pin whose interrupt is entry `number`, of 11 bits, of a table of an
+    /// AMD-Vi unit.
+    pub fn by_amd(self, number: u16) -> Self {
+        Self(self.of_same_pin().0 & !MASKED | u64::from(number & 0x7ff))
+    }
+
+    /// The number of the entry that it names there.
+    pub fn amd_number(self) -> u16 {
+        self.0 as u16 & 0x7ff
+    }
+
     /// Returns its lower half.
     pub fn lower(self) -> u32 {
         self.0 as u32
+    }
+
+    /// Returns its upper half.
+    pub fn upper(self) -> u32 {
+        (self.0 >> 32) as u32
     }
 
     /// Tells whether it can be used: it raises nothing, or what a device may send, for which see
@@ -83,10 +135,6 @@ mod tests {
         Some((entry >> 8 & 7, named))
     }
 
-    fn upper(entry: Redirection) -> u32 {
-        (entry.0 >> 32) as u32
-    }
-
     proptest! {
         #[test]
         fn what_is_harmless_reaches_no_cell(
@@ -109,9 +157,41 @@ mod tests {
         fn halves_make_an_entry(entry: u64, half: u32) {
             let entry = Redirection(entry);
             let (lower, changed) = (entry.with_half(false, half), entry.with_half(true, half));
-            prop_assert_eq!((lower.lower(), upper(lower)), (half, upper(entry)));
-            prop_assert_eq!((changed.lower(), upper(changed)), (entry.lower(), half));
+            prop_assert_eq!((lower.lower(), lower.upper()), (half, entry.upper()));
+            prop_assert_eq!((changed.lower(), changed.upper()), (entry.lower(), half));
             prop_assert!(entry.masked().is_harmless(false, |_| true));
+        }
+    }
+
+    proptest! {
+        /// Whatever Linux had there, the entry raises what the cell asked for, in the pin's way.
+        #[test]
+        fn an_entry_of_a_cell_is_what_the_cell_asked_for(
+            linux: u64,
+            vector in 32u8..,
+            id in 0u32..300,
+            number: u16,
+        ) {
+            let linux = Redirection(linux);
+            let way = |entry: Redirection| (entry.0 >> 13 & 1, entry.0 >> 15 & 1, entry.is_level());
+            match linux.to_cpu(ApicId(id), vector) {
+                Some(entry) => {
+                    prop_assert_eq!(way(entry), way(linux));
+                    prop_assert_eq!(entry.lower() & !0xa0ff, 0);
+                    prop_assert_eq!((entry.lower() as u8, entry.upper()), (vector, id << 24));
+                    prop_assert_eq!(entry.vtd_number(), None);
+                }
+                None => prop_assert!(id >= 255),
+            }
+            let entry = linux.by_vtd(number, vector);
+            prop_assert_eq!((way(entry), entry.lower() as u8), (way(linux), vector));
+            prop_assert_eq!(entry.vtd_number(), Some(number));
+            prop_assert_eq!(entry.lower() & !0xa8ff, 0);
+            let entry = linux.by_amd(number);
+            prop_assert_eq!((way(entry), entry.amd_number()), (way(linux), number & 0x7ff));
+            prop_assert_eq!((entry.lower() & !0xa7ff, entry.upper()), (0, 0));
+            let masked = linux.of_same_pin();
+            prop_assert!(masked.is_harmless(false, |_| true) && way(masked) == way(linux));
         }
     }
 

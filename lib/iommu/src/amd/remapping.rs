@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Checked copies of Linux's tables for interrupts, each of which several devices may have. Linux
 //! tells of a change for one of these devices only.
+//!
+//! The copy for an I/O APIC that has lines of cells is another one, whose last entries are the
+//! hypervisor's.
 
+use crtos_abi::device::MAX_LINES;
 use crtos_partition::address::PhysAddr;
 
 use super::irte::{self, Form};
-use crate::field;
 use crate::interrupt::{Cpus, Refused};
 use crate::machine::Machine;
+use crate::{bit, field, flag};
 
 /// Bytes of the memory for copies. Who asks for an entry behind the end of a table finds another
 /// one's, or zeros, though a unit refuses that.
@@ -22,18 +26,25 @@ pub const LARGEST_ENTRY: u64 = 16;
 pub const LARGEST: u64 = LARGEST_ENTRY << super::device::MAX_INTERRUPT_ORDER;
 /// A record of two words for each unit follows: it tells of the copy that begins there.
 const RECORDS: u64 = UNITS * UNIT + LARGEST;
+/// The order of the number of entries of a copy with lines: all that messages of ordinary delivery
+/// modes can name.
+pub const LINES_ORDER: u32 = 9;
+/// The first entry for a line.
+pub const FIRST_LINE: u64 = (1 << LINES_ORDER) - MAX_LINES as u64;
 /// Words that are read of Linux's table at once.
 const CHUNK: u64 = 64;
 const PAGE: u64 = 4096;
 
 /// What a record says.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Copied {
     linux: PhysAddr,
     /// It has 2^`order` entries.
     order: u32,
     /// So many devices have it.
     references: u32,
+    /// It has entries for lines of cells.
+    lines: bool,
 }
 
 /// All copies for a unit.
@@ -63,35 +74,37 @@ impl Copies {
 
     /// Refers to the copy of Linux's table at `linux` with 2^`order` entries, and returns where it
     /// lies in the memory of the unit; `None` if there is no memory. `cpus` are `None` if no entry
-    /// may interrupt anybody.
+    /// may interrupt anybody. `lines` says that it is to have entries for lines of cells, which are
+    /// not in use in a new one.
     pub fn acquire(
         &mut self,
         machine: &mut impl Machine,
         cpus: Option<&impl Cpus>,
         linux: PhysAddr,
         order: u32,
+        lines: bool,
     ) -> Option<u64> {
+        let wanted = Copied { linux, order, references: 1, lines };
         let (mut free, mut begin) = (None, 0);
         let mut index = 0;
         while index < UNITS {
             if let Some(copied) = self.record(machine, index) {
-                if copied.linux == linux && copied.order == order {
+                if (Copied { references: 1, ..copied }) == wanted {
                     let references = copied.references + 1;
                     self.set_record(machine, index, Copied { references, ..copied });
                     return Some(self.place(index));
                 }
-                index += self.units(copied.order);
+                index += self.units(copied);
                 begin = index;
             } else {
                 index += 1;
-                if index - begin == self.units(order) {
+                if index - begin == self.units(wanted) {
                     free = free.or(Some(begin));
                 }
             }
         }
-        let copied = Copied { linux, order, references: 1 };
-        self.set_record(machine, free?, copied);
-        self.fill(machine, cpus, free?, copied);
+        self.set_record(machine, free?, wanted);
+        self.fill(machine, cpus, free?, wanted);
         Some(self.place(free?))
     }
 
@@ -102,9 +115,20 @@ impl Copies {
         let references = copied.references - 1;
         self.set_record(machine, index, Copied { references, ..copied });
         if references == 0 {
-            for offset in (0..self.units(copied.order) * UNIT).step_by(8) {
+            for offset in (0..self.units(copied) * UNIT).step_by(8) {
                 machine.set_own_word(place + offset, 0);
             }
+        }
+    }
+
+    /// Copies the entries for lines from one copy, if it has some, to another.
+    pub fn copy_lines(&self, machine: &mut impl Machine, from: u64, to: u64) {
+        let has_lines = self.record(machine, self.index(from)).is_some_and(|copied| copied.lines);
+        let size = self.form.size();
+        let entries = size * FIRST_LINE..size << LINES_ORDER;
+        for offset in entries.step_by(8).filter(|_| has_lines && from != to) {
+            let word = machine.own_word(from + offset);
+            machine.set_own_word(to + offset, word);
         }
     }
 
@@ -146,14 +170,16 @@ impl Copies {
             linux: PhysAddr::new(machine.own_word(place)),
             order: field(word, 32, 8) as u32,
             references,
+            lines: bit(word, 40),
         })
     }
 
     fn set_record(&self, machine: &mut impl Machine, index: u64, copied: Copied) {
         let place = self.start + RECORDS + 16 * index;
         machine.set_own_word(place, copied.linux.get());
-        machine
-            .set_own_word(place + 8, u64::from(copied.references) | u64::from(copied.order) << 32);
+        let lines = flag(copied.lines, 40);
+        let numbers = u64::from(copied.references) | u64::from(copied.order) << 32;
+        machine.set_own_word(place + 8, numbers | lines);
     }
 
     fn place(&self, index: u64) -> u64 {
@@ -164,7 +190,8 @@ impl Copies {
         (place - self.start) / UNIT
     }
 
-    fn units(&self, order: u32) -> u64 {
+    fn units(&self, copied: Copied) -> u64 {
+        let order = if copied.lines { LINES_ORDER } else { copied.order };
         (self.form.size() << order).div_ceil(UNIT)
     }
 
@@ -176,7 +203,8 @@ impl Copies {
         index: u64,
         copied: Copied,
     ) {
-        let size = self.form.size() << copied.order;
+        let most = if copied.lines { FIRST_LINE } else { u64::MAX };
+        let size = self.form.size() * most.min(1 << copied.order);
         let mut words = [0; CHUNK as usize];
         let mut offset = 0;
         while offset < size {

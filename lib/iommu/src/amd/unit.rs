@@ -9,7 +9,7 @@
 //!
 //! Linux's accesses to the registers end here.
 
-use crtos_abi::device::MAX_DEVICES;
+use crtos_abi::device::{MAX_DEVICES, MAX_LINES};
 use crtos_partition::address::PhysAddr;
 use crtos_partition::message;
 
@@ -117,6 +117,8 @@ pub struct Unit {
     /// What the unit's states were.
     found: u64,
     interrupts: remapping::Copies,
+    /// The I/O APIC of each line of a cell.
+    lines: [Option<Requester>; MAX_LINES],
     /// Index of the place in the buffer for the next command.
     tail: u64,
     /// What the status word says when all commands are done.
@@ -172,6 +174,7 @@ impl Unit {
             linux,
             found,
             interrupts,
+            lines: [None; MAX_LINES],
             tail: 0,
             sequence: 0,
             refused: 0,
@@ -301,12 +304,53 @@ impl Unit {
         number: u32,
         interrupt: Option<Interrupt>,
     ) -> bool {
-        let form = self.interrupts.form();
         let known = interrupt.filter(|_| self.knows_whom());
-        let entry = known.map_or(0, |interrupt| {
-            Irte { interrupt, silent: false, wants_end: false }.encode(form)
-        });
-        let offset = function_table(place) + u64::from(number) % MESSAGES * form.size();
+        self.put_own(machine, function_table(place), u64::from(number) % MESSAGES, self.own(known));
+        self.forget_translations(machine) && known == interrupt && self.remaps
+    }
+
+    /// Lets the line of a cell at `place` be one of the I/O APIC `requester`, silent; false if
+    /// there is no memory, or the unit does not do what it is told.
+    pub fn add_line(
+        &mut self,
+        machine: &mut impl Machine,
+        copies: &mut Copies,
+        cpus: &impl Cpus,
+        requester: Requester,
+        place: usize,
+    ) -> bool {
+        self.lines[place] = Some(requester);
+        self.function_changed(machine, copies, cpus, requester);
+        self.forget_translations(machine)
+            && own_table(machine, own_entry(machine, requester)).is_some()
+    }
+
+    /// Has the line of a cell at `place` interrupt as `interrupt` says, or not at all; false if the
+    /// unit does not do what it is told.
+    pub fn set_line(
+        &mut self,
+        machine: &mut impl Machine,
+        place: usize,
+        interrupt: Option<Interrupt>,
+    ) -> bool {
+        let known = interrupt.filter(|_| self.knows_whom());
+        let Some(requester) = self.lines[place] else { return false };
+        let Some(table) = own_table(machine, own_entry(machine, requester)) else { return false };
+        self.put_own(machine, table, line_number(place).into(), self.own(known));
+        self.forget_translations(machine) && known == interrupt
+    }
+
+    /// An entry of the hypervisor's; not in use without an interrupt.
+    fn own(&self, interrupt: Option<Interrupt>) -> u128 {
+        interrupt.map_or(0, |interrupt| {
+            Irte { interrupt, silent: false, wants_end: false }.encode(self.interrupts.form())
+        })
+    }
+
+    /// Puts it into the table at `table`.
+    fn put_own(&self, machine: &mut impl Machine, table: u64, number: u64, entry: u128) {
+        let form = self.interrupts.form();
+        let offset = table + number * form.size();
         if form == Form::Short {
             let (shift, word) = (8 * (offset % 8), machine.own_word(offset & !7));
             let kept = word & !(u64::from(u32::MAX) << shift);
@@ -314,7 +358,6 @@ impl Unit {
         } else {
             machine.set_own_pair(offset, [entry as u64, (entry >> 64) as u64]);
         }
-        self.forget_translations(machine) && known == interrupt && self.remaps
     }
 
     /// Has no message of the function of a cell at `place` interrupt anybody; false if the unit
@@ -539,7 +582,7 @@ impl Unit {
             return self.put(machine, copies, device, blocked());
         };
         let tables = self.tables(machine, copies, raw);
-        let interrupts = self.remapping(machine, cpus, raw);
+        let interrupts = self.remapping(machine, cpus, device, raw);
         // The chipset's own function, by which it sends messages of system management.
         let chipset = device == Requester(0x14 << 3);
         self.put(machine, copies, device, device::device(raw, tables, interrupts, chipset));
@@ -581,27 +624,31 @@ impl Unit {
         &mut self,
         machine: &mut impl Machine,
         cpus: &impl Cpus,
+        device: Requester,
         raw: [u64; 4],
     ) -> Interrupts {
         if !self.remaps {
             return Interrupts::PassThrough;
         }
         let known = self.knows_whom().then_some(cpus);
-        match Interrupts::of_device(raw) {
-            Ok(Interrupts::Table { address, order }) => {
-                let place = self.interrupts.acquire(machine, known, address, order);
-                self.refused += u64::from(place.is_none());
-                place.map_or(Interrupts::Blocked, |place| Interrupts::Table {
-                    address: machine.own(place),
-                    order,
-                })
-            }
-            Ok(Interrupts::Blocked) => Interrupts::Blocked,
-            Ok(Interrupts::PassThrough) | Err(_) => {
-                self.refused += 1;
-                Interrupts::Blocked
-            }
+        let lines = self.lines.contains(&Some(device));
+        let found = Interrupts::of_device(raw);
+        self.refused += u64::from(matches!(found, Ok(Interrupts::PassThrough) | Err(_)));
+        let (linux, order) = match found {
+            Ok(Interrupts::Table { address, order }) => (address, order),
+            // None of Linux's is in use: this is not its memory.
+            _ if lines => (machine.own(0), 2),
+            _ => return Interrupts::Blocked,
+        };
+        let Some(place) = self.interrupts.acquire(machine, known, linux, order, lines) else {
+            self.refused += 1;
+            return Interrupts::Blocked;
+        };
+        if let Some(old) = own_table(machine, own_entry(machine, device)).filter(|_| lines) {
+            self.interrupts.copy_lines(machine, old, place);
         }
+        let order = if lines { remapping::LINES_ORDER } else { order };
+        Interrupts::Table { address: machine.own(place), order }
     }
 
     /// Puts an entry into the unit's device table. What the old one refers to is not referred to by
@@ -781,6 +828,16 @@ impl Linux {
             (0..size).step_by(PAGE as usize).all(|page| machine.read_linux(start + page, &mut [0]))
         })
     }
+}
+
+/// The number of the entry for the line of a cell at `place`.
+pub fn line_number(place: usize) -> u16 {
+    (remapping::FIRST_LINE + place as u64 % MAX_LINES as u64) as u16
+}
+
+/// Tells whether an entry of an I/O APIC's table may be the hypervisor's.
+pub fn is_own(number: u16) -> bool {
+    (remapping::FIRST_LINE..1 << remapping::LINES_ORDER).contains(&number.into())
 }
 
 /// The hypervisor's entry for a device.
@@ -1532,6 +1589,66 @@ mod tests {
             assert!(unit.give_back(model, copies));
             copies.collect(&mut model.tables);
             assert!(model.tables.is_left_alone());
+        }
+    }
+
+    /// Whatever Linux has for the I/O APIC, a line stays, and no other device has it.
+    #[test]
+    fn lines_of_cells_are_the_hypervisors() {
+        let io_apic = Requester(2);
+        let cells = Cells { cpus: [(3, vec![])].into(), clustered: false };
+        for form in FORMS {
+            let x2apic = form == Form::Long { extended: true };
+            let mut driver = Driver::new(booted(form), &cells);
+            // Linux has one table for two devices, of all entries, and each interrupts CPU 0.
+            let of_linux = Interrupt::of_cell(ApicId(0), 0x41, x2apic);
+            let raw = Irte { interrupt: of_linux, silent: false, wants_end: false }.encode(form);
+            let (low, high) = match form {
+                Form::Short => (raw as u64 | (raw as u64) << 32, raw as u64 | (raw as u64) << 32),
+                Form::Long { .. } => (raw as u64, (raw >> 64) as u64),
+            };
+            for place in (0..form.size() * 512).step_by(16) {
+                driver.model.set_word(LINUX_INTERRUPTS[0] + place, low);
+                driver.model.set_word(LINUX_INTERRUPTS[0] + place + 8, high);
+            }
+            let table = |order: u64| LINUX_INTERRUPTS[0] | 2 << 60 | order << 1 | 1;
+            for device in [2, 3] {
+                driver.model.set_word(LINUX_DEVICES + 32 * device + 16, table(9));
+            }
+            driver.take(x2apic);
+            let Driver { model, unit: Some(unit), copies, .. } = &mut driver else { panic!() };
+            let number = u64::from(line_number(MAX_LINES - 1));
+            assert_eq!(number, 511);
+            assert!(is_own(line_number(0)) && !is_own(line_number(0) - 1) && !is_own(512));
+            assert_eq!(model.deliver(2, number), Some(of_linux));
+            let interrupt = Interrupt::of_cell(ApicId(3), 0x61, x2apic);
+            assert!(!unit.set_line(model, 15, Some(interrupt)));
+            assert!(unit.add_line(model, copies, &cells, io_apic, 15));
+            assert!((496..512).all(|number| model.deliver(2, number).is_none()));
+            assert!(unit.set_line(model, 15, Some(interrupt)));
+            let is_there = |model: &mut Model| {
+                assert_eq!(model.deliver(2, number), Some(interrupt), "{form:?}");
+                assert_eq!(model.deliver(2, number - 1), None);
+                assert_ne!(model.deliver(3, number), Some(interrupt));
+            };
+            is_there(model);
+            assert_eq!(model.deliver(2, 5), Some(of_linux));
+            assert_eq!(model.deliver(3, number), Some(of_linux));
+            assert!(unit.owners_changed(model, &cells));
+            is_there(model);
+            // A smaller table, none, one that is not its memory, everything passes, nothing does.
+            for word in [table(5), 0, table(9) + (1 << 40), 1, 1 | 1 << 60, table(9)] {
+                model.set_word(LINUX_DEVICES + 32 * 2 + 16, word);
+                unit.function_changed(model, copies, &cells, io_apic);
+                assert!(unit.forget_translations(model));
+                is_there(model);
+                assert!(!model.passes(2));
+            }
+            assert_eq!(model.deliver(2, 5), Some(of_linux));
+            assert!(unit.set_line(model, 15, None));
+            assert_eq!(model.deliver(2, number), None);
+            assert!(unit.give_back(model, copies));
+            assert_eq!(model.deliver(2, number), Some(of_linux));
         }
     }
 

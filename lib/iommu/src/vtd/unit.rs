@@ -9,7 +9,7 @@
 //! Linux's accesses to the registers end here. What the unit does for Linux it does before the
 //! access ends, so that Linux never waits for more than it would without the hypervisor.
 
-use crtos_abi::device::MAX_DEVICES;
+use crtos_abi::device::{MAX_DEVICES, MAX_LINES};
 use crtos_partition::address::PhysAddr;
 use crtos_partition::message;
 
@@ -36,8 +36,9 @@ pub const OWN_SIZES: [u64; MAX_PIECES] = [STATUS_WORD + PAGE, 0];
 /// The largest interrupt-remapping table comes first.
 const TABLE_ENTRIES: u64 = 1 << 16;
 const ENTRY: u64 = 16;
-/// The last entries are for messages of functions of cells, not Linux's.
-const FIRST_OWN: u64 = TABLE_ENTRIES - MAX_DEVICES as u64 * MESSAGES;
+/// The last entries are for messages of functions of cells and for their lines, not Linux's.
+const FIRST_OWN: u64 = FIRST_LINE - MAX_DEVICES as u64 * MESSAGES;
+const FIRST_LINE: u64 = TABLE_ENTRIES - MAX_LINES as u64;
 /// Then the queue, of one page.
 const OWN_QUEUE: u64 = TABLE_ENTRIES * ENTRY;
 /// Then the word that tells that all commands are done.
@@ -394,15 +395,41 @@ impl Unit {
         number: u32,
         interrupt: Option<Interrupt>,
     ) -> bool {
+        let number = first_message(place) + u64::from(number) % MESSAGES;
+        self.set_own(machine, number, requester, interrupt, false)
+    }
+
+    /// Has the line of a cell at `place`, of the I/O APIC `requester`, interrupt as `interrupt`
+    /// says, or not at all; false if the unit does not do what it is told.
+    pub fn set_line(
+        &mut self,
+        machine: &mut impl Machine,
+        requester: Requester,
+        place: usize,
+        interrupt: Option<Interrupt>,
+        level: bool,
+    ) -> bool {
+        self.set_own(machine, line_number(place).into(), requester, interrupt, level)
+    }
+
+    /// Puts an entry of the hypervisor's that `requester` alone may use.
+    fn set_own(
+        &mut self,
+        machine: &mut impl Machine,
+        number: u64,
+        requester: Requester,
+        interrupt: Option<Interrupt>,
+        level: bool,
+    ) -> bool {
         // In another mode than the CPUs' nobody knows whom an entry names.
         let extended = self.is_extended();
         let known = interrupt.filter(|_| extended == self.x2apic);
         let entry = known.map_or(0, |interrupt| {
             let source = Source::Device(requester, 0);
-            Irte { interrupt, level: false, hint: false, silent: false, available: 0, source }
+            Irte { interrupt, level, hint: false, silent: false, available: 0, source }
                 .encode(extended)
         });
-        self.put(machine, first_message(place) + u64::from(number) % MESSAGES, entry);
+        self.put(machine, number, entry);
         self.forget_interrupts(machine) && known == interrupt && self.remaps
     }
 
@@ -838,6 +865,16 @@ pub fn message_address(place: usize) -> u32 {
     let first = first_message(place);
     let highest = flag(first & 1 << 15 != 0, 2) as u32;
     message::WINDOW | (first as u32 & 0x7fff) << 5 | REMAPPED | ADD_DATA | highest
+}
+
+/// The number of the entry for the line of a cell at `place`.
+pub fn line_number(place: usize) -> u16 {
+    (FIRST_LINE + place as u64 % MAX_LINES as u64) as u16
+}
+
+/// Tells whether an entry of the table is the hypervisor's.
+pub fn is_own(number: u16) -> bool {
+    u64::from(number) >= FIRST_OWN
 }
 
 /// Tells whether a write of Linux to the register at `offset` may change the tables by which it
@@ -1445,7 +1482,7 @@ mod tests {
             assert_eq!(address & 0xfff0_0018, 0xfee0_0018);
             (address >> 5 & 0x7fff | (address >> 2 & 1) << 15) + data
         };
-        assert_eq!(entry(MAX_DEVICES - 1, MESSAGES - 1), TABLE_ENTRIES - 1);
+        assert_eq!(entry(MAX_DEVICES - 1, MESSAGES - 1), FIRST_LINE - 1);
         assert!(unit.set_message(model, Requester(0x310), 5, 7, Some(interrupt)));
         assert_eq!(model.deliver(entry(5, 7)), Some(interrupt));
         assert_eq!(model.deliver(entry(5, 6)), None);
@@ -1460,6 +1497,31 @@ mod tests {
         assert!(unit.set_message(model, Requester(0x310), 5, 7, Some(interrupt)));
         assert!(unit.silence(model, 5));
         assert_eq!(model.deliver(entry(5, 7)), None);
+    }
+
+    #[test]
+    fn lines_of_cells_are_the_hypervisors() {
+        let three = Cells { cpus: [(3, vec![])].into(), clustered: false };
+        let (_, mut taken) = both(&three, true, 0);
+        let interrupt = Interrupt::of_cell(ApicId(3), 0x61, true);
+        let io_apic = Requester(0xf0f8);
+        let Driver { model, unit: Some(unit), .. } = &mut taken else { panic!() };
+        let number = u64::from(line_number(MAX_LINES - 1));
+        assert_eq!(number, TABLE_ENTRIES - 1);
+        assert!(is_own(line_number(0)) && is_own(FIRST_OWN as u16));
+        assert!(!is_own(FIRST_OWN as u16 - 1));
+        assert!(unit.set_line(model, io_apic, MAX_LINES - 1, Some(interrupt), true));
+        assert_eq!(model.deliver(number), Some(interrupt));
+        assert_eq!(model.deliver(number - 1), None);
+        assert_eq!(model.own_word(number * ENTRY + 8), 1 << 18 | 0xf0f8);
+        // By a level.
+        assert_eq!(model.own_word(number * ENTRY) & 1 << 4, 1 << 4);
+        assert!(unit.owners_changed(model, &three));
+        unit.copy(model, &three, 0..TABLE_ENTRIES);
+        assert!(unit.silence(model, MAX_DEVICES - 1));
+        assert_eq!(model.deliver(number), Some(interrupt));
+        assert!(unit.set_line(model, io_apic, MAX_LINES - 1, None, true));
+        assert_eq!(model.deliver(number), None);
     }
 
     #[test]
