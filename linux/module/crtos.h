@@ -57,6 +57,8 @@ struct crtos_cell {
 	struct crtos_blocks private;
 	struct crtos_blocks channel;		/* one block */
 	struct crtos_blocks pool;
+	u32 line_count;
+	u32 lines[CRTOS_MAX_LINES];		/* Linux's numbers of its interrupt lines */
 	bool realm;				/* runs the real-time kernel */
 	bool created;				/* the hypervisor knows it */
 	bool mapped;				/* and gave it all its memory */
@@ -117,12 +119,14 @@ void crtos_cpus_sleep(const struct cpumask *woken);
 /* madt.c */
 int crtos_check_listed(struct crtos_file *file);
 int crtos_list_io_apics(struct crtos_file *file, u64 *pages);
+int crtos_find_io_apic(unsigned int index, u8 *id, u32 *first);
 
 /* hpet.c */
 int crtos_list_hpets(struct crtos_file *file, u64 *pages);
 
 /* iommus.c */
 int crtos_list_iommus(struct crtos_file *file, struct crtos_iommu *iommus);
+int crtos_find_requester(u8 io_apic);
 
 /* mcfg.c */
 int crtos_list_configurations(struct crtos_file *file, const struct crtos_iommu *iommus,
@@ -130,9 +134,11 @@ int crtos_list_configurations(struct crtos_file *file, const struct crtos_iommu 
 
 /* dmar.c */
 int crtos_read_dmar(const void *entry, size_t length, struct crtos_iommu *iommu);
+int crtos_find_in_dmar(const void *entry, size_t length, u8 io_apic);
 
 /* ivrs.c */
 int crtos_read_ivrs(const void *entry, size_t length, struct crtos_iommu *iommu);
+int crtos_find_in_ivrs(const void *entry, size_t length, u8 io_apic);
 
 /* cell.c */
 struct crtos_cell *crtos_cell_find(struct crtos_file *file, u32 number);
@@ -155,6 +161,10 @@ void crtos_pci_exit(void);
 int crtos_device_add(struct crtos_file *file, const struct crtos_cell_device __user *user);
 int crtos_device_remove(struct crtos_file *file, const struct crtos_cell_device __user *user);
 int crtos_devices_return(struct crtos_file *file, u32 cell);
+
+/* line.c */
+int crtos_line_add(struct crtos_file *file, const struct crtos_cell_line __user *user);
+void crtos_lines_return(struct crtos_cell *cell);
 
 /* transfer.c */
 int crtos_cell_load(struct crtos_file *file, struct crtos_load_cell __user *user);

@@ -126,3 +126,43 @@ int crtos_list_io_apics(struct crtos_file *file, u64 *pages)
 				    CRTOS_MAX_IO_APICS);
 	return 0;
 }
+
+/* An I/O APIC that is looked for. */
+struct wanted_io_apic {
+	unsigned int index;
+	u8 id;
+	u32 first;
+};
+
+/* Tells whether @entry lists the I/O APIC that is looked for, and says more of it. */
+static bool is_wanted(const struct acpi_subtable_header *entry, void *data)
+{
+	const struct acpi_madt_io_apic *io_apic = (const void *)entry;
+	struct wanted_io_apic *wanted = data;
+
+	if (entry->type != ACPI_MADT_TYPE_IO_APIC || entry->length < sizeof(*io_apic))
+		return false;
+	wanted->id = io_apic->id;
+	wanted->first = io_apic->global_irq_base;
+	return !wanted->index--;
+}
+
+/**
+ * crtos_find_io_apic() - find what the firmware says of an I/O APIC
+ * @index: of its address among those of crtos_list_io_apics()
+ * @id: where its id goes
+ * @first: where the number of its first pin among those of all goes (GSI)
+ *
+ * Context: Process.
+ * Return: 0 or a negative error.
+ */
+int crtos_find_io_apic(unsigned int index, u8 *id, u32 *first)
+{
+	struct wanted_io_apic wanted = { .index = index };
+
+	if (find_entry(is_wanted, &wanted) <= 0)
+		return -ENODEV;
+	*id = wanted.id;
+	*first = wanted.first;
+	return 0;
+}

@@ -15,7 +15,8 @@ use crtos_abi::{
     channel::Channel,
     ids::{Pid, RealmCpu},
     ioctl::{
-        self, CellDevice, CreateCell, DEVICE_NAME_LEN, Info, LoadCell, Reason, StartCell, Transfer,
+        self, CellDevice, CellLine, CreateCell, DEVICE_NAME_LEN, Info, LoadCell, Reason, StartCell,
+        Transfer,
     },
     report::{REPORT_LOG_SIZE, Report as RawReport},
 };
@@ -118,6 +119,11 @@ unsafe impl Argument for RemoveDevice {
     const NUMBER: u32 = ioctl::IOC_DEVICE_REMOVE;
 }
 
+// SAFETY: the call reads the structure, which holds integers.
+unsafe impl Argument for CellLine {
+    const NUMBER: u32 = ioctl::IOC_LINE_ADD;
+}
+
 fn cell_device(cell: u32, name: &str, flags: u32) -> CellDevice {
     let mut device = CellDevice { cell, flags, name: [0; DEVICE_NAME_LEN] };
     // The address of a function is shorter.
@@ -141,6 +147,7 @@ const _: () = assert!(size_in(CreateCell::NUMBER) == size_of::<CreateCell>());
 const _: () = assert!(size_in(StartCell::NUMBER) == size_of::<StartCell>());
 const _: () = assert!(size_in(AddDevice::NUMBER) == size_of::<AddDevice>());
 const _: () = assert!(size_in(RemoveDevice::NUMBER) == size_of::<RemoveDevice>());
+const _: () = assert!(size_in(CellLine::NUMBER) == size_of::<CellLine>());
 const _: () = assert!(size_in(Reason::NUMBER) == size_of::<Reason>());
 const _: () = assert!(size_in(ioctl::IOC_CELL_LOAD) == size_of::<LoadCell>());
 const _: () = assert!(size_in(ioctl::IOC_REPORT) == size_of::<Transfer>());
@@ -278,6 +285,11 @@ impl Device {
     /// Takes the PCI function of this address back from a cell.
     pub fn remove_device(&self, cell: u32, name: &str) -> Call<()> {
         self.structure(&mut RemoveDevice(cell_device(cell, name, 0))).map(drop)
+    }
+
+    /// Gives the interrupt line that Linux knows by this number to a cell.
+    pub fn add_line(&self, cell: u32, line: u32) -> Call<()> {
+        self.structure(&mut CellLine { cell, line }).map(drop)
     }
 
     /// Keeps what was changed through this file, also when the file is closed.

@@ -13,7 +13,10 @@ use std::{
 
 use crtos_abi::cell::{PORT_EXCLUSIVE, PortRange};
 
+use nix::errno::Errno;
+
 use crate::{
+    device::Device,
     failure::{Asked, Failure, Result, plain},
     machine::Machine,
     serial_port::{SerialPort, Settings},
@@ -87,15 +90,46 @@ impl Uart {
                 .remedy("a UART that is reached by memory cannot be taken"));
         };
         let users = users(machine, name);
-        match users.is_empty() {
-            true => Ok(Self { name: name.into(), first, line, highest: clock / 16 }),
-            false => Err(in_use(name, &users)),
+        if !users.is_empty() {
+            return Err(in_use(name, &users));
         }
+        let drivers = machine.read(format!("/sys/kernel/irq/{line}/actions")).unwrap_or_default();
+        if line != 0 && !drivers.is_empty() {
+            let drivers = text::harmless(drivers.as_bytes());
+            let reason = format!("Linux has interrupt {line}, its own, for {drivers}");
+            return Err(refuse(reason).remedy("close what uses that, or remove its driver"));
+        }
+        Ok(Self { name: name.into(), first, line, highest: clock / 16 })
     }
 
     /// Returns its I/O ports, which Linux may not use meanwhile.
     pub fn ports(&self) -> PortRange {
         PortRange { first: self.first, last: self.first + (PORTS - 1), flags: PORT_EXCLUSIVE }
+    }
+
+    /// Gives a cell the lines on which these interrupt. Returns those that no cell can have, with
+    /// the reason for each; they are looked at by a timer.
+    pub fn give_lines<'a>(
+        uarts: &'a [Self],
+        device: &Device,
+        cell: u32,
+    ) -> Result<Vec<(&'a str, String)>> {
+        let mut without = Vec::new();
+        for uart in uarts {
+            let (name, line) = (uart.name.as_str(), uart.line);
+            let is_other = |other: &&Self| other.line == line && other.name != name;
+            if line == 0 {
+                without.push((name, "it has no interrupt".into()));
+            } else if let Some(other) = uarts.iter().find(is_other) {
+                without.push((name, format!("{} has its interrupt as well", other.name)));
+            } else if let Err(refusal) = device.add_line(cell, line) {
+                match refusal.errno {
+                    Errno::EOPNOTSUPP => without.push((name, refusal.reason)),
+                    _ => return Err(refusal.asked(asked(name))),
+                }
+            }
+        }
+        Ok(without)
     }
 
     /// Returns the word by which the real-time kernel learns of it.
@@ -229,6 +263,12 @@ mod tests {
         assert!(refused("type", "0").contains("no UART"));
         assert!(refused("console", "Y").contains("console"));
         assert!(refused("io_type", "2").contains("no I/O ports"));
+        let fake = with_uart();
+        fake.write("/sys/kernel/irq/3/actions", "\n");
+        assert!(Uart::find(&fake.machine(), "ttyS1").is_ok());
+        fake.write("/sys/kernel/irq/3/actions", "ttyS3\n");
+        let refusal = Uart::find(&fake.machine(), "ttyS1").unwrap_err().to_string();
+        assert!(refusal.contains("interrupt 3, its own, for ttyS3"), "{refusal}");
         let fake = with_uart();
         for name in ["ttyS2", "ttyUSB0", "../tty1", ""] {
             let refusal = Uart::find(&fake.machine(), name).unwrap_err().to_string();

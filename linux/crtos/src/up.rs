@@ -82,8 +82,9 @@ pub struct Up {
     /// A serial port whose UART the realm has, such as ttyS1: it is /dev/ttyS1 there; repeatable
     ///
     /// Programs of the realm open it where Linux lets them, and nothing of Linux is on the way of
-    /// its bytes and modem lines then. Linux has the UART again after `crtos down`. A port that
-    /// programs of Linux have open, or that is the console, is refused.
+    /// its bytes, modem lines and interrupts then. Linux has the UART again after `crtos down`. A
+    /// port that programs of Linux have open, that is the console, or whose interrupt a driver of
+    /// Linux has, is refused.
     #[arg(long = "device", value_name = "NAME")]
     devices: Vec<String>,
     /// How devices of Linux are kept from memory of cells, where there is an IOMMU
@@ -302,6 +303,9 @@ impl Up {
         };
         let (number, facts) = start::create(device, ASKED, &wanted)?;
         *cell = Some(number);
+        for (name, reason) in Uart::give_lines(&self.uarts, device, number)? {
+            step(&format!("{name} is looked at by a timer: {reason}"));
+        }
         interruption.check(ASKED)?;
         step("starting the real-time kernel");
         let loadable = self.layout(image, &facts)?;

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Interrupt lines that cells have. This module has them in Linux meanwhile, so that no driver
+ * does; it never enables them.
+ */
+#include <linux/acpi.h>
+#include <linux/interrupt.h>
+#include <linux/irq.h>
+#include <linux/irqdomain.h>
+#include <linux/uaccess.h>
+
+#include "crtos.h"
+#include "hypercall.h"
+
+/* Nothing: it is not enabled. */
+static irqreturn_t crtos_line_interrupt(int irq, void *data)
+{
+	return IRQ_NONE;
+}
+
+/*
+ * Finds the pin of an I/O APIC that is Linux's interrupt @line, as CRTOS_HC_LINE_ADD wants it, and
+ * who sends its messages. Returns 0 or a negative error.
+ */
+static int find_pin(unsigned int line, u64 *place, u64 *requester)
+{
+	struct irq_data *data = irq_get_irq_data(line);
+	unsigned long index, pin;
+	u32 first;
+	int found;
+	u8 id;
+
+	/* With remapping of interrupts it is "IR-IO-APIC". */
+	if (!data || !data->domain || !data->chip || !data->chip->name ||
+	    !strstr(data->chip->name, "IO-APIC"))
+		return -EOPNOTSUPP;
+	/* Linux numbers I/O APICs as they are listed; that this is so is seen below. */
+	index = (unsigned long)data->domain->host_data;
+	pin = data->hwirq;
+	if (index >= CRTOS_MAX_IO_APICS || pin > U8_MAX ||
+	    crtos_find_io_apic(index, &id, &first))
+		return -EOPNOTSUPP;
+	if (acpi_gsi_to_irq(first + pin, (unsigned int *)&found) || found != line)
+		return -EOPNOTSUPP;
+	*place = index | pin << 16;
+	found = crtos_find_requester(id);
+	*requester = found < 0 ? CRTOS_NO_REQUESTER : found;
+	return 0;
+}
+
+/**
+ * crtos_line_add() - CRTOS_IOC_LINE_ADD: give an interrupt line to a cell
+ * @file: where a failure is explained
+ * @user: which line, and which cell
+ *
+ * Context: Under crtos.lock; may sleep.
+ * Return: 0 or a negative error; then Linux has it as before.
+ */
+int crtos_line_add(struct crtos_file *file, const struct crtos_cell_line __user *user)
+{
+	struct crtos_cell_line argument;
+	u64 place, requester;
+	struct crtos_cell *cell;
+	s64 result;
+	int error;
+
+	if (copy_from_user(&argument, user, sizeof(argument)))
+		return -EFAULT;
+	cell = crtos_cell_find(file, argument.cell);
+	if (!cell)
+		return -ENOENT;
+	if (crtos_cell_locked(cell))
+		return crtos_refuse(file, -EBUSY, "cell '%s' is locked: it gets no line",
+				    cell->name);
+	if (cell->line_count == CRTOS_MAX_LINES)
+		return crtos_refuse(file, -ENOSPC, "cell '%s' has %d lines already",
+				    cell->name, CRTOS_MAX_LINES);
+	error = find_pin(argument.line, &place, &requester);
+	if (error)
+		return crtos_refuse(file, error,
+				    "interrupt %u of Linux is not known as a pin of an I/O APIC",
+				    argument.line);
+	/* It is not shared, so nobody else has it, and its entry says how it is triggered. */
+	error = request_irq(argument.line, crtos_line_interrupt, IRQF_NO_AUTOEN, "crtos", cell);
+	if (error)
+		return crtos_refuse(file, error,
+				    "a driver of Linux has interrupt %u: see /proc/interrupts",
+				    argument.line);
+	result = crtos_hypercall(CRTOS_HC_LINE_ADD, cell->number, argument.line, place, requester);
+	if (!result) {
+		cell->lines[cell->line_count++] = argument.line;
+		return 0;
+	}
+	free_irq(argument.line, cell);
+	if (result == CRTOS_HV_DENIED)
+		return crtos_refuse(file, -EOPNOTSUPP,
+				    "an IOMMU is on the way of interrupt %u by which cells have no lines",
+				    argument.line);
+	return crtos_refuse_hv(file, result, "give the line to the cell");
+}
+
+/**
+ * crtos_lines_return() - take the lines of a cell back that the hypervisor does not know any more
+ * @cell: the cell
+ *
+ * Context: Under crtos.lock; may sleep.
+ */
+void crtos_lines_return(struct crtos_cell *cell)
+{
+	while (cell->line_count)
+		free_irq(cell->lines[--cell->line_count], cell);
+}
