@@ -285,6 +285,21 @@ impl<P: Ports> Port<P> {
         worked && self.is_open
     }
 
+    /// Says whether the UART asks for a [`step`](Self::step).
+    pub fn is_pending(&mut self) -> bool {
+        self.is_open && self.uart.is_pending()
+    }
+
+    /// Has the UART interrupt no more, for good. All else goes on, if somebody makes steps.
+    pub fn silence(&mut self) {
+        self.uart.silence();
+    }
+
+    /// Says whether it was silenced.
+    pub fn is_silent(&self) -> bool {
+        self.uart.is_silent()
+    }
+
     /// Looks at what was received and sent, and keeps what is told once.
     fn look_at_line(&mut self) -> Status {
         let status = self.uart.status();

@@ -39,8 +39,6 @@ pub const FIFOS_ON: u8 = 0xc0;
 pub const FIFO_ENABLE: u8 = 1;
 /// See [`FIFO_ENABLE`].
 pub const FIFO_CLEAR: u8 = 6;
-/// Written there: it interrupts from 8 received bytes on, not 1.
-const TRIGGER_8: u8 = 0x80;
 /// In [`LINE`]: the first two registers are the divisor.
 pub const DIVISOR_ACCESS: u8 = 0x80;
 /// There as well: it sends a break.
@@ -150,6 +148,8 @@ pub struct Uart<P> {
     /// What the registers that cannot be read back as they are hold.
     line: u8,
     enabled: Enabled,
+    /// It is not to interrupt, whatever is enabled.
+    is_silent: bool,
 }
 
 impl<P: Ports> Uart<P> {
@@ -167,7 +167,7 @@ impl<P: Ports> Uart<P> {
         let has_fifos = ports.read(IDENTIFICATION) & FIFOS_ON == FIFOS_ON;
         ports.write(IDENTIFICATION, 0);
         let kind = if has_fifos { Kind::Uart16550A } else { Kind::Uart16450 };
-        Some(Self { ports, kind, line: 0, enabled: Enabled::empty() })
+        Some(Self { ports, kind, line: 0, enabled: Enabled::empty(), is_silent: false })
     }
 
     /// Says which kind it is.
@@ -200,8 +200,8 @@ impl<P: Ports> Uart<P> {
         }
     }
 
-    /// Sets format and divisor, and from how many bytes on it interrupts: 8, or each where they
-    /// come slowly.
+    /// Sets format and divisor. It interrupts for each byte: with more at once, the last ones would
+    /// wait for as long as four others take.
     pub fn configure(&mut self, termios: &Termios, divisor: u16) {
         let mut line = (termios.bits() - 5) as u8 | self.line & SEND_BREAK;
         let control = |flag: u32, bit: u8| if termios.has_control(flag) { bit } else { 0 };
@@ -217,9 +217,7 @@ impl<P: Ports> Uart<P> {
         self.ports.write(LINE, line);
         self.line = line;
         if self.kind == Kind::Uart16550A {
-            const SLOW: u32 = 2400;
-            let trigger = if termios.speed() < SLOW { 0 } else { TRIGGER_8 };
-            self.ports.write(IDENTIFICATION, FIFO_ENABLE | trigger);
+            self.ports.write(IDENTIFICATION, FIFO_ENABLE);
         }
     }
 
@@ -231,7 +229,19 @@ impl<P: Ports> Uart<P> {
 
     fn enable(&mut self, enabled: Enabled) {
         self.enabled = enabled;
+        let enabled = if self.is_silent { Enabled::empty() } else { enabled };
         self.ports.write(INTERRUPTS, enabled.bits());
+    }
+
+    /// Says whether it was silenced.
+    pub fn is_silent(&self) -> bool {
+        self.is_silent
+    }
+
+    /// Has it interrupt no more, for good.
+    pub fn silence(&mut self) {
+        self.is_silent = true;
+        self.enable(self.enabled);
     }
 
     /// Has it interrupt for these reasons, or not any more.

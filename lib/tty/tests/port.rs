@@ -66,6 +66,21 @@ fn typed(change: impl FnOnce(&mut Termios), text: &[u8]) -> (Vec<Vec<u8>>, Vec<u
 }
 
 #[test]
+fn a_uart_that_is_silenced_works_by_steps_alone() {
+    let (model, mut port) = open(raw);
+    assert!(!port.is_pending() && !port.is_silent());
+    model.arrive(b"a");
+    assert!(port.is_pending());
+    port.silence();
+    assert!(!port.is_pending() && port.is_silent());
+    assert!(port.step());
+    assert_eq!(read(&mut port), Some(b"a".to_vec()));
+    port.close();
+    port.open();
+    assert!(model.0.borrow().enabled.is_empty());
+}
+
+#[test]
 fn opening_drives_the_line_and_closing_hangs_up() {
     let (model, mut port) = open(raw);
     {

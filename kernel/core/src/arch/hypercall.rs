@@ -4,7 +4,8 @@
 use core::arch::asm;
 use core::arch::x86_64::__cpuid;
 use crtos_abi::hypercall::{
-    HC_ADDRESS, HC_CELL_UNLOCK, HC_DOORBELL, HC_PUTC, HC_ROOT_STATE, ROOT_HALTED,
+    HC_ADDRESS, HC_CELL_UNLOCK, HC_DOORBELL, HC_LINE_INTERRUPT, HC_PUTC, HC_ROOT_STATE, HV_BUSY,
+    ROOT_HALTED,
 };
 use crtos_channel::DoorbellCpu;
 use spin::Once;
@@ -17,13 +18,19 @@ fn is_intel() -> bool {
 }
 
 fn call(number: u64, argument: u64) -> i64 {
+    call_with(number, [argument, 0, 0])
+}
+
+fn call_with(number: u64, [first, second, third]: [u64; 3]) -> i64 {
     let result: i64;
     // SAFETY: the kernel runs in a cell; the calls made here change nothing of the caller's memory.
     unsafe {
         if is_intel() {
-            asm!("vmcall", inlateout("rax") number => result, in("rdi") argument, options(nostack));
+            asm!("vmcall", inlateout("rax") number => result, in("rdi") first, in("rsi") second,
+                in("rdx") third, options(nostack));
         } else {
-            asm!("vmmcall", inlateout("rax") number => result, in("rdi") argument, options(nostack));
+            asm!("vmmcall", inlateout("rax") number => result, in("rdi") first, in("rsi") second,
+                in("rdx") third, options(nostack));
         }
     }
     result
@@ -54,4 +61,25 @@ pub fn put_byte(byte: u8) {
 /// context; causes one VM exit.
 pub fn own_address(address: u64) -> Option<u64> {
     u64::try_from(call(HC_ADDRESS, address)).ok()
+}
+
+/// What becomes of a call about a line.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum LineCall {
+    /// It is done.
+    Done,
+    /// Linux makes a call at the moment: try again.
+    Busy,
+    /// The cell does not have the line, or it cannot interrupt that CPU.
+    Refused,
+}
+
+/// Has interrupt line `line` interrupt the CPU whose APIC has the id `apic` by `vector`, or nobody
+/// if that is 0. Any context; causes one VM exit.
+pub fn set_line(line: u32, vector: u8, apic: u32) -> LineCall {
+    match call_with(HC_LINE_INTERRUPT, [line.into(), vector.into(), apic.into()]) {
+        0 => LineCall::Done,
+        HV_BUSY => LineCall::Busy,
+        _ => LineCall::Refused,
+    }
 }

@@ -156,7 +156,7 @@ impl PerCpu {
     /// Interrupts this CPU, which is not the caller's, so that what it runs passes the check before
     /// the return to user mode. Causes one VM exit.
     pub fn interrupt(&self) {
-        apic::interrupt(ApicId(self.apic_id.load(Ordering::Relaxed)));
+        apic::interrupt(self.apic_id());
     }
 
     /// The rank of what it runs.
@@ -256,6 +256,11 @@ impl PerCpu {
     /// Notes the id of the CPU's local APIC.
     pub fn set_apic_id(&self, id: ApicId) {
         self.apic_id.store(id.0, Ordering::Relaxed);
+    }
+
+    /// The id of the CPU's local APIC.
+    pub fn apic_id(&self) -> ApicId {
+        ApicId(self.apic_id.load(Ordering::Relaxed))
     }
 
     /// Sets by which numbers the program that runs here knows CPUs. By this CPU.
@@ -437,8 +442,8 @@ pub fn interrupt_window_if_long() {
     }
 }
 
-/// As [`interrupt_window_if_long`], in a function of a timer, which runs alone on its CPU: also
-/// where its interrupt came in such a moment.
+/// As [`interrupt_window_if_long`], in a function of a timer, which runs alone on its CPU, or in
+/// what handles the interrupt of a device: also where its interrupt came in such a moment.
 pub fn interrupt_window_in_timer() {
     if sections::is_longer(LONG) && preemption_depth() <= 1 && !current().is_null() {
         interrupt_window();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Interrupts of devices: a few vectors, each with the driver that handles it.
+//! Interrupts of devices: a few vectors, each with the driver that handles it, and the lines that
+//! raise them.
 //!
 //! A device that interrupts too often is silenced and reported, so that it takes a bounded share of
 //! the CPU: [`MOST`] handlers in [`PERIOD`].
@@ -9,15 +10,17 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use spin::Once;
 
+use crate::arch::hypercall::{self, LineCall};
+use crate::arch::percpu;
 use crate::time::{self, Nanos};
-use crate::{mm::heap, warn};
+use crate::{mm::heap, task, warn};
 
 /// The first of the vectors.
 pub const FIRST: u8 = 0xd0;
 /// How many vectors there are.
 pub const VECTORS: usize = 16;
-/// Interrupts of one device that are handled in a [`PERIOD`] at most. A UART with FIFOs at 4 Mbaud
-/// interrupts half as often.
+/// Interrupts of one device that are handled in a [`PERIOD`] at most. A UART at 460,800 baud that
+/// interrupts for each byte does so half as often.
 pub const MOST: u32 = 1000;
 /// What [`MOST`] is for.
 pub const PERIOD: Nanos = Nanos::from_millis(10);
@@ -25,7 +28,8 @@ pub const PERIOD: Nanos = Nanos::from_millis(10);
 /// What handles the interrupts of a device.
 pub trait Handler: Send + Sync {
     /// The device has interrupted. Interrupts off: bounded, no sleeping, no allocation; it may wake
-    /// threads and arm timers.
+    /// threads and arm timers, and [open windows](crate::arch::interrupts::window_in_timer). By an
+    /// edge: the device interrupts anew when it has had nothing to tell in between.
     fn interrupt(&self);
 
     /// Has the device interrupt no more: it does so too often. Interrupts off.
@@ -61,6 +65,22 @@ pub fn register(name: &'static str, handler: Box<dyn Handler>) -> Option<u8> {
         is_silent: AtomicBool::new(false),
     });
     Some(FIRST + place as u8)
+}
+
+/// Has line `line` of a device, as Linux counts them, interrupt this CPU by `vector`, or nobody if
+/// there is none. False if the realm does not have the line, or the CPU cannot be interrupted by
+/// it. What the line asks for meanwhile may be lost. Thread context; sleeps.
+pub fn route(line: u32, vector: Option<u8>) -> bool {
+    /// Calls of Linux that change devices of cells end before.
+    const TRIES: u32 = 3000;
+    for _ in 0..TRIES {
+        let apic = percpu::this().apic_id().0;
+        match hypercall::set_line(line, vector.unwrap_or(0), apic) {
+            LineCall::Busy => task::sleep_until(time::now() + Nanos::from_millis(1)),
+            result => return result == LineCall::Done,
+        }
+    }
+    false
 }
 
 /// Whether the interrupt with that vector is a device's. The caller ends it, and has it

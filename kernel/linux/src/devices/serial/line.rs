@@ -6,12 +6,15 @@ use core::sync::atomic::{AtomicBool, Ordering};
 
 use crtos_channel::Operation;
 use linux_raw_sys::general as linux;
+use spin::Once;
 
 use crtos_core::{
-    arch::interrupts,
+    arch::interrupts::window_in_timer,
+    devices::interrupts,
     sync::SpinLock,
     task::{SpawnError, Timer, WaitQueue},
     time::{self, Nanos},
+    warn,
 };
 use crtos_tty::{Port, Wake, port::STEPS, uart::Kind};
 
@@ -22,8 +25,9 @@ use crate::{
     remote,
 };
 
-/// How often a line that is open is looked at. At 460,800 baud 12 bytes come in that time, for
-/// which the FIFO has room.
+/// How often an open line is looked at whose UART does not interrupt, and after how long one that
+/// had more to do than an interrupt does. At 460,800 baud 12 bytes come in that time, for which the
+/// FIFO has room.
 const LOOK_EVERY: Nanos = Nanos::from_micros(250);
 
 /// What is known of a UART from the start.
@@ -86,11 +90,36 @@ pub(super) struct Line {
     locks: Locks,
     /// Looks at the line; taken away never.
     timer: SpinLock<Option<Timer>>,
+    /// The vector by which the UART interrupts, if the realm has its interrupt line.
+    vector: Once<u8>,
+    /// It interrupts. Otherwise the timer looks all the time.
+    interrupts: AtomicBool,
+}
+
+/// The interrupts of a line's UART.
+struct Interrupts(Arc<Line>);
+
+impl interrupts::Handler for Interrupts {
+    fn interrupt(&self) {
+        if !self.0.serve() {
+            self.0.look_later();
+        }
+    }
+
+    fn silence(&self) {
+        self.0.interrupts.store(false, Ordering::Relaxed);
+        self.0.get(Port::silence);
+        self.0.look_later();
+    }
 }
 
 impl Line {
-    /// Makes the line `name`, closed.
-    pub fn start(name: &str, facts: Facts, port: Port<Ports>) -> Result<Arc<Self>, SpawnError> {
+    /// Makes the line `name`, closed. Sleeps.
+    pub fn start(
+        name: &'static str,
+        facts: Facts,
+        port: Port<Ports>,
+    ) -> Result<Arc<Self>, SpawnError> {
         let kept = Kept { size: [0; 8], flags: 0, close_delay: 50, closing_wait: 3000 };
         let line = Arc::new(Self {
             path: format!("/dev/{name}"),
@@ -106,11 +135,23 @@ impl Line {
             watchers: Watchers::new(),
             locks: Locks::default(),
             timer: SpinLock::new(None),
+            vector: Once::new(),
+            interrupts: AtomicBool::new(false),
         });
         let own = line.clone();
         let timer = Timer::new(Box::new(move || own.look()))?;
         *line.timer.lock() = Some(timer);
+        if interrupts::route(facts.interrupt_line, None)
+            && let Some(vector) = interrupts::register(name, Box::new(Interrupts(line.clone())))
+        {
+            line.vector.call_once(|| vector);
+        }
         Ok(line)
+    }
+
+    /// Whether the realm has its interrupt line.
+    pub fn can_interrupt(&self) -> bool {
+        self.vector.is_completed()
     }
 
     /// Which UART it has.
@@ -120,8 +161,8 @@ impl Line {
 
     /// The timer has come. Interrupt context.
     fn look(&self) {
-        self.interrupt();
-        if self.openings.lock().count > 0 {
+        let done = self.serve() && self.interrupts.load(Ordering::Relaxed);
+        if !done && self.openings.lock().count > 0 {
             self.look_later();
         }
     }
@@ -132,19 +173,21 @@ impl Line {
         }
     }
 
-    /// Does what the UART asks for. Interrupt context.
+    /// Does what the UART asks for, and says whether it asks for nothing more: then its next
+    /// interrupt is a new edge. Interrupt context.
     ///
     /// An interrupt receives and sends at most 20 bytes each, 4 in each step, and each step wakes
     /// one of those who wait for bytes, for room, and for modem lines. There is an interrupt window
-    /// behind each step and behind each wake-up. A step accesses the UART at most 15 times, an
-    /// interrupt 75 times. On a PC's oldest bus an access takes about a microsecond, whatever the
-    /// processor.
-    fn interrupt(&self) {
+    /// behind each step and behind each wake-up. A step accesses the UART at most 15 times, and
+    /// the look at what it asks for once; an interrupt 80 times. On a PC's oldest bus an access
+    /// takes about a microsecond, whatever the processor.
+    fn serve(&self) -> bool {
         for _ in 0..STEPS {
-            if !self.step(interrupts::window_in_timer) {
-                return;
+            if !self.step(window_in_timer) && !self.get(Port::is_pending) {
+                return true;
             }
         }
+        false
     }
 
     /// Has the UART send what a thread wants to be sent, as far as it has room. Thread context.
@@ -224,8 +267,11 @@ impl Line {
         port.take_wake()
     }
 
-    /// Opens it; returns the generation of the opening.
+    /// Opens it; returns the generation of the opening. Sleeps.
     fn open(&self) -> u32 {
+        if self.openings().count == 0 {
+            self.route();
+        }
         let generation = {
             let mut openings = self.openings.lock();
             openings.count += 1;
@@ -234,8 +280,21 @@ impl Line {
             }
             openings.generation
         };
+        // Also for what was lost if it was opened twice at once.
         self.look_later();
         generation
+    }
+
+    /// Has the UART interrupt this CPU, if it can and was not silenced.
+    fn route(&self) {
+        let Some(&vector) = self.vector.get() else { return };
+        let was_routed = self.interrupts.load(Ordering::Relaxed);
+        let is_silent = self.get(|port| port.is_silent());
+        let routed = !is_silent && interrupts::route(self.facts.interrupt_line, Some(vector));
+        self.interrupts.store(routed, Ordering::Relaxed);
+        if was_routed && !routed {
+            warn!("{}: does not interrupt any more, and is looked at by a timer", self.path);
+        }
     }
 
     /// An opening of that generation ends.

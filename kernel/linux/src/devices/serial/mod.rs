@@ -79,7 +79,11 @@ fn start_line(device: Device) -> Option<Arc<Line>> {
         warn!("{name}: there are too many timers");
         return None;
     };
-    info!("{name}: {:?} at port {first:#x}, up to {highest} baud", line.kind());
+    let works = match line.can_interrupt() {
+        true => "interrupts",
+        false => "looked at by a timer, since the realm does not have its interrupt",
+    };
+    info!("{name}: {:?} at port {first:#x}, up to {highest} baud, {works}", line.kind());
     Some(line)
 }
 
