@@ -1,0 +1,17 @@
+#!/bin/bash
+# SPDX-License-Identifier: MIT OR Apache-2.0
+# As `lines`, with an IOMMU of AMD's kind.
+# kernels: 6.12
+# realm: no
+# uarts: yes
+# iommu: amd
+# uses: lines
+# timeout: 600
+set -u
+begin
+# The number of an entry of the I/O APIC's own table.
+number=$(($line & 0x7ff))
+[ $number -ge 496 ] && [ $number -lt 512 ] || fail "entry $number is Linux's"
+overwrite
+calls
+finish

@@ -1,0 +1,16 @@
+#!/bin/bash
+# SPDX-License-Identifier: MIT OR Apache-2.0
+# As `lines`, on a machine without an IOMMU: the entry of the I/O APIC names the realm's CPU.
+# kernels: 6.1
+# realm: no
+# uarts: yes
+# xapic: yes
+# uses: lines
+# timeout: 600
+set -u
+begin
+[ $(($line >> 56 & 0xff)) = "$apic" ] || fail "the entry names another CPU: $line"
+(($line >> 8 & 7 || $line >> 48 & 1)) && fail "the entry is of another kind: $line"
+overwrite
+calls
+finish
