@@ -2,11 +2,13 @@
 //! Exits of the cells beside Linux, and what happens to a cell that breaks its bounds: it stops, on
 //! all its CPUs, and nothing else does.
 
+use crtos_abi::device::{DEVICE_MEMORY, DEVICE_MEMORY_END};
 use crtos_machine::arch::{Event, Exit, MsrOutcome, VirtualCpu};
 use crtos_machine::local::{self, Local, Request};
 use crtos_machine::processor::{self, fpu, machine_check};
 use crtos_machine::report::{self, Failure};
 use crtos_machine::{apic, cell, launch_info, park};
+use crtos_partition::address::GuestAddr;
 use crtos_partition::decode::{RAX, RCX, RDX};
 use crtos_partition::grants;
 use crtos_partition::ids::CellId;
@@ -64,6 +66,10 @@ pub fn handle(local: &mut Local, id: CellId, exit: Exit) {
         }
         Exit::MsrWrite(number, value) => (write_msr(local, id, number, value), number.into()),
         Exit::Port(port) => (false, port.into()),
+        Exit::NestedFault { address, walk: false, .. } if is_of_devices(address) => {
+            local.vcpu().inject(Event::GeneralProtection);
+            return;
+        }
         Exit::NestedFault { address, .. } => (false, address.get()),
         Exit::Invd
         | Exit::Hidden
@@ -96,6 +102,12 @@ fn exception(exit: Exit) -> Option<Event> {
         Exit::AlignmentCheck => Some(Event::AlignmentCheck),
         _ => None,
     }
+}
+
+/// Whether devices of a cell may be at an address. Linux takes them away at any time, so an access
+/// there is nothing that a cell can always avoid.
+fn is_of_devices(address: GuestAddr) -> bool {
+    (DEVICE_MEMORY..DEVICE_MEMORY_END).contains(&address.get())
 }
 
 /// Stops the cell: this CPU at once, the others by a kick.

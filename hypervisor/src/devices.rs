@@ -135,7 +135,7 @@ pub fn remove_all(local: &mut Local, ownership: &mut Ownership, id: CellId) -> R
 /// The function number `index` of a cell. See [`crtos_abi::hypercall::HC_DEVICE_LIST`].
 pub fn list(id: CellId, index: u64) -> Result<i64, Refusal> {
     let index = usize::try_from(index).map_err(|_| Refusal::Invalid)?;
-    own()?.device(id, index).map(i64::from).ok_or(Refusal::Invalid)
+    own()?.listed(id, index).ok_or(Refusal::Invalid)
 }
 
 /// Reads configuration space for a cell. See [`crtos_abi::hypercall::HC_DEVICE_READ`].

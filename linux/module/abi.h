@@ -264,6 +264,10 @@
 
 #define CRTOS_MAX_DEVICE_MEMORY 16777216
 
+#define CRTOS_DEVICE_WITHOUT_MEMORY 1
+
+#define CRTOS_LISTED_WITHOUT_MEMORY 65536
+
 #define CRTOS_HC_VERSION 0
 
 #define CRTOS_HC_LEAVE 1
@@ -818,7 +822,7 @@ struct crtos_device_memory {
 struct crtos_device_config {
 	u16 function;
 	u16 bridge_count;
-	u32 reserved;
+	u32 flags;
 	u16 bridges[CRTOS_MAX_BRIDGES];
 	struct crtos_device_memory memory[CRTOS_BASE_ADDRESSES];
 	struct crtos_port_range ports[CRTOS_BASE_ADDRESSES];

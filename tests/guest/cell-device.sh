@@ -68,12 +68,14 @@ check remove crtos device remove "$edu"
 [ "$(holders)" = '[]' ] || fail "list: $(holders)"
 [ "$(space "$edu")" = "$before" ] || { fail 'it has changed'; diff <(echo "$before") <(space "$edu"); }
 [ -e "/sys/bus/pci/devices/$edu/driver" ] && fail 'it has a driver'
-# The program has no registers any more, which ends its cell at its next access, and nothing else.
+# The program has no registers any more: its next access is a fault of its own, and nothing else.
 PATIENCE=5 ask demo $interrupt 1 >/dev/null
-await '[ "$(crtos cell list --json | jq -r ".[0].state")" = failed ]' 100 || fail 'it reaches them'
+await 'crtos log | grep -q "demo: exception 13 error 0x0"' 100 || fail 'it reaches them'
+[ "$(crtos cell list --json | jq -r '.[0].state')" = running ] || fail 'the cell has ended'
 
-# With the device in a cell that has failed, and destroyed with it.
-check 'add to a failed cell' crtos device add "$edu" --cell demo --no-reset
+# With the device in a cell of which nothing runs any more, and destroyed with it.
+check 'stop' crtos cell stop demo
+check 'add to a stopped cell' crtos device add "$edu" --cell demo --no-reset
 check 'and again' starts_edu demo
 check destroy crtos cell destroy demo
 [ "$(space "$edu")" = "$before" ] || fail 'it has changed after destroy'

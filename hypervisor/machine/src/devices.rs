@@ -29,7 +29,15 @@ pub(crate) struct Owned {
 /// All of them, and the tables by which those of each cell translate.
 pub(crate) struct Devices {
     pub(crate) places: [Option<Owned>; MAX_DEVICES],
-    pub(crate) tables: [Option<CellTables>; MAX_CELLS],
+    pub(crate) tables: [Option<Translation>; MAX_CELLS],
+}
+
+/// By what the functions of a cell translate.
+#[derive(Clone, Copy)]
+pub(crate) struct Translation {
+    pub(crate) tables: CellTables,
+    /// They find the memory of the cell; otherwise none.
+    pub(crate) has_memory: bool,
 }
 
 impl Devices {

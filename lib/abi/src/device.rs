@@ -9,6 +9,9 @@
 //! register, errors in the status register; the capabilities of messages (MSI and MSI-X); and all
 //! ones to a base address register, which reads as its size until it is written again. All other
 //! writes are lost.
+//!
+//! An access to an address of devices where the cell has none (any more) raises a general
+//! protection fault, with the error code 0: Linux may have taken the function away.
 
 use crate::cell::PortRange;
 
@@ -29,6 +32,12 @@ pub const DEVICE_MEMORY: u64 = 0xe000_0000;
 pub const DEVICE_MEMORY_END: u64 = 0xf000_0000;
 /// Most bytes of one function's memory.
 pub const MAX_DEVICE_MEMORY: u64 = 0x100_0000;
+
+/// In [`DeviceConfig::flags`]: the function reaches no memory at all. For cells that let programs
+/// drive it which they do not trust. All functions of a cell have it, or none.
+pub const DEVICE_WITHOUT_MEMORY: u32 = 1;
+/// In what [`crate::hypercall::HC_DEVICE_LIST`] returns, beside the function: likewise.
+pub const LISTED_WITHOUT_MEMORY: i64 = 0x1_0000;
 
 /// What a base address register tells of: memory.
 #[repr(C)]
@@ -52,8 +61,8 @@ pub struct DeviceConfig {
     pub function: u16,
     /// Valid entries of `bridges`.
     pub bridge_count: u16,
-    /// Zero.
-    pub reserved: u32,
+    /// `DEVICE_WITHOUT_MEMORY` or 0.
+    pub flags: u32,
     /// The bridges above it, whose headers Linux may not write meanwhile.
     pub bridges: [u16; MAX_BRIDGES],
     /// By base address register.

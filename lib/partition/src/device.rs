@@ -10,8 +10,8 @@ use core::ops::RangeInclusive;
 
 use crtos_abi::cell::PortRange;
 use crtos_abi::device::{
-    BASE_ADDRESSES, DEVICE_MEMORY, DEVICE_MEMORY_END, DeviceConfig, DeviceMemory, MAX_BRIDGES,
-    MAX_DEVICE_MEMORY,
+    BASE_ADDRESSES, DEVICE_MEMORY, DEVICE_MEMORY_END, DEVICE_WITHOUT_MEMORY, DeviceConfig,
+    DeviceMemory, MAX_BRIDGES, MAX_DEVICE_MEMORY,
 };
 use crtos_abi::image::Configuration;
 use crtos_abi::{PAGE_SIZE, cell};
@@ -82,6 +82,8 @@ enum BaseAddress {
 pub struct Device {
     /// Bus, device and function number.
     pub function: u16,
+    /// It reaches the memory of its cell.
+    pub reaches_memory: bool,
     bridges: [Option<u16>; MAX_BRIDGES],
     base_addresses: [BaseAddress; BASE_ADDRESSES],
     /// A bit for each base address register that reads as its size.
@@ -97,12 +99,16 @@ impl Device {
     /// space. Whose the memory and the ports are is not looked at.
     pub fn check(config: &DeviceConfig, mut read: impl FnMut(u8) -> u32) -> Result<Self, Refusal> {
         let bridges = config.bridges.get(..config.bridge_count.into()).ok_or(Refusal::Invalid)?;
+        if config.flags & !DEVICE_WITHOUT_MEMORY != 0 {
+            return Err(Refusal::Invalid);
+        }
         // By a bridge a cell could take devices of others away.
         if read(register::HEADER) >> 16 & 0x7f != 0 {
             return Err(Refusal::Invalid);
         }
         let mut device = Self {
             function: config.function,
+            reaches_memory: config.flags & DEVICE_WITHOUT_MEMORY == 0,
             bridges: [None; MAX_BRIDGES],
             base_addresses: [BaseAddress::None; BASE_ADDRESSES],
             sizing: 0,
@@ -189,7 +195,8 @@ impl Device {
     }
 
     /// Tells whether this and `other`, of the same cell or not, cannot exist together: it is the
-    /// same function, or they have a port or memory in common, or addresses in the same cell.
+    /// same function, or they have a port or memory in common, or addresses in the same cell, or
+    /// only one of that cell reaches its memory.
     pub fn clashes(&self, other: &Self, same_cell: bool) -> bool {
         let meet = |one: u64, size: u64, other: u64, other_size: u64| {
             one < other + other_size && other < one + size
@@ -201,7 +208,8 @@ impl Device {
             })
         });
         let ports = self.ports().any(|one| other.ports().any(|other| ports_meet(&one, &other)));
-        self.function == other.function || memory || ports
+        let reach = same_cell && self.reaches_memory != other.reaches_memory;
+        self.function == other.function || memory || ports || reach
     }
 
     /// Registers in configuration space that Linux may not write: all of the function's, and the
@@ -314,7 +322,7 @@ mod tests {
         let mut config = DeviceConfig {
             function: 0x0310,
             bridge_count: 1,
-            reserved: 0,
+            flags: 0,
             bridges: [0x0010; MAX_BRIDGES],
             memory: [DeviceMemory::default(); BASE_ADDRESSES],
             ports: [PortRange::default(); BASE_ADDRESSES],
@@ -358,6 +366,7 @@ mod tests {
         };
         assert!(!refused(&|_| ()));
         assert!(refused(&|config| config.bridge_count = MAX_BRIDGES as u16 + 1));
+        assert!(refused(&|config| config.flags = 2));
         assert!(refused(&|config| config.memory[0].physical += 0x10_0000));
         assert!(refused(&|config| config.memory[0].size = 0x11_0000));
         assert!(refused(&|config| config.memory[0].size = 8));
@@ -373,6 +382,14 @@ mod tests {
         assert!(refused(&|config| config.ports[1].last = 0xc000));
         assert!(refused(&|config| config.ports[1].flags = 1));
         assert!(refused(&|config| config.memory[2].physical &= 0xffff_ffff));
+    }
+
+    #[test]
+    fn a_function_reaches_memory_unless_it_is_not_to() {
+        let mut config = config();
+        assert!(check(&config, &space()).is_ok_and(|device| device.reaches_memory));
+        config.flags = DEVICE_WITHOUT_MEMORY;
+        assert!(check(&config, &space()).is_ok_and(|device| !device.reaches_memory));
     }
 
     #[test]
@@ -392,6 +409,9 @@ mod tests {
         assert!(one.clashes(&other, false));
         other.base_addresses = [BaseAddress::None; BASE_ADDRESSES];
         assert!(!one.clashes(&other, true));
+        other.reaches_memory = false;
+        assert!(one.clashes(&other, true) && !one.clashes(&other, false));
+        other.reaches_memory = true;
         other.function = one.function;
         assert!(one.clashes(&other, false));
         other.function += 1;

@@ -3,7 +3,9 @@
 
 use core::ops::RangeInclusive;
 
-use crtos_abi::device::{DEVICE_MEMORY, DEVICE_MEMORY_END, DeviceConfig, MAX_MESSAGES};
+use crtos_abi::device::{
+    DEVICE_MEMORY, DEVICE_MEMORY_END, DeviceConfig, LISTED_WITHOUT_MEMORY, MAX_MESSAGES,
+};
 use crtos_abi::image::Configuration;
 use crtos_abi::{LARGE_PAGE_SIZE, PAGE_SIZE};
 use crtos_iommu::Requester;
@@ -21,7 +23,7 @@ use crtos_partition::resets::Resets;
 use crtos_partition::{configuration as pci, permissions};
 
 use super::{Ownership, Possessions, Root, refusal};
-use crate::devices::{Owned, page_of};
+use crate::devices::{Owned, Translation, page_of};
 use crate::direct_map::AnyBits;
 use crate::frames::Frames;
 use crate::linux_memory::LinuxMemory;
@@ -211,7 +213,8 @@ impl Ownership {
 
     /// Connects a function of a cell that runs, likewise.
     pub fn connect(&mut self, id: CellId, function: u16, cpus: &impl Cpus) -> Result<(), Refusal> {
-        let tables = self.cell_tables(id)?;
+        let reaches_memory = self.devices.find(id, function)?.device.reaches_memory;
+        let tables = self.cell_tables(id, reaches_memory)?;
         let Self { frames, cells, devices, .. } = self;
         let owned = devices.find(id, function)?;
         let cell = cells[id.get()].as_mut().ok_or(Refusal::NoCell)?;
@@ -236,12 +239,17 @@ impl Ownership {
             self.disconnect(id, function, cpus)?;
             index += 1;
         }
-        if let Some(tables) = self.devices.tables[id.get()].take()
+        self.free_tables(id);
+        Ok(())
+    }
+
+    /// Frees the tables by which functions of a cell translated, of which none is connected.
+    fn free_tables(&mut self, id: CellId) {
+        if let Some(Translation { tables, .. }) = self.devices.tables[id.get()].take()
             && let Some((_, mut memory)) = self.iommus()
         {
             tables.free(&mut memory);
         }
-        Ok(())
     }
 
     /// Disconnects a function of a cell, likewise. CPUs of the cell may have cached where its
@@ -312,10 +320,14 @@ impl Ownership {
         self.devices.tables[id.get()].is_some()
     }
 
-    /// The tables by which functions of a cell translate: they find all memory of the cell.
-    fn cell_tables(&mut self, id: CellId) -> Result<CellTables, Refusal> {
-        if let Some(tables) = self.devices.tables[id.get()] {
-            return Ok(tables);
+    /// The tables by which functions of a cell translate: they find all memory of the cell, or
+    /// none. All functions that it has translate by the same ones.
+    fn cell_tables(&mut self, id: CellId, has_memory: bool) -> Result<CellTables, Refusal> {
+        match self.devices.tables[id.get()] {
+            Some(known) if known.has_memory == has_memory => return Ok(known.tables),
+            // Of functions that it had before.
+            Some(_) => self.free_tables(id),
+            None => {}
         }
         let Self { frames, root: Some(root), cells, iommus, devices, .. } = self else {
             return Err(Refusal::Invalid);
@@ -324,17 +336,24 @@ impl Ownership {
         let (kind, domain) = iommus.of_cell(id).ok_or(Refusal::Denied)?;
         let mut memory = LinuxMemory { frames, tables: &mut root.tables, devices };
         let tables = CellTables::new(&mut memory, kind, domain).ok_or(Refusal::NoMemory)?;
-        if !map_all(&mut memory, &tables, cell) {
+        if has_memory && !map_all(&mut memory, &tables, cell) {
             tables.free(&mut memory);
             return Err(Refusal::NoMemory);
         }
-        devices.tables[id.get()] = Some(tables);
+        devices.tables[id.get()] = Some(Translation { tables, has_memory });
         Ok(tables)
     }
 
     /// The function number `index` of a cell.
     pub fn device(&self, id: CellId, index: usize) -> Option<u16> {
         self.devices.of(id).nth(index).map(|owned| owned.device.function)
+    }
+
+    /// As the cell is told of it: see [`crtos_abi::hypercall::HC_DEVICE_LIST`].
+    pub fn listed(&self, id: CellId, index: usize) -> Option<i64> {
+        let owned = self.devices.of(id).nth(index)?;
+        let reach = if owned.device.reaches_memory { 0 } else { LISTED_WITHOUT_MEMORY };
+        Some(i64::from(owned.device.function) | reach)
     }
 
     /// Reads for a cell in configuration space of a function.
