@@ -162,17 +162,17 @@ fn raise() -> bool {
 
 /// The device, if the cell has one.
 fn find() -> Option<PciAddress> {
-    pci::functions().find(|address| PciHeader::new(*address).id(pci::Space) == IDS)
+    pci::functions().find(|address| PciHeader::new(*address).id(pci::SPACE) == IDS)
 }
 
 /// Its messages.
 fn messages(device: PciAddress) -> Option<MsiCapability> {
     let header = PciHeader::new(device);
-    if header.header_type(pci::Space) != HeaderType::Endpoint {
+    if header.header_type(pci::SPACE) != HeaderType::Endpoint {
         return None;
     }
-    let endpoint = EndpointHeader::from_header(header, pci::Space)?;
-    endpoint.capabilities(pci::Space).find_map(|capability| match capability {
+    let endpoint = EndpointHeader::from_header(header, pci::SPACE)?;
+    endpoint.capabilities(pci::SPACE).find_map(|capability| match capability {
         PciCapability::Msi(messages) => Some(messages),
         _ => None,
     })
@@ -181,10 +181,10 @@ fn messages(device: PciAddress) -> Option<MsiCapability> {
 /// Sets the device up and tries it; what is wrong, if anything.
 fn set_up(device: PciAddress) -> Result<(), &'static str> {
     let header = PciHeader::new(device);
-    let mut endpoint = EndpointHeader::from_header(header, pci::Space).ok_or("no endpoint")?;
-    let (address, size) = endpoint.bar(0, pci::Space).ok_or("no memory")?.unwrap_mem();
+    let mut endpoint = EndpointHeader::from_header(header, pci::SPACE).ok_or("no endpoint")?;
+    let (address, size) = endpoint.bar(0, pci::SPACE).ok_or("no memory")?.unwrap_mem();
     println!("edu: {device} has {size:#x} bytes at {address:#x}");
-    endpoint.update_command(pci::Space, |command| {
+    endpoint.update_command(pci::SPACE, |command| {
         command | CommandRegister::MEMORY_ENABLE | CommandRegister::BUS_MASTER_ENABLE
     });
     REGISTERS.store(address as *mut AtomicU32, Ordering::Release);
@@ -194,8 +194,8 @@ fn set_up(device: PciAddress) -> Result<(), &'static str> {
     }
     let messages = messages(device).ok_or("it has no messages")?;
     let (address, data) = pci::interrupt(device, 0, VECTOR).ok_or("no interrupt")?;
-    messages.set_message_info(address.into(), data, pci::Space);
-    messages.set_enabled(true, pci::Space);
+    messages.set_message_info(address.into(), data, pci::SPACE);
+    messages.set_enabled(true, pci::SPACE);
     if !raise() {
         return Err("no interrupt comes");
     }
@@ -209,12 +209,12 @@ fn set_up(device: PciAddress) -> Result<(), &'static str> {
 fn send(device: PciAddress, all: impl Iterator<Item = (u32, u32)>) -> u64 {
     let (Some(messages), Some(registers)) = (messages(device), registers()) else { return !0 };
     for (address, data) in all {
-        messages.set_message_info(address.into(), data, pci::Space);
+        messages.set_message_info(address.into(), data, pci::SPACE);
         registers[register::RAISE].store(1, Ordering::SeqCst);
         registers[register::ACKNOWLEDGE].store(1, Ordering::SeqCst);
     }
     let Some((address, data)) = pci::interrupt(device, 0, VECTOR) else { return !0 };
-    messages.set_message_info(address.into(), data, pci::Space);
+    messages.set_message_info(address.into(), data, pci::SPACE);
     0
 }
 
@@ -230,10 +230,10 @@ fn carry_out(device: PciAddress, command: u64, first: u64, second: u64) -> u64 {
             send(device, entries.map(|entry| (address(entry), 0)))
         }
         // SAFETY: Reading has no effect.
-        command::READ_CONFIGURATION => unsafe { pci::Space.read(device, first as u16) }.into(),
+        command::READ_CONFIGURATION => unsafe { pci::SPACE.read(device, first as u16) }.into(),
         command::WRITE_CONFIGURATION => {
             // SAFETY: The hypervisor lets through what harms nobody.
-            unsafe { pci::Space.write(device, first as u16, second as u32) };
+            unsafe { pci::SPACE.write(device, first as u16, second as u32) };
             0
         }
         command::INTERRUPT => (0..first).filter(|_| raise()).count() as u64,

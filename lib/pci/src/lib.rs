@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! PCI functions of a cell, for the crate `pci_types`.
+//!
+//! The hypervisor answers for configuration space: see [`crtos_abi::device`]. A function's memory
+//! is at the addresses that its base address registers tell.
+#![cfg_attr(not(test), no_std)]
+
+use crtos_abi::device::LISTED_WITHOUT_MEMORY;
+use crtos_abi::hypercall::{HC_DEVICE_INTERRUPT, HC_DEVICE_LIST, HC_DEVICE_READ, HC_DEVICE_WRITE};
+pub use pci_types;
+use pci_types::{ConfigRegionAccess, PciAddress};
+
+/// Who makes a call of the hypervisor about devices: number and arguments, its result. It is made
+/// again while the hypervisor says [`crtos_abi::hypercall::HV_BUSY`], or not.
+pub type Call = fn(number: u64, arguments: [u64; 4]) -> i64;
+
+/// Configuration space.
+#[derive(Clone, Copy, Debug)]
+pub struct Space(pub Call);
+
+/// A function that the cell has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Listed {
+    /// Bus, device and function in 16 bits.
+    pub number: u16,
+    /// It reaches the memory of the cell.
+    pub reaches_memory: bool,
+}
+
+impl Listed {
+    fn of(result: i64) -> Option<Self> {
+        let number = u16::try_from(result & !LISTED_WITHOUT_MEMORY).ok()?;
+        Some(Self { number, reaches_memory: result & LISTED_WITHOUT_MEMORY == 0 })
+    }
+}
+
+/// Bus, device and function in 16 bits.
+pub fn number(address: PciAddress) -> u16 {
+    let place = address.device() << 3 | address.function();
+    u16::from_le_bytes([place, address.bus()])
+}
+
+/// The address of a function with that number.
+pub fn address(number: u16) -> PciAddress {
+    let [place, bus] = number.to_le_bytes();
+    PciAddress::new(0, bus, place >> 3, place & 7)
+}
+
+impl ConfigRegionAccess for Space {
+    unsafe fn read(&self, address: PciAddress, offset: u16) -> u32 {
+        let result = (self.0)(HC_DEVICE_READ, [number(address).into(), offset.into(), 0, 0]);
+        // What is not there reads as all ones.
+        u32::try_from(result).unwrap_or(!0)
+    }
+
+    unsafe fn write(&self, address: PciAddress, offset: u16, value: u32) {
+        let number = number(address).into();
+        (self.0)(HC_DEVICE_WRITE, [number, offset.into(), value.into(), u32::MAX.into()]);
+    }
+}
+
+impl Space {
+    /// The functions of the cell.
+    pub fn functions(self) -> impl Iterator<Item = Listed> {
+        let found = (0..).map(move |index| (self.0)(HC_DEVICE_LIST, [index, 0, 0, 0]));
+        found.map_while(Listed::of)
+    }
+
+    /// Has message `message` of a function interrupt a CPU, by its APIC id, by `vector`; returns
+    /// the address and the data that the function has to write, or `None` if that is not possible.
+    pub fn interrupt(
+        self,
+        address: PciAddress,
+        message: u32,
+        vector: u8,
+        apic: u32,
+    ) -> Option<(u32, u32)> {
+        let arguments = [number(address).into(), message.into(), vector.into(), apic.into()];
+        let result = u64::try_from((self.0)(HC_DEVICE_INTERRUPT, arguments)).ok()?;
+        Some((0xfee0_0000 | (result >> 32) as u32, result as u32))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answer(number: u64, [first, second, third, fourth]: [u64; 4]) -> i64 {
+        match (number, first) {
+            (HC_DEVICE_LIST, 0) => 0x0310,
+            (HC_DEVICE_LIST, 1) => 0x0311 | LISTED_WITHOUT_MEMORY,
+            (HC_DEVICE_READ, 0x0310) => i64::from(u32::MAX - second as u32),
+            (HC_DEVICE_INTERRUPT, 0x0310) => {
+                assert_eq!((second, third, fourth), (5, 0x61, 3));
+                0x10 << 32 | 5
+            }
+            _ => -1,
+        }
+    }
+
+    #[test]
+    fn functions_are_listed() {
+        let all: Vec<_> = Space(answer).functions().collect();
+        let [one, other] = [(0x0310, true), (0x0311, false)]
+            .map(|(number, reaches_memory)| Listed { number, reaches_memory });
+        assert_eq!(all, [one, other]);
+        let address = address(0x0311);
+        assert_eq!((address.bus(), address.device(), address.function()), (3, 2, 1));
+        assert_eq!(number(address), 0x0311);
+    }
+
+    #[test]
+    fn what_is_not_there_reads_as_ones() {
+        // SAFETY: Nothing but this test is read.
+        let read = |number| unsafe { Space(answer).read(address(number), 4) };
+        assert_eq!(read(0x0310), u32::MAX - 4);
+        assert_eq!(read(0x0312), u32::MAX);
+    }
+
+    #[test]
+    fn a_message_has_an_address_and_data() {
+        assert_eq!(Space(answer).interrupt(address(0x0310), 5, 0x61, 3), Some((0xfee0_0010, 5)));
+        assert_eq!(Space(answer).interrupt(address(0x0312), 5, 0x61, 3), None);
+    }
+}
