@@ -202,6 +202,8 @@
 
 #define CRTOS_KERNEL_SEALED 3
 
+#define CRTOS_NAMED_USERS 14
+
 #define CRTOS_LINUX_RUNS 0
 
 #define CRTOS_LINUX_ENDED 1
@@ -717,6 +719,19 @@ struct crtos_question {
 	u32 answered;
 };
 
+struct crtos_wanted_device {
+	u32 function;
+	u32 serial;
+	u64 number;
+	u64 reserved[6];
+};
+
+struct crtos_had_device {
+	u32 function;
+	u32 user_count;
+	u32 users[CRTOS_NAMED_USERS];
+};
+
 struct __aligned(4096) crtos_channel {
 	u64 magic;
 	u32 abi_version;
@@ -751,6 +766,9 @@ struct __aligned(4096) crtos_channel {
 	u32 last_words_length;
 	u32 reserved1;
 	u8 last_words[CRTOS_LAST_WORDS_SIZE];
+	struct crtos_question devices;
+	struct crtos_wanted_device wanted_devices[CRTOS_MAX_DEVICES];
+	struct crtos_had_device had_devices[CRTOS_MAX_DEVICES];
 };
 
 struct crtos_startup {

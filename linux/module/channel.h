@@ -89,7 +89,7 @@ static inline void crtos_channel_clear64(u64 *word, u64 bits)
 }
 
 /**
- * crtos_channel_put_question() - ask the kernel of a locked cell
+ * crtos_channel_put_question() - ask the kernel
  * @question: what is asked: a field of the channel
  *
  * The doorbell of the cell's first CPU has to be rung next.
@@ -101,8 +101,8 @@ static inline u32 crtos_channel_put_question(struct crtos_question *question)
 	/* Stored by answer() of lib/channel. */
 	u32 number = READ_ONCE(question->answered) + 1;
 
-	/* Read by asked() of lib/channel. */
-	WRITE_ONCE(question->asked, number);
+	/* Pairs with asked() of lib/channel. */
+	smp_store_release(&question->asked, number);
 	return number;
 }
 

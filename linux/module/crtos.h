@@ -18,6 +18,7 @@
 #include "abi.h"
 
 struct crtos_process;
+struct pci_dev;
 
 /* One opening of the device. */
 struct crtos_file {
@@ -165,6 +166,12 @@ int crtos_devices_return(struct crtos_file *file, u32 cell);
 /* line.c */
 int crtos_line_add(struct crtos_file *file, const struct crtos_cell_line __user *user);
 void crtos_lines_return(struct crtos_cell *cell);
+
+/* uio.c */
+struct crtos_uio;
+int crtos_uio_register(struct crtos_file *file, struct pci_dev *dev, struct crtos_uio **registered);
+void crtos_uio_unregister(struct crtos_uio *uio);
+dev_t crtos_uio_number(const struct crtos_uio *uio);
 
 /* transfer.c */
 int crtos_cell_load(struct crtos_file *file, struct crtos_load_cell __user *user);

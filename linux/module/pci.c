@@ -12,6 +12,7 @@
 
 #include "crtos.h"
 #include "hypercall.h"
+#include "realm.h"
 
 /* A function of a cell. Under crtos.lock. */
 struct crtos_function {
@@ -20,6 +21,8 @@ struct crtos_function {
 	u32 cell;
 	u16 number;				/* bus, device and function */
 	bool reset;				/* it can be reset */
+	bool realm;				/* the cell is the realm: programs drive it */
+	struct crtos_uio *uio;			/* by which programs find it; taken by xchg() */
 	struct crtos_device_memory memory[CRTOS_BASE_ADDRESSES];
 	struct resource rest[CRTOS_BASE_ADDRESSES];	/* of the last page of its memory */
 };
@@ -39,13 +42,28 @@ static int crtos_pci_probe(struct pci_dev *dev, const struct pci_device_id *id)
 	return dev == expected ? 0 : -ENODEV;
 }
 
+/* Programs do not find the function any more. */
+static void hide(struct crtos_function *function)
+{
+	struct crtos_uio *uio = xchg(&function->uio, NULL);
+
+	if (!uio)
+		return;
+	crtos_wish_drop(function->number);
+	crtos_uio_unregister(uio);
+}
+
 /* The machine loses the function, or the driver gives it back: no cell has it any more. */
 static void crtos_pci_remove(struct pci_dev *dev)
 {
+	struct crtos_function *function = pci_get_drvdata(dev);
 	u32 cell;
 
 	for (cell = 0; cell < CRTOS_MAX_CELLS; cell++)
 		crtos_hypercall(CRTOS_HC_DEVICE_REMOVE, cell, number_of(dev), 0, 0);
+	/* The realm's kernel sees then that it is gone, also below programs. */
+	if (function)
+		hide(function);
 }
 
 /* All, of which it takes the one that it is to have. */
@@ -284,6 +302,8 @@ static int give_to_hypervisor(struct crtos_file *file, struct crtos_function *fu
 
 	if (!config)
 		return crtos_refuse(file, -ENOMEM, "out of memory");
+	/* Programs of the realm may have it do anything. */
+	config->flags = function->realm ? CRTOS_DEVICE_WITHOUT_MEMORY : 0;
 	error = describe(file, function, config);
 	if (error)
 		goto out;
@@ -324,6 +344,24 @@ static void unbind(struct pci_dev *dev)
 		pci_warn(dev, "crtos: its driver does not take it back\n");
 }
 
+/* Has programs of the realm find the function. */
+static int show(struct crtos_file *file, struct crtos_function *function)
+{
+	struct crtos_uio *uio;
+	int error;
+
+	error = crtos_uio_register(file, function->dev, &uio);
+	if (error)
+		return error;
+	error = crtos_wish_add(file, function->number, crtos_uio_number(uio));
+	if (error) {
+		crtos_uio_unregister(uio);
+		return error;
+	}
+	function->uio = uio;
+	return 0;
+}
+
 static void forget(struct crtos_function *function)
 {
 	give_rest(function);
@@ -332,18 +370,34 @@ static void forget(struct crtos_function *function)
 	kfree(function);
 }
 
-/* Gives a function back to Linux. If that fails the cell still has it. */
-static int return_function(struct crtos_file *file, struct crtos_function *function)
+/*
+ * Gives a function back to Linux; without @force only if no program uses it. If that fails
+ * the cell still has it.
+ */
+static int return_function(struct crtos_file *file, struct crtos_function *function, bool force)
 {
 	struct pci_dev *dev = function->dev;
 	s64 result;
+	int error;
 
+	/* The machine has lost it, and its place may be another one's. */
+	if (!device_is_registered(&dev->dev)) {
+		forget(function);
+		return 0;
+	}
+	if (function->realm && !force) {
+		error = crtos_wish_end(file, function->number, pci_name(dev));
+		if (error)
+			return error;
+	}
+	hide(function);
 	result = crtos_hypercall(CRTOS_HC_DEVICE_REMOVE, function->cell, function->number, 0, 0);
 	/* It is not there any more if the machine has lost it. */
 	if (result && result != CRTOS_HV_INVALID)
 		return crtos_refuse_hv(file, result, "take the function back");
 	if (function->reset)
 		pci_reset_function(dev);
+	pci_set_drvdata(dev, NULL);
 	pci_restore_state(dev);
 	pci_disable_device(dev);
 	unbind(dev);
@@ -351,7 +405,8 @@ static int return_function(struct crtos_file *file, struct crtos_function *funct
 	return 0;
 }
 
-static int add(struct crtos_file *file, struct pci_dev *dev, u32 cell, bool no_reset)
+static int add(struct crtos_file *file, struct pci_dev *dev, const struct crtos_cell *cell,
+	       bool no_reset)
 {
 	struct crtos_function *function = kzalloc(sizeof(*function), GFP_KERNEL);
 	int error;
@@ -359,7 +414,8 @@ static int add(struct crtos_file *file, struct pci_dev *dev, u32 cell, bool no_r
 	if (!function)
 		return -ENOMEM;
 	function->dev = pci_dev_get(dev);
-	function->cell = cell;
+	function->cell = cell->number;
+	function->realm = cell->realm;
 	function->number = number_of(dev);
 	list_add(&function->link, &functions);
 	error = bind(file, dev);
@@ -375,8 +431,16 @@ static int add(struct crtos_file *file, struct pci_dev *dev, u32 cell, bool no_r
 		goto out_disable;
 	pci_save_state(dev);
 	error = silence(file, dev) ?: give_to_hypervisor(file, function);
+	if (error)
+		goto out_restore;
+	pci_set_drvdata(dev, function);
+	if (function->realm)
+		error = show(file, function);
 	if (!error)
 		return 0;
+	pci_set_drvdata(dev, NULL);
+	crtos_hypercall(CRTOS_HC_DEVICE_REMOVE, function->cell, function->number, 0, 0);
+out_restore:
 	pci_restore_state(dev);
 out_disable:
 	pci_disable_device(dev);
@@ -434,7 +498,7 @@ int crtos_device_add(struct crtos_file *file, const struct crtos_cell_device __u
 		}
 	error = check_function(file, dev);
 	if (!error)
-		error = add(file, dev, argument.cell, argument.flags & CRTOS_DEVICE_NO_RESET);
+		error = add(file, dev, cell, argument.flags & CRTOS_DEVICE_NO_RESET);
 out:
 	pci_dev_put(dev);
 	return error;
@@ -464,7 +528,7 @@ int crtos_device_remove(struct crtos_file *file, const struct crtos_cell_device 
 	list_for_each_entry(function, &functions, link)
 		if (function->cell == argument.cell &&
 		    !strcmp(pci_name(function->dev), argument.name))
-			return return_function(file, function);
+			return return_function(file, function, false);
 	return crtos_refuse(file, -ENODEV, "the cell has no PCI function '%s'", argument.name);
 }
 
@@ -484,7 +548,7 @@ int crtos_devices_return(struct crtos_file *file, u32 cell)
 	list_for_each_entry_safe(function, next, &functions, link) {
 		if (function->cell != cell)
 			continue;
-		error = return_function(file, function);
+		error = return_function(file, function, true);
 		if (error)
 			return error;
 	}

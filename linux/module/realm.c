@@ -284,6 +284,7 @@ void crtos_realm_start(void)
 	realm->channel->abi_version = CRTOS_ABI_VERSION;
 	atomic_set(&realm->revocations_finished, 0);
 	crtos_clock_start(realm);
+	crtos_wishes_store(realm);
 	realm->closed = false;
 	WRITE_ONCE(realm->alive, true);
 	mutex_unlock(&realm_lock);
@@ -377,11 +378,17 @@ void crtos_realm_reopen(void)
 	mutex_unlock(&realm_lock);
 }
 
-/*
- * Asks the kernel, and returns when it has answered, or does not within ANSWER_TIMEOUT,
- * or on a fatal signal.
+/**
+ * crtos_realm_ask() - ask the kernel, and wait for its answer
+ * @realm: the realm
+ * @question: what is asked: a field of the channel
+ *
+ * Returns also if there is no answer within ANSWER_TIMEOUT, and on a fatal signal.
+ *
+ * Context: Under crtos.lock, so that the realm stays; may sleep.
+ * Return: whether the kernel has answered.
  */
-static void ask(struct crtos_realm *realm, struct crtos_question *question)
+bool crtos_realm_ask(struct crtos_realm *realm, struct crtos_question *question)
 {
 	unsigned long end = jiffies + ANSWER_TIMEOUT;
 	u32 number = crtos_channel_put_question(question);
@@ -390,10 +397,16 @@ static void ask(struct crtos_realm *realm, struct crtos_question *question)
 	while (!crtos_channel_is_answered(question, number) &&
 	       time_before(jiffies, end) && !fatal_signal_pending(current))
 		usleep_range(1000, 2000);
+	return crtos_channel_is_answered(question, number);
 }
 
-/* The realm, in a caller that has crtos.lock: so it stays. */
-static struct crtos_realm *get_kept(void)
+/**
+ * crtos_realm_kept() - the realm, in a caller that has crtos.lock: so it stays
+ *
+ * Context: Under crtos.lock; may sleep.
+ * Return: the realm or NULL.
+ */
+struct crtos_realm *crtos_realm_kept(void)
 {
 	struct crtos_realm *realm;
 
@@ -412,9 +425,9 @@ static struct crtos_realm *get_kept(void)
  */
 void crtos_realm_ask_end(void)
 {
-	struct crtos_realm *realm = get_kept();
+	struct crtos_realm *realm = crtos_realm_kept();
 
-	ask(realm, &realm->channel->end);
+	crtos_realm_ask(realm, &realm->channel->end);
 }
 
 /**
@@ -425,12 +438,32 @@ void crtos_realm_ask_end(void)
  */
 bool crtos_realm_seal(void)
 {
-	struct crtos_realm *realm = get_kept();
+	struct crtos_realm *realm = crtos_realm_kept();
 
 	if (!crtos_realm_ready(realm))
 		return false;
-	ask(realm, &realm->channel->seal);
+	crtos_realm_ask(realm, &realm->channel->seal);
 	return READ_ONCE(realm->channel->kernel_state) == CRTOS_KERNEL_SEALED;
+}
+
+/**
+ * crtos_realm_is_shadow() - is the caller the shadow of a program?
+ *
+ * Context: May sleep.
+ */
+bool crtos_realm_is_shadow(void)
+{
+	struct crtos_process *process;
+	struct crtos_realm *realm;
+	bool found = false;
+
+	mutex_lock(&realm_lock);
+	realm = crtos_realm_get();
+	if (realm)
+		list_for_each_entry(process, &realm->processes, link)
+			found |= process->mm == current->mm;
+	mutex_unlock(&realm_lock);
+	return found;
 }
 
 /**

@@ -38,6 +38,14 @@ struct crtos_clock {
 	ktime_t tai;
 };
 
+/* A PCI function that the realm is to have. Set under crtos.lock. */
+struct crtos_wish {
+	bool wanted;			/* changes under realm_lock */
+	u16 function;			/* bus, device and function */
+	u32 serial;			/* the same for no other wish */
+	dev_t number;			/* of the file that leads to it */
+};
+
 /*
  * The realm. Under realm_lock, but for what is said to be read without it: that is
  * stored by WRITE_ONCE() under the lock and read by READ_ONCE() anywhere.
@@ -58,6 +66,8 @@ struct crtos_realm {
 	struct work_struct revocations;
 	struct work_struct interrupts;
 	DECLARE_BITMAP(interrupted, CRTOS_SLOTS);	/* atomic */
+	struct crtos_wish wishes[CRTOS_MAX_DEVICES];
+	u32 last_serial;		/* under crtos.lock */
 	struct delayed_work tick;
 };
 
@@ -113,13 +123,22 @@ void crtos_realm_destroy(void);
 void crtos_realm_lock(void);
 void crtos_realm_unlock(void);
 struct crtos_realm *crtos_realm_get(void);
+struct crtos_realm *crtos_realm_kept(void);
+bool crtos_realm_ask(struct crtos_realm *realm, struct crtos_question *question);
 bool crtos_realm_ready(struct crtos_realm *realm);
 struct crtos_realm *crtos_realm_alive(void);
 u32 crtos_realm_processes(void);
 void crtos_realm_ring(struct crtos_realm *realm, u32 slot);
 void crtos_realm_doorbell(void);
 void crtos_realm_clock_set(void);
+bool crtos_realm_is_shadow(void);
 int crtos_trace(struct crtos_file *file, bool on);
+
+/* wishes.c */
+void crtos_wishes_store(struct crtos_realm *realm);
+int crtos_wish_add(struct crtos_file *file, u16 function, dev_t number);
+void crtos_wish_drop(u16 function);
+int crtos_wish_end(struct crtos_file *file, u16 function, const char *name);
 
 /* process.c */
 int crtos_spawn(struct crtos_file *file, struct inode *inode, struct crtos_spawn __user *user);

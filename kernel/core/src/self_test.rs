@@ -94,8 +94,9 @@ fn devices() {
         fn interrupt(&self) {
             HANDLED.fetch_add(1, Ordering::Relaxed);
         }
-        fn silence(&self) {
+        fn silence(&self) -> bool {
             SILENCED.fetch_add(1, Ordering::Relaxed);
+            true
         }
     }
     let Some(vector) = interrupts::register("test", Box::new(Counts)) else { panic!("no vector") };
@@ -106,6 +107,9 @@ fn devices() {
     (0..3 * interrupts::MOST).for_each(|_| apic::interrupt_self(vector));
     let [handled, silenced] = counts();
     assert!(silenced == 1 && handled <= 2 * interrupts::MOST);
+    interrupts::restart(vector);
+    apic::interrupt_self(vector);
+    assert_eq!(counts(), [handled + 1, 1]);
     info!("self-test: a device that interrupts all the time is silenced after {handled}");
 }
 

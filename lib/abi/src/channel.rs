@@ -54,7 +54,7 @@
 
 use core::mem::offset_of;
 
-use crate::{MAX_CELL_CPUS, PAGE_SIZE, ring::RingHeader};
+use crate::{MAX_CELL_CPUS, PAGE_SIZE, device::MAX_DEVICES, ring::RingHeader};
 
 /// "CRTOSCH1", little endian.
 pub const CHANNEL_MAGIC: u64 = 0x3148_4353_4f54_5243;
@@ -352,7 +352,7 @@ pub const KERNEL_DEAD: u32 = 2;
 /// Runs, and takes no new program of Linux any more.
 pub const KERNEL_SEALED: u32 = 3;
 
-/// A question of Linux to the kernel of a locked cell; looked at when the doorbell rings.
+/// A question of Linux to the kernel; looked at when the doorbell rings.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Question {
@@ -360,6 +360,36 @@ pub struct Question {
     pub asked: u32,
     /// Number of the last question that the kernel has answered.
     pub answered: u32,
+}
+
+/// Programs that [`HadDevice`] names at most.
+pub const NAMED_USERS: usize = 14;
+
+/// A PCI function that the realm is to have, as Linux says. A hint: the hypervisor tells which it
+/// has.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct WantedDevice {
+    /// 1 + function (bus in bits 15..8, device in bits 7..3, function in bits 2..0); 0: none.
+    pub function: u32,
+    /// A number that no function had before, nor this one when the realm got it another time.
+    pub serial: u32,
+    /// The number (`st_rdev`) of the file that leads to it.
+    pub number: u64,
+    /// Zero.
+    pub reserved: [u64; 6],
+}
+
+/// What the kernel has made of a [`WantedDevice`].
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct HadDevice {
+    /// As in `WantedDevice`: programs can open it, or have it open still.
+    pub function: u32,
+    /// How many programs have it open or mapped, if Linux does not want the realm to have it.
+    pub user_count: u32,
+    /// Their process ids in Linux, as many as there is room for.
+    pub users: [u32; NAMED_USERS],
 }
 
 /// The block that both realms map.
@@ -438,6 +468,13 @@ pub struct Channel {
     pub reserved1: u32,
     /// The end of Linux's log, as it was when Linux last oopsed, panicked or shut down.
     pub last_words: [u8; LAST_WORDS_SIZE as usize],
+    /// Whether the kernel has looked at `wanted_devices`, and has told in `had_devices` what came
+    /// of it.
+    pub devices: Question,
+    /// The PCI functions that the realm is to have, written by Linux.
+    pub wanted_devices: [WantedDevice; MAX_DEVICES],
+    /// Those that programs can open, each at the place where Linux has wanted it.
+    pub had_devices: [HadDevice; MAX_DEVICES],
 }
 
 /// `Channel::linux_state`: nothing is known of an end.

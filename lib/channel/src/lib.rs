@@ -11,7 +11,8 @@
 //! | [`heritage`] | what a thread inherits of its creator's shadow thread, as a number |
 //! | [`last_words`] | the end of Linux's log, and of Linux |
 //! | [`operation`] | what a request asks of the shadow |
-//! | [`question`] | what Linux asks the kernel of a locked cell |
+//! | [`question`] | what Linux asks the kernel |
+//! | [`devices`] | PCI functions that the realm is to have |
 //! | [`rank`] | which reply is worth an interrupt |
 //! | [`slot`] | the number of a slot, and its place in bitmaps |
 //! | [`revocations`] | ranges that Linux has to let go, and the frames in limbo until it did |
@@ -28,6 +29,7 @@ extern crate alloc;
 #[cfg(feature = "backlog")]
 pub mod backlog;
 pub mod channel;
+pub mod devices;
 pub mod heritage;
 pub mod last_words;
 pub mod operation;
@@ -40,6 +42,7 @@ pub mod slot;
 #[cfg(feature = "backlog")]
 pub use backlog::{Backlog, Join};
 pub use channel::{AttachError, Channel, DoorbellCpu, Notices};
+pub use devices::{Had, Wanted};
 pub use heritage::Heritage;
 pub use operation::{Encoded, Operation};
 pub use owned_slot::{Answer, OwnedSlot, Poll, Request, Start, Status};

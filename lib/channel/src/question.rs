@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What Linux asks the kernel of a locked cell, by the number of the question.
+//! What Linux asks the kernel, by the number of the question.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
@@ -12,11 +12,13 @@ pub enum Question {
     End,
     /// Whether the kernel takes no new program from now on.
     Seal,
+    /// Whether the kernel has looked at the devices that it is to have.
+    Devices,
 }
 
 impl Question {
     /// All of them.
-    pub const ALL: [Self; 2] = [Self::End, Self::Seal];
+    pub const ALL: [Self; 3] = [Self::End, Self::Seal, Self::Devices];
 
     /// What was asked, and what was answered.
     fn words(self, channel: &Channel) -> (&AtomicU32, &AtomicU32) {
@@ -27,6 +29,10 @@ impl Question {
             Self::Seal => {
                 (word!(channel, AtomicU32, seal.asked), word!(channel, AtomicU32, seal.answered))
             }
+            Self::Devices => (
+                word!(channel, AtomicU32, devices.asked),
+                word!(channel, AtomicU32, devices.answered),
+            ),
         }
     }
 }
@@ -36,7 +42,8 @@ impl Channel {
     #[inline]
     pub fn asked(&self, question: Question) -> Option<u32> {
         let (asked, answered) = question.words(self);
-        let asked = asked.load(Ordering::Relaxed);
+        // Pairs with crtos_channel_put_question() of the module.
+        let asked = asked.load(Ordering::Acquire);
         (asked != answered.load(Ordering::Relaxed)).then_some(asked)
     }
 

@@ -19,6 +19,8 @@ bitflags! {
         const WRITE = 1 << 1;
         /// Privilege level 3 may access.
         const USER = 1 << 2;
+        /// Accesses go to the device behind the address, one by one and in their order.
+        const UNCACHED = 1 << 3 | 1 << 4;
         /// The processor has written to the page, or the kernel has on behalf of the program or of
         /// Linux.
         const DIRTY = 1 << 6;
@@ -97,8 +99,8 @@ impl Entry {
     /// readable, as under Linux. The page no longer counts as cleared, because a processor may note
     /// a write to it meanwhile.
     pub fn with_protection(self, protection: Protection) -> Self {
-        let mut flags =
-            self.flags() & (Flags::LARGE | Flags::EXPOSED | Flags::GLOBAL | Flags::DIRTY);
+        let mut flags = self.flags()
+            & (Flags::LARGE | Flags::EXPOSED | Flags::GLOBAL | Flags::DIRTY | Flags::UNCACHED);
         flags.set(Flags::PRESENT, !protection.is_empty());
         flags.set(Flags::HIDDEN, protection.is_empty());
         flags.set(Flags::USER, !protection.is_empty());
@@ -162,6 +164,16 @@ mod tests {
             Flags::PRESENT | Flags::USER | Flags::WRITE | Flags::NO_EXECUTE
         );
         assert_eq!(page(Protection::READ | Protection::EXECUTE), Flags::PRESENT | Flags::USER);
+    }
+
+    #[test]
+    fn memory_of_a_device_stays_uncached_whatever_the_rights() {
+        let page = Entry::user_page(Frame(0xe000_0000), FrameSize::Small, Protection::WRITE);
+        let registers = page.with(Flags::UNCACHED);
+        for rights in [Protection::empty(), Protection::READ, Protection::WRITE] {
+            assert!(registers.with_protection(rights).flags().contains(Flags::UNCACHED));
+            assert!(!page.with_protection(rights).flags().intersects(Flags::UNCACHED));
+        }
     }
 
     #[test]

@@ -36,6 +36,23 @@ fn call_with(number: u64, [first, second, third]: [u64; 3]) -> i64 {
     result
 }
 
+/// Makes a call about devices. Any context; causes one VM exit.
+pub(crate) fn call_device(number: u64, [first, second, third, fourth]: [u64; 4]) -> i64 {
+    let result: i64;
+    // SAFETY: the kernel runs in a cell. These calls reach configuration space of functions that
+    // the cell has, and no function of the realm reaches memory.
+    unsafe {
+        if is_intel() {
+            asm!("vmcall", inlateout("rax") number => result, in("rdi") first, in("rsi") second,
+                in("rdx") third, in("r10") fourth, options(nostack));
+        } else {
+            asm!("vmmcall", inlateout("rax") number => result, in("rdi") first, in("rsi") second,
+                in("rdx") third, in("r10") fourth, options(nostack));
+        }
+    }
+    result
+}
+
 /// Rings Linux's doorbell on its CPU `cpu` if it wants that. Any context; causes one VM exit.
 pub fn ring_linux(cpu: DoorbellCpu) {
     call(HC_DOORBELL, cpu.to_word());

@@ -3,7 +3,8 @@
 
 use super::tlb::{self, Stale, TABLES};
 use crate::mm::frames;
-use crate::mm::layout::{self, STACK_AREA};
+use crate::mm::layout::{self, DEVICE_AREA, STACK_AREA};
+use crate::sync::SpinLock;
 use core::arch::asm;
 use core::ops::Range;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -11,6 +12,7 @@ use crtos_abi::UserAddr;
 use crtos_abi::boot::{
     BootInfo, CHANNEL_ADDRESS, DIRECT_MAP, IMAGE_ADDRESS, KERNEL_BASE, SHARED_POOL,
 };
+use crtos_abi::device::{DEVICE_MEMORY, DEVICE_MEMORY_END};
 use crtos_vm::entry::{ENTRIES, index, span};
 use crtos_vm::{BLOCK_SIZE, Entry, FRAME_SIZE, Flags, Frame, FrameSize, Protection};
 
@@ -94,8 +96,27 @@ pub fn build_kernel(info: &BootInfo, mut allocate: impl FnMut() -> Frame) {
     tlb::set_kernel_root(root);
 }
 
-/// Maps a page of a kernel stack. In thread context or at boot; not concurrently.
+/// Held while a page is mapped in the kernel's half.
+static IN_KERNEL: SpinLock<()> = SpinLock::new(());
+
+/// Maps a page of a kernel stack. In thread context or at boot.
 pub fn map_stack_page(address: u64, frame: Frame) -> Result<(), NoFrames> {
+    map_kernel_page(address, Entry::new(frame, DATA))
+}
+
+/// Maps a page of registers of a device that the cell may have, for ever, and returns where that
+/// is. `None` if it is no such page, or memory runs low. Thread context.
+pub fn map_registers(frame: Frame) -> Option<*mut u32> {
+    if !(DEVICE_MEMORY..DEVICE_MEMORY_END).contains(&frame.0) {
+        return None;
+    }
+    let address = DEVICE_AREA + (frame.0 - DEVICE_MEMORY);
+    map_kernel_page(address, Entry::new(frame, DATA.union(Flags::UNCACHED))).ok()?;
+    Some(address as *mut u32)
+}
+
+fn map_kernel_page(address: u64, entry: Entry) -> Result<(), NoFrames> {
+    let _held = IN_KERNEL.lock();
     let mut at = tlb::kernel_root();
     for level in (1..4).rev() {
         let slot = &table(at)[index(address, level)];
@@ -104,7 +125,7 @@ pub fn map_stack_page(address: u64, frame: Frame) -> Result<(), NoFrames> {
         }
         at = load(slot).frame();
     }
-    store(&table(at)[index(address, 0)], Entry::new(frame, DATA));
+    store(&table(at)[index(address, 0)], entry);
     Ok(())
 }
 

@@ -107,6 +107,13 @@ pub fn exception(vector: u32, context: &mut UserContext) {
             trace::event(TRACE_FAULT, address, error);
             page_fault(UserAddr::new(address), error)
         }
+        GENERAL_PROTECTION => {
+            cpu::restore_interrupts(true);
+            // The hypervisor raises it where a device was, and then a page fault follows.
+            let space = task::current().space();
+            let was_device = space.is_some_and(|space| space.withdraw_devices());
+            (!was_device).then_some(Cause::Instruction)
+        }
         _ => {
             let cause = match vector {
                 X87 => Cause::Floating { exceptions: fpu::x87_exceptions() },

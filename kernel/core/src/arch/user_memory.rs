@@ -321,6 +321,16 @@ pub fn load_u32(address: UserAddr) -> Option<u32> {
         .then_some(word)
 }
 
+/// Stores a word to a register of a device, which Linux may take away at any time; `false` if it
+/// is not there. Any context.
+///
+/// # Safety
+/// The address is mapped as that of a device, which reaches no memory by it.
+pub(crate) unsafe fn store_register(register: *mut u32, value: u32) -> bool {
+    // SAFETY: the caller says what is there; a fault ends the store.
+    unsafe { user_load(register, &raw const value) }
+}
+
 /// Atomically replaces the word at `address`, which is aligned, of the current program by `new` if
 /// it is `expected`; what it is otherwise is the error. `None` if an access is not possible.
 /// Interrupts off.

@@ -32,8 +32,9 @@ pub trait Handler: Send + Sync {
     /// edge: the device interrupts anew when it has had nothing to tell in between.
     fn interrupt(&self);
 
-    /// Has the device interrupt no more: it does so too often. Interrupts off.
-    fn silence(&self);
+    /// Has the device interrupt no more: it does so too often. `false` if that is not possible just
+    /// now; then its next interrupt tries again. Interrupts off.
+    fn silence(&self) -> bool;
 }
 
 struct Entry {
@@ -83,6 +84,14 @@ pub fn route(line: u32, vector: Option<u8>) -> bool {
     false
 }
 
+/// The device with that vector may interrupt again, if it was silenced.
+pub fn restart(vector: u8) {
+    if let Some(entry) = entry(vector) {
+        entry.count.store(0, Ordering::Relaxed);
+        entry.is_silent.store(false, Ordering::Relaxed);
+    }
+}
+
 /// Whether the interrupt with that vector is a device's. The caller ends it, and has it
 /// [`handle`]d. Interrupts off.
 pub(crate) fn is_device(vector: u8) -> bool {
@@ -105,9 +114,10 @@ pub(crate) fn handle(vector: u8) {
         entry.count.store(0, Ordering::Relaxed);
     }
     if entry.count.fetch_add(1, Ordering::Relaxed) >= MOST {
-        entry.is_silent.store(true, Ordering::Relaxed);
-        entry.handler.silence();
-        warn!("{} interrupts too often, and is silenced", entry.name);
+        if entry.handler.silence() {
+            entry.is_silent.store(true, Ordering::Relaxed);
+            warn!("{} interrupts too often, and is silenced", entry.name);
+        }
         return;
     }
     entry.handler.interrupt();

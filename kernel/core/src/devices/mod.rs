@@ -10,8 +10,10 @@
 //! |---|---|
 //! | [`ports`] | I/O ports of a device |
 //! | [`interrupts`] | vectors of devices |
+//! | [`pci`] | PCI functions that Linux gives the realm while it runs |
 
 pub mod interrupts;
+pub mod pci;
 pub mod ports;
 
 use core::ops::RangeInclusive;

@@ -5,6 +5,7 @@
 //! |---|---|
 //! | [`DIRECT_MAP`] | all memory of the cell |
 //! | [`STACK_AREA`] | kernel stacks, each with an unmapped guard below |
+//! | [`DEVICE_AREA`] | registers of devices that the kernel itself uses |
 //! | `KERNEL_BASE` | the image |
 
 use core::ops::Range;
@@ -19,6 +20,8 @@ use spin::Once;
 
 /// Start of the kernel stacks.
 pub const STACK_AREA: u64 = 0xffff_c000_0000_0000;
+/// Start of the registers of devices, in the same entry of level 3.
+pub const DEVICE_AREA: u64 = STACK_AREA + 0x40_0000_0000;
 /// Bytes of address space for one stack: its guard and the stack at the end.
 pub const STACK_SPACING: u64 = 0x1_0000;
 /// Bytes of a stack.

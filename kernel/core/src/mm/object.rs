@@ -6,6 +6,7 @@
 
 use super::frames::OwnedPage;
 use super::{frames, heap};
+use crate::devices::pci::Registers;
 use crate::mm::space::{FaultError, MapError, Obstacle, Prepared};
 use crate::task::Mutex;
 use crate::time;
@@ -34,6 +35,8 @@ pub struct Object {
     on_demand: AtomicBool,
     /// [`Object::reach`].
     reach: AtomicU64,
+    /// Where its pages lie, if it is memory of a device.
+    registers: Option<Registers>,
 }
 
 /// How many objects programs can change as files ([`Object::extend_reach`]).
@@ -61,16 +64,25 @@ impl Eq for Object {}
 impl Object {
     /// Memory that is zero at first. Not on a real-time path.
     pub fn anonymous() -> Result<Arc<Self>, MapError> {
-        Self::make(u64::MAX, BTreeMap::new())
+        Self::make(u64::MAX, BTreeMap::new(), None)
+    }
+
+    /// Memory of a device. Not on a real-time path.
+    pub fn of_registers(registers: Registers) -> Result<Arc<Self>, MapError> {
+        Self::make(registers.size(), BTreeMap::new(), Some(registers))
     }
 
     /// The page in which the kernel keeps the clocks, and behind it `pages`. No other ones.
     pub fn behind_time_page(pages: impl Iterator<Item = OwnedPage>) -> Result<Arc<Self>, MapError> {
         let pages = iter::once(time::page_frame()).chain(pages.map(OwnedPage::into_frame));
-        Self::make(0, (0..).zip(pages).collect())
+        Self::make(0, (0..).zip(pages).collect(), None)
     }
 
-    fn make(limit: u64, pages: BTreeMap<u64, Frame>) -> Result<Arc<Self>, MapError> {
+    fn make(
+        limit: u64,
+        pages: BTreeMap<u64, Frame>,
+        registers: Option<Registers>,
+    ) -> Result<Arc<Self>, MapError> {
         static LAST: AtomicU64 = AtomicU64::new(0);
         if !heap::has_reserve() {
             return Err(MapError::NoMemory);
@@ -87,12 +99,18 @@ impl Object {
             loaded: AtomicBool::new(false),
             on_demand: AtomicBool::new(false),
             reach: AtomicU64::new(0),
+            registers,
         }))
     }
 
     /// Its number, which no other object ever has.
     pub fn id(&self) -> u64 {
         self.id
+    }
+
+    /// The memory of a device that it is.
+    pub fn registers(&self) -> Option<&Registers> {
+        self.registers.as_ref()
     }
 
     /// A use of the page at `offset`, which is a prepared one if there is none yet. May sleep, for
@@ -102,6 +120,10 @@ impl Object {
         offset: u64,
         prepared: &mut Prepared<'_>,
     ) -> Result<OwnedPage, Obstacle> {
+        if let Some(registers) = &self.registers {
+            let frame = registers.page(offset).ok_or(FaultError::Beyond)?;
+            return OwnedPage::shared(frame).ok_or(FaultError::NoMemory.into());
+        }
         let index = offset / FRAME_SIZE;
         let mut pages = self.pages.lock();
         let frame = match pages.get(&index) {
@@ -238,7 +260,7 @@ impl Object {
 
     /// Clears the pages in `start..end`, for everybody who maps them. Preemptible between pages.
     pub fn zero(&self, start: u64, end: u64) -> Result<(), MapError> {
-        if self.limit() == 0 {
+        if self.limit() == 0 || self.registers.is_some() {
             return Err(MapError::Access);
         }
         let mut absent = start..end;

@@ -9,35 +9,44 @@
 //! | driver | devices |
 //! |---|---|
 //! | [`serial`] | UARTs: /dev/ttyS0 and its successors |
+//! | [`uio`] | PCI functions that programs drive: /dev/uio0 and its successors |
 
 mod serial;
+mod uio;
 
 use alloc::boxed::Box;
 
 use crate::{
     abi::Errno,
     files::character::{self, Character},
+    process::housekeeper,
 };
 
 /// What the kernel calls of a driver.
 struct Driver {
     /// Starts the devices that the command line names; says whether there are any. In the first
-    /// thread, before there are programs.
+    /// thread, before there are programs. What comes later is announced by [`found`].
     start: fn() -> bool,
     /// Opens a device; see [`character::Opener`].
     open: character::Opener,
 }
 
 /// All drivers.
-const DRIVERS: &[Driver] = &[serial::DRIVER];
+const DRIVERS: &[Driver] = &[serial::DRIVER, uio::DRIVER];
 
 /// Starts all drivers. Once, before there are programs.
 pub fn start() {
+    housekeeper::set_look_at_devices(uio::look);
     // Each driver starts, whatever the others found.
     let found = DRIVERS.iter().filter(|driver| (driver.start)()).count();
     if found > 0 {
-        character::set_opener(open);
+        self::found();
     }
+}
+
+/// There are devices of the realm. Any context of a thread.
+fn found() {
+    character::set_opener(open);
 }
 
 fn open(number: u64, flags: u32) -> Option<Result<Box<dyn Character>, Errno>> {

@@ -5,9 +5,10 @@
 //! a descriptor is of ([`Status`]); when that is one of the realm, the descriptor becomes local
 //! ([`Files::adopt`]), and Linux's file is closed. Nothing of Linux is on the way from then on.
 
-use alloc::boxed::Box;
+use alloc::{boxed::Box, sync::Arc};
 
 use crtos_abi::{PAGE_SIZE, UserAddr};
+use crtos_core::mm::object;
 use crtos_files::NUMBERS;
 use crtos_syscalls::structs::Stat;
 use linux_raw_sys::general as linux;
@@ -34,6 +35,12 @@ pub trait Character: Send + Sync {
     /// ioctl(2), but for what all files offer. ENOTTY for what it does not. May sleep.
     fn ioctl(&self, request: u32, argument: u64) -> SysResult;
 
+    /// The memory that mmap(2) of `length` bytes at `offset` shows, all multiples of the page size.
+    /// ENODEV if it has none.
+    fn map(&self, _offset: u64, _length: u64) -> Result<Arc<object::Object>, Errno> {
+        Err(Errno::ENODEV)
+    }
+
     /// What it is ready for.
     fn ready(&self) -> Events;
 
@@ -58,7 +65,7 @@ pub type Opener = fn(number: u64, flags: u32) -> Option<Result<Box<dyn Character
 
 static OPENER: Once<Opener> = Once::new();
 
-/// There are devices of the realm, which `opener` opens. Once, before there are programs.
+/// There are devices of the realm from now on, which `opener` opens: always the same one.
 pub fn set_opener(opener: Opener) {
     OPENER.call_once(|| opener);
 }

@@ -42,6 +42,15 @@ const PERIOD: Nanos = Nanos::from_millis(250);
 /// Processes that want spares.
 static WANTING: Mutex<Vec<Weak<Process>>> = Mutex::new(Vec::new());
 
+/// Looks which PCI functions the realm is to have.
+static LOOK: Once<fn(Channel)> = Once::new();
+
+/// Has the housekeeper call `look` when Linux has changed what PCI functions the realm is to have,
+/// and once before. Thread context; it may sleep. Before the housekeeper starts.
+pub fn set_look_at_devices(look: fn(Channel)) {
+    LOOK.call_once(|| look);
+}
+
 /// Starts the housekeeper.
 pub fn start() {
     let what =
@@ -75,6 +84,8 @@ fn keep_house() {
     let mut makers = Vec::new();
     // When to look at Linux's clocks, and whether Linux goes on.
     let mut look_at = time::now();
+    // What there was before this thread has not been asked about.
+    let mut has_looked = false;
     loop {
         slots::take_offers(|slot| match slots::accept(slot) {
             // An id that has come again would be two programs'.
@@ -91,6 +102,7 @@ fn keep_house() {
         });
         answer_end(channel);
         answer_seal(channel);
+        answer_devices(channel, &mut has_looked);
         replenish(channel, &mut makers);
         spares::free_left(channel);
         revocation::collect();
@@ -132,6 +144,20 @@ fn answer_seal(channel: Channel) {
         }
     }
     channel.answer(Question::Seal, asked);
+}
+
+/// Looks which PCI functions the realm is to have.
+fn answer_devices(channel: Channel, has_looked: &mut bool) {
+    let asked = channel.asked(Question::Devices);
+    if asked.is_some() || !*has_looked {
+        if let Some(look) = LOOK.get() {
+            look(channel);
+        }
+        *has_looked = true;
+    }
+    if let Some(asked) = asked {
+        channel.answer(Question::Devices, asked);
+    }
 }
 
 /// Has spares made where they are wanted, and takes back those that have made some.

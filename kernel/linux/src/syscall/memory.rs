@@ -16,7 +16,7 @@ use crtos_core::mm::{
 use super::descriptors::remote;
 use crate::{
     abi::{Args, Errno, SysResult},
-    files::{self, Object as File, device::Device},
+    files::{self, Description, Object as File, device::Device},
     memory::{mappings, user},
     remote,
 };
@@ -73,7 +73,11 @@ pub fn mmap([address, length, bits, flags, fd, offset]: Args) -> SysResult {
         return Err(Errno::EINVAL);
     }
     let kind = flags & linux::MAP_TYPE;
-    let anonymous = has(linux::MAP_ANONYMOUS) || is_zeros(fd, flags, bits)?;
+    let what = match has(linux::MAP_ANONYMOUS) {
+        true => What::Memory,
+        false => what(fd, flags, bits)?,
+    };
+    let anonymous = matches!(what, What::Memory);
     if anonymous && !matches!(kind, linux::MAP_SHARED | linux::MAP_PRIVATE) {
         return Err(Errno::EINVAL);
     }
@@ -92,7 +96,10 @@ pub fn mmap([address, length, bits, flags, fd, offset]: Args) -> SysResult {
     let space = space()?;
     let populate = has(linux::MAP_POPULATE | linux::MAP_LOCKED);
     let map = Map { populate, ..Map::private(placement, length, protection(bits)) };
-    let start = if !anonymous {
+    let start = if let What::Device(file) = what {
+        let backing = registers(&file, &map, kind, offset)?;
+        space.map(Map { backing: Some(backing), ..map })?
+    } else if !anonymous {
         mappings::map(&space, mappings::Request { map, kind, fd, offset })?
     } else if kind == linux::MAP_SHARED {
         let object = Object::anonymous()?;
@@ -107,23 +114,46 @@ pub fn mmap([address, length, bits, flags, fd, offset]: Args) -> SysResult {
     Ok(start.get())
 }
 
-/// Whether `fd` is the local /dev/zero, which is anonymous memory. Other local files cannot be
-/// mapped.
-fn is_zeros(fd: u64, flags: u32, bits: u64) -> Result<bool, Errno> {
+/// What is mapped.
+enum What {
+    /// Memory that is zero at first.
+    Memory,
+    /// A file of Linux.
+    File,
+    /// A device of the realm.
+    Device(Arc<Description>),
+}
+
+/// What `fd` is: the local /dev/zero is memory. Other local files cannot be mapped, but for devices
+/// that say otherwise.
+fn what(fd: u64, flags: u32, bits: u64) -> Result<What, Errno> {
     let files = files::table()?;
     if !files.is_hidden(fd) {
-        return Ok(false);
+        return Ok(What::File);
     }
     let file = files.find(fd).ok_or(Errno::EBADF)?;
     let shared = flags & linux::MAP_TYPE != linux::MAP_PRIVATE;
-    match file.object {
+    match &file.object {
         _ if !file.reads => Err(Errno::EACCES),
         _ if shared && bits & u64::from(linux::PROT_WRITE) != 0 && !file.writes => {
             Err(Errno::EACCES)
         }
-        File::Device(Device::Zero) => Ok(true),
+        File::Device(Device::Zero) => Ok(What::Memory),
+        File::Character(_) => Ok(What::Device(file)),
         _ => Err(Errno::ENODEV),
     }
+}
+
+/// Memory of a device, which is the same for everybody: a private mapping of it is not written to.
+fn registers(file: &Description, map: &Map, kind: u32, offset: u64) -> Result<Backing, Errno> {
+    let File::Character(special) = &file.object else { return Err(Errno::ENODEV) };
+    let is_shared = match kind {
+        linux::MAP_SHARED | linux::MAP_SHARED_VALIDATE => true,
+        linux::MAP_PRIVATE if !map.protection.contains(Protection::WRITE) => false,
+        _ => return Err(Errno::EINVAL),
+    };
+    let object = special.file.map(offset, map.length)?;
+    Ok(Backing { object, offset: 0, shared: true, may_write: is_shared && file.writes })
 }
 
 /// munmap(address, length).

@@ -13,7 +13,7 @@ use core::arch::asm;
 use core::ops::Range;
 use core::sync::atomic::{AtomicU32, Ordering};
 use crtos_abi::UserAddr;
-use crtos_vm::FRAME_SIZE;
+use crtos_vm::{FRAME_SIZE, Flags};
 
 /// Most bytes that a copy moves with interrupts off.
 const COPY_STEP: u64 = 1024;
@@ -39,6 +39,10 @@ impl AddressSpace {
                 let mut tables = self.tables.lock();
                 let page =
                     if forced { lookup_any(&tables, at) } else { lookup(&tables, at, access) };
+                // Linux may take a device away at any time, which ends a program, not the kernel.
+                if page.is_some_and(|page| page.is_of_device) {
+                    return Err(BadAddress);
+                }
                 page.map(|page| {
                     if access == Access::Write && !page.dirty {
                         tables.mark_dirty(at);
@@ -96,6 +100,9 @@ impl AddressSpace {
         while at < UserAddr::END {
             let scan = self.tables.lock().scan(at..UserAddr::END, &mut Steps::of_section());
             match scan {
+                Scan::Page(address, entry, size) if entry.flags().contains(Flags::UNCACHED) => {
+                    at = address + size.bytes();
+                }
                 Scan::Page(address, _, size) => return Some((address, size.bytes())),
                 Scan::Continue(next) => at = next,
             }

@@ -70,6 +70,9 @@ impl AddressSpace {
                 let mut tables = self.tables.lock();
                 if let Some(mut page) = lookup(&tables, address, access) {
                     if expose {
+                        if page.is_of_device {
+                            return Err(FaultError::Protected);
+                        }
                         tables.expose(address);
                         if access == Access::Write && !page.dirty {
                             tables.mark_dirty(address);
@@ -211,7 +214,10 @@ impl AddressSpace {
                     protection.remove(Protection::WRITE);
                 }
             }
-            let entry = Entry::user_page(content.into_frame(), FrameSize::Small, protection);
+            let mut entry = Entry::user_page(content.into_frame(), FrameSize::Small, protection);
+            if object.registers().is_some() {
+                entry = entry.with(Flags::UNCACHED);
+            }
             return self.put_in(region, page, entry, FrameSize::Small);
         }
         let cleared =
@@ -411,5 +417,10 @@ fn page_of(entry: Entry, size: FrameSize, address: UserAddr) -> Page {
     // The address of a large page has bit 12 (PAT) in no entry that the kernel makes.
     let frame = Frame(entry.frame().0 + address.page_down().offset_in(size.bytes()));
     let has = |flag| entry.flags().contains(flag);
-    Page { frame, writable: has(Flags::WRITE), dirty: has(Flags::DIRTY) }
+    Page {
+        frame,
+        writable: has(Flags::WRITE),
+        dirty: has(Flags::DIRTY),
+        is_of_device: has(Flags::UNCACHED),
+    }
 }

@@ -16,6 +16,7 @@
 mod broken;
 mod changes;
 pub(super) mod copy;
+mod device;
 mod fault;
 mod fork;
 mod map;
@@ -144,6 +145,8 @@ pub struct Page {
     pub writable: bool,
     /// It has been written to.
     pub dirty: bool,
+    /// It is memory of a device, which the program alone reaches.
+    pub is_of_device: bool,
 }
 
 /// The address is not that of memory of the program with that right, or memory ran out: EFAULT.
@@ -338,6 +341,15 @@ impl AddressSpace {
             each(&region);
             at = region.end;
         }
+    }
+
+    /// Whether a part of an object is mapped.
+    pub fn maps(&self, object: &Object) -> bool {
+        let mut maps = false;
+        self.regions(&mut |region| {
+            maps |= region.object_at(region.start).is_some_and(|(other, _)| **other == *object);
+        });
+        maps
     }
 
     /// Whether all of a range is mapped.

@@ -48,7 +48,7 @@ impl BounceBuffer {
     pub(super) fn page(&self, address: UserAddr) -> Option<Result<Page, FaultError>> {
         let index = BOUNCE.contains(&address).then(|| (address - BOUNCE.start) / FRAME_SIZE)?;
         let frame = self.frame(index as usize).ok_or(FaultError::NoMemory);
-        Some(frame.map(|frame| Page { frame, writable: true, dirty: true }))
+        Some(frame.map(|frame| Page { frame, writable: true, dirty: true, is_of_device: false }))
     }
 
     fn frame(&self, index: usize) -> Option<Frame> {

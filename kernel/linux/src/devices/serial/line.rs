@@ -106,10 +106,11 @@ impl interrupts::Handler for Interrupts {
         }
     }
 
-    fn silence(&self) {
+    fn silence(&self) -> bool {
         self.0.interrupts.store(false, Ordering::Relaxed);
         self.0.get(Port::silence);
         self.0.look_later();
+        true
     }
 }
 

@@ -1,0 +1,328 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! PCI functions that the realm has.
+//!
+//! Linux gives them and takes them away at any time; the hypervisor tells which there are, and
+//! answers for their configuration space. Only those count here that reach no memory: programs
+//! drive them. So whatever a program has a function do, it reaches neither the kernel nor other
+//! programs. A message interrupts by an entry that the hypervisor made, whatever the function
+//! sends.
+
+use alloc::vec::Vec;
+use core::fmt;
+use core::sync::atomic::{AtomicBool, Ordering};
+
+use crtos_abi::device::{BASE_ADDRESSES, DEVICE_MEMORY, DEVICE_MEMORY_END, MAX_MESSAGES};
+use crtos_abi::hypercall::{HC_DEVICE_WRITE, HV_BUSY};
+use crtos_pci::Space;
+use crtos_pci::pci_types::capability::{
+    MsiCapability, MsixCapability, MultipleMessageSupport, PciCapability,
+};
+use crtos_pci::pci_types::{Bar, CommandRegister, EndpointHeader, PciAddress, PciHeader};
+use crtos_vm::{FRAME_SIZE, Frame};
+
+use crate::arch::hypercall::call_device;
+use crate::arch::paging;
+use crate::arch::{percpu, user_memory};
+use crate::task;
+use crate::time::{self, Nanos};
+
+/// Configuration space, for threads.
+const SPACE: Space = Space(call);
+
+/// Makes a call about devices. While a call of Linux is under way it is refused: then the thread
+/// sleeps, and tries again, for some tenths of a second at most.
+fn call(number: u64, arguments: [u64; 4]) -> i64 {
+    const TRIES: u32 = 2000;
+    const PAUSE: Nanos = Nanos::from_micros(200);
+    for _ in 0..TRIES {
+        let result = call_device(number, arguments);
+        if result != HV_BUSY {
+            return result;
+        }
+        task::sleep_until(time::now() + PAUSE);
+    }
+    HV_BUSY
+}
+
+/// The address of the function with that number, to be written.
+pub fn address(number: u16) -> impl fmt::Display {
+    crtos_pci::address(number)
+}
+
+/// Whether the realm has a function, and that reaches no memory. Thread context; may sleep.
+pub fn is_there(number: u16) -> bool {
+    SPACE.functions().any(|listed| listed.number == number && !listed.reaches_memory)
+}
+
+/// Memory of a function.
+#[derive(Debug)]
+pub struct Registers {
+    function: u16,
+    first: Frame,
+    size: u64,
+    /// The realm has it no more.
+    is_gone: AtomicBool,
+}
+
+impl Registers {
+    /// Bytes, a multiple of the page size.
+    pub fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// The page at `offset`.
+    pub(crate) fn page(&self, offset: u64) -> Option<Frame> {
+        let is_there = offset < self.size && !self.is_gone.load(Ordering::Relaxed);
+        is_there.then(|| Frame(self.first.0 + (offset & !(FRAME_SIZE - 1))))
+    }
+
+    /// Nobody reaches it by this any more, except where it is in tables.
+    pub fn forget(&self) {
+        self.is_gone.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the realm has lost it. Thread context; may sleep.
+    pub(crate) fn is_gone(&self) -> bool {
+        if !self.is_gone.load(Ordering::Relaxed) && !is_there(self.function) {
+            self.forget();
+        }
+        self.is_gone.load(Ordering::Relaxed)
+    }
+}
+
+/// How a function interrupts.
+enum Messages {
+    /// It does not.
+    None,
+    /// By messages that its configuration space describes.
+    Simple(MsiCapability),
+    /// By those of a table in its memory.
+    Table(MsixCapability),
+}
+
+/// A PCI function of the realm.
+pub struct Function {
+    number: u16,
+    endpoint: EndpointHeader,
+    messages: Messages,
+    /// The base address registers, as far as they tell of memory: address and bytes.
+    memory: [Option<(u64, u64)>; BASE_ADDRESSES],
+}
+
+/// The capability of messages, and in its first four bytes: they are on.
+#[derive(Clone, Copy, Debug)]
+pub struct Switch {
+    function: u16,
+    register: u16,
+    bit: u32,
+}
+
+impl Switch {
+    /// As a number that is not 0.
+    pub const fn to_word(self) -> u64 {
+        (self.function as u64) << 48 | (self.register as u64) << 32 | self.bit as u64
+    }
+
+    /// The opposite.
+    pub const fn of_word(word: u64) -> Option<Self> {
+        if word == 0 {
+            return None;
+        }
+        Some(Self {
+            function: (word >> 48) as u16,
+            register: (word >> 32) as u16,
+            bit: word as u32,
+        })
+    }
+
+    /// Switches messages off; `false` if the hypervisor does not do that just now. Any context; one
+    /// VM exit.
+    pub fn off(self) -> bool {
+        let Self { function, register, bit } = self;
+        let arguments = [function.into(), register.into(), 0, bit.into()];
+        call_device(HC_DEVICE_WRITE, arguments) != HV_BUSY
+    }
+}
+
+/// The capabilities of messages (PCI 3.0, 6.8): in their first four bytes, that they are on.
+const SIMPLE_ON: u32 = 1 << 16;
+const TABLE_ON: u32 = 1 << 31;
+
+impl Function {
+    /// The function with that number, if the realm has it and it reaches no memory. Its registers
+    /// answer from now on. Thread context; may sleep.
+    pub fn find(number: u16) -> Option<Self> {
+        if !is_there(number) {
+            return None;
+        }
+        let header = PciHeader::new(crtos_pci::address(number));
+        let mut endpoint = EndpointHeader::from_header(header, SPACE)?;
+        let mut memory = [None; BASE_ADDRESSES];
+        let mut index = 0;
+        while index < BASE_ADDRESSES {
+            let bar = endpoint.bar(index as u8, SPACE);
+            memory[index] = match bar {
+                Some(Bar::Memory32 { address, size, .. }) => Some((address.into(), size.into())),
+                Some(Bar::Memory64 { address, size, .. }) => Some((address, size)),
+                Some(Bar::Io { .. }) | None => None,
+            };
+            memory[index].take_if(|(address, size)| !is_sound(*address, *size));
+            index += if matches!(bar, Some(Bar::Memory64 { .. })) { 2 } else { 1 };
+        }
+        let mut messages = Messages::None;
+        for capability in endpoint.capabilities(SPACE).take(MOST_CAPABILITIES) {
+            match capability {
+                PciCapability::MsiX(table) => {
+                    messages = Messages::Table(table);
+                    break;
+                }
+                PciCapability::Msi(simple) => messages = Messages::Simple(simple),
+                _ => {}
+            }
+        }
+        endpoint.update_command(SPACE, |_| CommandRegister::MEMORY_ENABLE);
+        Some(Self { number, endpoint, messages, memory })
+    }
+
+    /// Bus, device and function in 16 bits.
+    pub fn number(&self) -> u16 {
+        self.number
+    }
+
+    /// Whether it interrupts by messages.
+    pub fn has_messages(&self) -> bool {
+        !matches!(self.messages, Messages::None)
+    }
+
+    /// Its memory, in the order of the base address registers.
+    pub fn registers(&self) -> Vec<Registers> {
+        let memory = self.memory.iter().flatten();
+        let registers = memory.map(|&(address, size)| Registers {
+            function: self.number,
+            first: Frame(address),
+            size: size.next_multiple_of(FRAME_SIZE),
+            is_gone: AtomicBool::new(false),
+        });
+        registers.collect()
+    }
+
+    /// What switches its messages off, if it has any.
+    pub fn switch(&self) -> Option<Switch> {
+        let of = |offset: Option<u16>, bit| {
+            offset.map(|register| Switch { function: self.number, register, bit })
+        };
+        match &self.messages {
+            Messages::None => None,
+            Messages::Simple(_) => of(self.capability(MESSAGES), SIMPLE_ON),
+            Messages::Table(_) => of(self.capability(MESSAGE_TABLE), TABLE_ON),
+        }
+    }
+
+    /// Has its messages interrupt the calling thread's CPU by `vector`; `false` if that is not
+    /// possible. It masters the bus then, since messages are writes. Thread context; may sleep.
+    pub fn start(&mut self, vector: u8) -> bool {
+        let apic = percpu::this().apic_id().0;
+        let address = self.address();
+        let Some((to, data)) = SPACE.interrupt(address, 0, vector, apic) else { return false };
+        let memory = self.memory;
+        match &mut self.messages {
+            Messages::None => return false,
+            Messages::Simple(simple) => {
+                simple.set_message_info(to.into(), data, SPACE);
+                simple.set_multiple_message_enable(MultipleMessageSupport::Int1, SPACE);
+                simple.set_message_mask(0, SPACE);
+            }
+            Messages::Table(table) => {
+                // Its entries can be written to while it is on.
+                table.set_function_mask(true, SPACE);
+                table.set_enabled(true, SPACE);
+                if !fill(table, &memory, to, data) {
+                    table.set_enabled(false, SPACE);
+                    return false;
+                }
+                table.set_function_mask(false, SPACE);
+            }
+        }
+        let on = CommandRegister::MEMORY_ENABLE | CommandRegister::BUS_MASTER_ENABLE;
+        self.endpoint.update_command(SPACE, |_| on);
+        if let Messages::Simple(simple) = &self.messages {
+            simple.set_enabled(true, SPACE);
+        }
+        true
+    }
+
+    /// The opposite. Its registers answer as before. Thread context; may sleep.
+    pub fn stop(&mut self) {
+        self.endpoint.update_command(SPACE, |_| CommandRegister::MEMORY_ENABLE);
+        match &mut self.messages {
+            Messages::None => {}
+            Messages::Simple(simple) => simple.set_enabled(false, SPACE),
+            Messages::Table(table) => table.set_enabled(false, SPACE),
+        }
+    }
+
+    fn address(&self) -> PciAddress {
+        crtos_pci::address(self.number)
+    }
+
+    /// Where the capability with that id is.
+    fn capability(&self, id: u8) -> Option<u16> {
+        use crtos_pci::pci_types::ConfigRegionAccess as _;
+        // SAFETY: reading configuration space of a function of the realm changes nothing.
+        let read = |register: u16| unsafe { SPACE.read(self.address(), register) };
+        let mut at = self.endpoint.capability_pointer(SPACE) & 0xfc;
+        for _ in 0..MOST_CAPABILITIES {
+            let word = read(at);
+            match at {
+                0 => break,
+                _ if word as u8 == id => return Some(at),
+                _ => at = (word >> 8) as u16 & 0xfc,
+            }
+        }
+        None
+    }
+}
+
+/// Ids of the capabilities of messages, and of tables of them.
+const MESSAGES: u8 = 0x05;
+const MESSAGE_TABLE: u8 = 0x11;
+/// As many as there is room for.
+const MOST_CAPABILITIES: usize = 48;
+
+/// Whether memory is such as a cell has of devices.
+fn is_sound(address: u64, size: u64) -> bool {
+    let Some(end) = address.checked_add(size.next_multiple_of(FRAME_SIZE)) else { return false };
+    address.is_multiple_of(FRAME_SIZE) && address >= DEVICE_MEMORY && end <= DEVICE_MEMORY_END
+}
+
+/// Has every message of a table be the same one; `false` if the table is not there.
+fn fill(
+    table: &MsixCapability,
+    memory: &[Option<(u64, u64)>; BASE_ADDRESSES],
+    to: u32,
+    data: u32,
+) -> bool {
+    const ENTRY: u64 = 16;
+    let Some(&Some((start, size))) = memory.get(usize::from(table.table_bar())) else {
+        return false;
+    };
+    let first = u64::from(table.table_offset());
+    let count = u64::from(table.table_size()).min(MAX_MESSAGES.into());
+    if !first.is_multiple_of(4) || first + count * ENTRY > size {
+        return false;
+    }
+    let mut words = (0..count).flat_map(|entry| {
+        [to, 0, data, 0]
+            .into_iter()
+            .zip(0..)
+            .map(move |(word, index)| (first + entry * ENTRY + 4 * index, word))
+    });
+    words.all(|(offset, word)| {
+        let page = Frame(start + (offset & !(FRAME_SIZE - 1)));
+        let Some(mapped) = paging::map_registers(page) else { return false };
+        let register = mapped.wrapping_byte_add((offset % FRAME_SIZE) as usize);
+        // SAFETY: the page is mapped as a device's. It is the table of messages, which reach no
+        // memory.
+        unsafe { user_memory::store_register(register, word) }
+    })
+}

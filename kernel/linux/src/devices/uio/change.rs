@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Functions come and go while the realm runs. All of this is done by the housekeeper, when Linux
+//! asks: it answers when it has looked.
+
+use alloc::{sync::Arc, vec::Vec};
+
+use crtos_abi::device::MAX_DEVICES;
+use crtos_channel::{Channel, Had, Wanted};
+
+use crtos_core::{devices::pci, info, mm::object::Object};
+
+use super::{
+    PLACES,
+    place::{Device, Place},
+};
+use crate::{
+    files::Object as File,
+    process::{Process, threads},
+};
+
+/// Sees to it that programs find those functions that Linux wants the realm to have, and no others,
+/// and tells what came of it. May sleep.
+pub fn look(channel: Channel) {
+    // New functions may have the addresses of old ones.
+    (0..MAX_DEVICES).for_each(|index| leave(index, channel.wanted_device(index)));
+    for (index, place) in PLACES.iter().enumerate() {
+        let wanted = channel.wanted_device(index);
+        come(index, wanted);
+        let Some(place) = place.get() else { continue };
+        let there = {
+            let device = place.device.lock();
+            device.as_ref().map(|device| (device.wanted, device.objects().to_vec()))
+        };
+        let users = match &there {
+            Some((has, objects)) if wanted.is_none() => users(*has, objects),
+            _ => Vec::new(),
+        };
+        let had = there.map(|(has, _)| Had { function: has.function, users: &users });
+        channel.tell_device(index, had);
+    }
+}
+
+/// The function at a place goes, if it is there and Linux does not want it there: at once if the
+/// realm has it no more, and otherwise when nobody uses it.
+fn leave(index: usize, wanted: Option<Wanted>) {
+    let Some(place) = PLACES[index].get() else { return };
+    let lost = {
+        let mut device = place.device.lock();
+        let Some(has) = &*device else { return };
+        let lost = wanted.is_some_and(|wanted| wanted != has.wanted)
+            || !pci::is_there(has.wanted.function);
+        if !lost && (wanted.is_some() || has.is_used()) {
+            return;
+        }
+        let function = address(has.wanted);
+        info!("{function}: {}", if lost { "lost" } else { "given back" });
+        has.forget();
+        place.renew();
+        *device = None;
+        lost
+    };
+    if lost {
+        threads::each_process(|process| {
+            process.space.withdraw_devices();
+        });
+    }
+}
+
+/// A function comes that Linux wants at a place, if nothing is there.
+fn come(index: usize, wanted: Option<Wanted>) {
+    let Some(wanted) = wanted else { return };
+    let place = PLACES[index].call_once(Place::new);
+    let mut device = place.device.lock();
+    if device.is_none()
+        && place.prepare()
+        && let Some(found) = Device::find(wanted)
+    {
+        info!("{}: programs can open it", address(wanted));
+        place.renew();
+        *device = Some(found);
+        crate::devices::found();
+    }
+}
+
+/// The address of a function, as it is written.
+fn address(wanted: Wanted) -> impl core::fmt::Display {
+    pci::address(wanted.function)
+}
+
+/// The process ids of those who have a function open or mapped.
+fn users(wanted: Wanted, objects: &[Arc<Object>]) -> Vec<u32> {
+    let mut users = Vec::new();
+    threads::each_process(|process| {
+        if has_open(process, wanted) || objects.iter().any(|object| process.space.maps(object)) {
+            users.push(process.pid.leader().get());
+        }
+    });
+    users
+}
+
+/// Whether a process has the file open.
+fn has_open(process: &Process, wanted: Wanted) -> bool {
+    let Some(files) = process.files.get() else { return false };
+    let mut from = 0;
+    while let Some(number) = files.next_local(from) {
+        from = number + 1;
+        if let Some(file) = files.find(number.into())
+            && let File::Character(special) = &file.object
+            && special.status.device_of_file == wanted.number
+        {
+            return true;
+        }
+    }
+    false
+}

@@ -1,0 +1,315 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A function that programs drive: opening and closing it, its interrupts.
+
+use alloc::{boxed::Box, format, string::String, sync::Arc, vec::Vec};
+use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+
+use crtos_abi::PAGE_SIZE;
+use crtos_channel::Wanted;
+use spin::Once;
+
+use crtos_core::{
+    devices::{
+        interrupts::{self, Handler},
+        pci::{Function, Switch},
+    },
+    mm::{heap, object::Object},
+    task::{Mutex, Timer, WaitQueue},
+    time,
+};
+
+use crate::{
+    abi::{Errno, SysResult},
+    files::{Events, Memory, Watchers, character::Character, lock::Locks, wait},
+};
+
+/// Bytes of the counter that programs read, and of what they write.
+const WORD: u64 = 4;
+/// Maps of a function, as Linux has them.
+const MOST_MAPS: usize = 5;
+
+/// Where a function can be.
+pub(super) struct Place {
+    /// The function that is there.
+    pub device: Mutex<Option<Device>>,
+    /// How often one came or went: what was opened before is dead.
+    generation: AtomicU32,
+    /// Interrupts so far.
+    events: AtomicU32,
+    /// What switches its interrupts off ([`Switch::to_word`]), while they are on; else 0.
+    switch: AtomicU64,
+    /// Who waits for an interrupt.
+    readers: WaitQueue,
+    /// How many of them are still to be woken, by the timer.
+    rest: AtomicUsize,
+    timer: Once<Timer>,
+    watchers: Watchers,
+    locks: Locks,
+    /// The vector of its interrupts; `None` if there was no further one.
+    vector: Once<Option<u8>>,
+}
+
+/// A function of the realm.
+pub(super) struct Device {
+    /// What Linux said of it.
+    pub wanted: Wanted,
+    function: Function,
+    /// Its memory, by the number of the map.
+    objects: Vec<Arc<Object>>,
+    openings: u32,
+}
+
+impl Device {
+    /// The function that Linux says to be there; `None` if the realm does not have it, or memory
+    /// runs low. May sleep.
+    pub fn find(wanted: Wanted) -> Option<Self> {
+        if !heap::has_reserve() {
+            return None;
+        }
+        let function = Function::find(wanted.function)?;
+        let registers = function.registers().into_iter().take(MOST_MAPS);
+        let objects = registers.map(Object::of_registers).collect::<Result<_, _>>().ok()?;
+        Some(Self { wanted, function, objects, openings: 0 })
+    }
+
+    /// Whether a program has it open or mapped.
+    pub fn is_used(&self) -> bool {
+        self.openings > 0 || self.objects.iter().any(|object| Arc::strong_count(object) > 1)
+    }
+
+    /// Its memory.
+    pub fn objects(&self) -> &[Arc<Object>] {
+        &self.objects
+    }
+
+    /// The realm does not have it any more.
+    pub fn forget(&self) {
+        let registers = self.objects.iter().filter_map(|object| object.registers());
+        registers.for_each(|registers| registers.forget());
+    }
+
+    /// The path that leads to it: Linux numbers these devices by the minor number.
+    fn path(&self) -> String {
+        let number = self.wanted.number;
+        format!("/dev/uio{}", number & 0xff | number >> 12 & 0xf_ff00)
+    }
+}
+
+/// What handles the interrupts of a place.
+struct Interrupts(&'static Place);
+
+impl Handler for Interrupts {
+    fn interrupt(&self) {
+        self.0.interrupt();
+    }
+
+    fn silence(&self) -> bool {
+        Switch::of_word(self.0.switch.load(Ordering::Relaxed)).is_none_or(Switch::off)
+    }
+}
+
+impl Place {
+    /// A place with nothing.
+    pub fn new() -> Self {
+        Self {
+            device: Mutex::new(None),
+            generation: AtomicU32::new(0),
+            events: AtomicU32::new(0),
+            switch: AtomicU64::new(0),
+            readers: WaitQueue::new(),
+            rest: AtomicUsize::new(0),
+            timer: Once::new(),
+            watchers: Watchers::new(),
+            locks: Locks::default(),
+            vector: Once::new(),
+        }
+    }
+
+    /// Gets it ready for a function; `false` if memory runs low. May sleep.
+    pub fn prepare(&'static self) -> bool {
+        if self.timer.get().is_none() {
+            let Ok(timer) = Timer::new(Box::new(|| self.wake_next())) else { return false };
+            self.timer.call_once(|| timer);
+        }
+        self.vector
+            .call_once(|| interrupts::register("a PCI function", Box::new(Interrupts(self))))
+            .is_some()
+    }
+
+    /// The function that was there is gone, or one has come.
+    pub fn renew(&self) {
+        self.switch.store(0, Ordering::Relaxed);
+        self.generation.fetch_add(1, Ordering::Release);
+        self.readers.wake_all();
+        self.watchers.notify(Events::IN | Events::READ_NORMAL | Events::ERROR | Events::HANG_UP);
+    }
+
+    /// The function has interrupted. Interrupts off.
+    fn interrupt(&self) {
+        self.events.fetch_add(1, Ordering::Relaxed);
+        self.readers.wake(1);
+        let rest = self.readers.len();
+        if rest > 0
+            && let Some(timer) = self.timer.get()
+        {
+            self.rest.store(rest, Ordering::Relaxed);
+            timer.arm(time::now());
+        }
+        self.watchers.notify(Events::IN | Events::READ_NORMAL);
+    }
+
+    /// Wakes one more of those who read: each has an interrupt of its own. Interrupts off.
+    fn wake_next(&self) {
+        let rest = self.rest.load(Ordering::Relaxed);
+        if rest == 0 || self.readers.wake(1) == 0 {
+            return;
+        }
+        self.rest.store(rest - 1, Ordering::Relaxed);
+        if rest > 1
+            && let Some(timer) = self.timer.get()
+        {
+            timer.arm(time::now());
+        }
+    }
+
+    /// Opens the function if it has that number. May sleep.
+    pub fn open(&'static self, number: u64) -> Option<Result<Opening, Errno>> {
+        let mut device = self.device.lock();
+        let device = device.as_mut().filter(|device| device.wanted.number == number)?;
+        if !heap::has_reserve() {
+            return Some(Err(Errno::ENOMEM));
+        }
+        if device.openings == 0 && device.function.has_messages() && !self.start(device) {
+            return Some(Err(Errno::ENODEV));
+        }
+        device.openings += 1;
+        Some(Ok(Opening {
+            place: self,
+            path: device.path(),
+            generation: self.generation.load(Ordering::Acquire),
+            seen: AtomicU32::new(self.events.load(Ordering::Relaxed)),
+            interrupts: device.function.has_messages(),
+        }))
+    }
+
+    /// Has the function interrupt the calling thread's CPU.
+    fn start(&self, device: &mut Device) -> bool {
+        let Some(vector) = self.vector.get().copied().flatten() else { return false };
+        let switch = device.function.switch().map_or(0, Switch::to_word);
+        self.switch.store(switch, Ordering::Relaxed);
+        interrupts::restart(vector);
+        device.function.start(vector)
+    }
+
+    /// An opening of that generation ends.
+    fn close(&self, generation: u32) {
+        let mut device = self.device.lock();
+        if self.generation.load(Ordering::Acquire) != generation {
+            return;
+        }
+        let Some(device) = device.as_mut() else { return };
+        device.openings -= 1;
+        if device.openings == 0 {
+            device.function.stop();
+            self.switch.store(0, Ordering::Relaxed);
+        }
+    }
+}
+
+/// An opening of a function.
+pub(super) struct Opening {
+    place: &'static Place,
+    path: String,
+    generation: u32,
+    /// The count that was read last.
+    seen: AtomicU32,
+    /// It interrupts at all.
+    interrupts: bool,
+}
+
+impl Opening {
+    fn is_gone(&self) -> bool {
+        self.place.generation.load(Ordering::Acquire) != self.generation
+    }
+
+    /// The count, if it is another one than was read last.
+    fn news(&self) -> Option<u32> {
+        let count = self.place.events.load(Ordering::Relaxed);
+        (count != self.seen.load(Ordering::Relaxed)).then_some(count)
+    }
+}
+
+impl Drop for Opening {
+    fn drop(&mut self) {
+        self.place.close(self.generation);
+    }
+}
+
+impl Character for Opening {
+    fn path(&self) -> &str {
+        &self.path
+    }
+
+    fn read(&self, memory: &mut Memory, nonblocking: bool) -> SysResult {
+        if memory.left() != WORD {
+            return Err(Errno::EINVAL);
+        }
+        let count = wait::take(&self.place.readers, nonblocking, || {
+            if self.is_gone() || !self.interrupts {
+                return Some(Err(Errno::EIO));
+            }
+            self.news().map(Ok)
+        })??;
+        if (memory.write(&count.to_le_bytes()) as u64) < WORD {
+            return Err(Errno::EFAULT);
+        }
+        self.seen.store(count, Ordering::Relaxed);
+        Ok(WORD)
+    }
+
+    /// Linux has drivers that switch interrupts by what is written. This one does not, as
+    /// uio_pci_generic does not.
+    fn write(&self, memory: &mut Memory, _nonblocking: bool) -> SysResult {
+        if memory.left() != WORD {
+            return Err(Errno::EINVAL);
+        }
+        if (memory.read(&mut [0; WORD as usize]) as u64) < WORD {
+            return Err(Errno::EFAULT);
+        }
+        match (self.is_gone(), self.interrupts) {
+            (true, _) => Err(Errno::EINVAL),
+            (_, false) => Err(Errno::EIO),
+            _ => Err(Errno::ENOSYS),
+        }
+    }
+
+    fn ioctl(&self, _request: u32, _argument: u64) -> SysResult {
+        Err(Errno::ENOTTY)
+    }
+
+    /// The offset is the number of the map, in pages.
+    fn map(&self, offset: u64, length: u64) -> Result<Arc<Object>, Errno> {
+        let device = self.place.device.lock();
+        let device = device.as_ref().filter(|_| !self.is_gone()).ok_or(Errno::EINVAL)?;
+        let index = usize::try_from(offset / PAGE_SIZE).map_err(|_| Errno::EINVAL)?;
+        let object = device.objects.get(index).filter(|object| length <= object.limit());
+        object.cloned().ok_or(Errno::EINVAL)
+    }
+
+    fn ready(&self) -> Events {
+        if self.is_gone() || !self.interrupts {
+            return Events::IN | Events::READ_NORMAL | Events::ERROR | Events::HANG_UP;
+        }
+        let mut events = Events::empty();
+        events.set(Events::IN | Events::READ_NORMAL, self.news().is_some());
+        events
+    }
+
+    fn watchers(&self) -> &Watchers {
+        &self.place.watchers
+    }
+
+    fn locks(&self) -> &Locks {
+        &self.place.locks
+    }
+}

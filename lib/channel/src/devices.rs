@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! PCI functions that the realm is to have, and what the kernel tells Linux of them.
+
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use crtos_abi::channel::NAMED_USERS;
+use crtos_abi::device::MAX_DEVICES;
+
+use crate::channel::{Channel, word};
+
+/// A function that the realm is to have, as Linux says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    /// Bus, device and function in 16 bits.
+    pub function: u16,
+    /// What tells this time that the realm has it from others.
+    pub serial: u32,
+    /// The number (`st_rdev`) of the file that leads to it.
+    pub number: u64,
+}
+
+/// What the kernel has made of that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Had<'a> {
+    /// The function that programs can open, or have open still.
+    pub function: u16,
+    /// Process ids of those, if Linux does not want the realm to have it.
+    pub users: &'a [u32],
+}
+
+impl Channel {
+    /// What Linux wants at a place, below [`MAX_DEVICES`]. Whether the realm has the function, the
+    /// hypervisor tells. Any context.
+    pub fn wanted_device(&self, place: usize) -> Option<Wanted> {
+        let place = place % MAX_DEVICES;
+        let raw = word!(self, AtomicU32, wanted_devices[place].function).load(Ordering::Relaxed);
+        let function = u16::try_from(raw.checked_sub(1)?).ok()?;
+        let number = word!(self, AtomicU64, wanted_devices[place].number).load(Ordering::Relaxed);
+        let serial = word!(self, AtomicU32, wanted_devices[place].serial).load(Ordering::Relaxed);
+        Some(Wanted { function, serial, number })
+    }
+
+    /// Tells what the kernel has at a place, before it answers.
+    pub fn tell_device(&self, place: usize, had: Option<Had<'_>>) {
+        let place = place % MAX_DEVICES;
+        let store = |word: &AtomicU32, value: u32| word.store(value, Ordering::Relaxed);
+        let function = had.map_or(0, |had| 1 + u32::from(had.function));
+        let users = had.map_or(&[][..], |had| had.users);
+        for (index, pid) in users.iter().take(NAMED_USERS).enumerate() {
+            store(word!(self, AtomicU32, had_devices[place].users[index]), *pid);
+        }
+        store(word!(self, AtomicU32, had_devices[place].user_count), users.len() as u32);
+        store(word!(self, AtomicU32, had_devices[place].function), function);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::ptr::NonNull;
+    use crtos_abi::channel as raw;
+    use std::alloc::{Layout, alloc_zeroed, dealloc};
+
+    #[test]
+    fn what_linux_wants_and_what_the_kernel_has() {
+        let layout = Layout::new::<raw::Channel>();
+        // SAFETY: the layout has a size.
+        let memory = unsafe { alloc_zeroed(layout) }.cast::<raw::Channel>();
+        let base = NonNull::new(memory).expect("memory");
+        // SAFETY: the memory is that of a channel, and stays until the end.
+        let channel = unsafe { Channel::new(base) };
+        assert_eq!(channel.wanted_device(3), None);
+        // SAFETY: nobody else uses the memory.
+        let (wanted, had) = unsafe {
+            (&mut (*memory).wanted_devices[3], &(*memory).had_devices[3] as *const raw::HadDevice)
+        };
+        (wanted.function, wanted.serial, wanted.number) = (1 + 0x0310, 7, 0xf305);
+        let expected = Wanted { function: 0x0310, serial: 7, number: 0xf305 };
+        assert_eq!(channel.wanted_device(3), Some(expected));
+        // No such function, and no such place.
+        wanted.function = 0x1_0001;
+        assert_eq!(channel.wanted_device(3), None);
+        assert_eq!(channel.wanted_device(usize::MAX), None);
+        let many: Vec<u32> = (100..100 + 2 * NAMED_USERS as u32).collect();
+        channel.tell_device(3, Some(Had { function: 0x0310, users: &many }));
+        // SAFETY: nobody stores to it now.
+        let told = unsafe { had.read() };
+        assert_eq!((told.function, told.user_count), (1 + 0x0310, 2 * NAMED_USERS as u32));
+        assert_eq!(told.users[..], many[..NAMED_USERS]);
+        channel.tell_device(3, None);
+        // SAFETY: as is this.
+        let told = unsafe { had.read() };
+        assert_eq!((told.function, told.user_count), (0, 0));
+        // SAFETY: it was allocated with this layout, and nobody uses it any more.
+        unsafe { dealloc(memory.cast(), layout) };
+    }
+}

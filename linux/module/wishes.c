@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * PCI functions that the realm is to have, as its kernel is told: a wish for each. The
+ * kernel has programs find them, and says whether programs use those that are to go.
+ */
+#include <linux/fs.h>
+#include <linux/pid.h>
+#include <linux/rcupdate.h>
+#include <linux/sched.h>
+
+#include "crtos.h"
+#include "hypercall.h"
+#include "realm.h"
+
+/* Stores what the realm is to have at a place; 0 as function for nothing. Under realm_lock. */
+static void store_wanted(struct crtos_realm *realm, int place)
+{
+	struct crtos_wanted_device *wanted = &realm->channel->wanted_devices[place];
+	const struct crtos_wish *wish = &realm->wishes[place];
+
+	/* Read by wanted_device() of lib/channel, once the question is asked. */
+	WRITE_ONCE(wanted->number, new_encode_dev(wish->number));
+	WRITE_ONCE(wanted->serial, wish->serial);
+	WRITE_ONCE(wanted->function, wish->wanted ? 1 + wish->function : 0);
+}
+
+/**
+ * crtos_wishes_store() - tell the kernel, which is about to start, of all wishes
+ * @realm: the realm
+ *
+ * Context: Under realm_lock.
+ */
+void crtos_wishes_store(struct crtos_realm *realm)
+{
+	int place;
+
+	for (place = 0; place < CRTOS_MAX_DEVICES; place++)
+		store_wanted(realm, place);
+}
+
+/* The wish for a function, or NULL. */
+static struct crtos_wish *find_wish(struct crtos_realm *realm, u16 function)
+{
+	struct crtos_wish *wish;
+
+	for (wish = realm->wishes; wish < realm->wishes + CRTOS_MAX_DEVICES; wish++)
+		if (wish->wanted && wish->function == function)
+			return wish;
+	return NULL;
+}
+
+/* Sets or clears a wish, for the kernel to look at. */
+static void set_wish(struct crtos_realm *realm, struct crtos_wish *wish, bool wanted)
+{
+	crtos_realm_lock();
+	wish->wanted = wanted;
+	store_wanted(realm, wish - realm->wishes);
+	crtos_realm_unlock();
+}
+
+/**
+ * crtos_wish_add() - have programs of the realm find a PCI function
+ * @file: where a failure is explained
+ * @function: bus, device and function, which the realm has
+ * @number: of the file that leads to it
+ *
+ * Context: Under crtos.lock, so that the realm stays; may sleep.
+ * Return: 0 or a negative error; then nothing is to find.
+ */
+int crtos_wish_add(struct crtos_file *file, u16 function, dev_t number)
+{
+	struct crtos_realm *realm = crtos_realm_kept();
+	struct crtos_wish *wish;
+	u32 had;
+
+	for (wish = realm->wishes; wish->wanted; wish++)
+		if (wish == &realm->wishes[CRTOS_MAX_DEVICES - 1])
+			return crtos_refuse(file, -ENOSPC, "cells have too many devices");
+	wish->function = function;
+	wish->number = number;
+	wish->serial = ++realm->last_serial;
+	set_wish(realm, wish, true);
+	/* Before it runs it looks by itself. */
+	if (!crtos_realm_ready(realm))
+		return 0;
+	if (!crtos_realm_ask(realm, &realm->channel->devices)) {
+		set_wish(realm, wish, false);
+		return crtos_refuse(file, -ETIMEDOUT,
+				    "the real-time kernel does not answer: its real-time threads leave it no time");
+	}
+	/* Stored by tell_device() of lib/channel. */
+	had = READ_ONCE(realm->channel->had_devices[wish - realm->wishes].function);
+	if (had == 1 + function)
+		return 0;
+	set_wish(realm, wish, false);
+	return crtos_refuse(file, -EIO, "the real-time kernel cannot use it: see crtos log");
+}
+
+/**
+ * crtos_wish_drop() - have no program find a PCI function any more
+ * @function: bus, device and function
+ *
+ * The kernel is told, and not waited for.
+ *
+ * Context: May sleep.
+ */
+void crtos_wish_drop(u16 function)
+{
+	struct crtos_realm *realm;
+	struct crtos_wish *wish;
+
+	crtos_realm_lock();
+	realm = crtos_realm_get();
+	wish = realm ? find_wish(realm, function) : NULL;
+	if (wish) {
+		wish->wanted = false;
+		store_wanted(realm, wish - realm->wishes);
+		if (READ_ONCE(realm->alive)) {
+			crtos_channel_put_question(&realm->channel->devices);
+			crtos_hypercall(CRTOS_HC_DOORBELL, realm->cell->number, 0, 0, 0);
+		}
+	}
+	crtos_realm_unlock();
+}
+
+/* Says which programs have a function open. */
+static int refuse_used(struct crtos_file *file, const char *name,
+		       const struct crtos_had_device *had)
+{
+	u32 count = READ_ONCE(had->user_count), i;
+	struct task_struct *task;
+	char users[160] = "";
+	size_t length = 0;
+
+	for (i = 0; i < min_t(u32, count, CRTOS_NAMED_USERS) && length < sizeof(users); i++) {
+		pid_t pid = READ_ONCE(had->users[i]);
+		char command[TASK_COMM_LEN] = "?";
+
+		rcu_read_lock();
+		task = pid_task(find_pid_ns(pid, &init_pid_ns), PIDTYPE_PID);
+		if (task)
+			get_task_comm(command, task);
+		rcu_read_unlock();
+		length += scnprintf(users + length, sizeof(users) - length, "%s%d (%s)",
+				    i ? ", " : "", pid, command);
+	}
+	return crtos_refuse(file, -EBUSY, "programs of the realm have %s open: %s", name,
+			    count ? users : "they have just ended, try again");
+}
+
+/**
+ * crtos_wish_end() - have the realm give a PCI function back
+ * @file: where a failure is explained
+ * @function: bus, device and function
+ * @name: its name
+ *
+ * Context: Under crtos.lock, so that the realm stays; may sleep.
+ * Return: 0 if no program has it, and none finds it any more; or a negative error.
+ */
+int crtos_wish_end(struct crtos_file *file, u16 function, const char *name)
+{
+	struct crtos_realm *realm = crtos_realm_kept();
+	const struct crtos_had_device *had;
+	struct crtos_wish *wish;
+
+	if (!crtos_realm_ready(realm))
+		return 0;
+	wish = find_wish(realm, function);
+	if (wish)
+		set_wish(realm, wish, false);
+	if (!crtos_realm_ask(realm, &realm->channel->devices)) {
+		if (wish)
+			set_wish(realm, wish, true);
+		return crtos_refuse(file, -ETIMEDOUT,
+				    "the real-time kernel does not answer: its real-time threads leave it no time");
+	}
+	if (!wish)
+		return 0;
+	had = &realm->channel->had_devices[wish - realm->wishes];
+	if (!READ_ONCE(had->function))
+		return 0;
+	set_wish(realm, wish, true);
+	return refuse_used(file, name, had);
+}

@@ -1,0 +1,59 @@
+#!/bin/bash
+# SPDX-License-Identifier: MIT OR Apache-2.0
+# An unmodified program drives a PCI function through UIO: tests/abi/uio.c runs under Linux, and
+# then in the realm, which has the function.
+# kernels: 6.1 6.12
+# realm: no
+# shared: yes
+# devices: yes
+# uses: edu
+# timeout: 900
+# Variables are those of common/edu.sh.
+# shellcheck disable=SC2154
+set -u
+cd "$(mktemp -d)" || exit 1
+failed=0
+fail() { echo "FAILED $*"; failed=1; }
+export FUNCTION=$edu
+place=/sys/bus/pci/devices/$edu
+program=/usr/lib/crtos-tests/abi/uio
+refused() {
+	local text=$1
+	shift
+	if "$@" 2>err; then fail "$* is not refused"; fi
+	grep -q "$text" err || { fail "$*"; cat err; }
+}
+node() { local found; found=$(ls "$place/uio") && echo "/dev/$found"; }
+
+modprobe -a uio_pci_generic crtos || exit 1
+dmesg --clear
+echo uio_pci_generic >"$place/driver_override"
+echo "$edu" >/sys/bus/pci/drivers_probe
+await '[ -c "$(node 2>/dev/null)" ]' || fail 'Linux has no device'
+timeout 300 $program >linux.out 2>linux.err
+linux=$?
+echo "$edu" >"$place/driver/unbind"
+echo >"$place/driver_override"
+
+crtos up --cpus 3 --memory 256M || exit 1
+crtos device add "$edu" --no-reset || exit 1
+[ "$(crtos device list --json | jq -c 'map([.function, .cell])')" = "[[\"$edu\",\"realtime\"]]" ] ||
+	fail "list: $(crtos device list)"
+await '[ -c "$(node 2>/dev/null)" ]' || fail 'there is no device'
+timeout 400 crtos run -- $program >realm.out 2>realm.err
+realm=$?
+cat realm.out
+if [ $linux != 0 ] || [ $realm != 0 ] || ! cmp -s linux.out realm.out; then
+	fail "status $linux under Linux, $realm in the realm"
+	grep -A1 FAILED linux.out | sed 's/^/  Linux: /'
+	tail -n 1 linux.err realm.err
+	diff linux.out realm.out
+	crtos log | tail -5
+fi
+
+crtos device remove "$edu" || fail remove
+[ -e "$place/uio" ] && fail 'it is shown still'
+[ "$(crtos device list --json)" = '[]' ] || fail "list: $(crtos device list)"
+crtos down || fail down
+complaints | grep . && fail dmesg
+exit $failed
