@@ -1,0 +1,75 @@
+#!/bin/bash
+# SPDX-License-Identifier: MIT OR Apache-2.0
+# From the interrupt of a PCI function to the instruction after a program's read: how many
+# instructions that takes under Linux, and in the realm, where it causes no exit.
+# kernels: 6.1 6.12
+# icount: yes
+# turns: short
+# realm: no
+# shared: yes
+# devices: yes
+# uses: edu
+# timeout: 900
+# full: COUNT=2000
+# Variables are those of common/edu.sh.
+# shellcheck disable=SC2154
+set -u
+cd "$(mktemp -d)" || exit 1
+failed=0
+fail() { echo "FAILED $*"; failed=1; }
+place=/sys/bus/pci/devices/$edu
+count=${COUNT:-200}
+# What the realm's way may take at most, in instructions.
+bound=1300
+program=$PROGRAMS/uio-latency
+node() { local found; found=$(ls "$place/uio") && echo "/dev/$found"; }
+in_memory crtos "$program" busybox chrt jq taskset
+modprobe -a uio_pci_generic crtos || exit 1
+
+echo uio_pci_generic >"$place/driver_override"
+echo "$edu" >/sys/bus/pci/drivers_probe
+await '[ -c "$(node 2>/dev/null)" ]' || fail 'Linux has no device'
+irq=$(cat "$place/irq")
+echo 3 >"/proc/irq/$irq/smp_affinity_list"
+echo -1 >/proc/sys/kernel/sched_rt_runtime_us
+read -r _ median most _ < <(taskset -c 3 "$program" "$(node)" "$place/config" "$count") ||
+	fail 'nothing measured under Linux'
+echo "Linux $(uname -r): $count interrupts, median $median ns, maximum $most ns"
+echo "$edu" >"$place/driver/unbind"
+echo >"$place/driver_override"
+
+crtos up --cpus 3 --memory 256M || exit 1
+crtos device add "$edu" --no-reset || exit 1
+await '[ -c "$(node 2>/dev/null)" ]' || fail 'there is no device'
+# Other CPUs, if they work, take their turns meanwhile.
+read -r _ median most _ < <(crtos run -- "$program" "$(node)" messages "$count") ||
+	fail 'nothing measured in the realm'
+echo "realm: $count interrupts, median $median ns, maximum $most ns"
+[ "$most" -le $bound ] || fail "more than $bound ns"
+
+# exits: of the realm's CPU so far, and between which moments they were counted.
+exits() {
+	local before after count
+	read -r before _ </proc/uptime
+	count=$(crtos stats --json | jq -c '.cpus[] | select(.cpu == 3) | .exits')
+	read -r after _ </proc/uptime
+	echo "${before/./}0000000 ${after/./}0000000 $count"
+}
+crtos run -- "$program" "$(node)" messages "$count" 4 >out &
+child=$!
+while [ -d /proc/$child ]; do exits; sleep 0.2; done >counted
+wait $child || fail 'nothing counted in the realm'
+read -r _ _ _ start end <out
+# The last count before them, and the first behind.
+read -r before after < <(awk -v start="$start" -v end="$end" '
+	$2 + 10000000 < start { before = $3 }
+	$1 > end + 10000000 && !after { after = $3 }
+	END { print before, after }' counted)
+if [ -z "$before" ] || [ -z "$after" ]; then
+	fail "no counts around $start to $end"
+	cat counted
+else
+	[ "$before" = "$after" ] || fail "exits: $before before $count interrupts, $after after them"
+fi
+crtos down || fail down
+exit $failed
