@@ -21,6 +21,9 @@ use crate::{
 /// and the device reaches the memory of that cell alone, for which the machine needs an IOMMU.
 /// `crtos down`, `crtos cell destroy` and `crtos device remove` give it back to Linux.
 ///
+/// Programs of the realm drive it through Linux's UIO: /dev/uioN shows its registers (mmap) and
+/// waits for its interrupts (read, poll). There the device reaches no memory.
+///
 /// DEVICE is an address (0000:03:00.0 or 03:00.0), a name that Linux has for it (eth1, ttyS4,
 /// can0, nvme1n1, uio0), or a vendor and a device id (8086:10d3) if there is one such device.
 #[derive(clap::Args)]
@@ -54,6 +57,8 @@ enum Verb {
         no_reset: bool,
     },
     /// Take a device back from its cell
+    ///
+    /// Refused while a program of the realm has it open or mapped.
     Remove {
         /// Address or ids
         device: String,

@@ -4,7 +4,7 @@
 use super::context::UserContext;
 use super::entry::{self, STUB_SIZE};
 use super::{apic, cpu, fpu, gdt, machine_check, paging, percpu, tlb, user_memory};
-use crate::devices::interrupts;
+use crate::devices::{interrupts, pci};
 use crate::mm::layout;
 use crate::mm::space::{Access, FaultError};
 use crate::task::{self, scheduler};
@@ -110,7 +110,7 @@ pub fn exception(vector: u32, context: &mut UserContext) {
         GENERAL_PROTECTION => {
             cpu::restore_interrupts(true);
             // The hypervisor raises it where a device was, and then a page fault follows.
-            let space = task::current().space();
+            let space = task::current().space().filter(|_| pci::any());
             let was_device = space.is_some_and(|space| space.withdraw_devices());
             (!was_device).then_some(Cause::Instruction)
         }

@@ -49,6 +49,14 @@ pub fn address(number: u16) -> impl fmt::Display {
     crtos_pci::address(number)
 }
 
+/// Whether the realm ever had one.
+static ANY: AtomicBool = AtomicBool::new(false);
+
+/// Whether the realm has, or had, a function. Any context.
+pub(crate) fn any() -> bool {
+    ANY.load(Ordering::Relaxed)
+}
+
 /// Whether the realm has a function, and that reaches no memory. Thread context; may sleep.
 pub fn is_there(number: u16) -> bool {
     SPACE.functions().any(|listed| listed.number == number && !listed.reaches_memory)
@@ -155,6 +163,7 @@ impl Function {
         if !is_there(number) {
             return None;
         }
+        ANY.store(true, Ordering::Relaxed);
         let header = PciHeader::new(crtos_pci::address(number));
         let mut endpoint = EndpointHeader::from_header(header, SPACE)?;
         let mut memory = [None; BASE_ADDRESSES];
