@@ -56,6 +56,8 @@ pub struct Machine<'a> {
     pub devices: bool,
     /// Two further UARTs, which are wired to each other.
     pub uarts: bool,
+    /// A parallel port, to which nothing is connected.
+    pub parallel: bool,
     /// Parameters for the kernel beside those that emulation needs.
     pub boot_parameters: &'a str,
     /// Where the serial console goes.
@@ -119,6 +121,10 @@ impl Machine<'_> {
         }
         if self.uarts {
             self.add_uarts(&mut command);
+        }
+        if self.parallel {
+            command.args(["-chardev", "null,id=printer"]);
+            command.args(["-device", "isa-parallel,iobase=0x378,irq=7,chardev=printer"]);
         }
         // A device whose messages and accesses to memory a driver chooses, at all addresses.
         const EDU: &str = "edu,dma_mask=0xffffffffffffffff";

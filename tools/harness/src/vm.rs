@@ -83,6 +83,8 @@ pub struct Config {
     pub devices: bool,
     /// Two further UARTs, which are wired to each other.
     pub uarts: bool,
+    /// A parallel port.
+    pub parallel: bool,
     /// Parameters for the kernel beside those that emulation needs.
     pub boot_parameters: String,
     /// Debian packages beside those that are always there.
@@ -112,6 +114,7 @@ impl Default for Config {
             iommu: Iommu::default(),
             devices: false,
             uarts: false,
+            parallel: false,
             boot_parameters: String::new(),
             packages: vec![],
             console: None,
@@ -441,6 +444,7 @@ fn start_qemu(boot: &Boot<'_>, scratch: &Path, complaints: &Path) -> Result<Star
         iommu: &config.iommu,
         devices: config.devices,
         uarts: config.uarts,
+        parallel: config.parallel,
         boot_parameters: &config.boot_parameters,
         console,
         debugcon: config.debugcon.as_deref(),

@@ -72,6 +72,9 @@ pub struct Options {
     /// Two further UARTs, ttyS1 and ttyS2, wired to each other
     #[arg(long)]
     uarts: bool,
+    /// A parallel port, at the I/O ports 0x378 to 0x37f; what is sent there is lost
+    #[arg(long)]
+    parallel: bool,
     /// Parameters for the guest's kernel, such as `isolcpus=3`.
     #[arg(long, default_value = "", value_name = "PARAMETERS", allow_hyphen_values = true)]
     boot_parameters: String,
@@ -123,6 +126,7 @@ pub fn vm(options: Options) -> Result<u8> {
         iommu: options.iommu,
         devices: options.devices,
         uarts: options.uarts,
+        parallel: options.parallel,
         boot_parameters: options.boot_parameters,
         packages: options.packages,
         console: options.console,

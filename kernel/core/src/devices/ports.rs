@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! I/O ports of a device.
+//! I/O ports of a device, and those that programs of the realm may use.
 
 use core::ops::RangeInclusive;
 
 use x86_64::instructions::port::Port;
+
+use crate::mm::layout;
 
 /// The I/O ports of a device, which the realm has exclusively. There is such a value only for ports
 /// that root has named as those of a device of the realm.
@@ -42,4 +44,21 @@ impl IoPorts {
         // gave the realm here.
         unsafe { Port::new(port).write(value) }
     }
+}
+
+/// The I/O ports that root gave programs of the realm, each range of them: the word
+/// `ports=e9-e9,402-402` of the command line.
+pub fn of_programs() -> impl Iterator<Item = RangeInclusive<u16>> {
+    let mut words = layout::boot_info().words();
+    let ports = words.find_map(|word| word.strip_prefix(b"ports=")).unwrap_or_default();
+    ports.split(|&byte| byte == b',').filter_map(|range| {
+        let (first, last) = core::str::from_utf8(range).ok()?.split_once('-')?;
+        let number = |text| u16::from_str_radix(text, 16).ok();
+        Some(number(first)?..=number(last)?).filter(|range| !range.is_empty())
+    })
+}
+
+/// Whether root gave programs of the realm that port.
+pub fn is_of_programs(number: u16) -> bool {
+    of_programs().any(|range| range.contains(&number))
 }

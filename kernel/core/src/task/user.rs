@@ -12,24 +12,88 @@ use crate::arch::gdt::PORT_MAP_SIZE;
 use crate::arch::percpu::PerCpu;
 use crate::arch::{cpu, fpu, percpu, speculation, tlb};
 use crate::cpu_numbers::{Chosen, Numbering};
-use crate::mm::AddressSpace;
+use crate::devices::ports;
+use crate::mm::{AddressSpace, heap};
 use crate::sync::SpinLock;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
-use core::ops::Range;
+use alloc::vec;
+use core::ops::{Range, RangeInclusive};
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use crtos_abi::UserAddr;
 use crtos_vm::Frame;
+use spin::Once;
 use x86_64::VirtAddr;
 use x86_64::registers::model_specific::{FsBase, KernelGsBase};
 
-/// Ports that a thread may use.
+/// Some ports.
+#[derive(Clone)]
 struct Ports {
-    /// Bit set: forbidden.
-    map: [u8; PORT_MAP_SIZE],
+    /// Bit set: forbidden. [`PORT_MAP_SIZE`] bytes.
+    map: Box<[u8]>,
     /// Bytes of the map that may have a bit clear.
     used: Range<usize>,
 }
+
+impl Ports {
+    fn none() -> Self {
+        Self { map: vec![0xff; PORT_MAP_SIZE].into_boxed_slice(), used: 0..0 }
+    }
+
+    /// Allows or forbids `ports`.
+    fn set(&mut self, ports: RangeInclusive<u16>, allow: bool) {
+        let bytes = usize::from(*ports.start()) / 8..usize::from(*ports.end()) / 8 + 1;
+        for port in ports {
+            let bit = 1 << (port % 8);
+            let byte = &mut self.map[usize::from(port) / 8];
+            *byte = if allow { *byte & !bit } else { *byte | bit };
+        }
+        self.used = match self.used.is_empty() {
+            true => bytes,
+            false => self.used.start.min(bytes.start)..self.used.end.max(bytes.end),
+        };
+    }
+}
+
+/// The I/O ports that a thread may use. Threads and children that it starts have them too, and
+/// what it executes.
+#[derive(Clone, Default)]
+pub struct PortPermissions(Option<Arc<Permissions>>);
+
+#[derive(Default)]
+struct Permissions {
+    /// What was allowed one by one (ioperm).
+    some: Option<Arc<Ports>>,
+    /// All that root gave programs of the realm ([`ports::of_programs`]) are allowed (iopl).
+    all: bool,
+}
+
+impl PortPermissions {
+    fn new(some: Option<Arc<Ports>>, all: bool) -> Self {
+        let any = all || some.is_some();
+        Self(any.then(|| Arc::new(Permissions { some, all })))
+    }
+
+    /// What was allowed one by one.
+    fn some(&self) -> Option<&Arc<Ports>> {
+        self.0.as_ref()?.some.as_ref()
+    }
+
+    fn has_all(&self) -> bool {
+        self.0.as_ref().is_some_and(|permissions| permissions.all)
+    }
+
+    /// What to load; `None` if no port is allowed.
+    fn ports(&self) -> Option<&Ports> {
+        match self.has_all() {
+            true => ALL_PORTS.get(),
+            false => self.some().map(|some| &**some),
+        }
+    }
+}
+
+/// The ports that root gave programs of the realm, from when a thread was first allowed them.
+static ALL_PORTS: Once<Ports> = Once::new();
 
 /// No CPU.
 const NOWHERE: u32 = u32::MAX;
@@ -40,7 +104,7 @@ pub(super) struct UserState {
     fs_base: AtomicU64,
     gs_base: AtomicU64,
     root: AtomicU64,
-    ports: SpinLock<Option<Box<Ports>>>,
+    ports: SpinLock<PortPermissions>,
     /// Whether `ports` says something.
     has_ports: AtomicBool,
     /// By which numbers the program knows the CPUs.
@@ -59,7 +123,7 @@ impl UserState {
             fs_base: AtomicU64::new(0),
             gs_base: AtomicU64::new(0),
             root: AtomicU64::new(space.root().0),
-            ports: SpinLock::new(None),
+            ports: SpinLock::new(PortPermissions::default()),
             has_ports: AtomicBool::new(false),
             numbering: Chosen::new(),
             guarded: AtomicBool::new(false),
@@ -108,8 +172,12 @@ impl UserState {
 
     #[inline(never)]
     fn load_some_ports(&self, cpu: &PerCpu) {
-        match &*self.ports.lock() {
-            Some(ports) => cpu.allow_ports(&ports.map, ports.used.clone()),
+        let permissions = self.ports.lock();
+        let map = permissions.ports().and_then(|ports| {
+            Some((<&[u8; PORT_MAP_SIZE]>::try_from(&*ports.map).ok()?, ports.used.clone()))
+        });
+        match map {
+            Some((map, used)) => cpu.allow_ports(map, used),
             None => cpu.forbid_ports(),
         }
     }
@@ -222,39 +290,58 @@ pub fn set_guarded(guarded: bool) {
     drop(interrupts);
 }
 
-/// `ioperm` for the current thread: allows or forbids ports `first..first + count`. The hypervisor
-/// stops the cell at a port that is not in its configuration, so the caller has checked that the
-/// cell has them.
-pub fn set_ports(first: u16, count: u32, allow: bool) -> Result<(), SpawnError> {
+/// The ports that the current thread may use.
+pub fn port_permissions() -> PortPermissions {
+    match &current().user {
+        Some(state) => state.ports.lock().clone(),
+        None => PortPermissions::default(),
+    }
+}
+
+/// Sets which ports the current thread may use.
+pub fn set_port_permissions(permissions: PortPermissions) {
     let thread = current();
-    let Some(state) = &thread.user else { return Ok(()) };
-    let ports = u32::from(first)..(u32::from(first) + count).min(0x1_0000);
-    if ports.is_empty() {
-        return Ok(());
-    }
-    if state.ports.lock().is_none() {
-        if !crate::mm::heap::has_reserve() {
-            return Err(SpawnError);
-        }
-        let fresh = Box::new(Ports { map: [0xff; PORT_MAP_SIZE], used: 0..0 });
-        *state.ports.lock() = Some(fresh);
-        // The thread itself is the only one that looks.
-        state.has_ports.store(true, Ordering::Relaxed);
-    }
-    let bytes = ports.start as usize / 8..(ports.end as usize).div_ceil(8);
-    if let Some(own) = &mut *state.ports.lock() {
-        for port in ports {
-            let bit = 1 << (port % 8);
-            let byte = &mut own.map[port as usize / 8];
-            *byte = if allow { *byte & !bit } else { *byte | bit };
-        }
-        own.used = match own.used.is_empty() {
-            true => bytes,
-            false => own.used.start.min(bytes.start)..own.used.end.max(bytes.end),
-        };
-    }
+    let Some(state) = &thread.user else { return };
+    let has_ports = permissions.ports().is_some();
+    let before = core::mem::replace(&mut *state.ports.lock(), permissions);
+    drop(before);
     let interrupts = InterruptsOff::take();
+    // The thread itself is the only one that looks.
+    state.has_ports.store(has_ports, Ordering::Relaxed);
     state.load_ports(percpu::this());
     drop(interrupts);
+}
+
+/// `ioperm` for the current thread: allows or forbids `ports`. The hypervisor stops the cell at a
+/// port that is not in its configuration, so the caller has checked that the cell has them.
+pub fn set_ports(ports: RangeInclusive<u16>, allow: bool) -> Result<(), SpawnError> {
+    let before = port_permissions();
+    if before.some().is_none() && !allow {
+        return Ok(());
+    }
+    if !heap::has_reserve() {
+        return Err(SpawnError);
+    }
+    let mut some = before.some().map_or_else(Ports::none, |some| Ports::clone(some));
+    some.set(ports, allow);
+    set_port_permissions(PortPermissions::new(Some(Arc::new(some)), before.has_all()));
+    Ok(())
+}
+
+/// `iopl` for the current thread: allows all ports that root gave programs, or no more than were
+/// allowed one by one.
+pub fn set_all_ports(allow: bool) -> Result<(), SpawnError> {
+    if !heap::has_reserve() {
+        return Err(SpawnError);
+    }
+    if allow && ALL_PORTS.get().is_none() {
+        let mut all = Ports::none();
+        ports::of_programs().for_each(|range| all.set(range, true));
+        // Who waits for it spins, so that nothing may come between.
+        let interrupts = InterruptsOff::take();
+        ALL_PORTS.call_once(|| all);
+        drop(interrupts);
+    }
+    set_port_permissions(PortPermissions::new(port_permissions().some().cloned(), allow));
     Ok(())
 }

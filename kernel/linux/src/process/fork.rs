@@ -34,7 +34,7 @@ use crtos_core::{
         space::{AddressSpace, BadAddress, MapError},
     },
     sync::SpinLock,
-    task::{self, Mutex, Thread},
+    task::{self, Mutex, PortPermissions, Thread},
     time::{self, Nanos},
 };
 
@@ -353,6 +353,8 @@ pub struct Legacy {
     pub affinity: CpuSet,
     /// What the thread has asked for of what the processor executes ahead.
     pub speculation: Speculation,
+    /// The I/O ports that the thread may use.
+    pub ports: PortPermissions,
     /// Its interval timers.
     timers: timers::Kept,
     /// The signals that were pending, or came while the program was executed.
@@ -452,6 +454,7 @@ pub fn execve([path, arguments, environment, ..]: Args) -> SysResult {
             files: files.clone(),
             affinity: current.affinity(),
             speculation: Speculation::of(&user.speculation),
+            ports: task::port_permissions(),
             timers: timers::take(&user.process),
             pending: take_pending(),
             used: user.process.used(),

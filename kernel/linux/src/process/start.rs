@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! How a thread of a program begins.
 
-use alloc::{sync::Arc, vec::Vec};
+use alloc::{boxed::Box, sync::Arc, vec::Vec};
 
 use crtos_abi::UserAddr;
 use crtos_channel::OwnedSlot;
@@ -9,7 +9,7 @@ use crtos_core::{
     arch::{self, UserContext, fpu},
     mm::heap,
     personality::Carried,
-    task::{self, Scheduling, Spawn},
+    task::{self, PortPermissions, Scheduling, Spawn},
 };
 
 use super::{Linux, ThreadExt as _, UserThread, clone::Wanted, end_if_due, fork::Fork, threads};
@@ -24,7 +24,9 @@ pub struct Beginning {
     /// FS base and GS base.
     pub bases: (UserAddr, UserAddr),
     /// Extended state.
-    pub state: Vec<u8>,
+    pub state: Box<[u8]>,
+    /// The I/O ports that it may use.
+    pub ports: PortPermissions,
 }
 
 impl Beginning {
@@ -35,7 +37,9 @@ impl Beginning {
         state.resize(fpu::size(), 0);
         fpu::save(&mut state);
         let context = UserContext { rax: 0, orig_rax: u64::MAX, ..*context };
-        Ok(Self { context, bases: task::segment_bases(), state })
+        let ports = task::port_permissions();
+        let state = state.into_boxed_slice();
+        Ok(Self { context, bases: task::segment_bases(), state, ports })
     }
 
     /// Changes it as clone(2) was told to.
@@ -70,10 +74,11 @@ pub fn enter() {
     let current = task::current();
     let Some(user) = current.user() else { return };
     let birth = core::mem::take(&mut *user.birth.lock());
-    let Birth::Thread(Beginning { context, bases: (fs, gs), state }) = birth else { return };
+    let Birth::Thread(Beginning { context, bases: (fs, gs), state, ports }) = birth else { return };
     // What `fpu::save` has stored is valid.
     fpu::restore(&state);
     drop(state);
+    task::set_port_permissions(ports);
     task::set_numbering(user.process.numbering.get());
     user.speculation.begin();
     end_if_due();

@@ -7,7 +7,7 @@ use crtos_abi::{UserAddr, ids::Tid};
 use crtos_channel::Operation;
 use linux_raw_sys::{general as linux, prctl};
 
-use crtos_core::{mm::layout, task};
+use crtos_core::{devices::ports, task};
 
 use crate::{
     abi::{Args, Errno, SysResult, linux_result},
@@ -156,14 +156,14 @@ pub fn ioperm([first, count, allow, ..]: Args) -> SysResult {
     if allow {
         may_touch_ports()?;
     }
-    let covered = |port: u64| cell_ports().any(|(low, high)| (low..=high).contains(&port));
+    let covered = |port: u64| ports::is_of_programs(port as u16);
     if allow && !(first..end).all(covered) {
         crtos_core::warn!(
-            "ports {first:#x}..{end:#x} were asked for; the realm has only those of `crtos up --ports`"
+            "ports {first:#x}..{end:#x} were asked for; the realm has only those of `crtos up --port`"
         );
         return Err(Errno::EPERM);
     }
-    task::set_ports(first as u16, count as u32, allow).map_err(|_| Errno::ENOMEM)?;
+    task::set_ports(first as u16..=(end - 1) as u16, allow).map_err(|_| Errno::ENOMEM)?;
     Ok(0)
 }
 
@@ -173,10 +173,7 @@ pub fn iopl([level, ..]: Args) -> SysResult {
     if level as u32 == 3 {
         may_touch_ports()?;
     }
-    for (first, last) in cell_ports() {
-        task::set_ports(first as u16, (last - first + 1) as u32, level as u32 == 3)
-            .map_err(|_| Errno::ENOMEM)?;
-    }
+    task::set_all_ports(level as u32 == 3).map_err(|_| Errno::ENOMEM)?;
     Ok(0)
 }
 
@@ -184,16 +181,4 @@ pub fn iopl([level, ..]: Args) -> SysResult {
 fn may_touch_ports() -> Result<u64, Errno> {
     let operation = Operation::IsCapable { capability: linux::CAP_SYS_RAWIO };
     linux_result(remote::request(operation)?)
-}
-
-/// The cell's ports, first and last of each range: the word `ports=e9-e9,402-402` of its command
-/// line.
-fn cell_ports() -> impl Iterator<Item = (u64, u64)> {
-    let mut words = layout::boot_info().words();
-    let ports = words.find_map(|word| word.strip_prefix(b"ports=")).unwrap_or_default();
-    ports.split(|&byte| byte == b',').filter_map(|range| {
-        let (first, last) = core::str::from_utf8(range).ok()?.split_once('-')?;
-        let number = |text| u64::from_str_radix(text, 16).ok().filter(|&port| port < 1 << 16);
-        Some((number(first)?, number(last)?)).filter(|(first, last)| first <= last)
-    })
 }

@@ -282,6 +282,7 @@ fn boot(kernel: Flavour, header: &Header, report: &Report) -> Result<Vm> {
         iommu: header.iommu.clone(),
         devices: header.devices,
         uarts: header.uarts,
+        parallel: header.parallel,
         icount: header.icount,
         boot_parameters: header.boot.clone(),
         plugins,

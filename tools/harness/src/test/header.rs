@@ -38,6 +38,8 @@ pub struct Header {
     pub devices: bool,
     /// `uarts: yes`: two further UARTs, which are wired to each other.
     pub uarts: bool,
+    /// `parallel: yes`: a parallel port.
+    pub parallel: bool,
     /// `uses: NAMES`: scripts of `tests/common`, which come before it.
     pub uses: Vec<String>,
     /// `icount: yes`: count instructions instead of time.
@@ -67,6 +69,7 @@ impl Default for Header {
             iommu: Iommu::default(),
             devices: false,
             uarts: false,
+            parallel: false,
             uses: vec![],
             icount: false,
             short_turns: false,
@@ -107,6 +110,7 @@ impl Header {
             "iommu" => self.iommu = Iommu::from(value),
             "devices" => self.devices = yes(value)?,
             "uarts" => self.uarts = yes(value)?,
+            "parallel" => self.parallel = yes(value)?,
             "uses" => self.uses = value.split_whitespace().map(str::to_owned).collect(),
             "icount" => self.icount = yes(value)?,
             "turns" if value == "short" => self.short_turns = true,
@@ -125,7 +129,7 @@ impl Header {
     pub fn same_machine(&self, other: &Self) -> bool {
         let machine = |h: &Self| {
             let words = (h.memory.clone(), h.boot.clone(), h.packages.clone());
-            let devices = (h.iommu.clone(), h.devices, h.uarts);
+            let devices = (h.iommu.clone(), h.devices, h.uarts, h.parallel);
             (h.cpus, words, devices, h.realm, h.xapic, h.icount, h.short_turns)
         };
         self.shared && other.shared && machine(self) == machine(other)

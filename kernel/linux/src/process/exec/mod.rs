@@ -159,6 +159,7 @@ fn load(user: &UserThread) -> Result<(), ExecError> {
     if let Some(before) = &before {
         task::current().set_affinity(before.affinity);
         user.speculation.inherit(&before.speculation);
+        task::set_port_permissions(before.ports.clone());
         user.process.files().inherit(&before.files)?;
         user.process.account.call_once(|| before.account.clone());
         user.process.members.lock().ended.add(before.used);
