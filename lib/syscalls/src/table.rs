@@ -29,7 +29,7 @@ pub const TABLE: &[Row] = &[
         "open",
         Dual(Open),
         WAITS | RESTARTS | POINTERS | NEW_FD,
-        "/dev/null, /dev/zero, /dev/full and /dev/last_kmsg are local under these names; a UART of the realm is local under any name, when Linux has opened it",
+        "/dev/null, /dev/zero, /dev/full and /dev/last_kmsg are local under these names; a UART of the realm, and /dev/port where it has ports, are local under any name, when Linux has opened them",
     ),
     row(3, "close", Dual(Close), FD, "EBADF for the shadow's own descriptors"),
     row(4, "stat", Remote, POINTERS, ""),

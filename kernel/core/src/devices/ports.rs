@@ -62,3 +62,27 @@ pub fn of_programs() -> impl Iterator<Item = RangeInclusive<u16>> {
 pub fn is_of_programs(number: u16) -> bool {
     of_programs().any(|range| range.contains(&number))
 }
+
+/// An I/O port that root gave programs of the realm ([`of_programs`]).
+pub struct ProgramPort(u16);
+
+impl ProgramPort {
+    /// The port with that number, if it is one.
+    pub fn new(number: u16) -> Option<Self> {
+        is_of_programs(number).then_some(Self(number))
+    }
+
+    /// Reads a byte. Any context.
+    pub fn read(&self) -> u8 {
+        // SAFETY: the realm has the port, so the hypervisor does not stop it. Programs may use it
+        // by themselves, so the kernel relies on nothing that is changed by it.
+        unsafe { Port::new(self.0).read() }
+    }
+
+    /// Writes a byte. Any context.
+    pub fn write(&self, value: u8) {
+        // SAFETY: the realm has the port, and the kernel relies on nothing that is changed by it,
+        // which a program could do without the kernel.
+        unsafe { Port::new(self.0).write(value) }
+    }
+}

@@ -8,9 +8,11 @@
 //!
 //! | driver | devices |
 //! |---|---|
+//! | [`ports`] | /dev/port, for the I/O ports of the realm's programs |
 //! | [`serial`] | UARTs: /dev/ttyS0 and its successors |
 //! | [`uio`] | PCI functions that programs drive: /dev/uio0 and its successors |
 
+mod ports;
 mod serial;
 mod uio;
 
@@ -32,7 +34,7 @@ struct Driver {
 }
 
 /// All drivers.
-const DRIVERS: &[Driver] = &[serial::DRIVER, uio::DRIVER];
+const DRIVERS: &[Driver] = &[ports::DRIVER, serial::DRIVER, uio::DRIVER];
 
 /// Starts all drivers. Once, before there are programs.
 pub fn start() {

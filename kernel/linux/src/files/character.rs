@@ -32,6 +32,26 @@ pub trait Character: Send + Sync {
     /// write(2). May sleep.
     fn write(&self, memory: &mut Memory, nonblocking: bool) -> SysResult;
 
+    /// lseek(2). What has no position fails with ESPIPE.
+    fn seek(&self, _offset: u64, _whence: u32) -> SysResult {
+        Err(Errno::ESPIPE)
+    }
+
+    /// Whether bytes can be read and written at a position that the caller gives.
+    fn has_positions(&self) -> bool {
+        false
+    }
+
+    /// pread(2), if it has positions. May sleep.
+    fn read_at(&self, _memory: &mut Memory, _position: u64) -> SysResult {
+        Err(Errno::ESPIPE)
+    }
+
+    /// pwrite(2), if it has positions. May sleep.
+    fn write_at(&self, _memory: &mut Memory, _position: u64) -> SysResult {
+        Err(Errno::ESPIPE)
+    }
+
     /// ioctl(2), but for what all files offer. ENOTTY for what it does not. May sleep.
     fn ioctl(&self, request: u32, argument: u64) -> SysResult;
 
@@ -43,6 +63,11 @@ pub trait Character: Send + Sync {
 
     /// What it is ready for.
     fn ready(&self) -> Events;
+
+    /// Whether it becomes ready only with time, so that epoll(7) takes it.
+    fn can_be_awaited(&self) -> bool {
+        true
+    }
 
     /// Who is told of changes.
     fn watchers(&self) -> &Watchers;

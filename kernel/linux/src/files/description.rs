@@ -174,6 +174,22 @@ impl Description {
             Object::Timer(_) | Object::Signals(_) | Object::LastWords(_) => Err(Errno::EINVAL),
         }
     }
+
+    /// pread(2): as [`read`](Self::read), from a position, where there are such.
+    pub fn read_at(&self, memory: &mut Memory, position: u64, nonblocking: bool) -> SysResult {
+        match &self.object {
+            Object::Character(special) if self.reads => special.file.read_at(memory, position),
+            _ => self.read(memory, nonblocking),
+        }
+    }
+
+    /// pwrite(2): as [`write`](Self::write), to a position, where there are such.
+    pub fn write_at(&self, memory: &mut Memory, position: u64, nonblocking: bool) -> SysResult {
+        match &self.object {
+            Object::Character(special) if self.writes => special.file.write_at(memory, position),
+            _ => self.write(memory, nonblocking),
+        }
+    }
 }
 
 impl Source for Description {
@@ -197,7 +213,9 @@ impl Source for Description {
             Object::Timer(timer) => Some(timer.watchers()),
             Object::Signals(signals) => Some(signals.watchers()),
             Object::LastWords(words) => Some(words.watchers()),
-            Object::Character(special) => Some(special.file.watchers()),
+            Object::Character(special) => {
+                Some(special.file.watchers()).filter(|_| special.file.can_be_awaited())
+            }
         }
     }
 
@@ -220,9 +238,10 @@ impl Source for Description {
 
 impl Drop for Description {
     fn drop(&mut self) {
-        // A device has nobody to tell.
-        let Some(watchers) = self.watchers() else { return };
-        watchers.close(self.address());
+        // Some devices have nobody to tell.
+        if let Some(watchers) = self.watchers() {
+            watchers.close(self.address());
+        }
         match &self.object {
             Object::Pipe(pipe) => pipe.close(self.reads, self.writes),
             Object::Character(special) => special.file.locks().release(self.address()),

@@ -58,7 +58,7 @@ pub fn control(row: &Row, args: Args) -> SysResult {
         _ => read_wanted(UserAddr::new(event))?,
     };
     if let Some(file) = files.find(fd) {
-        if file.is_device() {
+        if file.watchers().is_none() {
             return Err(Errno::EPERM);
         }
         check(operation, wanted)?;

@@ -61,39 +61,58 @@ pub(super) fn write_from(
     file.write(&mut ranges(UserAddr::new(args[1]), args[2])?, false)
 }
 
-/// Whether a position can be given: only devices have one, which means nothing.
+/// Whether a position can be given.
 pub(super) fn check_position(file: &Description, position: u64) -> Result<(), Errno> {
     if (position as i64) < 0 {
         return Err(Errno::EINVAL);
     }
-    match file.object {
+    match &file.object {
+        // Here it means nothing.
         Object::Device(_) => Ok(()),
+        Object::Character(special) if special.file.has_positions() => Ok(()),
         _ => Err(Errno::ESPIPE),
     }
 }
 
+/// What finds the program's memory, by the second and the third argument of a transfer.
+type Ranges = fn(UserAddr, u64) -> Result<Memory, Errno>;
+
+fn read_positioned(row: &Row, args: Args, ranges: Ranges) -> SysResult {
+    let file = local!(row, args);
+    check_position(&file, args[3])?;
+    if !file.reads {
+        return Err(Errno::EBADF);
+    }
+    file.read_at(&mut ranges(UserAddr::new(args[1]), args[2])?, args[3], false)
+}
+
+fn write_positioned(row: &Row, args: Args, ranges: Ranges) -> SysResult {
+    let file = local!(row, args);
+    check_position(&file, args[3])?;
+    if !file.writes {
+        return Err(Errno::EBADF);
+    }
+    file.write_at(&mut ranges(UserAddr::new(args[1]), args[2])?, args[3], false)
+}
+
 /// pread64(fd, buffer, length, position).
 pub fn pread(row: &Row, args: Args) -> SysResult {
-    check_position(&*local!(row, args), args[3])?;
-    read(row, args)
+    read_positioned(row, args, Memory::one)
 }
 
 /// pwrite64(fd, buffer, length, position).
 pub fn pwrite(row: &Row, args: Args) -> SysResult {
-    check_position(&*local!(row, args), args[3])?;
-    write(row, args)
+    write_positioned(row, args, Memory::one)
 }
 
 /// preadv(fd, vector, count, position).
 pub fn preadv(row: &Row, args: Args) -> SysResult {
-    check_position(&*local!(row, args), args[3])?;
-    readv(row, args)
+    read_positioned(row, args, Memory::vector)
 }
 
 /// pwritev(fd, vector, count, position).
 pub fn pwritev(row: &Row, args: Args) -> SysResult {
-    check_position(&*local!(row, args), args[3])?;
-    writev(row, args)
+    write_positioned(row, args, Memory::vector)
 }
 
 /// Whether the transfer must not wait, from the RWF_* flags.
@@ -118,7 +137,11 @@ pub fn preadv2(row: &Row, args: Args) -> SysResult {
         return Err(Errno::EBADF);
     }
     let mut memory = Memory::vector(UserAddr::new(args[1]), args[2])?;
-    file.read(&mut memory, transfer_flags(&file, args[5], false)?)
+    let nonblocking = transfer_flags(&file, args[5], false)?;
+    match args[3] {
+        HERE => file.read(&mut memory, nonblocking),
+        position => file.read_at(&mut memory, position, nonblocking),
+    }
 }
 
 /// pwritev2(fd, vector, count, position, high position, flags).
@@ -131,15 +154,20 @@ pub fn pwritev2(row: &Row, args: Args) -> SysResult {
         return Err(Errno::EBADF);
     }
     let mut memory = Memory::vector(UserAddr::new(args[1]), args[2])?;
-    file.write(&mut memory, transfer_flags(&file, args[5], true)?)
+    let nonblocking = transfer_flags(&file, args[5], true)?;
+    match args[3] {
+        HERE => file.write(&mut memory, nonblocking),
+        position => file.write_at(&mut memory, position, nonblocking),
+    }
 }
 
 /// lseek(fd, offset, whence).
 pub fn lseek(row: &Row, args: Args) -> SysResult {
     const SEEK_MAX: u32 = 4;
-    match local!(row, args).object {
+    match &local!(row, args).object {
         _ if args[2] as u32 > SEEK_MAX => Err(Errno::EINVAL),
-        Object::Pipe(_) | Object::LastWords(_) | Object::Character(_) => Err(Errno::ESPIPE),
+        Object::Character(special) => special.file.seek(args[1], args[2] as u32),
+        Object::Pipe(_) | Object::LastWords(_) => Err(Errno::ESPIPE),
         _ => Ok(0),
     }
 }

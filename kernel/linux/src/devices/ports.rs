@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `/dev/port`: the I/O ports that root gave programs of the realm (`crtos up --port`), each a byte
+//! of the file (mem(4)).
+//!
+//! Linux opens the file, and so checks for CAP_SYS_RAWIO, before it becomes one of the realm. Other
+//! ports fail with EPERM, as with ioperm(2): Linux may not touch a port that a cell has alone, and
+//! one file cannot tell whose the others are. Without a port, the file stays Linux's.
+
+use alloc::boxed::Box;
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use linux_raw_sys::general as linux;
+use spin::Once;
+
+use crtos_core::devices::ports::{self, ProgramPort};
+
+use super::Driver;
+use crate::{
+    abi::{Errno, SysResult},
+    files::{Events, Memory, Watchers, character::Character, lock::Locks},
+    signal,
+};
+
+/// What the kernel needs to know of this driver.
+pub const DRIVER: Driver = Driver { start, open };
+
+/// Linux's number of the file (`st_rdev`).
+const NUMBER: u64 = 1 << 8 | 4;
+/// How many ports there are.
+const COUNT: u64 = 1 << 16;
+/// Bytes that are moved before a signal is looked for. A port takes about a microsecond.
+const STEP: usize = 16;
+
+/// It is ready for everything at all times, so nobody is told.
+static WATCHERS: Watchers = Watchers::new();
+/// The locks of the file.
+static LOCKS: Once<Locks> = Once::new();
+
+fn start() -> bool {
+    LOCKS.call_once(Locks::default);
+    is_there()
+}
+
+fn is_there() -> bool {
+    ports::of_programs().next().is_some()
+}
+
+fn open(number: u64, _flags: u32) -> Option<Result<Box<dyn Character>, Errno>> {
+    let there = number == NUMBER && is_there();
+    there.then(|| Ok(Box::new(Opening::default()) as Box<dyn Character>))
+}
+
+/// An opening of the file.
+#[derive(Default)]
+struct Opening {
+    position: AtomicU64,
+}
+
+impl Opening {
+    /// Has `transfer` work at the file's own position, which moves on.
+    fn here(&self, transfer: impl FnOnce(u64) -> SysResult) -> SysResult {
+        let position = self.position.load(Ordering::Relaxed);
+        if (position as i64) < 0 {
+            return Err(Errno::EINVAL);
+        }
+        let count = transfer(position)?;
+        self.position.store(position + count, Ordering::Relaxed);
+        Ok(count)
+    }
+}
+
+/// The port at a position.
+fn port(position: u64) -> Option<ProgramPort> {
+    ProgramPort::new(u16::try_from(position).ok()?)
+}
+
+/// Ends a transfer that has moved `done` bytes, and stands at `position`: at a port that programs
+/// do not have, or behind all ports.
+fn end(done: u64, position: u64) -> SysResult {
+    if done > 0 || position >= COUNT { Ok(done) } else { Err(Errno::EPERM) }
+}
+
+impl Character for Opening {
+    fn path(&self) -> &str {
+        "/dev/port"
+    }
+
+    fn read(&self, memory: &mut Memory, _nonblocking: bool) -> SysResult {
+        self.here(|position| self.read_at(memory, position))
+    }
+
+    fn write(&self, memory: &mut Memory, _nonblocking: bool) -> SysResult {
+        self.here(|position| self.write_at(memory, position))
+    }
+
+    fn seek(&self, offset: u64, whence: u32) -> SysResult {
+        /// `MAX_ERRNO`: what a call cannot return as a position.
+        const ERRORS: u64 = 4095;
+        let position = match whence {
+            linux::SEEK_SET => offset,
+            linux::SEEK_CUR => self.position.load(Ordering::Relaxed).wrapping_add(offset),
+            _ => return Err(Errno::EINVAL),
+        };
+        if position >= ERRORS.wrapping_neg() {
+            return Err(Errno::EOVERFLOW);
+        }
+        self.position.store(position, Ordering::Relaxed);
+        Ok(position)
+    }
+
+    fn has_positions(&self) -> bool {
+        true
+    }
+
+    fn read_at(&self, memory: &mut Memory, position: u64) -> SysResult {
+        let mut done = 0;
+        while memory.left() > 0 {
+            let mut bytes = [0; STEP];
+            let wanted = (memory.left() as usize).min(STEP);
+            let mut count = 0;
+            for (place, position) in bytes[..wanted].iter_mut().zip(position + done..) {
+                let Some(port) = port(position) else { break };
+                *place = port.read();
+                count += 1;
+            }
+            if memory.write(&bytes[..count]) < count {
+                return Err(Errno::EFAULT);
+            }
+            done += count as u64;
+            if count < wanted {
+                return end(done, position + done);
+            }
+            if signal::is_interrupted() {
+                break;
+            }
+        }
+        Ok(done)
+    }
+
+    fn write_at(&self, memory: &mut Memory, position: u64) -> SysResult {
+        let mut done = 0;
+        while memory.left() > 0 {
+            let Some(port) = port(position + done) else { return end(done, position + done) };
+            let mut byte = [0];
+            if memory.read(&mut byte) == 0 {
+                return if done > 0 { Ok(done) } else { Err(Errno::EFAULT) };
+            }
+            port.write(byte[0]);
+            done += 1;
+            if done % STEP as u64 == 0 && signal::is_interrupted() {
+                break;
+            }
+        }
+        Ok(done)
+    }
+
+    fn ioctl(&self, _request: u32, _argument: u64) -> SysResult {
+        Err(Errno::ENOTTY)
+    }
+
+    fn ready(&self) -> Events {
+        Events::IN | Events::OUT | Events::READ_NORMAL | Events::WRITE_NORMAL
+    }
+
+    fn can_be_awaited(&self) -> bool {
+        false
+    }
+
+    fn watchers(&self) -> &Watchers {
+        &WATCHERS
+    }
+
+    fn locks(&self) -> &Locks {
+        LOCKS.call_once(Locks::default)
+    }
+}
