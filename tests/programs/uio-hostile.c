@@ -4,12 +4,12 @@
  *
  * Misuses QEMU's device edu, which DEVICE (/dev/uioN) leads to:
  *
- * hold		keeps the file open and its memory mapped, in a child as well, and touches a register
- *		every millisecond. SIGBUS ends it, with "lost" if the file then says EIO.
+ * hold		keeps the file open and its memory mapped, in a child as well, and touches a
+ *		register every millisecond. SIGBUS ends it, with "lost" if the file then says EIO.
  * mapped	the same without the file, which it has closed; SIGBUS ends it, with "lost".
  * storm	has it interrupt for a second as often as it can, while nobody reads.
- * copy		has it copy to and from the first pages of the kernel, each of which takes edu a
- *		tenth of a second.
+ * copy		has it copy to and from the first pages of the kernel, each of which takes edu
+ *		a tenth of a second.
  */
 #define _GNU_SOURCE
 #include <errno.h>
