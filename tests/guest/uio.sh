@@ -54,6 +54,13 @@ fi
 crtos device remove "$edu" || fail remove
 [ -e "$place/uio" ] && fail 'it is shown still'
 [ "$(crtos device list --json)" = '[]' ] || fail "list: $(crtos device list)"
+
+# One that interrupts by a table in its memory.
+card=$(grep -lx 0x10d3 /sys/bus/pci/devices/*/device | head -n 1 | cut -d/ -f6)
+place=/sys/bus/pci/devices/$card
+crtos device add "$card" || fail 'the card'
+await '[ -c "$(node 2>/dev/null)" ]' || fail 'there is no card'
+[ "$(timeout 60 crtos run -- "$PROGRAMS/uio-e1000e" "$(node)")" = 10 ] || fail 'messages of a table'
 crtos down || fail down
 complaints | grep . && fail dmesg
 exit $failed
