@@ -14,6 +14,8 @@ up() { crtos up --cpus 3 --memory 256M --device "$@"; }
 # Whether Linux has the UART, and bytes pass it.
 works() {
 	stty -F /dev/ttyS1 raw -echo 115200 && stty -F /dev/ttyS2 raw -echo 115200 || return
+	# What the realm has sent, and nobody read.
+	timeout 0.5 cat </dev/ttyS2 >/dev/null
 	timeout 10 head -c 5 </dev/ttyS2 >got &
 	sleep 0.5
 	printf works >/dev/ttyS1
@@ -44,7 +46,7 @@ crtos run -- cat </dev/ttyS1 >/dev/null &
 await 'crtos ps | grep -q cat'
 crtos down --force || fail 'down'
 wait
-works || fail 'after down'
+works || fail "after down: $(cat got)"
 
 # It fails behind the point where the UART is taken.
 crtos up --cpus 3 --memory 256M --device ttyS1 --command-line "$(printf 'x%.0s' {1..480})" 2>why &&
