@@ -7,6 +7,8 @@
 # iommu: amd
 # uses: lines
 # timeout: 600
+# `line` and `apic` are those of common/lines.sh.
+# shellcheck disable=SC2154
 set -u
 begin
 # The number of an entry of the I/O APIC's own table.

@@ -7,6 +7,8 @@
 # xapic: yes
 # uses: lines
 # timeout: 600
+# `line` and `apic` are those of common/lines.sh.
+# shellcheck disable=SC2154
 set -u
 begin
 [ $(($line >> 56 & 0xff)) = "$apic" ] || fail "the entry names another CPU: $line"

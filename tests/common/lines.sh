@@ -46,8 +46,8 @@ overwrite() {
 	local to mode value offset
 	to=$((apic << 56))
 	for mode in {0..7}; do
-		for value in $((to | mode << 8 | 96)) $((mode << 8 | 2)) $((0xff << 56 | mode << 8 | 0xd0)) \
-			$((to | 1 << 11 | mode << 8 | masked)); do
+		for value in $((to | mode << 8 | 96)) $((mode << 8 | 2)) \
+			$((0xff << 56 | mode << 8 | 0xd0)) $((to | 1 << 11 | mode << 8 | masked)); do
 			for offset in 0 256 3840; do
 				attack redirect $pin "$value" $offset >/dev/null
 				is_kept "$(printf 'entry %#x' "$value")"
@@ -67,7 +67,8 @@ overwrite() {
 
 # calls: the hypervisor gives nobody what a cell has.
 calls() {
-	# The pin once more, the number once more, a pin and an I/O APIC that do not exist, a cell's call.
+	# The pin once more, the number once more, a pin and an I/O APIC that do not exist, a cell's
+	# call.
 	hypercall -5 22 0 7 $((pin << 16)) -1
 	hypercall -5 22 0 3 $((last_pin << 16)) -1
 	hypercall -1 22 0 7 $((240 << 16)) -1
