@@ -5,6 +5,7 @@
 # analyser, each played at the other end of the wire.
 # kernels: 6.12
 # realm: no
+# tier: full
 # uarts: yes
 # packages: gpsd,gpsd-clients,minicom,sigrok-cli
 # timeout: 600

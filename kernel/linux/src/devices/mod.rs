@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Drivers of the realm's devices.
 //!
-//! A driver is a folder. Its first file tells the kernel by a [`Driver`] how it starts, and how a
-//! program opens one of its devices; what it needs of the kernel besides are ports and vectors
-//! ([`crtos_core::devices`]) and the trait [`Character`]. A further driver is a line of
+//! A driver is a folder, or a file. Its first file tells the kernel by a [`Driver`] how it starts,
+//! and how a program opens one of its devices; what it needs of the kernel besides are ports and
+//! vectors ([`crtos_core::devices`]) and the trait [`Character`]. A further driver is a line of
 //! [`DRIVERS`].
 //!
 //! | driver | devices |
