@@ -18,29 +18,13 @@ fn is_intel() -> bool {
 }
 
 fn call(number: u64, argument: u64) -> i64 {
-    call_with(number, [argument, 0, 0])
+    call_with(number, [argument, 0, 0, 0])
 }
 
-fn call_with(number: u64, [first, second, third]: [u64; 3]) -> i64 {
+fn call_with(number: u64, [first, second, third, fourth]: [u64; 4]) -> i64 {
     let result: i64;
-    // SAFETY: the kernel runs in a cell; the calls made here change nothing of the caller's memory.
-    unsafe {
-        if is_intel() {
-            asm!("vmcall", inlateout("rax") number => result, in("rdi") first, in("rsi") second,
-                in("rdx") third, options(nostack));
-        } else {
-            asm!("vmmcall", inlateout("rax") number => result, in("rdi") first, in("rsi") second,
-                in("rdx") third, options(nostack));
-        }
-    }
-    result
-}
-
-/// Makes a call about devices. Any context; causes one VM exit.
-pub(crate) fn call_device(number: u64, [first, second, third, fourth]: [u64; 4]) -> i64 {
-    let result: i64;
-    // SAFETY: the kernel runs in a cell. These calls reach configuration space of functions that
-    // the cell has, and no function of the realm reaches memory.
+    // SAFETY: the kernel runs in a cell; the calls made here change nothing of its memory. Those
+    // about devices reach functions that the cell has, and none of the realm reaches memory.
     unsafe {
         if is_intel() {
             asm!("vmcall", inlateout("rax") number => result, in("rdi") first, in("rsi") second,
@@ -51,6 +35,11 @@ pub(crate) fn call_device(number: u64, [first, second, third, fourth]: [u64; 4])
         }
     }
     result
+}
+
+/// Makes a call about functions of the cell. Any context; causes one VM exit.
+pub(crate) fn call_device(number: u64, arguments: [u64; 4]) -> i64 {
+    call_with(number, arguments)
 }
 
 /// Rings Linux's doorbell on its CPU `cpu` if it wants that. Any context; causes one VM exit.
@@ -94,7 +83,7 @@ pub enum LineCall {
 /// Has interrupt line `line` interrupt the CPU whose APIC has the id `apic` by `vector`, or nobody
 /// if that is 0. Any context; causes one VM exit.
 pub fn set_line(line: u32, vector: u8, apic: u32) -> LineCall {
-    match call_with(HC_LINE_INTERRUPT, [line.into(), vector.into(), apic.into()]) {
+    match call_with(HC_LINE_INTERRUPT, [line.into(), vector.into(), apic.into(), 0]) {
         0 => LineCall::Done,
         HV_BUSY => LineCall::Busy,
         _ => LineCall::Refused,
