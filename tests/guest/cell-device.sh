@@ -5,7 +5,6 @@
 # kernels: 6.12
 # more kernels: 6.1
 # realm: no
-# shared: yes
 # devices: yes
 # uses: edu
 # full: ROUNDS=100

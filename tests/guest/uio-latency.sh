@@ -19,8 +19,9 @@ failed=0
 fail() { echo "FAILED $*"; failed=1; }
 place=/sys/bus/pci/devices/$edu
 count=${COUNT:-200}
-# What the realm's way may take at most, in instructions.
-bound=1300
+# What the realm's way may take, in instructions: in the median, and at most, which has turns of
+# other CPUs in it when they work.
+bound=1300 limit=4000
 program=$PROGRAMS/uio-latency
 node() { local found; found=$(ls "$place/uio") && echo "/dev/$found"; }
 in_memory crtos "$program" busybox chrt jq taskset
@@ -45,7 +46,8 @@ await '[ -c "$(node 2>/dev/null)" ]' || fail 'there is no device'
 read -r _ median most _ < <(crtos run -- "$program" "$(node)" messages "$count") ||
 	fail 'nothing measured in the realm'
 echo "realm: $count interrupts, median $median ns, maximum $most ns"
-[ "$most" -le $bound ] || fail "more than $bound ns"
+[ "$median" -le $bound ] || fail "more than $bound ns"
+[ "$most" -le $limit ] || fail "more than $limit ns at most"
 
 # exits: of the realm's CPU so far, and between which moments they were counted.
 exits() {

@@ -109,9 +109,12 @@ pub fn exception(vector: u32, context: &mut UserContext) {
         }
         GENERAL_PROTECTION => {
             cpu::restore_interrupts(true);
-            // The hypervisor raises it where a device was, and then a page fault follows.
-            let space = task::current().space().filter(|_| pci::any());
-            let was_device = space.is_some_and(|space| space.withdraw_devices());
+            // The hypervisor raises it where a device was, and then a page fault follows. Another
+            // thread may have found that first.
+            let current = task::current();
+            let space = current.space().filter(|_| pci::any());
+            let found = space.is_some_and(|space| space.withdraw_devices());
+            let was_device = current.learns_of_losses() || found;
             (!was_device).then_some(Cause::Instruction)
         }
         _ => {

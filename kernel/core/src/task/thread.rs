@@ -13,6 +13,7 @@ use super::user::{self, UserState};
 use crate::arch::context::initial_stack;
 use crate::arch::{cpu, percpu};
 use crate::hazard::{self, AT_LENGTH, BRIEFLY, Entry, FastCall};
+use crate::mm::space::device;
 use crate::mm::{AddressSpace, heap, stacks};
 use crate::personality::Carried;
 use crate::sync::SpinLock;
@@ -78,6 +79,8 @@ pub struct Thread {
     overran: AtomicBool,
     /// System calls that ended on the fast path; the entry counts.
     fast_calls: AtomicU64,
+    /// How many losses of devices it knows of.
+    losses: AtomicU64,
     body: SpinLock<Option<Body>>,
 }
 
@@ -88,6 +91,13 @@ const LOOK: u8 = 1;
 const OWN: u8 = 2;
 
 impl Thread {
+    /// Whether devices were withdrawn from programs since this was asked last, or since the thread
+    /// was made. Any context.
+    pub(crate) fn learns_of_losses(&self) -> bool {
+        let now = device::losses();
+        self.losses.swap(now, Ordering::Relaxed) != now
+    }
+
     /// Offset of the counter of calls on the fast path, for the assembly.
     pub const FAST_CALLS: usize = core::mem::offset_of!(Self, fast_calls);
 
@@ -422,6 +432,7 @@ pub(super) fn make(what: Spawn<'_>, body: Body) -> Result<Arc<Thread>, SpawnErro
         attention: AtomicU8::new(NOTHING),
         overran: AtomicBool::new(false),
         fast_calls: AtomicU64::new(0),
+        losses: AtomicU64::new(device::losses()),
         cpu: AtomicCpu::new(percpu::this().index),
         sched: Sched::new(what.scheduling, what.affinity),
         body: SpinLock::new(Some(body)),

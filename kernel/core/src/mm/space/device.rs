@@ -4,7 +4,16 @@
 use super::AddressSpace;
 use crate::arch::paging::{Scan, Steps};
 use core::ops::Range;
+use core::sync::atomic::{AtomicU64, Ordering};
 use crtos_abi::UserAddr;
+
+/// How often devices were withdrawn from a program.
+static LOSSES: AtomicU64 = AtomicU64::new(0);
+
+/// How often devices were withdrawn from a program. Any context.
+pub(crate) fn losses() -> u64 {
+    LOSSES.load(Ordering::SeqCst)
+}
 
 impl AddressSpace {
     /// Takes memory of devices out of the tables that the realm does not have any more: whoever
@@ -24,6 +33,9 @@ impl AddressSpace {
             found |= self.is_any_present(&range);
             // Nothing there is a page of 2 MiB, so this takes no memory, and Linux knows none.
             let _ = self.sweep(range, &mut |pages| self.revoke.revoke(pages));
+        }
+        if found {
+            LOSSES.fetch_add(1, Ordering::SeqCst);
         }
         drop(changes);
         found

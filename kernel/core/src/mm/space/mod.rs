@@ -16,7 +16,7 @@
 mod broken;
 mod changes;
 pub(super) mod copy;
-mod device;
+pub(crate) mod device;
 mod fault;
 mod fork;
 mod map;
