@@ -3,7 +3,8 @@
 # Linux's kernel writes what it likes into the page by which the realm's clock is led: a program
 # with a period of 1 ms keeps it, its clock keeps its rate within 1000 ppm, and never goes back. In
 # virtual time, which the time stamp counter shows.
-# kernels: 6.1 6.12
+# kernels: 6.12
+# more kernels: 6.1
 # realm: no
 # icount: yes
 # turns: short

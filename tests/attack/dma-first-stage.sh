@@ -4,6 +4,7 @@
 # kernels: 6.12
 # more kernels: 6.1
 # realm: no
+# tier: full
 # devices: yes
 # iommu: x-scalable-mode=on,x-flts=on
 # timeout: 1200

@@ -3,7 +3,8 @@
 # Linux attacks an interrupt line of the realm: it writes the entry of the I/O APIC, forges the
 # entry of the IOMMU that this one names, and has other devices and pins name it. Nothing reaches
 # the realm with a vector that it did not ask for, and the line works.
-# kernels: 6.1 6.12
+# kernels: 6.12
+# more kernels: 6.1
 # realm: no
 # uarts: yes
 # uses: lines

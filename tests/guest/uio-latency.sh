@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # From the interrupt of a PCI function to the instruction after a program's read: how many
 # instructions that takes under Linux, and in the realm, where it causes no exit.
-# kernels: 6.1 6.12
+# kernels: 6.12
+# more kernels: 6.1
 # icount: yes
 # turns: short
 # realm: no
