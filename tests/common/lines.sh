@@ -47,7 +47,8 @@ overwrite() {
 	to=$((apic << 56))
 	for mode in {0..7}; do
 		for value in $((to | mode << 8 | 96)) $((mode << 8 | 2)) \
-			$((0xff << 56 | mode << 8 | 0xd0)) $((to | 1 << 11 | mode << 8 | masked)); do
+			$((0xff << 56 | mode << 8 | 0xd0)) \
+			$((to | 1 << 11 | mode << 8 | masked)); do
 			for offset in 0 256 3840; do
 				attack redirect $pin "$value" $offset >/dev/null
 				is_kept "$(printf 'entry %#x' "$value")"
