@@ -20,6 +20,6 @@ contexts=(top domain process processes directory contexts root pass off)
 refused=(nested stage wide)
 told=(top domain process processes directory contexts root pass nested stage wide)
 choose "${stores[*]} ${leaves[*]} ${odd[*]} ${contexts[*]} ${refused[*]}" \
-	'mov cmpxchg large prepared top wide' 6.*
+	'mov cmpxchg large prepared top wide'
 seldom
 attack_by_tables

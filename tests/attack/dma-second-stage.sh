@@ -21,6 +21,6 @@ contexts=(top narrow domain process processes directory contexts root legacy pas
 refused=(nested stage)
 told=(top narrow domain process processes directory contexts root legacy pass nested stage)
 choose "${stores[*]} ${leaves[*]} ${odd[*]} ${contexts[*]} ${refused[*]}" \
-	'mov top process processes directory contexts root legacy pass stage' 6.*
+	'mov top process processes directory contexts root legacy pass stage'
 seldom
 attack_by_tables

@@ -16,7 +16,7 @@ set -u
 contexts=(top narrow domain contexts root pass off)
 refused=()
 told=(top narrow domain contexts root pass)
-choose "${stores[*]} ${leaves[*]} ${odd[*]} ${contexts[*]}" 'mov root' 6.*
+choose "${stores[*]} ${leaves[*]} ${odd[*]} ${contexts[*]}" 'mov root'
 seldom
 # Nobody has the unit remap interrupts later.
 others() {

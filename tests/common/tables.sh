@@ -24,14 +24,12 @@ fail() { echo "FAILED $*"; failed=1; }
 io_apic=0xfec00000
 timer=0xfed00000
 
-# choose WAYS FEW [KERNELS]: the ways that are tried; the module forges, not Linux, so that beside
-# Linux 6.1, or KERNELS, a few will do. Or they are chosen by whoever knows that some of them are
-# noticed.
+# choose WAYS FEW: the ways that are tried: a few, or all with --full. Or they are chosen by whoever
+# knows that some of them are noticed.
 choose() {
-	local every=$1 kernels=${3:-6.1.*}
-	# shellcheck disable=SC2053
-	[[ ${EVERY:-} || $(uname -r) != $kernels ]] || every=$2
-	read -ra WAYS <<<"${WAYS:-$every}"
+	local few=$2
+	[ -z "${EVERY:-}" ] || few=$1
+	read -ra WAYS <<<"${WAYS:-$few}"
 }
 
 # Ways by which the hypervisor and the realm are attacked as well; nothing for all but `stores`.
