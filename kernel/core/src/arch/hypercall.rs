@@ -4,8 +4,7 @@
 use core::arch::asm;
 use core::arch::x86_64::__cpuid;
 use crtos_abi::hypercall::{
-    HC_ADDRESS, HC_CELL_UNLOCK, HC_DOORBELL, HC_LINE_INTERRUPT, HC_PUTC, HC_ROOT_STATE, HV_BUSY,
-    ROOT_HALTED,
+    HC_ADDRESS, HC_CELL_UNLOCK, HC_DOORBELL, HC_PUTC, HC_ROOT_STATE, ROOT_HALTED,
 };
 use crtos_channel::DoorbellCpu;
 use spin::Once;
@@ -37,7 +36,7 @@ fn call_with(number: u64, [first, second, third, fourth]: [u64; 4]) -> i64 {
     result
 }
 
-/// Makes a call about functions of the cell. Any context; causes one VM exit.
+/// Makes a call about functions or lines of the cell. Any context; causes one VM exit.
 pub(crate) fn call_device(number: u64, arguments: [u64; 4]) -> i64 {
     call_with(number, arguments)
 }
@@ -67,25 +66,4 @@ pub fn put_byte(byte: u8) {
 /// context; causes one VM exit.
 pub fn own_address(address: u64) -> Option<u64> {
     u64::try_from(call(HC_ADDRESS, address)).ok()
-}
-
-/// What becomes of a call about a line.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum LineCall {
-    /// It is done.
-    Done,
-    /// Linux makes a call at the moment: try again.
-    Busy,
-    /// The cell does not have the line, or it cannot interrupt that CPU.
-    Refused,
-}
-
-/// Has interrupt line `line` interrupt the CPU whose APIC has the id `apic` by `vector`, or nobody
-/// if that is 0. Any context; causes one VM exit.
-pub fn set_line(line: u32, vector: u8, apic: u32) -> LineCall {
-    match call_with(HC_LINE_INTERRUPT, [line.into(), vector.into(), apic.into(), 0]) {
-        0 => LineCall::Done,
-        HV_BUSY => LineCall::Busy,
-        _ => LineCall::Refused,
-    }
 }

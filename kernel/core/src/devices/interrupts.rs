@@ -8,12 +8,13 @@
 use alloc::boxed::Box;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
+use crtos_abi::hypercall::HC_LINE_INTERRUPT;
 use spin::Once;
 
-use crate::arch::hypercall::{self, LineCall};
+use crate::arch::hypercall::call_device;
 use crate::arch::percpu;
 use crate::time::{self, Nanos};
-use crate::{mm::heap, task, warn};
+use crate::{mm::heap, warn};
 
 /// The first of the vectors.
 pub const FIRST: u8 = 0xd0;
@@ -72,16 +73,11 @@ pub fn register(name: &'static str, handler: Box<dyn Handler>) -> Option<u8> {
 /// there is none. False if the realm does not have the line, or the CPU cannot be interrupted by
 /// it. What the line asks for meanwhile may be lost. Thread context; sleeps.
 pub fn route(line: u32, vector: Option<u8>) -> bool {
-    /// Calls of Linux that change devices of cells end before.
-    const TRIES: u32 = 3000;
-    for _ in 0..TRIES {
+    let vector = vector.unwrap_or(0).into();
+    super::call_again(3000, Nanos::from_millis(1), || {
         let apic = percpu::this().apic_id().0;
-        match hypercall::set_line(line, vector.unwrap_or(0), apic) {
-            LineCall::Busy => task::sleep_until(time::now() + Nanos::from_millis(1)),
-            result => return result == LineCall::Done,
-        }
-    }
-    false
+        call_device(HC_LINE_INTERRUPT, [line.into(), vector, apic.into(), 0])
+    }) == 0
 }
 
 /// The device with that vector may interrupt again, if it was silenced.

@@ -18,7 +18,11 @@ pub mod ports;
 
 use core::ops::RangeInclusive;
 
+use crtos_abi::hypercall::HV_BUSY;
+
 use crate::mm::layout;
+use crate::task;
+use crate::time::{self, Nanos};
 use ports::IoPorts;
 
 /// What a word of the command line begins with that names a device.
@@ -34,6 +38,19 @@ pub struct Device {
     pub line: u32,
     /// What its driver wants to know besides.
     pub more: &'static str,
+}
+
+/// Makes a call about devices by `call`, which the hypervisor refuses while Linux makes one: then
+/// the thread sleeps for `pause`, and tries again, so many times at most. Thread context.
+fn call_again(tries: u32, pause: Nanos, mut call: impl FnMut() -> i64) -> i64 {
+    for _ in 0..tries {
+        let result = call();
+        if result != HV_BUSY {
+            return result;
+        }
+        task::sleep_until(time::now() + pause);
+    }
+    HV_BUSY
 }
 
 /// The devices that `driver` knows.

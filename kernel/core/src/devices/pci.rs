@@ -23,25 +23,14 @@ use crtos_vm::{FRAME_SIZE, Frame};
 use crate::arch::hypercall::call_device;
 use crate::arch::paging;
 use crate::arch::{percpu, user_memory};
-use crate::task;
-use crate::time::{self, Nanos};
+use crate::time::Nanos;
 
 /// Configuration space, for threads.
 const SPACE: Space = Space(call);
 
-/// Makes a call about devices. While a call of Linux is under way it is refused: then the thread
-/// sleeps, and tries again, for some tenths of a second at most.
+/// Makes a call about devices, again for some tenths of a second while Linux makes one. Sleeps.
 fn call(number: u64, arguments: [u64; 4]) -> i64 {
-    const TRIES: u32 = 2000;
-    const PAUSE: Nanos = Nanos::from_micros(200);
-    for _ in 0..TRIES {
-        let result = call_device(number, arguments);
-        if result != HV_BUSY {
-            return result;
-        }
-        task::sleep_until(time::now() + PAUSE);
-    }
-    HV_BUSY
+    super::call_again(2000, Nanos::from_micros(200), || call_device(number, arguments))
 }
 
 /// The address of the function with that number, to be written.
