@@ -150,12 +150,9 @@ impl Iommus {
             self.for_taken(memory, |unit, registers| unit.silence(registers, place));
         }
         let is_set = self.copies.set_function(memory, requester, tables);
-        for Place { iommu, own, taken, .. } in self.places.iter_mut().flatten() {
-            if let Some(unit) = taken {
-                let mut registers = Registers { iommu: *iommu, own: *own, memory };
-                unit.function_changed(&mut registers, &mut self.copies, cpus, requester);
-            }
-        }
+        self.each_taken(memory, |unit, registers, copies| {
+            unit.function_changed(registers, copies, cpus, requester)
+        });
         let forgotten = self.forget(memory);
         if forgotten {
             self.copies.collect(memory);
@@ -191,12 +188,11 @@ impl Iommus {
         place: usize,
         linux: Redirection,
     ) -> bool {
-        self.places.iter_mut().flatten().all(|Place { iommu, own, taken, .. }| {
-            let mut registers = Registers { iommu: *iommu, own: *own, memory };
-            taken.as_mut().is_none_or(|unit| {
-                unit.add_line(&mut registers, &mut self.copies, cpus, requester, place, linux)
-            })
-        })
+        let mut all = true;
+        self.each_taken(memory, |unit, registers, copies| {
+            all = all && unit.add_line(registers, copies, cpus, requester, place, linux);
+        });
+        all
     }
 
     /// Has the line of a cell at `place`, of the I/O APIC `requester`, interrupt as `interrupt`
@@ -279,12 +275,9 @@ impl Iommus {
     }
 
     fn memory_changed(&mut self, cpus: &impl Cpus, memory: &mut LinuxMemory) {
-        for Place { iommu, own, taken, .. } in self.places.iter_mut().flatten() {
-            if let Some(unit) = taken {
-                let mut registers = Registers { iommu: *iommu, own: *own, memory };
-                unit.memory_changed(&mut registers, &mut self.copies, cpus);
-            }
-        }
+        self.each_taken(memory, |unit, registers, copies| {
+            unit.memory_changed(registers, copies, cpus)
+        });
     }
 
     /// Has all units forget what they cached of addresses; false if one does not.
@@ -372,14 +365,27 @@ impl Iommus {
         mut act: impl FnMut(&mut Unit, &mut Registers) -> bool,
     ) -> bool {
         let mut all = true;
-        for Place { iommu, own, taken, .. } in self.places.iter_mut().flatten() {
-            let Some(unit) = taken else { continue };
-            if !act(unit, &mut Registers { iommu: *iommu, own: *own, memory }) {
-                does_not_react(*iommu);
+        self.each_taken(memory, |unit, registers, _| {
+            if !act(unit, registers) {
+                does_not_react(registers.iommu);
                 all = false;
             }
-        }
+        });
         all
+    }
+
+    /// Has all do something that are taken over.
+    fn each_taken(
+        &mut self,
+        memory: &mut LinuxMemory,
+        mut act: impl FnMut(&mut Unit, &mut Registers, &mut Copies),
+    ) {
+        for Place { iommu, own, taken, .. } in self.places.iter_mut().flatten() {
+            if let Some(unit) = taken {
+                let mut registers = Registers { iommu: *iommu, own: *own, memory };
+                act(unit, &mut registers, &mut self.copies);
+            }
+        }
     }
 
     /// Reads 32 bits for Linux at `address`, a multiple of 4 in the registers of one ([`is_one`]).
