@@ -5,24 +5,16 @@
 # kernels: 6.1 6.12
 # realm: no
 # parallel: yes
+# uses: alike
 # timeout: 300
 set -u
 cd "$(mktemp -d)" || exit 1
 failed=0
 fail() { echo "FAILED $*"; failed=1; }
 program=/usr/lib/crtos-tests/abi/ports
-timeout 60 $program >linux.out 2>linux.err
-linux=$?
+natively 60 $program
 crtos up --cpus 3 --memory 256M --port 0x378-0x37b:exclusive --port 0x37e-0x37f || exit 1
-timeout 100 crtos run -- $program >realm.out 2>realm.err
-realm=$?
-cat realm.out
-if [ $linux != 0 ] || [ $realm != 0 ] || ! cmp -s linux.out realm.out; then
-	fail "status $linux under Linux, $realm in the realm"
-	grep -A1 FAILED linux.out | sed 's/^/  Linux: /'
-	tail -n 1 linux.err realm.err
-	diff linux.out realm.out
-fi
+alike 100 $program
 # A transfer ends where the realm's ports do.
 count=$(crtos run -- dd if=/dev/port bs=16 skip=$((0x37)) count=1 status=none 2>why | wc -c)
 [ "$count" = 0 ] && grep -q 'not permitted' why || fail "a port of Linux: $count, $(cat why)"
