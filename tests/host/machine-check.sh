@@ -53,11 +53,14 @@ await "crtos run -- busybox true; crtos log | grep -q \"\$corrected\"" ||
 sleep 3
 crtos run -- busybox true
 [ "$(crtos log | grep -c "$corrected")" = 1 ] || fail "it is told again"
-# begin [shared]: has a program read a page.
+# second_byte PROCESS ADDRESS: the one behind that.
+second_byte() { dd if=/proc/$1/mem bs=1 skip=$(($2 + 1)) count=1 2>/dev/null | od -An -tu1; }
+# begin [shared]: has a program read a page. It is in the kernel until its line is printed.
 begin() {
 	rm -f /tmp/said
 	crtos run -- "$PROGRAMS/broken" /tmp/file $1 >/tmp/said &
 	await "grep -qs 0x /tmp/said" || fail "the program does not start"
+	await "[ \$(second_byte $! $(cat /tmp/said)) = 8 ]" || fail "the program does not read"
 	page=$(lies_at $! $(cat /tmp/said))
 }
 begin
@@ -71,7 +74,7 @@ status=$?
 [ $status = 137 ] || { cat /tmp/said; fail "the program that cannot go on: $status"; }
 # `poll` would tell again of what is still in a bank.
 sleep 3
-crtos run -- busybox true || fail "no other program starts"
+crtos run -- busybox true || { crtos log | tail -3; fail "no other program starts"; }
 crtos log | grep "could not correct" && fail "the bank still has what was taken"
 # stops WORDS WHAT: the kernel reports that. Another realm begins.
 stops() {
