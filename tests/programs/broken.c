@@ -3,8 +3,8 @@
  * Reads a page until it is broken: the program gets SIGBUS as under Linux, at that access and at
  * the next one, and can use the address again once it has unmapped the page.
  *
- * broken FILE [shared]: has Linux write the page to FILE, and prints where it is; its second byte is
- * 8 once it is only read; the page is one that others may map as well
+ * broken FILE [shared]: has Linux write the page to FILE, and prints where it is; its second byte
+ * is 8 once it is only read; the page is one that others may map as well
  */
 #define _GNU_SOURCE
 #include <fcntl.h>

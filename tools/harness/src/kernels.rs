@@ -45,6 +45,11 @@ impl Flavour {
         Self::ALL.into_iter().find(|flavour| flavour.name() == name)
     }
 
+    /// Whether it has PREEMPT_RT.
+    pub fn has_preempt_rt(self) -> bool {
+        matches!(self, Self::V6_1Rt | Self::V6_12Rt)
+    }
+
     /// The package that always depends on the newest build: what of (`image` or
     /// `headers`) and the versions that count.
     fn metapackage(self, what: &str) -> (String, &'static str) {
@@ -125,6 +130,8 @@ pub const EARLY: &[&str] = &["virtio_pci", "virtio_blk", "virtio_console", "squa
 /// A kernel in the cache.
 #[derive(Debug, Clone)]
 pub struct Kernel {
+    /// Which one it is.
+    pub flavour: Flavour,
     /// What `uname -r` says under it.
     pub release: String,
     folder: PathBuf,
@@ -173,11 +180,11 @@ fn folder(flavour: Flavour) -> PathBuf {
 /// Makes sure that a kernel is in the cache.
 pub fn ensure(flavour: Flavour) -> Result<Kernel> {
     let folder = folder(flavour);
-    if let Some(kernel) = cached(&folder) {
+    if let Some(kernel) = cached(flavour, &folder) {
         return Ok(kernel);
     }
     let _lock = paths::lock(&paths::cache().join("locks"), &format!("kernel-{flavour}"))?;
-    if let Some(kernel) = cached(&folder) {
+    if let Some(kernel) = cached(flavour, &folder) {
         return Ok(kernel);
     }
     let _step = progress::step(format!("fetch Debian's kernel {flavour}"));
@@ -196,10 +203,10 @@ fn stamp(folder: &Path) -> PathBuf {
     folder.join(format!("release-{LAYOUT}"))
 }
 
-fn cached(folder: &Path) -> Option<Kernel> {
+fn cached(flavour: Flavour, folder: &Path) -> Option<Kernel> {
     let release = fs::read_to_string(stamp(folder)).ok()?;
     let folder = folder.canonicalize().ok()?;
-    Some(Kernel { release: release.trim().to_owned(), folder })
+    Some(Kernel { flavour, release: release.trim().to_owned(), folder })
 }
 
 fn unpack(flavour: Flavour, folder: &Path) -> Result<Kernel> {
@@ -214,7 +221,7 @@ fn unpack(flavour: Flavour, folder: &Path) -> Result<Kernel> {
     }
     download(&packages, folder)?;
     let folder = folder.canonicalize()?;
-    let kernel = Kernel { release, folder };
+    let kernel = Kernel { flavour, release, folder };
     relocate_headers(&kernel)?;
     prepare_modules(&kernel)?;
     fs::write(stamp(&kernel.folder), &kernel.release)?;

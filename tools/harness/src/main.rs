@@ -27,6 +27,7 @@ mod toolchain;
 mod tsc;
 mod vm;
 mod vm_command;
+mod vmlinux;
 
 use std::fs;
 use std::process::ExitCode;

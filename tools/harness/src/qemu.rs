@@ -12,7 +12,7 @@ use crtos_agent::{CONTROL_PORT, LAYER_SERIAL, STDIN_PORT};
 use crate::foreign::{Packages, Tree};
 use crate::iommu::Iommu;
 use crate::kernels::Kernel;
-use crate::tsc;
+use crate::{tsc, vmlinux};
 
 /// Mount tag of the folder that the guest shares.
 pub const SHARE_TAG: &str = "share";
@@ -111,7 +111,7 @@ impl Machine<'_> {
         command.args(["-smp", &self.cpus.to_string(), "-m", self.memory]);
         self.add_processor(&mut command);
         self.add_clock(&mut command);
-        command.arg("-kernel").arg(self.kernel.image()).arg("-initrd").arg(self.initramfs);
+        command.arg("-kernel").arg(self.kernel_file()?).arg("-initrd").arg(self.initramfs);
         command.args(["-append", &self.kernel_command_line()]);
         command.arg("-serial").arg(with_path("file:", self.console));
         self.add_ports(&mut command);
@@ -157,6 +157,15 @@ impl Machine<'_> {
             command.arg("-L").arg(tree.path(folder));
         }
         Ok(command)
+    }
+
+    /// Kernels with PREEMPT_RT start as boot loaders start them, and place themselves at random.
+    /// The others start sooner.
+    fn kernel_file(&self) -> Result<PathBuf> {
+        if self.kernel.flavour.has_preempt_rt() {
+            return Ok(self.kernel.image());
+        }
+        vmlinux::ensure(self.kernel)
     }
 
     /// Only what emulation needs, unless somebody wants more. On a busy host, ticks come too late

@@ -25,6 +25,7 @@ const PACKAGES: &[&str] = &[
     "squashfs-tools",
     "util-linux",
     "xz-utils",
+    "zstd",
 ];
 /// Debian's Rust with the source of its library; LLVM's linker comes on top.
 const RUST: &[&str] = &["rustc-web", "cargo-web", "rust-web-src", "rustfmt-web", "rust-web-clippy"];

@@ -79,7 +79,7 @@ impl Target {
             name,
             kernel: kernels::ensure(self.flavour)?.release,
             realm: self.realm,
-            preempt_rt: matches!(self.flavour, Flavour::V6_1Rt | Flavour::V6_12Rt),
+            preempt_rt: self.flavour.has_preempt_rt(),
             isolated: self.isolated,
         })
     }
