@@ -61,6 +61,12 @@ pub fn files(folder: &str, extension: &str) -> Result<Vec<(String, PathBuf)>> {
     Ok(files)
 }
 
+/// Whether a file of `tests` is the test of that name, such as `guest/rounds`.
+pub fn is_test(name: &str) -> bool {
+    let file = paths::root().join("tests").join(name);
+    ["sh", "c"].iter().any(|extension| file.with_extension(extension).is_file())
+}
+
 /// The programs of `tests/abi` that are tests by themselves, sorted.
 pub fn alone() -> Result<Vec<String>> {
     let mut names = Vec::new();

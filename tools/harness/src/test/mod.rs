@@ -15,7 +15,7 @@ use clap::{Args, ValueEnum};
 
 use crate::kernels::Flavour;
 use crate::vm::interrupted;
-use crate::{parts, setup, vm_command};
+use crate::{parts, programs, setup, vm_command};
 pub use guest::PRELUDE;
 use report::Report;
 
@@ -53,11 +53,11 @@ const QUICK_KERNEL: Flavour = Flavour::V6_1;
 /// Options of `./x test`.
 #[derive(Args)]
 pub struct Options {
-    /// `host`, `guest`, `quick` (those of the host and a few in one guest), or a part of the names
-    /// of tests of both.
+    /// `host`, `guest`, `quick` (those of the host and a few in one guest), or as a filter for tests
+    /// of both.
     #[arg(value_name = "SET")]
     first: Option<String>,
-    /// A part of the names of the tests to run.
+    /// The name of the test to run, or a part of the names of several.
     filter: Option<String>,
     /// Also what takes long.
     #[arg(long)]
@@ -85,6 +85,8 @@ fn default_jobs() -> usize {
 pub struct Selection {
     set: Option<Set>,
     filter: String,
+    /// The filter is the name of one test.
+    is_name: bool,
     full: bool,
     kernels: Vec<Flavour>,
 }
@@ -94,9 +96,11 @@ impl Selection {
         let first = options.first.clone().unwrap_or_default();
         let set = Set::from_str(&first, false).ok();
         let rest = if set.is_some() { String::new() } else { first };
+        let filter = options.filter.clone().unwrap_or(rest);
         Self {
             set,
-            filter: options.filter.clone().unwrap_or(rest),
+            is_name: programs::is_test(&filter),
+            filter,
             full: options.full,
             kernels: options.kernels.clone(),
         }
@@ -104,7 +108,8 @@ impl Selection {
 
     /// Whether a test of guests with that name is wanted.
     fn wants(&self, name: &str) -> bool {
-        name.contains(&self.filter) && (self.set != Some(Set::Quick) || QUICK.contains(&name))
+        let is_named = if self.is_name { name == self.filter } else { name.contains(&self.filter) };
+        is_named && (self.set != Some(Set::Quick) || QUICK.contains(&name))
     }
 
     /// Whether runs on that kernel are wanted.
@@ -144,7 +149,8 @@ mod tests {
     use super::*;
 
     fn selection(set: Option<Set>, filter: &str, kernels: &[Flavour]) -> Selection {
-        Selection { set, filter: filter.to_owned(), full: false, kernels: kernels.to_vec() }
+        let (filter, is_name) = (filter.to_owned(), programs::is_test(filter));
+        Selection { set, filter, is_name, full: false, kernels: kernels.to_vec() }
     }
 
     #[test]
@@ -160,5 +166,12 @@ mod tests {
         assert!(quick.wants("abi/futex") && !quick.wants("abi/fork") && !quick.wants("abi/fuzz"));
         assert!(quick.wants_kernel(Flavour::V6_12) && !quick.wants_kernel(Flavour::V6_1));
         assert!(selection(None, "fu", &[]).wants("abi/fuzz"));
+    }
+
+    #[test]
+    fn a_name_is_that_of_one_test() {
+        let (one, several) = (selection(None, "attack/dma", &[]), selection(None, "ck/dma", &[]));
+        assert!(one.wants("attack/dma") && !one.wants("attack/dma-amd"));
+        assert!(several.wants("attack/dma") && several.wants("attack/dma-amd"));
     }
 }
