@@ -24,11 +24,11 @@ fail() { echo "FAILED $*"; failed=1; }
 io_apic=0xfec00000
 timer=0xfed00000
 
-# choose WAYS FEW: the ways that are tried: a few, or all with --full. Or they are chosen by whoever
-# knows that some of them are noticed.
+# choose WAYS FEW: the ways that are tried, and of the hidden blocks the one of so many: a few, or
+# all with --full. Or the ways are chosen by whoever knows that some of them are noticed.
 choose() {
 	local few=$2
-	[ -z "${EVERY:-}" ] || few=$1
+	if [ -n "${EVERY:-}" ]; then few=$1 stride=1; else stride=4; fi
 	read -ra WAYS <<<"${WAYS:-$few}"
 }
 
@@ -266,7 +266,7 @@ attack_by_tables() {
 		declare -n blocks=$name
 		echo "$name: ${#blocks[@]} blocks at ${blocks[*]:0:4}"
 		for ((number = 0; number < ${#blocks[@]}; number++)); do
-			((number % ${stride:-1} && number + 1 < ${#blocks[@]})) && continue
+			((number % stride && number + 1 < ${#blocks[@]})) && continue
 			block=${blocks[number]}
 			for offset in 0 0x1ff000; do
 				to=$((block + offset))
