@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+/*
+ * devices ONE OTHER UIO
+ *
+ * Every 10 ms sends a byte on the serial line ONE, which is wired to OTHER, and reads it there; and
+ * has QEMU's device edu, which UIO (/dev/uioN) leads to, raise an interrupt, and waits for it.
+ * Writes to the debug port 0xe9 an S for each byte, an I for each interrupt, and an X for what is
+ * not as it should be.
+ */
+#include <fcntl.h>
+#include <poll.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/io.h>
+#include <sys/mman.h>
+#include <termios.h>
+#include <time.h>
+#include <unistd.h>
+
+/* Registers of edu, in words. */
+#define RAISE 24
+#define ACKNOWLEDGE 25
+#define PATIENCE 1000
+
+static void die(const char *what)
+{
+	perror(what);
+	exit(1);
+}
+
+static int serial(const char *name)
+{
+	struct termios settings;
+	int file = open(name, O_RDWR | O_NOCTTY);
+
+	if (file < 0 || tcgetattr(file, &settings))
+		die(name);
+	cfmakeraw(&settings);
+	cfsetspeed(&settings, B115200);
+	if (tcsetattr(file, TCSANOW, &settings))
+		die(name);
+	return file;
+}
+
+/* Reads COUNT bytes in a second at most. */
+static int reads(int file, void *place, size_t count)
+{
+	struct pollfd wanted = { .fd = file, .events = POLLIN };
+
+	return poll(&wanted, 1, PATIENCE) == 1 && read(file, place, count) == (ssize_t)count;
+}
+
+int main(int argc, char **argv)
+{
+	const struct timespec pause = { .tv_nsec = 10000000 };
+	volatile uint32_t *registers;
+	uint32_t before = 0, count;
+	int one, other, uio;
+
+	if (argc < 4 || ioperm(0xe9, 1, 1))
+		die("devices ONE OTHER UIO");
+	one = serial(argv[1]);
+	other = serial(argv[2]);
+	uio = open(argv[3], O_RDWR);
+	if (uio < 0)
+		die(argv[3]);
+	registers = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, uio, 0);
+	if (registers == MAP_FAILED)
+		die("mmap");
+	for (uint8_t sent = 0;; sent++) {
+		uint8_t read = ~sent;
+
+		int is_there = write(one, &sent, 1) == 1 && reads(other, &read, 1) && read == sent;
+
+		outb(is_there ? 'S' : 'X', 0xe9);
+		registers[RAISE] = 1;
+		is_there = reads(uio, &count, sizeof(count)) && count > before;
+		outb(is_there ? 'I' : 'X', 0xe9);
+		before = count;
+		registers[ACKNOWLEDGE] = 1;
+		nanosleep(&pause, NULL);
+	}
+}
