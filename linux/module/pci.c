@@ -353,7 +353,8 @@ static int show(struct crtos_file *file, struct crtos_function *function)
 	error = crtos_uio_register(file, function->dev, &uio);
 	if (error)
 		return error;
-	error = crtos_wish_add(file, function->number, crtos_uio_number(uio));
+	error = crtos_wish_add(file, function->number, crtos_uio_number(uio),
+			       function->memory);
 	if (error) {
 		crtos_uio_unregister(uio);
 		return error;

@@ -18,6 +18,7 @@
 #include "channel.h"
 
 struct crtos_cell;
+struct crtos_device_memory;
 struct crtos_file;
 struct kstat;
 
@@ -43,6 +44,7 @@ struct crtos_wish {
 	bool wanted;			/* changes under realm_lock */
 	u16 function;			/* bus, device and function */
 	u32 serial;			/* the same for no other wish */
+	const struct crtos_device_memory *memory;	/* by base address register */
 	dev_t number;			/* of the file that leads to it */
 };
 
@@ -136,7 +138,9 @@ int crtos_trace(struct crtos_file *file, bool on);
 
 /* wishes.c */
 void crtos_wishes_store(struct crtos_realm *realm);
-int crtos_wish_add(struct crtos_file *file, u16 function, dev_t number);
+int crtos_wish_add(struct crtos_file *file, u16 function, dev_t number,
+		   const struct crtos_device_memory *memory);
+s64 crtos_wish_registers(struct crtos_realm *realm, u64 start, u64 size, u64 *address);
 void crtos_wish_drop(u16 function);
 int crtos_wish_end(struct crtos_file *file, u16 function, const char *name);
 

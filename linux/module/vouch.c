@@ -12,6 +12,7 @@
 #include <linux/highmem.h>
 #include <linux/kdev_t.h>
 #include <linux/magic.h>
+#include <linux/major.h>
 #include <linux/mm.h>
 #include <linux/pid.h>
 #include <linux/rcupdate.h>
@@ -40,10 +41,14 @@ bool crtos_vouches(u32 op)
 	case CRTOS_OP_IS_CAPABLE:
 	case CRTOS_OP_SEGMENT:
 	case CRTOS_OP_LIMITS:
+	case CRTOS_OP_REGISTERS:
 		return true;
 	}
 	return false;
 }
+
+/* The number of /dev/mem (Documentation/admin-guide/devices.txt). */
+#define DEVMEM_MINOR	1
 
 /* The file of a descriptor of the calling shadow; NULL if there is none that is the program's. */
 static struct file *program_file(u64 descriptor)
@@ -116,6 +121,16 @@ static bool is_device(const struct file *file)
 	return S_ISCHR(file_inode(file)->i_mode);
 }
 
+/* /dev/mem, and the files of sysfs that show registers of PCI functions among others. */
+static bool maps_registers(const struct file *file)
+{
+	const struct inode *inode = file_inode(file);
+
+	if (is_device(file))
+		return inode->i_rdev == MKDEV(MEM_MAJOR, DEVMEM_MINOR);
+	return S_ISREG(inode->i_mode) && inode->i_sb->s_magic == SYSFS_MAGIC;
+}
+
 static int tell_status(struct file *file, u64 words[6])
 {
 	struct kstat status;
@@ -130,7 +145,8 @@ static int tell_status(struct file *file, u64 words[6])
 	words[5] = status.mode | (status.blocks ? 0 : CRTOS_STATUS_EMPTY) |
 		   (is_readable(file) ? CRTOS_STATUS_READABLE : 0) |
 		   (is_trusted(file) ? CRTOS_STATUS_TRUSTED : 0) |
-		   (is_device(file) ? CRTOS_STATUS_DEVICE : 0);
+		   (is_device(file) ? CRTOS_STATUS_DEVICE : 0) |
+		   (maps_registers(file) ? CRTOS_STATUS_REGISTERS : 0);
 	return 0;
 }
 
@@ -355,6 +371,27 @@ static s64 tell_segment(struct crtos_process *process, u64 mirror, u64 words[6])
 	return result;
 }
 
+/*
+ * Which registers of a function of the realm are mapped as a mirror. Both kinds of files map
+ * physical pages, of which the mapping has the number of the first.
+ */
+static s64 tell_registers(struct crtos_process *process, u64 mirror, u64 words[6])
+{
+	struct vm_area_struct *vma;
+	u64 start = 0, size = 0;
+
+	if (mmap_read_lock_killable(current->mm))
+		return -EINTR;
+	vma = vma_lookup(current->mm, mirror);
+	if (vma && vma->vm_start == mirror && (vma->vm_flags & VM_PFNMAP) && vma->vm_file &&
+	    maps_registers(vma->vm_file)) {
+		start = (u64)vma->vm_pgoff << PAGE_SHIFT;
+		size = vma->vm_end - vma->vm_start;
+	}
+	mmap_read_unlock(current->mm);
+	return size ? crtos_wish_registers(process->realm, start, size, words) : -ENODEV;
+}
+
 /* The limits of a process of the caller's namespace, by a thread, 0 for the caller's. */
 static s64 tell_limits(u64 tid, u64 words[6])
 {
@@ -424,6 +461,9 @@ int crtos_vouch(struct crtos_thread *thread, u64 words[6], s64 *result)
 		break;
 	case CRTOS_OP_LIMITS:
 		*result = tell_limits(request->args[0], words);
+		break;
+	case CRTOS_OP_REGISTERS:
+		*result = tell_registers(process, request->args[0], words);
 		break;
 	case CRTOS_OP_SCHEDULING:
 		*result = tell_scheduling(request->args[0]);

@@ -63,11 +63,13 @@ static void set_wish(struct crtos_realm *realm, struct crtos_wish *wish, bool wa
  * @file: where a failure is explained
  * @function: bus, device and function, which the realm has
  * @number: of the file that leads to it
+ * @memory: its memory by base address register, which stays until crtos_wish_drop() or -end()
  *
  * Context: Under crtos.lock, so that the realm stays; may sleep.
  * Return: 0 or a negative error; then nothing is to find.
  */
-int crtos_wish_add(struct crtos_file *file, u16 function, dev_t number)
+int crtos_wish_add(struct crtos_file *file, u16 function, dev_t number,
+		   const struct crtos_device_memory *memory)
 {
 	struct crtos_realm *realm = crtos_realm_kept();
 	struct crtos_wish *wish;
@@ -78,6 +80,7 @@ int crtos_wish_add(struct crtos_file *file, u16 function, dev_t number)
 			return crtos_refuse(file, -ENOSPC, "cells have too many devices");
 	wish->function = function;
 	wish->number = number;
+	wish->memory = memory;
 	wish->serial = ++realm->last_serial;
 	set_wish(realm, wish, true);
 	/* Before it runs it looks by itself. */
@@ -121,6 +124,37 @@ void crtos_wish_drop(u16 function)
 		}
 	}
 	crtos_realm_unlock();
+}
+
+/**
+ * crtos_wish_registers() - which function of the realm has a part of the machine's memory
+ * @realm: the realm
+ * @start: where that part begins
+ * @size: bytes
+ * @address: where the realm sees the beginning
+ *
+ * Context: May sleep.
+ * Return: bus, device and function, or -ENODEV.
+ */
+s64 crtos_wish_registers(struct crtos_realm *realm, u64 start, u64 size, u64 *address)
+{
+	struct crtos_wish *wish;
+	s64 result = -ENODEV;
+	int i;
+
+	crtos_realm_lock();
+	for (wish = realm->wishes; wish < realm->wishes + CRTOS_MAX_DEVICES; wish++)
+		for (i = 0; wish->wanted && i < CRTOS_BASE_ADDRESSES; i++) {
+			const struct crtos_device_memory *memory = &wish->memory[i];
+			u64 last = memory->physical + PAGE_ALIGN(memory->size);
+
+			if (start < memory->physical || start >= last || size > last - start)
+				continue;
+			*address = memory->cell_address + (start - memory->physical);
+			result = wish->function;
+		}
+	crtos_realm_unlock();
+	return result;
 }
 
 /* Says which programs have a function open. */

@@ -6,6 +6,7 @@
 # more kernels: 6.1
 # realm: no
 # shared: yes
+# packages: pciutils
 # devices: yes
 # uses: edu
 # timeout: 900
@@ -78,6 +79,15 @@ goes
 ends_lost 'mapped'
 comes
 gets 'once more'
+
+# By Linux's file for its memory.
+device=$place/resource0
+takes_it mapped
+refused 'uio-hostile' crtos device remove "$edu"
+goes
+ends_lost 'by resource0'
+comes
+gets 'after resource0'
 
 # It copies nothing of the realm's, nor over it.
 crtos run -- "$PROGRAMS/uio-hostile" "$device" copy || fail copy

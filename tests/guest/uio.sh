@@ -1,10 +1,12 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT OR Apache-2.0
-# An unmodified program drives a PCI function through UIO: tests/abi/uio.c runs under Linux, and
-# then in the realm, which has the function.
+# Unmodified programs drive a PCI function through UIO, and through the files that Linux has for its
+# registers: tests/abi/uio.c and tests/abi/resource.c run under Linux, and then in the realm, which
+# has the function.
 # kernels: 6.1 6.12
 # realm: no
 # shared: yes
+# packages: pciutils
 # devices: yes
 # uses: edu alike
 # timeout: 900
@@ -14,9 +16,11 @@ set -u
 cd "$(mktemp -d)" || exit 1
 failed=0
 fail() { echo "FAILED $*"; failed=1; }
-export FUNCTION=$edu
+mapfile -t cards < <(grep -lx 0x10d3 /sys/bus/pci/devices/*/device | cut -d/ -f6)
+card=${cards[0]}
+export FUNCTION=$edu CARD=$card USED=${cards[1]}
 place=/sys/bus/pci/devices/$edu
-program=/usr/lib/crtos-tests/abi/uio
+programs=/usr/lib/crtos-tests/abi
 refused() {
 	local text=$1
 	shift
@@ -25,12 +29,16 @@ refused() {
 }
 node() { local found; found=$(ls "$place/uio") && echo "/dev/$found"; }
 
-modprobe -a uio_pci_generic crtos || exit 1
+modprobe -a uio_pci_generic crtos e1000e || exit 1
 dmesg --clear
 echo uio_pci_generic >"$place/driver_override"
 echo "$edu" >/sys/bus/pci/drivers_probe
 await '[ -c "$(node 2>/dev/null)" ]' || fail 'Linux has no device'
-natively 300 $program
+natively 300 $programs/uio
+echo "$card" >"/sys/bus/pci/devices/$card/driver/unbind"
+echo 1 >"/sys/bus/pci/devices/$card/enable"
+natively 100 $programs/resource
+echo 0 >"/sys/bus/pci/devices/$card/enable"
 echo "$edu" >"$place/driver/unbind"
 echo >"$place/driver_override"
 
@@ -39,18 +47,33 @@ crtos device add "$edu" --no-reset || exit 1
 [ "$(crtos device list --json | jq -c 'map([.function, .cell])')" = "[[\"$edu\",\"realtime\"]]" ] ||
 	fail "list: $(crtos device list)"
 await '[ -c "$(node 2>/dev/null)" ]' || fail 'there is no device'
-alike 400 $program
+alike 400 $programs/uio
+crtos device add "$card" || fail 'the card'
+alike 100 $programs/resource
+
+# Tools of Linux find the registers, and read configuration space. What they write there is lost.
+register=$(printf '%#x' $(($(cut -d' ' -f1 "$place/resource" | head -n 1) + 4)))
+crtos run -- busybox devmem "$register" 32 0x12345678 || fail 'devmem writes'
+[ "$(crtos run -- busybox devmem "$register")" = 0xEDCBA987 ] || fail 'devmem reads'
+lspci -vxxxx -s "$edu" >linux.out || fail 'lspci'
+crtos run -- lspci -vxxxx -s "$edu" >realm.out || fail 'lspci in the realm'
+cat realm.out
+grep -q 'driver in use: crtos' realm.out || fail 'lspci does not name the driver'
+cmp linux.out realm.out || fail 'lspci'
+crtos run -- setpci -s "$edu" COMMAND=0 BASE_ADDRESS_0=0 || fail setpci
+lspci -vxxxx -s "$edu" | cmp - linux.out || fail 'setpci has written'
+refused 'Operation not permitted' crtos run -- busybox devmem "$(printf '%#x' $((16 << 20)))"
 
 crtos device remove "$edu" || fail remove
 [ -e "$place/uio" ] && fail 'it is shown still'
-[ "$(crtos device list --json)" = '[]' ] || fail "list: $(crtos device list)"
+[ "$(crtos device list --json | jq -c 'map(.function)')" = "[\"$card\"]" ] ||
+	fail "list: $(crtos device list)"
 
 # One that interrupts by a table in its memory.
-card=$(grep -lx 0x10d3 /sys/bus/pci/devices/*/device | head -n 1 | cut -d/ -f6)
 place=/sys/bus/pci/devices/$card
-crtos device add "$card" || fail 'the card'
 await '[ -c "$(node 2>/dev/null)" ]' || fail 'there is no card'
 [ "$(timeout 60 crtos run -- "$PROGRAMS/uio-e1000e" "$(node)")" = 10 ] || fail 'messages of a table'
 crtos down || fail down
+rmmod e1000e
 complaints | grep . && fail dmesg
 exit $failed

@@ -133,8 +133,8 @@ pub const OP_SET_SCHEDULING: u32 = 12;
 /// Copies memory.
 pub const OP_COPY: u32 = 13;
 /// Tells the status of a descriptor. This one, [`OP_SCHEDULING`], [`OP_READ`], [`OP_KEEP`],
-/// [`OP_LET_GO`], [`OP_IS_CAPABLE`], [`OP_SEGMENT`] and [`OP_LIMITS`] are carried out by the
-/// module: the shadow, over which its owner has power, never sees them.
+/// [`OP_LET_GO`], [`OP_IS_CAPABLE`], [`OP_SEGMENT`], [`OP_LIMITS`] and [`OP_REGISTERS`] are carried
+/// out by the module: the shadow, over which its owner has power, never sees them.
 pub const OP_STATUS: u32 = 14;
 /// Opens a file in which Linux tells of CPUs.
 pub const OP_TOPOLOGY: u32 = 15;
@@ -162,6 +162,8 @@ pub const OP_SEGMENT: u32 = 25;
 pub const OP_LIMITS: u32 = 26;
 /// Says that the realm takes no new program, and ends the shadow process.
 pub const OP_REFUSE: u32 = 27;
+/// Tells which registers of a function of the realm a mapping of Linux's shows.
+pub const OP_REGISTERS: u32 = 28;
 /// The number of bytes begins at this bit of the first argument of `OP_READ`, behind what is read.
 pub const READ_LENGTH_SHIFT: u32 = 47;
 /// Most pages that one `OP_READ` fills.
@@ -175,6 +177,8 @@ pub const STATUS_READABLE: u64 = 0x2_0000_0000;
 pub const STATUS_TRUSTED: u64 = 0x4_0000_0000;
 /// There as well: it is a character device, and its number (`st_rdev`) takes the place of the size.
 pub const STATUS_DEVICE: u64 = 0x8_0000_0000;
+/// There as well: what the file maps may be registers of a device, of which `OP_REGISTERS` tells.
+pub const STATUS_REGISTERS: u64 = 0x10_0000_0000;
 /// Most threads that one `OP_THREAD` makes.
 pub const MOST_NEW_THREADS: u64 = 16;
 /// The signal that interrupts system calls in the shadow when the kernel asks for that; its

@@ -170,6 +170,14 @@ pub enum Operation<'a> {
         /// Where the mirror begins.
         mirror: UserAddr,
     },
+    /// Tell which registers of a PCI function of the realm Linux has mapped as a mirror, by
+    /// /dev/mem or a file of sysfs. Carried out by the module. Result: its bus, device and
+    /// function number, and in the first word of the reply where the realm sees the first of them;
+    /// -ENODEV if they are none.
+    Registers {
+        /// Where the mirror begins.
+        mirror: UserAddr,
+    },
     /// Let the file of a mirror go. Carried out by the module. Result: 0.
     LetGo {
         /// Where the mirror begins.
@@ -274,6 +282,8 @@ pub struct FileStatus {
     pub is_trusted: bool,
     /// It is a character device.
     pub is_device: bool,
+    /// What it maps may be registers of a device ([`Operation::Registers`]).
+    pub maps_registers: bool,
 }
 
 impl FileStatus {
@@ -292,6 +302,7 @@ impl FileStatus {
             is_readable: mode & raw::STATUS_READABLE != 0,
             is_trusted: mode & raw::STATUS_TRUSTED != 0,
             is_device: mode & raw::STATUS_DEVICE != 0,
+            maps_registers: mode & raw::STATUS_REGISTERS != 0,
         }
     }
 }
@@ -546,6 +557,7 @@ impl<'a> Operation<'a> {
             Self::IsCapable { capability } => (raw::OP_IS_CAPABLE, pad([capability.into()])),
             Self::Limits { tid } => (raw::OP_LIMITS, pad([tid.map_or(0, Tid::get).into()])),
             Self::Segment { mirror } => (raw::OP_SEGMENT, pad([mirror.get()])),
+            Self::Registers { mirror } => (raw::OP_REGISTERS, pad([mirror.get()])),
             Self::LetGo { mirror } => (raw::OP_LET_GO, pad([mirror.get()])),
             Self::OpenTopology { file, alone, flags, realm } => {
                 let alone = if alone { TOPOLOGY_ALONE } else { 0 };
@@ -624,6 +636,7 @@ impl<'a> Operation<'a> {
             raw::OP_IS_CAPABLE => Self::IsCapable { capability: half(first)? },
             raw::OP_LIMITS => Self::Limits { tid: thread(first)? },
             raw::OP_SEGMENT => Self::Segment { mirror: UserAddr::new(first) },
+            raw::OP_REGISTERS => Self::Registers { mirror: UserAddr::new(first) },
             raw::OP_LET_GO => Self::LetGo { mirror: UserAddr::new(first) },
             raw::OP_TOPOLOGY => {
                 let &[_, _, realm @ ..] = encoded.args;
@@ -714,6 +727,7 @@ pub const fn name(op: u32) -> Option<&'static str> {
         raw::OP_IS_CAPABLE => "is capable",
         raw::OP_SEGMENT => "segment",
         raw::OP_LIMITS => "limits",
+        raw::OP_REGISTERS => "registers",
         raw::OP_TOPOLOGY => "topology",
         raw::OP_DESCRIPTOR_LIMITS => "descriptor limits",
         raw::OP_DESCRIPTORS_IN_USE => "descriptors in use",

@@ -107,6 +107,7 @@ fn operation() -> impl Strategy<Value = Operation<'static>> {
             mirror,
             identity
         }),
+        address().prop_map(|mirror| Operation::Registers { mirror }),
         address().prop_map(|mirror| LetGo { mirror }),
         address().prop_map(|mirror| Segment { mirror }),
         (file(), any::<(bool, u32, [u64; 4])>()).prop_map(|(file, (alone, flags, realm))| {

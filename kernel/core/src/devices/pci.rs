@@ -67,6 +67,11 @@ impl Registers {
         self.size
     }
 
+    /// Where in them an address of the realm is, if it is one of theirs.
+    pub fn offset_of(&self, address: u64) -> Option<u64> {
+        address.checked_sub(self.first.0).filter(|&offset| offset < self.size)
+    }
+
     /// The page at `offset`.
     pub(crate) fn page(&self, offset: u64) -> Option<Frame> {
         let is_there = offset < self.size && !self.is_gone.load(Ordering::Relaxed);

@@ -16,6 +16,8 @@ mod ports;
 mod serial;
 mod uio;
 
+pub use uio::registers;
+
 use alloc::boxed::Box;
 
 use crate::{

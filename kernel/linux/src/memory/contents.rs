@@ -59,6 +59,11 @@ impl Status {
         self.file.mode & linux::S_IFMT == linux::S_IFREG
     }
 
+    /// Whether the descriptor reads and writes, as a mapping that is written to needs.
+    pub fn may_write(&self) -> bool {
+        (self.flags as u32) & linux::O_ACCMODE == linux::O_RDWR
+    }
+
     /// Whether Linux's kernel can read it for all programs.
     fn can_be_shared(&self) -> bool {
         self.is_regular() && self.file.is_readable

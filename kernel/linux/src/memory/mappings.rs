@@ -86,7 +86,7 @@ fn shared(space: &AddressSpace, request: Request, status: &Status) -> Result<Use
     let Request { map, kind, fd, offset } = request;
     let length = map.length;
     let source = Source::of(fd, status);
-    let mut may_write = status.flags & ACCESS_MODE == u64::from(linux::O_RDWR);
+    let mut may_write = status.may_write();
     let mirror = {
         let at = space.reserve_mirror(length)?;
         // Linux says whether the file can be mapped like that.

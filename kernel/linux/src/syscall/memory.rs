@@ -16,6 +16,7 @@ use crtos_core::mm::{
 use super::descriptors::remote;
 use crate::{
     abi::{Args, Errno, SysResult},
+    devices,
     files::{self, Description, Object as File, device::Device},
     memory::{mappings, user},
     remote,
@@ -100,7 +101,11 @@ pub fn mmap([address, length, bits, flags, fd, offset]: Args) -> SysResult {
         let backing = registers(&file, &map, kind, offset)?;
         space.map(Map { backing: Some(backing), ..map })?
     } else if !anonymous {
-        mappings::map(&space, mappings::Request { map, kind, fd, offset })?
+        let request = mappings::Request { map, kind, fd, offset };
+        match devices::registers(&space, &request)? {
+            Some(backing) => space.map(Map { backing: Some(backing), ..request.map })?,
+            None => mappings::map(&space, request)?,
+        }
     } else if kind == linux::MAP_SHARED {
         let object = Object::anonymous()?;
         let backing = Backing { object, offset: 0, shared: true, may_write: true };

@@ -11,8 +11,10 @@
 //! |---|---|
 //! | [`place`] | a function: opening and closing it, what its interrupt does |
 //! | [`change`] | functions come and go |
+//! | [`mapping`] | the same registers by Linux's files, `resourceN` and `/dev/mem` |
 
 mod change;
+mod mapping;
 mod place;
 
 use alloc::boxed::Box;
@@ -21,6 +23,7 @@ use crtos_abi::device::MAX_DEVICES;
 use spin::Once;
 
 pub use change::look;
+pub use mapping::registers;
 
 use super::Driver;
 use crate::{abi::Errno, files::character::Character};

@@ -78,6 +78,11 @@ impl Device {
     }
 
     /// Its memory.
+    /// Bus, device and function in 16 bits.
+    pub fn function(&self) -> u16 {
+        self.function.number()
+    }
+
     pub fn objects(&self) -> &[Arc<Object>] {
         &self.objects
     }
@@ -292,7 +297,8 @@ impl Character for Opening {
         let device = self.place.device.lock();
         let device = device.as_ref().filter(|_| !self.is_gone()).ok_or(Errno::EINVAL)?;
         let index = usize::try_from(offset / PAGE_SIZE).map_err(|_| Errno::EINVAL)?;
-        let object = device.objects.get(index).filter(|object| length <= object.limit());
+        let mut maps = device.objects.iter().take(MOST_MAPS);
+        let object = maps.nth(index).filter(|object| length <= object.limit());
         object.cloned().ok_or(Errno::EINVAL)
     }
 
