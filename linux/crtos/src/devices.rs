@@ -11,6 +11,7 @@ use crate::{
     failure::{Failure, Result},
     function::Function,
     machine::Machine,
+    ranges,
     report::Report,
     text::table,
 };
@@ -26,6 +27,7 @@ use crate::{
 ///
 /// DEVICE is an address (0000:03:00.0 or 03:00.0), a name that Linux has for it (eth1, ttyS4,
 /// can0, nvme1n1, uio0), or a vendor and a device id (8086:10d3) if there is one such device.
+/// `crtos up --device` takes the same, and serial ports without PCI.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -84,7 +86,7 @@ fn find(machine: &Machine, asked: &str, text: &str) -> Result<Function> {
     let by_name = CLASSES.iter().find_map(|class| {
         let place =
             machine.path(format!("/sys/class/{class}/{text}/device")).canonicalize().ok()?;
-        place.ancestors().find_map(|place| Function::parse(place.file_name()?.to_str()?))
+        place.ancestors().find_map(|place| listed(place.file_name()?.to_str()?))
     });
     if let Some(function) = by_name {
         return Ok(function);
@@ -97,15 +99,36 @@ fn find(machine: &Machine, asked: &str, text: &str) -> Result<Function> {
             let reason = format!("several devices are {text}: {one}, {other}");
             Err(Failure::new(asked, reason).remedy("name it by its address"))
         }
-        (None, _) => Err(Failure::new(asked, format!("there is no device `{text}`"))
-            .remedy("`lspci -D` or `ls /sys/bus/pci/devices` lists the addresses")),
+        (None, _) => Err(unknown(machine, asked, text)),
     }
+}
+
+/// Explains that a name is of no PCI function, and says what there is for other devices.
+fn unknown(machine: &Machine, asked: &str, text: &str) -> Failure {
+    let other = |what: &str, option: String| {
+        let reason = format!("`{text}` is no PCI function, but {what}");
+        let remedy = format!("a realm gets it when it starts: `crtos up ... {option}`");
+        Failure::new(asked, reason).remedy(remedy)
+    };
+    if text.starts_with("ttyS") && machine.exists(format!("/sys/class/tty/{text}")) {
+        return other("a serial port", format!("--device {text}"));
+    }
+    if ranges::ports(text).is_ok() {
+        return other("a range of I/O ports", format!("--port {text}"));
+    }
+    Failure::new(asked, format!("there is no device `{text}`"))
+        .remedy("`lspci -D` or `ls /sys/bus/pci/devices` lists the addresses")
+}
+
+/// The function that sysfs lists by that name; names of other buses may be alike.
+fn listed(name: &str) -> Option<Function> {
+    Function::parse(name).filter(|function| function.to_string() == name)
 }
 
 fn functions(machine: &Machine) -> Vec<Function> {
     let entries = std::fs::read_dir(machine.path("/sys/bus/pci/devices")).into_iter().flatten();
     let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
-    names.filter_map(|name| Function::parse(&name)).collect()
+    names.filter_map(|name| listed(&name)).collect()
 }
 
 /// Vendor and device id of a function, as `8086:10d3`.
@@ -242,12 +265,20 @@ pub fn give(
     device: &str,
     no_reset: bool,
 ) -> Result<()> {
-    let function = find(machine, asked, device)?;
-    if let Some((reason, remedy)) = user(machine, function) {
-        return Err(Failure::new(asked, format!("Linux uses it: {reason}")).remedy(remedy));
-    }
+    let function = choose(machine, asked, device)?;
     let added = file.add_device(cell, &function.to_string(), no_reset);
     added.map_err(|refusal| refusal.asked(asked))
+}
+
+/// Finds the function that the user means, if Linux does not use it.
+pub fn choose(machine: &Machine, asked: &str, device: &str) -> Result<Function> {
+    let function = find(machine, asked, device)?;
+    match user(machine, function) {
+        None => Ok(function),
+        Some((reason, remedy)) => {
+            Err(Failure::new(asked, format!("Linux uses it: {reason}")).remedy(remedy))
+        }
+    }
 }
 
 #[cfg(test)]
@@ -277,6 +308,16 @@ mod tests {
             assert_eq!(user(&machine, found), None);
         }
         assert!(find(&machine, "test", "eth2").is_err());
+        // Linux names other things nearly as functions.
+        let port = at("sys/devices/pnp0/00:04/00:04:0/00:04:0.0");
+        std::fs::create_dir_all(port.join("tty/ttyS1")).expect("made");
+        std::fs::create_dir_all(at("sys/class/tty")).expect("made");
+        link(&port, &port.join("tty/ttyS1/device"));
+        link(&port.join("tty/ttyS1"), &at("sys/class/tty/ttyS1"));
+        let refused = |text| find(&machine, "test", text).unwrap_err().to_string();
+        assert!(refused("ttyS1").contains("--device ttyS1"), "{}", refused("ttyS1"));
+        assert!(refused("0x378-0x37f").contains("--port 0x378-0x37f"));
+        assert!(refused("ttyS2").contains("no device"));
         write(&pci.join("net/eth1/flags"), "0x1003\n");
         let (reason, _) = user(&machine, Function::new(0x18)).expect("it is used");
         assert!(reason.contains("eth1 is up"), "{reason}");

@@ -17,7 +17,9 @@ use crate::{
     confinement::{Confinement, LinuxDma},
     cpulist::CpuList,
     device::{self, Device},
+    devices,
     failure::{Failure, Result},
+    function::Function,
     install, loader, locked,
     machine::Machine,
     plan::{self, Split},
@@ -53,7 +55,7 @@ Examples:
   crtos up --cpus 3 --memory 512M
   crtos up --cpus 2-3 --memory 1G --private 128M
   crtos up --cpus 3 --memory 512M --doorbell-cpu 2
-  crtos up --cpus 3 --memory 512M --device ttyS1
+  crtos up --cpus 3 --memory 512M --device ttyS1 --device 03:00.0
   crtos up --cpus 3 --memory 512M --locked
   crtos up --cpus 3 --memory 512M --dry-run
 
@@ -79,14 +81,21 @@ pub struct Up {
     /// not); repeatable
     #[arg(long = "port", value_name = "RANGE", value_parser = ranges::ports)]
     ports: Vec<PortRange>,
-    /// A serial port whose UART the realm has, such as ttyS1: it is /dev/ttyS1 there; repeatable
+    /// A device that the realm has: a serial port, such as ttyS1, or a PCI function; repeatable
     ///
-    /// Programs of the realm open it where Linux lets them, and nothing of Linux is on the way of
-    /// its bytes, modem lines and interrupts then. Linux has the UART again after `crtos down`. A
-    /// port that programs of Linux have open, that is the console, or whose interrupt a driver of
-    /// Linux has, is refused.
+    /// A serial port is /dev/ttyS1 in the realm. Programs open it there where Linux lets them, and
+    /// nothing of Linux is on the way of its bytes, modem lines and interrupts then. A port that
+    /// programs of Linux have open, that is the console, or whose interrupt a driver of Linux has,
+    /// is refused.
+    ///
+    /// Every other name is that of a PCI function, as `crtos device add` takes it: an address
+    /// (03:00.0), a name that Linux has for it (eth1), or a vendor and a device id (8086:10d3).
+    /// Linux has all of them again after `crtos down`.
     #[arg(long = "device", value_name = "NAME")]
     devices: Vec<String>,
+    /// Also PCI functions that cannot be reset, neither now nor when they come back
+    #[arg(long)]
+    no_reset: bool,
     /// How devices of Linux are kept from memory of cells, where there is an IOMMU
     #[arg(long, value_name = "HOW", value_enum, default_value_t)]
     linux_dma: LinuxDma,
@@ -109,6 +118,9 @@ pub struct Up {
     /// The UARTs that the devices are.
     #[arg(skip)]
     uarts: Vec<Uart>,
+    /// The PCI functions that they are.
+    #[arg(skip)]
+    functions: Vec<Function>,
 }
 
 impl Up {
@@ -219,10 +231,16 @@ impl Up {
             .map_err(|error| Failure::new(format!("load {}", self.kernel.display()), error))
     }
 
-    /// Finds the UARTs that were asked for.
+    /// Finds the devices that were asked for.
     fn find_devices(&mut self, machine: &Machine) -> Result<()> {
-        let find = |name: &String| Uart::find(machine, name);
-        self.uarts = self.devices.iter().map(find).collect::<Result<_>>()?;
+        for name in &self.devices {
+            if name.starts_with("ttyS") {
+                self.uarts.push(Uart::find(machine, name)?);
+            } else {
+                let function = devices::choose(machine, &giving(name), name)?;
+                self.functions.push(function);
+            }
+        }
         Ok(())
     }
 
@@ -266,6 +284,9 @@ impl Up {
         println!("would have the realm's calls interrupt {interrupted}");
         for uart in &self.uarts {
             println!("would take {} from Linux", uart.name);
+        }
+        for function in &self.functions {
+            println!("would take {function} from Linux");
         }
         println!("would start {}", self.kernel.display());
         if self.locked {
@@ -312,10 +333,21 @@ impl Up {
         start::load(device, ASKED, number, &loadable, interruption)?;
         device.start(number, loadable.entry).map_err(|refusal| refusal.asked(ASKED))?;
         wait_until_ready(device, number, interruption)?;
+        for function in &self.functions {
+            interruption.check(ASKED)?;
+            let name = function.to_string();
+            let added = device.add_device(number, &name, self.no_reset);
+            added.map_err(|refusal| refusal.asked(giving(&name)))?;
+        }
         interruption.check(ASKED)?;
         let kept = if self.locked { device.lock(number) } else { device.keep() };
         kept.map_err(|refusal| refusal.asked(ASKED))
     }
+}
+
+/// What is done with a device, for the messages of failures.
+fn giving(name: &str) -> String {
+    format!("give {name} to the realm")
 }
 
 /// Waits until the kernel in `cell` reports itself.
