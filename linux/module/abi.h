@@ -208,6 +208,10 @@
 
 #define CRTOS_NAMED_USERS 14
 
+#define CRTOS_DEVICE_VECTOR 208
+
+#define CRTOS_DEVICE_VECTORS 16
+
 #define CRTOS_LINUX_RUNS 0
 
 #define CRTOS_LINUX_ENDED 1
@@ -663,6 +667,11 @@ struct __aligned(4096) crtos_time_page {
 	u32 reserved[1003];
 };
 
+struct crtos_device_interrupts {
+	u64 count;
+	u8 name[24];
+};
+
 struct crtos_revocation {
 	u32 state;
 	u32 process;
@@ -754,6 +763,7 @@ struct __aligned(4096) crtos_channel {
 	u64 heap_used;
 	u32 ranks[CRTOS_MAX_CELL_CPUS];
 	u64 idle_time[CRTOS_MAX_CELL_CPUS];
+	struct crtos_device_interrupts interrupts[CRTOS_DEVICE_VECTORS];
 	struct crtos_revocation revocations[CRTOS_REVOCATIONS];
 	struct crtos_slot slots[CRTOS_SLOTS];
 	struct crtos_ring_header log;

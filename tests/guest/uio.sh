@@ -42,12 +42,25 @@ echo 0 >"/sys/bus/pci/devices/$card/enable"
 echo "$edu" >"$place/driver/unbind"
 echo >"$place/driver_override"
 
-crtos up --cpus 3 --memory 256M || exit 1
-crtos device add "$edu" --no-reset || exit 1
+refused 'there is no device' crtos up --cpus 3 --memory 256M --device 1234:5678
+refused 'cannot be reset' crtos up --cpus 3 --memory 256M --device "$edu"
+[ -e "$place/driver" ] && fail 'a realm that did not start has a function'
+crtos up --cpus 3 --memory 256M --device "$edu" --no-reset || exit 1
+refused 'is no PCI function, but a serial port' crtos device add ttyS0
+refused 'crtos up ... --port 0x378-0x37f' crtos device add 0x378-0x37f
 [ "$(crtos device list --json | jq -c 'map([.function, .cell])')" = "[[\"$edu\",\"realtime\"]]" ] ||
 	fail "list: $(crtos device list)"
 await '[ -c "$(node 2>/dev/null)" ]' || fail 'there is no device'
+count() {
+	crtos stats --json | jq --arg name "$edu" '.realm.interrupts[] | select(.device == $name) | .count'
+}
+await '[ "$(count)" = 0 ]' 100 || fail "stats: $(crtos stats)"
 alike 400 $programs/uio
+crtos stats | grep -A1 '^DEVICE'
+await '[ "$(count)" -ge 60 ]' 100 || fail "stats: $(count) interrupts"
+crtos trace -o trace.json crtos run -- $programs/uio each_interrupt_counts >/dev/null || fail trace
+traced=$(jq --arg name "interrupt of $edu" '[.traceEvents[] | select(.name == $name)] | length' trace.json)
+[ "$traced" = 51 ] || fail "trace: $traced interrupts"
 crtos device add "$card" || fail 'the card'
 alike 100 $programs/resource
 

@@ -396,6 +396,21 @@ pub struct HadDevice {
     pub users: [u32; NAMED_USERS],
 }
 
+/// First of the vectors by which devices interrupt the realm.
+pub const DEVICE_VECTOR: u8 = 0xd0;
+/// How many such vectors there are.
+pub const DEVICE_VECTORS: usize = 16;
+
+/// What the kernel tells of a device that interrupts it.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct DeviceInterrupts {
+    /// Interrupts since the realm has it.
+    pub count: u64,
+    /// Its name, with zeros behind it; nothing but zeros if there is none.
+    pub name: [u8; 24],
+}
+
 /// The block that both realms map.
 #[repr(C, align(4096))]
 #[derive(Clone, Copy, Debug)]
@@ -435,6 +450,8 @@ pub struct Channel {
     pub ranks: [u32; MAX_CELL_CPUS],
     /// Time each CPU was idle, nanoseconds.
     pub idle_time: [u64; MAX_CELL_CPUS],
+    /// Devices by their vectors, from [`DEVICE_VECTOR`] on.
+    pub interrupts: [DeviceInterrupts; DEVICE_VECTORS],
     /// Table of revocations.
     pub revocations: [Revocation; REVOCATIONS],
     /// The threads.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `crtos stats`: VM exits by CPU and reason, memory, doorbells, the longest sections with
-//! interrupts off.
+//! `crtos stats`: VM exits by CPU and reason, memory, doorbells, interrupts of devices, the longest
+//! sections with interrupts off.
 
 use std::{collections::BTreeMap, io::IsTerminal, thread::sleep, time::Duration};
 
@@ -15,7 +15,7 @@ use crate::{
     size::Size,
     symbols::Symbols,
     text,
-    threads::{Counters, KernelState, Section},
+    threads::{Counters, Interrupts, KernelState, Section},
 };
 
 /// What the command does, for the messages of failures.
@@ -32,6 +32,9 @@ const ASKED: &str = "show statistics";
 /// model-specific register), hypercall, nested-fault (nested page fault), cpuid, port (I/O port),
 /// apic (local APIC, trapped only where Linux runs it in xAPIC mode), xsetbv, hidden (instruction
 /// that guests may not see), shutdown (triple fault), other.
+///
+/// For each device of the realm that interrupts it, the command shows how often it has: UARTs by
+/// their names, PCI functions by their addresses.
 ///
 /// For each CPU of the realm, the command shows the longest sections in which the real-time kernel
 /// kept interrupts, and so preemption, off since it started: their duration, and the functions in
@@ -52,6 +55,7 @@ With --json one object:
   realm       null, or: cell, sealed (boolean), pool_bytes, pool_free_bytes, heap_bytes,
               heap_used_bytes, doorbells_sent, doorbells_taken,
               idle_ns (array, one per CPU of the realm),
+              interrupts (of its devices, array of: device, count),
               sections (array, longest first within a CPU: cpu, ns, begin, end)
 
 Exit status: 0 done; 1 failed; 2 usage.")]
@@ -120,7 +124,15 @@ struct RealmStatistics {
     doorbells_sent: u64,
     doorbells_taken: u64,
     idle_ns: Vec<u64>,
+    interrupts: Vec<DeviceStatistics>,
     sections: Vec<SectionStatistics>,
+}
+
+/// A device that interrupts the realm.
+#[derive(Serialize)]
+struct DeviceStatistics {
+    device: String,
+    count: u64,
 }
 
 /// A section with interrupts off.
@@ -230,6 +242,11 @@ impl Statistics {
                 .take(report.cpus_of(cell).len())
                 .map(|idle| idle.as_nanos() as u64)
                 .collect(),
+            interrupts: counters
+                .devices
+                .into_iter()
+                .map(|Interrupts { device, count, .. }| DeviceStatistics { device, count })
+                .collect(),
             sections: sections
                 .iter()
                 .filter_map(|section| {
@@ -319,6 +336,13 @@ impl Statistics {
             ));
             let idle = realm.idle_ns.iter().map(|ns| format!("{:.3} s", *ns as f64 / 1e9));
             facts.push(format!("idle: {}", idle.collect::<Vec<_>>().join(", ")));
+            if !realm.interrupts.is_empty() {
+                let row = |device: &DeviceStatistics| {
+                    vec![device.device.clone(), device.count.to_string()]
+                };
+                let rows = realm.interrupts.iter().map(row).collect();
+                parts.push(text::table(&["DEVICE", "INTERRUPTS"], &[1], rows));
+            }
             let row = |section: &SectionStatistics| {
                 let micros = format!("{:.3}", section.ns as f64 / 1e3);
                 vec![section.cpu.to_string(), micros, section.begin.clone(), section.end.clone()]

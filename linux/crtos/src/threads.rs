@@ -9,7 +9,9 @@ use std::{
 
 use crtos_abi::{
     MAX_CELL_CPUS,
-    channel::{self, Channel, SECTIONS, SLOTS, Slot},
+    channel::{
+        self, Channel, DEVICE_VECTOR, DEVICE_VECTORS, DeviceInterrupts, SECTIONS, SLOTS, Slot,
+    },
     ids::{Pid, RealmCpu, Tid},
 };
 
@@ -56,7 +58,37 @@ pub struct Counters {
     /// Time that each CPU of the cell was idle, in the cell's order. There is an entry for each CPU
     /// that a cell can have.
     pub idle: Vec<Duration>,
+    /// Devices that interrupt it.
+    pub devices: Vec<Interrupts>,
 }
+
+/// A device that interrupts the real-time kernel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Interrupts {
+    /// By this vector.
+    pub vector: u8,
+    /// Its name.
+    pub device: String,
+    /// How often it has.
+    pub count: u64,
+}
+
+impl Interrupts {
+    /// Reads the devices at the beginning of the channel, where it has some.
+    fn parse_all(view: View<'_>) -> Vec<Self> {
+        let device = |(place, vector)| {
+            let start = offset_of!(Channel, interrupts) + place * size_of::<DeviceInterrupts>();
+            let name = view.bytes(start + offset_of!(DeviceInterrupts, name), NAME);
+            let count = view.u64(start + offset_of!(DeviceInterrupts, count));
+            Self { vector, device: padded(name), count }
+        };
+        let all = (0..DEVICE_VECTORS).zip(DEVICE_VECTOR..).map(device);
+        all.filter(|device| !device.device.is_empty()).collect()
+    }
+}
+
+/// Bytes of a device's name.
+const NAME: usize = size_of::<DeviceInterrupts>() - size_of::<u64>();
 
 impl Counters {
     /// Reads the first [`COUNTERS_SIZE`] bytes of the channel.
@@ -79,6 +111,7 @@ impl Counters {
             heap_size: view.u64(offset_of!(Channel, heap_size)),
             heap_used: view.u64(offset_of!(Channel, heap_used)),
             idle: per_cpu(offset_of!(Channel, idle_time)).map(Duration::from_nanos).collect(),
+            devices: if is_channel { Interrupts::parse_all(view) } else { Vec::new() },
         }
     }
 }
@@ -203,6 +236,20 @@ mod tests {
             .u64(offset_of!(Channel, magic), channel::CHANNEL_MAGIC);
         assert_eq!(Counters::parse(&bytes.finish()).state, KernelState::Starting);
         assert_eq!(Counters::parse(&channel.finish()).state, KernelState::Ready);
+    }
+
+    #[test]
+    fn devices_are_those_with_names() {
+        let mut channel = Builder::new(COUNTERS_SIZE);
+        let third = offset_of!(Channel, interrupts) + 2 * size_of::<DeviceInterrupts>();
+        channel
+            .u64(offset_of!(Channel, magic), channel::CHANNEL_MAGIC)
+            .u64(offset_of!(Channel, interrupts) + offset_of!(DeviceInterrupts, count), 5)
+            .u64(third + offset_of!(DeviceInterrupts, count), 7)
+            .u64(third + offset_of!(DeviceInterrupts, name), u64::from_le_bytes(*b"ttyS1\0\0\0"));
+        let devices = Counters::parse(&channel.finish()).devices;
+        let expected = Interrupts { vector: DEVICE_VECTOR + 2, device: "ttyS1".into(), count: 7 };
+        assert_eq!(devices, [expected]);
     }
 
     #[test]

@@ -6,20 +6,22 @@
 //! the CPU: [`MOST`] handlers in [`PERIOD`].
 
 use alloc::boxed::Box;
+use core::fmt::{self, Write as _};
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
+use crtos_abi::channel::{DEVICE_VECTOR as FIRST, DEVICE_VECTORS as VECTORS, DeviceInterrupts};
 use crtos_abi::hypercall::HC_LINE_INTERRUPT;
 use spin::Once;
 
 use crate::arch::hypercall::call_device;
 use crate::arch::percpu;
+use crate::sync::SpinLock;
 use crate::time::{self, Nanos};
-use crate::{mm::heap, warn};
+use crate::{
+    mm::{heap, layout},
+    warn,
+};
 
-/// The first of the vectors.
-pub const FIRST: u8 = 0xd0;
-/// How many vectors there are.
-pub const VECTORS: usize = 16;
 /// Interrupts of one device that are handled in a [`PERIOD`] at most. A UART at 460,800 baud that
 /// interrupts for each byte does so half as often.
 pub const MOST: u32 = 1000;
@@ -39,12 +41,48 @@ pub trait Handler: Send + Sync {
 }
 
 struct Entry {
-    name: &'static str,
+    name: SpinLock<Name>,
     handler: Box<dyn Handler>,
+    /// Interrupts since the device has that name.
+    total: AtomicU64,
     /// When the present period began, and what came since.
     since: AtomicU64,
     count: AtomicU32,
     is_silent: AtomicBool,
+}
+
+/// The name of a device, of ASCII alone.
+#[derive(Clone, Copy, Default)]
+struct Name {
+    bytes: [u8; NAME],
+    length: usize,
+}
+
+/// Bytes of a name.
+const NAME: usize = size_of::<DeviceInterrupts>() - size_of::<u64>();
+
+impl Name {
+    fn new(name: impl fmt::Display) -> Self {
+        let mut new = Self::default();
+        // It does not fail: what finds no room is left out.
+        let _ = write!(new, "{name}");
+        new
+    }
+}
+
+impl fmt::Write for Name {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        let room = self.bytes[self.length..].iter_mut();
+        let there = room.zip(text.bytes().filter(u8::is_ascii));
+        self.length += there.map(|(place, byte)| *place = byte).count();
+        Ok(())
+    }
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(core::str::from_utf8(&self.bytes[..self.length]).unwrap_or("?"))
+    }
 }
 
 static ENTRIES: [Once<Entry>; VECTORS] = [const { Once::new() }; VECTORS];
@@ -53,15 +91,16 @@ static GIVEN: AtomicU32 = AtomicU32::new(0);
 
 /// Has `handler` be called for the interrupts of the device `name`, for ever. Returns its vector;
 /// `None` if there is no further one, or memory runs low. Thread context.
-pub fn register(name: &'static str, handler: Box<dyn Handler>) -> Option<u8> {
+pub fn register(name: &str, handler: Box<dyn Handler>) -> Option<u8> {
     if !heap::has_reserve() {
         return None;
     }
     let free = |given: u32| (given < VECTORS as u32).then_some(given + 1);
     let place = GIVEN.fetch_update(Ordering::Relaxed, Ordering::Relaxed, free).ok()?;
     ENTRIES[place as usize].call_once(|| Entry {
-        name,
+        name: SpinLock::new(Name::new(name)),
         handler,
+        total: AtomicU64::new(0),
         since: AtomicU64::new(0),
         count: AtomicU32::new(0),
         is_silent: AtomicBool::new(false),
@@ -88,6 +127,27 @@ pub fn restart(vector: u8) {
     }
 }
 
+/// The device with that vector is another one from now on, or none, which has an empty name. Thread
+/// context.
+pub fn rename(vector: u8, name: impl fmt::Display) {
+    let Some(entry) = entry(vector) else { return };
+    let name = Name::new(name);
+    *entry.name.lock() = name;
+    entry.total.store(0, Ordering::Relaxed);
+}
+
+/// Tells Linux of all devices and their interrupts. Thread context.
+pub fn publish() {
+    let Some(channel) = layout::channel() else { return };
+    for (place, entry) in ENTRIES.iter().enumerate() {
+        let Some(entry) = entry.get() else { continue };
+        let name = entry.name.lock().bytes;
+        let told = DeviceInterrupts { count: entry.total.load(Ordering::Relaxed), name };
+        // SAFETY: the channel is mapped and these words are the kernel's; Linux only reads them.
+        unsafe { (&raw mut (*channel.as_ptr()).interrupts[place]).write_volatile(told) };
+    }
+}
+
 /// Whether the interrupt with that vector is a device's. The caller ends it, and has it
 /// [`handle`]d. Interrupts off.
 pub(crate) fn is_device(vector: u8) -> bool {
@@ -101,6 +161,7 @@ fn entry(vector: u8) -> Option<&'static Entry> {
 /// Handles an interrupt of a device, or silences that. Interrupts off.
 pub(crate) fn handle(vector: u8) {
     let Some(entry) = entry(vector) else { return };
+    entry.total.fetch_add(1, Ordering::Relaxed);
     if entry.is_silent.load(Ordering::Relaxed) {
         return;
     }
@@ -112,7 +173,8 @@ pub(crate) fn handle(vector: u8) {
     if entry.count.fetch_add(1, Ordering::Relaxed) >= MOST {
         if entry.handler.silence() {
             entry.is_silent.store(true, Ordering::Relaxed);
-            warn!("{} interrupts too often, and is silenced", entry.name);
+            let name = *entry.name.lock();
+            warn!("{name} interrupts too often, and is silenced");
         }
         return;
     }

@@ -16,6 +16,7 @@ use spin::Once;
 
 use crtos_core::{
     arch,
+    devices::interrupts,
     mm::space::AddressSpace,
     task::{self, Mutex, Scheduling, Spawn, Thread},
     time::{self, Nanos},
@@ -109,6 +110,7 @@ fn keep_house() {
         if time::now() >= look_at {
             task::clock_set::lead();
             remote::end::look_again();
+            interrupts::publish();
             look_at = time::now() + PERIOD;
         }
         slots::owners(|thread| {

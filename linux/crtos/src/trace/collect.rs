@@ -53,6 +53,8 @@ pub struct Record {
     pub lost: u64,
     /// Threads of programs by their ids.
     pub names: BTreeMap<Tid, Name>,
+    /// Devices by the vectors with which they interrupt.
+    pub devices: BTreeMap<u8, String>,
 }
 
 /// The line from the time stamp counter to CLOCK_MONOTONIC.
@@ -186,6 +188,9 @@ impl<'a> Collector<'a> {
             let name = Name { pid: thread.pid, command: thread.command };
             self.record.names.insert(thread.tid, name);
         }
+        let devices = self.device.counters(self.cell)?.devices;
+        let devices = devices.into_iter().map(|device| (device.vector, device.device));
+        self.record.devices.extend(devices);
         Ok(())
     }
 

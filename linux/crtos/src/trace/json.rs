@@ -104,9 +104,12 @@ mod tests {
             event(7000, TRACE_REMOTE_END, 42, 0, 1),
             event(8000, TRACE_CALL_END, 42, 0, 1),
             event(9000, TRACE_CALL, 42, 39, 0),
+            event(9001, TRACE_INTERRUPT, 42, 0xd1, 0),
+            event(9002, TRACE_INTERRUPT_END, 42, 0, 0),
         ];
         let name = Name { pid: Pid::new(40).unwrap(), command: "a \"quoted\"\nname".into() };
-        let record = Record { events, lost: 7, names: [(Tid::new(42).unwrap(), name)].into() };
+        let names = [(Tid::new(42).unwrap(), name)].into();
+        let record = Record { events, lost: 7, names, devices: [(0xd1, "ttyS1".into())].into() };
         let value = parse(&record);
         assert_eq!(value["otherData"]["lost_events"], 7);
         assert!(value.get("displayTimeUnit").is_none());
@@ -118,7 +121,8 @@ mod tests {
         assert_eq!(read["args"]["result"], "1");
         assert_eq!((linux["ts"].as_f64(), linux["dur"].as_f64()), (Some(2.0), Some(5.0)));
         // What did not end goes on to the end.
-        assert_eq!(slice("getpid")["dur"].as_f64(), Some(0.0));
+        assert_eq!(slice("getpid")["dur"].as_f64(), Some(0.002));
+        assert_eq!(slice("interrupt of ttyS1")["ts"].as_f64(), Some(9.001));
         assert_eq!(of(&value, "i")[0]["name"], "doorbell of Linux");
         assert!(of(&value, "M").iter().any(|meta| meta["args"]["name"] == "CPU 3"));
     }

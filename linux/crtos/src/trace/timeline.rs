@@ -220,6 +220,10 @@ impl Builder<'_> {
                 let name = match u8::try_from(event.first) {
                     Ok(TIMER_VECTOR) => "interrupt of the timer".to_string(),
                     Ok(KICK_VECTOR) => "interrupt of another CPU".to_string(),
+                    Ok(vector) => match self.record.devices.get(&vector) {
+                        Some(device) => format!("interrupt of {device}"),
+                        None => format!("interrupt {vector}"),
+                    },
                     _ => format!("interrupt {}", event.first),
                 };
                 self.begin(cpu, time, TRACE_INTERRUPT_END, name, Vec::new());

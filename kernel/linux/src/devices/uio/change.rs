@@ -55,7 +55,7 @@ fn leave(index: usize, wanted: Option<Wanted>) {
         let function = address(has.wanted);
         info!("{function}: {}", if lost { "lost" } else { "given back" });
         has.forget();
-        place.renew();
+        place.renew("");
         *device = None;
         lost
     };
@@ -76,7 +76,7 @@ fn come(index: usize, wanted: Option<Wanted>) {
         && let Some(found) = Device::find(wanted)
     {
         info!("{}: programs can open it", address(wanted));
-        place.renew();
+        place.renew(address(wanted));
         *device = Some(found);
         crate::devices::found();
     }

@@ -2,6 +2,7 @@
 //! A function that programs drive: opening and closing it, its interrupts.
 
 use alloc::{boxed::Box, format, string::String, sync::Arc, vec::Vec};
+use core::fmt;
 use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use crtos_abi::PAGE_SIZE;
@@ -54,7 +55,7 @@ pub(super) struct Device {
     /// What Linux said of it.
     pub wanted: Wanted,
     function: Function,
-    /// Its memory, by the number of the map.
+    /// Its memory, in the order of the base address registers. The first ones are maps, by number.
     objects: Vec<Arc<Object>>,
     openings: u32,
 }
@@ -67,7 +68,7 @@ impl Device {
             return None;
         }
         let function = Function::find(wanted.function)?;
-        let registers = function.registers().into_iter().take(MOST_MAPS);
+        let registers = function.registers().into_iter();
         let objects = registers.map(Object::of_registers).collect::<Result<_, _>>().ok()?;
         Some(Self { wanted, function, objects, openings: 0 })
     }
@@ -77,12 +78,12 @@ impl Device {
         self.openings > 0 || self.objects.iter().any(|object| Arc::strong_count(object) > 1)
     }
 
-    /// Its memory.
     /// Bus, device and function in 16 bits.
     pub fn function(&self) -> u16 {
         self.function.number()
     }
 
+    /// Its memory.
     pub fn objects(&self) -> &[Arc<Object>] {
         &self.objects
     }
@@ -136,13 +137,14 @@ impl Place {
             let Ok(timer) = Timer::new(Box::new(|| self.wake_next())) else { return false };
             self.timer.call_once(|| timer);
         }
-        self.vector
-            .call_once(|| interrupts::register("a PCI function", Box::new(Interrupts(self))))
-            .is_some()
+        self.vector.call_once(|| interrupts::register("", Box::new(Interrupts(self)))).is_some()
     }
 
-    /// The function that was there is gone, or one has come.
-    pub fn renew(&self) {
+    /// The function that was there is gone, or one has come, which has that name.
+    pub fn renew(&self, name: impl fmt::Display) {
+        if let Some(&Some(vector)) = self.vector.get() {
+            interrupts::rename(vector, name);
+        }
         self.switch.store(0, Ordering::Relaxed);
         self.generation.fetch_add(1, Ordering::Release);
         self.readers.wake_all();
