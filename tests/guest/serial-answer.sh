@@ -31,6 +31,8 @@ at_most read 3000
 at_most answered 4000
 # What a program causes that does nothing is some 30.
 [ $(($(exits) - before)) -lt 300 ] || fail "$(($(exits) - before)) exits for 1000 interrupts"
+count() { crtos stats --json | jq '.realm.interrupts[] | select(.device == "ttyS1") | .count'; }
+await '[ "$(count)" -ge 1000 ]' 100 || fail "stats: $(count) interrupts"
 crtos log | grep 'ttyS1 interrupts too often' && fail 'an ordinary program has it silenced'
 
 chrt -f 10 crtos run -- "$PROGRAMS/serial-answer" flood 20000 || fail 'bytes are lost'
