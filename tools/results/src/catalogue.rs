@@ -61,6 +61,8 @@ pub struct Figure {
     pub two_cpus: bool,
     /// Only the realm has it.
     pub realm_only: bool,
+    /// It is of devices that only the emulated machine has.
+    pub devices: bool,
 }
 
 const fn figure(
@@ -78,11 +80,16 @@ const fn figure(
         samples,
         two_cpus: false,
         realm_only: false,
+        devices: false,
     }
 }
 
 const fn across(figure: Figure) -> Figure {
     Figure { two_cpus: true, ..figure }
+}
+
+const fn of_device(figure: Figure) -> Figure {
+    Figure { devices: true, ..figure }
 }
 
 /// Name of the figure that cyclictest gives.
@@ -97,6 +104,20 @@ pub const FIGURES: &[Figure] = &[
         ..figure(CYCLICTEST, "cyclictest, SCHED_FIFO", Group::Latency, "", 0)
     },
     figure("interrupt", "interrupt to a thread in read()", Group::Latency, "timer", 0),
+    of_device(figure(
+        "uio",
+        "interrupt of a PCI function to a thread in read()",
+        Group::Latency,
+        "device",
+        0,
+    )),
+    of_device(figure(
+        "uart",
+        "interrupt of a UART to a thread in read()",
+        Group::Latency,
+        "device",
+        0,
+    )),
     figure(OVERHEAD, "reading the clock twice", Group::LocalCall, "syscalls", 10_000),
     figure("getpid", "getpid", Group::LocalCall, "syscalls", 10_000),
     figure("read-zero", "read of /dev/zero", Group::LocalCall, "syscalls", 10_000),

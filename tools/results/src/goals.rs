@@ -18,6 +18,10 @@ const FASTER_THAN_LINUX: u64 = 5;
 const REMOTE_MEDIAN: u64 = 8_000;
 /// Its maximum with Linux idle.
 const REMOTE_MAX: u64 = 20_000;
+/// Figures of interrupts of devices.
+const DEVICES: [&str; 2] = ["uio", "uart"];
+/// The median of these without load, in nanoseconds; [`LOADED_MAX`] is for them as well.
+const DEVICE_MEDIAN: u64 = 1_400;
 /// Limits of the medians of local system calls, net of reading the clock, in nanoseconds.
 const LOCAL_CALLS: &[(&str, u64)] =
     &[("getpid", 60), ("read-zero", 120), ("write-null", 120), ("open-close", 900)];
@@ -45,7 +49,7 @@ pub struct Goal {
     pub met: Option<bool>,
 }
 
-/// Which CPUs' work is in a latency of cyclictest.
+/// Which CPUs' work is in a latency.
 #[derive(Clone, Copy)]
 enum Work {
     /// That of all CPUs, where an emulator's time is the sum over them.
@@ -62,10 +66,11 @@ impl Work {
         }
     }
 
-    fn figure(self) -> String {
+    /// A figure with that.
+    fn of_figure(self, figure: &str) -> String {
         match self {
-            Self::All => CYCLICTEST.to_owned(),
-            Self::Own => format!("{CYCLICTEST}, its CPU's own"),
+            Self::All => figure.to_owned(),
+            Self::Own => format!("{figure}, its CPU's own"),
         }
     }
 }
@@ -87,6 +92,10 @@ impl Checker<'_> {
         let mut goals = self.latencies(Work::All);
         if self.results.cells.iter().any(|cell| cell.own.is_some()) {
             goals.extend(self.latencies(Work::Own));
+        }
+        for figure in DEVICES {
+            goals.push(self.at_most(figure, "median", DEVICE_MEDIAN, |m| m.summary.median));
+            goals.push(self.loaded(figure, Work::All));
         }
         goals.push(self.no_exits());
         for (figure, limit) in LOCAL_CALLS {
@@ -130,34 +139,37 @@ impl Checker<'_> {
     }
 
     fn latencies(&self, work: Work) -> Vec<Goal> {
-        vec![self.idle(work), self.loaded(work), self.against_rt(work)]
+        vec![self.idle(work), self.loaded(CYCLICTEST, work), self.against_rt(work)]
     }
 
     fn idle(&self, work: Work) -> Goal {
-        let verdict = self.most(&self.realm.name, NO_LOAD, work);
+        let verdict = self.most(&self.realm.name, NO_LOAD, CYCLICTEST, work);
         let verdict = verdict.map(|max| (format!("{} µs", microseconds(max)), max <= IDLE_MAX));
         let limit = microseconds(IDLE_MAX);
-        self.goal(format!("{}: without load, maximum at most {limit} µs", work.figure()), verdict)
+        self.goal(
+            format!("{}: without load, maximum at most {limit} µs", work.of_figure(CYCLICTEST)),
+            verdict,
+        )
     }
 
-    /// The maximum of cyclictest on a system under a load.
-    fn most(&self, system: &str, load: &str, work: Work) -> Option<u64> {
-        Some(work.of(self.results.cell(system, load, CYCLICTEST)?)?.max)
+    /// The maximum of a latency on a system under a load.
+    fn most(&self, system: &str, load: &str, figure: &str, work: Work) -> Option<u64> {
+        Some(work.of(self.results.cell(system, load, figure)?)?.max)
     }
 
     /// The worst over the loads, with the load's name.
-    fn worst(&self, system: &str, work: Work) -> Option<(u64, &'static str)> {
+    fn worst(&self, system: &str, figure: &str, work: Work) -> Option<(u64, &'static str)> {
         let loads = LOADS.iter().map(|load| load.name);
-        loads.filter_map(|load| Some((self.most(system, load, work)?, load))).max()
+        loads.filter_map(|load| Some((self.most(system, load, figure, work)?, load))).max()
     }
 
-    fn loaded(&self, work: Work) -> Goal {
-        let verdict = self.worst(&self.realm.name, work).map(|(max, load)| {
+    fn loaded(&self, figure: &str, work: Work) -> Goal {
+        let verdict = self.worst(&self.realm.name, figure, work).map(|(max, load)| {
             (format!("{} µs under `{load}`", microseconds(max)), max <= LOADED_MAX)
         });
         let limit = microseconds(LOADED_MAX);
         self.goal(
-            format!("{}: under every load, maximum at most {limit} µs", work.figure()),
+            format!("{}: under every load, maximum at most {limit} µs", work.of_figure(figure)),
             verdict,
         )
     }
@@ -170,12 +182,14 @@ impl Checker<'_> {
                 && !system.isolated
                 && series(&system.kernel) == series(&self.realm.kernel)
         });
-        let worst_of_rt = rt.and_then(|rt| self.worst(&rt.name, work));
-        let verdict =
-            self.worst(&self.realm.name, work).zip(worst_of_rt).map(|((own, _), (rt, load))| {
-                against(own, rt, &format!(" under `{load}`"), BETTER_THAN_RT)
-            });
-        self.goal(format!("{}: maximum at most a tenth of PREEMPT_RT's", work.figure()), verdict)
+        let worst_of_rt = rt.and_then(|rt| self.worst(&rt.name, CYCLICTEST, work));
+        let verdict = self.worst(&self.realm.name, CYCLICTEST, work).zip(worst_of_rt).map(
+            |((own, _), (rt, load))| against(own, rt, &format!(" under `{load}`"), BETTER_THAN_RT),
+        );
+        self.goal(
+            format!("{}: maximum at most a tenth of PREEMPT_RT's", work.of_figure(CYCLICTEST)),
+            verdict,
+        )
     }
 
     fn no_exits(&self) -> Goal {

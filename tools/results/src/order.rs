@@ -82,11 +82,14 @@ pub struct Choice {
 
 impl Choice {
     /// The measurements on a system: latencies under every load that was chosen, the other figures
-    /// without load; those that need two CPUs or restart the realm come last.
+    /// without load; those that need two CPUs, or restart the realm, come last. Devices are those
+    /// of the emulated machine, which has virtual time.
     pub fn orders(&self, system: &System, cpu: u32, other_cpu: Option<u32>) -> Vec<Order> {
-        let figures = self.figures.iter().filter(|figure| system.realm || !figure.realm_only);
-        let mut figures: Vec<_> = figures.collect();
-        figures.sort_by_key(|figure| (figure.two_cpus, figure.how == How::UpDown));
+        let is_there = |figure: &&&Figure| {
+            (system.realm || !figure.realm_only) && (self.virtual_time || !figure.devices)
+        };
+        let mut figures: Vec<_> = self.figures.iter().filter(is_there).collect();
+        figures.sort_by_key(|figure| (figure.two_cpus, figure.devices, figure.how == How::UpDown));
         let mut orders = Vec::new();
         for figure in figures {
             for load in &self.loads {

@@ -17,6 +17,20 @@ use crate::{progress, quote};
 pub const MEMORY: &str = "2G";
 /// Memory that Linux gives to the realm.
 const REALM_MEMORY: &str = "768M";
+/// The devices, for `crtos up`: edu, and a UART with its ports.
+const REALM_DEVICES: &str =
+    " --device 1234:11e8 --no-reset --device ttyS1 --port 0x2f8-0x2ff:exclusive";
+/// The same for programs of Linux. Interrupts come to the measured CPU. The UART interrupts for
+/// each byte, as the realm's do; Linux would have it wait for further ones.
+const LINUX_DEVICES: &str = "set -e
+modprobe uio_pci_generic
+place=$(dirname \"$(grep -lx 0x11e8 /sys/bus/pci/devices/*/device)\")
+echo uio_pci_generic >$place/driver_override
+echo ${place##*/} >/sys/bus/pci/drivers_probe
+echo 1 >/sys/class/tty/ttyS1/rx_trig_bytes
+for line in $(cat $place/irq /sys/class/tty/ttyS1/irq); do
+	echo CPU >/proc/irq/$line/smp_affinity_list
+done";
 /// How long the machine may take to boot, in real time, on a busy host.
 const BOOT_PATIENCE: Duration = Duration::from_secs(400);
 /// How long a measurement may take in real time, beside its samples.
@@ -31,8 +45,10 @@ pub struct Measuring {
     vm: Vm,
     /// The CPU of Linux that the realm's calls interrupt, if not the first.
     doorbell_cpu: Option<u32>,
-    /// The realm's CPUs; none if it is not up.
+    /// What `crtos up` was told of CPUs and devices; none if the realm is not up.
     realm: Option<String>,
+    /// Linux has given devices to who measures them.
+    has_devices: bool,
     turns: Turns,
     /// Tells CPUs apart.
     observer: Option<Observer>,
@@ -65,13 +81,14 @@ impl Measuring {
             cpus: CPUS,
             memory: MEMORY.to_owned(),
             icount: true,
+            uarts: true,
             boot_parameters: target.boot_parameters(),
             plugins,
             ..Config::default()
         };
         let vm = Vm::boot(&config, Some(Instant::now() + BOOT_PATIENCE))?;
         let doorbell_cpu = target.shadow_cpu();
-        Ok(Self { vm, doorbell_cpu, realm: None, turns, observer: None })
+        Ok(Self { vm, doorbell_cpu, realm: None, has_devices: false, turns, observer: None })
     }
 
     /// Gives the virtual CPUs short turns, or turns that nothing interrupts.
@@ -79,21 +96,40 @@ impl Measuring {
         self.turns.set(short)
     }
 
-    /// Sees to it that the realm is up with these CPUs.
+    /// Sees to it that the realm is up with these CPUs, and no devices.
     pub fn realm_on(&mut self, cpus: &str) -> Result<()> {
-        if self.realm.as_deref() == Some(cpus) {
+        self.realm_with(&format!("--cpus {cpus}"))
+    }
+
+    /// Sees to it that the realm is up with these CPUs and devices, in words of `crtos up`.
+    fn realm_with(&mut self, words: &str) -> Result<()> {
+        if self.realm.as_deref() == Some(words) {
             return Ok(());
         }
-        let _step = progress::step(format!("start the realm on CPUs {cpus}"));
+        let _step = progress::step(format!("start the realm with {words}"));
         let down = if self.realm.take().is_some() { "crtos down && " } else { "" };
         let doorbell = self.doorbell_cpu.map(|cpu| format!(" --doorbell-cpu {cpu}"));
         let doorbell = doorbell.unwrap_or_default();
-        let script = format!("{down}crtos up --cpus {cpus} --memory {REALM_MEMORY}{doorbell}");
+        let script = format!("{down}crtos up {words} --memory {REALM_MEMORY}{doorbell}");
         let (outcome, text) = self.vm.capture(&script, PATIENCE)?;
         if outcome != Outcome::Exit(0) {
             bail!("the realm does not start, {}\n{text}", outcome.explain());
         }
-        self.realm = Some(cpus.to_owned());
+        self.realm = Some(words.to_owned());
+        Ok(())
+    }
+
+    /// Sees to it that programs of Linux find the devices.
+    fn devices_for_linux(&mut self) -> Result<()> {
+        if self.has_devices {
+            return Ok(());
+        }
+        let (outcome, text) =
+            self.vm.capture(&LINUX_DEVICES.replace("CPU", &CPU.to_string()), PATIENCE)?;
+        if outcome != Outcome::Exit(0) {
+            bail!("Linux has no devices, {}\n{text}", outcome.explain());
+        }
+        self.has_devices = true;
         Ok(())
     }
 
@@ -102,11 +138,16 @@ impl Measuring {
     /// # Errors
     /// That the machine is of no use any more.
     pub fn measure(&mut self, order: &Order) -> Result<Cell> {
+        let devices = Figure::named(&order.figure).is_some_and(|figure| figure.devices);
         if order.system.realm {
-            self.realm_on(&match order.other_cpu {
+            let cpus = match order.other_cpu {
                 Some(_) => format!("{OTHER_CPU},{CPU}"),
                 None => CPU.to_string(),
-            })?;
+            };
+            let devices = if devices { REALM_DEVICES } else { "" };
+            self.realm_with(&format!("--cpus {cpus}{devices}"))?;
+        } else if devices {
+            self.devices_for_linux()?;
         }
         // A path of one CPU at a time has its exact length only if nothing cuts it.
         self.short_turns(Figure::named(&order.figure).is_some_and(Figure::under_load))?;

@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+/*
+ * From the instruction that has a device interrupt to the thread that waits in read(): it has read
+ * the clock. A thread of low priority on the same CPU gives the device its reason.
+ *
+ *   uio    QEMU's device edu, by /dev/uioN: a store to its register
+ *   uart   ttyS1, whose UART hears itself: a byte to its port, which the program may use
+ *
+ * Under Linux, uio_pci_generic takes edu's interrupt from its pin and keeps that off afterwards.
+ * The program lets it interrupt again before each, outside of the sample.
+ */
+#include "bench.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <sys/io.h>
+#include <sys/ioctl.h>
+#include <termios.h>
+
+/* Registers of edu, in words. */
+#define RAISE 24
+#define ACKNOWLEDGE 25
+#define EDU "0x11e8"
+/* The command register of configuration space, and in it: the pin does not interrupt. */
+#define COMMAND 4
+#define PIN_OFF 0x400
+
+#define LINE "/dev/ttyS1"
+#define PORT 0x2f8
+/* Only <asm/termios.h> has them. */
+#define TIOCM_OUT2 0x4000
+#define TIOCM_LOOP 0x8000
+
+#define FUNCTIONS "/sys/bus/pci/devices"
+
+static int device, configuration = -1;
+static volatile uint32_t *registers;
+static volatile uint64_t start;
+static volatile long done = -WARM_UP;
+
+/* The first word of a file, or nothing. */
+static void read_word(const char *path, char *word, size_t size)
+{
+	int fd = open(path, O_RDONLY);
+	ssize_t length = fd < 0 ? 0 : read(fd, word, size - 1);
+
+	word[length < 0 ? 0 : length] = '\0';
+	word[strcspn(word, "\n")] = '\0';
+	if (fd >= 0)
+		close(fd);
+}
+
+/* Opens the file that leads to a function, if that is an edu which UIO shows. */
+static int open_function(const char *name)
+{
+	char path[600], driver[300], word[32];
+	struct dirent *entry;
+	ssize_t length;
+	DIR *all;
+
+	snprintf(path, sizeof(path), FUNCTIONS "/%s/device", name);
+	read_word(path, word, sizeof(word));
+	snprintf(path, sizeof(path), FUNCTIONS "/%s/uio", name);
+	all = strcmp(word, EDU) ? NULL : opendir(path);
+	if (!all)
+		return 0;
+	while ((entry = readdir(all)) && strncmp(entry->d_name, "uio", 3))
+		;
+	if (entry) {
+		snprintf(path, sizeof(path), "/dev/%s", entry->d_name);
+		device = open(path, O_RDWR);
+		if (device < 0)
+			fail(path);
+	}
+	closedir(all);
+	snprintf(path, sizeof(path), FUNCTIONS "/%s/driver", name);
+	length = readlink(path, driver, sizeof(driver) - 1);
+	driver[length < 0 ? 0 : length] = '\0';
+	if (strstr(driver, "uio_pci_generic")) {
+		snprintf(path, sizeof(path), FUNCTIONS "/%s/config", name);
+		configuration = open(path, O_RDWR);
+		if (configuration < 0)
+			fail(path);
+	}
+	return device > 0;
+}
+
+static void open_uio(void)
+{
+	struct dirent *entry;
+	DIR *all = opendir(FUNCTIONS);
+
+	while (all && (entry = readdir(all)) && !open_function(entry->d_name))
+		;
+	if (!device) {
+		errno = ENODEV;
+		fail("edu by UIO");
+	}
+	closedir(all);
+	registers = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, device, 0);
+	if (registers == MAP_FAILED)
+		fail("mmap");
+}
+
+static void open_uart(void)
+{
+	int lines = TIOCM_LOOP | TIOCM_OUT2 | TIOCM_DTR;
+	struct termios settings;
+
+	device = open(LINE, O_RDWR | O_NOCTTY | O_NONBLOCK);
+	if (device < 0 || tcgetattr(device, &settings))
+		fail(LINE);
+	cfmakeraw(&settings);
+	cfsetspeed(&settings, B115200);
+	settings.c_cflag |= CREAD | CLOCAL;
+	settings.c_cc[VMIN] = 1;
+	settings.c_cc[VTIME] = 0;
+	if (tcsetattr(device, TCSANOW, &settings) || fcntl(device, F_SETFL, 0) ||
+	    ioctl(device, TIOCMSET, &lines))
+		fail("settings");
+	tcflush(device, TCIOFLUSH);
+}
+
+static void let_pin(void)
+{
+	uint16_t command;
+
+	if (configuration < 0)
+		return;
+	if (pread(configuration, &command, sizeof(command), COMMAND) != sizeof(command))
+		fail("configuration");
+	command &= ~PIN_OFF;
+	if (pwrite(configuration, &command, sizeof(command), COMMAND) != sizeof(command))
+		fail("configuration");
+}
+
+/* Runs whenever the reader waits. */
+static void *give_reasons(void *unused)
+{
+	struct timespec pause = { options.interval / 1000000, options.interval % 1000000 * 1000 };
+
+	if (!registers && ioperm(PORT, 1, 1))
+		fail("ioperm");
+	for (long round = -WARM_UP; round < options.samples; round++) {
+		nanosleep(&pause, NULL);
+		if (registers) {
+			let_pin();
+			start = ticks();
+			registers[RAISE] = 1;
+		} else {
+			start = ticks();
+			outb('x', PORT);
+		}
+		while (done <= round)
+			sched_yield();
+	}
+	return unused;
+}
+
+int main(int argc, char **argv)
+{
+	struct sched_param less = { .sched_priority = 10 };
+	pthread_attr_t attributes;
+	pthread_t other;
+
+	begin(argc, argv);
+	if (wants("uio"))
+		open_uio();
+	else if (wants("uart"))
+		open_uart();
+	else
+		return unknown();
+	pthread_attr_init(&attributes);
+	pthread_attr_setinheritsched(&attributes, PTHREAD_EXPLICIT_SCHED);
+	pthread_attr_setschedpolicy(&attributes, SCHED_FIFO);
+	pthread_attr_setschedparam(&attributes, &less);
+	errno = pthread_create(&other, &attributes, give_reasons, NULL);
+	if (errno)
+		fail("pthread_create");
+	for (long round = -WARM_UP; round < options.samples; round++) {
+		uint64_t end;
+		uint32_t word;
+
+		if (read(device, &word, registers ? sizeof(word) : 1) <= 0)
+			fail("read");
+		end = ticks();
+		if (registers)
+			registers[ACKNOWLEDGE] = 1;
+		sample(round, end - start);
+		done = round + 1;
+	}
+	pthread_join(other, NULL);
+	return report();
+}
