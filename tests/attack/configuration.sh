@@ -9,14 +9,13 @@
 # devices: yes
 # iommu: amd
 # timeout: 900
-# That of starts_waking.
+# uses: space
+# Those of starts_waking and of common/space.sh.
 # shellcheck disable=SC2154
 set -u
 failed=0
 fail() { echo "FAILED $*"; failed=1; }
 
-# function_of FILE TEXT: the directory of the function whose file says so.
-function_of() { dirname "$(grep -lx "$2" /sys/bus/pci/devices/*/"$1" | head -n 1)"; }
 unit=$(function_of class 0x080600)
 edu=$(function_of device 0x11e8)
 bridge=/sys/bus/pci/devices/0000:00:00.0
@@ -27,34 +26,13 @@ number() {
 	IFS=:. read -r _ bus slot function <<<"${1##*/}"
 	echo $((0x$bus << 8 | 0x$slot << 3 | function))
 }
-# get FUNCTION REGISTER BYTES
-get() { echo $((0x$(od -An -tx"$3" -j"$(($2))" -N"$3" "$1/config" | tr -d ' '))); }
-# put FUNCTION REGISTER BYTES VALUE: as drivers do.
-put() {
-	local bytes='' i
-	for ((i = 0; i < $3; i++)); do bytes+=$(printf '\\x%02x' $(($4 >> 8 * i & 255))); done
-	# shellcheck disable=SC2059
-	printf "$bytes" | dd of="$1/config" bs="$3" seek=$(($2)) oflag=seek_bytes conv=notrunc status=none
-}
 space() { od -An -tx4 -v "$1/config"; }
-# The capability of messages.
-capability=$(get "$unit" 0x34 1)
-while [ "$(get "$unit" "$capability" 1)" != 5 ]; do
-	capability=$(get "$unit" $((capability + 1)) 1)
-	[ "$capability" -ge 64 ] || { echo 'no messages'; exit 1; }
-done
-flags=$((capability + 2)) data=$((capability + 8))
-(($(get "$unit" $flags 2) & 0x80)) && data=$((capability + 12))
+finds_message "$unit" || exit 1
 
 attacker || exit 1
 window=$((0xfee00000 | $(apic_id 3) << 12))
-# aim: the unit is to send CPU 3 an NMI.
-aim() {
-	put "$unit" $((capability + 4)) 4 $window
-	((data == capability + 12)) && put "$unit" $((capability + 8)) 4 0
-	put "$unit" $data 2 $((0x400))
-	put "$unit" $flags 2 1
-}
+# sends_nmi: the unit is to send CPU 3 an NMI.
+sends_nmi() { aim "$unit" $window $((0x400)) 1; }
 # event: the unit logs one: edu reads where nothing is.
 event() { attack dma read 0x123456789000 >/dev/null || fail 'edu does not read'; }
 # completion: it is done with a command that asks for an interrupt.
@@ -68,7 +46,7 @@ attack unit $((0x18)) $((control | 0x18)) >/dev/null
 attack message 3 $((0x400)) >/dev/null
 event
 nmis=$(nmi_count 3)
-aim
+sends_nmi
 event
 [ "$(nmi_count 3)" -gt "$nmis" ] || fail 'without the hypervisor no message of the unit interrupts a CPU'
 nmis=$(nmi_count 3)
@@ -156,7 +134,7 @@ done
 [ "$(attack store quad $((page + data - 6)) -1)" = -14 ] || fail 'a store that is not aligned does not fault'
 keeps 'all this'
 quiet 'as memory'
-aim
+sends_nmi
 keeps 'the kernel'
 quiet 'by the kernel'
 

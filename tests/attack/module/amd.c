@@ -14,6 +14,8 @@
 #define REGISTERS	0x4000
 #define DEVICES		0x0
 #define COMMANDS	0x8
+#define CONTROL		0x18
+#define LONG_ENTRIES	BIT_ULL(17)
 #define COMMANDS_SIZE	GENMASK_ULL(59, 56)
 #define COMMANDS_HEAD	0x2000
 #define COMMANDS_TAIL	0x2008
@@ -27,9 +29,10 @@
 #define INTERRUPTS_OF(device)	(5ull << 60 | (device))
 #define EVERYTHING		(8ull << 60)
 
-/* Of an entry's word for interrupts: remapped, by a table of 2048 entries. */
+/* Of an entry's word for interrupts: remapped, by a table of 2048 entries of up to 128 bits. */
 #define INTERRUPT_WORD	2
 #define REMAPPED	(1 | 11 << 1 | 2ull << 60)
+#define ENTRIES		2048
 #define TABLE_ORDER	3
 
 struct unit {
@@ -42,7 +45,7 @@ struct unit {
 
 /* The tables of the module, and what stood in the device's entry. */
 static struct {
-	u64 *interrupts;
+	void *interrupts;
 	u64 *devices;
 	u64 register_before;
 	u64 old[4];
@@ -228,10 +231,36 @@ int attack_amd_restore(void)
 	return tell_of(device);
 }
 
+/* Whether its entries for interrupts have 128 bits, or 32; or a negative error. */
+static int has_long_entries(void)
+{
+	void __iomem *registers = attack_map_amd_unit();
+	bool is_long;
+
+	if (!registers)
+		return -ENODEV;
+	is_long = readq(registers + CONTROL) & LONG_ENTRIES;
+	iounmap(registers);
+	return is_long;
+}
+
+static void set_entry(unsigned int index, bool is_long, u64 low, u64 high)
+{
+	u64 *words = edu.interrupts;
+	u32 *shorts = edu.interrupts;
+
+	if (is_long) {
+		WRITE_ONCE(words[2 * index + 1], high);
+		WRITE_ONCE(words[2 * index], low);
+	} else {
+		WRITE_ONCE(shorts[index], low);
+	}
+}
+
 /**
  * attack_amd_remapping() - forge an entry for interrupts of edu, and tell the unit
  * @index: which one, of a table of the module's
- * @low: its low half
+ * @low: its low half, or all of it if it has 32 bits
  * @high: its high half
  *
  * Context: Process.
@@ -239,14 +268,17 @@ int attack_amd_restore(void)
  */
 int attack_amd_remapping(unsigned int index, u64 low, u64 high)
 {
+	int is_long = has_long_entries();
+
+	if (is_long < 0)
+		return is_long;
 	if (!edu.interrupts)
 		edu.interrupts = (void *)__get_free_pages(GFP_KERNEL | __GFP_ZERO, TABLE_ORDER);
 	if (!edu.interrupts)
 		return -ENOMEM;
-	if (index >= PAGE_SIZE << TABLE_ORDER >> 4)
+	if (index >= ENTRIES)
 		return -EINVAL;
-	WRITE_ONCE(edu.interrupts[2 * index + 1], high);
-	WRITE_ONCE(edu.interrupts[2 * index], low);
+	set_entry(index, is_long, low, high);
 	return attack_amd_entry(ATTACK_AMD_KEPT, __pa(edu.interrupts) | REMAPPED);
 }
 

@@ -51,8 +51,9 @@
  * store KIND ADDRESS VALUE	stores to a device by an instruction of some kind; 0, or -14 if it
  *				faults
  * device CPU LOW		the device edu of QEMU sends a CPU that message; 0
- * remapped INDEX LOW HIGH	forges an entry of the first IOMMU for interrupts, tells the IOMMU,
- *				and has the device edu send the message that names it; 0
+ * remapped INDEX LOW HIGH	forges an entry of the first IOMMU for interrupts, of which those of
+ *				32 bits have no high half, tells the IOMMU, and has the device edu
+ *				send the message that names it; 0
  * unit OFFSET			a register of the first IOMMU, of 32 bits
  * unit OFFSET VALUE		the same after a write
  * tell LOW HIGH		has an IOMMU of AMD's kind carry out a command; 0

@@ -1,0 +1,14 @@
+#!/bin/bash
+# SPDX-License-Identifier: MIT OR Apache-2.0
+# As remapping-amd-legacy.sh, for entries of 128 bits.
+# kernels: 6.12
+# more kernels: 6.1
+# realm: no
+# devices: yes
+# iommu: amd,xtsup=off
+# tier: full
+# timeout: 600
+# uses: victim space remapping-amd
+set -u
+dmesg | grep -q "x2apic: IRQ remapping doesn't support X2APIC mode" || exit 1
+attack_remapping 128
