@@ -10,17 +10,6 @@
 # iommu: amd
 # timeout: 1200
 # full: COUNT=2048
-# uses: victim edu hostile-device
-# Variables are those of common/hostile-device.sh.
-# shellcheck disable=SC2034,SC2154
+# uses: victim edu hostile-device hostile-device-amd
 set -u
-ways=(mov top narrow domain pass off)
-expected=(-e 'AMD-Vi: Event logged' -e 'AMD-Vi: ' -e 'callbacks suppressed')
-# By entries that a message can name, and by what would pass as it is.
-send_messages() {
-	local id
-	for id in "${ids[@]::4}"; do
-		ask hostile $messages $((0xfee00000 | id << 12)) "${COUNT:-256}" >/dev/null
-	done
-}
 attack_by_device
