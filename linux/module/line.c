@@ -19,6 +19,25 @@ static irqreturn_t crtos_line_interrupt(int irq, void *data)
 }
 
 /*
+ * Returns which interrupt of Linux pin @gsi of all I/O APICs is, or a negative error. Linux takes a
+ * pin of PCI functions to be active when low, and says nothing of one that is not.
+ */
+static int interrupt_of_pin(u32 gsi, bool level)
+{
+	unsigned int irq;
+	int found;
+
+	if (!acpi_gsi_to_irq(gsi, &irq))
+		return irq;
+	if (!level)
+		return -EOPNOTSUPP;
+	found = acpi_register_gsi(NULL, gsi, ACPI_LEVEL_SENSITIVE, ACPI_ACTIVE_HIGH);
+	if (found >= 0)
+		acpi_unregister_gsi(gsi);
+	return found;
+}
+
+/*
  * Finds the pin of an I/O APIC that is Linux's interrupt @line, as CRTOS_HC_LINE_ADD wants it, and
  * who sends its messages. Returns 0 or a negative error.
  */
@@ -40,7 +59,8 @@ static int find_pin(unsigned int line, u64 *place, u64 *requester)
 	if (index >= CRTOS_MAX_IO_APICS || pin > U8_MAX ||
 	    crtos_find_io_apic(index, &id, &first))
 		return -EOPNOTSUPP;
-	if (acpi_gsi_to_irq(first + pin, (unsigned int *)&found) || found != line)
+	found = interrupt_of_pin(first + pin, irqd_is_level_type(data));
+	if (found != line)
 		return -EOPNOTSUPP;
 	*place = index | pin << 16;
 	found = crtos_find_requester(id);
