@@ -21,9 +21,45 @@ macro_rules! errnos {
 
 impl Errno {
     errnos!(
-        E2BIG, EACCES, EAGAIN, EBADF, EBUSY, ECANCELED, EDEADLK, EEXIST, EFAULT, EINTR, EIO,
-        EINVAL, ELOOP, EMFILE, ENODEV, ENXIO, ENOENT, ENOMEM, ENOSPC, ENOSYS, ENOTDIR, ENOTSOCK,
-        ENOTTY, EOPNOTSUPP, EOVERFLOW, EPERM, EPIPE, ERANGE, ESPIPE, ESRCH, ETIMEDOUT
+        E2BIG,
+        EACCES,
+        EAGAIN,
+        EBADF,
+        EBUSY,
+        ECANCELED,
+        EDEADLK,
+        EDESTADDRREQ,
+        EDOM,
+        EEXIST,
+        EFAULT,
+        EINTR,
+        EIO,
+        EINVAL,
+        EISCONN,
+        ELOOP,
+        EMFILE,
+        EMSGSIZE,
+        ENETDOWN,
+        ENOBUFS,
+        ENODEV,
+        ENOPROTOOPT,
+        ENOTCONN,
+        ENXIO,
+        ENOENT,
+        ENOMEM,
+        ENOSPC,
+        ENOSYS,
+        ENOTDIR,
+        ENOTSOCK,
+        ENOTTY,
+        EOPNOTSUPP,
+        EOVERFLOW,
+        EPERM,
+        EPIPE,
+        ERANGE,
+        ESPIPE,
+        ESRCH,
+        ETIMEDOUT
     );
     /// Make the call again, unless a handler without `SA_RESTART` runs: then `EINTR`. Linux's
     /// ERESTARTSYS.

@@ -7,6 +7,7 @@
 //! | [`personality`] | what the lower half calls |
 //! | [`syscall`] | the dispatcher and the calls |
 //! | [`devices`] | drivers of the realm's devices |
+//! | [`sockets`] | families of sockets that the realm has |
 //! | [`process`] | processes and their threads: start, clone, fork, exec, end, what they used |
 //! | [`remote`] | the remote path: calls, replies, slots, revocation |
 //! | [`memory`] | files in memory, System V shared memory, words in a program's memory |
@@ -35,6 +36,8 @@ mod process;
 mod remote;
 mod signal;
 mod timers;
+
+mod sockets;
 
 mod devices;
 

@@ -263,6 +263,24 @@ pub enum Call {
     Pselect6,
     /// `epoll_pwait`, `epoll_pwait2`
     EpollPwait,
+    /// `bind`
+    Bind,
+    /// `connect`
+    Connect,
+    /// `sendto`
+    Sendto,
+    /// `recvfrom`
+    Recvfrom,
+    /// `shutdown`
+    Shutdown,
+    /// `getsockname`
+    Getsockname,
+    /// `getpeername`
+    Getpeername,
+    /// `setsockopt`
+    Setsockopt,
+    /// `getsockopt`
+    Getsockopt,
     /// `sendmsg`
     Sendmsg,
     /// `sendmmsg`

@@ -10,7 +10,7 @@ use core::fmt::{self, Write as _};
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use crtos_abi::channel::{DEVICE_VECTOR as FIRST, DEVICE_VECTORS as VECTORS, DeviceInterrupts};
-use crtos_abi::hypercall::HC_LINE_INTERRUPT;
+use crtos_abi::hypercall::{HC_LINE_INTERRUPT, HV_BUSY};
 use spin::Once;
 
 use crate::arch::hypercall::call_device;
@@ -117,6 +117,13 @@ pub fn route(line: u32, vector: Option<u8>) -> bool {
         let apic = percpu::this().apic_id().0;
         call_device(HC_LINE_INTERRUPT, [line.into(), vector, apic.into(), 0])
     }) == 0
+}
+
+/// Has line `line` interrupt nobody; `false` if the hypervisor does not do that just now. Any
+/// context; one VM exit.
+pub fn mask(line: u32) -> bool {
+    let apic = percpu::this().apic_id().0;
+    call_device(HC_LINE_INTERRUPT, [line.into(), 0, apic.into(), 0]) != HV_BUSY
 }
 
 /// The device with that vector may interrupt again, if it was silenced.

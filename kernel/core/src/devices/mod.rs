@@ -3,8 +3,9 @@
 //!
 //! The command line of the cell names each device by a word
 //! `device=DRIVER,NAME,FIRST-LAST,LINE,…`: the driver that knows it, the name by which programs
-//! do, its I/O ports (hexadecimal, exclusively the realm's), the line on which it interrupts, and
-//! what the driver wants to know besides.
+//! do, its I/O ports (hexadecimal, exclusively the realm's; `FIRST-LAST+FIRST-LAST` if it has a
+//! second range of them), the line on which it interrupts, and what the driver wants to know
+//! besides.
 //!
 //! | module | concept |
 //! |---|---|
@@ -34,6 +35,8 @@ pub struct Device {
     pub name: &'static str,
     /// Its I/O ports.
     pub ports: IoPorts,
+    /// The second range of them, if it has one.
+    pub further_ports: Option<IoPorts>,
     /// The line on which it interrupts, as Linux counts them.
     pub line: u32,
     /// What its driver wants to know besides.
@@ -64,13 +67,21 @@ fn device(text: &'static str, driver: &str) -> Option<Device> {
     let mut fields = text.splitn(5, ',');
     fields.next().filter(|&other| other == driver)?;
     let (name, ports, line) = (fields.next()?, fields.next()?, fields.next()?);
-    let (first, last) = ports.split_once('-')?;
-    let number = |text| u16::from_str_radix(text, 16).ok();
-    let ports: RangeInclusive<u16> = number(first)?..=number(last)?;
+    let mut ports = ports.split('+').map(range);
     Some(Device {
         name,
-        ports: IoPorts::new(ports),
+        ports: IoPorts::new(ports.next()??),
+        further_ports: match ports.next() {
+            Some(further) => Some(IoPorts::new(further?)),
+            None => None,
+        },
         line: line.parse().ok()?,
         more: fields.next().unwrap_or_default(),
     })
+}
+
+fn range(text: &str) -> Option<RangeInclusive<u16>> {
+    let (first, last) = text.split_once('-')?;
+    let number = |text| u16::from_str_radix(text, 16).ok();
+    Some(number(first)?..=number(last)?)
 }

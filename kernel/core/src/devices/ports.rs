@@ -44,6 +44,25 @@ impl IoPorts {
         // gave the realm here.
         unsafe { Port::new(port).write(value) }
     }
+
+    /// Reads the four ports from `offset` on at once; all ones if they are not all the device's.
+    pub fn read_u32(&self, offset: u8) -> u32 {
+        let Some(port) = self.four_at(offset) else { return u32::MAX };
+        // SAFETY: as for a byte, see `read`: all four ports are the device's.
+        unsafe { Port::new(port).read() }
+    }
+
+    /// Writes the four ports from `offset` on at once.
+    pub fn write_u32(&self, offset: u8, value: u32) {
+        let Some(port) = self.four_at(offset) else { return };
+        // SAFETY: as for a byte, see `write`: all four ports are the device's.
+        unsafe { Port::new(port).write(value) }
+    }
+
+    fn four_at(&self, offset: u8) -> Option<u16> {
+        self.at(offset.checked_add(3)?)?;
+        self.at(offset)
+    }
 }
 
 /// The I/O ports that root gave programs of the realm, each range of them: the word

@@ -8,10 +8,12 @@
 //!
 //! | driver | devices |
 //! |---|---|
+//! | [`can`] | CAN interfaces: can0 and its successors |
 //! | [`ports`] | /dev/port, for the I/O ports of the realm's programs |
 //! | [`serial`] | UARTs: /dev/ttyS0 and its successors |
 //! | [`uio`] | PCI functions that programs drive: /dev/uio0 and its successors |
 
+mod can;
 mod ports;
 mod serial;
 mod uio;
@@ -36,7 +38,7 @@ struct Driver {
 }
 
 /// All drivers.
-const DRIVERS: &[Driver] = &[ports::DRIVER, serial::DRIVER, uio::DRIVER];
+const DRIVERS: &[Driver] = &[can::DRIVER, ports::DRIVER, serial::DRIVER, uio::DRIVER];
 
 /// Starts all drivers. Once, before there are programs.
 pub fn start() {

@@ -11,7 +11,8 @@ use crtos_core::{hazard::Shared, mm::heap, sync::SpinLock};
 
 use super::{
     Events, Memory, Source, Watcher, Watchers, character::Special, device::Device, event::Event,
-    last_words::LastWords, pipe::Pipe, signals::Signals, timer::Timer,
+    last_words::LastWords, pipe::Pipe, signals::Signals, socket::Reception, socket::Socket,
+    timer::Timer,
 };
 use crate::abi::{Errno, SysResult};
 
@@ -31,6 +32,8 @@ pub enum Object {
     LastWords(LastWords),
     /// A device that the kernel drives.
     Character(Box<Special>),
+    /// A socket.
+    Socket(Box<dyn Socket>),
 }
 
 /// An open file description.
@@ -159,6 +162,10 @@ impl Description {
             Object::Signals(signals) => signals.read(memory, nonblocking),
             Object::LastWords(words) => words.read(memory, nonblocking),
             Object::Character(special) => special.file.read(memory, nonblocking),
+            Object::Socket(socket) => {
+                let how = Reception { nonblocking, ..Reception::default() };
+                socket.receive(memory, how).map(|received| received.length)
+            }
         }
     }
 
@@ -171,6 +178,7 @@ impl Description {
             Object::Pipe(pipe) => pipe.write(memory, nonblocking, self.is_packets()),
             Object::Event(event) => event.write(memory, nonblocking),
             Object::Character(special) => special.file.write(memory, nonblocking),
+            Object::Socket(socket) => socket.send(memory, None, nonblocking),
             Object::Timer(_) | Object::Signals(_) | Object::LastWords(_) => Err(Errno::EINVAL),
         }
     }
@@ -202,6 +210,7 @@ impl Source for Description {
             Object::Signals(signals) => signals.ready(),
             Object::LastWords(words) => words.ready(),
             Object::Character(special) => special.file.ready(),
+            Object::Socket(socket) => socket.ready(),
         }
     }
 
@@ -216,6 +225,7 @@ impl Source for Description {
             Object::Character(special) => {
                 Some(special.file.watchers()).filter(|_| special.file.can_be_awaited())
             }
+            Object::Socket(socket) => Some(socket.watchers()),
         }
     }
 

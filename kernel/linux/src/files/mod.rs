@@ -22,6 +22,7 @@
 //! | [`signals`] | signalfd |
 //! | [`last_words`] | /dev/last_kmsg |
 //! | [`character`] | devices that the kernel drives |
+//! | [`socket`] | sockets that are local, and how they become so |
 //! | [`lock`] | locks of a file |
 //! | [`fast`] | calls that finish at once |
 
@@ -38,6 +39,7 @@ pub mod memory;
 pub mod names;
 pub mod pipe;
 pub mod signals;
+pub mod socket;
 pub mod timer;
 pub mod wait;
 pub mod watch;

@@ -63,7 +63,7 @@ fn start() -> bool {
 }
 
 fn start_line(device: Device) -> Option<Arc<Line>> {
-    let Device { name, ports, line, more } = device;
+    let Device { name, ports, line, more, .. } = device;
     let index = name.strip_prefix("ttyS").and_then(|digits| digits.parse().ok());
     let (Some(index), Ok(highest)) = (index.filter(|&index| index < MOST), more.parse()) else {
         warn!("{name}: {more} is no speed, or this is no name of a serial line");

@@ -8,7 +8,7 @@ use linux_raw_sys::{general as linux, ioctl};
 use super::remote;
 use crate::{
     abi::{Args, Errno, SysResult},
-    files::{self, Object},
+    files::{self, Object, socket},
     memory::user,
     remote::pass,
 };
@@ -63,6 +63,12 @@ pub fn fcntl(row: &Row, args: Args) -> SysResult {
 pub fn ioctl(row: &Row, args: Args) -> SysResult {
     let [fd, request, argument, ..] = args;
     let Some(file) = files::find(fd) else {
+        let is_hidden = files::table()?.is_hidden(fd);
+        if !is_hidden
+            && let Some(result) = socket::ioctl(fd, request as u32, UserAddr::new(argument))
+        {
+            return result;
+        }
         let result = remote(row, args)?;
         // Some requests make a descriptor.
         if result > 2
@@ -79,6 +85,9 @@ pub fn ioctl(row: &Row, args: Args) -> SysResult {
         (ioctl::FIONBIO, _) => file.set_nonblocking(user::read_u32(UserAddr::new(argument))? != 0),
         (ioctl::FIONREAD, Object::Pipe(pipe)) => {
             user::write_u32(UserAddr::new(argument), pipe.bytes() as u32)?
+        }
+        (request, Object::Socket(socket)) => {
+            return socket.ioctl(request, UserAddr::new(argument));
         }
         (_, Object::Character(special)) => return special.file.ioctl(request as u32, argument),
         _ => return Err(Errno::ENOTTY),

@@ -14,6 +14,7 @@
 //! | [`numbers`] | closing and copying |
 //! | [`control`] | fcntl, ioctl, flock |
 //! | [`status`] | fstat, statx, readlink |
+//! | [`sockets`] | sockets |
 //! | [`rights`] | descriptors in messages |
 
 mod control;
@@ -21,6 +22,7 @@ mod create;
 mod numbers;
 mod open;
 mod rights;
+mod sockets;
 mod status;
 mod transfer;
 
@@ -30,7 +32,11 @@ pub use create::{
 };
 pub use numbers::{close, close_range, dup, dup2, dup3};
 pub use open::{creat, open, openat};
-pub use rights::{rearrange, receive, sendmmsg, sendmsg};
+pub use rights::rearrange;
+pub use sockets::{
+    bind, connect, getpeername, getsockname, getsockopt, receive, recvfrom, sendmmsg, sendmsg,
+    sendto, setsockopt, shutdown,
+};
 pub use status::{fstat, newfstatat, readlink, readlinkat, statx};
 pub use transfer::{
     lseek, pread, preadv, preadv2, pwrite, pwritev, pwritev2, read, readv, write, writev,
@@ -149,6 +155,11 @@ fn refuse(row: &Row, file: &Description) -> SysResult {
         linux::__NR_fallocate if !is_pipe => Errno::ENODEV,
         linux::__NR_fallocate | linux::__NR_fadvise64 | linux::__NR_sync_file_range => {
             Errno::ESPIPE
+        }
+        linux::__NR_accept | linux::__NR_accept4 | linux::__NR_listen
+            if matches!(file.object, Object::Socket(_)) =>
+        {
+            Errno::EOPNOTSUPP
         }
         linux::__NR_connect
         | linux::__NR_accept

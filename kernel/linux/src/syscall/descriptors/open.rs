@@ -65,6 +65,8 @@ pub(super) fn reopen(file: &Description, flags: u32) -> Option<Result<Object, Er
         Object::Pipe(pipe) => Ok(Object::Pipe(pipe.clone())),
         Object::LastWords(_) => LastWords::open(flags).map(Object::LastWords),
         Object::Character(special) => special.reopen(file, flags),
-        Object::Event(_) | Object::Timer(_) | Object::Signals(_) => Err(Errno::ENXIO),
+        Object::Event(_) | Object::Timer(_) | Object::Signals(_) | Object::Socket(_) => {
+            Err(Errno::ENXIO)
+        }
     })
 }

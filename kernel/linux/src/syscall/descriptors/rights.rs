@@ -16,16 +16,6 @@ use crate::{
 /// Bytes of a `struct mmsghdr`: one message of sendmmsg(2).
 const MESSAGES: u64 = 64;
 
-/// recvmsg(fd, message, flags) and recvmmsg(fd, messages, count, flags, timeout): descriptors may
-/// come with the data.
-pub fn receive(row: &Row, args: Args) -> SysResult {
-    let files = files::table()?;
-    files.agree()?;
-    let result = remote(row, args)?;
-    files.doubt();
-    Ok(result)
-}
-
 /// chroot, pivot_root, mount, umount2 and move_mount: the names of devices may lead elsewhere
 /// afterwards.
 pub fn rearrange(row: &Row, args: Args) -> SysResult {
@@ -34,21 +24,14 @@ pub fn rearrange(row: &Row, args: Args) -> SysResult {
     Ok(result)
 }
 
-/// sendmsg(fd, message, flags).
-pub fn sendmsg(row: &Row, args: Args) -> SysResult {
-    pass_rights(UserAddr::new(args[1]))?;
-    remote(row, args)
-}
-
-/// sendmmsg(fd, messages, count, flags).
-pub fn sendmmsg(row: &Row, args: Args) -> SysResult {
+/// As [`pass_rights`], of the `count` messages of sendmmsg(2).
+pub(super) fn pass_all(messages: UserAddr, count: u64) -> Result<(), Errno> {
     /// Most messages of a call.
     const MOST: u64 = 1024;
-    let messages = UserAddr::new(args[1]);
-    for index in 0..u64::from(args[2] as u32).min(MOST) {
+    for index in 0..u64::from(count as u32).min(MOST) {
         pass_rights(messages.wrapping_add(index * MESSAGES))?;
     }
-    remote(row, args)
+    Ok(())
 }
 
 /// Makes the local devices among the descriptors that a message passes (SCM_RIGHTS) Linux's. Other

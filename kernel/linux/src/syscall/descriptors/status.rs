@@ -75,6 +75,7 @@ pub(super) fn read_link(path: UserAddr, buffer: UserAddr, size: u64) -> Option<S
         Object::Signals(_) => "anon_inode:[signalfd]".into(),
         Object::LastWords(_) => last_words::PATH.into(),
         Object::Character(special) => special.file.path().into(),
+        Object::Socket(socket) => format!("socket:[{}]", socket.number()),
     };
     if size as i32 <= 0 {
         return Some(Err(Errno::EINVAL));
@@ -91,10 +92,12 @@ pub(super) fn read_link(path: UserAddr, buffer: UserAddr, size: u64) -> Option<S
 pub(super) fn status(file: &Arc<Description>, address: UserAddr) -> SysResult {
     const PIPE: u32 = linux::S_IFIFO | 0o600;
     const ANONYMOUS: u32 = 0o600;
+    const SOCKET: u32 = linux::S_IFSOCK | 0o777;
     let (mode, device, number, block) = match &file.object {
         Object::Device(device) => return agreement::device_status(*device, address),
         Object::Character(special) => return special.tell(address),
         Object::Pipe(pipe) => (PIPE, 13, pipe.number, 4096),
+        Object::Socket(socket) => (SOCKET, 8, socket.number(), 4096),
         _ => (ANONYMOUS, 14, 1, 4096),
     };
     let uid = remote::linux(linux::__NR_geteuid, &[])?;
@@ -140,6 +143,7 @@ pub fn statx(row: &Row, args: Args) -> SysResult {
     let (mode, number) = match &file.object {
         Object::Character(special) => (special.status.mode, special.status.inode),
         Object::Pipe(pipe) => (linux::S_IFIFO | 0o600, pipe.number),
+        Object::Socket(socket) => (linux::S_IFSOCK | 0o777, socket.number()),
         _ => (0o600, 1),
     };
     let uid = remote::linux(linux::__NR_geteuid, &[])?;

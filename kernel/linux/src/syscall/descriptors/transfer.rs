@@ -167,7 +167,7 @@ pub fn lseek(row: &Row, args: Args) -> SysResult {
     match &local!(row, args).object {
         _ if args[2] as u32 > SEEK_MAX => Err(Errno::EINVAL),
         Object::Character(special) => special.file.seek(args[1], args[2] as u32),
-        Object::Pipe(_) | Object::LastWords(_) => Err(Errno::ESPIPE),
+        Object::Pipe(_) | Object::LastWords(_) | Object::Socket(_) => Err(Errno::ESPIPE),
         _ => Ok(0),
     }
 }

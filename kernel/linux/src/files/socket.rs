@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Sockets that live here, and how one becomes so.
+//!
+//! socket(2) is Linux's: it says who may have a socket of a family, and the options that a program
+//! sets are checked and kept there. The address decides whose the socket is: when a program names
+//! one that is the realm's (bind, connect, sendto), the family makes a socket here, with the
+//! options that Linux has of the other, and it takes the place of that ([`claim`]). Nothing of
+//! Linux is on the way from then on. A socket that is bound to something of Linux's stays there.
+
+use alloc::{boxed::Box, sync::Arc, vec::Vec};
+
+use crtos_abi::{PAGE_SIZE, UserAddr};
+use crtos_core::{mm::space::AddressSpace, time::Nanos};
+use crtos_files::NUMBERS;
+use linux_raw_sys::{general as linux, net};
+use spin::Once;
+
+use super::{Description, Events, Files, Memory, Object, Watchers, table};
+use crate::{
+    abi::{Errno, SysResult},
+    memory::{Scratch, user},
+    remote,
+};
+
+/// Bytes of the longest address that any family here has.
+pub const MAX_ADDRESS: usize = 32;
+/// Bytes of the longest value of an option.
+pub const MAX_OPTION: usize = 4096;
+
+/// The address of a socket, as programs have it.
+#[derive(Clone, Copy, Default)]
+pub struct Address {
+    bytes: [u8; MAX_ADDRESS],
+    length: usize,
+}
+
+impl Address {
+    /// These bytes; what is too long is cut off.
+    pub fn new(bytes: &[u8]) -> Self {
+        let length = bytes.len().min(MAX_ADDRESS);
+        let mut address = Self { length, ..Self::default() };
+        address.bytes[..length].copy_from_slice(&bytes[..length]);
+        address
+    }
+
+    /// Its bytes.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes[..self.length]
+    }
+
+    /// The family that it says it is of.
+    fn family(&self) -> Option<u32> {
+        let [low, high, ..] = *self.bytes() else { return None };
+        Some(u16::from_ne_bytes([low, high]).into())
+    }
+}
+
+/// How something is received.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Reception {
+    /// It does not wait.
+    pub nonblocking: bool,
+    /// What is received stays (MSG_PEEK).
+    pub peeks: bool,
+    /// The length is that of all, however much room there is (MSG_TRUNC).
+    pub tells_length: bool,
+}
+
+/// What was received, beside what went to memory.
+#[derive(Clone, Copy, Default)]
+pub struct Received {
+    /// What the call returns.
+    pub length: u64,
+    /// Flags of the message (MSG_*).
+    pub flags: u32,
+    /// Where it came from.
+    pub from: Address,
+    /// What is told in control messages.
+    pub told: Told,
+}
+
+/// What control messages tell of a message.
+#[derive(Clone, Copy, Default)]
+pub struct Told {
+    /// When it came (CLOCK_REALTIME), if that was asked for: the numbers of options SO_TIMESTAMP,
+    /// SO_TIMESTAMPNS and SO_TIMESTAMPING say how.
+    pub stamp: Option<(Nanos, u32)>,
+    /// How many were lost before (SO_RXQ_OVFL).
+    pub lost: Option<u32>,
+}
+
+/// A socket. Dropping it closes it.
+pub trait Socket: Send + Sync {
+    /// bind(2). May sleep.
+    fn bind(&self, address: &Address) -> Result<(), Errno>;
+
+    /// connect(2). May sleep.
+    fn connect(&self, address: &Address) -> Result<(), Errno>;
+
+    /// getsockname(2), or getpeername(2).
+    fn name(&self, of_peer: bool) -> Result<Address, Errno>;
+
+    /// send(2) and sendto(2). May sleep.
+    fn send(&self, memory: &mut Memory, to: Option<&Address>, nonblocking: bool) -> SysResult;
+
+    /// recv(2) and its relatives. May sleep.
+    fn receive(&self, memory: &mut Memory, how: Reception) -> Result<Received, Errno>;
+
+    /// getsockopt(2): the whole value, however much room a program has. May sleep.
+    fn option(&self, level: u32, name: u32) -> Result<Vec<u8>, Errno>;
+
+    /// setsockopt(2). May sleep.
+    fn set_option(&self, level: u32, name: u32, value: &[u8]) -> Result<(), Errno>;
+
+    /// ioctl(2), but for what all files offer. May sleep.
+    fn ioctl(&self, request: u32, argument: UserAddr) -> SysResult;
+
+    /// What it is ready for.
+    fn ready(&self) -> Events;
+
+    /// Who is told of changes.
+    fn watchers(&self) -> &Watchers;
+
+    /// Its inode number.
+    fn number(&self) -> u64;
+}
+
+/// Makes what takes the place of a socket of Linux's; `None` if there is no such kind here. May
+/// sleep.
+pub type Taker = fn(&Foreign) -> Result<Option<Box<dyn Socket>>, Errno>;
+
+/// A family of sockets of which some are the realm's.
+pub struct Family {
+    /// AF_*.
+    pub number: u32,
+    /// Whether an address of that family is the realm's.
+    pub is_local: fn(&Address) -> bool,
+    /// Makes what takes the place of a socket of Linux's.
+    pub take: Taker,
+    /// Answers an ioctl that asks for an interface of the realm; `None` if it asks for something
+    /// else. May sleep.
+    pub ioctl: fn(u32, UserAddr) -> Option<SysResult>,
+}
+
+/// The families that the realm has sockets of: one, so far.
+static FAMILY: Once<&'static Family> = Once::new();
+
+/// There are addresses of the realm in that family.
+pub fn set_family(family: &'static Family) {
+    FAMILY.call_once(|| family);
+}
+
+/// A socket of Linux's.
+pub struct Foreign<'a> {
+    fd: u64,
+    /// Memory of the program for values of options.
+    scratch: Scratch<'a>,
+    /// SOCK_*.
+    pub kind: u32,
+    /// The protocol of its family.
+    pub protocol: u32,
+}
+
+impl<'a> Foreign<'a> {
+    /// The socket of descriptor `fd`, if it is one of that family.
+    fn find(space: &'a AddressSpace, fd: u64, family: u32) -> Result<Option<Self>, Errno> {
+        let scratch = Scratch::open(space, 2 * PAGE_SIZE).map_err(|_| Errno::ENOMEM)?;
+        let mut found = Self { fd, scratch, kind: 0, protocol: 0 };
+        if found.number(net::SOL_SOCKET, net::SO_DOMAIN).ok() != Some(family) {
+            return Ok(None);
+        }
+        found.kind = found.number(net::SOL_SOCKET, net::SO_TYPE)?;
+        found.protocol = found.number(net::SOL_SOCKET, net::SO_PROTOCOL)?;
+        Ok(Some(found))
+    }
+
+    /// The value of an option.
+    pub fn option(&self, level: u32, name: u32) -> Result<Vec<u8>, Errno> {
+        let (value, length) = (self.scratch.start, self.scratch.start + PAGE_SIZE);
+        user::write_u32(length, MAX_OPTION as u32)?;
+        let arguments = [self.fd, level.into(), name.into(), value.get(), length.get()];
+        remote::linux(linux::__NR_getsockopt, &arguments)?;
+        let mut bytes = alloc::vec![0; (user::read_u32(length)? as usize).min(MAX_OPTION)];
+        user::read(value, &mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// The same, of one that is a number.
+    pub fn number(&self, level: u32, name: u32) -> Result<u32, Errno> {
+        let value = self.option(level, name)?;
+        let bytes = value.first_chunk().ok_or(Errno::EINVAL)?;
+        Ok(u32::from_ne_bytes(*bytes))
+    }
+}
+
+/// If descriptor `fd`, which is not local, is a socket of Linux's, and `address` is the realm's,
+/// makes it local. Says whether it is now. Asks Linux only if the address is the realm's. May
+/// sleep.
+pub fn claim(fd: u64, address: &Address) -> Result<bool, Errno> {
+    let Some(family) = FAMILY.get().filter(|_| fd < NUMBERS.into()) else { return Ok(false) };
+    if address.family() != Some(family.number) || !(family.is_local)(address) {
+        return Ok(false);
+    }
+    let space = user::space()?;
+    let Some(foreign) = Foreign::find(&space, fd, family.number)? else { return Ok(false) };
+    let Some(socket) = (family.take)(&foreign)? else { return Ok(false) };
+    let flags = remote::linux(linux::__NR_fcntl, &[fd, linux::F_GETFL.into(), 0])? as u32;
+    let file = Description::open(Object::Socket(socket), flags | linux::O_RDWR)?;
+    table()?.replace(fd, file)?;
+    Ok(true)
+}
+
+/// Answers an ioctl of a socket of Linux's that asks for an interface of the realm, if it does.
+/// Linux says first whether that is a socket. May sleep.
+pub fn ioctl(fd: u64, request: u32, argument: UserAddr) -> Option<SysResult> {
+    let answer = (FAMILY.get()?.ioctl)(request, argument)?;
+    Some(is_socket(fd).and(answer))
+}
+
+/// ENOTTY if descriptor `fd` of Linux's is no socket. May sleep.
+fn is_socket(fd: u64) -> Result<(), Errno> {
+    let space = user::space()?;
+    let scratch = Scratch::open(&space, 2 * PAGE_SIZE).map_err(|_| Errno::ENOMEM)?;
+    let socket = Foreign { fd, scratch, kind: 0, protocol: 0 };
+    match socket.number(net::SOL_SOCKET, net::SO_TYPE) {
+        Err(Errno::ENOTSOCK) => Err(Errno::ENOTTY),
+        result => result.map(|_| ()),
+    }
+}
+
+impl Files {
+    /// Makes descriptor `fd`, which is Linux's, one of `file`, and closes Linux's. May sleep.
+    pub fn replace(&self, fd: u64, file: Arc<Description>) -> Result<(), Errno> {
+        let descriptor = remote::linux(linux::__NR_fcntl, &[fd, linux::F_GETFD.into(), 0]);
+        let close_on_exec = descriptor? as u32 & linux::FD_CLOEXEC != 0;
+        remote::linux(linux::__NR_close, &[fd])?;
+        drop(self.insert_at(fd as u32, file, close_on_exec)?);
+        Ok(())
+    }
+}

@@ -1,0 +1,615 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! CAN_BCM: frames that the kernel sends again and again, and frames of which a program is told
+//! when they change. What a job does is in [`crtos_can::broadcast`]; here are its timer, and the
+//! socket.
+//!
+//! Each job has a timer of the kernel, which sends from its interrupt. So a period holds whatever
+//! the program and its priority.
+
+use alloc::{boxed::Box, sync::Arc, vec::Vec};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use crtos_abi::UserAddr;
+use crtos_can::{
+    Frame, Queue,
+    broadcast::{Effect, Head, MAX_FRAMES, Receiving, Refusal, Sending, flag, opcode},
+};
+use crtos_core::{
+    arch::interrupts::window_in_timer,
+    mm::heap,
+    sync::SpinLock,
+    task::{Timer, WaitError, WaitQueue},
+    time::{self, Clock, Nanos},
+};
+use linux_raw_sys::net;
+use spin::Once;
+
+use super::{
+    COST, LEAST_ADDRESS, address_of,
+    interface::{self, Outgoing},
+    interface_of,
+    member::{self, Member, News},
+};
+use crate::{
+    abi::{Errno, SysResult},
+    files::{
+        Events, Memory, Watchers, description,
+        socket::{Address, Foreign, Received, Reception, Socket},
+    },
+    signal,
+    sockets::common::Common,
+};
+
+/// Most jobs of a socket that receive: a frame is compared with each of them.
+const MAX_RECEIVING: usize = 64;
+/// Most that send.
+const MAX_SENDING: usize = 256;
+
+/// A message that waits to be received.
+struct Message {
+    head: Head,
+    /// The frame, of a message with one.
+    frame: Option<Frame>,
+    /// Those of a message with several.
+    frames: Vec<Frame>,
+    interface: u32,
+    stamp: Nanos,
+}
+
+/// What interrupts reach of a socket.
+struct Core {
+    /// The number by which its frames are known.
+    number: u64,
+    inbox: SpinLock<Queue<Message>>,
+    lost: AtomicU32,
+    readers: WaitQueue,
+    watchers: Watchers,
+    receiving: SpinLock<[Option<Arc<Job<Receiving>>>; MAX_RECEIVING]>,
+}
+
+/// A job with its timer.
+struct Job<T> {
+    /// The interface; 0 for all, of one that receives.
+    interface: u32,
+    core: Arc<Core>,
+    work: SpinLock<T>,
+    /// There from its start; taken away when it ends.
+    timer: SpinLock<Option<Timer>>,
+    /// The interface on which the last frame came.
+    last_interface: AtomicU32,
+}
+
+/// A socket of that kind.
+pub struct Broadcast {
+    common: Common,
+    core: Arc<Core>,
+    /// Connected to that interface, or to all.
+    interface: Once<u32>,
+    is_member: AtomicBool,
+    sending: SpinLock<Vec<Arc<Job<Sending>>>>,
+}
+
+impl Core {
+    fn put(&self, message: Message) {
+        // One that is lost has no frames of its own, so nothing is freed here in an interrupt.
+        if self.inbox.lock().push(message).is_err() {
+            self.lost.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+        self.readers.wake(1);
+        self.watchers.notify(Events::IN | Events::READ_NORMAL);
+    }
+
+    fn tell(&self, head: Head, frame: Option<Frame>, interface: u32) {
+        let stamp = time::linux(Clock::Realtime);
+        self.put(Message { head, frame, frames: Vec::new(), interface, stamp });
+    }
+
+    fn send(&self, frame: Frame, interface: u32) -> Result<(), Errno> {
+        let interface = interface::by_index(interface).ok_or(Errno::ENODEV)?;
+        interface.send(Outgoing { frame, origin: self.number, is_heard: true })
+    }
+}
+
+impl Member for Core {
+    fn hear(&self, news: &News) {
+        if !news.is_heard {
+            return;
+        }
+        let jobs = self.receiving.lock();
+        for job in jobs.iter().flatten() {
+            if job.interface == 0 || job.interface == news.interface {
+                job.receive(news);
+            }
+        }
+    }
+}
+
+impl<T> Job<T> {
+    fn arm(&self, due: Option<u64>) {
+        if let Some(timer) = &*self.timer.lock() {
+            match due {
+                Some(due) => timer.arm(Nanos(due)),
+                // It may come for nothing.
+                None => timer.arm(Nanos::MAX),
+            }
+        }
+    }
+
+    /// Ends it. Thread context.
+    fn end(&self) {
+        let timer = self.timer.lock().take();
+        drop(timer);
+    }
+}
+
+impl Job<Sending> {
+    /// The timer has come. Interrupt context.
+    fn expire(&self) {
+        let (turn, due) = {
+            let mut work = self.work.lock();
+            (work.expire(time::now().0), work.due())
+        };
+        self.arm(due);
+        // A frame for which there is no room is left out, as under Linux.
+        if let Some(frame) = turn.frame {
+            let _ = self.core.send(frame, self.interface);
+        }
+        window_in_timer();
+        if let Some(head) = turn.told {
+            self.core.tell(head, None, 0);
+        }
+    }
+}
+
+impl Job<Receiving> {
+    fn receive(&self, news: &News) {
+        let (effect, due) = {
+            let mut work = self.work.lock();
+            if work.id() != news.frame.id() {
+                return;
+            }
+            (work.receive(&news.frame, time::now().0), work.due())
+        };
+        self.last_interface.store(news.interface, Ordering::Relaxed);
+        self.arm(due);
+        match effect {
+            Effect::Nothing => {}
+            Effect::Told(head, frame) => self.core.put(Message {
+                head,
+                frame: Some(frame),
+                frames: Vec::new(),
+                interface: news.interface,
+                stamp: news.stamp,
+            }),
+            Effect::Answer(frame) => {
+                let _ = self.core.send(frame, news.interface);
+            }
+        }
+    }
+
+    /// The timer has come. Interrupt context.
+    fn expire(&self) {
+        let (told, due) = {
+            let mut work = self.work.lock();
+            let now = time::now().0;
+            let told = work.expire(now);
+            // There may be more: at once, behind what else is due.
+            (told, if told.is_some() { Some(now) } else { work.due() })
+        };
+        self.arm(due);
+        if let Some((head, frame)) = told {
+            self.core.tell(head, frame, self.last_interface.load(Ordering::Relaxed));
+        }
+    }
+}
+
+/// Makes a job, whose timer calls `expire`.
+fn start<T: Send + 'static>(
+    core: &Arc<Core>,
+    interface: u32,
+    work: T,
+    expire: fn(&Job<T>),
+) -> Result<Arc<Job<T>>, Errno> {
+    let job = Arc::new(Job {
+        interface,
+        core: core.clone(),
+        work: SpinLock::new(work),
+        timer: SpinLock::new(None),
+        last_interface: AtomicU32::new(0),
+    });
+    let own = job.clone();
+    let timer = Timer::new(Box::new(move || expire(&own))).map_err(|_| Errno::ENOMEM)?;
+    *job.timer.lock() = Some(timer);
+    Ok(job)
+}
+
+impl From<Refusal> for Errno {
+    fn from(refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::Invalid => Errno::EINVAL,
+            Refusal::TooMany => Errno::E2BIG,
+        }
+    }
+}
+
+impl Broadcast {
+    /// What takes the place of a socket of Linux's.
+    pub fn of(foreign: &Foreign) -> Result<Self, Errno> {
+        let common = Common::of(foreign, net::AF_CAN)?;
+        let core = Core {
+            number: description::number(),
+            inbox: SpinLock::new(inbox(&common)?),
+            lost: AtomicU32::new(0),
+            readers: WaitQueue::new(),
+            watchers: Watchers::new(),
+            receiving: SpinLock::new([const { None }; MAX_RECEIVING]),
+        };
+        Ok(Self {
+            common,
+            core: Arc::new(core),
+            interface: Once::new(),
+            is_member: AtomicBool::new(false),
+            sending: SpinLock::new(Vec::new()),
+        })
+    }
+
+    fn member(&self) -> Arc<dyn Member> {
+        self.core.clone()
+    }
+
+    fn find_sending(&self, id: u32, interface: u32) -> Option<Arc<Job<Sending>>> {
+        let jobs = self.sending.lock();
+        let is_it =
+            |job: &&Arc<Job<Sending>>| job.interface == interface && job.work.lock().id() == id;
+        jobs.iter().find(is_it).cloned()
+    }
+
+    fn find_receiving(&self, id: u32, interface: u32) -> Option<Arc<Job<Receiving>>> {
+        let jobs = self.core.receiving.lock();
+        let is_it =
+            |job: &&Arc<Job<Receiving>>| job.interface == interface && job.work.lock().id() == id;
+        jobs.iter().flatten().find(is_it).cloned()
+    }
+
+    /// TX_SETUP.
+    fn set_sending(&self, head: &Head, frames: Vec<Frame>, interface: u32) -> Result<(), Errno> {
+        if interface == 0 {
+            return Err(Errno::ENODEV);
+        }
+        let job = match self.find_sending(head.id, interface) {
+            Some(job) => job,
+            None => {
+                let work = Sending::new(head, frames.clone())?;
+                let job = start(&self.core, interface, work, Job::<Sending>::expire)?;
+                let fresh = Vec::with_capacity(MAX_SENDING);
+                let mut jobs = self.sending.lock();
+                let unused = if jobs.capacity() == 0 {
+                    core::mem::replace(&mut *jobs, fresh)
+                } else {
+                    fresh
+                };
+                let is_full = jobs.len() >= MAX_SENDING;
+                if !is_full {
+                    jobs.push(job.clone());
+                }
+                drop(jobs);
+                drop(unused);
+                if is_full {
+                    job.end();
+                    return Err(Errno::ENOMEM);
+                }
+                job
+            }
+        };
+        let (turn, due) = {
+            let mut work = job.work.lock();
+            (work.set(head, &frames, time::now().0)?, work.due())
+        };
+        job.arm(due);
+        if let Some(frame) = turn.frame {
+            let _ = self.core.send(frame, interface);
+        }
+        Ok(())
+    }
+
+    /// RX_SETUP.
+    fn set_receiving(&self, head: &Head, frames: Vec<Frame>, interface: u32) -> Result<(), Errno> {
+        if !self.is_member.swap(true, Ordering::AcqRel) {
+            member::join(self.member())
+                .inspect_err(|_| self.is_member.store(false, Ordering::Release))?;
+        }
+        let job = match self.find_receiving(head.id, interface) {
+            Some(job) => job,
+            None => {
+                let work = Receiving::new(head, frames.clone())?;
+                let job = start(&self.core, interface, work, Job::<Receiving>::expire)?;
+                // Before it is told of frames.
+                job.work.lock().set(head, &frames, time::now().0)?;
+                let mut jobs = self.core.receiving.lock();
+                let free = jobs.iter().position(Option::is_none);
+                if let Some(free) = free {
+                    jobs[free] = Some(job.clone());
+                }
+                drop(jobs);
+                if free.is_none() {
+                    job.end();
+                    return Err(Errno::ENOMEM);
+                }
+                job
+            }
+        };
+        let due = {
+            let mut work = job.work.lock();
+            work.set(head, &frames, time::now().0)?;
+            work.due()
+        };
+        job.arm(due);
+        Ok(())
+    }
+
+    fn delete_sending(&self, id: u32, interface: u32) -> Option<()> {
+        let job = self.find_sending(id, interface)?;
+        self.sending.lock().retain(|other| !Arc::ptr_eq(other, &job));
+        job.end();
+        Some(())
+    }
+
+    fn delete_receiving(&self, id: u32, interface: u32) -> Option<()> {
+        let job = self.find_receiving(id, interface)?;
+        let taken = {
+            let mut jobs = self.core.receiving.lock();
+            let is_it = |other: &Option<Arc<Job<Receiving>>>| {
+                other.as_ref().is_some_and(|other| Arc::ptr_eq(other, &job))
+            };
+            jobs.iter_mut().find(|place| is_it(place)).and_then(Option::take)
+        };
+        job.end();
+        drop(taken);
+        Some(())
+    }
+
+    /// TX_READ and RX_READ: the socket is told of a job.
+    fn tell_of(&self, status: Option<(Head, Vec<Frame>)>) -> Result<(), Errno> {
+        let (head, frames) = status.ok_or(Errno::EINVAL)?;
+        let stamp = time::linux(Clock::Realtime);
+        let message = Message { head, frame: None, frames, interface: 0, stamp };
+        let refused = self.core.inbox.lock().push(message).err();
+        drop(refused);
+        self.core.readers.wake(1);
+        self.core.watchers.notify(Events::IN | Events::READ_NORMAL);
+        Ok(())
+    }
+}
+
+/// Copies the status of a job: room for it is made before, for nothing is allocated under a lock.
+fn status<T>(
+    job: Option<Arc<Job<T>>>,
+    of: impl Fn(&T) -> (Head, &[Frame]),
+) -> Option<(Head, Vec<Frame>)> {
+    let job = job?;
+    let mut frames = Vec::with_capacity(MAX_FRAMES + 1);
+    let work = job.work.lock();
+    let (head, all) = of(&work);
+    frames.extend_from_slice(all);
+    Some((head, frames))
+}
+
+fn inbox(common: &Common) -> Result<Queue<Message>, Errno> {
+    if !heap::has_reserve() {
+        return Err(Errno::ENOMEM);
+    }
+    Queue::new(common.receive_buffer().div_ceil(COST) as usize).ok_or(Errno::ENOMEM)
+}
+
+impl Socket for Broadcast {
+    fn bind(&self, _: &Address) -> Result<(), Errno> {
+        Err(Errno::EOPNOTSUPP)
+    }
+
+    fn connect(&self, address: &Address) -> Result<(), Errno> {
+        let index = interface_of(address)?;
+        if self.interface.is_completed() {
+            return Err(Errno::EISCONN);
+        }
+        if index != 0 && interface::by_index(index).is_none() {
+            return Err(Errno::ENODEV);
+        }
+        self.interface.call_once(|| index);
+        for interface in interface::all() {
+            if index == 0 || interface.index() == index {
+                interface.attend();
+            }
+        }
+        Ok(())
+    }
+
+    fn name(&self, _: bool) -> Result<Address, Errno> {
+        Err(Errno::EOPNOTSUPP)
+    }
+
+    fn send(&self, memory: &mut Memory, to: Option<&Address>, _nonblocking: bool) -> SysResult {
+        let connected = *self.interface.get().ok_or(Errno::ENOTCONN)?;
+        let length = memory.left() as usize;
+        let rest = length.checked_sub(Head::SIZE).ok_or(Errno::EINVAL)?;
+        if rest % Frame::SIZE != 0 || rest / Frame::SIZE > MAX_FRAMES + 1 {
+            return Err(Errno::EINVAL);
+        }
+        let interface = match (connected, to) {
+            (0, Some(address)) => interface_of(address)?,
+            _ => connected,
+        };
+        if interface != 0 && interface::by_index(interface).is_none() {
+            return Err(Errno::ENODEV);
+        }
+        let mut bytes = [0; Head::SIZE];
+        if memory.read(&mut bytes) < Head::SIZE {
+            return Err(Errno::EFAULT);
+        }
+        let head = Head::from_bytes(&bytes);
+        let count = head.frames as usize;
+        // No interface here has frames of CAN FD.
+        if head.flags & flag::CAN_FD_FRAME != 0 {
+            return Err(Errno::EINVAL);
+        }
+        let done = |count: usize| (Head::SIZE + count * Frame::SIZE) as u64;
+        let has_frames =
+            matches!(head.opcode, opcode::TX_SETUP | opcode::RX_SETUP | opcode::TX_SEND);
+        let mut frames = Vec::new();
+        let is_filter = head.opcode == opcode::RX_SETUP && head.flags & flag::RX_FILTER_ID != 0;
+        if has_frames && !is_filter {
+            if count > MAX_FRAMES + 1 {
+                return Err(Errno::EINVAL);
+            }
+            if !heap::has_reserve() {
+                return Err(Errno::ENOMEM);
+            }
+            for _ in 0..count {
+                let mut bytes = [0; Frame::SIZE];
+                if memory.read(&mut bytes) < Frame::SIZE {
+                    return Err(Errno::EFAULT);
+                }
+                frames.push(Frame::from_bytes(bytes).ok_or(Errno::EINVAL)?);
+            }
+        }
+        match head.opcode {
+            opcode::TX_SETUP => {
+                self.set_sending(&head, frames, interface)?;
+                Ok(done(count))
+            }
+            opcode::RX_SETUP => {
+                let count = frames.len();
+                self.set_receiving(&head, frames, interface)?;
+                Ok(done(count))
+            }
+            opcode::TX_SEND if count == 1 && rest == Frame::SIZE => {
+                if interface == 0 {
+                    return Err(Errno::ENODEV);
+                }
+                self.core.send(frames[0], interface)?;
+                Ok(done(1))
+            }
+            opcode::TX_DELETE => {
+                self.delete_sending(head.id, interface).ok_or(Errno::EINVAL)?;
+                Ok(done(0))
+            }
+            opcode::RX_DELETE => {
+                self.delete_receiving(head.id, interface).ok_or(Errno::EINVAL)?;
+                Ok(done(0))
+            }
+            opcode::TX_READ => {
+                self.tell_of(status(self.find_sending(head.id, interface), Sending::status))?;
+                Ok(done(0))
+            }
+            opcode::RX_READ => {
+                self.tell_of(status(self.find_receiving(head.id, interface), Receiving::status))?;
+                Ok(done(0))
+            }
+            _ => Err(Errno::EINVAL),
+        }
+    }
+
+    fn receive(&self, memory: &mut Memory, how: Reception) -> Result<Received, Errno> {
+        if how.peeks {
+            return Err(Errno::EOPNOTSUPP);
+        }
+        let take = || self.core.inbox.lock().pop();
+        let message = match take() {
+            Some(message) => message,
+            None if how.nonblocking => return Err(Errno::EAGAIN),
+            None => {
+                let deadline = self.common.receive_deadline();
+                let interrupted = |_: &_| signal::is_interrupted();
+                self.core.readers.wait_until(deadline, interrupted, take).map_err(|error| {
+                    match error {
+                        WaitError::Timeout => Errno::EAGAIN,
+                        WaitError::Interrupted if deadline.is_some() => Errno::EINTR,
+                        WaitError::Interrupted => Errno::RESTART,
+                    }
+                })?
+            }
+        };
+        if !self.core.inbox.lock().is_empty() {
+            self.core.readers.wake(1);
+        }
+        let head = message.head.to_bytes();
+        let mut length = 0;
+        let frames = message.frame.iter().chain(&message.frames);
+        for part in [&head[..]].into_iter().chain(frames.map(|frame| &frame.bytes()[..])) {
+            let room = (memory.left() as usize).min(part.len());
+            if memory.write(&part[..room]) < room {
+                return Err(Errno::EFAULT);
+            }
+            length += room as u64;
+        }
+        Ok(Received {
+            length,
+            flags: 0,
+            from: address_of(message.interface, LEAST_ADDRESS),
+            told: self.common.told(message.stamp, self.core.lost.load(Ordering::Relaxed)),
+        })
+    }
+
+    fn option(&self, level: u32, name: u32) -> Result<Vec<u8>, Errno> {
+        match level {
+            net::SOL_SOCKET => self.common.get(name),
+            _ => Err(Errno::EOPNOTSUPP),
+        }
+    }
+
+    fn set_option(&self, level: u32, name: u32, value: &[u8]) -> Result<(), Errno> {
+        if level != net::SOL_SOCKET {
+            return Err(Errno::EOPNOTSUPP);
+        }
+        self.common.set(name, value)?;
+        if matches!(name, net::SO_RCVBUF | net::SO_RCVBUFFORCE) {
+            let mut fresh = inbox(&self.common)?;
+            let old = {
+                let mut inbox = self.core.inbox.lock();
+                fresh.take_from(&mut inbox);
+                core::mem::replace(&mut *inbox, fresh)
+            };
+            drop(old);
+        }
+        Ok(())
+    }
+
+    fn ioctl(&self, request: u32, argument: UserAddr) -> SysResult {
+        interface::asked(request, argument).unwrap_or_else(|| match interface::is_known(request) {
+            true => Err(Errno::ENODEV),
+            false => Err(Errno::ENOTTY),
+        })
+    }
+
+    fn ready(&self) -> Events {
+        let mut events = Events::OUT | Events::WRITE_NORMAL;
+        let readable = !self.core.inbox.lock().is_empty();
+        events.set(Events::IN | Events::READ_NORMAL, readable);
+        events
+    }
+
+    fn watchers(&self) -> &Watchers {
+        &self.core.watchers
+    }
+
+    fn number(&self) -> u64 {
+        self.core.number
+    }
+}
+
+impl Drop for Broadcast {
+    fn drop(&mut self) {
+        if self.is_member.load(Ordering::Acquire) {
+            member::leave(&self.member());
+        }
+        for place in 0..MAX_RECEIVING {
+            let job = self.core.receiving.lock()[place].take();
+            if let Some(job) = job {
+                job.end();
+            }
+        }
+        for job in core::mem::take(&mut *self.sending.lock()) {
+            job.end();
+        }
+    }
+}

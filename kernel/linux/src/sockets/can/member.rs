@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Sockets that are told of frames.
+//!
+//! An interrupt tells them one by one, and opens a window behind each, so that nothing waits for
+//! more than one of them.
+
+use alloc::sync::Arc;
+
+use crtos_can::Frame;
+use crtos_core::{sync::SpinLock, time::Nanos};
+
+use crate::abi::Errno;
+
+/// Most sockets of the realm that are bound to an interface. An interrupt walks them all.
+pub const MOST: usize = 64;
+
+/// What they are told.
+#[derive(Clone, Copy, Debug)]
+pub struct News {
+    /// The number of the interface.
+    pub interface: u32,
+    /// The frame.
+    pub frame: Frame,
+    /// When it came, or was sent (CLOCK_REALTIME).
+    pub stamp: Nanos,
+    /// The number of the socket that has sent it; `None` if it came over the bus.
+    pub origin: Option<u64>,
+    /// Others than that are told of it as well.
+    pub is_heard: bool,
+}
+
+/// A socket that is told.
+pub trait Member: Send + Sync {
+    /// There is news. Any context; interrupts off; bounded, must not sleep or allocate.
+    fn hear(&self, news: &News);
+}
+
+/// The places of those that are told, and how many of these were ever used.
+struct Places {
+    all: [Option<Arc<dyn Member>>; MOST],
+    used: usize,
+}
+
+/// Held while one of them is told. Taken before the locks of a socket.
+static PLACES: SpinLock<Places> = SpinLock::new(Places { all: [const { None }; MOST], used: 0 });
+
+/// Has a socket be told from now on. ENOMEM if there are too many.
+pub fn join(member: Arc<dyn Member>) -> Result<(), Errno> {
+    let mut places = PLACES.lock();
+    let free = places.all.iter().position(Option::is_none).ok_or(Errno::ENOMEM)?;
+    places.all[free] = Some(member);
+    places.used = places.used.max(free + 1);
+    Ok(())
+}
+
+/// A socket is told no more, and is not being told when this returns. Thread context.
+pub fn leave(member: &Arc<dyn Member>) {
+    let mut places = PLACES.lock();
+    let is_meant = |other: &mut Option<Arc<dyn Member>>| {
+        other
+            .as_ref()
+            .is_some_and(|other| core::ptr::addr_eq(&raw const **other, &raw const **member))
+    };
+    let left = places.all.iter_mut().find_map(|place| is_meant(place).then(|| place.take()));
+    drop(places);
+    drop(left);
+}
+
+/// Tells all of them. `window`: what opens an interrupt window. Any context.
+pub fn tell(news: &News, window: impl Fn()) {
+    for place in 0..MOST {
+        {
+            let places = PLACES.lock();
+            if place >= places.used {
+                return;
+            }
+            if let Some(member) = &places.all[place] {
+                member.hear(news);
+            }
+        }
+        window();
+    }
+}

@@ -1,0 +1,450 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! CAN_RAW: frames as they are.
+
+use alloc::{sync::Arc, vec::Vec};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+
+use crtos_abi::UserAddr;
+use crtos_can::{Filter, Filters, Frame, Queue, filter::MAX_FILTERS};
+use crtos_core::{
+    mm::heap,
+    sync::SpinLock,
+    task::{WaitError, WaitQueue},
+    time::Nanos,
+};
+use linux_raw_sys::net;
+
+use super::{
+    COST, LEAST_ADDRESS, SOL_CAN_RAW, address_of,
+    interface::{self, Outgoing},
+    interface_of,
+    member::{self, Member, News},
+};
+use crate::{
+    abi::{Errno, SysResult},
+    files::{
+        Events, Memory, Watchers, description,
+        socket::{Address, Foreign, MAX_OPTION, Received, Reception, Socket},
+    },
+    memory::{timespec::SECOND, user},
+    signal,
+    sockets::common::Common,
+};
+
+/// Options.
+const FILTER: u32 = 1;
+const ERROR_FILTER: u32 = 2;
+const LOOPBACK: u32 = 3;
+const OWN_MESSAGES: u32 = 4;
+const FD_FRAMES: u32 = 5;
+const JOIN_FILTERS: u32 = 6;
+
+/// A frame that waits to be received.
+#[derive(Clone, Copy)]
+struct Message {
+    frame: Frame,
+    interface: u32,
+    stamp: Nanos,
+    /// MSG_DONTROUTE: it was sent here; MSG_CONFIRM: by this socket.
+    flags: u32,
+    /// Frames that were lost before.
+    lost: u32,
+}
+
+/// What decides which frames it gets.
+struct Wants {
+    /// Bound to that interface, or to all.
+    bound: Option<u32>,
+    filters: Filters,
+}
+
+/// What interrupts reach.
+struct Core {
+    /// The number by which its frames are known.
+    number: u64,
+    wants: SpinLock<Wants>,
+    inbox: SpinLock<Queue<Message>>,
+    lost: AtomicU32,
+    hears_own: AtomicBool,
+    /// Frames on their way.
+    unsent: AtomicU32,
+    readers: WaitQueue,
+    writers: WaitQueue,
+    watchers: Watchers,
+}
+
+/// A socket of that kind.
+pub struct Raw {
+    common: Common,
+    core: Arc<Core>,
+    /// It is [told](member) of frames.
+    is_member: AtomicBool,
+    is_heard: AtomicU32,
+    /// What it was told to take or give beyond classical CAN. No interface here has such frames.
+    own: AtomicU32,
+    fd_frames: AtomicU32,
+    /// When the last message came that was received; 0 for none.
+    last_stamp: AtomicU64,
+}
+
+impl Core {
+    /// A frame of this socket is not on its way any more. Any context.
+    fn sent(&self) {
+        self.unsent.fetch_sub(1, Ordering::Relaxed);
+        self.writers.wake(1);
+        self.watchers.notify(Events::OUT | Events::WRITE_NORMAL);
+    }
+}
+
+impl Member for Core {
+    fn hear(&self, news: &News) {
+        let is_own = news.origin == Some(self.number);
+        if is_own {
+            self.sent();
+        }
+        if !news.is_heard || is_own && !self.hears_own.load(Ordering::Relaxed) {
+            return;
+        }
+        {
+            let wants = self.wants.lock();
+            let is_meant = wants.bound.is_some_and(|bound| bound == 0 || bound == news.interface);
+            if !is_meant || !wants.filters.want(&news.frame) {
+                return;
+            }
+        }
+        let mut flags = 0;
+        flags |= if news.origin.is_some() { net::MSG_DONTROUTE } else { 0 };
+        flags |= if is_own { net::MSG_CONFIRM } else { 0 };
+        let message = Message {
+            frame: news.frame,
+            interface: news.interface,
+            stamp: news.stamp,
+            flags,
+            lost: self.lost.load(Ordering::Relaxed),
+        };
+        if self.inbox.lock().push(message).is_err() {
+            self.lost.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+        self.readers.wake(1);
+        self.watchers.notify(Events::IN | Events::READ_NORMAL);
+    }
+}
+
+/// How many frames may wait in a buffer of so many bytes.
+fn room(bytes: u32) -> usize {
+    bytes.div_ceil(COST) as usize
+}
+
+fn inbox(bytes: u32) -> Result<Queue<Message>, Errno> {
+    if !heap::has_reserve() {
+        return Err(Errno::ENOMEM);
+    }
+    Queue::new(room(bytes)).ok_or(Errno::ENOMEM)
+}
+
+impl Raw {
+    /// What takes the place of a socket of Linux's.
+    pub fn of(foreign: &Foreign) -> Result<Self, Errno> {
+        let common = Common::of(foreign, net::AF_CAN)?;
+        let number = |name| foreign.number(SOL_CAN_RAW, name);
+        let filters = Filters {
+            all: filters(&foreign.option(SOL_CAN_RAW, FILTER)?)?,
+            are_joined: number(JOIN_FILTERS)? != 0,
+            errors: number(ERROR_FILTER)?,
+        };
+        let own = number(OWN_MESSAGES)?;
+        let core = Core {
+            number: description::number(),
+            wants: SpinLock::new(Wants { bound: None, filters }),
+            inbox: SpinLock::new(inbox(common.receive_buffer())?),
+            lost: AtomicU32::new(0),
+            hears_own: AtomicBool::new(own != 0),
+            unsent: AtomicU32::new(0),
+            readers: WaitQueue::new(),
+            writers: WaitQueue::new(),
+            watchers: Watchers::new(),
+        };
+        Ok(Self {
+            common,
+            core: Arc::new(core),
+            is_member: AtomicBool::new(false),
+            is_heard: AtomicU32::new(number(LOOPBACK)?),
+            own: AtomicU32::new(own),
+            fd_frames: AtomicU32::new(number(FD_FRAMES)?),
+            last_stamp: AtomicU64::new(0),
+        })
+    }
+
+    fn member(&self) -> Arc<dyn Member> {
+        self.core.clone()
+    }
+
+    /// Has it be told of frames, also of its own that were sent.
+    fn join(&self) -> Result<(), Errno> {
+        if self.is_member.swap(true, Ordering::AcqRel) {
+            return Ok(());
+        }
+        member::join(self.member()).inspect_err(|_| self.is_member.store(false, Ordering::Release))
+    }
+
+    /// Waits in `queue` until `take` gives something, or as long as the socket says.
+    fn wait<T>(
+        &self,
+        queue: &WaitQueue,
+        deadline: Option<Nanos>,
+        take: impl FnMut() -> Option<T>,
+    ) -> Result<T, Errno> {
+        queue.wait_until(deadline, |_| signal::is_interrupted(), take).map_err(
+            |error| match error {
+                WaitError::Timeout => Errno::EAGAIN,
+                // A wait that ends by itself is not begun anew.
+                WaitError::Interrupted if deadline.is_some() => Errno::EINTR,
+                WaitError::Interrupted => Errno::RESTART,
+            },
+        )
+    }
+
+    /// Counts a frame on its way, if the buffer has room.
+    fn reserve(&self) -> Option<()> {
+        let most = room(self.common.send_buffer()) as u32;
+        let more = |unsent: u32| (unsent < most).then_some(unsent + 1);
+        self.core.unsent.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok().map(|_| ())
+    }
+
+    fn take(&self, peeks: bool) -> Option<Result<Message, Errno>> {
+        if let Err(error) = self.common.check() {
+            return Some(Err(error));
+        }
+        let mut inbox = self.core.inbox.lock();
+        match peeks {
+            true => inbox.first().copied().map(Ok),
+            false => inbox.pop().map(Ok),
+        }
+    }
+
+    /// Changes the room for frames that wait. May sleep.
+    fn resize(&self) -> Result<(), Errno> {
+        let mut fresh = inbox(self.common.receive_buffer())?;
+        let old = {
+            let mut inbox = self.core.inbox.lock();
+            fresh.take_from(&mut inbox);
+            core::mem::replace(&mut *inbox, fresh)
+        };
+        drop(old);
+        Ok(())
+    }
+
+    fn set_filters(&self, value: &[u8]) -> Result<(), Errno> {
+        if !heap::has_reserve() {
+            return Err(Errno::ENOMEM);
+        }
+        let fresh = filters(value)?;
+        let old = core::mem::replace(&mut self.core.wants.lock().filters.all, fresh);
+        drop(old);
+        Ok(())
+    }
+}
+
+/// What a program gives as filters.
+fn filters(value: &[u8]) -> Result<Vec<Filter>, Errno> {
+    let (all, rest) = value.as_chunks::<{ Filter::SIZE }>();
+    if !rest.is_empty() || all.len() > MAX_FILTERS {
+        return Err(Errno::EINVAL);
+    }
+    Ok(all.iter().map(|bytes| Filter::from_bytes(*bytes)).collect())
+}
+
+const _: () = assert!(MAX_FILTERS * Filter::SIZE <= MAX_OPTION);
+
+impl Socket for Raw {
+    fn bind(&self, address: &Address) -> Result<(), Errno> {
+        let index = interface_of(address)?;
+        if index != 0 && interface::by_index(index).is_none() {
+            return Err(Errno::ENODEV);
+        }
+        self.join()?;
+        self.core.wants.lock().bound = Some(index);
+        for interface in interface::all() {
+            if index == 0 || interface.index() == index {
+                interface.attend();
+                if index != 0 && !interface.is_up() {
+                    self.common.fail(Errno::ENETDOWN);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn connect(&self, _: &Address) -> Result<(), Errno> {
+        Err(Errno::EOPNOTSUPP)
+    }
+
+    fn name(&self, of_peer: bool) -> Result<Address, Errno> {
+        if of_peer {
+            return Err(Errno::EOPNOTSUPP);
+        }
+        let bound = self.core.wants.lock().bound.unwrap_or(0);
+        Ok(address_of(bound, LEAST_ADDRESS))
+    }
+
+    fn send(&self, memory: &mut Memory, to: Option<&Address>, nonblocking: bool) -> SysResult {
+        let index = match to {
+            Some(address) => interface_of(address)?,
+            None => self.core.wants.lock().bound.unwrap_or(0),
+        };
+        let interface = interface::by_index(index).ok_or(Errno::ENXIO)?;
+        if memory.left() != Frame::SIZE as u64 {
+            return Err(Errno::EINVAL);
+        }
+        let mut bytes = [0; Frame::SIZE];
+        if memory.read(&mut bytes) < Frame::SIZE {
+            return Err(Errno::EFAULT);
+        }
+        let frame = Frame::from_bytes(bytes).ok_or(Errno::EINVAL)?;
+        self.join()?;
+        self.common.check()?;
+        if self.reserve().is_none() {
+            if nonblocking {
+                return Err(Errno::EAGAIN);
+            }
+            self.wait(&self.core.writers, self.common.send_deadline(), || self.reserve())?;
+        }
+        let is_heard = self.is_heard.load(Ordering::Relaxed) != 0;
+        let outgoing = Outgoing { frame, origin: self.core.number, is_heard };
+        interface.send(outgoing).inspect_err(|_| self.core.sent())?;
+        Ok(Frame::SIZE as u64)
+    }
+
+    fn receive(&self, memory: &mut Memory, how: Reception) -> Result<Received, Errno> {
+        let message = match self.take(how.peeks) {
+            Some(taken) => taken?,
+            None if how.nonblocking => return Err(Errno::EAGAIN),
+            None => self.wait(&self.core.readers, self.common.receive_deadline(), || {
+                self.take(how.peeks)
+            })??,
+        };
+        if !self.core.inbox.lock().is_empty() {
+            self.core.readers.wake(1);
+        }
+        let room = (memory.left() as usize).min(Frame::SIZE);
+        if memory.write(&message.frame.bytes()[..room]) < room {
+            return Err(Errno::EFAULT);
+        }
+        let told = self.common.told(message.stamp, message.lost);
+        if told.stamp.is_none() {
+            self.last_stamp.store(message.stamp.0, Ordering::Relaxed);
+        }
+        let mut flags = message.flags;
+        flags |= if room < Frame::SIZE { net::MSG_TRUNC } else { 0 };
+        Ok(Received {
+            length: if how.tells_length { Frame::SIZE as u64 } else { room as u64 },
+            flags,
+            from: address_of(message.interface, LEAST_ADDRESS),
+            told,
+        })
+    }
+
+    fn option(&self, level: u32, name: u32) -> Result<Vec<u8>, Errno> {
+        match level {
+            net::SOL_SOCKET => return self.common.get(name),
+            SOL_CAN_RAW => {}
+            _ => return Err(Errno::EINVAL),
+        }
+        let number = match name {
+            FILTER => {
+                // No allocation under the lock.
+                let mut all = Vec::with_capacity(MAX_FILTERS);
+                all.extend_from_slice(&self.core.wants.lock().filters.all);
+                return Ok(all.iter().flat_map(|filter| filter.to_bytes()).collect());
+            }
+            ERROR_FILTER => self.core.wants.lock().filters.errors,
+            JOIN_FILTERS => self.core.wants.lock().filters.are_joined.into(),
+            LOOPBACK => self.is_heard.load(Ordering::Relaxed),
+            OWN_MESSAGES => self.own.load(Ordering::Relaxed),
+            FD_FRAMES => self.fd_frames.load(Ordering::Relaxed),
+            _ => return Err(Errno::ENOPROTOOPT),
+        };
+        Ok(number.to_ne_bytes().to_vec())
+    }
+
+    fn set_option(&self, level: u32, name: u32, value: &[u8]) -> Result<(), Errno> {
+        match level {
+            net::SOL_SOCKET => {
+                self.common.set(name, value)?;
+                let resizes = matches!(name, net::SO_RCVBUF | net::SO_RCVBUFFORCE);
+                return if resizes { self.resize() } else { Ok(()) };
+            }
+            SOL_CAN_RAW if name == FILTER => return self.set_filters(value),
+            SOL_CAN_RAW => {}
+            _ => return Err(Errno::EINVAL),
+        }
+        if !(ERROR_FILTER..=JOIN_FILTERS).contains(&name) {
+            return Err(Errno::ENOPROTOOPT);
+        }
+        let number = u32::from_ne_bytes(value.try_into().map_err(|_| Errno::EINVAL)?);
+        match name {
+            ERROR_FILTER => {
+                self.core.wants.lock().filters.errors = number & crtos_can::frame::EXTENDED_MASK;
+            }
+            JOIN_FILTERS => self.core.wants.lock().filters.are_joined = number != 0,
+            LOOPBACK => self.is_heard.store(number, Ordering::Relaxed),
+            OWN_MESSAGES => {
+                self.own.store(number, Ordering::Relaxed);
+                self.core.hears_own.store(number != 0, Ordering::Relaxed);
+            }
+            _ => self.fd_frames.store(number, Ordering::Relaxed),
+        }
+        Ok(())
+    }
+
+    fn ioctl(&self, request: u32, argument: UserAddr) -> SysResult {
+        if let Some(answer) = interface::asked(request, argument) {
+            return answer;
+        }
+        match request {
+            _ if interface::is_known(request) => Err(Errno::ENODEV),
+            SIOCGSTAMP | SIOCGSTAMPNS => {
+                let stamp = match self.last_stamp.load(Ordering::Relaxed) {
+                    0 => return Err(Errno::ENOENT),
+                    stamp => stamp,
+                };
+                let unit = if request == SIOCGSTAMP { 1000 } else { 1 };
+                user::write_words(argument, [stamp / SECOND, stamp % SECOND / unit])?;
+                Ok(0)
+            }
+            _ => Err(Errno::ENOTTY),
+        }
+    }
+
+    fn ready(&self) -> Events {
+        let half = self.core.unsent.load(Ordering::Relaxed).saturating_mul(2 * COST);
+        let mut events = Events::empty();
+        let has_failed = self.common.has_failed();
+        let readable = !self.core.inbox.lock().is_empty();
+        events.set(Events::IN | Events::READ_NORMAL, readable);
+        events.set(Events::OUT | Events::WRITE_NORMAL, half < self.common.send_buffer());
+        events.set(Events::ERROR, has_failed);
+        events
+    }
+
+    fn watchers(&self) -> &Watchers {
+        &self.core.watchers
+    }
+
+    fn number(&self) -> u64 {
+        self.core.number
+    }
+}
+
+/// When the last message came: `struct timeval`, `struct timespec`.
+const SIOCGSTAMP: u32 = 0x8906;
+const SIOCGSTAMPNS: u32 = 0x8907;
+
+impl Drop for Raw {
+    fn drop(&mut self) {
+        if self.is_member.load(Ordering::Acquire) {
+            member::leave(&self.member());
+        }
+    }
+}

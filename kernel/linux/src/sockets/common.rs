@@ -1,0 +1,271 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Options that sockets of all families have (socket(7)).
+
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+
+use crtos_channel::Operation;
+use crtos_core::time::{self, Nanos};
+use linux_raw_sys::{general as linux, net};
+
+use crate::{
+    abi::{Errno, linux_result},
+    files::socket::{Foreign, Told},
+    memory::timespec::SECOND,
+    remote,
+};
+
+/// Most bytes of a buffer that a program without CAP_NET_ADMIN gets: Linux's preset of
+/// net.core.rmem_max and wmem_max.
+const MAX_BUFFER: u32 = 212_992;
+/// Fewest bytes of a buffer for what is received, and for what is to be sent.
+const MIN_RECEIVE: u32 = 2304;
+const MIN_SEND: u32 = 4608;
+
+/// Kinds of timestamps that were asked for.
+const STAMPS: [u32; 4] = [
+    net::SO_TIMESTAMP_OLD,
+    net::SO_TIMESTAMPNS_OLD,
+    net::SO_TIMESTAMP_NEW,
+    net::SO_TIMESTAMPNS_NEW,
+];
+
+/// The options of a socket.
+pub struct Common {
+    domain: u32,
+    kind: u32,
+    protocol: u32,
+    receive_buffer: AtomicU32,
+    send_buffer: AtomicU32,
+    /// Nanoseconds; 0 for as long as it takes.
+    receive_timeout: AtomicU64,
+    send_timeout: AtomicU64,
+    /// Which of [`STAMPS`] tells when a message came; 0 for none.
+    stamps: AtomicU32,
+    /// SO_TIMESTAMPING: its flags, and which of its two numbers was used.
+    stamping: AtomicU32,
+    stamping_name: AtomicU32,
+    tells_lost: AtomicBool,
+    priority: AtomicU32,
+    mark: AtomicU32,
+    /// An error that the next call tells; 0 for none.
+    error: AtomicU32,
+}
+
+/// Names of options that only keep a number, with where.
+fn kept(common: &Common, name: u32) -> Option<&AtomicU32> {
+    match name {
+        net::SO_PRIORITY => Some(&common.priority),
+        net::SO_MARK => Some(&common.mark),
+        _ => None,
+    }
+}
+
+impl Common {
+    /// The options of a socket of Linux's, of the family `domain`.
+    pub fn of(foreign: &Foreign, domain: u32) -> Result<Self, Errno> {
+        // What Linux tells lies in memory of the program, which may change it.
+        let buffer = |name| {
+            let size = foreign.number(net::SOL_SOCKET, name)?;
+            Ok::<_, Errno>(size.clamp(MIN_RECEIVE, 2 * MAX_BUFFER))
+        };
+        let own = Self {
+            domain,
+            kind: foreign.kind,
+            protocol: foreign.protocol,
+            receive_buffer: AtomicU32::new(buffer(net::SO_RCVBUF)?),
+            send_buffer: AtomicU32::new(buffer(net::SO_SNDBUF)?),
+            receive_timeout: AtomicU64::new(0),
+            send_timeout: AtomicU64::new(0),
+            stamps: AtomicU32::new(0),
+            stamping: AtomicU32::new(0),
+            stamping_name: AtomicU32::new(net::SO_TIMESTAMPING_OLD),
+            tells_lost: AtomicBool::new(false),
+            priority: AtomicU32::new(foreign.number(net::SOL_SOCKET, net::SO_PRIORITY)?),
+            mark: AtomicU32::new(foreign.number(net::SOL_SOCKET, net::SO_MARK)?),
+            error: AtomicU32::new(0),
+        };
+        for name in [net::SO_RCVTIMEO_OLD, net::SO_SNDTIMEO_OLD, net::SO_RXQ_OVFL] {
+            own.set(name, &foreign.option(net::SOL_SOCKET, name)?)?;
+        }
+        // Only the one that is meant is told as set.
+        for name in STAMPS.into_iter().chain([net::SO_TIMESTAMPING_OLD, net::SO_TIMESTAMPING_NEW]) {
+            // Linux 6.1 does not tell all of them.
+            let value = foreign.option(net::SOL_SOCKET, name).unwrap_or_default();
+            if value.iter().any(|&byte| byte != 0) {
+                own.set(name, &value)?;
+            }
+        }
+        Ok(own)
+    }
+
+    /// Bytes of what is received that may wait.
+    pub fn receive_buffer(&self) -> u32 {
+        self.receive_buffer.load(Ordering::Relaxed)
+    }
+
+    /// Bytes that may wait to be sent.
+    pub fn send_buffer(&self) -> u32 {
+        self.send_buffer.load(Ordering::Relaxed)
+    }
+
+    /// Until when something is waited for that is to be received.
+    pub fn receive_deadline(&self) -> Option<Nanos> {
+        deadline(&self.receive_timeout)
+    }
+
+    /// The same of what is to be sent.
+    pub fn send_deadline(&self) -> Option<Nanos> {
+        deadline(&self.send_timeout)
+    }
+
+    /// Fails with the error that waits to be told, and takes it.
+    pub fn check(&self) -> Result<(), Errno> {
+        match self.error.swap(0, Ordering::Relaxed) {
+            0 => Ok(()),
+            error => Err(linux_result(-i64::from(error)).err().unwrap_or(Errno::EIO)),
+        }
+    }
+
+    /// The next call tells that error.
+    pub fn fail(&self, error: Errno) {
+        self.error.store((error.value() as i64).unsigned_abs() as u32, Ordering::Relaxed);
+    }
+
+    /// Whether an error waits to be told.
+    pub fn has_failed(&self) -> bool {
+        self.error.load(Ordering::Relaxed) != 0
+    }
+
+    /// What control messages tell of a message that came at `stamp`, before which `lost` were lost.
+    pub fn told(&self, stamp: Nanos, lost: u32) -> Told {
+        let simple = self.stamps.load(Ordering::Relaxed);
+        let flags = self.stamping.load(Ordering::Relaxed);
+        let software = net::SOF_TIMESTAMPING_SOFTWARE as u32;
+        let name = match simple {
+            0 if flags & software != 0 => Some(self.stamping_name.load(Ordering::Relaxed)),
+            0 => None,
+            name => Some(name),
+        };
+        Told {
+            stamp: name.map(|name| (stamp, name)),
+            lost: Some(lost).filter(|&lost| lost > 0 && self.tells_lost.load(Ordering::Relaxed)),
+        }
+    }
+
+    /// getsockopt(2) with SOL_SOCKET.
+    pub fn get(&self, name: u32) -> Result<Vec<u8>, Errno> {
+        let simple = self.stamps.load(Ordering::Relaxed);
+        let value = match name {
+            net::SO_TYPE => self.kind,
+            net::SO_DOMAIN => self.domain,
+            net::SO_PROTOCOL => self.protocol,
+            net::SO_RCVBUF => self.receive_buffer(),
+            net::SO_SNDBUF => self.send_buffer(),
+            net::SO_ERROR => self.error.swap(0, Ordering::Relaxed),
+            net::SO_RXQ_OVFL => self.tells_lost.load(Ordering::Relaxed).into(),
+            net::SO_ACCEPTCONN
+            | net::SO_DEBUG
+            | net::SO_REUSEADDR
+            | net::SO_DONTROUTE
+            | net::SO_BROADCAST
+            | net::SO_KEEPALIVE => 0,
+            net::SO_TIMESTAMPING_OLD => return Ok(self.stamping_value(name)),
+            net::SO_TIMESTAMPING_NEW => return Ok(self.stamping_value(name)),
+            net::SO_RCVTIMEO_OLD | net::SO_RCVTIMEO_NEW => {
+                return Ok(timeval(&self.receive_timeout));
+            }
+            net::SO_SNDTIMEO_OLD | net::SO_SNDTIMEO_NEW => return Ok(timeval(&self.send_timeout)),
+            _ if STAMPS.contains(&name) => (simple == name).into(),
+            _ => kept(self, name).ok_or(Errno::ENOPROTOOPT)?.load(Ordering::Relaxed),
+        };
+        Ok(value.to_ne_bytes().to_vec())
+    }
+
+    fn stamping_value(&self, name: u32) -> Vec<u8> {
+        let is_meant = self.stamping_name.load(Ordering::Relaxed) == name;
+        let flags = if is_meant { self.stamping.load(Ordering::Relaxed) } else { 0 };
+        [flags.to_ne_bytes(), [0; 4]].concat()
+    }
+
+    /// setsockopt(2) with SOL_SOCKET. May sleep.
+    pub fn set(&self, name: u32, value: &[u8]) -> Result<(), Errno> {
+        if matches!(
+            name,
+            net::SO_RCVTIMEO_OLD
+                | net::SO_RCVTIMEO_NEW
+                | net::SO_SNDTIMEO_OLD
+                | net::SO_SNDTIMEO_NEW
+        ) {
+            let is_receive = matches!(name, net::SO_RCVTIMEO_OLD | net::SO_RCVTIMEO_NEW);
+            let to = if is_receive { &self.receive_timeout } else { &self.send_timeout };
+            to.store(timeout(value)?, Ordering::Relaxed);
+            return Ok(());
+        }
+        let number = u32::from_ne_bytes(*value.first_chunk().ok_or(Errno::EINVAL)?);
+        let doubled = |number: u32| number.min(i32::MAX as u32 / 2) * 2;
+        match name {
+            net::SO_RCVBUF | net::SO_RCVBUFFORCE => {
+                let most = self.most(name == net::SO_RCVBUFFORCE)?;
+                let size = doubled(number.min(most)).max(MIN_RECEIVE);
+                self.receive_buffer.store(size, Ordering::Relaxed);
+            }
+            net::SO_SNDBUF | net::SO_SNDBUFFORCE => {
+                let most = self.most(name == net::SO_SNDBUFFORCE)?;
+                self.send_buffer.store(doubled(number.min(most)).max(MIN_SEND), Ordering::Relaxed);
+            }
+            net::SO_RXQ_OVFL => self.tells_lost.store(number != 0, Ordering::Relaxed),
+            net::SO_TIMESTAMPING_OLD | net::SO_TIMESTAMPING_NEW => {
+                self.stamping_name.store(name, Ordering::Relaxed);
+                self.stamping.store(number, Ordering::Relaxed);
+            }
+            _ if STAMPS.contains(&name) => {
+                let name = if number != 0 { name } else { 0 };
+                self.stamps.store(name, Ordering::Relaxed);
+            }
+            // Without meaning here, as for CAN under Linux.
+            net::SO_REUSEADDR | net::SO_DONTROUTE | net::SO_BROADCAST | net::SO_KEEPALIVE => {}
+            _ => kept(self, name).ok_or(Errno::ENOPROTOOPT)?.store(number, Ordering::Relaxed),
+        }
+        Ok(())
+    }
+
+    /// Most bytes of a buffer.
+    fn most(&self, is_forced: bool) -> Result<u32, Errno> {
+        if !is_forced {
+            return Ok(MAX_BUFFER);
+        }
+        /// Memory of the kernel is not the administrator's to give away without bound.
+        const MAX_FORCED: u32 = 8 << 20;
+        let operation = Operation::IsCapable { capability: linux::CAP_NET_ADMIN };
+        linux_result(remote::request(operation)?).map_err(|_| Errno::EPERM)?;
+        Ok(MAX_FORCED)
+    }
+}
+
+fn deadline(timeout: &AtomicU64) -> Option<Nanos> {
+    match timeout.load(Ordering::Relaxed) {
+        0 => None,
+        timeout => Some(time::now() + Nanos(timeout)),
+    }
+}
+
+/// Reads a `struct timeval`.
+fn timeout(value: &[u8]) -> Result<u64, Errno> {
+    let bytes: &[u8; 16] = value.first_chunk().ok_or(Errno::EINVAL)?;
+    let word = |at: usize| bytes[at..].first_chunk().map_or(0, |word| i64::from_ne_bytes(*word));
+    let (seconds, micros) = (word(0), word(8));
+    if !(0..1_000_000).contains(&micros) {
+        return Err(Errno::EDOM);
+    }
+    // A negative time has passed; here that is the shortest one.
+    let seconds = u64::try_from(seconds).unwrap_or(0);
+    let is_negative = word(0) < 0;
+    let nanos = seconds.saturating_mul(SECOND).saturating_add(micros as u64 * 1000);
+    Ok(if is_negative { 1 } else { nanos })
+}
+
+fn timeval(timeout: &AtomicU64) -> Vec<u8> {
+    let nanos = timeout.load(Ordering::Relaxed);
+    [nanos / SECOND, nanos % SECOND / 1000].map(u64::to_ne_bytes).concat()
+}

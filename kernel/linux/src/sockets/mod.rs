@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Families of sockets that the realm has.
+//!
+//! What a socket is, and how it comes here, is in [`crate::files::socket`]. A family is a folder
+//! here; what it talks to is a driver of [`crate::devices`].
+//!
+//! | module | concept |
+//! |---|---|
+//! | [`common`] | options that sockets of all families have (SOL_SOCKET) |
+//! | [`can`] | CAN |
+
+pub mod can;
+pub mod common;

@@ -1,0 +1,403 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Sockets: those that are local, and those that an address makes so
+//! ([`crate::files::socket`]).
+
+use alloc::{sync::Arc, vec::Vec};
+
+use crtos_abi::UserAddr;
+use crtos_core::mm::heap;
+use crtos_syscalls::Row;
+use crtos_syscalls::structs::MsgHdr;
+use linux_raw_sys::{general as linux, net};
+
+use super::{elsewhere, local, remote, rights};
+use crate::{
+    abi::{Args, Errno, SysResult},
+    files::{
+        self, Description, Memory, Object,
+        socket::{self, Address, MAX_ADDRESS, MAX_OPTION, Received, Reception, Socket, Told},
+    },
+    memory::{timespec::SECOND, user},
+};
+
+/// Bytes of a `struct mmsghdr`: one message of recvmmsg(2) and sendmmsg(2), and where its length
+/// is.
+const MESSAGE: u64 = 64;
+const MESSAGE_LENGTH: u64 = 56;
+/// Bytes of a `struct sockaddr_storage`: no address is longer.
+const LONGEST_ADDRESS: u64 = 128;
+
+/// The socket that a file is.
+fn socket_of(file: &Description) -> Result<&dyn Socket, Errno> {
+    match &file.object {
+        Object::Socket(socket) => Ok(&**socket),
+        _ => Err(Errno::ENOTSOCK),
+    }
+}
+
+/// The address of `length` bytes that a program gives.
+fn address(at: UserAddr, length: u64) -> Result<Address, Errno> {
+    let length = u64::from(length as u32);
+    if length > LONGEST_ADDRESS {
+        return Err(Errno::EINVAL);
+    }
+    let mut bytes = [0; MAX_ADDRESS];
+    let bytes = &mut bytes[..(length as usize).min(MAX_ADDRESS)];
+    user::read(at, bytes)?;
+    Ok(Address::new(bytes))
+}
+
+/// The local file of `fd`, which may become local because a program names an address. `None` if it
+/// is Linux's.
+fn local_by(fd: u64, at: UserAddr, length: u64) -> Result<Option<Arc<Description>>, Errno> {
+    if let Some(file) = files::find(fd) {
+        return Ok(Some(file));
+    }
+    if at.is_null() || files::table()?.is_hidden(fd) {
+        return Ok(None);
+    }
+    // What is no address, Linux complains of.
+    let Ok(address) = address(at, length) else { return Ok(None) };
+    let is_local = socket::claim(fd, &address)?;
+    Ok(if is_local { files::find(fd) } else { None })
+}
+
+/// bind(fd, address, length).
+pub fn bind(row: &Row, args: Args) -> SysResult {
+    let [fd, at, length, ..] = args;
+    let at = UserAddr::new(at);
+    let Some(file) = local_by(fd, at, length)? else { return remote(row, args) };
+    socket_of(&file)?.bind(&address(at, length)?).map(|()| 0)
+}
+
+/// connect(fd, address, length).
+pub fn connect(row: &Row, args: Args) -> SysResult {
+    let [fd, at, length, ..] = args;
+    let at = UserAddr::new(at);
+    let Some(file) = local_by(fd, at, length)? else { return remote(row, args) };
+    socket_of(&file)?.connect(&address(at, length)?).map(|()| 0)
+}
+
+/// getsockname(fd, address, length).
+pub fn getsockname(row: &Row, args: Args) -> SysResult {
+    name(row, args, false)
+}
+
+/// getpeername(fd, address, length).
+pub fn getpeername(row: &Row, args: Args) -> SysResult {
+    name(row, args, true)
+}
+
+fn name(row: &Row, args: Args, of_peer: bool) -> SysResult {
+    let file = local!(row, args);
+    let name = socket_of(&file)?.name(of_peer)?;
+    let (at, length) = (UserAddr::new(args[1]), UserAddr::new(args[2]));
+    let room = user::read_u32(length)?;
+    if (room as i32) < 0 {
+        return Err(Errno::EINVAL);
+    }
+    write_address(&name, at, room)?;
+    user::write_u32(length, name.bytes().len() as u32)?;
+    Ok(0)
+}
+
+fn write_address(address: &Address, at: UserAddr, room: u32) -> Result<(), Errno> {
+    let bytes = address.bytes();
+    user::write(at, &bytes[..bytes.len().min(room as usize)])?;
+    Ok(())
+}
+
+/// setsockopt(fd, level, name, value, length).
+pub fn setsockopt(row: &Row, args: Args) -> SysResult {
+    let file = local!(row, args);
+    let [_, level, name, value, length, _] = args;
+    let socket = socket_of(&file)?;
+    let length = length as u32 as usize;
+    if length as i32 as i64 != length as i64 || length > MAX_OPTION {
+        return Err(Errno::EINVAL);
+    }
+    if !heap::has_reserve() {
+        return Err(Errno::ENOMEM);
+    }
+    let mut bytes = alloc::vec![0; length];
+    user::read(UserAddr::new(value), &mut bytes)?;
+    socket.set_option(level as u32, name as u32, &bytes).map(|()| 0)
+}
+
+/// getsockopt(fd, level, name, value, length).
+pub fn getsockopt(row: &Row, args: Args) -> SysResult {
+    let file = local!(row, args);
+    let [_, level, name, value, at, _] = args;
+    let socket = socket_of(&file)?;
+    let at = UserAddr::new(at);
+    let room = user::read_u32(at)? as usize;
+    if (room as i32) < 0 {
+        return Err(Errno::EINVAL);
+    }
+    if !heap::has_reserve() {
+        return Err(Errno::ENOMEM);
+    }
+    let bytes: Vec<u8> = socket.option(level as u32, name as u32)?;
+    // Only lists are told whole or not at all.
+    if bytes.len() > room && bytes.len() > LONGEST_CUT {
+        user::write_u32(at, bytes.len() as u32)?;
+        return Err(Errno::ERANGE);
+    }
+    let bytes = &bytes[..bytes.len().min(room)];
+    user::write(UserAddr::new(value), bytes)?;
+    user::write_u32(at, bytes.len() as u32)?;
+    Ok(0)
+}
+
+/// Bytes of the longest value of an option that is cut off where there is less room: a `struct
+/// timeval`.
+const LONGEST_CUT: usize = 16;
+
+/// shutdown(fd, how).
+pub fn shutdown(row: &Row, args: Args) -> SysResult {
+    let file = local!(row, args);
+    // No kind of socket here has connections.
+    socket_of(&file).and(Err(Errno::EOPNOTSUPP))
+}
+
+/// sendto(fd, data, length, flags, address, length).
+pub fn sendto(row: &Row, args: Args) -> SysResult {
+    let [fd, data, length, flags, at, address_length] = args;
+    let at = UserAddr::new(at);
+    let Some(file) = local_by(fd, at, address_length)? else { return remote(row, args) };
+    let socket = socket_of(&file)?;
+    let to = if at.is_null() { None } else { Some(address(at, address_length)?) };
+    let mut memory = Memory::one(UserAddr::new(data), length)?;
+    socket.send(&mut memory, to.as_ref(), is_nonblocking(&file, flags))
+}
+
+/// recvfrom(fd, data, length, flags, address, length).
+pub fn recvfrom(row: &Row, args: Args) -> SysResult {
+    let file = local!(row, args);
+    let [_, data, length, flags, at, address_length] = args;
+    let socket = socket_of(&file)?;
+    let mut memory = Memory::one(UserAddr::new(data), length)?;
+    let received = socket.receive(&mut memory, reception(&file, flags)?)?;
+    let at = UserAddr::new(at);
+    if !at.is_null() {
+        let address_length = UserAddr::new(address_length);
+        let room = user::read_u32(address_length)?;
+        if (room as i32) < 0 {
+            return Err(Errno::EINVAL);
+        }
+        write_address(&received.from, at, room)?;
+        user::write_u32(address_length, received.from.bytes().len() as u32)?;
+    }
+    Ok(received.length)
+}
+
+fn is_nonblocking(file: &Description, flags: u64) -> bool {
+    flags as u32 & net::MSG_DONTWAIT != 0 || file.status() & linux::O_NONBLOCK != 0
+}
+
+/// How flags of recv(2) say that something is received.
+fn reception(file: &Description, flags: u64) -> Result<Reception, Errno> {
+    let has = |flag| flags as u32 & flag != 0;
+    if has(net::MSG_ERRQUEUE) {
+        // There are never errors of that kind here.
+        return Err(Errno::EAGAIN);
+    }
+    if has(net::MSG_OOB) {
+        return Err(Errno::EOPNOTSUPP);
+    }
+    Ok(Reception {
+        nonblocking: is_nonblocking(file, flags),
+        peeks: has(net::MSG_PEEK),
+        tells_length: has(net::MSG_TRUNC),
+    })
+}
+
+/// sendmsg(fd, message, flags).
+pub fn sendmsg(row: &Row, args: Args) -> SysResult {
+    let [fd, at, flags, ..] = args;
+    let at = UserAddr::new(at);
+    match local_by_message(fd, at)? {
+        Some(file) => send_message(&file, at, flags),
+        None => {
+            rights::pass_rights(at)?;
+            remote(row, args)
+        }
+    }
+}
+
+/// As [`local_by`], with the address in a `struct msghdr`.
+fn local_by_message(fd: u64, at: UserAddr) -> Result<Option<Arc<Description>>, Errno> {
+    if let Some(file) = files::find(fd) {
+        return Ok(Some(file));
+    }
+    match user::read_struct::<MsgHdr>(at) {
+        Ok(header) if header.name != 0 => {
+            local_by(fd, UserAddr::new(header.name), header.name_length.into())
+        }
+        _ => Ok(None),
+    }
+}
+
+fn send_message(file: &Description, at: UserAddr, flags: u64) -> SysResult {
+    let socket = socket_of(file)?;
+    let header: MsgHdr = user::read_struct(at)?;
+    let to = match header.name {
+        0 => None,
+        name => Some(address(UserAddr::new(name), header.name_length.into())?),
+    };
+    let mut memory = vector(&header)?;
+    socket.send(&mut memory, to.as_ref(), is_nonblocking(file, flags))
+}
+
+fn vector(header: &MsgHdr) -> Result<Memory, Errno> {
+    Memory::vector(UserAddr::new(header.vector), header.vector_length).map_err(
+        |error| match error {
+            Errno::EINVAL if header.vector_length > 1024 => Errno::EMSGSIZE,
+            error => error,
+        },
+    )
+}
+
+/// sendmmsg(fd, messages, count, flags).
+pub fn sendmmsg(row: &Row, args: Args) -> SysResult {
+    let [fd, messages, count, flags, ..] = args;
+    let messages = UserAddr::new(messages);
+    if count == 0 || local_by_message(fd, messages)?.is_none() {
+        rights::pass_all(messages, count)?;
+        return remote(row, args);
+    }
+    let file = files::find(fd).ok_or(Errno::EBADF)?;
+    each(messages, count, |at| send_message(&file, at, flags))
+}
+
+/// Most messages of one call.
+const MOST_MESSAGES: u64 = 1024;
+
+/// Has `transfer` move each message, and stores its length. Returns how many were moved; the error
+/// if it was none.
+fn each(
+    messages: UserAddr,
+    count: u64,
+    mut transfer: impl FnMut(UserAddr) -> SysResult,
+) -> SysResult {
+    let mut done = 0;
+    while done < u64::from(count as u32).min(MOST_MESSAGES) {
+        let at = messages.wrapping_add(done * MESSAGE);
+        match transfer(at) {
+            Ok(length) => user::write_u32(at.wrapping_add(MESSAGE_LENGTH), length as u32)?,
+            Err(error) if done == 0 => return Err(error),
+            Err(_) => break,
+        }
+        done += 1;
+    }
+    Ok(done)
+}
+
+/// recvmsg(fd, message, flags) and recvmmsg(fd, messages, count, flags, timeout): descriptors may
+/// come with the data of a socket of Linux's.
+pub fn receive(row: &Row, args: Args) -> SysResult {
+    let Some(file) = files::find(args[0]) else { return receive_there(row, args) };
+    let at = UserAddr::new(args[1]);
+    if u32::from(row.number) == linux::__NR_recvmsg {
+        return receive_message(&file, at, reception(&file, args[2])?);
+    }
+    /// Behind the first message, it does not wait.
+    const WAIT_FOR_ONE: u32 = 0x10000;
+    if args[4] != 0 {
+        // Linux looks at it after each message only.
+        crate::memory::timespec::read_timespec(UserAddr::new(args[4]))?;
+    }
+    let mut how = reception(&file, args[3])?;
+    each(at, args[2], |at| {
+        let result = receive_message(&file, at, how);
+        how.nonblocking |= args[3] as u32 & WAIT_FOR_ONE != 0;
+        result
+    })
+}
+
+fn receive_there(row: &Row, args: Args) -> SysResult {
+    let files = files::table()?;
+    files.agree()?;
+    let result = remote(row, args)?;
+    files.doubt();
+    Ok(result)
+}
+
+fn receive_message(file: &Description, at: UserAddr, how: Reception) -> SysResult {
+    let socket = socket_of(file)?;
+    let mut header: MsgHdr = user::read_struct(at)?;
+    let mut memory = vector(&header)?;
+    let received = socket.receive(&mut memory, how)?;
+    let Received { length, flags, from, told } = received;
+    if header.name != 0 {
+        if (header.name_length as i32) < 0 {
+            return Err(Errno::EINVAL);
+        }
+        write_address(&from, UserAddr::new(header.name), header.name_length)?;
+        header.name_length = from.bytes().len() as u32;
+    }
+    let mut control =
+        Control { at: UserAddr::new(header.control), room: header.control_length, is_cut: false };
+    control.tell(&told)?;
+    header.control_length -= control.room;
+    header.flags = flags | if control.is_cut { net::MSG_CTRUNC } else { 0 };
+    // What the program gave is not written back.
+    const NAME_LENGTH: u64 = core::mem::offset_of!(MsgHdr, name_length) as u64;
+    const CONTROL_LENGTH: u64 = core::mem::offset_of!(MsgHdr, control_length) as u64;
+    const FLAGS: u64 = core::mem::offset_of!(MsgHdr, flags) as u64;
+    if header.name != 0 {
+        user::write_u32(at.wrapping_add(NAME_LENGTH), header.name_length)?;
+    }
+    user::write_words(at.wrapping_add(CONTROL_LENGTH), [header.control_length])?;
+    user::write_u32(at.wrapping_add(FLAGS), header.flags)?;
+    Ok(length)
+}
+
+/// Room for control messages (cmsg(3)).
+struct Control {
+    at: UserAddr,
+    room: u64,
+    /// There was too little.
+    is_cut: bool,
+}
+
+impl Control {
+    /// Bytes before the data of a control message.
+    const HEADER: u64 = 16;
+
+    fn put(&mut self, kind: u32, data: &[u8]) -> Result<(), Errno> {
+        if self.room < Self::HEADER || self.at.is_null() {
+            self.is_cut = true;
+            return Ok(());
+        }
+        let whole = Self::HEADER + data.len() as u64;
+        let length = whole.min(self.room);
+        self.is_cut |= length < whole;
+        let level = u64::from(net::SOL_SOCKET);
+        user::write_words(self.at, [length, level | u64::from(kind) << 32])?;
+        user::write(self.at + Self::HEADER, &data[..(length - Self::HEADER) as usize])?;
+        let used = whole.next_multiple_of(8).min(self.room);
+        self.at += used;
+        self.room -= used;
+        Ok(())
+    }
+
+    fn tell(&mut self, told: &Told) -> Result<(), Errno> {
+        if let Some((stamp, name)) = told.stamp {
+            let (seconds, nanos) = (stamp.0 / SECOND, stamp.0 % SECOND);
+            let unit = match name {
+                net::SO_TIMESTAMP_OLD | net::SO_TIMESTAMP_NEW => 1000,
+                _ => 1,
+            };
+            let stamp = [seconds, nanos / unit].map(u64::to_ne_bytes).concat();
+            let is_three = matches!(name, net::SO_TIMESTAMPING_OLD | net::SO_TIMESTAMPING_NEW);
+            // By software, converted, by hardware.
+            let rest = if is_three { [0; 32].as_slice() } else { &[] };
+            self.put(name, &[stamp.as_slice(), rest].concat())?;
+        }
+        if let Some(lost) = told.lost {
+            self.put(net::SO_RXQ_OVFL, &lost.to_ne_bytes())?;
+        }
+        Ok(())
+    }
+}
