@@ -6,6 +6,7 @@ use std::process::{Command, Stdio};
 use crtos_abi::MAX_CELLS;
 
 use crate::{
+    can,
     device::{self, Device},
     failure::{Failure, Result},
     machine::Machine,
@@ -63,7 +64,7 @@ impl Down {
         let info = device.info(ASKED)?;
         if info.enabled == 0 && info.cells == 0 {
             // A command that had taken them was killed.
-            uart::give_back();
+            give_devices_back();
             return Ok(false);
         }
         if !machine.is_admin() {
@@ -91,7 +92,7 @@ impl Down {
             })?;
             state::forget(cell);
         }
-        uart::give_back();
+        give_devices_back();
         step("leaving the hypervisor");
         device.disable().map_err(|refusal| refusal.asked(ASKED))?;
 
@@ -121,6 +122,12 @@ fn busy(device: &Device, realm: u32, count: u32, is_locked: bool) -> Failure {
         true => "the realm is locked: end them first; `--force` does not help",
         false => "end them first, or use `crtos down --force`",
     })
+}
+
+/// Gives Linux the devices back that the realm had.
+fn give_devices_back() {
+    uart::give_back();
+    can::give_back();
 }
 
 /// Removes the module.

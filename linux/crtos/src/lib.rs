@@ -16,6 +16,7 @@
 #![deny(unsafe_code)]
 
 mod bench;
+mod can;
 mod cell;
 mod check;
 mod confinement;
@@ -27,6 +28,7 @@ mod down;
 pub mod failure;
 mod function;
 pub mod install;
+mod lines;
 pub mod loader;
 mod locked;
 mod log;

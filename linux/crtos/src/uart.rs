@@ -13,10 +13,7 @@ use std::{
 
 use crtos_abi::cell::{PORT_EXCLUSIVE, PortRange};
 
-use nix::errno::Errno;
-
 use crate::{
-    device::Device,
     failure::{Asked, Failure, Result, plain},
     machine::Machine,
     serial_port::{SerialPort, Settings},
@@ -36,7 +33,7 @@ pub struct Uart {
     /// The first of its I/O ports.
     first: u16,
     /// The line on which it interrupts.
-    line: u32,
+    pub line: u32,
     /// The speed with divisor 1, in baud.
     highest: u32,
 }
@@ -105,31 +102,6 @@ impl Uart {
     /// Returns its I/O ports, which Linux may not use meanwhile.
     pub fn ports(&self) -> PortRange {
         PortRange { first: self.first, last: self.first + (PORTS - 1), flags: PORT_EXCLUSIVE }
-    }
-
-    /// Gives a cell the lines on which these interrupt. Returns those that no cell can have, with
-    /// the reason for each; they are looked at by a timer.
-    pub fn give_lines<'a>(
-        uarts: &'a [Self],
-        device: &Device,
-        cell: u32,
-    ) -> Result<Vec<(&'a str, String)>> {
-        let mut without = Vec::new();
-        for uart in uarts {
-            let (name, line) = (uart.name.as_str(), uart.line);
-            let is_other = |other: &&Self| other.line == line && other.name != name;
-            if line == 0 {
-                without.push((name, "it has no interrupt".into()));
-            } else if let Some(other) = uarts.iter().find(is_other) {
-                without.push((name, format!("{} has its interrupt as well", other.name)));
-            } else if let Err(refusal) = device.add_line(cell, line) {
-                match refusal.errno {
-                    Errno::EOPNOTSUPP => without.push((name, refusal.reason)),
-                    _ => return Err(refusal.asked(asked(name))),
-                }
-            }
-        }
-        Ok(without)
     }
 
     /// Returns the word by which the real-time kernel learns of it.

@@ -14,13 +14,14 @@ use crtos_abi::{
 };
 
 use crate::{
+    can::{self, Can},
     confinement::{Confinement, LinuxDma},
     cpulist::CpuList,
     device::{self, Device},
     devices,
     failure::{Failure, Result},
     function::Function,
-    install, loader, locked,
+    install, lines, loader, locked,
     machine::Machine,
     plan::{self, Split},
     ranges,
@@ -55,7 +56,7 @@ Examples:
   crtos up --cpus 3 --memory 512M
   crtos up --cpus 2-3 --memory 1G --private 128M
   crtos up --cpus 3 --memory 512M --doorbell-cpu 2
-  crtos up --cpus 3 --memory 512M --device ttyS1 --device 03:00.0
+  crtos up --cpus 3 --memory 512M --device ttyS1 --device can0 --device 03:00.0
   crtos up --cpus 3 --memory 512M --locked
   crtos up --cpus 3 --memory 512M --dry-run
 
@@ -81,12 +82,17 @@ pub struct Up {
     /// not); repeatable
     #[arg(long = "port", value_name = "RANGE", value_parser = ranges::ports)]
     ports: Vec<PortRange>,
-    /// A device that the realm has: a serial port, such as ttyS1, or a PCI function; repeatable
+    /// A device that the realm has: a serial port, such as ttyS1, a CAN interface, such as can0, or
+    /// a PCI function; repeatable
     ///
     /// A serial port is /dev/ttyS1 in the realm. Programs open it there where Linux lets them, and
     /// nothing of Linux is on the way of its bytes, modem lines and interrupts then. A port that
     /// programs of Linux have open, that is the console, or whose interrupt a driver of Linux has,
     /// is refused.
+    ///
+    /// A CAN interface is one of a PCI card that Linux drives by kvaser_pci, with a bit rate (`ip
+    /// link set can0 type can bitrate 500000`). The realm takes over its settings. It is up there,
+    /// under the same name, and gone from Linux until `crtos down`.
     ///
     /// Every other name is that of a PCI function, as `crtos device add` takes it: an address
     /// (03:00.0), a name that Linux has for it (eth1), or a vendor and a device id (8086:10d3).
@@ -121,6 +127,9 @@ pub struct Up {
     /// The PCI functions that they are.
     #[arg(skip)]
     functions: Vec<Function>,
+    /// The CAN interfaces that they are.
+    #[arg(skip)]
+    cans: Vec<Can>,
 }
 
 impl Up {
@@ -142,8 +151,10 @@ impl Up {
             let mut cell = None;
             // If a command that had taken some was killed.
             uart::give_back();
+            can::give_back();
             self.find_devices(&machine)?;
-            borrowed = Some(Borrowed::take(&machine, &self.uarts)?);
+            let uarts = Borrowed::take(&machine, &self.uarts)?;
+            borrowed = Some((uarts, can::Borrowed::take(&mut self.cans)?));
             let done = self.bring_up(&machine, &device, split, &image, &interruption, &mut cell);
             if done.is_err() && interruption.signal().is_none() {
                 start::show_logs(&device, cell);
@@ -154,7 +165,10 @@ impl Up {
         // Everything is undone before the failure is reported.
         drop(device);
         match borrowed {
-            Some(borrowed) if done.is_ok() => borrowed.keep(),
+            Some((uarts, cans)) if done.is_ok() => {
+                uarts.keep();
+                cans.keep();
+            }
             borrowed => drop(borrowed),
         }
         if let (Err(failure), Some(signal)) = (&done, interruption.signal()) {
@@ -220,7 +234,8 @@ impl Up {
             self.ports.iter().map(|range| format!("{:x}-{:x}", range.first, range.last)).collect();
         let locked = self.locked.then(|| "locked".to_owned());
         let ports = (!ports.is_empty()).then(|| format!("ports={}", ports.join(",")));
-        let devices = self.uarts.iter().map(|uart| Some(uart.word()));
+        let uarts = self.uarts.iter().map(|uart| Some(uart.word()));
+        let devices = uarts.chain(self.cans.iter().map(|can| Some(can.word())));
         let words = Some(self.command_line.clone()).filter(|words| !words.is_empty());
         let all = [locked, ports].into_iter().chain(devices).chain([words]);
         all.flatten().collect::<Vec<_>>().join(" ")
@@ -236,6 +251,8 @@ impl Up {
         for name in &self.devices {
             if name.starts_with("ttyS") {
                 self.uarts.push(Uart::find(machine, name)?);
+            } else if Can::is_one(machine, name) {
+                self.cans.push(Can::find(machine, name)?);
             } else {
                 let function = devices::choose(machine, &giving(name), name)?;
                 self.functions.push(function);
@@ -282,8 +299,9 @@ impl Up {
             None => "the CPU on which their shadow waits".into(),
         };
         println!("would have the realm's calls interrupt {interrupted}");
-        for uart in &self.uarts {
-            println!("would take {} from Linux", uart.name);
+        let uarts = self.uarts.iter().map(|uart| &uart.name);
+        for name in uarts.chain(self.cans.iter().map(|can| &can.name)) {
+            println!("would take {name} from Linux");
         }
         for function in &self.functions {
             println!("would take {function} from Linux");
@@ -308,6 +326,7 @@ impl Up {
         interruption.check(ASKED)?;
         let mut ports = self.ports.clone();
         ports.extend(self.uarts.iter().map(Uart::ports));
+        ports.extend(self.cans.iter().flat_map(Can::ports));
         let wanted = Wanted {
             name: NAME,
             cpus: &self.cpus,
@@ -324,7 +343,10 @@ impl Up {
         };
         let (number, facts) = start::create(device, ASKED, &wanted)?;
         *cell = Some(number);
-        for (name, reason) in Uart::give_lines(&self.uarts, device, number)? {
+        let uarts = self.uarts.iter().map(|uart| (uart.name.as_str(), uart.line));
+        let cans = self.cans.iter().map(|can| (can.name.as_str(), can.line));
+        let all: Vec<_> = uarts.chain(cans).collect();
+        for (name, reason) in lines::give(&all, device, number)? {
             step(&format!("{name} is looked at by a timer: {reason}"));
         }
         interruption.check(ASKED)?;
