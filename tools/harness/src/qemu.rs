@@ -58,6 +58,8 @@ pub struct Machine<'a> {
     pub uarts: bool,
     /// A parallel port, to which nothing is connected.
     pub parallel: bool,
+    /// Two cards with CAN controllers on one bus.
+    pub can: bool,
     /// Parameters for the kernel beside those that emulation needs.
     pub boot_parameters: &'a str,
     /// Where the serial console goes.
@@ -125,6 +127,13 @@ impl Machine<'_> {
         if self.parallel {
             command.args(["-chardev", "null,id=printer"]);
             command.args(["-device", "isa-parallel,iobase=0x378,irq=7,chardev=printer"]);
+        }
+        if self.can {
+            command.args(["-object", "can-bus,id=bus"]);
+            // Neither shares its interrupt with a device that Linux uses.
+            for place in ["0x14", "0x15"] {
+                command.arg("-device").arg(format!("kvaser_pci,canbus=bus,addr={place}"));
+            }
         }
         // A device whose messages and accesses to memory a driver chooses, at all addresses.
         const EDU: &str = "edu,dma_mask=0xffffffffffffffff";

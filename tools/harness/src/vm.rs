@@ -85,6 +85,8 @@ pub struct Config {
     pub uarts: bool,
     /// A parallel port.
     pub parallel: bool,
+    /// Two CAN controllers on one bus.
+    pub can: bool,
     /// Parameters for the kernel beside those that emulation needs.
     pub boot_parameters: String,
     /// Debian packages beside those that are always there.
@@ -115,6 +117,7 @@ impl Default for Config {
             devices: false,
             uarts: false,
             parallel: false,
+            can: false,
             boot_parameters: String::new(),
             packages: vec![],
             console: None,
@@ -445,6 +448,7 @@ fn start_qemu(boot: &Boot<'_>, scratch: &Path, complaints: &Path) -> Result<Star
         devices: config.devices,
         uarts: config.uarts,
         parallel: config.parallel,
+        can: config.can,
         boot_parameters: &config.boot_parameters,
         console,
         debugcon: config.debugcon.as_deref(),

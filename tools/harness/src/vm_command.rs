@@ -72,6 +72,9 @@ pub struct Options {
     /// Two further UARTs, ttyS1 and ttyS2, wired to each other
     #[arg(long)]
     uarts: bool,
+    /// Two CAN controllers on one bus, can0 and can1
+    #[arg(long)]
+    can: bool,
     /// A parallel port, at the I/O ports 0x378 to 0x37f; what is sent there is lost
     #[arg(long)]
     parallel: bool,
@@ -127,6 +130,7 @@ pub fn vm(options: Options) -> Result<u8> {
         devices: options.devices,
         uarts: options.uarts,
         parallel: options.parallel,
+        can: options.can,
         boot_parameters: options.boot_parameters,
         packages: options.packages,
         console: options.console,

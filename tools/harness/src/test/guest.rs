@@ -283,6 +283,7 @@ fn boot(kernel: Flavour, header: &Header, report: &Report) -> Result<Vm> {
         devices: header.devices,
         uarts: header.uarts,
         parallel: header.parallel,
+        can: header.can,
         icount: header.icount,
         boot_parameters: header.boot.clone(),
         plugins,

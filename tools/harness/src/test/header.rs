@@ -38,6 +38,8 @@ pub struct Header {
     pub devices: bool,
     /// `uarts: yes`: two further UARTs, which are wired to each other.
     pub uarts: bool,
+    /// `can: yes`: two CAN controllers on one bus.
+    pub can: bool,
     /// `parallel: yes`: a parallel port.
     pub parallel: bool,
     /// `uses: NAMES`: scripts of `tests/common`, which come before it.
@@ -69,6 +71,7 @@ impl Default for Header {
             iommu: Iommu::default(),
             devices: false,
             uarts: false,
+            can: false,
             parallel: false,
             uses: vec![],
             icount: false,
@@ -110,6 +113,7 @@ impl Header {
             "iommu" => self.iommu = Iommu::from(value),
             "devices" => self.devices = yes(value)?,
             "uarts" => self.uarts = yes(value)?,
+            "can" => self.can = yes(value)?,
             "parallel" => self.parallel = yes(value)?,
             "uses" => self.uses = value.split_whitespace().map(str::to_owned).collect(),
             "icount" => self.icount = yes(value)?,
@@ -129,7 +133,7 @@ impl Header {
     pub fn same_machine(&self, other: &Self) -> bool {
         let machine = |h: &Self| {
             let words = (h.memory.clone(), h.boot.clone(), h.packages.clone());
-            let devices = (h.iommu.clone(), h.devices, h.uarts, h.parallel);
+            let devices = (h.iommu.clone(), h.devices, h.uarts, h.parallel, h.can);
             (h.cpus, words, devices, h.realm, h.xapic, h.icount, h.short_turns)
         };
         self.shared && other.shared && machine(self) == machine(other)
