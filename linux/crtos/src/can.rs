@@ -402,7 +402,8 @@ mod tests {
 
     #[test]
     fn other_names_are_not_those_of_can_interfaces() {
-        let machine = with_card().machine();
+        let fake = with_card();
+        let machine = fake.machine();
         assert!(Can::is_one(&machine, "can0"));
         assert!(["lo", "can1", "../net/can0", ""].iter().all(|name| !Can::is_one(&machine, name)));
     }
