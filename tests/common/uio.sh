@@ -63,7 +63,8 @@ drive_by_uio() {
 	crtos device add "$card" || fail 'the card'
 	alike 100 $programs/resource
 
-	# Tools of Linux find the registers, and read configuration space. What they write there is lost.
+	# Tools of Linux find the registers, and read configuration space. What they write there is
+	# lost.
 	register=$(printf '%#x' $(($(cut -d' ' -f1 "$place/resource" | head -n 1) + 4)))
 	crtos run -- busybox devmem "$register" 32 0x12345678 || fail 'devmem writes'
 	[ "$(crtos run -- busybox devmem "$register")" = 0xEDCBA987 ] || fail 'devmem reads'

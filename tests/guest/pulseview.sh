@@ -54,7 +54,8 @@ record() {
 		window=$(windows | head -n 1)
 		# Nobody manages windows: it gets no focus by itself, and may not be done with its size.
 		for _ in {1..20}; do
-			xdotool windowmove "$window" 0 0 windowsize "$window" 800 600 windowfocus "$window"
+			xdotool windowmove "$window" 0 0 windowsize "$window" 800 600 \
+				windowfocus "$window"
 			sleep 3
 			xdotool getwindowgeometry "$window" | tr '\n' ' ' |
 				grep -q 'Position: 0,0 .*Geometry: 800x600' && break

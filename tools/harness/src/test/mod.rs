@@ -53,8 +53,8 @@ const QUICK_KERNEL: Flavour = Flavour::V6_1;
 /// Options of `./x test`.
 #[derive(Args)]
 pub struct Options {
-    /// `host`, `guest`, `quick` (those of the host and a few in one guest), or a filter for tests of
-    /// both.
+    /// `host`, `guest`, `quick` (those of the host and a few in one guest), or a filter for tests
+    /// of both.
     #[arg(value_name = "SET")]
     first: Option<String>,
     /// The name of the test to run, or a part of the names of several.
