@@ -52,7 +52,8 @@ record() {
 		program=$!
 		await 'windows >/dev/null' 1200 || return 1
 		window=$(windows | head -n 1)
-		# Nobody manages windows: it gets no focus by itself, and may not be done with its size.
+		# Nobody manages windows: it gets no focus by itself, and may not be done with its
+		# size.
 		for _ in {1..20}; do
 			xdotool windowmove "$window" 0 0 windowsize "$window" 800 600 \
 				windowfocus "$window"
