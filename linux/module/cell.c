@@ -3,6 +3,7 @@
  * Cells: what they get from Linux, and how it comes back. The callers hold
  * crtos.lock.
  */
+#include <linux/delay.h>
 #include <linux/io.h>
 #include <linux/sched/signal.h>
 #include <linux/security.h>
@@ -542,9 +543,19 @@ int crtos_cell_seal(struct crtos_file *file, u32 number)
 	return 0;
 }
 
+/*
+ * How often the kernel of a locked realm is asked, in a second: a program that has ended in Linux
+ * may take it a moment more.
+ */
+#define END_TRIES	50
+#define END_PAUSE_MS	20
+
 /* Asks a locked cell to agree to its end. */
 static int ask_for_end(struct crtos_file *file, struct crtos_cell *cell)
 {
+	bool answers = true;
+	int i;
+
 	if (!cell->realm)
 		return crtos_refuse(file, -EBUSY,
 				    "cell '%s' is locked, and its program has not unlocked it: only that ends it",
@@ -553,9 +564,12 @@ static int ask_for_end(struct crtos_file *file, struct crtos_cell *cell)
 		return crtos_refuse(file, -EBUSY,
 				    "the realm is locked, and %u programs live there: they have to end by themselves, force does not help",
 				    crtos_realm_processes());
-	crtos_realm_ask_end();
-	if (!crtos_cell_locked(cell))
-		return 0;
+	for (i = 0; i < END_TRIES && answers; i++) {
+		answers = crtos_realm_ask_end();
+		if (!crtos_cell_locked(cell))
+			return 0;
+		msleep(END_PAUSE_MS);
+	}
 	crtos_realm_reopen();
 	if (fatal_signal_pending(current))
 		return -EINTR;

@@ -422,12 +422,13 @@ struct crtos_realm *crtos_realm_kept(void)
  * Whether it agreed, the state of the cell tells.
  *
  * Context: Under crtos.lock, so that the realm stays; may sleep.
+ * Return: whether the kernel has answered.
  */
-void crtos_realm_ask_end(void)
+bool crtos_realm_ask_end(void)
 {
 	struct crtos_realm *realm = crtos_realm_kept();
 
-	crtos_realm_ask(realm, &realm->channel->end);
+	return crtos_realm_ask(realm, &realm->channel->end);
 }
 
 /**

@@ -118,7 +118,7 @@ int crtos_realm_create(struct crtos_cell *cell);
 void crtos_realm_start(void);
 void crtos_realm_stop(void);
 bool crtos_realm_empty(bool force, bool killable);
-void crtos_realm_ask_end(void);
+bool crtos_realm_ask_end(void);
 bool crtos_realm_seal(void);
 void crtos_realm_reopen(void);
 void crtos_realm_destroy(void);
