@@ -3,9 +3,9 @@
 //! (Linux, `Documentation/arch/x86/boot.rst`). A machine that starts there (PVH) saves an emulated
 //! CPU the decompression, which takes longer than the rest of the boot.
 
-use std::fs::{self, File};
+use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
 
@@ -41,15 +41,14 @@ fn unpack(image: &Path, file: &Path) -> Result<()> {
     let payload = payload(&bytes).context("the image has no compressed part")?;
     let program = decompressor(payload)?;
     let folder = file.parent().context("a file in a folder")?;
-    let (part, mut whole) = (tempfile::NamedTempFile::new_in(folder)?, Command::new(program));
-    fs::write(part.path(), payload)?;
-    let half = tempfile::NamedTempFile::new_in(folder)?;
-    whole.arg("-dc").stdin(File::open(part.path())?).stdout(Stdio::from(half.reopen()?));
-    ensure!(
-        whole.status().with_context(|| format!("start {program}"))?.success(),
-        "{program} fails"
-    );
-    half.persist(file)?;
+    let compressed = tempfile::NamedTempFile::new_in(folder)?;
+    fs::write(compressed.path(), payload)?;
+    let half_made = tempfile::NamedTempFile::new_in(folder)?;
+    let mut decompress = Command::new(program);
+    decompress.arg("-dc").stdin(compressed.reopen()?).stdout(half_made.reopen()?);
+    let status = decompress.status().with_context(|| format!("start {program}"))?;
+    ensure!(status.success(), "{program} fails");
+    half_made.persist(file)?;
     Ok(())
 }
 
