@@ -285,33 +285,13 @@ fn receivers(machine: &Machine, name: &str) -> usize {
     lists.into_iter().map(of).sum()
 }
 
-/// CAN interfaces that Linux has given up. It gets them back when this is dropped, unless they are
-/// kept.
-pub struct Borrowed(bool);
-
-impl Borrowed {
-    /// Has Linux give up `interfaces`, and learns on which lines they interrupt.
-    pub fn take(interfaces: &mut [Can]) -> Result<Self> {
-        let borrowed = Self(true);
-        if !interfaces.is_empty() {
-            state::store(Path::new(RECORD), &interfaces).asked(format!("write {RECORD}"))?;
-        }
-        interfaces.iter_mut().try_for_each(Can::release)?;
-        Ok(borrowed)
+/// Has Linux give up `interfaces`, and learns on which lines they interrupt. If that fails, what it
+/// has given up is to be given back.
+pub fn take(interfaces: &mut [Can]) -> Result<()> {
+    if !interfaces.is_empty() {
+        state::store(Path::new(RECORD), &interfaces).asked(format!("write {RECORD}"))?;
     }
-
-    /// Leaves them with the realm.
-    pub fn keep(mut self) {
-        self.0 = false;
-    }
-}
-
-impl Drop for Borrowed {
-    fn drop(&mut self) {
-        if self.0 {
-            give_back();
-        }
-    }
+    interfaces.iter_mut().try_for_each(Can::release)
 }
 
 /// Gives Linux the interfaces back that were taken from it, whichever command took them. No cell
@@ -321,12 +301,10 @@ pub fn give_back() {
     let record: Vec<Can> = serde_json::from_slice(&text).unwrap_or_default();
     for can in record {
         if let Err(reason) = can.give_back() {
-            anstream::eprintln!(
-                "{}crtos:{:#} Linux does not take {} back: {reason}\n  remedy: echo {} >/sys/bus/pci/drivers_probe; `dmesg` may say why",
-                text::DOUBTFUL,
-                text::DOUBTFUL,
-                can.name,
-                can.function
+            let Can { name, function, .. } = can;
+            text::warn(
+                &format!("Linux does not take {name} back: {reason}"),
+                &format!("echo {function} >/sys/bus/pci/drivers_probe; `dmesg` may say why"),
             );
         }
     }

@@ -6,13 +6,13 @@ use std::process::{Command, Stdio};
 use crtos_abi::MAX_CELLS;
 
 use crate::{
-    can,
+    borrowed,
     device::{self, Device},
     failure::{Failure, Result},
     machine::Machine,
     report::State,
     start::step,
-    state, text, uart,
+    state, text,
 };
 
 /// What the command does, for the messages of failures.
@@ -64,7 +64,7 @@ impl Down {
         let info = device.info(ASKED)?;
         if info.enabled == 0 && info.cells == 0 {
             // A command that had taken them was killed.
-            give_devices_back();
+            borrowed::give_back();
             return Ok(false);
         }
         if !machine.is_admin() {
@@ -92,16 +92,15 @@ impl Down {
             })?;
             state::forget(cell);
         }
-        give_devices_back();
+        borrowed::give_back();
         step("leaving the hypervisor");
         device.disable().map_err(|refusal| refusal.asked(ASKED))?;
 
         let online = machine.online();
         for cpu in cpus.iter().filter(|cpu| !online.contains(*cpu)) {
-            anstream::eprintln!(
-                "{}crtos:{:#} CPU {cpu} did not come back online\n  remedy: echo 1 >/sys/devices/system/cpu/cpu{cpu}/online; `dmesg` may say why",
-                text::DOUBTFUL,
-                text::DOUBTFUL
+            text::warn(
+                &format!("CPU {cpu} did not come back online"),
+                &format!("echo 1 >/sys/devices/system/cpu/cpu{cpu}/online; `dmesg` may say why"),
             );
         }
         Ok(true)
@@ -122,12 +121,6 @@ fn busy(device: &Device, realm: u32, count: u32, is_locked: bool) -> Failure {
         true => "the realm is locked: end them first; `--force` does not help",
         false => "end them first, or use `crtos down --force`",
     })
-}
-
-/// Gives Linux the devices back that the realm had.
-fn give_devices_back() {
-    uart::give_back();
-    can::give_back();
 }
 
 /// Removes the module.

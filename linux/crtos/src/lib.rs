@@ -7,7 +7,7 @@
 //! |---|---|
 //! | [`device`] | `/dev/crtos` with safe calls |
 //! | `plan`, `start` | which CPUs and memory a cell may have; how it starts |
-//! | `uart`, `serial_port` | UARTs that Linux gives up |
+//! | `borrowed`, `uart`, `can`, `serial_port` | devices that Linux gives up |
 //! | [`loader`] | what lies in a cell's memory before it starts |
 //! | [`machine`], [`install`] | what Linux tells about the machine; the installed parts |
 //! | [`report`], [`threads`], [`ring`] | what hypervisor and real-time kernel tell |
@@ -16,6 +16,7 @@
 #![deny(unsafe_code)]
 
 mod bench;
+mod borrowed;
 mod can;
 mod cell;
 mod check;

@@ -12,6 +12,11 @@ pub const BAD: Style = AnsiColor::Red.on_default().bold();
 /// Style of what matters less.
 pub const FAINT: Style = Style::new().dimmed();
 
+/// Tells on standard error what did not work, though the command goes on, and what to do then.
+pub fn warn(what: &str, remedy: &str) {
+    anstream::eprintln!("{DOUBTFUL}crtos:{DOUBTFUL:#} {what}\n  remedy: {remedy}");
+}
+
 /// Returns text from elsewhere, with everything replaced that a terminal could take for a command.
 pub fn harmless(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes)

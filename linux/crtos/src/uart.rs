@@ -135,45 +135,26 @@ fn users(machine: &Machine, name: &str) -> Vec<String> {
     users
 }
 
-/// UARTs that Linux has given up. It gets them back when this is dropped, unless they are kept.
-pub struct Borrowed(bool);
-
-impl Borrowed {
-    /// Has Linux give up `uarts`.
-    pub fn take(machine: &Machine, uarts: &[Uart]) -> Result<Self> {
-        let mut record = Vec::new();
-        let borrowed = Self(true);
-        for Uart { name, .. } in uarts {
-            let port = SerialPort::open(&path(name)).asked(asked(name))?;
-            let settings = port.settings().asked(asked(name))?;
-            record.push(Taken { name: name.clone(), settings: settings.bytes().to_vec() });
-            state::store(Path::new(RECORD), &record).asked(format!("write {RECORD}"))?;
-            port.set(&settings.without_uart()).map_err(|error| match error.kind() {
-                // Opened meanwhile.
-                io::ErrorKind::ResourceBusy => {
-                    let me = std::process::id().to_string();
-                    let mut users = users(machine, name);
-                    users.retain(|user| !user.starts_with(&format!("{me} ")));
-                    in_use(name, &users)
-                }
-                _ => Failure::new(asked(name), plain(&error)),
-            })?;
-        }
-        Ok(borrowed)
+/// Has Linux give up `uarts`. If that fails, what it has given up is to be given back.
+pub fn take(machine: &Machine, uarts: &[Uart]) -> Result<()> {
+    let mut record = Vec::new();
+    for Uart { name, .. } in uarts {
+        let port = SerialPort::open(&path(name)).asked(asked(name))?;
+        let settings = port.settings().asked(asked(name))?;
+        record.push(Taken { name: name.clone(), settings: settings.bytes().to_vec() });
+        state::store(Path::new(RECORD), &record).asked(format!("write {RECORD}"))?;
+        port.set(&settings.without_uart()).map_err(|error| match error.kind() {
+            // Opened meanwhile.
+            io::ErrorKind::ResourceBusy => {
+                let me = std::process::id().to_string();
+                let mut users = users(machine, name);
+                users.retain(|user| !user.starts_with(&format!("{me} ")));
+                in_use(name, &users)
+            }
+            _ => Failure::new(asked(name), plain(&error)),
+        })?;
     }
-
-    /// Leaves them with the realm.
-    pub fn keep(mut self) {
-        self.0 = false;
-    }
-}
-
-impl Drop for Borrowed {
-    fn drop(&mut self) {
-        if self.0 {
-            give_back();
-        }
-    }
+    Ok(())
 }
 
 /// Gives Linux the UARTs back that were taken from it, whichever command took them. No cell may
@@ -186,11 +167,9 @@ pub fn give_back() {
             .ok_or(io::ErrorKind::InvalidData.into())
             .and_then(|settings| SerialPort::open(&path(&name))?.set(&settings));
         if let Err(error) = given {
-            anstream::eprintln!(
-                "{}crtos:{:#} Linux does not take {name} back: {}\n  remedy: `setserial /dev/{name} autoconfig`; `dmesg` may say why",
-                text::DOUBTFUL,
-                text::DOUBTFUL,
-                plain(&error)
+            text::warn(
+                &format!("Linux does not take {name} back: {}", plain(&error)),
+                &format!("`setserial /dev/{name} autoconfig`; `dmesg` may say why"),
             );
         }
     }

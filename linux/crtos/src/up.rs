@@ -14,7 +14,8 @@ use crtos_abi::{
 };
 
 use crate::{
-    can::{self, Can},
+    borrowed::{self, Borrowed},
+    can::Can,
     confinement::{Confinement, LinuxDma},
     cpulist::CpuList,
     device::{self, Device},
@@ -29,7 +30,7 @@ use crate::{
     size::Size,
     start::{self, Interruption, Wanted, step},
     threads::KernelState,
-    uart::{self, Borrowed, Uart},
+    uart::Uart,
 };
 
 /// Name of the cell with the real-time kernel.
@@ -150,11 +151,9 @@ impl Up {
         let done = self.check(&machine, Some(&device), split).and_then(|image| {
             let mut cell = None;
             // If a command that had taken some was killed.
-            uart::give_back();
-            can::give_back();
+            borrowed::give_back();
             self.find_devices(&machine)?;
-            let uarts = Borrowed::take(&machine, &self.uarts)?;
-            borrowed = Some((uarts, can::Borrowed::take(&mut self.cans)?));
+            borrowed = Some(Borrowed::take(&machine, &self.uarts, &mut self.cans)?);
             let done = self.bring_up(&machine, &device, split, &image, &interruption, &mut cell);
             if done.is_err() && interruption.signal().is_none() {
                 start::show_logs(&device, cell);
@@ -165,10 +164,7 @@ impl Up {
         // Everything is undone before the failure is reported.
         drop(device);
         match borrowed {
-            Some((uarts, cans)) if done.is_ok() => {
-                uarts.keep();
-                cans.keep();
-            }
+            Some(borrowed) if done.is_ok() => borrowed.keep(),
             borrowed => drop(borrowed),
         }
         if let (Err(failure), Some(signal)) = (&done, interruption.signal()) {
