@@ -15,17 +15,12 @@
 #include <linux/can/raw.h>
 #include <net/if.h>
 #include <poll.h>
-#include <pthread.h>
-#include <sched.h>
-#include <semaphore.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/io.h>
-#include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
+
+#include "latency.h"
 
 /* Registers of an SJA1000. */
 #define MODE 0
@@ -40,23 +35,7 @@
 #define PELICAN 0xcf
 
 static unsigned short port;
-static int rounds, can;
-static volatile uint64_t start;
-static sem_t next;
-
-static uint64_t tsc(void)
-{
-	uint32_t low, high;
-
-	asm volatile("lfence; rdtsc" : "=a"(low), "=d"(high) :: "memory");
-	return (uint64_t)high << 32 | low;
-}
-
-static void fail(const char *what)
-{
-	perror(what);
-	exit(1);
-}
+static int can;
 
 static void start_sender(void)
 {
@@ -96,13 +75,6 @@ static void *send_frames(void *unused)
 	return NULL;
 }
 
-static int compare(const void *a, const void *b)
-{
-	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-
-	return x < y ? -1 : x > y;
-}
-
 static void open_can(void)
 {
 	struct sockaddr_can to = { .can_family = AF_CAN, .can_ifindex = if_nametoindex("can0") };
@@ -134,8 +106,6 @@ static int flood(int count)
 
 int main(int argc, char **argv)
 {
-	struct sched_param urgent = { .sched_priority = 80 }, other = { .sched_priority = 50 };
-	pthread_attr_t attributes;
 	struct can_frame frame;
 	pthread_t sender;
 	uint64_t *ticks;
@@ -150,17 +120,7 @@ int main(int argc, char **argv)
 	ticks = calloc(rounds, sizeof(*ticks));
 	if (rounds <= 0 || !ticks)
 		return 2;
-	if (mlockall(MCL_CURRENT | MCL_FUTURE))
-		fail("memory");
-	if (sched_setscheduler(0, SCHED_FIFO, &urgent))
-		fail("policy");
-	sem_init(&next, 0, 0);
-	pthread_attr_init(&attributes);
-	pthread_attr_setinheritsched(&attributes, PTHREAD_EXPLICIT_SCHED);
-	pthread_attr_setschedpolicy(&attributes, SCHED_FIFO);
-	pthread_attr_setschedparam(&attributes, &other);
-	if (pthread_create(&sender, &attributes, send_frames, NULL))
-		fail("thread");
+	sender = start_other(send_frames);
 	for (int i = 0; i < rounds; i++) {
 		sem_post(&next);
 		if (read(can, &frame, sizeof(frame)) != sizeof(frame))
@@ -173,7 +133,7 @@ int main(int argc, char **argv)
 		}
 	}
 	pthread_join(sender, NULL);
-	qsort(ticks, rounds, sizeof(*ticks), compare);
+	sort(ticks);
 	printf("%lu %lu\n", ticks[rounds / 2], ticks[rounds - 1]);
 	return 0;
 }

@@ -12,18 +12,13 @@
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
-#include <pthread.h>
-#include <sched.h>
-#include <semaphore.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/io.h>
 #include <sys/ioctl.h>
-#include <sys/mman.h>
 #include <termios.h>
 #include <unistd.h>
+
+#include "latency.h"
 
 #define LINE "/dev/ttyS1"
 #define PORT 0x2f8
@@ -32,23 +27,6 @@
 #define TIOCM_LOOP 0x8000
 
 static int line;
-static int rounds;
-static volatile uint64_t start;
-static sem_t next;
-
-static uint64_t tsc(void)
-{
-	uint32_t low, high;
-
-	asm volatile("lfence; rdtsc" : "=a"(low), "=d"(high) :: "memory");
-	return (uint64_t)high << 32 | low;
-}
-
-static void fail(const char *what)
-{
-	perror(what);
-	exit(1);
-}
 
 static void open_line(void)
 {
@@ -84,16 +62,9 @@ static void *send_bytes(void *unused)
 	return NULL;
 }
 
-static int compare(const void *a, const void *b)
-{
-	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-
-	return x < y ? -1 : x > y;
-}
-
 static void print(const char *name, uint64_t *ticks)
 {
-	qsort(ticks, rounds, sizeof(*ticks), compare);
+	sort(ticks);
 	printf("%s %lu %lu %lu\n", name, ticks[0], ticks[rounds / 2], ticks[rounds - 1]);
 }
 
@@ -121,9 +92,7 @@ static int flood(int count)
 
 int main(int argc, char **argv)
 {
-	struct sched_param urgent = { .sched_priority = 80 }, other = { .sched_priority = 50 };
 	int rts = TIOCM_RTS;
-	pthread_attr_t attributes;
 	uint64_t *read_after, *answered_after;
 	pthread_t sender;
 	char byte;
@@ -136,17 +105,7 @@ int main(int argc, char **argv)
 	answered_after = calloc(rounds, sizeof(*answered_after));
 	if (rounds <= 0 || !read_after || !answered_after)
 		return 2;
-	if (mlockall(MCL_CURRENT | MCL_FUTURE))
-		fail("memory");
-	if (sched_setscheduler(0, SCHED_FIFO, &urgent))
-		fail("policy");
-	sem_init(&next, 0, 0);
-	pthread_attr_init(&attributes);
-	pthread_attr_setinheritsched(&attributes, PTHREAD_EXPLICIT_SCHED);
-	pthread_attr_setschedpolicy(&attributes, SCHED_FIFO);
-	pthread_attr_setschedparam(&attributes, &other);
-	if (pthread_create(&sender, &attributes, send_bytes, NULL))
-		fail("thread");
+	sender = start_other(send_bytes);
 	for (int i = 0; i < rounds; i++) {
 		uint64_t now;
 
