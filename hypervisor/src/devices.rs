@@ -5,8 +5,12 @@
 //! Linux's calls hold its CPUs while what its devices reach changes. A cell's calls wait for
 //! nobody: while one of Linux's is under way they are refused.
 
-use crtos_abi::hypercall::NO_REQUESTER;
+use crtos_abi::hypercall::{
+    HC_DEVICE_INTERRUPT, HC_DEVICE_LIST, HC_DEVICE_MAP, HC_DEVICE_READ, HC_DEVICE_UNMAP,
+    HC_DEVICE_WRITE, HC_LINE_INTERRUPT, NO_REQUESTER,
+};
 use crtos_iommu::Requester;
+use crtos_iommu::mappings::Request;
 use crtos_machine::cell;
 use crtos_machine::cpu::{self, Owner};
 use crtos_machine::io_apic::Pin;
@@ -132,47 +136,35 @@ pub fn remove_all(local: &mut Local, ownership: &mut Ownership, id: CellId) -> R
     ownership.remove_all(id, &OfCells)
 }
 
-/// The function number `index` of a cell. See [`crtos_abi::hypercall::HC_DEVICE_LIST`].
-pub fn list(id: CellId, index: u64) -> Result<i64, Refusal> {
-    let index = usize::try_from(index).map_err(|_| Refusal::Invalid)?;
-    own()?.listed(id, index).ok_or(Refusal::Invalid)
-}
-
-/// Reads configuration space for a cell. See [`crtos_abi::hypercall::HC_DEVICE_READ`].
-pub fn read(id: CellId, function: u64, register: u64) -> Result<i64, Refusal> {
-    own()?.read_device_register(id, named(function)?, register).map(i64::from)
-}
-
-/// Writes there. See [`crtos_abi::hypercall::HC_DEVICE_WRITE`].
-pub fn write(
-    id: CellId,
-    function: u64,
-    register: u64,
-    value: u64,
-    mask: u64,
-) -> Result<i64, Refusal> {
-    let (value, mask) = (value as u32, mask as u32);
-    own()?.write_device_register(id, named(function)?, register, value, mask).map(|()| 0)
-}
-
-/// Has a message of a function interrupt a CPU of its cell. See
-/// [`crtos_abi::hypercall::HC_DEVICE_INTERRUPT`].
-pub fn interrupt(
-    id: CellId,
-    function: u64,
-    message: u64,
-    vector: u64,
-    apic: u64,
-) -> Result<i64, Refusal> {
-    let target = target(id, vector, apic)?;
-    let (address, data) = own()?.set_device_message(id, named(function)?, message, target)?;
-    Ok(i64::from(address & 0xf_ffff) << 32 | i64::from(data))
-}
-
-/// Has a line of a cell interrupt one of its CPUs. See
-/// [`crtos_abi::hypercall::HC_LINE_INTERRUPT`].
-pub fn line_interrupt(id: CellId, number: u64, vector: u64, apic: u64) -> Result<i64, Refusal> {
-    own()?.set_line(id, named(number)?, target(id, vector, apic)?).map(|()| 0)
+/// Carries out a call of a cell about its devices, unless one of Linux is under way.
+pub fn call(id: CellId, call: u64, arguments: [u64; 4]) -> Result<i64, Refusal> {
+    let [first, second, third, fourth] = arguments;
+    let mut own = ownership::try_lock().ok_or(Refusal::Busy)?;
+    match call {
+        HC_DEVICE_LIST => own.listed(id, first).ok_or(Refusal::Invalid),
+        HC_DEVICE_READ => own.read_register(id, named(first)?, second).map(i64::from),
+        HC_DEVICE_WRITE => {
+            let (value, mask) = (third as u32, fourth as u32);
+            own.write_register(id, named(first)?, second, value, mask).map(|()| 0)
+        }
+        HC_DEVICE_INTERRUPT => {
+            let target = target(id, third, fourth)?;
+            let (address, data) = own.set_device_message(id, named(first)?, second, target)?;
+            Ok(i64::from(address & 0xf_ffff) << 32 | i64::from(data))
+        }
+        HC_LINE_INTERRUPT => {
+            own.set_line(id, named(first)?, target(id, second, third)?).map(|()| 0)
+        }
+        HC_DEVICE_MAP => {
+            let request = Request::Map { input: second, memory: third, pages: fourth };
+            own.remap(id, named(first)?, request).map(|()| 0)
+        }
+        HC_DEVICE_UNMAP => {
+            let request = Request::Unmap { input: second, pages: third };
+            own.remap(id, named(first)?, request).map(|()| 0)
+        }
+        _ => Err(Refusal::NoCall),
+    }
 }
 
 /// The CPU of a cell and the vector that it names; `None` if nobody is to be interrupted.
@@ -194,9 +186,4 @@ fn target(id: CellId, vector: u64, apic: u64) -> Result<Option<(ApicId, u8)>, Re
 /// The function or the line that a guest names.
 fn named(function: u64) -> Result<u16, Refusal> {
     u16::try_from(function).map_err(|_| Refusal::Invalid)
-}
-
-/// The lock, for a CPU of a cell.
-fn own() -> Result<impl core::ops::DerefMut<Target = Ownership>, Refusal> {
-    ownership::try_lock().ok_or(Refusal::Busy)
 }

@@ -5,9 +5,9 @@ use crtos_abi::ABI_VERSION;
 use crtos_abi::hypercall::{
     HC_ADDRESS, HC_CELL_CREATE, HC_CELL_DESTROY, HC_CELL_LOAD, HC_CELL_LOCK, HC_CELL_MAP,
     HC_CELL_RECLAIM, HC_CELL_START, HC_CELL_STOP, HC_CELL_UNLOCK, HC_DEVICE_ADD,
-    HC_DEVICE_INTERRUPT, HC_DEVICE_LIST, HC_DEVICE_READ, HC_DEVICE_REMOVE, HC_DEVICE_WRITE,
-    HC_DOORBELL, HC_DOORBELL_ROUTE, HC_LEAVE, HC_LINE_ADD, HC_LINE_INTERRUPT, HC_PUTC,
-    HC_ROOT_STATE, HC_VERSION, ROOT_HALTED, ROOT_RUNS,
+    HC_DEVICE_INTERRUPT, HC_DEVICE_LIST, HC_DEVICE_REMOVE, HC_DEVICE_UNMAP, HC_DOORBELL,
+    HC_DOORBELL_ROUTE, HC_LEAVE, HC_LINE_ADD, HC_LINE_INTERRUPT, HC_PUTC, HC_ROOT_STATE,
+    HC_VERSION, ROOT_HALTED, ROOT_RUNS,
 };
 use crtos_machine::arch::VirtualCpu;
 use crtos_machine::cell::{self, Cell, Start};
@@ -84,7 +84,7 @@ fn root_call(local: &mut Local, call: u64, arguments: [u64; 4]) -> Result<i64, R
         | HC_CELL_UNLOCK
         | HC_ADDRESS
         | HC_DEVICE_LIST..=HC_DEVICE_INTERRUPT
-        | HC_LINE_INTERRUPT => Err(Refusal::Denied),
+        | HC_LINE_INTERRUPT..=HC_DEVICE_UNMAP => Err(Refusal::Denied),
         HC_CELL_LOCK => management::lock_cell(local, cell()?).map(|()| 0),
         HC_ROOT_STATE => Ok(root_state()),
         _ => Err(Refusal::NoCall),
@@ -112,11 +112,9 @@ pub fn cell(local: &mut Local, id: CellId) -> Option<i64> {
             }
             HC_ROOT_STATE => Ok(root_state()),
             HC_CELL_UNLOCK => management::unlock_cell(local, id).map(|()| 0),
-            HC_DEVICE_LIST => devices::list(id, first),
-            HC_DEVICE_READ => devices::read(id, first, second),
-            HC_DEVICE_WRITE => devices::write(id, first, second, third, fourth),
-            HC_DEVICE_INTERRUPT => devices::interrupt(id, first, second, third, fourth),
-            HC_LINE_INTERRUPT => devices::line_interrupt(id, first, second, third),
+            HC_DEVICE_LIST..=HC_DEVICE_INTERRUPT | HC_LINE_INTERRUPT..=HC_DEVICE_UNMAP => {
+                devices::call(id, call, [first, second, third, fourth])
+            }
             HC_LEAVE..=HC_DOORBELL_ROUTE
             | HC_CELL_LOCK
             | HC_DEVICE_ADD

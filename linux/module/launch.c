@@ -178,13 +178,13 @@ static int check_cpus(struct crtos_file *file, u32 cpu_count)
 
 /*
  * Blocks for each IOMMU: two for its interrupts and its table of devices, the others for copies of
- * the tables by which Linux's devices translate.
+ * the tables by which Linux's devices translate. One more has room for CRTOS_MAX_DEVICE_TABLES.
  */
 #define IOMMU_BLOCKS 4
 
 static int take_memory(struct crtos_file *file, u32 cpu_count, u32 iommus)
 {
-	u64 count = 2 + cpu_count / 32 + IOMMU_BLOCKS * iommus;
+	u64 count = 3 + cpu_count / 32 + IOMMU_BLOCKS * iommus;
 
 	if (!report_pages) {
 		report_pages = alloc_pages(GFP_KERNEL | __GFP_ZERO | __GFP_NOWARN,

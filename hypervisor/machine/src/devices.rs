@@ -10,6 +10,7 @@ use crtos_abi::device::MAX_DEVICES;
 use crtos_abi::image::Configuration;
 use crtos_abi::{MAX_CELLS, PAGE_SIZE};
 use crtos_iommu::cell_tables::CellTables;
+use crtos_iommu::mappings::Mappings;
 use crtos_partition::address::PhysAddr;
 use crtos_partition::device::Device;
 use crtos_partition::error::Refusal;
@@ -24,20 +25,14 @@ pub(crate) struct Owned {
     pub(crate) cell: CellId,
     pub(crate) device: Device,
     pub(crate) connected: bool,
+    /// By what it translates if it reaches no memory of its own accord, and is connected.
+    pub(crate) own: Option<Mappings>,
 }
 
-/// All of them, and the tables by which those of each cell translate.
+/// All of them, and the tables by which those of each cell translate that reach all its memory.
 pub(crate) struct Devices {
     pub(crate) places: [Option<Owned>; MAX_DEVICES],
-    pub(crate) tables: [Option<Translation>; MAX_CELLS],
-}
-
-/// By what the functions of a cell translate.
-#[derive(Clone, Copy)]
-pub(crate) struct Translation {
-    pub(crate) tables: CellTables,
-    /// They find the memory of the cell; otherwise none.
-    pub(crate) has_memory: bool,
+    pub(crate) tables: [Option<CellTables>; MAX_CELLS],
 }
 
 impl Devices {
@@ -58,6 +53,11 @@ impl Devices {
         let mut all = self.places.iter_mut().flatten();
         let found = all.find(|owned| owned.cell == cell && owned.device.function == function);
         found.ok_or(Refusal::Invalid)
+    }
+
+    /// Tables below the top ones by which functions translate that have some of their own.
+    pub(crate) fn tables_below(&self) -> u32 {
+        self.places.iter().flatten().filter_map(|owned| owned.own).map(|own| own.below()).sum()
     }
 
     pub(crate) fn report(&self) {

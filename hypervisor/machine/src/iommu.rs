@@ -134,6 +134,17 @@ impl Iommus {
         Some((self.copies.identity(), self.copies.domain_of(cell)?))
     }
 
+    /// The same of the tables of a function of cells, if it has its own.
+    pub(crate) fn of_function(&self, function: Requester) -> Option<(Kind, DomainId)> {
+        let place = self.copies.function(function)?.place;
+        Some((self.copies.identity(), self.copies.domain_of_function(place)?))
+    }
+
+    /// Has all units forget what they cached of the tables of a domain; false if one does not.
+    pub(crate) fn forget_domain(&mut self, memory: &mut LinuxMemory, domain: DomainId) -> bool {
+        self.for_taken(memory, |unit, registers| unit.forget_domain(registers, domain))
+    }
+
     /// Says by what a function translates that a cell has, or that no cell has it any more
     /// (`None`); unless it has tables none of its messages interrupts anybody. No CPU of Linux runs
     /// meanwhile, and none goes on with cached translations. False if there are too many, or a unit

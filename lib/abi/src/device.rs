@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Devices of cells: PCI functions that Linux has let go. A cell has a function's registers in
 //! memory and ports to itself, its interrupts come to the cell's CPUs, and the function reaches the
-//! cell's memory alone.
+//! cell's memory alone: all of it, or what the cell says.
 //!
 //! The cell finds its functions by [`crate::hypercall::HC_DEVICE_LIST`], and reads and writes their
 //! configuration space by calls, too. What it reads in a base address register is where it sees the
@@ -33,11 +33,23 @@ pub const DEVICE_MEMORY_END: u64 = 0xf000_0000;
 /// Most bytes of one function's memory.
 pub const MAX_DEVICE_MEMORY: u64 = 0x100_0000;
 
-/// In [`DeviceConfig::flags`]: the function reaches no memory at all. For cells that let programs
-/// drive it which they do not trust. All functions of a cell have it, or none.
+/// In [`DeviceConfig::flags`]: the function reaches no memory but what the cell maps for it by
+/// [`crate::hypercall::HC_DEVICE_MAP`]. For cells that let programs drive it which they do not
+/// trust. All functions of a cell have it, or none.
 pub const DEVICE_WITHOUT_MEMORY: u32 = 1;
 /// In what [`crate::hypercall::HC_DEVICE_LIST`] returns, beside the function: likewise.
 pub const LISTED_WITHOUT_MEMORY: i64 = 0x1_0000;
+/// There as well: from this bit on, how many bits the addresses have that such a function names.
+pub const LISTED_WIDTH_SHIFT: u32 = 24;
+
+/// For [`crate::hypercall::HC_DEVICE_MAP`]: the function may read.
+pub const MAPPED_READ: u64 = 1;
+/// Likewise: it may write.
+pub const MAPPED_WRITE: u64 = 2;
+/// Most pages that are mapped or unmapped at once.
+pub const MAX_MAPPED_PAGES: u64 = 64;
+/// Most tables of 4 KiB that lead to what cells map for functions, in all. Each leads to 2 MiB.
+pub const MAX_DEVICE_TABLES: u32 = 512;
 
 /// What a base address register tells of: memory.
 #[repr(C)]

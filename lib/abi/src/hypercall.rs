@@ -70,7 +70,8 @@ pub const HC_DEVICE_ADD: u64 = 16;
 /// Root: take a function back. RDI = cell, RSI = function. It does not master the bus any more.
 pub const HC_DEVICE_REMOVE: u64 = 17;
 /// Cell: the function number RDI of those that it has (0 is the first one), and
-/// [`crate::device::LISTED_WITHOUT_MEMORY`] if it reaches none; [`HV_INVALID`] if the cell does not
+/// [`crate::device::LISTED_WITHOUT_MEMORY`] if it reaches none of its own accord; then with as how
+/// many bits its addresses have, from [`crate::device::LISTED_WIDTH_SHIFT`] on; [`HV_INVALID`] if the cell does not
 /// have so many. The order changes when a function goes. Calls of cells about devices are
 /// refused with [`HV_BUSY`] while a call of Linux is under way: try again.
 pub const HC_DEVICE_LIST: u64 = 18;
@@ -99,6 +100,20 @@ pub const HC_LINE_ADD: u64 = 22;
 /// [`HV_DENIED`] if it cannot interrupt that CPU; refused with [`HV_BUSY`] as calls about devices
 /// are. What the line asks for meanwhile may be lost if it is triggered by an edge.
 pub const HC_LINE_INTERRUPT: u64 = 23;
+
+/// Cell: have a function that reaches no memory of its own accord find pages of the cell. RDI =
+/// function, RSI = first address that the function names, RDX = where the cell has the memory, and
+/// [`crate::device::MAPPED_READ`], [`crate::device::MAPPED_WRITE`], R10 = number of pages (1 to
+/// [`crate::device::MAX_MAPPED_PAGES`]); all addresses are multiples of 4 KiB. [`HV_INVALID`] if
+/// the cell does not have the function or all of the memory, or the function finds something there
+/// already; [`HV_NO_MEMORY`] if there are [`crate::device::MAX_DEVICE_TABLES`] tables: then a part
+/// may be found, and is to be taken back. [`HV_BUSY`] as calls about devices.
+pub const HC_DEVICE_MAP: u64 = 24;
+/// Cell: have a function find none of these pages any more; where it finds nothing, nothing
+/// happens. RDI = function, RSI = first address, RDX = number of pages. When it returns 0, nothing
+/// that the function has begun reaches the memory any more; [`HV_TIMEOUT`] if the IOMMU does not
+/// react.
+pub const HC_DEVICE_UNMAP: u64 = 25;
 
 /// For [`HC_LINE_ADD`]: nobody knows.
 pub const NO_REQUESTER: u64 = !0;

@@ -239,6 +239,12 @@ impl Copies {
         self.first_own().map(|first| DomainId(first + cell.get() as u16))
     }
 
+    /// The domain of the function of cells at `place`, below [`MAX_DEVICES`], if that has tables of
+    /// its own; likewise.
+    pub fn domain_of_function(&self, place: usize) -> Option<DomainId> {
+        self.first_own().map(|first| DomainId(first + (MAX_CELLS + place % MAX_DEVICES) as u16))
+    }
+
     /// A function that a cell has; `None` if none has it.
     pub fn function(&self, function: Requester) -> Option<Function> {
         self.functions.iter().enumerate().find_map(|(place, known)| match *known {
@@ -730,7 +736,7 @@ impl Copies {
 /// An entry that says nothing.
 const NOTHING: Words = [0; MAX_WORDS];
 /// So many domains are the hypervisor's.
-const OWN: u16 = MAX_CELLS as u16;
+const OWN: u16 = (MAX_CELLS + MAX_DEVICES) as u16;
 
 /// What the entry of a copy is to be.
 enum Next {
@@ -816,7 +822,7 @@ pub(crate) mod tests {
     const TABLES: u64 = 10;
     const FRAMES: u64 = 0x100_0000_0000;
     /// The hypervisor's domains, which only its own tables use.
-    const OWN_DOMAINS: RangeInclusive<DomainId> = DomainId(0xfff0)..=DomainId(0xffff);
+    const OWN_DOMAINS: RangeInclusive<DomainId> = DomainId(0xffe0)..=DomainId(0xffff);
     const ALL_DOMAINS: RangeInclusive<DomainId> = DomainId(1)..=DomainId(0);
     /// Where a cell has its memory.
     const OF_CELL: u64 = 0x4000_0000;
@@ -1390,12 +1396,14 @@ pub(crate) mod tests {
     fn a_unit_with_few_domains_has_none_for_cells() {
         let mut copies = Copies::new(Kind::Second(4));
         let cell = CellId::new(15).expect("a cell");
-        assert_eq!(copies.domain_of(cell), Some(DomainId(0xffff)));
+        assert_eq!(copies.domain_of(cell), Some(DomainId(0xffef)));
+        assert_eq!(copies.domain_of_function(0), Some(DomainId(0xfff0)));
+        assert_eq!(copies.domain_of_function(MAX_DEVICES - 1), Some(DomainId(0xffff)));
         copies.limit_domains(1 << 8);
-        assert_eq!(copies.own_domains(), DomainId(0xf0)..=DomainId(0xff));
+        assert_eq!(copies.own_domains(), DomainId(0xe0)..=DomainId(0xff));
         copies.limit_domains(1 << 6);
         assert!(copies.own_domains().is_empty());
-        assert_eq!(copies.domain_of(cell), None);
+        assert_eq!((copies.domain_of(cell), copies.domain_of_function(0)), (None, None));
     }
 
     #[test]

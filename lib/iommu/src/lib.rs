@@ -14,6 +14,7 @@
 //! | [`layout`] | how tables refer to each other |
 //! | [`copies`] | copies of Linux's tables, which change with them |
 //! | [`cell_tables`] | the tables by which the devices of a cell translate |
+//! | [`mappings`] | the tables by which one function translates, page by page |
 //! | [`effect`] | what a command of Linux means for the copies |
 //! | [`fault`] | requests of devices that a unit has refused |
 //! | [`machine`] | what driving a unit takes |
@@ -40,6 +41,7 @@ pub mod fault;
 pub mod interrupt;
 pub mod layout;
 pub mod machine;
+pub mod mappings;
 pub mod tables;
 pub mod unit;
 pub mod vtd;

@@ -8,7 +8,7 @@ use crate::copies::{Copies, Function};
 use crate::fault::Fault;
 use crate::interrupt::{Cpus, Interrupt};
 use crate::machine::{MAX_PIECES, Machine, Progress, Unfit};
-use crate::{Requester, amd, vtd};
+use crate::{DomainId, Requester, amd, vtd};
 
 /// Messages of a function of a cell.
 pub(crate) const MESSAGES: u64 = MAX_MESSAGES as u64;
@@ -202,6 +202,15 @@ impl Unit {
         match self {
             Self::Intel(unit) => !unit.confines_addresses() || unit.forget_translations(machine),
             Self::Amd(unit) => unit.forget_translations(machine),
+        }
+    }
+
+    /// Has the unit forget what it cached of the tables of one of the hypervisor's domains, which
+    /// have changed, and end what devices do by them; false if it does not do what it is told.
+    pub fn forget_domain(&mut self, machine: &mut impl Machine, domain: DomainId) -> bool {
+        match self {
+            Self::Intel(unit) => !unit.confines_addresses() || unit.forget_domain(machine, domain),
+            Self::Amd(unit) => unit.forget_domain(machine, domain),
         }
     }
 

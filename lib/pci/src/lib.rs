@@ -5,7 +5,7 @@
 //! is at the addresses that its base address registers tell.
 #![cfg_attr(not(test), no_std)]
 
-use crtos_abi::device::LISTED_WITHOUT_MEMORY;
+use crtos_abi::device::{LISTED_WIDTH_SHIFT, LISTED_WITHOUT_MEMORY};
 use crtos_abi::hypercall::{HC_DEVICE_INTERRUPT, HC_DEVICE_LIST, HC_DEVICE_READ, HC_DEVICE_WRITE};
 pub use pci_types;
 use pci_types::{ConfigRegionAccess, PciAddress};
@@ -25,12 +25,16 @@ pub struct Listed {
     pub number: u16,
     /// It reaches the memory of the cell.
     pub reaches_memory: bool,
+    /// How many bits the addresses have that it names, if it does not; otherwise 0.
+    pub width: u32,
 }
 
 impl Listed {
     fn of(result: i64) -> Option<Self> {
-        let number = u16::try_from(result & !LISTED_WITHOUT_MEMORY).ok()?;
-        Some(Self { number, reaches_memory: result & LISTED_WITHOUT_MEMORY == 0 })
+        let width = u32::try_from(result >> LISTED_WIDTH_SHIFT).ok()?;
+        let rest = result & ((1 << LISTED_WIDTH_SHIFT) - 1);
+        let number = u16::try_from(rest & !LISTED_WITHOUT_MEMORY).ok()?;
+        Some(Self { number, reaches_memory: rest & LISTED_WITHOUT_MEMORY == 0, width })
     }
 }
 
@@ -88,7 +92,7 @@ mod tests {
     fn answer(number: u64, [first, second, third, fourth]: [u64; 4]) -> i64 {
         match (number, first) {
             (HC_DEVICE_LIST, 0) => 0x0310,
-            (HC_DEVICE_LIST, 1) => 0x0311 | LISTED_WITHOUT_MEMORY,
+            (HC_DEVICE_LIST, 1) => 0x0311 | LISTED_WITHOUT_MEMORY | 39 << LISTED_WIDTH_SHIFT,
             (HC_DEVICE_READ, 0x0310) => i64::from(u32::MAX - second as u32),
             (HC_DEVICE_INTERRUPT, 0x0310) => {
                 assert_eq!((second, third, fourth), (5, 0x61, 3));
@@ -101,8 +105,8 @@ mod tests {
     #[test]
     fn functions_are_listed() {
         let all: Vec<_> = Space(answer).functions().collect();
-        let [one, other] = [(0x0310, true), (0x0311, false)]
-            .map(|(number, reaches_memory)| Listed { number, reaches_memory });
+        let [one, other] = [(0x0310, true, 0), (0x0311, false, 39)]
+            .map(|(number, reaches_memory, width)| Listed { number, reaches_memory, width });
         assert_eq!(all, [one, other]);
         let address = address(0x0311);
         assert_eq!((address.bus(), address.device(), address.function()), (3, 2, 1));

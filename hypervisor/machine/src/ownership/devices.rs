@@ -4,7 +4,8 @@
 use core::ops::RangeInclusive;
 
 use crtos_abi::device::{
-    DEVICE_MEMORY, DEVICE_MEMORY_END, DeviceConfig, LISTED_WITHOUT_MEMORY, MAX_MESSAGES,
+    DEVICE_MEMORY, DEVICE_MEMORY_END, DeviceConfig, LISTED_WIDTH_SHIFT, LISTED_WITHOUT_MEMORY,
+    MAX_DEVICE_TABLES, MAX_MESSAGES,
 };
 use crtos_abi::image::Configuration;
 use crtos_abi::{LARGE_PAGE_SIZE, PAGE_SIZE};
@@ -12,6 +13,7 @@ use crtos_iommu::Requester;
 use crtos_iommu::cell_tables::CellTables;
 use crtos_iommu::interrupt::{Cpus, Interrupt};
 use crtos_iommu::layout::{Access, Piece};
+use crtos_iommu::mappings::{Mappings, Request};
 use crtos_iommu::tables::{Rights, order_of_level};
 use crtos_partition::address::{GuestAddr, PhysAddr};
 use crtos_partition::device::{BUS_MASTER, COMMAND, Device};
@@ -23,7 +25,7 @@ use crtos_partition::resets::Resets;
 use crtos_partition::{configuration as pci, permissions};
 
 use super::{Ownership, Possessions, Root, refusal};
-use crate::devices::{Owned, Translation, page_of};
+use crate::devices::{Owned, page_of};
 use crate::direct_map::AnyBits;
 use crate::frames::Frames;
 use crate::linux_memory::LinuxMemory;
@@ -138,7 +140,8 @@ impl Ownership {
             permissions::trap_ports(&mut *root.ports, *ports.start(), *ports.end(), true);
         }
         let kept = device.kept().try_for_each(|kept| root.keep(frames, kept, true));
-        devices.places[place] = Some(Owned { cell: id, device: *device, connected: false });
+        devices.places[place] =
+            Some(Owned { cell: id, device: *device, connected: false, own: None });
         devices.report();
         let result = kept.and_then(|()| {
             self.withdraw_devices(device, cpus)?;
@@ -213,8 +216,10 @@ impl Ownership {
 
     /// Connects a function of a cell that runs, likewise.
     pub fn connect(&mut self, id: CellId, function: u16, cpus: &impl Cpus) -> Result<(), Refusal> {
-        let reaches_memory = self.devices.find(id, function)?.device.reaches_memory;
-        let tables = self.cell_tables(id, reaches_memory)?;
+        let tables = match self.devices.find(id, function)?.device.reaches_memory {
+            true => self.cell_tables(id)?,
+            false => self.own_tables(id, function)?,
+        };
         let Self { frames, cells, devices, .. } = self;
         let owned = devices.find(id, function)?;
         let cell = cells[id.get()].as_mut().ok_or(Refusal::NoCell)?;
@@ -239,17 +244,12 @@ impl Ownership {
             self.disconnect(id, function, cpus)?;
             index += 1;
         }
-        self.free_tables(id);
-        Ok(())
-    }
-
-    /// Frees the tables by which functions of a cell translated, of which none is connected.
-    fn free_tables(&mut self, id: CellId) {
-        if let Some(Translation { tables, .. }) = self.devices.tables[id.get()].take()
+        if let Some(tables) = self.devices.tables[id.get()].take()
             && let Some((_, mut memory)) = self.iommus()
         {
             tables.free(&mut memory);
         }
+        Ok(())
     }
 
     /// Disconnects a function of a cell, likewise. CPUs of the cell may have cached where its
@@ -277,7 +277,12 @@ impl Ownership {
             permissions::trap_ports(&mut *cell.ports, *ports.start(), *ports.end(), true);
         }
         self.attach(&device, Some(None), cpus)?;
-        self.devices.find(id, function)?.connected = false;
+        let owned = self.devices.find(id, function)?;
+        owned.connected = false;
+        let own = owned.own.take();
+        if let (Some(own), Some((_, mut memory))) = (own, self.iommus()) {
+            own.free(&mut memory);
+        }
         Ok(())
     }
 
@@ -317,17 +322,13 @@ impl Ownership {
 
     /// Tells whether a function of a cell may reach its memory.
     pub fn any_connected(&self, id: CellId) -> bool {
-        self.devices.tables[id.get()].is_some()
+        self.devices.tables[id.get()].is_some() || self.devices.of(id).any(|owned| owned.connected)
     }
 
-    /// The tables by which functions of a cell translate: they find all memory of the cell, or
-    /// none. All functions that it has translate by the same ones.
-    fn cell_tables(&mut self, id: CellId, has_memory: bool) -> Result<CellTables, Refusal> {
-        match self.devices.tables[id.get()] {
-            Some(known) if known.has_memory == has_memory => return Ok(known.tables),
-            // Of functions that it had before.
-            Some(_) => self.free_tables(id),
-            None => {}
+    /// The tables by which functions of a cell translate that find all memory of the cell.
+    fn cell_tables(&mut self, id: CellId) -> Result<CellTables, Refusal> {
+        if let Some(known) = self.devices.tables[id.get()] {
+            return Ok(known);
         }
         let Self { frames, root: Some(root), cells, iommus, devices, .. } = self else {
             return Err(Refusal::Invalid);
@@ -336,12 +337,42 @@ impl Ownership {
         let (kind, domain) = iommus.of_cell(id).ok_or(Refusal::Denied)?;
         let mut memory = LinuxMemory { frames, tables: &mut root.tables, devices };
         let tables = CellTables::new(&mut memory, kind, domain).ok_or(Refusal::NoMemory)?;
-        if has_memory && !map_all(&mut memory, &tables, cell) {
+        if !map_all(&mut memory, &tables, cell) {
             tables.free(&mut memory);
             return Err(Refusal::NoMemory);
         }
-        devices.tables[id.get()] = Some(Translation { tables, has_memory });
+        devices.tables[id.get()] = Some(tables);
         Ok(tables)
+    }
+
+    /// Tables by which one function of a cell is to translate, and finds nothing so far.
+    fn own_tables(&mut self, id: CellId, function: u16) -> Result<CellTables, Refusal> {
+        let Some((iommus, mut memory)) = self.iommus() else { return Err(Refusal::Invalid) };
+        let (kind, domain) = iommus.of_function(Requester(function)).ok_or(Refusal::Denied)?;
+        let own = Mappings::new(&mut memory, kind, domain).ok_or(Refusal::NoMemory)?;
+        self.devices.find(id, function)?.own = Some(own);
+        Ok(own.tables())
+    }
+
+    /// Changes what a function of a cell finds of the cell's memory.
+    pub fn remap(&mut self, id: CellId, function: u16, request: Request) -> Result<(), Refusal> {
+        let Self { frames, root: Some(root), cells, iommus, devices, .. } = self else {
+            return Err(Refusal::Invalid);
+        };
+        let cell = cells[id.get()].as_ref().ok_or(Refusal::NoCell)?;
+        let mut own = devices.find(id, function)?.own.ok_or(Refusal::Invalid)?;
+        let most = MAX_DEVICE_TABLES - (devices.tables_below() - own.below());
+        let mut memory = LinuxMemory { frames, tables: &mut root.tables, devices };
+        let changed = own.carry_out(&mut memory, request, most, |memory, address| {
+            let leaf = cell.tables.lookup(memory.frames, GuestAddr::new(address))?;
+            let is_memory = !(DEVICE_MEMORY..DEVICE_MEMORY_END).contains(&address);
+            let page = leaf.physical + address % leaf.size();
+            is_memory.then_some((page, leaf.access.write))
+        });
+        let forgotten = iommus.forget_domain(&mut memory, own.tables().domain);
+        let result = changed.map(|gone| forgotten.then(|| gone.free(&mut memory)));
+        devices.find(id, function)?.own = Some(own);
+        result?.ok_or(Refusal::Timeout)
     }
 
     /// The function number `index` of a cell.
@@ -350,26 +381,22 @@ impl Ownership {
     }
 
     /// As the cell is told of it: see [`crtos_abi::hypercall::HC_DEVICE_LIST`].
-    pub fn listed(&self, id: CellId, index: usize) -> Option<i64> {
-        let owned = self.devices.of(id).nth(index)?;
+    pub fn listed(&self, id: CellId, index: u64) -> Option<i64> {
+        let owned = self.devices.of(id).nth(usize::try_from(index).ok()?)?;
+        let width = owned.own.map_or(0, |own| own.width());
         let reach = if owned.device.reaches_memory { 0 } else { LISTED_WITHOUT_MEMORY };
-        Some(i64::from(owned.device.function) | reach)
+        Some(i64::from(owned.device.function) | reach | i64::from(width) << LISTED_WIDTH_SHIFT)
     }
 
     /// Reads for a cell in configuration space of a function.
-    pub fn read_device_register(
-        &mut self,
-        id: CellId,
-        function: u16,
-        register: u64,
-    ) -> Result<u32, Refusal> {
-        let register = device_register(register)?;
+    pub fn read_register(&mut self, id: CellId, function: u16, at: u64) -> Result<u32, Refusal> {
+        let register = device_register(at)?;
         let owned = self.devices.find(id, function)?;
         Ok(owned.device.read(register, configuration::read(function, register)))
     }
 
     /// Writes there those bits of `value` that `mask` has, as far as the cell may.
-    pub fn write_device_register(
+    pub fn write_register(
         &mut self,
         id: CellId,
         function: u16,

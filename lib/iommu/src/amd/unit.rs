@@ -22,7 +22,6 @@ use super::registers::{
     STATUS, buffer, buffer_entries, control, device_count, device_table, status,
 };
 use super::remapping;
-use crate::Requester;
 use crate::attachment::{Attachment, Translation};
 use crate::copies::{self, Copies, Function};
 use crate::effect::{Devices, Effect, Store};
@@ -32,6 +31,7 @@ use crate::layout::Kind;
 use crate::machine::{MAX_PIECES, Machine, PIECE, Progress, Unfit, half, read_long, set_half};
 use crate::tables::{Rights, order_of_level};
 use crate::unit::MESSAGES;
+use crate::{DomainId, Requester};
 
 /// Bytes of the pieces of memory that the hypervisor needs for a unit.
 pub const OWN_SIZES: [u64; MAX_PIECES] = [PIECE, PIECE];
@@ -86,6 +86,9 @@ mod command {
     pub const WAIT_STORES: u64 = 1 << 0;
     pub const WAIT_INTERRUPTS: u64 = 1 << 1;
     pub const DEVICE: u64 = 2 << 60;
+    pub const PAGES: u64 = 3 << 60;
+    /// In the second word: all pages, and the tables that lead to them.
+    pub const ALL_PAGES: u64 = 0x7fff_ffff_ffff_f003;
     pub const ALL: u64 = 8 << 60;
 }
 
@@ -370,6 +373,13 @@ impl Unit {
     /// Has the unit forget what it cached of tables; false if it does not do what it is told.
     pub fn forget_translations(&mut self, machine: &mut impl Machine) -> bool {
         self.send(machine, [command::ALL, 0]);
+        self.finish(machine)
+    }
+
+    /// Has the unit forget what it cached of the page tables of a domain (IOMMU 2.4.3); false if it
+    /// does not do what it is told.
+    pub fn forget_domain(&mut self, machine: &mut impl Machine, domain: DomainId) -> bool {
+        self.send(machine, [command::PAGES | u64::from(domain.0) << 32, command::ALL_PAGES]);
         self.finish(machine)
     }
 
@@ -1577,6 +1587,7 @@ mod tests {
             assert!(unit.set_message(model, known.place, 1, None));
             assert_eq!(model.deliver(2, 1), None);
             assert_eq!(model.deliver(2, 7), Some(interrupt));
+            assert!(unit.forget_domain(model, domain));
             // Whatever Linux has for it, and tells.
             unit.refresh_devices(model, copies, &cells);
             assert!(unit.owners_changed(model, &cells));
@@ -1592,6 +1603,13 @@ mod tests {
             copies.collect(&mut model.tables);
             assert!(model.tables.is_left_alone());
         }
+    }
+
+    #[test]
+    fn all_of_a_domain_is_forgotten() {
+        let raw = [command::PAGES | 0xfff3 << 32, command::ALL_PAGES];
+        let effect = commands::decode(raw).expect("a command");
+        assert_eq!(effect, Effect::Mappings(Some(DomainId(0xfff3)), None));
     }
 
     /// Whatever Linux has for the I/O APIC, a line stays, and no other device has it.

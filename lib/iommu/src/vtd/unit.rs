@@ -29,7 +29,7 @@ use crate::layout::Kind;
 use crate::machine::{MAX_PIECES, Machine, Progress, Unfit, half, read_long, set_half};
 use crate::tables::order_of_level;
 use crate::unit::MESSAGES;
-use crate::{Requester, flag};
+use crate::{DomainId, Requester, flag};
 
 /// Bytes of the pieces of memory that the hypervisor needs for a unit.
 pub const OWN_SIZES: [u64; MAX_PIECES] = [STATUS_WORD + PAGE, 0];
@@ -120,11 +120,15 @@ pub struct Unit {
     fault: Option<Fault>,
 }
 
-/// First words of the hypervisor's commands in its queue, each about all that there is.
+/// First words of the hypervisor's commands in its queue, most of them about all that there is.
 mod descriptor {
     pub const CONTEXTS: u64 = 1 | 1 << 4;
     /// Reads and writes are drained, where the unit can do that.
     pub const MAPPINGS: u64 = 2 | 1 << 4 | 3 << 6;
+    /// Of the domain in bits 31..16, likewise (VT-d 6.5.2.3).
+    pub const OF_DOMAIN: u64 = 2 | 2 << 4 | 3 << 6;
+    /// Of the process in bits 51..32 of that domain (VT-d 6.5.2.4).
+    pub const OF_PROCESS: u64 = 6 | 2 << 4;
     pub const INTERRUPTS: u64 = 4;
     pub const PROCESSES: u64 = 7 | 3 << 4;
     pub const WAIT: u64 = 5;
@@ -297,6 +301,18 @@ impl Unit {
             self.send(machine, [descriptor::PROCESSES, 0, 0, 0]);
         }
         self.send(machine, [descriptor::MAPPINGS, 0, 0, 0]);
+    }
+
+    /// Has the unit forget what it cached of the page tables of a domain; false if it does not do
+    /// what it is told. In scalable mode first-stage tables are forgotten by their process, which
+    /// is number 0 for functions of cells ([`Kind::leading`]).
+    pub fn forget_domain(&mut self, machine: &mut impl Machine, domain: DomainId) -> bool {
+        let domain = u64::from(domain.0) << 16;
+        self.send(machine, [descriptor::OF_DOMAIN | domain, 0, 0, 0]);
+        if self.is_scalable(machine) {
+            self.send(machine, [descriptor::OF_PROCESS | domain, 0, 0, 0]);
+        }
+        self.finish(machine)
     }
 
     /// Tells whether devices reach memory by copies of Linux's tables only.
@@ -1497,6 +1513,22 @@ mod tests {
         assert!(unit.set_message(model, Requester(0x310), 5, 7, Some(interrupt)));
         assert!(unit.silence(model, 5));
         assert_eq!(model.deliver(entry(5, 7)), None);
+    }
+
+    #[test]
+    fn all_of_a_domain_is_forgotten() {
+        let capability = Capability(0);
+        let extended = ExtendedCapability(0);
+        let mode = Mode { capability, extended, wide: true, scalable: true };
+        let decode = |low| mode.decode([low | 0xfff3 << 16, 0, 0, 0]).expect("a descriptor");
+        let domain = DomainId(0xfff3);
+        assert_eq!(decode(descriptor::OF_DOMAIN), Effect::Mappings(Some(domain), None));
+        let of_process = Effect::ProcessMappings(domain, 0, None);
+        assert_eq!(decode(descriptor::OF_PROCESS), of_process);
+        let nobody = Cells { cpus: BTreeMap::new(), clustered: false };
+        let (_, mut taken) = both(&nobody, true, 0);
+        let Driver { model, unit: Some(unit), .. } = &mut taken else { panic!() };
+        assert!(unit.forget_domain(model, domain));
     }
 
     #[test]
