@@ -750,7 +750,8 @@ struct crtos_wanted_device {
 	u32 function;
 	u32 serial;
 	u64 number;
-	u64 reserved[6];
+	u32 group;
+	u32 reserved[11];
 };
 
 struct crtos_had_device {

@@ -173,6 +173,16 @@ int crtos_uio_register(struct crtos_file *file, struct pci_dev *dev, struct crto
 void crtos_uio_unregister(struct crtos_uio *uio);
 dev_t crtos_uio_number(const struct crtos_uio *uio);
 
+/* vfio.c */
+struct crtos_vfio;
+bool crtos_vfio_has(const struct pci_dev *dev);
+int crtos_vfio_claim(struct crtos_file *file, struct pci_dev *dev,
+		     void (*lose)(struct pci_dev *dev, void *data), void *data,
+		     struct crtos_vfio **claimed);
+void crtos_vfio_release(struct crtos_vfio *vfio);
+dev_t crtos_vfio_number(const struct crtos_vfio *vfio);
+u32 crtos_vfio_group(const struct crtos_vfio *vfio);
+
 /* transfer.c */
 int crtos_cell_load(struct crtos_file *file, struct crtos_load_cell __user *user);
 int crtos_cell_read(struct crtos_file *file, struct crtos_transfer __user *user);

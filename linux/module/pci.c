@@ -23,6 +23,7 @@ struct crtos_function {
 	bool reset;				/* it can be reset */
 	bool realm;				/* the cell is the realm: programs drive it */
 	struct crtos_uio *uio;			/* by which programs find it; taken by xchg() */
+	struct crtos_vfio *vfio;		/* instead of that, if VFIO's driver has it */
 	struct crtos_device_memory memory[CRTOS_BASE_ADDRESSES];
 	struct resource rest[CRTOS_BASE_ADDRESSES];	/* of the last page of its memory */
 };
@@ -47,16 +48,17 @@ static void hide(struct crtos_function *function)
 {
 	struct crtos_uio *uio = xchg(&function->uio, NULL);
 
+	if (function->vfio)
+		crtos_wish_drop(function->number);
 	if (!uio)
 		return;
 	crtos_wish_drop(function->number);
 	crtos_uio_unregister(uio);
 }
 
-/* The machine loses the function, or the driver gives it back: no cell has it any more. */
-static void crtos_pci_remove(struct pci_dev *dev)
+/* The machine loses the function, or its driver gives it back: no cell has it any more. */
+static void lose(struct pci_dev *dev, struct crtos_function *function)
 {
-	struct crtos_function *function = pci_get_drvdata(dev);
 	u32 cell;
 
 	for (cell = 0; cell < CRTOS_MAX_CELLS; cell++)
@@ -64,6 +66,17 @@ static void crtos_pci_remove(struct pci_dev *dev)
 	/* The realm's kernel sees then that it is gone, also below programs. */
 	if (function)
 		hide(function);
+}
+
+static void crtos_pci_remove(struct pci_dev *dev)
+{
+	lose(dev, pci_get_drvdata(dev));
+}
+
+/* The same, where VFIO's driver has it. Under the function's lock. */
+static void lose_vfio(struct pci_dev *dev, void *function)
+{
+	lose(dev, function);
 }
 
 /* All, of which it takes the one that it is to have. */
@@ -319,11 +332,17 @@ out:
 	return error;
 }
 
-/* Takes the function from its driver in Linux, and gives it to this one. */
-static int bind(struct crtos_file *file, struct pci_dev *dev)
+/*
+ * Takes the function from its driver in Linux, and gives it to this one. VFIO's driver keeps
+ * it: there programs find it.
+ */
+static int bind(struct crtos_file *file, struct crtos_function *function)
 {
+	struct pci_dev *dev = function->dev;
 	int error;
 
+	if (function->realm && crtos_vfio_has(dev))
+		return crtos_vfio_claim(file, dev, lose_vfio, function, &function->vfio);
 	device_release_driver(&dev->dev);
 	expected = dev;
 	error = device_driver_attach(&crtos_pci_driver.driver, &dev->dev);
@@ -336,8 +355,15 @@ static int bind(struct crtos_file *file, struct pci_dev *dev)
 }
 
 /* The opposite: the driver that it had gets it back. */
-static void unbind(struct pci_dev *dev)
+static void unbind(struct crtos_function *function)
 {
+	struct pci_dev *dev = function->dev;
+
+	if (function->vfio) {
+		crtos_vfio_release(function->vfio);
+		function->vfio = NULL;
+		return;
+	}
 	if (dev->driver == &crtos_pci_driver)
 		device_release_driver(&dev->dev);
 	if (device_attach(&dev->dev) < 0)
@@ -350,10 +376,13 @@ static int show(struct crtos_file *file, struct crtos_function *function)
 	struct crtos_uio *uio;
 	int error;
 
+	if (function->vfio)
+		return crtos_wish_add(file, function->number, crtos_vfio_number(function->vfio),
+				      1 + crtos_vfio_group(function->vfio), function->memory);
 	error = crtos_uio_register(file, function->dev, &uio);
 	if (error)
 		return error;
-	error = crtos_wish_add(file, function->number, crtos_uio_number(uio),
+	error = crtos_wish_add(file, function->number, crtos_uio_number(uio), 0,
 			       function->memory);
 	if (error) {
 		crtos_uio_unregister(uio);
@@ -383,6 +412,8 @@ static int return_function(struct crtos_file *file, struct crtos_function *funct
 
 	/* The machine has lost it, and its place may be another one's. */
 	if (!device_is_registered(&dev->dev)) {
+		if (function->vfio)
+			unbind(function);
 		forget(function);
 		return 0;
 	}
@@ -398,10 +429,11 @@ static int return_function(struct crtos_file *file, struct crtos_function *funct
 		return crtos_refuse_hv(file, result, "take the function back");
 	if (function->reset)
 		pci_reset_function(dev);
-	pci_set_drvdata(dev, NULL);
+	if (!function->vfio)
+		pci_set_drvdata(dev, NULL);
 	pci_restore_state(dev);
 	pci_disable_device(dev);
-	unbind(dev);
+	unbind(function);
 	forget(function);
 	return 0;
 }
@@ -419,7 +451,7 @@ static int add(struct crtos_file *file, struct pci_dev *dev, const struct crtos_
 	function->realm = cell->realm;
 	function->number = number_of(dev);
 	list_add(&function->link, &functions);
-	error = bind(file, dev);
+	error = bind(file, function);
 	if (error)
 		goto out_unbind;
 	error = pci_enable_device(dev);
@@ -434,19 +466,21 @@ static int add(struct crtos_file *file, struct pci_dev *dev, const struct crtos_
 	error = silence(file, dev) ?: give_to_hypervisor(file, function);
 	if (error)
 		goto out_restore;
-	pci_set_drvdata(dev, function);
+	if (!function->vfio)
+		pci_set_drvdata(dev, function);
 	if (function->realm)
 		error = show(file, function);
 	if (!error)
 		return 0;
-	pci_set_drvdata(dev, NULL);
+	if (!function->vfio)
+		pci_set_drvdata(dev, NULL);
 	crtos_hypercall(CRTOS_HC_DEVICE_REMOVE, function->cell, function->number, 0, 0);
 out_restore:
 	pci_restore_state(dev);
 out_disable:
 	pci_disable_device(dev);
 out_unbind:
-	unbind(dev);
+	unbind(function);
 	forget(function);
 	return error;
 }

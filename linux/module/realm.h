@@ -46,6 +46,7 @@ struct crtos_wish {
 	u32 serial;			/* the same for no other wish */
 	const struct crtos_device_memory *memory;	/* by base address register */
 	dev_t number;			/* of the file that leads to it */
+	u32 group;			/* 1 + its group of VFIO, or 0 */
 };
 
 /*
@@ -138,7 +139,7 @@ int crtos_trace(struct crtos_file *file, bool on);
 
 /* wishes.c */
 void crtos_wishes_store(struct crtos_realm *realm);
-int crtos_wish_add(struct crtos_file *file, u16 function, dev_t number,
+int crtos_wish_add(struct crtos_file *file, u16 function, dev_t number, u32 group,
 		   const struct crtos_device_memory *memory);
 s64 crtos_wish_registers(struct crtos_realm *realm, u64 start, u64 size, u64 *address);
 void crtos_wish_drop(u16 function);

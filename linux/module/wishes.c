@@ -21,6 +21,7 @@ static void store_wanted(struct crtos_realm *realm, int place)
 	/* Read by wanted_device() of lib/channel, once the question is asked. */
 	WRITE_ONCE(wanted->number, new_encode_dev(wish->number));
 	WRITE_ONCE(wanted->serial, wish->serial);
+	WRITE_ONCE(wanted->group, wish->group);
 	WRITE_ONCE(wanted->function, wish->wanted ? 1 + wish->function : 0);
 }
 
@@ -63,12 +64,13 @@ static void set_wish(struct crtos_realm *realm, struct crtos_wish *wish, bool wa
  * @file: where a failure is explained
  * @function: bus, device and function, which the realm has
  * @number: of the file that leads to it
+ * @group: 1 + its group, if they are to find it by VFIO; 0 for UIO
  * @memory: its memory by base address register, which stays until crtos_wish_drop() or -end()
  *
  * Context: Under crtos.lock, so that the realm stays; may sleep.
  * Return: 0 or a negative error; then nothing is to find.
  */
-int crtos_wish_add(struct crtos_file *file, u16 function, dev_t number,
+int crtos_wish_add(struct crtos_file *file, u16 function, dev_t number, u32 group,
 		   const struct crtos_device_memory *memory)
 {
 	struct crtos_realm *realm = crtos_realm_kept();
@@ -80,6 +82,7 @@ int crtos_wish_add(struct crtos_file *file, u16 function, dev_t number,
 			return crtos_refuse(file, -ENOSPC, "cells have too many devices");
 	wish->function = function;
 	wish->number = number;
+	wish->group = group;
 	wish->memory = memory;
 	wish->serial = ++realm->last_serial;
 	set_wish(realm, wish, true);

@@ -380,8 +380,10 @@ pub struct WantedDevice {
     pub serial: u32,
     /// The number (`st_rdev`) of the file that leads to it.
     pub number: u64,
+    /// 1 + group of VFIO, if programs are to drive it by that; 0: by UIO.
+    pub group: u32,
     /// Zero.
-    pub reserved: [u64; 6],
+    pub reserved: [u32; 11],
 }
 
 /// What the kernel has made of a [`WantedDevice`].

@@ -17,6 +17,8 @@ pub struct Wanted {
     pub serial: u32,
     /// The number (`st_rdev`) of the file that leads to it.
     pub number: u64,
+    /// Its group, if programs are to drive it by VFIO.
+    pub group: Option<u32>,
 }
 
 /// What the kernel has made of that.
@@ -37,7 +39,8 @@ impl Channel {
         let function = u16::try_from(raw.checked_sub(1)?).ok()?;
         let number = word!(self, AtomicU64, wanted_devices[place].number).load(Ordering::Relaxed);
         let serial = word!(self, AtomicU32, wanted_devices[place].serial).load(Ordering::Relaxed);
-        Some(Wanted { function, serial, number })
+        let group = word!(self, AtomicU32, wanted_devices[place].group).load(Ordering::Relaxed);
+        Some(Wanted { function, serial, number, group: group.checked_sub(1) })
     }
 
     /// Tells what the kernel has at a place, before it answers.
@@ -75,8 +78,10 @@ mod tests {
             (&mut (*memory).wanted_devices[3], &(*memory).had_devices[3] as *const raw::HadDevice)
         };
         (wanted.function, wanted.serial, wanted.number) = (1 + 0x0310, 7, 0xf305);
-        let expected = Wanted { function: 0x0310, serial: 7, number: 0xf305 };
+        let expected = Wanted { function: 0x0310, serial: 7, number: 0xf305, group: None };
         assert_eq!(channel.wanted_device(3), Some(expected));
+        wanted.group = 1 + 12;
+        assert_eq!(channel.wanted_device(3), Some(Wanted { group: Some(12), ..expected }));
         // No such function, and no such place.
         wanted.function = 0x1_0001;
         assert_eq!(channel.wanted_device(3), None);

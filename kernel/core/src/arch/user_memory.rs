@@ -38,6 +38,10 @@ unsafe extern "sysv64" {
     fn user_xrstor(area: *const u8, mask: u64) -> bool;
     /// Loads the word at `from`; `false` at a fault.
     fn user_load(to: *mut u32, from: *const u32) -> bool;
+    /// The same of 16 bits.
+    fn user_load_short(to: *mut u16, from: *const u16) -> bool;
+    /// The same of a byte.
+    fn user_load_byte(to: *mut u8, from: *const u8) -> bool;
     /// Atomically replaces the word by `new` if it is `*expected`, and stores what it was in
     /// `*expected`; `false` at a fault.
     fn user_compare_exchange(word: *mut u32, expected: *mut u32, new: u32) -> bool;
@@ -49,6 +53,7 @@ unsafe extern "sysv64" {
 global_asm!(
     // The upper half has some of these inlined.
     ".globl user_copy, user_clear, user_push, user_xrstor, user_load, user_compare_exchange",
+    ".globl user_load_short, user_load_byte",
     ".globl user_access_failed, user_access_end",
     ".macro user_begin",
     "cmp byte ptr [rip + {prevented}], 0",
@@ -108,6 +113,16 @@ global_asm!(
     "user_begin",
     "mov eax, [rsi]",
     "mov [rdi], eax",
+    "jmp 6f",
+    "user_load_short:",
+    "user_begin",
+    "mov ax, [rsi]",
+    "mov [rdi], ax",
+    "jmp 6f",
+    "user_load_byte:",
+    "user_begin",
+    "mov al, [rsi]",
+    "mov [rdi], al",
     "jmp 6f",
     "user_compare_exchange:",
     "user_begin",
@@ -329,6 +344,27 @@ pub fn load_u32(address: UserAddr) -> Option<u32> {
 pub(crate) unsafe fn store_register(register: *mut u32, value: u32) -> bool {
     // SAFETY: the caller says what is there; a fault ends the store.
     unsafe { user_load(register, &raw const value) }
+}
+
+/// Reads a register of a device, of 1, 2 or 4 bytes, into as many of `value`, or writes it from
+/// there; `false` if it is not there. Any context.
+///
+/// # Safety
+/// `register` is mapped as that of a device, and aligned to its size. What the device does by that
+/// reaches no memory but what programs have given it.
+pub(crate) unsafe fn access_register(register: *mut u8, value: &mut [u8], write: bool) -> bool {
+    let ours = value.as_mut_ptr();
+    let (to, from) = if write { (register, ours) } else { (ours, register) };
+    // SAFETY: the caller says what is at the register, the other side is the kernel's own; x86 asks
+    // for no alignment there. A fault ends the access.
+    unsafe {
+        match value.len() {
+            1 => user_load_byte(to, from),
+            2 => user_load_short(to.cast(), from.cast()),
+            4 => user_load(to.cast(), from.cast()),
+            _ => false,
+        }
+    }
 }
 
 /// Atomically replaces the word at `address`, which is aligned, of the current program by `new` if

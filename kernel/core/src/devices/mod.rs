@@ -11,8 +11,10 @@
 //! |---|---|
 //! | [`ports`] | I/O ports of a device |
 //! | [`interrupts`] | vectors of devices |
+//! | [`dma`] | memory of programs that functions reach |
 //! | [`pci`] | PCI functions that Linux gives the realm while it runs |
 
+pub mod dma;
 pub mod interrupts;
 pub mod pci;
 pub mod ports;

@@ -12,7 +12,7 @@ use core::fmt;
 use core::sync::atomic::{AtomicBool, Ordering};
 
 use crtos_abi::device::{BASE_ADDRESSES, DEVICE_MEMORY, DEVICE_MEMORY_END, MAX_MESSAGES};
-use crtos_abi::hypercall::{HC_DEVICE_WRITE, HV_BUSY};
+use crtos_abi::hypercall::{HC_DEVICE_INTERRUPT, HC_DEVICE_READ, HC_DEVICE_WRITE, HV_BUSY};
 use crtos_pci::Space;
 use crtos_pci::pci_types::capability::{
     MsiCapability, MsixCapability, MultipleMessageSupport, PciCapability,
@@ -49,6 +49,19 @@ pub(crate) fn any() -> bool {
 /// Whether the realm has a function, and that reaches no memory. Thread context; may sleep.
 pub fn is_there(number: u16) -> bool {
     SPACE.functions().any(|listed| listed.number == number && !listed.reaches_memory)
+}
+
+/// How many bits the addresses have that a function of the realm names; 0 if it is not there.
+/// Thread context; may sleep.
+pub fn width(number: u16) -> u32 {
+    let found = SPACE.functions().find(|listed| listed.number == number && !listed.reaches_memory);
+    found.map_or(0, |listed| listed.width)
+}
+
+/// Has message `message` of a function interrupt nobody, whatever the function sends; `false` if
+/// the hypervisor does not do that just now. Any context; one VM exit.
+pub fn silence(number: u16, message: u32) -> bool {
+    call_device(HC_DEVICE_INTERRUPT, [number.into(), message.into(), 0, 0]) != HV_BUSY
 }
 
 /// Memory of a function.
@@ -197,6 +210,134 @@ impl Function {
         !matches!(self.messages, Messages::None)
     }
 
+    /// How many messages it has that configuration space describes, and those of a table.
+    pub fn message_counts(&self) -> (u32, u32) {
+        match &self.messages {
+            Messages::None => (0, 0),
+            Messages::Simple(simple) => (1 << simple.multiple_message_capable() as u32, 0),
+            Messages::Table(table) => (0, table.table_size().into()),
+        }
+    }
+
+    /// Which base address register tells of the memory that has the table of messages.
+    pub fn table_register(&self) -> Option<u32> {
+        match &self.messages {
+            Messages::Table(table) => Some(table.table_bar().into()),
+            _ => None,
+        }
+    }
+
+    /// Whether it is one of PCI Express.
+    pub fn is_express(&self) -> bool {
+        self.capability(EXPRESS).is_some()
+    }
+
+    /// Bytes of the memory of a base address register; 0 if it tells of none.
+    pub fn memory_size(&self, register: u32) -> u64 {
+        self.memory.get(register as usize).copied().flatten().map_or(0, |(_, size)| size)
+    }
+
+    /// The memory of a base address register from `offset` on, a multiple of the page size.
+    pub fn part(&self, register: u32, offset: u64) -> Option<Registers> {
+        let (address, size) = self.memory.get(register as usize).copied().flatten()?;
+        let size = size.next_multiple_of(FRAME_SIZE);
+        let fits = offset.is_multiple_of(FRAME_SIZE) && offset < size;
+        fits.then(|| Registers {
+            function: self.number,
+            first: Frame(address + offset),
+            size: size - offset,
+            is_gone: AtomicBool::new(false),
+        })
+    }
+
+    /// Reads a register of 1, 2 or 4 bytes in the memory of a base address register, or writes it.
+    /// False if it is not there. Thread context.
+    pub fn access(&self, register: u32, offset: u64, value: &mut [u8], write: bool) -> bool {
+        let memory = self.memory.get(register as usize).copied().flatten();
+        let Some((start, size)) = memory else { return false };
+        let count = value.len() as u64;
+        if count == 0 || !offset.is_multiple_of(count) || offset.saturating_add(count) > size {
+            return false;
+        }
+        let page = Frame(start + (offset & !(FRAME_SIZE - 1)));
+        let Some(mapped) = paging::map_registers(page) else { return false };
+        let place = mapped.cast::<u8>().wrapping_add((offset % FRAME_SIZE) as usize);
+        // SAFETY: the page is mapped as a device's, and the offset is aligned. The function reaches
+        // no memory but what was mapped for it, which is that of programs.
+        unsafe { user_memory::access_register(place, value, write) }
+    }
+
+    /// Reads four bytes of configuration space. Thread context; may sleep.
+    pub fn read_configuration(&self, register: u64) -> u32 {
+        let result = call(HC_DEVICE_READ, [self.number.into(), register, 0, 0]);
+        u32::try_from(result).unwrap_or(u32::MAX)
+    }
+
+    /// Writes there those bits of `value` that `mask` has, as far as the hypervisor lets it. Thread
+    /// context; may sleep.
+    pub fn write_configuration(&self, register: u64, value: u32, mask: u32) {
+        call(HC_DEVICE_WRITE, [self.number.into(), register, value.into(), mask.into()]);
+    }
+
+    /// Has its messages interrupt the calling thread's CPU: number `n` by vector `n` of `vectors`,
+    /// and not at all where that is `None`. `false` if that is not possible. Whether it masters the
+    /// bus, without which it sends none, stays as it is. Thread context; may sleep.
+    pub fn listen(&mut self, vectors: &[Option<u8>]) -> bool {
+        let apic = percpu::this().apic_id().0;
+        let mut entries = Vec::new();
+        if entries.try_reserve_exact(vectors.len()).is_err() {
+            return false;
+        }
+        for (number, vector) in (0..).zip(vectors) {
+            let vector = vector.unwrap_or(0);
+            let message = SPACE.interrupt(self.address(), number, vector, apic);
+            let Some(message) = message else { return false };
+            entries.push(Some(message).filter(|_| vector != 0));
+        }
+        let Some((to, data)) = SPACE.interrupt(self.address(), 0, vectors[0].unwrap_or(0), apic)
+        else {
+            return false;
+        };
+        let memory = self.memory;
+        match &mut self.messages {
+            Messages::None => false,
+            Messages::Simple(simple) => {
+                simple.set_message_info(to.into(), data, SPACE);
+                let count = MultipleMessageSupport::try_from(
+                    vectors.len().next_power_of_two().trailing_zeros() as u8,
+                );
+                simple.set_multiple_message_enable(
+                    count.unwrap_or(MultipleMessageSupport::Int1),
+                    SPACE,
+                );
+                simple.set_message_mask(0, SPACE);
+                simple.set_enabled(true, SPACE);
+                true
+            }
+            Messages::Table(table) => {
+                table.set_function_mask(true, SPACE);
+                table.set_enabled(true, SPACE);
+                let filled = fill(table, &memory, |number| entries.get(number).copied().flatten());
+                table.set_enabled(filled, SPACE);
+                table.set_function_mask(!filled, SPACE);
+                filled
+            }
+        }
+    }
+
+    /// It interrupts no more, nor does what it writes in place of one of the first `count` messages.
+    /// Thread context; may sleep.
+    pub fn mute(&mut self, count: u32) {
+        for number in 0..count {
+            let _ = SPACE.interrupt(self.address(), number, 0, 0);
+        }
+        match &mut self.messages {
+            Messages::None => {}
+            Messages::Simple(simple) => simple.set_enabled(false, SPACE),
+            Messages::Table(table) => table.set_enabled(false, SPACE),
+        }
+    }
+
     /// Its memory, in the order of the base address registers.
     pub fn registers(&self) -> Vec<Registers> {
         let memory = self.memory.iter().flatten();
@@ -239,7 +380,7 @@ impl Function {
                 // Its entries can be written to while it is on.
                 table.set_function_mask(true, SPACE);
                 table.set_enabled(true, SPACE);
-                if !fill(table, &memory, to, data) {
+                if !fill(table, &memory, |_| Some((to, data))) {
                     table.set_enabled(false, SPACE);
                     return false;
                 }
@@ -257,11 +398,7 @@ impl Function {
     /// The opposite. Its registers answer as before. Thread context; may sleep.
     pub fn stop(&mut self) {
         self.endpoint.update_command(SPACE, |_| CommandRegister::MEMORY_ENABLE);
-        match &mut self.messages {
-            Messages::None => {}
-            Messages::Simple(simple) => simple.set_enabled(false, SPACE),
-            Messages::Table(table) => table.set_enabled(false, SPACE),
-        }
+        self.mute(0);
     }
 
     fn address(&self) -> PciAddress {
@@ -289,6 +426,8 @@ impl Function {
 /// Ids of the capabilities of messages, and of tables of them.
 const MESSAGES: u8 = 0x05;
 const MESSAGE_TABLE: u8 = 0x11;
+/// Id of that of PCI Express.
+const EXPRESS: u8 = 0x10;
 /// As many as there is room for.
 const MOST_CAPABILITIES: usize = 48;
 
@@ -298,12 +437,12 @@ fn is_sound(address: u64, size: u64) -> bool {
     address.is_multiple_of(FRAME_SIZE) && address >= DEVICE_MEMORY && end <= DEVICE_MEMORY_END
 }
 
-/// Has every message of a table be the same one; `false` if the table is not there.
+/// Has each message of a table be what `message` says of its number: address and data, or masked;
+/// `false` if the table is not there.
 fn fill(
     table: &MsixCapability,
     memory: &[Option<(u64, u64)>; BASE_ADDRESSES],
-    to: u32,
-    data: u32,
+    message: impl Fn(usize) -> Option<(u32, u32)>,
 ) -> bool {
     const ENTRY: u64 = 16;
     let Some(&Some((start, size))) = memory.get(usize::from(table.table_bar())) else {
@@ -315,7 +454,9 @@ fn fill(
         return false;
     }
     let mut words = (0..count).flat_map(|entry| {
-        [to, 0, data, 0]
+        let (to, data) = message(entry as usize).unwrap_or((0, 0));
+        let masked = message(entry as usize).is_none().into();
+        [to, 0, data, masked]
             .into_iter()
             .zip(0..)
             .map(move |(word, index)| (first + entry * ENTRY + 4 * index, word))

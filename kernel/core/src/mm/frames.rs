@@ -54,6 +54,14 @@ pub(crate) fn share(frame: Frame) -> bool {
     !pool.contains(frame) || pool.share(frame)
 }
 
+/// As [`share`], but of memory of programs alone.
+#[must_use]
+pub(crate) fn pin(frame: Frame) -> bool {
+    let Some(pool) = SHARED.0.get() else { return false };
+    let mut pool = pool.lock();
+    pool.contains(frame) && pool.share(frame)
+}
+
 /// Whether a page of a program has several users. Pages from elsewhere always have. Any context.
 pub(crate) fn is_shared(frame: Frame) -> bool {
     SHARED.0.get().is_none_or(|pool| {

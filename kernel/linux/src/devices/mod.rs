@@ -12,11 +12,13 @@
 //! | [`ports`] | /dev/port, for the I/O ports of the realm's programs |
 //! | [`serial`] | UARTs: /dev/ttyS0 and its successors |
 //! | [`uio`] | PCI functions that programs drive: /dev/uio0 and its successors |
+//! | [`vfio`] | PCI functions that transfer to and from programs' memory: /dev/vfio |
 
 mod can;
 mod ports;
 mod serial;
 mod uio;
+mod vfio;
 
 pub use uio::registers;
 
@@ -38,11 +40,15 @@ struct Driver {
 }
 
 /// All drivers.
-const DRIVERS: &[Driver] = &[can::DRIVER, ports::DRIVER, serial::DRIVER, uio::DRIVER];
+const DRIVERS: &[Driver] =
+    &[can::DRIVER, ports::DRIVER, serial::DRIVER, uio::DRIVER, vfio::DRIVER];
 
 /// Starts all drivers. Once, before there are programs.
 pub fn start() {
-    housekeeper::set_look_at_devices(uio::look);
+    housekeeper::set_look_at_devices(|channel| {
+        uio::look(channel);
+        vfio::look(channel);
+    });
     // Each driver starts, whatever the others found.
     let found = DRIVERS.iter().filter(|driver| (driver.start)()).count();
     if found > 0 {

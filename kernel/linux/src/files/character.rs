@@ -6,6 +6,7 @@
 //! ([`Files::adopt`]), and Linux's file is closed. Nothing of Linux is on the way from then on.
 
 use alloc::{boxed::Box, sync::Arc};
+use core::any::Any;
 
 use crtos_abi::{PAGE_SIZE, UserAddr};
 use crtos_core::mm::object;
@@ -74,6 +75,11 @@ pub trait Character: Send + Sync {
 
     /// The locks of its device (flock(2)).
     fn locks(&self) -> &Locks;
+
+    /// What it is, for calls of the same driver on another file.
+    fn as_any(&self) -> Option<&dyn Any> {
+        None
+    }
 }
 
 /// An opening of a device, with what Linux tells of the device's file.

@@ -65,6 +65,15 @@ impl Event {
         }
     }
 
+    /// Adds one, unless there is no room, and wakes one of those who read. In an interrupt it tells
+    /// one watcher at once, and each of the others by a further one. Any context.
+    pub fn signal(&self) {
+        if self.add(1).is_some() {
+            self.to_read.wake(1);
+            self.watchers.notify(Events::IN);
+        }
+    }
+
     /// read(2).
     pub fn read(&self, memory: &mut Memory, nonblocking: bool) -> SysResult {
         if memory.left() < 8 {

@@ -120,6 +120,10 @@ pub struct Unit {
     fault: Option<Fault>,
 }
 
+/// An entry of the hypervisor's that is not in use. A message that names it is no fault to report:
+/// Linux would hear of that, as often as a cell likes (VT-d 9.9, FPD).
+const UNUSED: u128 = 1 << 1;
+
 /// First words of the hypervisor's commands in its queue, most of them about all that there is.
 mod descriptor {
     pub const CONTEXTS: u64 = 1 | 1 << 4;
@@ -440,7 +444,7 @@ impl Unit {
         // In another mode than the CPUs' nobody knows whom an entry names.
         let extended = self.is_extended();
         let known = interrupt.filter(|_| extended == self.x2apic);
-        let entry = known.map_or(0, |interrupt| {
+        let entry = known.map_or(UNUSED, |interrupt| {
             let source = Source::Device(requester, 0);
             Irte { interrupt, level, hint: false, silent: false, available: 0, source }
                 .encode(extended)
@@ -454,7 +458,7 @@ impl Unit {
     pub fn silence(&mut self, machine: &mut impl Machine, place: usize) -> bool {
         let first = first_message(place);
         for number in first..first + MESSAGES {
-            self.put(machine, number, 0);
+            self.put(machine, number, UNUSED);
         }
         self.forget_interrupts(machine)
     }

@@ -21,6 +21,7 @@ mod fault;
 mod fork;
 mod map;
 mod mirror;
+mod pin;
 mod prepared;
 mod reading;
 mod revoke;
@@ -44,6 +45,7 @@ pub use crtos_vm::{Kind, MapError, Placement, Protection};
 pub(super) use fault::Obstacle;
 use mirror::Mirror;
 pub use mirror::Target;
+pub use pin::Pinned;
 pub(super) use prepared::Prepared;
 pub use reading::{Batch, Filling, Piece};
 pub use revoke::{Revoke, Revoked};
@@ -187,6 +189,8 @@ pub struct AddressSpace {
     tables: SpinLock<Tables>,
     root: Frame,
     present: AtomicU64,
+    /// Bytes that devices reach, or may reach.
+    pinned: Arc<AtomicU64>,
     /// A cleared page for the next fault.
     spare: SparePage,
     /// Kinds of barriers that the program has registered for.
@@ -250,6 +254,7 @@ impl AddressSpace {
             tables: SpinLock::new(tables),
             root,
             present: AtomicU64::new(0),
+            pinned: Arc::new(AtomicU64::new(0)),
             spare: SparePage::none(),
             barriers: AtomicU32::new(0),
             bounce_buffer: reading::BounceBuffer::new(),

@@ -21,12 +21,16 @@ use crate::{
 /// Sees to it that programs find those functions that Linux wants the realm to have, and no others,
 /// and tells what came of it. May sleep.
 pub fn look(channel: Channel) {
+    let wanted = |index| channel.wanted_device(index).filter(|wanted| wanted.group.is_none());
     // New functions may have the addresses of old ones.
-    (0..MAX_DEVICES).for_each(|index| leave(index, channel.wanted_device(index)));
+    (0..MAX_DEVICES).for_each(|index| leave(index, wanted(index)));
     for (index, place) in PLACES.iter().enumerate() {
-        let wanted = channel.wanted_device(index);
+        let wanted = wanted(index);
         come(index, wanted);
-        let Some(place) = place.get() else { continue };
+        let Some(place) = place.get() else {
+            channel.tell_device(index, None);
+            continue;
+        };
         let there = {
             let device = place.device.lock();
             device.as_ref().map(|device| (device.wanted, device.objects().to_vec()))

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Pages that devices reach: they stay what they are until they are given back, whatever their
+//! program does meanwhile.
+//!
+//! A pin is one more use of a page. So the page outlives what is mapped there, the program itself,
+//! and the time until Linux has let it go.
+
+use super::fault::lookup;
+use super::{Access, AddressSpace, FaultError, MapError};
+use crate::mm::{frames, heap};
+use crate::task;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::mem;
+use core::sync::atomic::{AtomicU64, Ordering};
+use crtos_abi::UserAddr;
+use crtos_vm::{FRAME_SIZE, Frame, FrameSize, Protection};
+
+/// Pages of a program, as many as were asked for. They are given back when this is dropped.
+pub struct Pinned {
+    /// Pages that lie one behind the other: the first one, and how many.
+    runs: Vec<(Frame, u64)>,
+    /// Bytes that the program has pinned, these among them.
+    of_program: Arc<AtomicU64>,
+}
+
+impl AddressSpace {
+    /// Bytes that are pinned.
+    pub fn pinned(&self) -> u64 {
+        self.pinned.load(Ordering::Relaxed)
+    }
+
+    /// Pins the pages of `length` bytes from `start` on, both multiples of the page size; to be
+    /// written to, if `write` says so. [`MapError::Fault`] if the program may not do that itself,
+    /// or if it is no memory. Preemptible. Thread context; may sleep.
+    pub fn pin(&self, start: UserAddr, length: u64, write: bool) -> Result<Pinned, MapError> {
+        let end = start.checked_add(length).filter(|&end| end <= UserAddr::END);
+        let end = end.ok_or(MapError::Fault)?;
+        let mut pinned = Pinned { runs: Vec::new(), of_program: self.pinned.clone() };
+        let mut at = start;
+        while at < end {
+            if !heap::has_reserve() {
+                return Err(MapError::NoMemory);
+            }
+            pinned.add(self.pin_page(at, write)?);
+            at += FRAME_SIZE;
+            task::reschedule_point();
+        }
+        Ok(pinned)
+    }
+
+    /// Counts one more use of the page at `address`. If the program may write to it, it has that
+    /// page alone from now on, and not a copy once it writes.
+    fn pin_page(&self, address: UserAddr, write: bool) -> Result<Frame, MapError> {
+        loop {
+            let region = self.region_at(address).ok_or(MapError::Fault)?;
+            let writable = region.protection().contains(Protection::WRITE);
+            let access = if write || writable { Access::Write } else { Access::Read };
+            {
+                let mut tables = self.tables.lock();
+                if let Some(page) = lookup(&tables, address, access) {
+                    if write && !page.dirty {
+                        // No processor will note what the device writes.
+                        tables.mark_dirty(address);
+                    }
+                    return frames::pin(page.frame).then_some(page.frame).ok_or(MapError::Fault);
+                }
+            }
+            self.fault_in(address, access).map_err(|error| match error {
+                FaultError::NoMemory => MapError::NoMemory,
+                _ => MapError::Fault,
+            })?;
+        }
+    }
+}
+
+impl Pinned {
+    /// Adds a page, of which the caller has a use.
+    fn add(&mut self, frame: Frame) {
+        self.of_program.fetch_add(FRAME_SIZE, Ordering::Relaxed);
+        match self.runs.last_mut() {
+            Some((first, pages)) if first.0 + *pages * FRAME_SIZE == frame.0 => *pages += 1,
+            _ => self.runs.push((frame, 1)),
+        }
+    }
+
+    /// How many pages there are.
+    pub fn pages(&self) -> u64 {
+        self.runs.iter().map(|(_, pages)| pages).sum()
+    }
+
+    /// Pieces of at most `most` pages that lie one behind the other: at which page each begins, its
+    /// first frame, its pages.
+    pub(crate) fn pieces(&self, most: u64) -> impl Iterator<Item = (u64, Frame, u64)> {
+        let mut before = 0;
+        self.runs.iter().flat_map(move |&(first, pages)| {
+            let start = before;
+            before += pages;
+            (0..pages).step_by(most as usize).map(move |page| {
+                let frame = Frame(first.0 + page * FRAME_SIZE);
+                (start + page, frame, most.min(pages - page))
+            })
+        })
+    }
+
+    /// Never gives the pages back: a device may reach them for ever.
+    pub(crate) fn lose(mut self) {
+        mem::take(&mut self.runs);
+    }
+}
+
+impl Drop for Pinned {
+    /// Preemptible between pages.
+    fn drop(&mut self) {
+        for &(first, pages) in &self.runs {
+            for page in 0..pages {
+                frames::release(Frame(first.0 + page * FRAME_SIZE), FrameSize::Small);
+                task::reschedule_point();
+            }
+            self.of_program.fetch_sub(pages * FRAME_SIZE, Ordering::Relaxed);
+        }
+    }
+}

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Functions come and go while the realm runs, as those of UIO. A program that has one open is told
+//! when Linux wants it back.
+
+use alloc::{sync::Arc, vec::Vec};
+
+use crtos_abi::device::MAX_DEVICES;
+use crtos_channel::{Channel, Had, Wanted};
+
+use crtos_core::{devices::pci, info, mm::object::Object};
+
+use super::{
+    PLACES,
+    function::Function,
+    group::Group,
+    place::{Device, Place},
+};
+use crate::{
+    files::Object as File,
+    process::{Process, threads},
+};
+
+/// Sees to it that programs find those functions that Linux wants the realm to have, and no others,
+/// and tells what came of it where there is one. Behind [`super::super::uio::look`], which tells
+/// of all places. May sleep.
+pub fn look(channel: Channel) {
+    let wanted = |index| channel.wanted_device(index).filter(|wanted| wanted.group.is_some());
+    // New functions may have the addresses of old ones.
+    (0..MAX_DEVICES).for_each(|index| leave(index, wanted(index)));
+    for (index, place) in PLACES.iter().enumerate() {
+        let wanted = wanted(index);
+        come(index, wanted);
+        let Some(place) = place.get() else { continue };
+        let there = {
+            let device = place.device.lock();
+            device.as_ref().map(|device| (device.wanted.function, device.objects()))
+        };
+        if let Some((function, objects)) = there {
+            let users = if wanted.is_none() { users(place, &objects) } else { Vec::new() };
+            channel.tell_device(index, Some(Had { function, users: &users }));
+        }
+    }
+}
+
+/// The function at a place goes, if it is there and Linux does not want it there: at once if the
+/// realm has it no more, and otherwise when nobody uses it.
+fn leave(index: usize, wanted: Option<Wanted>) {
+    let Some(place) = PLACES[index].get() else { return };
+    let lost = {
+        let mut there = place.device.lock();
+        let Some(device) = &mut *there else { return };
+        let function = device.wanted.function;
+        let lost = wanted.is_some_and(|wanted| wanted != device.wanted) || !pci::is_there(function);
+        if !lost && (wanted.is_some() || device.is_used()) {
+            if wanted.is_none() {
+                place.lines.request();
+            }
+            return;
+        }
+        let address = pci::address(function);
+        info!("{address}: {}", if lost { "lost" } else { "given back" });
+        // Whoever has its number next is to find nothing of its memory.
+        device.leave();
+        device.forget();
+        place.renew();
+        *there = None;
+        lost
+    };
+    if lost {
+        threads::each_process(|process| {
+            process.space.withdraw_devices();
+        });
+    }
+}
+
+/// A function comes that Linux wants at a place, if nothing is there.
+fn come(index: usize, wanted: Option<Wanted>) {
+    let Some(wanted) = wanted else { return };
+    let place = PLACES[index].call_once(Place::new);
+    let mut device = place.device.lock();
+    if device.is_none()
+        && let Some(found) = Device::find(wanted)
+    {
+        info!("{}: programs can open it by VFIO", pci::address(wanted.function));
+        place.renew();
+        *device = Some(found);
+        crate::devices::found();
+    }
+}
+
+/// The process ids of those who have a function open or mapped.
+fn users(place: &'static Place, objects: &[Arc<Object>]) -> Vec<u32> {
+    let mut users = Vec::new();
+    threads::each_process(|process| {
+        if has_open(process, place) || objects.iter().any(|object| process.space.maps(object)) {
+            users.push(process.pid.leader().get());
+        }
+    });
+    users
+}
+
+/// Whether a process has the group or the function open.
+fn has_open(process: &Process, place: &'static Place) -> bool {
+    let Some(files) = process.files.get() else { return false };
+    let mut from = 0;
+    while let Some(number) = files.next_local(from) {
+        from = number + 1;
+        let Some(file) = files.find(number.into()) else { continue };
+        let File::Character(special) = &file.object else { continue };
+        let Some(any) = special.file.as_any() else { continue };
+        let of_function = any.downcast_ref().map(Function::group);
+        let group: Option<&Group> = of_function.or_else(|| any.downcast_ref());
+        if group.is_some_and(|group| {
+            core::ptr::eq(group.place, place) && group.generation == place.generation()
+        }) {
+            return true;
+        }
+    }
+    false
+}

@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Who hears the interrupts of a function: an eventfd for each message. A message has a vector of
+//! its own, on the CPU on which the program has said who hears it.
+
+use alloc::{boxed::Box, sync::Arc, vec::Vec};
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use crtos_abi::UserAddr;
+use crtos_vfio::{
+    abi::INTERRUPTS,
+    interrupts::{Action, Data, Kind, Request},
+};
+use spin::Once;
+
+use crtos_core::{
+    devices::{
+        interrupts::{self, Handler},
+        pci,
+    },
+    sync::SpinLock,
+};
+
+use super::place::{Device, Place};
+use crate::{
+    abi::{Errno, SysResult},
+    files::{self, Description, Object},
+    memory::user,
+};
+
+/// Most messages of a function that interrupt.
+pub const MOST: usize = 8;
+
+/// An eventfd, or nobody.
+type Ear = SpinLock<Option<Arc<Description>>>;
+
+/// Who hears a function.
+pub(super) struct Lines {
+    /// By the number of the message.
+    messages: [Ear; MOST],
+    /// Errors of PCI Express, of which the realm's kernel does not hear.
+    errors: Ear,
+    /// Linux wants the function back.
+    request: Ear,
+    /// By the number of the message; `None` if there was no further one.
+    vectors: [Once<Option<u8>>; MOST],
+    /// 1 + the function, while messages are on; else 0.
+    function: AtomicU32,
+}
+
+/// What handles a message.
+struct Line {
+    place: &'static Place,
+    number: usize,
+}
+
+impl Handler for Line {
+    fn interrupt(&self) {
+        signal(&self.place.lines.messages[self.number]);
+    }
+
+    fn silence(&self) -> bool {
+        let function = self.place.lines.function.load(Ordering::Relaxed).checked_sub(1);
+        function.is_none_or(|function| pci::silence(function as u16, self.number as u32))
+    }
+}
+
+/// Tells who hears it. Any context.
+fn signal(ear: &Ear) {
+    // The lock keeps the file, which is not to be closed in an interrupt.
+    if let Some(file) = &*ear.lock()
+        && let Object::Event(event) = &file.object
+    {
+        event.signal();
+    }
+}
+
+/// Somebody else, or nobody, hears it from now on. May sleep.
+fn set(ear: &Ear, file: Option<Arc<Description>>) {
+    let before = core::mem::replace(&mut *ear.lock(), file);
+    drop(before);
+}
+
+/// The eventfd of a descriptor, or nobody.
+fn event(fd: i32) -> Result<Option<Arc<Description>>, Errno> {
+    let Ok(fd) = u32::try_from(fd) else { return Ok(None) };
+    match files::find(fd.into()) {
+        Some(file) if matches!(file.object, Object::Event(_)) => Ok(Some(file)),
+        None if !files::table()?.is_remote(fd) => Err(Errno::EBADF),
+        _ => Err(Errno::EINVAL),
+    }
+}
+
+/// What follows a request: who is to hear the interrupts, or which are meant.
+pub(super) enum Meant {
+    None,
+    Bools(Vec<u8>),
+    Events(Vec<Option<Arc<Description>>>),
+}
+
+/// Reads what follows a request, at an address. With no function locked: a file may end here.
+pub(super) fn read(asked: &Request, address: UserAddr) -> Result<Meant, Errno> {
+    let mut data = Vec::new();
+    let length = asked.numbers.len() * asked.data.size();
+    data.try_reserve_exact(length).map_err(|_| Errno::ENOMEM)?;
+    data.resize(length, 0);
+    user::read(address, &mut data)?;
+    Ok(match asked.data {
+        Data::None => Meant::None,
+        Data::Bool => Meant::Bools(data),
+        Data::Event => {
+            let mut events = Vec::new();
+            events.try_reserve_exact(asked.numbers.len()).map_err(|_| Errno::ENOMEM)?;
+            for fd in data.as_chunks().0 {
+                events.push(event(i32::from_le_bytes(*fd))?);
+            }
+            Meant::Events(events)
+        }
+    })
+}
+
+impl Lines {
+    /// Nobody hears anything.
+    pub const fn new() -> Self {
+        Self {
+            messages: [const { SpinLock::new(None) }; MOST],
+            errors: SpinLock::new(None),
+            request: SpinLock::new(None),
+            vectors: [const { Once::new() }; MOST],
+            function: AtomicU32::new(0),
+        }
+    }
+
+    /// Nobody hears anything any more. May sleep.
+    pub fn clear(&self) {
+        self.function.store(0, Ordering::Relaxed);
+        let single = [&self.errors, &self.request];
+        self.messages.iter().chain(single).for_each(|ear| set(ear, None));
+    }
+
+    /// Linux wants the function back. Any context.
+    pub fn request(&self) {
+        signal(&self.request);
+    }
+}
+
+/// How many interrupts of a kind a function has.
+pub(super) fn count(device: &Device, kind: Kind) -> u32 {
+    let (simple, table) = device.function.message_counts();
+    match kind {
+        Kind::Pin => 0,
+        Kind::Messages => simple,
+        Kind::Table => table,
+        Kind::Errors => device.function.is_express().into(),
+        Kind::Request => 1,
+    }
+}
+
+/// Whether Linux knows a kind for a function at all.
+pub(super) fn is_known(device: &Device, index: u32) -> Option<Kind> {
+    const _: () = assert!(INTERRUPTS == 5);
+    Kind::of(index).filter(|kind| *kind != Kind::Errors || device.function.is_express())
+}
+
+/// Carries out a request. May sleep.
+pub(super) fn carry_out(
+    place: &'static Place,
+    device: &mut Device,
+    asked: &Request,
+    meant: Meant,
+) -> SysResult {
+    match (asked.kind, asked.action) {
+        (Kind::Messages | Kind::Table, Action::Trigger) => messages(place, device, asked, meant),
+        (Kind::Errors, Action::Trigger) => single(&place.lines.errors, asked, meant),
+        (Kind::Request, Action::Trigger) => single(&place.lines.request, asked, meant),
+        _ => Err(Errno::ENOTTY),
+    }
+}
+
+/// What is no interrupt of the function's. (`vfio_pci_set_ctx_trigger_single`.)
+fn single(ear: &Ear, asked: &Request, meant: Meant) -> SysResult {
+    match meant {
+        Meant::None if asked.numbers.is_empty() => set(ear, None),
+        Meant::None => signal(ear),
+        Meant::Bools(bools) => match bools.first() {
+            Some(0) => {}
+            Some(_) => signal(ear),
+            None => return Err(Errno::EINVAL),
+        },
+        Meant::Events(mut events) => set(ear, events.pop().ok_or(Errno::EINVAL)?),
+    }
+    Ok(0)
+}
+
+/// (`vfio_pci_set_msi_trigger`.)
+fn messages(
+    place: &'static Place,
+    device: &mut Device,
+    asked: &Request,
+    meant: Meant,
+) -> SysResult {
+    let on = device.interrupts;
+    let numbers = asked.numbers.start as usize..asked.numbers.end as usize;
+    if on.is_some_and(|(kind, count)| kind != asked.kind || asked.numbers.end > count) {
+        return Err(Errno::EINVAL);
+    }
+    match (meant, on) {
+        (Meant::None, Some(_)) if numbers.is_empty() => stop(place, device),
+        (Meant::None, Some(_)) => place.lines.messages[numbers].iter().for_each(signal),
+        (Meant::Bools(bools), Some(_)) => {
+            let both = place.lines.messages[numbers].iter().zip(bools);
+            both.filter(|(_, meant)| *meant != 0).for_each(|(ear, _)| signal(ear));
+        }
+        (Meant::Events(events), _) if numbers.end > 0 => {
+            let count = on.map_or(numbers.end, |(_, count)| count as usize);
+            // As many as there are, which Linux says as well.
+            let there = vectors(place, count);
+            if there < count {
+                return if there > 0 { Ok(there as u64) } else { Err(Errno::ENOSPC) };
+            }
+            for (number, file) in numbers.zip(events) {
+                set(&place.lines.messages[number], file);
+            }
+            device.interrupts = Some((asked.kind, count as u32));
+            return start(place, device, count).inspect_err(|_| stop(place, device));
+        }
+        _ => return Err(Errno::EINVAL),
+    }
+    Ok(0)
+}
+
+/// How many of the first `count` messages have a vector.
+fn vectors(place: &'static Place, count: usize) -> usize {
+    let has = |number: usize| {
+        let name = "a message of a PCI function";
+        let vector = || interrupts::register(name, Box::new(Line { place, number }));
+        place.lines.vectors[number].call_once(vector).is_some()
+    };
+    (0..count.min(MOST)).take_while(|&number| has(number)).count()
+}
+
+/// Has those messages interrupt that somebody hears.
+fn start(place: &Place, device: &mut Device, count: usize) -> SysResult {
+    let mut used = [None; MOST];
+    let lines = &place.lines;
+    for (number, vector) in used[..count].iter_mut().enumerate() {
+        if lines.messages[number].lock().is_some() {
+            *vector = lines.vectors[number].get().copied().flatten();
+            vector.iter().for_each(|&vector| interrupts::restart(vector));
+        }
+    }
+    lines.function.store(1 + u32::from(device.function.number()), Ordering::Relaxed);
+    if device.function.listen(&used[..count]) { Ok(0) } else { Err(Errno::ENODEV) }
+}
+
+/// Switches its messages off. May sleep.
+pub(super) fn stop(place: &Place, device: &mut Device) {
+    device.function.mute(MOST as u32);
+    place.lines.function.store(0, Ordering::Relaxed);
+    device.interrupts = None;
+    place.lines.messages.iter().for_each(|ear| set(ear, None));
+}

@@ -1,0 +1,60 @@
+#!/bin/bash
+# SPDX-License-Identifier: MIT OR Apache-2.0
+# Debian's dpdk-testpmd forwards frames between two network cards on one wire, as it is installed:
+# under Linux, and then in the realm, which has the cards. No frame is lost, and the CPU of the realm
+# that forwards does not exit.
+# kernels: 6.12
+# more kernels: 6.1
+# realm: no
+# devices: yes
+# mem: 3G
+# uses: vfio
+# packages: dpdk
+# tier: full
+# timeout: 1200
+set -u
+cd "$(mktemp -d)" || exit 1
+failed=0
+fail() { echo "FAILED $*"; failed=1; }
+mapfile -t cards < <(grep -lx 0x10d3 /sys/bus/pci/devices/*/device | cut -d/ -f6)
+[ ${#cards[@]} -ge 2 ] || { echo 'there are no two cards'; exit 1; }
+for card in "${cards[@]:0:2}"; do drives_by_vfio "$card" || exit 1; done
+forward=(dpdk-testpmd --no-huge -m 128 --no-shconf --iova-mode=va -a "${cards[0]}" -a "${cards[1]}")
+how=(--nb-cores=1 --forward-mode=io --auto-start --tx-first --txd=64 --rxd=64
+	--total-num-mbufs=2048)
+
+# forwards WHERE OUTPUT: each port has sent what the other one received, but for what was on its way
+# at the end, and nothing was dropped.
+forwards() {
+	local received=() sent=() dropped
+	mapfile -t received < <(awk '/Forward statistics for port/ { on = 1 } on && $1 == "RX-packets:" { print $2; on = 0 }' "$2")
+	mapfile -t sent < <(awk '/Forward statistics for port/ { on = 1 } on && $1 == "TX-packets:" { print $2; on = 0 }' "$2")
+	dropped=$(awk '/dropped: [1-9]/ { print }' "$2")
+	echo "$1: received ${received[*]}, sent ${sent[*]}"
+	[ "${#received[@]}" = 2 ] && [ "${#sent[@]}" = 2 ] || { fail "$1: no statistics"; tail -30 "$2"; return; }
+	[ "${received[0]}" -gt 1000 ] || fail "$1: few frames"
+	[ -z "$dropped" ] || fail "$1: $dropped"
+	for port in 0 1; do
+		[ $((sent[port] - received[1 - port])) -le 64 ] || fail "$1: port $port lost some"
+	done
+}
+
+sleep 20 | timeout 200 "${forward[@]}" -l 0-1 -- "${how[@]}" >linux.out 2>&1 ||
+	fail "status $? under Linux"
+forwards Linux linux.out
+
+crtos up --cpus 2-3 --memory 512M || exit 1
+for card in "${cards[@]:0:2}"; do crtos device add "$card" --no-reset || fail "add $card"; done
+exits() { crtos stats --json | jq -c '.cpus[] | select(.cpu == 3) | .exits'; }
+sleep 60 | timeout 300 crtos run -- "${forward[@]}" -l 2-3 -- "${how[@]}" >realm.out 2>&1 &
+child=$!
+await 'grep -q "Press enter to exit" realm.out' 1200 || { fail 'it does not begin'; tail -30 realm.out; }
+sleep 3
+before=$(exits)
+sleep 10
+[ "$(exits)" = "$before" ] || fail "exits: $before, then $(exits)"
+wait $child || fail "status $? in the realm"
+forwards realm realm.out
+for card in "${cards[@]:0:2}"; do crtos device remove "$card" || fail "remove $card"; done
+crtos down || fail down
+exit $failed
