@@ -159,7 +159,8 @@ CASE(a_container_tells_what_functions_can_name)
 	info->argsz = sizeof(*info);
 	CHECK(ioctl(edu.container, VFIO_IOMMU_GET_INFO, info) == 0);
 	needed = info->argsz;
-	CHECK(info->flags & VFIO_IOMMU_INFO_CAPS && info->cap_offset == 0 && needed > sizeof(*info));
+	CHECK(info->flags & VFIO_IOMMU_INFO_CAPS && info->cap_offset == 0);
+	CHECK(needed > sizeof(*info));
 	info->argsz = sizeof(room);
 	CHECK(ioctl(edu.container, VFIO_IOMMU_GET_INFO, info) == 0);
 	for (unsigned int at = info->cap_offset; at; at = capability->next) {
@@ -314,7 +315,8 @@ CASE(pages_stay_while_the_program_unmaps_them)
 	fill(page, 1);
 	CHECK(map_for(&edu, page, HERE, PAGE, BOTH) == 0);
 	CHECK(munmap(page, PAGE) == 0);
-	new = mmap(page, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+	new = mmap(page, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED,
+		   -1, 0);
 	CHECK(new == page);
 	fill(new, 2);
 	/* The device has what was there. */
@@ -537,7 +539,8 @@ CASE(a_program_raises_what_it_hears)
 	uint64_t count;
 
 	opens();
-	FAILS(EINVAL, set_interrupts(20, VFIO_IRQ_SET_DATA_NONE | trigger, MESSAGES, 0, 1, NULL, 0));
+	FAILS(EINVAL, set_interrupts(20, VFIO_IRQ_SET_DATA_NONE | trigger, MESSAGES, 0, 1, NULL,
+				     0));
 	CHECK(hear(&edu, MESSAGES, event) == 0);
 	CHECK(set_interrupts(20, VFIO_IRQ_SET_DATA_NONE | trigger, MESSAGES, 0, 1, NULL, 0) == 0);
 	CHECK(heard(event) == 1);
@@ -568,12 +571,13 @@ CASE(what_makes_no_sense_of_interrupts_is_refused)
 	FAILS(EINVAL, set_interrupts(24, by_event | trigger, MESSAGES, 1, 1, &event, 4));
 	FAILS(EINVAL, set_interrupts(28, by_event | trigger, MESSAGES, 0, 2, &event, 4));
 	FAILS(EINVAL, set_interrupts(24, by_event | trigger, MESSAGES, 0, -1, &event, 4));
-	FAILS(EINVAL, set_interrupts(24, by_event | VFIO_IRQ_SET_DATA_BOOL | trigger, MESSAGES, 0, 1,
-				     &event, 4));
+	FAILS(EINVAL, set_interrupts(24, by_event | VFIO_IRQ_SET_DATA_BOOL | trigger, MESSAGES, 0,
+				     1, &event, 4));
 	FAILS(EINVAL, set_interrupts(24, trigger, MESSAGES, 0, 1, &event, 4));
-	FAILS(EINVAL, set_interrupts(24, by_event | trigger, VFIO_PCI_MSIX_IRQ_INDEX, 0, 1, &event, 4));
-	FAILS(ENOTTY, set_interrupts(20, VFIO_IRQ_SET_DATA_NONE | VFIO_IRQ_SET_ACTION_MASK, MESSAGES,
-				     0, 1, NULL, 0));
+	FAILS(EINVAL, set_interrupts(24, by_event | trigger, VFIO_PCI_MSIX_IRQ_INDEX, 0, 1, &event,
+				     4));
+	FAILS(ENOTTY, set_interrupts(20, VFIO_IRQ_SET_DATA_NONE | VFIO_IRQ_SET_ACTION_MASK,
+				     MESSAGES, 0, 1, NULL, 0));
 	FAILS(EINVAL, hear(&edu, MESSAGES, file));
 	FAILS(EBADF, hear(&edu, MESSAGES, closed));
 	/* What was refused has left nothing. */

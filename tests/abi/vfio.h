@@ -82,7 +82,9 @@ static inline void put_long(const struct edu *edu, long offset, uint64_t value)
 
 static inline uint64_t place_of_configuration(int device)
 {
-	struct vfio_region_info info = { .argsz = sizeof(info), .index = VFIO_PCI_CONFIG_REGION_INDEX };
+	struct vfio_region_info info = {
+		.argsz = sizeof(info), .index = VFIO_PCI_CONFIG_REGION_INDEX,
+	};
 
 	return ioctl(device, VFIO_DEVICE_GET_REGION_INFO, &info) == 0 ? info.offset : 0;
 }

@@ -56,7 +56,8 @@ attack_by_vfio() {
 		sleep "0.$((RANDOM % 3))$((RANDOM % 10))"
 		kill -KILL $program
 		wait $program 2>/dev/null
-		[ "$(hostile watch $((before - 16)) | tail -n 1)" = unchanged ] || fail "round $round: memory"
+		[ "$(hostile watch $((before - 16)) | tail -n 1)" = unchanged ] ||
+			fail "round $round: memory"
 	done
 	await "[ \"\$(left)\" -ge $((before - 1)) ]" 300 || fail "memory: $before MiB before, $(left) after"
 

@@ -47,8 +47,8 @@ alike_by_vfio() {
 	exit $failed
 }
 
-# no_exits_meanwhile CHILD CPU: the program CHILD, which prints in `out` when it began and ended with
-# what counts, causes no exit of CPU meanwhile.
+# no_exits_meanwhile CHILD CPU: the program CHILD, which prints in `out` when it began and ended
+# with what counts, causes no exit of CPU meanwhile.
 no_exits_meanwhile() {
 	local before after count start end
 	while [ -d "/proc/$1" ]; do
@@ -65,5 +65,8 @@ no_exits_meanwhile() {
 		$2 + 10000000 < start { before = $3 }
 		$1 > end + 10000000 && !after { after = $3 }
 		END { print before, after }' counted)
-	[ -n "$before" ] && [ "$before" = "$after" ] || { echo "$before, then $after"; return 1; }
+	if [ -z "$before" ] || [ "$before" != "$after" ]; then
+		echo "$before, then $after"
+		return 1
+	fi
 }

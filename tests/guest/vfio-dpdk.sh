@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # Debian's dpdk-testpmd forwards frames between two network cards on one wire, as it is installed:
-# under Linux, and then in the realm, which has the cards. No frame is lost, and the CPU of the realm
-# that forwards does not exit.
+# under Linux, and then in the realm, which has the cards. No frame is lost, and the CPU of the
+# realm that forwards does not exit.
 # kernels: 6.12
 # more kernels: 6.1
 # realm: no
@@ -23,15 +23,24 @@ forward=(dpdk-testpmd --no-huge -m 128 --no-shconf --iova-mode=va -a "${cards[0]
 how=(--nb-cores=1 --forward-mode=io --auto-start --tx-first --txd=64 --rxd=64
 	--total-num-mbufs=2048)
 
+# of_ports NAME OUTPUT: what the statistics of the ports have by that name.
+of_ports() {
+	awk -v name="$1" '/Forward statistics for port/ { on = 1 }
+		on && $1 == name { print $2; on = 0 }' "$2"
+}
 # forwards WHERE OUTPUT: each port has sent what the other one received, but for what was on its way
 # at the end, and nothing was dropped.
 forwards() {
 	local received=() sent=() dropped
-	mapfile -t received < <(awk '/Forward statistics for port/ { on = 1 } on && $1 == "RX-packets:" { print $2; on = 0 }' "$2")
-	mapfile -t sent < <(awk '/Forward statistics for port/ { on = 1 } on && $1 == "TX-packets:" { print $2; on = 0 }' "$2")
+	mapfile -t received < <(of_ports RX-packets: "$2")
+	mapfile -t sent < <(of_ports TX-packets: "$2")
 	dropped=$(awk '/dropped: [1-9]/ { print }' "$2")
 	echo "$1: received ${received[*]}, sent ${sent[*]}"
-	[ "${#received[@]}" = 2 ] && [ "${#sent[@]}" = 2 ] || { fail "$1: no statistics"; tail -30 "$2"; return; }
+	if [ "${#received[@]}" != 2 ] || [ "${#sent[@]}" != 2 ]; then
+		fail "$1: no statistics"
+		tail -30 "$2"
+		return
+	fi
 	[ "${received[0]}" -gt 1000 ] || fail "$1: few frames"
 	[ -z "$dropped" ] || fail "$1: $dropped"
 	for port in 0 1; do
@@ -48,7 +57,8 @@ for card in "${cards[@]:0:2}"; do crtos device add "$card" --no-reset || fail "a
 exits() { crtos stats --json | jq -c '.cpus[] | select(.cpu == 3) | .exits'; }
 sleep 60 | timeout 300 crtos run -- "${forward[@]}" -l 2-3 -- "${how[@]}" >realm.out 2>&1 &
 child=$!
-await 'grep -q "Press enter to exit" realm.out' 1200 || { fail 'it does not begin'; tail -30 realm.out; }
+await 'grep -q "Press enter to exit" realm.out' 1200 ||
+	{ fail 'it does not begin'; tail -30 realm.out; }
 sleep 3
 before=$(exits)
 sleep 10

@@ -30,8 +30,9 @@ echo -1 >/proc/sys/kernel/sched_rt_runtime_us
 taskset -c 3 "$program" vfio messages "$count" >out &
 child=$!
 # Linux has its handler where the interrupt is bound to.
-await "grep -q 'vfio-msi' /proc/interrupts" &&
-	echo 3 >"/proc/irq/$(awk '/vfio-msi/ { sub(":", "", $1); print $1 }' /proc/interrupts)/smp_affinity_list"
+await "grep -q 'vfio-msi' /proc/interrupts"
+irq=$(awk '/vfio-msi/ { sub(":", "", $1); print $1 }' /proc/interrupts)
+echo 3 >"/proc/irq/$irq/smp_affinity_list"
 wait $child || fail 'nothing measured under Linux'
 read -r _ median most _ <out
 echo "Linux $(uname -r): $count interrupts, median $median ns, maximum $most ns"

@@ -6,8 +6,8 @@
  * the instruction after `read`. A thread of low priority raises it while one of high priority
  * reads; both run on the CPU on which the program starts. CONFIGURATION is the file of its
  * configuration space, in which its pin is let interrupt before each, or "messages" if it has no
- * part in that. Where DEVICE is "vfio" the program drives the PCI function by VFIO that the variable
- * FUNCTION names, and reads an eventfd.
+ * part in that. Where DEVICE is "vfio" the program drives by VFIO the PCI function that the
+ * variable FUNCTION names, and reads an eventfd.
  *
  * It prints the number of interrupts, the median and the maximum in nanoseconds, without the store
  * that raises the interrupt; and when it began with them and ended (CLOCK_MONOTONIC, in

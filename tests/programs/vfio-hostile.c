@@ -12,10 +12,10 @@
  * tables	maps one page as often as that is possible, far apart; what is refused leaves the
  *		rest as it was.
  * transfer	has it write for ever to pages that are mapped; to be killed.
- * watch	fills memory, in megabytes: all that is left but for some; tells so, and after a while
- *		whether any of it has changed.
- * hold		keeps it open and touches a register every millisecond; says "wanted" when Linux wants
- *		it back. SIGBUS ends it, with "lost" if calls then say ENODEV.
+ * watch	fills so many megabytes of memory; tells so, and after a while whether any of it has
+ *		changed.
+ * hold		keeps it open and touches a register every millisecond; says "wanted" when Linux
+ *		wants it back. SIGBUS ends it, with "lost" if calls then say ENODEV.
  * enter	has its group in a container, and nothing else.
  */
 #define _GNU_SOURCE

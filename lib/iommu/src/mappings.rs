@@ -2,8 +2,8 @@
 //! The tables by which one function of a cell translates that finds nothing of its own accord: the
 //! cell says page by page what it finds.
 //!
-//! Units may have cached a table until they are told to forget: so [`Mappings::carry_out`] takes tables
-//! out that have become empty, and they are [freed](Gone::free) after that.
+//! Units may have cached a table until they are told to forget: so [`Mappings::carry_out`] takes
+//! tables out that have become empty, and they are [freed](Gone::free) after that.
 
 use core::ops::Range;
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Numbers of Linux's interface. A call's structure begins with the number of bytes that the program
-//! has (`argsz`), and with flags.
+//! Numbers of Linux's interface. A call's structure begins with the number of bytes that the
+//! program has (`argsz`), and with flags.
 
 /// Number `number` of the calls (`_IO(';', 100 + number)`).
 const fn call(number: u32) -> u32 {

@@ -40,8 +40,9 @@ mod tests {
             let mut at = start;
             while at < start + length {
                 let (register, bit, count) = piece(at, start + length - at);
-                prop_assert!(register % 4 == 0 && count > 0 && u64::from(bit) / 8 + count as u64 <= 4);
-                prop_assert_eq!(register + u64::from(bit) / 8, at);
+                let within = u64::from(bit) / 8;
+                prop_assert!(register % 4 == 0 && count > 0 && within + count as u64 <= 4);
+                prop_assert_eq!(register + within, at);
                 at += count as u64;
             }
             prop_assert_eq!(at, start + length);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Linux's interface for drivers in programs (VFIO, `include/uapi/linux/vfio.h`), as far as it needs
-//! no hardware. It is tested on the host.
+//! Linux's interface for drivers in programs (VFIO, `include/uapi/linux/vfio.h`), as far as it
+//! needs no hardware. It is tested on the host.
 //!
 //! | module | concept |
 //! |---|---|

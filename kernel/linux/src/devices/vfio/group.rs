@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The file of a group, which one program at a time has open. It lives as long as it is open, or its
-//! function.
+//! The file of a group, which one program at a time has open. It lives as long as it is open, or
+//! its function.
 
 use alloc::{boxed::Box, format, string::String, sync::Arc};
 use core::any::Any;

@@ -3,8 +3,8 @@
 //! of the program, at addresses that the program chooses.
 //!
 //! Linux has the files: `/dev/vfio/vfio`, and `/dev/vfio/N` of the function's group. A function is
-//! alone in its group ([`place`]). A program puts the group into a container, which says what memory
-//! the function reaches, and gets a descriptor of the function from the group.
+//! alone in its group ([`place`]). A program puts the group into a container, which says what
+//! memory the function reaches, and gets a descriptor of the function from the group.
 //!
 //! | module | concept |
 //! |---|---|
