@@ -5,7 +5,6 @@
 # attack_by_vfio: all of it; ends the script.
 attack_by_vfio() {
 	cd "$(mktemp -d)" || exit 1
-	set -x
 	local hostile=$PROGRAMS/vfio-hostile round before place=/sys/bus/pci/devices/$edu
 	failed=0
 	fail() { echo "FAILED $*"; failed=1; }

@@ -9,7 +9,7 @@
 # devices: yes
 # mem: 3G
 # uses: vfio
-# packages: dpdk
+# packages: dpdk-dev
 # tier: full
 # timeout: 1200
 set -u
@@ -52,10 +52,10 @@ sleep 20 | timeout 200 "${forward[@]}" -l 0-1 -- "${how[@]}" >linux.out 2>&1 ||
 	fail "status $? under Linux"
 forwards Linux linux.out
 
-crtos up --cpus 2-3 --memory 512M || exit 1
+crtos up --cpus 3 --memory 512M || exit 1
 for card in "${cards[@]:0:2}"; do crtos device add "$card" --no-reset || fail "add $card"; done
 exits() { crtos stats --json | jq -c '.cpus[] | select(.cpu == 3) | .exits'; }
-sleep 60 | timeout 300 crtos run -- "${forward[@]}" -l 2-3 -- "${how[@]}" >realm.out 2>&1 &
+sleep 60 | timeout 300 crtos run -- "${forward[@]}" --lcores 0@3,1@3 -- "${how[@]}" >realm.out 2>&1 &
 child=$!
 await 'grep -q "Press enter to exit" realm.out' 1200 ||
 	{ fail 'it does not begin'; tail -30 realm.out; }

@@ -54,10 +54,7 @@ static unsigned char *memory(unsigned long size)
 
 static int is_all(const unsigned char *bytes, unsigned long count, unsigned char value)
 {
-	for (unsigned long i = 0; i < count; i++)
-		if (bytes[i] != value)
-			return 0;
-	return 1;
+	return bytes[0] == value && memcmp(bytes, bytes + 1, count - 1) == 0;
 }
 
 static int refused(void *address, int error)

@@ -70,10 +70,10 @@ pub const HC_DEVICE_ADD: u64 = 16;
 /// Root: take a function back. RDI = cell, RSI = function. It does not master the bus any more.
 pub const HC_DEVICE_REMOVE: u64 = 17;
 /// Cell: the function number RDI of those that it has (0 is the first one), and
-/// [`crate::device::LISTED_WITHOUT_MEMORY`] if it reaches none of its own accord; then with as how
+/// [`crate::device::LISTED_WITHOUT_MEMORY`] if it reaches none of its own accord; then also how
 /// many bits its addresses have, from [`crate::device::LISTED_WIDTH_SHIFT`] on; [`HV_INVALID`] if
-/// the cell does not have so many. The order changes when a function goes. Calls of cells about devices are
-/// refused with [`HV_BUSY`] while a call of Linux is under way: try again.
+/// the cell does not have so many. The order changes when a function goes. Calls of cells about
+/// devices are refused with [`HV_BUSY`] while a call of Linux is under way: try again.
 pub const HC_DEVICE_LIST: u64 = 18;
 /// Cell: read four bytes of a function's configuration space. RDI = function, RSI = register (a
 /// multiple of 4 below 256).

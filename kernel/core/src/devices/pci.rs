@@ -325,8 +325,8 @@ impl Function {
         }
     }
 
-    /// It interrupts no more, nor does what it writes in place of the first `count` messages. Thread
-    /// context; may sleep.
+    /// It interrupts no more, nor does what it writes in place of the first `count` messages.
+    /// Thread context; may sleep.
     pub fn mute(&mut self, count: u32) {
         for number in 0..count {
             let _ = SPACE.interrupt(self.address(), number, 0, 0);
