@@ -24,6 +24,7 @@ struct crtos_function {
 	bool realm;				/* the cell is the realm: programs drive it */
 	struct crtos_uio *uio;			/* by which programs find it; taken by xchg() */
 	struct crtos_vfio *vfio;		/* instead of that, if VFIO's driver has it */
+	bool lost;				/* that driver has let it go; read without a lock */
 	struct crtos_device_memory memory[CRTOS_BASE_ADDRESSES];
 	struct resource rest[CRTOS_BASE_ADDRESSES];	/* of the last page of its memory */
 };
@@ -74,9 +75,12 @@ static void crtos_pci_remove(struct pci_dev *dev)
 }
 
 /* The same, where VFIO's driver has it. Under the function's lock. */
-static void lose_vfio(struct pci_dev *dev, void *function)
+static void lose_vfio(struct pci_dev *dev, void *data)
 {
+	struct crtos_function *function = data;
+
 	lose(dev, function);
+	WRITE_ONCE(function->lost, true);
 }
 
 /* All, of which it takes the one that it is to have. */
@@ -438,6 +442,17 @@ static int return_function(struct crtos_file *file, struct crtos_function *funct
 	return 0;
 }
 
+/* Nobody has the function any more that its driver has let go. */
+static int forget_lost(struct crtos_file *file, struct pci_dev *dev)
+{
+	struct crtos_function *function;
+
+	list_for_each_entry(function, &functions, link)
+		if (function->dev == dev && READ_ONCE(function->lost))
+			return return_function(file, function, true);
+	return 0;
+}
+
 static int add(struct crtos_file *file, struct pci_dev *dev, const struct crtos_cell *cell,
 	       bool no_reset)
 {
@@ -525,6 +540,9 @@ int crtos_device_add(struct crtos_file *file, const struct crtos_cell_device __u
 	dev = find_function(file, argument.name);
 	if (!dev)
 		return -ENODEV;
+	error = forget_lost(file, dev);
+	if (error)
+		goto out;
 	list_for_each_entry(function, &functions, link)
 		if (function->dev == dev) {
 			error = crtos_refuse(file, -EBUSY, "cell %u has %s already",

@@ -171,7 +171,7 @@ CASE(a_container_tells_what_functions_can_name)
 		ranges = (void *)capability;
 		if (capability->id != VFIO_IOMMU_TYPE1_INFO_CAP_IOVA_RANGE)
 			continue;
-		SAY("%u ranges, the first to %#llx", ranges->nr_iovas, ranges->iova_ranges[0].end);
+		SAY("the first range is to %#llx", ranges->iova_ranges[0].end);
 	}
 	close_edu(&edu);
 }
@@ -365,10 +365,9 @@ CASE(what_cannot_be_mapped_is_refused)
 	FAILS(EINVAL, map_for(&edu, page + 1, HERE, PAGE, BOTH));
 	FAILS(EINVAL, map_for(&edu, page, HERE, PAGE + 1, BOTH));
 	FAILS(EINVAL, map_for(&edu, page, -PAGE, 2 * PAGE, BOTH));
-	/* Messages, and what the device cannot name. */
+	/* Messages. */
 	FAILS(EINVAL, map_for(&edu, page, 0xfee00000, PAGE, BOTH));
 	FAILS(EINVAL, map_for(&edu, page, 0xfedff000, 2 * PAGE, BOTH));
-	FAILS(EINVAL, map_for(&edu, page, 1UL << 62, PAGE, BOTH));
 	/* No memory of the program. */
 	FAILS(EFAULT, map_for(&edu, at(PAGE), HERE, PAGE, BOTH));
 	FAILS(EFAULT, map_for(&edu, at(-PAGE), HERE, PAGE, BOTH));

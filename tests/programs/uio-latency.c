@@ -6,8 +6,7 @@
  * the instruction after `read`. A thread of low priority raises it while one of high priority
  * reads; both run on the CPU on which the program starts. CONFIGURATION is the file of its
  * configuration space, in which its pin is let interrupt before each, or "messages" if it has no
- * part in that. Where DEVICE is "vfio" the program drives by VFIO the PCI function that the
- * variable FUNCTION names, and reads an eventfd.
+ * part in that.
  *
  * It prints the number of interrupts, the median and the maximum in nanoseconds, without the store
  * that raises the interrupt; and when it began with them and ended (CLOCK_MONOTONIC, in
@@ -21,22 +20,25 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
 
-#include "../abi/vfio.h"
+/* Registers of edu, in words. */
+#define LIVENESS 1
+#define RAISE 24
+#define ACKNOWLEDGE 25
 
+#define COMMAND 4
 #define PIN_OFF 0x400
 #define WARM_UP 20
 #define MOST 100000
 
-static struct edu edu;
+static volatile uint32_t *registers;
 static int uio, configuration = -1;
 static volatile uint64_t raised;
 static volatile long rounds, start;
 static struct timespec rest;
-/* Bytes of a count. */
-static size_t size = sizeof(uint32_t);
 static uint64_t took[MOST], stores[1001];
 
 static void die(const char *what)
@@ -74,10 +76,10 @@ static void let_pin(void)
 
 	if (configuration < 0)
 		return;
-	if (pread(configuration, &command, sizeof(command), CONFIGURED) != sizeof(command))
+	if (pread(configuration, &command, sizeof(command), COMMAND) != sizeof(command))
 		die("configuration");
 	command &= ~PIN_OFF;
-	if (pwrite(configuration, &command, sizeof(command), CONFIGURED) != sizeof(command))
+	if (pwrite(configuration, &command, sizeof(command), COMMAND) != sizeof(command))
 		die("configuration");
 }
 
@@ -103,7 +105,7 @@ static void *raises(void *last)
 		}
 		let_pin();
 		raised = stamp();
-		put(&edu, RAISE, 1);
+		registers[RAISE] = 1;
 		while (rounds <= round)
 			sched_yield();
 	}
@@ -112,27 +114,11 @@ static void *raises(void *last)
 	return NULL;
 }
 
-static void open_function(const char *device)
-{
-	if (strcmp(device, "vfio") == 0) {
-		uio = eventfd(0, EFD_CLOEXEC);
-		size = sizeof(uint64_t);
-		if (open_edu(&edu, VFIO_TYPE1v2_IOMMU) || hear(&edu, VFIO_PCI_MSI_IRQ_INDEX, uio))
-			die(device);
-		return;
-	}
-	uio = open(device, O_RDWR);
-	if (uio < 0)
-		die(device);
-	edu.registers = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, uio, 0);
-	if (edu.registers == MAP_FAILED)
-		die("mmap");
-}
-
 int main(int argc, char **argv)
 {
 	long count, end, first_ns;
-	uint64_t first_stamp, ticks, number;
+	uint64_t first_stamp, ticks;
+	uint32_t number;
 	pthread_t thread;
 	cpu_set_t cpu;
 	double scale;
@@ -145,12 +131,17 @@ int main(int argc, char **argv)
 	if (count < 1 || count + WARM_UP > MOST)
 		return 2;
 	rest.tv_sec = argc == 5 ? atol(argv[4]) : 0;
-	open_function(argv[1]);
+	uio = open(argv[1], O_RDWR);
+	if (uio < 0)
+		die(argv[1]);
 	if (strcmp(argv[2], "messages") != 0) {
 		configuration = open(argv[2], O_RDWR);
 		if (configuration < 0)
 			die(argv[2]);
 	}
+	registers = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, uio, 0);
+	if (registers == MAP_FAILED)
+		die("mmap");
 	CPU_ZERO(&cpu);
 	CPU_SET(sched_getcpu(), &cpu);
 	sched_setaffinity(0, sizeof(cpu), &cpu);
@@ -162,17 +153,17 @@ int main(int argc, char **argv)
 	for (int i = 0; i < 1001; i++) {
 		uint64_t before = stamp();
 
-		put(&edu, LIVENESS, 1);
+		registers[LIVENESS] = 1;
 		stores[i] = stamp() - before;
 	}
 	qsort(stores, 1001, sizeof(*stores), by_size);
 	if (pthread_create(&thread, NULL, raises, (void *)(count + WARM_UP)))
 		die("thread");
 	for (long round = 0; round < count + WARM_UP; round++) {
-		if (read(uio, &number, size) != (ssize_t)size)
+		if (read(uio, &number, sizeof(number)) != sizeof(number))
 			die("read");
 		took[round] = stamp() - raised;
-		put(&edu, ACKNOWLEDGE, 1);
+		registers[ACKNOWLEDGE] = 1;
 		rounds = round + 1;
 	}
 	end = nanoseconds();
