@@ -40,8 +40,7 @@ struct Driver {
 }
 
 /// All drivers.
-const DRIVERS: &[Driver] =
-    &[can::DRIVER, ports::DRIVER, serial::DRIVER, uio::DRIVER, vfio::DRIVER];
+const DRIVERS: &[Driver] = &[can::DRIVER, ports::DRIVER, serial::DRIVER, uio::DRIVER, vfio::DRIVER];
 
 /// Starts all drivers. Once, before there are programs.
 pub fn start() {
