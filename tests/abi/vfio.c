@@ -329,6 +329,27 @@ CASE(pages_stay_while_the_program_unmaps_them)
 	close_edu(&edu);
 }
 
+CASE(large_pages_stay_as_well)
+{
+	enum { PAGES = 2048 };
+	const int how = MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE;
+	unsigned char *all = mmap(NULL, PAGES * PAGE, PROT_READ | PROT_WRITE, how, -1, 0), *new;
+
+	CHECK(all != MAP_FAILED);
+	opens();
+	fill(all, 1);
+	CHECK(map_for(&edu, all, HERE, PAGES * PAGE, BOTH) == 0);
+	to_device(&edu, HERE, PAGE);
+	CHECK(munmap(all, PAGES * PAGE) == 0);
+	new = mmap(NULL, PAGES * PAGE, PROT_READ | PROT_WRITE, how, -1, 0);
+	CHECK(new != MAP_FAILED);
+	for (int i = 0; i < PAGES; i += 97)
+		from_device(&edu, HERE + i * PAGE, PAGE);
+	for (int i = 0; i < PAGES * (int)PAGE; i++)
+		CHECK(new[i] == 0);
+	close_edu(&edu);
+}
+
 CASE(a_child_has_a_copy_of_what_the_device_reaches)
 {
 	unsigned char *page = memory(1);

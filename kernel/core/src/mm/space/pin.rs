@@ -50,7 +50,8 @@ impl AddressSpace {
     }
 
     /// Counts one more use of the page at `address`. If the program may write to it, it has that
-    /// page alone from now on, and not a copy once it writes.
+    /// page alone from now on, and not a copy once it writes. A page of 2 MiB becomes small ones:
+    /// only these have uses, and are given back one by one.
     fn pin_page(&self, address: UserAddr, write: bool) -> Result<Frame, MapError> {
         loop {
             let region = self.region_at(address).ok_or(MapError::Fault)?;
@@ -58,7 +59,8 @@ impl AddressSpace {
             let access = if write || writable { Access::Write } else { Access::Read };
             {
                 let mut tables = self.tables.lock();
-                if let Some(page) = lookup(&tables, address, access) {
+                let is_small = matches!(tables.get(address), Some((_, FrameSize::Small)));
+                if is_small && let Some(page) = lookup(&tables, address, access) {
                     if write && !page.dirty {
                         // No processor will note what the device writes.
                         tables.mark_dirty(address);
@@ -66,6 +68,7 @@ impl AddressSpace {
                     return frames::pin(page.frame).then_some(page.frame).ok_or(MapError::Fault);
                 }
             }
+            self.split(address)?;
             self.fault_in(address, access).map_err(|error| match error {
                 FaultError::NoMemory => MapError::NoMemory,
                 _ => MapError::Fault,
