@@ -45,8 +45,9 @@ static sigjmp_buf lost;
 
 static unsigned char *memory(unsigned long size)
 {
+	/* In pages of 2 MiB, if there are such. */
 	unsigned char *found = mmap(NULL, size, PROT_READ | PROT_WRITE,
-				    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+				    MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
 
 	ASSERT(found != MAP_FAILED);
 	return found;
