@@ -9,7 +9,7 @@
 # realm: no
 # shared: yes
 # devices: yes
-# uses: edu
+# uses: edu exits
 # timeout: 900
 # full: COUNT=2000
 # Variables are those of common/edu.sh.
@@ -52,30 +52,6 @@ for _ in {1..3}; do
 done
 [ "$median" -le $bound ] || fail "more than $bound ns"
 [ "$most" -le $limit ] || fail "more than $limit ns at most"
-
-# exits: of the realm's CPU so far, and between which moments they were counted.
-exits() {
-	local before after count
-	read -r before _ </proc/uptime
-	count=$(crtos stats --json | jq -c '.cpus[] | select(.cpu == 3) | .exits')
-	read -r after _ </proc/uptime
-	echo "${before/./}0000000 ${after/./}0000000 $count"
-}
-crtos run -- "$program" "$(node)" messages "$count" 4 >out &
-child=$!
-while [ -d /proc/$child ]; do exits; sleep 0.2; done >counted
-wait $child || fail 'nothing counted in the realm'
-read -r _ _ _ start end <out
-# The last count before them, and the first behind.
-read -r before after < <(awk -v start="$start" -v end="$end" '
-	$2 + 10000000 < start { before = $3 }
-	$1 > end + 10000000 && !after { after = $3 }
-	END { print before, after }' counted)
-if [ -z "$before" ] || [ -z "$after" ]; then
-	fail "no counts around $start to $end"
-	cat counted
-else
-	[ "$before" = "$after" ] || fail "exits: $before before $count interrupts, $after after them"
-fi
+no_exits 3 crtos run -- "$program" "$(node)" messages "$count" 4
 crtos down || fail down
 exit $failed
