@@ -4,6 +4,7 @@
 # for each 4 us of it, 16 more, and time for its own programs. In virtual time.
 # kernels: 6.1 6.12
 # realm: no
+# shared: yes
 # icount: yes
 # timeout: 600
 set -u

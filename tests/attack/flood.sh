@@ -4,6 +4,7 @@
 # each 3 us of it, and 8 more. A program in the realm keeps its period. In virtual time.
 # kernels: 6.1 6.12
 # realm: no
+# shared: yes
 # icount: yes
 # turns: short
 # timeout: 600

@@ -3,7 +3,7 @@
 # As `lines`, with an IOMMU of AMD's kind.
 # kernels: 6.12
 # realm: no
-# uarts: yes
+# uarts: isa
 # iommu: amd
 # uses: lines
 # timeout: 600

@@ -3,7 +3,7 @@
 # As `lines`, on a machine without an IOMMU: the entry of the I/O APIC names the realm's CPU.
 # kernels: 6.1
 # realm: no
-# uarts: yes
+# uarts: isa
 # xapic: yes
 # uses: lines
 # timeout: 600

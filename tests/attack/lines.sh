@@ -6,7 +6,8 @@
 # kernels: 6.12
 # more kernels: 6.1
 # realm: no
-# uarts: yes
+# shared: yes
+# uarts: isa
 # uses: lines
 # timeout: 600
 # `line` and `apic` are those of common/lines.sh.

@@ -4,6 +4,7 @@
 # which Linux had goes on, and so do others. When Linux lets go, all memory comes back.
 # kernels: 6.1 6.12
 # realm: no
+# shared: yes
 # timeout: 900
 set -u
 cd "$(mktemp -d)" || exit 1

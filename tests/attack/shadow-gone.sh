@@ -4,6 +4,7 @@
 # that they never got: they go on, and end when a program of the realm ends them.
 # kernels: 6.1 6.12
 # realm: no
+# shared: yes
 set -u
 attacker || exit 1
 crtos up --cpus 3 --memory 256M --command-line locked || exit 1
@@ -58,4 +59,6 @@ ends || { echo 'it does not end'; exit 1; }
 
 await '[ "$(free_memory)" = "$before" ]' ||
 	{ echo "before: $before; after: $(free_memory)"; exit 1; }
-crtos down
+crtos down || exit 1
+rmmod attack
+rm /tmp/pid-* /tmp/lines-*

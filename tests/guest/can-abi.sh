@@ -5,6 +5,7 @@
 # gets it back as it was.
 # kernels: 6.1 6.12
 # realm: no
+# shared: yes
 # can: yes
 # uses: alike
 # timeout: 900
@@ -26,3 +27,4 @@ crtos log | grep 'can0: '
 alike 400 $program || exit 1
 crtos down || exit 1
 [ "$(told)" = "$before" ] || { fail "afterwards $(told), before $before"; exit 1; }
+ip link set can0 down && ip link set can1 down

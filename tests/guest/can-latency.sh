@@ -7,6 +7,7 @@
 # icount: yes
 # turns: short
 # realm: no
+# shared: yes
 # can: yes
 # timeout: 900
 set -u
@@ -49,4 +50,7 @@ echo "realm, afterwards: $count frames, median $median ns, maximum $most ns"
 [ "$median" -le $bound ] || fail "afterwards more than $bound ns"
 crtos log | tail -3
 crtos down || fail down
+echo 950000 >/proc/sys/kernel/sched_rt_runtime_us
+ip link set can0 down
+echo "$other" >/sys/bus/pci/drivers/kvaser_pci/bind || fail 'the other end is not given back'
 exit $failed

@@ -6,6 +6,7 @@
 # Linux's.
 # kernels: 6.1
 # realm: no
+# shared: yes
 # can: yes
 # packages: can-utils,python3-can
 # full: ROUNDS=9
@@ -153,4 +154,7 @@ for delay in 0.3 0.8; do
 	await '[ -e /sys/class/net/can0 ]' 100 || fail "after a kill in $delay s"
 done
 [ "$(told)" = '[250000,100]' ] || fail "after kills: $(told)"
+ip link set can0 down
+ip link set can1 down
+ip link delete vcan0
 exit $failed

@@ -3,6 +3,7 @@
 # What is kept of files makes room for a program that has nearly all memory and reads another file.
 # kernels: 6.1
 # realm: no
+# shared: yes
 # timeout: 300
 set -u
 cd "$(mktemp -d)" || exit 1
@@ -46,4 +47,5 @@ for file in large small; do
 	done
 done
 crtos down || fail down
+rm kept large small
 exit $failed

@@ -5,7 +5,7 @@
 # kernels: 6.12
 # realm: no
 # tier: full
-# uarts: yes
+# uarts: isa
 # packages: python3-tk,xvfb
 # timeout: 600
 set -u

@@ -4,6 +4,7 @@
 # Linux, and then in the realm, which has the ports alone. What it does not have stays Linux's.
 # kernels: 6.1 6.12
 # realm: no
+# shared: yes
 # parallel: yes
 # uses: alike
 # timeout: 300

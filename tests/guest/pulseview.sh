@@ -5,7 +5,7 @@
 # kernels: 6.12
 # tier: full
 # realm: no
-# uarts: yes
+# uarts: isa
 # packages: pulseview,xdotool,xvfb
 # timeout: 1500
 # uses: analyser

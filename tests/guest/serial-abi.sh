@@ -4,7 +4,8 @@
 # and then in the realm, against a UART of Linux at the other end of the wire.
 # kernels: 6.1 6.12
 # realm: no
-# uarts: yes
+# shared: yes
+# uarts: isa
 # uses: alike
 # timeout: 900
 set -u

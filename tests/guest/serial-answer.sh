@@ -5,7 +5,8 @@
 # that interrupts all the time is silenced, and works by a timer.
 # kernels: 6.1
 # realm: no
-# uarts: yes
+# shared: yes
+# uarts: isa
 # icount: yes
 # turns: short
 # timeout: 900

@@ -4,7 +4,8 @@
 # killed. Linux cannot touch it meanwhile, and what Linux uses is not taken.
 # kernels: 6.1 6.12
 # realm: no
-# uarts: yes
+# shared: yes
+# uarts: isa
 # timeout: 300
 set -u
 cd "$(mktemp -d)" || exit 1

@@ -6,7 +6,7 @@
 # kernels: 6.12
 # realm: no
 # tier: full
-# uarts: yes
+# uarts: isa
 # packages: gpsd,gpsd-clients,minicom,sigrok-cli
 # timeout: 600
 # uses: analyser

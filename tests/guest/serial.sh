@@ -4,7 +4,8 @@
 # under Linux. The other end of the wire is a UART of Linux.
 # kernels: 6.1
 # realm: no
-# uarts: yes
+# shared: yes
+# uarts: isa
 # packages: mbpoll,picocom,python3-serial,setserial,socat
 # timeout: 600
 set -u

@@ -1033,6 +1033,7 @@ static const struct file_operations operations = {
 	.owner = THIS_MODULE,
 	.read = attack_read,
 	.write = attack_write,
+	.llseek = default_llseek,
 };
 
 static int __init attack_init(void)

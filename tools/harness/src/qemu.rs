@@ -32,6 +32,15 @@ pub fn is_newer(xapic: bool, iommu: &Iommu) -> bool {
     !xapic && matches!(iommu, Iommu::Amd(_))
 }
 
+/// Two UARTs, ttyS1 and ttyS2, which are wired to each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Uarts {
+    /// As the firmware's ports have them, with interrupts by an edge.
+    Isa,
+    /// On PCI cards, with interrupts by a level.
+    Pci,
+}
+
 /// A machine, and what is in its drives.
 pub struct Machine<'a> {
     /// The kernel to boot.
@@ -54,8 +63,8 @@ pub struct Machine<'a> {
     pub iommu: &'a Iommu,
     /// A disk and network cards that master the bus by way of the IOMMU, which virtio does not.
     pub devices: bool,
-    /// Two further UARTs, which are wired to each other.
-    pub uarts: bool,
+    /// Two further UARTs.
+    pub uarts: Option<Uarts>,
     /// A parallel port, to which nothing is connected.
     pub parallel: bool,
     /// Two cards with CAN controllers on one bus.
@@ -121,8 +130,8 @@ impl Machine<'_> {
         if self.devices {
             self.add_devices(&mut command);
         }
-        if self.uarts {
-            self.add_uarts(&mut command);
+        if let Some(kind) = self.uarts {
+            self.add_uarts(&mut command, kind);
         }
         if self.parallel {
             command.args(["-chardev", "null,id=printer"]);
@@ -249,15 +258,19 @@ impl Machine<'_> {
     }
 
     /// ttyS1 and ttyS2. Neither shares its interrupt with the console's.
-    fn add_uarts(&self, command: &mut Command) {
-        let ends =
-            [("listens", 1, "0x2f8", 3, ",server=on,wait=off"), ("connects", 2, "0x3e8", 5, "")];
-        for (id, index, port, line, mode) in ends {
+    fn add_uarts(&self, command: &mut Command, kind: Uarts) {
+        let [first, second] = match kind {
+            Uarts::Isa => [
+                "isa-serial,index=1,iobase=0x2f8,irq=3",
+                "isa-serial,index=2,iobase=0x3e8,irq=5",
+            ],
+            Uarts::Pci => ["pci-serial,addr=0x16", "pci-serial,addr=0x17"],
+        };
+        let ends = [("listens", first, ",server=on,wait=off"), ("connects", second, "")];
+        for (id, uart, mode) in ends {
             let socket = with_path(&format!("socket,id={id}{mode},path="), &self.wire());
             command.arg("-chardev").arg(socket);
-            command.arg("-device");
-            let uart = format!("isa-serial,index={index},iobase={port},irq={line},chardev={id}");
-            command.arg(uart);
+            command.arg("-device").arg(format!("{uart},chardev={id}"));
         }
     }
 

@@ -20,7 +20,7 @@ use tempfile::TempDir;
 
 use crate::iommu::Iommu;
 use crate::kernels::{self, Flavour, Kernel};
-use crate::qemu::{Monitor, SHARE_TAG};
+use crate::qemu::{Monitor, SHARE_TAG, Uarts};
 use crate::{bochs, image, initramfs, layer, parts, paths, programs, progress, qemu, run};
 
 /// What a kernel prints when it gives up.
@@ -81,8 +81,8 @@ pub struct Config {
     pub iommu: Iommu,
     /// A disk and network cards that master the bus by way of the IOMMU.
     pub devices: bool,
-    /// Two further UARTs, which are wired to each other.
-    pub uarts: bool,
+    /// Two further UARTs.
+    pub uarts: Option<Uarts>,
     /// A parallel port.
     pub parallel: bool,
     /// Two CAN controllers on one bus.
@@ -115,7 +115,7 @@ impl Default for Config {
             xapic: false,
             iommu: Iommu::default(),
             devices: false,
-            uarts: false,
+            uarts: None,
             parallel: false,
             can: false,
             boot_parameters: String::new(),

@@ -14,6 +14,7 @@ use signal_hook::consts::{SIGINT, SIGTERM, SIGWINCH};
 use crate::bench::turns::Turns;
 use crate::iommu::Iommu;
 use crate::kernels::Flavour;
+use crate::qemu::Uarts;
 use crate::vm::{Config, Emulator, Job, OnPanic, Outcome, Vm, interrupted};
 use crate::{FAILURE, parts, progress, qemu, quote, setup};
 
@@ -70,8 +71,9 @@ pub struct Options {
     #[arg(long)]
     devices: bool,
     /// Two further UARTs, ttyS1 and ttyS2, wired to each other
-    #[arg(long)]
-    uarts: bool,
+    #[arg(long, value_enum, value_name = "KIND", num_args = 0..=1, require_equals = true,
+        default_missing_value = "isa")]
+    uarts: Option<Uarts>,
     /// Two CAN controllers on one bus, can0 and can1
     #[arg(long)]
     can: bool,

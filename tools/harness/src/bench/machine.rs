@@ -10,6 +10,7 @@ use crtos_results::{Cell, Histogram, Order};
 use super::own::Observer;
 use super::system::{CPU, CPUS, OTHER_CPU, Target};
 use super::turns::Turns;
+use crate::qemu::Uarts;
 use crate::vm::{Config, Job, Outcome, Vm};
 use crate::{progress, quote};
 
@@ -81,7 +82,7 @@ impl Measuring {
             cpus: CPUS,
             memory: MEMORY.to_owned(),
             icount: true,
-            uarts: true,
+            uarts: Some(Uarts::Isa),
             boot_parameters: target.boot_parameters(),
             plugins,
             ..Config::default()

@@ -92,7 +92,8 @@ pub fn plan(selection: &Selection) -> Result<Vec<Batch>> {
         for kernel in kernels.into_iter().filter(|&kernel| selection.wants_kernel(kernel)) {
             let fits = |batch: &&mut Batch| match batch {
                 Batch::Guest(other, cases) => {
-                    *other == kernel && cases[0].header.same_machine(&case.header)
+                    let fits = |one: &Case| one.header.same_machine(&case.header);
+                    *other == kernel && cases.iter().all(fits)
                 }
                 Batch::Host(_) => false,
             };
@@ -238,7 +239,9 @@ fn in_guests(kernel: Flavour, mut cases: VecDeque<Case>, report: &Report) {
             return;
         }
         let start = Instant::now();
-        let mut guest = match boot(kernel, &first.header, report) {
+        let mut machine = first.header.clone();
+        cases.iter().for_each(|case| machine.join(&case.header));
+        let mut guest = match boot(kernel, &machine, report) {
             Ok(guest) => guest,
             Err(error) => {
                 // The next guest would be no better.

@@ -4,9 +4,11 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use clap::ValueEnum;
 
 use crate::iommu::Iommu;
 use crate::kernels::Flavour;
+use crate::qemu::Uarts;
 
 /// Time that a script has if it does not say.
 const TIMEOUT: Duration = Duration::from_secs(400);
@@ -36,8 +38,8 @@ pub struct Header {
     pub iommu: Iommu,
     /// `devices: yes`: a disk and network cards that master the bus by way of the IOMMU.
     pub devices: bool,
-    /// `uarts: yes`: two further UARTs, which are wired to each other.
-    pub uarts: bool,
+    /// `uarts: isa` or `uarts: pci`: two further UARTs of that kind.
+    pub uarts: Option<Uarts>,
     /// `can: yes`: two CAN controllers on one bus.
     pub can: bool,
     /// `parallel: yes`: a parallel port.
@@ -70,7 +72,7 @@ impl Default for Header {
             xapic: false,
             iommu: Iommu::default(),
             devices: false,
-            uarts: false,
+            uarts: None,
             can: false,
             parallel: false,
             uses: vec![],
@@ -112,7 +114,7 @@ impl Header {
             "xapic" => self.xapic = yes(value)?,
             "iommu" => self.iommu = Iommu::from(value),
             "devices" => self.devices = yes(value)?,
-            "uarts" => self.uarts = yes(value)?,
+            "uarts" => self.uarts = Some(Uarts::from_str(value, false).map_err(anyhow::Error::msg)?),
             "can" => self.can = yes(value)?,
             "parallel" => self.parallel = yes(value)?,
             "uses" => self.uses = value.split_whitespace().map(str::to_owned).collect(),
@@ -129,14 +131,25 @@ impl Header {
         Ok(())
     }
 
-    /// Whether scripts with these two headers can run in the same guest.
+    /// Whether scripts with these two headers can run in the same guest, which has what either
+    /// wants.
     pub fn same_machine(&self, other: &Self) -> bool {
+        let same_uarts = self.uarts.is_none_or(|kind| other.uarts.is_none_or(|other| other == kind));
         let machine = |h: &Self| {
-            let words = (h.memory.clone(), h.boot.clone(), h.packages.clone());
-            let devices = (h.iommu.clone(), h.devices, h.uarts, h.parallel, h.can);
-            (h.cpus, words, devices, h.realm, h.xapic, h.icount, h.short_turns)
+            let words = (h.memory.clone(), h.boot.clone(), h.iommu.clone());
+            (h.cpus, words, h.devices, h.realm, h.xapic, h.icount, h.short_turns)
         };
-        self.shared && other.shared && machine(self) == machine(other)
+        self.shared && other.shared && same_uarts && machine(self) == machine(other)
+    }
+
+    /// Wants what the other one does as well: of that which disturbs no script that does without.
+    pub fn join(&mut self, other: &Self) {
+        self.packages.extend(other.packages.iter().cloned());
+        self.packages.sort();
+        self.packages.dedup();
+        self.uarts = self.uarts.or(other.uarts);
+        self.can |= other.can;
+        self.parallel |= other.parallel;
     }
 }
 
@@ -200,5 +213,19 @@ mod tests {
         assert!(!shared.same_machine(&large) && !shared.same_machine(&other));
         assert!(!shared.same_machine(&amd));
         assert!(!shared.same_machine(&alone) && !alone.same_machine(&alone));
+    }
+
+    #[test]
+    fn a_guest_has_what_any_script_in_it_wants() {
+        let shared = Header { shared: true, ..Header::default() };
+        let packages = vec!["socat".to_owned(), "jq".to_owned()];
+        let lines = Header { uarts: Some(Uarts::Isa), packages, ..shared.clone() };
+        let mut both = Header { can: true, packages: vec!["jq".to_owned()], ..shared };
+        assert!(both.same_machine(&lines));
+        both.join(&lines);
+        assert_eq!((both.uarts, both.can, both.parallel), (Some(Uarts::Isa), true, false));
+        let cards = Header { uarts: Some(Uarts::Pci), ..lines.clone() };
+        assert!(!cards.same_machine(&both));
+        assert_eq!(both.packages, ["jq", "socat"]);
     }
 }

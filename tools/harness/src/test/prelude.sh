@@ -47,8 +47,12 @@ await() { for _ in $(seq "${2-1200}"); do eval "$1" && return; sleep 0.1; done; 
 # attacker: loads the module of tests/attack.
 attacker() { insmod "/usr/lib/crtos-tests/attack/$(uname -r)/attack.ko"; }
 
-# attack COMMAND...: what that module answers.
-attack() { echo "$*" >/sys/kernel/debug/attack && cat /sys/kernel/debug/attack; }
+# attack COMMAND...: what that module answers. Called thousands of times, so without a program.
+attack() {
+	local line
+	echo "$*" >/sys/kernel/debug/attack || return
+	while IFS= read -r line; do printf '%s\n' "$line"; done </sys/kernel/debug/attack
+}
 
 # apic_id CPU: the id of its local APIC.
 apic_id() {
