@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # Debian's dpdk-testpmd forwards frames between two network cards on one wire, as it is installed:
-# under Linux, and then in the realm, which has the cards. No frame is lost, and for a minute the CPU
-# of the realm that forwards does not exit.
+# under Linux, and then in the realm, which has the cards. No frame is lost, and for a minute the
+# CPU of the realm that forwards does not exit.
 # kernels: 6.12
 # more kernels: 6.1
 # realm: no
@@ -19,7 +19,7 @@ fail() { echo "FAILED $*"; failed=1; }
 mapfile -t cards < <(grep -lx 0x10d3 /sys/bus/pci/devices/*/device | cut -d/ -f6)
 [ ${#cards[@]} -ge 2 ] || { echo 'there are no two cards'; exit 1; }
 for card in "${cards[@]:0:2}"; do drives_by_vfio "$card" || exit 1; done
-forward=(dpdk-testpmd -l 0,1 --no-huge -m 128 --no-shconf --iova-mode=va -a "${cards[0]}"
+forward=(dpdk-testpmd -l "0,1" --no-huge -m 128 --no-shconf --iova-mode=va -a "${cards[0]}"
 	-a "${cards[1]}")
 how=(--nb-cores=1 --forward-mode=io --auto-start --tx-first --txd=64 --rxd=64
 	--total-num-mbufs=2048)

@@ -260,10 +260,9 @@ impl Machine<'_> {
     /// ttyS1 and ttyS2. Neither shares its interrupt with the console's.
     fn add_uarts(&self, command: &mut Command, kind: Uarts) {
         let [first, second] = match kind {
-            Uarts::Isa => [
-                "isa-serial,index=1,iobase=0x2f8,irq=3",
-                "isa-serial,index=2,iobase=0x3e8,irq=5",
-            ],
+            Uarts::Isa => {
+                ["isa-serial,index=1,iobase=0x2f8,irq=3", "isa-serial,index=2,iobase=0x3e8,irq=5"]
+            }
             Uarts::Pci => ["pci-serial,addr=0x16", "pci-serial,addr=0x17"],
         };
         let ends = [("listens", first, ",server=on,wait=off"), ("connects", second, "")];

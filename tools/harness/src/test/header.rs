@@ -114,7 +114,9 @@ impl Header {
             "xapic" => self.xapic = yes(value)?,
             "iommu" => self.iommu = Iommu::from(value),
             "devices" => self.devices = yes(value)?,
-            "uarts" => self.uarts = Some(Uarts::from_str(value, false).map_err(anyhow::Error::msg)?),
+            "uarts" => {
+                self.uarts = Some(Uarts::from_str(value, false).map_err(anyhow::Error::msg)?)
+            }
             "can" => self.can = yes(value)?,
             "parallel" => self.parallel = yes(value)?,
             "uses" => self.uses = value.split_whitespace().map(str::to_owned).collect(),
@@ -134,7 +136,8 @@ impl Header {
     /// Whether scripts with these two headers can run in the same guest, which has what either
     /// wants.
     pub fn same_machine(&self, other: &Self) -> bool {
-        let same_uarts = self.uarts.is_none_or(|kind| other.uarts.is_none_or(|other| other == kind));
+        let same_uarts =
+            self.uarts.is_none_or(|kind| other.uarts.is_none_or(|other| other == kind));
         let machine = |h: &Self| {
             let words = (h.memory.clone(), h.boot.clone(), h.iommu.clone());
             (h.cpus, words, h.devices, h.realm, h.xapic, h.icount, h.short_turns)
