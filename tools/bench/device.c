@@ -5,6 +5,8 @@
  *
  *   uio    QEMU's device edu, by /dev/uioN: a store to its register
  *   uart   ttyS1, whose UART hears itself: a byte to its port, which the program may use
+ *   can    can0, by a socket: a command to the SJA1000 at the other end of its bus, which the
+ *          program drives by the ports from $CAN_PORT on
  *
  * Under Linux, uio_pci_generic takes edu's interrupt from its pin and keeps that off afterwards.
  * The program lets it interrupt again before each, outside of the sample.
@@ -13,9 +15,12 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <linux/can.h>
+#include <net/if.h>
 #include <pthread.h>
 #include <sys/io.h>
 #include <sys/ioctl.h>
+#include <sys/socket.h>
 #include <termios.h>
 
 /* Registers of edu, in words. */
@@ -32,9 +37,29 @@
 #define TIOCM_OUT2 0x4000
 #define TIOCM_LOOP 0x8000
 
+/* Registers of an SJA1000. */
+#define MODE 0
+#define ISSUE 1
+#define ENABLED 4
+#define FRAME 16
+#define CLOCK 31
+/* As many ports as it has registers. */
+#define PORTS 32
+#define RESET 1
+#define SINGLE_FILTER 8
+#define SEND 1
+#define PELICAN 0xcf
+
 #define FUNCTIONS "/sys/bus/pci/devices"
 
 static int device, configuration = -1;
+/* The ports that the program drives, if the device has no registers of its own. */
+static unsigned short first_port, ports = 1;
+/* A byte that is a reason to interrupt, and the port that it goes to. */
+static unsigned char reason = 'x';
+static unsigned short port = PORT;
+/* Bytes of what is read. */
+static size_t length = 1;
 static volatile uint32_t *registers;
 static volatile uint64_t start;
 static volatile long done = -WARM_UP;
@@ -98,6 +123,7 @@ static void open_uio(void)
 		fail("edu by UIO");
 	}
 	closedir(all);
+	length = sizeof(uint32_t);
 	registers = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, device, 0);
 	if (registers == MAP_FAILED)
 		fail("mmap");
@@ -120,6 +146,42 @@ static void open_uart(void)
 	    ioctl(device, TIOCMSET, &lines))
 		fail("settings");
 	tcflush(device, TCIOFLUSH);
+	first_port = PORT;
+}
+
+static void open_can(void)
+{
+	struct sockaddr_can to = { .can_family = AF_CAN, .can_ifindex = if_nametoindex("can0") };
+	const char *first = getenv("CAN_PORT");
+
+	device = socket(AF_CAN, SOCK_RAW, CAN_RAW);
+	if (device < 0 || !to.can_ifindex || bind(device, (struct sockaddr *)&to, sizeof(to)))
+		fail("can0");
+	length = sizeof(struct can_frame);
+	first_port = first ? strtoul(first, NULL, 0) : 0;
+	if (!first_port) {
+		errno = EINVAL;
+		fail("CAN_PORT");
+	}
+	ports = PORTS;
+	port = first_port + ISSUE;
+	reason = SEND;
+}
+
+/* The controller at the other end is ready to send a frame without data. */
+static void start_other_end(void)
+{
+	outb(RESET, first_port + MODE);
+	outb(PELICAN, first_port + CLOCK);
+	outb(0, first_port + ENABLED);
+	outb(SINGLE_FILTER, first_port + MODE);
+	outb(0, first_port + FRAME);
+	outb(0x24, first_port + FRAME + 1);
+	outb(0x60, first_port + FRAME + 2);
+	if (inb(first_port + MODE) & RESET) {
+		errno = EIO;
+		fail("the controller");
+	}
 }
 
 static void let_pin(void)
@@ -140,8 +202,11 @@ static void *give_reasons(void *unused)
 {
 	struct timespec pause = { options.interval / 1000000, options.interval % 1000000 * 1000 };
 
-	if (!registers && ioperm(PORT, 1, 1))
+	/* Linux's permissions are a thread's. */
+	if (!registers && ioperm(first_port, ports, 1))
 		fail("ioperm");
+	if (wants("can"))
+		start_other_end();
 	for (long round = -WARM_UP; round < options.samples; round++) {
 		nanosleep(&pause, NULL);
 		if (registers) {
@@ -150,7 +215,7 @@ static void *give_reasons(void *unused)
 			registers[RAISE] = 1;
 		} else {
 			start = ticks();
-			outb('x', PORT);
+			outb(reason, port);
 		}
 		while (done <= round)
 			sched_yield();
@@ -169,6 +234,8 @@ int main(int argc, char **argv)
 		open_uio();
 	else if (wants("uart"))
 		open_uart();
+	else if (wants("can"))
+		open_can();
 	else
 		return unknown();
 	pthread_attr_init(&attributes);
@@ -179,10 +246,10 @@ int main(int argc, char **argv)
 	if (errno)
 		fail("pthread_create");
 	for (long round = -WARM_UP; round < options.samples; round++) {
+		unsigned char bytes[sizeof(struct can_frame)];
 		uint64_t end;
-		uint32_t word;
 
-		if (read(device, &word, registers ? sizeof(word) : 1) <= 0)
+		if (read(device, bytes, length) <= 0)
 			fail("read");
 		end = ticks();
 		if (registers)

@@ -3,13 +3,22 @@
  * A plugin of QEMU that notes which CPU executes, and for how long, before a thread that has slept
  * reads the clock. `./x bench --own` compiles and loads it.
  *
- * Argument: `trace=FILE`, a file of zeros, as large as `struct trace`. It has a word for each thing
- * that happens, 4 bits for what it is and 60 for a number: a CPU's number it executes so many
- * instructions before another one does WAITED until now all CPUs waited FORGOTTEN what came before
- * is not kept WOKE a thread, told by the base of its own data, has slept until a certain time
- * (`clock_nanosleep`, absolute, CLOCK_MONOTONIC) READ it finds so much in the time stamp counter,
- * for the first time since; the CPU is that of the last turn It begins with the first thread that
- * sleeps so, and pauses while none has done it for long.
+ * Arguments: `mark=ADDRESS` (in hex, several times), the instructions at which a program reads the
+ * clock before it gives a device a reason to interrupt; and `trace=FILE`, a file of zeros, as large
+ * as `struct trace`. It has a word for each thing that happens, 4 bits for what it is and 60 for a
+ * number:
+ *
+ *   a CPU's number  it executes so many instructions before another one does
+ *   WAITED          until now all CPUs waited
+ *   FORGOTTEN       what came before is not kept
+ *   WOKE            a thread, told by the base of its own data, has slept until a certain time
+ *                   (`clock_nanosleep`, absolute, CLOCK_MONOTONIC), or until a device interrupted
+ *   READ            it finds so much in the time stamp counter, for the first time since; the CPU
+ *                   is that of the last turn. Without WOKE before it, a thread is about to give a
+ *                   device its reason
+ *
+ * It begins with the first thread that sleeps so or gives a reason, and pauses while none has done
+ * it for long.
  */
 #include "cpus.h"
 
@@ -19,6 +28,7 @@ enum { WAITED = 12, FORGOTTEN, WOKE, READ };
 /* What is kept before a wake-up: with short turns, half a millisecond. */
 #define RECENT 2048
 #define SLEEPERS 16
+#define MARKS 16
 /* In instructions: nobody sleeps for so long. */
 #define LONGEST (1ull << 26)
 /* Linux's numbers. */
@@ -51,6 +61,9 @@ static uint64_t all, waiting;
 static uint64_t sleepers[SLEEPERS];
 /* The place that is taken when none is free. */
 static unsigned next;
+/* Where devices are given their reasons; who has just done so, or 0, and on which CPU. */
+static uint64_t marks[MARKS], giver, giver_cpu;
+static size_t mark_count;
 /* What happened last, in a ring, and how much since a thread woke. */
 static uint64_t recent[RECENT], happened;
 /* The words that are to hold what CPUs have just found in their counters. */
@@ -192,25 +205,68 @@ static void calls(unsigned unused, void *word)
 	*place = thread;
 }
 
-/* `after`: instructions of its block that come after it. */
+/* `after`: instructions of the block that come after this one, where a turn is divided. */
+static void divide(void *after)
+{
+	length -= (uint64_t)after;
+	end_turn();
+	length = (uint64_t)after;
+}
+
+/* Before what others do is of interest. */
+static void gives(unsigned unused, void *after)
+{
+	(void)unused;
+	if (is_on) {
+		divide(after);
+	} else {
+		begin();
+		length = (uint64_t)after;
+	}
+	since = 0;
+	happened = 0;
+	giver = read_register(&fs);
+	giver_cpu = runs;
+	readings[runs] = put(entry(READ, 0));
+}
+
+/* Whether a thread that reads the clock has slept, until a time or a device's interrupt. */
+static int has_slept(uint64_t thread)
+{
+	uint64_t *place;
+
+	if (giver && thread != giver && runs == giver_cpu) {
+		giver = 0;
+		return 1;
+	}
+	place = thread ? find(thread) : NULL;
+	if (place)
+		*place = 0;
+	return !!place;
+}
+
 static void reads(unsigned unused, void *after)
 {
-	uint64_t thread, *place;
+	uint64_t thread;
 
 	(void)unused;
 	if (!is_on)
 		return;
 	thread = read_register(&fs);
-	place = thread ? find(thread) : NULL;
-	if (!place)
+	if (!has_slept(thread))
 		return;
-	*place = 0;
-	length -= (uint64_t)after;
-	end_turn();
-	length = (uint64_t)after;
+	divide(after);
 	write_recent();
 	put(entry(WOKE, thread));
 	readings[runs] = put(entry(READ, 0));
+}
+
+static int is_marked(const struct insn *insn)
+{
+	for (size_t i = 0; i < mark_count; i++)
+		if (marks[i] == qemu_plugin_insn_vaddr(insn))
+			return 1;
+	return 0;
 }
 
 static void translated(uint64_t id, struct tb *tb)
@@ -229,8 +285,9 @@ static void translated(uint64_t id, struct tb *tb)
 		if (qemu_plugin_insn_vaddr(insn) < PROGRAMS && code[0] == 0x0f && code[1] == 0x05)
 			qemu_plugin_register_vcpu_insn_exec_cb(insn, calls, READS_REGISTERS, NULL);
 		if (reads_clock(insn))
-			qemu_plugin_register_vcpu_insn_exec_cb(insn, reads, READS_REGISTERS,
-							       (void *)(count - i - 1));
+			qemu_plugin_register_vcpu_insn_exec_cb(
+				insn, is_marked(insn) ? gives : reads, READS_REGISTERS,
+				(void *)(count - i - 1));
 	}
 }
 
@@ -246,9 +303,15 @@ static void begun(uint64_t id, unsigned cpu)
 EXPORT int qemu_plugin_install(uint64_t id, const struct info *info, int count, char **arguments)
 {
 	(void)info;
-	if (count != 1 || strncmp(arguments[0], "trace=", 6) ||
-	    !(trace = map(arguments[0] + 6, sizeof *trace)))
-		return fprintf(stderr, "own: of no use\n"), -1;
+	for (int i = 0; i < count; i++) {
+		if (!strncmp(arguments[i], "mark=", 5) && mark_count < MARKS)
+			marks[mark_count++] = strtoull(arguments[i] + 5, NULL, 16);
+		else if (strncmp(arguments[i], "trace=", 6) ||
+			 !(trace = map(arguments[i] + 6, sizeof *trace)))
+			return fprintf(stderr, "own: %s: of no use\n", arguments[i]), -1;
+	}
+	if (!trace)
+		return -1;
 	qemu_plugin_register_vcpu_init_cb(id, begun);
 	qemu_plugin_register_vcpu_tb_trans_cb(id, translated);
 	return 0;

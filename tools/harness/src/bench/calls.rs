@@ -6,10 +6,11 @@
 //! samples. So what was executed on the CPUs that a sample is served by, its *path*, is told apart
 //! from what others did meanwhile. A call is one of a program of `tools/bench/`, between two
 //! readings of the clock. A wake-up is one of cyclictest, from the first instruction of the timer's
-//! interrupt to the thread's reading of the clock.
+//! interrupt to the thread's reading of the clock, or one by a device, from the reading before the
+//! device is given its reason.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
+use std::ops::Range;
 use std::process::Command;
 use std::time::Duration;
 
@@ -26,9 +27,6 @@ use crate::{paths, progress, run};
 
 /// The program that measures calls.
 const PROGRAM: &str = "syscalls";
-/// How it reads its clock: lfence, rdtsc, lfence; and where in that is the mark.
-const READING: [u8; 8] = [0x0f, 0xae, 0xe8, 0x0f, 0x31, 0x0f, 0xae, 0xe8];
-const MARK_OFFSET: u64 = 3;
 /// Microseconds from one wake-up to the next.
 const INTERVAL: u64 = 100;
 /// Samples before the first one that counts.
@@ -39,7 +37,7 @@ const MARK: u64 = 0xfff;
 const PATIENCE: Duration = Duration::from_secs(100);
 /// So many of the longest calls are shown, with so many functions each.
 const SHOWN: usize = 3;
-const FUNCTIONS: usize = 16;
+const FUNCTIONS: usize = 24;
 /// Functions of Linux by which one knows the CPUs that serve a call.
 const SERVING: [&str; 2] = ["crtos_realm_doorbell", "crtos_remote"];
 /// The number of the CPU that takes the samples.
@@ -49,7 +47,13 @@ const OWN: u8 = 0;
 pub fn calls(target: Target, name: &str, load: &str, samples: u64) -> Result<u8> {
     let figure = Figure::named(name)
         .filter(|figure| {
-            target.realm && matches!(figure.how, How::Cyclictest | How::Program(PROGRAM))
+            let observed = [PROGRAM, observer::DEVICES];
+            target.realm
+                && match figure.how {
+                    How::Cyclictest => true,
+                    How::Program(program) => observed.contains(&program),
+                    How::UpDown => false,
+                }
         })
         .with_context(|| format!("{name} is neither call nor wake-up, or {target} has no realm"))?;
     named("load", LOADS, |load| load.name, &[load.to_owned()]).map_err(Error::msg)?;
@@ -58,13 +62,15 @@ pub fn calls(target: Target, name: &str, load: &str, samples: u64) -> Result<u8>
     }
     let mut trace = Trace::new()?;
     let plugin = observer::compile("calls")?;
-    let start = match figure.how {
-        How::Cyclictest => Start::Entry(Kernel::staged()?.entry(TIMER_VECTOR.into()), samples),
-        _ => Start::Reading,
-    };
-    let marks = match start {
-        Start::Entry(entry, _) => format!("from={entry:x},"),
-        Start::Reading => readings()?.iter().map(|mark| format!("mark={mark:x},")).collect(),
+    let (start, marks) = match figure.how {
+        How::Program(program) => {
+            let (readings, function) = observer::readings(program)?;
+            (Start::Reading(function), observer::marks(readings))
+        }
+        _ => {
+            let entry = Kernel::staged()?.entry(TIMER_VECTOR.into());
+            (Start::Entry(entry, samples), format!("from={entry:x},"))
+        }
     };
     let plugin = format!("{},{marks}{}", plugin.display(), trace.argument());
     let mut machine = Measuring::observed(target, plugin)?;
@@ -93,20 +99,9 @@ pub fn calls(target: Target, name: &str, load: &str, samples: u64) -> Result<u8>
 enum Start {
     /// Where an interrupt enters the kernel, and how many do before the program comes to its end.
     Entry(u64, u64),
-    /// Where the program reads its clock for the first time of two.
-    Reading,
-}
-
-/// Addresses of the instructions at which the program reads its clock.
-fn readings() -> Result<Vec<u64>> {
-    use object::{Object, ObjectSection};
-    let program = paths::stage().join("usr/lib/crtos/bench").join(PROGRAM);
-    let bytes = fs::read(&program).with_context(|| format!("read {}", program.display()))?;
-    let file = object::File::parse(&*bytes).context("read the program")?;
-    let text = file.section_by_name(".text").context("the program has no code")?;
-    let code = text.data()?.windows(READING.len()).enumerate();
-    let readings = code.filter(|(_, bytes)| *bytes == READING);
-    Ok(readings.map(|(offset, _)| text.address() + offset as u64 + MARK_OFFSET).collect())
+    /// Where the program reads its clock for the first time of two: in the function that has these
+    /// addresses, if that is known.
+    Reading(Option<Range<u64>>),
 }
 
 /// The bits of an address that the plugin keeps.
@@ -245,9 +240,12 @@ impl<'a> Call<'a> {
 
 impl Samples {
     /// Where samples begin.
-    fn start(&self) -> Option<u64> {
-        if let Start::Entry(address, _) = self.start {
-            return Some(address & ADDRESS);
+    fn start(&self) -> Range<u64> {
+        let at = |address| address..address + 1;
+        match &self.start {
+            Start::Entry(address, _) => return at(address & ADDRESS),
+            Start::Reading(Some(function)) => return function.clone(),
+            Start::Reading(None) => {}
         }
         let mut marks: BTreeMap<u64, usize> = BTreeMap::new();
         for block in self.blocks.iter().map(|word| Block::new(*word)).filter(|b| b.count == MARK) {
@@ -256,7 +254,7 @@ impl Samples {
         let most = marks.values().copied().max().unwrap_or(0);
         // Those two that come most often. The first address is that of the first reading: the loop
         // begins with it, and the program lays them out so.
-        marks.iter().find(|mark| *mark.1 == most).map(|mark| *mark.0)
+        marks.iter().find(|mark| *mark.1 == most).map_or(0..0, |mark| at(*mark.0))
     }
 
     fn calls(&self) -> Vec<Call<'_>> {
@@ -265,7 +263,7 @@ impl Samples {
         let mut call: Option<Call<'_>> = None;
         for block in self.blocks.iter().map(|word| Block::new(*word)) {
             match &mut call {
-                _ if block.count == MARK && start == Some(block.address) => {
+                _ if block.count == MARK && start.contains(&block.address) => {
                     let serving = [OWN].into();
                     call = Some(Call { number: calls.len(), functions: Functions::new(), serving });
                 }

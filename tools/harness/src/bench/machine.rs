@@ -18,9 +18,21 @@ use crate::{progress, quote};
 pub const MEMORY: &str = "2G";
 /// Memory that Linux gives to the realm.
 const REALM_MEMORY: &str = "768M";
-/// The devices, for `crtos up`: edu, and a UART with its ports.
-const REALM_DEVICES: &str =
-    " --device 1234:11e8 --no-reset --device ttyS1 --port 0x2f8-0x2ff:exclusive";
+/// The devices, for `crtos up`: edu, a UART with its ports, and a CAN controller with those of the
+/// one at the other end of its bus, from CAN on.
+const REALM_DEVICES: &str = " --device 1234:11e8 --no-reset --device ttyS1 --device can0 \
+                             --port 0x2f8-0x2ff:exclusive --port CAN-LAST:exclusive";
+/// As many ports a CAN controller has.
+const CAN_PORTS: u16 = 0x80;
+/// Sets can0 up, and tells the first port of the other controller on its bus, which nobody drives.
+const CAN_BUS: &str = "set -e
+modprobe -a kvaser_pci can_raw
+until [ -e /sys/class/net/can1 ]; do sleep 0.1; done
+ip link set can0 type can bitrate 500000
+ip link set can0 up
+other=$(basename \"$(readlink -f /sys/class/net/can1/device)\")
+awk 'NR == 2 { print $1 }' /sys/bus/pci/devices/$other/resource
+echo $other >/sys/bus/pci/devices/$other/driver/unbind";
 /// The same for programs of Linux. Interrupts come to the measured CPU. The UART interrupts for
 /// each byte, as the realm's do; Linux would have it wait for further ones.
 const LINUX_DEVICES: &str = "set -e
@@ -29,7 +41,8 @@ place=$(dirname \"$(grep -lx 0x11e8 /sys/bus/pci/devices/*/device)\")
 echo uio_pci_generic >$place/driver_override
 echo ${place##*/} >/sys/bus/pci/drivers_probe
 echo 1 >/sys/class/tty/ttyS1/rx_trig_bytes
-for line in $(cat $place/irq /sys/class/tty/ttyS1/irq); do
+can=/sys/class/net/can0/device
+for line in $(cat $place/irq /sys/class/tty/ttyS1/irq $can/irq); do
 	echo CPU >/proc/irq/$line/smp_affinity_list
 done";
 /// How long the machine may take to boot, in real time, on a busy host.
@@ -50,6 +63,8 @@ pub struct Measuring {
     realm: Option<String>,
     /// Linux has given devices to who measures them.
     has_devices: bool,
+    /// The first port of the CAN controller that a program drives, once there is one.
+    can_port: Option<u16>,
     turns: Turns,
     /// Tells CPUs apart.
     observer: Option<Observer>,
@@ -83,13 +98,15 @@ impl Measuring {
             memory: MEMORY.to_owned(),
             icount: true,
             uarts: Some(Uarts::Isa),
+            can: true,
             boot_parameters: target.boot_parameters(),
             plugins,
             ..Config::default()
         };
         let vm = Vm::boot(&config, Some(Instant::now() + BOOT_PATIENCE))?;
         let doorbell_cpu = target.shadow_cpu();
-        Ok(Self { vm, doorbell_cpu, realm: None, has_devices: false, turns, observer: None })
+        let (realm, has_devices, can_port) = (None, false, None);
+        Ok(Self { vm, doorbell_cpu, realm, has_devices, can_port, turns, observer: None })
     }
 
     /// Gives the virtual CPUs short turns, or turns that nothing interrupts.
@@ -120,6 +137,21 @@ impl Measuring {
         Ok(())
     }
 
+    /// Sees to it that there is a CAN bus; returns the first port of the controller at its other
+    /// end.
+    fn can_bus(&mut self) -> Result<u16> {
+        if let Some(port) = self.can_port {
+            return Ok(port);
+        }
+        let (outcome, text) = self.vm.capture(CAN_BUS, PATIENCE)?;
+        let port = text.trim().strip_prefix("0x").map(|digits| u16::from_str_radix(digits, 16));
+        let port = port.and_then(Result::ok).filter(|_| outcome == Outcome::Exit(0));
+        let Some(port) = port else {
+            bail!("there is no CAN bus, {}\n{text}", outcome.explain());
+        };
+        Ok(*self.can_port.insert(port))
+    }
+
     /// Sees to it that programs of Linux find the devices.
     fn devices_for_linux(&mut self) -> Result<()> {
         if self.has_devices {
@@ -140,12 +172,16 @@ impl Measuring {
     /// That the machine is of no use any more.
     pub fn measure(&mut self, order: &Order) -> Result<Cell> {
         let devices = Figure::named(&order.figure).is_some_and(|figure| figure.devices);
+        let can_port = if devices { self.can_bus()? } else { 0 };
         if order.system.realm {
             let cpus = match order.other_cpu {
                 Some(_) => format!("{OTHER_CPU},{CPU}"),
                 None => CPU.to_string(),
             };
             let devices = if devices { REALM_DEVICES } else { "" };
+            let devices = devices
+                .replace("CAN", &format!("{can_port:#x}"))
+                .replace("LAST", &format!("{:#x}", can_port + (CAN_PORTS - 1)));
             self.realm_with(&format!("--cpus {cpus}{devices}"))?;
         } else if devices {
             self.devices_for_linux()?;
@@ -155,7 +191,8 @@ impl Measuring {
         let start = Instant::now();
         let samples = Duration::from_micros(order.samples * order.interval_us);
         let slowness = if self.observer.is_some() { OBSERVED } else { 1 };
-        let words = ["crtos", "bench", "--cell", &serde_json::to_string(order)?];
+        let can_port = format!("CAN_PORT={can_port}");
+        let words = ["env", &can_port, "crtos", "bench", "--cell", &serde_json::to_string(order)?];
         let text =
             self.run(&words.map(str::to_owned), (PATIENCE + samples * SLOWNESS) * slowness)?;
         let mut cell: Cell = serde_json::from_str(&text).context("what `crtos bench` printed")?;
@@ -163,6 +200,11 @@ impl Measuring {
         if order.figure == CYCLICTEST {
             let told: Vec<_> = cell.outcome.iter().cloned().collect();
             cell.own = self.own(&told, order.interval_us)?.pop();
+        } else if devices
+            && let Some(observer) = &mut self.observer
+            && let Ok(told) = &cell.outcome
+        {
+            cell.own = Some(observer.own_of_device(told)?);
         }
         Ok(cell)
     }

@@ -131,7 +131,7 @@ enum Action {
         /// A system with a realm, such as realm-6.12.
         #[arg(long, default_value = "realm-6.1-isolated")]
         system: Target,
-        /// A figure of system calls, such as file-write or doorbell, or cyclictest.
+        /// A figure of system calls, such as file-write, or of a device, such as uart; cyclictest.
         #[arg(long, default_value = "file-read")]
         figure: String,
         /// What keeps Linux busy, with cyclictest.

@@ -45,6 +45,33 @@ pub fn compile_for(name: &str, interface: u32) -> Result<PathBuf> {
     Ok(plugin)
 }
 
+/// How it reads its clock: lfence, rdtsc, lfence; and where in that is the mark.
+const READING: [u8; 8] = [0x0f, 0xae, 0xe8, 0x0f, 0x31, 0x0f, 0xae, 0xe8];
+const MARK_OFFSET: u64 = 3;
+/// The program that measures devices, and its function in which samples begin.
+pub const DEVICES: &str = "device";
+const GIVES: &str = "give_reasons";
+
+/// Addresses of the instructions at which a program reads its clock, and of the function in which
+/// samples begin, if it has one for that.
+pub fn readings(program: &str) -> Result<(Vec<u64>, Option<Range<u64>>)> {
+    let program = paths::stage().join("usr/lib/crtos/bench").join(program);
+    let bytes = fs::read(&program).with_context(|| format!("read {}", program.display()))?;
+    let file = object::File::parse(&*bytes).context("read the program")?;
+    let text = file.section_by_name(".text").context("the program has no code")?;
+    let code = text.data()?.windows(READING.len()).enumerate();
+    let readings = code.filter(|(_, bytes)| *bytes == READING);
+    let readings = readings.map(|(offset, _)| text.address() + offset as u64 + MARK_OFFSET);
+    let function = file.symbols().find(|symbol| symbol.name() == Ok(GIVES));
+    let function = function.map(|symbol| symbol.address()..symbol.address() + symbol.size());
+    Ok((readings.collect(), function))
+}
+
+/// The argument by which observers are told of such instructions, with a comma.
+pub fn marks(readings: impl IntoIterator<Item = u64>) -> String {
+    readings.into_iter().map(|mark| format!("mark={mark:x},")).collect()
+}
+
 /// The entries of interrupts and exceptions in the kernel: their name, how many, how far apart.
 const STUBS: (&str, u64, u64) = ("interrupt_stubs", 256, 16);
 

@@ -9,6 +9,9 @@
 //! backwards, as many instructions as the latency has nanoseconds are those between the time that
 //! was asked for and the reading; what others have of them is taken away. What remains is the CPU's
 //! own: what it executed, whatever for, and the time in which no CPU did anything.
+//!
+//! Where a program gives a device its reason to interrupt, a latency is what its other thread finds
+//! in the counter, less what the one had found that gave the reason.
 
 use std::collections::BTreeMap;
 
@@ -33,6 +36,8 @@ const ROUNDS: usize = 3;
 /// So far from those that cyclictest told latencies may be, in nanoseconds, rank by rank: what a
 /// clock gains or loses until Linux bends it again.
 const NEAR: u64 = 300;
+/// Rounds of a program that measures devices before the first one that counts.
+const WARM_UP: usize = 10;
 
 /// An observer of a machine.
 pub struct Observer {
@@ -46,7 +51,21 @@ impl Observer {
 
     /// For QEMU: the plugin with its argument.
     pub fn plugin(&self) -> Result<String> {
-        Ok(format!("{},{}", observer::compile("own")?.display(), self.trace.argument()))
+        let (readings, function) = observer::readings(observer::DEVICES)?;
+        let function = function.context("the program does not tell where samples begin")?;
+        let marks = observer::marks(readings.into_iter().filter(|at| function.contains(at)));
+        let plugin = observer::compile("own")?;
+        Ok(format!("{},{marks}{}", plugin.display(), self.trace.argument()))
+    }
+
+    /// What was the CPU's own of the latencies that a program has just told of a device.
+    ///
+    /// # Errors
+    /// That what was seen is not what the program told.
+    pub fn own_of_device(&mut self, told: &Histogram) -> Result<Histogram> {
+        let words = self.trace.words()?;
+        let events: Vec<_> = words.into_iter().map(Event::new).collect();
+        of_device(&events, told)
     }
 
     /// What was the CPUs' own of the latencies that cyclictest has just told of its threads, which
@@ -74,7 +93,8 @@ enum Event {
     Forgotten,
     /// A thread has slept until a certain time.
     Woke(u64),
-    /// It finds this in the time stamp counter. The last turn is its CPU's.
+    /// It finds this in the time stamp counter. The last turn is its CPU's. One that has not slept
+    /// gives a device its reason then.
     Read(u64),
 }
 
@@ -107,6 +127,59 @@ fn wakeups(events: &[Event]) -> BTreeMap<u64, Vec<Wakeup>> {
         }
     }
     threads
+}
+
+/// What was found in the counter before a device was given each of its reasons, and the wake-up
+/// that followed of the thread that waits for that.
+fn reasons(events: &[Event]) -> Vec<(u64, Wakeup)> {
+    let given = (0..events.len()).filter_map(|at| {
+        let has_slept = at > 0 && matches!(events[at - 1], Event::Woke(_));
+        match events[at] {
+            Event::Read(counter) if !has_slept => Some((at, counter)),
+            _ => None,
+        }
+    });
+    let given: Vec<_> = given.collect();
+    let ends = given.iter().skip(1).map(|(at, _)| *at).chain([events.len()]);
+    let rounds: Vec<_> = given.iter().zip(ends).collect();
+    // Others sleep as well. It is the one that wakes up most often.
+    let woken = |from: usize, to: usize| {
+        (from..to.saturating_sub(1)).filter_map(|at| match events[at..at + 2] {
+            [Event::Woke(thread), Event::Read(counter)] => Some((thread, Wakeup { at, counter })),
+            _ => None,
+        })
+    };
+    let mut often = BTreeMap::<u64, usize>::new();
+    for ((from, _), to) in &rounds {
+        woken(*from, *to).for_each(|(thread, _)| *often.entry(thread).or_default() += 1);
+    }
+    let waits = often.into_iter().max_by_key(|(_, count)| *count).map(|(thread, _)| thread);
+    let followed = rounds.iter().filter_map(|((from, counter), to)| {
+        let (_, wakeup) = woken(*from, *to).find(|(thread, _)| Some(*thread) == waits)?;
+        Some((*counter, wakeup))
+    });
+    followed.collect()
+}
+
+/// What is left of the latencies that a program told of a device.
+fn of_device(events: &[Event], told: &Histogram) -> Result<Histogram> {
+    let reasons = reasons(events);
+    let count: u64 = told.iter().map(|(_, count)| count).sum();
+    let count = usize::try_from(count)?;
+    let seen = reasons.len();
+    ensure!(seen == count + WARM_UP, "{count} interrupts told, and {WARM_UP} before; {seen} seen");
+    let latency = |(start, wakeup): &(u64, Wakeup)| wakeup.counter.wrapping_sub(*start);
+    let mut latencies: Vec<_> = reasons[WARM_UP..].iter().map(latency).collect();
+    latencies.sort_unstable();
+    let told = told.iter().flat_map(|(value, count)| (0..count).map(move |_| value));
+    let far = latencies.iter().zip(told).map(|(seen, told)| seen.abs_diff(told)).max();
+    let far = far.unwrap_or(0);
+    ensure!(far <= NEAR, "the interrupts that were seen are others: {far} ns between them");
+    let own = reasons[WARM_UP..].iter().map(|reason| {
+        let latency = latency(reason);
+        (latency - others(&events[..reason.1.at], latency), 1)
+    });
+    Ok(own.collect())
 }
 
 /// How many nanoseconds one of the counter's ticks may be. Linux finds out at boot, not always to
@@ -387,6 +460,25 @@ mod tests {
             assert!(own_of(&[told.into_iter().collect()]).is_err());
         }
         assert!(own_of(&[[(10, 1)].into_iter().collect()]).is_err());
+    }
+
+    #[test]
+    fn a_device_has_its_own_part() {
+        use Event::*;
+        // Another CPU has a part, and once another thread wakes up.
+        let round = |start: u64, others: u64| {
+            let other = [Woke(OTHER), Read(1)];
+            let end = [Turn(OWN, 30), Woke(THREAD), Read(start + 50 + others), Turn(OWN, 900)];
+            let begin = [Read(start), Turn(OWN, 20), Turn(1, others)];
+            [&begin[..], &other[..if others > 7 { 2 } else { 0 }], &end[..]].concat()
+        };
+        let mut events: Vec<_> = (0..WARM_UP as u64).flat_map(|at| round(at, 7)).collect();
+        let told: Histogram = [(50, 1), (90, 1)].into_iter().collect();
+        assert!(of_device(&events, &told).is_err());
+        events.extend([round(9_000, 0), round(20_000, 40)].concat());
+        assert_eq!(of_device(&events, &told).unwrap(), [(50, 2)].into_iter().collect());
+        let other: Histogram = [(50, 1), (900, 1)].into_iter().collect();
+        assert!(of_device(&events, &other).is_err());
     }
 
     #[test]
