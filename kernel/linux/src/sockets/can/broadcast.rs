@@ -18,14 +18,15 @@ use crtos_core::{
     arch::interrupts::window_in_timer,
     mm::heap,
     sync::SpinLock,
-    task::{Timer, WaitError, WaitQueue},
+    task::Timer,
     time::{self, Clock, Nanos},
 };
 use linux_raw_sys::net;
 use spin::Once;
 
 use super::{
-    COST, LEAST_ADDRESS, address_of,
+    LEAST_ADDRESS, address_of,
+    inbox::Inbox,
     interface::{self, Outgoing},
     interface_of,
     member::{self, Member, News},
@@ -36,7 +37,6 @@ use crate::{
         Events, Memory, Watchers, description,
         socket::{Address, Foreign, Received, Reception, Socket},
     },
-    signal,
     sockets::common::Common,
 };
 
@@ -60,10 +60,7 @@ struct Message {
 struct Core {
     /// The number by which its frames are known.
     number: u64,
-    inbox: SpinLock<Queue<Message>>,
-    lost: AtomicU32,
-    readers: WaitQueue,
-    watchers: Watchers,
+    inbox: Inbox<Message>,
     receiving: SpinLock<[Option<Arc<Job<Receiving>>>; MAX_RECEIVING]>,
 }
 
@@ -92,12 +89,7 @@ pub struct Broadcast {
 impl Core {
     fn put(&self, message: Message) {
         // One that is lost has no frames of its own, so nothing is freed here in an interrupt.
-        if self.inbox.lock().push(message).is_err() {
-            self.lost.fetch_add(1, Ordering::Relaxed);
-            return;
-        }
-        self.readers.wake(1);
-        self.watchers.notify(Events::IN | Events::READ_NORMAL);
+        let _ = self.inbox.put(message);
     }
 
     fn tell(&self, head: Head, frame: Option<Frame>, interface: u32) {
@@ -239,10 +231,7 @@ impl Broadcast {
         let common = Common::of(foreign, net::AF_CAN)?;
         let core = Core {
             number: description::number(),
-            inbox: SpinLock::new(inbox(&common)?),
-            lost: AtomicU32::new(0),
-            readers: WaitQueue::new(),
-            watchers: Watchers::new(),
+            inbox: Inbox::new(common.receive_buffer())?,
             receiving: SpinLock::new([const { None }; MAX_RECEIVING]),
         };
         Ok(Self {
@@ -374,10 +363,7 @@ impl Broadcast {
         let (head, frames) = status.ok_or(Errno::EINVAL)?;
         let stamp = time::linux(Clock::Realtime);
         let message = Message { head, frame: None, frames, interface: 0, stamp };
-        let refused = self.core.inbox.lock().push(message).err();
-        drop(refused);
-        self.core.readers.wake(1);
-        self.core.watchers.notify(Events::IN | Events::READ_NORMAL);
+        drop(self.core.inbox.put(message));
         Ok(())
     }
 }
@@ -393,13 +379,6 @@ fn status<T>(
     let (head, all) = of(&work);
     frames.extend_from_slice(all);
     Some((head, frames))
-}
-
-fn inbox(common: &Common) -> Result<Queue<Message>, Errno> {
-    if !heap::has_reserve() {
-        return Err(Errno::ENOMEM);
-    }
-    Queue::new(common.receive_buffer().div_ceil(COST) as usize).ok_or(Errno::ENOMEM)
 }
 
 impl Socket for Broadcast {
@@ -513,25 +492,8 @@ impl Socket for Broadcast {
         if how.peeks {
             return Err(Errno::EOPNOTSUPP);
         }
-        let take = || self.core.inbox.lock().pop();
-        let message = match take() {
-            Some(message) => message,
-            None if how.nonblocking => return Err(Errno::EAGAIN),
-            None => {
-                let deadline = self.common.receive_deadline();
-                let interrupted = |_: &_| signal::is_interrupted();
-                self.core.readers.wait_until(deadline, interrupted, take).map_err(|error| {
-                    match error {
-                        WaitError::Timeout => Errno::EAGAIN,
-                        WaitError::Interrupted if deadline.is_some() => Errno::EINTR,
-                        WaitError::Interrupted => Errno::RESTART,
-                    }
-                })?
-            }
-        };
-        if !self.core.inbox.lock().is_empty() {
-            self.core.readers.wake(1);
-        }
+        let deadline = self.common.receive_deadline();
+        let message = self.core.inbox.receive(deadline, how.nonblocking, Queue::pop)?;
         let head = message.head.to_bytes();
         let mut length = 0;
         let frames = message.frame.iter().chain(&message.frames);
@@ -546,7 +508,7 @@ impl Socket for Broadcast {
             length,
             flags: 0,
             from: address_of(message.interface, LEAST_ADDRESS),
-            told: self.common.told(message.stamp, self.core.lost.load(Ordering::Relaxed)),
+            told: self.common.told(message.stamp, self.core.inbox.lost()),
         })
     }
 
@@ -563,13 +525,7 @@ impl Socket for Broadcast {
         }
         self.common.set(name, value)?;
         if matches!(name, net::SO_RCVBUF | net::SO_RCVBUFFORCE) {
-            let mut fresh = inbox(&self.common)?;
-            let old = {
-                let mut inbox = self.core.inbox.lock();
-                fresh.take_from(&mut inbox);
-                core::mem::replace(&mut *inbox, fresh)
-            };
-            drop(old);
+            self.core.inbox.resize(self.common.receive_buffer())?;
         }
         Ok(())
     }
@@ -583,13 +539,13 @@ impl Socket for Broadcast {
 
     fn ready(&self) -> Events {
         let mut events = Events::OUT | Events::WRITE_NORMAL;
-        let readable = !self.core.inbox.lock().is_empty();
+        let readable = !self.core.inbox.is_empty();
         events.set(Events::IN | Events::READ_NORMAL, readable);
         events
     }
 
     fn watchers(&self) -> &Watchers {
-        &self.core.watchers
+        &self.core.inbox.watchers
     }
 
     fn number(&self) -> u64 {

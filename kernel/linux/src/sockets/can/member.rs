@@ -5,6 +5,7 @@
 //! more than one of them.
 
 use alloc::sync::Arc;
+use core::sync::atomic::{AtomicUsize, Ordering};
 
 use crtos_can::Frame;
 use crtos_core::{sync::SpinLock, time::Nanos};
@@ -35,21 +36,18 @@ pub trait Member: Send + Sync {
     fn hear(&self, news: &News);
 }
 
-/// The places of those that are told, and how many of these were ever used.
-struct Places {
-    all: [Option<Arc<dyn Member>>; MOST],
-    used: usize,
-}
-
-/// Held while one of them is told. Taken before the locks of a socket.
-static PLACES: SpinLock<Places> = SpinLock::new(Places { all: [const { None }; MOST], used: 0 });
+/// The places of those that are told. Held while one of them is told. Taken before the locks of a
+/// socket.
+static PLACES: SpinLock<[Option<Arc<dyn Member>>; MOST]> = SpinLock::new([const { None }; MOST]);
+/// How many of these were ever used. Changed under their lock.
+static USED: AtomicUsize = AtomicUsize::new(0);
 
 /// Has a socket be told from now on. ENOMEM if there are too many.
 pub fn join(member: Arc<dyn Member>) -> Result<(), Errno> {
     let mut places = PLACES.lock();
-    let free = places.all.iter().position(Option::is_none).ok_or(Errno::ENOMEM)?;
-    places.all[free] = Some(member);
-    places.used = places.used.max(free + 1);
+    let free = places.iter().position(Option::is_none).ok_or(Errno::ENOMEM)?;
+    places[free] = Some(member);
+    USED.fetch_max(free + 1, Ordering::Relaxed);
     Ok(())
 }
 
@@ -61,22 +59,16 @@ pub fn leave(member: &Arc<dyn Member>) {
             .as_ref()
             .is_some_and(|other| core::ptr::addr_eq(&raw const **other, &raw const **member))
     };
-    let left = places.all.iter_mut().find_map(|place| is_meant(place).then(|| place.take()));
+    let left = places.iter_mut().find_map(|place| is_meant(place).then(|| place.take()));
     drop(places);
     drop(left);
 }
 
 /// Tells all of them. `window`: what opens an interrupt window. Any context.
 pub fn tell(news: &News, window: impl Fn()) {
-    for place in 0..MOST {
-        {
-            let places = PLACES.lock();
-            if place >= places.used {
-                return;
-            }
-            if let Some(member) = &places.all[place] {
-                member.hear(news);
-            }
+    for place in 0..USED.load(Ordering::Relaxed) {
+        if let Some(member) = &PLACES.lock()[place] {
+            member.hear(news);
         }
         window();
     }

@@ -5,12 +5,14 @@
 //! |---|---|
 //! | [`interface`] | interfaces of the realm, which drivers have |
 //! | [`member`] | sockets that are told of frames |
+//! | [`inbox`] | messages that wait to be received |
 //! | [`raw`] | CAN_RAW |
 //! | [`broadcast`] | CAN_BCM |
 //!
 //! A socket that is bound to all interfaces is one of the realm's interfaces, if it has any.
 
 mod broadcast;
+mod inbox;
 pub mod interface;
 pub mod member;
 mod raw;

@@ -6,16 +6,12 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use crtos_abi::UserAddr;
 use crtos_can::{Filter, Filters, Frame, Queue, filter::MAX_FILTERS};
-use crtos_core::{
-    mm::heap,
-    sync::SpinLock,
-    task::{WaitError, WaitQueue},
-    time::Nanos,
-};
+use crtos_core::{mm::heap, sync::SpinLock, task::WaitQueue, time::Nanos};
 use linux_raw_sys::net;
 
 use super::{
     COST, LEAST_ADDRESS, SOL_CAN_RAW, address_of,
+    inbox::{self, Inbox},
     interface::{self, Outgoing},
     interface_of,
     member::{self, Member, News},
@@ -27,7 +23,6 @@ use crate::{
         socket::{Address, Foreign, MAX_OPTION, Received, Reception, Socket},
     },
     memory::{timespec::SECOND, user},
-    signal,
     sockets::common::Common,
 };
 
@@ -63,14 +58,11 @@ struct Core {
     /// The number by which its frames are known.
     number: u64,
     wants: SpinLock<Wants>,
-    inbox: SpinLock<Queue<Message>>,
-    lost: AtomicU32,
+    inbox: Inbox<Message>,
     hears_own: AtomicBool,
     /// Frames on their way.
     unsent: AtomicU32,
-    readers: WaitQueue,
     writers: WaitQueue,
-    watchers: Watchers,
 }
 
 /// A socket of that kind.
@@ -92,7 +84,7 @@ impl Core {
     fn sent(&self) {
         self.unsent.fetch_sub(1, Ordering::Relaxed);
         self.writers.wake(1);
-        self.watchers.notify(Events::OUT | Events::WRITE_NORMAL);
+        self.inbox.watchers.notify(Events::OUT | Events::WRITE_NORMAL);
     }
 }
 
@@ -120,27 +112,11 @@ impl Member for Core {
             interface: news.interface,
             stamp: news.stamp,
             flags,
-            lost: self.lost.load(Ordering::Relaxed),
+            lost: self.inbox.lost(),
         };
-        if self.inbox.lock().push(message).is_err() {
-            self.lost.fetch_add(1, Ordering::Relaxed);
-            return;
-        }
-        self.readers.wake(1);
-        self.watchers.notify(Events::IN | Events::READ_NORMAL);
+        // One for which there is no room is counted.
+        let _ = self.inbox.put(message);
     }
-}
-
-/// How many frames may wait in a buffer of so many bytes.
-fn room(bytes: u32) -> usize {
-    bytes.div_ceil(COST) as usize
-}
-
-fn inbox(bytes: u32) -> Result<Queue<Message>, Errno> {
-    if !heap::has_reserve() {
-        return Err(Errno::ENOMEM);
-    }
-    Queue::new(room(bytes)).ok_or(Errno::ENOMEM)
 }
 
 impl Raw {
@@ -157,13 +133,10 @@ impl Raw {
         let core = Core {
             number: description::number(),
             wants: SpinLock::new(Wants { bound: None, filters }),
-            inbox: SpinLock::new(inbox(common.receive_buffer())?),
-            lost: AtomicU32::new(0),
+            inbox: Inbox::new(common.receive_buffer())?,
             hears_own: AtomicBool::new(own != 0),
             unsent: AtomicU32::new(0),
-            readers: WaitQueue::new(),
             writers: WaitQueue::new(),
-            watchers: Watchers::new(),
         };
         Ok(Self {
             common,
@@ -188,51 +161,24 @@ impl Raw {
         member::join(self.member()).inspect_err(|_| self.is_member.store(false, Ordering::Release))
     }
 
-    /// Waits in `queue` until `take` gives something, or as long as the socket says.
-    fn wait<T>(
-        &self,
-        queue: &WaitQueue,
-        deadline: Option<Nanos>,
-        take: impl FnMut() -> Option<T>,
-    ) -> Result<T, Errno> {
-        queue.wait_until(deadline, |_| signal::is_interrupted(), take).map_err(
-            |error| match error {
-                WaitError::Timeout => Errno::EAGAIN,
-                // A wait that ends by itself is not begun anew.
-                WaitError::Interrupted if deadline.is_some() => Errno::EINTR,
-                WaitError::Interrupted => Errno::RESTART,
-            },
-        )
-    }
-
     /// Counts a frame on its way, if the buffer has room.
     fn reserve(&self) -> Option<()> {
-        let most = room(self.common.send_buffer()) as u32;
+        let most = inbox::room(self.common.send_buffer()) as u32;
         let more = |unsent: u32| (unsent < most).then_some(unsent + 1);
         self.core.unsent.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok().map(|_| ())
     }
 
-    fn take(&self, peeks: bool) -> Option<Result<Message, Errno>> {
-        if let Err(error) = self.common.check() {
-            return Some(Err(error));
-        }
-        let mut inbox = self.core.inbox.lock();
-        match peeks {
-            true => inbox.first().copied().map(Ok),
-            false => inbox.pop().map(Ok),
-        }
-    }
-
-    /// Changes the room for frames that wait. May sleep.
-    fn resize(&self) -> Result<(), Errno> {
-        let mut fresh = inbox(self.common.receive_buffer())?;
-        let old = {
-            let mut inbox = self.core.inbox.lock();
-            fresh.take_from(&mut inbox);
-            core::mem::replace(&mut *inbox, fresh)
+    fn take(&self, how: Reception) -> Result<Message, Errno> {
+        let take = |queue: &mut Queue<Message>| {
+            if let Err(error) = self.common.check() {
+                return Some(Err(error));
+            }
+            match how.peeks {
+                true => queue.first().copied().map(Ok),
+                false => queue.pop().map(Ok),
+            }
         };
-        drop(old);
-        Ok(())
+        self.core.inbox.receive(self.common.receive_deadline(), how.nonblocking, take)?
     }
 
     fn set_filters(&self, value: &[u8]) -> Result<(), Errno> {
@@ -308,7 +254,7 @@ impl Socket for Raw {
             if nonblocking {
                 return Err(Errno::EAGAIN);
             }
-            self.wait(&self.core.writers, self.common.send_deadline(), || self.reserve())?;
+            inbox::wait(&self.core.writers, self.common.send_deadline(), || self.reserve())?;
         }
         let is_heard = self.is_heard.load(Ordering::Relaxed) != 0;
         let outgoing = Outgoing { frame, origin: self.core.number, is_heard };
@@ -317,16 +263,7 @@ impl Socket for Raw {
     }
 
     fn receive(&self, memory: &mut Memory, how: Reception) -> Result<Received, Errno> {
-        let message = match self.take(how.peeks) {
-            Some(taken) => taken?,
-            None if how.nonblocking => return Err(Errno::EAGAIN),
-            None => self.wait(&self.core.readers, self.common.receive_deadline(), || {
-                self.take(how.peeks)
-            })??,
-        };
-        if !self.core.inbox.lock().is_empty() {
-            self.core.readers.wake(1);
-        }
+        let message = self.take(how)?;
         let room = (memory.left() as usize).min(Frame::SIZE);
         if memory.write(&message.frame.bytes()[..room]) < room {
             return Err(Errno::EFAULT);
@@ -373,7 +310,10 @@ impl Socket for Raw {
             net::SOL_SOCKET => {
                 self.common.set(name, value)?;
                 let resizes = matches!(name, net::SO_RCVBUF | net::SO_RCVBUFFORCE);
-                return if resizes { self.resize() } else { Ok(()) };
+                return match resizes {
+                    true => self.core.inbox.resize(self.common.receive_buffer()),
+                    false => Ok(()),
+                };
             }
             SOL_CAN_RAW if name == FILTER => return self.set_filters(value),
             SOL_CAN_RAW => {}
@@ -421,7 +361,7 @@ impl Socket for Raw {
         let half = self.core.unsent.load(Ordering::Relaxed).saturating_mul(2 * COST);
         let mut events = Events::empty();
         let has_failed = self.common.has_failed();
-        let readable = !self.core.inbox.lock().is_empty();
+        let readable = !self.core.inbox.is_empty();
         events.set(Events::IN | Events::READ_NORMAL, readable);
         events.set(Events::OUT | Events::WRITE_NORMAL, half < self.common.send_buffer());
         events.set(Events::ERROR, has_failed);
@@ -429,7 +369,7 @@ impl Socket for Raw {
     }
 
     fn watchers(&self) -> &Watchers {
-        &self.core.watchers
+        &self.core.inbox.watchers
     }
 
     fn number(&self) -> u64 {
