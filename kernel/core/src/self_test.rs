@@ -2,6 +2,7 @@
 //! Tests of the kernel by itself on the machine it runs on: built in by the feature `self-test`,
 //! run at boot. Each test logs a line with what it measured; a failure stops the kernel.
 
+use crate::arch::interrupts::InService;
 use crate::arch::{UserContext, apic, enter_user};
 use crate::devices::interrupts;
 use crate::mm::frames::{PRIVATE, SHARED};
@@ -91,7 +92,7 @@ fn devices() {
     static SILENCED: AtomicU32 = AtomicU32::new(0);
     struct Counts;
     impl interrupts::Handler for Counts {
-        fn interrupt(&self) {
+        fn interrupt(&self, _: InService) {
             HANDLED.fetch_add(1, Ordering::Relaxed);
         }
         fn silence(&self) -> bool {

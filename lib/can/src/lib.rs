@@ -7,6 +7,7 @@
 //! | [`filter`] | which frames a socket wants |
 //! | [`settings`] | the bit rate and the mode of a controller |
 //! | [`sja1000`] | the registers of an SJA1000, and what it does |
+//! | [`intake`] | what a controller tells, while telling others takes long |
 //! | [`broadcast`] | cyclic transmission, and reception of what changes (CAN_BCM) |
 //! | [`queue`] | frames that wait, in memory that is there before they come |
 //! | `model` | an SJA1000 that tests play, behind the feature of that name |
@@ -23,6 +24,7 @@ extern crate std;
 pub mod broadcast;
 pub mod filter;
 pub mod frame;
+pub mod intake;
 #[cfg(feature = "model")]
 pub mod model;
 pub mod queue;
@@ -31,6 +33,7 @@ pub mod sja1000;
 
 pub use filter::{Filter, Filters};
 pub use frame::Frame;
+pub use intake::Intake;
 pub use queue::Queue;
 pub use settings::Settings;
 pub use sja1000::{Controller, Ports};

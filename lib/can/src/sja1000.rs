@@ -177,6 +177,8 @@ pub struct Controller<P> {
     state: State,
     /// Causes that were looked at, and not yet told.
     pending: Cause,
+    /// A look has just found that there is a frame.
+    has_frame: bool,
     counters: Counters,
 }
 
@@ -189,8 +191,9 @@ impl<P: Ports> Controller<P> {
         if mode == 0xff || mode & RESET == 0 {
             return None;
         }
-        let (state, pending) = (State::Active, Cause::empty());
-        let mut found = Self { ports, settings, state, pending, counters: Counters::default() };
+        let (state, pending, has_frame) = (State::Active, Cause::empty(), false);
+        let counters = Counters::default();
+        let mut found = Self { ports, settings, state, pending, has_frame, counters };
         found.reset().then_some(found)
     }
 
@@ -240,7 +243,7 @@ impl<P: Ports> Controller<P> {
         }
         self.ports.read(register::ERROR_CODE);
         self.ports.read(register::CAUSE);
-        self.pending = Cause::empty();
+        (self.pending, self.has_frame) = (Cause::empty(), false);
         self.state = State::Active;
         let mut mode = SINGLE_FILTER;
         if self.settings.mode.contains(Mode::LISTEN_ONLY) {
@@ -264,16 +267,11 @@ impl<P: Ports> Controller<P> {
         self.reset();
     }
 
-    /// Has it interrupt.
-    pub fn listen(&mut self) {
+    /// Has it interrupt. Without that it tells no cause either.
+    fn listen(&mut self) {
         let mut wanted = Cause::RECEIVED | Cause::ROOM | ERRORS;
         wanted.set(Cause::BUS_ERROR, self.settings.mode.contains(Mode::BERR_REPORTING));
         self.ports.write(register::ENABLED, wanted.bits());
-    }
-
-    /// Has it interrupt no more; it goes on otherwise.
-    pub fn silence(&mut self) {
-        self.ports.write(register::ENABLED, 0);
     }
 
     /// Has it send a frame. The last one was [sent](Event::Sent) before. At most 15 accesses.
@@ -308,39 +306,60 @@ impl<P: Ports> Controller<P> {
         register::FRAME + 1 + id.len() as u8
     }
 
-    /// The chip takes a moment for a command, for which the read is there.
-    fn command(&mut self, command: Command) {
+    /// The chip takes a moment for a command, for which the read is there: what it finds may be
+    /// from before.
+    fn command(&mut self, command: Command) -> Status {
         self.ports.write(register::COMMAND, command.bits());
-        self.ports.read(register::STATUS);
+        self.status()
     }
 
     fn status(&mut self) -> Status {
         Status::from_bits_retain(self.ports.read(register::STATUS))
     }
 
-    /// What it tells next; `None` if it has nothing to tell any more, and does not interrupt until
-    /// there is something. At most 20 accesses.
+    /// Looks why it interrupts: afterwards it does so only for frames that are there, or anew. One
+    /// access.
+    pub fn look(&mut self) {
+        let causes = Cause::from_bits_truncate(self.ports.read(register::CAUSE));
+        self.has_frame |= causes.contains(Cause::RECEIVED);
+        self.pending |= causes;
+    }
+
+    /// What it tells next; `None` if there is nothing more of what a [look](Self::look) found. At
+    /// most 20 accesses.
     pub fn event(&mut self) -> Option<Event> {
-        if self.pending.is_empty() {
-            self.pending = Cause::from_bits_truncate(self.ports.read(register::CAUSE));
-        }
         if self.take(Cause::ROOM) {
             let is_sent = self.status().contains(Status::SENT);
             let done = is_sent || !self.settings.mode.contains(Mode::ONE_SHOT);
             self.counters.sent += u64::from(done);
             return Some(Event::Sent { done });
         }
-        if self.pending.contains(Cause::RECEIVED) {
-            if self.status().contains(Status::RECEIVED) {
-                self.counters.received += 1;
-                return Some(Event::Frame(self.receive()));
-            }
-            self.pending.remove(Cause::RECEIVED);
+        if let Some(frame) = self.frame() {
+            return Some(Event::Frame(frame));
         }
         if self.pending.intersects(ERRORS) {
             return Some(Event::Frame(self.error()));
         }
         None
+    }
+
+    /// The first frame that was received, if a [look](Self::look) has found any. At most 17
+    /// accesses.
+    pub fn frame(&mut self) -> Option<Frame> {
+        let may_be_there = self.pending.contains(Cause::RECEIVED);
+        let is_there = may_be_there
+            && (core::mem::take(&mut self.has_frame) || self.status().contains(Status::RECEIVED));
+        if !is_there {
+            self.pending.remove(Cause::RECEIVED);
+            return None;
+        }
+        self.counters.received += 1;
+        Some(self.receive())
+    }
+
+    /// A frame that it gave was lost.
+    pub(crate) fn lose(&mut self) {
+        self.counters.overruns += 1;
     }
 
     fn take(&mut self, cause: Cause) -> bool {
@@ -372,7 +391,9 @@ impl<P: Ports> Controller<P> {
             }
             Frame::new(id, data)
         };
-        self.command(Command::RELEASE);
+        if !self.command(Command::RELEASE).contains(Status::RECEIVED) {
+            self.pending.remove(Cause::RECEIVED);
+        }
         frame.unwrap_or_default()
     }
 
@@ -415,9 +436,10 @@ impl<P: Ports> Controller<P> {
             }
         }
         if causes.contains(Cause::PASSIVE) {
-            state = match state {
-                State::Passive => State::Warning,
-                _ => State::Passive,
+            const MOST_ACTIVE: u8 = 127;
+            state = match sending.max(receiving) > MOST_ACTIVE {
+                true => State::Passive,
+                false => State::Warning,
             };
         }
         if causes.contains(Cause::ARBITRATION) {

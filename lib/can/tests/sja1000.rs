@@ -2,7 +2,7 @@
 //! The driver of the SJA1000 against a model of it.
 
 use crtos_can::{
-    Controller, Frame, Settings,
+    Controller, Frame, Intake, Settings,
     frame::{EXTENDED, error},
     model::Model,
     sja1000::{Event, LISTEN_ONLY, SELF_TEST, State, register},
@@ -19,19 +19,21 @@ fn started(settings: &str) -> (Model, Controller<Model>) {
     (model, controller)
 }
 
-/// Takes all events; each step is bounded, and afterwards it does not interrupt.
+/// What `f` takes of accesses is bounded.
+fn bounded<R>(model: &Model, f: impl FnOnce() -> R) -> R {
+    let before = model.0.borrow().accesses;
+    let result = f();
+    assert!(model.0.borrow().accesses - before <= MOST);
+    result
+}
+
+/// Takes all events, as long as it interrupts; each step is bounded.
 fn all(model: &Model, controller: &mut Controller<Model>) -> Vec<Event> {
     let mut events = Vec::new();
-    loop {
-        let before = model.0.borrow().accesses;
-        let event = controller.event();
-        assert!(model.0.borrow().accesses - before <= MOST);
-        match event {
-            Some(event) => events.push(event),
-            None => break,
-        }
+    while model.0.borrow().interrupts() {
+        controller.look();
+        events.extend(std::iter::from_fn(|| bounded(model, || controller.event())));
     }
-    assert!(!model.0.borrow().interrupts());
     events
 }
 
@@ -146,32 +148,65 @@ fn errors_on_the_bus_are_told_with_their_place() {
     let (model, mut controller) = started("1/13/2/1/16/0");
     // Of stuffing, while it received, in the data field.
     model.0.borrow_mut().disturb(0x80 | 0x20 | 0x0a, Some(11));
-    let Some(Event::Frame(frame)) = controller.event() else { panic!() };
+    let [Event::Frame(frame)] = all(&model, &mut controller)[..] else { panic!() };
     let kinds = error::PROTOCOL | error::BUS | error::LOST_ARBITRATION;
     assert_eq!(frame.id() & kinds, kinds);
     assert_eq!(frame.data()[..4], [11, 0, 0x04, 0x0a]);
     model.0.borrow_mut().disturb(0x03, None);
-    let Some(Event::Frame(frame)) = controller.event() else { panic!() };
+    let [Event::Frame(frame)] = all(&model, &mut controller)[..] else { panic!() };
     assert_eq!(frame.data()[..4], [0, 0, 0x81, 0x03]);
 }
 
 #[test]
-fn a_device_that_never_ends_costs_bounded_steps_and_is_silenced() {
-    let (model, mut controller) = started(PLAIN);
+fn a_device_that_never_ends_costs_bounded_steps() {
+    let (model, controller) = started(PLAIN);
+    let mut intake = Intake::new(controller).unwrap();
     model.0.borrow_mut().is_broken = true;
+    assert!(intake.begin());
     for _ in 0..1000 {
-        let before = model.0.borrow().accesses;
-        controller.event();
-        assert!(model.0.borrow().accesses - before <= MOST);
+        assert!(!bounded(&model, || intake.begin()));
+        // It has always something to tell.
+        assert!(bounded(&model, || intake.take()).is_some());
     }
-    assert!(model.0.borrow().interrupts());
-    controller.silence();
-    assert!(!model.0.borrow().interrupts());
+    let mut controller = intake.controller;
     // It is started in bounded time as well, or not at all.
     model.0.borrow_mut().registers[0] = 1;
     let before = model.0.borrow().accesses;
     assert!(!controller.start());
     assert!(model.0.borrow().accesses - before <= 500);
+}
+
+/// Of the cause, of five bytes of the frame, and two to release it.
+#[test]
+fn a_frame_of_two_bytes_takes_eight_accesses() {
+    let (model, controller) = started(PLAIN);
+    let mut intake = Intake::new(controller).unwrap();
+    let frame = Frame::new(0x123, b"ab").unwrap();
+    model.0.borrow_mut().receive(&frame);
+    model.0.borrow_mut().accesses = 0;
+    assert!(intake.begin());
+    assert_eq!(intake.take(), Some(Event::Frame(frame)));
+    assert!(!model.0.borrow().interrupts());
+    assert_eq!(intake.take(), None);
+    assert_eq!(model.0.borrow().accesses, 8);
+}
+
+#[test]
+fn frames_that_come_while_somebody_tells_are_lost_beyond_bounds() {
+    let (model, controller) = started(PLAIN);
+    let mut intake = Intake::new(controller).unwrap();
+    let frame = |id| Frame::new(id, &[]).unwrap();
+    model.0.borrow_mut().receive(&frame(0));
+    assert!(intake.begin());
+    assert_eq!(intake.take(), Some(Event::Frame(frame(0))));
+    for id in 1..20 {
+        model.0.borrow_mut().receive(&frame(id));
+        assert!(!intake.begin());
+        assert!(!model.0.borrow().interrupts());
+    }
+    let told: Vec<_> = std::iter::from_fn(|| intake.take()).collect();
+    assert_eq!(told, (1..17).map(|id| Event::Frame(frame(id))).collect::<Vec<_>>());
+    assert_eq!(intake.controller.counters().overruns, 3);
 }
 
 fn frames() -> impl Strategy<Value = Frame> {
@@ -222,5 +257,47 @@ proptest! {
             .collect();
         prop_assert_eq!(received, came);
         prop_assert_eq!(&model.0.borrow().sent, &sent);
+    }
+
+    /// One who tells of a frame is interrupted at any point, by a controller whose level stays
+    /// until its cause is gone.
+    #[test]
+    fn who_is_interrupted_tells_in_order(
+        frames in proptest::collection::vec((frames(), 0..4u8), 0..60)
+    ) {
+        let (model, controller) = started(PLAIN);
+        let mut intake = Intake::new(controller).unwrap();
+        let (mut came, mut told) = (Vec::new(), Vec::new());
+        let mut serves = false;
+        for (frame, steps) in frames {
+            if model.0.borrow_mut().receive(&frame) {
+                came.push(frame);
+            }
+            // At most one frame each is left to who tells.
+            for _ in 0..5 {
+                if model.0.borrow().interrupts() {
+                    serves |= bounded(&model, || intake.begin());
+                }
+            }
+            for _ in 0..steps {
+                let event = serves.then(|| bounded(&model, || intake.take())).flatten();
+                serves = event.is_some();
+                told.extend(event);
+            }
+        }
+        while serves || model.0.borrow().interrupts() {
+            if !serves {
+                prop_assert!(intake.begin());
+            }
+            let event = intake.take();
+            serves = event.is_some();
+            told.extend(event);
+        }
+        let came: Vec<_> = came.into_iter().map(Event::Frame).collect();
+        // Those that were lost were told of by nobody.
+        told.retain(|event| !matches!(event, Event::Frame(frame) if frame.id() & 1 << 29 != 0));
+        prop_assert_eq!(came.len() - told.len(), intake.controller.counters().overruns as usize);
+        let mut left = came.iter();
+        prop_assert!(told.iter().all(|event| left.any(|other| other == event)));
     }
 }

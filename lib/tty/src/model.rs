@@ -4,8 +4,9 @@
 use std::{cell::RefCell, collections::VecDeque, rc::Rc, vec::Vec};
 
 use crate::uart::{
-    DATA, DIVISOR_ACCESS, Driven, Enabled, FIFO_CLEAR, FIFO_ENABLE, FIFOS_ON, IDENTIFICATION,
-    INTERRUPTS, LINE, LINE_STATUS, MODEM, MODEM_STATUS, NO_INTERRUPT, Ports, SCRATCH, Seen, Status,
+    DATA, DIVISOR_ACCESS, Driven, Enabled, FIFO_CLEAR, FIFO_ENABLE, FIFOS_ON, HAS_BYTE, HAS_FAULT,
+    HAS_ROOM, IDENTIFICATION, INTERRUPTS, LINE, LINE_STATUS, MODEM, MODEM_CHANGED, MODEM_STATUS,
+    NO_INTERRUPT, Ports, SCRATCH, Seen, Status,
 };
 
 /// Bytes of a FIFO.
@@ -29,6 +30,8 @@ pub struct State {
     /// [`MODEM`].
     pub driven: Driven,
     seen: Seen,
+    /// There is room again, of which nobody was told yet.
+    has_room: bool,
     has_overrun: bool,
     has_fifos: bool,
     scratch: u8,
@@ -51,6 +54,7 @@ impl Default for Model {
             divisor: 0,
             driven: Driven::empty(),
             seen: Seen::CTS | Seen::DSR | Seen::DCD,
+            has_room: false,
             has_overrun: false,
             has_fifos: false,
             scratch: 0,
@@ -80,6 +84,7 @@ impl Model {
         for _ in 0..count {
             let Some(byte) = state.sending.pop_front() else { return };
             state.sent.push(byte);
+            state.has_room = state.sending.is_empty();
         }
     }
 
@@ -114,16 +119,37 @@ impl State {
         status.bits()
     }
 
-    fn identification(&self) -> u8 {
+    /// Why it interrupts, the most urgent first.
+    fn cause(&self) -> Option<u8> {
         const CHANGES: Seen = Seen::CTS_CHANGED
             .union(Seen::DSR_CHANGED)
             .union(Seen::RI_GONE)
             .union(Seen::DCD_CHANGED);
-        let pending = self.enabled.contains(Enabled::RECEIVED) && !self.received.is_empty()
-            || self.enabled.contains(Enabled::ROOM) && self.sending.is_empty()
-            || self.enabled.contains(Enabled::MODEM) && self.seen.intersects(CHANGES);
+        let has_fault = self.received.front().is_some_and(|(_, fault)| !fault.is_empty());
+        let causes = [
+            (Enabled::FAULT, has_fault || self.has_overrun, HAS_FAULT),
+            (Enabled::RECEIVED, !self.received.is_empty(), HAS_BYTE),
+            (Enabled::ROOM, self.has_room, HAS_ROOM),
+            (Enabled::MODEM, self.seen.intersects(CHANGES), MODEM_CHANGED),
+        ];
+        let first = causes
+            .into_iter()
+            .find(|(enabled, is_so, _)| *is_so && self.enabled.contains(*enabled));
+        first.map(|(_, _, cause)| cause)
+    }
+
+    /// Whether its line is raised.
+    pub fn interrupts(&self) -> bool {
+        self.cause().is_some()
+    }
+
+    fn identification(&mut self) -> u8 {
+        let cause = self.cause();
+        if cause == Some(HAS_ROOM) {
+            self.has_room = false;
+        }
         let fifos = if self.has_fifos { FIFOS_ON } else { 0 };
-        fifos | if pending { 0 } else { NO_INTERRUPT }
+        fifos | cause.unwrap_or(NO_INTERRUPT)
     }
 }
 
@@ -160,11 +186,18 @@ impl Ports for Model {
             DATA => {
                 assert!(state.sending.len() < FIFO, "there is no room for a byte to send");
                 state.sending.push_back(value);
+                state.has_room = false;
             }
             INTERRUPTS if has_divisor => {
                 state.divisor = state.divisor & 0xff | u16::from(value) << 8;
             }
-            INTERRUPTS => state.enabled = Enabled::from_bits_truncate(value),
+            INTERRUPTS => {
+                let enabled = Enabled::from_bits_truncate(value);
+                if enabled.contains(Enabled::ROOM) && !state.enabled.contains(Enabled::ROOM) {
+                    state.has_room = state.sending.is_empty();
+                }
+                state.enabled = enabled;
+            }
             IDENTIFICATION => {
                 state.has_fifos = value & FIFO_ENABLE != 0;
                 if value & FIFO_CLEAR != 0 {

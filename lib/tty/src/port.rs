@@ -11,7 +11,7 @@ use crate::{
     output::{Column, Output, WAKE_BELOW},
     speed::divisor,
     termios::Termios,
-    uart::{Driven, Enabled, Kind, Ports, Seen, Status, Uart},
+    uart::{Cause, Driven, Enabled, Kind, Ports, Seen, Status, Uart},
 };
 
 /// Bytes that one [`Port::step`] receives at most, and as many that it sends.
@@ -262,21 +262,18 @@ impl<P: Ports> Port<P> {
 
     // What is received.
 
-    /// Does a bounded part of what the UART asks for: receives and sends up to [`STEP`] bytes each.
-    /// Says whether there may be more to do.
+    /// Does a bounded part of what there is to do, whether the UART interrupts for it or not:
+    /// receives and sends up to [`STEP`] bytes each. Says whether there may be more to do.
     pub fn step(&mut self) -> bool {
         if !self.is_open {
             return false;
         }
         let mut worked = false;
         for _ in 0..STEP {
-            let status = self.look_at_line();
-            if !status.contains(Status::RECEIVED) {
+            if !self.look_at_line().contains(Status::RECEIVED) {
                 break;
             }
-            let byte = self.uart.receive();
-            let faults = core::mem::take(&mut self.faults);
-            self.received(byte, faults);
+            self.receive();
             worked = true;
         }
         self.throttle();
@@ -285,9 +282,36 @@ impl<P: Ports> Port<P> {
         worked && self.is_open
     }
 
-    /// Says whether the UART asks for a [`step`](Self::step).
-    pub fn is_pending(&mut self) -> bool {
-        self.is_open && self.uart.is_pending()
+    /// Does a bounded part of what the UART interrupts for, [`STEP`] causes, and sends as many
+    /// bytes. Says whether there may be more to do; otherwise its next interrupt is a new edge. A
+    /// UART that was silenced is looked at by a [`step`](Self::step).
+    pub fn serve(&mut self) -> bool {
+        if !self.is_open || self.is_silent() {
+            return self.step();
+        }
+        let mut is_quiet = false;
+        for _ in 0..STEP {
+            match self.uart.cause() {
+                None => {
+                    is_quiet = true;
+                    break;
+                }
+                Some(Cause::Byte) => self.receive(),
+                Some(Cause::Line) => {
+                    if self.look_at_line().contains(Status::RECEIVED) {
+                        self.receive();
+                    }
+                }
+                Some(Cause::Room) => self.room = self.uart.kind().fifo(),
+                Some(Cause::Modem) => self.look_at_modem(),
+            }
+        }
+        self.throttle();
+        if self.room == 0 && self.wants_to_send() {
+            self.look_at_line();
+        }
+        let more = self.transmit();
+        (more || !is_quiet) && self.is_open
     }
 
     /// Has the UART interrupt no more, for good. All else goes on, if somebody makes steps.
@@ -309,6 +333,13 @@ impl<P: Ports> Port<P> {
             self.room = self.uart.kind().fifo();
         }
         status
+    }
+
+    /// Takes the byte that there is.
+    fn receive(&mut self) {
+        let byte = self.uart.receive();
+        let faults = core::mem::take(&mut self.faults);
+        self.received(byte, faults);
     }
 
     fn received(&mut self, byte: u8, faults: Status) {
@@ -455,6 +486,10 @@ impl<P: Ports> Port<P> {
 
     /// Sends up to [`STEP`] bytes. Says whether it could send more at once.
     fn transmit(&mut self) -> bool {
+        if !self.wants_to_send() {
+            self.uart.enable_if(Enabled::ROOM, false);
+            return false;
+        }
         let unsent = self.output.len();
         for _ in 0..STEP {
             let Some(room) = self.room.checked_sub(1) else { break };

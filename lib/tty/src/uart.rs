@@ -33,6 +33,18 @@ pub const SCRATCH: u8 = 7;
 
 /// In [`IDENTIFICATION`]: no interrupt is pending.
 pub const NO_INTERRUPT: u8 = 1;
+/// There as well: what an interrupt is for. Bytes that wait for others have [`TIMEOUT`] besides.
+pub const CAUSE: u8 = 6;
+/// See [`CAUSE`].
+pub const TIMEOUT: u8 = 8;
+/// In [`CAUSE`]: a modem line has changed.
+pub const MODEM_CHANGED: u8 = 0;
+/// There as well: there is room for bytes to send. A look at it takes that back.
+pub const HAS_ROOM: u8 = 2;
+/// There as well: a byte has come, with which nothing is wrong.
+pub const HAS_BYTE: u8 = 4;
+/// There as well: something is wrong with a byte.
+pub const HAS_FAULT: u8 = 6;
 /// There as well: the FIFOs of a 16550A are on.
 pub const FIFOS_ON: u8 = 0xc0;
 /// Written there: turns both FIFOs on, and clears the one that receives or that sends.
@@ -139,6 +151,19 @@ impl Kind {
             Self::Uart16550A => 4,
         }
     }
+}
+
+/// Why it interrupts, the most urgent first.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Cause {
+    /// [`Status`] tells.
+    Line,
+    /// There is a byte, with which nothing is wrong.
+    Byte,
+    /// There is room for as many bytes as it has at most.
+    Room,
+    /// A modem line has changed.
+    Modem,
 }
 
 /// A UART.
@@ -253,9 +278,19 @@ impl<P: Ports> Uart<P> {
         }
     }
 
-    /// Says whether it interrupts.
-    pub fn is_pending(&mut self) -> bool {
-        self.ports.read(IDENTIFICATION) & NO_INTERRUPT == 0
+    /// Why it interrupts; `None` if it does not. [`Cause::Room`] is told once.
+    pub fn cause(&mut self) -> Option<Cause> {
+        let identification = self.ports.read(IDENTIFICATION);
+        if identification & NO_INTERRUPT != 0 {
+            return None;
+        }
+        Some(match identification & (CAUSE | TIMEOUT) {
+            HAS_BYTE => Cause::Byte,
+            HAS_ROOM => Cause::Room,
+            MODEM_CHANGED => Cause::Modem,
+            // Some chips tell of bytes that wait when there are none.
+            _ => Cause::Line,
+        })
     }
 
     /// What was received and sent. Faults are told once.

@@ -3,11 +3,11 @@
 
 use core::marker::PhantomData;
 
-use super::cpu;
 pub use super::percpu::{
     interrupt_window_if_long as window_if_long, interrupt_window_in_timer as window_in_timer,
     preemption_held,
 };
+use super::{apic, cpu};
 pub use cpu::are_interrupts_on as are_on;
 
 /// Keeps interrupts off. They are as they were before when it is dropped; a pending preemption
@@ -36,6 +36,28 @@ impl Drop for InterruptsOff {
     #[inline(always)]
     fn drop(&mut self) {
         cpu::restore_interrupts(self.were_on);
+    }
+}
+
+/// The interrupt of a device that this CPU serves. Until this is dropped, the CPU takes no other
+/// one of a device, whatever window opens: the timer's and other CPUs' are of a higher class (APM
+/// vol. 2, 16.6). A line that is a level interrupts again if it is raised then.
+#[must_use]
+pub struct InService {
+    not_send: PhantomData<*mut ()>,
+}
+
+impl InService {
+    /// An interrupt has come that nobody has ended.
+    pub(super) fn new() -> Self {
+        Self { not_send: PhantomData }
+    }
+}
+
+impl Drop for InService {
+    #[inline(always)]
+    fn drop(&mut self) {
+        apic::end_of_interrupt();
     }
 }
 

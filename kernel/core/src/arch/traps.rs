@@ -3,6 +3,7 @@
 
 use super::context::UserContext;
 use super::entry::{self, STUB_SIZE};
+use super::interrupts::InService;
 use super::{apic, cpu, fpu, gdt, machine_check, paging, percpu, tlb, user_memory};
 use crate::devices::{interrupts, pci};
 use crate::mm::layout;
@@ -279,8 +280,7 @@ pub fn interrupt(vector: u8) {
         }
         vector if interrupts::is_device(vector) => {
             count(&counters.devices);
-            apic::end_of_interrupt();
-            interrupts::handle(vector);
+            interrupts::handle(vector, InService::new());
         }
         vector => {
             count(&counters.spurious);

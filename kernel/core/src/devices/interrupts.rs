@@ -14,6 +14,7 @@ use crtos_abi::hypercall::{HC_LINE_INTERRUPT, HV_BUSY};
 use spin::Once;
 
 use crate::arch::hypercall::call_device;
+use crate::arch::interrupts::InService;
 use crate::arch::percpu;
 use crate::sync::SpinLock;
 use crate::time::{self, Nanos};
@@ -32,8 +33,10 @@ pub const PERIOD: Nanos = Nanos::from_millis(10);
 pub trait Handler: Send + Sync {
     /// The device has interrupted. Interrupts off: bounded, no sleeping, no allocation; it may wake
     /// threads and arm timers, and [open windows](crate::arch::interrupts::window_in_timer). By an
-    /// edge: the device interrupts anew when it has had nothing to tell in between.
-    fn interrupt(&self);
+    /// edge: the device interrupts anew when it has had nothing to tell in between. By a level: it
+    /// interrupts again if it has something to tell when `service` ends. Other devices of the CPU
+    /// wait for that, so it ends as soon as the device has nothing to tell.
+    fn interrupt(&self, service: InService);
 
     /// Has the device interrupt no more: it does so too often. `false` if that is not possible just
     /// now; then its next interrupt tries again. Interrupts off.
@@ -155,8 +158,7 @@ pub fn publish() {
     }
 }
 
-/// Whether the interrupt with that vector is a device's. The caller ends it, and has it
-/// [`handle`]d. Interrupts off.
+/// Whether the interrupt with that vector is a device's, to be [`handle`]d. Interrupts off.
 pub(crate) fn is_device(vector: u8) -> bool {
     entry(vector).is_some()
 }
@@ -166,7 +168,7 @@ fn entry(vector: u8) -> Option<&'static Entry> {
 }
 
 /// Handles an interrupt of a device, or silences that. Interrupts off.
-pub(crate) fn handle(vector: u8) {
+pub(crate) fn handle(vector: u8, service: InService) {
     let Some(entry) = entry(vector) else { return };
     entry.total.fetch_add(1, Ordering::Relaxed);
     if entry.is_silent.load(Ordering::Relaxed) {
@@ -185,5 +187,5 @@ pub(crate) fn handle(vector: u8) {
         }
         return;
     }
-    entry.handler.interrupt();
+    entry.handler.interrupt(service);
 }

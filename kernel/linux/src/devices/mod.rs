@@ -4,7 +4,8 @@
 //! A driver is a folder, or a file. Its first file tells the kernel by a [`Driver`] how it starts,
 //! and how a program opens one of its devices; what it needs of the kernel besides are ports and
 //! vectors ([`crtos_core::devices`]) and the trait [`Character`]. A further driver is a line of
-//! [`DRIVERS`].
+//! [`DRIVERS`]. Those whose devices have a line share [`attendance`]: how such a device is attended
+//! to.
 //!
 //! | driver | devices |
 //! |---|---|
@@ -14,6 +15,7 @@
 //! | [`uio`] | PCI functions that programs drive: /dev/uio0 and its successors |
 //! | [`vfio`] | PCI functions that transfer to and from programs' memory: /dev/vfio |
 
+mod attendance;
 mod can;
 mod ports;
 mod serial;

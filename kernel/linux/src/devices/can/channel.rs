@@ -2,35 +2,29 @@
 //! A channel: what its interrupt does, sending, and its way back onto the bus.
 
 use alloc::{boxed::Box, sync::Arc};
-use core::sync::atomic::{AtomicBool, Ordering};
 
 use crtos_can::{
-    Controller, Frame, Queue,
+    Controller, Frame, Intake, Queue,
     frame::error,
     sja1000::{Event, State},
 };
 use crtos_core::{
-    arch::interrupts::window_in_timer,
-    devices::interrupts,
+    arch::interrupts::{InService, window_in_timer},
+    devices::interrupts::Handler,
     sync::SpinLock,
-    task::Timer,
     time::{self, Clock, Nanos},
-    warn,
 };
-use spin::Once;
 
 use super::{Bridge, Ports};
 use crate::{
     abi::Errno,
+    devices::attendance::Attendance,
     sockets::can::{
         interface::{Interface, Outgoing},
         member::{self, News},
     },
 };
 
-/// How often a channel is looked at that does not interrupt. In that time at most 6 frames come at
-/// 1 Mbit/s, for which the controller has room.
-const LOOK_EVERY: Nanos = Nanos::from_micros(250);
 /// What an interrupt looks at, at most.
 const STEPS: u32 = 16;
 /// Most frames that may wait to be sent.
@@ -42,15 +36,13 @@ pub(super) struct Facts {
     pub name: &'static str,
     /// The number by which programs know it.
     pub index: u32,
-    /// The line on which it interrupts.
-    pub interrupt_line: u32,
     /// How many frames wait to be sent.
     pub queue_length: u32,
 }
 
 /// The controller, and what is to be sent.
 struct Sending {
-    controller: Controller<Ports>,
+    intake: Intake<Ports>,
     /// What the controller sends.
     now: Option<Outgoing>,
     queue: Queue<Outgoing>,
@@ -65,40 +57,36 @@ pub(super) struct Channel {
     facts: Facts,
     sending: SpinLock<Sending>,
     bridge: Bridge,
-    /// Looks at the channel; taken away never.
-    timer: SpinLock<Option<Timer>>,
-    /// The vector by which it interrupts, if the realm has its interrupt line.
-    vector: Once<u8>,
-    /// It interrupts. Otherwise the timer looks all the time.
-    interrupts: AtomicBool,
+    /// How the controller is attended to. Between two looks of the timer at most 6 frames come at
+    /// 1 Mbit/s, for which it has room.
+    pub attendance: Attendance,
 }
 
 /// Its interrupts.
 struct Interrupts(Arc<Channel>);
 
-impl interrupts::Handler for Interrupts {
-    fn interrupt(&self) {
-        self.0.serve();
+impl Handler for Interrupts {
+    fn interrupt(&self, service: InService) {
+        self.0.serve(Some(service));
     }
 
     fn silence(&self) -> bool {
         let channel = &*self.0;
-        // A line that is a level interrupts as long as the device likes.
-        if !interrupts::mask(channel.facts.interrupt_line) {
-            return false;
+        // A line that is a level interrupts as long as the device likes. The controller goes on: it
+        // tells causes only as long as it interrupts for them.
+        let is_masked = channel.attendance.mask();
+        if is_masked {
+            channel.bridge.let_interrupt(false);
+            channel.attendance.silence();
         }
-        channel.interrupts.store(false, Ordering::Relaxed);
-        channel.sending.lock().controller.silence();
-        channel.bridge.let_interrupt(false);
-        channel.look_at(time::now() + LOOK_EVERY);
-        true
+        is_masked
     }
 }
 
 /// What is to be told of a step.
 enum Step {
-    /// Nothing: there was nothing to do.
-    Done,
+    /// Nothing: there was nothing to do. When it is off the bus, until when.
+    Done(Option<Nanos>),
     /// A frame came, or tells of an error.
     Came(Frame),
     /// A frame was sent, or given up.
@@ -110,11 +98,12 @@ enum Step {
 impl Sending {
     /// Takes one step. Interrupts off; some 40 accesses to the controller at most.
     fn step(&mut self) -> Step {
-        match self.controller.event() {
-            None => Step::Done,
+        match self.intake.take() {
+            None => Step::Done(self.restart_at),
             Some(Event::Frame(frame)) => {
-                if self.controller.state() == State::BusOff && self.restart_at.is_none() {
-                    self.restart_at = Some(match self.controller.settings().restart {
+                let controller = &self.intake.controller;
+                if controller.state() == State::BusOff && self.restart_at.is_none() {
+                    self.restart_at = Some(match controller.settings().restart {
                         0 => Nanos::MAX,
                         milliseconds => time::now() + Nanos::from_millis(milliseconds.into()),
                     });
@@ -131,7 +120,7 @@ impl Sending {
 
     fn go_on(&mut self) {
         if let Some(next) = self.queue.pop() {
-            self.controller.send(&next.frame);
+            self.intake.controller.send(&next.frame);
             self.now = Some(next);
         }
     }
@@ -147,7 +136,7 @@ impl Sending {
     fn restart(&mut self, now: Nanos) -> bool {
         let is_due = self.restart_at.is_some_and(|at| at <= now);
         if is_due {
-            self.is_up = self.controller.start();
+            self.is_up = self.intake.controller.start();
             self.restart_at = None;
         }
         is_due
@@ -158,86 +147,76 @@ impl Channel {
     /// Starts a channel. `None` if its controller does not start, or there is no memory.
     pub fn start(
         facts: Facts,
-        mut controller: Controller<Ports>,
+        interrupt_line: u32,
+        controller: Controller<Ports>,
         bridge: Bridge,
     ) -> Option<Arc<Self>> {
+        let mut intake = Intake::new(controller)?;
         let queue = Queue::new(facts.queue_length.clamp(1, LONGEST_QUEUE) as usize)?;
-        let is_up = controller.start();
+        let is_up = intake.controller.start();
         if !is_up {
             return None;
         }
         let (now, restart_at) = (None, None);
-        let sending = Sending { controller, now, queue, is_up, restart_at };
-        let channel = Arc::new(Self {
-            facts,
-            sending: SpinLock::new(sending),
-            bridge,
-            timer: SpinLock::new(None),
-            vector: Once::new(),
-            interrupts: AtomicBool::new(false),
-        });
-        let own = channel.clone();
-        *channel.timer.lock() = Some(Timer::new(Box::new(move || own.look())).ok()?);
-        let handler = Box::new(Interrupts(channel.clone()));
-        if interrupts::route(channel.facts.interrupt_line, None)
-            && let Some(vector) = interrupts::register(channel.facts.name, handler)
-        {
-            channel.vector.call_once(|| vector);
-        }
+        let sending = Sending { intake, now, queue, is_up, restart_at };
+        let attendance = Attendance::new(facts.name, interrupt_line);
+        let sending = SpinLock::new(sending);
+        let channel = Arc::new(Self { facts, sending, bridge, attendance });
+        let (handler, own) = (Box::new(Interrupts(channel.clone())), channel.clone());
+        channel.attendance.start(handler, move || own.look()).ok()?;
         channel.attend();
         Some(channel)
     }
 
-    /// Whether the realm has its interrupt line.
-    pub fn can_interrupt(&self) -> bool {
-        self.vector.is_completed()
-    }
-
     /// The timer has come. Interrupt context.
     fn look(&self) {
-        self.serve();
+        self.serve(None);
         let restarted = self.sending.lock().restart(time::now());
         if restarted {
             self.tell(Frame::error(error::RESTARTED, [0; 8]), None);
         }
-        if !self.interrupts.load(Ordering::Relaxed) {
-            self.look_at(time::now() + LOOK_EVERY);
+        if !self.attendance.interrupts() {
+            self.attendance.look_later();
         }
     }
 
-    fn look_at(&self, time: Nanos) {
-        if let Some(timer) = &*self.timer.lock() {
-            timer.arm(time);
-        }
-    }
-
-    /// Does what the controller asks for, 16 frames at most; a line that is a level interrupts
-    /// again for the rest. Interrupt context. There is an interrupt window behind each step, and
-    /// behind each socket that is told.
-    fn serve(&self) {
-        for _ in 0..STEPS {
-            let step = self.sending.lock().step();
-            window_in_timer();
+    /// Does what the controller asks for, 16 frames at most, and the timer the rest. Interrupt
+    /// context. There is an interrupt window behind each step, and behind each socket that is told.
+    /// Behind the first step other devices may interrupt, and the controller for further frames: it
+    /// leaves them to who tells of the first.
+    fn serve(&self, service: Option<InService>) {
+        let begin = || {
+            let mut sending = self.sending.lock();
+            sending.intake.begin().then(|| sending.step())
+        };
+        let Some(mut step) = begin() else { return };
+        drop(service);
+        for number in 1.. {
             match step {
-                Step::Done => break,
-                Step::More => {}
+                Step::Done(None) => return,
+                Step::Done(Some(restart_at)) => return self.leave_bus(restart_at),
+                Step::More => window_in_timer(),
                 Step::Came(frame) => self.tell(frame, None),
                 Step::Sent(sent, done) => self.tell_sent(sent, done),
             }
+            if number == STEPS {
+                break;
+            }
+            step = self.sending.lock().step();
         }
-        self.leave_bus();
+        self.sending.lock().intake.end();
+        self.attendance.look_later();
     }
 
     /// What is to be done when it is off the bus: frames that wait are given up, and the timer has
     /// it come back.
-    fn leave_bus(&self) {
-        let Some(at) = self.sending.lock().restart_at else { return };
+    fn leave_bus(&self, at: Nanos) {
         for _ in 0..=LONGEST_QUEUE {
             let Some(lost) = self.sending.lock().give_up() else { break };
             self.tell_sent(lost, false);
         }
-        if at != Nanos::MAX && self.interrupts.load(Ordering::Relaxed) {
-            self.look_at(at);
+        if at != Nanos::MAX && self.attendance.interrupts() {
+            self.attendance.look_at(at);
         }
     }
 
@@ -254,6 +233,7 @@ impl Channel {
             origin: origin.map(|(origin, _)| origin),
             is_heard: origin.is_none_or(|(_, is_heard)| is_heard),
         };
+        window_in_timer();
         member::tell(&news, window_in_timer);
     }
 }
@@ -291,26 +271,10 @@ impl Interface for Channel {
     }
 
     fn attend(&self) {
-        let Some(&vector) = self.vector.get() else {
-            self.look_at(time::now() + LOOK_EVERY);
-            return;
-        };
-        let was_silenced = !self.interrupts.load(Ordering::Relaxed);
-        let routed = interrupts::route(self.facts.interrupt_line, Some(vector));
-        if !routed {
-            if !was_silenced {
-                warn!(
-                    "{}: does not interrupt any more, and is looked at by a timer",
-                    self.facts.name
-                );
-            }
-            self.interrupts.store(false, Ordering::Relaxed);
-            self.look_at(time::now() + LOOK_EVERY);
-            return;
+        if self.attendance.call_here() {
+            self.bridge.let_interrupt(true);
+        } else {
+            self.attendance.look_later();
         }
-        interrupts::restart(vector);
-        self.interrupts.store(true, Ordering::Relaxed);
-        self.sending.lock().controller.listen();
-        self.bridge.let_interrupt(true);
     }
 }

@@ -59,7 +59,7 @@ fn start() -> bool {
 
 fn start_channel(device: Device) -> Option<Arc<dyn Interface>> {
     let Device { name, ports, further_ports, line, more } = device;
-    let Some((facts, settings)) = facts(name, line, more) else {
+    let Some((facts, settings)) = facts(name, more) else {
         warn!("{name}: {more} does not describe a CAN controller");
         return None;
     };
@@ -69,24 +69,21 @@ fn start_channel(device: Device) -> Option<Arc<dyn Interface>> {
         warn!("{name}: there is no SJA1000 at port {first:#x}");
         return None;
     };
-    let Some(channel) = Channel::start(facts, controller, bridge) else {
+    let Some(channel) = Channel::start(facts, line, controller, bridge) else {
         warn!("{name}: it does not start, or there are too many timers");
         return None;
     };
-    let works = match channel.can_interrupt() {
-        true => "interrupts",
-        false => "looked at by a timer, since the realm does not have its interrupt",
-    };
+    let works = channel.attendance.words();
     let rate = settings.bit_rate(CLOCK);
     info!("{name}: SJA1000 at port {first:#x}, {rate} bit/s, {works}");
     Some(channel)
 }
 
 /// What the last field of the word says.
-fn facts(name: &'static str, line: u32, text: &str) -> Option<(Facts, Settings)> {
+fn facts(name: &'static str, text: &str) -> Option<(Facts, Settings)> {
     let mut fields = text.splitn(3, ':');
     let index = fields.next()?.parse().ok()?;
     let queue_length = fields.next()?.parse().ok()?;
     let settings = fields.next()?.parse().ok()?;
-    Some((Facts { name, index, interrupt_line: line, queue_length }, settings))
+    Some((Facts { name, index, queue_length }, settings))
 }

@@ -302,7 +302,7 @@ fn serial(line: &Line) -> [u8; field::SIZE] {
         (field::KIND, kind.number()),
         (field::INDEX, line.facts.index as u32),
         (field::PORT, line.facts.first_port.into()),
-        (field::INTERRUPT, line.facts.interrupt_line),
+        (field::INTERRUPT, line.attendance.line()),
         (field::FLAGS, FIRMWARE_FLAGS | kept.flags),
         (field::FIFO, kind.fifo().into()),
         (field::SPEED, line.facts.highest),

@@ -2,33 +2,26 @@
 //! A serial line: opening and closing it, and what its interrupt does.
 
 use alloc::{boxed::Box, format, string::String, sync::Arc};
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use crtos_channel::Operation;
 use linux_raw_sys::general as linux;
-use spin::Once;
 
 use crtos_core::{
-    arch::interrupts::window_in_timer,
-    devices::interrupts,
+    arch::interrupts::{InService, window_in_timer},
+    devices::interrupts::Handler,
     sync::SpinLock,
-    task::{SpawnError, Timer, WaitQueue},
-    time::{self, Nanos},
-    warn,
+    task::{SpawnError, WaitQueue},
 };
 use crtos_tty::{Port, Wake, port::STEPS, uart::Kind};
 
 use super::{Ports, transfer};
 use crate::{
     abi::{Errno, SysResult, linux_result},
+    devices::attendance::Attendance,
     files::{Events, Memory, Watchers, character::Character, lock::Locks, wait},
     remote,
 };
-
-/// How often an open line is looked at whose UART does not interrupt, and after how long one that
-/// had more to do than an interrupt does. At 460,800 baud 12 bytes come in that time, for which the
-/// FIFO has room.
-const LOOK_EVERY: Nanos = Nanos::from_micros(250);
 
 /// What is known of a UART from the start.
 #[derive(Clone, Copy)]
@@ -37,18 +30,8 @@ pub(super) struct Facts {
     pub index: u64,
     /// The first of its ports.
     pub first_port: u16,
-    /// The line on which it interrupts.
-    pub interrupt_line: u32,
     /// The speed with divisor 1, in baud.
     pub highest: u32,
-}
-
-/// Who has the line open.
-#[derive(Clone, Copy, Default)]
-struct Openings {
-    count: u32,
-    /// How often the line was hung up: what was opened before that is dead.
-    generation: u32,
 }
 
 /// What programs can set that Linux only keeps.
@@ -72,8 +55,10 @@ pub(super) struct Line {
     pub facts: Facts,
     /// The line itself; the interrupt takes it as well.
     port: SpinLock<Port<Ports>>,
-    /// Who has it open; taken before `port`.
-    openings: SpinLock<Openings>,
+    /// How many have it open; taken before `port`.
+    openings: SpinLock<u32>,
+    /// How often it was hung up: what was opened before that is dead. Changed under `openings`.
+    generation: AtomicU32,
     /// Nobody else may open it (TIOCEXCL).
     pub is_exclusive: AtomicBool,
     /// What is only kept.
@@ -88,37 +73,34 @@ pub(super) struct Line {
     pub idlers: WaitQueue,
     watchers: Watchers,
     locks: Locks,
-    /// Looks at the line; taken away never.
-    timer: SpinLock<Option<Timer>>,
-    /// The vector by which the UART interrupts, if the realm has its interrupt line.
-    vector: Once<u8>,
-    /// It interrupts. Otherwise the timer looks all the time.
-    interrupts: AtomicBool,
+    /// How the UART is attended to. At 460,800 baud 12 bytes come between two looks of the timer,
+    /// for which the FIFO has room.
+    pub attendance: Attendance,
 }
 
 /// The interrupts of a line's UART.
 struct Interrupts(Arc<Line>);
 
-impl interrupts::Handler for Interrupts {
-    fn interrupt(&self) {
-        if !self.0.serve() {
-            self.0.look_later();
+impl Handler for Interrupts {
+    fn interrupt(&self, service: InService) {
+        if !self.0.serve(Some(service)) {
+            self.0.attendance.look_later();
         }
     }
 
     fn silence(&self) -> bool {
-        self.0.interrupts.store(false, Ordering::Relaxed);
         self.0.get(Port::silence);
-        self.0.look_later();
+        self.0.attendance.silence();
         true
     }
 }
 
 impl Line {
-    /// Makes the line `name`, closed. Sleeps.
+    /// Makes the line `name`, closed, whose UART interrupts on `interrupt_line`. Sleeps.
     pub fn start(
         name: &'static str,
         facts: Facts,
+        interrupt_line: u32,
         port: Port<Ports>,
     ) -> Result<Arc<Self>, SpawnError> {
         let kept = Kept { size: [0; 8], flags: 0, close_delay: 50, closing_wait: 3000 };
@@ -126,7 +108,8 @@ impl Line {
             path: format!("/dev/{name}"),
             facts,
             port: SpinLock::new(port),
-            openings: SpinLock::new(Openings::default()),
+            openings: SpinLock::new(0),
+            generation: AtomicU32::new(0),
             is_exclusive: AtomicBool::new(false),
             kept: SpinLock::new(kept),
             readers: WaitQueue::new(),
@@ -135,24 +118,11 @@ impl Line {
             idlers: WaitQueue::new(),
             watchers: Watchers::new(),
             locks: Locks::default(),
-            timer: SpinLock::new(None),
-            vector: Once::new(),
-            interrupts: AtomicBool::new(false),
+            attendance: Attendance::new(name, interrupt_line),
         });
         let own = line.clone();
-        let timer = Timer::new(Box::new(move || own.look()))?;
-        *line.timer.lock() = Some(timer);
-        if interrupts::route(facts.interrupt_line, None)
-            && let Some(vector) = interrupts::register(name, Box::new(Interrupts(line.clone())))
-        {
-            line.vector.call_once(|| vector);
-        }
+        line.attendance.start(Box::new(Interrupts(line.clone())), move || own.look())?;
         Ok(line)
-    }
-
-    /// Whether the realm has its interrupt line.
-    pub fn can_interrupt(&self) -> bool {
-        self.vector.is_completed()
     }
 
     /// Which UART it has.
@@ -162,15 +132,9 @@ impl Line {
 
     /// The timer has come. Interrupt context.
     fn look(&self) {
-        let done = self.serve() && self.interrupts.load(Ordering::Relaxed);
-        if !done && self.openings.lock().count > 0 {
-            self.look_later();
-        }
-    }
-
-    fn look_later(&self) {
-        if let Some(timer) = &*self.timer.lock() {
-            timer.arm(time::now() + LOOK_EVERY);
+        let done = self.serve(None) && self.attendance.interrupts();
+        if !done && self.openings() > 0 {
+            self.attendance.look_later();
         }
     }
 
@@ -179,12 +143,20 @@ impl Line {
     ///
     /// An interrupt receives and sends at most 20 bytes each, 4 in each step, and each step wakes
     /// one of those who wait for bytes, for room, and for modem lines. There is an interrupt window
-    /// behind each step and behind each wake-up. A step accesses the UART at most 15 times, and
-    /// the look at what it asks for once; an interrupt 80 times. On a PC's oldest bus an access
-    /// takes about a microsecond, whatever the processor.
-    fn serve(&self) -> bool {
+    /// behind each step and behind each wake-up. A step accesses the UART at most 19 times, for a
+    /// byte that comes alone 3 times. On a PC's oldest bus an access takes about a microsecond,
+    /// whatever the processor. Behind the first step other devices may interrupt, and the UART if
+    /// it has more: those who serve it take turns.
+    fn serve(&self, mut service: Option<InService>) -> bool {
         for _ in 0..STEPS {
-            if !self.step(window_in_timer) && !self.get(Port::is_pending) {
+            let (more, wake) = {
+                let mut port = self.port.lock();
+                (port.serve(), port.take_wake())
+            };
+            drop(service.take());
+            window_in_timer();
+            self.wake(wake, window_in_timer);
+            if !more {
                 return true;
             }
         }
@@ -193,22 +165,16 @@ impl Line {
 
     /// Has the UART send what a thread wants to be sent, as far as it has room. Thread context.
     pub fn send(&self) {
-        let mut left = STEPS;
-        while left > 0 && self.step(|| {}) {
-            left -= 1;
+        for _ in 0..STEPS {
+            let (more, wake) = {
+                let mut port = self.port.lock();
+                (port.step(), port.take_wake())
+            };
+            self.wake(wake, || {});
+            if !more {
+                break;
+            }
         }
-    }
-
-    /// One step of the line. Says whether there may be more to do. `window`: what opens an
-    /// interrupt window where that is to be done.
-    fn step(&self, window: impl Fn()) -> bool {
-        let (more, wake) = {
-            let mut port = self.port.lock();
-            (port.step(), port.take_wake())
-        };
-        window();
-        self.wake(wake, window);
-        more
     }
 
     /// Has `f` look at the line, interrupts off.
@@ -231,14 +197,14 @@ impl Line {
     /// Wakes one of those who wait for each of these, which wakes the next one if there is
     /// something left. `window` is called behind each wake-up.
     fn wake(&self, wake: Wake, window: impl Fn()) {
-        let wake = match wake.contains(Wake::HANG_UP) {
-            true => self.hang_up(),
-            false => wake,
+        let (wake, events) = match wake.contains(Wake::HANG_UP) {
+            true => (self.hang_up(), Events::HANG_UP | Events::ERROR),
+            false => (wake, Events::empty()),
         };
         if wake.contains(Wake::READ) {
             self.readers.wake(1);
             window();
-            self.watchers.notify(Events::IN | Events::READ_NORMAL | self.hung_up_events());
+            self.watchers.notify(Events::IN | Events::READ_NORMAL | events);
             window();
         }
         if wake.contains(Wake::WRITE) {
@@ -252,17 +218,11 @@ impl Line {
         }
     }
 
-    fn hung_up_events(&self) -> Events {
-        match self.openings.lock().count {
-            0 => Events::HANG_UP | Events::ERROR,
-            _ => Events::empty(),
-        }
-    }
-
     /// The carrier is gone: what was opened is dead. Says who is to be woken. Any context.
     fn hang_up(&self) -> Wake {
         let mut openings = self.openings.lock();
-        *openings = Openings { count: 0, generation: openings.generation.wrapping_add(1) };
+        *openings = 0;
+        self.generation.fetch_add(1, Ordering::Release);
         let mut port = self.port.lock();
         port.hang_up();
         port.take_wake()
@@ -270,49 +230,42 @@ impl Line {
 
     /// Opens it; returns the generation of the opening. Sleeps.
     fn open(&self) -> u32 {
-        if self.openings().count == 0 {
-            self.route();
+        // One that was silenced stays so.
+        if self.openings() == 0 && !self.get(|port| port.is_silent()) {
+            self.attendance.call_here();
         }
         let generation = {
             let mut openings = self.openings.lock();
-            openings.count += 1;
-            if openings.count == 1 {
+            *openings += 1;
+            if *openings == 1 {
                 self.port.lock().open();
             }
-            openings.generation
+            self.generation()
         };
         // Also for what was lost if it was opened twice at once.
-        self.look_later();
+        self.attendance.look_later();
         generation
-    }
-
-    /// Has the UART interrupt this CPU, if it can and was not silenced.
-    fn route(&self) {
-        let Some(&vector) = self.vector.get() else { return };
-        let was_routed = self.interrupts.load(Ordering::Relaxed);
-        let is_silent = self.get(|port| port.is_silent());
-        let routed = !is_silent && interrupts::route(self.facts.interrupt_line, Some(vector));
-        self.interrupts.store(routed, Ordering::Relaxed);
-        if was_routed && !routed {
-            warn!("{}: does not interrupt any more, and is looked at by a timer", self.path);
-        }
     }
 
     /// An opening of that generation ends.
     fn close(&self, generation: u32) {
         let mut openings = self.openings.lock();
-        if openings.generation != generation {
+        if self.generation() != generation {
             return;
         }
-        openings.count -= 1;
-        if openings.count == 0 {
+        *openings -= 1;
+        if *openings == 0 {
             self.port.lock().close();
             self.is_exclusive.store(false, Ordering::Relaxed);
         }
     }
 
-    fn openings(&self) -> Openings {
+    fn openings(&self) -> u32 {
         *self.openings.lock()
+    }
+
+    fn generation(&self) -> u32 {
+        self.generation.load(Ordering::Acquire)
     }
 }
 
@@ -327,7 +280,7 @@ impl Opening {
     /// Opens `line` with flags of open(2). EBUSY if it is exclusive to others and the caller has no
     /// CAP_SYS_ADMIN. Waits for the carrier unless O_NONBLOCK or CLOCAL says otherwise.
     pub fn new(line: &Arc<Line>, flags: u32) -> Result<Self, Errno> {
-        if line.is_exclusive.load(Ordering::Relaxed) && line.openings().count > 0 {
+        if line.is_exclusive.load(Ordering::Relaxed) && line.openings() > 0 {
             let operation = Operation::IsCapable { capability: linux::CAP_SYS_ADMIN };
             let capable = remote::request(operation).map(linux_result);
             if !capable.is_ok_and(|result| result.is_ok()) {
@@ -346,14 +299,13 @@ impl Opening {
 
     /// Whether the line was hung up since.
     pub fn is_hung_up(&self) -> bool {
-        self.line.openings().generation != self.generation
+        self.line.generation() != self.generation
     }
 }
 
 impl Drop for Opening {
     fn drop(&mut self) {
-        let openings = self.line.openings();
-        if openings.count == 1 && !self.is_hung_up() {
+        if self.line.openings() == 1 && !self.is_hung_up() {
             transfer::wait_at_close(self);
         }
         self.line.close(self.generation);

@@ -74,15 +74,12 @@ fn start_line(device: Device) -> Option<Arc<Line>> {
         warn!("{name}: there is no UART at port {first:#x}");
         return None;
     };
-    let facts = line::Facts { index, first_port: first, interrupt_line: line, highest };
-    let Ok(line) = Line::start(name, facts, Port::new(uart, highest)) else {
+    let facts = line::Facts { index, first_port: first, highest };
+    let Ok(line) = Line::start(name, facts, line, Port::new(uart, highest)) else {
         warn!("{name}: there are too many timers");
         return None;
     };
-    let works = match line.can_interrupt() {
-        true => "interrupts",
-        false => "looked at by a timer, since the realm does not have its interrupt",
-    };
+    let works = line.attendance.words();
     info!("{name}: {:?} at port {first:#x}, up to {highest} baud, {works}", line.kind());
     Some(line)
 }

@@ -7,9 +7,9 @@ use crtos_core::{
     task::WaitError,
     time::{self, Nanos},
 };
-use crtos_tty::Termios;
+use crtos_tty::{Termios, input::Taken};
 
-use super::line::Opening;
+use super::line::{Line, Opening};
 use crate::{
     abi::{Errno, SysResult},
     files::{Memory, wait},
@@ -60,15 +60,63 @@ impl Patience {
     }
 }
 
+/// Bytes that were taken from the line.
+struct Piece {
+    bytes: [u8; PIECE],
+    taken: Taken,
+    /// There are more.
+    is_left: bool,
+    wants_to_send: bool,
+}
+
+impl Piece {
+    /// What there is, up to the end of a line, and at most `wanted` bytes.
+    fn take(line: &Line, wanted: u64) -> Self {
+        let mut bytes = [0; PIECE];
+        let wanted = (wanted as usize).min(PIECE);
+        let (taken, is_left, wants_to_send) = line.get(|port| {
+            (port.read(&mut bytes[..wanted]), port.is_readable(1), port.wants_to_send())
+        });
+        Self { bytes, taken, is_left, wants_to_send }
+    }
+
+    /// Whether a read found something: bytes, or the end of a line.
+    fn is_there(&self) -> bool {
+        self.taken.count > 0 || self.taken.has_ended
+    }
+}
+
 /// read(2).
 pub(super) fn read(opening: &Opening, memory: &mut Memory, nonblocking: bool) -> SysResult {
     let line = &*opening.line;
+    if memory.left() == 0 {
+        return Ok(0);
+    }
     let patience = line.get(|port| Patience::of(port.termios()));
-    let mut done = 0;
+    let (mut done, mut is_left) = (0, false);
+    let mut piece = Piece::take(line, memory.left());
     while memory.left() > 0 {
-        let (moved, has_ended) = take(opening, memory)?;
-        done += moved;
-        if has_ended || done >= patience.least || memory.left() == 0 || opening.is_hung_up() {
+        if piece.wants_to_send {
+            line.send();
+        }
+        is_left = piece.is_left;
+        let Taken { count, has_ended } = piece.taken;
+        let moved = memory.write(&piece.bytes[..count]);
+        done += moved as u64;
+        if moved < count {
+            if done == 0 {
+                return Err(Errno::EFAULT);
+            }
+            break;
+        }
+        if has_ended || memory.left() == 0 || done >= patience.least && !is_left {
+            break;
+        }
+        if is_left {
+            piece = Piece::take(line, memory.left());
+            continue;
+        }
+        if opening.is_hung_up() {
             break;
         }
         let time = if done > 0 { patience.further } else { patience.first };
@@ -78,43 +126,23 @@ pub(super) fn read(opening: &Opening, memory: &mut Memory, nonblocking: bool) ->
         if nonblocking {
             return if done > 0 { Ok(done) } else { Err(Errno::EAGAIN) };
         }
-        let ready = || (line.get(|port| port.is_readable(1)) || opening.is_hung_up()).then_some(());
+        let left = memory.left();
+        let ready = || {
+            let piece = Piece::take(line, left);
+            (piece.is_there() || opening.is_hung_up()).then_some(piece)
+        };
         let deadline = time.map(|time| time::now() + time);
         match line.readers.wait_until(deadline, |_| signal::is_interrupted(), ready) {
-            Ok(()) => {}
+            Ok(found) => piece = found,
             Err(WaitError::Timeout) => break,
             Err(WaitError::Interrupted) if done > 0 => break,
             Err(WaitError::Interrupted) => return Err(Errno::RESTART),
         }
     }
-    if line.get(|port| port.is_readable(1)) || opening.is_hung_up() {
+    if is_left || opening.is_hung_up() {
         line.readers.wake(1);
     }
     Ok(done)
-}
-
-/// Moves what there is to the program, up to the end of a line; says how many bytes, and whether a
-/// line ended.
-fn take(opening: &Opening, memory: &mut Memory) -> Result<(u64, bool), Errno> {
-    let line = &*opening.line;
-    let mut done = 0;
-    loop {
-        let mut piece = [0; PIECE];
-        let wanted = (memory.left() as usize).min(PIECE);
-        let (taken, wants_to_send) =
-            line.get(|port| (port.read(&mut piece[..wanted]), port.wants_to_send()));
-        if wants_to_send {
-            line.send();
-        }
-        let moved = memory.write(&piece[..taken.count]);
-        done += moved as u64;
-        if moved < taken.count && done == 0 {
-            return Err(Errno::EFAULT);
-        }
-        if taken.has_ended || taken.count < wanted || memory.left() == 0 || moved < taken.count {
-            return Ok((done, taken.has_ended));
-        }
-    }
 }
 
 /// write(2).

@@ -10,6 +10,7 @@ use crtos_channel::Wanted;
 use spin::Once;
 
 use crtos_core::{
+    arch::interrupts::InService,
     devices::{
         interrupts::{self, Handler},
         pci::{Function, Switch},
@@ -105,7 +106,7 @@ impl Device {
 struct Interrupts(&'static Place);
 
 impl Handler for Interrupts {
-    fn interrupt(&self) {
+    fn interrupt(&self, _: InService) {
         self.0.interrupt();
     }
 

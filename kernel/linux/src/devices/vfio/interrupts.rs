@@ -13,6 +13,7 @@ use crtos_vfio::{
 use spin::Once;
 
 use crtos_core::{
+    arch::interrupts::InService,
     devices::{
         interrupts::{self, Handler},
         pci,
@@ -54,7 +55,7 @@ struct Line {
 }
 
 impl Handler for Line {
-    fn interrupt(&self) {
+    fn interrupt(&self, _: InService) {
         signal(&self.place.lines.messages[self.number]);
     }
 
