@@ -28,8 +28,8 @@ before=$(exits)
 crtos run -- "$PROGRAMS/serial-answer" 1000 >realm || fail 'no answers'
 echo 'instructions from the interrupt: least, median, most'
 cat realm
-at_most read 3000
-at_most answered 4000
+at_most read 2000
+at_most answered 3000
 # What a program causes that does nothing is some 30.
 [ $(($(exits) - before)) -lt 300 ] || fail "$(($(exits) - before)) exits for 1000 interrupts"
 count() { crtos stats --json | jq '.realm.interrupts[] | select(.device == "ttyS1") | .count'; }
