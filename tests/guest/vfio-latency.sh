@@ -29,7 +29,7 @@ drives_by_vfio "$edu" || exit 1
 
 echo -1 >/proc/sys/kernel/sched_rt_runtime_us
 # The interrupt is there once the program has begun, and comes to its CPU while that rests.
-taskset -c 3 "$program" "$count" 4 >out &
+taskset -c 3 "$program" "$count" 2 >out &
 child=$!
 await 'grep -q vfio-msi /proc/interrupts' || fail 'no interrupt under Linux'
 irq=$(awk '/vfio-msi/ { sub(":", "", $1); print $1 }' /proc/interrupts)
@@ -49,7 +49,7 @@ for _ in {1..3}; do
 done
 [ "$median" -le $bound ] || fail "more than $bound ns"
 [ "$most" -le $limit ] || fail "more than $limit ns at most"
-no_exits 3 crtos run -- "$program" "$count" 4
+no_exits 3 crtos run -- "$program" "$count" 2
 crtos down || fail down
 drives_no_more "$edu"
 exit $failed
