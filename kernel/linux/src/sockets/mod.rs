@@ -8,6 +8,8 @@
 //! |---|---|
 //! | [`common`] | options that sockets of all families have (SOL_SOCKET) |
 //! | [`can`] | CAN |
+//! | [`net`] | network interfaces |
 
 pub mod can;
 pub mod common;
+pub mod net;

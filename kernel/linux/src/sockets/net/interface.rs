@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Network interfaces of the realm.
+//!
+//! A driver [`add`]s them, and [`remove`]s them when Linux takes the card away. It hands over what
+//! it has received by [`received`], in a thread of its own: first those hear it who listen to the
+//! wire ([`set_taps`]), then the protocol stack ([`set_stack`]). Whoever sends does so by [`send`],
+//! so that those who listen to the wire hear that as well.
+
+use alloc::{sync::Arc, vec::Vec};
+use core::net::IpAddr;
+
+use crtos_core::{
+    sync::SpinLock,
+    time::{self, Clock, Nanos},
+};
+use spin::Once;
+
+use crate::{abi::Errno, files::Watchers};
+
+/// Most of them.
+pub const MOST: usize = 4;
+/// Bytes of the header of a frame: two addresses, and the protocol.
+pub const HEADER: usize = 14;
+/// Most bytes of a frame behind its header: more than Linux lets an interface be set to is not
+/// supported.
+pub const MOST_MTU: usize = 1500;
+/// Most bytes of a frame, with a tag of a VLAN, and without its checksum.
+pub const LONGEST: usize = HEADER + 4 + MOST_MTU;
+
+/// The address of a station, or of a group of them.
+pub type HardwareAddress = [u8; 6];
+
+/// An address of an interface, and how many of its bits all stations of its network have.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct NetAddress {
+    /// The address.
+    pub address: IpAddr,
+    /// Bits of its network.
+    pub prefix: u8,
+}
+
+/// What an interface receives beside frames for its own address, and for all.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Reception {
+    /// Everything.
+    All,
+    /// What is for any group.
+    Groups,
+    /// What is for that address, which is a group's or a further one of its own.
+    Address(HardwareAddress),
+}
+
+/// What an interface has moved so far.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Traffic {
+    /// Frames that were received, and their bytes.
+    pub received: u64,
+    /// Bytes of these.
+    pub received_bytes: u64,
+    /// Frames that were sent.
+    pub sent: u64,
+    /// Bytes of these.
+    pub sent_bytes: u64,
+    /// Frames that came and found no room.
+    pub lost: u64,
+}
+
+/// A network interface (Ethernet).
+pub trait Interface: Send + Sync {
+    /// Its name.
+    fn name(&self) -> &str;
+
+    /// The number by which programs know it.
+    fn index(&self) -> u32;
+
+    /// Its own address.
+    fn hardware_address(&self) -> HardwareAddress;
+
+    /// Most bytes of a frame behind its header; [`MOST_MTU`] at most.
+    fn mtu(&self) -> usize;
+
+    /// How many frames wait to be sent, at most.
+    fn queue_length(&self) -> u32;
+
+    /// The addresses that it had under Linux when the realm was started.
+    fn addresses(&self) -> &[NetAddress];
+
+    /// Whether the realm still has it.
+    fn is_up(&self) -> bool;
+
+    /// Whether its cable leads to somebody.
+    fn has_carrier(&self) -> bool;
+
+    /// What it has moved.
+    fn traffic(&self) -> Traffic;
+
+    /// Sends a frame, with its header and without its checksum, behind those that wait already.
+    /// ENOBUFS if there are too many; ENETDOWN if the realm has the card no more; EMSGSIZE if it is
+    /// too long or has no header. The frame is copied. Any context; bounded. [`send`] is what
+    /// others than this module call.
+    fn transmit(&self, frame: &[u8]) -> Result<(), Errno>;
+
+    /// Waits until frames can be sent again after ENOBUFS, at most until `deadline`; says whether
+    /// they can. Thread context; sleeps.
+    fn wait_for_room(&self, deadline: Option<Nanos>) -> Result<(), Errno>;
+
+    /// Who is told when frames can be sent again.
+    fn watchers(&self) -> &Watchers;
+
+    /// It receives that as well from now on, until each who wants it has had it
+    /// [`refuse`](Self::refuse) it. ENOBUFS if that are too many addresses. Thread context.
+    fn admit(&self, what: Reception) -> Result<(), Errno>;
+
+    /// The opposite. Thread context.
+    fn refuse(&self, what: Reception);
+
+    /// Somebody is to receive from it: it interrupts the calling thread's CPU from now on. Thread
+    /// context; sleeps.
+    fn attend(&self);
+}
+
+/// A frame on the wire.
+#[derive(Clone, Copy)]
+pub struct News<'a> {
+    /// The interface.
+    pub interface: &'a Arc<dyn Interface>,
+    /// The frame: its header and what is behind, without its checksum.
+    pub frame: &'a [u8],
+    /// When it came, or was handed to the card (CLOCK_REALTIME).
+    pub stamp: Nanos,
+    /// The number of the socket that has sent it; 0 for another sender of the realm; `None` if it
+    /// came over the wire.
+    pub origin: Option<u64>,
+}
+
+/// Those who listen to the wire: packet sockets.
+pub trait Taps: Sync {
+    /// A frame came, or was sent. Thread context with nothing locked, or the context of who calls
+    /// [`send`]; bounded, must not sleep or allocate.
+    fn hear(&self, news: &News);
+
+    /// The interface is gone, or has come. Thread context.
+    fn changed(&self, interface: &Arc<dyn Interface>);
+}
+
+/// The protocol stack. All of it is called in a thread; while that takes long, the card waits.
+pub trait Stack: Sync {
+    /// A frame came.
+    fn receive(&self, news: &News);
+
+    /// All frames that had come were handed over; further ones may follow soon.
+    fn settle(&self, interface: &Arc<dyn Interface>);
+
+    /// The interface is there. It has its addresses.
+    fn come(&self, interface: &Arc<dyn Interface>);
+
+    /// The interface is gone, and nothing comes from it any more.
+    fn go(&self, interface: &Arc<dyn Interface>);
+}
+
+static TAPS: Once<&'static dyn Taps> = Once::new();
+static STACK: Once<&'static dyn Stack> = Once::new();
+
+/// The places of interfaces.
+static ALL: SpinLock<[Option<Arc<dyn Interface>>; MOST]> = SpinLock::new([const { None }; MOST]);
+
+/// Has packet sockets hear what is on the wire. Once, before there are interfaces.
+pub fn set_taps(taps: &'static dyn Taps) {
+    TAPS.call_once(|| taps);
+}
+
+/// Has the protocol stack have what is received. Once, before there are interfaces.
+pub fn set_stack(stack: &'static dyn Stack) {
+    STACK.call_once(|| stack);
+}
+
+/// There is that interface. `false` if there are too many. Thread context; may sleep.
+pub fn add(interface: &Arc<dyn Interface>) -> bool {
+    {
+        let mut all = ALL.lock();
+        let Some(free) = all.iter_mut().find(|place| place.is_none()) else { return false };
+        *free = Some(interface.clone());
+    }
+    if let Some(taps) = TAPS.get() {
+        taps.changed(interface);
+    }
+    if let Some(stack) = STACK.get() {
+        stack.come(interface);
+    }
+    true
+}
+
+/// That interface is gone; it is not [up](Interface::is_up) any more. Thread context; may sleep.
+pub fn remove(interface: &Arc<dyn Interface>) {
+    let gone = {
+        let mut all = ALL.lock();
+        let is_meant = |place: &&mut Option<_>| {
+            place.as_ref().is_some_and(|other| Arc::ptr_eq(other, interface))
+        };
+        all.iter_mut().find(is_meant).and_then(Option::take)
+    };
+    if gone.is_none() {
+        return;
+    }
+    if let Some(taps) = TAPS.get() {
+        taps.changed(interface);
+    }
+    if let Some(stack) = STACK.get() {
+        stack.go(interface);
+    }
+}
+
+/// All interfaces. Thread context.
+pub fn all() -> Vec<Arc<dyn Interface>> {
+    let mut found = Vec::with_capacity(MOST);
+    found.extend(ALL.lock().iter().flatten().cloned());
+    found
+}
+
+/// The interface that `is_meant` says. Any context.
+pub fn find(is_meant: impl Fn(&dyn Interface) -> bool) -> Option<Arc<dyn Interface>> {
+    ALL.lock().iter().flatten().find(|interface| is_meant(&***interface)).cloned()
+}
+
+/// The interface with that number. Any context.
+pub fn by_index(index: u32) -> Option<Arc<dyn Interface>> {
+    find(|interface| interface.index() == index)
+}
+
+/// The interface with that name. Any context.
+pub fn by_name(name: &[u8]) -> Option<Arc<dyn Interface>> {
+    find(|interface| interface.name().as_bytes() == name)
+}
+
+/// A frame came. In a thread of the driver, with nothing locked.
+pub fn received(interface: &Arc<dyn Interface>, frame: &[u8], stamp: Nanos) {
+    let news = News { interface, frame, stamp, origin: None };
+    if let Some(taps) = TAPS.get() {
+        taps.hear(&news);
+    }
+    if let Some(stack) = STACK.get() {
+        stack.receive(&news);
+    }
+}
+
+/// Frames that had come were handed over. In a thread of the driver, with nothing locked.
+pub fn settled(interface: &Arc<dyn Interface>) {
+    if let Some(stack) = STACK.get() {
+        stack.settle(interface);
+    }
+}
+
+/// Sends a frame, as [`Interface::transmit`] says, of the socket `origin`; 0 for another sender.
+/// Any context; bounded.
+pub fn send(interface: &Arc<dyn Interface>, frame: &[u8], origin: u64) -> Result<(), Errno> {
+    interface.transmit(frame)?;
+    if let Some(taps) = TAPS.get() {
+        let stamp = time::linux(Clock::Realtime);
+        taps.hear(&News { interface, frame, stamp, origin: Some(origin) });
+    }
+    Ok(())
+}
