@@ -142,12 +142,22 @@ pub struct Family {
     pub ioctl: fn(u32, UserAddr) -> Option<SysResult>,
 }
 
-/// The families that the realm has sockets of: one, so far.
-static FAMILY: Once<&'static Family> = Once::new();
+/// The families that the realm has sockets of, each in the first free place.
+static FAMILIES: [Once<&'static Family>; 4] = [const { Once::new() }; 4];
 
-/// There are addresses of the realm in that family.
-pub fn set_family(family: &'static Family) {
-    FAMILY.call_once(|| family);
+/// There are addresses of the realm in that family. In the first thread, or in one that is alone in
+/// adding some.
+pub fn add_family(family: &'static Family) {
+    if families().any(|other| other.number == family.number) {
+        return;
+    }
+    if let Some(free) = FAMILIES.iter().find(|place| !place.is_completed()) {
+        free.call_once(|| family);
+    }
+}
+
+fn families() -> impl Iterator<Item = &'static Family> {
+    FAMILIES.iter().map_while(|place| place.get().copied())
 }
 
 /// A socket of Linux's.
@@ -197,10 +207,9 @@ impl<'a> Foreign<'a> {
 /// makes it local. Says whether it is now. Asks Linux only if the address is the realm's. May
 /// sleep.
 pub fn claim(fd: u64, address: &Address) -> Result<bool, Errno> {
-    let Some(family) = FAMILY.get().filter(|_| fd < NUMBERS.into()) else { return Ok(false) };
-    if address.family() != Some(family.number) || !(family.is_local)(address) {
-        return Ok(false);
-    }
+    let number = address.family().filter(|_| fd < NUMBERS.into());
+    let family = families().find(|family| Some(family.number) == number);
+    let Some(family) = family.filter(|family| (family.is_local)(address)) else { return Ok(false) };
     let space = user::space()?;
     let Some(foreign) = Foreign::find(&space, fd, family.number)? else { return Ok(false) };
     let Some(socket) = (family.take)(&foreign)? else { return Ok(false) };
@@ -213,7 +222,7 @@ pub fn claim(fd: u64, address: &Address) -> Result<bool, Errno> {
 /// Answers an ioctl of a socket of Linux's that asks for an interface of the realm, if it does.
 /// Linux says first whether that is a socket. May sleep.
 pub fn ioctl(fd: u64, request: u32, argument: UserAddr) -> Option<SysResult> {
-    let answer = (FAMILY.get()?.ioctl)(request, argument)?;
+    let answer = families().find_map(|family| (family.ioctl)(request, argument))?;
     Some(is_socket(fd).and(answer))
 }
 

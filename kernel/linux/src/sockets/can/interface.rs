@@ -66,7 +66,7 @@ static ALL: Once<Vec<Arc<dyn Interface>>> = Once::new();
 pub fn set(all: Vec<Arc<dyn Interface>>) {
     if !all.is_empty() {
         ALL.call_once(|| all);
-        socket::set_family(&super::FAMILY);
+        socket::add_family(&super::FAMILY);
     }
 }
 
