@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Network cards, tested on the host: what of a driver and of packet sockets needs no hardware.
+//!
+//! | module | concept |
+//! |---|---|
+//! | [`card`] | the registers of an 82574L, how it is set up, its two rings |
+//! | [`reception`] | which frames it receives |
+//! | [`ring`] | frames in memory that a program maps |
+//! | [`settings`] | what an interface was under Linux |
+//! | [`inbox`] | frames that wait for a socket, in memory that is there before they come |
+//! | [`filter`] | which of them a socket wants: classic BPF |
+//! | `model` | a card that tests play, behind the feature of that name |
+//!
+//! What a frame asks for takes a bounded number of steps and no memory.
+#![cfg_attr(not(test), no_std)]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+#[cfg(feature = "model")]
+extern crate std;
+
+pub mod card;
+pub mod filter;
+pub mod inbox;
+#[cfg(feature = "model")]
+pub mod model;
+pub mod reception;
+pub mod ring;
+pub mod settings;
+
+/// The address of a station, or of a group of them.
+pub type HardwareAddress = [u8; 6];
