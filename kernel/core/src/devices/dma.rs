@@ -1,18 +1,21 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Memory of programs that PCI functions reach.
+//! Memory that PCI functions reach: that of programs, and some of the kernel's.
 //!
 //! A [`Mapping`] has the pages pinned, and they are given back only when the hypervisor has said of
 //! every function that it reaches them no more. So no function ever reaches memory that is somebody
-//! else's by then, whatever a program does or how it ends.
+//! else's by then, whatever a program does or how it ends. The same holds for [`OwnMemory`], which
+//! a driver of the kernel's shares with its function: one block that holds nothing else.
 
 use alloc::vec::Vec;
+use core::sync::atomic::{AtomicU64, Ordering};
 
 use crtos_abi::device::{MAPPED_READ, MAPPED_WRITE, MAX_MAPPED_PAGES};
 use crtos_abi::hypercall::{HC_DEVICE_MAP, HC_DEVICE_UNMAP, HV_BUSY, HV_INVALID, HV_NO_MEMORY};
-use crtos_vm::FRAME_SIZE;
+use crtos_vm::{FRAME_SIZE, Frame, FrameSize};
 
 use crate::arch::hypercall::call_device;
 use crate::mm::space::Pinned;
+use crate::mm::{frames, layout, space::copy::copy};
 use crate::time::Nanos;
 use crate::warn;
 
@@ -89,6 +92,107 @@ impl Drop for Mapping {
         while let Some(&function) = self.functions.last() {
             self.detach(function);
         }
+    }
+}
+
+/// A block of the kernel's memory that one function reaches as well, and that holds nothing but
+/// what both exchange. It is given back when the hypervisor has said that the function reaches it
+/// no more.
+pub struct OwnMemory {
+    function: u16,
+    block: Frame,
+    /// Pages of the block that the function finds.
+    pages: u64,
+}
+
+impl OwnMemory {
+    /// Where the function finds it.
+    pub const INPUT: u64 = FrameSize::Large.bytes();
+    /// Most bytes.
+    pub const MOST: u64 = FrameSize::Large.bytes();
+
+    /// A cleared block of which `function` finds `bytes` from [`INPUT`](Self::INPUT) on. Asks the
+    /// hypervisor; takes a quarter of a millisecond; thread context; may sleep.
+    pub fn new(function: u16, bytes: u64) -> Result<Self, Refused> {
+        let pages = bytes.div_ceil(FRAME_SIZE);
+        if bytes > Self::MOST {
+            return Err(Refused::NoMemory);
+        }
+        let block = frames::PRIVATE.allocate(FrameSize::Large).ok_or(Refused::NoMemory)?;
+        frames::clear(block, Self::MOST);
+        let mut memory = Self { function, block, pages: 0 };
+        for page in (0..pages).step_by(MAX_MAPPED_PAGES as usize) {
+            let (offset, count) = (page * FRAME_SIZE, MAX_MAPPED_PAGES.min(pages - page));
+            let place = (block.0 + offset) | MAPPED_READ | MAPPED_WRITE;
+            // Of a call that is refused some pages may be there.
+            memory.pages = page + count;
+            match call(HC_DEVICE_MAP, [function.into(), Self::INPUT + offset, place, count]) {
+                0 => {}
+                HV_NO_MEMORY => return Err(Refused::NoMemory),
+                _ => return Err(Refused::Gone),
+            }
+        }
+        Ok(memory)
+    }
+
+    /// Bytes.
+    fn bytes(&self) -> u64 {
+        self.pages * FRAME_SIZE
+    }
+
+    /// The word of 8 bytes at a multiple of 8.
+    fn word(&self, offset: u64) -> &AtomicU64 {
+        assert!(offset.is_multiple_of(8) && offset + 8 <= self.bytes());
+        let word = layout::direct(self.block).wrapping_add(offset as usize).cast::<u64>();
+        // SAFETY: it is aligned, lies in the block, which is mapped as long as this is there, and
+        // everybody reaches it by atomic accesses or copies that no reference stands for.
+        unsafe { AtomicU64::from_ptr(word) }
+    }
+
+    /// Reads a word at a multiple of 8; what the function wrote before that word is there as well.
+    /// Any context, as what follows.
+    pub fn load(&self, offset: u64) -> u64 {
+        self.word(offset).load(Ordering::Acquire)
+    }
+
+    /// Writes a word; what was written before is there for a function that sees it.
+    pub fn store(&self, offset: u64, value: u64) {
+        self.word(offset).store(value, Ordering::Release);
+    }
+
+    /// Copies from there, while the function may write.
+    pub fn read(&self, offset: u64, to: &mut [u8]) {
+        assert!(offset.saturating_add(to.len() as u64) <= self.bytes());
+        // SAFETY: it lies in the block, which is mapped, and `to` is the kernel's own. The copy is
+        // one of bytes that others may change.
+        unsafe { copy(to.as_mut_ptr(), self.at(offset), to.len()) };
+    }
+
+    /// Copies there.
+    pub fn write(&self, offset: u64, from: &[u8]) {
+        assert!(offset.saturating_add(from.len() as u64) <= self.bytes());
+        // SAFETY: as in `read`, the other way.
+        unsafe { copy(self.at(offset), from.as_ptr(), from.len()) };
+    }
+
+    fn at(&self, offset: u64) -> *mut u8 {
+        layout::direct(self.block).wrapping_add(offset as usize)
+    }
+}
+
+impl Drop for OwnMemory {
+    fn drop(&mut self) {
+        for page in (0..self.pages).step_by(MAX_MAPPED_PAGES as usize) {
+            let input = Self::INPUT + page * FRAME_SIZE;
+            let count = MAX_MAPPED_PAGES.min(self.pages - page);
+            let unmapped = call(HC_DEVICE_UNMAP, [self.function.into(), input, count, 0]);
+            // A function that is gone reaches nothing.
+            if !matches!(unmapped, 0 | HV_INVALID) {
+                warn!("the IOMMU does not react: {} bytes are lost", Self::MOST);
+                return;
+            }
+        }
+        frames::PRIVATE.free(self.block, FrameSize::Large);
     }
 }
 

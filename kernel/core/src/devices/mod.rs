@@ -11,7 +11,7 @@
 //! |---|---|
 //! | [`ports`] | I/O ports of a device |
 //! | [`interrupts`] | vectors of devices |
-//! | [`dma`] | memory of programs that functions reach |
+//! | [`dma`] | memory that functions reach |
 //! | [`pci`] | PCI functions that Linux gives the realm while it runs |
 
 pub mod dma;
@@ -60,8 +60,17 @@ fn call_again(tries: u32, pause: Nanos, mut call: impl FnMut() -> i64) -> i64 {
 
 /// The devices that `driver` knows.
 pub fn of_driver(driver: &str) -> impl Iterator<Item = Device> {
+    texts().filter_map(move |text| device(text, driver))
+}
+
+/// What the command line says of devices that `driver` knows, without its name: words of its own.
+pub fn words_of(driver: &str) -> impl Iterator<Item = &'static str> {
+    texts().filter_map(move |text| text.strip_prefix(driver)?.strip_prefix(','))
+}
+
+fn texts() -> impl Iterator<Item = &'static str> {
     let texts = layout::boot_info().words().filter_map(|word| word.strip_prefix(WORD));
-    texts.filter_map(move |text| device(core::str::from_utf8(text).ok()?, driver))
+    texts.filter_map(|text| core::str::from_utf8(text).ok())
 }
 
 /// The device that a word describes, if it is one of `driver`.

@@ -2,9 +2,9 @@
 //! PCI functions that the realm has.
 //!
 //! Linux gives them and takes them away at any time; the hypervisor tells which there are, and
-//! answers for their configuration space. Only those count here that reach no memory: programs
-//! drive them. So whatever a program has a function do, it reaches neither the kernel nor other
-//! programs. A message interrupts by an entry that the hypervisor made, whatever the function
+//! answers for their configuration space. Only those count here that reach no memory of their own
+//! accord: programs drive them, and drivers of the kernel's. So whatever a program has a function
+//! do, it reaches neither the kernel nor other programs. A message interrupts by an entry that the hypervisor made, whatever the function
 //! sends.
 
 use alloc::vec::Vec;
@@ -101,6 +101,54 @@ impl Registers {
         if !self.is_gone.load(Ordering::Relaxed) && !is_there(self.function) {
             self.forget();
         }
+        self.is_gone.load(Ordering::Relaxed)
+    }
+}
+
+/// Registers of a function that a driver of the kernel's reaches. Linux may take the function away
+/// at any time: what is not there reads as all ones.
+pub struct Window {
+    /// Where they are mapped, for ever and side by side.
+    first: u64,
+    length: u64,
+    is_gone: AtomicBool,
+}
+
+impl Window {
+    fn access(&self, offset: u64, value: &mut [u8; 4], write: bool) -> bool {
+        let inside = offset.is_multiple_of(4) && offset + 4 <= self.length;
+        // SAFETY: the pages are mapped as a device's, and the register lies in them. The function
+        // reaches no memory but what was mapped for it: that of programs, and what drivers of the
+        // kernel's only exchange with it.
+        inside
+            && !self.is_gone()
+            && unsafe {
+                user_memory::access_register((self.first + offset) as *mut u8, value, write)
+            }
+    }
+
+    /// Reads a register. Any context.
+    pub fn read(&self, offset: u32) -> u32 {
+        let mut value = [0xff; 4];
+        if self.access(offset.into(), &mut value, false) {
+            u32::from_le_bytes(value)
+        } else {
+            u32::MAX
+        }
+    }
+
+    /// Writes a register. Any context.
+    pub fn write(&self, offset: u32, value: u32) {
+        self.access(offset.into(), &mut value.to_le_bytes(), true);
+    }
+
+    /// Nobody reaches it by this any more.
+    pub fn forget(&self) {
+        self.is_gone.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether it was [forgotten](Self::forget).
+    pub fn is_gone(&self) -> bool {
         self.is_gone.load(Ordering::Relaxed)
     }
 }
@@ -265,6 +313,18 @@ impl Function {
         // SAFETY: the page is mapped as a device's, and the offset is aligned. The function reaches
         // no memory but what was mapped for it, which is that of programs.
         unsafe { user_memory::access_register(place, value, write) }
+    }
+
+    /// The first `length` bytes of the memory of a base address register, to be reached in any
+    /// context. `None` if there is no such memory, or memory runs low. Thread context.
+    pub fn window(&self, register: u32, length: u64) -> Option<Window> {
+        let (start, size) = self.memory.get(register as usize).copied().flatten()?;
+        let pages = length.div_ceil(FRAME_SIZE);
+        let first = paging::map_registers(Frame(start)).filter(|_| length > 0 && length <= size)?;
+        (1..pages).try_for_each(|page| {
+            paging::map_registers(Frame(start + page * FRAME_SIZE)).map(|_| ())
+        })?;
+        Some(Window { first: first as u64, length, is_gone: AtomicBool::new(false) })
     }
 
     /// Reads four bytes of configuration space. Thread context; may sleep.

@@ -301,7 +301,7 @@ pub(super) fn copy_in(frame: Frame, offset: u64, from: &[u8]) {
 
 /// Clears `length` bytes (a multiple of 8) of a frame that the caller has a use of. Can be
 /// preempted at every word.
-pub(super) fn clear(frame: Frame, length: u64) {
+pub(crate) fn clear(frame: Frame, length: u64) {
     // SAFETY: the memory belongs to the caller, is mapped, and no Rust object lies in it. The
     // instruction goes on where it was after an interrupt.
     unsafe {

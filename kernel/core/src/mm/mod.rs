@@ -6,6 +6,7 @@ pub mod heap;
 pub mod layout;
 pub mod object;
 pub mod page_cache;
+pub mod pages;
 pub mod space;
 pub(crate) mod stacks;
 

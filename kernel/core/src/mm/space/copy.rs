@@ -202,7 +202,7 @@ impl AddressSpace {
 ///
 /// # Safety
 /// Both sides are mapped, have `length` bytes and do not overlap.
-pub(in crate::mm) unsafe fn copy(to: *mut u8, from: *const u8, length: usize) {
+pub(crate) unsafe fn copy(to: *mut u8, from: *const u8, length: usize) {
     // SAFETY: the caller says that both sides have these bytes; the direction flag is clear.
     unsafe {
         asm!("rep movsq", "mov ecx, edx", "rep movsb",

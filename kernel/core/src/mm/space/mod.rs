@@ -15,7 +15,7 @@
 
 mod broken;
 mod changes;
-pub(super) mod copy;
+pub(crate) mod copy;
 pub(crate) mod device;
 mod fault;
 mod fork;
