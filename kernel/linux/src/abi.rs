@@ -22,6 +22,7 @@ macro_rules! errnos {
 impl Errno {
     errnos!(
         E2BIG,
+        EADDRNOTAVAIL,
         EACCES,
         EAGAIN,
         EBADF,

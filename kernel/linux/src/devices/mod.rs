@@ -10,6 +10,7 @@
 //! | driver | devices |
 //! |---|---|
 //! | [`can`] | CAN interfaces: can0 and its successors |
+//! | [`net`] | network cards: eth1, for example |
 //! | [`ports`] | /dev/port, for the I/O ports of the realm's programs |
 //! | [`serial`] | UARTs: /dev/ttyS0 and its successors |
 //! | [`uio`] | PCI functions that programs drive: /dev/uio0 and its successors |
@@ -17,6 +18,7 @@
 
 mod attendance;
 mod can;
+mod net;
 mod ports;
 mod serial;
 mod uio;
@@ -42,13 +44,15 @@ struct Driver {
 }
 
 /// All drivers.
-const DRIVERS: &[Driver] = &[can::DRIVER, ports::DRIVER, serial::DRIVER, uio::DRIVER, vfio::DRIVER];
+const DRIVERS: &[Driver] =
+    &[can::DRIVER, net::DRIVER, ports::DRIVER, serial::DRIVER, uio::DRIVER, vfio::DRIVER];
 
 /// Starts all drivers. Once, before there are programs.
 pub fn start() {
     housekeeper::set_look_at_devices(|channel| {
         uio::look(channel);
         vfio::look(channel);
+        net::look(channel);
     });
     // Each driver starts, whatever the others found.
     let found = DRIVERS.iter().filter(|driver| (driver.start)()).count();

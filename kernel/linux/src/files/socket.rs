@@ -10,7 +10,10 @@
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
 
 use crtos_abi::{PAGE_SIZE, UserAddr};
-use crtos_core::{mm::space::AddressSpace, time::Nanos};
+use crtos_core::{
+    mm::{object::Object as MemoryObject, space::AddressSpace},
+    time::Nanos,
+};
 use crtos_files::NUMBERS;
 use linux_raw_sys::{general as linux, net};
 use spin::Once;
@@ -26,6 +29,9 @@ use crate::{
 pub const MAX_ADDRESS: usize = 32;
 /// Bytes of the longest value of an option.
 pub const MAX_OPTION: usize = 4096;
+
+/// Bytes of what a family tells besides: a `struct tpacket_auxdata`.
+pub const MORE: usize = 20;
 
 /// The address of a socket, as programs have it.
 #[derive(Clone, Copy, Default)]
@@ -87,6 +93,8 @@ pub struct Told {
     pub stamp: Option<(Nanos, u32)>,
     /// How many were lost before (SO_RXQ_OVFL).
     pub lost: Option<u32>,
+    /// What the family tells besides: level and kind, and bytes.
+    pub more: Option<(u32, u32, [u8; MORE])>,
 }
 
 /// A socket. Dropping it closes it.
@@ -109,11 +117,28 @@ pub trait Socket: Send + Sync {
     /// getsockopt(2): the whole value, however much room a program has. May sleep.
     fn option(&self, level: u32, name: u32) -> Result<Vec<u8>, Errno>;
 
+    /// As [`option`](Self::option), where a program may ask by what is at `at`. May sleep.
+    fn option_at(&self, level: u32, name: u32, _at: UserAddr) -> Result<Vec<u8>, Errno> {
+        self.option(level, name)
+    }
+
     /// setsockopt(2). May sleep.
     fn set_option(&self, level: u32, name: u32, value: &[u8]) -> Result<(), Errno>;
 
     /// ioctl(2), but for what all files offer. May sleep.
     fn ioctl(&self, request: u32, argument: UserAddr) -> SysResult;
+
+    /// The memory that mmap(2) of `length` bytes at `offset` shows, all multiples of the page size.
+    /// ENODEV if it has none.
+    fn map(&self, _offset: u64, _length: u64) -> Result<Arc<MemoryObject>, Errno> {
+        Err(Errno::ENODEV)
+    }
+
+    /// The number of the interface of the realm that it is bound to, which cannot be given back
+    /// meanwhile.
+    fn interface(&self) -> Option<u32> {
+        None
+    }
 
     /// What it is ready for.
     fn ready(&self) -> Events;
@@ -195,7 +220,35 @@ impl<'a> Foreign<'a> {
         Ok(bytes)
     }
 
-    /// The same, of one that is a number.
+    /// The classic BPF program that is attached, if `name` is the option that tells of it. EINVAL
+    /// if it is longer than a page.
+    pub fn filter(&self, name: u32) -> Result<Vec<u8>, Errno> {
+        /// Bytes of an instruction, in which Linux counts here.
+        const INSTRUCTION: u64 = 8;
+        let (value, length) = (self.scratch.start, self.scratch.start + PAGE_SIZE);
+        user::write_u32(length, (PAGE_SIZE / INSTRUCTION) as u32)?;
+        let level = net::SOL_SOCKET.into();
+        let arguments = [self.fd, level, name.into(), value.get(), length.get()];
+        remote::linux(linux::__NR_getsockopt, &arguments)?;
+        let count = u64::from(user::read_u32(length)?).min(PAGE_SIZE / INSTRUCTION);
+        let mut bytes = alloc::vec![0; (count * INSTRUCTION) as usize];
+        user::read(value, &mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// Its own address (getsockname).
+    pub fn name(&self) -> Result<Address, Errno> {
+        let (value, length) = (self.scratch.start, self.scratch.start + PAGE_SIZE);
+        user::write_words(value, [0; MAX_ADDRESS / 8])?;
+        user::write_u32(length, MAX_ADDRESS as u32)?;
+        let arguments = [self.fd, value.get(), length.get()];
+        remote::linux(linux::__NR_getsockname, &arguments)?;
+        let mut bytes = [0; MAX_ADDRESS];
+        user::read(value, &mut bytes)?;
+        Ok(Address::new(&bytes))
+    }
+
+    /// The value of an option that is a number.
     pub fn number(&self, level: u32, name: u32) -> Result<u32, Errno> {
         let value = self.option(level, name)?;
         let bytes = value.first_chunk().ok_or(Errno::EINVAL)?;

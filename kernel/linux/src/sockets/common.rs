@@ -150,6 +150,7 @@ impl Common {
         Told {
             stamp: name.map(|name| (stamp, name)),
             lost: Some(lost).filter(|&lost| lost > 0 && self.tells_lost.load(Ordering::Relaxed)),
+            more: None,
         }
     }
 

@@ -9,7 +9,9 @@
 //! | [`common`] | options that sockets of all families have (SOL_SOCKET) |
 //! | [`can`] | CAN |
 //! | [`net`] | network interfaces |
+//! | [`packet`] | frames of these as they are |
 
 pub mod can;
 pub mod common;
 pub mod net;
+pub mod packet;

@@ -144,20 +144,23 @@ fn what(fd: u64, flags: u32, bits: u64) -> Result<What, Errno> {
             Err(Errno::EACCES)
         }
         File::Device(Device::Zero) => Ok(What::Memory),
-        File::Character(_) => Ok(What::Device(file)),
+        File::Character(_) | File::Socket(_) => Ok(What::Device(file)),
         _ => Err(Errno::ENODEV),
     }
 }
 
 /// Memory of a device, which is the same for everybody: a private mapping of it is not written to.
 fn registers(file: &Description, map: &Map, kind: u32, offset: u64) -> Result<Backing, Errno> {
-    let File::Character(special) = &file.object else { return Err(Errno::ENODEV) };
     let is_shared = match kind {
         linux::MAP_SHARED | linux::MAP_SHARED_VALIDATE => true,
         linux::MAP_PRIVATE if !map.protection.contains(Protection::WRITE) => false,
         _ => return Err(Errno::EINVAL),
     };
-    let object = special.file.map(offset, map.length)?;
+    let object = match &file.object {
+        File::Character(special) => special.file.map(offset, map.length)?,
+        File::Socket(socket) => socket.map(offset, map.length)?,
+        _ => return Err(Errno::ENODEV),
+    };
     Ok(Backing { object, offset: 0, shared: true, may_write: is_shared && file.writes })
 }
 

@@ -21,7 +21,9 @@ use crate::{
 /// Sees to it that programs find those functions that Linux wants the realm to have, and no others,
 /// and tells what came of it. May sleep.
 pub fn look(channel: Channel) {
-    let wanted = |index| channel.wanted_device(index).filter(|wanted| wanted.group.is_none());
+    let is_meant =
+        |wanted: &Wanted| wanted.group.is_none() && !super::super::net::is_ours(wanted.function);
+    let wanted = |index| channel.wanted_device(index).filter(is_meant);
     // New functions may have the addresses of old ones.
     (0..MAX_DEVICES).for_each(|index| leave(index, wanted(index)));
     for (index, place) in PLACES.iter().enumerate() {

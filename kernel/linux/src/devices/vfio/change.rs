@@ -24,7 +24,9 @@ use crate::{
 /// and tells what came of it where there is one. Behind [`super::super::uio::look`], which tells
 /// of all places. May sleep.
 pub fn look(channel: Channel) {
-    let wanted = |index| channel.wanted_device(index).filter(|wanted| wanted.group.is_some());
+    let is_meant =
+        |wanted: &Wanted| wanted.group.is_some() && !super::super::net::is_ours(wanted.function);
+    let wanted = |index| channel.wanted_device(index).filter(is_meant);
     // New functions may have the addresses of old ones.
     (0..MAX_DEVICES).for_each(|index| leave(index, wanted(index)));
     for (index, place) in PLACES.iter().enumerate() {

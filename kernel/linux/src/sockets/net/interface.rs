@@ -6,16 +6,17 @@
 //! wire ([`set_taps`]), then the protocol stack ([`set_stack`]). Whoever sends does so by [`send`],
 //! so that those who listen to the wire hear that as well.
 
-use alloc::{sync::Arc, vec::Vec};
+use alloc::sync::Arc;
 use core::net::IpAddr;
 
 use crtos_core::{
     sync::SpinLock,
     time::{self, Clock, Nanos},
 };
+pub use crtos_nic::{HardwareAddress, reception::Reception};
 use spin::Once;
 
-use crate::{abi::Errno, files::Watchers};
+use crate::abi::Errno;
 
 /// Most of them.
 pub const MOST: usize = 4;
@@ -27,9 +28,6 @@ pub const MOST_MTU: usize = 1500;
 /// Most bytes of a frame, with a tag of a VLAN, and without its checksum.
 pub const LONGEST: usize = HEADER + 4 + MOST_MTU;
 
-/// The address of a station, or of a group of them.
-pub type HardwareAddress = [u8; 6];
-
 /// An address of an interface, and how many of its bits all stations of its network have.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NetAddress {
@@ -37,32 +35,6 @@ pub struct NetAddress {
     pub address: IpAddr,
     /// Bits of its network.
     pub prefix: u8,
-}
-
-/// What an interface receives beside frames for its own address, and for all.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Reception {
-    /// Everything.
-    All,
-    /// What is for any group.
-    Groups,
-    /// What is for that address, which is a group's or a further one of its own.
-    Address(HardwareAddress),
-}
-
-/// What an interface has moved so far.
-#[derive(Clone, Copy, Default, Debug)]
-pub struct Traffic {
-    /// Frames that were received, and their bytes.
-    pub received: u64,
-    /// Bytes of these.
-    pub received_bytes: u64,
-    /// Frames that were sent.
-    pub sent: u64,
-    /// Bytes of these.
-    pub sent_bytes: u64,
-    /// Frames that came and found no room.
-    pub lost: u64,
 }
 
 /// A network interface (Ethernet).
@@ -91,9 +63,6 @@ pub trait Interface: Send + Sync {
     /// Whether its cable leads to somebody.
     fn has_carrier(&self) -> bool;
 
-    /// What it has moved.
-    fn traffic(&self) -> Traffic;
-
     /// Sends a frame, with its header and without its checksum, behind those that wait already.
     /// ENOBUFS if there are too many; ENETDOWN if the realm has the card no more; EMSGSIZE if it is
     /// too long or has no header. The frame is copied. Any context; bounded. [`send`] is what
@@ -103,9 +72,6 @@ pub trait Interface: Send + Sync {
     /// Waits until frames can be sent again after ENOBUFS, at most until `deadline`; says whether
     /// they can. Thread context; sleeps.
     fn wait_for_room(&self, deadline: Option<Nanos>) -> Result<(), Errno>;
-
-    /// Who is told when frames can be sent again.
-    fn watchers(&self) -> &Watchers;
 
     /// It receives that as well from now on, until each who wants it has had it
     /// [`refuse`](Self::refuse) it. ENOBUFS if that are too many addresses. Thread context.
@@ -135,8 +101,8 @@ pub struct News<'a> {
 
 /// Those who listen to the wire: packet sockets.
 pub trait Taps: Sync {
-    /// A frame came, or was sent. Thread context with nothing locked, or the context of who calls
-    /// [`send`]; bounded, must not sleep or allocate.
+    /// A frame came, or was sent. Thread context with no spin lock held; bounded, must not sleep or
+    /// allocate.
     fn hear(&self, news: &News);
 
     /// The interface is gone, or has come. Thread context.
@@ -170,6 +136,7 @@ pub fn set_taps(taps: &'static dyn Taps) {
 }
 
 /// Has the protocol stack have what is received. Once, before there are interfaces.
+#[expect(dead_code, reason = "there is no protocol stack so far")]
 pub fn set_stack(stack: &'static dyn Stack) {
     STACK.call_once(|| stack);
 }
@@ -210,13 +177,6 @@ pub fn remove(interface: &Arc<dyn Interface>) {
     }
 }
 
-/// All interfaces. Thread context.
-pub fn all() -> Vec<Arc<dyn Interface>> {
-    let mut found = Vec::with_capacity(MOST);
-    found.extend(ALL.lock().iter().flatten().cloned());
-    found
-}
-
 /// The interface that `is_meant` says. Any context.
 pub fn find(is_meant: impl Fn(&dyn Interface) -> bool) -> Option<Arc<dyn Interface>> {
     ALL.lock().iter().flatten().find(|interface| is_meant(&***interface)).cloned()
@@ -251,7 +211,7 @@ pub fn settled(interface: &Arc<dyn Interface>) {
 }
 
 /// Sends a frame, as [`Interface::transmit`] says, of the socket `origin`; 0 for another sender.
-/// Any context; bounded.
+/// Thread context with no spin lock held; bounded.
 pub fn send(interface: &Arc<dyn Interface>, frame: &[u8], origin: u64) -> Result<(), Errno> {
     interface.transmit(frame)?;
     if let Some(taps) = TAPS.get() {

@@ -4,6 +4,7 @@
 //! | module | concept |
 //! |---|---|
 //! | [`interface`] | interfaces of the realm, which drivers have |
+//! | [`requests`] | ioctls that ask for them |
 
-#[expect(dead_code, reason = "drivers and families that follow use it")]
 pub mod interface;
+pub mod requests;

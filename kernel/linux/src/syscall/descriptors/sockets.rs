@@ -137,14 +137,15 @@ pub fn getsockopt(row: &Row, args: Args) -> SysResult {
     if !heap::has_reserve() {
         return Err(Errno::ENOMEM);
     }
-    let bytes: Vec<u8> = socket.option(level as u32, name as u32)?;
+    let value = UserAddr::new(value);
+    let bytes: Vec<u8> = socket.option_at(level as u32, name as u32, value)?;
     // Only lists are told whole or not at all.
     if bytes.len() > room && bytes.len() > LONGEST_CUT {
         user::write_u32(at, bytes.len() as u32)?;
         return Err(Errno::ERANGE);
     }
     let bytes = &bytes[..bytes.len().min(room)];
-    user::write(UserAddr::new(value), bytes)?;
+    user::write(value, bytes)?;
     user::write_u32(at, bytes.len() as u32)?;
     Ok(0)
 }
@@ -365,7 +366,7 @@ impl Control {
     /// Bytes before the data of a control message.
     const HEADER: u64 = 16;
 
-    fn put(&mut self, kind: u32, data: &[u8]) -> Result<(), Errno> {
+    fn put(&mut self, level: u32, kind: u32, data: &[u8]) -> Result<(), Errno> {
         if self.room < Self::HEADER || self.at.is_null() {
             self.is_cut = true;
             return Ok(());
@@ -373,8 +374,7 @@ impl Control {
         let whole = Self::HEADER + data.len() as u64;
         let length = whole.min(self.room);
         self.is_cut |= length < whole;
-        let level = u64::from(net::SOL_SOCKET);
-        user::write_words(self.at, [length, level | u64::from(kind) << 32])?;
+        user::write_words(self.at, [length, u64::from(level) | u64::from(kind) << 32])?;
         user::write(self.at + Self::HEADER, &data[..(length - Self::HEADER) as usize])?;
         let used = whole.next_multiple_of(8).min(self.room);
         self.at += used;
@@ -393,10 +393,13 @@ impl Control {
             let is_three = matches!(name, net::SO_TIMESTAMPING_OLD | net::SO_TIMESTAMPING_NEW);
             // By software, converted, by hardware.
             let rest = if is_three { [0; 32].as_slice() } else { &[] };
-            self.put(name, &[stamp.as_slice(), rest].concat())?;
+            self.put(net::SOL_SOCKET, name, &[stamp.as_slice(), rest].concat())?;
         }
         if let Some(lost) = told.lost {
-            self.put(net::SO_RXQ_OVFL, &lost.to_ne_bytes())?;
+            self.put(net::SOL_SOCKET, net::SO_RXQ_OVFL, &lost.to_ne_bytes())?;
+        }
+        if let Some((level, kind, bytes)) = told.more {
+            self.put(level, kind, &bytes)?;
         }
         Ok(())
     }

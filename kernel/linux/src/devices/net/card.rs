@@ -1,0 +1,376 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A card: its interrupts, its thread, sending.
+//!
+//! An interrupt is one access to the card, which then interrupts no more, and wakes the thread.
+//! The thread takes what has come and hands it over, at most [`MOST`] frames in a [`PERIOD`], and
+//! has the card interrupt again. So a flood takes a bounded share of a CPU from threads below the
+//! thread's priority, and from those above it one interrupt until they leave the CPU.
+
+use alloc::{boxed::Box, sync::Arc, vec::Vec};
+use core::sync::atomic::{AtomicBool, Ordering};
+
+use crtos_core::{
+    devices::{
+        dma::OwnMemory,
+        interrupts,
+        pci::{Function, Switch, Window},
+    },
+    mm::heap,
+    sync::SpinLock,
+    task::{self, Mutex, Scheduling, Spawn, Thread, WaitError, WaitQueue},
+    time::{self, Clock, Nanos},
+    warn,
+};
+use crtos_nic::{
+    card::{self, BUFFER, Found, Receiver, Transmitter, register},
+    reception::{Filter, Reception},
+    settings::Settings,
+};
+use spin::Once;
+
+use crate::{
+    abi::Errno,
+    signal,
+    sockets::net::interface::{self, HEADER, HardwareAddress, Interface, LONGEST, NetAddress},
+};
+
+/// Most frames that are handed over in a [`PERIOD`], where each interrupt counts as one.
+const MOST: u32 = 64;
+/// What [`MOST`] is for.
+const PERIOD: Nanos = Nanos::from_millis(1);
+/// How often a card is looked at that does not interrupt, or whose ring was full.
+const LOOK_EVERY: Nanos = Nanos::from_micros(200);
+/// The priority of the thread: what interrupts of devices have under PREEMPT_RT.
+const PRIORITY: u32 = 50;
+/// How long a reset takes at most.
+const RESET_WITHIN: Nanos = Nanos::from_millis(100);
+/// Vendor and device.
+const KNOWN: u32 = 0x10d3_8086;
+
+/// The registers of the card.
+struct Registers(Window);
+
+impl card::Registers for Registers {
+    fn read(&self, register: u32) -> u32 {
+        self.0.read(register)
+    }
+
+    fn write(&self, register: u32, value: u32) {
+        self.0.write(register, value);
+    }
+}
+
+/// What both reach.
+struct Memory(OwnMemory);
+
+impl card::Memory for Memory {
+    fn load(&self, offset: u64) -> u64 {
+        self.0.load(offset)
+    }
+
+    fn store(&self, offset: u64, value: u64) {
+        self.0.store(offset, value);
+    }
+
+    fn read(&self, offset: u64, to: &mut [u8]) {
+        self.0.read(offset, to);
+    }
+
+    fn write(&self, offset: u64, from: &[u8]) {
+        self.0.write(offset, from);
+    }
+}
+
+/// A card.
+pub(super) struct Card {
+    name: &'static str,
+    index: u32,
+    mtu: usize,
+    queue_length: u32,
+    own: HardwareAddress,
+    addresses: Vec<NetAddress>,
+    registers: Registers,
+    memory: Memory,
+    /// Until the thread has it.
+    receiver: SpinLock<Option<Receiver>>,
+    sending: SpinLock<Transmitter>,
+    /// Somebody waits until frames can be sent.
+    was_full: AtomicBool,
+    writers: WaitQueue,
+    filter: Mutex<Filter>,
+    function: Mutex<Function>,
+    switch: Option<Switch>,
+    vector: u8,
+    /// It interrupted too often, and is looked at instead.
+    is_silent: AtomicBool,
+    thread: Once<Arc<Thread>>,
+    /// The thread is to end, and has ended.
+    is_ending: AtomicBool,
+    has_ended: AtomicBool,
+}
+
+impl Card {
+    /// Starts the card that has these settings; it does not interrupt so far. May sleep.
+    pub fn start(settings: &Settings<'static>, vector: u8) -> Result<Arc<Self>, &'static str> {
+        if !heap::has_reserve() {
+            return Err("memory runs low");
+        }
+        let function = Function::find(settings.function).ok_or("the realm does not have it")?;
+        if function.read_configuration(0) != KNOWN {
+            return Err("it is no 82574L");
+        }
+        let window = function.window(0, register::END).ok_or("it has no registers")?;
+        let registers = Registers(window);
+        card::reset(&registers);
+        let end = time::now() + RESET_WITHIN;
+        while !card::is_reset(&registers) {
+            if time::now() > end {
+                return Err("it cannot be reset");
+            }
+            task::sleep_until(time::now() + Nanos::from_millis(1));
+        }
+        let memory = OwnMemory::new(function.number(), card::MEMORY)
+            .map_err(|_| "no memory that it reaches")?;
+        let memory = Memory(memory);
+        let (receiver, transmitter) =
+            card::start(&registers, &memory, OwnMemory::INPUT, settings.own);
+        let addresses = settings.addresses.iter();
+        let addresses =
+            addresses.map(|&(address, prefix)| NetAddress { address, prefix }).collect();
+        Ok(Arc::new(Self {
+            name: settings.name,
+            index: settings.index,
+            mtu: settings.mtu,
+            queue_length: settings.queue_length,
+            own: settings.own,
+            addresses,
+            registers,
+            memory,
+            receiver: SpinLock::new(Some(receiver)),
+            sending: SpinLock::new(transmitter),
+            was_full: AtomicBool::new(false),
+            writers: WaitQueue::new(),
+            filter: Mutex::new(Filter::default()),
+            switch: function.switch(),
+            function: Mutex::new(function),
+            vector,
+            is_silent: AtomicBool::new(false),
+            thread: Once::new(),
+            is_ending: AtomicBool::new(false),
+            has_ended: AtomicBool::new(false),
+        }))
+    }
+
+    /// It has interrupted. Interrupts off; one access.
+    pub fn interrupt(&self) {
+        card::mask(&self.registers);
+        self.wake();
+    }
+
+    /// It interrupts no more, and is looked at. Interrupts off; one access and one VM exit.
+    pub fn silence(&self) -> bool {
+        card::mask(&self.registers);
+        self.is_silent.store(true, Ordering::Relaxed);
+        self.wake();
+        self.switch.is_none_or(Switch::off)
+    }
+
+    fn wake(&self) {
+        if let Some(thread) = self.thread.get() {
+            thread.wake();
+        }
+    }
+
+    /// It ends: it moves nothing any more, nor does its thread. May sleep.
+    pub fn end(&self, is_lost: bool) {
+        self.is_ending.store(true, Ordering::Release);
+        while self.thread.get().is_some() && !self.has_ended.load(Ordering::Acquire) {
+            self.wake();
+            task::sleep_until(time::now() + Nanos::from_micros(100));
+        }
+        if !is_lost {
+            card::reset(&self.registers);
+            self.function.lock().stop();
+        }
+        self.registers.0.forget();
+        self.writers.wake_all();
+    }
+
+    fn is_gone(&self) -> bool {
+        self.is_ending.load(Ordering::Acquire)
+    }
+
+    /// Takes a frame that has come, and hands it over; `false` if there is none.
+    fn take(
+        &self,
+        interface: &Arc<dyn Interface>,
+        receiver: &mut Receiver,
+        buffer: &mut [u8; BUFFER],
+    ) -> bool {
+        match receiver.receive(&self.registers, &self.memory, buffer) {
+            None => return false,
+            Some(Found::Frame(length)) if (HEADER..=LONGEST).contains(&length) => {
+                interface::received(interface, &buffer[..length], time::linux(Clock::Realtime));
+            }
+            // No frame.
+            Some(_) => {}
+        }
+        true
+    }
+
+    /// What its thread does.
+    fn work(self: &Arc<Self>, mut receiver: Receiver) {
+        let interface: Arc<dyn Interface> = self.clone();
+        let mut buffer = Box::new([0; BUFFER]);
+        let (mut end, mut left) = (time::now() + PERIOD, MOST);
+        while !self.is_gone() {
+            let now = time::now();
+            if now >= end {
+                (end, left) = (now + PERIOD, MOST);
+            }
+            let before = left;
+            while left > 0 && self.take(&interface, &mut receiver, &mut buffer) {
+                left -= 1;
+            }
+            receiver.tell(&self.registers);
+            if left < before {
+                interface::settled(&interface);
+            }
+            self.look_for_room();
+            if left == 0 {
+                // It does not interrupt; what finds no room until then is lost.
+                task::sleep_until(end);
+                continue;
+            }
+            card::take_causes(&self.registers);
+            if receiver.has_more(&self.memory) {
+                continue;
+            }
+            left -= 1;
+            card::let_interrupt(&self.registers);
+            let waits =
+                self.is_silent.load(Ordering::Relaxed) || self.was_full.load(Ordering::Relaxed);
+            task::block(waits.then(|| time::now() + LOOK_EVERY));
+        }
+    }
+
+    /// Tells those who wait for it that frames can be sent again.
+    fn look_for_room(&self) {
+        if self.was_full.load(Ordering::Relaxed) && self.sending.lock().has_room(&self.memory) {
+            self.was_full.store(false, Ordering::Relaxed);
+            self.writers.wake_all();
+        }
+    }
+
+    fn set_filter(&self, filter: &Filter) {
+        filter.apply(&self.registers, self.own);
+    }
+}
+
+/// Has the thread of a card run; `false` if there are too many.
+pub(super) fn run(card: &Arc<Card>) -> bool {
+    let Some(receiver) = card.receiver.lock().take() else { return false };
+    let Some(scheduling) = Scheduling::fifo(PRIORITY) else { return false };
+    let own = card.clone();
+    let what = Spawn { name: card.name, scheduling, ..Spawn::default() };
+    let thread = task::spawn(what, move || {
+        own.work(receiver);
+        own.has_ended.store(true, Ordering::Release);
+    });
+    let Ok(thread) = thread else { return false };
+    card.thread.call_once(|| thread);
+    true
+}
+
+impl Interface for Card {
+    fn name(&self) -> &str {
+        self.name
+    }
+
+    fn index(&self) -> u32 {
+        self.index
+    }
+
+    fn hardware_address(&self) -> HardwareAddress {
+        self.own
+    }
+
+    fn mtu(&self) -> usize {
+        self.mtu
+    }
+
+    fn queue_length(&self) -> u32 {
+        self.queue_length
+    }
+
+    fn addresses(&self) -> &[NetAddress] {
+        &self.addresses
+    }
+
+    fn is_up(&self) -> bool {
+        !self.is_gone()
+    }
+
+    fn has_carrier(&self) -> bool {
+        card::has_link(&self.registers)
+    }
+
+    fn transmit(&self, frame: &[u8]) -> Result<(), Errno> {
+        if !(HEADER..=LONGEST).contains(&frame.len()) {
+            return Err(Errno::EMSGSIZE);
+        }
+        if self.is_gone() {
+            return Err(Errno::ENETDOWN);
+        }
+        let sent = self.sending.lock().transmit(&self.registers, &self.memory, frame);
+        if sent.is_err() {
+            self.was_full.store(true, Ordering::Relaxed);
+            self.wake();
+            return Err(Errno::ENOBUFS);
+        }
+        Ok(())
+    }
+
+    fn wait_for_room(&self, deadline: Option<Nanos>) -> Result<(), Errno> {
+        let condition = || {
+            if self.is_gone() {
+                return Some(Err(Errno::ENETDOWN));
+            }
+            self.sending.lock().has_room(&self.memory).then_some(Ok(()))
+        };
+        self.writers.wait_until(deadline, |_| signal::is_interrupted(), condition).map_err(
+            |error| match error {
+                WaitError::Timeout => Errno::EAGAIN,
+                WaitError::Interrupted if deadline.is_some() => Errno::EINTR,
+                WaitError::Interrupted => Errno::RESTART,
+            },
+        )?
+    }
+
+    fn admit(&self, what: Reception) -> Result<(), Errno> {
+        let mut filter = self.filter.lock();
+        filter.admit(what).map_err(|_| Errno::ENOBUFS)?;
+        self.set_filter(&filter);
+        Ok(())
+    }
+
+    fn refuse(&self, what: Reception) {
+        let mut filter = self.filter.lock();
+        filter.refuse(what);
+        self.set_filter(&filter);
+    }
+
+    fn attend(&self) {
+        let mut function = self.function.lock();
+        if self.is_gone() {
+            return;
+        }
+        interrupts::restart(self.vector);
+        self.is_silent.store(false, Ordering::Relaxed);
+        if !function.start(self.vector) {
+            warn!("{}: does not interrupt, and is looked at", self.name);
+            self.is_silent.store(true, Ordering::Relaxed);
+        }
+        self.wake();
+    }
+}

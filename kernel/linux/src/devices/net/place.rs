@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Where a card can be: what its interface was under Linux, and the vector of its interrupts. The
+//! card comes and goes.
+
+use alloc::{boxed::Box, sync::Arc, vec::Vec};
+use core::sync::atomic::{AtomicUsize, Ordering};
+
+use crtos_core::{
+    arch::interrupts::InService,
+    devices::{interrupts, pci},
+    info,
+    sync::SpinLock,
+    task::Mutex,
+    warn,
+};
+use crtos_nic::settings::Settings;
+use spin::Once;
+
+use super::card::{self, Card};
+use crate::{
+    files::Object,
+    process::threads,
+    sockets::net::interface::{self, Interface},
+};
+
+/// No place of Linux's.
+const NOWHERE: usize = usize::MAX;
+
+/// Where a card can be.
+pub(super) struct Place {
+    pub settings: Settings<'static>,
+    card: Mutex<Option<Arc<Card>>>,
+    /// The card for its interrupts.
+    interrupts: Interrupts,
+    vector: Once<Option<u8>>,
+    /// At which place Linux was told of it.
+    told: AtomicUsize,
+}
+
+/// Its interrupts.
+#[derive(Clone)]
+struct Interrupts(Arc<SpinLock<Option<Arc<Card>>>>);
+
+impl interrupts::Handler for Interrupts {
+    fn interrupt(&self, _: InService) {
+        if let Some(card) = &*self.0.lock() {
+            card.interrupt();
+        }
+    }
+
+    fn silence(&self) -> bool {
+        self.0.lock().as_ref().is_none_or(|card| card.silence())
+    }
+}
+
+impl Place {
+    /// A place with nothing.
+    pub fn new(settings: Settings<'static>) -> Self {
+        Self {
+            settings,
+            card: Mutex::new(None),
+            interrupts: Interrupts(Arc::new(SpinLock::new(None))),
+            vector: Once::new(),
+            told: AtomicUsize::new(NOWHERE),
+        }
+    }
+
+    /// Whether there is a card.
+    pub fn is_there(&self) -> bool {
+        self.card.lock().is_some()
+    }
+
+    /// At which place Linux was told of it.
+    pub fn told(&self) -> Option<usize> {
+        Some(self.told.load(Ordering::Relaxed)).filter(|&told| told != NOWHERE)
+    }
+
+    /// Linux is told of it at that place.
+    pub fn tell(&self, at: Option<usize>) {
+        self.told.store(at.unwrap_or(NOWHERE), Ordering::Relaxed);
+    }
+
+    /// The card goes, if it is there and Linux does not want it there: at once if the realm has it
+    /// no more, and otherwise when nobody uses it. May sleep.
+    pub fn leave(&self, is_wanted: bool) {
+        let Settings { name, function, .. } = self.settings;
+        let mut there = self.card.lock();
+        let Some(card) = &*there else { return };
+        let is_lost = !pci::is_there(function);
+        if !is_lost && (is_wanted || !self.users().is_empty()) {
+            return;
+        }
+        info!("{name}: {}", if is_lost { "lost" } else { "given back" });
+        *self.interrupts.0.lock() = None;
+        card.end(is_lost);
+        let interface: Arc<dyn Interface> = card.clone();
+        interface::remove(&interface);
+        if let Some(&Some(vector)) = self.vector.get() {
+            interrupts::rename(vector, "");
+        }
+        *there = None;
+    }
+
+    /// The card comes, if it is not there. May sleep.
+    pub fn come(&self) {
+        let mut there = self.card.lock();
+        if there.is_some() {
+            return;
+        }
+        let handler = || Box::new(self.interrupts.clone());
+        let vector = self.vector.call_once(|| interrupts::register(self.settings.name, handler()));
+        let name = self.settings.name;
+        let Some(vector) = *vector else {
+            warn!("{name}: there is no vector for its interrupts");
+            return;
+        };
+        interrupts::rename(vector, name);
+        let card = match Card::start(&self.settings, vector) {
+            Ok(card) => card,
+            Err(reason) => {
+                warn!("{name}: {reason}");
+                return;
+            }
+        };
+        *self.interrupts.0.lock() = Some(card.clone());
+        let interface: Arc<dyn Interface> = card.clone();
+        if !interface::add(&interface) || !card::run(&card) {
+            warn!("{name}: there are too many interfaces or threads");
+            *self.interrupts.0.lock() = None;
+            card.end(false);
+            interface::remove(&interface);
+            return;
+        }
+        interface.attend();
+        info!("{name}: 82574L, interface {}", self.settings.index);
+        *there = Some(card);
+    }
+
+    /// The process ids of those who have a socket of it.
+    pub fn users(&self) -> Vec<u32> {
+        let mut users = Vec::new();
+        threads::each_process(|process| {
+            let Some(files) = process.files.get() else { return };
+            let mut from = 0;
+            while let Some(number) = files.next_local(from) {
+                from = number + 1;
+                if let Some(file) = files.find(number.into())
+                    && let Object::Socket(socket) = &file.object
+                    && socket.interface() == Some(self.settings.index)
+                {
+                    users.push(process.pid.leader().get());
+                    return;
+                }
+            }
+        });
+        users
+    }
+}

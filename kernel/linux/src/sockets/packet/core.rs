@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a frame reaches of a socket: what the socket is bound to, its filter, what waits.
+
+use alloc::sync::Arc;
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use crtos_core::{mm::heap, sync::SpinLock, task::WaitQueue, time::Nanos};
+use crtos_nic::{
+    filter::{Frame, Program},
+    inbox::Inbox,
+};
+
+use super::{ALL, address::LinkAddress, ring::Ring};
+use crate::{
+    abi::Errno,
+    files::{Events, Watchers},
+    sockets::net::interface::{HEADER, News},
+};
+
+/// For whom a frame is (PACKET_*).
+const HOST: u8 = 0;
+const BROADCAST: u8 = 1;
+const GROUP: u8 = 2;
+const OTHER_HOST: u8 = 3;
+const OUTGOING: u8 = 4;
+/// Protocols of frames that tell none (ETH_P_802_3, ETH_P_802_2).
+const NOVELL: u16 = 1;
+const LOGICAL_LINK: u16 = 4;
+/// The least number that is a protocol, not a length.
+const LEAST_PROTOCOL: u16 = 0x600;
+
+/// What is known of a frame that waits.
+#[derive(Clone, Copy)]
+pub struct Message {
+    /// Where it came from.
+    pub from: LinkAddress,
+    /// When it came.
+    pub stamp: Nanos,
+    /// Bytes of the frame, from where the socket has it, before it was cut.
+    pub length: usize,
+    /// Bytes of its header that the socket has.
+    pub header: usize,
+    /// Frames that were lost before.
+    pub lost: u32,
+}
+
+/// What decides which frames it gets.
+#[derive(Clone)]
+pub struct Wants {
+    /// The interface; `None` if it is bound to none.
+    pub interface: Option<u32>,
+    /// ETH_P_*; 0 for none.
+    pub protocol: u16,
+    pub filter: Option<Arc<Program>>,
+    /// Not those that the realm sends.
+    pub ignores_outgoing: bool,
+}
+
+/// What frames reach.
+pub struct Core {
+    /// The number by which its frames are known.
+    pub number: u64,
+    /// It gets frames without their headers.
+    pub is_cooked: bool,
+    pub wants: SpinLock<Wants>,
+    pub inbox: SpinLock<Inbox<Message>>,
+    /// Where frames go instead, if there is one.
+    pub ring: SpinLock<Option<Ring>>,
+    /// Frames that it got, and those that found no room, since somebody asked.
+    pub taken: AtomicU32,
+    pub dropped: AtomicU32,
+    /// All that found no room.
+    pub lost: AtomicU32,
+    /// Its interface is gone, which the next call tells.
+    pub has_lost: AtomicBool,
+    pub readers: WaitQueue,
+    pub watchers: Watchers,
+}
+
+/// The protocol of a frame.
+pub fn protocol_of(frame: &[u8]) -> u16 {
+    match u16::from_be_bytes([frame[HEADER - 2], frame[HEADER - 1]]) {
+        protocol @ LEAST_PROTOCOL.. => protocol,
+        _ if frame.get(HEADER..HEADER + 2) == Some(&[0xff, 0xff]) => NOVELL,
+        _ => LOGICAL_LINK,
+    }
+}
+
+/// Room for so many bytes of messages.
+pub fn inbox(bytes: u32) -> Result<Inbox<Message>, Errno> {
+    if !heap::has_reserve() {
+        return Err(Errno::ENOMEM);
+    }
+    Inbox::new(bytes as usize).ok_or(Errno::ENOMEM)
+}
+
+impl Core {
+    /// A frame is on the wire. Thread context.
+    pub fn hear(&self, news: &News) {
+        if news.origin == Some(self.number) {
+            return;
+        }
+        let wants = self.wants.lock().clone();
+        let index = news.interface.index();
+        if wants.interface != Some(index) || wants.protocol == 0 {
+            return;
+        }
+        let protocol = protocol_of(news.frame);
+        let is_outgoing = news.origin.is_some();
+        let is_meant = match wants.protocol {
+            ALL => !(is_outgoing && wants.ignores_outgoing),
+            wanted => wanted == protocol && !is_outgoing,
+        };
+        if !is_meant {
+            return;
+        }
+        let to = news.frame.first_chunk().copied().unwrap_or([0; 6]);
+        let kind = match to {
+            _ if is_outgoing => OUTGOING,
+            [0xff, 0xff, 0xff, 0xff, 0xff, 0xff] => BROADCAST,
+            [first, ..] if first & 1 != 0 => GROUP,
+            _ if to == news.interface.hardware_address() => HOST,
+            _ => OTHER_HOST,
+        };
+        let start = if self.is_cooked { HEADER } else { 0 };
+        let whole = news.frame.len() - start;
+        let length = match &wants.filter {
+            None => whole,
+            Some(filter) => {
+                let bytes = news.frame;
+                let frame =
+                    Frame { bytes, start, header: HEADER, protocol, kind, interface: index };
+                whole.min(filter.run(&frame) as usize)
+            }
+        };
+        // The last use of a filter may be this one.
+        drop(wants);
+        if length == 0 {
+            return;
+        }
+        let station = news.frame.get(6..12).and_then(|from| from.first_chunk()).copied();
+        let message = Message {
+            from: LinkAddress { protocol, interface: index, kind, station },
+            stamp: news.stamp,
+            length,
+            header: HEADER - start,
+            lost: self.lost.load(Ordering::Relaxed),
+        };
+        let part = &news.frame[start..start + length];
+        if !self.put(&message, part) {
+            self.lost.fetch_add(1, Ordering::Relaxed);
+            self.dropped.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+        self.taken.fetch_add(1, Ordering::Relaxed);
+        self.readers.wake(1);
+        self.watchers.notify(Events::IN | Events::READ_NORMAL);
+    }
+
+    /// Puts a frame where the program finds it; `false` if there is no room.
+    fn put(&self, message: &Message, part: &[u8]) -> bool {
+        if let Some(ring) = &mut *self.ring.lock() {
+            return ring.fill(message, part, self.dropped.load(Ordering::Relaxed) > 0);
+        }
+        self.inbox.lock().push(*message, part, &[])
+    }
+
+    /// Whether a frame waits.
+    pub fn has_some(&self) -> bool {
+        if let Some(ring) = &*self.ring.lock() {
+            return ring.has_filled();
+        }
+        !self.inbox.lock().is_empty()
+    }
+
+    /// An interface is gone. Thread context.
+    pub fn lose(&self, index: u32) {
+        {
+            let mut wants = self.wants.lock();
+            if wants.interface != Some(index) {
+                return;
+            }
+            wants.interface = None;
+        }
+        self.has_lost.store(true, Ordering::Relaxed);
+        self.readers.wake_all();
+        self.watchers.notify(Events::IN | Events::READ_NORMAL | Events::ERROR);
+    }
+}

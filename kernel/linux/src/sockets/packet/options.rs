@@ -1,0 +1,367 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Options of packet sockets, and the filter, which is one of all sockets.
+
+use alloc::{sync::Arc, vec::Vec};
+use core::{
+    ops::DerefMut,
+    sync::atomic::{AtomicBool, AtomicU32, Ordering},
+};
+
+use crtos_abi::UserAddr;
+use crtos_core::{
+    mm::{heap, object::Object, pages::Pages},
+    task::Mutex,
+};
+use crtos_nic::{
+    filter::{self, Program},
+    ring::{Request, Version},
+};
+use linux_raw_sys::net;
+
+use super::{
+    SOL_PACKET,
+    core::Core,
+    ring::{self, Mapped, Ring},
+};
+use crate::{
+    abi::Errno,
+    files::socket::Foreign,
+    memory::user,
+    sockets::net::interface::{self, HardwareAddress, Reception},
+};
+
+/// Options.
+const ADD_MEMBERSHIP: u32 = 1;
+const DROP_MEMBERSHIP: u32 = 2;
+const STATISTICS: u32 = 6;
+const RECEIVE_RING: u32 = 5;
+const AUXILIARY: u32 = 8;
+const ORIGINAL_DEVICE: u32 = 9;
+const VERSION: u32 = 10;
+/// It is asked with a version.
+pub const HEADER_LENGTH: u32 = 11;
+const RESERVE: u32 = 12;
+const TRANSMIT_RING: u32 = 13;
+const LOSS: u32 = 14;
+const TIMESTAMP: u32 = 17;
+const BYPASS: u32 = 20;
+const IGNORE_OUTGOING: u32 = 23;
+/// Filters, which raw-sys does not have for all.
+const ATTACH_FILTER: u32 = 26;
+const DETACH_FILTER: u32 = 27;
+const LOCK_FILTER: u32 = 44;
+/// Bytes of a `struct sock_fprog`, and of a `struct packet_mreq`.
+const PROGRAM: usize = 16;
+const MEMBERSHIP: usize = 16;
+/// Most memberships of a socket.
+const MOST_MEMBERSHIPS: usize = 64;
+
+/// A membership: of which interface, what, and how often.
+#[derive(Clone, Copy)]
+struct Membership {
+    interface: u32,
+    what: Reception,
+    count: u32,
+}
+
+/// Options of a socket.
+pub struct Options {
+    memberships: Mutex<Vec<Membership>>,
+    /// Control messages tell what is known of a frame.
+    pub tells_more: AtomicBool,
+    is_locked: AtomicBool,
+    original_device: AtomicU32,
+    loss: AtomicU32,
+    timestamp: AtomicU32,
+    bypass: AtomicU32,
+    rings: Mutex<Rings>,
+}
+
+/// Rings, but for that of what is received, which frames reach.
+#[derive(Default)]
+pub struct Rings {
+    version: Version,
+    /// Bytes that the program keeps in front of each frame.
+    reserve: u32,
+    received: Option<Arc<Pages>>,
+    transmit: Option<Ring>,
+    mapped: Mapped,
+}
+
+/// Options that only keep a number.
+fn kept(options: &Options, name: u32) -> Option<&AtomicU32> {
+    match name {
+        ORIGINAL_DEVICE => Some(&options.original_device),
+        LOSS => Some(&options.loss),
+        TIMESTAMP => Some(&options.timestamp),
+        BYPASS => Some(&options.bypass),
+        _ => None,
+    }
+}
+
+/// What a `struct packet_mreq` asks for.
+fn membership(value: &[u8]) -> Result<(u32, Reception), Errno> {
+    let mut bytes = [0; MEMBERSHIP];
+    if value.len() < MEMBERSHIP {
+        return Err(Errno::EINVAL);
+    }
+    bytes.copy_from_slice(&value[..MEMBERSHIP]);
+    let [i, j, k, l, kind, _, length, _, a, b, c, d, e, f, _, _] = bytes;
+    let address: HardwareAddress = [a, b, c, d, e, f];
+    let what = match kind {
+        // PACKET_MR_MULTICAST and PACKET_MR_UNICAST.
+        0 | 3 if usize::from(length) == address.len() => Reception::Address(address),
+        1 => Reception::All,
+        2 => Reception::Groups,
+        _ => return Err(Errno::EINVAL),
+    };
+    Ok((u32::from_ne_bytes([i, j, k, l]), what))
+}
+
+impl Options {
+    /// Those of a socket of Linux's.
+    pub fn of(foreign: &Foreign) -> Result<Self, Errno> {
+        let options = Self {
+            memberships: Mutex::new(Vec::new()),
+            tells_more: AtomicBool::new(false),
+            is_locked: AtomicBool::new(false),
+            original_device: AtomicU32::new(0),
+            loss: AtomicU32::new(0),
+            timestamp: AtomicU32::new(0),
+            bypass: AtomicU32::new(0),
+            rings: Mutex::new(Rings::default()),
+        };
+        let number = |name| foreign.number(SOL_PACKET, name);
+        options.rings.lock().reserve = number(RESERVE)?;
+        let version = Version::of_number(number(VERSION)?).ok_or(Errno::EINVAL)?;
+        options.rings.lock().version = version;
+        options.tells_more.store(number(AUXILIARY)? != 0, Ordering::Relaxed);
+        for name in [ORIGINAL_DEVICE, LOSS, TIMESTAMP, BYPASS] {
+            // Older kernels do not tell all.
+            if let (Some(place), Ok(value)) = (kept(&options, name), number(name)) {
+                place.store(value, Ordering::Relaxed);
+            }
+        }
+        Ok(options)
+    }
+
+    fn join(&self, value: &[u8]) -> Result<(), Errno> {
+        let (index, what) = membership(value)?;
+        let interface = interface::by_index(index).ok_or(Errno::ENODEV)?;
+        let mut all = self.memberships.lock();
+        let is_it = |other: &&mut Membership| other.interface == index && other.what == what;
+        if let Some(known) = all.iter_mut().find(is_it) {
+            known.count += 1;
+            return Ok(());
+        }
+        if all.len() == MOST_MEMBERSHIPS || !heap::has_reserve() {
+            return Err(Errno::ENOBUFS);
+        }
+        interface.admit(what)?;
+        all.push(Membership { interface: index, what, count: 1 });
+        Ok(())
+    }
+
+    fn leave(&self, value: &[u8]) -> Result<(), Errno> {
+        let (index, what) = membership(value)?;
+        let mut all = self.memberships.lock();
+        let place = all.iter().position(|other| other.interface == index && other.what == what);
+        let place = place.ok_or(Errno::EADDRNOTAVAIL)?;
+        all[place].count -= 1;
+        if all[place].count == 0 {
+            all.swap_remove(place).end();
+        }
+        Ok(())
+    }
+
+    /// A filter is set.
+    fn attach(&self, core: &Core, value: &[u8]) -> Result<(), Errno> {
+        if value.len() != PROGRAM {
+            return Err(Errno::EINVAL);
+        }
+        self.check_lock()?;
+        let count = usize::from(u16::from_ne_bytes([value[0], value[1]]));
+        let at = value[8..].first_chunk().map_or(0, |at| u64::from_ne_bytes(*at));
+        if count == 0 || count > filter::MOST {
+            return Err(Errno::EINVAL);
+        }
+        if !heap::has_reserve() {
+            return Err(Errno::ENOMEM);
+        }
+        let mut bytes = alloc::vec![0; count * filter::SIZE];
+        user::read(UserAddr::new(at), &mut bytes)?;
+        let program = Program::new(&bytes).map_err(|_| Errno::EINVAL)?;
+        set_filter(core, Some(Arc::new(program)));
+        Ok(())
+    }
+
+    fn check_lock(&self) -> Result<(), Errno> {
+        if self.is_locked.load(Ordering::Relaxed) { Err(Errno::EPERM) } else { Ok(()) }
+    }
+
+    /// setsockopt(2) with SOL_SOCKET, if that is about filters.
+    pub fn set_filter_option(
+        &self,
+        core: &Core,
+        name: u32,
+        value: &[u8],
+    ) -> Option<Result<(), Errno>> {
+        if name == ATTACH_FILTER {
+            return Some(self.attach(core, value));
+        }
+        let Some(number) = value.first_chunk().map(|bytes| u32::from_ne_bytes(*bytes)) else {
+            return matches!(name, DETACH_FILTER | LOCK_FILTER).then_some(Err(Errno::EINVAL));
+        };
+        match name {
+            DETACH_FILTER => Some(self.check_lock().and_then(|()| {
+                if set_filter(core, None).is_some() { Ok(()) } else { Err(Errno::ENOENT) }
+            })),
+            LOCK_FILTER if number == 0 => Some(self.check_lock()),
+            LOCK_FILTER => {
+                self.is_locked.store(true, Ordering::Relaxed);
+                Some(Ok(()))
+            }
+            _ => None,
+        }
+    }
+
+    /// setsockopt(2) with SOL_PACKET.
+    pub fn set(&self, core: &Core, name: u32, value: &[u8]) -> Result<(), Errno> {
+        match name {
+            ADD_MEMBERSHIP => return self.join(value),
+            DROP_MEMBERSHIP => return self.leave(value),
+            RECEIVE_RING | TRANSMIT_RING => {
+                return self.set_ring(core, name == RECEIVE_RING, ring::request(value)?);
+            }
+            _ => {}
+        }
+        let number = u32::from_ne_bytes(*value.first_chunk().ok_or(Errno::EINVAL)?);
+        match name {
+            AUXILIARY => self.tells_more.store(number != 0, Ordering::Relaxed),
+            IGNORE_OUTGOING if number > 1 => return Err(Errno::EINVAL),
+            IGNORE_OUTGOING => core.wants.lock().ignores_outgoing = number != 0,
+            LOSS | ORIGINAL_DEVICE | BYPASS => {
+                let place = kept(self, name).ok_or(Errno::ENOPROTOOPT)?;
+                place.store((number != 0).into(), Ordering::Relaxed);
+            }
+            TIMESTAMP => self.timestamp.store(number, Ordering::Relaxed),
+            VERSION => {
+                let version = Version::of_number(number).ok_or(Errno::EINVAL)?;
+                self.without_rings()?.version = version;
+            }
+            RESERVE if number > i32::MAX as u32 => return Err(Errno::EINVAL),
+            RESERVE => self.without_rings()?.reserve = number,
+            _ => return Err(Errno::ENOPROTOOPT),
+        }
+        Ok(())
+    }
+
+    /// What is known of rings while there are none; EBUSY otherwise.
+    fn without_rings(&self) -> Result<impl DerefMut<Target = Rings>, Errno> {
+        let rings = self.rings.lock();
+        let has_some = rings.received.is_some() || rings.transmit.is_some();
+        if has_some { Err(Errno::EBUSY) } else { Ok(rings) }
+    }
+
+    /// There is that ring from now on, or none. May sleep.
+    fn set_ring(
+        &self,
+        core: &Core,
+        is_received: bool,
+        request: Option<Request>,
+    ) -> Result<(), Errno> {
+        let mut rings = self.rings.lock();
+        if rings.mapped.is_mapped() {
+            return Err(Errno::EBUSY);
+        }
+        let there = if is_received { rings.received.is_some() } else { rings.transmit.is_some() };
+        if there && request.is_some() {
+            return Err(Errno::EBUSY);
+        }
+        let ring = request.map(|request| Ring::new(request, rings.version, rings.reserve));
+        let ring = ring.transpose()?;
+        if is_received {
+            let pages = ring.as_ref().map(|ring| ring.pages().clone());
+            let old = core::mem::replace(&mut *core.ring.lock(), ring);
+            drop(old);
+            rings.received = pages;
+            // What waits is not for the ring, as under Linux.
+            while core.inbox.lock().pop() {}
+        } else {
+            rings.transmit = ring;
+        }
+        Ok(())
+    }
+
+    /// The memory of the rings, to be mapped. May sleep.
+    pub fn map(&self, length: u64) -> Result<Arc<Object>, Errno> {
+        let mut rings = self.rings.lock();
+        let Rings { received, transmit, mapped, .. } = &mut *rings;
+        let all = received.iter().chain(transmit.as_ref().map(Ring::pages)).cloned();
+        mapped.map(&all.collect::<Vec<_>>(), length)
+    }
+
+    /// Has `act` work on the ring of what is to be sent; `None` if there is none. May sleep.
+    pub fn with_transmit_ring<R>(&self, act: impl FnOnce(&mut Ring, bool) -> R) -> Option<R> {
+        let mut rings = self.rings.lock();
+        let skips = self.loss.load(Ordering::Relaxed) != 0;
+        rings.transmit.as_mut().map(|ring| act(ring, skips))
+    }
+
+    /// Bytes of the description of a frame, of the version that a program names.
+    pub fn header_length(&self, at: UserAddr) -> Result<Vec<u8>, Errno> {
+        let version = Version::of_number(user::read_u32(at)?).ok_or(Errno::EINVAL)?;
+        Ok(version.description().to_ne_bytes().to_vec())
+    }
+
+    /// getsockopt(2) with SOL_PACKET.
+    pub fn get(&self, core: &Core, name: u32) -> Result<Vec<u8>, Errno> {
+        let number = match name {
+            STATISTICS => {
+                let dropped = core.dropped.swap(0, Ordering::Relaxed);
+                let taken = core.taken.swap(0, Ordering::Relaxed).wrapping_add(dropped);
+                return Ok([taken, dropped].map(u32::to_ne_bytes).concat());
+            }
+            AUXILIARY => self.tells_more.load(Ordering::Relaxed).into(),
+            IGNORE_OUTGOING => core.wants.lock().ignores_outgoing.into(),
+            VERSION => self.rings.lock().version.number(),
+            RESERVE => self.rings.lock().reserve,
+            _ => kept(self, name).ok_or(Errno::ENOPROTOOPT)?.load(Ordering::Relaxed),
+        };
+        Ok(number.to_ne_bytes().to_vec())
+    }
+}
+
+/// Has a socket have that filter, or none; returns the one that it had. Thread context.
+pub fn set_filter(core: &Core, filter: Option<Arc<Program>>) -> Option<Arc<Program>> {
+    core::mem::replace(&mut core.wants.lock().filter, filter)
+}
+
+/// The filter of a socket of Linux's.
+pub fn filter_of(foreign: &Foreign) -> Result<Option<Arc<Program>>, Errno> {
+    let bytes = foreign.filter(ATTACH_FILTER)?;
+    if bytes.is_empty() {
+        return Ok(None);
+    }
+    let program = Program::new(&bytes).map_err(|_| Errno::EINVAL)?;
+    Ok(Some(Arc::new(program)))
+}
+
+impl Membership {
+    fn end(self) {
+        if let Some(interface) = interface::by_index(self.interface) {
+            interface.refuse(self.what);
+        }
+    }
+}
+
+impl Drop for Options {
+    fn drop(&mut self) {
+        let mut all = self.memberships.lock();
+        while let Some(membership) = all.pop() {
+            membership.end();
+        }
+    }
+}
+
+const _: () = assert!(net::SO_ATTACH_FILTER == ATTACH_FILTER);

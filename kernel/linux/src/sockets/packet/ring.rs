@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Rings in memory that programs map: frames that are received go there instead of to the queue,
+//! and those that are to be sent are taken from there.
+
+use alloc::sync::{Arc, Weak};
+
+use crtos_core::mm::{heap, object::Object, pages::Pages};
+use crtos_nic::ring::{
+    Geometry, KERNEL, LOSING, Place, Request, SEND_REQUEST, Told, USER, Version, WRONG_FORMAT,
+};
+
+use super::core::Message;
+use crate::{abi::Errno, memory::timespec::SECOND};
+
+/// Bytes of a `struct tpacket_req`.
+const REQUEST: usize = 16;
+
+/// A ring.
+pub struct Ring {
+    geometry: Geometry,
+    pages: Arc<Pages>,
+    /// The frame that is next.
+    next: u32,
+}
+
+/// What a program asks for: a ring, or none.
+pub fn request(value: &[u8]) -> Result<Option<Request>, Errno> {
+    let bytes: &[u8; REQUEST] = value.first_chunk().ok_or(Errno::EINVAL)?;
+    let word = |at: usize| bytes[at..].first_chunk().map_or(0, |word| u32::from_ne_bytes(*word));
+    let request =
+        Request { block_size: word(0), blocks: word(4), frame_size: word(8), frames: word(12) };
+    match request {
+        Request { blocks: 0, frames: 0, .. } => Ok(None),
+        Request { blocks: 0, .. } => Err(Errno::EINVAL),
+        request => Ok(Some(request)),
+    }
+}
+
+impl Ring {
+    /// A ring of cleared memory. May sleep.
+    pub fn new(request: Request, version: Version, reserve: u32) -> Result<Self, Errno> {
+        let geometry = Geometry::new(request, version, reserve).map_err(|_| Errno::EINVAL)?;
+        if !heap::has_reserve() {
+            return Err(Errno::ENOMEM);
+        }
+        let pages = Pages::zeroed(geometry.bytes()).ok_or(Errno::ENOMEM)?;
+        Ok(Self { geometry, pages: Arc::new(pages), next: 0 })
+    }
+
+    /// Its memory.
+    pub fn pages(&self) -> &Arc<Pages> {
+        &self.pages
+    }
+
+    fn word(&self, offset: u64) -> u32 {
+        let mut word = [0; 4];
+        self.pages.read(offset, &mut word);
+        u32::from_ne_bytes(word)
+    }
+
+    fn set_status(&self, place: Place, status: u32) {
+        self.pages.write(place.status(), &status.to_ne_bytes());
+    }
+
+    /// Puts a frame into the next place; `false` if the program has that still. Bounded: a copy.
+    pub fn fill(&mut self, message: &Message, frame: &[u8], were_lost: bool) -> bool {
+        let place = self.geometry.place(self.next);
+        if self.word(place.status()) != KERNEL {
+            return false;
+        }
+        let header = message.header as u32;
+        let there = self.geometry.room(header, frame.len() as u32);
+        let stamp = ((message.stamp.0 / SECOND) as u32, (message.stamp.0 % SECOND) as u32);
+        let told = Told { length: message.length as u32, there, stamp };
+        let (start, _) = self.geometry.starts(header);
+        if there > 0 {
+            self.pages.write(place.at + u64::from(start), &frame[..there as usize]);
+        }
+        // But for the status, which is last: what is before it is there then.
+        let description = self.geometry.describe(header, told);
+        self.pages.write(place.at + 4, &description[4..]);
+        self.pages.write(place.address(), &message.from.bytes());
+        self.set_status(place, USER | if were_lost { LOSING } else { 0 });
+        self.next = self.geometry.after(self.next);
+        true
+    }
+
+    /// Whether a frame is there for the program: the one before the next place.
+    pub fn has_filled(&self) -> bool {
+        let before = self.next.checked_sub(1).unwrap_or(self.geometry.frames() - 1);
+        self.word(self.geometry.place(before).status()) != KERNEL
+    }
+
+    /// How many frames there are.
+    pub fn frames(&self) -> u32 {
+        self.geometry.frames()
+    }
+
+    /// Has `send` send the next frame of the program: its length, and what copies it. What comes of
+    /// that; `None` if there is no further one. `skips` says that what cannot be sent is skipped.
+    pub fn take(
+        &mut self,
+        skips: bool,
+        send: impl FnOnce(usize, &mut dyn FnMut(&mut [u8])) -> Result<(), Errno>,
+    ) -> Option<Result<usize, Errno>> {
+        let place = self.geometry.place(self.next);
+        if self.word(place.status()) != SEND_REQUEST {
+            return None;
+        }
+        // Read once: the program may change it.
+        let length = self.word(place.at + self.geometry.length_at());
+        let (start, most) = self.geometry.outgoing();
+        let sent = if length > most {
+            Err(Errno::EMSGSIZE)
+        } else {
+            let mut copy = |to: &mut [u8]| self.pages.read(place.at + start, to);
+            send(length as usize, &mut copy)
+        };
+        match sent {
+            Ok(()) => self.set_status(place, KERNEL),
+            Err(Errno::EINVAL | Errno::EMSGSIZE) if skips => self.set_status(place, KERNEL),
+            Err(Errno::EINVAL | Errno::EMSGSIZE) => {
+                self.set_status(place, WRONG_FORMAT);
+                return Some(sent.map(|()| 0));
+            }
+            // It stays the next one.
+            Err(error) => return Some(Err(error)),
+        }
+        self.next = self.geometry.after(self.next);
+        Some(Ok(if sent.is_ok() { length as usize } else { 0 }))
+    }
+}
+
+/// What programs map of a socket: the ring of what is received, and behind it that of what is to be
+/// sent.
+#[derive(Default)]
+pub struct Mapped(Weak<Object>);
+
+impl Mapped {
+    /// Whether anybody has it mapped.
+    pub fn is_mapped(&self) -> bool {
+        self.0.strong_count() > 0
+    }
+
+    /// The memory of these rings, if it has `length` bytes. May sleep.
+    pub fn map(&mut self, rings: &[Arc<Pages>], length: u64) -> Result<Arc<Object>, Errno> {
+        let bytes: u64 = rings.iter().map(|pages| pages.bytes()).sum();
+        if bytes == 0 || bytes != length {
+            return Err(Errno::EINVAL);
+        }
+        if let Some(object) = self.0.upgrade() {
+            return Ok(object);
+        }
+        let object = Pages::object(rings.iter().map(|pages| &**pages))?;
+        self.0 = Arc::downgrade(&object);
+        Ok(object)
+    }
+}

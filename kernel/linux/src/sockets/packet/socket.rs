@@ -1,0 +1,448 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A packet socket: bind, send, receive.
+
+use alloc::{sync::Arc, vec::Vec};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+
+use crtos_abi::UserAddr;
+use crtos_core::{
+    mm::object::Object as MemoryObject,
+    sync::SpinLock,
+    task::{Mutex, WaitError, WaitQueue},
+};
+use linux_raw_sys::net;
+
+use super::{
+    SOL_PACKET,
+    address::LinkAddress,
+    core::{Core, Message, Wants, inbox},
+    member,
+    options::{self, Options},
+};
+use crate::{
+    abi::{Errno, SysResult},
+    files::{
+        Events, Memory, Watchers, description,
+        socket::{Address, Foreign, Received, Reception, Socket},
+    },
+    memory::{timespec::SECOND, user},
+    signal,
+    sockets::{
+        common::Common,
+        net::{
+            interface::{self, HEADER, Interface, LONGEST},
+            requests,
+        },
+    },
+};
+
+/// When the last message came: `struct timeval`, `struct timespec`.
+const SIOCGSTAMP: u32 = 0x8906;
+const SIOCGSTAMPNS: u32 = 0x8907;
+/// Bytes of what waits: SIOCINQ.
+const SIOCINQ: u32 = 0x541b;
+/// The control message that tells what is known of a frame, and in it that the frame is whole, or
+/// that its checksum was found right.
+const AUXILIARY: u32 = 8;
+const IS_THERE: u32 = 1;
+
+/// A packet socket.
+pub struct PacketSocket {
+    common: Common,
+    options: Options,
+    core: Arc<Core>,
+    is_member: AtomicBool,
+    /// Held while it is bound.
+    binding: Mutex<()>,
+    /// When the last message came that was received; 0 for none.
+    last_stamp: AtomicU64,
+}
+
+/// How a frame is sent.
+struct Way {
+    interface: Arc<dyn Interface>,
+    to: Option<LinkAddress>,
+    protocol: u16,
+    nonblocking: bool,
+}
+
+impl PacketSocket {
+    /// What takes the place of a socket of Linux's.
+    pub fn of(foreign: &Foreign) -> Result<Self, Errno> {
+        let common = Common::of(foreign, net::AF_PACKET)?;
+        let options = Options::of(foreign)?;
+        let bound = LinkAddress::parse(&foreign.name()?)?;
+        let wants = Wants {
+            interface: None,
+            protocol: bound.protocol,
+            filter: options::filter_of(foreign)?,
+            ignores_outgoing: false,
+        };
+        let core = Core {
+            number: description::number(),
+            is_cooked: foreign.kind == net::SOCK_DGRAM,
+            wants: SpinLock::new(wants),
+            inbox: SpinLock::new(inbox(common.receive_buffer())?),
+            ring: SpinLock::new(None),
+            taken: AtomicU32::new(0),
+            dropped: AtomicU32::new(0),
+            lost: AtomicU32::new(0),
+            has_lost: AtomicBool::new(false),
+            readers: WaitQueue::new(),
+            watchers: Watchers::new(),
+        };
+        Ok(Self {
+            common,
+            options,
+            core: Arc::new(core),
+            is_member: AtomicBool::new(false),
+            binding: Mutex::new(()),
+            last_stamp: AtomicU64::new(0),
+        })
+    }
+
+    /// Fails with the error that waits to be told, and takes it.
+    fn check(&self) -> Result<(), Errno> {
+        if self.core.has_lost.swap(false, Ordering::Relaxed) {
+            return Err(Errno::ENETDOWN);
+        }
+        self.common.check()
+    }
+
+    /// Copies the first message, and takes it away unless it stays.
+    fn take(&self, peeks: bool, to: &mut [u8]) -> Option<Result<Message, Errno>> {
+        if let Err(error) = self.check() {
+            return Some(Err(error));
+        }
+        let mut inbox = self.core.inbox.lock();
+        let (message, _) = inbox.peek(to)?;
+        if !peeks {
+            inbox.pop();
+        }
+        Some(Ok(message))
+    }
+
+    /// Changes the room for messages. What waits stays, as far as there is room. May sleep.
+    fn resize(&self) -> Result<(), Errno> {
+        let mut fresh = inbox(self.common.receive_buffer())?;
+        let mut buffer = [0; LONGEST];
+        loop {
+            let mut inbox = self.core.inbox.lock();
+            let Some((message, length)) = inbox.peek(&mut buffer) else {
+                core::mem::swap(&mut *inbox, &mut fresh);
+                break;
+            };
+            inbox.pop();
+            drop(inbox);
+            fresh.push(message, &buffer[..length.min(LONGEST)], &[]);
+        }
+        Ok(())
+    }
+
+    /// Sends a frame of which a program gives `given` bytes, by `read`.
+    fn send_frame(
+        &self,
+        way: &Way,
+        given: usize,
+        read: &mut dyn FnMut(&mut [u8]) -> bool,
+    ) -> Result<(), Errno> {
+        let mut buffer = [0; LONGEST];
+        let length = self.frame(way, given, read, &mut buffer)?;
+        loop {
+            match interface::send(&way.interface, &buffer[..length], self.core.number) {
+                Err(Errno::ENOBUFS) if !way.nonblocking => {
+                    way.interface.wait_for_room(self.common.send_deadline())?;
+                }
+                result => return result,
+            }
+        }
+    }
+
+    /// Sends what the ring has for that, and returns how many bytes; `None` if there is no ring.
+    fn send_ring(&self, way: &Way) -> Option<SysResult> {
+        self.options.with_transmit_ring(|ring, skips| {
+            let mut done = 0;
+            // Not more than once round, however fast the program fills it.
+            for _ in 0..ring.frames() {
+                let send = |given: usize, copy: &mut dyn FnMut(&mut [u8])| {
+                    self.send_frame(way, given, &mut |to| {
+                        copy(to);
+                        true
+                    })
+                };
+                match ring.take(skips, send) {
+                    None => break,
+                    Some(Ok(length)) => done += length as u64,
+                    Some(Err(error)) if done == 0 => return Err(error),
+                    Some(Err(_)) => break,
+                }
+                if signal::is_interrupted() {
+                    break;
+                }
+            }
+            Ok(done)
+        })
+    }
+
+    /// The frame that a program gives, in `buffer`; its length.
+    fn frame(
+        &self,
+        way: &Way,
+        given: usize,
+        read: &mut dyn FnMut(&mut [u8]) -> bool,
+        buffer: &mut [u8; LONGEST],
+    ) -> Result<usize, Errno> {
+        let Way { interface, to, protocol, .. } = way;
+        let start = if self.core.is_cooked { HEADER } else { 0 };
+        let most = interface.mtu() + HEADER - start;
+        // With a tag of a VLAN it may be longer.
+        let longest = if self.core.is_cooked { most } else { most + 4 };
+        if given > longest {
+            return Err(Errno::EMSGSIZE);
+        }
+        if self.core.is_cooked {
+            let station = to.and_then(|to| to.station).ok_or(Errno::EINVAL)?;
+            let told = match *protocol {
+                1 | 4 => given as u16,
+                protocol => protocol,
+            };
+            buffer[..6].copy_from_slice(&station);
+            buffer[6..12].copy_from_slice(&interface.hardware_address());
+            buffer[12..HEADER].copy_from_slice(&told.to_be_bytes());
+        } else if given < HEADER {
+            return Err(Errno::EINVAL);
+        }
+        let length = start + given;
+        if !read(&mut buffer[start..length]) {
+            return Err(Errno::EFAULT);
+        }
+        const TAGS: [[u8; 2]; 2] = [[0x81, 0x00], [0x88, 0xa8]];
+        if given > most && !TAGS.contains(&[buffer[12], buffer[13]]) {
+            return Err(Errno::EMSGSIZE);
+        }
+        Ok(length)
+    }
+
+    /// What a control message tells of a message.
+    fn more(&self, message: &Message, copied: usize) -> Option<(u32, u32, [u8; 20])> {
+        if !self.options.tells_more.load(Ordering::Relaxed) {
+            return None;
+        }
+        let mut bytes = [0; 20];
+        let words = [IS_THERE, message.length as u32, copied as u32];
+        bytes[..12].copy_from_slice(words.map(u32::to_ne_bytes).as_flattened());
+        bytes[14..16].copy_from_slice(&(message.header as u16).to_ne_bytes());
+        Some((SOL_PACKET, AUXILIARY, bytes))
+    }
+}
+
+impl Socket for PacketSocket {
+    fn bind(&self, address: &Address) -> Result<(), Errno> {
+        let address = LinkAddress::parse(address)?;
+        let _held = self.binding.lock();
+        let found = match address.interface {
+            // Of no interface, and so of none of Linux either.
+            0 => None,
+            index => Some(interface::by_index(index).ok_or(Errno::ENODEV)?),
+        };
+        if found.is_some() && !self.is_member.load(Ordering::Relaxed) {
+            member::join(&self.core)?;
+            self.is_member.store(true, Ordering::Relaxed);
+        }
+        {
+            let mut wants = self.core.wants.lock();
+            wants.interface = found.as_ref().map(|interface| interface.index());
+            if address.protocol != 0 {
+                wants.protocol = address.protocol;
+            }
+        }
+        if let Some(interface) = found {
+            interface.attend();
+            if !interface.is_up() {
+                self.common.fail(Errno::ENETDOWN);
+            }
+        }
+        Ok(())
+    }
+
+    fn connect(&self, _: &Address) -> Result<(), Errno> {
+        Err(Errno::EOPNOTSUPP)
+    }
+
+    fn name(&self, of_peer: bool) -> Result<Address, Errno> {
+        if of_peer {
+            return Err(Errno::EOPNOTSUPP);
+        }
+        let (bound, protocol) = {
+            let wants = self.core.wants.lock();
+            (wants.interface, wants.protocol)
+        };
+        let found = bound.and_then(interface::by_index);
+        let station = found.map(|interface| interface.hardware_address());
+        let interface = bound.unwrap_or(0);
+        Ok(LinkAddress { protocol, interface, kind: 0, station }.of_socket())
+    }
+
+    fn send(&self, memory: &mut Memory, to: Option<&Address>, nonblocking: bool) -> SysResult {
+        let to = to.map(LinkAddress::parse).transpose()?;
+        let (index, protocol) = match to {
+            Some(to) => (to.interface, to.protocol),
+            None => {
+                let wants = self.core.wants.lock();
+                (wants.interface.unwrap_or(0), wants.protocol)
+            }
+        };
+        let interface = interface::by_index(index).ok_or(Errno::ENXIO)?;
+        if !interface.is_up() {
+            return Err(Errno::ENETDOWN);
+        }
+        self.check()?;
+        let way = Way { interface, to, protocol, nonblocking };
+        if let Some(sent) = self.send_ring(&way) {
+            return sent;
+        }
+        let given = memory.left();
+        let length = usize::try_from(given).unwrap_or(usize::MAX);
+        self.send_frame(&way, length, &mut |to| memory.read(to) == to.len())?;
+        Ok(given)
+    }
+
+    fn receive(&self, memory: &mut Memory, how: Reception) -> Result<Received, Errno> {
+        let mut buffer = [0; LONGEST];
+        let room = (memory.left().min(LONGEST as u64)) as usize;
+        let to = &mut buffer[..room];
+        let message = match self.take(how.peeks, to) {
+            Some(taken) => taken?,
+            None if how.nonblocking => return Err(Errno::EAGAIN),
+            None => {
+                let deadline = self.common.receive_deadline();
+                let waited = self.core.readers.wait_until(
+                    deadline,
+                    |_| signal::is_interrupted(),
+                    || self.take(how.peeks, to),
+                );
+                waited.map_err(|error| match error {
+                    WaitError::Timeout => Errno::EAGAIN,
+                    // A wait that ends by itself is not begun anew.
+                    WaitError::Interrupted if deadline.is_some() => Errno::EINTR,
+                    WaitError::Interrupted => Errno::RESTART,
+                })??
+            }
+        };
+        if !self.core.inbox.lock().is_empty() {
+            self.core.readers.wake(1);
+        }
+        let length = message.length.min(room);
+        if memory.write(&buffer[..length]) < length {
+            return Err(Errno::EFAULT);
+        }
+        let mut told = self.common.told(message.stamp, message.lost);
+        if told.stamp.is_none() {
+            self.last_stamp.store(message.stamp.0, Ordering::Relaxed);
+        }
+        told.more = self.more(&message, message.length);
+        Ok(Received {
+            length: if how.tells_length { message.length } else { length } as u64,
+            flags: if length < message.length { net::MSG_TRUNC } else { 0 },
+            from: message.from.of_frame(),
+            told,
+        })
+    }
+
+    fn option(&self, level: u32, name: u32) -> Result<Vec<u8>, Errno> {
+        match level {
+            net::SOL_SOCKET if name == net::SO_ERROR => {
+                let lost = self.core.has_lost.swap(false, Ordering::Relaxed);
+                if lost {
+                    self.common.fail(Errno::ENETDOWN);
+                }
+                self.common.get(name)
+            }
+            net::SOL_SOCKET => self.common.get(name),
+            SOL_PACKET => self.options.get(&self.core, name),
+            _ => Err(Errno::ENOPROTOOPT),
+        }
+    }
+
+    fn set_option(&self, level: u32, name: u32, value: &[u8]) -> Result<(), Errno> {
+        match level {
+            net::SOL_SOCKET => {
+                if let Some(done) = self.options.set_filter_option(&self.core, name, value) {
+                    return done;
+                }
+                self.common.set(name, value)?;
+                let resizes = matches!(name, net::SO_RCVBUF | net::SO_RCVBUFFORCE);
+                if resizes { self.resize() } else { Ok(()) }
+            }
+            SOL_PACKET => self.options.set(&self.core, name, value),
+            _ => Err(Errno::ENOPROTOOPT),
+        }
+    }
+
+    fn ioctl(&self, request: u32, argument: UserAddr) -> SysResult {
+        if let Some(answer) = requests::asked(request, argument) {
+            return answer;
+        }
+        match request {
+            _ if requests::is_known(request) => Err(Errno::ENODEV),
+            SIOCINQ => {
+                let length = self.core.inbox.lock().next_length().unwrap_or(0);
+                user::write_u32(argument, length as u32)?;
+                Ok(0)
+            }
+            SIOCGSTAMP | SIOCGSTAMPNS => {
+                let stamp = match self.last_stamp.load(Ordering::Relaxed) {
+                    0 => return Err(Errno::ENOENT),
+                    stamp => stamp,
+                };
+                let unit = if request == SIOCGSTAMP { 1000 } else { 1 };
+                user::write_words(argument, [stamp / SECOND, stamp % SECOND / unit])?;
+                Ok(0)
+            }
+            _ => Err(Errno::ENOTTY),
+        }
+    }
+
+    fn option_at(&self, level: u32, name: u32, at: UserAddr) -> Result<Vec<u8>, Errno> {
+        match (level, name) {
+            (SOL_PACKET, options::HEADER_LENGTH) => self.options.header_length(at),
+            _ => self.option(level, name),
+        }
+    }
+
+    fn map(&self, offset: u64, length: u64) -> Result<Arc<MemoryObject>, Errno> {
+        if offset != 0 {
+            return Err(Errno::EINVAL);
+        }
+        self.options.map(length)
+    }
+
+    fn interface(&self) -> Option<u32> {
+        self.core.wants.lock().interface
+    }
+
+    fn ready(&self) -> Events {
+        let readable = self.core.has_some();
+        let mut events = Events::OUT | Events::WRITE_NORMAL;
+        events.set(Events::IN | Events::READ_NORMAL, readable);
+        let has_failed = self.common.has_failed() || self.core.has_lost.load(Ordering::Relaxed);
+        events.set(Events::ERROR, has_failed);
+        events
+    }
+
+    fn watchers(&self) -> &Watchers {
+        &self.core.watchers
+    }
+
+    fn number(&self) -> u64 {
+        self.core.number
+    }
+}
+
+impl Drop for PacketSocket {
+    fn drop(&mut self) {
+        if self.is_member.load(Ordering::Relaxed) {
+            member::leave(&self.core);
+        }
+    }
+}
