@@ -5,6 +5,7 @@ use crate::{
     can::{self, Can},
     failure::Result,
     machine::Machine,
+    net::{self, Net},
     uart::{self, Uart},
 };
 
@@ -12,11 +13,13 @@ use crate::{
 pub struct Borrowed(bool);
 
 impl Borrowed {
-    /// Has Linux give up `uarts` and `cans`, and learns on which lines the latter interrupt.
-    pub fn take(machine: &Machine, uarts: &[Uart], cans: &mut [Can]) -> Result<Self> {
+    /// Has Linux give up `uarts` and `cans`, and learns on which lines the latter interrupt. `nets`
+    /// it gives up later.
+    pub fn take(machine: &Machine, uarts: &[Uart], cans: &mut [Can], nets: &[Net]) -> Result<Self> {
         let borrowed = Self(true);
         uart::take(machine, uarts)?;
         can::take(cans)?;
+        net::take(nets)?;
         Ok(borrowed)
     }
 
@@ -39,4 +42,5 @@ impl Drop for Borrowed {
 pub fn give_back() {
     uart::give_back();
     can::give_back();
+    net::give_back();
 }

@@ -13,6 +13,11 @@ impl Function {
         Self(number)
     }
 
+    /// Returns bus, device and function in 16 bits.
+    pub fn number(self) -> u16 {
+        self.0
+    }
+
     /// Returns the address without its segment, such as `03:00.0`.
     pub fn without_segment(self) -> String {
         let [function, bus] = self.0.to_le_bytes();

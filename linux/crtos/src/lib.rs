@@ -35,6 +35,7 @@ mod locked;
 mod log;
 pub mod machine;
 mod man;
+mod net;
 mod plan;
 mod ps;
 pub mod ranges;

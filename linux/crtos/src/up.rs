@@ -24,6 +24,7 @@ use crate::{
     function::Function,
     install, lines, loader, locked,
     machine::Machine,
+    net::Net,
     plan::{self, Split},
     ranges,
     report::State,
@@ -83,8 +84,8 @@ pub struct Up {
     /// not); repeatable
     #[arg(long = "port", value_name = "RANGE", value_parser = ranges::ports)]
     ports: Vec<PortRange>,
-    /// A device that the realm has: a serial port, such as ttyS1, a CAN interface, such as can0, or
-    /// a PCI function; repeatable
+    /// A device that the realm has: a serial port, such as ttyS1, a CAN interface, such as can0, a
+    /// network interface, such as eth1, or a PCI function; repeatable
     ///
     /// A serial port is /dev/ttyS1 in the realm. Programs open it there where Linux lets them, and
     /// nothing of Linux is on the way of its bytes, modem lines and interrupts then. A port that
@@ -95,8 +96,12 @@ pub struct Up {
     /// link set can0 type can bitrate 500000`). The realm takes over its settings. It is up there,
     /// under the same name, and gone from Linux until `crtos down`.
     ///
+    /// A network interface is one that Linux drives by e1000e, of an 82574L; its address (03:00.0)
+    /// names it as well. The realm takes over its name, its MTU and its addresses. An interface by
+    /// which Linux reaches a gateway, or that is a part of another one, is refused.
+    ///
     /// Every other name is that of a PCI function, as `crtos device add` takes it: an address
-    /// (03:00.0), a name that Linux has for it (eth1), or a vendor and a device id (8086:10d3).
+    /// (03:00.0), a name that Linux has for it (nvme1n1), or a vendor and a device id (8086:10d3).
     /// Linux has all of them again after `crtos down`.
     #[arg(long = "device", value_name = "NAME")]
     devices: Vec<String>,
@@ -131,6 +136,9 @@ pub struct Up {
     /// The CAN interfaces that they are.
     #[arg(skip)]
     cans: Vec<Can>,
+    /// The network interfaces that they are.
+    #[arg(skip)]
+    nets: Vec<Net>,
 }
 
 impl Up {
@@ -153,7 +161,7 @@ impl Up {
             // If a command that had taken some was killed.
             borrowed::give_back();
             self.find_devices(&machine)?;
-            borrowed = Some(Borrowed::take(&machine, &self.uarts, &mut self.cans)?);
+            borrowed = Some(Borrowed::take(&machine, &self.uarts, &mut self.cans, &self.nets)?);
             let done = self.bring_up(&machine, &device, split, &image, &interruption, &mut cell);
             if done.is_err() && interruption.signal().is_none() {
                 start::show_logs(&device, cell);
@@ -232,6 +240,7 @@ impl Up {
         let ports = (!ports.is_empty()).then(|| format!("ports={}", ports.join(",")));
         let uarts = self.uarts.iter().map(|uart| Some(uart.word()));
         let devices = uarts.chain(self.cans.iter().map(|can| Some(can.word())));
+        let devices = devices.chain(self.nets.iter().map(|net| Some(net.word())));
         let words = Some(self.command_line.clone()).filter(|words| !words.is_empty());
         let all = [locked, ports].into_iter().chain(devices).chain([words]);
         all.flatten().collect::<Vec<_>>().join(" ")
@@ -249,6 +258,10 @@ impl Up {
                 self.uarts.push(Uart::find(machine, name)?);
             } else if Can::is_one(machine, name) {
                 self.cans.push(Can::find(machine, name)?);
+            } else if let Some(name) = Net::named(machine, name) {
+                let net = Net::find(machine, &name)?;
+                self.functions.extend(net.function());
+                self.nets.push(net);
             } else {
                 let function = devices::choose(machine, &giving(name), name)?;
                 self.functions.push(function);
@@ -296,7 +309,8 @@ impl Up {
         };
         println!("would have the realm's calls interrupt {interrupted}");
         let uarts = self.uarts.iter().map(|uart| &uart.name);
-        for name in uarts.chain(self.cans.iter().map(|can| &can.name)) {
+        let cans = self.cans.iter().map(|can| &can.name);
+        for name in uarts.chain(cans).chain(self.nets.iter().map(|net| &net.name)) {
             println!("would take {name} from Linux");
         }
         for function in &self.functions {

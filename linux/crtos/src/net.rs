@@ -1,0 +1,343 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Network interfaces that Linux gives up while the realm has them.
+//!
+//! The card is given as every PCI function. What the interface was set to is written to a file
+//! first: the realm uses it, and a later command sets the interface the same again if this one is
+//! killed. `ip` tells and sets it, as whoever set it before has done.
+
+use std::{
+    fs,
+    path::Path,
+    process::{Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use serde_json::Value;
+
+use crate::{
+    failure::{Asked, Failure, Result},
+    function::Function,
+    machine::Machine,
+    state, text,
+};
+
+/// File that tells which interfaces are taken.
+const RECORD: &str = "/run/crtos/net.json";
+/// The driver of the cards that the realm has a driver for, and which of these it is.
+const DRIVER: &str = "e1000e";
+const CARD: [&str; 2] = ["0x8086", "0x10d3"];
+/// Most bytes behind the header of a frame that the realm sends.
+const MOST_MTU: u64 = 1500;
+/// Most addresses that the realm is told of.
+const MOST_ADDRESSES: usize = 8;
+/// How long Linux's driver may take to show the interface again.
+const BACK_WITHIN: Duration = Duration::from_secs(10);
+
+/// A network interface.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Net {
+    /// Its name, such as eth1.
+    pub name: String,
+    /// The PCI function, such as 0000:00:05.0.
+    function: String,
+    index: u64,
+    is_up: bool,
+    mtu: u64,
+    queue_length: u64,
+    /// Its address.
+    own: String,
+    /// Those of its networks, such as 10.0.0.1/24.
+    addresses: Vec<String>,
+}
+
+fn asked(name: &str) -> String {
+    format!("take {name} from Linux")
+}
+
+/// Runs `ip` with these words, and returns what it prints.
+fn ip(words: &[&str]) -> std::result::Result<Vec<u8>, String> {
+    let output = Command::new("ip").args(words).stdin(Stdio::null()).output();
+    let output = output.map_err(|error| format!("ip: {error}"))?;
+    match output.status.success() {
+        true => Ok(output.stdout),
+        false => Err(text::harmless(output.stderr.trim_ascii())),
+    }
+}
+
+/// What `ip` tells of an interface.
+struct Told {
+    /// `ip -json address show`.
+    addresses: Vec<u8>,
+    /// `ip -json route show`, of IPv4 and IPv6.
+    routes: [Vec<u8>; 2],
+}
+
+impl Told {
+    fn of(name: &str) -> std::result::Result<Self, String> {
+        Ok(Self {
+            addresses: ip(&["-json", "address", "show", "dev", name])?,
+            routes: [
+                ip(&["-json", "-4", "route", "show", "dev", name])?,
+                ip(&["-json", "-6", "route", "show", "dev", name])?,
+            ],
+        })
+    }
+
+    /// The first network behind a gateway.
+    fn gateway(&self) -> Option<String> {
+        self.routes.iter().find_map(|json| {
+            let all: Value = serde_json::from_slice(json).ok()?;
+            let routes = all.as_array()?.iter();
+            let mut behind = routes.filter(|route| route.get("gateway").is_some());
+            Some(behind.next()?["dst"].as_str().unwrap_or("another network").to_owned())
+        })
+    }
+}
+
+impl Net {
+    /// The interface that `device` means, a name of Linux's or a PCI function, if it is one of a
+    /// card that the realm drives itself.
+    pub fn named(machine: &Machine, device: &str) -> Option<String> {
+        let driver = |place: &str| {
+            let driver = fs::canonicalize(machine.path(format!("{place}/driver"))).ok()?;
+            (driver.file_name()? == DRIVER).then_some(())
+        };
+        if let Some(function) = Function::parse(device) {
+            let place = format!("/sys/bus/pci/devices/{function}");
+            driver(&place)?;
+            let mut names = fs::read_dir(machine.path(format!("{place}/net"))).ok()?;
+            return names.next()?.ok()?.file_name().into_string().ok();
+        }
+        let is_name = !device.is_empty() && !device.contains('/') && !device.starts_with('.');
+        is_name.then_some(())?;
+        driver(&format!("/sys/class/net/{device}/device"))?;
+        Some(device.to_owned())
+    }
+
+    /// Finds the interface `name`, if it can be taken.
+    pub fn find(machine: &Machine, name: &str) -> Result<Self> {
+        Self::find_with(machine, name, || Told::of(name))
+    }
+
+    fn find_with(
+        machine: &Machine,
+        name: &str,
+        tell: impl FnOnce() -> std::result::Result<Told, String>,
+    ) -> Result<Self> {
+        let refuse = |reason: String| Failure::new(asked(name), reason);
+        let at = |file: &str| machine.path(format!("/sys/class/net/{name}/{file}"));
+        let device = fs::canonicalize(at("device")).ok();
+        let function = device.and_then(|device| Some(device.file_name()?.to_str()?.to_owned()));
+        let Some(function) = function else { return Err(refuse("it has no device".into())) };
+        let id = |file: &str| machine.read(format!("/sys/class/net/{name}/device/{file}"));
+        if [id("vendor"), id("device")] != CARD.map(|id| Some(id.to_owned())) {
+            return Err(refuse("its card is no 82574L".into()).remedy(format!(
+                "programs can drive it: `crtos device add {function}`, when the realm is up"
+            )));
+        }
+        if at("master").exists() {
+            return Err(refuse("it is a part of a bridge or a bond".into()));
+        }
+        let mut entries = fs::read_dir(at("")).into_iter().flatten().flatten();
+        let above = entries
+            .find_map(|entry| Some(entry.file_name().to_str()?.strip_prefix("upper_")?.to_owned()));
+        if let Some(above) = above {
+            return Err(refuse(format!("{above} is on top of it"))
+                .remedy(format!("`ip link delete {above}`, for example")));
+        }
+        let told = tell().map_err(|reason| {
+            refuse(reason).remedy("install `ip` (package iproute2), which tells its addresses")
+        })?;
+        if let Some(network) = told.gateway() {
+            return Err(refuse(format!("Linux reaches {network} by it"))
+                .remedy(format!("`ip route flush dev {name}`, or use another interface")));
+        }
+        let net = Self::told(name, function, &told.addresses);
+        let net = net.ok_or_else(|| refuse("`ip` does not tell of it".into()))?;
+        if net.mtu > MOST_MTU {
+            return Err(refuse(format!("its MTU is {}", net.mtu))
+                .remedy(format!("`ip link set {name} mtu {MOST_MTU}`")));
+        }
+        let receivers = receivers(machine, net.index);
+        if receivers > 0 {
+            return Err(refuse(format!("{receivers} packet sockets of programs are bound to it"))
+                .remedy("end them first; /proc/net/packet tells of them"));
+        }
+        Ok(net)
+    }
+
+    fn told(name: &str, function: String, json: &[u8]) -> Option<Self> {
+        let all: Value = serde_json::from_slice(json).ok()?;
+        let link = all.as_array()?.iter().find(|link| link["ifname"] == name)?;
+        let flags = link["flags"].as_array()?;
+        let addresses = link["addr_info"].as_array().into_iter().flatten();
+        let addresses = addresses.filter_map(|info| {
+            Some(format!("{}/{}", info["local"].as_str()?, info["prefixlen"].as_u64()?))
+        });
+        Some(Self {
+            name: name.to_owned(),
+            function,
+            index: link["ifindex"].as_u64()?,
+            is_up: flags.iter().any(|flag| flag == "UP"),
+            mtu: link["mtu"].as_u64()?,
+            queue_length: link["txqlen"].as_u64().unwrap_or(1000),
+            own: link["address"].as_str()?.to_owned(),
+            addresses: addresses.collect(),
+        })
+    }
+
+    /// Its PCI function.
+    pub fn function(&self) -> Option<Function> {
+        Function::parse(&self.function)
+    }
+
+    /// Returns the word by which the real-time kernel learns of it.
+    pub fn word(&self) -> String {
+        let Self { name, index, mtu, queue_length, .. } = self;
+        let number = self.function().map_or(0, Function::number);
+        let own = self.own.replace(':', "");
+        let networks = self.addresses.iter().take(MOST_ADDRESSES).map(|one| format!(",{one}"));
+        let networks: String = networks.collect();
+        format!("device=net,{name},{number:04x},{index},{mtu},{queue_length},{own}{networks}")
+    }
+
+    /// Sets the interface as it was, once Linux's driver has it.
+    fn give_back(&self) -> std::result::Result<(), String> {
+        let place = Path::new("/sys/bus/pci/devices").join(&self.function).join("net");
+        let end = Instant::now() + BACK_WITHIN;
+        let found = loop {
+            let found = fs::read_dir(&place).ok().and_then(|mut names| names.next()?.ok());
+            match found {
+                Some(found) => break found.file_name().to_string_lossy().into_owned(),
+                None if Instant::now() > end => return Err("its driver does not take it".into()),
+                None => std::thread::sleep(Duration::from_millis(20)),
+            }
+        };
+        let mut name = found;
+        let own = Path::new("/sys/class/net").join(&name).join("address");
+        let now = fs::read_to_string(own).unwrap_or_default();
+        if name != self.name && ip(&["link", "set", &name, "name", &self.name]).is_ok() {
+            name = self.name.clone();
+        }
+        if now.trim() != self.own {
+            ip(&["link", "set", &name, "address", &self.own])?;
+        }
+        let (mtu, length) = (self.mtu.to_string(), self.queue_length.to_string());
+        let state = if self.is_up { "up" } else { "down" };
+        ip(&["link", "set", &name, "mtu", &mtu, "txqueuelen", &length, state])?;
+        for address in &self.addresses {
+            // Linux makes those of IPv6 that belong to the link by itself.
+            let _ = ip(&["address", "replace", address, "dev", &name]);
+        }
+        Ok(())
+    }
+}
+
+/// Returns how many packet sockets of Linux are bound to an interface.
+fn receivers(machine: &Machine, index: u64) -> usize {
+    const INTERFACE: usize = 4;
+    let all = machine.read("/proc/net/packet").unwrap_or_default();
+    let bound = all.lines().skip(1).filter(|line| {
+        line.split_whitespace().nth(INTERFACE).and_then(|word| word.parse().ok()) == Some(index)
+    });
+    bound.count()
+}
+
+/// Notes that Linux is about to give up `interfaces`.
+pub fn take(interfaces: &[Net]) -> Result<()> {
+    if !interfaces.is_empty() {
+        state::store(Path::new(RECORD), &interfaces).asked(format!("write {RECORD}"))?;
+    }
+    Ok(())
+}
+
+/// Sets the interfaces as they were that were taken from Linux, whichever command took them. No
+/// cell may have them any more.
+pub fn give_back() {
+    let Ok(text) = fs::read(RECORD) else { return };
+    let record: Vec<Net> = serde_json::from_slice(&text).unwrap_or_default();
+    for net in record {
+        if let Err(reason) = net.give_back() {
+            text::warn(
+                &format!("{} is not as it was: {reason}", net.name),
+                "set it by `ip link` and `ip address`; `dmesg` may say why",
+            );
+        }
+    }
+    let _ = fs::remove_file(RECORD);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+    use crate::machine::fake::Fake;
+
+    const TOLD: &str = r#"[{"ifindex":3,"ifname":"eth1","flags":["BROADCAST","UP","LOWER_UP"],
+        "mtu":1500,"txqlen":1000,"address":"52:54:00:12:34:56","addr_info":[{"family":"inet",
+        "local":"10.0.0.1","prefixlen":24,"scope":"global","label":"eth1"},{"family":"inet6",
+        "local":"fe80::1","prefixlen":64,"scope":"link"}]}]"#;
+
+    fn with_card() -> Fake {
+        let fake = Fake::fit();
+        let function = "/sys/devices/pci0000:00/0000:00:03.0";
+        fake.write(&format!("{function}/net/eth1/flags"), "0x1003\n");
+        fake.write(&format!("{function}/vendor"), "0x8086\n");
+        fake.write(&format!("{function}/device"), "0x10d3\n");
+        fake.write("/sys/bus/pci/drivers/e1000e/bind", "");
+        fake.write("/sys/bus/pci/devices/none", "");
+        fake.write("/sys/class/net/none", "");
+        let path = |path: &str| fake.machine().path(path);
+        symlink(path("/sys/bus/pci/drivers/e1000e"), path(&format!("{function}/driver"))).unwrap();
+        symlink(path(function), path(&format!("{function}/net/eth1/device"))).unwrap();
+        symlink(path(function), path("/sys/bus/pci/devices/0000:00:03.0")).unwrap();
+        symlink(path(&format!("{function}/net/eth1")), path("/sys/class/net/eth1")).unwrap();
+        fake
+    }
+
+    fn find(fake: &Fake, told: &str, routes: &str) -> Result<Net> {
+        let told = Told { addresses: told.into(), routes: [routes.into(), "[]".into()] };
+        Net::find_with(&fake.machine(), "eth1", || Ok(told))
+    }
+
+    #[test]
+    fn an_interface_is_what_linux_tells() {
+        let fake = with_card();
+        for name in ["eth1", "00:03.0", "0000:00:03.0"] {
+            assert_eq!(Net::named(&fake.machine(), name).as_deref(), Some("eth1"), "{name}");
+        }
+        for name in ["eth2", "00:04.0", "", "../eth1", "ttyS1"] {
+            assert_eq!(Net::named(&fake.machine(), name), None, "{name}");
+        }
+        let net = find(&fake, TOLD, "[]").unwrap();
+        let word = "device=net,eth1,0018,3,1500,1000,525400123456,10.0.0.1/24,fe80::1/64";
+        assert_eq!(net.word(), word);
+        assert_eq!(net.function().map(|function| function.number()), Some(0x18));
+        let own = r#"[{"dst":"10.0.0.0/24","protocol":"kernel","scope":"link"}]"#;
+        assert_eq!(find(&fake, TOLD, own).unwrap(), net);
+    }
+
+    #[test]
+    fn what_linux_needs_is_refused() {
+        let refused = |fake: &Fake, told: &str, routes: &str| {
+            find(fake, told, routes).unwrap_err().to_string()
+        };
+        let fake = with_card();
+        let behind = r#"[{"dst":"default","gateway":"10.0.0.254"}]"#;
+        assert!(refused(&fake, TOLD, behind).contains("Linux reaches default by it"));
+        assert!(refused(&fake, &TOLD.replace("1500", "9000"), "[]").contains("MTU is 9000"));
+        assert!(refused(&fake, "[]", "[]").contains("does not tell"));
+        let heads = "sk RefCnt Type Proto Iface R Rmem User Inode\n";
+        fake.write(
+            "/proc/net/packet",
+            &format!("{heads}0 3 3 0003 3 1 0 0 1\n0 3 3 0003 2 1 0 0 1\n"),
+        );
+        assert!(refused(&fake, TOLD, "[]").contains("1 packet sockets"));
+        let fake = with_card();
+        fake.write("/sys/devices/pci0000:00/0000:00:03.0/net/eth1/upper_br0/x", "");
+        assert!(refused(&fake, TOLD, "[]").contains("br0 is on top"));
+        fake.write("/sys/devices/pci0000:00/0000:00:03.0/device", "0x153a\n");
+        assert!(refused(&fake, TOLD, "[]").contains("no 82574L"));
+    }
+}
