@@ -1,0 +1,742 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// run: by a script
+/*
+ * Packet sockets on the network interface near, whose wire has the interface far at its other end:
+ * addresses, frames with and without headers, what is received, filters, statistics, options. In
+ * the realm near is one of the realm's interfaces, and far Linux's.
+ */
+#define _GNU_SOURCE
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/if_ether.h>
+#include <linux/if_packet.h>
+#include <linux/sockios.h>
+#include <net/if.h>
+#include <poll.h>
+#include <stdint.h>
+#include <sys/epoll.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <time.h>
+
+#include "check.h"
+#include "waiting.h"
+
+#define NEAR "near"
+#define FAR "far"
+/* Protocols for experiments: nobody else sends them. */
+#define PROTOCOL 0x88b5
+#define OTHER 0x88b6
+/* Milliseconds within which a frame arrives, however busy the host is. */
+#define PATIENCE 20000
+/* Milliseconds after which one does not come any more. */
+#define NEVER 200
+
+static const uint8_t all[ETH_ALEN] = { 0xff, 0xff, 0xff, 0xff, 0xff, 0xff };
+static const uint8_t group[ETH_ALEN] = { 0x01, 0x00, 0x5e, 0x7f, 0x12, 0x34 };
+static const uint8_t nobody[ETH_ALEN] = { 0x02, 0x00, 0x00, 0x00, 0x00, 0x77 };
+
+/* A frame with its header. */
+struct frame {
+	struct ethhdr header;
+	uint8_t data[ETH_DATA_LEN + 100];
+} __attribute__((packed));
+
+static struct ifreq ask(unsigned long request, const char *name)
+{
+	int fd = socket(AF_INET, SOCK_DGRAM, 0);
+	struct ifreq asked;
+
+	memset(&asked, 0, sizeof(asked));
+	strcpy(asked.ifr_name, name);
+	CHECK(ioctl(fd, request, &asked) == 0);
+	close(fd);
+	return asked;
+}
+
+static const uint8_t *hardware(const char *name)
+{
+	static uint8_t found[2][ETH_ALEN];
+	uint8_t *to = found[name[0] == 'n'];
+	struct ifreq asked = ask(SIOCGIFHWADDR, name);
+
+	memcpy(to, asked.ifr_hwaddr.sa_data, ETH_ALEN);
+	return to;
+}
+
+static struct sockaddr_ll address(const char *name, int protocol)
+{
+	return (struct sockaddr_ll){
+		.sll_family = AF_PACKET,
+		.sll_protocol = htons(protocol),
+		.sll_ifindex = name ? (int)if_nametoindex(name) : 0,
+	};
+}
+
+static int opened(int kind)
+{
+	/* With no protocol, so that nothing comes before it is bound. */
+	int fd = socket(AF_PACKET, kind | SOCK_CLOEXEC, 0);
+
+	CHECK(fd >= 0);
+	return fd;
+}
+
+/* A socket that is bound to an interface. */
+static int bound(const char *name, int kind, int protocol)
+{
+	struct sockaddr_ll to = address(name, protocol);
+	int fd = opened(kind);
+
+	CHECK(to.sll_ifindex > 0);
+	CHECK(bind(fd, (struct sockaddr *)&to, sizeof(to)) == 0);
+	return fd;
+}
+
+static int set(int fd, int level, int name, int value)
+{
+	return setsockopt(fd, level, name, &value, sizeof(value));
+}
+
+static int get(int fd, int level, int name)
+{
+	socklen_t length = sizeof(int);
+	int value = -1;
+
+	CHECK(getsockopt(fd, level, name, &value, &length) == 0);
+	return value;
+}
+
+/* Makes a frame of so many bytes behind the header; what is in it depends on `seed`. */
+static size_t make(struct frame *frame, const uint8_t *to, const char *from, int protocol, int seed,
+		   size_t length)
+{
+	memcpy(frame->header.h_dest, to, ETH_ALEN);
+	memcpy(frame->header.h_source, hardware(from), ETH_ALEN);
+	frame->header.h_proto = htons(protocol);
+	for (size_t i = 0; i < length; i++)
+		frame->data[i] = seed + 5 * i;
+	return sizeof(frame->header) + length;
+}
+
+/* Sends such a frame by a socket of the interface `from`. */
+static void put_to(int fd, const char *from, const uint8_t *to, int protocol, int seed, size_t length)
+{
+	struct frame frame;
+	size_t whole = make(&frame, to, from, protocol, seed, length);
+
+	CHECK(send(fd, &frame, whole, 0) == (ssize_t)whole);
+}
+
+static void put(int fd, const char *from, int seed, size_t length)
+{
+	put_to(fd, from, hardware(from[0] == 'n' ? FAR : NEAR), PROTOCOL, seed, length);
+}
+
+/* Whether the next frame is that one, of at least 46 bytes behind the header. */
+static int gets(int fd, int seed, size_t length)
+{
+	struct frame got;
+	ssize_t count;
+
+	if (!(ready(fd, POLLIN, PATIENCE) & POLLIN))
+		return 0;
+	count = recv(fd, &got, sizeof(got), 0);
+	if (count != (ssize_t)(sizeof(got.header) + length)) {
+		SAY("a frame of %zd bytes", count);
+		return 0;
+	}
+	for (size_t i = 0; i < length; i++)
+		if (got.data[i] != (uint8_t)(seed + 5 * i))
+			return 0;
+	return 1;
+}
+
+static int nothing(int fd)
+{
+	return !(ready(fd, POLLIN, NEVER) & POLLIN);
+}
+
+CASE(an_interface_has_its_address)
+{
+	struct ifreq asked = ask(SIOCGIFFLAGS, NEAR);
+	int fd = bound(NEAR, SOCK_RAW, PROTOCOL);
+
+	CHECK(asked.ifr_flags & IFF_UP);
+	CHECK(asked.ifr_flags & IFF_RUNNING);
+	CHECK(asked.ifr_flags & IFF_BROADCAST);
+	SAY("mtu %d", ask(SIOCGIFMTU, NEAR).ifr_mtu);
+	SAY("kind %d", ask(SIOCGIFHWADDR, NEAR).ifr_hwaddr.sa_family);
+	SAY("queue %d", ask(SIOCGIFTXQLEN, NEAR).ifr_qlen);
+	asked = ask(SIOCGIFADDR, NEAR);
+	SAY("address %s", inet_ntoa(((struct sockaddr_in *)&asked.ifr_addr)->sin_addr));
+	asked = ask(SIOCGIFNETMASK, NEAR);
+	SAY("mask %s", inet_ntoa(((struct sockaddr_in *)&asked.ifr_netmask)->sin_addr));
+	memset(&asked, 0, sizeof(asked));
+	asked.ifr_ifindex = if_nametoindex(NEAR);
+	CHECK(ioctl(fd, SIOCGIFNAME, &asked) == 0);
+	CHECK(strcmp(asked.ifr_name, NEAR) == 0);
+	strcpy(asked.ifr_name, "none");
+	CHECK(ioctl(fd, SIOCGIFINDEX, &asked) == -1 && errno == ENODEV);
+	CHECK(ioctl(fd, SIOCGIFMTU, NULL) == -1 && errno == EFAULT);
+}
+
+CASE(a_socket_has_the_name_that_it_was_bound_to)
+{
+	struct sockaddr_ll to = address(NEAR, PROTOCOL);
+	int fd = bound(NEAR, SOCK_RAW, PROTOCOL);
+	struct sockaddr_storage room;
+	struct sockaddr_ll *name = (struct sockaddr_ll *)&room;
+	socklen_t length = sizeof(room);
+
+	memset(&room, 0xee, sizeof(room));
+	CHECK(getsockname(fd, (struct sockaddr *)&room, &length) == 0);
+	SAY("%d bytes, family %d, protocol %x, hardware %d, %d bytes", length, name->sll_family,
+	    ntohs(name->sll_protocol), name->sll_hatype, name->sll_halen);
+	CHECK(name->sll_ifindex == to.sll_ifindex);
+	CHECK(memcmp(name->sll_addr, hardware(NEAR), ETH_ALEN) == 0);
+	CHECK(getpeername(fd, (struct sockaddr *)&room, &length) == -1 && errno == EOPNOTSUPP);
+	/* With no protocol it stays what it was. */
+	to.sll_protocol = 0;
+	CHECK(bind(fd, (struct sockaddr *)&to, sizeof(to)) == 0);
+	length = sizeof(room);
+	CHECK(getsockname(fd, (struct sockaddr *)&room, &length) == 0);
+	SAY("protocol %x", ntohs(name->sll_protocol));
+}
+
+CASE(what_is_no_address_is_refused)
+{
+	struct sockaddr_ll to = address(NEAR, PROTOCOL);
+	int fd = bound(NEAR, SOCK_RAW, PROTOCOL);
+
+	CHECK(bind(fd, (struct sockaddr *)&to, sizeof(to) - 1) == -1 && errno == EINVAL);
+	to.sll_family = AF_INET;
+	CHECK(bind(fd, (struct sockaddr *)&to, sizeof(to)) == -1 && errno == EINVAL);
+	to = address(NEAR, PROTOCOL);
+	to.sll_ifindex = 4711;
+	CHECK(bind(fd, (struct sockaddr *)&to, sizeof(to)) == -1 && errno == ENODEV);
+	CHECK(connect(fd, (struct sockaddr *)&to, sizeof(to)) == -1 && errno == EOPNOTSUPP);
+	CHECK(sendto(fd, &to, sizeof(to), 0, (struct sockaddr *)&to, sizeof(to)) == -1 &&
+	      errno == ENXIO);
+	CHECK(listen(fd, 1) == -1 && errno == EOPNOTSUPP);
+}
+
+CASE(a_frame_comes_as_it_was_sent)
+{
+	int near = bound(NEAR, SOCK_RAW, PROTOCOL), far = bound(FAR, SOCK_RAW, PROTOCOL);
+	struct sockaddr_ll from;
+	socklen_t length = sizeof(from);
+	struct frame got;
+
+	for (int size = 46; size <= ETH_DATA_LEN; size += 101) {
+		put(far, FAR, size, size);
+		CHECK(gets(near, size, size));
+	}
+	put(far, FAR, 1, ETH_DATA_LEN);
+	CHECK(gets(near, 1, ETH_DATA_LEN));
+	put(far, FAR, 2, 60);
+	CHECK(ready(near, POLLIN, PATIENCE) & POLLIN);
+	memset(&from, 0xee, sizeof(from));
+	CHECK(recvfrom(near, &got, sizeof(got), 0, (struct sockaddr *)&from, &length) == 74);
+	SAY("from: %d bytes, family %d, protocol %x, hardware %d, kind %d, %d bytes", length,
+	    from.sll_family, ntohs(from.sll_protocol), from.sll_hatype, from.sll_pkttype,
+	    from.sll_halen);
+	CHECK(from.sll_ifindex == (int)if_nametoindex(NEAR));
+	CHECK(memcmp(from.sll_addr, hardware(FAR), ETH_ALEN) == 0);
+	CHECK(memcmp(&got.header.h_dest, hardware(NEAR), ETH_ALEN) == 0);
+}
+
+CASE(a_frame_goes_as_it_was_given)
+{
+	int near = bound(NEAR, SOCK_RAW, PROTOCOL), far = bound(FAR, SOCK_RAW, PROTOCOL);
+	struct sockaddr_ll to = address(NEAR, PROTOCOL);
+	struct frame made;
+	size_t length;
+
+	for (int size = 46; size <= ETH_DATA_LEN; size += 101) {
+		put(near, NEAR, size, size);
+		CHECK(gets(far, size, size));
+	}
+	put(near, NEAR, 1, ETH_DATA_LEN);
+	CHECK(gets(far, 1, ETH_DATA_LEN));
+	/* By an address, of a socket that is bound to nothing. */
+	length = make(&made, all, NEAR, PROTOCOL, 3, 100);
+	CHECK(sendto(opened(SOCK_RAW), &made, length, 0, (struct sockaddr *)&to, sizeof(to)) == 114);
+	CHECK(gets(far, 3, 100));
+	/* In pieces. */
+	struct iovec pieces[] = { { &made, 10 }, { (char *)&made + 10, 20 }, { (char *)&made + 30, 84 } };
+	struct msghdr message = { .msg_iov = pieces, .msg_iovlen = 3 };
+
+	CHECK(sendmsg(near, &message, 0) == 114);
+	CHECK(gets(far, 3, 100));
+	CHECK(write(near, &made, 114) == 114);
+	CHECK(gets(far, 3, 100));
+}
+
+CASE(a_frame_of_no_sound_length_is_refused)
+{
+	int near = bound(NEAR, SOCK_RAW, PROTOCOL);
+	struct frame made;
+	size_t length = make(&made, all, NEAR, PROTOCOL, 3, ETH_DATA_LEN + 1);
+
+	CHECK(send(near, &made, length, 0) == -1 && errno == EMSGSIZE);
+	CHECK(send(near, &made, length + 50, 0) == -1 && errno == EMSGSIZE);
+	CHECK(send(near, &made, 13, 0) == -1 && errno == EINVAL);
+	CHECK(send(near, NULL, 60, 0) == -1 && errno == EFAULT);
+}
+
+CASE(headers_are_made_and_taken_away)
+{
+	int near = bound(NEAR, SOCK_DGRAM, PROTOCOL), far = bound(FAR, SOCK_RAW, PROTOCOL);
+	struct sockaddr_ll to = address(NEAR, PROTOCOL), from;
+	socklen_t length = sizeof(from);
+	uint8_t data[ETH_DATA_LEN + 1] = { 1, 2, 3 };
+	struct frame got;
+
+	CHECK(send(near, data, 60, 0) == -1 && errno == EINVAL);
+	to.sll_halen = ETH_ALEN;
+	memcpy(to.sll_addr, hardware(FAR), ETH_ALEN);
+	CHECK(sendto(near, data, 60, 0, (struct sockaddr *)&to, sizeof(to)) == 60);
+	CHECK(ready(far, POLLIN, PATIENCE) & POLLIN);
+	CHECK(recv(far, &got, sizeof(got), 0) == 74);
+	CHECK(memcmp(got.header.h_dest, hardware(FAR), ETH_ALEN) == 0);
+	CHECK(memcmp(got.header.h_source, hardware(NEAR), ETH_ALEN) == 0);
+	CHECK(got.header.h_proto == htons(PROTOCOL) && memcmp(got.data, data, 60) == 0);
+	CHECK(sendto(near, data, sizeof(data), 0, (struct sockaddr *)&to, sizeof(to)) == -1 &&
+	      errno == EMSGSIZE);
+	put(far, FAR, 9, 100);
+	CHECK(ready(near, POLLIN, PATIENCE) & POLLIN);
+	CHECK(recvfrom(near, data, sizeof(data), 0, (struct sockaddr *)&from, &length) == 100);
+	CHECK(data[0] == 9 && data[1] == 14);
+	CHECK(memcmp(from.sll_addr, hardware(FAR), ETH_ALEN) == 0);
+}
+
+CASE(a_long_frame_is_cut)
+{
+	int near = bound(NEAR, SOCK_RAW, PROTOCOL), far = bound(FAR, SOCK_RAW, PROTOCOL);
+	struct frame got;
+	struct iovec vector = { &got, 20 };
+	struct msghdr message = { .msg_iov = &vector, .msg_iovlen = 1 };
+
+	for (int i = 0; i < 4; i++)
+		put(far, FAR, i, 100);
+	CHECK(ready(near, POLLIN, PATIENCE) & POLLIN);
+	CHECK(recv(near, &got, 20, MSG_PEEK) == 20 && got.data[0] == 0);
+	CHECK(recv(near, &got, 20, MSG_PEEK | MSG_TRUNC) == 114 && got.data[0] == 0);
+	CHECK(recv(near, &got, 20, 0) == 20 && got.data[0] == 0);
+	CHECK(recv(near, &got, 20, MSG_TRUNC) == 114 && got.data[0] == 1);
+	CHECK(recvmsg(near, &message, 0) == 20 && got.data[0] == 2);
+	CHECK(message.msg_flags == MSG_TRUNC);
+	CHECK(recv(near, NULL, 0, 0) == 0);
+	CHECK(recv(near, &got, 20, MSG_DONTWAIT) == -1 && errno == EAGAIN);
+	CHECK(recv(near, &got, 20, MSG_OOB) == -1);
+}
+
+CASE(a_protocol_is_what_is_received)
+{
+	int near = bound(NEAR, SOCK_RAW, PROTOCOL), every = bound(NEAR, SOCK_RAW, ETH_P_ALL);
+	int none = bound(NEAR, SOCK_RAW, 0), far = bound(FAR, SOCK_RAW, 0);
+
+	put_to(far, FAR, hardware(NEAR), OTHER, 1, 60);
+	put_to(far, FAR, hardware(NEAR), PROTOCOL, 2, 60);
+	CHECK(gets(every, 1, 60) && gets(every, 2, 60));
+	CHECK(gets(near, 2, 60));
+	CHECK(nothing(none));
+}
+
+/* The kind of the next frame, which is that one. */
+static int kind(int fd, int seed, size_t length)
+{
+	struct sockaddr_ll from;
+	socklen_t room = sizeof(from);
+	struct frame got;
+
+	CHECK(ready(fd, POLLIN, PATIENCE) & POLLIN);
+	CHECK(recvfrom(fd, &got, sizeof(got), 0, (struct sockaddr *)&from, &room) ==
+	      (ssize_t)(sizeof(got.header) + length));
+	CHECK(got.data[0] == (uint8_t)seed);
+	return from.sll_pkttype;
+}
+
+CASE(what_is_sent_is_heard_by_others)
+{
+	int near = bound(NEAR, SOCK_RAW, ETH_P_ALL), other = bound(NEAR, SOCK_RAW, ETH_P_ALL);
+	int cooked = bound(NEAR, SOCK_DGRAM, ETH_P_ALL), only = bound(NEAR, SOCK_RAW, PROTOCOL);
+	struct frame got;
+
+	put(near, NEAR, 7, 60);
+	CHECK(kind(other, 7, 60) == PACKET_OUTGOING);
+	CHECK(recv(cooked, &got, sizeof(got), 0) == 60);
+	CHECK(nothing(near));
+	CHECK(nothing(only));
+	CHECK(set(other, SOL_PACKET, PACKET_IGNORE_OUTGOING, 1) == 0);
+	CHECK(get(other, SOL_PACKET, PACKET_IGNORE_OUTGOING) == 1);
+	CHECK(set(other, SOL_PACKET, PACKET_IGNORE_OUTGOING, 2) == -1 && errno == EINVAL);
+	put(near, NEAR, 8, 60);
+	CHECK(nothing(other));
+}
+
+CASE(frames_for_others_are_received_on_demand)
+{
+	int near = bound(NEAR, SOCK_RAW, PROTOCOL), far = bound(FAR, SOCK_RAW, 0);
+	struct packet_mreq wanted = { .mr_ifindex = if_nametoindex(NEAR), .mr_type = PACKET_MR_PROMISC };
+
+	put_to(far, FAR, nobody, PROTOCOL, 1, 60);
+	put_to(far, FAR, all, PROTOCOL, 2, 60);
+	CHECK(kind(near, 2, 60) == PACKET_BROADCAST);
+	CHECK(setsockopt(near, SOL_PACKET, PACKET_ADD_MEMBERSHIP, &wanted, sizeof(wanted)) == 0);
+	put_to(far, FAR, nobody, PROTOCOL, 3, 60);
+	CHECK(kind(near, 3, 60) == PACKET_OTHERHOST);
+	CHECK(setsockopt(near, SOL_PACKET, PACKET_DROP_MEMBERSHIP, &wanted, sizeof(wanted)) == 0);
+	CHECK(setsockopt(near, SOL_PACKET, PACKET_DROP_MEMBERSHIP, &wanted, sizeof(wanted)) == -1 &&
+	      errno == EADDRNOTAVAIL);
+	put_to(far, FAR, nobody, PROTOCOL, 4, 60);
+	put(far, FAR, 5, 60);
+	CHECK(kind(near, 5, 60) == PACKET_HOST);
+	/* A group. */
+	wanted.mr_type = PACKET_MR_MULTICAST;
+	wanted.mr_alen = ETH_ALEN;
+	memcpy(wanted.mr_address, group, ETH_ALEN);
+	put_to(far, FAR, group, PROTOCOL, 6, 60);
+	CHECK(setsockopt(near, SOL_PACKET, PACKET_ADD_MEMBERSHIP, &wanted, sizeof(wanted)) == 0);
+	put_to(far, FAR, group, PROTOCOL, 7, 60);
+	CHECK(kind(near, 7, 60) == PACKET_MULTICAST);
+	wanted.mr_alen = 3;
+	CHECK(setsockopt(near, SOL_PACKET, PACKET_ADD_MEMBERSHIP, &wanted, sizeof(wanted)) == -1 &&
+	      errno == EINVAL);
+	wanted.mr_ifindex = 4711;
+	wanted.mr_alen = ETH_ALEN;
+	CHECK(setsockopt(near, SOL_PACKET, PACKET_ADD_MEMBERSHIP, &wanted, sizeof(wanted)) == -1 &&
+	      errno == ENODEV);
+	/* A socket that ends takes its memberships with it. */
+	close(near);
+	near = bound(NEAR, SOCK_RAW, PROTOCOL);
+	put_to(far, FAR, nobody, PROTOCOL, 8, 60);
+	put(far, FAR, 9, 60);
+	CHECK(kind(near, 9, 60) == PACKET_HOST);
+}
+
+CASE(a_filter_says_what_is_received)
+{
+	/* Frames whose first byte behind the header is odd, of which 30 bytes. */
+	struct sock_filter odd[] = {
+		BPF_STMT(BPF_LD | BPF_B | BPF_ABS, ETH_HLEN),
+		BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, 1, 0, 1),
+		BPF_STMT(BPF_RET | BPF_K, 30),
+		BPF_STMT(BPF_RET | BPF_K, 0),
+	};
+	struct sock_filter endless[] = { BPF_STMT(BPF_LD | BPF_B | BPF_ABS, 0) };
+	struct sock_fprog program = { 4, odd }, unsound = { 1, endless }, none = { 0, odd };
+	int near = opened(SOCK_RAW), far = bound(FAR, SOCK_RAW, 0);
+	struct sockaddr_ll to = address(NEAR, PROTOCOL);
+	struct frame got;
+
+	/* Set before it is bound. */
+	CHECK(setsockopt(near, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof(program)) == 0);
+	CHECK(bind(near, (struct sockaddr *)&to, sizeof(to)) == 0);
+	put(far, FAR, 2, 60);
+	put(far, FAR, 3, 60);
+	CHECK(ready(near, POLLIN, PATIENCE) & POLLIN);
+	CHECK(recv(near, &got, sizeof(got), MSG_TRUNC) == 30 && got.data[0] == 3);
+	odd[2].k = ~0U;
+	CHECK(setsockopt(near, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof(program)) == 0);
+	put(far, FAR, 4, 60);
+	put(far, FAR, 5, 60);
+	CHECK(gets(near, 5, 60));
+	CHECK(setsockopt(near, SOL_SOCKET, SO_ATTACH_FILTER, &unsound, sizeof(unsound)) == -1 &&
+	      errno == EINVAL);
+	CHECK(setsockopt(near, SOL_SOCKET, SO_ATTACH_FILTER, &none, sizeof(none)) == -1 &&
+	      errno == EINVAL);
+	program.filter = NULL;
+	CHECK(setsockopt(near, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof(program)) == -1 &&
+	      errno == EFAULT);
+	CHECK(set(near, SOL_SOCKET, SO_DETACH_FILTER, 0) == 0);
+	CHECK(set(near, SOL_SOCKET, SO_DETACH_FILTER, 0) == -1 && errno == ENOENT);
+	put(far, FAR, 6, 60);
+	CHECK(gets(near, 6, 60));
+	CHECK(set(near, SOL_SOCKET, SO_LOCK_FILTER, 1) == 0);
+	program.filter = odd;
+	CHECK(setsockopt(near, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof(program)) == -1 &&
+	      errno == EPERM);
+}
+
+CASE(a_filter_knows_more_than_the_bytes)
+{
+	/* What is for everybody, or came with a protocol that is not wanted elsewhere. */
+	struct sock_filter kinds[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, SKF_AD_OFF + SKF_AD_PKTTYPE),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, PACKET_BROADCAST, 2, 0),
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, SKF_AD_OFF + SKF_AD_PROTOCOL),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, OTHER, 0, 1),
+		BPF_STMT(BPF_RET | BPF_K, ~0U),
+		BPF_STMT(BPF_RET | BPF_K, 0),
+	};
+	struct sock_fprog program = { 6, kinds };
+	int near = bound(NEAR, SOCK_RAW, ETH_P_ALL), far = bound(FAR, SOCK_RAW, 0);
+
+	CHECK(setsockopt(near, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof(program)) == 0);
+	put_to(far, FAR, hardware(NEAR), PROTOCOL, 1, 60);
+	put_to(far, FAR, hardware(NEAR), OTHER, 2, 60);
+	put_to(far, FAR, all, PROTOCOL, 3, 60);
+	CHECK(gets(near, 2, 60) && gets(near, 3, 60));
+}
+
+CASE(what_finds_no_room_is_counted)
+{
+	int near = bound(NEAR, SOCK_RAW, PROTOCOL), far = bound(FAR, SOCK_RAW, PROTOCOL);
+	int marker = bound(NEAR, SOCK_RAW, OTHER);
+	struct tpacket_stats told;
+	socklen_t length = sizeof(told);
+	struct frame got;
+	int count = 0;
+
+	CHECK(set(near, SOL_SOCKET, SO_RCVBUF, 1) == 0);
+	CHECK(getsockopt(near, SOL_PACKET, PACKET_STATISTICS, &told, &length) == 0);
+	for (int i = 0; i < 20; i++)
+		put(far, FAR, i, 1000);
+	put_to(far, FAR, hardware(NEAR), OTHER, 1, 60);
+	CHECK(gets(marker, 1, 60));
+	while (recv(near, &got, sizeof(got), MSG_DONTWAIT) > 0)
+		count++;
+	CHECK(getsockopt(near, SOL_PACKET, PACKET_STATISTICS, &told, &length) == 0);
+	SAY("%d, of %d bytes", told.tp_packets, length);
+	CHECK(count > 0 && (int)told.tp_drops == 20 - count);
+	CHECK(getsockopt(near, SOL_PACKET, PACKET_STATISTICS, &told, &length) == 0);
+	CHECK(told.tp_packets == 0 && told.tp_drops == 0);
+}
+
+CASE(frames_have_the_time_when_they_came)
+{
+	int near = bound(NEAR, SOCK_RAW, PROTOCOL), far = bound(FAR, SOCK_RAW, PROTOCOL);
+	struct timespec before, after, stamp = { 0 };
+	char control[200];
+	struct frame got;
+	struct iovec vector = { &got, sizeof(got) };
+	struct msghdr message = {
+		.msg_iov = &vector,
+		.msg_iovlen = 1,
+		.msg_control = control,
+		.msg_controllen = sizeof(control),
+	};
+	struct cmsghdr *first;
+
+	CHECK(set(near, SOL_SOCKET, SO_TIMESTAMPNS, 1) == 0);
+	clock_gettime(CLOCK_REALTIME, &before);
+	put(far, FAR, 1, 60);
+	CHECK(ready(near, POLLIN, PATIENCE) & POLLIN);
+	CHECK(recvmsg(near, &message, 0) == 74);
+	clock_gettime(CLOCK_REALTIME, &after);
+	first = CMSG_FIRSTHDR(&message);
+	CHECK(first && first->cmsg_level == SOL_SOCKET && first->cmsg_type == SO_TIMESTAMPNS);
+	memcpy(&stamp, CMSG_DATA(first), sizeof(stamp));
+	/* The realm's clock and Linux's differ by less than that. */
+	CHECK(stamp.tv_sec >= before.tv_sec - 1 && stamp.tv_sec <= after.tv_sec + 1);
+	SAY("%zu bytes", (size_t)message.msg_controllen);
+}
+
+CASE(more_is_told_of_a_frame)
+{
+	int near = bound(NEAR, SOCK_RAW, PROTOCOL), far = bound(FAR, SOCK_RAW, PROTOCOL);
+	struct tpacket_auxdata told;
+	char control[200];
+	struct frame got;
+	struct iovec vector = { &got, 20 };
+	struct msghdr message = {
+		.msg_iov = &vector,
+		.msg_iovlen = 1,
+		.msg_control = control,
+		.msg_controllen = sizeof(control),
+	};
+	struct cmsghdr *first;
+
+	CHECK(get(near, SOL_PACKET, PACKET_AUXDATA) == 0);
+	CHECK(set(near, SOL_PACKET, PACKET_AUXDATA, 1) == 0);
+	CHECK(get(near, SOL_PACKET, PACKET_AUXDATA) == 1);
+	put(far, FAR, 1, 60);
+	CHECK(ready(near, POLLIN, PATIENCE) & POLLIN);
+	CHECK(recvmsg(near, &message, 0) == 20);
+	first = CMSG_FIRSTHDR(&message);
+	CHECK(first && first->cmsg_level == SOL_PACKET && first->cmsg_type == PACKET_AUXDATA);
+	memcpy(&told, CMSG_DATA(first), sizeof(told));
+	SAY("status %x, %d bytes, of these %d, at %d and %d, tag %x", told.tp_status & 1, told.tp_len,
+	    told.tp_snaplen, told.tp_mac, told.tp_net, told.tp_vlan_tci);
+}
+
+CASE(a_socket_is_waited_for)
+{
+	int near = bound(NEAR, SOCK_RAW, PROTOCOL), far = bound(FAR, SOCK_RAW, PROTOCOL);
+	struct timeval soon = { 0, 50000 };
+	struct epoll_event event = { .events = EPOLLIN };
+	int set = epoll_create1(EPOLL_CLOEXEC), length = -1;
+	struct frame got;
+
+	CHECK(ready(near, POLLIN | POLLOUT, 0) == POLLOUT);
+	CHECK(setsockopt(near, SOL_SOCKET, SO_RCVTIMEO, &soon, sizeof(soon)) == 0);
+	CHECK(recv(near, &got, sizeof(got), 0) == -1 && errno == EAGAIN);
+	CHECK(epoll_ctl(set, EPOLL_CTL_ADD, near, &event) == 0);
+	CHECK(epoll_wait(set, &event, 1, 0) == 0);
+	put(far, FAR, 1, 60);
+	CHECK(epoll_wait(set, &event, 1, PATIENCE) == 1 && event.events == EPOLLIN);
+	CHECK(ioctl(near, FIONREAD, &length) == 0 && length == 74);
+	CHECK(gets(near, 1, 60));
+	CHECK(fcntl(near, F_SETFL, O_NONBLOCK) == 0);
+	CHECK(recv(near, &got, sizeof(got), 0) == -1 && errno == EAGAIN);
+	CHECK(shutdown(near, SHUT_RD) == -1 && errno == EOPNOTSUPP);
+}
+
+CASE(many_frames_come_in_their_order)
+{
+	int near = bound(NEAR, SOCK_RAW, PROTOCOL), far = bound(FAR, SOCK_RAW, PROTOCOL);
+
+	for (int round = 0; round < 20; round++) {
+		for (int i = 0; i < 50; i++)
+			put(far, FAR, 50 * round + i, 200);
+		for (int i = 0; i < 50; i++) {
+			PART("frame %d", 50 * round + i);
+			CHECK(gets(near, 50 * round + i, 200));
+		}
+		for (int i = 0; i < 50; i++)
+			put(near, NEAR, 50 * round + i, 200);
+		for (int i = 0; i < 50; i++) {
+			PART("frame %d back", 50 * round + i);
+			CHECK(gets(far, 50 * round + i, 200));
+		}
+	}
+}
+
+CASE(options_are_those_of_linux)
+{
+	int near = bound(NEAR, SOCK_RAW, PROTOCOL);
+
+	SAY("domain %d, type %d, version %d, reserve %d", get(near, SOL_SOCKET, SO_DOMAIN),
+	    get(near, SOL_SOCKET, SO_TYPE), get(near, SOL_PACKET, PACKET_VERSION),
+	    get(near, SOL_PACKET, PACKET_RESERVE));
+	CHECK(set(near, SOL_PACKET, 99, 1) == -1 && errno == ENOPROTOOPT);
+	CHECK(set(near, SOL_IP, 1, 1) == -1 && errno == ENOPROTOOPT);
+	CHECK(mmap(NULL, 4096, PROT_READ, MAP_SHARED, near, 0) == MAP_FAILED);
+}
+
+/* A ring of `blocks` pages with two frames each. */
+static int set_ring(int fd, int name, unsigned int blocks)
+{
+	struct tpacket_req wanted = { 4096, blocks, 2048, 2 * blocks };
+
+	return setsockopt(fd, SOL_PACKET, name, &wanted, sizeof(wanted));
+}
+
+static volatile struct tpacket2_hdr *slot(char *ring, int index)
+{
+	return (volatile struct tpacket2_hdr *)(ring + 2048 * index);
+}
+
+CASE(frames_come_into_a_ring)
+{
+	int near = bound(NEAR, SOCK_RAW, PROTOCOL), far = bound(FAR, SOCK_RAW, PROTOCOL);
+	struct sockaddr_ll *from;
+	struct tpacket_stats told;
+	socklen_t length = sizeof(told);
+	char *ring;
+
+	CHECK(set(near, SOL_PACKET, PACKET_VERSION, TPACKET_V2) == 0);
+	CHECK(get(near, SOL_PACKET, PACKET_VERSION) == TPACKET_V2);
+	CHECK(set_ring(near, PACKET_RX_RING, 4) == 0);
+	CHECK(set_ring(near, PACKET_RX_RING, 4) == -1 && errno == EBUSY);
+	CHECK(set(near, SOL_PACKET, PACKET_VERSION, TPACKET_V1) == -1 && errno == EBUSY);
+	CHECK(mmap(NULL, 4096, PROT_READ, MAP_SHARED, near, 0) == MAP_FAILED && errno == EINVAL);
+	CHECK(mmap(NULL, 16384, PROT_READ, MAP_SHARED, near, 4096) == MAP_FAILED && errno == EINVAL);
+	ring = mmap(NULL, 16384, PROT_READ | PROT_WRITE, MAP_SHARED, near, 0);
+	CHECK(ring != MAP_FAILED);
+	CHECK(set_ring(near, PACKET_RX_RING, 0) == -1 && errno == EBUSY);
+	CHECK(ready(near, POLLIN, 0) == 0);
+	for (int i = 0; i < 20; i++) {
+		volatile struct tpacket2_hdr *head = slot(ring, i % 8);
+		const uint8_t *data = (const uint8_t *)head + 80;
+
+		put(far, FAR, i, 100 + i);
+		CHECK(ready(near, POLLIN, PATIENCE) & POLLIN);
+		CHECK(head->tp_status & TP_STATUS_USER);
+		PART("frame %d", i);
+		CHECK((int)head->tp_len == 114 + i && (int)head->tp_snaplen == 114 + i);
+		CHECK(data[0] == (uint8_t)i && data[99] == (uint8_t)(i + 5 * 99));
+		if (i == 3) {
+			from = (struct sockaddr_ll *)((char *)head + TPACKET_ALIGN(sizeof(*head)));
+			SAY("at %d and %d, tag %d, protocol %x, kind %d", head->tp_mac, head->tp_net,
+			    head->tp_vlan_tci, ntohs(from->sll_protocol), from->sll_pkttype);
+			CHECK(head->tp_sec > 0);
+			CHECK(memcmp(from->sll_addr, hardware(FAR), ETH_ALEN) == 0);
+		}
+		head->tp_status = TP_STATUS_KERNEL;
+		CHECK(ready(near, POLLIN, 0) == 0);
+	}
+	/* Nobody empties it. */
+	CHECK(getsockopt(near, SOL_PACKET, PACKET_STATISTICS, &told, &length) == 0);
+	for (int i = 0; i < 12; i++)
+		put(far, FAR, i, 60);
+	far = bound(NEAR, SOCK_RAW, OTHER);
+	put_to(bound(FAR, SOCK_RAW, 0), FAR, hardware(NEAR), OTHER, 1, 60);
+	CHECK(gets(far, 1, 60));
+	CHECK(getsockopt(near, SOL_PACKET, PACKET_STATISTICS, &told, &length) == 0);
+	SAY("%d, of these lost %d", told.tp_packets, told.tp_drops);
+	CHECK(munmap(ring, 16384) == 0);
+	CHECK(set_ring(near, PACKET_RX_RING, 0) == 0);
+}
+
+CASE(frames_go_from_a_ring)
+{
+	int near = bound(NEAR, SOCK_RAW, PROTOCOL), far = bound(FAR, SOCK_RAW, PROTOCOL);
+	const size_t start = TPACKET2_HDRLEN - sizeof(struct sockaddr_ll);
+	char *ring;
+
+	CHECK(set(near, SOL_PACKET, PACKET_VERSION, TPACKET_V2) == 0);
+	CHECK(set_ring(near, PACKET_TX_RING, 4) == 0);
+	ring = mmap(NULL, 16384, PROT_READ | PROT_WRITE, MAP_SHARED, near, 0);
+	CHECK(ring != MAP_FAILED);
+	for (int round = 0; round < 4; round++) {
+		for (int i = 0; i < 6; i++) {
+			int number = 6 * round + i;
+			volatile struct tpacket2_hdr *head = slot(ring, number % 8);
+
+			CHECK(head->tp_status == TP_STATUS_AVAILABLE);
+			head->tp_len = make((struct frame *)((char *)head + start), hardware(FAR), NEAR,
+					    PROTOCOL, number, 100);
+			head->tp_status = TP_STATUS_SEND_REQUEST;
+		}
+		CHECK(send(near, NULL, 0, 0) == 6 * 114);
+		for (int i = 0; i < 6; i++)
+			CHECK(gets(far, 6 * round + i, 100));
+	}
+	/* What cannot be sent. */
+	slot(ring, 0)->tp_len = 4000;
+	slot(ring, 0)->tp_status = TP_STATUS_SEND_REQUEST;
+	CHECK(send(near, NULL, 0, 0) == -1 && errno == EMSGSIZE);
+	CHECK(slot(ring, 0)->tp_status == TP_STATUS_WRONG_FORMAT);
+}
+
+CASE(no_ring_is_larger_than_memory)
+{
+	struct tpacket_req wanted = { 4096, 4, 2048, 8 };
+	int near = bound(NEAR, SOCK_RAW, PROTOCOL), version = TPACKET_V2;
+	socklen_t length = sizeof(version);
+
+	CHECK(getsockopt(near, SOL_PACKET, PACKET_HDRLEN, &version, &length) == 0);
+	SAY("%d bytes", version);
+	version = 7;
+	CHECK(getsockopt(near, SOL_PACKET, PACKET_HDRLEN, &version, &length) == -1 && errno == EINVAL);
+	CHECK(set(near, SOL_PACKET, PACKET_VERSION, 7) == -1 && errno == EINVAL);
+	wanted.tp_frame_nr = 9;
+	CHECK(setsockopt(near, SOL_PACKET, PACKET_RX_RING, &wanted, sizeof(wanted)) == -1 &&
+	      errno == EINVAL);
+	wanted = (struct tpacket_req){ 4095, 4, 2048, 8 };
+	CHECK(setsockopt(near, SOL_PACKET, PACKET_RX_RING, &wanted, sizeof(wanted)) == -1 &&
+	      errno == EINVAL);
+	wanted = (struct tpacket_req){ 4096, 4, 40, 8 };
+	CHECK(setsockopt(near, SOL_PACKET, PACKET_RX_RING, &wanted, sizeof(wanted)) == -1 &&
+	      errno == EINVAL);
+	CHECK(setsockopt(near, SOL_PACKET, PACKET_RX_RING, &wanted, 4) == -1 && errno == EINVAL);
+	CHECK(set(near, SOL_PACKET, PACKET_RESERVE, -1) == -1 && errno == EINVAL);
+	CHECK(set(near, SOL_PACKET, PACKET_RESERVE, 100) == 0);
+	CHECK(get(near, SOL_PACKET, PACKET_RESERVE) == 100);
+}

@@ -1,0 +1,22 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+# shellcheck shell=bash
+# Two network cards on one wire.
+
+# wire: gives them the names near and far, and addresses. Linux sends nothing on its own.
+wire() {
+	local names=() place
+	modprobe -a e1000e af_packet crtos || return 1
+	await '[ "$(ls -d /sys/bus/pci/drivers/e1000e/0000*/net/* | wc -l)" = 2 ]' || return 1
+	for place in /sys/bus/pci/drivers/e1000e/0000*/net/*; do names+=("${place##*/}"); done
+	sysctl -qw net.ipv6.conf.all.disable_ipv6=1 net.ipv6.conf.default.disable_ipv6=1
+	ip link set "${names[0]}" down name near && ip link set "${names[1]}" down name far || return 1
+	ip address add 10.9.0.1/24 dev near && ip address add 10.9.0.2/24 dev far || return 1
+	ip link set near up && ip link set far up || return 1
+	await '[ "$(cat /sys/class/net/{near,far}/carrier)" = $'"'1\n1'"' ]'
+}
+
+# told NAME: what Linux knows of an interface.
+told() {
+	ip -json address show dev "$1" |
+		jq -c '.[0] | [.ifname, (.flags | sort), .mtu, .txqlen, .address, [.addr_info[] | .local, .prefixlen]]'
+}
