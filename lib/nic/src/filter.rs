@@ -432,7 +432,12 @@ mod tests {
         #[test]
         fn anything_ends(
             program in proptest::collection::vec(
-                (0u16..0xb8, 0u8..4, 0u8..4, proptest::prop_oneof![0u32..40, proptest::num::u32::ANY]),
+                (
+                    0u16..0xb8,
+                    0u8..4,
+                    0u8..4,
+                    proptest::prop_oneof![0u32..40, proptest::num::u32::ANY],
+                ),
                 0..20,
             ),
             wire in proptest::collection::vec(proptest::num::u8::ANY, 0..64),

@@ -331,7 +331,7 @@ mod tests {
         let heads = "sk RefCnt Type Proto Iface R Rmem User Inode\n";
         fake.write(
             "/proc/net/packet",
-            &format!("{heads}0 3 3 0003 3 1 0 0 1\n0 3 3 0003 2 1 0 0 1\n"),
+            format!("{heads}0 3 3 0003 3 1 0 0 1\n0 3 3 0003 2 1 0 0 1\n"),
         );
         assert!(refused(&fake, TOLD, "[]").contains("1 packet sockets"));
         let fake = with_card();

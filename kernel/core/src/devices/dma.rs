@@ -7,7 +7,7 @@
 //! a driver of the kernel's shares with its function: one block that holds nothing else.
 
 use alloc::vec::Vec;
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crtos_abi::device::{MAPPED_READ, MAPPED_WRITE, MAX_MAPPED_PAGES};
 use crtos_abi::hypercall::{HC_DEVICE_MAP, HC_DEVICE_UNMAP, HV_BUSY, HV_INVALID, HV_NO_MEMORY};
@@ -103,6 +103,10 @@ pub struct OwnMemory {
     block: Frame,
     /// Pages of the block that the function finds.
     pages: u64,
+    /// The function was told to find it no more.
+    is_withdrawn: AtomicBool,
+    /// The function may reach it for ever.
+    is_lost: AtomicBool,
 }
 
 impl OwnMemory {
@@ -120,7 +124,8 @@ impl OwnMemory {
         }
         let block = frames::PRIVATE.allocate(FrameSize::Large).ok_or(Refused::NoMemory)?;
         frames::clear(block, Self::MOST);
-        let mut memory = Self { function, block, pages: 0 };
+        let (is_withdrawn, is_lost) = (AtomicBool::new(false), AtomicBool::new(false));
+        let mut memory = Self { function, block, pages: 0, is_withdrawn, is_lost };
         for page in (0..pages).step_by(MAX_MAPPED_PAGES as usize) {
             let (offset, count) = (page * FRAME_SIZE, MAX_MAPPED_PAGES.min(pages - page));
             let place = (block.0 + offset) | MAPPED_READ | MAPPED_WRITE;
@@ -180,8 +185,12 @@ impl OwnMemory {
     }
 }
 
-impl Drop for OwnMemory {
-    fn drop(&mut self) {
+impl OwnMemory {
+    /// The function finds it no more. Asks the hypervisor; thread context; may sleep.
+    pub fn withdraw(&self) {
+        if self.is_withdrawn.swap(true, Ordering::AcqRel) {
+            return;
+        }
         for page in (0..self.pages).step_by(MAX_MAPPED_PAGES as usize) {
             let input = Self::INPUT + page * FRAME_SIZE;
             let count = MAX_MAPPED_PAGES.min(self.pages - page);
@@ -189,10 +198,19 @@ impl Drop for OwnMemory {
             // A function that is gone reaches nothing.
             if !matches!(unmapped, 0 | HV_INVALID) {
                 warn!("the IOMMU does not react: {} bytes are lost", Self::MOST);
+                self.is_lost.store(true, Ordering::Release);
                 return;
             }
         }
-        frames::PRIVATE.free(self.block, FrameSize::Large);
+    }
+}
+
+impl Drop for OwnMemory {
+    fn drop(&mut self) {
+        self.withdraw();
+        if !*self.is_lost.get_mut() {
+            frames::PRIVATE.free(self.block, FrameSize::Large);
+        }
     }
 }
 

@@ -4,8 +4,8 @@
 //! Linux gives them and takes them away at any time; the hypervisor tells which there are, and
 //! answers for their configuration space. Only those count here that reach no memory of their own
 //! accord: programs drive them, and drivers of the kernel's. So whatever a program has a function
-//! do, it reaches neither the kernel nor other programs. A message interrupts by an entry that the hypervisor made, whatever the function
-//! sends.
+//! do, it reaches neither the kernel nor other programs. A message interrupts by an entry that the
+//! hypervisor made, whatever the function sends.
 
 use alloc::vec::Vec;
 use core::fmt;

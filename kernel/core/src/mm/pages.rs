@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Pages that the kernel and programs both reach, such as the rings of packet sockets: the kernel at
-//! any time, programs where they map an [`Object`] of them.
+//! Pages that the kernel and programs both reach, such as the rings of packet sockets: the kernel
+//! at any time, programs where they map an [`Object`] of them.
 
 use super::frames::{self, OwnedPage};
 use super::heap;
@@ -20,6 +20,10 @@ impl Pages {
     /// sleep.
     pub fn zeroed(bytes: u64) -> Option<Self> {
         let count = usize::try_from(bytes.div_ceil(FRAME_SIZE)).ok()?;
+        let (all, _) = frames::SHARED.usage();
+        if count as u64 > all {
+            return None;
+        }
         let mut pages = Self(Vec::new());
         while pages.0.len() < count {
             if !heap::has_reserve() || pages.0.try_reserve(1).is_err() {

@@ -115,7 +115,7 @@ impl Card {
         if !heap::has_reserve() {
             return Err("memory runs low");
         }
-        let function = Function::find(settings.function).ok_or("the realm does not have it")?;
+        let mut function = Function::find(settings.function).ok_or("the realm does not have it")?;
         if function.read_configuration(0) != KNOWN {
             return Err("it is no 82574L");
         }
@@ -132,6 +132,8 @@ impl Card {
         let memory = OwnMemory::new(function.number(), card::MEMORY)
             .map_err(|_| "no memory that it reaches")?;
         let memory = Memory(memory);
+        // It has to master the bus before it is told of descriptors. It does not interrupt yet.
+        let interrupts = function.start(vector);
         let (receiver, transmitter) =
             card::start(&registers, &memory, OwnMemory::INPUT, settings.own);
         let addresses = settings.addresses.iter();
@@ -154,7 +156,7 @@ impl Card {
             switch: function.switch(),
             function: Mutex::new(function),
             vector,
-            is_silent: AtomicBool::new(false),
+            is_silent: AtomicBool::new(!interrupts),
             thread: Once::new(),
             is_ending: AtomicBool::new(false),
             has_ended: AtomicBool::new(false),
@@ -193,6 +195,8 @@ impl Card {
             self.function.lock().stop();
         }
         self.registers.0.forget();
+        // Before another function has that number.
+        self.memory.0.withdraw();
         self.writers.wake_all();
     }
 

@@ -74,9 +74,10 @@ pub fn look(channel: Channel) {
         let function = place.settings.function;
         let is_meant = |wanted: &Option<Wanted>| wanted.is_some_and(|it| it.function == function);
         let at = wanted.iter().position(is_meant);
-        place.leave(at.is_some());
-        if at.is_some() {
-            place.come();
+        let meant = at.and_then(|at| wanted[at]);
+        place.leave(meant);
+        if let Some(meant) = meant {
+            place.come(meant);
         }
         // Where Linux wants it no more, its place is the one where it was.
         let Some(at) = at.or_else(|| place.told()) else { continue };

@@ -5,6 +5,7 @@
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use core::sync::atomic::{AtomicUsize, Ordering};
 
+use crtos_channel::Wanted;
 use crtos_core::{
     arch::interrupts::InService,
     devices::{interrupts, pci},
@@ -29,7 +30,8 @@ const NOWHERE: usize = usize::MAX;
 /// Where a card can be.
 pub(super) struct Place {
     pub settings: Settings<'static>,
-    card: Mutex<Option<Arc<Card>>>,
+    /// The card, and what Linux said of it.
+    card: Mutex<Option<(Arc<Card>, Wanted)>>,
     /// The card for its interrupts.
     interrupts: Interrupts,
     vector: Once<Option<u8>>,
@@ -82,12 +84,12 @@ impl Place {
 
     /// The card goes, if it is there and Linux does not want it there: at once if the realm has it
     /// no more, and otherwise when nobody uses it. May sleep.
-    pub fn leave(&self, is_wanted: bool) {
+    pub fn leave(&self, wanted: Option<Wanted>) {
         let Settings { name, function, .. } = self.settings;
         let mut there = self.card.lock();
-        let Some(card) = &*there else { return };
-        let is_lost = !pci::is_there(function);
-        if !is_lost && (is_wanted || !self.users().is_empty()) {
+        let Some((card, has)) = &*there else { return };
+        let is_lost = wanted.is_some_and(|wanted| wanted != *has) || !pci::is_there(function);
+        if !is_lost && (wanted.is_some() || !self.users().is_empty()) {
             return;
         }
         info!("{name}: {}", if is_lost { "lost" } else { "given back" });
@@ -102,7 +104,7 @@ impl Place {
     }
 
     /// The card comes, if it is not there. May sleep.
-    pub fn come(&self) {
+    pub fn come(&self, wanted: Wanted) {
         let mut there = self.card.lock();
         if there.is_some() {
             return;
@@ -133,7 +135,7 @@ impl Place {
         }
         interface.attend();
         info!("{name}: 82574L, interface {}", self.settings.index);
-        *there = Some(card);
+        *there = Some((card, wanted));
     }
 
     /// The process ids of those who have a socket of it.

@@ -36,7 +36,9 @@ pub struct Message {
     pub from: LinkAddress,
     /// When it came.
     pub stamp: Nanos,
-    /// Bytes of the frame, from where the socket has it, before it was cut.
+    /// Bytes of the frame, from where the socket has it.
+    pub whole: usize,
+    /// As many of these as the filter wanted.
     pub length: usize,
     /// Bytes of its header that the socket has.
     pub header: usize,
@@ -142,6 +144,7 @@ impl Core {
         let message = Message {
             from: LinkAddress { protocol, interface: index, kind, station },
             stamp: news.stamp,
+            whole,
             length,
             header: HEADER - start,
             lost: self.lost.load(Ordering::Relaxed),

@@ -71,7 +71,7 @@ impl Ring {
         let header = message.header as u32;
         let there = self.geometry.room(header, frame.len() as u32);
         let stamp = ((message.stamp.0 / SECOND) as u32, (message.stamp.0 % SECOND) as u32);
-        let told = Told { length: message.length as u32, there, stamp };
+        let told = Told { length: message.whole as u32, there, stamp };
         let (start, _) = self.geometry.starts(header);
         if there > 0 {
             self.pages.write(place.at + u64::from(start), &frame[..there as usize]);

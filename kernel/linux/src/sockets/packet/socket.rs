@@ -224,12 +224,12 @@ impl PacketSocket {
     }
 
     /// What a control message tells of a message.
-    fn more(&self, message: &Message, copied: usize) -> Option<(u32, u32, [u8; 20])> {
+    fn more(&self, message: &Message) -> Option<(u32, u32, [u8; 20])> {
         if !self.options.tells_more.load(Ordering::Relaxed) {
             return None;
         }
         let mut bytes = [0; 20];
-        let words = [IS_THERE, message.length as u32, copied as u32];
+        let words = [IS_THERE, message.whole as u32, message.length as u32];
         bytes[..12].copy_from_slice(words.map(u32::to_ne_bytes).as_flattened());
         bytes[14..16].copy_from_slice(&(message.header as u16).to_ne_bytes());
         Some((SOL_PACKET, AUXILIARY, bytes))
@@ -340,7 +340,7 @@ impl Socket for PacketSocket {
         if told.stamp.is_none() {
             self.last_stamp.store(message.stamp.0, Ordering::Relaxed);
         }
-        told.more = self.more(&message, message.length);
+        told.more = self.more(&message);
         Ok(Received {
             length: if how.tells_length { message.length } else { length } as u64,
             flags: if length < message.length { net::MSG_TRUNC } else { 0 },
