@@ -123,7 +123,8 @@ static size_t make(struct frame *frame, const uint8_t *to, const char *from, int
 }
 
 /* Sends such a frame by a socket of the interface `from`. */
-static void put_to(int fd, const char *from, const uint8_t *to, int protocol, int seed, size_t length)
+static void put_to(int fd, const char *from, const uint8_t *to, int protocol, int seed,
+		   size_t length)
 {
 	struct frame frame;
 	size_t whole = make(&frame, to, from, protocol, seed, length);
@@ -264,10 +265,15 @@ CASE(a_frame_goes_as_it_was_given)
 	CHECK(gets(far, 1, ETH_DATA_LEN));
 	/* By an address, of a socket that is bound to nothing. */
 	length = make(&made, all, NEAR, PROTOCOL, 3, 100);
-	CHECK(sendto(opened(SOCK_RAW), &made, length, 0, (struct sockaddr *)&to, sizeof(to)) == 114);
+	CHECK(sendto(opened(SOCK_RAW), &made, length, 0, (struct sockaddr *)&to, sizeof(to)) ==
+	      114);
 	CHECK(gets(far, 3, 100));
 	/* In pieces. */
-	struct iovec pieces[] = { { &made, 10 }, { (char *)&made + 10, 20 }, { (char *)&made + 30, 84 } };
+	struct iovec pieces[] = {
+		{ &made, 10 },
+		{ (char *)&made + 10, 20 },
+		{ (char *)&made + 30, 84 },
+	};
 	struct msghdr message = { .msg_iov = pieces, .msg_iovlen = 3 };
 
 	CHECK(sendmsg(near, &message, 0) == 114);
@@ -382,7 +388,10 @@ CASE(what_is_sent_is_heard_by_others)
 CASE(frames_for_others_are_received_on_demand)
 {
 	int near = bound(NEAR, SOCK_RAW, PROTOCOL), far = bound(FAR, SOCK_RAW, 0);
-	struct packet_mreq wanted = { .mr_ifindex = if_nametoindex(NEAR), .mr_type = PACKET_MR_PROMISC };
+	struct packet_mreq wanted = {
+		.mr_ifindex = if_nametoindex(NEAR),
+		.mr_type = PACKET_MR_PROMISC,
+	};
 
 	put_to(far, FAR, nobody, PROTOCOL, 1, 60);
 	put_to(far, FAR, all, PROTOCOL, 2, 60);
@@ -646,7 +655,8 @@ CASE(frames_come_into_a_ring)
 	CHECK(set_ring(near, PACKET_RX_RING, 4) == -1 && errno == EBUSY);
 	CHECK(set(near, SOL_PACKET, PACKET_VERSION, TPACKET_V1) == -1 && errno == EBUSY);
 	CHECK(mmap(NULL, 4096, PROT_READ, MAP_SHARED, near, 0) == MAP_FAILED && errno == EINVAL);
-	CHECK(mmap(NULL, 16384, PROT_READ, MAP_SHARED, near, 4096) == MAP_FAILED && errno == EINVAL);
+	CHECK(mmap(NULL, 16384, PROT_READ, MAP_SHARED, near, 4096) == MAP_FAILED &&
+	      errno == EINVAL);
 	ring = mmap(NULL, 16384, PROT_READ | PROT_WRITE, MAP_SHARED, near, 0);
 	CHECK(ring != MAP_FAILED);
 	CHECK(set_ring(near, PACKET_RX_RING, 0) == -1 && errno == EBUSY);
@@ -698,10 +708,10 @@ CASE(frames_go_from_a_ring)
 		for (int i = 0; i < 6; i++) {
 			int number = 6 * round + i;
 			volatile struct tpacket2_hdr *head = slot(ring, number % 8);
+			struct frame *frame = (struct frame *)((char *)head + start);
 
 			CHECK(head->tp_status == TP_STATUS_AVAILABLE);
-			head->tp_len = make((struct frame *)((char *)head + start), hardware(FAR), NEAR,
-					    PROTOCOL, number, 100);
+			head->tp_len = make(frame, hardware(FAR), NEAR, PROTOCOL, number, 100);
 			head->tp_status = TP_STATUS_SEND_REQUEST;
 		}
 		CHECK(send(near, NULL, 0, 0) == 6 * 114);
@@ -724,7 +734,8 @@ CASE(no_ring_is_larger_than_memory)
 	CHECK(getsockopt(near, SOL_PACKET, PACKET_HDRLEN, &version, &length) == 0);
 	SAY("%d bytes", version);
 	version = 7;
-	CHECK(getsockopt(near, SOL_PACKET, PACKET_HDRLEN, &version, &length) == -1 && errno == EINVAL);
+	CHECK(getsockopt(near, SOL_PACKET, PACKET_HDRLEN, &version, &length) == -1 &&
+	      errno == EINVAL);
 	CHECK(set(near, SOL_PACKET, PACKET_VERSION, 7) == -1 && errno == EINVAL);
 	wanted.tp_frame_nr = 9;
 	CHECK(setsockopt(near, SOL_PACKET, PACKET_RX_RING, &wanted, sizeof(wanted)) == -1 &&

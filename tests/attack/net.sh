@@ -1,0 +1,56 @@
+#!/bin/bash
+# SPDX-License-Identifier: MIT OR Apache-2.0
+# A program in the realm keeps its period of 1 ms while the network sends a flood of frames, another
+# program asks for rings without end, and programs that have sockets and rings are killed. All of
+# their memory comes back. Linux takes the card from the realm by force.
+# kernels: 6.12
+# icount: yes
+# turns: short
+# realm: no
+# devices: yes
+# uses: net
+# timeout: 900
+set -u
+cd "$(mktemp -d)" || exit 1
+failed=0
+fail() { echo "FAILED $*"; failed=1; }
+hostile=$PROGRAMS/net-hostile
+in_memory crtos "$PROGRAMS/periodic" "$PROGRAMS/net-latency" "$hostile" busybox chrt jq ip
+wire || exit 1
+address=$(readlink -f /sys/class/net/near/device)
+crtos up --cpus 3 --memory 256M --device near || exit 1
+crtos run -- "$PROGRAMS/periodic" 1000 1 >/dev/null
+free() { crtos stats --json | jq '[.. | .free? // empty] | add'; }
+
+flood() {
+	crtos run -- "$hostile" near listen &
+	await 'crtos ps | grep -q net-hostile'
+	"$PROGRAMS/net-latency" far flood 2
+	kill -9 %%
+	wait %%
+	return 0
+}
+keeps_period 5000 flood || fail 'a flood takes the period away'
+rings() { crtos run -- "$hostile" near rings; }
+keeps_period 5000 rings || fail 'rings take the period away'
+
+# Killed with everything that a socket has.
+for _ in 1 2 3; do
+	crtos run -- "$hostile" near hold >held &
+	await 'grep -q holds held'
+	kill -9 $!
+	wait $!
+done
+crtos run -- "$hostile" near rings || fail 'memory is missing afterwards'
+
+# By force.
+crtos run -- "$hostile" near lose >lost &
+await 'grep -q holds lost'
+echo 1 >"$address/remove"
+wait $! || fail 'a program does not hear of the loss'
+cat lost
+echo 1 >/sys/bus/pci/rescan
+crtos log | grep -q 'near: lost' || fail 'the kernel has not lost it'
+crtos run -- "$PROGRAMS/periodic" 1000 1 >/dev/null || fail 'the realm does not go on'
+crtos down || fail down
+exit $failed
