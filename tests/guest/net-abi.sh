@@ -21,4 +21,5 @@ crtos log | grep 'near: '
 [ ! -e /sys/class/net/near ] || { fail 'Linux has it still'; exit 1; }
 alike 400 $program || exit 1
 crtos down || exit 1
+await '[ "$(cat /sys/class/net/near/carrier)" = 1 ]'
 [ "$(told near)" = "$before" ] || { fail "afterwards $(told near), before $before"; exit 1; }

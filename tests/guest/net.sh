@@ -124,5 +124,6 @@ hears began hears
 crtos run -- python3 send.py near 88b5 3 || fail 'it does not send'
 wait %% || fail 'it has sent nothing'
 crtos down || exit 1
+await '[ "$(cat /sys/class/net/near/carrier)" = 1 ]'
 [ "$(told near)" = "$before" ] || fail "afterwards $(told near), before $before"
 exit $failed

@@ -81,7 +81,7 @@ pub fn asked(request: u32, argument: UserAddr) -> Option<SysResult> {
     }
     let mut ifreq = [0; REQUEST];
     if user::read(argument, &mut ifreq).is_err() {
-        return None;
+        return Some(Err(Errno::EFAULT));
     }
     let (name, value) = ifreq.split_at_mut(NAME);
     let interface: Arc<dyn Interface> = if request == ioctl::SIOCGIFNAME {

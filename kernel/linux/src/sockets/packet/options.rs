@@ -166,7 +166,8 @@ impl Options {
         let (index, what) = membership(value)?;
         let mut all = self.memberships.lock();
         let place = all.iter().position(|other| other.interface == index && other.what == what);
-        let place = place.ok_or(Errno::EADDRNOTAVAIL)?;
+        // As under Linux, what was not there is left.
+        let Some(place) = place else { return Ok(()) };
         all[place].count -= 1;
         if all[place].count == 0 {
             all.swap_remove(place).end();
@@ -182,7 +183,7 @@ impl Options {
         self.check_lock()?;
         let count = usize::from(u16::from_ne_bytes([value[0], value[1]]));
         let at = value[8..].first_chunk().map_or(0, |at| u64::from_ne_bytes(*at));
-        if count == 0 || count > filter::MOST {
+        if count == 0 || count > filter::MOST || at == 0 {
             return Err(Errno::EINVAL);
         }
         if !heap::has_reserve() {

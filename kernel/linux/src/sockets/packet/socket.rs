@@ -444,5 +444,8 @@ impl Drop for PacketSocket {
         if self.is_member.load(Ordering::Relaxed) {
             member::leave(&self.core);
         }
+        // Not in the thread of an interface, which may have the last use of what frames reach.
+        let ring = self.core.ring.lock().take();
+        drop(ring);
     }
 }
