@@ -1,13 +1,13 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # Debian's programs that look at a network or make frames do in the realm, on an interface that the
-# realm has, what they do under Linux: tcpdump, Python. The other end of the wire is an interface of
-# Linux. The interface is taken and given back, also when a command is killed; an interface of Linux
-# that a program of the realm names stays Linux's.
+# realm has, what they do under Linux: tcpdump, arping, Python. The other end of the wire is an
+# interface of Linux. The interface is taken and given back; an interface of Linux that a program of
+# the realm names stays Linux's.
 # kernels: 6.12
 # realm: no
 # devices: yes
-# packages: tcpdump,python3-minimal
+# packages: tcpdump,arping,python3-minimal
 # uses: net
 # timeout: 600
 set -u
@@ -16,7 +16,17 @@ failed=0
 fail() { echo "FAILED $*"; failed=1; }
 wire || exit 1
 run=(timeout 60)
-mac() { cat /sys/class/net/far/address; }
+# The other end answers as another machine does.
+ip netns add other || exit 1
+far=(ip netns exec other)
+apart() {
+	ip link set far netns other && "${far[@]}" ip address add 10.9.0.2/24 dev far &&
+		"${far[@]}" ip link set far up && await '"${far[@]}" cat /sys/class/net/far/carrier | grep -q 1'
+}
+together() {
+	"${far[@]}" ip link set far netns 1 && ip address add 10.9.0.2/24 dev far && ip link set far up &&
+		await '[ "$(cat /sys/class/net/far/carrier)" = 1 ]'
+}
 
 cat >send.py <<'PY'
 import socket, sys
@@ -25,7 +35,8 @@ name, protocol, count = sys.argv[1], int(sys.argv[2], 16), int(sys.argv[3])
 with socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as s:
     s.bind((name, 0))
     for number in range(count):
-        s.send(b'\xff' * 6 + s.getsockname()[4] + protocol.to_bytes(2, 'big') + bytes([number]) * 60)
+        header = b'\xff' * 6 + s.getsockname()[4] + protocol.to_bytes(2, 'big')
+        s.send(header + bytes([number]) * 60)
 PY
 cat >hear.py <<'PY'
 import socket, sys
@@ -46,11 +57,11 @@ programs() {
 	echo '== python hears'
 	"${run[@]}" python3 hear.py near 88b5 5 2>began &
 	hears began hears
-	python3 send.py far 88b5 5
+	"${far[@]}" python3 send.py far 88b5 5
 	wait $!; echo "status $?"
 
 	echo '== python sends'
-	timeout 60 python3 hear.py far 88b5 5 2>began >heard &
+	timeout 60 "${far[@]}" python3 hear.py far 88b5 5 2>began >heard &
 	hears began hears
 	"${run[@]}" python3 send.py near 88b5 5; echo "status $?"
 	wait %%; cat heard
@@ -58,8 +69,8 @@ programs() {
 	echo '== tcpdump'
 	"${run[@]}" tcpdump -i near -n -c 3 -t -e -x ether proto 0x88b5 2>began >dumped &
 	hears began 'listening on'
-	python3 send.py far 88b6 3
-	python3 send.py far 88b5 3
+	"${far[@]}" python3 send.py far 88b6 3
+	"${far[@]}" python3 send.py far 88b5 3
 	wait $!; echo "status $?"
 	sed 's/..:..:..:..:..:.. >/station >/' dumped
 	grep -c 'listening on near, link-type EN10MB' began
@@ -72,10 +83,16 @@ programs() {
 	wait $!; echo "status $?"
 	tcpdump -t -n -r dump 2>/dev/null | sed 's/..:..:..:..:..:.. >/station >/'
 
+	echo '== arping'
+	"${run[@]}" arping -I near -c 2 -w 20 10.9.0.2 >answers; echo "status $?"
+	grep -c '(10.9.0.2)' answers
+	"${run[@]}" arping -I near -c 1 -w 1 10.9.0.77 >answers; echo "status $?"
+
 	echo '== another interface'
 	"${run[@]}" python3 send.py none 88b5 1 2>&1 | tail -1
 }
 
+apart || exit 1
 programs >natively 2>&1
 up() { crtos up --cpus 3 --memory 256M --device "$@"; }
 before=$(told near)
@@ -100,6 +117,7 @@ up "${address##*/}" || exit 1
 programs >realm 2>&1
 diff natively realm || fail 'not alike'
 cat realm
+together || exit 1
 crtos stats | grep near || fail 'it is not among the devices'
 
 # Linux's own interface from the realm.

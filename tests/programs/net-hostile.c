@@ -63,7 +63,10 @@ static int ring(int fd, unsigned int blocks)
 
 static void see_everything(int fd)
 {
-	struct packet_mreq all = { .mr_ifindex = if_nametoindex(name), .mr_type = PACKET_MR_PROMISC };
+	struct packet_mreq all = {
+		.mr_ifindex = if_nametoindex(name),
+		.mr_type = PACKET_MR_PROMISC,
+	};
 
 	if (setsockopt(fd, SOL_PACKET, PACKET_ADD_MEMBERSHIP, &all, sizeof(all)))
 		die("membership");

@@ -42,7 +42,7 @@ pub const TABLE: &[Row] = &[
         "mmap",
         Dual(Mmap),
         0,
-        "up to 4 MiB of a file are read at once, more when it is touched; msync, munmap, execve and the end of the process write shared mappings back; MAP_HUGETLB is ENOMEM; memory of a PCI function (UIO) is local",
+        "up to 4 MiB of a file are read at once, more when it is touched; msync, munmap, execve and the end of the process write shared mappings back; MAP_HUGETLB is ENOMEM; memory of a PCI function (UIO) and rings of packet sockets are local",
     ),
     row(10, "mprotect", Local(Mprotect), 0, ""),
     row(11, "munmap", Dual(Munmap), 0, ""),

@@ -2,9 +2,10 @@
 //! A card: its interrupts, its thread, sending.
 //!
 //! An interrupt is one access to the card, which then interrupts no more, and wakes the thread.
-//! The thread takes what has come and hands it over, at most [`MOST`] frames in a [`PERIOD`], and
-//! has the card interrupt again. So a flood takes a bounded share of a CPU from threads below the
-//! thread's priority, and from those above it one interrupt until they leave the CPU.
+//! The thread takes what has come and hands it over, at most [`MOST`] frames in a [`PERIOD`], or as
+//! many as take [its share](SHARE) of it, and has the card interrupt again. So a flood takes that
+//! share of a CPU from threads below the thread's priority, whatever filters the frames pass, and
+//! from those above it one interrupt until they leave the CPU.
 
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -38,6 +39,9 @@ use crate::{
 const MOST: u32 = 64;
 /// What [`MOST`] is for.
 const PERIOD: Nanos = Nanos::from_millis(1);
+/// The thread works for one part of so many of the time, as soon as it has worked for that part of
+/// a [`PERIOD`].
+const SHARE: u64 = 4;
 /// How often a card is looked at that does not interrupt, or whose ring was full.
 const LOOK_EVERY: Nanos = Nanos::from_micros(200);
 /// The priority of the thread: what interrupts of devices have under PREEMPT_RT.
@@ -78,6 +82,36 @@ impl card::Memory for Memory {
 
     fn write(&self, offset: u64, from: &[u8]) {
         self.0.write(offset, from);
+    }
+}
+
+/// A stretch of the thread's work.
+struct Turn {
+    start: Nanos,
+    /// Processor time that the thread had used.
+    used: Nanos,
+    /// Frames that are still handed over.
+    left: u32,
+}
+
+impl Turn {
+    fn begin() -> Self {
+        Self { start: time::now(), used: task::current().time_used(), left: MOST }
+    }
+
+    /// Processor time that the thread has used in it.
+    fn worked(&self) -> u64 {
+        task::current().time_used().0.saturating_sub(self.used.0)
+    }
+
+    /// Whether the thread has to wait.
+    fn is_over(&self) -> bool {
+        self.left == 0 || self.worked() >= PERIOD.0 / SHARE
+    }
+
+    /// Until when it waits then.
+    fn end(&self) -> Nanos {
+        self.start + Nanos(PERIOD.0.max(SHARE * self.worked()))
     }
 }
 
@@ -226,31 +260,30 @@ impl Card {
     fn work(self: &Arc<Self>, mut receiver: Receiver) {
         let interface: Arc<dyn Interface> = self.clone();
         let mut buffer = Box::new([0; BUFFER]);
-        let (mut end, mut left) = (time::now() + PERIOD, MOST);
+        let mut turn = Turn::begin();
         while !self.is_gone() {
-            let now = time::now();
-            if now >= end {
-                (end, left) = (now + PERIOD, MOST);
+            if time::now() >= turn.start + PERIOD {
+                turn = Turn::begin();
             }
-            let before = left;
-            while left > 0 && self.take(&interface, &mut receiver, &mut buffer) {
-                left -= 1;
+            let before = turn.left;
+            while !turn.is_over() && self.take(&interface, &mut receiver, &mut buffer) {
+                turn.left -= 1;
             }
             receiver.tell(&self.registers);
-            if left < before {
+            if turn.left < before {
                 interface::settled(&interface);
             }
             self.look_for_room();
-            if left == 0 {
+            if turn.is_over() {
                 // It does not interrupt; what finds no room until then is lost.
-                task::sleep_until(end);
+                task::sleep_until(turn.end());
                 continue;
             }
             card::take_causes(&self.registers);
             if receiver.has_more(&self.memory) {
                 continue;
             }
-            left -= 1;
+            turn.left -= 1;
             card::let_interrupt(&self.registers);
             let waits =
                 self.is_silent.load(Ordering::Relaxed) || self.was_full.load(Ordering::Relaxed);
