@@ -20,14 +20,15 @@ wire || exit 1
 address=$(readlink -f /sys/class/net/near/device)
 crtos up --cpus 3 --memory 256M --device near || exit 1
 crtos run -- "$PROGRAMS/periodic" 1000 1 >/dev/null
-free() { crtos stats --json | jq '[.. | .free? // empty] | add'; }
 
 flood() {
+	local listener
 	crtos run -- "$hostile" near listen &
+	listener=$!
 	await 'crtos ps | grep -q net-hostile'
 	"$PROGRAMS/net-latency" far flood 2
-	kill -9 %%
-	wait %%
+	kill -9 $listener
+	wait $listener
 	return 0
 }
 keeps_period 5000 flood || fail 'a flood takes the period away'

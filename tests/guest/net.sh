@@ -62,9 +62,10 @@ programs() {
 
 	echo '== python sends'
 	timeout 60 "${far[@]}" python3 hear.py far 88b5 5 2>began >heard &
+	listener=$!
 	hears began hears
 	"${run[@]}" python3 send.py near 88b5 5; echo "status $?"
-	wait %%; cat heard
+	wait $listener; cat heard
 
 	echo '== tcpdump'
 	"${run[@]}" tcpdump -i near -n -c 3 -t -e -x ether proto 0x88b5 2>began >dumped &
@@ -123,9 +124,10 @@ crtos stats | grep near || fail 'it is not among the devices'
 # Linux's own interface from the realm.
 timeout 60 python3 hear.py near 88b5 1 2>/dev/null && fail 'Linux has it, too'
 timeout 60 crtos run -- python3 hear.py far 88b5 2 2>began >heard &
+listener=$!
 hears began hears
 crtos run -- python3 send.py near 88b5 2
-wait %% || fail 'an interface of Linux is not heard'
+wait $listener || fail 'an interface of Linux is not heard'
 
 # In use, it is not given back; unused it is.
 crtos run -- python3 hear.py near 88b5 1 2>began &
@@ -138,9 +140,10 @@ crtos device remove "${address##*/}" || fail 'it is not given back'
 crtos run -- python3 send.py near 88b5 1 2>/dev/null && fail 'it is there still'
 crtos device add "${address##*/}" || fail 'it does not come again'
 timeout 60 python3 hear.py far 88b5 3 2>began >heard &
+listener=$!
 hears began hears
 crtos run -- python3 send.py near 88b5 3 || fail 'it does not send'
-wait %% || fail 'it has sent nothing'
+wait $listener || fail 'it has sent nothing'
 crtos down || exit 1
 await '[ "$(cat /sys/class/net/near/carrier)" = 1 ]'
 [ "$(told near)" = "$before" ] || fail "afterwards $(told near), before $before"
