@@ -379,7 +379,8 @@ static int kind(int fd, int seed, size_t length)
 	struct sockaddr_ll from;
 	struct frame got;
 
-	CHECK(next(fd, &got, sizeof(got), &from, PATIENCE) == (ssize_t)(sizeof(got.header) + length));
+	CHECK(next(fd, &got, sizeof(got), &from, PATIENCE) ==
+	      (ssize_t)(sizeof(got.header) + length));
 	CHECK(got.data[0] == (uint8_t)seed);
 	return from.sll_pkttype;
 }
