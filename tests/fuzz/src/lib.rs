@@ -11,6 +11,7 @@
 //! | [`channel`] | all words of the channel | Linux |
 //! | [`acpi`] | ACPI's tables of IOMMUs | the firmware, where Linux says |
 //! | [`iommu`] | entries and commands of IOMMUs | Linux |
+//! | [`inet`] | packets of UDP and TCP | stations of the network |
 //!
 //! `tests/targets.rs` runs each of them as a test, with random inputs. To have an engine look for
 //! inputs that reach new code, install `cargo-bolero` and run, in this folder,
@@ -23,6 +24,7 @@ pub mod channel;
 pub mod decoder;
 pub mod executable;
 pub mod frame;
+pub mod inet;
 pub mod iommu;
 mod memory;
 pub mod numbers;

@@ -3,7 +3,7 @@
 //! sets another number; `BOLERO_RANDOM_SEED`, which a failure prints, repeats one input.
 
 use bolero::check;
-use crtos_fuzz::{acpi, channel, decoder, executable, frame, iommu, script};
+use crtos_fuzz::{acpi, channel, decoder, executable, frame, inet, iommu, script};
 
 #[test]
 fn channel() {
@@ -43,4 +43,9 @@ fn acpi() {
 #[test]
 fn iommu() {
     check!().with_iterations(20_000).with_type().for_each(iommu::iommu);
+}
+
+#[test]
+fn inet() {
+    check!().with_iterations(5_000).with_type().for_each(inet::inet);
 }

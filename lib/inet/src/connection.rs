@@ -1,0 +1,682 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A connection of TCP.
+//!
+//! Each connection is an interface of the crate `smoltcp` with one socket, which gets the packets
+//! that are meant for it and nothing else. So what one connection costs does not depend on others,
+//! and connections need no common lock.
+
+use alloc::vec;
+use core::net::{Ipv4Addr, SocketAddrV4};
+
+use smoltcp::{
+    iface::{Config, Interface, PollResult, SocketHandle, SocketSet, SocketStorage},
+    phy::{Device, DeviceCapabilities, Medium, RxToken, TxToken},
+    socket::tcp::{self, CongestionControl, State},
+    time::{Duration, Instant},
+    wire::{HardwareAddress, IpAddress, IpCidr, Ipv4Cidr},
+};
+
+use crate::packet::{ETHERNET, LONGEST};
+
+/// Fewest bytes of a buffer: a few segments.
+pub const LEAST_BUFFER: usize = 8 << 10;
+/// Most bytes of a buffer.
+pub const MOST_BUFFER: usize = 512 << 10;
+/// Most segments that are sent in one go.
+pub const BURST: usize = 64;
+
+/// Why a connection ended without its programs closing it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Failure {
+    /// The other end has nobody there.
+    Refused,
+    /// The other end has ended it.
+    Reset,
+    /// The other end does not answer any more.
+    TimedOut,
+}
+
+/// How far a connection is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Phase {
+    /// It waits for one who asks.
+    Listening,
+    /// It has asked, or was asked, and is not there yet.
+    Opening,
+    /// It is there, or one of its directions is.
+    Open,
+    /// Both ends have closed it; late packets are awaited.
+    Lingering,
+    /// It is over, or has never been.
+    Closed,
+}
+
+/// Takes a packet behind room for the header of a frame. The connection is locked meanwhile.
+pub type Out<'a> = &'a mut dyn FnMut(&mut [u8]);
+
+/// A connection.
+pub struct Connection {
+    interface: Interface,
+    sockets: SocketSet<'static>,
+    handle: SocketHandle,
+    mtu: usize,
+    local: SocketAddrV4,
+    remote: Option<SocketAddrV4>,
+    failure: Option<Failure>,
+    /// The program closes it (FIN), so that it ends by itself.
+    is_closing: bool,
+    /// Nothing that comes is wanted any more.
+    is_deaf: bool,
+}
+
+/// The way of packets through one call.
+struct Wire<'a> {
+    incoming: Option<&'a [u8]>,
+    out: Out<'a>,
+    mtu: usize,
+}
+
+struct Incoming<'a>(&'a [u8]);
+
+struct Outgoing<'a>(&'a mut dyn FnMut(&mut [u8]));
+
+impl Device for Wire<'_> {
+    type RxToken<'a>
+        = Incoming<'a>
+    where
+        Self: 'a;
+    type TxToken<'a>
+        = Outgoing<'a>
+    where
+        Self: 'a;
+
+    fn receive(&mut self, _: Instant) -> Option<(Self::RxToken<'_>, Self::TxToken<'_>)> {
+        let packet = self.incoming.take()?;
+        Some((Incoming(packet), Outgoing(&mut *self.out)))
+    }
+
+    fn transmit(&mut self, _: Instant) -> Option<Self::TxToken<'_>> {
+        Some(Outgoing(&mut *self.out))
+    }
+
+    fn capabilities(&self) -> DeviceCapabilities {
+        let mut capabilities = DeviceCapabilities::default();
+        capabilities.medium = Medium::Ip;
+        capabilities.max_transmission_unit = self.mtu;
+        capabilities
+    }
+}
+
+impl RxToken for Incoming<'_> {
+    fn consume<R, F: FnOnce(&[u8]) -> R>(self, take: F) -> R {
+        take(self.0)
+    }
+}
+
+impl TxToken for Outgoing<'_> {
+    fn consume<R, F: FnOnce(&mut [u8]) -> R>(self, length: usize, make: F) -> R {
+        let mut frame = [0; LONGEST];
+        let length = length.min(LONGEST - ETHERNET);
+        let result = make(&mut frame[ETHERNET..ETHERNET + length]);
+        (self.0)(&mut frame[..ETHERNET + length]);
+        result
+    }
+}
+
+fn instant(now: u64) -> Instant {
+    Instant::from_micros((now / 1000) as i64)
+}
+
+impl Connection {
+    /// A connection that is nowhere yet. Allocates all that it ever has: both buffers, and some
+    /// 2 KiB. `seed` is a number that nobody can guess.
+    pub fn new(mtu: usize, seed: u64, receive: usize, send: usize, now: u64) -> Self {
+        let mtu = mtu.min(LONGEST - ETHERNET);
+        let mut config = Config::new(HardwareAddress::Ip);
+        config.random_seed = seed;
+        let mut nothing = |_: &mut [u8]| {};
+        let mut wire = Wire { incoming: None, out: &mut nothing, mtu };
+        let interface = Interface::new(config, &mut wire, instant(now));
+        let buffer =
+            |size: usize| tcp::SocketBuffer::new(vec![0; size.clamp(LEAST_BUFFER, MOST_BUFFER)]);
+        let mut socket = tcp::Socket::new(buffer(receive), buffer(send));
+        socket.set_congestion_control(CongestionControl::Reno);
+        let mut sockets = SocketSet::new(vec![SocketStorage::EMPTY]);
+        let handle = sockets.add(socket);
+        let nowhere = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0);
+        Self {
+            interface,
+            sockets,
+            handle,
+            mtu,
+            local: nowhere,
+            remote: None,
+            failure: None,
+            is_closing: false,
+            is_deaf: false,
+        }
+    }
+
+    fn socket(&self) -> &tcp::Socket<'static> {
+        self.sockets.get(self.handle)
+    }
+
+    fn socket_mut(&mut self) -> &mut tcp::Socket<'static> {
+        self.sockets.get_mut(self.handle)
+    }
+
+    fn set_local(&mut self, local: SocketAddrV4) {
+        self.local = local;
+        // Every station is a neighbour: who is one is not this one's business.
+        let own = IpCidr::Ipv4(Ipv4Cidr::new(*local.ip(), 0));
+        self.interface.update_ip_addrs(|all| {
+            all.clear();
+            // There is room for two.
+            let _ = all.push(own);
+        });
+    }
+
+    /// Waits for one who asks for this port. Whatever was before is forgotten. The address is one
+    /// station's.
+    pub fn listen(&mut self, local: SocketAddrV4) {
+        self.set_local(local);
+        (self.remote, self.failure) = (None, None);
+        let socket = self.socket_mut();
+        socket.abort();
+        // A port that is not 0 and a connection that is not open: it cannot fail.
+        let _ = socket.listen((IpAddress::Ipv4(*local.ip()), local.port()));
+    }
+
+    /// Asks the other end for a connection. `false` if that is none. Both addresses are those of
+    /// one station each.
+    pub fn connect(&mut self, local: SocketAddrV4, remote: SocketAddrV4) -> bool {
+        self.set_local(local);
+        (self.remote, self.failure) = (Some(remote), None);
+        let Self { interface, sockets, handle, .. } = self;
+        let socket = sockets.get_mut::<tcp::Socket>(*handle);
+        socket.abort();
+        let to = (IpAddress::Ipv4(*remote.ip()), remote.port());
+        let from = (IpAddress::Ipv4(*local.ip()), local.port());
+        socket.connect(interface.context(), to, from).is_ok()
+    }
+
+    /// How far it is.
+    pub fn phase(&self) -> Phase {
+        match self.socket().state() {
+            State::Closed => Phase::Closed,
+            State::Listen => Phase::Listening,
+            State::SynSent | State::SynReceived => Phase::Opening,
+            State::TimeWait => Phase::Lingering,
+            _ => Phase::Open,
+        }
+    }
+
+    /// Its state, by Linux's number of it (`struct tcp_info`).
+    pub fn state_number(&self) -> u8 {
+        match self.socket().state() {
+            State::Established => 1,
+            State::SynSent => 2,
+            State::SynReceived => 3,
+            State::FinWait1 => 4,
+            State::FinWait2 => 5,
+            State::TimeWait => 6,
+            State::Closed => 7,
+            State::CloseWait => 8,
+            State::LastAck => 9,
+            State::Listen => 10,
+            State::Closing => 11,
+        }
+    }
+
+    /// Its own end.
+    pub fn local(&self) -> SocketAddrV4 {
+        self.local
+    }
+
+    /// The other end, once there is one.
+    pub fn remote(&self) -> Option<SocketAddrV4> {
+        self.remote
+    }
+
+    /// Why it ended, if it did by itself; told once.
+    pub fn take_failure(&mut self) -> Option<Failure> {
+        self.failure.take()
+    }
+
+    /// A packet came that is meant for it. `remote`: who sent it. `resets`: it is one that ends
+    /// connections.
+    pub fn receive(
+        &mut self,
+        packet: &[u8],
+        remote: SocketAddrV4,
+        resets: bool,
+        now: u64,
+        out: Out,
+    ) {
+        let before = self.socket().state();
+        let mut wire = Wire { incoming: Some(packet), out, mtu: self.mtu };
+        self.interface.poll_ingress_single(instant(now), &mut wire, &mut self.sockets);
+        let after = self.socket().state();
+        if before == State::Listen && after == State::SynReceived {
+            self.remote = Some(remote);
+        }
+        // Who was asked and did not want to is asked by the next one.
+        if before == State::SynReceived && after == State::Listen {
+            self.remote = None;
+        }
+        if after == State::Closed && before != State::Closed && resets {
+            self.failure = match before {
+                State::SynSent => Some(Failure::Refused),
+                State::TimeWait | State::LastAck | State::Closing => None,
+                _ => Some(Failure::Reset),
+            };
+        }
+        if self.is_deaf {
+            self.discard();
+        }
+    }
+
+    /// Sends what is due. Says whether more is, because it was too much for one go.
+    pub fn send_due(&mut self, now: u64, out: Out) -> bool {
+        let before = self.socket().state();
+        let mut wire = Wire { incoming: None, out, mtu: self.mtu };
+        let mut left = BURST;
+        while left > 0
+            && self.interface.poll_egress(instant(now), &mut wire, &mut self.sockets)
+                == PollResult::SocketStateChanged
+        {
+            left -= 1;
+        }
+        let after = self.socket().state();
+        let has_ended = before != State::Closed && after == State::Closed;
+        if has_ended && before != State::TimeWait && before != State::LastAck {
+            self.failure = Some(Failure::TimedOut);
+        }
+        left == 0
+    }
+
+    /// When [`send_due`](Self::send_due) is to be called next.
+    pub fn due(&mut self, now: u64) -> Option<u64> {
+        let at = self.interface.poll_at(instant(now), &self.sockets)?;
+        Some((at.total_micros() as u64).saturating_mul(1000).max(now))
+    }
+
+    /// Takes bytes to be sent; returns how many.
+    pub fn write(&mut self, bytes: &[u8]) -> usize {
+        self.socket_mut().send_slice(bytes).unwrap_or(0)
+    }
+
+    /// Copies bytes that came, from `skip` on, without taking them; returns how many.
+    pub fn peek(&mut self, skip: usize, to: &mut [u8]) -> usize {
+        // A part of a peek that wraps around the ring is got by the next one.
+        let mut all = [0; 4096];
+        if skip == 0 {
+            return self.socket_mut().peek_slice(to).unwrap_or(0);
+        }
+        let length = (skip + to.len()).min(all.len());
+        let there = self.socket_mut().peek_slice(&mut all[..length]).unwrap_or(0);
+        let Some(rest) = all.get(skip..there) else { return 0 };
+        to[..rest.len()].copy_from_slice(rest);
+        rest.len()
+    }
+
+    /// Takes bytes that came.
+    pub fn take(&mut self, count: usize) {
+        let mut left = count;
+        while left > 0 {
+            let taken = self.socket_mut().recv(|bytes| {
+                let taken = bytes.len().min(left);
+                (taken, taken)
+            });
+            match taken {
+                Ok(taken) if taken > 0 => left -= taken,
+                _ => return,
+            }
+        }
+    }
+
+    fn discard(&mut self) {
+        let there = self.socket().recv_queue();
+        self.take(there);
+    }
+
+    /// Bytes that came and were not taken.
+    pub fn received(&self) -> usize {
+        self.socket().recv_queue()
+    }
+
+    /// Bytes that were not sent, or not acknowledged.
+    pub fn unsent(&self) -> usize {
+        self.socket().send_queue()
+    }
+
+    /// Room for bytes to be sent.
+    pub fn room(&self) -> usize {
+        self.socket().send_capacity() - self.socket().send_queue()
+    }
+
+    /// Whether bytes may still come.
+    pub fn may_receive(&self) -> bool {
+        self.socket().may_recv() && !self.is_deaf
+    }
+
+    /// Whether bytes may still be sent.
+    pub fn may_send(&self) -> bool {
+        self.socket().may_send()
+    }
+
+    /// Nothing more is sent from here (FIN).
+    pub fn close(&mut self) {
+        self.is_closing = true;
+        self.socket_mut().close();
+    }
+
+    /// Whether it was [closed](Self::close).
+    pub fn is_closed(&self) -> bool {
+        self.is_closing
+    }
+
+    /// What comes from now on is thrown away.
+    pub fn refuse(&mut self) {
+        self.is_deaf = true;
+        self.discard();
+    }
+
+    /// Ends it at once: the other end is told (RST).
+    pub fn abort(&mut self) {
+        self.is_closing = true;
+        self.socket_mut().abort();
+    }
+
+    /// Small segments are sent at once (TCP_NODELAY).
+    pub fn set_prompt(&mut self, on: bool) {
+        self.socket_mut().set_nagle_enabled(!on);
+    }
+
+    /// Asks whether the other end is there, each time that nothing came for so many nanoseconds.
+    pub fn set_keep_alive(&mut self, every: Option<u64>) {
+        let every = every.map(|every| Duration::from_micros(every / 1000));
+        self.socket_mut().set_keep_alive(every);
+    }
+
+    /// It ends when the other end says nothing for so many nanoseconds although it should.
+    pub fn set_patience(&mut self, patience: Option<u64>) {
+        let patience = patience.map(|patience| Duration::from_micros(patience / 1000));
+        self.socket_mut().set_timeout(patience);
+    }
+
+    /// How many routers its packets may pass; 0 counts as 1.
+    pub fn set_lifetime(&mut self, lifetime: u8) {
+        self.socket_mut().set_hop_limit(Some(lifetime.max(1)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::packet::{self, Header, Protocol};
+    use proptest::prelude::*;
+    use std::{boxed::Box, vec::Vec};
+
+    const HERE: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 9, 0, 1), 4000);
+    const THERE: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 9, 0, 2), 80);
+    const MILLISECOND: u64 = 1_000_000;
+    const SECOND: u64 = 1000 * MILLISECOND;
+
+    /// What becomes of a packet on its way.
+    #[derive(Clone, Copy, Debug)]
+    enum Fate {
+        Arrives,
+        Lost,
+        Twice,
+        /// So many milliseconds later, so that others overtake it.
+        Late(u64),
+    }
+
+    fn fate() -> impl Strategy<Value = Fate> {
+        prop_oneof![
+            6 => Just(Fate::Arrives),
+            1 => Just(Fate::Lost),
+            1 => Just(Fate::Twice),
+            1 => (1u64..60).prop_map(Fate::Late),
+        ]
+    }
+
+    /// Two ends, and packets on their way between them.
+    struct Line {
+        ends: [Connection; 2],
+        /// When a packet arrives, at which end, and the packet.
+        under_way: Vec<(u64, usize, Box<[u8]>)>,
+        fates: Vec<Fate>,
+        sent: usize,
+        now: u64,
+    }
+
+    impl Line {
+        fn new(fates: Vec<Fate>) -> Self {
+            let end = |seed| Connection::new(1500, seed, 16 << 10, 16 << 10, 0);
+            let mut ends = [end(1), end(2)];
+            ends[1].listen(THERE);
+            assert!(ends[0].connect(HERE, THERE));
+            Self { ends, under_way: Vec::new(), fates, sent: 0, now: 0 }
+        }
+
+        fn send(&mut self, to: usize, packets: Vec<Box<[u8]>>) {
+            for packet in packets {
+                let fate = match self.fates.is_empty() {
+                    true => Fate::Arrives,
+                    false => self.fates[self.sent % self.fates.len()],
+                };
+                self.sent += 1;
+                let soon = self.now + MILLISECOND;
+                match fate {
+                    Fate::Arrives => self.under_way.push((soon, to, packet)),
+                    Fate::Lost => {}
+                    Fate::Twice => {
+                        self.under_way.push((soon, to, packet.clone()));
+                        self.under_way.push((soon + 3 * MILLISECOND, to, packet));
+                    }
+                    Fate::Late(by) => self.under_way.push((soon + by * MILLISECOND, to, packet)),
+                }
+            }
+        }
+
+        /// Goes on to the next event, at most until then. `false` if there is none.
+        fn step(&mut self) -> bool {
+            for end in 0..2 {
+                let mut packets = Vec::new();
+                let mut out = |frame: &mut [u8]| packets.push(Box::from(&frame[ETHERNET..]));
+                self.ends[end].send_due(self.now, &mut out);
+                self.send(1 - end, packets);
+            }
+            let arrival = self.under_way.iter().map(|packet| packet.0).min();
+            let due = |end: &mut Connection| end.due(self.now);
+            let timers = self.ends.iter_mut().filter_map(due).min();
+            let Some(next) = arrival.into_iter().chain(timers).min() else { return false };
+            self.now = next.max(self.now);
+            while let Some(at) = self.under_way.iter().position(|packet| packet.0 <= self.now) {
+                let (_, end, bytes) = self.under_way.remove(at);
+                let packet = packet::parse_packet(&bytes).unwrap();
+                let segment =
+                    packet::parse_segment(packet.payload, packet.source, packet.destination)
+                        .unwrap();
+                let remote = SocketAddrV4::new(packet.source, segment.source);
+                let mut packets = Vec::new();
+                let mut out = |frame: &mut [u8]| packets.push(Box::from(&frame[ETHERNET..]));
+                self.ends[end].receive(&bytes, remote, segment.resets, self.now, &mut out);
+                self.send(1 - end, packets);
+            }
+            true
+        }
+
+        fn take(&mut self, end: usize) -> Vec<u8> {
+            let mut all = std::vec![0; self.ends[end].received()];
+            let mut done = 0;
+            while done < all.len() {
+                let got = self.ends[end].peek(0, &mut all[done..]);
+                self.ends[end].take(got);
+                done += got;
+            }
+            all
+        }
+    }
+
+    /// Moves bytes both ways, and closes both ends.
+    fn transfer(fates: Vec<Fate>, there: &[u8], back: &[u8]) -> (Line, Vec<u8>, Vec<u8>) {
+        let mut line = Line::new(fates);
+        let (mut sent, mut got) = ([0; 2], [Vec::new(), Vec::new()]);
+        let data = [there, back];
+        for _ in 0..200_000 {
+            if !line.step() {
+                break;
+            }
+            for end in 0..2 {
+                let bytes = line.take(end);
+                got[end].extend(bytes);
+                if line.ends[end].may_send() && !line.ends[end].is_closed() {
+                    sent[end] += line.ends[end].write(&data[end][sent[end]..]);
+                    if sent[end] == data[end].len() {
+                        line.ends[end].close();
+                    }
+                }
+            }
+        }
+        let [back, there] = got;
+        (line, there, back)
+    }
+
+    fn bytes(length: usize) -> Vec<u8> {
+        (0..length).map(|at| (at * 31 + at / 251) as u8).collect()
+    }
+
+    #[test]
+    fn bytes_go_both_ways() {
+        let (a, b) = (bytes(200_000), bytes(70_000));
+        let (mut line, there, back) = transfer(Vec::new(), &a, &b);
+        assert!(there == a && back == b);
+        for end in &mut line.ends {
+            assert_eq!((end.phase(), end.take_failure()), (Phase::Closed, None));
+        }
+    }
+
+    #[test]
+    fn an_end_that_is_reset() {
+        let mut line = Line::new(Vec::new());
+        (0..100).all(|_| line.step());
+        assert_eq!(line.ends[1].remote(), Some(HERE));
+        line.ends[1].abort();
+        (0..100).all(|_| line.step());
+        assert_eq!(line.ends[0].take_failure(), Some(Failure::Reset));
+        assert_eq!(line.ends[0].phase(), Phase::Closed);
+    }
+
+    #[test]
+    fn an_end_that_does_not_answer() {
+        let mut line = Line::new(std::vec![Fate::Lost]);
+        line.ends[0].set_patience(Some(20 * SECOND));
+        (0..1000).all(|_| line.step() && line.now < 100 * SECOND);
+        assert_eq!(line.ends[0].take_failure(), Some(Failure::TimedOut));
+        assert!((20 * SECOND..60 * SECOND).contains(&line.now));
+    }
+
+    #[test]
+    fn a_listener_is_used_again() {
+        let mut line = Line::new(Vec::new());
+        line.step();
+        line.step();
+        line.ends[1].listen(THERE);
+        assert_eq!((line.ends[1].phase(), line.ends[1].remote()), (Phase::Listening, None));
+        line.under_way.clear();
+        assert!(line.ends[0].connect(HERE, THERE));
+        (0..100).all(|_| line.step());
+        assert_eq!(line.ends.map(|end| end.phase()), [Phase::Open; 2]);
+    }
+
+    fn any_bytes() -> impl Strategy<Value = Vec<u8>> {
+        prop::collection::vec(any::<u8>(), 0..80)
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(40))]
+        #[test]
+        fn nothing_is_lost_doubled_or_swapped(
+            fates in prop::collection::vec(fate(), 3..60),
+            there in 1usize..60_000,
+            back in 1usize..60_000,
+        ) {
+            // Not all of them are lost.
+            let mut fates = fates;
+            fates.extend([Fate::Arrives; 7]);
+            let (a, b) = (bytes(there), bytes(back));
+            let (_, there, back) = transfer(fates, &a, &b);
+            prop_assert!(there == a, "{} of {}", there.len(), a.len());
+            prop_assert!(back == b, "{} of {}", back.len(), b.len());
+        }
+
+        /// What a peer makes up, with sound checksums and the right ports, harms nothing.
+        #[test]
+        fn hostile_segments(
+            segments in prop::collection::vec(
+                (any::<[u8; 20]>(), any_bytes(), 0u64..3000, any::<bool>()),
+                1..80,
+            ),
+            listens in any::<bool>(),
+        ) {
+            let mut own = Connection::new(1500, 7, 8 << 10, 8 << 10, 0);
+            match listens {
+                true => own.listen(HERE),
+                false => assert!(own.connect(HERE, THERE)),
+            }
+            let mut now = 0;
+            let mut last = [0; 4];
+            for (header, rest, time, is_near) in segments {
+                now += time * MILLISECOND;
+                let mut acknowledged = last;
+                let mut out = |frame: &mut [u8]| {
+                    acknowledged.copy_from_slice(&frame[ETHERNET + 24..ETHERNET + 28]);
+                };
+                own.send_due(now, &mut out);
+                let mut frame = std::vec![0; ETHERNET + 20];
+                frame.extend(header);
+                frame.extend(&rest);
+                let tcp = &mut frame[ETHERNET + 20..];
+                tcp[..4].copy_from_slice(&[0, 80, 0x0f, 0xa0]);
+                if is_near {
+                    let next = u32::from_be_bytes(acknowledged).wrapping_add(1);
+                    tcp[8..12].copy_from_slice(&next.to_be_bytes());
+                }
+                let most = (20 + rest.len()) / 4;
+                tcp[12] = ((5 + usize::from(tcp[12]) % 11).min(most).min(15) as u8) << 4;
+                let length = tcp.len();
+                let mut segment = smoltcp::wire::TcpPacket::new_unchecked(&mut *tcp);
+                segment.fill_checksum(
+                    &IpAddress::Ipv4(*THERE.ip()),
+                    &IpAddress::Ipv4(*HERE.ip()),
+                );
+                let made = Header {
+                    source: *THERE.ip(),
+                    destination: *HERE.ip(),
+                    protocol: Protocol::Tcp,
+                    lifetime: 64,
+                    service: 0,
+                    number: 1,
+                    offset: 0,
+                    has_more: false,
+                    is_whole: true,
+                };
+                packet::write_header(&mut frame, &made, length);
+                let mut out = |frame: &mut [u8]| {
+                    last.copy_from_slice(&frame[ETHERNET + 24..ETHERNET + 28]);
+                };
+                let resets = frame[ETHERNET + 20 + 13] & 4 != 0;
+                own.receive(&frame[ETHERNET..], THERE, resets, now, &mut out);
+                own.write(&[1; 3000]);
+                own.send_due(now, &mut |_| {});
+                let mut to = [0; 100];
+                let got = own.peek(0, &mut to);
+                own.take(got);
+                own.due(now);
+            }
+        }
+    }
+}

@@ -1,0 +1,302 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Stations of the network, by their address, and frames that wait until one is known.
+//!
+//! An address that was known once is used on while it is asked for anew, so that no frame waits for
+//! that. Who is not asked for gets no place by answers, and by questions only while there is one
+//! that nobody has used for long.
+
+use alloc::{boxed::Box, vec, vec::Vec};
+use core::net::Ipv4Addr;
+
+use crate::packet::{LONGEST, Station};
+
+/// Most stations that are known.
+const MOST: usize = 64;
+/// Most frames that wait for stations, and most of them for one.
+const MOST_FRAMES: usize = 32;
+const MOST_FOR_ONE: usize = 8;
+/// Nanoseconds.
+const SECOND: u64 = 1_000_000_000;
+/// How long a station is believed to be where it was, if nothing is heard of it.
+const CONFIRMED: u64 = 30 * SECOND;
+/// How long a place that nobody used is kept for its station.
+const UNUSED: u64 = 60 * SECOND;
+/// How often a station is asked for until it is not there.
+const TRIES: u8 = 3;
+
+#[derive(Clone, Copy)]
+struct Entry {
+    address: Ipv4Addr,
+    station: Option<Station>,
+    /// When it was last heard of, and last used.
+    heard: u64,
+    used: u64,
+    /// When it was last asked for, and how often without an answer.
+    asked: u64,
+    tries: u8,
+}
+
+/// A frame that waits for the station with that address.
+struct Waiting {
+    to: Ipv4Addr,
+    length: usize,
+    bytes: Box<[u8]>,
+}
+
+/// What is to be done with a frame for an address.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Way {
+    /// The station, if it is known.
+    pub station: Option<Station>,
+    /// It is to be asked for.
+    pub ask: bool,
+}
+
+/// What is to be done at a time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Due {
+    /// A station is to be asked for again.
+    Ask(Ipv4Addr),
+    /// There is no station with that address.
+    Gone(Ipv4Addr),
+}
+
+/// The stations.
+pub struct Neighbors {
+    entries: Vec<Entry>,
+    waiting: Vec<Waiting>,
+    free: Vec<Box<[u8]>>,
+}
+
+impl Default for Neighbors {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Neighbors {
+    /// None are known. Allocates all that it ever has: 52 KiB.
+    pub fn new() -> Self {
+        Self {
+            entries: Vec::with_capacity(MOST),
+            waiting: Vec::with_capacity(MOST_FRAMES),
+            free: (0..MOST_FRAMES).map(|_| vec![0; LONGEST].into()).collect(),
+        }
+    }
+
+    fn find(&mut self, address: Ipv4Addr) -> Option<&mut Entry> {
+        self.entries.iter_mut().find(|entry| entry.address == address)
+    }
+
+    /// The way to an address. Bounded by the number of stations.
+    pub fn way(&mut self, to: Ipv4Addr, now: u64) -> Way {
+        if self.find(to).is_none() && !self.add(to, now, true) {
+            return Way { station: None, ask: false };
+        }
+        let Some(entry) = self.find(to) else { return Way { station: None, ask: false } };
+        entry.used = now;
+        let is_fresh = entry.station.is_some() && now.saturating_sub(entry.heard) < CONFIRMED;
+        let may_ask = entry.tries == 0 || now.saturating_sub(entry.asked) >= SECOND;
+        let ask = !is_fresh && may_ask;
+        if ask {
+            entry.asked = now;
+            entry.tries = entry.tries.saturating_add(1);
+        }
+        Way { station: entry.station, ask }
+    }
+
+    /// A place for an address; that of one which is not used, if there is no other.
+    fn add(&mut self, address: Ipv4Addr, now: u64, is_wanted: bool) -> bool {
+        let entry = Entry { address, station: None, heard: 0, used: now, asked: 0, tries: 0 };
+        if self.entries.len() < MOST {
+            self.entries.push(entry);
+            return true;
+        }
+        let waiting = &self.waiting;
+        let is_wanted_now = |address| waiting.iter().any(|frame| frame.to == address);
+        let oldest = self
+            .entries
+            .iter_mut()
+            .filter(|entry| !is_wanted_now(entry.address))
+            .filter(|entry| is_wanted || now.saturating_sub(entry.used) > UNUSED)
+            .min_by_key(|entry| entry.used);
+        match oldest {
+            Some(oldest) => {
+                *oldest = entry;
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// A frame waits for the station with that address. `false` if it is lost, because too many
+    /// wait.
+    pub fn wait(&mut self, to: Ipv4Addr, frame: &[u8]) -> bool {
+        let for_it = self.waiting.iter().filter(|waiting| waiting.to == to).count();
+        if for_it >= MOST_FOR_ONE || frame.len() > LONGEST || self.find(to).is_none() {
+            return false;
+        }
+        let Some(mut bytes) = self.free.pop() else { return false };
+        bytes[..frame.len()].copy_from_slice(frame);
+        self.waiting.push(Waiting { to, length: frame.len(), bytes });
+        true
+    }
+
+    /// A station is heard of. `is_meant`: it has asked for this one or answers it, so it gets a
+    /// place.
+    pub fn hear(&mut self, address: Ipv4Addr, station: Station, is_meant: bool, now: u64) {
+        if self.find(address).is_none() && !(is_meant && self.add(address, now, false)) {
+            return;
+        }
+        if let Some(entry) = self.find(address) {
+            entry.station = Some(station);
+            entry.heard = now;
+            entry.tries = 0;
+        }
+    }
+
+    /// Gives the frames that waited for an address to `give`, in the order in which they came.
+    pub fn release(&mut self, address: Ipv4Addr, mut give: impl FnMut(&mut [u8])) {
+        while let Some(at) = self.waiting.iter().position(|waiting| waiting.to == address) {
+            let mut waiting = self.waiting.remove(at);
+            give(&mut waiting.bytes[..waiting.length]);
+            self.free.push(waiting.bytes);
+        }
+    }
+
+    /// What is to be done now because a station does not answer; one thing at a time.
+    pub fn look(&mut self, now: u64) -> Option<Due> {
+        let waiting = &self.waiting;
+        let is_late = |entry: &&mut Entry| {
+            entry.tries > 0
+                && now.saturating_sub(entry.asked) >= SECOND
+                && (entry.station.is_some()
+                    || waiting.iter().any(|frame| frame.to == entry.address))
+        };
+        let entry = self.entries.iter_mut().find(is_late)?;
+        if entry.tries < TRIES {
+            entry.asked = now;
+            entry.tries += 1;
+            return Some(Due::Ask(entry.address));
+        }
+        // It is asked for again by the next frame.
+        entry.station = None;
+        entry.tries = 0;
+        Some(Due::Gone(entry.address))
+    }
+
+    /// When [`look`](Self::look) finds something next.
+    pub fn due(&self) -> Option<u64> {
+        let matters = |entry: &&Entry| {
+            entry.tries > 0
+                && (entry.station.is_some()
+                    || self.waiting.iter().any(|frame| frame.to == entry.address))
+        };
+        self.entries.iter().filter(matters).map(|entry| entry.asked + SECOND).min()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const A: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 9);
+    const STATION: Station = [2, 0, 0, 0, 0, 9];
+
+    #[test]
+    fn a_frame_waits_for_its_station() {
+        let mut all = Neighbors::new();
+        assert_eq!(all.way(A, 5), Way { station: None, ask: true });
+        assert!(all.wait(A, b"first"));
+        assert_eq!(all.way(A, 6), Way { station: None, ask: false });
+        assert!(all.wait(A, b"second"));
+        all.hear(A, STATION, true, 7);
+        let mut got = vec![];
+        all.release(A, |frame| got.push(frame.to_vec()));
+        assert_eq!(got, [b"first".to_vec(), b"second".to_vec()]);
+        assert_eq!(all.way(A, 8), Way { station: Some(STATION), ask: false });
+        assert_eq!(all.due(), None);
+    }
+
+    #[test]
+    fn a_known_station_is_used_while_it_is_asked_for() {
+        let mut all = Neighbors::new();
+        all.way(A, 0);
+        all.hear(A, STATION, true, 1);
+        let later = 1 + CONFIRMED;
+        assert_eq!(all.way(A, later), Way { station: Some(STATION), ask: true });
+        assert_eq!(all.way(A, later + 1), Way { station: Some(STATION), ask: false });
+        all.hear(A, STATION, true, later + 2);
+        assert_eq!(all.due(), None);
+    }
+
+    #[test]
+    fn who_does_not_answer_is_gone() {
+        let mut all = Neighbors::new();
+        all.way(A, 0);
+        all.wait(A, b"frame");
+        assert_eq!(all.look(1), None);
+        assert_eq!(all.due(), Some(SECOND));
+        assert_eq!(all.look(SECOND), Some(Due::Ask(A)));
+        assert_eq!(all.look(SECOND), None);
+        assert_eq!(all.look(2 * SECOND), Some(Due::Ask(A)));
+        assert_eq!(all.look(3 * SECOND), Some(Due::Gone(A)));
+        let mut lost = 0;
+        all.release(A, |_| lost += 1);
+        assert_eq!(lost, 1);
+        assert_eq!(all.due(), None);
+        assert!(all.way(A, 3 * SECOND).ask);
+    }
+
+    #[test]
+    fn strangers_get_no_place_of_others() {
+        let mut all = Neighbors::new();
+        all.way(A, SECOND);
+        all.hear(A, STATION, true, SECOND);
+        for number in 0..1000u32 {
+            all.hear(Ipv4Addr::from(0x0b00_0000 + number), [4; 6], true, SECOND);
+        }
+        assert_eq!(all.way(A, SECOND).station, Some(STATION));
+        // What nobody asked for and nobody is told of changes nothing.
+        all.hear(Ipv4Addr::new(12, 0, 0, 1), [6; 6], false, SECOND);
+        assert!(all.find(Ipv4Addr::new(12, 0, 0, 1)).is_none());
+    }
+
+    proptest! {
+        #[test]
+        fn memory_is_bounded_and_comes_back(
+            steps in prop::collection::vec((0u8..4, 0u8..100, 0u64..4), 0..300)
+        ) {
+            let mut all = Neighbors::new();
+            let mut now = 0;
+            for (what, number, time) in steps {
+                now += time * SECOND / 2;
+                let address = Ipv4Addr::new(10, 0, 1, number);
+                match what {
+                    0 => {
+                        if all.way(address, now).station.is_none() {
+                            all.wait(address, &[number]);
+                        }
+                    }
+                    1 => {
+                        all.hear(address, [2; 6], true, now);
+                        all.release(address, |_| {});
+                    }
+                    2 => all.hear(address, [2; 6], false, now),
+                    _ => while let Some(due) = all.look(now) {
+                        if let Due::Gone(address) = due {
+                            all.release(address, |_| {});
+                        }
+                    },
+                }
+                prop_assert!(all.entries.len() <= MOST);
+                prop_assert_eq!(all.free.len() + all.waiting.len(), MOST_FRAMES);
+                let has_place = |frame: &Waiting| {
+                    all.entries.iter().any(|entry| entry.address == frame.to)
+                };
+                prop_assert!(all.waiting.iter().all(has_place));
+            }
+        }
+    }
+}

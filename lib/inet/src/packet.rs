@@ -1,0 +1,666 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Frames and packets: taken apart, checked, and made.
+//!
+//! A packet that is made lies in a frame behind room for the header of Ethernet, so that nothing is
+//! copied on the way down.
+
+use core::net::Ipv4Addr;
+
+use smoltcp::{
+    phy::ChecksumCapabilities,
+    wire::{
+        ArpOperation, ArpPacket, ArpRepr, EthernetAddress, EthernetFrame, EthernetProtocol,
+        Icmpv4DstUnreachable, Icmpv4Message, Icmpv4Packet, Icmpv4Repr, IpAddress, IpProtocol,
+        Ipv4Packet, TcpPacket, UdpPacket, checksum,
+    },
+};
+
+/// Bytes of the header of a frame.
+pub const ETHERNET: usize = 14;
+/// Bytes of the header of a packet that is made here: it has no options.
+pub const IP: usize = 20;
+/// Bytes of the header of a datagram of UDP.
+pub const UDP: usize = 8;
+/// Most bytes of a frame.
+pub const LONGEST: usize = ETHERNET + 1500;
+/// Most bytes of data of a datagram.
+pub const MOST_DATA: usize = 65535 - IP - UDP;
+/// What packets begin with that nobody has set otherwise: how many routers they may pass.
+pub const LIFETIME: u8 = 64;
+
+/// The address of a station.
+pub type Station = [u8; 6];
+
+/// A protocol above IP.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Protocol {
+    /// UDP.
+    Udp,
+    /// TCP.
+    Tcp,
+    /// ICMP.
+    Icmp,
+    /// IGMP.
+    Igmp,
+    /// Another one.
+    Other,
+}
+
+/// A frame that came.
+#[derive(Debug)]
+pub enum Frame<'a> {
+    /// A station asks for an address, or answers.
+    Arp(Arp),
+    /// A packet.
+    Ip(Packet<'a>),
+}
+
+/// A question for the station with an address, or the answer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Arp {
+    /// It asks.
+    pub asks: bool,
+    /// Who sends it.
+    pub sender: (Ipv4Addr, Station),
+    /// The address that is asked for, or who is answered.
+    pub target: Ipv4Addr,
+}
+
+/// A packet whose header is sound.
+#[derive(Clone, Copy, Debug)]
+pub struct Packet<'a> {
+    /// All of it.
+    pub bytes: &'a [u8],
+    /// Where it comes from.
+    pub source: Ipv4Addr,
+    /// Where it goes.
+    pub destination: Ipv4Addr,
+    /// What is in it.
+    pub protocol: Protocol,
+    /// How many routers it may still pass.
+    pub lifetime: u8,
+    /// The type of service: DSCP and ECN.
+    pub service: u8,
+    /// Its number, by which its fragments belong together.
+    pub number: u16,
+    /// Where this fragment begins in the whole.
+    pub offset: usize,
+    /// Further fragments follow.
+    pub has_more: bool,
+    /// What is in it.
+    pub payload: &'a [u8],
+}
+
+impl Packet<'_> {
+    /// Whether it is only a part.
+    pub fn is_fragment(&self) -> bool {
+        self.has_more || self.offset > 0
+    }
+}
+
+/// Whether that can be the address of one station.
+pub fn is_unicast(address: Ipv4Addr) -> bool {
+    !(address.is_broadcast() || address.is_multicast() || address.is_unspecified())
+}
+
+/// Takes a frame apart. `None` if it is of another protocol, or not sound.
+pub fn parse(frame: &[u8]) -> Option<Frame<'_>> {
+    let frame = EthernetFrame::new_checked(frame).ok()?;
+    match frame.ethertype() {
+        EthernetProtocol::Arp => parse_arp(frame.payload()).map(Frame::Arp),
+        EthernetProtocol::Ipv4 => parse_packet(frame.payload()).map(Frame::Ip),
+        _ => None,
+    }
+}
+
+fn parse_arp(bytes: &[u8]) -> Option<Arp> {
+    let packet = ArpPacket::new_checked(bytes).ok()?;
+    let ArpRepr::EthernetIpv4 {
+        operation,
+        source_hardware_addr,
+        source_protocol_addr,
+        target_protocol_addr,
+        ..
+    } = ArpRepr::parse(&packet).ok()?
+    else {
+        return None;
+    };
+    let asks = match operation {
+        ArpOperation::Request => true,
+        ArpOperation::Reply => false,
+        ArpOperation::Unknown(_) => return None,
+    };
+    if !source_hardware_addr.is_unicast() {
+        return None;
+    }
+    let sender = (source_protocol_addr, source_hardware_addr.0);
+    Some(Arp { asks, sender, target: target_protocol_addr })
+}
+
+/// Takes a packet apart; what follows it is no part of it.
+pub fn parse_packet(bytes: &[u8]) -> Option<Packet<'_>> {
+    let packet = Ipv4Packet::new_checked(bytes).ok()?;
+    let header = usize::from(packet.header_len());
+    let whole = usize::from(packet.total_len());
+    if packet.version() != 4 || header < IP || whole < header || !packet.verify_checksum() {
+        return None;
+    }
+    let source = packet.src_addr();
+    // The source is one station. Nothing that comes for an address of its own comes from nobody.
+    if !is_unicast(source) || source.is_loopback() {
+        return None;
+    }
+    let protocol = match packet.next_header() {
+        IpProtocol::Udp => Protocol::Udp,
+        IpProtocol::Tcp => Protocol::Tcp,
+        IpProtocol::Icmp => Protocol::Icmp,
+        IpProtocol::Igmp => Protocol::Igmp,
+        _ => Protocol::Other,
+    };
+    let bytes = bytes.get(..whole)?;
+    Some(Packet {
+        bytes,
+        source,
+        destination: packet.dst_addr(),
+        protocol,
+        lifetime: packet.hop_limit(),
+        service: packet.dscp() << 2 | packet.ecn(),
+        number: packet.ident(),
+        offset: usize::from(packet.frag_offset()),
+        has_more: packet.more_frags(),
+        payload: bytes.get(header..)?,
+    })
+}
+
+/// A datagram of UDP.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Datagram<'a> {
+    /// The sender's port; 0 if it wants no answer.
+    pub source: u16,
+    /// The receiver's port.
+    pub destination: u16,
+    /// The data.
+    pub data: &'a [u8],
+}
+
+/// Takes a datagram apart that one of these addresses has sent to the other.
+pub fn parse_datagram(
+    payload: &[u8],
+    source: Ipv4Addr,
+    destination: Ipv4Addr,
+) -> Option<Datagram<'_>> {
+    let udp = UdpPacket::new_checked(payload).ok()?;
+    if usize::from(udp.len()) < UDP || udp.dst_port() == 0 {
+        return None;
+    }
+    if !udp.verify_checksum(&IpAddress::Ipv4(source), &IpAddress::Ipv4(destination)) {
+        return None;
+    }
+    Some(Datagram { source: udp.src_port(), destination: udp.dst_port(), data: udp.payload() })
+}
+
+/// What of a segment of TCP says whose it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Segment {
+    /// The sender's port.
+    pub source: u16,
+    /// The receiver's port.
+    pub destination: u16,
+    /// It asks for a connection: SYN alone.
+    pub opens: bool,
+    /// It ends one at once: RST.
+    pub resets: bool,
+}
+
+/// Looks at a segment that one of these addresses has sent to the other.
+pub fn parse_segment(payload: &[u8], source: Ipv4Addr, destination: Ipv4Addr) -> Option<Segment> {
+    let tcp = TcpPacket::new_checked(payload).ok()?;
+    if tcp.src_port() == 0 || tcp.dst_port() == 0 {
+        return None;
+    }
+    if !tcp.verify_checksum(&IpAddress::Ipv4(source), &IpAddress::Ipv4(destination)) {
+        return None;
+    }
+    Some(Segment {
+        source: tcp.src_port(),
+        destination: tcp.dst_port(),
+        opens: tcp.syn() && !tcp.ack() && !tcp.rst() && !tcp.fin(),
+        resets: tcp.rst(),
+    })
+}
+
+/// Writes the checksum of a segment with its header.
+pub fn fill_segment(segment: &mut [u8], source: Ipv4Addr, destination: Ipv4Addr) {
+    if let Ok(mut tcp) = TcpPacket::new_checked(segment) {
+        tcp.fill_checksum(&IpAddress::Ipv4(source), &IpAddress::Ipv4(destination));
+    }
+}
+
+/// Why a packet did not reach its destination.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Unreachable {
+    /// Nobody has that port.
+    Port,
+    /// The station does not know the protocol.
+    Protocol,
+    /// There is no such station, or no way to it.
+    Host,
+    /// There is no way to its network.
+    Network,
+    /// Somebody does not permit it.
+    Prohibited,
+    /// It is too long for the way, and must not be cut.
+    TooLong,
+}
+
+/// What a message of ICMP is to who gets it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Icmp<'a> {
+    /// Somebody asks whether the station is there: that is to be sent back.
+    Echo {
+        /// Numbers of the question.
+        ident: u16,
+        /// Likewise.
+        sequence: u16,
+        /// Its data.
+        data: &'a [u8],
+    },
+    /// A packet of this station did not arrive.
+    Unreachable {
+        /// Why.
+        why: Unreachable,
+        /// Its protocol.
+        protocol: Protocol,
+        /// Its source.
+        source: (Ipv4Addr, u16),
+        /// Its destination.
+        destination: (Ipv4Addr, u16),
+    },
+}
+
+/// Takes a message of ICMP apart.
+pub fn parse_icmp(payload: &[u8]) -> Option<Icmp<'_>> {
+    let packet = Icmpv4Packet::new_checked(payload).ok()?;
+    if !packet.verify_checksum() {
+        return None;
+    }
+    match (packet.msg_type(), packet.msg_code()) {
+        (Icmpv4Message::EchoRequest, _) => Some(Icmp::Echo {
+            ident: packet.echo_ident(),
+            sequence: packet.echo_seq_no(),
+            data: packet.data(),
+        }),
+        (Icmpv4Message::DstUnreachable, code) => {
+            let why = match code {
+                0 | 5 | 6 | 11 => Unreachable::Network,
+                2 => Unreachable::Protocol,
+                3 => Unreachable::Port,
+                4 => Unreachable::TooLong,
+                9 | 10 | 13 => Unreachable::Prohibited,
+                _ => Unreachable::Host,
+            };
+            returned(why, packet.data())
+        }
+        _ => None,
+    }
+}
+
+/// Looks at the beginning of a packet that was sent from here.
+pub fn returned(why: Unreachable, bytes: &[u8]) -> Option<Icmp<'static>> {
+    let header = bytes.first_chunk::<IP>()?;
+    let length = usize::from(header[0] & 15) * 4;
+    let ports = bytes.get(length.max(IP)..)?.first_chunk::<4>()?;
+    let protocol = match header[9] {
+        17 => Protocol::Udp,
+        6 => Protocol::Tcp,
+        _ => return None,
+    };
+    let address =
+        |at: usize| Ipv4Addr::new(header[at], header[at + 1], header[at + 2], header[at + 3]);
+    let port = |at: usize| u16::from_be_bytes([ports[at], ports[at + 1]]);
+    Some(Icmp::Unreachable {
+        why,
+        protocol,
+        source: (address(12), port(0)),
+        destination: (address(16), port(2)),
+    })
+}
+
+/// What the header of a packet says that is made here.
+#[derive(Clone, Copy, Debug)]
+pub struct Header {
+    /// Where it comes from.
+    pub source: Ipv4Addr,
+    /// Where it goes.
+    pub destination: Ipv4Addr,
+    /// What is in it.
+    pub protocol: Protocol,
+    /// How many routers it may pass.
+    pub lifetime: u8,
+    /// DSCP and ECN.
+    pub service: u8,
+    /// Its number.
+    pub number: u16,
+    /// Where this fragment begins in the whole; a multiple of 8.
+    pub offset: usize,
+    /// Further fragments follow.
+    pub has_more: bool,
+    /// Nobody may cut it.
+    pub is_whole: bool,
+}
+
+/// Writes the header of a packet with `length` bytes in it into a frame.
+pub fn write_header(frame: &mut [u8], header: &Header, length: usize) {
+    let Some(bytes) = frame.get_mut(ETHERNET..ETHERNET + IP) else { return };
+    let mut packet = Ipv4Packet::new_unchecked(bytes);
+    packet.set_version(4);
+    packet.set_header_len(IP as u8);
+    packet.set_dscp(header.service >> 2);
+    packet.set_ecn(header.service & 3);
+    packet.set_total_len((IP + length) as u16);
+    packet.set_ident(header.number);
+    packet.clear_flags();
+    packet.set_dont_frag(header.is_whole);
+    packet.set_more_frags(header.has_more);
+    packet.set_frag_offset(header.offset as u16);
+    packet.set_hop_limit(header.lifetime);
+    packet.set_next_header(match header.protocol {
+        Protocol::Udp => IpProtocol::Udp,
+        Protocol::Tcp => IpProtocol::Tcp,
+        Protocol::Icmp => IpProtocol::Icmp,
+        Protocol::Igmp => IpProtocol::Igmp,
+        Protocol::Other => IpProtocol::Unknown(255),
+    });
+    packet.set_src_addr(header.source);
+    packet.set_dst_addr(header.destination);
+    packet.fill_checksum();
+}
+
+/// Sets the type of service of a packet that lies in a frame.
+pub fn set_service(frame: &mut [u8], service: u8) {
+    let Some(bytes) = frame.get_mut(ETHERNET..ETHERNET + IP) else { return };
+    let mut packet = Ipv4Packet::new_unchecked(bytes);
+    packet.set_dscp(service >> 2);
+    packet.set_ecn(service & 3);
+    packet.fill_checksum();
+}
+
+/// Where a packet goes that lies in a frame.
+pub fn destination(frame: &[u8]) -> Option<Ipv4Addr> {
+    frame
+        .get(ETHERNET..)
+        .and_then(<[u8]>::first_chunk::<IP>)
+        .map(|header| Ipv4Addr::new(header[16], header[17], header[18], header[19]))
+}
+
+/// Writes the header of a datagram before its data, with the checksum of all of it.
+pub fn write_datagram(datagram: &mut [u8], source: (Ipv4Addr, u16), destination: (Ipv4Addr, u16)) {
+    if datagram.len() < UDP {
+        return;
+    }
+    let length = datagram.len() as u16;
+    let mut udp = UdpPacket::new_unchecked(datagram);
+    udp.set_src_port(source.1);
+    udp.set_dst_port(destination.1);
+    udp.set_len(length);
+    udp.fill_checksum(&IpAddress::Ipv4(source.0), &IpAddress::Ipv4(destination.0));
+}
+
+/// Writes the header of a frame.
+pub fn write_ethernet(frame: &mut [u8], from: Station, to: Station, protocol: EthernetProtocol) {
+    if frame.len() < ETHERNET {
+        return;
+    }
+    let mut frame = EthernetFrame::new_unchecked(frame);
+    frame.set_src_addr(EthernetAddress(from));
+    frame.set_dst_addr(EthernetAddress(to));
+    frame.set_ethertype(protocol);
+}
+
+/// The header of a frame with a packet.
+pub fn write_ip_frame(frame: &mut [u8], from: Station, to: Station) {
+    write_ethernet(frame, from, to, EthernetProtocol::Ipv4);
+}
+
+/// All stations.
+pub const ALL: Station = [0xff; 6];
+
+/// The station that a group is.
+pub fn station_of(group: Ipv4Addr) -> Station {
+    let [_, b, c, d] = group.octets();
+    [0x01, 0x00, 0x5e, b & 0x7f, c, d]
+}
+
+/// Bytes of a question for an address, or of an answer.
+pub const ARP: usize = ETHERNET + 28;
+
+/// A frame that asks for the station with an address, or that answers.
+pub fn arp(asks: bool, from: (Ipv4Addr, Station), to: (Ipv4Addr, Station)) -> [u8; ARP] {
+    let mut frame = [0; ARP];
+    write_ethernet(&mut frame, from.1, to.1, EthernetProtocol::Arp);
+    let target = if asks { [0; 6] } else { to.1 };
+    let repr = ArpRepr::EthernetIpv4 {
+        operation: if asks { ArpOperation::Request } else { ArpOperation::Reply },
+        source_hardware_addr: EthernetAddress(from.1),
+        source_protocol_addr: from.0,
+        target_hardware_addr: EthernetAddress(target),
+        target_protocol_addr: to.0,
+    };
+    repr.emit(&mut ArpPacket::new_unchecked(&mut frame[ETHERNET..]));
+    frame
+}
+
+/// Writes the answer to an echo request behind the header of a packet; returns its length. `None`
+/// if there is no room.
+pub fn write_echo(frame: &mut [u8], ident: u16, sequence: u16, data: &[u8]) -> Option<usize> {
+    let repr = Icmpv4Repr::EchoReply { ident, seq_no: sequence, data };
+    write_icmp(frame, &repr)
+}
+
+fn write_icmp(frame: &mut [u8], repr: &Icmpv4Repr) -> Option<usize> {
+    let length = repr.buffer_len();
+    let room = frame.get_mut(ETHERNET + IP..ETHERNET + IP + length)?;
+    repr.emit(&mut Icmpv4Packet::new_unchecked(room), &ChecksumCapabilities::default());
+    Some(length)
+}
+
+/// Writes that nobody has the port that a packet was for; returns the length. `None` if that is not
+/// to be told.
+pub fn write_port_unreachable(frame: &mut [u8], packet: &Packet) -> Option<usize> {
+    let header = smoltcp::wire::Ipv4Repr::parse(
+        &Ipv4Packet::new_checked(packet.bytes).ok()?,
+        &ChecksumCapabilities::ignored(),
+    )
+    .ok()?;
+    // As many bytes of it as fit into the least that everybody takes.
+    let data = &packet.payload[..packet.payload.len().min(548 - IP)];
+    let repr =
+        Icmpv4Repr::DstUnreachable { reason: Icmpv4DstUnreachable::PortUnreachable, header, data };
+    write_icmp(frame, &repr)
+}
+
+/// Bytes of a message of IGMP.
+pub const IGMP: usize = 8;
+/// Its kinds: who is in a group? I am; I am no more.
+const QUERY: u8 = 0x11;
+const REPORT: u8 = 0x16;
+const LEAVE: u8 = 0x17;
+
+/// Whether a message of IGMP asks who is in a group; the group, or 0.0.0.0 for any.
+pub fn parse_query(payload: &[u8]) -> Option<Ipv4Addr> {
+    let message = payload.first_chunk::<IGMP>()?;
+    let is_query = message[0] == QUERY && checksum::data(payload) == !0;
+    is_query.then(|| Ipv4Addr::new(message[4], message[5], message[6], message[7]))
+}
+
+/// Writes that this station is in a group, or leaves it, behind the header of a packet.
+pub fn write_membership(frame: &mut [u8], group: Ipv4Addr, leaves: bool) {
+    let Some(room) = frame.get_mut(ETHERNET + IP..ETHERNET + IP + IGMP) else { return };
+    room.fill(0);
+    room[0] = if leaves { LEAVE } else { REPORT };
+    room[4..].copy_from_slice(&group.octets());
+    let sum = !checksum::data(room);
+    room[2..4].copy_from_slice(&sum.to_be_bytes());
+}
+
+/// Writes the answer to a segment that belongs to no connection, behind the header of a packet;
+/// returns its length. `None` if there is none.
+pub fn write_reset(frame: &mut [u8], packet: &Packet) -> Option<usize> {
+    use smoltcp::wire::{TcpControl, TcpRepr};
+    let tcp = TcpPacket::new_checked(packet.payload).ok()?;
+    if tcp.rst() {
+        return None;
+    }
+    let length = tcp.segment_len();
+    let is_answer = tcp.ack();
+    let repr = TcpRepr {
+        src_port: tcp.dst_port(),
+        dst_port: tcp.src_port(),
+        control: TcpControl::Rst,
+        seq_number: if is_answer { tcp.ack_number() } else { smoltcp::wire::TcpSeqNumber(0) },
+        ack_number: (!is_answer).then(|| tcp.seq_number() + length),
+        window_len: 0,
+        window_scale: None,
+        max_seg_size: None,
+        sack_permitted: false,
+        sack_ranges: [None; 3],
+        timestamp: None,
+        payload: &[],
+    };
+    let length = repr.buffer_len();
+    let room = frame.get_mut(ETHERNET + IP..ETHERNET + IP + length)?;
+    repr.emit(
+        &mut TcpPacket::new_unchecked(room),
+        &IpAddress::Ipv4(packet.destination),
+        &IpAddress::Ipv4(packet.source),
+        &ChecksumCapabilities::default(),
+    );
+    Some(length)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::vec::Vec;
+
+    const HERE: Ipv4Addr = Ipv4Addr::new(10, 7, 0, 1);
+    const THERE: Ipv4Addr = Ipv4Addr::new(10, 7, 0, 2);
+
+    fn header(protocol: Protocol) -> Header {
+        Header {
+            source: HERE,
+            destination: THERE,
+            protocol,
+            lifetime: 3,
+            service: 0xb9,
+            number: 77,
+            offset: 0,
+            has_more: false,
+            is_whole: true,
+        }
+    }
+
+    fn udp(data: &[u8]) -> Vec<u8> {
+        let mut frame = std::vec![0; ETHERNET + IP + UDP + data.len()];
+        frame[ETHERNET + IP + UDP..].copy_from_slice(data);
+        write_datagram(&mut frame[ETHERNET + IP..], (HERE, 5), (THERE, 6));
+        write_header(&mut frame, &header(Protocol::Udp), UDP + data.len());
+        write_ip_frame(&mut frame, [2; 6], [4; 6]);
+        frame
+    }
+
+    #[test]
+    fn what_is_made_is_understood() {
+        let frame = udp(b"hello");
+        let Some(Frame::Ip(packet)) = parse(&frame) else { panic!("no packet") };
+        assert_eq!((packet.source, packet.destination), (HERE, THERE));
+        assert_eq!((packet.lifetime, packet.service, packet.number), (3, 0xb9, 77));
+        assert!(!packet.is_fragment());
+        let datagram = parse_datagram(packet.payload, HERE, THERE).unwrap();
+        assert_eq!(datagram, Datagram { source: 5, destination: 6, data: b"hello" });
+        // What Ethernet adds to a short frame is not data.
+        let mut padded = frame.clone();
+        padded.resize(60, 0xaa);
+        let Some(Frame::Ip(packet)) = parse(&padded) else { panic!("no packet") };
+        assert_eq!(parse_datagram(packet.payload, HERE, THERE).unwrap().data, b"hello");
+    }
+
+    #[test]
+    fn who_is_told_of_a_port_that_nobody_has() {
+        let frame = udp(b"hello");
+        let Some(Frame::Ip(packet)) = parse(&frame) else { panic!("no packet") };
+        let mut answer = [0; LONGEST];
+        let length = write_port_unreachable(&mut answer, &packet).unwrap();
+        let icmp = parse_icmp(&answer[ETHERNET + IP..ETHERNET + IP + length]).unwrap();
+        let Icmp::Unreachable { why, protocol, source, destination } = icmp else {
+            panic!("{icmp:?}")
+        };
+        assert_eq!((why, protocol), (Unreachable::Port, Protocol::Udp));
+        assert_eq!((source, destination), ((HERE, 5), (THERE, 6)));
+    }
+
+    #[test]
+    fn questions_for_a_station() {
+        let frame = arp(true, (HERE, [2; 6]), (THERE, ALL));
+        let Some(Frame::Arp(heard)) = parse(&frame) else { panic!("no question") };
+        assert_eq!(heard, Arp { asks: true, sender: (HERE, [2; 6]), target: THERE });
+    }
+
+    #[test]
+    fn groups() {
+        let mut frame = [0; ETHERNET + IP + IGMP];
+        let group = Ipv4Addr::new(239, 1, 2, 3);
+        write_membership(&mut frame, group, false);
+        let message = &frame[ETHERNET + IP..];
+        assert_eq!(message, [0x16, 0, 0xf8, 0xfa, 239, 1, 2, 3]);
+        // A report is no question.
+        assert_eq!(parse_query(message), None);
+        assert_eq!(parse_query(&[0x11, 100, 0xee, 0x9b, 0, 0, 0, 0]), Some(Ipv4Addr::UNSPECIFIED));
+        assert_eq!(station_of(Ipv4Addr::new(239, 129, 2, 3)), [1, 0, 0x5e, 1, 2, 3]);
+    }
+
+    #[test]
+    fn an_echo_is_the_same() {
+        let mut frame = [0; 200];
+        let length = write_echo(&mut frame, 1, 2, b"data").unwrap();
+        assert_eq!(length, 12);
+        assert_eq!(write_echo(&mut frame, 1, 2, &[0; 200]), None);
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_panics_on_hostile_frames(
+            mut bytes in prop::collection::vec(any::<u8>(), 0..200),
+            protocol in prop::sample::select(&[1u8, 2, 6, 17][..]),
+            is_sound in any::<bool>(),
+        ) {
+            if is_sound && bytes.len() >= ETHERNET + IP {
+                bytes[12..14].copy_from_slice(&[8, 0]);
+                let total = (bytes.len() - ETHERNET) as u16;
+                bytes[ETHERNET + 2..ETHERNET + 4].copy_from_slice(&total.to_be_bytes());
+                bytes[ETHERNET] = 0x45;
+                bytes[ETHERNET + 9] = protocol;
+                bytes[ETHERNET + 12] = 10;
+                Ipv4Packet::new_unchecked(&mut bytes[ETHERNET..]).fill_checksum();
+            }
+            if let Some(Frame::Ip(packet)) = parse(&bytes) {
+                parse_datagram(packet.payload, packet.source, packet.destination);
+                parse_segment(packet.payload, packet.source, packet.destination);
+                parse_icmp(packet.payload);
+                parse_query(packet.payload);
+                let mut answer = [0; LONGEST];
+                write_port_unreachable(&mut answer, &packet);
+                write_reset(&mut answer, &packet);
+            }
+        }
+
+        #[test]
+        fn what_was_changed_on_the_way_is_not_taken(at in 0usize..13, bit in 0u8..8) {
+            let mut frame = udp(b"hello");
+            frame[ETHERNET + IP + at] ^= 1 << bit;
+            let Some(Frame::Ip(packet)) = parse(&frame) else { return Ok(()) };
+            prop_assert_eq!(parse_datagram(packet.payload, HERE, THERE), None);
+        }
+    }
+}
