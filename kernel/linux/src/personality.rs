@@ -12,7 +12,7 @@ use crate::{
     devices, futex,
     process::{self, Linux, ThreadExt as _, UserThread},
     remote::{self, replies},
-    signal,
+    signal, sockets,
     syscall::{self, fast},
 };
 
@@ -26,6 +26,7 @@ impl Personality for Linux {
     fn start() {
         signal::set_up();
         futex::set_up(arch::random());
+        sockets::inet::start();
         devices::start();
         remote::start();
     }

@@ -265,6 +265,10 @@ pub enum Call {
     EpollPwait,
     /// `bind`
     Bind,
+    /// `listen`
+    Listen,
+    /// `accept`, `accept4`
+    Accept,
     /// `connect`
     Connect,
     /// `sendto`

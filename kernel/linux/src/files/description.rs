@@ -14,7 +14,10 @@ use super::{
     last_words::LastWords, pipe::Pipe, signals::Signals, socket::Reception, socket::Socket,
     timer::Timer,
 };
-use crate::abi::{Errno, SysResult};
+use crate::{
+    abi::{Errno, SysResult},
+    signal,
+};
 
 /// What a description is of.
 pub enum Object {
@@ -178,7 +181,13 @@ impl Description {
             Object::Pipe(pipe) => pipe.write(memory, nonblocking, self.is_packets()),
             Object::Event(event) => event.write(memory, nonblocking),
             Object::Character(special) => special.file.write(memory, nonblocking),
-            Object::Socket(socket) => socket.send(memory, None, nonblocking),
+            Object::Socket(socket) => {
+                let sent = socket.send(memory, None, nonblocking);
+                if sent == Err(Errno::EPIPE) {
+                    signal::raise(linux::SIGPIPE);
+                }
+                sent
+            }
             Object::Timer(_) | Object::Signals(_) | Object::LastWords(_) => Err(Errno::EINVAL),
         }
     }

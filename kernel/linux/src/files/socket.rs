@@ -8,6 +8,7 @@
 //! Linux is on the way from then on. A socket that is bound to something of Linux's stays there.
 
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
+use core::net::Ipv4Addr;
 
 use crtos_abi::{PAGE_SIZE, UserAddr};
 use crtos_core::{
@@ -55,7 +56,7 @@ impl Address {
     }
 
     /// The family that it says it is of.
-    fn family(&self) -> Option<u32> {
+    pub fn family(&self) -> Option<u32> {
         let [low, high, ..] = *self.bytes() else { return None };
         Some(u16::from_ne_bytes([low, high]).into())
     }
@@ -70,6 +71,8 @@ pub struct Reception {
     pub peeks: bool,
     /// The length is that of all, however much room there is (MSG_TRUNC).
     pub tells_length: bool,
+    /// It waits until all room is filled (MSG_WAITALL).
+    pub waits_for_all: bool,
 }
 
 /// What was received, beside what went to memory.
@@ -93,6 +96,13 @@ pub struct Told {
     pub stamp: Option<(Nanos, u32)>,
     /// How many were lost before (SO_RXQ_OVFL).
     pub lost: Option<u32>,
+    /// The interface on which it came, the address of the realm that this is, and the one to which
+    /// it was sent (IP_PKTINFO).
+    pub packet: Option<(u32, Ipv4Addr, Ipv4Addr)>,
+    /// How many routers it might still have passed (IP_RECVTTL).
+    pub lifetime: Option<u8>,
+    /// Its type of service (IP_RECVTOS).
+    pub service: Option<u8>,
     /// What the family tells besides: level and kind, and bytes.
     pub more: Option<(u32, u32, [u8; MORE])>,
 }
@@ -105,11 +115,37 @@ pub trait Socket: Send + Sync {
     /// connect(2). May sleep.
     fn connect(&self, address: &Address) -> Result<(), Errno>;
 
+    /// listen(2). May sleep.
+    fn listen(&self, _backlog: u32) -> Result<(), Errno> {
+        Err(Errno::EOPNOTSUPP)
+    }
+
+    /// accept(2): a connection that came, and the address of its other end. May sleep.
+    fn accept(&self, _nonblocking: bool) -> Result<(Box<dyn Socket>, Address), Errno> {
+        Err(Errno::EOPNOTSUPP)
+    }
+
+    /// shutdown(2). May sleep.
+    fn shutdown(&self, _how: u32) -> Result<(), Errno> {
+        Err(Errno::EOPNOTSUPP)
+    }
+
+    /// connect(2) of one whose file does not block. May sleep.
+    fn connect_soon(&self, address: &Address) -> Result<(), Errno> {
+        self.connect(address)
+    }
+
     /// getsockname(2), or getpeername(2).
     fn name(&self, of_peer: bool) -> Result<Address, Errno>;
 
     /// send(2) and sendto(2). May sleep.
     fn send(&self, memory: &mut Memory, to: Option<&Address>, nonblocking: bool) -> SysResult;
+
+    /// Fails if something cannot be sent in that way: with these flags of send(2), or with control
+    /// messages.
+    fn check_way(&self, _flags: u32, _has_control: bool) -> Result<(), Errno> {
+        Ok(())
+    }
 
     /// recv(2) and its relatives. May sleep.
     fn receive(&self, memory: &mut Memory, how: Reception) -> Result<Received, Errno>;
@@ -160,6 +196,8 @@ pub struct Family {
     pub number: u32,
     /// Whether an address of that family is the realm's.
     pub is_local: fn(&Address) -> bool,
+    /// Whether setting that option has a socket of Linux's become the realm's.
+    pub is_local_by: fn(u32, u32, &[u8]) -> bool,
     /// Makes what takes the place of a socket of Linux's.
     pub take: Taker,
     /// Answers an ioctl that asks for an interface of the realm; `None` if it asks for something
@@ -220,6 +258,18 @@ impl<'a> Foreign<'a> {
         Ok(bytes)
     }
 
+    /// Its own address, or that of the other end.
+    pub fn address(&self, of_peer: bool) -> Result<Address, Errno> {
+        let (address, length) = (self.scratch.start, self.scratch.start + PAGE_SIZE);
+        user::write_u32(length, MAX_ADDRESS as u32)?;
+        let call = if of_peer { linux::__NR_getpeername } else { linux::__NR_getsockname };
+        remote::linux(call, &[self.fd, address.get(), length.get()])?;
+        let mut bytes = [0; MAX_ADDRESS];
+        let bytes = &mut bytes[..(user::read_u32(length)? as usize).min(MAX_ADDRESS)];
+        user::read(address, bytes)?;
+        Ok(Address::new(bytes))
+    }
+
     /// The classic BPF program that is attached, if `name` is the option that tells of it. EINVAL
     /// if it is longer than a page.
     pub fn filter(&self, name: u32) -> Result<Vec<u8>, Errno> {
@@ -260,9 +310,28 @@ impl<'a> Foreign<'a> {
 /// makes it local. Says whether it is now. Asks Linux only if the address is the realm's. May
 /// sleep.
 pub fn claim(fd: u64, address: &Address) -> Result<bool, Errno> {
-    let number = address.family().filter(|_| fd < NUMBERS.into());
+    let number = address.family();
     let family = families().find(|family| Some(family.number) == number);
-    let Some(family) = family.filter(|family| (family.is_local)(address)) else { return Ok(false) };
+    match family.filter(|family| (family.is_local)(address)) {
+        Some(family) => take(fd, family),
+        None => Ok(false),
+    }
+}
+
+/// The same because a program sets an option that names something of the realm.
+pub fn claim_by_option(fd: u64, level: u32, name: u32, value: &[u8]) -> Result<bool, Errno> {
+    for family in families().filter(|family| (family.is_local_by)(level, name, value)) {
+        if take(fd, family)? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+fn take(fd: u64, family: &Family) -> Result<bool, Errno> {
+    if fd >= NUMBERS.into() {
+        return Ok(false);
+    }
     let space = user::space()?;
     let Some(foreign) = Foreign::find(&space, fd, family.number)? else { return Ok(false) };
     let Some(socket) = (family.take)(&foreign)? else { return Ok(false) };
@@ -275,8 +344,13 @@ pub fn claim(fd: u64, address: &Address) -> Result<bool, Errno> {
 /// Answers an ioctl of a socket of Linux's that asks for an interface of the realm, if it does.
 /// Linux says first whether that is a socket. May sleep.
 pub fn ioctl(fd: u64, request: u32, argument: UserAddr) -> Option<SysResult> {
-    let answer = families().find_map(|family| (family.ioctl)(request, argument))?;
-    Some(is_socket(fd).and(answer))
+    Some(is_socket(fd).and(answer(request, argument)?))
+}
+
+/// Answers an ioctl that asks for an interface of the realm; `None` if it asks for something else.
+/// May sleep.
+pub fn answer(request: u32, argument: UserAddr) -> Option<SysResult> {
+    families().find_map(|family| (family.ioctl)(request, argument))
 }
 
 /// ENOTTY if descriptor `fd` of Linux's is no socket. May sleep.

@@ -99,6 +99,28 @@ impl Common {
         Ok(own)
     }
 
+    /// Those of a connection that came to a socket with these.
+    pub fn of_connection(&self) -> Self {
+        let copy = |value: &AtomicU32| AtomicU32::new(value.load(Ordering::Relaxed));
+        let copy_long = |value: &AtomicU64| AtomicU64::new(value.load(Ordering::Relaxed));
+        Self {
+            domain: self.domain,
+            kind: self.kind,
+            protocol: self.protocol,
+            receive_buffer: copy(&self.receive_buffer),
+            send_buffer: copy(&self.send_buffer),
+            receive_timeout: copy_long(&self.receive_timeout),
+            send_timeout: copy_long(&self.send_timeout),
+            stamps: copy(&self.stamps),
+            stamping: copy(&self.stamping),
+            stamping_name: copy(&self.stamping_name),
+            tells_lost: AtomicBool::new(self.tells_lost.load(Ordering::Relaxed)),
+            priority: copy(&self.priority),
+            mark: copy(&self.mark),
+            error: AtomicU32::new(0),
+        }
+    }
+
     /// Bytes of what is received that may wait.
     pub fn receive_buffer(&self) -> u32 {
         self.receive_buffer.load(Ordering::Relaxed)
@@ -150,7 +172,7 @@ impl Common {
         Told {
             stamp: name.map(|name| (stamp, name)),
             lost: Some(lost).filter(|&lost| lost > 0 && self.tells_lost.load(Ordering::Relaxed)),
-            more: None,
+            ..Told::default()
         }
     }
 

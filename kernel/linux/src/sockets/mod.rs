@@ -8,10 +8,12 @@
 //! |---|---|
 //! | [`common`] | options that sockets of all families have (SOL_SOCKET) |
 //! | [`can`] | CAN |
+//! | [`inet`] | UDP and TCP |
 //! | [`net`] | network interfaces |
 //! | [`packet`] | frames of these as they are |
 
 pub mod can;
 pub mod common;
+pub mod inet;
 pub mod net;
 pub mod packet;

@@ -223,6 +223,8 @@ fn serve(row: &Row, call: Call, context: &mut UserContext, args: Args) -> SysRes
         Call::Receive => descriptors::receive(row, args),
         Call::Bind => descriptors::bind(row, args),
         Call::Connect => descriptors::connect(row, args),
+        Call::Listen => descriptors::listen(row, args),
+        Call::Accept => descriptors::accept(row, args),
         Call::Sendto => descriptors::sendto(row, args),
         Call::Recvfrom => descriptors::recvfrom(row, args),
         Call::Shutdown => descriptors::shutdown(row, args),

@@ -40,7 +40,13 @@ const ADDRESS: usize = 24;
 const COST: u32 = 768;
 
 /// Sockets of CAN.
-pub static FAMILY: Family = Family { number: net::AF_CAN, is_local, take, ioctl: interface::asked };
+pub static FAMILY: Family = Family {
+    number: net::AF_CAN,
+    is_local,
+    is_local_by: |_, _, _| false,
+    take,
+    ioctl: interface::asked,
+};
 
 /// Whether an address is that of an interface of the realm, or of all.
 fn is_local(address: &Address) -> bool {

@@ -136,7 +136,6 @@ pub fn set_taps(taps: &'static dyn Taps) {
 }
 
 /// Has the protocol stack have what is received. Once, before there are interfaces.
-#[expect(dead_code, reason = "there is no protocol stack so far")]
 pub fn set_stack(stack: &'static dyn Stack) {
     STACK.call_once(|| stack);
 }

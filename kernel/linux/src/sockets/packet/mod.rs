@@ -38,7 +38,13 @@ const SOL_PACKET: u32 = 263;
 const ALL: u16 = 3;
 
 /// Packet sockets.
-static FAMILY: Family = Family { number: net::AF_PACKET, is_local, take, ioctl: requests::asked };
+static FAMILY: Family = Family {
+    number: net::AF_PACKET,
+    is_local,
+    is_local_by: |_, _, _| false,
+    take,
+    ioctl: requests::asked,
+};
 
 /// There may be interfaces of the realm.
 pub fn start() {

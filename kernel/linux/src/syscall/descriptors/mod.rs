@@ -34,8 +34,8 @@ pub use numbers::{close, close_range, dup, dup2, dup3};
 pub use open::{creat, open, openat};
 pub use rights::rearrange;
 pub use sockets::{
-    bind, connect, getpeername, getsockname, getsockopt, receive, recvfrom, sendmmsg, sendmsg,
-    sendto, setsockopt, shutdown,
+    accept, bind, connect, getpeername, getsockname, getsockopt, listen, receive, recvfrom,
+    sendmmsg, sendmsg, sendto, setsockopt, shutdown,
 };
 pub use status::{fstat, newfstatat, readlink, readlinkat, statx};
 pub use transfer::{

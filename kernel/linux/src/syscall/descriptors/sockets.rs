@@ -18,6 +18,7 @@ use crate::{
         socket::{self, Address, MAX_ADDRESS, MAX_OPTION, Received, Reception, Socket, Told},
     },
     memory::{timespec::SECOND, user},
+    signal,
 };
 
 /// Bytes of a `struct mmsghdr`: one message of recvmmsg(2) and sendmmsg(2), and where its length
@@ -75,7 +76,45 @@ pub fn connect(row: &Row, args: Args) -> SysResult {
     let [fd, at, length, ..] = args;
     let at = UserAddr::new(at);
     let Some(file) = local_by(fd, at, length)? else { return remote(row, args) };
-    socket_of(&file)?.connect(&address(at, length)?).map(|()| 0)
+    let (socket, address) = (socket_of(&file)?, address(at, length)?);
+    match file.status() & linux::O_NONBLOCK != 0 {
+        true => socket.connect_soon(&address)?,
+        false => socket.connect(&address)?,
+    }
+    Ok(0)
+}
+
+/// listen(fd, backlog).
+pub fn listen(row: &Row, args: Args) -> SysResult {
+    let file = local!(row, args);
+    socket_of(&file)?.listen(args[1] as u32).map(|()| 0)
+}
+
+/// accept(fd, address, length) and accept4(fd, address, length, flags).
+pub fn accept(row: &Row, args: Args) -> SysResult {
+    let file = local!(row, args);
+    let [_, at, length, flags, ..] = args;
+    let is_new = u32::from(row.number) == linux::__NR_accept4;
+    // SOCK_CLOEXEC and SOCK_NONBLOCK are these flags of open(2).
+    let flags = if is_new { flags as u32 } else { 0 };
+    if flags & !(linux::O_CLOEXEC | linux::O_NONBLOCK) != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let socket = socket_of(&file)?;
+    let (connection, peer) = socket.accept(file.status() & linux::O_NONBLOCK != 0)?;
+    let at = UserAddr::new(at);
+    if !at.is_null() {
+        let length = UserAddr::new(length);
+        let room = user::read_u32(length)?;
+        if (room as i32) < 0 {
+            return Err(Errno::EINVAL);
+        }
+        write_address(&peer, at, room)?;
+        user::write_u32(length, peer.bytes().len() as u32)?;
+    }
+    let status = linux::O_RDWR | flags & linux::O_NONBLOCK;
+    let opened = Description::open(Object::Socket(connection), status)?;
+    files::table()?.insert(opened, 0, flags & linux::O_CLOEXEC != 0).map(u64::from)
 }
 
 /// getsockname(fd, address, length).
@@ -109,6 +148,9 @@ fn write_address(address: &Address, at: UserAddr, room: u32) -> Result<(), Errno
 
 /// setsockopt(fd, level, name, value, length).
 pub fn setsockopt(row: &Row, args: Args) -> SysResult {
+    if files::find(args[0]).is_none() {
+        claim_by_option(args)?;
+    }
     let file = local!(row, args);
     let [_, level, name, value, length, _] = args;
     let socket = socket_of(&file)?;
@@ -122,6 +164,21 @@ pub fn setsockopt(row: &Row, args: Args) -> SysResult {
     let mut bytes = alloc::vec![0; length];
     user::read(UserAddr::new(value), &mut bytes)?;
     socket.set_option(level as u32, name as u32, &bytes).map(|()| 0)
+}
+
+/// Has a socket of Linux's become the realm's, if it is to have to do with an interface of the
+/// realm alone. Asks Linux only in that case.
+fn claim_by_option(args: Args) -> Result<(), Errno> {
+    let [fd, level, name, value, length, _] = args;
+    /// Bytes of the longest value that names an interface.
+    const LONGEST: usize = 32;
+    let mut bytes = [0; LONGEST];
+    let bytes = &mut bytes[..(length as u32 as usize).min(LONGEST)];
+    // What is bad memory, Linux complains of.
+    if user::read(UserAddr::new(value), bytes).is_ok() && !files::table()?.is_hidden(fd) {
+        socket::claim_by_option(fd, level as u32, name as u32, bytes)?;
+    }
+    Ok(())
 }
 
 /// getsockopt(fd, level, name, value, length).
@@ -157,8 +214,7 @@ const LONGEST_CUT: usize = 16;
 /// shutdown(fd, how).
 pub fn shutdown(row: &Row, args: Args) -> SysResult {
     let file = local!(row, args);
-    // No kind of socket here has connections.
-    socket_of(&file).and(Err(Errno::EOPNOTSUPP))
+    socket_of(&file)?.shutdown(args[1] as u32).map(|()| 0)
 }
 
 /// sendto(fd, data, length, flags, address, length).
@@ -167,9 +223,18 @@ pub fn sendto(row: &Row, args: Args) -> SysResult {
     let at = UserAddr::new(at);
     let Some(file) = local_by(fd, at, address_length)? else { return remote(row, args) };
     let socket = socket_of(&file)?;
+    socket.check_way(flags as u32, false)?;
     let to = if at.is_null() { None } else { Some(address(at, address_length)?) };
     let mut memory = Memory::one(UserAddr::new(data), length)?;
-    socket.send(&mut memory, to.as_ref(), is_nonblocking(&file, flags))
+    sent(flags, socket.send(&mut memory, to.as_ref(), is_nonblocking(&file, flags)))
+}
+
+/// What a call returns that has sent something: who sends to where nobody takes it gets SIGPIPE.
+fn sent(flags: u64, result: SysResult) -> SysResult {
+    if result == Err(Errno::EPIPE) && flags as u32 & net::MSG_NOSIGNAL == 0 {
+        signal::raise(linux::SIGPIPE);
+    }
+    result
 }
 
 /// recvfrom(fd, data, length, flags, address, length).
@@ -210,6 +275,7 @@ fn reception(file: &Description, flags: u64) -> Result<Reception, Errno> {
         nonblocking: is_nonblocking(file, flags),
         peeks: has(net::MSG_PEEK),
         tells_length: has(net::MSG_TRUNC),
+        waits_for_all: has(net::MSG_WAITALL),
     })
 }
 
@@ -242,12 +308,13 @@ fn local_by_message(fd: u64, at: UserAddr) -> Result<Option<Arc<Description>>, E
 fn send_message(file: &Description, at: UserAddr, flags: u64) -> SysResult {
     let socket = socket_of(file)?;
     let header: MsgHdr = user::read_struct(at)?;
+    socket.check_way(flags as u32, header.control_length > 0)?;
     let to = match header.name {
         0 => None,
         name => Some(address(UserAddr::new(name), header.name_length.into())?),
     };
     let mut memory = vector(&header)?;
-    socket.send(&mut memory, to.as_ref(), is_nonblocking(file, flags))
+    sent(flags, socket.send(&mut memory, to.as_ref(), is_nonblocking(file, flags)))
 }
 
 fn vector(header: &MsgHdr) -> Result<Memory, Errno> {
@@ -397,6 +464,16 @@ impl Control {
         }
         if let Some(lost) = told.lost {
             self.put(net::SOL_SOCKET, net::SO_RXQ_OVFL, &lost.to_ne_bytes())?;
+        }
+        if let Some((interface, local, destination)) = told.packet {
+            let info = [interface.to_ne_bytes(), local.octets(), destination.octets()].concat();
+            self.put(net::SOL_IP, net::IP_PKTINFO, &info)?;
+        }
+        if let Some(lifetime) = told.lifetime {
+            self.put(net::SOL_IP, net::IP_TTL, &u32::from(lifetime).to_ne_bytes())?;
+        }
+        if let Some(service) = told.service {
+            self.put(net::SOL_IP, net::IP_TOS, &[service])?;
         }
         if let Some((level, kind, bytes)) = told.more {
             self.put(level, kind, &bytes)?;

@@ -1,0 +1,404 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What an interface of the realm is to this family: addresses, neighbours, groups, and the way of
+//! a packet out of it.
+
+use alloc::{boxed::Box, collections::VecDeque, sync::Arc, vec, vec::Vec};
+use core::net::{IpAddr, Ipv4Addr};
+use core::sync::atomic::{AtomicU16, AtomicU64, Ordering};
+
+use crtos_core::{
+    sync::SpinLock,
+    task::Mutex,
+    time::{self, Nanos},
+};
+use crtos_inet::{
+    neighbors::{Due, Neighbors},
+    packet::{self, ETHERNET, Header, IGMP, IP, LIFETIME, LONGEST, Protocol, Station},
+    reassembly::Reassembly,
+};
+
+use super::{clock, stack};
+use crate::{
+    abi::Errno,
+    sockets::net::interface::{self, Interface, Reception},
+};
+
+/// An address of an interface.
+#[derive(Clone, Copy)]
+pub struct Own {
+    /// The address.
+    pub address: Ipv4Addr,
+    mask: u32,
+}
+
+impl Own {
+    fn has(&self, other: Ipv4Addr) -> bool {
+        (u32::from(other) ^ u32::from(self.address)) & self.mask == 0
+    }
+
+    /// The address of all stations of its network. Networks of one or two stations have none.
+    fn broadcast(&self) -> Option<Ipv4Addr> {
+        let hosts = !self.mask;
+        (hosts > 1).then(|| Ipv4Addr::from(u32::from(self.address) | hosts))
+    }
+}
+
+/// Most groups that sockets of an interface are in.
+const MOST_GROUPS: usize = 32;
+/// Most frames that wait to come back to where they were sent.
+const MOST_RETURNING: usize = 64;
+/// Answers to packets that nobody wanted: so many at once, and one each millisecond.
+const ANSWERS: u64 = 50;
+const ANSWER_EVERY: u64 = 1_000_000;
+
+/// A frame that comes back.
+struct Returning {
+    length: usize,
+    bytes: Box<[u8]>,
+}
+
+struct Returns {
+    waiting: VecDeque<Returning>,
+    free: Vec<Box<[u8]>>,
+}
+
+/// An interface.
+pub struct Link {
+    /// It.
+    pub interface: Arc<dyn Interface>,
+    /// Its addresses.
+    pub own: Vec<Own>,
+    neighbors: Mutex<Neighbors>,
+    pub(super) reassembly: Mutex<Reassembly>,
+    /// Groups, and how many sockets are in each.
+    groups: SpinLock<[(Ipv4Addr, u32); MOST_GROUPS]>,
+    returns: SpinLock<Returns>,
+    number: AtomicU16,
+    /// Until when answers are used up.
+    answered: AtomicU64,
+}
+
+/// All of them.
+static LINKS: SpinLock<[Option<Arc<Link>>; interface::MOST]> =
+    SpinLock::new([const { None }; interface::MOST]);
+
+/// The interface that `is_meant` says. Any context; bounded.
+pub fn find(is_meant: impl Fn(&Link) -> bool) -> Option<Arc<Link>> {
+    LINKS.lock().iter().flatten().find(|link| is_meant(link)).cloned()
+}
+
+/// The interface with that number.
+pub fn by_index(index: u32) -> Option<Arc<Link>> {
+    find(|link| link.interface.index() == index)
+}
+
+/// Whether an address is in the network of an interface of the realm.
+pub fn is_local(address: Ipv4Addr) -> bool {
+    find(|link| link.has(address)).is_some()
+}
+
+/// The interface that has that address itself.
+pub fn owner(address: Ipv4Addr) -> Option<Arc<Link>> {
+    find(|link| link.is_own(address))
+}
+
+/// The interface by which packets for an address go. `index`: the only one that may be taken, or 0.
+pub fn route(to: Ipv4Addr, index: u32) -> Option<Arc<Link>> {
+    match index {
+        0 if to.is_multicast() || to.is_broadcast() => None,
+        0 => find(|link| link.has(to)),
+        index => {
+            by_index(index).filter(|link| to.is_multicast() || to.is_broadcast() || link.has(to))
+        }
+    }
+}
+
+/// There is an interface. Thread context.
+pub fn come(interface: &Arc<dyn Interface>) {
+    let of_four = |address: &interface::NetAddress| match address.address {
+        IpAddr::V4(own) if packet::is_unicast(own) => {
+            let mask = u32::MAX.checked_shl(32 - u32::from(address.prefix.min(32))).unwrap_or(0);
+            Some(Own { address: own, mask })
+        }
+        _ => None,
+    };
+    let own: Vec<Own> = interface.addresses().iter().filter_map(of_four).collect();
+    if own.is_empty() {
+        return;
+    }
+    let returns = Returns {
+        waiting: VecDeque::with_capacity(MOST_RETURNING),
+        free: (0..MOST_RETURNING).map(|_| vec![0; LONGEST].into()).collect(),
+    };
+    let link = Arc::new(Link {
+        interface: interface.clone(),
+        own,
+        neighbors: Mutex::new(Neighbors::new()),
+        reassembly: Mutex::new(Reassembly::new()),
+        groups: SpinLock::new([(Ipv4Addr::UNSPECIFIED, 0); MOST_GROUPS]),
+        returns: SpinLock::new(returns),
+        number: AtomicU16::new(time::now().0 as u16),
+        answered: AtomicU64::new(0),
+    });
+    let unused = {
+        let mut links = LINKS.lock();
+        match links.iter_mut().find(|place| place.is_none()) {
+            Some(place) => place.replace(link),
+            None => Some(link),
+        }
+    };
+    drop(unused);
+    super::begin();
+}
+
+/// An interface is gone. Thread context.
+pub fn go(interface: &Arc<dyn Interface>) {
+    let gone = {
+        let mut links = LINKS.lock();
+        let is_it = |place: &&mut Option<Arc<Link>>| {
+            place.as_ref().is_some_and(|link| Arc::ptr_eq(&link.interface, interface))
+        };
+        links.iter_mut().find(is_it).and_then(Option::take)
+    };
+    drop(gone);
+}
+
+/// Does what is due because stations do not answer, and brings frames back that wait for it.
+/// Returns when something is due next. Thread context; nothing is locked.
+pub fn look() -> Option<u64> {
+    let mut next: Option<u64> = None;
+    for place in 0..interface::MOST {
+        let link = LINKS.lock()[place].clone();
+        let Some(link) = link else { continue };
+        link.bring_back();
+        while let Some(due) = { link.neighbors.lock().look(time::now().0) } {
+            match due {
+                Due::Ask(address) => link.ask(address),
+                Due::Gone(address) => link.give_up(address),
+            }
+        }
+        let due = link.neighbors.lock().due();
+        next = next.into_iter().chain(due).min();
+    }
+    next
+}
+
+impl Link {
+    /// Its own station.
+    fn station(&self) -> Station {
+        self.interface.hardware_address()
+    }
+
+    /// Whether an address is in its network.
+    pub fn has(&self, address: Ipv4Addr) -> bool {
+        self.own.iter().any(|own| own.has(address))
+    }
+
+    /// Whether an address is its own.
+    pub fn is_own(&self, address: Ipv4Addr) -> bool {
+        self.own.iter().any(|own| own.address == address)
+    }
+
+    /// Whether an address is that of all stations.
+    pub fn is_broadcast(&self, address: Ipv4Addr) -> bool {
+        address.is_broadcast() || self.own.iter().any(|own| own.broadcast() == Some(address))
+    }
+
+    /// Its address from which packets go to another one.
+    pub fn source(&self, to: Ipv4Addr) -> Ipv4Addr {
+        let near = self.own.iter().find(|own| own.has(to));
+        near.or(self.own.first()).map_or(Ipv4Addr::UNSPECIFIED, |own| own.address)
+    }
+
+    /// Whether somebody here is in a group.
+    pub fn is_in(&self, group: Ipv4Addr) -> bool {
+        self.groups.lock().iter().any(|(other, count)| *other == group && *count > 0)
+    }
+
+    /// A fresh number of a packet.
+    pub fn next_number(&self) -> u16 {
+        self.number.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// The header of a packet from here, with what nobody has set otherwise.
+    pub fn header(&self, protocol: Protocol, source: Ipv4Addr, destination: Ipv4Addr) -> Header {
+        Header {
+            source,
+            destination,
+            protocol,
+            lifetime: LIFETIME,
+            service: 0,
+            number: self.next_number(),
+            offset: 0,
+            has_more: false,
+            is_whole: true,
+        }
+    }
+
+    /// Sends the packet that lies in a frame behind room for its header. ENOBUFS if there is no
+    /// room at the card, ENETUNREACH if its network is not this one. A packet for this station
+    /// comes back later ([`bring_back`](Self::bring_back)). Thread context; locks may be held;
+    /// bounded.
+    pub fn send(&self, frame: &mut [u8]) -> Result<(), Errno> {
+        let to = packet::destination(frame).ok_or(Errno::EINVAL)?;
+        if self.is_own(to) {
+            self.return_later(frame);
+            return Ok(());
+        }
+        let station = if self.is_broadcast(to) {
+            packet::ALL
+        } else if to.is_multicast() {
+            packet::station_of(to)
+        } else if !self.has(to) {
+            return Err(Errno::ENETUNREACH);
+        } else {
+            let way = {
+                let mut neighbors = self.neighbors.lock();
+                let way = neighbors.way(to, time::now().0);
+                if way.station.is_none() {
+                    neighbors.wait(to, frame);
+                }
+                way
+            };
+            if way.ask {
+                self.ask(to);
+                clock::wake_by(time::now().0 + 1_000_000_000);
+            }
+            match way.station {
+                Some(station) => station,
+                None => return Ok(()),
+            }
+        };
+        packet::write_ip_frame(frame, self.station(), station);
+        interface::send(&self.interface, frame, 0)
+    }
+
+    fn return_later(&self, frame: &[u8]) {
+        let bytes = self.returns.lock().free.pop();
+        // One that finds no room is lost, as on a wire.
+        let Some(mut bytes) = bytes else { return };
+        bytes[..frame.len()].copy_from_slice(frame);
+        self.returns.lock().waiting.push_back(Returning { length: frame.len(), bytes });
+    }
+
+    /// Brings frames to their receivers here that were sent from here; the rest of many is left to
+    /// the [`clock`]. Thread context; nothing is locked.
+    pub fn bring_back(self: &Arc<Self>) {
+        for _ in 0..MOST_RETURNING {
+            let next = self.returns.lock().waiting.pop_front();
+            let Some(returning) = next else { return };
+            let bytes = &returning.bytes[ETHERNET..returning.length];
+            if let Some(packet) = packet::parse_packet(bytes) {
+                stack::deliver(self, &packet);
+            }
+            self.returns.lock().free.push(returning.bytes);
+        }
+        clock::wake_by(0);
+    }
+
+    /// Asks for the station with an address.
+    fn ask(&self, address: Ipv4Addr) {
+        let from = (self.source(address), self.station());
+        let frame = packet::arp(true, from, (address, packet::ALL));
+        let _ = interface::send(&self.interface, &frame, 0);
+    }
+
+    /// A station asks or answers. Thread context.
+    pub fn hear(&self, arp: &packet::Arp) {
+        let (address, station) = arp.sender;
+        let is_for_here = self.is_own(arp.target);
+        if packet::is_unicast(address) && self.has(address) && !self.is_own(address) {
+            let mut neighbors = self.neighbors.lock();
+            neighbors.hear(address, station, is_for_here, time::now().0);
+            neighbors.release(address, |frame| {
+                packet::write_ip_frame(frame, self.station(), station);
+                let _ = interface::send(&self.interface, frame, 0);
+            });
+        }
+        if arp.asks && is_for_here {
+            let frame = packet::arp(false, (arp.target, self.station()), arp.sender);
+            let _ = interface::send(&self.interface, &frame, 0);
+        }
+    }
+
+    /// There is no station with an address: who has sent to it is told.
+    fn give_up(&self, address: Ipv4Addr) {
+        let mut told = Vec::new();
+        self.neighbors.lock().release(address, |frame| {
+            told.extend(packet::returned(packet::Unreachable::Host, &frame[ETHERNET..]));
+        });
+        told.iter().for_each(stack::report);
+    }
+
+    /// Whether a packet that nobody wanted may be answered: a flood is not.
+    pub fn may_answer(&self) -> bool {
+        let now = time::now().0;
+        let take = |until: u64| {
+            let until = until.max(now.saturating_sub(ANSWERS * ANSWER_EVERY));
+            (until < now).then_some(until + ANSWER_EVERY)
+        };
+        self.answered.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok()
+    }
+
+    /// A socket is in a group from now on. Thread context; may sleep.
+    pub fn join(&self, group: Ipv4Addr) -> Result<(), Errno> {
+        let is_first = {
+            let mut groups = self.groups.lock();
+            let known = groups.iter().position(|(other, count)| *other == group && *count > 0);
+            let at = known.or_else(|| groups.iter().position(|(_, count)| *count == 0));
+            let place = &mut groups[at.ok_or(Errno::ENOBUFS)?];
+            *place = (group, place.1 + 1);
+            place.1 == 1
+        };
+        if is_first {
+            self.interface.admit(Reception::Address(packet::station_of(group))).inspect_err(
+                |_| {
+                    self.forget(group);
+                },
+            )?;
+            self.tell_membership(group, false);
+        }
+        Ok(())
+    }
+
+    /// The opposite.
+    pub fn leave(&self, group: Ipv4Addr) {
+        if self.forget(group) {
+            self.interface.refuse(Reception::Address(packet::station_of(group)));
+            self.tell_membership(group, true);
+        }
+    }
+
+    /// Says whether nobody is in it any more.
+    fn forget(&self, group: Ipv4Addr) -> bool {
+        let mut groups = self.groups.lock();
+        let place = groups.iter_mut().find(|(other, count)| *other == group && *count > 0);
+        let Some(place) = place else { return false };
+        place.1 -= 1;
+        place.1 == 0
+    }
+
+    /// Tells who asks in which groups this station is: that one, or all of them.
+    pub fn answer_query(&self, group: Ipv4Addr) {
+        for place in 0..MOST_GROUPS {
+            let (own, count) = self.groups.lock()[place];
+            if count > 0 && (group.is_unspecified() || group == own) {
+                self.tell_membership(own, false);
+            }
+        }
+    }
+
+    fn tell_membership(&self, group: Ipv4Addr, leaves: bool) {
+        let mut frame = [0; ETHERNET + IP + IGMP];
+        let to = if leaves { Ipv4Addr::new(224, 0, 0, 2) } else { group };
+        packet::write_membership(&mut frame, group, leaves);
+        let header = Header { lifetime: 1, ..self.header(Protocol::Igmp, self.source(to), to) };
+        packet::write_header(&mut frame, &header, IGMP);
+        let _ = self.send(&mut frame);
+    }
+
+    /// Waits until the card has room for frames.
+    pub fn wait_for_room(&self, deadline: Option<Nanos>) -> Result<(), Errno> {
+        self.interface.wait_for_room(deadline)
+    }
+}

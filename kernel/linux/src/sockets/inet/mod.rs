@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! UDP and TCP over IPv4 (ip(7), udp(7), tcp(7)).
+//!
+//! | module | concept |
+//! |---|---|
+//! | [`link`] | what an interface of the realm is to this family: addresses, neighbours, groups |
+//! | [`stack`] | whose a packet is that came |
+//! | [`options`] | options of both kinds of sockets |
+//! | [`udp`] | sockets of UDP |
+//! | [`tcp`] | sockets of TCP: those that connect, and those that wait for connections |
+//! | [`clock`] | the thread that does what is due at a time |
+//!
+//! What is to be done with a packet is in [`crtos_inet`]. A thread of the interface's driver brings
+//! packets to sockets; the programs' own threads send.
+//!
+//! A socket is the realm's from when it names an address in the network of an interface of the
+//! realm, or the interface ([decision
+//! 0041](../../../../../docs/decisions/0041-udp-and-tcp-by-sockets.md)).
+
+mod clock;
+mod link;
+mod options;
+mod stack;
+mod tcp;
+mod udp;
+
+use alloc::boxed::Box;
+use core::net::{Ipv4Addr, SocketAddrV4};
+
+use crtos_abi::UserAddr;
+use crtos_inet::packet::Unreachable;
+use linux_raw_sys::net;
+
+use crate::{
+    abi::{Errno, SysResult},
+    files::socket::{self, Address, Family, Foreign, Socket},
+    sockets::net::interface,
+};
+
+/// Bytes of a `struct sockaddr_in`.
+const ADDRESS: usize = 16;
+
+/// Sockets of that family.
+static FAMILY: Family = Family {
+    number: net::AF_INET,
+    is_local: |address| socket_address(address).is_ok_and(|to| link::is_local(*to.ip())),
+    is_local_by: options::is_local_by,
+    take,
+    ioctl: |_, _| None,
+};
+
+/// Has interfaces of the realm be used by this family. Once, before there are interfaces.
+pub fn start() {
+    interface::set_stack(&stack::STACK);
+}
+
+/// There is an interface: sockets can become the realm's.
+fn begin() {
+    socket::add_family(&FAMILY);
+    clock::start();
+}
+
+/// Makes what takes the place of a socket of Linux's. One that Linux has bound to an address of its
+/// own, or connected, stays there.
+fn take(foreign: &Foreign) -> Result<Option<Box<dyn Socket>>, Errno> {
+    if !matches!(foreign.address(true), Err(Errno::ENOTCONN)) {
+        return Ok(None);
+    }
+    let local = socket_address(&foreign.address(false)?)?;
+    let device = foreign.number(net::SOL_SOCKET, net::SO_BINDTOIFINDEX)?;
+    if !local.ip().is_unspecified() || device != 0 {
+        return Ok(None);
+    }
+    match (foreign.kind, foreign.protocol) {
+        (net::SOCK_DGRAM, UDP) => Ok(Some(Box::new(udp::Udp::of(foreign, local.port())?))),
+        (net::SOCK_STREAM, TCP) if foreign.number(net::SOL_SOCKET, net::SO_ACCEPTCONN)? == 0 => {
+            Ok(Some(Box::new(tcp::Tcp::of(foreign, local.port())?)))
+        }
+        _ => Ok(None),
+    }
+}
+
+/// Protocols (IPPROTO_*).
+const UDP: u32 = 17;
+const TCP: u32 = 6;
+
+/// What a program gives as an address.
+fn socket_address(address: &Address) -> Result<SocketAddrV4, Errno> {
+    let bytes: &[u8; ADDRESS] = address.bytes().first_chunk().ok_or(Errno::EINVAL)?;
+    // Linux lets a program leave out the family where 0.0.0.0 is meant.
+    if address.family() != Some(net::AF_INET) {
+        return Err(Errno::EAFNOSUPPORT);
+    }
+    let ip = Ipv4Addr::new(bytes[4], bytes[5], bytes[6], bytes[7]);
+    Ok(SocketAddrV4::new(ip, u16::from_be_bytes([bytes[2], bytes[3]])))
+}
+
+/// An address, as programs have it.
+fn address_of(address: SocketAddrV4) -> Address {
+    let mut bytes = [0; ADDRESS];
+    bytes[..2].copy_from_slice(&(net::AF_INET as u16).to_ne_bytes());
+    bytes[2..4].copy_from_slice(&address.port().to_be_bytes());
+    bytes[4..8].copy_from_slice(&address.ip().octets());
+    Address::new(&bytes)
+}
+
+/// What a socket is told of a packet that did not arrive.
+fn errno_of(why: Unreachable) -> Errno {
+    match why {
+        Unreachable::Port => Errno::ECONNREFUSED,
+        Unreachable::Protocol => Errno::ENOPROTOOPT,
+        Unreachable::Host | Unreachable::Prohibited => Errno::EHOSTUNREACH,
+        Unreachable::Network => Errno::ENETUNREACH,
+        Unreachable::TooLong => Errno::EMSGSIZE,
+    }
+}
+
+/// What both kinds of sockets answer to an ioctl.
+fn ioctl(request: u32, argument: UserAddr) -> SysResult {
+    match socket::answer(request, argument) {
+        Some(answer) => answer,
+        None => Err(Errno::ENOTTY),
+    }
+}

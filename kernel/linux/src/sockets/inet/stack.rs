@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Whose a packet is that came.
+
+use alloc::sync::Arc;
+use core::net::{Ipv4Addr, SocketAddrV4};
+
+use crtos_core::time::{self, Clock};
+use crtos_inet::{
+    inbox::About,
+    packet::{self, ETHERNET, Frame, IP, Icmp, LONGEST, Packet, Protocol},
+    ports::Way,
+};
+
+use super::{
+    errno_of,
+    link::{self, Link},
+    tcp, udp,
+};
+use crate::sockets::net::interface::{Interface, News, Stack as StackOf};
+
+/// The stack, as interfaces know it.
+pub struct Stack;
+
+/// The only one.
+pub static STACK: Stack = Stack;
+
+impl StackOf for Stack {
+    fn receive(&self, news: &News) {
+        let Some(link) = link::by_index(news.interface.index()) else { return };
+        match packet::parse(news.frame) {
+            Some(Frame::Arp(arp)) => link.hear(&arp),
+            // Nobody else sends as this station.
+            Some(Frame::Ip(packet)) if !link.is_own(packet.source) => deliver(&link, &packet),
+            _ => {}
+        }
+    }
+
+    fn settle(&self, interface: &Arc<dyn Interface>) {
+        if let Some(link) = link::by_index(interface.index()) {
+            link.bring_back();
+        }
+    }
+
+    fn come(&self, interface: &Arc<dyn Interface>) {
+        link::come(interface);
+    }
+
+    fn go(&self, interface: &Arc<dyn Interface>) {
+        link::go(interface);
+        udp::interface_is_gone(interface.index());
+        tcp::interface_is_gone(interface.index());
+    }
+}
+
+/// Brings a packet to whose it is. Thread context; nothing is locked.
+pub fn deliver(link: &Arc<Link>, packet: &Packet) {
+    let to = packet.destination;
+    let is_own = link.is_own(to);
+    let is_group = to.is_multicast() && (link.is_in(to) || to == ALL_SYSTEMS);
+    if !is_own && !is_group && !link.is_broadcast(to) {
+        return;
+    }
+    if packet.is_fragment() {
+        // Segments of TCP are not cut: they say so.
+        if packet.protocol == Protocol::Udp {
+            let mut reassembly = link.reassembly.lock();
+            if let Some(payload) = reassembly.add(packet, time::now().0) {
+                deliver_datagram(link, packet, payload);
+            }
+        }
+        return;
+    }
+    match packet.protocol {
+        Protocol::Udp => deliver_datagram(link, packet, packet.payload),
+        Protocol::Tcp if is_own => tcp::deliver(link, packet),
+        Protocol::Icmp if is_own => deliver_icmp(link, packet),
+        Protocol::Igmp => {
+            if let Some(group) = packet::parse_query(packet.payload) {
+                link.answer_query(group);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// The group of all stations.
+const ALL_SYSTEMS: Ipv4Addr = Ipv4Addr::new(224, 0, 0, 1);
+
+fn deliver_datagram(link: &Arc<Link>, packet: &Packet, payload: &[u8]) {
+    let (source, destination) = (packet.source, packet.destination);
+    let Some(datagram) = packet::parse_datagram(payload, source, destination) else { return };
+    let about = About {
+        source: (source, datagram.source),
+        destination,
+        stamp: time::linux(Clock::Realtime).0,
+        interface: link.interface.index(),
+        lifetime: packet.lifetime,
+        service: packet.service,
+        lost: 0,
+    };
+    let way = Way {
+        local: SocketAddrV4::new(destination, datagram.destination),
+        remote: SocketAddrV4::new(source, datagram.source),
+        interface: about.interface,
+    };
+    let is_for_one = link.is_own(destination);
+    if udp::deliver(&way, about, datagram.data, is_for_one) || !is_for_one {
+        return;
+    }
+    if link.may_answer() {
+        let mut frame = [0; LONGEST];
+        if let Some(length) = packet::write_port_unreachable(&mut frame, packet) {
+            answer(link, packet, Protocol::Icmp, &mut frame, length);
+        }
+    }
+}
+
+fn deliver_icmp(link: &Link, packet: &Packet) {
+    match packet::parse_icmp(packet.payload) {
+        Some(Icmp::Echo { ident, sequence, data }) => {
+            let mut frame = [0; LONGEST];
+            if link.may_answer()
+                && let Some(length) = packet::write_echo(&mut frame, ident, sequence, data)
+            {
+                answer(link, packet, Protocol::Icmp, &mut frame, length);
+            }
+        }
+        Some(told) => report(&told),
+        None => {}
+    }
+}
+
+/// A packet that was sent from here did not arrive. Thread context; nothing is locked.
+pub fn report(told: &Icmp) {
+    let Icmp::Unreachable { why, protocol, source, destination } = *told else { return };
+    let local = SocketAddrV4::new(source.0, source.1);
+    let remote = SocketAddrV4::new(destination.0, destination.1);
+    match protocol {
+        Protocol::Udp => udp::report(local, remote, errno_of(why)),
+        Protocol::Tcp => tcp::report(local, remote, errno_of(why)),
+        _ => {}
+    }
+}
+
+/// Sends what answers a packet, of which `length` bytes lie behind the room for its header.
+pub fn answer(link: &Link, to: &Packet, protocol: Protocol, frame: &mut [u8], length: usize) {
+    let header = link.header(protocol, to.destination, to.source);
+    packet::write_header(frame, &header, length);
+    if let Some(frame) = frame.get_mut(..ETHERNET + IP + length) {
+        let _ = link.send(frame);
+    }
+}

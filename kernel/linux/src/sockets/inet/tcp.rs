@@ -1,0 +1,1154 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Sockets of TCP: those that connect, and those that wait for connections.
+//!
+//! A thread that calls does what is to be done for its connection itself. A segment that comes is
+//! brought to its connection by a thread of the interface's driver. Each connection has a lock,
+//! which is held for the segments of one call at most, and never while a program's memory is
+//! touched.
+
+use alloc::{
+    boxed::Box,
+    collections::VecDeque,
+    sync::{Arc, Weak},
+    vec::Vec,
+};
+use core::net::{Ipv4Addr, SocketAddrV4};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+
+use crtos_abi::UserAddr;
+use crtos_core::{
+    arch,
+    mm::heap,
+    sync::SpinLock,
+    task::{self, Mutex, MutexGuard, WaitError, WaitQueue},
+    time::{self, Nanos},
+};
+use crtos_inet::{
+    connection::{Connection, Failure, Phase},
+    packet::{self, LONGEST, Packet, Protocol},
+    ports::{Binding, Ports, Way},
+};
+use linux_raw_sys::{ioctl, net};
+
+use super::{
+    address_of, clock,
+    link::{self, Link},
+    options::Options,
+    socket_address, stack,
+    udp::{check_port, draw},
+};
+use crate::{
+    abi::{Errno, SysResult},
+    files::{
+        Events, Memory, Watchers, description,
+        socket::{Address, Foreign, Received, Reception, Socket},
+    },
+    memory::{timespec::SECOND, user},
+    signal,
+    sockets::common::Common,
+};
+
+/// Most sockets of TCP that the realm has, those that a program has closed and that are not over
+/// included.
+const MOST: usize = 256;
+/// Most of these that no program has any more.
+const MOST_ORPHANS: usize = 64;
+/// Most connections of a listener that were not accepted.
+const MOST_WAITING: usize = 8;
+/// How long a connection that nobody has may go on: nanoseconds.
+const ORPHAN: u64 = 60 * SECOND;
+/// How long a connection may take to be there, before another one gets its place if that is
+/// wanted, and before it is given up.
+const OPENING_LEAST: u64 = SECOND;
+const OPENING_MOST: u64 = 127 * SECOND;
+/// How long the other end may say nothing although it should.
+const PATIENCE: u64 = 900 * SECOND;
+/// Bytes that are copied from and to a program at a time.
+const PART: usize = 2048;
+
+/// Who has which port.
+static PORTS: Mutex<Ports<Handle>> = Mutex::new(Ports::new(MOST, true));
+static ORPHANS: AtomicUsize = AtomicUsize::new(0);
+
+/// What waiting threads have of a socket.
+struct Core {
+    number: u64,
+    readers: WaitQueue,
+    writers: WaitQueue,
+    watchers: Watchers,
+    common: Common,
+    options: Options,
+    prompt: AtomicBool,
+    keep_idle: AtomicU32,
+    keep_every: AtomicU32,
+    keep_count: AtomicU32,
+    /// TCP_USER_TIMEOUT: milliseconds; 0 for the preset.
+    patience: AtomicU32,
+}
+
+/// A connection.
+struct Stream {
+    core: Arc<Core>,
+    link: Arc<Link>,
+    connection: Mutex<Connection>,
+    /// When it is to be looked at; `u64::MAX` for never.
+    due: AtomicU64,
+    /// Held while a program's memory is read or written, so that bytes stay in order.
+    reading: Mutex<()>,
+    writing: Mutex<()>,
+    /// It came to that one, and was not accepted.
+    listener: SpinLock<Option<Weak<Listener>>>,
+    /// No program has it any more: until when it may go on; 0 while one has.
+    orphan_until: AtomicU64,
+    /// The level of the highest thread that waits for it.
+    awaited_at: AtomicU32,
+    /// It was there once, and has options that count from then on.
+    was_open: AtomicBool,
+}
+
+/// Connections that came to a port.
+struct Queue {
+    /// Memory for more.
+    spares: Vec<Arc<Stream>>,
+    /// Those that are not there yet, and when they came.
+    opening: VecDeque<(u64, Arc<Stream>)>,
+    /// Those that can be accepted.
+    ready: VecDeque<Arc<Stream>>,
+}
+
+/// Who waits for connections.
+struct Listener {
+    core: Arc<Core>,
+    local: SocketAddrV4,
+    queue: SpinLock<Queue>,
+}
+
+/// What has a port.
+#[derive(Clone)]
+enum Handle {
+    Bound(Arc<Core>),
+    Listener(Arc<Listener>),
+    Stream(Arc<Stream>),
+}
+
+impl PartialEq for Handle {
+    fn eq(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Bound(a), Self::Bound(b)) => Arc::ptr_eq(a, b),
+            (Self::Listener(a), Self::Listener(b)) => Arc::ptr_eq(a, b),
+            (Self::Stream(a), Self::Stream(b)) => Arc::ptr_eq(a, b),
+            _ => false,
+        }
+    }
+}
+
+/// What a socket is.
+enum Role {
+    /// Neither of the others; bound to that, if it is.
+    Idle(Option<Binding>),
+    Listener(Arc<Listener>),
+    Stream(Arc<Stream>),
+}
+
+/// A socket of TCP.
+pub struct Tcp {
+    core: Arc<Core>,
+    role: Mutex<Role>,
+}
+
+/// Brings a segment to its connection. Thread context; nothing is locked.
+pub fn deliver(link: &Arc<Link>, packet: &Packet) {
+    let (source, destination) = (packet.source, packet.destination);
+    let Some(segment) = packet::parse_segment(packet.payload, source, destination) else { return };
+    let way = Way {
+        local: SocketAddrV4::new(destination, segment.destination),
+        remote: SocketAddrV4::new(source, segment.source),
+        interface: link.interface.index(),
+    };
+    let found = PORTS.lock().find(&way, 0);
+    match found {
+        Some(Handle::Stream(stream)) => stream.receive(packet, way.remote, segment.resets),
+        Some(Handle::Listener(listener)) if segment.opens => listener.open(packet, &way),
+        _ if segment.resets || !link.may_answer() => {}
+        _ => {
+            let mut frame = [0; LONGEST];
+            if let Some(length) = packet::write_reset(&mut frame, packet) {
+                stack::answer(link, packet, Protocol::Tcp, &mut frame, length);
+            }
+        }
+    }
+}
+
+/// A segment did not arrive. Only who asks for a connection is told: others go on, since anybody
+/// may have made that up.
+pub fn report(local: SocketAddrV4, remote: SocketAddrV4, error: Errno) {
+    let found = PORTS.lock().find(&Way { local, remote, interface: 0 }, 0);
+    if let Some(Handle::Stream(stream)) = found {
+        let mut connection = stream.connection.lock();
+        if connection.phase() == Phase::Opening && connection.remote() == Some(remote) {
+            stream.core.common.fail(error);
+            connection.abort();
+            stream.finish(connection);
+        }
+    }
+}
+
+/// Connections over an interface that is gone are over.
+pub fn interface_is_gone(index: u32) {
+    // Each that ends makes place for the next one.
+    for at in (0..MOST).rev() {
+        let found = PORTS.lock().nth_of_all(at);
+        if let Some(Handle::Stream(stream)) = found
+            && stream.link.interface.index() == index
+        {
+            let mut connection = stream.connection.lock();
+            stream.core.common.fail(Errno::ENETDOWN);
+            connection.abort();
+            stream.finish(connection);
+        }
+    }
+}
+
+/// Does what is due now. Returns when something is next, and the level of the highest thread that
+/// waits. Thread context; nothing is locked.
+pub fn look() -> (Option<u64>, u32) {
+    let (mut next, mut level) = (u64::MAX, 0);
+    // From the last one: what goes leaves its place to one that was looked at.
+    let count = PORTS.lock().len();
+    for at in (0..count).rev() {
+        let found = PORTS.lock().nth_of_all(at);
+        let Some(Handle::Stream(stream)) = found else { continue };
+        let now = time::now().0;
+        if stream.due.load(Ordering::Relaxed) <= now {
+            let mut connection = stream.connection.lock();
+            if stream.is_orphan() && stream.orphan_until.load(Ordering::Relaxed) <= now {
+                connection.abort();
+            }
+            stream.finish(connection);
+        }
+        next = next.min(stream.due.load(Ordering::Relaxed));
+        level = level.max(stream.awaited_at.load(Ordering::Relaxed));
+    }
+    ((next < u64::MAX).then_some(next), level)
+}
+
+impl Core {
+    fn new(common: Common, options: Options) -> Arc<Self> {
+        Arc::new(Self {
+            number: description::number(),
+            readers: WaitQueue::new(),
+            writers: WaitQueue::new(),
+            watchers: Watchers::new(),
+            common,
+            options,
+            prompt: AtomicBool::new(false),
+            keep_idle: AtomicU32::new(7200),
+            keep_every: AtomicU32::new(75),
+            keep_count: AtomicU32::new(9),
+            patience: AtomicU32::new(0),
+        })
+    }
+
+    /// Has a connection do what options say.
+    fn apply(&self, connection: &mut Connection) {
+        let seconds = |value: &AtomicU32| u64::from(value.load(Ordering::Relaxed)) * SECOND;
+        connection.set_prompt(self.prompt.load(Ordering::Relaxed));
+        connection.set_lifetime(self.options.ip(net::IP_TTL) as u8);
+        let keeps = self.options.has(net::SO_KEEPALIVE);
+        let idle = seconds(&self.keep_idle);
+        connection.set_keep_alive(keeps.then_some(idle));
+        let asked = u64::from(self.keep_count.load(Ordering::Relaxed));
+        let patience = match (self.patience.load(Ordering::Relaxed), connection.phase()) {
+            (0, Phase::Opening | Phase::Listening) => OPENING_MOST,
+            (0, _) if keeps => idle + seconds(&self.keep_every) * asked,
+            (0, _) => PATIENCE,
+            (millis, _) => u64::from(millis) * 1_000_000,
+        };
+        connection.set_patience(Some(patience));
+    }
+}
+
+impl Stream {
+    fn new(core: Arc<Core>, link: Arc<Link>) -> Result<Arc<Self>, Errno> {
+        if !heap::has_reserve() {
+            return Err(Errno::ENOBUFS);
+        }
+        // Linux counts twice what a program may fill.
+        let receive = core.common.receive_buffer() as usize / 2;
+        let send = core.common.send_buffer() as usize;
+        let mtu = link.interface.mtu();
+        let connection = Connection::new(mtu, arch::random(), receive, send, time::now().0);
+        Ok(Arc::new(Self {
+            core,
+            link,
+            connection: Mutex::new(connection),
+            due: AtomicU64::new(u64::MAX),
+            reading: Mutex::new(()),
+            writing: Mutex::new(()),
+            listener: SpinLock::new(None),
+            orphan_until: AtomicU64::new(0),
+            awaited_at: AtomicU32::new(0),
+            was_open: AtomicBool::new(false),
+        }))
+    }
+
+    fn is_orphan(&self) -> bool {
+        self.orphan_until.load(Ordering::Relaxed) != 0
+    }
+
+    fn set_listener(&self, listener: Option<Weak<Listener>>) {
+        // What is dropped is dropped with nothing locked.
+        let before = core::mem::replace(&mut *self.listener.lock(), listener);
+        drop(before);
+    }
+
+    fn transmit(&self, frame: &mut [u8]) {
+        let service = self.core.options.ip(net::IP_TOS) as u8;
+        if service != 0 {
+            packet::set_service(frame, service);
+        }
+        // What finds no room is lost, and sent again later.
+        let _ = self.link.send(frame);
+    }
+
+    fn receive(self: &Arc<Self>, packet: &Packet, remote: SocketAddrV4, resets: bool) {
+        let mut connection = self.connection.lock();
+        let now = time::now().0;
+        let out = &mut |frame: &mut [u8]| self.transmit(frame);
+        connection.receive(packet.bytes, remote, resets, now, out);
+        self.finish(connection);
+    }
+
+    /// Sends what a call or a segment has made due, and tells who waits.
+    fn finish(self: &Arc<Self>, mut connection: MutexGuard<'_, Connection>) {
+        let now = time::now().0;
+        if connection.phase() == Phase::Open && !self.was_open.swap(true, Ordering::Relaxed) {
+            self.core.apply(&mut connection);
+        }
+        let has_more = connection.send_due(now, &mut |frame: &mut [u8]| self.transmit(frame));
+        let mut due = match has_more {
+            true => now,
+            false => connection.due(now).unwrap_or(u64::MAX),
+        };
+        let (failure, phase) = (connection.take_failure(), connection.phase());
+        let local = connection.local();
+        let is_deaf = !connection.may_receive();
+        drop(connection);
+        if self.is_orphan() {
+            due = due.min(self.orphan_until.load(Ordering::Relaxed));
+        }
+        self.due.store(due, Ordering::Relaxed);
+        if let Some(failure) = failure {
+            self.core.common.fail(match failure {
+                Failure::Refused => Errno::ECONNREFUSED,
+                Failure::Reset => Errno::ECONNRESET,
+                Failure::TimedOut => Errno::ETIMEDOUT,
+            });
+        }
+        let listener = self.listener.lock().clone();
+        if let Some(listener) = listener.and_then(|listener| listener.upgrade()) {
+            listener.changed(self, phase, local);
+        }
+        let is_over = matches!(phase, Phase::Closed | Phase::Lingering);
+        if is_over && self.is_orphan() {
+            self.leave(local.port());
+        }
+        clock::wake_by(due);
+        self.core.readers.wake(1);
+        self.core.writers.wake(1);
+        let mut events = Events::IN | Events::READ_NORMAL | Events::OUT | Events::WRITE_NORMAL;
+        events.set(Events::READ_HANG_UP, is_deaf);
+        events.set(Events::HANG_UP, is_over);
+        events.set(Events::ERROR, failure.is_some());
+        self.core.watchers.notify(events);
+    }
+
+    /// Gives its place back.
+    fn leave(self: &Arc<Self>, port: u16) {
+        let taken = PORTS.lock().remove(port, &Handle::Stream(self.clone()));
+        if taken.is_some() && self.is_orphan() {
+            ORPHANS.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    /// No program has it any more: it ends by itself, or at once.
+    fn abandon(self: &Arc<Self>, at_once: bool) {
+        let mut connection = self.connection.lock();
+        let is_many = ORPHANS.fetch_add(1, Ordering::Relaxed) >= MOST_ORPHANS;
+        self.orphan_until.store(time::now().0 + ORPHAN, Ordering::Relaxed);
+        // What was not read will not be: the other end is to know.
+        if at_once || is_many || connection.received() > 0 {
+            connection.abort();
+        } else {
+            connection.close();
+        }
+        connection.refuse();
+        self.finish(connection);
+        self.link.bring_back();
+    }
+
+    /// Waits in `queue` until `take` gives something.
+    fn wait<T>(
+        &self,
+        queue: &WaitQueue,
+        deadline: Option<Nanos>,
+        take: impl FnMut() -> Option<T>,
+    ) -> Result<T, Errno> {
+        let level = task::current().scheduling().level.get();
+        self.awaited_at.fetch_max(level, Ordering::Relaxed);
+        clock::lend(level);
+        let result = wait(queue, deadline, take);
+        self.awaited_at.store(0, Ordering::Relaxed);
+        result
+    }
+}
+
+fn wait<T>(
+    queue: &WaitQueue,
+    deadline: Option<Nanos>,
+    take: impl FnMut() -> Option<T>,
+) -> Result<T, Errno> {
+    queue.wait_until(deadline, |_| signal::is_interrupted(), take).map_err(|error| match error {
+        WaitError::Timeout => Errno::EAGAIN,
+        WaitError::Interrupted if deadline.is_some() => Errno::EINTR,
+        WaitError::Interrupted => Errno::RESTART,
+    })
+}
+
+impl Listener {
+    /// Somebody asks for a connection. Thread context; nothing is locked.
+    fn open(self: &Arc<Self>, packet: &Packet, way: &Way) {
+        let Some(stream) = self.take_spare() else { return };
+        stream.connection.lock().listen(way.local);
+        stream.was_open.store(false, Ordering::Relaxed);
+        stream.set_listener(Some(Arc::downgrade(self)));
+        let binding = Binding { remote: Some(way.remote), ..Binding::new(way.local) };
+        let added = PORTS.lock().add(binding, Handle::Stream(stream.clone()));
+        {
+            let mut queue = self.queue.lock();
+            match added {
+                Ok(()) => queue.opening.push_back((time::now().0, stream.clone())),
+                Err(_) => queue.spares.push(stream.clone()),
+            }
+        }
+        if added.is_ok() {
+            let mut connection = stream.connection.lock();
+            let now = time::now().0;
+            let out = &mut |frame: &mut [u8]| stream.transmit(frame);
+            connection.receive(packet.bytes, way.remote, false, now, out);
+            stream.core.apply(&mut connection);
+            stream.finish(connection);
+        }
+    }
+
+    /// Memory for a connection: of a spare one, or of one that takes long to be there.
+    fn take_spare(&self) -> Option<Arc<Stream>> {
+        let oldest = {
+            let mut queue = self.queue.lock();
+            if let Some(spare) = queue.spares.pop() {
+                return Some(spare);
+            }
+            let now = time::now().0;
+            let is_late = |&&(begun, _): &&(u64, _)| now - begun.min(now) >= OPENING_LEAST;
+            queue.opening.front().filter(is_late)?;
+            queue.opening.pop_front()?.1
+        };
+        oldest.leave(self.local.port());
+        Some(oldest)
+    }
+
+    /// A connection that was not accepted has gone on.
+    fn changed(self: &Arc<Self>, stream: &Arc<Stream>, phase: Phase, local: SocketAddrV4) {
+        let is_ready = {
+            let mut queue = self.queue.lock();
+            let at = queue.opening.iter().position(|(_, other)| Arc::ptr_eq(other, stream));
+            let Some(at) = at else { return };
+            match phase {
+                Phase::Opening => return,
+                Phase::Open | Phase::Lingering => {
+                    queue.opening.remove(at);
+                    queue.ready.push_back(stream.clone());
+                    true
+                }
+                // It was withdrawn.
+                Phase::Listening | Phase::Closed => {
+                    queue.opening.remove(at);
+                    false
+                }
+            }
+        };
+        if is_ready {
+            self.core.readers.wake(1);
+            self.core.watchers.notify(Events::IN | Events::READ_NORMAL);
+        } else {
+            stream.leave(local.port());
+            let _ = stream.core.common.check();
+            self.queue.lock().spares.push(stream.clone());
+        }
+    }
+
+    /// Makes memory for one more connection. Thread context; may sleep.
+    fn replenish(&self) -> Result<(), Errno> {
+        let link = match self.local.ip().is_unspecified() {
+            true => link::by_index(self.core.options.device()),
+            false => link::owner(*self.local.ip()),
+        };
+        let link = link.ok_or(Errno::ENETDOWN)?;
+        let common = self.core.common.of_connection();
+        let core = Core::new(common, self.core.options.of_connection());
+        for (to, from) in [
+            (&core.keep_idle, &self.core.keep_idle),
+            (&core.keep_every, &self.core.keep_every),
+            (&core.keep_count, &self.core.keep_count),
+            (&core.patience, &self.core.patience),
+        ] {
+            to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+        core.prompt.store(self.core.prompt.load(Ordering::Relaxed), Ordering::Relaxed);
+        let stream = Stream::new(core, link)?;
+        self.queue.lock().spares.push(stream);
+        Ok(())
+    }
+
+    /// Nobody waits any more.
+    fn close(self: &Arc<Self>) {
+        let taken = PORTS.lock().remove(self.local.port(), &Handle::Listener(self.clone()));
+        drop(taken);
+        loop {
+            let next = {
+                let mut queue = self.queue.lock();
+                let opening = queue.opening.pop_front().map(|(_, stream)| stream);
+                opening.or_else(|| queue.ready.pop_front())
+            };
+            let Some(stream) = next else { break };
+            stream.set_listener(None);
+            stream.abandon(true);
+        }
+        let spares = core::mem::take(&mut self.queue.lock().spares);
+        drop(spares);
+    }
+}
+
+impl Tcp {
+    /// What takes the place of a socket of Linux's, which is bound to that port if it is not 0.
+    pub fn of(foreign: &Foreign, port: u16) -> Result<Self, Errno> {
+        let core = Core::new(Common::of(foreign, net::AF_INET)?, Options::of(foreign)?);
+        let number = |name| foreign.number(net::SOL_TCP, name);
+        core.prompt.store(number(net::TCP_NODELAY)? != 0, Ordering::Relaxed);
+        for (to, name) in [
+            (&core.keep_idle, net::TCP_KEEPIDLE),
+            (&core.keep_every, net::TCP_KEEPINTVL),
+            (&core.keep_count, net::TCP_KEEPCNT),
+            (&core.patience, net::TCP_USER_TIMEOUT),
+        ] {
+            to.store(number(name)?.min(32767 * 1000), Ordering::Relaxed);
+        }
+        let own = Self { core, role: Mutex::new(Role::Idle(None)) };
+        if port != 0 {
+            let local = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, port);
+            let binding = own.take_port(local)?;
+            *own.role.lock() = Role::Idle(Some(binding));
+        }
+        Ok(own)
+    }
+
+    fn options(&self) -> &Options {
+        &self.core.options
+    }
+
+    fn take_port(&self, local: SocketAddrV4) -> Result<Binding, Errno> {
+        let mut binding = Binding {
+            interface: self.options().device(),
+            shares: self.options().has(net::SO_REUSEADDR),
+            balances: self.options().has(net::SO_REUSEPORT),
+            ..Binding::new(local)
+        };
+        let mut ports = PORTS.lock();
+        if local.port() == 0 {
+            let port = ports.free(binding, draw()).ok_or(Errno::EADDRINUSE)?;
+            binding.local.set_port(port);
+        }
+        ports.bind(binding, Handle::Bound(self.core.clone()))?;
+        Ok(binding)
+    }
+
+    fn leave_port(&self, binding: &Binding) {
+        let handle = Handle::Bound(self.core.clone());
+        let taken = PORTS.lock().remove(binding.local.port(), &handle);
+        drop(taken);
+    }
+
+    fn stream(&self) -> Option<Arc<Stream>> {
+        match &*self.role.lock() {
+            Role::Stream(stream) => Some(stream.clone()),
+            _ => None,
+        }
+    }
+
+    fn listener(&self) -> Option<Arc<Listener>> {
+        match &*self.role.lock() {
+            Role::Listener(listener) => Some(listener.clone()),
+            _ => None,
+        }
+    }
+
+    /// Begins a connection.
+    fn begin(&self, remote: SocketAddrV4) -> Result<Arc<Stream>, Errno> {
+        let mut role = self.role.lock();
+        let bound = match &*role {
+            Role::Idle(bound) => *bound,
+            Role::Listener(_) => return Err(Errno::EISCONN),
+            Role::Stream(stream) => {
+                let (phase, local) = {
+                    let connection = stream.connection.lock();
+                    (connection.phase(), connection.local())
+                };
+                match phase {
+                    Phase::Opening => return Err(Errno::EALREADY),
+                    // It is over: another one may come in its place.
+                    Phase::Closed => stream.leave(local.port()),
+                    _ => return Err(Errno::EISCONN),
+                }
+                None
+            }
+        };
+        if remote.port() == 0 {
+            return Err(Errno::ECONNREFUSED);
+        }
+        let to = *remote.ip();
+        let link = link::route(to, self.options().device()).ok_or(Errno::ENETUNREACH)?;
+        if !packet::is_unicast(to) || link.is_broadcast(to) {
+            return Err(Errno::ENETUNREACH);
+        }
+        let stream = Stream::new(self.core.clone(), link.clone())?;
+        let own = match bound {
+            Some(binding) if !binding.local.ip().is_unspecified() => *binding.local.ip(),
+            _ => link.source(to),
+        };
+        let port = bound.map_or(0, |binding| binding.local.port());
+        let mut binding =
+            Binding { remote: Some(remote), ..Binding::new(SocketAddrV4::new(own, port)) };
+        {
+            let mut ports = PORTS.lock();
+            if port == 0 {
+                let port = ports.free(binding, draw()).ok_or(Errno::EADDRNOTAVAIL)?;
+                binding.local.set_port(port);
+            }
+            if ports.has_connection(binding.local, remote) {
+                return Err(Errno::EADDRNOTAVAIL);
+            }
+            ports.add(binding, Handle::Stream(stream.clone()))?;
+        }
+        if let Some(bound) = bound {
+            self.leave_port(&bound);
+        }
+        link.interface.attend();
+        let mut connection = stream.connection.lock();
+        let has_begun = connection.connect(binding.local, remote);
+        self.core.apply(&mut connection);
+        *role = Role::Stream(stream.clone());
+        drop(role);
+        if !has_begun {
+            connection.abort();
+            self.core.common.fail(Errno::EADDRNOTAVAIL);
+        }
+        stream.finish(connection);
+        link.bring_back();
+        Ok(stream)
+    }
+
+    /// A connection that was not to be had: another one can be asked for.
+    fn forget(&self, stream: &Arc<Stream>) {
+        let local = stream.connection.lock().local();
+        stream.leave(local.port());
+        *self.role.lock() = Role::Idle(None);
+    }
+
+    /// How a connection that was asked for came out; `None` if that is not known yet.
+    fn outcome(&self, stream: &Arc<Stream>) -> Option<Result<(), Errno>> {
+        match stream.connection.lock().phase() {
+            Phase::Opening | Phase::Listening => None,
+            Phase::Closed if !self.core.common.has_failed() => Some(Err(Errno::ECONNREFUSED)),
+            Phase::Closed => Some(self.core.common.check()),
+            Phase::Open | Phase::Lingering => Some(Ok(())),
+        }
+    }
+
+    fn make_connection(&self, address: &Address, waits: bool) -> Result<(), Errno> {
+        let remote = socket_address(address)?;
+        // One that is under way is waited for on.
+        let stream = match (self.stream(), waits) {
+            (Some(stream), true) if stream.connection.lock().phase() == Phase::Opening => stream,
+            (Some(stream), false) if self.core.common.has_failed() => {
+                let error = self.core.common.check();
+                self.forget(&stream);
+                return error;
+            }
+            _ => self.begin(remote)?,
+        };
+        let outcome = match self.outcome(&stream) {
+            Some(outcome) => outcome,
+            None if !waits => return Err(Errno::EINPROGRESS),
+            None => {
+                let deadline = self.core.common.send_deadline();
+                let queue = &self.core.writers;
+                match stream.wait(queue, deadline, || self.outcome(&stream)) {
+                    Ok(outcome) => outcome,
+                    Err(Errno::EAGAIN) => return Err(Errno::EINPROGRESS),
+                    Err(error) => return Err(error),
+                }
+            }
+        };
+        if outcome.is_err() {
+            self.forget(&stream);
+        }
+        outcome
+    }
+
+    /// Waits until bytes can be sent.
+    fn wait_for_room(&self, stream: &Arc<Stream>) -> Result<(), Errno> {
+        let deadline = self.core.common.send_deadline();
+        stream.wait(&self.core.writers, deadline, || {
+            let connection = stream.connection.lock();
+            let is_opening = connection.phase() == Phase::Opening;
+            let can_go_on = !connection.may_send() || connection.room() > 0;
+            (!is_opening && can_go_on || self.core.common.has_failed()).then_some(())
+        })
+    }
+
+    /// Sends a part of a program's bytes; returns how many. EAGAIN if there is no room, EPIPE if
+    /// nobody takes them.
+    fn send_part(&self, stream: &Arc<Stream>, memory: &mut Memory) -> Result<usize, Errno> {
+        let writing = stream.writing.lock();
+        let room = {
+            let connection = stream.connection.lock();
+            match connection.phase() {
+                Phase::Opening => return Err(Errno::EAGAIN),
+                _ if !connection.may_send() => return Err(Errno::EPIPE),
+                _ => connection.room(),
+            }
+        };
+        if room == 0 {
+            return Err(Errno::EAGAIN);
+        }
+        let mut part = [0; PART];
+        let length = room.min(PART).min(memory.left() as usize);
+        let copied = memory.read(&mut part[..length]);
+        if copied == 0 {
+            return Err(Errno::EFAULT);
+        }
+        let mut connection = stream.connection.lock();
+        // Room only grows while others do not write.
+        let written = connection.write(&part[..copied]);
+        stream.finish(connection);
+        drop(writing);
+        if written < copied { Err(Errno::EPIPE) } else { Ok(written) }
+    }
+
+    /// Gives a part of what came to a program; returns how many bytes. `skip`: bytes that it has
+    /// seen already.
+    fn receive_part(
+        &self,
+        stream: &Arc<Stream>,
+        memory: &mut Memory,
+        peeks: bool,
+        skip: usize,
+    ) -> Result<usize, Errno> {
+        let reading = stream.reading.lock();
+        let mut part = [0; PART];
+        let length = (memory.left() as usize).min(PART);
+        let there = stream.connection.lock().peek(skip, &mut part[..length]);
+        let copied = memory.write(&part[..there]);
+        if copied < there && copied == 0 {
+            return Err(Errno::EFAULT);
+        }
+        if !peeks && copied > 0 {
+            let mut connection = stream.connection.lock();
+            connection.take(copied);
+            stream.finish(connection);
+        }
+        drop(reading);
+        Ok(copied)
+    }
+
+    /// Whether a read returns at once.
+    fn is_readable(&self, stream: &Stream) -> bool {
+        let connection = stream.connection.lock();
+        connection.received() > 0
+            || self.core.common.has_failed()
+            || connection.phase() != Phase::Opening && !connection.may_receive()
+    }
+}
+
+impl Socket for Tcp {
+    fn bind(&self, address: &Address) -> Result<(), Errno> {
+        let local = socket_address(address)?;
+        check_port(local.port())?;
+        let mut role = self.role.lock();
+        if !matches!(*role, Role::Idle(None)) {
+            return Err(Errno::EINVAL);
+        }
+        if !local.ip().is_unspecified() {
+            let link = link::owner(*local.ip()).ok_or(Errno::EADDRNOTAVAIL)?;
+            link.interface.attend();
+        }
+        *role = Role::Idle(Some(self.take_port(local)?));
+        Ok(())
+    }
+
+    fn connect(&self, address: &Address) -> Result<(), Errno> {
+        self.make_connection(address, true)
+    }
+
+    fn connect_soon(&self, address: &Address) -> Result<(), Errno> {
+        self.make_connection(address, false)
+    }
+
+    fn listen(&self, backlog: u32) -> Result<(), Errno> {
+        let mut role = self.role.lock();
+        let bound = match &*role {
+            Role::Idle(Some(bound)) => *bound,
+            Role::Idle(None) => self.take_port(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0))?,
+            // Its memory is there already.
+            Role::Listener(_) => return Ok(()),
+            Role::Stream(_) => return Err(Errno::EINVAL),
+        };
+        let count = (backlog as i32).clamp(0, MOST_WAITING as i32 - 1) as usize + 1;
+        let (mut spares, mut opening, mut ready) = (Vec::new(), VecDeque::new(), VecDeque::new());
+        spares.try_reserve_exact(MOST_WAITING + 1).map_err(|_| Errno::ENOBUFS)?;
+        opening.try_reserve_exact(MOST_WAITING + 1).map_err(|_| Errno::ENOBUFS)?;
+        ready.try_reserve_exact(MOST_WAITING + 1).map_err(|_| Errno::ENOBUFS)?;
+        let listener = Arc::new(Listener {
+            core: self.core.clone(),
+            local: bound.local,
+            queue: SpinLock::new(Queue { spares, opening, ready }),
+        });
+        for _ in 0..count {
+            listener.replenish()?;
+        }
+        let binding = Binding { listens: true, ..bound };
+        {
+            let mut ports = PORTS.lock();
+            let own = Handle::Bound(self.core.clone());
+            let before = ports.remove(bound.local.port(), &own);
+            if let Err(refusal) = ports.bind(binding, Handle::Listener(listener.clone())) {
+                // It has its port still, which somebody else listens on.
+                let _ = ports.add(bound, own);
+                return Err(refusal.into());
+            }
+            drop(ports);
+            drop(before);
+        }
+        *role = Role::Listener(listener);
+        Ok(())
+    }
+
+    fn accept(&self, nonblocking: bool) -> Result<(Box<dyn Socket>, Address), Errno> {
+        let listener = self.listener().ok_or(Errno::EINVAL)?;
+        let take = || {
+            let is_over = self.listener().is_none();
+            let next = listener.queue.lock().ready.pop_front();
+            match next {
+                Some(stream) => Some(Ok(stream)),
+                None => is_over.then_some(Err(Errno::EINVAL)),
+            }
+        };
+        let stream = match take() {
+            Some(taken) => taken?,
+            None if nonblocking => return Err(Errno::EAGAIN),
+            None => wait(&self.core.readers, self.core.common.receive_deadline(), take)??,
+        };
+        stream.set_listener(None);
+        // If there is no memory, it has one place less until the next one.
+        let _ = listener.replenish();
+        let remote = stream.connection.lock().remote();
+        let remote = remote.unwrap_or(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0));
+        let core = stream.core.clone();
+        let accepted = Self { core, role: Mutex::new(Role::Stream(stream)) };
+        Ok((Box::new(accepted), address_of(remote)))
+    }
+
+    fn shutdown(&self, how: u32) -> Result<(), Errno> {
+        if how > net::SHUT_RDWR {
+            return Err(Errno::EINVAL);
+        }
+        if let Some(listener) = self.listener() {
+            if how != net::SHUT_WR {
+                *self.role.lock() = Role::Idle(None);
+                listener.close();
+                self.core.readers.wake_all();
+            }
+            return Ok(());
+        }
+        let stream = self.stream().ok_or(Errno::ENOTCONN)?;
+        let mut connection = stream.connection.lock();
+        if connection.phase() == Phase::Closed {
+            return Err(Errno::ENOTCONN);
+        }
+        if how != net::SHUT_RD {
+            connection.close();
+        }
+        if how != net::SHUT_WR {
+            connection.refuse();
+        }
+        stream.finish(connection);
+        stream.link.bring_back();
+        self.core.readers.wake_all();
+        Ok(())
+    }
+
+    fn name(&self, of_peer: bool) -> Result<Address, Errno> {
+        let local = match &*self.role.lock() {
+            Role::Idle(bound) => bound.map(|binding| binding.local),
+            Role::Listener(listener) => Some(listener.local),
+            Role::Stream(stream) => {
+                let connection = stream.connection.lock();
+                if of_peer {
+                    let is_there = matches!(connection.phase(), Phase::Open | Phase::Lingering);
+                    let remote = connection.remote().filter(|_| is_there);
+                    return remote.map(address_of).ok_or(Errno::ENOTCONN);
+                }
+                Some(connection.local())
+            }
+        };
+        if of_peer {
+            return Err(Errno::ENOTCONN);
+        }
+        let nowhere = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0);
+        Ok(address_of(local.unwrap_or(nowhere)))
+    }
+
+    fn send(&self, memory: &mut Memory, _: Option<&Address>, nonblocking: bool) -> SysResult {
+        let stream = self.stream().ok_or(Errno::EPIPE)?;
+        let mut done = 0;
+        let mut result = self.core.common.check();
+        while result.is_ok() && memory.left() > 0 {
+            result = match self.send_part(&stream, memory) {
+                Ok(count) => {
+                    done += count as u64;
+                    stream.link.bring_back();
+                    Ok(())
+                }
+                Err(Errno::EAGAIN) if !nonblocking => {
+                    self.wait_for_room(&stream).and_then(|()| self.core.common.check())
+                }
+                Err(error) => Err(error),
+            };
+        }
+        match result {
+            Err(error) if done == 0 => Err(error),
+            _ => Ok(done),
+        }
+    }
+
+    fn check_way(&self, flags: u32, _: bool) -> Result<(), Errno> {
+        if flags & net::MSG_OOB == 0 { Ok(()) } else { Err(Errno::EOPNOTSUPP) }
+    }
+
+    fn receive(&self, memory: &mut Memory, how: Reception) -> Result<Received, Errno> {
+        let stream = self.stream().ok_or(Errno::ENOTCONN)?;
+        let mut done = 0;
+        while memory.left() > 0 {
+            let skip = if how.peeks { done } else { 0 };
+            let count = match self.receive_part(&stream, memory, how.peeks, skip) {
+                Ok(count) => count,
+                Err(error) if done == 0 => return Err(error),
+                Err(_) => break,
+            };
+            done += count;
+            if count > 0 || done > 0 && !how.waits_for_all || done > 0 && how.peeks {
+                if count == 0 {
+                    break;
+                }
+                continue;
+            }
+            if done == 0 {
+                self.core.common.check()?;
+            }
+            let is_over = {
+                let connection = stream.connection.lock();
+                connection.phase() != Phase::Opening
+                    && connection.received() == 0
+                    && !connection.may_receive()
+            };
+            if is_over {
+                break;
+            }
+            if how.nonblocking {
+                if done == 0 {
+                    return Err(Errno::EAGAIN);
+                }
+                break;
+            }
+            let deadline = self.core.common.receive_deadline();
+            let is_there = || self.is_readable(&stream).then_some(());
+            match stream.wait(&self.core.readers, deadline, is_there) {
+                Err(error) if done == 0 => return Err(error),
+                Err(_) => break,
+                Ok(()) if done > 0 && self.core.common.has_failed() => break,
+                Ok(()) => {}
+            }
+        }
+        stream.link.bring_back();
+        if stream.connection.lock().received() > 0 {
+            self.core.readers.wake(1);
+        }
+        Ok(Received { length: done as u64, ..Received::default() })
+    }
+
+    fn option(&self, level: u32, name: u32) -> Result<Vec<u8>, Errno> {
+        if (level, name) == (net::SOL_SOCKET, net::SO_ACCEPTCONN) {
+            let listens = u32::from(self.listener().is_some());
+            return Ok(listens.to_ne_bytes().to_vec());
+        }
+        if let Some(value) = self.options().get(level, name) {
+            return Ok(value);
+        }
+        if level == net::SOL_SOCKET {
+            return self.core.common.get(name);
+        }
+        let load = |value: &AtomicU32| value.load(Ordering::Relaxed);
+        let value = match (level, name) {
+            (net::SOL_TCP, net::TCP_NODELAY) => self.core.prompt.load(Ordering::Relaxed).into(),
+            (net::SOL_TCP, net::TCP_KEEPIDLE) => load(&self.core.keep_idle),
+            (net::SOL_TCP, net::TCP_KEEPINTVL) => load(&self.core.keep_every),
+            (net::SOL_TCP, net::TCP_KEEPCNT) => load(&self.core.keep_count),
+            (net::SOL_TCP, net::TCP_USER_TIMEOUT) => load(&self.core.patience),
+            (net::SOL_TCP, net::TCP_MAXSEG) => match self.stream() {
+                Some(stream) => stream.link.interface.mtu() as u32 - 40,
+                None => 536,
+            },
+            (net::SOL_TCP, net::TCP_CONGESTION) => return Ok(b"reno\0".to_vec()),
+            (net::SOL_TCP, net::TCP_INFO) => return Ok(self.info()),
+            _ => return Err(Errno::ENOPROTOOPT),
+        };
+        Ok(value.to_ne_bytes().to_vec())
+    }
+
+    fn set_option(&self, level: u32, name: u32, value: &[u8]) -> Result<(), Errno> {
+        let result = match self.options().set(level, name, value) {
+            Some(result) => result,
+            None if level == net::SOL_SOCKET => return self.core.common.set(name, value),
+            None if level == net::SOL_TCP => self.set_tcp(name, value),
+            None => Err(Errno::ENOPROTOOPT),
+        };
+        if let Some(stream) = self.stream() {
+            let mut connection = stream.connection.lock();
+            self.core.apply(&mut connection);
+            stream.finish(connection);
+        }
+        result
+    }
+
+    fn ioctl(&self, request: u32, argument: UserAddr) -> SysResult {
+        let count = |of: fn(&Connection) -> usize| {
+            let stream = self.stream();
+            stream.map_or(0, |stream| of(&stream.connection.lock())) as u32
+        };
+        let value = match request {
+            ioctl::FIONREAD if self.listener().is_some() => return Err(Errno::EINVAL),
+            ioctl::FIONREAD => count(Connection::received),
+            ioctl::TIOCOUTQ => count(Connection::unsent),
+            _ => return super::ioctl(request, argument),
+        };
+        user::write_u32(argument, value)?;
+        Ok(0)
+    }
+
+    fn interface(&self) -> Option<u32> {
+        let local = match &*self.role.lock() {
+            Role::Idle(bound) => (*bound)?.local,
+            Role::Listener(listener) => listener.local,
+            Role::Stream(stream) => return Some(stream.link.interface.index()),
+        };
+        let own = link::owner(*local.ip()).map(|link| link.interface.index());
+        own.or(Some(self.options().device()).filter(|&index| index != 0))
+    }
+
+    fn ready(&self) -> Events {
+        let mut events = Events::empty();
+        events.set(Events::ERROR, self.core.common.has_failed());
+        if let Some(listener) = self.listener() {
+            let is_there = !listener.queue.lock().ready.is_empty();
+            events.set(Events::IN | Events::READ_NORMAL, is_there);
+            return events;
+        }
+        let Some(stream) = self.stream() else {
+            return events | Events::OUT | Events::WRITE_NORMAL | Events::HANG_UP;
+        };
+        let connection = stream.connection.lock();
+        let phase = connection.phase();
+        if phase == Phase::Opening {
+            return events;
+        }
+        let is_deaf = !connection.may_receive();
+        let is_readable = connection.received() > 0 || is_deaf;
+        let is_writable = !connection.may_send() || connection.room() > connection.unsent() / 2;
+        events.set(Events::IN | Events::READ_NORMAL, is_readable);
+        events.set(Events::OUT | Events::WRITE_NORMAL, is_writable);
+        events.set(Events::READ_HANG_UP, is_deaf);
+        events.set(Events::HANG_UP, is_deaf && !connection.may_send());
+        events
+    }
+
+    fn watchers(&self) -> &Watchers {
+        &self.core.watchers
+    }
+
+    fn number(&self) -> u64 {
+        self.core.number
+    }
+}
+
+impl Tcp {
+    fn set_tcp(&self, name: u32, value: &[u8]) -> Result<(), Errno> {
+        let number = u32::from_ne_bytes(*value.first_chunk().ok_or(Errno::EINVAL)?);
+        let (to, range) = match name {
+            net::TCP_NODELAY => {
+                self.core.prompt.store(number != 0, Ordering::Relaxed);
+                return Ok(());
+            }
+            net::TCP_KEEPIDLE => (&self.core.keep_idle, 1..=32767),
+            net::TCP_KEEPINTVL => (&self.core.keep_every, 1..=32767),
+            net::TCP_KEEPCNT => (&self.core.keep_count, 1..=127),
+            net::TCP_USER_TIMEOUT => (&self.core.patience, 0..=i32::MAX as u32),
+            _ => return Err(Errno::ENOPROTOOPT),
+        };
+        if !range.contains(&number) {
+            return Err(Errno::EINVAL);
+        }
+        to.store(number, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// What is known for a `struct tcp_info`: the state, and the length of segments.
+    fn info(&self) -> Vec<u8> {
+        const LENGTH: usize = 232;
+        const SEND_MSS: usize = 16;
+        const RECEIVE_MSS: usize = 20;
+        let mut info = alloc::vec![0; LENGTH];
+        info[0] = match (self.stream(), self.listener()) {
+            (Some(stream), _) => {
+                let segment = (stream.link.interface.mtu() as u32 - 40).to_ne_bytes();
+                info[SEND_MSS..SEND_MSS + 4].copy_from_slice(&segment);
+                info[RECEIVE_MSS..RECEIVE_MSS + 4].copy_from_slice(&segment);
+                stream.connection.lock().state_number()
+            }
+            (_, Some(_)) => 10,
+            _ => 7,
+        };
+        info
+    }
+}
+
+impl Drop for Tcp {
+    fn drop(&mut self) {
+        let role = core::mem::replace(&mut *self.role.lock(), Role::Idle(None));
+        match role {
+            Role::Idle(Some(binding)) => self.leave_port(&binding),
+            Role::Idle(None) => {}
+            Role::Listener(listener) => listener.close(),
+            Role::Stream(stream) => stream.abandon(self.options().linger() == Some(0)),
+        }
+    }
+}

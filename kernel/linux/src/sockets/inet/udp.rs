@@ -1,0 +1,747 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Sockets of UDP.
+//!
+//! A thread that sends writes the frame itself, from the program's memory, and gives it to the
+//! card. A datagram that comes goes into memory that the socket has had before, and wakes one
+//! thread.
+
+use alloc::{sync::Arc, vec::Vec};
+use core::net::{Ipv4Addr, SocketAddrV4};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+
+use crtos_abi::UserAddr;
+use crtos_channel::Operation;
+use crtos_core::{
+    arch,
+    mm::heap,
+    sync::SpinLock,
+    task::{Mutex, WaitError, WaitQueue},
+    time::Nanos,
+};
+use crtos_inet::{
+    inbox::{About, Buffer, Inbox},
+    packet::{self, ETHERNET, IP, LONGEST, MOST_DATA, Protocol, UDP},
+    ports::{Binding, Ports, Refusal, Way},
+};
+use linux_raw_sys::{general as linux, ioctl, net};
+
+use super::{
+    address_of,
+    link::{self, Link},
+    options::{self, Options},
+    socket_address, stack,
+};
+use crate::{
+    abi::{Errno, SysResult, linux_result},
+    files::{
+        Events, Memory, Watchers, description,
+        socket::{Address, Foreign, Received, Reception, Socket},
+    },
+    memory::{timespec::SECOND, user},
+    remote, signal,
+    sockets::common::Common,
+};
+
+/// Most sockets of UDP that the realm has.
+const MOST: usize = 256;
+/// Most groups of a socket (net.ipv4.igmp_max_memberships).
+const MOST_GROUPS: usize = 20;
+/// Most sockets that get what was sent to a group, or to all.
+const MOST_RECEIVERS: usize = 64;
+
+/// Who has which port.
+static PORTS: Mutex<Ports<Handle>> = Mutex::new(Ports::new(MOST, false));
+
+/// Ports below that are the administrator's.
+const FIRST_COMMON: u16 = 1024;
+
+/// What threads of drivers reach of a socket.
+pub(super) struct Core {
+    number: u64,
+    inbox: SpinLock<Inbox>,
+    lost: AtomicU32,
+    readers: WaitQueue,
+    watchers: Watchers,
+    common: Common,
+    options: Options,
+    groups: SpinLock<Vec<(Ipv4Addr, u32)>>,
+    /// Nothing is received any more (shutdown).
+    is_deaf: AtomicBool,
+}
+
+/// A socket in the table of ports.
+#[derive(Clone)]
+struct Handle(Arc<Core>);
+
+impl PartialEq for Handle {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+/// What a program has set.
+struct State {
+    binding: Binding,
+    /// It is in the table of ports.
+    has_port: bool,
+    /// Nothing is sent any more (shutdown).
+    is_mute: bool,
+}
+
+/// A socket of UDP.
+pub struct Udp {
+    core: Arc<Core>,
+    state: Mutex<State>,
+    /// Held while a datagram is copied to a program, so that they stay in order.
+    reading: Mutex<()>,
+    /// When the last datagram came that was received; 0 for none.
+    last_stamp: AtomicU64,
+}
+
+/// Brings a datagram to those whose it is; says whether there is anybody. Thread context.
+pub fn deliver(way: &Way, about: About, data: &[u8], is_for_one: bool) -> bool {
+    if is_for_one {
+        let draw = u32::from(way.remote.port()) ^ u32::from(*way.remote.ip());
+        let found = PORTS.lock().find(way, draw);
+        if let Some(found) = &found {
+            found.0.hear(about, data);
+        }
+        return found.is_some();
+    }
+    let group = *way.local.ip();
+    // What is for a group or for all comes to those that are bound to it, or to no address.
+    for at in 0..MOST_RECEIVERS {
+        let Some(found) = PORTS.lock().nth(way, at) else { return at > 0 };
+        if !group.is_multicast() || found.0.is_in(group, way.interface) {
+            found.0.hear(about, data);
+        }
+    }
+    true
+}
+
+/// A datagram did not arrive: who has sent it is told, if it talks to one other alone.
+pub fn report(local: SocketAddrV4, remote: SocketAddrV4, error: Errno) {
+    let found = PORTS.lock().find(&Way { local, remote, interface: 0 }, 0);
+    if let Some(found) = found
+        && PORTS.lock().has_connection(local, remote)
+    {
+        found.0.fail(error);
+    }
+}
+
+/// What has to do with that interface alone is told that it is gone.
+pub fn interface_is_gone(index: u32) {
+    for at in 0..MOST {
+        let Some(found) = PORTS.lock().nth_of_all(at) else { return };
+        if found.0.options.device() == index {
+            found.0.fail(Errno::ENETDOWN);
+        }
+    }
+}
+
+impl Core {
+    fn hear(&self, about: About, data: &[u8]) {
+        if self.is_deaf.load(Ordering::Relaxed) {
+            return;
+        }
+        let room = self.inbox.lock().take_room(data.len());
+        let Some(mut datagram) = room else {
+            self.lost.fetch_add(1, Ordering::Relaxed);
+            return;
+        };
+        let lost = self.lost.load(Ordering::Relaxed);
+        datagram.fill(About { lost, ..about }, data);
+        self.inbox.lock().put(datagram);
+        self.readers.wake(1);
+        self.watchers.notify(Events::IN | Events::READ_NORMAL);
+    }
+
+    fn fail(&self, error: Errno) {
+        self.common.fail(error);
+        self.readers.wake_all();
+        self.watchers.notify(Events::ERROR | Events::IN | Events::OUT);
+    }
+
+    /// Whether it is in a group; who has joined none gets what others of the realm have, as long as
+    /// IP_MULTICAST_ALL says so.
+    fn is_in(&self, group: Ipv4Addr, interface: u32) -> bool {
+        let groups = self.groups.lock();
+        groups.iter().any(|&(own, index)| own == group && index == interface)
+            || self.options.ip(net::IP_MULTICAST_ALL) != 0
+    }
+}
+
+impl From<Refusal> for Errno {
+    fn from(refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::Taken => Errno::EADDRINUSE,
+            Refusal::TooMany => Errno::ENOBUFS,
+        }
+    }
+}
+
+/// EACCES if a port is the administrator's and the program is not its.
+pub fn check_port(port: u16) -> Result<(), Errno> {
+    if port == 0 || port >= FIRST_COMMON {
+        return Ok(());
+    }
+    let operation = Operation::IsCapable { capability: linux::CAP_NET_BIND_SERVICE };
+    linux_result(remote::request(operation)?).map(|_| ()).map_err(|_| Errno::EACCES)
+}
+
+/// A number to begin with in looking for a free port.
+pub fn draw() -> u16 {
+    arch::random() as u16
+}
+
+fn inbox(bytes: u32) -> Result<Inbox, Errno> {
+    if !heap::has_reserve() {
+        return Err(Errno::ENOMEM);
+    }
+    Inbox::new(bytes).ok_or(Errno::ENOMEM)
+}
+
+impl Udp {
+    /// What takes the place of a socket of Linux's, which is bound to that port if it is not 0.
+    pub fn of(foreign: &Foreign, port: u16) -> Result<Self, Errno> {
+        let common = Common::of(foreign, net::AF_INET)?;
+        let mut groups = Vec::new();
+        groups.try_reserve_exact(MOST_GROUPS).map_err(|_| Errno::ENOMEM)?;
+        let core = Arc::new(Core {
+            number: description::number(),
+            inbox: SpinLock::new(inbox(common.receive_buffer())?),
+            lost: AtomicU32::new(0),
+            readers: WaitQueue::new(),
+            watchers: Watchers::new(),
+            options: Options::of(foreign)?,
+            common,
+            groups: SpinLock::new(groups),
+            is_deaf: AtomicBool::new(false),
+        });
+        let nowhere = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, port);
+        let mut state = State { binding: Binding::new(nowhere), has_port: false, is_mute: false };
+        let own = Self {
+            core,
+            state: Mutex::new(State { binding: state.binding, has_port: false, is_mute: false }),
+            reading: Mutex::new(()),
+            last_stamp: AtomicU64::new(0),
+        };
+        if port != 0 {
+            own.take_port(&mut state, nowhere)?;
+            *own.state.lock() = state;
+        }
+        Ok(own)
+    }
+
+    fn options(&self) -> &Options {
+        &self.core.options
+    }
+
+    fn handle(&self) -> Handle {
+        Handle(self.core.clone())
+    }
+
+    /// Takes the port of an address, or any if that is 0.
+    fn take_port(&self, state: &mut State, local: SocketAddrV4) -> Result<(), Errno> {
+        let mut binding = Binding {
+            interface: self.options().device(),
+            shares: self.options().has(net::SO_REUSEADDR),
+            balances: self.options().has(net::SO_REUSEPORT),
+            ..Binding::new(local)
+        };
+        let mut ports = PORTS.lock();
+        if local.port() == 0 {
+            let port = ports.free(binding, draw()).ok_or(Errno::EADDRINUSE)?;
+            binding.local.set_port(port);
+        }
+        ports.bind(binding, self.handle())?;
+        (state.binding, state.has_port) = (binding, true);
+        Ok(())
+    }
+
+    /// Changes what it is bound to; its port stays.
+    fn change(&self, state: &mut State, change: impl Fn(&mut Binding)) {
+        change(&mut state.binding);
+        PORTS.lock().change(state.binding.local.port(), &self.handle(), change);
+    }
+
+    fn wait<T>(
+        &self,
+        deadline: Option<Nanos>,
+        take: impl FnMut() -> Option<T>,
+    ) -> Result<T, Errno> {
+        let queue = &self.core.readers;
+        queue.wait_until(deadline, |_| signal::is_interrupted(), take).map_err(
+            |error| match error {
+                WaitError::Timeout => Errno::EAGAIN,
+                WaitError::Interrupted if deadline.is_some() => Errno::EINTR,
+                WaitError::Interrupted => Errno::RESTART,
+            },
+        )
+    }
+
+    /// Where a datagram goes, and from where, by which interface.
+    fn way(&self, to: Option<&Address>) -> Result<(Arc<Link>, SocketAddrV4, SocketAddrV4), Errno> {
+        let mut state = self.state.lock();
+        if state.is_mute {
+            return Err(Errno::EPIPE);
+        }
+        let to = match to {
+            Some(to) => {
+                let to = socket_address(to)?;
+                if to.port() == 0 {
+                    return Err(Errno::EINVAL);
+                }
+                to
+            }
+            None => state.binding.remote.ok_or(Errno::EDESTADDRREQ)?,
+        };
+        if !state.has_port {
+            let local = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0);
+            self.take_port(&mut state, local)?;
+        }
+        let own = state.binding.local;
+        drop(state);
+        let link = self.link_to(*to.ip(), *own.ip())?;
+        let broadcast = link.is_broadcast(*to.ip());
+        if broadcast && !self.options().has(net::SO_BROADCAST) {
+            return Err(Errno::EACCES);
+        }
+        let source = match own.ip().is_unspecified() || own.ip().is_multicast() {
+            true => link.source(*to.ip()),
+            false => *own.ip(),
+        };
+        Ok((link, SocketAddrV4::new(source, own.port()), to))
+    }
+
+    fn link_to(&self, to: Ipv4Addr, own: Ipv4Addr) -> Result<Arc<Link>, Errno> {
+        let device = match self.options().device() {
+            0 if to.is_multicast() => self.options().group_interface(),
+            device => device,
+        };
+        // Without further word, packets for groups go where the socket is bound.
+        let link = link::route(to, device).or_else(|| {
+            let is_free = device == 0 && (to.is_multicast() || to.is_broadcast());
+            link::owner(own).filter(|_| is_free)
+        });
+        link.ok_or(Errno::ENETUNREACH)
+    }
+
+    /// Sends the packet that lies in a frame; waits for room at the card if need be.
+    fn transmit(&self, link: &Link, frame: &mut [u8], nonblocking: bool) -> Result<(), Errno> {
+        loop {
+            match link.send(frame) {
+                Err(Errno::ENOBUFS) if nonblocking => return Err(Errno::EAGAIN),
+                Err(Errno::ENOBUFS) => link.wait_for_room(self.core.common.send_deadline())?,
+                result => return result,
+            }
+        }
+    }
+
+    fn header(&self, link: &Link, from: Ipv4Addr, to: Ipv4Addr) -> packet::Header {
+        let mut header = link.header(Protocol::Udp, from, to);
+        let lifetime = if to.is_multicast() { net::IP_MULTICAST_TTL } else { net::IP_TTL };
+        header.lifetime = self.options().ip(lifetime) as u8;
+        header.service = self.options().ip(net::IP_TOS) as u8;
+        header.is_whole = self.options().ip(net::IP_MTU_DISCOVER) != 0;
+        header
+    }
+
+    /// Sends a datagram that fits into a frame. Nothing is allocated.
+    fn send_whole(
+        &self,
+        link: &Arc<Link>,
+        memory: &mut Memory,
+        (from, to): (SocketAddrV4, SocketAddrV4),
+        nonblocking: bool,
+    ) -> Result<(), Errno> {
+        const BEGIN: usize = ETHERNET + IP;
+        let length = memory.left() as usize;
+        let mut frame = [0; LONGEST];
+        let frame = &mut frame[..BEGIN + UDP + length];
+        if memory.read(&mut frame[BEGIN + UDP..]) < length {
+            return Err(Errno::EFAULT);
+        }
+        let ends = ((*from.ip(), from.port()), (*to.ip(), to.port()));
+        packet::write_datagram(&mut frame[BEGIN..], ends.0, ends.1);
+        packet::write_header(frame, &self.header(link, *from.ip(), *to.ip()), UDP + length);
+        self.return_to_group(link, frame, *to.ip());
+        self.transmit(link, frame, nonblocking)
+    }
+
+    /// Members of a group, and those who hear what is for all, hear it here as well.
+    fn return_to_group(&self, link: &Arc<Link>, frame: &[u8], to: Ipv4Addr) {
+        let is_heard = match to.is_multicast() {
+            true => link.is_in(to) && self.options().ip(net::IP_MULTICAST_LOOP) != 0,
+            false => link.is_broadcast(to),
+        };
+        if let Some(packet) = packet::parse_packet(&frame[ETHERNET..]).filter(|_| is_heard) {
+            stack::deliver(link, &packet);
+        }
+    }
+
+    /// Sends a datagram in fragments. It lies in memory of the kernel meanwhile.
+    fn send_fragments(
+        &self,
+        link: &Arc<Link>,
+        memory: &mut Memory,
+        (from, to): (SocketAddrV4, SocketAddrV4),
+        nonblocking: bool,
+    ) -> Result<(), Errno> {
+        let length = memory.left() as usize;
+        let mut datagram = Vec::new();
+        if !heap::has_reserve() || datagram.try_reserve_exact(UDP + length).is_err() {
+            return Err(Errno::ENOBUFS);
+        }
+        datagram.resize(UDP + length, 0);
+        if memory.read(&mut datagram[UDP..]) < length {
+            return Err(Errno::EFAULT);
+        }
+        let ends = ((*from.ip(), from.port()), (*to.ip(), to.port()));
+        packet::write_datagram(&mut datagram, ends.0, ends.1);
+        let mut header = self.header(link, *from.ip(), *to.ip());
+        header.is_whole = false;
+        let step = (link.interface.mtu().min(LONGEST - ETHERNET) - IP) & !7;
+        let mut frame = [0; LONGEST];
+        let count = datagram.len().div_ceil(step);
+        for (at, part) in datagram.chunks(step).enumerate() {
+            header.offset = at * step;
+            header.has_more = at + 1 < count;
+            let frame = &mut frame[..ETHERNET + IP + part.len()];
+            frame[ETHERNET + IP..].copy_from_slice(part);
+            packet::write_header(frame, &header, part.len());
+            self.return_to_group(link, frame, *to.ip());
+            self.transmit(link, frame, nonblocking)?;
+        }
+        Ok(())
+    }
+
+    /// The first datagram, or an error that waits to be told.
+    fn has_news(&self) -> Option<()> {
+        let is_over = self.core.is_deaf.load(Ordering::Relaxed);
+        let is_there = !self.core.inbox.lock().is_empty();
+        (is_there || is_over || self.core.common.has_failed()).then_some(())
+    }
+
+    /// Copies a datagram to the program.
+    fn copy(
+        &self,
+        datagram: &Buffer,
+        memory: &mut Memory,
+        how: Reception,
+    ) -> Result<Received, Errno> {
+        let length = datagram.length();
+        let room = (memory.left() as usize).min(length);
+        if datagram.read(room, |part| memory.write(part)) < room {
+            return Err(Errno::EFAULT);
+        }
+        let about = datagram.about();
+        let (source, port) = about.source;
+        let mut told = self.core.common.told(Nanos(about.stamp), about.lost);
+        if told.stamp.is_none() {
+            self.last_stamp.store(about.stamp, Ordering::Relaxed);
+        }
+        let options = self.options();
+        if options.ip(net::IP_PKTINFO) != 0 {
+            let link = link::by_index(about.interface);
+            let own = match &link {
+                Some(link) if !link.is_own(about.destination) => link.source(source),
+                _ => about.destination,
+            };
+            told.packet = Some((about.interface, own, about.destination));
+        }
+        told.lifetime = (options.ip(net::IP_RECVTTL) != 0).then_some(about.lifetime);
+        told.service = (options.ip(net::IP_RECVTOS) != 0).then_some(about.service);
+        Ok(Received {
+            length: if how.tells_length { length } else { room } as u64,
+            flags: if room < length { net::MSG_TRUNC } else { 0 },
+            from: address_of(SocketAddrV4::new(source, port)),
+            told,
+        })
+    }
+
+    /// Changes the room for datagrams that wait. May sleep.
+    fn resize(&self) -> Result<(), Errno> {
+        let mut old = inbox(self.core.common.receive_buffer())?;
+        core::mem::swap(&mut *self.core.inbox.lock(), &mut old);
+        while let Some(datagram) = old.pop() {
+            // What finds no room is lost.
+            let unused = self.core.inbox.lock().adopt(datagram);
+            drop(unused);
+        }
+        Ok(())
+    }
+
+    fn join(&self, value: &[u8]) -> Result<(), Errno> {
+        let (group, index) = options::membership(value)?;
+        let link = link::by_index(index).ok_or(Errno::ENODEV)?;
+        {
+            let mut groups = self.core.groups.lock();
+            if groups.contains(&(group, index)) {
+                return Err(Errno::EADDRINUSE);
+            }
+            if groups.len() >= MOST_GROUPS {
+                return Err(Errno::ENOBUFS);
+            }
+            groups.push((group, index));
+        }
+        link.join(group).inspect_err(|_| {
+            self.core.groups.lock().retain(|&own| own != (group, index));
+        })
+    }
+
+    fn leave(&self, value: &[u8]) -> Result<(), Errno> {
+        let (group, index) = options::membership(value)?;
+        let at = {
+            let mut groups = self.core.groups.lock();
+            let at = groups.iter().position(|&own| own == (group, index));
+            at.map(|at| groups.swap_remove(at))
+        };
+        at.ok_or(Errno::EADDRNOTAVAIL)?;
+        if let Some(link) = link::by_index(index) {
+            link.leave(group);
+        }
+        Ok(())
+    }
+}
+
+impl Socket for Udp {
+    fn bind(&self, address: &Address) -> Result<(), Errno> {
+        let local = socket_address(address)?;
+        check_port(local.port())?;
+        let mut state = self.state.lock();
+        if state.has_port {
+            return Err(Errno::EINVAL);
+        }
+        let ip = *local.ip();
+        if !(ip.is_unspecified() || ip.is_multicast()) {
+            let link = link::find(|link| link.is_own(ip) || link.is_broadcast(ip));
+            let link = link.ok_or(Errno::EADDRNOTAVAIL)?;
+            link.interface.attend();
+        }
+        self.take_port(&mut state, local)
+    }
+
+    fn connect(&self, address: &Address) -> Result<(), Errno> {
+        let mut state = self.state.lock();
+        if address.family() == Some(net::AF_UNSPEC) {
+            self.change(&mut state, |binding| binding.remote = None);
+            return Ok(());
+        }
+        let to = socket_address(address)?;
+        let link = self.link_to(*to.ip(), *state.binding.local.ip())?;
+        if link.is_broadcast(*to.ip()) && !self.options().has(net::SO_BROADCAST) {
+            return Err(Errno::EACCES);
+        }
+        if !state.has_port {
+            let local = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0);
+            self.take_port(&mut state, local)?;
+        }
+        let source = link.source(*to.ip());
+        self.change(&mut state, |binding| {
+            if binding.local.ip().is_unspecified() {
+                binding.local.set_ip(source);
+            }
+            binding.remote = Some(to);
+        });
+        link.interface.attend();
+        Ok(())
+    }
+
+    fn shutdown(&self, how: u32) -> Result<(), Errno> {
+        if how > net::SHUT_RDWR {
+            return Err(Errno::EINVAL);
+        }
+        let mut state = self.state.lock();
+        if state.binding.remote.is_none() {
+            return Err(Errno::ENOTCONN);
+        }
+        state.is_mute |= how != net::SHUT_RD;
+        if how != net::SHUT_WR {
+            self.core.is_deaf.store(true, Ordering::Relaxed);
+        }
+        drop(state);
+        self.core.readers.wake_all();
+        self.core.watchers.notify(Events::IN | Events::HANG_UP);
+        Ok(())
+    }
+
+    fn name(&self, of_peer: bool) -> Result<Address, Errno> {
+        let binding = self.state.lock().binding;
+        match of_peer {
+            true => binding.remote.map(address_of).ok_or(Errno::ENOTCONN),
+            false => Ok(address_of(binding.local)),
+        }
+    }
+
+    fn send(&self, memory: &mut Memory, to: Option<&Address>, nonblocking: bool) -> SysResult {
+        let length = memory.left();
+        if length > MOST_DATA as u64 {
+            return Err(Errno::EMSGSIZE);
+        }
+        let (link, from, to) = self.way(to)?;
+        self.core.common.check()?;
+        let room = link.interface.mtu().min(LONGEST - ETHERNET) - IP - UDP;
+        // IP_PMTUDISC_DO and _PROBE.
+        let is_never_cut = matches!(self.options().ip(net::IP_MTU_DISCOVER), 2 | 3);
+        if length as usize <= room {
+            self.send_whole(&link, memory, (from, to), nonblocking)?;
+        } else if is_never_cut {
+            return Err(Errno::EMSGSIZE);
+        } else {
+            self.send_fragments(&link, memory, (from, to), nonblocking)?;
+        }
+        if link.is_own(*to.ip()) {
+            link.bring_back();
+        }
+        Ok(length)
+    }
+
+    fn check_way(&self, flags: u32, has_control: bool) -> Result<(), Errno> {
+        match flags & (net::MSG_MORE | net::MSG_OOB) {
+            0 if has_control => Err(Errno::EINVAL),
+            0 => Ok(()),
+            _ => Err(Errno::EOPNOTSUPP),
+        }
+    }
+
+    fn receive(&self, memory: &mut Memory, how: Reception) -> Result<Received, Errno> {
+        loop {
+            if self.has_news().is_none() {
+                if how.nonblocking {
+                    return Err(Errno::EAGAIN);
+                }
+                self.wait(self.core.common.receive_deadline(), || self.has_news())?;
+            }
+            self.core.common.check()?;
+            let reading = self.reading.lock();
+            let first = self.core.inbox.lock().pop();
+            let Some(datagram) = first else {
+                drop(reading);
+                match self.core.is_deaf.load(Ordering::Relaxed) {
+                    true => return Ok(Received::default()),
+                    false => continue,
+                }
+            };
+            let result = self.copy(&datagram, memory, how);
+            {
+                let mut inbox = self.core.inbox.lock();
+                match how.peeks {
+                    true => inbox.put_first(datagram),
+                    false => inbox.give_back(datagram),
+                }
+            }
+            drop(reading);
+            if !self.core.inbox.lock().is_empty() {
+                self.core.readers.wake(1);
+            }
+            return result;
+        }
+    }
+
+    fn option(&self, level: u32, name: u32) -> Result<Vec<u8>, Errno> {
+        if let Some(value) = self.options().get(level, name) {
+            return Ok(value);
+        }
+        match (level, name) {
+            (net::SOL_IP, net::IP_MTU) => {
+                let remote = self.state.lock().binding.remote.ok_or(Errno::ENOTCONN)?;
+                let link = link::route(*remote.ip(), self.options().device());
+                let mtu = link.ok_or(Errno::ENOTCONN)?.interface.mtu() as u32;
+                Ok(mtu.to_ne_bytes().to_vec())
+            }
+            (net::SOL_SOCKET, _) => self.core.common.get(name),
+            _ => Err(Errno::ENOPROTOOPT),
+        }
+    }
+
+    fn set_option(&self, level: u32, name: u32, value: &[u8]) -> Result<(), Errno> {
+        if let Some(result) = self.options().set(level, name, value) {
+            let device = self.options().device();
+            let mut state = self.state.lock();
+            let (shares, balances) =
+                (self.options().has(net::SO_REUSEADDR), self.options().has(net::SO_REUSEPORT));
+            self.change(&mut state, |binding| {
+                binding.interface = device;
+                (binding.shares, binding.balances) = (shares, balances);
+            });
+            return result;
+        }
+        match (level, name) {
+            (net::SOL_IP, net::IP_ADD_MEMBERSHIP) => self.join(value),
+            (net::SOL_IP, net::IP_DROP_MEMBERSHIP) => self.leave(value),
+            (net::SOL_SOCKET, _) => {
+                self.core.common.set(name, value)?;
+                let resizes = matches!(name, net::SO_RCVBUF | net::SO_RCVBUFFORCE);
+                if resizes { self.resize() } else { Ok(()) }
+            }
+            _ => Err(Errno::ENOPROTOOPT),
+        }
+    }
+
+    fn ioctl(&self, request: u32, argument: UserAddr) -> SysResult {
+        match request {
+            ioctl::FIONREAD => {
+                let length = self.core.inbox.lock().first().map_or(0, Buffer::length);
+                user::write_u32(argument, length as u32)?;
+                Ok(0)
+            }
+            // Nothing waits here to be sent.
+            ioctl::TIOCOUTQ => user::write_u32(argument, 0).map(|()| 0).map_err(Errno::from),
+            SIOCGSTAMP | SIOCGSTAMPNS => {
+                let stamp = match self.last_stamp.load(Ordering::Relaxed) {
+                    0 => return Err(Errno::ENOENT),
+                    stamp => stamp,
+                };
+                let unit = if request == SIOCGSTAMP { 1000 } else { 1 };
+                user::write_words(argument, [stamp / SECOND, stamp % SECOND / unit])?;
+                Ok(0)
+            }
+            _ => super::ioctl(request, argument),
+        }
+    }
+
+    fn interface(&self) -> Option<u32> {
+        let local = *self.state.lock().binding.local.ip();
+        let own = link::owner(local).map(|link| link.interface.index());
+        own.or(Some(self.options().device()).filter(|&index| index != 0))
+    }
+
+    fn ready(&self) -> Events {
+        let mut events = Events::OUT | Events::WRITE_NORMAL;
+        let is_deaf = self.core.is_deaf.load(Ordering::Relaxed);
+        let readable = is_deaf || !self.core.inbox.lock().is_empty();
+        events.set(Events::IN | Events::READ_NORMAL, readable);
+        events.set(Events::ERROR, self.core.common.has_failed());
+        events.set(Events::HANG_UP, is_deaf && self.state.lock().is_mute);
+        events
+    }
+
+    fn watchers(&self) -> &Watchers {
+        &self.core.watchers
+    }
+
+    fn number(&self) -> u64 {
+        self.core.number
+    }
+}
+
+/// When the last datagram came: `struct timeval`, `struct timespec`.
+const SIOCGSTAMP: u32 = 0x8906;
+const SIOCGSTAMPNS: u32 = 0x8907;
+
+impl Drop for Udp {
+    fn drop(&mut self) {
+        let state = self.state.lock();
+        if state.has_port {
+            let taken = PORTS.lock().remove(state.binding.local.port(), &self.handle());
+            drop(taken);
+        }
+        let groups = core::mem::take(&mut *self.core.groups.lock());
+        for (group, index) in groups {
+            if let Some(link) = link::by_index(index) {
+                link.leave(group);
+            }
+        }
+    }
+}
