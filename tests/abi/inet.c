@@ -1,0 +1,786 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// run: by a script
+/*
+ * Sockets of UDP and TCP at the address of the network interface near, whose wire leads to a peer:
+ * this program as `peer`, which runs under Linux in a network namespace that has the other end. In
+ * the realm near is one of the realm's interfaces.
+ */
+#define _GNU_SOURCE
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <linux/sockios.h>
+#include <net/if.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <stdint.h>
+#include <sys/epoll.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#include "check.h"
+#include "waiting.h"
+
+#define NEAR "10.9.0.1"
+#define FAR "10.9.0.2"
+#define NOBODY "10.9.0.77"
+#define ALL "10.9.0.255"
+#define GROUP "239.1.2.3"
+/* Ports of the peer: what comes is sent back; commands. */
+#define ECHO 7000
+#define COMMAND 7001
+/* Nobody has that one. */
+#define CLOSED 7999
+/* Milliseconds within which something arrives, however busy the host is. */
+#define PATIENCE 30000
+/* Milliseconds after which nothing comes any more. */
+#define NEVER 200
+
+/* What the peer is asked to do. */
+struct command {
+	enum { CONNECT, CONNECT_AND_RESET, SEND } what;
+	uint32_t address;
+	uint16_t port;
+};
+
+static struct sockaddr_in address(const char *ip, int port)
+{
+	struct sockaddr_in made = { .sin_family = AF_INET, .sin_port = htons(port) };
+
+	inet_aton(ip, &made.sin_addr);
+	return made;
+}
+
+#define ADDRESS(ip, port) ((struct sockaddr *)&(struct sockaddr_in[]){ address(ip, port) })
+#define LENGTH sizeof(struct sockaddr_in)
+
+static int set(int fd, int level, int name, int value)
+{
+	return setsockopt(fd, level, name, &value, sizeof(value));
+}
+
+static int get(int fd, int level, int name)
+{
+	socklen_t length = sizeof(int);
+	int value = -1;
+
+	CHECK(getsockopt(fd, level, name, &value, &length) == 0);
+	return value;
+}
+
+static int udp(void)
+{
+	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+
+	CHECK(fd >= 0);
+	return fd;
+}
+
+static int tcp(void)
+{
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	CHECK(fd >= 0);
+	return fd;
+}
+
+static struct sockaddr_in name_of(int fd)
+{
+	struct sockaddr_in name;
+	socklen_t length = sizeof(name);
+
+	CHECK(getsockname(fd, (struct sockaddr *)&name, &length) == 0 && length == sizeof(name));
+	return name;
+}
+
+static struct sockaddr_in peer_of(int fd)
+{
+	struct sockaddr_in name;
+	socklen_t length = sizeof(name);
+
+	CHECK(getpeername(fd, (struct sockaddr *)&name, &length) == 0 && length == sizeof(name));
+	return name;
+}
+
+static int is_far(struct sockaddr_in at)
+{
+	return at.sin_family == AF_INET && at.sin_addr.s_addr == inet_addr(FAR);
+}
+
+static int is_near(struct sockaddr_in at)
+{
+	return at.sin_family == AF_INET && at.sin_addr.s_addr == inet_addr(NEAR);
+}
+
+/* A socket of UDP that is bound to the near address, at any port. */
+static int bound_udp(void)
+{
+	int fd = udp();
+
+	CHECK(bind(fd, ADDRESS(NEAR, 0), LENGTH) == 0);
+	CHECK(name_of(fd).sin_port != 0);
+	return fd;
+}
+
+static void command(struct command asked)
+{
+	int fd = bound_udp();
+
+	CHECK(sendto(fd, &asked, sizeof(asked), 0, ADDRESS(FAR, COMMAND), LENGTH) == sizeof(asked));
+	close(fd);
+}
+
+static int comes(int fd)
+{
+	return ready(fd, POLLIN, PATIENCE) & POLLIN;
+}
+
+static uint8_t bytes[70000], got[70000];
+
+static void fill(size_t length)
+{
+	for (size_t at = 0; at < length; at++)
+		bytes[at] = at * 31 + at / 251 + length;
+}
+
+/* What is sent to the peer comes back. */
+static void echoes(int fd, size_t length)
+{
+	PART("%zu bytes", length);
+	fill(length);
+	CHECK(sendto(fd, bytes, length, 0, ADDRESS(FAR, ECHO), LENGTH) == (ssize_t)length);
+	CHECK(comes(fd));
+	CHECK(recv(fd, got, sizeof(got), 0) == (ssize_t)length && memcmp(bytes, got, length) == 0);
+}
+
+CASE(a_datagram_comes_back)
+{
+	struct sockaddr_in from;
+	socklen_t length = sizeof(from);
+	int fd = udp();
+
+	CHECK(sendto(fd, "hello", 5, 0, ADDRESS(FAR, ECHO), LENGTH) == 5);
+	CHECK(name_of(fd).sin_addr.s_addr == INADDR_ANY && name_of(fd).sin_port != 0);
+	CHECK(comes(fd));
+	CHECK(recvfrom(fd, got, 100, 0, (struct sockaddr *)&from, &length) == 5);
+	CHECK(memcmp(got, "hello", 5) == 0 && length == sizeof(from));
+	CHECK(is_far(from) && from.sin_port == htons(ECHO));
+}
+
+CASE(datagrams_of_any_length)
+{
+	static const int lengths[] = { 0, 1, 17, 1471, 1472, 1473, 2960, 9000, 65507 };
+	int fd = bound_udp();
+
+	for (size_t i = 0; i < sizeof(lengths) / sizeof(*lengths); i++)
+		echoes(fd, lengths[i]);
+	FAILS(EMSGSIZE, sendto(fd, bytes, 65508, 0, ADDRESS(FAR, ECHO), LENGTH));
+	CHECK(set(fd, IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_DO) == 0);
+	FAILS(EMSGSIZE, sendto(fd, bytes, 1473, 0, ADDRESS(FAR, ECHO), LENGTH));
+	echoes(fd, 1472);
+}
+
+CASE(a_port_is_one_sockets)
+{
+	int fd = udp(), other = udp();
+	struct sockaddr_in taken;
+
+	CHECK(bind(fd, ADDRESS(NEAR, 0), LENGTH) == 0);
+	FAILS(EINVAL, bind(fd, ADDRESS(NEAR, 0), LENGTH));
+	taken = name_of(fd);
+	CHECK(is_near(taken));
+	FAILS(EADDRINUSE, bind(other, (struct sockaddr *)&taken, LENGTH));
+	FAILS(EADDRNOTAVAIL, bind(other, ADDRESS(NOBODY, 0), LENGTH));
+	FAILS(EINVAL, bind(other, (struct sockaddr *)&taken, LENGTH - 1));
+	close(fd);
+	CHECK(bind(other, (struct sockaddr *)&taken, LENGTH) == 0);
+	fd = udp();
+	CHECK(set(fd, SOL_SOCKET, SO_REUSEADDR, 1) == 0);
+	FAILS(EADDRINUSE, bind(fd, (struct sockaddr *)&taken, LENGTH));
+	CHECK(set(other, SOL_SOCKET, SO_REUSEADDR, 1) == 0);
+	CHECK(bind(fd, (struct sockaddr *)&taken, LENGTH) == 0);
+}
+
+CASE(a_socket_that_is_connected)
+{
+	struct sockaddr unspecified = { .sa_family = AF_UNSPEC };
+	int fd = udp(), other = bound_udp();
+	struct sockaddr_in own;
+
+	FAILS(EDESTADDRREQ, send(other, "x", 1, 0));
+	FAILS(ENOTCONN, getpeername(other, (struct sockaddr *)&own, &(socklen_t){ sizeof(own) }));
+	CHECK(connect(fd, ADDRESS(FAR, ECHO), LENGTH) == 0);
+	CHECK(is_near(name_of(fd)) && name_of(fd).sin_port != 0);
+	CHECK(is_far(peer_of(fd)) && peer_of(fd).sin_port == htons(ECHO));
+	CHECK(write(fd, "one", 3) == 3 && comes(fd) && read(fd, got, 100) == 3);
+	/* What another one sends to it does not come. */
+	own = name_of(fd);
+	CHECK(sendto(other, "strange", 7, 0, (struct sockaddr *)&own, LENGTH) == 7);
+	CHECK(!ready(fd, POLLIN, NEVER));
+	CHECK(connect(fd, &unspecified, sizeof(unspecified)) == 0);
+	FAILS(EDESTADDRREQ, send(fd, "x", 1, 0));
+}
+
+CASE(nobody_has_the_port)
+{
+	int fd = udp(), other = bound_udp();
+
+	CHECK(connect(fd, ADDRESS(FAR, CLOSED), LENGTH) == 0);
+	CHECK(send(fd, "x", 1, 0) == 1);
+	CHECK(ready(fd, POLLIN, PATIENCE) & POLLERR);
+	FAILS(ECONNREFUSED, recv(fd, got, 100, 0));
+	FAILS(EAGAIN, recv(fd, got, 100, MSG_DONTWAIT));
+	CHECK(send(fd, "x", 1, 0) == 1);
+	CHECK(ready(fd, POLLIN, PATIENCE) & POLLERR);
+	CHECK(get(fd, SOL_SOCKET, SO_ERROR) == ECONNREFUSED);
+	CHECK(get(fd, SOL_SOCKET, SO_ERROR) == 0);
+	/* Who is not connected is not told. */
+	CHECK(sendto(other, "x", 1, 0, ADDRESS(FAR, CLOSED), LENGTH) == 1);
+	CHECK(!ready(other, POLLIN, NEVER));
+	echoes(other, 10);
+}
+
+CASE(a_look_at_what_waits)
+{
+	char small[4];
+	struct iovec vector = { small, sizeof(small) };
+	struct msghdr message = { .msg_iov = &vector, .msg_iovlen = 1 };
+	int fd = bound_udp(), count = -1;
+
+	CHECK(ioctl(fd, FIONREAD, &count) == 0 && count == 0);
+	CHECK(sendto(fd, "datagram", 8, 0, ADDRESS(FAR, ECHO), LENGTH) == 8);
+	CHECK(comes(fd));
+	CHECK(ioctl(fd, FIONREAD, &count) == 0 && count == 8);
+	CHECK(recv(fd, small, 4, MSG_PEEK) == 4 && memcmp(small, "data", 4) == 0);
+	CHECK(recv(fd, small, 4, MSG_PEEK | MSG_TRUNC) == 8);
+	CHECK(recvmsg(fd, &message, MSG_PEEK) == 4 && message.msg_flags == MSG_TRUNC);
+	CHECK(recv(fd, small, 4, 0) == 4);
+	FAILS(EAGAIN, recv(fd, small, 4, MSG_DONTWAIT));
+	CHECK(sendto(fd, "", 0, 0, ADDRESS(FAR, ECHO), LENGTH) == 0);
+	CHECK(comes(fd) && recv(fd, small, 4, 0) == 0);
+}
+
+CASE(waiting_for_a_datagram)
+{
+	struct timeval time = { .tv_usec = 50000 }, told;
+	struct epoll_event event = { .events = EPOLLIN };
+	socklen_t length = sizeof(told);
+	int fd = bound_udp(), set_of = epoll_create1(0);
+
+	CHECK(epoll_ctl(set_of, EPOLL_CTL_ADD, fd, &event) == 0);
+	CHECK(epoll_wait(set_of, &event, 1, 0) == 0);
+	CHECK(ready(fd, POLLIN | POLLOUT, 0) == POLLOUT);
+	CHECK(setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &time, sizeof(time)) == 0);
+	CHECK(getsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &told, &length) == 0);
+	CHECK(length == sizeof(told) && told.tv_usec >= 50000 && told.tv_usec < 60000);
+	FAILS(EAGAIN, recv(fd, got, 100, 0));
+	CHECK(sendto(fd, "x", 1, 0, ADDRESS(FAR, ECHO), LENGTH) == 1);
+	CHECK(epoll_wait(set_of, &event, 1, PATIENCE) == 1 && event.events == EPOLLIN);
+	CHECK(fcntl(fd, F_SETFL, O_NONBLOCK) == 0);
+	CHECK(read(fd, got, 100) == 1);
+	FAILS(EAGAIN, read(fd, got, 100));
+}
+
+CASE(several_datagrams_in_one_call)
+{
+	struct iovec vectors[3] = { { "a", 1 }, { "bc", 2 }, { "def", 3 } };
+	struct sockaddr_in to = address(FAR, ECHO);
+	struct mmsghdr messages[3];
+	int fd = bound_udp();
+
+	for (int i = 0; i < 3; i++)
+		messages[i].msg_hdr = (struct msghdr){ .msg_name = &to, .msg_namelen = LENGTH,
+						       .msg_iov = vectors + i, .msg_iovlen = 1 };
+	CHECK(sendmmsg(fd, messages, 3, 0) == 3);
+	CHECK(messages[0].msg_len == 1 && messages[2].msg_len == 3);
+	for (int i = 0; i < 3; i++) {
+		vectors[i] = (struct iovec){ got + 10 * i, 10 };
+		messages[i].msg_hdr.msg_name = NULL;
+	}
+	for (int done = 0; done < 3;) {
+		int count = recvmmsg(fd, messages + done, 3 - done, MSG_WAITFORONE, NULL);
+
+		CHECK(count > 0);
+		done += count;
+	}
+	CHECK(messages[0].msg_len == 1 && messages[1].msg_len == 2 && messages[2].msg_len == 3);
+	CHECK(memcmp(got + 20, "def", 3) == 0);
+}
+
+CASE(sockets_of_the_same_address)
+{
+	int one = bound_udp(), other = bound_udp();
+	struct sockaddr_in to = name_of(other), from;
+	struct sockaddr *sender = (struct sockaddr *)&from;
+	socklen_t length = sizeof(from);
+
+	fill(9000);
+	for (ssize_t size = 1; size <= 9000; size *= 9) {
+		CHECK(sendto(one, bytes, size, 0, (struct sockaddr *)&to, LENGTH) == size);
+		CHECK(comes(other));
+		CHECK(recvfrom(other, got, sizeof(got), 0, sender, &length) == size);
+		CHECK(memcmp(bytes, got, size) == 0);
+		CHECK(from.sin_port == name_of(one).sin_port && is_near(from));
+	}
+	close(other);
+	CHECK(connect(one, (struct sockaddr *)&to, LENGTH) == 0 && send(one, "x", 1, 0) == 1);
+	CHECK(ready(one, POLLIN, PATIENCE) & POLLERR);
+	FAILS(ECONNREFUSED, send(one, "x", 1, 0));
+}
+
+CASE(what_is_for_all)
+{
+	int fd = bound_udp();
+
+	FAILS(EACCES, sendto(fd, "x", 1, 0, ADDRESS(ALL, ECHO), LENGTH));
+	CHECK(get(fd, SOL_SOCKET, SO_BROADCAST) == 0);
+	CHECK(set(fd, SOL_SOCKET, SO_BROADCAST, 1) == 0);
+	CHECK(get(fd, SOL_SOCKET, SO_BROADCAST) == 1);
+	CHECK(sendto(fd, "all", 3, 0, ADDRESS(ALL, ECHO), LENGTH) == 3);
+	CHECK(comes(fd) && recv(fd, got, 100, 0) == 3);
+}
+
+/* What is told of the next datagram in control messages. */
+static int told(int fd, int type, void *value, size_t length)
+{
+	char control[200];
+	struct iovec vector = { got, 100 };
+	struct msghdr message = { .msg_iov = &vector, .msg_iovlen = 1,
+				  .msg_control = control, .msg_controllen = sizeof(control) };
+
+	CHECK(comes(fd) && recvmsg(fd, &message, MSG_PEEK) >= 0 && message.msg_flags == 0);
+	for (struct cmsghdr *head = CMSG_FIRSTHDR(&message); head;
+	     head = CMSG_NXTHDR(&message, head))
+		if (head->cmsg_level == IPPROTO_IP && head->cmsg_type == type) {
+			CHECK(head->cmsg_len == CMSG_LEN(length));
+			memcpy(value, CMSG_DATA(head), length);
+			return 1;
+		}
+	return 0;
+}
+
+CASE(options_of_ip)
+{
+	struct in_pktinfo info;
+	int fd = bound_udp(), lifetime = 0;
+	uint8_t service = 0;
+
+	CHECK(get(fd, IPPROTO_IP, IP_TTL) == 64 && get(fd, IPPROTO_IP, IP_TOS) == 0);
+	FAILS(EINVAL, set(fd, IPPROTO_IP, IP_TTL, 256));
+	FAILS(EINVAL, set(fd, IPPROTO_IP, IP_TTL, 0));
+	FAILS(ENOPROTOOPT, set(fd, IPPROTO_IP, 12345, 0));
+	CHECK(set(fd, IPPROTO_IP, IP_TTL, 7) == 0 && get(fd, IPPROTO_IP, IP_TTL) == 7);
+	CHECK(set(fd, IPPROTO_IP, IP_TOS, 0xb8) == 0 && get(fd, IPPROTO_IP, IP_TOS) == 0xb8);
+	CHECK(set(fd, IPPROTO_IP, IP_PKTINFO, 1) == 0);
+	CHECK(set(fd, IPPROTO_IP, IP_RECVTTL, 1) == 0);
+	CHECK(set(fd, IPPROTO_IP, IP_RECVTOS, 1) == 0);
+	CHECK(sendto(fd, "x", 1, 0, ADDRESS(FAR, ECHO), LENGTH) == 1);
+	CHECK(told(fd, IP_PKTINFO, &info, sizeof(info)));
+	CHECK(info.ipi_ifindex == (int)if_nametoindex("near"));
+	CHECK(info.ipi_addr.s_addr == inet_addr(NEAR));
+	CHECK(info.ipi_spec_dst.s_addr == inet_addr(NEAR));
+	/* The peer answers as it is used to. */
+	CHECK(told(fd, IP_TTL, &lifetime, sizeof(lifetime)) && lifetime == 64);
+	CHECK(told(fd, IP_TOS, &service, sizeof(service)) && service == 0);
+}
+
+CASE(groups)
+{
+	struct ip_mreq wanted = { .imr_multiaddr = { inet_addr(GROUP) },
+				  .imr_interface = { inet_addr(NEAR) } };
+	struct in_addr own = { inet_addr(NEAR) };
+	int fd = udp(), sender = bound_udp();
+	const socklen_t length = sizeof(wanted);
+	struct sockaddr_in at;
+
+	CHECK(setsockopt(fd, IPPROTO_IP, IP_ADD_MEMBERSHIP, &wanted, length) == 0);
+	FAILS(EADDRINUSE, setsockopt(fd, IPPROTO_IP, IP_ADD_MEMBERSHIP, &wanted, length));
+	CHECK(bind(fd, ADDRESS("0.0.0.0", 0), LENGTH) == 0);
+	at = name_of(fd);
+	/* From the wire. */
+	command((struct command){ SEND, inet_addr(GROUP), ntohs(at.sin_port) });
+	CHECK(comes(fd) && recv(fd, got, 100, 0) == 5);
+	/* From here. */
+	CHECK(setsockopt(sender, IPPROTO_IP, IP_MULTICAST_IF, &own, sizeof(own)) == 0);
+	CHECK(get(sender, IPPROTO_IP, IP_MULTICAST_TTL) == 1);
+	CHECK(sendto(sender, "own", 3, 0, ADDRESS(GROUP, ntohs(at.sin_port)), LENGTH) == 3);
+	CHECK(comes(fd) && recv(fd, got, 100, 0) == 3);
+	CHECK(set(sender, IPPROTO_IP, IP_MULTICAST_LOOP, 0) == 0);
+	CHECK(sendto(sender, "own", 3, 0, ADDRESS(GROUP, ntohs(at.sin_port)), LENGTH) == 3);
+	CHECK(!ready(fd, POLLIN, NEVER));
+	CHECK(setsockopt(fd, IPPROTO_IP, IP_DROP_MEMBERSHIP, &wanted, length) == 0);
+	FAILS(EADDRNOTAVAIL, setsockopt(fd, IPPROTO_IP, IP_DROP_MEMBERSHIP, &wanted, length));
+	command((struct command){ SEND, inet_addr(GROUP), ntohs(at.sin_port) });
+	CHECK(!ready(fd, POLLIN, NEVER));
+}
+
+CASE(one_interface_alone)
+{
+	char name[IFNAMSIZ] = "";
+	socklen_t length = sizeof(name);
+	int fd = udp();
+
+	CHECK(setsockopt(fd, SOL_SOCKET, SO_BINDTODEVICE, "near", 5) == 0);
+	CHECK(getsockopt(fd, SOL_SOCKET, SO_BINDTODEVICE, name, &length) == 0);
+	CHECK(strcmp(name, "near") == 0 && length == 5);
+	CHECK(bind(fd, ADDRESS("0.0.0.0", 0), LENGTH) == 0);
+	echoes(fd, 100);
+	command((struct command){ SEND, inet_addr(NEAR), ntohs(name_of(fd).sin_port) });
+	CHECK(comes(fd) && recv(fd, got, 100, 0) == 5);
+}
+
+CASE(shutdown_of_a_socket_of_udp)
+{
+	int fd = udp();
+
+	FAILS(ENOTCONN, shutdown(fd, SHUT_RD));
+	CHECK(connect(fd, ADDRESS(FAR, ECHO), LENGTH) == 0);
+	FAILS(EINVAL, shutdown(fd, 3));
+	CHECK(shutdown(fd, SHUT_RDWR) == 0);
+	CHECK(recv(fd, got, 100, 0) == 0);
+	signal(SIGPIPE, SIG_IGN);
+	FAILS(EPIPE, send(fd, "x", 1, 0));
+}
+
+/* A connection to the peer, which sends back what comes. */
+static int connected(void)
+{
+	int fd = tcp();
+
+	CHECK(connect(fd, ADDRESS(FAR, ECHO), LENGTH) == 0);
+	return fd;
+}
+
+/* Reads so many bytes. */
+static void take(int fd, size_t length)
+{
+	for (size_t done = 0; done < length;) {
+		ssize_t count = recv(fd, got + done, length - done, 0);
+
+		CHECK(count > 0);
+		done += count;
+	}
+}
+
+CASE(a_connection)
+{
+	int fd = connected();
+
+	CHECK(is_near(name_of(fd)) && name_of(fd).sin_port != 0);
+	CHECK(is_far(peer_of(fd)) && peer_of(fd).sin_port == htons(ECHO));
+	FAILS(EISCONN, connect(fd, ADDRESS(FAR, ECHO), LENGTH));
+	CHECK(send(fd, "hello", 5, 0) == 5);
+	take(fd, 5);
+	CHECK(memcmp(got, "hello", 5) == 0);
+	CHECK(shutdown(fd, SHUT_WR) == 0);
+	CHECK(recv(fd, got, 100, 0) == 0);
+	signal(SIGPIPE, SIG_IGN);
+	FAILS(EPIPE, send(fd, "x", 1, 0));
+	CHECK(get(fd, SOL_SOCKET, SO_ERROR) == 0);
+}
+
+CASE(many_bytes_both_ways)
+{
+	const size_t all = 20 * 60000;
+	size_t sent = 0, received = 0;
+	int fd = connected();
+
+	fill(60000);
+	CHECK(fcntl(fd, F_SETFL, O_NONBLOCK) == 0);
+	while (received < all) {
+		short events = ready(fd, POLLIN | (sent < all ? POLLOUT : 0), PATIENCE);
+		ssize_t count;
+
+		CHECK(events);
+		if (events & POLLOUT) {
+			count = send(fd, bytes + sent % 60000, 60000 - sent % 60000, 0);
+			CHECK(count > 0 || errno == EAGAIN);
+			sent += count > 0 ? count : 0;
+		}
+		if (events & POLLIN) {
+			count = recv(fd, got, 60000 - received % 60000, 0);
+			CHECK(count > 0);
+			CHECK(memcmp(got, bytes + received % 60000, count) == 0);
+			received += count;
+		}
+	}
+	FAILS(EAGAIN, recv(fd, got, 100, 0));
+}
+
+CASE(nobody_listens)
+{
+	int fd = tcp();
+
+	FAILS(ECONNREFUSED, connect(fd, ADDRESS(FAR, CLOSED), LENGTH));
+	CHECK(connect(fd, ADDRESS(FAR, ECHO), LENGTH) == 0);
+	fd = tcp();
+	FAILS(EHOSTUNREACH, connect(fd, ADDRESS(NOBODY, ECHO), LENGTH));
+	fd = tcp();
+	FAILS(ENOTCONN, recv(fd, got, 1, 0));
+	FAILS(ENOTCONN, shutdown(fd, SHUT_WR));
+}
+
+CASE(a_connection_that_is_not_waited_for)
+{
+	int fd = tcp();
+
+	CHECK(fcntl(fd, F_SETFL, O_NONBLOCK) == 0);
+	FAILS(EINPROGRESS, connect(fd, ADDRESS(FAR, ECHO), LENGTH));
+	CHECK(ready(fd, POLLOUT, PATIENCE) == POLLOUT);
+	CHECK(get(fd, SOL_SOCKET, SO_ERROR) == 0);
+	CHECK(is_far(peer_of(fd)));
+	fd = tcp();
+	CHECK(fcntl(fd, F_SETFL, O_NONBLOCK) == 0);
+	FAILS(EINPROGRESS, connect(fd, ADDRESS(FAR, CLOSED), LENGTH));
+	CHECK(ready(fd, POLLOUT, PATIENCE) & POLLERR);
+	CHECK(get(fd, SOL_SOCKET, SO_ERROR) == ECONNREFUSED);
+}
+
+/* A socket that waits for connections. */
+static int listening(int backlog)
+{
+	int fd = tcp();
+
+	CHECK(bind(fd, ADDRESS(NEAR, 0), LENGTH) == 0);
+	CHECK(listen(fd, backlog) == 0);
+	CHECK(get(fd, SOL_SOCKET, SO_ACCEPTCONN) == 1);
+	return fd;
+}
+
+/* The peer connects to it. */
+static void have(int fd, int what)
+{
+	command((struct command){ what, inet_addr(NEAR), ntohs(name_of(fd).sin_port) });
+}
+
+CASE(connections_that_come)
+{
+	struct sockaddr_in from;
+	socklen_t length = sizeof(from);
+	int fd = listening(5), other;
+
+	CHECK(fcntl(fd, F_SETFL, O_NONBLOCK) == 0);
+	FAILS(EAGAIN, accept(fd, NULL, NULL));
+	FAILS(EINVAL, accept4(fd, NULL, NULL, 1));
+	for (int round = 0; round < 12; round++) {
+		have(fd, CONNECT);
+		CHECK(comes(fd));
+		other = accept4(fd, (struct sockaddr *)&from, &length,
+				SOCK_NONBLOCK | SOCK_CLOEXEC);
+		CHECK(other >= 0 && is_far(from) && length == sizeof(from));
+		CHECK(fcntl(other, F_GETFL) == (O_RDWR | O_NONBLOCK));
+		CHECK(fcntl(other, F_GETFD) == FD_CLOEXEC);
+		CHECK(name_of(other).sin_port == name_of(fd).sin_port && is_near(name_of(other)));
+		CHECK(send(other, "question", 8, 0) == 8);
+		CHECK(comes(other) && recv(other, got, 100, 0) == 8);
+		close(other);
+	}
+	FAILS(EINVAL, accept(other = tcp(), NULL, NULL));
+}
+
+CASE(a_connection_that_is_reset)
+{
+	int fd = listening(1), other;
+
+	have(fd, CONNECT_AND_RESET);
+	CHECK(comes(fd));
+	other = accept(fd, NULL, NULL);
+	CHECK(other >= 0 && comes(other));
+	CHECK(recv(other, got, 5, 0) == 5 && memcmp(got, "hello", 5) == 0);
+	CHECK(send(other, "reset", 5, 0) == 5);
+	CHECK(ready(other, POLLIN, PATIENCE) & POLLERR);
+	FAILS(ECONNRESET, recv(other, got, 100, 0));
+	CHECK(recv(other, got, 100, 0) == 0);
+	signal(SIGPIPE, SIG_IGN);
+	FAILS(EPIPE, send(other, "x", 1, 0));
+}
+
+CASE(bytes_that_wait)
+{
+	int fd = connected(), count = -1;
+
+	CHECK(send(fd, "0123456789", 10, 0) == 10);
+	CHECK(recv(fd, got, 10, MSG_WAITALL) == 10);
+	CHECK(send(fd, "0123456789", 10, 0) == 10);
+	do {
+		CHECK(ioctl(fd, FIONREAD, &count) == 0);
+	} while (count < 10);
+	CHECK(recv(fd, got, 100, MSG_PEEK) == 10 && recv(fd, got, 4, 0) == 4);
+	CHECK(ioctl(fd, FIONREAD, &count) == 0 && count == 6);
+	CHECK(read(fd, got, 100) == 6 && memcmp(got, "456789", 6) == 0);
+	FAILS(EAGAIN, recv(fd, got, 100, MSG_DONTWAIT));
+	CHECK(ioctl(fd, SIOCOUTQ, &count) == 0 && count == 0);
+}
+
+CASE(options_of_tcp)
+{
+	struct linger linger = { 1, 3 }, told_linger;
+	socklen_t length = sizeof(told_linger);
+	int fd = connected();
+
+	CHECK(get(fd, IPPROTO_TCP, TCP_NODELAY) == 0 && get(fd, SOL_SOCKET, SO_KEEPALIVE) == 0);
+	CHECK(set(fd, IPPROTO_TCP, TCP_NODELAY, 1) == 0 && get(fd, IPPROTO_TCP, TCP_NODELAY) == 1);
+	CHECK(set(fd, SOL_SOCKET, SO_KEEPALIVE, 1) == 0 && get(fd, SOL_SOCKET, SO_KEEPALIVE) == 1);
+	CHECK(get(fd, IPPROTO_TCP, TCP_KEEPIDLE) == 7200);
+	CHECK(set(fd, IPPROTO_TCP, TCP_KEEPIDLE, 5) == 0);
+	CHECK(get(fd, IPPROTO_TCP, TCP_KEEPIDLE) == 5);
+	FAILS(EINVAL, set(fd, IPPROTO_TCP, TCP_KEEPIDLE, 0));
+	FAILS(ENOPROTOOPT, set(fd, IPPROTO_TCP, 12345, 0));
+	CHECK(setsockopt(fd, SOL_SOCKET, SO_LINGER, &linger, sizeof(linger)) == 0);
+	CHECK(getsockopt(fd, SOL_SOCKET, SO_LINGER, &told_linger, &length) == 0);
+	CHECK(told_linger.l_onoff == 1 && told_linger.l_linger == 3);
+	CHECK(get(fd, SOL_SOCKET, SO_TYPE) == SOCK_STREAM);
+	CHECK(get(fd, SOL_SOCKET, SO_DOMAIN) == AF_INET);
+	CHECK(get(fd, SOL_SOCKET, SO_PROTOCOL) == IPPROTO_TCP);
+}
+
+CASE(both_ends_at_the_same_address)
+{
+	int fd = listening(5), one = tcp(), other;
+	struct sockaddr_in to = name_of(fd);
+	pid_t child;
+
+	CHECK(connect(one, (struct sockaddr *)&to, LENGTH) == 0);
+	other = accept(fd, NULL, NULL);
+	CHECK(other >= 0);
+	fill(60000);
+	child = fork();
+	if (child == 0) {
+		for (size_t done = 0; done < 60000;) {
+			ssize_t count = send(one, bytes + done, 60000 - done, 0);
+
+			CHECK(count > 0);
+			done += count;
+		}
+		_exit(0);
+	}
+	close(one);
+	take(other, 60000);
+	CHECK(memcmp(bytes, got, 60000) == 0);
+	CHECK(recv(other, got, 1, 0) == 0);
+	CHECK(waitpid(child, NULL, 0) == child);
+}
+
+/* What waits at the port of the peer for a byte, and takes part in a case. */
+static void serve_connection(int fd)
+{
+	ssize_t count;
+
+	while ((count = recv(fd, got, sizeof(got), 0)) > 0)
+		for (ssize_t done = 0; done < count;) {
+			ssize_t sent = send(fd, got + done, count - done, MSG_NOSIGNAL);
+
+			if (sent < 0)
+				return;
+			done += sent;
+		}
+}
+
+static void obey(const struct command *asked)
+{
+	struct sockaddr_in to = { .sin_family = AF_INET, .sin_port = htons(asked->port),
+				  .sin_addr = { asked->address } };
+	struct linger at_once = { 1, 0 };
+	int fd = asked->what == SEND ? udp() : tcp();
+
+	if (asked->what == SEND) {
+		sendto(fd, "hello", 5, 0, (struct sockaddr *)&to, sizeof(to));
+		return;
+	}
+	if (connect(fd, (struct sockaddr *)&to, sizeof(to)))
+		return;
+	if (asked->what == CONNECT) {
+		serve_connection(fd);
+		return;
+	}
+	send(fd, "hello", 5, 0);
+	recv(fd, got, 5, 0);
+	setsockopt(fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));
+}
+
+ROLE(peer)
+{
+	struct pollfd all[3] = { { udp(), POLLIN, 0 }, { udp(), POLLIN, 0 }, { tcp(), POLLIN, 0 } };
+	struct sockaddr_in from;
+
+	(void)count;
+	(void)arguments;
+	signal(SIGCHLD, SIG_IGN);
+	CHECK(set(all[2].fd, SOL_SOCKET, SO_REUSEADDR, 1) == 0);
+	CHECK(bind(all[0].fd, ADDRESS("0.0.0.0", ECHO), LENGTH) == 0);
+	CHECK(bind(all[1].fd, ADDRESS("0.0.0.0", COMMAND), LENGTH) == 0);
+	CHECK(bind(all[2].fd, ADDRESS("0.0.0.0", ECHO), LENGTH) == 0 && listen(all[2].fd, 50) == 0);
+	while (poll(all, 3, -1) > 0) {
+		socklen_t length = sizeof(from);
+
+		if (all[0].revents) {
+			ssize_t size = recvfrom(all[0].fd, got, sizeof(got), 0,
+						(struct sockaddr *)&from, &length);
+
+			if (size >= 0)
+				sendto(all[0].fd, got, size, 0, (struct sockaddr *)&from, length);
+		}
+		if (all[1].revents) {
+			struct command asked;
+
+			size_t size = recv(all[1].fd, &asked, sizeof(asked), 0);
+
+			if (size == sizeof(asked) && fork() == 0) {
+				obey(&asked);
+				_exit(0);
+			}
+		}
+		if (all[2].revents) {
+			int fd = accept(all[2].fd, NULL, NULL);
+
+			if (fork() == 0) {
+				serve_connection(fd);
+				_exit(0);
+			}
+			close(fd);
+		}
+	}
+	return 1;
+}
+
+/* Has as many sockets as a program gets, until it is killed. */
+ROLE(holds)
+{
+	struct sockaddr_in at;
+	int fd;
+
+	(void)count;
+	(void)arguments;
+	for (int round = 0; round < 40; round++) {
+		fd = bound_udp();
+		CHECK(sendto(fd, "x", 1, 0, ADDRESS(FAR, ECHO), LENGTH) == 1);
+	}
+	for (int round = 0; round < 10; round++) {
+		fd = listening(8);
+		at = name_of(fd);
+		CHECK(connect(tcp(), (struct sockaddr *)&at, LENGTH) == 0);
+		CHECK(send(connected(), bytes, 1000, 0) == 1000);
+	}
+	SAY("holds");
+	pause();
+	return 0;
+}
+
+/* Sends back what comes by connections to a port of the near address, one after the other. */
+ROLE(serves)
+{
+	int fd = tcp();
+
+	CHECK(count == 2);
+	CHECK(set(fd, SOL_SOCKET, SO_REUSEADDR, 1) == 0);
+	CHECK(bind(fd, ADDRESS(NEAR, atoi(arguments[1])), LENGTH) == 0 && listen(fd, 8) == 0);
+	SAY("serves");
+	for (;;) {
+		int connection = accept(fd, NULL, NULL);
+
+		CHECK(connection >= 0);
+		serve_connection(connection);
+		close(connection);
+	}
+}

@@ -1,0 +1,42 @@
+#!/bin/bash
+# SPDX-License-Identifier: MIT OR Apache-2.0
+# A datagram of UDP over the wire to another thread of the same CPU, and back: how many instructions
+# that takes under Linux, and in the realm, which has both cards.
+# kernels: 6.12
+# icount: yes
+# turns: short
+# realm: no
+# devices: yes
+# uses: net peer
+# timeout: 900
+set -u
+cd "$(mktemp -d)" || exit 1
+failed=0
+fail() { echo "FAILED $*"; failed=1; }
+# What the realm's way may take, in instructions: in the median, and at most, which has turns of
+# other CPUs in it when they work.
+bound=30000 limit=80000 count=200
+program=$PROGRAMS/udp-latency
+in_memory crtos "$program" ip chrt taskset jq
+wire && peer || exit 1
+for place in near far; do
+	device=$(over_there readlink -f /sys/class/net/$place/device 2>/dev/null ||
+		readlink -f /sys/class/net/$place/device)
+	for line in "$device"/msi_irqs/*; do
+		echo 3 >"/proc/irq/${line##*/}/smp_affinity_list"
+	done
+done
+echo -1 >/proc/sys/kernel/sched_rt_runtime_us
+read -r median most < <(taskset -c 3 "$program" $count /run/netns/peer) ||
+	fail 'nothing measured under Linux'
+echo "Linux $(uname -r): $count datagrams and back, median $median ns, maximum $most ns"
+ip netns del peer
+await '[ -e /sys/class/net/far ]'
+ip address replace 10.9.0.2/24 dev far && ip link set far up
+crtos up --cpus 3 --memory 256M --device near --device far || exit 1
+read -r median most < <(crtos run -- "$program" $count) || fail 'nothing measured in the realm'
+echo "realm: $count datagrams and back, median $median ns, maximum $most ns"
+[ "$median" -le $bound ] || fail "more than $bound ns"
+[ "$most" -le $limit ] || fail "more than $limit ns at most"
+crtos down || fail down
+exit $failed

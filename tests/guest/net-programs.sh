@@ -1,0 +1,82 @@
+#!/bin/bash
+# SPDX-License-Identifier: MIT OR Apache-2.0
+# Debian's programs that use UDP and TCP do over an interface of the realm what they do over one of
+# Linux: socat, nc, iperf3, Python, curl. Each is a client in the realm, and a server there.
+# kernels: 6.12
+# realm: no
+# devices: yes
+# packages: socat,iperf3,curl,netcat-openbsd,python3-minimal
+# uses: net peer
+# timeout: 900
+# tier: full
+set -u
+cd "$(mktemp -d)" || exit 1
+failed=0
+fail() { echo "FAILED $*"; failed=1; }
+wire && peer || exit 1
+crtos up --cpus 3 --memory 256M --device near || exit 1
+here() { timeout 60 crtos run -- "$@"; }
+there() { over_there timeout 60 "$@"; }
+# listens PORT: waits until somebody there listens.
+listens() { await "over_there ss -Hltn | grep -q :$1"; }
+head -c 300000 /dev/urandom >file
+sum=$(md5sum <file)
+
+# UDP.
+there socat -T 20 UDP4-LISTEN:5000,fork PIPE &
+await 'over_there ss -Hlun | grep -q :5000'
+[ "$(echo hello | here socat -t 5 - UDP4:10.9.0.2:5000)" = hello ] || fail 'socat, UDP, to Linux'
+here socat -u UDP4-RECV:5001,bind=10.9.0.1 OPEN:got,creat,trunc &
+for _ in {1..50}; do
+	echo packet | there socat - UDP4-SENDTO:10.9.0.1:5001
+	[ ! -s got ] || break
+	sleep 0.2
+done
+grep -q packet got || fail 'socat, UDP, from Linux'
+
+# TCP: the realm connects.
+there socat -u TCP4-LISTEN:5002,reuseaddr OPEN:received,creat,trunc &
+listens 5002
+here nc -N 10.9.0.2 5002 <file || fail 'nc'
+await '[ "$(md5sum <received)" = "$sum" ]' 100 || fail 'nc has sent something else'
+over_there python3 -c 'import http.server as h; h.test(h.SimpleHTTPRequestHandler, port=5003)' \
+	>/dev/null 2>&1 &
+server=$!
+listens 5003
+[ "$(here curl -s http://10.9.0.2:5003/file | md5sum)" = "$sum" ] || fail 'curl'
+kill $server
+
+# TCP: Linux connects.
+timeout 100 crtos run -- python3 -c \
+	'import http.server as h; h.test(h.SimpleHTTPRequestHandler, port=5004, bind="10.9.0.1")' \
+	>/dev/null 2>&1 &
+for _ in {1..100}; do
+	there curl -s http://10.9.0.1:5004/file -o fetched && break
+	sleep 0.2
+done
+[ "$(md5sum <fetched)" = "$sum" ] || fail 'http.server'
+here nc -l 10.9.0.1 5005 >received </dev/null &
+for _ in {1..100}; do
+	there nc -N 10.9.0.1 5005 <file && break
+	sleep 0.2
+done
+await '[ "$(md5sum <received)" = "$sum" ]' 100 || fail 'nc -l has received something else'
+
+# Both, as fast as they can.
+there iperf3 -4 -s -1 >/dev/null &
+listens 5201
+here iperf3 -4 -c 10.9.0.2 -n 2M | grep -e sender -e receiver || fail 'iperf3'
+there iperf3 -4 -s -1 >/dev/null &
+listens 5201
+here iperf3 -4 -c 10.9.0.2 -n 2M -R | grep -e sender -e receiver || fail 'iperf3 -R'
+there iperf3 -4 -s -1 >/dev/null &
+listens 5201
+here iperf3 -4 -c 10.9.0.2 -u -b 1M -t 2 | grep -e sender -e receiver || fail 'iperf3 -u'
+timeout 60 crtos run -- iperf3 -4 -s -1 -B 10.9.0.1 >/dev/null &
+for _ in {1..50}; do
+	there iperf3 -4 -c 10.9.0.1 -n 1M >said && break
+	sleep 0.5
+done
+grep -e sender -e receiver said || fail 'iperf3 -s'
+crtos down --force || fail down
+exit $failed
