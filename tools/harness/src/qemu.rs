@@ -150,6 +150,8 @@ impl Machine<'_> {
         if self.devices {
             // One more, for a cell.
             command.args(["-device", EDU]);
+            // Registers that count accesses.
+            command.args(["-device", "pci-testdev,addr=0x16"]);
         }
         if let Some(file) = self.debugcon {
             command.arg("-chardev").arg(with_path("file,id=debugcon,path=", file));

@@ -253,6 +253,11 @@ impl Function {
         self.number
     }
 
+    /// The ids of its vendor and of its kind. Thread context; may sleep.
+    pub fn ids(&self) -> (u16, u16) {
+        PciHeader::new(self.address()).id(SPACE)
+    }
+
     /// Whether it interrupts by messages.
     pub fn has_messages(&self) -> bool {
         !matches!(self.messages, Messages::None)
@@ -325,6 +330,23 @@ impl Function {
             paging::map_registers(Frame(start + page * FRAME_SIZE)).map(|_| ())
         })?;
         Some(Window { first: first as u64, length, is_gone: AtomicBool::new(false) })
+    }
+
+    /// Reads a register of 1, 2 or 4 bytes, as [`access`](Self::access) does; `None` if it is not
+    /// there. Thread context.
+    pub fn read<const BYTES: usize>(&self, register: u32, offset: u64) -> Option<[u8; BYTES]> {
+        let mut value = [0; BYTES];
+        self.access(register, offset, &mut value, false).then_some(value)
+    }
+
+    /// Writes one.
+    pub fn write<const BYTES: usize>(
+        &self,
+        register: u32,
+        offset: u64,
+        mut value: [u8; BYTES],
+    ) -> Option<()> {
+        self.access(register, offset, &mut value, true).then_some(())
     }
 
     /// Reads four bytes of configuration space. Thread context; may sleep.

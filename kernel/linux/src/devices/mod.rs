@@ -4,13 +4,15 @@
 //! A driver is a folder, or a file. Its first file tells the kernel by a [`Driver`] how it starts,
 //! and how a program opens one of its devices; what it needs of the kernel besides are ports and
 //! vectors ([`crtos_core::devices`]) and the trait [`Character`]. A further driver is a line of
-//! [`DRIVERS`]. Those whose devices have a line share [`attendance`]: how such a device is attended
+//! [`DRIVERS`]. One of PCI functions names their ids instead, and is a line of the list in
+//! [`functions`]. Those whose devices have a line share [`attendance`]: how such a device is attended
 //! to.
 //!
 //! | driver | devices |
 //! |---|---|
 //! | [`can`] | CAN interfaces: can0 and its successors |
 //! | [`net`] | network cards: eth1, for example |
+//! | [`pci_testdev`] | QEMU's pci-testdev: the smallest driver of a PCI function |
 //! | [`ports`] | /dev/port, for the I/O ports of the realm's programs |
 //! | [`serial`] | UARTs: /dev/ttyS0 and its successors |
 //! | [`uio`] | PCI functions that programs drive: /dev/uio0 and its successors |
@@ -18,7 +20,9 @@
 
 mod attendance;
 mod can;
+mod functions;
 mod net;
+mod pci_testdev;
 mod ports;
 mod serial;
 mod uio;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! PCI functions that programs drive, by Linux's interface for that (UIO): a program maps the
-//! function's registers, and a read of `/dev/uioN` waits for its interrupts.
+//! function's registers, and a read of `/dev/uioN` waits for its interrupts. What a driver of the
+//! kernel knows ([`functions`](super::functions)) comes and goes here as well.
 //!
 //! Linux gives functions and wants them back while the realm runs ([`change`]). It has a file of
 //! that name, and says what its number is; the hypervisor says which functions there are. A
@@ -41,7 +42,6 @@ fn start() -> bool {
     false
 }
 
-fn open(number: u64, _flags: u32) -> Option<Result<Box<dyn Character>, Errno>> {
-    let opening = PLACES.iter().filter_map(Once::get).find_map(|place| place.open(number))?;
-    Some(opening.map(|opening| Box::new(opening) as Box<dyn Character>))
+fn open(number: u64, flags: u32) -> Option<Result<Box<dyn Character>, Errno>> {
+    PLACES.iter().filter_map(Once::get).find_map(|place| place.open(number, flags))
 }

@@ -22,6 +22,7 @@ use crtos_core::{
 
 use crate::{
     abi::{Errno, SysResult},
+    devices::functions::{self, Driven},
     files::{Events, Memory, Watchers, character::Character, lock::Locks, wait},
 };
 
@@ -55,36 +56,52 @@ pub(super) struct Place {
 pub(super) struct Device {
     /// What Linux said of it.
     pub wanted: Wanted,
-    function: Function,
-    /// Its memory, in the order of the base address registers. The first ones are maps, by number.
+    driver: Driver,
+    /// The memory that programs may map, in the order of the base address registers. The first ones
+    /// are maps, by number.
     objects: Vec<Arc<Object>>,
-    openings: u32,
+}
+
+/// Who drives a function.
+enum Driver {
+    /// Whichever program has it open.
+    Program { function: Function, openings: u32 },
+    /// A driver of the kernel.
+    Kernel(Arc<dyn Driven>),
 }
 
 impl Device {
-    /// The function that Linux says to be there; `None` if the realm does not have it, or memory
-    /// runs low. May sleep.
+    /// The function that Linux says to be there; `None` if the realm does not have it, memory runs
+    /// low, or its driver cannot use it. May sleep.
     pub fn find(wanted: Wanted) -> Option<Self> {
         if !heap::has_reserve() {
             return None;
         }
         let function = Function::find(wanted.function)?;
+        if let Some(driver) = functions::driver_of(&function) {
+            let driver = Driver::Kernel((driver.start)(function)?);
+            return Some(Self { wanted, driver, objects: Vec::new() });
+        }
         let registers = function.registers().into_iter();
         let objects = registers.map(Object::of_registers).collect::<Result<_, _>>().ok()?;
-        Some(Self { wanted, function, objects, openings: 0 })
+        Some(Self { wanted, driver: Driver::Program { function, openings: 0 }, objects })
     }
 
     /// Whether a program has it open or mapped.
     pub fn is_used(&self) -> bool {
-        self.openings > 0 || self.objects.iter().any(|object| Arc::strong_count(object) > 1)
+        let is_open = match &self.driver {
+            Driver::Program { openings, .. } => *openings > 0,
+            Driver::Kernel(driven) => Arc::strong_count(driven) > 1,
+        };
+        is_open || self.objects.iter().any(|object| Arc::strong_count(object) > 1)
     }
 
     /// Bus, device and function in 16 bits.
     pub fn function(&self) -> u16 {
-        self.function.number()
+        self.wanted.function
     }
 
-    /// Its memory.
+    /// The memory that programs may map.
     pub fn objects(&self) -> &[Arc<Object>] {
         &self.objects
     }
@@ -93,6 +110,9 @@ impl Device {
     pub fn forget(&self) {
         let registers = self.objects.iter().filter_map(|object| object.registers());
         registers.for_each(|registers| registers.forget());
+        if let Driver::Kernel(driven) = &self.driver {
+            driven.leave();
+        }
     }
 
     /// The path that leads to it: Linux numbers these devices by the minor number.
@@ -180,33 +200,42 @@ impl Place {
         }
     }
 
-    /// Opens the function if it has that number. May sleep.
-    pub fn open(&'static self, number: u64) -> Option<Result<Opening, Errno>> {
+    /// Opens the function if it has that number, with flags of open(2). May sleep.
+    pub fn open(
+        &'static self,
+        number: u64,
+        flags: u32,
+    ) -> Option<Result<Box<dyn Character>, Errno>> {
         let mut device = self.device.lock();
         let device = device.as_mut().filter(|device| device.wanted.number == number)?;
         if !heap::has_reserve() {
             return Some(Err(Errno::ENOMEM));
         }
-        if device.openings == 0 && device.function.has_messages() && !self.start(device) {
+        let path = device.path();
+        let (function, openings) = match &mut device.driver {
+            Driver::Kernel(driven) => return Some(driven.clone().open(path, flags)),
+            Driver::Program { function, openings } => (function, openings),
+        };
+        if *openings == 0 && function.has_messages() && !self.start(function) {
             return Some(Err(Errno::ENODEV));
         }
-        device.openings += 1;
-        Some(Ok(Opening {
+        *openings += 1;
+        Some(Ok(Box::new(Opening {
             place: self,
-            path: device.path(),
+            path,
             generation: self.generation.load(Ordering::Acquire),
             seen: AtomicU32::new(self.events.load(Ordering::Relaxed)),
-            interrupts: device.function.has_messages(),
-        }))
+            interrupts: function.has_messages(),
+        })))
     }
 
     /// Has the function interrupt the calling thread's CPU.
-    fn start(&self, device: &mut Device) -> bool {
+    fn start(&self, function: &mut Function) -> bool {
         let Some(vector) = self.vector.get().copied().flatten() else { return false };
-        let switch = device.function.switch().map_or(0, Switch::to_word);
+        let switch = function.switch().map_or(0, Switch::to_word);
         self.switch.store(switch, Ordering::Relaxed);
         interrupts::restart(vector);
-        device.function.start(vector)
+        function.start(vector)
     }
 
     /// An opening of that generation ends.
@@ -216,16 +245,17 @@ impl Place {
             return;
         }
         let Some(device) = device.as_mut() else { return };
-        device.openings -= 1;
-        if device.openings == 0 {
-            device.function.stop();
+        let Driver::Program { function, openings } = &mut device.driver else { return };
+        *openings -= 1;
+        if *openings == 0 {
+            function.stop();
             self.switch.store(0, Ordering::Relaxed);
         }
     }
 }
 
 /// An opening of a function.
-pub(super) struct Opening {
+struct Opening {
     place: &'static Place,
     path: String,
     generation: u32,
