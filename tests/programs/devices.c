@@ -1,19 +1,24 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 /*
- * devices ONE OTHER UIO
+ * devices ONE OTHER UIO CAN BUS
  *
- * Every 10 ms sends a byte on the serial line ONE, which is wired to OTHER, and reads it there; and
- * has QEMU's device edu, which UIO (/dev/uioN) leads to, raise an interrupt, and waits for it.
- * Writes to the debug port 0xe9 an S for each byte, an I for each interrupt, and an X for what is
- * not as it should be.
+ * Every 10 ms sends a byte on the serial line ONE, which is wired to OTHER, and reads it there;
+ * has QEMU's device edu, which UIO (/dev/uioN) leads to, raise an interrupt, and waits for it; and
+ * sends a frame by the CAN interface CAN, which comes by BUS. Writes to the debug port 0xe9 an S
+ * for each byte, an I for each interrupt, an F for each frame, and an X for what is not as it
+ * should be.
  */
 #include <fcntl.h>
+#include <linux/can.h>
+#include <linux/can/raw.h>
+#include <net/if.h>
 #include <poll.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/io.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <termios.h>
 #include <time.h>
 #include <unistd.h>
@@ -43,6 +48,16 @@ static int serial(const char *name)
 	return file;
 }
 
+static int can(const char *name)
+{
+	struct sockaddr_can to = { .can_family = AF_CAN, .can_ifindex = if_nametoindex(name) };
+	int file = socket(AF_CAN, SOCK_RAW, CAN_RAW);
+
+	if (file < 0 || !to.can_ifindex || bind(file, (struct sockaddr *)&to, sizeof(to)))
+		die(name);
+	return file;
+}
+
 /* Reads COUNT bytes in a second at most. */
 static int reads(int file, void *place, size_t count)
 {
@@ -56,10 +71,12 @@ int main(int argc, char **argv)
 	const struct timespec pause = { .tv_nsec = 10000000 };
 	volatile uint32_t *registers;
 	uint32_t before = 0, count;
-	int one, other, uio;
+	int one, other, uio, sender, receiver;
 
-	if (argc < 4 || ioperm(0xe9, 1, 1))
-		die("devices ONE OTHER UIO");
+	if (argc < 6 || ioperm(0xe9, 1, 1))
+		die("devices ONE OTHER UIO CAN BUS");
+	sender = can(argv[4]);
+	receiver = can(argv[5]);
 	one = serial(argv[1]);
 	other = serial(argv[2]);
 	uio = open(argv[3], O_RDWR);
@@ -79,6 +96,12 @@ int main(int argc, char **argv)
 		outb(is_there ? 'I' : 'X', 0xe9);
 		before = count;
 		registers[ACKNOWLEDGE] = 1;
+
+		struct can_frame frame = { .can_id = 0x123, .can_dlc = 1, .data = { sent } }, came;
+
+		is_there = write(sender, &frame, sizeof(frame)) == sizeof(frame) &&
+			   reads(receiver, &came, sizeof(came)) && came.data[0] == sent;
+		outb(is_there ? 'F' : 'X', 0xe9);
 		nanosleep(&pause, NULL);
 	}
 }
