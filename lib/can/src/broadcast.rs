@@ -57,10 +57,22 @@ pub struct Interval {
     pub micros: i64,
 }
 
+/// The shortest interval at which frames are sent, in nanoseconds: a frame takes as long at 1
+/// Mbit/s.
+const SHORTEST: u64 = 50_000;
+
 impl Interval {
     /// Whether Linux takes it: not negative, and 400 days at most.
     fn is_sound(self) -> bool {
         (0..=400 * 24 * 60 * 60).contains(&self.seconds) && (0..1_000_000).contains(&self.micros)
+    }
+
+    /// How many of it are in a second, at least one if it is longer; 0 for none.
+    fn rate(self) -> u32 {
+        match self.is_sound().then(|| self.nanos()) {
+            None | Some(0) => 0,
+            Some(nanos) => (1_000_000_000 / nanos.max(SHORTEST)).max(1) as u32,
+        }
     }
 
     /// Nanoseconds; 0 for none.
@@ -223,7 +235,20 @@ impl Sending {
             1.. if self.head.first.nanos() > 0 => self.head.first,
             _ => self.head.second,
         };
-        Some(interval.nanos()).filter(|&nanos| nanos > 0)
+        Some(interval.nanos()).filter(|&nanos| nanos > 0).map(|nanos| nanos.max(SHORTEST))
+    }
+
+    /// How many frames it sends in a second, at most.
+    pub fn rate(&self) -> u32 {
+        [self.head.first, self.head.second].map(Interval::rate).into_iter().max().unwrap_or(0)
+    }
+
+    /// How many it will, once it has taken over what a message TX_SETUP says.
+    pub fn rate_with(&self, head: &Head) -> u32 {
+        match head.flags & SETTIMER != 0 {
+            true => [head.first, head.second].map(Interval::rate).into_iter().max().unwrap_or(0),
+            false => self.rate(),
+        }
     }
 
     fn take(&mut self) -> Option<Frame> {
@@ -470,6 +495,29 @@ mod tests {
         let mut job = Sending::new(head, frames.to_vec()).unwrap();
         let turn = job.set(head, frames, now).unwrap();
         (job, turn)
+    }
+
+    #[test]
+    fn no_job_sends_faster_than_a_bus() {
+        let frames = [frame(0x42, &[1])];
+        let mut head = head(SETTIMER | STARTTIMER, 0, 0, 0);
+        head.second = Interval { seconds: 0, micros: 1 };
+        let mut job = Sending::new(&head, frames.to_vec()).unwrap();
+        assert_eq!((job.rate(), job.rate_with(&head)), (0, 20_000));
+        job.set(&head, &frames, 0).unwrap();
+        assert_eq!(job.due(), Some(SHORTEST));
+        job.expire(SHORTEST);
+        assert_eq!((job.due(), job.rate()), (Some(2 * SHORTEST), 20_000));
+        // A message without times leaves them; the faster one counts; long ones count as well.
+        head.flags &= !SETTIMER;
+        assert_eq!(job.rate_with(&head), 20_000);
+        head.flags |= SETTIMER;
+        (head.first, head.second) = (Interval { seconds: 0, micros: 10_000 }, head.first);
+        assert_eq!(job.rate_with(&head), 100);
+        head.first = Interval { seconds: 60, micros: 0 };
+        assert_eq!(job.rate_with(&head), 1);
+        head.first = Interval { seconds: -1, micros: 0 };
+        assert_eq!(job.rate_with(&head), 0);
     }
 
     #[test]

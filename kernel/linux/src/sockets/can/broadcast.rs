@@ -12,7 +12,7 @@ use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use crtos_abi::UserAddr;
 use crtos_can::{
     Frame, Queue,
-    broadcast::{Effect, Head, MAX_FRAMES, Receiving, Refusal, Sending, flag, opcode},
+    broadcast::{Effect, Head, MAX_FRAMES, Receiving, Refusal, Sending, Turn, flag, opcode},
 };
 use crtos_core::{
     arch::interrupts::window_in_timer,
@@ -26,6 +26,7 @@ use spin::Once;
 
 use super::{
     LEAST_ADDRESS, address_of,
+    budget::{COMPARED, CYCLIC, Share},
     inbox::Inbox,
     interface::{self, Outgoing},
     interface_of,
@@ -70,6 +71,8 @@ struct Job<T> {
     interface: u32,
     core: Arc<Core>,
     work: SpinLock<T>,
+    /// What it costs interrupts.
+    share: SpinLock<Share>,
     /// There from its start; taken away when it ends.
     timer: SpinLock<Option<Timer>>,
     /// The interface on which the last frame came.
@@ -201,12 +204,14 @@ fn start<T: Send + 'static>(
     core: &Arc<Core>,
     interface: u32,
     work: T,
+    share: Share,
     expire: fn(&Job<T>),
 ) -> Result<Arc<Job<T>>, Errno> {
     let job = Arc::new(Job {
         interface,
         core: core.clone(),
         work: SpinLock::new(work),
+        share: SpinLock::new(share),
         timer: SpinLock::new(None),
         last_interface: AtomicU32::new(0),
     });
@@ -214,6 +219,22 @@ fn start<T: Send + 'static>(
     let timer = Timer::new(Box::new(move || expire(&own))).map_err(|_| Errno::ENOMEM)?;
     *job.timer.lock() = Some(timer);
     Ok(job)
+}
+
+/// Sets a job that sends as a message says, if there is as much left as it takes. Any context.
+fn set_shared(
+    work: &mut Sending,
+    share: &mut Share,
+    head: &Head,
+    frames: &[Frame],
+) -> Result<Turn, Errno> {
+    share.change(work.rate_with(head))?;
+    let set = work.set(head, frames, time::now().0);
+    if set.is_err() {
+        // What it had before, which is there.
+        let _ = share.change(work.rate());
+    }
+    Ok(set?)
 }
 
 impl From<Refusal> for Errno {
@@ -266,11 +287,14 @@ impl Broadcast {
         if interface == 0 {
             return Err(Errno::ENODEV);
         }
-        let job = match self.find_sending(head.id, interface) {
+        let known = self.find_sending(head.id, interface);
+        let is_new = known.is_none();
+        let job = match known {
             Some(job) => job,
             None => {
                 let work = Sending::new(head, frames.clone())?;
-                let job = start(&self.core, interface, work, Job::<Sending>::expire)?;
+                let share = Share::of(&CYCLIC);
+                let job = start(&self.core, interface, work, share, Job::<Sending>::expire)?;
                 let fresh = Vec::with_capacity(MAX_SENDING);
                 let mut jobs = self.sending.lock();
                 let unused = if jobs.capacity() == 0 {
@@ -291,9 +315,19 @@ impl Broadcast {
                 job
             }
         };
-        let (turn, due) = {
+        let set = {
             let mut work = job.work.lock();
-            (work.set(head, &frames, time::now().0)?, work.due())
+            set_shared(&mut work, &mut job.share.lock(), head, &frames)
+                .map(|turn| (turn, work.due()))
+        };
+        let (turn, due) = match set {
+            Ok(set) => set,
+            Err(error) => {
+                if is_new {
+                    self.delete_sending(head.id, interface);
+                }
+                return Err(error);
+            }
         };
         job.arm(due);
         if let Some(frame) = turn.frame {
@@ -312,9 +346,16 @@ impl Broadcast {
             Some(job) => job,
             None => {
                 let work = Receiving::new(head, frames.clone())?;
-                let job = start(&self.core, interface, work, Job::<Receiving>::expire)?;
+                let share = Share::of(&COMPARED);
+                let job = start(&self.core, interface, work, share, Job::<Receiving>::expire)?;
                 // Before it is told of frames.
-                job.work.lock().set(head, &frames, time::now().0)?;
+                let set = job.share.lock().change(1 + frames.len() as u32).and_then(|()| {
+                    job.work.lock().set(head, &frames, time::now().0).map_err(Errno::from)
+                });
+                if set.is_err() {
+                    job.end();
+                    return set;
+                }
                 let mut jobs = self.core.receiving.lock();
                 let free = jobs.iter().position(Option::is_none);
                 if let Some(free) = free {

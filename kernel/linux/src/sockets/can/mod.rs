@@ -8,10 +8,12 @@
 //! | [`inbox`] | messages that wait to be received |
 //! | [`raw`] | CAN_RAW |
 //! | [`broadcast`] | CAN_BCM |
+//! | [`budget`] | what all sockets may have together |
 //!
 //! A socket that is bound to all interfaces is one of the realm's interfaces, if it has any.
 
 mod broadcast;
+mod budget;
 mod inbox;
 pub mod interface;
 pub mod member;

@@ -11,6 +11,7 @@ use linux_raw_sys::net;
 
 use super::{
     COST, LEAST_ADDRESS, SOL_CAN_RAW, address_of,
+    budget::{COMPARED, Share},
     inbox::{self, Inbox},
     interface::{self, Outgoing},
     interface_of,
@@ -51,6 +52,8 @@ struct Wants {
     /// Bound to that interface, or to all.
     bound: Option<u32>,
     filters: Filters,
+    /// As much as there are filters.
+    share: Share,
 }
 
 /// What interrupts reach.
@@ -129,10 +132,12 @@ impl Raw {
             are_joined: number(JOIN_FILTERS)? != 0,
             errors: number(ERROR_FILTER)?,
         };
+        let mut share = Share::of(&COMPARED);
+        share.change(filters.all.len() as u32)?;
         let own = number(OWN_MESSAGES)?;
         let core = Core {
             number: description::number(),
-            wants: SpinLock::new(Wants { bound: None, filters }),
+            wants: SpinLock::new(Wants { bound: None, filters, share }),
             inbox: Inbox::new(common.receive_buffer())?,
             hears_own: AtomicBool::new(own != 0),
             unsent: AtomicU32::new(0),
@@ -185,10 +190,15 @@ impl Raw {
         if !heap::has_reserve() {
             return Err(Errno::ENOMEM);
         }
-        let fresh = filters(value)?;
-        let old = core::mem::replace(&mut self.core.wants.lock().filters.all, fresh);
-        drop(old);
-        Ok(())
+        let mut other = filters(value)?;
+        // What is left of it is freed behind the lock.
+        let mut wants = self.core.wants.lock();
+        let changed = wants.share.change(other.len() as u32);
+        if changed.is_ok() {
+            core::mem::swap(&mut wants.filters.all, &mut other);
+        }
+        drop(wants);
+        changed
     }
 }
 
