@@ -27,9 +27,6 @@ mapfile -t cards < <(grep -lx 0x10d3 $bus/*/device | cut -d/ -f6)
 mapfile -t cans < <(grep -lx 0x8406 $bus/*/device | cut -d/ -f6)
 card=${cards[0]} can=${cans[0]}
 testdev=$(lspci -Dnd 1b36:0005 | cut -d' ' -f1)
-# The UART, as a device of its bus.
-uart=$(basename "$(readlink -f /sys/class/tty/ttyS1/device/../..)")
-[ -e "/sys/bus/pnp/devices/$uart" ] || uart=$(basename "$(readlink -f /sys/class/tty/ttyS1/device)")
 # name_of FUNCTION: the network interface that Linux has there.
 name_of() { ls "$bus/$1/net" 2>/dev/null; }
 node_of() { local found; found=$(ls "$bus/$1/uio" 2>/dev/null) && echo "/dev/$found"; }
@@ -138,8 +135,7 @@ killed() {
 meddles() {
 	soon 500
 	case $((RANDOM % 6)) in
-	0) echo "$uart" >/sys/bus/pnp/drivers/serial/unbind; soon 300
-		echo "$uart" >/sys/bus/pnp/drivers/serial/bind ;;
+	0) ;;
 	1) echo "$card" >/sys/bus/pci/drivers/e1000e/unbind; soon 300
 		echo "$card" >/sys/bus/pci/drivers/e1000e/bind ;;
 	2) echo "$can" >/sys/bus/pci/drivers/kvaser_pci/unbind; soon 300
