@@ -348,6 +348,7 @@ static int undo_cell(struct crtos_file *file, struct crtos_cell *cell)
 	crtos_blocks_return(&cell->private);
 	crtos_blocks_return(&cell->channel);
 	crtos_blocks_return_shared(&cell->pool);
+	crtos_ports_return(cell);
 	crtos_cpus_return(cell);
 	kfree(cell);
 	return 0;
@@ -364,8 +365,10 @@ static int make_cell(struct crtos_file *file, struct crtos_cell *cell,
 		error = take_memory(file, cell, create);
 	if (!error)
 		error = crtos_cpus_take(file, cell, &cpus);
-	if (!error)
+	if (!error) {
+		crtos_ports_reserve(cell, create);
 		error = create_in_hypervisor(file, cell, create);
+	}
 	if (!error) {
 		crtos_blocks_hide(&cell->private);
 		error = map_memory(file, cell);

@@ -9,6 +9,7 @@
 
 #include <linux/cpumask.h>
 #include <linux/fs.h>
+#include <linux/ioport.h>
 #include <linux/list.h>
 #include <linux/miscdevice.h>
 #include <linux/mm.h>
@@ -60,6 +61,7 @@ struct crtos_cell {
 	struct crtos_blocks pool;
 	u32 line_count;
 	u32 lines[CRTOS_MAX_LINES];		/* Linux's numbers of its interrupt lines */
+	struct resource *ports[CRTOS_MAX_PORT_RANGES];	/* that no driver of Linux gets */
 	bool realm;				/* runs the real-time kernel */
 	bool created;				/* the hypervisor knows it */
 	bool mapped;				/* and gave it all its memory */
@@ -166,6 +168,10 @@ int crtos_devices_return(struct crtos_file *file, u32 cell);
 /* line.c */
 int crtos_line_add(struct crtos_file *file, const struct crtos_cell_line __user *user);
 void crtos_lines_return(struct crtos_cell *cell);
+
+/* ports.c */
+void crtos_ports_reserve(struct crtos_cell *cell, const struct crtos_create_cell *create);
+void crtos_ports_return(struct crtos_cell *cell);
 
 /* uio.c */
 struct crtos_uio;

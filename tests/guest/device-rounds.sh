@@ -6,7 +6,7 @@
 # uses each of them, and complains of nothing.
 # kernels: 6.12
 # realm: no
-# uarts: yes
+# uarts: isa
 # can: yes
 # devices: yes
 # packages: can-utils,pciutils

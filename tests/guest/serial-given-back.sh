@@ -40,6 +40,7 @@ up ttyS1 || exit 1
 stty -F /dev/ttyS1 2>why && fail 'Linux uses it'
 grep -q 'Input/output error' why || fail "$(cat why)"
 crtos run -- sh -c 'stty raw -echo 115200; printf realm' </dev/ttyS1 >/dev/ttyS1 || fail 'inherited'
+grep -q '02f8-02ff : crtos' /proc/ioports || fail 'a driver of Linux may have its ports'
 up ttyS1 2>why && fail 'it is up twice'
 grep -q 'already up' why || fail "$(cat why)"
 # A program that has it open in the realm ends with that.
@@ -48,6 +49,22 @@ await 'crtos ps | grep -q cat'
 crtos down --force || fail 'down'
 wait
 works || fail "after down: $(cat got)"
+
+# Linux's driver looks for it meanwhile.
+place=$(readlink -f /sys/class/tty/ttyS1)
+uart=$(for one in /sys/bus/pnp/devices/*; do
+	[[ $place/ = $(readlink -f "$one")/* ]] && basename "$one"
+done)
+up ttyS1 || exit 1
+dmesg --clear
+echo "$uart" >/sys/bus/pnp/drivers/serial/unbind || fail "ttyS1 is at $place, device '$uart'"
+echo "$uart" >/sys/bus/pnp/drivers/serial/bind 2>/dev/null
+complaints | grep . && fail 'Linux finds what it may not reach'
+crtos run -- sh -c 'stty raw -echo 115200; printf realm' </dev/ttyS1 >/dev/ttyS1
+crtos down || fail 'down with another driver'
+echo "$uart" >/sys/bus/pnp/drivers/serial/unbind 2>/dev/null
+echo "$uart" >/sys/bus/pnp/drivers/serial/bind || fail 'its driver does not take it'
+works || fail "bound anew: $(cat got)"
 
 # It fails behind the point where the UART is taken.
 crtos up --cpus 3 --memory 256M --device ttyS1 --command-line "$(printf 'x%.0s' {1..480})" 2>why &&
