@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # Debian's programs that look at a network or make frames do in the realm, on an interface that the
 # realm has, what they do under Linux: tcpdump, arping, Python. The other end of the wire is an
-# interface of Linux. The interface is taken and given back; an interface of Linux that a program of
-# the realm names stays Linux's.
+# interface of Linux. The interface is taken and given back, also when a command is killed; an
+# interface of Linux that a program of the realm names stays Linux's.
 # kernels: 6.12
 # realm: no
 # devices: yes
@@ -19,6 +19,7 @@ run=(timeout 60)
 # The other end answers as another machine does.
 ip netns add other || exit 1
 far=(ip netns exec other)
+"${far[@]}" sysctl -qw net.ipv6.conf.all.disable_ipv6=1 net.ipv6.conf.default.disable_ipv6=1
 apart() {
 	ip link set far netns other && "${far[@]}" ip address add 10.9.0.2/24 dev far &&
 		"${far[@]}" ip link set far up && await '"${far[@]}" cat /sys/class/net/far/carrier | grep -q 1'
@@ -77,7 +78,7 @@ programs() {
 	grep -c 'listening on near, link-type EN10MB' began
 
 	echo '== tcpdump of what is sent'
-	"${run[@]}" tcpdump -i near -n -c 2 -t -w dump 2>began &
+	"${run[@]}" tcpdump -i near -n -c 2 -t -w dump ether proto 0x88b5 2>began &
 	hears began 'listening on'
 	sleep 1
 	"${run[@]}" python3 send.py near 88b5 2
@@ -147,4 +148,13 @@ wait $listener || fail 'it has sent nothing'
 crtos down || exit 1
 await '[ "$(cat /sys/class/net/near/carrier)" = 1 ]'
 [ "$(told near)" = "$before" ] || fail "afterwards $(told near), before $before"
+
+# A command that is killed when it has taken the interface; a later one makes that good.
+crtos up --cpus 3 --memory 256M --device near &
+await '[ ! -e /sys/class/net/near ]'
+kill -9 $!
+wait $!
+crtos down 2>/dev/null
+await '[ "$(cat /sys/class/net/near/carrier)" = 1 ]'
+[ "$(told near)" = "$before" ] || fail "after a killed command $(told near), before $before"
 exit $failed
