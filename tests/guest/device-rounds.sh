@@ -26,6 +26,11 @@ await '[ -e /sys/class/net/can1 ]' || exit 1
 mapfile -t cards < <(grep -lx 0x10d3 $bus/*/device | cut -d/ -f6)
 mapfile -t cans < <(grep -lx 0x8406 $bus/*/device | cut -d/ -f6)
 card=${cards[0]} can=${cans[0]}
+# The UART, as a device of its bus.
+line=$(readlink -f /sys/class/tty/ttyS1)
+uart=$(for one in /sys/bus/pnp/devices/*; do
+	[[ $line = $(readlink -f "$one")/* ]] && basename "$one"
+done)
 testdev=$(lspci -Dnd 1b36:0005 | cut -d' ' -f1)
 # name_of FUNCTION: the network interface that Linux has there.
 name_of() { ls "$bus/$1/net" 2>/dev/null; }
@@ -131,11 +136,17 @@ killed() {
 	kill -KILL $pid 2>/dev/null
 	wait $pid 2>/dev/null
 }
+kill_programs() {
+	local name
+	for name in cat cangen uio-e1000e uio-hostile; do pkill -KILL -x $name; done
+}
 # What Linux does meanwhile with drivers of its own.
 meddles() {
 	soon 500
 	case $((RANDOM % 6)) in
-	0) ;;
+	0) touch anew
+		echo "$uart" >/sys/bus/pnp/drivers/serial/unbind; soon 300
+		echo "$uart" >/sys/bus/pnp/drivers/serial/bind ;;
 	1) echo "$card" >/sys/bus/pci/drivers/e1000e/unbind; soon 300
 		echo "$card" >/sys/bus/pci/drivers/e1000e/bind ;;
 	2) echo "$can" >/sys/bus/pci/drivers/kvaser_pci/unbind; soon 300
@@ -165,7 +176,7 @@ for ((round = 0; round < rounds; round++)); do
 		meddles &
 		meddler=$!
 		case $what in
-		1) pkill -KILL -x 'cat|cangen|uio-e1000e|uio-hostile' ;;
+		1) kill_programs ;;
 		2) killed 300 crtos device remove "$card" ;;
 		3) killed 500 crtos down --force ;;
 		4) crtos device remove "$edu"; killed 300 crtos device add "$edu" --no-reset ;;
@@ -177,9 +188,15 @@ for ((round = 0; round < rounds; round++)); do
 	fi
 	crtos down --force >/dev/null 2>&1
 	# Programs that were killed, and those that lost their realm.
-	pkill -KILL -x 'cat|cangen|uio-e1000e|uio-hostile'
+	kill_programs
 	wait
 	modprobe -a crtos kvaser_pci
+	# Linux has found no UART there.
+	if [ -e anew ]; then
+		rm anew
+		echo "$uart" >/sys/bus/pnp/drivers/serial/unbind 2>/dev/null
+		echo "$uart" >/sys/bus/pnp/drivers/serial/bind || fail "kill $round: its UART"
+	fi
 	await '[ "$(cat /sys/devices/system/cpu/online)" = 0-3 ]' 300 || fail "kill $round: CPUs"
 	has_back "kill $round ($what)"
 	# A driver that was bound anew forgets what interfaces were set to.

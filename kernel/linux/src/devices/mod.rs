@@ -5,8 +5,8 @@
 //! and how a program opens one of its devices; what it needs of the kernel besides are ports and
 //! vectors ([`crtos_core::devices`]) and the trait [`Character`]. A further driver is a line of
 //! [`DRIVERS`]. One of PCI functions names their ids instead, and is a line of the list in
-//! [`functions`]. Those whose devices have a line share [`attendance`]: how such a device is attended
-//! to.
+//! [`functions`]. Those whose devices have a line share [`attendance`]: how such a device is
+//! attended to.
 //!
 //! | driver | devices |
 //! |---|---|
