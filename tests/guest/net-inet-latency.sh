@@ -15,7 +15,7 @@ failed=0
 fail() { echo "FAILED $*"; failed=1; }
 # What the realm's way may take, in instructions: in the median, and at most, which has turns of
 # other CPUs in it when they work.
-bound=30000 limit=80000 count=200
+bound=20000 limit=60000 count=200
 program=$PROGRAMS/udp-latency
 in_memory crtos "$program" ip chrt taskset jq
 wire && peer || exit 1
