@@ -550,10 +550,17 @@ static bool access_port(u16 port, bool write, u32 *read)
 	return fault;
 }
 
+/* A port of a UART on the ISA bus, or one right before. */
+static bool is_uart(u16 port)
+{
+	return (port >= 0x2f0 && port < 0x300) || (port >= 0x3e0 && port < 0x400);
+}
+
 /*
  * Reads and writes ports that a cell has alone, and that of system-management interrupts. Others
  * are only read: writing them is Linux's own business. Those of PCI devices, of keyboard, clock and
- * serial console are not read, since that would take from them what their drivers wait for.
+ * serial lines are not read, since that would take from them what their drivers wait for; and QEMU
+ * ends where a UART is read by words.
  */
 static int ports(u64 count, u16 first, u16 last, u16 smi, char *result, size_t size)
 {
@@ -574,7 +581,7 @@ static int ports(u64 count, u16 first, u16 last, u16 smi, char *result, size_t s
 		} else {
 			do {
 				port = below(0x1000);
-			} while ((port >= 0x3f0 && port < 0x400) || (port & 0xffe8) == 0x60 ||
+			} while (is_uart(port) || (port & 0xffe8) == 0x60 ||
 				 (port >= smi - 3 && port <= smi));
 			faults += access_port(port, false, &value);
 		}
