@@ -579,6 +579,24 @@ CASE(connections_that_come)
 	FAILS(EINVAL, accept(other = tcp(), NULL, NULL));
 }
 
+CASE(a_connection_waits_while_there_is_no_number)
+{
+	int fd = listening(1), other;
+	struct rlimit before, low;
+
+	have(fd, CONNECT);
+	CHECK(comes(fd));
+	CHECK(getrlimit(RLIMIT_NOFILE, &before) == 0);
+	low = before;
+	low.rlim_cur = fd + 1;
+	CHECK(setrlimit(RLIMIT_NOFILE, &low) == 0);
+	FAILS(EMFILE, accept(fd, NULL, NULL));
+	CHECK(setrlimit(RLIMIT_NOFILE, &before) == 0);
+	other = accept(fd, NULL, NULL);
+	CHECK(other >= 0 && send(other, "question", 8, 0) == 8);
+	CHECK(comes(other) && recv(other, got, 100, 0) == 8);
+}
+
 CASE(a_connection_that_is_reset)
 {
 	int fd = listening(1), other;

@@ -174,6 +174,12 @@ impl Files {
         self.state.lock().limit = limit;
     }
 
+    /// Whether no further descriptor is to be had. May sleep; asks Linux as [`Files::insert`] does.
+    pub fn is_full(&self) -> Result<bool, Errno> {
+        self.make_sure()?;
+        Ok(self.state.lock().lowest(0).is_none())
+    }
+
     /// A descriptor for `file`: the lowest free number from `from` on. EMFILE beyond the limit. May
     /// sleep; asks Linux only if it made descriptors that are not known here.
     pub fn insert(

@@ -101,6 +101,11 @@ pub fn accept(row: &Row, args: Args) -> SysResult {
         return Err(Errno::EINVAL);
     }
     let socket = socket_of(&file)?;
+    let table = files::table()?;
+    // A connection that is taken and has no number would be lost.
+    if table.is_full()? {
+        return Err(Errno::EMFILE);
+    }
     let (connection, peer) = socket.accept(file.status() & linux::O_NONBLOCK != 0)?;
     let at = UserAddr::new(at);
     if !at.is_null() {
@@ -114,7 +119,7 @@ pub fn accept(row: &Row, args: Args) -> SysResult {
     }
     let status = linux::O_RDWR | flags & linux::O_NONBLOCK;
     let opened = Description::open(Object::Socket(connection), status)?;
-    files::table()?.insert(opened, 0, flags & linux::O_CLOEXEC != 0).map(u64::from)
+    table.insert(opened, 0, flags & linux::O_CLOEXEC != 0).map(u64::from)
 }
 
 /// getsockname(fd, address, length).
