@@ -172,6 +172,33 @@ pub fn suite(name: &str) -> Result<Source> {
     Ok(main.with_suite(name))
 }
 
+/// Downloads packages of another suite into a folder, without what they depend on. Returns their
+/// files.
+pub fn download(suite_name: &str, names: &[&str], folder: &Path) -> Result<Vec<PathBuf>> {
+    let files = folder.join(suite_name);
+    fs::create_dir_all(files.join("lists/partial"))?;
+    fs::create_dir_all(files.join("cache/archives/partial"))?;
+    let sources = write_sources(&[suite(suite_name)?], &files, "other")?;
+    let apt = || {
+        let mut apt = run::as_root("apt-get");
+        apt.arg("-oDir::Etc::SourceParts=-").current_dir(&files);
+        for source in &sources {
+            apt.arg(format!("-oDir::Etc::SourceList={}", source.display()));
+        }
+        apt.arg(format!("-oDir::State::Lists={}", files.join("lists").display()));
+        apt.arg(format!("-oDir::Cache={}", files.join("cache").display()));
+        // Its user could not write here.
+        apt.arg("-oAPT::Sandbox::User=root");
+        apt
+    };
+    run::quietly(apt().arg("update"))?;
+    run::quietly(apt().arg("download").args(names))?;
+    let found = fs::read_dir(&files)?.flatten().map(|entry| entry.path());
+    let mut found: Vec<_> = found.filter(|path| path.extension() == Some("deb".as_ref())).collect();
+    found.sort();
+    Ok(found)
+}
+
 /// The versions of a package that apt knows, newest first.
 pub fn versions(package: &str) -> Result<Vec<String>> {
     let text = run::output(Command::new("apt-cache").args(["madison", package]))?;

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The guest's root: Debian 12 made from packages, read-only.
+//!
+//! A package `NAME/SUITE` is one of another suite. It comes without what it depends on, so that the
+//! rest stays what it is.
 
 use std::collections::BTreeSet;
 use std::collections::hash_map::DefaultHasher;
@@ -76,7 +79,15 @@ fn make(packages: &[&str], image: &PathBuf) -> Result<()> {
     let tar = scratch.path().join("root.tar");
     let mut bootstrap = run::as_root("mmdebstrap");
     bootstrap.args(["--variant=minbase", "--mode=root", "--skip=check/empty"]);
-    bootstrap.arg(format!("--include={}", packages.join(",")));
+    let (others, own): (Vec<&str>, Vec<&str>) = packages.iter().partition(|name| name.contains('/'));
+    bootstrap.arg(format!("--include={}", own.join(",")));
+    for (name, suite) in others.iter().filter_map(|other| other.split_once('/')) {
+        for file in apt::download(suite, &[name], &scratch.path().join(name))? {
+            let file = file.display().to_string();
+            let extract = format!("dpkg-deb --extract {} \"$1\"", shlex::try_quote(&file)?);
+            bootstrap.arg(format!("--customize-hook={extract}"));
+        }
+    }
     bootstrap.arg("--aptopt=APT::Install-Recommends \"false\"");
     // Packages with alternatives, such as openjdk, link pages there and fail without the folder.
     bootstrap.arg("--essential-hook=mkdir -p \"$1/usr/share/man/man1\"");
