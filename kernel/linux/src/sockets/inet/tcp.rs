@@ -684,11 +684,15 @@ impl Tcp {
                 self.forget(&stream);
                 return error;
             }
-            _ => self.begin(remote)?,
+            (_, true) => self.begin(remote)?,
+            (_, false) => {
+                // However soon the answer comes.
+                self.begin(remote)?;
+                return Err(Errno::EINPROGRESS);
+            }
         };
         let outcome = match self.outcome(&stream) {
             Some(outcome) => outcome,
-            None if !waits => return Err(Errno::EINPROGRESS),
             None => {
                 let deadline = self.core.common.send_deadline();
                 let queue = &self.core.writers;
