@@ -4,7 +4,7 @@
  *
  * A program that wants all that sockets of a CAN interface can be given: sockets, filters, or cyclic
  * frames without end, which it then holds until it is killed; or it sends, or makes sockets and
- * drops them, as fast as it can for two seconds.
+ * drops them, as fast as it can for a second.
  */
 #include <errno.h>
 #include <linux/can.h>
@@ -80,7 +80,7 @@ static int is_time(void)
 
 	clock_gettime(CLOCK_MONOTONIC, &now);
 	if (!end)
-		end = now.tv_sec + 3;
+		end = now.tv_sec + 1;
 	return now.tv_sec < end;
 }
 

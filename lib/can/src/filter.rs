@@ -48,11 +48,57 @@ impl Filter {
         if (self.mask | id) & ERROR != 0 {
             return self.mask & id & ERROR != 0 && self.mask & id & EXTENDED_MASK != 0;
         }
-        let mut mask = self.mask;
-        if mask & EXTENDED != 0 && self.id & EXTENDED == 0 {
-            mask &= !EXTENDED_MASK | STANDARD_MASK;
+        ((id ^ self.id) & self.narrow_mask() == 0) != (self.id & INVERTED != 0)
+    }
+
+    /// The bits that count, of a frame that is none of an error.
+    fn narrow_mask(self) -> u32 {
+        let is_standard = self.mask & EXTENDED != 0 && self.id & EXTENDED == 0;
+        if is_standard { self.mask & (!EXTENDED_MASK | STANDARD_MASK) } else { self.mask }
+    }
+}
+
+/// Filters as a program gives them, and as frames are compared with them: some instructions each,
+/// since interrupts do that.
+#[derive(Clone, Debug)]
+pub struct List {
+    given: Vec<Filter>,
+    /// Those that are not for errors, with the bits that count; inverted ones are the last.
+    compared: Vec<Filter>,
+    /// How many of them are not inverted.
+    plain: usize,
+}
+
+impl List {
+    /// These filters.
+    pub fn new(given: Vec<Filter>) -> Self {
+        let of_kind = |inverted: bool| {
+            let wanted = move |filter: &&Filter| {
+                filter.mask & ERROR == 0 && (filter.id & INVERTED != 0) == inverted
+            };
+            given.iter().filter(wanted)
+        };
+        let (plain, inverted) = (of_kind(false), of_kind(true));
+        let count = plain.clone().count();
+        let narrowed = |filter: &Filter| Filter { mask: filter.narrow_mask(), ..*filter };
+        let compared = plain.chain(inverted).map(narrowed).collect();
+        Self { given, compared, plain: count }
+    }
+
+    /// As they were given.
+    pub fn given(&self) -> &[Filter] {
+        &self.given
+    }
+
+    /// Whether a frame with that identifier, which is none of an error, passes one of them, or all.
+    fn pass(&self, id: u32, are_joined: bool) -> bool {
+        let (plain, inverted) = self.compared.split_at(self.plain);
+        let matches = |filter: &Filter| (id ^ filter.id) & filter.mask == 0;
+        if are_joined {
+            let are_all = !self.given.is_empty() && self.compared.len() == self.given.len();
+            return are_all && plain.iter().all(matches) && !inverted.iter().any(matches);
         }
-        ((id ^ self.id) & mask == 0) != (self.id & INVERTED != 0)
+        plain.iter().any(matches) || !inverted.iter().all(matches)
     }
 }
 
@@ -60,7 +106,7 @@ impl Filter {
 #[derive(Clone, Debug)]
 pub struct Filters {
     /// A frame passes if one of them lets it.
-    pub all: Vec<Filter>,
+    pub all: List,
     /// It passes only if all of them do.
     pub are_joined: bool,
     /// The kinds of errors of which the socket is told.
@@ -70,7 +116,7 @@ pub struct Filters {
 impl Default for Filters {
     /// Every frame, and no error.
     fn default() -> Self {
-        Self { all: Vec::from([Filter::default()]), are_joined: false, errors: 0 }
+        Self { all: List::new(Vec::from([Filter::default()])), are_joined: false, errors: 0 }
     }
 }
 
@@ -78,9 +124,18 @@ impl Filters {
     /// Whether the socket wants the frame. In the time that [`MAX_FILTERS`] comparisons take.
     pub fn want(&self, frame: &Frame) -> bool {
         let id = frame.id();
+        if id & ERROR == 0 {
+            return self.all.pass(id, self.are_joined);
+        }
+        self.want_by_each(id)
+    }
+
+    /// The same, by the rule of each filter.
+    fn want_by_each(&self, id: u32) -> bool {
+        let given = self.all.given();
         let of_error = Filter { id: 0, mask: ERROR | self.errors };
-        let passed = self.all.iter().chain([&of_error]).filter(|filter| filter.passes(id));
-        let needed = if self.are_joined { self.all.len().max(1) } else { 1 };
+        let passed = given.iter().chain([&of_error]).filter(|filter| filter.passes(id));
+        let needed = if self.are_joined { given.len().max(1) } else { 1 };
         passed.take(needed).count() == needed
     }
 }
@@ -93,7 +148,7 @@ mod tests {
 
     fn filters(all: &[(u32, u32)], are_joined: bool) -> Filters {
         let all = all.iter().map(|&(id, mask)| Filter { id, mask }).collect();
-        Filters { all, are_joined, errors: 0 }
+        Filters { all: List::new(all), are_joined, errors: 0 }
     }
 
     fn wants(filters: &Filters, id: u32) -> bool {
@@ -143,7 +198,7 @@ mod tests {
         some.errors = crate::frame::error::BUS_OFF;
         assert!(some.want(&off));
         assert!(!some.want(&Frame::error(crate::frame::error::CONTROLLER, [0; 8])));
-        some.all.clear();
+        some.all = List::new(Vec::new());
         assert!(some.want(&off));
         // A filter whose mask has their flag is one of them.
         let mask = ERROR | crate::frame::error::BUS_OFF;
@@ -152,6 +207,19 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn frames_are_compared_by_the_rule_of_each_filter(
+            all in prop::collection::vec(
+                (prop::bits::u32::masked(0xe000_0103), prop::bits::u32::masked(0xe000_0103)),
+                0..5,
+            ),
+            are_joined: bool,
+            id in prop::bits::u32::masked(0xc000_0103),
+        ) {
+            let some = filters(&all, are_joined);
+            prop_assert_eq!(some.all.pass(id, are_joined), some.want_by_each(id));
+        }
+
         #[test]
         fn as_bytes_it_stays_what_it_is(id: u32, mask: u32) {
             let filter = Filter { id, mask };

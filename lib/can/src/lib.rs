@@ -31,7 +31,7 @@ pub mod queue;
 pub mod settings;
 pub mod sja1000;
 
-pub use filter::{Filter, Filters};
+pub use filter::{Filter, Filters, List};
 pub use frame::Frame;
 pub use intake::Intake;
 pub use queue::Queue;

@@ -5,7 +5,7 @@ use alloc::{sync::Arc, vec::Vec};
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use crtos_abi::UserAddr;
-use crtos_can::{Filter, Filters, Frame, Queue, filter::MAX_FILTERS};
+use crtos_can::{Filter, Filters, Frame, List, Queue, filter::MAX_FILTERS};
 use crtos_core::{mm::heap, sync::SpinLock, task::WaitQueue, time::Nanos};
 use linux_raw_sys::net;
 
@@ -128,12 +128,12 @@ impl Raw {
         let common = Common::of(foreign, net::AF_CAN)?;
         let number = |name| foreign.number(SOL_CAN_RAW, name);
         let filters = Filters {
-            all: filters(&foreign.option(SOL_CAN_RAW, FILTER)?)?,
+            all: List::new(filters(&foreign.option(SOL_CAN_RAW, FILTER)?)?),
             are_joined: number(JOIN_FILTERS)? != 0,
             errors: number(ERROR_FILTER)?,
         };
         let mut share = Share::of(&COMPARED);
-        share.change(filters.all.len() as u32)?;
+        share.change(filters.all.given().len() as u32)?;
         let own = number(OWN_MESSAGES)?;
         let core = Core {
             number: description::number(),
@@ -190,10 +190,10 @@ impl Raw {
         if !heap::has_reserve() {
             return Err(Errno::ENOMEM);
         }
-        let mut other = filters(value)?;
+        let mut other = List::new(filters(value)?);
         // What is left of it is freed behind the lock.
         let mut wants = self.core.wants.lock();
-        let changed = wants.share.change(other.len() as u32);
+        let changed = wants.share.change(other.given().len() as u32);
         if changed.is_ok() {
             core::mem::swap(&mut wants.filters.all, &mut other);
         }
@@ -302,7 +302,7 @@ impl Socket for Raw {
             FILTER => {
                 // No allocation under the lock.
                 let mut all = Vec::with_capacity(MAX_FILTERS);
-                all.extend_from_slice(&self.core.wants.lock().filters.all);
+                all.extend_from_slice(self.core.wants.lock().filters.all.given());
                 return Ok(all.iter().flat_map(|filter| filter.to_bytes()).collect());
             }
             ERROR_FILTER => self.core.wants.lock().filters.errors,
