@@ -2,9 +2,9 @@
 /*
  * can-hostile NAME HOW
  *
- * A program that wants all that sockets of a CAN interface can be given: sockets, filters, or cyclic
- * frames without end, which it then holds until it is killed; or it sends, or makes sockets and
- * drops them, as fast as it can for a second.
+ * A program that wants all that sockets of a CAN interface can be given: sockets, filters, or
+ * cyclic frames without end, which it then holds until it is killed; or it sends, or makes sockets
+ * and drops them, as fast as it can for a second.
  */
 #include <errno.h>
 #include <linux/can.h>
@@ -39,8 +39,10 @@ static int receiver(int filters)
 	if (fd < 0)
 		return -1;
 	/* None of them fits, so each is looked at. */
-	for (int i = 0; i < filters; i++)
-		wanted[i] = (struct can_filter){ .can_id = 0x700 + i % 16, .can_mask = CAN_SFF_MASK };
+	for (int i = 0; i < filters; i++) {
+		wanted[i].can_id = 0x700 + i % 16;
+		wanted[i].can_mask = CAN_SFF_MASK;
+	}
 	if (bind(fd, (struct sockaddr *)&address, sizeof(address)) ||
 	    (filters && setsockopt(fd, SOL_CAN_RAW, CAN_RAW_FILTER, wanted,
 				   filters * sizeof(*wanted)))) {

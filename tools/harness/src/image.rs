@@ -79,7 +79,8 @@ fn make(packages: &[&str], image: &PathBuf) -> Result<()> {
     let tar = scratch.path().join("root.tar");
     let mut bootstrap = run::as_root("mmdebstrap");
     bootstrap.args(["--variant=minbase", "--mode=root", "--skip=check/empty"]);
-    let (others, own): (Vec<&str>, Vec<&str>) = packages.iter().partition(|name| name.contains('/'));
+    let (others, own): (Vec<&str>, Vec<&str>) =
+        packages.iter().partition(|name| name.contains('/'));
     bootstrap.arg(format!("--include={}", own.join(",")));
     for (name, suite) in others.iter().filter_map(|other| other.split_once('/')) {
         for file in apt::download(suite, &[name], &scratch.path().join(name))? {
