@@ -7,15 +7,20 @@
  *   uart   ttyS1, whose UART hears itself: a byte to its port, which the program may use
  *   can    can0, by a socket: a command to the SJA1000 at the other end of its bus, which the
  *          program drives by the ports from $CAN_PORT on
+ *   net    the network card near, by a packet socket: a frame by the card far at the other end of
+ *          its wire, which such a socket sends
  *
  * Under Linux, uio_pci_generic takes edu's interrupt from its pin and keeps that off afterwards.
  * The program lets it interrupt again before each, outside of the sample.
  */
 #include "bench.h"
 
+#include <arpa/inet.h>
 #include <dirent.h>
 #include <fcntl.h>
 #include <linux/can.h>
+#include <linux/if_ether.h>
+#include <linux/if_packet.h>
 #include <net/if.h>
 #include <pthread.h>
 #include <sys/io.h>
@@ -58,6 +63,9 @@ static unsigned short first_port, ports = 1;
 /* A byte that is a reason to interrupt, and the port that it goes to. */
 static unsigned char reason = 'x';
 static unsigned short port = PORT;
+/* A socket that sends a frame, which is the reason. */
+static int sender = -1;
+static unsigned char frame[ETH_ZLEN];
 /* Bytes of what is read. */
 static size_t length = 1;
 static volatile uint32_t *registers;
@@ -184,6 +192,30 @@ static void start_other_end(void)
 	}
 }
 
+/* A packet socket of that interface, for frames of that protocol. */
+static int open_card(const char *name, unsigned short protocol)
+{
+	struct sockaddr_ll to = { .sll_family = AF_PACKET, .sll_protocol = htons(protocol),
+				  .sll_ifindex = if_nametoindex(name) };
+	int fd = socket(AF_PACKET, SOCK_RAW, 0);
+
+	if (fd < 0 || !to.sll_ifindex || bind(fd, (struct sockaddr *)&to, sizeof(to)))
+		fail(name);
+	return fd;
+}
+
+static void open_net(void)
+{
+	device = open_card("near", ETH_P_802_EX1);
+	/* It hears nothing. */
+	sender = open_card("far", 0);
+	memset(frame, 0xff, ETH_ALEN);
+	frame[ETH_ALEN] = 2;
+	frame[2 * ETH_ALEN] = ETH_P_802_EX1 >> 8;
+	frame[2 * ETH_ALEN + 1] = ETH_P_802_EX1 & 0xff;
+	length = sizeof(frame);
+}
+
 static void let_pin(void)
 {
 	uint16_t command;
@@ -203,7 +235,7 @@ static void *give_reasons(void *unused)
 	struct timespec pause = { options.interval / 1000000, options.interval % 1000000 * 1000 };
 
 	/* Linux's permissions are a thread's. */
-	if (!registers && ioperm(first_port, ports, 1))
+	if (first_port && ioperm(first_port, ports, 1))
 		fail("ioperm");
 	if (wants("can"))
 		start_other_end();
@@ -213,6 +245,10 @@ static void *give_reasons(void *unused)
 			let_pin();
 			start = ticks();
 			registers[RAISE] = 1;
+		} else if (sender >= 0) {
+			start = ticks();
+			if (send(sender, frame, sizeof(frame), 0) != sizeof(frame))
+				fail("send");
 		} else {
 			start = ticks();
 			outb(reason, port);
@@ -236,6 +272,8 @@ int main(int argc, char **argv)
 		open_uart();
 	else if (wants("can"))
 		open_can();
+	else if (wants("net"))
+		open_net();
 	else
 		return unknown();
 	pthread_attr_init(&attributes);
@@ -246,7 +284,7 @@ int main(int argc, char **argv)
 	if (errno)
 		fail("pthread_create");
 	for (long round = -WARM_UP; round < options.samples; round++) {
-		unsigned char bytes[sizeof(struct can_frame)];
+		unsigned char bytes[sizeof(frame)];
 		uint64_t end;
 
 		if (read(device, bytes, length) <= 0)

@@ -125,6 +125,13 @@ pub const FIGURES: &[Figure] = &[
         "device",
         0,
     )),
+    of_device(figure(
+        "net",
+        "send() by a network card to a thread in read() by another",
+        Group::Latency,
+        "device",
+        0,
+    )),
     figure(OVERHEAD, "reading the clock twice", Group::LocalCall, "syscalls", 10_000),
     figure("getpid", "getpid", Group::LocalCall, "syscalls", 10_000),
     figure("read-zero", "read of /dev/zero", Group::LocalCall, "syscalls", 10_000),

@@ -18,31 +18,43 @@ use crate::{progress, quote};
 pub const MEMORY: &str = "2G";
 /// Memory that Linux gives to the realm.
 const REALM_MEMORY: &str = "768M";
-/// The devices, for `crtos up`: edu, a UART with its ports, and a CAN controller with those of the
-/// one at the other end of its bus, from CAN on.
-const REALM_DEVICES: &str = " --device 1234:11e8 --no-reset --device ttyS1 --device can0 \
+/// The devices, for `crtos up`: edu, a UART with its ports, a CAN controller with those of the one
+/// at the other end of its bus, from CAN on, and two network cards on one wire.
+const REALM_DEVICES: &str = " --device EDU --no-reset --device ttyS1 --device can0 \
+                             --device near --device far \
                              --port 0x2f8-0x2ff:exclusive --port CAN-LAST:exclusive";
 /// As many ports a CAN controller has.
 const CAN_PORTS: u16 = 0x80;
-/// Sets can0 up, and tells the first port of the other controller on its bus, which nobody drives.
-const CAN_BUS: &str = "set -e
-modprobe -a kvaser_pci can_raw
+/// Sets can0 and the network cards up. Tells the first port of the other controller on can0's bus,
+/// which nobody drives, and edu's address.
+const WIRES: &str = "set -e
+modprobe -a kvaser_pci can_raw e1000e af_packet
 until [ -e /sys/class/net/can1 ]; do sleep 0.1; done
 ip link set can0 type can bitrate 500000
 ip link set can0 up
+sysctl -qw net.ipv6.conf.all.disable_ipv6=1 net.ipv6.conf.default.disable_ipv6=1
+cards=(/sys/bus/pci/drivers/e1000e/0000*/net/*)
+ip link set ${cards[0]##*/} name near
+ip link set ${cards[1]##*/} name far
+for card in near far; do
+	ip link set $card up
+	until grep -q 1 /sys/class/net/$card/carrier; do sleep 0.1; done
+done
 other=$(basename \"$(readlink -f /sys/class/net/can1/device)\")
 awk 'NR == 2 { print $1 }' /sys/bus/pci/devices/$other/resource
-echo $other >/sys/bus/pci/devices/$other/driver/unbind";
+echo $other >/sys/bus/pci/devices/$other/driver/unbind
+grep -lx 0x11e8 /sys/bus/pci/devices/*/device | head -n 1 | cut -d/ -f6";
 /// The same for programs of Linux. Interrupts come to the measured CPU. The UART interrupts for
 /// each byte, as the realm's do; Linux would have it wait for further ones.
 const LINUX_DEVICES: &str = "set -e
 modprobe uio_pci_generic
-place=$(dirname \"$(grep -lx 0x11e8 /sys/bus/pci/devices/*/device)\")
+place=/sys/bus/pci/devices/EDU
 echo uio_pci_generic >$place/driver_override
 echo ${place##*/} >/sys/bus/pci/drivers_probe
 echo 1 >/sys/class/tty/ttyS1/rx_trig_bytes
 can=/sys/class/net/can0/device
-for line in $(cat $place/irq /sys/class/tty/ttyS1/irq $can/irq); do
+for line in $(cat $place/irq /sys/class/tty/ttyS1/irq $can/irq;
+	ls /sys/class/net/near/device/msi_irqs; ls /sys/class/net/far/device/msi_irqs); do
 	echo CPU >/proc/irq/$line/smp_affinity_list
 done";
 /// How long the machine may take to boot, in real time, on a busy host.
@@ -63,11 +75,30 @@ pub struct Measuring {
     realm: Option<String>,
     /// Linux has given devices to who measures them.
     has_devices: bool,
-    /// The first port of the CAN controller that a program drives, once there is one.
-    can_port: Option<u16>,
+    /// What devices are connected to, once that is so.
+    wires: Option<Wires>,
     turns: Turns,
     /// Tells CPUs apart.
     observer: Option<Observer>,
+}
+
+/// Where devices are.
+#[derive(Clone)]
+struct Wires {
+    /// The first port of the CAN controller that a program drives.
+    can_port: u16,
+    /// The address of edu.
+    edu: String,
+}
+
+impl Wires {
+    /// What `crtos up` is told.
+    fn words(&self) -> String {
+        REALM_DEVICES
+            .replace("EDU", &self.edu)
+            .replace("CAN", &format!("{:#x}", self.can_port))
+            .replace("LAST", &format!("{:#x}", self.can_port + (CAN_PORTS - 1)))
+    }
 }
 
 impl Measuring {
@@ -97,6 +128,7 @@ impl Measuring {
             cpus: CPUS,
             memory: MEMORY.to_owned(),
             icount: true,
+            devices: true,
             uarts: Some(Uarts::Isa),
             can: true,
             boot_parameters: target.boot_parameters(),
@@ -105,8 +137,8 @@ impl Measuring {
         };
         let vm = Vm::boot(&config, Some(Instant::now() + BOOT_PATIENCE))?;
         let doorbell_cpu = target.shadow_cpu();
-        let (realm, has_devices, can_port) = (None, false, None);
-        Ok(Self { vm, doorbell_cpu, realm, has_devices, can_port, turns, observer: None })
+        let (realm, has_devices, wires) = (None, false, None);
+        Ok(Self { vm, doorbell_cpu, realm, has_devices, wires, turns, observer: None })
     }
 
     /// Gives the virtual CPUs short turns, or turns that nothing interrupts.
@@ -137,28 +169,28 @@ impl Measuring {
         Ok(())
     }
 
-    /// Sees to it that there is a CAN bus; returns the first port of the controller at its other
-    /// end.
-    fn can_bus(&mut self) -> Result<u16> {
-        if let Some(port) = self.can_port {
-            return Ok(port);
+    /// Sees to it that devices are connected.
+    fn wires(&mut self) -> Result<Wires> {
+        if let Some(wires) = &self.wires {
+            return Ok(wires.clone());
         }
-        let (outcome, text) = self.vm.capture(CAN_BUS, PATIENCE)?;
-        let port = text.trim().strip_prefix("0x").map(|digits| u16::from_str_radix(digits, 16));
-        let port = port.and_then(Result::ok).filter(|_| outcome == Outcome::Exit(0));
-        let Some(port) = port else {
-            bail!("there is no CAN bus, {}\n{text}", outcome.explain());
+        let (outcome, text) = self.vm.capture(WIRES, PATIENCE)?;
+        let mut words = text.split_whitespace();
+        let port = words.next().and_then(|word| word.strip_prefix("0x"));
+        let port = port.and_then(|digits| u16::from_str_radix(digits, 16).ok());
+        let (Outcome::Exit(0), Some(can_port), Some(edu)) = (&outcome, port, words.next()) else {
+            bail!("devices are not connected, {}\n{text}", outcome.explain());
         };
-        Ok(*self.can_port.insert(port))
+        Ok(self.wires.insert(Wires { can_port, edu: edu.to_owned() }).clone())
     }
 
     /// Sees to it that programs of Linux find the devices.
-    fn devices_for_linux(&mut self) -> Result<()> {
+    fn devices_for_linux(&mut self, wires: &Wires) -> Result<()> {
         if self.has_devices {
             return Ok(());
         }
-        let (outcome, text) =
-            self.vm.capture(&LINUX_DEVICES.replace("CPU", &CPU.to_string()), PATIENCE)?;
+        let script = LINUX_DEVICES.replace("CPU", &CPU.to_string()).replace("EDU", &wires.edu);
+        let (outcome, text) = self.vm.capture(&script, PATIENCE)?;
         if outcome != Outcome::Exit(0) {
             bail!("Linux has no devices, {}\n{text}", outcome.explain());
         }
@@ -172,26 +204,23 @@ impl Measuring {
     /// That the machine is of no use any more.
     pub fn measure(&mut self, order: &Order) -> Result<Cell> {
         let devices = Figure::named(&order.figure).is_some_and(|figure| figure.devices);
-        let can_port = if devices { self.can_bus()? } else { 0 };
+        let wires = devices.then(|| self.wires()).transpose()?;
         if order.system.realm {
             let cpus = match order.other_cpu {
                 Some(_) => format!("{OTHER_CPU},{CPU}"),
                 None => CPU.to_string(),
             };
-            let devices = if devices { REALM_DEVICES } else { "" };
-            let devices = devices
-                .replace("CAN", &format!("{can_port:#x}"))
-                .replace("LAST", &format!("{:#x}", can_port + (CAN_PORTS - 1)));
+            let devices = wires.as_ref().map(Wires::words).unwrap_or_default();
             self.realm_with(&format!("--cpus {cpus}{devices}"))?;
-        } else if devices {
-            self.devices_for_linux()?;
+        } else if let Some(wires) = &wires {
+            self.devices_for_linux(wires)?;
         }
         // A path of one CPU at a time has its exact length only if nothing cuts it.
         self.short_turns(Figure::named(&order.figure).is_some_and(Figure::under_load))?;
         let start = Instant::now();
         let samples = Duration::from_micros(order.samples * order.interval_us);
         let slowness = if self.observer.is_some() { OBSERVED } else { 1 };
-        let can_port = format!("CAN_PORT={can_port}");
+        let can_port = format!("CAN_PORT={}", wires.map_or(0, |wires| wires.can_port));
         let words = ["env", &can_port, "crtos", "bench", "--cell", &serde_json::to_string(order)?];
         let text =
             self.run(&words.map(str::to_owned), (PATIENCE + samples * SLOWNESS) * slowness)?;
