@@ -20,7 +20,7 @@ use crtos_core::{
 use super::functions::{Driven, FunctionDriver};
 use crate::{
     abi::{Errno, SysResult},
-    files::{Events, Memory, Watchers, character::Character, lock::Locks},
+    files::{Memory, Watchers, character::Character, lock::Locks},
 };
 
 /// What the kernel needs to know of this driver.
@@ -150,22 +150,6 @@ impl Character for Opening {
         }
         report.done += count;
         Ok(count as u64)
-    }
-
-    fn write(&self, _memory: &mut Memory, _nonblocking: bool) -> SysResult {
-        Err(Errno::EINVAL)
-    }
-
-    fn ioctl(&self, _request: u32, _argument: u64) -> SysResult {
-        Err(Errno::ENOTTY)
-    }
-
-    fn ready(&self) -> Events {
-        Events::IN | Events::OUT | Events::READ_NORMAL | Events::WRITE_NORMAL
-    }
-
-    fn can_be_awaited(&self) -> bool {
-        false
     }
 
     fn watchers(&self) -> &Watchers {

@@ -17,7 +17,7 @@ use crtos_core::devices::ports::{self, ProgramPort};
 use super::Driver;
 use crate::{
     abi::{Errno, SysResult},
-    files::{Events, Memory, Watchers, character::Character, lock::Locks},
+    files::{Memory, Watchers, character::Character, lock::Locks},
     signal,
 };
 
@@ -152,18 +152,6 @@ impl Character for Opening {
             }
         }
         Ok(done)
-    }
-
-    fn ioctl(&self, _request: u32, _argument: u64) -> SysResult {
-        Err(Errno::ENOTTY)
-    }
-
-    fn ready(&self) -> Events {
-        Events::IN | Events::OUT | Events::READ_NORMAL | Events::WRITE_NORMAL
-    }
-
-    fn can_be_awaited(&self) -> bool {
-        false
     }
 
     fn watchers(&self) -> &Watchers {

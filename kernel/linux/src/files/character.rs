@@ -27,11 +27,15 @@ pub trait Character: Send + Sync {
     /// The name that leads to it.
     fn path(&self) -> &str;
 
-    /// read(2). May sleep.
-    fn read(&self, memory: &mut Memory, nonblocking: bool) -> SysResult;
+    /// read(2). What has nothing to read fails with EINVAL. May sleep.
+    fn read(&self, _memory: &mut Memory, _nonblocking: bool) -> SysResult {
+        Err(Errno::EINVAL)
+    }
 
-    /// write(2). May sleep.
-    fn write(&self, memory: &mut Memory, nonblocking: bool) -> SysResult;
+    /// write(2), likewise. May sleep.
+    fn write(&self, _memory: &mut Memory, _nonblocking: bool) -> SysResult {
+        Err(Errno::EINVAL)
+    }
 
     /// lseek(2). What has no position fails with ESPIPE.
     fn seek(&self, _offset: u64, _whence: u32) -> SysResult {
@@ -54,7 +58,9 @@ pub trait Character: Send + Sync {
     }
 
     /// ioctl(2), but for what all files offer. ENOTTY for what it does not. May sleep.
-    fn ioctl(&self, request: u32, argument: u64) -> SysResult;
+    fn ioctl(&self, _request: u32, _argument: u64) -> SysResult {
+        Err(Errno::ENOTTY)
+    }
 
     /// The memory that mmap(2) of `length` bytes at `offset` shows, all multiples of the page size.
     /// ENODEV if it has none.
@@ -62,12 +68,14 @@ pub trait Character: Send + Sync {
         Err(Errno::ENODEV)
     }
 
-    /// What it is ready for.
-    fn ready(&self) -> Events;
+    /// What it is ready for: if it does not say otherwise, for all and always.
+    fn ready(&self) -> Events {
+        Events::IN | Events::OUT | Events::READ_NORMAL | Events::WRITE_NORMAL
+    }
 
-    /// Whether it becomes ready only with time, so that epoll(7) takes it.
+    /// Whether it becomes [ready](Self::ready) only with time, so that epoll(7) takes it.
     fn can_be_awaited(&self) -> bool {
-        true
+        false
     }
 
     /// Who is told of changes.

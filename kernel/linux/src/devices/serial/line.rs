@@ -341,6 +341,10 @@ impl Character for Opening {
         events
     }
 
+    fn can_be_awaited(&self) -> bool {
+        true
+    }
+
     fn watchers(&self) -> &Watchers {
         &self.line.watchers
     }

@@ -26,7 +26,7 @@ use crtos_core::{
 
 use crate::{
     abi::{Errno, SysResult, linux_result},
-    files::{Events, Memory, Watchers, character::Character, lock::Locks},
+    files::{Watchers, character::Character, lock::Locks},
     memory::{Scratch, user},
     remote,
 };
@@ -250,14 +250,6 @@ impl Character for File {
         "/dev/vfio/vfio"
     }
 
-    fn read(&self, _memory: &mut Memory, _nonblocking: bool) -> SysResult {
-        Err(Errno::EINVAL)
-    }
-
-    fn write(&self, _memory: &mut Memory, _nonblocking: bool) -> SysResult {
-        Err(Errno::EINVAL)
-    }
-
     fn ioctl(&self, request: u32, argument: u64) -> SysResult {
         let address = UserAddr::new(argument);
         match request {
@@ -274,14 +266,6 @@ impl Character for File {
             IOMMU_UNMAP_DMA => self.0.unmap(address),
             _ => Err(Errno::ENOTTY),
         }
-    }
-
-    fn ready(&self) -> Events {
-        Events::IN | Events::OUT | Events::READ_NORMAL | Events::WRITE_NORMAL
-    }
-
-    fn can_be_awaited(&self) -> bool {
-        false
     }
 
     fn watchers(&self) -> &Watchers {

@@ -20,7 +20,7 @@ use crtos_core::mm::{heap, object::Object};
 use super::{group::Group, interrupts, place::Device};
 use crate::{
     abi::{Errno, SysResult},
-    files::{Events, Memory, Watchers, character::Character, lock::Locks},
+    files::{Memory, Watchers, character::Character, lock::Locks},
     memory::user,
     signal,
 };
@@ -271,14 +271,6 @@ impl Character for Function {
             let object = device.part(index, at)?;
             if length > object.limit() { Err(Errno::EINVAL) } else { Ok(object) }
         })
-    }
-
-    fn ready(&self) -> Events {
-        Events::IN | Events::OUT | Events::READ_NORMAL | Events::WRITE_NORMAL
-    }
-
-    fn can_be_awaited(&self) -> bool {
-        false
     }
 
     fn watchers(&self) -> &Watchers {

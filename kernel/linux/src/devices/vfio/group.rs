@@ -23,7 +23,7 @@ use super::{
 use crate::{
     abi::{Errno, SysResult},
     files::{
-        self, Description, Events, Memory, Object, Watchers,
+        self, Description, Object, Watchers,
         character::{Character, Special},
         description,
         lock::Locks,
@@ -131,14 +131,6 @@ impl Character for File {
         &self.path
     }
 
-    fn read(&self, _memory: &mut Memory, _nonblocking: bool) -> SysResult {
-        Err(Errno::EINVAL)
-    }
-
-    fn write(&self, _memory: &mut Memory, _nonblocking: bool) -> SysResult {
-        Err(Errno::EINVAL)
-    }
-
     fn ioctl(&self, request: u32, argument: u64) -> SysResult {
         let address = UserAddr::new(argument);
         match request {
@@ -165,14 +157,6 @@ impl Character for File {
             GROUP_GET_DEVICE_FD => self.get_function(address),
             _ => Err(Errno::ENOTTY),
         }
-    }
-
-    fn ready(&self) -> Events {
-        Events::IN | Events::OUT | Events::READ_NORMAL | Events::WRITE_NORMAL
-    }
-
-    fn can_be_awaited(&self) -> bool {
-        false
     }
 
     fn watchers(&self) -> &Watchers {
