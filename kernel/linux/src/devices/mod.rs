@@ -26,6 +26,7 @@ mod pci_testdev;
 mod ports;
 mod serial;
 mod uio;
+mod users;
 mod vfio;
 
 pub use uio::registers;

@@ -19,8 +19,8 @@ use spin::Once;
 
 use super::card::{self, Card};
 use crate::{
+    devices::users::users,
     files::Object,
-    process::threads,
     sockets::net::interface::{self, Interface},
 };
 
@@ -140,21 +140,7 @@ impl Place {
 
     /// The process ids of those who have a socket of it.
     pub fn users(&self) -> Vec<u32> {
-        let mut users = Vec::new();
-        threads::each_process(|process| {
-            let Some(files) = process.files.get() else { return };
-            let mut from = 0;
-            while let Some(number) = files.next_local(from) {
-                from = number + 1;
-                if let Some(file) = files.find(number.into())
-                    && let Object::Socket(socket) = &file.object
-                    && socket.interface() == Some(self.settings.index)
-                {
-                    users.push(process.pid.leader().get());
-                    return;
-                }
-            }
-        });
-        users
+        let index = Some(self.settings.index);
+        users(&[], |file| matches!(file, Object::Socket(socket) if socket.interface() == index))
     }
 }

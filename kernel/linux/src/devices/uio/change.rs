@@ -2,21 +2,18 @@
 //! Functions come and go while the realm runs. All of this is done by the housekeeper, when Linux
 //! asks: it answers when it has looked.
 
-use alloc::{sync::Arc, vec::Vec};
+use alloc::vec::Vec;
 
 use crtos_abi::device::MAX_DEVICES;
 use crtos_channel::{Channel, Had, Wanted};
 
-use crtos_core::{devices::pci, info, mm::object::Object};
+use crtos_core::{devices::pci, info};
 
 use super::{
     PLACES,
     place::{Device, Place},
 };
-use crate::{
-    files::Object as File,
-    process::{Process, threads},
-};
+use crate::{devices::users::users, files::Object as File, process::threads};
 
 /// Sees to it that programs find those functions that Linux wants the realm to have, and no others,
 /// and tells what came of it. May sleep.
@@ -38,7 +35,10 @@ pub fn look(channel: Channel) {
             device.as_ref().map(|device| (device.wanted, device.objects().to_vec()))
         };
         let users = match &there {
-            Some((has, objects)) if wanted.is_none() => users(*has, objects),
+            Some((has, objects)) if wanted.is_none() => users(objects, |file| {
+                matches!(file, File::Character(special)
+                    if special.status.device_of_file == has.number)
+            }),
             _ => Vec::new(),
         };
         let had = there.map(|(has, _)| Had { function: has.function, users: &users });
@@ -91,31 +91,4 @@ fn come(index: usize, wanted: Option<Wanted>) {
 /// The address of a function, as it is written.
 fn address(wanted: Wanted) -> impl core::fmt::Display {
     pci::address(wanted.function)
-}
-
-/// The process ids of those who have a function open or mapped.
-fn users(wanted: Wanted, objects: &[Arc<Object>]) -> Vec<u32> {
-    let mut users = Vec::new();
-    threads::each_process(|process| {
-        if has_open(process, wanted) || objects.iter().any(|object| process.space.maps(object)) {
-            users.push(process.pid.leader().get());
-        }
-    });
-    users
-}
-
-/// Whether a process has the file open.
-fn has_open(process: &Process, wanted: Wanted) -> bool {
-    let Some(files) = process.files.get() else { return false };
-    let mut from = 0;
-    while let Some(number) = files.next_local(from) {
-        from = number + 1;
-        if let Some(file) = files.find(number.into())
-            && let File::Character(special) = &file.object
-            && special.status.device_of_file == wanted.number
-        {
-            return true;
-        }
-    }
-    false
 }

@@ -2,12 +2,12 @@
 //! Functions come and go while the realm runs, as those of UIO. A program that has one open is told
 //! when Linux wants it back.
 
-use alloc::{sync::Arc, vec::Vec};
+use alloc::vec::Vec;
 
 use crtos_abi::device::MAX_DEVICES;
 use crtos_channel::{Channel, Had, Wanted};
 
-use crtos_core::{devices::pci, info, mm::object::Object};
+use crtos_core::{devices::pci, info};
 
 use super::{
     PLACES,
@@ -15,10 +15,7 @@ use super::{
     group::Group,
     place::{Device, Place},
 };
-use crate::{
-    files::Object as File,
-    process::{Process, threads},
-};
+use crate::{devices::users::users, files::Object as File, process::threads};
 
 /// Sees to it that programs find those functions that Linux wants the realm to have, and no others,
 /// and tells what came of it where there is one. Behind [`super::super::uio::look`], which tells
@@ -38,7 +35,10 @@ pub fn look(channel: Channel) {
             device.as_ref().map(|device| (device.wanted.function, device.objects()))
         };
         if let Some((function, objects)) = there {
-            let users = if wanted.is_none() { users(place, &objects) } else { Vec::new() };
+            let users = match wanted {
+                None => users(&objects, |file| is_of(place, file)),
+                Some(_) => Vec::new(),
+            };
             channel.tell_device(index, Some(Had { function, users: &users }));
         }
     }
@@ -90,33 +90,13 @@ fn come(index: usize, wanted: Option<Wanted>) {
     }
 }
 
-/// The process ids of those who have a function open or mapped.
-fn users(place: &'static Place, objects: &[Arc<Object>]) -> Vec<u32> {
-    let mut users = Vec::new();
-    threads::each_process(|process| {
-        if has_open(process, place) || objects.iter().any(|object| process.space.maps(object)) {
-            users.push(process.pid.leader().get());
-        }
-    });
-    users
-}
-
-/// Whether a process has the group or the function open.
-fn has_open(process: &Process, place: &'static Place) -> bool {
-    let Some(files) = process.files.get() else { return false };
-    let mut from = 0;
-    while let Some(number) = files.next_local(from) {
-        from = number + 1;
-        let Some(file) = files.find(number.into()) else { continue };
-        let File::Character(special) = &file.object else { continue };
-        let Some(any) = special.file.as_any() else { continue };
-        let of_function = any.downcast_ref().map(Function::group);
-        let group: Option<&Group> = of_function.or_else(|| any.downcast_ref());
-        if group.is_some_and(|group| {
-            core::ptr::eq(group.place, place) && group.generation == place.generation()
-        }) {
-            return true;
-        }
-    }
-    false
+/// Whether a file is the group, or the function, that is at a place.
+fn is_of(place: &'static Place, file: &File) -> bool {
+    let File::Character(special) = file else { return false };
+    let Some(any) = special.file.as_any() else { return false };
+    let of_function = any.downcast_ref().map(Function::group);
+    let group: Option<&Group> = of_function.or_else(|| any.downcast_ref());
+    group.is_some_and(|group| {
+        core::ptr::eq(group.place, place) && group.generation == place.generation()
+    })
 }
