@@ -8,12 +8,14 @@
 //! |---|---|
 //! | [`common`] | options that sockets of all families have (SOL_SOCKET) |
 //! | [`can`] | CAN |
+//! | [`ifreq`] | what an ioctl asks of a network interface |
 //! | [`inet`] | UDP and TCP |
 //! | [`net`] | network interfaces |
 //! | [`packet`] | frames of these as they are |
 
 pub mod can;
 pub mod common;
+mod ifreq;
 pub mod inet;
 pub mod net;
 pub mod packet;

@@ -11,12 +11,9 @@ use spin::Once;
 use crate::{
     abi::{Errno, SysResult},
     files::socket,
-    memory::user,
+    sockets::ifreq::InterfaceRequest,
 };
 
-/// Bytes of the name of an interface, and of a `struct ifreq`.
-const NAME: usize = 16;
-const REQUEST: usize = 40;
 /// Flags of an interface: it is up and running, has no addresses of its own, and hears what it
 /// sends (IFF_*).
 const UP: u16 = 0x0001 | 0x0040;
@@ -99,36 +96,24 @@ pub fn asked(request: u32, argument: UserAddr) -> Option<SysResult> {
     if !is_known(request) {
         return None;
     }
-    let mut ifreq = [0; REQUEST];
-    if user::read(argument, &mut ifreq).is_err() {
-        return Some(Err(Errno::EFAULT));
-    }
-    let (name, value) = ifreq.split_at_mut(NAME);
-    let interface = if request == ioctl::SIOCGIFNAME {
-        by_index(u32::from_ne_bytes(*value.first_chunk()?))?
-    } else {
-        let end = name.iter().position(|&byte| byte == 0).unwrap_or(NAME);
-        all().iter().find(|interface| interface.name().as_bytes() == &name[..end])?
+    let mut ifreq = match InterfaceRequest::read(argument) {
+        Ok(ifreq) => ifreq,
+        Err(error) => return Some(Err(error)),
     };
-    let mut put = |bytes: &[u8]| value[..bytes.len()].copy_from_slice(bytes);
+    let interface = match request {
+        ioctl::SIOCGIFNAME => by_index(ifreq.index())?,
+        _ => all().iter().find(|interface| interface.name().as_bytes() == ifreq.name())?,
+    };
     match request {
-        ioctl::SIOCGIFNAME => {
-            let own = interface.name().as_bytes();
-            name.fill(0);
-            name[..own.len()].copy_from_slice(own);
-        }
-        ioctl::SIOCGIFINDEX => put(&interface.index().to_ne_bytes()),
+        ioctl::SIOCGIFNAME => ifreq.set_name(interface.name()),
+        ioctl::SIOCGIFINDEX => ifreq.put(&interface.index().to_ne_bytes()),
         ioctl::SIOCGIFFLAGS => {
             let flags = ALWAYS | if interface.is_up() { UP } else { 0 };
-            put(&flags.to_ne_bytes());
+            ifreq.put(&flags.to_ne_bytes());
         }
-        ioctl::SIOCGIFMTU => put(&(Frame::SIZE as u32).to_ne_bytes()),
-        ioctl::SIOCGIFTXQLEN => put(&interface.queue_length().to_ne_bytes()),
-        _ => {
-            let mut address = [0; 16];
-            address[..2].copy_from_slice(&HARDWARE.to_ne_bytes());
-            put(&address);
-        }
+        ioctl::SIOCGIFMTU => ifreq.put(&(Frame::SIZE as u32).to_ne_bytes()),
+        ioctl::SIOCGIFTXQLEN => ifreq.put(&interface.queue_length().to_ne_bytes()),
+        _ => ifreq.put_hardware(HARDWARE, &[]),
     }
-    Some(user::write(argument, &ifreq).map(|()| 0).map_err(Errno::from))
+    Some(ifreq.write())
 }

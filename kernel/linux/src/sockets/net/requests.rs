@@ -10,12 +10,9 @@ use linux_raw_sys::{ioctl, net};
 use super::interface::{self, Interface};
 use crate::{
     abi::{Errno, SysResult},
-    memory::user,
+    sockets::ifreq::InterfaceRequest,
 };
 
-/// Bytes of the name of an interface, and of a `struct ifreq`.
-const NAME: usize = 16;
-const REQUEST: usize = 40;
 /// Flags of an interface (IFF_*): it is up; its cable leads to somebody; it has an address for all;
 /// it has those of groups.
 const UP: u16 = 0x0001;
@@ -79,16 +76,13 @@ pub fn asked(request: u32, argument: UserAddr) -> Option<SysResult> {
     if !is_known(request) && !changes(request) {
         return None;
     }
-    let mut ifreq = [0; REQUEST];
-    if user::read(argument, &mut ifreq).is_err() {
-        return Some(Err(Errno::EFAULT));
-    }
-    let (name, value) = ifreq.split_at_mut(NAME);
-    let interface: Arc<dyn Interface> = if request == ioctl::SIOCGIFNAME {
-        interface::by_index(u32::from_ne_bytes(*value.first_chunk()?))?
-    } else {
-        let end = name.iter().position(|&byte| byte == 0).unwrap_or(NAME);
-        interface::by_name(&name[..end])?
+    let mut ifreq = match InterfaceRequest::read(argument) {
+        Ok(ifreq) => ifreq,
+        Err(error) => return Some(Err(error)),
+    };
+    let interface: Arc<dyn Interface> = match request {
+        ioctl::SIOCGIFNAME => interface::by_index(ifreq.index())?,
+        _ => interface::by_name(ifreq.name())?,
     };
     if changes(request) {
         return Some(Err(Errno::EOPNOTSUPP));
@@ -98,24 +92,14 @@ pub fn asked(request: u32, argument: UserAddr) -> Option<SysResult> {
         IpAddr::V6(_) => None,
     });
     let mask = |prefix: u8| u32::MAX.checked_shl(32 - u32::from(prefix)).unwrap_or(0);
-    let mut put = |bytes: &[u8]| value[..bytes.len()].copy_from_slice(bytes);
     match request {
-        ioctl::SIOCGIFNAME => {
-            let own = interface.name().as_bytes();
-            name.fill(0);
-            name[..own.len()].copy_from_slice(own);
-        }
-        ioctl::SIOCGIFINDEX => put(&interface.index().to_ne_bytes()),
-        ioctl::SIOCGIFFLAGS => put(&flags(&*interface).to_ne_bytes()),
-        ioctl::SIOCGIFMTU => put(&(interface.mtu() as u32).to_ne_bytes()),
-        ioctl::SIOCGIFTXQLEN => put(&interface.queue_length().to_ne_bytes()),
-        ioctl::SIOCGIFMETRIC => put(&[0; 4]),
-        ioctl::SIOCGIFHWADDR => {
-            let mut address = [0; 16];
-            address[..2].copy_from_slice(&HARDWARE.to_ne_bytes());
-            address[2..8].copy_from_slice(&interface.hardware_address());
-            put(&address);
-        }
+        ioctl::SIOCGIFNAME => ifreq.set_name(interface.name()),
+        ioctl::SIOCGIFINDEX => ifreq.put(&interface.index().to_ne_bytes()),
+        ioctl::SIOCGIFFLAGS => ifreq.put(&flags(&*interface).to_ne_bytes()),
+        ioctl::SIOCGIFMTU => ifreq.put(&(interface.mtu() as u32).to_ne_bytes()),
+        ioctl::SIOCGIFTXQLEN => ifreq.put(&interface.queue_length().to_ne_bytes()),
+        ioctl::SIOCGIFMETRIC => ifreq.put(&[0; 4]),
+        ioctl::SIOCGIFHWADDR => ifreq.put_hardware(HARDWARE, &interface.hardware_address()),
         _ => {
             let Some((address, prefix)) = first else { return Some(Err(Errno::EADDRNOTAVAIL)) };
             let told = match request {
@@ -123,8 +107,8 @@ pub fn asked(request: u32, argument: UserAddr) -> Option<SysResult> {
                 ioctl::SIOCGIFNETMASK => mask(prefix),
                 _ => address | !mask(prefix),
             };
-            put(&socket_address(told.to_be_bytes()));
+            ifreq.put(&socket_address(told.to_be_bytes()));
         }
     }
-    Some(user::write(argument, &ifreq).map(|()| 0).map_err(Errno::from))
+    Some(ifreq.write())
 }
