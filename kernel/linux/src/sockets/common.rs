@@ -4,14 +4,15 @@
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
+use crtos_abi::UserAddr;
 use crtos_channel::Operation;
 use crtos_core::time::{self, Nanos};
 use linux_raw_sys::{general as linux, net};
 
 use crate::{
-    abi::{Errno, linux_result},
+    abi::{Errno, SysResult, linux_result},
     files::socket::{Foreign, Told},
-    memory::timespec::SECOND,
+    memory::{timespec::SECOND, user},
     remote,
 };
 
@@ -30,6 +31,10 @@ const STAMPS: [u32; 4] = [
     net::SO_TIMESTAMPNS_NEW,
 ];
 
+/// When the last message came that no control message told of: `struct timeval`, `struct timespec`.
+const SIOCGSTAMP: u32 = 0x8906;
+const SIOCGSTAMPNS: u32 = 0x8907;
+
 /// The options of a socket.
 pub struct Common {
     domain: u32,
@@ -46,6 +51,8 @@ pub struct Common {
     stamping: AtomicU32,
     stamping_name: AtomicU32,
     tells_lost: AtomicBool,
+    /// When the last message came that was received, if no control message told that; 0 for none.
+    last_stamp: AtomicU64,
     priority: AtomicU32,
     mark: AtomicU32,
     /// An error that the next call tells; 0 for none.
@@ -81,6 +88,7 @@ impl Common {
             stamping: AtomicU32::new(0),
             stamping_name: AtomicU32::new(net::SO_TIMESTAMPING_OLD),
             tells_lost: AtomicBool::new(false),
+            last_stamp: AtomicU64::new(0),
             priority: AtomicU32::new(foreign.number(net::SOL_SOCKET, net::SO_PRIORITY)?),
             mark: AtomicU32::new(foreign.number(net::SOL_SOCKET, net::SO_MARK)?),
             error: AtomicU32::new(0),
@@ -115,6 +123,7 @@ impl Common {
             stamping: copy(&self.stamping),
             stamping_name: copy(&self.stamping_name),
             tells_lost: AtomicBool::new(self.tells_lost.load(Ordering::Relaxed)),
+            last_stamp: AtomicU64::new(0),
             priority: copy(&self.priority),
             mark: copy(&self.mark),
             error: AtomicU32::new(0),
@@ -159,7 +168,8 @@ impl Common {
         self.error.load(Ordering::Relaxed) != 0
     }
 
-    /// What control messages tell of a message that came at `stamp`, before which `lost` were lost.
+    /// What control messages tell of a message that came at `stamp`, before which `lost` were lost,
+    /// and is received now.
     pub fn told(&self, stamp: Nanos, lost: u32) -> Told {
         let simple = self.stamps.load(Ordering::Relaxed);
         let flags = self.stamping.load(Ordering::Relaxed);
@@ -169,11 +179,29 @@ impl Common {
             0 => None,
             name => Some(name),
         };
+        if name.is_none() {
+            self.last_stamp.store(stamp.0, Ordering::Relaxed);
+        }
         Told {
             stamp: name.map(|name| (stamp, name)),
             lost: Some(lost).filter(|&lost| lost > 0 && self.tells_lost.load(Ordering::Relaxed)),
             ..Told::default()
         }
+    }
+
+    /// Answers an ioctl that asks when the last message came; `None` if it asks for something else.
+    pub fn asked(&self, request: u32, argument: UserAddr) -> Option<SysResult> {
+        let unit = match request {
+            SIOCGSTAMP => 1000,
+            SIOCGSTAMPNS => 1,
+            _ => return None,
+        };
+        let stamp = self.last_stamp.load(Ordering::Relaxed);
+        if stamp == 0 {
+            return Some(Err(Errno::ENOENT));
+        }
+        let told = user::write_words(argument, [stamp / SECOND, stamp % SECOND / unit]);
+        Some(told.map(|()| 0).map_err(Errno::from))
     }
 
     /// getsockopt(2) with SOL_SOCKET.

@@ -2,7 +2,7 @@
 //! CAN_RAW: frames as they are.
 
 use alloc::{sync::Arc, vec::Vec};
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use crtos_abi::UserAddr;
 use crtos_can::{Filter, Filters, Frame, List, Queue, filter::MAX_FILTERS};
@@ -23,7 +23,6 @@ use crate::{
         Events, Memory, Watchers, description,
         socket::{Address, Foreign, MAX_OPTION, Received, Reception, Socket},
     },
-    memory::{timespec::SECOND, user},
     sockets::common::Common,
 };
 
@@ -78,8 +77,6 @@ pub struct Raw {
     /// What it was told to take or give beyond classical CAN. No interface here has such frames.
     own: AtomicU32,
     fd_frames: AtomicU32,
-    /// When the last message came that was received; 0 for none.
-    last_stamp: AtomicU64,
 }
 
 impl Core {
@@ -150,7 +147,6 @@ impl Raw {
             is_heard: AtomicU32::new(number(LOOPBACK)?),
             own: AtomicU32::new(own),
             fd_frames: AtomicU32::new(number(FD_FRAMES)?),
-            last_stamp: AtomicU64::new(0),
         })
     }
 
@@ -279,9 +275,6 @@ impl Socket for Raw {
             return Err(Errno::EFAULT);
         }
         let told = self.common.told(message.stamp, message.lost);
-        if told.stamp.is_none() {
-            self.last_stamp.store(message.stamp.0, Ordering::Relaxed);
-        }
         let mut flags = message.flags;
         flags |= if room < Frame::SIZE { net::MSG_TRUNC } else { 0 };
         Ok(Received {
@@ -354,16 +347,7 @@ impl Socket for Raw {
         }
         match request {
             _ if interface::is_known(request) => Err(Errno::ENODEV),
-            SIOCGSTAMP | SIOCGSTAMPNS => {
-                let stamp = match self.last_stamp.load(Ordering::Relaxed) {
-                    0 => return Err(Errno::ENOENT),
-                    stamp => stamp,
-                };
-                let unit = if request == SIOCGSTAMP { 1000 } else { 1 };
-                user::write_words(argument, [stamp / SECOND, stamp % SECOND / unit])?;
-                Ok(0)
-            }
-            _ => Err(Errno::ENOTTY),
+            _ => self.common.asked(request, argument).unwrap_or(Err(Errno::ENOTTY)),
         }
     }
 
@@ -386,10 +370,6 @@ impl Socket for Raw {
         self.core.number
     }
 }
-
-/// When the last message came: `struct timeval`, `struct timespec`.
-const SIOCGSTAMP: u32 = 0x8906;
-const SIOCGSTAMPNS: u32 = 0x8907;
 
 impl Drop for Raw {
     fn drop(&mut self) {

@@ -7,7 +7,7 @@
 
 use alloc::{sync::Arc, vec::Vec};
 use core::net::{Ipv4Addr, SocketAddrV4};
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use crtos_abi::UserAddr;
 use crtos_channel::Operation;
@@ -37,7 +37,7 @@ use crate::{
         Events, Memory, Watchers, description,
         socket::{Address, Foreign, Received, Reception, Socket},
     },
-    memory::{timespec::SECOND, user},
+    memory::user,
     remote, signal,
     sockets::common::Common,
 };
@@ -94,8 +94,6 @@ pub struct Udp {
     state: Mutex<State>,
     /// Held while a datagram is copied to a program, so that they stay in order.
     reading: Mutex<()>,
-    /// When the last datagram came that was received; 0 for none.
-    last_stamp: AtomicU64,
 }
 
 /// Brings a datagram to those whose it is; says whether there is anybody. Thread context.
@@ -224,7 +222,6 @@ impl Udp {
             core,
             state: Mutex::new(State { binding: state.binding, has_port: false, is_mute: false }),
             reading: Mutex::new(()),
-            last_stamp: AtomicU64::new(0),
         };
         if port != 0 {
             own.take_port(&mut state, nowhere)?;
@@ -438,9 +435,6 @@ impl Udp {
         let about = datagram.about();
         let (source, port) = about.source;
         let mut told = self.core.common.told(Nanos(about.stamp), about.lost);
-        if told.stamp.is_none() {
-            self.last_stamp.store(about.stamp, Ordering::Relaxed);
-        }
         let options = self.options();
         if options.ip(net::IP_PKTINFO) != 0 {
             let link = link::by_index(about.interface);
@@ -688,16 +682,11 @@ impl Socket for Udp {
             }
             // Nothing waits here to be sent.
             ioctl::TIOCOUTQ => user::write_u32(argument, 0).map(|()| 0).map_err(Errno::from),
-            SIOCGSTAMP | SIOCGSTAMPNS => {
-                let stamp = match self.last_stamp.load(Ordering::Relaxed) {
-                    0 => return Err(Errno::ENOENT),
-                    stamp => stamp,
-                };
-                let unit = if request == SIOCGSTAMP { 1000 } else { 1 };
-                user::write_words(argument, [stamp / SECOND, stamp % SECOND / unit])?;
-                Ok(0)
-            }
-            _ => super::ioctl(request, argument),
+            _ => self
+                .core
+                .common
+                .asked(request, argument)
+                .unwrap_or_else(|| super::ioctl(request, argument)),
         }
     }
 
@@ -725,10 +714,6 @@ impl Socket for Udp {
         self.core.number
     }
 }
-
-/// When the last datagram came: `struct timeval`, `struct timespec`.
-const SIOCGSTAMP: u32 = 0x8906;
-const SIOCGSTAMPNS: u32 = 0x8907;
 
 impl Drop for Udp {
     fn drop(&mut self) {

@@ -2,7 +2,7 @@
 //! A packet socket: bind, send, receive.
 
 use alloc::{sync::Arc, vec::Vec};
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use crtos_abi::UserAddr;
 use crtos_core::{
@@ -25,7 +25,7 @@ use crate::{
         Events, Memory, Watchers, description,
         socket::{Address, Foreign, Received, Reception, Socket},
     },
-    memory::{timespec::SECOND, user},
+    memory::user,
     signal,
     sockets::{
         common::Common,
@@ -36,9 +36,6 @@ use crate::{
     },
 };
 
-/// When the last message came: `struct timeval`, `struct timespec`.
-const SIOCGSTAMP: u32 = 0x8906;
-const SIOCGSTAMPNS: u32 = 0x8907;
 /// Bytes of what waits: SIOCINQ.
 const SIOCINQ: u32 = 0x541b;
 /// The control message that tells what is known of a frame, and in it that the frame is whole, or
@@ -54,8 +51,6 @@ pub struct PacketSocket {
     is_member: AtomicBool,
     /// Held while it is bound.
     binding: Mutex<()>,
-    /// When the last message came that was received; 0 for none.
-    last_stamp: AtomicU64,
 }
 
 /// How a frame is sent.
@@ -97,7 +92,6 @@ impl PacketSocket {
             core: Arc::new(core),
             is_member: AtomicBool::new(false),
             binding: Mutex::new(()),
-            last_stamp: AtomicU64::new(0),
         })
     }
 
@@ -337,9 +331,6 @@ impl Socket for PacketSocket {
             return Err(Errno::EFAULT);
         }
         let mut told = self.common.told(message.stamp, message.lost);
-        if told.stamp.is_none() {
-            self.last_stamp.store(message.stamp.0, Ordering::Relaxed);
-        }
         told.more = self.more(&message);
         Ok(Received {
             length: if how.tells_length { message.length } else { length } as u64,
@@ -390,16 +381,7 @@ impl Socket for PacketSocket {
                 user::write_u32(argument, length as u32)?;
                 Ok(0)
             }
-            SIOCGSTAMP | SIOCGSTAMPNS => {
-                let stamp = match self.last_stamp.load(Ordering::Relaxed) {
-                    0 => return Err(Errno::ENOENT),
-                    stamp => stamp,
-                };
-                let unit = if request == SIOCGSTAMP { 1000 } else { 1 };
-                user::write_words(argument, [stamp / SECOND, stamp % SECOND / unit])?;
-                Ok(0)
-            }
-            _ => Err(Errno::ENOTTY),
+            _ => self.common.asked(request, argument).unwrap_or(Err(Errno::ENOTTY)),
         }
     }
 
