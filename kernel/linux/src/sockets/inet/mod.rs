@@ -6,6 +6,7 @@
 //! | [`link`] | what an interface of the realm is to this family: addresses, neighbours, groups |
 //! | [`stack`] | whose a packet is that came |
 //! | [`options`] | options of both kinds of sockets |
+//! | [`port`] | which port a socket has |
 //! | [`udp`] | sockets of UDP |
 //! | [`tcp`] | sockets of TCP: those that connect, and those that wait for connections |
 //! | [`clock`] | the thread that does what is due at a time |
@@ -20,6 +21,7 @@
 mod clock;
 mod link;
 mod options;
+mod port;
 mod stack;
 mod tcp;
 mod udp;

@@ -34,8 +34,7 @@ use super::{
     address_of, clock,
     link::{self, Link},
     options::Options,
-    socket_address, stack,
-    udp::{check_port, draw},
+    port, socket_address, stack,
 };
 use crate::{
     abi::{Errno, SysResult},
@@ -557,19 +556,7 @@ impl Tcp {
     }
 
     fn take_port(&self, local: SocketAddrV4) -> Result<Binding, Errno> {
-        let mut binding = Binding {
-            interface: self.options().device(),
-            shares: self.options().has(net::SO_REUSEADDR),
-            balances: self.options().has(net::SO_REUSEPORT),
-            ..Binding::new(local)
-        };
-        let mut ports = PORTS.lock();
-        if local.port() == 0 {
-            let port = ports.free(binding, draw()).ok_or(Errno::EADDRINUSE)?;
-            binding.local.set_port(port);
-        }
-        ports.bind(binding, Handle::Bound(self.core.clone()))?;
-        Ok(binding)
+        port::take(&PORTS, local, self.options(), Handle::Bound(self.core.clone()))
     }
 
     fn leave_port(&self, binding: &Binding) {
@@ -631,7 +618,7 @@ impl Tcp {
         {
             let mut ports = PORTS.lock();
             if port == 0 {
-                let port = ports.free(binding, draw()).ok_or(Errno::EADDRNOTAVAIL)?;
+                let port = ports.free(binding, port::draw()).ok_or(Errno::EADDRNOTAVAIL)?;
                 binding.local.set_port(port);
             }
             if ports.has_connection(binding.local, remote) {
@@ -787,7 +774,7 @@ impl Tcp {
 impl Socket for Tcp {
     fn bind(&self, address: &Address) -> Result<(), Errno> {
         let local = socket_address(address)?;
-        check_port(local.port())?;
+        port::check(local.port())?;
         let mut role = self.role.lock();
         if !matches!(*role, Role::Idle(None)) {
             return Err(Errno::EINVAL);

@@ -10,9 +10,7 @@ use core::net::{Ipv4Addr, SocketAddrV4};
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use crtos_abi::UserAddr;
-use crtos_channel::Operation;
 use crtos_core::{
-    arch,
     mm::heap,
     sync::SpinLock,
     task::{Mutex, WaitError, WaitQueue},
@@ -21,24 +19,24 @@ use crtos_core::{
 use crtos_inet::{
     inbox::{About, Buffer, Inbox},
     packet::{self, ETHERNET, IP, LONGEST, MOST_DATA, Protocol, UDP},
-    ports::{Binding, Ports, Refusal, Way},
+    ports::{Binding, Ports, Way},
 };
-use linux_raw_sys::{general as linux, ioctl, net};
+use linux_raw_sys::{ioctl, net};
 
 use super::{
     address_of,
     link::{self, Link},
     options::{self, Options},
-    socket_address, stack,
+    port, socket_address, stack,
 };
 use crate::{
-    abi::{Errno, SysResult, linux_result},
+    abi::{Errno, SysResult},
     files::{
         Events, Memory, Watchers, description,
         socket::{Address, Foreign, Received, Reception, Socket},
     },
     memory::user,
-    remote, signal,
+    signal,
     sockets::common::Common,
 };
 
@@ -51,9 +49,6 @@ const MOST_RECEIVERS: usize = 64;
 
 /// Who has which port.
 static PORTS: Mutex<Ports<Handle>> = Mutex::new(Ports::new(MOST, false));
-
-/// Ports below that are the administrator's.
-const FIRST_COMMON: u16 = 1024;
 
 /// What threads of drivers reach of a socket.
 pub(super) struct Core {
@@ -169,29 +164,6 @@ impl Core {
     }
 }
 
-impl From<Refusal> for Errno {
-    fn from(refusal: Refusal) -> Self {
-        match refusal {
-            Refusal::Taken => Errno::EADDRINUSE,
-            Refusal::TooMany => Errno::ENOBUFS,
-        }
-    }
-}
-
-/// EACCES if a port is the administrator's and the program is not its.
-pub fn check_port(port: u16) -> Result<(), Errno> {
-    if port == 0 || port >= FIRST_COMMON {
-        return Ok(());
-    }
-    let operation = Operation::IsCapable { capability: linux::CAP_NET_BIND_SERVICE };
-    linux_result(remote::request(operation)?).map(|_| ()).map_err(|_| Errno::EACCES)
-}
-
-/// A number to begin with in looking for a free port.
-pub fn draw() -> u16 {
-    arch::random() as u16
-}
-
 fn inbox(bytes: u32) -> Result<Inbox, Errno> {
     if !heap::has_reserve() {
         return Err(Errno::ENOMEM);
@@ -240,18 +212,7 @@ impl Udp {
 
     /// Takes the port of an address, or any if that is 0.
     fn take_port(&self, state: &mut State, local: SocketAddrV4) -> Result<(), Errno> {
-        let mut binding = Binding {
-            interface: self.options().device(),
-            shares: self.options().has(net::SO_REUSEADDR),
-            balances: self.options().has(net::SO_REUSEPORT),
-            ..Binding::new(local)
-        };
-        let mut ports = PORTS.lock();
-        if local.port() == 0 {
-            let port = ports.free(binding, draw()).ok_or(Errno::EADDRINUSE)?;
-            binding.local.set_port(port);
-        }
-        ports.bind(binding, self.handle())?;
+        let binding = port::take(&PORTS, local, self.options(), self.handle())?;
         (state.binding, state.has_port) = (binding, true);
         Ok(())
     }
@@ -502,7 +463,7 @@ impl Udp {
 impl Socket for Udp {
     fn bind(&self, address: &Address) -> Result<(), Errno> {
         let local = socket_address(address)?;
-        check_port(local.port())?;
+        port::check(local.port())?;
         let mut state = self.state.lock();
         if state.has_port {
             return Err(Errno::EINVAL);
