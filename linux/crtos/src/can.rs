@@ -9,7 +9,6 @@
 use std::{
     fs,
     path::{Path, PathBuf},
-    process::{Command, Stdio},
 };
 
 use crtos_abi::cell::{PORT_EXCLUSIVE, PortRange};
@@ -17,6 +16,7 @@ use serde_json::Value;
 
 use crate::{
     failure::{Asked, Failure, Result, plain},
+    ip::{ip, rename},
     machine::Machine,
     state, text,
 };
@@ -76,16 +76,6 @@ fn asked(name: &str) -> String {
 
 fn sysfs(function: &str, file: &str) -> PathBuf {
     Path::new("/sys/bus/pci/devices").join(function).join(file)
-}
-
-/// Runs `ip` with these words, and returns what it prints.
-fn ip(words: &[&str]) -> std::result::Result<Vec<u8>, String> {
-    let output = Command::new("ip").args(words).stdin(Stdio::null()).output();
-    let output = output.map_err(|error| format!("ip: {error}"))?;
-    match output.status.success() {
-        true => Ok(output.stdout),
-        false => Err(text::harmless(output.stderr.trim_ascii())),
-    }
 }
 
 impl Settings {
@@ -248,10 +238,8 @@ impl Can {
         }
         let found = fs::read_dir(at("net")).ok().and_then(|mut names| names.next()?.ok());
         let found = found.ok_or("its driver does not take it")?;
-        let mut name = found.file_name().to_string_lossy().into_owned();
-        if name != self.name && ip(&["link", "set", &name, "name", &self.name]).is_ok() {
-            name = self.name.clone();
-        }
+        let name = found.file_name().to_string_lossy().into_owned();
+        let name = rename(name, &self.name);
         let words = self.settings.words();
         let words = words.iter().map(String::as_str);
         // It was not taken at all if it is up.
@@ -297,9 +285,7 @@ pub fn take(interfaces: &mut [Can]) -> Result<()> {
 /// Gives Linux the interfaces back that were taken from it, whichever command took them. No cell
 /// may have them any more.
 pub fn give_back() {
-    let Ok(text) = fs::read(RECORD) else { return };
-    let record: Vec<Can> = serde_json::from_slice(&text).unwrap_or_default();
-    for can in record {
+    state::settle(Path::new(RECORD), |can: Can| {
         if let Err(reason) = can.give_back() {
             let Can { name, function, .. } = can;
             text::warn(
@@ -307,8 +293,7 @@ pub fn give_back() {
                 &format!("echo {function} >/sys/bus/pci/drivers_probe; `dmesg` may say why"),
             );
         }
-    }
-    let _ = fs::remove_file(RECORD);
+    });
 }
 
 #[cfg(test)]

@@ -29,6 +29,7 @@ mod down;
 pub mod failure;
 mod function;
 pub mod install;
+mod ip;
 mod lines;
 pub mod loader;
 mod locked;

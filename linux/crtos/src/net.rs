@@ -8,7 +8,6 @@
 use std::{
     fs,
     path::Path,
-    process::{Command, Stdio},
     time::{Duration, Instant},
 };
 
@@ -17,6 +16,7 @@ use serde_json::Value;
 use crate::{
     failure::{Asked, Failure, Result},
     function::Function,
+    ip::{ip, rename},
     machine::Machine,
     state, text,
 };
@@ -52,16 +52,6 @@ pub struct Net {
 
 fn asked(name: &str) -> String {
     format!("take {name} from Linux")
-}
-
-/// Runs `ip` with these words, and returns what it prints.
-fn ip(words: &[&str]) -> std::result::Result<Vec<u8>, String> {
-    let output = Command::new("ip").args(words).stdin(Stdio::null()).output();
-    let output = output.map_err(|error| format!("ip: {error}"))?;
-    match output.status.success() {
-        true => Ok(output.stdout),
-        false => Err(text::harmless(output.stderr.trim_ascii())),
-    }
 }
 
 /// What `ip` tells of an interface.
@@ -213,12 +203,9 @@ impl Net {
                 None => std::thread::sleep(Duration::from_millis(20)),
             }
         };
-        let mut name = found;
-        let own = Path::new("/sys/class/net").join(&name).join("address");
+        let own = Path::new("/sys/class/net").join(&found).join("address");
         let now = fs::read_to_string(own).unwrap_or_default();
-        if name != self.name && ip(&["link", "set", &name, "name", &self.name]).is_ok() {
-            name = self.name.clone();
-        }
+        let name = rename(found, &self.name);
         if now.trim() != self.own {
             ip(&["link", "set", &name, "address", &self.own])?;
         }
@@ -254,17 +241,14 @@ pub fn take(interfaces: &[Net]) -> Result<()> {
 /// Sets the interfaces as they were that were taken from Linux, whichever command took them. No
 /// cell may have them any more.
 pub fn give_back() {
-    let Ok(text) = fs::read(RECORD) else { return };
-    let record: Vec<Net> = serde_json::from_slice(&text).unwrap_or_default();
-    for net in record {
+    state::settle(Path::new(RECORD), |net: Net| {
         if let Err(reason) = net.give_back() {
             text::warn(
                 &format!("{} is not as it was: {reason}", net.name),
                 "set it by `ip link` and `ip address`; `dmesg` may say why",
             );
         }
-    }
-    let _ = fs::remove_file(RECORD);
+    });
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use serde::Serialize;
+use serde::{Serialize, de::DeserializeOwned};
 
 use crate::{
     failure::{Asked, Result},
@@ -57,6 +57,15 @@ pub fn store(file: &Path, what: &impl Serialize) -> io::Result<()> {
     fs::create_dir_all(DIRECTORY)?;
     let new = file.with_extension("new");
     fs::write(&new, text).and_then(|()| fs::rename(&new, file))
+}
+
+/// Does to each entry of a file that [`store`] has written what is left to be done, and removes the
+/// file.
+pub fn settle<T: DeserializeOwned>(file: &Path, settle: impl FnMut(T)) {
+    let Ok(text) = fs::read(file) else { return };
+    let entries: Vec<T> = serde_json::from_slice(&text).unwrap_or_default();
+    entries.into_iter().for_each(settle);
+    let _ = fs::remove_file(file);
 }
 
 /// Removes what is stored about a cell, if there is anything.

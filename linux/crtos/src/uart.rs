@@ -160,9 +160,7 @@ pub fn take(machine: &Machine, uarts: &[Uart]) -> Result<()> {
 /// Gives Linux the UARTs back that were taken from it, whichever command took them. No cell may
 /// have them any more.
 pub fn give_back() {
-    let Ok(text) = fs::read(RECORD) else { return };
-    let record: Vec<Taken> = serde_json::from_slice(&text).unwrap_or_default();
-    for Taken { name, settings } in record {
+    state::settle(Path::new(RECORD), |Taken { name, settings }| {
         let given = Settings::from_bytes(&settings)
             .ok_or(io::ErrorKind::InvalidData.into())
             .and_then(|settings| SerialPort::open(&path(&name))?.set(&settings));
@@ -172,8 +170,7 @@ pub fn give_back() {
                 &format!("`setserial /dev/{name} autoconfig`; `dmesg` may say why"),
             );
         }
-    }
-    let _ = fs::remove_file(RECORD);
+    });
 }
 
 #[cfg(test)]
