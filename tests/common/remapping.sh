@@ -43,6 +43,20 @@ registers() {
 }
 refusals() { crtos stats --json | jq '.hypervisor.iommu_refusals'; }
 
+# stays_on_first_cpu: Linux hears of faults on CPU 0, so that it does not move the message when
+# CPU 3 leaves. It moves an interrupt when the next one comes.
+stays_on_first_cpu() {
+	local irq
+	irq=$(awk '$NF == "dmar0" { sub(":", "", $1); print $1 }' /proc/interrupts)
+	echo 0 >"/proc/irq/$irq/smp_affinity_list" || fail 'Linux does not move its message'
+	is_on_first_cpu() {
+		# Not present.
+		remapped 0
+		[ "$(cat "/proc/irq/$irq/effective_affinity_list")" = 0 ]
+	}
+	await is_on_first_cpu || fail 'the message of the unit does not move'
+}
+
 # attack_remapping: all of it, which ends the script.
 attack_remapping() {
 	apic=$(apic_id 3)
@@ -50,6 +64,7 @@ attack_remapping() {
 	attacker || exit 1
 	# Whoever gets them expects NMIs.
 	attack message 3 $((0x400)) >/dev/null
+	stays_on_first_cpu
 	# Of the message for faults; the one that turns it on comes last.
 	message=($((0x3c)) $((0x40)) $((0x44)) $((0x38)))
 	for register in "${message[@]}"; do event+=("$(attack unit "$register")"); done
