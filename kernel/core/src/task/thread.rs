@@ -195,6 +195,11 @@ impl Thread {
         scheduler::set_affinity(self, cpus);
     }
 
+    /// Restricts it to the CPU that runs the caller. Any context.
+    pub fn come_here(&self) {
+        self.set_affinity(CpuSet::one(percpu::this().index));
+    }
+
     /// Its level, with what it inherits.
     pub fn effective_level(&self) -> Level {
         Level::from_number(self.level.load(Ordering::Relaxed))

@@ -408,6 +408,10 @@ impl Interface for Card {
             warn!("{}: does not interrupt, and is looked at", self.name);
             self.is_silent.store(true, Ordering::Relaxed);
         }
+        // Another CPU would have to be told of each frame, and tell the reader's of it.
+        if let Some(thread) = self.thread.get() {
+            thread.come_here();
+        }
         self.wake();
     }
 }
