@@ -27,8 +27,8 @@ use crate::{paths, progress, run};
 
 /// The program that measures calls.
 const PROGRAM: &str = "syscalls";
-/// Microseconds from one wake-up to the next.
-const INTERVAL: u64 = 100;
+/// Microseconds from one wake-up to the next; QEMU's network cards interrupt every 128 at most.
+const INTERVAL: u64 = 200;
 /// Samples before the first one that counts.
 const WARM_UP: usize = 10;
 /// What the plugin has instead of a count where there is a mark.
