@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What the person in front of the terminal sees while a step runs.
 
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 
 /// Set by `-v`: tell every step, also into a file or pipe.
 static VERBOSE: AtomicBool = AtomicBool::new(false);
+
+/// The lines of all steps.
+static BARS: LazyLock<MultiProgress> = LazyLock::new(MultiProgress::new);
 
 /// Chooses whether steps are told when standard error is no terminal.
 pub fn set_verbose(on: bool) {
@@ -24,7 +28,7 @@ pub struct Step {
 /// Starts a step.
 pub fn step(name: impl Into<String>) -> Step {
     let name = name.into();
-    let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
+    let bar = BARS.add(ProgressBar::new_spinner());
     if let Ok(style) = ProgressStyle::with_template("{spinner} {msg} ({elapsed})") {
         bar.set_style(style);
     }

@@ -43,13 +43,13 @@ pub fn run(selection: &Selection, report: &Report) -> Result<()> {
         .with_context(|| format!("run {}", run::name(&cargo)))?;
     let stdout = child.stdout.take().context("cargo has no output")?;
     let mut last = Instant::now();
-    let mut failed = false;
+    let (mut failed, mut told) = (false, Vec::new());
     for line in BufReader::new(stdout).lines() {
         let line = line?;
         let Some((name, verdict)) = parse(&line) else {
             // What a failed test printed comes after the list of tests.
             if failed {
-                println!("    {line}");
+                told.push(line);
             }
             continue;
         };
@@ -59,6 +59,7 @@ pub fn run(selection: &Selection, report: &Report) -> Result<()> {
         last = Instant::now();
     }
     let status = child.wait()?;
+    report.tell(&told);
     if !status.success() && !failed {
         let why = format!("cargo test: {status}; its messages are above");
         report.add("cargo test", Verdict::Failed(why), start.elapsed(), "./x test host");

@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Instant;
 
-use anyhow::Result;
+use anyhow::{Result, anyhow};
 use clap::{Args, ValueEnum};
 
 use crate::kernels::Flavour;
@@ -65,8 +65,8 @@ pub struct Options {
     /// Only on these kernels.
     #[arg(long, value_delimiter = ',')]
     kernels: Vec<Flavour>,
-    /// How many guests at once. No test judges times of the host's clock, so they may be as many as
-    /// there are processors.
+    /// How many guests at once. No test judges times of the host's clock, so they may be more than
+    /// there are processors: they often wait.
     #[arg(long, default_value_t = default_jobs())]
     jobs: usize,
     /// Take the staging tree as it is instead of building first.
@@ -78,7 +78,8 @@ pub struct Options {
 const MOST_JOBS: usize = 4;
 
 fn default_jobs() -> usize {
-    thread::available_parallelism().map_or(1, |processors| processors.get().min(MOST_JOBS))
+    let processors = thread::available_parallelism().map_or(1, usize::from);
+    (processors + 1).min(MOST_JOBS)
 }
 
 /// Which of the tests were asked for.
@@ -127,21 +128,35 @@ pub fn test(options: &Options) -> Result<u8> {
     let selection = Selection::new(options);
     let report = Report::default();
     setup::ensure()?;
-    if selection.set != Some(Set::Guest) {
-        host::run(&selection, &report)?;
-    }
-    if selection.set != Some(Set::Host) && !interrupted().load(Ordering::Relaxed) {
-        let plan = guest::plan(&selection)?;
-        if !plan.is_empty() {
-            if !options.no_build {
-                let start = Instant::now();
-                parts::build(&[], false)?;
-                report.note("build", start.elapsed());
-            }
-            guest::run(plan, options.jobs, &report)?;
-        }
-    }
+    thread::scope(|scope| {
+        // Neither keeps two processors busy: a build waits for one linker, a guest for a time.
+        let host = (selection.set != Some(Set::Guest))
+            .then(|| scope.spawn(|| host::run(&selection, &report)));
+        let guests = match selection.set {
+            Some(Set::Host) => Ok(()),
+            _ => in_guests(&selection, options, &report),
+        };
+        let host = host.map_or(Ok(Ok(())), |host| host.join());
+        host.map_err(|_| anyhow!("a thread failed"))?.and(guests)
+    })?;
     Ok(report.finish())
+}
+
+/// Runs the tests of guests.
+fn in_guests(selection: &Selection, options: &Options, report: &Report) -> Result<()> {
+    let plan = guest::plan(selection)?;
+    if plan.is_empty() {
+        return Ok(());
+    }
+    if !options.no_build {
+        let start = Instant::now();
+        parts::build(&[], false)?;
+        report.note("build", start.elapsed());
+    }
+    if interrupted().load(Ordering::Relaxed) {
+        return Ok(());
+    }
+    guest::run(plan, options.jobs, report)
 }
 
 #[cfg(test)]

@@ -72,6 +72,12 @@ impl Report {
         }
     }
 
+    /// Prints lines of failed tests, and nothing of others between them.
+    pub fn tell(&self, lines: &[String]) {
+        let _tally = self.tally();
+        lines.iter().for_each(|line| println!("    {line}"));
+    }
+
     /// Notes how long something took that tests need, such as a build.
     pub fn note(&self, name: &str, time: Duration) {
         self.tally().times.push((name.to_owned(), time));
