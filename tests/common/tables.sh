@@ -228,6 +228,7 @@ attack_by_tables() {
 	prepare
 	page=$(attack page)
 	[ "$(attack dma linux)" = fine ] || fail 'the device does not work'
+	dma hold $changed >/dev/null
 	for way in "${WAYS[@]}"; do
 		[[ " ${refused[*]} " = *" $way "* ]] || EXPECT=reached control "$way"
 	done

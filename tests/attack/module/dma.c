@@ -36,6 +36,9 @@ MODULE_PARM_DESC(edu, "which device of that kind attacks, the first one being 0"
 #define EDU_TO_MEMORY	BIT(1)
 #define EDU_MEMORY	0x40000
 #define EDU_WORDS	512
+/* The word that holds what was said before, and the first of the others. */
+#define EDU_HELD	0
+#define EDU_FRESH	1
 /* How long it may take, in microseconds: it waits for a tenth of a second itself. */
 #define EDU_PATIENCE	10000000
 
@@ -119,6 +122,7 @@ static struct {
 	u64 *page;
 	dma_addr_t bus;
 	unsigned int fresh;
+	u64 held;
 } edu;
 
 /* What was forged since the last undo(). */
@@ -971,17 +975,32 @@ static int take_word(void)
 
 	if (edu.fresh < EDU_WORDS)
 		return edu.fresh++;
-	for (i = 0; i < EDU_WORDS; i++)
+	for (i = EDU_FRESH; i < EDU_WORDS; i++)
 		WRITE_ONCE(edu.page[i], NOTHING);
-	error = transfer(own_address(), 0, PAGE_SIZE, false);
-	edu.fresh = 1;
+	error = transfer(own_address() + EDU_FRESH * sizeof(u64), EDU_FRESH,
+			 (EDU_WORDS - EDU_FRESH) * sizeof(u64), false);
+	edu.fresh = EDU_FRESH + 1;
+	return error ?: EDU_FRESH;
+}
+
+/* The device keeps a value, which it does not have to be given before it writes it. */
+static int hold(u64 value)
+{
+	int error;
+
+	WRITE_ONCE(*edu.page, value);
+	error = transfer(own_address(), EDU_HELD, sizeof(value), false);
+	edu.held = error ? 0 : value;
 	return error;
 }
 
 static int write_by_edu(u64 address, u64 value)
 {
-	int word = take_word(), error;
+	int word, error;
 
+	if (value && value == edu.held)
+		return transfer(address, EDU_HELD, sizeof(value), true);
+	word = take_word();
 	if (word < 0)
 		return word;
 	WRITE_ONCE(*edu.page, value);
@@ -1500,6 +1519,8 @@ int attack_by_dma(const char *command, char *result, size_t size)
 		return snprintf(result, size, "%d\n", undo());
 	if (sscanf(command, "read %lli", &address) == 1)
 		return show(address, result, size);
+	if (sscanf(command, "hold %lli", &value) == 1)
+		return hold(value) ?: snprintf(result, size, "0\n");
 	if (sscanf(command, "write %lli %lli", &address, &value) == 2)
 		return write_by_edu(address, value) ?: snprintf(result, size, "0\n");
 	if (sscanf(command, "peek %lli", &address) == 1)

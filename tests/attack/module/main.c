@@ -78,6 +78,8 @@
  *				how many ways to TO the device tries then, and how many lead there
  * dma read ADDRESS		eight bytes that edu reads there, or "nothing"
  * dma write ADDRESS VALUE	edu writes them there; 0
+ * dma hold VALUE		edu keeps that value, and writes it in half of the time; nothing is
+ *				forged; 0
  * dma linux			"fine" if edu reaches what Linux maps for it by its own functions
  * dma peek ADDRESS		eight bytes that the processor reads there
  * clock FIELD VALUE MS		writes the page of the realm's clocks for so long, see
