@@ -1,7 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # Devices of all kinds come to the realm, are used and go back, many times: a UART, a CAN interface,
-# and PCI functions that a program and the kernel drive. Then the same with kills at random moments,
+# PCI functions that a program and the kernel drive, and a network card, in turn as such a function
+# and as an interface. Then the same with kills at random moments,
 # of programs and of commands, while Linux does what it likes with its drivers. Afterwards Linux
 # uses each of them, and complains of nothing.
 # kernels: 6.12
@@ -9,7 +10,7 @@
 # uarts: isa
 # can: yes
 # devices: yes
-# packages: can-utils,pciutils
+# packages: can-utils,pciutils,arping
 # uses: edu
 # full: ROUNDS=100
 # timeout: 3000
@@ -71,11 +72,27 @@ linux_uses() {
 	# One that is up is not taken.
 	ip link set "$name" down
 }
+# in_turn ROUND: how the card comes: as an interface, which is up then, or not.
+in_turn() {
+	interface=
+	(($1 % 2)) || return
+	interface=$(name_of "$card")
+	ip address replace 10.0.0.1/24 dev "$interface" && ip link set "$interface" up
+}
 # takes: a realm starts that has all of them.
 takes() {
-	crtos up --cpus 3 --memory 192M --device ttyS1 --device "$(name_of "$can")" &&
-		crtos device add "$card" && crtos device add "$edu" --no-reset &&
-		crtos device add "$testdev" --no-reset
+	crtos up --cpus 3 --memory 192M --device ttyS1 --device "$(name_of "$can")" \
+		${interface:+--device "$interface"} &&
+		{ [ -n "$interface" ] || crtos device add "$card"; } &&
+		crtos device add "$edu" --no-reset && crtos device add "$testdev" --no-reset
+}
+# What programs do with the card.
+drive_card() {
+	if [ -n "$interface" ]; then
+		echo "arping -q -c 1 -I $interface 10.0.0.2"
+	else
+		echo "$PROGRAMS/uio-e1000e $(node_of "$card")"
+	fi
 }
 # realm_uses WHEN: programs of the realm have each of them do something.
 realm_uses() {
@@ -83,11 +100,12 @@ realm_uses() {
 	own=$(crtos log | grep -o 'can[01]: SJA1000' | tail -n 1 | cut -d: -f1)
 	timeout 20 head -c 5 </dev/ttyS2 >serial &
 	timeout 20 candump -n 1 "$(name_of "${cans[1]}")" >frames &
-	await '[ -c "$(node_of "$card")" ] && [ -c "$(node_of "$testdev")" ]' || fail "$1: no files"
+	await '[ -n "$interface" ] || [ -c "$(node_of "$card")" ]' || fail "$1: no file"
+	await '[ -c "$(node_of "$testdev")" ]' || fail "$1: no file of the test's device"
 	timeout 60 crtos run -- sh -c "stty -F /dev/ttyS1 raw -echo 115200
 		printf realm >/dev/ttyS1; cansend $own 321#CD; cat $(node_of "$testdev") >&2
-		exec $PROGRAMS/uio-e1000e $(node_of "$card")" >told 2>report || fail "$1: status $?"
-	[ "$(cat told)" = 10 ] || fail "$1: the card interrupts $(cat told) times"
+		exec $(drive_card)" >told 2>report || fail "$1: status $?"
+	[ -n "$interface" ] || [ "$(cat told)" = 10 ] || fail "$1: the card interrupts $(cat told) times"
 	[ "$(wc -l <report)" = 3 ] || fail "$1: $(cat report)"
 	wait
 	[ "$(cat serial)" = realm ] || fail "$1: the serial line tells $(cat serial)"
@@ -108,6 +126,7 @@ has_back() {
 linux_uses before
 [ $failed = 0 ] || exit 1
 for ((round = 0; round < rounds; round++)); do
+	in_turn $round
 	takes || { fail "round $round: not taken"; break; }
 	realm_uses "round $round"
 	for function in "$card" "$edu" "$testdev"; do
@@ -116,6 +135,7 @@ for ((round = 0; round < rounds; round++)); do
 	done
 	crtos down || fail "round $round: down"
 	has_back "round $round"
+	[ -z "$interface" ] || ip link set "$(name_of "$card")" down
 	((round % 10)) || linux_uses "after round $round"
 	[ $failed = 0 ] || break
 done
@@ -138,7 +158,7 @@ killed() {
 }
 kill_programs() {
 	local name
-	for name in cat cangen uio-e1000e uio-hostile; do pkill -KILL -x $name; done
+	for name in cat cangen arping uio-e1000e uio-hostile; do pkill -KILL -x $name; done
 }
 # What Linux does meanwhile with drivers of its own.
 meddles() {
@@ -162,12 +182,13 @@ all_use() {
 	own=$(crtos log 2>/dev/null | grep -o 'can[01]: SJA1000' | tail -n 1 | cut -d: -f1)
 	crtos run -- cat /dev/ttyS1 &
 	crtos run -- cangen "${own:-can0}" -g 2 &
-	crtos run -- sh -c "while :; do $PROGRAMS/uio-e1000e $(node_of "$card"); done" &
+	crtos run -- sh -c "while :; do $(drive_card); done" &
 	crtos run -- sh -c "while :; do cat $(node_of "$testdev"); done" &
 	crtos run -- "$PROGRAMS/uio-hostile" "$(node_of "$edu")" hold &
 }
 for ((round = 0; round < rounds; round++)); do
 	what=$((RANDOM % 5))
+	in_turn $round
 	if [ $what = 0 ]; then
 		killed 999 takes
 	elif takes; then
@@ -199,6 +220,7 @@ for ((round = 0; round < rounds; round++)); do
 	fi
 	await '[ "$(cat /sys/devices/system/cpu/online)" = 0-3 ]' 300 || fail "kill $round: CPUs"
 	has_back "kill $round ($what)"
+	ip link set "$(name_of "$card")" down
 	# A driver that was bound anew forgets what interfaces were set to.
 	for function in "${cans[@]}"; do set_up "$(name_of "$function")" 2>/dev/null; done
 	((round % 10)) || linux_uses "after kill $round"
