@@ -3,13 +3,16 @@
 //!
 //! | module | concept |
 //! |---|---|
-//! | [`card`] | the registers of an 82574L, how it is set up, its two rings |
+//! | [`card`] | what a card is |
+//! | [`kinds`] | the list of the kinds of cards |
+//! | [`intel`] | cards of Intel's |
 //! | [`reception`] | which frames it receives |
 //! | [`ring`] | frames in memory that a program maps |
 //! | [`settings`] | what an interface was under Linux |
 //! | [`inbox`] | frames that wait for a socket, in memory that is there before they come |
 //! | [`filter`] | which of them a socket wants: classic BPF |
-//! | `model` | a card that tests play, behind the feature of that name |
+//!
+//! Cards that tests play are behind the feature `model`.
 //!
 //! What a frame asks for takes a bounded number of steps and no memory.
 #![cfg_attr(not(test), no_std)]
@@ -22,8 +25,8 @@ extern crate std;
 pub mod card;
 pub mod filter;
 pub mod inbox;
-#[cfg(feature = "model")]
-pub mod model;
+pub mod intel;
+pub mod kinds;
 pub mod reception;
 pub mod ring;
 pub mod settings;

@@ -2,10 +2,7 @@
 //! Which frames a card receives beside those for its own address and for all: what several users
 //! want, each of whom takes back what it wanted.
 
-use crate::{
-    HardwareAddress,
-    card::{RECEIVE_ALL, RECEIVE_GROUPS, Registers, VALID, register},
-};
+use crate::HardwareAddress;
 
 /// What somebody wants.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -20,10 +17,6 @@ pub enum Reception {
 
 /// Most addresses.
 pub const MOST: usize = 32;
-/// Further addresses of its own that a card knows; with more it receives everything.
-const OWN: usize = 15;
-/// Words of the table of groups.
-const WORDS: usize = 128;
 
 /// There are too many addresses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -80,31 +73,18 @@ impl Filter {
         }
     }
 
-    /// Has the card, whose own address is `own`, receive that. Some 170 accesses.
-    pub fn apply(&self, registers: &impl Registers, own: HardwareAddress) {
-        let addresses = || self.addresses.iter().flatten().map(|(address, _)| *address);
-        let mut table = [0u32; WORDS];
-        for group in addresses().filter(is_group) {
-            let hash = usize::from(group[4] >> 4) | usize::from(group[5]) << 4;
-            table[hash >> 5] |= 1 << (hash & 31);
-        }
-        for (word, at) in table.into_iter().zip((register::GROUPS..).step_by(4)) {
-            registers.write(at, word);
-        }
-        let further = || addresses().filter(|address| !is_group(address));
-        let mut own_ones = core::iter::once(own).chain(further().take(OWN));
-        for place in 0..=OWN as u32 {
-            let at = register::ADDRESSES + 8 * place;
-            let [a, b, c, d, e, f] = own_ones.next().map_or([0; 6], |address| address);
-            let is_there = [a, b, c, d, e, f] != [0; 6];
-            registers.write(at, u32::from_le_bytes([a, b, c, d]));
-            let high = u32::from_le_bytes([e, f, 0, 0]);
-            registers.write(at + 4, high | if is_there { VALID } else { 0 });
-        }
-        let all = self.all > 0 || further().count() > OWN;
-        let mut control = registers.read(register::RECEIVE) & !(RECEIVE_ALL | RECEIVE_GROUPS);
-        control |= if all { RECEIVE_ALL | RECEIVE_GROUPS } else { 0 };
-        control |= if self.groups > 0 { RECEIVE_GROUPS } else { 0 };
-        registers.write(register::RECEIVE, control);
+    /// Whether anybody wants everything.
+    pub fn wants_all(&self) -> bool {
+        self.all > 0
+    }
+
+    /// Whether anybody wants what is for any group.
+    pub fn wants_groups(&self) -> bool {
+        self.groups > 0
+    }
+
+    /// The addresses that are wanted, each once.
+    pub fn addresses(&self) -> impl Iterator<Item = HardwareAddress> {
+        self.addresses.iter().flatten().map(|(address, _)| *address)
     }
 }

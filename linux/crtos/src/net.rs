@@ -11,6 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use crtos_nic::kinds;
 use serde_json::Value;
 
 use crate::{
@@ -23,9 +24,6 @@ use crate::{
 
 /// File that tells which interfaces are taken.
 const RECORD: &str = "/run/crtos/net.json";
-/// The driver of the cards that the realm has a driver for, and which of these it is.
-const DRIVER: &str = "e1000e";
-const CARD: [&str; 2] = ["0x8086", "0x10d3"];
 /// Most bytes behind the header of a frame that the realm sends.
 const MOST_MTU: u64 = 1500;
 /// Most addresses that the realm is told of.
@@ -90,7 +88,7 @@ impl Net {
     pub fn named(machine: &Machine, device: &str) -> Option<String> {
         let driver = |place: &str| {
             let driver = fs::canonicalize(machine.path(format!("{place}/driver"))).ok()?;
-            (driver.file_name()? == DRIVER).then_some(())
+            kinds::ALL.iter().find(|about| driver.file_name().is_some_and(|it| it == about.driver))
         };
         if let Some(function) = Function::parse(device) {
             let place = format!("/sys/bus/pci/devices/{function}");
@@ -119,9 +117,15 @@ impl Net {
         let device = fs::canonicalize(at("device")).ok();
         let function = device.and_then(|device| Some(device.file_name()?.to_str()?.to_owned()));
         let Some(function) = function else { return Err(refuse("it has no device".into())) };
-        let id = |file: &str| machine.read(format!("/sys/class/net/{name}/device/{file}"));
-        if [id("vendor"), id("device")] != CARD.map(|id| Some(id.to_owned())) {
-            return Err(refuse("its card is no 82574L".into()).remedy(format!(
+        let id = |file: &str| {
+            let text = machine.read(format!("/sys/class/net/{name}/device/{file}"))?;
+            u16::from_str_radix(text.trim().strip_prefix("0x")?, 16).ok()
+        };
+        let id = id("vendor").zip(id("device"));
+        if !kinds::ALL.iter().any(|about| id.is_some_and(|id| about.ids.contains(&id))) {
+            let known: Vec<_> = kinds::ALL.iter().map(|about| about.name).collect();
+            let reason = format!("its card is none that the realm drives ({})", known.join(", "));
+            return Err(refuse(reason).remedy(format!(
                 "programs can drive it: `crtos device add {function}`, when the realm is up"
             )));
         }
@@ -322,6 +326,6 @@ mod tests {
         fake.write("/sys/devices/pci0000:00/0000:00:03.0/net/eth1/upper_br0/x", "");
         assert!(refused(&fake, TOLD, "[]").contains("br0 is on top"));
         fake.write("/sys/devices/pci0000:00/0000:00:03.0/device", "0x153a\n");
-        assert!(refused(&fake, TOLD, "[]").contains("no 82574L"));
+        assert!(refused(&fake, TOLD, "[]").contains("none that the realm drives (82574L"));
     }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A card: its interrupts, its thread, sending.
+//! A card of any [kind](crtos_nic::kinds): its interrupts, its thread, sending.
 //!
 //! An interrupt is one access to the card, which then interrupts no more, and wakes the thread.
 //! The thread takes what has come and hands it over, at most [`MOST`] frames in a [`PERIOD`], or as
@@ -23,7 +23,8 @@ use crtos_core::{
     warn,
 };
 use crtos_nic::{
-    card::{self, BUFFER, Found, Receiver, Transmitter, register},
+    card::{self, BUFFER, Found, Kind, Receive, Transmit},
+    kinds::{self, Visitor},
     reception::{Filter, Reception},
     settings::Settings,
 };
@@ -32,7 +33,9 @@ use spin::Once;
 use crate::{
     abi::Errno,
     signal,
-    sockets::net::interface::{self, HEADER, HardwareAddress, Interface, LONGEST, NetAddress},
+    sockets::net::interface::{
+        self, HEADER, HardwareAddress, Interface, LONGEST, NetAddress, Stamp,
+    },
 };
 
 /// Most frames that are handed over in a [`PERIOD`], where each interrupt counts as one.
@@ -48,8 +51,6 @@ const LOOK_EVERY: Nanos = Nanos::from_micros(200);
 const PRIORITY: u32 = 50;
 /// How long a reset takes at most.
 const RESET_WITHIN: Nanos = Nanos::from_millis(100);
-/// Vendor and device.
-const KNOWN: u32 = 0x10d3_8086;
 
 /// The registers of the card.
 struct Registers(Window);
@@ -115,8 +116,55 @@ impl Turn {
     }
 }
 
-/// A card.
-pub(super) struct Card {
+/// What the kernel has of a card, whatever its kind.
+pub(super) trait Card: Interface {
+    /// What its kind is called.
+    fn kind(&self) -> &'static str;
+
+    /// It has interrupted. Interrupts off; one access.
+    fn interrupt(&self);
+
+    /// It interrupts no more, and is looked at. Interrupts off; one access and one VM exit.
+    fn silence(&self) -> bool;
+
+    /// Has its thread run, once; `false` if there are too many.
+    fn run(self: Arc<Self>) -> bool;
+
+    /// It ends: it moves nothing any more, nor does its thread. May sleep.
+    fn end(&self, is_lost: bool);
+}
+
+/// Why a card is not started.
+pub(super) type Refusal = &'static str;
+
+/// Starts the card that has these settings; it does not interrupt so far. May sleep.
+pub(super) fn start(settings: &Settings<'static>, vector: u8) -> Result<Arc<dyn Card>, Refusal> {
+    if !heap::has_reserve() {
+        return Err("memory runs low");
+    }
+    let function = Function::find(settings.function).ok_or("the realm does not have it")?;
+    let start = Start { settings, vector, function };
+    kinds::visit(start.function.ids(), start).unwrap_or(Err("its card is not known"))
+}
+
+/// What a card is started with.
+struct Start<'a> {
+    settings: &'a Settings<'static>,
+    vector: u8,
+    function: Function,
+}
+
+impl Visitor for Start<'_> {
+    type Output = Result<Arc<dyn Card>, Refusal>;
+
+    fn visit<K: Kind>(self) -> Self::Output {
+        Ok(Driven::<K>::start(self)?)
+    }
+}
+
+/// A card of that kind.
+struct Driven<K: Kind> {
+    kind: K,
     name: &'static str,
     index: u32,
     mtu: usize,
@@ -126,8 +174,8 @@ pub(super) struct Card {
     registers: Registers,
     memory: Memory,
     /// Until the thread has it.
-    receiver: SpinLock<Option<Receiver>>,
-    sending: SpinLock<Transmitter>,
+    receiver: SpinLock<Option<K::Receiver>>,
+    sending: SpinLock<K::Transmitter>,
     /// Somebody waits until frames can be sent.
     was_full: AtomicBool,
     writers: WaitQueue,
@@ -143,37 +191,40 @@ pub(super) struct Card {
     has_ended: AtomicBool,
 }
 
-impl Card {
-    /// Starts the card that has these settings; it does not interrupt so far. May sleep.
-    pub fn start(settings: &Settings<'static>, vector: u8) -> Result<Arc<Self>, &'static str> {
-        if !heap::has_reserve() {
-            return Err("memory runs low");
-        }
-        let mut function = Function::find(settings.function).ok_or("the realm does not have it")?;
-        if function.read_configuration(0) != KNOWN {
-            return Err("it is no 82574L");
-        }
-        let window = function.window(0, register::END).ok_or("it has no registers")?;
+impl<K: Kind> Driven<K> {
+    fn start(start: Start) -> Result<Arc<Self>, Refusal> {
+        let Start { settings, vector, mut function } = start;
+        let kind = K::find(|register| function.read_configuration(register));
+        let kind = kind.ok_or("it is not what its number says")?;
+        let place = kind.place();
+        let window = function.window(place.base, place.length).ok_or("it has no registers")?;
         let registers = Registers(window);
-        card::reset(&registers);
+        kind.reset(&registers);
         let end = time::now() + RESET_WITHIN;
-        while !card::is_reset(&registers) {
+        while !kind.is_reset(&registers) {
             if time::now() > end {
                 return Err("it cannot be reset");
             }
             task::sleep_until(time::now() + Nanos::from_millis(1));
         }
-        let memory = OwnMemory::new(function.number(), card::MEMORY)
+        let memory = OwnMemory::new(function.number(), K::MEMORY)
             .map_err(|_| "no memory that it reaches")?;
         let memory = Memory(memory);
         // It has to master the bus before it is told of descriptors. It does not interrupt yet.
         let interrupts = function.start(vector);
-        let (receiver, transmitter) =
-            card::start(&registers, &memory, OwnMemory::INPUT, settings.own);
+        let parts = kind.start(&registers, &memory, OwnMemory::INPUT, settings.own);
+        let Some((receiver, transmitter)) = parts else {
+            kind.reset(&registers);
+            function.stop();
+            registers.0.forget();
+            memory.0.withdraw();
+            return Err("it refuses to start");
+        };
         let addresses = settings.addresses.iter();
         let addresses =
             addresses.map(|&(address, prefix)| NetAddress { address, prefix }).collect();
         Ok(Arc::new(Self {
+            kind,
             name: settings.name,
             index: settings.index,
             mtu: settings.mtu,
@@ -197,41 +248,10 @@ impl Card {
         }))
     }
 
-    /// It has interrupted. Interrupts off; one access.
-    pub fn interrupt(&self) {
-        card::mask(&self.registers);
-        self.wake();
-    }
-
-    /// It interrupts no more, and is looked at. Interrupts off; one access and one VM exit.
-    pub fn silence(&self) -> bool {
-        card::mask(&self.registers);
-        self.is_silent.store(true, Ordering::Relaxed);
-        self.wake();
-        self.switch.is_none_or(Switch::off)
-    }
-
     fn wake(&self) {
         if let Some(thread) = self.thread.get() {
             thread.wake();
         }
-    }
-
-    /// It ends: it moves nothing any more, nor does its thread. May sleep.
-    pub fn end(&self, is_lost: bool) {
-        self.is_ending.store(true, Ordering::Release);
-        while self.thread.get().is_some() && !self.has_ended.load(Ordering::Acquire) {
-            self.wake();
-            task::sleep_until(time::now() + Nanos::from_micros(100));
-        }
-        if !is_lost {
-            card::reset(&self.registers);
-            self.function.lock().stop();
-        }
-        self.registers.0.forget();
-        // Before another function has that number.
-        self.memory.0.withdraw();
-        self.writers.wake_all();
     }
 
     fn is_gone(&self) -> bool {
@@ -242,13 +262,15 @@ impl Card {
     fn take(
         &self,
         interface: &Arc<dyn Interface>,
-        receiver: &mut Receiver,
+        receiver: &mut K::Receiver,
         buffer: &mut [u8; BUFFER],
     ) -> bool {
         match receiver.receive(&self.registers, &self.memory, buffer) {
             None => return false,
-            Some(Found::Frame(length)) if (HEADER..=LONGEST).contains(&length) => {
-                interface::received(interface, &buffer[..length], time::linux(Clock::Realtime));
+            Some(Found::Frame(frame)) if (HEADER..=LONGEST).contains(&frame.length) => {
+                let software = time::linux(Clock::Realtime);
+                let stamp = Stamp { software, hardware: frame.stamp.map(Nanos) };
+                interface::received(interface, &buffer[..frame.length], stamp);
             }
             // No frame.
             Some(_) => {}
@@ -257,7 +279,7 @@ impl Card {
     }
 
     /// What its thread does.
-    fn work(self: &Arc<Self>, mut receiver: Receiver) {
+    fn work(self: &Arc<Self>, mut receiver: K::Receiver) {
         let interface: Arc<dyn Interface> = self.clone();
         let mut buffer = Box::new([0; BUFFER]);
         let mut turn = Turn::begin();
@@ -269,7 +291,7 @@ impl Card {
             while !turn.is_over() && self.take(&interface, &mut receiver, &mut buffer) {
                 turn.left -= 1;
             }
-            receiver.tell(&self.registers);
+            receiver.tell(&self.registers, &self.memory);
             if turn.left < before {
                 interface::settled(&interface);
             }
@@ -279,12 +301,14 @@ impl Card {
                 task::sleep_until(turn.end());
                 continue;
             }
-            card::take_causes(&self.registers);
+            self.kind.take_causes(&self.registers);
             if receiver.has_more(&self.memory) {
                 continue;
             }
             turn.left -= 1;
-            card::let_interrupt(&self.registers);
+            if self.kind.let_interrupt(&self.registers, &self.memory, &receiver) {
+                continue;
+            }
             let waits =
                 self.is_silent.load(Ordering::Relaxed) || self.was_full.load(Ordering::Relaxed);
             task::block(waits.then(|| time::now() + LOOK_EVERY));
@@ -300,26 +324,59 @@ impl Card {
     }
 
     fn set_filter(&self, filter: &Filter) {
-        filter.apply(&self.registers, self.own);
+        self.kind.set_filter(&self.registers, &self.memory, filter, self.own);
     }
 }
 
-/// Has the thread of a card run; `false` if there are too many.
-pub(super) fn run(card: &Arc<Card>) -> bool {
-    let Some(receiver) = card.receiver.lock().take() else { return false };
-    let Some(scheduling) = Scheduling::fifo(PRIORITY) else { return false };
-    let own = card.clone();
-    let what = Spawn { name: card.name, scheduling, ..Spawn::default() };
-    let thread = task::spawn(what, move || {
-        own.work(receiver);
-        own.has_ended.store(true, Ordering::Release);
-    });
-    let Ok(thread) = thread else { return false };
-    card.thread.call_once(|| thread);
-    true
+impl<K: Kind> Card for Driven<K> {
+    fn kind(&self) -> &'static str {
+        K::ABOUT.name
+    }
+
+    fn interrupt(&self) {
+        self.kind.mask(&self.registers, &self.memory);
+        self.wake();
+    }
+
+    fn silence(&self) -> bool {
+        self.kind.mask(&self.registers, &self.memory);
+        self.is_silent.store(true, Ordering::Relaxed);
+        self.wake();
+        self.switch.is_none_or(Switch::off)
+    }
+
+    fn run(self: Arc<Self>) -> bool {
+        let Some(receiver) = self.receiver.lock().take() else { return false };
+        let Some(scheduling) = Scheduling::fifo(PRIORITY) else { return false };
+        let own = self.clone();
+        let what = Spawn { name: self.name, scheduling, ..Spawn::default() };
+        let thread = task::spawn(what, move || {
+            own.work(receiver);
+            own.has_ended.store(true, Ordering::Release);
+        });
+        let Ok(thread) = thread else { return false };
+        self.thread.call_once(|| thread);
+        true
+    }
+
+    fn end(&self, is_lost: bool) {
+        self.is_ending.store(true, Ordering::Release);
+        while self.thread.get().is_some() && !self.has_ended.load(Ordering::Acquire) {
+            self.wake();
+            task::sleep_until(time::now() + Nanos::from_micros(100));
+        }
+        if !is_lost {
+            self.kind.reset(&self.registers);
+            self.function.lock().stop();
+        }
+        self.registers.0.forget();
+        // Before another function has that number.
+        self.memory.0.withdraw();
+        self.writers.wake_all();
+    }
 }
 
-impl Interface for Card {
+impl<K: Kind> Interface for Driven<K> {
     fn name(&self) -> &str {
         self.name
     }
@@ -349,7 +406,7 @@ impl Interface for Card {
     }
 
     fn has_carrier(&self) -> bool {
-        card::has_link(&self.registers)
+        self.kind.has_link(&self.registers)
     }
 
     fn transmit(&self, frame: &[u8]) -> Result<(), Errno> {

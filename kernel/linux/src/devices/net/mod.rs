@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Network cards: an interface that Linux drove by e1000e is one of the realm.
+//! Network cards: an interface that Linux drove is one of the realm.
 //!
-//! What an 82574L does is in the crate `crtos-nic`, and what programs see of it in
-//! [`crate::sockets`]. Here are its interrupts, and the thread that hands over what it receives.
+//! What cards are there and what they do is in the crate `crtos-nic`, and what programs see of them
+//! in [`crate::sockets`]. Here are their interrupts, and the threads that hand over what they
+//! receive.
 //!
 //! The command line says what an interface was under Linux, by a word `device=net,…`
 //! ([`Settings`]). Its PCI function comes as those of programs do, and is this driver's whenever

@@ -31,7 +31,7 @@ const NOWHERE: usize = usize::MAX;
 pub(super) struct Place {
     pub settings: Settings<'static>,
     /// The card, and what Linux said of it.
-    card: Mutex<Option<(Arc<Card>, Wanted)>>,
+    card: Mutex<Option<(Arc<dyn Card>, Wanted)>>,
     /// The card for its interrupts.
     interrupts: Interrupts,
     vector: Once<Option<u8>>,
@@ -41,7 +41,7 @@ pub(super) struct Place {
 
 /// Its interrupts.
 #[derive(Clone)]
-struct Interrupts(Arc<SpinLock<Option<Arc<Card>>>>);
+struct Interrupts(Arc<SpinLock<Option<Arc<dyn Card>>>>);
 
 impl interrupts::Handler for Interrupts {
     fn interrupt(&self, _: InService) {
@@ -117,7 +117,7 @@ impl Place {
             return;
         };
         interrupts::rename(vector, name);
-        let card = match Card::start(&self.settings, vector) {
+        let card = match card::start(&self.settings, vector) {
             Ok(card) => card,
             Err(reason) => {
                 warn!("{name}: {reason}");
@@ -126,7 +126,7 @@ impl Place {
         };
         *self.interrupts.0.lock() = Some(card.clone());
         let interface: Arc<dyn Interface> = card.clone();
-        if !interface::add(&interface) || !card::run(&card) {
+        if !interface::add(&interface) || !card.clone().run() {
             warn!("{name}: there are too many interfaces or threads");
             *self.interrupts.0.lock() = None;
             card.end(false);
@@ -134,7 +134,7 @@ impl Place {
             return;
         }
         interface.attend();
-        info!("{name}: 82574L, interface {}", self.settings.index);
+        info!("{name}: {}, interface {}", card.kind(), self.settings.index);
         *there = Some((card, wanted));
     }
 

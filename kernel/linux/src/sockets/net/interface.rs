@@ -85,6 +85,15 @@ pub trait Interface: Send + Sync {
     fn attend(&self);
 }
 
+/// When a frame came, or was handed to the card.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Stamp {
+    /// By the kernel (CLOCK_REALTIME).
+    pub software: Nanos,
+    /// By the card's own clock, in nanoseconds, if it has noted that.
+    pub hardware: Option<Nanos>,
+}
+
 /// A frame on the wire.
 #[derive(Clone, Copy)]
 pub struct News<'a> {
@@ -92,8 +101,8 @@ pub struct News<'a> {
     pub interface: &'a Arc<dyn Interface>,
     /// The frame: its header and what is behind, without its checksum.
     pub frame: &'a [u8],
-    /// When it came, or was handed to the card (CLOCK_REALTIME).
-    pub stamp: Nanos,
+    /// When it came, or was handed to the card.
+    pub stamp: Stamp,
     /// The number of the socket that has sent it; 0 for another sender of the realm; `None` if it
     /// came over the wire.
     pub origin: Option<u64>,
@@ -192,7 +201,7 @@ pub fn by_name(name: &[u8]) -> Option<Arc<dyn Interface>> {
 }
 
 /// A frame came. In a thread of the driver, with nothing locked.
-pub fn received(interface: &Arc<dyn Interface>, frame: &[u8], stamp: Nanos) {
+pub fn received(interface: &Arc<dyn Interface>, frame: &[u8], stamp: Stamp) {
     let news = News { interface, frame, stamp, origin: None };
     if let Some(taps) = TAPS.get() {
         taps.hear(&news);
@@ -214,7 +223,7 @@ pub fn settled(interface: &Arc<dyn Interface>) {
 pub fn send(interface: &Arc<dyn Interface>, frame: &[u8], origin: u64) -> Result<(), Errno> {
     interface.transmit(frame)?;
     if let Some(taps) = TAPS.get() {
-        let stamp = time::linux(Clock::Realtime);
+        let stamp = Stamp { software: time::linux(Clock::Realtime), hardware: None };
         taps.hear(&News { interface, frame, stamp, origin: Some(origin) });
     }
     Ok(())

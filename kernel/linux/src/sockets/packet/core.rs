@@ -143,7 +143,7 @@ impl Core {
         let station = news.frame.get(6..12).and_then(|from| from.first_chunk()).copied();
         let message = Message {
             from: LinkAddress { protocol, interface: index, kind, station },
-            stamp: news.stamp,
+            stamp: news.stamp.software,
             whole,
             length,
             header: HEADER - start,

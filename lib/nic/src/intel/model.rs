@@ -9,14 +9,13 @@ use std::{
     vec::Vec,
 };
 
-use crate::{
-    HardwareAddress,
-    card::{
-        self, COMMAND, DONE, END_OF_FRAME, MEMORY, RECEIVE_ALL, RECEIVE_GROUPS, RECEIVE_ON,
-        RECEIVED, TRANSMIT_ON, VALID, register,
-    },
-    reception::is_group,
+use super::{
+    RECEIVE_ALL, RECEIVE_GROUPS, RECEIVE_ON, TRANSMIT_ON, VALID,
+    e1000e::{END_OF_FRAME, Legacy, RECEIVED, register},
+    register::{ADDRESSES, CONTROL, GROUPS, MISSED, RECEIVE, TRANSMIT},
+    rings::{DONE, Format, MEMORY, Ring},
 };
+use crate::{HardwareAddress, card, reception::is_group};
 
 /// Where the card finds the memory.
 pub const BASE: u64 = 0x1_2000_0000;
@@ -70,22 +69,22 @@ impl Model {
     }
 
     /// The address of a descriptor in the memory.
-    fn descriptor(&self, ring: register::Ring, index: u32) -> u64 {
+    fn descriptor(&self, ring: Ring, index: u32) -> u64 {
         let high = u64::from(self.get(ring.address() + 4)) << 32;
         (high | u64::from(self.get(ring.address()))) + u64::from(index) * 16 - BASE
     }
 
     fn wants(&self, frame: &[u8]) -> bool {
         let to: HardwareAddress = *frame.first_chunk().expect("an address");
-        let control = self.get(register::RECEIVE);
+        let control = self.get(RECEIVE);
         let known = (0..16).any(|place| {
-            let at = register::ADDRESSES + 8 * place;
+            let at = ADDRESSES + 8 * place;
             let (low, high) = (self.get(at).to_le_bytes(), self.get(at + 4).to_le_bytes());
             self.get(at + 4) & VALID != 0
                 && to == [low[0], low[1], low[2], low[3], high[0], high[1]]
         });
         let hash = u32::from(to[4] >> 4) | u32::from(to[5]) << 4;
-        let word = self.get(register::GROUPS + 4 * (hash >> 5));
+        let word = self.get(GROUPS + 4 * (hash >> 5));
         known
             || to == [0xff; 6]
             || control & RECEIVE_ALL != 0
@@ -94,13 +93,13 @@ impl Model {
 
     /// A frame comes over the wire; says whether it was received.
     pub fn receive(&self, frame: &[u8]) -> bool {
-        if self.get(register::RECEIVE) & RECEIVE_ON == 0 || !self.wants(frame) {
+        if self.get(RECEIVE) & RECEIVE_ON == 0 || !self.wants(frame) {
             return false;
         }
         let ring = register::RECEIVE_RING;
         let head = self.get(ring.head());
         if head == self.get(ring.tail()) {
-            self.set(register::MISSED, self.get(register::MISSED) + 1);
+            self.set(MISSED, self.get(MISSED) + 1);
             return false;
         }
         let at = self.descriptor(ring, head);
@@ -129,13 +128,13 @@ impl Model {
     pub fn transmit(&self) {
         let ring = register::TRANSMIT_RING;
         while !self.is_stuck.get()
-            && self.get(register::TRANSMIT) & TRANSMIT_ON != 0
+            && self.get(TRANSMIT) & TRANSMIT_ON != 0
             && self.get(ring.head()) != self.get(ring.tail())
         {
             let head = self.get(ring.head());
             let at = self.descriptor(ring, head);
             let word = card::Memory::load(self, at + 8);
-            assert_eq!(word & !0xffff, COMMAND);
+            assert_eq!(word & !0xffff, Legacy::COMMAND);
             let mut frame = vec![0; (word & 0xffff) as usize];
             let from = card::Memory::load(self, at) - BASE;
             card::Memory::read(self, from, &mut frame);
@@ -149,7 +148,7 @@ impl Model {
 impl card::Registers for Model {
     fn read(&self, register: u32) -> u32 {
         let value = self.get(register);
-        if register == register::MISSED {
+        if register == MISSED {
             self.set(register, 0);
         }
         value
@@ -164,7 +163,7 @@ impl card::Registers for Model {
                 self.interrupt();
             }
             register::MASK => self.set(register::LET, self.get(register::LET) & !value),
-            register::CONTROL if value & 1 << 26 != 0 => self.registers.borrow_mut().clear(),
+            CONTROL if value & 1 << 26 != 0 => self.registers.borrow_mut().clear(),
             _ => self.set(register, value),
         }
         if register == register::TRANSMIT_RING.tail() {
