@@ -41,6 +41,15 @@ pub enum Uarts {
     Pci,
 }
 
+/// Two network cards on one wire, which master the bus by way of the IOMMU.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Cards {
+    /// With an 82574L each.
+    E1000e,
+    /// Of virtio, of version 1.
+    Virtio,
+}
+
 /// A machine, and what is in its drives.
 pub struct Machine<'a> {
     /// The kernel to boot.
@@ -61,8 +70,9 @@ pub struct Machine<'a> {
     pub xapic: bool,
     /// The IOMMU.
     pub iommu: &'a Iommu,
-    /// A disk and network cards that master the bus by way of the IOMMU, which virtio does not.
-    pub devices: bool,
+    /// A disk and network cards that master the bus by way of the IOMMU, which other devices of
+    /// virtio do not.
+    pub devices: Option<Cards>,
     /// Two further UARTs.
     pub uarts: Option<Uarts>,
     /// A parallel port, to which nothing is connected.
@@ -127,8 +137,8 @@ impl Machine<'_> {
         command.arg("-serial").arg(with_path("file:", self.console));
         self.add_ports(&mut command);
         self.add_drives(&mut command);
-        if self.devices {
-            self.add_devices(&mut command);
+        if let Some(cards) = self.devices {
+            self.add_devices(&mut command, cards);
         }
         if let Some(kind) = self.uarts {
             self.add_uarts(&mut command, kind);
@@ -147,7 +157,7 @@ impl Machine<'_> {
         // A device whose messages and accesses to memory a driver chooses, at all addresses.
         const EDU: &str = "edu,dma_mask=0xffffffffffffffff";
         command.args(["-device", EDU]);
-        if self.devices {
+        if self.devices.is_some() {
             // One more, for a cell.
             command.args(["-device", EDU]);
             // Registers that count accesses.
@@ -249,13 +259,26 @@ impl Machine<'_> {
     }
 
     /// An empty NVMe disk, and two cards on one wire.
-    fn add_devices(&self, command: &mut Command) {
+    fn add_devices(&self, command: &mut Command, cards: Cards) {
         let drive = "if=none,id=disk,format=raw,cache=unsafe,file=";
         command.arg("-drive").arg(with_path(drive, &self.disk()));
         command.args(["-device", "nvme,drive=disk,serial=disk"]);
-        for card in ["first", "second"] {
+        for (number, card) in ["first", "second"].into_iter().enumerate() {
             command.arg("-netdev").arg(format!("hubport,id={card},hubid=0"));
-            command.arg("-device").arg(format!("e1000e,netdev={card}"));
+            let device = match cards {
+                Cards::E1000e => "e1000e",
+                Cards::Virtio => {
+                    // At a port of its own, such a card can be reset.
+                    let port = format!("pcie-root-port,id={card}-port,chassis={}", number + 1);
+                    command.arg("-device").arg(port);
+                    // It sends by a timer of one nanosecond, which virtual time waits for, and not
+                    // when a thread of the emulator comes to it.
+                    "virtio-net-pci,disable-legacy=on,iommu_platform=on,ats=off,romfile=,\
+                     ioeventfd=off,tx=timer,x-txtimer=1"
+                }
+            };
+            let bus = if cards == Cards::Virtio { format!(",bus={card}-port") } else { "".into() };
+            command.arg("-device").arg(format!("{device},netdev={card}{bus}"));
         }
     }
 

@@ -20,7 +20,7 @@ use tempfile::TempDir;
 
 use crate::iommu::Iommu;
 use crate::kernels::{self, Flavour, Kernel};
-use crate::qemu::{Monitor, SHARE_TAG, Uarts};
+use crate::qemu::{Cards, Monitor, SHARE_TAG, Uarts};
 use crate::{bochs, image, initramfs, layer, parts, paths, programs, progress, qemu, run};
 
 /// What a kernel prints when it gives up.
@@ -80,7 +80,7 @@ pub struct Config {
     /// The IOMMU.
     pub iommu: Iommu,
     /// A disk and network cards that master the bus by way of the IOMMU.
-    pub devices: bool,
+    pub devices: Option<Cards>,
     /// Two further UARTs.
     pub uarts: Option<Uarts>,
     /// A parallel port.
@@ -114,7 +114,7 @@ impl Default for Config {
             icount: false,
             xapic: false,
             iommu: Iommu::default(),
-            devices: false,
+            devices: None,
             uarts: None,
             parallel: false,
             can: false,
@@ -456,7 +456,7 @@ fn start_qemu(boot: &Boot<'_>, scratch: &Path, complaints: &Path) -> Result<Star
         plugins: &config.plugins,
         sockets: scratch,
     };
-    if config.devices {
+    if config.devices.is_some() {
         File::create(machine.disk())?.set_len(qemu::DISK_SIZE)?;
     }
     let control = UnixListener::bind(machine.control_socket())?;

@@ -14,7 +14,7 @@ use signal_hook::consts::{SIGINT, SIGTERM, SIGWINCH};
 use crate::bench::turns::Turns;
 use crate::iommu::Iommu;
 use crate::kernels::Flavour;
-use crate::qemu::Uarts;
+use crate::qemu::{Cards, Uarts};
 use crate::vm::{Config, Emulator, Job, OnPanic, Outcome, Vm, interrupted};
 use crate::{FAILURE, parts, progress, qemu, quote, setup};
 
@@ -68,8 +68,9 @@ pub struct Options {
     #[arg(long, default_value = "", value_name = "OPTIONS", hide_default_value = true)]
     iommu: Iommu,
     /// A disk and two network cards on one wire, which master the bus by way of the IOMMU
-    #[arg(long)]
-    devices: bool,
+    #[arg(long, value_enum, value_name = "CARDS", num_args = 0..=1, require_equals = true,
+        default_missing_value = "e1000e")]
+    devices: Option<Cards>,
     /// Two further UARTs, ttyS1 and ttyS2, wired to each other
     #[arg(long, value_enum, value_name = "KIND", num_args = 0..=1, require_equals = true,
         default_missing_value = "isa")]

@@ -10,7 +10,7 @@ use crtos_results::{Cell, Histogram, Order};
 use super::own::Observer;
 use super::system::{CPU, CPUS, OTHER_CPU, Target};
 use super::turns::Turns;
-use crate::qemu::Uarts;
+use crate::qemu::{Cards, Uarts};
 use crate::vm::{Config, Job, Outcome, Vm};
 use crate::{progress, quote};
 
@@ -128,7 +128,7 @@ impl Measuring {
             cpus: CPUS,
             memory: MEMORY.to_owned(),
             icount: true,
-            devices: true,
+            devices: Some(Cards::E1000e),
             uarts: Some(Uarts::Isa),
             can: true,
             boot_parameters: target.boot_parameters(),

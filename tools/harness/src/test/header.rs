@@ -8,7 +8,7 @@ use clap::ValueEnum;
 
 use crate::iommu::Iommu;
 use crate::kernels::Flavour;
-use crate::qemu::Uarts;
+use crate::qemu::{Cards, Uarts};
 
 /// Time that a script has if it does not say.
 const TIMEOUT: Duration = Duration::from_secs(400);
@@ -36,8 +36,9 @@ pub struct Header {
     pub xapic: bool,
     /// `iommu: OPTIONS`: `amd`, or options of Intel's kind, such as x-scalable-mode=on.
     pub iommu: Iommu,
-    /// `devices: yes`: a disk and network cards that master the bus by way of the IOMMU.
-    pub devices: bool,
+    /// `devices: yes` or `devices: virtio`: a disk and network cards, of that kind, that master the
+    /// bus by way of the IOMMU.
+    pub devices: Option<Cards>,
     /// `uarts: isa` or `uarts: pci`: two further UARTs of that kind.
     pub uarts: Option<Uarts>,
     /// `can: yes`: two CAN controllers on one bus.
@@ -71,7 +72,7 @@ impl Default for Header {
             packages: vec![],
             xapic: false,
             iommu: Iommu::default(),
-            devices: false,
+            devices: None,
             uarts: None,
             can: false,
             parallel: false,
@@ -113,7 +114,8 @@ impl Header {
             "packages" => self.packages.extend(words(value).map(str::to_owned)),
             "xapic" => self.xapic = yes(value)?,
             "iommu" => self.iommu = Iommu::from(value),
-            "devices" => self.devices = yes(value)?,
+            "devices" if value == "virtio" => self.devices = Some(Cards::Virtio),
+            "devices" => self.devices = yes(value)?.then_some(Cards::E1000e),
             "uarts" => {
                 self.uarts = Some(Uarts::from_str(value, false).map_err(anyhow::Error::msg)?)
             }
