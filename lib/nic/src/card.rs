@@ -9,10 +9,20 @@ use crate::{HardwareAddress, reception::Filter};
 
 /// How its registers are reached.
 pub trait Registers {
-    /// Reads a register; all ones if the card is gone.
-    fn read(&self, register: u32) -> u32;
-    /// Writes a register.
-    fn write(&self, register: u32, value: u32);
+    /// Reads a register of 1, 2 or 4 bytes; all ones if the card is gone.
+    fn read_bytes(&self, register: u32, bytes: usize) -> u32;
+    /// Writes such a register.
+    fn write_bytes(&self, register: u32, bytes: usize, value: u32);
+
+    /// Reads a register of 4 bytes.
+    fn read(&self, register: u32) -> u32 {
+        self.read_bytes(register, 4)
+    }
+
+    /// Writes one.
+    fn write(&self, register: u32, value: u32) {
+        self.write_bytes(register, 4, value);
+    }
 }
 
 /// Memory that the card reaches as well.
@@ -75,14 +85,15 @@ pub trait Kind: Sized + Send + Sync + 'static {
     fn is_reset(&self, registers: &impl Registers) -> bool;
 
     /// Sets it up after a reset, with memory that it finds at `base`, and starts it. It does not
-    /// interrupt so far ([`let_interrupt`](Self::let_interrupt)). `None` if it refuses that.
+    /// interrupt so far ([`let_interrupt`](Self::let_interrupt)). Otherwise says why it is not
+    /// started.
     fn start(
         &self,
         registers: &impl Registers,
         memory: &impl Memory,
         base: u64,
         own: HardwareAddress,
-    ) -> Option<(Self::Receiver, Self::Transmitter)>;
+    ) -> Result<(Self::Receiver, Self::Transmitter), &'static str>;
 
     /// It interrupts when a frame has come or the link has changed, at once if that is so already.
     /// Says whether `receiver` has to be looked at first, because it does not interrupt for what
@@ -112,6 +123,23 @@ pub trait Kind: Sized + Send + Sync + 'static {
         filter: &Filter,
         own: HardwareAddress,
     );
+
+    /// How far it is with that. Until it has done it, it is told nothing further. Thread context;
+    /// one at a time.
+    fn filter_progress(&self, _memory: &impl Memory) -> Progress {
+        Progress::Done
+    }
+}
+
+/// How far a card is with what it was told.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Progress {
+    /// It has not answered all of it.
+    Pending,
+    /// It has done it.
+    Done,
+    /// It has refused some of it.
+    Refused,
 }
 
 /// A frame in a buffer.

@@ -3,7 +3,7 @@
 
 use crate::{
     card::{About, Kind},
-    intel,
+    intel, virtio,
 };
 
 /// What is done with a kind that was found.
@@ -32,6 +32,7 @@ macro_rules! kinds {
 
 kinds! {
     intel::e1000e::E1000e,
+    virtio::Virtio,
 }
 
 #[cfg(test)]

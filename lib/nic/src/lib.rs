@@ -6,6 +6,7 @@
 //! | [`card`] | what a card is |
 //! | [`kinds`] | the list of the kinds of cards |
 //! | [`intel`] | cards of Intel's |
+//! | [`virtio`] | network devices of virtio |
 //! | [`reception`] | which frames it receives |
 //! | [`ring`] | frames in memory that a program maps |
 //! | [`settings`] | what an interface was under Linux |
@@ -30,6 +31,7 @@ pub mod kinds;
 pub mod reception;
 pub mod ring;
 pub mod settings;
+pub mod virtio;
 
 /// The address of a station, or of a group of them.
 pub type HardwareAddress = [u8; 6];

@@ -84,7 +84,7 @@ impl Filter {
     }
 
     /// The addresses that are wanted, each once.
-    pub fn addresses(&self) -> impl Iterator<Item = HardwareAddress> {
+    pub fn addresses(&self) -> impl Iterator<Item = HardwareAddress> + Clone {
         self.addresses.iter().flatten().map(|(address, _)| *address)
     }
 }

@@ -11,7 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crtos_nic::kinds;
+use crtos_nic::{kinds, virtio};
 use serde_json::Value;
 
 use crate::{
@@ -86,19 +86,18 @@ impl Net {
     /// The interface that `device` means, a name of Linux's or a PCI function, if it is one of a
     /// card that the realm drives itself.
     pub fn named(machine: &Machine, device: &str) -> Option<String> {
-        let driver = |place: &str| {
-            let driver = fs::canonicalize(machine.path(format!("{place}/driver"))).ok()?;
+        let driver = |function: Function| {
+            let link = machine.path(format!("/sys/bus/pci/devices/{function}/driver"));
+            let driver = fs::canonicalize(link).ok()?;
             kinds::ALL.iter().find(|about| driver.file_name().is_some_and(|it| it == about.driver))
         };
         if let Some(function) = Function::parse(device) {
-            let place = format!("/sys/bus/pci/devices/{function}");
-            driver(&place)?;
-            let mut names = fs::read_dir(machine.path(format!("{place}/net"))).ok()?;
-            return names.next()?.ok()?.file_name().into_string().ok();
+            driver(function)?;
+            return interface_of(machine, function);
         }
         let is_name = !device.is_empty() && !device.contains('/') && !device.starts_with('.');
         is_name.then_some(())?;
-        driver(&format!("/sys/class/net/{device}/device"))?;
+        driver(function_of(machine, device)?)?;
         Some(device.to_owned())
     }
 
@@ -114,11 +113,11 @@ impl Net {
     ) -> Result<Self> {
         let refuse = |reason: String| Failure::new(asked(name), reason);
         let at = |file: &str| machine.path(format!("/sys/class/net/{name}/{file}"));
-        let device = fs::canonicalize(at("device")).ok();
-        let function = device.and_then(|device| Some(device.file_name()?.to_str()?.to_owned()));
-        let Some(function) = function else { return Err(refuse("it has no device".into())) };
+        let Some(function) = function_of(machine, name) else {
+            return Err(refuse("it has no PCI function".into()));
+        };
         let id = |file: &str| {
-            let text = machine.read(format!("/sys/class/net/{name}/device/{file}"))?;
+            let text = machine.read(format!("/sys/bus/pci/devices/{function}/{file}"))?;
             u16::from_str_radix(text.trim().strip_prefix("0x")?, 16).ok()
         };
         let id = id("vendor").zip(id("device"));
@@ -128,6 +127,15 @@ impl Net {
             return Err(refuse(reason).remedy(format!(
                 "programs can drive it: `crtos device add {function}`, when the realm is up"
             )));
+        }
+        let features = machine.read(format!("/sys/class/net/{name}/device/features"));
+        let is_confined =
+            || features.is_some_and(|bits| bits.as_bytes().get(virtio::BY_IOMMU) == Some(&b'1'));
+        if id.is_some_and(|(vendor, _)| vendor == virtio::VENDOR) && !is_confined() {
+            return Err(refuse("it reaches memory without the IOMMU".into()).remedy(
+                "whoever makes the machine gives it VIRTIO_F_ACCESS_PLATFORM: QEMU by \
+                 `iommu_platform=on,disable-legacy=on`",
+            ));
         }
         if at("master").exists() {
             return Err(refuse("it is a part of a bridge or a bond".into()));
@@ -146,7 +154,7 @@ impl Net {
             return Err(refuse(format!("Linux reaches {network} by it"))
                 .remedy(format!("`ip route flush dev {name}`, or use another interface")));
         }
-        let net = Self::told(name, function, &told.addresses);
+        let net = Self::told(name, function.to_string(), &told.addresses);
         let net = net.ok_or_else(|| refuse("`ip` does not tell of it".into()))?;
         if net.mtu > MOST_MTU {
             return Err(refuse(format!("its MTU is {}", net.mtu))
@@ -197,12 +205,11 @@ impl Net {
 
     /// Sets the interface as it was, once Linux's driver has it.
     fn give_back(&self) -> std::result::Result<(), String> {
-        let place = Path::new("/sys/bus/pci/devices").join(&self.function).join("net");
+        let machine = Machine::here();
         let end = Instant::now() + BACK_WITHIN;
         let found = loop {
-            let found = fs::read_dir(&place).ok().and_then(|mut names| names.next()?.ok());
-            match found {
-                Some(found) => break found.file_name().to_string_lossy().into_owned(),
+            match self.function().and_then(|function| interface_of(&machine, function)) {
+                Some(found) => break found,
                 None if Instant::now() > end => return Err("its driver does not take it".into()),
                 None => std::thread::sleep(Duration::from_millis(20)),
             }
@@ -222,6 +229,23 @@ impl Net {
         }
         Ok(())
     }
+}
+
+/// The PCI function of an interface. Between both may be what is of another bus.
+fn function_of(machine: &Machine, name: &str) -> Option<Function> {
+    let device = fs::canonicalize(machine.path(format!("/sys/class/net/{name}/device"))).ok()?;
+    let mut above = device.ancestors().filter_map(|place| place.file_name()?.to_str());
+    above.find_map(|name| Function::parse(name).filter(|function| function.to_string() == name))
+}
+
+/// The interface of a PCI function: in its folder, or in that of what it has on another bus.
+fn interface_of(machine: &Machine, function: Function) -> Option<String> {
+    let place = machine.path(format!("/sys/bus/pci/devices/{function}"));
+    let inner = fs::read_dir(&place).into_iter().flatten().flatten();
+    let inner = inner.filter(|entry| entry.file_name().to_string_lossy().starts_with("virtio"));
+    let mut places =
+        std::iter::once(place.join("net")).chain(inner.map(|it| it.path().join("net")));
+    places.find_map(|place| fs::read_dir(place).ok()?.next()?.ok()?.file_name().into_string().ok())
 }
 
 /// Returns how many packet sockets of Linux are bound to an interface.
@@ -326,6 +350,35 @@ mod tests {
         fake.write("/sys/devices/pci0000:00/0000:00:03.0/net/eth1/upper_br0/x", "");
         assert!(refused(&fake, TOLD, "[]").contains("br0 is on top"));
         fake.write("/sys/devices/pci0000:00/0000:00:03.0/device", "0x153a\n");
-        assert!(refused(&fake, TOLD, "[]").contains("none that the realm drives (82574L"));
+        assert!(refused(&fake, TOLD, "[]").contains("none that the realm drives"));
+    }
+
+    #[test]
+    fn an_interface_of_virtio_is_behind_another_bus() {
+        let fake = Fake::fit();
+        let function = "/sys/devices/pci0000:00/0000:00:02.0/0000:01:00.0";
+        let device = format!("{function}/virtio3");
+        fake.write(&format!("{device}/net/eth1/flags"), "0x1003\n");
+        fake.write(&format!("{function}/vendor"), "0x1af4\n");
+        fake.write(&format!("{function}/device"), "0x1041\n");
+        fake.write("/sys/bus/pci/drivers/virtio-pci/bind", "");
+        fake.write("/sys/bus/pci/devices/none", "");
+        fake.write("/sys/class/net/none", "");
+        let path = |path: &str| fake.machine().path(path);
+        let driver = path("/sys/bus/pci/drivers/virtio-pci");
+        symlink(driver, path(&format!("{function}/driver"))).unwrap();
+        symlink(path(&device), path(&format!("{device}/net/eth1/device"))).unwrap();
+        symlink(path(function), path("/sys/bus/pci/devices/0000:01:00.0")).unwrap();
+        symlink(path(&format!("{device}/net/eth1")), path("/sys/class/net/eth1")).unwrap();
+        for name in ["eth1", "01:00.0"] {
+            assert_eq!(Net::named(&fake.machine(), name).as_deref(), Some("eth1"), "{name}");
+        }
+        let features = |bits: &str| fake.write(&format!("{device}/features"), format!("{bits}\n"));
+        features(&format!("{}0{}", "1".repeat(33), "1".repeat(30)));
+        let refusal = find(&fake, TOLD, "[]").unwrap_err().to_string();
+        assert!(refusal.contains("without the IOMMU"), "{refusal}");
+        features(&format!("{}1{}", "0".repeat(33), "0".repeat(30)));
+        let net = find(&fake, TOLD, "[]").unwrap();
+        assert_eq!(net.function().map(|function| function.number()), Some(0x100));
     }
 }

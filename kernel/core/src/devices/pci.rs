@@ -115,8 +115,10 @@ pub struct Window {
 }
 
 impl Window {
-    fn access(&self, offset: u64, value: &mut [u8; 4], write: bool) -> bool {
-        let inside = offset.is_multiple_of(4) && offset + 4 <= self.length;
+    /// Reads a register of 1, 2 or 4 bytes into as many of `value`, or writes it from there.
+    fn access(&self, offset: u64, value: &mut [u8], write: bool) -> bool {
+        let count = value.len() as u64;
+        let inside = offset.is_multiple_of(count) && offset + count <= self.length;
         // SAFETY: the pages are mapped as a device's, and the register lies in them. The function
         // reaches no memory but what was mapped for it: that of programs, and what drivers of the
         // kernel's only exchange with it.
@@ -127,19 +129,19 @@ impl Window {
             }
     }
 
-    /// Reads a register. Any context.
-    pub fn read(&self, offset: u32) -> u32 {
-        let mut value = [0xff; 4];
-        if self.access(offset.into(), &mut value, false) {
+    /// Reads a register of 1, 2 or 4 bytes. Any context.
+    pub fn read(&self, offset: u32, bytes: usize) -> u32 {
+        let mut value = [0; 4];
+        if self.access(offset.into(), &mut value[..bytes], false) {
             u32::from_le_bytes(value)
         } else {
             u32::MAX
         }
     }
 
-    /// Writes a register. Any context.
-    pub fn write(&self, offset: u32, value: u32) {
-        self.access(offset.into(), &mut value.to_le_bytes(), true);
+    /// Writes one. Any context.
+    pub fn write(&self, offset: u32, bytes: usize, value: u32) {
+        self.access(offset.into(), &mut value.to_le_bytes()[..bytes], true);
     }
 
     /// Nobody reaches it by this any more.

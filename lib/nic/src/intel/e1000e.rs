@@ -126,7 +126,7 @@ impl Kind for E1000e {
         memory: &impl Memory,
         base: u64,
         own: HardwareAddress,
-    ) -> Option<(Self::Receiver, Self::Transmitter)> {
+    ) -> Result<(Self::Receiver, Self::Transmitter), &'static str> {
         use register::*;
         registers.write(MASK, u32::MAX);
         registers.write(CAUSES, u32::MAX);
@@ -151,7 +151,7 @@ impl Kind for E1000e {
         change(TRANSMIT, COLLISIONS, TRANSMIT_ON | FILL_UP | COLLISIONS);
         change(RECEIVE, 0, RECEIVE_ON | RECEIVE_BROADCAST | STRIP_CHECKSUM);
         rings::fill::<Legacy>(registers);
-        Some(parts)
+        Ok(parts)
     }
 
     fn let_interrupt(

@@ -146,7 +146,8 @@ impl Model {
 }
 
 impl card::Registers for Model {
-    fn read(&self, register: u32) -> u32 {
+    fn read_bytes(&self, register: u32, bytes: usize) -> u32 {
+        assert_eq!(bytes, 4);
         let value = self.get(register);
         if register == MISSED {
             self.set(register, 0);
@@ -154,7 +155,8 @@ impl card::Registers for Model {
         value
     }
 
-    fn write(&self, register: u32, value: u32) {
+    fn write_bytes(&self, register: u32, bytes: usize, value: u32) {
+        assert_eq!(bytes, 4);
         assert!(u64::from(register) < register::END);
         match register {
             register::CAUSES => self.set(register, self.get(register) & !value),

@@ -23,7 +23,7 @@ use crtos_core::{
     warn,
 };
 use crtos_nic::{
-    card::{self, BUFFER, Found, Kind, Receive, Transmit},
+    card::{self, BUFFER, Found, Kind, Progress, Receive, Transmit},
     kinds::{self, Visitor},
     reception::{Filter, Reception},
     settings::Settings,
@@ -49,6 +49,8 @@ const SHARE: u64 = 4;
 const LOOK_EVERY: Nanos = Nanos::from_micros(200);
 /// The priority of the thread: what interrupts of devices have under PREEMPT_RT.
 const PRIORITY: u32 = 50;
+/// How long a card takes at most until it receives what it was told to.
+const FILTER_WITHIN: Nanos = Nanos::from_millis(100);
 /// How long a reset takes at most.
 const RESET_WITHIN: Nanos = Nanos::from_millis(100);
 
@@ -56,12 +58,12 @@ const RESET_WITHIN: Nanos = Nanos::from_millis(100);
 struct Registers(Window);
 
 impl card::Registers for Registers {
-    fn read(&self, register: u32) -> u32 {
-        self.0.read(register)
+    fn read_bytes(&self, register: u32, bytes: usize) -> u32 {
+        self.0.read(register, bytes)
     }
 
-    fn write(&self, register: u32, value: u32) {
-        self.0.write(register, value);
+    fn write_bytes(&self, register: u32, bytes: usize, value: u32) {
+        self.0.write(register, bytes, value);
     }
 }
 
@@ -213,12 +215,15 @@ impl<K: Kind> Driven<K> {
         // It has to master the bus before it is told of descriptors. It does not interrupt yet.
         let interrupts = function.start(vector);
         let parts = kind.start(&registers, &memory, OwnMemory::INPUT, settings.own);
-        let Some((receiver, transmitter)) = parts else {
-            kind.reset(&registers);
-            function.stop();
-            registers.0.forget();
-            memory.0.withdraw();
-            return Err("it refuses to start");
+        let (receiver, transmitter) = match parts {
+            Ok(parts) => parts,
+            Err(reason) => {
+                kind.reset(&registers);
+                function.stop();
+                registers.0.forget();
+                memory.0.withdraw();
+                return Err(reason);
+            }
         };
         let addresses = settings.addresses.iter();
         let addresses =
@@ -324,7 +329,25 @@ impl<K: Kind> Driven<K> {
     }
 
     fn set_filter(&self, filter: &Filter) {
+        // What it was told at its start may be under way.
+        self.await_filter();
         self.kind.set_filter(&self.registers, &self.memory, filter, self.own);
+        if self.await_filter() != Progress::Done && !self.is_gone() {
+            warn!("{}: does not receive what is wanted", self.name);
+        }
+    }
+
+    /// Waits until the card has answered what it was told to receive, for [`FILTER_WITHIN`] at
+    /// most. Sleeps.
+    fn await_filter(&self) -> Progress {
+        let end = time::now() + FILTER_WITHIN;
+        loop {
+            let progress = self.kind.filter_progress(&self.memory);
+            if progress != Progress::Pending || self.is_gone() || time::now() > end {
+                return progress;
+            }
+            task::sleep_until(time::now() + Nanos::from_micros(50));
+        }
     }
 }
 
