@@ -8,50 +8,7 @@
 # turns: short
 # realm: no
 # devices: yes
-# uses: net
+# uses: net hostile-net
 # timeout: 900
 set -u
-cd "$(mktemp -d)" || exit 1
-failed=0
-fail() { echo "FAILED $*"; failed=1; }
-hostile=$PROGRAMS/net-hostile
-in_memory crtos "$PROGRAMS/periodic" "$PROGRAMS/net-latency" "$hostile" busybox chrt jq ip
-wire || exit 1
-address=$(readlink -f /sys/class/net/near/device)
-crtos up --cpus 3 --memory 256M --device near || exit 1
-crtos run -- "$PROGRAMS/periodic" 1000 1 >/dev/null
-
-flood() {
-	local listener
-	crtos run -- "$hostile" near listen &
-	listener=$!
-	await 'crtos ps | grep -q net-hostile'
-	"$PROGRAMS/net-latency" far flood 2
-	kill -9 $listener
-	wait $listener
-	return 0
-}
-keeps_period 5000 flood || fail 'a flood takes the period away'
-rings() { crtos run -- "$hostile" near rings; }
-keeps_period 5000 rings || fail 'rings take the period away'
-
-# Killed with everything that a socket has.
-for _ in 1 2 3; do
-	crtos run -- "$hostile" near hold >held &
-	await 'grep -q holds held'
-	kill -9 $!
-	wait $!
-done
-crtos run -- "$hostile" near rings || fail 'memory is missing afterwards'
-
-# By force.
-crtos run -- "$hostile" near lose >lost &
-await 'grep -q holds lost'
-echo 1 >"$address/remove"
-wait $! || fail 'a program does not hear of the loss'
-cat lost
-echo 1 >/sys/bus/pci/rescan
-crtos log | grep -q 'near: lost' || fail 'the kernel has not lost it'
-crtos run -- "$PROGRAMS/periodic" 1000 1 >/dev/null || fail 'the realm does not go on'
-crtos down || fail down
-exit $failed
+attack_by_frames

@@ -2,12 +2,29 @@
 # shellcheck shell=bash
 # Two network cards on one wire.
 
+# cards: the interfaces of both, in the order of their PCI functions.
+cards() {
+	local place
+	for place in /sys/bus/pci/drivers/e1000e/0000*/net/* \
+		/sys/bus/pci/drivers/virtio-pci/0000*/virtio*/net/*; do
+		[ ! -e "$place" ] || echo "${place##*/}"
+	done
+}
+
+# card_of NAME: the folder of its PCI function.
+card_of() {
+	local place
+	place=$(readlink -f "/sys/class/net/$1/device")
+	case ${place##*/} in virtio*) place=${place%/*} ;; esac
+	echo "$place"
+}
+
 # wire: gives them the names near and far, and addresses. Linux sends nothing on its own.
 wire() {
-	local names=() place
-	modprobe -a e1000e af_packet crtos || return 1
-	await '[ "$(ls -d /sys/bus/pci/drivers/e1000e/0000*/net/* | wc -l)" = 2 ]' || return 1
-	for place in /sys/bus/pci/drivers/e1000e/0000*/net/*; do names+=("${place##*/}"); done
+	local names=()
+	modprobe -a e1000e virtio_net af_packet crtos || return 1
+	await '[ "$(cards | wc -l)" = 2 ]' || return 1
+	mapfile -t names < <(cards)
 	sysctl -qw net.ipv6.conf.all.disable_ipv6=1 net.ipv6.conf.default.disable_ipv6=1
 	ip link set "${names[0]}" down name near && ip link set "${names[1]}" down name far || return 1
 	ip address add 10.9.0.1/24 dev near && ip address add 10.9.0.2/24 dev far || return 1

@@ -7,17 +7,7 @@
 # more kernels: 6.1
 # realm: no
 # devices: yes
-# uses: net peer alike
+# uses: net peer alike net-inet
 # timeout: 900
 set -u
-cd "$(mktemp -d)" || exit 1
-fail() { echo "FAILED $*"; }
-wire && peer || exit 1
-program=/usr/lib/crtos-tests/abi/inet
-over_there bash -c "exec -a peer $program" &
-server=$!
-natively 300 $program
-crtos up --cpus 3 --memory 256M --device near || { crtos log; exit 1; }
-alike 400 $program || exit 1
-kill $server
-crtos down
+udp_and_tcp_alike
