@@ -3,10 +3,11 @@
  * devices ONE OTHER UIO CAN BUS NEAR FAR
  *
  * Every 10 ms sends a byte on the serial line ONE, which is wired to OTHER, and reads it there;
- * has QEMU's device edu, which UIO (/dev/uioN) leads to, raise an interrupt, and waits for it; sends
- * a frame by the CAN interface CAN, which comes by BUS; and one by the network interface NEAR, which
- * comes by FAR. Writes to the debug port 0xe9 an S for each byte, an I for each interrupt, an F for
- * each frame of CAN, an N for each of the network, and an X for what is not as it should be.
+ * has QEMU's device edu, which UIO (/dev/uioN) leads to, raise an interrupt, and waits for it;
+ * sends a frame by the CAN interface CAN, which comes by BUS; and one by the network interface
+ * NEAR, which comes by FAR. Writes to the debug port 0xe9 an S for each byte, an I for each
+ * interrupt, an F for each frame of CAN, an N for each of the network, and an X for what is not as
+ * it should be.
  */
 #include <arpa/inet.h>
 #include <fcntl.h>
