@@ -779,6 +779,227 @@ CASE(frames_go_from_a_ring)
 	CHECK(slot(ring, 0)->tp_status == TP_STATUS_WRONG_FORMAT);
 }
 
+/* A ring of four blocks of one page, which are given after so many milliseconds. */
+static char *blocks_of(int fd, unsigned int timeout, unsigned int private)
+{
+	struct tpacket_req3 wanted = {
+		.tp_block_size = 4096,
+		.tp_block_nr = 4,
+		.tp_frame_size = 2048,
+		.tp_frame_nr = 8,
+		.tp_retire_blk_tov = timeout,
+		.tp_sizeof_priv = private,
+		.tp_feature_req_word = TP_FT_REQ_FILL_RXHASH,
+	};
+	char *ring;
+
+	CHECK(set(fd, SOL_PACKET, PACKET_VERSION, TPACKET_V3) == 0);
+	CHECK(get(fd, SOL_PACKET, PACKET_VERSION) == TPACKET_V3);
+	CHECK(setsockopt(fd, SOL_PACKET, PACKET_RX_RING, &wanted, sizeof(wanted)) == 0);
+	ring = mmap(NULL, 16384, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	CHECK(ring != MAP_FAILED);
+	return ring;
+}
+
+static volatile struct tpacket_block_desc *block(char *ring, int index)
+{
+	return (volatile struct tpacket_block_desc *)(ring + 4096 * (index % 4));
+}
+
+/* Looks at the frames of a block, the first of which is that one; says how many there are. */
+static int look(volatile struct tpacket_block_desc *block, int seed, size_t length)
+{
+	int count = block->hdr.bh1.num_pkts;
+	char *at = (char *)block + block->hdr.bh1.offset_to_first_pkt;
+	struct tpacket3_hdr *head = NULL;
+
+	for (int i = 0; i < count; i++, at += head->tp_next_offset) {
+		const uint8_t *data;
+
+		head = (struct tpacket3_hdr *)at;
+		data = (const uint8_t *)at + head->tp_mac + ETH_HLEN;
+		CHECK(head->tp_len == ETH_HLEN + length && head->tp_snaplen == head->tp_len);
+		CHECK(data[0] == (uint8_t)(seed + i));
+		CHECK(data[length - 1] == (uint8_t)(seed + i + 5 * (length - 1)));
+		CHECK((head->tp_next_offset == 0) == (i + 1 == count));
+	}
+	CHECK(head != NULL);
+	CHECK(block->hdr.bh1.ts_last_pkt.ts_sec == head->tp_sec);
+	CHECK(block->hdr.bh1.ts_last_pkt.ts_nsec == head->tp_nsec);
+	return count;
+}
+
+/* Puts so many frames of 1000 bytes on the wire, three of which fill a block, and waits for all. */
+static void fill(int far, int marker, int seed, int count)
+{
+	for (int i = 0; i < count; i++)
+		put(far, FAR, seed + i, 1000);
+	put_to(far, FAR, hardware(NEAR), OTHER, 1, 60);
+	CHECK(gets(marker, 1, 60));
+}
+
+CASE(a_block_is_given_when_it_is_full)
+{
+	int near = bound(NEAR, SOCK_RAW, PROTOCOL), far = bound(FAR, SOCK_RAW, PROTOCOL);
+	int marker = bound(NEAR, SOCK_RAW, OTHER);
+	char *ring = blocks_of(near, 3600000, 13);
+	volatile struct tpacket_block_desc *first = block(ring, 0);
+	struct tpacket_stats_v3 told;
+	socklen_t length = sizeof(told);
+	struct tpacket3_hdr *head;
+	struct sockaddr_ll *from;
+
+	memset((char *)first + 48, 0x5a, 13);
+	fill(far, marker, 0, 3);
+	CHECK(ready(near, POLLIN, 0) == 0);
+	CHECK(first->hdr.bh1.block_status == TP_STATUS_KERNEL);
+	fill(far, marker, 3, 1);
+	CHECK(ready(near, POLLIN, PATIENCE) == POLLIN);
+	SAY("version %d, private at %d, status %x, %d frames from %d on, %d bytes, number %d",
+	    first->version, first->offset_to_priv, first->hdr.bh1.block_status,
+	    first->hdr.bh1.num_pkts, first->hdr.bh1.offset_to_first_pkt,
+	    first->hdr.bh1.blk_len, (int)first->hdr.bh1.seq_num);
+	CHECK(look(first, 0, 1000) == 3);
+	for (int i = 0; i < 13; i++)
+		CHECK(((char *)first)[48 + i] == 0x5a);
+	head = (struct tpacket3_hdr *)((char *)first + first->hdr.bh1.offset_to_first_pkt);
+	from = (struct sockaddr_ll *)((char *)head + TPACKET_ALIGN(sizeof(*head)));
+	SAY("at %d and %d, next at %d, status %x, tag %d, protocol %x, kind %d", head->tp_mac,
+	    head->tp_net, head->tp_next_offset, head->tp_status & 0xff,
+	    head->hv1.tp_vlan_tci, ntohs(from->sll_protocol), from->sll_pkttype);
+	CHECK(head->tp_sec > 0 && head->hv1.tp_rxhash != 0);
+	CHECK(memcmp(from->sll_addr, hardware(FAR), ETH_ALEN) == 0);
+	CHECK(from->sll_ifindex == (int)if_nametoindex(NEAR));
+	first->hdr.bh1.block_status = TP_STATUS_KERNEL;
+	CHECK(ready(near, POLLIN, 0) == 0);
+	/* Blocks 1 to 3, and 0 again; then nobody empties them. */
+	fill(far, marker, 4, 11);
+	CHECK(block(ring, 3)->hdr.bh1.block_status & TP_STATUS_USER);
+	CHECK(first->hdr.bh1.block_status == TP_STATUS_KERNEL);
+	fill(far, marker, 15, 4);
+	CHECK(getsockopt(near, SOL_PACKET, PACKET_STATISTICS, &told, &length) == 0);
+	SAY("%d frames, of these lost %d, frozen %d, %d bytes", told.tp_packets, told.tp_drops,
+	    told.tp_freeze_q_cnt, (int)length);
+	SAY("status %x, number %d", first->hdr.bh1.block_status, (int)first->hdr.bh1.seq_num);
+	CHECK(look(first, 12, 1000) == 3);
+	for (int i = 1; i < 4; i++)
+		CHECK(look(block(ring, i), 3 * i, 1000) == 3);
+	/* One that is given back is filled again. */
+	block(ring, 1)->hdr.bh1.block_status = TP_STATUS_KERNEL;
+	fill(far, marker, 30, 4);
+	CHECK(look(block(ring, 1), 30, 1000) == 3);
+	SAY("status %x, number %d", block(ring, 1)->hdr.bh1.block_status,
+	    (int)block(ring, 1)->hdr.bh1.seq_num);
+	CHECK(getsockopt(near, SOL_PACKET, PACKET_STATISTICS, &told, &length) == 0);
+	SAY("%d frames, of these lost %d, frozen %d", told.tp_packets, told.tp_drops,
+	    told.tp_freeze_q_cnt);
+	CHECK(munmap(ring, 16384) == 0);
+}
+
+CASE(a_block_is_given_when_its_time_is_over)
+{
+	int near = bound(NEAR, SOCK_RAW, PROTOCOL), far = bound(FAR, SOCK_RAW, PROTOCOL);
+	struct epoll_event event = { .events = EPOLLIN };
+	char *ring = blocks_of(near, 20, 0);
+	int set = epoll_create1(EPOLL_CLOEXEC), number = 0;
+
+	CHECK(epoll_ctl(set, EPOLL_CTL_ADD, near, &event) == 0);
+	for (int round = 0; round < 6; round++) {
+		int count = 0;
+
+		PART("round %d", round);
+		CHECK(epoll_wait(set, &event, 1, 50) == 0);
+		for (int i = 0; i < 3; i++)
+			put(far, FAR, 10 * round + i, 100);
+		while (count < 3) {
+			volatile struct tpacket_block_desc *given = block(ring, number++);
+
+			CHECK(epoll_wait(set, &event, 1, PATIENCE) == 1);
+			CHECK(given->hdr.bh1.block_status == (TP_STATUS_USER | TP_STATUS_BLK_TMO));
+			CHECK((int)given->hdr.bh1.seq_num == number);
+			count += look(given, 10 * round + count, 100);
+			given->hdr.bh1.block_status = TP_STATUS_KERNEL;
+		}
+		CHECK(count == 3);
+	}
+	/* With the time that suits the card. */
+	CHECK(munmap(ring, 16384) == 0);
+	close(near);
+	near = bound(NEAR, SOCK_RAW, PROTOCOL);
+	ring = blocks_of(near, 0, 0);
+	put(far, FAR, 1, 100);
+	CHECK(ready(near, POLLIN, PATIENCE) == POLLIN);
+	CHECK(look(block(ring, 0), 1, 100) == 1);
+}
+
+CASE(what_a_program_writes_into_blocks_is_its_own_harm)
+{
+	int near = bound(NEAR, SOCK_RAW, PROTOCOL), far = bound(FAR, SOCK_RAW, PROTOCOL);
+	int marker = bound(NEAR, SOCK_RAW, OTHER);
+	char *ring = blocks_of(near, 5, 0);
+
+	for (int round = 0; round < 8; round++) {
+		memset(ring, 0xff >> round, 16384);
+		fill(far, marker, 0, 5);
+	}
+	memset(ring, 0, 16384);
+	fill(far, marker, 0, 3);
+	CHECK(ready(near, POLLIN, PATIENCE) == POLLIN);
+}
+
+CASE(a_block_has_room_for_a_frame)
+{
+	struct tpacket_req3 wanted = { 4096, 4, 2048, 8, 10, 0, 0 };
+	int near = bound(NEAR, SOCK_RAW, PROTOCOL), version = TPACKET_V3;
+	socklen_t length = sizeof(version);
+
+	CHECK(getsockopt(near, SOL_PACKET, PACKET_HDRLEN, &version, &length) == 0);
+	SAY("%d bytes", version);
+	CHECK(set(near, SOL_PACKET, PACKET_VERSION, TPACKET_V3) == 0);
+	CHECK(setsockopt(near, SOL_PACKET, PACKET_RX_RING, &wanted, 16) == -1 && errno == EINVAL);
+	wanted.tp_sizeof_priv = 4096 - 48 - 68 + 1;
+	CHECK(setsockopt(near, SOL_PACKET, PACKET_RX_RING, &wanted, sizeof(wanted)) == -1 &&
+	      errno == EINVAL);
+	wanted.tp_sizeof_priv = ~0U;
+	CHECK(setsockopt(near, SOL_PACKET, PACKET_RX_RING, &wanted, sizeof(wanted)) == -1 &&
+	      errno == EINVAL);
+	wanted.tp_sizeof_priv = 0;
+	CHECK(setsockopt(near, SOL_PACKET, PACKET_TX_RING, &wanted, sizeof(wanted)) == -1 &&
+	      errno == EINVAL);
+	wanted.tp_frame_size = 64;
+	wanted.tp_frame_nr = 256;
+	CHECK(setsockopt(near, SOL_PACKET, PACKET_RX_RING, &wanted, sizeof(wanted)) == -1 &&
+	      errno == EINVAL);
+}
+
+CASE(frames_go_from_a_ring_of_the_third_version)
+{
+	struct tpacket_req3 wanted = { .tp_block_size = 4096, .tp_block_nr = 4,
+				       .tp_frame_size = 2048, .tp_frame_nr = 8 };
+	int near = bound(NEAR, SOCK_RAW, PROTOCOL), far = bound(FAR, SOCK_RAW, PROTOCOL);
+	volatile struct tpacket3_hdr *head;
+	char *ring;
+
+	CHECK(set(near, SOL_PACKET, PACKET_VERSION, TPACKET_V3) == 0);
+	CHECK(setsockopt(near, SOL_PACKET, PACKET_TX_RING, &wanted, sizeof(wanted)) == 0);
+	ring = mmap(NULL, 16384, PROT_READ | PROT_WRITE, MAP_SHARED, near, 0);
+	CHECK(ring != MAP_FAILED);
+	for (int i = 0; i < 20; i++) {
+		head = (volatile struct tpacket3_hdr *)(ring + 2048 * (i % 8));
+		CHECK(head->tp_status == TP_STATUS_AVAILABLE);
+		head->tp_len = make((struct frame *)((char *)head + sizeof(*head)), hardware(FAR),
+				    NEAR, PROTOCOL, i, 100);
+		head->tp_status = TP_STATUS_SEND_REQUEST;
+		CHECK(send(near, NULL, 0, 0) == 114);
+		CHECK(gets(far, i, 100));
+	}
+	head = (volatile struct tpacket3_hdr *)(ring + 2048 * 4);
+	head->tp_next_offset = 2048;
+	head->tp_status = TP_STATUS_SEND_REQUEST;
+	CHECK(send(near, NULL, 0, 0) == -1 && errno == EINVAL);
+	CHECK(head->tp_status == TP_STATUS_WRONG_FORMAT);
+}
+
 CASE(no_ring_is_larger_than_memory)
 {
 	struct tpacket_req wanted = { 4096, 4, 2048, 8 };

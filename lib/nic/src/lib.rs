@@ -9,6 +9,8 @@
 //! | [`virtio`] | network devices of virtio |
 //! | [`reception`] | which frames it receives |
 //! | [`ring`] | frames in memory that a program maps |
+//! | [`blocks`] | the same in blocks, where frames have any length |
+//! | [`flow`] | a number by which frames are spread over workers |
 //! | [`settings`] | what an interface was under Linux |
 //! | [`inbox`] | frames that wait for a socket, in memory that is there before they come |
 //! | [`filter`] | which of them a socket wants: classic BPF |
@@ -23,8 +25,10 @@ extern crate alloc;
 #[cfg(feature = "model")]
 extern crate std;
 
+pub mod blocks;
 pub mod card;
 pub mod filter;
+pub mod flow;
 pub mod inbox;
 pub mod intel;
 pub mod kinds;

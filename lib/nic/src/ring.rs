@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Rings of packet sockets in memory that programs map (Linux's
 //! `Documentation/networking/packet_mmap.rst`): how large one is, where its frames are, and what
-//! stands in front of each. Versions 1 and 2.
+//! stands in front of each. What is received by version 3 is not in frames of one size, but in
+//! [`blocks`](crate::blocks).
 
 /// What a program asks for (`struct tpacket_req`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -24,19 +25,22 @@ pub enum Version {
     First,
     /// TPACKET_V2.
     Second,
+    /// TPACKET_V3.
+    Third,
 }
 
 /// Bytes of a page.
 const PAGE: u32 = 4096;
 /// What frames are aligned to.
 const ALIGNMENT: u32 = 16;
-/// Bytes of the description, and of the address behind it.
-const DESCRIPTION: u32 = 32;
-const ADDRESS: u32 = 20;
+/// Bytes of the longest description of a frame.
+pub const DESCRIPTION: usize = 48;
+/// Bytes of the address behind the description.
+pub const ADDRESS: u32 = 20;
 /// Bytes that the header of the link has at least.
 const LINK: u32 = 16;
 
-/// [`status`](Place::status): the program's; the program's, to be sent; it is nothing that can be
+/// Whose a frame or a block is: the program's; the program's, to be sent; it is nothing that can be
 /// sent; frames were lost before.
 pub const USER: u32 = 1;
 /// See [`USER`].
@@ -58,6 +62,7 @@ impl Version {
         match number {
             0 => Some(Self::First),
             1 => Some(Self::Second),
+            2 => Some(Self::Third),
             _ => None,
         }
     }
@@ -69,8 +74,37 @@ impl Version {
 
     /// Bytes of the description.
     pub fn description(self) -> u32 {
-        DESCRIPTION
+        match self {
+            Self::First | Self::Second => 32,
+            Self::Third => 48,
+        }
     }
+
+    /// Where in the description the word is that says whose the frame is.
+    pub fn status_at(self) -> u64 {
+        match self {
+            Self::First | Self::Second => 0,
+            Self::Third => 20,
+        }
+    }
+
+    /// Where in the description the length of the frame is. That of the part that is there follows
+    /// in the first two versions, and precedes in the third.
+    pub fn length_at(self) -> u64 {
+        match self {
+            Self::First => 8,
+            Self::Second => 4,
+            Self::Third => 16,
+        }
+    }
+}
+
+/// What is in front of each frame.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Front {
+    version: Version,
+    /// Bytes that the program keeps in front of each frame.
+    reserve: u32,
 }
 
 /// Where frames lie.
@@ -78,28 +112,7 @@ impl Version {
 pub struct Geometry {
     request: Request,
     in_block: u32,
-    version: Version,
-    /// Bytes that the program keeps in front of each frame.
-    reserve: u32,
-}
-
-/// A frame's place in a ring.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Place {
-    /// Where its description begins.
-    pub at: u64,
-}
-
-impl Place {
-    /// Where the word is that says whose it is.
-    pub fn status(self) -> u64 {
-        self.at
-    }
-
-    /// Where the address is that it came from.
-    pub fn address(self) -> u64 {
-        self.at + u64::from(DESCRIPTION)
-    }
+    front: Front,
 }
 
 /// What is told of a frame that was received.
@@ -113,50 +126,26 @@ pub struct Told {
     pub stamp: (u32, u32),
 }
 
-impl Geometry {
-    /// A ring of that kind, of one block at least.
-    pub fn new(request: Request, version: Version, reserve: u32) -> Result<Self, Unsound> {
-        let Request { block_size, blocks, frame_size, frames } = request;
-        let least = u64::from(DESCRIPTION + ADDRESS) + u64::from(reserve);
-        let sound = block_size > 0
-            && block_size <= i32::MAX as u32
-            && block_size % PAGE == 0
-            && u64::from(frame_size) >= least
-            && frame_size % ALIGNMENT == 0
-            && frame_size > 0;
-        let in_block = if sound { block_size / frame_size } else { 0 };
-        if in_block == 0 || blocks == 0 || in_block.checked_mul(blocks) != Some(frames) {
-            return Err(Unsound);
-        }
-        Ok(Self { request, in_block, version, reserve })
+impl Front {
+    /// What that version has there, and a program keeps.
+    pub fn new(version: Version, reserve: u32) -> Self {
+        Self { version, reserve }
     }
 
-    /// Bytes of all blocks.
-    pub fn bytes(&self) -> u64 {
-        u64::from(self.request.block_size) * u64::from(self.request.blocks)
+    /// The version.
+    pub fn version(&self) -> Version {
+        self.version
     }
 
-    /// How many frames there are.
-    pub fn frames(&self) -> u32 {
-        self.request.frames
-    }
-
-    /// The place of a frame.
-    pub fn place(&self, frame: u32) -> Place {
-        let block = u64::from(frame / self.in_block) * u64::from(self.request.block_size);
-        let inside = u64::from(frame % self.in_block) * u64::from(self.request.frame_size);
-        Place { at: block + inside }
-    }
-
-    /// The frame behind one.
-    pub fn after(&self, frame: u32) -> u32 {
-        if frame + 1 >= self.request.frames { 0 } else { frame + 1 }
+    /// Fewest bytes of a frame.
+    pub fn least(&self) -> u64 {
+        u64::from(self.version.description() + ADDRESS) + u64::from(self.reserve)
     }
 
     /// Where in a frame that is received its bytes begin, if so many of them are the header, and
     /// where those behind that.
     pub fn starts(&self, header: u32) -> (u32, u32) {
-        let before = DESCRIPTION + ADDRESS;
+        let before = self.version.description() + ADDRESS;
         let network = match header {
             0 => before.next_multiple_of(ALIGNMENT) + LINK,
             header => (before + header.max(LINK)).next_multiple_of(ALIGNMENT),
@@ -165,40 +154,83 @@ impl Geometry {
         (network - header, network)
     }
 
-    /// How many of `length` bytes of a frame find room there.
-    pub fn room(&self, header: u32, length: u32) -> u32 {
-        length.min(self.request.frame_size.saturating_sub(self.starts(header).0))
+    /// The description of a frame that was received and begins at `starts`, but for its status;
+    /// as many of the bytes as the version [has](Version::description).
+    pub fn describe(&self, starts: (u32, u32), told: Told) -> [u8; DESCRIPTION] {
+        let mut bytes = [0; DESCRIPTION];
+        let mut put = |at: usize, value: &[u8]| bytes[at..at + value.len()].copy_from_slice(value);
+        let length_at = self.version.length_at() as usize;
+        let (there_at, starts_at, stamp_at) = match self.version {
+            Version::First | Version::Second => (length_at + 4, length_at + 8, length_at + 12),
+            Version::Third => (12, 24, 4),
+        };
+        let time = match self.version {
+            Version::First => told.stamp.1 / 1000,
+            Version::Second | Version::Third => told.stamp.1,
+        };
+        put(length_at, &told.length.to_ne_bytes());
+        put(there_at, &told.there.to_ne_bytes());
+        put(starts_at, &(starts.0 as u16).to_ne_bytes());
+        put(starts_at + 2, &(starts.1 as u16).to_ne_bytes());
+        put(stamp_at, &told.stamp.0.to_ne_bytes());
+        put(stamp_at + 4, &time.to_ne_bytes());
+        bytes
+    }
+}
+
+impl Geometry {
+    /// A ring of that kind, of one block at least.
+    pub fn new(request: Request, front: Front) -> Result<Self, Unsound> {
+        let Request { block_size, blocks, frame_size, frames } = request;
+        let sound = block_size > 0
+            && block_size <= i32::MAX as u32
+            && block_size % PAGE == 0
+            && u64::from(frame_size) >= front.least()
+            && frame_size % ALIGNMENT == 0
+            && frame_size > 0;
+        let in_block = if sound { block_size / frame_size } else { 0 };
+        if in_block == 0 || blocks == 0 || in_block.checked_mul(blocks) != Some(frames) {
+            return Err(Unsound);
+        }
+        Ok(Self { request, in_block, front })
     }
 
-    /// The description of a frame that was received, but for its status.
-    pub fn describe(&self, header: u32, told: Told) -> [u8; DESCRIPTION as usize] {
-        let (start, network) = self.starts(header);
-        let mut bytes = [0; DESCRIPTION as usize];
-        let mut put = |at: usize, value: &[u8]| bytes[at..at + value.len()].copy_from_slice(value);
-        let (first, time) = match self.version {
-            Version::First => (8, told.stamp.1 / 1000),
-            Version::Second => (4, told.stamp.1),
-        };
-        put(first, &told.length.to_ne_bytes());
-        put(first + 4, &told.there.to_ne_bytes());
-        put(first + 8, &(start as u16).to_ne_bytes());
-        put(first + 10, &(network as u16).to_ne_bytes());
-        put(first + 12, &told.stamp.0.to_ne_bytes());
-        put(first + 16, &time.to_ne_bytes());
-        bytes
+    /// Bytes of all blocks.
+    pub fn bytes(&self) -> u64 {
+        u64::from(self.request.block_size) * u64::from(self.request.blocks)
+    }
+
+    /// What is in front of each frame.
+    pub fn front(&self) -> &Front {
+        &self.front
+    }
+
+    /// How many frames there are.
+    pub fn frames(&self) -> u32 {
+        self.request.frames
+    }
+
+    /// Where a frame begins, with its description.
+    pub fn place(&self, frame: u32) -> u64 {
+        let block = u64::from(frame / self.in_block) * u64::from(self.request.block_size);
+        let inside = u64::from(frame % self.in_block) * u64::from(self.request.frame_size);
+        block + inside
+    }
+
+    /// The frame behind one.
+    pub fn after(&self, frame: u32) -> u32 {
+        if frame + 1 >= self.request.frames { 0 } else { frame + 1 }
+    }
+
+    /// How many of `length` bytes of a frame find room there.
+    pub fn room(&self, header: u32, length: u32) -> u32 {
+        length.min(self.request.frame_size.saturating_sub(self.front.starts(header).0))
     }
 
     /// Where in a frame that is to be sent its bytes begin, and how many there are at most.
     pub fn outgoing(&self) -> (u64, u32) {
-        (DESCRIPTION.into(), self.request.frame_size - DESCRIPTION)
-    }
-
-    /// Where in the description of a frame that is to be sent its length is.
-    pub fn length_at(&self) -> u64 {
-        match self.version {
-            Version::First => 8,
-            Version::Second => 4,
-        }
+        let description = self.front.version.description();
+        (description.into(), self.request.frame_size - description)
     }
 }
 
@@ -212,7 +244,8 @@ mod tests {
 
     #[test]
     fn what_linux_does_not_take() {
-        let new = |request| Geometry::new(request, Version::Second, 0);
+        let front = |reserve| Front::new(Version::Second, reserve);
+        let new = |request| Geometry::new(request, front(0));
         assert!(new(request(4096, 4, 2048, 8)).is_ok());
         for unsound in [
             request(0, 4, 2048, 8),
@@ -228,31 +261,41 @@ mod tests {
         ] {
             assert_eq!(new(unsound), Err(Unsound), "{unsound:?}");
         }
-        assert!(Geometry::new(request(4096, 1, 64, 64), Version::Second, 13).is_err());
-        assert!(Geometry::new(request(4096, 1, 64, 64), Version::Second, u32::MAX).is_err());
+        assert!(Geometry::new(request(4096, 1, 64, 64), front(13)).is_err());
+        assert!(Geometry::new(request(4096, 1, 64, 64), front(u32::MAX)).is_err());
     }
 
     #[test]
     fn frames_lie_in_blocks() {
-        let geometry = Geometry::new(request(8192, 3, 3008, 6), Version::Second, 0).unwrap();
-        let places: Vec<u64> = (0..6).map(|frame| geometry.place(frame).at).collect();
+        let front = Front::new(Version::Second, 0);
+        let geometry = Geometry::new(request(8192, 3, 3008, 6), front).unwrap();
+        let places: Vec<u64> = (0..6).map(|frame| geometry.place(frame)).collect();
         assert_eq!(places, [0, 3008, 8192, 11200, 16384, 19392]);
         assert_eq!((geometry.bytes(), geometry.after(4), geometry.after(5)), (24576, 5, 0));
     }
 
-    /// What Linux says of version 2 with Ethernet.
+    /// What Linux says of versions 2 and 3 with Ethernet.
     #[test]
     fn bytes_begin_where_linux_has_them() {
-        let geometry = Geometry::new(request(4096, 1, 128, 32), Version::Second, 0).unwrap();
-        assert_eq!(geometry.starts(14), (66, 80));
-        assert_eq!(geometry.starts(0), (80, 80));
+        let front = Front::new(Version::Second, 0);
+        let geometry = Geometry::new(request(4096, 1, 128, 32), front).unwrap();
+        assert_eq!(front.starts(14), (66, 80));
+        assert_eq!(front.starts(0), (80, 80));
         assert_eq!(geometry.room(14, 1000), 62);
-        let geometry = Geometry::new(request(4096, 1, 128, 32), Version::Second, 70).unwrap();
-        assert_eq!((geometry.starts(14), geometry.room(14, 10)), ((136, 150), 0));
+        let front = Front::new(Version::Second, 70);
+        let geometry = Geometry::new(request(4096, 1, 128, 32), front).unwrap();
+        assert_eq!((front.starts(14), geometry.room(14, 10)), ((136, 150), 0));
         let told = Told { length: 60, there: 50, stamp: (7, 9000) };
-        let bytes = geometry.describe(14, told);
+        let bytes = front.describe(front.starts(14), told);
         assert_eq!(bytes[4..8], 60u32.to_ne_bytes());
         assert_eq!(bytes[20..24], 9000u32.to_ne_bytes());
+        let front = Front::new(Version::Third, 0);
+        assert_eq!((front.starts(14), front.starts(0)), ((82, 96), (96, 96)));
+        let words = [0u32, 7, 9000, 50, 60, 0, 82 | 96 << 16, 0, 0, 0, 0, 0];
+        assert_eq!(
+            front.describe(front.starts(14), told),
+            words.map(u32::to_ne_bytes).as_flattened()
+        );
     }
 
     proptest::proptest! {
@@ -265,18 +308,20 @@ mod tests {
             reserve in 0u32..5000,
             has_header in proptest::bool::ANY,
             length in 0u32..2000,
+            version in 0u32..3,
         ) {
             let header = if has_header { 14 } else { 0 };
             let (block_size, frame_size) = (pages * 4096, size * 16);
             let frames = block_size / frame_size * blocks;
             let request = request(block_size, blocks, frame_size, frames);
-            if let Ok(geometry) = Geometry::new(request, Version::Second, reserve) {
+            let front = Front::new(Version::of_number(version).unwrap(), reserve);
+            if let Ok(geometry) = Geometry::new(request, front) {
                 let room = geometry.room(header, length);
-                let (start, _) = geometry.starts(header);
+                let (start, _) = front.starts(header);
                 assert!(room == 0 || start + room <= frame_size);
                 let mut end = 0;
                 for frame in 0..frames {
-                    let Place { at } = geometry.place(frame);
+                    let at = geometry.place(frame);
                     assert!(at >= end);
                     end = at + u64::from(frame_size);
                 }

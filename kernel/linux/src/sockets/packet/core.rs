@@ -4,13 +4,19 @@
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use crtos_core::{mm::heap, sync::SpinLock, task::WaitQueue, time::Nanos};
+use crtos_core::{
+    arch::interrupts::window_in_timer,
+    mm::{heap, pages::Pages},
+    sync::SpinLock,
+    task::WaitQueue,
+    time::Nanos,
+};
 use crtos_nic::{
     filter::{Frame, Program},
     inbox::Inbox,
 };
 
-use super::{ALL, address::LinkAddress, ring::Ring};
+use super::{ALL, address::LinkAddress, blocks::Blocks, ring::Ring};
 use crate::{
     abi::Errno,
     files::{Events, Watchers},
@@ -58,6 +64,40 @@ pub struct Wants {
     pub ignores_outgoing: bool,
 }
 
+/// A ring of what is received.
+pub enum Received {
+    /// Places of one size.
+    Frames(Ring),
+    /// Blocks.
+    Blocks(Blocks),
+}
+
+impl Received {
+    /// Its memory.
+    pub fn pages(&self) -> &Arc<Pages> {
+        match self {
+            Self::Frames(ring) => ring.pages(),
+            Self::Blocks(blocks) => blocks.pages(),
+        }
+    }
+
+    /// How often frames were lost because the program had all blocks, since that was asked.
+    pub fn take_freezes(&mut self) -> u32 {
+        match self {
+            Self::Frames(_) => 0,
+            Self::Blocks(blocks) => blocks.take_freezes(),
+        }
+    }
+}
+
+/// What became of a frame.
+struct Put {
+    /// It found room.
+    is_kept: bool,
+    /// The program may look.
+    is_news: bool,
+}
+
 /// What frames reach.
 pub struct Core {
     /// The number by which its frames are known.
@@ -67,7 +107,7 @@ pub struct Core {
     pub wants: SpinLock<Wants>,
     pub inbox: SpinLock<Inbox<Message>>,
     /// Where frames go instead, if there is one.
-    pub ring: SpinLock<Option<Ring>>,
+    pub ring: SpinLock<Option<Received>>,
     /// Frames that it got, and those that found no room, since somebody asked.
     pub taken: AtomicU32,
     pub dropped: AtomicU32,
@@ -150,30 +190,64 @@ impl Core {
             lost: self.lost.load(Ordering::Relaxed),
         };
         let part = &news.frame[start..start + length];
-        if !self.put(&message, part) {
+        let Put { is_kept, is_news } = self.put(&message, part);
+        if is_kept {
+            self.taken.fetch_add(1, Ordering::Relaxed);
+        } else {
             self.lost.fetch_add(1, Ordering::Relaxed);
             self.dropped.fetch_add(1, Ordering::Relaxed);
-            return;
         }
-        self.taken.fetch_add(1, Ordering::Relaxed);
+        if is_news {
+            self.tell();
+        }
+    }
+
+    /// There is something to receive. Any context.
+    fn tell(&self) {
         self.readers.wake(1);
         self.watchers.notify(Events::IN | Events::READ_NORMAL);
     }
 
-    /// Puts a frame where the program finds it; `false` if there is no room.
-    fn put(&self, message: &Message, part: &[u8]) -> bool {
-        if let Some(ring) = &mut *self.ring.lock() {
-            return ring.fill(message, part, self.dropped.load(Ordering::Relaxed) > 0);
+    /// Puts a frame where the program finds it.
+    fn put(&self, message: &Message, part: &[u8]) -> Put {
+        let were_lost = self.dropped.load(Ordering::Relaxed) > 0;
+        match &mut *self.ring.lock() {
+            Some(Received::Frames(ring)) => {
+                let is_kept = ring.fill(message, part, were_lost);
+                Put { is_kept, is_news: is_kept }
+            }
+            Some(Received::Blocks(blocks)) => {
+                let filled = blocks.fill(message, part, were_lost);
+                Put { is_kept: filled.is_kept, is_news: filled.has_given }
+            }
+            None => {
+                let is_kept = self.inbox.lock().push(*message, part, &[]);
+                Put { is_kept, is_news: is_kept }
+            }
         }
-        self.inbox.lock().push(*message, part, &[])
+    }
+
+    /// The time of a block may be over. Interrupt context; bounded.
+    pub fn expire(&self) {
+        let were_lost = self.dropped.load(Ordering::Relaxed) > 0;
+        let has_given = match &mut *self.ring.lock() {
+            Some(Received::Blocks(blocks)) => blocks.expire(were_lost),
+            _ => false,
+        };
+        if has_given {
+            self.readers.wake(1);
+            window_in_timer();
+            self.watchers.notify(Events::IN | Events::READ_NORMAL);
+        }
     }
 
     /// Whether a frame waits.
     pub fn has_some(&self) -> bool {
-        if let Some(ring) = &*self.ring.lock() {
-            return ring.has_filled();
+        match &*self.ring.lock() {
+            Some(Received::Frames(ring)) => ring.has_filled(),
+            Some(Received::Blocks(blocks)) => blocks.has_given(),
+            None => !self.inbox.lock().is_empty(),
         }
-        !self.inbox.lock().is_empty()
     }
 
     /// An interface is gone. Thread context.

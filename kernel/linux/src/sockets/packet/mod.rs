@@ -8,12 +8,14 @@
 //! | [`core`] | what a frame reaches of a socket |
 //! | [`options`] | options: memberships, filters, numbers |
 //! | [`ring`] | rings in memory that programs map |
+//! | [`blocks`] | rings of blocks, of version 3 |
 //! | [`socket`] | a socket: bind, send, receive |
 //!
 //! A socket is the realm's from when it names an interface of the realm. One that names none, and
 //! so hears all, stays Linux's.
 
 mod address;
+mod blocks;
 mod core;
 mod member;
 mod options;

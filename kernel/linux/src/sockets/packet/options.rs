@@ -13,14 +13,16 @@ use crtos_core::{
     task::Mutex,
 };
 use crtos_nic::{
+    blocks::Extra,
     filter::{self, Program},
-    ring::{Request, Version},
+    ring::{Front, Version},
 };
 use linux_raw_sys::net;
 
 use super::{
     SOL_PACKET,
-    core::Core,
+    blocks::Blocks,
+    core::{Core, Received},
     ring::{self, Mapped, Ring},
 };
 use crate::{
@@ -227,12 +229,12 @@ impl Options {
     }
 
     /// setsockopt(2) with SOL_PACKET.
-    pub fn set(&self, core: &Core, name: u32, value: &[u8]) -> Result<(), Errno> {
+    pub fn set(&self, core: &Arc<Core>, name: u32, value: &[u8]) -> Result<(), Errno> {
         match name {
             ADD_MEMBERSHIP => return self.join(value),
             DROP_MEMBERSHIP => return self.leave(value),
             RECEIVE_RING | TRANSMIT_RING => {
-                return self.set_ring(core, name == RECEIVE_RING, ring::request(value)?);
+                return self.set_ring(core, name == RECEIVE_RING, value);
             }
             _ => {}
         }
@@ -264,14 +266,10 @@ impl Options {
         if has_some { Err(Errno::EBUSY) } else { Ok(rings) }
     }
 
-    /// There is that ring from now on, or none. May sleep.
-    fn set_ring(
-        &self,
-        core: &Core,
-        is_received: bool,
-        request: Option<Request>,
-    ) -> Result<(), Errno> {
+    /// There is the ring from now on that a program asks for, or none. May sleep.
+    fn set_ring(&self, core: &Arc<Core>, is_received: bool, value: &[u8]) -> Result<(), Errno> {
         let mut rings = self.rings.lock();
+        let request = ring::request(value, rings.version)?;
         if rings.mapped.is_mapped() {
             return Err(Errno::EBUSY);
         }
@@ -279,18 +277,26 @@ impl Options {
         if there && request.is_some() {
             return Err(Errno::EBUSY);
         }
-        let ring = request.map(|request| Ring::new(request, rings.version, rings.reserve));
-        let ring = ring.transpose()?;
-        if is_received {
-            let pages = ring.as_ref().map(|ring| ring.pages().clone());
-            let old = core::mem::replace(&mut *core.ring.lock(), ring);
-            drop(old);
-            rings.received = pages;
-            // What waits is not for the ring, as under Linux.
-            while core.inbox.lock().pop() {}
-        } else {
-            rings.transmit = ring;
+        let front = Front::new(rings.version, rings.reserve);
+        if !is_received {
+            // As under Linux, what is to be sent is not in blocks.
+            if request.is_some_and(|(_, extra)| extra != Extra::default()) {
+                return Err(Errno::EINVAL);
+            }
+            let ring = request.map(|(request, _)| Ring::new(request, front));
+            rings.transmit = ring.transpose()?;
+            return Ok(());
         }
+        let ring = request.map(|(request, extra)| match rings.version {
+            Version::First | Version::Second => Ring::new(request, front).map(Received::Frames),
+            Version::Third => Blocks::new(core, request, front, extra).map(Received::Blocks),
+        });
+        let ring = ring.transpose()?;
+        rings.received = ring.as_ref().map(|ring| ring.pages().clone());
+        let old = core::mem::replace(&mut *core.ring.lock(), ring);
+        drop(old);
+        // What waits is not for the ring, as under Linux.
+        while core.inbox.lock().pop() {}
         Ok(())
     }
 
@@ -321,7 +327,12 @@ impl Options {
             STATISTICS => {
                 let dropped = core.dropped.swap(0, Ordering::Relaxed);
                 let taken = core.taken.swap(0, Ordering::Relaxed).wrapping_add(dropped);
-                return Ok([taken, dropped].map(u32::to_ne_bytes).concat());
+                let told = [taken, dropped].map(u32::to_ne_bytes).concat();
+                if self.rings.lock().version != Version::Third {
+                    return Ok(told);
+                }
+                let freezes = core.ring.lock().as_mut().map_or(0, Received::take_freezes);
+                return Ok([told.as_slice(), &freezes.to_ne_bytes()].concat());
             }
             AUXILIARY => self.tells_more.load(Ordering::Relaxed).into(),
             IGNORE_OUTGOING => core.wants.lock().ignores_outgoing.into(),

@@ -1,19 +1,26 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Rings in memory that programs map: frames that are received go there instead of to the queue,
-//! and those that are to be sent are taken from there.
+//! Rings in memory that programs map, whose frames have places of one size: frames that are
+//! received go there instead of to the queue, and those that are to be sent are taken from there.
 
 use alloc::sync::{Arc, Weak};
 
-use crtos_core::mm::{heap, object::Object, pages::Pages};
-use crtos_nic::ring::{
-    Geometry, KERNEL, LOSING, Place, Request, SEND_REQUEST, Told, USER, Version, WRONG_FORMAT,
+use crtos_core::{
+    mm::{heap, object::Object, pages::Pages},
+    time::Nanos,
+};
+use crtos_nic::{
+    blocks::Extra,
+    ring::{
+        Front, Geometry, KERNEL, LOSING, Request, SEND_REQUEST, Told, USER, Version, WRONG_FORMAT,
+    },
 };
 
 use super::core::Message;
 use crate::{abi::Errno, memory::timespec::SECOND};
 
-/// Bytes of a `struct tpacket_req`.
+/// Bytes of a `struct tpacket_req`, and of a `struct tpacket_req3`.
 const REQUEST: usize = 16;
+const REQUEST_THIRD: usize = 28;
 
 /// A ring.
 pub struct Ring {
@@ -23,28 +30,43 @@ pub struct Ring {
     next: u32,
 }
 
-/// What a program asks for: a ring, or none.
-pub fn request(value: &[u8]) -> Result<Option<Request>, Errno> {
-    let bytes: &[u8; REQUEST] = value.first_chunk().ok_or(Errno::EINVAL)?;
+/// What a program that uses that version asks for: a ring, or none.
+pub fn request(value: &[u8], version: Version) -> Result<Option<(Request, Extra)>, Errno> {
+    let mut bytes = [0; REQUEST_THIRD];
+    let length = match version {
+        Version::First | Version::Second => REQUEST,
+        Version::Third => REQUEST_THIRD,
+    };
+    bytes[..length].copy_from_slice(value.get(..length).ok_or(Errno::EINVAL)?);
     let word = |at: usize| bytes[at..].first_chunk().map_or(0, |word| u32::from_ne_bytes(*word));
     let request =
         Request { block_size: word(0), blocks: word(4), frame_size: word(8), frames: word(12) };
+    let extra = Extra { timeout: word(16), private: word(20), features: word(24) };
     match request {
         Request { blocks: 0, frames: 0, .. } => Ok(None),
         Request { blocks: 0, .. } => Err(Errno::EINVAL),
-        request => Ok(Some(request)),
+        request => Ok(Some((request, extra))),
     }
+}
+
+/// Cleared memory of a ring. May sleep.
+pub fn memory(bytes: u64) -> Result<Arc<Pages>, Errno> {
+    if !heap::has_reserve() {
+        return Err(Errno::ENOMEM);
+    }
+    Ok(Arc::new(Pages::zeroed(bytes).ok_or(Errno::ENOMEM)?))
+}
+
+/// Seconds and nanoseconds of a moment, as a ring tells it.
+pub fn moment(stamp: Nanos) -> (u32, u32) {
+    ((stamp.0 / SECOND) as u32, (stamp.0 % SECOND) as u32)
 }
 
 impl Ring {
     /// A ring of cleared memory. May sleep.
-    pub fn new(request: Request, version: Version, reserve: u32) -> Result<Self, Errno> {
-        let geometry = Geometry::new(request, version, reserve).map_err(|_| Errno::EINVAL)?;
-        if !heap::has_reserve() {
-            return Err(Errno::ENOMEM);
-        }
-        let pages = Pages::zeroed(geometry.bytes()).ok_or(Errno::ENOMEM)?;
-        Ok(Self { geometry, pages: Arc::new(pages), next: 0 })
+    pub fn new(request: Request, front: Front) -> Result<Self, Errno> {
+        let geometry = Geometry::new(request, front).map_err(|_| Errno::EINVAL)?;
+        Ok(Self { geometry, pages: memory(geometry.bytes())?, next: 0 })
     }
 
     /// Its memory.
@@ -58,29 +80,35 @@ impl Ring {
         u32::from_ne_bytes(word)
     }
 
-    fn set_status(&self, place: Place, status: u32) {
-        self.pages.write(place.status(), &status.to_ne_bytes());
+    /// Where the word of a frame is that says whose it is.
+    fn status_of(&self, frame: u32) -> u64 {
+        self.geometry.place(frame) + self.geometry.front().version().status_at()
+    }
+
+    fn set_status(&self, status: u32) {
+        self.pages.write(self.status_of(self.next), &status.to_ne_bytes());
     }
 
     /// Puts a frame into the next place; `false` if the program has that still. Bounded: a copy.
     pub fn fill(&mut self, message: &Message, frame: &[u8], were_lost: bool) -> bool {
-        let place = self.geometry.place(self.next);
-        if self.word(place.status()) != KERNEL {
+        if self.word(self.status_of(self.next)) != KERNEL {
             return false;
         }
+        let at = self.geometry.place(self.next);
+        let front = self.geometry.front();
         let header = message.header as u32;
         let there = self.geometry.room(header, frame.len() as u32);
-        let stamp = ((message.stamp.0 / SECOND) as u32, (message.stamp.0 % SECOND) as u32);
-        let told = Told { length: message.whole as u32, there, stamp };
-        let (start, _) = self.geometry.starts(header);
+        let told = Told { length: message.whole as u32, there, stamp: moment(message.stamp) };
+        let starts = front.starts(header);
         if there > 0 {
-            self.pages.write(place.at + u64::from(start), &frame[..there as usize]);
+            self.pages.write(at + u64::from(starts.0), &frame[..there as usize]);
         }
         // But for the status, which is last: what is before it is there then.
-        let description = self.geometry.describe(header, told);
-        self.pages.write(place.at + 4, &description[4..]);
-        self.pages.write(place.address(), &message.from.bytes());
-        self.set_status(place, USER | if were_lost { LOSING } else { 0 });
+        let length = front.version().description();
+        let description = front.describe(starts, told);
+        self.pages.write(at + 4, &description[4..length as usize]);
+        self.pages.write(at + u64::from(length), &message.from.bytes());
+        self.set_status(USER | if were_lost { LOSING } else { 0 });
         self.next = self.geometry.after(self.next);
         true
     }
@@ -88,7 +116,7 @@ impl Ring {
     /// Whether a frame is there for the program: the one before the next place.
     pub fn has_filled(&self) -> bool {
         let before = self.next.checked_sub(1).unwrap_or(self.geometry.frames() - 1);
-        self.word(self.geometry.place(before).status()) != KERNEL
+        self.word(self.status_of(before)) != KERNEL
     }
 
     /// How many frames there are.
@@ -103,24 +131,28 @@ impl Ring {
         skips: bool,
         send: impl FnOnce(usize, &mut dyn FnMut(&mut [u8])) -> Result<(), Errno>,
     ) -> Option<Result<usize, Errno>> {
-        let place = self.geometry.place(self.next);
-        if self.word(place.status()) != SEND_REQUEST {
+        if self.word(self.status_of(self.next)) != SEND_REQUEST {
             return None;
         }
+        let at = self.geometry.place(self.next);
+        let version = self.geometry.front().version();
         // Read once: the program may change it.
-        let length = self.word(place.at + self.geometry.length_at());
+        let length = self.word(at + version.length_at());
         let (start, most) = self.geometry.outgoing();
-        let sent = if length > most {
+        let sent = if version == Version::Third && self.word(at) != 0 {
+            // Places of other sizes are not there.
+            Err(Errno::EINVAL)
+        } else if length > most {
             Err(Errno::EMSGSIZE)
         } else {
-            let mut copy = |to: &mut [u8]| self.pages.read(place.at + start, to);
+            let mut copy = |to: &mut [u8]| self.pages.read(at + start, to);
             send(length as usize, &mut copy)
         };
         match sent {
-            Ok(()) => self.set_status(place, KERNEL),
-            Err(Errno::EINVAL | Errno::EMSGSIZE) if skips => self.set_status(place, KERNEL),
+            Ok(()) => self.set_status(KERNEL),
+            Err(Errno::EINVAL | Errno::EMSGSIZE) if skips => self.set_status(KERNEL),
             Err(Errno::EINVAL | Errno::EMSGSIZE) => {
-                self.set_status(place, WRONG_FORMAT);
+                self.set_status(WRONG_FORMAT);
                 return Some(sent.map(|()| 0));
             }
             // It stays the next one.
