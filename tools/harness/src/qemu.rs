@@ -12,6 +12,7 @@ use crtos_agent::{CONTROL_PORT, LAYER_SERIAL, STDIN_PORT};
 use crate::foreign::{Packages, Tree};
 use crate::iommu::Iommu;
 use crate::kernels::Kernel;
+use crate::mesa::Card;
 use crate::{tsc, vmlinux};
 
 /// Mount tag of the folder that the guest shares.
@@ -21,15 +22,16 @@ pub const DISK_SIZE: u64 = 128 << 20;
 /// I/O port of the debug console.
 const DEBUGCON_PORT: u16 = 0xe9;
 /// A newer QEMU than the installed one, 11.1, and its firmware: before, devices of the I/O APIC
-/// lose their interrupts with an IOMMU of AMD's kind.
+/// lose their interrupts with an IOMMU of AMD's kind, and no process of its own plays a device.
 const NEWER: Packages =
     Packages { name: "qemu", suites: &["trixie", "trixie-backports"], names: &["qemu-system-x86"] };
 /// Folders of its firmware.
 const FIRMWARE: &[&str] = &["usr/share/qemu", "usr/share/seabios"];
 
-/// Tells whether it takes the newer one for an IOMMU; in xAPIC mode there is none.
-pub fn is_newer(xapic: bool, iommu: &Iommu) -> bool {
-    !xapic && matches!(iommu, Iommu::Amd(_))
+/// Tells whether it takes the newer one for an IOMMU, which is not there in xAPIC mode, or for
+/// cards of Mesa Electronics.
+pub fn is_newer(xapic: bool, iommu: &Iommu, mesa: &[Card]) -> bool {
+    !mesa.is_empty() || !xapic && matches!(iommu, Iommu::Amd(_))
 }
 
 /// Two UARTs, ttyS1 and ttyS2, which are wired to each other.
@@ -79,6 +81,8 @@ pub struct Machine<'a> {
     pub parallel: bool,
     /// Two cards with CAN controllers on one bus.
     pub can: bool,
+    /// Cards of Mesa Electronics, which the harness plays.
+    pub mesa: &'a [Card],
     /// Parameters for the kernel beside those that emulation needs.
     pub boot_parameters: &'a str,
     /// Where the serial console goes.
@@ -112,6 +116,11 @@ impl Machine<'_> {
     /// The file of the scratch disk, [`DISK_SIZE`] bytes.
     pub fn disk(&self) -> PathBuf {
         self.sockets.join("disk")
+    }
+
+    /// Socket that QEMU connects a card to which the harness plays.
+    pub fn card_socket(&self, card: Card) -> PathBuf {
+        self.sockets.join(format!("card-{:x}", card.slot()))
     }
 
     /// Socket that is the wire between the two UARTs.
@@ -154,6 +163,7 @@ impl Machine<'_> {
                 command.arg("-device").arg(format!("kvaser_pci,canbus=bus,addr={place}"));
             }
         }
+        self.add_cards(&mut command);
         // A device whose messages and accesses to memory a driver chooses, at all addresses.
         const EDU: &str = "edu,dma_mask=0xffffffffffffffff";
         command.args(["-device", EDU]);
@@ -178,7 +188,7 @@ impl Machine<'_> {
     /// QEMU: the installed one, or the newer one, which is fetched if it is not in the cache.
     fn emulator(&self) -> Result<Command> {
         const NAME: &str = "qemu-system-x86_64";
-        if !is_newer(self.xapic, self.iommu) {
+        if !is_newer(self.xapic, self.iommu, self.mesa) {
             return Ok(Command::new(NAME));
         }
         let tree = Tree::ensure(&NEWER)?;
@@ -295,6 +305,20 @@ impl Machine<'_> {
             let socket = with_path(&format!("socket,id={id}{mode},path="), &self.wire());
             command.arg("-chardev").arg(socket);
             command.arg("-device").arg(format!("{uart},chardev={id}"));
+        }
+    }
+
+    /// The cards that the harness plays.
+    fn add_cards(&self, command: &mut Command) {
+        for &card in self.mesa {
+            let device = serde_json::json!({
+                "driver": "vfio-user-pci",
+                "addr": format!("{:#x}", card.slot()),
+                "socket": { "type": "unix", "path": self.card_socket(card) },
+                // As long as the host may be busy.
+                "x-msg-timeout": 100_000,
+            });
+            command.arg("-device").arg(device.to_string());
         }
     }
 

@@ -20,8 +20,11 @@ use tempfile::TempDir;
 
 use crate::iommu::Iommu;
 use crate::kernels::{self, Flavour, Kernel};
+use crate::mesa::Card;
 use crate::qemu::{Cards, Monitor, SHARE_TAG, Uarts};
-use crate::{bochs, image, initramfs, layer, parts, paths, programs, progress, qemu, run};
+use crate::{
+    bochs, image, initramfs, layer, parts, paths, programs, progress, qemu, run, vfio_user,
+};
 
 /// What a kernel prints when it gives up.
 const PANIC: &str = "Kernel panic - not syncing";
@@ -87,6 +90,8 @@ pub struct Config {
     pub parallel: bool,
     /// Two CAN controllers on one bus.
     pub can: bool,
+    /// Cards of Mesa Electronics.
+    pub mesa: Vec<Card>,
     /// Parameters for the kernel beside those that emulation needs.
     pub boot_parameters: String,
     /// Debian packages beside those that are always there.
@@ -118,6 +123,7 @@ impl Default for Config {
             uarts: None,
             parallel: false,
             can: false,
+            mesa: Vec::new(),
             boot_parameters: String::new(),
             packages: vec![],
             console: None,
@@ -449,6 +455,7 @@ fn start_qemu(boot: &Boot<'_>, scratch: &Path, complaints: &Path) -> Result<Star
         uarts: config.uarts,
         parallel: config.parallel,
         can: config.can,
+        mesa: &config.mesa,
         boot_parameters: &config.boot_parameters,
         console,
         debugcon: config.debugcon.as_deref(),
@@ -462,6 +469,8 @@ fn start_qemu(boot: &Boot<'_>, scratch: &Path, complaints: &Path) -> Result<Star
     let control = UnixListener::bind(machine.control_socket())?;
     let stdin = UnixListener::bind(machine.stdin_socket())?;
     let monitor = UnixListener::bind(machine.monitor_socket())?;
+    let listeners = config.mesa.iter().map(|card| UnixListener::bind(machine.card_socket(*card)));
+    let listeners = listeners.collect::<io::Result<Vec<_>>>()?;
     let mut qemu = machine
         .command()?
         .stdin(Stdio::null())
@@ -475,6 +484,11 @@ fn start_qemu(boot: &Boot<'_>, scratch: &Path, complaints: &Path) -> Result<Star
         wait_for_connection(accept, &mut qemu, complaints)
     };
     let (control, stdin, monitor) = (connect(control)?, connect(stdin)?, connect(monitor)?);
+    for (card, listener) in config.mesa.iter().zip(listeners) {
+        let (stream, function) = (connect(listener)?, card.make());
+        // It ends when the machine does.
+        spawn(move || vfio_user::serve(stream, function));
+    }
     let monitor = config.icount.then(|| Monitor::new(monitor)).transpose()?;
     Ok(Started { emulator: qemu, control, stdin, monitor })
 }
@@ -484,8 +498,8 @@ fn start_bochs(boot: &Boot<'_>, scratch: &Path, complaints: &Path) -> Result<Sta
     if config.share.is_some() || config.icount || config.debugcon.is_some() {
         bail!("Bochs shares no folder, and has neither a debug port nor virtual time");
     }
-    if config.monitor.is_some() {
-        bail!("Bochs has no monitor");
+    if config.monitor.is_some() || !config.mesa.is_empty() {
+        bail!("Bochs has no monitor, and no cards that others play");
     }
     let bochs = bochs::ensure()?;
     let initramfs = scratch.join("initramfs");

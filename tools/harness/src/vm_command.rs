@@ -14,6 +14,7 @@ use signal_hook::consts::{SIGINT, SIGTERM, SIGWINCH};
 use crate::bench::turns::Turns;
 use crate::iommu::Iommu;
 use crate::kernels::Flavour;
+use crate::mesa::Card;
 use crate::qemu::{Cards, Uarts};
 use crate::vm::{Config, Emulator, Job, OnPanic, Outcome, Vm, interrupted};
 use crate::{FAILURE, parts, progress, qemu, quote, setup};
@@ -81,6 +82,10 @@ pub struct Options {
     /// A parallel port, at the I/O ports 0x378 to 0x37f; what is sent there is lost
     #[arg(long)]
     parallel: bool,
+    /// Cards of Mesa Electronics, which the harness plays for a newer QEMU, to be fetched and not
+    /// installed; with Intel's IOMMU they need `--iommu caching-mode=on`
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "CARDS")]
+    mesa: Vec<Card>,
     /// Parameters for the guest's kernel, such as `isolcpus=3`.
     #[arg(long, default_value = "", value_name = "PARAMETERS", allow_hyphen_values = true)]
     boot_parameters: String,
@@ -120,7 +125,7 @@ pub fn vm(options: Options) -> Result<u8> {
     let deadline = deadline.context("the timeout")?.map(|limit| Instant::now() + limit);
     // QEMU has mapped the file when the guest is up.
     let turns = options.short_turns.then(Turns::new).transpose()?;
-    let newer = qemu::is_newer(options.xapic, &options.iommu);
+    let newer = qemu::is_newer(options.xapic, &options.iommu, &options.mesa);
     let config = Config {
         emulator: options.emulator,
         kernel: options.kernel,
@@ -134,6 +139,7 @@ pub fn vm(options: Options) -> Result<u8> {
         uarts: options.uarts,
         parallel: options.parallel,
         can: options.can,
+        mesa: options.mesa,
         boot_parameters: options.boot_parameters,
         packages: options.packages,
         console: options.console,

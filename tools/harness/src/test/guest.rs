@@ -274,7 +274,7 @@ fn boot(kernel: Flavour, header: &Header, report: &Report) -> Result<Vm> {
     let start = Instant::now();
     // QEMU has mapped the file when the guest is up.
     let turns = header.short_turns.then(Turns::new).transpose()?;
-    let newer = qemu::is_newer(header.xapic, &header.iommu);
+    let newer = qemu::is_newer(header.xapic, &header.iommu, &header.mesa);
     let plugins = turns.iter().map(|turns| turns.plugin(newer)).collect::<Result<_>>()?;
     let config = Config {
         kernel,
@@ -287,6 +287,7 @@ fn boot(kernel: Flavour, header: &Header, report: &Report) -> Result<Vm> {
         uarts: header.uarts,
         parallel: header.parallel,
         can: header.can,
+        mesa: header.mesa.clone(),
         icount: header.icount,
         boot_parameters: header.boot.clone(),
         plugins,

@@ -8,6 +8,7 @@ use clap::ValueEnum;
 
 use crate::iommu::Iommu;
 use crate::kernels::Flavour;
+use crate::mesa::Card;
 use crate::qemu::{Cards, Uarts};
 
 /// Time that a script has if it does not say.
@@ -45,6 +46,8 @@ pub struct Header {
     pub can: bool,
     /// `parallel: yes`: a parallel port.
     pub parallel: bool,
+    /// `mesa: 5i25`: cards of Mesa Electronics.
+    pub mesa: Vec<Card>,
     /// `uses: NAMES`: scripts of `tests/common`, which come before it.
     pub uses: Vec<String>,
     /// `icount: yes`: count instructions instead of time.
@@ -76,6 +79,7 @@ impl Default for Header {
             uarts: None,
             can: false,
             parallel: false,
+            mesa: vec![],
             uses: vec![],
             icount: false,
             short_turns: false,
@@ -121,6 +125,10 @@ impl Header {
             }
             "can" => self.can = yes(value)?,
             "parallel" => self.parallel = yes(value)?,
+            "mesa" => {
+                let cards = words(value).map(|name| Card::from_str(name, false));
+                self.mesa = cards.collect::<Result<_, _>>().map_err(anyhow::Error::msg)?;
+            }
             "uses" => self.uses = value.split_whitespace().map(str::to_owned).collect(),
             "icount" => self.icount = yes(value)?,
             "turns" if value == "short" => self.short_turns = true,
@@ -142,7 +150,8 @@ impl Header {
             self.uarts.is_none_or(|kind| other.uarts.is_none_or(|other| other == kind));
         let machine = |h: &Self| {
             let words = (h.memory.clone(), h.boot.clone(), h.iommu.clone());
-            (h.cpus, words, h.devices, h.realm, h.xapic, h.icount, h.short_turns)
+            let devices = (h.devices, h.mesa.clone());
+            (h.cpus, words, devices, h.realm, h.xapic, h.icount, h.short_turns)
         };
         self.shared && other.shared && same_uarts && machine(self) == machine(other)
     }
@@ -201,7 +210,9 @@ mod tests {
 
     #[test]
     fn a_wrong_value_is_refused() {
-        for line in ["# kernels: 2.4", "# smp: many", "# realm: maybe", "# tier: third"] {
+        for line in
+            ["# mesa: 5i26", "# kernels: 2.4", "# smp: many", "# realm: maybe", "# tier: third"]
+        {
             assert!(Header::parse(line).is_err(), "{line}");
         }
     }
