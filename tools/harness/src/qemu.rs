@@ -83,6 +83,8 @@ pub struct Machine<'a> {
     pub can: bool,
     /// Cards of Mesa Electronics, which the harness plays.
     pub mesa: &'a [Card],
+    /// Two devices that the IOMMU does not tell from each other: functions of one slot.
+    pub pair: bool,
     /// Parameters for the kernel beside those that emulation needs.
     pub boot_parameters: &'a str,
     /// Where the serial console goes.
@@ -167,6 +169,11 @@ impl Machine<'_> {
         // A device whose messages and accesses to memory a driver chooses, at all addresses.
         const EDU: &str = "edu,dma_mask=0xffffffffffffffff";
         command.args(["-device", EDU]);
+        if self.pair {
+            for place in ["0x1c.0,multifunction=on", "0x1c.1"] {
+                command.arg("-device").arg(format!("{EDU},addr={place}"));
+            }
+        }
         if self.devices.is_some() {
             // One more, for a cell.
             command.args(["-device", EDU]);

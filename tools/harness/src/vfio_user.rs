@@ -382,12 +382,19 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_that_is_sent_breaks_it(command: u16, body in prop::collection::vec(0u8.., 0..64)) {
+        fn nothing_that_is_sent_breaks_it(
+            command: u16,
+            body in prop::collection::vec(0u8.., 0..64),
+        ) {
             let _ = server().answer(command, &body);
         }
 
         #[test]
-        fn no_access_is_beyond_a_region(index in 0u32..10, offset in 0u32..300, count in 0u32..300) {
+        fn no_access_is_beyond_a_region(
+            index in 0u32..10,
+            offset in 0u32..300,
+            count in 0u32..300,
+        ) {
             let mut server = server();
             let size = server.size(index).unwrap_or(0);
             let fits = u64::from(offset) + u64::from(count) <= size && index < REGIONS;

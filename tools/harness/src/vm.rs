@@ -92,6 +92,8 @@ pub struct Config {
     pub can: bool,
     /// Cards of Mesa Electronics.
     pub mesa: Vec<Card>,
+    /// Two devices that the IOMMU does not tell from each other.
+    pub pair: bool,
     /// Parameters for the kernel beside those that emulation needs.
     pub boot_parameters: String,
     /// Debian packages beside those that are always there.
@@ -124,6 +126,7 @@ impl Default for Config {
             parallel: false,
             can: false,
             mesa: Vec::new(),
+            pair: false,
             boot_parameters: String::new(),
             packages: vec![],
             console: None,
@@ -456,6 +459,7 @@ fn start_qemu(boot: &Boot<'_>, scratch: &Path, complaints: &Path) -> Result<Star
         parallel: config.parallel,
         can: config.can,
         mesa: &config.mesa,
+        pair: config.pair,
         boot_parameters: &config.boot_parameters,
         console,
         debugcon: config.debugcon.as_deref(),

@@ -86,6 +86,9 @@ pub struct Options {
     /// installed; with Intel's IOMMU they need `--iommu caching-mode=on`
     #[arg(long, value_enum, value_delimiter = ',', value_name = "CARDS")]
     mesa: Vec<Card>,
+    /// Two functions of one slot, 00:1c.0 and 00:1c.1, which the IOMMU does not tell apart
+    #[arg(long)]
+    pair: bool,
     /// Parameters for the guest's kernel, such as `isolcpus=3`.
     #[arg(long, default_value = "", value_name = "PARAMETERS", allow_hyphen_values = true)]
     boot_parameters: String,
@@ -140,6 +143,7 @@ pub fn vm(options: Options) -> Result<u8> {
         parallel: options.parallel,
         can: options.can,
         mesa: options.mesa,
+        pair: options.pair,
         boot_parameters: options.boot_parameters,
         packages: options.packages,
         console: options.console,

@@ -202,7 +202,11 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_access_breaks_it(region in 0usize..6, at in 0u64..120, bytes in prop::collection::vec(0u8.., 0..8)) {
+        fn no_access_breaks_it(
+            region in 0usize..6,
+            at in 0u64..120,
+            bytes in prop::collection::vec(0u8.., 0..8),
+        ) {
             let mut card = Card5I20::new();
             card.write(region, at, &bytes);
             card.read(region, at, &mut bytes.clone());

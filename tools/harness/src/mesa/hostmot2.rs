@@ -309,7 +309,8 @@ mod tests {
             for pin in 0..PINS {
                 let drives = |connector: usize| {
                     let of = |word: u32| word >> pin & 1;
-                    (of(outputs[connector]) == 1).then(|| of(levels[connector] ^ inverted[connector]))
+                    let level = of(levels[connector] ^ inverted[connector]);
+                    (of(outputs[connector]) == 1).then_some(level)
                 };
                 for connector in 0..2 {
                     let expected = drives(connector).or(drives(1 - connector)).unwrap_or(1);

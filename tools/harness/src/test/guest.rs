@@ -288,6 +288,7 @@ fn boot(kernel: Flavour, header: &Header, report: &Report) -> Result<Vm> {
         parallel: header.parallel,
         can: header.can,
         mesa: header.mesa.clone(),
+        pair: header.pair,
         icount: header.icount,
         boot_parameters: header.boot.clone(),
         plugins,

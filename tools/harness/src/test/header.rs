@@ -48,6 +48,8 @@ pub struct Header {
     pub parallel: bool,
     /// `mesa: 5i25`: cards of Mesa Electronics.
     pub mesa: Vec<Card>,
+    /// `pair: yes`: two devices that the IOMMU does not tell from each other.
+    pub pair: bool,
     /// `uses: NAMES`: scripts of `tests/common`, which come before it.
     pub uses: Vec<String>,
     /// `icount: yes`: count instructions instead of time.
@@ -80,6 +82,7 @@ impl Default for Header {
             can: false,
             parallel: false,
             mesa: vec![],
+            pair: false,
             uses: vec![],
             icount: false,
             short_turns: false,
@@ -125,6 +128,7 @@ impl Header {
             }
             "can" => self.can = yes(value)?,
             "parallel" => self.parallel = yes(value)?,
+            "pair" => self.pair = yes(value)?,
             "mesa" => {
                 let cards = words(value).map(|name| Card::from_str(name, false));
                 self.mesa = cards.collect::<Result<_, _>>().map_err(anyhow::Error::msg)?;
@@ -150,7 +154,7 @@ impl Header {
             self.uarts.is_none_or(|kind| other.uarts.is_none_or(|other| other == kind));
         let machine = |h: &Self| {
             let words = (h.memory.clone(), h.boot.clone(), h.iommu.clone());
-            let devices = (h.devices, h.mesa.clone());
+            let devices = (h.devices, h.pair, h.mesa.clone());
             (h.cpus, words, devices, h.realm, h.xapic, h.icount, h.short_turns)
         };
         self.shared && other.shared && same_uarts && machine(self) == machine(other)
