@@ -2,13 +2,15 @@
 //! Exits of the cells beside Linux, and what happens to a cell that breaks its bounds: it stops, on
 //! all its CPUs, and nothing else does.
 
+use core::ops::Range;
+use core::sync::atomic::Ordering;
+
 use crtos_abi::device::{DEVICE_MEMORY, DEVICE_MEMORY_END};
 use crtos_machine::arch::{Event, Exit, MsrOutcome, VirtualCpu};
 use crtos_machine::local::{self, Local, Request};
 use crtos_machine::processor::{self, fpu, machine_check};
 use crtos_machine::report::{self, Failure};
 use crtos_machine::{apic, cell, launch_info, park};
-use crtos_partition::address::GuestAddr;
 use crtos_partition::decode::{RAX, RCX, RDX};
 use crtos_partition::grants;
 use crtos_partition::ids::CellId;
@@ -18,6 +20,9 @@ use x86_64::registers::model_specific::ApicBaseFlags;
 
 use crate::{cpuid, hypercall, interrupts, management, reason};
 
+/// Addresses at which devices of a cell may be.
+const OF_DEVICES: Range<u64> = DEVICE_MEMORY..DEVICE_MEMORY_END;
+
 /// APIC base register: enabled in x2APIC mode, what a cell sees whatever Linux uses.
 const APIC_BASE_X2APIC: u64 =
     PAGE | ApicBaseFlags::LAPIC_ENABLE.bits() | ApicBaseFlags::X2APIC_ENABLE.bits();
@@ -25,9 +30,8 @@ const APIC_BASE_X2APIC: u64 =
 /// Handles an exit of cell `id`.
 #[inline]
 pub fn handle(local: &mut Local, id: CellId, exit: Exit) {
-    if local.vcpu().privilege() != 0
-        && let Some(fault) = fault_of_program(exit)
-    {
+    let is_program = local.vcpu().privilege() != 0;
+    if let Some(fault) = fault(id, exit, is_program) {
         local.vcpu().inject(fault);
         return;
     }
@@ -39,9 +43,7 @@ pub fn handle(local: &mut Local, id: CellId, exit: Exit) {
     }
     let (allowed, address) = match exit {
         Exit::Nmi => {
-            if !local.take_nmi() {
-                local.nmi_wanted = true;
-            }
+            local.nmi_wanted |= !local.take_nmi();
             return;
         }
         Exit::NmiReturn => return,
@@ -66,10 +68,6 @@ pub fn handle(local: &mut Local, id: CellId, exit: Exit) {
         }
         Exit::MsrWrite(number, value) => (write_msr(local, id, number, value), number.into()),
         Exit::Port(port) => (false, port.into()),
-        Exit::NestedFault { address, walk: false, .. } if is_of_devices(address) => {
-            local.vcpu().inject(Event::GeneralProtection);
-            return;
-        }
         Exit::NestedFault { address, .. } => (false, address.get()),
         Exit::Invd
         | Exit::Hidden
@@ -85,14 +83,19 @@ pub fn handle(local: &mut Local, id: CellId, exit: Exit) {
     }
 }
 
-/// What the processor raises where a program of the cell, not its kernel, executes such an
-/// instruction; some intercepts come before the check of the privilege level.
-fn fault_of_program(exit: Exit) -> Option<Event> {
-    match exit {
-        Exit::Xsetbv | Exit::Invd => Some(Event::GeneralProtection),
-        Exit::Hidden => Some(Event::InvalidOpcode),
-        _ => None,
-    }
+/// The fault that the guest gets instead of its end: what the processor raises where a program of
+/// the cell, not its kernel, executes such an instruction, since some intercepts come before the
+/// check of the privilege level; and where a device may have been, which Linux takes away at any
+/// time, so that an access there is nothing that a cell can always avoid.
+fn fault(id: CellId, exit: Exit, is_program: bool) -> Option<Event> {
+    let is_fault = match exit {
+        Exit::Hidden if is_program => return Some(Event::InvalidOpcode),
+        Exit::Xsetbv | Exit::Invd => is_program,
+        Exit::Port(_) => is_program || cell::get(id).has_had_device.load(Ordering::Relaxed),
+        Exit::NestedFault { address, walk: false, .. } => OF_DEVICES.contains(&address.get()),
+        _ => false,
+    };
+    is_fault.then_some(Event::GeneralProtection)
 }
 
 /// The exception that the guest was left for, which it gets as without the intercept.
@@ -102,12 +105,6 @@ fn exception(exit: Exit) -> Option<Event> {
         Exit::AlignmentCheck => Some(Event::AlignmentCheck),
         _ => None,
     }
-}
-
-/// Whether devices of a cell may be at an address. Linux takes them away at any time, so an access
-/// there is nothing that a cell can always avoid.
-fn is_of_devices(address: GuestAddr) -> bool {
-    (DEVICE_MEMORY..DEVICE_MEMORY_END).contains(&address.get())
 }
 
 /// Stops the cell: this CPU at once, the others by a kick.

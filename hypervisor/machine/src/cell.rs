@@ -3,7 +3,7 @@
 //! no lock.
 
 use core::fmt;
-use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use crtos_abi::cell::CELL_NAME_LEN;
 use crtos_abi::{MAX_CELL_CPUS, MAX_CELLS, MAX_CPUS};
@@ -77,6 +77,8 @@ pub struct Cell {
     page_table: AtomicU64,
     argument: AtomicU64,
     doorbell_vector: AtomicU8,
+    /// It has, or had, a PCI function since it was created.
+    pub has_had_device: AtomicBool,
     /// Where its doorbells ring.
     pub routes: Routes,
     /// What each CPU may hear of them.
@@ -107,6 +109,7 @@ impl Cell {
             page_table: AtomicU64::new(0),
             argument: AtomicU64::new(0),
             doorbell_vector: AtomicU8::new(0),
+            has_had_device: AtomicBool::new(false),
             routes: Routes::new(),
             doorbells: [const { Budget::new() }; MAX_CPUS],
             cpu_count: AtomicU8::new(0),
@@ -123,6 +126,7 @@ impl Cell {
     /// Writes down a new cell.
     pub(crate) fn set_up(&self, config: &Config, domain: &Domain) {
         self.routes.clear();
+        self.has_had_device.store(false, Ordering::Relaxed);
         self.domain.set(domain);
         self.doorbell_vector.store(config.doorbell_vector, Ordering::Relaxed);
         let mut count = 0;

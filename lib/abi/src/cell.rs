@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a cell consists of and may touch. Everything that is not named here stops the cell.
+//! What a cell consists of and may touch. Everything that is not named here stops the cell, but for
+//! I/O ports: a program of the cell, not its kernel, gets a general protection fault there.
 
 use crate::MAX_CELL_CPUS;
 

@@ -11,7 +11,8 @@
 //! writes are lost.
 //!
 //! An access to an address of devices where the cell has none (any more) raises a general
-//! protection fault, with the error code 0: Linux may have taken the function away.
+//! protection fault, with the error code 0: Linux may have taken the function away. So does, in a
+//! cell that has had a function, an access to an I/O port that it does not have.
 
 use crate::cell::PortRange;
 

@@ -2,6 +2,7 @@
 //! PCI functions change their owner, and cells drive them.
 
 use core::ops::RangeInclusive;
+use core::sync::atomic::Ordering;
 
 use crtos_abi::device::{
     DEVICE_MEMORY, DEVICE_MEMORY_END, DeviceConfig, LISTED_WIDTH_SHIFT, LISTED_WITHOUT_MEMORY,
@@ -29,7 +30,7 @@ use crate::devices::{Owned, page_of};
 use crate::direct_map::AnyBits;
 use crate::frames::Frames;
 use crate::linux_memory::LinuxMemory;
-use crate::{configuration, launch_info};
+use crate::{cell, configuration, launch_info};
 
 // SAFETY: Plain integers and arrays of structures of such.
 unsafe impl AnyBits for DeviceConfig {}
@@ -135,6 +136,7 @@ impl Ownership {
             return Err(Refusal::Invalid);
         };
         let place = devices.places.iter().position(Option::is_none).ok_or(Refusal::NoMemory)?;
+        cell::get(id).has_had_device.store(true, Ordering::Relaxed);
         root.take_pages(frames, device)?;
         for ports in device.ports() {
             permissions::trap_ports(&mut *root.ports, *ports.start(), *ports.end(), true);
