@@ -142,6 +142,7 @@ void crtos_wishes_store(struct crtos_realm *realm);
 int crtos_wish_add(struct crtos_file *file, u16 function, dev_t number, u32 group,
 		   const struct crtos_device_memory *memory);
 s64 crtos_wish_registers(struct crtos_realm *realm, u64 start, u64 size, u64 *address);
+bool crtos_wish_ports(struct crtos_realm *realm, const struct file *file, u64 *word);
 void crtos_wish_drop(u16 function);
 int crtos_wish_end(struct crtos_file *file, u16 function, const char *name);
 

@@ -150,14 +150,20 @@ static int tell_status(struct file *file, u64 words[6])
 	return 0;
 }
 
-static s64 tell_descriptor(u64 descriptor, u64 words[6])
+static s64 tell_descriptor(struct crtos_process *process, u64 descriptor, u64 words[6])
 {
 	struct file *file = program_file(descriptor);
 	s64 result;
 
 	if (!file)
 		return -EBADF;
-	result = tell_status(file, words) ?: file->f_flags;
+	result = tell_status(file, words);
+	if (!result) {
+		if (!is_device(file) && maps_registers(file) &&
+		    crtos_wish_ports(process->realm, file, &words[3]))
+			words[5] |= CRTOS_STATUS_PORTS;
+		result = file->f_flags;
+	}
 	fput(file);
 	return result;
 }
@@ -445,7 +451,7 @@ int crtos_vouch(struct crtos_thread *thread, u64 words[6], s64 *result)
 
 	switch (request->op) {
 	case CRTOS_OP_STATUS:
-		*result = tell_descriptor(request->args[0], words);
+		*result = tell_descriptor(process, request->args[0], words);
 		break;
 	case CRTOS_OP_READ:
 		*result = read_file(process, request);

@@ -4,6 +4,8 @@
  * kernel has programs find them, and says whether programs use those that are to go.
  */
 #include <linux/fs.h>
+#include <linux/kernfs.h>
+#include <linux/pci.h>
 #include <linux/pid.h>
 #include <linux/rcupdate.h>
 #include <linux/sched.h>
@@ -158,6 +160,46 @@ s64 crtos_wish_registers(struct crtos_realm *realm, u64 start, u64 size, u64 *ad
 		}
 	crtos_realm_unlock();
 	return result;
+}
+
+/* Whether a file of sysfs is in the folder of a function, and which of its resources it is. */
+static bool is_resource(const struct file *file, u16 function, unsigned int *index)
+{
+	const struct kernfs_node *node = file_inode(file)->i_private;
+	struct pci_dev *dev;
+	bool found;
+	char end;
+
+	dev = pci_get_domain_bus_and_slot(0, function >> 8, function & 0xff);
+	found = dev && node->parent == dev->dev.kobj.sd &&
+		sscanf(node->name, "resource%u%c", index, &end) == 1 &&
+		*index < CRTOS_BASE_ADDRESSES && (pci_resource_flags(dev, *index) & IORESOURCE_IO);
+	pci_dev_put(dev);
+	return found;
+}
+
+/**
+ * crtos_wish_ports() - tell whether a file shows I/O ports of a function of the realm
+ * @realm: the realm
+ * @file: a file of sysfs
+ * @word: how the kernel is told which function's, and which (CRTOS_STATUS_PORTS)
+ *
+ * Context: May sleep.
+ */
+bool crtos_wish_ports(struct crtos_realm *realm, const struct file *file, u64 *word)
+{
+	struct crtos_wish *wish;
+	unsigned int index;
+	bool found = false;
+
+	crtos_realm_lock();
+	for (wish = realm->wishes; wish < realm->wishes + CRTOS_MAX_DEVICES && !found; wish++) {
+		found = wish->wanted && is_resource(file, wish->function, &index);
+		if (found)
+			*word = (u64)wish->function << CRTOS_STATUS_FUNCTION_SHIFT | index;
+	}
+	crtos_realm_unlock();
+	return found;
 }
 
 /* Says which programs have a function open. */

@@ -39,6 +39,7 @@ impl Errno {
         EDOM,
         EEXIST,
         EFAULT,
+        EFBIG,
         EHOSTUNREACH,
         EINPROGRESS,
         EINTR,

@@ -179,6 +179,12 @@ pub const STATUS_TRUSTED: u64 = 0x4_0000_0000;
 pub const STATUS_DEVICE: u64 = 0x8_0000_0000;
 /// There as well: what the file maps may be registers of a device, of which `OP_REGISTERS` tells.
 pub const STATUS_REGISTERS: u64 = 0x10_0000_0000;
+/// There as well: it shows I/O ports of a function of the realm, which takes the place of the size:
+/// bus, device and function from bit [`STATUS_FUNCTION_SHIFT`] on, below that the base address
+/// register.
+pub const STATUS_PORTS: u64 = 0x20_0000_0000;
+/// See [`STATUS_PORTS`].
+pub const STATUS_FUNCTION_SHIFT: u32 = 8;
 /// Most threads that one `OP_THREAD` makes.
 pub const MOST_NEW_THREADS: u64 = 16;
 /// The signal that interrupts system calls in the shadow when the kernel asks for that; its

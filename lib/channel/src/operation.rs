@@ -268,7 +268,7 @@ pub type Identity = [u64; 3];
 pub struct FileStatus {
     /// Which file.
     pub identity: Identity,
-    /// Bytes; of a character device, its number (`st_rdev`).
+    /// Bytes; of a character device, its number (`st_rdev`); of ports, whose they are.
     pub size: u64,
     /// Seconds and nanoseconds of the last change.
     pub changed: [u64; 2],
@@ -284,6 +284,22 @@ pub struct FileStatus {
     pub is_device: bool,
     /// What it maps may be registers of a device ([`Operation::Registers`]).
     pub maps_registers: bool,
+    /// It shows I/O ports of a function of the realm.
+    pub is_ports: bool,
+}
+
+/// What a file is that the realm may have instead of Linux.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DeviceFile {
+    /// A character device, by its number (`st_rdev`).
+    Number(u64),
+    /// I/O ports of a function of the realm.
+    Ports {
+        /// Bus, device and function.
+        function: u16,
+        /// The base address register that tells of them.
+        register: u8,
+    },
 }
 
 impl FileStatus {
@@ -303,6 +319,19 @@ impl FileStatus {
             is_trusted: mode & raw::STATUS_TRUSTED != 0,
             is_device: mode & raw::STATUS_DEVICE != 0,
             maps_registers: mode & raw::STATUS_REGISTERS != 0,
+            is_ports: mode & raw::STATUS_PORTS != 0,
+        }
+    }
+
+    /// What the realm may have; `None` if it is a file of Linux's.
+    pub const fn device_file(&self) -> Option<DeviceFile> {
+        match (self.is_device, self.is_ports) {
+            (true, _) => Some(DeviceFile::Number(self.size)),
+            (false, true) => Some(DeviceFile::Ports {
+                function: (self.size >> raw::STATUS_FUNCTION_SHIFT) as u16,
+                register: self.size as u8,
+            }),
+            (false, false) => None,
         }
     }
 }

@@ -42,6 +42,14 @@ unsafe extern "sysv64" {
     fn user_load_short(to: *mut u16, from: *const u16) -> bool;
     /// The same of a byte.
     fn user_load_byte(to: *mut u8, from: *const u8) -> bool;
+    /// Reads from the I/O port into `to`, or writes `from` to it: a byte, two or four of them;
+    /// `false` at a fault.
+    fn port_read_byte(to: *mut u8, port: u16) -> bool;
+    fn port_read_short(to: *mut u16, port: u16) -> bool;
+    fn port_read(to: *mut u32, port: u16) -> bool;
+    fn port_write_byte(from: *const u8, port: u16) -> bool;
+    fn port_write_short(from: *const u16, port: u16) -> bool;
+    fn port_write(from: *const u32, port: u16) -> bool;
     /// Atomically replaces the word by `new` if it is `*expected`, and stores what it was in
     /// `*expected`; `false` at a fault.
     fn user_compare_exchange(word: *mut u32, expected: *mut u32, new: u32) -> bool;
@@ -54,6 +62,8 @@ global_asm!(
     // The upper half has some of these inlined.
     ".globl user_copy, user_clear, user_push, user_xrstor, user_load, user_compare_exchange",
     ".globl user_load_short, user_load_byte",
+    ".globl port_read_byte, port_read_short, port_read",
+    ".globl port_write_byte, port_write_short, port_write",
     ".globl user_access_failed, user_access_end",
     ".macro user_begin",
     "cmp byte ptr [rip + {prevented}], 0",
@@ -124,6 +134,42 @@ global_asm!(
     "mov al, [rsi]",
     "mov [rdi], al",
     "jmp 6f",
+    "port_read_byte:",
+    "mov edx, esi",
+    "in al, dx",
+    "mov [rdi], al",
+    "mov eax, 1",
+    "ret",
+    "port_read_short:",
+    "mov edx, esi",
+    "in ax, dx",
+    "mov [rdi], ax",
+    "mov eax, 1",
+    "ret",
+    "port_read:",
+    "mov edx, esi",
+    "in eax, dx",
+    "mov [rdi], eax",
+    "mov eax, 1",
+    "ret",
+    "port_write_byte:",
+    "mov edx, esi",
+    "mov al, [rdi]",
+    "out dx, al",
+    "mov eax, 1",
+    "ret",
+    "port_write_short:",
+    "mov edx, esi",
+    "mov ax, [rdi]",
+    "out dx, ax",
+    "mov eax, 1",
+    "ret",
+    "port_write:",
+    "mov edx, esi",
+    "mov eax, [rdi]",
+    "out dx, eax",
+    "mov eax, 1",
+    "ret",
     "user_compare_exchange:",
     "user_begin",
     "mov eax, [rsi]",
@@ -362,6 +408,28 @@ pub(crate) unsafe fn access_register(register: *mut u8, value: &mut [u8], write:
             1 => user_load_byte(to, from),
             2 => user_load_short(to.cast(), from.cast()),
             4 => user_load(to.cast(), from.cast()),
+            _ => false,
+        }
+    }
+}
+
+/// Reads 1, 2 or 4 I/O ports at once, the first of which is `port`, into as many bytes of `value`,
+/// or writes them from there; `false` if the realm does not have them (any more). Any context.
+///
+/// # Safety
+/// The ports are those of a device that reaches no memory but what programs have given it.
+pub(crate) unsafe fn access_ports(port: u16, value: &mut [u8], write: bool) -> bool {
+    let bytes = value.as_mut_ptr();
+    // SAFETY: the caller says what is there; x86 asks for no alignment of the bytes. A fault ends
+    // the access.
+    unsafe {
+        match (value.len(), write) {
+            (1, false) => port_read_byte(bytes, port),
+            (2, false) => port_read_short(bytes.cast(), port),
+            (4, false) => port_read(bytes.cast(), port),
+            (1, true) => port_write_byte(bytes, port),
+            (2, true) => port_write_short(bytes.cast(), port),
+            (4, true) => port_write(bytes.cast(), port),
             _ => false,
         }
     }

@@ -9,6 +9,7 @@
 
 use alloc::vec::Vec;
 use core::fmt;
+use core::ops::RangeInclusive;
 use core::sync::atomic::{AtomicBool, Ordering};
 
 use crtos_abi::device::{BASE_ADDRESSES, DEVICE_MEMORY, DEVICE_MEMORY_END, MAX_MESSAGES};
@@ -23,6 +24,7 @@ use crtos_vm::{FRAME_SIZE, Frame};
 use crate::arch::hypercall::call_device;
 use crate::arch::paging;
 use crate::arch::{percpu, user_memory};
+use crate::devices::ports::{self, FunctionPorts};
 use crate::time::Nanos;
 
 /// Configuration space, for threads.
@@ -172,6 +174,8 @@ pub struct Function {
     messages: Messages,
     /// The base address registers, as far as they tell of memory: address and bytes.
     memory: [Option<(u64, u64)>; BASE_ADDRESSES],
+    /// The same, as far as they tell of I/O ports.
+    ports: [Option<RangeInclusive<u16>>; BASE_ADDRESSES],
 }
 
 /// The capability of messages, and in its first four bytes: they are on.
@@ -222,15 +226,20 @@ impl Function {
         }
         ANY.store(true, Ordering::Relaxed);
         let header = PciHeader::new(crtos_pci::address(number));
-        let mut endpoint = EndpointHeader::from_header(header, SPACE)?;
+        let endpoint = EndpointHeader::from_header(header, SPACE)?;
         let mut memory = [None; BASE_ADDRESSES];
+        let mut ports = [const { None }; BASE_ADDRESSES];
         let mut index = 0;
         while index < BASE_ADDRESSES {
             let bar = endpoint.bar(index as u8, SPACE);
             memory[index] = match bar {
                 Some(Bar::Memory32 { address, size, .. }) => Some((address.into(), size.into())),
                 Some(Bar::Memory64 { address, size, .. }) => Some((address, size)),
-                Some(Bar::Io { .. }) | None => None,
+                Some(Bar::Io { port }) => {
+                    ports[index] = port_range(number, index, port);
+                    None
+                }
+                None => None,
             };
             memory[index].take_if(|(address, size)| !is_sound(*address, *size));
             index += if matches!(bar, Some(Bar::Memory64 { .. })) { 2 } else { 1 };
@@ -246,8 +255,16 @@ impl Function {
                 _ => {}
             }
         }
-        endpoint.update_command(SPACE, |_| CommandRegister::MEMORY_ENABLE);
-        Some(Self { number, endpoint, messages, memory })
+        let mut function = Self { number, endpoint, messages, memory, ports };
+        function.set_command(CommandRegister::empty());
+        Some(function)
+    }
+
+    /// Has its registers answer, and sets what else the command register has.
+    fn set_command(&mut self, more: CommandRegister) {
+        let mut command = CommandRegister::MEMORY_ENABLE | more;
+        command.set(CommandRegister::IO_ENABLE, self.ports().next().is_some());
+        self.endpoint.update_command(SPACE, |_| command);
     }
 
     /// Bus, device and function in 16 bits.
@@ -292,6 +309,26 @@ impl Function {
         self.memory.get(register as usize).copied().flatten().map_or(0, |(_, size)| size)
     }
 
+    /// The I/O ports of a base address register, if it tells of such.
+    pub fn ports_of(&self, register: u32) -> Option<RangeInclusive<u16>> {
+        self.ports.get(register as usize)?.clone()
+    }
+
+    /// All its I/O ports.
+    pub fn ports(&self) -> impl Iterator<Item = RangeInclusive<u16>> {
+        self.ports.iter().flatten().cloned()
+    }
+
+    /// Programs may use its I/O ports, by all that Linux has for that. By the thread alone that has
+    /// functions come and go.
+    pub fn open_ports(&self) {
+        for (register, range) in (0..).zip(&self.ports) {
+            if let Some(range) = range {
+                FunctionPorts { function: self.number, register }.add(range);
+            }
+        }
+    }
+
     /// The memory of a base address register from `offset` on, a multiple of the page size.
     pub fn part(&self, register: u32, offset: u64) -> Option<Registers> {
         let (address, size) = self.memory.get(register as usize).copied().flatten()?;
@@ -305,9 +342,12 @@ impl Function {
         })
     }
 
-    /// Reads a register of 1, 2 or 4 bytes in the memory of a base address register, or writes it.
-    /// False if it is not there. Thread context.
+    /// Reads a register of 1, 2 or 4 bytes in the memory, or the ports, of a base address register,
+    /// or writes it. False if it is not there. Thread context.
     pub fn access(&self, register: u32, offset: u64, value: &mut [u8], write: bool) -> bool {
+        if let Some(ports) = self.ports_of(register) {
+            return ports::access(&ports, offset, value, write);
+        }
         let memory = self.memory.get(register as usize).copied().flatten();
         let Some((start, size)) = memory else { return false };
         let count = value.len() as u64;
@@ -471,8 +511,7 @@ impl Function {
                 table.set_function_mask(false, SPACE);
             }
         }
-        let on = CommandRegister::MEMORY_ENABLE | CommandRegister::BUS_MASTER_ENABLE;
-        self.endpoint.update_command(SPACE, |_| on);
+        self.set_command(CommandRegister::BUS_MASTER_ENABLE);
         if let Messages::Simple(simple) = &self.messages {
             simple.set_enabled(true, SPACE);
         }
@@ -481,7 +520,7 @@ impl Function {
 
     /// The opposite. Its registers answer as before. Thread context; may sleep.
     pub fn stop(&mut self) {
-        self.endpoint.update_command(SPACE, |_| CommandRegister::MEMORY_ENABLE);
+        self.set_command(CommandRegister::empty());
         self.mute(0);
     }
 
@@ -514,6 +553,22 @@ const MESSAGE_TABLE: u8 = 0x11;
 const EXPRESS: u8 = 0x10;
 /// As many as there is room for.
 const MOST_CAPABILITIES: usize = 48;
+
+/// The I/O ports of a base address register of a function, which tells of `first`; `None` if they
+/// are none. Thread context; may sleep.
+fn port_range(function: u16, index: usize, first: u32) -> Option<RangeInclusive<u16>> {
+    const FLAGS: u32 = 3;
+    let register = 0x10 + 4 * index as u64;
+    let write = |value: u32| {
+        call(HC_DEVICE_WRITE, [function.into(), register, value.into(), u32::MAX.into()]);
+    };
+    write(u32::MAX);
+    let size = call(HC_DEVICE_READ, [function.into(), register, 0, 0]);
+    write(first);
+    let size = (u32::try_from(size).ok()? & !FLAGS).wrapping_neg();
+    let last = first.checked_add(size.checked_sub(1)?)?;
+    Some(u16::try_from(first).ok()?..=u16::try_from(last).ok()?)
+}
 
 /// Whether memory is such as a cell has of devices.
 fn is_sound(address: u64, size: u64) -> bool {

@@ -2,9 +2,12 @@
 //! I/O ports of a device, and those that programs of the realm may use.
 
 use core::ops::RangeInclusive;
+use core::sync::atomic::{AtomicU64, Ordering};
 
+use crtos_abi::device::{BASE_ADDRESSES, MAX_DEVICES};
 use x86_64::instructions::port::Port;
 
+use crate::arch::user_memory;
 use crate::mm::layout;
 
 /// The I/O ports of a device, which the realm has exclusively. There is such a value only for ports
@@ -82,31 +85,116 @@ pub fn of_programs() -> impl Iterator<Item = RangeInclusive<u16>> {
     })
 }
 
-/// Whether root gave programs of the realm that port.
-pub fn is_of_programs(number: u16) -> bool {
-    of_programs().any(|range| range.contains(&number))
+/// The I/O ports of PCI functions that programs drive, of a base address register each: the first
+/// and the last port in bits 15..0 and 31..16, the function in 47..32, the register in 55..48, and
+/// a bit that there are some.
+static OF_FUNCTIONS: [AtomicU64; MAX_DEVICES * BASE_ADDRESSES] =
+    [const { AtomicU64::new(0) }; MAX_DEVICES * BASE_ADDRESSES];
+const SOME: u64 = 1 << 63;
+
+/// The I/O ports of a base address register of a PCI function, as long as programs drive that.
+#[derive(Clone, Copy)]
+pub struct FunctionPorts {
+    /// Bus, device and function.
+    pub function: u16,
+    /// The register.
+    pub register: u8,
 }
 
-/// An I/O port that root gave programs of the realm ([`of_programs`]).
+impl FunctionPorts {
+    /// Programs may use the ports. By the thread alone that has functions come and go.
+    pub fn add(&self, ports: &RangeInclusive<u16>) {
+        let (first, last) = (u64::from(*ports.start()), u64::from(*ports.end()));
+        let word = first | last << 16 | self.tag();
+        // All that the realm can have find room.
+        if let Some(free) = OF_FUNCTIONS.iter().find(|free| free.load(Ordering::Relaxed) == 0) {
+            free.store(word, Ordering::Relaxed);
+        }
+    }
+
+    /// The bits that tell whose ports they are.
+    fn tag(&self) -> u64 {
+        u64::from(self.function) << 32 | u64::from(self.register) << 48 | SOME
+    }
+
+    fn range(&self) -> Option<RangeInclusive<u16>> {
+        let mut words = OF_FUNCTIONS.iter().map(|word| word.load(Ordering::Relaxed));
+        words.find(|word| word & !0xffff_ffff == self.tag()).map(range_of)
+    }
+
+    /// How many there are; `None` if programs do not drive the function (any more).
+    pub fn count(&self) -> Option<u64> {
+        self.range().map(|range| range.len() as u64)
+    }
+
+    /// Reads 1, 2 or 4 of them from `offset` on, or writes them; `false` if they are not there.
+    /// Thread context.
+    pub fn access(&self, offset: u64, value: &mut [u8], write: bool) -> bool {
+        self.range().is_some_and(|range| access(&range, offset, value, write))
+    }
+}
+
+fn range_of(word: u64) -> RangeInclusive<u16> {
+    word as u16..=(word >> 16) as u16
+}
+
+/// Programs do not drive that function any more. One that was allowed its ports gets a fault there:
+/// the hypervisor looks whose they are. By the thread alone that has functions come and go.
+pub fn remove_function(function: u16) {
+    for word in &OF_FUNCTIONS {
+        let value = word.load(Ordering::Relaxed);
+        if value & SOME != 0 && (value >> 32) as u16 == function {
+            word.store(0, Ordering::Relaxed);
+        }
+    }
+}
+
+/// All I/O ports that programs may use: those that root gave them, and those of functions.
+pub fn usable() -> impl Iterator<Item = RangeInclusive<u16>> {
+    let values = OF_FUNCTIONS.iter().map(|word| word.load(Ordering::Relaxed));
+    let of_functions = values.filter(|value| value & SOME != 0);
+    of_programs().chain(of_functions.map(range_of))
+}
+
+/// Whether programs may use a port.
+pub fn is_usable(number: u16) -> bool {
+    usable().any(|range| range.contains(&number))
+}
+
+/// An I/O port that programs may use ([`usable`]).
 pub struct ProgramPort(u16);
 
 impl ProgramPort {
     /// The port with that number, if it is one.
     pub fn new(number: u16) -> Option<Self> {
-        is_of_programs(number).then_some(Self(number))
+        is_usable(number).then_some(Self(number))
     }
 
-    /// Reads a byte. Any context.
-    pub fn read(&self) -> u8 {
-        // SAFETY: the realm has the port, so the hypervisor does not stop it. Programs may use it
-        // by themselves, so the kernel relies on nothing that is changed by it.
-        unsafe { Port::new(self.0).read() }
+    /// Reads a byte; `None` if Linux has taken the port away. Any context.
+    pub fn read(&self) -> Option<u8> {
+        let mut value = [0];
+        access(&(self.0..=self.0), 0, &mut value, false).then_some(value[0])
     }
 
-    /// Writes a byte. Any context.
-    pub fn write(&self, value: u8) {
-        // SAFETY: the realm has the port, and the kernel relies on nothing that is changed by it,
-        // which a program could do without the kernel.
-        unsafe { Port::new(self.0).write(value) }
+    /// Writes a byte, likewise.
+    pub fn write(&self, value: u8) -> Option<()> {
+        access(&(self.0..=self.0), 0, &mut [value], true).then_some(())
     }
+}
+
+/// Reads 1, 2 or 4 ports of those that programs may use, from `offset` on, or writes them; `false`
+/// if they are not there (any more). Any context.
+pub(super) fn access(
+    ports: &RangeInclusive<u16>,
+    offset: u64,
+    value: &mut [u8],
+    write: bool,
+) -> bool {
+    let count = value.len() as u64;
+    if offset.checked_add(count).is_none_or(|end| end > ports.len() as u64) {
+        return false;
+    }
+    // SAFETY: programs may use the ports by themselves, so the kernel relies on nothing that is
+    // changed by them. The hypervisor looks whether the realm has them.
+    unsafe { user_memory::access_ports(ports.start() + offset as u16, value, write) }
 }

@@ -22,7 +22,6 @@ use core::ops::{Range, RangeInclusive};
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use crtos_abi::UserAddr;
 use crtos_vm::Frame;
-use spin::Once;
 use x86_64::VirtAddr;
 use x86_64::registers::model_specific::{FsBase, KernelGsBase};
 
@@ -64,13 +63,13 @@ pub struct PortPermissions(Option<Arc<Permissions>>);
 struct Permissions {
     /// What was allowed one by one (ioperm).
     some: Option<Arc<Ports>>,
-    /// All that root gave programs of the realm ([`ports::of_programs`]) are allowed (iopl).
-    all: bool,
+    /// All that there were when that was asked for ([`ports::usable`]; iopl).
+    all: Option<Arc<Ports>>,
 }
 
 impl PortPermissions {
-    fn new(some: Option<Arc<Ports>>, all: bool) -> Self {
-        let any = all || some.is_some();
+    fn new(some: Option<Arc<Ports>>, all: Option<Arc<Ports>>) -> Self {
+        let any = all.is_some() || some.is_some();
         Self(any.then(|| Arc::new(Permissions { some, all })))
     }
 
@@ -79,21 +78,16 @@ impl PortPermissions {
         self.0.as_ref()?.some.as_ref()
     }
 
-    fn has_all(&self) -> bool {
-        self.0.as_ref().is_some_and(|permissions| permissions.all)
+    /// What all was allowed.
+    fn all(&self) -> Option<&Arc<Ports>> {
+        self.0.as_ref()?.all.as_ref()
     }
 
     /// What to load; `None` if no port is allowed.
     fn ports(&self) -> Option<&Ports> {
-        match self.has_all() {
-            true => ALL_PORTS.get(),
-            false => self.some().map(|some| &**some),
-        }
+        self.all().or_else(|| self.some()).map(|ports| &**ports)
     }
 }
-
-/// The ports that root gave programs of the realm, from when a thread was first allowed them.
-static ALL_PORTS: Once<Ports> = Once::new();
 
 /// No CPU.
 const NOWHERE: u32 = u32::MAX;
@@ -312,8 +306,8 @@ pub fn set_port_permissions(permissions: PortPermissions) {
     drop(interrupts);
 }
 
-/// `ioperm` for the current thread: allows or forbids `ports`. The hypervisor stops the cell at a
-/// port that is not in its configuration, so the caller has checked that the cell has them.
+/// `ioperm` for the current thread: allows or forbids `ports`, of which the caller has checked that
+/// programs may use them. The hypervisor has a program fault at a port that the cell does not have.
 pub fn set_ports(ports: RangeInclusive<u16>, allow: bool) -> Result<(), SpawnError> {
     let before = port_permissions();
     if before.some().is_none() && !allow {
@@ -324,24 +318,21 @@ pub fn set_ports(ports: RangeInclusive<u16>, allow: bool) -> Result<(), SpawnErr
     }
     let mut some = before.some().map_or_else(Ports::none, |some| Ports::clone(some));
     some.set(ports, allow);
-    set_port_permissions(PortPermissions::new(Some(Arc::new(some)), before.has_all()));
+    set_port_permissions(PortPermissions::new(Some(Arc::new(some)), before.all().cloned()));
     Ok(())
 }
 
-/// `iopl` for the current thread: allows all ports that root gave programs, or no more than were
+/// `iopl` for the current thread: allows all ports that programs may use now, or no more than were
 /// allowed one by one.
 pub fn set_all_ports(allow: bool) -> Result<(), SpawnError> {
     if !heap::has_reserve() {
         return Err(SpawnError);
     }
-    if allow && ALL_PORTS.get().is_none() {
+    let all = allow.then(|| {
         let mut all = Ports::none();
-        ports::of_programs().for_each(|range| all.set(range, true));
-        // Who waits for it spins, so that nothing may come between.
-        let interrupts = InterruptsOff::take();
-        ALL_PORTS.call_once(|| all);
-        drop(interrupts);
-    }
-    set_port_permissions(PortPermissions::new(port_permissions().some().cloned(), allow));
+        ports::usable().for_each(|range| all.set(range, true));
+        Arc::new(all)
+    });
+    set_port_permissions(PortPermissions::new(port_permissions().some().cloned(), all));
     Ok(())
 }

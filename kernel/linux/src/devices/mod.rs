@@ -14,6 +14,7 @@
 //! | [`net`] | network cards: eth1, for example |
 //! | [`pci_testdev`] | QEMU's pci-testdev: the smallest driver of a PCI function |
 //! | [`ports`] | /dev/port, for the I/O ports of the realm's programs |
+//! | [`resource`] | I/O ports of PCI functions that programs drive, by sysfs |
 //! | [`serial`] | UARTs: /dev/ttyS0 and its successors |
 //! | [`uio`] | PCI functions that programs drive: /dev/uio0 and its successors |
 //! | [`vfio`] | PCI functions that transfer to and from programs' memory: /dev/vfio |
@@ -24,6 +25,7 @@ mod functions;
 mod net;
 mod pci_testdev;
 mod ports;
+mod resource;
 mod serial;
 mod uio;
 mod users;
@@ -32,6 +34,8 @@ mod vfio;
 pub use uio::registers;
 
 use alloc::boxed::Box;
+
+use crtos_channel::operation::DeviceFile;
 
 use crate::{
     abi::Errno,
@@ -44,9 +48,12 @@ struct Driver {
     /// Starts the devices that the command line names; says whether there are any. In the first
     /// thread, before there are programs. What comes later is announced by [`found`].
     start: fn() -> bool,
-    /// Opens a device; see [`character::Opener`].
-    open: character::Opener,
+    /// Opens the device with a number (`st_rdev`); see [`character::Opener`].
+    open: fn(number: u64, flags: u32) -> Option<Opened>,
 }
+
+/// An opening of a device, or why there is none.
+type Opened = Result<Box<dyn Character>, Errno>;
 
 /// All drivers.
 const DRIVERS: &[Driver] =
@@ -71,6 +78,11 @@ fn found() {
     character::set_opener(open);
 }
 
-fn open(number: u64, flags: u32) -> Option<Result<Box<dyn Character>, Errno>> {
-    DRIVERS.iter().find_map(|driver| (driver.open)(number, flags))
+fn open(device: DeviceFile, flags: u32) -> Option<Opened> {
+    match device {
+        DeviceFile::Number(number) => {
+            DRIVERS.iter().find_map(|driver| (driver.open)(number, flags))
+        }
+        DeviceFile::Ports { function, register } => Some(resource::open(function, register)),
+    }
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `/dev/port`: the I/O ports that root gave programs of the realm (`crtos up --port`), each a byte
-//! of the file (mem(4)).
+//! `/dev/port`: the I/O ports that root gave programs of the realm (`crtos up --port`), and those
+//! of PCI functions that they drive, each a byte of the file (mem(4)).
 //!
 //! Linux opens the file, and so checks for CAP_SYS_RAWIO, before it becomes one of the realm. Other
 //! ports fail with EPERM, as with ioperm(2): Linux may not touch a port that a cell has alone, and
@@ -42,7 +42,7 @@ fn start() -> bool {
 }
 
 fn is_there() -> bool {
-    ports::of_programs().next().is_some()
+    ports::usable().next().is_some()
 }
 
 fn open(number: u64, _flags: u32) -> Option<Result<Box<dyn Character>, Errno>> {
@@ -119,8 +119,8 @@ impl Character for Opening {
             let wanted = (memory.left() as usize).min(STEP);
             let mut count = 0;
             for (place, position) in bytes[..wanted].iter_mut().zip(position + done..) {
-                let Some(port) = port(position) else { break };
-                *place = port.read();
+                let Some(byte) = port(position).and_then(|port| port.read()) else { break };
+                *place = byte;
                 count += 1;
             }
             if memory.write(&bytes[..count]) < count {
@@ -145,7 +145,7 @@ impl Character for Opening {
             if memory.read(&mut byte) == 0 {
                 return if done > 0 { Ok(done) } else { Err(Errno::EFAULT) };
             }
-            port.write(byte[0]);
+            let Some(()) = port.write(byte[0]) else { return end(done, position + done) };
             done += 1;
             if done % STEP as u64 == 0 && signal::is_interrupted() {
                 break;

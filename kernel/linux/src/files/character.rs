@@ -9,6 +9,7 @@ use alloc::{boxed::Box, sync::Arc};
 use core::any::Any;
 
 use crtos_abi::{PAGE_SIZE, UserAddr};
+use crtos_channel::operation::DeviceFile;
 use crtos_core::mm::object;
 use crtos_files::NUMBERS;
 use crtos_syscalls::structs::Stat;
@@ -96,11 +97,13 @@ pub struct Special {
     pub file: Box<dyn Character>,
     /// What fstat(2) tells.
     pub status: Stat,
+    /// What Linux's file is, by which it is opened once more.
+    pub device: DeviceFile,
 }
 
-/// Opens the device with a number (`st_rdev`), with flags of open(2), for a program that Linux has
-/// let open it; `None` if that is no device of the realm. May sleep.
-pub type Opener = fn(number: u64, flags: u32) -> Option<Result<Box<dyn Character>, Errno>>;
+/// Opens a device, with flags of open(2), for a program that Linux has let open it; `None` if that
+/// is no device of the realm. May sleep.
+pub type Opener = fn(device: DeviceFile, flags: u32) -> Option<Result<Box<dyn Character>, Errno>>;
 
 static OPENER: Once<Opener> = Once::new();
 
@@ -125,10 +128,10 @@ impl Files {
         // What stands for a file only (O_PATH) is none.
         let Ok(status) = Status::of(fd) else { return Ok(()) };
         let flags = status.flags as u32;
-        let device = Some(status.file).filter(|file| file.is_device);
-        let Some(opened) = device.and_then(|file| opener(file.size, flags)) else { return Ok(()) };
+        let Some(device) = status.file.device_file() else { return Ok(()) };
+        let Some(opened) = opener(device, flags) else { return Ok(()) };
         let made = opened.and_then(|file| {
-            let special = Special { file, status: told(fd)? };
+            let special = Special { file, status: told(fd)?, device };
             Description::open(Object::Character(Box::new(special)), flags)
         });
         let descriptor = remote::linux(linux::__NR_fcntl, &[fd, linux::F_GETFD.into(), 0]);
@@ -165,9 +168,8 @@ impl Special {
             return Err(Errno::EACCES);
         }
         let opener = OPENER.get().ok_or(Errno::ENXIO)?;
-        let number = self.status.device_of_file;
-        let file = opener(number, flags).ok_or(Errno::ENXIO)??;
-        Ok(Object::Character(Box::new(Self { file, status: self.status })))
+        let file = opener(self.device, flags).ok_or(Errno::ENXIO)??;
+        Ok(Object::Character(Box::new(Self { file, ..*self })))
     }
 
     /// Stores the `struct stat` at an address of the program.

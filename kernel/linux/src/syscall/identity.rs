@@ -156,10 +156,10 @@ pub fn ioperm([first, count, allow, ..]: Args) -> SysResult {
     if allow {
         may_touch_ports()?;
     }
-    let covered = |port: u64| ports::is_of_programs(port as u16);
+    let covered = |port: u64| ports::is_usable(port as u16);
     if allow && !(first..end).all(covered) {
         crtos_core::warn!(
-            "ports {first:#x}..{end:#x} were asked for; the realm has only those of `crtos up --port`"
+            "ports {first:#x}..{end:#x} were asked for; the realm has only those of `crtos up --port` and of its PCI functions"
         );
         return Err(Errno::EPERM);
     }

@@ -14,6 +14,7 @@ use crtos_core::{
     devices::{
         interrupts::{self, Handler},
         pci::{Function, Switch},
+        ports,
     },
     mm::{heap, object::Object},
     task::{Mutex, Timer, WaitQueue},
@@ -65,7 +66,7 @@ pub(super) struct Device {
 /// Who drives a function.
 enum Driver {
     /// Whichever program has it open.
-    Program { function: Function, openings: u32 },
+    Program { function: Box<Function>, openings: u32 },
     /// A driver of the kernel.
     Kernel(Arc<dyn Driven>),
 }
@@ -84,7 +85,9 @@ impl Device {
         }
         let registers = function.registers().into_iter();
         let objects = registers.map(Object::of_registers).collect::<Result<_, _>>().ok()?;
-        Some(Self { wanted, driver: Driver::Program { function, openings: 0 }, objects })
+        function.open_ports();
+        let driver = Driver::Program { function: Box::new(function), openings: 0 };
+        Some(Self { wanted, driver, objects })
     }
 
     /// Whether a program has it open or mapped.
@@ -110,6 +113,7 @@ impl Device {
     pub fn forget(&self) {
         let registers = self.objects.iter().filter_map(|object| object.registers());
         registers.for_each(|registers| registers.forget());
+        ports::remove_function(self.function());
         if let Driver::Kernel(driven) = &self.driver {
             driven.leave();
         }

@@ -60,6 +60,7 @@ impl Function {
             let flags = match index {
                 _ if length == 0 => 0,
                 region::CONFIGURATION => region::READ | region::WRITE,
+                _ if device.function.ports_of(index).is_some() => region::READ | region::WRITE,
                 _ => region::READ | region::WRITE | region::MAP,
             };
             Ok((length, flags, device.function.table_register() == Some(index)))
@@ -170,7 +171,10 @@ fn length_of(device: &Device, index: u32) -> Option<u64> {
     match index {
         region::CONFIGURATION => Some(configuration::SIZE),
         region::ROM => Some(0),
-        _ if (index as usize) < BASE_ADDRESSES => Some(device.function.memory_size(index)),
+        _ if (index as usize) < BASE_ADDRESSES => match device.function.ports_of(index) {
+            Some(ports) => Some(ports.len() as u64),
+            None => Some(device.function.memory_size(index)),
+        },
         _ => None,
     }
 }

@@ -6,6 +6,7 @@ use alloc::{boxed::Box, format, string::String, sync::Arc};
 use core::any::Any;
 
 use crtos_abi::UserAddr;
+use crtos_channel::operation::DeviceFile;
 use crtos_syscalls::structs::Stat;
 use crtos_vfio::abi::{
     GROUP_GET_DEVICE_FD, GROUP_GET_STATUS, GROUP_IN_CONTAINER, GROUP_SET_CONTAINER,
@@ -120,7 +121,10 @@ impl File {
             Ok(Function::new(self.group.clone()))
         })?;
         let status = Stat { mode: 0o600, inode: description::number(), ..Stat::default() };
-        let object = Object::Character(Box::new(Special { file: Box::new(function), status }));
+        // No file leads to it.
+        let device = DeviceFile::Number(0);
+        let special = Special { file: Box::new(function), status, device };
+        let object = Object::Character(Box::new(special));
         let file = Description::open(object, linux::O_RDWR)?;
         Ok(files::table()?.insert(file, 0, true)?.into())
     }

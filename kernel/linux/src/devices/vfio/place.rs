@@ -8,7 +8,10 @@ use crtos_channel::Wanted;
 use crtos_vfio::interrupts::Kind;
 
 use crtos_core::{
-    devices::pci::{self, Function, Registers},
+    devices::{
+        pci::{self, Function, Registers},
+        ports,
+    },
     mm::{heap, object::Object},
     task::Mutex,
 };
@@ -88,6 +91,7 @@ impl Device {
         }
         let function = Function::find(wanted.function)?;
         let width = pci::width(wanted.function);
+        function.open_ports();
         Some(Self {
             wanted,
             function,
@@ -128,6 +132,7 @@ impl Device {
     pub fn forget(&self) {
         let registers = self.parts.iter().filter_map(|(.., object)| object.registers());
         registers.for_each(Registers::forget);
+        ports::remove_function(self.function.number());
     }
 
     /// Its group leaves the container: it reaches no memory.
