@@ -170,8 +170,10 @@ impl Machine<'_> {
         const EDU: &str = "edu,dma_mask=0xffffffffffffffff";
         command.args(["-device", EDU]);
         if self.pair {
-            for place in ["0x1c.0,multifunction=on", "0x1c.1"] {
-                command.arg("-device").arg(format!("{EDU},addr={place}"));
+            // UARTs, to which nothing is connected.
+            for (id, place) in [("one", "0x1c.0,multifunction=on"), ("other", "0x1c.1")] {
+                command.arg("-chardev").arg(format!("null,id={id}"));
+                command.arg("-device").arg(format!("pci-serial,chardev={id},addr={place}"));
             }
         }
         if self.devices.is_some() {
