@@ -25,6 +25,8 @@ struct crtos_function {
 	struct crtos_uio *uio;			/* by which programs find it; taken by xchg() */
 	struct crtos_vfio *vfio;		/* instead of that, if VFIO's driver has it */
 	bool lost;				/* that driver has let it go; read without a lock */
+	struct iommu_group *shared;		/* with others; with a reference, or NULL */
+	bool leaves;				/* it is about to be given back */
 	struct crtos_device_memory memory[CRTOS_BASE_ADDRESSES];
 	struct resource rest[CRTOS_BASE_ADDRESSES];	/* of the last page of its memory */
 };
@@ -119,32 +121,10 @@ void crtos_pci_exit(void)
 	pci_unregister_driver(&crtos_pci_driver);
 }
 
-/* Another function of its group of the IOMMU, which could not be told from it. */
-static int find_sibling(struct device *other, void *data)
+static int check_bridges(struct crtos_file *file, struct pci_dev *dev)
 {
-	struct pci_dev **dev = data;
-
-	if (!dev_is_pci(other) || other == &(*dev)->dev ||
-	    to_pci_dev(other)->hdr_type != PCI_HEADER_TYPE_NORMAL)
-		return 0;
-	*dev = to_pci_dev(other);
-	return 1;
-}
-
-static int check_alone(struct crtos_file *file, struct pci_dev *dev)
-{
-	struct iommu_group *group = iommu_group_get(&dev->dev);
-	struct pci_dev *sibling = dev;
 	struct pci_dev *bridge;
-	int found;
 
-	/* Where Linux does not use the IOMMU it knows of none. */
-	found = group ? iommu_group_for_each_dev(group, &sibling, find_sibling) : 0;
-	iommu_group_put(group);
-	if (found)
-		return crtos_refuse(file, -EBUSY,
-				    "the IOMMU does not tell %s from %s: use another slot",
-				    pci_name(dev), pci_name(sibling));
 	for (bridge = pci_upstream_bridge(dev); bridge; bridge = pci_upstream_bridge(bridge))
 		if (!pci_is_pcie(bridge))
 			return crtos_refuse(file, -EBUSY,
@@ -167,7 +147,7 @@ static int check_function(struct crtos_file *file, struct pci_dev *dev)
 	if (dev->dma_alias_mask)
 		return crtos_refuse(file, -EBUSY, "%s masters the bus as other functions, too",
 				    pci_name(dev));
-	return check_alone(file, dev);
+	return check_bridges(file, dev);
 }
 
 /* The function of this name, with a reference. */
@@ -374,58 +354,92 @@ static void unbind(struct crtos_function *function)
 		pci_warn(dev, "crtos: its driver does not take it back\n");
 }
 
-/* Has programs of the realm find the function. */
-static int show(struct crtos_file *file, struct crtos_function *function)
+/* Has the realm's kernel know the function. */
+static int wish(struct crtos_file *file, struct crtos_function *function)
 {
-	struct crtos_uio *uio;
-	int error;
-
 	if (function->vfio)
 		return crtos_wish_add(file, function->number, crtos_vfio_number(function->vfio),
 				      1 + crtos_vfio_group(function->vfio), function->memory);
-	error = crtos_uio_register(file, function->dev, &uio);
+	return crtos_wish_add(file, function->number, crtos_uio_number(function->uio), 0,
+			      function->memory);
+}
+
+/* Has programs of the realm find the function. */
+static int show(struct crtos_file *file, struct crtos_function *function)
+{
+	int error;
+
+	error = function->vfio ? 0 : crtos_uio_register(file, function->dev, &function->uio);
 	if (error)
 		return error;
-	error = crtos_wish_add(file, function->number, crtos_uio_number(uio), 0,
-			       function->memory);
-	if (error) {
-		crtos_uio_unregister(uio);
-		return error;
-	}
-	function->uio = uio;
+	error = wish(file, function);
+	if (error && !function->vfio)
+		crtos_uio_unregister(xchg(&function->uio, NULL));
+	return error;
+}
+
+/* Tells whether functions of cells have that group of the IOMMU in common. */
+static bool is_shared(const struct iommu_group *group)
+{
+	struct crtos_function *function;
+
+	list_for_each_entry(function, &functions, link)
+		if (function->shared == group)
+			return true;
+	return false;
+}
+
+/*
+ * Sees to it that no driver of Linux has another function of the group that comes later: this
+ * module owns the transfers of all of them.
+ */
+static int share(struct crtos_file *file, struct crtos_function *function,
+		 struct iommu_group *group)
+{
+	int error = is_shared(group) ? 0 : iommu_group_claim_dma_owner(group, &functions);
+
+	if (error)
+		return crtos_refuse(file, error, "Linux uses the IOMMU's group of %s",
+				    pci_name(function->dev));
+	function->shared = iommu_group_ref_get(group);
 	return 0;
+}
+
+static void unshare(struct crtos_function *function)
+{
+	struct iommu_group *group = function->shared;
+
+	if (!group)
+		return;
+	function->shared = NULL;
+	if (!is_shared(group))
+		iommu_group_release_dma_owner(group);
+	iommu_group_put(group);
 }
 
 static void forget(struct crtos_function *function)
 {
+	unshare(function);
 	give_rest(function);
 	list_del(&function->link);
 	pci_dev_put(function->dev);
 	kfree(function);
 }
 
-/*
- * Gives a function back to Linux; without @force only if no program uses it. If that fails
- * the cell still has it.
- */
-static int return_function(struct crtos_file *file, struct crtos_function *function, bool force)
+/* The machine has lost it, and its place may be another one's. */
+static bool is_gone(const struct crtos_function *function)
+{
+	return !device_is_registered(&function->dev->dev);
+}
+
+/* Takes a function back from its cell. If that fails the cell still has it. */
+static int take_back(struct crtos_file *file, struct crtos_function *function)
 {
 	struct pci_dev *dev = function->dev;
 	s64 result;
-	int error;
 
-	/* The machine has lost it, and its place may be another one's. */
-	if (!device_is_registered(&dev->dev)) {
-		if (function->vfio)
-			unbind(function);
-		forget(function);
+	if (is_gone(function))
 		return 0;
-	}
-	if (function->realm && !force) {
-		error = crtos_wish_end(file, function->number, pci_name(dev));
-		if (error)
-			return error;
-	}
 	hide(function);
 	result = crtos_hypercall(CRTOS_HC_DEVICE_REMOVE, function->cell, function->number, 0, 0);
 	/* It is not there any more if the machine has lost it. */
@@ -437,9 +451,79 @@ static int return_function(struct crtos_file *file, struct crtos_function *funct
 		pci_set_drvdata(dev, NULL);
 	pci_restore_state(dev);
 	pci_disable_device(dev);
-	unbind(function);
-	forget(function);
 	return 0;
+}
+
+/* Has the realm let all functions go that leave; if programs use one of them, it has all. */
+static int end_wishes(struct crtos_file *file)
+{
+	struct crtos_function *function, *before;
+	int error;
+
+	list_for_each_entry(function, &functions, link) {
+		if (!function->leaves || !function->realm || is_gone(function))
+			continue;
+		error = crtos_wish_end(file, function->number, pci_name(function->dev));
+		if (!error)
+			continue;
+		list_for_each_entry(before, &functions, link) {
+			if (before == function)
+				return error;
+			if (before->leaves && before->realm && !is_gone(before))
+				wish(NULL, before);
+		}
+	}
+	return 0;
+}
+
+/*
+ * Gives functions back to Linux that leave; without @force only if no program uses one of them.
+ * If that fails the cell still has those that were not given back.
+ */
+static int return_functions(struct crtos_file *file, bool force)
+{
+	struct crtos_function *function, *next;
+	int error = force ? 0 : end_wishes(file);
+
+	list_for_each_entry(function, &functions, link)
+		if (function->leaves && !error)
+			error = take_back(file, function);
+	/* Before drivers have them again, which own transfers of whole groups. */
+	list_for_each_entry(function, &functions, link)
+		if (function->leaves && !error)
+			unshare(function);
+	list_for_each_entry_safe(function, next, &functions, link) {
+		if (!function->leaves)
+			continue;
+		function->leaves = false;
+		if (error)
+			continue;
+		if (!is_gone(function) || function->vfio)
+			unbind(function);
+		forget(function);
+	}
+	return error;
+}
+
+/* The function leaves. */
+static void mark(const struct pci_dev *dev)
+{
+	struct crtos_function *function;
+
+	list_for_each_entry(function, &functions, link)
+		if (function->dev == dev)
+			function->leaves = true;
+}
+
+/* The same for those that share its group. */
+static void mark_all(struct crtos_function *first)
+{
+	struct crtos_function *function;
+
+	list_for_each_entry(function, &functions, link)
+		if (function->shared && function->shared == first->shared)
+			function->leaves = true;
+	first->leaves = true;
 }
 
 /* Nobody has the function any more that its driver has let go. */
@@ -448,13 +532,15 @@ static int forget_lost(struct crtos_file *file, struct pci_dev *dev)
 	struct crtos_function *function;
 
 	list_for_each_entry(function, &functions, link)
-		if (function->dev == dev && READ_ONCE(function->lost))
-			return return_function(file, function, true);
+		if (function->dev == dev && READ_ONCE(function->lost)) {
+			function->leaves = true;
+			return return_functions(file, true);
+		}
 	return 0;
 }
 
 static int add(struct crtos_file *file, struct pci_dev *dev, const struct crtos_cell *cell,
-	       bool no_reset)
+	       struct iommu_group *group, bool no_reset)
 {
 	struct crtos_function *function = kzalloc(sizeof(*function), GFP_KERNEL);
 	int error;
@@ -467,6 +553,8 @@ static int add(struct crtos_file *file, struct pci_dev *dev, const struct crtos_
 	function->number = number_of(dev);
 	list_add(&function->link, &functions);
 	error = bind(file, function);
+	if (!error && group)
+		error = share(file, function, group);
 	if (error)
 		goto out_unbind;
 	error = pci_enable_device(dev);
@@ -495,8 +583,95 @@ out_restore:
 out_disable:
 	pci_disable_device(dev);
 out_unbind:
+	unshare(function);
 	unbind(function);
 	forget(function);
+	return error;
+}
+
+/* Functions that the IOMMU does not tell from each other; the first one is asked for. */
+struct members {
+	struct pci_dev *dev[CRTOS_MAX_DEVICES];	/* with references */
+	int count;
+};
+
+static int find_member(struct device *device, void *data)
+{
+	struct members *members = data;
+
+	if (!dev_is_pci(device) || device == &members->dev[0]->dev ||
+	    to_pci_dev(device)->hdr_type != PCI_HEADER_TYPE_NORMAL)
+		return 0;
+	if (members->count == ARRAY_SIZE(members->dev))
+		return -E2BIG;
+	members->dev[members->count++] = pci_dev_get(to_pci_dev(device));
+	return 0;
+}
+
+/* The cell that has the function, or NULL. */
+static const struct crtos_function *find_owned(const struct pci_dev *dev)
+{
+	struct crtos_function *function;
+
+	list_for_each_entry(function, &functions, link)
+		if (function->dev == dev)
+			return function;
+	return NULL;
+}
+
+/*
+ * Checks one that goes along: who uses Linux has not asked for it, so none of its drivers may
+ * have it, as with groups of VFIO.
+ */
+static int check_sibling(struct crtos_file *file, struct pci_dev *dev, struct pci_dev *sibling)
+{
+	if (crtos_vfio_has(dev))
+		return crtos_refuse(file, -EBUSY,
+				    "the IOMMU does not tell %s from %s: by VFIO programs get a function that is alone in its group",
+				    pci_name(dev), pci_name(sibling));
+	if (sibling->dev.driver)
+		return crtos_refuse(file, -EBUSY,
+				    "the IOMMU does not tell %s from %s, which the driver %s has: take it from that first (echo %s >/sys/bus/pci/drivers/%s/unbind)",
+				    pci_name(dev), pci_name(sibling), sibling->dev.driver->name,
+				    pci_name(sibling), sibling->dev.driver->name);
+	return check_function(file, sibling);
+}
+
+/* Gives a function, and those that the IOMMU does not tell from it; all or none. */
+static int add_all(struct crtos_file *file, struct pci_dev *dev, const struct crtos_cell *cell,
+		   bool no_reset)
+{
+	struct iommu_group *group = iommu_group_get(&dev->dev);
+	struct members members = { .dev = { pci_dev_get(dev) }, .count = 1 };
+	const struct crtos_function *owned;
+	int error = check_function(file, dev);
+	int i, done = 0;
+
+	/* Where Linux does not use the IOMMU it knows of no group. */
+	if (group && !error && iommu_group_for_each_dev(group, &members, find_member))
+		error = crtos_refuse(file, -E2BIG, "too many functions are in the group of %s",
+				     pci_name(dev));
+	for (i = 0; i < members.count && !error; i++) {
+		owned = find_owned(members.dev[i]);
+		if (owned)
+			error = crtos_refuse(file, -EBUSY, "cell %u has %s already", owned->cell,
+					     pci_name(members.dev[i]));
+		else if (i)
+			error = check_sibling(file, dev, members.dev[i]);
+	}
+	while (done < members.count && !error) {
+		error = add(file, members.dev[done], cell, members.count > 1 ? group : NULL,
+			    no_reset);
+		done += !error;
+	}
+	if (error && done) {
+		for (i = 0; i < done; i++)
+			mark(members.dev[i]);
+		return_functions(NULL, true);
+	}
+	for (i = 0; i < members.count; i++)
+		pci_dev_put(members.dev[i]);
+	iommu_group_put(group);
 	return error;
 }
 
@@ -515,13 +690,14 @@ static int read_argument(struct crtos_cell_device *argument,
  * @file: where a failure is explained
  * @user: which function, and which cell
  *
+ * Those that the IOMMU does not tell from it go along.
+ *
  * Context: Under crtos.lock; may sleep, as drivers do that let a function go.
  * Return: 0 or a negative error; then the driver has it back.
  */
 int crtos_device_add(struct crtos_file *file, const struct crtos_cell_device __user *user)
 {
 	struct crtos_cell_device argument;
-	struct crtos_function *function;
 	struct crtos_cell *cell;
 	struct pci_dev *dev;
 	int error;
@@ -541,18 +717,8 @@ int crtos_device_add(struct crtos_file *file, const struct crtos_cell_device __u
 	if (!dev)
 		return -ENODEV;
 	error = forget_lost(file, dev);
-	if (error)
-		goto out;
-	list_for_each_entry(function, &functions, link)
-		if (function->dev == dev) {
-			error = crtos_refuse(file, -EBUSY, "cell %u has %s already",
-					     function->cell, pci_name(dev));
-			goto out;
-		}
-	error = check_function(file, dev);
 	if (!error)
-		error = add(file, dev, cell, argument.flags & CRTOS_DEVICE_NO_RESET);
-out:
+		error = add_all(file, dev, cell, argument.flags & CRTOS_DEVICE_NO_RESET);
 	pci_dev_put(dev);
 	return error;
 }
@@ -561,6 +727,8 @@ out:
  * crtos_device_remove() - CRTOS_IOC_DEVICE_REMOVE: take a PCI function back from a cell
  * @file: where a failure is explained
  * @user: which function, and which cell
+ *
+ * Those that went along with it come back with it.
  *
  * Context: Under crtos.lock; may sleep, as drivers do that get a function.
  * Return: 0 or a negative error; then the cell still has it.
@@ -580,8 +748,10 @@ int crtos_device_remove(struct crtos_file *file, const struct crtos_cell_device 
 		return -ENOENT;
 	list_for_each_entry(function, &functions, link)
 		if (function->cell == argument.cell &&
-		    !strcmp(pci_name(function->dev), argument.name))
-			return return_function(file, function, false);
+		    !strcmp(pci_name(function->dev), argument.name)) {
+			mark_all(function);
+			return return_functions(file, false);
+		}
 	return crtos_refuse(file, -ENODEV, "the cell has no PCI function '%s'", argument.name);
 }
 
@@ -595,15 +765,9 @@ int crtos_device_remove(struct crtos_file *file, const struct crtos_cell_device 
  */
 int crtos_devices_return(struct crtos_file *file, u32 cell)
 {
-	struct crtos_function *function, *next;
-	int error;
+	struct crtos_function *function;
 
-	list_for_each_entry_safe(function, next, &functions, link) {
-		if (function->cell != cell)
-			continue;
-		error = return_function(file, function, true);
-		if (error)
-			return error;
-	}
-	return 0;
+	list_for_each_entry(function, &functions, link)
+		function->leaves = function->cell == cell;
+	return return_functions(file, true);
 }
