@@ -21,6 +21,8 @@ use crate::{
 /// The device's driver in Linux lets it go. The cell has its registers and interrupts to itself,
 /// and the device reaches the memory of that cell alone, for which the machine needs an IOMMU.
 /// `crtos down`, `crtos cell destroy` and `crtos device remove` give it back to Linux.
+/// Devices that the IOMMU does not tell from it (of one slot, for example) go along, and come back
+/// with it; drivers of Linux must have let them go before.
 ///
 /// Programs of the realm drive it through Linux's UIO: /dev/uioN shows its registers (mmap) and
 /// waits for its interrupts (read, poll). There the device reaches no memory.
