@@ -121,8 +121,9 @@ const UNWANTED: &[&str] = &[
     "fs/ntfs3",
 ];
 
-/// The only folder of network cards that is wanted.
-const NETWORK_CARDS: &str = "drivers/net/ethernet/intel/e1000e";
+/// The only folders of network cards that are wanted.
+const NETWORK_CARDS: [&str; 2] =
+    ["drivers/net/ethernet/intel/e1000e", "drivers/net/ethernet/intel/igb"];
 
 /// What must be loaded before the root can be mounted and the host be heard.
 pub const EARLY: &[&str] = &["virtio_pci", "virtio_blk", "virtio_console", "squashfs", "overlay"];
@@ -196,7 +197,7 @@ pub fn ensure(flavour: Flavour) -> Result<Kernel> {
 }
 
 /// Another number makes another cache, after a change of what is left out.
-const LAYOUT: u32 = 2;
+const LAYOUT: u32 = 3;
 
 /// The file that is written last, with the release in it.
 fn stamp(folder: &Path) -> PathBuf {
@@ -274,16 +275,23 @@ fn prepare_modules(kernel: &Kernel) -> Result<()> {
     fs::rename(kernel.folder.join("lib/modules").join(&kernel.release), &modules)?;
     fs::remove_dir_all(kernel.folder.join("lib"))?;
     std::os::unix::fs::symlink("usr/lib", kernel.folder.join("lib"))?;
-    let (cards, aside) = (modules.join("kernel").join(NETWORK_CARDS), kernel.folder.join("cards"));
-    fs::rename(&cards, &aside)?;
+    let cards = NETWORK_CARDS.map(|cards| modules.join("kernel").join(cards));
+    let aside = kernel.folder.join("cards");
+    fs::create_dir_all(&aside)?;
+    for (number, cards) in cards.iter().enumerate() {
+        fs::rename(cards, aside.join(number.to_string()))?;
+    }
     for name in UNWANTED {
         let unwanted = modules.join("kernel").join(name);
         if unwanted.exists() {
             fs::remove_dir_all(unwanted)?;
         }
     }
-    fs::create_dir_all(cards.parent().context("a folder in a folder")?)?;
-    fs::rename(&aside, &cards)?;
+    for (number, cards) in cards.iter().enumerate() {
+        fs::create_dir_all(cards.parent().context("a folder in a folder")?)?;
+        fs::rename(aside.join(number.to_string()), cards)?;
+    }
+    fs::remove_dir(&aside)?;
     let unpack = "find \"$1\" -name '*.ko.xz' -print0 | xargs -0 -r -n 50 -P \"$(nproc)\" xz -d";
     run::quietly(Command::new("sh").args(["-c", unpack, "sh"]).arg(&modules))?;
     let mut depmod = Command::new("/sbin/depmod");

@@ -22,16 +22,18 @@ pub const DISK_SIZE: u64 = 128 << 20;
 /// I/O port of the debug console.
 const DEBUGCON_PORT: u16 = 0xe9;
 /// A newer QEMU than the installed one, 11.1, and its firmware: before, devices of the I/O APIC
-/// lose their interrupts with an IOMMU of AMD's kind, and no process of its own plays a device.
+/// lose their interrupts with an IOMMU of AMD's kind, no process of its own plays a device, and
+/// there is no 82576.
 const NEWER: Packages =
     Packages { name: "qemu", suites: &["trixie", "trixie-backports"], names: &["qemu-system-x86"] };
 /// Folders of its firmware.
 const FIRMWARE: &[&str] = &["usr/share/qemu", "usr/share/seabios"];
 
-/// Tells whether it takes the newer one for an IOMMU, which is not there in xAPIC mode, or for
-/// cards of Mesa Electronics.
-pub fn is_newer(xapic: bool, iommu: &Iommu, mesa: &[Card]) -> bool {
-    !mesa.is_empty() || !xapic && matches!(iommu, Iommu::Amd(_))
+/// Tells whether it takes the newer one: for an IOMMU, of which there is none in xAPIC mode, for
+/// network cards, or for cards of Mesa Electronics.
+pub fn is_newer(xapic: bool, iommu: &Iommu, cards: Option<Cards>, mesa: &[Card]) -> bool {
+    let by_iommu = !xapic && matches!(iommu, Iommu::Amd(_));
+    by_iommu || cards == Some(Cards::Igb) || !mesa.is_empty()
 }
 
 /// Two UARTs, ttyS1 and ttyS2, which are wired to each other.
@@ -50,6 +52,8 @@ pub enum Cards {
     E1000e,
     /// Of virtio, of version 1.
     Virtio,
+    /// With an 82576 each.
+    Igb,
 }
 
 /// A machine, and what is in its drives.
@@ -197,7 +201,7 @@ impl Machine<'_> {
     /// QEMU: the installed one, or the newer one, which is fetched if it is not in the cache.
     fn emulator(&self) -> Result<Command> {
         const NAME: &str = "qemu-system-x86_64";
-        if !is_newer(self.xapic, self.iommu, self.mesa) {
+        if !is_newer(self.xapic, self.iommu, self.devices, self.mesa) {
             return Ok(Command::new(NAME));
         }
         let tree = Tree::ensure(&NEWER)?;
@@ -286,6 +290,7 @@ impl Machine<'_> {
             command.arg("-netdev").arg(format!("hubport,id={card},hubid=0"));
             let device = match cards {
                 Cards::E1000e => "e1000e",
+                Cards::Igb => "igb",
                 Cards::Virtio => {
                     // At a port of its own, such a card can be reset.
                     let port = format!("pcie-root-port,id={card}-port,chassis={}", number + 1);

@@ -128,7 +128,7 @@ pub fn vm(options: Options) -> Result<u8> {
     let deadline = deadline.context("the timeout")?.map(|limit| Instant::now() + limit);
     // QEMU has mapped the file when the guest is up.
     let turns = options.short_turns.then(Turns::new).transpose()?;
-    let newer = qemu::is_newer(options.xapic, &options.iommu, &options.mesa);
+    let newer = qemu::is_newer(options.xapic, &options.iommu, options.devices, &options.mesa);
     let config = Config {
         emulator: options.emulator,
         kernel: options.kernel,

@@ -274,7 +274,7 @@ fn boot(kernel: Flavour, header: &Header, report: &Report) -> Result<Vm> {
     let start = Instant::now();
     // QEMU has mapped the file when the guest is up.
     let turns = header.short_turns.then(Turns::new).transpose()?;
-    let newer = qemu::is_newer(header.xapic, &header.iommu, &header.mesa);
+    let newer = qemu::is_newer(header.xapic, &header.iommu, header.devices, &header.mesa);
     let plugins = turns.iter().map(|turns| turns.plugin(newer)).collect::<Result<_>>()?;
     let config = Config {
         kernel,

@@ -37,8 +37,8 @@ pub struct Header {
     pub xapic: bool,
     /// `iommu: OPTIONS`: `amd`, or options of Intel's kind, such as x-scalable-mode=on.
     pub iommu: Iommu,
-    /// `devices: yes` or `devices: virtio`: a disk and network cards, of that kind, that master the
-    /// bus by way of the IOMMU.
+    /// `devices: yes`, `devices: igb` or `devices: virtio`: a disk and network cards (82574L, 82576,
+    /// or of virtio), which master the bus by way of the IOMMU.
     pub devices: Option<Cards>,
     /// `uarts: isa` or `uarts: pci`: two further UARTs of that kind.
     pub uarts: Option<Uarts>,
@@ -122,6 +122,7 @@ impl Header {
             "xapic" => self.xapic = yes(value)?,
             "iommu" => self.iommu = Iommu::from(value),
             "devices" if value == "virtio" => self.devices = Some(Cards::Virtio),
+            "devices" if value == "igb" => self.devices = Some(Cards::Igb),
             "devices" => self.devices = yes(value)?.then_some(Cards::E1000e),
             "uarts" => {
                 self.uarts = Some(Uarts::from_str(value, false).map_err(anyhow::Error::msg)?)
