@@ -5,7 +5,7 @@
 # cards: the interfaces of both, in the order of their PCI functions.
 cards() {
 	local place
-	for place in /sys/bus/pci/drivers/e1000e/0000*/net/* \
+	for place in /sys/bus/pci/drivers/{e1000e,igb}/0000*/net/* \
 		/sys/bus/pci/drivers/virtio-pci/0000*/virtio*/net/*; do
 		[ ! -e "$place" ] || echo "${place##*/}"
 	done
@@ -22,7 +22,7 @@ card_of() {
 # wire: gives them the names near and far, and addresses. Linux sends nothing on its own.
 wire() {
 	local names=()
-	modprobe -a e1000e virtio_net af_packet crtos || return 1
+	modprobe -a e1000e igb virtio_net af_packet crtos || return 1
 	await '[ "$(cards | wc -l)" = 2 ]' || return 1
 	mapfile -t names < <(cards)
 	sysctl -qw net.ipv6.conf.all.disable_ipv6=1 net.ipv6.conf.default.disable_ipv6=1
@@ -36,4 +36,16 @@ wire() {
 told() {
 	ip -json address show dev "$1" |
 		jq -c '.[0] | [.ifname, (.flags | sort), .mtu, .txqlen, .address, [.addr_info[] | .local, .prefixlen]]'
+}
+
+# linked: waits until near, of the realm, has found its link. Needs Python.
+linked() {
+	cat >linked.py <<-'PY'
+		import fcntl, socket, sys
+		with socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as s:
+		    s.bind(("near", 0))
+		    flags = fcntl.ioctl(s.fileno(), 0x8913, b"near".ljust(40, b"\0"))[16]
+		sys.exit(not flags & 0x40)
+	PY
+	await 'crtos run -- python3 linked.py' 100
 }

@@ -8,7 +8,11 @@
 # realm: no
 # devices: yes
 # packages: tcpdump,arping,python3-minimal
-# uses: net net-use
+# uses: net wiretap
 # timeout: 600
 set -u
-drive_by_sockets
+cd "$(mktemp -d)" || exit 1
+failed=0
+fail() { echo "FAILED $*"; failed=1; }
+wiretap
+exit $failed

@@ -32,6 +32,7 @@ macro_rules! kinds {
 
 kinds! {
     intel::e1000e::E1000e,
+    intel::igb::Igb,
     virtio::Virtio,
 }
 

@@ -96,10 +96,10 @@ pub struct Up {
     /// link set can0 type can bitrate 500000`). The realm takes over its settings. It is up there,
     /// under the same name, and gone from Linux until `crtos down`.
     ///
-    /// A network interface is one that Linux drives by e1000e, of an 82574L, or by virtio_net; its
-    /// address (03:00.0) names it as well. The realm takes over its name, its MTU and its
-    /// addresses. An interface by which Linux reaches a gateway, or that is a part of another one,
-    /// is refused.
+    /// A network interface is one of a card with an 82574L or an 82576, which Linux drives by
+    /// e1000e or igb, or of virtio; its address (03:00.0) names it as well. The realm takes over
+    /// its name, its MTU and its addresses. An interface by which Linux reaches a gateway, or that
+    /// is a part of another one, is refused.
     ///
     /// Every other name is that of a PCI function, as `crtos device add` takes it: an address
     /// (03:00.0), a name that Linux has for it (nvme1n1), or a vendor and a device id (8086:10d3).

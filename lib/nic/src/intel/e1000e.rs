@@ -72,8 +72,9 @@ const ARBITRATED: u32 = 1 << 26;
 /// [`register::RECEIVE_FILTER`]: a work-around of Linux for interrupts that come without a cause.
 const NO_ACKNOWLEDGEMENTS: u32 = 1 << 12;
 
-/// The second word of a receive descriptor: it holds the end of a frame; errors of the receiver
-/// (the checksum of the frame, alignment and the like).
+/// The second word of a receive descriptor: it is done; it holds the end of a frame; errors of the
+/// receiver (the checksum of the frame, alignment and the like).
+pub(super) const DONE: u64 = 1 << 32;
 pub(super) const END_OF_FRAME: u64 = 1 << 33;
 const ERRORS: u64 = 0b1001_0111 << 40;
 
@@ -84,12 +85,16 @@ pub struct Legacy;
 impl Format for Legacy {
     const RECEIVE: Ring = register::RECEIVE_RING;
     const TRANSMIT: Ring = register::TRANSMIT_RING;
-    /// The end of a frame; it gets a checksum; the card says when it is done.
-    const COMMAND: u64 = (1 | 2 | 8) << 24;
+    const RECEIVED: u64 = DONE;
 
     fn length(word: u64) -> Option<usize> {
         let is_sound = word & END_OF_FRAME != 0 && word & ERRORS == 0;
         is_sound.then_some(usize::from(word as u16))
+    }
+
+    /// The end of a frame; it gets a checksum; the card says when it is done.
+    fn command(length: usize) -> u64 {
+        length as u64 | (1 | 2 | 8) << 24
     }
 }
 

@@ -4,12 +4,16 @@
 //! | module | concept |
 //! |---|---|
 //! | [`e1000e`] | the 82574L |
+//! | [`igb`] | the 82576 |
+//! | [`phy`] | what is between the card and the cable |
 //! | [`rings`] | the rings of descriptors, whatever these look like |
 //! | `model` | cards that tests play |
 
 pub mod e1000e;
+pub mod igb;
 #[cfg(feature = "model")]
 pub mod model;
+pub mod phy;
 pub mod rings;
 
 use crate::{
@@ -81,6 +85,15 @@ fn is_reset(registers: &impl Registers) -> bool {
 /// Changes a register: clears the bits `off`, and sets the bits `on`.
 fn change(registers: &impl Registers, register: u32, off: u32, on: u32) {
     registers.write(register, registers.read(register) & !off | on);
+}
+
+/// How often a register is looked at that is to change within a millisecond: at a microsecond each,
+/// ten times as long.
+const LOOKS: u32 = 10_000;
+
+/// Waits until the bits `mask` of a register are `value`; `None` if they do not become that.
+fn becomes(registers: &impl Registers, register: u32, mask: u32, value: u32) -> Option<()> {
+    (0..LOOKS).any(|_| registers.read(register) & mask == value).then_some(())
 }
 
 /// Whether its cable leads to somebody.

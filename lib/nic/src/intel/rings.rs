@@ -8,24 +8,22 @@ use crate::card::{BUFFER, Found, Frame, Memory, NoRoom, Receive, Registers, Tran
 
 /// How descriptors look.
 ///
-/// The first word of one that is the card's is the address of its buffer. Its second word has
-/// [`DONE`] when the card has done with it.
+/// The first word of one that is the card's is the address of its buffer. Its second word tells
+/// when the card has done with it: by [`RECEIVED`](Self::RECEIVED), and by [`SENT`].
 pub trait Format: Send + 'static {
     /// The registers of the receive ring.
     const RECEIVE: Ring;
     /// Those of the transmit ring.
     const TRANSMIT: Ring;
-    /// The second word of a frame that is to be sent, without its length.
-    const COMMAND: u64;
+    /// A bit of the second word of a receive descriptor: the card has done with it.
+    const RECEIVED: u64;
 
-    /// What the second word of a receive descriptor tells that is [`DONE`]: how many bytes a frame
-    /// has; `None` if it is no whole and sound one.
+    /// What the second word of such a one tells: how many bytes a frame has; `None` if it is no
+    /// whole and sound one.
     fn length(word: u64) -> Option<usize>;
 
-    /// The second word of a transmit descriptor.
-    fn command(length: usize) -> u64 {
-        length as u64 | Self::COMMAND
-    }
+    /// The second word of a transmit descriptor that is the card's.
+    fn command(length: usize) -> u64;
 }
 
 /// The registers of a ring.
@@ -69,8 +67,8 @@ const TRANSMIT_BUFFERS_AT: u64 = RECEIVE_BUFFERS_AT + BUFFERS;
 /// Bytes of the memory.
 pub const MEMORY: u64 = TRANSMIT_BUFFERS_AT + BUFFERS;
 
-/// A second word: the card has done with the descriptor.
-pub const DONE: u64 = 1 << 32;
+/// A bit of the second word of a transmit descriptor: the card has done with it.
+pub const SENT: u64 = 1 << 32;
 
 fn descriptor(ring: u64, index: u16) -> u64 {
     ring + u64::from(index) * DESCRIPTOR
@@ -140,7 +138,7 @@ impl<F: Format> Receive for Receiver<F> {
     ) -> Option<Found> {
         let at = descriptor(RECEIVE_AT, self.next);
         let word = memory.load(at + 8);
-        if word & DONE == 0 {
+        if word & F::RECEIVED == 0 {
             return None;
         }
         let length = F::length(word).filter(|&length| length <= BUFFER);
@@ -158,7 +156,7 @@ impl<F: Format> Receive for Receiver<F> {
     }
 
     fn has_more(&self, memory: &impl Memory) -> bool {
-        memory.load(descriptor(RECEIVE_AT, self.next) + 8) & DONE != 0
+        memory.load(descriptor(RECEIVE_AT, self.next) + 8) & F::RECEIVED != 0
     }
 
     fn tell(&mut self, registers: &impl Registers, _: &impl Memory) {
@@ -190,7 +188,7 @@ impl<F: Format> Transmitter<F> {
     /// Takes back what the card has sent.
     fn take_back(&mut self, memory: &impl Memory) {
         for _ in 0..TAKE {
-            let done = memory.load(descriptor(TRANSMIT_AT, self.oldest) + 8) & DONE != 0;
+            let done = memory.load(descriptor(TRANSMIT_AT, self.oldest) + 8) & SENT != 0;
             if self.under_way == 0 || !done {
                 break;
             }

@@ -1,0 +1,25 @@
+#!/bin/bash
+# SPDX-License-Identifier: MIT OR Apache-2.0
+# What guest/net shows of an 82574L an 82576 does as well, which Linux drives by igb; and sockets of
+# it are to programs what they are under Linux: tests/abi/packet.c runs under both. When a command
+# is killed that has the card, nothing of that is left.
+# kernels: 6.12 6.1
+# realm: no
+# devices: igb
+# packages: tcpdump,arping,python3-minimal
+# uses: net alike wiretap
+# timeout: 900
+set -u
+cd "$(mktemp -d)" || exit 1
+failed=0
+fail() { echo "FAILED $*"; failed=1; }
+wiretap
+program=/usr/lib/crtos-tests/abi/packet
+natively 300 $program
+crtos up --cpus 3 --memory 256M --device near || exit 1
+crtos log | grep 'near: 82576' || fail 'it is no 82576'
+linked || fail 'there is no link'
+alike 400 $program
+crtos down || exit 1
+await '[ "$(cat /sys/class/net/near/carrier)" = 1 ]' || fail 'Linux finds no link afterwards'
+exit $failed
