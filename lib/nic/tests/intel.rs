@@ -253,5 +253,5 @@ fn a_mute_transceiver_is_no_card() {
     let model = Model::<Igb>::default();
     model.is_mute.set(true);
     Igb.reset(&model);
-    assert!(Igb.start(&model, &model, BASE, OWN).is_none());
+    assert!(Igb.start(&model, &model, BASE, OWN).is_err());
 }

@@ -196,8 +196,9 @@ pub fn ensure(flavour: Flavour) -> Result<Kernel> {
     unpack(flavour, &folder).with_context(|| format!("fetch Debian's kernel {flavour}"))
 }
 
-/// Another number makes another cache, after a change of what is left out.
-const LAYOUT: u32 = 3;
+/// Another number makes another cache, and another index of modules, after a change of what is left
+/// out.
+pub const LAYOUT: u32 = 3;
 
 /// The file that is written last, with the release in it.
 fn stamp(folder: &Path) -> PathBuf {

@@ -137,7 +137,7 @@ fn copy_sources(sources: &[Source], folder: &Path) -> Result<()> {
 
 fn fingerprint(kernel: &Kernel, sources: &[Source]) -> String {
     let mut hasher = DefaultHasher::new();
-    (&kernel.release, kernel.headers(), sources).hash(&mut hasher);
+    (&kernel.release, kernel.headers(), kernels::LAYOUT, sources).hash(&mut hasher);
     format!("{:016x}", hasher.finish())
 }
 

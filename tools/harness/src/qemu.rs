@@ -286,23 +286,27 @@ impl Machine<'_> {
         let drive = "if=none,id=disk,format=raw,cache=unsafe,file=";
         command.arg("-drive").arg(with_path(drive, &self.disk()));
         command.args(["-device", "nvme,drive=disk,serial=disk"]);
-        for (number, card) in ["first", "second"].into_iter().enumerate() {
+        for (card, chassis) in [("first", 1), ("second", 2)] {
             command.arg("-netdev").arg(format!("hubport,id={card},hubid=0"));
             let device = match cards {
                 Cards::E1000e => "e1000e",
                 Cards::Igb => "igb",
+                // It sends by a timer of one nanosecond, which virtual time waits for, and not when
+                // a thread of the emulator comes to it.
                 Cards::Virtio => {
-                    // At a port of its own, such a card can be reset.
-                    let port = format!("pcie-root-port,id={card}-port,chassis={}", number + 1);
-                    command.arg("-device").arg(port);
-                    // It sends by a timer of one nanosecond, which virtual time waits for, and not
-                    // when a thread of the emulator comes to it.
                     "virtio-net-pci,disable-legacy=on,iommu_platform=on,ats=off,romfile=,\
                      ioeventfd=off,tx=timer,x-txtimer=1"
                 }
             };
-            let bus = if cards == Cards::Virtio { format!(",bus={card}-port") } else { "".into() };
-            command.arg("-device").arg(format!("{device},netdev={card}{bus}"));
+            let mut device = format!("{device},netdev={card}");
+            if cards != Cards::E1000e {
+                // At a port of its own, there is room for virtual functions of a card, and one of
+                // virtio can be reset.
+                let port = format!("pcie-root-port,id={card}-port,chassis={chassis}");
+                command.arg("-device").arg(port);
+                device += &format!(",bus={card}-port");
+            }
+            command.arg("-device").arg(device);
         }
     }
 
