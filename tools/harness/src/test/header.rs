@@ -37,8 +37,8 @@ pub struct Header {
     pub xapic: bool,
     /// `iommu: OPTIONS`: `amd`, or options of Intel's kind, such as x-scalable-mode=on.
     pub iommu: Iommu,
-    /// `devices: yes`, `devices: igb` or `devices: virtio`: a disk and network cards (82574L, 82576,
-    /// or of virtio), which master the bus by way of the IOMMU.
+    /// `devices: yes`, `devices: igb` or `devices: virtio`: a disk and network cards (82574L,
+    /// 82576, or of virtio), which master the bus by way of the IOMMU.
     pub devices: Option<Cards>,
     /// `uarts: isa` or `uarts: pci`: two further UARTs of that kind.
     pub uarts: Option<Uarts>,
