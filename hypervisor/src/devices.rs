@@ -5,10 +5,9 @@
 //! Linux's calls hold its CPUs while what its devices reach changes. A cell's calls wait for
 //! nobody: while one of Linux's is under way they are refused.
 
-use crtos_abi::hypercall::{
-    HC_DEVICE_INTERRUPT, HC_DEVICE_LIST, HC_DEVICE_MAP, HC_DEVICE_READ, HC_DEVICE_UNMAP,
-    HC_DEVICE_WRITE, HC_LINE_INTERRUPT, NO_REQUESTER,
-};
+use core::fmt;
+
+use crtos_abi::hypercall::*;
 use crtos_iommu::Requester;
 use crtos_iommu::mappings::Request;
 use crtos_machine::cell;
@@ -44,8 +43,7 @@ pub fn add(local: &mut Local, id: CellId, config: PhysAddr) -> Result<(), Refusa
         let _ = ownership.remove_device(id, device.function, &OfCells);
         return Err(refusal);
     }
-    let (cpu, name, function) = (local.index(), cell::get(id).name(), Requester(device.function));
-    report::line(format_args!("cpu{cpu} {name}: has device {function}"));
+    tell(local, id, format_args!("has device {}", Requester(device.function)));
     Ok(())
 }
 
@@ -54,9 +52,6 @@ pub fn remove(local: &mut Local, id: CellId, function: u64) -> Result<(), Refusa
     let mut ownership = lock(local);
     check_open(id)?;
     let function = named(function)?;
-    if !ownership.has_device(id, function) {
-        return Err(Refusal::Invalid);
-    }
     {
         let _hold = linux::hold(local)?;
         ownership.disconnect(id, function, &OfCells)?;
@@ -66,8 +61,7 @@ pub fn remove(local: &mut Local, id: CellId, function: u64) -> Result<(), Refusa
     linux::flush(local, running)?;
     let _hold = linux::hold(local)?;
     ownership.remove_device(id, function, &OfCells)?;
-    let (cpu, name, function) = (local.index(), cell::get(id).name(), Requester(function));
-    report::line(format_args!("cpu{cpu} {name}: has device {function} no more"));
+    tell(local, id, format_args!("has device {} no more", Requester(function)));
     Ok(())
 }
 
@@ -81,20 +75,30 @@ pub fn add_line(
 ) -> Result<(), Refusal> {
     let mut ownership = lock(local);
     check_open(id)?;
-    let requester = match requester {
-        NO_REQUESTER => None,
-        _ => Some(Requester(named(requester)?)),
-    };
+    let requester = (requester != NO_REQUESTER).then(|| named(requester).map(Requester));
+    let requester = requester.transpose()?;
     let entry = u8::try_from(place >> 16).map_err(|_| Refusal::Invalid)?;
     let pin = Pin { io_apic: usize::from(place as u16), entry };
     let _hold = linux::hold(local)?;
     ownership.add_line(id, named(number)?, pin, requester, &OfCells)?;
-    let (cpu, name) = (local.index(), cell::get(id).name());
-    let Pin { io_apic, entry } = pin;
-    report::line(format_args!(
-        "cpu{cpu} {name}: has line {number}, pin {entry} of I/O APIC {io_apic}"
-    ));
+    let io_apic = pin.io_apic;
+    tell(local, id, format_args!("has line {number}, pin {entry} of I/O APIC {io_apic}"));
     Ok(())
+}
+
+/// Takes an interrupt line back. See [`crtos_abi::hypercall::HC_LINE_REMOVE`].
+pub fn remove_line(local: &mut Local, id: CellId, number: u64) -> Result<(), Refusal> {
+    let mut ownership = lock(local);
+    check_open(id)?;
+    let _hold = linux::hold(local)?;
+    ownership.remove_line(id, named(number)?)?;
+    tell(local, id, format_args!("has line {number} no more"));
+    Ok(())
+}
+
+/// Logs what became of a cell.
+fn tell(local: &Local, id: CellId, what: fmt::Arguments<'_>) {
+    report::line(format_args!("cpu{} {}: {what}", local.index(), cell::get(id).name()));
 }
 
 /// Refuses where a cell has to agree.
@@ -109,7 +113,7 @@ fn check_open(id: CellId) -> Result<(), Refusal> {
 
 /// Connects the functions of a cell that is about to run.
 pub fn connect(local: &mut Local, ownership: &mut Ownership, id: CellId) -> Result<(), Refusal> {
-    if !ownership.has_devices(id) {
+    if ownership.device(id, 0).is_none() {
         return Ok(());
     }
     let _hold = linux::hold(local)?;
@@ -129,7 +133,7 @@ pub fn disconnect(local: &mut Local, ownership: &mut Ownership, id: CellId) -> R
 /// Gives the functions and lines of a cell back to Linux that no CPU runs any more.
 pub fn remove_all(local: &mut Local, ownership: &mut Ownership, id: CellId) -> Result<(), Refusal> {
     ownership.remove_lines(id);
-    if !ownership.has_devices(id) {
+    if ownership.device(id, 0).is_none() {
         return Ok(());
     }
     let _hold = linux::hold(local)?;

@@ -2,13 +2,7 @@
 //! Calls from guests (see [`crtos_abi::hypercall`]).
 
 use crtos_abi::ABI_VERSION;
-use crtos_abi::hypercall::{
-    HC_ADDRESS, HC_CELL_CREATE, HC_CELL_DESTROY, HC_CELL_LOAD, HC_CELL_LOCK, HC_CELL_MAP,
-    HC_CELL_RECLAIM, HC_CELL_START, HC_CELL_STOP, HC_CELL_UNLOCK, HC_DEVICE_ADD,
-    HC_DEVICE_INTERRUPT, HC_DEVICE_LIST, HC_DEVICE_REMOVE, HC_DEVICE_UNMAP, HC_DOORBELL,
-    HC_DOORBELL_ROUTE, HC_LEAVE, HC_LINE_ADD, HC_LINE_INTERRUPT, HC_PUTC, HC_ROOT_STATE,
-    HC_VERSION, ROOT_HALTED, ROOT_RUNS,
-};
+use crtos_abi::hypercall::*;
 use crtos_machine::arch::VirtualCpu;
 use crtos_machine::cell::{self, Cell, Start};
 use crtos_machine::cpu::{self, Owner};
@@ -80,6 +74,7 @@ fn root_call(local: &mut Local, call: u64, arguments: [u64; 4]) -> Result<i64, R
         HC_DEVICE_ADD => devices::add(local, cell()?, PhysAddr::new(second)).map(|()| 0),
         HC_DEVICE_REMOVE => devices::remove(local, cell()?, second).map(|()| 0),
         HC_LINE_ADD => devices::add_line(local, cell()?, second, third, fourth).map(|()| 0),
+        HC_LINE_REMOVE => devices::remove_line(local, cell()?, second).map(|()| 0),
         HC_PUTC
         | HC_CELL_UNLOCK
         | HC_ADDRESS
@@ -115,11 +110,8 @@ pub fn cell(local: &mut Local, id: CellId) -> Option<i64> {
             HC_DEVICE_LIST..=HC_DEVICE_INTERRUPT | HC_LINE_INTERRUPT..=HC_DEVICE_UNMAP => {
                 devices::call(id, call, [first, second, third, fourth])
             }
-            HC_LEAVE..=HC_DOORBELL_ROUTE
-            | HC_CELL_LOCK
-            | HC_DEVICE_ADD
-            | HC_DEVICE_REMOVE
-            | HC_LINE_ADD => Err(Refusal::Denied),
+            HC_LEAVE..=HC_DOORBELL_ROUTE | HC_CELL_LOCK => Err(Refusal::Denied),
+            HC_DEVICE_ADD..=HC_DEVICE_REMOVE | HC_LINE_ADD | HC_LINE_REMOVE => Err(Refusal::Denied),
             _ => Err(Refusal::NoCall),
         }
     };

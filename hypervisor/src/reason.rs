@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Reasons of exits, as they are counted and reported.
 
-use crtos_abi::report::{
-    EXIT_APIC, EXIT_CPUID, EXIT_EXCEPTION, EXIT_HIDDEN, EXIT_HYPERCALL, EXIT_ICR, EXIT_MSR,
-    EXIT_NESTED_FAULT, EXIT_NMI, EXIT_OTHER, EXIT_PORT, EXIT_SHUTDOWN, EXIT_XSETBV,
-};
+use crtos_abi::report::*;
 use crtos_machine::arch::Exit;
 use crtos_machine::launch_info;
 use crtos_registers::apic::{PAGE, Register, X2APIC_FIRST, X2APIC_LAST};

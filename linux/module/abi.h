@@ -212,6 +212,8 @@
 
 #define CRTOS_NAMED_USERS 14
 
+#define CRTOS_WANTED_LEVEL 2147483648
+
 #define CRTOS_DEVICE_VECTOR 208
 
 #define CRTOS_DEVICE_VECTORS 16
@@ -280,7 +282,11 @@
 
 #define CRTOS_DEVICE_WITHOUT_MEMORY 1
 
+#define CRTOS_DEVICE_PLATFORM 2
+
 #define CRTOS_LISTED_WITHOUT_MEMORY 65536
+
+#define CRTOS_LISTED_PLATFORM 131072
 
 #define CRTOS_LISTED_WIDTH_SHIFT 24
 
@@ -343,6 +349,8 @@
 #define CRTOS_HC_DEVICE_MAP 24
 
 #define CRTOS_HC_DEVICE_UNMAP 25
+
+#define CRTOS_HC_LINE_REMOVE 26
 
 #define CRTOS_NO_REQUESTER ~0
 
@@ -443,6 +451,8 @@
 #define CRTOS_IOC_LINE_ADD 1074317069
 
 #define CRTOS_DEVICE_NO_RESET 1
+
+#define CRTOS_DEVICE_ON_PLATFORM 2
 
 #define CRTOS_IOC_INFO 2151728912
 
@@ -755,7 +765,8 @@ struct crtos_wanted_device {
 	u32 serial;
 	u64 number;
 	u32 group;
-	u32 reserved[11];
+	u32 line;
+	u32 reserved[10];
 };
 
 struct crtos_had_device {

@@ -3,9 +3,7 @@
 
 use crtos_partition::address::PhysAddr;
 use crtos_partition::ids::ApicId;
-use crtos_registers::apic::{
-    EXTENDED, EXTENDED_LVTS, LVT_MASKED, PAGE, Register, SOFTWARE_ENABLE, SPURIOUS_RESET, command,
-};
+use crtos_registers::apic::*;
 use x86_64::registers::model_specific::ApicBaseFlags;
 
 use crate::arch::{Vcpu, VirtualCpu};

@@ -7,9 +7,7 @@ use core::arch::asm;
 use crtos_abi::PAGE_SIZE;
 use crtos_abi::image::Configuration;
 use crtos_partition::address::PhysAddr;
-use crtos_partition::configuration::{
-    ADDRESS, DATA, ENABLE, FUNCTION_SHIFT, Touched, capability, messages,
-};
+use crtos_partition::configuration::*;
 use crtos_partition::resets::Access;
 use x86_64::instructions::port::Port;
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The PCI functions of cells.
+//! The PCI functions and platform devices of cells.
 //!
-//! A function of a cell that runs is *connected*: the cell reaches its registers, and it reaches
-//! the cell's memory and CPUs. One that is not reaches nothing, and no guest reaches it.
+//! A device of a cell that runs is *connected*: the cell reaches its registers, and a
+//! function reaches the cell's memory and CPUs. One that is not reaches nothing, and no guest reaches it.
 
 use core::ops::RangeInclusive;
 
@@ -55,6 +55,19 @@ impl Devices {
         found.ok_or(Refusal::Invalid)
     }
 
+    /// The same, if it is a PCI function that is connected.
+    pub(crate) fn find_function(
+        &mut self,
+        cell: CellId,
+        number: u16,
+    ) -> Result<&mut Owned, Refusal> {
+        match self.find(cell, number)? {
+            owned if owned.device.platform => Err(Refusal::Invalid),
+            owned if owned.connected => Ok(owned),
+            _ => Err(Refusal::Busy),
+        }
+    }
+
     /// Tables below the top ones by which functions translate that have some of their own.
     pub(crate) fn tables_below(&self) -> u32 {
         self.places.iter().flatten().filter_map(|owned| owned.own).map(|own| own.below()).sum()
@@ -62,7 +75,10 @@ impl Devices {
 
     pub(crate) fn report(&self) {
         for (index, place) in self.places.iter().enumerate() {
-            report::device(index, place.map(|owned| (owned.device.function, owned.cell)));
+            let told = |Owned { device, cell, .. }: Owned| {
+                (device.function, 1 + u16::from(device.platform), cell.get() as u32)
+            };
+            report::device(index, place.map(told));
         }
     }
 

@@ -538,7 +538,7 @@ impl Ownership {
     /// Forgets a cell without memory and functions. [`Refusal::Busy`] if a CPU runs it.
     pub fn destroy(&mut self, id: CellId) -> Result<(), Refusal> {
         self.check_empty(id)?;
-        if self.has_devices(id) || !cell::get(id).retire() {
+        if self.device(id, 0).is_some() || !cell::get(id).retire() {
             return Err(Refusal::Busy);
         }
         let Self { frames, root, cells, .. } = self;

@@ -109,14 +109,14 @@ pub(crate) fn device_faults(index: usize, device: u16, count: u32) {
     store!(AtomicU32: report.device_faults[index].count = count);
 }
 
-/// Reports which function stands at `index`, below [`crtos_abi::device::MAX_DEVICES`], and whose it
-/// is.
-pub(crate) fn device(index: usize, device: Option<(u16, CellId)>) {
-    let (function, cell) = device.map_or((0, 0), |(function, cell)| (function, cell.get() as u32));
+/// Reports which device stands at `index`, below [`crtos_abi::device::MAX_DEVICES`], of which kind
+/// it is, and whose.
+pub(crate) fn device(index: usize, device: Option<(u16, u16, u32)>) {
+    let (function, kind, cell) = device.unwrap_or_default();
     store!(AtomicU16: report.devices[index].present = 0);
     store!(AtomicU16: report.devices[index].function = function);
     store!(AtomicU32: report.devices[index].cell = cell);
-    store!(AtomicU16: report.devices[index].present = device.is_some().into());
+    store!(AtomicU16: report.devices[index].present = kind);
 }
 
 /// Reports how often `cpu` left its guest for `reason`, below [`EXIT_REASONS`].

@@ -375,12 +375,13 @@ pub struct Question {
 /// Programs that [`HadDevice`] names at most.
 pub const NAMED_USERS: usize = 14;
 
-/// A PCI function that the realm is to have, as Linux says. A hint: the hypervisor tells which it
+/// A PCI function or a platform device that the realm is to have, as Linux says. A hint: the hypervisor tells which it
 /// has.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct WantedDevice {
-    /// 1 + function (bus in bits 15..8, device in bits 7..3, function in bits 2..0); 0: none.
+    /// 1 + function (bus in bits 15..8, device in bits 7..3, function in bits 2..0), or number of
+    /// the platform device; 0: none.
     pub function: u32,
     /// A number that no function had before, nor this one when the realm got it another time.
     pub serial: u32,
@@ -388,9 +389,15 @@ pub struct WantedDevice {
     pub number: u64,
     /// 1 + group of VFIO, if programs are to drive it by that; 0: by UIO.
     pub group: u32,
+    /// 1 + the line by which a platform device interrupts, as Linux counts them, and
+    /// [`WANTED_LEVEL`]; 0: it does not.
+    pub line: u32,
     /// Zero.
-    pub reserved: [u32; 11],
+    pub reserved: [u32; 10],
 }
+
+/// In [`WantedDevice::line`]: the line asks as long as the device does, by a level.
+pub const WANTED_LEVEL: u32 = 0x8000_0000;
 
 /// What the kernel has made of a [`WantedDevice`].
 #[repr(C)]

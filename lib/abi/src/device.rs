@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Devices of cells: PCI functions that Linux has let go. A cell has a function's registers in
+//! Devices of cells: PCI functions that Linux has let go, and *platform devices*, which have
+//! registers in memory, but no configuration space. A cell has a function's registers in
 //! memory and ports to itself, its interrupts come to the cell's CPUs, and the function reaches the
 //! cell's memory alone: all of it, or what the cell says.
 //!
@@ -10,13 +11,17 @@
 //! ones to a base address register, which reads as its size until it is written again. All other
 //! writes are lost.
 //!
+//! Of a platform device, which does not master the bus, the cell reads at `4 * n`, by the same
+//! call, where it sees memory `n`, and in bits 11..0 how many pages that has, less 1; 0 if there is
+//! none. The other calls about functions are refused for it. What it interrupts by is a line.
+//!
 //! An access to an address of devices where the cell has none (any more) raises a general
 //! protection fault, with the error code 0: Linux may have taken the function away. So does, in a
 //! cell that has had a function, an access to an I/O port that it does not have.
 
 use crate::cell::PortRange;
 
-/// Most functions that cells have, in all.
+/// Most functions and platform devices that cells have, in all.
 pub const MAX_DEVICES: usize = 16;
 /// Most messages of a function that interrupt a cell.
 pub const MAX_MESSAGES: u32 = 64;
@@ -38,8 +43,13 @@ pub const MAX_DEVICE_MEMORY: u64 = 0x100_0000;
 /// [`crate::hypercall::HC_DEVICE_MAP`]. For cells that let programs drive it which they do not
 /// trust. All functions of a cell have it, or none.
 pub const DEVICE_WITHOUT_MEMORY: u32 = 1;
+/// There as well: it is a platform device, and `function` the number by which all know it. No
+/// function of a cell has that, there are no bridges, and memory may have any number of pages.
+pub const DEVICE_PLATFORM: u32 = 2;
 /// In what [`crate::hypercall::HC_DEVICE_LIST`] returns, beside the function: likewise.
 pub const LISTED_WITHOUT_MEMORY: i64 = 0x1_0000;
+/// There as well: it is a platform device.
+pub const LISTED_PLATFORM: i64 = 0x2_0000;
 /// There as well: from this bit on, how many bits the addresses have that such a function names.
 pub const LISTED_WIDTH_SHIFT: u32 = 24;
 
@@ -58,10 +68,10 @@ pub const MAX_DEVICE_TABLES: u32 = 512;
 pub struct DeviceMemory {
     /// Where it lies in the machine, a multiple of 4 KiB.
     pub physical: u64,
-    /// Bytes: a power of two, at least 16; 0 if the register tells of nothing or of ports. The cell
+    /// Bytes: a power of two, at least 16, of a function; 0 if the register tells of nothing or of ports. The cell
     /// gets whole pages.
     pub size: u64,
-    /// Where the cell sees it, a multiple of `size` and of 4 KiB.
+    /// Where the cell sees it, a multiple of 4 KiB, and of a function also of `size`.
     pub cell_address: u64,
 }
 
@@ -74,7 +84,7 @@ pub struct DeviceConfig {
     pub function: u16,
     /// Valid entries of `bridges`.
     pub bridge_count: u16,
-    /// `DEVICE_WITHOUT_MEMORY` or 0.
+    /// `DEVICE_WITHOUT_MEMORY`, `DEVICE_PLATFORM` or 0.
     pub flags: u32,
     /// The bridges above it, whose headers Linux may not write meanwhile.
     pub bridges: [u16; MAX_BRIDGES],

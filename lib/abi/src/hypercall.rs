@@ -62,14 +62,16 @@ pub const HC_CELL_UNLOCK: u64 = 14;
 /// it knows from a machine check. [`HV_INVALID`] if it does not see that.
 pub const HC_ADDRESS: u64 = 15;
 
-/// Root: give a PCI function to a cell that has not run, or runs and is not locked. RDI = cell, RSI
+/// Root: give a PCI function or a platform device to a cell that has not run, or runs and is not locked. RDI = cell, RSI
 /// = physical address of a [`crate::device::DeviceConfig`]. Linux loses its registers, and may not
-/// write its configuration space. Refused with [`HV_DENIED`] if no IOMMU confines it, with
-/// [`HV_OWNED`] if a cell has it or one of its ports.
+/// write its configuration space. Refused with [`HV_DENIED`] if it is a
+/// function that no IOMMU confines, with [`HV_OWNED`] if a cell has it, its number or one of its
+/// ports, or its memory is not Linux's.
 pub const HC_DEVICE_ADD: u64 = 16;
 /// Root: take a function back. RDI = cell, RSI = function. It does not master the bus any more.
 pub const HC_DEVICE_REMOVE: u64 = 17;
 /// Cell: the function number RDI of those that it has (0 is the first one), and
+/// [`crate::device::LISTED_PLATFORM`] if that is none, but a platform device, and
 /// [`crate::device::LISTED_WITHOUT_MEMORY`] if it reaches none of its own accord; then also how
 /// many bits its addresses have, from [`crate::device::LISTED_WIDTH_SHIFT`] on; [`HV_INVALID`] if
 /// the cell does not have so many. The order changes when a function goes. Calls of cells about
@@ -91,7 +93,8 @@ pub const HC_DEVICE_INTERRUPT: u64 = 21;
 /// RSI = number by which the cell knows the line (below 2^16), RDX = index of the I/O APIC (see
 /// [`crate::image::LaunchInfo::io_apics`]) in bits 15..0 and the pin there in bits 31..16, R10 =
 /// the function as which that I/O APIC sends messages, or [`NO_REQUESTER`]. The pin's entry is
-/// masked, keeps trigger mode and polarity, and is not Linux's until the cell is destroyed. Refused
+/// masked, keeps trigger mode and polarity, and is not Linux's until [`HC_LINE_REMOVE`], or the cell is
+/// destroyed. Refused
 /// with [`HV_OWNED`] if a cell has that pin or number, with [`HV_DENIED`] if an IOMMU is on the way
 /// that is not the hypervisor's, or cannot tell who sends.
 pub const HC_LINE_ADD: u64 = 22;
@@ -114,6 +117,10 @@ pub const HC_DEVICE_MAP: u64 = 24;
 /// that the function has begun reaches the memory any more; [`HV_TIMEOUT`] if the IOMMU does not
 /// react.
 pub const HC_DEVICE_UNMAP: u64 = 25;
+
+/// Root: take an interrupt line back from a cell that is not locked. RDI = cell, RSI = number by
+/// which the cell knew it. It is masked, and Linux's.
+pub const HC_LINE_REMOVE: u64 = 26;
 
 /// For [`HC_LINE_ADD`]: nobody knows.
 pub const NO_REQUESTER: u64 = !0;

@@ -48,7 +48,7 @@ pub const IOC_CELL_SEAL: u32 = 0x0000_c70a;
 /// if there is none, EBUSY if it cannot be told from others or a cell has it, EOPNOTSUPP if no
 /// IOMMU confines it, ENOTTY if it cannot be reset.
 pub const IOC_DEVICE_ADD: u32 = 0x4028_c70b;
-/// Take a PCI function back from a cell; argument [`CellDevice`], whose flags are 0. Linux's driver
+/// Take a device back from a cell; argument [`CellDevice`], of whose flags the bus counts. Linux's driver
 /// gets it.
 pub const IOC_DEVICE_REMOVE: u32 = 0x4028_c70c;
 /// Give an interrupt line to a cell, under Linux's number; argument [`CellLine`]. Until the cell is
@@ -57,6 +57,8 @@ pub const IOC_DEVICE_REMOVE: u32 = 0x4028_c70c;
 pub const IOC_LINE_ADD: u32 = 0x4008_c70d;
 /// In [`CellDevice::flags`]: also one that cannot be reset.
 pub const DEVICE_NO_RESET: u32 = 1;
+/// There as well: a platform device of Linux, by its name on that bus. The realm alone gets such.
+pub const DEVICE_ON_PLATFORM: u32 = 2;
 
 /// Describe the system; argument [`Info`].
 pub const IOC_INFO: u32 = 0x8040_c710;
@@ -167,7 +169,7 @@ pub struct CellDevice {
     pub cell: u32,
     /// `DEVICE_*`.
     pub flags: u32,
-    /// Segment, bus, device and function, such as "0000:03:00.0"; zero padded.
+    /// Segment, bus, device and function, such as "0000:03:00.0", or the name; zero padded.
     pub name: [u8; DEVICE_NAME_LEN],
 }
 

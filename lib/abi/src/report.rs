@@ -109,13 +109,13 @@ pub struct DeviceFaults {
     pub count: u32,
 }
 
-/// A function that a cell has.
+/// A function or a platform device that a cell has.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct DeviceReport {
-    /// Bus, device and function number (8, 5 and 3 bits).
+    /// Bus, device and function number (8, 5 and 3 bits), or the number of the platform device.
     pub function: u16,
-    /// 1 if there is one here.
+    /// 1 if a function is here, 2 if a platform device is.
     pub present: u16,
     /// The cell.
     pub cell: u32,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A PCI function of a cell (PCI 3.0, 6): what it has of the machine, and what the cell reads and
-//! writes in its configuration space.
+//! A device of a cell: what it has of the machine; and of a PCI function (PCI 3.0, 6) what the cell
+//! reads and writes in its configuration space.
 //!
 //! Where the function's registers lie is not the cell's to say: it could have them answer in place
 //! of another's. So it sees base address registers that tell of its own addresses. It may master
@@ -10,8 +10,8 @@ use core::ops::RangeInclusive;
 
 use crtos_abi::cell::PortRange;
 use crtos_abi::device::{
-    BASE_ADDRESSES, DEVICE_MEMORY, DEVICE_MEMORY_END, DEVICE_WITHOUT_MEMORY, DeviceConfig,
-    DeviceMemory, MAX_BRIDGES, MAX_DEVICE_MEMORY,
+    BASE_ADDRESSES, DEVICE_MEMORY, DEVICE_MEMORY_END, DEVICE_PLATFORM, DEVICE_WITHOUT_MEMORY,
+    DeviceConfig, DeviceMemory, MAX_BRIDGES, MAX_DEVICE_MEMORY,
 };
 use crtos_abi::image::Configuration;
 use crtos_abi::{PAGE_SIZE, cell};
@@ -77,11 +77,13 @@ enum BaseAddress {
     Ports(PortRange),
 }
 
-/// A function of a cell.
+/// A function or a platform device of a cell.
 #[derive(Clone, Copy, Debug)]
 pub struct Device {
-    /// Bus, device and function number.
+    /// Bus, device and function number; of a platform device its number.
     pub function: u16,
+    /// It is a platform device: it has no configuration space, and masters no bus.
+    pub platform: bool,
     /// It reaches the memory of its cell.
     pub reaches_memory: bool,
     bridges: [Option<u16>; MAX_BRIDGES],
@@ -99,15 +101,20 @@ impl Device {
     /// space. Whose the memory and the ports are is not looked at.
     pub fn check(config: &DeviceConfig, mut read: impl FnMut(u8) -> u32) -> Result<Self, Refusal> {
         let bridges = config.bridges.get(..config.bridge_count.into()).ok_or(Refusal::Invalid)?;
-        if config.flags & !DEVICE_WITHOUT_MEMORY != 0 {
+        let platform = config.flags & DEVICE_PLATFORM != 0;
+        if config.flags & !(DEVICE_WITHOUT_MEMORY | DEVICE_PLATFORM) != 0
+            || platform && config.bridge_count != 0
+        {
             return Err(Refusal::Invalid);
         }
+        let mut read = |register| if platform { 0 } else { read(register) };
         // By a bridge a cell could take devices of others away.
         if read(register::HEADER) >> 16 & 0x7f != 0 {
             return Err(Refusal::Invalid);
         }
         let mut device = Self {
             function: config.function,
+            platform,
             reaches_memory: config.flags & DEVICE_WITHOUT_MEMORY == 0,
             bridges: [None; MAX_BRIDGES],
             base_addresses: [BaseAddress::None; BASE_ADDRESSES],
@@ -135,7 +142,7 @@ impl Device {
                 (0, 0) => BaseAddress::None,
                 (0, _) => {
                     let first = raw & base_address::PORTS != 0 && ports.first as u32 == raw & !3;
-                    if !first || ports.last < ports.first || ports.flags != 0 {
+                    if !(first || platform) || ports.last < ports.first || ports.flags != 0 {
                         return Err(Refusal::Invalid);
                     }
                     BaseAddress::Ports(PortRange { flags: cell::PORT_EXCLUSIVE, ..ports })
@@ -144,7 +151,7 @@ impl Device {
                     let low = u64::from(raw & !base_address::FLAGS);
                     let address = low | u64::from(upper.unwrap_or(0)) << 32;
                     let is_memory = raw & base_address::PORTS == 0 && memory.physical == address;
-                    if !is_memory || !is_sound(&memory) {
+                    if !(is_memory || platform) || !is_sound(&memory, platform) {
                         return Err(Refusal::Invalid);
                     }
                     BaseAddress::Memory(memory, raw & base_address::FLAGS)
@@ -219,7 +226,18 @@ impl Device {
         const LAST: u16 = 0xfff;
         let all = |function, last| Configuration { function, first: 0, last, present: 1 };
         let bridges = self.bridges.iter().flatten().map(move |bridge| all(*bridge, HEADER_END));
-        core::iter::once(all(self.function, LAST)).chain(bridges)
+        let own = (!self.platform).then(|| all(self.function, LAST));
+        own.into_iter().chain(bridges)
+    }
+
+    /// What the cell reads of a platform device at `4 * n`.
+    pub fn described(&self, register: u8) -> u32 {
+        match self.base_addresses.get(usize::from(register / 4)) {
+            Some(BaseAddress::Memory(memory, _)) => {
+                memory.cell_address as u32 | (memory.size / PAGE_SIZE - 1) as u32
+            }
+            _ => 0,
+        }
     }
 
     /// What the cell reads in `register`, a multiple of 4, which has `value`.
@@ -283,11 +301,13 @@ fn pages(memory: &DeviceMemory) -> u64 {
 }
 
 /// Tells whether numbers are in order.
-fn is_sound(memory: &DeviceMemory) -> bool {
+fn is_sound(memory: &DeviceMemory, platform: bool) -> bool {
     const LEAST: u64 = 16;
     let DeviceMemory { physical, size, cell_address } = *memory;
-    let sized = size.is_power_of_two() && (LEAST..=MAX_DEVICE_MEMORY).contains(&size);
-    let is_aligned = |address: u64| address.is_multiple_of(size.max(PAGE_SIZE));
+    let alignment = if platform { PAGE_SIZE } else { size.max(PAGE_SIZE) };
+    let sized = (LEAST..=MAX_DEVICE_MEMORY).contains(&size)
+        && if platform { size.is_multiple_of(PAGE_SIZE) } else { size.is_power_of_two() };
+    let is_aligned = |address: u64| address.is_multiple_of(alignment);
     sized
         && is_aligned(physical)
         && is_aligned(cell_address)
@@ -459,6 +479,35 @@ mod tests {
         for register in [0, 8, 0xc, 0x28, 0x2c, 0x30, 0x34, 0x38, 0x3c, 0x40, 0x4c] {
             assert_eq!(device.write(register, 0, !0, !0), None, "{register:#x}");
         }
+    }
+
+    #[test]
+    fn a_platform_device_has_pages_and_no_configuration() {
+        let mut config = config();
+        config.flags = DEVICE_PLATFORM | DEVICE_WITHOUT_MEMORY;
+        config.bridge_count = 0;
+        config.memory = [DeviceMemory::default(); BASE_ADDRESSES];
+        config.ports = [PortRange::default(); BASE_ADDRESSES];
+        config.memory[1] =
+            DeviceMemory { physical: 0xfed4_0000, size: 0x5000, cell_address: 0xe000_3000 };
+        let checked = |config: &DeviceConfig| Device::check(config, |_| panic!("it has none"));
+        let device = checked(&config).expect("sound");
+        assert!(device.platform && !device.reaches_memory);
+        assert_eq!((device.pages().count(), device.kept().count()), (5, 0));
+        assert_eq!([0, 4, 8, 0x18, 0xfc].map(|at| device.described(at)), [0, 0xe000_3004, 0, 0, 0]);
+        for (physical, size, cell_address) in [
+            (0xfed4_0100, 0x1000, 0xe000_0000),
+            (0xfed4_0000, 0x100, 0xe000_0000),
+            (0xfed4_0000, 0x1000, 0x10_0000),
+            (0xfed4_0000, MAX_DEVICE_MEMORY + PAGE_SIZE, 0xe000_0000),
+            (!0xfff, 0x2000, 0xe000_0000),
+        ] {
+            let mut config = config;
+            config.memory[1] = DeviceMemory { physical, size, cell_address };
+            assert_eq!(checked(&config).err(), Some(Refusal::Invalid), "{physical:#x} {size:#x}");
+        }
+        config.bridge_count = 1;
+        assert_eq!(checked(&config).err(), Some(Refusal::Invalid));
     }
 
     proptest! {

@@ -5,7 +5,7 @@
 //! is at the addresses that its base address registers tell.
 #![cfg_attr(not(test), no_std)]
 
-use crtos_abi::device::{LISTED_WIDTH_SHIFT, LISTED_WITHOUT_MEMORY};
+use crtos_abi::device::{LISTED_PLATFORM, LISTED_WIDTH_SHIFT, LISTED_WITHOUT_MEMORY};
 use crtos_abi::hypercall::{HC_DEVICE_INTERRUPT, HC_DEVICE_LIST, HC_DEVICE_READ, HC_DEVICE_WRITE};
 pub use pci_types;
 use pci_types::{ConfigRegionAccess, PciAddress};
@@ -18,11 +18,13 @@ pub type Call = fn(number: u64, arguments: [u64; 4]) -> i64;
 #[derive(Clone, Copy, Debug)]
 pub struct Space(pub Call);
 
-/// A function that the cell has.
+/// A function or a platform device that the cell has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Listed {
-    /// Bus, device and function in 16 bits.
+    /// Bus, device and function in 16 bits, or the number of a platform device.
     pub number: u16,
+    /// It is a platform device, which has no configuration space.
+    pub platform: bool,
     /// It reaches the memory of the cell.
     pub reaches_memory: bool,
     /// How many bits the addresses have that it names, if it does not; otherwise 0.
@@ -33,8 +35,9 @@ impl Listed {
     fn of(result: i64) -> Option<Self> {
         let width = u32::try_from(result >> LISTED_WIDTH_SHIFT).ok()?;
         let rest = result & ((1 << LISTED_WIDTH_SHIFT) - 1);
-        let number = u16::try_from(rest & !LISTED_WITHOUT_MEMORY).ok()?;
-        Some(Self { number, reaches_memory: rest & LISTED_WITHOUT_MEMORY == 0, width })
+        let number = u16::try_from(rest & !(LISTED_PLATFORM | LISTED_WITHOUT_MEMORY)).ok()?;
+        let (platform, confined) = (rest & LISTED_PLATFORM != 0, rest & LISTED_WITHOUT_MEMORY != 0);
+        Some(Self { number, platform, reaches_memory: !confined, width })
     }
 }
 
@@ -64,10 +67,24 @@ impl ConfigRegionAccess for Space {
 }
 
 impl Space {
-    /// The functions of the cell.
-    pub fn functions(self) -> impl Iterator<Item = Listed> {
+    /// The functions and platform devices of the cell.
+    pub fn devices(self) -> impl Iterator<Item = Listed> {
         let found = (0..).map(move |index| (self.0)(HC_DEVICE_LIST, [index, 0, 0, 0]));
         found.map_while(Listed::of)
+    }
+
+    /// The functions of the cell.
+    pub fn functions(self) -> impl Iterator<Item = Listed> {
+        self.devices().filter(|listed| !listed.platform)
+    }
+
+    /// Memory `index` of a platform device: where the cell sees it, and how many bytes it has;
+    /// `None` if there is no such memory.
+    pub fn platform_memory(self, number: u16, index: u8) -> Option<(u64, u64)> {
+        const PAGE_BITS: u64 = 0xfff;
+        let register = 4 * u64::from(index);
+        let told = u64::try_from((self.0)(HC_DEVICE_READ, [number.into(), register, 0, 0])).ok()?;
+        (told != 0).then(|| (told & !PAGE_BITS, (1 + (told & PAGE_BITS)) << 12))
     }
 
     /// Has message `message` of a function interrupt a CPU, by its APIC id, by `vector`; returns
@@ -93,6 +110,8 @@ mod tests {
         match (number, first) {
             (HC_DEVICE_LIST, 0) => 0x0310,
             (HC_DEVICE_LIST, 1) => 0x0311 | LISTED_WITHOUT_MEMORY | 39 << LISTED_WIDTH_SHIFT,
+            (HC_DEVICE_LIST, 2) => 0xffff | LISTED_PLATFORM | LISTED_WITHOUT_MEMORY,
+            (HC_DEVICE_READ, 0xffff) => [0xe000_0004, 0][(second / 4) as usize],
             (HC_DEVICE_READ, 0x0310) => i64::from(u32::MAX - second as u32),
             (HC_DEVICE_INTERRUPT, 0x0310) => {
                 assert_eq!((second, third, fourth), (5, 0x61, 3));
@@ -105,12 +124,22 @@ mod tests {
     #[test]
     fn functions_are_listed() {
         let all: Vec<_> = Space(answer).functions().collect();
-        let [one, other] = [(0x0310, true, 0), (0x0311, false, 39)]
-            .map(|(number, reaches_memory, width)| Listed { number, reaches_memory, width });
+        let [one, other] =
+            [(0x0310, true, 0), (0x0311, false, 39)].map(|(number, reaches_memory, width)| {
+                Listed { number, platform: false, reaches_memory, width }
+            });
         assert_eq!(all, [one, other]);
         let address = address(0x0311);
         assert_eq!((address.bus(), address.device(), address.function()), (3, 2, 1));
         assert_eq!(number(address), 0x0311);
+    }
+
+    #[test]
+    fn platform_devices_are_told_from_functions() {
+        let other = Listed { number: 0xffff, platform: true, reaches_memory: false, width: 0 };
+        assert_eq!(Space(answer).devices().last(), Some(other));
+        assert_eq!(Space(answer).platform_memory(0xffff, 0), Some((0xe000_0000, 0x5000)));
+        assert_eq!(Space(answer).platform_memory(0xffff, 1), None);
     }
 
     #[test]

@@ -1,13 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! PCI functions change their owner, and cells drive them.
+//! PCI functions and platform devices change their owner, and cells drive them.
 
 use core::ops::RangeInclusive;
 use core::sync::atomic::Ordering;
 
-use crtos_abi::device::{
-    DEVICE_MEMORY, DEVICE_MEMORY_END, DeviceConfig, LISTED_WIDTH_SHIFT, LISTED_WITHOUT_MEMORY,
-    MAX_DEVICE_TABLES, MAX_MESSAGES,
-};
+use crtos_abi::device::*;
 use crtos_abi::image::Configuration;
 use crtos_abi::{LARGE_PAGE_SIZE, PAGE_SIZE};
 use crtos_iommu::Requester;
@@ -94,7 +91,8 @@ impl Ownership {
     /// Checks a function that a cell is to have; Linux does not reach configuration space
     /// meanwhile. [`Refusal::Denied`] if no IOMMU confines it.
     pub fn check_device(&self, id: CellId, config: &DeviceConfig) -> Result<Device, Refusal> {
-        if !self.iommus.confine_all() || launch_info::has_scattered_configuration() {
+        let confined = self.iommus.confine_all() && !launch_info::has_scattered_configuration();
+        if !confined && config.flags & DEVICE_PLATFORM == 0 {
             return Err(Refusal::Denied);
         }
         let device =
@@ -170,13 +168,16 @@ impl Ownership {
         if iommus.finish_withdrawal(cpus, &mut memory) { Ok(()) } else { Err(Refusal::Timeout) }
     }
 
-    /// Says by what a function translates, or that it is Linux's.
+    /// Says by what a function translates, or that it is Linux's. A platform device masters no bus.
     fn attach(
         &mut self,
         device: &Device,
         tables: Option<Option<CellTables>>,
         cpus: &impl Cpus,
     ) -> Result<(), Refusal> {
+        if device.platform {
+            return Ok(());
+        }
         let Some((iommus, mut memory)) = self.iommus() else { return Err(Refusal::Invalid) };
         let done = iommus.set_function(&mut memory, Requester(device.function), tables, cpus);
         if done { Ok(()) } else { Err(Refusal::Timeout) }
@@ -208,19 +209,16 @@ impl Ownership {
     /// Connects all functions of a cell that is about to run. No CPU of Linux runs meanwhile, and
     /// none goes on with cached translations.
     pub fn connect_all(&mut self, id: CellId, cpus: &impl Cpus) -> Result<(), Refusal> {
-        let mut index = 0;
-        while let Some(function) = self.device(id, index) {
-            self.connect(id, function, cpus)?;
-            index += 1;
-        }
-        Ok(())
+        let each = |index| self.device(id, index).map(|function| self.connect(id, function, cpus));
+        (0..).map_while(each).collect()
     }
 
     /// Connects a function of a cell that runs, likewise.
     pub fn connect(&mut self, id: CellId, function: u16, cpus: &impl Cpus) -> Result<(), Refusal> {
-        let tables = match self.devices.find(id, function)?.device.reaches_memory {
-            true => self.cell_tables(id)?,
-            false => self.own_tables(id, function)?,
+        let tables = match self.devices.find(id, function)?.device {
+            Device { platform: true, .. } => None,
+            Device { reaches_memory: true, .. } => Some(self.cell_tables(id)?),
+            _ => Some(self.own_tables(id, function)?),
         };
         let Self { frames, cells, devices, .. } = self;
         let owned = devices.find(id, function)?;
@@ -235,17 +233,14 @@ impl Ownership {
         for ports in device.ports() {
             permissions::trap_ports(&mut *cell.ports, *ports.start(), *ports.end(), false);
         }
-        self.attach(&device, Some(Some(tables)), cpus)
+        self.attach(&device, Some(tables), cpus)
     }
 
     /// Disconnects all functions of a cell that no CPU runs any more. No CPU of Linux runs
     /// meanwhile, and none goes on with cached translations.
     pub fn disconnect_all(&mut self, id: CellId, cpus: &impl Cpus) -> Result<(), Refusal> {
-        let mut index = 0;
-        while let Some(function) = self.device(id, index) {
-            self.disconnect(id, function, cpus)?;
-            index += 1;
-        }
+        let each = |index| self.device(id, index).map(|number| self.disconnect(id, number, cpus));
+        (0..).map_while(each).collect::<Result<(), Refusal>>()?;
         if let Some(tables) = self.devices.tables[id.get()].take()
             && let Some((_, mut memory)) = self.iommus()
         {
@@ -268,8 +263,10 @@ impl Ownership {
             return Ok(());
         }
         let device = owned.device;
-        let command = configuration::read(function, COMMAND);
-        configuration::write(function, COMMAND, command & 0xffff & !BUS_MASTER);
+        if !device.platform {
+            let command = configuration::read(function, COMMAND);
+            configuration::write(function, COMMAND, command & 0xffff & !BUS_MASTER);
+        }
         let cell = cells[id.get()].as_mut().ok_or(Refusal::NoCell)?;
         for (address, _) in device.pages() {
             // What is not there was not mapped when it was connected.
@@ -310,16 +307,6 @@ impl Ownership {
             self.remove_device(id, function, cpus)?;
         }
         Ok(())
-    }
-
-    /// Tells whether a cell has a function.
-    pub fn has_devices(&self, id: CellId) -> bool {
-        self.devices.of(id).next().is_some()
-    }
-
-    /// Tells whether a cell has this function.
-    pub fn has_device(&self, id: CellId, function: u16) -> bool {
-        self.devices.of(id).any(|owned| owned.device.function == function)
     }
 
     /// Tells whether a function of a cell may reach its memory.
@@ -387,13 +374,22 @@ impl Ownership {
         let owned = self.devices.of(id).nth(usize::try_from(index).ok()?)?;
         let width = owned.own.map_or(0, |own| own.width());
         let reach = if owned.device.reaches_memory { 0 } else { LISTED_WITHOUT_MEMORY };
-        Some(i64::from(owned.device.function) | reach | i64::from(width) << LISTED_WIDTH_SHIFT)
+        let kind = if owned.device.platform { LISTED_PLATFORM } else { 0 };
+        Some(
+            i64::from(owned.device.function)
+                | kind
+                | reach
+                | i64::from(width) << LISTED_WIDTH_SHIFT,
+        )
     }
 
     /// Reads for a cell in configuration space of a function.
     pub fn read_register(&mut self, id: CellId, function: u16, at: u64) -> Result<u32, Refusal> {
         let register = device_register(at)?;
         let owned = self.devices.find(id, function)?;
+        if owned.device.platform {
+            return Ok(owned.device.described(register));
+        }
         Ok(owned.device.read(register, configuration::read(function, register)))
     }
 
@@ -407,10 +403,7 @@ impl Ownership {
         mask: u32,
     ) -> Result<(), Refusal> {
         let register = device_register(register)?;
-        let owned = self.devices.find(id, function)?;
-        if !owned.connected {
-            return Err(Refusal::Busy);
-        }
+        let owned = self.devices.find_function(id, function)?;
         let old = configuration::read(function, register);
         if let Some(written) = owned.device.write(register, old, value, mask) {
             configuration::write(function, register, written);
@@ -429,9 +422,7 @@ impl Ownership {
     ) -> Result<(u32, u32), Refusal> {
         let message = u32::try_from(message).ok().filter(|message| *message < MAX_MESSAGES);
         let message = message.ok_or(Refusal::Invalid)?;
-        if !self.devices.find(id, function)?.connected {
-            return Err(Refusal::Busy);
-        }
+        self.devices.find_function(id, function)?;
         let interrupt =
             target.map(|(cpu, vector)| Interrupt::of_cell(cpu, vector, launch_info::x2apic()));
         let Some((iommus, mut memory)) = self.iommus() else { return Err(Refusal::Invalid) };

@@ -115,11 +115,22 @@ impl Ownership {
 
     /// Gives all lines of a cell back to Linux, masked.
     pub fn remove_lines(&mut self, cell: CellId) {
-        self.silence_lines(cell);
-        for place in self.lines_of(cell) {
-            if let Some(line) = self.io_apics.lines[place].take() {
-                self.io_apics.set(line.pin, line.linux.masked());
-            }
+        self.lines_of(cell).for_each(|place| self.remove_at(place));
+    }
+
+    /// Gives one back.
+    pub fn remove_line(&mut self, cell: CellId, number: u16) -> Result<(), Refusal> {
+        let is_it =
+            |place: &usize| self.io_apics.lines[*place].is_some_and(|line| line.number == number);
+        let place = self.lines_of(cell).find(is_it);
+        place.map(|place| self.remove_at(place)).ok_or(Refusal::Invalid)
+    }
+
+    fn remove_at(&mut self, place: usize) {
+        // The entry of the I/O APIC raises nothing, whatever a unit does.
+        let _ = self.aim_line(place, None);
+        if let Some(line) = self.io_apics.lines[place].take() {
+            self.io_apics.set(line.pin, line.linux.masked());
         }
     }
 
