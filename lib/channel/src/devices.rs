@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! PCI functions that the realm is to have, and what the kernel tells Linux of them.
+//! PCI functions and platform devices that the realm is to have, and what the kernel tells Linux of them.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use crtos_abi::channel::NAMED_USERS;
+use crtos_abi::channel::{NAMED_USERS, WANTED_LEVEL};
 use crtos_abi::device::MAX_DEVICES;
 
 use crate::channel::{Channel, word};
@@ -11,7 +11,7 @@ use crate::channel::{Channel, word};
 /// A function that the realm is to have, as Linux says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wanted {
-    /// Bus, device and function in 16 bits.
+    /// Bus, device and function in 16 bits, or the number of a platform device.
     pub function: u16,
     /// What tells this time that the realm has it from others.
     pub serial: u32,
@@ -19,6 +19,24 @@ pub struct Wanted {
     pub number: u64,
     /// Its group, if programs are to drive it by VFIO.
     pub group: Option<u32>,
+    /// The line by which it interrupts, if it is a platform device that does.
+    pub line: Option<WantedLine>,
+}
+
+/// A line by which a platform device interrupts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WantedLine {
+    /// As Linux counts them.
+    pub number: u32,
+    /// It asks as long as the device does.
+    pub is_level: bool,
+}
+
+impl WantedLine {
+    fn of(word: u32) -> Option<Self> {
+        let number = (word & !WANTED_LEVEL).checked_sub(1)?;
+        Some(Self { number, is_level: word & WANTED_LEVEL != 0 })
+    }
 }
 
 /// What the kernel has made of that.
@@ -40,7 +58,9 @@ impl Channel {
         let number = word!(self, AtomicU64, wanted_devices[place].number).load(Ordering::Relaxed);
         let serial = word!(self, AtomicU32, wanted_devices[place].serial).load(Ordering::Relaxed);
         let group = word!(self, AtomicU32, wanted_devices[place].group).load(Ordering::Relaxed);
-        Some(Wanted { function, serial, number, group: group.checked_sub(1) })
+        let line = word!(self, AtomicU32, wanted_devices[place].line).load(Ordering::Relaxed);
+        let (group, line) = (group.checked_sub(1), WantedLine::of(line));
+        Some(Wanted { function, serial, number, group, line })
     }
 
     /// Tells what the kernel has at a place, before it answers.
@@ -78,10 +98,19 @@ mod tests {
             (&mut (*memory).wanted_devices[3], &(*memory).had_devices[3] as *const raw::HadDevice)
         };
         (wanted.function, wanted.serial, wanted.number) = (1 + 0x0310, 7, 0xf305);
-        let expected = Wanted { function: 0x0310, serial: 7, number: 0xf305, group: None };
+        let expected =
+            Wanted { function: 0x0310, serial: 7, number: 0xf305, group: None, line: None };
         assert_eq!(channel.wanted_device(3), Some(expected));
         wanted.group = 1 + 12;
         assert_eq!(channel.wanted_device(3), Some(Wanted { group: Some(12), ..expected }));
+        wanted.group = 0;
+        for (word, number, is_level) in [(11, 10, false), (WANTED_LEVEL | 17, 16, true)] {
+            wanted.line = word;
+            let line = Some(WantedLine { number, is_level });
+            assert_eq!(channel.wanted_device(3), Some(Wanted { line, ..expected }));
+        }
+        wanted.line = WANTED_LEVEL;
+        assert_eq!(channel.wanted_device(3), Some(expected));
         // No such function, and no such place.
         wanted.function = 0x1_0001;
         assert_eq!(channel.wanted_device(3), None);

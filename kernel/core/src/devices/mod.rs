@@ -68,6 +68,13 @@ pub fn words_of(driver: &str) -> impl Iterator<Item = &'static str> {
     texts().filter_map(move |text| text.strip_prefix(driver)?.strip_prefix(','))
 }
 
+/// Whether the command line gives that line to a device. Any context.
+pub fn has_line(line: u32) -> bool {
+    const FIELD: usize = 3;
+    texts()
+        .any(|text| text.split(',').nth(FIELD).and_then(|field| field.parse().ok()) == Some(line))
+}
+
 fn texts() -> impl Iterator<Item = &'static str> {
     let texts = layout::boot_info().words().filter_map(|word| word.strip_prefix(WORD));
     texts.filter_map(|text| core::str::from_utf8(text).ok())

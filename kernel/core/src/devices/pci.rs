@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! PCI functions that the realm has.
+//! PCI functions that the realm has, and the memory of its platform devices.
 //!
 //! Linux gives them and takes them away at any time; the hypervisor tells which there are, and
 //! answers for their configuration space. Only those count here that reach no memory of their own
@@ -48,9 +48,33 @@ pub(crate) fn any() -> bool {
     ANY.load(Ordering::Relaxed)
 }
 
-/// Whether the realm has a function, and that reaches no memory. Thread context; may sleep.
+/// Whether the realm has a function or a platform device of that number, and that reaches no memory.
+/// Thread context; may sleep.
 pub fn is_there(number: u16) -> bool {
-    SPACE.functions().any(|listed| listed.number == number && !listed.reaches_memory)
+    SPACE.devices().any(|listed| listed.number == number && !listed.reaches_memory)
+}
+
+/// Whether the realm has a platform device of that number. Thread context; may sleep.
+pub fn is_platform(number: u16) -> bool {
+    SPACE.devices().any(|listed| listed.number == number && listed.platform)
+}
+
+/// The memory of a platform device of the realm, in Linux's order; `None` if the realm does not have
+/// such a device of that number. Thread context; may sleep.
+pub fn platform_registers(number: u16) -> Option<Vec<Registers>> {
+    if !is_platform(number) {
+        return None;
+    }
+    ANY.store(true, Ordering::Relaxed);
+    let mut all = Vec::new();
+    for index in 0..BASE_ADDRESSES as u8 {
+        let Some((address, size)) = SPACE.platform_memory(number, index) else { continue };
+        let is_gone = AtomicBool::new(false);
+        if is_sound(address, size) {
+            all.push(Registers { function: number, first: Frame(address), size, is_gone });
+        }
+    }
+    Some(all)
 }
 
 /// How many bits the addresses have that a function of the realm names; 0 if it is not there.
@@ -66,7 +90,7 @@ pub fn silence(number: u16, message: u32) -> bool {
     call_device(HC_DEVICE_INTERRUPT, [number.into(), message.into(), 0, 0]) != HV_BUSY
 }
 
-/// Memory of a function.
+/// Memory of a function or of a platform device.
 #[derive(Debug)]
 pub struct Registers {
     function: u16,
@@ -221,9 +245,7 @@ impl Function {
     /// The function with that number, if the realm has it and it reaches no memory. Its registers
     /// answer from now on. Thread context; may sleep.
     pub fn find(number: u16) -> Option<Self> {
-        if !is_there(number) {
-            return None;
-        }
+        SPACE.functions().find(|listed| listed.number == number && !listed.reaches_memory)?;
         ANY.store(true, Ordering::Relaxed);
         let header = PciHeader::new(crtos_pci::address(number));
         let endpoint = EndpointHeader::from_header(header, SPACE)?;

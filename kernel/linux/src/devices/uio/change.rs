@@ -2,16 +2,19 @@
 //! Functions come and go while the realm runs. All of this is done by the housekeeper, when Linux
 //! asks: it answers when it has looked.
 
-use alloc::vec::Vec;
+use alloc::{format, string::String, vec::Vec};
 
 use crtos_abi::device::MAX_DEVICES;
 use crtos_channel::{Channel, Had, Wanted};
 
-use crtos_core::{devices::pci, info};
+use crtos_core::{
+    devices::{self, pci},
+    info,
+};
 
 use super::{
     PLACES,
-    place::{Device, Place},
+    place::{Device, Place, path_of},
 };
 use crate::{devices::users::users, files::Object as File, process::threads};
 
@@ -61,6 +64,8 @@ fn leave(index: usize, wanted: Option<Wanted>) {
         let function = address(has.wanted);
         info!("{function}: {}", if lost { "lost" } else { "given back" });
         has.forget();
+        place.line.stop();
+        place.line.set(None);
         place.renew("");
         *device = None;
         lost
@@ -79,16 +84,28 @@ fn come(index: usize, wanted: Option<Wanted>) {
     let mut device = place.device.lock();
     if device.is_none()
         && place.prepare()
+        && wanted.line.is_none_or(|line| is_free(line.number, index))
         && let Some(found) = Device::find(wanted)
     {
         info!("{}: programs can open it", address(wanted));
         place.renew(address(wanted));
+        place.line.set(wanted.line);
         *device = Some(found);
         crate::devices::found();
     }
 }
 
-/// The address of a function, as it is written.
-fn address(wanted: Wanted) -> impl core::fmt::Display {
-    pci::address(wanted.function)
+/// Whether no other device of the realm has that line, whatever Linux says.
+fn is_free(line: u32, place: usize) -> bool {
+    let is_its = |other: &Place| other.line.get().is_some_and(|its| its.number == line);
+    let mut others = PLACES.iter().enumerate().filter(|(index, _)| *index != place);
+    !devices::has_line(line) && !others.any(|(_, other)| other.get().is_some_and(is_its))
+}
+
+/// The address of a function, as it is written; of a platform device its file in `/dev`.
+fn address(wanted: Wanted) -> String {
+    match pci::is_platform(wanted.function) {
+        true => path_of(wanted),
+        false => format!("{}", pci::address(wanted.function)),
+    }
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! PCI functions that programs drive, by Linux's interface for that (UIO): a program maps the
-//! function's registers, and a read of `/dev/uioN` waits for its interrupts. What a driver of the
-//! kernel knows ([`functions`](super::functions)) comes and goes here as well.
+//! PCI functions and platform devices that programs drive, by Linux's interface for that (UIO): a
+//! program maps the device's registers, and a read of `/dev/uioN` waits for its interrupts. What a
+//! driver of the kernel knows ([`functions`](super::functions)) comes and goes here as well.
 //!
 //! Linux gives functions and wants them back while the realm runs ([`change`]). It has a file of
 //! that name, and says what its number is; the hypervisor says which functions there are. A
@@ -12,9 +12,11 @@
 //! |---|---|
 //! | [`place`] | a function: opening and closing it, what its interrupt does |
 //! | [`change`] | functions come and go |
+//! | [`line`] | the interrupt of a platform device |
 //! | [`mapping`] | the same registers by Linux's files, `resourceN` and `/dev/mem` |
 
 mod change;
+mod line;
 mod mapping;
 mod place;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A function that programs drive: opening and closing it, its interrupts.
+//! A function or a platform device that programs drive: opening and closing it, its interrupts.
 
 use alloc::{boxed::Box, format, string::String, sync::Arc, vec::Vec};
 use core::fmt;
@@ -13,7 +13,7 @@ use crtos_core::{
     arch::interrupts::InService,
     devices::{
         interrupts::{self, Handler},
-        pci::{Function, Switch},
+        pci::{self, Function, Registers, Switch},
         ports,
     },
     mm::{heap, object::Object},
@@ -21,6 +21,7 @@ use crtos_core::{
     time,
 };
 
+use super::line::Line;
 use crate::{
     abi::{Errno, SysResult},
     devices::functions::{self, Driven},
@@ -42,6 +43,8 @@ pub(super) struct Place {
     events: AtomicU32,
     /// What switches its interrupts off ([`Switch::to_word`]), while they are on; else 0.
     switch: AtomicU64,
+    /// By what a platform device interrupts.
+    pub line: Line,
     /// Who waits for an interrupt.
     readers: WaitQueue,
     /// How many of them are still to be woken, by the timer.
@@ -65,8 +68,8 @@ pub(super) struct Device {
 
 /// Who drives a function.
 enum Driver {
-    /// Whichever program has it open.
-    Program { function: Box<Function>, openings: u32 },
+    /// Whichever program has it open. There is no function if it is a platform device.
+    Program { function: Option<Box<Function>>, openings: u32 },
     /// A driver of the kernel.
     Kernel(Arc<dyn Driven>),
 }
@@ -78,15 +81,24 @@ impl Device {
         if !heap::has_reserve() {
             return None;
         }
+        if let Some(registers) = pci::platform_registers(wanted.function) {
+            let driver = Driver::Program { function: None, openings: 0 };
+            return Self::of_program(wanted, driver, registers);
+        }
         let function = Function::find(wanted.function)?;
         if let Some(driver) = functions::driver_of(&function) {
             let driver = Driver::Kernel((driver.start)(function)?);
             return Some(Self { wanted, driver, objects: Vec::new() });
         }
-        let registers = function.registers().into_iter();
-        let objects = registers.map(Object::of_registers).collect::<Result<_, _>>().ok()?;
+        let registers = function.registers();
         function.open_ports();
-        let driver = Driver::Program { function: Box::new(function), openings: 0 };
+        let driver = Driver::Program { function: Some(Box::new(function)), openings: 0 };
+        Self::of_program(wanted, driver, registers)
+    }
+
+    fn of_program(wanted: Wanted, driver: Driver, registers: Vec<Registers>) -> Option<Self> {
+        let registers = registers.into_iter();
+        let objects = registers.map(Object::of_registers).collect::<Result<_, _>>().ok()?;
         Some(Self { wanted, driver, objects })
     }
 
@@ -118,24 +130,29 @@ impl Device {
             driven.leave();
         }
     }
+}
 
-    /// The path that leads to it: Linux numbers these devices by the minor number.
-    fn path(&self) -> String {
-        let number = self.wanted.number;
-        format!("/dev/uio{}", number & 0xff | number >> 12 & 0xf_ff00)
-    }
+/// The path that leads to a device: Linux numbers these by the minor number.
+pub(super) fn path_of(wanted: Wanted) -> String {
+    let number = wanted.number;
+    format!("/dev/uio{}", number & 0xff | number >> 12 & 0xf_ff00)
 }
 
 /// What handles the interrupts of a place.
 struct Interrupts(&'static Place);
 
 impl Handler for Interrupts {
-    fn interrupt(&self, _: InService) {
-        self.0.interrupt();
+    fn interrupt(&self, service: InService) {
+        let is_told = self.0.line.interrupt();
+        drop(service);
+        if is_told {
+            self.0.interrupt();
+        }
     }
 
     fn silence(&self) -> bool {
-        Switch::of_word(self.0.switch.load(Ordering::Relaxed)).is_none_or(Switch::off)
+        let off = || Switch::of_word(self.0.switch.load(Ordering::Relaxed)).is_none_or(Switch::off);
+        self.0.line.silence().unwrap_or_else(off)
     }
 }
 
@@ -147,6 +164,7 @@ impl Place {
             generation: AtomicU32::new(0),
             events: AtomicU32::new(0),
             switch: AtomicU64::new(0),
+            line: Line::new(),
             readers: WaitQueue::new(),
             rest: AtomicUsize::new(0),
             timer: Once::new(),
@@ -176,7 +194,7 @@ impl Place {
         self.watchers.notify(Events::IN | Events::READ_NORMAL | Events::ERROR | Events::HANG_UP);
     }
 
-    /// The function has interrupted. Interrupts off.
+    /// The device has interrupted. Any context.
     fn interrupt(&self) {
         self.events.fetch_add(1, Ordering::Relaxed);
         self.readers.wake(1);
@@ -215,12 +233,17 @@ impl Place {
         if !heap::has_reserve() {
             return Some(Err(Errno::ENOMEM));
         }
-        let path = device.path();
+        let path = path_of(device.wanted);
+        let has_line = device.wanted.line.is_some();
         let (function, openings) = match &mut device.driver {
             Driver::Kernel(driven) => return Some(driven.clone().open(path, flags)),
             Driver::Program { function, openings } => (function, openings),
         };
-        if *openings == 0 && function.has_messages() && !self.start(function) {
+        let interrupts = match function {
+            Some(function) => function.has_messages(),
+            None => has_line,
+        };
+        if *openings == 0 && interrupts && !self.start(function.as_deref_mut()) {
             return Some(Err(Errno::ENODEV));
         }
         *openings += 1;
@@ -229,17 +252,24 @@ impl Place {
             path,
             generation: self.generation.load(Ordering::Acquire),
             seen: AtomicU32::new(self.events.load(Ordering::Relaxed)),
-            interrupts: function.has_messages(),
+            interrupts,
         })))
     }
 
     /// Has the function interrupt the calling thread's CPU.
-    fn start(&self, function: &mut Function) -> bool {
-        let Some(vector) = self.vector.get().copied().flatten() else { return false };
-        let switch = function.switch().map_or(0, Switch::to_word);
-        self.switch.store(switch, Ordering::Relaxed);
+    fn start(&self, function: Option<&mut Function>) -> bool {
+        let Some(vector) = self.vector() else { return false };
+        let switch = function.as_ref().and_then(|function| function.switch());
+        self.switch.store(switch.map_or(0, Switch::to_word), Ordering::Relaxed);
         interrupts::restart(vector);
-        function.start(vector)
+        match function {
+            Some(function) => function.start(vector),
+            None => self.line.start(vector),
+        }
+    }
+
+    fn vector(&self) -> Option<u8> {
+        self.vector.get().copied().flatten()
     }
 
     /// An opening of that generation ends.
@@ -252,7 +282,10 @@ impl Place {
         let Driver::Program { function, openings } = &mut device.driver else { return };
         *openings -= 1;
         if *openings == 0 {
-            function.stop();
+            match function {
+                Some(function) => function.stop(),
+                None => self.line.stop(),
+            }
             self.switch.store(0, Ordering::Relaxed);
         }
     }
@@ -309,20 +342,37 @@ impl Character for Opening {
         Ok(WORD)
     }
 
-    /// Linux has drivers that switch interrupts by what is written. This one does not, as
-    /// uio_pci_generic does not.
+    /// Switches the line of a platform device: off by 0, else on. A function's interrupts are not
+    /// switched so, as by uio_pci_generic.
     fn write(&self, memory: &mut Memory, _nonblocking: bool) -> SysResult {
         if memory.left() != WORD {
             return Err(Errno::EINVAL);
         }
-        if (memory.read(&mut [0; WORD as usize]) as u64) < WORD {
+        let mut word = [0; WORD as usize];
+        if (memory.read(&mut word) as u64) < WORD {
             return Err(Errno::EFAULT);
         }
         match (self.is_gone(), self.interrupts) {
-            (true, _) => Err(Errno::EINVAL),
-            (_, false) => Err(Errno::EIO),
-            _ => Err(Errno::ENOSYS),
+            (true, _) => return Err(Errno::EINVAL),
+            (_, false) => return Err(Errno::EIO),
+            _ => {}
         }
+        // It is not given back meanwhile.
+        let _device = self.place.device.lock();
+        if self.is_gone() {
+            return Err(Errno::EINVAL);
+        }
+        if self.place.line.get().is_none() {
+            return Err(Errno::ENOSYS);
+        }
+        if word == [0; WORD as usize] {
+            self.place.line.disable();
+        } else if let Some(vector) = self.place.vector()
+            && self.place.line.enable(vector)
+        {
+            self.place.interrupt();
+        }
+        Ok(WORD)
     }
 
     fn ioctl(&self, _request: u32, _argument: u64) -> SysResult {
