@@ -42,6 +42,15 @@ static inline void crtos_count_interrupt(struct irq_desc *desc)
 #endif
 }
 
+/* What the driver of a platform device returns when it has let that go. */
+#if LINUX_VERSION_CODE < KERNEL_VERSION(6, 11, 0)
+#define crtos_remove_result	int
+#define crtos_removed	0
+#else
+#define crtos_remove_result	void
+#define crtos_removed
+#endif
+
 /* What a kmsg dumper is told, and why it is called. */
 #if LINUX_VERSION_CODE < KERNEL_VERSION(6, 12, 0)
 #define crtos_dump_detail	enum kmsg_dump_reason

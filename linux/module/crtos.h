@@ -158,16 +158,42 @@ u32 crtos_cell_mask(void);
 bool crtos_cell_locked(const struct crtos_cell *cell);
 bool crtos_any_locked(void);
 
-/* pci.c */
-int crtos_pci_init(void);
-void crtos_pci_exit(void);
+/* devices.c */
 int crtos_device_add(struct crtos_file *file, const struct crtos_cell_device __user *user);
 int crtos_device_remove(struct crtos_file *file, const struct crtos_cell_device __user *user);
 int crtos_devices_return(struct crtos_file *file, u32 cell);
 
+/* pci.c */
+int crtos_pci_init(void);
+void crtos_pci_exit(void);
+int crtos_function_add(struct crtos_file *file, const struct crtos_cell *cell, const char *name,
+		       bool no_reset);
+int crtos_function_remove(struct crtos_file *file, u32 cell, const char *name);
+int crtos_functions_return(struct crtos_file *file, u32 cell);
+
+/* platform.c */
+int crtos_platform_init(void);
+void crtos_platform_exit(void);
+int crtos_platform_add(struct crtos_file *file, const struct crtos_cell *cell, const char *name);
+int crtos_platform_remove(struct crtos_file *file, u32 cell, const char *name);
+int crtos_platforms_return(struct crtos_file *file, u32 cell);
+
+/* window.c: under crtos.lock */
+struct crtos_window {
+	struct list_head link;			/* among those of all cells */
+	u32 cell;
+	struct crtos_device_memory memory[CRTOS_BASE_ADDRESSES];
+};
+
+void crtos_window_add(struct crtos_window *window, u32 cell);
+void crtos_window_remove(struct crtos_window *window);
+bool crtos_window_place(struct crtos_window *window, int i, u64 physical, u64 size, u64 alignment);
+
 /* line.c */
 int crtos_line_add(struct crtos_file *file, const struct crtos_cell_line __user *user);
 void crtos_lines_return(struct crtos_cell *cell);
+int crtos_line_give(struct crtos_file *file, u32 cell, unsigned int line, void *owner);
+void crtos_line_take_back(u32 cell, unsigned int line, void *owner);
 
 /* ports.c */
 void crtos_ports_reserve(struct crtos_cell *cell, const struct crtos_create_cell *create);
@@ -175,7 +201,8 @@ void crtos_ports_return(struct crtos_cell *cell);
 
 /* uio.c */
 struct crtos_uio;
-int crtos_uio_register(struct crtos_file *file, struct pci_dev *dev, struct crtos_uio **registered);
+int crtos_uio_register(struct crtos_file *file, struct device *dev,
+		       const struct resource *resource, int count, struct crtos_uio **registered);
 void crtos_uio_unregister(struct crtos_uio *uio);
 dev_t crtos_uio_number(const struct crtos_uio *uio);
 

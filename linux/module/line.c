@@ -69,7 +69,59 @@ static int find_pin(unsigned int line, u64 *place, u64 *requester)
 }
 
 /**
- * crtos_line_add() - CRTOS_IOC_LINE_ADD: give an interrupt line to a cell
+ * crtos_line_give() - give an interrupt line to a cell
+ * @file: where a failure is explained
+ * @cell: its number; it is not locked
+ * @line: Linux's number of it
+ * @owner: what tells it from others of that number
+ *
+ * Context: Under crtos.lock; may sleep.
+ * Return: 0 or a negative error; then Linux has it as before.
+ */
+int crtos_line_give(struct crtos_file *file, u32 cell, unsigned int line, void *owner)
+{
+	u64 place, requester;
+	s64 result;
+	int error;
+
+	error = find_pin(line, &place, &requester);
+	if (error)
+		return crtos_refuse(file, error,
+				    "interrupt %u of Linux is not known as a pin of an I/O APIC",
+				    line);
+	/* It is not shared, so nobody else has it, and its entry says how it is triggered. */
+	error = request_irq(line, crtos_line_interrupt, IRQF_NO_AUTOEN, "crtos", owner);
+	if (error)
+		return crtos_refuse(file, error,
+				    "a driver of Linux has interrupt %u: see /proc/interrupts",
+				    line);
+	result = crtos_hypercall(CRTOS_HC_LINE_ADD, cell, line, place, requester);
+	if (!result)
+		return 0;
+	free_irq(line, owner);
+	if (result == CRTOS_HV_DENIED)
+		return crtos_refuse(file, -EOPNOTSUPP,
+				    "an IOMMU is on the way of interrupt %u by which cells have no lines",
+				    line);
+	return crtos_refuse_hv(file, result, "give the line to the cell");
+}
+
+/**
+ * crtos_line_take_back() - undo crtos_line_give()
+ * @cell: the cell
+ * @line: Linux's number of the line
+ * @owner: as then
+ *
+ * Context: May sleep.
+ */
+void crtos_line_take_back(u32 cell, unsigned int line, void *owner)
+{
+	crtos_hypercall(CRTOS_HC_LINE_REMOVE, cell, line, 0, 0);
+	free_irq(line, owner);
+}
+
+/**
+ * crtos_line_add() - CRTOS_IOC_LINE_ADD: give an interrupt line to a cell until it is destroyed
  * @file: where a failure is explained
  * @user: which line, and which cell
  *
@@ -79,9 +131,7 @@ static int find_pin(unsigned int line, u64 *place, u64 *requester)
 int crtos_line_add(struct crtos_file *file, const struct crtos_cell_line __user *user)
 {
 	struct crtos_cell_line argument;
-	u64 place, requester;
 	struct crtos_cell *cell;
-	s64 result;
 	int error;
 
 	if (copy_from_user(&argument, user, sizeof(argument)))
@@ -95,28 +145,10 @@ int crtos_line_add(struct crtos_file *file, const struct crtos_cell_line __user 
 	if (cell->line_count == CRTOS_MAX_LINES)
 		return crtos_refuse(file, -ENOSPC, "cell '%s' has %d lines already",
 				    cell->name, CRTOS_MAX_LINES);
-	error = find_pin(argument.line, &place, &requester);
-	if (error)
-		return crtos_refuse(file, error,
-				    "interrupt %u of Linux is not known as a pin of an I/O APIC",
-				    argument.line);
-	/* It is not shared, so nobody else has it, and its entry says how it is triggered. */
-	error = request_irq(argument.line, crtos_line_interrupt, IRQF_NO_AUTOEN, "crtos", cell);
-	if (error)
-		return crtos_refuse(file, error,
-				    "a driver of Linux has interrupt %u: see /proc/interrupts",
-				    argument.line);
-	result = crtos_hypercall(CRTOS_HC_LINE_ADD, cell->number, argument.line, place, requester);
-	if (!result) {
+	error = crtos_line_give(file, cell->number, argument.line, cell);
+	if (!error)
 		cell->lines[cell->line_count++] = argument.line;
-		return 0;
-	}
-	free_irq(argument.line, cell);
-	if (result == CRTOS_HV_DENIED)
-		return crtos_refuse(file, -EOPNOTSUPP,
-				    "an IOMMU is on the way of interrupt %u by which cells have no lines",
-				    argument.line);
-	return crtos_refuse_hv(file, result, "give the line to the cell");
+	return error;
 }
 
 /**

@@ -40,11 +40,16 @@ static int __init crtos_module_init(void)
 	error = crtos_pci_init();
 	if (error)
 		goto out_last_words;
-	error = misc_register(&crtos_device);
+	error = crtos_platform_init();
 	if (error)
 		goto out_pci;
+	error = misc_register(&crtos_device);
+	if (error)
+		goto out_platform;
 	return 0;
 
+out_platform:
+	crtos_platform_exit();
 out_pci:
 	crtos_pci_exit();
 out_last_words:
@@ -68,6 +73,7 @@ out_work:
 static void __exit crtos_module_exit(void)
 {
 	misc_deregister(&crtos_device);
+	crtos_platform_exit();
 	crtos_pci_exit();
 	crtos_last_words_exit();
 	crtos_identity_exit();

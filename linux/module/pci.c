@@ -8,7 +8,6 @@
 #include <linux/ioport.h>
 #include <linux/pci.h>
 #include <linux/slab.h>
-#include <linux/uaccess.h>
 
 #include "crtos.h"
 #include "hypercall.h"
@@ -27,7 +26,7 @@ struct crtos_function {
 	bool lost;				/* that driver has let it go; read without a lock */
 	struct iommu_group *shared;		/* with others; with a reference, or NULL */
 	bool leaves;				/* it is about to be given back */
-	struct crtos_device_memory memory[CRTOS_BASE_ADDRESSES];
+	struct crtos_window window;		/* where the cell sees its memory */
 	struct resource rest[CRTOS_BASE_ADDRESSES];	/* of the last page of its memory */
 };
 
@@ -165,35 +164,6 @@ static struct pci_dev *find_function(struct crtos_file *file, const char *name)
 	return dev;
 }
 
-/* Tells whether a function of the cell is at one of these addresses of it. */
-static bool is_used(u32 cell, u64 address, u64 size)
-{
-	struct crtos_function *function;
-	int i;
-
-	list_for_each_entry(function, &functions, link)
-		for (i = 0; function->cell == cell && i < CRTOS_BASE_ADDRESSES; i++) {
-			u64 start = function->memory[i].cell_address;
-
-			if (address < start + PAGE_ALIGN(function->memory[i].size) &&
-			    start < address + size)
-				return true;
-		}
-	return false;
-}
-
-/* An address for so many bytes of memory of a function of the cell, or 0. */
-static u64 find_address(u32 cell, u64 size)
-{
-	u64 address;
-
-	for (address = CRTOS_DEVICE_MEMORY; address + size <= CRTOS_DEVICE_MEMORY_END;
-	     address += size)
-		if (!is_used(cell, address, size))
-			return address;
-	return 0;
-}
-
 /* Sees to it that nothing else is on the last page of the memory. */
 static int take_rest(struct crtos_function *function, int i)
 {
@@ -251,14 +221,12 @@ static int describe(struct crtos_file *file, struct crtos_function *function,
 			return crtos_refuse(file, -EBUSY,
 					    "memory of %s shares a page with another device: move it (boot with pci=resource_alignment=12@%s)",
 					    pci_name(dev), pci_name(dev));
-		function->memory[i].physical = resource->start;
-		function->memory[i].cell_address = find_address(function->cell, PAGE_ALIGN(size));
-		function->memory[i].size = size;
-		if (size > CRTOS_MAX_DEVICE_MEMORY || !function->memory[i].cell_address)
+		if (!crtos_window_place(&function->window, i, resource->start, size,
+					PAGE_ALIGN(size)))
 			return crtos_refuse(file, -E2BIG,
 					    "%s has %llu bytes of memory: a cell gets at most %u MiB of a function",
 					    pci_name(dev), size, CRTOS_MAX_DEVICE_MEMORY >> 20);
-		config->memory[i] = function->memory[i];
+		config->memory[i] = function->window.memory[i];
 	}
 	return 0;
 }
@@ -359,9 +327,10 @@ static int wish(struct crtos_file *file, struct crtos_function *function)
 {
 	if (function->vfio)
 		return crtos_wish_add(file, function->number, crtos_vfio_number(function->vfio),
-				      1 + crtos_vfio_group(function->vfio), function->memory);
-	return crtos_wish_add(file, function->number, crtos_uio_number(function->uio), 0,
-			      function->memory);
+				      1 + crtos_vfio_group(function->vfio), 0,
+				      function->window.memory);
+	return crtos_wish_add(file, function->number, crtos_uio_number(function->uio), 0, 0,
+			      function->window.memory);
 }
 
 /* Has programs of the realm find the function. */
@@ -369,7 +338,9 @@ static int show(struct crtos_file *file, struct crtos_function *function)
 {
 	int error;
 
-	error = function->vfio ? 0 : crtos_uio_register(file, function->dev, &function->uio);
+	error = function->vfio ? 0 : crtos_uio_register(file, &function->dev->dev,
+							function->dev->resource,
+							PCI_STD_NUM_BARS, &function->uio);
 	if (error)
 		return error;
 	error = wish(file, function);
@@ -421,6 +392,7 @@ static void forget(struct crtos_function *function)
 {
 	unshare(function);
 	give_rest(function);
+	crtos_window_remove(&function->window);
 	list_del(&function->link);
 	pci_dev_put(function->dev);
 	kfree(function);
@@ -552,6 +524,7 @@ static int add(struct crtos_file *file, struct pci_dev *dev, const struct crtos_
 	function->realm = cell->realm;
 	function->number = number_of(dev);
 	list_add(&function->link, &functions);
+	crtos_window_add(&function->window, function->cell);
 	error = bind(file, function);
 	if (!error && group)
 		error = share(file, function, group);
@@ -675,95 +648,66 @@ static int add_all(struct crtos_file *file, struct pci_dev *dev, const struct cr
 	return error;
 }
 
-/* Reads what to add or remove; the name ends with a zero. */
-static int read_argument(struct crtos_cell_device *argument,
-			 const struct crtos_cell_device __user *user)
-{
-	if (copy_from_user(argument, user, sizeof(*argument)))
-		return -EFAULT;
-	argument->name[sizeof(argument->name) - 1] = '\0';
-	return 0;
-}
-
 /**
- * crtos_device_add() - CRTOS_IOC_DEVICE_ADD: give a PCI function to a cell
+ * crtos_function_add() - give a PCI function to a cell
  * @file: where a failure is explained
- * @user: which function, and which cell
+ * @cell: which is not locked
+ * @name: of the function
+ * @no_reset: also one that cannot be reset
  *
  * Those that the IOMMU does not tell from it go along.
  *
  * Context: Under crtos.lock; may sleep, as drivers do that let a function go.
  * Return: 0 or a negative error; then the driver has it back.
  */
-int crtos_device_add(struct crtos_file *file, const struct crtos_cell_device __user *user)
+int crtos_function_add(struct crtos_file *file, const struct crtos_cell *cell, const char *name,
+		       bool no_reset)
 {
-	struct crtos_cell_device argument;
-	struct crtos_cell *cell;
 	struct pci_dev *dev;
 	int error;
 
-	error = read_argument(&argument, user);
-	if (error)
-		return error;
-	if (argument.flags & ~CRTOS_DEVICE_NO_RESET)
-		return crtos_refuse(file, -EINVAL, "unknown flags %x", argument.flags);
-	cell = crtos_cell_find(file, argument.cell);
-	if (!cell)
-		return -ENOENT;
-	if (crtos_cell_locked(cell))
-		return crtos_refuse(file, -EBUSY, "cell '%s' is locked: it gets no device",
-				    cell->name);
-	dev = find_function(file, argument.name);
+	dev = find_function(file, name);
 	if (!dev)
 		return -ENODEV;
 	error = forget_lost(file, dev);
 	if (!error)
-		error = add_all(file, dev, cell, argument.flags & CRTOS_DEVICE_NO_RESET);
+		error = add_all(file, dev, cell, no_reset);
 	pci_dev_put(dev);
 	return error;
 }
 
 /**
- * crtos_device_remove() - CRTOS_IOC_DEVICE_REMOVE: take a PCI function back from a cell
+ * crtos_function_remove() - take a PCI function back from a cell
  * @file: where a failure is explained
- * @user: which function, and which cell
+ * @cell: the cell
+ * @name: of the function
  *
  * Those that went along with it come back with it.
  *
  * Context: Under crtos.lock; may sleep, as drivers do that get a function.
  * Return: 0 or a negative error; then the cell still has it.
  */
-int crtos_device_remove(struct crtos_file *file, const struct crtos_cell_device __user *user)
+int crtos_function_remove(struct crtos_file *file, u32 cell, const char *name)
 {
-	struct crtos_cell_device argument;
 	struct crtos_function *function;
-	int error;
 
-	error = read_argument(&argument, user);
-	if (error)
-		return error;
-	if (argument.flags)
-		return crtos_refuse(file, -EINVAL, "unknown flags %x", argument.flags);
-	if (!crtos_cell_find(file, argument.cell))
-		return -ENOENT;
 	list_for_each_entry(function, &functions, link)
-		if (function->cell == argument.cell &&
-		    !strcmp(pci_name(function->dev), argument.name)) {
+		if (function->cell == cell && !strcmp(pci_name(function->dev), name)) {
 			mark_all(function);
 			return return_functions(file, false);
 		}
-	return crtos_refuse(file, -ENODEV, "the cell has no PCI function '%s'", argument.name);
+	return crtos_refuse(file, -ENODEV, "the cell has no PCI function '%s'", name);
 }
 
 /**
- * crtos_devices_return() - give all PCI functions of a cell back to Linux
+ * crtos_functions_return() - give all PCI functions of a cell back to Linux
  * @file: where a failure is explained
  * @cell: the cell, which does not run
  *
  * Context: Under crtos.lock; may sleep.
  * Return: 0 or a negative error; then the cell still has some.
  */
-int crtos_devices_return(struct crtos_file *file, u32 cell)
+int crtos_functions_return(struct crtos_file *file, u32 cell)
 {
 	struct crtos_function *function;
 

@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * How Linux shows PCI functions that programs of the realm drive: /dev/uioN and
+ * How Linux shows devices that programs of the realm drive: /dev/uioN and
  * /sys/class/uio/uioN. In Linux itself nobody opens them meanwhile.
  */
+#include <linux/device.h>
+#include <linux/ioport.h>
 #include <linux/kmod.h>
 #include <linux/module.h>
-#include <linux/pci.h>
 #include <linux/slab.h>
 #include <linux/uio_driver.h>
 
 #include "crtos.h"
 #include "realm.h"
 
-/* A function that is shown. */
+/* A device that is shown. */
 struct crtos_uio {
 	struct uio_info info;
 	void (*unregister)(struct uio_info *info);	/* of Linux's module, which stays for it */
@@ -35,28 +36,29 @@ static int mmap(struct uio_info *info, struct vm_area_struct *vma)
 }
 
 /* The numbers of the maps are those that the realm's kernel has: memory in its order. */
-static void describe_maps(struct uio_info *info, struct pci_dev *dev)
+static void describe_maps(struct uio_info *info, const struct resource *resource, int count)
 {
 	struct uio_mem *map = info->mem;
-	int i;
+	const struct resource *end = resource + count;
 
-	for (i = 0; i < PCI_STD_NUM_BARS && map < &info->mem[MAX_UIO_MAPS]; i++) {
-		const struct resource *resource = &dev->resource[i];
-
+	for (; resource < end && map < &info->mem[MAX_UIO_MAPS]; resource++) {
 		if (!(resource->flags & IORESOURCE_MEM) || !resource_size(resource))
 			continue;
 		map->memtype = UIO_MEM_PHYS;
 		map->name = resource->name;
-		map->addr = resource->start;
-		map->size = PAGE_ALIGN(resource_size(resource));
+		map->addr = resource->start & PAGE_MASK;
+		map->offs = resource->start & ~PAGE_MASK;
+		map->size = PAGE_ALIGN(map->offs + resource_size(resource));
 		map++;
 	}
 }
 
 /**
- * crtos_uio_register() - show a function
+ * crtos_uio_register() - show a device
  * @file: where a failure is explained
- * @dev: the function, which this module's driver has
+ * @dev: the device, which this module's driver has
+ * @resource: what it has
+ * @count: how many of these there are
  * @registered: what crtos_uio_unregister() is to be given
  *
  * Linux's module for that comes if it is there.
@@ -64,7 +66,8 @@ static void describe_maps(struct uio_info *info, struct pci_dev *dev)
  * Context: May sleep.
  * Return: 0 or a negative error.
  */
-int crtos_uio_register(struct crtos_file *file, struct pci_dev *dev, struct crtos_uio **registered)
+int crtos_uio_register(struct crtos_file *file, struct device *dev,
+		       const struct resource *resource, int count, struct crtos_uio **registered)
 {
 	typeof(__uio_register_device) *register_device;
 	struct crtos_uio *uio;
@@ -78,7 +81,7 @@ int crtos_uio_register(struct crtos_file *file, struct pci_dev *dev, struct crto
 	if (!register_device || !uio->unregister) {
 		error = crtos_refuse(file, -EOPNOTSUPP,
 				     "Linux does not know UIO, by which programs find %s: its module 'uio' is missing",
-				     pci_name(dev));
+				     dev_name(dev));
 		goto out_symbols;
 	}
 	uio->info.name = "crtos";
@@ -87,10 +90,10 @@ int crtos_uio_register(struct crtos_file *file, struct pci_dev *dev, struct crto
 	uio->info.open = open;
 	uio->info.release = release;
 	uio->info.mmap = mmap;
-	describe_maps(&uio->info, dev);
-	error = register_device(THIS_MODULE, &dev->dev, &uio->info);
+	describe_maps(&uio->info, resource, count);
+	error = register_device(THIS_MODULE, dev, &uio->info);
 	if (error) {
-		crtos_refuse(file, error, "Linux's UIO does not take %s", pci_name(dev));
+		crtos_refuse(file, error, "Linux's UIO does not take %s", dev_name(dev));
 		goto out_symbols;
 	}
 	symbol_put(__uio_register_device);
@@ -120,8 +123,8 @@ void crtos_uio_unregister(struct crtos_uio *uio)
 }
 
 /**
- * crtos_uio_number() - the number of the file that leads to a function
- * @uio: the function
+ * crtos_uio_number() - the number of the file that leads to a device
+ * @uio: the device
  */
 dev_t crtos_uio_number(const struct crtos_uio *uio)
 {

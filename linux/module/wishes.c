@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * PCI functions that the realm is to have, as its kernel is told: a wish for each. The
+ * PCI functions and platform devices that the realm is to have, as its kernel is told: a wish for each. The
  * kernel has programs find them, and says whether programs use those that are to go.
  */
 #include <linux/fs.h>
@@ -24,6 +24,7 @@ static void store_wanted(struct crtos_realm *realm, int place)
 	WRITE_ONCE(wanted->number, new_encode_dev(wish->number));
 	WRITE_ONCE(wanted->serial, wish->serial);
 	WRITE_ONCE(wanted->group, wish->group);
+	WRITE_ONCE(wanted->line, wish->line);
 	WRITE_ONCE(wanted->function, wish->wanted ? 1 + wish->function : 0);
 }
 
@@ -62,18 +63,19 @@ static void set_wish(struct crtos_realm *realm, struct crtos_wish *wish, bool wa
 }
 
 /**
- * crtos_wish_add() - have programs of the realm find a PCI function
+ * crtos_wish_add() - have programs of the realm find a device
  * @file: where a failure is explained
- * @function: bus, device and function, which the realm has
+ * @function: bus, device and function, or number of a platform device, which the realm has
  * @number: of the file that leads to it
  * @group: 1 + its group, if they are to find it by VFIO; 0 for UIO
+ * @line: as in struct crtos_wanted_device
  * @memory: its memory by base address register, which stays until crtos_wish_drop() or -end()
  *
  * Context: Under crtos.lock, so that the realm stays; may sleep.
  * Return: 0 or a negative error; then nothing is to find.
  */
 int crtos_wish_add(struct crtos_file *file, u16 function, dev_t number, u32 group,
-		   const struct crtos_device_memory *memory)
+		   u32 line, const struct crtos_device_memory *memory)
 {
 	struct crtos_realm *realm = crtos_realm_kept();
 	struct crtos_wish *wish;
@@ -85,6 +87,7 @@ int crtos_wish_add(struct crtos_file *file, u16 function, dev_t number, u32 grou
 	wish->function = function;
 	wish->number = number;
 	wish->group = group;
+	wish->line = line;
 	wish->memory = memory;
 	wish->serial = ++realm->last_serial;
 	set_wish(realm, wish, true);

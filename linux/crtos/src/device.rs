@@ -287,6 +287,18 @@ impl Device {
         self.structure(&mut RemoveDevice(cell_device(cell, name, 0))).map(drop)
     }
 
+    /// Gives the platform device of this name to a cell.
+    pub fn add_platform_device(&self, cell: u32, name: &str) -> Call<()> {
+        let device = cell_device(cell, name, ioctl::DEVICE_ON_PLATFORM);
+        self.structure(&mut AddDevice(device)).map(drop)
+    }
+
+    /// Takes the platform device of this name back from a cell.
+    pub fn remove_platform_device(&self, cell: u32, name: &str) -> Call<()> {
+        let device = cell_device(cell, name, ioctl::DEVICE_ON_PLATFORM);
+        self.structure(&mut RemoveDevice(device)).map(drop)
+    }
+
     /// Gives the interrupt line that Linux knows by this number to a cell.
     pub fn add_line(&self, cell: u32, line: u32) -> Call<()> {
         self.structure(&mut CellLine { cell, line }).map(drop)

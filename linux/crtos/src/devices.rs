@@ -1,22 +1,25 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `crtos device`: PCI functions that cells have.
+//! `crtos device`: PCI functions and platform devices that cells have.
 
-use std::path::Path;
+use std::{
+    fmt,
+    path::{Path, PathBuf},
+};
 
 use clap::Subcommand;
 use serde::Serialize;
 
 use crate::{
-    device::{self, Device},
+    device::{self, Call, Device},
     failure::{Failure, Result},
     function::Function,
     machine::Machine,
     ranges,
-    report::Report,
+    report::{DeviceOfCell, Report},
     text::table,
 };
 
-/// Give PCI devices to the real-time realm or to a cell, and take them back
+/// Give devices to the real-time realm or to a cell, and take them back
 ///
 /// The device's driver in Linux lets it go. The cell has its registers and interrupts to itself,
 /// and the device reaches the memory of that cell alone, for which the machine needs an IOMMU.
@@ -28,7 +31,9 @@ use crate::{
 /// waits for its interrupts (read, poll). There the device reaches no memory.
 ///
 /// DEVICE is an address (0000:03:00.0 or 03:00.0), a name that Linux has for it (eth1, ttyS4,
-/// can0, nvme1n1, uio0), or a vendor and a device id (8086:10d3) if there is one such device.
+/// can0, nvme1n1, uio0), or a vendor and a device id (8086:10d3) if there is one such device; or the
+/// name of a platform device (`ls /sys/bus/platform/devices`), which the realm alone gets: one with
+/// memory, and an interrupt, that does not master the bus.
 /// `crtos up --device` takes the same, and serial ports without PCI.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
@@ -64,12 +69,13 @@ enum Verb {
     ///
     /// Refused while a program of the realm has it open or mapped.
     Remove {
-        /// Address or ids
+        /// Address, name or ids
         device: String,
     },
     /// List the devices that cells have
     ///
-    /// With --json an array of objects: function (its address), cell (its name).
+    /// With --json an array of objects: function (its address, or the name of a platform device),
+    /// cell (its name).
     List {
         /// Print JSON
         #[arg(long)]
@@ -77,11 +83,92 @@ enum Verb {
     },
 }
 
+/// A device that Linux has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// A PCI function.
+    Function(Function),
+    /// A platform device, by its name.
+    Platform(String),
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Function(function) => function.fmt(f),
+            Self::Platform(name) => name.fmt(f),
+        }
+    }
+}
+
+impl Target {
+    /// Where Linux lists it.
+    fn place(&self, machine: &Machine) -> PathBuf {
+        machine.path(match self {
+            Self::Function(function) => format!("/sys/bus/pci/devices/{function}"),
+            Self::Platform(name) => format!("{PLATFORM}/{name}"),
+        })
+    }
+
+    /// Which one a cell has.
+    fn of_report(machine: &Machine, device: &DeviceOfCell) -> Self {
+        if !device.platform {
+            return Self::Function(device.function);
+        }
+        let number = device.function.number().to_string();
+        let folder = "/sys/bus/platform/drivers/crtos";
+        let entries = std::fs::read_dir(machine.path(folder)).into_iter().flatten().flatten();
+        let mut names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+        let is_it = |name: &String| {
+            machine.read(format!("{folder}/{name}/crtos_number")).as_deref() == Some(&number)
+        };
+        // Linux may just have lost it.
+        Self::Platform(names.find(is_it).unwrap_or_else(|| format!("platform device {number}")))
+    }
+
+    /// Gives it to a cell; with `no_reset` also a function that cannot be reset.
+    pub fn add(&self, file: &Device, cell: u32, no_reset: bool) -> Call<()> {
+        match self {
+            Self::Function(function) => file.add_device(cell, &function.to_string(), no_reset),
+            Self::Platform(name) => file.add_platform_device(cell, name),
+        }
+    }
+
+    fn remove(&self, file: &Device, cell: u32) -> Call<()> {
+        match self {
+            Self::Function(function) => file.remove_device(cell, &function.to_string()),
+            Self::Platform(name) => file.remove_platform_device(cell, name),
+        }
+    }
+}
+
+/// Where Linux lists platform devices.
+const PLATFORM: &str = "/sys/bus/platform/devices";
+
+/// The platform device of that name, or to which the file in `/sys/class/uio` of that name leads.
+fn platform(machine: &Machine, text: &str) -> Option<Target> {
+    let is_one = |name: &str| !name.contains('/') && machine.exists(format!("{PLATFORM}/{name}"));
+    if is_one(text) && ![".", "..", ""].contains(&text) {
+        return Some(Target::Platform(text.into()));
+    }
+    let place = machine.path(format!("/sys/class/uio/{text}/device")).canonicalize().ok()?;
+    let name = place.file_name()?.to_str().filter(|name| is_one(name))?;
+    Some(Target::Platform(name.into()))
+}
+
 /// Where Linux lists what it calls devices by names, and the word for such a thing.
 const CLASSES: [&str; 5] = ["net", "tty", "block", "uio", "input"];
 
+/// Finds the device that the user means.
+fn find(machine: &Machine, asked: &str, text: &str) -> Result<Target> {
+    match platform(machine, text) {
+        Some(device) => Ok(device),
+        None => find_function(machine, asked, text).map(Target::Function),
+    }
+}
+
 /// Finds the function that the user means.
-fn find(machine: &Machine, asked: &str, text: &str) -> Result<Function> {
+fn find_function(machine: &Machine, asked: &str, text: &str) -> Result<Function> {
     if let Some(function) = Function::parse(text) {
         return Ok(function);
     }
@@ -119,7 +206,7 @@ fn unknown(machine: &Machine, asked: &str, text: &str) -> Failure {
         return other("a range of I/O ports", format!("--port {text}"));
     }
     Failure::new(asked, format!("there is no device `{text}`"))
-        .remedy("`lspci -D` or `ls /sys/bus/pci/devices` lists the addresses")
+        .remedy("`lspci -D` lists addresses, `ls /sys/bus/platform/devices` other names")
 }
 
 /// The function that sysfs lists by that name; names of other buses may be alike.
@@ -140,9 +227,9 @@ fn ids(machine: &Machine, function: Function) -> Option<String> {
     Some(format!("{}:{}", digits(id("vendor")?), digits(id("device")?)))
 }
 
-/// Who uses a function in Linux, in words, and what to do about it.
-fn user(machine: &Machine, function: Function) -> Option<(String, String)> {
-    let place = machine.path(format!("/sys/bus/pci/devices/{function}")).canonicalize().ok()?;
+/// Who uses a device in Linux, in words, and what to do about it.
+fn user(machine: &Machine, device: &Target) -> Option<(String, String)> {
+    let place = device.place(machine).canonicalize().ok()?;
     let of_it = |class: &str| {
         let entries = std::fs::read_dir(machine.path(format!("/sys/class/{class}")));
         let names = entries.into_iter().flatten().flatten();
@@ -196,11 +283,14 @@ struct Row {
     cell: String,
 }
 
-fn rows(report: &Report) -> Vec<Row> {
+fn rows(machine: &Machine, report: &Report) -> Vec<Row> {
     let name = |number: u32| report.cell(number).map(|cell| cell.name.clone()).unwrap_or_default();
     let devices = report.devices.iter();
     devices
-        .map(|device| Row { function: device.function.to_string(), cell: name(device.cell) })
+        .map(|device| Row {
+            function: Target::of_report(machine, device).to_string(),
+            cell: name(device.cell),
+        })
         .collect()
 }
 
@@ -229,15 +319,16 @@ impl Devices {
             Verb::Remove { device } => {
                 let asked = format!("take {device} back");
                 let file = Device::require(&asked)?;
-                let function = find(&Machine::here(), &asked, &device)?;
+                let machine = Machine::here();
+                let target = find(&machine, &asked, &device)?;
                 let report = file.report(&asked)?;
                 let mut devices = report.devices.iter();
-                let known = devices.find(|known| known.function == function);
+                let known = devices.find(|known| Target::of_report(&machine, known) == target);
                 let Some(known) = known else {
                     return Err(Failure::new(&asked, "no cell has it")
                         .remedy("`crtos device list` shows those that cells have"));
                 };
-                let removed = file.remove_device(known.cell, &function.to_string());
+                let removed = target.remove(&file, known.cell);
                 removed.map_err(|refusal| refusal.asked(asked))
             }
             Verb::List { json } => {
@@ -245,7 +336,7 @@ impl Devices {
                 let file = Device::require(asked)?;
                 let rows = match file.info(asked)?.enabled {
                     0 => Vec::new(),
-                    _ => rows(&file.report(asked)?),
+                    _ => rows(&Machine::here(), &file.report(asked)?),
                 };
                 if json {
                     return crate::print_json(&rows);
@@ -267,16 +358,16 @@ pub fn give(
     device: &str,
     no_reset: bool,
 ) -> Result<()> {
-    let function = choose(machine, asked, device)?;
-    let added = file.add_device(cell, &function.to_string(), no_reset);
+    let target = choose(machine, asked, device)?;
+    let added = target.add(file, cell, no_reset);
     added.map_err(|refusal| refusal.asked(asked))
 }
 
-/// Finds the function that the user means, if Linux does not use it.
-pub fn choose(machine: &Machine, asked: &str, device: &str) -> Result<Function> {
-    let function = find(machine, asked, device)?;
-    match user(machine, function) {
-        None => Ok(function),
+/// Finds the device that the user means, if Linux does not use it.
+pub fn choose(machine: &Machine, asked: &str, device: &str) -> Result<Target> {
+    let target = find(machine, asked, device)?;
+    match user(machine, &target) {
+        None => Ok(target),
         Some((reason, remedy)) => {
             Err(Failure::new(asked, format!("Linux uses it: {reason}")).remedy(remedy))
         }
@@ -307,7 +398,7 @@ mod tests {
         for name in ["eth1", "8086:10d3", "00:03.0"] {
             let found = find(&machine, "test", name).expect("found");
             assert_eq!(found.to_string(), "0000:00:03.0");
-            assert_eq!(user(&machine, found), None);
+            assert_eq!(user(&machine, &found), None);
         }
         assert!(find(&machine, "test", "eth2").is_err());
         // Linux names other things nearly as functions.
@@ -321,7 +412,34 @@ mod tests {
         assert!(refused("0x378-0x37f").contains("--port 0x378-0x37f"));
         assert!(refused("ttyS2").contains("no device"));
         write(&pci.join("net/eth1/flags"), "0x1003\n");
-        let (reason, _) = user(&machine, Function::new(0x18)).expect("it is used");
+        let card = Target::Function(Function::new(0x18));
+        let (reason, _) = user(&machine, &card).expect("it is used");
         assert!(reason.contains("eth1 is up"), "{reason}");
+        // A platform device, by its name and by that of its file.
+        let device = at("sys/devices/platform/MSFT0101:00");
+        std::fs::create_dir_all(device.join("uio/uio0")).expect("made");
+        std::fs::create_dir_all(at("sys/bus/platform/devices")).expect("made");
+        std::fs::create_dir_all(at("sys/class/uio")).expect("made");
+        link(&device, &at("sys/bus/platform/devices/MSFT0101:00"));
+        link(&device, &device.join("uio/uio0/device"));
+        link(&device.join("uio/uio0"), &at("sys/class/uio/uio0"));
+        for name in ["MSFT0101:00", "uio0"] {
+            let found = find(&machine, "test", name).expect("found");
+            assert_eq!(found, Target::Platform("MSFT0101:00".into()));
+        }
+        for name in [".", "..", "", "../devices/MSFT0101:00", "MSFT0101:01"] {
+            assert!(find(&machine, "test", name).is_err(), "{name}");
+        }
+        // Which of them a cell has, its driver tells.
+        let number = at("sys/bus/platform/drivers/crtos/MSFT0101:00");
+        std::fs::create_dir_all(&number).expect("made");
+        write(&number.join("crtos_number"), "65535\n");
+        let of_report = |number, platform| {
+            let function = Function::new(number);
+            Target::of_report(&machine, &DeviceOfCell { function, platform, cell: 0 }).to_string()
+        };
+        assert_eq!(of_report(0xffff, true), "MSFT0101:00");
+        assert_eq!(of_report(0xfffe, true), "platform device 65534");
+        assert_eq!(of_report(0x18, false), "0000:00:03.0");
     }
 }

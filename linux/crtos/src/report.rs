@@ -149,11 +149,13 @@ pub struct Cell {
     pub shared_bytes: u64,
 }
 
-/// A PCI function that a cell has.
+/// A PCI function or a platform device that a cell has.
 #[derive(Clone, Copy, Debug)]
 pub struct DeviceOfCell {
-    /// Its address.
+    /// Its address, or its number.
     pub function: Function,
+    /// It is a platform device.
+    pub platform: bool,
     /// The cell.
     pub cell: u32,
 }
@@ -187,7 +189,7 @@ pub struct Report {
     pub dma_missing: u64,
     /// Requests of devices that were refused in one, as far as Linux took note of them.
     pub device_faults: Vec<DeviceFaults>,
-    /// PCI functions that cells have.
+    /// Devices that cells have.
     pub devices: Vec<DeviceOfCell>,
     /// The CPUs by Linux's numbers.
     pub cpus: Vec<Cpu>,
@@ -268,12 +270,16 @@ pub struct DeviceFaults {
     pub count: u32,
 }
 
+/// What the report calls a platform device.
+const PLATFORM: u32 = 2;
+
 impl DeviceOfCell {
     fn parse(view: View<'_>) -> Option<Self> {
-        // Two halves: the function, and whether there is one.
+        // Two halves: the function, and the kind.
         let word = view.u32(offset_of!(report::DeviceReport, function));
         let cell = view.u32(offset_of!(report::DeviceReport, cell));
-        (word >> 16 != 0).then_some(Self { function: Function::new(word as u16), cell })
+        let (function, platform) = (Function::new(word as u16), word >> 16 == PLATFORM);
+        (word >> 16 != 0).then_some(Self { function, platform, cell })
     }
 }
 

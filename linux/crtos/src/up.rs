@@ -19,9 +19,8 @@ use crate::{
     confinement::{Confinement, LinuxDma},
     cpulist::CpuList,
     device::{self, Device},
-    devices,
+    devices::{self, Target},
     failure::{Failure, Result},
-    function::Function,
     install, lines, loader, locked,
     machine::Machine,
     net::Net,
@@ -85,7 +84,7 @@ pub struct Up {
     #[arg(long = "port", value_name = "RANGE", value_parser = ranges::ports)]
     ports: Vec<PortRange>,
     /// A device that the realm has: a serial port, such as ttyS1, a CAN interface, such as can0, a
-    /// network interface, such as eth1, or a PCI function; repeatable
+    /// network interface, such as eth1, a PCI function or a platform device; repeatable
     ///
     /// A serial port is /dev/ttyS1 in the realm. Programs open it there where Linux lets them, and
     /// nothing of Linux is on the way of its bytes, modem lines and interrupts then. A port that
@@ -102,7 +101,8 @@ pub struct Up {
     /// is a part of another one, is refused.
     ///
     /// Every other name is that of a PCI function, as `crtos device add` takes it: an address
-    /// (03:00.0), a name that Linux has for it (nvme1n1), or a vendor and a device id (8086:10d3).
+    /// (03:00.0), a name that Linux has for it (nvme1n1), or a vendor and a device id (8086:10d3);
+    /// or that of a platform device (`ls /sys/bus/platform/devices`).
     /// Linux has all of them again after `crtos down`.
     #[arg(long = "device", value_name = "NAME")]
     devices: Vec<String>,
@@ -131,9 +131,9 @@ pub struct Up {
     /// The UARTs that the devices are.
     #[arg(skip)]
     uarts: Vec<Uart>,
-    /// The PCI functions that they are.
+    /// The PCI functions and platform devices that they are.
     #[arg(skip)]
-    functions: Vec<Function>,
+    targets: Vec<Target>,
     /// The CAN interfaces that they are.
     #[arg(skip)]
     cans: Vec<Can>,
@@ -261,11 +261,11 @@ impl Up {
                 self.cans.push(Can::find(machine, name)?);
             } else if let Some(name) = Net::named(machine, name) {
                 let net = Net::find(machine, &name)?;
-                self.functions.extend(net.function());
+                self.targets.extend(net.function().map(Target::Function));
                 self.nets.push(net);
             } else {
-                let function = devices::choose(machine, &giving(name), name)?;
-                self.functions.push(function);
+                let target = devices::choose(machine, &giving(name), name)?;
+                self.targets.push(target);
             }
         }
         Ok(())
@@ -314,8 +314,8 @@ impl Up {
         for name in uarts.chain(cans).chain(self.nets.iter().map(|net| &net.name)) {
             println!("would take {name} from Linux");
         }
-        for function in &self.functions {
-            println!("would take {function} from Linux");
+        for target in &self.targets {
+            println!("would take {target} from Linux");
         }
         println!("would start {}", self.kernel.display());
         if self.locked {
@@ -366,11 +366,10 @@ impl Up {
         start::load(device, ASKED, number, &loadable, interruption)?;
         device.start(number, loadable.entry).map_err(|refusal| refusal.asked(ASKED))?;
         wait_until_ready(device, number, interruption)?;
-        for function in &self.functions {
+        for target in &self.targets {
             interruption.check(ASKED)?;
-            let name = function.to_string();
-            let added = device.add_device(number, &name, self.no_reset);
-            added.map_err(|refusal| refusal.asked(giving(&name)))?;
+            let added = target.add(device, number, self.no_reset);
+            added.map_err(|refusal| refusal.asked(giving(&target.to_string())))?;
         }
         interruption.check(ASKED)?;
         let kept = if self.locked { device.lock(number) } else { device.keep() };

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Devices that cells have, of all buses.
+ */
+#include <linux/uaccess.h>
+
+#include "crtos.h"
+
+/* Reads what to add or remove; the name ends with a zero. */
+static int read_argument(struct crtos_file *file, struct crtos_cell_device *argument,
+			 const struct crtos_cell_device __user *user, u32 flags)
+{
+	if (copy_from_user(argument, user, sizeof(*argument)))
+		return -EFAULT;
+	argument->name[sizeof(argument->name) - 1] = '\0';
+	if (argument->flags & ~flags)
+		return crtos_refuse(file, -EINVAL, "unknown flags %x", argument->flags);
+	return 0;
+}
+
+/**
+ * crtos_device_add() - CRTOS_IOC_DEVICE_ADD: give a device to a cell
+ * @file: where a failure is explained
+ * @user: which device, and which cell
+ *
+ * Context: Under crtos.lock; may sleep, as drivers do that let a device go.
+ * Return: 0 or a negative error; then the driver has it back.
+ */
+int crtos_device_add(struct crtos_file *file, const struct crtos_cell_device __user *user)
+{
+	struct crtos_cell_device argument;
+	struct crtos_cell *cell;
+	int error;
+
+	error = read_argument(file, &argument, user,
+			      CRTOS_DEVICE_NO_RESET | CRTOS_DEVICE_ON_PLATFORM);
+	if (error)
+		return error;
+	cell = crtos_cell_find(file, argument.cell);
+	if (!cell)
+		return -ENOENT;
+	if (crtos_cell_locked(cell))
+		return crtos_refuse(file, -EBUSY, "cell '%s' is locked: it gets no device",
+				    cell->name);
+	if (argument.flags & CRTOS_DEVICE_ON_PLATFORM)
+		return crtos_platform_add(file, cell, argument.name);
+	return crtos_function_add(file, cell, argument.name,
+				  argument.flags & CRTOS_DEVICE_NO_RESET);
+}
+
+/**
+ * crtos_device_remove() - CRTOS_IOC_DEVICE_REMOVE: take a device back from a cell
+ * @file: where a failure is explained
+ * @user: which device, and which cell
+ *
+ * Context: Under crtos.lock; may sleep, as drivers do that get a device.
+ * Return: 0 or a negative error; then the cell still has it.
+ */
+int crtos_device_remove(struct crtos_file *file, const struct crtos_cell_device __user *user)
+{
+	struct crtos_cell_device argument;
+	int error;
+
+	error = read_argument(file, &argument, user, CRTOS_DEVICE_ON_PLATFORM);
+	if (error)
+		return error;
+	if (!crtos_cell_find(file, argument.cell))
+		return -ENOENT;
+	if (argument.flags & CRTOS_DEVICE_ON_PLATFORM)
+		return crtos_platform_remove(file, argument.cell, argument.name);
+	return crtos_function_remove(file, argument.cell, argument.name);
+}
+
+/**
+ * crtos_devices_return() - give all devices of a cell back to Linux
+ * @file: where a failure is explained
+ * @cell: the cell, which does not run
+ *
+ * Context: Under crtos.lock; may sleep.
+ * Return: 0 or a negative error; then the cell still has some.
+ */
+int crtos_devices_return(struct crtos_file *file, u32 cell)
+{
+	return crtos_platforms_return(file, cell) ?: crtos_functions_return(file, cell);
+}
