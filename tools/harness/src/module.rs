@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Builds modules of Linux for each kernel, out of tree: crtos', and the tests' attacker.
+//! Builds modules of Linux for each kernel, out of tree: crtos', and those of the tests.
 
 use std::collections::hash_map::DefaultHasher;
 use std::fs;
@@ -19,6 +19,8 @@ const CRTOS: &str = "crtos.ko";
 const IMAGE: &str = "hypervisor.bin";
 /// Name of the tests' attacker.
 const ATTACK: &str = "attack";
+/// Name of their platform device.
+const PLATFORM: &str = "platform";
 /// Headers of crtos that the attacker uses, too.
 const SHARED_HEADERS: &[&str] = &["abi.h", "channel.h", "hypercall.h"];
 
@@ -44,8 +46,10 @@ pub fn build(stage: &Path, image: Vec<u8>) -> Result<()> {
     })
 }
 
-/// Builds the attacker for all kernels and puts it into the tree of the tests.
+/// Builds the modules of the tests for all kernels and puts them into the tree of the tests: the
+/// attacker, and a platform device.
 pub fn build_attacker(tree: &Path) -> Result<()> {
+    let platform = read_sources(&paths::root().join("tests/guest/module"), Path::new(""))?;
     let mut sources = read_sources(&paths::root().join("tests/attack/module"), Path::new(""))?;
     for name in SHARED_HEADERS {
         let path = paths::root().join("linux/module").join(name);
@@ -53,6 +57,7 @@ pub fn build_attacker(tree: &Path) -> Result<()> {
     }
     for_all_kernels(|flavour, kernel| {
         let folder = tree.join("usr/lib/crtos-tests/attack").join(&kernel.release);
+        compile(PLATFORM, flavour, kernel, &platform, &folder.join("platform.ko"))?;
         compile(ATTACK, flavour, kernel, &sources, &folder.join("attack.ko")).map(drop)
     })
 }

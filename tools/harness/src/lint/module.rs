@@ -10,8 +10,8 @@ use anyhow::Result;
 use super::{checkpatch, has_extension, report, tracked};
 use crate::{paths, run};
 
-/// The folders of modules: crtos', and the tests' attacker.
-const FOLDERS: [&str; 2] = ["linux/module", "tests/attack/module"];
+/// The folders of modules: crtos', and those of the tests.
+const FOLDERS: [&str; 3] = ["linux/module", "tests/attack/module", "tests/guest/module"];
 
 /// Tells whether a file is a part of a module.
 pub fn has(path: &Path) -> bool {
