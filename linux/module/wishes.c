@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * PCI functions and platform devices that the realm is to have, as its kernel is told: a wish for each. The
- * kernel has programs find them, and says whether programs use those that are to go.
+ * PCI functions and platform devices that the realm is to have, as its kernel is told: a wish for
+ * each. The kernel has programs find them, and says whether programs use those that are to go.
  */
 #include <linux/fs.h>
 #include <linux/kernfs.h>

@@ -52,7 +52,8 @@ crtos stats | grep -A1 '^DEVICE'
 
 # Linux does not reach the registers; a program that has them keeps them.
 crtos run -- bash -c "exec 3<>$(node); sleep 1000" &
-await 'crtos device remove crtos-test 2>err; grep -q "have .* open" err' || fail 'remove beside a program'
+await 'crtos device remove crtos-test 2>err; grep -q "have .* open" err' ||
+	fail 'remove beside a program'
 kill %1
 wait
 await 'crtos device remove crtos-test' || fail remove

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The PCI functions and platform devices of cells.
 //!
-//! A device of a cell that runs is *connected*: the cell reaches its registers, and a
-//! function reaches the cell's memory and CPUs. One that is not reaches nothing, and no guest reaches it.
+//! A device of a cell that runs is *connected*: the cell reaches its registers, and a function
+//! reaches the cell's memory and CPUs. One that is not reaches nothing, and no guest reaches it.
 
 use core::ops::RangeInclusive;
 

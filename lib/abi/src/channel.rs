@@ -375,8 +375,8 @@ pub struct Question {
 /// Programs that [`HadDevice`] names at most.
 pub const NAMED_USERS: usize = 14;
 
-/// A PCI function or a platform device that the realm is to have, as Linux says. A hint: the hypervisor tells which it
-/// has.
+/// A PCI function or a platform device that the realm is to have, as Linux says. A hint: the
+/// hypervisor tells which it has.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct WantedDevice {

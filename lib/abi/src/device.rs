@@ -68,8 +68,8 @@ pub const MAX_DEVICE_TABLES: u32 = 512;
 pub struct DeviceMemory {
     /// Where it lies in the machine, a multiple of 4 KiB.
     pub physical: u64,
-    /// Bytes: a power of two, at least 16, of a function; 0 if the register tells of nothing or of ports. The cell
-    /// gets whole pages.
+    /// Bytes: of a function a power of two, at least 16, of which the cell gets whole pages; of a
+    /// platform device a multiple of 4 KiB; 0 if the register tells of nothing or of ports.
     pub size: u64,
     /// Where the cell sees it, a multiple of 4 KiB, and of a function also of `size`.
     pub cell_address: u64,

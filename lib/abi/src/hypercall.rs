@@ -62,9 +62,9 @@ pub const HC_CELL_UNLOCK: u64 = 14;
 /// it knows from a machine check. [`HV_INVALID`] if it does not see that.
 pub const HC_ADDRESS: u64 = 15;
 
-/// Root: give a PCI function or a platform device to a cell that has not run, or runs and is not locked. RDI = cell, RSI
-/// = physical address of a [`crate::device::DeviceConfig`]. Linux loses its registers, and may not
-/// write its configuration space. Refused with [`HV_DENIED`] if it is a
+/// Root: give a PCI function or a platform device to a cell that has not run, or runs and is not
+/// locked. RDI = cell, RSI = physical address of a [`crate::device::DeviceConfig`]. Linux loses its
+/// registers, and may not write its configuration space. Refused with [`HV_DENIED`] if it is a
 /// function that no IOMMU confines, with [`HV_OWNED`] if a cell has it, its number or one of its
 /// ports, or its memory is not Linux's.
 pub const HC_DEVICE_ADD: u64 = 16;
@@ -93,9 +93,8 @@ pub const HC_DEVICE_INTERRUPT: u64 = 21;
 /// RSI = number by which the cell knows the line (below 2^16), RDX = index of the I/O APIC (see
 /// [`crate::image::LaunchInfo::io_apics`]) in bits 15..0 and the pin there in bits 31..16, R10 =
 /// the function as which that I/O APIC sends messages, or [`NO_REQUESTER`]. The pin's entry is
-/// masked, keeps trigger mode and polarity, and is not Linux's until [`HC_LINE_REMOVE`], or the cell is
-/// destroyed. Refused
-/// with [`HV_OWNED`] if a cell has that pin or number, with [`HV_DENIED`] if an IOMMU is on the way
+/// masked, keeps trigger mode and polarity, and is not Linux's until [`HC_LINE_REMOVE`], or the cell
+/// is destroyed. Refused with [`HV_OWNED`] if a cell has that pin or number, with [`HV_DENIED`] if an IOMMU is on the way
 /// that is not the hypervisor's, or cannot tell who sends.
 pub const HC_LINE_ADD: u64 = 22;
 /// Cell: have a line interrupt a CPU of the cell. RDI = number of the line, RSI = vector (32..=255;

@@ -48,8 +48,8 @@ pub const IOC_CELL_SEAL: u32 = 0x0000_c70a;
 /// if there is none, EBUSY if it cannot be told from others or a cell has it, EOPNOTSUPP if no
 /// IOMMU confines it, ENOTTY if it cannot be reset.
 pub const IOC_DEVICE_ADD: u32 = 0x4028_c70b;
-/// Take a device back from a cell; argument [`CellDevice`], of whose flags the bus counts. Linux's driver
-/// gets it.
+/// Take a device back from a cell; argument [`CellDevice`], of whose flags the bus counts. Linux's
+/// driver gets it.
 pub const IOC_DEVICE_REMOVE: u32 = 0x4028_c70c;
 /// Give an interrupt line to a cell, under Linux's number; argument [`CellLine`]. Until the cell is
 /// destroyed no driver of Linux can have it. EBUSY if one has it or a cell does, EOPNOTSUPP if it

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! PCI functions and platform devices that the realm is to have, and what the kernel tells Linux of them.
+//! PCI functions and platform devices that the realm is to have, and what the kernel tells Linux of
+//! them.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 

@@ -31,9 +31,9 @@ use crate::{
 /// waits for its interrupts (read, poll). There the device reaches no memory.
 ///
 /// DEVICE is an address (0000:03:00.0 or 03:00.0), a name that Linux has for it (eth1, ttyS4,
-/// can0, nvme1n1, uio0), or a vendor and a device id (8086:10d3) if there is one such device; or the
-/// name of a platform device (`ls /sys/bus/platform/devices`), which the realm alone gets: one with
-/// memory, and an interrupt, that does not master the bus.
+/// can0, nvme1n1, uio0), or a vendor and a device id (8086:10d3) if there is one such device;
+/// or the name of a platform device (`ls /sys/bus/platform/devices`), which the realm alone gets:
+/// one with memory, and an interrupt, that does not master the bus.
 /// `crtos up --device` takes the same, and serial ports without PCI.
 #[derive(clap::Args)]
 #[command(after_long_help = "\

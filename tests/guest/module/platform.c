@@ -27,8 +27,8 @@ static struct resource *other;
 
 struct shown {
 	struct uio_info info;
+	spinlock_t lock;		/* protects what follows */
 	unsigned long disabled;
-	spinlock_t lock;
 };
 
 static irqreturn_t handle(int irq, struct uio_info *info)

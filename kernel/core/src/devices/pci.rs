@@ -48,8 +48,8 @@ pub(crate) fn any() -> bool {
     ANY.load(Ordering::Relaxed)
 }
 
-/// Whether the realm has a function or a platform device of that number, and that reaches no memory.
-/// Thread context; may sleep.
+/// Whether the realm has a function or a platform device of that number, and that reaches no
+/// memory. Thread context; may sleep.
 pub fn is_there(number: u16) -> bool {
     SPACE.devices().any(|listed| listed.number == number && !listed.reaches_memory)
 }
@@ -59,8 +59,8 @@ pub fn is_platform(number: u16) -> bool {
     SPACE.devices().any(|listed| listed.number == number && listed.platform)
 }
 
-/// The memory of a platform device of the realm, in Linux's order; `None` if the realm does not have
-/// such a device of that number. Thread context; may sleep.
+/// The memory of a platform device of the realm, in Linux's order; `None` if the realm does not
+/// have such a device of that number. Thread context; may sleep.
 pub fn platform_registers(number: u16) -> Option<Vec<Registers>> {
     if !is_platform(number) {
         return None;

@@ -53,7 +53,7 @@ impl Line {
         }
     }
 
-    /// It has interrupted: says whether that is to be told. Interrupts off; one VM exit for a level.
+    /// It has interrupted. Says whether that is to be told. Interrupts off; a level is one exit.
     pub fn interrupt(&self) -> bool {
         match self.get() {
             None => true,
@@ -69,8 +69,8 @@ impl Line {
         }
     }
 
-    /// A program enables it, to interrupt its CPU by that vector. Says whether an edge that has come
-    /// is to be told now. Thread context; sleeps.
+    /// A program enables it, to interrupt its CPU by that vector. Says whether an edge that came
+    /// before is to be told now. Thread context; sleeps.
     pub fn enable(&self, vector: u8) -> bool {
         let Some(line) = self.get() else { return false };
         if !line.is_level {

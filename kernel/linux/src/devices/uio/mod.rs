@@ -12,7 +12,7 @@
 //! |---|---|
 //! | [`place`] | a function: opening and closing it, what its interrupt does |
 //! | [`change`] | functions come and go |
-//! | [`line`] | the interrupt of a platform device |
+//! | [`mod@line`] | the interrupt of a platform device |
 //! | [`mapping`] | the same registers by Linux's files, `resourceN` and `/dev/mem` |
 
 mod change;
