@@ -93,9 +93,9 @@ pub const HC_DEVICE_INTERRUPT: u64 = 21;
 /// RSI = number by which the cell knows the line (below 2^16), RDX = index of the I/O APIC (see
 /// [`crate::image::LaunchInfo::io_apics`]) in bits 15..0 and the pin there in bits 31..16, R10 =
 /// the function as which that I/O APIC sends messages, or [`NO_REQUESTER`]. The pin's entry is
-/// masked, keeps trigger mode and polarity, and is not Linux's until [`HC_LINE_REMOVE`], or the cell
-/// is destroyed. Refused with [`HV_OWNED`] if a cell has that pin or number, with [`HV_DENIED`] if an IOMMU is on the way
-/// that is not the hypervisor's, or cannot tell who sends.
+/// masked, keeps trigger mode and polarity, and is not Linux's until [`HC_LINE_REMOVE`], or until
+/// the cell is destroyed. Refused with [`HV_OWNED`] if a cell has that pin or number, with
+/// [`HV_DENIED`] if an IOMMU is on the way that is not the hypervisor's, or cannot tell who sends.
 pub const HC_LINE_ADD: u64 = 22;
 /// Cell: have a line interrupt a CPU of the cell. RDI = number of the line, RSI = vector (32..=255;
 /// 0: no more), RDX = APIC id of the CPU. [`HV_INVALID`] if the cell does not have the line,
