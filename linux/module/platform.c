@@ -27,7 +27,7 @@ struct crtos_platform {
 	int line;				/* Linux's interrupt, or 0; taken by xchg() */
 	struct crtos_uio *uio;			/* by which programs find it; taken by xchg() */
 	struct crtos_window window;		/* where the realm sees its memory */
-	struct resource *parts[CRTOS_BASE_ADDRESSES][PARTS];	/* which no driver gets */
+	struct resource *parts[CRTOS_BASE_ADDRESSES][PARTS];	/* no driver gets; taken by xchg() */
 };
 
 static LIST_HEAD(platforms);
@@ -42,6 +42,19 @@ static void take_line_back(struct crtos_platform *platform)
 
 	if (line)
 		crtos_line_take_back(platform->window.cell, line, platform);
+}
+
+static void give_parts(struct crtos_platform *platform)
+{
+	int i, j;
+
+	for (i = 0; i < CRTOS_BASE_ADDRESSES; i++)
+		for (j = 0; j < PARTS; j++) {
+			struct resource *part = xchg(&platform->parts[i][j], NULL);
+
+			if (part)
+				release_mem_region(part->start, resource_size(part));
+		}
 }
 
 /* Programs do not find the device any more. */
@@ -71,6 +84,8 @@ static crtos_remove_result lose(struct platform_device *dev)
 	/* The realm's kernel sees then that it is gone, also below programs. */
 	hide(platform);
 	take_line_back(platform);
+	/* They lie within those of the device, which go with it. */
+	give_parts(platform);
 	return crtos_removed;
 }
 
@@ -174,19 +189,6 @@ static int take_part(struct resource **part, u64 start, u64 end)
 		return 0;
 	*part = request_mem_region(start, end - start, "crtos");
 	return *part ? 0 : -EBUSY;
-}
-
-static void give_parts(struct crtos_platform *platform)
-{
-	int i, j;
-
-	for (i = 0; i < CRTOS_BASE_ADDRESSES; i++)
-		for (j = 0; j < PARTS; j++) {
-			struct resource *part = platform->parts[i][j];
-
-			if (part)
-				release_mem_region(part->start, resource_size(part));
-		}
 }
 
 /* Describes its memory, in whole pages, on which nothing else may be. */
@@ -309,7 +311,6 @@ static int show(struct crtos_file *file, struct crtos_platform *platform, u32 li
 
 static void forget(struct crtos_platform *platform)
 {
-	give_parts(platform);
 	crtos_window_remove(&platform->window);
 	list_del(&platform->link);
 	platform_device_put(platform->dev);
@@ -344,7 +345,6 @@ static int return_platform(struct crtos_file *file, struct crtos_platform *platf
 	take_line_back(platform);
 	platform_set_drvdata(dev, NULL);
 	give_parts(platform);
-	memset(platform->parts, 0, sizeof(platform->parts));
 	unbind(dev);
 	forget(platform);
 	return 0;
@@ -386,7 +386,6 @@ out_take:
 	crtos_hypercall(CRTOS_HC_DEVICE_REMOVE, cell->number, number, 0, 0);
 out_unbind:
 	give_parts(platform);
-	memset(platform->parts, 0, sizeof(platform->parts));
 	unbind(dev);
 	forget(platform);
 	return error;
