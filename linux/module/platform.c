@@ -27,7 +27,7 @@ struct crtos_platform {
 	int line;				/* Linux's interrupt, or 0; taken by xchg() */
 	struct crtos_uio *uio;			/* by which programs find it; taken by xchg() */
 	struct crtos_window window;		/* where the realm sees its memory */
-	struct resource *parts[CRTOS_BASE_ADDRESSES][PARTS];	/* no driver gets; taken by xchg() */
+	struct resource *parts[CRTOS_BASE_ADDRESSES][PARTS];	/* of no driver; taken by xchg() */
 };
 
 static LIST_HEAD(platforms);
