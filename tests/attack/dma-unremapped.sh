@@ -8,6 +8,7 @@
 # devices: yes
 # boot: intremap=off
 # timeout: 1200
+# tier: full
 # full: EVERY=yes
 # uses: victim tables vt-d
 # Variables of all are those of common/tables.sh.

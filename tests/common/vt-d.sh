@@ -32,7 +32,7 @@ prepare() { :; }
 attacked() { echo "${hypervisor[*]}"; }
 others() {
 	local seed faults ways reached
-	for ((seed = 1; seed <= ${SEEDS:-8}; seed++)); do
+	for ((seed = 1; seed <= SEEDS; seed++)); do
 		read -r faults ways reached < <(dma random $seed 1000 $((2 << 39)) "${at[victim]}")
 		echo "random entries, seed $seed: $faults stores fault, $reached of $ways ways lead to the victim"
 		((${ways:-0})) || fail 'no entry leads to the victim'

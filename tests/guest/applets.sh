@@ -1,7 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # Debian's busybox in the realm prints what it prints under Linux.
-# kernels: 6.1 6.12-rt
+# kernels: 6.1
+# more kernels: 6.12-rt
 # shared: yes
 # timeout: 600
 # full: MIB=64

@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # Every refusal of the command line says what was asked, why not, and what to do; nothing has
 # changed afterwards.
-# kernels: 6.1 6.12-rt
+# kernels: 6.1
+# more kernels: 6.12-rt
 # realm: no
 # shared: yes
 set -u

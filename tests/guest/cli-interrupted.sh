@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # `crtos up` that is interrupted or killed at any moment leaves everything as before, and says so if
 # it can.
-# kernels: 6.1 6.12-rt
+# kernels: 6.1
+# more kernels: 6.12-rt
 # realm: no
 # shared: yes
 # timeout: 600

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # The realm's calls interrupt the CPU on which their shadow waits, or the CPU that was chosen for
 # them. While that one is offline they interrupt another CPU, and no call is lost.
-# kernels: 6.1 6.12-rt
-# more kernels: 6.1-rt 6.12
+# kernels: 6.1
+# more kernels: 6.1-rt 6.12 6.12-rt
 # realm: no
 # shared: yes
 # timeout: 900

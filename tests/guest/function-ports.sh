@@ -3,7 +3,8 @@
 # I/O ports of a PCI function are to programs of the realm what they are under Linux:
 # tests/abi/function-ports.c runs under Linux, and then in the realm, which has the function and
 # with it the ports alone. If Linux takes them away, who uses them gets a fault, and nobody else.
-# kernels: 6.1 6.12
+# kernels: 6.12
+# more kernels: 6.1
 # realm: no
 # shared: yes
 # uarts: pci

@@ -3,7 +3,8 @@
 # Debian's mesaflash resets the FPGA of a card of Mesa Electronics and tells it what to be, by I/O
 # ports of the card's bridge (iopl, in, out), in the realm as under Linux. The harness plays the
 # card.
-# kernels: 6.1 6.12
+# kernels: 6.12
+# more kernels: 6.1
 # realm: no
 # mesa: 5i20
 # iommu: caching-mode=on

@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # Debian's mesaflash reads and sets the registers of a card of Mesa Electronics by /dev/mem, and
 # writes its flash memory, in the realm as under Linux. The harness plays the card.
-# kernels: 6.1 6.12
+# kernels: 6.12
+# more kernels: 6.1
 # realm: no
 # mesa: 5i25
 # iommu: caching-mode=on

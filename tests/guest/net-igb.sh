@@ -3,7 +3,8 @@
 # What guest/net shows of an 82574L an 82576 does as well, which Linux drives by igb; and sockets of
 # it are to programs what they are under Linux: tests/abi/packet.c runs under both. When a command
 # is killed that has the card, nothing of that is left.
-# kernels: 6.12 6.1
+# kernels: 6.12
+# more kernels: 6.1
 # realm: no
 # devices: igb
 # packages: tcpdump,arping,python3-minimal

@@ -14,7 +14,7 @@ set -u
 cd "$(mktemp -d)" || exit 1
 failed=0
 fail() { echo "FAILED $*"; failed=1; }
-rounds=${ROUNDS:-20}
+rounds=${ROUNDS:-4}
 RANDOM=${SEED:-5}
 latency=$PROGRAMS/net-latency hostile=$PROGRAMS/net-hostile
 soon() { sleep "0.$(printf %03d $((RANDOM % $1)))"; }

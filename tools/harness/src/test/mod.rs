@@ -65,8 +65,8 @@ pub struct Options {
     /// Only on these kernels.
     #[arg(long, value_delimiter = ',')]
     kernels: Vec<Flavour>,
-    /// How many guests at once. No test judges times of the host's clock, so they may be more than
-    /// there are processors: they often wait.
+    /// How many guests at once. No test judges times of the host's clock, so they may be as many as
+    /// there are processors.
     #[arg(long, default_value_t = default_jobs())]
     jobs: usize,
     /// Take the staging tree as it is instead of building first.
@@ -78,8 +78,7 @@ pub struct Options {
 const MOST_JOBS: usize = 4;
 
 fn default_jobs() -> usize {
-    let processors = thread::available_parallelism().map_or(1, usize::from);
-    (processors + 1).min(MOST_JOBS)
+    thread::available_parallelism().map_or(1, |processors| processors.get().min(MOST_JOBS))
 }
 
 /// Which of the tests were asked for.
@@ -129,7 +128,7 @@ pub fn test(options: &Options) -> Result<u8> {
     let report = Report::default();
     setup::ensure()?;
     thread::scope(|scope| {
-        // Neither keeps two processors busy: a build waits for one linker, a guest for a time.
+        // A build often waits for one linker, and does not keep two processors busy.
         let host = (selection.set != Some(Set::Guest))
             .then(|| scope.spawn(|| host::run(&selection, &report)));
         let guests = match selection.set {
