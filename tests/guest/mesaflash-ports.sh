@@ -4,6 +4,7 @@
 # ports of the card's bridge (iopl, in, out), in the realm as under Linux. The harness plays the
 # card.
 # kernels: 6.12
+# tier: full
 # more kernels: 6.1
 # realm: no
 # mesa: 5i20

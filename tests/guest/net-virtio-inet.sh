@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # As net-inet.sh, with network devices of virtio.
 # kernels: 6.12
+# tier: full
 # more kernels: 6.1
 # realm: no
 # devices: virtio

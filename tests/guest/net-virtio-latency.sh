@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # As net-latency.sh, with network devices of virtio.
 # kernels: 6.12
+# tier: full
 # icount: yes
 # turns: short
 # realm: no
