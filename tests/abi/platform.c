@@ -5,53 +5,15 @@
  * registers, and its interrupt, a level that each interrupt disables until the program enables it.
  */
 #define _GNU_SOURCE
-#include <dirent.h>
-#include <fcntl.h>
-#include <stdint.h>
 #include <sys/ioctl.h>
-#include <sys/mman.h>
 
 #include "check.h"
+#include "uio.h"
 #include "waiting.h"
 
-/* Registers of edu, in words. */
-#define IDENTIFICATION 0
-#define LIVENESS 1
-#define CAUSES 9
-#define RAISE 24
-#define ACKNOWLEDGE 25
-#define PAGE 4096L
-#define FOLDER "/sys/bus/platform/devices/crtos-test/uio"
-
-static char device[64];
-
-/* Finds /dev/uioN of the device, as libraries do. */
 BEFORE_EACH
 {
-	DIR *all = opendir(FOLDER);
-	struct dirent *entry;
-
-	while (all && (entry = readdir(all)))
-		if (strncmp(entry->d_name, "uio", 3) == 0)
-			snprintf(device, sizeof(device), "/dev/%.32s", entry->d_name);
-	if (all)
-		closedir(all);
-}
-
-static int opened(int flags)
-{
-	int fd = open(device, flags);
-
-	CHECK(fd >= 0);
-	return fd;
-}
-
-static volatile uint32_t *mapped(int fd)
-{
-	void *registers = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-
-	CHECK(registers != MAP_FAILED);
-	return registers;
+	find_device("/sys/bus/platform/devices/crtos-test/uio");
 }
 
 static void enable(int fd, int32_t on)
@@ -59,22 +21,9 @@ static void enable(int fd, int32_t on)
 	CHECK(write(fd, &on, sizeof(on)) == sizeof(on));
 }
 
-static uint32_t count_of(int fd)
-{
-	uint32_t count = 0;
-
-	CHECK(read(fd, &count, sizeof(count)) == sizeof(count));
-	return count;
-}
-
-static void acknowledge(volatile uint32_t *registers)
-{
-	registers[ACKNOWLEDGE] = registers[CAUSES];
-}
-
 CASE(registers_answer)
 {
-	volatile uint32_t *registers = mapped(opened(O_RDWR));
+	volatile uint32_t *registers = mapped(opened(O_RDWR), PAGE);
 
 	CHECK((registers[IDENTIFICATION] & 0xff) == 0xed);
 	registers[LIVENESS] = 0x12345678;
@@ -84,7 +33,7 @@ CASE(registers_answer)
 CASE(an_interrupt_counts_once_until_it_is_enabled)
 {
 	int fd = opened(O_RDWR);
-	volatile uint32_t *registers = mapped(fd);
+	volatile uint32_t *registers = mapped(fd, PAGE);
 	uint32_t first;
 
 	enable(fd, 1);
@@ -105,7 +54,7 @@ CASE(an_interrupt_counts_once_until_it_is_enabled)
 CASE(each_interrupt_counts)
 {
 	int fd = opened(O_RDWR);
-	volatile uint32_t *registers = mapped(fd);
+	volatile uint32_t *registers = mapped(fd, PAGE);
 	uint32_t first, i;
 
 	enable(fd, 1);
@@ -125,7 +74,7 @@ CASE(each_interrupt_counts)
 CASE(a_disabled_one_does_not_count)
 {
 	int fd = opened(O_RDWR);
-	volatile uint32_t *registers = mapped(fd);
+	volatile uint32_t *registers = mapped(fd, PAGE);
 
 	enable(fd, 0);
 	registers[RAISE] = 1;

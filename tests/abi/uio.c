@@ -7,14 +7,10 @@
  * they are messages, and the pin is of no account.
  */
 #define _GNU_SOURCE
-#include <dirent.h>
-#include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
-#include <stdint.h>
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
-#include <sys/mman.h>
 #include <sys/select.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
@@ -23,25 +19,19 @@
 #include "check.h"
 #include "children.h"
 #include "moments.h"
+#include "uio.h"
 #include "waiting.h"
 
-/* Registers of edu, in words. */
-#define IDENTIFICATION 0
-#define LIVENESS 1
+/* Further registers of edu, in words. */
 #define FACTORIAL 2
 #define STATUS 8
-#define RAISE 24
-#define ACKNOWLEDGE 25
 
 #define COMPUTING 1u
 #define SIZE 0x100000L
-#define PAGE 4096L
 
 /* The command register of configuration space, and in it: the pin does not interrupt. */
 #define COMMAND 4
 #define PIN_OFF 0x400
-
-static char device[64];
 
 static const char *function(void)
 {
@@ -50,36 +40,12 @@ static const char *function(void)
 	return name ? name : "";
 }
 
-/* Finds /dev/uioN of the function, as libraries do. */
 BEFORE_EACH
 {
 	char folder[256];
-	struct dirent *entry;
-	DIR *all;
 
 	snprintf(folder, sizeof(folder), "/sys/bus/pci/devices/%s/uio", function());
-	all = opendir(folder);
-	while (all && (entry = readdir(all)))
-		if (strncmp(entry->d_name, "uio", 3) == 0)
-			snprintf(device, sizeof(device), "/dev/%.32s", entry->d_name);
-	if (all)
-		closedir(all);
-}
-
-static int opened(int flags)
-{
-	int fd = open(device, flags);
-
-	CHECK(fd >= 0);
-	return fd;
-}
-
-static volatile uint32_t *mapped(int fd, long length)
-{
-	void *registers = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-
-	CHECK(registers != MAP_FAILED);
-	return registers;
+	find_device(folder);
 }
 
 /* Lets the pin interrupt, which Linux's driver keeps off after each interrupt. */
@@ -102,19 +68,6 @@ static void raise_interrupt(volatile uint32_t *registers)
 {
 	let_pin();
 	registers[RAISE] = 1;
-}
-
-static void acknowledge(volatile uint32_t *registers)
-{
-	registers[ACKNOWLEDGE] = registers[9];
-}
-
-static uint32_t count_of(int fd)
-{
-	uint32_t count = 0;
-
-	CHECK(read(fd, &count, sizeof(count)) == sizeof(count));
-	return count;
 }
 
 /* Raises one, waits for it, and gives its number. */
