@@ -4,6 +4,7 @@
 # kernels: 6.12
 # icount: yes
 # turns: short
+# smp: 2
 # realm: no
 # devices: virtio
 # uses: net hostile-net

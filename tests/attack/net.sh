@@ -6,6 +6,7 @@
 # kernels: 6.12
 # icount: yes
 # turns: short
+# smp: 2
 # realm: no
 # devices: yes
 # uses: net hostile-net

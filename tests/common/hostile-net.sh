@@ -11,7 +11,7 @@ attack_by_frames() {
 	in_memory crtos "$PROGRAMS/periodic" "$PROGRAMS/net-latency" "$hostile" busybox chrt jq ip
 	wire || exit 1
 	address=$(card_of near)
-	crtos up --cpus 3 --memory 256M --device near || exit 1
+	crtos up --cpus 1 --memory 256M --device near || exit 1
 	crtos run -- "$PROGRAMS/periodic" 1000 1 >/dev/null
 
 	flood() {
