@@ -7,6 +7,7 @@
 # more kernels: 6.1
 # realm: no
 # devices: yes
+# icount: yes
 # timeout: 1200
 # full: EVERY=yes
 # uses: victim tables vt-d

@@ -5,6 +5,7 @@
 # kernels: 6.12
 # more kernels: 6.1
 # realm: no
+# icount: yes
 # devices: yes
 # iommu: amd
 # timeout: 600

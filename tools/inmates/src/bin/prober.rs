@@ -220,7 +220,7 @@ fn keep() -> ! {
             words[OTHERS].store(others, Ordering::Relaxed);
             words[LOOKS].fetch_add(1, Ordering::Relaxed);
         }
-        apic::start_timer(10_000_000);
+        apic::start_timer(500_000_000);
         wait_for_interrupt();
     }
 }
