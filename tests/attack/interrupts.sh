@@ -5,7 +5,8 @@
 # names that CPU, or could take any CPU away, is masked; a timer sends no such message. The message
 # of a device reaches it with any vector, those of exceptions among them: the realm reports what it
 # did not ask for, and goes on.
-# kernels: 6.1 6.12
+# kernels: 6.12
+# more kernels: 6.1
 # realm: no
 # shared: yes
 # timeout: 600

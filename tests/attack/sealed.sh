@@ -3,7 +3,8 @@
 # Root, and a hostile kernel by slots that it offers by hand, start programs in a locked realm,
 # which end others; not in a sealed one. What runs there goes on, and starts threads, forks and
 # executes.
-# kernels: 6.1 6.12
+# kernels: 6.12
+# more kernels: 6.1
 # realm: no
 # timeout: 600
 set -u

@@ -9,10 +9,9 @@ udp_and_tcp_alike() {
 	wire && peer || exit 1
 	program=/usr/lib/crtos-tests/abi/inet
 	over_there bash -c "exec -a peer $program" &
-	server=$!
 	natively 300 $program
 	crtos up --cpus 3 --memory 256M --device near || { crtos log; exit 1; }
 	alike 400 $program || exit 1
-	kill $server
-	crtos down
+	crtos down || exit 1
+	alone_again
 }

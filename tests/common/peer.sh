@@ -15,3 +15,8 @@ peer() {
 
 # over_there COMMAND...: runs it there.
 over_there() { ip netns exec peer "$@"; }
+# alone_again: ends what runs there, and Linux has far without the namespace.
+alone_again() {
+	ip netns pids peer | xargs -r kill
+	ip netns del peer && await '[ -e /sys/class/net/far ]'
+}

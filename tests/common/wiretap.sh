@@ -151,4 +151,5 @@ PY
 	crtos down 2>/dev/null
 	await '[ "$(cat /sys/class/net/near/carrier)" = 1 ]'
 	[ "$(told near)" = "$before" ] || fail "after a killed command $(told near), before $before"
+	ip netns del other
 }

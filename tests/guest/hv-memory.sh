@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # Private memory is clear when a cell gets it and when Linux gets it back. In between Linux gets a
 # fault when it touches it.
-# kernels: 6.1 6.12
+# kernels: 6.12
+# more kernels: 6.1
 # realm: no
 # mem: 1G
 # timeout: 600

@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # A cell that touches anything outside of its configuration is stopped. A second cell and Linux go
 # on.
-# kernels: 6.1 6.12
+# kernels: 6.12
+# more kernels: 6.1
 # realm: no
 # shared: yes
 # timeout: 600

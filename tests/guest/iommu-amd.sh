@@ -1,7 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # An IOMMU of AMD's kind, which caches what is absent, so that Linux tells of all that it maps.
-# kernels: 6.1 6.12
+# kernels: 6.12
+# more kernels: 6.1
 # realm: no
 # devices: yes
 # uses: edu

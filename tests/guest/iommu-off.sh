@@ -1,7 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # An IOMMU that Linux uses for interrupts alone.
-# kernels: 6.1 6.12
+# kernels: 6.12
+# more kernels: 6.1
 # realm: no
 # devices: yes
 # uses: edu

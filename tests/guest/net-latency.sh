@@ -6,6 +6,7 @@
 # icount: yes
 # turns: short
 # realm: no
+# shared: yes
 # devices: yes
 # uses: net net-latency
 # timeout: 900

@@ -4,6 +4,7 @@
 # kernels: 6.12
 # more kernels: 6.1
 # realm: no
+# shared: yes
 # devices: virtio
 # uses: net alike net-abi
 # timeout: 900

@@ -3,6 +3,7 @@
 # As net.sh, with network devices of virtio.
 # kernels: 6.12
 # realm: no
+# shared: yes
 # devices: virtio
 # packages: tcpdump,arping,python3-minimal
 # uses: net wiretap

@@ -6,6 +6,7 @@
 # interface of Linux that a program of the realm names stays Linux's.
 # kernels: 6.12
 # realm: no
+# shared: yes
 # devices: yes
 # packages: tcpdump,arping,python3-minimal
 # uses: net wiretap

@@ -1,7 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # A program that sleeps and wakes every millisecond causes no VM exit, however busy Linux is.
-# kernels: 6.1 6.12
+# kernels: 6.12
+# more kernels: 6.1
 # shared: yes
 # timeout: 1200
 # full: SECONDS_OF_LOAD=60

@@ -139,8 +139,8 @@ for kernel in ${KERNELS:-6.1 6.12}; do
 	chosen=("${resets[@]}") beside=("${others[@]}") answers=(agrees breaks)
 	case ${WAYS:-few}/$kernel in
 	all/*) ;;
-	few/6.1) chosen=("${resets[0]}") beside=("${others[2]}") ;;
-	few/*) chosen=("${resets[1]}") beside=("${others[0]}") ;;
+	few/6.1) chosen=("${resets[0]}") beside=("${others[2]}") answers=(agrees) ;;
+	few/*) chosen=("${resets[1]}") beside=("${others[0]}") answers=(breaks) ;;
 	*)
 		readarray -t chosen < <(printf '%s\n' "${resets[@]}" | grep -F "$WAYS")
 		readarray -t beside < <(printf '%s\n' "${others[@]}" | grep -F "$WAYS")
