@@ -20,8 +20,10 @@ pub struct About {
     pub source: (Ipv4Addr, u16),
     /// The address to which it was sent.
     pub destination: Ipv4Addr,
-    /// When it came, in nanoseconds.
+    /// When it came, in nanoseconds: by the kernel, and by the clock of the card.
     pub stamp: u64,
+    /// See [`stamp`](Self::stamp).
+    pub hardware: Option<u64>,
     /// The number of the interface on which it came.
     pub interface: u32,
     /// How many routers it might still have passed.
@@ -38,6 +40,7 @@ impl Default for About {
             source: (Ipv4Addr::UNSPECIFIED, 0),
             destination: Ipv4Addr::UNSPECIFIED,
             stamp: 0,
+            hardware: None,
             interface: 0,
             lifetime: 0,
             service: 0,

@@ -36,9 +36,10 @@ struct Entry {
     tries: u8,
 }
 
-/// A frame that waits for the station with that address.
-struct Waiting {
+/// A frame that waits for the station with that address, with what is known of it.
+struct Waiting<T> {
     to: Ipv4Addr,
+    known: T,
     length: usize,
     bytes: Box<[u8]>,
 }
@@ -61,20 +62,20 @@ pub enum Due {
     Gone(Ipv4Addr),
 }
 
-/// The stations.
-pub struct Neighbors {
+/// The stations. Of each frame that waits there is a `T`.
+pub struct Neighbors<T> {
     entries: Vec<Entry>,
-    waiting: Vec<Waiting>,
+    waiting: Vec<Waiting<T>>,
     free: Vec<Box<[u8]>>,
 }
 
-impl Default for Neighbors {
+impl<T> Default for Neighbors<T> {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl Neighbors {
+impl<T> Neighbors<T> {
     /// None are known. Allocates all that it ever has: 52 KiB.
     pub fn new() -> Self {
         Self {
@@ -131,14 +132,14 @@ impl Neighbors {
 
     /// A frame waits for the station with that address. `false` if it is lost, because too many
     /// wait.
-    pub fn wait(&mut self, to: Ipv4Addr, frame: &[u8]) -> bool {
+    pub fn wait(&mut self, to: Ipv4Addr, frame: &[u8], known: T) -> bool {
         let for_it = self.waiting.iter().filter(|waiting| waiting.to == to).count();
         if for_it >= MOST_FOR_ONE || frame.len() > LONGEST || self.find(to).is_none() {
             return false;
         }
         let Some(mut bytes) = self.free.pop() else { return false };
         bytes[..frame.len()].copy_from_slice(frame);
-        self.waiting.push(Waiting { to, length: frame.len(), bytes });
+        self.waiting.push(Waiting { to, known, length: frame.len(), bytes });
         true
     }
 
@@ -156,10 +157,10 @@ impl Neighbors {
     }
 
     /// Gives the frames that waited for an address to `give`, in the order in which they came.
-    pub fn release(&mut self, address: Ipv4Addr, mut give: impl FnMut(&mut [u8])) {
+    pub fn release(&mut self, address: Ipv4Addr, mut give: impl FnMut(&mut [u8], T)) {
         while let Some(at) = self.waiting.iter().position(|waiting| waiting.to == address) {
             let mut waiting = self.waiting.remove(at);
-            give(&mut waiting.bytes[..waiting.length]);
+            give(&mut waiting.bytes[..waiting.length], waiting.known);
             self.free.push(waiting.bytes);
         }
     }
@@ -208,20 +209,20 @@ mod tests {
     fn a_frame_waits_for_its_station() {
         let mut all = Neighbors::new();
         assert_eq!(all.way(A, 5), Way { station: None, ask: true });
-        assert!(all.wait(A, b"first"));
+        assert!(all.wait(A, b"first", 1));
         assert_eq!(all.way(A, 6), Way { station: None, ask: false });
-        assert!(all.wait(A, b"second"));
+        assert!(all.wait(A, b"second", 2));
         all.hear(A, STATION, true, 7);
         let mut got = vec![];
-        all.release(A, |frame| got.push(frame.to_vec()));
-        assert_eq!(got, [b"first".to_vec(), b"second".to_vec()]);
+        all.release(A, |frame, known| got.push((frame.to_vec(), known)));
+        assert_eq!(got, [(b"first".to_vec(), 1), (b"second".to_vec(), 2)]);
         assert_eq!(all.way(A, 8), Way { station: Some(STATION), ask: false });
         assert_eq!(all.due(), None);
     }
 
     #[test]
     fn a_known_station_is_used_while_it_is_asked_for() {
-        let mut all = Neighbors::new();
+        let mut all = Neighbors::<()>::new();
         all.way(A, 0);
         all.hear(A, STATION, true, 1);
         let later = 1 + CONFIRMED;
@@ -235,7 +236,7 @@ mod tests {
     fn who_does_not_answer_is_gone() {
         let mut all = Neighbors::new();
         all.way(A, 0);
-        all.wait(A, b"frame");
+        all.wait(A, b"frame", ());
         assert_eq!(all.look(1), None);
         assert_eq!(all.due(), Some(SECOND));
         assert_eq!(all.look(SECOND), Some(Due::Ask(A)));
@@ -243,7 +244,7 @@ mod tests {
         assert_eq!(all.look(2 * SECOND), Some(Due::Ask(A)));
         assert_eq!(all.look(3 * SECOND), Some(Due::Gone(A)));
         let mut lost = 0;
-        all.release(A, |_| lost += 1);
+        all.release(A, |_, ()| lost += 1);
         assert_eq!(lost, 1);
         assert_eq!(all.due(), None);
         assert!(all.way(A, 3 * SECOND).ask);
@@ -251,7 +252,7 @@ mod tests {
 
     #[test]
     fn strangers_get_no_place_of_others() {
-        let mut all = Neighbors::new();
+        let mut all = Neighbors::<()>::new();
         all.way(A, SECOND);
         all.hear(A, STATION, true, SECOND);
         for number in 0..1000u32 {
@@ -276,23 +277,23 @@ mod tests {
                 match what {
                     0 => {
                         if all.way(address, now).station.is_none() {
-                            all.wait(address, &[number]);
+                            all.wait(address, &[number], ());
                         }
                     }
                     1 => {
                         all.hear(address, [2; 6], true, now);
-                        all.release(address, |_| {});
+                        all.release(address, |_, ()| {});
                     }
                     2 => all.hear(address, [2; 6], false, now),
                     _ => while let Some(due) = all.look(now) {
                         if let Due::Gone(address) = due {
-                            all.release(address, |_| {});
+                            all.release(address, |_, ()| {});
                         }
                     },
                 }
                 prop_assert!(all.entries.len() <= MOST);
                 prop_assert_eq!(all.free.len() + all.waiting.len(), MOST_FRAMES);
-                let has_place = |frame: &Waiting| {
+                let has_place = |frame: &Waiting<()>| {
                     all.entries.iter().any(|entry| entry.address == frame.to)
                 };
                 prop_assert!(all.waiting.iter().all(has_place));

@@ -102,6 +102,8 @@ pub struct Frame<'a> {
     pub stamp: Moment,
     /// The number of its flow.
     pub hash: u32,
+    /// Bits of its status besides.
+    pub status: u32,
     /// Where it came from: a `struct sockaddr_ll`.
     pub from: &'a [u8; ADDRESS as usize],
 }
@@ -264,7 +266,7 @@ impl Blocks {
         let told = Told { length: frame.length, there, stamp: frame.stamp };
         let mut description = self.front.describe((start, network), told);
         description[..4].copy_from_slice(&whole.to_ne_bytes());
-        description[20..24].copy_from_slice(&USER.to_ne_bytes());
+        description[20..24].copy_from_slice(&(USER | frame.status).to_ne_bytes());
         let hash = if self.fills_hash { frame.hash } else { 0 };
         description[28..32].copy_from_slice(&hash.to_ne_bytes());
         memory.write(place, &description);
@@ -355,7 +357,15 @@ mod tests {
 
     fn frame(bytes: &[u8], number: u32) -> Frame<'_> {
         let length = bytes.len() as u32;
-        Frame { bytes, header: 14, length, stamp: (7, number), hash: number, from: &[3; 20] }
+        Frame {
+            bytes,
+            header: 14,
+            length,
+            stamp: (7, number),
+            hash: number,
+            status: 0,
+            from: &[3; 20],
+        }
     }
 
     #[test]

@@ -11,6 +11,7 @@
 //! | [`ring`] | frames in memory that a program maps |
 //! | [`blocks`] | the same in blocks, where frames have any length |
 //! | [`flow`] | a number by which frames are spread over workers |
+//! | [`stamping`] | which time stamps a socket asks for, and is told |
 //! | [`settings`] | what an interface was under Linux |
 //! | [`inbox`] | frames that wait for a socket, in memory that is there before they come |
 //! | [`filter`] | which of them a socket wants: classic BPF |
@@ -35,6 +36,7 @@ pub mod kinds;
 pub mod reception;
 pub mod ring;
 pub mod settings;
+pub mod stamping;
 pub mod virtio;
 
 /// The address of a station, or of a group of them.

@@ -16,6 +16,7 @@ use crtos_core::{
     time::Nanos,
 };
 use crtos_files::NUMBERS;
+use crtos_nic::stamping::Stamps;
 use linux_raw_sys::{general as linux, net};
 use spin::Once;
 
@@ -31,8 +32,8 @@ pub const MAX_ADDRESS: usize = 32;
 /// Bytes of the longest value of an option.
 pub const MAX_OPTION: usize = 4096;
 
-/// Bytes of what a family tells besides: a `struct tpacket_auxdata`.
-pub const MORE: usize = 20;
+/// Most bytes of what a family tells besides: a `struct sock_extended_err` with an address.
+pub const MORE: usize = 32;
 
 /// The address of a socket, as programs have it.
 #[derive(Clone, Copy, Default)]
@@ -73,6 +74,8 @@ pub struct Reception {
     pub tells_length: bool,
     /// It waits until all room is filled (MSG_WAITALL).
     pub waits_for_all: bool,
+    /// Reports of what was sent are meant, not what came (MSG_ERRQUEUE).
+    pub takes_reports: bool,
 }
 
 /// What was received, beside what went to memory.
@@ -91,9 +94,12 @@ pub struct Received {
 /// What control messages tell of a message.
 #[derive(Clone, Copy, Default)]
 pub struct Told {
-    /// When it came (CLOCK_REALTIME), if that was asked for: the numbers of options SO_TIMESTAMP,
-    /// SO_TIMESTAMPNS and SO_TIMESTAMPING say how.
+    /// When it came (CLOCK_REALTIME), if that was asked for: the numbers of options SO_TIMESTAMP
+    /// and SO_TIMESTAMPNS say how.
     pub stamp: Option<(Nanos, u32)>,
+    /// When it came or was sent by each clock, if that was asked for by the option SO_TIMESTAMPING
+    /// with that number.
+    pub stamps: Option<(Stamps, u32)>,
     /// How many were lost before (SO_RXQ_OVFL).
     pub lost: Option<u32>,
     /// The interface on which it came, the address of the realm that this is, and the one to which
@@ -103,8 +109,42 @@ pub struct Told {
     pub lifetime: Option<u8>,
     /// Its type of service (IP_RECVTOS).
     pub service: Option<u8>,
-    /// What the family tells besides: level and kind, and bytes.
-    pub more: Option<(u32, u32, [u8; MORE])>,
+    /// What the family tells besides.
+    pub more: Option<More>,
+}
+
+/// A control message of a family.
+#[derive(Clone, Copy)]
+pub struct More {
+    /// Its level, and its kind.
+    pub level: u32,
+    /// See [`level`](Self::level).
+    pub kind: u32,
+    bytes: [u8; MORE],
+    length: usize,
+}
+
+impl More {
+    /// One of these bytes, [`MORE`] at most.
+    pub fn new(level: u32, kind: u32, data: &[u8]) -> Self {
+        let mut bytes = [0; MORE];
+        bytes[..data.len()].copy_from_slice(data);
+        Self { level, kind, bytes, length: data.len() }
+    }
+
+    /// Its bytes.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes[..self.length]
+    }
+}
+
+/// What control messages say of something that is to be sent.
+#[derive(Clone, Copy, Default)]
+pub struct SendControl {
+    /// Which reports it is to have, instead of those that the socket asks for (SO_TIMESTAMPING).
+    pub reports: Option<u32>,
+    /// There are some of another level than SOL_SOCKET.
+    pub has_others: bool,
 }
 
 /// A socket. Dropping it closes it.
@@ -141,14 +181,29 @@ pub trait Socket: Send + Sync {
     /// send(2) and sendto(2). May sleep.
     fn send(&self, memory: &mut Memory, to: Option<&Address>, nonblocking: bool) -> SysResult;
 
-    /// Fails if something cannot be sent in that way: with these flags of send(2), or with control
-    /// messages.
-    fn check_way(&self, _flags: u32, _has_control: bool) -> Result<(), Errno> {
+    /// Fails if something cannot be sent with these flags of send(2).
+    fn check_way(&self, _flags: u32) -> Result<(), Errno> {
         Ok(())
+    }
+
+    /// As [`send`](Self::send), with control messages that say how. May sleep.
+    fn send_with(
+        &self,
+        memory: &mut Memory,
+        to: Option<&Address>,
+        nonblocking: bool,
+        _control: &SendControl,
+    ) -> SysResult {
+        self.send(memory, to, nonblocking)
     }
 
     /// recv(2) and its relatives. May sleep.
     fn receive(&self, memory: &mut Memory, how: Reception) -> Result<Received, Errno>;
+
+    /// recv(2) with MSG_ERRQUEUE: a report of what was sent. Does not wait.
+    fn receive_report(&self, _memory: &mut Memory) -> Result<Received, Errno> {
+        Err(Errno::EAGAIN)
+    }
 
     /// getsockopt(2): the whole value, however much room a program has. May sleep.
     fn option(&self, level: u32, name: u32) -> Result<Vec<u8>, Errno>;

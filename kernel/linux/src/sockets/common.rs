@@ -6,14 +6,19 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use crtos_abi::UserAddr;
 use crtos_channel::Operation;
-use crtos_core::time::{self, Nanos};
+use crtos_core::time::{self, Clock, Nanos};
+use crtos_nic::stamping::{self, Report, Stamping};
 use linux_raw_sys::{general as linux, net};
 
 use crate::{
     abi::{Errno, SysResult, linux_result},
-    files::socket::{Foreign, Told},
+    files::{
+        Events, Memory,
+        socket::{Foreign, Received, SendControl, Told},
+    },
     memory::{timespec::SECOND, user},
     remote,
+    sockets::{net::interface::Stamp, stamps::Stamps},
 };
 
 /// Most bytes of a buffer that a program without CAP_NET_ADMIN gets: Linux's preset of
@@ -46,10 +51,9 @@ pub struct Common {
     receive_timeout: AtomicU64,
     send_timeout: AtomicU64,
     /// Which of [`STAMPS`] tells when a message came; 0 for none.
-    stamps: AtomicU32,
-    /// SO_TIMESTAMPING: its flags, and which of its two numbers was used.
-    stamping: AtomicU32,
-    stamping_name: AtomicU32,
+    simple_stamps: AtomicU32,
+    /// SO_TIMESTAMPING.
+    pub stamping: Stamps,
     tells_lost: AtomicBool,
     /// When the last message came that was received, if no control message told that; 0 for none.
     last_stamp: AtomicU64,
@@ -84,16 +88,17 @@ impl Common {
             send_buffer: AtomicU32::new(buffer(net::SO_SNDBUF)?),
             receive_timeout: AtomicU64::new(0),
             send_timeout: AtomicU64::new(0),
-            stamps: AtomicU32::new(0),
-            stamping: AtomicU32::new(0),
-            stamping_name: AtomicU32::new(net::SO_TIMESTAMPING_OLD),
+            simple_stamps: AtomicU32::new(0),
+            stamping: Stamps::new(),
             tells_lost: AtomicBool::new(false),
             last_stamp: AtomicU64::new(0),
             priority: AtomicU32::new(foreign.number(net::SOL_SOCKET, net::SO_PRIORITY)?),
             mark: AtomicU32::new(foreign.number(net::SOL_SOCKET, net::SO_MARK)?),
             error: AtomicU32::new(0),
         };
-        for name in [net::SO_RCVTIMEO_OLD, net::SO_SNDTIMEO_OLD, net::SO_RXQ_OVFL] {
+        for name in
+            [net::SO_RCVTIMEO_OLD, net::SO_SNDTIMEO_OLD, net::SO_RXQ_OVFL, net::SO_SELECT_ERR_QUEUE]
+        {
             own.set(name, &foreign.option(net::SOL_SOCKET, name)?)?;
         }
         // Only the one that is meant is told as set.
@@ -119,9 +124,8 @@ impl Common {
             send_buffer: copy(&self.send_buffer),
             receive_timeout: copy_long(&self.receive_timeout),
             send_timeout: copy_long(&self.send_timeout),
-            stamps: copy(&self.stamps),
-            stamping: copy(&self.stamping),
-            stamping_name: copy(&self.stamping_name),
+            simple_stamps: copy(&self.simple_stamps),
+            stamping: self.stamping.of_connection(),
             tells_lost: AtomicBool::new(self.tells_lost.load(Ordering::Relaxed)),
             last_stamp: AtomicU64::new(0),
             priority: copy(&self.priority),
@@ -170,23 +174,67 @@ impl Common {
 
     /// What control messages tell of a message that came at `stamp`, before which `lost` were lost,
     /// and is received now.
-    pub fn told(&self, stamp: Nanos, lost: u32) -> Told {
-        let simple = self.stamps.load(Ordering::Relaxed);
-        let flags = self.stamping.load(Ordering::Relaxed);
-        let software = net::SOF_TIMESTAMPING_SOFTWARE as u32;
-        let name = match simple {
-            0 if flags & software != 0 => Some(self.stamping_name.load(Ordering::Relaxed)),
-            0 => None,
-            name => Some(name),
-        };
-        if name.is_none() {
-            self.last_stamp.store(stamp.0, Ordering::Relaxed);
+    pub fn told(&self, stamp: Stamp, lost: u32) -> Told {
+        let Stamp { software, hardware } = stamp;
+        let simple = self.simple_stamps.load(Ordering::Relaxed);
+        let stamps =
+            stamping::Stamps { software: Some(software.0), hardware: hardware.map(|at| at.0) };
+        let stamps = self.stamping.asked().received(stamps, simple != 0);
+        if simple == 0 && stamps.is_none() {
+            self.last_stamp.store(software.0, Ordering::Relaxed);
         }
         Told {
-            stamp: name.map(|name| (stamp, name)),
+            stamp: (simple != 0).then_some((software, simple)),
+            stamps: stamps.map(|stamps| (stamps, self.stamping.name())),
             lost: Some(lost).filter(|&lost| lost > 0 && self.tells_lost.load(Ordering::Relaxed)),
             ..Told::default()
         }
+    }
+
+    /// Whether stamps of the kernel are asked for of what is received.
+    pub fn wants_stamps(&self) -> bool {
+        self.simple_stamps.load(Ordering::Relaxed) != 0
+            || self.stamping.asked().has(stamping::RX_SOFTWARE)
+    }
+
+    /// Receives the first report of what was sent, as [`Stamps::receive`] says.
+    pub fn receive_report<'a>(
+        &self,
+        memory: &mut Memory,
+        buffer: &'a mut [u8],
+    ) -> Result<(Received, Report, &'a [u8]), Errno> {
+        let (mut received, report, frame) = self.stamping.receive(memory, buffer)?;
+        let simple = self.simple_stamps.load(Ordering::Relaxed);
+        if simple != 0 {
+            let stamp = report.stamps.software.map(Nanos);
+            let stamp = stamp.unwrap_or_else(|| time::linux(Clock::Realtime));
+            received.told.stamp = Some((stamp, simple));
+        }
+        Ok((received, report, frame))
+    }
+
+    /// Sees to it that there is memory for the reports that are asked for. May sleep.
+    pub fn prepare_reports(&self) -> Result<(), Errno> {
+        self.stamping.prepare(self.stamping.asked(), self.receive_buffer())
+    }
+
+    /// What is asked for of a message that is to be sent. May sleep where it asks for reports
+    /// itself.
+    pub fn stamping_of(&self, control: &SendControl) -> Result<Stamping, Errno> {
+        let stamping = self.stamping.of_message(control)?;
+        if control.reports.is_some() && stamping.reports() {
+            self.stamping.prepare(stamping, self.receive_buffer())?;
+        }
+        Ok(stamping)
+    }
+
+    /// The events that what waits to be told makes.
+    pub fn failures(&self) -> Events {
+        let has_reports = self.stamping.has_reports();
+        let mut events = Events::empty();
+        events.set(Events::ERROR, self.has_failed() || has_reports);
+        events.set(Events::PRIORITY, events.contains(Events::ERROR) && self.stamping.is_urgent());
+        events
     }
 
     /// Answers an ioctl that asks when the last message came; `None` if it asks for something else.
@@ -206,7 +254,7 @@ impl Common {
 
     /// getsockopt(2) with SOL_SOCKET.
     pub fn get(&self, name: u32) -> Result<Vec<u8>, Errno> {
-        let simple = self.stamps.load(Ordering::Relaxed);
+        let simple = self.simple_stamps.load(Ordering::Relaxed);
         let value = match name {
             net::SO_TYPE => self.kind,
             net::SO_DOMAIN => self.domain,
@@ -215,6 +263,7 @@ impl Common {
             net::SO_SNDBUF => self.send_buffer(),
             net::SO_ERROR => self.error.swap(0, Ordering::Relaxed),
             net::SO_RXQ_OVFL => self.tells_lost.load(Ordering::Relaxed).into(),
+            net::SO_SELECT_ERR_QUEUE => self.stamping.is_urgent().into(),
             net::SO_ACCEPTCONN
             | net::SO_DEBUG
             | net::SO_REUSEADDR
@@ -234,8 +283,9 @@ impl Common {
     }
 
     fn stamping_value(&self, name: u32) -> Vec<u8> {
-        let is_meant = self.stamping_name.load(Ordering::Relaxed) == name;
-        let flags = if is_meant { self.stamping.load(Ordering::Relaxed) } else { 0 };
+        // The older number tells what was set by either.
+        let is_meant = name == net::SO_TIMESTAMPING_OLD || self.stamping.name() == name;
+        let flags = if is_meant { self.stamping.asked().flags() } else { 0 };
         [flags.to_ne_bytes(), [0; 4]].concat()
     }
 
@@ -267,12 +317,12 @@ impl Common {
             }
             net::SO_RXQ_OVFL => self.tells_lost.store(number != 0, Ordering::Relaxed),
             net::SO_TIMESTAMPING_OLD | net::SO_TIMESTAMPING_NEW => {
-                self.stamping_name.store(name, Ordering::Relaxed);
-                self.stamping.store(number, Ordering::Relaxed);
+                self.stamping.set(name, number)?;
             }
+            net::SO_SELECT_ERR_QUEUE => self.stamping.set_urgent(number != 0),
             _ if STAMPS.contains(&name) => {
                 let name = if number != 0 { name } else { 0 };
-                self.stamps.store(name, Ordering::Relaxed);
+                self.simple_stamps.store(name, Ordering::Relaxed);
             }
             // Without meaning here, as for CAN under Linux.
             net::SO_REUSEADDR | net::SO_DONTROUTE | net::SO_BROADCAST | net::SO_KEEPALIVE => {}

@@ -12,6 +12,7 @@
 //! | [`inet`] | UDP and TCP |
 //! | [`net`] | network interfaces |
 //! | [`packet`] | frames of these as they are |
+//! | [`stamps`] | time stamps of what is received and sent |
 
 pub mod can;
 pub mod common;
@@ -19,3 +20,4 @@ mod ifreq;
 pub mod inet;
 pub mod net;
 pub mod packet;
+pub mod stamps;

@@ -38,7 +38,7 @@ use crate::{
         Events, Memory, Watchers, description,
         socket::{Address, Foreign, Received, Reception, Socket},
     },
-    sockets::common::Common,
+    sockets::{common::Common, net::interface::Stamp},
 };
 
 /// Most jobs of a socket that receive: a frame is compared with each of them.
@@ -549,7 +549,7 @@ impl Socket for Broadcast {
             length,
             flags: 0,
             from: address_of(message.interface, LEAST_ADDRESS),
-            told: self.common.told(message.stamp, self.core.inbox.lost()),
+            told: self.common.told(Stamp::of_kernel(message.stamp), self.core.inbox.lost()),
         })
     }
 

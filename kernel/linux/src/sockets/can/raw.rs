@@ -23,7 +23,7 @@ use crate::{
         Events, Memory, Watchers, description,
         socket::{Address, Foreign, MAX_OPTION, Received, Reception, Socket},
     },
-    sockets::common::Common,
+    sockets::{common::Common, net::interface::Stamp},
 };
 
 /// Options.
@@ -274,7 +274,7 @@ impl Socket for Raw {
         if memory.write(&message.frame.bytes()[..room]) < room {
             return Err(Errno::EFAULT);
         }
-        let told = self.common.told(message.stamp, message.lost);
+        let told = self.common.told(Stamp::of_kernel(message.stamp), message.lost);
         let mut flags = message.flags;
         flags |= if room < Frame::SIZE { net::MSG_TRUNC } else { 0 };
         Ok(Received {

@@ -9,7 +9,7 @@ use core::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 use crtos_core::{
     sync::SpinLock,
     task::Mutex,
-    time::{self, Nanos},
+    time::{self, Clock, Nanos},
 };
 use crtos_inet::{
     neighbors::{Due, Neighbors},
@@ -17,10 +17,12 @@ use crtos_inet::{
     reassembly::Reassembly,
 };
 
+use crtos_nic::stamping::Stamps;
+
 use super::{clock, stack};
 use crate::{
     abi::Errno,
-    sockets::net::interface::{self, Interface, Reception},
+    sockets::net::interface::{self, Asked, Interface, Reception, Stamp},
 };
 
 /// An address of an interface.
@@ -68,7 +70,8 @@ pub struct Link {
     pub interface: Arc<dyn Interface>,
     /// Its addresses.
     pub own: Vec<Own>,
-    neighbors: Mutex<Neighbors>,
+    /// With what is to be reported of frames that wait.
+    neighbors: Mutex<Neighbors<Option<Asked>>>,
     pub(super) reassembly: Mutex<Reassembly>,
     /// Groups, and how many sockets are in each.
     groups: SpinLock<[(Ipv4Addr, u32); MOST_GROUPS]>,
@@ -240,9 +243,21 @@ impl Link {
     /// comes back later ([`bring_back`](Self::bring_back)). Thread context; locks may be held;
     /// bounded.
     pub fn send(&self, frame: &mut [u8]) -> Result<(), Errno> {
+        self.send_asked(frame, None)
+    }
+
+    /// As [`send`](Self::send), and it is reported as is `asked`.
+    pub fn send_asked(&self, frame: &mut [u8], asked: Option<&Asked>) -> Result<(), Errno> {
         let to = packet::destination(frame).ok_or(Errno::EINVAL)?;
         if self.is_own(to) {
             self.return_later(frame);
+            if let Some(asked) = asked {
+                let now = time::linux(Clock::Realtime);
+                let stamps = Stamps { software: Some(now.0), hardware: None };
+                for event in asked.stamping.events(false) {
+                    asked.tell(event, stamps, self.interface.index(), frame);
+                }
+            }
             return Ok(());
         }
         let station = if self.is_broadcast(to) {
@@ -256,7 +271,7 @@ impl Link {
                 let mut neighbors = self.neighbors.lock();
                 let way = neighbors.way(to, time::now().0);
                 if way.station.is_none() {
-                    neighbors.wait(to, frame);
+                    neighbors.wait(to, frame, asked.cloned());
                 }
                 way
             };
@@ -270,7 +285,7 @@ impl Link {
             }
         };
         packet::write_ip_frame(frame, self.station(), station);
-        interface::send(&self.interface, frame, 0)
+        interface::send(&self.interface, frame, 0, asked)
     }
 
     fn return_later(&self, frame: &[u8]) {
@@ -289,7 +304,7 @@ impl Link {
             let Some(returning) = next else { return };
             let bytes = &returning.bytes[ETHERNET..returning.length];
             if let Some(packet) = packet::parse_packet(bytes) {
-                stack::deliver(self, &packet);
+                stack::deliver(self, &packet, Stamp::of_kernel(time::linux(Clock::Realtime)));
             }
             self.returns.lock().free.push(returning.bytes);
         }
@@ -300,7 +315,7 @@ impl Link {
     fn ask(&self, address: Ipv4Addr) {
         let from = (self.source(address), self.station());
         let frame = packet::arp(true, from, (address, packet::ALL));
-        let _ = interface::send(&self.interface, &frame, 0);
+        let _ = interface::send(&self.interface, &frame, 0, None);
     }
 
     /// A station asks or answers. Thread context.
@@ -310,21 +325,21 @@ impl Link {
         if packet::is_unicast(address) && self.has(address) && !self.is_own(address) {
             let mut neighbors = self.neighbors.lock();
             neighbors.hear(address, station, is_for_here, time::now().0);
-            neighbors.release(address, |frame| {
+            neighbors.release(address, |frame, asked| {
                 packet::write_ip_frame(frame, self.station(), station);
-                let _ = interface::send(&self.interface, frame, 0);
+                let _ = interface::send(&self.interface, frame, 0, asked.as_ref());
             });
         }
         if arp.asks && is_for_here {
             let frame = packet::arp(false, (arp.target, self.station()), arp.sender);
-            let _ = interface::send(&self.interface, &frame, 0);
+            let _ = interface::send(&self.interface, &frame, 0, None);
         }
     }
 
     /// There is no station with an address: who has sent to it is told.
     fn give_up(&self, address: Ipv4Addr) {
         let mut told = Vec::new();
-        self.neighbors.lock().release(address, |frame| {
+        self.neighbors.lock().release(address, |frame, _| {
             told.extend(packet::returned(packet::Unreachable::Host, &frame[ETHERNET..]));
         });
         told.iter().for_each(stack::report);

@@ -4,7 +4,7 @@
 use alloc::sync::Arc;
 use core::net::{Ipv4Addr, SocketAddrV4};
 
-use crtos_core::time::{self, Clock};
+use crtos_core::time;
 use crtos_inet::{
     inbox::About,
     packet::{self, ETHERNET, Frame, IP, Icmp, LONGEST, Packet, Protocol},
@@ -16,7 +16,7 @@ use super::{
     link::{self, Link},
     tcp, udp,
 };
-use crate::sockets::net::interface::{Interface, News, Stack as StackOf};
+use crate::sockets::net::interface::{Interface, News, Stack as StackOf, Stamp};
 
 /// The stack, as interfaces know it.
 pub struct Stack;
@@ -30,7 +30,9 @@ impl StackOf for Stack {
         match packet::parse(news.frame) {
             Some(Frame::Arp(arp)) => link.hear(&arp),
             // Nobody else sends as this station.
-            Some(Frame::Ip(packet)) if !link.is_own(packet.source) => deliver(&link, &packet),
+            Some(Frame::Ip(packet)) if !link.is_own(packet.source) => {
+                deliver(&link, &packet, news.stamp);
+            }
             _ => {}
         }
     }
@@ -52,8 +54,8 @@ impl StackOf for Stack {
     }
 }
 
-/// Brings a packet to whose it is. Thread context; nothing is locked.
-pub fn deliver(link: &Arc<Link>, packet: &Packet) {
+/// Brings a packet that came at `stamp` to whose it is. Thread context; nothing is locked.
+pub fn deliver(link: &Arc<Link>, packet: &Packet, stamp: Stamp) {
     let to = packet.destination;
     let is_own = link.is_own(to);
     let is_group = to.is_multicast() && (link.is_in(to) || to == ALL_SYSTEMS);
@@ -65,13 +67,13 @@ pub fn deliver(link: &Arc<Link>, packet: &Packet) {
         if packet.protocol == Protocol::Udp {
             let mut reassembly = link.reassembly.lock();
             if let Some(payload) = reassembly.add(packet, time::now().0) {
-                deliver_datagram(link, packet, payload);
+                deliver_datagram(link, packet, payload, stamp);
             }
         }
         return;
     }
     match packet.protocol {
-        Protocol::Udp => deliver_datagram(link, packet, packet.payload),
+        Protocol::Udp => deliver_datagram(link, packet, packet.payload, stamp),
         Protocol::Tcp if is_own => tcp::deliver(link, packet),
         Protocol::Icmp if is_own => deliver_icmp(link, packet),
         Protocol::Igmp => {
@@ -86,13 +88,14 @@ pub fn deliver(link: &Arc<Link>, packet: &Packet) {
 /// The group of all stations.
 const ALL_SYSTEMS: Ipv4Addr = Ipv4Addr::new(224, 0, 0, 1);
 
-fn deliver_datagram(link: &Arc<Link>, packet: &Packet, payload: &[u8]) {
+fn deliver_datagram(link: &Arc<Link>, packet: &Packet, payload: &[u8], stamp: Stamp) {
     let (source, destination) = (packet.source, packet.destination);
     let Some(datagram) = packet::parse_datagram(payload, source, destination) else { return };
     let about = About {
         source: (source, datagram.source),
         destination,
-        stamp: time::linux(Clock::Realtime).0,
+        stamp: stamp.software.0,
+        hardware: stamp.hardware.map(|at| at.0),
         interface: link.interface.index(),
         lifetime: packet.lifetime,
         service: packet.service,

@@ -932,7 +932,7 @@ impl Socket for Tcp {
         }
     }
 
-    fn check_way(&self, flags: u32, _: bool) -> Result<(), Errno> {
+    fn check_way(&self, flags: u32) -> Result<(), Errno> {
         if flags & net::MSG_OOB == 0 { Ok(()) } else { Err(Errno::EOPNOTSUPP) }
     }
 

@@ -14,13 +14,14 @@ use crtos_core::{
     mm::heap,
     sync::SpinLock,
     task::{Mutex, WaitError, WaitQueue},
-    time::Nanos,
+    time::{self, Clock, Nanos},
 };
 use crtos_inet::{
     inbox::{About, Buffer, Inbox},
     packet::{self, ETHERNET, IP, LONGEST, MOST_DATA, Protocol, UDP},
     ports::{Binding, Ports, Way},
 };
+use crtos_nic::stamping::{OPT_CMSG, Report, Stamping};
 use linux_raw_sys::{ioctl, net};
 
 use super::{
@@ -33,11 +34,15 @@ use crate::{
     abi::{Errno, SysResult},
     files::{
         Events, Memory, Watchers, description,
-        socket::{Address, Foreign, Received, Reception, Socket},
+        socket::{Address, Foreign, More, Received, Reception, SendControl, Socket, Told},
     },
     memory::user,
     signal,
-    sockets::common::Common,
+    sockets::{
+        common::Common,
+        net::interface::{Asked, Reporter, Stamp},
+        stamps,
+    },
 };
 
 /// Most sockets of UDP that the realm has.
@@ -132,6 +137,13 @@ pub fn interface_is_gone(index: u32) {
     }
 }
 
+impl Reporter for Core {
+    fn report(&self, report: &Report, frame: &[u8]) {
+        self.common.stamping.push(report, frame);
+        self.watchers.notify(Events::ERROR | Events::PRIORITY);
+    }
+}
+
 impl Core {
     fn hear(&self, about: About, data: &[u8]) {
         if self.is_deaf.load(Ordering::Relaxed) {
@@ -175,6 +187,7 @@ impl Udp {
     /// What takes the place of a socket of Linux's, which is bound to that port if it is not 0.
     pub fn of(foreign: &Foreign, port: u16) -> Result<Self, Errno> {
         let common = Common::of(foreign, net::AF_INET)?;
+        common.prepare_reports()?;
         let mut groups = Vec::new();
         groups.try_reserve_exact(MOST_GROUPS).map_err(|_| Errno::ENOMEM)?;
         let core = Arc::new(Core {
@@ -286,9 +299,15 @@ impl Udp {
     }
 
     /// Sends the packet that lies in a frame; waits for room at the card if need be.
-    fn transmit(&self, link: &Link, frame: &mut [u8], nonblocking: bool) -> Result<(), Errno> {
+    fn transmit(
+        &self,
+        link: &Link,
+        frame: &mut [u8],
+        nonblocking: bool,
+        asked: Option<&Asked>,
+    ) -> Result<(), Errno> {
         loop {
-            match link.send(frame) {
+            match link.send_asked(frame, asked) {
                 Err(Errno::ENOBUFS) if nonblocking => return Err(Errno::EAGAIN),
                 Err(Errno::ENOBUFS) => link.wait_for_room(self.core.common.send_deadline())?,
                 result => return result,
@@ -311,7 +330,7 @@ impl Udp {
         link: &Arc<Link>,
         memory: &mut Memory,
         (from, to): (SocketAddrV4, SocketAddrV4),
-        nonblocking: bool,
+        (nonblocking, stamping): (bool, Stamping),
     ) -> Result<(), Errno> {
         const BEGIN: usize = ETHERNET + IP;
         let length = memory.left() as usize;
@@ -324,7 +343,8 @@ impl Udp {
         packet::write_datagram(&mut frame[BEGIN..], ends.0, ends.1);
         packet::write_header(frame, &self.header(link, *from.ip(), *to.ip()), UDP + length);
         self.return_to_group(link, frame, *to.ip());
-        self.transmit(link, frame, nonblocking)
+        let asked = self.core.common.stamping.begin(stamping, &self.core);
+        self.transmit(link, frame, nonblocking, asked.as_ref())
     }
 
     /// Members of a group, and those who hear what is for all, hear it here as well.
@@ -334,7 +354,7 @@ impl Udp {
             false => link.is_broadcast(to),
         };
         if let Some(packet) = packet::parse_packet(&frame[ETHERNET..]).filter(|_| is_heard) {
-            stack::deliver(link, &packet);
+            stack::deliver(link, &packet, Stamp::of_kernel(time::linux(Clock::Realtime)));
         }
     }
 
@@ -344,7 +364,7 @@ impl Udp {
         link: &Arc<Link>,
         memory: &mut Memory,
         (from, to): (SocketAddrV4, SocketAddrV4),
-        nonblocking: bool,
+        (nonblocking, stamping): (bool, Stamping),
     ) -> Result<(), Errno> {
         let length = memory.left() as usize;
         let mut datagram = Vec::new();
@@ -362,6 +382,8 @@ impl Udp {
         let step = (link.interface.mtu().min(LONGEST - ETHERNET) - IP) & !7;
         let mut frame = [0; LONGEST];
         let count = datagram.len().div_ceil(step);
+        // As under Linux, only the first fragment is reported.
+        let mut asked = self.core.common.stamping.begin(stamping, &self.core);
         for (at, part) in datagram.chunks(step).enumerate() {
             header.offset = at * step;
             header.has_more = at + 1 < count;
@@ -369,7 +391,7 @@ impl Udp {
             frame[ETHERNET + IP..].copy_from_slice(part);
             packet::write_header(frame, &header, part.len());
             self.return_to_group(link, frame, *to.ip());
-            self.transmit(link, frame, nonblocking)?;
+            self.transmit(link, frame, nonblocking, asked.take().as_ref())?;
         }
         Ok(())
     }
@@ -379,6 +401,16 @@ impl Udp {
         let is_over = self.core.is_deaf.load(Ordering::Relaxed);
         let is_there = !self.core.inbox.lock().is_empty();
         (is_there || is_over || self.core.common.has_failed()).then_some(())
+    }
+
+    /// Tells what the program wants to know of a packet, which has to do with the address `own` of
+    /// the realm.
+    fn tell(&self, told: &mut Told, about: &About, own: Ipv4Addr) {
+        let options = self.options();
+        let packet = (about.interface, own, about.destination);
+        told.packet = (options.ip(net::IP_PKTINFO) != 0).then_some(packet);
+        told.lifetime = (options.ip(net::IP_RECVTTL) != 0).then_some(about.lifetime);
+        told.service = (options.ip(net::IP_RECVTOS) != 0).then_some(about.service);
     }
 
     /// Copies a datagram to the program.
@@ -395,18 +427,14 @@ impl Udp {
         }
         let about = datagram.about();
         let (source, port) = about.source;
-        let mut told = self.core.common.told(Nanos(about.stamp), about.lost);
-        let options = self.options();
-        if options.ip(net::IP_PKTINFO) != 0 {
-            let link = link::by_index(about.interface);
-            let own = match &link {
-                Some(link) if !link.is_own(about.destination) => link.source(source),
-                _ => about.destination,
-            };
-            told.packet = Some((about.interface, own, about.destination));
-        }
-        told.lifetime = (options.ip(net::IP_RECVTTL) != 0).then_some(about.lifetime);
-        told.service = (options.ip(net::IP_RECVTOS) != 0).then_some(about.service);
+        let stamp = Stamp { software: Nanos(about.stamp), hardware: about.hardware.map(Nanos) };
+        let mut told = self.core.common.told(stamp, about.lost);
+        let link = link::by_index(about.interface);
+        let own = match &link {
+            Some(link) if !link.is_own(about.destination) => link.source(source),
+            _ => about.destination,
+        };
+        self.tell(&mut told, about, own);
         Ok(Received {
             length: if how.tells_length { length } else { room } as u64,
             flags: if room < length { net::MSG_TRUNC } else { 0 },
@@ -530,21 +558,35 @@ impl Socket for Udp {
     }
 
     fn send(&self, memory: &mut Memory, to: Option<&Address>, nonblocking: bool) -> SysResult {
+        self.send_with(memory, to, nonblocking, &SendControl::default())
+    }
+
+    fn send_with(
+        &self,
+        memory: &mut Memory,
+        to: Option<&Address>,
+        nonblocking: bool,
+        control: &SendControl,
+    ) -> SysResult {
+        if control.has_others {
+            return Err(Errno::EINVAL);
+        }
         let length = memory.left();
         if length > MOST_DATA as u64 {
             return Err(Errno::EMSGSIZE);
         }
         let (link, from, to) = self.way(to)?;
         self.core.common.check()?;
+        let how = (nonblocking, self.core.common.stamping_of(control)?);
         let room = link.interface.mtu().min(LONGEST - ETHERNET) - IP - UDP;
         // IP_PMTUDISC_DO and _PROBE.
         let is_never_cut = matches!(self.options().ip(net::IP_MTU_DISCOVER), 2 | 3);
         if length as usize <= room {
-            self.send_whole(&link, memory, (from, to), nonblocking)?;
+            self.send_whole(&link, memory, (from, to), how)?;
         } else if is_never_cut {
             return Err(Errno::EMSGSIZE);
         } else {
-            self.send_fragments(&link, memory, (from, to), nonblocking)?;
+            self.send_fragments(&link, memory, (from, to), how)?;
         }
         if link.is_own(*to.ip()) {
             link.bring_back();
@@ -552,9 +594,8 @@ impl Socket for Udp {
         Ok(length)
     }
 
-    fn check_way(&self, flags: u32, has_control: bool) -> Result<(), Errno> {
+    fn check_way(&self, flags: u32) -> Result<(), Errno> {
         match flags & (net::MSG_MORE | net::MSG_OOB) {
-            0 if has_control => Err(Errno::EINVAL),
             0 => Ok(()),
             _ => Err(Errno::EOPNOTSUPP),
         }
@@ -594,6 +635,30 @@ impl Socket for Udp {
         }
     }
 
+    fn receive_report(&self, memory: &mut Memory) -> Result<Received, Errno> {
+        let mut buffer = [0; LONGEST];
+        let (mut received, report, frame) = self.core.common.receive_report(memory, &mut buffer)?;
+        // The error, and the address of who has told it: here the one from which it was sent.
+        let mut told = [0; 32];
+        told[..16].copy_from_slice(&stamps::extended(&report));
+        let packet = frame.get(ETHERNET..).and_then(packet::parse_packet);
+        let is_told = self.core.common.stamping.asked().has(OPT_CMSG);
+        if let Some(packet) = packet.filter(|_| is_told && report.interface != 0) {
+            let source = SocketAddrV4::new(packet.source, 0);
+            told[16..].copy_from_slice(address_of(source).bytes());
+            let about = About {
+                destination: packet.destination,
+                interface: report.interface,
+                lifetime: packet.lifetime,
+                service: packet.service,
+                ..About::default()
+            };
+            self.tell(&mut received.told, &about, packet.source);
+        }
+        received.told.more = Some(More::new(net::SOL_IP, net::IP_RECVERR, &told));
+        Ok(received)
+    }
+
     fn option(&self, level: u32, name: u32) -> Result<Vec<u8>, Errno> {
         if let Some(value) = self.options().get(level, name) {
             return Ok(value);
@@ -627,6 +692,7 @@ impl Socket for Udp {
             (net::SOL_IP, net::IP_DROP_MEMBERSHIP) => self.leave(value),
             (net::SOL_SOCKET, _) => {
                 self.core.common.set(name, value)?;
+                self.core.common.prepare_reports()?;
                 let resizes = matches!(name, net::SO_RCVBUF | net::SO_RCVBUFFORCE);
                 if resizes { self.resize() } else { Ok(()) }
             }
@@ -662,7 +728,7 @@ impl Socket for Udp {
         let is_deaf = self.core.is_deaf.load(Ordering::Relaxed);
         let readable = is_deaf || !self.core.inbox.lock().is_empty();
         events.set(Events::IN | Events::READ_NORMAL, readable);
-        events.set(Events::ERROR, self.core.common.has_failed());
+        events |= self.core.common.failures();
         events.set(Events::HANG_UP, is_deaf && self.state.lock().is_mute);
         events
     }

@@ -13,6 +13,7 @@ use crtos_core::{
     sync::SpinLock,
     time::{self, Clock, Nanos},
 };
+use crtos_nic::stamping::{Report, Stamping, Stamps};
 pub use crtos_nic::{HardwareAddress, reception::Reception};
 use spin::Once;
 
@@ -92,6 +93,30 @@ pub struct Stamp {
     pub software: Nanos,
     /// By the card's own clock, in nanoseconds, if it has noted that.
     pub hardware: Option<Nanos>,
+}
+
+impl Stamp {
+    /// One by the kernel alone.
+    pub fn of_kernel(software: Nanos) -> Self {
+        Self { software, hardware: None }
+    }
+}
+
+/// Who is told when a frame was sent.
+pub trait Reporter: Send + Sync {
+    /// That is reported of a frame. Any context; bounded, must not sleep or allocate.
+    fn report(&self, report: &Report, frame: &[u8]);
+}
+
+/// What is to be reported of a frame that is sent.
+#[derive(Clone)]
+pub struct Asked {
+    /// To whom.
+    pub reporter: Arc<dyn Reporter>,
+    /// What.
+    pub stamping: Stamping,
+    /// The number of the frame, if such are given.
+    pub number: u32,
 }
 
 /// A frame on the wire.
@@ -219,11 +244,23 @@ pub fn settled(interface: &Arc<dyn Interface>) {
 }
 
 /// Sends a frame, as [`Interface::transmit`] says, of the socket `origin`; 0 for another sender.
-/// Thread context with no spin lock held; bounded.
-pub fn send(interface: &Arc<dyn Interface>, frame: &[u8], origin: u64) -> Result<(), Errno> {
+/// It is reported as is `asked`. Thread context with no spin lock held; bounded.
+pub fn send(
+    interface: &Arc<dyn Interface>,
+    frame: &[u8],
+    origin: u64,
+    asked: Option<&Asked>,
+) -> Result<(), Errno> {
+    // Before the card has it, as Linux's drivers do: who hears of it by the wire hears it later.
+    let stamp = Stamp::of_kernel(time::linux(Clock::Realtime));
     interface.transmit(frame)?;
+    if let Some(asked) = asked {
+        let stamps = Stamps { software: Some(stamp.software.0), hardware: None };
+        for event in asked.stamping.events(false) {
+            asked.tell(event, stamps, interface.index(), frame);
+        }
+    }
     if let Some(taps) = TAPS.get() {
-        let stamp = Stamp { software: time::linux(Clock::Realtime), hardware: None };
         taps.hear(&News { interface, frame, stamp, origin: Some(origin) });
     }
     Ok(())

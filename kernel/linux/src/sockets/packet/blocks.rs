@@ -72,8 +72,15 @@ impl Blocks {
         &self.memory.0
     }
 
-    /// Puts a frame into a block. Thread context; bounded: a copy.
-    pub fn fill(&mut self, message: &Message, frame: &[u8], were_lost: bool) -> Filled {
+    /// Puts a frame that came at `stamp` into a block, with bits of its status. Thread context;
+    /// bounded: a copy.
+    pub fn fill(
+        &mut self,
+        message: &Message,
+        frame: &[u8],
+        (stamp, status): (Nanos, u32),
+        were_lost: bool,
+    ) -> Filled {
         let hash = if self.state.fills_hash() {
             flow::hash(self.seed, message.from.protocol, &frame[message.header.min(frame.len())..])
         } else {
@@ -83,8 +90,9 @@ impl Blocks {
             bytes: frame,
             header: message.header as u32,
             length: message.whole as u32,
-            stamp: ring::moment(message.stamp),
+            stamp: ring::moment(stamp),
             hash,
+            status,
             from: &message.from.bytes(),
         };
         let filled = self.state.fill(&self.memory, &frame, now(), were_lost);

@@ -14,13 +14,17 @@ use crtos_core::{
 use crtos_nic::{
     filter::{Frame, Program},
     inbox::Inbox,
+    stamping::{self, Report},
 };
 
 use super::{ALL, address::LinkAddress, blocks::Blocks, ring::Ring};
 use crate::{
     abi::Errno,
     files::{Events, Watchers},
-    sockets::net::interface::{HEADER, News},
+    sockets::{
+        common::Common,
+        net::interface::{HEADER, News, Reporter, Stamp},
+    },
 };
 
 /// For whom a frame is (PACKET_*).
@@ -41,7 +45,7 @@ pub struct Message {
     /// Where it came from.
     pub from: LinkAddress,
     /// When it came.
-    pub stamp: Nanos,
+    pub stamp: Stamp,
     /// Bytes of the frame, from where the socket has it.
     pub whole: usize,
     /// As many of these as the filter wanted.
@@ -102,12 +106,16 @@ struct Put {
 pub struct Core {
     /// The number by which its frames are known.
     pub number: u64,
+    /// Options that sockets of all families have.
+    pub common: Common,
     /// It gets frames without their headers.
     pub is_cooked: bool,
     pub wants: SpinLock<Wants>,
     pub inbox: SpinLock<Inbox<Message>>,
     /// Where frames go instead, if there is one.
     pub ring: SpinLock<Option<Received>>,
+    /// Which stamps it tells (PACKET_TIMESTAMP).
+    pub ring_stamps: AtomicU32,
     /// Frames that it got, and those that found no room, since somebody asked.
     pub taken: AtomicU32,
     pub dropped: AtomicU32,
@@ -134,6 +142,13 @@ pub fn inbox(bytes: u32) -> Result<Inbox<Message>, Errno> {
         return Err(Errno::ENOMEM);
     }
     Inbox::new(bytes as usize).ok_or(Errno::ENOMEM)
+}
+
+impl Reporter for Core {
+    fn report(&self, report: &Report, frame: &[u8]) {
+        self.common.stamping.push(report, frame);
+        self.watchers.notify(Events::ERROR | Events::PRIORITY);
+    }
 }
 
 impl Core {
@@ -183,7 +198,7 @@ impl Core {
         let station = news.frame.get(6..12).and_then(|from| from.first_chunk()).copied();
         let message = Message {
             from: LinkAddress { protocol, interface: index, kind, station },
-            stamp: news.stamp.software,
+            stamp: news.stamp,
             whole,
             length,
             header: HEADER - start,
@@ -208,16 +223,27 @@ impl Core {
         self.watchers.notify(Events::IN | Events::READ_NORMAL);
     }
 
+    /// When a frame came, as a ring tells it, and the bits of its status that say whose stamp that
+    /// is.
+    fn ring_stamp(&self, message: &Message) -> (Nanos, u32) {
+        let Stamp { software, hardware } = message.stamp;
+        let flags = self.ring_stamps.load(Ordering::Relaxed);
+        let is_wanted = self.common.wants_stamps();
+        let (stamp, status) =
+            stamping::of_ring(flags, software.0, hardware.map(|at| at.0), is_wanted);
+        (Nanos(stamp), status)
+    }
+
     /// Puts a frame where the program finds it.
     fn put(&self, message: &Message, part: &[u8]) -> Put {
         let were_lost = self.dropped.load(Ordering::Relaxed) > 0;
         match &mut *self.ring.lock() {
             Some(Received::Frames(ring)) => {
-                let is_kept = ring.fill(message, part, were_lost);
+                let is_kept = ring.fill(message, part, self.ring_stamp(message), were_lost);
                 Put { is_kept, is_news: is_kept }
             }
             Some(Received::Blocks(blocks)) => {
-                let filled = blocks.fill(message, part, were_lost);
+                let filled = blocks.fill(message, part, self.ring_stamp(message), were_lost);
                 Put { is_kept: filled.is_kept, is_news: filled.has_given }
             }
             None => {

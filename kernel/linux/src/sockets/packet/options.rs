@@ -45,7 +45,8 @@ pub const HEADER_LENGTH: u32 = 11;
 const RESERVE: u32 = 12;
 const TRANSMIT_RING: u32 = 13;
 const LOSS: u32 = 14;
-const TIMESTAMP: u32 = 17;
+/// Which stamps the ring tells.
+pub const TIMESTAMP: u32 = 17;
 const BYPASS: u32 = 20;
 const IGNORE_OUTGOING: u32 = 23;
 /// Filters, which raw-sys does not have for all.
@@ -74,8 +75,10 @@ pub struct Options {
     is_locked: AtomicBool,
     original_device: AtomicU32,
     loss: AtomicU32,
-    timestamp: AtomicU32,
     bypass: AtomicU32,
+    /// The number of the interface that SO_BINDTODEVICE names; 0 for none. As under Linux, what is
+    /// received does not depend on it.
+    device: AtomicU32,
     rings: Mutex<Rings>,
 }
 
@@ -95,7 +98,6 @@ fn kept(options: &Options, name: u32) -> Option<&AtomicU32> {
     match name {
         ORIGINAL_DEVICE => Some(&options.original_device),
         LOSS => Some(&options.loss),
-        TIMESTAMP => Some(&options.timestamp),
         BYPASS => Some(&options.bypass),
         _ => None,
     }
@@ -129,8 +131,8 @@ impl Options {
             is_locked: AtomicBool::new(false),
             original_device: AtomicU32::new(0),
             loss: AtomicU32::new(0),
-            timestamp: AtomicU32::new(0),
             bypass: AtomicU32::new(0),
+            device: AtomicU32::new(0),
             rings: Mutex::new(Rings::default()),
         };
         let number = |name| foreign.number(SOL_PACKET, name);
@@ -138,7 +140,7 @@ impl Options {
         let version = Version::of_number(number(VERSION)?).ok_or(Errno::EINVAL)?;
         options.rings.lock().version = version;
         options.tells_more.store(number(AUXILIARY)? != 0, Ordering::Relaxed);
-        for name in [ORIGINAL_DEVICE, LOSS, TIMESTAMP, BYPASS] {
+        for name in [ORIGINAL_DEVICE, LOSS, BYPASS] {
             // Older kernels do not tell all.
             if let (Some(place), Ok(value)) = (kept(&options, name), number(name)) {
                 place.store(value, Ordering::Relaxed);
@@ -228,6 +230,24 @@ impl Options {
         }
     }
 
+    /// setsockopt(2) with SO_BINDTODEVICE.
+    pub fn set_device(&self, value: &[u8]) -> Result<(), Errno> {
+        let end = value.iter().position(|&byte| byte == 0).unwrap_or(value.len());
+        let index = match &value[..end] {
+            [] => 0,
+            name => interface::by_name(name).ok_or(Errno::ENODEV)?.index(),
+        };
+        self.device.store(index, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// The name of the interface that was set so.
+    pub fn device(&self) -> Vec<u8> {
+        let interface = interface::by_index(self.device.load(Ordering::Relaxed));
+        let name = interface.iter().flat_map(|interface| interface.name().bytes());
+        name.chain(interface.is_some().then_some(0)).collect()
+    }
+
     /// setsockopt(2) with SOL_PACKET.
     pub fn set(&self, core: &Arc<Core>, name: u32, value: &[u8]) -> Result<(), Errno> {
         match name {
@@ -247,7 +267,7 @@ impl Options {
                 let place = kept(self, name).ok_or(Errno::ENOPROTOOPT)?;
                 place.store((number != 0).into(), Ordering::Relaxed);
             }
-            TIMESTAMP => self.timestamp.store(number, Ordering::Relaxed),
+            TIMESTAMP => core.ring_stamps.store(number, Ordering::Relaxed),
             VERSION => {
                 let version = Version::of_number(number).ok_or(Errno::EINVAL)?;
                 self.without_rings()?.version = version;
@@ -336,6 +356,7 @@ impl Options {
             }
             AUXILIARY => self.tells_more.load(Ordering::Relaxed).into(),
             IGNORE_OUTGOING => core.wants.lock().ignores_outgoing.into(),
+            TIMESTAMP => core.ring_stamps.load(Ordering::Relaxed),
             VERSION => self.rings.lock().version.number(),
             RESERVE => self.rings.lock().reserve,
             _ => kept(self, name).ok_or(Errno::ENOPROTOOPT)?.load(Ordering::Relaxed),

@@ -89,8 +89,15 @@ impl Ring {
         self.pages.write(self.status_of(self.next), &status.to_ne_bytes());
     }
 
-    /// Puts a frame into the next place; `false` if the program has that still. Bounded: a copy.
-    pub fn fill(&mut self, message: &Message, frame: &[u8], were_lost: bool) -> bool {
+    /// Puts a frame that came at `stamp` into the next place, with bits of its status; `false` if
+    /// the program has that still. Bounded: a copy.
+    pub fn fill(
+        &mut self,
+        message: &Message,
+        frame: &[u8],
+        (stamp, status): (Nanos, u32),
+        were_lost: bool,
+    ) -> bool {
         if self.word(self.status_of(self.next)) != KERNEL {
             return false;
         }
@@ -98,7 +105,7 @@ impl Ring {
         let front = self.geometry.front();
         let header = message.header as u32;
         let there = self.geometry.room(header, frame.len() as u32);
-        let told = Told { length: message.whole as u32, there, stamp: moment(message.stamp) };
+        let told = Told { length: message.whole as u32, there, stamp: moment(stamp) };
         let starts = front.starts(header);
         if there > 0 {
             self.pages.write(at + u64::from(starts.0), &frame[..there as usize]);
@@ -108,7 +115,7 @@ impl Ring {
         let description = front.describe(starts, told);
         self.pages.write(at + 4, &description[4..length as usize]);
         self.pages.write(at + u64::from(length), &message.from.bytes());
-        self.set_status(USER | if were_lost { LOSING } else { 0 });
+        self.set_status(USER | status | if were_lost { LOSING } else { 0 });
         self.next = self.geometry.after(self.next);
         true
     }

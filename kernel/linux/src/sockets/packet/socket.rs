@@ -10,6 +10,7 @@ use crtos_core::{
     sync::SpinLock,
     task::{Mutex, WaitError, WaitQueue},
 };
+use crtos_nic::stamping::Stamping;
 use linux_raw_sys::net;
 
 use super::{
@@ -23,7 +24,7 @@ use crate::{
     abi::{Errno, SysResult},
     files::{
         Events, Memory, Watchers, description,
-        socket::{Address, Foreign, Received, Reception, Socket},
+        socket::{Address, Foreign, More, Received, Reception, SendControl, Socket},
     },
     memory::user,
     signal,
@@ -33,6 +34,7 @@ use crate::{
             interface::{self, HEADER, Interface, LONGEST},
             requests,
         },
+        stamps,
     },
 };
 
@@ -42,10 +44,11 @@ const SIOCINQ: u32 = 0x541b;
 /// that its checksum was found right.
 const AUXILIARY: u32 = 8;
 const IS_THERE: u32 = 1;
+/// The control message that reports a frame that was sent (PACKET_TX_TIMESTAMP).
+const REPORT: u32 = 16;
 
 /// A packet socket.
 pub struct PacketSocket {
-    common: Common,
     options: Options,
     core: Arc<Core>,
     is_member: AtomicBool,
@@ -59,6 +62,8 @@ struct Way {
     to: Option<LinkAddress>,
     protocol: u16,
     nonblocking: bool,
+    /// What is to be reported.
+    stamping: Stamping,
 }
 
 impl PacketSocket {
@@ -73,12 +78,17 @@ impl PacketSocket {
             filter: options::filter_of(foreign)?,
             ignores_outgoing: false,
         };
+        common.prepare_reports()?;
+        // Older kernels do not tell it.
+        let ring_stamps = foreign.number(SOL_PACKET, options::TIMESTAMP).unwrap_or(0);
         let core = Core {
             number: description::number(),
             is_cooked: foreign.kind == net::SOCK_DGRAM,
             wants: SpinLock::new(wants),
             inbox: SpinLock::new(inbox(common.receive_buffer())?),
+            common,
             ring: SpinLock::new(None),
+            ring_stamps: AtomicU32::new(ring_stamps),
             taken: AtomicU32::new(0),
             dropped: AtomicU32::new(0),
             lost: AtomicU32::new(0),
@@ -87,7 +97,6 @@ impl PacketSocket {
             watchers: Watchers::new(),
         };
         Ok(Self {
-            common,
             options,
             core: Arc::new(core),
             is_member: AtomicBool::new(false),
@@ -100,7 +109,7 @@ impl PacketSocket {
         if self.core.has_lost.swap(false, Ordering::Relaxed) {
             return Err(Errno::ENETDOWN);
         }
-        self.common.check()
+        self.core.common.check()
     }
 
     /// Copies the first message, and takes it away unless it stays.
@@ -118,7 +127,7 @@ impl PacketSocket {
 
     /// Changes the room for messages. What waits stays, as far as there is room. May sleep.
     fn resize(&self) -> Result<(), Errno> {
-        let mut fresh = inbox(self.common.receive_buffer())?;
+        let mut fresh = inbox(self.core.common.receive_buffer())?;
         let mut buffer = [0; LONGEST];
         loop {
             let mut inbox = self.core.inbox.lock();
@@ -142,10 +151,12 @@ impl PacketSocket {
     ) -> Result<(), Errno> {
         let mut buffer = [0; LONGEST];
         let length = self.frame(way, given, read, &mut buffer)?;
+        let asked = self.core.common.stamping.begin(way.stamping, &self.core);
+        let frame = &buffer[..length];
         loop {
-            match interface::send(&way.interface, &buffer[..length], self.core.number) {
+            match interface::send(&way.interface, frame, self.core.number, asked.as_ref()) {
                 Err(Errno::ENOBUFS) if !way.nonblocking => {
-                    way.interface.wait_for_room(self.common.send_deadline())?;
+                    way.interface.wait_for_room(self.core.common.send_deadline())?;
                 }
                 result => return result,
             }
@@ -218,7 +229,7 @@ impl PacketSocket {
     }
 
     /// What a control message tells of a message.
-    fn more(&self, message: &Message) -> Option<(u32, u32, [u8; 20])> {
+    fn more(&self, message: &Message) -> Option<More> {
         if !self.options.tells_more.load(Ordering::Relaxed) {
             return None;
         }
@@ -226,7 +237,7 @@ impl PacketSocket {
         let words = [IS_THERE, message.whole as u32, message.length as u32];
         bytes[..12].copy_from_slice(words.map(u32::to_ne_bytes).as_flattened());
         bytes[14..16].copy_from_slice(&(message.header as u16).to_ne_bytes());
-        Some((SOL_PACKET, AUXILIARY, bytes))
+        Some(More::new(SOL_PACKET, AUXILIARY, &bytes))
     }
 }
 
@@ -253,7 +264,7 @@ impl Socket for PacketSocket {
         if let Some(interface) = found {
             interface.attend();
             if !interface.is_up() {
-                self.common.fail(Errno::ENETDOWN);
+                self.core.common.fail(Errno::ENETDOWN);
             }
         }
         Ok(())
@@ -278,6 +289,16 @@ impl Socket for PacketSocket {
     }
 
     fn send(&self, memory: &mut Memory, to: Option<&Address>, nonblocking: bool) -> SysResult {
+        self.send_with(memory, to, nonblocking, &SendControl::default())
+    }
+
+    fn send_with(
+        &self,
+        memory: &mut Memory,
+        to: Option<&Address>,
+        nonblocking: bool,
+        control: &SendControl,
+    ) -> SysResult {
         let to = to.map(LinkAddress::parse).transpose()?;
         let (index, protocol) = match to {
             Some(to) => (to.interface, to.protocol),
@@ -291,7 +312,8 @@ impl Socket for PacketSocket {
             return Err(Errno::ENETDOWN);
         }
         self.check()?;
-        let way = Way { interface, to, protocol, nonblocking };
+        let stamping = self.core.common.stamping_of(control)?;
+        let way = Way { interface, to, protocol, nonblocking, stamping };
         if let Some(sent) = self.send_ring(&way) {
             return sent;
         }
@@ -309,7 +331,7 @@ impl Socket for PacketSocket {
             Some(taken) => taken?,
             None if how.nonblocking => return Err(Errno::EAGAIN),
             None => {
-                let deadline = self.common.receive_deadline();
+                let deadline = self.core.common.receive_deadline();
                 let waited = self.core.readers.wait_until(
                     deadline,
                     |_| signal::is_interrupted(),
@@ -330,7 +352,7 @@ impl Socket for PacketSocket {
         if memory.write(&buffer[..length]) < length {
             return Err(Errno::EFAULT);
         }
-        let mut told = self.common.told(message.stamp, message.lost);
+        let mut told = self.core.common.told(message.stamp, message.lost);
         told.more = self.more(&message);
         Ok(Received {
             length: if how.tells_length { message.length } else { length } as u64,
@@ -340,16 +362,24 @@ impl Socket for PacketSocket {
         })
     }
 
+    fn receive_report(&self, memory: &mut Memory) -> Result<Received, Errno> {
+        let mut buffer = [0; LONGEST];
+        let (mut received, report, _) = self.core.common.receive_report(memory, &mut buffer)?;
+        received.told.more = Some(More::new(SOL_PACKET, REPORT, &stamps::extended(&report)));
+        Ok(received)
+    }
+
     fn option(&self, level: u32, name: u32) -> Result<Vec<u8>, Errno> {
         match level {
             net::SOL_SOCKET if name == net::SO_ERROR => {
                 let lost = self.core.has_lost.swap(false, Ordering::Relaxed);
                 if lost {
-                    self.common.fail(Errno::ENETDOWN);
+                    self.core.common.fail(Errno::ENETDOWN);
                 }
-                self.common.get(name)
+                self.core.common.get(name)
             }
-            net::SOL_SOCKET => self.common.get(name),
+            net::SOL_SOCKET if name == net::SO_BINDTODEVICE => Ok(self.options.device()),
+            net::SOL_SOCKET => self.core.common.get(name),
             SOL_PACKET => self.options.get(&self.core, name),
             _ => Err(Errno::ENOPROTOOPT),
         }
@@ -357,11 +387,13 @@ impl Socket for PacketSocket {
 
     fn set_option(&self, level: u32, name: u32, value: &[u8]) -> Result<(), Errno> {
         match level {
+            net::SOL_SOCKET if name == net::SO_BINDTODEVICE => self.options.set_device(value),
             net::SOL_SOCKET => {
                 if let Some(done) = self.options.set_filter_option(&self.core, name, value) {
                     return done;
                 }
-                self.common.set(name, value)?;
+                self.core.common.set(name, value)?;
+                self.core.common.prepare_reports()?;
                 let resizes = matches!(name, net::SO_RCVBUF | net::SO_RCVBUFFORCE);
                 if resizes { self.resize() } else { Ok(()) }
             }
@@ -381,7 +413,7 @@ impl Socket for PacketSocket {
                 user::write_u32(argument, length as u32)?;
                 Ok(0)
             }
-            _ => self.common.asked(request, argument).unwrap_or(Err(Errno::ENOTTY)),
+            _ => self.core.common.asked(request, argument).unwrap_or(Err(Errno::ENOTTY)),
         }
     }
 
@@ -407,8 +439,10 @@ impl Socket for PacketSocket {
         let readable = self.core.has_some();
         let mut events = Events::OUT | Events::WRITE_NORMAL;
         events.set(Events::IN | Events::READ_NORMAL, readable);
-        let has_failed = self.common.has_failed() || self.core.has_lost.load(Ordering::Relaxed);
-        events.set(Events::ERROR, has_failed);
+        events |= self.core.common.failures();
+        if self.core.has_lost.load(Ordering::Relaxed) {
+            events |= Events::ERROR;
+        }
         events
     }
 

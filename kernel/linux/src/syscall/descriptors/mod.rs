@@ -15,10 +15,12 @@
 //! | [`control`] | fcntl, ioctl, flock |
 //! | [`status`] | fstat, statx, readlink |
 //! | [`sockets`] | sockets |
+//! | [`messages`] | control messages |
 //! | [`rights`] | descriptors in messages |
 
 mod control;
 mod create;
+mod messages;
 mod numbers;
 mod open;
 mod rights;

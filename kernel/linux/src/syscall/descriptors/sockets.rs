@@ -10,14 +10,18 @@ use crtos_syscalls::Row;
 use crtos_syscalls::structs::MsgHdr;
 use linux_raw_sys::{general as linux, net};
 
-use super::{elsewhere, local, remote, rights};
+use super::{
+    elsewhere, local,
+    messages::{self, Room},
+    remote, rights,
+};
 use crate::{
     abi::{Args, Errno, SysResult},
     files::{
         self, Description, Memory, Object,
-        socket::{self, Address, MAX_ADDRESS, MAX_OPTION, Received, Reception, Socket, Told},
+        socket::{self, Address, MAX_ADDRESS, MAX_OPTION, Received, Reception, Socket},
     },
-    memory::{timespec::SECOND, user},
+    memory::user,
     signal,
 };
 
@@ -228,7 +232,7 @@ pub fn sendto(row: &Row, args: Args) -> SysResult {
     let at = UserAddr::new(at);
     let Some(file) = local_by(fd, at, address_length)? else { return remote(row, args) };
     let socket = socket_of(&file)?;
-    socket.check_way(flags as u32, false)?;
+    socket.check_way(flags as u32)?;
     let to = if at.is_null() { None } else { Some(address(at, address_length)?) };
     let mut memory = Memory::one(UserAddr::new(data), length)?;
     sent(flags, socket.send(&mut memory, to.as_ref(), is_nonblocking(&file, flags)))
@@ -248,7 +252,7 @@ pub fn recvfrom(row: &Row, args: Args) -> SysResult {
     let [_, data, length, flags, at, address_length] = args;
     let socket = socket_of(&file)?;
     let mut memory = Memory::one(UserAddr::new(data), length)?;
-    let received = socket.receive(&mut memory, reception(&file, flags)?)?;
+    let received = received(socket, &mut memory, reception(&file, flags)?)?;
     let at = UserAddr::new(at);
     if !at.is_null() {
         let address_length = UserAddr::new(address_length);
@@ -262,6 +266,11 @@ pub fn recvfrom(row: &Row, args: Args) -> SysResult {
     Ok(received.length)
 }
 
+/// What is received: a message, or a report of one that was sent.
+fn received(socket: &dyn Socket, memory: &mut Memory, how: Reception) -> Result<Received, Errno> {
+    if how.takes_reports { socket.receive_report(memory) } else { socket.receive(memory, how) }
+}
+
 fn is_nonblocking(file: &Description, flags: u64) -> bool {
     flags as u32 & net::MSG_DONTWAIT != 0 || file.status() & linux::O_NONBLOCK != 0
 }
@@ -269,10 +278,6 @@ fn is_nonblocking(file: &Description, flags: u64) -> bool {
 /// How flags of recv(2) say that something is received.
 fn reception(file: &Description, flags: u64) -> Result<Reception, Errno> {
     let has = |flag| flags as u32 & flag != 0;
-    if has(net::MSG_ERRQUEUE) {
-        // There are never errors of that kind here.
-        return Err(Errno::EAGAIN);
-    }
     if has(net::MSG_OOB) {
         return Err(Errno::EOPNOTSUPP);
     }
@@ -281,6 +286,7 @@ fn reception(file: &Description, flags: u64) -> Result<Reception, Errno> {
         peeks: has(net::MSG_PEEK),
         tells_length: has(net::MSG_TRUNC),
         waits_for_all: has(net::MSG_WAITALL),
+        takes_reports: has(net::MSG_ERRQUEUE),
     })
 }
 
@@ -313,13 +319,15 @@ fn local_by_message(fd: u64, at: UserAddr) -> Result<Option<Arc<Description>>, E
 fn send_message(file: &Description, at: UserAddr, flags: u64) -> SysResult {
     let socket = socket_of(file)?;
     let header: MsgHdr = user::read_struct(at)?;
-    socket.check_way(flags as u32, header.control_length > 0)?;
+    socket.check_way(flags as u32)?;
+    let control = messages::of_message(&header)?;
     let to = match header.name {
         0 => None,
         name => Some(address(UserAddr::new(name), header.name_length.into())?),
     };
     let mut memory = vector(&header)?;
-    sent(flags, socket.send(&mut memory, to.as_ref(), is_nonblocking(file, flags)))
+    let nonblocking = is_nonblocking(file, flags);
+    sent(flags, socket.send_with(&mut memory, to.as_ref(), nonblocking, &control))
 }
 
 fn vector(header: &MsgHdr) -> Result<Memory, Errno> {
@@ -400,8 +408,7 @@ fn receive_message(file: &Description, at: UserAddr, how: Reception) -> SysResul
     let socket = socket_of(file)?;
     let mut header: MsgHdr = user::read_struct(at)?;
     let mut memory = vector(&header)?;
-    let received = socket.receive(&mut memory, how)?;
-    let Received { length, flags, from, told } = received;
+    let Received { length, flags, from, told } = received(socket, &mut memory, how)?;
     if header.name != 0 {
         if (header.name_length as i32) < 0 {
             return Err(Errno::EINVAL);
@@ -409,10 +416,9 @@ fn receive_message(file: &Description, at: UserAddr, how: Reception) -> SysResul
         write_address(&from, UserAddr::new(header.name), header.name_length)?;
         header.name_length = from.bytes().len() as u32;
     }
-    let mut control =
-        Control { at: UserAddr::new(header.control), room: header.control_length, is_cut: false };
+    let mut control = Room::of(&header);
     control.tell(&told)?;
-    header.control_length -= control.room;
+    header.control_length -= control.left;
     header.flags = flags | if control.is_cut { net::MSG_CTRUNC } else { 0 };
     // What the program gave is not written back.
     const NAME_LENGTH: u64 = core::mem::offset_of!(MsgHdr, name_length) as u64;
@@ -424,65 +430,4 @@ fn receive_message(file: &Description, at: UserAddr, how: Reception) -> SysResul
     user::write_words(at.wrapping_add(CONTROL_LENGTH), [header.control_length])?;
     user::write_u32(at.wrapping_add(FLAGS), header.flags)?;
     Ok(length)
-}
-
-/// Room for control messages (cmsg(3)).
-struct Control {
-    at: UserAddr,
-    room: u64,
-    /// There was too little.
-    is_cut: bool,
-}
-
-impl Control {
-    /// Bytes before the data of a control message.
-    const HEADER: u64 = 16;
-
-    fn put(&mut self, level: u32, kind: u32, data: &[u8]) -> Result<(), Errno> {
-        if self.room < Self::HEADER || self.at.is_null() {
-            self.is_cut = true;
-            return Ok(());
-        }
-        let whole = Self::HEADER + data.len() as u64;
-        let length = whole.min(self.room);
-        self.is_cut |= length < whole;
-        user::write_words(self.at, [length, u64::from(level) | u64::from(kind) << 32])?;
-        user::write(self.at + Self::HEADER, &data[..(length - Self::HEADER) as usize])?;
-        let used = whole.next_multiple_of(8).min(self.room);
-        self.at += used;
-        self.room -= used;
-        Ok(())
-    }
-
-    fn tell(&mut self, told: &Told) -> Result<(), Errno> {
-        if let Some((stamp, name)) = told.stamp {
-            let (seconds, nanos) = (stamp.0 / SECOND, stamp.0 % SECOND);
-            let unit = match name {
-                net::SO_TIMESTAMP_OLD | net::SO_TIMESTAMP_NEW => 1000,
-                _ => 1,
-            };
-            let stamp = [seconds, nanos / unit].map(u64::to_ne_bytes).concat();
-            let is_three = matches!(name, net::SO_TIMESTAMPING_OLD | net::SO_TIMESTAMPING_NEW);
-            // By software, converted, by hardware.
-            let rest = if is_three { [0; 32].as_slice() } else { &[] };
-            self.put(net::SOL_SOCKET, name, &[stamp.as_slice(), rest].concat())?;
-        }
-        if let Some(lost) = told.lost {
-            self.put(net::SOL_SOCKET, net::SO_RXQ_OVFL, &lost.to_ne_bytes())?;
-        }
-        if let Some((interface, local, destination)) = told.packet {
-            let info = [interface.to_ne_bytes(), local.octets(), destination.octets()].concat();
-            self.put(net::SOL_IP, net::IP_PKTINFO, &info)?;
-        }
-        if let Some(lifetime) = told.lifetime {
-            self.put(net::SOL_IP, net::IP_TTL, &u32::from(lifetime).to_ne_bytes())?;
-        }
-        if let Some(service) = told.service {
-            self.put(net::SOL_IP, net::IP_TOS, &[service])?;
-        }
-        if let Some((level, kind, bytes)) = told.more {
-            self.put(level, kind, &bytes)?;
-        }
-        Ok(())
-    }
 }

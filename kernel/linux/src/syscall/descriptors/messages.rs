@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Control messages (cmsg(3)): what a program says of something that it sends, and what it is told
+//! of something that it receives.
+
+use crtos_abi::UserAddr;
+use crtos_syscalls::structs::{CMsgHdr, MsgHdr};
+use linux_raw_sys::net;
+
+use crate::{
+    abi::Errno,
+    files::socket::{SendControl, Told},
+    memory::{timespec::SECOND, user},
+};
+
+/// Bytes before the data of a control message.
+const HEADER: u64 = size_of::<CMsgHdr>() as u64;
+
+/// What the control messages say of a message that is to be sent. Bounded by their bytes.
+pub fn of_message(message: &MsgHdr) -> Result<SendControl, Errno> {
+    /// Most bytes of control messages: Linux's preset of net.core.optmem_max.
+    const MOST: u64 = 20480;
+    /// Kinds of control messages that are without meaning here.
+    const WITHOUT_MEANING: [u32; 3] = [net::SCM_RIGHTS, net::SCM_CREDENTIALS, net::SO_MARK];
+    let mut said = SendControl::default();
+    if message.control_length > MOST {
+        return Err(Errno::ENOBUFS);
+    }
+    let mut at = UserAddr::new(message.control);
+    let end = at.saturating_add(message.control_length);
+    while at <= end && end - at >= HEADER {
+        let CMsgHdr { length, level, kind } = user::read_struct(at)?;
+        if length < HEADER || length > end - at {
+            return Err(Errno::EINVAL);
+        }
+        match (level, kind) {
+            (net::SOL_SOCKET, net::SO_TIMESTAMPING_OLD | net::SO_TIMESTAMPING_NEW) => {
+                if length != HEADER + 4 {
+                    return Err(Errno::EINVAL);
+                }
+                said.reports = Some(user::read_u32(at + HEADER)?);
+            }
+            (net::SOL_SOCKET, kind) if WITHOUT_MEANING.contains(&kind) => {}
+            (net::SOL_SOCKET, _) => return Err(Errno::EINVAL),
+            _ => said.has_others = true,
+        }
+        at = at.saturating_add(length.next_multiple_of(8));
+    }
+    Ok(said)
+}
+
+/// Room of a program for control messages.
+pub struct Room {
+    at: UserAddr,
+    /// Bytes that are left.
+    pub left: u64,
+    /// There was too little.
+    pub is_cut: bool,
+}
+
+impl Room {
+    /// The room that a program gives.
+    pub fn of(message: &MsgHdr) -> Self {
+        let at = UserAddr::new(message.control);
+        Self { at, left: message.control_length, is_cut: false }
+    }
+
+    fn put(&mut self, level: u32, kind: u32, data: &[u8]) -> Result<(), Errno> {
+        if self.left < HEADER || self.at.is_null() {
+            self.is_cut = true;
+            return Ok(());
+        }
+        let whole = HEADER + data.len() as u64;
+        let length = whole.min(self.left);
+        self.is_cut |= length < whole;
+        user::write_words(self.at, [length, u64::from(level) | u64::from(kind) << 32])?;
+        user::write(self.at + HEADER, &data[..(length - HEADER) as usize])?;
+        let used = whole.next_multiple_of(8).min(self.left);
+        self.at += used;
+        self.left -= used;
+        Ok(())
+    }
+
+    /// Tells a program of something that it receives.
+    pub fn tell(&mut self, told: &Told) -> Result<(), Errno> {
+        if let Some((stamp, name)) = told.stamp {
+            let (seconds, nanos) = (stamp.0 / SECOND, stamp.0 % SECOND);
+            let unit = match name {
+                net::SO_TIMESTAMP_OLD | net::SO_TIMESTAMP_NEW => 1000,
+                _ => 1,
+            };
+            let stamp = [seconds, nanos / unit].map(u64::to_ne_bytes);
+            self.put(net::SOL_SOCKET, name, stamp.as_flattened())?;
+        }
+        if let Some((stamps, name)) = told.stamps {
+            let [software, hardware] = [stamps.software, stamps.hardware].map(|stamp| {
+                let nanos = stamp.unwrap_or(0);
+                [nanos / SECOND, nanos % SECOND]
+            });
+            // Between both was one that no kernel gives any more.
+            let all = [software, [0; 2], hardware].map(|stamp| stamp.map(u64::to_ne_bytes));
+            self.put(net::SOL_SOCKET, name, all.as_flattened().as_flattened())?;
+        }
+        if let Some(lost) = told.lost {
+            self.put(net::SOL_SOCKET, net::SO_RXQ_OVFL, &lost.to_ne_bytes())?;
+        }
+        if let Some((interface, local, destination)) = told.packet {
+            let info = [interface.to_ne_bytes(), local.octets(), destination.octets()].concat();
+            self.put(net::SOL_IP, net::IP_PKTINFO, &info)?;
+        }
+        if let Some(lifetime) = told.lifetime {
+            self.put(net::SOL_IP, net::IP_TTL, &u32::from(lifetime).to_ne_bytes())?;
+        }
+        if let Some(service) = told.service {
+            self.put(net::SOL_IP, net::IP_TOS, &[service])?;
+        }
+        if let Some(more) = &told.more {
+            self.put(more.level, more.kind, more.bytes())?;
+        }
+        Ok(())
+    }
+}
