@@ -9,7 +9,9 @@
 #include <time.h>
 
 #include <linux/errqueue.h>
+#include <linux/ethtool.h>
 #include <linux/net_tstamp.h>
+#include <linux/sockios.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <stdio.h>
@@ -133,6 +135,31 @@ static int is_none(const struct timespec *stamp)
 	return stamp->tv_sec == 0 && stamp->tv_nsec == 0;
 }
 
+/*
+ * Waits until what comes is stamped: Linux begins with that some time after the first socket has
+ * asked for it, and goes on until the last one is closed.
+ */
+static void begin_stamps(void)
+{
+	int near = stamped(RX), far = bound(FAR, SOCK_RAW, PROTOCOL);
+
+	for (int tries = 0; tries < 1000; tries++) {
+		char control[200];
+		struct msghdr message = {
+			.msg_control = control,
+			.msg_controllen = sizeof(control),
+		};
+
+		put(far, FAR, 0, 60);
+		CHECK(ready(near, POLLIN, PATIENCE) & POLLIN);
+		CHECK(recvmsg(near, &message, 0) == 0);
+		if (message.msg_controllen > 0)
+			return;
+		usleep(1000);
+	}
+	CHECK(!"stamped");
+}
+
 CASE(flags_are_kept_as_they_are_set)
 {
 	const int refused[] = {
@@ -169,6 +196,26 @@ CASE(flags_are_kept_as_they_are_set)
 	CHECK(get(fds[1], SOL_SOCKET, SO_SELECT_ERR_QUEUE) == 0);
 }
 
+CASE(an_interface_tells_which_stamps_it_has)
+{
+	const unsigned int all = TX | RX;
+	struct ethtool_ts_info told = { .cmd = ETHTOOL_GET_TS_INFO };
+	struct ifreq asked = { .ifr_data = (char *)&told };
+	int fds[] = { socket(AF_INET, SOCK_DGRAM, 0), bound(NEAR, SOCK_RAW, PROTOCOL) };
+
+	strcpy(asked.ifr_name, NEAR);
+	for (int i = 0; i < 2; i++) {
+		told.so_timestamping = 0;
+		CHECK(ioctl(fds[i], SIOCETHTOOL, &asked) == 0);
+		CHECK((told.so_timestamping & all) == all && told.cmd == ETHTOOL_GET_TS_INFO);
+	}
+	strcpy(asked.ifr_name, "none");
+	CHECK(ioctl(fds[0], SIOCETHTOOL, &asked) == -1 && errno == ENODEV);
+	asked.ifr_data = NULL;
+	strcpy(asked.ifr_name, NEAR);
+	CHECK(ioctl(fds[0], SIOCETHTOOL, &asked) == -1 && errno == EFAULT);
+}
+
 CASE(what_was_asked_for_before_a_bind_holds)
 {
 	struct sockaddr_ll to = address(NEAR, PROTOCOL);
@@ -176,6 +223,7 @@ CASE(what_was_asked_for_before_a_bind_holds)
 	time_t before = time(NULL);
 	struct told told;
 
+	begin_stamps();
 	CHECK(set(near, SOL_SOCKET, SO_TIMESTAMPING, TX | RX) == 0);
 	CHECK(set(near, SOL_SOCKET, SO_SELECT_ERR_QUEUE, 1) == 0);
 	CHECK(bind(near, (struct sockaddr *)&to, sizeof(to)) == 0);
@@ -192,10 +240,12 @@ CASE(what_was_asked_for_before_a_bind_holds)
 
 CASE(a_frame_has_the_stamp_of_when_it_came)
 {
-	int near = stamped(RX), far = bound(FAR, SOCK_RAW, PROTOCOL);
+	int near, far = bound(FAR, SOCK_RAW, PROTOCOL);
 	time_t before = time(NULL);
 	struct told told;
 
+	begin_stamps();
+	near = stamped(RX);
 	put(far, FAR, 1, 60);
 	CHECK(ready(near, POLLIN, PATIENCE) & POLLIN);
 	told = take(near, 0, sizeof(told.data));
@@ -335,6 +385,38 @@ CASE(a_message_may_ask_for_its_report)
 	flags[0] = 0;
 	CHECK(put_with(near, SO_TIMESTAMPING, flags, 4) == 74);
 	CHECK(ready(near, 0, NEVER) == 0);
+}
+
+CASE(what_is_no_control_message_is_refused)
+{
+	static char control[1 << 20];
+	struct cmsghdr *first = (struct cmsghdr *)control;
+	int near = stamped(TX);
+	struct frame frame;
+	struct iovec vector = { &frame, make(&frame, hardware(FAR), NEAR, PROTOCOL, 1, 60) };
+	struct msghdr message = { .msg_iov = &vector, .msg_iovlen = 1, .msg_control = control };
+	const size_t lengths[] = { 0, 15, 33, ~0UL, 1UL << 63 };
+
+	message.msg_controllen = 32;
+	for (int i = 0; i < 5; i++) {
+		first->cmsg_len = lengths[i];
+		PART("length %zu", lengths[i]);
+		CHECK(sendmsg(near, &message, 0) == -1 && errno == EINVAL);
+	}
+	/* What is too short for one, and what another level means. */
+	message.msg_controllen = 15;
+	CHECK(sendmsg(near, &message, 0) == 74);
+	*first = (struct cmsghdr){ CMSG_LEN(4), SOL_IP, IP_TTL };
+	message.msg_controllen = CMSG_SPACE(4);
+	CHECK(sendmsg(near, &message, 0) == 74);
+	for (int i = 0; i < 2; i++)
+		CHECK(report(near).length == 74);
+	message.msg_controllen = sizeof(control);
+	CHECK(sendmsg(near, &message, 0) == -1 && errno == ENOBUFS);
+	message.msg_control = (void *)64;
+	message.msg_controllen = 32;
+	CHECK(sendmsg(near, &message, 0) == -1 && errno == EFAULT);
+	CHECK(none(near));
 }
 
 CASE(reports_are_waited_for)
@@ -506,6 +588,7 @@ CASE(a_datagram_has_the_stamp_of_when_it_came)
 	size_t length = make(&frame, hardware(NEAR), FAR, ETH_P_IP, 0, sizeof(packet));
 	struct told told;
 
+	begin_stamps();
 	CHECK(bind(udp, (struct sockaddr *)&own, sizeof(own)) == 0);
 	memcpy(frame.data, packet, sizeof(packet));
 	CHECK(send(far, &frame, length, 0) == (ssize_t)length);
@@ -520,10 +603,12 @@ CASE(a_ring_tells_whose_stamps_it_has)
 {
 	const unsigned int kinds = TP_STATUS_TS_SOFTWARE | TP_STATUS_TS_RAW_HARDWARE;
 	struct tpacket_req wanted = { 4096, 4, 2048, 8 };
-	int near = stamped(RX), far = bound(FAR, SOCK_RAW, PROTOCOL);
+	int near, far = bound(FAR, SOCK_RAW, PROTOCOL);
 	volatile struct tpacket2_hdr *head;
 	time_t before = time(NULL);
 
+	begin_stamps();
+	near = stamped(RX);
 	CHECK(get(near, SOL_PACKET, PACKET_TIMESTAMP) == 0);
 	CHECK(set(near, SOL_PACKET, PACKET_TIMESTAMP, SOF_TIMESTAMPING_RAW_HARDWARE) == 0);
 	CHECK(get(near, SOL_PACKET, PACKET_TIMESTAMP) == SOF_TIMESTAMPING_RAW_HARDWARE);

@@ -114,7 +114,7 @@ static inline size_t make(struct frame *frame, const uint8_t *to, const char *fr
 
 /* Sends such a frame by a socket of the interface `from`. */
 static inline void put_to(int fd, const char *from, const uint8_t *to, int protocol, int seed,
-		   size_t length)
+			  size_t length)
 {
 	struct frame frame;
 	size_t whole = make(&frame, to, from, protocol, seed, length);

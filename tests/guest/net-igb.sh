@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # What guest/net shows of an 82574L an 82576 does as well, which Linux drives by igb; and sockets of
-# it are to programs what they are under Linux: tests/abi/packet.c runs under both. When a command
-# is killed that has the card, nothing of that is left.
+# it are to programs what they are under Linux: tests/abi/packet.c and stamps.c run under both. When
+# a command is killed that has the card, nothing of that is left.
 # kernels: 6.12
 # more kernels: 6.1
 # realm: no
@@ -15,12 +15,14 @@ cd "$(mktemp -d)" || exit 1
 failed=0
 fail() { echo "FAILED $*"; failed=1; }
 wiretap
-program=/usr/lib/crtos-tests/abi/packet
-natively 300 $program
+programs=/usr/lib/crtos-tests/abi
+natively 300 $programs/packet
+natively 200 $programs/stamps
 crtos up --cpus 3 --memory 256M --device near || exit 1
 crtos log | grep 'near: 82576' || fail 'it is no 82576'
 linked || fail 'there is no link'
-alike 400 $program
+alike 400 $programs/packet
+alike 200 $programs/stamps
 crtos down || exit 1
 await '[ "$(cat /sys/class/net/near/carrier)" = 1 ]' || fail 'Linux finds no link afterwards'
 exit $failed

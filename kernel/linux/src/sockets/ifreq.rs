@@ -38,6 +38,11 @@ impl InterfaceRequest {
         self.bytes[NAME..].first_chunk().map_or(0, |word| u32::from_ne_bytes(*word))
     }
 
+    /// The address in the program where more is asked.
+    pub fn address(&self) -> u64 {
+        self.bytes[NAME..].first_chunk().map_or(0, |word| u64::from_ne_bytes(*word))
+    }
+
     /// Answers with a name, which is shorter than 16 bytes.
     pub fn set_name(&mut self, name: &str) {
         self.bytes[..NAME].fill(0);

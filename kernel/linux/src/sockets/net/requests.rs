@@ -5,11 +5,13 @@ use alloc::sync::Arc;
 use core::net::IpAddr;
 
 use crtos_abi::UserAddr;
+use crtos_nic::stamping;
 use linux_raw_sys::{ioctl, net};
 
 use super::interface::{self, Interface};
 use crate::{
     abi::{Errno, SysResult},
+    memory::user,
     sockets::ifreq::InterfaceRequest,
 };
 
@@ -23,6 +25,12 @@ pub const HARDWARE: u16 = 1;
 
 /// Asks for, or changes, what a driver of Linux's offers (SIOCETHTOOL).
 const ETHTOOL: u32 = 0x8946;
+/// Has a card stamp frames, or asks whether it does.
+const SET_STAMPS: u32 = 0x89b0;
+const GET_STAMPS: u32 = 0x89b1;
+/// With [`ETHTOOL`]: which time stamps there are (`struct ethtool_ts_info`), and its bytes.
+const GET_STAMP_KINDS: u32 = 0x41;
+const STAMP_KINDS: usize = 44;
 
 /// Whether an ioctl asks for an interface in a way that is answered here.
 pub fn is_known(request: u32) -> bool {
@@ -54,7 +62,25 @@ fn changes(request: u32) -> bool {
             | ioctl::SIOCSIFHWADDR
             | ioctl::SIOCSIFNAME
             | ETHTOOL
+            | SET_STAMPS
+            | GET_STAMPS
     )
+}
+
+/// Answers what a program asks of a driver by what is at an address. EOPNOTSUPP but for the kinds
+/// of time stamps: those by the kernel.
+fn tell_of_driver(at: UserAddr) -> SysResult {
+    if user::read_u32(at)? != GET_STAMP_KINDS {
+        return Err(Errno::EOPNOTSUPP);
+    }
+    let kinds = stamping::TX_SOFTWARE | stamping::RX_SOFTWARE | stamping::SOFTWARE;
+    /// No card's clock.
+    const NO_CLOCK: u32 = u32::MAX;
+    let mut told = [0; STAMP_KINDS];
+    let words = [GET_STAMP_KINDS, kinds, NO_CLOCK].map(u32::to_ne_bytes);
+    told[..12].copy_from_slice(words.as_flattened());
+    user::write(at, &told)?;
+    Ok(0)
 }
 
 /// The flags of an interface.
@@ -84,6 +110,9 @@ pub fn asked(request: u32, argument: UserAddr) -> Option<SysResult> {
         ioctl::SIOCGIFNAME => interface::by_index(ifreq.index())?,
         _ => interface::by_name(ifreq.name())?,
     };
+    if request == ETHTOOL {
+        return Some(tell_of_driver(UserAddr::new(ifreq.address())));
+    }
     if changes(request) {
         return Some(Err(Errno::EOPNOTSUPP));
     }
