@@ -27,7 +27,8 @@ wire() {
 	mapfile -t names < <(cards)
 	sysctl -qw net.ipv6.conf.all.disable_ipv6=1 net.ipv6.conf.default.disable_ipv6=1
 	ip link set "${names[0]}" down name near && ip link set "${names[1]}" down name far || return 1
-	ip address replace 10.9.0.1/24 dev near && ip address replace 10.9.0.2/24 dev far || return 1
+	ip address replace 10.9.0.1/24 dev near || return 1
+	ip address replace 10.9.0.2/24 dev far || return 1
 	ip link set near up && ip link set far up || return 1
 	await '[ "$(cat /sys/class/net/{near,far}/carrier)" = $'"'1\n1'"' ]'
 }
