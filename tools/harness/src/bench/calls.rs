@@ -7,7 +7,8 @@
 //! from what others did meanwhile. A call is one of a program of `tools/bench/`, between two
 //! readings of the clock. A wake-up is one of cyclictest, from the first instruction of the timer's
 //! interrupt to the thread's reading of the clock, or one by a device, from the reading before the
-//! device is given its reason.
+//! device is given its reason. Of the latter, what comes before the device's interrupt is told
+//! apart: who gives the reason executes that.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -15,7 +16,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Error, Result, bail};
-use crtos_abi::channel::TIMER_VECTOR;
+use crtos_abi::channel::{DEVICE_VECTOR, DEVICE_VECTORS, TIMER_VECTOR};
 use crtos_results::Order;
 use crtos_results::catalogue::{Figure, How, LOADS, NO_LOAD};
 use crtos_results::order::named;
@@ -62,13 +63,14 @@ pub fn calls(target: Target, name: &str, load: &str, samples: u64) -> Result<u8>
     }
     let mut trace = Trace::new()?;
     let plugin = observer::compile("calls")?;
+    let kernel = Kernel::staged()?;
     let (start, marks) = match figure.how {
         How::Program(program) => {
             let (readings, function) = observer::readings(program)?;
             (Start::Reading(function), observer::marks(readings))
         }
         _ => {
-            let entry = Kernel::staged()?.entry(TIMER_VECTOR.into());
+            let entry = kernel.entry(TIMER_VECTOR.into());
             (Start::Entry(entry, samples), format!("from={entry:x},"))
         }
     };
@@ -91,8 +93,18 @@ pub fn calls(target: Target, name: &str, load: &str, samples: u64) -> Result<u8>
     machine.measure(&order)?.outcome.map_err(Error::msg)?;
     let linux = machine.run(&["cat".to_owned(), "/proc/kallsyms".to_owned()], PATIENCE)?;
     drop((machine, step));
-    let samples = Samples { names: Names::read(&linux)?, blocks: trace.words()?, start };
+    let names = Names::read(&linux)?;
+    let device = matches!(figure.how, How::Program(program) if program == observer::DEVICES);
+    let device = device.then(|| device_entries(&kernel));
+    let samples = Samples { names, blocks: trace.words()?, start, device };
     samples.report(&format!("{name}, {target}, load {load}"))
+}
+
+/// Where interrupts of devices enter the kernel.
+fn device_entries(kernel: &Kernel) -> Range<u64> {
+    let first = u64::from(DEVICE_VECTOR);
+    let entry = |vector| kernel.entry(vector) & ADDRESS;
+    entry(first)..entry(first + DEVICE_VECTORS as u64)
 }
 
 /// Where a sample begins. It ends when the program reads its clock.
@@ -161,6 +173,8 @@ struct Samples {
     names: Names,
     blocks: Vec<u64>,
     start: Start,
+    /// Where a device's interrupt enters the kernel, if samples have one.
+    device: Option<Range<u64>>,
 }
 
 /// Instructions by CPU and function.
@@ -192,20 +206,49 @@ impl Role {
 /// Instructions by role and function.
 type ByRole<'a> = BTreeMap<(Role, &'a str), i64>;
 
+/// What is counted of a sample.
+type Count = fn(&Call<'_>) -> i64;
+
 /// One sample.
 #[derive(Clone)]
 struct Call<'a> {
     /// Which one, the first has 0.
     number: usize,
     functions: Functions<'a>,
+    /// What of these came before the device's interrupt, and that it has come.
+    before: Functions<'a>,
+    has_interrupted: bool,
     /// The CPUs that served it.
     serving: BTreeSet<u8>,
 }
 
 impl<'a> Call<'a> {
+    fn begin(number: usize) -> Self {
+        Self {
+            number,
+            functions: Functions::new(),
+            before: Functions::new(),
+            has_interrupted: false,
+            serving: [OWN].into(),
+        }
+    }
+
     fn by_role(&self) -> ByRole<'a> {
+        self.roles(&self.functions)
+    }
+
+    /// What came from the device's interrupt on.
+    fn after(&self) -> ByRole<'a> {
+        let mut sums = self.by_role();
+        for (function, count) in self.roles(&self.before) {
+            *sums.entry(function).or_default() -= count;
+        }
+        sums
+    }
+
+    fn roles(&self, functions: &Functions<'a>) -> ByRole<'a> {
         let mut sums = ByRole::new();
-        for ((cpu, name), count) in &self.functions {
+        for ((cpu, name), count) in functions {
             let role = match *cpu {
                 OWN => Role::Realm,
                 cpu if self.serving.contains(&cpu) => Role::Serving,
@@ -236,6 +279,12 @@ impl<'a> Call<'a> {
     fn path(&self) -> i64 {
         self.sum(|cpu| self.serving.contains(&cpu))
     }
+
+    /// What of the path came before the device's interrupt.
+    fn path_before(&self) -> i64 {
+        let counted = self.before.iter().filter(|((cpu, _), _)| self.serving.contains(cpu));
+        counted.map(|(_, count)| count).sum()
+    }
 }
 
 impl Samples {
@@ -264,8 +313,7 @@ impl Samples {
         for block in self.blocks.iter().map(|word| Block::new(*word)) {
             match &mut call {
                 _ if block.count == MARK && start.contains(&block.address) => {
-                    let serving = [OWN].into();
-                    call = Some(Call { number: calls.len(), functions: Functions::new(), serving });
+                    call = Some(Call::begin(calls.len()));
                 }
                 _ if block.count == MARK => calls.extend(call.take()),
                 Some(call) => {
@@ -273,7 +321,14 @@ impl Samples {
                     if SERVING.contains(&name) {
                         call.serving.insert(block.cpu);
                     }
-                    *call.functions.entry((block.cpu, name)).or_default() += block.count as i64;
+                    let is_entry =
+                        self.device.as_ref().is_some_and(|device| device.contains(&block.address));
+                    call.has_interrupted |= is_entry && block.cpu == OWN;
+                    let count = block.count as i64;
+                    *call.functions.entry((block.cpu, name)).or_default() += count;
+                    if !call.has_interrupted {
+                        *call.before.entry((block.cpu, name)).or_default() += count;
+                    }
                 }
                 None => {}
             }
@@ -292,17 +347,30 @@ impl Samples {
         }
         println!("{what}: {} samples, in instructions", calls.len());
         println!("{:<24} {:>8} {:>8} {:>8} {:>8}", "", "least", "median", "99.9 %", "most");
-        for (name, on_path) in [("CPUs that serve it", true), ("all CPUs", false)] {
-            let mut sums: Vec<i64> =
-                calls.iter().map(|call| if on_path { call.path() } else { call.all() }).collect();
+        let rows: [(&str, Count); 4] = [
+            ("CPUs that serve it", |call| call.path()),
+            ("all CPUs", |call| call.all()),
+            ("before the interrupt", |call| call.path_before()),
+            ("from the interrupt on", |call| call.path() - call.path_before()),
+        ];
+        let shown = if self.device.is_some() { rows.len() } else { 2 };
+        for (name, count) in rows.into_iter().take(shown) {
+            let mut sums: Vec<i64> = calls.iter().map(count).collect();
             sums.sort_unstable();
             let at = |share: f64| sums[((sums.len() - 1) as f64 * share) as usize];
             println!("{name:<24} {:>8} {:>8} {:>8} {:>8}", at(0.0), at(0.5), at(0.999), at(1.0));
         }
         calls.sort_by_key(Call::path);
         let median = calls[calls.len() / 2].clone();
-        println!("\nthe median of the first, by function");
-        show(median.by_role());
+        if self.device.is_some() {
+            println!("\nthe median of the first, before the device's interrupt, by function");
+            show(median.roles(&median.before));
+            println!("\nfrom the device's interrupt on");
+            show(median.after());
+        } else {
+            println!("\nthe median of the first, by function");
+            show(median.by_role());
+        }
         for call in calls.iter().rev().take(SHOWN) {
             let (path, all, number) = (call.path(), call.all(), call.number);
             println!("\nlongest on the CPUs that serve it: {path}, of all {all} (sample {number})");
