@@ -99,6 +99,19 @@ fn is_canonical(termios: &Termios) -> bool {
     termios.has_local(linux::ICANON)
 }
 
+/// Whether each byte is kept as it came, and nothing else follows from it.
+fn is_raw(termios: &Termios) -> bool {
+    const INPUT: u32 = linux::ISTRIP
+        | linux::IUCLC
+        | linux::IXON
+        | linux::IGNCR
+        | linux::ICRNL
+        | linux::INLCR
+        | linux::PARMRK;
+    const LOCAL: u32 = linux::ICANON | linux::ISIG | linux::ECHO;
+    termios.input & INPUT == 0 && termios.local & LOCAL == 0
+}
+
 impl Input {
     fn entry(&mut self, position: u32) -> &mut u16 {
         &mut self.ring[(position % SIZE) as usize]
@@ -224,6 +237,22 @@ impl Input {
 
     /// Receives a byte. `column` is where its echo goes; `is_stopped`: output is.
     pub fn receive(
+        &mut self,
+        termios: &Termios,
+        byte: u8,
+        is_stopped: bool,
+        echo: &mut Echo,
+        column: &mut Column,
+    ) -> Effect {
+        if is_raw(termios) {
+            self.is_literal = false;
+            return self.put(byte.into());
+        }
+        self.interpret(termios, byte, is_stopped, echo, column)
+    }
+
+    /// Receives a byte, by all that the settings can ask for.
+    fn interpret(
         &mut self,
         termios: &Termios,
         byte: u8,
@@ -457,6 +486,43 @@ impl Input {
     fn finish_erasing(&mut self, termios: &Termios, echo: &mut Echo, column: &mut Column) {
         if core::mem::take(&mut self.is_erasing) {
             echo.raw(termios, column, b'/');
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        /// With the settings that need no look at a byte, that is what a look would come to.
+        #[test]
+        fn raw_bytes_need_no_look(
+            (flags, local) in (any::<u32>(), any::<u32>()),
+            characters in any::<[u8; crate::termios::CHARACTERS]>(),
+            bytes in prop::collection::vec((any::<u8>(), any::<bool>()), 1..64),
+            is_literal in any::<bool>(),
+        ) {
+            let input = flags & !(linux::ISTRIP | linux::IUCLC | linux::IXON | linux::IGNCR
+                | linux::ICRNL | linux::INLCR | linux::PARMRK);
+            let local = local & !(linux::ICANON | linux::ISIG | linux::ECHO);
+            let termios = Termios { input, local, characters, ..Termios::default() };
+            prop_assert!(is_raw(&termios));
+            let (mut short, mut long) = (Input::default(), Input::default());
+            (short.is_literal, long.is_literal) = (is_literal, is_literal);
+            let (mut echo, mut column) = (Echo::default(), Column::default());
+            for (byte, is_stopped) in bytes {
+                let effect = short.receive(&termios, byte, is_stopped, &mut echo, &mut column);
+                prop_assert!(echo.is_empty());
+                let other = long.interpret(&termios, byte, is_stopped, &mut echo, &mut column);
+                prop_assert_eq!(effect, other);
+                prop_assert!(echo.is_empty());
+                prop_assert_eq!(short.is_literal, long.is_literal);
+            }
+            prop_assert_eq!(&short.ring, &long.ring);
+            prop_assert_eq!(short.kept(), long.kept());
         }
     }
 }

@@ -367,7 +367,9 @@ impl<P: Ports> Port<P> {
             Some(fault) => self.input.receive_fault(termios, byte, fault),
             None => self.input.receive(termios, byte, is_stopped, echo, column),
         };
-        self.carry_out(effect);
+        if !effect.is_empty() {
+            self.carry_out(effect);
+        }
         if self.input.is_ready(&self.termios, 1) {
             self.wake |= Wake::READ;
         }

@@ -154,11 +154,11 @@ impl Line {
                 (port.serve(), port.take_wake())
             };
             drop(service.take());
-            window_in_timer();
             self.wake(wake, window_in_timer);
             if !more {
                 return true;
             }
+            window_in_timer();
         }
         false
     }
@@ -195,25 +195,26 @@ impl Line {
     }
 
     /// Wakes one of those who wait for each of these, which wakes the next one if there is
-    /// something left. `window` is called behind each wake-up.
+    /// something left. `window` is called before each wake-up.
     fn wake(&self, wake: Wake, window: impl Fn()) {
         let (wake, events) = match wake.contains(Wake::HANG_UP) {
             true => (self.hang_up(), Events::HANG_UP | Events::ERROR),
             false => (wake, Events::empty()),
         };
         if wake.contains(Wake::READ) {
+            window();
             self.readers.wake(1);
             window();
             self.watchers.notify(Events::IN | Events::READ_NORMAL | events);
-            window();
         }
         if wake.contains(Wake::WRITE) {
+            window();
             self.writers.wake(1);
             window();
             self.watchers.notify(Events::OUT | Events::WRITE_NORMAL);
-            window();
         }
         if wake.contains(Wake::MODEM) {
+            window();
             self.modem.wake(1);
         }
     }
