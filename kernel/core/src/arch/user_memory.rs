@@ -262,6 +262,7 @@ pub fn read(from: UserAddr, to: &mut [u8]) -> usize {
 }
 
 /// Copies to the current program; as [`read`].
+#[inline(always)]
 pub fn write(to: UserAddr, from: &[u8]) -> usize {
     in_steps(to, from.len(), |to, offset, length| {
         // SAFETY: the piece lies in `from`; the address is one of programs, whose memory is nothing
