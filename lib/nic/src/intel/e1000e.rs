@@ -174,8 +174,8 @@ impl Kind for E1000e {
     }
 
     fn take_causes(&self, registers: &impl Registers) {
-        let causes = registers.read(register::CAUSES);
-        registers.write(register::CAUSES, causes);
+        // Which they are is nothing to anybody, and a read would wait for the card.
+        registers.write(register::CAUSES, u32::MAX);
     }
 
     fn has_link(&self, registers: &impl Registers) -> bool {
