@@ -15,13 +15,15 @@ attack_by_frames() {
 	crtos run -- "$PROGRAMS/periodic" 1000 1 >/dev/null
 
 	flood() {
-		local listener
+		local listener waiter
 		crtos run -- "$hostile" near listen &
 		listener=$!
-		await 'crtos ps | grep -q net-hostile'
+		crtos run -- "$hostile" near wait >waits &
+		waiter=$!
+		await 'crtos ps | grep -q net-hostile && grep -q waits waits'
 		"$PROGRAMS/net-latency" far flood 2
-		kill -9 $listener
-		wait $listener
+		kill -9 $listener $waiter
+		wait $listener $waiter
 		return 0
 	}
 	keeps_period 5000 flood || fail 'a flood takes the period away'

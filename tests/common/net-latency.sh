@@ -10,7 +10,8 @@ frames_take() {
 	# What the realm's way may take, in instructions: in the median, and at most, which has
 	# turns of other CPUs in it when they work.
 	count=200
-	declare -A bound=([there]=6000 [back]=15000) limit=([there]=15000 [back]=40000)
+	declare -A bound=([there]=5000 [back]=15000 [above]=5000)
+	declare -A limit=([there]=15000 [back]=40000 [above]=15000)
 	program=$PROGRAMS/net-latency
 	in_memory crtos "$program" ip chrt taskset jq
 	wire || exit 1
@@ -25,7 +26,7 @@ frames_take() {
 	measure() {
 		local place=$1 way median most
 		shift
-		for way in there back; do
+		for way in there back above; do
 			# shellcheck disable=SC2086
 			read -r median most < <("$@" "$program" near far $count ${way/there/}) ||
 				fail "nothing measured in $place"

@@ -3,6 +3,9 @@
  * net-hostile INTERFACE listen: hears everything by as many packet sockets as there are, each with
  * the longest filter that there is, and does not read.
  *
+ * net-hostile INTERFACE wait: is more urgent than all others, and waits for a frame that never
+ * comes, so that it may take one of others in place of the card's thread.
+ *
  * net-hostile INTERFACE rings: asks for rings that are larger than memory, again and again, and for
  * small ones, as many as it gets.
  *
@@ -18,6 +21,7 @@
 #include <linux/if_packet.h>
 #include <net/if.h>
 #include <poll.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -93,6 +97,28 @@ static int hear(void)
 	return 0;
 }
 
+static int wait_for_nothing(void)
+{
+	struct sched_param urgent = { .sched_priority = 95 };
+	struct sockaddr_ll to = {
+		.sll_family = AF_PACKET,
+		.sll_protocol = htons(ETH_P_802_EX1 + 1),
+		.sll_ifindex = if_nametoindex(name),
+	};
+	int fd = socket(AF_PACKET, SOCK_RAW, 0);
+	char byte;
+
+	if (sched_setscheduler(0, SCHED_FIFO, &urgent))
+		die("priority");
+	if (fd < 0 || bind(fd, (struct sockaddr *)&to, sizeof(to)))
+		die(name);
+	puts("waits");
+	fflush(stdout);
+	recv(fd, &byte, 1, 0);
+	die("recv");
+	return 1;
+}
+
 static int ask_for_rings(void)
 {
 	int fd, count = 0;
@@ -155,6 +181,8 @@ int main(int argc, char **argv)
 	name = argv[1];
 	if (strcmp(argv[2], "listen") == 0)
 		return hear();
+	if (strcmp(argv[2], "wait") == 0)
+		return wait_for_nothing();
 	if (strcmp(argv[2], "rings") == 0)
 		return ask_for_rings();
 	return hold(strcmp(argv[2], "lose") == 0);

@@ -8,6 +8,9 @@
  *
  * net-latency HERE THERE ROUNDS back: the reader sends, and the other thread sends the frame back.
  *
+ * net-latency HERE THERE ROUNDS above: the other thread is more urgent than the one that hands
+ * frames over, and computes until the frame is read, for 2 ms at most.
+ *
  * net-latency THERE flood SECONDS: sends frames as fast as it can.
  */
 #define _GNU_SOURCE
@@ -25,7 +28,12 @@
 #define PROTOCOL 0x88b5
 #define LENGTH 60
 
-static int here, there;
+/* Ticks. */
+#define PATIENCE 2000000
+
+static int here, there, is_above;
+/* Frames that were read. */
+static volatile int done;
 
 static int bound(const char *name)
 {
@@ -62,10 +70,10 @@ static void get(int fd, int number)
 		fail("recv");
 }
 
-/* Below the thread that hands frames over. */
+/* Below the thread that hands frames over, or between that and the reader. */
 static void give_way(void)
 {
-	struct sched_param low = { .sched_priority = 20 };
+	struct sched_param low = { .sched_priority = is_above ? 60 : 20 };
 
 	if (pthread_setschedparam(pthread_self(), SCHED_FIFO, &low))
 		fail("priority");
@@ -81,6 +89,8 @@ static void *send_frames(void *unused)
 		/* The reader waits by now. */
 		start = tsc();
 		put(there, i);
+		while (is_above && done <= i && tsc() - start < PATIENCE)
+			;
 	}
 	return NULL;
 }
@@ -114,7 +124,7 @@ static int flood(const char *name, int seconds)
 
 int main(int argc, char **argv)
 {
-	int back = argc == 5;
+	int back = argc == 5 && strcmp(argv[4], "back") == 0;
 	pthread_t other;
 	uint64_t *ticks;
 
@@ -122,6 +132,7 @@ int main(int argc, char **argv)
 		return flood(argv[1], atoi(argv[3]));
 	if (argc < 4)
 		return 2;
+	is_above = argc == 5 && !back;
 	here = bound(argv[1]);
 	there = bound(argv[2]);
 	rounds = atoi(argv[3]);
@@ -140,6 +151,7 @@ int main(int argc, char **argv)
 		}
 		get(here, i);
 		ticks[i] = tsc() - start;
+		done = i + 1;
 	}
 	pthread_join(other, NULL);
 	sort(ticks);

@@ -38,19 +38,22 @@ impl<T: Copy> Inbox<T> {
         self.cost().saturating_add(length).saturating_add(COST) <= self.bytes.len()
     }
 
-    /// Adds a message that consists of two parts; `false` if there is no room.
-    pub fn push(&mut self, known: T, head: &[u8], rest: &[u8]) -> bool {
-        let length = head.len() + rest.len();
+    /// Adds a message; `false` if there is no room.
+    pub fn push(&mut self, known: T, message: &[u8]) -> bool {
+        let length = message.len();
         if !self.has_room(length) {
             return false;
         }
-        for part in [head, rest] {
-            let at = (self.first + self.used) % self.bytes.len();
-            let until_end = part.len().min(self.bytes.len() - at);
-            self.bytes[at..at + until_end].copy_from_slice(&part[..until_end]);
-            self.bytes[..part.len() - until_end].copy_from_slice(&part[until_end..]);
-            self.used += part.len();
+        let at = (self.first + self.used) % self.bytes.len();
+        match self.bytes.get_mut(at..at + length) {
+            Some(room) => room.copy_from_slice(message),
+            None => {
+                let (last, first) = message.split_at(self.bytes.len() - at);
+                self.bytes[at..].copy_from_slice(last);
+                self.bytes[..first.len()].copy_from_slice(first);
+            }
         }
+        self.used += length;
         self.messages.push_back((known, length));
         true
     }
@@ -59,9 +62,15 @@ impl<T: Copy> Inbox<T> {
     pub fn peek(&self, to: &mut [u8]) -> Option<(T, usize)> {
         let &(known, length) = self.messages.front()?;
         let part = length.min(to.len());
-        let until_end = part.min(self.bytes.len() - self.first);
-        to[..until_end].copy_from_slice(&self.bytes[self.first..self.first + until_end]);
-        to[until_end..part].copy_from_slice(&self.bytes[..part - until_end]);
+        let to = &mut to[..part];
+        match self.bytes.get(self.first..self.first + part) {
+            Some(bytes) => to.copy_from_slice(bytes),
+            None => {
+                let (last, first) = to.split_at_mut(self.bytes.len() - self.first);
+                last.copy_from_slice(&self.bytes[self.first..]);
+                first.copy_from_slice(&self.bytes[..first.len()]);
+            }
+        }
         Some((known, length))
     }
 
@@ -106,10 +115,9 @@ mod tests {
             for (number, (length, push)) in steps.into_iter().enumerate() {
                 if push {
                     let bytes: Vec<u8> = (0..length).map(|at| (at * 7 + number) as u8).collect();
-                    let (head, rest) = bytes.split_at(length.min(14));
                     let cost = model.iter().map(|(_, b): &(usize, Vec<u8>)| b.len() + COST);
                     let fits = cost.sum::<usize>() + length + COST <= size;
-                    assert_eq!(inbox.push(number, head, rest), fits);
+                    assert_eq!(inbox.push(number, &bytes), fits);
                     if fits {
                         model.push_back((number, bytes));
                     }

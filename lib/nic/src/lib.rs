@@ -12,6 +12,7 @@
 //! | [`blocks`] | the same in blocks, where frames have any length |
 //! | [`flow`] | a number by which frames are spread over workers |
 //! | [`stamping`] | which time stamps a socket asks for, and is told |
+//! | [`lead`] | who takes the next frame from a card |
 //! | [`settings`] | what an interface was under Linux |
 //! | [`inbox`] | frames that wait for a socket, in memory that is there before they come |
 //! | [`filter`] | which of them a socket wants: classic BPF |
@@ -33,6 +34,7 @@ pub mod flow;
 pub mod inbox;
 pub mod intel;
 pub mod kinds;
+pub mod lead;
 pub mod reception;
 pub mod ring;
 pub mod settings;

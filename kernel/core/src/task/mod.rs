@@ -27,7 +27,7 @@ pub use scheduler::{
 pub use scheduling::{Policy, Scheduling};
 pub use thread::{
     Current, MAX_THREADS, Spawn, SpawnError, Thread, ThreadId, WakeReason, current, hand_over,
-    hand_over_fast, level, prepare, spawn, start, wake,
+    hand_over_fast, level, prepare, spawn, start, wake, wake_here,
 };
 pub use timer::Timer;
 pub use user::{

@@ -289,6 +289,19 @@ pub fn wake(id: u16) {
     with(id, Thread::wake);
 }
 
+/// The same if that thread is assigned to this CPU and is more urgent than `level`; says whether it
+/// is. Any context.
+pub fn wake_here(id: u16, level: Level) -> bool {
+    let wake = |thread: &Thread| {
+        let is_meant = thread.cpu() == percpu::this().index && thread.effective_level() > level;
+        if is_meant {
+            thread.wake();
+        }
+        is_meant
+    };
+    with(id, wake).unwrap_or(false)
+}
+
 /// [`Thread::hand_over`] for the thread with number `id`, if there is one. Any context.
 pub fn hand_over(id: u16) {
     with(id, Thread::hand_over);

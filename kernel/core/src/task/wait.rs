@@ -45,7 +45,8 @@ impl WaitQueue {
 
     /// Sleeps until `condition` gives something, and returns that. Fails when the deadline passed
     /// or `interrupted` said true. Both are called again after each wake, in the context of the
-    /// caller with no lock held, and must not wait in another queue.
+    /// caller with no lock held, and must not wait in another queue. After a wake `condition` is
+    /// called first while the caller is in no queue, so that it may wake others there.
     pub fn wait_until<R>(
         &self,
         deadline: Option<Nanos>,
@@ -65,8 +66,8 @@ impl WaitQueue {
                 break WaitError::Timeout;
             }
             // Who was woken for it need not queue again to look.
+            self.remove();
             if let Some(result) = condition() {
-                self.remove();
                 return Ok(result);
             }
         };

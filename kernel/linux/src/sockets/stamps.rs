@@ -152,7 +152,7 @@ impl Stamps {
     /// A report waits from now on, unless there is no room. Any context; bounded: a copy.
     pub fn push(&self, report: &Report, frame: &[u8]) {
         if let Some(reports) = &mut *self.reports.lock()
-            && reports.push(*report, frame, &[])
+            && reports.push(*report, frame)
         {
             self.waiting.store(reports.len() as u32, Ordering::Relaxed);
         }

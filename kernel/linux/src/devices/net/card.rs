@@ -6,6 +6,10 @@
 //! many as take [its share](SHARE) of it, and has the card interrupt again. So a flood takes that
 //! share of a CPU from threads below the thread's priority, whatever filters the frames pass, and
 //! from those above it one interrupt until they leave the CPU.
+//!
+//! A more urgent thread of that CPU that waits for a frame takes it itself, in place of the card's
+//! ([`Lead`](crtos_nic::lead)): one frame each time that it waits, and for its own socket. What is
+//! left, and what others do with that frame, is the card's thread's.
 
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -18,13 +22,14 @@ use crtos_core::{
     },
     mm::heap,
     sync::SpinLock,
-    task::{self, Mutex, Scheduling, Spawn, Thread, WaitError, WaitQueue},
+    task::{self, Level, Mutex, Scheduling, Spawn, Thread, WaitError, WaitQueue},
     time::{self, Clock, Nanos},
     warn,
 };
 use crtos_nic::{
     card::{self, BUFFER, Found, Kind, Progress, Receive, Transmit},
     kinds::{self, Visitor},
+    lead::Lead,
     reception::{Filter, Reception},
     settings::Settings,
 };
@@ -34,7 +39,7 @@ use crate::{
     abi::Errno,
     signal,
     sockets::net::interface::{
-        self, HEADER, HardwareAddress, Interface, LONGEST, NetAddress, Stamp,
+        self, HEADER, HardwareAddress, Interface, LONGEST, NetAddress, News, Stamp, Taker,
     },
 };
 
@@ -49,6 +54,10 @@ const SHARE: u64 = 4;
 const LOOK_EVERY: Nanos = Nanos::from_micros(200);
 /// The priority of the thread: what interrupts of devices have under PREEMPT_RT.
 const PRIORITY: u32 = 50;
+const LEVEL: Level = match Level::new(PRIORITY) {
+    Some(level) => level,
+    None => panic!("it is no priority"),
+};
 /// How long a card takes at most until it receives what it was told to.
 const FILTER_WITHIN: Nanos = Nanos::from_millis(100);
 /// How long a reset takes at most.
@@ -88,34 +97,81 @@ impl card::Memory for Memory {
     }
 }
 
-/// A stretch of the thread's work.
+/// A stretch of work, of the thread and of those who take frames in its place.
 struct Turn {
     start: Nanos,
-    /// Processor time that the thread had used.
-    used: Nanos,
-    /// Frames that are still handed over.
+    /// Processor time that the thread had used; `None` if it has not worked in it so far.
+    used: Option<Nanos>,
+    /// Frames and interrupts that are still taken.
     left: u32,
 }
 
 impl Turn {
     fn begin() -> Self {
-        Self { start: time::now(), used: task::current().time_used(), left: MOST }
+        Self { start: time::now(), used: None, left: MOST }
     }
 
-    /// Processor time that the thread has used in it.
-    fn worked(&self) -> u64 {
-        task::current().time_used().0.saturating_sub(self.used.0)
+    /// The next one, if this one's time is over.
+    fn renew(&mut self) {
+        if time::now() >= self.start + PERIOD {
+            *self = Self::begin();
+        }
+    }
+
+    /// So many frames and interrupts are taken.
+    fn spend(&mut self, count: u32) {
+        self.left = self.left.saturating_sub(count);
+    }
+
+    /// Processor time that the thread, the caller, has used in it.
+    fn worked(&mut self) -> u64 {
+        let now = task::current().time_used();
+        now.0.saturating_sub(self.used.get_or_insert(now).0)
     }
 
     /// Whether the thread has to wait.
-    fn is_over(&self) -> bool {
+    fn is_over(&mut self) -> bool {
         self.left == 0 || self.worked() >= PERIOD.0 / SHARE
     }
 
     /// Until when it waits then.
-    fn end(&self) -> Nanos {
+    fn end(&mut self) -> Nanos {
         self.start + Nanos(PERIOD.0.max(SHARE * self.worked()))
     }
+}
+
+/// What who takes frames works with.
+struct Work<R> {
+    receiver: R,
+    buffer: Box<[u8; BUFFER]>,
+    turn: Turn,
+    /// What is to be told of the frame in the buffer.
+    untold: Option<Untold>,
+}
+
+/// A frame that was taken.
+struct Untold {
+    length: usize,
+    stamp: Stamp,
+    /// The socket that has heard it.
+    heard_by: Option<u64>,
+}
+
+impl Untold {
+    fn news<'a>(&self, interface: &'a Arc<dyn Interface>, buffer: &'a [u8; BUFFER]) -> News<'a> {
+        let Self { length, stamp, heard_by } = *self;
+        News { interface, frame: &buffer[..length], stamp, origin: None, heard_by }
+    }
+}
+
+/// When the thread goes on.
+enum Next {
+    /// At once.
+    Again,
+    /// At that time.
+    At(Nanos),
+    /// When the card interrupts.
+    Interrupt,
 }
 
 /// What the kernel has of a card, whatever its kind.
@@ -175,8 +231,9 @@ struct Driven<K: Kind> {
     addresses: Vec<NetAddress>,
     registers: Registers,
     memory: Memory,
-    /// Until the thread has it.
-    receiver: SpinLock<Option<K::Receiver>>,
+    work: Mutex<Work<K::Receiver>>,
+    /// Who takes the next frame, if it is not the thread.
+    lead: Lead,
     sending: SpinLock<K::Transmitter>,
     /// Somebody waits until frames can be sent.
     was_full: AtomicBool,
@@ -238,7 +295,13 @@ impl<K: Kind> Driven<K> {
             addresses,
             registers,
             memory,
-            receiver: SpinLock::new(Some(receiver)),
+            work: Mutex::new(Work {
+                receiver,
+                buffer: Box::new([0; BUFFER]),
+                turn: Turn::begin(),
+                untold: None,
+            }),
+            lead: Lead::new(),
             sending: SpinLock::new(transmitter),
             was_full: AtomicBool::new(false),
             writers: WaitQueue::new(),
@@ -263,19 +326,14 @@ impl<K: Kind> Driven<K> {
         self.is_ending.load(Ordering::Acquire)
     }
 
-    /// Takes a frame that has come, and hands it over; `false` if there is none.
-    fn take(
-        &self,
-        interface: &Arc<dyn Interface>,
-        receiver: &mut K::Receiver,
-        buffer: &mut [u8; BUFFER],
-    ) -> bool {
-        match receiver.receive(&self.registers, &self.memory, buffer) {
+    /// Takes a frame that has come; `false` if there is none. Of the last one all was told.
+    fn take(&self, work: &mut Work<K::Receiver>) -> bool {
+        match work.receiver.receive(&self.registers, &self.memory, &mut work.buffer) {
             None => return false,
             Some(Found::Frame(frame)) if (HEADER..=LONGEST).contains(&frame.length) => {
                 let software = time::linux(Clock::Realtime);
                 let stamp = Stamp { software, hardware: frame.stamp.map(Nanos) };
-                interface::received(interface, &buffer[..frame.length], stamp);
+                work.untold = Some(Untold { length: frame.length, stamp, heard_by: None });
             }
             // No frame.
             Some(_) => {}
@@ -283,41 +341,101 @@ impl<K: Kind> Driven<K> {
         true
     }
 
-    /// What its thread does.
-    fn work(self: &Arc<Self>, mut receiver: K::Receiver) {
-        let interface: Arc<dyn Interface> = self.clone();
-        let mut buffer = Box::new([0; BUFFER]);
-        let mut turn = Turn::begin();
-        while !self.is_gone() {
-            if time::now() >= turn.start + PERIOD {
-                turn = Turn::begin();
-            }
-            let before = turn.left;
-            while !turn.is_over() && self.take(&interface, &mut receiver, &mut buffer) {
-                turn.left -= 1;
-            }
-            receiver.tell(&self.registers, &self.memory);
-            if turn.left < before {
-                interface::settled(&interface);
-            }
-            self.look_for_room();
-            if turn.is_over() {
-                // It does not interrupt; what finds no room until then is lost.
-                task::sleep_until(turn.end());
-                continue;
-            }
-            self.kind.take_causes(&self.registers);
-            if receiver.has_more(&self.memory) {
-                continue;
-            }
-            turn.left -= 1;
-            if self.kind.let_interrupt(&self.registers, &self.memory, &receiver) {
-                continue;
-            }
-            let waits =
-                self.is_silent.load(Ordering::Relaxed) || self.was_full.load(Ordering::Relaxed);
-            task::block(waits.then(|| time::now() + LOOK_EVERY));
+    /// Hands over what was taken; says whether there was something.
+    fn tell(interface: &Arc<dyn Interface>, work: &mut Work<K::Receiver>) -> bool {
+        let Some(untold) = work.untold.take() else { return false };
+        interface::received(&untold.news(interface, &work.buffer));
+        true
+    }
+
+    /// Hands what was taken over to a socket alone, and leaves it to the thread if it is anything
+    /// to others.
+    fn tell_alone(interface: &Arc<dyn Interface>, work: &mut Work<K::Receiver>, taker: &dyn Taker) {
+        let Some(untold) = &mut work.untold else { return };
+        let news = untold.news(interface, &work.buffer);
+        taker.hear(&news);
+        if interface::concerns_others(&news, taker.number()) {
+            untold.heard_by = Some(taker.number());
+        } else {
+            work.untold = None;
         }
+    }
+
+    /// What its thread does.
+    fn work(self: &Arc<Self>) {
+        let interface: Arc<dyn Interface> = self.clone();
+        while !self.is_gone() {
+            let until = {
+                let mut work = self.work.lock();
+                match self.work_on(&interface, &mut work) {
+                    Next::Again => continue,
+                    Next::At(time) => Some(time),
+                    Next::Interrupt => None,
+                }
+            };
+            match until {
+                // It does not interrupt; what finds no room until then is lost.
+                Some(time) => task::sleep_until(time),
+                None => {
+                    let waits = self.is_silent.load(Ordering::Relaxed)
+                        || self.was_full.load(Ordering::Relaxed);
+                    task::block(waits.then(|| time::now() + LOOK_EVERY));
+                }
+            }
+        }
+    }
+
+    /// Hands over what has come, as far as the turn allows, and has the card interrupt.
+    fn work_on(&self, interface: &Arc<dyn Interface>, work: &mut Work<K::Receiver>) -> Next {
+        work.turn.renew();
+        let mut has_taken = !work.turn.is_over() && Self::tell(interface, work);
+        while !work.turn.is_over() && self.take(work) {
+            Self::tell(interface, work);
+            work.turn.spend(1);
+            has_taken = true;
+        }
+        work.receiver.tell(&self.registers, &self.memory);
+        if has_taken {
+            interface::settled(interface);
+        }
+        self.look_for_room();
+        if work.turn.is_over() {
+            return Next::At(work.turn.end());
+        }
+        if self.is_quiet(work) { Next::Interrupt } else { Next::Again }
+    }
+
+    /// Has the card interrupt for the next frame; `false` if one is there already.
+    fn is_quiet(&self, work: &mut Work<K::Receiver>) -> bool {
+        self.kind.take_causes(&self.registers);
+        if work.receiver.has_more(&self.memory) {
+            return false;
+        }
+        work.turn.spend(1);
+        !self.kind.let_interrupt(&self.registers, &self.memory, &work.receiver)
+    }
+
+    /// Takes one frame, for a thread that was woken in place of the card's; says whether that has
+    /// something left to do.
+    fn take_one(&self, interface: &Arc<dyn Interface>, taker: &dyn Taker) -> bool {
+        let mut work = self.work.lock();
+        if self.is_gone() || work.untold.is_some() {
+            return true;
+        }
+        work.turn.renew();
+        // The thread waits until the end of the turn.
+        if work.turn.left == 0 {
+            return true;
+        }
+        if !self.take(&mut work) {
+            // It was for something else, such as the link: the caller still waits for a frame.
+            self.offer();
+            return !self.is_quiet(&mut work);
+        }
+        work.turn.spend(1);
+        Self::tell_alone(interface, &mut work, taker);
+        work.receiver.tell(&self.registers, &self.memory);
+        work.untold.is_some() || work.turn.left == 0 || !self.is_quiet(&mut work)
     }
 
     /// Tells those who wait for it that frames can be sent again.
@@ -358,7 +476,10 @@ impl<K: Kind> Card for Driven<K> {
 
     fn interrupt(&self) {
         self.kind.mask(&self.registers, &self.memory);
-        self.wake();
+        // One that is elsewhere by now, or less urgent, leaves it to the thread.
+        if !self.lead.ask().is_some_and(|leader| task::wake_here(leader, LEVEL)) {
+            self.wake();
+        }
     }
 
     fn silence(&self) -> bool {
@@ -369,12 +490,11 @@ impl<K: Kind> Card for Driven<K> {
     }
 
     fn run(self: Arc<Self>) -> bool {
-        let Some(receiver) = self.receiver.lock().take() else { return false };
         let Some(scheduling) = Scheduling::fifo(PRIORITY) else { return false };
         let own = self.clone();
         let what = Spawn { name: self.name, scheduling, ..Spawn::default() };
         let thread = task::spawn(what, move || {
-            own.work(receiver);
+            own.work();
             own.has_ended.store(true, Ordering::Release);
         });
         let Ok(thread) = thread else { return false };
@@ -388,6 +508,8 @@ impl<K: Kind> Card for Driven<K> {
             self.wake();
             task::sleep_until(time::now() + Nanos::from_micros(100));
         }
+        // Nor does a thread take a frame in its place.
+        drop(self.work.lock());
         if !is_lost {
             self.kind.reset(&self.registers);
             self.function.lock().stop();
@@ -493,5 +615,27 @@ impl<K: Kind> Interface for Driven<K> {
             thread.come_here();
         }
         self.wake();
+    }
+
+    fn offer(&self) {
+        let me = task::current();
+        // On another CPU it would have to be told by another interrupt.
+        let is_here = self.thread.get().is_some_and(|thread| thread.cpu() == me.cpu());
+        let level = me.effective_level();
+        if is_here && level > LEVEL {
+            self.lead.offer(me.id.0, level.get() as u8);
+        }
+    }
+
+    fn take_over(&self, own: &Arc<dyn Interface>, taker: &dyn Taker) {
+        if self.lead.take_over(task::current().id.0) && self.take_one(own, taker) {
+            self.wake();
+        }
+    }
+
+    fn resign(&self) {
+        if self.lead.resign(task::current().id.0) {
+            self.wake();
+        }
     }
 }

@@ -4,7 +4,8 @@
 //! A driver [`add`]s them, and [`remove`]s them when Linux takes the card away. It hands over what
 //! it has received by [`received`], in a thread of its own: first those hear it who listen to the
 //! wire ([`set_taps`]), then the protocol stack ([`set_stack`]). Whoever sends does so by [`send`],
-//! so that those who listen to the wire hear that as well.
+//! so that those who listen to the wire hear that as well. A thread that waits for a frame may take
+//! it from the card itself ([`Leading`]).
 
 use alloc::sync::Arc;
 use core::net::IpAddr;
@@ -84,6 +85,58 @@ pub trait Interface: Send + Sync {
     /// Somebody is to receive from it: it interrupts the calling thread's CPU from now on. Thread
     /// context; sleeps.
     fn attend(&self);
+
+    /// The calling thread, which is about to wait for a frame, takes the next one itself when the
+    /// interface interrupts, by [`take_over`](Self::take_over), if it is urgent enough. Thread
+    /// context; what follows as well.
+    fn offer(&self);
+
+    /// Takes a frame for `taker`, if the calling thread was woken for that. `own`: itself.
+    fn take_over(&self, own: &Arc<dyn Interface>, taker: &dyn Taker);
+
+    /// The calling thread waits no more.
+    fn resign(&self);
+}
+
+/// Who takes a frame by itself: a packet socket.
+pub trait Taker {
+    /// The number of the socket.
+    fn number(&self) -> u64;
+
+    /// It hears a frame, as by [`Taps::hear`].
+    fn hear(&self, news: &News);
+}
+
+/// The calling thread waits for a frame for a socket.
+pub struct Leading<'a> {
+    interface: Option<Arc<dyn Interface>>,
+    taker: &'a dyn Taker,
+}
+
+impl<'a> Leading<'a> {
+    /// From that interface, if there is one.
+    pub fn new(interface: Option<Arc<dyn Interface>>, taker: &'a dyn Taker) -> Self {
+        if let Some(interface) = &interface {
+            interface.offer();
+        }
+        Self { interface, taker }
+    }
+
+    /// To be called after each wake, before the look for what it waits for. May sleep.
+    #[inline(always)]
+    pub fn take_over(&self) {
+        if let Some(interface) = &self.interface {
+            interface.take_over(interface, self.taker);
+        }
+    }
+}
+
+impl Drop for Leading<'_> {
+    fn drop(&mut self) {
+        if let Some(interface) = &self.interface {
+            interface.resign();
+        }
+    }
 }
 
 /// When a frame came, or was handed to the card.
@@ -131,6 +184,8 @@ pub struct News<'a> {
     /// The number of the socket that has sent it; 0 for another sender of the realm; `None` if it
     /// came over the wire.
     pub origin: Option<u64>,
+    /// The number of the socket that has heard it already.
+    pub heard_by: Option<u64>,
 }
 
 /// Those who listen to the wire: packet sockets.
@@ -139,12 +194,18 @@ pub trait Taps: Sync {
     /// allocate.
     fn hear(&self, news: &News);
 
+    /// Whether others listen to that interface than that socket. Any context; bounded.
+    fn others_listen(&self, interface: u32, number: u64) -> bool;
+
     /// The interface is gone, or has come. Thread context.
     fn changed(&self, interface: &Arc<dyn Interface>);
 }
 
 /// The protocol stack. All of it is called in a thread; while that takes long, the card waits.
 pub trait Stack: Sync {
+    /// Whether such a frame is anything to it. Bounded.
+    fn wants(&self, frame: &[u8]) -> bool;
+
     /// A frame came.
     fn receive(&self, news: &News);
 
@@ -225,15 +286,20 @@ pub fn by_name(name: &[u8]) -> Option<Arc<dyn Interface>> {
     find(|interface| interface.name().as_bytes() == name)
 }
 
-/// A frame came. In a thread of the driver, with nothing locked.
-pub fn received(interface: &Arc<dyn Interface>, frame: &[u8], stamp: Stamp) {
-    let news = News { interface, frame, stamp, origin: None };
+/// A frame came. In a thread of the driver, with nothing locked but what is the driver's.
+pub fn received(news: &News) {
     if let Some(taps) = TAPS.get() {
-        taps.hear(&news);
+        taps.hear(news);
     }
     if let Some(stack) = STACK.get() {
-        stack.receive(&news);
+        stack.receive(news);
     }
+}
+
+/// Whether a frame that came, and that a socket has heard, is anything to others.
+pub fn concerns_others(news: &News, number: u64) -> bool {
+    TAPS.get().is_some_and(|taps| taps.others_listen(news.interface.index(), number))
+        || STACK.get().is_some_and(|stack| stack.wants(news.frame))
 }
 
 /// Frames that had come were handed over. In a thread of the driver, with nothing locked.
@@ -261,7 +327,7 @@ pub fn send(
         }
     }
     if let Some(taps) = TAPS.get() {
-        taps.hear(&News { interface, frame, stamp, origin: Some(origin) });
+        taps.hear(&News { interface, frame, stamp, origin: Some(origin), heard_by: None });
     }
     Ok(())
 }

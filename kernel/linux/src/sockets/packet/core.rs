@@ -23,7 +23,7 @@ use crate::{
     files::{Events, Watchers},
     sockets::{
         common::Common,
-        net::interface::{HEADER, News, Reporter, Stamp},
+        net::interface::{HEADER, News, Reporter, Stamp, Taker},
     },
 };
 
@@ -59,8 +59,6 @@ pub struct Message {
 /// What decides which frames it gets.
 #[derive(Clone)]
 pub struct Wants {
-    /// The interface; `None` if it is bound to none.
-    pub interface: Option<u32>,
     /// ETH_P_*; 0 for none.
     pub protocol: u16,
     pub filter: Option<Arc<Program>>,
@@ -110,6 +108,9 @@ pub struct Core {
     pub common: Common,
     /// It gets frames without their headers.
     pub is_cooked: bool,
+    /// The number of the interface that it is bound to; 0 for none. Changed under `wants`, and read
+    /// without it by who looks which sockets a frame is for.
+    pub interface: AtomicU32,
     pub wants: SpinLock<Wants>,
     pub inbox: SpinLock<Inbox<Message>>,
     /// Where frames go instead, if there is one.
@@ -152,16 +153,24 @@ impl Reporter for Core {
 }
 
 impl Core {
+    /// Whether it is bound to that interface.
+    pub fn is_of(&self, index: u32) -> bool {
+        self.interface.load(Ordering::Relaxed) == index
+    }
+
     /// A frame is on the wire. Thread context.
     pub fn hear(&self, news: &News) {
-        if news.origin == Some(self.number) {
+        if news.origin == Some(self.number) || news.heard_by == Some(self.number) {
             return;
         }
-        let wants = self.wants.lock().clone();
         let index = news.interface.index();
-        if wants.interface != Some(index) || wants.protocol == 0 {
-            return;
-        }
+        let wants = {
+            let wants = self.wants.lock();
+            if wants.protocol == 0 || !self.is_of(index) {
+                return;
+            }
+            wants.clone()
+        };
         let protocol = protocol_of(news.frame);
         let is_outgoing = news.origin.is_some();
         let is_meant = match wants.protocol {
@@ -247,7 +256,7 @@ impl Core {
                 Put { is_kept: filled.is_kept, is_news: filled.has_given }
             }
             None => {
-                let is_kept = self.inbox.lock().push(*message, part, &[]);
+                let is_kept = self.inbox.lock().push(*message, part);
                 Put { is_kept, is_news: is_kept }
             }
         }
@@ -279,14 +288,24 @@ impl Core {
     /// An interface is gone. Thread context.
     pub fn lose(&self, index: u32) {
         {
-            let mut wants = self.wants.lock();
-            if wants.interface != Some(index) {
+            let _held = self.wants.lock();
+            if !self.is_of(index) {
                 return;
             }
-            wants.interface = None;
+            self.interface.store(0, Ordering::Relaxed);
         }
         self.has_lost.store(true, Ordering::Relaxed);
         self.readers.wake_all();
         self.watchers.notify(Events::IN | Events::READ_NORMAL | Events::ERROR);
+    }
+}
+
+impl Taker for Core {
+    fn number(&self) -> u64 {
+        self.number
+    }
+
+    fn hear(&self, news: &News) {
+        self.hear(news);
     }
 }

@@ -42,19 +42,24 @@ pub fn leave(core: &Arc<Core>) {
     drop(left);
 }
 
-/// Calls `act` for each of them, with nothing locked. Thread context.
-fn each(act: impl Fn(&Core)) {
-    for place in 0..MOST {
-        let core = {
+/// Calls `act` for each of them that is bound to that interface, with nothing locked. Thread
+/// context.
+fn each(interface: u32, act: impl Fn(&Core)) {
+    let mut from = 0;
+    loop {
+        let (core, next) = {
             let places = PLACES.lock();
-            if place >= places.used {
-                return;
-            }
-            places.all[place].clone()
+            let places = places.all[..places.used].iter().enumerate().skip(from);
+            let mut bound = places.filter_map(|(place, core)| {
+                core.as_ref().filter(|core| core.is_of(interface)).map(|core| (place, core))
+            });
+            let Some((_, core)) = bound.next() else { return };
+            (core.clone(), bound.next().map(|(place, _)| place))
         };
-        if let Some(core) = core {
-            act(&core);
-        }
+        act(&core);
+        drop(core);
+        let Some(next) = next else { return };
+        from = next;
     }
 }
 
@@ -63,12 +68,18 @@ pub struct Members;
 
 impl Taps for Members {
     fn hear(&self, news: &News) {
-        each(|core| core.hear(news));
+        each(news.interface.index(), |core| core.hear(news));
+    }
+
+    fn others_listen(&self, interface: u32, number: u64) -> bool {
+        let places = PLACES.lock();
+        let mut all = places.all[..places.used].iter().flatten();
+        all.any(|core| core.number != number && core.is_of(interface))
     }
 
     fn changed(&self, interface: &Arc<dyn Interface>) {
         if !interface.is_up() {
-            each(|core| core.lose(interface.index()));
+            each(interface.index(), |core| core.lose(interface.index()));
         }
     }
 }

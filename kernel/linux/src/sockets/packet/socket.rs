@@ -31,7 +31,7 @@ use crate::{
     sockets::{
         common::Common,
         net::{
-            interface::{self, HEADER, Interface, LONGEST},
+            interface::{self, HEADER, Interface, LONGEST, Leading},
             requests,
         },
         stamps,
@@ -73,7 +73,6 @@ impl PacketSocket {
         let options = Options::of(foreign)?;
         let bound = LinkAddress::parse(&foreign.name()?)?;
         let wants = Wants {
-            interface: None,
             protocol: bound.protocol,
             filter: options::filter_of(foreign)?,
             ignores_outgoing: false,
@@ -84,6 +83,7 @@ impl PacketSocket {
         let core = Core {
             number: description::number(),
             is_cooked: foreign.kind == net::SOCK_DGRAM,
+            interface: AtomicU32::new(0),
             wants: SpinLock::new(wants),
             inbox: SpinLock::new(inbox(common.receive_buffer())?),
             common,
@@ -112,8 +112,8 @@ impl PacketSocket {
         self.core.common.check()
     }
 
-    /// Copies the first message, and takes it away unless it stays.
-    fn take(&self, peeks: bool, to: &mut [u8]) -> Option<Result<Message, Errno>> {
+    /// Copies the first message, and takes it away unless it stays; says whether one is left.
+    fn take(&self, peeks: bool, to: &mut [u8]) -> Option<Result<(Message, bool), Errno>> {
         if let Err(error) = self.check() {
             return Some(Err(error));
         }
@@ -122,7 +122,7 @@ impl PacketSocket {
         if !peeks {
             inbox.pop();
         }
-        Some(Ok(message))
+        Some(Ok((message, !inbox.is_empty())))
     }
 
     /// Changes the room for messages. What waits stays, as far as there is room. May sleep.
@@ -137,7 +137,7 @@ impl PacketSocket {
             };
             inbox.pop();
             drop(inbox);
-            fresh.push(message, &buffer[..length.min(LONGEST)], &[]);
+            fresh.push(message, &buffer[..length.min(LONGEST)]);
         }
         Ok(())
     }
@@ -256,7 +256,8 @@ impl Socket for PacketSocket {
         }
         {
             let mut wants = self.core.wants.lock();
-            wants.interface = found.as_ref().map(|interface| interface.index());
+            let index = found.as_ref().map_or(0, |interface| interface.index());
+            self.core.interface.store(index, Ordering::Relaxed);
             if address.protocol != 0 {
                 wants.protocol = address.protocol;
             }
@@ -280,7 +281,7 @@ impl Socket for PacketSocket {
         }
         let (bound, protocol) = {
             let wants = self.core.wants.lock();
-            (wants.interface, wants.protocol)
+            (self.interface(), wants.protocol)
         };
         let found = bound.and_then(interface::by_index);
         let station = found.map(|interface| interface.hardware_address());
@@ -304,7 +305,7 @@ impl Socket for PacketSocket {
             Some(to) => (to.interface, to.protocol),
             None => {
                 let wants = self.core.wants.lock();
-                (wants.interface.unwrap_or(0), wants.protocol)
+                (self.interface().unwrap_or(0), wants.protocol)
             }
         };
         let interface = interface::by_index(index).ok_or(Errno::ENXIO)?;
@@ -327,15 +328,20 @@ impl Socket for PacketSocket {
         let mut buffer = [0; LONGEST];
         let room = (memory.left().min(LONGEST as u64)) as usize;
         let to = &mut buffer[..room];
-        let message = match self.take(how.peeks, to) {
+        let (message, is_left) = match self.take(how.peeks, to) {
             Some(taken) => taken?,
             None if how.nonblocking => return Err(Errno::EAGAIN),
             None => {
                 let deadline = self.core.common.receive_deadline();
+                let bound = self.interface().and_then(interface::by_index);
+                let leading = Leading::new(bound, &*self.core);
                 let waited = self.core.readers.wait_until(
                     deadline,
                     |_| signal::is_interrupted(),
-                    || self.take(how.peeks, to),
+                    || {
+                        leading.take_over();
+                        self.take(how.peeks, to)
+                    },
                 );
                 waited.map_err(|error| match error {
                     WaitError::Timeout => Errno::EAGAIN,
@@ -345,7 +351,7 @@ impl Socket for PacketSocket {
                 })??
             }
         };
-        if !self.core.inbox.lock().is_empty() {
+        if is_left {
             self.core.readers.wake(1);
         }
         let length = message.length.min(room);
@@ -432,7 +438,7 @@ impl Socket for PacketSocket {
     }
 
     fn interface(&self) -> Option<u32> {
-        self.core.wants.lock().interface
+        Some(self.core.interface.load(Ordering::Relaxed)).filter(|&index| index != 0)
     }
 
     fn ready(&self) -> Events {
