@@ -450,6 +450,8 @@
 
 #define CRTOS_IOC_LINE_ADD 1074317069
 
+#define CRTOS_IOC_INTERFACE_SHOW 1079035662
+
 #define CRTOS_DEVICE_NO_RESET 1
 
 #define CRTOS_DEVICE_ON_PLATFORM 2
@@ -487,6 +489,12 @@
 #define CRTOS_CREATE_CALLS_FOLLOW 2
 
 #define CRTOS_DEVICE_NAME_LEN 32
+
+#define CRTOS_INTERFACE_CARRIER 1
+
+#define CRTOS_INTERFACE_FULL_DUPLEX 2
+
+#define CRTOS_INTERFACE_NAME_LEN 16
 
 #define CRTOS_NO_CELL 4294967295
 
@@ -873,6 +881,19 @@ struct crtos_cell_device {
 struct crtos_cell_line {
 	u32 cell;
 	u32 line;
+};
+
+struct crtos_cell_interface {
+	u32 cell;
+	u32 flags;
+	u8 function[CRTOS_DEVICE_NAME_LEN];
+	u8 name[CRTOS_INTERFACE_NAME_LEN];
+	u32 index;
+	u32 mtu;
+	u32 queue_length;
+	u32 speed;
+	u8 address[6];
+	u8 reserved[2];
 };
 
 struct crtos_device_memory {

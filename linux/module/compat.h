@@ -10,6 +10,7 @@
 #include <linux/irq.h>
 #include <linux/kmsg_dump.h>
 #include <linux/mm.h>
+#include <linux/netdevice.h>
 #include <linux/percpu.h>
 #include <linux/version.h>
 
@@ -59,6 +60,16 @@ static inline void crtos_count_interrupt(struct irq_desc *desc)
 #define crtos_dump_detail	struct kmsg_dump_detail *
 #define crtos_dump_reason(detail)	((detail)->reason)
 #endif
+
+/* Has a network interface stay in its namespace. */
+static inline void crtos_keep_namespace(struct net_device *dev)
+{
+#if LINUX_VERSION_CODE < KERNEL_VERSION(6, 12, 0)
+	dev->features |= NETIF_F_NETNS_LOCAL;
+#else
+	dev->netns_local = true;
+#endif
+}
 
 /* Flexible return and event delivery replaces the IDT; unknown to old headers. */
 #ifndef X86_CR4_FRED_BIT

@@ -162,6 +162,7 @@ bool crtos_any_locked(void);
 int crtos_device_add(struct crtos_file *file, const struct crtos_cell_device __user *user);
 int crtos_device_remove(struct crtos_file *file, const struct crtos_cell_device __user *user);
 int crtos_devices_return(struct crtos_file *file, u32 cell);
+int crtos_interface_show(struct crtos_file *file, const struct crtos_cell_interface __user *user);
 
 /* pci.c */
 int crtos_pci_init(void);
@@ -170,6 +171,7 @@ int crtos_function_add(struct crtos_file *file, const struct crtos_cell *cell, c
 		       bool no_reset);
 int crtos_function_remove(struct crtos_file *file, u32 cell, const char *name);
 int crtos_functions_return(struct crtos_file *file, u32 cell);
+int crtos_function_show(struct crtos_file *file, const struct crtos_cell_interface *argument);
 
 /* platform.c */
 int crtos_platform_init(void);
@@ -205,6 +207,15 @@ int crtos_uio_register(struct crtos_file *file, struct device *dev,
 		       const struct resource *resource, int count, struct crtos_uio **registered);
 void crtos_uio_unregister(struct crtos_uio *uio);
 dev_t crtos_uio_number(const struct crtos_uio *uio);
+
+/* interface.c */
+struct crtos_interface;
+int crtos_interface_init(void);
+void crtos_interface_exit(void);
+int crtos_interface_register(struct crtos_file *file, struct device *card,
+			     const struct crtos_cell_interface *argument,
+			     struct crtos_interface **registered);
+void crtos_interface_unregister(struct crtos_interface *interface);
 
 /* vfio.c */
 struct crtos_vfio;

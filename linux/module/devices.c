@@ -72,6 +72,27 @@ int crtos_device_remove(struct crtos_file *file, const struct crtos_cell_device 
 }
 
 /**
+ * crtos_interface_show() - CRTOS_IOC_INTERFACE_SHOW: show an interface whose card the realm has
+ * @file: where a failure is explained
+ * @user: which card, and what the interface was
+ *
+ * Context: Under crtos.lock; may sleep.
+ * Return: 0 or a negative error; then Linux does not show it.
+ */
+int crtos_interface_show(struct crtos_file *file, const struct crtos_cell_interface __user *user)
+{
+	struct crtos_cell_interface argument;
+
+	if (copy_from_user(&argument, user, sizeof(argument)))
+		return -EFAULT;
+	argument.function[sizeof(argument.function) - 1] = '\0';
+	argument.name[sizeof(argument.name) - 1] = '\0';
+	if (!crtos_cell_find(file, argument.cell))
+		return -ENOENT;
+	return crtos_function_show(file, &argument);
+}
+
+/**
  * crtos_devices_return() - give all devices of a cell back to Linux
  * @file: where a failure is explained
  * @cell: the cell, which does not run

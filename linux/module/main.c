@@ -43,11 +43,16 @@ static int __init crtos_module_init(void)
 	error = crtos_platform_init();
 	if (error)
 		goto out_pci;
-	error = misc_register(&crtos_device);
+	error = crtos_interface_init();
 	if (error)
 		goto out_platform;
+	error = misc_register(&crtos_device);
+	if (error)
+		goto out_interface;
 	return 0;
 
+out_interface:
+	crtos_interface_exit();
 out_platform:
 	crtos_platform_exit();
 out_pci:
@@ -73,6 +78,7 @@ out_work:
 static void __exit crtos_module_exit(void)
 {
 	misc_deregister(&crtos_device);
+	crtos_interface_exit();
 	crtos_platform_exit();
 	crtos_pci_exit();
 	crtos_last_words_exit();

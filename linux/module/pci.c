@@ -23,6 +23,7 @@ struct crtos_function {
 	bool realm;				/* the cell is the realm: programs drive it */
 	struct crtos_uio *uio;			/* by which programs find it; taken by xchg() */
 	struct crtos_vfio *vfio;		/* instead of that, if VFIO's driver has it */
+	struct crtos_interface *interface;	/* by which Linux shows it; taken by xchg() */
 	bool lost;				/* that driver has let it go; read without a lock */
 	struct iommu_group *shared;		/* with others; with a reference, or NULL */
 	bool leaves;				/* it is about to be given back */
@@ -48,8 +49,11 @@ static int crtos_pci_probe(struct pci_dev *dev, const struct pci_device_id *id)
 /* Programs do not find the function any more. */
 static void hide(struct crtos_function *function)
 {
+	struct crtos_interface *interface = xchg(&function->interface, NULL);
 	struct crtos_uio *uio = xchg(&function->uio, NULL);
 
+	if (interface)
+		crtos_interface_unregister(interface);
 	if (function->vfio)
 		crtos_wish_drop(function->number);
 	if (!uio)
@@ -676,6 +680,18 @@ int crtos_function_add(struct crtos_file *file, const struct crtos_cell *cell, c
 	return error;
 }
 
+/* The function of a cell with this name, or NULL. */
+static struct crtos_function *find_named(struct crtos_file *file, u32 cell, const char *name)
+{
+	struct crtos_function *function;
+
+	list_for_each_entry(function, &functions, link)
+		if (function->cell == cell && !strcmp(pci_name(function->dev), name))
+			return function;
+	crtos_refuse(file, -ENODEV, "the cell has no PCI function '%s'", name);
+	return NULL;
+}
+
 /**
  * crtos_function_remove() - take a PCI function back from a cell
  * @file: where a failure is explained
@@ -689,14 +705,41 @@ int crtos_function_add(struct crtos_file *file, const struct crtos_cell *cell, c
  */
 int crtos_function_remove(struct crtos_file *file, u32 cell, const char *name)
 {
-	struct crtos_function *function;
+	struct crtos_function *function = find_named(file, cell, name);
 
-	list_for_each_entry(function, &functions, link)
-		if (function->cell == cell && !strcmp(pci_name(function->dev), name)) {
-			mark_all(function);
-			return return_functions(file, false);
-		}
-	return crtos_refuse(file, -ENODEV, "the cell has no PCI function '%s'", name);
+	if (!function)
+		return -ENODEV;
+	mark_all(function);
+	return return_functions(file, false);
+}
+
+/**
+ * crtos_function_show() - show the interface of a network card of the realm
+ * @file: where a failure is explained
+ * @argument: which card, and what the interface was; its names end with a zero
+ *
+ * Context: Under crtos.lock; may sleep.
+ * Return: 0 or a negative error; then Linux does not show it.
+ */
+int crtos_function_show(struct crtos_file *file, const struct crtos_cell_interface *argument)
+{
+	struct crtos_function *function;
+	struct device *dev;
+	int error;
+
+	function = find_named(file, argument->cell, argument->function);
+	if (!function)
+		return -ENODEV;
+	dev = &function->dev->dev;
+	/* The machine may lose it: crtos_pci_remove() comes before or after. */
+	device_lock(dev);
+	if (!function->realm || dev->driver != &crtos_pci_driver.driver || function->interface)
+		error = crtos_refuse(file, -EBUSY, "%s is not to be shown, or is shown already",
+				     argument->function);
+	else
+		error = crtos_interface_register(file, dev, argument, &function->interface);
+	device_unlock(dev);
+	return error;
 }
 
 /**

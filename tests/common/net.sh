@@ -19,6 +19,13 @@ card_of() {
 	echo "$place"
 }
 
+# driver_of NAME: what Linux says drives it; crtos while the realm has its card.
+driver_of() {
+	local driver
+	driver=$(readlink "/sys/class/net/$1/device/driver")
+	echo "${driver##*/}"
+}
+
 # wire: gives them the names near and far, and addresses. Linux sends nothing on its own.
 wire() {
 	local names=()

@@ -1,14 +1,14 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT OR Apache-2.0
-# What guest/net shows of an 82574L an 82576 does as well, which Linux drives by igb; and sockets of
-# it are to programs what they are under Linux: tests/abi/packet.c and stamps.c run under both. When
-# a command is killed that has the card, nothing of that is left.
+# What guest/net and guest/net-shown show of an 82574L an 82576 does as well, which Linux drives by
+# igb; and sockets of it are to programs what they are under Linux: tests/abi/packet.c and stamps.c
+# run under both. When a command is killed that has the card, nothing of that is left.
 # kernels: 6.12
 # more kernels: 6.1
 # realm: no
 # devices: igb
 # packages: tcpdump,arping,python3-minimal
-# uses: net alike wiretap
+# uses: net alike wiretap shown
 # timeout: 900
 set -u
 cd "$(mktemp -d)" || exit 1
@@ -25,4 +25,5 @@ alike 400 $programs/packet
 alike 200 $programs/stamps
 crtos down || exit 1
 await '[ "$(cat /sys/class/net/near/carrier)" = 1 ]' || fail 'Linux finds no link afterwards'
+shown
 exit $failed

@@ -55,6 +55,10 @@ pub const IOC_DEVICE_REMOVE: u32 = 0x4028_c70c;
 /// destroyed no driver of Linux can have it. EBUSY if one has it or a cell does, EOPNOTSUPP if it
 /// is no pin of an I/O APIC, or an IOMMU is in the way.
 pub const IOC_LINE_ADD: u32 = 0x4008_c70d;
+/// Show an interface of Linux's while the realm has its card; argument [`CellInterface`]. It goes
+/// with the card. EEXIST or EBUSY if Linux has another one of that name or number, EOPNOTSUPP in a
+/// network namespace, where none is shown.
+pub const IOC_INTERFACE_SHOW: u32 = 0x4050_c70e;
 /// In [`CellDevice::flags`]: also one that cannot be reset.
 pub const DEVICE_NO_RESET: u32 = 1;
 /// There as well: a platform device of Linux, by its name on that bus. The realm alone gets such.
@@ -181,6 +185,39 @@ pub struct CellLine {
     pub cell: u32,
     /// Linux's number of the interrupt.
     pub line: u32,
+}
+
+/// In [`CellInterface::flags`]: the cable leads to somebody.
+pub const INTERFACE_CARRIER: u32 = 1;
+/// There as well: frames go in both directions at once.
+pub const INTERFACE_FULL_DUPLEX: u32 = 2;
+/// Bytes of the name of an interface, with a zero (IFNAMSIZ).
+pub const INTERFACE_NAME_LEN: usize = 16;
+
+/// Argument of [`IOC_INTERFACE_SHOW`]: what an interface was under Linux.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct CellInterface {
+    /// Cell.
+    pub cell: u32,
+    /// `INTERFACE_*`.
+    pub flags: u32,
+    /// Segment, bus, device and function of its card, zero padded.
+    pub function: [u8; DEVICE_NAME_LEN],
+    /// Its name, zero padded.
+    pub name: [u8; INTERFACE_NAME_LEN],
+    /// Its number.
+    pub index: u32,
+    /// Most bytes of a frame behind the header.
+    pub mtu: u32,
+    /// How many frames wait to be sent, at most.
+    pub queue_length: u32,
+    /// Mbit/s, or all bits if that is not known.
+    pub speed: u32,
+    /// Its own address.
+    pub address: [u8; 6],
+    /// Zero.
+    pub reserved: [u8; 2],
 }
 
 /// Argument of [`IOC_CELL_START`].

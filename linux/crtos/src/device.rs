@@ -15,8 +15,8 @@ use crtos_abi::{
     channel::Channel,
     ids::{Pid, RealmCpu},
     ioctl::{
-        self, CellDevice, CellLine, CreateCell, DEVICE_NAME_LEN, Info, LoadCell, Reason, StartCell,
-        Transfer,
+        self, CellDevice, CellInterface, CellLine, CreateCell, DEVICE_NAME_LEN, Info, LoadCell,
+        Reason, StartCell, Transfer,
     },
     report::{REPORT_LOG_SIZE, Report as RawReport},
 };
@@ -124,12 +124,22 @@ unsafe impl Argument for CellLine {
     const NUMBER: u32 = ioctl::IOC_LINE_ADD;
 }
 
-fn cell_device(cell: u32, name: &str, flags: u32) -> CellDevice {
-    let mut device = CellDevice { cell, flags, name: [0; DEVICE_NAME_LEN] };
+// SAFETY: the call reads the structure, which holds integers and bytes.
+unsafe impl Argument for CellInterface {
+    const NUMBER: u32 = ioctl::IOC_INTERFACE_SHOW;
+}
+
+/// A name with at least one zero behind it; a longer one is cut.
+pub fn name<const LEN: usize>(text: &str) -> [u8; LEN] {
+    let mut name = [0; LEN];
+    let bytes = text.as_bytes().iter().take(LEN - 1);
+    name.iter_mut().zip(bytes).for_each(|(place, byte)| *place = *byte);
+    name
+}
+
+fn cell_device(cell: u32, text: &str, flags: u32) -> CellDevice {
     // The address of a function is shorter.
-    let bytes = name.as_bytes().iter().take(DEVICE_NAME_LEN - 1);
-    device.name.iter_mut().zip(bytes).for_each(|(place, byte)| *place = *byte);
-    device
+    CellDevice { cell, flags, name: name::<DEVICE_NAME_LEN>(text) }
 }
 
 // SAFETY: the call fills the structure, which holds bytes.
@@ -148,6 +158,7 @@ const _: () = assert!(size_in(StartCell::NUMBER) == size_of::<StartCell>());
 const _: () = assert!(size_in(AddDevice::NUMBER) == size_of::<AddDevice>());
 const _: () = assert!(size_in(RemoveDevice::NUMBER) == size_of::<RemoveDevice>());
 const _: () = assert!(size_in(CellLine::NUMBER) == size_of::<CellLine>());
+const _: () = assert!(size_in(CellInterface::NUMBER) == size_of::<CellInterface>());
 const _: () = assert!(size_in(Reason::NUMBER) == size_of::<Reason>());
 const _: () = assert!(size_in(ioctl::IOC_CELL_LOAD) == size_of::<LoadCell>());
 const _: () = assert!(size_in(ioctl::IOC_REPORT) == size_of::<Transfer>());
@@ -302,6 +313,11 @@ impl Device {
     /// Gives the interrupt line that Linux knows by this number to a cell.
     pub fn add_line(&self, cell: u32, line: u32) -> Call<()> {
         self.structure(&mut CellLine { cell, line }).map(drop)
+    }
+
+    /// Has Linux show an interface whose card a cell has.
+    pub fn show_interface(&self, interface: &mut CellInterface) -> Call<()> {
+        self.structure(interface).map(drop)
     }
 
     /// Keeps what was changed through this file, also when the file is closed.

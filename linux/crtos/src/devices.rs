@@ -14,6 +14,7 @@ use crate::{
     failure::{Failure, Result},
     function::Function,
     machine::Machine,
+    net::Net,
     ranges,
     report::{DeviceOfCell, Report},
     text::table,
@@ -314,7 +315,24 @@ impl Devices {
                     return Err(Failure::new(&asked, "there is no such cell")
                         .remedy("`crtos cell list` shows the cells"));
                 };
-                give(&Machine::here(), &file, &asked, number, &device, no_reset)
+                let machine = Machine::here();
+                let target = find(&machine, &asked, &device)?;
+                let known = report.devices.iter();
+                let mut known = known.filter(|known| Target::of_report(&machine, known) == target);
+                if let Some(known) = known.next() {
+                    let name = report.cell(known.cell).map(|cell| cell.name.as_str());
+                    let reason = format!("the cell {} has it", name.unwrap_or("?"));
+                    return Err(Failure::new(&asked, reason)
+                        .remedy(format!("`crtos device remove {target}` takes it back")));
+                }
+                let add = || {
+                    let added = target.add(&file, number, no_reset);
+                    added.map_err(|refusal| refusal.asked(&asked))
+                };
+                match interface(&target, number, device::realm(&info)) {
+                    Some(net) => net.go_again(&machine, &file, number, add),
+                    None => unused(&machine, &asked, target.clone()).and_then(|_| add()),
+                }
             }
             Verb::Remove { device } => {
                 let asked = format!("take {device} back");
@@ -329,7 +347,11 @@ impl Devices {
                         .remedy("`crtos device list` shows those that cells have"));
                 };
                 let removed = target.remove(&file, known.cell);
-                removed.map_err(|refusal| refusal.asked(asked))
+                removed.map_err(|refusal| refusal.asked(&asked))?;
+                match interface(&target, known.cell, device::realm(&file.info(&asked)?)) {
+                    Some(net) => net.come_back(),
+                    None => Ok(()),
+                }
             }
             Verb::List { json } => {
                 let asked = "list the devices of cells";
@@ -349,23 +371,21 @@ impl Devices {
     }
 }
 
-/// Gives the device that the user means to a cell.
-pub fn give(
-    machine: &Machine,
-    file: &Device,
-    asked: &str,
-    cell: u32,
-    device: &str,
-    no_reset: bool,
-) -> Result<()> {
-    let target = choose(machine, asked, device)?;
-    let added = target.add(file, cell, no_reset);
-    added.map_err(|refusal| refusal.asked(asked))
+/// The interface that the device is in the realm, if it is one and `cell` is the realm.
+fn interface(target: &Target, cell: u32, realm: Option<u32>) -> Option<Net> {
+    match target {
+        Target::Function(function) if realm == Some(cell) => Net::of_realm(*function),
+        _ => None,
+    }
 }
 
 /// Finds the device that the user means, if Linux does not use it.
 pub fn choose(machine: &Machine, asked: &str, device: &str) -> Result<Target> {
-    let target = find(machine, asked, device)?;
+    unused(machine, asked, find(machine, asked, device)?)
+}
+
+/// Refuses a device that Linux uses.
+fn unused(machine: &Machine, asked: &str, target: Target) -> Result<Target> {
     match user(machine, &target) {
         None => Ok(target),
         Some((reason, remedy)) => {

@@ -3,7 +3,8 @@
 //!
 //! The card is given as every PCI function. What the interface was set to is written to a file
 //! first: the realm uses it, and a later command sets the interface the same again if this one is
-//! killed. `ip` tells and sets it, as whoever set it before has done.
+//! killed. `ip` tells and sets it, as whoever set it before has done. Meanwhile Linux shows a
+//! stand-in, by which no route leads.
 
 use std::{
     fs,
@@ -11,14 +12,18 @@ use std::{
     time::{Duration, Instant},
 };
 
+use crtos_abi::ioctl::{CellInterface, INTERFACE_CARRIER, INTERFACE_FULL_DUPLEX};
 use crtos_nic::{kinds, virtio};
+use nix::errno::Errno;
 use serde_json::Value;
 
 use crate::{
+    device::{self, Device},
     failure::{Asked, Failure, Result},
     function::Function,
     ip::{ip, rename},
     machine::Machine,
+    start::step,
     state, text,
 };
 
@@ -46,6 +51,33 @@ pub struct Net {
     own: String,
     /// Those of its networks, such as 10.0.0.1/24.
     addresses: Vec<String>,
+    /// What Linux knows of its cable.
+    #[serde(default)]
+    cable: Cable,
+    /// Whether Linux has it back, while the realm goes on.
+    #[serde(default)]
+    is_back: bool,
+}
+
+/// What Linux knows of a cable.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+struct Cable {
+    has_carrier: bool,
+    is_full_duplex: bool,
+    /// Mbit/s.
+    speed: Option<u32>,
+}
+
+impl Cable {
+    fn of(machine: &Machine, name: &str) -> Self {
+        let told = |file| machine.read(format!("/sys/class/net/{name}/{file}"));
+        let is = |file, word: &str| told(file).is_some_and(|text| text.trim() == word);
+        Self {
+            has_carrier: is("carrier", "1"),
+            is_full_duplex: is("duplex", "full"),
+            speed: told("speed").and_then(|text| text.trim().parse().ok()),
+        }
+    }
 }
 
 fn asked(name: &str) -> String {
@@ -155,7 +187,8 @@ impl Net {
                 .remedy(format!("`ip route flush dev {name}`, or use another interface")));
         }
         let net = Self::told(name, function.to_string(), &told.addresses);
-        let net = net.ok_or_else(|| refuse("`ip` does not tell of it".into()))?;
+        let mut net = net.ok_or_else(|| refuse("`ip` does not tell of it".into()))?;
+        net.cable = Cable::of(machine, name);
         if net.mtu > MOST_MTU {
             return Err(refuse(format!("its MTU is {}", net.mtu))
                 .remedy(format!("`ip link set {name} mtu {MOST_MTU}`")));
@@ -185,6 +218,8 @@ impl Net {
             queue_length: link["txqlen"].as_u64().unwrap_or(1000),
             own: link["address"].as_str()?.to_owned(),
             addresses: addresses.collect(),
+            cable: Cable::default(),
+            is_back: false,
         })
     }
 
@@ -201,6 +236,109 @@ impl Net {
         let networks = self.addresses.iter().take(MOST_ADDRESSES).map(|one| format!(",{one}"));
         let networks: String = networks.collect();
         format!("device=net,{name},{number:04x},{index},{mtu},{queue_length},{own}{networks}")
+    }
+
+    /// Its description for the module, if it can have one.
+    fn described(&self, cell: u32) -> Option<CellInterface> {
+        let bytes = self.own.split(':').map(|byte| u8::from_str_radix(byte, 16).ok());
+        let bytes: Option<Vec<u8>> = bytes.collect();
+        let Cable { has_carrier, is_full_duplex, speed } = self.cable;
+        let flag = |is_set: bool, flag| if is_set { flag } else { 0 };
+        Some(CellInterface {
+            cell,
+            flags: flag(has_carrier, INTERFACE_CARRIER)
+                | flag(is_full_duplex, INTERFACE_FULL_DUPLEX),
+            function: device::name(&self.function),
+            name: device::name(&self.name),
+            index: self.index.try_into().ok()?,
+            mtu: self.mtu.try_into().ok()?,
+            queue_length: self.queue_length.try_into().ok()?,
+            speed: speed.unwrap_or(u32::MAX),
+            address: bytes?.try_into().ok()?,
+            reserved: [0; 2],
+        })
+    }
+
+    /// Has Linux show the interface while a cell has its card. Linux tells programs its addresses
+    /// of IPv4, and has no route by them; the realm has no others.
+    pub fn show(&self, file: &Device, cell: u32) -> Result<()> {
+        let asked = || format!("show {} under Linux", self.name);
+        let described = self.described(cell);
+        let mut described =
+            described.ok_or_else(|| Failure::new(asked(), "its address is not one of Ethernet"))?;
+        match file.show_interface(&mut described) {
+            Ok(()) => {}
+            Err(refusal) if refusal.errno == Errno::EOPNOTSUPP => {
+                step(&format!("Linux does not show {}: {}", self.name, refusal.reason));
+                return Ok(());
+            }
+            Err(refusal) => return Err(refusal.asked(asked())),
+        }
+        for address in self.addresses.iter().take(MOST_ADDRESSES).filter(|one| one.contains('.')) {
+            // Linux takes one of that scope for nothing that it sends by other interfaces.
+            let set = ["address", "add", address, "dev", &self.name, "noprefixroute"];
+            if let Err(reason) = ip(&[&set[..], &["scope", "link"]].concat()) {
+                text::warn(
+                    &format!("Linux does not show {address} of {}: {reason}", self.name),
+                    "programs that ask by ioctl learn it in the realm",
+                );
+            }
+        }
+        Ok(())
+    }
+
+    /// The interface that the realm has by that function, or had when it was started.
+    pub fn of_realm(function: Function) -> Option<Self> {
+        recorded().into_iter().find(|net| net.function() == Some(function))
+    }
+
+    /// Sets the interface as it was, after the realm has given its card back.
+    pub fn come_back(&self) -> Result<()> {
+        self.return_to_linux();
+        self.note(true)
+    }
+
+    /// Has the realm get its card once more, by `add`.
+    pub fn go_again(
+        &self,
+        machine: &Machine,
+        file: &Device,
+        cell: u32,
+        add: impl FnOnce() -> Result<()>,
+    ) -> Result<()> {
+        if let Some(name) = Self::named(machine, &self.function) {
+            Self::find(machine, &name)?;
+        }
+        self.note(false)?;
+        let is_taken = || file.remove_device(cell, &self.function).is_err();
+        let (failure, is_taken) = match add().map(|()| self.show(file, cell)) {
+            Ok(Ok(())) => return Ok(()),
+            Ok(Err(failure)) => (failure, is_taken()),
+            Err(failure) => (failure, false),
+        };
+        // A program of the realm may use it already.
+        if !is_taken {
+            self.come_back()?;
+        }
+        Err(failure)
+    }
+
+    /// Notes whether Linux has it back, while the realm goes on.
+    fn note(&self, is_back: bool) -> Result<()> {
+        let mut all = recorded();
+        let meant = all.iter_mut().filter(|net| net.function == self.function);
+        meant.for_each(|net| net.is_back = is_back);
+        take(&all)
+    }
+
+    /// Sets the interface as it was, or says why it is not.
+    fn return_to_linux(&self) {
+        if let Err(reason) = self.give_back() {
+            text::warn(
+                &format!("{} is not as it was: {reason}", self.name),
+                "set it by `ip link` and `ip address`; `dmesg` may say why",
+            );
+        }
     }
 
     /// Sets the interface as it was, once Linux's driver has it.
@@ -270,13 +408,14 @@ pub fn take(interfaces: &[Net]) -> Result<()> {
 /// cell may have them any more.
 pub fn give_back() {
     state::settle(Path::new(RECORD), |net: Net| {
-        if let Err(reason) = net.give_back() {
-            text::warn(
-                &format!("{} is not as it was: {reason}", net.name),
-                "set it by `ip link` and `ip address`; `dmesg` may say why",
-            );
+        if !net.is_back {
+            net.return_to_linux();
         }
     });
+}
+
+fn recorded() -> Vec<Net> {
+    state::load(Path::new(RECORD)).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -43,7 +43,7 @@ fn path(cell: u32) -> PathBuf {
 
 /// Returns what is stored about a cell.
 pub fn recall(cell: u32) -> Option<Remembered> {
-    serde_json::from_slice(&fs::read(path(cell)).ok()?).ok()
+    load(&path(cell))
 }
 
 /// Stores what later commands need.
@@ -59,11 +59,18 @@ pub fn store(file: &Path, what: &impl Serialize) -> io::Result<()> {
     fs::write(&new, text).and_then(|()| fs::rename(&new, file))
 }
 
+/// Returns what [`store`] has written to a file, if there is anything.
+pub fn load<T: DeserializeOwned>(file: &Path) -> Option<T> {
+    serde_json::from_slice(&fs::read(file).ok()?).ok()
+}
+
 /// Does to each entry of a file that [`store`] has written what is left to be done, and removes the
 /// file.
 pub fn settle<T: DeserializeOwned>(file: &Path, settle: impl FnMut(T)) {
-    let Ok(text) = fs::read(file) else { return };
-    let entries: Vec<T> = serde_json::from_slice(&text).unwrap_or_default();
+    if !file.exists() {
+        return;
+    }
+    let entries: Vec<T> = load(file).unwrap_or_default();
     entries.into_iter().for_each(settle);
     let _ = fs::remove_file(file);
 }

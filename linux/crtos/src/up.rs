@@ -371,6 +371,10 @@ impl Up {
             let added = target.add(device, number, self.no_reset);
             added.map_err(|refusal| refusal.asked(giving(&target.to_string())))?;
         }
+        for net in &self.nets {
+            interruption.check(ASKED)?;
+            net.show(device, number)?;
+        }
         interruption.check(ASKED)?;
         let kept = if self.locked { device.lock(number) } else { device.keep() };
         kept.map_err(|refusal| refusal.asked(ASKED))
