@@ -179,6 +179,7 @@ void crtos_platform_exit(void);
 int crtos_platform_add(struct crtos_file *file, const struct crtos_cell *cell, const char *name);
 int crtos_platform_remove(struct crtos_file *file, u32 cell, const char *name);
 int crtos_platforms_return(struct crtos_file *file, u32 cell);
+int crtos_platform_number(void);
 
 /* window.c: under crtos.lock */
 struct crtos_window {
@@ -200,6 +201,10 @@ void crtos_line_take_back(u32 cell, unsigned int line, void *owner);
 /* ports.c */
 void crtos_ports_reserve(struct crtos_cell *cell, const struct crtos_create_cell *create);
 void crtos_ports_return(struct crtos_cell *cell);
+int crtos_ports_add(struct crtos_file *file, const struct crtos_cell *cell, const char *name);
+int crtos_ports_remove(struct crtos_file *file, u32 cell, const char *name);
+int crtos_ports_return_added(struct crtos_file *file, u32 cell);
+bool crtos_ports_have(u16 number);
 
 /* uio.c */
 struct crtos_uio;

@@ -24,7 +24,7 @@ static int read_argument(struct crtos_file *file, struct crtos_cell_device *argu
  * @user: which device, and which cell
  *
  * Context: Under crtos.lock; may sleep, as drivers do that let a device go.
- * Return: 0 or a negative error; then the driver has it back.
+ * Return: 0, the number of a range of ports, or a negative error; then the driver has it back.
  */
 int crtos_device_add(struct crtos_file *file, const struct crtos_cell_device __user *user)
 {
@@ -32,8 +32,8 @@ int crtos_device_add(struct crtos_file *file, const struct crtos_cell_device __u
 	struct crtos_cell *cell;
 	int error;
 
-	error = read_argument(file, &argument, user,
-			      CRTOS_DEVICE_NO_RESET | CRTOS_DEVICE_ON_PLATFORM);
+	error = read_argument(file, &argument, user, CRTOS_DEVICE_NO_RESET |
+			      CRTOS_DEVICE_ON_PLATFORM | CRTOS_DEVICE_PORTS);
 	if (error)
 		return error;
 	cell = crtos_cell_find(file, argument.cell);
@@ -42,6 +42,8 @@ int crtos_device_add(struct crtos_file *file, const struct crtos_cell_device __u
 	if (crtos_cell_locked(cell))
 		return crtos_refuse(file, -EBUSY, "cell '%s' is locked: it gets no device",
 				    cell->name);
+	if (argument.flags & CRTOS_DEVICE_PORTS)
+		return crtos_ports_add(file, cell, argument.name);
 	if (argument.flags & CRTOS_DEVICE_ON_PLATFORM)
 		return crtos_platform_add(file, cell, argument.name);
 	return crtos_function_add(file, cell, argument.name,
@@ -61,11 +63,14 @@ int crtos_device_remove(struct crtos_file *file, const struct crtos_cell_device 
 	struct crtos_cell_device argument;
 	int error;
 
-	error = read_argument(file, &argument, user, CRTOS_DEVICE_ON_PLATFORM);
+	error = read_argument(file, &argument, user,
+			      CRTOS_DEVICE_ON_PLATFORM | CRTOS_DEVICE_PORTS);
 	if (error)
 		return error;
 	if (!crtos_cell_find(file, argument.cell))
 		return -ENOENT;
+	if (argument.flags & CRTOS_DEVICE_PORTS)
+		return crtos_ports_remove(file, argument.cell, argument.name);
 	if (argument.flags & CRTOS_DEVICE_ON_PLATFORM)
 		return crtos_platform_remove(file, argument.cell, argument.name);
 	return crtos_function_remove(file, argument.cell, argument.name);
@@ -102,5 +107,6 @@ int crtos_interface_show(struct crtos_file *file, const struct crtos_cell_interf
  */
 int crtos_devices_return(struct crtos_file *file, u32 cell)
 {
-	return crtos_platforms_return(file, cell) ?: crtos_functions_return(file, cell);
+	return crtos_ports_return_added(file, cell) ?: crtos_platforms_return(file, cell) ?:
+	       crtos_functions_return(file, cell);
 }

@@ -135,8 +135,13 @@ void crtos_platform_exit(void)
 	platform_driver_unregister(&crtos_platform_driver);
 }
 
-/* A number that neither a device nor a PCI function of the machine has, or -ENOSPC. */
-static int choose_number(void)
+/**
+ * crtos_platform_number() - choose a number for a device of the realm that is no PCI function
+ *
+ * Context: Under crtos.lock.
+ * Return: one that neither such a device nor a function of the machine has, or -ENOSPC.
+ */
+int crtos_platform_number(void)
 {
 	struct crtos_platform *platform;
 	int number;
@@ -144,7 +149,7 @@ static int choose_number(void)
 	for (number = U16_MAX; number >= 0; number--) {
 		struct pci_dev *function = pci_get_domain_bus_and_slot(0, number >> 8,
 								       number & 0xff);
-		bool is_free = !function;
+		bool is_free = !function && !crtos_ports_have(number);
 
 		pci_dev_put(function);
 		list_for_each_entry(platform, &platforms, link)
@@ -353,7 +358,7 @@ static int return_platform(struct crtos_file *file, struct crtos_platform *platf
 static int add(struct crtos_file *file, struct platform_device *dev, const struct crtos_cell *cell)
 {
 	struct crtos_platform *platform = kzalloc(sizeof(*platform), GFP_KERNEL);
-	int number = choose_number();
+	int number = crtos_platform_number();
 	s64 line;
 	int error;
 

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # I/O ports are to programs of the realm what they are under Linux: tests/abi/ports.c runs under
 # Linux, and then in the realm, which has the ports alone. What it does not have stays Linux's.
+# The realm gets them when it starts, or while it runs; then it gives them back if nobody uses them.
 # kernels: 6.1 6.12
 # realm: no
 # shared: yes
@@ -34,5 +35,82 @@ crtos down || fail 'down'
 crtos up --cpus 3 --memory 256M || exit 1
 crtos run -- dd if=/dev/port bs=1 skip=$((0x64)) count=1 status=none of=got || fail 'remotely'
 [ "$(wc -c <got)" = 1 ] || fail 'remotely, nothing'
+
+# While it runs: refused where somebody has them.
+listed() { crtos device list --json | jq -c 'map([.function, .kind, .cell])'; }
+reserved() { grep -c "$1 : crtos" /proc/ioports; }
+refused() {
+	crtos device add "$1" 2>why && fail "$1 is given"
+	grep -q "$2" why || fail "$1: $(cat why)"
+}
+refused 0x40-0x43 'uses one of the ports'
+refused 0xcf8-0xcff 'uses one of the ports'
+refused 0x37f-0x378 'no device'
+refused 378-888 'in hexadecimal'
+if modprobe -q parport_pc 2>/dev/null && grep -q parport0 /proc/ioports; then
+	refused 0x378-0x37b 'uses one of the ports'
+	modprobe -r parport_pc
+fi
+crtos device add 0x378-0x37b && crtos device add 0x37e-0x37f || fail 'not given'
+refused 0x378-0x37b 'crtos device remove 0x378-0x37b'
+refused 0x37a-0x37f 'uses one of the ports'
+[ "$(listed)" = '[["0x378-0x37b","ports","realtime"],["0x37e-0x37f","ports","realtime"]]' ] ||
+	fail "list: $(crtos device list)"
+crtos device list
+alike 100 $program
+# Who may use them keeps them, however it came by that.
+cat >uses.py <<'PY'
+import ctypes, os, sys, time
+libc = ctypes.CDLL(None)
+if sys.argv[1] == "file": os.open("/dev/port", os.O_RDWR)
+elif sys.argv[1] == "all": assert not libc.iopl(3)
+else: assert not libc.ioperm(0x37a, 1, 1)
+if os.fork() == 0: time.sleep(100)
+print("has them", flush=True)
+time.sleep(100)
+PY
+for how in file all one; do
+	crtos run -- python3 uses.py $how >said &
+	await 'grep -q has said'
+	crtos device remove 0x378-0x37b 2>why && fail "$how: taken from a program"
+	grep -q "open: .*python3.*, .*python3" why || fail "$how: $(cat why)"
+	pkill -KILL -x python3
+	wait $!
+	await 'crtos device remove 0x378-0x37b 2>why' 100 || fail "$how: $(cat why)"
+	[ "$(reserved 0378-037b)" = 0 ] || fail "$how: Linux does not have them back"
+	dd if=/dev/port bs=1 skip=$((0x378)) count=1 status=none of=got || fail "$how: Linux cannot"
+	crtos run -- dd if=/dev/port bs=1 skip=$((0x378)) count=1 status=none 2>why &&
+		fail "$how: the realm has them still"
+	grep -q 'not permitted' why || fail "$how: $(cat why)"
+	crtos device add 0x378-0x37b || fail "$how: not again"
+	[ "$(reserved 0378-037b)" = 1 ] || fail "$how: Linux may use them"
+done
+# Commands that are killed: it is one or the other, and the next one does it.
+for round in 0.005 0.01 0.02 0.03 0.05 0.08 0.1; do
+	crtos device remove 0x378-0x37b &
+	sleep $round
+	kill -KILL $!
+	wait $!
+	crtos device remove 0x378-0x37b 2>/dev/null
+	[ "$(reserved 0378-037b)" = 0 ] || fail "kill $round: not taken back"
+	crtos device add 0x378-0x37b &
+	sleep $round
+	kill -KILL $!
+	wait $!
+	crtos device add 0x378-0x37b 2>/dev/null
+	[ "$(reserved 0378-037b)" = 1 ] || fail "kill $round: not given"
+	crtos run -- dd if=/dev/port bs=1 skip=$((0x378)) count=1 status=none of=got ||
+		fail "kill $round: the realm cannot"
+done 2>/dev/null
 crtos down || fail 'down'
+[ "$(grep -c crtos /proc/ioports)" = 0 ] || fail "afterwards: $(grep crtos /proc/ioports)"
+
+# What it was started with stays until then.
+crtos up --cpus 3 --memory 256M --port 0x378-0x37f:exclusive || exit 1
+[ "$(listed)" = '[["0x378-0x37f","ports","realtime"]]' ] || fail "list: $(crtos device list)"
+crtos device remove 0x378-0x37f 2>why && fail 'taken from the start'
+grep -q 'was started with' why || fail "$(cat why)"
+refused 0x37a-0x37b 'uses one of the ports'
+crtos down || fail 'down'
+complaints | grep -v 'AMD Zen1' | grep . && fail dmesg
 exit $failed

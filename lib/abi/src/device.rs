@@ -13,7 +13,10 @@
 //!
 //! Of a platform device, which does not master the bus, the cell reads at `4 * n`, by the same
 //! call, where it sees memory `n`, and in bits 11..0 how many pages that has, less 1; 0 if there is
-//! none. The other calls about functions are refused for it. What it interrupts by is a line.
+//! none; and at `4 * (BASE_ADDRESSES + n)` the first of its ports `n` in bits 15..0 and the last in
+//! bits 31..16, 0 if there are none. The other calls about functions are refused for it. What it
+//! interrupts by is a line. A range of I/O ports that a cell gets while it runs is such a device,
+//! too.
 //!
 //! An access to an address of devices where the cell has none (any more) raises a general
 //! protection fault, with the error code 0: Linux may have taken the function away. So does, in a

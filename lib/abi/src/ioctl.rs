@@ -46,7 +46,7 @@ pub const IOC_CELL_LOCK: u32 = 0x0000_c709;
 pub const IOC_CELL_SEAL: u32 = 0x0000_c70a;
 /// Give a PCI function to a cell; argument [`CellDevice`]. Its driver in Linux lets it go. ENODEV
 /// if there is none, EBUSY if it cannot be told from others or a cell has it, EOPNOTSUPP if no
-/// IOMMU confines it, ENOTTY if it cannot be reset.
+/// IOMMU confines it, ENOTTY if it cannot be reset. Returns the number of a range of ports.
 pub const IOC_DEVICE_ADD: u32 = 0x4028_c70b;
 /// Take a device back from a cell; argument [`CellDevice`], of whose flags the bus counts. Linux's
 /// driver gets it.
@@ -63,6 +63,9 @@ pub const IOC_INTERFACE_SHOW: u32 = 0x4050_c70e;
 pub const DEVICE_NO_RESET: u32 = 1;
 /// There as well: a platform device of Linux, by its name on that bus. The realm alone gets such.
 pub const DEVICE_ON_PLATFORM: u32 = 2;
+/// There as well: a range of I/O ports, by the first and the last one in hexadecimal:
+/// "378-37f". The realm alone gets such. EBUSY if a driver of Linux or a cell has one of them.
+pub const DEVICE_PORTS: u32 = 4;
 
 /// Describe the system; argument [`Info`].
 pub const IOC_INFO: u32 = 0x8040_c710;

@@ -230,11 +230,15 @@ impl Device {
         own.into_iter().chain(bridges)
     }
 
-    /// What the cell reads of a platform device at `4 * n`.
+    /// What the cell reads of a platform device at `4 * n`: memory, then ports.
     pub fn described(&self, register: u8) -> u32 {
-        match self.base_addresses.get(usize::from(register / 4)) {
-            Some(BaseAddress::Memory(memory, _)) => {
+        let index = usize::from(register / 4);
+        match (self.base_addresses.get(index % BASE_ADDRESSES), index / BASE_ADDRESSES) {
+            (Some(BaseAddress::Memory(memory, _)), 0) => {
                 memory.cell_address as u32 | (memory.size / PAGE_SIZE - 1) as u32
+            }
+            (Some(BaseAddress::Ports(ports)), 1) => {
+                u32::from(ports.first) | u32::from(ports.last) << 16
             }
             _ => 0,
         }
@@ -494,6 +498,13 @@ mod tests {
         let device = checked(&config).expect("sound");
         assert!(device.platform && !device.reaches_memory);
         assert_eq!((device.pages().count(), device.kept().count()), (5, 0));
+        let mut with_ports = config;
+        with_ports.ports[2] = PortRange { first: 0x378, last: 0x37f, flags: 0 };
+        let with_ports = checked(&with_ports).expect("sound");
+        assert_eq!(
+            [4, 8, 24, 32, 0xfc].map(|at| with_ports.described(at)),
+            [0xe000_3004, 0, 0, 0x037f_0378, 0]
+        );
         assert_eq!([0, 4, 8, 0x18, 0xfc].map(|at| device.described(at)), [0, 0xe000_3004, 0, 0, 0]);
         for (physical, size, cell_address) in [
             (0xfed4_0100, 0x1000, 0xe000_0000),

@@ -5,7 +5,11 @@
 //! is at the addresses that its base address registers tell.
 #![cfg_attr(not(test), no_std)]
 
-use crtos_abi::device::{LISTED_PLATFORM, LISTED_WIDTH_SHIFT, LISTED_WITHOUT_MEMORY};
+use core::ops::RangeInclusive;
+
+use crtos_abi::device::{
+    BASE_ADDRESSES, LISTED_PLATFORM, LISTED_WIDTH_SHIFT, LISTED_WITHOUT_MEMORY,
+};
 use crtos_abi::hypercall::{HC_DEVICE_INTERRUPT, HC_DEVICE_LIST, HC_DEVICE_READ, HC_DEVICE_WRITE};
 pub use pci_types;
 use pci_types::{ConfigRegionAccess, PciAddress};
@@ -87,6 +91,13 @@ impl Space {
         (told != 0).then(|| (told & !PAGE_BITS, (1 + (told & PAGE_BITS)) << 12))
     }
 
+    /// Ports `index` of a platform device, the first and the last one; `None` if there are none.
+    pub fn platform_ports(self, number: u16, index: u8) -> Option<RangeInclusive<u16>> {
+        let register = 4 * (BASE_ADDRESSES as u64 + u64::from(index));
+        let told = u64::try_from((self.0)(HC_DEVICE_READ, [number.into(), register, 0, 0])).ok()?;
+        Some(told as u16..=(told >> 16) as u16).filter(|ports| told != 0 && !ports.is_empty())
+    }
+
     /// Has message `message` of a function interrupt a CPU, by its APIC id, by `vector`; returns
     /// the address and the data that the function has to write, or `None` if that is not possible.
     pub fn interrupt(
@@ -111,7 +122,10 @@ mod tests {
             (HC_DEVICE_LIST, 0) => 0x0310,
             (HC_DEVICE_LIST, 1) => 0x0311 | LISTED_WITHOUT_MEMORY | 39 << LISTED_WIDTH_SHIFT,
             (HC_DEVICE_LIST, 2) => 0xffff | LISTED_PLATFORM | LISTED_WITHOUT_MEMORY,
-            (HC_DEVICE_READ, 0xffff) => [0xe000_0004, 0][(second / 4) as usize],
+            (HC_DEVICE_READ, 0xffff) => {
+                let told = [0xe000_0004, 0, 0, 0, 0, 0, 0x037f_0378, 0, 0x0001_0002];
+                told.get((second / 4) as usize).copied().unwrap_or(0)
+            }
             (HC_DEVICE_READ, 0x0310) => i64::from(u32::MAX - second as u32),
             (HC_DEVICE_INTERRUPT, 0x0310) => {
                 assert_eq!((second, third, fourth), (5, 0x61, 3));
@@ -140,6 +154,8 @@ mod tests {
         assert_eq!(Space(answer).devices().last(), Some(other));
         assert_eq!(Space(answer).platform_memory(0xffff, 0), Some((0xe000_0000, 0x5000)));
         assert_eq!(Space(answer).platform_memory(0xffff, 1), None);
+        let ports = [0, 1, 2].map(|index| Space(answer).platform_ports(0xffff, index));
+        assert_eq!(ports, [Some(0x378..=0x37f), None, None]);
     }
 
     #[test]

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Devices of Linux that it has given up for the realm, of all kinds.
 
+use crtos_abi::cell::PortRange;
+
 use crate::{
     can::{self, Can},
     failure::Result,
     machine::Machine,
     net::{self, Net},
+    port_ranges,
     uart::{self, Uart},
 };
 
@@ -14,9 +17,16 @@ pub struct Borrowed(bool);
 
 impl Borrowed {
     /// Has Linux give up `uarts` and `cans`, and learns on which lines the latter interrupt. `nets`
-    /// it gives up later.
-    pub fn take(machine: &Machine, uarts: &[Uart], cans: &mut [Can], nets: &[Net]) -> Result<Self> {
+    /// it gives up later, and `ports` with the memory.
+    pub fn take(
+        machine: &Machine,
+        uarts: &[Uart],
+        cans: &mut [Can],
+        nets: &[Net],
+        ports: &[PortRange],
+    ) -> Result<Self> {
         let borrowed = Self(true);
+        port_ranges::take(ports)?;
         uart::take(machine, uarts)?;
         can::take(cans)?;
         net::take(nets)?;
@@ -43,4 +53,5 @@ pub fn give_back() {
     uart::give_back();
     can::give_back();
     net::give_back();
+    port_ranges::give_back();
 }

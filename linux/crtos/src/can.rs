@@ -282,6 +282,12 @@ pub fn take(interfaces: &mut [Can]) -> Result<()> {
     interfaces.iter_mut().try_for_each(Can::release)
 }
 
+/// The names of those that the realm has.
+pub fn taken() -> Vec<String> {
+    let all: Vec<Can> = state::load(Path::new(RECORD)).unwrap_or_default();
+    all.into_iter().map(|one| one.name).collect()
+}
+
 /// Gives Linux the interfaces back that were taken from it, whichever command took them. No cell
 /// may have them any more.
 pub fn give_back() {

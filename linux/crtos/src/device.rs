@@ -12,6 +12,7 @@ use std::{
 
 use crtos_abi::{
     ABI_VERSION,
+    cell::PortRange,
     channel::Channel,
     ids::{Pid, RealmCpu},
     ioctl::{
@@ -307,6 +308,19 @@ impl Device {
     /// Takes the platform device of this name back from a cell.
     pub fn remove_platform_device(&self, cell: u32, name: &str) -> Call<()> {
         let device = cell_device(cell, name, ioctl::DEVICE_ON_PLATFORM);
+        self.structure(&mut RemoveDevice(device)).map(drop)
+    }
+
+    /// Gives I/O ports to a cell; returns the number by which the report tells of them.
+    pub fn add_ports(&self, cell: u32, ports: &PortRange) -> Call<u32> {
+        let name = format!("{:x}-{:x}", ports.first, ports.last);
+        self.structure(&mut AddDevice(cell_device(cell, &name, ioctl::DEVICE_PORTS)))
+    }
+
+    /// Takes I/O ports back from a cell.
+    pub fn remove_ports(&self, cell: u32, ports: &PortRange) -> Call<()> {
+        let name = format!("{:x}-{:x}", ports.first, ports.last);
+        let device = cell_device(cell, &name, ioctl::DEVICE_PORTS);
         self.structure(&mut RemoveDevice(device)).map(drop)
     }
 

@@ -10,14 +10,17 @@ use clap::Subcommand;
 use serde::Serialize;
 
 use crate::{
+    can,
     device::{self, Call, Device},
     failure::{Failure, Result},
     function::Function,
     machine::Machine,
     net::Net,
+    port_ranges::Ports,
     ranges,
     report::{DeviceOfCell, Report},
     text::table,
+    uart,
 };
 
 /// Give devices to the real-time realm or to a cell, and take them back
@@ -34,13 +37,17 @@ use crate::{
 /// DEVICE is an address (0000:03:00.0 or 03:00.0), a name that Linux has for it (eth1, ttyS4,
 /// can0, nvme1n1, uio0), or a vendor and a device id (8086:10d3) if there is one such device;
 /// or the name of a platform device (`ls /sys/bus/platform/devices`), which the realm alone gets:
-/// one with memory, and an interrupt, that does not master the bus.
-/// `crtos up --device` takes the same, and serial ports without PCI.
+/// one with memory, and an interrupt, that does not master the bus;
+/// or a range of I/O ports (0x378-0x37f), for programs of the realm, which no driver of Linux has.
+/// `crtos up --device` takes the same but for ports (`--port`), and UARTs (ttyS1), CAN interfaces
+/// (can0) and network interfaces (eth1), which come and go with the realm; a network interface is
+/// also given back and given again here.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
   crtos device add 03:00.0
   crtos device add eth1 --cell demo
+  crtos device add 0x378-0x37f
   crtos device list
   crtos device remove 03:00.0
 
@@ -75,8 +82,9 @@ enum Verb {
     },
     /// List the devices that cells have
     ///
-    /// With --json an array of objects: function (its address, or the name of a platform device),
-    /// cell (its name).
+    /// With --json an array of objects: function (the address of a PCI function, the range of I/O
+    /// ports, or the name of another device), cell (its name), kind (function, network, platform,
+    /// ports, uart, can), and for a network card the name of its interface.
     List {
         /// Print JSON
         #[arg(long)]
@@ -91,6 +99,8 @@ pub enum Target {
     Function(Function),
     /// A platform device, by its name.
     Platform(String),
+    /// I/O ports.
+    Ports(Ports),
 }
 
 impl fmt::Display for Target {
@@ -98,23 +108,45 @@ impl fmt::Display for Target {
         match self {
             Self::Function(function) => function.fmt(f),
             Self::Platform(name) => name.fmt(f),
+            Self::Ports(ports) => ports.fmt(f),
         }
     }
 }
 
 impl Target {
     /// Where Linux lists it.
-    fn place(&self, machine: &Machine) -> PathBuf {
-        machine.path(match self {
+    fn place(&self, machine: &Machine) -> Option<PathBuf> {
+        Some(machine.path(match self {
             Self::Function(function) => format!("/sys/bus/pci/devices/{function}"),
             Self::Platform(name) => format!("{PLATFORM}/{name}"),
-        })
+            Self::Ports(_) => return None,
+        }))
+    }
+
+    /// Whether both mean the same device.
+    fn is(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Ports(one), Self::Ports(other)) => one.is(other),
+            _ => self == other,
+        }
+    }
+
+    /// What kind of device it is, in one word.
+    fn kind(&self) -> &'static str {
+        match self {
+            Self::Function(_) => "function",
+            Self::Platform(_) => "platform",
+            Self::Ports(_) => "ports",
+        }
     }
 
     /// Which one a cell has.
     fn of_report(machine: &Machine, device: &DeviceOfCell) -> Self {
         if !device.platform {
             return Self::Function(device.function);
+        }
+        if let Some(ports) = Ports::numbered(device.function.number()) {
+            return Self::Ports(ports);
         }
         let number = device.function.number().to_string();
         let folder = "/sys/bus/platform/drivers/crtos";
@@ -132,6 +164,7 @@ impl Target {
         match self {
             Self::Function(function) => file.add_device(cell, &function.to_string(), no_reset),
             Self::Platform(name) => file.add_platform_device(cell, name),
+            Self::Ports(ports) => ports.add(file, cell),
         }
     }
 
@@ -139,6 +172,7 @@ impl Target {
         match self {
             Self::Function(function) => file.remove_device(cell, &function.to_string()),
             Self::Platform(name) => file.remove_platform_device(cell, name),
+            Self::Ports(ports) => ports.remove(file, cell),
         }
     }
 }
@@ -162,7 +196,7 @@ const CLASSES: [&str; 5] = ["net", "tty", "block", "uio", "input"];
 
 /// Finds the device that the user means.
 fn find(machine: &Machine, asked: &str, text: &str) -> Result<Target> {
-    match platform(machine, text) {
+    match platform(machine, text).or_else(|| Ports::parse(text).map(Target::Ports)) {
         Some(device) => Ok(device),
         None => find_function(machine, asked, text).map(Target::Function),
     }
@@ -200,11 +234,16 @@ fn unknown(machine: &Machine, asked: &str, text: &str) -> Failure {
         let remedy = format!("a realm gets it when it starts: `crtos up ... {option}`");
         Failure::new(asked, reason).remedy(remedy)
     };
+    if uart::taken().iter().chain(&can::taken()).any(|taken| taken == text) {
+        return Failure::new(asked, format!("the realm was started with {text}"))
+            .remedy("`crtos down` gives it back");
+    }
     if text.starts_with("ttyS") && machine.exists(format!("/sys/class/tty/{text}")) {
         return other("a serial port", format!("--device {text}"));
     }
     if ranges::ports(text).is_ok() {
-        return other("a range of I/O ports", format!("--port {text}"));
+        return Failure::new(asked, format!("there is no device `{text}`"))
+            .remedy("if you mean I/O ports: in hexadecimal, such as 0x378-0x37f");
     }
     Failure::new(asked, format!("there is no device `{text}`"))
         .remedy("`lspci -D` lists addresses, `ls /sys/bus/platform/devices` other names")
@@ -230,7 +269,7 @@ fn ids(machine: &Machine, function: Function) -> Option<String> {
 
 /// Who uses a device in Linux, in words, and what to do about it.
 fn user(machine: &Machine, device: &Target) -> Option<(String, String)> {
-    let place = device.place(machine).canonicalize().ok()?;
+    let place = device.place(machine)?.canonicalize().ok()?;
     let of_it = |class: &str| {
         let entries = std::fs::read_dir(machine.path(format!("/sys/class/{class}")));
         let names = entries.into_iter().flatten().flatten();
@@ -282,17 +321,40 @@ fn user(machine: &Machine, device: &Target) -> Option<(String, String)> {
 struct Row {
     function: String,
     cell: String,
+    kind: &'static str,
+    /// By which programs know it, if that is another one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name: Option<String>,
 }
 
-fn rows(machine: &Machine, report: &Report) -> Vec<Row> {
-    let name = |number: u32| report.cell(number).map(|cell| cell.name.clone()).unwrap_or_default();
-    let devices = report.devices.iter();
-    devices
-        .map(|device| Row {
-            function: Target::of_report(machine, device).to_string(),
-            cell: name(device.cell),
-        })
-        .collect()
+fn rows(machine: &Machine, report: &Report, realm: Option<u32>) -> Vec<Row> {
+    let cell = |number: u32| report.cell(number).map(|cell| cell.name.clone()).unwrap_or_default();
+    let devices = report.devices.iter().map(|device| {
+        let target = Target::of_report(machine, device);
+        let net = interface(&target, device.cell, realm);
+        Row {
+            function: target.to_string(),
+            cell: cell(device.cell),
+            kind: if net.is_some() { "network" } else { target.kind() },
+            name: net.map(|net| net.name),
+        }
+    });
+    // What only `crtos up` gives, the hypervisor does not tell apart.
+    let from_the_start = realm.into_iter().flat_map(|realm| {
+        let of_kind = move |names: Vec<String>, kind| {
+            names.into_iter().map(move |name| (name, kind, realm)).collect::<Vec<_>>()
+        };
+        let ports = Ports::from_the_start().map(|ports| ports.to_string()).collect();
+        let uarts = of_kind(uart::taken(), "uart");
+        [uarts, of_kind(can::taken(), "can"), of_kind(ports, "ports")].concat()
+    });
+    let from_the_start = from_the_start.map(|(function, kind, realm)| Row {
+        function,
+        cell: cell(realm),
+        kind,
+        name: None,
+    });
+    devices.chain(from_the_start).collect()
 }
 
 impl Devices {
@@ -318,10 +380,11 @@ impl Devices {
                 let machine = Machine::here();
                 let target = find(&machine, &asked, &device)?;
                 let known = report.devices.iter();
-                let mut known = known.filter(|known| Target::of_report(&machine, known) == target);
+                let mut known =
+                    known.filter(|known| Target::of_report(&machine, known).is(&target));
                 if let Some(known) = known.next() {
                     let name = report.cell(known.cell).map(|cell| cell.name.as_str());
-                    let reason = format!("the cell {} has it", name.unwrap_or("?"));
+                    let reason = format!("the cell {} has it already", name.unwrap_or("?"));
                     return Err(Failure::new(&asked, reason)
                         .remedy(format!("`crtos device remove {target}` takes it back")));
                 }
@@ -341,8 +404,20 @@ impl Devices {
                 let target = find(&machine, &asked, &device)?;
                 let report = file.report(&asked)?;
                 let mut devices = report.devices.iter();
-                let known = devices.find(|known| Target::of_report(&machine, known) == target);
+                let known = devices.find(|known| Target::of_report(&machine, known).is(&target));
                 let Some(known) = known else {
+                    if let Target::Ports(ports) = &target
+                        && let Some(realm) = device::realm(&file.info(&asked)?)
+                    {
+                        if Ports::from_the_start().any(|one| one.is(ports)) {
+                            let reason = "the realm was started with them";
+                            return Err(
+                                Failure::new(asked, reason).remedy("`crtos down` gives them back")
+                            );
+                        }
+                        // The command that gave them was killed before it took note of that.
+                        return ports.remove(&file, realm).map_err(|refusal| refusal.asked(asked));
+                    }
                     return Err(Failure::new(&asked, "no cell has it")
                         .remedy("`crtos device list` shows those that cells have"));
                 };
@@ -356,15 +431,19 @@ impl Devices {
             Verb::List { json } => {
                 let asked = "list the devices of cells";
                 let file = Device::require(asked)?;
-                let rows = match file.info(asked)?.enabled {
+                let info = file.info(asked)?;
+                let rows = match info.enabled {
                     0 => Vec::new(),
-                    _ => rows(&Machine::here(), &file.report(asked)?),
+                    _ => rows(&Machine::here(), &file.report(asked)?, device::realm(&info)),
                 };
                 if json {
                     return crate::print_json(&rows);
                 }
-                let rows = rows.into_iter().map(|row| vec![row.function, row.cell]).collect();
-                anstream::println!("{}", table(&["DEVICE", "CELL"], &[], rows));
+                let rows = rows.into_iter().map(|row| {
+                    vec![row.function, row.kind.into(), row.name.unwrap_or_default(), row.cell]
+                });
+                let heads = ["DEVICE", "KIND", "NAME", "CELL"];
+                anstream::println!("{}", table(&heads, &[], rows.collect()));
                 Ok(())
             }
         }
@@ -429,7 +508,10 @@ mod tests {
         link(&port.join("tty/ttyS1"), &at("sys/class/tty/ttyS1"));
         let refused = |text| find(&machine, "test", text).unwrap_err().to_string();
         assert!(refused("ttyS1").contains("--device ttyS1"), "{}", refused("ttyS1"));
-        assert!(refused("0x378-0x37f").contains("--port 0x378-0x37f"));
+        assert!(refused("378-0x37f").contains("in hexadecimal"), "{}", refused("378-0x37f"));
+        let ports = find(&machine, "test", "0x378-0x37f").expect("found");
+        assert_eq!((ports.to_string().as_str(), ports.kind()), ("0x378-0x37f", "ports"));
+        assert_eq!(user(&machine, &ports), None);
         assert!(refused("ttyS2").contains("no device"));
         write(&pci.join("net/eth1/flags"), "0x1003\n");
         let card = Target::Function(Function::new(0x18));

@@ -38,6 +38,7 @@ pub mod machine;
 mod man;
 mod net;
 mod plan;
+mod port_ranges;
 mod ps;
 pub mod ranges;
 pub mod report;

@@ -157,6 +157,12 @@ pub fn take(machine: &Machine, uarts: &[Uart]) -> Result<()> {
     Ok(())
 }
 
+/// The names of those that the realm has.
+pub fn taken() -> Vec<String> {
+    let all: Vec<Taken> = state::load(Path::new(RECORD)).unwrap_or_default();
+    all.into_iter().map(|one| one.name).collect()
+}
+
 /// Gives Linux the UARTs back that were taken from it, whichever command took them. No cell may
 /// have them any more.
 pub fn give_back() {

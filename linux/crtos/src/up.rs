@@ -162,7 +162,8 @@ impl Up {
             // If a command that had taken some was killed.
             borrowed::give_back();
             self.find_devices(&machine)?;
-            borrowed = Some(Borrowed::take(&machine, &self.uarts, &mut self.cans, &self.nets)?);
+            let (cans, ports) = (&mut self.cans, &self.ports);
+            borrowed = Some(Borrowed::take(&machine, &self.uarts, cans, &self.nets, ports)?);
             let done = self.bring_up(&machine, &device, split, &image, &interruption, &mut cell);
             if done.is_err() && interruption.signal().is_none() {
                 start::show_logs(&device, cell);

@@ -77,6 +77,23 @@ pub fn platform_registers(number: u16) -> Option<Vec<Registers>> {
     Some(all)
 }
 
+/// Programs may use the I/O ports of a platform device of the realm; `false` if it has none, or is
+/// not there. By the thread alone that has functions come and go.
+pub fn open_platform_ports(number: u16) -> bool {
+    if !is_platform(number) {
+        return false;
+    }
+    let ports = |index| SPACE.platform_ports(number, index);
+    let mut any = false;
+    for register in 0..BASE_ADDRESSES as u8 {
+        if let Some(range) = ports(register) {
+            FunctionPorts { function: number, register }.add(&range);
+            any = true;
+        }
+    }
+    any
+}
+
 /// How many bits the addresses have that a function of the realm names; 0 if it is not there.
 /// Thread context; may sleep.
 pub fn width(number: u16) -> u32 {

@@ -85,9 +85,9 @@ pub fn of_programs() -> impl Iterator<Item = RangeInclusive<u16>> {
     })
 }
 
-/// The I/O ports of PCI functions that programs drive, of a base address register each: the first
-/// and the last port in bits 15..0 and 31..16, the function in 47..32, the register in 55..48, and
-/// a bit that there are some.
+/// The I/O ports of PCI functions that programs drive, and those that root gave them while the
+/// realm ran, of a base address register each: the first and the last port in bits 15..0 and
+/// 31..16, the function in 47..32, the register in 55..48, and a bit that there are some.
 static OF_FUNCTIONS: [AtomicU64; MAX_DEVICES * BASE_ADDRESSES] =
     [const { AtomicU64::new(0) }; MAX_DEVICES * BASE_ADDRESSES];
 const SOME: u64 = 1 << 63;
@@ -136,6 +136,13 @@ impl FunctionPorts {
 
 fn range_of(word: u64) -> RangeInclusive<u16> {
     word as u16..=(word >> 16) as u16
+}
+
+/// The I/O ports of that function or platform device.
+pub fn of(function: u16) -> impl Iterator<Item = RangeInclusive<u16>> {
+    let values = OF_FUNCTIONS.iter().map(|word| word.load(Ordering::Relaxed));
+    let its = move |value: &u64| value & SOME != 0 && (value >> 32) as u16 == function;
+    values.filter(its).map(range_of)
 }
 
 /// Programs do not drive that function any more. One that was allowed its ports gets a fault there:

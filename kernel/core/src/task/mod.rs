@@ -31,7 +31,7 @@ pub use thread::{
 };
 pub use timer::Timer;
 pub use user::{
-    PortPermissions, port_permissions, segment_bases, set_all_ports, set_fs_base, set_gs_base,
-    set_guarded, set_numbering, set_port_permissions, set_ports, set_space,
+    PortPermissions, may_use, port_permissions, segment_bases, set_all_ports, set_fs_base,
+    set_gs_base, set_guarded, set_numbering, set_port_permissions, set_ports, set_space,
 };
 pub use wait::{WaitError, WaitQueue};

@@ -39,6 +39,10 @@ impl Ports {
         Self { map: vec![0xff; PORT_MAP_SIZE].into_boxed_slice(), used: 0..0 }
     }
 
+    fn allows(&self, port: u16) -> bool {
+        self.map[usize::from(port) / 8] & 1 << (port % 8) == 0
+    }
+
     /// Allows or forbids `ports`.
     fn set(&mut self, ports: RangeInclusive<u16>, allow: bool) {
         let bytes = usize::from(*ports.start()) / 8..usize::from(*ports.end()) / 8 + 1;
@@ -290,6 +294,14 @@ pub fn port_permissions() -> PortPermissions {
         Some(state) => state.ports.lock().clone(),
         None => PortPermissions::default(),
     }
+}
+
+/// Whether a thread may use one of these ports. Thread context.
+pub fn may_use(thread: &Thread, ports: &RangeInclusive<u16>) -> bool {
+    let Some(state) = &thread.user else { return false };
+    let permissions = state.ports.lock().clone();
+    let allows = |map: &Arc<Ports>| ports.clone().any(|port| map.allows(port));
+    permissions.some().is_some_and(allows) || permissions.all().is_some_and(allows)
 }
 
 /// Sets which ports the current thread may use.

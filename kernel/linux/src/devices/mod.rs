@@ -65,6 +65,7 @@ pub fn start() {
         uio::look(channel);
         vfio::look(channel);
         net::look(channel);
+        ports::look(channel);
     });
     // Each driver starts, whatever the others found.
     let found = DRIVERS.iter().filter(|driver| (driver.start)()).count();

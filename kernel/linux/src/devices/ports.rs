@@ -1,23 +1,36 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `/dev/port`: the I/O ports that root gave programs of the realm (`crtos up --port`), and those
-//! of PCI functions that they drive, each a byte of the file (mem(4)).
+//! `/dev/port`: the I/O ports that root gave programs of the realm (`crtos up --port`, `crtos
+//! device add`), and those of PCI functions that they drive, each a byte of the file (mem(4)).
 //!
 //! Linux opens the file, and so checks for CAP_SYS_RAWIO, before it becomes one of the realm. Other
 //! ports fail with EPERM, as with ioperm(2): Linux may not touch a port that a cell has alone, and
 //! one file cannot tell whose the others are. Without a port, the file stays Linux's.
 
-use alloc::boxed::Box;
-use core::sync::atomic::{AtomicU64, Ordering};
+use alloc::{boxed::Box, sync::Arc, vec::Vec};
+use core::{
+    ops::RangeInclusive,
+    sync::atomic::{AtomicU64, Ordering},
+};
 
 use linux_raw_sys::general as linux;
 use spin::Once;
 
-use crtos_core::devices::ports::{self, ProgramPort};
+use crtos_abi::device::MAX_DEVICES;
+use crtos_channel::{Channel, Had, Wanted};
+use crtos_core::{
+    devices::{
+        pci,
+        ports::{self, ProgramPort},
+    },
+    sync::SpinLock,
+    task::{Thread, may_use},
+};
 
-use super::Driver;
+use super::{Driver, users};
 use crate::{
     abi::{Errno, SysResult},
-    files::{Memory, Watchers, character::Character, lock::Locks},
+    files::{Memory, Object, Watchers, character::Character, lock::Locks},
+    process::threads,
     signal,
 };
 
@@ -48,6 +61,68 @@ fn is_there() -> bool {
 fn open(number: u64, _flags: u32) -> Option<Result<Box<dyn Character>, Errno>> {
     let there = number == NUMBER && is_there();
     there.then(|| Ok(Box::new(Opening::default()) as Box<dyn Character>))
+}
+
+/// The ranges of ports that root gave while the realm ran, by Linux's places.
+static RANGES: SpinLock<[Option<Wanted>; MAX_DEVICES]> = SpinLock::new([None; MAX_DEVICES]);
+
+/// Sees to it that programs may use those ranges that Linux wants the realm to have, and no others,
+/// and tells what came of it. A range goes when nobody may use a port of it, or has the file open.
+/// By the thread alone that has functions come and go, behind [`super::uio::look`], which tells of
+/// all places. May sleep.
+pub fn look(channel: Channel) {
+    for place in 0..MAX_DEVICES {
+        let wanted = channel.wanted_device(place).filter(is_range);
+        let had = RANGES.lock()[place];
+        let (kept, users) = had.map_or((None, Vec::new()), |had| keep(had, wanted));
+        let comes = || wanted.filter(|wanted| pci::open_platform_ports(wanted.function));
+        let has = kept.or_else(comes);
+        RANGES.lock()[place] = has;
+        let Some(Wanted { function, .. }) = has else { continue };
+        if had != has {
+            super::found();
+        }
+        channel.tell_device(place, Some(Had { function, users: &users }));
+    }
+}
+
+/// Whether it is a range of ports: no file of Linux's leads to it.
+pub fn is_range(wanted: &Wanted) -> bool {
+    wanted.number == 0 && wanted.group.is_none()
+}
+
+/// What is left of a range that there was, and who uses it if Linux does not want it any more.
+fn keep(had: Wanted, wanted: Option<Wanted>) -> (Option<Wanted>, Vec<u32>) {
+    let is_lost = wanted.is_some_and(|wanted| wanted != had) || !pci::is_platform(had.function);
+    if !is_lost && wanted.is_some() {
+        return (Some(had), Vec::new());
+    }
+    let ranges: Vec<_> = ports::of(had.function).collect();
+    // Nobody gets one any more.
+    ports::remove_function(had.function);
+    let users = if is_lost { Vec::new() } else { users(&ranges) };
+    if users.is_empty() || !pci::open_platform_ports(had.function) {
+        return (None, Vec::new());
+    }
+    (Some(had), users)
+}
+
+/// The process ids of those who may use a port of these ranges, or have the file open.
+fn users(ranges: &[RangeInclusive<u16>]) -> Vec<u32> {
+    let is_port = |file: &Object| match file {
+        Object::Character(special) => special.status.device_of_file == NUMBER,
+        _ => false,
+    };
+    let mut users = users::users(&[], is_port);
+    threads::each_process(|process| {
+        let all = process.members.lock().threads.clone();
+        let may_use = |thread: &Arc<Thread>| ranges.iter().any(|one| may_use(thread, one));
+        let pid = process.pid.leader().get();
+        if all.iter().any(may_use) && !users.contains(&pid) {
+            users.push(pid);
+        }
+    });
+    users
 }
 
 /// An opening of the file.

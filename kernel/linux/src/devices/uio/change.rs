@@ -16,13 +16,17 @@ use super::{
     PLACES,
     place::{Device, Place, path_of},
 };
-use crate::{devices::users::users, files::Object as File, process::threads};
+use crate::{
+    devices::{net, ports, users::users},
+    files::Object as File,
+    process::threads,
+};
 
 /// Sees to it that programs find those functions that Linux wants the realm to have, and no others,
 /// and tells what came of it. May sleep.
 pub fn look(channel: Channel) {
-    let is_meant =
-        |wanted: &Wanted| wanted.group.is_none() && !super::super::net::is_ours(wanted.function);
+    let is_others = |wanted: &Wanted| net::is_ours(wanted.function) || ports::is_range(wanted);
+    let is_meant = |wanted: &Wanted| wanted.group.is_none() && !is_others(wanted);
     let wanted = |index| channel.wanted_device(index).filter(is_meant);
     // New functions may have the addresses of old ones.
     (0..MAX_DEVICES).for_each(|index| leave(index, wanted(index)));

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! I/O ports that programs of the realm have: those that it was started with, and those that it got
+//! while it ran. A file tells later commands which they are.
+
+use std::{fmt, path::Path};
+
+use crtos_abi::cell::PortRange;
+
+use crate::{
+    device::{Call, Device},
+    failure::{Asked, Result},
+    ranges, state,
+};
+
+/// File that tells of them.
+const RECORD: &str = "/run/crtos/ports.json";
+
+/// A range of I/O ports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Ports {
+    first: u16,
+    last: u16,
+    /// By which the hypervisor tells of it, if the realm got it while it ran.
+    number: Option<u32>,
+}
+
+impl fmt::Display for Ports {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:#x}-{:#x}", self.first, self.last)
+    }
+}
+
+impl Ports {
+    /// Reads `0x378-0x37f`; `None` if it is something else.
+    pub fn parse(text: &str) -> Option<Self> {
+        // Other devices may have numbers for names.
+        let range = text.starts_with("0x").then(|| ranges::ports(text).ok()).flatten()?;
+        Some(Self::of(&range))
+    }
+
+    fn of(range: &PortRange) -> Self {
+        Self { first: range.first, last: range.last, number: None }
+    }
+
+    fn range(&self) -> PortRange {
+        PortRange { first: self.first, last: self.last, flags: 0 }
+    }
+
+    /// Whether both are the same ports.
+    pub fn is(&self, other: &Self) -> bool {
+        (self.first, self.last) == (other.first, other.last)
+    }
+
+    /// Gives them to a cell that runs.
+    pub fn add(&self, file: &Device, cell: u32) -> Call<()> {
+        let number = file.add_ports(cell, &self.range())?;
+        let mut all = recorded();
+        all.retain(|other| !other.is(self));
+        all.push(Self { number: Some(number), ..*self });
+        // Without it they are listed by their number.
+        let _ = state::store(Path::new(RECORD), &all);
+        Ok(())
+    }
+
+    /// Takes them back from it.
+    pub fn remove(&self, file: &Device, cell: u32) -> Call<()> {
+        file.remove_ports(cell, &self.range())?;
+        let mut all = recorded();
+        all.retain(|other| !other.is(self));
+        let _ = state::store(Path::new(RECORD), &all);
+        Ok(())
+    }
+
+    /// Those that the hypervisor tells of by that number.
+    pub fn numbered(number: u16) -> Option<Self> {
+        recorded().into_iter().find(|ports| ports.number == Some(number.into()))
+    }
+
+    /// Those that the realm was started with.
+    pub fn from_the_start() -> impl Iterator<Item = Self> {
+        recorded().into_iter().filter(|ports| ports.number.is_none())
+    }
+}
+
+fn recorded() -> Vec<Ports> {
+    state::load(Path::new(RECORD)).unwrap_or_default()
+}
+
+/// Notes which the realm is started with.
+pub fn take(ranges: &[PortRange]) -> Result<()> {
+    let all: Vec<Ports> = ranges.iter().map(Ports::of).collect();
+    if all.is_empty() {
+        return Ok(());
+    }
+    state::store(Path::new(RECORD), &all).asked(format!("write {RECORD}"))
+}
+
+/// The realm has none any more.
+pub fn give_back() {
+    state::settle(Path::new(RECORD), |_: Ports| ());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_have_names() {
+        let read = |text| Ports::parse(text).map(|ports| ports.to_string());
+        assert_eq!(read("0x378-0x37f").as_deref(), Some("0x378-0x37f"));
+        assert_eq!(read("0x61").as_deref(), Some("0x61-0x61"));
+        for other in ["378-37f", "0x37f-0x378", "8086:10d3", "03:00.0", "eth1", "0x10000", ""] {
+            assert_eq!(read(other), None, "{other}");
+        }
+    }
+}
