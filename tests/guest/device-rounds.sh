@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # Devices of all kinds come to the realm, are used and go back, many times: a UART, a CAN interface,
-# PCI functions that a program and the kernel drive, and a network card, in turn as such a function
-# and as an interface. Then the same with kills at random moments,
+# PCI functions that a program and the kernel drive, I/O ports, and a network card, in turn as such
+# a function and as an interface. Then the same with kills at random moments,
 # of programs and of commands, while Linux does what it likes with its drivers. Afterwards Linux
 # uses each of them, and complains of nothing.
 # kernels: 6.12
@@ -32,6 +32,8 @@ line=$(readlink -f /sys/class/tty/ttyS1)
 uart=$(for one in /sys/bus/pnp/devices/*; do
 	[[ $line = $(readlink -f "$one")/* ]] && basename "$one"
 done)
+# Ports of nothing, which read as ones.
+ports=0x300-0x307
 testdev=$(lspci -Dnd 1b36:0005 | cut -d' ' -f1)
 # name_of FUNCTION: the network interface that Linux has there.
 name_of() { ls "$bus/$1/net" 2>/dev/null; }
@@ -84,7 +86,8 @@ takes() {
 	crtos up --cpus 3 --memory 192M --device ttyS1 --device "$(name_of "$can")" \
 		${interface:+--device "$interface"} &&
 		{ [ -n "$interface" ] || crtos device add "$card"; } &&
-		crtos device add "$edu" --no-reset && crtos device add "$testdev" --no-reset
+		crtos device add "$edu" --no-reset && crtos device add "$testdev" --no-reset &&
+		crtos device add $ports
 }
 # What programs do with the card.
 drive_card() {
@@ -107,6 +110,8 @@ realm_uses() {
 		exec $(drive_card)" >told 2>report || fail "$1: status $?"
 	[ -n "$interface" ] || [ "$(cat told)" = 10 ] || fail "$1: the card interrupts $(cat told) times"
 	[ "$(wc -l <report)" = 3 ] || fail "$1: $(cat report)"
+	[ "$(crtos run -- dd if=/dev/port bs=8 skip=$((0x60)) count=1 status=none | od -An -tx1)" = \
+		"$(printf ' ff%.0s' {1..8})" ] || fail "$1: no ports"
 	wait
 	[ "$(cat serial)" = realm ] || fail "$1: the serial line tells $(cat serial)"
 	grep -q CD frames || fail "$1: nothing comes by CAN"
@@ -115,6 +120,7 @@ realm_uses() {
 has_back() {
 	await '[ -n "$(name_of "$card")" ] && [ -n "$(name_of "$can")" ]' 300 ||
 		fail "$1: $(ls -l "$bus/$card/driver" "$bus/$can/driver" 2>&1)"
+	! grep -q crtos /proc/ioports || fail "$1: $(grep crtos /proc/ioports)"
 	for function in "$edu" "$testdev"; do
 		[ ! -e "$bus/$function/driver" ] || fail "$1: $function has a driver"
 	done
@@ -129,7 +135,7 @@ for ((round = 0; round < rounds; round++)); do
 	in_turn $round
 	takes || { fail "round $round: not taken"; break; }
 	realm_uses "round $round"
-	for function in "$card" "$edu" "$testdev"; do
+	for function in "$card" "$edu" "$testdev" $ports; do
 		await 'crtos device remove "$function" 2>err' 100 ||
 			fail "round $round: $function: $(cat err)"
 	done
@@ -200,7 +206,8 @@ for ((round = 0; round < rounds; round++)); do
 		1) kill_programs ;;
 		2) killed 300 crtos device remove "$card" ;;
 		3) killed 500 crtos down --force ;;
-		4) crtos device remove "$edu"; killed 300 crtos device add "$edu" --no-reset ;;
+		4) crtos device remove "$edu"; killed 300 crtos device add "$edu" --no-reset
+			killed 50 crtos device remove $ports; killed 50 crtos device add $ports ;;
 		esac 2>/dev/null
 		wait $meddler
 	else

@@ -37,6 +37,7 @@ crtos run -- dd if=/dev/port bs=1 skip=$((0x64)) count=1 status=none of=got || f
 [ "$(wc -c <got)" = 1 ] || fail 'remotely, nothing'
 
 # While it runs: refused where somebody has them.
+dmesg --clear
 listed() { crtos device list --json | jq -c 'map([.function, .kind, .cell])'; }
 reserved() { grep -c "$1 : crtos" /proc/ioports; }
 refused() {
