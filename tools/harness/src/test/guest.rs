@@ -205,7 +205,7 @@ pub fn run(mut plan: Vec<Batch>, jobs: usize, report: &Report) -> Result<()> {
             match batch {
                 Some(_) if interrupted().load(Ordering::Relaxed) => return Ok(()),
                 Some(Batch::Host(case)) => on_host(&case, report)?,
-                Some(Batch::Guest(kernel, cases)) => in_guests(kernel, cases, report),
+                Some(Batch::Guest(kernel, cases)) => run_batch(kernel, cases, report),
                 None => return Ok(()),
             }
         }
@@ -233,7 +233,7 @@ fn on_host(case: &Case, report: &Report) -> Result<()> {
 
 /// Runs tests one after the other in a guest, and in a new one after a test that
 /// broke the guest.
-fn in_guests(kernel: Flavour, mut cases: VecDeque<Case>, report: &Report) {
+fn run_batch(kernel: Flavour, mut cases: VecDeque<Case>, report: &Report) {
     while let Some(first) = cases.front() {
         if interrupted().load(Ordering::Relaxed) {
             return;
