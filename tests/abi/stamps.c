@@ -13,6 +13,7 @@
 #include <linux/net_tstamp.h>
 #include <linux/sockios.h>
 #include <netinet/in.h>
+#include <netinet/udp.h>
 #include <poll.h>
 #include <stdio.h>
 #include <sys/epoll.h>
@@ -385,6 +386,11 @@ CASE(a_message_may_ask_for_its_report)
 	flags[0] = 0;
 	CHECK(put_with(near, SO_TIMESTAMPING, flags, 4) == 74);
 	CHECK(ready(near, 0, NEVER) == 0);
+	/* What has no meaning has its length. */
+	CHECK(set(near, SOL_SOCKET, SO_TIMESTAMPING, 0) == 0);
+	CHECK(put_with(near, SO_MARK, flags, 4) == 74);
+	CHECK(put_with(near, SO_MARK, flags, 8) == -1 && errno == EINVAL);
+	CHECK(put_with(near, SCM_RIGHTS, flags, 4) == 74);
 }
 
 CASE(what_is_no_control_message_is_refused)
@@ -436,6 +442,71 @@ CASE(reports_are_waited_for)
 	CHECK(ready(near, POLLPRI, PATIENCE) == (POLLERR | POLLPRI));
 	CHECK(recv(near, &event, 1, MSG_ERRQUEUE) == 1);
 	CHECK(epoll_wait(set_of_one, &event, 1, 0) == 0);
+}
+
+CASE(each_report_is_news)
+{
+	struct epoll_event event = { .events = EPOLLET };
+	int near = stamped(TX), set_of_one = epoll_create1(EPOLL_CLOEXEC);
+
+	CHECK(epoll_ctl(set_of_one, EPOLL_CTL_ADD, near, &event) == 0);
+	for (int i = 0; i < 3; i++) {
+		put(near, NEAR, i, 60);
+		CHECK(epoll_wait(set_of_one, &event, 1, PATIENCE) == 1);
+		SAY("events %x", event.events);
+		CHECK(epoll_wait(set_of_one, &event, 1, 0) == 0);
+	}
+	for (int i = 0; i < 3; i++)
+		CHECK(report(near).length == 74);
+}
+
+CASE(a_frame_without_its_header_is_reported_with_it)
+{
+	struct sockaddr_ll to = address(NEAR, PROTOCOL);
+	int near = bound(NEAR, SOCK_DGRAM, PROTOCOL);
+	char data[60] = "cooked";
+	struct told told;
+
+	to.sll_halen = ETH_ALEN;
+	memcpy(to.sll_addr, hardware(FAR), ETH_ALEN);
+	CHECK(set(near, SOL_SOCKET, SO_TIMESTAMPING, TX) == 0);
+	CHECK(sendto(near, data, 60, 0, (struct sockaddr *)&to, sizeof(to)) == 60);
+	told = report(near);
+	CHECK(told.length == 74 && memcmp(told.data, hardware(FAR), ETH_ALEN) == 0);
+	CHECK(memcmp(told.data + 14, data, 60) == 0);
+}
+
+CASE(control_messages_of_a_report_are_cut)
+{
+	const size_t rooms[] = { 0, 15, 16, 17, 64, 70, 80, 95, 96, 97, 100, 200 };
+	int near = stamped(TX);
+
+	for (int i = 0; i < 12; i++) {
+		char control[200];
+		struct msghdr message = { .msg_control = control, .msg_controllen = rooms[i] };
+
+		put(near, NEAR, i, 60);
+		CHECK(ready(near, 0, PATIENCE) == POLLERR);
+		CHECK(recvmsg(near, &message, MSG_ERRQUEUE) == 0);
+		SAY("of %zu bytes %zu, flags %x", rooms[i], message.msg_controllen,
+		    message.msg_flags);
+	}
+}
+
+CASE(reports_come_several_at_once)
+{
+	struct mmsghdr messages[4] = { 0 };
+	int near = stamped(TX);
+
+	for (int i = 0; i < 3; i++)
+		put(near, NEAR, i, 60);
+	while (recvmmsg(near, messages, 1, MSG_ERRQUEUE | MSG_PEEK, NULL) != 1)
+		CHECK(errno == EAGAIN && ready(near, 0, PATIENCE) == POLLERR);
+	usleep(1000 * NEVER);
+	CHECK(recvmmsg(near, messages, 4, MSG_ERRQUEUE, NULL) == 2);
+	for (int i = 0; i < 2; i++)
+		SAY("%d bytes, flags %x", messages[i].msg_len, messages[i].msg_hdr.msg_flags);
+	CHECK(recvmmsg(near, messages, 4, MSG_ERRQUEUE, NULL) == -1 && errno == EAGAIN);
 }
 
 CASE(reports_that_nobody_takes_are_bounded)
@@ -519,6 +590,32 @@ CASE(a_datagram_that_is_sent_is_reported)
 	CHECK(report(udp).error.ee_data == 2 && report(udp).error.ee_data == 2);
 }
 
+CASE(a_datagram_may_have_control_messages_of_others)
+{
+	char control[CMSG_SPACE(4)] = { 0 }, data[10] = { 0 };
+	struct sockaddr_in to = place(GROUP);
+	struct iovec vector = { data, sizeof(data) };
+	struct msghdr message = {
+		.msg_name = &to,
+		.msg_namelen = sizeof(to),
+		.msg_iov = &vector,
+		.msg_iovlen = 1,
+		.msg_control = control,
+		.msg_controllen = sizeof(control),
+	};
+	struct cmsghdr *first = CMSG_FIRSTHDR(&message);
+	int udp = udp_of_near(TX | SOF_TIMESTAMPING_OPT_TSONLY);
+
+	*first = (struct cmsghdr){ CMSG_LEN(4), SOL_IPV6, 4711 };
+	CHECK(sendmsg(udp, &message, 0) == 10);
+	CHECK(report(udp).length == 0);
+	first->cmsg_level = SOL_IP;
+	CHECK(sendmsg(udp, &message, 0) == -1 && errno == EINVAL);
+	first->cmsg_level = SOL_UDP;
+	CHECK(sendmsg(udp, &message, 0) == -1 && errno == EINVAL);
+	CHECK(none(udp));
+}
+
 CASE(a_report_tells_by_which_interface_a_datagram_went)
 {
 	int udp = udp_of_near(TX | SOF_TIMESTAMPING_OPT_CMSG);
@@ -555,6 +652,17 @@ static void answer(int far, const uint8_t *question)
 	CHECK(send(far, &frame, length, 0) == (ssize_t)length);
 }
 
+/* Waits for the question for the station with an address that ends so. */
+static struct frame asked_for(int far, uint8_t end)
+{
+	struct frame question;
+
+	do
+		CHECK(ready(far, POLLIN, PATIENCE) & POLLIN);
+	while (recv(far, &question, sizeof(question), 0) < 42 || question.data[27] != end);
+	return question;
+}
+
 CASE(a_report_comes_when_the_frame_has_gone)
 {
 	int udp = udp_of_near(TX | SOF_TIMESTAMPING_OPT_ID | SOF_TIMESTAMPING_TX_SCHED);
@@ -563,15 +671,30 @@ CASE(a_report_comes_when_the_frame_has_gone)
 	struct told told;
 
 	say_to(udp, "10.9.0.88", 10);
-	do
-		CHECK(ready(far, POLLIN, PATIENCE) & POLLIN);
-	while (recv(far, &question, sizeof(question), 0) < 42 || question.data[27] != 88);
+	question = asked_for(far, 88);
 	CHECK(none(udp) && ready(udp, 0, 0) == 0);
 	answer(far, question.data);
 	for (int i = 0; i < 2; i++) {
 		told = report(udp);
 		CHECK(told.length == 52 && memcmp(told.data, hardware(FAR), ETH_ALEN) == 0);
 	}
+}
+
+CASE(a_report_comes_also_if_none_is_asked_for_any_more)
+{
+	int udp = udp_of_near(TX), far = bound(FAR, SOCK_RAW, ETH_P_ARP);
+	time_t before = time(NULL);
+	struct frame question;
+	struct told told;
+
+	say_to(udp, "10.9.0.89", 10);
+	question = asked_for(far, 89);
+	CHECK(set(udp, SOL_SOCKET, SO_TIMESTAMPING, SOF_TIMESTAMPING_SOFTWARE) == 0);
+	CHECK(set(udp, SOL_SOCKET, SO_PRIORITY, 1) == 0);
+	answer(far, question.data);
+	told = report(udp);
+	CHECK(told.length == 52 && has_passed(&told.stamps[0], before));
+	CHECK(none(udp));
 }
 
 CASE(a_datagram_has_the_stamp_of_when_it_came)

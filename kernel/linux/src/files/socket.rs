@@ -143,7 +143,7 @@ impl More {
 pub struct SendControl {
     /// Which reports it is to have, instead of those that the socket asks for (SO_TIMESTAMPING).
     pub reports: Option<u32>,
-    /// There are some of another level than SOL_SOCKET.
+    /// There are some of the levels SOL_IP or SOL_UDP.
     pub has_others: bool,
 }
 

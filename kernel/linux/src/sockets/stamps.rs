@@ -104,14 +104,10 @@ impl Stamps {
     }
 
     /// Sees to it that there is memory for reports of a socket that receives so many bytes, if some
-    /// are asked for; and that there is none if not. May sleep.
+    /// are asked for. It stays until the socket is closed: a frame that waits for its station is
+    /// reported also if none is asked for any more. May sleep.
     pub fn prepare(&self, stamping: Stamping, receive_buffer: u32) -> Result<(), Errno> {
-        if !stamping.reports() {
-            let unused = self.reports.lock().take_if(|reports| reports.is_empty());
-            drop(unused);
-            return Ok(());
-        }
-        if self.reports.lock().is_some() {
+        if !stamping.reports() || self.reports.lock().is_some() {
             return Ok(());
         }
         if !heap::has_reserve() {

@@ -19,8 +19,8 @@ const HEADER: u64 = size_of::<CMsgHdr>() as u64;
 pub fn of_message(message: &MsgHdr) -> Result<SendControl, Errno> {
     /// Most bytes of control messages: Linux's preset of net.core.optmem_max.
     const MOST: u64 = 20480;
-    /// Kinds of control messages that are without meaning here.
-    const WITHOUT_MEANING: [u32; 3] = [net::SCM_RIGHTS, net::SCM_CREDENTIALS, net::SO_MARK];
+    /// SOL_UDP.
+    const OF_UDP: u32 = 17;
     let mut said = SendControl::default();
     if message.control_length > MOST {
         return Err(Errno::ENOBUFS);
@@ -33,15 +33,18 @@ pub fn of_message(message: &MsgHdr) -> Result<SendControl, Errno> {
             return Err(Errno::EINVAL);
         }
         match (level, kind) {
-            (net::SOL_SOCKET, net::SO_TIMESTAMPING_OLD | net::SO_TIMESTAMPING_NEW) => {
-                if length != HEADER + 4 {
-                    return Err(Errno::EINVAL);
-                }
+            (net::SOL_SOCKET, net::SO_TIMESTAMPING_OLD | net::SO_TIMESTAMPING_NEW)
+                if length == HEADER + 4 =>
+            {
                 said.reports = Some(user::read_u32(at + HEADER)?);
             }
-            (net::SOL_SOCKET, kind) if WITHOUT_MEANING.contains(&kind) => {}
+            // Without meaning here.
+            (net::SOL_SOCKET, net::SO_MARK) if length == HEADER + 4 => {}
+            (net::SOL_SOCKET, net::SCM_RIGHTS | net::SCM_CREDENTIALS) => {}
             (net::SOL_SOCKET, _) => return Err(Errno::EINVAL),
-            _ => said.has_others = true,
+            (net::SOL_IP | OF_UDP, _) => said.has_others = true,
+            // Nor has what is of another family, under Linux neither.
+            _ => {}
         }
         at = at.saturating_add(length.next_multiple_of(8));
     }
