@@ -142,21 +142,28 @@ impl Target {
 
     /// Which one a cell has.
     fn of_report(machine: &Machine, device: &DeviceOfCell) -> Self {
-        if !device.platform {
-            return Self::Function(device.function);
+        match device.platform {
+            true => Self::numbered(machine, device.function.number(), Ports::numbered),
+            false => Self::Function(device.function),
         }
-        if let Some(ports) = Ports::numbered(device.function.number()) {
-            return Self::Ports(ports);
-        }
-        let number = device.function.number().to_string();
+    }
+
+    /// Which one has that number, where `noted` tells of which ports a command has noted it.
+    fn numbered(machine: &Machine, number: u16, noted: impl Fn(u16) -> Option<Ports>) -> Self {
+        let text = number.to_string();
         let folder = "/sys/bus/platform/drivers/crtos";
         let entries = std::fs::read_dir(machine.path(folder)).into_iter().flatten().flatten();
         let mut names = entries.filter_map(|entry| entry.file_name().into_string().ok());
         let is_it = |name: &String| {
-            machine.read(format!("{folder}/{name}/crtos_number")).as_deref() == Some(&number)
+            machine.read(format!("{folder}/{name}/crtos_number")).as_deref() == Some(&text)
         };
-        // Linux may just have lost it.
-        Self::Platform(names.find(is_it).unwrap_or_else(|| format!("platform device {number}")))
+        // A note may be older: of a command that took ports back, and was killed.
+        if let Some(name) = names.find(is_it) {
+            return Self::Platform(name);
+        }
+        // Linux may just have lost the device.
+        noted(number)
+            .map_or_else(|| Self::Platform(format!("platform device {number}")), Self::Ports)
     }
 
     /// Gives it to a cell; with `no_reset` also a function that cannot be reset.
@@ -476,6 +483,20 @@ fn unused(machine: &Machine, asked: &str, target: Target) -> Result<Target> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_device_that_linux_names_is_no_range_of_ports() {
+        let root = tempfile::tempdir().expect("a directory");
+        let device = root.path().join("sys/bus/platform/drivers/crtos/pnp:00");
+        std::fs::create_dir_all(&device).expect("made");
+        std::fs::write(device.join("crtos_number"), "65535\n").expect("written");
+        let machine = Machine::below(root.path());
+        let noted = |_| Ports::parse("0x378-0x37f");
+        let told = |number| Target::numbered(&machine, number, noted).to_string();
+        assert_eq!([65535, 65534].map(told), ["pnp:00", "0x378-0x37f"]);
+        let unknown = Target::numbered(&machine, 65534, |_| None);
+        assert_eq!(unknown, Target::Platform("platform device 65534".into()));
+    }
 
     #[test]
     fn devices_have_names_and_users() {

@@ -325,10 +325,11 @@ impl Net {
 
     /// Notes whether Linux has it back, while the realm goes on.
     fn note(&self, is_back: bool) -> Result<()> {
-        let mut all = recorded();
-        let meant = all.iter_mut().filter(|net| net.function == self.function);
-        meant.for_each(|net| net.is_back = is_back);
-        take(&all)
+        let noted = state::change(Path::new(RECORD), |all: &mut Vec<Self>| {
+            let meant = all.iter_mut().filter(|net| net.function == self.function);
+            meant.for_each(|net| net.is_back = is_back);
+        });
+        noted.asked(format!("write {RECORD}"))
     }
 
     /// Sets the interface as it was, or says why it is not.

@@ -54,21 +54,26 @@ impl Ports {
     /// Gives them to a cell that runs.
     pub fn add(&self, file: &Device, cell: u32) -> Call<()> {
         let number = file.add_ports(cell, &self.range())?;
-        let mut all = recorded();
-        all.retain(|other| !other.is(self));
-        all.push(Self { number: Some(number), ..*self });
-        // Without it they are listed by their number.
-        let _ = state::store(Path::new(RECORD), &all);
+        self.note(Some(Self { number: Some(number), ..*self }));
         Ok(())
     }
 
     /// Takes them back from it.
     pub fn remove(&self, file: &Device, cell: u32) -> Call<()> {
         file.remove_ports(cell, &self.range())?;
-        let mut all = recorded();
-        all.retain(|other| !other.is(self));
-        let _ = state::store(Path::new(RECORD), &all);
+        self.note(None);
         Ok(())
+    }
+
+    /// Notes what the realm has of them now.
+    fn note(&self, now: Option<Self>) {
+        // Without it they are listed by their number.
+        let _ = state::change(Path::new(RECORD), |all: &mut Vec<Self>| {
+            // A note of others with that number is older: a command that took them back was killed.
+            let is_number = |other: &Self| now.is_some_and(|now| other.number == now.number);
+            all.retain(|other| !other.is(self) && !is_number(other));
+            all.extend(now);
+        });
     }
 
     /// Those that the hypervisor tells of by that number.

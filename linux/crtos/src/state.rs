@@ -7,6 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use nix::fcntl::{Flock, FlockArg};
 use serde::{Serialize, de::DeserializeOwned};
 
 use crate::{
@@ -51,12 +52,32 @@ pub fn remember(cell: u32, what: &Remembered) -> Result<()> {
     store(&path(cell), what).asked(format!("write {}", path(cell).display()))
 }
 
-/// Stores `what` in a file of that directory, as a whole or not at all.
+/// Stores `what` in a file, as a whole or not at all.
 pub fn store(file: &Path, what: &impl Serialize) -> io::Result<()> {
     let text = serde_json::to_vec_pretty(what)?;
-    fs::create_dir_all(DIRECTORY)?;
+    make_place(file)?;
     let new = file.with_extension("new");
     fs::write(&new, text).and_then(|()| fs::rename(&new, file))
+}
+
+/// Makes the directory of a file.
+fn make_place(file: &Path) -> io::Result<()> {
+    file.parent().map_or(Ok(()), fs::create_dir_all)
+}
+
+/// Changes the list that [`store`] has written to a file; commands at the same time do so one after
+/// the other.
+pub fn change<T: Serialize + DeserializeOwned>(
+    file: &Path,
+    change: impl FnOnce(&mut Vec<T>),
+) -> io::Result<()> {
+    make_place(file)?;
+    // It stays, since whoever waits for it has it open. The kernel unlocks it for a killed command.
+    let lock = fs::File::create(file.with_extension("lock"))?;
+    let _lock = Flock::lock(lock, FlockArg::LockExclusive).map_err(|(_, errno)| errno)?;
+    let mut entries = load(file).unwrap_or_default();
+    change(&mut entries);
+    store(file, &entries)
 }
 
 /// Returns what [`store`] has written to a file, if there is anything.
@@ -78,4 +99,30 @@ pub fn settle<T: DeserializeOwned>(file: &Path, settle: impl FnMut(T)) {
 /// Removes what is stored about a cell, if there is anything.
 pub fn forget(cell: u32) {
     let _ = fs::remove_file(path(cell));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn changes_at_the_same_time_are_all_kept() {
+        const COUNT: u32 = 8;
+        const EACH: u32 = 20;
+        let root = tempfile::tempdir().expect("a directory");
+        let file = root.path().join("further/list.json");
+        std::thread::scope(|scope| {
+            for own in 0..COUNT {
+                let file = &file;
+                scope.spawn(move || {
+                    for entry in own * EACH..(own + 1) * EACH {
+                        change(file, |all| all.push(entry)).expect("changed");
+                    }
+                });
+            }
+        });
+        let mut all: Vec<u32> = load(&file).expect("there");
+        all.sort_unstable();
+        assert!(all.into_iter().eq(0..COUNT * EACH));
+    }
 }
