@@ -56,7 +56,10 @@ impl WaitQueue {
         let error = loop {
             self.add();
             if let Some(result) = condition() {
-                self.remove();
+                if !self.remove() {
+                    // Somebody chose this thread for something further: the next one gets that.
+                    self.wake(1);
+                }
                 return Ok(result);
             }
             if interrupted(&current()) {
