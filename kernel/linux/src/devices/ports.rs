@@ -98,9 +98,15 @@ fn keep(had: Wanted, wanted: Option<Wanted>) -> (Option<Wanted>, Vec<u32>) {
         return (Some(had), Vec::new());
     }
     let ranges: Vec<_> = ports::of(had.function).collect();
-    // Nobody gets one any more.
+    let users = || if is_lost { Vec::new() } else { users(&ranges) };
+    // Who uses them does not lose them while Linux asks.
+    let known = users();
+    if !known.is_empty() {
+        return (Some(had), known);
+    }
+    // Nobody gets one any more; somebody may just have got one.
     ports::remove_function(had.function);
-    let users = if is_lost { Vec::new() } else { users(&ranges) };
+    let users = users();
     if users.is_empty() || !pci::open_platform_ports(had.function) {
         return (None, Vec::new());
     }
