@@ -289,11 +289,12 @@ pub fn wake(id: u16) {
     with(id, Thread::wake);
 }
 
-/// The same if that thread is assigned to this CPU and is more urgent than `level`; says whether it
-/// is. Any context.
+/// The same if that thread is assigned to this CPU, is more urgent than `level`, and has no budget
+/// (SCHED_DEADLINE) that may keep it from running; says whether it is so. Any context.
 pub fn wake_here(id: u16, level: Level) -> bool {
     let wake = |thread: &Thread| {
-        let is_meant = thread.cpu() == percpu::this().index && thread.effective_level() > level;
+        let own = thread.effective_level();
+        let is_meant = thread.cpu() == percpu::this().index && own > level && own < Level::DEADLINE;
         if is_meant {
             thread.wake();
         }

@@ -476,7 +476,7 @@ impl<K: Kind> Card for Driven<K> {
 
     fn interrupt(&self) {
         self.kind.mask(&self.registers, &self.memory);
-        // One that is elsewhere by now, or less urgent, leaves it to the thread.
+        // One that is elsewhere by now, less urgent, or has a budget leaves it to the thread.
         if !self.lead.ask().is_some_and(|leader| task::wake_here(leader, LEVEL)) {
             self.wake();
         }
@@ -622,7 +622,8 @@ impl<K: Kind> Interface for Driven<K> {
         // On another CPU it would have to be told by another interrupt.
         let is_here = self.thread.get().is_some_and(|thread| thread.cpu() == me.cpu());
         let level = me.effective_level();
-        if is_here && level > LEVEL {
+        // One that has a budget may have to wait for the next one, and the card with it.
+        if is_here && level > LEVEL && level < Level::DEADLINE {
             self.lead.offer(me.id.0, level.get() as u8);
         }
     }
