@@ -5,6 +5,7 @@
 # kernels: 6.12
 # icount: yes
 # turns: short
+# smp: 2
 # realm: no
 # shared: yes
 # can: yes
@@ -21,7 +22,7 @@ in_memory crtos "$PROGRAMS/periodic" "$hostile" chrt cangen candump cansend jq
 for name in can0 can1; do
 	ip link set $name type can bitrate 1000000 && ip link set $name up || exit 1
 done
-crtos up --cpus 3 --memory 256M --device can0 || exit 1
+crtos up --cpus 1 --memory 256M --device can0 || exit 1
 crtos run -- "$PROGRAMS/periodic" 1000 1 >/dev/null
 dmesg --clear
 free_memory() { crtos stats | grep -o 'memory for processes: .* free'; }
