@@ -86,19 +86,18 @@ for how in file all one; do
 	crtos device add 0x378-0x37b || fail "$how: not again"
 	[ "$(reserved 0378-037b)" = 1 ] || fail "$how: Linux may use them"
 done
-# Commands that are killed: it is one or the other, and the next one does it.
+# killed VERB: the command is killed, it is one or the other, and the next one does it.
+killed() {
+	crtos device "$1" 0x378-0x37b &
+	sleep $round
+	kill -KILL $!
+	wait $!
+	crtos device "$1" 0x378-0x37b 2>/dev/null
+}
 for round in 0.005 0.01 0.02 0.03 0.05 0.08 0.1; do
-	crtos device remove 0x378-0x37b &
-	sleep $round
-	kill -KILL $!
-	wait $!
-	crtos device remove 0x378-0x37b 2>/dev/null
+	killed remove
 	[ "$(reserved 0378-037b)" = 0 ] || fail "kill $round: not taken back"
-	crtos device add 0x378-0x37b &
-	sleep $round
-	kill -KILL $!
-	wait $!
-	crtos device add 0x378-0x37b 2>/dev/null
+	killed add
 	[ "$(reserved 0378-037b)" = 1 ] || fail "kill $round: not given"
 	crtos run -- dd if=/dev/port bs=1 skip=$((0x378)) count=1 status=none of=got ||
 		fail "kill $round: the realm cannot"
