@@ -175,16 +175,13 @@ impl Common {
     /// What control messages tell of a message that came at `stamp`, before which `lost` were lost,
     /// and is received now.
     pub fn told(&self, stamp: Stamp, lost: u32) -> Told {
-        let Stamp { software, hardware } = stamp;
         let simple = self.simple_stamps.load(Ordering::Relaxed);
-        let stamps =
-            stamping::Stamps { software: Some(software.0), hardware: hardware.map(|at| at.0) };
-        let stamps = self.stamping.asked().received(stamps, simple != 0);
+        let stamps = self.stamping.asked().received(stamp.stamps(), simple != 0);
         if simple == 0 && stamps.is_none() {
-            self.last_stamp.store(software.0, Ordering::Relaxed);
+            self.last_stamp.store(stamp.software.0, Ordering::Relaxed);
         }
         Told {
-            stamp: (simple != 0).then_some((software, simple)),
+            stamp: (simple != 0).then_some((stamp.software, simple)),
             stamps: stamps.map(|stamps| (stamps, self.stamping.name())),
             lost: Some(lost).filter(|&lost| lost > 0 && self.tells_lost.load(Ordering::Relaxed)),
             ..Told::default()

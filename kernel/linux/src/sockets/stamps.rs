@@ -15,7 +15,7 @@ use crtos_nic::{
 };
 use linux_raw_sys::{errno, net};
 
-use super::net::interface::{Asked, Reporter};
+use super::net::interface::{Asked, Reporter, Stamp};
 use crate::{
     abi::Errno,
     files::{
@@ -197,17 +197,14 @@ pub fn extended(report: &Report) -> [u8; 16] {
 }
 
 impl Asked {
-    /// Reports that a frame has gone by the interface with that number.
-    pub fn tell(
-        &self,
-        event: stamping::Event,
-        stamps: stamping::Stamps,
-        interface: u32,
-        frame: &[u8],
-    ) {
+    /// Reports that a frame has gone at `stamp` by the interface with that number. Any context;
+    /// bounded.
+    pub fn tell(&self, stamp: Stamp, interface: u32, frame: &[u8]) {
         let is_alone = self.stamping.has(OPT_TSONLY);
-        let interface = if is_alone { 0 } else { interface };
-        let report = Report { event, number: self.number, stamps, interface };
-        self.reporter.report(&report, if is_alone { &[] } else { frame });
+        let (interface, frame) = if is_alone { (0, &[][..]) } else { (interface, frame) };
+        for event in self.stamping.events(false) {
+            let report = Report { event, number: self.number, stamps: stamp.stamps(), interface };
+            self.reporter.report(&report, frame);
+        }
     }
 }

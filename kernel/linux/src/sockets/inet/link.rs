@@ -9,15 +9,13 @@ use core::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 use crtos_core::{
     sync::SpinLock,
     task::Mutex,
-    time::{self, Clock, Nanos},
+    time::{self, Nanos},
 };
 use crtos_inet::{
     neighbors::{Due, Neighbors},
     packet::{self, ETHERNET, Header, IGMP, IP, LIFETIME, LONGEST, Protocol, Station},
     reassembly::Reassembly,
 };
-
-use crtos_nic::stamping::Stamps;
 
 use super::{clock, stack};
 use crate::{
@@ -252,11 +250,7 @@ impl Link {
         if self.is_own(to) {
             self.return_later(frame);
             if let Some(asked) = asked {
-                let now = time::linux(Clock::Realtime);
-                let stamps = Stamps { software: Some(now.0), hardware: None };
-                for event in asked.stamping.events(false) {
-                    asked.tell(event, stamps, self.interface.index(), frame);
-                }
+                asked.tell(Stamp::now(), self.interface.index(), frame);
             }
             return Ok(());
         }
@@ -304,7 +298,7 @@ impl Link {
             let Some(returning) = next else { return };
             let bytes = &returning.bytes[ETHERNET..returning.length];
             if let Some(packet) = packet::parse_packet(bytes) {
-                stack::deliver(self, &packet, Stamp::of_kernel(time::linux(Clock::Realtime)));
+                stack::deliver(self, &packet, Stamp::now());
             }
             self.returns.lock().free.push(returning.bytes);
         }

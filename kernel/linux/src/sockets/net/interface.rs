@@ -153,6 +153,17 @@ impl Stamp {
     pub fn of_kernel(software: Nanos) -> Self {
         Self { software, hardware: None }
     }
+
+    /// One of now, by the kernel alone.
+    pub fn now() -> Self {
+        Self::of_kernel(time::linux(Clock::Realtime))
+    }
+
+    /// The same as sockets are told it.
+    pub fn stamps(self) -> Stamps {
+        let hardware = self.hardware.map(|at| at.0);
+        Stamps { software: Some(self.software.0), hardware }
+    }
 }
 
 /// Who is told when a frame was sent.
@@ -318,13 +329,10 @@ pub fn send(
     asked: Option<&Asked>,
 ) -> Result<(), Errno> {
     // Before the card has it, as Linux's drivers do: who hears of it by the wire hears it later.
-    let stamp = Stamp::of_kernel(time::linux(Clock::Realtime));
+    let stamp = Stamp::now();
     interface.transmit(frame)?;
     if let Some(asked) = asked {
-        let stamps = Stamps { software: Some(stamp.software.0), hardware: None };
-        for event in asked.stamping.events(false) {
-            asked.tell(event, stamps, interface.index(), frame);
-        }
+        asked.tell(stamp, interface.index(), frame);
     }
     if let Some(taps) = TAPS.get() {
         taps.hear(&News { interface, frame, stamp, origin: Some(origin), heard_by: None });
