@@ -11,8 +11,8 @@ use crtos_core::{hazard::Shared, mm::heap, sync::SpinLock};
 
 use super::{
     Events, Memory, Source, Watcher, Watchers, character::Special, device::Device, event::Event,
-    last_words::LastWords, pipe::Pipe, signals::Signals, socket::Reception, socket::Socket,
-    timer::Timer,
+    last_words::LastWords, pipe::Pipe, signals::Signals, socket::Reception, socket::SendControl,
+    socket::Socket, timer::Timer,
 };
 use crate::{
     abi::{Errno, SysResult},
@@ -182,7 +182,7 @@ impl Description {
             Object::Event(event) => event.write(memory, nonblocking),
             Object::Character(special) => special.file.write(memory, nonblocking),
             Object::Socket(socket) => {
-                let sent = socket.send(memory, None, nonblocking);
+                let sent = socket.send(memory, None, nonblocking, &SendControl::default());
                 if sent == Err(Errno::EPIPE) {
                     signal::raise(linux::SIGPIPE);
                 }

@@ -178,23 +178,18 @@ pub trait Socket: Send + Sync {
     /// getsockname(2), or getpeername(2).
     fn name(&self, of_peer: bool) -> Result<Address, Errno>;
 
-    /// send(2) and sendto(2). May sleep.
-    fn send(&self, memory: &mut Memory, to: Option<&Address>, nonblocking: bool) -> SysResult;
-
-    /// Fails if something cannot be sent with these flags of send(2).
-    fn check_way(&self, _flags: u32) -> Result<(), Errno> {
-        Ok(())
-    }
-
-    /// As [`send`](Self::send), with control messages that say how. May sleep.
-    fn send_with(
+    /// send(2) and its relatives, with what control messages say. May sleep.
+    fn send(
         &self,
         memory: &mut Memory,
         to: Option<&Address>,
         nonblocking: bool,
-        _control: &SendControl,
-    ) -> SysResult {
-        self.send(memory, to, nonblocking)
+        control: &SendControl,
+    ) -> SysResult;
+
+    /// Fails if something cannot be sent with these flags of send(2).
+    fn check_way(&self, _flags: u32) -> Result<(), Errno> {
+        Ok(())
     }
 
     /// recv(2) and its relatives. May sleep.

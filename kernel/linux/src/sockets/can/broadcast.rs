@@ -36,7 +36,7 @@ use crate::{
     abi::{Errno, SysResult},
     files::{
         Events, Memory, Watchers, description,
-        socket::{Address, Foreign, Received, Reception, Socket},
+        socket::{Address, Foreign, Received, Reception, SendControl, Socket},
     },
     sockets::{common::Common, net::interface::Stamp},
 };
@@ -448,7 +448,13 @@ impl Socket for Broadcast {
         Err(Errno::EOPNOTSUPP)
     }
 
-    fn send(&self, memory: &mut Memory, to: Option<&Address>, _nonblocking: bool) -> SysResult {
+    fn send(
+        &self,
+        memory: &mut Memory,
+        to: Option<&Address>,
+        _: bool,
+        _: &SendControl,
+    ) -> SysResult {
         let connected = *self.interface.get().ok_or(Errno::ENOTCONN)?;
         let length = memory.left() as usize;
         let rest = length.checked_sub(Head::SIZE).ok_or(Errno::EINVAL)?;

@@ -21,7 +21,7 @@ use crate::{
     abi::{Errno, SysResult},
     files::{
         Events, Memory, Watchers, description,
-        socket::{Address, Foreign, MAX_OPTION, Received, Reception, Socket},
+        socket::{Address, Foreign, MAX_OPTION, Received, Reception, SendControl, Socket},
     },
     sockets::{common::Common, net::interface::Stamp},
 };
@@ -240,7 +240,13 @@ impl Socket for Raw {
         Ok(address_of(bound, LEAST_ADDRESS))
     }
 
-    fn send(&self, memory: &mut Memory, to: Option<&Address>, nonblocking: bool) -> SysResult {
+    fn send(
+        &self,
+        memory: &mut Memory,
+        to: Option<&Address>,
+        nonblocking: bool,
+        _: &SendControl,
+    ) -> SysResult {
         let index = match to {
             Some(address) => interface_of(address)?,
             None => self.core.wants.lock().bound.unwrap_or(0),

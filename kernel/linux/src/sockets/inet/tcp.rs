@@ -40,7 +40,7 @@ use crate::{
     abi::{Errno, SysResult},
     files::{
         Events, Memory, Watchers, description,
-        socket::{Address, Foreign, Received, Reception, Socket},
+        socket::{Address, Foreign, Received, Reception, SendControl, Socket},
     },
     memory::{timespec::SECOND, user},
     signal,
@@ -909,7 +909,13 @@ impl Socket for Tcp {
         Ok(address_of(local.unwrap_or(nowhere)))
     }
 
-    fn send(&self, memory: &mut Memory, _: Option<&Address>, nonblocking: bool) -> SysResult {
+    fn send(
+        &self,
+        memory: &mut Memory,
+        _: Option<&Address>,
+        nonblocking: bool,
+        _: &SendControl,
+    ) -> SysResult {
         let stream = self.stream().ok_or(Errno::EPIPE)?;
         let mut done = 0;
         let mut result = self.core.common.check();

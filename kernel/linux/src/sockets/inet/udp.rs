@@ -14,7 +14,7 @@ use crtos_core::{
     mm::heap,
     sync::SpinLock,
     task::{Mutex, WaitError, WaitQueue},
-    time::{self, Clock, Nanos},
+    time::Nanos,
 };
 use crtos_inet::{
     inbox::{About, Buffer, Inbox},
@@ -354,7 +354,7 @@ impl Udp {
             false => link.is_broadcast(to),
         };
         if let Some(packet) = packet::parse_packet(&frame[ETHERNET..]).filter(|_| is_heard) {
-            stack::deliver(link, &packet, Stamp::of_kernel(time::linux(Clock::Realtime)));
+            stack::deliver(link, &packet, Stamp::now());
         }
     }
 
@@ -557,11 +557,7 @@ impl Socket for Udp {
         }
     }
 
-    fn send(&self, memory: &mut Memory, to: Option<&Address>, nonblocking: bool) -> SysResult {
-        self.send_with(memory, to, nonblocking, &SendControl::default())
-    }
-
-    fn send_with(
+    fn send(
         &self,
         memory: &mut Memory,
         to: Option<&Address>,

@@ -289,11 +289,7 @@ impl Socket for PacketSocket {
         Ok(LinkAddress { protocol, interface, kind: 0, station }.of_socket())
     }
 
-    fn send(&self, memory: &mut Memory, to: Option<&Address>, nonblocking: bool) -> SysResult {
-        self.send_with(memory, to, nonblocking, &SendControl::default())
-    }
-
-    fn send_with(
+    fn send(
         &self,
         memory: &mut Memory,
         to: Option<&Address>,

@@ -19,7 +19,9 @@ use crate::{
     abi::{Args, Errno, SysResult},
     files::{
         self, Description, Memory, Object,
-        socket::{self, Address, MAX_ADDRESS, MAX_OPTION, Received, Reception, Socket},
+        socket::{
+            self, Address, MAX_ADDRESS, MAX_OPTION, Received, Reception, SendControl, Socket,
+        },
     },
     memory::user,
     signal,
@@ -235,7 +237,8 @@ pub fn sendto(row: &Row, args: Args) -> SysResult {
     socket.check_way(flags as u32)?;
     let to = if at.is_null() { None } else { Some(address(at, address_length)?) };
     let mut memory = Memory::one(UserAddr::new(data), length)?;
-    sent(flags, socket.send(&mut memory, to.as_ref(), is_nonblocking(&file, flags)))
+    let nonblocking = is_nonblocking(&file, flags);
+    sent(flags, socket.send(&mut memory, to.as_ref(), nonblocking, &SendControl::default()))
 }
 
 /// What a call returns that has sent something: who sends to where nobody takes it gets SIGPIPE.
@@ -327,7 +330,7 @@ fn send_message(file: &Description, at: UserAddr, flags: u64) -> SysResult {
     };
     let mut memory = vector(&header)?;
     let nonblocking = is_nonblocking(file, flags);
-    sent(flags, socket.send_with(&mut memory, to.as_ref(), nonblocking, &control))
+    sent(flags, socket.send(&mut memory, to.as_ref(), nonblocking, &control))
 }
 
 fn vector(header: &MsgHdr) -> Result<Memory, Errno> {
