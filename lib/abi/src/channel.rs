@@ -181,8 +181,10 @@ pub const STATUS_DEVICE: u64 = 0x8_0000_0000;
 pub const STATUS_REGISTERS: u64 = 0x10_0000_0000;
 /// There as well: it shows I/O ports of a function of the realm, which takes the place of the size:
 /// bus, device and function from bit [`STATUS_FUNCTION_SHIFT`] on, below that the base address
-/// register.
+/// register, or [`STATUS_CONFIGURATION`].
 pub const STATUS_PORTS: u64 = 0x20_0000_0000;
+/// See [`STATUS_PORTS`]: it shows configuration space of a function whose pin interrupts the realm.
+pub const STATUS_CONFIGURATION: u8 = 0xff;
 /// See [`STATUS_PORTS`].
 pub const STATUS_FUNCTION_SHIFT: u32 = 8;
 /// Most threads that one `OP_THREAD` makes.

@@ -8,8 +8,9 @@
 //! configuration space by calls, too. What it reads in a base address register is where it sees the
 //! memory itself. It may write there: I/O space, memory space and bus mastering in the command
 //! register, errors in the status register; the capabilities of messages (MSI and MSI-X); and all
-//! ones to a base address register, which reads as its size until it is written again. All other
-//! writes are lost.
+//! ones to a base address register, which reads as its size until it is written again. The
+//! interrupt pin is off unless it raises a line of the cell ([`DEVICE_PIN`]): then the cell
+//! switches it, in the command register as well. All other writes are lost.
 //!
 //! Of a platform device, which does not master the bus, the cell reads at `4 * n`, by the same
 //! call, where it sees memory `n`, and in bits 11..0 how many pages that has, less 1; 0 if there is
@@ -49,6 +50,8 @@ pub const DEVICE_WITHOUT_MEMORY: u32 = 1;
 /// There as well: it is a platform device, and `function` the number by which all know it. No
 /// function of a cell has that, there are no bridges, and memory may have any number of pages.
 pub const DEVICE_PLATFORM: u32 = 2;
+/// There as well: its pin raises a line of the cell, which may switch the pin on.
+pub const DEVICE_PIN: u32 = 4;
 /// In what [`crate::hypercall::HC_DEVICE_LIST`] returns, beside the function: likewise.
 pub const LISTED_WITHOUT_MEMORY: i64 = 0x1_0000;
 /// There as well: it is a platform device.
@@ -87,7 +90,7 @@ pub struct DeviceConfig {
     pub function: u16,
     /// Valid entries of `bridges`.
     pub bridge_count: u16,
-    /// `DEVICE_WITHOUT_MEMORY`, `DEVICE_PLATFORM` or 0.
+    /// `DEVICE_WITHOUT_MEMORY`, `DEVICE_PLATFORM`, `DEVICE_PIN`, or 0.
     pub flags: u32,
     /// The bridges above it, whose headers Linux may not write meanwhile.
     pub bridges: [u16; MAX_BRIDGES],

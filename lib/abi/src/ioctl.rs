@@ -66,6 +66,8 @@ pub const DEVICE_ON_PLATFORM: u32 = 2;
 /// There as well: a range of I/O ports, by the first and the last one in hexadecimal:
 /// "378-37f". The realm alone gets such. EBUSY if a driver of Linux or a cell has one of them.
 pub const DEVICE_PORTS: u32 = 4;
+/// There as well: a function that interrupts by its pin alone, which is not to interrupt the realm.
+pub const DEVICE_NO_INTERRUPT: u32 = 8;
 
 /// Describe the system; argument [`Info`].
 pub const IOC_INFO: u32 = 0x8040_c710;

@@ -10,8 +10,8 @@ use core::ops::RangeInclusive;
 
 use crtos_abi::cell::PortRange;
 use crtos_abi::device::{
-    BASE_ADDRESSES, DEVICE_MEMORY, DEVICE_MEMORY_END, DEVICE_PLATFORM, DEVICE_WITHOUT_MEMORY,
-    DeviceConfig, DeviceMemory, MAX_BRIDGES, MAX_DEVICE_MEMORY,
+    BASE_ADDRESSES, DEVICE_MEMORY, DEVICE_MEMORY_END, DEVICE_PIN, DEVICE_PLATFORM,
+    DEVICE_WITHOUT_MEMORY, DeviceConfig, DeviceMemory, MAX_BRIDGES, MAX_DEVICE_MEMORY,
 };
 use crtos_abi::image::Configuration;
 use crtos_abi::{PAGE_SIZE, cell};
@@ -36,8 +36,10 @@ mod register {
     pub const BASE_ADDRESS_END: u8 = BASE_ADDRESS + 4 * super::BASE_ADDRESSES as u8;
 }
 
-/// I/O space, memory space, bus master. The interrupt pin stays off: others may have it as well.
+/// I/O space, memory space, bus master.
 const COMMAND_BITS: u32 = 0x0007;
+/// Of the command register: the interrupt pin is off. It stays so where others may have its line.
+pub const PIN_OFF: u32 = 1 << 10;
 /// Bits of the status that are cleared by writing ones.
 const ERRORS: u32 = 0xf900_0000;
 /// Of the command register: the function masters the bus.
@@ -86,6 +88,8 @@ pub struct Device {
     pub platform: bool,
     /// It reaches the memory of its cell.
     pub reaches_memory: bool,
+    /// The cell has the line of its interrupt pin.
+    pin: bool,
     bridges: [Option<u16>; MAX_BRIDGES],
     base_addresses: [BaseAddress; BASE_ADDRESSES],
     /// A bit for each base address register that reads as its size.
@@ -102,7 +106,7 @@ impl Device {
     pub fn check(config: &DeviceConfig, mut read: impl FnMut(u8) -> u32) -> Result<Self, Refusal> {
         let bridges = config.bridges.get(..config.bridge_count.into()).ok_or(Refusal::Invalid)?;
         let platform = config.flags & DEVICE_PLATFORM != 0;
-        if config.flags & !(DEVICE_WITHOUT_MEMORY | DEVICE_PLATFORM) != 0
+        if config.flags & !(DEVICE_WITHOUT_MEMORY | DEVICE_PLATFORM | DEVICE_PIN) != 0
             || platform && config.bridge_count != 0
         {
             return Err(Refusal::Invalid);
@@ -116,6 +120,7 @@ impl Device {
             function: config.function,
             platform,
             reaches_memory: config.flags & DEVICE_WITHOUT_MEMORY == 0,
+            pin: config.flags & DEVICE_PIN != 0,
             bridges: [None; MAX_BRIDGES],
             base_addresses: [BaseAddress::None; BASE_ADDRESSES],
             sizing: 0,
@@ -280,6 +285,7 @@ impl Device {
         }
         let within = |start: u8, size: u8| (start..start.saturating_add(size)).contains(&register);
         let (allowed, cleared) = match (self.messages, self.message_table) {
+            _ if register == COMMAND && self.pin => (COMMAND_BITS | PIN_OFF, ERRORS),
             _ if register == COMMAND => (COMMAND_BITS, ERRORS),
             (Some((place, _)), _) if register == place => (MESSAGES_CONTROL, 0),
             (Some((place, size)), _) if within(place, size) => (!0, 0),
@@ -474,6 +480,12 @@ mod tests {
         assert_eq!(device.write(4, 0xf810_0400, 0x0007, 0xffff), Some(0x0407));
         assert_eq!(device.write(4, 0xf810_0140, !0, 0xffff), Some(0x0147));
         assert_eq!(device.write(4, 0xf810_0004, 0x8000_0000, 0xffff_0000), Some(0x8000_0004));
+        // The pin, where its line is the cell's.
+        assert_eq!(device.write(4, 0x0010_0402, 0, 0x0400), None);
+        device.pin = true;
+        assert_eq!(device.write(4, 0x0010_0402, 0, 0x0400), Some(0x0002));
+        assert_eq!(device.write(4, 0x0010_0002, !0, 0x0400), Some(0x0402));
+        device.pin = false;
         assert_eq!(device.write(0x50, 0x0180_7005, 0xffff_ffff, !0), Some(0x01f1_7005));
         assert_eq!(device.write(0x54, 0, 0xfee0_0010, !0), Some(0xfee0_0010));
         assert_eq!(device.write(0x60, 0, 0x1234, 0xffff), Some(0x1234));

@@ -14,7 +14,7 @@ use crtos_iommu::layout::{Access, Piece};
 use crtos_iommu::mappings::{Mappings, Request};
 use crtos_iommu::tables::{Rights, order_of_level};
 use crtos_partition::address::{GuestAddr, PhysAddr};
-use crtos_partition::device::{BUS_MASTER, COMMAND, Device};
+use crtos_partition::device::{BUS_MASTER, COMMAND, Device, PIN_OFF};
 use crtos_partition::error::Refusal;
 use crtos_partition::ids::{ApicId, CellId};
 use crtos_partition::nested::{self, Leaf};
@@ -265,7 +265,7 @@ impl Ownership {
         let device = owned.device;
         if !device.platform {
             let command = configuration::read(function, COMMAND);
-            configuration::write(function, COMMAND, command & 0xffff & !BUS_MASTER);
+            configuration::write(function, COMMAND, command & 0xffff & !BUS_MASTER | PIN_OFF);
         }
         let cell = cells[id.get()].as_mut().ok_or(Refusal::NoCell)?;
         for (address, _) in device.pages() {
