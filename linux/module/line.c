@@ -6,6 +6,7 @@
 #include <linux/acpi.h>
 #include <linux/interrupt.h>
 #include <linux/irq.h>
+#include <linux/irqdesc.h>
 #include <linux/irqdomain.h>
 #include <linux/uaccess.h>
 
@@ -68,6 +69,26 @@ static int find_pin(unsigned int line, u64 *place, u64 *requester)
 	return 0;
 }
 
+/* Writes who has an interrupt of Linux, as /proc/interrupts does. */
+static void name_owners(unsigned int line, char *names, size_t size)
+{
+	struct irq_data *data = irq_get_irq_data(line);
+	const struct irqaction *action;
+	struct irq_desc *desc;
+	unsigned long flags;
+	size_t length = 0;
+
+	names[0] = '\0';
+	if (!data)
+		return;
+	desc = irq_data_to_desc(data);
+	raw_spin_lock_irqsave(&desc->lock, flags);
+	for (action = desc->action; action && length < size; action = action->next)
+		length += scnprintf(names + length, size - length, "%s%s", length ? ", " : "",
+				    action->name ?: "?");
+	raw_spin_unlock_irqrestore(&desc->lock, flags);
+}
+
 /**
  * crtos_line_give() - give an interrupt line to a cell
  * @file: where a failure is explained
@@ -81,6 +102,7 @@ static int find_pin(unsigned int line, u64 *place, u64 *requester)
 int crtos_line_give(struct crtos_file *file, u32 cell, unsigned int line, void *owner)
 {
 	u64 place, requester;
+	char names[100];
 	s64 result;
 	int error;
 
@@ -90,11 +112,14 @@ int crtos_line_give(struct crtos_file *file, u32 cell, unsigned int line, void *
 				    "interrupt %u of Linux is not known as a pin of an I/O APIC",
 				    line);
 	/* It is not shared, so nobody else has it, and its entry says how it is triggered. */
-	error = request_irq(line, crtos_line_interrupt, IRQF_NO_AUTOEN, "crtos", owner);
-	if (error)
+	error = request_irq(line, crtos_line_interrupt, IRQF_NO_AUTOEN | IRQF_PROBE_SHARED,
+			    "crtos", owner);
+	if (error) {
+		name_owners(line, names, sizeof(names));
 		return crtos_refuse(file, error,
-				    "a driver of Linux has interrupt %u: see /proc/interrupts",
-				    line);
+				    "a driver of Linux has interrupt %u, for %s: see /proc/interrupts",
+				    line, names);
+	}
 	result = crtos_hypercall(CRTOS_HC_LINE_ADD, cell, line, place, requester);
 	if (!result)
 		return 0;
