@@ -168,7 +168,7 @@ int crtos_interface_show(struct crtos_file *file, const struct crtos_cell_interf
 int crtos_pci_init(void);
 void crtos_pci_exit(void);
 int crtos_function_add(struct crtos_file *file, const struct crtos_cell *cell, const char *name,
-		       bool no_reset);
+		       u32 flags);
 int crtos_function_remove(struct crtos_file *file, u32 cell, const char *name);
 int crtos_functions_return(struct crtos_file *file, u32 cell);
 int crtos_function_show(struct crtos_file *file, const struct crtos_cell_interface *argument);

@@ -33,7 +33,8 @@ int crtos_device_add(struct crtos_file *file, const struct crtos_cell_device __u
 	int error;
 
 	error = read_argument(file, &argument, user, CRTOS_DEVICE_NO_RESET |
-			      CRTOS_DEVICE_ON_PLATFORM | CRTOS_DEVICE_PORTS);
+			      CRTOS_DEVICE_ON_PLATFORM | CRTOS_DEVICE_PORTS |
+			      CRTOS_DEVICE_NO_INTERRUPT);
 	if (error)
 		return error;
 	cell = crtos_cell_find(file, argument.cell);
@@ -46,8 +47,7 @@ int crtos_device_add(struct crtos_file *file, const struct crtos_cell_device __u
 		return crtos_ports_add(file, cell, argument.name);
 	if (argument.flags & CRTOS_DEVICE_ON_PLATFORM)
 		return crtos_platform_add(file, cell, argument.name);
-	return crtos_function_add(file, cell, argument.name,
-				  argument.flags & CRTOS_DEVICE_NO_RESET);
+	return crtos_function_add(file, cell, argument.name, argument.flags);
 }
 
 /**

@@ -25,6 +25,7 @@ struct crtos_function {
 	struct crtos_vfio *vfio;		/* instead of that, if VFIO's driver has it */
 	struct crtos_interface *interface;	/* by which Linux shows it; taken by xchg() */
 	bool lost;				/* that driver has let it go; read without a lock */
+	unsigned int line;			/* Linux's interrupt, by its pin, or 0 */
 	struct iommu_group *shared;		/* with others; with a reference, or NULL */
 	bool leaves;				/* it is about to be given back */
 	struct crtos_window window;		/* where the cell sees its memory */
@@ -263,6 +264,51 @@ static int silence(struct crtos_file *file, struct pci_dev *dev)
 	return 0;
 }
 
+/* Tells whether another function of the realm has that interrupt of Linux as well. */
+static bool is_line_shared(const struct crtos_function *function, unsigned int line)
+{
+	struct crtos_function *other;
+
+	list_for_each_entry(other, &functions, link)
+		if (other != function && other->line == line)
+			return true;
+	return false;
+}
+
+/*
+ * Gives the realm the line of the function's pin, unless a driver of Linux has it. One with
+ * messages does without where there is none; VFIO offers it, and UIO uses messages.
+ */
+static int give_line(struct crtos_file *file, struct crtos_function *function, u32 flags)
+{
+	struct pci_dev *dev = function->dev;
+	bool has_messages = dev->msi_cap || dev->msix_cap;
+	int error = 0;
+
+	if (!function->realm || !dev->pin || !dev->irq || dev->irq == IRQ_NOTCONNECTED ||
+	    (flags & CRTOS_DEVICE_NO_INTERRUPT) || (has_messages && !function->vfio))
+		return 0;
+	if (!is_line_shared(function, dev->irq))
+		error = crtos_line_give(file, function->cell, dev->irq, &functions);
+	if (!error)
+		function->line = dev->irq;
+	if (!error || has_messages)
+		return 0;
+	return crtos_refuse(file, error,
+			    "%s interrupts by its pin alone, and %s (--no-interrupt gives it without)",
+			    pci_name(dev), file->reason);
+}
+
+/* The opposite. The function interrupts by its pin no more. */
+static void take_line_back(struct crtos_function *function)
+{
+	unsigned int line = function->line;
+
+	function->line = 0;
+	if (line && !is_line_shared(function, line))
+		crtos_line_take_back(function->cell, line, &functions);
+}
+
 static int give_to_hypervisor(struct crtos_file *file, struct crtos_function *function)
 {
 	struct crtos_device_config *config = kzalloc(sizeof(*config), GFP_KERNEL);
@@ -272,7 +318,8 @@ static int give_to_hypervisor(struct crtos_file *file, struct crtos_function *fu
 	if (!config)
 		return crtos_refuse(file, -ENOMEM, "out of memory");
 	/* Programs of the realm may have it do anything. */
-	config->flags = function->realm ? CRTOS_DEVICE_WITHOUT_MEMORY : 0;
+	config->flags = (function->realm ? CRTOS_DEVICE_WITHOUT_MEMORY : 0) |
+			(function->line ? CRTOS_DEVICE_PIN : 0);
 	error = describe(file, function, config);
 	if (error)
 		goto out;
@@ -329,11 +376,13 @@ static void unbind(struct crtos_function *function)
 /* Has the realm's kernel know the function. */
 static int wish(struct crtos_file *file, struct crtos_function *function)
 {
+	u32 line = function->line ? (1 + function->line) | CRTOS_WANTED_LEVEL : 0;
+
 	if (function->vfio)
 		return crtos_wish_add(file, function->number, crtos_vfio_number(function->vfio),
-				      1 + crtos_vfio_group(function->vfio), 0,
+				      1 + crtos_vfio_group(function->vfio), line,
 				      function->window.memory);
-	return crtos_wish_add(file, function->number, crtos_uio_number(function->uio), 0, 0,
+	return crtos_wish_add(file, function->number, crtos_uio_number(function->uio), 0, line,
 			      function->window.memory);
 }
 
@@ -395,6 +444,7 @@ static void unshare(struct crtos_function *function)
 static void forget(struct crtos_function *function)
 {
 	unshare(function);
+	take_line_back(function);
 	give_rest(function);
 	crtos_window_remove(&function->window);
 	list_del(&function->link);
@@ -425,6 +475,8 @@ static int take_back(struct crtos_file *file, struct crtos_function *function)
 		pci_reset_function(dev);
 	if (!function->vfio)
 		pci_set_drvdata(dev, NULL);
+	/* Before its pin is as it was. */
+	take_line_back(function);
 	pci_restore_state(dev);
 	pci_disable_device(dev);
 	return 0;
@@ -516,7 +568,7 @@ static int forget_lost(struct crtos_file *file, struct pci_dev *dev)
 }
 
 static int add(struct crtos_file *file, struct pci_dev *dev, const struct crtos_cell *cell,
-	       struct iommu_group *group, bool no_reset)
+	       struct iommu_group *group, u32 flags)
 {
 	struct crtos_function *function = kzalloc(sizeof(*function), GFP_KERNEL);
 	int error;
@@ -539,11 +591,12 @@ static int add(struct crtos_file *file, struct pci_dev *dev, const struct crtos_
 		crtos_refuse(file, error, "%s does not come up", pci_name(dev));
 		goto out_unbind;
 	}
-	error = reset_function(file, function, !no_reset);
+	error = reset_function(file, function, !(flags & CRTOS_DEVICE_NO_RESET));
 	if (error)
 		goto out_disable;
 	pci_save_state(dev);
-	error = silence(file, dev) ?: give_to_hypervisor(file, function);
+	error = silence(file, dev) ?: give_line(file, function, flags) ?:
+		give_to_hypervisor(file, function);
 	if (error)
 		goto out_restore;
 	if (!function->vfio)
@@ -556,6 +609,7 @@ static int add(struct crtos_file *file, struct pci_dev *dev, const struct crtos_
 		pci_set_drvdata(dev, NULL);
 	crtos_hypercall(CRTOS_HC_DEVICE_REMOVE, function->cell, function->number, 0, 0);
 out_restore:
+	take_line_back(function);
 	pci_restore_state(dev);
 out_disable:
 	pci_disable_device(dev);
@@ -616,7 +670,7 @@ static int check_sibling(struct crtos_file *file, struct pci_dev *dev, struct pc
 
 /* Gives a function, and those that the IOMMU does not tell from it; all or none. */
 static int add_all(struct crtos_file *file, struct pci_dev *dev, const struct crtos_cell *cell,
-		   bool no_reset)
+		   u32 flags)
 {
 	struct iommu_group *group = iommu_group_get(&dev->dev);
 	struct members members = { .dev = { pci_dev_get(dev) }, .count = 1 };
@@ -638,7 +692,7 @@ static int add_all(struct crtos_file *file, struct pci_dev *dev, const struct cr
 	}
 	while (done < members.count && !error) {
 		error = add(file, members.dev[done], cell, members.count > 1 ? group : NULL,
-			    no_reset);
+			    flags);
 		done += !error;
 	}
 	if (error && done) {
@@ -657,7 +711,7 @@ static int add_all(struct crtos_file *file, struct pci_dev *dev, const struct cr
  * @file: where a failure is explained
  * @cell: which is not locked
  * @name: of the function
- * @no_reset: also one that cannot be reset
+ * @flags: CRTOS_DEVICE_*
  *
  * Those that the IOMMU does not tell from it go along.
  *
@@ -665,7 +719,7 @@ static int add_all(struct crtos_file *file, struct pci_dev *dev, const struct cr
  * Return: 0 or a negative error; then the driver has it back.
  */
 int crtos_function_add(struct crtos_file *file, const struct crtos_cell *cell, const char *name,
-		       bool no_reset)
+		       u32 flags)
 {
 	struct pci_dev *dev;
 	int error;
@@ -675,7 +729,7 @@ int crtos_function_add(struct crtos_file *file, const struct crtos_cell *cell, c
 		return -ENODEV;
 	error = forget_lost(file, dev);
 	if (!error)
-		error = add_all(file, dev, cell, no_reset);
+		error = add_all(file, dev, cell, flags);
 	pci_dev_put(dev);
 	return error;
 }

@@ -165,24 +165,35 @@ s64 crtos_wish_registers(struct crtos_realm *realm, u64 start, u64 size, u64 *ad
 	return result;
 }
 
-/* Whether a file of sysfs is in the folder of a function, and which of its resources it is. */
-static bool is_resource(const struct file *file, u16 function, unsigned int *index)
+/*
+ * Whether a file of sysfs is in the folder of a function, and which of its resources it is; or
+ * configuration space, that can be written, of one that UIO shows and that interrupts by its pin.
+ */
+static bool is_resource(const struct file *file, const struct crtos_wish *wish,
+			unsigned int *index)
 {
 	const struct kernfs_node *node = file_inode(file)->i_private;
 	struct pci_dev *dev;
 	bool found;
 	char end;
 
-	dev = pci_get_domain_bus_and_slot(0, function >> 8, function & 0xff);
-	found = dev && node->parent == dev->dev.kobj.sd &&
-		sscanf(node->name, "resource%u%c", index, &end) == 1 &&
-		*index < CRTOS_BASE_ADDRESSES && (pci_resource_flags(dev, *index) & IORESOURCE_IO);
+	dev = pci_get_domain_bus_and_slot(0, wish->function >> 8, wish->function & 0xff);
+	found = dev && node->parent == dev->dev.kobj.sd;
+	if (found && !strcmp(node->name, "config")) {
+		*index = CRTOS_STATUS_CONFIGURATION;
+		found = wish->line && !wish->group && (file->f_mode & FMODE_WRITE);
+	} else if (found) {
+		found = sscanf(node->name, "resource%u%c", index, &end) == 1 &&
+			*index < CRTOS_BASE_ADDRESSES &&
+			(pci_resource_flags(dev, *index) & IORESOURCE_IO);
+	}
 	pci_dev_put(dev);
 	return found;
 }
 
 /**
- * crtos_wish_ports() - tell whether a file shows I/O ports of a function of the realm
+ * crtos_wish_ports() - tell whether a file shows I/O ports of a function of the realm, or
+ * configuration space that the realm answers for
  * @realm: the realm
  * @file: a file of sysfs
  * @word: how the kernel is told which function's, and which (CRTOS_STATUS_PORTS)
@@ -197,7 +208,7 @@ bool crtos_wish_ports(struct crtos_realm *realm, const struct file *file, u64 *w
 
 	crtos_realm_lock();
 	for (wish = realm->wishes; wish < realm->wishes + CRTOS_MAX_DEVICES && !found; wish++) {
-		found = wish->wanted && is_resource(file, wish->function, &index);
+		found = wish->wanted && is_resource(file, wish, &index);
 		if (found)
 			*word = (u64)wish->function << CRTOS_STATUS_FUNCTION_SHIFT | index;
 	}

@@ -284,7 +284,7 @@ pub struct FileStatus {
     pub is_device: bool,
     /// What it maps may be registers of a device ([`Operation::Registers`]).
     pub maps_registers: bool,
-    /// It shows I/O ports of a function of the realm.
+    /// It shows I/O ports of a function of the realm, or configuration space.
     pub is_ports: bool,
 }
 
@@ -300,6 +300,8 @@ pub enum DeviceFile {
         /// The base address register that tells of them.
         register: u8,
     },
+    /// Configuration space of a function of the realm, by bus, device and function.
+    Configuration(u16),
 }
 
 impl FileStatus {
@@ -327,10 +329,13 @@ impl FileStatus {
     pub const fn device_file(&self) -> Option<DeviceFile> {
         match (self.is_device, self.is_ports) {
             (true, _) => Some(DeviceFile::Number(self.size)),
-            (false, true) => Some(DeviceFile::Ports {
-                function: (self.size >> raw::STATUS_FUNCTION_SHIFT) as u16,
-                register: self.size as u8,
-            }),
+            (false, true) => {
+                let function = (self.size >> raw::STATUS_FUNCTION_SHIFT) as u16;
+                Some(match self.size as u8 {
+                    raw::STATUS_CONFIGURATION => DeviceFile::Configuration(function),
+                    register => DeviceFile::Ports { function, register },
+                })
+            }
             (false, false) => None,
         }
     }

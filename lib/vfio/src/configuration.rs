@@ -5,7 +5,10 @@
 
 /// Bytes that there are.
 pub const SIZE: u64 = 256;
-const COMMAND: u64 = 0x04;
+/// Command below, status above.
+pub const COMMAND: u64 = 0x04;
+/// Of the command: the pin does not interrupt.
+pub const PIN_OFF: u32 = 0x0400;
 /// I/O space and bus master.
 const COMMAND_BITS: u32 = 0x0005;
 /// Errors in the status register, which ones clear.
@@ -26,6 +29,11 @@ pub fn writable(register: u64) -> u32 {
 pub fn piece(position: u64, left: u64) -> (u64, u32, usize) {
     let within = position % 4;
     (position - within, within as u32 * 8, left.min(4 - within) as usize)
+}
+
+/// The bits of a register that a piece of `count` bytes from `bit` on has.
+pub fn mask(bit: u32, count: usize) -> u32 {
+    (u32::MAX >> (32 - 8 * count as u32)) << bit
 }
 
 #[cfg(test)]

@@ -287,10 +287,8 @@ impl Device {
         self.number(NumberCall::Destroy, cell | force).map(drop)
     }
 
-    /// Gives the PCI function of this address to a cell; with `no_reset` also one that cannot be
-    /// reset.
-    pub fn add_device(&self, cell: u32, name: &str, no_reset: bool) -> Call<()> {
-        let flags = if no_reset { ioctl::DEVICE_NO_RESET } else { 0 };
+    /// Gives the PCI function of this address to a cell; `flags` are `ioctl::DEVICE_NO_*`.
+    pub fn add_device(&self, cell: u32, name: &str, flags: u32) -> Call<()> {
         self.structure(&mut AddDevice(cell_device(cell, name, flags))).map(drop)
     }
 

@@ -6,7 +6,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use clap::Subcommand;
+use clap::{Args, Subcommand};
+use crtos_abi::ioctl;
 use serde::Serialize;
 
 use crate::{
@@ -69,9 +70,8 @@ enum Verb {
         /// The cell, by name or number [default: the real-time realm]
         #[arg(long)]
         cell: Option<String>,
-        /// Also a device that cannot be reset, neither now nor when it comes back
-        #[arg(long)]
-        no_reset: bool,
+        #[command(flatten)]
+        manner: Manner,
     },
     /// Take a device back from its cell
     ///
@@ -90,6 +90,29 @@ enum Verb {
         #[arg(long)]
         json: bool,
     },
+}
+
+/// How PCI functions are given.
+#[derive(Args, Clone, Copy, Debug, Default)]
+pub struct Manner {
+    /// Also PCI functions that cannot be reset, neither now nor when they come back
+    #[arg(long)]
+    no_reset: bool,
+    /// PCI functions that interrupt by their pins alone do not interrupt in the realm
+    ///
+    /// Also those whose interrupt a driver of Linux has, or that no cell can have. Programs use
+    /// their registers.
+    #[arg(long)]
+    no_interrupt: bool,
+}
+
+impl Manner {
+    /// The same for the module.
+    fn flags(self) -> u32 {
+        let no_reset = if self.no_reset { ioctl::DEVICE_NO_RESET } else { 0 };
+        let no_interrupt = if self.no_interrupt { ioctl::DEVICE_NO_INTERRUPT } else { 0 };
+        no_reset | no_interrupt
+    }
 }
 
 /// A device that Linux has.
@@ -166,10 +189,12 @@ impl Target {
             .map_or_else(|| Self::Platform(format!("platform device {number}")), Self::Ports)
     }
 
-    /// Gives it to a cell; with `no_reset` also a function that cannot be reset.
-    pub fn add(&self, file: &Device, cell: u32, no_reset: bool) -> Call<()> {
+    /// Gives it to a cell.
+    pub fn add(&self, file: &Device, cell: u32, manner: Manner) -> Call<()> {
         match self {
-            Self::Function(function) => file.add_device(cell, &function.to_string(), no_reset),
+            Self::Function(function) => {
+                file.add_device(cell, &function.to_string(), manner.flags())
+            }
             Self::Platform(name) => file.add_platform_device(cell, name),
             Self::Ports(ports) => ports.add(file, cell),
         }
@@ -368,7 +393,7 @@ impl Devices {
     /// Runs the command.
     pub fn run(self) -> Result<()> {
         match self.verb {
-            Verb::Add { device, cell, no_reset } => {
+            Verb::Add { device, cell, manner } => {
                 let asked = format!("give {device} to a cell");
                 let file = Device::require(&asked)?;
                 let info = file.info(&asked)?;
@@ -396,7 +421,7 @@ impl Devices {
                         .remedy(format!("`crtos device remove {target}` takes it back")));
                 }
                 let add = || {
-                    let added = target.add(&file, number, no_reset);
+                    let added = target.add(&file, number, manner);
                     added.map_err(|refusal| refusal.asked(&asked))
                 };
                 match interface(&target, number, device::realm(&info)) {

@@ -19,7 +19,7 @@ use crate::{
     confinement::{Confinement, LinuxDma},
     cpulist::CpuList,
     device::{self, Device},
-    devices::{self, Target},
+    devices::{self, Manner, Target},
     failure::{Failure, Result},
     install, lines, loader, locked,
     machine::Machine,
@@ -106,9 +106,8 @@ pub struct Up {
     /// Linux has all of them again after `crtos down`.
     #[arg(long = "device", value_name = "NAME")]
     devices: Vec<String>,
-    /// Also PCI functions that cannot be reset, neither now nor when they come back
-    #[arg(long)]
-    no_reset: bool,
+    #[command(flatten)]
+    manner: Manner,
     /// How devices of Linux are kept from memory of cells, where there is an IOMMU
     #[arg(long, value_name = "HOW", value_enum, default_value_t)]
     linux_dma: LinuxDma,
@@ -369,7 +368,7 @@ impl Up {
         wait_until_ready(device, number, interruption)?;
         for target in &self.targets {
             interruption.check(ASKED)?;
-            let added = target.add(device, number, self.no_reset);
+            let added = target.add(device, number, self.manner);
             added.map_err(|refusal| refusal.asked(giving(&target.to_string())))?;
         }
         for net in &self.nets {

@@ -137,6 +137,14 @@ pub fn restart(vector: u8) {
     }
 }
 
+/// The device with that vector is silenced if it interrupts once more before [`PERIOD`] is over: it
+/// does so for nothing. Any context.
+pub fn suspect(vector: u8) {
+    if let Some(entry) = entry(vector) {
+        entry.count.store(MOST, Ordering::Relaxed);
+    }
+}
+
 /// The device with that vector is another one from now on, or none, which has an empty name. Thread
 /// context.
 pub fn rename(vector: u8, name: impl fmt::Display) {

@@ -6,7 +6,7 @@
 //! vectors ([`crtos_core::devices`]) and the trait [`Character`]. A further driver is a line of
 //! [`DRIVERS`]. One of PCI functions names their ids instead, and is a line of the list in
 //! [`functions`]. Those whose devices have a line share [`attendance`]: how such a device is
-//! attended to.
+//! attended to. PCI functions that programs drive share lines by their [`pins`].
 //!
 //! | driver | devices |
 //! |---|---|
@@ -24,7 +24,9 @@ mod can;
 mod functions;
 mod net;
 mod pci_testdev;
+mod pins;
 mod ports;
+mod position;
 mod resource;
 mod serial;
 mod uio;
@@ -85,5 +87,6 @@ fn open(device: DeviceFile, flags: u32) -> Option<Opened> {
             DRIVERS.iter().find_map(|driver| (driver.open)(number, flags))
         }
         DeviceFile::Ports { function, register } => Some(resource::open(function, register)),
+        DeviceFile::Configuration(function) => uio::open_configuration(function),
     }
 }

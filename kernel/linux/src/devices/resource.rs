@@ -7,13 +7,12 @@
 //! EIO.
 
 use alloc::{boxed::Box, format, string::String};
-use core::sync::atomic::{AtomicU64, Ordering};
 
-use linux_raw_sys::general as linux;
 use spin::Once;
 
 use crtos_core::devices::{pci, ports::FunctionPorts};
 
+use super::position::Position;
 use crate::{
     abi::{Errno, SysResult},
     files::{Memory, Watchers, character::Character, lock::Locks},
@@ -28,14 +27,14 @@ static LOCKS: Once<Locks> = Once::new();
 pub fn open(function: u16, register: u8) -> Result<Box<dyn Character>, Errno> {
     let path = format!("/sys/bus/pci/devices/{}/resource{register}", pci::address(function));
     let ports = FunctionPorts { function, register };
-    Ok(Box::new(Opening { ports, path, position: AtomicU64::new(0) }))
+    Ok(Box::new(Opening { ports, path, position: Position::default() }))
 }
 
 /// An opening of the file.
 struct Opening {
     ports: FunctionPorts,
     path: String,
-    position: AtomicU64,
+    position: Position,
 }
 
 /// Most bytes of an access.
@@ -51,14 +50,6 @@ impl Opening {
             _ => Err(Errno::EINVAL),
         }
     }
-
-    /// Has `transfer` work at the file's own position, which moves on.
-    fn here(&self, transfer: impl FnOnce(u64) -> SysResult) -> SysResult {
-        let position = self.position.load(Ordering::Relaxed);
-        let count = transfer(position)?;
-        self.position.store(position + count, Ordering::Relaxed);
-        Ok(count)
-    }
 }
 
 impl Character for Opening {
@@ -67,25 +58,15 @@ impl Character for Opening {
     }
 
     fn read(&self, memory: &mut Memory, _nonblocking: bool) -> SysResult {
-        self.here(|position| self.read_at(memory, position))
+        self.position.here(|position| self.read_at(memory, position))
     }
 
     fn write(&self, memory: &mut Memory, _nonblocking: bool) -> SysResult {
-        self.here(|position| self.write_at(memory, position))
+        self.position.here(|position| self.write_at(memory, position))
     }
 
     fn seek(&self, offset: u64, whence: u32) -> SysResult {
-        let position = match whence {
-            linux::SEEK_SET => offset,
-            linux::SEEK_CUR => self.position.load(Ordering::Relaxed).wrapping_add(offset),
-            linux::SEEK_END => self.ports.count().ok_or(Errno::EIO)?.wrapping_add(offset),
-            _ => return Err(Errno::EINVAL),
-        };
-        if position > i64::MAX as u64 {
-            return Err(Errno::EINVAL);
-        }
-        self.position.store(position, Ordering::Relaxed);
-        Ok(position)
+        self.position.seek(offset, whence, || self.ports.count().ok_or(Errno::EIO))
     }
 
     fn has_positions(&self) -> bool {

@@ -17,7 +17,7 @@ use super::{
     place::{Device, Place, path_of},
 };
 use crate::{
-    devices::{net, ports, users::users},
+    devices::{net, pins, ports, users::users},
     files::Object as File,
     process::threads,
 };
@@ -86,20 +86,24 @@ fn come(index: usize, wanted: Option<Wanted>) {
     let Some(wanted) = wanted else { return };
     let place = PLACES[index].call_once(Place::new);
     let mut device = place.device.lock();
+    let is_platform = pci::is_platform(wanted.function);
+    let has_pin = wanted.line.is_some() && !is_platform;
+    // Functions may share a line with each other.
+    let is_shared = |line: u32| is_platform && pins::has(line);
     if device.is_none()
-        && place.prepare()
-        && wanted.line.is_none_or(|line| is_free(line.number, index))
-        && let Some(found) = Device::find(wanted)
+        && place.prepare(has_pin)
+        && wanted.line.is_none_or(|line| is_free(line.number, index) && !is_shared(line.number))
+        && let Some(found) = Device::find(wanted, place)
     {
         info!("{}: programs can open it", address(wanted));
-        place.renew(address(wanted));
-        place.line.set(wanted.line);
+        place.renew(if has_pin { String::new() } else { address(wanted) });
+        place.line.set(wanted.line.filter(|_| is_platform));
         *device = Some(found);
         crate::devices::found();
     }
 }
 
-/// Whether no other device of the realm has that line, whatever Linux says.
+/// Whether no other device than a function has that line, whatever Linux says.
 fn is_free(line: u32, place: usize) -> bool {
     let is_its = |other: &Place| other.line.get().is_some_and(|its| its.number == line);
     let mut others = PLACES.iter().enumerate().filter(|(index, _)| *index != place);

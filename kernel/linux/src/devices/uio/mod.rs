@@ -13,9 +13,11 @@
 //! | [`place`] | a function: opening and closing it, what its interrupt does |
 //! | [`change`] | functions come and go |
 //! | [`mod@line`] | the interrupt of a platform device |
+//! | [`configuration`] | the pin of a function is switched by Linux's file |
 //! | [`mapping`] | the same registers by Linux's files, `resourceN` and `/dev/mem` |
 
 mod change;
+mod configuration;
 mod line;
 mod mapping;
 mod place;
@@ -26,6 +28,7 @@ use crtos_abi::device::MAX_DEVICES;
 use spin::Once;
 
 pub use change::look;
+pub use configuration::open as open_configuration;
 pub use mapping::registers;
 
 use super::Driver;

@@ -24,7 +24,10 @@ use crtos_core::{
 use super::line::Line;
 use crate::{
     abi::{Errno, SysResult},
-    devices::functions::{self, Driven},
+    devices::{
+        functions::{self, Driven},
+        pins::{Hears, Pin},
+    },
     files::{Events, Memory, Watchers, character::Character, lock::Locks, wait},
 };
 
@@ -68,21 +71,23 @@ pub(super) struct Device {
 
 /// Who drives a function.
 enum Driver {
-    /// Whichever program has it open. There is no function if it is a platform device.
-    Program { function: Option<Box<Function>>, openings: u32 },
+    /// Whichever program has it open. There is no function if it is a platform device, and a pin
+    /// if the function interrupts by that.
+    Program { function: Option<Box<Function>>, pin: Option<Pin>, openings: u32 },
     /// A driver of the kernel.
     Kernel(Arc<dyn Driven>),
 }
 
 impl Device {
     /// The function that Linux says to be there; `None` if the realm does not have it, memory runs
-    /// low, or its driver cannot use it. May sleep.
-    pub fn find(wanted: Wanted) -> Option<Self> {
+    /// low, its driver cannot use it, or there are too many lines. `place` hears its pin. May
+    /// sleep.
+    pub fn find(wanted: Wanted, place: &'static Place) -> Option<Self> {
         if !heap::has_reserve() {
             return None;
         }
         if let Some(registers) = pci::platform_registers(wanted.function) {
-            let driver = Driver::Program { function: None, openings: 0 };
+            let driver = Driver::Program { function: None, pin: None, openings: 0 };
             return Self::of_program(wanted, driver, registers);
         }
         let function = Function::find(wanted.function)?;
@@ -91,8 +96,12 @@ impl Device {
             return Some(Self { wanted, driver, objects: Vec::new() });
         }
         let registers = function.registers();
+        let pin = match wanted.line.filter(|_| !function.has_messages()) {
+            Some(line) => Some(Pin::join(line.number, wanted.function, place)?),
+            None => None,
+        };
         function.open_ports();
-        let driver = Driver::Program { function: Some(Box::new(function)), openings: 0 };
+        let driver = Driver::Program { function: Some(Box::new(function)), pin, openings: 0 };
         Self::of_program(wanted, driver, registers)
     }
 
@@ -114,6 +123,16 @@ impl Device {
     /// Bus, device and function in 16 bits.
     pub fn function(&self) -> u16 {
         self.wanted.function
+    }
+
+    /// Its configuration space and its pin, if it interrupts by that.
+    pub fn pin(&self) -> Option<(&Function, &Pin)> {
+        match &self.driver {
+            Driver::Program { function: Some(function), pin: Some(pin), .. } => {
+                Some((function, pin))
+            }
+            _ => None,
+        }
     }
 
     /// The memory that programs may map.
@@ -156,6 +175,12 @@ impl Handler for Interrupts {
     }
 }
 
+impl Hears for Place {
+    fn hear(&self) {
+        self.interrupt();
+    }
+}
+
 impl Place {
     /// A place with nothing.
     pub fn new() -> Self {
@@ -174,13 +199,15 @@ impl Place {
         }
     }
 
-    /// Gets it ready for a function; `false` if memory runs low. May sleep.
-    pub fn prepare(&'static self) -> bool {
+    /// Gets it ready for a function, with a vector of its own unless that has a pin; `false` if
+    /// memory runs low. May sleep.
+    pub fn prepare(&'static self, has_pin: bool) -> bool {
         if self.timer.get().is_none() {
             let Ok(timer) = Timer::new(Box::new(|| self.wake_next())) else { return false };
             self.timer.call_once(|| timer);
         }
-        self.vector.call_once(|| interrupts::register("", Box::new(Interrupts(self)))).is_some()
+        let vector = || interrupts::register("", Box::new(Interrupts(self)));
+        has_pin || self.vector.call_once(vector).is_some()
     }
 
     /// The function that was there is gone, or one has come, which has that name.
@@ -234,16 +261,20 @@ impl Place {
             return Some(Err(Errno::ENOMEM));
         }
         let path = path_of(device.wanted);
-        let has_line = device.wanted.line.is_some();
-        let (function, openings) = match &mut device.driver {
+        let (function, pin, openings) = match &mut device.driver {
             Driver::Kernel(driven) => return Some(driven.clone().open(path, flags)),
-            Driver::Program { function, openings } => (function, openings),
+            Driver::Program { function, pin, openings } => (function, pin, openings),
         };
         let interrupts = match function {
-            Some(function) => function.has_messages(),
-            None => has_line,
+            Some(function) => function.has_messages() || pin.is_some(),
+            None => self.line.get().is_some(),
         };
-        if *openings == 0 && interrupts && !self.start(function.as_deref_mut()) {
+        let starts = match pin {
+            _ if *openings > 0 || !interrupts => true,
+            Some(pin) => pin.open(),
+            None => self.start(function.as_deref_mut()),
+        };
+        if !starts {
             return Some(Err(Errno::ENODEV));
         }
         *openings += 1;
@@ -279,9 +310,12 @@ impl Place {
             return;
         }
         let Some(device) = device.as_mut() else { return };
-        let Driver::Program { function, openings } = &mut device.driver else { return };
+        let Driver::Program { function, pin, openings } = &mut device.driver else { return };
         *openings -= 1;
         if *openings == 0 {
+            if let Some(pin) = pin {
+                pin.close();
+            }
             match function {
                 Some(function) => function.stop(),
                 None => self.line.stop(),
