@@ -2,8 +2,8 @@
 // run: by a script
 /*
  * QEMU's device edu, driven by a program through VFIO: its group and container, its registers and
- * configuration space, transfers to and from memory of the program, messages to eventfds, and what
- * is refused.
+ * configuration space, transfers to and from memory of the program, messages and the pin to
+ * eventfds, and what is refused. With NO_PIN set, the realm does not have the line of the pin.
  */
 #define _GNU_SOURCE
 #include <grp.h>
@@ -25,6 +25,11 @@ static struct edu edu;
 static void opens(void)
 {
 	CHECK(open_edu(&edu, TYPE) == 0);
+}
+
+static int no_pin(void)
+{
+	return !!getenv("NO_PIN");
 }
 
 static unsigned char *memory(unsigned long pages)
@@ -135,7 +140,7 @@ CASE(a_function_tells_what_it_has)
 	region.index = 0;
 	region.argsz = 8;
 	FAILS(EINVAL, ioctl(edu.device, VFIO_DEVICE_GET_REGION_INFO, &region));
-	for (interrupts.index = 1; interrupts.index < 6; interrupts.index++) {
+	for (interrupts.index = no_pin(); interrupts.index < 6; interrupts.index++) {
 		int known = ioctl(edu.device, VFIO_DEVICE_GET_IRQ_INFO, &interrupts) == 0;
 
 		SAY("interrupts %u: %d, %u, flags %u", interrupts.index, known,
@@ -605,6 +610,195 @@ CASE(what_makes_no_sense_of_interrupts_is_refused)
 	CHECK(hear(&edu, MESSAGES, event) == 0);
 	raise_and_end();
 	CHECK(heard(event) == 1);
+	close(event);
+	close(file);
+	close_edu(&edu);
+}
+
+#define PIN VFIO_PCI_INTX_IRQ_INDEX
+
+/* Masks the pin, or unmasks it, by no data. */
+static int switches(uint32_t action)
+{
+	return set_interrupts(20, VFIO_IRQ_SET_DATA_NONE | action, PIN, 0, 1, NULL, 0);
+}
+
+#define MASK VFIO_IRQ_SET_ACTION_MASK
+#define UNMASK VFIO_IRQ_SET_ACTION_UNMASK
+
+/* The command register, and the status register behind it: the pin is off; the function asks. */
+#define COMMAND_REGISTER 4
+#define PIN_OFF 0x400
+#define ASKS 0x80000
+
+static uint32_t command(void)
+{
+	uint32_t value;
+
+	CHECK(pread(edu.device, &value, sizeof(value),
+		    place_of_configuration(edu.device) + COMMAND_REGISTER) == sizeof(value));
+	return value;
+}
+
+static int asks(void)
+{
+	return !!(command() & ASKS);
+}
+
+static void set_pin_off(int off)
+{
+	uint16_t value = (command() & ~PIN_OFF) | (off ? PIN_OFF : 0);
+
+	CHECK(pwrite(edu.device, &value, sizeof(value),
+		     place_of_configuration(edu.device) + COMMAND_REGISTER) == sizeof(value));
+	CHECK(!!(command() & PIN_OFF) == off);
+}
+
+/* Whether it has come once, soon. */
+static int hears(int event)
+{
+	return ready(event, POLLIN, 10000) == POLLIN && heard(event) == 1;
+}
+
+CASE(the_pin_comes_to_an_eventfd_and_is_masked)
+{
+	int event = eventfd(0, EFD_CLOEXEC), other = eventfd(0, EFD_CLOEXEC);
+
+	if (no_pin())
+		return;
+	opens();
+	CHECK(hear(&edu, PIN, event) == 0);
+	for (int i = 0; i < 20; i++) {
+		put(&edu, RAISE, 1);
+		CHECK(hears(event));
+		CHECK(asks());
+		put(&edu, ACKNOWLEDGE, get(&edu, PENDING));
+		CHECK(!asks());
+		CHECK(switches(UNMASK) == 0);
+	}
+	/* Masked as long as nobody unmasks it; and what was not served comes again. */
+	put(&edu, RAISE, 1);
+	CHECK(hears(event));
+	CHECK(ready(event, POLLIN, 50) == 0);
+	CHECK(switches(UNMASK) == 0 && hears(event));
+	raise_and_end();
+	CHECK(ready(event, POLLIN, 50) == 0);
+	CHECK(switches(UNMASK) == 0);
+	CHECK(ready(event, POLLIN, 50) == 0);
+	/* By the program. */
+	CHECK(switches(MASK) == 0 && switches(MASK) == 0);
+	put(&edu, RAISE, 1);
+	CHECK(ready(event, POLLIN, 50) == 0 && asks());
+	CHECK(hear(&edu, PIN, other) == 0);
+	CHECK(ready(other, POLLIN, 50) == 0);
+	CHECK(switches(UNMASK) == 0 && hears(other));
+	put(&edu, ACKNOWLEDGE, get(&edu, PENDING));
+	CHECK(stops(PIN) == 0);
+	put(&edu, RAISE, 1);
+	CHECK(ready(other, POLLIN, 50) == 0 && ready(event, POLLIN, 0) == 0);
+	put(&edu, ACKNOWLEDGE, get(&edu, PENDING));
+	CHECK(hear(&edu, PIN, event) == 0);
+	put(&edu, RAISE, 1);
+	CHECK(hears(event) && ready(other, POLLIN, 0) == 0);
+	put(&edu, ACKNOWLEDGE, get(&edu, PENDING));
+	close(event);
+	close(other);
+	close_edu(&edu);
+}
+
+CASE(the_pin_is_switched_by_the_command_register_as_well)
+{
+	int event = eventfd(0, EFD_CLOEXEC);
+
+	if (no_pin())
+		return;
+	opens();
+	set_pin_off(0);
+	CHECK(hear(&edu, PIN, event) == 0);
+	set_pin_off(1);
+	put(&edu, RAISE, 1);
+	CHECK(ready(event, POLLIN, 50) == 0);
+	/* What is off there nothing unmasks. */
+	CHECK(switches(UNMASK) == 0);
+	CHECK(ready(event, POLLIN, 50) == 0);
+	set_pin_off(0);
+	CHECK(hears(event));
+	put(&edu, ACKNOWLEDGE, get(&edu, PENDING));
+	CHECK(stops(PIN) == 0);
+	set_pin_off(1);
+	CHECK(hear(&edu, PIN, event) == 0);
+	put(&edu, RAISE, 1);
+	CHECK(ready(event, POLLIN, 50) == 0);
+	set_pin_off(0);
+	CHECK(hears(event));
+	put(&edu, ACKNOWLEDGE, get(&edu, PENDING));
+	close(event);
+	close_edu(&edu);
+}
+
+CASE(the_pin_or_messages)
+{
+	int event = eventfd(0, EFD_CLOEXEC);
+
+	if (no_pin())
+		return;
+	opens();
+	CHECK(hear(&edu, PIN, event) == 0);
+	FAILS(EINVAL, hear(&edu, MESSAGES, event));
+	FAILS(EINVAL, stops(MESSAGES));
+	CHECK(stops(PIN) == 0);
+	FAILS(EINVAL, stops(PIN));
+	CHECK(hear(&edu, MESSAGES, event) == 0);
+	FAILS(EINVAL, hear(&edu, PIN, event));
+	FAILS(EINVAL, stops(PIN));
+	FAILS(EINVAL, switches(MASK));
+	raise_and_end();
+	CHECK(hears(event));
+	CHECK(ready(event, POLLIN, 50) == 0);
+	CHECK(stops(MESSAGES) == 0);
+	CHECK(hear(&edu, PIN, event) == 0);
+	put(&edu, RAISE, 1);
+	CHECK(hears(event));
+	put(&edu, ACKNOWLEDGE, get(&edu, PENDING));
+	close(event);
+	close_edu(&edu);
+}
+
+CASE(what_makes_no_sense_of_the_pin_is_refused)
+{
+	const uint32_t none = VFIO_IRQ_SET_DATA_NONE, by_event = VFIO_IRQ_SET_DATA_EVENTFD;
+	const uint32_t by_bool = VFIO_IRQ_SET_DATA_BOOL, trigger = VFIO_IRQ_SET_ACTION_TRIGGER;
+	int event = eventfd(0, EFD_CLOEXEC), file = open("/dev/null", O_RDWR);
+	uint8_t meant = 1;
+
+	if (no_pin())
+		return;
+	opens();
+	FAILS(EINVAL, switches(MASK));
+	FAILS(EINVAL, switches(UNMASK));
+	FAILS(EINVAL, stops(PIN));
+	FAILS(EINVAL, set_interrupts(20, none | trigger, PIN, 0, 1, NULL, 0));
+	FAILS(EINVAL, set_interrupts(24, by_event | trigger, PIN, 1, 1, &event, 4));
+	FAILS(EINVAL, set_interrupts(28, by_event | trigger, PIN, 0, 2, &event, 4));
+	FAILS(EINVAL, hear(&edu, PIN, file));
+	FAILS(EBADF, hear(&edu, PIN, 900));
+	FAILS(EINVAL, switches(MASK));
+	CHECK(hear(&edu, PIN, event) == 0);
+	FAILS(EINVAL, set_interrupts(20, none | MASK, PIN, 0, 0, NULL, 0));
+	FAILS(ENOTTY, set_interrupts(24, by_event | MASK, PIN, 0, 1, &event, 4));
+	/* The program raises what it hears, and masks by a byte. */
+	CHECK(set_interrupts(20, none | trigger, PIN, 0, 1, NULL, 0) == 0 && hears(event));
+	CHECK(set_interrupts(21, by_bool | trigger, PIN, 0, 1, &meant, 1) == 0);
+	CHECK(hears(event));
+	CHECK(set_interrupts(21, by_bool | MASK, PIN, 0, 1, &meant, 1) == 0);
+	put(&edu, RAISE, 1);
+	meant = 0;
+	CHECK(set_interrupts(21, by_bool | UNMASK, PIN, 0, 1, &meant, 1) == 0);
+	CHECK(ready(event, POLLIN, 50) == 0);
+	meant = 1;
+	CHECK(set_interrupts(21, by_bool | UNMASK, PIN, 0, 1, &meant, 1) == 0);
+	CHECK(hears(event));
+	put(&edu, ACKNOWLEDGE, get(&edu, PENDING));
 	close(event);
 	close(file);
 	close_edu(&edu);

@@ -55,8 +55,10 @@ impl Data {
 /// What is to be done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// The interrupt is masked, or is not any more.
+    /// The interrupt is masked.
     Mask,
+    /// It is not masked any more.
+    Unmask,
     /// It is raised, or is said who hears it.
     Trigger,
 }
@@ -93,7 +95,8 @@ pub fn request(words: [u32; 5], count_of: impl Fn(Kind) -> u32) -> Result<Reques
         _ => return Err(Refused::Invalid),
     };
     let action = match flags & ACTIONS {
-        0x08 | 0x10 => Action::Mask,
+        0x08 => Action::Mask,
+        0x10 => Action::Unmask,
         0x20 => Action::Trigger,
         _ => return Err(Refused::Invalid),
     };

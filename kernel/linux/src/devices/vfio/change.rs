@@ -7,7 +7,10 @@ use alloc::vec::Vec;
 use crtos_abi::device::MAX_DEVICES;
 use crtos_channel::{Channel, Had, Wanted};
 
-use crtos_core::{devices::pci, info};
+use crtos_core::{
+    devices::{self, pci},
+    info,
+};
 
 use super::{
     PLACES,
@@ -81,7 +84,8 @@ fn come(index: usize, wanted: Option<Wanted>) {
     let place = PLACES[index].call_once(Place::new);
     let mut device = place.device.lock();
     if device.is_none()
-        && let Some(found) = Device::find(wanted)
+        && wanted.line.is_none_or(|line| !devices::has_line(line.number))
+        && let Some(found) = Device::find(wanted, place)
     {
         info!("{}: programs can open it by VFIO", pci::address(wanted.function));
         place.renew();

@@ -4,7 +4,6 @@
 
 use alloc::sync::Arc;
 use core::any::Any;
-use core::sync::atomic::{AtomicU64, Ordering};
 
 use crtos_abi::{UserAddr, device::BASE_ADDRESSES};
 use crtos_vfio::{
@@ -12,7 +11,8 @@ use crtos_vfio::{
         self, DEVICE_GET_INFO, DEVICE_GET_IRQ_INFO, DEVICE_GET_REGION_INFO, DEVICE_PCI,
         DEVICE_RESET, DEVICE_SET_IRQS, INTERRUPTS, REGIONS, region, size,
     },
-    configuration, interrupts as requests,
+    configuration::{self, COMMAND, PIN_OFF},
+    interrupts as requests,
 };
 
 use crtos_core::mm::{heap, object::Object};
@@ -20,6 +20,7 @@ use crtos_core::mm::{heap, object::Object};
 use super::{group::Group, interrupts, place::Device};
 use crate::{
     abi::{Errno, SysResult},
+    devices::position::Position,
     files::{Memory, Watchers, character::Character, lock::Locks},
     memory::user,
     signal,
@@ -29,7 +30,7 @@ use crate::{
 pub(super) struct Function {
     group: Arc<Group>,
     /// Where read(2) and write(2) go on.
-    position: AtomicU64,
+    position: Position,
 }
 
 /// Flags of interrupts: by eventfds, and their number is fixed while they are on; of the pin, that
@@ -41,7 +42,7 @@ const MASKABLE: u32 = 2 | 4;
 impl Function {
     /// An opening, which the caller has counted.
     pub fn new(group: Arc<Group>) -> Self {
-        Self { group, position: AtomicU64::new(0) }
+        Self { group, position: Position::default() }
     }
 
     /// The opening of its group.
@@ -135,14 +136,6 @@ impl Function {
         }
         Ok(done)
     }
-
-    /// Has a transfer work at the descriptor's own position, which moves on.
-    fn here(&self, memory: &mut Memory, write: bool) -> SysResult {
-        let position = self.position.load(Ordering::Relaxed);
-        let count = self.transfer(memory, position, write)?;
-        self.position.store(position + count, Ordering::Relaxed);
-        Ok(count)
-    }
 }
 
 impl Drop for Function {
@@ -154,6 +147,7 @@ impl Drop for Function {
                 // It masters the bus no more either.
                 device.function.stop();
                 interrupts::stop(place, device);
+                device.pin_off = false;
                 place.lines.clear();
             }
             Ok(())
@@ -181,7 +175,7 @@ fn length_of(device: &Device, index: u32) -> Option<u64> {
 
 /// Reads or writes a piece of a region.
 fn access(
-    device: &Device,
+    device: &mut Device,
     index: u32,
     at: u64,
     value: &mut [u8],
@@ -195,14 +189,23 @@ fn access(
     let mut bytes = [0; 4];
     if write {
         bytes[..value.len()].copy_from_slice(value);
-        let own = (u32::MAX >> (32 - 8 * value.len() as u32)) << bit;
+        let own = configuration::mask(bit, value.len());
         let mask = configuration::writable(register) & own;
         if mask != 0 {
             let word = u32::from_le_bytes(bytes) << bit;
             device.function.write_configuration(register, word, mask);
         }
+        if register == COMMAND && own & PIN_OFF != 0 {
+            let word = u32::from_le_bytes(bytes) << bit;
+            interrupts::set_pin_off(device, word & PIN_OFF != 0);
+        }
     } else {
-        let word = device.function.read_configuration(register) >> bit;
+        let mut word = device.function.read_configuration(register);
+        if register == COMMAND {
+            // The program's, whatever the pin is.
+            word = word & !PIN_OFF | if device.pin_off { PIN_OFF } else { 0 };
+        }
+        let word = word >> bit;
         value.copy_from_slice(&word.to_le_bytes()[..value.len()]);
     }
     Ok(())
@@ -214,11 +217,11 @@ impl Character for Function {
     }
 
     fn read(&self, memory: &mut Memory, _nonblocking: bool) -> SysResult {
-        self.here(memory, false)
+        self.position.here(|position| self.transfer(memory, position, false))
     }
 
     fn write(&self, memory: &mut Memory, _nonblocking: bool) -> SysResult {
-        self.here(memory, true)
+        self.position.here(|position| self.transfer(memory, position, true))
     }
 
     fn has_positions(&self) -> bool {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Who hears the interrupts of a function: an eventfd for each message. A message has a vector of
-//! its own, on the CPU on which the program has said who hears it.
+//! Who hears the interrupts of a function: an eventfd for each message, or one for its pin. A
+//! message has a vector of its own, on the CPU on which the program has said who hears it; a pin
+//! has that of its line.
 
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -36,7 +37,7 @@ type Ear = SpinLock<Option<Arc<Description>>>;
 
 /// Who hears a function.
 pub(super) struct Lines {
-    /// By the number of the message.
+    /// By the number of the message; the first one hears the pin instead where that is on.
     messages: [Ear; MOST],
     /// Errors of PCI Express, of which the realm's kernel does not hear.
     errors: Ear,
@@ -138,6 +139,11 @@ impl Lines {
         self.messages.iter().chain(single).for_each(|ear| set(ear, None));
     }
 
+    /// The function has interrupted by its pin. Any context.
+    pub fn pin(&self) {
+        signal(&self.messages[0]);
+    }
+
     /// Linux wants the function back. Any context.
     pub fn request(&self) {
         signal(&self.request);
@@ -148,7 +154,7 @@ impl Lines {
 pub(super) fn count(device: &Device, kind: Kind) -> u32 {
     let (simple, table) = device.function.message_counts();
     match kind {
-        Kind::Pin => 0,
+        Kind::Pin => device.pin.is_some().into(),
         Kind::Messages => simple,
         Kind::Table => table,
         Kind::Errors => device.function.is_express().into(),
@@ -170,6 +176,9 @@ pub(super) fn carry_out(
     meant: Meant,
 ) -> SysResult {
     match (asked.kind, asked.action) {
+        (Kind::Pin, Action::Trigger) => pin(place, device, asked, meant),
+        (Kind::Pin, Action::Mask) => switch_pin(device, asked, meant, false),
+        (Kind::Pin, Action::Unmask) => switch_pin(device, asked, meant, true),
         (Kind::Messages | Kind::Table, Action::Trigger) => messages(place, device, asked, meant),
         (Kind::Errors, Action::Trigger) => single(&place.lines.errors, asked, meant),
         (Kind::Request, Action::Trigger) => single(&place.lines.request, asked, meant),
@@ -190,6 +199,69 @@ fn single(ear: &Ear, asked: &Request, meant: Meant) -> SysResult {
         Meant::Events(mut events) => set(ear, events.pop().ok_or(Errno::EINVAL)?),
     }
     Ok(0)
+}
+
+/// (`vfio_pci_set_intx_trigger`.)
+fn pin(place: &'static Place, device: &mut Device, asked: &Request, meant: Meant) -> SysResult {
+    let ear = &place.lines.messages[0];
+    let kind = device.interrupts.map(|(kind, _)| kind);
+    match (meant, kind) {
+        (Meant::None, Some(Kind::Pin)) if asked.numbers.is_empty() => stop(place, device),
+        (_, Some(kind)) if kind != Kind::Pin => return Err(Errno::EINVAL),
+        _ if asked.numbers.is_empty() => return Err(Errno::EINVAL),
+        (Meant::Events(mut events), on) => {
+            set(ear, events.pop().flatten());
+            if on.is_none() {
+                device.interrupts = Some((Kind::Pin, 1));
+                let pin = device.pin.as_ref().ok_or(Errno::EINVAL)?;
+                pin.switch(!device.pin_off);
+                if !pin.open() {
+                    stop(place, device);
+                    return Err(Errno::ENODEV);
+                }
+            }
+        }
+        (_, None) => return Err(Errno::EINVAL),
+        (Meant::None, _) => signal(ear),
+        (Meant::Bools(bools), _) => {
+            if bools != [0] {
+                signal(ear);
+            }
+        }
+    }
+    Ok(0)
+}
+
+/// (`vfio_pci_set_intx_mask`, `vfio_pci_set_intx_unmask`.)
+fn switch_pin(device: &Device, asked: &Request, meant: Meant, on: bool) -> SysResult {
+    let is_on = device.interrupts.is_some_and(|(kind, _)| kind == Kind::Pin);
+    let pin = device.pin.as_ref().filter(|_| is_on && !asked.numbers.is_empty());
+    let pin = pin.ok_or(Errno::EINVAL)?;
+    let is_meant = match meant {
+        Meant::None => true,
+        Meant::Bools(bools) => bools != [0],
+        // Nothing else unmasks it, so that nothing ends.
+        Meant::Events(events) if on && matches!(events[..], [None]) => false,
+        Meant::Events(_) => return Err(Errno::ENOTTY),
+    };
+    // What the command register says comes before that.
+    if is_meant && !(on && device.pin_off) {
+        pin.switch(on);
+    }
+    Ok(0)
+}
+
+/// The program has written to the command register whether the pin is off.
+pub(super) fn set_pin_off(device: &mut Device, off: bool) {
+    if device.pin_off == off {
+        return;
+    }
+    device.pin_off = off;
+    if let Some((Kind::Pin, _)) = device.interrupts
+        && let Some(pin) = &device.pin
+    {
+        pin.switch(!off);
+    }
 }
 
 /// (`vfio_pci_set_msi_trigger`.)
@@ -253,9 +325,12 @@ fn start(place: &Place, device: &mut Device, count: usize) -> SysResult {
     if device.function.listen(&used[..count]) { Ok(0) } else { Err(Errno::ENODEV) }
 }
 
-/// Switches its messages off. May sleep.
+/// Switches its messages, or its pin, off. May sleep.
 pub(super) fn stop(place: &Place, device: &mut Device) {
-    device.function.mute(MOST as u32);
+    match (device.interrupts, &device.pin) {
+        (Some((Kind::Pin, _)), Some(pin)) => pin.close(),
+        _ => device.function.mute(MOST as u32),
+    }
     place.lines.function.store(0, Ordering::Relaxed);
     device.interrupts = None;
     place.lines.messages.iter().for_each(|ear| set(ear, None));

@@ -19,6 +19,7 @@ use crtos_core::{
 use super::{container::Container, interrupts::Lines};
 use crate::{
     abi::Errno,
+    devices::pins::{Hears, Pin},
     files::{Watchers, lock::Locks},
 };
 
@@ -49,6 +50,10 @@ pub(super) struct Device {
     pub openings: u32,
     /// Which of its interrupts are on, and how many.
     pub interrupts: Option<(Kind, u32)>,
+    /// Its pin, if the realm has the line of that.
+    pub pin: Option<Pin>,
+    /// The program has switched the pin off by the command register.
+    pub pin_off: bool,
     /// Its memory that programs have mapped: of which register, from where on.
     parts: Vec<(u32, u64, Arc<Object>)>,
 }
@@ -82,16 +87,23 @@ impl Place {
     }
 }
 
+impl Hears for Place {
+    fn hear(&self) {
+        self.lines.pin();
+    }
+}
+
 impl Device {
     /// The function that Linux says to be there; `None` if the realm does not have it, or memory
-    /// runs low. May sleep.
-    pub fn find(wanted: Wanted) -> Option<Self> {
+    /// runs low. `place` hears its pin. May sleep.
+    pub fn find(wanted: Wanted, place: &'static Place) -> Option<Self> {
         if !heap::has_reserve() {
             return None;
         }
         let function = Function::find(wanted.function)?;
         let width = pci::width(wanted.function);
         function.open_ports();
+        let pin = wanted.line.and_then(|line| Pin::join(line.number, wanted.function, place));
         Some(Self {
             wanted,
             function,
@@ -100,6 +112,8 @@ impl Device {
             container: None,
             openings: 0,
             interrupts: None,
+            pin,
+            pin_off: false,
             parts: Vec::new(),
         })
     }
