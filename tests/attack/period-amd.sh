@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # As period.sh, for an IOMMU of AMD's kind: a program in a locked realm keeps its period of 1 ms
 # during each attack by the IOMMU, and the realm stays locked.
+# tier: full
 # kernels: 6.12
 # more kernels: 6.1
 # icount: yes
