@@ -36,8 +36,6 @@ pub mod register {
     pub const RECEIVE: u32 = 0x0100;
     /// Transmit control.
     pub const TRANSMIT: u32 = 0x0400;
-    /// Frames that found no room; reading clears it.
-    pub const MISSED: u32 = 0x4010;
     /// The table of groups: 128 words.
     pub const GROUPS: u32 = 0x5200;
     /// Addresses that it receives: 16 pairs of words.
@@ -101,12 +99,6 @@ fn has_link(registers: &impl Registers) -> bool {
     let status = registers.read(register::STATUS);
     // What is not there any more reads as all ones.
     status != u32::MAX && status & HAS_LINK != 0
-}
-
-/// How many frames found no room since this was asked.
-pub fn take_missed(registers: &impl Registers) -> u32 {
-    let missed = registers.read(register::MISSED);
-    if missed == u32::MAX { 0 } else { missed }
 }
 
 /// Has the card, whose own address is `own`, receive what `filter` says. Some 170 accesses.

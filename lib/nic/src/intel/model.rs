@@ -15,7 +15,7 @@ use super::{
     e1000e::{self, E1000e, Legacy},
     igb::{self, Advanced, Igb},
     phy,
-    register::{ADDRESSES, CONTROL, GROUPS, MISSED, RECEIVE, STATUS, TRANSMIT},
+    register::{ADDRESSES, CONTROL, GROUPS, RECEIVE, STATUS, TRANSMIT},
     rings::{Format, MEMORY, Ring, SENT},
 };
 use crate::{
@@ -143,7 +143,6 @@ impl<K: Played> Model<K> {
         }
         let head = self.get(ring.head());
         if head == self.get(ring.tail()) {
-            self.set(MISSED, self.get(MISSED) + 1);
             return false;
         }
         let at = self.descriptor(ring, head);
@@ -208,9 +207,6 @@ impl<K: Played> card::Registers for Model<K> {
     fn read_bytes(&self, register: u32, bytes: usize) -> u32 {
         assert_eq!(bytes, 4);
         let value = self.get(register);
-        if register == MISSED {
-            self.set(register, 0);
-        }
         K::read(self, register);
         value
     }
