@@ -12,6 +12,7 @@
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/sendfile.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -768,7 +769,27 @@ CASE(a_range_is_marked_or_closed)
 	FAILS(EINVAL, syscall(SYS_close_range, 6, 5, 0));
 	FAILS(EINVAL, syscall(SYS_close_range, 6, 7, 128));
 	CHECK(syscall(SYS_close_range, 3, ~0U, 0) == 0);
-	for (int fd = 3; fd < 1000; fd++)
+	for (int fd = 3; fd < 2000; fd++)
 		right &= fcntl(fd, F_GETFD) == -1;
 	CHECK(right);
+}
+
+CASE(what_the_program_did_not_open_is_not_there)
+{
+	struct stat status;
+	char byte;
+
+	for (int fd = 3; fd < 2000; fd++) {
+		FAILS(EBADF, fstat(fd, &status));
+		FAILS(EBADF, fstatat(fd, "", &status, AT_EMPTY_PATH));
+		FAILS(EBADF, fstatat(fd, "etc", &status, 0));
+		FAILS(EBADF, openat(fd, "etc", O_RDONLY));
+		FAILS(EBADF, read(fd, &byte, 1));
+		FAILS(EBADF, lseek(fd, 0, SEEK_CUR));
+		FAILS(EBADF, dup(fd));
+		FAILS(EBADF, fchdir(fd));
+		FAILS(EBADF, sendfile(1, fd, NULL, 1));
+	}
+	CHECK(fstatat(1000, "/etc", &status, 0) == 0);
+	CHECK(fstatat(1001, "/etc", &status, 0) == 0);
 }

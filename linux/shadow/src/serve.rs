@@ -148,8 +148,8 @@ fn refuse() -> ! {
     this_process::exit(125)
 }
 
-/// Makes a system call of the program. The descriptor of the device does not exist for it, that of
-/// the executable can only be read, and `/proc/self/exe` is the program.
+/// Makes a system call of the program, for which the descriptors of the shadow's own do not exist.
+/// Of that of the executable the real-time kernel reads parts. `/proc/self/exe` is the program.
 ///
 /// # Safety
 /// As for [`serve`].
@@ -157,18 +157,26 @@ unsafe fn system_call(nr: u32, args: &[u64; 6], startup: &startup::Block) -> Res
     let own = own::both();
     let is_own = |argument: u64| own.contains(&(argument as i32));
     let row = crtos_syscalls::lookup(nr.into());
-    if row.is_some_and(|row| row.takes_fd()) && args[0] as i32 == own[0] {
+    let is_read = args[0] as i32 == own[1] && nr == linux::__NR_pread64;
+    if row.is_some_and(|row| row.takes_fd()) && is_own(args[0]) && !is_read {
         return Err(Errno::EBADF);
     }
+    let mut args = *args;
+    // Linux knows whether a path needs its directory.
+    let directory = row.is_some_and(|row| row.takes_directory()).then_some(0);
+    let further = row.map_or(&[][..], |row| row.further_fds());
+    for &at in further.iter().chain(&directory) {
+        if is_own(args[at]) {
+            args[at] = NO_DESCRIPTOR;
+        }
+    }
+    let args = &args;
     // SAFETY: the real-time kernel does what acts on the memory and the threads of the program
     // itself. Of such calls it only asks for mappings of files, in the range of the mirrors. The
     // other arguments are the program's, so what `program` says holds. Where one is replaced below,
     // Linux reads the memory of the shadow that it leads to.
     let make = |args: &[u64; 6]| unsafe { call::call(nr, args) };
     match nr {
-        linux::__NR_close | linux::__NR_dup | linux::__NR_fcntl if is_own(args[0]) => {
-            Err(Errno::EBADF)
-        }
         linux::__NR_dup2 | linux::__NR_dup3 if is_own(args[1]) => Err(Errno::EBADF),
         linux::__NR_close_range => close_range(args, own.map(|fd| fd as u32)),
         // Only whether it is allowed is asked, for a page of the shadow's own: the realm's pages do
@@ -195,6 +203,8 @@ unsafe fn system_call(nr: u32, args: &[u64; 6], startup: &startup::Block) -> Res
     }
 }
 
+/// Not the number of a descriptor.
+const NO_DESCRIPTOR: u64 = u32::MAX as u64;
 /// The one flag of close_range(2) that concerns what it closes.
 const CLOSE_RANGE_CLOEXEC: u32 = 4;
 
