@@ -214,6 +214,8 @@
 
 #define CRTOS_NAMED_USERS 14
 
+#define CRTOS_DESCRIPTION_LEN 128
+
 #define CRTOS_WANTED_LEVEL 2147483648
 
 #define CRTOS_DEVICE_VECTOR 208
@@ -448,13 +450,11 @@
 
 #define CRTOS_IOC_CELL_SEAL 50954
 
-#define CRTOS_IOC_DEVICE_ADD 1076414219
+#define CRTOS_IOC_DEVICE_ADD 1082705675
 
-#define CRTOS_IOC_DEVICE_REMOVE 1076414220
+#define CRTOS_IOC_DEVICE_REMOVE 1082705676
 
-#define CRTOS_IOC_LINE_ADD 1074317069
-
-#define CRTOS_IOC_INTERFACE_SHOW 1079035662
+#define CRTOS_IOC_INTERFACE_SHOW 1079035661
 
 #define CRTOS_DEVICE_NO_RESET 1
 
@@ -463,6 +463,8 @@
 #define CRTOS_DEVICE_PORTS 4
 
 #define CRTOS_DEVICE_NO_INTERRUPT 8
+
+#define CRTOS_DEVICE_DESCRIBED 16
 
 #define CRTOS_IOC_INFO 2151728912
 
@@ -496,7 +498,9 @@
 
 #define CRTOS_CREATE_CALLS_FOLLOW 2
 
-#define CRTOS_DEVICE_NAME_LEN 32
+#define CRTOS_FUNCTION_NAME_LEN 32
+
+#define CRTOS_DEVICE_NAME_LEN 128
 
 #define CRTOS_INTERFACE_CARRIER 1
 
@@ -782,7 +786,7 @@ struct crtos_wanted_device {
 	u64 number;
 	u32 group;
 	u32 line;
-	u32 reserved[10];
+	u8 description[CRTOS_DESCRIPTION_LEN];
 };
 
 struct crtos_had_device {
@@ -886,15 +890,10 @@ struct crtos_cell_device {
 	u8 name[CRTOS_DEVICE_NAME_LEN];
 };
 
-struct crtos_cell_line {
-	u32 cell;
-	u32 line;
-};
-
 struct crtos_cell_interface {
 	u32 cell;
 	u32 flags;
-	u8 function[CRTOS_DEVICE_NAME_LEN];
+	u8 function[CRTOS_FUNCTION_NAME_LEN];
 	u8 name[CRTOS_INTERFACE_NAME_LEN];
 	u32 index;
 	u32 mtu;

@@ -325,7 +325,6 @@ static int destroy_in_hypervisor(struct crtos_file *file, struct crtos_cell *cel
 	result = crtos_hypercall(CRTOS_HC_CELL_DESTROY, cell->number, 0, 0, 0);
 	if (result)
 		return crtos_refuse_hv(file, result, "destroy the cell");
-	crtos_lines_return(cell);
 	crtos_doorbell_close(&cell->doorbell);
 	crtos.cells[cell->number] = NULL;
 	cell->created = false;

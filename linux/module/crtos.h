@@ -59,8 +59,6 @@ struct crtos_cell {
 	struct crtos_blocks private;
 	struct crtos_blocks channel;		/* one block */
 	struct crtos_blocks pool;
-	u32 line_count;
-	u32 lines[CRTOS_MAX_LINES];		/* Linux's numbers of its interrupt lines */
 	struct resource *ports[CRTOS_MAX_PORT_RANGES];	/* that no driver of Linux gets */
 	bool realm;				/* runs the real-time kernel */
 	bool created;				/* the hypervisor knows it */
@@ -193,8 +191,6 @@ void crtos_window_remove(struct crtos_window *window);
 bool crtos_window_place(struct crtos_window *window, int i, u64 physical, u64 size, u64 alignment);
 
 /* line.c */
-int crtos_line_add(struct crtos_file *file, const struct crtos_cell_line __user *user);
-void crtos_lines_return(struct crtos_cell *cell);
 int crtos_line_give(struct crtos_file *file, u32 cell, unsigned int line, void *owner);
 void crtos_line_take_back(u32 cell, unsigned int line, void *owner);
 
@@ -202,7 +198,9 @@ void crtos_line_take_back(u32 cell, unsigned int line, void *owner);
 void crtos_ports_reserve(struct crtos_cell *cell, const struct crtos_create_cell *create);
 void crtos_ports_return(struct crtos_cell *cell);
 int crtos_ports_add(struct crtos_file *file, const struct crtos_cell *cell, const char *name);
-int crtos_ports_remove(struct crtos_file *file, u32 cell, const char *name);
+int crtos_described_add(struct crtos_file *file, const struct crtos_cell *cell,
+			const char *description, bool interrupts);
+int crtos_ports_remove(struct crtos_file *file, u32 cell, const char *name, bool described);
 int crtos_ports_return_added(struct crtos_file *file, u32 cell);
 bool crtos_ports_have(u16 number);
 

@@ -184,8 +184,6 @@ static int configure(struct crtos_file *file, unsigned int command, unsigned lon
 		return crtos_device_add(file, user);
 	case CRTOS_IOC_DEVICE_REMOVE:
 		return crtos_device_remove(file, user);
-	case CRTOS_IOC_LINE_ADD:
-		return crtos_line_add(file, user);
 	case CRTOS_IOC_INTERFACE_SHOW:
 		return crtos_interface_show(file, user);
 	case CRTOS_IOC_DOORBELL:

@@ -24,7 +24,8 @@ static int read_argument(struct crtos_file *file, struct crtos_cell_device *argu
  * @user: which device, and which cell
  *
  * Context: Under crtos.lock; may sleep, as drivers do that let a device go.
- * Return: 0, the number of a range of ports, or a negative error; then the driver has it back.
+ * Return: 0, the number of a range of ports or of a device that is described, or a negative error;
+ * then the driver has it back.
  */
 int crtos_device_add(struct crtos_file *file, const struct crtos_cell_device __user *user)
 {
@@ -34,7 +35,7 @@ int crtos_device_add(struct crtos_file *file, const struct crtos_cell_device __u
 
 	error = read_argument(file, &argument, user, CRTOS_DEVICE_NO_RESET |
 			      CRTOS_DEVICE_ON_PLATFORM | CRTOS_DEVICE_PORTS |
-			      CRTOS_DEVICE_NO_INTERRUPT);
+			      CRTOS_DEVICE_NO_INTERRUPT | CRTOS_DEVICE_DESCRIBED);
 	if (error)
 		return error;
 	cell = crtos_cell_find(file, argument.cell);
@@ -45,6 +46,9 @@ int crtos_device_add(struct crtos_file *file, const struct crtos_cell_device __u
 				    cell->name);
 	if (argument.flags & CRTOS_DEVICE_PORTS)
 		return crtos_ports_add(file, cell, argument.name);
+	if (argument.flags & CRTOS_DEVICE_DESCRIBED)
+		return crtos_described_add(file, cell, argument.name,
+					   !(argument.flags & CRTOS_DEVICE_NO_INTERRUPT));
 	if (argument.flags & CRTOS_DEVICE_ON_PLATFORM)
 		return crtos_platform_add(file, cell, argument.name);
 	return crtos_function_add(file, cell, argument.name, argument.flags);
@@ -64,13 +68,15 @@ int crtos_device_remove(struct crtos_file *file, const struct crtos_cell_device 
 	int error;
 
 	error = read_argument(file, &argument, user,
-			      CRTOS_DEVICE_ON_PLATFORM | CRTOS_DEVICE_PORTS);
+			      CRTOS_DEVICE_ON_PLATFORM | CRTOS_DEVICE_PORTS |
+			      CRTOS_DEVICE_DESCRIBED);
 	if (error)
 		return error;
 	if (!crtos_cell_find(file, argument.cell))
 		return -ENOENT;
-	if (argument.flags & CRTOS_DEVICE_PORTS)
-		return crtos_ports_remove(file, argument.cell, argument.name);
+	if (argument.flags & (CRTOS_DEVICE_PORTS | CRTOS_DEVICE_DESCRIBED))
+		return crtos_ports_remove(file, argument.cell, argument.name,
+					  argument.flags & CRTOS_DEVICE_DESCRIBED);
 	if (argument.flags & CRTOS_DEVICE_ON_PLATFORM)
 		return crtos_platform_remove(file, argument.cell, argument.name);
 	return crtos_function_remove(file, argument.cell, argument.name);

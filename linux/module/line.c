@@ -8,7 +8,6 @@
 #include <linux/irq.h>
 #include <linux/irqdesc.h>
 #include <linux/irqdomain.h>
-#include <linux/uaccess.h>
 
 #include "crtos.h"
 #include "hypercall.h"
@@ -143,47 +142,4 @@ void crtos_line_take_back(u32 cell, unsigned int line, void *owner)
 {
 	crtos_hypercall(CRTOS_HC_LINE_REMOVE, cell, line, 0, 0);
 	free_irq(line, owner);
-}
-
-/**
- * crtos_line_add() - CRTOS_IOC_LINE_ADD: give an interrupt line to a cell until it is destroyed
- * @file: where a failure is explained
- * @user: which line, and which cell
- *
- * Context: Under crtos.lock; may sleep.
- * Return: 0 or a negative error; then Linux has it as before.
- */
-int crtos_line_add(struct crtos_file *file, const struct crtos_cell_line __user *user)
-{
-	struct crtos_cell_line argument;
-	struct crtos_cell *cell;
-	int error;
-
-	if (copy_from_user(&argument, user, sizeof(argument)))
-		return -EFAULT;
-	cell = crtos_cell_find(file, argument.cell);
-	if (!cell)
-		return -ENOENT;
-	if (crtos_cell_locked(cell))
-		return crtos_refuse(file, -EBUSY, "cell '%s' is locked: it gets no line",
-				    cell->name);
-	if (cell->line_count == CRTOS_MAX_LINES)
-		return crtos_refuse(file, -ENOSPC, "cell '%s' has %d lines already",
-				    cell->name, CRTOS_MAX_LINES);
-	error = crtos_line_give(file, cell->number, argument.line, cell);
-	if (!error)
-		cell->lines[cell->line_count++] = argument.line;
-	return error;
-}
-
-/**
- * crtos_lines_return() - take the lines of a cell back that the hypervisor does not know any more
- * @cell: the cell
- *
- * Context: Under crtos.lock; may sleep.
- */
-void crtos_lines_return(struct crtos_cell *cell)
-{
-	while (cell->line_count)
-		free_irq(cell->lines[--cell->line_count], cell);
 }

@@ -380,10 +380,10 @@ static int wish(struct crtos_file *file, struct crtos_function *function)
 
 	if (function->vfio)
 		return crtos_wish_add(file, function->number, crtos_vfio_number(function->vfio),
-				      1 + crtos_vfio_group(function->vfio), line,
+				      1 + crtos_vfio_group(function->vfio), line, NULL,
 				      function->window.memory);
 	return crtos_wish_add(file, function->number, crtos_uio_number(function->uio), 0, line,
-			      function->window.memory);
+			      NULL, function->window.memory);
 }
 
 /* Has programs of the realm find the function. */

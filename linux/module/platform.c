@@ -305,7 +305,7 @@ static int show(struct crtos_file *file, struct crtos_platform *platform, u32 li
 	error = crtos_uio_register(file, &dev->dev, dev->resource, dev->num_resources, &uio);
 	if (error)
 		return error;
-	error = crtos_wish_add(file, platform->number, crtos_uio_number(uio), 0, line,
+	error = crtos_wish_add(file, platform->number, crtos_uio_number(uio), 0, line, NULL,
 			       platform->window.memory);
 	if (error)
 		crtos_uio_unregister(uio);

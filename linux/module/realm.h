@@ -48,6 +48,7 @@ struct crtos_wish {
 	dev_t number;			/* of the file that leads to it */
 	u32 group;			/* 1 + its group of VFIO, or 0 */
 	u32 line;			/* of a platform device, as in struct crtos_wanted_device */
+	const char *description;	/* likewise; or NULL */
 };
 
 /*
@@ -141,7 +142,7 @@ int crtos_trace(struct crtos_file *file, bool on);
 /* wishes.c */
 void crtos_wishes_store(struct crtos_realm *realm);
 int crtos_wish_add(struct crtos_file *file, u16 function, dev_t number, u32 group,
-		   u32 line, const struct crtos_device_memory *memory);
+		   u32 line, const char *description, const struct crtos_device_memory *memory);
 s64 crtos_wish_registers(struct crtos_realm *realm, u64 start, u64 size, u64 *address);
 bool crtos_wish_ports(struct crtos_realm *realm, const struct file *file, u64 *word);
 void crtos_wish_drop(u16 function);

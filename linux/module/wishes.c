@@ -25,6 +25,8 @@ static void store_wanted(struct crtos_realm *realm, int place)
 	WRITE_ONCE(wanted->serial, wish->serial);
 	WRITE_ONCE(wanted->group, wish->group);
 	WRITE_ONCE(wanted->line, wish->line);
+	strscpy_pad(wanted->description, wish->wanted && wish->description ? wish->description : "",
+		    sizeof(wanted->description));
 	WRITE_ONCE(wanted->function, wish->wanted ? 1 + wish->function : 0);
 }
 
@@ -69,13 +71,16 @@ static void set_wish(struct crtos_realm *realm, struct crtos_wish *wish, bool wa
  * @number: of the file that leads to it
  * @group: 1 + its group, if they are to find it by VFIO; 0 for UIO
  * @line: as in struct crtos_wanted_device
- * @memory: its memory by base address register, which stays until crtos_wish_drop() or -end()
+ * @description: what it is, if the kernel drives it without a PCI function, or NULL or empty
+ * @memory: its memory by base address register
+ *
+ * @description and @memory stay until crtos_wish_drop() or -end().
  *
  * Context: Under crtos.lock, so that the realm stays; may sleep.
  * Return: 0 or a negative error; then nothing is to find.
  */
 int crtos_wish_add(struct crtos_file *file, u16 function, dev_t number, u32 group,
-		   u32 line, const struct crtos_device_memory *memory)
+		   u32 line, const char *description, const struct crtos_device_memory *memory)
 {
 	struct crtos_realm *realm = crtos_realm_kept();
 	struct crtos_wish *wish;
@@ -88,6 +93,7 @@ int crtos_wish_add(struct crtos_file *file, u16 function, dev_t number, u32 grou
 	wish->number = number;
 	wish->group = group;
 	wish->line = line;
+	wish->description = description;
 	wish->memory = memory;
 	wish->serial = ++realm->last_serial;
 	set_wish(realm, wish, true);

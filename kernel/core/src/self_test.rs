@@ -100,7 +100,12 @@ fn devices() {
             true
         }
     }
-    let Some(vector) = interrupts::register("test", Box::new(Counts)) else { panic!("no vector") };
+    let handler = Arc::new(Counts);
+    let register = || match interrupts::register("test", handler.clone()) {
+        Some(vector) => (vector.number(), vector),
+        None => panic!("no vector"),
+    };
+    let (vector, given) = register();
     let counts = || [&HANDLED, &SILENCED].map(|counter| counter.load(Ordering::Relaxed));
     (0..5).for_each(|_| apic::interrupt_self(vector));
     assert_eq!(counts(), [5, 0]);
@@ -111,6 +116,13 @@ fn devices() {
     interrupts::restart(vector);
     apic::interrupt_self(vector);
     assert_eq!(counts(), [handled + 1, 1]);
+    // What has gone is called no more, and its vector is another's.
+    drop(given);
+    apic::interrupt_self(vector);
+    assert_eq!((counts(), Arc::strong_count(&handler)), ([handled + 1, 1], 1));
+    for _ in 0..100 {
+        assert_eq!(register().0, vector);
+    }
     info!("self-test: a device that interrupts all the time is silenced after {handled}");
 }
 

@@ -394,9 +394,16 @@ pub struct WantedDevice {
     /// 1 + the line by which a platform device interrupts, as Linux counts them, and
     /// [`WANTED_LEVEL`]; 0: it does not.
     pub line: u32,
-    /// Zero.
-    pub reserved: [u32; 10],
+    /// What a device is that a driver of the kernel's drives without a PCI function, zero padded:
+    /// `DRIVER,NAME,FIRST-LAST,LINE,...`, such as `serial,ttyS1,2f8-2ff,3,115200`. The driver, the
+    /// name by which programs know the device, its I/O ports (hexadecimal; `FIRST-LAST+FIRST-LAST`
+    /// if it has a second range of them), the line on which it interrupts, and what the driver
+    /// wants to know besides. To Linux's module it is a platform device, which has those ports.
+    pub description: [u8; DESCRIPTION_LEN],
 }
+
+/// Bytes of [`WantedDevice::description`], with a zero.
+pub const DESCRIPTION_LEN: usize = 128;
 
 /// In [`WantedDevice::line`]: the line asks as long as the device does, by a level.
 pub const WANTED_LEVEL: u32 = 0x8000_0000;

@@ -46,19 +46,16 @@ pub const IOC_CELL_LOCK: u32 = 0x0000_c709;
 pub const IOC_CELL_SEAL: u32 = 0x0000_c70a;
 /// Give a PCI function to a cell; argument [`CellDevice`]. Its driver in Linux lets it go. ENODEV
 /// if there is none, EBUSY if it cannot be told from others or a cell has it, EOPNOTSUPP if no
-/// IOMMU confines it, ENOTTY if it cannot be reset. Returns the number of a range of ports.
-pub const IOC_DEVICE_ADD: u32 = 0x4028_c70b;
+/// IOMMU confines it, ENOTTY if it cannot be reset. Returns the number of a
+/// range of ports, or of a device that is described.
+pub const IOC_DEVICE_ADD: u32 = 0x4088_c70b;
 /// Take a device back from a cell; argument [`CellDevice`], of whose flags the bus counts. Linux's
 /// driver gets it.
-pub const IOC_DEVICE_REMOVE: u32 = 0x4028_c70c;
-/// Give an interrupt line to a cell, under Linux's number; argument [`CellLine`]. Until the cell is
-/// destroyed no driver of Linux can have it. EBUSY if one has it or a cell does, EOPNOTSUPP if it
-/// is no pin of an I/O APIC, or an IOMMU is in the way.
-pub const IOC_LINE_ADD: u32 = 0x4008_c70d;
+pub const IOC_DEVICE_REMOVE: u32 = 0x4088_c70c;
 /// Show an interface of Linux's while the realm has its card; argument [`CellInterface`]. It goes
 /// with the card. EEXIST or EBUSY if Linux has another one of that name or number, EOPNOTSUPP in a
 /// network namespace, where none is shown.
-pub const IOC_INTERFACE_SHOW: u32 = 0x4050_c70e;
+pub const IOC_INTERFACE_SHOW: u32 = 0x4050_c70d;
 /// In [`CellDevice::flags`]: also one that cannot be reset.
 pub const DEVICE_NO_RESET: u32 = 1;
 /// There as well: a platform device of Linux, by its name on that bus. The realm alone gets such.
@@ -67,7 +64,15 @@ pub const DEVICE_ON_PLATFORM: u32 = 2;
 /// "378-37f". The realm alone gets such. EBUSY if a driver of Linux or a cell has one of them.
 pub const DEVICE_PORTS: u32 = 4;
 /// There as well: a function that interrupts by its pin alone, which is not to interrupt the realm.
+/// Likewise a device that is described.
 pub const DEVICE_NO_INTERRUPT: u32 = 8;
+/// There as well: a device that has I/O ports, and that the realm's kernel drives, by its
+/// description ([`crate::channel::WantedDevice::description`]); to take it back, by the name that
+/// this tells. The realm alone gets such. EEXIST if the realm has one of that
+/// name, and another description. EBUSY if
+/// somebody has one of its ports, or its line; EOPNOTSUPP if its line is no pin of an I/O APIC, or
+/// an IOMMU is in the way.
+pub const DEVICE_DESCRIBED: u32 = 16;
 
 /// Describe the system; argument [`Info`].
 pub const IOC_INFO: u32 = 0x8040_c710;
@@ -167,8 +172,10 @@ pub struct LoadCell {
     pub length: u64,
 }
 
-/// Bytes of the name of a device, zero padded.
-pub const DEVICE_NAME_LEN: usize = 32;
+/// Bytes of the name of a PCI function, zero padded.
+pub const FUNCTION_NAME_LEN: usize = 32;
+/// Bytes of what tells which device is meant, zero padded.
+pub const DEVICE_NAME_LEN: usize = 128;
 
 /// Argument of [`IOC_DEVICE_ADD`] and [`IOC_DEVICE_REMOVE`].
 #[repr(C)]
@@ -178,18 +185,9 @@ pub struct CellDevice {
     pub cell: u32,
     /// `DEVICE_*`.
     pub flags: u32,
-    /// Segment, bus, device and function, such as "0000:03:00.0", or the name; zero padded.
+    /// Segment, bus, device and function, such as "0000:03:00.0", or the name, or the description;
+    /// zero padded.
     pub name: [u8; DEVICE_NAME_LEN],
-}
-
-/// Argument of [`IOC_LINE_ADD`].
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub struct CellLine {
-    /// Cell.
-    pub cell: u32,
-    /// Linux's number of the interrupt.
-    pub line: u32,
 }
 
 /// In [`CellInterface::flags`]: the cable leads to somebody.
@@ -208,7 +206,7 @@ pub struct CellInterface {
     /// `INTERFACE_*`.
     pub flags: u32,
     /// Segment, bus, device and function of its card, zero padded.
-    pub function: [u8; DEVICE_NAME_LEN],
+    pub function: [u8; FUNCTION_NAME_LEN],
     /// Its name, zero padded.
     pub name: [u8; INTERFACE_NAME_LEN],
     /// Its number.

@@ -2,9 +2,10 @@
 //! PCI functions and platform devices that the realm is to have, and what the kernel tells Linux of
 //! them.
 
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use core::fmt;
+use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
-use crtos_abi::channel::{NAMED_USERS, WANTED_LEVEL};
+use crtos_abi::channel::{DESCRIPTION_LEN, NAMED_USERS, WANTED_LEVEL};
 use crtos_abi::device::MAX_DEVICES;
 
 use crate::channel::{Channel, word};
@@ -22,6 +23,36 @@ pub struct Wanted {
     pub group: Option<u32>,
     /// The line by which it interrupts, if it is a platform device that does.
     pub line: Option<WantedLine>,
+    /// What it is, if a driver of the kernel's drives it without a PCI function.
+    pub description: Description,
+}
+
+/// What a device is that the kernel drives; empty for others. Linux may write anything there.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Description([u8; DESCRIPTION_LEN]);
+
+impl Description {
+    /// Of none.
+    pub const NONE: Self = Self([0; DESCRIPTION_LEN]);
+
+    /// Whether there is none.
+    pub fn is_none(&self) -> bool {
+        self.0[0] == 0
+    }
+
+    /// The text, if it is one of printable ASCII.
+    pub fn text(&self) -> Option<&str> {
+        let length = self.0.iter().position(|&byte| byte == 0)?;
+        let is_text = |byte: &u8| byte.is_ascii_graphic();
+        let bytes = &self.0[..length];
+        bytes.iter().all(is_text).then(|| core::str::from_utf8(bytes).ok()).flatten()
+    }
+}
+
+impl fmt::Debug for Description {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.text(), f)
+    }
 }
 
 /// A line by which a platform device interrupts.
@@ -60,8 +91,13 @@ impl Channel {
         let serial = word!(self, AtomicU32, wanted_devices[place].serial).load(Ordering::Relaxed);
         let group = word!(self, AtomicU32, wanted_devices[place].group).load(Ordering::Relaxed);
         let line = word!(self, AtomicU32, wanted_devices[place].line).load(Ordering::Relaxed);
+        let mut description = Description::NONE;
+        for (index, byte) in description.0.iter_mut().enumerate() {
+            let told = word!(self, AtomicU8, wanted_devices[place].description[index]);
+            *byte = told.load(Ordering::Relaxed);
+        }
         let (group, line) = (group.checked_sub(1), WantedLine::of(line));
-        Some(Wanted { function, serial, number, group, line })
+        Some(Wanted { function, serial, number, group, line, description })
     }
 
     /// Tells what the kernel has at a place, before it answers.
@@ -99,8 +135,14 @@ mod tests {
             (&mut (*memory).wanted_devices[3], &(*memory).had_devices[3] as *const raw::HadDevice)
         };
         (wanted.function, wanted.serial, wanted.number) = (1 + 0x0310, 7, 0xf305);
-        let expected =
-            Wanted { function: 0x0310, serial: 7, number: 0xf305, group: None, line: None };
+        let expected = Wanted {
+            function: 0x0310,
+            serial: 7,
+            number: 0xf305,
+            group: None,
+            line: None,
+            description: Description::NONE,
+        };
         assert_eq!(channel.wanted_device(3), Some(expected));
         wanted.group = 1 + 12;
         assert_eq!(channel.wanted_device(3), Some(Wanted { group: Some(12), ..expected }));
@@ -112,6 +154,15 @@ mod tests {
         }
         wanted.line = WANTED_LEVEL;
         assert_eq!(channel.wanted_device(3), Some(expected));
+        let told = || channel.wanted_device(3).expect("a device").description;
+        assert!(told().is_none());
+        wanted.description[..9].copy_from_slice(b"can,can0,");
+        assert_eq!((told().text(), told().is_none()), (Some("can,can0,"), false));
+        // Text that does not end, or is none.
+        wanted.description[3] = b'\n';
+        assert_eq!(told().text(), None);
+        wanted.description = [b'x'; DESCRIPTION_LEN];
+        assert_eq!(told().text(), None);
         // No such function, and no such place.
         wanted.function = 0x1_0001;
         assert_eq!(channel.wanted_device(3), None);

@@ -42,7 +42,7 @@ pub mod slot;
 #[cfg(feature = "backlog")]
 pub use backlog::{Backlog, Join};
 pub use channel::{AttachError, Channel, DoorbellCpu, Notices};
-pub use devices::{Had, Wanted, WantedLine};
+pub use devices::{Description, Had, Wanted, WantedLine};
 pub use heritage::Heritage;
 pub use operation::{Encoded, Operation};
 pub use owned_slot::{Answer, OwnedSlot, Poll, Request, Start, Status};

@@ -4,31 +4,20 @@
 use crtos_abi::cell::PortRange;
 
 use crate::{
-    can::{self, Can},
+    driven,
     failure::Result,
-    machine::Machine,
     net::{self, Net},
     port_ranges,
-    uart::{self, Uart},
 };
 
 /// Devices that Linux has given up. It gets them back when this is dropped, unless they are kept.
 pub struct Borrowed(bool);
 
 impl Borrowed {
-    /// Has Linux give up `uarts` and `cans`, and learns on which lines the latter interrupt. `nets`
-    /// it gives up later, and `ports` with the memory.
-    pub fn take(
-        machine: &Machine,
-        uarts: &[Uart],
-        cans: &mut [Can],
-        nets: &[Net],
-        ports: &[PortRange],
-    ) -> Result<Self> {
+    /// Notes what Linux gives up: `ports` with the memory, `nets` and what is [`driven`] later.
+    pub fn take(nets: &[Net], ports: &[PortRange]) -> Result<Self> {
         let borrowed = Self(true);
         port_ranges::take(ports)?;
-        uart::take(machine, uarts)?;
-        can::take(cans)?;
         net::take(nets)?;
         Ok(borrowed)
     }
@@ -50,8 +39,7 @@ impl Drop for Borrowed {
 /// Gives Linux the devices back that were taken from it, whichever command took them. No cell may
 /// have them any more.
 pub fn give_back() {
-    uart::give_back();
-    can::give_back();
+    driven::give_back();
     net::give_back();
     port_ranges::give_back();
 }

@@ -2,27 +2,22 @@
 //! CAN interfaces that Linux gives up while the realm has them.
 //!
 //! Linux's driver lets the card go, and nobody else gets it. The function stays enabled, so that
-//! Linux knows its interrupt. What the interface was set to is written to a file first: the realm
-//! uses it, and a later command gives the interface back if this one is killed. `ip` tells and sets
-//! it, as whoever set it before has done.
+//! Linux knows its interrupt. `ip` tells and sets what the interface is set to, as whoever set it
+//! before has done.
 
 use std::{
     fs,
     path::{Path, PathBuf},
 };
 
-use crtos_abi::cell::{PORT_EXCLUSIVE, PortRange};
 use serde_json::Value;
 
 use crate::{
     failure::{Asked, Failure, Result, plain},
     ip::{ip, rename},
     machine::Machine,
-    state, text,
 };
 
-/// File that tells which interfaces are taken.
-const RECORD: &str = "/run/crtos/can.json";
 /// The driver of the cards that the realm has a driver for.
 const DRIVER: &str = "kvaser_pci";
 /// Kind of network hardware: CAN (ARPHRD_CAN).
@@ -60,7 +55,7 @@ pub struct Can {
     /// Its name, such as can0.
     pub name: String,
     /// The PCI function, such as 0000:00:05.0.
-    function: String,
+    pub function: String,
     /// The number of the interface.
     index: u64,
     /// The first ports of the card's bridge and of its controller.
@@ -187,43 +182,44 @@ impl Can {
         Ok(Self { name, function, index, ports, line: 0, settings })
     }
 
-    /// Returns the I/O ports of its controller and of its bridge.
-    pub fn ports(&self) -> [PortRange; 2] {
-        /// I/O ports of each.
-        const PORTS: u16 = 0x80;
-        self.ports.map(|first| PortRange {
-            first,
-            last: first + (PORTS - 1),
-            flags: PORT_EXCLUSIVE,
-        })
+    /// Whether it is up.
+    pub fn is_up(&self) -> bool {
+        self.settings.is_up
     }
 
-    /// Returns the word by which the real-time kernel learns of it.
-    pub fn word(&self) -> String {
+    /// Returns what the real-time kernel and the module learn of it.
+    pub fn description(&self) -> String {
+        /// I/O ports of the controller, and of the bridge.
+        const PORTS: u16 = 0x80;
         let [bridge, controller] =
-            self.ports().map(|range| format!("{:x}-{:x}", range.first, range.last));
+            self.ports.map(|first| format!("{first:x}-{:x}", first + (PORTS - 1)));
         let Self { name, line, index, settings, .. } = self;
         let (queue, settings) = (settings.queue_length, settings.word());
-        format!("device=can,{name},{controller}+{bridge},{line},{index}:{queue}:{settings}")
+        format!("can,{name},{controller}+{bridge},{line},{index}:{queue}:{settings}")
     }
 
-    /// Linux's driver lets it go, and no other one takes it; the function stays enabled.
-    fn release(&mut self) -> Result<()> {
-        let write = |file: &str, text: &str| {
-            fs::write(sysfs(&self.function, file), text).asked(asked(&self.name))
-        };
+    /// Linux's driver lets it go, if it has it, and no other one takes it; the function stays
+    /// enabled. Learns on which line it interrupts.
+    pub fn release(&mut self) -> Result<()> {
+        let at = |file: &str| sysfs(&self.function, file);
+        let write = |file: &str, text: &str| fs::write(at(file), text).asked(asked(&self.name));
         // What is no driver's name.
         write("driver_override", "crtos\n")?;
-        write("driver/unbind", &self.function)?;
-        write("enable", "1")?;
+        if at("driver").exists() {
+            write("driver/unbind", &self.function)?;
+        }
+        // Linux counts how often it was enabled.
+        if fs::read_to_string(at("enable")).asked(asked(&self.name))?.trim() == "0" {
+            write("enable", "1")?;
+        }
         // It may be another one than before.
-        let line = fs::read_to_string(sysfs(&self.function, "irq")).asked(asked(&self.name))?;
+        let line = fs::read_to_string(at("irq")).asked(asked(&self.name))?;
         self.line = line.trim().parse().unwrap_or(0);
         Ok(())
     }
 
     /// Linux's driver takes it back, and it is set as it was.
-    fn give_back(&self) -> std::result::Result<(), String> {
+    pub fn give_back(&self) -> std::result::Result<(), String> {
         let write = |path: &Path, text: &str| {
             fs::write(path, text).map_err(|error| format!("{}: {}", path.display(), plain(&error)))
         };
@@ -273,35 +269,6 @@ fn receivers(machine: &Machine, name: &str) -> usize {
     lists.into_iter().map(of).sum()
 }
 
-/// Has Linux give up `interfaces`, and learns on which lines they interrupt. If that fails, what it
-/// has given up is to be given back.
-pub fn take(interfaces: &mut [Can]) -> Result<()> {
-    if !interfaces.is_empty() {
-        state::store(Path::new(RECORD), &interfaces).asked(format!("write {RECORD}"))?;
-    }
-    interfaces.iter_mut().try_for_each(Can::release)
-}
-
-/// The names of those that the realm has.
-pub fn taken() -> Vec<String> {
-    let all: Vec<Can> = state::load(Path::new(RECORD)).unwrap_or_default();
-    all.into_iter().map(|one| one.name).collect()
-}
-
-/// Gives Linux the interfaces back that were taken from it, whichever command took them. No cell
-/// may have them any more.
-pub fn give_back() {
-    state::settle(Path::new(RECORD), |can: Can| {
-        if let Err(reason) = can.give_back() {
-            let Can { name, function, .. } = can;
-            text::warn(
-                &format!("Linux does not take {name} back: {reason}"),
-                &format!("echo {function} >/sys/bus/pci/drivers_probe; `dmesg` may say why"),
-            );
-        }
-    });
-}
-
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::symlink;
@@ -339,8 +306,7 @@ mod tests {
     #[test]
     fn an_interface_is_what_linux_tells() {
         let can = find(&with_card(), "can0", TOLD).unwrap();
-        assert_eq!(can.word(), "device=can,can0,c100-c17f+c080-c0ff,0,4:10:1/13/2/1/8/100");
-        assert!(can.ports().iter().all(|range| range.flags == PORT_EXCLUSIVE));
+        assert_eq!(can.description(), "can,can0,c100-c17f+c080-c0ff,0,4:10:1/13/2/1/8/100");
         assert_eq!(
             can.settings.words().join(" "),
             "type can tq 125 prop-seg 6 phase-seg1 7 phase-seg2 2 sjw 1 restart-ms 100 one-shot on"

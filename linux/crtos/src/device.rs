@@ -16,8 +16,8 @@ use crtos_abi::{
     channel::Channel,
     ids::{Pid, RealmCpu},
     ioctl::{
-        self, CellDevice, CellInterface, CellLine, CreateCell, DEVICE_NAME_LEN, Info, LoadCell,
-        Reason, StartCell, Transfer,
+        self, CellDevice, CellInterface, CreateCell, DEVICE_NAME_LEN, Info, LoadCell, Reason,
+        StartCell, Transfer,
     },
     report::{REPORT_LOG_SIZE, Report as RawReport},
 };
@@ -120,11 +120,6 @@ unsafe impl Argument for RemoveDevice {
     const NUMBER: u32 = ioctl::IOC_DEVICE_REMOVE;
 }
 
-// SAFETY: the call reads the structure, which holds integers.
-unsafe impl Argument for CellLine {
-    const NUMBER: u32 = ioctl::IOC_LINE_ADD;
-}
-
 // SAFETY: the call reads the structure, which holds integers and bytes.
 unsafe impl Argument for CellInterface {
     const NUMBER: u32 = ioctl::IOC_INTERFACE_SHOW;
@@ -158,7 +153,6 @@ const _: () = assert!(size_in(CreateCell::NUMBER) == size_of::<CreateCell>());
 const _: () = assert!(size_in(StartCell::NUMBER) == size_of::<StartCell>());
 const _: () = assert!(size_in(AddDevice::NUMBER) == size_of::<AddDevice>());
 const _: () = assert!(size_in(RemoveDevice::NUMBER) == size_of::<RemoveDevice>());
-const _: () = assert!(size_in(CellLine::NUMBER) == size_of::<CellLine>());
 const _: () = assert!(size_in(CellInterface::NUMBER) == size_of::<CellInterface>());
 const _: () = assert!(size_in(Reason::NUMBER) == size_of::<Reason>());
 const _: () = assert!(size_in(ioctl::IOC_CELL_LOAD) == size_of::<LoadCell>());
@@ -322,9 +316,17 @@ impl Device {
         self.structure(&mut RemoveDevice(device)).map(drop)
     }
 
-    /// Gives the interrupt line that Linux knows by this number to a cell.
-    pub fn add_line(&self, cell: u32, line: u32) -> Call<()> {
-        self.structure(&mut CellLine { cell, line }).map(drop)
+    /// Gives a cell the device that is described; `flags` are 0 or `ioctl::DEVICE_NO_INTERRUPT`.
+    /// Returns the number by which the report tells of it.
+    pub fn add_described(&self, cell: u32, description: &str, flags: u32) -> Call<u32> {
+        let flags = flags | ioctl::DEVICE_DESCRIBED;
+        self.structure(&mut AddDevice(cell_device(cell, description, flags)))
+    }
+
+    /// Takes the device that was described, and has this name, back from a cell.
+    pub fn remove_described(&self, cell: u32, name: &str) -> Call<()> {
+        let device = cell_device(cell, name, ioctl::DEVICE_DESCRIBED);
+        self.structure(&mut RemoveDevice(device)).map(drop)
     }
 
     /// Has Linux show an interface whose card a cell has.

@@ -11,8 +11,8 @@ use crtos_abi::ioctl;
 use serde::Serialize;
 
 use crate::{
-    can,
     device::{self, Call, Device},
+    driven::{self, Driven},
     failure::{Failure, Result},
     function::Function,
     machine::Machine,
@@ -21,7 +21,6 @@ use crate::{
     ranges,
     report::{DeviceOfCell, Report},
     text::table,
-    uart,
 };
 
 /// Give devices to the real-time realm or to a cell, and take them back
@@ -40,13 +39,18 @@ use crate::{
 /// or the name of a platform device (`ls /sys/bus/platform/devices`), which the realm alone gets:
 /// one with memory, and an interrupt, that does not master the bus;
 /// or a range of I/O ports (0x378-0x37f), for programs of the realm, which no driver of Linux has.
-/// `crtos up --device` takes the same but for ports (`--port`), and UARTs (ttyS1), CAN interfaces
-/// (can0) and network interfaces (eth1), which come and go with the realm; a network interface is
-/// also given back and given again here.
+///
+/// To the realm, a serial port (ttyS1) is its UART, and can0 a CAN interface, which programs use
+/// there by the same name, as under Linux; other cells get the PCI function. Linux has it back with
+/// the settings that it had.
+///
+/// `crtos up --device` takes the same but for ports (`--port`), and network interfaces (eth1),
+/// which are given back and given again here.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
   crtos device add 03:00.0
+  crtos device add ttyS1
   crtos device add eth1 --cell demo
   crtos device add 0x378-0x37f
   crtos device list
@@ -63,7 +67,7 @@ enum Verb {
     /// Give a device to a cell
     ///
     /// The cell may run. A device that Linux uses is refused: a network interface that is up, a
-    /// disk with something mounted, the console.
+    /// disk with something mounted, the console, a serial port that a program has open.
     Add {
         /// Address, name or ids
         device: String,
@@ -75,7 +79,7 @@ enum Verb {
     },
     /// Take a device back from its cell
     ///
-    /// Refused while a program of the realm has it open or mapped.
+    /// Refused while a program of the realm has it open or mapped, or a socket of it.
     Remove {
         /// Address, name or ids
         device: String,
@@ -101,7 +105,7 @@ pub struct Manner {
     /// PCI functions that interrupt by their pins alone do not interrupt in the realm
     ///
     /// Also those whose interrupt a driver of Linux has, or that no cell can have. Programs use
-    /// their registers.
+    /// their registers. The realm looks at UARTs and CAN interfaces by a timer.
     #[arg(long)]
     no_interrupt: bool,
 }
@@ -110,8 +114,12 @@ impl Manner {
     /// The same for the module.
     fn flags(self) -> u32 {
         let no_reset = if self.no_reset { ioctl::DEVICE_NO_RESET } else { 0 };
-        let no_interrupt = if self.no_interrupt { ioctl::DEVICE_NO_INTERRUPT } else { 0 };
-        no_reset | no_interrupt
+        no_reset | self.line()
+    }
+
+    /// Likewise, as far as it is about lines.
+    pub fn line(self) -> u32 {
+        if self.no_interrupt { ioctl::DEVICE_NO_INTERRUPT } else { 0 }
     }
 }
 
@@ -124,6 +132,8 @@ pub enum Target {
     Platform(String),
     /// I/O ports.
     Ports(Ports),
+    /// What the realm's kernel drives by I/O ports.
+    Driven(Box<Driven>),
 }
 
 impl fmt::Display for Target {
@@ -132,6 +142,7 @@ impl fmt::Display for Target {
             Self::Function(function) => function.fmt(f),
             Self::Platform(name) => name.fmt(f),
             Self::Ports(ports) => ports.fmt(f),
+            Self::Driven(driven) => driven.fmt(f),
         }
     }
 }
@@ -142,7 +153,7 @@ impl Target {
         Some(machine.path(match self {
             Self::Function(function) => format!("/sys/bus/pci/devices/{function}"),
             Self::Platform(name) => format!("{PLATFORM}/{name}"),
-            Self::Ports(_) => return None,
+            Self::Ports(_) | Self::Driven(_) => return None,
         }))
     }
 
@@ -150,6 +161,7 @@ impl Target {
     fn is(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Ports(one), Self::Ports(other)) => one.is(other),
+            (Self::Driven(one), Self::Driven(other)) => one.name() == other.name(),
             _ => self == other,
         }
     }
@@ -160,19 +172,24 @@ impl Target {
             Self::Function(_) => "function",
             Self::Platform(_) => "platform",
             Self::Ports(_) => "ports",
+            Self::Driven(driven) => driven.kind(),
         }
     }
 
     /// Which one a cell has.
     fn of_report(machine: &Machine, device: &DeviceOfCell) -> Self {
         match device.platform {
-            true => Self::numbered(machine, device.function.number(), Ports::numbered),
+            true => Self::numbered(machine, device.function.number(), |number| {
+                let driven = driven::numbered(number).map(|it| Self::Driven(Box::new(it)));
+                driven.or_else(|| Ports::numbered(number).map(Self::Ports))
+            }),
             false => Self::Function(device.function),
         }
     }
 
-    /// Which one has that number, where `noted` tells of which ports a command has noted it.
-    fn numbered(machine: &Machine, number: u16, noted: impl Fn(u16) -> Option<Ports>) -> Self {
+    /// Which one has that number, where `noted` tells of which ports or device a command has noted
+    /// it.
+    fn numbered(machine: &Machine, number: u16, noted: impl Fn(u16) -> Option<Self>) -> Self {
         let text = number.to_string();
         let folder = "/sys/bus/platform/drivers/crtos";
         let entries = std::fs::read_dir(machine.path(folder)).into_iter().flatten().flatten();
@@ -185,26 +202,31 @@ impl Target {
             return Self::Platform(name);
         }
         // Linux may just have lost the device.
-        noted(number)
-            .map_or_else(|| Self::Platform(format!("platform device {number}")), Self::Ports)
+        noted(number).unwrap_or_else(|| Self::Platform(format!("platform device {number}")))
     }
 
     /// Gives it to a cell.
-    pub fn add(&self, file: &Device, cell: u32, manner: Manner) -> Call<()> {
+    pub fn add(&self, asked: &str, file: &Device, cell: u32, manner: Manner) -> Result<()> {
+        let call = |call: Call<()>| call.map_err(|refusal| refusal.asked(asked));
         match self {
             Self::Function(function) => {
-                file.add_device(cell, &function.to_string(), manner.flags())
+                call(file.add_device(cell, &function.to_string(), manner.flags()))
             }
-            Self::Platform(name) => file.add_platform_device(cell, name),
-            Self::Ports(ports) => ports.add(file, cell),
+            Self::Platform(name) => call(file.add_platform_device(cell, name)),
+            Self::Ports(ports) => call(ports.add(file, cell)),
+            Self::Driven(driven) => {
+                driven.as_ref().clone().add(&Machine::here(), file, cell, manner.line())
+            }
         }
     }
 
-    fn remove(&self, file: &Device, cell: u32) -> Call<()> {
+    fn remove(&self, asked: &str, file: &Device, cell: u32) -> Result<()> {
+        let call = |call: Call<()>| call.map_err(|refusal| refusal.asked(asked));
         match self {
-            Self::Function(function) => file.remove_device(cell, &function.to_string()),
-            Self::Platform(name) => file.remove_platform_device(cell, name),
-            Self::Ports(ports) => ports.remove(file, cell),
+            Self::Function(function) => call(file.remove_device(cell, &function.to_string())),
+            Self::Platform(name) => call(file.remove_platform_device(cell, name)),
+            Self::Ports(ports) => call(ports.remove(file, cell)),
+            Self::Driven(driven) => driven.remove(file, cell),
         }
     }
 }
@@ -226,8 +248,11 @@ fn platform(machine: &Machine, text: &str) -> Option<Target> {
 /// Where Linux lists what it calls devices by names, and the word for such a thing.
 const CLASSES: [&str; 5] = ["net", "tty", "block", "uio", "input"];
 
-/// Finds the device that the user means.
+/// Finds the device that the user means to give to a cell, or to take back.
 fn find(machine: &Machine, asked: &str, text: &str) -> Result<Target> {
+    if let Some(taken) = driven::taken(text) {
+        return Ok(Target::Driven(Box::new(taken)));
+    }
     match platform(machine, text).or_else(|| Ports::parse(text).map(Target::Ports)) {
         Some(device) => Ok(device),
         None => find_function(machine, asked, text).map(Target::Function),
@@ -261,17 +286,9 @@ fn find_function(machine: &Machine, asked: &str, text: &str) -> Result<Function>
 
 /// Explains that a name is of no PCI function, and says what there is for other devices.
 fn unknown(machine: &Machine, asked: &str, text: &str) -> Failure {
-    let other = |what: &str, option: String| {
-        let reason = format!("`{text}` is no PCI function, but {what}");
-        let remedy = format!("a realm gets it when it starts: `crtos up ... {option}`");
-        Failure::new(asked, reason).remedy(remedy)
-    };
-    if uart::taken().iter().chain(&can::taken()).any(|taken| taken == text) {
-        return Failure::new(asked, format!("the realm was started with {text}"))
-            .remedy("`crtos down` gives it back");
-    }
     if text.starts_with("ttyS") && machine.exists(format!("/sys/class/tty/{text}")) {
-        return other("a serial port", format!("--device {text}"));
+        return Failure::new(asked, format!("`{text}` is a serial port, not a PCI function"))
+            .remedy("the real-time realm alone gets it: `crtos device add`, without `--cell`");
     }
     if ranges::ports(text).is_ok() {
         return Failure::new(asked, format!("there is no device `{text}`"))
@@ -371,19 +388,14 @@ fn rows(machine: &Machine, report: &Report, realm: Option<u32>) -> Vec<Row> {
             name: net.map(|net| net.name),
         }
     });
-    // What only `crtos up` gives, the hypervisor does not tell apart.
-    let from_the_start = realm.into_iter().flat_map(|realm| {
-        let of_kind = move |names: Vec<String>, kind| {
-            names.into_iter().map(move |name| (name, kind, realm)).collect::<Vec<_>>()
-        };
-        let ports = Ports::from_the_start().map(|ports| ports.to_string()).collect();
-        let uarts = of_kind(uart::taken(), "uart");
-        [uarts, of_kind(can::taken(), "can"), of_kind(ports, "ports")].concat()
-    });
-    let from_the_start = from_the_start.map(|(function, kind, realm)| Row {
+    // Ports that `crtos up` gives, the hypervisor does not tell apart.
+    let from_the_start = realm
+        .into_iter()
+        .flat_map(|realm| Ports::from_the_start().map(move |ports| (ports.to_string(), realm)));
+    let from_the_start = from_the_start.map(|(function, realm)| Row {
         function,
         cell: cell(realm),
-        kind,
+        kind: "ports",
         name: None,
     });
     devices.chain(from_the_start).collect()
@@ -410,7 +422,15 @@ impl Devices {
                         .remedy("`crtos cell list` shows the cells"));
                 };
                 let machine = Machine::here();
-                let target = find(&machine, &asked, &device)?;
+                let is_realm = device::realm(&info) == Some(number);
+                // What Linux has given up already is not its any more.
+                let is_taken = driven::taken(&device).is_some();
+                let target = match Driven::find(&machine, &device).filter(|_| is_realm) {
+                    Some(driven) if !is_taken => {
+                        Target::Driven(Box::new(unused_driven(&asked, driven?)?))
+                    }
+                    _ => find(&machine, &asked, &device)?,
+                };
                 let known = report.devices.iter();
                 let mut known =
                     known.filter(|known| Target::of_report(&machine, known).is(&target));
@@ -420,10 +440,7 @@ impl Devices {
                     return Err(Failure::new(&asked, reason)
                         .remedy(format!("`crtos device remove {target}` takes it back")));
                 }
-                let add = || {
-                    let added = target.add(&file, number, manner);
-                    added.map_err(|refusal| refusal.asked(&asked))
-                };
+                let add = || target.add(&asked, &file, number, manner);
                 match interface(&target, number, device::realm(&info)) {
                     Some(net) => net.go_again(&machine, &file, number, add),
                     None => unused(&machine, &asked, target.clone()).and_then(|_| add()),
@@ -437,6 +454,11 @@ impl Devices {
                 let report = file.report(&asked)?;
                 let mut devices = report.devices.iter();
                 let known = devices.find(|known| Target::of_report(&machine, known).is(&target));
+                if let (Target::Driven(driven), Some(realm)) =
+                    (&target, device::realm(&file.info(&asked)?))
+                {
+                    return driven.remove(&file, realm);
+                }
                 let Some(known) = known else {
                     if let Target::Ports(ports) = &target
                         && let Some(realm) = device::realm(&file.info(&asked)?)
@@ -453,8 +475,7 @@ impl Devices {
                     return Err(Failure::new(&asked, "no cell has it")
                         .remedy("`crtos device list` shows those that cells have"));
                 };
-                let removed = target.remove(&file, known.cell);
-                removed.map_err(|refusal| refusal.asked(&asked))?;
+                target.remove(&asked, &file, known.cell)?;
                 match interface(&target, known.cell, device::realm(&file.info(&asked)?)) {
                     Some(net) => net.come_back(),
                     None => Ok(()),
@@ -497,12 +518,16 @@ pub fn choose(machine: &Machine, asked: &str, device: &str) -> Result<Target> {
 
 /// Refuses a device that Linux uses.
 fn unused(machine: &Machine, asked: &str, target: Target) -> Result<Target> {
-    match user(machine, &target) {
-        None => Ok(target),
-        Some((reason, remedy)) => {
-            Err(Failure::new(asked, format!("Linux uses it: {reason}")).remedy(remedy))
-        }
-    }
+    refuse_used(asked, user(machine, &target)).map(|()| target)
+}
+
+fn unused_driven(asked: &str, driven: Driven) -> Result<Driven> {
+    refuse_used(asked, driven.user()).map(|()| driven)
+}
+
+fn refuse_used(asked: &str, user: Option<(String, String)>) -> Result<()> {
+    let Some((reason, remedy)) = user else { return Ok(()) };
+    Err(Failure::new(asked, format!("Linux uses it: {reason}")).remedy(remedy))
 }
 
 #[cfg(test)]
@@ -516,7 +541,7 @@ mod tests {
         std::fs::create_dir_all(&device).expect("made");
         std::fs::write(device.join("crtos_number"), "65535\n").expect("written");
         let machine = Machine::below(root.path());
-        let noted = |_| Ports::parse("0x378-0x37f");
+        let noted = |_| Ports::parse("0x378-0x37f").map(Target::Ports);
         let told = |number| Target::numbered(&machine, number, noted).to_string();
         assert_eq!([65535, 65534].map(told), ["pnp:00", "0x378-0x37f"]);
         let unknown = Target::numbered(&machine, 65534, |_| None);
@@ -553,7 +578,7 @@ mod tests {
         link(&port, &port.join("tty/ttyS1/device"));
         link(&port.join("tty/ttyS1"), &at("sys/class/tty/ttyS1"));
         let refused = |text| find(&machine, "test", text).unwrap_err().to_string();
-        assert!(refused("ttyS1").contains("--device ttyS1"), "{}", refused("ttyS1"));
+        assert!(refused("ttyS1").contains("is a serial port"), "{}", refused("ttyS1"));
         assert!(refused("378-0x37f").contains("in hexadecimal"), "{}", refused("378-0x37f"));
         let ports = find(&machine, "test", "0x378-0x37f").expect("found");
         assert_eq!((ports.to_string().as_str(), ports.kind()), ("0x378-0x37f", "ports"));

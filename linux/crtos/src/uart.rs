@@ -3,30 +3,27 @@
 //!
 //! Linux is told that the port has no UART (as `setserial /dev/ttyS1 uart none` does): it frees the
 //! I/O ports and the interrupt, and fails with EIO where a program of Linux reads or writes. The
-//! driver stays bound, because unbinding may have firmware turn the UART off. What Linux knew is
-//! written to a file first, so that a later command gives the UART back if this one is killed.
+//! driver stays bound, because unbinding may have firmware turn the UART off.
 
 use std::{
     fs, io,
     path::{Path, PathBuf},
 };
 
-use crtos_abi::cell::{PORT_EXCLUSIVE, PortRange};
-
 use crate::{
     failure::{Asked, Failure, Result, plain},
     machine::Machine,
     serial_port::{SerialPort, Settings},
-    state, text,
+    text,
 };
 
-/// File that tells which UARTs are taken.
-const RECORD: &str = "/run/crtos/uarts.json";
 /// I/O ports of a UART.
 const PORTS: u16 = 8;
+/// Who has the interrupts of cells' devices in Linux.
+const OWN: &str = "crtos";
 
 /// A UART of a serial port.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Uart {
     /// Name of the serial port, such as ttyS1.
     pub name: String,
@@ -36,12 +33,7 @@ pub struct Uart {
     pub line: u32,
     /// The speed with divisor 1, in baud.
     highest: u32,
-}
-
-/// What Linux knew of a UART that was taken.
-#[derive(serde::Serialize, serde::Deserialize)]
-struct Taken {
-    name: String,
+    /// What Linux knows of it ([`Settings`]), once that is [learnt](Self::learn).
     settings: Vec<u8>,
 }
 
@@ -93,21 +85,59 @@ impl Uart {
         let drivers = machine.read(format!("/sys/kernel/irq/{line}/actions")).unwrap_or_default();
         if line != 0 && !drivers.is_empty() {
             let drivers = text::harmless(drivers.as_bytes());
+            if drivers == OWN {
+                let reason = format!("another device of cells has its interrupt {line}");
+                return Err(refuse(reason).remedy(
+                    "give both when the realm starts, or that one with `--no-interrupt` before it",
+                ));
+            }
             let reason = format!("Linux has interrupt {line}, its own, for {drivers}");
             return Err(refuse(reason).remedy("close what uses that, or remove its driver"));
         }
-        Ok(Self { name: name.into(), first, line, highest: clock / 16 })
+        Ok(Self { name: name.into(), first, line, highest: clock / 16, settings: Vec::new() })
     }
 
-    /// Returns its I/O ports, which Linux may not use meanwhile.
-    pub fn ports(&self) -> PortRange {
-        PortRange { first: self.first, last: self.first + (PORTS - 1), flags: PORT_EXCLUSIVE }
+    /// Returns what the real-time kernel and the module learn of it.
+    pub fn description(&self) -> String {
+        let Self { name, first, line, highest, .. } = self;
+        let last = first + (PORTS - 1);
+        format!("serial,{name},{first:x}-{last:x},{line},{highest}")
     }
 
-    /// Returns the word by which the real-time kernel learns of it.
-    pub fn word(&self) -> String {
-        let PortRange { first, last, .. } = self.ports();
-        format!("device=serial,{},{first:x}-{last:x},{},{}", self.name, self.line, self.highest)
+    /// Learns what Linux knows of it, if that is not known.
+    pub fn learn(&mut self) -> Result<()> {
+        if self.settings.is_empty() {
+            let settings = SerialPort::open(&path(&self.name)).and_then(|port| port.settings());
+            self.settings = settings.asked(asked(&self.name))?.bytes().to_vec();
+        }
+        Ok(())
+    }
+
+    /// Has Linux give it up. It may have done so already.
+    pub fn release(&self, machine: &Machine) -> Result<()> {
+        let name = &self.name;
+        let port = SerialPort::open(&path(name)).asked(asked(name))?;
+        let settings = self.settings().asked(asked(name))?;
+        port.set(&settings.without_uart()).map_err(|error| match error.kind() {
+            // Opened meanwhile.
+            io::ErrorKind::ResourceBusy => {
+                let me = std::process::id().to_string();
+                let mut users = users(machine, name);
+                users.retain(|user| !user.starts_with(&format!("{me} ")));
+                in_use(name, &users)
+            }
+            _ => Failure::new(asked(name), plain(&error)),
+        })
+    }
+
+    /// Gives it back to Linux.
+    pub fn give_back(&self) -> std::result::Result<(), String> {
+        let set = || SerialPort::open(&path(&self.name))?.set(&self.settings()?);
+        set().map_err(|error| plain(&error))
+    }
+
+    fn settings(&self) -> io::Result<Settings> {
+        Settings::from_bytes(&self.settings).ok_or(io::ErrorKind::InvalidData.into())
     }
 }
 
@@ -135,50 +165,6 @@ fn users(machine: &Machine, name: &str) -> Vec<String> {
     users
 }
 
-/// Has Linux give up `uarts`. If that fails, what it has given up is to be given back.
-pub fn take(machine: &Machine, uarts: &[Uart]) -> Result<()> {
-    let mut record = Vec::new();
-    for Uart { name, .. } in uarts {
-        let port = SerialPort::open(&path(name)).asked(asked(name))?;
-        let settings = port.settings().asked(asked(name))?;
-        record.push(Taken { name: name.clone(), settings: settings.bytes().to_vec() });
-        state::store(Path::new(RECORD), &record).asked(format!("write {RECORD}"))?;
-        port.set(&settings.without_uart()).map_err(|error| match error.kind() {
-            // Opened meanwhile.
-            io::ErrorKind::ResourceBusy => {
-                let me = std::process::id().to_string();
-                let mut users = users(machine, name);
-                users.retain(|user| !user.starts_with(&format!("{me} ")));
-                in_use(name, &users)
-            }
-            _ => Failure::new(asked(name), plain(&error)),
-        })?;
-    }
-    Ok(())
-}
-
-/// The names of those that the realm has.
-pub fn taken() -> Vec<String> {
-    let all: Vec<Taken> = state::load(Path::new(RECORD)).unwrap_or_default();
-    all.into_iter().map(|one| one.name).collect()
-}
-
-/// Gives Linux the UARTs back that were taken from it, whichever command took them. No cell may
-/// have them any more.
-pub fn give_back() {
-    state::settle(Path::new(RECORD), |Taken { name, settings }| {
-        let given = Settings::from_bytes(&settings)
-            .ok_or(io::ErrorKind::InvalidData.into())
-            .and_then(|settings| SerialPort::open(&path(&name))?.set(&settings));
-        if let Err(error) = given {
-            text::warn(
-                &format!("Linux does not take {name} back: {}", plain(&error)),
-                &format!("`setserial /dev/{name} autoconfig`; `dmesg` may say why"),
-            );
-        }
-    });
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -202,9 +188,7 @@ mod tests {
     #[test]
     fn a_uart_is_what_linux_tells() {
         let uart = Uart::find(&with_uart().machine(), "ttyS1").unwrap();
-        assert_eq!(uart.word(), "device=serial,ttyS1,2f8-2ff,3,115200");
-        let ports = uart.ports();
-        assert_eq!((ports.first, ports.last, ports.flags), (0x2f8, 0x2ff, PORT_EXCLUSIVE));
+        assert_eq!(uart.description(), "serial,ttyS1,2f8-2ff,3,115200");
     }
 
     #[test]
@@ -223,6 +207,9 @@ mod tests {
         fake.write("/sys/kernel/irq/3/actions", "ttyS3\n");
         let refusal = Uart::find(&fake.machine(), "ttyS1").unwrap_err().to_string();
         assert!(refusal.contains("interrupt 3, its own, for ttyS3"), "{refusal}");
+        fake.write("/sys/kernel/irq/3/actions", "crtos\n");
+        let refusal = Uart::find(&fake.machine(), "ttyS1").unwrap_err().to_string();
+        assert!(refusal.contains("another device of cells"), "{refusal}");
         let fake = with_uart();
         for name in ["ttyS2", "ttyUSB0", "../tty1", ""] {
             let refusal = Uart::find(&fake.machine(), name).unwrap_err().to_string();

@@ -10,18 +10,18 @@ use std::{
 
 use crtos_abi::{
     cell::PortRange,
-    ioctl::{CREATE_CALLS_FOLLOW, CREATE_REALM},
+    ioctl::{CREATE_CALLS_FOLLOW, CREATE_REALM, DEVICE_NO_INTERRUPT},
 };
 
 use crate::{
     borrowed::{self, Borrowed},
-    can::Can,
     confinement::{Confinement, LinuxDma},
     cpulist::CpuList,
     device::{self, Device},
     devices::{self, Manner, Target},
+    driven::{self, Driven},
     failure::{Failure, Result},
-    install, lines, loader, locked,
+    install, loader, locked,
     machine::Machine,
     net::Net,
     plan::{self, Split},
@@ -30,7 +30,6 @@ use crate::{
     size::Size,
     start::{self, Interruption, Wanted, step},
     threads::KernelState,
-    uart::Uart,
 };
 
 /// Name of the cell with the real-time kernel.
@@ -93,7 +92,7 @@ pub struct Up {
     ///
     /// A CAN interface is one of a PCI card that Linux drives by kvaser_pci, with a bit rate (`ip
     /// link set can0 type can bitrate 500000`). The realm takes over its settings. It is up there,
-    /// under the same name, and gone from Linux until `crtos down`.
+    /// under the same name, and gone from Linux until it is given back.
     ///
     /// A network interface is one of a card with an 82574L or an 82576, which Linux drives by
     /// e1000e or igb, or of virtio; its address (03:00.0) names it as well. The realm takes over
@@ -103,7 +102,7 @@ pub struct Up {
     /// Every other name is that of a PCI function, as `crtos device add` takes it: an address
     /// (03:00.0), a name that Linux has for it (nvme1n1), or a vendor and a device id (8086:10d3);
     /// or that of a platform device (`ls /sys/bus/platform/devices`).
-    /// Linux has all of them again after `crtos down`.
+    /// Linux has all of them again after `crtos device remove` or `crtos down`.
     #[arg(long = "device", value_name = "NAME")]
     devices: Vec<String>,
     #[command(flatten)]
@@ -127,15 +126,12 @@ pub struct Up {
     /// Command line of the real-time kernel
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     command_line: String,
-    /// The UARTs that the devices are.
+    /// The UARTs and CAN interfaces that the devices are.
     #[arg(skip)]
-    uarts: Vec<Uart>,
+    driven: Vec<Driven>,
     /// The PCI functions and platform devices that they are.
     #[arg(skip)]
     targets: Vec<Target>,
-    /// The CAN interfaces that they are.
-    #[arg(skip)]
-    cans: Vec<Can>,
     /// The network interfaces that they are.
     #[arg(skip)]
     nets: Vec<Net>,
@@ -161,8 +157,7 @@ impl Up {
             // If a command that had taken some was killed.
             borrowed::give_back();
             self.find_devices(&machine)?;
-            let (cans, ports) = (&mut self.cans, &self.ports);
-            borrowed = Some(Borrowed::take(&machine, &self.uarts, cans, &self.nets, ports)?);
+            borrowed = Some(Borrowed::take(&self.nets, &self.ports)?);
             let done = self.bring_up(&machine, &device, split, &image, &interruption, &mut cell);
             if done.is_err() && interruption.signal().is_none() {
                 start::show_logs(&device, cell);
@@ -233,15 +228,13 @@ impl Up {
     }
 
     /// Returns the kernel's command line: whether the realm is locked, its ports, which the kernel
-    /// gives to programs (ioperm), its devices, and the words of the user.
+    /// gives to programs (ioperm), its network interfaces, and the words of the user.
     fn kernel_command_line(&self) -> String {
         let ports: Vec<String> =
             self.ports.iter().map(|range| format!("{:x}-{:x}", range.first, range.last)).collect();
         let locked = self.locked.then(|| "locked".to_owned());
         let ports = (!ports.is_empty()).then(|| format!("ports={}", ports.join(",")));
-        let uarts = self.uarts.iter().map(|uart| Some(uart.word()));
-        let devices = uarts.chain(self.cans.iter().map(|can| Some(can.word())));
-        let devices = devices.chain(self.nets.iter().map(|net| Some(net.word())));
+        let devices = self.nets.iter().map(|net| Some(net.word()));
         let words = Some(self.command_line.clone()).filter(|words| !words.is_empty());
         let all = [locked, ports].into_iter().chain(devices).chain([words]);
         all.flatten().collect::<Vec<_>>().join(" ")
@@ -255,10 +248,8 @@ impl Up {
     /// Finds the devices that were asked for.
     fn find_devices(&mut self, machine: &Machine) -> Result<()> {
         for name in &self.devices {
-            if name.starts_with("ttyS") {
-                self.uarts.push(Uart::find(machine, name)?);
-            } else if Can::is_one(machine, name) {
-                self.cans.push(Can::find(machine, name)?);
+            if let Some(found) = Driven::find(machine, name) {
+                self.driven.push(found?);
             } else if let Some(name) = Net::named(machine, name) {
                 let net = Net::find(machine, &name)?;
                 self.targets.extend(net.function().map(Target::Function));
@@ -309,9 +300,8 @@ impl Up {
             None => "the CPU on which their shadow waits".into(),
         };
         println!("would have the realm's calls interrupt {interrupted}");
-        let uarts = self.uarts.iter().map(|uart| &uart.name);
-        let cans = self.cans.iter().map(|can| &can.name);
-        for name in uarts.chain(cans).chain(self.nets.iter().map(|net| &net.name)) {
+        let driven = self.driven.iter().map(Driven::name);
+        for name in driven.chain(self.nets.iter().map(|net| net.name.as_str())) {
             println!("would take {name} from Linux");
         }
         for target in &self.targets {
@@ -335,9 +325,6 @@ impl Up {
         cell: &mut Option<u32>,
     ) -> Result<()> {
         interruption.check(ASKED)?;
-        let mut ports = self.ports.clone();
-        ports.extend(self.uarts.iter().map(Uart::ports));
-        ports.extend(self.cans.iter().flat_map(Can::ports));
         let wanted = Wanted {
             name: NAME,
             cpus: &self.cpus,
@@ -349,27 +336,25 @@ impl Up {
                 Some(_) => CREATE_REALM,
                 None => CREATE_REALM | CREATE_CALLS_FOLLOW,
             },
-            ports: &ports,
+            ports: &self.ports,
             msrs: &[],
         };
         let (number, facts) = start::create(device, ASKED, &wanted)?;
         *cell = Some(number);
-        let uarts = self.uarts.iter().map(|uart| (uart.name.as_str(), uart.line));
-        let cans = self.cans.iter().map(|can| (can.name.as_str(), can.line));
-        let all: Vec<_> = uarts.chain(cans).collect();
-        for (name, reason) in lines::give(&all, device, number)? {
-            step(&format!("{name} is looked at by a timer: {reason}"));
-        }
         interruption.check(ASKED)?;
         step("starting the real-time kernel");
         let loadable = self.layout(image, &facts)?;
         start::load(device, ASKED, number, &loadable, interruption)?;
         device.start(number, loadable.entry).map_err(|refusal| refusal.asked(ASKED))?;
         wait_until_ready(device, number, interruption)?;
+        for (driven, shares) in self.driven.iter().zip(driven::sharing(&self.driven)) {
+            interruption.check(ASKED)?;
+            let without = if shares { DEVICE_NO_INTERRUPT } else { 0 };
+            driven.clone().add(machine, device, number, self.manner.line() | without)?;
+        }
         for target in &self.targets {
             interruption.check(ASKED)?;
-            let added = target.add(device, number, self.manner);
-            added.map_err(|refusal| refusal.asked(giving(&target.to_string())))?;
+            target.add(&giving(&target.to_string()), device, number, self.manner)?;
         }
         for net in &self.nets {
             interruption.check(ASKED)?;

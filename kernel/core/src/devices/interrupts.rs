@@ -5,13 +5,12 @@
 //! A device that interrupts too often is silenced and reported, so that it takes a bounded share of
 //! the CPU: [`MOST`] handlers in [`PERIOD`].
 
-use alloc::boxed::Box;
+use alloc::sync::Arc;
 use core::fmt::{self, Write as _};
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use crtos_abi::channel::{DEVICE_VECTOR as FIRST, DEVICE_VECTORS as VECTORS, DeviceInterrupts};
 use crtos_abi::hypercall::{HC_LINE_INTERRUPT, HV_BUSY};
-use spin::Once;
 
 use crate::arch::hypercall::call_device;
 use crate::arch::interrupts::InService;
@@ -44,8 +43,13 @@ pub trait Handler: Send + Sync {
 }
 
 struct Entry {
+    /// A device has it, or had it once.
+    was_given: AtomicBool,
     name: SpinLock<Name>,
-    handler: Box<dyn Handler>,
+    /// `None` if no device has it.
+    handler: SpinLock<Option<Arc<dyn Handler>>>,
+    /// How many CPUs are about to call a handler, or call it.
+    calls: AtomicU32,
     /// Interrupts since the device has that name.
     total: AtomicU64,
     /// When the present period began, and what came since.
@@ -55,7 +59,7 @@ struct Entry {
 }
 
 /// The name of a device, of ASCII alone.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy)]
 struct Name {
     bytes: [u8; NAME],
     length: usize,
@@ -65,8 +69,10 @@ struct Name {
 const NAME: usize = size_of::<DeviceInterrupts>() - size_of::<u64>();
 
 impl Name {
+    const EMPTY: Self = Self { bytes: [0; NAME], length: 0 };
+
     fn new(name: impl fmt::Display) -> Self {
-        let mut new = Self::default();
+        let mut new = Self::EMPTY;
         // It does not fail: what finds no room is left out.
         let _ = write!(new, "{name}");
         new
@@ -88,27 +94,76 @@ impl fmt::Display for Name {
     }
 }
 
-static ENTRIES: [Once<Entry>; VECTORS] = [const { Once::new() }; VECTORS];
-/// Vectors that have been given away.
-static GIVEN: AtomicU32 = AtomicU32::new(0);
+impl Entry {
+    const fn free() -> Self {
+        Self {
+            was_given: AtomicBool::new(false),
+            name: SpinLock::new(Name::EMPTY),
+            handler: SpinLock::new(None),
+            calls: AtomicU32::new(0),
+            total: AtomicU64::new(0),
+            since: AtomicU64::new(0),
+            count: AtomicU32::new(0),
+            is_silent: AtomicBool::new(false),
+        }
+    }
+}
 
-/// Has `handler` be called for the interrupts of the device `name`, for ever. Returns its vector;
-/// `None` if there is no further one, or memory runs low. Thread context.
-pub fn register(name: &str, handler: Box<dyn Handler>) -> Option<u8> {
+static ENTRIES: [Entry; VECTORS] = [const { Entry::free() }; VECTORS];
+
+/// The vector of a device, which is free again when this is dropped: in thread context, and when
+/// nothing interrupts by it any more. The handler is not called any more then.
+#[derive(Debug)]
+pub struct Vector(u8);
+
+impl Vector {
+    /// Its number.
+    pub fn number(&self) -> u8 {
+        self.0
+    }
+
+    /// Has the device have it for ever. Returns its number.
+    pub fn keep(self) -> u8 {
+        let number = self.0;
+        core::mem::forget(self);
+        number
+    }
+}
+
+impl Drop for Vector {
+    fn drop(&mut self) {
+        let entry = &ENTRIES[usize::from(self.0 - FIRST)];
+        rename(self.0, "");
+        // Of those who call it from now on, none finds it.
+        let handler = entry.handler.lock().take();
+        // Those who have found it are done soon, since a handler is bounded. Pairs with `handle`.
+        while entry.calls.load(Ordering::Acquire) > 0 {
+            core::hint::spin_loop();
+        }
+        drop(handler);
+    }
+}
+
+/// Has `handler` be called for the interrupts of the device `name`. Returns its vector; `None` if
+/// there is no further one, or memory runs low. Thread context.
+pub fn register(name: &str, handler: Arc<dyn Handler>) -> Option<Vector> {
     if !heap::has_reserve() {
         return None;
     }
-    let free = |given: u32| (given < VECTORS as u32).then_some(given + 1);
-    let place = GIVEN.fetch_update(Ordering::Relaxed, Ordering::Relaxed, free).ok()?;
-    ENTRIES[place as usize].call_once(|| Entry {
-        name: SpinLock::new(Name::new(name)),
-        handler,
-        total: AtomicU64::new(0),
-        since: AtomicU64::new(0),
-        count: AtomicU32::new(0),
-        is_silent: AtomicBool::new(false),
-    });
-    Some(FIRST + place as u8)
+    let take = |entry: &Entry| {
+        let mut place = entry.handler.lock();
+        let is_free = place.is_none();
+        if is_free {
+            *place = Some(handler.clone());
+        }
+        is_free
+    };
+    let place = ENTRIES.iter().position(take)?;
+    let vector = FIRST + place as u8;
+    ENTRIES[place].was_given.store(true, Ordering::Relaxed);
+    rename(vector, name);
+    restart(vector);
+    Some(Vector(vector))
 }
 
 /// Has line `line` of a device, as Linux counts them, interrupt this CPU by `vector`, or nobody if
@@ -158,7 +213,6 @@ pub fn rename(vector: u8, name: impl fmt::Display) {
 pub fn publish() {
     let Some(channel) = layout::channel() else { return };
     for (place, entry) in ENTRIES.iter().enumerate() {
-        let Some(entry) = entry.get() else { continue };
         let name = entry.name.lock().bytes;
         let told = DeviceInterrupts { count: entry.total.load(Ordering::Relaxed), name };
         // SAFETY: the channel is mapped and these words are the kernel's; Linux only reads them.
@@ -172,28 +226,43 @@ pub(crate) fn is_device(vector: u8) -> bool {
 }
 
 fn entry(vector: u8) -> Option<&'static Entry> {
-    ENTRIES.get(usize::from(vector.checked_sub(FIRST)?))?.get()
+    let entry = ENTRIES.get(usize::from(vector.checked_sub(FIRST)?))?;
+    entry.was_given.load(Ordering::Relaxed).then_some(entry)
 }
 
 /// Handles an interrupt of a device, or silences that. Interrupts off.
 pub(crate) fn handle(vector: u8, service: InService) {
     let Some(entry) = entry(vector) else { return };
-    entry.total.fetch_add(1, Ordering::Relaxed);
-    if entry.is_silent.load(Ordering::Relaxed) {
-        return;
+    entry.calls.fetch_add(1, Ordering::Relaxed);
+    // What came when the device was about to go is for nobody.
+    let handler = entry.handler.lock().clone();
+    if let Some(handler) = &handler {
+        entry.call(handler.as_ref(), service);
     }
-    let now = time::now().0;
-    if now.saturating_sub(entry.since.load(Ordering::Relaxed)) > PERIOD.0 {
-        entry.since.store(now, Ordering::Relaxed);
-        entry.count.store(0, Ordering::Relaxed);
-    }
-    if entry.count.fetch_add(1, Ordering::Relaxed) >= MOST {
-        if entry.handler.silence() {
-            entry.is_silent.store(true, Ordering::Relaxed);
-            let name = *entry.name.lock();
+    // Not the last one: who takes it away waits. Pairs with the drop of `Vector`.
+    drop(handler);
+    entry.calls.fetch_sub(1, Ordering::Release);
+}
+
+impl Entry {
+    /// Calls the handler, or has it silence the device. Interrupts off.
+    fn call(&self, handler: &dyn Handler, service: InService) {
+        self.total.fetch_add(1, Ordering::Relaxed);
+        if self.is_silent.load(Ordering::Relaxed) {
+            return;
+        }
+        let now = time::now().0;
+        if now.saturating_sub(self.since.load(Ordering::Relaxed)) > PERIOD.0 {
+            self.since.store(now, Ordering::Relaxed);
+            self.count.store(0, Ordering::Relaxed);
+        }
+        if self.count.fetch_add(1, Ordering::Relaxed) < MOST {
+            return handler.interrupt(service);
+        }
+        if handler.silence() {
+            self.is_silent.store(true, Ordering::Relaxed);
+            let name = *self.name.lock();
             warn!("{name} interrupts too often, and is silenced");
         }
-        return;
     }
-    entry.handler.interrupt(service);
 }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Devices of the realm: which there are, and what drivers reach them by.
 //!
-//! The command line of the cell names each device by a word
-//! `device=DRIVER,NAME,FIRST-LAST,LINE,…`: the driver that knows it, the name by which programs
-//! do, its I/O ports (hexadecimal, exclusively the realm's; `FIRST-LAST+FIRST-LAST` if it has a
-//! second range of them), the line on which it interrupts, and what the driver wants to know
-//! besides.
+//! Linux describes a device that has no PCI function of its own by a text
+//! ([`WantedDevice`](crtos_abi::channel::WantedDevice)): the driver that knows it, the name by
+//! which programs do, the line on which it interrupts, and what the driver wants to know besides.
+//! Which I/O ports it has, the hypervisor tells: those are the realm's alone. The command line of
+//! the cell has a word `device=DRIVER,…` for each interface of a network card.
 //!
 //! | module | concept |
 //! |---|---|
@@ -19,8 +19,6 @@ pub mod interrupts;
 pub mod pci;
 pub mod ports;
 
-use core::ops::RangeInclusive;
-
 use crtos_abi::hypercall::HV_BUSY;
 
 use crate::mm::layout;
@@ -31,18 +29,39 @@ use ports::IoPorts;
 /// What a word of the command line begins with that names a device.
 pub(crate) const WORD: &[u8] = b"device=";
 
-/// A device of the realm.
-pub struct Device {
+/// A device of the realm that Linux has described.
+pub struct Device<'a> {
     /// The name by which programs know it.
-    pub name: &'static str,
+    pub name: &'a str,
     /// Its I/O ports.
     pub ports: IoPorts,
     /// The second range of them, if it has one.
     pub further_ports: Option<IoPorts>,
     /// The line on which it interrupts, as Linux counts them.
     pub line: u32,
+    /// The realm has that line for it.
+    pub has_line: bool,
     /// What its driver wants to know besides.
-    pub more: &'static str,
+    pub more: &'a str,
+}
+
+impl<'a> Device<'a> {
+    /// The device that `text` describes, and the driver that knows it, if the realm has ports by
+    /// that number. `has_line` says of a line whether the realm has it for this device. Thread
+    /// context; may sleep.
+    pub fn find(
+        number: u16,
+        text: &'a str,
+        has_line: impl FnOnce(u32) -> bool,
+    ) -> Option<(&'a str, Self)> {
+        let mut fields = text.splitn(5, ',');
+        let (driver, name, _) = (fields.next()?, fields.next()?, fields.next()?);
+        let line = fields.next()?.parse().ok()?;
+        let has_line = has_line(line);
+        let [ports, further_ports] = pci::ports_of_platform(number)?;
+        let more = fields.next().unwrap_or_default();
+        Some((driver, Self { name, ports: ports?, further_ports, line, has_line, more }))
+    }
 }
 
 /// Makes a call about devices by `call`, which the hypervisor refuses while Linux makes one: then
@@ -58,48 +77,12 @@ fn call_again(tries: u32, pause: Nanos, mut call: impl FnMut() -> i64) -> i64 {
     HV_BUSY
 }
 
-/// The devices that `driver` knows.
-pub fn of_driver(driver: &str) -> impl Iterator<Item = Device> {
-    texts().filter_map(move |text| device(text, driver))
-}
-
 /// What the command line says of devices that `driver` knows, without its name: words of its own.
 pub fn words_of(driver: &str) -> impl Iterator<Item = &'static str> {
     texts().filter_map(move |text| text.strip_prefix(driver)?.strip_prefix(','))
 }
 
-/// Whether the command line gives that line to a device. Any context.
-pub fn has_line(line: u32) -> bool {
-    const FIELD: usize = 3;
-    texts()
-        .any(|text| text.split(',').nth(FIELD).and_then(|field| field.parse().ok()) == Some(line))
-}
-
 fn texts() -> impl Iterator<Item = &'static str> {
     let texts = layout::boot_info().words().filter_map(|word| word.strip_prefix(WORD));
     texts.filter_map(|text| core::str::from_utf8(text).ok())
-}
-
-/// The device that a word describes, if it is one of `driver`.
-fn device(text: &'static str, driver: &str) -> Option<Device> {
-    let mut fields = text.splitn(5, ',');
-    fields.next().filter(|&other| other == driver)?;
-    let (name, ports, line) = (fields.next()?, fields.next()?, fields.next()?);
-    let mut ports = ports.split('+').map(range);
-    Some(Device {
-        name,
-        ports: IoPorts::new(ports.next()??),
-        further_ports: match ports.next() {
-            Some(further) => Some(IoPorts::new(further?)),
-            None => None,
-        },
-        line: line.parse().ok()?,
-        more: fields.next().unwrap_or_default(),
-    })
-}
-
-fn range(text: &str) -> Option<RangeInclusive<u16>> {
-    let (first, last) = text.split_once('-')?;
-    let number = |text| u16::from_str_radix(text, 16).ok();
-    Some(number(first)?..=number(last)?)
 }

@@ -24,7 +24,7 @@ use crtos_vm::{FRAME_SIZE, Frame};
 use crate::arch::hypercall::call_device;
 use crate::arch::paging;
 use crate::arch::{percpu, user_memory};
-use crate::devices::ports::{self, FunctionPorts};
+use crate::devices::ports::{self, FunctionPorts, IoPorts};
 use crate::time::Nanos;
 
 /// Configuration space, for threads.
@@ -75,6 +75,16 @@ pub fn platform_registers(number: u16) -> Option<Vec<Registers>> {
         }
     }
     Some(all)
+}
+
+/// The first two ranges of I/O ports of a platform device of the realm, for a driver; `None` if
+/// there is no such device. Thread context; may sleep.
+pub(super) fn ports_of_platform(number: u16) -> Option<[Option<IoPorts>; 2]> {
+    if !is_platform(number) {
+        return None;
+    }
+    ANY.store(true, Ordering::Relaxed);
+    Some([0, 1].map(|index| SPACE.platform_ports(number, index).map(IoPorts::new)))
 }
 
 /// Programs may use the I/O ports of a platform device of the realm; `false` if it has none, or is

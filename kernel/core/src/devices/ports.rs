@@ -2,24 +2,26 @@
 //! I/O ports of a device, and those that programs of the realm may use.
 
 use core::ops::RangeInclusive;
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crtos_abi::device::{BASE_ADDRESSES, MAX_DEVICES};
-use x86_64::instructions::port::Port;
 
 use crate::arch::user_memory;
 use crate::mm::layout;
 
-/// The I/O ports of a device, which the realm has exclusively. There is such a value only for ports
-/// that root has named as those of a device of the realm.
+/// The I/O ports of a device, which the realm has exclusively. Linux may take them away at any
+/// time: from the first access on that finds nothing, all read as ones.
 pub struct IoPorts {
     first: u16,
-    count: u16,
+    count: u32,
+    /// There was nothing. An access that faults takes longer than many others.
+    is_lost: AtomicBool,
 }
 
 impl IoPorts {
     pub(super) fn new(range: RangeInclusive<u16>) -> Self {
-        Self { first: *range.start(), count: range.len() as u16 }
+        let is_lost = AtomicBool::new(false);
+        Self { first: *range.start(), count: range.len() as u32, is_lost }
     }
 
     /// The first port.
@@ -27,49 +29,49 @@ impl IoPorts {
         self.first
     }
 
+    /// Reads the port at `offset`, and as many as `value` has behind it, or writes them; nothing
+    /// happens where they are not all the device's.
     #[inline(always)]
-    fn at(&self, offset: u8) -> Option<u16> {
-        let offset = u16::from(offset);
-        // Nothing is left out: an offset has 8 bits, and the last port is one.
-        (offset < self.count).then_some(self.first.wrapping_add(offset))
+    fn access(&self, offset: u8, value: &mut [u8], write: bool) -> bool {
+        let offset = u32::from(offset);
+        if offset + value.len() as u32 > self.count || self.is_lost.load(Ordering::Relaxed) {
+            return false;
+        }
+        // Nothing is left out: the last port of a range is one.
+        let port = self.first.wrapping_add(offset as u16);
+        // SAFETY: root gave the realm these ports as those of a device that masters no bus, so no
+        // memory changes by them. The hypervisor looks whether the realm has them.
+        let done = unsafe { user_memory::access_ports(port, value, write) };
+        if !done {
+            self.is_lost.store(true, Ordering::Relaxed);
+        }
+        done
     }
 
     /// Reads a byte from the port at `offset`; all ones if that is no port of the device. Any
     /// context. On a bus as slow as a PC's oldest one, it takes about a microsecond.
     #[inline(always)]
     pub fn read(&self, offset: u8) -> u8 {
-        let Some(port) = self.at(offset) else { return 0xff };
-        // SAFETY: root gave the realm this port as one of a device that masters no bus, so no
-        // memory changes by it. The hypervisor stops a cell that uses a port that it does not have.
-        unsafe { Port::new(port).read() }
+        let mut value = [0];
+        if self.access(offset, &mut value, false) { value[0] } else { u8::MAX }
     }
 
     /// Writes a byte to the port at `offset`, as [`read`](Self::read).
     #[inline(always)]
     pub fn write(&self, offset: u8, value: u8) {
-        let Some(port) = self.at(offset) else { return };
-        // SAFETY: no memory changes by a port of a device that masters no bus, which is what root
-        // gave the realm here.
-        unsafe { Port::new(port).write(value) }
+        self.access(offset, &mut [value], true);
     }
 
     /// Reads the four ports from `offset` on at once; all ones if they are not all the device's.
     pub fn read_u32(&self, offset: u8) -> u32 {
-        let Some(port) = self.four_at(offset) else { return u32::MAX };
-        // SAFETY: as for a byte, see `read`: all four ports are the device's.
-        unsafe { Port::new(port).read() }
+        let mut value = [0; 4];
+        let is_read = self.access(offset, &mut value, false);
+        if is_read { u32::from_le_bytes(value) } else { u32::MAX }
     }
 
     /// Writes the four ports from `offset` on at once.
     pub fn write_u32(&self, offset: u8, value: u32) {
-        let Some(port) = self.four_at(offset) else { return };
-        // SAFETY: as for a byte, see `write`: all four ports are the device's.
-        unsafe { Port::new(port).write(value) }
-    }
-
-    fn four_at(&self, offset: u8) -> Option<u16> {
-        self.at(offset.checked_add(3)?)?;
-        self.at(offset)
+        self.access(offset, &mut value.to_le_bytes(), true);
     }
 }
 

@@ -3,55 +3,78 @@
 //! so where the realm does not have the line, where the line interrupts nobody any more, and after
 //! the device was silenced.
 
-use alloc::boxed::Box;
+use alloc::{boxed::Box, string::String, sync::Arc};
 use core::sync::atomic::{AtomicBool, Ordering};
 
 use crtos_core::{
-    devices::interrupts::{self, Handler},
+    devices::{
+        Device,
+        interrupts::{self, Handler, Vector},
+    },
+    sync::SpinLock,
     task::{SpawnError, Timer},
     time::{self, Nanos},
     warn,
 };
-use spin::Once;
 
 /// How often a device is looked at that does not interrupt.
 pub const LOOK_EVERY: Nanos = Nanos::from_micros(250);
 
 /// How a device is attended to.
 pub struct Attendance {
-    name: &'static str,
+    name: String,
     /// The line on which it interrupts.
     line: u32,
-    /// Looks at it; taken away never.
-    timer: Once<Timer>,
-    /// The vector by which it interrupts, if the realm has its line.
-    vector: Once<u8>,
+    /// The realm has that for it.
+    has_line: bool,
+    /// Looks at it, until the [end](Self::end).
+    timer: SpinLock<Option<Timer>>,
+    /// The vector by which it interrupts, if it does, until the end.
+    vector: SpinLock<Option<Vector>>,
     /// It interrupts. Otherwise the timer is to look all the time.
     interrupts: AtomicBool,
 }
 
 impl Attendance {
-    /// That of the device `name`, which does not interrupt yet.
-    pub fn new(name: &'static str, line: u32) -> Self {
-        let (timer, vector) = (Once::new(), Once::new());
-        Self { name, line, timer, vector, interrupts: AtomicBool::new(false) }
+    /// That of a device, which does not interrupt yet.
+    pub fn new(device: &Device) -> Self {
+        let Device { name, line, has_line, .. } = *device;
+        let (timer, vector) = (SpinLock::new(None), SpinLock::new(None));
+        let interrupts = AtomicBool::new(false);
+        Self { name: name.into(), line, has_line, timer, vector, interrupts }
     }
 
     /// Has interrupts be handled by `handler`, as far as the realm has the line, and the timer call
-    /// `look`. Once. Thread context; sleeps.
+    /// `look`, until the [end](Self::end). Thread context; sleeps.
     pub fn start(
         &self,
-        handler: Box<dyn Handler>,
+        handler: Arc<dyn Handler>,
         look: impl Fn() + Send + Sync + 'static,
     ) -> Result<(), SpawnError> {
-        let timer = Timer::new(Box::new(look))?;
-        self.timer.call_once(|| timer);
-        if interrupts::route(self.line, None)
-            && let Some(vector) = interrupts::register(self.name, handler)
-        {
-            self.vector.call_once(|| vector);
+        *self.timer.lock() = Some(Timer::new(Box::new(look))?);
+        if self.has_line && interrupts::route(self.line, None) {
+            *self.vector.lock() = interrupts::register(&self.name, handler);
         }
         Ok(())
+    }
+
+    /// The device goes, and asks for nothing any more: nobody attends to it when this returns.
+    /// Thread context; sleeps.
+    pub fn end(&self) {
+        self.interrupts.store(false, Ordering::Relaxed);
+        if self.has_line {
+            interrupts::route(self.line, None);
+        }
+        // What they call is not called any more when they are dropped, outside of the locks.
+        let vector = self.vector.lock().take();
+        drop(vector);
+        let timer = self.timer.lock().take();
+        drop(timer);
+    }
+
+    /// Whether it has that line.
+    pub fn has(&self, line: u32) -> bool {
+        self.has_line && self.line == line
     }
 
     /// The line on which it interrupts.
@@ -61,7 +84,7 @@ impl Attendance {
 
     /// What is told of it as it starts.
     pub fn words(&self) -> &'static str {
-        match self.vector.is_completed() {
+        match self.vector.lock().is_some() {
             true => "interrupts",
             false => "looked at by a timer, since the realm does not have its interrupt",
         }
@@ -75,7 +98,8 @@ impl Attendance {
     /// Has it interrupt this CPU from now on, if it can. Says whether it does. Thread context;
     /// sleeps.
     pub fn call_here(&self) -> bool {
-        let Some(&vector) = self.vector.get() else { return false };
+        let vector = self.vector.lock().as_ref().map(Vector::number);
+        let Some(vector) = vector else { return false };
         let routed = interrupts::route(self.line, Some(vector));
         let before = self.interrupts.swap(routed, Ordering::Relaxed);
         match routed {
@@ -107,7 +131,7 @@ impl Attendance {
 
     /// Has the timer look at that time. Any context.
     pub fn look_at(&self, time: Nanos) {
-        if let Some(timer) = self.timer.get() {
+        if let Some(timer) = &*self.timer.lock() {
             timer.arm(time);
         }
     }

@@ -5,8 +5,9 @@
 //! and how a program opens one of its devices; what it needs of the kernel besides are ports and
 //! vectors ([`crtos_core::devices`]) and the trait [`Character`]. A further driver is a line of
 //! [`DRIVERS`]. One of PCI functions names their ids instead, and is a line of the list in
-//! [`functions`]. Those whose devices have a line share [`attendance`]: how such a device is
-//! attended to. PCI functions that programs drive share lines by their [`pins`].
+//! [`functions`]; devices that have none are [`described`] by Linux. Those whose devices have a
+//! line share [`attendance`]: how such a device is attended to. PCI functions that programs drive
+//! share lines by their [`pins`].
 //!
 //! | driver | devices |
 //! |---|---|
@@ -21,6 +22,7 @@
 
 mod attendance;
 mod can;
+mod described;
 mod functions;
 mod net;
 mod pci_testdev;
@@ -35,27 +37,36 @@ mod vfio;
 
 pub use uio::registers;
 
-use alloc::boxed::Box;
+use alloc::{boxed::Box, sync::Arc};
 
 use crtos_channel::operation::DeviceFile;
+use crtos_core::devices::Device;
 
 use crate::{
     abi::Errno,
     files::character::{self, Character},
     process::housekeeper,
 };
+use described::Described;
 
 /// What the kernel calls of a driver.
 struct Driver {
-    /// Starts the devices that the command line names; says whether there are any. In the first
-    /// thread, before there are programs. What comes later is announced by [`found`].
+    /// Gets it ready; says whether there are devices already. In the first thread, before there
+    /// are programs. What comes later is announced by [`found`].
     start: fn() -> bool,
+    /// If it is one of devices that Linux describes: its name there, and what begins to attend to
+    /// such a device.
+    described: Option<(&'static str, Come)>,
     /// Opens the device with a number (`st_rdev`); see [`character::Opener`].
     open: fn(number: u64, flags: u32) -> Option<Opened>,
 }
 
 /// An opening of a device, or why there is none.
 type Opened = Result<Box<dyn Character>, Errno>;
+
+/// Begins to attend to a device; `None` if it cannot be used, which the driver logs. By the thread
+/// alone that has functions come and go; may sleep.
+type Come = fn(Device<'_>) -> Option<Arc<dyn Described>>;
 
 /// All drivers.
 const DRIVERS: &[Driver] =
@@ -68,6 +79,7 @@ pub fn start() {
         vfio::look(channel);
         net::look(channel);
         ports::look(channel);
+        described::look(channel);
     });
     // Each driver starts, whatever the others found.
     let found = DRIVERS.iter().filter(|driver| (driver.start)()).count();

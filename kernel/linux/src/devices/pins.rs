@@ -10,14 +10,14 @@
 //! A line that interrupts too often, or for nobody, is masked until all functions on it are closed:
 //! what holds it may be a device that Linux has, or a function whose pin cannot be switched off.
 
-use alloc::boxed::Box;
+use alloc::sync::Arc;
 use core::fmt;
 
 use crtos_abi::device::MAX_DEVICES;
 use crtos_core::{
     arch::interrupts::InService,
     devices::{
-        interrupts::{self, Handler},
+        interrupts::{self, Handler, Vector},
         pci,
     },
     sync::SpinLock,
@@ -78,7 +78,7 @@ impl Line {
     }
 
     fn vector(&'static self) -> Option<u8> {
-        let register = || interrupts::register("", Box::new(Interrupts(self)));
+        let register = || interrupts::register("", Arc::new(Interrupts(self))).map(Vector::keep);
         let is_new = !self.vector.is_completed();
         let vector = *self.vector.call_once(register);
         if is_new {

@@ -35,7 +35,7 @@ use crate::{
 };
 
 /// What the kernel needs to know of this driver.
-pub const DRIVER: Driver = Driver { start, open };
+pub const DRIVER: Driver = Driver { start, described: None, open };
 
 /// Linux's number of the file (`st_rdev`).
 const NUMBER: u64 = 1 << 8 | 4;
@@ -88,7 +88,7 @@ pub fn look(channel: Channel) {
 
 /// Whether it is a range of ports: no file of Linux's leads to it.
 pub fn is_range(wanted: &Wanted) -> bool {
-    wanted.number == 0 && wanted.group.is_none()
+    wanted.number == 0 && wanted.group.is_none() && wanted.description.is_none()
 }
 
 /// What is left of a range that there was, and who uses it if Linux does not want it any more.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A channel: what its interrupt does, sending, and its way back onto the bus.
 
-use alloc::{boxed::Box, sync::Arc};
+use alloc::{string::String, sync::Arc};
 
 use crtos_can::{
     Controller, Frame, Intake, Queue,
@@ -33,7 +33,7 @@ const LONGEST_QUEUE: u32 = 1024;
 /// What is known of a channel from the start.
 pub(super) struct Facts {
     /// The name of the interface.
-    pub name: &'static str,
+    pub name: String,
     /// The number by which programs know it.
     pub index: u32,
     /// How many frames wait to be sent.
@@ -147,7 +147,7 @@ impl Channel {
     /// Starts a channel. `None` if its controller does not start, or there is no memory.
     pub fn start(
         facts: Facts,
-        interrupt_line: u32,
+        attendance: Attendance,
         controller: Controller<Ports>,
         bridge: Bridge,
     ) -> Option<Arc<Self>> {
@@ -159,13 +159,31 @@ impl Channel {
         }
         let (now, restart_at) = (None, None);
         let sending = Sending { intake, now, queue, is_up, restart_at };
-        let attendance = Attendance::new(facts.name, interrupt_line);
         let sending = SpinLock::new(sending);
         let channel = Arc::new(Self { facts, sending, bridge, attendance });
-        let (handler, own) = (Box::new(Interrupts(channel.clone())), channel.clone());
+        let (handler, own) = (Arc::new(Interrupts(channel.clone())), channel.clone());
         channel.attendance.start(handler, move || own.look()).ok()?;
-        channel.attend();
         Some(channel)
+    }
+
+    /// The realm gives the card back, or has lost it: nothing of it is touched when this returns,
+    /// and frames that wait are given up. Thread context; sleeps.
+    pub fn end(&self) {
+        {
+            let mut sending = self.sending.lock();
+            sending.is_up = false;
+            sending.intake.controller.stop();
+        }
+        self.bridge.let_interrupt(false);
+        self.attendance.end();
+        for _ in 0..=LONGEST_QUEUE {
+            let lost = {
+                let mut sending = self.sending.lock();
+                sending.now.take().or_else(|| sending.queue.pop())
+            };
+            let Some(Outgoing { frame, origin, .. }) = lost else { break };
+            member::tell(&self.news(frame, Some((origin, false))), || {});
+        }
     }
 
     /// The timer has come. Interrupt context.
@@ -226,21 +244,25 @@ impl Channel {
     }
 
     fn tell(&self, frame: Frame, origin: Option<(u64, bool)>) {
-        let news = News {
+        let news = self.news(frame, origin);
+        window_in_timer();
+        member::tell(&news, window_in_timer);
+    }
+
+    fn news(&self, frame: Frame, origin: Option<(u64, bool)>) -> News {
+        News {
             interface: self.facts.index,
             frame,
             stamp: time::linux(Clock::Realtime),
             origin: origin.map(|(origin, _)| origin),
             is_heard: origin.is_none_or(|(_, is_heard)| is_heard),
-        };
-        window_in_timer();
-        member::tell(&news, window_in_timer);
+        }
     }
 }
 
 impl Interface for Channel {
     fn name(&self) -> &str {
-        self.facts.name
+        &self.facts.name
     }
 
     fn index(&self) -> u32 {

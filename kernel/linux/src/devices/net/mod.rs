@@ -30,7 +30,7 @@ use crate::sockets::{self, net::interface};
 use place::Place;
 
 /// What the kernel needs to know of this driver.
-pub const DRIVER: Driver = Driver { start, open: |_, _| None };
+pub const DRIVER: Driver = Driver { start, described: None, open: |_, _| None };
 
 /// The interfaces that the command line names, each in its place.
 static PLACES: Once<Vec<Place>> = Once::new();

@@ -2,13 +2,16 @@
 //! Where a card can be: what its interface was under Linux, and the vector of its interrupts. The
 //! card comes and goes.
 
-use alloc::{boxed::Box, sync::Arc, vec::Vec};
+use alloc::{sync::Arc, vec::Vec};
 use core::sync::atomic::{AtomicUsize, Ordering};
 
 use crtos_channel::Wanted;
 use crtos_core::{
     arch::interrupts::InService,
-    devices::{interrupts, pci},
+    devices::{
+        interrupts::{self, Vector},
+        pci,
+    },
     info,
     sync::SpinLock,
     task::Mutex,
@@ -109,9 +112,12 @@ impl Place {
         if there.is_some() {
             return;
         }
-        let handler = || Box::new(self.interrupts.clone());
-        let vector = self.vector.call_once(|| interrupts::register(self.settings.name, handler()));
         let name = self.settings.name;
+        let register = || {
+            let handler = Arc::new(self.interrupts.clone());
+            interrupts::register(name, handler).map(Vector::keep)
+        };
+        let vector = self.vector.call_once(register);
         let Some(vector) = *vector else {
             warn!("{name}: there is no vector for its interrupts");
             return;

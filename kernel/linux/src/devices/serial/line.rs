@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A serial line: opening and closing it, and what its interrupt does.
 
-use alloc::{boxed::Box, format, string::String, sync::Arc};
+use alloc::{format, string::String, sync::Arc};
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use crtos_channel::Operation;
@@ -55,8 +55,8 @@ pub(super) struct Line {
     pub facts: Facts,
     /// The line itself; the interrupt takes it as well.
     port: SpinLock<Port<Ports>>,
-    /// How many have it open; taken before `port`.
-    openings: SpinLock<u32>,
+    /// How many have it open, or that the realm has it no more; taken before `port`.
+    openings: SpinLock<Openings>,
     /// How often it was hung up: what was opened before that is dead. Changed under `openings`.
     generation: AtomicU32,
     /// Nobody else may open it (TIOCEXCL).
@@ -78,6 +78,14 @@ pub(super) struct Line {
     pub attendance: Attendance,
 }
 
+/// How many have a line open.
+enum Openings {
+    /// So many.
+    Count(u32),
+    /// Nobody opens it any more.
+    Gone,
+}
+
 /// The interrupts of a line's UART.
 struct Interrupts(Arc<Line>);
 
@@ -96,11 +104,11 @@ impl Handler for Interrupts {
 }
 
 impl Line {
-    /// Makes the line `name`, closed, whose UART interrupts on `interrupt_line`. Sleeps.
+    /// Makes the line `name`, closed, which is attended to until its [end](Self::end). Sleeps.
     pub fn start(
-        name: &'static str,
+        name: &str,
         facts: Facts,
-        interrupt_line: u32,
+        attendance: Attendance,
         port: Port<Ports>,
     ) -> Result<Arc<Self>, SpawnError> {
         let kept = Kept { size: [0; 8], flags: 0, close_delay: 50, closing_wait: 3000 };
@@ -108,7 +116,7 @@ impl Line {
             path: format!("/dev/{name}"),
             facts,
             port: SpinLock::new(port),
-            openings: SpinLock::new(0),
+            openings: SpinLock::new(Openings::Count(0)),
             generation: AtomicU32::new(0),
             is_exclusive: AtomicBool::new(false),
             kept: SpinLock::new(kept),
@@ -118,10 +126,10 @@ impl Line {
             idlers: WaitQueue::new(),
             watchers: Watchers::new(),
             locks: Locks::default(),
-            attendance: Attendance::new(name, interrupt_line),
+            attendance,
         });
         let own = line.clone();
-        line.attendance.start(Box::new(Interrupts(line.clone())), move || own.look())?;
+        line.attendance.start(Arc::new(Interrupts(line.clone())), move || own.look())?;
         Ok(line)
     }
 
@@ -222,30 +230,49 @@ impl Line {
     /// The carrier is gone: what was opened is dead. Says who is to be woken. Any context.
     fn hang_up(&self) -> Wake {
         let mut openings = self.openings.lock();
-        *openings = 0;
+        if let Openings::Count(count) = &mut *openings {
+            *count = 0;
+        }
         self.generation.fetch_add(1, Ordering::Release);
         let mut port = self.port.lock();
         port.hang_up();
         port.take_wake()
     }
 
-    /// Opens it; returns the generation of the opening. Sleeps.
-    fn open(&self) -> u32 {
+    /// The realm gives the UART back, or has lost it: nobody opens the line any more, and nothing
+    /// of it is touched when this returns. `false` if somebody has it open and it is not lost; who
+    /// has is hung up otherwise. Thread context; sleeps.
+    pub fn end(&self, is_lost: bool) -> bool {
+        {
+            let mut openings = self.openings.lock();
+            if matches!(*openings, Openings::Count(1..)) && !is_lost {
+                return false;
+            }
+            *openings = Openings::Gone;
+        }
+        self.wake(Wake::HANG_UP, || {});
+        self.attendance.end();
+        true
+    }
+
+    /// Opens it; returns the generation of the opening. ENXIO if the realm has it no more. Sleeps.
+    fn open(&self) -> Result<u32, Errno> {
         // One that was silenced stays so.
         if self.openings() == 0 && !self.get(|port| port.is_silent()) {
             self.attendance.call_here();
         }
         let generation = {
             let mut openings = self.openings.lock();
-            *openings += 1;
-            if *openings == 1 {
+            let Openings::Count(count) = &mut *openings else { return Err(Errno::ENXIO) };
+            *count += 1;
+            if *count == 1 {
                 self.port.lock().open();
             }
             self.generation()
         };
         // Also for what was lost if it was opened twice at once.
         self.attendance.look_later();
-        generation
+        Ok(generation)
     }
 
     /// An opening of that generation ends.
@@ -254,15 +281,19 @@ impl Line {
         if self.generation() != generation {
             return;
         }
-        *openings -= 1;
-        if *openings == 0 {
+        let Openings::Count(count) = &mut *openings else { return };
+        *count -= 1;
+        if *count == 0 {
             self.port.lock().close();
             self.is_exclusive.store(false, Ordering::Relaxed);
         }
     }
 
     fn openings(&self) -> u32 {
-        *self.openings.lock()
+        match *self.openings.lock() {
+            Openings::Count(count) => count,
+            Openings::Gone => 0,
+        }
     }
 
     fn generation(&self) -> u32 {
@@ -288,7 +319,7 @@ impl Opening {
                 return Err(Errno::EBUSY);
             }
         }
-        let opening = Self { line: line.clone(), generation: line.open() };
+        let opening = Self { line: line.clone(), generation: line.open()? };
         if flags & linux::O_NONBLOCK == 0 {
             let found =
                 || (line.get(|port| port.has_carrier()) || opening.is_hung_up()).then_some(());

@@ -7,17 +7,14 @@ use alloc::{format, string::String, vec::Vec};
 use crtos_abi::device::MAX_DEVICES;
 use crtos_channel::{Channel, Had, Wanted};
 
-use crtos_core::{
-    devices::{self, pci},
-    info,
-};
+use crtos_core::{devices::pci, info};
 
 use super::{
     PLACES,
     place::{Device, Place, path_of},
 };
 use crate::{
-    devices::{net, pins, ports, users::users},
+    devices::{described, net, pins, ports, users::users},
     files::Object as File,
     process::threads,
 };
@@ -25,7 +22,9 @@ use crate::{
 /// Sees to it that programs find those functions that Linux wants the realm to have, and no others,
 /// and tells what came of it. May sleep.
 pub fn look(channel: Channel) {
-    let is_others = |wanted: &Wanted| net::is_ours(wanted.function) || ports::is_range(wanted);
+    let is_others = |wanted: &Wanted| {
+        !wanted.description.is_none() || net::is_ours(wanted.function) || ports::is_range(wanted)
+    };
     let is_meant = |wanted: &Wanted| wanted.group.is_none() && !is_others(wanted);
     let wanted = |index| channel.wanted_device(index).filter(is_meant);
     // New functions may have the addresses of old ones.
@@ -105,9 +104,18 @@ fn come(index: usize, wanted: Option<Wanted>) {
 
 /// Whether no other device than a function has that line, whatever Linux says.
 fn is_free(line: u32, place: usize) -> bool {
-    let is_its = |other: &Place| other.line.get().is_some_and(|its| its.number == line);
-    let mut others = PLACES.iter().enumerate().filter(|(index, _)| *index != place);
-    !devices::has_line(line) && !others.any(|(_, other)| other.get().is_some_and(is_its))
+    let mut others = (0..MAX_DEVICES).filter(|&index| index != place);
+    !described::has_line(line) && !others.any(|index| has_line_at(index, line))
+}
+
+/// Whether a platform device has that line.
+pub fn has_line(line: u32) -> bool {
+    (0..MAX_DEVICES).any(|index| has_line_at(index, line))
+}
+
+fn has_line_at(index: usize, line: u32) -> bool {
+    let has_it = |place: &Place| place.line.get().is_some_and(|its| its.number == line);
+    PLACES[index].get().is_some_and(has_it)
 }
 
 /// The address of a function, as it is written; of a platform device its file in `/dev`.

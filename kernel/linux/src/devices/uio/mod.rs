@@ -27,7 +27,7 @@ use alloc::boxed::Box;
 use crtos_abi::device::MAX_DEVICES;
 use spin::Once;
 
-pub use change::look;
+pub use change::{has_line, look};
 pub use configuration::open as open_configuration;
 pub use mapping::registers;
 
@@ -36,7 +36,7 @@ use crate::{abi::Errno, files::character::Character};
 use place::Place;
 
 /// What the kernel needs to know of this driver.
-pub const DRIVER: Driver = Driver { start, open };
+pub const DRIVER: Driver = Driver { start, described: None, open };
 
 /// Where functions can be: the places of the channel. Each is made for its first function, and
 /// stays.

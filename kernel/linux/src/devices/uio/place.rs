@@ -12,7 +12,7 @@ use spin::Once;
 use crtos_core::{
     arch::interrupts::InService,
     devices::{
-        interrupts::{self, Handler},
+        interrupts::{self, Handler, Vector},
         pci::{self, Function, Registers, Switch},
         ports,
     },
@@ -206,7 +206,7 @@ impl Place {
             let Ok(timer) = Timer::new(Box::new(|| self.wake_next())) else { return false };
             self.timer.call_once(|| timer);
         }
-        let vector = || interrupts::register("", Box::new(Interrupts(self)));
+        let vector = || interrupts::register("", Arc::new(Interrupts(self))).map(Vector::keep);
         has_pin || self.vector.call_once(vector).is_some()
     }
 

@@ -7,10 +7,7 @@ use alloc::vec::Vec;
 use crtos_abi::device::MAX_DEVICES;
 use crtos_channel::{Channel, Had, Wanted};
 
-use crtos_core::{
-    devices::{self, pci},
-    info,
-};
+use crtos_core::{devices::pci, info};
 
 use super::{
     PLACES,
@@ -18,7 +15,11 @@ use super::{
     group::Group,
     place::{Device, Place},
 };
-use crate::{devices::users::users, files::Object as File, process::threads};
+use crate::{
+    devices::{described, users::users},
+    files::Object as File,
+    process::threads,
+};
 
 /// Sees to it that programs find those functions that Linux wants the realm to have, and no others,
 /// and tells what came of it where there is one. Behind [`super::super::uio::look`], which tells
@@ -84,7 +85,7 @@ fn come(index: usize, wanted: Option<Wanted>) {
     let place = PLACES[index].call_once(Place::new);
     let mut device = place.device.lock();
     if device.is_none()
-        && wanted.line.is_none_or(|line| !devices::has_line(line.number))
+        && wanted.line.is_none_or(|line| !described::has_line(line.number))
         && let Some(found) = Device::find(wanted, place)
     {
         info!("{}: programs can open it by VFIO", pci::address(wanted.function));

@@ -3,7 +3,7 @@
 //! message has a vector of its own, on the CPU on which the program has said who hears it; a pin
 //! has that of its line.
 
-use alloc::{boxed::Box, sync::Arc, vec::Vec};
+use alloc::{sync::Arc, vec::Vec};
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use crtos_abi::UserAddr;
@@ -16,7 +16,7 @@ use spin::Once;
 use crtos_core::{
     arch::interrupts::InService,
     devices::{
-        interrupts::{self, Handler},
+        interrupts::{self, Handler, Vector},
         pci,
     },
     sync::SpinLock,
@@ -305,7 +305,8 @@ fn messages(
 fn vectors(place: &'static Place, count: usize) -> usize {
     let has = |number: usize| {
         let name = "a message of a PCI function";
-        let vector = || interrupts::register(name, Box::new(Line { place, number }));
+        let handler = || Arc::new(Line { place, number });
+        let vector = || interrupts::register(name, handler()).map(Vector::keep);
         place.lines.vectors[number].call_once(vector).is_some()
     };
     (0..count.min(MOST)).take_while(|&number| has(number)).count()

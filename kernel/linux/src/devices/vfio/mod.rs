@@ -35,7 +35,7 @@ use place::Place;
 pub use change::look;
 
 /// What the kernel needs to know of this driver.
-pub const DRIVER: Driver = Driver { start, open };
+pub const DRIVER: Driver = Driver { start, described: None, open };
 
 /// Where functions can be: the places of the channel. Each is made for its first function, and
 /// stays.

@@ -59,6 +59,9 @@ struct Message {
 
 /// What interrupts reach of a socket.
 struct Core {
+    common: Common,
+    /// Connected to that interface, or to all.
+    interface: Once<u32>,
     /// The number by which its frames are known.
     number: u64,
     inbox: Inbox<Message>,
@@ -81,10 +84,7 @@ struct Job<T> {
 
 /// A socket of that kind.
 pub struct Broadcast {
-    common: Common,
     core: Arc<Core>,
-    /// Connected to that interface, or to all.
-    interface: Once<u32>,
     is_member: AtomicBool,
     sending: SpinLock<Vec<Arc<Job<Sending>>>>,
 }
@@ -116,6 +116,13 @@ impl Member for Core {
             if job.interface == 0 || job.interface == news.interface {
                 job.receive(news);
             }
+        }
+    }
+
+    fn lose(&self, interface: u32) {
+        if self.interface.get() == Some(&interface) {
+            self.common.fail(Errno::ENODEV);
+            self.inbox.tell_failure();
         }
     }
 }
@@ -250,15 +257,16 @@ impl Broadcast {
     /// What takes the place of a socket of Linux's.
     pub fn of(foreign: &Foreign) -> Result<Self, Errno> {
         let common = Common::of(foreign, net::AF_CAN)?;
+        let inbox = Inbox::new(common.receive_buffer())?;
         let core = Core {
+            common,
+            interface: Once::new(),
             number: description::number(),
-            inbox: Inbox::new(common.receive_buffer())?,
+            inbox,
             receiving: SpinLock::new([const { None }; MAX_RECEIVING]),
         };
         Ok(Self {
-            common,
             core: Arc::new(core),
-            interface: Once::new(),
             is_member: AtomicBool::new(false),
             sending: SpinLock::new(Vec::new()),
         })
@@ -429,13 +437,13 @@ impl Socket for Broadcast {
 
     fn connect(&self, address: &Address) -> Result<(), Errno> {
         let index = interface_of(address)?;
-        if self.interface.is_completed() {
+        if self.core.interface.is_completed() {
             return Err(Errno::EISCONN);
         }
         if index != 0 && interface::by_index(index).is_none() {
             return Err(Errno::ENODEV);
         }
-        self.interface.call_once(|| index);
+        self.core.interface.call_once(|| index);
         for interface in interface::all() {
             if index == 0 || interface.index() == index {
                 interface.attend();
@@ -455,7 +463,7 @@ impl Socket for Broadcast {
         _: bool,
         _: &SendControl,
     ) -> SysResult {
-        let connected = *self.interface.get().ok_or(Errno::ENOTCONN)?;
+        let connected = *self.core.interface.get().ok_or(Errno::ENOTCONN)?;
         let length = memory.left() as usize;
         let rest = length.checked_sub(Head::SIZE).ok_or(Errno::EINVAL)?;
         if rest % Frame::SIZE != 0 || rest / Frame::SIZE > MAX_FRAMES + 1 {
@@ -539,7 +547,7 @@ impl Socket for Broadcast {
         if how.peeks {
             return Err(Errno::EOPNOTSUPP);
         }
-        let deadline = self.common.receive_deadline();
+        let deadline = self.core.common.receive_deadline();
         let message = self.core.inbox.receive(deadline, how.nonblocking, Queue::pop)?;
         let head = message.head.to_bytes();
         let mut length = 0;
@@ -555,13 +563,13 @@ impl Socket for Broadcast {
             length,
             flags: 0,
             from: address_of(message.interface, LEAST_ADDRESS),
-            told: self.common.told(Stamp::of_kernel(message.stamp), self.core.inbox.lost()),
+            told: self.core.common.told(Stamp::of_kernel(message.stamp), self.core.inbox.lost()),
         })
     }
 
     fn option(&self, level: u32, name: u32) -> Result<Vec<u8>, Errno> {
         match level {
-            net::SOL_SOCKET => self.common.get(name),
+            net::SOL_SOCKET => self.core.common.get(name),
             _ => Err(Errno::EOPNOTSUPP),
         }
     }
@@ -570,9 +578,9 @@ impl Socket for Broadcast {
         if level != net::SOL_SOCKET {
             return Err(Errno::EOPNOTSUPP);
         }
-        self.common.set(name, value)?;
+        self.core.common.set(name, value)?;
         if matches!(name, net::SO_RCVBUF | net::SO_RCVBUFFORCE) {
-            self.core.inbox.resize(self.common.receive_buffer())?;
+            self.core.inbox.resize(self.core.common.receive_buffer())?;
         }
         Ok(())
     }
@@ -593,6 +601,10 @@ impl Socket for Broadcast {
 
     fn watchers(&self) -> &Watchers {
         &self.core.inbox.watchers
+    }
+
+    fn interface(&self) -> Option<u32> {
+        self.core.interface.get().copied().filter(|&index| index != 0)
     }
 
     fn number(&self) -> u64 {

@@ -60,6 +60,12 @@ impl<M> Inbox<M> {
         Ok(())
     }
 
+    /// Who waits for a message, or watches the socket, is to see that it has failed. Any context.
+    pub fn tell_failure(&self) {
+        self.readers.wake_all();
+        self.watchers.notify(Events::ERROR);
+    }
+
     /// How many were lost.
     pub fn lost(&self) -> u32 {
         self.lost.load(Ordering::Relaxed)

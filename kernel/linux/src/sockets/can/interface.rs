@@ -3,10 +3,10 @@
 
 use alloc::{sync::Arc, vec::Vec};
 
-use crtos_abi::UserAddr;
+use crtos_abi::{UserAddr, device::MAX_DEVICES};
 use crtos_can::Frame;
+use crtos_core::sync::SpinLock;
 use linux_raw_sys::ioctl;
-use spin::Once;
 
 use crate::{
     abi::{Errno, SysResult},
@@ -56,25 +56,59 @@ pub trait Interface: Send + Sync {
     fn attend(&self);
 }
 
-/// All of them. There is a value only if there are any.
-static ALL: Once<Vec<Arc<dyn Interface>>> = Once::new();
+/// Most of them.
+const MOST: usize = MAX_DEVICES;
 
-/// There are these interfaces. Once.
-pub fn set(all: Vec<Arc<dyn Interface>>) {
-    if !all.is_empty() {
-        ALL.call_once(|| all);
-        socket::add_family(&super::FAMILY);
+/// The places of interfaces.
+static ALL: SpinLock<[Option<Arc<dyn Interface>>; MOST]> = SpinLock::new([const { None }; MOST]);
+
+/// There is that interface; `false` if there is one of its number or name already, or there are too
+/// many. By the thread alone that has devices come and go.
+pub fn add(interface: &Arc<dyn Interface>) -> bool {
+    let is_other = |other: &Arc<dyn Interface>| {
+        other.index() != interface.index() && other.name() != interface.name()
+    };
+    {
+        let mut all = ALL.lock();
+        if interface.index() == 0 || !all.iter().flatten().all(is_other) {
+            return false;
+        }
+        let Some(free) = all.iter_mut().find(|place| place.is_none()) else { return false };
+        *free = Some(interface.clone());
     }
+    socket::add_family(&super::FAMILY);
+    true
 }
 
-/// All interfaces.
-pub fn all() -> &'static [Arc<dyn Interface>] {
-    ALL.get().map_or(&[], |all| all)
+/// That interface is gone. Thread context.
+pub fn remove(interface: &dyn Interface) {
+    let is_it = |other: &Arc<dyn Interface>| other.index() == interface.index();
+    let gone =
+        ALL.lock().iter_mut().find(|place| place.as_ref().is_some_and(is_it)).map(Option::take);
+    drop(gone);
 }
 
-/// The interface with that number.
-pub fn by_index(index: u32) -> Option<&'static Arc<dyn Interface>> {
-    all().iter().find(|interface| interface.index() == index)
+/// The interface that `is_meant` says. Any context.
+fn find(is_meant: impl Fn(&dyn Interface) -> bool) -> Option<Arc<dyn Interface>> {
+    ALL.lock().iter().flatten().find(|interface| is_meant(&***interface)).cloned()
+}
+
+/// All interfaces. Thread context.
+pub fn all() -> Vec<Arc<dyn Interface>> {
+    // No allocation under the lock.
+    let mut all = Vec::with_capacity(MOST);
+    all.extend(ALL.lock().iter().flatten().cloned());
+    all
+}
+
+/// Whether there are none. Any context.
+pub fn is_empty() -> bool {
+    ALL.lock().iter().all(Option::is_none)
+}
+
+/// The interface with that number. Any context.
+pub fn by_index(index: u32) -> Option<Arc<dyn Interface>> {
+    find(|interface| interface.index() == index)
 }
 
 /// Whether an ioctl asks for an interface in a way that is answered here.
@@ -102,7 +136,7 @@ pub fn asked(request: u32, argument: UserAddr) -> Option<SysResult> {
     };
     let interface = match request {
         ioctl::SIOCGIFNAME => by_index(ifreq.index())?,
-        _ => all().iter().find(|interface| interface.name().as_bytes() == ifreq.name())?,
+        _ => find(|interface| interface.name().as_bytes() == ifreq.name())?,
     };
     match request {
         ioctl::SIOCGIFNAME => ifreq.set_name(interface.name()),

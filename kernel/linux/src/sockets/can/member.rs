@@ -34,6 +34,9 @@ pub struct News {
 pub trait Member: Send + Sync {
     /// There is news. Any context; interrupts off; bounded, must not sleep or allocate.
     fn hear(&self, news: &News);
+
+    /// That interface is gone. Any context; likewise.
+    fn lose(&self, interface: u32);
 }
 
 /// The places of those that are told. Held while one of them is told. Taken before the locks of a
@@ -62,6 +65,15 @@ pub fn leave(member: &Arc<dyn Member>) {
     let left = places.iter_mut().find_map(|place| is_meant(place).then(|| place.take()));
     drop(places);
     drop(left);
+}
+
+/// Tells all of them that an interface is gone. Thread context.
+pub fn lose(interface: u32) {
+    for place in 0..USED.load(Ordering::Relaxed) {
+        if let Some(member) = &PLACES.lock()[place] {
+            member.lose(interface);
+        }
+    }
 }
 
 /// Tells all of them. `window`: what opens an interrupt window. Any context.

@@ -53,7 +53,7 @@ pub static FAMILY: Family = Family {
 /// Whether an address is that of an interface of the realm, or of all.
 fn is_local(address: &Address) -> bool {
     match interface_of(address) {
-        Ok(0) => true,
+        Ok(0) => !interface::is_empty(),
         Ok(index) => interface::by_index(index).is_some(),
         Err(_) => false,
     }

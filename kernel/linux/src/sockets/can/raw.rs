@@ -57,6 +57,7 @@ struct Wants {
 
 /// What interrupts reach.
 struct Core {
+    common: Common,
     /// The number by which its frames are known.
     number: u64,
     wants: SpinLock<Wants>,
@@ -69,7 +70,6 @@ struct Core {
 
 /// A socket of that kind.
 pub struct Raw {
-    common: Common,
     core: Arc<Core>,
     /// It is [told](member) of frames.
     is_member: AtomicBool,
@@ -117,6 +117,18 @@ impl Member for Core {
         // One for which there is no room is counted.
         let _ = self.inbox.put(message);
     }
+
+    fn lose(&self, interface: u32) {
+        {
+            let mut wants = self.wants.lock();
+            if wants.bound != Some(interface) {
+                return;
+            }
+            wants.bound = None;
+        }
+        self.common.fail(Errno::ENODEV);
+        self.inbox.tell_failure();
+    }
 }
 
 impl Raw {
@@ -132,16 +144,17 @@ impl Raw {
         let mut share = Share::of(&COMPARED);
         share.change(filters.all.given().len() as u32)?;
         let own = number(OWN_MESSAGES)?;
+        let inbox = Inbox::new(common.receive_buffer())?;
         let core = Core {
+            common,
             number: description::number(),
             wants: SpinLock::new(Wants { bound: None, filters, share }),
-            inbox: Inbox::new(common.receive_buffer())?,
+            inbox,
             hears_own: AtomicBool::new(own != 0),
             unsent: AtomicU32::new(0),
             writers: WaitQueue::new(),
         };
         Ok(Self {
-            common,
             core: Arc::new(core),
             is_member: AtomicBool::new(false),
             is_heard: AtomicU32::new(number(LOOPBACK)?),
@@ -164,14 +177,14 @@ impl Raw {
 
     /// Counts a frame on its way, if the buffer has room.
     fn reserve(&self) -> Option<()> {
-        let most = inbox::room(self.common.send_buffer()) as u32;
+        let most = inbox::room(self.core.common.send_buffer()) as u32;
         let more = |unsent: u32| (unsent < most).then_some(unsent + 1);
         self.core.unsent.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok().map(|_| ())
     }
 
     fn take(&self, how: Reception) -> Result<Message, Errno> {
         let take = |queue: &mut Queue<Message>| {
-            if let Err(error) = self.common.check() {
+            if let Err(error) = self.core.common.check() {
                 return Some(Err(error));
             }
             match how.peeks {
@@ -179,7 +192,7 @@ impl Raw {
                 false => queue.pop().map(Ok),
             }
         };
-        self.core.inbox.receive(self.common.receive_deadline(), how.nonblocking, take)?
+        self.core.inbox.receive(self.core.common.receive_deadline(), how.nonblocking, take)?
     }
 
     fn set_filters(&self, value: &[u8]) -> Result<(), Errno> {
@@ -221,7 +234,7 @@ impl Socket for Raw {
             if index == 0 || interface.index() == index {
                 interface.attend();
                 if index != 0 && !interface.is_up() {
-                    self.common.fail(Errno::ENETDOWN);
+                    self.core.common.fail(Errno::ENETDOWN);
                 }
             }
         }
@@ -261,12 +274,12 @@ impl Socket for Raw {
         }
         let frame = Frame::from_bytes(bytes).ok_or(Errno::EINVAL)?;
         self.join()?;
-        self.common.check()?;
+        self.core.common.check()?;
         if self.reserve().is_none() {
             if nonblocking {
                 return Err(Errno::EAGAIN);
             }
-            inbox::wait(&self.core.writers, self.common.send_deadline(), || self.reserve())?;
+            inbox::wait(&self.core.writers, self.core.common.send_deadline(), || self.reserve())?;
         }
         let is_heard = self.is_heard.load(Ordering::Relaxed) != 0;
         let outgoing = Outgoing { frame, origin: self.core.number, is_heard };
@@ -280,7 +293,7 @@ impl Socket for Raw {
         if memory.write(&message.frame.bytes()[..room]) < room {
             return Err(Errno::EFAULT);
         }
-        let told = self.common.told(Stamp::of_kernel(message.stamp), message.lost);
+        let told = self.core.common.told(Stamp::of_kernel(message.stamp), message.lost);
         let mut flags = message.flags;
         flags |= if room < Frame::SIZE { net::MSG_TRUNC } else { 0 };
         Ok(Received {
@@ -293,7 +306,7 @@ impl Socket for Raw {
 
     fn option(&self, level: u32, name: u32) -> Result<Vec<u8>, Errno> {
         match level {
-            net::SOL_SOCKET => return self.common.get(name),
+            net::SOL_SOCKET => return self.core.common.get(name),
             SOL_CAN_RAW => {}
             _ => return Err(Errno::EINVAL),
         }
@@ -317,10 +330,10 @@ impl Socket for Raw {
     fn set_option(&self, level: u32, name: u32, value: &[u8]) -> Result<(), Errno> {
         match level {
             net::SOL_SOCKET => {
-                self.common.set(name, value)?;
+                self.core.common.set(name, value)?;
                 let resizes = matches!(name, net::SO_RCVBUF | net::SO_RCVBUFFORCE);
                 return match resizes {
-                    true => self.core.inbox.resize(self.common.receive_buffer()),
+                    true => self.core.inbox.resize(self.core.common.receive_buffer()),
                     false => Ok(()),
                 };
             }
@@ -353,17 +366,17 @@ impl Socket for Raw {
         }
         match request {
             _ if interface::is_known(request) => Err(Errno::ENODEV),
-            _ => self.common.asked(request, argument).unwrap_or(Err(Errno::ENOTTY)),
+            _ => self.core.common.asked(request, argument).unwrap_or(Err(Errno::ENOTTY)),
         }
     }
 
     fn ready(&self) -> Events {
         let half = self.core.unsent.load(Ordering::Relaxed).saturating_mul(2 * COST);
         let mut events = Events::empty();
-        let has_failed = self.common.has_failed();
+        let has_failed = self.core.common.has_failed();
         let readable = !self.core.inbox.is_empty();
         events.set(Events::IN | Events::READ_NORMAL, readable);
-        events.set(Events::OUT | Events::WRITE_NORMAL, half < self.common.send_buffer());
+        events.set(Events::OUT | Events::WRITE_NORMAL, half < self.core.common.send_buffer());
         events.set(Events::ERROR, has_failed);
         events
     }
@@ -374,6 +387,10 @@ impl Socket for Raw {
 
     fn number(&self) -> u64 {
         self.core.number
+    }
+
+    fn interface(&self) -> Option<u32> {
+        self.core.wants.lock().bound.filter(|&index| index != 0)
     }
 }
 
