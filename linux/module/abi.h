@@ -218,6 +218,12 @@
 
 #define CRTOS_WANTED_LEVEL 2147483648
 
+#define CRTOS_ETHERNET_FRAMES 64
+
+#define CRTOS_ETHERNET_LONGEST 1518
+
+#define CRTOS_ETHERNET_PLACE 2040
+
 #define CRTOS_DEVICE_VECTOR 208
 
 #define CRTOS_DEVICE_VECTORS 16
@@ -455,6 +461,8 @@
 #define CRTOS_IOC_DEVICE_REMOVE 1082705676
 
 #define CRTOS_IOC_INTERFACE_SHOW 1079035661
+
+#define CRTOS_IOC_ETHERNET_ADD 3223373582
 
 #define CRTOS_DEVICE_NO_RESET 1
 
@@ -795,6 +803,31 @@ struct crtos_had_device {
 	u32 users[CRTOS_NAMED_USERS];
 };
 
+struct crtos_ethernet_frame {
+	u64 length;
+	u8 bytes[CRTOS_ETHERNET_PLACE];
+};
+
+struct __aligned(64) crtos_ethernet_ring {
+	u64 written;
+	u64 wants_room;
+	u64 reserved[6];
+	u64 taken;
+	u64 wants_frames;
+	u64 cpu;
+	u64 reserved1[5];
+	struct crtos_ethernet_frame frames[CRTOS_ETHERNET_FRAMES];
+};
+
+struct __aligned(64) crtos_ethernet {
+	u64 linux_up;
+	u64 reserved[7];
+	u64 realm_up;
+	u64 reserved1[7];
+	struct crtos_ethernet_ring to_realm;
+	struct crtos_ethernet_ring to_linux;
+};
+
 struct __aligned(4096) crtos_channel {
 	u64 magic;
 	u32 abi_version;
@@ -833,6 +866,7 @@ struct __aligned(4096) crtos_channel {
 	struct crtos_question devices;
 	struct crtos_wanted_device wanted_devices[CRTOS_MAX_DEVICES];
 	struct crtos_had_device had_devices[CRTOS_MAX_DEVICES];
+	struct crtos_ethernet ethernet;
 };
 
 struct crtos_startup {
@@ -899,6 +933,14 @@ struct crtos_cell_interface {
 	u32 mtu;
 	u32 queue_length;
 	u32 speed;
+	u8 address[6];
+	u8 reserved[2];
+};
+
+struct crtos_cell_ethernet {
+	u32 cell;
+	u32 index;
+	u8 name[CRTOS_INTERFACE_NAME_LEN];
 	u8 address[6];
 	u8 reserved[2];
 };

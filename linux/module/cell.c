@@ -336,8 +336,10 @@ static int undo_cell(struct crtos_file *file, struct crtos_cell *cell)
 {
 	int error;
 
-	if (cell->realm)
+	if (cell->realm) {
 		crtos_realm_stop();
+		crtos_ethernet_remove(crtos_realm_kept());
+	}
 	error = destroy_in_hypervisor(file, cell);
 	if (error)
 		return error;

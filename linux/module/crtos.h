@@ -220,6 +220,9 @@ int crtos_interface_register(struct crtos_file *file, struct device *card,
 			     struct crtos_interface **registered);
 void crtos_interface_unregister(struct crtos_interface *interface);
 
+/* ethernet.c */
+int crtos_ethernet_add(struct crtos_file *file, struct crtos_cell_ethernet __user *user);
+
 /* vfio.c */
 struct crtos_vfio;
 bool crtos_vfio_has(const struct pci_dev *dev);

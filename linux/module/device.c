@@ -186,6 +186,8 @@ static int configure(struct crtos_file *file, unsigned int command, unsigned lon
 		return crtos_device_remove(file, user);
 	case CRTOS_IOC_INTERFACE_SHOW:
 		return crtos_interface_show(file, user);
+	case CRTOS_IOC_ETHERNET_ADD:
+		return crtos_ethernet_add(file, user);
 	case CRTOS_IOC_DOORBELL:
 		return crtos_cell_doorbell(file, argument & (BIT(CRTOS_DOORBELL_CPU_SHIFT) - 1),
 					   (u32)argument >> CRTOS_DOORBELL_CPU_SHIFT);

@@ -160,6 +160,7 @@ void crtos_realm_doorbell(void)
 	if (crtos_revocations_posted(realm) >= CRTOS_REVOCATIONS / 2 ||
 	    READ_ONCE(realm->channel->kernel_state) == CRTOS_KERNEL_DEAD)
 		queue_work(crtos.work, &realm->revocations);
+	crtos_ethernet_doorbell(realm);
 out:
 	rcu_read_unlock();
 }
@@ -288,6 +289,7 @@ void crtos_realm_start(void)
 	realm->closed = false;
 	WRITE_ONCE(realm->alive, true);
 	mutex_unlock(&realm_lock);
+	crtos_ethernet_start(realm);
 	queue_delayed_work(crtos.work, &realm->tick, TICK_PERIOD);
 }
 
@@ -305,6 +307,7 @@ void crtos_realm_stop(void)
 	WRITE_ONCE(realm->alive, false);
 	wake_all(realm);
 	mutex_unlock(&realm_lock);
+	crtos_ethernet_changed(realm);
 }
 
 static void kill_all(struct crtos_realm *realm)

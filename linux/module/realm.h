@@ -19,6 +19,7 @@
 
 struct crtos_cell;
 struct crtos_device_memory;
+struct crtos_ethernet_end;
 struct crtos_file;
 struct kstat;
 
@@ -74,6 +75,7 @@ struct crtos_realm {
 	struct crtos_wish wishes[CRTOS_MAX_DEVICES];
 	u32 last_serial;		/* under crtos.lock */
 	struct delayed_work tick;
+	struct crtos_ethernet_end __rcu *ethernet;	/* or NULL; changes under crtos.lock */
 };
 
 /* A rich real-time process: the shadow's side of it. */
@@ -205,6 +207,12 @@ void crtos_clock_update(struct crtos_realm *realm);
 void crtos_clock_republish(struct crtos_realm *realm);
 int crtos_clock_init(void);
 void crtos_clock_exit(void);
+
+/* ethernet.c */
+void crtos_ethernet_start(struct crtos_realm *realm);
+void crtos_ethernet_changed(struct crtos_realm *realm);
+void crtos_ethernet_doorbell(struct crtos_realm *realm);
+void crtos_ethernet_remove(struct crtos_realm *realm);
 
 /* last_words.c */
 int crtos_last_words_init(void);

@@ -3,7 +3,10 @@
 
 use crtos_abi::ids::RealmCpu;
 use crtos_core::{
-    arch::{self, Exception, UserContext, interrupts::WayBack},
+    arch::{
+        self, Exception, UserContext,
+        interrupts::{self, WayBack},
+    },
     personality::{FastHandlers, Personality},
     task::{Level, Thread},
 };
@@ -54,6 +57,9 @@ impl Personality for Linux {
     }
 
     fn doorbell(cpu: RealmCpu, rank: u32) {
+        devices::doorbell();
+        // What follows may wake somebody as well.
+        interrupts::window_if_long();
         remote::doorbell(cpu, rank);
     }
 

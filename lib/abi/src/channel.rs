@@ -51,6 +51,15 @@
 //! marks a revocation done when the range is unmapped from the shadow and no page of it is pinned
 //! in Linux any longer; only then may the kernel use these pages for something else. No doorbell is
 //! needed for a revocation; the kernel rings when half of the table is posted.
+//!
+//! # Frames
+//!
+//! The two ends of the virtual Ethernet share an [`EthernetRing`] for each direction. Who sends
+//! copies a frame to the place `written % ETHERNET_FRAMES`, stores `written` (release), full
+//! barrier, and rings if `wants_frames` is set. Who receives copies it out, and stores `taken`
+//! (release). Before it waits it sets `wants_frames`, full barrier, and looks at `written` again.
+//! Linux sets `wants_room` when the ring is full, full barrier, and looks at `taken` again; the
+//! kernel rings when half of the ring is free. The kernel looks for room itself.
 
 use core::mem::offset_of;
 
@@ -420,6 +429,64 @@ pub struct HadDevice {
     pub users: [u32; NAMED_USERS],
 }
 
+/// Frames that wait in one direction of the virtual Ethernet at most.
+pub const ETHERNET_FRAMES: usize = 64;
+/// Bytes of the longest frame: a header, a tag of a VLAN, and what is behind them; no checksum.
+pub const ETHERNET_LONGEST: usize = 1518;
+/// Bytes that the place of a frame has for it.
+pub const ETHERNET_PLACE: usize = 2040;
+
+/// The place of a frame.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct EthernetFrame {
+    /// Its bytes.
+    pub length: u64,
+    /// See `length`.
+    pub bytes: [u8; ETHERNET_PLACE],
+}
+
+/// One direction of the virtual Ethernet.
+#[repr(C, align(64))]
+#[derive(Clone, Copy, Debug)]
+pub struct EthernetRing {
+    /// Written by who sends: frames since the start.
+    pub written: u64,
+    /// Likewise: 1 if it is to be rung when half of the ring is free.
+    pub wants_room: u64,
+    /// Zero.
+    pub reserved: [u64; 6],
+    /// Written by who receives: frames since the start.
+    pub taken: u64,
+    /// Likewise: 1 if it is to be rung for the next frame.
+    pub wants_frames: u64,
+    /// Likewise: where it is to be rung. The index of a CPU in the cell, or for Linux 1 + its
+    /// number of a CPU, where 0 is none in particular.
+    pub cpu: u64,
+    /// Zero.
+    pub reserved1: [u64; 5],
+    /// The places.
+    pub frames: [EthernetFrame; ETHERNET_FRAMES],
+}
+
+/// The virtual Ethernet between Linux and the realm.
+#[repr(C, align(64))]
+#[derive(Clone, Copy, Debug)]
+pub struct Ethernet {
+    /// Written by Linux: 1 while its end is up.
+    pub linux_up: u64,
+    /// Zero.
+    pub reserved: [u64; 7],
+    /// Written by the kernel: 1 while its end is up.
+    pub realm_up: u64,
+    /// Zero.
+    pub reserved1: [u64; 7],
+    /// Frames of Linux.
+    pub to_realm: EthernetRing,
+    /// Frames of the realm.
+    pub to_linux: EthernetRing,
+}
+
 /// First of the vectors by which devices interrupt the realm.
 pub const DEVICE_VECTOR: u8 = 0xd0;
 /// How many such vectors there are.
@@ -520,6 +587,8 @@ pub struct Channel {
     pub wanted_devices: [WantedDevice; MAX_DEVICES],
     /// Those that programs can open, each at the place where Linux has wanted it.
     pub had_devices: [HadDevice; MAX_DEVICES],
+    /// Frames between Linux and the realm.
+    pub ethernet: Ethernet,
 }
 
 /// `Channel::linux_state`: nothing is known of an end.

@@ -56,6 +56,10 @@ pub const IOC_DEVICE_REMOVE: u32 = 0x4088_c70c;
 /// with the card. EEXIST or EBUSY if Linux has another one of that name or number, EOPNOTSUPP in a
 /// network namespace, where none is shown.
 pub const IOC_INTERFACE_SHOW: u32 = 0x4050_c70d;
+/// Make Linux's end of the virtual Ethernet to the realm; argument [`CellEthernet`]. It goes with
+/// the cell. EEXIST if Linux has an interface of that name, EBUSY if there is one already or the
+/// cell runs.
+pub const IOC_ETHERNET_ADD: u32 = 0xc020_c70e;
 /// In [`CellDevice::flags`]: also one that cannot be reset.
 pub const DEVICE_NO_RESET: u32 = 1;
 /// There as well: a platform device of Linux, by its name on that bus. The realm alone gets such.
@@ -218,6 +222,22 @@ pub struct CellInterface {
     /// Mbit/s, or all bits if that is not known.
     pub speed: u32,
     /// Its own address.
+    pub address: [u8; 6],
+    /// Zero.
+    pub reserved: [u8; 2],
+}
+
+/// Argument of [`IOC_ETHERNET_ADD`].
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct CellEthernet {
+    /// Cell.
+    pub cell: u32,
+    /// Out: Linux's number of the interface.
+    pub index: u32,
+    /// Name of the interface, zero padded.
+    pub name: [u8; INTERFACE_NAME_LEN],
+    /// Out: the address of the realm's end.
     pub address: [u8; 6],
     /// Zero.
     pub reserved: [u8; 2],

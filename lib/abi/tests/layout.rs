@@ -27,6 +27,7 @@ fn ioctl_numbers() {
     assert_eq!(IOC_CELL_STOP, ioc(NONE, 6, 0));
     assert_eq!(IOC_CELL_DESTROY, ioc(NONE, 7, 0));
     assert_eq!(IOC_KEEP, ioc(NONE, 8, 0));
+    assert_eq!(IOC_ETHERNET_ADD, ioc(READ | WRITE, 0x0e, size_of::<CellEthernet>()));
     assert_eq!(IOC_INFO, ioc(READ, 0x10, size_of::<Info>()));
     assert_eq!(IOC_REPORT, ioc(WRITE, 0x11, size_of::<Transfer>()));
     assert_eq!(IOC_CHANNEL, ioc(WRITE, 0x12, size_of::<Transfer>()));
@@ -70,6 +71,15 @@ fn a_slot_has_one_owner_a_line() {
     assert_eq!(align_of::<Slot>(), 64);
     assert_eq!(offset_of!(Slot, info), 128);
     assert_eq!(offset_of!(Slot, thread_state), 192);
+}
+
+#[test]
+fn an_end_of_a_ring_has_its_line() {
+    assert_eq!(offset_of!(EthernetRing, taken), 64);
+    assert_eq!(offset_of!(EthernetRing, frames), 128);
+    assert_eq!(offset_of!(Ethernet, realm_up), 64);
+    assert_eq!(size_of::<EthernetFrame>(), 2048);
+    const { assert!(ETHERNET_LONGEST <= ETHERNET_PLACE && ETHERNET_FRAMES.is_power_of_two()) };
 }
 
 #[test]

@@ -50,7 +50,7 @@ pub enum AttachError {
 /// The CPU of Linux on which a doorbell is to ring, by Linux's number. A hint, which may be any
 /// number: the hypervisor checks it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DoorbellCpu(u64);
+pub struct DoorbellCpu(pub(crate) u64);
 
 impl DoorbellCpu {
     /// No CPU in particular: the doorbell rings at home.
@@ -85,6 +85,19 @@ impl Channel {
 
     pub(crate) fn base(&self) -> *mut raw::Channel {
         self.0.as_ptr()
+    }
+
+    /// The words of the virtual Ethernet's memory that hold so many bytes from a multiple of 8 on.
+    pub(crate) fn ethernet_words(&self, offset: u64, bytes: usize) -> &[AtomicU64] {
+        let count = bytes.div_ceil(8);
+        assert!(offset.is_multiple_of(8) && offset + 8 * count as u64 <= Self::ETHERNET);
+        let base = self.base();
+        // SAFETY: as in `word!`: the words lie in that field, all of whose bytes are integers, and
+        // are aligned as it is.
+        unsafe {
+            let first = (&raw const (*base).ethernet).cast::<AtomicU64>().add(offset as usize / 8);
+            core::slice::from_raw_parts(first, count)
+        }
     }
 
     /// Checks that Linux has prepared the channel for this version of the interface.

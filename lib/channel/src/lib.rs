@@ -8,6 +8,7 @@
 //! |---|---|
 //! | [`channel`] | the channel, seen through atomics; attaching, bitmaps, notices, the kernel's own words |
 //! | [`owned_slot`] | one thread's slot while the thread lives: request, fault, answer, reply |
+//! | [`ethernet`] | the memory of the virtual Ethernet |
 //! | [`heritage`] | what a thread inherits of its creator's shadow thread, as a number |
 //! | [`last_words`] | the end of Linux's log, and of Linux |
 //! | [`operation`] | what a request asks of the shadow |
@@ -30,6 +31,7 @@ extern crate alloc;
 pub mod backlog;
 pub mod channel;
 pub mod devices;
+pub mod ethernet;
 pub mod heritage;
 pub mod last_words;
 pub mod operation;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 /* Linux's end of the channel as functions that a test can load. */
 #include "channel.h"
+#include "ring.h"
 
 u64 linux_size(void)
 {
@@ -96,4 +97,47 @@ u32 linux_put_question(struct crtos_channel *channel, bool seal)
 bool linux_is_answered(struct crtos_channel *channel, bool seal, u32 number)
 {
 	return crtos_channel_is_answered(question(channel, seal), number);
+}
+
+/* Sends a frame of @length bytes @value; returns whether it found room. */
+bool linux_send(struct crtos_channel *channel, u64 written, u32 length, u8 value, bool *ring)
+{
+	struct crtos_ethernet_ring *out = &channel->ethernet.to_realm;
+
+	*ring = false;
+	if (!crtos_ring_has_room(out, written)) {
+		crtos_ring_want_room(out);
+		return false;
+	}
+	__builtin_memset(crtos_ring_place(out, written)->bytes, value, length);
+	crtos_ring_send(out, written, length);
+	*ring = crtos_ring_is_awaited(out);
+	return true;
+}
+
+/* Takes a frame; returns its length, and its first byte: 0 if there is none or it is none. */
+u32 linux_take(struct crtos_channel *channel, u64 taken, u8 *value)
+{
+	struct crtos_ethernet_ring *in = &channel->ethernet.to_linux;
+	u64 waiting = crtos_ring_waiting(in, taken);
+	u32 length;
+
+	if (!waiting || waiting > CRTOS_ETHERNET_FRAMES)
+		return 0;
+	length = crtos_ring_length(in, taken, 14);
+	*value = *(volatile u8 *)crtos_ring_place(in, taken)->bytes;
+	crtos_ring_take(in, taken + 1);
+	return length;
+}
+
+/* Has the kernel ring for the next frame; returns whether there is one already. */
+bool linux_want_frames(struct crtos_channel *channel, u64 taken)
+{
+	crtos_ring_want_frames(&channel->ethernet.to_linux);
+	return crtos_ring_waiting(&channel->ethernet.to_linux, taken);
+}
+
+void linux_up(struct crtos_channel *channel, bool up)
+{
+	WRITE_ONCE(channel->ethernet.linux_up, up);
 }

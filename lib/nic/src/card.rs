@@ -105,6 +105,11 @@ pub trait Kind: Sized + Send + Sync + 'static {
         receiver: &Self::Receiver,
     ) -> bool;
 
+    /// Whether an interrupt that it may share with others is its own. Any context.
+    fn has_interrupted(&self, _memory: &impl Memory) -> bool {
+        true
+    }
+
     /// It interrupts no more. Any context: one access.
     fn mask(&self, registers: &impl Registers, memory: &impl Memory);
 
@@ -156,7 +161,7 @@ pub struct Frame {
 pub enum Found {
     /// A frame.
     Frame(Frame),
-    /// Something that is no whole and sound frame.
+    /// Something that is no whole and sound frame, or that nobody here wants.
     Bad,
 }
 
@@ -184,7 +189,7 @@ pub struct NoRoom;
 /// What has a card send frames.
 pub trait Transmit {
     /// Whether a frame finds room. Bounded.
-    fn has_room(&mut self, memory: &impl Memory) -> bool;
+    fn has_room(&mut self, registers: &impl Registers, memory: &impl Memory) -> bool;
 
     /// Has the card send a frame. Bounded: a copy, and some accesses.
     fn transmit(

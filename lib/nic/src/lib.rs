@@ -7,6 +7,7 @@
 //! | [`kinds`] | the list of the kinds of cards |
 //! | [`intel`] | cards of Intel's |
 //! | [`virtio`] | network devices of virtio |
+//! | [`ethernet`] | the virtual Ethernet to Linux |
 //! | [`reception`] | which frames it receives |
 //! | [`ring`] | frames in memory that a program maps |
 //! | [`blocks`] | the same in blocks, where frames have any length |
@@ -29,6 +30,7 @@ extern crate std;
 
 pub mod blocks;
 pub mod card;
+pub mod ethernet;
 pub mod filter;
 pub mod flow;
 pub mod inbox;

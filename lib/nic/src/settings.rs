@@ -2,7 +2,7 @@
 //! What an interface was under Linux, as a word of the kernel's command line tells:
 //! `eth1,0018,3,1500,1000,525400123456,10.0.0.1/24,fe80::1/64`. That is its name, its PCI function,
 //! its number, the most bytes behind a header, how many frames wait, its address, and those of its
-//! networks.
+//! networks. The virtual Ethernet has no function: `-`.
 
 use alloc::vec::Vec;
 use core::net::IpAddr;
@@ -14,8 +14,8 @@ use crate::HardwareAddress;
 pub struct Settings<'a> {
     /// Its name.
     pub name: &'a str,
-    /// Bus, device and function.
-    pub function: u16,
+    /// Bus, device and function, if it is one of a card.
+    pub function: Option<u16>,
     /// Its number.
     pub index: u32,
     /// Most bytes of a frame behind its header.
@@ -39,7 +39,10 @@ impl<'a> Settings<'a> {
         let mut fields = text.split(',');
         let mut field = || fields.next();
         let name = field().filter(|name| (1..=NAME).contains(&name.len()))?;
-        let function = u16::from_str_radix(field()?, 16).ok()?;
+        let function = match field()? {
+            "-" => None,
+            text => Some(u16::from_str_radix(text, 16).ok()?),
+        };
         let index = field()?.parse().ok().filter(|&index| index > 0)?;
         let mtu = field()?.parse().ok().filter(|mtu| MTU.contains(mtu))?;
         let queue_length = field()?.parse().ok()?;
@@ -69,11 +72,13 @@ mod tests {
     fn a_word_tells_what_an_interface_was() {
         let word = "eth1,0018,3,1500,1000,525400123456,10.0.0.1/24,fe80::1/64";
         let settings = Settings::parse(word).unwrap();
-        assert_eq!((settings.name, settings.function, settings.index), ("eth1", 0x18, 3));
+        assert_eq!((settings.name, settings.function, settings.index), ("eth1", Some(0x18), 3));
         assert_eq!((settings.mtu, settings.queue_length), (1500, 1000));
         assert_eq!(settings.own, [0x52, 0x54, 0, 0x12, 0x34, 0x56]);
         let all = settings.addresses.iter().map(|(a, b)| format!("{a}/{b}")).collect::<Vec<_>>();
         assert_eq!(all.join(" "), "10.0.0.1/24 fe80::1/64");
+        let without = Settings::parse("crtos0,-,3,1500,0,525400123456").unwrap();
+        assert_eq!(without.function, None);
         assert!(Settings::parse("eth1,18,3,1500,0,525400123456").unwrap().addresses.is_empty());
     }
 

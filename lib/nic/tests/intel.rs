@@ -137,11 +137,11 @@ fn frames_are_sent_until_the_ring_is_full<K: Known>() {
     let room = (0..many).take_while(|&number| send(&mut transmitter, number).is_ok()).count();
     // What was sent before is taken back step by step.
     assert_eq!(room, usize::from(ROOM));
-    assert!(!transmitter.has_room(&model));
+    assert!(!transmitter.has_room(&model, &model));
     model.is_stuck.set(false);
     model.transmit();
     assert_eq!(model.sent.take().len(), room);
-    assert!(transmitter.has_room(&model));
+    assert!(transmitter.has_room(&model, &model));
     assert_eq!(transmitter.transmit(&model, &model, &[]), Err(NoRoom));
     assert_eq!(transmitter.transmit(&model, &model, &[0; BUFFER + 1]), Err(NoRoom));
 }

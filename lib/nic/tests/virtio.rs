@@ -170,11 +170,11 @@ fn frames_are_sent_until_the_queue_is_full() {
     model.is_stuck.set(true);
     let room = (0..many).take_while(|&number| send(&mut transmitter, number).is_ok()).count();
     assert_eq!(room, 256);
-    assert!(!transmitter.has_room(&model));
+    assert!(!transmitter.has_room(&model, &model));
     model.is_stuck.set(false);
     model.work();
     assert_eq!(model.sent.take().len(), room);
-    assert!(transmitter.has_room(&model));
+    assert!(transmitter.has_room(&model, &model));
     assert_eq!(transmitter.transmit(&model, &model, &[]), Err(NoRoom));
     assert_eq!(transmitter.transmit(&model, &model, &[0; BUFFER]), Err(NoRoom));
 }
@@ -383,7 +383,7 @@ proptest! {
                     tell(&model, &kind, &Filter::default());
                 }
             }
-            transmitter.has_room(&model);
+            transmitter.has_room(&model, &model);
         }
         prop_assert!(under_way <= 400);
     }

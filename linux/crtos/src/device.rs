@@ -16,8 +16,8 @@ use crtos_abi::{
     channel::Channel,
     ids::{Pid, RealmCpu},
     ioctl::{
-        self, CellDevice, CellInterface, CreateCell, DEVICE_NAME_LEN, Info, LoadCell, Reason,
-        StartCell, Transfer,
+        self, CellDevice, CellEthernet, CellInterface, CreateCell, DEVICE_NAME_LEN, Info, LoadCell,
+        Reason, StartCell, Transfer,
     },
     report::{REPORT_LOG_SIZE, Report as RawReport},
 };
@@ -125,6 +125,11 @@ unsafe impl Argument for CellInterface {
     const NUMBER: u32 = ioctl::IOC_INTERFACE_SHOW;
 }
 
+// SAFETY: the call reads and fills the structure, which holds integers and bytes.
+unsafe impl Argument for CellEthernet {
+    const NUMBER: u32 = ioctl::IOC_ETHERNET_ADD;
+}
+
 /// A name with at least one zero behind it; a longer one is cut.
 pub fn name<const LEN: usize>(text: &str) -> [u8; LEN] {
     let mut name = [0; LEN];
@@ -154,6 +159,7 @@ const _: () = assert!(size_in(StartCell::NUMBER) == size_of::<StartCell>());
 const _: () = assert!(size_in(AddDevice::NUMBER) == size_of::<AddDevice>());
 const _: () = assert!(size_in(RemoveDevice::NUMBER) == size_of::<RemoveDevice>());
 const _: () = assert!(size_in(CellInterface::NUMBER) == size_of::<CellInterface>());
+const _: () = assert!(size_in(CellEthernet::NUMBER) == size_of::<CellEthernet>());
 const _: () = assert!(size_in(Reason::NUMBER) == size_of::<Reason>());
 const _: () = assert!(size_in(ioctl::IOC_CELL_LOAD) == size_of::<LoadCell>());
 const _: () = assert!(size_in(ioctl::IOC_REPORT) == size_of::<Transfer>());
@@ -332,6 +338,12 @@ impl Device {
     /// Has Linux show an interface whose card a cell has.
     pub fn show_interface(&self, interface: &mut CellInterface) -> Call<()> {
         self.structure(interface).map(drop)
+    }
+
+    /// Makes Linux's end of the virtual Ethernet to a cell that does not run; fills in its number
+    /// and the address of the other end.
+    pub fn add_ethernet(&self, ethernet: &mut CellEthernet) -> Call<()> {
+        self.structure(ethernet).map(drop)
     }
 
     /// Keeps what was changed through this file, also when the file is closed.

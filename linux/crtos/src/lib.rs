@@ -27,6 +27,7 @@ pub mod device;
 mod devices;
 mod down;
 mod driven;
+mod ethernet;
 pub mod failure;
 mod function;
 pub mod install;

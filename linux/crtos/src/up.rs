@@ -20,6 +20,7 @@ use crate::{
     device::{self, Device},
     devices::{self, Manner, Target},
     driven::{self, Driven},
+    ethernet::{self, Ends, Network},
     failure::{Failure, Result},
     install, loader, locked,
     machine::Machine,
@@ -57,6 +58,7 @@ Examples:
   crtos up --cpus 2-3 --memory 1G --private 128M
   crtos up --cpus 3 --memory 512M --doorbell-cpu 2
   crtos up --cpus 3 --memory 512M --device ttyS1 --device can0 --device 03:00.0
+  crtos up --cpus 3 --memory 512M --ethernet 10.9.0.2/24
   crtos up --cpus 3 --memory 512M --locked
   crtos up --cpus 3 --memory 512M --dry-run
 
@@ -105,6 +107,15 @@ pub struct Up {
     /// Linux has all of them again after `crtos device remove` or `crtos down`.
     #[arg(long = "device", value_name = "NAME")]
     devices: Vec<String>,
+    /// A virtual Ethernet between Linux and the realm: the address of the realm's end, with the
+    /// bits of its network, such as 10.9.0.2/24; repeatable
+    ///
+    /// Linux gets an interface crtos0, and so does the realm. Give Linux's end an address of the
+    /// same network (`ip address add 10.9.0.1/24 dev crtos0; ip link set crtos0 up`), make it a
+    /// part of a bridge, or move it to a network namespace. Programs of the realm use their end by
+    /// its address or its name.
+    #[arg(long, value_name = "ADDRESS/BITS")]
+    ethernet: Vec<Network>,
     #[command(flatten)]
     manner: Manner,
     /// How devices of Linux are kept from memory of cells, where there is an IOMMU
@@ -135,6 +146,9 @@ pub struct Up {
     /// The network interfaces that they are.
     #[arg(skip)]
     nets: Vec<Net>,
+    /// The ends of the virtual Ethernet.
+    #[arg(skip)]
+    ends: Option<Ends>,
 }
 
 impl Up {
@@ -209,6 +223,10 @@ impl Up {
             plan::launch(machine)?;
         }
         plan::cpus(machine, &self.cpus, &taken)?;
+        if self.ethernet.len() > ethernet::MOST_ADDRESSES {
+            let most = ethernet::MOST_ADDRESSES;
+            return Err(Failure::new(ASKED, format!("--ethernet takes {most} addresses at most")));
+        }
         self.doorbell_cpu(machine)?;
         if self.locked {
             locked::check(machine, ASKED)?;
@@ -235,6 +253,7 @@ impl Up {
         let locked = self.locked.then(|| "locked".to_owned());
         let ports = (!ports.is_empty()).then(|| format!("ports={}", ports.join(",")));
         let devices = self.nets.iter().map(|net| Some(net.word()));
+        let devices = devices.chain([self.ends.as_ref().map(|ends| ends.word(&self.ethernet))]);
         let words = Some(self.command_line.clone()).filter(|words| !words.is_empty());
         let all = [locked, ports].into_iter().chain(devices).chain([words]);
         all.flatten().collect::<Vec<_>>().join(" ")
@@ -307,6 +326,9 @@ impl Up {
         for target in &self.targets {
             println!("would take {target} from Linux");
         }
+        if !self.ethernet.is_empty() {
+            println!("would make the interface {}", ethernet::NAME);
+        }
         println!("would start {}", self.kernel.display());
         if self.locked {
             println!("would lock the realm");
@@ -316,7 +338,7 @@ impl Up {
     }
 
     fn bring_up(
-        &self,
+        &mut self,
         machine: &Machine,
         device: &Device,
         split: Split,
@@ -343,6 +365,9 @@ impl Up {
         *cell = Some(number);
         interruption.check(ASKED)?;
         step("starting the real-time kernel");
+        if !self.ethernet.is_empty() {
+            self.ends = Some(Ends::make(device, number, ASKED)?);
+        }
         let loadable = self.layout(image, &facts)?;
         start::load(device, ASKED, number, &loadable, interruption)?;
         device.start(number, loadable.entry).map_err(|refusal| refusal.asked(ASKED))?;

@@ -12,7 +12,7 @@
 //! | driver | devices |
 //! |---|---|
 //! | [`can`] | CAN interfaces: can0 and its successors |
-//! | [`net`] | network cards: eth1, for example |
+//! | [`net`] | network cards: eth1, for example; and the virtual Ethernet: crtos0 |
 //! | [`pci_testdev`] | QEMU's pci-testdev: the smallest driver of a PCI function |
 //! | [`ports`] | /dev/port, for the I/O ports of the realm's programs |
 //! | [`resource`] | I/O ports of PCI functions that programs drive, by sysfs |
@@ -86,6 +86,11 @@ pub fn start() {
     if found > 0 {
         self::found();
     }
+}
+
+/// Linux's doorbell has rung, for whatever. Interrupts off; bounded.
+pub fn doorbell() {
+    net::doorbell();
 }
 
 /// There are devices of the realm. Any context of a thread.

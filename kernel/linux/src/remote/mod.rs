@@ -79,7 +79,9 @@ pub fn ring(channel: Channel, slot: Slot) {
     ring_at(channel, channel.waits_on(slot));
 }
 
-fn ring_at(channel: Channel, cpu: DoorbellCpu) {
+/// Rings it on that CPU of Linux. Any context; an exit, which may wait until Linux may be rung
+/// again.
+pub fn ring_at(channel: Channel, cpu: DoorbellCpu) {
     trace::event(TRACE_DOORBELL, 0, 0);
     channel.count_doorbell_sent();
     arch::ring_linux(cpu);

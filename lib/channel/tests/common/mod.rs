@@ -114,6 +114,10 @@ pub mod linux {
         waits_on(slot: u32, cpu: u32);
         put_question(seal: bool) -> u32;
         is_answered(seal: bool, number: u32) -> bool;
+        send(written: u64, length: u32, value: u8, ring: &mut bool) -> bool;
+        take(taken: u64, value: &mut u8) -> u32;
+        want_frames(taken: u64) -> bool;
+        up(up: bool);
     }
 }
 
@@ -141,6 +145,7 @@ fn library() -> &'static Library {
 }
 
 /// Takes all that Linux stored for slots, as the kernel does.
+#[allow(dead_code)]
 pub fn take_replies(view: &Channel, mut found: impl FnMut(Slot)) {
     for slot in (0..raw::SLOTS).filter_map(Slot::new) {
         if view.replies(slot.word()) & slot.bit() != 0 && view.take_reply(slot) {

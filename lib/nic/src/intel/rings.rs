@@ -199,7 +199,7 @@ impl<F: Format> Transmitter<F> {
 }
 
 impl<F: Format> Transmit for Transmitter<F> {
-    fn has_room(&mut self, memory: &impl Memory) -> bool {
+    fn has_room(&mut self, _: &impl Registers, memory: &impl Memory) -> bool {
         self.take_back(memory);
         self.under_way < ROOM
     }
@@ -210,7 +210,7 @@ impl<F: Format> Transmit for Transmitter<F> {
         memory: &impl Memory,
         frame: &[u8],
     ) -> Result<(), NoRoom> {
-        if frame.is_empty() || frame.len() > BUFFER || !self.has_room(memory) {
+        if frame.is_empty() || frame.len() > BUFFER || !self.has_room(registers, memory) {
             return Err(NoRoom);
         }
         memory.write(buffer(TRANSMIT_BUFFERS_AT, self.next), frame);

@@ -109,7 +109,7 @@ impl Transmitter {
 }
 
 impl Transmit for Transmitter {
-    fn has_room(&mut self, memory: &impl Memory) -> bool {
+    fn has_room(&mut self, _: &impl Registers, memory: &impl Memory) -> bool {
         self.take_back(memory);
         self.count > 0
     }
@@ -120,7 +120,7 @@ impl Transmit for Transmitter {
         memory: &impl Memory,
         frame: &[u8],
     ) -> Result<(), NoRoom> {
-        if frame.is_empty() || frame.len() > LONGEST || !self.has_room(memory) {
+        if frame.is_empty() || frame.len() > LONGEST || !self.has_room(registers, memory) {
             return Err(NoRoom);
         }
         self.count -= 1;

@@ -16,9 +16,8 @@ use core::sync::atomic::{AtomicBool, Ordering};
 
 use crtos_core::{
     devices::{
-        dma::OwnMemory,
         interrupts,
-        pci::{Function, Switch, Window},
+        pci::{Function, Switch},
     },
     mm::heap,
     sync::SpinLock,
@@ -27,7 +26,7 @@ use crtos_core::{
     warn,
 };
 use crtos_nic::{
-    card::{self, BUFFER, Found, Kind, Progress, Receive, Transmit},
+    card::{BUFFER, Found, Kind, Progress, Receive, Transmit},
     kinds::{self, Visitor},
     lead::Lead,
     reception::{Filter, Reception},
@@ -35,6 +34,7 @@ use crtos_nic::{
 };
 use spin::Once;
 
+use super::bus::Bus;
 use crate::{
     abi::Errno,
     signal,
@@ -62,40 +62,6 @@ const LEVEL: Level = match Level::new(PRIORITY) {
 const FILTER_WITHIN: Nanos = Nanos::from_millis(100);
 /// How long a reset takes at most.
 const RESET_WITHIN: Nanos = Nanos::from_millis(100);
-
-/// The registers of the card.
-struct Registers(Window);
-
-impl card::Registers for Registers {
-    fn read_bytes(&self, register: u32, bytes: usize) -> u32 {
-        self.0.read(register, bytes)
-    }
-
-    fn write_bytes(&self, register: u32, bytes: usize, value: u32) {
-        self.0.write(register, bytes, value);
-    }
-}
-
-/// What both reach.
-struct Memory(OwnMemory);
-
-impl card::Memory for Memory {
-    fn load(&self, offset: u64) -> u64 {
-        self.0.load(offset)
-    }
-
-    fn store(&self, offset: u64, value: u64) {
-        self.0.store(offset, value);
-    }
-
-    fn read(&self, offset: u64, to: &mut [u8]) {
-        self.0.read(offset, to);
-    }
-
-    fn write(&self, offset: u64, from: &[u8]) {
-        self.0.write(offset, from);
-    }
-}
 
 /// A stretch of work, of the thread and of those who take frames in its place.
 struct Turn {
@@ -195,12 +161,17 @@ pub(super) trait Card: Interface {
 /// Why a card is not started.
 pub(super) type Refusal = &'static str;
 
-/// Starts the card that has these settings; it does not interrupt so far. May sleep.
-pub(super) fn start(settings: &Settings<'static>, vector: u8) -> Result<Arc<dyn Card>, Refusal> {
+/// Starts the card that is that function and has these settings; it does not interrupt so far. May
+/// sleep.
+pub(super) fn start(
+    function: u16,
+    settings: &Settings<'static>,
+    vector: u8,
+) -> Result<Arc<dyn Card>, Refusal> {
     if !heap::has_reserve() {
         return Err("memory runs low");
     }
-    let function = Function::find(settings.function).ok_or("the realm does not have it")?;
+    let function = Function::find(function).ok_or("the realm does not have it")?;
     let start = Start { settings, vector, function };
     kinds::visit(start.function.ids(), start).unwrap_or(Err("its card is not known"))
 }
@@ -216,12 +187,12 @@ impl Visitor for Start<'_> {
     type Output = Result<Arc<dyn Card>, Refusal>;
 
     fn visit<K: Kind>(self) -> Self::Output {
-        Ok(Driven::<K>::start(self)?)
+        Ok(Driven::<K, _>::start(self.function, self.settings, self.vector)?)
     }
 }
 
-/// A card of that kind.
-struct Driven<K: Kind> {
+/// A card of that kind, which is connected by that.
+pub(super) struct Driven<K: Kind, B: Bus> {
     kind: K,
     name: &'static str,
     index: u32,
@@ -229,8 +200,8 @@ struct Driven<K: Kind> {
     queue_length: u32,
     own: HardwareAddress,
     addresses: Vec<NetAddress>,
-    registers: Registers,
-    memory: Memory,
+    registers: B::Registers,
+    memory: B::Memory,
     work: Mutex<Work<K::Receiver>>,
     /// Who takes the next frame, if it is not the thread.
     lead: Lead,
@@ -239,7 +210,7 @@ struct Driven<K: Kind> {
     was_full: AtomicBool,
     writers: WaitQueue,
     filter: Mutex<Filter>,
-    function: Mutex<Function>,
+    bus: Mutex<B>,
     switch: Option<Switch>,
     vector: u8,
     /// It interrupted too often, and is looked at instead.
@@ -250,14 +221,16 @@ struct Driven<K: Kind> {
     has_ended: AtomicBool,
 }
 
-impl<K: Kind> Driven<K> {
-    fn start(start: Start) -> Result<Arc<Self>, Refusal> {
-        let Start { settings, vector, mut function } = start;
-        let kind = K::find(|register| function.read_configuration(register));
+impl<K: Kind, B: Bus> Driven<K, B> {
+    /// Starts it; it does not interrupt so far. May sleep.
+    pub(super) fn start(
+        mut bus: B,
+        settings: &Settings<'static>,
+        vector: u8,
+    ) -> Result<Arc<Self>, Refusal> {
+        let kind = K::find(|register| bus.configuration(register));
         let kind = kind.ok_or("it is not what its number says")?;
-        let place = kind.place();
-        let window = function.window(place.base, place.length).ok_or("it has no registers")?;
-        let registers = Registers(window);
+        let registers = bus.registers(kind.place()).ok_or("it has no registers")?;
         kind.reset(&registers);
         let end = time::now() + RESET_WITHIN;
         while !kind.is_reset(&registers) {
@@ -266,19 +239,16 @@ impl<K: Kind> Driven<K> {
             }
             task::sleep_until(time::now() + Nanos::from_millis(1));
         }
-        let memory = OwnMemory::new(function.number(), K::MEMORY)
-            .map_err(|_| "no memory that it reaches")?;
-        let memory = Memory(memory);
+        let memory = bus.memory(K::MEMORY).ok_or("no memory that it reaches")?;
         // It has to master the bus before it is told of descriptors. It does not interrupt yet.
-        let interrupts = function.start(vector);
-        let parts = kind.start(&registers, &memory, OwnMemory::INPUT, settings.own);
+        let interrupts = bus.start(vector);
+        let parts = kind.start(&registers, &memory, B::BASE, settings.own);
         let (receiver, transmitter) = match parts {
             Ok(parts) => parts,
             Err(reason) => {
                 kind.reset(&registers);
-                function.stop();
-                registers.0.forget();
-                memory.0.withdraw();
+                bus.stop();
+                B::part(&registers, &memory);
                 return Err(reason);
             }
         };
@@ -306,8 +276,8 @@ impl<K: Kind> Driven<K> {
             was_full: AtomicBool::new(false),
             writers: WaitQueue::new(),
             filter: Mutex::new(Filter::default()),
-            switch: function.switch(),
-            function: Mutex::new(function),
+            switch: bus.switch(),
+            bus: Mutex::new(bus),
             vector,
             is_silent: AtomicBool::new(!interrupts),
             thread: Once::new(),
@@ -394,7 +364,7 @@ impl<K: Kind> Driven<K> {
             work.turn.spend(1);
             has_taken = true;
         }
-        work.receiver.tell(&self.registers, &self.memory);
+        self.tell_card(work);
         if has_taken {
             interface::settled(interface);
         }
@@ -403,6 +373,12 @@ impl<K: Kind> Driven<K> {
             return Next::At(work.turn.end());
         }
         if self.is_quiet(work) { Next::Interrupt } else { Next::Again }
+    }
+
+    /// Tells the card of the buffers that are its again.
+    fn tell_card(&self, work: &mut Work<K::Receiver>) {
+        work.receiver.tell(&self.registers, &self.memory);
+        B::settle(&self.registers);
     }
 
     /// Has the card interrupt for the next frame; `false` if one is there already.
@@ -434,16 +410,20 @@ impl<K: Kind> Driven<K> {
         }
         work.turn.spend(1);
         Self::tell_alone(interface, &mut work, taker);
-        work.receiver.tell(&self.registers, &self.memory);
+        self.tell_card(&mut work);
         work.untold.is_some() || work.turn.left == 0 || !self.is_quiet(&mut work)
     }
 
     /// Tells those who wait for it that frames can be sent again.
     fn look_for_room(&self) {
-        if self.was_full.load(Ordering::Relaxed) && self.sending.lock().has_room(&self.memory) {
+        if self.was_full.load(Ordering::Relaxed) && self.has_room() {
             self.was_full.store(false, Ordering::Relaxed);
             self.writers.wake_all();
         }
+    }
+
+    fn has_room(&self) -> bool {
+        self.sending.lock().has_room(&self.registers, &self.memory)
     }
 
     fn set_filter(&self, filter: &Filter) {
@@ -469,12 +449,15 @@ impl<K: Kind> Driven<K> {
     }
 }
 
-impl<K: Kind> Card for Driven<K> {
+impl<K: Kind, B: Bus> Card for Driven<K, B> {
     fn kind(&self) -> &'static str {
         K::ABOUT.name
     }
 
     fn interrupt(&self) {
+        if !self.kind.has_interrupted(&self.memory) {
+            return;
+        }
         self.kind.mask(&self.registers, &self.memory);
         // One that is elsewhere by now, less urgent, or has a budget leaves it to the thread.
         if !self.lead.ask().is_some_and(|leader| task::wake_here(leader, LEVEL)) {
@@ -512,16 +495,14 @@ impl<K: Kind> Card for Driven<K> {
         drop(self.work.lock());
         if !is_lost {
             self.kind.reset(&self.registers);
-            self.function.lock().stop();
+            self.bus.lock().stop();
         }
-        self.registers.0.forget();
-        // Before another function has that number.
-        self.memory.0.withdraw();
+        B::part(&self.registers, &self.memory);
         self.writers.wake_all();
     }
 }
 
-impl<K: Kind> Interface for Driven<K> {
+impl<K: Kind, B: Bus> Interface for Driven<K, B> {
     fn name(&self) -> &str {
         self.name
     }
@@ -562,6 +543,7 @@ impl<K: Kind> Interface for Driven<K> {
             return Err(Errno::ENETDOWN);
         }
         let sent = self.sending.lock().transmit(&self.registers, &self.memory, frame);
+        B::settle(&self.registers);
         if sent.is_err() {
             self.was_full.store(true, Ordering::Relaxed);
             self.wake();
@@ -575,7 +557,7 @@ impl<K: Kind> Interface for Driven<K> {
             if self.is_gone() {
                 return Some(Err(Errno::ENETDOWN));
             }
-            self.sending.lock().has_room(&self.memory).then_some(Ok(()))
+            self.has_room().then_some(Ok(()))
         };
         self.writers.wait_until(deadline, |_| signal::is_interrupted(), condition).map_err(
             |error| match error {
@@ -600,13 +582,13 @@ impl<K: Kind> Interface for Driven<K> {
     }
 
     fn attend(&self) {
-        let mut function = self.function.lock();
+        let mut bus = self.bus.lock();
         if self.is_gone() {
             return;
         }
         interrupts::restart(self.vector);
         self.is_silent.store(false, Ordering::Relaxed);
-        if !function.start(self.vector) {
+        if !bus.start(self.vector) {
             warn!("{}: does not interrupt, and is looked at", self.name);
             self.is_silent.store(true, Ordering::Relaxed);
         }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Network cards: an interface that Linux drove is one of the realm.
+//! Network cards: an interface that Linux drove is one of the realm. And the virtual Ethernet, a
+//! card whose cable ends in Linux.
 //!
 //! What cards are there and what they do is in the crate `crtos-nic`, and what programs see of them
 //! in [`crate::sockets`]. Here are their interrupts, and the threads that hand over what they
@@ -7,14 +8,18 @@
 //!
 //! The command line says what an interface was under Linux, by a word `device=net,…`
 //! ([`Settings`]). Its PCI function comes as those of programs do, and is this driver's whenever
-//! the realm has it.
+//! the realm has it. That of the virtual Ethernet names no function.
 //!
 //! | module | concept |
 //! |---|---|
+//! | [`bus`] | what a card is connected by |
 //! | [`card`] | a card: its interrupts, its thread, sending |
+//! | [`ethernet`] | the virtual Ethernet |
 //! | [`place`] | where a card can be, with the vector of its interrupts |
 
+mod bus;
 mod card;
+mod ethernet;
 mod place;
 
 use alloc::vec::Vec;
@@ -41,25 +46,34 @@ fn places() -> &'static [Place] {
 
 fn start() -> bool {
     let mut places = Vec::new();
+    let mut virtual_one = None;
     for word in devices::words_of("net") {
-        match Settings::parse(word) {
-            Some(settings) if places.len() < interface::MOST => {
-                places.push(Place::new(settings));
-            }
+        let settings = Settings::parse(word).filter(|_| places.len() < interface::MOST);
+        match settings.map(|settings| (settings.function, settings)) {
+            Some((Some(function), settings)) => places.push(Place::new(function, settings)),
+            Some((None, settings)) if virtual_one.is_none() => virtual_one = Some(settings),
             _ => warn!("{word}: does not describe a network interface, or there are too many"),
         }
     }
-    if !places.is_empty() {
+    if !places.is_empty() || virtual_one.is_some() {
         PLACES.call_once(|| places);
         sockets::packet::start();
+    }
+    if let Some(settings) = virtual_one {
+        ethernet::start(&settings);
     }
     // No file of Linux's leads to them.
     false
 }
 
+/// Linux's doorbell has rung. Interrupts off; bounded.
+pub fn doorbell() {
+    ethernet::doorbell();
+}
+
 /// Whether a function is this driver's, not a program's.
 pub fn is_ours(function: u16) -> bool {
-    places().iter().any(|place| place.settings.function == function)
+    places().iter().any(|place| place.function == function)
 }
 
 /// Sees to it that those interfaces are there whose functions Linux wants the realm to have, and
@@ -72,7 +86,7 @@ pub fn look(channel: Channel) {
     let wanted: Vec<Option<Wanted>> =
         (0..MAX_DEVICES).map(|index| channel.wanted_device(index)).collect();
     for place in places() {
-        let function = place.settings.function;
+        let function = place.function;
         let is_meant = |wanted: &Option<Wanted>| wanted.is_some_and(|it| it.function == function);
         let at = wanted.iter().position(is_meant);
         let meant = at.and_then(|at| wanted[at]);

@@ -33,6 +33,8 @@ const NOWHERE: usize = usize::MAX;
 /// Where a card can be.
 pub(super) struct Place {
     pub settings: Settings<'static>,
+    /// Its PCI function.
+    pub function: u16,
     /// The card, and what Linux said of it.
     card: Mutex<Option<(Arc<dyn Card>, Wanted)>>,
     /// The card for its interrupts.
@@ -60,9 +62,10 @@ impl interrupts::Handler for Interrupts {
 
 impl Place {
     /// A place with nothing.
-    pub fn new(settings: Settings<'static>) -> Self {
+    pub fn new(function: u16, settings: Settings<'static>) -> Self {
         Self {
             settings,
+            function,
             card: Mutex::new(None),
             interrupts: Interrupts(Arc::new(SpinLock::new(None))),
             vector: Once::new(),
@@ -88,7 +91,7 @@ impl Place {
     /// The card goes, if it is there and Linux does not want it there: at once if the realm has it
     /// no more, and otherwise when nobody uses it. May sleep.
     pub fn leave(&self, wanted: Option<Wanted>) {
-        let Settings { name, function, .. } = self.settings;
+        let (name, function) = (self.settings.name, self.function);
         let mut there = self.card.lock();
         let Some((card, has)) = &*there else { return };
         let is_lost = wanted.is_some_and(|wanted| wanted != *has) || !pci::is_there(function);
@@ -123,7 +126,7 @@ impl Place {
             return;
         };
         interrupts::rename(vector, name);
-        let card = match card::start(&self.settings, vector) {
+        let card = match card::start(self.function, &self.settings, vector) {
             Ok(card) => card,
             Err(reason) => {
                 warn!("{name}: {reason}");
