@@ -2,9 +2,10 @@
 # shellcheck shell=bash
 # The virtual Ethernet: Linux is 10.9.0.1, and the realm 10.9.0.2.
 
-# ethernet_up [OPTION...]: starts the realm with it, and gives Linux's end its address.
+# ethernet_up [OPTION...]: starts the realm with it, on CPU 3 or CPUS, and gives Linux's end its
+# address.
 ethernet_up() {
-	crtos up --cpus 3 --memory 256M --ethernet 10.9.0.2/24 "$@" || { crtos log; return 1; }
+	crtos up --cpus "${CPUS:-3}" --memory 256M --ethernet 10.9.0.2/24 "$@" || { crtos log; return 1; }
 	ip address add 10.9.0.1/24 dev crtos0 && ip link set crtos0 up || return 1
 	await '[ "$(cat /sys/class/net/crtos0/carrier)" = 1 ]'
 }

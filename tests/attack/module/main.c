@@ -33,6 +33,8 @@
  *				ports that a cell has alone, and SMI; reads of others
  * random words SEED COUNT PID US
  *				into the channel, but for slots of process PID, each US microseconds
+ * random rings SEED COUNT CELL	into the rings of the virtual Ethernet, and rings that cell each
+ *				time
  * message CPU LOW		stores a message for a CPU to the window of messages; how many NMIs
  *				that CPU has handled since, or -14 if the store faults
  * command CPU LOW		a command for a CPU by the page of the local APIC, in xAPIC mode;

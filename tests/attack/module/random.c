@@ -708,6 +708,79 @@ static int words(u64 count, u32 spared, unsigned int microseconds, char *result,
 	return snprintf(result, size, "%llu written\n", written);
 }
 
+/* A broadcast that asks for the realm's station: a frame that has something done. */
+static const u8 question[] = {
+	0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2, 0, 0, 0, 0, 1, 8, 6, 0, 1, 8, 0, 6, 4, 0, 1,
+	2, 0, 0, 0, 0, 1, 10, 9, 0, 1, 0, 0, 0, 0, 0, 0, 10, 9, 0, 2,
+};
+
+/*
+ * Writes into the rings of the virtual Ethernet what has the kernel take and send frames, or is no
+ * index and no length at all, and rings each time. Half of the words are as they were afterwards.
+ */
+static int rings(u64 count, u64 cell, char *result, size_t size)
+{
+	struct crtos_channel *channel = attack_find_channel();
+	u64 rung = 0, i;
+
+	if (!channel)
+		return -ENXIO;
+	for (i = 0; i < count; i++) {
+		struct crtos_ethernet *ethernet = &channel->ethernet;
+		struct crtos_ethernet_ring *ring =
+			below(4) ? &ethernet->to_realm : &ethernet->to_linux;
+		struct crtos_ethernet_frame *frame =
+			&ring->frames[below(CRTOS_ETHERNET_FRAMES)];
+		u64 *place, value;
+
+		switch (below(16)) {
+		case 0:
+			place = &ring->taken;
+			value = READ_ONCE(*place) + below(200) - 100;
+			break;
+		case 1:
+			place = &ring->wants_frames;
+			value = word();
+			break;
+		case 2:
+			place = below(2) ? &ring->cpu : &ring->wants_room;
+			value = word();
+			break;
+		case 3:
+			place = below(2) ? &ethernet->linux_up : &ethernet->realm_up;
+			value = below(3);
+			break;
+		case 4:
+			place = &ring->written;
+			value = word();
+			break;
+		case 5 ... 6:
+			place = &frame->length;
+			value = word();
+			break;
+		case 7:
+			memcpy(frame->bytes, question, sizeof(question));
+			place = &frame->length;
+			value = sizeof(question);
+			break;
+		case 8:
+			place = (u64 *)frame->bytes + below(8);
+			value = word();
+			break;
+		default:
+			place = &ring->written;
+			value = READ_ONCE(*place) + below(70);
+			break;
+		}
+		WRITE_ONCE(*place, value);
+		rung += !crtos_hypercall(CRTOS_HC_DOORBELL, cell, 0, 0, 0);
+		if (i % STRETCH == 0)
+			cond_resched();
+	}
+	WRITE_ONCE(channel->ethernet.linux_up, 1);
+	return snprintf(result, size, "%llu rung\n", rung);
+}
+
 int attack_at_random(const char *command, char *result, size_t size)
 {
 	u64 seed, count, a;
@@ -730,6 +803,10 @@ int attack_at_random(const char *command, char *result, size_t size)
 	if (sscanf(command, "words %lli %lli %u %u", &seed, &count, &b, &c) == 4) {
 		sow(seed);
 		return words(count, b, c, result, size);
+	}
+	if (sscanf(command, "rings %lli %lli %lli", &seed, &count, &a) == 3) {
+		sow(seed);
+		return rings(count, a, result, size);
 	}
 	return -EINVAL;
 }
