@@ -55,6 +55,11 @@ crtos log | grep -i 'died\|panic' && fail 'something died'
 crtos down || fail down
 CPUS=1 ethernet_up || exit 1
 busybox ping -q -c 3 -W 5 10.9.0.2 >/dev/null || fail 'ping afterwards'
+# The realm's kernel dies while frames go there.
+"$PROGRAMS/net-latency" crtos0 flood 2 >/dev/null 2>&1 &
+[ "$(attack dead)" = 0 ] || fail dead
+await '[ "$(cat /sys/class/net/crtos0/carrier)" = 0 ]' 100 || fail 'a carrier without a realm'
+wait
 crtos down || fail down
 rmmod attack
 complaints | grep . && fail dmesg

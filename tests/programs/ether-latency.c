@@ -3,8 +3,8 @@
  * ether-latency answer ADDRESS: answers datagrams of UDP at that address, for ever.
  *
  * ether-latency ask ADDRESS ROUNDS: asks there, and prints how long that takes in ticks of the time
- * stamp counter, which all CPUs share: median and most of so many rounds, from before send to behind
- * recv there, from there back, and both together.
+ * stamp counter, which all CPUs share: median and most of so many rounds, from before send to
+ * behind recv there, from there back, and both together.
  */
 #include <arpa/inet.h>
 #include <string.h>

@@ -57,9 +57,10 @@ impl Personality for Linux {
     }
 
     fn doorbell(cpu: RealmCpu, rank: u32) {
-        devices::doorbell();
-        // What follows may wake somebody as well.
-        interrupts::window_if_long();
+        if devices::doorbell() {
+            // What follows may wake somebody as well.
+            interrupts::window_if_long();
+        }
         remote::doorbell(cpu, rank);
     }
 

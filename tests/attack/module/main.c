@@ -96,6 +96,7 @@
  *				asks there first, or "nothing"
  * signal PID NUMBER		tells the realm of a signal that its shadow never got; at how many
  *				of its threads
+ * dead				0; the channel says that the realm's kernel has died
  * unseal			0; the channel says that the realm is not sealed
  * revocations off		crtos' module carries out none of them; 0
  * revocations on		it does again; how many times it was to, meanwhile
@@ -839,6 +840,16 @@ static int forge_signal(u32 pid, u32 number)
 	return snprintf(result, LINE, "%d\n", forged);
 }
 
+static int say_dead(void)
+{
+	struct crtos_channel *channel = attack_find_channel();
+
+	if (!channel)
+		return -ENXIO;
+	WRITE_ONCE(channel->kernel_state, CRTOS_KERNEL_DEAD);
+	return snprintf(result, LINE, "0\n");
+}
+
 static int unseal(void)
 {
 	struct crtos_channel *channel = attack_find_channel();
@@ -997,6 +1008,8 @@ static int carry_out(const char *command)
 		return offer(cpu, first, second, milliseconds);
 	if (sscanf(command, "signal %u %u", &first, &second) == 2)
 		return forge_signal(first, second);
+	if (sysfs_streq(command, "dead"))
+		return say_dead();
 	if (sysfs_streq(command, "unseal"))
 		return unseal();
 	if (sysfs_streq(command, "revocations off"))

@@ -88,9 +88,10 @@ pub fn start() {
     }
 }
 
-/// Linux's doorbell has rung, for whatever. Interrupts off; bounded.
-pub fn doorbell() {
-    net::doorbell();
+/// Linux's doorbell has rung, for whatever; says whether that has woken somebody. Interrupts off;
+/// bounded.
+pub fn doorbell() -> bool {
+    net::doorbell()
 }
 
 /// There are devices of the realm. Any context of a thread.

@@ -145,8 +145,9 @@ pub(super) trait Card: Interface {
     /// What its kind is called.
     fn kind(&self) -> &'static str;
 
-    /// It has interrupted. Interrupts off; one access.
-    fn interrupt(&self);
+    /// It has interrupted, or somebody else by the same interrupt; says whether it was it.
+    /// Interrupts off; one access.
+    fn interrupt(&self) -> bool;
 
     /// It interrupts no more, and is looked at. Interrupts off; one access and one VM exit.
     fn silence(&self) -> bool;
@@ -454,15 +455,16 @@ impl<K: Kind, B: Bus> Card for Driven<K, B> {
         K::ABOUT.name
     }
 
-    fn interrupt(&self) {
+    fn interrupt(&self) -> bool {
         if !self.kind.has_interrupted(&self.memory) {
-            return;
+            return false;
         }
         self.kind.mask(&self.registers, &self.memory);
         // One that is elsewhere by now, less urgent, or has a budget leaves it to the thread.
         if !self.lead.ask().is_some_and(|leader| task::wake_here(leader, LEVEL)) {
             self.wake();
         }
+        true
     }
 
     fn silence(&self) -> bool {

@@ -143,9 +143,8 @@ fn bring_up(settings: &Settings<'static>) -> Result<Arc<dyn Card>, Refusal> {
     Ok(card)
 }
 
-/// Linux's doorbell has rung, for whatever. Interrupts off; an access unless a frame waits.
-pub(super) fn doorbell() {
-    if let Some(card) = CARD.get() {
-        card.interrupt();
-    }
+/// Linux's doorbell has rung, for whatever; says whether that has woken somebody. Interrupts off;
+/// an access unless a frame waits.
+pub(super) fn doorbell() -> bool {
+    CARD.get().is_some_and(|card| card.interrupt())
 }

@@ -66,9 +66,9 @@ fn start() -> bool {
     false
 }
 
-/// Linux's doorbell has rung. Interrupts off; bounded.
-pub fn doorbell() {
-    ethernet::doorbell();
+/// Linux's doorbell has rung; says whether that has woken somebody. Interrupts off; bounded.
+pub fn doorbell() -> bool {
+    ethernet::doorbell()
 }
 
 /// Whether a function is this driver's, not a program's.
