@@ -46,12 +46,12 @@ sleep 0.5
 # Remote calls of the program there.
 remote() { crtos ps --json | jq '[.[].remote_calls] | add'; }
 before=$(remote)
-measure 'Linux to the realm' 60000 taskset -c 2 "$program" ask 10.9.0.2 $count
+measure 'Linux to the realm' 40000 taskset -c 2 "$program" ask 10.9.0.2 $count
 [ "$(remote)" = "$before" ] || fail "remote calls: $before before, $(remote) now"
 programs_end
 taskset -c 1 "$program" answer 10.9.0.1 &
 await 'ss -Hlun | grep -q :7200'
-measure 'the realm to Linux' 60000 crtos run -- "$program" ask 10.9.0.1 $count
+measure 'the realm to Linux' 40000 crtos run -- "$program" ask 10.9.0.1 $count
 kill $!
 crtos down --force || fail down
 echo 950000 >/proc/sys/kernel/sched_rt_runtime_us
