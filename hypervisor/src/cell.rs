@@ -42,10 +42,7 @@ pub fn handle(local: &mut Local, id: CellId, exit: Exit) {
         return;
     }
     let (allowed, address) = match exit {
-        Exit::Nmi => {
-            local.nmi_wanted |= !local.take_nmi();
-            return;
-        }
+        Exit::Nmi => return local.nmi_wanted |= !local.take_nmi(),
         Exit::NmiReturn => return,
         Exit::Hypercall => {
             // The guest makes the call again where it is too early: meanwhile it takes interrupts.

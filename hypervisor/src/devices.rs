@@ -28,7 +28,7 @@ use crate::linux;
 pub fn add(local: &mut Local, id: CellId, config: PhysAddr) -> Result<(), Refusal> {
     let mut ownership = lock(local);
     check_open(id)?;
-    let config = ownership.read_device(config)?;
+    let config = ownership.read(config)?;
     // From here on no CPU of Linux is between two accesses to configuration space.
     ownership.watch_configuration();
     linux::flush(local, linux::cpus())?;

@@ -3,8 +3,8 @@
 
 use crtos_abi::ABI_VERSION;
 use crtos_abi::hypercall::*;
-use crtos_machine::arch::VirtualCpu;
-use crtos_machine::cell::{self, Cell, Start};
+use crtos_machine::arch::{Start, VirtualCpu};
+use crtos_machine::cell::{self, Cell};
 use crtos_machine::cpu::{self, Owner};
 use crtos_machine::local::Local;
 use crtos_machine::ownership::Released;
@@ -75,13 +75,11 @@ fn root_call(local: &mut Local, call: u64, arguments: [u64; 4]) -> Result<i64, R
         HC_DEVICE_REMOVE => devices::remove(local, cell()?, second).map(|()| 0),
         HC_LINE_ADD => devices::add_line(local, cell()?, second, third, fourth).map(|()| 0),
         HC_LINE_REMOVE => devices::remove_line(local, cell()?, second).map(|()| 0),
-        HC_PUTC
-        | HC_CELL_UNLOCK
-        | HC_ADDRESS
-        | HC_DEVICE_LIST..=HC_DEVICE_INTERRUPT
-        | HC_LINE_INTERRUPT..=HC_DEVICE_UNMAP => Err(Refusal::Denied),
+        HC_PLACE_HELD => management::holds_place(local, cell()?, second).map(i64::from),
         HC_CELL_LOCK => management::lock_cell(local, cell()?).map(|()| 0),
         HC_ROOT_STATE => Ok(root_state()),
+        // Of cells.
+        _ if call <= HC_PLACE_HELD => Err(Refusal::Denied),
         _ => Err(Refusal::NoCall),
     }
 }
@@ -110,8 +108,9 @@ pub fn cell(local: &mut Local, id: CellId) -> Option<i64> {
             HC_DEVICE_LIST..=HC_DEVICE_INTERRUPT | HC_LINE_INTERRUPT..=HC_DEVICE_UNMAP => {
                 devices::call(id, call, [first, second, third, fourth])
             }
-            HC_LEAVE..=HC_DOORBELL_ROUTE | HC_CELL_LOCK => Err(Refusal::Denied),
-            HC_DEVICE_ADD..=HC_DEVICE_REMOVE | HC_LINE_ADD | HC_LINE_REMOVE => Err(Refusal::Denied),
+            HC_PLACES_LEAVE => management::leave_places(id, first, second).map(|()| 0),
+            // Of Linux.
+            _ if call <= HC_PLACE_HELD => Err(Refusal::Denied),
             _ => Err(Refusal::NoCall),
         }
     };

@@ -9,10 +9,11 @@
 use core::sync::atomic::Ordering;
 
 use crtos_abi::{MAX_CELL_CPUS, PAGE_SIZE};
-use crtos_machine::cell::{self, Cell, Start};
+use crtos_machine::arch::Start;
+use crtos_machine::cell::{self, Cell};
 use crtos_machine::cpu::{self, Owner};
 use crtos_machine::local::{self, Local, Request};
-use crtos_machine::ownership::{Ownership, Released, lock};
+use crtos_machine::ownership::{self, Ownership, Released, lock};
 use crtos_machine::{direct_map, launch_info, processor, report};
 use crtos_partition::address::{GuestAddr, PhysAddr};
 use crtos_partition::config::{CELL_ADDRESS_END, CheckedRegion, Config};
@@ -46,7 +47,7 @@ pub fn create(local: &mut Local, config: PhysAddr) -> Result<CellId, Refusal> {
         return Err(Refusal::Denied);
     }
     let caller = local.index();
-    let config = Config::check(&ownership.read_config(config)?, |index| {
+    let config = Config::check(&ownership.read(config)?, |index| {
         index.get() < launch_info::cpu_count() && index != caller && launch_info::exists(index)
     })?;
     if ownership.lacks_iommus() {
@@ -60,9 +61,12 @@ pub fn create(local: &mut Local, config: PhysAddr) -> Result<CellId, Refusal> {
 /// Gives memory to a cell. See [`crtos_abi::hypercall::HC_CELL_MAP`].
 pub fn map(local: &mut Local, cell: CellId, region: PhysAddr) -> Result<(), Refusal> {
     let mut ownership = lock(local);
-    cell::advance(cell, Event::Map)?;
-    let region = ownership.read_region(region)?;
-    let region = CheckedRegion::check(&region, direct_map::memory_end())?;
+    let region = CheckedRegion::check(&ownership.read(region)?, direct_map::memory_end())?;
+    if !(region.in_window && cell::runs(cell)) {
+        cell::advance(cell, Event::Map)?;
+    } else if !cell::get(cell).has_forgotten_left() {
+        return Err(Refusal::Busy);
+    }
     if region.private && ownership.is_split(region.physical) {
         let _hold = linux::hold(local)?;
         ownership.join(region.physical);
@@ -241,6 +245,23 @@ pub fn reclaim(local: &mut Local, id: CellId) -> Result<bool, Refusal> {
         cell::advance(id, Event::Empty)?;
     }
     Ok(has_more)
+}
+
+/// Tells whether a cell reaches a page at a place. See [`crtos_abi::hypercall::HC_PLACE_HELD`].
+pub fn holds_place(local: &mut Local, id: CellId, place: u64) -> Result<bool, Refusal> {
+    let holds = lock(local).holds_place(id, place)?;
+    if holds || cell::get(id).has_forgotten_left() { Ok(holds) } else { Err(Refusal::Busy) }
+}
+
+/// Takes pages out of a cell's share window, which asks for that. See
+/// [`crtos_abi::hypercall::HC_PLACES_LEAVE`].
+pub fn leave_places(id: CellId, word: u64, places: u64) -> Result<(), Refusal> {
+    let mut ownership = ownership::try_lock().ok_or(Refusal::Busy)?;
+    ownership.leave_places(id, word, places)?;
+    let cell = cell::get(id);
+    cell.left.store(local::next_flush(), Ordering::SeqCst);
+    cell.cpus().for_each(|index| local::request(index, Request::Flush));
+    Ok(())
 }
 
 /// Forgets a cell without memory. See [`crtos_abi::hypercall::HC_CELL_DESTROY`].

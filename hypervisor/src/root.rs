@@ -22,11 +22,7 @@ use crate::{configuration, guest, interrupts, iommu, management, resets, sources
 pub fn handle(local: &mut Local, exit: Exit) {
     let rip = local.vcpu().rip();
     match exit {
-        Exit::Nmi => {
-            if !local.take_nmi() {
-                local.nmi_wanted = true;
-            }
-        }
+        Exit::Nmi => local.nmi_wanted |= !local.take_nmi(),
         Exit::NmiReturn => (),
         Exit::MsrWrite(COMMAND_MSR, value) if launch_info::x2apic() => {
             interrupts::root_command(local, Command::from_x2apic(value));

@@ -154,6 +154,14 @@
 
 #define CRTOS_OP_REGISTERS 28
 
+#define CRTOS_OP_SHARE 29
+
+#define CRTOS_SHARE_WRITE 4294967296
+
+#define CRTOS_SHARE_ALL 8589934592
+
+#define CRTOS_MOST_SHARED_PAGES 64
+
 #define CRTOS_READ_LENGTH_SHIFT 47
 
 #define CRTOS_MOST_READ_PAGES 16
@@ -171,6 +179,8 @@
 #define CRTOS_STATUS_PORTS 137438953472
 
 #define CRTOS_STATUS_CONFIGURATION 255
+
+#define CRTOS_STATUS_SHARABLE 274877906944
 
 #define CRTOS_STATUS_FUNCTION_SHIFT 8
 
@@ -363,6 +373,10 @@
 #define CRTOS_HC_DEVICE_UNMAP 25
 
 #define CRTOS_HC_LINE_REMOVE 26
+
+#define CRTOS_HC_PLACES_LEAVE 27
+
+#define CRTOS_HC_PLACE_HELD 28
 
 #define CRTOS_NO_REQUESTER ~0
 
@@ -565,6 +579,14 @@
 #define CRTOS_MAX_FAULTING_DEVICES 16
 
 #define CRTOS_REPORT_LOG_SIZE 131072
+
+#define CRTOS_SHARE_WINDOW 3489660928
+
+#define CRTOS_SHARE_WINDOW_END 3758096384
+
+#define CRTOS_PLACES 65536
+
+#define CRTOS_PLACE_WORDS 1024
 
 struct crtos_image_header {
 	u64 magic;
@@ -867,6 +889,10 @@ struct __aligned(4096) crtos_channel {
 	struct crtos_wanted_device wanted_devices[CRTOS_MAX_DEVICES];
 	struct crtos_had_device had_devices[CRTOS_MAX_DEVICES];
 	struct crtos_ethernet ethernet;
+	struct crtos_question recall;
+	u64 given_up_count;
+	u64 recalled[CRTOS_PLACE_WORDS];
+	u64 given_up[CRTOS_PLACE_WORDS];
 };
 
 struct crtos_startup {

@@ -354,24 +354,99 @@ static inline bool crtos_channel_pool_page(u64 address, u64 pool_size, u64 *offs
 }
 
 /**
+ * crtos_channel_place() - find a place of the share window
+ * @address: where the kernel says that it lies
+ * @place: where its number is stored, below CRTOS_PLACES
+ *
+ * Return: false if there is none.
+ */
+static inline bool crtos_channel_place(u64 address, u32 *place)
+{
+	if (address % CRTOS_PAGE_SIZE || address < CRTOS_SHARE_WINDOW ||
+	    address >= CRTOS_SHARE_WINDOW_END)
+		return false;
+	*place = (address - CRTOS_SHARE_WINDOW) / CRTOS_PAGE_SIZE;
+	return true;
+}
+
+/* What the kernel answers to a fault. */
+struct crtos_answer {
+	u64 offset;		/* of the page in the pool, unless it is at a place */
+	u32 place;
+	bool at_place;
+	bool writable;		/* Linux may write */
+};
+
+/**
  * crtos_channel_check_answer() - split an answer
- * @answer: what the kernel answered
+ * @word: what the kernel answered
  * @pool_size: bytes of the pool
  * @write: whether Linux wants to write
- * @offset: where the page's offset in the pool is stored
- * @writable: where it is stored whether Linux may write
+ * @answer: where it is stored
  *
  * Return: false if it is no page that may be mapped.
  */
-static inline bool crtos_channel_check_answer(u64 answer, u64 pool_size, bool write,
-					      u64 *offset, bool *writable)
+static inline bool crtos_channel_check_answer(u64 word, u64 pool_size, bool write,
+					      struct crtos_answer *answer)
 {
-	u64 page = answer & ~(u64)(CRTOS_PAGE_SIZE - 1);
+	u64 page = word & ~(u64)(CRTOS_PAGE_SIZE - 1);
 
-	if (answer == CRTOS_ANSWER_BAD || !crtos_channel_pool_page(page, pool_size, offset))
+	if (word == CRTOS_ANSWER_BAD)
 		return false;
-	*writable = answer & CRTOS_ANSWER_WRITE;
-	return *writable || !write;
+	answer->at_place = crtos_channel_place(page, &answer->place);
+	if (!answer->at_place && !crtos_channel_pool_page(page, pool_size, &answer->offset))
+		return false;
+	answer->writable = word & CRTOS_ANSWER_WRITE;
+	return answer->writable || !write;
+}
+
+/**
+ * crtos_channel_recall() - say that the file of a place has lost the page
+ * @channel: the channel
+ * @place: number of the place
+ *
+ * The question recall has to be asked next.
+ */
+static inline void crtos_channel_recall(struct crtos_channel *channel, u32 place)
+{
+	/* Pairs with recalled() of lib/channel. */
+	crtos_channel_or64(&channel->recalled[place / 64], 1ull << (place % 64));
+}
+
+/**
+ * crtos_channel_forget_recall() - a place has no page any more
+ * @channel: the channel
+ * @place: number of the place
+ */
+static inline void crtos_channel_forget_recall(struct crtos_channel *channel, u32 place)
+{
+	crtos_channel_clear64(&channel->recalled[place / 64], 1ull << (place % 64));
+}
+
+/**
+ * crtos_channel_ask_recall() - have the kernel look which places are recalled
+ * @channel: the channel
+ *
+ * Not as crtos_channel_put_question(): the kernel may be looking just now, and then looks again.
+ * One caller at a time. The doorbell has to be rung next.
+ */
+static inline void crtos_channel_ask_recall(struct crtos_channel *channel)
+{
+	/* Pairs with asked() of lib/channel. */
+	smp_store_release(&channel->recall.asked, READ_ONCE(channel->recall.asked) + 1);
+}
+
+/**
+ * crtos_channel_given_up() - take places that the kernel has given up
+ * @channel: the channel
+ * @word: index of 64 places
+ *
+ * Return: a bit for each.
+ */
+static inline u64 crtos_channel_given_up(struct crtos_channel *channel, u32 word)
+{
+	/* Pairs with give_up() of lib/channel. */
+	return READ_ONCE(channel->given_up[word]) ? xchg(&channel->given_up[word], 0) : 0;
 }
 
 /**

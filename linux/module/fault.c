@@ -10,6 +10,7 @@
  */
 #include <linux/mm.h>
 #include <linux/pagemap.h>
+#include <linux/pfn_t.h>
 #include <linux/sched.h>
 
 #include "compat.h"
@@ -42,13 +43,22 @@ struct page *crtos_pool_page(struct crtos_realm *realm, u64 offset)
 	return block + offset % CRTOS_LARGE_PAGE_SIZE / PAGE_SIZE;
 }
 
+/* What the kernel has at an address. */
+struct found {
+	struct page *page;	/* of the pool; or of Linux, with a reference, or NULL if it went */
+	bool at_place;		/* it is Linux's, at a place of the share window */
+	bool writable;
+};
+
 /* Asks the real-time kernel and waits. Returns 0 or VM_FAULT_*. */
 static vm_fault_t ask(struct crtos_process *process, u64 address, bool write,
-		      struct page **page, bool *writable)
+		      struct found *found)
 {
+	struct crtos_answer checked;
+
 	struct crtos_realm *realm = process->realm;
 	struct crtos_thread *thread = crtos_thread_current(process);
-	u64 answer, offset;
+	u64 answer;
 
 	if (!thread || !thread->busy || thread->asking)
 		return VM_FAULT_SIGBUS;
@@ -62,9 +72,12 @@ static vm_fault_t ask(struct crtos_process *process, u64 address, bool write,
 	} while (!crtos_channel_take_answer(realm->channel, thread->slot, &answer));
 	thread->asking = false;
 	if (!crtos_channel_check_answer(answer, realm->cell->pool.count * CRTOS_LARGE_PAGE_SIZE,
-					write, &offset, writable))
+					write, &checked))
 		return VM_FAULT_SIGSEGV;
-	*page = crtos_pool_page(realm, offset);
+	found->at_place = checked.at_place;
+	found->writable = checked.writable;
+	found->page = checked.at_place ? crtos_place_page(realm, checked.place) :
+		      crtos_pool_page(realm, checked.offset);
 	return 0;
 }
 
@@ -103,22 +116,51 @@ static vm_fault_t record(struct crtos_process *process, u64 address, struct page
 	return result;
 }
 
+static void unmap_page(struct crtos_process *process, struct vm_fault *vmf)
+{
+	unmap_mapping_range(process->inode->i_mapping, (loff_t)vmf->pgoff << PAGE_SHIFT,
+			    PAGE_SIZE, 1);
+}
+
+/*
+ * Maps a page of Linux at an address of the program, without a word to its file: that would
+ * not find it here. Whoever revokes the address unmaps it, or it is seen here that a revocation
+ * began since @begun. The realm has the place until that is done, and so the page stays.
+ * Gives the reference to the page back.
+ */
+static vm_fault_t map_place(struct crtos_process *process, struct vm_fault *vmf,
+			    struct page *page, u64 begun)
+{
+	vm_fault_t result;
+
+	if (!page)
+		return VM_FAULT_NOPAGE;
+	result = vmf_insert_mixed(vmf->vma, vmf->address, page_to_pfn_t(page));
+	if (revocations_begun(process) != begun)
+		unmap_page(process, vmf);
+	put_page(page);
+	return result;
+}
+
 static vm_fault_t shadow_fault(struct vm_fault *vmf)
 {
 	struct crtos_process *process = vmf->vma->vm_private_data;
 	u64 address = fault_address(vmf), begun = revocations_begun(process);
+	struct found found;
 	struct page *page;
 	vm_fault_t result;
-	bool writable;
 
 	if (vmf->flags & FAULT_FLAG_RETRY_NOWAIT)
 		return VM_FAULT_RETRY;
-	result = ask(process, address, vmf->flags & FAULT_FLAG_WRITE, &page, &writable);
+	result = ask(process, address, vmf->flags & FAULT_FLAG_WRITE, &found);
 	if (result)
 		return result;
+	if (found.at_place)
+		return map_place(process, vmf, found.page, begun);
+	page = found.page;
 	get_page(page);
 	lock_page(page);
-	result = record(process, address, page, writable, begun);
+	result = record(process, address, page, found.writable, begun);
 	if (result) {
 		unlock_page(page);
 		put_page(page);
@@ -143,30 +185,53 @@ static vm_fault_t shadow_mkwrite(struct vm_fault *vmf)
 {
 	struct crtos_process *process = vmf->vma->vm_private_data;
 	u64 address = fault_address(vmf), begun = revocations_begun(process);
-	struct page *page;
+	struct found found;
 	vm_fault_t result;
-	bool writable;
 
 	lock_page(vmf->page);
 	if (may_write(process, address, vmf->page))
 		return VM_FAULT_LOCKED;
 	unlock_page(vmf->page);
 
-	result = ask(process, address, true, &page, &writable);
+	result = ask(process, address, true, &found);
 	if (result)
 		return result;
-	if (page != vmf->page) {
-		unmap_mapping_range(process->inode->i_mapping,
-				    (loff_t)vmf->pgoff << PAGE_SHIFT, PAGE_SIZE, 1);
+	if (found.at_place && found.page)
+		put_page(found.page);
+	if (found.page != vmf->page) {
+		unmap_page(process, vmf);
 		return VM_FAULT_NOPAGE;
 	}
-	lock_page(page);
-	result = record(process, address, page, true, begun);
+	lock_page(vmf->page);
+	result = record(process, address, vmf->page, true, begun);
 	if (result) {
-		unlock_page(page);
+		unlock_page(vmf->page);
 		return result;
 	}
 	return VM_FAULT_LOCKED;
+}
+
+/*
+ * The same for a page of Linux at a place. If the mapping goes meanwhile, so does what was
+ * found writable: Linux looks again whether it is the same.
+ */
+static vm_fault_t shadow_pfn_mkwrite(struct vm_fault *vmf)
+{
+	struct crtos_process *process = vmf->vma->vm_private_data;
+	vm_fault_t result;
+	struct found found;
+	bool same;
+
+	result = ask(process, fault_address(vmf), true, &found);
+	if (result)
+		return result;
+	same = found.at_place && found.page && page_to_pfn(found.page) == pte_pfn(vmf->orig_pte);
+	if (found.at_place && found.page)
+		put_page(found.page);
+	if (same)
+		return 0;
+	unmap_page(process, vmf);
+	return VM_FAULT_NOPAGE;
 }
 
 static void shadow_open(struct vm_area_struct *vma)
@@ -189,6 +254,7 @@ static const struct vm_operations_struct shadow_vm_ops = {
 	.close = shadow_close,
 	.fault = shadow_fault,
 	.page_mkwrite = shadow_mkwrite,
+	.pfn_mkwrite = shadow_pfn_mkwrite,
 };
 
 /* May the program have memory there? */
@@ -233,6 +299,6 @@ int crtos_mmap(struct file *file, struct vm_area_struct *vma)
 		return error;
 	vma->vm_private_data = process;
 	vma->vm_ops = &shadow_vm_ops;
-	vm_flags_mod(vma, VM_DONTCOPY | VM_DONTEXPAND | VM_DONTDUMP, VM_MAYEXEC);
+	vm_flags_mod(vma, VM_DONTCOPY | VM_DONTEXPAND | VM_DONTDUMP | VM_MIXEDMAP, VM_MAYEXEC);
 	return 0;
 }

@@ -324,6 +324,11 @@ int crtos_spawn(struct crtos_file *file, struct inode *inode, struct crtos_spawn
 	crtos_realm_lock();
 	error = spawn(file, inode, &spawned);
 	crtos_realm_unlock();
+	/* Its parent, which waits for it, hears of what is lost meanwhile. */
+	if (!error && crtos_kept_watch(file->process)) {
+		crtos_process_over(file->process);
+		return crtos_refuse(file, -ENOMEM, "out of memory");
+	}
 	if (!error && copy_to_user(user, &spawned, sizeof(spawned))) {
 		crtos_process_over(file->process);
 		return -EFAULT;

@@ -161,6 +161,7 @@ void crtos_realm_doorbell(void)
 	    READ_ONCE(realm->channel->kernel_state) == CRTOS_KERNEL_DEAD)
 		queue_work(crtos.work, &realm->revocations);
 	crtos_ethernet_doorbell(realm);
+	crtos_places_doorbell(realm);
 out:
 	rcu_read_unlock();
 }
@@ -256,6 +257,10 @@ int crtos_realm_create(struct crtos_cell *cell)
 
 	if (!realm)
 		return -ENOMEM;
+	if (crtos_places_init(realm)) {
+		kvfree(realm);
+		return -ENOMEM;
+	}
 	realm->cell = cell;
 	realm->channel = page_address(cell->channel.page[0]);
 	INIT_LIST_HEAD(&realm->processes);
@@ -280,6 +285,8 @@ void crtos_realm_start(void)
 
 	mutex_lock(&realm_lock);
 	realm = crtos_realm_get();
+	/* If the cell ran before, it has lost all its memory since. */
+	crtos_places_release(realm);
 	memset(realm->channel, 0, CRTOS_LARGE_PAGE_SIZE);
 	realm->channel->magic = CRTOS_CHANNEL_MAGIC;
 	realm->channel->abi_version = CRTOS_ABI_VERSION;
@@ -487,6 +494,7 @@ void crtos_realm_destroy(void)
 	cancel_work_sync(&realm->revocations);
 	cancel_work_sync(&realm->interrupts);
 	cancel_delayed_work_sync(&realm->tick);
+	crtos_places_free(realm);
 	kvfree(realm);
 }
 

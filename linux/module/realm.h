@@ -76,6 +76,14 @@ struct crtos_realm {
 	u32 last_serial;		/* under crtos.lock */
 	struct delayed_work tick;
 	struct crtos_ethernet_end __rcu *ethernet;	/* or NULL; changes under crtos.lock */
+	struct mutex places_mutex;	/* pages come and go at one place after the other */
+	spinlock_t places_lock;		/* protects places and places_end */
+	struct crtos_place *places;	/* of the share window */
+	u32 places_end;			/* behind the last that was ever used */
+	u64 given_up_seen;		/* of the channel's given_up_count; read anywhere */
+	struct crtos_region *region;	/* for the hypervisor; under places_mutex */
+	struct delayed_work settle;
+	struct work_struct recall;
 };
 
 /* A rich real-time process: the shadow's side of it. */
@@ -181,12 +189,28 @@ int crtos_signal(struct crtos_file *file, const void __user *user);
 bool crtos_vouches(u32 op);
 int crtos_vouch(struct crtos_thread *thread, u64 words[6], s64 *result);
 int crtos_kept_copy(struct crtos_process *process, struct crtos_process *parent);
+int crtos_kept_watch(struct crtos_process *process);
 void crtos_kept_free(struct crtos_process *process);
 
 /* identity.c */
 int crtos_identify(struct file *file, const struct kstat *status, u64 words[3]);
 int crtos_identity_init(void);
 void crtos_identity_exit(void);
+
+/* share.c */
+struct crtos_watch;
+bool crtos_sharable(const struct file *file);
+struct crtos_watch *crtos_watch_begin(struct crtos_realm *realm, const struct file *file,
+				      u64 start, u64 length, pgoff_t first);
+struct crtos_watch *crtos_watch_copy(const struct crtos_watch *watch);
+void crtos_watch_get(struct crtos_watch *watch);
+void crtos_watch_put(struct crtos_watch *watch);
+s64 crtos_share(struct crtos_watch *watch, struct file *file, const struct crtos_request *request);
+struct page *crtos_place_page(struct crtos_realm *realm, u32 number);
+void crtos_places_doorbell(struct crtos_realm *realm);
+int crtos_places_init(struct crtos_realm *realm);
+void crtos_places_release(struct crtos_realm *realm);
+void crtos_places_free(struct crtos_realm *realm);
 
 /* fault.c */
 struct page *crtos_pool_page(struct crtos_realm *realm, u64 offset);

@@ -42,6 +42,7 @@ bool crtos_vouches(u32 op)
 	case CRTOS_OP_SEGMENT:
 	case CRTOS_OP_LIMITS:
 	case CRTOS_OP_REGISTERS:
+	case CRTOS_OP_SHARE:
 		return true;
 	}
 	return false;
@@ -67,12 +68,17 @@ struct crtos_kept {
 	struct file *file;
 	/* Whose pages programs of the realm may change, so that Linux seals none; or NULL. */
 	struct address_space *changing;
+	/* If its pages can be shared. */
+	struct crtos_watch *watch;
+	/* The watch is the parent's, of another address space. */
+	bool inherited;
 };
 
 static void free_kept(struct crtos_kept *kept)
 {
 	if (!kept)
 		return;
+	crtos_watch_put(kept->watch);
 	if (kept->changing)
 		mapping_unmap_writable(kept->changing);
 	fput(kept->file);
@@ -146,7 +152,8 @@ static int tell_status(struct file *file, u64 words[6])
 		   (is_readable(file) ? CRTOS_STATUS_READABLE : 0) |
 		   (is_trusted(file) ? CRTOS_STATUS_TRUSTED : 0) |
 		   (is_device(file) ? CRTOS_STATUS_DEVICE : 0) |
-		   (maps_registers(file) ? CRTOS_STATUS_REGISTERS : 0);
+		   (maps_registers(file) ? CRTOS_STATUS_REGISTERS : 0) |
+		   (crtos_sharable(file) ? CRTOS_STATUS_SHARABLE : 0);
 	return 0;
 }
 
@@ -259,9 +266,17 @@ static s64 read_file(struct crtos_process *process, const struct crtos_request *
 	return result;
 }
 
+/* What the shadow has mapped from an address on. */
+struct mapped {
+	struct file *file;
+	unsigned long flags;
+	u64 length;
+	pgoff_t first;
+};
+
 /* Keeps a file for a mirror, in place of what is kept there; takes the reference to it. */
 static int keep(struct crtos_process *process, u64 mirror, struct file *file,
-		struct address_space *changing)
+		struct address_space *changing, const struct mapped *mapped)
 {
 	struct crtos_kept *kept = kzalloc(sizeof(*kept), GFP_KERNEL), *before;
 
@@ -273,6 +288,16 @@ static int keep(struct crtos_process *process, u64 mirror, struct file *file,
 	}
 	kept->file = file;
 	kept->changing = changing;
+	if ((mapped->flags & VM_MAYSHARE) && crtos_sharable(file)) {
+		struct crtos_watch *watch = crtos_watch_begin(process->realm, file, mirror,
+							      mapped->length, mapped->first);
+
+		if (IS_ERR(watch)) {
+			free_kept(kept);
+			return PTR_ERR(watch);
+		}
+		kept->watch = watch;
+	}
 	crtos_realm_lock();
 	before = xa_store(&process->kept, mirror >> PAGE_SHIFT, kept, GFP_KERNEL);
 	crtos_realm_unlock();
@@ -284,21 +309,23 @@ static int keep(struct crtos_process *process, u64 mirror, struct file *file,
 	return 0;
 }
 
-/* What the shadow has mapped from an address on; the flags of the mapping go to @flags. */
-static struct file *mapped_file(u64 address, unsigned long *flags)
+/* Finds what the shadow has mapped from an address on, with a reference to its file if any. */
+static int find_mapped(u64 address, struct mapped *mapped)
 {
 	struct vm_area_struct *vma;
-	struct file *file = NULL;
 
+	memset(mapped, 0, sizeof(*mapped));
 	if (mmap_read_lock_killable(current->mm))
-		return ERR_PTR(-EINTR);
+		return -EINTR;
 	vma = vma_lookup(current->mm, address);
 	if (vma && vma->vm_start == address && vma->vm_file) {
-		file = get_file(vma->vm_file);
-		*flags = vma->vm_flags;
+		mapped->file = get_file(vma->vm_file);
+		mapped->flags = vma->vm_flags;
+		mapped->length = vma->vm_end - vma->vm_start;
+		mapped->first = vma->vm_pgoff;
 	}
 	mmap_read_unlock(current->mm);
-	return file;
+	return 0;
 }
 
 /*
@@ -308,10 +335,10 @@ static struct file *mapped_file(u64 address, unsigned long *flags)
  */
 static s64 keep_file(struct crtos_process *process, const struct crtos_request *request)
 {
-	struct file *file = program_file(request->args[0]), *mapped;
+	struct file *file = program_file(request->args[0]);
 	struct address_space *changing = NULL;
 	u64 mirror = request->args[1];
-	unsigned long flags = 0;
+	struct mapped mapped;
 	int error;
 
 	if (!file)
@@ -319,20 +346,20 @@ static s64 keep_file(struct crtos_process *process, const struct crtos_request *
 	error = check_identity(file, &request->args[2]);
 	if (error)
 		goto out;
-	mapped = mapped_file(mirror, &flags);
-	if (IS_ERR(mapped)) {
-		error = PTR_ERR(mapped);
+	error = find_mapped(mirror, &mapped);
+	if (error)
 		goto out;
-	}
-	if (mapped) {
+	if (mapped.file) {
 		struct inode *inode = d_real_inode(file->f_path.dentry);
 
-		if (file_inode(mapped) == inode && (flags & VM_SHARED) &&
-		    (flags & VM_MAYWRITE) && !mapping_map_writable(inode->i_mapping))
+		if (file_inode(mapped.file) != inode)
+			mapped.flags = 0;
+		if ((mapped.flags & VM_SHARED) && (mapped.flags & VM_MAYWRITE) &&
+		    !mapping_map_writable(inode->i_mapping))
 			changing = inode->i_mapping;
-		fput(mapped);
+		fput(mapped.file);
 	}
-	error = keep(process, mirror, file, changing);
+	error = keep(process, mirror, file, changing, &mapped);
 	return error ? error : !!changing;
 out:
 	fput(file);
@@ -353,27 +380,51 @@ static s64 let_go(struct crtos_process *process, u64 mirror)
 /* Which segment of System V shared memory is attached as a mirror; it is kept for that. */
 static s64 tell_segment(struct crtos_process *process, u64 mirror, u64 words[6])
 {
-	unsigned long flags;
-	struct file *mapped = mapped_file(mirror, &flags), *file;
-	s64 result;
+	struct mapped mapped;
+	struct file *file;
+	s64 result = find_mapped(mirror, &mapped);
 
-	if (IS_ERR_OR_NULL(mapped))
-		return mapped ? PTR_ERR(mapped) : -EINVAL;
-	if (!is_segment(mapped)) {
-		fput(mapped);
+	if (result || !mapped.file)
+		return result ?: -EINVAL;
+	if (!is_segment(mapped.file)) {
+		fput(mapped.file);
 		return -EINVAL;
 	}
 	/* What is mapped cannot be read. */
-	file = dentry_open(&mapped->f_path, O_RDONLY | O_LARGEFILE, current_cred());
-	result = !!(mapped->f_mode & FMODE_WRITE);
-	fput(mapped);
+	file = dentry_open(&mapped.file->f_path, O_RDONLY | O_LARGEFILE, current_cred());
+	result = !!(mapped.file->f_mode & FMODE_WRITE);
+	fput(mapped.file);
 	if (IS_ERR(file))
 		return PTR_ERR(file);
 	result = tell_status(file, words) ?: result;
 	if (result < 0)
 		fput(file);
 	else
-		result = keep(process, mirror, file, NULL) ?: result;
+		result = keep(process, mirror, file, NULL, &mapped) ?: result;
+	return result;
+}
+
+/* Puts pages of a mirror at places of the share window. */
+static s64 share_pages(struct crtos_process *process, const struct crtos_request *request)
+{
+	struct crtos_watch *watch = NULL;
+	struct file *file = NULL;
+	struct crtos_kept *kept;
+	s64 result;
+
+	crtos_realm_lock();
+	kept = xa_load(&process->kept, request->args[0] >> PAGE_SHIFT);
+	if (kept && kept->watch && !kept->inherited) {
+		watch = kept->watch;
+		crtos_watch_get(watch);
+		file = get_file(kept->file);
+	}
+	crtos_realm_unlock();
+	if (!watch)
+		return -EINVAL;
+	result = crtos_share(watch, file, request);
+	fput(file);
+	crtos_watch_put(watch);
 	return result;
 }
 
@@ -474,6 +525,9 @@ int crtos_vouch(struct crtos_thread *thread, u64 words[6], s64 *result)
 	case CRTOS_OP_SCHEDULING:
 		*result = tell_scheduling(request->args[0]);
 		break;
+	case CRTOS_OP_SHARE:
+		*result = share_pages(process, request);
+		break;
 	default:
 		*result = request->args[0] <= CAP_LAST_CAP && capable(request->args[0]) ?
 			  0 : -EPERM;
@@ -504,9 +558,39 @@ int crtos_kept_copy(struct crtos_process *process, struct crtos_process *parent)
 			return -ENOMEM;
 		}
 		copy->file = get_file(kept->file);
+		copy->watch = kept->watch;
+		copy->inherited = copy->watch;
+		if (copy->watch)
+			crtos_watch_get(copy->watch);
 		/* This cannot fail: the parent's is counted. */
 		if (kept->changing && !mapping_map_writable(kept->changing))
 			copy->changing = kept->changing;
+	}
+	return 0;
+}
+
+/**
+ * crtos_kept_watch() - watch the mirrors that a process has from its parent
+ * @process: the process, which the calling task is to be the shadow of
+ *
+ * Context: Nobody else changes what is kept yet. May sleep; takes mmap_lock.
+ * Return: 0 or -ENOMEM.
+ */
+int crtos_kept_watch(struct crtos_process *process)
+{
+	struct crtos_watch *watch;
+	struct crtos_kept *kept;
+	unsigned long index;
+
+	xa_for_each(&process->kept, index, kept) {
+		if (!kept->inherited)
+			continue;
+		watch = crtos_watch_copy(kept->watch);
+		if (IS_ERR(watch))
+			return -ENOMEM;
+		swap(watch, kept->watch);
+		kept->inherited = false;
+		crtos_watch_put(watch);
 	}
 	return 0;
 }

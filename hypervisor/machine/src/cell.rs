@@ -16,9 +16,9 @@ use crtos_partition::ids::{CellId, CpuIndex};
 use crtos_partition::lifecycle::{Event, State};
 use crtos_partition::nested::NestedTables;
 
-use crate::arch::{Domain, NestedFormat};
-use crate::direct_map;
+use crate::arch::{Domain, NestedFormat, Start};
 use crate::report::{self, Failure};
+use crate::{cpu, direct_map};
 
 /// Memory and permissions of a cell, for the CPUs that start in it.
 pub(crate) struct SharedDomain {
@@ -77,6 +77,8 @@ pub struct Cell {
     page_table: AtomicU64,
     argument: AtomicU64,
     doorbell_vector: AtomicU8,
+    /// The flush after which no CPU of it reaches what left its share window.
+    pub left: AtomicU64,
     /// It has, or had, a PCI function since it was created.
     pub has_had_device: AtomicBool,
     /// Where its doorbells ring.
@@ -86,17 +88,6 @@ pub struct Cell {
     cpu_count: AtomicU8,
     cpus: [AtomicU8; MAX_CELL_CPUS],
     name: [AtomicU8; CELL_NAME_LEN],
-}
-
-/// Where and with what the CPUs of a cell start.
-#[derive(Clone, Copy)]
-pub struct Start {
-    /// Instruction pointer.
-    pub entry: u64,
-    /// Page tables.
-    pub page_table: GuestAddr,
-    /// What the cell is told.
-    pub argument: u64,
 }
 
 impl Cell {
@@ -109,6 +100,7 @@ impl Cell {
             page_table: AtomicU64::new(0),
             argument: AtomicU64::new(0),
             doorbell_vector: AtomicU8::new(0),
+            left: AtomicU64::new(0),
             has_had_device: AtomicBool::new(false),
             routes: Routes::new(),
             doorbells: [const { Budget::new() }; MAX_CPUS],
@@ -203,6 +195,12 @@ impl Cell {
         let count = self.cpu_count.load(Ordering::Relaxed).into();
         let indices = self.cpus.iter().take(count).map(|cpu| cpu.load(Ordering::Relaxed));
         indices.filter_map(|index| CpuIndex::new(index.into()))
+    }
+
+    /// Tells whether its CPUs have forgotten what left its share window.
+    pub fn has_forgotten_left(&self) -> bool {
+        let left = self.left.load(Ordering::SeqCst);
+        self.cpus().all(|index| cpu::get(index).has_flushed(left))
     }
 
     /// Its name.

@@ -5,6 +5,7 @@
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use crtos_abi::MAX_CPUS;
+use crtos_abi::report::{CPU_PARKED, CPU_ROOT};
 use crtos_partition::budget::Budget;
 use crtos_partition::cpuset::CpuSet;
 use crtos_partition::icr::Address;
@@ -26,16 +27,14 @@ pub enum Owner {
 }
 
 const OUTSIDE: u32 = 0xffff_fffd;
-const PARKED: u32 = 0xffff_fffe;
-const ROOT: u32 = 0xffff_ffff;
 
 impl Owner {
     #[inline]
     fn code(self) -> u32 {
         match self {
             Self::Outside => OUTSIDE,
-            Self::Root => ROOT,
-            Self::Parked => PARKED,
+            Self::Root => CPU_ROOT,
+            Self::Parked => CPU_PARKED,
             Self::Cell(cell) => cell.get() as u32,
         }
     }
@@ -44,8 +43,8 @@ impl Owner {
     fn from_code(code: u32) -> Self {
         match CellId::new(code as usize) {
             Some(cell) => Self::Cell(cell),
-            None if code == ROOT => Self::Root,
-            None if code == PARKED => Self::Parked,
+            None if code == CPU_ROOT => Self::Root,
+            None if code == CPU_PARKED => Self::Parked,
             None => Self::Outside,
         }
     }
@@ -144,12 +143,7 @@ pub fn get(index: CpuIndex) -> &'static Cpu {
 /// Changes the owner of a CPU.
 pub fn set_owner(index: CpuIndex, owner: Owner) {
     get(index).owner.store(owner.code(), Ordering::SeqCst);
-    let reported = match owner {
-        Owner::Outside | Owner::Root => report::Owner::Root,
-        Owner::Parked => report::Owner::Parked,
-        Owner::Cell(cell) => report::Owner::Cell(cell),
-    };
-    report::owner(index, reported);
+    report::owner(index, if owner.is_linux() { CPU_ROOT } else { owner.code() });
 }
 
 /// The CPUs that `wanted` is true for.

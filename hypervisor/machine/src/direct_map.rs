@@ -45,7 +45,7 @@ pub(crate) unsafe fn copy(to: PhysAddr, from: PhysAddr, size: u64) {
 ///
 /// # Safety
 /// That is so: plain integers and arrays of such, without padding that matters.
-pub(crate) unsafe trait AnyBits {}
+pub unsafe trait AnyBits {}
 
 /// Reads a `T` that a guest put at `address`, once.
 ///

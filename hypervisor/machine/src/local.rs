@@ -296,11 +296,12 @@ impl Local {
         self.cpu().flushed.store(generation, Ordering::SeqCst);
     }
 
-    /// Carries out a flush, and waits as long as CPUs are held ([`Hold`]). The next ones that hold
-    /// them may begin before this CPU sees that the last ones are done: so it goes on flushing.
+    /// Carries out a flush, and waits as long as CPUs are held ([`Hold`]), if this one runs Linux.
+    /// The next ones that hold them may begin before this CPU sees that the last ones are done: so
+    /// it goes on flushing.
     pub(crate) fn flush_while_held(&mut self) {
         self.flush();
-        while HELD.load(Ordering::SeqCst) {
+        while self.cell.is_none() && HELD.load(Ordering::SeqCst) {
             if self.take_flush() {
                 self.flush();
             }

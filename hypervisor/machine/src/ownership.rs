@@ -9,6 +9,7 @@ use core::ops::RangeInclusive;
 
 use crtos_abi::cell::{CellConfig, Region};
 use crtos_abi::image::Configuration;
+use crtos_abi::share::{PLACES, SHARE_WINDOW};
 use crtos_abi::{LARGE_PAGE_SIZE, MAX_CELLS, PAGE_SIZE};
 use crtos_iommu::fault::Fault;
 use crtos_iommu::interrupt::Cpus;
@@ -157,17 +158,8 @@ pub(crate) fn init<R>(
 }
 
 impl Ownership {
-    /// Copies the configuration of a cell that Linux has at `address`.
-    pub fn read_config(&self, address: PhysAddr) -> Result<CellConfig, Refusal> {
-        self.read(address)
-    }
-
-    /// Copies the description of a piece of memory that Linux has at `address`.
-    pub fn read_region(&self, address: PhysAddr) -> Result<Region, Refusal> {
-        self.read(address)
-    }
-
-    fn read<T: AnyBits + Copy>(&self, address: PhysAddr) -> Result<T, Refusal> {
+    /// Copies what Linux has at `address`.
+    pub fn read<T: AnyBits + Copy>(&self, address: PhysAddr) -> Result<T, Refusal> {
         if !address.is_aligned(8) || !self.root_owns(address, size_of::<T>() as u64) {
             return Err(Refusal::Invalid);
         }
@@ -180,10 +172,6 @@ impl Ownership {
         self.root
             .as_ref()
             .is_some_and(|root| linux_memory::owns(&root.tables, &self.frames, address, size))
-    }
-
-    fn cell(&mut self, id: CellId) -> Result<&mut Possessions, Refusal> {
-        self.cells[id.get()].as_mut().ok_or(Refusal::NoCell)
     }
 
     /// Makes the nested tables of Linux reach `address`, which it touched and which they did not
@@ -347,6 +335,11 @@ impl Ownership {
         launch_info::watched_ports().chain(by_devices)
     }
 
+    /// What each cell was made of.
+    fn configs(&self) -> impl Iterator<Item = &Config> {
+        self.cells.iter().flatten().map(|cell| &cell.config)
+    }
+
     /// Makes a cell without memory.
     pub fn create(&mut self, config: &Config) -> Result<CellId, Refusal> {
         if self.watched_ports().any(|range| config.has_port_of(&range))
@@ -358,8 +351,7 @@ impl Ownership {
         {
             return Err(Refusal::Owned);
         }
-        let others = self.cells.iter().flatten();
-        others.map(|other| &other.config).try_for_each(|other| config.check_against(other))?;
+        self.configs().try_for_each(|other| config.check_against(other))?;
         let free = self.cells.iter().position(Option::is_none).and_then(CellId::new);
         let id = free.ok_or(Refusal::NoMemory)?;
         let cell = new_possessions(&mut self.frames, *config).ok_or(Refusal::NoMemory)?;
@@ -399,8 +391,8 @@ impl Ownership {
     /// writes before it.
     pub fn judge_ports(&mut self, access: &resets::Access) -> PortVerdict {
         let ports = access.ports();
-        let mut configs = self.cells.iter().flatten().map(|cell| &cell.config);
-        if configs.any(|config| config.has_alone(&ports)) || self.devices.have_port_of(&ports) {
+        let is_alone = self.configs().any(|config| config.has_alone(&ports));
+        if is_alone || self.devices.have_port_of(&ports) {
             return PortVerdict::Foreign;
         }
         if launch_info::smi_port().is_some_and(|port| ports.contains(&port)) {
@@ -425,9 +417,8 @@ impl Ownership {
     fn forget_watched(&mut self) {
         let resets = launch_info::resets();
         for port in resets.iter().flat_map(Resets::ports).chain([pci::PORTS]).flatten() {
-            let mut configs = self.cells.iter().flatten().map(|cell| &cell.config);
             let is_watched = self.watched_ports().any(|range| range.contains(&port));
-            let has_alone = configs.any(|config| config.has_alone(&(port..=port)));
+            let has_alone = self.configs().any(|config| config.has_alone(&(port..=port)));
             if let Some(root) = &mut self.root
                 && !is_watched
                 && !has_alone
@@ -529,9 +520,30 @@ impl Ownership {
         Ok(true)
     }
 
+    /// Takes those pages out of the share window of a cell that `places` has bits for, at the 64
+    /// places of `word`. The caller has the cell's CPUs forget them.
+    pub fn leave_places(&mut self, id: CellId, word: u64, places: u64) -> Result<(), Refusal> {
+        let start = place(word.checked_mul(64).ok_or(Refusal::Invalid)?)?;
+        let Self { frames, cells, .. } = self;
+        let cell = cells[id.get()].as_mut().ok_or(Refusal::NoCell)?;
+        for bit in (0..64).filter(|bit| places >> bit & 1 != 0) {
+            if cell.tables.unmap(frames, start + bit * PAGE_SIZE, 1).is_ok() {
+                cell.shared -= PAGE_SIZE;
+            }
+        }
+        report::cell_memory(id, cell.private, cell.shared);
+        Ok(())
+    }
+
+    /// Tells whether a cell has a page at a place of its share window.
+    pub fn holds_place(&self, id: CellId, number: u64) -> Result<bool, Refusal> {
+        let cell = self.cells[id.get()].as_ref().ok_or(Refusal::NoCell)?;
+        Ok(cell.tables.lookup(&self.frames, place(number)?).is_some())
+    }
+
     /// Refuses with [`Refusal::Busy`] if a cell has memory.
-    pub fn check_empty(&mut self, id: CellId) -> Result<(), Refusal> {
-        let cell = self.cell(id)?;
+    pub fn check_empty(&self, id: CellId) -> Result<(), Refusal> {
+        let cell = self.cells[id.get()].as_ref().ok_or(Refusal::NoCell)?;
         if cell.private == 0 && cell.shared == 0 { Ok(()) } else { Err(Refusal::Busy) }
     }
 
@@ -586,6 +598,12 @@ pub enum PortVerdict {
 /// Tells whether a cell may use a port that resets the machine.
 fn resets_machine(config: &Config) -> bool {
     launch_info::resets().iter().flat_map(Resets::ports).any(|range| config.has_port_of(&range))
+}
+
+/// Where a place of the share window begins.
+fn place(number: u64) -> Result<GuestAddr, Refusal> {
+    let is_place = number < PLACES as u64;
+    is_place.then(|| GuestAddr::new(SHARE_WINDOW + number * PAGE_SIZE)).ok_or(Refusal::Invalid)
 }
 
 /// A copy into a cell that [`Ownership::check_load`] has allowed.

@@ -176,13 +176,7 @@ fn start_cell(local: &mut Local) -> bool {
     if local.performance.is_none() {
         local.performance = Some(performance::raise(&mut ThisCpu));
     }
-    let start = cell.start();
-    let start = CellStart {
-        entry: start.entry,
-        page_table: start.page_table,
-        argument: start.argument,
-        index: index as u64,
-    };
+    let start = CellStart { start: cell.start(), index: index as u64 };
     // SAFETY: In host mode, since the CPU waits; nobody owned it; the domain stays while the CPU is
     // counted.
     unsafe { local.vcpu().start_cell(&domain, &start) };

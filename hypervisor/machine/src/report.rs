@@ -7,7 +7,7 @@ use core::mem::offset_of;
 use core::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 use crtos_abi::cell::CELL_NAME_LEN;
-use crtos_abi::report::{CELL_NONE, CPU_PARKED, CPU_ROOT, EXIT_REASONS, REPORT_LOG_SIZE, Report};
+use crtos_abi::report::{CELL_NONE, CPU_ROOT, EXIT_REASONS, REPORT_LOG_SIZE, Report};
 use crtos_abi::ring::RingHeader;
 use crtos_abi::{ABI_VERSION, MAX_CPUS, image::REPORT_SIZE};
 use crtos_partition::address::PhysAddr;
@@ -59,7 +59,7 @@ pub(crate) unsafe fn start(area: PhysAddr, cpu_count: u32) {
     store!(AtomicU32: report.abi_version = ABI_VERSION);
     store!(AtomicU32: report.cpu_count = cpu_count);
     store!(AtomicU32: report.log.capacity = REPORT_LOG_SIZE);
-    CpuIndex::first(MAX_CPUS).for_each(|cpu| owner(cpu, Owner::Root));
+    CpuIndex::first(MAX_CPUS).for_each(|cpu| owner(cpu, CPU_ROOT));
     state(Hypervisor::Runs);
 }
 
@@ -138,22 +138,9 @@ pub(crate) fn ticks(cpu: CpuIndex, ticks: u64) {
     store!(AtomicU64: report.cpus[cpu.get()].ticks = ticks);
 }
 
-/// Who owns a CPU, as Linux sees it.
-#[derive(Clone, Copy)]
-pub(crate) enum Owner {
-    Root,
-    Parked,
-    Cell(CellId),
-}
-
-/// Reports who owns `cpu`.
-pub(crate) fn owner(cpu: CpuIndex, owner: Owner) {
-    let code = match owner {
-        Owner::Root => CPU_ROOT,
-        Owner::Parked => CPU_PARKED,
-        Owner::Cell(cell) => cell.get() as u32,
-    };
-    store!(AtomicU32: report.cpus[cpu.get()].owner = code);
+/// Reports who owns `cpu`: a cell, [`CPU_ROOT`] or [`crtos_abi::report::CPU_PARKED`].
+pub(crate) fn owner(cpu: CpuIndex, owner: u32) {
+    store!(AtomicU32: report.cpus[cpu.get()].owner = owner);
 }
 
 /// Reports the state of `cell`; `None` if it does not exist.

@@ -4,7 +4,7 @@
 
 use crate::arch::{apic, cpu, entry, fpu, hypercall, paging, percpu, speculation, traps};
 use crate::cpu_numbers::Numbering;
-use crate::mm::{frames, heap, layout};
+use crate::mm::{frames, heap, layout, window};
 use crate::task::{self, Spawn, cpus, reaper, scheduler};
 use crate::{devices, error, info, log, personality, time, trace, warn};
 use core::arch::naked_asm;
@@ -157,6 +157,7 @@ fn set_up_memory(info: &BootInfo) -> u64 {
     }
     frames::PRIVATE.set_up(FramePool::new(end..info.private_size));
     frames::SHARED.set_up(FramePool::with_shares(SHARED_POOL..SHARED_POOL + info.shared_size));
+    window::set_up();
     info.private_size - end
 }
 

@@ -9,7 +9,7 @@ use crate::mm::frames::{PRIVATE, SHARED};
 use crate::mm::heap;
 use crate::mm::space::{
     Access, AddressSpace, FaultError, Kind, Map, MapError, Piece, Placement, Protection, Revoke,
-    Revoked,
+    Revoked, Shared,
 };
 use crate::task::{
     Mutex, Scheduling, Spawn, Thread, Timer, WaitError, WaitQueue, WakeReason, block, current,
@@ -244,6 +244,10 @@ impl Revoke for Ranges {
     }
 
     fn read(&self, _: &Piece) -> Option<u64> {
+        None
+    }
+
+    fn share(&self, _: &Shared) -> Option<i64> {
         None
     }
 }

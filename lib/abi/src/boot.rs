@@ -14,7 +14,8 @@
 //! their own tables.
 //!
 //! Layout of a cell's addresses: private memory from 0, [`CHANNEL_ADDRESS`] for the shared block of
-//! the remote path, [`SHARED_POOL`] for the pages of processes.
+//! the remote path, [`crate::share::SHARE_WINDOW`] for pages of Linux, registers of devices behind
+//! it ([`crate::device::DEVICE_MEMORY`]), [`SHARED_POOL`] for the pages of processes.
 
 use crate::MAX_CELL_CPUS;
 

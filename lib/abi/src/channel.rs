@@ -60,10 +60,18 @@
 //! (release). Before it waits it sets `wants_frames`, full barrier, and looks at `written` again.
 //! Linux sets `wants_room` when the ring is full, full barrier, and looks at `taken` again; the
 //! kernel rings when half of the ring is free. The kernel looks for room itself.
+//!
+//! # Shared pages
+//!
+//! By [`OP_SHARE`] Linux puts pages of its own at places of the share window ([`crate::share`])
+//! that the kernel names, and pins them. Where a file loses such a page, Linux sets the bit of the
+//! place in `recalled` and asks the question `recall`; the page stays pinned. When the kernel has
+//! given a place up to the hypervisor, it sets the bit in `given_up` and rings. Linux takes that
+//! bit, has the hypervisor confirm it, clears the bit in `recalled`, and unpins the page.
 
 use core::mem::offset_of;
 
-use crate::{MAX_CELL_CPUS, PAGE_SIZE, device::MAX_DEVICES, ring::RingHeader};
+use crate::{MAX_CELL_CPUS, PAGE_SIZE, device::MAX_DEVICES, ring::RingHeader, share::PLACE_WORDS};
 
 /// "CRTOSCH1", little endian.
 pub const CHANNEL_MAGIC: u64 = 0x3148_4353_4f54_5243;
@@ -142,8 +150,9 @@ pub const OP_SET_SCHEDULING: u32 = 12;
 /// Copies memory.
 pub const OP_COPY: u32 = 13;
 /// Tells the status of a descriptor. This one, [`OP_SCHEDULING`], [`OP_READ`], [`OP_KEEP`],
-/// [`OP_LET_GO`], [`OP_IS_CAPABLE`], [`OP_SEGMENT`], [`OP_LIMITS`] and [`OP_REGISTERS`] are carried
-/// out by the module: the shadow, over which its owner has power, never sees them.
+/// [`OP_LET_GO`], [`OP_IS_CAPABLE`], [`OP_SEGMENT`], [`OP_LIMITS`], [`OP_REGISTERS`] and
+/// [`OP_SHARE`] are carried out by the module: the shadow, over which its owner has power, never
+/// sees them.
 pub const OP_STATUS: u32 = 14;
 /// Opens a file in which Linux tells of CPUs.
 pub const OP_TOPOLOGY: u32 = 15;
@@ -173,6 +182,14 @@ pub const OP_LIMITS: u32 = 26;
 pub const OP_REFUSE: u32 = 27;
 /// Tells which registers of a function of the realm a mapping of Linux's shows.
 pub const OP_REGISTERS: u32 = 28;
+/// Puts pages of a mirror at places of the share window.
+pub const OP_SHARE: u32 = 29;
+/// In the fourth argument of `OP_SHARE`, above the number of pages: the realm writes to them.
+pub const SHARE_WRITE: u64 = 0x1_0000_0000;
+/// There as well: pages that the file does not have yet are made, all and not the first alone.
+pub const SHARE_ALL: u64 = 0x2_0000_0000;
+/// Most pages of one `OP_SHARE`.
+pub const MOST_SHARED_PAGES: u64 = 64;
 /// The number of bytes begins at this bit of the first argument of `OP_READ`, behind what is read.
 pub const READ_LENGTH_SHIFT: u32 = 47;
 /// Most pages that one `OP_READ` fills.
@@ -194,6 +211,8 @@ pub const STATUS_REGISTERS: u64 = 0x10_0000_0000;
 pub const STATUS_PORTS: u64 = 0x20_0000_0000;
 /// See [`STATUS_PORTS`]: it shows configuration space of a function whose pin interrupts the realm.
 pub const STATUS_CONFIGURATION: u8 = 0xff;
+/// There as well: Linux and the realm can share the pages of the file by `OP_SHARE`.
+pub const STATUS_SHARABLE: u64 = 0x40_0000_0000;
 /// See [`STATUS_PORTS`].
 pub const STATUS_FUNCTION_SHIFT: u32 = 8;
 /// Most threads that one `OP_THREAD` makes.
@@ -235,7 +254,8 @@ pub struct Slot {
     pub result: i64,
     /// Page-aligned address that Linux needs.
     pub fault_address: u64,
-    /// Page of the pool (address in the cell) and `ANSWER_WRITE`, or [`ANSWER_BAD`].
+    /// Page of the pool or place of the share window (address in the cell) and `ANSWER_WRITE`, or
+    /// [`ANSWER_BAD`].
     pub answer: u64,
     /// `FAULT_*`.
     pub fault_flags: u32,
@@ -589,6 +609,14 @@ pub struct Channel {
     pub had_devices: [HadDevice; MAX_DEVICES],
     /// Frames between Linux and the realm.
     pub ethernet: Ethernet,
+    /// Whether the kernel has looked at `recalled`.
+    pub recall: Question,
+    /// How often the kernel has set bits in `given_up`, written by the kernel after that.
+    pub given_up_count: u64,
+    /// Bit per place: its file has lost the page. Linux alone writes it.
+    pub recalled: [u64; PLACE_WORDS],
+    /// Bit per place: the kernel has given it up. The kernel sets it, Linux clears it.
+    pub given_up: [u64; PLACE_WORDS],
 }
 
 /// `Channel::linux_state`: nothing is known of an end.

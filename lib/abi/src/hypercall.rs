@@ -16,7 +16,9 @@ pub const HC_LEAVE: u64 = 1;
 pub const HC_CELL_CREATE: u64 = 2;
 /// Root: give memory to a cell that has not run, or was reclaimed since. RDI = cell, RSI = physical
 /// address of a [`crate::cell::Region`] (at most 2 MiB; private ones are cleared and removed from
-/// the root cell).
+/// the root cell). A cell that runs, locked or not, takes shared memory in its share window alone
+/// ([`crate::share`]); refused with [`HV_BUSY`] while a CPU of the cell may still reach what has
+/// left a place.
 pub const HC_CELL_MAP: u64 = 3;
 /// Root: copy into a private region of a cell that has not run since it got its memory. RDI = cell,
 /// RSI = address in the cell, RDX = physical source in the root cell, R10 = bytes (at most 64 KiB;
@@ -120,6 +122,16 @@ pub const HC_DEVICE_UNMAP: u64 = 25;
 /// Root: take an interrupt line back from a cell that is not locked. RDI = cell, RSI = number by
 /// which the cell knew it. It is masked, and Linux's.
 pub const HC_LINE_REMOVE: u64 = 26;
+
+/// Cell: give places of the share window up, whether something is there or not. RDI = index of a
+/// word of 64 places, RSI = which of them. Each CPU of the cell forgets its translations; until all
+/// have, the root cell is told that the cell may reach the pages. [`HV_BUSY`] as calls about
+/// devices.
+pub const HC_PLACES_LEAVE: u64 = 27;
+/// Root: tell whether a cell reaches a page at a place of its share window. RDI = cell, RSI =
+/// number of the place. Returns 1 or 0; [`HV_BUSY`] while it is gone and a CPU of the cell may
+/// still reach it.
+pub const HC_PLACE_HELD: u64 = 28;
 
 /// For [`HC_LINE_ADD`]: nobody knows.
 pub const NO_REQUESTER: u64 = !0;

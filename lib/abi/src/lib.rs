@@ -13,6 +13,7 @@
 //! | [`ids`] | real-time kernel, shadow: types of numbers that name something |
 //! | [`ring`] | every log ring |
 //! | [`ioctl`] | module, command line, shadow |
+//! | [`share`] | hypervisor, module, real-time kernel: where a cell sees pages of Linux |
 //! | [`note`] | real-time kernel, shadow, command line: the version that a program tells of itself |
 //!
 //! `linux/module/abi.h` is generated from these files; the test `header` fails when it
@@ -36,6 +37,7 @@ pub mod ioctl;
 pub mod note;
 pub mod report;
 pub mod ring;
+pub mod share;
 
 pub use address::UserAddr;
 

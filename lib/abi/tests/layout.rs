@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Sizes and numbers that follow from the structures.
 
-use crtos_abi::{boot::*, cell::*, channel::*, image::*, ioctl::*, report::*, *};
+use crtos_abi::{
+    boot::*, cell::*, channel::*, device::DEVICE_MEMORY, image::*, ioctl::*, report::*, share::*, *,
+};
 use std::mem::{align_of, offset_of, size_of};
 
 /// `_IOC(direction, type, number, size)` of Linux.
@@ -60,6 +62,9 @@ fn areas_fit() {
         assert!(BOOT_INFO_ADDRESS + PAGE_SIZE <= INITIAL_TABLES);
         assert!(INITIAL_TABLES + INITIAL_TABLES_SIZE <= IMAGE_ADDRESS);
         assert!(MAX_PRIVATE <= CHANNEL_ADDRESS && CHANNEL_ADDRESS + LARGE_PAGE_SIZE <= SHARED_POOL);
+        assert!(CHANNEL_ADDRESS + LARGE_PAGE_SIZE <= SHARE_WINDOW);
+        assert!((SHARE_WINDOW_END - SHARE_WINDOW) / PAGE_SIZE == PLACES as u64);
+        assert!(SHARE_WINDOW_END == DEVICE_MEMORY && PLACE_WORDS * 64 == PLACES);
         assert!(size_of::<TimePage>() as u64 == PAGE_SIZE);
         assert!(SLOT_WORDS * 64 == SLOTS && REVOCATION_WORDS * 64 == REVOCATIONS);
     }

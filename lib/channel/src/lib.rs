@@ -13,6 +13,7 @@
 //! | [`last_words`] | the end of Linux's log, and of Linux |
 //! | [`operation`] | what a request asks of the shadow |
 //! | [`question`] | what Linux asks the kernel |
+//! | [`places`] | pages of Linux that the realm shares |
 //! | [`devices`] | PCI functions that the realm is to have |
 //! | [`rank`] | which reply is worth an interrupt |
 //! | [`slot`] | the number of a slot, and its place in bitmaps |
@@ -36,6 +37,7 @@ pub mod heritage;
 pub mod last_words;
 pub mod operation;
 pub mod owned_slot;
+pub mod places;
 pub mod question;
 pub mod rank;
 pub mod revocations;

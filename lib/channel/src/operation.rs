@@ -178,6 +178,24 @@ pub enum Operation<'a> {
         /// Where the mirror begins.
         mirror: UserAddr,
     },
+    /// Put pages that a mirror shows at places of the share window, from one of its pages on.
+    /// Carried out by the module. Result: how many, which is more than none; -EFAULT where the file
+    /// has no page, and otherwise why there is none.
+    Share {
+        /// Where the mirror begins.
+        mirror: UserAddr,
+        /// The first page, by its number in the mirror.
+        page: u64,
+        /// Address in the cell of a page of the pool with the addresses of the places.
+        places: u64,
+        /// How many, at most [`raw::MOST_SHARED_PAGES`].
+        count: u32,
+        /// The realm writes to them.
+        write: bool,
+        /// Those that the file does not have yet are made; otherwise the first one alone, and the
+        /// pages end before the next one that is missing.
+        all: bool,
+    },
     /// Let the file of a mirror go. Carried out by the module. Result: 0.
     LetGo {
         /// Where the mirror begins.
@@ -286,6 +304,8 @@ pub struct FileStatus {
     pub maps_registers: bool,
     /// It shows I/O ports of a function of the realm, or configuration space.
     pub is_ports: bool,
+    /// Linux and the realm can share its pages ([`Operation::Share`]).
+    pub is_sharable: bool,
 }
 
 /// What a file is that the realm may have instead of Linux.
@@ -322,6 +342,7 @@ impl FileStatus {
             is_device: mode & raw::STATUS_DEVICE != 0,
             maps_registers: mode & raw::STATUS_REGISTERS != 0,
             is_ports: mode & raw::STATUS_PORTS != 0,
+            is_sharable: mode & raw::STATUS_SHARABLE != 0,
         }
     }
 
@@ -592,6 +613,11 @@ impl<'a> Operation<'a> {
             Self::Limits { tid } => (raw::OP_LIMITS, pad([tid.map_or(0, Tid::get).into()])),
             Self::Segment { mirror } => (raw::OP_SEGMENT, pad([mirror.get()])),
             Self::Registers { mirror } => (raw::OP_REGISTERS, pad([mirror.get()])),
+            Self::Share { mirror, page, places, count, write, all } => {
+                let write = if write { raw::SHARE_WRITE } else { 0 };
+                let all = if all { raw::SHARE_ALL } else { 0 };
+                (raw::OP_SHARE, pad([mirror.get(), page, places, count as u64 | write | all]))
+            }
             Self::LetGo { mirror } => (raw::OP_LET_GO, pad([mirror.get()])),
             Self::OpenTopology { file, alone, flags, realm } => {
                 let alone = if alone { TOPOLOGY_ALONE } else { 0 };
@@ -671,6 +697,14 @@ impl<'a> Operation<'a> {
             raw::OP_LIMITS => Self::Limits { tid: thread(first)? },
             raw::OP_SEGMENT => Self::Segment { mirror: UserAddr::new(first) },
             raw::OP_REGISTERS => Self::Registers { mirror: UserAddr::new(first) },
+            raw::OP_SHARE => Self::Share {
+                mirror: UserAddr::new(first),
+                page: second,
+                places: third,
+                count: half(fourth & !(raw::SHARE_WRITE | raw::SHARE_ALL))?,
+                write: fourth & raw::SHARE_WRITE != 0,
+                all: fourth & raw::SHARE_ALL != 0,
+            },
             raw::OP_LET_GO => Self::LetGo { mirror: UserAddr::new(first) },
             raw::OP_TOPOLOGY => {
                 let &[_, _, realm @ ..] = encoded.args;
@@ -762,6 +796,7 @@ pub const fn name(op: u32) -> Option<&'static str> {
         raw::OP_SEGMENT => "segment",
         raw::OP_LIMITS => "limits",
         raw::OP_REGISTERS => "registers",
+        raw::OP_SHARE => "share",
         raw::OP_TOPOLOGY => "topology",
         raw::OP_DESCRIPTOR_LIMITS => "descriptor limits",
         raw::OP_DESCRIPTORS_IN_USE => "descriptors in use",

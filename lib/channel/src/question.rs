@@ -14,11 +14,13 @@ pub enum Question {
     Seal,
     /// Whether the kernel has looked at the devices that it is to have.
     Devices,
+    /// Whether the kernel has looked which shared pages their files have lost.
+    Recall,
 }
 
 impl Question {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::End, Self::Seal, Self::Devices];
+    pub const ALL: [Self; 4] = [Self::End, Self::Seal, Self::Devices, Self::Recall];
 
     /// What was asked, and what was answered.
     fn words(self, channel: &Channel) -> (&AtomicU32, &AtomicU32) {
@@ -32,6 +34,10 @@ impl Question {
             Self::Devices => (
                 word!(channel, AtomicU32, devices.asked),
                 word!(channel, AtomicU32, devices.answered),
+            ),
+            Self::Recall => (
+                word!(channel, AtomicU32, recall.asked),
+                word!(channel, AtomicU32, recall.answered),
             ),
         }
     }

@@ -108,6 +108,16 @@ fn operation() -> impl Strategy<Value = Operation<'static>> {
             identity
         }),
         address().prop_map(|mirror| Operation::Registers { mirror }),
+        (address(), any::<(u64, u64, u32, bool, bool)>()).prop_map(
+            |(mirror, (page, places, count, write, all))| Operation::Share {
+                mirror,
+                page,
+                places,
+                count,
+                write,
+                all
+            }
+        ),
         address().prop_map(|mirror| LetGo { mirror }),
         address().prop_map(|mirror| Segment { mirror }),
         (file(), any::<(bool, u32, [u64; 4])>()).prop_map(|(file, (alone, flags, realm))| {

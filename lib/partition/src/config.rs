@@ -7,6 +7,7 @@ use crtos_abi::cell::{
     CELL_NAME_LEN, CellConfig, MAX_MSR_RANGES, MAX_PORT_RANGES, MSR_READ, MSR_WRITE, MsrRange,
     PORT_EXCLUSIVE, PortRange, REGION_EXECUTE, REGION_PRIVATE, REGION_WRITE, Region,
 };
+use crtos_abi::share::{SHARE_WINDOW, SHARE_WINDOW_END};
 use crtos_abi::{LARGE_PAGE_SIZE, MAX_CELL_CPUS, PAGE_SIZE};
 use crtos_registers::{apic, msr};
 
@@ -161,6 +162,8 @@ pub struct CheckedRegion {
     pub execute: bool,
     /// The root cell loses the memory.
     pub private: bool,
+    /// It is a page in the share window; shared memory, then.
+    pub in_window: bool,
 }
 
 /// End of the addresses that a cell may use, 512 GiB.
@@ -177,9 +180,12 @@ impl CheckedRegion {
             start.checked_add(region.size).is_some_and(|region_end| region_end <= end)
         };
         let known = region.flags & !(REGION_WRITE | REGION_EXECUTE | REGION_PRIVATE) == 0;
+        let window = SHARE_WINDOW..SHARE_WINDOW_END;
+        let in_window = window.contains(&region.cell_address);
         if !(aligned
             && sized
             && known
+            && !(in_window && (private || region.size != PAGE_SIZE))
             && ends_at_most(region.physical, memory_end.get())
             && ends_at_most(region.cell_address, CELL_ADDRESS_END))
         {
@@ -192,6 +198,7 @@ impl CheckedRegion {
             write: region.flags & REGION_WRITE != 0,
             execute: region.flags & REGION_EXECUTE != 0,
             private,
+            in_window,
         })
     }
 }
@@ -304,6 +311,7 @@ mod tests {
                     prop_assert!(region.physical.get() + region.size <= end);
                     prop_assert!(region.cell_address.get() + region.size <= CELL_ADDRESS_END);
                     prop_assert!(!region.private || region.size == LARGE_PAGE_SIZE);
+                    prop_assert!(!region.in_window || !region.private && region.size == PAGE_SIZE);
                 }
             }
         }

@@ -120,7 +120,8 @@ unsafe fn execute(slot: Slot, remote: &Remote, startup: &'static startup::Block)
         | Operation::IsCapable { .. }
         | Operation::Limits { .. }
         | Operation::Registers { .. }
-        | Operation::Segment { .. } => Err(Errno::ENOSYS),
+        | Operation::Segment { .. }
+        | Operation::Share { .. } => Err(Errno::ENOSYS),
         Operation::OpenTopology { file, alone, flags, realm } => {
             topology::open(file, alone, flags, realm).map(|fd| fd as u64)
         }

@@ -91,6 +91,8 @@
  *				often it was read before the cell got contents, and how often since
  * stale start READER CPU	the same of a cell that starts without contents, on a CPU that is
  *				offline
+ * share CELL CPU		gives the cell pages to share, and one of them to a new cell for CPU;
+ *				what came of that, see attack_share()
  * offer STATE PROCESS PID PARENT
  *				offers the realm the last slot by hand, see offer(); what its kernel
  *				asks there first, or "nothing"
@@ -1004,6 +1006,8 @@ static int carry_out(const char *command)
 		return attack_stale(false, first, cpu, result, LINE);
 	if (sscanf(command, "stale start %u %u", &first, &cpu) == 2)
 		return attack_stale(true, first, cpu, result, LINE);
+	if (sscanf(command, "share %u %u", &first, &cpu) == 2)
+		return attack_share(first, cpu, result, LINE);
 	if (sscanf(command, "offer %u %u %u %u", &cpu, &first, &second, &milliseconds) == 4)
 		return offer(cpu, first, second, milliseconds);
 	if (sscanf(command, "signal %u %u", &first, &second) == 2)

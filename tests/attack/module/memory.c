@@ -148,3 +148,99 @@ int attack_stale(bool start, unsigned int reader, unsigned int owner, char *resu
 	free_page((unsigned long)region);
 	return error ?: snprintf(result, size, "%u %u\n", stale.before, stale.since);
 }
+
+/* Has a cell get a page at an address, by which it is shared. */
+static s64 share(u64 cell, struct crtos_region *region, u64 address, u64 physical)
+{
+	region->cell_address = address;
+	region->physical = physical;
+	region->size = PAGE_SIZE;
+	region->flags = CRTOS_REGION_WRITE;
+	return crtos_hypercall(CRTOS_HC_CELL_MAP, cell, virt_to_phys(region), 0, 0);
+}
+
+/* How many pages that are not Linux's memory the cell gets at an address. */
+static unsigned long share_foreign(u64 cell, struct crtos_region *region, u64 address,
+				   unsigned long *tried)
+{
+	static const u64 controllers[] = { 0xfec00000, 0xfed90000, 0xfee00000 };
+	unsigned long frame, got = 0;
+	int i;
+
+	for (i = 0; i < ARRAY_SIZE(controllers); i++)
+		got += !share(cell, region, address, controllers[i]);
+	for (frame = 0; frame < PHYS_PFN(MEMORY_END); frame++) {
+		if (!pfn_valid(frame)) {
+			frame |= PAGES_PER_SECTION - 1;
+			continue;
+		}
+		if (!PageOffline(pfn_to_page(frame)))
+			continue;
+		got += !share(cell, region, address, PFN_PHYS(frame));
+		if (++*tried % STRETCH == 0)
+			cond_resched();
+	}
+	return got;
+}
+
+/* Whether another cell gets the block as its own. */
+static s64 make_private(struct crtos_cell_config *config, struct crtos_region *region,
+			u64 physical, unsigned int owner)
+{
+	s64 cell, result;
+
+	strscpy(config->name, "private", sizeof(config->name));
+	config->doorbell_vector = 0x50;
+	config->cpu_count = 1;
+	config->cpus[0] = owner;
+	cell = crtos_hypercall(CRTOS_HC_CELL_CREATE, virt_to_phys(config), 0, 0, 0);
+	if (cell < 0)
+		return cell;
+	region->cell_address = 0;
+	region->physical = physical;
+	region->size = BLOCK_BYTES;
+	region->flags = CRTOS_REGION_PRIVATE | CRTOS_REGION_WRITE;
+	result = crtos_hypercall(CRTOS_HC_CELL_MAP, cell, virt_to_phys(region), 0, 0);
+	while (crtos_hypercall(CRTOS_HC_CELL_RECLAIM, cell, 0, 0, 0) == 1)
+		;
+	crtos_hypercall(CRTOS_HC_CELL_DESTROY, cell, 0, 0, 0);
+	return result;
+}
+
+/*
+ * At the last place of a window, which the realm's kernel uses last. The cell has the block
+ * from then on, so it is never freed.
+ */
+int attack_share(u64 cell, unsigned int owner, char *result, size_t size)
+{
+	u64 place = CRTOS_SHARE_WINDOW_END - PAGE_SIZE, number = CRTOS_PLACES - 1;
+	struct crtos_cell_config *config = (void *)get_zeroed_page(GFP_KERNEL);
+	struct crtos_region *region = (void *)get_zeroed_page(GFP_KERNEL);
+	struct page *block = alloc_pages(GFP_KERNEL, BLOCK_ORDER);
+	unsigned long tried = 0, got;
+	int length = -ENOMEM;
+	s64 first, again, elsewhere, whole, held, taken, private;
+	u64 page;
+
+	if (!config || !region || !block)
+		goto out;
+	page = page_to_phys(block);
+	got = share_foreign(cell, region, place, &tried);
+	elsewhere = share(cell, region, CRTOS_SHARE_WINDOW - PAGE_SIZE, page);
+	region->size = BLOCK_BYTES;
+	region->cell_address = CRTOS_SHARE_WINDOW_END - BLOCK_BYTES;
+	whole = crtos_hypercall(CRTOS_HC_CELL_MAP, cell, virt_to_phys(region), 0, 0);
+	first = share(cell, region, place, page);
+	again = share(cell, region, place, page + PAGE_SIZE);
+	held = crtos_hypercall(CRTOS_HC_PLACE_HELD, cell, number, 0, 0);
+	taken = crtos_hypercall(CRTOS_HC_PLACES_LEAVE, number / 64, ~0ull, 0, 0);
+	private = make_private(config, region, page, owner);
+	length = snprintf(result, size,
+			  "%lu %lu elsewhere %lld block %lld first %lld again %lld held %lld taken %lld private %lld held %lld\n",
+			  tried, got, elsewhere, whole, first, again, held, taken, private,
+			  crtos_hypercall(CRTOS_HC_PLACE_HELD, cell, number, 0, 0));
+out:
+	free_page((unsigned long)config);
+	free_page((unsigned long)region);
+	return length;
+}

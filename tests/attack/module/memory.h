@@ -14,4 +14,11 @@ int attack_hidden(char *result, size_t size);
  */
 int attack_stale(bool start, unsigned int reader, unsigned int owner, char *result, size_t size);
 
+/*
+ * Gives a running cell pages to share, most of which it must not get, and one of these to a new
+ * cell for CPU @owner: how many foreign ones were tried, how many it got, and what else was
+ * answered, by name. May sleep. Or an error.
+ */
+int attack_share(u64 cell, unsigned int owner, char *result, size_t size);
+
 #endif /* ATTACK_MEMORY_H */

@@ -42,14 +42,21 @@ pub struct Resume {
     pub cr4: u64,
 }
 
-/// How a CPU of a cell starts (see [`crtos_abi::boot`]).
-pub struct CellStart {
+/// Where and with what the CPUs of a cell start.
+#[derive(Clone, Copy)]
+pub struct Start {
     /// Instruction pointer.
     pub entry: u64,
-    /// CR3.
+    /// Page tables.
     pub page_table: GuestAddr,
-    /// RDI.
+    /// What the cell is told.
     pub argument: u64,
+}
+
+/// How a CPU of a cell starts (see [`crtos_abi::boot`]).
+pub struct CellStart {
+    /// Instruction pointer, CR3, RDI.
+    pub start: Start,
     /// RSI.
     pub index: u64,
 }

@@ -6,6 +6,7 @@ use core::sync::atomic::Ordering;
 
 use crtos_abi::device::*;
 use crtos_abi::image::Configuration;
+use crtos_abi::share::SHARE_WINDOW;
 use crtos_abi::{LARGE_PAGE_SIZE, PAGE_SIZE};
 use crtos_iommu::Requester;
 use crtos_iommu::cell_tables::CellTables;
@@ -74,11 +75,6 @@ impl Root {
 }
 
 impl Ownership {
-    /// Copies the description of a function that Linux has at `address`.
-    pub fn read_device(&self, address: PhysAddr) -> Result<DeviceConfig, Refusal> {
-        self.read(address)
-    }
-
     /// Has Linux's accesses to PCI configuration space by ports exit. Once its CPUs have flushed,
     /// that space is the hypervisor's as long as the lock is held.
     pub fn watch_configuration(&mut self) {
@@ -102,11 +98,10 @@ impl Ownership {
         let reserved = |ports: &RangeInclusive<u16>| {
             let resets = launch_info::resets();
             let mut resets = resets.iter().flat_map(Resets::ports);
-            let mut configs = self.cells.iter().flatten().map(|cell| &cell.config);
             ports_meet(ports, &pci::PORTS)
                 || launch_info::watched_ports().any(|watched| ports_meet(ports, &watched))
                 || resets.any(|reset| ports_meet(ports, &reset))
-                || configs.any(|config| config.has_port_of(ports))
+                || self.configs().any(|config| config.has_port_of(ports))
         };
         let foreign = self.devices.places.iter().flatten().any(clashes)
             || functions().any(|function| function == config.function)
@@ -118,8 +113,7 @@ impl Ownership {
 
     /// Tells whether a cell may use the ports of PCI configuration space.
     fn has_port_of_configuration(&self) -> bool {
-        let mut configs = self.cells.iter().flatten().map(|cell| &cell.config);
-        configs.any(|config| config.has_port_of(&pci::PORTS))
+        self.configs().any(|config| config.has_port_of(&pci::PORTS))
     }
 
     /// Gives a function that is [checked](Self::check_device) to a cell, not connected. No CPU of
@@ -354,7 +348,7 @@ impl Ownership {
         let mut memory = LinuxMemory { frames, tables: &mut root.tables, devices };
         let changed = own.carry_out(&mut memory, request, most, |memory, address| {
             let leaf = cell.tables.lookup(memory.frames, GuestAddr::new(address))?;
-            let is_memory = !(DEVICE_MEMORY..DEVICE_MEMORY_END).contains(&address);
+            let is_memory = !(SHARE_WINDOW..DEVICE_MEMORY_END).contains(&address);
             let page = leaf.physical + address % leaf.size();
             is_memory.then_some((page, leaf.access.write))
         });
@@ -437,12 +431,12 @@ fn device_register(register: u64) -> Result<u8, Refusal> {
     register.ok_or(Refusal::Invalid)
 }
 
-/// Maps all memory of a cell.
+/// Maps all memory of a cell, but for Linux's that it shares.
 fn map_all(memory: &mut LinuxMemory, tables: &CellTables, cell: &Possessions) -> bool {
     let mut next = GuestAddr::new(0);
     while let Some((address, leaf)) = cell.tables.leaf_from(memory.frames, next) {
         next = address + leaf.size();
-        if (DEVICE_MEMORY..DEVICE_MEMORY_END).contains(&address.get()) {
+        if (SHARE_WINDOW..DEVICE_MEMORY_END).contains(&address.get()) {
             continue;
         }
         let rights = Rights { read: true, write: leaf.access.write };

@@ -22,8 +22,9 @@ fn call(number: u64, argument: u64) -> i64 {
 
 fn call_with(number: u64, [first, second, third, fourth]: [u64; 4]) -> i64 {
     let result: i64;
-    // SAFETY: the kernel runs in a cell; the calls made here change nothing of its memory. Those
-    // about devices reach functions that the cell has, and none of the realm reaches memory.
+    // SAFETY: the kernel runs in a cell; the calls made here change nothing of its memory, but for
+    // places of the share window that nobody uses. Those about devices reach functions that the
+    // cell has, and none of the realm reaches memory.
     unsafe {
         if is_intel() {
             asm!("vmcall", inlateout("rax") number => result, in("rdi") first, in("rsi") second,
@@ -36,7 +37,8 @@ fn call_with(number: u64, [first, second, third, fourth]: [u64; 4]) -> i64 {
     result
 }
 
-/// Makes a call about functions or lines of the cell. Any context; causes one VM exit.
+/// Makes a call about functions or lines of the cell, or its share window. Any context; causes one
+/// VM exit.
 pub(crate) fn call_device(number: u64, arguments: [u64; 4]) -> i64 {
     call_with(number, arguments)
 }

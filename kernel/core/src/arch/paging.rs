@@ -13,6 +13,7 @@ use crtos_abi::boot::{
     BootInfo, CHANNEL_ADDRESS, DIRECT_MAP, IMAGE_ADDRESS, KERNEL_BASE, SHARED_POOL,
 };
 use crtos_abi::device::{DEVICE_MEMORY, DEVICE_MEMORY_END};
+use crtos_abi::share::{SHARE_WINDOW, SHARE_WINDOW_END};
 use crtos_vm::entry::{ENTRIES, index, span};
 use crtos_vm::{BLOCK_SIZE, Entry, FRAME_SIZE, Flags, Frame, FrameSize, Protection};
 
@@ -87,6 +88,10 @@ pub fn build_kernel(info: &BootInfo, mut allocate: impl FnMut() -> Frame) {
     }
     if info.has_channel != 0 {
         map(DIRECT_MAP + CHANNEL_ADDRESS, Frame(CHANNEL_ADDRESS), FrameSize::Large, DATA);
+    }
+    // Only what is at a place is touched.
+    for block in (SHARE_WINDOW..SHARE_WINDOW_END).step_by(BLOCK_SIZE as usize) {
+        map(DIRECT_MAP + block, Frame(block), FrameSize::Large, DATA);
     }
     for block in (SHARED_POOL..SHARED_POOL + info.shared_size).step_by(BLOCK_SIZE as usize) {
         map(DIRECT_MAP + block, Frame(block), FrameSize::Large, DATA);

@@ -64,9 +64,9 @@ impl<'a> Device<'a> {
     }
 }
 
-/// Makes a call about devices by `call`, which the hypervisor refuses while Linux makes one: then
+/// Makes a call of a cell by `call`, which the hypervisor refuses while Linux makes one: then
 /// the thread sleeps for `pause`, and tries again, so many times at most. Thread context.
-fn call_again(tries: u32, pause: Nanos, mut call: impl FnMut() -> i64) -> i64 {
+pub(crate) fn call_again(tries: u32, pause: Nanos, mut call: impl FnMut() -> i64) -> i64 {
     for _ in 0..tries {
         let result = call();
         if result != HV_BUSY {

@@ -3,7 +3,7 @@
 //! pages make up processes, which Linux shares.
 
 use super::space::copy::copy;
-use super::{layout, page_cache};
+use super::{layout, page_cache, window};
 use crate::sync::SpinLock;
 use core::arch::asm;
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -14,11 +14,21 @@ use spin::Once;
 pub struct Pool(Once<SpinLock<FramePool>>);
 
 /// The kernel's memory.
-pub static PRIVATE: Pool = Pool(Once::new());
+pub static PRIVATE: Pool = Pool::new();
 /// Pages of processes.
-pub static SHARED: Pool = Pool(Once::new());
+pub static SHARED: Pool = Pool::new();
 
 impl Pool {
+    /// One that is not filled yet.
+    pub(super) const fn new() -> Self {
+        Self(Once::new())
+    }
+
+    /// Calls `act` with the pool, interrupts off; `None` if it is not filled yet.
+    pub(super) fn with<R>(&self, act: impl FnOnce(&mut FramePool) -> R) -> Option<R> {
+        self.0.get().map(|pool| act(&mut pool.lock()))
+    }
+
     /// Fills the pool. Once, at boot.
     pub(crate) fn set_up(&self, pool: FramePool) {
         self.0.call_once(|| SpinLock::new(pool));
@@ -49,6 +59,9 @@ impl Pool {
 /// many. Any context.
 #[must_use]
 pub(crate) fn share(frame: Frame) -> bool {
+    if window::contains(frame) {
+        return window::share(frame);
+    }
     let Some(pool) = SHARED.0.get() else { return false };
     let mut pool = pool.lock();
     !pool.contains(frame) || pool.share(frame)
@@ -73,6 +86,9 @@ pub(crate) fn is_shared(frame: Frame) -> bool {
 /// Gives a page of a program back; the last user frees it. Pages from elsewhere (the time page)
 /// stay what they are. Any context.
 pub(crate) fn release(frame: Frame, size: FrameSize) {
+    if window::contains(frame) {
+        return window::release(frame);
+    }
     if let Some(pool) = SHARED.0.get() {
         let mut pool = pool.lock();
         if pool.contains(frame) {
@@ -197,6 +213,11 @@ impl OwnedPage {
     /// [`evicting`]; `None` if there is none.
     pub(super) fn copy_of(from: Frame) -> Option<Self> {
         evicting(|| copied_page(from, FrameSize::Small)).map(Self)
+    }
+
+    /// A use of a page of Linux at a place, which is the first one.
+    pub(super) fn at_place(place: Frame) -> Self {
+        Self(place)
     }
 
     /// The page's frame, which stays this one's.

@@ -9,5 +9,6 @@ pub mod page_cache;
 pub mod pages;
 pub mod space;
 pub(crate) mod stacks;
+pub mod window;
 
 pub use space::AddressSpace;

@@ -5,7 +5,7 @@
 //! is mapped.
 
 use super::frames::OwnedPage;
-use super::{frames, heap};
+use super::{frames, heap, window};
 use crate::devices::pci::Registers;
 use crate::mm::space::{FaultError, MapError, Obstacle, Prepared};
 use crate::task::Mutex;
@@ -14,7 +14,7 @@ use alloc::collections::BTreeMap;
 use alloc::sync::{Arc, Weak};
 use core::fmt;
 use core::iter;
-use core::ops::Range;
+use core::ops::{Bound, Range};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crtos_channel::operation::Identity;
 use crtos_vm::{FRAME_SIZE, Frame, FrameSize};
@@ -29,14 +29,22 @@ pub struct Object {
     count: AtomicU64,
     /// Held while pages are read from Linux.
     loading: Mutex<()>,
-    /// All that Linux has of it was read.
-    loaded: AtomicBool,
     /// What is not there is read from Linux when it is touched.
     on_demand: AtomicBool,
     /// [`Object::reach`].
     reach: AtomicU64,
     /// Where its pages lie, if it is memory of a device.
     registers: Option<Registers>,
+    /// Its pages are Linux's.
+    linuxs: Option<Linuxs>,
+}
+
+/// An object whose pages are those of a file of Linux.
+struct Linuxs {
+    /// Programs may write to them.
+    writes: bool,
+    /// The number by which futexes know the file.
+    key: u64,
 }
 
 /// How many objects programs can change as files ([`Object::extend_reach`]).
@@ -64,30 +72,44 @@ impl Eq for Object {}
 impl Object {
     /// Memory that is zero at first. Not on a real-time path.
     pub fn anonymous() -> Result<Arc<Self>, MapError> {
-        Self::make(u64::MAX, BTreeMap::new(), None)
+        Self::make(u64::MAX, BTreeMap::new(), None, None)
     }
 
     /// Memory of a device. Not on a real-time path.
     pub fn of_registers(registers: Registers) -> Result<Arc<Self>, MapError> {
-        Self::make(registers.size(), BTreeMap::new(), Some(registers))
+        Self::make(registers.size(), BTreeMap::new(), Some(registers), None)
+    }
+
+    /// Pages of a file that Linux shares, which are at places of the share window. Each comes when
+    /// it is touched. Of a file there is one object to read, and one to write; the second one is
+    /// made beside the first. Not on a real-time path.
+    pub fn of_linux(writes: bool, beside: Option<&Self>) -> Result<Arc<Self>, MapError> {
+        let key = beside.and_then(|beside| beside.linuxs.as_ref()).map_or(0, |other| other.key);
+        let object = Self::make(u64::MAX, BTreeMap::new(), None, Some(Linuxs { writes, key }))?;
+        object.read_on_demand();
+        Ok(object)
     }
 
     /// The page in which the kernel keeps the clocks, and behind it `pages`. No other ones.
     pub fn behind_time_page(pages: impl Iterator<Item = OwnedPage>) -> Result<Arc<Self>, MapError> {
         let pages = iter::once(time::page_frame()).chain(pages.map(OwnedPage::into_frame));
-        Self::make(0, (0..).zip(pages).collect(), None)
+        Self::make(0, (0..).zip(pages).collect(), None, None)
     }
 
     fn make(
         limit: u64,
         pages: BTreeMap<u64, Frame>,
         registers: Option<Registers>,
+        mut linuxs: Option<Linuxs>,
     ) -> Result<Arc<Self>, MapError> {
         static LAST: AtomicU64 = AtomicU64::new(0);
         if !heap::has_reserve() {
             return Err(MapError::NoMemory);
         }
         let id = LAST.fetch_add(1, Ordering::Relaxed) + 1;
+        if let Some(linuxs) = linuxs.as_mut().filter(|linuxs| linuxs.key == 0) {
+            linuxs.key = id;
+        }
         let limit = AtomicU64::new(limit);
         let count = AtomicU64::new(pages.len() as u64);
         Ok(Arc::new(Self {
@@ -96,16 +118,70 @@ impl Object {
             pages: Mutex::new(pages),
             count,
             loading: Mutex::new(()),
-            loaded: AtomicBool::new(false),
             on_demand: AtomicBool::new(false),
             reach: AtomicU64::new(0),
             registers,
+            linuxs,
         }))
     }
 
     /// Its number, which no other object ever has.
     pub fn id(&self) -> u64 {
         self.id
+    }
+
+    /// What futexes in it are known by: as its number, but the same for all objects of a file.
+    pub fn key(&self) -> u64 {
+        self.linuxs.as_ref().map_or(self.id, |linuxs| linuxs.key)
+    }
+
+    /// Whether its pages are Linux's.
+    pub fn is_linuxs(&self) -> bool {
+        self.linuxs.is_some()
+    }
+
+    /// Whether its pages are Linux's, and programs may write to them.
+    pub(super) fn linux_writes(&self) -> Option<bool> {
+        self.linuxs.as_ref().map(|linuxs| linuxs.writes)
+    }
+
+    /// Whether it has this page at `offset`.
+    pub(super) fn has(&self, offset: u64, frame: Frame) -> bool {
+        self.pages.lock().get(&(offset / FRAME_SIZE)) == Some(&frame)
+    }
+
+    /// Gives up pages of Linux in `range` that their file has lost: who needs them asks Linux
+    /// again. Programs may still have them in their tables. Thread context; may sleep.
+    pub fn recall(&self, range: Range<u64>) {
+        /// Pages that are looked at, and given up, at a time.
+        const LOOKED_AT: usize = 256;
+        const GIVEN_UP: usize = 16;
+        let (mut at, end) = (range.start / FRAME_SIZE, range.end.div_ceil(FRAME_SIZE));
+        while self.is_linuxs() {
+            let mut gone = [None; GIVEN_UP];
+            let mut pages = self.pages.lock();
+            let mut free = gone.iter_mut();
+            let mut looked_at = 0;
+            for (&index, &frame) in pages.range(at..end).take(LOOKED_AT) {
+                looked_at += 1;
+                if window::is_recalled(frame) {
+                    let Some(free) = free.next() else { break };
+                    *free = Some((index, frame));
+                }
+                at = index + 1;
+            }
+            for (index, _) in gone.iter().flatten() {
+                pages.remove(index);
+            }
+            self.count.store(pages.len() as u64, Ordering::Relaxed);
+            drop(pages);
+            for (_, frame) in gone.into_iter().flatten() {
+                frames::release(frame, FrameSize::Small);
+            }
+            if looked_at == 0 {
+                return;
+            }
+        }
     }
 
     /// The memory of a device that it is.
@@ -180,16 +256,6 @@ impl Object {
         self.loading.lock()
     }
 
-    /// Whether all that Linux has of it was read.
-    pub fn is_loaded(&self) -> bool {
-        self.loaded.load(Ordering::Relaxed)
-    }
-
-    /// All that Linux has of it was read.
-    pub fn set_loaded(&self) {
-        self.loaded.store(true, Ordering::Relaxed);
-    }
-
     /// The first run of pages in `range` that are not there, of at most `most` bytes.
     pub fn missing(&self, range: Range<u64>, most: u64) -> Option<Range<u64>> {
         let pages = self.pages.lock();
@@ -260,7 +326,7 @@ impl Object {
 
     /// Clears the pages in `start..end`, for everybody who maps them. Preemptible between pages.
     pub fn zero(&self, start: u64, end: u64) -> Result<(), MapError> {
-        if self.limit() == 0 || self.registers.is_some() {
+        if self.limit() == 0 || self.registers.is_some() || self.is_linuxs() {
             return Err(MapError::Access);
         }
         let mut absent = start..end;
@@ -313,13 +379,32 @@ impl Known {
         self.0.lock().get(&identity).and_then(Weak::upgrade)
     }
 
-    /// The same; a new one if there is none.
-    pub fn get(&self, identity: Identity) -> Result<Arc<Object>, MapError> {
+    /// Calls `each` with each of them. Nothing is locked meanwhile. May sleep.
+    pub fn each(&self, mut each: impl FnMut(&Object)) {
+        let mut after = Bound::Unbounded;
+        loop {
+            let next = {
+                let objects = self.0.lock();
+                let next = objects.range((after, Bound::Unbounded)).next();
+                next.map(|(&identity, object)| (identity, object.upgrade()))
+            };
+            let Some((identity, object)) = next else { return };
+            after = Bound::Excluded(identity);
+            object.iter().for_each(|object| each(object));
+        }
+    }
+
+    /// The object of an identity; the one that `make` makes if there is none.
+    pub fn get(
+        &self,
+        identity: Identity,
+        make: impl FnOnce() -> Result<Arc<Object>, MapError>,
+    ) -> Result<Arc<Object>, MapError> {
         let mut objects = self.0.lock();
         if let Some(object) = objects.get(&identity).and_then(Weak::upgrade) {
             return Ok(object);
         }
-        let object = Object::anonymous()?;
+        let object = make()?;
         objects.retain(|_, object| object.strong_count() > 0);
         objects.insert(identity, Arc::downgrade(&object));
         Ok(object)

@@ -3,27 +3,33 @@
 //!
 //! What a private mapping shows is read when it is made, or was read before
 //! ([`crate::memory::contents`]), or when it is touched if it is large and no real-time thread is
-//! in the process. For shared mappings there is one [`Object`](crtos_core::mm::object::Object) for
+//! in the process. For shared mappings there is one [`Object`] for
 //! each file, found by its identity, so that all programs of the realm see the same pages. The
 //! shadow maps the file as well, in its own range of addresses: this *mirror* makes Linux check
 //! what may be mapped, keeps the file after its descriptor is closed, and takes what is written
 //! back by msync, munmap, and at the end of a program. Linux's own writes to the file are seen by
 //! mappings that are made later, for pages that no program of the realm has mapped. What programs
 //! of the realm read and write by read(2) and write(2) agrees with them ([`moved`]).
+//!
+//! Of files that are in Linux's memory alone there is no copy: their pages are Linux's own
+//! ([`crate::memory::shared`]).
 
 use crtos_abi::{PAGE_SIZE, UserAddr};
 use crtos_channel::{Operation, operation::Identity};
 use linux_raw_sys::general as linux;
 
 use crtos_core::mm::{
-    object::{self, Known},
+    object::{self, Known, Object},
     space::{AddressSpace, Backing, Map, Placement, Protection, Target},
 };
 
 use crate::{
     abi::{Errno, linux_result},
     files::Memory,
-    memory::contents::{self, Contents, Source, Status},
+    memory::{
+        contents::{self, Contents, Source, Status},
+        shared,
+    },
     process::spares,
     remote,
 };
@@ -118,7 +124,19 @@ fn shared(space: &AddressSpace, request: Request, status: &Status) -> Result<Use
         if map.protection.contains(Protection::WRITE) && !may_write {
             return Err(Errno::EACCES);
         }
-        let object = FILES.get(kept)?;
+        if let Placement::Fixed(start) = map.placement {
+            write_back(space, start, length);
+        }
+        if status.file.is_sharable {
+            let object = shared::object(kept, may_write)?;
+            spares::reserve_spare()?;
+            let backing = Backing { object: object.clone(), offset, shared: true, may_write };
+            space.set_mirror(mirror, Target::of_linux(object, offset, kept));
+            let start = space.map(Map { backing: Some(backing), ..map })?;
+            space.use_mirror(mirror);
+            return Ok(start);
+        }
+        let object = FILES.get(kept, Object::anonymous)?;
         object.set_limit(status.file.size);
         if may_write {
             object.extend_reach(offset.saturating_add(length));
@@ -130,9 +148,6 @@ fn shared(space: &AddressSpace, request: Request, status: &Status) -> Result<Use
             object.read_on_demand();
         } else if !status.file.is_empty {
             contents::load(space, &object, source, part)?;
-        }
-        if let Placement::Fixed(start) = map.placement {
-            write_back(space, start, length);
         }
         let backing = Backing { object: object.clone(), offset, shared: true, may_write };
         let target = Target { object, offset, writable: may_write, attachment: false, kept };
@@ -152,7 +167,7 @@ static FILES: Known = Known::none();
 
 /// Whether programs of the realm map a file shared, and so change it without Linux's knowledge.
 pub fn is_shared(identity: Identity) -> bool {
-    FILES.find(identity).is_some()
+    FILES.find(identity).is_some() || shared::is_written(identity)
 }
 
 /// After the size of the file of `fd` has changed: what is mapped ends where the file ends.

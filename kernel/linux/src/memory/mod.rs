@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Memory of programs as Linux's ABI has it: words in it, contents of files, mappings of files,
-//! System V shared memory.
+//! memory that Linux shares, System V shared memory.
 
 pub mod contents;
 pub mod mappings;
 mod scratch;
+pub mod shared;
 pub mod sysv_shm;
 pub mod timespec;
 pub mod user;

@@ -4,29 +4,26 @@
 //! Linux has the segments: their keys and rights, how often they are attached, and when one is
 //! gone. The shadow attaches a segment whenever the program does, as a mirror; that is the
 //! attachment which Linux counts. A fork of the shadow inherits it, execve and the end of the
-//! shadow detach it. The realm has pages of its own, one [`Object`] for each segment: Linux's
-//! kernel reads them when the first of its programs attaches it; each writes what it has changed
-//! back when it detaches it, by its shadow, which can write no more than Linux lets it.
+//! shadow detach it. The pages are Linux's own ([`crate::memory::shared`]). Segments of huge pages,
+//! which have none that can be shared, cannot be attached.
 
 use alloc::{sync::Arc, vec::Vec};
 use crtos_syscalls::structs::ShmStatus;
 use zerocopy::IntoBytes;
 
 use crtos_abi::{PAGE_SIZE, UserAddr};
-use crtos_channel::{
-    Operation,
-    operation::{FileStatus, Source},
-};
+use crtos_channel::{Operation, operation::FileStatus};
 use linux_raw_sys::general as linux;
 
 use crtos_core::mm::{
-    object::{Known, Object},
+    object::Object,
     space::{AddressSpace, Backing, Map, MapError, Placement, Protection, Target},
 };
 
 use crate::{
     abi::{Args, Errno, SysResult, linux_result},
-    memory::{Scratch, contents, mappings, user},
+    memory::{Scratch, contents, mappings, shared, user},
+    process::spares,
     remote,
 };
 
@@ -37,10 +34,6 @@ const SHM_REMAP: u32 = 0o40000;
 const SHM_EXEC: u32 = 0o100000;
 /// Command of shmctl(2).
 const IPC_STAT: u64 = 2;
-
-/// The objects of segments that programs of the realm have attached, by what names the namespace,
-/// and the number there.
-static SEGMENTS: Known = Known::none();
 
 /// The size in bytes that shmctl(2) tells.
 fn size(space: &AddressSpace, scratch: &Scratch, id: u64) -> Result<u64, Errno> {
@@ -84,30 +77,27 @@ pub fn shmat([id, address, flags, ..]: Args) -> SysResult {
         let (rights, words) = remote::request_words(Operation::Segment { mirror })?;
         let rights = linux_result(rights)?;
         let status = FileStatus::from_words(&words);
-        let object = SEGMENTS.get(status.identity)?;
-        load(&object, mirror, &status)?;
+        if !status.is_sharable {
+            return Err(Errno::ENOMEM);
+        }
+        spares::reserve_spare()?;
         if let Placement::Fixed(start) = placement {
             mappings::write_back(&space, start, length);
         }
         let may_write = flags & SHM_RDONLY == 0 && rights == 1;
+        let object = shared::object(status.identity, may_write)?;
         let mut protection = Protection::READ;
         protection.set(Protection::WRITE, may_write);
         protection.set(Protection::EXECUTE, flags & SHM_EXEC != 0);
         let backing = Backing { object: object.clone(), offset: 0, shared: true, may_write };
         let map = Map::private(placement, length, protection);
+        let target = Target::of_linux(object, 0, status.identity);
+        space.set_mirror(mirror, Target { attachment: true, ..target });
         let start =
             space.map(Map { backing: Some(backing), ..map }).map_err(|error| match error {
                 MapError::Exists => Errno::EINVAL,
                 other => other.into(),
             })?;
-        let target = Target {
-            object,
-            offset: 0,
-            writable: may_write,
-            attachment: true,
-            kept: status.identity,
-        };
-        space.set_mirror(mirror, target);
         space.use_mirror(mirror);
         Ok(start.get())
     })();
@@ -116,21 +106,6 @@ pub fn shmat([id, address, flags, ..]: Args) -> SysResult {
     }
     mappings::tidy(&space);
     result
-}
-
-/// Reads what Linux has of a segment, unless that was done.
-fn load(object: &Object, mirror: UserAddr, status: &FileStatus) -> Result<(), Errno> {
-    let _loading = object.loading();
-    if object.is_loaded() {
-        return Ok(());
-    }
-    object.set_limit(status.size);
-    if !status.is_empty {
-        let pages = 0..status.size.next_multiple_of(PAGE_SIZE);
-        contents::read_missing(object, Source::Mirror(mirror), status.identity, pages)?;
-    }
-    object.set_loaded();
-    Ok(())
 }
 
 /// shmdt(address): what is left of the attachment that began there.
@@ -158,7 +133,6 @@ pub fn shmdt([address, ..]: Args) -> SysResult {
         return Err(Errno::EINVAL);
     }
     for (_, start, length) in parts {
-        mappings::write_back(&space, start, length);
         space.unmap(start, length)?;
     }
     mappings::tidy(&space);

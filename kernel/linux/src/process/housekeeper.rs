@@ -17,12 +17,13 @@ use spin::Once;
 use crtos_core::{
     arch,
     devices::interrupts,
-    mm::space::AddressSpace,
+    mm::{space::AddressSpace, window},
     task::{self, Mutex, Scheduling, Spawn, Thread},
     time::{self, Nanos},
 };
 
 use crate::{
+    memory::shared,
     process::{
         Process, ThreadExt as _, UserThread, exec, fork, spares,
         start::{self, Birth},
@@ -104,6 +105,8 @@ fn keep_house() {
         answer_end(channel);
         answer_seal(channel);
         answer_devices(channel, &mut has_looked);
+        shared::recall(channel);
+        window::give_up();
         replenish(channel, &mut makers);
         spares::free_left(channel);
         revocation::collect();

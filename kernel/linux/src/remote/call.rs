@@ -11,6 +11,7 @@ use super::{
 };
 use crate::{
     abi::Errno,
+    memory::shared,
     process::{Process, ThreadExt as _, UserThread, spares},
 };
 
@@ -76,6 +77,8 @@ fn request_encoded(op: u32, nr: u32, args: &[u64; 6]) -> Result<i64, Gone> {
     })?;
     user.publish(&current);
     let result = answered(channel, user.slot, &user.owned_slot, &user.process);
+    // The call may have cut a file, or told of that.
+    shared::recall(channel);
     user.state.store(THREAD_RUNNING, Ordering::Relaxed);
     trace::event(TRACE_REMOTE_END, op.into(), result.map_or(0, |result| result as u64));
     result.or_else(|Gone| {

@@ -9,7 +9,7 @@ use crtos_channel::{
     Answer, Backlog, Channel, DoorbellCpu, Operation, Range, Revocations, operation::Source,
 };
 use crtos_core::{
-    mm::space::{Access, AddressSpace, FaultError, Piece, Revoke, Revoked},
+    mm::space::{Access, AddressSpace, FaultError, Piece, Revoke, Revoked, Shared},
     task::{self, Mutex},
     time::{self, Nanos},
 };
@@ -191,6 +191,12 @@ impl Revoke for Revoker {
         let from = Source::Mirror(mirror);
         let operation = Operation::Read { from, offset, length, pages, identity };
         u64::try_from(request_by_spare(self.process, operation)?).ok()
+    }
+
+    fn share(&self, pages: &Shared) -> Option<i64> {
+        let &Shared { mirror, page, places, count, writes, all } = pages;
+        let operation = Operation::Share { mirror, page, places, count, write: writes, all };
+        request_by_spare(self.process, operation)
     }
 
     fn revoke(&self, mut pages: Revoked) {

@@ -18,7 +18,7 @@ use crate::{
     abi::{Args, Errno, SysResult},
     devices,
     files::{self, Description, Object as File, device::Device},
-    memory::{mappings, user},
+    memory::{mappings, shared, user},
     remote,
 };
 
@@ -310,7 +310,7 @@ pub fn madvise([address, length, advice, ..]: Args) -> SysResult {
         5..linux::MADV_FREE => Err(Errno::EINVAL),
         0..=LAST_ADVICE if !space.is_mapped(start, length) => Err(Errno::ENOMEM),
         linux::MADV_REMOVE if length == 0 => Ok(0),
-        linux::MADV_REMOVE => Ok(space.punch(start, length).map(|()| 0)?),
+        linux::MADV_REMOVE => shared::punch(&space, start, length).map(|()| 0),
         linux::MADV_DONTFORK
         | linux::MADV_DOFORK
         | linux::MADV_WIPEONFORK

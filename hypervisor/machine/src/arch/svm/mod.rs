@@ -362,10 +362,10 @@ impl VirtualCpu for Vcpu {
             | Cr0Flags::PAGING)
             .bits();
         vmcb.cr4 = Cr4Flags::PHYSICAL_ADDRESS_EXTENSION.bits();
-        vmcb.cr3 = start.page_table.get();
+        vmcb.cr3 = start.start.page_table.get();
         vmcb.efer = EFER_CELL | EFER_SVME;
-        vmcb.rip = start.entry;
-        self.registers[RDI] = start.argument;
+        vmcb.rip = start.start.entry;
+        self.registers[RDI] = start.start.argument;
         self.registers[RSI] = start.index;
         // SAFETY: The old owner of the CPU is gone.
         unsafe { self.load_hidden_state() };

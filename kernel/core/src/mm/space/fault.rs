@@ -218,7 +218,14 @@ impl AddressSpace {
             if object.registers().is_some() {
                 entry = entry.with(Flags::UNCACHED);
             }
-            return self.put_in(region, page, entry, FrameSize::Small);
+            let put = self.put_in(region, page, entry, FrameSize::Small)?;
+            if object.is_linuxs() && !object.has(offset, entry.frame()) {
+                // Its file has lost it, and whoever took it out of the tables may not have seen it.
+                let lost = |frame| frame == entry.frame();
+                self.take_places(page..page + FRAME_SIZE, lost);
+                return Err(Obstacle::Changed);
+            }
+            return Ok(put);
         }
         let cleared =
             |frame, size| Entry::user_page(frame, size, region.protection()).with(Flags::CLEARED);

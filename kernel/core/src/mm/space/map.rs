@@ -371,7 +371,8 @@ impl AddressSpace {
         let mut changes = self.changes();
         let region = changes.regions.find(old.start);
         let region = region.filter(|region| region.end >= old.end).ok_or(MapError::Fault)?;
-        let is_limited = |backing: &Backing| backing.object.limit() != u64::MAX;
+        let is_limited =
+            |backing: &Backing| backing.object.limit() != u64::MAX || backing.object.is_linuxs();
         if new_length > old_length && region.attributes.backing.as_ref().is_some_and(is_limited) {
             return Err(MapError::NoMemory);
         }

@@ -30,6 +30,13 @@ pub struct Target {
     pub kept: Identity,
 }
 
+impl Target {
+    /// A file whose pages are Linux's: nothing is written back.
+    pub fn of_linux(object: Arc<Object>, offset: u64, kept: Identity) -> Self {
+        Self { object, offset, writable: false, attachment: false, kept }
+    }
+}
+
 /// A part of a file, or a segment, that the shadow maps.
 #[derive(Clone, Debug)]
 pub struct Mirror {
@@ -129,6 +136,12 @@ impl AddressSpace {
         })
     }
 
+    /// Where the shadow has `offset` of `object`, and how many bytes from there.
+    pub fn in_mirror(&self, object: &Object, offset: u64) -> Option<(UserAddr, u64)> {
+        let (mirror, _, part) = self.mirror_of(object, offset)?;
+        Some((mirror + (offset - part.start), part.end - offset))
+    }
+
     /// Whether pages of files are read when they are touched.
     pub fn reads_on_demand(&self) -> bool {
         let is_read = |target: &Target| target.object.is_on_demand();
@@ -203,7 +216,9 @@ impl AddressSpace {
         while let Some(region) = self.next_region(at).filter(|region| region.start < to) {
             let range = region.start.max(at)..region.end.min(to);
             at = region.end;
-            if !region.attributes.is_shared() {
+            let is_linuxs =
+                region.object_at(region.start).is_some_and(|(object, _)| object.is_linuxs());
+            if !region.attributes.is_shared() || is_linuxs {
                 continue;
             }
             let mut from = range.start;

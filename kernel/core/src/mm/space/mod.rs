@@ -25,6 +25,7 @@ mod pin;
 mod prepared;
 mod reading;
 mod revoke;
+mod sharing;
 
 use super::frames::{self, SparePage};
 use super::heap;
@@ -49,6 +50,7 @@ pub use pin::Pinned;
 pub(super) use prepared::Prepared;
 pub use reading::{Batch, Filling, Piece};
 pub use revoke::{Revoke, Revoked};
+pub use sharing::Shared;
 
 /// What is behind a region, if not memory of its own.
 pub type Backing = crtos_vm::Backing<Arc<Object>>;
@@ -280,6 +282,11 @@ impl AddressSpace {
         self.layout_at(address).regions.find(address)
     }
 
+    /// The region at `address`, as soon as nothing is in change there. May sleep.
+    pub fn region(&self, address: UserAddr) -> Option<Region> {
+        self.region_at(address)
+    }
+
     /// Calls `act` with the tables, while the region is what it was for all of `range` and nothing
     /// is in change there; `None` if it is not. `act` is bounded, with interrupts off.
     fn in_tables<R>(
@@ -323,7 +330,7 @@ impl AddressSpace {
         let region = self.region_at(address).ok_or(BadAddress)?;
         Ok(match region.object_at(address) {
             Some((object, offset)) if region.attributes.is_shared() => {
-                Key::Shared { object: object.id(), offset }
+                Key::Shared { object: object.key(), offset }
             }
             _ => Key::Private { space: self.id, address },
         })
@@ -384,7 +391,7 @@ pub enum Key {
     },
     /// In shared memory.
     Shared {
-        /// [`Object::id`].
+        /// [`Object::key`].
         object: u64,
         /// Offset there.
         offset: u64,

@@ -126,6 +126,9 @@ impl AddressSpace {
         let region = self.region_at(address).ok_or(FaultError::Unmapped)?;
         let page = address.page_down();
         let (object, offset) = region.object_at(page).ok_or(FaultError::Beyond)?;
+        if let Some(writes) = object.linux_writes() {
+            return self.bring_in_shared(object, offset, writes);
+        }
         let (mirror, identity, part) = self.mirror_of(object, offset).ok_or(FaultError::Beyond)?;
         let start = (offset & !(AHEAD - 1)).max(part.start);
         let end = (offset & !(AHEAD - 1)) + AHEAD;

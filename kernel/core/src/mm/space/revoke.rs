@@ -2,7 +2,7 @@
 //! Taking pages back from Linux: what was unmapped and Linux may still use stays out of the pool
 //! until Linux has let it go.
 
-use super::Piece;
+use super::{Piece, Shared};
 use crate::mm::frames;
 use alloc::{vec, vec::Vec};
 use core::ops::Range;
@@ -66,6 +66,10 @@ pub trait Revoke: Send + Sync {
     /// Has Linux read a piece of the file of a mirror. Returns how many bytes there were. Thread
     /// context, whatever the caller's own shadow thread does; sleeps.
     fn read(&self, piece: &Piece) -> Option<u64>;
+
+    /// Has Linux share pages of a mirror. Returns how many, or an error as a system call does;
+    /// `None` if nobody knows. Context as of `read`.
+    fn share(&self, pages: &Shared) -> Option<i64>;
 }
 
 /// Pages taken out of the tables that Linux knows, until they are told.
