@@ -309,7 +309,8 @@ static s64 put_at_place(struct crtos_realm *realm, u32 number, struct page *page
 	region->cell_address = CRTOS_SHARE_WINDOW + (u64)number * PAGE_SIZE;
 	region->physical = page_to_phys(page);
 	region->size = PAGE_SIZE;
-	region->flags = write ? CRTOS_REGION_WRITE : 0;
+	/* Which programs may execute it, the kernel decides: a fault here would stop the realm. */
+	region->flags = CRTOS_REGION_EXECUTE | (write ? CRTOS_REGION_WRITE : 0);
 	for (tries = 0; tries < TRIES; tries++) {
 		result = crtos_hypercall(CRTOS_HC_CELL_MAP, realm->cell->number,
 					 __pa(region), 0, 0);
@@ -329,11 +330,16 @@ static s64 fill_place(struct crtos_watch *watch, u32 number, struct page *page, 
 	struct crtos_realm *realm = watch->realm;
 	struct crtos_place *place = &realm->places[number];
 	s64 result;
+	int tries;
 
-	if (place->page)
+	/* The kernel has just given it up: CPUs of the realm may be about to forget it. */
+	for (tries = 0; place->page; tries++) {
+		if (tries == TRIES)
+			return -EBUSY;
+		if (tries)
+			usleep_range(50, 100);
 		settle(realm);
-	if (place->page)
-		return -EBUSY;
+	}
 	spin_lock(&realm->places_lock);
 	place->page = page;
 	place->mapping = watch->mapping;

@@ -9,10 +9,10 @@
 set -u
 failed=0
 fail() { echo "FAILED $*"; failed=1; }
-# got NAME EXPECTED
+# got NAME EXPECTED [NTH]
 got() {
 	local found
-	found=$(awk -v name="$1" -v nth="${3:-1}" '{ for (i = 3; i < NF; i += 2) if ($i == name && ++n == nth) print $(i + 1) }' <<<"$result")
+	found=$(tr ' ' '\n' <<<"$result" | grep -A 1 -x "$1" | sed -n "$((3 * ${3:-1} - 1))p")
 	if [ "$found" = "$2" ]; then echo "ok $1: $found"; else fail "$1: $found, not $2"; fi
 }
 

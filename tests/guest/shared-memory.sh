@@ -22,7 +22,13 @@ half() {
 }
 
 clean() { rm -f /dev/shm/halves /tmp/halves-memfd; ipcrm -M 4711 2>/dev/null; }
-name() { case $1 in file) echo /dev/shm/halves ;; memfd) echo /tmp/halves-memfd ;; sysv) echo 4711 ;; esac; }
+name() {
+	case $1 in
+	file) echo /dev/shm/halves ;;
+	memfd) echo /tmp/halves-memfd ;;
+	sysv) echo 4711 ;;
+	esac
+}
 
 # both KIND WHERE0 WHERE1: both halves; what they print goes to /tmp/half.0 and /tmp/half.1.
 both() {
@@ -38,7 +44,12 @@ both() {
 	[ $first = 0 ] && [ $second = 0 ]
 }
 
-pins() { awk '$1 == "nr_foll_pin_acquired" { a = $2 } $1 == "nr_foll_pin_released" { r = $2 } END { print a - r }' /proc/vmstat; }
+# How many pages are pinned in Linux.
+pins() {
+	awk '$1 == "nr_foll_pin_acquired" { pins += $2 }
+		$1 == "nr_foll_pin_released" { pins -= $2 }
+		END { print pins }' /proc/vmstat
+}
 
 for kind in file memfd sysv; do
 	both $kind linux linux || { echo "$kind under Linux:"; cat /tmp/half.*; exit 1; }
@@ -50,9 +61,11 @@ before=$(pins)
 for kind in file memfd sysv; do
 	for where in "realm linux" "linux realm" "realm realm"; do
 		# shellcheck disable=SC2086
-		both $kind $where || { echo "$kind, $where:"; cat /tmp/half.*; dmesg | tail -20; crtos log | tail -5; exit 1; }
-		cmp /tmp/half.0 "/tmp/native.$kind" && cmp /tmp/half.1 "/tmp/native.$kind" ||
-			{ echo "$kind, $where:"; diff /tmp/half.0 "/tmp/native.$kind"; diff /tmp/half.1 "/tmp/native.$kind"; exit 1; }
+		both $kind $where || { echo "$kind, $where:"; cat /tmp/half.*; exit 1; }
+		for role in 0 1; do
+			diff "/tmp/half.$role" "/tmp/native.$kind" ||
+				{ echo "$kind, $where: role $role prints something else"; exit 1; }
+		done
 	done
 done
 cat "/tmp/native.file"
@@ -65,9 +78,9 @@ for round in $(seq "$rounds"); do
 	half realm 0 "$kind" "$(name "$kind")" >/dev/null 2>&1 & first=$!
 	half linux 1 "$kind" "$(name "$kind")" >/dev/null 2>&1 & second=$!
 	sleep "0.$(printf '%03d' $((RANDOM % 900)))"
-	if [ $((round % 2)) = 0 ]; then kill -9 $first 2>/dev/null; else kill -9 $second 2>/dev/null; fi
+	if [ $((round % 2)) = 0 ]; then kill -9 $first; else kill -9 $second; fi
 	sleep 0.1
-	kill -9 $first $second 2>/dev/null
+	kill -9 $first $second
 	wait $first $second
 done 2>/dev/null
 clean

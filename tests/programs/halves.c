@@ -124,7 +124,8 @@ static void open_file(const char *name)
 			fail(name);
 		return;
 	}
-	while ((fd = open(name, O_RDWR)) < 0 || fstat(fd, &status) || status.st_size < (off_t)SIZE) {
+	while ((fd = open(name, O_RDWR)) < 0 || fstat(fd, &status) ||
+	       status.st_size < (off_t)SIZE) {
 		close(fd);
 		wait_a_little();
 	}
@@ -154,7 +155,8 @@ static void take_turns(void)
 
 		while (atomic_load(&shared->turn) != turn)
 			wait_a_little();
-		if (turn && (before[0] != (char)(turn - 1) || before[PAGE - 1] != (char)~(turn - 1))) {
+		if (turn && (before[0] != (char)(turn - 1) ||
+			     before[PAGE - 1] != (char)~(turn - 1))) {
 			errno = 0;
 			fail("a store was not seen");
 		}
@@ -191,7 +193,8 @@ static void exchange(void)
 			idle = 0;
 		}
 		if (received < COUNT && atomic_load(&in->written) > received) {
-			wrong += in->slots[received % SLOTS] != received * 0x9e3779b97f4a7c15 + !role;
+			wrong += in->slots[received % SLOTS] !=
+				 received * 0x9e3779b97f4a7c15 + !role;
 			atomic_store(&in->read, ++received);
 			idle = 0;
 		}
@@ -251,7 +254,8 @@ static void cut(void)
 	meet();
 	see("written again", 8, 'y', 1);
 	meet();
-	if (role && fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (HEAD + 8) * PAGE, PAGE))
+	if (role && fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (HEAD + 8) * PAGE,
+			      PAGE))
 		fail("fallocate");
 	meet();
 	see("hole", 8, 0, role);

@@ -91,8 +91,8 @@
  *				often it was read before the cell got contents, and how often since
  * stale start READER CPU	the same of a cell that starts without contents, on a CPU that is
  *				offline
- * share CELL CPU		gives the cell pages to share, and one of them to a new cell for CPU;
- *				what came of that, see attack_share()
+ * share CELL CPU		gives the cell pages to share, and one to a new cell for CPU; what
+ *				came of that, see attack_share()
  * offer STATE PROCESS PID PARENT
  *				offers the realm the last slot by hand, see offer(); what its kernel
  *				asks there first, or "nothing"
