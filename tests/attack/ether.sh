@@ -22,17 +22,15 @@ dmesg --clear
 CPUS=1 ethernet_up || exit 1
 crtos run -- "$PROGRAMS/periodic" 1000 1 >/dev/null
 
-flood() {
-	local listener
-	crtos run -- "$hostile" crtos0 listen &
-	listener=$!
-	await 'crtos ps | grep -q net-hostile'
-	"$PROGRAMS/net-latency" crtos0 flood 2
-	kill -9 $listener
-	wait $listener
-	return 0
-}
+crtos run -- "$hostile" crtos0 listen &
+listener=$!
+crtos run -- "$hostile" crtos0 wait >waits &
+waiter=$!
+await 'crtos ps | grep -q net-hostile && grep -q waits waits'
+flood() { "$PROGRAMS/net-latency" crtos0 flood 2; }
 keeps_period 5000 flood || fail 'a flood takes the period away'
+kill -9 $listener $waiter
+wait $listener $waiter
 
 scribble() {
 	local listener

@@ -12,7 +12,10 @@
 //! left, and what others do with that frame, is the card's thread's.
 
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::{
+    mem,
+    sync::atomic::{AtomicBool, Ordering},
+};
 
 use crtos_core::{
     devices::{
@@ -113,6 +116,8 @@ struct Work<R> {
     turn: Turn,
     /// What is to be told of the frame in the buffer.
     untold: Option<Untold>,
+    /// The thread hands over another frame, which came before.
+    is_telling: bool,
 }
 
 /// A frame that was taken.
@@ -271,6 +276,7 @@ impl<K: Kind, B: Bus> Driven<K, B> {
                 buffer: Box::new([0; BUFFER]),
                 turn: Turn::begin(),
                 untold: None,
+                is_telling: false,
             }),
             lead: Lead::new(),
             sending: SpinLock::new(transmitter),
@@ -312,13 +318,6 @@ impl<K: Kind, B: Bus> Driven<K, B> {
         true
     }
 
-    /// Hands over what was taken; says whether there was something.
-    fn tell(interface: &Arc<dyn Interface>, work: &mut Work<K::Receiver>) -> bool {
-        let Some(untold) = work.untold.take() else { return false };
-        interface::received(&untold.news(interface, &work.buffer));
-        true
-    }
-
     /// Hands what was taken over to a socket alone, and leaves it to the thread if it is anything
     /// to others.
     fn tell_alone(interface: &Arc<dyn Interface>, work: &mut Work<K::Receiver>, taker: &dyn Taker) {
@@ -332,17 +331,23 @@ impl<K: Kind, B: Bus> Driven<K, B> {
         }
     }
 
-    /// What its thread does.
-    fn work(self: &Arc<Self>) {
+    /// What its thread does, with a buffer of its own.
+    fn work(self: &Arc<Self>, mut buffer: Box<[u8; BUFFER]>) {
         let interface: Arc<dyn Interface> = self.clone();
         while !self.is_gone() {
-            let until = {
-                let mut work = self.work.lock();
-                match self.work_on(&interface, &mut work) {
-                    Next::Again => continue,
-                    Next::At(time) => Some(time),
-                    Next::Interrupt => None,
-                }
+            let mut has_taken = false;
+            while self.hand_over(&interface, &mut buffer) {
+                has_taken = true;
+            }
+            self.tell_card(&mut self.work.lock());
+            if has_taken {
+                interface::settled(&interface);
+            }
+            self.look_for_room();
+            let until = match self.pause() {
+                Next::Again => continue,
+                Next::At(time) => Some(time),
+                Next::Interrupt => None,
             };
             match until {
                 // It does not interrupt; what finds no room until then is lost.
@@ -356,24 +361,40 @@ impl<K: Kind, B: Bus> Driven<K, B> {
         }
     }
 
-    /// Hands over what has come, as far as the turn allows, and has the card interrupt.
-    fn work_on(&self, interface: &Arc<dyn Interface>, work: &mut Work<K::Receiver>) -> Next {
-        work.turn.renew();
-        let mut has_taken = !work.turn.is_over() && Self::tell(interface, work);
-        while !work.turn.is_over() && self.take(work) {
-            Self::tell(interface, work);
-            work.turn.spend(1);
-            has_taken = true;
+    /// Hands over a frame that has come, if the turn allows it; says whether there was one. Nobody
+    /// who leads waits for that, and lends its priority to filters of others.
+    fn hand_over(&self, interface: &Arc<dyn Interface>, buffer: &mut Box<[u8; BUFFER]>) -> bool {
+        let untold = {
+            let mut work = self.work.lock();
+            work.is_telling = false;
+            work.turn.renew();
+            if work.turn.is_over() || self.is_gone() {
+                return false;
+            }
+            if work.untold.is_none() {
+                if !self.take(&mut work) {
+                    return false;
+                }
+                work.turn.spend(1);
+            }
+            mem::swap(&mut work.buffer, buffer);
+            let untold = work.untold.take();
+            work.is_telling = untold.is_some();
+            untold
+        };
+        if let Some(untold) = untold {
+            interface::received(&untold.news(interface, buffer));
         }
-        self.tell_card(work);
-        if has_taken {
-            interface::settled(interface);
-        }
-        self.look_for_room();
+        true
+    }
+
+    /// Has the card interrupt, unless the turn is over.
+    fn pause(&self) -> Next {
+        let mut work = self.work.lock();
         if work.turn.is_over() {
             return Next::At(work.turn.end());
         }
-        if self.is_quiet(work) { Next::Interrupt } else { Next::Again }
+        if self.is_quiet(&mut work) { Next::Interrupt } else { Next::Again }
     }
 
     /// Tells the card of the buffers that are its again.
@@ -396,7 +417,7 @@ impl<K: Kind, B: Bus> Driven<K, B> {
     /// something left to do.
     fn take_one(&self, interface: &Arc<dyn Interface>, taker: &dyn Taker) -> bool {
         let mut work = self.work.lock();
-        if self.is_gone() || work.untold.is_some() {
+        if self.is_gone() || work.untold.is_some() || work.is_telling {
             return true;
         }
         work.turn.renew();
@@ -476,10 +497,10 @@ impl<K: Kind, B: Bus> Card for Driven<K, B> {
 
     fn run(self: Arc<Self>) -> bool {
         let Some(scheduling) = Scheduling::fifo(PRIORITY) else { return false };
-        let own = self.clone();
+        let (own, buffer) = (self.clone(), Box::new([0; BUFFER]));
         let what = Spawn { name: self.name, scheduling, ..Spawn::default() };
         let thread = task::spawn(what, move || {
-            own.work();
+            own.work(buffer);
             own.has_ended.store(true, Ordering::Release);
         });
         let Ok(thread) = thread else { return false };
