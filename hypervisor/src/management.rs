@@ -61,12 +61,13 @@ pub fn create(local: &mut Local, config: PhysAddr) -> Result<CellId, Refusal> {
 /// Gives memory to a cell. See [`crtos_abi::hypercall::HC_CELL_MAP`].
 pub fn map(local: &mut Local, cell: CellId, region: PhysAddr) -> Result<(), Refusal> {
     let mut ownership = lock(local);
-    let region = CheckedRegion::check(&ownership.read(region)?, direct_map::memory_end())?;
-    if !(region.in_window && cell::runs(cell)) {
+    let region = CheckedRegion::check(&ownership.read(region)?, direct_map::memory_end());
+    if !(region.as_ref().is_ok_and(|region| region.in_window) && cell::runs(cell)) {
         cell::advance(cell, Event::Map)?;
     } else if !cell::get(cell).has_forgotten_left() {
         return Err(Refusal::Busy);
     }
+    let region = region?;
     if region.private && ownership.is_split(region.physical) {
         let _hold = linux::hold(local)?;
         ownership.join(region.physical);
