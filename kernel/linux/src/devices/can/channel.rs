@@ -295,8 +295,8 @@ impl Interface for Channel {
     fn attend(&self) {
         if self.attendance.call_here() {
             self.bridge.let_interrupt(true);
-        } else {
-            self.attendance.look_later();
         }
+        // Also for what the line has asked for meanwhile, which may be lost.
+        self.attendance.look_later();
     }
 }
