@@ -47,7 +47,7 @@ drive_by_uio() {
 	refused 'cannot be reset' crtos up --cpus 3 --memory 256M --device "$edu"
 	[ -e "$place/driver" ] && fail 'a realm that did not start has a function'
 	crtos up --cpus 3 --memory 256M --device "$edu" --no-reset || exit 1
-	refused 'is no PCI function, but a serial port' crtos device add ttyS0
+	refused "it is Linux's console" crtos device add ttyS0
 	[ "$(listed)" = "[[\"$edu\",\"realtime\"]]" ] || fail "list: $(crtos device list)"
 	await '[ -c "$(node 2>/dev/null)" ]' || fail 'there is no device'
 	await '[ "$(count)" = 0 ]' 100 || fail "stats: $(crtos stats)"

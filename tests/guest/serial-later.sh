@@ -46,6 +46,8 @@ stty -F /dev/ttyS1 raw -echo 19200
 setserial /dev/ttyS1 low_latency closing_wait 1234
 before=$(told)
 refused 'crtos is not up' crtos device add ttyS1
+refused 'asks for its I/O ports' crtos up --cpus 3 --memory 256M --port 0x2f8:exclusive \
+	--device ttyS1
 crtos up --cpus 3 --memory 256M || exit 1
 dmesg --clear
 before_them=0

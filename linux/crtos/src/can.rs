@@ -7,6 +7,7 @@
 
 use std::{
     fs,
+    ops::RangeInclusive,
     path::{Path, PathBuf},
 };
 
@@ -189,13 +190,17 @@ impl Can {
 
     /// Returns what the real-time kernel and the module learn of it.
     pub fn description(&self) -> String {
-        /// I/O ports of the controller, and of the bridge.
-        const PORTS: u16 = 0x80;
         let [bridge, controller] =
-            self.ports.map(|first| format!("{first:x}-{:x}", first + (PORTS - 1)));
+            self.ports().map(|ports| format!("{:x}-{:x}", ports.start(), ports.end()));
         let Self { name, line, index, settings, .. } = self;
         let (queue, settings) = (settings.queue_length, settings.word());
         format!("can,{name},{controller}+{bridge},{line},{index}:{queue}:{settings}")
+    }
+
+    /// The I/O ports of the bridge, and of the controller.
+    pub fn ports(&self) -> [RangeInclusive<u16>; 2] {
+        const PORTS: u16 = 0x80;
+        self.ports.map(|first| first..=first + (PORTS - 1))
     }
 
     /// Linux's driver lets it go, if it has it, and no other one takes it; the function stays

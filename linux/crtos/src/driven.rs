@@ -6,9 +6,9 @@
 //! realm gets it. If a command is killed on the way, a later one goes on from there: `crtos device
 //! add` to its end, `crtos device remove` and `crtos down` back to the beginning.
 
-use std::{fmt, path::Path};
+use std::{fmt, ops::RangeInclusive, path::Path};
 
-use crtos_abi::{channel::DESCRIPTION_LEN, ioctl};
+use crtos_abi::{cell::PortRange, channel::DESCRIPTION_LEN, ioctl};
 use nix::errno::Errno;
 
 use crate::{
@@ -93,6 +93,16 @@ impl Driven {
         match self {
             Self::Uart(uart) => uart.line,
             Self::Can(can) => can.line,
+        }
+    }
+
+    /// Whether one of these I/O ports is its own.
+    pub fn has_port_of(&self, range: &PortRange) -> bool {
+        let meets =
+            |own: &RangeInclusive<u16>| range.first <= *own.end() && *own.start() <= range.last;
+        match self {
+            Self::Uart(uart) => meets(&uart.ports()),
+            Self::Can(can) => can.ports().iter().any(meets),
         }
     }
 

@@ -7,6 +7,7 @@
 
 use std::{
     fs, io,
+    ops::RangeInclusive,
     path::{Path, PathBuf},
 };
 
@@ -99,9 +100,14 @@ impl Uart {
 
     /// Returns what the real-time kernel and the module learn of it.
     pub fn description(&self) -> String {
-        let Self { name, first, line, highest, .. } = self;
-        let last = first + (PORTS - 1);
+        let Self { name, line, highest, .. } = self;
+        let (first, last) = self.ports().into_inner();
         format!("serial,{name},{first:x}-{last:x},{line},{highest}")
+    }
+
+    /// Its I/O ports.
+    pub fn ports(&self) -> RangeInclusive<u16> {
+        self.first..=self.first + (PORTS - 1)
     }
 
     /// Learns what Linux knows of it, if that is not known.

@@ -268,7 +268,15 @@ impl Up {
     fn find_devices(&mut self, machine: &Machine) -> Result<()> {
         for name in &self.devices {
             if let Some(found) = Driven::find(machine, name) {
-                self.driven.push(found?);
+                let found = found?;
+                if self.ports.iter().any(|range| found.has_port_of(range)) {
+                    // Linux's driver would fault at exclusive ones before it has let go.
+                    let reason = "--port asks for its I/O ports as well";
+                    return Err(Failure::new(giving(name), reason).remedy(
+                        "leave these ports out: the real-time kernel drives the device by them",
+                    ));
+                }
+                self.driven.push(found);
             } else if let Some(name) = Net::named(machine, name) {
                 let net = Net::find(machine, &name)?;
                 self.targets.extend(net.function().map(Target::Function));

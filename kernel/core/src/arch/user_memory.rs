@@ -42,9 +42,10 @@ unsafe extern "sysv64" {
     fn user_load_short(to: *mut u16, from: *const u16) -> bool;
     /// The same of a byte.
     fn user_load_byte(to: *mut u8, from: *const u8) -> bool;
+    /// Reads a byte from the I/O port: 256 and the byte; 0 at a fault.
+    fn port_read_byte(port: u16) -> u32;
     /// Reads from the I/O port into `to`, or writes `from` to it: a byte, two or four of them;
     /// `false` at a fault.
-    fn port_read_byte(to: *mut u8, port: u16) -> bool;
     fn port_read_short(to: *mut u16, port: u16) -> bool;
     fn port_read(to: *mut u32, port: u16) -> bool;
     fn port_write_byte(from: *const u8, port: u16) -> bool;
@@ -135,10 +136,9 @@ global_asm!(
     "mov [rdi], al",
     "jmp 6f",
     "port_read_byte:",
-    "mov edx, esi",
+    "mov edx, edi",
+    "mov eax, 256",
     "in al, dx",
-    "mov [rdi], al",
-    "mov eax, 1",
     "ret",
     "port_read_short:",
     "mov edx, esi",
@@ -414,6 +414,17 @@ pub(crate) unsafe fn access_register(register: *mut u8, value: &mut [u8], write:
     }
 }
 
+/// Reads a byte from an I/O port; `None` if the realm does not have it (any more). Any context.
+///
+/// # Safety
+/// The port is one of a device that reaches no memory but what programs have given it.
+#[inline(always)]
+pub(crate) unsafe fn read_port(port: u16) -> Option<u8> {
+    // SAFETY: the caller says what is there. A fault ends the access.
+    let read = unsafe { port_read_byte(port) };
+    (read != 0).then_some(read as u8)
+}
+
 /// Reads 1, 2 or 4 I/O ports at once, the first of which is `port`, into as many bytes of `value`,
 /// or writes them from there; `false` if the realm does not have them (any more). Any context.
 ///
@@ -425,7 +436,7 @@ pub(crate) unsafe fn access_ports(port: u16, value: &mut [u8], write: bool) -> b
     // the access.
     unsafe {
         match (value.len(), write) {
-            (1, false) => port_read_byte(bytes, port),
+            (1, false) => read_port(port).map(|byte| *bytes = byte).is_some(),
             (2, false) => port_read_short(bytes.cast(), port),
             (4, false) => port_read(bytes.cast(), port),
             (1, true) => port_write_byte(bytes, port),

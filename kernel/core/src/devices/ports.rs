@@ -2,7 +2,7 @@
 //! I/O ports of a device, and those that programs of the realm may use.
 
 use core::ops::RangeInclusive;
-use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crtos_abi::device::{BASE_ADDRESSES, MAX_DEVICES};
 
@@ -13,15 +13,14 @@ use crate::mm::layout;
 /// time: from the first access on that finds nothing, all read as ones.
 pub struct IoPorts {
     first: u16,
-    count: u32,
-    /// There was nothing. An access that faults takes longer than many others.
-    is_lost: AtomicBool,
+    /// How many; 0 as soon as there was nothing. An access that faults takes longer than many
+    /// others.
+    count: AtomicU32,
 }
 
 impl IoPorts {
     pub(super) fn new(range: RangeInclusive<u16>) -> Self {
-        let is_lost = AtomicBool::new(false);
-        Self { first: *range.start(), count: range.len() as u32, is_lost }
+        Self { first: *range.start(), count: AtomicU32::new(range.len() as u32) }
     }
 
     /// The first port.
@@ -29,31 +28,45 @@ impl IoPorts {
         self.first
     }
 
-    /// Reads the port at `offset`, and as many as `value` has behind it, or writes them; nothing
-    /// happens where they are not all the device's.
+    /// The number of the port at `offset`, if that and so many behind it are the device's.
+    #[inline(always)]
+    fn at(&self, offset: u8, length: usize) -> Option<u16> {
+        let end = u32::from(offset) + length as u32;
+        // Nothing is left out: the last port of a range is one.
+        (end <= self.count.load(Ordering::Relaxed))
+            .then(|| self.first.wrapping_add(u16::from(offset)))
+    }
+
+    /// Reads as many ports as `value` has, from `offset` on, or writes them; `false` if they are
+    /// not all the device's.
     #[inline(always)]
     fn access(&self, offset: u8, value: &mut [u8], write: bool) -> bool {
-        let offset = u32::from(offset);
-        if offset + value.len() as u32 > self.count || self.is_lost.load(Ordering::Relaxed) {
-            return false;
-        }
-        // Nothing is left out: the last port of a range is one.
-        let port = self.first.wrapping_add(offset as u16);
+        let Some(port) = self.at(offset, value.len()) else { return false };
         // SAFETY: root gave the realm these ports as those of a device that masters no bus, so no
         // memory changes by them. The hypervisor looks whether the realm has them.
         let done = unsafe { user_memory::access_ports(port, value, write) };
         if !done {
-            self.is_lost.store(true, Ordering::Relaxed);
+            self.lose();
         }
         done
+    }
+
+    #[cold]
+    fn lose(&self) {
+        self.count.store(0, Ordering::Relaxed);
     }
 
     /// Reads a byte from the port at `offset`; all ones if that is no port of the device. Any
     /// context. On a bus as slow as a PC's oldest one, it takes about a microsecond.
     #[inline(always)]
     pub fn read(&self, offset: u8) -> u8 {
-        let mut value = [0];
-        if self.access(offset, &mut value, false) { value[0] } else { u8::MAX }
+        let Some(port) = self.at(offset, 1) else { return u8::MAX };
+        // SAFETY: as above.
+        let read = unsafe { user_memory::read_port(port) };
+        read.unwrap_or_else(|| {
+            self.lose();
+            u8::MAX
+        })
     }
 
     /// Writes a byte to the port at `offset`, as [`read`](Self::read).
@@ -75,12 +88,11 @@ impl IoPorts {
     }
 }
 
-/// The I/O ports that root gave programs of the realm, each range of them: the word
+/// The I/O ports that root gave programs of the realm, each range of them: words such as
 /// `ports=e9-e9,402-402` of the command line.
 pub fn of_programs() -> impl Iterator<Item = RangeInclusive<u16>> {
-    let mut words = layout::boot_info().words();
-    let ports = words.find_map(|word| word.strip_prefix(b"ports=")).unwrap_or_default();
-    ports.split(|&byte| byte == b',').filter_map(|range| {
+    let words = layout::boot_info().words().filter_map(|word| word.strip_prefix(b"ports="));
+    words.flat_map(|ports| ports.split(|&byte| byte == b',')).filter_map(|range| {
         let (first, last) = core::str::from_utf8(range).ok()?.split_once('-')?;
         let number = |text| u16::from_str_radix(text, 16).ok();
         Some(number(first)?..=number(last)?).filter(|range| !range.is_empty())

@@ -22,7 +22,7 @@ const REALM_MEMORY: &str = "768M";
 /// at the other end of its bus, from CAN on, and two network cards on one wire.
 const REALM_DEVICES: &str = " --device EDU --no-reset --device ttyS1 --device can0 \
                              --device near --device far \
-                             --port 0x2f8-0x2ff:exclusive --port CAN-LAST:exclusive";
+                             --command-line ports=2f8-2ff --port CAN-LAST:exclusive";
 /// As many ports a CAN controller has.
 const CAN_PORTS: u16 = 0x80;
 /// Sets can0 and the network cards up. Tells the first port of the other controller on can0's bus,
