@@ -60,6 +60,8 @@ crtos up --cpus 3 --memory 256M || exit 1
 before=$(pins)
 for kind in file memfd sysv; do
 	for where in "realm linux" "linux realm" "realm realm"; do
+		# All pairs of all kinds with --full.
+		[ "$rounds" -gt 20 ] || [ $kind = file ] || [ "$where" = 'realm linux' ] || continue
 		# shellcheck disable=SC2086
 		both $kind $where || { echo "$kind, $where:"; cat /tmp/half.*; exit 1; }
 		for role in 0 1; do
