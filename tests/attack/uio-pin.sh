@@ -19,12 +19,6 @@ cd "$(mktemp -d)" || exit 1
 failed=0
 fail() { echo "FAILED $*"; failed=1; }
 place() { echo "/sys/bus/pci/devices/$1"; }
-refused() {
-	local text=$1
-	shift
-	if "$@" 2>err; then fail "$* is not refused"; fi
-	grep -q "$text" err || { fail "$*"; cat err; }
-}
 driver() { basename "$(readlink "$(place "$1")/driver" || echo none)"; }
 device() { local found; found=$(ls "$(place "$FUNCTION")/uio") && echo "/dev/$found"; }
 program=/usr/lib/crtos-tests/abi/uio-pin

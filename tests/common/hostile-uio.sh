@@ -8,12 +8,6 @@ failed=0
 fail() { echo "FAILED $*"; failed=1; }
 place=/sys/bus/pci/devices/$edu
 node() { local found; found=$(ls "$place/uio") && echo "/dev/$found"; }
-refused() {
-	local text=$1
-	shift
-	if "$@" 2>err; then fail "$* is not refused"; fi
-	grep -q "$text" err || { fail "$*"; cat err; }
-}
 gets() {
 	crtos device add "$edu" --no-reset || { fail "add: $1"; return 1; }
 	await '[ -c "$(node 2>/dev/null)" ]' || fail "no device: $1"

@@ -12,12 +12,6 @@ card=${cards[0]}
 export FUNCTION=$edu CARD=$card USED=${cards[1]}
 place=/sys/bus/pci/devices/$edu
 programs=/usr/lib/crtos-tests/abi
-refused() {
-	local text=$1
-	shift
-	if "$@" 2>err; then fail "$* is not refused"; fi
-	grep -q "$text" err || { fail "$*"; cat err; }
-}
 node() { local found; found=$(ls "$place/uio") && echo "/dev/$found"; }
 # How often it has interrupted.
 count() {

@@ -8,21 +8,13 @@
 # shared: yes
 # can: yes
 # packages: can-utils,python3-can
-# uses: alike
+# uses: devices
 # full: ROUNDS=100
 # timeout: 1200
 set -u
 cd "$(mktemp -d)" || exit 1
 failed=0
 fail() { echo "FAILED $*"; failed=1; }
-# refused TEXT COMMAND...: it fails, and says so.
-refused() {
-	local text=$1
-	shift
-	if "$@" 2>why; then fail "$* is not refused"; fi
-	grep -q "$text" why || fail "$*: $(cat why)"
-}
-listed() { crtos device list --json | jq -c 'map([.function, .kind, .cell])'; }
 can0='[["can0","can","realtime"]]'
 told() {
 	ip -json -details link show can0 |
@@ -149,7 +141,6 @@ ip link set can0 down
 
 # Killed commands, and programs.
 before_them=0
-heap() { crtos stats --json | jq .realm.heap_used_bytes; }
 for ((round = 0; round < ${ROUNDS:-5}; round++)); do
 	crtos device add can0 2>/dev/null &
 	sleep "0.$(printf '%02d' $((RANDOM % 20)))"

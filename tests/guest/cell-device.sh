@@ -17,13 +17,6 @@ failed=0
 fail() { echo "FAILED $*"; failed=1; }
 check() { local name=$1; shift; if "$@"; then echo "ok $name"; else fail "$name: status $?"; fi; }
 driver() { basename "$(readlink "/sys/bus/pci/devices/$1/driver")"; }
-# refused TEXT COMMAND...: it fails, and says so.
-refused() {
-	local text=$1
-	shift
-	if "$@" 2>err; then fail "$* is not refused"; fi
-	grep -q "$text" err || { fail "$*"; cat err; }
-}
 holders() { crtos device list --json | jq -c 'map([.function, .cell])'; }
 space() { od -An -tx4 -v -N 64 "/sys/bus/pci/devices/$1/config"; }
 modprobe -a e1000e crtos || exit 1

@@ -17,12 +17,6 @@ place() { echo "/sys/bus/pci/devices/$1"; }
 group() { basename "$(readlink "$(place "$1")/iommu_group")"; }
 driver() { basename "$(readlink "$(place "$1")/driver" || echo none)"; }
 has() { crtos device list --json | jq -r '[.[].function] | sort | join(" ")'; }
-refused() {
-	local text=$1
-	shift
-	if "$@" 2>err; then fail "$* is not refused"; fi
-	grep -q "$text" err || { fail "$*"; cat err; }
-}
 # works FUNCTION [RUN...]: the register of the UART that keeps what is written there.
 works() {
 	local byte file

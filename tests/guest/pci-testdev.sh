@@ -17,12 +17,6 @@ fail() { echo "FAILED $*"; failed=1; }
 device=$(lspci -Dnd 1b36:0005 | cut -d' ' -f1)
 place=/sys/bus/pci/devices/$device
 node() { local found; found=$(ls "$place/uio") && echo "/dev/$found"; }
-refused() {
-	local text=$1
-	shift
-	if "$@" 2>err; then fail "$* is not refused"; fi
-	grep -q "$text" err || { fail "$*"; cat err; }
-}
 gets() {
 	crtos device add 1b36:0005 --no-reset || { fail "add: $1"; return 1; }
 	await '[ -c "$(node 2>/dev/null)" ]' || fail "no file: $1"

@@ -12,12 +12,6 @@
 set -u
 failed=0
 fail() { echo "FAILED $*"; failed=1; }
-refused() {
-	local text=$1
-	shift
-	if "$@" 2>err; then fail "$* is not refused"; fi
-	grep -q "$text" err || { fail "$*"; cat err; }
-}
 # shellcheck disable=SC2154
 function=$edu
 module=/usr/lib/crtos-tests/attack/$(uname -r)/platform.ko

@@ -7,7 +7,7 @@
 # realm: no
 # shared: yes
 # parallel: yes
-# uses: alike
+# uses: alike devices
 # timeout: 300
 set -u
 cd "$(mktemp -d)" || exit 1
@@ -38,7 +38,6 @@ crtos run -- dd if=/dev/port bs=1 skip=$((0x64)) count=1 status=none of=got || f
 
 # While it runs: refused where somebody has them.
 dmesg --clear
-listed() { crtos device list --json | jq -c 'map([.function, .kind, .cell])'; }
 reserved() { grep -c "$1 : crtos" /proc/ioports; }
 refused() {
 	crtos device add "$1" 2>why && fail "$1 is given"

@@ -8,20 +8,13 @@
 # shared: yes
 # uarts: isa
 # packages: picocom,python3-serial,setserial
+# uses: devices
 # full: ROUNDS=100
 # timeout: 900
 set -u
 cd "$(mktemp -d)" || exit 1
 failed=0
 fail() { echo "FAILED $*"; failed=1; }
-# refused TEXT COMMAND...: it fails, and says so.
-refused() {
-	local text=$1
-	shift
-	if "$@" 2>why; then fail "$* is not refused"; fi
-	grep -q "$text" why || fail "$*: $(cat why)"
-}
-listed() { crtos device list --json | jq -c 'map([.function, .kind, .cell])'; }
 ttys1='[["ttyS1","uart","realtime"]]'
 # passes WHEN FROM: bytes pass from ttyS1 to ttyS2, sent by a command.
 passes() {
@@ -51,7 +44,6 @@ refused 'asks for its I/O ports' crtos up --cpus 3 --memory 256M --port 0x2f8:ex
 crtos up --cpus 3 --memory 256M || exit 1
 dmesg --clear
 before_them=0
-heap() { crtos stats --json | jq .realm.heap_used_bytes; }
 
 # What somebody uses.
 refused console crtos device add ttyS0

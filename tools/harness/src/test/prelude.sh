@@ -105,6 +105,15 @@ wakes_on() {
 	[ "$wakeups" -ge $((took - 2000)) ] || fail 'the program in the realm was stopped'
 }
 
+# refused TEXT COMMAND...: the command fails, and says so, which stays in the file `err`; the
+# script's `fail` is told if not.
+refused() {
+	local text=$1
+	shift
+	if "$@" 2>err; then fail "$* is not refused"; fi
+	grep -q "$text" err || { fail "$*"; cat err; }
+}
+
 # nmi_exits CPU: how often it has left its guest because of an NMI, by which CPUs are called.
 nmi_exits() {
 	crtos stats --json | jq --argjson cpu "$1" '.cpus[] | select(.cpu == $cpu) | .exits.nmi'
