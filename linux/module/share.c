@@ -120,6 +120,30 @@ static const struct mmu_interval_notifier_ops watch_ops = {
 	.invalidate = invalidate,
 };
 
+/* Watches so many bytes of the calling shadow, which show the mapping from that page on. */
+static struct crtos_watch *make_watch(struct crtos_realm *realm, struct address_space *mapping,
+				      u64 start, u64 length, pgoff_t first)
+{
+	struct crtos_watch *watch = kzalloc(sizeof(*watch), GFP_KERNEL);
+	int error;
+
+	if (!watch)
+		return ERR_PTR(-ENOMEM);
+	kref_init(&watch->ref);
+	watch->realm = realm;
+	watch->mapping = mapping;
+	watch->start = start;
+	watch->length = length;
+	watch->first = first;
+	error = mmu_interval_notifier_insert(&watch->notifier, current->mm, start, length,
+					     &watch_ops);
+	if (error) {
+		kfree(watch);
+		return ERR_PTR(error);
+	}
+	return watch;
+}
+
 /**
  * crtos_watch_begin() - watch a mirror of the calling shadow
  * @realm: the realm
@@ -134,24 +158,7 @@ static const struct mmu_interval_notifier_ops watch_ops = {
 struct crtos_watch *crtos_watch_begin(struct crtos_realm *realm, const struct file *file,
 				      u64 start, u64 length, pgoff_t first)
 {
-	struct crtos_watch *watch = kzalloc(sizeof(*watch), GFP_KERNEL);
-	int error;
-
-	if (!watch)
-		return ERR_PTR(-ENOMEM);
-	kref_init(&watch->ref);
-	watch->realm = realm;
-	watch->mapping = file->f_mapping;
-	watch->start = start;
-	watch->length = length;
-	watch->first = first;
-	error = mmu_interval_notifier_insert(&watch->notifier, current->mm, start, length,
-					     &watch_ops);
-	if (error) {
-		kfree(watch);
-		return ERR_PTR(error);
-	}
-	return watch;
+	return make_watch(realm, file->f_mapping, start, length, first);
 }
 
 /**
@@ -163,24 +170,8 @@ struct crtos_watch *crtos_watch_begin(struct crtos_realm *realm, const struct fi
  */
 struct crtos_watch *crtos_watch_copy(const struct crtos_watch *watch)
 {
-	struct crtos_watch *copy = kzalloc(sizeof(*copy), GFP_KERNEL);
-	int error;
-
-	if (!copy)
-		return ERR_PTR(-ENOMEM);
-	kref_init(&copy->ref);
-	copy->realm = watch->realm;
-	copy->mapping = watch->mapping;
-	copy->start = watch->start;
-	copy->length = watch->length;
-	copy->first = watch->first;
-	error = mmu_interval_notifier_insert(&copy->notifier, current->mm, copy->start,
-					     copy->length, &watch_ops);
-	if (error) {
-		kfree(copy);
-		return ERR_PTR(error);
-	}
-	return copy;
+	return make_watch(watch->realm, watch->mapping, watch->start, watch->length,
+			  watch->first);
 }
 
 /**
