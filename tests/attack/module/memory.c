@@ -25,18 +25,24 @@
 /* Between two looks whether another thread wants the CPU. */
 #define STRETCH		256
 
+/* The first hidden page from that one on, or one behind the end of the memory. */
+static unsigned long next_hidden(unsigned long frame)
+{
+	for (; frame < PHYS_PFN(MEMORY_END); frame++) {
+		if (!pfn_valid(frame))
+			frame |= PAGES_PER_SECTION - 1;
+		else if (PageOffline(pfn_to_page(frame)))
+			break;
+	}
+	return frame;
+}
+
 int attack_hidden(char *result, size_t size)
 {
 	unsigned long frame, hidden = 0, seen = 0;
 	u64 word;
 
-	for (frame = 0; frame < PHYS_PFN(MEMORY_END); frame++) {
-		if (!pfn_valid(frame)) {
-			frame |= PAGES_PER_SECTION - 1;
-			continue;
-		}
-		if (!PageOffline(pfn_to_page(frame)))
-			continue;
+	for (frame = next_hidden(0); frame < PHYS_PFN(MEMORY_END); frame = next_hidden(frame + 1)) {
 		hidden++;
 		seen += !copy_from_kernel_nofault(&word, __va(PFN_PHYS(frame)), sizeof(word));
 		if (hidden % STRETCH == 0)
@@ -121,6 +127,20 @@ static s64 make_stale(unsigned int reader, struct crtos_cell_config *config,
 	return error;
 }
 
+/* A cell with one CPU, and a block that is to be its own. */
+static void describe(struct crtos_cell_config *config, struct crtos_region *region,
+		     const char *name, unsigned int owner, u64 physical)
+{
+	strscpy(config->name, name, sizeof(config->name));
+	config->doorbell_vector = 0x50;
+	config->cpu_count = 1;
+	config->cpus[0] = owner;
+	region->cell_address = 0;
+	region->physical = physical;
+	region->size = BLOCK_BYTES;
+	region->flags = CRTOS_REGION_PRIVATE | CRTOS_REGION_WRITE;
+}
+
 int attack_stale(bool start, unsigned int reader, unsigned int owner, char *result, size_t size)
 {
 	struct crtos_cell_config *config = (void *)get_zeroed_page(GFP_KERNEL);
@@ -129,13 +149,7 @@ int attack_stale(bool start, unsigned int reader, unsigned int owner, char *resu
 	int error = -ENOMEM;
 
 	if (config && region && block) {
-		strscpy(config->name, "stale", sizeof(config->name));
-		config->doorbell_vector = 0x50;
-		config->cpu_count = 1;
-		config->cpus[0] = owner;
-		region->physical = page_to_phys(block);
-		region->size = BLOCK_BYTES;
-		region->flags = CRTOS_REGION_PRIVATE | CRTOS_REGION_WRITE;
+		describe(config, region, "stale", owner, page_to_phys(block));
 		memset(&stale, 0, sizeof(stale));
 		stale.place = page_address(block);
 		init_completion(&stale.done);
@@ -169,13 +183,7 @@ static unsigned long share_foreign(u64 cell, struct crtos_region *region, u64 ad
 
 	for (i = 0; i < ARRAY_SIZE(controllers); i++)
 		got += !share(cell, region, address, controllers[i]);
-	for (frame = 0; frame < PHYS_PFN(MEMORY_END); frame++) {
-		if (!pfn_valid(frame)) {
-			frame |= PAGES_PER_SECTION - 1;
-			continue;
-		}
-		if (!PageOffline(pfn_to_page(frame)))
-			continue;
+	for (frame = next_hidden(0); frame < PHYS_PFN(MEMORY_END); frame = next_hidden(frame + 1)) {
 		got += !share(cell, region, address, PFN_PHYS(frame));
 		if (++*tried % STRETCH == 0)
 			cond_resched();
@@ -189,17 +197,10 @@ static s64 make_private(struct crtos_cell_config *config, struct crtos_region *r
 {
 	s64 cell, result;
 
-	strscpy(config->name, "private", sizeof(config->name));
-	config->doorbell_vector = 0x50;
-	config->cpu_count = 1;
-	config->cpus[0] = owner;
+	describe(config, region, "private", owner, physical);
 	cell = crtos_hypercall(CRTOS_HC_CELL_CREATE, virt_to_phys(config), 0, 0, 0);
 	if (cell < 0)
 		return cell;
-	region->cell_address = 0;
-	region->physical = physical;
-	region->size = BLOCK_BYTES;
-	region->flags = CRTOS_REGION_PRIVATE | CRTOS_REGION_WRITE;
 	result = crtos_hypercall(CRTOS_HC_CELL_MAP, cell, virt_to_phys(region), 0, 0);
 	while (crtos_hypercall(CRTOS_HC_CELL_RECLAIM, cell, 0, 0, 0) == 1)
 		;
