@@ -95,9 +95,15 @@ impl Attendance {
         self.interrupts.load(Ordering::Relaxed)
     }
 
-    /// Has it interrupt this CPU from now on, if it can. Says whether it does. Thread context;
-    /// sleeps.
+    /// Has it interrupt this CPU from now on, if it can. Says whether it does. The timer looks once
+    /// in any case, since what the line asks for meanwhile may be lost. Thread context; sleeps.
     pub fn call_here(&self) -> bool {
+        let calls = self.route_here();
+        self.look_later();
+        calls
+    }
+
+    fn route_here(&self) -> bool {
         let vector = self.vector.lock().as_ref().map(Vector::number);
         let Some(vector) = vector else { return false };
         let routed = interrupts::route(self.line, Some(vector));

@@ -296,7 +296,5 @@ impl Interface for Channel {
         if self.attendance.call_here() {
             self.bridge.let_interrupt(true);
         }
-        // Also for what the line has asked for meanwhile, which may be lost.
-        self.attendance.look_later();
     }
 }
