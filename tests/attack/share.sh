@@ -26,7 +26,7 @@ echo "$tried pages that are not Linux's, $shared shared"
 [ "${tried:-0}" -ge 1024 ] || fail "$tried pages are hidden"
 [ "$shared" = 0 ] || fail "$shared pages that are not Linux's are shared"
 got elsewhere -3
-got block -1
+got block -3
 got first 0
 got again -1
 got held 1
