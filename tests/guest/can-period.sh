@@ -37,8 +37,8 @@ measure() {
 			hackbench -l 1000000 -g 4 >/dev/null 2>&1 &
 			sleep 0.3
 		fi
-		read -r least usual longest last < <("$@" "$program" can0 can1 "$frames") ||
-			fail "$who, $load: nothing measured"
+		"$@" "$program" can0 can1 "$frames" >found || fail "$who, $load: nothing measured"
+		read -r least usual longest last <found
 		echo "$who, $load: intervals $least to $longest ns off, 99 % within $usual ns;" \
 			"the last frame $last ns off the grid"
 		most=$((longest > most ? longest : most)) most=$((-least > most ? -least : most))
