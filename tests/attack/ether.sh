@@ -8,7 +8,7 @@
 # turns: short
 # smp: 2
 # realm: no
-# uses: ethernet
+# uses: ethernet listeners
 # timeout: 900
 set -u
 cd "$(mktemp -d)" || exit 1
@@ -22,15 +22,10 @@ dmesg --clear
 CPUS=1 ethernet_up || exit 1
 crtos run -- "$PROGRAMS/periodic" 1000 1 >/dev/null
 
-crtos run -- "$hostile" crtos0 listen &
-listener=$!
-crtos run -- "$hostile" crtos0 wait >waits &
-waiter=$!
-await 'crtos ps | grep -q net-hostile && grep -q waits waits'
+listeners_begin crtos0
 flood() { "$PROGRAMS/net-latency" crtos0 flood 2; }
 keeps_period 5000 flood || fail 'a flood takes the period away'
-kill -9 $listener $waiter
-wait $listener $waiter
+listeners_end
 
 scribble() {
 	local listener

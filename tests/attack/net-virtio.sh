@@ -7,7 +7,7 @@
 # smp: 2
 # realm: no
 # devices: virtio
-# uses: net hostile-net
+# uses: net hostile-net listeners
 # timeout: 900
 set -u
 attack_by_frames

@@ -9,7 +9,7 @@
 # smp: 2
 # realm: no
 # devices: yes
-# uses: net hostile-net
+# uses: net hostile-net listeners
 # timeout: 900
 set -u
 attack_by_frames

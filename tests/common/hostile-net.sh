@@ -14,19 +14,10 @@ attack_by_frames() {
 	crtos up --cpus 1 --memory 256M --device near || exit 1
 	crtos run -- "$PROGRAMS/periodic" 1000 1 >/dev/null
 
-	flood() {
-		local listener waiter
-		crtos run -- "$hostile" near listen &
-		listener=$!
-		crtos run -- "$hostile" near wait >waits &
-		waiter=$!
-		await 'crtos ps | grep -q net-hostile && grep -q waits waits'
-		"$PROGRAMS/net-latency" far flood 2
-		kill -9 $listener $waiter
-		wait $listener $waiter
-		return 0
-	}
+	listeners_begin near
+	flood() { "$PROGRAMS/net-latency" far flood 2; }
 	keeps_period 5000 flood || fail 'a flood takes the period away'
+	listeners_end
 	rings() { crtos run -- "$hostile" near rings; }
 	keeps_period 5000 rings || fail 'rings take the period away'
 

@@ -4,7 +4,8 @@
  * the longest filter that there is, and does not read.
  *
  * net-hostile INTERFACE wait: is more urgent than all others, and waits for a frame that never
- * comes, so that it may take one of others in place of the card's thread.
+ * comes, so that it may take one of others in place of the card's thread; again each 20 ms, since
+ * it takes one each time that it waits.
  *
  * net-hostile INTERFACE rings: asks for rings that are larger than memory, again and again, and for
  * small ones, as many as it gets.
@@ -100,6 +101,7 @@ static int hear(void)
 static int wait_for_nothing(void)
 {
 	struct sched_param urgent = { .sched_priority = 95 };
+	struct timeval patience = { .tv_usec = 20000 };
 	struct sockaddr_ll to = {
 		.sll_family = AF_PACKET,
 		.sll_protocol = htons(ETH_P_802_EX1 + 1),
@@ -112,9 +114,12 @@ static int wait_for_nothing(void)
 		die("priority");
 	if (fd < 0 || bind(fd, (struct sockaddr *)&to, sizeof(to)))
 		die(name);
+	if (setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience)))
+		die("SO_RCVTIMEO");
 	puts("waits");
 	fflush(stdout);
-	recv(fd, &byte, 1, 0);
+	while (recv(fd, &byte, 1, 0) < 0 && errno == EAGAIN)
+		;
 	die("recv");
 	return 1;
 }
