@@ -66,45 +66,65 @@ const FILTER_WITHIN: Nanos = Nanos::from_millis(100);
 /// How long a reset takes at most.
 const RESET_WITHIN: Nanos = Nanos::from_millis(100);
 
-/// A stretch of work, of the thread and of those who take frames in its place.
-struct Turn {
+/// Frames and interrupts of a [`PERIOD`], for the thread and for those who take frames in its
+/// place.
+struct Quota {
     start: Nanos,
-    /// Processor time that the thread had used; `None` if it has not worked in it so far.
-    used: Option<Nanos>,
-    /// Frames and interrupts that are still taken.
+    /// Those that are still taken.
     left: u32,
 }
 
-impl Turn {
+impl Quota {
     fn begin() -> Self {
-        Self { start: time::now(), used: None, left: MOST }
+        Self { start: time::now(), left: MOST }
     }
 
-    /// The next one, if this one's time is over.
-    fn renew(&mut self) {
-        if time::now() >= self.start + PERIOD {
+    /// Whether no more are taken until its [end](Self::end).
+    fn is_spent(&mut self) -> bool {
+        if time::now() >= self.end() {
             *self = Self::begin();
         }
+        self.left == 0
     }
 
-    /// So many frames and interrupts are taken.
-    fn spend(&mut self, count: u32) {
-        self.left = self.left.saturating_sub(count);
+    /// One is taken.
+    fn spend(&mut self) {
+        self.left = self.left.saturating_sub(1);
+    }
+
+    fn end(&self) -> Nanos {
+        self.start + PERIOD
+    }
+}
+
+/// A stretch of the thread's work, and the rest that this costs. However long it takes to hand over
+/// a frame, the next stretch begins only after the rest.
+struct Stint {
+    start: Nanos,
+    /// Processor time that the thread had used.
+    used: Nanos,
+}
+
+impl Stint {
+    /// The caller, the thread, begins to work.
+    fn begin() -> Self {
+        Self { start: time::now(), used: task::current().time_used() }
     }
 
     /// Processor time that the thread, the caller, has used in it.
-    fn worked(&mut self) -> u64 {
-        let now = task::current().time_used();
-        now.0.saturating_sub(self.used.get_or_insert(now).0)
+    fn worked(&self) -> u64 {
+        task::current().time_used().0.saturating_sub(self.used.0)
     }
 
-    /// Whether the thread has to wait.
+    /// Whether the thread, the caller, has to rest until its [end](Self::end).
     fn is_over(&mut self) -> bool {
-        self.left == 0 || self.worked() >= PERIOD.0 / SHARE
+        if time::now() >= self.end() {
+            *self = Self::begin();
+        }
+        self.worked() >= PERIOD.0 / SHARE
     }
 
-    /// Until when it waits then.
-    fn end(&mut self) -> Nanos {
+    fn end(&self) -> Nanos {
         self.start + Nanos(PERIOD.0.max(SHARE * self.worked()))
     }
 }
@@ -113,7 +133,7 @@ impl Turn {
 struct Work<R> {
     receiver: R,
     buffer: Box<[u8; BUFFER]>,
-    turn: Turn,
+    quota: Quota,
     /// What is to be told of the frame in the buffer.
     untold: Option<Untold>,
     /// The thread hands over another frame, which came before.
@@ -274,7 +294,7 @@ impl<K: Kind, B: Bus> Driven<K, B> {
             work: Mutex::new(Work {
                 receiver,
                 buffer: Box::new([0; BUFFER]),
-                turn: Turn::begin(),
+                quota: Quota::begin(),
                 untold: None,
                 is_telling: false,
             }),
@@ -334,9 +354,10 @@ impl<K: Kind, B: Bus> Driven<K, B> {
     /// What its thread does, with a buffer of its own.
     fn work(self: &Arc<Self>, mut buffer: Box<[u8; BUFFER]>) {
         let interface: Arc<dyn Interface> = self.clone();
+        let mut stint = Stint::begin();
         while !self.is_gone() {
             let mut has_taken = false;
-            while self.hand_over(&interface, &mut buffer) {
+            while !stint.is_over() && self.hand_over(&interface, &mut buffer) {
                 has_taken = true;
             }
             self.tell_card(&mut self.work.lock());
@@ -344,7 +365,7 @@ impl<K: Kind, B: Bus> Driven<K, B> {
                 interface::settled(&interface);
             }
             self.look_for_room();
-            let until = match self.pause() {
+            let until = match self.pause(&mut stint) {
                 Next::Again => continue,
                 Next::At(time) => Some(time),
                 Next::Interrupt => None,
@@ -361,21 +382,20 @@ impl<K: Kind, B: Bus> Driven<K, B> {
         }
     }
 
-    /// Hands over a frame that has come, if the turn allows it; says whether there was one. Nobody
+    /// Hands over a frame that has come, if the quota allows it; says whether there was one. Nobody
     /// who leads waits for that, and lends its priority to filters of others.
     fn hand_over(&self, interface: &Arc<dyn Interface>, buffer: &mut Box<[u8; BUFFER]>) -> bool {
         let untold = {
             let mut work = self.work.lock();
             work.is_telling = false;
-            work.turn.renew();
-            if work.turn.is_over() || self.is_gone() {
+            if work.quota.is_spent() || self.is_gone() {
                 return false;
             }
             if work.untold.is_none() {
                 if !self.take(&mut work) {
                     return false;
                 }
-                work.turn.spend(1);
+                work.quota.spend();
             }
             mem::swap(&mut work.buffer, buffer);
             let untold = work.untold.take();
@@ -388,11 +408,14 @@ impl<K: Kind, B: Bus> Driven<K, B> {
         true
     }
 
-    /// Has the card interrupt, unless the turn is over.
-    fn pause(&self) -> Next {
+    /// Has the card interrupt, unless the thread, the caller, has to rest or the quota is spent.
+    fn pause(&self, stint: &mut Stint) -> Next {
+        if stint.is_over() {
+            return Next::At(stint.end());
+        }
         let mut work = self.work.lock();
-        if work.turn.is_over() {
-            return Next::At(work.turn.end());
+        if work.quota.is_spent() {
+            return Next::At(work.quota.end());
         }
         if self.is_quiet(&mut work) { Next::Interrupt } else { Next::Again }
     }
@@ -409,7 +432,7 @@ impl<K: Kind, B: Bus> Driven<K, B> {
         if work.receiver.has_more(&self.memory) {
             return false;
         }
-        work.turn.spend(1);
+        work.quota.spend();
         !self.kind.let_interrupt(&self.registers, &self.memory, &work.receiver)
     }
 
@@ -420,9 +443,8 @@ impl<K: Kind, B: Bus> Driven<K, B> {
         if self.is_gone() || work.untold.is_some() || work.is_telling {
             return true;
         }
-        work.turn.renew();
-        // The thread waits until the end of the turn.
-        if work.turn.left == 0 {
+        // The thread waits until its end.
+        if work.quota.is_spent() {
             return true;
         }
         if !self.take(&mut work) {
@@ -430,10 +452,10 @@ impl<K: Kind, B: Bus> Driven<K, B> {
             self.offer();
             return !self.is_quiet(&mut work);
         }
-        work.turn.spend(1);
+        work.quota.spend();
         Self::tell_alone(interface, &mut work, taker);
         self.tell_card(&mut work);
-        work.untold.is_some() || work.turn.left == 0 || !self.is_quiet(&mut work)
+        work.untold.is_some() || work.quota.left == 0 || !self.is_quiet(&mut work)
     }
 
     /// Tells those who wait for it that frames can be sent again.
