@@ -12,11 +12,11 @@
 //! `.crtos.sections`, which is not loaded), so that an observer from outside, `./x bench sections`,
 //! can count what is executed between them.
 
-use crate::arch::percpu;
+use crate::arch::{cpu, percpu};
 use crate::mm::layout;
 use core::arch::asm;
 use core::mem::offset_of;
-use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use crtos_abi::{
     channel::{SECTIONS, Section},
     ids::RealmCpu,
@@ -29,7 +29,7 @@ pub struct Sections {
     /// Where it began.
     place: AtomicU64,
     /// Sections have to take more ticks than this to be kept.
-    threshold: AtomicU64,
+    threshold: AtomicU32,
     longest: [Longest; SECTIONS],
 }
 
@@ -49,7 +49,7 @@ impl Sections {
         Self {
             start: AtomicU64::new(0),
             place: AtomicU64::new(0),
-            threshold: AtomicU64::new(u64::MAX),
+            threshold: AtomicU32::new(u32::MAX),
             longest: [const { Longest { ticks: AtomicU64::new(0), begin: AtomicU64::new(0) } };
                 SECTIONS],
         }
@@ -75,9 +75,13 @@ impl Sections {
         entry.ticks.store(ticks, Relaxed);
         entry.begin.store(begin, Relaxed);
         let shortest = self.longest.iter().map(|entry| entry.ticks.load(Relaxed)).min();
-        self.threshold.store(shortest.unwrap_or(u64::MAX), Relaxed);
+        self.threshold.store(shortest.map_or(u32::MAX, saturating), Relaxed);
         publish(cpu, place, Section { ticks, begin, end });
     }
+}
+
+fn saturating(ticks: u64) -> u32 {
+    u32::try_from(ticks).unwrap_or(u32::MAX)
 }
 
 fn publish(cpu: RealmCpu, place: usize, section: Section) {
@@ -114,7 +118,7 @@ pub fn start() {
     unsafe {
         asm!(
             "2:",
-            "mov qword ptr gs:[{threshold}], 0",
+            "mov dword ptr gs:[{threshold}], 0",
             listed!(),
             threshold = const THRESHOLD,
             kind = const KEEP,
@@ -126,62 +130,78 @@ pub fn start() {
 /// A section begins here. Interrupts off.
 #[inline(always)]
 pub fn begin() {
-    begin_as::<BEGIN>();
-}
-
-/// A section begins with the entry at `place`, which is to stand for it. Interrupts off.
-pub fn begin_at(place: u64) {
-    begin_as::<BEGIN_BY_ENTRY>();
-    percpu::this().sections.place.store(place, Relaxed);
-}
-
-#[inline(always)]
-fn begin_as<const KIND: u64>() {
-    // SAFETY: reads the time stamp counter and the instruction pointer, and writes two words of
-    // this CPU.
+    // SAFETY: reads the time stamp counter, and writes two words of this CPU. The kernel's
+    // addresses are numbers of 32 bits with their sign.
     unsafe {
         asm!(
             "rdtsc",
-            "shl rdx, 32",
-            "or rax, rdx",
             "2:",
-            "mov gs:[{start}], rax",
-            "lea rax, [rip]",
-            "mov gs:[{place}], rax",
+            "movl %eax, %gs:{start}",
+            "movl %edx, %gs:{start} + 4",
+            "movq $2b, %gs:{place}",
             listed!(),
             start = const START,
             place = const PLACE,
-            kind = const KIND,
+            kind = const BEGIN,
             out("rax") _,
             out("rdx") _,
-            options(nostack),
+            options(att_syntax, nostack, preserves_flags),
         );
     }
 }
 
-/// How many ticks the section that goes on has taken. Interrupts off.
+/// A section begins with the entry at `place`, which is to stand for it. Interrupts off.
 #[inline(always)]
-fn elapsed() -> u64 {
-    let ticks: u64;
+pub fn begin_at(place: u64) {
+    // SAFETY: reads the time stamp counter, and writes two words of this CPU.
+    unsafe {
+        asm!(
+            "rdtsc",
+            "2:",
+            "mov gs:[{start}], eax",
+            "mov gs:[{start} + 4], edx",
+            "mov gs:[{place}], {at}",
+            listed!(),
+            at = in(reg) place,
+            start = const START,
+            place = const PLACE,
+            kind = const BEGIN_BY_ENTRY,
+            out("rax") _,
+            out("rdx") _,
+            options(nostack, preserves_flags),
+        );
+    }
+}
+
+/// The tick with which the section that goes on has begun. Interrupts off.
+#[inline(always)]
+pub fn began() -> u64 {
+    percpu::this().sections.start.load(Relaxed)
+}
+
+/// How many ticks the section that goes on has taken, modulo 2^32: a look at the lower half takes
+/// half as many instructions. Interrupts off.
+#[inline(always)]
+fn elapsed() -> u32 {
+    let ticks: u32;
     // SAFETY: reads the time stamp counter and a word of this CPU.
     unsafe {
         asm!(
             "rdtsc",
-            "shl rdx, 32",
-            "or rax, rdx",
-            "sub rax, gs:[{start}]",
+            "sub eax, gs:[{start}]",
             start = const START,
-            out("rax") ticks,
-            out("rdx") _,
+            out("eax") ticks,
+            out("edx") _,
             options(nostack, readonly),
         );
     }
     ticks
 }
 
-/// Whether the section that goes on has taken more than so many ticks. Interrupts off.
+/// Whether the section that goes on has taken more than so many ticks. Of one that has taken more
+/// than 2^32, it may be said that it has not. Interrupts off.
 #[inline(always)]
-pub fn is_longer(limit: u64) -> bool {
+pub fn is_longer(limit: u32) -> bool {
     elapsed() > limit
 }
 
@@ -189,12 +209,12 @@ pub fn is_longer(limit: u64) -> bool {
 #[inline(always)]
 pub fn end() {
     let ticks = elapsed();
-    let threshold: u64;
+    let threshold: u32;
     // SAFETY: reads a word of this CPU.
     unsafe {
         asm!(
             "2:",
-            "mov {value}, gs:[{threshold}]",
+            "mov {value:e}, gs:[{threshold}]",
             listed!(),
             value = out(reg) threshold,
             threshold = const THRESHOLD,
@@ -206,13 +226,15 @@ pub fn end() {
         let place: u64;
         // SAFETY: reads the instruction pointer.
         unsafe { asm!("lea {}, [rip]", out(reg) place, options(nostack, nomem, preserves_flags)) };
-        keep(ticks, place);
+        keep(place);
     }
 }
 
 #[cold]
 #[inline(never)]
-fn keep(ticks: u64, end: u64) {
+fn keep(end: u64) {
     let cpu = percpu::this();
+    // Also of one that has taken more than 2^32.
+    let ticks = cpu::tsc().wrapping_sub(began());
     cpu.sections.keep(cpu.index, ticks, end);
 }

@@ -430,7 +430,7 @@ pub fn interrupt_window() {
 
 /// Ticks after which a section is divided where that is possible: one more takes a few
 /// instructions, which short ones are spared.
-const LONG: u64 = 500;
+const LONG: u32 = 500;
 
 /// Opens an [`interrupt_window`] if what goes on has taken long. An interrupt that came in such a
 /// moment is not interrupted in turn, nor is a CPU that has no thread yet. Interrupts are off

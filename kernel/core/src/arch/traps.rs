@@ -91,7 +91,7 @@ pub fn exception(vector: u32, context: &mut UserContext) {
         && matches!(vector, GENERAL_PROTECTION | PAGE_FAULT)
         && let Some(failure) = user_memory::failure(context.rip)
     {
-        context.rip = failure;
+        (context.rip, context.rax) = (failure, 0);
         return;
     }
     if !context.is_user() || vector == DOUBLE_FAULT {
@@ -272,17 +272,17 @@ pub fn interrupt(vector: u8) {
             // Another thread's turn and attention are looked at on the way back.
             tlb::serve_flush();
         }
-        vector if u32::from(vector) == layout::boot_info().doorbell_vector => {
-            count(&counters.doorbell);
-            apic::end_of_interrupt();
-            let cpu = percpu::this();
-            personality::doorbell(cpu.index, cpu.rank());
-        }
-        vector if interrupts::is_device(vector) => {
-            count(&counters.devices);
-            interrupts::handle(vector, InService::new());
-        }
         vector => {
+            if let Some(entry) = interrupts::entry(vector) {
+                count(&counters.devices);
+                return entry.handle(InService::new());
+            }
+            if u32::from(vector) == layout::boot_info().doorbell_vector {
+                count(&counters.doorbell);
+                apic::end_of_interrupt();
+                let cpu = percpu::this();
+                return personality::doorbell(cpu.index, cpu.rank());
+            }
             count(&counters.spurious);
             // Spurious ones want no end, unless a device sent one with their vector.
             if apic::in_service(vector) {

@@ -42,13 +42,10 @@ unsafe extern "sysv64" {
     fn user_load_short(to: *mut u16, from: *const u16) -> bool;
     /// The same of a byte.
     fn user_load_byte(to: *mut u8, from: *const u8) -> bool;
-    /// Reads a byte from the I/O port: 256 and the byte; 0 at a fault.
-    fn port_read_byte(port: u16) -> u32;
-    /// Reads from the I/O port into `to`, or writes `from` to it: a byte, two or four of them;
+    /// Reads two bytes from the I/O port into `to`, or four, or writes those at `from` to it;
     /// `false` at a fault.
     fn port_read_short(to: *mut u16, port: u16) -> bool;
     fn port_read(to: *mut u32, port: u16) -> bool;
-    fn port_write_byte(from: *const u8, port: u16) -> bool;
     fn port_write_short(from: *const u16, port: u16) -> bool;
     fn port_write(from: *const u32, port: u16) -> bool;
     /// Atomically replaces the word by `new` if it is `*expected`, and stores what it was in
@@ -63,8 +60,7 @@ global_asm!(
     // The upper half has some of these inlined.
     ".globl user_copy, user_clear, user_push, user_xrstor, user_load, user_compare_exchange",
     ".globl user_load_short, user_load_byte",
-    ".globl port_read_byte, port_read_short, port_read",
-    ".globl port_write_byte, port_write_short, port_write",
+    ".globl port_read_short, port_read, port_write_short, port_write",
     ".globl user_access_failed, user_access_end",
     ".macro user_begin",
     "cmp byte ptr [rip + {prevented}], 0",
@@ -135,11 +131,6 @@ global_asm!(
     "mov al, [rsi]",
     "mov [rdi], al",
     "jmp 6f",
-    "port_read_byte:",
-    "mov edx, edi",
-    "mov eax, 256",
-    "in al, dx",
-    "ret",
     "port_read_short:",
     "mov edx, esi",
     "in ax, dx",
@@ -150,12 +141,6 @@ global_asm!(
     "mov edx, esi",
     "in eax, dx",
     "mov [rdi], eax",
-    "mov eax, 1",
-    "ret",
-    "port_write_byte:",
-    "mov edx, esi",
-    "mov al, [rdi]",
-    "out dx, al",
     "mov eax, 1",
     "ret",
     "port_write_short:",
@@ -211,10 +196,33 @@ pub(super) fn set_up(prevented: bool) {
     PREVENTED.store(prevented, Ordering::Relaxed);
 }
 
-/// Where the kernel goes on after a fault at `rip`, if that was an access from here.
+/// Lists the instruction at the label 2 as one that may fault, and what comes behind it, at the
+/// label 3: after a fault the kernel goes on there with 0 in RAX. What accesses a register of a
+/// device has that inlined.
+macro_rules! listed {
+    () => {
+        ".pushsection .crtos.faults, \"a\", @progbits\n.quad 2b, 3b\n.popsection"
+    };
+}
+
+/// The instructions that are listed.
+fn listed() -> &'static [[u64; 2]] {
+    unsafe extern "C" {
+        static faults_start: [u64; 2];
+        static faults_end: [u64; 2];
+    }
+    let (start, end) = (&raw const faults_start, &raw const faults_end);
+    // SAFETY: the linker puts the list between the two, and nothing else.
+    unsafe { core::slice::from_raw_parts(start, end.offset_from_unsigned(start)) }
+}
+
+/// Where the kernel goes on after a fault at `rip`, with 0 in RAX, if that was an access from here.
 pub(super) fn failure(rip: u64) -> Option<u64> {
     let (start, end) = (user_copy as *const () as u64, user_access_end as *const () as u64);
-    (start..end).contains(&rip).then_some(user_access_failed as *const () as u64)
+    if (start..end).contains(&rip) {
+        return Some(user_access_failed as *const () as u64);
+    }
+    listed().iter().find(|[at, _]| *at == rip).map(|[_, next]| *next)
 }
 
 /// Whether `length` bytes at `address` are addresses of programs.
@@ -388,9 +396,23 @@ pub fn load_u32(address: UserAddr) -> Option<u32> {
 ///
 /// # Safety
 /// The address is mapped as that of a device, which reaches no memory by it.
+#[inline(always)]
 pub(crate) unsafe fn store_register(register: *mut u32, value: u32) -> bool {
-    // SAFETY: the caller says what is there; a fault ends the store.
-    unsafe { user_load(register, &raw const value) }
+    let done: u32;
+    // SAFETY: the caller says what is there. After a fault it goes on behind the store.
+    unsafe {
+        asm!(
+            "2:",
+            "mov [{register}], {value:e}",
+            "3:",
+            listed!(),
+            register = in(reg) register,
+            value = in(reg) value,
+            inout("eax") 1 => done,
+            options(nostack, preserves_flags),
+        );
+    }
+    done != 0
 }
 
 /// Reads a register of a device, of 1, 2 or 4 bytes, into as many of `value`, or writes it from
@@ -420,9 +442,44 @@ pub(crate) unsafe fn access_register(register: *mut u8, value: &mut [u8], write:
 /// The port is one of a device that reaches no memory but what programs have given it.
 #[inline(always)]
 pub(crate) unsafe fn read_port(port: u16) -> Option<u8> {
-    // SAFETY: the caller says what is there. A fault ends the access.
-    let read = unsafe { port_read_byte(port) };
+    const DONE: u32 = 1 << 8;
+    let read: u32;
+    // SAFETY: the caller says what is there. After a fault it goes on behind the access.
+    unsafe {
+        asm!(
+            "2:",
+            "in al, dx",
+            "3:",
+            listed!(),
+            in("dx") port,
+            inout("eax") DONE => read,
+            options(nostack, preserves_flags),
+        );
+    }
     (read != 0).then_some(read as u8)
+}
+
+/// Writes a byte to an I/O port; `false` if the realm does not have it (any more). Any context.
+///
+/// # Safety
+/// As of [`read_port`].
+#[inline(always)]
+pub(crate) unsafe fn write_port(port: u16, value: u8) -> bool {
+    const DONE: u32 = 1 << 8;
+    let written: u32;
+    // SAFETY: the caller says what is there. After a fault it goes on behind the access.
+    unsafe {
+        asm!(
+            "2:",
+            "out dx, al",
+            "3:",
+            listed!(),
+            in("dx") port,
+            inout("eax") DONE | u32::from(value) => written,
+            options(nostack, preserves_flags),
+        );
+    }
+    written != 0
 }
 
 /// Reads 1, 2 or 4 I/O ports at once, the first of which is `port`, into as many bytes of `value`,
@@ -439,7 +496,7 @@ pub(crate) unsafe fn access_ports(port: u16, value: &mut [u8], write: bool) -> b
             (1, false) => read_port(port).map(|byte| *bytes = byte).is_some(),
             (2, false) => port_read_short(bytes.cast(), port),
             (4, false) => port_read(bytes.cast(), port),
-            (1, true) => port_write_byte(bytes, port),
+            (1, true) => write_port(port, *bytes),
             (2, true) => port_write_short(bytes.cast(), port),
             (4, true) => port_write(bytes.cast(), port),
             _ => false,

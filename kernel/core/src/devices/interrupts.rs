@@ -5,9 +5,11 @@
 //! A device that interrupts too often is silenced and reported, so that it takes a bounded share of
 //! the CPU: [`MOST`] handlers in [`PERIOD`].
 
+use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::fmt::{self, Write as _};
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use core::ptr;
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use crtos_abi::channel::{DEVICE_VECTOR as FIRST, DEVICE_VECTORS as VECTORS, DeviceInterrupts};
 use crtos_abi::hypercall::{HC_LINE_INTERRUPT, HV_BUSY};
@@ -15,6 +17,7 @@ use crtos_abi::hypercall::{HC_LINE_INTERRUPT, HV_BUSY};
 use crate::arch::hypercall::call_device;
 use crate::arch::interrupts::InService;
 use crate::arch::percpu;
+use crate::sections;
 use crate::sync::SpinLock;
 use crate::time::{self, Nanos};
 use crate::{
@@ -42,18 +45,19 @@ pub trait Handler: Send + Sync {
     fn silence(&self) -> bool;
 }
 
-struct Entry {
+/// What a vector is for.
+pub(crate) struct Entry {
     /// A device has it, or had it once.
     was_given: AtomicBool,
     name: SpinLock<Name>,
-    /// `None` if no device has it.
-    handler: SpinLock<Option<Arc<dyn Handler>>>,
+    /// What came from [`Box::into_raw`]; null if no device has it.
+    handler: AtomicPtr<Arc<dyn Handler>>,
     /// How many CPUs are about to call a handler, or call it.
     calls: AtomicU32,
     /// Interrupts since the device has that name.
     total: AtomicU64,
-    /// When the present period began, and what came since.
-    since: AtomicU64,
+    /// The tick with which the present period ends, and what came in it.
+    until: AtomicU64,
     count: AtomicU32,
     is_silent: AtomicBool,
 }
@@ -99,10 +103,10 @@ impl Entry {
         Self {
             was_given: AtomicBool::new(false),
             name: SpinLock::new(Name::EMPTY),
-            handler: SpinLock::new(None),
+            handler: AtomicPtr::new(ptr::null_mut()),
             calls: AtomicU32::new(0),
             total: AtomicU64::new(0),
-            since: AtomicU64::new(0),
+            until: AtomicU64::new(0),
             count: AtomicU32::new(0),
             is_silent: AtomicBool::new(false),
         }
@@ -134,13 +138,16 @@ impl Drop for Vector {
     fn drop(&mut self) {
         let entry = &ENTRIES[usize::from(self.0 - FIRST)];
         rename(self.0, "");
-        // Of those who call it from now on, none finds it.
-        let handler = entry.handler.lock().take();
+        // Of those who look from now on, none finds it.
+        let handler = entry.handler.swap(ptr::null_mut(), Ordering::SeqCst);
         // Those who have found it are done soon, since a handler is bounded. Pairs with `handle`.
-        while entry.calls.load(Ordering::Acquire) > 0 {
+        while entry.calls.load(Ordering::SeqCst) > 0 {
             core::hint::spin_loop();
         }
-        drop(handler);
+        if !handler.is_null() {
+            // SAFETY: `register` made it of a box, and nobody has it any more.
+            drop(unsafe { Box::from_raw(handler) });
+        }
     }
 }
 
@@ -150,15 +157,16 @@ pub fn register(name: &str, handler: Arc<dyn Handler>) -> Option<Vector> {
     if !heap::has_reserve() {
         return None;
     }
+    let handler = Box::into_raw(Box::new(handler));
     let take = |entry: &Entry| {
-        let mut place = entry.handler.lock();
-        let is_free = place.is_none();
-        if is_free {
-            *place = Some(handler.clone());
-        }
-        is_free
+        let (free, order) = (ptr::null_mut(), Ordering::SeqCst);
+        entry.handler.compare_exchange(free, handler, order, order).is_ok()
     };
-    let place = ENTRIES.iter().position(take)?;
+    let Some(place) = ENTRIES.iter().position(take) else {
+        // SAFETY: it came from the box, and nobody has seen it.
+        drop(unsafe { Box::from_raw(handler) });
+        return None;
+    };
     let vector = FIRST + place as u8;
     ENTRIES[place].was_given.store(true, Ordering::Relaxed);
     rename(vector, name);
@@ -220,45 +228,56 @@ pub fn publish() {
     }
 }
 
-/// Whether the interrupt with that vector is a device's, to be [`handle`]d. Interrupts off.
-pub(crate) fn is_device(vector: u8) -> bool {
-    entry(vector).is_some()
-}
-
-fn entry(vector: u8) -> Option<&'static Entry> {
+/// What an interrupt with that vector is for, if a device has it or had it once.
+#[inline(always)]
+pub(crate) fn entry(vector: u8) -> Option<&'static Entry> {
     let entry = ENTRIES.get(usize::from(vector.checked_sub(FIRST)?))?;
     entry.was_given.load(Ordering::Relaxed).then_some(entry)
 }
 
-/// Handles an interrupt of a device, or silences that. Interrupts off.
-pub(crate) fn handle(vector: u8, service: InService) {
-    let Some(entry) = entry(vector) else { return };
-    entry.calls.fetch_add(1, Ordering::Relaxed);
-    // What came when the device was about to go is for nobody.
-    let handler = entry.handler.lock().clone();
-    if let Some(handler) = &handler {
-        entry.call(handler.as_ref(), service);
-    }
-    // Not the last one: who takes it away waits. Pairs with the drop of `Vector`.
-    drop(handler);
-    entry.calls.fetch_sub(1, Ordering::Release);
-}
-
 impl Entry {
+    /// Handles an interrupt of the device, or silences that. In the section that it has begun;
+    /// interrupts off.
+    #[inline(always)]
+    pub(crate) fn handle(&self, service: InService) {
+        // Whoever takes the handler away waits for those who have found it. Pairs with the drop of
+        // `Vector`.
+        self.calls.fetch_add(1, Ordering::SeqCst);
+        // What came when the device was about to go is for nobody.
+        // SAFETY: null, or it came from a box that is there until no call is counted any more.
+        if let Some(handler) = unsafe { self.handler.load(Ordering::SeqCst).as_ref() } {
+            self.call(handler.as_ref(), service);
+        }
+        self.calls.fetch_sub(1, Ordering::Release);
+    }
+
     /// Calls the handler, or has it silence the device. Interrupts off.
+    #[inline(always)]
     fn call(&self, handler: &dyn Handler, service: InService) {
         self.total.fetch_add(1, Ordering::Relaxed);
         if self.is_silent.load(Ordering::Relaxed) {
             return;
         }
-        let now = time::now().0;
-        if now.saturating_sub(self.since.load(Ordering::Relaxed)) > PERIOD.0 {
-            self.since.store(now, Ordering::Relaxed);
-            self.count.store(0, Ordering::Relaxed);
+        let now = sections::began();
+        if now > self.until.load(Ordering::Relaxed) {
+            self.begin_period(now);
         }
-        if self.count.fetch_add(1, Ordering::Relaxed) < MOST {
-            return handler.interrupt(service);
+        match self.count.fetch_add(1, Ordering::Relaxed) < MOST {
+            true => handler.interrupt(service),
+            false => self.silence(handler),
         }
+    }
+
+    /// A period begins at tick `now`.
+    #[cold]
+    fn begin_period(&self, now: u64) {
+        let until = now.saturating_add(time::clock().ticks(PERIOD));
+        self.until.store(until, Ordering::Relaxed);
+        self.count.store(0, Ordering::Relaxed);
+    }
+
+    #[cold]
+    fn silence(&self, handler: &dyn Handler) {
         if handler.silence() {
             self.is_silent.store(true, Ordering::Relaxed);
             let name = *self.name.lock();

@@ -158,7 +158,7 @@ impl Line {
     fn serve(&self, mut service: Option<InService>) -> bool {
         for _ in 0..STEPS {
             let (more, wake) = {
-                let mut port = self.port.lock();
+                let mut port = self.port.lock_quietly();
                 (port.serve(), port.take_wake())
             };
             drop(service.take());
