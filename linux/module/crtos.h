@@ -190,6 +190,9 @@ void crtos_window_add(struct crtos_window *window, u32 cell);
 void crtos_window_remove(struct crtos_window *window);
 bool crtos_window_place(struct crtos_window *window, int i, u64 physical, u64 size, u64 alignment);
 
+/* quiesce.c */
+void crtos_quiesce(struct pci_dev *dev);
+
 /* line.c */
 int crtos_line_give(struct crtos_file *file, u32 cell, unsigned int line, void *owner);
 void crtos_line_take_back(u32 cell, unsigned int line, void *owner);

@@ -28,6 +28,7 @@ struct crtos_function {
 	unsigned int line;			/* Linux's interrupt, by its pin, or 0 */
 	struct iommu_group *shared;		/* with others; with a reference, or NULL */
 	bool leaves;				/* it is about to be given back */
+	struct pci_saved_state *before;		/* configuration space as Linux had it, or NULL */
 	struct crtos_window window;		/* where the cell sees its memory */
 	struct resource rest[CRTOS_BASE_ADDRESSES];	/* of the last page of its memory */
 };
@@ -70,6 +71,8 @@ static void lose(struct pci_dev *dev, struct crtos_function *function)
 
 	for (cell = 0; cell < CRTOS_MAX_CELLS; cell++)
 		crtos_hypercall(CRTOS_HC_DEVICE_REMOVE, cell, number_of(dev), 0, 0);
+	/* The hypervisor has it master the bus no more. Linux may find it again. */
+	crtos_quiesce(dev);
 	/* The realm's kernel sees then that it is gone, also below programs. */
 	if (function)
 		hide(function);
@@ -441,6 +444,15 @@ static void unshare(struct crtos_function *function)
 	iommu_group_put(group);
 }
 
+/* Configuration space is as Linux had it. A reset has saved and restored what the cell had. */
+static void restore(struct crtos_function *function)
+{
+	if (function->before &&
+	    pci_load_and_free_saved_state(function->dev, &function->before))
+		pci_warn(function->dev, "crtos: its configuration space is not as it was\n");
+	pci_restore_state(function->dev);
+}
+
 static void forget(struct crtos_function *function)
 {
 	unshare(function);
@@ -448,6 +460,7 @@ static void forget(struct crtos_function *function)
 	give_rest(function);
 	crtos_window_remove(&function->window);
 	list_del(&function->link);
+	kfree(function->before);
 	pci_dev_put(function->dev);
 	kfree(function);
 }
@@ -473,11 +486,12 @@ static int take_back(struct crtos_file *file, struct crtos_function *function)
 		return crtos_refuse_hv(file, result, "take the function back");
 	if (function->reset)
 		pci_reset_function(dev);
+	crtos_quiesce(dev);
 	if (!function->vfio)
 		pci_set_drvdata(dev, NULL);
 	/* Before its pin is as it was. */
 	take_line_back(function);
-	pci_restore_state(dev);
+	restore(function);
 	pci_disable_device(dev);
 	return 0;
 }
@@ -595,6 +609,7 @@ static int add(struct crtos_file *file, struct pci_dev *dev, const struct crtos_
 	if (error)
 		goto out_disable;
 	pci_save_state(dev);
+	function->before = pci_store_saved_state(dev);
 	error = silence(file, dev) ?: give_line(file, function, flags) ?:
 		give_to_hypervisor(file, function);
 	if (error)
@@ -610,7 +625,7 @@ static int add(struct crtos_file *file, struct pci_dev *dev, const struct crtos_
 	crtos_hypercall(CRTOS_HC_DEVICE_REMOVE, function->cell, function->number, 0, 0);
 out_restore:
 	take_line_back(function);
-	pci_restore_state(dev);
+	restore(function);
 out_disable:
 	pci_disable_device(dev);
 out_unbind:

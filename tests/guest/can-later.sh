@@ -140,31 +140,12 @@ by_realm 'of Linux, in the realm'
 ip link set can0 down
 
 # Killed commands, and programs.
-before_them=0
-for ((round = 0; round < ${ROUNDS:-5}; round++)); do
-	crtos device add can0 2>/dev/null &
-	sleep "0.$(printf '%02d' $((RANDOM % 20)))"
-	kill -KILL $! 2>/dev/null; wait $! 2>/dev/null
-	crtos device add can0 2>why || grep -q 'has it already' why || fail "add $round: $(cat why)"
-	[ "$(listed)" = "$can0" ] || fail "list $round: $(listed)"
-	crtos run -- cangen can0 -g 2 &
-	program=$!
-	sleep "0.$((RANDOM % 4))"
-	pkill -KILL -x cangen; wait $program 2>/dev/null
-	crtos device remove can0 2>/dev/null &
-	sleep "0.$(printf '%02d' $((RANDOM % 20)))"
-	kill -KILL $! 2>/dev/null; wait $! 2>/dev/null
-	await 'crtos device remove can0 2>why || grep -q "no cell has it" why' 100 ||
-		fail "remove $round: $(cat why)"
-	[ "$(listed)" = '[]' ] || fail "list $round: $(listed)"
+is_back() {
 	await '[ -e /sys/class/net/can0 ]' 100
-	[ "$(told)" = "$before" ] || fail "round $round: $(told)"
-	[ "$(cat "/sys/bus/pci/devices/$card/enable")" = "$enabled" ] || fail "round $round: enabled"
-	[ $failed = 0 ] || break
-	[ $round != 1 ] || before_them=$(heap)
-done 2>/dev/null
-await '[ $(($(heap) - before_them)) -lt 16384 ]' 100 || fail "heap: $before_them, then $(heap)"
-echo "$round rounds, the heap has $before_them bytes at first, then $(heap)"
+	[ "$(told)" = "$before" ] || fail "$1: $(told)"
+	[ "$(cat "/sys/bus/pci/devices/$card/enable")" = "$enabled" ] || fail "$1: enabled"
+}
+survives_kills "${ROUNDS:-5}" 200 can0 "$can0" cangen can0 -g 2
 by_linux 'after kills'
 
 # It goes with the realm, also with a program that uses it.

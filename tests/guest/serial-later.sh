@@ -43,7 +43,6 @@ refused 'asks for its I/O ports' crtos up --cpus 3 --memory 256M --port 0x2f8:ex
 	--device ttyS1
 crtos up --cpus 3 --memory 256M || exit 1
 dmesg --clear
-before_them=0
 
 # What somebody uses.
 refused console crtos device add ttyS0
@@ -108,30 +107,8 @@ by_realm 'of Linux, in the realm'
 refused 'serial port' crtos device remove ttyS1
 
 # Killed commands, and programs.
-for ((round = 0; round < ${ROUNDS:-20}; round++)); do
-	crtos device add ttyS1 2>/dev/null &
-	sleep "0.0$((RANDOM % 10))"
-	kill -KILL $! 2>/dev/null; wait $! 2>/dev/null
-	# The next one completes it, or the first one has.
-	crtos device add ttyS1 2>why || grep -q 'has it already' why || fail "add $round: $(cat why)"
-	[ "$(listed)" = "$ttys1" ] || fail "list $round: $(listed)"
-	crtos run -- cat /dev/ttyS1 &
-	program=$!
-	sleep "0.$((RANDOM % 4))"
-	pkill -KILL -x cat; wait $program 2>/dev/null
-	crtos device remove ttyS1 2>/dev/null &
-	sleep "0.0$((RANDOM % 10))"
-	kill -KILL $! 2>/dev/null; wait $! 2>/dev/null
-	await 'crtos device remove ttyS1 2>why || grep -q "serial port" why' 100 ||
-		fail "remove $round: $(cat why)"
-	[ "$(listed)" = '[]' ] || fail "list $round: $(listed)"
-	[ "$(told)" = "$before" ] || fail "round $round: $(told)"
-	[ $failed = 0 ] || break
-	[ $round != 1 ] || before_them=$(heap)
-done 2>/dev/null
-# A line has some KiB.
-await '[ $(($(heap) - before_them)) -lt 16384 ]' 100 || fail "heap: $before_them, then $(heap)"
-echo "$round rounds, the heap has $before_them bytes at first, then $(heap)"
+is_back() { [ "$(told)" = "$before" ] || fail "$1: $(told)"; }
+survives_kills "${ROUNDS:-20}" 100 ttyS1 "$ttys1" cat /dev/ttyS1
 by_linux 'after kills'
 
 # It goes with the realm, also with a program that has it open, and after a kill.
