@@ -196,12 +196,20 @@ pub(super) fn set_up(prevented: bool) {
     PREVENTED.store(prevented, Ordering::Relaxed);
 }
 
-/// Lists the instruction at the label 2 as one that may fault, and what comes behind it, at the
-/// label 3: after a fault the kernel goes on there with 0 in RAX. What accesses a register of a
-/// device has that inlined.
-macro_rules! listed {
-    () => {
-        ".pushsection .crtos.faults, \"a\", @progbits\n.quad 2b, 3b\n.popsection"
+/// An instruction that may fault, inlined: it is listed, and after a fault the kernel goes on
+/// behind it with 0 in RAX. What follows are the operands of [`asm`].
+macro_rules! may_fault {
+    ($instruction:literal, $($operand:tt)*) => {
+        asm!(
+            "2:",
+            $instruction,
+            "3:",
+            ".pushsection .crtos.faults, \"a\", @progbits",
+            ".quad 2b, 3b",
+            ".popsection",
+            $($operand)*
+            options(nostack, preserves_flags),
+        )
     };
 }
 
@@ -401,15 +409,11 @@ pub(crate) unsafe fn store_register(register: *mut u32, value: u32) -> bool {
     let done: u32;
     // SAFETY: the caller says what is there. After a fault it goes on behind the store.
     unsafe {
-        asm!(
-            "2:",
+        may_fault!(
             "mov [{register}], {value:e}",
-            "3:",
-            listed!(),
             register = in(reg) register,
             value = in(reg) value,
             inout("eax") 1 => done,
-            options(nostack, preserves_flags),
         );
     }
     done != 0
@@ -445,17 +449,7 @@ pub(crate) unsafe fn read_port(port: u16) -> Option<u8> {
     const DONE: u32 = 1 << 8;
     let read: u32;
     // SAFETY: the caller says what is there. After a fault it goes on behind the access.
-    unsafe {
-        asm!(
-            "2:",
-            "in al, dx",
-            "3:",
-            listed!(),
-            in("dx") port,
-            inout("eax") DONE => read,
-            options(nostack, preserves_flags),
-        );
-    }
+    unsafe { may_fault!("in al, dx", in("dx") port, inout("eax") DONE => read,) };
     (read != 0).then_some(read as u8)
 }
 
@@ -469,14 +463,10 @@ pub(crate) unsafe fn write_port(port: u16, value: u8) -> bool {
     let written: u32;
     // SAFETY: the caller says what is there. After a fault it goes on behind the access.
     unsafe {
-        asm!(
-            "2:",
+        may_fault!(
             "out dx, al",
-            "3:",
-            listed!(),
             in("dx") port,
             inout("eax") DONE | u32::from(value) => written,
-            options(nostack, preserves_flags),
         );
     }
     written != 0
