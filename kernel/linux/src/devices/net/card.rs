@@ -116,16 +116,19 @@ impl Stint {
         task::current().time_used().0.saturating_sub(self.used.0)
     }
 
-    /// Whether the thread, the caller, has to rest until its [end](Self::end).
+    /// Whether the thread, the caller, has to rest.
     fn is_over(&mut self) -> bool {
-        if time::now() >= self.end() {
+        let worked = self.worked();
+        if time::now() >= self.end(worked) {
             *self = Self::begin();
+            return false;
         }
-        self.worked() >= PERIOD.0 / SHARE
+        worked >= PERIOD.0 / SHARE
     }
 
-    fn end(&self) -> Nanos {
-        self.start + Nanos(PERIOD.0.max(SHARE * self.worked()))
+    /// When the rest for so much work is over.
+    fn end(&self, worked: u64) -> Nanos {
+        self.start + Nanos(PERIOD.0.max(SHARE * worked))
     }
 }
 
@@ -411,7 +414,7 @@ impl<K: Kind, B: Bus> Driven<K, B> {
     /// Has the card interrupt, unless the thread, the caller, has to rest or the quota is spent.
     fn pause(&self, stint: &mut Stint) -> Next {
         if stint.is_over() {
-            return Next::At(stint.end());
+            return Next::At(stint.end(stint.worked()));
         }
         let mut work = self.work.lock();
         if work.quota.is_spent() {
