@@ -145,7 +145,7 @@ is_back() {
 	[ "$(told)" = "$before" ] || fail "$1: $(told)"
 	[ "$(cat "/sys/bus/pci/devices/$card/enable")" = "$enabled" ] || fail "$1: enabled"
 }
-survives_kills "${ROUNDS:-5}" 200 can0 "$can0" cangen can0 -g 2
+survives_kills "${ROUNDS:-5}" 200 can0 "$can0" 'no cell has it' cangen can0 -g 2
 by_linux 'after kills'
 
 # It goes with the realm, also with a program that uses it.
