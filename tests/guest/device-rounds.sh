@@ -220,7 +220,8 @@ for ((round = 0; round < rounds; round++)); do
 		3) killed 500 crtos down --force ;;
 		4) crtos device remove "$edu"; killed 300 crtos device add "$edu" --no-reset
 			killed 50 crtos device remove $ports; killed 50 crtos device add $ports
-		killed 50 crtos device remove $platform; killed 50 crtos device add $platform ;;
+			killed 50 crtos device remove $platform
+			killed 50 crtos device add $platform ;;
 		esac 2>/dev/null
 		wait $meddler
 	else
