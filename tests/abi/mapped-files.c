@@ -348,6 +348,42 @@ CASE(a_mapping_beyond_the_end_succeeds_while_all_is_locked)
 	CHECK(munlockall() == 0 && munmap(a, 2 * PAGE) == 0 && close(fd) == 0);
 }
 
+/* Linux refuses the seal while somebody may write to the pages, or holds them. */
+CASE(a_file_is_free_when_its_last_user_has_ended)
+{
+	for (int turn = 0; turn < 10; turn++) {
+		int fd = memfd_create("free", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+		pid_t child;
+		char *a;
+
+		CHECK(fd >= 0 && ftruncate(fd, 3 * PAGE) == 0);
+		child = fork();
+		if (!child) {
+			a = map(fd, 3 * PAGE, PROT_READ | PROT_WRITE, 0);
+			memset(a, 'c', 3 * PAGE);
+			if (turn % 2)
+				kill(getpid(), SIGKILL);
+			_exit(0);
+		}
+		CHECK(waitpid(child, NULL, 0) == child);
+		CHECK(fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE) == 0 && close(fd) == 0);
+	}
+}
+
+CASE(a_file_is_free_when_it_is_unmapped)
+{
+	for (int turn = 0; turn < 10; turn++) {
+		int fd = memfd_create("free", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+		char *a;
+
+		CHECK(fd >= 0 && ftruncate(fd, 3 * PAGE) == 0);
+		a = map(fd, 3 * PAGE, PROT_READ | PROT_WRITE, 0);
+		memset(a, 'u', 3 * PAGE);
+		CHECK(munmap(a, 3 * PAGE) == 0);
+		CHECK(fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE) == 0 && close(fd) == 0);
+	}
+}
+
 CASE(a_child_writes_to_a_memfd)
 {
 	int fd;

@@ -76,11 +76,16 @@ pub(super) fn is_recalled(frame: Frame) -> bool {
 
 /// Tells the hypervisor, and Linux, of all places that were given up since the last time. Thread
 /// context; may sleep.
+#[inline]
 pub fn give_up() {
-    let Some(channel) = layout::channel_view() else { return };
-    if !ANY_GIVEN_UP.swap(false, Ordering::Acquire) {
-        return;
+    if ANY_GIVEN_UP.load(Ordering::Relaxed) && ANY_GIVEN_UP.swap(false, Ordering::Acquire) {
+        tell_given_up();
     }
+}
+
+#[cold]
+fn tell_given_up() {
+    let Some(channel) = layout::channel_view() else { return };
     for (word, given_up) in GIVEN_UP.iter().enumerate() {
         if given_up.load(Ordering::Relaxed) == 0 {
             continue;

@@ -21,6 +21,7 @@ use linux_raw_sys::general as linux;
 use crtos_core::mm::{
     object::{self, Known, Object},
     space::{AddressSpace, Backing, Map, Placement, Protection, Target},
+    window,
 };
 
 use crate::{
@@ -279,6 +280,24 @@ pub fn write_back(space: &AddressSpace, start: UserAddr, length: u64) {
 /// The same for all that is mapped: before a program ends or executes another.
 pub fn write_back_all(space: &AddressSpace) {
     write_back(space, UserAddr::NULL, UserAddr::END.get());
+}
+
+/// Unmaps all files that a program maps shared, which has ended: whoever has waited for it finds
+/// nobody who uses them. May sleep, and asks Linux.
+pub fn leave_files(space: &AddressSpace) {
+    if !space.has_mirrors() {
+        return;
+    }
+    space.regions(&mut |region| {
+        let mut object = region.object_at(region.start);
+        object = object.filter(|_| region.attributes.is_shared());
+        if object.is_some_and(|(object, offset)| space.in_mirror(object, offset).is_some()) {
+            // Otherwise it goes with all of the memory.
+            let _ = space.unmap(region.start, region.length());
+        }
+    });
+    tidy(space);
+    window::give_up();
 }
 
 /// After mappings went: gives up mirrors that nothing needs any more.

@@ -145,6 +145,9 @@ fn end_shadow(process: &Process) {
     if first && matches!(end, Some(End::Status(_) | End::Signal(_))) {
         mappings::write_back_all(&process.space);
     }
+    if first && threads::has_memory_alone(process) {
+        mappings::leave_files(&process.space);
+    }
     match end {
         Some(End::Status(status)) if first => remote::request_end(Operation::Exit { status }),
         Some(End::Signal(signal)) if first => {

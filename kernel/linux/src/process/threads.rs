@@ -115,6 +115,16 @@ pub fn is_taken(owned: &OwnedSlot) -> bool {
     is_taken
 }
 
+/// Whether `process` has one thread at most, and no other process (vfork) has its memory.
+pub fn has_memory_alone(process: &Process) -> bool {
+    let mut alone = process.members.lock().threads.len() <= 1;
+    each_process(|other| {
+        alone &= core::ptr::eq(&raw const **other, process)
+            || !Arc::ptr_eq(&other.space, &process.space);
+    });
+    alone
+}
+
 /// Whether threads of `process` are about to end.
 pub fn has_ending(process: &Process) -> bool {
     let members = process.members.lock();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! One remote call: a request in the caller's slot, faults on the way, and the reply.
 
-use crtos_core::{sync::SpinLock, task, trace};
+use crtos_core::{mm::window, sync::SpinLock, task, trace};
 
 use super::{
     channel, end,
@@ -68,6 +68,8 @@ fn request_encoded(op: u32, nr: u32, args: &[u64; 6]) -> Result<i64, Gone> {
     if revocation::is_any_untold() && !revocation::catch_up(&user.process.space) {
         return Ok(Errno::ENOMEM.value() as i64);
     }
+    // Pages that nobody uses any more; the call may need that nobody holds them.
+    window::give_up();
     trace::event(TRACE_REMOTE, op.into(), nr.into());
     user.remote_calls.fetch_add(1, Ordering::Relaxed);
     user.state.store(THREAD_REMOTE, Ordering::Relaxed);
