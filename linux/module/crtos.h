@@ -159,6 +159,7 @@ bool crtos_any_locked(void);
 /* devices.c */
 int crtos_device_add(struct crtos_file *file, const struct crtos_cell_device __user *user);
 int crtos_device_remove(struct crtos_file *file, const struct crtos_cell_device __user *user);
+void crtos_device_return(struct device *device);
 int crtos_devices_return(struct crtos_file *file, u32 cell);
 int crtos_interface_show(struct crtos_file *file, const struct crtos_cell_interface __user *user);
 

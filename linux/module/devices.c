@@ -2,9 +2,46 @@
 /*
  * Devices that cells have, of all buses.
  */
+#include <linux/device.h>
 #include <linux/uaccess.h>
+#include <linux/workqueue.h>
 
 #include "crtos.h"
+
+/* Has Linux find a driver for a device. */
+struct search {
+	struct work_struct work;
+	struct device *device;
+	int result;
+};
+
+static void search_driver(struct work_struct *work)
+{
+	struct search *search = container_of(work, struct search, work);
+
+	search->result = device_attach(search->device);
+}
+
+/**
+ * crtos_device_return() - have a driver of Linux take a device back
+ * @device: the device, which has no driver, or one that has taken it meanwhile
+ *
+ * A worker does that: the calling task may be about to be killed, and could then start no thread
+ * for the interrupts of the device.
+ *
+ * Context: May sleep; not with the lock of the device.
+ */
+void crtos_device_return(struct device *device)
+{
+	struct search search = { .device = device };
+
+	INIT_WORK_ONSTACK(&search.work, search_driver);
+	queue_work(system_unbound_wq, &search.work);
+	flush_work(&search.work);
+	destroy_work_on_stack(&search.work);
+	if (search.result < 0)
+		dev_warn(device, "crtos: its driver does not take it back\n");
+}
 
 /* Reads what to add or remove; the name ends with a zero. */
 static int read_argument(struct crtos_file *file, struct crtos_cell_device *argument,

@@ -372,8 +372,7 @@ static void unbind(struct crtos_function *function)
 	}
 	if (dev->driver == &crtos_pci_driver)
 		device_release_driver(&dev->dev);
-	if (device_attach(&dev->dev) < 0)
-		pci_warn(dev, "crtos: its driver does not take it back\n");
+	crtos_device_return(&dev->dev);
 }
 
 /* Has the realm's kernel know the function. */

@@ -271,8 +271,7 @@ static void unbind(struct platform_device *dev)
 {
 	if (dev->dev.driver == &crtos_platform_driver.driver)
 		device_release_driver(&dev->dev);
-	if (device_attach(&dev->dev) < 0)
-		dev_warn(&dev->dev, "crtos: its driver does not take it back\n");
+	crtos_device_return(&dev->dev);
 }
 
 /* Gives the realm the interrupt of the device, if it has one. Returns what its kernel is told. */
