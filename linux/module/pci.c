@@ -3,6 +3,7 @@
  * PCI functions that cells have. This driver has them in Linux meanwhile, so that no other one
  * does; it never touches them.
  */
+#include <linux/delay.h>
 #include <linux/device/driver.h>
 #include <linux/iommu.h>
 #include <linux/ioport.h>
@@ -12,6 +13,9 @@
 #include "crtos.h"
 #include "hypercall.h"
 #include "realm.h"
+
+/* How often a cell is asked for a function that is being destroyed, 1 ms or more apart. */
+#define TRIES		1000
 
 /* A function of a cell. Under crtos.lock. */
 struct crtos_function {
@@ -64,15 +68,38 @@ static void hide(struct crtos_function *function)
 	crtos_uio_unregister(uio);
 }
 
+/*
+ * Takes the function from a cell, if it has it, and waits for a cell that is being destroyed. Says
+ * whether the cell does not have it: one that is locked keeps it.
+ */
+static bool leave(const struct pci_dev *dev, u32 cell)
+{
+	s64 result;
+	int tries;
+
+	for (tries = 0; tries < TRIES; tries++) {
+		result = crtos_hypercall(CRTOS_HC_DEVICE_REMOVE, cell, number_of(dev), 0, 0);
+		if (result != CRTOS_HV_BUSY)
+			break;
+		usleep_range(1000, 2000);
+	}
+	return !result || result == CRTOS_HV_INVALID || result == CRTOS_HV_NO_CELL;
+}
+
 /* The machine loses the function, or its driver gives it back: no cell has it any more. */
 static void lose(struct pci_dev *dev, struct crtos_function *function)
 {
+	bool left = true;
 	u32 cell;
 
 	for (cell = 0; cell < CRTOS_MAX_CELLS; cell++)
-		crtos_hypercall(CRTOS_HC_DEVICE_REMOVE, cell, number_of(dev), 0, 0);
-	/* The hypervisor has it master the bus no more. Linux may find it again. */
-	crtos_quiesce(dev);
+		left &= leave(dev, cell);
+	/*
+	 * The hypervisor has it master the bus no more. Linux may find it again. What a cell keeps,
+	 * Linux does not reach.
+	 */
+	if (left)
+		crtos_quiesce(dev);
 	/* The realm's kernel sees then that it is gone, also below programs. */
 	if (function)
 		hide(function);
