@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # A cell rings its doorbell as fast as it can: the CPU of Linux on which it rings has one interrupt
 # for each 4 us of it, 16 more, and time for its own programs. In virtual time.
-# kernels: 6.1 6.12
+# kernels: 6.1
+# more kernels: 6.12
 # realm: no
 # shared: yes
 # icount: yes

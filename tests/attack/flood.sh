@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # All CPUs of Linux ring the realm's doorbell as fast as they can: the realm has one interrupt for
 # each 3 us of it, and 8 more. A program in the realm keeps its period. In virtual time.
-# kernels: 6.1 6.12
+# kernels: 6.12
+# more kernels: 6.1
 # realm: no
 # shared: yes
 # icount: yes

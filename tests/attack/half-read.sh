@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # A member of the group crtos kills a program of theirs while Linux reads a file for it. Others that
 # map the file find all of it, and no zeros in place of what was not read.
-# kernels: 6.1 6.12
+# kernels: 6.12
+# more kernels: 6.1
 # realm: no
 # shared: yes
 # timeout: 600

@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # Where Linux is locked down, root gets no ports and registers by way of a cell, either, nor a
 # program of the realm those of a PCI function by Linux's files.
-# kernels: 6.1 6.12
+# kernels: 6.12
+# more kernels: 6.1
 # realm: no
 # devices: yes
 # uses: edu

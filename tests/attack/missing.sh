@@ -3,7 +3,8 @@
 # A device sends INIT to a CPU of the realm, which is lost. People are told: by `crtos cell list`,
 # and by the realm's kernel as soon as another CPU of the realm waits for that one. The other CPU
 # goes on.
-# kernels: 6.1 6.12
+# kernels: 6.12
+# more kernels: 6.1
 # realm: no
 # timeout: 300
 set -u

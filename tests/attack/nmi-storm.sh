@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # Two CPUs of Linux send NMIs to a third, which is busy in programs and in the kernel: it gets one
 # at a time, as without the hypervisor, and none is kept back for ever.
-# kernels: 6.1 6.12
+# kernels: 6.1
+# more kernels: 6.12
 # realm: no
 # shared: yes
 # timeout: 600

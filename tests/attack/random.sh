@@ -9,7 +9,8 @@
 # cells get are such that Linux does not miss. Registers: writes to those that Linux may write.
 # Ports: only those are written that a cell has alone, and that of system-management interrupts.
 # Words: all but the clock's page, the kernel's state, and the slots of the program that goes on.
-# kernels: 6.1 6.12
+# kernels: 6.12
+# more kernels: 6.1
 # realm: no
 # shared: yes
 # timeout: 2400

@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # Linux kills and stops the shadows of a locked realm's programs, and tells the realm of signals
 # that they never got: they go on, and end when a program of the realm ends them.
-# kernels: 6.1 6.12
+# kernels: 6.12
+# more kernels: 6.1
 # realm: no
 # shared: yes
 set -u

@@ -3,7 +3,8 @@
 # A member of the group crtos has power over the shadows of their own programs, here by ptrace. What
 # such a shadow says of files and rights gets them nothing of others: neither is what others execute
 # or map theirs to make up, nor do they get a priority, ports, or somebody's ids.
-# kernels: 6.1 6.12
+# kernels: 6.1
+# more kernels: 6.12
 # realm: no
 # shared: yes
 # timeout: 600

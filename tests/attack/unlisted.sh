@@ -1,7 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # No launch where a boot parameter hides a CPU from Linux: nobody would guard it.
-# kernels: 6.1 6.12
+# kernels: 6.12
+# more kernels: 6.1
 # realm: no
 # boot: nr_cpus=3
 set -u

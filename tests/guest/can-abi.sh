@@ -3,7 +3,8 @@
 # A CAN interface of the realm is to programs what it is under Linux: tests/abi/can.c runs under
 # Linux, and then in the realm, against an interface of Linux at the other end of the bus. Linux
 # gets it back as it was.
-# kernels: 6.1 6.12
+# kernels: 6.12
+# more kernels: 6.1
 # realm: no
 # shared: yes
 # can: yes

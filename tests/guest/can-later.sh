@@ -3,7 +3,8 @@
 # A CAN interface comes to the realm while that runs, and goes: Debian's programs use it in between,
 # and Linux before and afterwards, with the settings that it had. What somebody uses is refused by
 # either side, with who does. A command that is killed leaves what the next one mends.
-# kernels: 6.1 6.12
+# kernels: 6.12
+# more kernels: 6.1
 # realm: no
 # shared: yes
 # can: yes

@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # A trace is JSON with everything that happened, on Linux's monotonic clock; nothing is traced
 # before and afterwards.
-# kernels: 6.1 6.12
+# kernels: 6.1
+# more kernels: 6.12
 # shared: yes
 # timeout: 600
 set -u

@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # While Linux slews its clock as NTP does, and takes a leap second, CLOCK_MONOTONIC in the realm
 # goes back for nobody on whatever CPU.
-# kernels: 6.1 6.12
+# kernels: 6.12
+# more kernels: 6.1
 # realm: no
 # shared: yes
 # timeout: 600

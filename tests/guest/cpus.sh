@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # In a realm of two CPUs, threads wake each other across CPUs, are moved, preempt each other, and
 # lose no wake-up. Programs see Linux's numbers of the CPUs.
-# kernels: 6.1 6.12
+# kernels: 6.12
+# more kernels: 6.1
 # realm: no
 # icount: yes
 # shared: yes

@@ -3,7 +3,8 @@
 # A disk and network cards that master the bus go on while the realm comes and goes, and the
 # hypervisor takes the IOMMU over and gives it back: nothing that is read was not written, no
 # packet is lost, no fault is reported.
-# kernels: 6.1 6.12
+# kernels: 6.1
+# more kernels: 6.12
 # realm: no
 # devices: yes
 # packages: fio,iperf3

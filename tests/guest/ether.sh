@@ -3,7 +3,8 @@
 # The virtual Ethernet between Linux and the realm: Debian's programs reach each other over it in
 # both directions, as over any interface of Linux's. Linux's end is a part of a bridge, has a VLAN,
 # and is in another network namespace. It is there while the realm is.
-# kernels: 6.1 6.12
+# kernels: 6.1
+# more kernels: 6.12
 # realm: no
 # shared: yes
 # packages: tcpdump,ethtool,socat,iperf3,python3-minimal

@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # Functions that the IOMMU does not tell from each other go to the realm together, or none does; and
 # they come back together. Meanwhile no driver of Linux gets one of them.
-# kernels: 6.1 6.12
+# kernels: 6.1
+# more kernels: 6.12
 # realm: no
 # shared: yes
 # pair: yes

@@ -3,7 +3,8 @@
 # Somebody who uses the device by hand and with bad intent gets neither rights nor memory of others,
 # and leaves a realm that works. A page that Linux still holds when its program is
 # gone stays that program's.
-# kernels: 6.1 6.12
+# kernels: 6.12
+# more kernels: 6.1
 # realm: no
 # shared: yes
 # timeout: 600

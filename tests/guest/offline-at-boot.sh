@@ -1,7 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # CPUs that Linux did not start (maxcpus=) come under the hypervisor, and stay offline otherwise.
-# kernels: 6.1 6.12
+# kernels: 6.1
+# more kernels: 6.12
 # realm: no
 # boot: maxcpus=2
 set -u

@@ -3,7 +3,8 @@
 # The smallest driver of a PCI function in the kernel: `cat` has a device make its tests, and tells
 # the same as what is found under Linux by its registers. Programs that are killed and a Linux that
 # takes the device away leave nothing behind.
-# kernels: 6.1 6.12
+# kernels: 6.12
+# more kernels: 6.1
 # realm: no
 # shared: yes
 # packages: pciutils

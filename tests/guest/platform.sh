@@ -3,7 +3,8 @@
 # An unmodified program drives a platform device with memory and an interrupt through UIO:
 # tests/abi/platform.c runs under Linux, and then in the realm, which has the device. What is not
 # the device's alone is refused.
-# kernels: 6.1 6.12
+# kernels: 6.12
+# more kernels: 6.1
 # realm: no
 # shared: yes
 # devices: yes

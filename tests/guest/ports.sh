@@ -3,7 +3,8 @@
 # I/O ports are to programs of the realm what they are under Linux: tests/abi/ports.c runs under
 # Linux, and then in the realm, which has the ports alone. What it does not have stays Linux's.
 # The realm gets them when it starts, or while it runs; then it gives them back if nobody uses them.
-# kernels: 6.1 6.12
+# kernels: 6.1
+# more kernels: 6.12
 # realm: no
 # shared: yes
 # parallel: yes

@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # Programs of rt-tests whose two sides are processes. They run in virtual time, because one side has
 # 10 ms to start before the other: sigwaittest's receiver dies of a signal that comes earlier.
-# kernels: 6.1 6.12
+# kernels: 6.12
+# more kernels: 6.1
 # realm: no
 # icount: yes
 # shared: yes

@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # A UART of the realm is to programs what it is under Linux: tests/abi/serial.c runs under Linux,
 # and then in the realm, against a UART of Linux at the other end of the wire.
-# kernels: 6.1 6.12
+# kernels: 6.1
+# more kernels: 6.12
 # realm: no
 # shared: yes
 # uarts: isa

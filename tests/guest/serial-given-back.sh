@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # A UART that the realm has is given back: at the end, when `crtos up` fails, and when it was
 # killed. Linux cannot touch it meanwhile, and what Linux uses is not taken.
-# kernels: 6.1 6.12
+# kernels: 6.1
+# more kernels: 6.12
 # realm: no
 # shared: yes
 # uarts: isa

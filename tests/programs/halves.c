@@ -4,7 +4,8 @@
  *
  * KIND is `file` (NAME is its path), `memfd` (in the file NAME role 0 leaves where it is found),
  * or `sysv` (NAME is the key). The roles agree by the memory alone. Each prints what it saw; the
- * same whoever runs where.
+ * same whoever runs where. MESSAGES in the environment is how many they exchange, and how often
+ * they count; 20,000 if it is not there.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -29,8 +30,7 @@
 /* Pages for agreement and messages. */
 #define HEAD 9UL
 #define SIZE (PAGES * PAGE)
-#define TURNS 1000
-#define COUNT 100000
+#define TURNS 500
 #define SLOTS 2048UL
 #define PATIENCE 200
 
@@ -53,6 +53,7 @@ _Static_assert(sizeof(struct shared) == SIZE, "HEAD is what comes before the pag
 
 static struct shared *shared;
 static int role, fd = -1;
+static uint64_t messages = 20000;
 static sigjmp_buf after_fault;
 static struct timespec begin;
 
@@ -169,10 +170,10 @@ static void take_turns(void)
 
 static void count(void)
 {
-	int i;
+	uint64_t i;
 
 	meet();
-	for (i = 0; i < COUNT; i++)
+	for (i = 0; i < messages; i++)
 		atomic_fetch_add(&shared->counter, 1);
 	meet();
 	printf("counter: %llu\n", (unsigned long long)atomic_load(&shared->counter));
@@ -184,15 +185,15 @@ static void exchange(void)
 	uint64_t sent = 0, received = 0, wrong = 0;
 
 	meet();
-	while (sent < COUNT || received < COUNT) {
+	while (sent < messages || received < messages) {
 		int idle = 1;
 
-		if (sent < COUNT && sent - atomic_load(&out->read) < SLOTS) {
+		if (sent < messages && sent - atomic_load(&out->read) < SLOTS) {
 			out->slots[sent % SLOTS] = sent * 0x9e3779b97f4a7c15 + role;
 			atomic_store(&out->written, ++sent);
 			idle = 0;
 		}
-		if (received < COUNT && atomic_load(&in->written) > received) {
+		if (received < messages && atomic_load(&in->written) > received) {
 			wrong += in->slots[received % SLOTS] !=
 				 received * 0x9e3779b97f4a7c15 + !role;
 			atomic_store(&in->read, ++received);
@@ -201,7 +202,8 @@ static void exchange(void)
 		if (idle)
 			wait_a_little();
 	}
-	printf("messages: %d, wrong: %llu\n", COUNT, (unsigned long long)wrong);
+	printf("messages: %llu, wrong: %llu\n", (unsigned long long)messages,
+	       (unsigned long long)wrong);
 }
 
 static void on_fault(int signal)
@@ -302,9 +304,12 @@ static void move(void)
 int main(int argc, char **argv)
 {
 	struct sigaction action = { .sa_handler = on_fault };
+	const char *wanted = getenv("MESSAGES");
 
 	if (argc != 4)
 		return 2;
+	if (wanted)
+		messages = strtoull(wanted, NULL, 0);
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	role = atoi(argv[3]);
 	clock_gettime(CLOCK_MONOTONIC, &begin);
