@@ -124,6 +124,20 @@ impl Memory {
         self.advance(from.len(), |address, at, length| write(address, &from[at..at + length]))
     }
 
+    /// Copies all of `from` to the program if that is possible at once: the present range has room,
+    /// and its pages are there. Interrupts off; at most [`user_memory::STEP`] bytes.
+    #[inline(always)]
+    pub fn write_at_once(&mut self, from: &[u8]) -> bool {
+        let length = from.len() as u64;
+        let done = length <= self.length && user_memory::write_at_once(self.address, from);
+        if done {
+            self.address += length;
+            self.length -= length;
+            self.left -= length;
+        }
+        done
+    }
+
     /// Writes zeros, as [`Memory::write`].
     pub fn clear(&mut self, length: usize) -> usize {
         self.advance(length, |address, _, length| clear(address, length))

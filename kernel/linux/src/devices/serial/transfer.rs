@@ -64,20 +64,39 @@ impl Patience {
 struct Piece {
     bytes: [u8; PIECE],
     taken: Taken,
+    /// The program has them.
+    is_moved: bool,
     /// There are more.
     is_left: bool,
     wants_to_send: bool,
 }
 
 impl Piece {
-    /// What there is, up to the end of a line, and at most `wanted` bytes.
-    fn take(line: &Line, wanted: u64) -> Self {
-        let mut bytes = [0; PIECE];
-        let wanted = (wanted as usize).min(PIECE);
-        let (taken, is_left, wants_to_send) = line.get(|port| {
-            (port.read(&mut bytes[..wanted]), port.is_readable(1), port.wants_to_send())
+    const fn empty() -> Self {
+        let taken = Taken { count: 0, has_ended: false };
+        Self { bytes: [0; PIECE], taken, is_moved: true, is_left: false, wants_to_send: false }
+    }
+
+    /// Takes what there is, up to the end of a line, and moves it to the program if that is
+    /// possible at once. What was taken before is forgotten.
+    #[inline(always)]
+    fn take(&mut self, line: &Line, memory: &mut Memory) {
+        let wanted = memory.left().min(PIECE as u64) as usize;
+        line.get(|port| {
+            self.taken = port.read(&mut self.bytes[..wanted]);
+            self.is_moved = memory.write_at_once(&self.bytes[..self.taken.count]);
+            self.is_left = port.is_readable(1);
+            self.wants_to_send = port.wants_to_send();
         });
-        Self { bytes, taken, is_left, wants_to_send }
+    }
+
+    /// Moves it to the program, if that was not possible at once; says how many bytes it has. May
+    /// sleep.
+    fn moved(&self, memory: &mut Memory) -> usize {
+        match self.is_moved {
+            true => self.taken.count,
+            false => memory.write(&self.bytes[..self.taken.count]),
+        }
     }
 
     /// Whether a read found something: bytes, or the end of a line.
@@ -93,27 +112,27 @@ pub(super) fn read(opening: &Opening, memory: &mut Memory, nonblocking: bool) ->
         return Ok(0);
     }
     let patience = line.get(|port| Patience::of(port.termios()));
-    let (mut done, mut is_left) = (0, false);
-    let mut piece = Piece::take(line, memory.left());
-    while memory.left() > 0 {
+    let mut done = 0;
+    let mut piece = Piece::empty();
+    piece.take(line, memory);
+    loop {
         if piece.wants_to_send {
             line.send();
         }
-        is_left = piece.is_left;
-        let Taken { count, has_ended } = piece.taken;
-        let moved = memory.write(&piece.bytes[..count]);
+        let moved = piece.moved(memory);
         done += moved as u64;
-        if moved < count {
+        if moved < piece.taken.count {
             if done == 0 {
                 return Err(Errno::EFAULT);
             }
             break;
         }
-        if has_ended || memory.left() == 0 || done >= patience.least && !is_left {
+        let is_enough = done >= patience.least && !piece.is_left;
+        if piece.taken.has_ended || memory.left() == 0 || is_enough {
             break;
         }
-        if is_left {
-            piece = Piece::take(line, memory.left());
+        if piece.is_left {
+            piece.take(line, memory);
             continue;
         }
         if opening.is_hung_up() {
@@ -126,20 +145,19 @@ pub(super) fn read(opening: &Opening, memory: &mut Memory, nonblocking: bool) ->
         if nonblocking {
             return if done > 0 { Ok(done) } else { Err(Errno::EAGAIN) };
         }
-        let left = memory.left();
         let ready = || {
-            let piece = Piece::take(line, left);
-            (piece.is_there() || opening.is_hung_up()).then_some(piece)
+            piece.take(line, memory);
+            (piece.is_there() || opening.is_hung_up()).then_some(())
         };
         let deadline = time.map(|time| time::now() + time);
         match line.readers.wait_until(deadline, |_| signal::is_interrupted(), ready) {
-            Ok(found) => piece = found,
+            Ok(()) => {}
             Err(WaitError::Timeout) => break,
             Err(WaitError::Interrupted) if done > 0 => break,
             Err(WaitError::Interrupted) => return Err(Errno::RESTART),
         }
     }
-    if is_left || opening.is_hung_up() {
+    if piece.is_left || opening.is_hung_up() {
         line.readers.wake(1);
     }
     Ok(done)
