@@ -204,7 +204,7 @@ impl Channel {
     /// leaves them to who tells of the first.
     fn serve(&self, service: Option<InService>) {
         let begin = || {
-            let mut sending = self.sending.lock();
+            let mut sending = self.sending.lock_quietly();
             sending.intake.begin().then(|| sending.step())
         };
         let Some(mut step) = begin() else { return };
@@ -220,9 +220,9 @@ impl Channel {
             if number == STEPS {
                 break;
             }
-            step = self.sending.lock().step();
+            step = self.sending.lock_quietly().step();
         }
-        self.sending.lock().intake.end();
+        self.sending.lock_quietly().intake.end();
         self.attendance.look_later();
     }
 

@@ -182,17 +182,26 @@ impl Raw {
         self.core.unsent.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok().map(|_| ())
     }
 
-    fn take(&self, how: Reception) -> Result<Message, Errno> {
+    /// The first message, of which so many bytes go to memory.
+    fn take(&self, memory: &mut Memory, room: usize, how: Reception) -> Result<Message, Errno> {
+        let mut is_moved = false;
         let take = |queue: &mut Queue<Message>| {
             if let Err(error) = self.core.common.check() {
                 return Some(Err(error));
             }
-            match how.peeks {
-                true => queue.first().copied().map(Ok),
-                false => queue.pop().map(Ok),
-            }
+            let message = match how.peeks {
+                true => queue.first().copied(),
+                false => queue.pop(),
+            }?;
+            is_moved = memory.write_at_once(&message.frame.bytes()[..room]);
+            Some(Ok(message))
         };
-        self.core.inbox.receive(self.core.common.receive_deadline(), how.nonblocking, take)?
+        let deadline = self.core.common.receive_deadline();
+        let message = self.core.inbox.receive(deadline, how.nonblocking, take)??;
+        match is_moved || memory.write(&message.frame.bytes()[..room]) == room {
+            true => Ok(message),
+            false => Err(Errno::EFAULT),
+        }
     }
 
     fn set_filters(&self, value: &[u8]) -> Result<(), Errno> {
@@ -288,11 +297,8 @@ impl Socket for Raw {
     }
 
     fn receive(&self, memory: &mut Memory, how: Reception) -> Result<Received, Errno> {
-        let message = self.take(how)?;
         let room = (memory.left() as usize).min(Frame::SIZE);
-        if memory.write(&message.frame.bytes()[..room]) < room {
-            return Err(Errno::EFAULT);
-        }
+        let message = self.take(memory, room, how)?;
         let told = self.core.common.told(Stamp::of_kernel(message.stamp), message.lost);
         let mut flags = message.flags;
         flags |= if room < Frame::SIZE { net::MSG_TRUNC } else { 0 };
