@@ -169,11 +169,30 @@ impl Input {
 
     /// Reads: bytes, or with ICANON up to the end of a line.
     pub fn take(&mut self, termios: &Termios, to: &mut [u8]) -> Taken {
-        let end = if is_canonical(termios) { self.line } else { self.head };
+        match is_canonical(termios) {
+            true => self.take_line(to),
+            false => Taken { count: self.take_bytes(to), has_ended: false },
+        }
+    }
+
+    fn take_bytes(&mut self, to: &mut [u8]) -> usize {
+        let count = self.kept().min(to.len() as u32) as usize;
+        for byte in &mut to[..count] {
+            *byte = *self.entry(self.tail) as u8;
+            self.tail = self.tail.wrapping_add(1);
+        }
+        // Who waits for lines from now on finds none before this.
+        if self.tail.wrapping_sub(self.line) as i32 > 0 {
+            self.line = self.tail;
+        }
+        count
+    }
+
+    fn take_line(&mut self, to: &mut [u8]) -> Taken {
         let mut count = 0;
-        while self.tail != end {
+        while self.tail != self.line {
             let entry = *self.entry(self.tail);
-            let is_marked = is_canonical(termios) && self.is_marked(self.tail);
+            let is_marked = self.is_marked(self.tail);
             let (ends, is_read) = (is_marked && entry & LAST != 0, entry & UNREAD == 0);
             if count == to.len() && (!ends || is_read) {
                 break;
@@ -187,9 +206,6 @@ impl Input {
                 self.unread -= u32::from(!is_read);
                 return Taken { count, has_ended: true };
             }
-        }
-        if self.tail.wrapping_sub(self.line) as i32 > 0 {
-            self.line = self.tail;
         }
         Taken { count, has_ended: false }
     }

@@ -481,9 +481,14 @@ impl<P: Ports> Port<P> {
     }
 
     /// Says whether there is something that may be sent.
-    pub fn wants_to_send(&self) -> bool {
+    fn wants_to_send(&self) -> bool {
         let waits = !self.echo.is_empty() || !self.output.is_empty();
         self.urgent.is_some() || self.stopped.is_empty() && waits
+    }
+
+    /// Says whether the other end is to be told to stop, or to go on.
+    pub fn is_urgent(&self) -> bool {
+        self.urgent.is_some()
     }
 
     /// Sends up to [`STEP`] bytes. Says whether it could send more at once.

@@ -68,13 +68,14 @@ struct Piece {
     is_moved: bool,
     /// There are more.
     is_left: bool,
-    wants_to_send: bool,
+    /// The other end is to be told to go on.
+    is_urgent: bool,
 }
 
 impl Piece {
     const fn empty() -> Self {
         let taken = Taken { count: 0, has_ended: false };
-        Self { bytes: [0; PIECE], taken, is_moved: true, is_left: false, wants_to_send: false }
+        Self { bytes: [0; PIECE], taken, is_moved: true, is_left: false, is_urgent: false }
     }
 
     /// Takes what there is, up to the end of a line, and moves it to the program if that is
@@ -86,7 +87,7 @@ impl Piece {
             self.taken = port.read(&mut self.bytes[..wanted]);
             self.is_moved = memory.write_at_once(&self.bytes[..self.taken.count]);
             self.is_left = port.is_readable(1);
-            self.wants_to_send = port.wants_to_send();
+            self.is_urgent = port.is_urgent();
         });
     }
 
@@ -116,7 +117,7 @@ pub(super) fn read(opening: &Opening, memory: &mut Memory, nonblocking: bool) ->
     let mut piece = Piece::empty();
     piece.take(line, memory);
     loop {
-        if piece.wants_to_send {
+        if piece.is_urgent {
             line.send();
         }
         let moved = piece.moved(memory);
