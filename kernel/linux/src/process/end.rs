@@ -97,6 +97,7 @@ fn finish() {
     task::set_space(None);
     let was_last = threads::remove(user);
     if was_last {
+        user.process.herald.dismiss();
         fork::hand_over_signals(&user.process);
     } else {
         spares::tidy(&user.process);
@@ -112,6 +113,8 @@ fn leave_memory(user: &UserThread) {
     if !address.is_null() && user.process.space.write(address, &[0; 4]).is_ok() {
         futex::wake_shared(address, 1);
     }
+    futex::across::settle(user);
+    futex::across::dismiss(user);
 }
 
 /// A thread that called exit(2) runs no more. The last one ends the process. The first one stays
