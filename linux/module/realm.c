@@ -497,6 +497,7 @@ void crtos_realm_destroy(void)
 	cancel_work_sync(&realm->revocations);
 	cancel_work_sync(&realm->interrupts);
 	cancel_delayed_work_sync(&realm->tick);
+	crtos_futexes_free(realm);
 	crtos_places_free(realm);
 	kvfree(realm);
 }
