@@ -176,7 +176,7 @@ static void turns(char **wanted)
 			continue;
 		printf("%s\n", kinds[i].name);
 		kinds[i].run();
-		/* Without the barrier, which is one of them: by the semaphores, whose turn it is. */
+		/* By the semaphores, whose turn it is: the barrier is one of the kinds. */
 		sem_post(&shared->sem[!!role]);
 		get(&shared->sem[!role]);
 	}

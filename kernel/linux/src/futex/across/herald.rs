@@ -4,8 +4,9 @@
 //!
 //! A thread that wakes leaves an order and goes on: a bounded number of steps, no exit for a
 //! real-time thread, nothing to wait for. The herald carries out one after the other. Orders at one
-//! word are one. Where there is no room for another one, or the herald goes with its process before
-//! it has carried them out, all that wait in Linux are told to look at their words.
+//! word are one. Where there is no room for another one, an ordinary thread waits. For a real-time
+//! thread, and where the herald goes with its process before it has carried out its orders, all
+//! that wait in Linux are told to look at their words.
 
 use crtos_abi::{UserAddr, channel::RESULT_NOT_MADE};
 use crtos_channel::{Answer, Operation, OwnedSlot, Poll, Request, Slot, operation::Room};
@@ -14,14 +15,15 @@ use crtos_core::{
     task,
     time::{self, Nanos},
 };
-use crtos_locks::orders::{Order, Orders};
+use crtos_locks::orders::{Full, Order, Orders};
+use crtos_sched::Level;
 use linux_raw_sys::general as linux;
 
 use core::sync::atomic::{AtomicBool, Ordering};
 
 use super::{leave_to_agent, look_again, ring, take_shadow};
 use crate::{
-    process::{Process, ThreadExt as _, UserThread, spares},
+    process::{ThreadExt as _, UserThread, spares},
     remote::{self, slots},
 };
 use crtos_abi::channel::RANK_NORMAL;
@@ -62,7 +64,8 @@ impl Herald {
         self.represents.store(true, Ordering::Relaxed);
     }
 
-    fn is_there(&self) -> bool {
+    /// Whether there is one.
+    pub fn is_there(&self) -> bool {
         self.state.lock().shadow.is_some()
     }
 
@@ -73,6 +76,23 @@ impl Herald {
         if failed {
             look_again();
         }
+    }
+
+    /// Takes an order. Any context; a bounded number of steps.
+    fn order(&self, order: Order) -> Result<(), Full> {
+        let (taken, (to_ring, failed)) = {
+            let mut state = self.state.lock();
+            let taken = match state.shadow {
+                Some(_) => state.orders.add(order),
+                None => Err(Full),
+            };
+            (taken, state.advance())
+        };
+        to_ring.into_iter().for_each(ring);
+        if failed {
+            look_again();
+        }
+        taken
     }
 
     /// How many orders are carried out, and how many will be with those that there are.
@@ -105,7 +125,10 @@ impl State {
                     owned.answer(Answer::Bad);
                     return (Some(owned.slot()), false);
                 }
-                Poll::Reply(RESULT_NOT_MADE) => failed = self.orders.add(order).is_err(),
+                Poll::Reply(RESULT_NOT_MADE) => {
+                    request(owned, wake_args(order));
+                    return (Some(owned.slot()), false);
+                }
                 Poll::Reply(result) => {
                     failed = result < 0;
                     self.done += 1;
@@ -114,14 +137,14 @@ impl State {
             self.out = None;
         }
         self.out = self.orders.take();
-        let Some(Order { word, count, bits }) = self.out else { return (None, failed) };
-        request(owned, wake_args(word, count, bits));
+        let Some(order) = self.out else { return (None, failed) };
+        request(owned, wake_args(order));
         (Some(owned.slot()), failed)
     }
 }
 
-/// The arguments by which Linux wakes up to `count` waiters.
-pub(super) fn wake_args(word: UserAddr, count: u32, bits: u32) -> [u64; 6] {
+/// The arguments by which Linux wakes who waits.
+pub(super) fn wake_args(Order { word, count, bits }: Order) -> [u64; 6] {
     let count = count.min(i32::MAX as u32);
     [word.get(), linux::FUTEX_WAKE_BITSET.into(), count.into(), 0, 0, bits.into()]
 }
@@ -161,41 +184,48 @@ pub fn prepare() {
 }
 
 /// Wakes up to `count` of those in Linux who wait for one of `bits` at `word`, an address of the
-/// calling program's shadow. Whom it wakes, nobody hears.
+/// calling program's shadow. Whom it wakes, nobody hears. An ordinary thread may ask Linux or wait
+/// for it; a real-time thread takes a bounded number of steps.
 pub(in super::super) fn wake(word: UserAddr, count: usize, bits: u32) {
     let current = task::current();
     let Some(user) = current.user() else { return };
-    prepare();
-    let count = u32::try_from(count).unwrap_or(u32::MAX);
-    let (to_ring, failed) = {
-        let mut state = user.process.herald.state.lock();
-        let is_full = state.orders.add(Order { word, count, bits }).is_err();
-        let (to_ring, failed) = state.advance();
-        (to_ring, failed || is_full || state.shadow.is_none())
-    };
-    to_ring.into_iter().for_each(ring);
-    if failed {
-        look_again();
+    let may_wait = current.effective_level() == Level::ORDINARY;
+    if may_wait {
+        prepare();
+    }
+    let herald = &user.process.herald;
+    let order = Order { word, count: u32::try_from(count).unwrap_or(u32::MAX), bits };
+    while herald.order(order).is_err() {
+        if !may_wait || !herald.is_there() || is_abandoned(user) {
+            return look_again();
+        }
+        task::sleep_until(time::now() + PERIOD);
+        herald.go_on();
     }
 }
 
-/// How often a thread that ends looks whether its last wake-ups are carried out.
+/// Whether nobody carries out orders of `user`'s process any more.
+fn is_abandoned(user: &UserThread) -> bool {
+    let is_gone = remote::channel().is_none_or(|channel| channel.notices(user.slot).gone);
+    is_gone || user.process.is_out_of_reach()
+}
+
+/// How often a thread that waits for the herald looks at it.
 const PERIOD: Nanos = Nanos::from_millis(1);
 
 /// Waits until all wake-ups of `user`, the calling thread, which is about to end, are carried out,
 /// or have somebody else carry them out.
 pub fn settle(user: &UserThread) {
-    let process: &Process = &user.process;
-    let gone = || remote::channel().is_none_or(|channel| channel.notices(user.slot).gone);
+    let herald = &user.process.herald;
     // What others order meanwhile is not waited for.
-    let (_, goal) = process.herald.progress();
-    let is_behind = || process.herald.progress().0 < goal;
-    while is_behind() && !gone() && !process.is_out_of_reach() {
-        process.herald.go_on();
+    let (_, goal) = herald.progress();
+    let is_behind = || herald.progress().0 < goal;
+    while is_behind() && !is_abandoned(user) {
+        herald.go_on();
         task::sleep_until(time::now() + PERIOD);
     }
     // A wake-up may have reached a representative that went before it could hand it on.
-    if is_behind() || process.herald.represents() && gone() {
+    if is_behind() || herald.represents() && is_abandoned(user) {
         look_again();
     }
 }

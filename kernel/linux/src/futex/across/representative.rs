@@ -10,7 +10,8 @@
 //! and is there already when the thread waits at that word again: then nothing is asked of Linux. A
 //! wake-up that reaches a representative whose thread does not wait was meant for somebody else, so
 //! the representative hands it on. It does so as well where it may have been woken before its
-//! thread waited again. A thread that waits elsewhere has its representative called back first.
+//! thread waited again. A thread that waits elsewhere, or for another value, has its representative
+//! called back first: on its way it could find the old value again, and miss the wake-up.
 
 use crtos_abi::{UserAddr, channel::RESULT_NOT_MADE};
 use crtos_channel::{Answer, Operation, OwnedSlot, Poll, Request, Slot, operation::Room};
@@ -19,7 +20,7 @@ use crtos_core::{
     task::{self, WakeReason},
     time::Deadline,
 };
-use crtos_locks::{Key, futex::Wait};
+use crtos_locks::{Key, futex::Wait, orders::Order};
 use linux_raw_sys::general as linux;
 
 use core::sync::atomic::Ordering;
@@ -48,8 +49,8 @@ struct State {
     shadow: Option<OwnedSlot>,
     /// What it does just now.
     out: Option<Errand>,
-    /// A wake-up that it has to hand on, with its count.
-    handed_on: Option<(Place, u32)>,
+    /// A wake-up that it has to hand on.
+    handed_on: Option<Order>,
     /// Where its thread waits, until an answer has come.
     wanted: Option<Wanted>,
 }
@@ -68,8 +69,14 @@ impl Place {
     fn is(&self, other: &Self) -> bool {
         self.key == other.key && self.bits == other.bits
     }
+
+    /// What hands one wake-up on.
+    fn one(&self) -> Order {
+        Order { word: self.word, count: 1, bits: self.bits }
+    }
 }
 
+/// What a thread waits for.
 #[derive(Clone, Copy)]
 struct Wanted {
     place: Place,
@@ -77,15 +84,22 @@ struct Wanted {
     value: u32,
 }
 
+impl Wanted {
+    /// Whether who waits for one waits for the other.
+    fn is(&self, other: &Self) -> bool {
+        self.place.is(&other.place) && self.value == other.value
+    }
+}
+
 #[derive(Clone, Copy)]
 enum Errand {
     Wait {
-        place: Place,
+        wanted: Wanted,
         /// It was sent for the wait in which its thread is.
         fresh: bool,
         called_back: bool,
     },
-    HandOn(Place, u32),
+    HandOn(Order),
 }
 
 /// What came of a look at the representative.
@@ -140,12 +154,12 @@ impl State {
                     return Step { ring: slot, result };
                 }
                 Poll::Waiting => {
-                    let (Errand::Wait { place, called_back, .. }, Some(wanted)) =
+                    let (Errand::Wait { wanted, called_back, .. }, Some(now)) =
                         (errand, self.wanted)
                     else {
                         return Step::default();
                     };
-                    if *called_back || place.is(&wanted.place) {
+                    if *called_back || wanted.is(&now) {
                         return Step::default();
                     }
                     *called_back = true;
@@ -154,14 +168,12 @@ impl State {
                 }
             };
             match (*errand, reply) {
-                (Errand::HandOn(place, count), RESULT_NOT_MADE) => {
-                    self.handed_on.get_or_insert((place, count));
-                }
-                (Errand::HandOn(..), _) | (Errand::Wait { .. }, RESULT_NOT_MADE) => {}
-                (Errand::Wait { place, fresh, .. }, reply) => {
-                    let is_wanted = self.wanted.is_some_and(|wanted| wanted.place.is(&place));
+                (Errand::HandOn(order), RESULT_NOT_MADE) => self.handed_on = Some(order),
+                (Errand::HandOn(_), _) | (Errand::Wait { .. }, RESULT_NOT_MADE) => {}
+                (Errand::Wait { wanted: Wanted { place, .. }, fresh, .. }, reply) => {
+                    let is_wanted = self.wanted.is_some_and(|now| now.place.is(&place));
                     if reply == 0 && !(fresh && is_wanted) {
-                        self.handed_on = Some((place, 1));
+                        self.handed_on = Some(place.one());
                     }
                     let is_answer = reply == 0 || fresh && reply != Errno::EINTR.value() as i64;
                     if is_wanted && is_answer {
@@ -172,11 +184,12 @@ impl State {
             }
             self.out = None;
         }
-        let arguments = if let Some((place, count)) = self.handed_on.take() {
-            self.out = Some(Errand::HandOn(place, count));
-            wake_args(place.word, count, place.bits)
-        } else if let Some(Wanted { place, value }) = self.wanted {
-            self.out = Some(Errand::Wait { place, fresh: true, called_back: false });
+        let arguments = if let Some(order) = self.handed_on.take() {
+            self.out = Some(Errand::HandOn(order));
+            wake_args(order)
+        } else if let Some(wanted) = self.wanted {
+            self.out = Some(Errand::Wait { wanted, fresh: true, called_back: false });
+            let Wanted { place, value } = wanted;
             let command = linux::FUTEX_WAIT_BITSET.into();
             [place.word.get(), command, value.into(), 0, 0, place.bits.into()]
         } else {
@@ -197,8 +210,7 @@ impl State {
             *fresh = false;
         }
         if surplus {
-            let before = self.handed_on.map_or(0, |(_, count)| count);
-            self.handed_on = Some((place, before + 1));
+            self.handed_on = Some(place.one());
         }
     }
 }
