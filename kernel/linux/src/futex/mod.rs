@@ -30,7 +30,7 @@ use crtos_abi::{UserAddr, ids::Tid};
 use crtos_locks::{Key, Table, Tids, inheritance::Lock};
 
 pub use robust::{enter, exit};
-pub use wait::wake_shared;
+pub use wait::{Woken, hand_on, wake_shared};
 
 use crtos_core::{
     mm::space::Access,

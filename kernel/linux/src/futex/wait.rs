@@ -51,7 +51,10 @@ pub fn wait(address: Address, value: u32, bits: u32, deadline: Option<Deadline>)
         Some(mirror) if !is_alone() => across::wait(address, found, mirror, value, bits, deadline)?,
         _ => wait_here(address, found.key, value, bits, deadline)?,
     };
-    let Err(ended) = result else { return Ok(0) };
+    let Err(ended) = result else {
+        note_woken(address, found, bits);
+        return Ok(0);
+    };
     Err(match (ended, deadline) {
         (Ended::Timeout, _) => Errno::ETIMEDOUT,
         (Ended::Interrupted, None) => Errno::RESTART,
@@ -62,6 +65,31 @@ pub fn wait(address: Address, value: u32, bits: u32, deadline: Option<Deadline>)
             Errno::RESTART_BLOCK
         }
     })
+}
+
+/// A wake-up that a thread got.
+#[derive(Clone, Copy, Debug)]
+pub struct Woken {
+    found: Found,
+    bits: u32,
+}
+
+/// Remembers that the calling thread was woken by who may be another process.
+fn note_woken(address: Address, found: Found, bits: u32) {
+    if address.shared
+        && let Some(user) = task::current().user()
+    {
+        *user.woken.lock() = Some(Woken { found, bits });
+    }
+}
+
+/// The calling thread was killed: hands on the last wake-up that it got. Linux may have told of its
+/// death before, and then that was meant for somebody else; one too many does no harm.
+pub fn hand_on(user: &UserThread) {
+    if let Some(Woken { found, bits }) = user.woken.lock().take() {
+        // Nobody can be told of waiters of another kind.
+        let _ = wake_found(found, 1, bits);
+    }
 }
 
 /// Waits for a wake-up of the realm.

@@ -12,6 +12,7 @@ use core::sync::atomic::Ordering;
 use crtos_abi::channel::THREAD_EXITED;
 use crtos_channel::Operation;
 use crtos_core::{arch::UserContext, task};
+use crtos_signal::set::SIGKILL;
 
 use super::{End, Process, ThreadExt as _, UserThread, fork, spares, threads};
 use crate::{
@@ -112,6 +113,9 @@ fn leave_memory(user: &UserThread) {
     let address = user.take_clear_child_tid();
     if !address.is_null() && user.process.space.write(address, &[0; 4]).is_ok() {
         futex::wake_shared(address, 1);
+    }
+    if matches!(*user.process.end.lock(), Some(End::Gone | End::Signal(SIGKILL))) {
+        futex::hand_on(user);
     }
     futex::across::settle(user);
     futex::across::dismiss(user);
