@@ -26,7 +26,10 @@ use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crtos_abi::channel::SLOT_WORDS;
 use crtos_channel::{DoorbellCpu, OwnedSlot, Slot};
-use crtos_core::task::{self, Spawn, Thread};
+use crtos_core::{
+    task::{self, Spawn, Thread},
+    time::{self, Nanos},
+};
 use crtos_sched::Level;
 use spin::Once;
 
@@ -116,12 +119,25 @@ fn work() {
     }
 }
 
+/// How often [`take_shadow`] looks for one that the housekeeper has found, and after how long.
+const LOOKS: usize = 100;
+const PERIOD: Nanos = Nanos::from_millis(1);
+
 /// A shadow thread of the calling thread's process that no thread runs in: a spare, or one that
 /// Linux makes. EAGAIN if there is none. May ask Linux.
 fn take_shadow(user: &UserThread) -> Result<OwnedSlot, Errno> {
     if let Some(owned) = spares::take_surplus(user) {
         return Ok(owned);
     }
-    // Where it became a spare meanwhile, it is there now.
-    spares::make(1, user)?.or_else(|| spares::take_surplus(user)).ok_or(Errno::EAGAIN)
+    if let Some(owned) = spares::make(1, user)? {
+        return Ok(owned);
+    }
+    // The housekeeper was faster, and makes it a spare.
+    for _ in 0..LOOKS {
+        if let Some(owned) = spares::take_surplus(user) {
+            return Ok(owned);
+        }
+        task::sleep_until(time::now() + PERIOD);
+    }
+    Err(Errno::EAGAIN)
 }
