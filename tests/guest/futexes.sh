@@ -82,6 +82,73 @@ for where in 'linux realm' 'realm linux' 'realm realm'; do
 	done
 	echo "$1 is killed, $2 is woken"
 done 2>/dev/null
+
+# Who wakes unmaps the memory at once, and lives on.
+for where in 'linux realm' 'realm linux'; do
+	set -- $where
+	fresh
+	on "$1" wait >/tmp/first 2>&1 & first=$!
+	says /tmp/first waiting && sleep 0.2
+	on "$2" drop >/tmp/drop 2>&1 & dropper=$!
+	wait $first || { echo "$1 waits, $2 wakes and unmaps"; exit 1; }
+	kill -9 $dropper
+	wait $dropper
+	echo "$1 waits, $2 unmaps: woken"
+done 2>/dev/null
+
+# More words than there is room for: a real-time thread waits for nobody, and nobody is left.
+for where in 'linux realm' 'realm linux' 'realm realm'; do
+	set -- $where
+	fresh
+	on "$1" many 200 >/tmp/many 2>&1 & many=$!
+	says /tmp/many waiting && sleep 1
+	on "$2" wakes 200 >/tmp/wakes 2>&1 & waker=$!
+	wait $many || { echo "200 words: $1 waits, $2 wakes"; cat /tmp/many /tmp/wakes; exit 1; }
+	kill -9 $waker
+	wait $waker
+	echo "$1 waits at 200 words, $2 wakes"
+done 2>/dev/null
+
+# A semaphore with a name, as Python's multiprocessing has them.
+python() { python3 -c 'import _multiprocessing as m, sys
+new = sys.argv[1] == "make"
+a, b = (m.SemLock(1, 0, 9, name, False) if new else m.SemLock._rebuild(0, 1, 9, name)
+	for name in ("/exchange-a", "/exchange-b"))
+print("ready", flush=True)
+for turn in range(300):
+	if new: a.release(); b.acquire()
+	else: a.acquire(); b.release()
+print("done")' "$@"; }
+export -f python
+for where in 'linux realm' 'realm linux'; do
+	rm -f /dev/shm/sem.exchange-*
+	in_realm() { crtos run -- bash -c 'python "$@"' python "$@"; }
+	[ "${where%% *}" = linux ] && set -- python in_realm || set -- in_realm python
+	"$1" make >/tmp/first 2>&1 & first=$!
+	says /tmp/first ready || { cat /tmp/first; exit 1; }
+	"$2" open >/tmp/second 2>&1 && wait $first && says /tmp/first 'done' ||
+		{ echo "Python: $where"; cat /tmp/first /tmp/second; exit 1; }
+	echo "Python's semaphores: $where"
+done
+rm -f /dev/shm/sem.exchange-*
+
+# A lock with an owner is its realm's own: who wants it in the other one does not get it from the
+# owner, who goes on.
+for where in 'linux linux' 'realm realm' 'linux realm' 'realm linux'; do
+	set -- $where
+	fresh
+	on "$1" pi-hold >/tmp/hold 2>&1 & holder=$!
+	says /tmp/hold held || exit 1
+	on "$2" pi-take >/tmp/take 2>&1 & taker=$!
+	sleep 0.5
+	kill -USR1 $holder
+	wait $holder || { echo "PI: $where: $(cat /tmp/hold)"; exit 1; }
+	wait $taker
+	taken=$(head -1 /tmp/take)
+	echo "$1 holds a lock that inherits, $2 wants it: $taken"
+	[ "$1" != "$2" ] || [ "$taken" = taken ] || exit 1
+	[ "$where" != 'linux realm' ] || [ "$taken" = 'Connection timed out' ] || exit 1
+done
 rm -f $file
 crtos run -- busybox true || exit 1
 crtos down || exit 1

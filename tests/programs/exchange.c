@@ -13,31 +13,44 @@
  * exchange FILE steady PERIODS: posts the semaphore each millisecond, as a real-time thread; prints
  *	the latest that it began.
  * exchange FILE flood THREADS: so many threads wait for the semaphore, again and again.
+ * exchange FILE many WORDS: so many threads wait, each at a word of its own, and end.
+ * exchange FILE wakes WORDS: a real-time thread changes so many words and wakes who waits there,
+ *	then stays.
+ * exchange FILE drop: posts the semaphore, unmaps the memory at once, and stays.
+ * exchange FILE pi-hold: takes the mutex that inherits, says so, and gives it back at a signal.
+ * exchange FILE pi-take: takes it, for which it waits three seconds at most, and prints
+ *	what it got.
  */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/futex.h>
 #include <pthread.h>
 #include <sched.h>
 #include <semaphore.h>
+#include <signal.h>
 #include <stdatomic.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
 /* Seconds after which somebody waits in vain. */
 #define PATIENCE 300
+#define MOST_WORDS 512
 
 struct shared {
-	pthread_mutex_t mutex, robust, busy;
+	pthread_mutex_t mutex, robust, busy, inheriting;
 	pthread_cond_t cond;
 	pthread_barrier_t barrier;
 	pthread_rwlock_t lock;
 	sem_t sem[2], queue;
 	long turn, counter, protected;
+	_Atomic uint32_t words[MOST_WORDS];
 };
 
 static struct shared *shared;
@@ -65,6 +78,9 @@ static void make(void)
 	CHECK(pthread_mutex_init(&shared->busy, &mutex));
 	pthread_mutexattr_setrobust(&mutex, PTHREAD_MUTEX_ROBUST);
 	CHECK(pthread_mutex_init(&shared->robust, &mutex));
+	pthread_mutexattr_setrobust(&mutex, PTHREAD_MUTEX_STALLED);
+	pthread_mutexattr_setprotocol(&mutex, PTHREAD_PRIO_INHERIT);
+	CHECK(pthread_mutex_init(&shared->inheriting, &mutex));
 	pthread_condattr_init(&cond);
 	pthread_condattr_setpshared(&cond, PTHREAD_PROCESS_SHARED);
 	pthread_condattr_setclock(&cond, CLOCK_MONOTONIC);
@@ -223,14 +239,20 @@ static void flood(long threads)
 	drain(NULL);
 }
 
-static void steady(long periods)
+static void begin_real_time(void)
 {
 	struct sched_param param = { .sched_priority = 80 };
-	struct timespec next, now;
-	long late, latest = 0;
 
 	if (sched_setscheduler(0, SCHED_FIFO, &param) || mlockall(MCL_CURRENT | MCL_FUTURE))
 		fail("real time", errno);
+}
+
+static void steady(long periods)
+{
+	struct timespec next, now;
+	long late, latest = 0;
+
+	begin_real_time();
 	sem_post(&shared->queue);
 	clock_gettime(CLOCK_MONOTONIC, &next);
 	while (periods--) {
@@ -246,6 +268,69 @@ static void steady(long periods)
 		sem_post(&shared->queue);
 	}
 	printf("%ld\n", latest);
+}
+
+static void *wait_there(void *argument)
+{
+	_Atomic uint32_t *word = argument;
+
+	while (!*word)
+		syscall(SYS_futex, word, FUTEX_WAIT, 0, NULL, NULL, 0);
+	return NULL;
+}
+
+static void many(long words)
+{
+	pthread_t threads[MOST_WORDS];
+	long i;
+
+	for (i = 0; i < words; i++)
+		CHECK(pthread_create(&threads[i], NULL, wait_there, (void *)&shared->words[i]));
+	printf("waiting\n");
+	for (i = 0; i < words; i++)
+		CHECK(pthread_join(threads[i], NULL));
+}
+
+static void wakes(long words)
+{
+	long i;
+
+	begin_real_time();
+	for (i = 0; i < words; i++) {
+		shared->words[i] = 1;
+		syscall(SYS_futex, &shared->words[i], FUTEX_WAKE, 1, NULL, NULL, 0);
+	}
+	printf("all\n");
+	for (;;)
+		pause();
+}
+
+static void hold_inheriting(void)
+{
+	sigset_t usr1;
+	int signal;
+
+	sigemptyset(&usr1);
+	sigaddset(&usr1, SIGUSR1);
+	sigprocmask(SIG_BLOCK, &usr1, NULL);
+	CHECK(pthread_mutex_lock(&shared->inheriting));
+	printf("held\n");
+	sigwait(&usr1, &signal);
+	CHECK(pthread_mutex_unlock(&shared->inheriting));
+	printf("given back\n");
+}
+
+static void take_inheriting(void)
+{
+	struct timespec limit;
+	int error;
+
+	clock_gettime(CLOCK_REALTIME, &limit);
+	limit.tv_sec += 3;
+	error = pthread_mutex_timedlock(&shared->inheriting, &limit);
+	printf("%s\n", error ? strerror(error) : "taken");
+	if (!error)
+		CHECK(pthread_mutex_unlock(&shared->inheriting));
 }
 
 int main(int argc, char **argv)
@@ -282,6 +367,19 @@ int main(int argc, char **argv)
 		flood(atol(argv[3]));
 	} else if (!strcmp(command, "steady") && argc > 3) {
 		steady(atol(argv[3]));
+	} else if (!strcmp(command, "many") && argc > 3 && atol(argv[3]) <= MOST_WORDS) {
+		many(atol(argv[3]));
+	} else if (!strcmp(command, "wakes") && argc > 3 && atol(argv[3]) <= MOST_WORDS) {
+		wakes(atol(argv[3]));
+	} else if (!strcmp(command, "drop")) {
+		sem_post(&shared->queue);
+		munmap(shared, sizeof(*shared));
+		printf("gone\n");
+		pause();
+	} else if (!strcmp(command, "pi-hold")) {
+		hold_inheriting();
+	} else if (!strcmp(command, "pi-take")) {
+		take_inheriting();
 	} else {
 		return 2;
 	}
