@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * Futexes that nobody is left to wake: those of a program of the realm that was killed, with
- * its shadow threads, after it had changed a word that it shares with programs of Linux.
+ * its shadow threads, after it had changed a word that it shares with programs of Linux, and
+ * those of a real-time thread that had more to wake than there was room for.
  *
  * Whoever waits at a futex and wakes without having been woken there compares its word again,
  * and goes on if that has changed: so it is enough to have all of them run. Those who wait at

@@ -71,9 +71,9 @@
 //!
 //! # Futexes
 //!
-//! Shadow threads wait and wake in Linux at words that both realms share. Where none is left that
-//! could wake, because the process was killed, the kernel counts `futex_looks` and rings: Linux has
-//! everybody who waits at a futex look whether the word has changed.
+//! Shadow threads wait and wake in Linux at words that both realms share. Where none could wake,
+//! because the process was killed or too much is to be woken, the kernel counts `futex_looks` and
+//! rings: Linux has everybody who waits at a shared futex look whether the word has changed.
 
 use core::mem::offset_of;
 
