@@ -109,26 +109,6 @@ for where in 'linux realm' 'realm linux' 'realm realm'; do
 	echo "$1 waits at 200 words, $2 wakes"
 done 2>/dev/null
 
-# Signals at each shadow thread keep the one that wakes from its work for a moment, not for ever.
-fresh
-"$PROGRAMS/exchange" $file flood 2 >/tmp/flood & flood=$!
-says /tmp/flood waiting
-for round in {1..20}; do
-	on realm drip 60 >/tmp/drip 2>&1 & dripping=$!
-	says /tmp/drip dripping
-	python3 -c 'import ctypes, os, sys
-call, pid = ctypes.CDLL(None).syscall, int(sys.argv[1])
-while True:
-	for tid in os.listdir(f"/proc/{pid}/task"): call(234, pid, int(tid), 10)' $dripping &
-	disturber=$!
-	await '! kill -0 $dripping' 300 || { echo "signals: round $round hangs"; exit 1; }
-	wait $dripping || { echo "signals: round $round: $?"; cat /tmp/drip; exit 1; }
-	wait $disturber
-done 2>/dev/null
-kill -9 $flood
-wait $flood 2>/dev/null
-echo 'signals at all shadow threads: all is woken'
-
 # A semaphore with a name, as Python's multiprocessing has them.
 python() { python3 -c 'import _multiprocessing as m, sys
 new = sys.argv[1] == "make"

@@ -10,7 +10,6 @@
  * exchange FILE take: takes the robust mutex, and prints what it got.
  * exchange FILE wait: waits for the semaphore.
  * exchange FILE post COUNT: posts the semaphore.
- * exchange FILE drip COUNT: posts it so many times, three at once each millisecond, and ends.
  * exchange FILE steady PERIODS: posts the semaphore each millisecond, as a real-time thread; prints
  *	the latest that it began.
  * exchange FILE flood THREADS: so many threads wait for the semaphore, again and again.
@@ -95,11 +94,6 @@ static void make(void)
 	sem_init(&shared->sem[0], 1, 0);
 	sem_init(&shared->sem[1], 1, 0);
 	sem_init(&shared->queue, 1, 0);
-}
-
-static void disturbed(int signal)
-{
-	(void)signal;
 }
 
 static void get(sem_t *sem)
@@ -353,7 +347,6 @@ int main(int argc, char **argv)
 	if (!strcmp(command, "hold") || !strcmp(command, "exit"))
 		hold(*command == 'h');
 	alarm(PATIENCE);
-	signal(SIGUSR1, disturbed);
 	if (!strcmp(command, "make")) {
 		make();
 	} else if (!strcmp(command, "turns") && argc > 4) {
@@ -369,14 +362,6 @@ int main(int argc, char **argv)
 	} else if (!strcmp(command, "post") && argc > 3) {
 		for (count = atol(argv[3]); count > 0; count--)
 			sem_post(&shared->queue);
-	} else if (!strcmp(command, "drip") && argc > 3) {
-		printf("dripping\n");
-		for (count = atol(argv[3]); count > 0; count -= 3) {
-			usleep(1000);
-			sem_post(&shared->queue);
-			sem_post(&shared->queue);
-			sem_post(&shared->queue);
-		}
 	} else if (!strcmp(command, "flood") && argc > 3) {
 		alarm(0);
 		flood(atol(argv[3]));
