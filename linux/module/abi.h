@@ -893,6 +893,7 @@ struct __aligned(4096) crtos_channel {
 	u64 given_up_count;
 	u64 recalled[CRTOS_PLACE_WORDS];
 	u64 given_up[CRTOS_PLACE_WORDS];
+	u64 futex_looks;
 };
 
 struct crtos_startup {

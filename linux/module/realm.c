@@ -162,6 +162,7 @@ void crtos_realm_doorbell(void)
 		queue_work(crtos.work, &realm->revocations);
 	crtos_ethernet_doorbell(realm);
 	crtos_places_doorbell(realm);
+	crtos_futexes_doorbell(realm);
 out:
 	rcu_read_unlock();
 }
@@ -268,6 +269,7 @@ int crtos_realm_create(struct crtos_cell *cell)
 	INIT_WORK(&realm->revocations, revocations_work);
 	INIT_WORK(&realm->interrupts, interrupts_work);
 	INIT_DELAYED_WORK(&realm->tick, tick_work);
+	crtos_futexes_init(realm);
 	mutex_lock(&realm_lock);
 	rcu_assign_pointer(the_realm, realm);
 	mutex_unlock(&realm_lock);
@@ -291,6 +293,7 @@ void crtos_realm_start(void)
 	realm->channel->magic = CRTOS_CHANNEL_MAGIC;
 	realm->channel->abi_version = CRTOS_ABI_VERSION;
 	atomic_set(&realm->revocations_finished, 0);
+	realm->futex_looks_seen = 0;
 	crtos_clock_start(realm);
 	crtos_wishes_store(realm);
 	realm->closed = false;
@@ -494,6 +497,7 @@ void crtos_realm_destroy(void)
 	cancel_work_sync(&realm->revocations);
 	cancel_work_sync(&realm->interrupts);
 	cancel_delayed_work_sync(&realm->tick);
+	crtos_futexes_free(realm);
 	crtos_places_free(realm);
 	kvfree(realm);
 }

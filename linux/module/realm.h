@@ -84,6 +84,9 @@ struct crtos_realm {
 	struct crtos_region *region;	/* for the hypervisor; under places_mutex */
 	struct delayed_work settle;
 	struct work_struct recall;
+	struct delayed_work futex_looks;
+	u64 futex_looks_seen;		/* of the channel's futex_looks; read anywhere */
+	unsigned long futex_looks_next;	/* jiffies: not before; read anywhere */
 };
 
 /* A rich real-time process: the shadow's side of it. */
@@ -211,6 +214,11 @@ void crtos_places_doorbell(struct crtos_realm *realm);
 int crtos_places_init(struct crtos_realm *realm);
 void crtos_places_release(struct crtos_realm *realm);
 void crtos_places_free(struct crtos_realm *realm);
+
+/* futexes.c */
+void crtos_futexes_doorbell(struct crtos_realm *realm);
+void crtos_futexes_init(struct crtos_realm *realm);
+void crtos_futexes_free(struct crtos_realm *realm);
 
 /* fault.c */
 struct page *crtos_pool_page(struct crtos_realm *realm, u64 offset);

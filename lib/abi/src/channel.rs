@@ -68,6 +68,12 @@
 //! place in `recalled` and asks the question `recall`; the page stays pinned. When the kernel has
 //! given a place up to the hypervisor, it sets the bit in `given_up` and rings. Linux takes that
 //! bit, has the hypervisor confirm it, clears the bit in `recalled`, and unpins the page.
+//!
+//! # Futexes
+//!
+//! Shadow threads wait and wake in Linux at words that both realms share. Where none could wake,
+//! because the process was killed or too much is to be woken, the kernel counts `futex_looks` and
+//! rings: Linux has everybody who waits at a shared futex look whether the word has changed.
 
 use core::mem::offset_of;
 
@@ -617,6 +623,8 @@ pub struct Channel {
     pub recalled: [u64; PLACE_WORDS],
     /// Bit per place: the kernel has given it up. The kernel sets it, Linux clears it.
     pub given_up: [u64; PLACE_WORDS],
+    /// How often the kernel has wanted all that wait at futexes in Linux to look at their words.
+    pub futex_looks: u64,
 }
 
 /// `Channel::linux_state`: nothing is known of an end.

@@ -21,4 +21,11 @@ impl Channel {
         word!(self, AtomicU64, given_up[index]).fetch_or(places, Ordering::AcqRel);
         word!(self, AtomicU64, given_up_count).fetch_add(1, Ordering::AcqRel);
     }
+
+    /// Has Linux wake all that wait there at futexes, so that they look whether their words have
+    /// changed. The doorbell has to be rung next. Any context.
+    pub fn look_at_futexes(&self) {
+        // Pairs with crtos_futexes_doorbell() of the module.
+        word!(self, AtomicU64, futex_looks).fetch_add(1, Ordering::AcqRel);
+    }
 }

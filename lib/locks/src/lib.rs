@@ -6,6 +6,7 @@
 //! | [`levels`] | a queue ordered by level |
 //! | [`inheritance`] | the graph of priority inheritance |
 //! | [`futex`] | the waiters of futexes |
+//! | [`orders`] | wake-ups that somebody else is to carry out |
 //! | [`tids`] | threads by their ids |
 //!
 //! Threads are small indices. Nothing allocates. Every operation takes a bounded number of steps,
@@ -16,6 +17,7 @@
 pub mod futex;
 pub mod inheritance;
 pub mod levels;
+pub mod orders;
 pub mod tids;
 
 pub use futex::{Key, Table};

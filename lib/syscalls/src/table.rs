@@ -379,7 +379,7 @@ pub const TABLE: &[Row] = &[
         "futex",
         Local(Futex),
         WAITS | RESTARTS | POINTERS,
-        "all operations but FUTEX_FD; among threads of the realm",
+        "all operations but FUTEX_FD; in memory that Linux shares also with threads of Linux, but for PI",
     ),
     row(
         203,

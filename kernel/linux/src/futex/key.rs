@@ -30,9 +30,23 @@ pub fn private_key(word: UserAddr) -> Option<Key> {
     Some(Key { space: space * KINDS + PRIVATE, offset: word.get() })
 }
 
-/// The key of a futex of the calling program. Memory for a shared operation must allow `access`.
-/// May sleep for that.
+/// Where a futex is.
+#[derive(Clone, Copy, Debug)]
+pub struct Found {
+    /// By what the table knows it.
+    pub key: Key,
+    /// Where the shadow has the word, if Linux shares the page.
+    pub mirror: Option<UserAddr>,
+}
+
+/// The key of a futex of the calling program, as [`find`] finds it.
 pub fn key(address: Address, access: Access) -> Result<Key, Errno> {
+    find(address, access).map(|found| found.key)
+}
+
+/// Finds a futex of the calling program. Memory for a shared operation must allow `access`. May
+/// sleep for that.
+pub fn find(address: Address, access: Access) -> Result<Found, Errno> {
     let Address { word, shared } = address;
     if !word.is_aligned(4) {
         return Err(Errno::EINVAL);
@@ -44,13 +58,17 @@ pub fn key(address: Address, access: Access) -> Result<Key, Errno> {
     let user = current.user().ok_or(Errno::EFAULT)?;
     let space = &user.process.space;
     if !shared {
-        return Ok(Key { space: space.id() * KINDS + PRIVATE, offset: word.get() });
+        let key = Key { space: space.id() * KINDS + PRIVATE, offset: word.get() };
+        return Ok(Found { key, mirror: None });
     }
     word::make_present(word, access)?;
     Ok(match space.futex_key(word)? {
         space::Key::Private { space, address } => {
-            Key { space: space * KINDS + SHARED, offset: address.get() }
+            let key = Key { space: space * KINDS + SHARED, offset: address.get() };
+            Found { key, mirror: None }
         }
-        space::Key::Shared { object, offset } => Key { space: object * KINDS + OBJECT, offset },
+        space::Key::Shared { object, offset, mirror } => {
+            Found { key: Key { space: object * KINDS + OBJECT, offset }, mirror }
+        }
     })
 }

@@ -3,6 +3,7 @@
 //!
 //! | file | concept |
 //! |---|---|
+//! | [`across`] | words that Linux shares: waiting and waking across the realms |
 //! | [`key`] | what makes a word the same futex for two threads |
 //! | [`word`] | the word itself, which other CPUs change meanwhile and whose page may be absent |
 //! | [`wait`] | waiting and waking |
@@ -17,6 +18,7 @@
 //! held, and the call starts again. Each section does a bounded number of steps: calls that concern
 //! many threads release the lock in between. Nothing allocates.
 
+pub mod across;
 mod key;
 pub mod pi;
 pub mod requeue;
@@ -28,7 +30,7 @@ use crtos_abi::{UserAddr, ids::Tid};
 use crtos_locks::{Key, Table, Tids, inheritance::Lock};
 
 pub use robust::{enter, exit};
-pub use wait::wake_shared;
+pub use wait::{Woken, hand_on, wake_shared};
 
 use crtos_core::{
     mm::space::Access,

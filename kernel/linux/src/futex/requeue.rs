@@ -17,7 +17,7 @@ use crtos_core::{
 
 use super::{
     Address, STATE, Stop, caller,
-    key::key,
+    key::{find, key},
     pi::{self, Attempt},
     wait::{self, Ended, sleep},
     word,
@@ -38,8 +38,16 @@ pub fn requeue(
     if wakes < 0 || moves < 0 {
         return Err(Errno::EINVAL);
     }
-    let keys = [key(from, Access::Read)?, key(to, Access::Read)?];
+    let found = [find(from, Access::Read)?, find(to, Access::Read)?];
+    let keys = found.map(|found| found.key);
     compare(from.word, expected)?;
+    if found.iter().any(|found| found.mirror.is_some()) && keys[0] != keys[1] {
+        // Some wait in Linux, which nobody moves: they are woken, and find out.
+        return match wakes.saturating_add(moves) {
+            0 => Ok(0),
+            count => wait::wake_found(found[0], count as usize, linux::FUTEX_BITSET_MATCH_ANY),
+        };
+    }
     let woken = match wakes {
         0 => 0,
         wakes => wait::wake_key(keys[0], wakes as usize, linux::FUTEX_BITSET_MATCH_ANY)?,

@@ -9,8 +9,8 @@ use crtos_core::{
 };
 
 use super::{
-    Address, STATE, Stop, caller, is_interrupted,
-    key::{key, private_key},
+    Address, STATE, Stop, across, caller, is_interrupted,
+    key::{Found, find, private_key},
     word,
 };
 use crate::{
@@ -45,15 +45,16 @@ pub fn wait(address: Address, value: u32, bits: u32, deadline: Option<Deadline>)
     if bits == 0 {
         return Err(Errno::EINVAL);
     }
-    let key = key(address, Access::Read)?;
-    let (me, _) = caller()?;
-    enqueue(me, key, address, value, Wait::Plain(bits))?;
-    // Who wakes it takes it out of the table and hands the wake-up over.
-    let Err(ended) = sleep(deadline, || false) else { return Ok(0) };
-    if !STATE.lock().table.dequeue(me) {
-        task::forget_handed();
+    let found = find(address, Access::Read)?;
+    let is_alone = || task::current().user().is_some_and(|user| user.process.is_out_of_reach());
+    let result = match found.mirror {
+        Some(mirror) if !is_alone() => across::wait(address, found, mirror, value, bits, deadline)?,
+        _ => wait_here(address, found.key, value, bits, deadline)?,
+    };
+    let Err(ended) = result else {
+        note_woken(address, found, bits);
         return Ok(0);
-    }
+    };
     Err(match (ended, deadline) {
         (Ended::Timeout, _) => Errno::ETIMEDOUT,
         (Ended::Interrupted, None) => Errno::RESTART,
@@ -64,6 +65,50 @@ pub fn wait(address: Address, value: u32, bits: u32, deadline: Option<Deadline>)
             Errno::RESTART_BLOCK
         }
     })
+}
+
+/// A wake-up that a thread got.
+#[derive(Clone, Copy, Debug)]
+pub struct Woken {
+    found: Found,
+    bits: u32,
+}
+
+/// Remembers that the calling thread was woken by who may be another process.
+fn note_woken(address: Address, found: Found, bits: u32) {
+    if address.shared
+        && let Some(user) = task::current().user()
+    {
+        *user.woken.lock() = Some(Woken { found, bits });
+    }
+}
+
+/// The calling thread was killed: hands on the last wake-up that it got. Linux may have told of its
+/// death before, and then that was meant for somebody else; one too many does no harm.
+pub fn hand_on(user: &UserThread) {
+    if let Some(Woken { found, bits }) = user.woken.lock().take() {
+        // Nobody can be told of waiters of another kind.
+        let _ = wake_found(found, 1, bits);
+    }
+}
+
+/// Waits for a wake-up of the realm.
+fn wait_here(
+    address: Address,
+    key: Key,
+    value: u32,
+    bits: u32,
+    deadline: Option<Deadline>,
+) -> Result<Result<(), Ended>, Errno> {
+    let (me, _) = caller()?;
+    enqueue(me, key, address, value, Wait::Plain(bits))?;
+    let result = sleep(deadline, || false);
+    // Who wakes it takes it out of the table and hands the wake-up over.
+    if result.is_err() && !STATE.lock().table.dequeue(me) {
+        task::forget_handed();
+        return Ok(Ok(()));
+    }
+    Ok(result)
 }
 
 /// Queues the calling thread `me` if the word is `value`. May sleep.
@@ -118,7 +163,19 @@ pub fn wake(address: Address, count: i32, bits: u32) -> SysResult {
     if bits == 0 {
         return Err(Errno::EINVAL);
     }
-    wake_key(key(address, Access::Read)?, count.max(1) as usize, bits)
+    wake_found(find(address, Access::Read)?, count.max(1) as usize, bits)
+}
+
+/// Wakes up to `count` threads that wait for one of `bits`, those of the realm first. Says how many
+/// of those.
+pub(super) fn wake_found(found: Found, count: usize, bits: u32) -> SysResult {
+    let woken = wake_key(found.key, count, bits)?;
+    if let Some(mirror) = found.mirror
+        && let Some(left) = count.checked_sub(woken as usize).filter(|&left| left > 0)
+    {
+        across::wake(mirror, left, bits);
+    }
+    Ok(woken)
 }
 
 /// FUTEX_WAKE of a private futex on the fast path: wakes one thread, or finds none. `None` if there
@@ -143,9 +200,9 @@ pub fn wake_fast(
 /// Wakes up to `count` threads that wait at a word of the calling program by operations that are
 /// not private.
 pub fn wake_shared(word: UserAddr, count: usize) {
-    if let Ok(key) = key(Address { word, shared: true }, Access::Read) {
+    if let Ok(found) = find(Address { word, shared: true }, Access::Read) {
         // Nobody can be told of waiters of another kind.
-        let _ = wake_key(key, count, linux::FUTEX_BITSET_MATCH_ANY);
+        let _ = wake_found(found, count, linux::FUTEX_BITSET_MATCH_ANY);
     }
 }
 
@@ -172,7 +229,7 @@ pub(super) fn wake_key(key: Key, count: usize, bits: u32) -> SysResult {
 /// FUTEX_WAKE_OP: changes the second word, wakes threads at the first, and at the second if that
 /// was as described.
 pub fn wake_op(first: Address, second: Address, counts: [i32; 2], operation: u32) -> SysResult {
-    let keys = [key(first, Access::Read)?, key(second, Access::Write)?];
+    let found = [find(first, Access::Read)?, find(second, Access::Write)?];
     let before = loop {
         let stop = {
             let _state = STATE.lock();
@@ -184,9 +241,10 @@ pub fn wake_op(first: Address, second: Address, counts: [i32; 2], operation: u32
         stop.overcome()?;
     };
     let also = compares(before, operation)?;
-    let mut woken = wake_key(keys[0], counts[0].max(1) as usize, linux::FUTEX_BITSET_MATCH_ANY)?;
+    let any = linux::FUTEX_BITSET_MATCH_ANY;
+    let mut woken = wake_found(found[0], counts[0].max(1) as usize, any)?;
     if also {
-        woken += wake_key(keys[1], counts[1].max(1) as usize, linux::FUTEX_BITSET_MATCH_ANY)?;
+        woken += wake_found(found[1], counts[1].max(1) as usize, any)?;
     }
     Ok(woken)
 }

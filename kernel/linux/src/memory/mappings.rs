@@ -27,6 +27,7 @@ use crtos_core::mm::{
 use crate::{
     abi::{Errno, linux_result},
     files::Memory,
+    futex::across,
     memory::{
         contents::{self, Contents, Source, Status},
         shared,
@@ -131,6 +132,7 @@ fn shared(space: &AddressSpace, request: Request, status: &Status) -> Result<Use
         if status.file.is_sharable {
             let object = shared::object(kept, may_write)?;
             spares::reserve_spare()?;
+            across::prepare();
             let backing = Backing { object: object.clone(), offset, shared: true, may_write };
             space.set_mirror(mirror, Target::of_linux(object, offset, kept));
             let start = space.map(Map { backing: Some(backing), ..map })?;

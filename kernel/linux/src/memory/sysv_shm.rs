@@ -22,6 +22,7 @@ use crtos_core::mm::{
 
 use crate::{
     abi::{Args, Errno, SysResult, linux_result},
+    futex::across,
     memory::{Scratch, contents, mappings, shared, user},
     process::spares,
     remote,
@@ -81,6 +82,7 @@ pub fn shmat([id, address, flags, ..]: Args) -> SysResult {
             return Err(Errno::ENOMEM);
         }
         spares::reserve_spare()?;
+        across::prepare();
         if let Placement::Fixed(start) = placement {
             mappings::write_back(&space, start, length);
         }

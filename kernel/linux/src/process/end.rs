@@ -12,6 +12,7 @@ use core::sync::atomic::Ordering;
 use crtos_abi::channel::THREAD_EXITED;
 use crtos_channel::Operation;
 use crtos_core::{arch::UserContext, task};
+use crtos_signal::set::SIGKILL;
 
 use super::{End, Process, ThreadExt as _, UserThread, fork, spares, threads};
 use crate::{
@@ -97,6 +98,7 @@ fn finish() {
     task::set_space(None);
     let was_last = threads::remove(user);
     if was_last {
+        user.process.herald.dismiss();
         fork::hand_over_signals(&user.process);
     } else {
         spares::tidy(&user.process);
@@ -112,6 +114,11 @@ fn leave_memory(user: &UserThread) {
     if !address.is_null() && user.process.space.write(address, &[0; 4]).is_ok() {
         futex::wake_shared(address, 1);
     }
+    if matches!(*user.process.end.lock(), Some(End::Gone | End::Signal(SIGKILL))) {
+        futex::hand_on(user);
+    }
+    futex::across::settle(user);
+    futex::across::dismiss(user);
 }
 
 /// A thread that called exit(2) runs no more. The last one ends the process. The first one stays

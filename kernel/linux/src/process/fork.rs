@@ -41,6 +41,7 @@ use crtos_core::{
 use crate::{
     abi::{Args, Errno, SysResult, linux_result},
     files::Files,
+    futex::across,
     process::{
         self, End, Process, ThreadExt as _, UserThread,
         account::{Account, Usage},
@@ -312,6 +313,9 @@ fn adopt(user: &UserThread, fork: &Fork) -> Result<Beginning, AdoptError> {
         if space.reads_on_demand() {
             // Without one, Linux cannot touch what was not read.
             let _ = spares::reserve_spare();
+        }
+        if parent.process.herald.is_there() {
+            across::prepare();
         }
     }
     if wanted.has(linux::CLONE_FILES) {

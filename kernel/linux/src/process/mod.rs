@@ -50,6 +50,7 @@ use crtos_core::{
 
 use crate::{
     files::{Files, Watchers},
+    futex::across::Herald,
     process::{
         account::{Account, Usage},
         spares::Spares,
@@ -101,6 +102,8 @@ pub struct Process {
     pub signal_watchers: Watchers,
     /// Its timers.
     pub timers: Timers,
+    /// Its shadow thread that wakes in Linux.
+    pub herald: Herald,
     /// Its threads.
     pub members: Mutex<Members>,
     /// Its descriptors; see [`Process::files`].
@@ -149,6 +152,7 @@ impl Process {
             signals: SpinLock::new(signal::State::default()),
             signal_watchers: Watchers::new(),
             timers: Timers::default(),
+            herald: Herald::new(),
             members: Mutex::new(Members::default()),
             files: Once::new(),
             account: Once::new(),

@@ -150,6 +150,16 @@ pub fn take_spare(parent: &UserThread) -> Option<OwnedSlot> {
     owned
 }
 
+/// A spare that no thread of `user`'s process needs at once, if there is one: to represent threads,
+/// whatever it inherited.
+pub fn take_surplus(user: &UserThread) -> Option<OwnedSlot> {
+    let spares = &mut user.process.members.lock().spares;
+    match spares.count() > spares.reserved {
+        true => spares.others.pop().or_else(|| spares.ready.pop()),
+        false => None,
+    }
+}
+
 /// A spare that is to make others, and how many.
 pub fn take_maker(process: &Process) -> Option<(OwnedSlot, u64)> {
     let spares = &mut process.members.lock().spares;
@@ -317,7 +327,7 @@ pub fn tidy(process: &Process) {
 }
 
 /// Has a shadow thread end that has no thread, while its process goes on.
-fn retire(mut owned: OwnedSlot) {
+pub fn retire(mut owned: OwnedSlot) {
     let Some(channel) = remote::channel() else { return };
     let mut room = Room::default();
     let operation = Operation::ExitThread.encode(&mut room);

@@ -9,7 +9,10 @@ use crtos_channel::{Heritage, OwnedSlot, Slot, Status};
 use crtos_core::{sync::SpinLock, task::Thread};
 
 use super::{Process, Restart, speculation::Speculation, start::Birth};
-use crate::signal::Membership;
+use crate::{
+    futex::{Woken, across::Representative},
+    signal::Membership,
+};
 
 /// The process side of a thread of a program.
 pub struct UserThread {
@@ -35,6 +38,10 @@ pub struct UserThread {
     pub interrupted: AtomicBool,
     /// A call that a signal interrupted and that can go on.
     pub restart: SpinLock<Option<Restart>>,
+    /// Its shadow thread that waits in Linux at words that both realms share.
+    pub representative: Representative,
+    /// The last wake-up that it got at a futex that processes share.
+    pub woken: SpinLock<Option<Woken>>,
     /// Address and length of the robust list.
     pub robust_list: SpinLock<(UserAddr, u64)>,
     /// The word to clear and wake when the thread has left the memory of the process, or 0.
@@ -72,6 +79,8 @@ impl UserThread {
             disturbed: AtomicBool::new(false),
             interrupted: AtomicBool::new(false),
             restart: SpinLock::new(None),
+            representative: Representative::new(),
+            woken: SpinLock::new(None),
             robust_list: SpinLock::new((UserAddr::NULL, 0)),
             clear_child_tid: AtomicU64::new(0),
             heritage: AtomicU32::new(owned.heritage().get()),

@@ -35,7 +35,7 @@ use spin::Once;
 
 use crtos_core::{arch, mm::layout, task, trace};
 
-use crate::process::housekeeper;
+use crate::{futex::across, process::housekeeper};
 
 static CHANNEL: Once<Channel> = Once::new();
 
@@ -56,6 +56,7 @@ pub fn start() {
     housekeeper::start();
     replies::start();
     end::start();
+    across::start();
     task::clock_set::start();
 }
 

@@ -37,11 +37,18 @@ pub fn take(channel: Channel, slot: Slot) {
     let mut sent = match &*OWNERS[slot.get()].lock() {
         Some(owner) => {
             let notices = channel.notices(slot);
-            if notices.gone || notices.stopped {
+            let is_own = is_own(owner, slot);
+            if is_own && (notices.gone || notices.stopped) {
                 owner.set_attention();
             }
             if !notices.signal {
                 return owner.wake();
+            }
+            if !is_own {
+                // The signal is for the process.
+                owner.wake();
+                OFFERED[slot.word()].fetch_or(slot.bit(), Ordering::Release);
+                return housekeeper::wake();
             }
             take_signal(channel, slot, owner)
         }
@@ -73,19 +80,24 @@ pub fn take(channel: Channel, slot: Slot) {
     }
 }
 
+/// Whether `slot` is that in which `owner` runs, and not one that it uses beside.
+fn is_own(owner: &Thread, slot: Slot) -> bool {
+    owner.user().is_some_and(|user| user.slot == slot)
+}
+
 /// Takes over a signal that Linux delivered to the shadow thread of `slot`, which is `owner`'s. The
 /// slot is locked. The caller takes the steps that are left.
 fn take_signal(channel: Channel, slot: Slot, owner: &Thread) -> Option<Sent> {
-    // Whoever has borrowed the slot gives it back, with the signal.
+    // What comes to a slot that somebody uses beside is for the process.
     let user = owner.user().filter(|user| user.slot == slot)?;
     signal::forwarded(user, Info::from_words(channel.take_signal(slot)?))
 }
 
-/// Takes a signal that Linux delivered to the shadow thread of `slot`, if that has no owner.
+/// Takes a signal that Linux delivered to the shadow thread of `slot`, if no thread runs in that.
 pub fn take_unowned_signal(slot: Slot) -> Option<Info> {
     // The lock: a signal is taken once, and who becomes the owner takes what is left.
     let owner = OWNERS[slot.get()].lock();
-    if owner.is_some() {
+    if owner.as_ref().is_some_and(|owner| is_own(owner, slot)) {
         return None;
     }
     channel()?.take_signal(slot).map(Info::from_words)
@@ -188,6 +200,12 @@ fn held() -> impl Iterator<Item = Slot> {
 /// Whether any thread owns a slot, as each thread of a program does.
 pub fn is_owned() -> bool {
     held().any(|slot| OWNERS[slot.get()].lock().is_some())
+}
+
+/// Nobody hears any more of what Linux stores in `slot`, whose shadow thread no thread runs in.
+pub fn disown(slot: Slot) {
+    let owner = OWNERS[slot.get()].lock().take();
+    drop(owner);
 }
 
 /// Lets go of `slot` of the calling thread, which has ended in Linux or cannot end there.

@@ -330,7 +330,9 @@ impl AddressSpace {
         let region = self.region_at(address).ok_or(BadAddress)?;
         Ok(match region.object_at(address) {
             Some((object, offset)) if region.attributes.is_shared() => {
-                Key::Shared { object: object.key(), offset }
+                let mirror = object.is_linuxs().then(|| self.in_mirror(object, offset)).flatten();
+                let mirror = mirror.map(|(address, _)| address);
+                Key::Shared { object: object.key(), offset, mirror }
             }
             _ => Key::Private { space: self.id, address },
         })
@@ -395,6 +397,8 @@ pub enum Key {
         object: u64,
         /// Offset there.
         offset: u64,
+        /// Where the shadow has the word, if the page is Linux's.
+        mirror: Option<UserAddr>,
     },
 }
 
