@@ -198,11 +198,7 @@ fn ring_neighbour(
         .filter(|_| cell::runs(other))
         .map(|cpu| ring(local, cell::get(id), cpu, target.doorbell_vector(), budget::FOR_CELL));
     target.rings.fetch_sub(1, Ordering::SeqCst);
-    match rung {
-        Some(true) => Some(Ok(())),
-        Some(false) => None,
-        None => Some(Err(Refusal::Busy)),
-    }
+    rung.map_or(Some(Err(Refusal::Busy)), |rung| rung.then_some(Ok(())))
 }
 
 /// Raises a doorbell that `cell` rings on `cpu`; false if that has heard this cell too often.

@@ -297,7 +297,10 @@ pub fn link(local: &mut Local, one: CellId, other: Option<CellId>) -> Result<(),
     let _ownership = lock(local);
     let other = other.filter(|other| *other != one).ok_or(Refusal::NoCell)?;
     for id in [one, other] {
-        cell::get(id).state().ok_or(Refusal::NoCell)?;
+        if cell::get(id).state().ok_or(Refusal::NoCell)? == State::Locked {
+            // Each neighbour may interrupt it as often as Linux.
+            return Err(Refusal::Locked);
+        }
     }
     cell::link(one, other);
     Ok(())
