@@ -33,7 +33,8 @@ struct crtos_shm {
 	struct crtos_cell *cells[CRTOS_MAX_LINK_PEERS];	/* changes under crtos.lock, too */
 	bool open;				/* by a program of Linux; read anywhere */
 	bool gone;				/* opens no more */
-	u32 noted;				/* rings that who waits was woken for */
+	u32 noted[CRTOS_MAX_LINK_PEERS];	/* rings of each that who waits was woken for */
+	u32 seen[CRTOS_MAX_LINK_PEERS];		/* and those that were read last */
 	wait_queue_head_t news;
 	struct irq_work wake;
 	struct miscdevice misc;
@@ -73,14 +74,10 @@ static bool may_write(const struct crtos_shm *link, u32 peer, u64 start, u64 siz
 	       (start >= output && end <= output + link->output);
 }
 
-/* How often Linux's program was rung. */
-static u32 rings(const struct crtos_shm *link)
+/* How often a peer has rung Linux's program. */
+static u32 rings_of(const struct crtos_shm *link, u32 peer)
 {
-	u32 peer, sum = 0;
-
-	for (peer = 0; peer < link->peers; peer++)
-		sum += READ_ONCE(peer_of(link, peer)->rung[0]);
-	return sum;
+	return READ_ONCE(peer_of(link, peer)->rung[0]);
 }
 
 static void free_link(struct kref *ref)
@@ -168,18 +165,22 @@ void crtos_links_doorbell(void)
 {
 	struct crtos_shm *link;
 	u32 number, peer, count;
+	bool news;
 
 	rcu_read_lock();
 	for (number = 0; number < CRTOS_MAX_LINKS; number++) {
 		link = rcu_dereference(links[number]);
 		if (!link)
 			continue;
-		for (peer = 1; peer < link->peers; peer++)
+		news = false;
+		for (peer = 1; peer < link->peers; peer++) {
 			if (has_failed(link, peer))
 				queue_work(crtos.work, &failures);
-		count = rings(link);
-		/* Two CPUs at once wake once more than needed. */
-		if (READ_ONCE(link->open) && xchg(&link->noted, count) != count)
+			count = rings_of(link, peer);
+			/* Two CPUs at once wake once more than needed. */
+			news |= xchg(&link->noted[peer], count) != count;
+		}
+		if (news && READ_ONCE(link->open))
 			irq_work_queue(&link->wake);
 	}
 	rcu_read_unlock();
@@ -402,6 +403,7 @@ static int link_open(struct inode *inode, struct file *file)
 {
 	struct crtos_shm *link = container_of(file->private_data, struct crtos_shm, misc);
 	int error = 0;
+	u32 peer;
 
 	mutex_lock(&links_lock);
 	if (link->gone)
@@ -412,8 +414,8 @@ static int link_open(struct inode *inode, struct file *file)
 		kref_get(&link->ref);
 		WRITE_ONCE(link->open, true);
 		/* What was counted before is no news for this program. */
-		link->noted = rings(link);
-		file->f_pos = link->noted;
+		for (peer = 0; peer < link->peers; peer++)
+			WRITE_ONCE(link->seen[peer], rings_of(link, peer));
 		file->private_data = link;
 	}
 	mutex_unlock(&links_lock);
@@ -433,32 +435,45 @@ static int link_release(struct inode *inode, struct file *file)
 	return 0;
 }
 
-/* The count that was read last is the file's position. */
-static bool has_news(const struct crtos_shm *link, const struct file *file, u32 *count)
+/*
+ * Has a peer rung since the last read? Each is asked for itself: in a sum, one could hide the
+ * rings of another by taking back as many of its own.
+ */
+static bool has_news(const struct crtos_shm *link)
 {
-	*count = rings(link);
-	return *count != (u32)READ_ONCE(file->f_pos);
+	u32 peer;
+
+	for (peer = 0; peer < link->peers; peer++)
+		if (rings_of(link, peer) != READ_ONCE(link->seen[peer]))
+			return true;
+	return false;
 }
 
+/* Reads how often all peers have rung. */
 static ssize_t link_read(struct file *file, char __user *user, size_t size, loff_t *position)
 {
 	struct crtos_shm *link = file->private_data;
-	u32 count;
+	u32 peer, counts[CRTOS_MAX_LINK_PEERS], sum = 0;
 	int error;
 
-	if (size != sizeof(count))
+	if (size != sizeof(sum))
 		return -EINVAL;
-	if (!has_news(link, file, &count)) {
+	if (!has_news(link)) {
 		if (file->f_flags & O_NONBLOCK)
 			return -EAGAIN;
-		error = wait_event_interruptible(link->news, has_news(link, file, &count));
+		error = wait_event_interruptible(link->news, has_news(link));
 		if (error)
 			return error;
 	}
-	if (copy_to_user(user, &count, sizeof(count)))
+	for (peer = 0; peer < link->peers; peer++) {
+		counts[peer] = rings_of(link, peer);
+		sum += counts[peer];
+	}
+	if (copy_to_user(user, &sum, sizeof(sum)))
 		return -EFAULT;
-	*position = count;
-	return sizeof(count);
+	for (peer = 0; peer < link->peers; peer++)
+		WRITE_ONCE(link->seen[peer], counts[peer]);
+	return sizeof(sum);
 }
 
 /* Rings the peer whose number is written. */
@@ -483,10 +498,9 @@ static ssize_t link_write(struct file *file, const char __user *user, size_t siz
 static __poll_t link_poll(struct file *file, poll_table *table)
 {
 	struct crtos_shm *link = file->private_data;
-	u32 count;
 
 	poll_wait(file, &link->news, table);
-	return EPOLLOUT | EPOLLWRNORM | (has_news(link, file, &count) ? EPOLLIN | EPOLLRDNORM : 0);
+	return EPOLLOUT | EPOLLWRNORM | (has_news(link) ? EPOLLIN | EPOLLRDNORM : 0);
 }
 
 static int link_mmap(struct file *file, struct vm_area_struct *vma)
@@ -494,7 +508,8 @@ static int link_mmap(struct file *file, struct vm_area_struct *vma)
 	struct crtos_shm *link = file->private_data;
 	u64 start = (u64)vma->vm_pgoff << PAGE_SHIFT, size = vma->vm_end - vma->vm_start;
 
-	if (!(vma->vm_flags & VM_SHARED))
+	/* VM_SHARED is missing where the file is open for reading alone. */
+	if (!(vma->vm_flags & VM_MAYSHARE))
 		return -EINVAL;
 	if (vma->vm_flags & VM_EXEC)
 		return -EACCES;

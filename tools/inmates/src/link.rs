@@ -85,12 +85,14 @@ impl Link {
         self.table(self.own, word::CPU).store(cpu as u32, Ordering::Relaxed);
     }
 
-    /// How often the cell was rung by all peers, modulo 2^32. Whoever waits looks here first, with
-    /// interrupts off.
-    pub fn rings(&self) -> u32 {
+    /// How often each peer has rung the cell, modulo 2^32. Whoever waits looks here first, with
+    /// interrupts off, whether any of them has changed: in a sum, one peer could hide the rings of
+    /// another by taking back as many of its own.
+    pub fn rings(&self) -> [u32; MAX_LINK_PEERS] {
         let rung = word::RUNG + 4 * self.own as u64;
-        (0..self.peers).fold(0, |sum: u32, peer| {
-            sum.wrapping_add(self.table(peer, rung).load(Ordering::Acquire))
+        core::array::from_fn(|peer| match peer < self.peers {
+            true => self.table(peer, rung).load(Ordering::Acquire),
+            false => 0,
         })
     }
 
