@@ -5,15 +5,17 @@
 //! `attack=WHAT` does what a peer may not: `foreign` stores to the output section of peer 0,
 //! `table` to the state table of peer 0, `header` to the header, `beyond` behind the end.
 //! `attack=strange` rings cells that are no neighbours, and says how many it could ring.
+//! `attack=wild` makes calls with wild arguments, and says how many were done. `attack=hide` takes
+//! back a ring of Linux's program for each one of peer 1; `attack=flood` rings all cells, for ever.
 //!
 //! Its state is 1 while it answers, and 2 when it has played all rounds.
 #![no_std]
 #![no_main]
 
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicU32, Ordering};
 
-use crtos_abi::hypercall::HC_DOORBELL;
-use crtos_abi::link::{LINK_MEMORY, LINK_SIZE_MAX};
+use crtos_abi::hypercall::{HC_CELL_LINK, HC_DOORBELL};
+use crtos_abi::link::{LINK_MEMORY, LINK_SIZE_MAX, MAX_LINK_PEERS};
 use crtos_inmates::wait_for_interrupt;
 use crtos_inmates::{boot, halt, hypercall, inmate, link, link::Link, println, time};
 
@@ -37,8 +39,11 @@ fn main(cpu: usize) {
     }
 }
 
-/// Waits until there are more rings than `seen`, and returns how many there are.
-fn await_ring(link: &Link, seen: u32) -> u32 {
+/// How often each peer has rung.
+type Rings = [u32; MAX_LINK_PEERS];
+
+/// Waits until there are other rings than `seen`, and returns how many there are.
+fn await_ring(link: &Link, seen: Rings) -> Rings {
     loop {
         // Interrupts are off: what rings behind the look ends the wait.
         let rings = link.rings();
@@ -102,6 +107,13 @@ fn attack(link: &Link, what: &str) {
         "table" => base + 4096,
         "header" => base,
         "beyond" => base + LINK_SIZE_MAX - 4096,
+        "wild" => return wild(),
+        "hide" => hide(base, link.own() as u64),
+        "flood" => loop {
+            (1..link.peers()).filter(|peer| *peer != link.own()).for_each(|peer| {
+                link.ring(peer);
+            });
+        },
         _ => {
             let rung =
                 (0..=64).filter(|cell| hypercall::call(HC_DOORBELL, 0, 1 + cell) == 0).count();
@@ -112,4 +124,32 @@ fn attack(link: &Link, what: &str) {
     // SAFETY: nothing of the program is there: the hypervisor stops the cell.
     unsafe { (at as *mut u64).write_volatile(1) };
     println!("link: still alive");
+}
+
+/// Asks for neighbours, and rings CPUs that no cell has.
+fn wild() {
+    const NUMBERS: [u64; 8] = [0, 1, 2, 15, 16, 1 << 31, 1 << 32, u64::MAX];
+    let pairs = || NUMBERS.into_iter().flat_map(|one| NUMBERS.map(|other| (one, other)));
+    let linked =
+        pairs().filter(|(one, other)| hypercall::call(HC_CELL_LINK, *one, *other) == 0).count();
+    // A neighbour has one CPU, number 0 there.
+    let rung = pairs()
+        .filter(|(cpu, cell)| {
+            *cpu != 0 && *cell != 0 && hypercall::call(HC_DOORBELL, *cpu, *cell) == 0
+        })
+        .count();
+    println!("link: linked {linked}, rang {rung}");
+}
+
+/// Takes back a ring of peer 0 for each one of peer 1, so that the sum stays.
+fn hide(base: u64, own: u64) -> ! {
+    let rung = |peer: u64| {
+        // SAFETY: a word of the state table, which is mapped for ever and reached by atomics.
+        unsafe { &*((base + (1 + peer) * 4096 + 8) as *const AtomicU32) }
+    };
+    let (theirs, mine) = (rung(1), rung(own));
+    let sum = mine.load(Ordering::Relaxed).wrapping_add(theirs.load(Ordering::Relaxed));
+    loop {
+        mine.store(sum.wrapping_sub(theirs.load(Ordering::Relaxed)), Ordering::Relaxed);
+    }
 }
