@@ -15,7 +15,10 @@ chmod 755 .
 failed=0
 fail() { echo "FAILED $*"; failed=1; }
 inmates=/usr/lib/crtos/inmates
-state() { crtos cell list --json | jq -r --arg name "$1" '[.[] | select(.name == $name) | .state] | .[0] // "none"'; }
+state() {
+	crtos cell list --json |
+		jq -r --arg name "$1" '[.[] | select(.name == $name) | .state] | .[0] // "none"'
+}
 peer() { crtos link list --json | jq -r --argjson peer "$1" '.[0].peers[$peer].state'; }
 # start CELL COMMAND-LINE: runs the demo there, from its beginning.
 start() {
@@ -41,7 +44,8 @@ cat >member.py <<'P'
 import ctypes, errno, mmap, os, struct, sys
 libc = ctypes.CDLL(None, use_errno=True)
 libc.mmap.restype = libc.mremap.restype = ctypes.c_void_p
-libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
+integer = ctypes.c_int
+libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[integer] * 3, ctypes.c_long]
 libc.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
 libc.mremap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t, ctypes.c_int]
 NONE = ctypes.c_void_p(-1).value

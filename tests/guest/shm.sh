@@ -12,7 +12,10 @@ cd "$(mktemp -d)" || exit 1
 failed=0
 fail() { echo "FAILED $*"; failed=1; }
 inmate=/usr/lib/crtos/inmates/link.elf
-state() { crtos cell list --json | jq -r --arg name "$1" '[.[] | select(.name == $name) | .state] | .[0] // "none"'; }
+state() {
+	crtos cell list --json |
+		jq -r --arg name "$1" '[.[] | select(.name == $name) | .state] | .[0] // "none"'
+}
 peer() { crtos link list --json | jq -r --argjson peer "$1" '.[0].peers[$peer].state'; }
 [ -e $inmate ] || exit 1
 modprobe crtos || exit 1
@@ -25,7 +28,8 @@ file = os.open('/dev/crtos-shm/plant', os.O_RDWR)
 page, peers, common, output = 4096, 3, 65536, 16384
 start = (1 + peers) * page + common
 def section(offset, size, write):
-    return mmap.mmap(file, size, mmap.MAP_SHARED, mmap.PROT_READ | (mmap.PROT_WRITE if write else 0), offset=offset)
+    rights = mmap.PROT_READ | (mmap.PROT_WRITE if write else 0)
+    return mmap.mmap(file, size, mmap.MAP_SHARED, rights, offset=offset)
 def refused(what, offset, size):
     try:
         section(offset, size, True)
@@ -52,8 +56,10 @@ def until(condition):
     return False
 if sys.argv[1] == 'play':
     print('magic', table[:8] == b'CRTOSLK1')
-    for what, offset, size in [('header', 0, page), ('table', 2 * page, page), ('foreign', start + output, output), ('all', 0, start)]:
-        refused(what, offset, size)
+    refused('header', 0, page)
+    refused('table', 2 * page, page)
+    refused('foreign', start + output, output)
+    refused('all', 0, start)
     try:
         os.open('/dev/crtos-shm/plant', os.O_RDWR)
     except OSError as error:

@@ -136,8 +136,8 @@ pub const HC_PLACES_LEAVE: u64 = 27;
 pub const HC_PLACE_HELD: u64 = 28;
 
 /// Root: make two cells neighbours, which may ring each other's doorbells until one of them is
-/// destroyed. RDI, RSI = the cells, [`HV_LOCKED`] if one is locked. When a cell has failed, and no CPU runs it any more, the root
-/// cell hears that cell's doorbell.
+/// destroyed. RDI, RSI = the cells. Refused with [`HV_LOCKED`] if one is locked. When a cell has
+/// failed, and no CPU runs it any more, the root cell hears that cell's doorbell.
 pub const HC_CELL_LINK: u64 = 29;
 
 /// For [`HC_LINE_ADD`]: nobody knows.
