@@ -110,8 +110,8 @@ static void ring_peer(struct crtos_shm *link, u32 peer)
 /* Rings @peer in the name of @from, which is gone or is Linux. Under links_lock. */
 static void ring(struct crtos_shm *link, u32 from, u32 peer)
 {
-	/* A full barrier: whoever hears the doorbell sees the count. */
 	atomic_inc((atomic_t *)&peer_of(link, from)->rung[peer]);
+	/* The count before the doorbell; pairs with the interrupt. */
 	smp_mb__after_atomic();
 	ring_peer(link, peer);
 }
@@ -538,10 +538,12 @@ static const struct file_operations link_operations = {
 /* Is it a name, and do its sizes make a link? */
 static int check(struct crtos_file *file, const struct crtos_link *wanted)
 {
+	static const char letters[] =
+		"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_";
 	u64 size;
 
-	if (!wanted->name[0] || strspn(wanted->name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_") !=
-				strnlen(wanted->name, sizeof(wanted->name)))
+	if (!wanted->name[0] ||
+	    strspn(wanted->name, letters) != strnlen(wanted->name, sizeof(wanted->name)))
 		return crtos_refuse(file, -EINVAL,
 				    "the name of a link has 1 to 31 letters, digits, '-', '_'");
 	if (wanted->peers < 2 || wanted->peers > CRTOS_MAX_LINK_PEERS)
@@ -597,7 +599,8 @@ static int make(struct crtos_file *file, const struct crtos_link *wanted, u32 nu
 	link->memory = vmalloc_user(output_of(link, link->peers));
 	if (!link->memory) {
 		kref_put(&link->ref, free_link);
-		return crtos_refuse(file, -ENOMEM, "Linux has no memory for the link: ask for less");
+		return crtos_refuse(file, -ENOMEM,
+				    "Linux has no memory for the link: ask for less");
 	}
 	link->header = link->memory;
 	link->misc.minor = MISC_DYNAMIC_MINOR;
@@ -608,7 +611,7 @@ static int make(struct crtos_file *file, const struct crtos_link *wanted, u32 nu
 	error = misc_register(&link->misc);
 	if (error) {
 		kref_put(&link->ref, free_link);
-		return crtos_refuse(file, error, "Linux does not take the device (error %d)", error);
+		return crtos_refuse(file, error, "Linux refuses the device (error %d)", error);
 	}
 	fill_header(link);
 	link->owner = file;
