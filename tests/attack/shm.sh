@@ -6,7 +6,7 @@
 # no neighbours any more, whoever asks.
 # kernels: 6.1 6.12
 # realm: no
-# timeout: 900
+# timeout: 1800
 # uses: devices
 # full: ROUNDS=300
 set -u
@@ -33,7 +33,7 @@ as() {
 }
 attacker || exit 1
 dmesg --clear
-rounds=${ROUNDS:-15}
+rounds=${ROUNDS:-6}
 
 crtos link create plant --common 64K --output 16K --peers 4 || exit 1
 crtos cell create left --cpus 2 --memory 4M --link plant || exit 1
