@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Calls from guests (see [`crtos_abi::hypercall`]).
 
+use core::sync::atomic::Ordering;
+
 use crtos_abi::ABI_VERSION;
 use crtos_abi::hypercall::*;
 use crtos_machine::arch::{Start, VirtualCpu};
@@ -10,7 +12,7 @@ use crtos_machine::local::Local;
 use crtos_machine::ownership::Released;
 use crtos_machine::{launch_info, processor};
 use crtos_partition::address::{GuestAddr, PhysAddr};
-use crtos_partition::budget;
+use crtos_partition::budget::{self, Rate};
 use crtos_partition::decode::{R10, RAX, RDI, RDX, RSI};
 use crtos_partition::error::Refusal;
 use crtos_partition::ids::{CellId, CpuIndex};
@@ -50,7 +52,7 @@ pub fn root(local: &mut Local) -> Outcome {
 
 fn root_call(local: &mut Local, call: u64, arguments: [u64; 4]) -> Result<i64, Refusal> {
     let [first, second, third, fourth] = arguments;
-    let cell = || usize::try_from(first).ok().and_then(CellId::new).ok_or(Refusal::NoCell);
+    let cell = || named(first).ok_or(Refusal::NoCell);
     match call {
         HC_VERSION => Ok(ABI_VERSION.into()),
         HC_CELL_CREATE => {
@@ -77,9 +79,10 @@ fn root_call(local: &mut Local, call: u64, arguments: [u64; 4]) -> Result<i64, R
         HC_LINE_REMOVE => devices::remove_line(local, cell()?, second).map(|()| 0),
         HC_PLACE_HELD => management::holds_place(local, cell()?, second).map(i64::from),
         HC_CELL_LOCK => management::lock_cell(local, cell()?).map(|()| 0),
+        HC_CELL_LINK => management::link(local, cell()?, named(second)).map(|()| 0),
         HC_ROOT_STATE => Ok(root_state()),
         // Of cells.
-        _ if call <= HC_PLACE_HELD => Err(Refusal::Denied),
+        _ if call <= HC_CELL_LINK => Err(Refusal::Denied),
         _ => Err(Refusal::NoCall),
     }
 }
@@ -94,6 +97,9 @@ pub fn cell(local: &mut Local, id: CellId) -> Option<i64> {
     } else {
         match call {
             HC_VERSION => Ok(ABI_VERSION.into()),
+            HC_DOORBELL if second != 0 => {
+                ring_neighbour(local, id, named(second - 1), first)?.map(|()| 0)
+            }
             HC_DOORBELL => ring_root(local, cell, first)?.map(|()| 0),
             HC_ADDRESS => {
                 let seen = cell.address_of(PhysAddr::new(first)).ok_or(Refusal::Invalid);
@@ -110,11 +116,16 @@ pub fn cell(local: &mut Local, id: CellId) -> Option<i64> {
             }
             HC_PLACES_LEAVE => management::leave_places(id, first, second).map(|()| 0),
             // Of Linux.
-            _ if call <= HC_PLACE_HELD => Err(Refusal::Denied),
+            _ if call <= HC_CELL_LINK => Err(Refusal::Denied),
             _ => Err(Refusal::NoCall),
         }
     };
     Some(result.unwrap_or_else(Refusal::code))
+}
+
+/// The cell with that number.
+fn named(number: u64) -> Option<CellId> {
+    usize::try_from(number).ok().and_then(CellId::new)
 }
 
 /// What became of Linux.
@@ -126,8 +137,7 @@ fn root_state() -> i64 {
 fn ring_cell(local: &mut Local, id: CellId, index: u64) -> Result<(), Refusal> {
     let cell = cell::get(id);
     cell.state().ok_or(Refusal::NoCell)?;
-    let index = usize::try_from(index).unwrap_or(usize::MAX);
-    let cpu = cell.cpus().nth(index).ok_or(Refusal::Invalid)?;
+    let cpu = nth_cpu(cell, index).ok_or(Refusal::Invalid)?;
     // The owner is looked at behind the wait, in which it may change.
     wait_for_budget(cpu);
     if !cell::runs(id) || cpu::get(cpu).owner() != Owner::Cell(id) {
@@ -136,6 +146,12 @@ fn ring_cell(local: &mut Local, id: CellId, index: u64) -> Result<(), Refusal> {
     local.count_doorbell();
     interrupts::doorbell(cpu, cell.doorbell_vector());
     Ok(())
+}
+
+/// The CPU of a cell with that index there.
+#[inline]
+fn nth_cpu(cell: &Cell, index: u64) -> Option<CpuIndex> {
+    cell.cpus().nth(usize::try_from(index).ok()?)
 }
 
 /// Waits until Linux may ring on `cpu` of a cell again: an interval for each CPU of Linux that
@@ -159,11 +175,40 @@ fn ring_root(local: &mut Local, cell: &Cell, named: u64) -> Option<Result<(), Re
     let Some((cpu, vector)) = cell.routes.target(named, is_linux) else {
         return Some(Err(Refusal::Busy));
     };
-    let rate = budget::FOR_LINUX.in_ticks(launch_info::get().tsc_khz);
-    if !cell.doorbells[cpu.get()].take(processor::tsc(), rate) {
-        return None;
+    ring(local, cell, cpu, vector, budget::FOR_LINUX).then_some(Ok(()))
+}
+
+/// Rings the doorbell of a cell, if that is a neighbour of cell `id`, on its CPU number `index`.
+/// `None` if it has heard that one too often.
+#[inline]
+fn ring_neighbour(
+    local: &mut Local,
+    id: CellId,
+    other: Option<CellId>,
+    index: u64,
+) -> Option<Result<(), Refusal>> {
+    let Some(other) = other.filter(|other| cell::are_linked(id, *other)) else {
+        return Some(Err(Refusal::Denied));
+    };
+    let target = cell::get(other);
+    // Whoever stops it and then finds no ring under way knows that none sees its CPUs any more.
+    target.rings.fetch_add(1, Ordering::SeqCst);
+    let cpu = nth_cpu(target, index).filter(|cpu| cpu::get(*cpu).owner() == Owner::Cell(other));
+    let rung = cpu
+        .filter(|_| cell::runs(other))
+        .map(|cpu| ring(local, cell::get(id), cpu, target.doorbell_vector(), budget::FOR_CELL));
+    target.rings.fetch_sub(1, Ordering::SeqCst);
+    rung.map_or(Some(Err(Refusal::Busy)), |rung| rung.then_some(Ok(())))
+}
+
+/// Raises a doorbell that `cell` rings on `cpu`; false if that has heard this cell too often.
+#[inline]
+fn ring(local: &mut Local, cell: &Cell, cpu: CpuIndex, vector: u8, rate: Rate) -> bool {
+    let rate = rate.in_ticks(launch_info::get().tsc_khz);
+    let may = cell.doorbells[cpu.get()].take(processor::tsc(), rate);
+    if may {
+        local.count_doorbell();
+        interrupts::doorbell(cpu, vector);
     }
-    local.count_doorbell();
-    interrupts::doorbell(cpu, vector);
-    Some(Ok(()))
+    may
 }

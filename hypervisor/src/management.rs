@@ -185,7 +185,8 @@ fn check_vacant(cell: &Cell) -> Result<(), Refusal> {
 
 fn stop_cpus(local: &mut Local, cell: &Cell) -> Result<(), Refusal> {
     cell.cpus().for_each(|index| local::request(index, Request::Stop));
-    wait_until(local, || cell.is_vacant())
+    // Who rings the cell has seen that it has its CPUs.
+    wait_until(local, || cell.is_vacant() && cell.rings.load(Ordering::SeqCst) == 0)
 }
 
 /// Stops a cell. See [`crtos_abi::hypercall::HC_CELL_STOP`].
@@ -288,6 +289,20 @@ pub fn destroy(local: &mut Local, id: CellId) -> Result<(), Refusal> {
 fn give_iommus_back(local: &mut Local, ownership: &mut Ownership) -> Result<(), Refusal> {
     let _hold = linux::hold(local)?;
     ownership.give_iommus_back();
+    Ok(())
+}
+
+/// Makes two cells neighbours. See [`crtos_abi::hypercall::HC_CELL_LINK`].
+pub fn link(local: &mut Local, one: CellId, other: Option<CellId>) -> Result<(), Refusal> {
+    let _ownership = lock(local);
+    let other = other.filter(|other| *other != one).ok_or(Refusal::NoCell)?;
+    for id in [one, other] {
+        if cell::get(id).state().ok_or(Refusal::NoCell)? == State::Locked {
+            // Each neighbour may interrupt it as often as Linux.
+            return Err(Refusal::Locked);
+        }
+    }
+    cell::link(one, other);
     Ok(())
 }
 

@@ -378,6 +378,8 @@
 
 #define CRTOS_HC_PLACE_HELD 28
 
+#define CRTOS_HC_CELL_LINK 29
+
 #define CRTOS_NO_REQUESTER ~0
 
 #define CRTOS_ROOT_RUNS 0
@@ -478,6 +480,14 @@
 
 #define CRTOS_IOC_ETHERNET_ADD 3223373582
 
+#define CRTOS_IOC_LINK_CREATE 3229140760
+
+#define CRTOS_IOC_LINK_DESTROY 3229140761
+
+#define CRTOS_IOC_LINK_INFO 3229140762
+
+#define CRTOS_IOC_LINK_JOIN 3224422171
+
 #define CRTOS_DEVICE_NO_RESET 1
 
 #define CRTOS_DEVICE_ON_PLATFORM 2
@@ -531,6 +541,20 @@
 #define CRTOS_INTERFACE_NAME_LEN 16
 
 #define CRTOS_NO_CELL 4294967295
+
+#define CRTOS_LINK_MEMORY 3355443200
+
+#define CRTOS_LINK_SIZE_MAX 16777216
+
+#define CRTOS_MAX_LINKS 8
+
+#define CRTOS_MAX_LINK_PEERS 8
+
+#define CRTOS_LINK_NAME_LEN 32
+
+#define CRTOS_LINK_MAGIC 3552016651808690755
+
+#define CRTOS_LINK_NO_CELL 4294967295
 
 #define CRTOS_EXIT_NMI 0
 
@@ -923,7 +947,7 @@ struct crtos_boot_info {
 	u32 tsc_khz;
 	u32 doorbell_vector;
 	u32 has_channel;
-	u32 reserved;
+	u32 links;
 	u32 apic_ids[CRTOS_MAX_CELL_CPUS];
 	u32 linux_cpus[CRTOS_MAX_CELL_CPUS];
 	u8 command_line[512];
@@ -970,6 +994,41 @@ struct crtos_cell_ethernet {
 	u8 name[CRTOS_INTERFACE_NAME_LEN];
 	u8 address[6];
 	u8 reserved[2];
+};
+
+struct crtos_link_header {
+	u64 magic;
+	u32 abi_version;
+	u32 peers;
+	u64 common;
+	u64 output;
+	u64 device;
+	u8 name[32];
+	u32 cells[8];
+};
+
+struct crtos_link_peer {
+	u32 state;
+	u32 cpu;
+	u32 rung[8];
+};
+
+struct crtos_link {
+	u8 name[32];
+	u32 number;
+	u32 peers;
+	u64 common;
+	u64 output;
+	u32 cells[8];
+	u32 states[8];
+};
+
+struct crtos_link_join {
+	u8 name[32];
+	u32 cell;
+	u32 peer;
+	u32 number;
+	u32 reserved;
 };
 
 struct crtos_device_memory {

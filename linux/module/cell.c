@@ -266,6 +266,8 @@ static int map_memory(struct crtos_file *file, struct crtos_cell *cell)
 				   CRTOS_REGION_WRITE);
 	if (!error)
 		error = map_blocks(file, cell, &cell->pool, CRTOS_SHARED_POOL, flags);
+	if (!error)
+		error = crtos_links_map(file, cell);
 	cell->mapped = !error;
 	return error;
 }
@@ -278,6 +280,7 @@ static int reclaim_memory(struct crtos_file *file, struct crtos_cell *cell)
 	result = crtos_hypercall(CRTOS_HC_CELL_STOP, cell->number, 0, 0, 0);
 	if (result)
 		return crtos_refuse_hv(file, result, "stop the cell");
+	crtos_links_stopped(cell);
 	cell->mapped = false;
 	do {
 		result = crtos_hypercall(CRTOS_HC_CELL_RECLAIM, cell->number, 0, 0, 0);
@@ -345,6 +348,7 @@ static int undo_cell(struct crtos_file *file, struct crtos_cell *cell)
 		return error;
 	if (cell->realm)
 		crtos_realm_destroy();
+	crtos_links_leave(cell);
 	crtos_blocks_show(&cell->private);
 	crtos_blocks_return(&cell->private);
 	crtos_blocks_return(&cell->channel);
@@ -481,6 +485,7 @@ int crtos_cell_stop(struct crtos_file *file, u32 number)
 	result = crtos_hypercall(CRTOS_HC_CELL_STOP, cell->number, 0, 0, 0);
 	if (result)
 		return crtos_refuse_hv(file, result, "stop the cell");
+	crtos_links_stopped(cell);
 	if (cell->realm)
 		crtos_realm_stop();
 	return 0;

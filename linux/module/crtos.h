@@ -224,6 +224,18 @@ int crtos_interface_register(struct crtos_file *file, struct device *card,
 			     struct crtos_interface **registered);
 void crtos_interface_unregister(struct crtos_interface *interface);
 
+/* link.c */
+void crtos_links_doorbell(void);
+void crtos_links_stopped(const struct crtos_cell *cell);
+int crtos_links_map(struct crtos_file *file, const struct crtos_cell *cell);
+void crtos_links_leave(const struct crtos_cell *cell);
+void crtos_links_keep(const struct crtos_file *file);
+void crtos_links_release(const struct crtos_file *file);
+int crtos_link_create(struct crtos_file *file, struct crtos_link __user *user);
+int crtos_link_destroy(struct crtos_file *file, struct crtos_link __user *user);
+int crtos_link_join(struct crtos_file *file, struct crtos_link_join __user *user);
+int crtos_link_info(struct crtos_link __user *user);
+
 /* ethernet.c */
 int crtos_ethernet_add(struct crtos_file *file, struct crtos_cell_ethernet __user *user);
 

@@ -150,6 +150,7 @@ static int keep(struct crtos_file *file)
 	for (i = 0; i < CRTOS_MAX_CELLS; i++)
 		if (crtos.cells[i] && crtos.cells[i]->owner == file)
 			crtos.cells[i]->owner = NULL;
+	crtos_links_keep(file);
 	return 0;
 }
 
@@ -188,6 +189,12 @@ static int configure(struct crtos_file *file, unsigned int command, unsigned lon
 		return crtos_interface_show(file, user);
 	case CRTOS_IOC_ETHERNET_ADD:
 		return crtos_ethernet_add(file, user);
+	case CRTOS_IOC_LINK_CREATE:
+		return crtos_link_create(file, user);
+	case CRTOS_IOC_LINK_DESTROY:
+		return crtos_link_destroy(file, user);
+	case CRTOS_IOC_LINK_JOIN:
+		return crtos_link_join(file, user);
 	case CRTOS_IOC_DOORBELL:
 		return crtos_cell_doorbell(file, argument & (BIT(CRTOS_DOORBELL_CPU_SHIFT) - 1),
 					   (u32)argument >> CRTOS_DOORBELL_CPU_SHIFT);
@@ -270,6 +277,8 @@ static long crtos_ioctl(struct file *file, unsigned int command, unsigned long a
 		return reopen(file, argument);
 	case CRTOS_IOC_INFO:
 		return get_info(user);
+	case CRTOS_IOC_LINK_INFO:
+		return crtos_link_info(user);
 	case CRTOS_IOC_REPORT:
 		return get_report(crtos_file, user);
 	case CRTOS_IOC_CHANNEL:
@@ -298,6 +307,7 @@ static void undo(struct crtos_file *file)
 {
 	mutex_lock(&crtos.lock);
 	crtos_cells_release(file);
+	crtos_links_release(file);
 	if (crtos.owner == file) {
 		crtos.owner = NULL;
 		if (!crtos_cell_mask())

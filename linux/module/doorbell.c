@@ -38,6 +38,7 @@ static enum cpuhp_state hotplug_state;
 static irqreturn_t doorbell_handler(int irq, void *data)
 {
 	crtos_realm_doorbell();
+	crtos_links_doorbell();
 	return IRQ_HANDLED;
 }
 
@@ -136,6 +137,7 @@ static void take_away(struct crtos_doorbell *doorbell, unsigned int cpu)
 	msleep(ON_ITS_WAY_MS);
 	return_interrupt(doorbell, cpu);
 	crtos_realm_doorbell();
+	crtos_links_doorbell();
 }
 
 /**

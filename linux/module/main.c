@@ -78,6 +78,7 @@ out_work:
 static void __exit crtos_module_exit(void)
 {
 	misc_deregister(&crtos_device);
+	crtos_links_release(NULL);
 	crtos_interface_exit();
 	crtos_platform_exit();
 	crtos_pci_exit();

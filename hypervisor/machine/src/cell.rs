@@ -3,7 +3,7 @@
 //! no lock.
 
 use core::fmt;
-use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 use crtos_abi::cell::CELL_NAME_LEN;
 use crtos_abi::{MAX_CELL_CPUS, MAX_CELLS, MAX_CPUS};
@@ -83,8 +83,12 @@ pub struct Cell {
     pub has_had_device: AtomicBool,
     /// Where its doorbells ring.
     pub routes: Routes,
-    /// What each CPU may hear of them.
+    /// What each CPU may hear of them, and of those that it rings of its neighbours.
     pub doorbells: [Budget; MAX_CPUS],
+    /// A bit for each cell with which it was linked. Both have to have the other's.
+    linked: AtomicU16,
+    /// Neighbours that ring it just now.
+    pub rings: AtomicU32,
     cpu_count: AtomicU8,
     cpus: [AtomicU8; MAX_CELL_CPUS],
     name: [AtomicU8; CELL_NAME_LEN],
@@ -104,6 +108,8 @@ impl Cell {
             has_had_device: AtomicBool::new(false),
             routes: Routes::new(),
             doorbells: [const { Budget::new() }; MAX_CPUS],
+            linked: AtomicU16::new(0),
+            rings: AtomicU32::new(0),
             cpu_count: AtomicU8::new(0),
             cpus: [const { AtomicU8::new(0) }; MAX_CELL_CPUS],
             name: [const { AtomicU8::new(0) }; CELL_NAME_LEN],
@@ -118,6 +124,7 @@ impl Cell {
     /// Writes down a new cell.
     pub(crate) fn set_up(&self, config: &Config, domain: &Domain) {
         self.routes.clear();
+        self.linked.store(0, Ordering::SeqCst);
         self.has_had_device.store(false, Ordering::Relaxed);
         self.domain.set(domain);
         self.doorbell_vector.store(config.doorbell_vector, Ordering::Relaxed);
@@ -248,6 +255,19 @@ pub fn get(cell: CellId) -> &'static Cell {
 /// Tells whether this cell exists and runs.
 pub fn runs(cell: CellId) -> bool {
     get(cell).state().is_some_and(State::runs)
+}
+
+/// Makes two cells neighbours, until one of them is destroyed.
+pub fn link(one: CellId, other: CellId) {
+    get(one).linked.fetch_or(1 << other.get(), Ordering::SeqCst);
+    get(other).linked.fetch_or(1 << one.get(), Ordering::SeqCst);
+}
+
+/// Tells whether two cells are neighbours. A new cell in the place of an old one has no bit.
+#[inline]
+pub fn are_linked(one: CellId, other: CellId) -> bool {
+    let has = |of: CellId, bit: CellId| get(of).linked.load(Ordering::SeqCst) >> bit.get() & 1 != 0;
+    has(one, other) && has(other, one)
 }
 
 /// Tells whether any cell exists.

@@ -6,13 +6,16 @@
 
 use core::sync::atomic::Ordering;
 
+use crtos_abi::hypercall::DOORBELL_ANYWHERE;
+use crtos_partition::lifecycle::State;
 use crtos_partition::performance::{self, Registers};
 
 use crate::arch::{CellStart, VirtualCpu};
+use crate::cell::Cell;
 use crate::cpu::{self, Owner};
 use crate::local::{self, Local, Request, Requests};
 use crate::processor::{fpu, msr};
-use crate::{apic, cell};
+use crate::{apic, cell, launch_info};
 
 /// The registers of the CPU that executes this.
 struct ThisCpu;
@@ -37,10 +40,22 @@ pub fn leave_root(local: &mut Local) {
 pub fn leave_cell(local: &mut Local) {
     let cell = local.cell();
     enter(local);
-    if let Some(cell) = cell {
-        cell::get(cell).go_out();
+    if let Some(cell) = cell.map(cell::get) {
+        cell.go_out();
+        // Not before: from here on nothing of the cell changes any more.
+        if cell.is_vacant() && cell.state() == Some(State::Failed) {
+            tell_linux(cell);
+        }
     }
     wait(local);
+}
+
+/// Has Linux hear the doorbell of a cell, to look at its state.
+fn tell_linux(cell: &Cell) {
+    let is_linux = |cpu| cpu::get(cpu).owner() == Owner::Root;
+    if let Some((cpu, vector)) = cell.routes.target(DOORBELL_ANYWHERE, is_linux) {
+        apic::get().interrupt(launch_info::apic_id(cpu), vector);
+    }
 }
 
 /// Halts Linux, on all its CPUs and for good. False if it is halted already; then it may be about

@@ -14,10 +14,12 @@
 //! their own tables.
 //!
 //! Layout of a cell's addresses: private memory from 0, [`CHANNEL_ADDRESS`] for the shared block of
-//! the remote path, [`crate::share::SHARE_WINDOW`] for pages of Linux, registers of devices behind
-//! it ([`crate::device::DEVICE_MEMORY`]), [`SHARED_POOL`] for the pages of processes.
+//! the remote path, [`crate::link::LINK_MEMORY`] for links, [`crate::share::SHARE_WINDOW`] for
+//! pages of Linux, registers of devices behind it ([`crate::device::DEVICE_MEMORY`]),
+//! [`SHARED_POOL`] for the pages of processes.
 
 use crate::MAX_CELL_CPUS;
+use crate::link::MAX_LINKS;
 
 /// Address of the [`BootInfo`] in the cell.
 pub const BOOT_INFO_ADDRESS: u64 = 0x1000;
@@ -64,8 +66,9 @@ pub struct BootInfo {
     pub doorbell_vector: u32,
     /// 1 if the channel is there.
     pub has_channel: u32,
-    /// Zero.
-    pub reserved: u32,
+    /// Four bits for each link, the first one's lowest: the number of the peer that the cell is, or
+    /// 0 if it does not have that link.
+    pub links: u32,
     /// APIC ids of the cell's CPUs, in the cell's order.
     pub apic_ids: [u32; MAX_CELL_CPUS],
     /// Linux's numbers of the cell's CPUs, in the cell's order.
@@ -75,6 +78,12 @@ pub struct BootInfo {
 }
 
 impl BootInfo {
+    /// The number of the peer that the cell is of link `link`; `None` if it does not have that.
+    pub fn peer(&self, link: usize) -> Option<usize> {
+        let peer = self.links >> (4 * link.min(MAX_LINKS - 1)) & 0xf;
+        (link < MAX_LINKS && peer != 0).then_some(peer as usize)
+    }
+
     /// The command line, without the zeros behind it.
     pub fn line(&self) -> &[u8] {
         self.command_line.split(|&byte| byte == 0).next().unwrap_or_default()

@@ -43,8 +43,10 @@ pub const HC_CELL_DESTROY: u64 = 8;
 /// A cell has one home at a time.
 pub const HC_DOORBELL_ROUTE: u64 = 9;
 /// Ring a doorbell. Root: RDI = cell, RSI = index of a CPU in the cell, on which it rings. Cell:
-/// RDI = number of a CPU of the root cell, or [`DOORBELL_ANYWHERE`]. It rings on that CPU if the
-/// root cell has allowed so by [`HC_DOORBELL_ROUTE`], else at the doorbell's home.
+/// RSI = 0, RDI = number of a CPU of the root cell, or [`DOORBELL_ANYWHERE`]. It rings on that CPU
+/// if the root cell has allowed so by [`HC_DOORBELL_ROUTE`], else at the doorbell's home. Or RSI =
+/// number of a cell that is a neighbour ([`HC_CELL_LINK`]) plus 1, RDI = index of a CPU there;
+/// [`HV_DENIED`] if it is none, [`HV_BUSY`] if it does not run, or has no such CPU.
 pub const HC_DOORBELL: u64 = 10;
 /// Cell: append the byte in RDI to the hypervisor's log, line by line, with the cell's name.
 pub const HC_PUTC: u64 = 11;
@@ -132,6 +134,11 @@ pub const HC_PLACES_LEAVE: u64 = 27;
 /// number of the place. Returns 1 or 0; [`HV_BUSY`] while it is gone and a CPU of the cell may
 /// still reach it.
 pub const HC_PLACE_HELD: u64 = 28;
+
+/// Root: make two cells neighbours, which may ring each other's doorbells until one of them is
+/// destroyed. RDI, RSI = the cells. Refused with [`HV_LOCKED`] if one is locked. When a cell has
+/// failed, and no CPU runs it any more, the root cell hears that cell's doorbell.
+pub const HC_CELL_LINK: u64 = 29;
 
 /// For [`HC_LINE_ADD`]: nobody knows.
 pub const NO_REQUESTER: u64 = !0;

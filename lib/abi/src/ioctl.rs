@@ -60,6 +60,17 @@ pub const IOC_INTERFACE_SHOW: u32 = 0x4050_c70d;
 /// the cell. EEXIST if Linux has an interface of that name, EBUSY if there is one already or the
 /// cell runs.
 pub const IOC_ETHERNET_ADD: u32 = 0xc020_c70e;
+/// Make a link ([`crate::link`]); argument [`Link`], of which name and sizes count. Returns its
+/// number. EEXIST if there is one of that name.
+pub const IOC_LINK_CREATE: u32 = 0xc078_c718;
+/// Give the memory of a link back; argument [`Link`], whose name counts. EBUSY while a cell is a
+/// peer or a program of Linux has it open.
+pub const IOC_LINK_DESTROY: u32 = 0xc078_c719;
+/// Tell of the link with a number; argument [`Link`]. ENOENT if there is none. Anybody may ask.
+pub const IOC_LINK_INFO: u32 = 0xc078_c71a;
+/// Make a cell that has not run a peer of a link, until it is destroyed; argument [`LinkJoin`].
+/// ENOENT if there is no such link, EBUSY if it has no such place.
+pub const IOC_LINK_JOIN: u32 = 0xc030_c71b;
 /// In [`CellDevice::flags`]: also one that cannot be reset.
 pub const DEVICE_NO_RESET: u32 = 1;
 /// There as well: a platform device of Linux, by its name on that bus. The realm alone gets such.
@@ -241,6 +252,42 @@ pub struct CellEthernet {
     pub address: [u8; 6],
     /// Zero.
     pub reserved: [u8; 2],
+}
+
+/// Argument of the calls about links.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Link {
+    /// Name, zero padded.
+    pub name: [u8; 32],
+    /// Its number, below [`crate::link::MAX_LINKS`].
+    pub number: u32,
+    /// How many peers there may be, 2 to [`crate::link::MAX_LINK_PEERS`].
+    pub peers: u32,
+    /// Bytes of the common section, a multiple of 4 KiB.
+    pub common: u64,
+    /// Bytes of each output section, likewise.
+    pub output: u64,
+    /// Out: the cell that is a peer, or [`NO_CELL`].
+    pub cells: [u32; 8],
+    /// Out: what the peers say of their states; 0: not there.
+    pub states: [u32; 8],
+}
+
+/// Argument of [`IOC_LINK_JOIN`].
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct LinkJoin {
+    /// Name of the link, zero padded.
+    pub name: [u8; 32],
+    /// Cell.
+    pub cell: u32,
+    /// In: the number of the peer that it is to be, or 0: the first that is free. Out: which one.
+    pub peer: u32,
+    /// Out: the number of the link.
+    pub number: u32,
+    /// Zero.
+    pub reserved: u32,
 }
 
 /// Argument of [`IOC_CELL_START`].

@@ -14,6 +14,7 @@
 //! | [`ring`] | every log ring |
 //! | [`ioctl`] | module, command line, shadow |
 //! | [`share`] | hypervisor, module, real-time kernel: where a cell sees pages of Linux |
+//! | [`link`] | module, real-time kernel, inmates: memory that Linux and cells share |
 //! | [`note`] | real-time kernel, shadow, command line: the version that a program tells of itself |
 //!
 //! `linux/module/abi.h` is generated from these files; the test `header` fails when it
@@ -34,6 +35,7 @@ pub mod hypercall;
 pub mod ids;
 pub mod image;
 pub mod ioctl;
+pub mod link;
 pub mod note;
 pub mod report;
 pub mod ring;

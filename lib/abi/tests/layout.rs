@@ -2,7 +2,8 @@
 //! Sizes and numbers that follow from the structures.
 
 use crtos_abi::{
-    boot::*, cell::*, channel::*, device::DEVICE_MEMORY, image::*, ioctl::*, report::*, share::*, *,
+    boot::*, cell::*, channel::*, device::DEVICE_MEMORY, image::*, ioctl::*, link::*, report::*,
+    share::*, *,
 };
 use std::mem::{align_of, offset_of, size_of};
 
@@ -37,6 +38,10 @@ fn ioctl_numbers() {
     assert_eq!(IOC_DOORBELL, ioc(NONE, 0x14, 0));
     assert_eq!(IOC_CHANNEL_WRITE, ioc(WRITE, 0x15, size_of::<Transfer>()));
     assert_eq!(IOC_TRACE, ioc(NONE, 0x16, 0));
+    assert_eq!(IOC_LINK_CREATE, ioc(READ | WRITE, 0x18, size_of::<Link>()));
+    assert_eq!(IOC_LINK_DESTROY, ioc(READ | WRITE, 0x19, size_of::<Link>()));
+    assert_eq!(IOC_LINK_INFO, ioc(READ | WRITE, 0x1a, size_of::<Link>()));
+    assert_eq!(IOC_LINK_JOIN, ioc(READ | WRITE, 0x1b, size_of::<LinkJoin>()));
     assert_eq!(IOC_SPAWN, ioc(READ | WRITE, 0x20, size_of::<Spawn>()));
     assert_eq!(IOC_THREAD, ioc(NONE, 0x21, 0));
     assert_eq!(
@@ -62,7 +67,8 @@ fn areas_fit() {
         assert!(BOOT_INFO_ADDRESS + PAGE_SIZE <= INITIAL_TABLES);
         assert!(INITIAL_TABLES + INITIAL_TABLES_SIZE <= IMAGE_ADDRESS);
         assert!(MAX_PRIVATE <= CHANNEL_ADDRESS && CHANNEL_ADDRESS + LARGE_PAGE_SIZE <= SHARED_POOL);
-        assert!(CHANNEL_ADDRESS + LARGE_PAGE_SIZE <= SHARE_WINDOW);
+        assert!(CHANNEL_ADDRESS + LARGE_PAGE_SIZE <= LINK_MEMORY);
+        assert!(LINK_MEMORY + MAX_LINKS as u64 * LINK_SIZE_MAX == SHARE_WINDOW);
         assert!((SHARE_WINDOW_END - SHARE_WINDOW) / PAGE_SIZE == PLACES as u64);
         assert!(SHARE_WINDOW_END == DEVICE_MEMORY && PLACE_WORDS * 64 == PLACES);
         assert!(size_of::<TimePage>() as u64 == PAGE_SIZE);

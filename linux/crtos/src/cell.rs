@@ -19,6 +19,7 @@ use crate::{
     cpulist::CpuList,
     device::{self, Device},
     failure::{Asked, Failure, Result},
+    link::Joined,
     loader, locked,
     machine::Machine,
     plan, ranges,
@@ -149,6 +150,10 @@ struct Create {
     /// may write as well; repeatable
     #[arg(long = "msr", value_name = "RANGE", value_parser = ranges::msrs)]
     msrs: Vec<MsrRange>,
+    /// A link that the cell has (`crtos link create`), such as plant, or plant:2 to be peer 2;
+    /// repeatable
+    #[arg(long = "link", value_name = "NAME[:PEER]")]
+    links: Vec<Joined>,
 }
 
 #[derive(clap::Args)]
@@ -291,7 +296,11 @@ impl Create {
         if created.is_err() && interruption.signal().is_none() {
             start::show_logs(&device, None);
         }
-        let (number, facts) = created?;
+        let (number, mut facts) = created?;
+        for link in &self.links {
+            interruption.check(&asked)?;
+            facts.links |= link.join(&device, &asked, number)?;
+        }
         interruption.check(&asked)?;
         state::remember(number, &Remembered { name: self.name, facts, loaded: None })?;
         device.keep().map_err(|refusal| refusal.asked(asked))?;

@@ -16,8 +16,8 @@ use crtos_abi::{
     channel::Channel,
     ids::{Pid, RealmCpu},
     ioctl::{
-        self, CellDevice, CellEthernet, CellInterface, CreateCell, DEVICE_NAME_LEN, Info, LoadCell,
-        Reason, StartCell, Transfer,
+        self, CellDevice, CellEthernet, CellInterface, CreateCell, DEVICE_NAME_LEN, Info, Link,
+        LinkJoin, LoadCell, Reason, StartCell, Transfer,
     },
     report::{REPORT_LOG_SIZE, Report as RawReport},
 };
@@ -128,6 +128,21 @@ unsafe impl Argument for CellInterface {
 // SAFETY: the call reads and fills the structure, which holds integers and bytes.
 unsafe impl Argument for CellEthernet {
     const NUMBER: u32 = ioctl::IOC_ETHERNET_ADD;
+}
+
+// SAFETY: the call reads and fills the structure, which holds integers and bytes.
+unsafe impl Argument for LinkJoin {
+    const NUMBER: u32 = ioctl::IOC_LINK_JOIN;
+}
+
+/// Argument of a call about links, by the number of the call.
+#[repr(transparent)]
+struct AboutLink<const CALL: u32>(Link);
+
+// SAFETY: each call about links reads and fills the structure alone, which holds integers and
+// bytes; `CALL` is private to this file, which names no others.
+unsafe impl<const CALL: u32> Argument for AboutLink<CALL> {
+    const NUMBER: u32 = CALL;
 }
 
 /// A name with at least one zero behind it; a longer one is cut.
@@ -344,6 +359,29 @@ impl Device {
     /// and the address of the other end.
     pub fn add_ethernet(&self, ethernet: &mut CellEthernet) -> Call<()> {
         self.structure(ethernet).map(drop)
+    }
+
+    /// Makes a link of this name and these sizes.
+    pub fn create_link(&self, link: &mut Link) -> Call<()> {
+        self.structure(&mut AboutLink::<{ ioctl::IOC_LINK_CREATE }>(*link)).map(drop)
+    }
+
+    /// Gives the memory of the link of this name back.
+    pub fn destroy_link(&self, link: &mut Link) -> Call<()> {
+        self.structure(&mut AboutLink::<{ ioctl::IOC_LINK_DESTROY }>(*link)).map(drop)
+    }
+
+    /// Fills in what the link of this number is; ENOENT if there is none.
+    pub fn link_info(&self, link: &mut Link) -> Call<()> {
+        let mut about = AboutLink::<{ ioctl::IOC_LINK_INFO }>(*link);
+        self.structure(&mut about)?;
+        *link = about.0;
+        Ok(())
+    }
+
+    /// Makes a cell that has not run a peer of a link; fills in which one, of which link.
+    pub fn join_link(&self, join: &mut LinkJoin) -> Call<()> {
+        self.structure(join).map(drop)
     }
 
     /// Keeps what was changed through this file, also when the file is closed.

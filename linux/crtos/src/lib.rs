@@ -32,6 +32,7 @@ pub mod failure;
 mod function;
 pub mod install;
 mod ip;
+mod link;
 pub mod loader;
 mod locked;
 mod log;
@@ -125,6 +126,7 @@ enum Verb {
     Trace(trace::Trace),
     Cell(cell::Cell),
     Device(devices::Devices),
+    Link(link::Link),
     Bench(bench::Bench),
     Version(version::Version),
     Man(man::Man),
@@ -163,6 +165,7 @@ impl Verb {
             Verb::Trace(trace) => trace.run(),
             Verb::Cell(cell) => cell.run().map(|()| 0),
             Verb::Device(devices) => devices.run().map(|()| 0),
+            Verb::Link(link) => link.run().map(|()| 0),
             Verb::Bench(bench) => bench.run(),
             Verb::Version(version) => version.run(),
             Verb::Man(man) => man.run(Cli::command()).map(|()| 0),

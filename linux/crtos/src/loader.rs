@@ -70,6 +70,9 @@ pub struct CellFacts {
     pub tsc_khz: u32,
     /// Whether it has the block for the remote path, or shared with Linux.
     pub has_channel: bool,
+    /// Which peer it is of each link.
+    #[serde(default)]
+    pub links: u32,
 }
 
 /// Bytes that have to lie at an address of the cell.
@@ -161,6 +164,7 @@ fn boot_info(facts: &CellFacts, image_end: u64, command_line: &str) -> Result<Pi
         .u32(offset_of!(BootInfo, tsc_khz), facts.tsc_khz)
         .u32(offset_of!(BootInfo, doorbell_vector), facts.doorbell_vector)
         .u32(offset_of!(BootInfo, has_channel), facts.has_channel.into())
+        .u32(offset_of!(BootInfo, links), facts.links)
         .bytes(offset_of!(BootInfo, command_line), command_line.as_bytes());
     for (index, (cpu, apic_id)) in facts.cpus.iter().zip(&facts.apic_ids).take(count).enumerate() {
         info.u32(offset_of!(BootInfo, linux_cpus) + 4 * index, *cpu)
@@ -261,6 +265,7 @@ mod tests {
             doorbell_vector: 0xf0,
             tsc_khz: 2_400_000,
             has_channel: true,
+            links: 0x20,
         }
     }
 

@@ -169,6 +169,7 @@ pub fn create(device: &Device, asked: &str, wanted: &Wanted<'_>) -> Result<(u32,
         doorbell_vector: DOORBELL_VECTOR,
         tsc_khz: device.info(asked)?.tsc_khz,
         has_channel: true,
+        links: 0,
     };
     Ok((number, facts))
 }

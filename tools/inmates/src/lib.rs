@@ -23,6 +23,7 @@ pub mod boot;
 pub mod console;
 pub mod exceptions;
 pub mod hypercall;
+pub mod link;
 pub mod pci;
 pub mod shared;
 pub mod time;
