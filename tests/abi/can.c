@@ -576,13 +576,22 @@ CASE(frames_have_timestamps)
 CASE(the_last_timestamp_is_told)
 {
 	int near = bound(NEAR), far = bound(FAR);
+	struct can_frame got;
 	struct timespec time;
+	long earlier;
 
 	FAILS(ENOENT, ioctl(near, SIOCGSTAMPNS, &time));
 	put(far, 0x72, "when");
 	CHECK(gets(near, 0x72, "when"));
 	CHECK(ioctl(near, SIOCGSTAMPNS, &time) == 0);
 	CHECK(labs(nanoseconds(time) - shown(CLOCK_REALTIME)) < 1000000000L * PATIENCE / 1000);
+	/* Also that of a message of which nothing else is told. */
+	earlier = nanoseconds(time);
+	put(far, 0x73, "then");
+	CHECK(ready(near, POLLIN, PATIENCE) & POLLIN);
+	CHECK(read(near, &got, sizeof(got)) == sizeof(got));
+	CHECK(ioctl(near, SIOCGSTAMPNS, &time) == 0);
+	CHECK(nanoseconds(time) > earlier);
 	close(near);
 	close(far);
 }

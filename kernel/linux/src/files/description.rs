@@ -166,8 +166,7 @@ impl Description {
             Object::LastWords(words) => words.read(memory, nonblocking),
             Object::Character(special) => special.file.read(memory, nonblocking),
             Object::Socket(socket) => {
-                let how = Reception { nonblocking, ..Reception::default() };
-                socket.receive(memory, how).map(|received| received.length)
+                socket.read(memory, Reception { nonblocking, ..Reception::default() })
             }
         }
     }

@@ -195,6 +195,11 @@ pub trait Socket: Send + Sync {
     /// recv(2) and its relatives. May sleep.
     fn receive(&self, memory: &mut Memory, how: Reception) -> Result<Received, Errno>;
 
+    /// read(2): [`receive`](Self::receive) where nobody asks for more than the length. May sleep.
+    fn read(&self, memory: &mut Memory, how: Reception) -> SysResult {
+        self.receive(memory, how).map(|received| received.length)
+    }
+
     /// recv(2) with MSG_ERRQUEUE: a report of what was sent. Does not wait.
     fn receive_report(&self, _memory: &mut Memory) -> Result<Received, Errno> {
         Err(Errno::EAGAIN)

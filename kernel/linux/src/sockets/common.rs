@@ -175,17 +175,31 @@ impl Common {
     /// What control messages tell of a message that came at `stamp`, before which `lost` were lost,
     /// and is received now.
     pub fn told(&self, stamp: Stamp, lost: u32) -> Told {
-        let simple = self.simple_stamps.load(Ordering::Relaxed);
-        let stamps = self.stamping.asked().received(stamp.stamps(), simple != 0);
-        if simple == 0 && stamps.is_none() {
-            self.last_stamp.store(stamp.software.0, Ordering::Relaxed);
-        }
+        let (simple, stamps) = self.stamps(stamp);
         Told {
             stamp: (simple != 0).then_some((stamp.software, simple)),
             stamps: stamps.map(|stamps| (stamps, self.stamping.name())),
             lost: Some(lost).filter(|&lost| lost > 0 && self.tells_lost.load(Ordering::Relaxed)),
             ..Told::default()
         }
+    }
+
+    /// A message that came at `stamp` is received now by read(2), which tells nothing of it.
+    #[inline(always)]
+    pub fn note(&self, stamp: Stamp) {
+        self.stamps(stamp);
+    }
+
+    /// Which stamps are told of a message that is received now: the kind of the simple one, or 0,
+    /// and the others. If none are, the stamp is kept for who asks for the last one.
+    #[inline(always)]
+    fn stamps(&self, stamp: Stamp) -> (u32, Option<stamping::Stamps>) {
+        let simple = self.simple_stamps.load(Ordering::Relaxed);
+        let stamps = self.stamping.asked().received(stamp.stamps(), simple != 0);
+        if simple == 0 && stamps.is_none() {
+            self.last_stamp.store(stamp.software.0, Ordering::Relaxed);
+        }
+        (simple, stamps)
     }
 
     /// Whether stamps of the kernel are asked for of what is received.

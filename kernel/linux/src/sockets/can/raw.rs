@@ -182,25 +182,36 @@ impl Raw {
         self.core.unsent.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok().map(|_| ())
     }
 
-    /// The first message, of which so many bytes go to memory.
-    fn take(&self, memory: &mut Memory, room: usize, how: Reception) -> Result<Message, Errno> {
-        let mut is_moved = false;
+    /// Moves so many bytes of the first message to memory; what `tell` says of that message.
+    #[inline(always)]
+    fn take<R>(
+        &self,
+        memory: &mut Memory,
+        room: usize,
+        how: Reception,
+        tell: impl Fn(&Message) -> R,
+    ) -> Result<R, Errno> {
+        // The frame, if the memory's page is not there.
+        let mut left = None;
         let take = |queue: &mut Queue<Message>| {
-            if let Err(error) = self.core.common.check() {
-                return Some(Err(error));
+            let message = match self.core.common.check() {
+                Ok(()) => queue.first()?,
+                Err(error) => return Some(Err(error)),
+            };
+            let told = tell(message);
+            if !memory.write_at_once(&message.frame.bytes()[..room]) {
+                left = Some(message.frame);
             }
-            let message = match how.peeks {
-                true => queue.first().copied(),
-                false => queue.pop(),
-            }?;
-            is_moved = memory.write_at_once(&message.frame.bytes()[..room]);
-            Some(Ok(message))
+            if !how.peeks {
+                queue.pop();
+            }
+            Some(Ok(told))
         };
         let deadline = self.core.common.receive_deadline();
-        let message = self.core.inbox.receive(deadline, how.nonblocking, take)??;
-        match is_moved || memory.write(&message.frame.bytes()[..room]) == room {
-            true => Ok(message),
-            false => Err(Errno::EFAULT),
+        let told = self.core.inbox.receive(deadline, how.nonblocking, take)??;
+        match left {
+            Some(frame) if memory.write(&frame.bytes()[..room]) < room => Err(Errno::EFAULT),
+            _ => Ok(told),
         }
     }
 
@@ -298,7 +309,7 @@ impl Socket for Raw {
 
     fn receive(&self, memory: &mut Memory, how: Reception) -> Result<Received, Errno> {
         let room = (memory.left() as usize).min(Frame::SIZE);
-        let message = self.take(memory, room, how)?;
+        let message = self.take(memory, room, how, |message| *message)?;
         let told = self.core.common.told(Stamp::of_kernel(message.stamp), message.lost);
         let mut flags = message.flags;
         flags |= if room < Frame::SIZE { net::MSG_TRUNC } else { 0 };
@@ -308,6 +319,13 @@ impl Socket for Raw {
             from: address_of(message.interface, LEAST_ADDRESS),
             told,
         })
+    }
+
+    fn read(&self, memory: &mut Memory, how: Reception) -> SysResult {
+        let room = (memory.left() as usize).min(Frame::SIZE);
+        let stamp = self.take(memory, room, how, |message| message.stamp)?;
+        self.core.common.note(Stamp::of_kernel(stamp));
+        Ok(room as u64)
     }
 
     fn option(&self, level: u32, name: u32) -> Result<Vec<u8>, Errno> {
