@@ -55,6 +55,17 @@ impl Frame {
         Some(frame)
     }
 
+    /// One that was received: `length` bytes of data, or those that it asks for; no more than
+    /// [`MAX_DATA`] count.
+    #[inline]
+    pub fn received(id: u32, length: u8, data: [u8; MAX_DATA]) -> Self {
+        let mut frame = Self::default();
+        frame.set_id(id);
+        frame.0[4] = length.min(MAX_DATA as u8);
+        frame.0[DATA..].copy_from_slice(&data);
+        frame
+    }
+
     /// One that asks for `length` bytes of data.
     pub fn remote(id: u32, length: u8) -> Option<Self> {
         let mut frame = Self::new(id | REMOTE, &[])?;
@@ -64,11 +75,7 @@ impl Frame {
 
     /// One that tells of errors of the kinds `kinds`.
     pub fn error(kinds: u32, data: [u8; MAX_DATA]) -> Self {
-        let mut frame = Self::default();
-        frame.set_id(ERROR | kinds);
-        frame.0[4] = MAX_DATA as u8;
-        frame.0[DATA..].copy_from_slice(&data);
-        frame
+        Self::received(ERROR | kinds, MAX_DATA as u8, data)
     }
 
     /// What a program hands over. `None` if it says that its data are longer than they can be.

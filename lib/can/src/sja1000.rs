@@ -372,29 +372,28 @@ impl<P: Ports> Controller<P> {
     fn receive(&mut self) -> Frame {
         let information = self.ports.read(register::FRAME);
         let is_extended = information & FRAME_EXTENDED != 0;
-        let mut id = [0; 4];
-        let bytes = if is_extended { 4 } else { 2 };
-        for (at, byte) in (register::FRAME + 1..).zip(&mut id[..bytes]) {
-            *byte = self.ports.read(at);
+        let mut at = register::FRAME + 1;
+        let mut id = [self.ports.read(at), self.ports.read(at + 1), 0, 0];
+        at += 2;
+        if is_extended {
+            [id[2], id[3]] = [self.ports.read(at), self.ports.read(at + 1)];
+            at += 2;
         }
         let id = u32::from_be_bytes(id);
-        let id = if is_extended { id >> 3 | EXTENDED } else { id >> 21 };
+        let mut id = if is_extended { id >> 3 | EXTENDED } else { id >> 21 };
         let length = (information & 0x0f).min(MAX_DATA as u8);
-        let frame = if information & FRAME_REMOTE != 0 {
-            Frame::remote(id, length)
+        let mut data = [0; MAX_DATA];
+        if information & FRAME_REMOTE != 0 {
+            id |= REMOTE;
         } else {
-            let mut data = [0; MAX_DATA];
-            let at = register::FRAME + 1 + bytes as u8;
-            let data = &mut data[..length.into()];
-            for (at, byte) in (at..).zip(&mut *data) {
+            for (at, byte) in (at..).zip(&mut data[..length.into()]) {
                 *byte = self.ports.read(at);
             }
-            Frame::new(id, data)
-        };
+        }
         if !self.command(Command::RELEASE).contains(Status::RECEIVED) {
             self.pending.remove(Cause::RECEIVED);
         }
-        frame.unwrap_or_default()
+        Frame::received(id, length, data)
     }
 
     /// Takes all errors together, as the frame that tells of them.
