@@ -98,7 +98,7 @@ impl Member for Core {
             return;
         }
         {
-            let wants = self.wants.lock();
+            let wants = self.wants.lock_quietly();
             let is_meant = wants.bound.is_some_and(|bound| bound == 0 || bound == news.interface);
             if !is_meant || !wants.filters.want(&news.frame) {
                 return;
