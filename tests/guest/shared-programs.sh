@@ -32,7 +32,7 @@ each_way() {
 }
 
 redis() {
-	local server=$1 client=$2 pid answer
+	local server=$1 client=$2 pid
 	cat >redis.conf <<-X
 		port 7000
 		bind 127.0.0.1
