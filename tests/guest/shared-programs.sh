@@ -8,7 +8,7 @@
 # realm: no
 # mem: 4G
 # packages: redis-server,redis-tools,postgresql,postgresql-contrib,sqlite3,lmdb-utils,python3
-# packages: jackd2,jack-example-tools
+# packages: jackd2
 # timeout: 2400
 set -u
 failed=0
