@@ -55,8 +55,14 @@ u32 crtos_cell_mask(void)
 	return mask;
 }
 
-/* CRTOS_CELL_*, as the hypervisor stored it; it looks itself when it is called. */
-static u32 cell_state(const struct crtos_cell *cell)
+/**
+ * crtos_cell_state() - the state of a cell
+ * @cell: the cell
+ *
+ * Context: Any in which the cell stays.
+ * Return: CRTOS_CELL_*, as the hypervisor stored it; it looks itself when it is called.
+ */
+u32 crtos_cell_state(const struct crtos_cell *cell)
 {
 	return READ_ONCE(crtos.report->cells[cell->number].state);
 }
@@ -70,12 +76,12 @@ static u32 cell_state(const struct crtos_cell *cell)
  */
 bool crtos_cell_locked(const struct crtos_cell *cell)
 {
-	return cell->created && cell_state(cell) == CRTOS_CELL_LOCKED;
+	return cell->created && crtos_cell_state(cell) == CRTOS_CELL_LOCKED;
 }
 
 static bool cell_runs(const struct crtos_cell *cell)
 {
-	return cell_state(cell) == CRTOS_CELL_RUNNING || crtos_cell_locked(cell);
+	return crtos_cell_state(cell) == CRTOS_CELL_RUNNING || crtos_cell_locked(cell);
 }
 
 /**
@@ -303,7 +309,7 @@ int crtos_cell_renew(struct crtos_file *file, struct crtos_cell *cell)
 {
 	int error;
 
-	if (cell_runs(cell) || (cell_state(cell) == CRTOS_CELL_CREATED && cell->mapped))
+	if (cell_runs(cell) || (crtos_cell_state(cell) == CRTOS_CELL_CREATED && cell->mapped))
 		return 0;
 	error = reclaim_memory(file, cell);
 	return error ?: map_memory(file, cell);
@@ -449,7 +455,7 @@ int crtos_cell_start(struct crtos_file *file, struct crtos_start_cell __user *us
 		return -ENOENT;
 	if (cell_runs(cell))
 		return crtos_refuse(file, -EBUSY, "cell '%s' runs: stop it first", cell->name);
-	if (cell_state(cell) != CRTOS_CELL_CREATED)
+	if (crtos_cell_state(cell) != CRTOS_CELL_CREATED)
 		return crtos_refuse(file, -EBUSY, "cell '%s' has run: load it anew first",
 				    cell->name);
 	if (cell->realm) {

@@ -153,6 +153,7 @@ int crtos_cell_destroy(struct crtos_file *file, u32 number, bool force);
 int crtos_cell_doorbell(struct crtos_file *file, u32 number, u32 index);
 void crtos_cells_release(struct crtos_file *file);
 u32 crtos_cell_mask(void);
+u32 crtos_cell_state(const struct crtos_cell *cell);
 bool crtos_cell_locked(const struct crtos_cell *cell);
 bool crtos_any_locked(void);
 

@@ -386,8 +386,7 @@ int crtos_link_join(struct crtos_file *file, struct crtos_link_join __user *user
 	cell = crtos_cell_find(file, wanted.cell);
 	if (!cell)
 		return -ENOENT;
-	if (cell->realm || READ_ONCE(crtos.report->cells[cell->number].state) !=
-			   CRTOS_CELL_CREATED)
+	if (cell->realm || crtos_cell_state(cell) != CRTOS_CELL_CREATED)
 		return crtos_refuse(file, -EBUSY,
 				    "cell '%s' has run, or is the real-time realm: name the link when you create a cell",
 				    cell->name);
