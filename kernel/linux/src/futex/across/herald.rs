@@ -8,25 +8,23 @@
 //! thread, and where the herald goes with its process before it has carried out its orders, all
 //! that wait in Linux are told to look at their words.
 
-use crtos_abi::{UserAddr, channel::RESULT_NOT_MADE};
-use crtos_channel::{Answer, Operation, OwnedSlot, Poll, Request, Slot, operation::Room};
-use crtos_core::{
-    sync::SpinLock,
-    task,
-    time::{self, Nanos},
+use crtos_abi::{
+    UserAddr,
+    channel::{RANK_NORMAL, RESULT_NOT_MADE},
 };
+use crtos_channel::{Answer, OwnedSlot, Poll, Slot};
+use crtos_core::{sync::SpinLock, task, time};
 use crtos_locks::orders::{Full, Order, Orders};
 use crtos_sched::Level;
 use linux_raw_sys::general as linux;
 
 use core::sync::atomic::{AtomicBool, Ordering};
 
-use super::{leave_to_agent, look_again, ring, take_shadow};
+use super::{PERIOD, leave_to_agent, look_again, request, ring, take_shadow};
 use crate::{
     process::{ThreadExt as _, UserThread, spares},
     remote::{self, slots},
 };
-use crtos_abi::channel::RANK_NORMAL;
 
 /// Most orders of a process at a time.
 const ROOM: usize = 32;
@@ -126,7 +124,8 @@ impl State {
                     return (Some(owned.slot()), false);
                 }
                 Poll::Reply(RESULT_NOT_MADE) => {
-                    request(owned, wake_args(order));
+                    // The answer is for the agent.
+                    request(owned, wake_args(order), RANK_NORMAL);
                     return (Some(owned.slot()), false);
                 }
                 Poll::Reply(result) => {
@@ -138,7 +137,7 @@ impl State {
         }
         self.out = self.orders.take();
         let Some(order) = self.out else { return (None, failed) };
-        request(owned, wake_args(order));
+        request(owned, wake_args(order), RANK_NORMAL);
         (Some(owned.slot()), failed)
     }
 }
@@ -147,14 +146,6 @@ impl State {
 pub(super) fn wake_args(Order { word, count, bits }: Order) -> [u64; 6] {
     let count = count.min(i32::MAX as u32);
     [word.get(), linux::FUTEX_WAKE_BITSET.into(), count.into(), 0, 0, bits.into()]
-}
-
-fn request(owned: &mut OwnedSlot, arguments: [u64; 6]) {
-    let mut room = Room::default();
-    let number = linux::__NR_futex;
-    let operation = Operation::SystemCall { number, arguments: &arguments }.encode(&mut room);
-    // The answer is for the agent.
-    owned.request(&Request { operation, rank: RANK_NORMAL, cpu: task::current().cpu() });
 }
 
 /// Sees to it that the calling thread's process has a herald. Asks Linux the first time; without
@@ -209,9 +200,6 @@ fn is_abandoned(user: &UserThread) -> bool {
     let is_gone = remote::channel().is_none_or(|channel| channel.notices(user.slot).gone);
     is_gone || user.process.is_out_of_reach()
 }
-
-/// How often a thread that waits for the herald looks at it.
-const PERIOD: Nanos = Nanos::from_millis(1);
 
 /// Waits until all wake-ups of `user`, the calling thread, which is about to end, are carried out,
 /// or have somebody else carry them out.

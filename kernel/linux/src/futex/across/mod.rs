@@ -25,12 +25,13 @@ use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crtos_abi::channel::SLOT_WORDS;
-use crtos_channel::{DoorbellCpu, OwnedSlot, Slot};
+use crtos_channel::{DoorbellCpu, Operation, OwnedSlot, Request, Slot, operation::Room};
 use crtos_core::{
     task::{self, Spawn, Thread},
     time::{self, Nanos},
 };
 use crtos_sched::Level;
+use linux_raw_sys::general as linux;
 use spin::Once;
 
 use crate::{
@@ -119,9 +120,19 @@ fn work() {
     }
 }
 
-/// How often [`take_shadow`] looks for one that the housekeeper has found, and after how long.
-const LOOKS: usize = 100;
+/// Has a shadow thread call futex(2), with that rank.
+fn request(owned: &mut OwnedSlot, arguments: [u64; 6], rank: u32) {
+    let mut room = Room::default();
+    let number = linux::__NR_futex;
+    let operation = Operation::SystemCall { number, arguments: &arguments }.encode(&mut room);
+    owned.request(&Request { operation, rank, cpu: task::current().cpu() });
+}
+
+/// After how long a thread looks again that waits for a shadow thread.
 const PERIOD: Nanos = Nanos::from_millis(1);
+
+/// How often [`take_shadow`] looks for one that the housekeeper has found.
+const LOOKS: usize = 100;
 
 /// A shadow thread of the calling thread's process that no thread runs in: a spare, or one that
 /// Linux makes. EAGAIN if there is none. May ask Linux.

@@ -13,8 +13,11 @@
 //! thread waited again. A thread that waits elsewhere, or for another value, has its representative
 //! called back first: on its way it could find the old value again, and miss the wake-up.
 
-use crtos_abi::{UserAddr, channel::RESULT_NOT_MADE};
-use crtos_channel::{Answer, Operation, OwnedSlot, Poll, Request, Slot, operation::Room};
+use crtos_abi::{
+    UserAddr,
+    channel::{RESULT_NOT_MADE, THREAD_RUNNING, THREAD_SLEEPING},
+};
+use crtos_channel::{Answer, OwnedSlot, Poll, Slot};
 use crtos_core::{
     sync::SpinLock,
     task::{self, WakeReason},
@@ -32,15 +35,13 @@ use super::{
         wait::{self, Ended},
     },
     herald::wake_args,
-    leave_to_agent, ring, take_shadow,
+    leave_to_agent, request, ring, take_shadow,
 };
 use crate::{
     abi::{Errno, linux_result},
     process::{ThreadExt as _, UserThread, spares},
     remote::{self, slots},
 };
-
-use crtos_abi::channel::{THREAD_RUNNING, THREAD_SLEEPING};
 
 /// The representative of a thread.
 pub struct Representative(SpinLock<State>);
@@ -195,11 +196,7 @@ impl State {
         } else {
             return Step { ring: None, result };
         };
-        let mut room = Room::default();
-        let number = linux::__NR_futex;
-        let operation = Operation::SystemCall { number, arguments: &arguments }.encode(&mut room);
-        let current = task::current();
-        owned.request(&Request { operation, rank: current.rank(), cpu: current.cpu() });
+        request(owned, arguments, task::current().rank());
         Step { ring: slot, result }
     }
 
