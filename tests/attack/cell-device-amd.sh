@@ -7,6 +7,7 @@
 # shared: yes
 # devices: yes
 # smp: 5
+# tier: full
 # iommu: amd
 # timeout: 1200
 # full: COUNT=2048

@@ -8,6 +8,7 @@
 # turns: short
 # smp: 2
 # realm: no
+# shared: yes
 # uses: ethernet listeners
 # timeout: 900
 set -u

@@ -8,6 +8,7 @@
 # icount: yes
 # turns: short
 # realm: no
+# shared: yes
 # full: ROUNDS=400
 # timeout: 1800
 set -u

@@ -8,6 +8,7 @@
 # realm: no
 # devices: virtio
 # uses: net hostile-net listeners
+# tier: full
 # timeout: 900
 set -u
 attack_by_frames

@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # A program in the realm keeps its period of 1 ms while another has a PCI function interrupt as
 # often as it can: the function is silenced.
-# kernels: 6.1
+# kernels: 6.12
+# more kernels: 6.1
 # icount: yes
 # turns: short
 # realm: no

@@ -7,6 +7,7 @@
 # devices: yes
 # uses: edu
 # packages: fio
+# tier: full
 # iommu: amd
 # boot: iommu=pt
 set -u

@@ -7,6 +7,7 @@
 # devices: yes
 # uses: edu
 # packages: fio
+# tier: full
 # iommu: caching-mode=on
 set -u
 cd "$(mktemp -d)" || exit 1

@@ -7,6 +7,7 @@
 # devices: yes
 # uses: edu
 # packages: fio
+# tier: full
 # iommu: x-scalable-mode=on
 set -u
 cd "$(mktemp -d)" || exit 1
