@@ -109,7 +109,12 @@ pub fn plan(selection: &Selection) -> Result<Vec<Batch>> {
     let mut batches: Vec<_> = host_cases()?
         .into_iter()
         .filter(|case| selection.wants(&case.name) && (selection.full || !case.header.full))
-        .map(|case| Batch::Host(Box::new(case)))
+        .map(|mut case| {
+            if !selection.full {
+                case.header.full_setting.clear();
+            }
+            Batch::Host(Box::new(case))
+        })
         .collect();
     batches.append(&mut shared);
     batches.append(&mut alone);
@@ -225,6 +230,7 @@ fn on_host(case: &Case, report: &Report) -> Result<()> {
     let mut command = Command::new("timeout");
     command.args(["-k", "10", &case.header.timeout.as_secs().to_string(), "bash", &case.script]);
     command.current_dir(paths::root()).env(vm_command::NO_BUILD, "true");
+    command.envs(case.header.settings());
     let output = run::captured(&mut command)?;
     let verdict = match output.status.code() {
         Some(0) => Verdict::Passed,

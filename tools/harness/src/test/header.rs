@@ -148,6 +148,11 @@ impl Header {
         Ok(())
     }
 
+    /// The names and values of `full`.
+    pub fn settings(&self) -> impl Iterator<Item = (&str, &str)> {
+        words(&self.full_setting).filter_map(|word| word.split_once('='))
+    }
+
     /// Whether scripts with these two headers can run in the same guest, which has what either
     /// wants.
     pub fn same_machine(&self, other: &Self) -> bool {
@@ -201,7 +206,7 @@ mod tests {
         let script = "#!/bin/sh\n# Says: nothing\n# kernels: 6.1, 6.12-rt\n# smp: 2\n\
             # more kernels: 6.12\n\
             # realm: no\n# boot: maxcpus=2 quiet\n\
-            # timeout: 7\n# packages: jq\n# packages: gdb\n# full: N=9\ntrue\n\
+            # timeout: 7\n# packages: jq\n# packages: gdb\n# full: N=9 M=all\ntrue\n\
             # smp: 8\n";
         let header = Header::parse(script).unwrap();
         assert_eq!(header.kernels, [Flavour::V6_1, Flavour::V6_12Rt]);
@@ -210,7 +215,8 @@ mod tests {
         assert_eq!(header.timeout, Duration::from_secs(7));
         assert_eq!(header.boot, "maxcpus=2 quiet");
         assert_eq!(header.packages, ["jq", "gdb"]);
-        assert_eq!((header.full, header.full_setting.as_str()), (false, "N=9"));
+        assert_eq!((header.full, header.full_setting.as_str()), (false, "N=9 M=all"));
+        assert_eq!(header.settings().collect::<Vec<_>>(), [("N", "9"), ("M", "all")]);
     }
 
     #[test]
