@@ -5,11 +5,9 @@
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
-use crtos_abi::PAGE_SIZE;
 use crtos_abi::hypercall::{DOORBELL_ANYWHERE, HC_DOORBELL};
-use crtos_abi::link::{
-    LINK_MAGIC, LINK_MEMORY, LINK_SIZE_MAX, LinkHeader, MAX_LINK_PEERS, MAX_LINKS,
-};
+use crtos_abi::link::{LINK_MEMORY, LINK_SIZE_MAX, LinkHeader, MAX_LINK_PEERS, MAX_LINKS};
+use crtos_link::{Layout, Section};
 
 use crate::{boot, hypercall};
 
@@ -25,9 +23,7 @@ mod word {
 pub struct Link {
     base: u64,
     own: usize,
-    peers: usize,
-    common: u64,
-    output: u64,
+    layout: Layout,
 }
 
 /// The links of the cell.
@@ -43,14 +39,8 @@ impl Link {
         // SAFETY: the boot information says that the cell has this link, whose header is mapped
         // there for ever, and which consists of integers.
         let header = unsafe { (base as *const LinkHeader).read_volatile() };
-        let LinkHeader { magic, peers, common, output, .. } = header;
-        let peers = peers as usize;
-        let sized = common <= LINK_SIZE_MAX
-            && output <= LINK_SIZE_MAX
-            && (common | output).is_multiple_of(PAGE_SIZE)
-            && (1 + peers as u64) * PAGE_SIZE + common + peers as u64 * output <= LINK_SIZE_MAX;
-        let sound = magic == LINK_MAGIC && (2..=MAX_LINK_PEERS).contains(&peers) && own < peers;
-        (sound && sized).then_some(Self { base, own, peers, common, output })
+        let layout = Layout::read(&header)?;
+        (own < layout.peers()).then_some(Self { base, own, layout })
     }
 
     /// The number of the peer that the cell is.
@@ -60,14 +50,14 @@ impl Link {
 
     /// How many peers there may be.
     pub fn peers(&self) -> usize {
-        self.peers
+        self.layout.peers()
     }
 
     fn table(&self, peer: usize, word: u64) -> &'static AtomicU32 {
-        assert!(peer < self.peers);
-        // SAFETY: the page of a peer that the link has; `find` has checked how many there are. It
-        // stays mapped, and is reached by atomics alone.
-        unsafe { &*((self.base + (1 + peer as u64) * PAGE_SIZE + word) as *const AtomicU32) }
+        let page = self.layout.section(Section::Own(peer)).expect("the link has that peer");
+        // SAFETY: the page of a peer that the link has, within which the words are. It stays
+        // mapped, and is reached by atomics alone.
+        unsafe { &*((self.base + page.start + word) as *const AtomicU32) }
     }
 
     /// What a peer says of its state; 0: it is not there.
@@ -90,7 +80,7 @@ impl Link {
     /// another by taking back as many of its own.
     pub fn rings(&self) -> [u32; MAX_LINK_PEERS] {
         let rung = word::RUNG + 4 * self.own as u64;
-        core::array::from_fn(|peer| match peer < self.peers {
+        core::array::from_fn(|peer| match peer < self.peers() {
             true => self.table(peer, rung).load(Ordering::Acquire),
             false => 0,
         })
@@ -118,8 +108,10 @@ impl Link {
         unsafe { &*((self.base + at as u64) as *const AtomicU32) }.load(Ordering::Relaxed)
     }
 
-    fn words(&self, start: u64, size: u64) -> &'static [AtomicU64] {
-        // SAFETY: a section of the link, whose place and size `find` has checked, and which stays
+    fn words(&self, section: Section) -> &'static [AtomicU64] {
+        let bytes = self.layout.section(section).expect("the link has that peer");
+        let (start, size) = (bytes.start, bytes.end - bytes.start);
+        // SAFETY: a section of the link, whose place and size the layout says, and which stays
         // mapped; atomics allow the writes of others.
         unsafe {
             core::slice::from_raw_parts((self.base + start) as *const AtomicU64, size as usize / 8)
@@ -128,13 +120,11 @@ impl Link {
 
     /// The common section.
     pub fn common(&self) -> &'static [AtomicU64] {
-        self.words((1 + self.peers as u64) * PAGE_SIZE, self.common)
+        self.words(Section::Common)
     }
 
     /// The output section of a peer. A store to another one's than the own stops the cell.
     pub fn output(&self, peer: usize) -> &'static [AtomicU64] {
-        assert!(peer < self.peers);
-        let start = (1 + self.peers as u64) * PAGE_SIZE + self.common + peer as u64 * self.output;
-        self.words(start, self.output)
+        self.words(Section::Output(peer))
     }
 }
