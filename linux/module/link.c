@@ -16,6 +16,7 @@
 #include "compat.h"
 #include "crtos.h"
 #include "hypercall.h"
+#include "realm.h"
 
 /* A link. The hypervisor's interface has the name crtos_link for what is asked of it. */
 struct crtos_shm {
@@ -386,9 +387,9 @@ int crtos_link_join(struct crtos_file *file, struct crtos_link_join __user *user
 	cell = crtos_cell_find(file, wanted.cell);
 	if (!cell)
 		return -ENOENT;
-	if (cell->realm || crtos_cell_state(cell) != CRTOS_CELL_CREATED)
+	if (crtos_cell_state(cell) != CRTOS_CELL_CREATED)
 		return crtos_refuse(file, -EBUSY,
-				    "cell '%s' has run, or is the real-time realm: name the link when you create a cell",
+				    "cell '%s' has run: name the link when you create a cell",
 				    cell->name);
 	mutex_lock(&links_lock);
 	error = join(file, cell, &wanted);
@@ -398,18 +399,37 @@ int crtos_link_join(struct crtos_file *file, struct crtos_link_join __user *user
 	return error;
 }
 
+/* Is the real-time realm a peer? Under links_lock. */
+static bool has_realm(const struct crtos_shm *link)
+{
+	u32 peer;
+
+	for (peer = 1; peer < link->peers; peer++)
+		if (link->cells[peer] && link->cells[peer]->realm)
+			return true;
+	return false;
+}
+
+/*
+ * A shadow opens the file for its program, which is not peer 0 but the realm's: the
+ * realm's kernel makes it a file of its own. What the shadow has leads to nothing.
+ */
 static int link_open(struct inode *inode, struct file *file)
 {
 	struct crtos_shm *link = container_of(file->private_data, struct crtos_shm, misc);
+	bool is_shadow = crtos_realm_is_shadow();
 	int error = 0;
 	u32 peer;
 
 	mutex_lock(&links_lock);
+	is_shadow = is_shadow && has_realm(link);
 	if (link->gone)
 		error = -ENODEV;
+	else if (is_shadow)
+		file->private_data = NULL;
 	else if (link->open)
 		error = -EBUSY;
-	if (!error) {
+	if (!error && !is_shadow) {
 		kref_get(&link->ref);
 		WRITE_ONCE(link->open, true);
 		/* What was counted before is no news for this program. */
@@ -426,6 +446,8 @@ static int link_release(struct inode *inode, struct file *file)
 {
 	struct crtos_shm *link = file->private_data;
 
+	if (!link)
+		return 0;
 	mutex_lock(&links_lock);
 	WRITE_ONCE(link->open, false);
 	peer_gone(link, 0);
@@ -455,6 +477,8 @@ static ssize_t link_read(struct file *file, char __user *user, size_t size, loff
 	u32 peer, counts[CRTOS_MAX_LINK_PEERS], sum = 0;
 	int error;
 
+	if (!link)
+		return -EIO;
 	if (size != sizeof(sum))
 		return -EINVAL;
 	if (!has_news(link)) {
@@ -482,6 +506,8 @@ static ssize_t link_write(struct file *file, const char __user *user, size_t siz
 	struct crtos_shm *link = file->private_data;
 	u32 peer;
 
+	if (!link)
+		return -EIO;
 	if (size != sizeof(peer))
 		return -EINVAL;
 	if (copy_from_user(&peer, user, sizeof(peer)))
@@ -498,6 +524,8 @@ static __poll_t link_poll(struct file *file, poll_table *table)
 {
 	struct crtos_shm *link = file->private_data;
 
+	if (!link)
+		return EPOLLERR;
 	poll_wait(file, &link->news, table);
 	return EPOLLOUT | EPOLLWRNORM | (has_news(link) ? EPOLLIN | EPOLLRDNORM : 0);
 }
@@ -507,6 +535,8 @@ static int link_mmap(struct file *file, struct vm_area_struct *vma)
 	struct crtos_shm *link = file->private_data;
 	u64 start = (u64)vma->vm_pgoff << PAGE_SHIFT, size = vma->vm_end - vma->vm_start;
 
+	if (!link)
+		return -EIO;
 	/* VM_SHARED is missing where the file is open for reading alone. */
 	if (!(vma->vm_flags & VM_MAYSHARE))
 		return -EINVAL;

@@ -22,7 +22,9 @@ use crate::{
     driven::{self, Driven},
     ethernet::{self, Ends, Network},
     failure::{Failure, Result},
-    install, loader, locked,
+    install,
+    link::Joined,
+    loader, locked,
     machine::Machine,
     net::Net,
     plan::{self, Split},
@@ -116,6 +118,12 @@ pub struct Up {
     /// its address or its name.
     #[arg(long, value_name = "ADDRESS/BITS")]
     ethernet: Vec<Network>,
+    /// A link of which the realm becomes a peer (`crtos link create`), such as plant, or plant:2 to
+    /// be peer 2; repeatable
+    ///
+    /// Programs of the realm have it as /dev/crtos-shm/plant, with the rights of that peer.
+    #[arg(long = "link", value_name = "NAME[:PEER]")]
+    links: Vec<Joined>,
     #[command(flatten)]
     manner: Manner,
     /// How devices of Linux are kept from memory of cells, where there is an IOMMU
@@ -369,8 +377,12 @@ impl Up {
             ports: &self.ports,
             msrs: &[],
         };
-        let (number, facts) = start::create(device, ASKED, &wanted)?;
+        let (number, mut facts) = start::create(device, ASKED, &wanted)?;
         *cell = Some(number);
+        for link in &self.links {
+            interruption.check(ASKED)?;
+            facts.links |= link.join(device, ASKED, number)?;
+        }
         interruption.check(ASKED)?;
         step("starting the real-time kernel");
         if !self.ethernet.is_empty() {

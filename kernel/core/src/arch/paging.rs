@@ -13,6 +13,7 @@ use crtos_abi::boot::{
     BootInfo, CHANNEL_ADDRESS, DIRECT_MAP, IMAGE_ADDRESS, KERNEL_BASE, SHARED_POOL,
 };
 use crtos_abi::device::{DEVICE_MEMORY, DEVICE_MEMORY_END};
+use crtos_abi::link::{LINK_MEMORY, LINK_SIZE_MAX, MAX_LINKS};
 use crtos_abi::share::{SHARE_WINDOW, SHARE_WINDOW_END};
 use crtos_vm::entry::{ENTRIES, index, span};
 use crtos_vm::{BLOCK_SIZE, Entry, FRAME_SIZE, Flags, Frame, FrameSize, Protection};
@@ -88,6 +89,13 @@ pub fn build_kernel(info: &BootInfo, mut allocate: impl FnMut() -> Frame) {
     }
     if info.has_channel != 0 {
         map(DIRECT_MAP + CHANNEL_ADDRESS, Frame(CHANNEL_ADDRESS), FrameSize::Large, DATA);
+    }
+    // Only what the link's sizes say is touched.
+    for link in (0..MAX_LINKS).filter(|&link| info.peer(link).is_some()) {
+        let first = LINK_MEMORY + link as u64 * LINK_SIZE_MAX;
+        for block in (first..first + LINK_SIZE_MAX).step_by(BLOCK_SIZE as usize) {
+            map(DIRECT_MAP + block, Frame(block), FrameSize::Large, DATA);
+        }
     }
     // Only what is at a place is touched.
     for block in (SHARE_WINDOW..SHARE_WINDOW_END).step_by(BLOCK_SIZE as usize) {

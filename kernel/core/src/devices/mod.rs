@@ -12,10 +12,12 @@
 //! | [`ports`] | I/O ports of a device |
 //! | [`interrupts`] | vectors of devices |
 //! | [`dma`] | memory that functions reach |
+//! | [`links`] | memory that the realm shares with Linux and cells |
 //! | [`pci`] | PCI functions that Linux gives the realm while it runs |
 
 pub mod dma;
 pub mod interrupts;
+pub mod links;
 pub mod pci;
 pub mod ports;
 

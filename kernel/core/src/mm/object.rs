@@ -80,6 +80,12 @@ impl Object {
         Self::make(registers.size(), BTreeMap::new(), Some(registers), None)
     }
 
+    /// The pages of a link, `size` bytes from `first` on. No other ones. Not on a real-time path.
+    pub fn of_link(first: Frame, size: u64) -> Result<Arc<Self>, MapError> {
+        let pages = (0..size / FRAME_SIZE).map(|page| (page, Frame(first.0 + page * FRAME_SIZE)));
+        Self::make(0, pages.collect(), None, None)
+    }
+
     /// Pages of a file that Linux shares, which are at places of the share window. Each comes when
     /// it is touched. Of a file there is one object to read, and one to write; the second one is
     /// made beside the first. Not on a real-time path.

@@ -12,6 +12,7 @@
 //! | driver | devices |
 //! |---|---|
 //! | [`can`] | CAN interfaces: can0 and its successors |
+//! | [`links`] | links: /dev/crtos-shm/NAME |
 //! | [`net`] | network cards: eth1, for example; and the virtual Ethernet: crtos0 |
 //! | [`pci_testdev`] | QEMU's pci-testdev: the smallest driver of a PCI function |
 //! | [`ports`] | /dev/port, for the I/O ports of the realm's programs |
@@ -24,6 +25,7 @@ mod attendance;
 mod can;
 mod described;
 mod functions;
+mod links;
 mod net;
 mod pci_testdev;
 mod pins;
@@ -69,8 +71,15 @@ type Opened = Result<Box<dyn Character>, Errno>;
 type Come = fn(Device<'_>) -> Option<Arc<dyn Described>>;
 
 /// All drivers.
-const DRIVERS: &[Driver] =
-    &[can::DRIVER, net::DRIVER, ports::DRIVER, serial::DRIVER, uio::DRIVER, vfio::DRIVER];
+const DRIVERS: &[Driver] = &[
+    can::DRIVER,
+    links::DRIVER,
+    net::DRIVER,
+    ports::DRIVER,
+    serial::DRIVER,
+    uio::DRIVER,
+    vfio::DRIVER,
+];
 
 /// Starts all drivers. Once, before there are programs.
 pub fn start() {
@@ -91,7 +100,8 @@ pub fn start() {
 /// Linux's doorbell has rung, for whatever; says whether that has woken somebody. Interrupts off;
 /// bounded.
 pub fn doorbell() -> bool {
-    net::doorbell()
+    let rung = links::doorbell();
+    net::doorbell() || rung
 }
 
 /// There are devices of the realm. Any context of a thread.

@@ -10,7 +10,7 @@ use core::any::Any;
 
 use crtos_abi::{PAGE_SIZE, UserAddr};
 use crtos_channel::operation::DeviceFile;
-use crtos_core::mm::object;
+use crtos_core::{devices::links::Link, mm::object};
 use crtos_files::NUMBERS;
 use crtos_syscalls::structs::Stat;
 use linux_raw_sys::general as linux;
@@ -67,6 +67,11 @@ pub trait Character: Send + Sync {
     /// ENODEV if it has none.
     fn map(&self, _offset: u64, _length: u64) -> Result<Arc<object::Object>, Errno> {
         Err(Errno::ENODEV)
+    }
+
+    /// The link that it is, of which mmap(2) shows sections by the rights of the realm.
+    fn link(&self) -> Option<&Link> {
+        None
     }
 
     /// What it is ready for: if it does not say otherwise, for all and always.

@@ -8,6 +8,7 @@ use crtos_abi::{PAGE_SIZE, UserAddr};
 use crtos_syscalls::Row;
 use linux_raw_sys::general as linux;
 
+use crtos_core::devices::links::Link;
 use crtos_core::mm::{
     object::Object,
     space::{AddressSpace, Backing, Map, MapError, Placement, Protection},
@@ -151,6 +152,11 @@ fn what(fd: u64, flags: u32, bits: u64) -> Result<What, Errno> {
 
 /// Memory of a device, which is the same for everybody: a private mapping of it is not written to.
 fn registers(file: &Description, map: &Map, kind: u32, offset: u64) -> Result<Backing, Errno> {
+    if let File::Character(special) = &file.object
+        && let Some(link) = special.file.link()
+    {
+        return section(file, map, kind, link, offset);
+    }
     let is_shared = match kind {
         linux::MAP_SHARED | linux::MAP_SHARED_VALIDATE => true,
         linux::MAP_PRIVATE if !map.protection.contains(Protection::WRITE) => false,
@@ -162,6 +168,29 @@ fn registers(file: &Description, map: &Map, kind: u32, offset: u64) -> Result<Ba
         _ => return Err(Errno::ENODEV),
     };
     Ok(Backing { object, offset: 0, shared: true, may_write: is_shared && file.writes })
+}
+
+/// Sections of a link, which programs write where the realm may.
+fn section(
+    file: &Description,
+    map: &Map,
+    kind: u32,
+    link: &Link,
+    offset: u64,
+) -> Result<Backing, Errno> {
+    if !matches!(kind, linux::MAP_SHARED | linux::MAP_SHARED_VALIDATE) {
+        return Err(Errno::EINVAL);
+    }
+    if map.protection.contains(Protection::EXECUTE) {
+        return Err(Errno::EACCES);
+    }
+    let bytes = link.layout().bytes(offset, map.length).ok_or(Errno::ENXIO)?;
+    let may_write = link.layout().may_write(link.own(), &bytes);
+    if map.protection.contains(Protection::WRITE) && !may_write {
+        return Err(Errno::EACCES);
+    }
+    let object = link.object().clone();
+    Ok(Backing { object, offset, shared: true, may_write: may_write && file.writes })
 }
 
 /// munmap(address, length).

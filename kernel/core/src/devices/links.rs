@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Links ([`crtos_abi::link`]): memory that the realm shares with Linux and cells, and the doorbells
+//! of their peers.
+//!
+//! What others write may be anything at any time. The sizes are read once, when the kernel starts:
+//! a realm that is locked later has those of a Linux that was trusted then.
+
+use alloc::sync::Arc;
+use core::mem::offset_of;
+use core::sync::atomic::{AtomicU32, Ordering, fence};
+
+use crtos_abi::PAGE_SIZE;
+use crtos_abi::hypercall::{DOORBELL_ANYWHERE, HC_DOORBELL, HV_BUSY};
+use crtos_abi::link::{LINK_MEMORY, LINK_SIZE_MAX, LinkHeader, LinkPeer, MAX_LINK_PEERS};
+use crtos_link::{Layout, Section};
+use crtos_vm::Frame;
+
+use crate::arch::hypercall;
+use crate::mm::{layout, object::Object};
+
+/// A link of which the realm is a peer.
+pub struct Link {
+    /// Where the realm has it.
+    first: Frame,
+    own: usize,
+    layout: Layout,
+    device: u64,
+    name: [u8; 32],
+    object: Arc<Object>,
+}
+
+impl Link {
+    /// Link `number`, if the realm has it, its header is sound, and there is memory to describe it.
+    /// In the first thread, once for each number.
+    pub fn find(number: usize) -> Option<Self> {
+        let own = layout::boot_info().peer(number)?;
+        let first = Frame(LINK_MEMORY + number as u64 * LINK_SIZE_MAX);
+        // SAFETY: the boot information says that the cell has this link. Its header is mapped for
+        // ever, and consists of integers.
+        let header = unsafe { layout::direct(first).cast::<LinkHeader>().read_volatile() };
+        let sizes = Layout::read(&header)?;
+        if own >= sizes.peers() {
+            return None;
+        }
+        let object = Object::of_link(first, sizes.size()).ok()?;
+        Some(Self { first, own, layout: sizes, device: header.device, name: header.name, object })
+    }
+
+    /// The number of the peer that the realm is.
+    pub fn own(&self) -> usize {
+        self.own
+    }
+
+    /// Where its sections are.
+    pub fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// Linux's number of its file (`st_rdev`).
+    pub fn device(&self) -> u64 {
+        self.device
+    }
+
+    /// Its name, as Linux says.
+    pub fn name(&self) -> &str {
+        let end = self.name.iter().position(|&byte| byte == 0).unwrap_or(self.name.len());
+        str::from_utf8(&self.name[..end]).unwrap_or_default()
+    }
+
+    /// The memory, from its first byte on.
+    pub fn object(&self) -> &Arc<Object> {
+        &self.object
+    }
+
+    /// A word at `offset` within a page of the link.
+    fn word(&self, page: u64, offset: usize) -> &AtomicU32 {
+        assert!(page < self.layout.size() && offset < PAGE_SIZE as usize && offset % 4 == 0);
+        let at = layout::direct(Frame(self.first.0 + page));
+        // SAFETY: the link has that page, which is mapped for ever; the word is aligned and lies
+        // within it. The kernel reaches it by atomics alone.
+        unsafe { &*at.add(offset).cast::<AtomicU32>() }
+    }
+
+    fn of_peer(&self, peer: usize, offset: usize) -> &AtomicU32 {
+        let page = self.layout.section(Section::Own(peer)).map_or(u64::MAX, |page| page.start);
+        self.word(page, offset)
+    }
+
+    /// How often each peer has rung the realm, modulo 2^32. Any context.
+    pub fn rings(&self) -> [u32; MAX_LINK_PEERS] {
+        let offset = offset_of!(LinkPeer, rung) + 4 * self.own;
+        core::array::from_fn(|peer| match peer < self.layout.peers() {
+            true => self.of_peer(peer, offset).load(Ordering::Acquire),
+            false => 0,
+        })
+    }
+
+    /// Rings a peer, which finds the count in any case. `peer` is one of the link. Any context; two
+    /// VM exits at most.
+    pub fn ring(&self, peer: usize) {
+        let offset = offset_of!(LinkPeer, rung) + 4 * peer;
+        self.of_peer(self.own, offset).fetch_add(1, Ordering::Release);
+        // The count before the doorbell; pairs with the interrupt.
+        fence(Ordering::SeqCst);
+        if peer == 0 {
+            hypercall::call_device(HC_DOORBELL, [DOORBELL_ANYWHERE, 0, 0, 0]);
+            return;
+        }
+        // A hint of Linux's; the hypervisor knows which cells the realm may ring.
+        let cell = self.word(0, offset_of!(LinkHeader, cells) + 4 * peer).load(Ordering::Relaxed);
+        let cpu = self.of_peer(peer, offset_of!(LinkPeer, cpu)).load(Ordering::Relaxed);
+        let ring = |cpu| hypercall::call_device(HC_DOORBELL, [cpu, 1 + u64::from(cell), 0, 0]);
+        if ring(u64::from(cpu)) == HV_BUSY {
+            ring(0);
+        }
+    }
+
+    /// The program of the realm is gone: the others see and hear that. Any context; bounded by the
+    /// peers.
+    pub fn leave(&self) {
+        let state = self.of_peer(self.own, offset_of!(LinkPeer, state));
+        if state.swap(0, Ordering::AcqRel) != 0 {
+            (0..self.layout.peers()).filter(|&peer| peer != self.own).for_each(|it| self.ring(it));
+        }
+    }
+}
