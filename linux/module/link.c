@@ -43,7 +43,7 @@ struct crtos_shm {
 
 /*
  * Protects the table, and of each link its cells and who has it open. Taken under
- * crtos.lock and misc_mtx.
+ * crtos.lock and misc_mtx. Nobody who holds it takes realm_lock.
  */
 static DEFINE_MUTEX(links_lock);
 static struct crtos_shm __rcu *links[CRTOS_MAX_LINKS];
@@ -73,6 +73,17 @@ static bool may_write(const struct crtos_shm *link, u32 peer, u64 start, u64 siz
 	return (start >= own && end <= own + PAGE_SIZE) ||
 	       (start >= common && end <= common + link->common) ||
 	       (start >= output && end <= output + link->output);
+}
+
+/* The peer of a link that a cell is; 0 if it is none. Under links_lock. */
+static u32 place_of(const struct crtos_shm *link, const struct crtos_cell *cell)
+{
+	u32 peer;
+
+	for (peer = 1; link && peer < link->peers; peer++)
+		if (link->cells[peer] == cell)
+			return peer;
+	return 0;
 }
 
 /* How often a peer has rung Linux's program. */
@@ -201,9 +212,9 @@ void crtos_links_stopped(const struct crtos_cell *cell)
 	mutex_lock(&links_lock);
 	for (number = 0; number < CRTOS_MAX_LINKS; number++) {
 		link = link_at(number);
-		for (peer = 1; link && peer < link->peers; peer++)
-			if (link->cells[peer] == cell)
-				peer_gone(link, peer);
+		peer = place_of(link, cell);
+		if (peer)
+			peer_gone(link, peer);
 	}
 	mutex_unlock(&links_lock);
 }
@@ -245,11 +256,11 @@ int crtos_links_map(struct crtos_file *file, const struct crtos_cell *cell)
 	int error = 0;
 
 	mutex_lock(&links_lock);
-	for (number = 0; number < CRTOS_MAX_LINKS; number++) {
+	for (number = 0; number < CRTOS_MAX_LINKS && !error; number++) {
 		link = link_at(number);
-		for (peer = 1; link && peer < link->peers && !error; peer++)
-			if (link->cells[peer] == cell)
-				error = map(file, cell, link, peer);
+		peer = place_of(link, cell);
+		if (peer)
+			error = map(file, cell, link, peer);
 	}
 	mutex_unlock(&links_lock);
 	return error;
@@ -269,9 +280,8 @@ void crtos_links_leave(const struct crtos_cell *cell)
 	mutex_lock(&links_lock);
 	for (number = 0; number < CRTOS_MAX_LINKS; number++) {
 		link = link_at(number);
-		for (peer = 1; link && peer < link->peers; peer++) {
-			if (link->cells[peer] != cell)
-				continue;
+		peer = place_of(link, cell);
+		if (peer) {
 			WRITE_ONCE(link->header->cells[peer], CRTOS_LINK_NO_CELL);
 			link->cells[peer] = NULL;
 		}
@@ -307,17 +317,14 @@ static struct crtos_shm *need(struct crtos_file *file, const u8 *name)
 static int choose_peer(struct crtos_file *file, const struct crtos_shm *link,
 		       const struct crtos_cell *cell, u32 wanted)
 {
-	u32 peer, found = 0;
+	u32 peer = place_of(link, cell);
 
-	for (peer = 1; peer < link->peers; peer++) {
-		if (link->cells[peer] == cell)
-			return crtos_refuse(file, -EEXIST, "cell '%s' is peer %u of '%s' already",
-					    cell->name, peer, link->name);
-		if (!link->cells[peer] && !found && (!wanted || wanted == peer))
-			found = peer;
-	}
-	if (found)
-		return found;
+	if (peer)
+		return crtos_refuse(file, -EEXIST, "cell '%s' is peer %u of '%s' already",
+				    cell->name, peer, link->name);
+	for (peer = 1; peer < link->peers; peer++)
+		if (!link->cells[peer] && (!wanted || wanted == peer))
+			return peer;
 	if (wanted)
 		return crtos_refuse(file, -EBUSY,
 				    "peer %u of '%s' is not free: it has peers 1 to %u for cells; choose one that `crtos link list` shows as free",

@@ -212,7 +212,7 @@ static void interrupts_work(struct work_struct *work)
 
 static bool cell_failed(struct crtos_realm *realm)
 {
-	return READ_ONCE(crtos.report->cells[realm->cell->number].state) == CRTOS_CELL_FAILED;
+	return crtos_cell_state(realm->cell) == CRTOS_CELL_FAILED;
 }
 
 /* Ends processes of which a shadow thread went on its own. */

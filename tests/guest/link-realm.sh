@@ -16,7 +16,7 @@ dmesg --clear
 
 # What a peer does, in Linux as 0 and in the realm as 1; the other one is its only acquaintance.
 cat >peer.py <<'P'
-import errno, mmap, os, select, struct, sys
+import ctypes, errno, mmap, os, select, struct, sys
 what, own = sys.argv[1], int(sys.argv[2])
 page, peers, common, output = 4096, 3, 65536, 16384
 other = 1 - own
@@ -68,6 +68,42 @@ if what == 'rules':
     poll.register(file)
     print('ready', poll.poll(0)[0][1] == select.POLLOUT)
     print('ring', os.write(file, struct.pack('<I', other)))
+    # What the rights of a mapping, and its length, can become.
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.mmap.restype = libc.mremap.restype = ctypes.c_void_p
+    libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
+    libc.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+    libc.mremap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t, ctypes.c_int]
+    def later(what, result):
+        wrong = result in (-1, ctypes.c_void_p(-1).value)
+        print(what, errno.errorcode[ctypes.get_errno()] if wrong else 'works')
+    theirs = libc.mmap(None, page, READ, mmap.MAP_SHARED, file, (1 + other) * page)
+    own_page = libc.mmap(None, page, READ, mmap.MAP_SHARED, file, (1 + own) * page)
+    later('write later', libc.mprotect(theirs, page, BOTH))
+    later('write own later', libc.mprotect(own_page, page, BOTH))
+    later('execute later', libc.mprotect(theirs, page, READ | mmap.PROT_EXEC))
+    later('execute own later', libc.mprotect(own_page, page, BOTH | mmap.PROT_EXEC))
+    later('grow', libc.mremap(theirs, page, 2 * page, 1))
+    later('again', libc.mremap(theirs, 0, page, 1))
+    later('move', libc.mremap(theirs, page, page, 1))
+    # The peer is there until nothing is mapped any more, in a child either.
+    struct.pack_into('<I', mine, 0, 6)
+    os.close(file)
+    print('mapped', state(own))
+    fails('open while it is mapped', lambda: os.open(name, os.O_RDWR))
+    child = os.fork()
+    if child == 0:
+        os._exit(state(own))
+    print('child', os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+    libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+    libc.munmap(theirs, page)
+    mine.close()
+    shared.close()
+    table.close()
+    fails('open while a page is mapped', lambda: os.open(name, os.O_RDWR))
+    libc.munmap(own_page, page)
+    fails('open at last', lambda: os.open(name, os.O_RDWR))
+    file = os.open('/dev/null', os.O_RDWR)
 elif what == 'ping':
     struct.pack_into('<I', mine, 0, 1)
     os.write(file, struct.pack('<I', other))
@@ -91,6 +127,8 @@ P
 
 refused 'there is no link' crtos up --cpus 3 --memory 256M --link plant
 crtos link create plant --common 64K --output 16K --peers 3 || exit 1
+crtos up --cpus 3 --memory 256M --link plant --dry-run | grep -q 'peer of the link plant' ||
+	fail 'a rehearsal says nothing of the link'
 refused 'is not free' crtos up --cpus 3 --memory 256M --link plant:3
 refused 'is peer 1 of' crtos up --cpus 3 --memory 256M --link plant --link plant
 [ "$(crtos link list --json | jq -r '[.[0].peers[].cell | numbers] | length')" = 0 ] ||
@@ -102,7 +140,9 @@ refused 'are peers of' crtos link destroy plant
 python3 peer.py rules 0 >linux || fail 'rules in Linux'
 crtos run python3 peer.py rules 1 >realm || fail 'rules in the realm'
 diff linux realm || fail 'the rules differ'
-grep -c EACCES linux | grep -qx 5 || fail "in Linux: $(cat linux)"
+grep -c EACCES linux | grep -qx 8 || fail "in Linux: $(cat linux)"
+grep -qx 'mapped 6' linux || fail "in Linux: $(cat linux)"
+await '[ "$(peer 0)$(peer 1)" = 00 ]' 100 || fail "who had it is still there: $(peer 0) $(peer 1)"
 
 # Data and doorbells, both ways; Linux's program has its file open meanwhile.
 python3 peer.py ping 0 >linux & program=$!

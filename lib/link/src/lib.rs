@@ -145,7 +145,8 @@ mod tests {
         #[test]
         fn a_page_has_all_writers_or_one_or_none(layout in layouts(), page in 0..4096u64) {
             let Some(bytes) = layout.bytes(page * PAGE_SIZE, PAGE_SIZE) else { return Ok(()) };
-            let writers = (0..layout.peers()).filter(|&peer| layout.may_write(peer, &bytes)).count();
+            let writes = |&peer: &usize| layout.may_write(peer, &bytes);
+            let writers = (0..layout.peers()).filter(writes).count();
             let common = layout.section(Section::Common).expect("always there");
             match () {
                 () if page == 0 => prop_assert_eq!(writers, 0),
@@ -156,7 +157,8 @@ mod tests {
 
         #[test]
         fn bytes_that_one_may_not_write_are_not_within_any(
-            layout in layouts(), start in 0..LINK_SIZE_MAX, size in 1..0x10000u64, peer in 0..10usize,
+            layout in layouts(), peer in 0..10usize,
+            start in 0..LINK_SIZE_MAX, size in 1..0x10000u64,
         ) {
             let Some(bytes) = layout.bytes(start, size) else { return Ok(()) };
             let all = [start, start + size - 1].map(|byte| byte & !(PAGE_SIZE - 1));

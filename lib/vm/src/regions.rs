@@ -25,6 +25,16 @@ pub struct Backing<O> {
     pub shared: bool,
     /// The region may be made writable.
     pub may_write: bool,
+    /// The region may be made executable.
+    pub may_execute: bool,
+}
+
+impl<O> Backing<O> {
+    /// Says whether the region may get these rights.
+    fn allows(&self, protection: Protection) -> bool {
+        (self.may_write || !protection.contains(Protection::WRITE))
+            && (self.may_execute || !protection.contains(Protection::EXECUTE))
+    }
 }
 
 /// What a forked process gets of a region, if not its contents.
@@ -78,7 +88,8 @@ impl<O> Attributes<O> {
             (None, None) => true,
             (Some(a), Some(b)) => {
                 a.offset.wrapping_add(length) == b.offset
-                    && (a.shared, a.may_write) == (b.shared, b.may_write)
+                    && (a.shared, a.may_write, a.may_execute)
+                        == (b.shared, b.may_write, b.may_execute)
                     && a.object == b.object
             }
             _ => false,
@@ -301,23 +312,20 @@ impl<O: Clone + PartialEq> Regions<O> {
         Ok(())
     }
 
-    /// Changes the rights of a range without holes; [`MapError::Access`] if a part may not be made
-    /// writable.
+    /// Changes the rights of a range without holes; [`MapError::Access`] if a part may not get
+    /// them.
     pub fn protect(
         &mut self,
         start: UserAddr,
         length: u64,
         protection: Protection,
     ) -> Result<(), MapError> {
-        let may_write = |attributes: &Attributes<O>| {
-            attributes.backing.as_ref().is_none_or(|backing| backing.may_write)
-        };
-        let writes = protection.contains(Protection::WRITE);
         self.change(
             start,
             length,
-            |attributes| {
-                if writes && !may_write(attributes) { Err(MapError::Access) } else { Ok(()) }
+            |attributes| match &attributes.backing {
+                Some(backing) if !backing.allows(protection) => Err(MapError::Access),
+                _ => Ok(()),
             },
             |attributes| attributes.protection = protection,
         )
@@ -473,9 +481,9 @@ mod tests {
 
     fn step() -> impl Strategy<Value = Step> {
         prop_oneof![
-            (0..PAGES, 1u64..12, 0u8..4, 0u8..5).prop_map(|(s, l, p, k)| Step::Insert(s, l, p, k)),
+            (0..PAGES, 1u64..12, 0u8..8, 0u8..6).prop_map(|(s, l, p, k)| Step::Insert(s, l, p, k)),
             (0..PAGES, 1u64..12).prop_map(|(s, l)| Step::Remove(s, l)),
-            (0..PAGES, 1u64..12, 0u8..4).prop_map(|(s, l, p)| Step::Protect(s, l, p)),
+            (0..PAGES, 1u64..12, 0u8..8).prop_map(|(s, l, p)| Step::Protect(s, l, p)),
             (0..PAGES, 1u64..12, any::<bool>()).prop_map(|(s, l, on)| Step::Lock(s, l, on)),
             any::<bool>().prop_map(Step::LockAll),
             (0..PAGES, 1u64..12, any::<bool>()).prop_map(|(s, l, on)| Step::Clear(s, l, on)),
@@ -483,8 +491,8 @@ mod tests {
         ]
     }
 
-    /// Plain memory, the heap, or an object: private, shared, shared and never writable. Objects
-    /// are mapped at the offsets of their addresses.
+    /// Plain memory, the heap, or an object: private, shared, shared and never writable, shared and
+    /// never executable. Objects are mapped at the offsets of their addresses.
     fn attributes(protection: u8, which: u8, page: u64) -> Attributes<u8> {
         let protection = Protection::from_bits_truncate(protection);
         let kind = if which == 1 { Kind::Heap } else { Kind::Anonymous };
@@ -493,6 +501,7 @@ mod tests {
             offset: page * FRAME_SIZE,
             shared: which > 2,
             may_write: which != 4,
+            may_execute: which != 5,
         });
         Attributes { backing, ..Attributes::plain(protection, kind) }
     }
@@ -550,12 +559,15 @@ mod tests {
                         let result = regions.protect(page(s), l * FRAME_SIZE, protection);
                         let whole =
                             s + l <= PAGES && (s..s + l).all(|page| model[page as usize].is_some());
-                        let denied = protection.contains(Protection::WRITE)
-                            && whole
+                        let lacks = |b: &Backing<u8>| {
+                            (protection.contains(Protection::WRITE) && !b.may_write)
+                                || (protection.contains(Protection::EXECUTE) && !b.may_execute)
+                        };
+                        let denied = whole
                             && (s..s + l).any(|page| {
-                                model[page as usize].as_ref().is_some_and(|a| {
-                                    a.backing.as_ref().is_some_and(|b| !b.may_write)
-                                })
+                                model[page as usize]
+                                    .as_ref()
+                                    .is_some_and(|a| a.backing.as_ref().is_some_and(lacks))
                             });
                         let expected = match (whole, denied) {
                             (false, _) => Err(MapError::NoMemory),

@@ -103,6 +103,11 @@ impl FromStr for Joined {
 }
 
 impl Joined {
+    /// Returns the link's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
     /// Makes a cell that has not run a peer. Returns its four bits in
     /// [`links`](crtos_abi::boot::BootInfo::links).
     pub fn join(&self, device: &Device, asked: &str, cell: u32) -> Result<u32> {

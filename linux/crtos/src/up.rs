@@ -345,6 +345,9 @@ impl Up {
         if !self.ethernet.is_empty() {
             println!("would make the interface {}", ethernet::NAME);
         }
+        for link in &self.links {
+            println!("would make the realm a peer of the link {}", link.name());
+        }
         println!("would start {}", self.kernel.display());
         if self.locked {
             println!("would lock the realm");

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Links ([`crtos_abi::link`]): memory that the realm shares with Linux and cells, and the doorbells
-//! of their peers.
+//! Links ([`crtos_abi::link`]): memory that the realm shares with Linux and cells, and the
+//! doorbells of their peers.
 //!
 //! What others write may be anything at any time. The sizes are read once, when the kernel starts:
 //! a realm that is locked later has those of a Linux that was trusted then.
 
 use alloc::sync::Arc;
 use core::mem::offset_of;
-use core::sync::atomic::{AtomicU32, Ordering, fence};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
 
 use crtos_abi::PAGE_SIZE;
 use crtos_abi::hypercall::{DOORBELL_ANYWHERE, HC_DOORBELL, HV_BUSY};
@@ -16,7 +16,7 @@ use crtos_link::{Layout, Section};
 use crtos_vm::Frame;
 
 use crate::arch::hypercall;
-use crate::mm::{layout, object::Object};
+use crate::mm::{layout, object::Object, space::MapError};
 
 /// A link of which the realm is a peer.
 pub struct Link {
@@ -26,12 +26,17 @@ pub struct Link {
     layout: Layout,
     device: u64,
     name: [u8; 32],
-    object: Arc<Object>,
+    /// A program of the realm has it open or mapped.
+    is_open: AtomicBool,
 }
 
+/// A program of the realm as a peer of a link: nobody else can become one. It ends when the file is
+/// closed and nothing of it is mapped any more; the other peers see and hear that.
+pub struct Presence(&'static Link);
+
 impl Link {
-    /// Link `number`, if the realm has it, its header is sound, and there is memory to describe it.
-    /// In the first thread, once for each number.
+    /// Link `number`, if the realm has it and its header is sound. In the first thread, once for
+    /// each number.
     pub fn find(number: usize) -> Option<Self> {
         let own = layout::boot_info().peer(number)?;
         let first = Frame(LINK_MEMORY + number as u64 * LINK_SIZE_MAX);
@@ -39,11 +44,9 @@ impl Link {
         // ever, and consists of integers.
         let header = unsafe { layout::direct(first).cast::<LinkHeader>().read_volatile() };
         let sizes = Layout::read(&header)?;
-        if own >= sizes.peers() {
-            return None;
-        }
-        let object = Object::of_link(first, sizes.size()).ok()?;
-        Some(Self { first, own, layout: sizes, device: header.device, name: header.name, object })
+        let LinkHeader { device, name, .. } = header;
+        let is_open = AtomicBool::new(false);
+        (own < sizes.peers()).then_some(Self { first, own, layout: sizes, device, name, is_open })
     }
 
     /// The number of the peer that the realm is.
@@ -67,14 +70,25 @@ impl Link {
         str::from_utf8(&self.name[..end]).unwrap_or_default()
     }
 
-    /// The memory, from its first byte on.
-    pub fn object(&self) -> &Arc<Object> {
-        &self.object
+    /// Whether a program of the realm is a peer. Any context.
+    pub fn is_open(&self) -> bool {
+        self.is_open.load(Ordering::Relaxed)
+    }
+
+    /// The memory, from its first byte on, for a program that becomes the peer; `None` if there is
+    /// one. Not on a real-time path: it lists all pages.
+    pub fn open(&'static self) -> Option<Result<Arc<Object>, MapError>> {
+        if self.is_open.swap(true, Ordering::Acquire) {
+            return None;
+        }
+        Some(Object::of_link(self.first, self.layout.size(), Presence(self)))
     }
 
     /// A word at `offset` within a page of the link.
     fn word(&self, page: u64, offset: usize) -> &AtomicU32 {
-        assert!(page < self.layout.size() && offset < PAGE_SIZE as usize && offset % 4 == 0);
+        assert!(
+            page < self.layout.size() && offset < PAGE_SIZE as usize && offset.is_multiple_of(4)
+        );
         let at = layout::direct(Frame(self.first.0 + page));
         // SAFETY: the link has that page, which is mapped for ever; the word is aligned and lies
         // within it. The kernel reaches it by atomics alone.
@@ -117,10 +131,17 @@ impl Link {
 
     /// The program of the realm is gone: the others see and hear that. Any context; bounded by the
     /// peers.
-    pub fn leave(&self) {
+    fn leave(&self) {
         let state = self.of_peer(self.own, offset_of!(LinkPeer, state));
         if state.swap(0, Ordering::AcqRel) != 0 {
             (0..self.layout.peers()).filter(|&peer| peer != self.own).for_each(|it| self.ring(it));
         }
+    }
+}
+
+impl Drop for Presence {
+    fn drop(&mut self) {
+        self.0.leave();
+        self.0.is_open.store(false, Ordering::Release);
     }
 }

@@ -6,7 +6,7 @@
 
 use super::frames::OwnedPage;
 use super::{frames, heap, window};
-use crate::devices::pci::Registers;
+use crate::devices::{links::Presence, pci::Registers};
 use crate::mm::space::{FaultError, MapError, Obstacle, Prepared};
 use crate::task::Mutex;
 use crate::time;
@@ -37,6 +37,8 @@ pub struct Object {
     registers: Option<Registers>,
     /// Its pages are Linux's.
     linuxs: Option<Linuxs>,
+    /// The peer of a link that has its pages, until nobody has them.
+    presence: Option<Presence>,
 }
 
 /// An object whose pages are those of a file of Linux.
@@ -72,18 +74,24 @@ impl Eq for Object {}
 impl Object {
     /// Memory that is zero at first. Not on a real-time path.
     pub fn anonymous() -> Result<Arc<Self>, MapError> {
-        Self::make(u64::MAX, BTreeMap::new(), None, None)
+        Self::make(u64::MAX, BTreeMap::new(), None, None, None)
     }
 
     /// Memory of a device. Not on a real-time path.
     pub fn of_registers(registers: Registers) -> Result<Arc<Self>, MapError> {
-        Self::make(registers.size(), BTreeMap::new(), Some(registers), None)
+        Self::make(registers.size(), BTreeMap::new(), Some(registers), None, None)
     }
 
-    /// The pages of a link, `size` bytes from `first` on. No other ones. Not on a real-time path.
-    pub fn of_link(first: Frame, size: u64) -> Result<Arc<Self>, MapError> {
+    /// The pages of a link, `size` bytes from `first` on, for a peer. No other ones. Not on a
+    /// real-time path.
+    pub fn of_link(first: Frame, size: u64, presence: Presence) -> Result<Arc<Self>, MapError> {
         let pages = (0..size / FRAME_SIZE).map(|page| (page, Frame(first.0 + page * FRAME_SIZE)));
-        Self::make(0, pages.collect(), None, None)
+        Self::make(0, pages.collect(), None, None, Some(presence))
+    }
+
+    /// Whether it is the memory of a link.
+    pub fn is_link(&self) -> bool {
+        self.presence.is_some()
     }
 
     /// Pages of a file that Linux shares, which are at places of the share window. Each comes when
@@ -91,7 +99,8 @@ impl Object {
     /// made beside the first. Not on a real-time path.
     pub fn of_linux(writes: bool, beside: Option<&Self>) -> Result<Arc<Self>, MapError> {
         let key = beside.and_then(|beside| beside.linuxs.as_ref()).map_or(0, |other| other.key);
-        let object = Self::make(u64::MAX, BTreeMap::new(), None, Some(Linuxs { writes, key }))?;
+        let linuxs = Some(Linuxs { writes, key });
+        let object = Self::make(u64::MAX, BTreeMap::new(), None, linuxs, None)?;
         object.read_on_demand();
         Ok(object)
     }
@@ -99,7 +108,7 @@ impl Object {
     /// The page in which the kernel keeps the clocks, and behind it `pages`. No other ones.
     pub fn behind_time_page(pages: impl Iterator<Item = OwnedPage>) -> Result<Arc<Self>, MapError> {
         let pages = iter::once(time::page_frame()).chain(pages.map(OwnedPage::into_frame));
-        Self::make(0, (0..).zip(pages).collect(), None, None)
+        Self::make(0, (0..).zip(pages).collect(), None, None, None)
     }
 
     fn make(
@@ -107,6 +116,7 @@ impl Object {
         pages: BTreeMap<u64, Frame>,
         registers: Option<Registers>,
         mut linuxs: Option<Linuxs>,
+        presence: Option<Presence>,
     ) -> Result<Arc<Self>, MapError> {
         static LAST: AtomicU64 = AtomicU64::new(0);
         if !heap::has_reserve() {
@@ -128,6 +138,7 @@ impl Object {
             reach: AtomicU64::new(0),
             registers,
             linuxs,
+            presence,
         }))
     }
 

@@ -2,11 +2,11 @@
 //! `/dev/crtos-shm/NAME`: the links of which the realm is a peer, with the rules that Linux has for
 //! its own programs (`linux/module/link.c`). One program has a link open at a time.
 
-use alloc::{boxed::Box, format, string::String};
-use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use alloc::{boxed::Box, format, string::String, sync::Arc};
+use core::sync::atomic::{AtomicU32, Ordering};
 
 use crtos_abi::link::{MAX_LINK_PEERS, MAX_LINKS};
-use crtos_core::{devices::links::Link, task::WaitQueue};
+use crtos_core::{devices::links::Link, mm::object::Object, task::WaitQueue};
 use spin::Once;
 
 use super::{Driver, Opened};
@@ -27,7 +27,6 @@ static PLACES: [Once<Place>; MAX_LINKS] = [const { Once::new() }; MAX_LINKS];
 /// A link and who waits for its peers.
 struct Place {
     link: Link,
-    is_open: AtomicBool,
     /// Rings of each peer that those who wait were woken for.
     noted: [AtomicU32; MAX_LINK_PEERS],
     readers: WaitQueue,
@@ -64,21 +63,19 @@ impl Place {
     fn new(link: Link) -> Self {
         let noted = link.rings().map(AtomicU32::new);
         let (readers, watchers) = (WaitQueue::new(), Watchers::new());
-        Self { link, is_open: false.into(), noted, readers, watchers, locks: Locks::default() }
+        Self { link, noted, readers, watchers, locks: Locks::default() }
     }
 
     fn open(&'static self) -> Result<Opening, Errno> {
-        if self.is_open.swap(true, Ordering::Acquire) {
-            return Err(Errno::EBUSY);
-        }
+        let object = self.link.open().ok_or(Errno::EBUSY)??;
         let path = format!("/dev/crtos-shm/{}", self.link.name());
         // What was counted before is no news for this program.
-        Ok(Opening { place: self, path, seen: self.link.rings().map(AtomicU32::new) })
+        Ok(Opening { place: self, path, object, seen: self.link.rings().map(AtomicU32::new) })
     }
 
     /// Wakes who waits if a peer has rung since the last look.
     fn look(&self) -> bool {
-        if !self.is_open.load(Ordering::Relaxed) {
+        if !self.link.is_open() {
             return false;
         }
         let mut news = false;
@@ -94,10 +91,11 @@ impl Place {
     }
 }
 
-/// The opening of a link.
+/// The opening of a link, or what is left of it: the realm is a peer as long as the object is.
 struct Opening {
     place: &'static Place,
     path: String,
+    object: Arc<Object>,
     /// The rings of each peer that were read last.
     seen: [AtomicU32; MAX_LINK_PEERS],
 }
@@ -109,13 +107,6 @@ impl Opening {
         let rings = self.place.link.rings();
         let is_new = |(seen, ring): (&AtomicU32, &u32)| seen.load(Ordering::Relaxed) != *ring;
         self.seen.iter().zip(&rings).any(is_new).then_some(rings)
-    }
-}
-
-impl Drop for Opening {
-    fn drop(&mut self) {
-        self.place.link.leave();
-        self.place.is_open.store(false, Ordering::Release);
     }
 }
 
@@ -160,8 +151,8 @@ impl Character for Opening {
         Ok(0)
     }
 
-    fn link(&self) -> Option<&Link> {
-        Some(&self.place.link)
+    fn link(&self) -> Option<(&Link, &Arc<Object>)> {
+        Some((&self.place.link, &self.object))
     }
 
     fn ready(&self) -> Events {

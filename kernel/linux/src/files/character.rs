@@ -69,8 +69,9 @@ pub trait Character: Send + Sync {
         Err(Errno::ENODEV)
     }
 
-    /// The link that it is, of which mmap(2) shows sections by the rights of the realm.
-    fn link(&self) -> Option<&Link> {
+    /// The link that it is and its memory, of which mmap(2) shows sections by the rights of the
+    /// realm.
+    fn link(&self) -> Option<(&Link, &Arc<object::Object>)> {
         None
     }
 

@@ -109,7 +109,8 @@ pub fn mmap([address, length, bits, flags, fd, offset]: Args) -> SysResult {
         }
     } else if kind == linux::MAP_SHARED {
         let object = Object::anonymous()?;
-        let backing = Backing { object, offset: 0, shared: true, may_write: true };
+        let backing =
+            Backing { object, offset: 0, shared: true, may_write: true, may_execute: true };
         space.map(Map { backing: Some(backing), ..map })?
     } else {
         space.map(map)?
@@ -153,9 +154,9 @@ fn what(fd: u64, flags: u32, bits: u64) -> Result<What, Errno> {
 /// Memory of a device, which is the same for everybody: a private mapping of it is not written to.
 fn registers(file: &Description, map: &Map, kind: u32, offset: u64) -> Result<Backing, Errno> {
     if let File::Character(special) = &file.object
-        && let Some(link) = special.file.link()
+        && let Some((link, object)) = special.file.link()
     {
-        return section(file, map, kind, link, offset);
+        return section(file, map, kind, (link, object), offset);
     }
     let is_shared = match kind {
         linux::MAP_SHARED | linux::MAP_SHARED_VALIDATE => true,
@@ -167,7 +168,13 @@ fn registers(file: &Description, map: &Map, kind: u32, offset: u64) -> Result<Ba
         File::Socket(socket) => socket.map(offset, map.length)?,
         _ => return Err(Errno::ENODEV),
     };
-    Ok(Backing { object, offset: 0, shared: true, may_write: is_shared && file.writes })
+    Ok(Backing {
+        object,
+        offset: 0,
+        shared: true,
+        may_write: is_shared && file.writes,
+        may_execute: true,
+    })
 }
 
 /// Sections of a link, which programs write where the realm may.
@@ -175,7 +182,7 @@ fn section(
     file: &Description,
     map: &Map,
     kind: u32,
-    link: &Link,
+    (link, object): (&Link, &Arc<Object>),
     offset: u64,
 ) -> Result<Backing, Errno> {
     if !matches!(kind, linux::MAP_SHARED | linux::MAP_SHARED_VALIDATE) {
@@ -189,8 +196,14 @@ fn section(
     if map.protection.contains(Protection::WRITE) && !may_write {
         return Err(Errno::EACCES);
     }
-    let object = link.object().clone();
-    Ok(Backing { object, offset, shared: true, may_write: may_write && file.writes })
+    let object = object.clone();
+    Ok(Backing {
+        object,
+        offset,
+        shared: true,
+        may_write: may_write && file.writes,
+        may_execute: false,
+    })
 }
 
 /// munmap(address, length).

@@ -310,7 +310,7 @@ impl AddressSpace {
     }
 
     /// Maps the shared memory at `start` a second time (mremap with an old length of 0).
-    /// [`MapError::Invalid`] if it is private.
+    /// [`MapError::Invalid`] if it is private, [`MapError::Fault`] if it is of a link.
     pub fn map_again(
         &self,
         start: UserAddr,
@@ -321,6 +321,9 @@ impl AddressSpace {
         let Attributes { protection, kind, backing, .. } =
             region.attributes.from(start - region.start);
         let backing = backing.filter(|backing| backing.shared).ok_or(MapError::Invalid)?;
+        if backing.object.is_link() {
+            return Err(MapError::Fault);
+        }
         let placement = match fixed {
             Some(target) => Placement::Fixed(target),
             None => Placement::Anywhere { hint: UserAddr::NULL },
@@ -373,8 +376,15 @@ impl AddressSpace {
         let region = region.filter(|region| region.end >= old.end).ok_or(MapError::Fault)?;
         let is_limited =
             |backing: &Backing| backing.object.limit() != u64::MAX || backing.object.is_linuxs();
-        if new_length > old_length && region.attributes.backing.as_ref().is_some_and(is_limited) {
-            return Err(MapError::NoMemory);
+        if let Some(backing) = region.attributes.backing.as_ref().filter(|it| is_limited(it))
+            && new_length > old_length
+        {
+            // Linux says so of what must not grow.
+            return Err(if backing.object.is_link() {
+                MapError::Fault
+            } else {
+                MapError::NoMemory
+            });
         }
         if let Some(target) = fixed {
             let new = pages_of(target, new_length)?;
