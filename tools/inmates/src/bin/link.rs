@@ -1,23 +1,26 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Plays ping-pong by its first link. `serve=PEER` and `rounds=NUMBER`: rings that peer with a
-//! number in its own output section, and waits until that one has the same number there. Otherwise
-//! it answers: of whichever peer rings, the number becomes its own, and it rings that peer.
+//! number in its own output section, and waits until that one has the same number there, and then
+//! for `pause=NANOSECONDS`. Otherwise it answers: of whichever peer rings, the number becomes its
+//! own, and it rings that peer. Behind the number is the time stamp counter, when it was sent or
+//! heard of.
 //! `attack=WHAT` does what a peer may not: `foreign` stores to the output section of peer 0,
 //! `table` to the state table of peer 0, `header` to the header, `beyond` behind the end.
 //! `attack=strange` rings cells that are no neighbours, and says how many it could ring.
 //! `attack=wild` makes calls with wild arguments, and says how many were done. `attack=hide` takes
-//! back a ring of Linux's program for each one of peer 1; `attack=flood` rings all cells, for ever.
+//! back a ring of Linux's program for each one of peer 1; `attack=flood` rings all cells, for ever,
+//! and with `rest=NANOSECONDS` halts for so long after each [`BURST`] of rings.
 //!
 //! Its state is 1 while it answers, and 2 when it has played all rounds.
 #![no_std]
 #![no_main]
 
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crtos_abi::hypercall::{HC_CELL_LINK, HC_DOORBELL};
 use crtos_abi::link::{LINK_MEMORY, LINK_SIZE_MAX, MAX_LINK_PEERS};
 use crtos_inmates::wait_for_interrupt;
-use crtos_inmates::{boot, halt, hypercall, inmate, link, link::Link, println, time};
+use crtos_inmates::{apic, boot, halt, hypercall, inmate, link, link::Link, println, time};
 
 inmate!(main, |_| ());
 
@@ -39,6 +42,18 @@ fn main(cpu: usize) {
     }
 }
 
+/// How many of the last ways from one peer to the other are kept.
+const KEPT: usize = 200;
+
+/// The number of a peer, and the time stamp counter of then.
+fn words(link: &Link, peer: usize) -> [&'static AtomicU64; 2] {
+    let output = link.output(peer);
+    [&output[0], &output[1]]
+}
+
+/// Rings of each cell, one right after the other.
+const BURST: u32 = 500;
+
 /// How often each peer has rung.
 type Rings = [u32; MAX_LINK_PEERS];
 
@@ -56,7 +71,9 @@ fn await_ring(link: &Link, seen: Rings) -> Rings {
 
 fn serve(link: &Link, peer: usize) {
     let rounds = boot::number("rounds").unwrap_or(1000);
-    let (own, theirs) = (&link.output(link.own())[0], &link.output(peer)[0]);
+    let pause = time::ticks(boot::number("pause").unwrap_or(0));
+    let ([own, own_stamp], [theirs, their_stamp]) = (words(link, link.own()), words(link, peer));
+    let mut ways = [0; KEPT];
     let mut seen = link.rings();
     while link.state(peer) != 1 {
         core::hint::spin_loop();
@@ -65,35 +82,48 @@ fn serve(link: &Link, peer: usize) {
     let (start, mut longest) = (time::tsc(), 0);
     for round in 1..=rounds {
         let sent = time::tsc();
+        own_stamp.store(sent, Ordering::Relaxed);
         own.store(round, Ordering::Release);
         link.ring(peer);
         while theirs.load(Ordering::Acquire) != round {
             seen = await_ring(link, seen);
         }
-        longest = longest.max(time::tsc() - sent);
+        let back = time::tsc();
+        longest = longest.max(back - sent);
+        ways[round as usize % KEPT] = their_stamp.load(Ordering::Relaxed).wrapping_sub(sent);
+        while time::tsc() - back < pause {
+            core::hint::spin_loop();
+        }
     }
     let mean = time::nanos(time::tsc() - start) / rounds.max(1);
     link.set_state(2);
     link.ring(0);
     println!("link: {rounds} rounds, {mean} ns in the mean, {} at most", time::nanos(longest));
+    ways.sort_unstable();
+    let ways = &ways[KEPT - KEPT.min(rounds as usize)..];
+    let [median, most] = [ways.len() / 2, ways.len() - 1].map(|at| time::nanos(ways[at]));
+    println!("link: one way {median} ns in the median, {most} at most, of {}", ways.len());
 }
 
 fn answer(link: &Link) -> ! {
-    let own = &link.output(link.own())[0];
+    let [own, own_stamp] = words(link, link.own());
     let mut last = [0; 8];
     let mut seen = link.rings();
     link.set_state(1);
     link.ring(0);
+    let mut heard = 0;
     loop {
         for peer in (0..link.peers()).filter(|peer| *peer != link.own()) {
             let number = link.output(peer)[0].load(Ordering::Acquire);
             if number != last[peer] {
                 last[peer] = number;
+                own_stamp.store(heard, Ordering::Relaxed);
                 own.store(number, Ordering::Release);
                 link.ring(peer);
             }
         }
         seen = await_ring(link, seen);
+        heard = time::tsc();
     }
 }
 
@@ -109,11 +139,7 @@ fn attack(link: &Link, what: &str) {
         "beyond" => base + LINK_SIZE_MAX - 4096,
         "wild" => return wild(),
         "hide" => hide(base, link.own() as u64),
-        "flood" => loop {
-            (1..link.peers()).filter(|peer| *peer != link.own()).for_each(|peer| {
-                link.ring(peer);
-            });
-        },
+        "flood" => flood(link),
         _ => {
             let rung =
                 (0..=64).filter(|cell| hypercall::call(HC_DOORBELL, 0, 1 + cell) == 0).count();
@@ -124,6 +150,25 @@ fn attack(link: &Link, what: &str) {
     // SAFETY: nothing of the program is there: the hypervisor stops the cell.
     unsafe { (at as *mut u64).write_volatile(1) };
     println!("link: still alive");
+}
+
+/// Rings all cells for ever.
+fn flood(link: &Link) -> ! {
+    let rest = boot::number("rest").map(time::ticks);
+    if rest.is_some() {
+        apic::calibrate();
+    }
+    loop {
+        for _ in 0..BURST {
+            (1..link.peers()).filter(|peer| *peer != link.own()).for_each(|peer| {
+                link.ring(peer);
+            });
+        }
+        if let Some(rest) = rest {
+            apic::start_timer_at(time::tsc() + rest);
+            wait_for_interrupt();
+        }
+    }
 }
 
 /// Asks for neighbours, and rings CPUs that no cell has.
