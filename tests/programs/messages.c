@@ -15,6 +15,8 @@
 #define SLEEPS 2
 #define SLOTS 16
 #define ROOM 1024
+/* Looks before it sleeps: mostly the other one is about to send or take. */
+#define LOOKS 5000
 
 static struct link shared;
 static uint32_t other;
@@ -49,9 +51,17 @@ static int all_are_taken(uint64_t count)
 	return theirs[TAKEN] == count;
 }
 
+static int is_soon(int (*is_there)(uint64_t), uint64_t number)
+{
+	for (int look = 0; look < LOOKS; look++)
+		if (is_there(number))
+			return 1;
+	return 0;
+}
+
 static void sleep_until(int (*is_there)(uint64_t), uint64_t number)
 {
-	while (!is_there(number)) {
+	while (!is_soon(is_there, number)) {
 		own[SLEEPS] = 1;
 		/* What rings behind the look ends the wait. */
 		if (!is_there(number)) {

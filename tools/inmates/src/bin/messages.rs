@@ -22,6 +22,9 @@ const SLOTS: usize = 16;
 /// Messages that are under way at most.
 const ROOM: u64 = 1024;
 
+/// Looks before it sleeps: mostly the other one is about to send or take.
+const LOOKS: u32 = 5000;
+
 /// One end of a ring.
 struct End {
     link: Link,
@@ -53,7 +56,7 @@ impl End {
 
     /// Waits until `is_there` says so.
     fn sleep_until(&self, is_there: impl Fn() -> bool) {
-        while !is_there() {
+        while !(0..LOOKS).any(|_| is_there()) {
             let seen = self.link.rings();
             self.own[SLEEPS].store(1, Ordering::Relaxed);
             // The word before the look; pairs with the fence of who tells.
