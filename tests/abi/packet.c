@@ -14,6 +14,8 @@
 #include <linux/sockios.h>
 #include <net/if.h>
 #include <poll.h>
+#include <pthread.h>
+#include <sched.h>
 #include <stdint.h>
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
@@ -540,6 +542,110 @@ CASE(a_socket_is_waited_for)
 	CHECK(fcntl(near, F_SETFL, O_NONBLOCK) == 0);
 	CHECK(recv(near, &got, sizeof(got), 0) == -1 && errno == EAGAIN);
 	CHECK(shutdown(near, SHUT_RD) == -1 && errno == EOPNOTSUPP);
+}
+
+/* A thread that waits for a frame, and what it has got. */
+struct reading {
+	int fd;
+	enum { BY_READ, BY_RECV, BY_RECVMSG } call;
+	int flags;
+	void *to;
+	size_t room;
+	ssize_t got;
+	int error;
+};
+
+static void *waits(void *argument)
+{
+	struct reading *it = argument;
+	struct sockaddr_ll from = { 0 };
+	struct iovec parts[] = { { it->to, 20 }, { (char *)it->to + 20, it->room - 20 } };
+	struct msghdr message = { &from, sizeof(from), parts, 2, NULL, 0, 0 };
+
+	switch (it->call) {
+	case BY_READ:
+		it->got = read(it->fd, it->to, it->room);
+		break;
+	case BY_RECV:
+		it->got = recv(it->fd, it->to, it->room, it->flags);
+		break;
+	case BY_RECVMSG:
+		it->got = recvmsg(it->fd, &message, it->flags);
+		if (from.sll_protocol != htons(PROTOCOL))
+			it->got = -2;
+	}
+	it->error = errno;
+	return NULL;
+}
+
+/* Has a thread, more urgent than what serves cards, wait for such a frame, and sends that. */
+static void wait_for_one(struct reading *it, int far, int seed, size_t length)
+{
+	struct sched_param urgent = { .sched_priority = 70 };
+	pthread_attr_t attributes;
+	pthread_t reader;
+
+	pthread_attr_init(&attributes);
+	pthread_attr_setinheritsched(&attributes, PTHREAD_EXPLICIT_SCHED);
+	pthread_attr_setschedpolicy(&attributes, SCHED_FIFO);
+	pthread_attr_setschedparam(&attributes, &urgent);
+	CHECK(pthread_create(&reader, &attributes, waits, it) == 0);
+	/* It waits by then, or finds the frame there, which is the same to it. */
+	usleep(20000);
+	put(far, FAR, seed, length);
+	CHECK(pthread_join(reader, NULL) == 0);
+}
+
+CASE(who_waits_gets_a_frame_as_who_comes_later)
+{
+	int near = bound(NEAR, SOCK_RAW, PROTOCOL), far = bound(FAR, SOCK_RAW, PROTOCOL);
+	char *fresh = mmap(NULL, 4 * 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
+			   0);
+	struct frame got, again;
+	struct tpacket_stats counts;
+	socklen_t length = sizeof(counts);
+	struct reading it = { .fd = near, .to = &got, .room = sizeof(got) };
+
+	CHECK(fresh != MAP_FAILED);
+	for (it.call = BY_READ; it.call <= BY_RECVMSG; it.call++)
+		for (size_t size = 60; size < 1500; size += 1400) {
+			PART("%zu bytes, by call %d", size, it.call);
+			memset(&got, 0, sizeof(got));
+			wait_for_one(&it, far, 7, size);
+			CHECK(it.got == (ssize_t)(ETH_HLEN + size));
+			make(&again, hardware(NEAR), FAR, PROTOCOL, 7, size);
+			CHECK(memcmp(&got, &again, ETH_HLEN + size) == 0);
+		}
+	/* One that is only looked at stays. */
+	it.call = BY_RECV;
+	it.flags = MSG_PEEK;
+	wait_for_one(&it, far, 8, 60);
+	CHECK(it.got == ETH_HLEN + 60 && got.data[0] == 8);
+	CHECK(gets(near, 8, 60));
+	/* What finds no room is cut off, and behind the room is nothing. */
+	it.flags = MSG_TRUNC;
+	it.room = 20;
+	memset(&got, 0, sizeof(got));
+	wait_for_one(&it, far, 9, 60);
+	CHECK(it.got == ETH_HLEN + 60 && got.data[5] == 9 + 25 && got.data[6] == 0);
+	CHECK(nothing(near));
+	/* Memory that nobody has touched. */
+	it.flags = 0;
+	it.to = fresh + 4096 - 30;
+	it.room = 2000;
+	wait_for_one(&it, far, 10, 60);
+	make(&again, hardware(NEAR), FAR, PROTOCOL, 10, 60);
+	CHECK(it.got == ETH_HLEN + 60 && memcmp(it.to, &again, ETH_HLEN + 60) == 0);
+	/* With memory that is not there, the frame is lost, and the next one is not. */
+	CHECK(mprotect(fresh + 2 * 4096, 4096, PROT_NONE) == 0);
+	it.to = fresh + 2 * 4096 - 30;
+	wait_for_one(&it, far, 11, 60);
+	CHECK(it.got == -1 && it.error == EFAULT);
+	CHECK(nothing(near));
+	/* All of them count. */
+	CHECK(getsockopt(near, SOL_PACKET, PACKET_STATISTICS, &counts, &length) == 0);
+	CHECK(counts.tp_packets == 10 && counts.tp_drops == 0);
+	munmap(fresh, 4 * 4096);
 }
 
 CASE(many_frames_come_in_their_order)

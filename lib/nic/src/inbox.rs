@@ -58,20 +58,28 @@ impl<T: Copy> Inbox<T> {
         true
     }
 
+    /// What is known of the first message, and its bytes: those before the end of the memory, then
+    /// those at its beginning.
+    pub fn first(&self) -> Option<(&T, [&[u8]; 2])> {
+        let (known, length) = self.messages.front()?;
+        let all = match self.bytes.get(self.first..self.first + length) {
+            Some(bytes) => [bytes, &[]],
+            None => {
+                let last = &self.bytes[self.first..];
+                [last, &self.bytes[..length - last.len()]]
+            }
+        };
+        Some((known, all))
+    }
+
     /// Copies the first message, as much of it as there is room for, and tells its length.
     pub fn peek(&self, to: &mut [u8]) -> Option<(T, usize)> {
-        let &(known, length) = self.messages.front()?;
-        let part = length.min(to.len());
-        let to = &mut to[..part];
-        match self.bytes.get(self.first..self.first + part) {
-            Some(bytes) => to.copy_from_slice(bytes),
-            None => {
-                let (last, first) = to.split_at_mut(self.bytes.len() - self.first);
-                last.copy_from_slice(&self.bytes[self.first..]);
-                first.copy_from_slice(&self.bytes[..first.len()]);
-            }
-        }
-        Some((known, length))
+        let (&known, [last, first]) = self.first()?;
+        let (to, further) = to.split_at_mut(last.len().min(to.len()));
+        to.copy_from_slice(&last[..to.len()]);
+        let part = first.len().min(further.len());
+        further[..part].copy_from_slice(&first[..part]);
+        Some((known, last.len() + first.len()))
     }
 
     /// Takes the first message away; `false` if there is none.
@@ -132,6 +140,8 @@ mod tests {
                     }
                 }
                 assert_eq!(inbox.len(), model.len());
+                let first = inbox.first().map(|(number, parts)| (*number, parts.concat()));
+                assert_eq!(first.as_ref(), model.front());
             }
             assert_eq!(capacity, (inbox.bytes.capacity(), inbox.messages.capacity()));
         }

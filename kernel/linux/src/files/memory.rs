@@ -64,7 +64,8 @@ impl Memory {
             further.push((address, length));
         }
         further.reverse();
-        Ok(Self { address: UserAddr::NULL, length: 0, further, left })
+        let (address, length) = further.pop().unwrap_or((UserAddr::NULL, 0));
+        Ok(Self { address, length, further, left })
     }
 
     /// Bytes to go.
@@ -130,6 +131,28 @@ impl Memory {
     pub fn write_at_once(&mut self, from: &[u8]) -> bool {
         let length = from.len() as u64;
         let done = length <= self.length && user_memory::write_at_once(self.address, from);
+        if done {
+            self.address += length;
+            self.length -= length;
+            self.left -= length;
+        }
+        done
+    }
+
+    /// Copies all of `from` to the program if that does not take long: as
+    /// [`write_at_once`](Self::write_at_once), but of any length, and with interrupts on. Otherwise
+    /// a part of it may be there already. Does not sleep.
+    #[inline(always)]
+    pub fn write_if_there(&mut self, from: &[u8]) -> bool {
+        if from.len() <= user_memory::STEP {
+            let interrupts = InterruptsOff::take();
+            let done = self.write_at_once(from);
+            drop(interrupts);
+            return done;
+        }
+        let length = from.len() as u64;
+        let fits = length <= self.length;
+        let done = fits && user_memory::write(self.address, from) == from.len();
         if done {
             self.address += length;
             self.length -= length;

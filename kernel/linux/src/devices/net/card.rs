@@ -343,7 +343,12 @@ impl<K: Kind, B: Bus> Driven<K, B> {
 
     /// Hands what was taken over to a socket alone, and leaves it to the thread if it is anything
     /// to others.
-    fn tell_alone(interface: &Arc<dyn Interface>, work: &mut Work<K::Receiver>, taker: &dyn Taker) {
+    #[inline(always)]
+    fn tell_alone(
+        interface: &Arc<dyn Interface>,
+        work: &mut Work<K::Receiver>,
+        taker: &mut dyn Taker,
+    ) {
         let Some(untold) = &mut work.untold else { return };
         let news = untold.news(interface, &work.buffer);
         taker.hear(&news);
@@ -439,26 +444,29 @@ impl<K: Kind, B: Bus> Driven<K, B> {
         !self.kind.let_interrupt(&self.registers, &self.memory, &work.receiver)
     }
 
-    /// Takes one frame, for a thread that was woken in place of the card's; says whether that has
-    /// something left to do.
-    fn take_one(&self, interface: &Arc<dyn Interface>, taker: &dyn Taker) -> bool {
+    /// Takes one frame, for a thread that was woken in place of the card's. Says whether it may
+    /// still lead, and whether the card's thread has something left to do.
+    #[inline(always)]
+    fn take_one(&self, interface: &Arc<dyn Interface>, taker: &mut dyn Taker) -> (bool, bool) {
         let mut work = self.work.lock();
         if self.is_gone() || work.untold.is_some() || work.is_telling {
-            return true;
+            return (false, true);
         }
         // The thread waits until its end.
         if work.quota.is_spent() {
-            return true;
+            return (false, true);
         }
         if !self.take(&mut work) {
             // It was for something else, such as the link: the caller still waits for a frame.
             self.offer();
-            return !self.is_quiet(&mut work);
+            return (true, !self.is_quiet(&mut work));
         }
         work.quota.spend();
         Self::tell_alone(interface, &mut work, taker);
         self.tell_card(&mut work);
-        work.untold.is_some() || work.quota.left == 0 || !self.is_quiet(&mut work)
+        let leaves_some =
+            work.untold.is_some() || work.quota.left == 0 || !self.is_quiet(&mut work);
+        (false, leaves_some)
     }
 
     /// Tells those who wait for it that frames can be sent again.
@@ -658,10 +666,15 @@ impl<K: Kind, B: Bus> Interface for Driven<K, B> {
         }
     }
 
-    fn take_over(&self, own: &Arc<dyn Interface>, taker: &dyn Taker) {
-        if self.lead.take_over(task::current().id.0) && self.take_one(own, taker) {
+    fn take_over(&self, own: &Arc<dyn Interface>, taker: &mut dyn Taker) -> bool {
+        if !self.lead.take_over(task::current().id.0) {
+            return true;
+        }
+        let (leads, leaves_some) = self.take_one(own, taker);
+        if leaves_some {
             self.wake();
         }
+        leads
     }
 
     fn resign(&self) {

@@ -50,7 +50,7 @@ struct Interrupts(Arc<SpinLock<Option<Arc<dyn Card>>>>);
 
 impl interrupts::Handler for Interrupts {
     fn interrupt(&self, _: InService) {
-        if let Some(card) = &*self.0.lock() {
+        if let Some(card) = &*self.0.lock_quietly() {
             card.interrupt();
         }
     }

@@ -91,49 +91,57 @@ pub trait Interface: Send + Sync {
     /// context; what follows as well.
     fn offer(&self);
 
-    /// Takes a frame for `taker`, if the calling thread was woken for that. `own`: itself.
-    fn take_over(&self, own: &Arc<dyn Interface>, taker: &dyn Taker);
+    /// Takes a frame for `taker`, if the calling thread was woken for that. `own`: itself. Says
+    /// whether the thread may still [lead](Self::offer).
+    fn take_over(&self, own: &Arc<dyn Interface>, taker: &mut dyn Taker) -> bool;
 
     /// The calling thread waits no more.
     fn resign(&self);
 }
 
-/// Who takes a frame by itself: a packet socket.
+/// Who takes a frame by itself: who reads from a packet socket.
 pub trait Taker {
     /// The number of the socket.
     fn number(&self) -> u64;
 
     /// It hears a frame, as by [`Taps::hear`].
-    fn hear(&self, news: &News);
+    fn hear(&mut self, news: &News);
 }
 
 /// The calling thread waits for a frame for a socket.
-pub struct Leading<'a> {
+pub struct Leading {
     interface: Option<Arc<dyn Interface>>,
-    taker: &'a dyn Taker,
+    /// It has led, and may still do.
+    leads: bool,
 }
 
-impl<'a> Leading<'a> {
+impl Leading {
     /// From that interface, if there is one.
-    pub fn new(interface: Option<Arc<dyn Interface>>, taker: &'a dyn Taker) -> Self {
+    pub fn new(interface: Option<Arc<dyn Interface>>) -> Self {
         if let Some(interface) = &interface {
             interface.offer();
         }
-        Self { interface, taker }
+        Self { interface, leads: true }
     }
 
-    /// To be called after each wake, before the look for what it waits for. May sleep.
+    /// To be called after each wake, before the look for what it waits for: takes a frame for
+    /// `taker` if the thread was woken for that. May sleep.
     #[inline(always)]
-    pub fn take_over(&self) {
-        if let Some(interface) = &self.interface {
-            interface.take_over(interface, self.taker);
+    pub fn take_over(&mut self, taker: &mut dyn Taker) {
+        if let Some(interface) = &self.interface
+            && self.leads
+        {
+            self.leads = interface.take_over(interface, taker);
         }
     }
 }
 
-impl Drop for Leading<'_> {
+impl Drop for Leading {
+    #[inline(always)]
     fn drop(&mut self) {
-        if let Some(interface) = &self.interface {
+        if let Some(interface) = &self.interface
+            && self.leads
+        {
             interface.resign();
         }
     }

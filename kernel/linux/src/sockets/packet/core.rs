@@ -23,7 +23,7 @@ use crate::{
     files::{Events, Watchers},
     sockets::{
         common::Common,
-        net::interface::{HEADER, News, Reporter, Stamp, Taker},
+        net::interface::{HEADER, News, Reporter, Stamp},
     },
 };
 
@@ -54,6 +54,37 @@ pub struct Message {
     pub header: usize,
     /// Frames that were lost before.
     pub lost: u32,
+}
+
+/// What a socket wants of a frame.
+pub struct Wanted<'a, L> {
+    /// Of the frame; as [`LinkAddress`] has them.
+    protocol: u16,
+    interface: u32,
+    kind: u8,
+    /// Bytes of the frame, from where the socket has it.
+    whole: usize,
+    /// What the socket gets of these.
+    pub part: &'a [u8],
+    /// What was seen while the socket was locked.
+    pub seen: L,
+}
+
+impl<L> Wanted<'_, L> {
+    /// What is known of the frame, which is that of `news`.
+    #[inline(always)]
+    pub fn message(&self, core: &Core, news: &News) -> Message {
+        let Self { protocol, interface, kind, whole, .. } = *self;
+        let station = news.frame.get(6..12).and_then(|from| from.first_chunk()).copied();
+        Message {
+            from: LinkAddress { protocol, interface, kind, station },
+            stamp: news.stamp,
+            whole,
+            length: self.part.len(),
+            header: if core.is_cooked { 0 } else { HEADER },
+            lost: core.lost.load(Ordering::Relaxed),
+        }
+    }
 }
 
 /// What decides which frames it gets.
@@ -160,16 +191,29 @@ impl Core {
 
     /// A frame is on the wire. Thread context.
     pub fn hear(&self, news: &News) {
+        if let Some(wanted) = self.wanted(news, || ()) {
+            self.keep(&wanted.message(self, news), wanted.part);
+        }
+    }
+
+    /// What the socket wants of a frame on the wire, and what `look` says, with interrupts off,
+    /// before a filter decides; `None` if it wants nothing. Thread context.
+    #[inline(always)]
+    pub fn wanted<'a, L>(
+        &self,
+        news: &News<'a>,
+        look: impl FnOnce() -> L,
+    ) -> Option<Wanted<'a, L>> {
         if news.origin == Some(self.number) || news.heard_by == Some(self.number) {
-            return;
+            return None;
         }
         let index = news.interface.index();
-        let wants = {
+        let (wants, seen) = {
             let wants = self.wants.lock();
             if wants.protocol == 0 || !self.is_of(index) {
-                return;
+                return None;
             }
-            wants.clone()
+            (wants.clone(), look())
         };
         let protocol = protocol_of(news.frame);
         let is_outgoing = news.origin.is_some();
@@ -178,7 +222,7 @@ impl Core {
             wanted => wanted == protocol && !is_outgoing,
         };
         if !is_meant {
-            return;
+            return None;
         }
         let to = news.frame.first_chunk().copied().unwrap_or([0; 6]);
         let kind = match to {
@@ -202,19 +246,15 @@ impl Core {
         // The last use of a filter may be this one.
         drop(wants);
         if length == 0 {
-            return;
+            return None;
         }
-        let station = news.frame.get(6..12).and_then(|from| from.first_chunk()).copied();
-        let message = Message {
-            from: LinkAddress { protocol, interface: index, kind, station },
-            stamp: news.stamp,
-            whole,
-            length,
-            header: HEADER - start,
-            lost: self.lost.load(Ordering::Relaxed),
-        };
         let part = &news.frame[start..start + length];
-        let Put { is_kept, is_news } = self.put(&message, part);
+        Some(Wanted { protocol, interface: index, kind, whole, part, seen })
+    }
+
+    /// Keeps that part of a frame until somebody reads it. Thread context.
+    pub fn keep(&self, message: &Message, part: &[u8]) {
+        let Put { is_kept, is_news } = self.put(message, part);
         if is_kept {
             self.taken.fetch_add(1, Ordering::Relaxed);
         } else {
@@ -224,6 +264,27 @@ impl Core {
         if is_news {
             self.tell();
         }
+    }
+
+    /// Whether who reads gets the next frame that comes: none waits, nor does an error, and there
+    /// is no ring. Interrupts off.
+    #[inline(always)]
+    pub fn is_next(&self) -> bool {
+        !self.has_failed()
+            && self.ring.lock_quietly().is_none()
+            && self.inbox.lock_quietly().is_empty()
+    }
+
+    /// Whether who reads gets something at once: a frame, or an error.
+    #[inline(always)]
+    pub fn has_something(&self) -> bool {
+        self.has_failed() || !self.inbox.lock().is_empty()
+    }
+
+    /// Whether an error waits to be told.
+    #[inline(always)]
+    fn has_failed(&self) -> bool {
+        self.has_lost.load(Ordering::Relaxed) || self.common.has_failed()
     }
 
     /// There is something to receive. Any context.
@@ -297,15 +358,5 @@ impl Core {
         self.has_lost.store(true, Ordering::Relaxed);
         self.readers.wake_all();
         self.watchers.notify(Events::IN | Events::READ_NORMAL | Events::ERROR);
-    }
-}
-
-impl Taker for Core {
-    fn number(&self) -> u64 {
-        self.number
-    }
-
-    fn hear(&self, news: &News) {
-        self.hear(news);
     }
 }

@@ -6,6 +6,7 @@ use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use crtos_abi::UserAddr;
 use crtos_core::{
+    arch::user_memory,
     mm::object::Object as MemoryObject,
     sync::SpinLock,
     task::{Mutex, WaitError, WaitQueue},
@@ -31,7 +32,7 @@ use crate::{
     sockets::{
         common::Common,
         net::{
-            interface::{self, HEADER, Interface, LONGEST, Leading},
+            interface::{self, HEADER, Interface, LONGEST, Leading, News, Taker},
             requests,
         },
         stamps,
@@ -44,6 +45,8 @@ const SIOCINQ: u32 = 0x541b;
 /// that its checksum was found right.
 const AUXILIARY: u32 = 8;
 const IS_THERE: u32 = 1;
+/// Most bytes that a program gives of a short frame.
+const SHORT: usize = 242;
 /// The control message that reports a frame that was sent (PACKET_TX_TIMESTAMP).
 const REPORT: u32 = 16;
 
@@ -54,6 +57,37 @@ pub struct PacketSocket {
     is_member: AtomicBool,
     /// Held while it is bound.
     binding: Mutex<()>,
+}
+
+/// The calling thread, which reads: a frame that comes goes to its memory at once, if that is
+/// there, and waits otherwise.
+struct Reader<'a, R, F> {
+    core: &'a Core,
+    memory: &'a mut Memory,
+    how: Reception,
+    /// What it wants to know of the frame.
+    tell: F,
+    /// The frame that it has got.
+    got: Option<R>,
+}
+
+impl<R, F: Fn(&Message) -> R> Taker for Reader<'_, R, F> {
+    fn number(&self) -> u64 {
+        self.core.number
+    }
+
+    fn hear(&mut self, news: &News) {
+        let core = self.core;
+        let Some(wanted) = core.wanted(news, || core.is_next()) else { return };
+        let part = wanted.part;
+        let room = part.len().min(self.memory.left() as usize);
+        if !self.how.peeks && wanted.seen && self.memory.write_if_there(&part[..room]) {
+            core.taken.fetch_add(1, Ordering::Relaxed);
+            self.got = Some((self.tell)(&wanted.message(core, news)));
+        } else {
+            core.keep(&wanted.message(core, news), part);
+        }
+    }
 }
 
 /// How a frame is sent.
@@ -112,17 +146,109 @@ impl PacketSocket {
         self.core.common.check()
     }
 
-    /// Copies the first message, and takes it away unless it stays; says whether one is left.
-    fn take(&self, peeks: bool, to: &mut [u8]) -> Option<Result<(Message, bool), Errno>> {
+    /// Moves a message that waits to memory, or leaves it if it is to stay. What `tell` says of it,
+    /// or an error that waits to be told; `None` if there is nothing. May sleep.
+    #[inline(never)]
+    fn take_kept<R>(
+        &self,
+        memory: &mut Memory,
+        how: Reception,
+        tell: impl Fn(&Message) -> R,
+    ) -> Option<Result<R, Errno>> {
         if let Err(error) = self.check() {
             return Some(Err(error));
         }
-        let mut inbox = self.core.inbox.lock();
-        let (message, _) = inbox.peek(to)?;
-        if !peeks {
-            inbox.pop();
+        let room = memory.left() as usize;
+        let (told, is_left) = {
+            let mut inbox = self.core.inbox.lock();
+            let (message, [bytes, further]) = inbox.first()?;
+            let told = tell(message);
+            let bytes = &bytes[..bytes.len().min(room)];
+            let is_short = further.is_empty() && bytes.len() <= user_memory::STEP;
+            if !is_short || !memory.write_at_once(bytes) {
+                drop(inbox);
+                return self.take_slowly(memory, how, tell);
+            }
+            if !how.peeks {
+                inbox.pop();
+            }
+            (told, !inbox.is_empty())
+        };
+        if is_left {
+            self.core.readers.wake(1);
         }
-        Some(Ok((message, !inbox.is_empty())))
+        Some(Ok(told))
+    }
+
+    /// The same by a buffer: of what is long, or where memory is not there.
+    #[inline(never)]
+    fn take_slowly<R>(
+        &self,
+        memory: &mut Memory,
+        how: Reception,
+        tell: impl Fn(&Message) -> R,
+    ) -> Option<Result<R, Errno>> {
+        let mut buffer = [0; LONGEST];
+        let room = memory.left().min(LONGEST as u64) as usize;
+        let (message, length, is_left) = {
+            let mut inbox = self.core.inbox.lock();
+            let (message, length) = inbox.peek(&mut buffer[..room])?;
+            if !how.peeks {
+                inbox.pop();
+            }
+            (message, length.min(room), !inbox.is_empty())
+        };
+        if is_left {
+            self.core.readers.wake(1);
+        }
+        if memory.write(&buffer[..length]) < length {
+            return Some(Err(Errno::EFAULT));
+        }
+        Some(Ok(tell(&message)))
+    }
+
+    /// Moves the first message to memory, as recv(2) does; what `tell` says of it. May sleep.
+    #[inline(always)]
+    fn take<R>(
+        &self,
+        memory: &mut Memory,
+        how: Reception,
+        tell: impl Fn(&Message) -> R,
+    ) -> Result<R, Errno> {
+        if let Some(taken) = self.take_kept(memory, how, &tell) {
+            return taken;
+        }
+        if how.nonblocking {
+            return Err(Errno::EAGAIN);
+        }
+        let deadline = self.core.common.receive_deadline();
+        loop {
+            let bound = self.interface().and_then(interface::by_index);
+            let mut leading = Leading::new(bound);
+            let mut reader = Reader { core: &self.core, memory, how, tell: &tell, got: None };
+            let waited = self.core.readers.wait_until(
+                deadline,
+                |_| signal::is_interrupted(),
+                || {
+                    leading.take_over(&mut reader);
+                    (reader.got.is_some() || self.core.has_something()).then_some(())
+                },
+            );
+            waited.map_err(|error| match error {
+                WaitError::Timeout => Errno::EAGAIN,
+                // A wait that ends by itself is not begun anew.
+                WaitError::Interrupted if deadline.is_some() => Errno::EINTR,
+                WaitError::Interrupted => Errno::RESTART,
+            })?;
+            if let Some(told) = reader.got {
+                return Ok(told);
+            }
+            drop(leading);
+            // Somebody else may have taken it.
+            if let Some(taken) = self.take_kept(memory, how, &tell) {
+                return taken;
+            }
+        }
     }
 
     /// Changes the room for messages. What waits stays, as far as there is room. May sleep.
@@ -149,8 +275,22 @@ impl PacketSocket {
         given: usize,
         read: &mut dyn FnMut(&mut [u8]) -> bool,
     ) -> Result<(), Errno> {
-        let mut buffer = [0; LONGEST];
-        let length = self.frame(way, given, read, &mut buffer)?;
+        // A short one is spared the clearing of a long buffer.
+        match given {
+            0..=SHORT => self.send_by(way, given, read, &mut [0; HEADER + SHORT]),
+            _ => self.send_by(way, given, read, &mut [0; LONGEST]),
+        }
+    }
+
+    /// The same, by a buffer that has room for it and for a header.
+    fn send_by(
+        &self,
+        way: &Way,
+        given: usize,
+        read: &mut dyn FnMut(&mut [u8]) -> bool,
+        buffer: &mut [u8],
+    ) -> Result<(), Errno> {
+        let length = self.frame(way, given, read, buffer)?;
         let asked = self.core.common.stamping.begin(way.stamping, &self.core);
         let frame = &buffer[..length];
         loop {
@@ -195,7 +335,7 @@ impl PacketSocket {
         way: &Way,
         given: usize,
         read: &mut dyn FnMut(&mut [u8]) -> bool,
-        buffer: &mut [u8; LONGEST],
+        buffer: &mut [u8],
     ) -> Result<usize, Errno> {
         let Way { interface, to, protocol, .. } = way;
         let start = if self.core.is_cooked { HEADER } else { 0 };
@@ -321,39 +461,9 @@ impl Socket for PacketSocket {
     }
 
     fn receive(&self, memory: &mut Memory, how: Reception) -> Result<Received, Errno> {
-        let mut buffer = [0; LONGEST];
-        let room = (memory.left().min(LONGEST as u64)) as usize;
-        let to = &mut buffer[..room];
-        let (message, is_left) = match self.take(how.peeks, to) {
-            Some(taken) => taken?,
-            None if how.nonblocking => return Err(Errno::EAGAIN),
-            None => {
-                let deadline = self.core.common.receive_deadline();
-                let bound = self.interface().and_then(interface::by_index);
-                let leading = Leading::new(bound, &*self.core);
-                let waited = self.core.readers.wait_until(
-                    deadline,
-                    |_| signal::is_interrupted(),
-                    || {
-                        leading.take_over();
-                        self.take(how.peeks, to)
-                    },
-                );
-                waited.map_err(|error| match error {
-                    WaitError::Timeout => Errno::EAGAIN,
-                    // A wait that ends by itself is not begun anew.
-                    WaitError::Interrupted if deadline.is_some() => Errno::EINTR,
-                    WaitError::Interrupted => Errno::RESTART,
-                })??
-            }
-        };
-        if is_left {
-            self.core.readers.wake(1);
-        }
+        let room = memory.left() as usize;
+        let message = self.take(memory, how, |message| *message)?;
         let length = message.length.min(room);
-        if memory.write(&buffer[..length]) < length {
-            return Err(Errno::EFAULT);
-        }
         let mut told = self.core.common.told(message.stamp, message.lost);
         told.more = self.more(&message);
         Ok(Received {
@@ -362,6 +472,14 @@ impl Socket for PacketSocket {
             from: message.from.of_frame(),
             told,
         })
+    }
+
+    fn read(&self, memory: &mut Memory, how: Reception) -> SysResult {
+        let room = memory.left() as usize;
+        let told = self.take(memory, how, |message| (message.stamp, message.length))?;
+        let (stamp, length) = told;
+        self.core.common.note(stamp);
+        Ok(length.min(room) as u64)
     }
 
     fn receive_report(&self, memory: &mut Memory) -> Result<Received, Errno> {
