@@ -144,21 +144,6 @@ impl Files {
         drop(old);
         Ok(true)
     }
-
-    /// Before the process goes on in Linux: what can be Linux's becomes so. The others are closed
-    /// there.
-    pub fn leave_to_linux(&self) -> Result<(), Errno> {
-        let mut from = 0;
-        while let Some(number) = self.next_local(from) {
-            from = number + 1;
-            if !self.close_on_exec(number.into()) && !self.globalize(number.into())? {
-                crtos_core::warn!(
-                    "descriptor {number} is local to the realm and closed in a program that goes on in Linux"
-                );
-            }
-        }
-        Ok(())
-    }
 }
 
 /// Has Linux store the status of a device at `address` of the program, as fstat(2) does.

@@ -3,6 +3,8 @@
 
 use crtos_abi::UserAddr;
 
+use core::sync::atomic::{AtomicBool, Ordering};
+
 use crtos_core::{arch::user_memory, personality::FastResult, sync::SpinLock, task::WaitQueue};
 
 use super::{Events, Memory, Watchers, wait};
@@ -19,6 +21,8 @@ pub struct Event {
     to_read: WaitQueue,
     to_write: WaitQueue,
     watchers: Watchers,
+    /// It has left the realm: whoever still uses it makes the call again. Set with the lock held.
+    has_left: AtomicBool,
 }
 
 impl Event {
@@ -30,6 +34,33 @@ impl Event {
             to_read: WaitQueue::new(),
             to_write: WaitQueue::new(),
             watchers: Watchers::new(),
+            has_left: AtomicBool::new(false),
+        }
+    }
+
+    /// Whether a read takes one.
+    pub fn is_semaphore(&self) -> bool {
+        self.semaphore
+    }
+
+    /// It has left the realm, and no table has it any more: who found it there before makes the
+    /// call again. Returns what it counted.
+    pub fn leave(&self) -> u64 {
+        let counted = {
+            let mut counter = self.counter.lock();
+            self.has_left.store(true, Ordering::Relaxed);
+            core::mem::take(&mut *counter)
+        };
+        self.to_read.wake_all();
+        self.to_write.wake_all();
+        counted
+    }
+
+    /// Whether it is here still. The lock is held.
+    fn check_here(&self) -> Result<(), Errno> {
+        match self.has_left.load(Ordering::Relaxed) {
+            true => Err(Errno::RESTART_ALWAYS),
+            false => Ok(()),
         }
     }
 
@@ -40,19 +71,25 @@ impl Event {
     }
 
     /// Takes the value, or one of it.
-    fn take(&self) -> Option<u64> {
+    fn take(&self) -> Option<SysResult> {
         let mut counter = self.counter.lock();
+        if let Err(left) = self.check_here() {
+            return Some(Err(left));
+        }
         let taken = self.share(*counter)?;
         *counter -= taken;
-        Some(taken)
+        Some(Ok(taken))
     }
 
     /// Adds, if the sum stays below the limit.
-    fn add(&self, value: u64) -> Option<()> {
+    fn add(&self, value: u64) -> Option<Result<(), Errno>> {
         let mut counter = self.counter.lock();
+        if let Err(left) = self.check_here() {
+            return Some(Err(left));
+        }
         let sum = counter.checked_add(value).filter(|&sum| sum < LIMIT)?;
         *counter = sum;
-        Some(())
+        Some(Ok(()))
     }
 
     fn announce(&self, read: bool) {
@@ -68,7 +105,7 @@ impl Event {
     /// Adds one, unless there is no room, and wakes one of those who read. In an interrupt it tells
     /// one watcher at once, and each of the others by a further one. Any context.
     pub fn signal(&self) {
-        if self.add(1).is_some() {
+        if let Some(Ok(())) = self.add(1) {
             self.to_read.wake(1);
             self.watchers.notify(Events::IN);
         }
@@ -79,7 +116,7 @@ impl Event {
         if memory.left() < 8 {
             return Err(Errno::EINVAL);
         }
-        let value = wait::take(&self.to_read, nonblocking, || self.take())?;
+        let value = wait::take(&self.to_read, nonblocking, || self.take())??;
         self.announce(true);
         if memory.write(&value.to_le_bytes()) < 8 { Err(Errno::EFAULT) } else { Ok(8) }
     }
@@ -97,7 +134,7 @@ impl Event {
         if value == u64::MAX {
             return Err(Errno::EINVAL);
         }
-        wait::take(&self.to_write, nonblocking, || self.add(value))?;
+        wait::take(&self.to_write, nonblocking, || self.add(value))??;
         if value > 0 {
             self.announce(false);
         }
@@ -140,7 +177,7 @@ impl Event {
             return FastResult::FULL;
         }
         let value = u64::from_le_bytes(bytes);
-        if value == u64::MAX || self.add(value).is_none() {
+        if value == u64::MAX || !matches!(self.add(value), Some(Ok(()))) {
             return FastResult::FULL;
         }
         if value > 0 {

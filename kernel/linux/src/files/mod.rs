@@ -10,6 +10,7 @@
 //! |---|---|
 //! | [`description`] | an open file description, which descriptors share by reference |
 //! | [`agreement`] | the shadow's numbers and ours |
+//! | [`leaving`] | local files that become Linux's |
 //! | [`memory`] | the program's memory that a transfer reads or writes |
 //! | [`wait`] | waiting until a file has what a call wants |
 //! | [`watch`] | who is told when a file becomes ready: poll, epoll |
@@ -34,6 +35,7 @@ pub mod epoll;
 pub mod event;
 pub mod fast;
 pub mod last_words;
+pub mod leaving;
 pub mod lock;
 pub mod memory;
 pub mod names;

@@ -6,7 +6,7 @@
 //! thread for the copy of a page. A write of up to PIPE_BUF bytes is one such step and therefore
 //! atomic. Who waits looks at counters and needs no lock.
 
-use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 
 use alloc::sync::Arc;
 use crtos_abi::UserAddr;
@@ -42,6 +42,8 @@ pub struct Pipe {
     to_read: WaitQueue,
     to_write: WaitQueue,
     watchers: Watchers,
+    /// It has left the realm: whoever still uses it makes the call again. Set with the lock held.
+    has_left: AtomicBool,
     /// Inode number.
     pub number: u64,
 }
@@ -64,6 +66,7 @@ impl Pipe {
             to_read: WaitQueue::new(),
             to_write: WaitQueue::new(),
             watchers: Watchers::new(),
+            has_left: AtomicBool::new(false),
             number,
         }))
     }
@@ -120,8 +123,7 @@ impl Pipe {
                 Step::Fault => break,
                 Step::Stuck if done > 0 => break,
                 Step::Stuck => {
-                    // In this order: the last writer may have written before it went.
-                    if !self.has_writers() && self.is_empty() {
+                    if self.is_at_end()? {
                         break;
                     }
                     self.wait_for_bytes(nonblocking)?;
@@ -149,15 +151,65 @@ impl Pipe {
             match seen {
                 Some((0, wanted)) if wanted > 0 => return Err(Errno::EFAULT),
                 Some((seen, _)) => return Ok(seen as u64),
-                None if !self.has_writers() && self.is_empty() => return Ok(0),
+                None if self.is_at_end()? => return Ok(0),
                 None => self.wait_for_bytes(nonblocking)?,
             }
         }
     }
 
+    /// Whether nothing will come, where nothing is there.
+    fn is_at_end(&self) -> Result<bool, Errno> {
+        self.check_here()?;
+        // In this order: the last writer may have written before it went.
+        Ok(!self.has_writers() && self.is_empty())
+    }
+
+    /// Whether it is here still.
+    fn check_here(&self) -> Result<(), Errno> {
+        match self.has_left.load(Ordering::SeqCst) {
+            true => Err(Errno::RESTART_ALWAYS),
+            false => Ok(()),
+        }
+    }
+
+    /// Whether somebody can read what is written; who writes gets a signal if not.
+    fn check_readers(&self) -> Result<(), Errno> {
+        self.check_here()?;
+        if !self.has_readers() {
+            signal::raise(linux::SIGPIPE);
+            return Err(Errno::EPIPE);
+        }
+        Ok(())
+    }
+
+    /// It leaves the realm: what is in it goes to `put`, buffer by buffer, and then `replace` has
+    /// it forgotten. Who wants to use it meanwhile waits, and makes the call again afterwards. If
+    /// `put` fails, it stays, with what was not put. May sleep.
+    pub fn leave(
+        &self,
+        mut put: impl FnMut(&[u8]) -> Result<(), Errno>,
+        replace: impl FnOnce(),
+    ) -> Result<(), Errno> {
+        let mut ring = self.ring.lock();
+        while let Some(bytes) = ring.first() {
+            let length = bytes.len();
+            put(bytes)?;
+            let _ = ring.pop(length, <[u8]>::len);
+            self.used.store(ring.count(), Ordering::SeqCst);
+        }
+        replace();
+        self.has_left.store(true, Ordering::SeqCst);
+        drop(ring);
+        self.to_read.wake_all();
+        self.to_write.wake_all();
+        Ok(())
+    }
+
     /// Waits until there may be something to read, which there was not.
     fn wait_for_bytes(&self, nonblocking: bool) -> Result<(), Errno> {
-        let ready = || (!self.is_empty() || !self.has_writers()).then_some(());
+        let ready = || {
+            (!self.is_empty() || !self.has_writers() || self.check_here().is_err()).then_some(())
+        };
         wait::take_later(&self.to_read, nonblocking, ready)
     }
 
@@ -179,10 +231,7 @@ impl Pipe {
     /// How many bytes can be written without waiting, once there is room for any.
     pub fn room(&self, nonblocking: bool) -> SysResult {
         loop {
-            if !self.has_readers() {
-                signal::raise(linux::SIGPIPE);
-                return Err(Errno::EPIPE);
-            }
+            self.check_readers()?;
             let (used, size) = (self.used.load(Ordering::SeqCst), self.size.load(Ordering::SeqCst));
             match size.saturating_sub(used) {
                 0 => self.wait_for_room(nonblocking)?,
@@ -193,7 +242,8 @@ impl Pipe {
 
     /// Waits until there may be room, of which there was none.
     fn wait_for_room(&self, nonblocking: bool) -> Result<(), Errno> {
-        let ready = || (!self.is_full() || !self.has_readers()).then_some(());
+        let ready =
+            || (!self.is_full() || !self.has_readers() || self.check_here().is_err()).then_some(());
         wait::take_later(&self.to_write, nonblocking, ready)
     }
 
@@ -274,9 +324,8 @@ impl Pipe {
         let mut done = 0;
         let mut first = true;
         while memory.left() > 0 {
-            if !self.has_readers() {
-                signal::raise(linux::SIGPIPE);
-                return if done > 0 { Ok(done) } else { Err(Errno::EPIPE) };
+            if let Err(error) = self.check_readers() {
+                return if done > 0 { Ok(done) } else { Err(error) };
             }
             let step = self.write_step(memory, packets, core::mem::take(&mut first));
             match step {
@@ -305,6 +354,7 @@ impl Pipe {
         let length = memory.left() as usize;
         let odd = length % PAGE;
         let mut ring = self.ring.lock();
+        self.check_here()?;
         let was_empty = ring.is_empty();
         let appended = match first && !packets && odd != 0 {
             true => ring.append(odd, |to| memory.read(to)),

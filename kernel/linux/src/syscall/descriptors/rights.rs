@@ -34,8 +34,8 @@ pub(super) fn pass_all(messages: UserAddr, count: u64) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Makes the local devices among the descriptors that a message passes (SCM_RIGHTS) Linux's. Other
-/// local files cannot leave the realm: EINVAL. What cannot be read, Linux complains of.
+/// Makes the local files among the descriptors that a message passes (SCM_RIGHTS) Linux's. EINVAL
+/// for those that cannot leave the realm. What cannot be read, Linux complains of.
 pub(super) fn pass_rights(message: UserAddr) -> Result<(), Errno> {
     const HEADER: u64 = size_of::<CMsgHdr>() as u64;
     /// Most descriptors of a message (SCM_MAX_FD).
@@ -55,7 +55,7 @@ pub(super) fn pass_rights(message: UserAddr) -> Result<(), Errno> {
         }
         for index in 0..((length - HEADER) / 4).min(if passes_rights { MOST } else { 0 }) {
             let Ok(fd) = user::read_u32(at + HEADER + index * 4) else { return Ok(()) };
-            if files.find(fd.into()).is_some() && !files.globalize(fd.into())? {
+            if files.find(fd.into()).is_some() && !files.leave(fd.into())? {
                 crtos_core::warn!(
                     "descriptor {fd} is local to the realm and cannot be passed over a socket"
                 );

@@ -1,0 +1,297 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+/*
+ * Descriptors of pipes and eventfds that are passed over a socket (unix(7), SCM_RIGHTS), to another
+ * process or to the own one: what is in them, their flags and all their numbers stay what they were.
+ */
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+
+#include "check.h"
+
+static int pair[2];
+
+BEFORE_EACH
+{
+	CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0);
+}
+
+/* A message with room for `count` descriptors. */
+#define MESSAGE(count) \
+	char byte = 0; \
+	struct iovec part = { &byte, 1 }; \
+	_Alignas(struct cmsghdr) char control[CMSG_SPACE(sizeof(int) * 8)] = ""; \
+	struct msghdr message = { .msg_iov = &part, \
+				  .msg_iovlen = 1, \
+				  .msg_control = control, \
+				  .msg_controllen = CMSG_SPACE(sizeof(int) * (count)) }
+
+static int pass(int socket, const int *descriptors, int count)
+{
+	MESSAGE(count);
+
+	*CMSG_FIRSTHDR(&message) = (struct cmsghdr){ CMSG_LEN(sizeof(int) * count), SOL_SOCKET,
+						     SCM_RIGHTS };
+	memcpy(CMSG_DATA(CMSG_FIRSTHDR(&message)), descriptors, sizeof(int) * count);
+	return sendmsg(socket, &message, 0) == 1;
+}
+
+static int take(int socket, int *descriptors, int count)
+{
+	MESSAGE(count);
+
+	if (recvmsg(socket, &message, 0) != 1 || !CMSG_FIRSTHDR(&message))
+		return 0;
+	memcpy(descriptors, CMSG_DATA(CMSG_FIRSTHDR(&message)), sizeof(int) * count);
+	return 1;
+}
+
+static void gives(int descriptor, const char *expected)
+{
+	char text[100] = "";
+	ssize_t length = read(descriptor, text, sizeof(text) - 1);
+
+	CHECK(length == (ssize_t)strlen(expected) && strcmp(text, expected) == 0);
+}
+
+/* Runs `body` in a child that was there before the descriptors were. */
+static pid_t child(void (*body)(void))
+{
+	pid_t pid = fork();
+
+	if (!pid) {
+		body();
+		_exit(0);
+	}
+	close(pair[1]);
+	return pid;
+}
+
+static void ended(pid_t pid)
+{
+	int status;
+
+	CHECK(waitpid(pid, &status, 0) == pid && status == 0);
+}
+
+static void writes(void)
+{
+	int got;
+
+	close(pair[0]);
+	CHECK(take(pair[1], &got, 1) && write(got, "child", 5) == 5);
+}
+
+CASE(a_child_writes_into_what_it_was_passed)
+{
+	pid_t pid = child(writes);
+	int ends[2];
+
+	CHECK(pipe(ends) == 0 && write(ends[1], "before ", 7) == 7);
+	CHECK(pass(pair[0], &ends[1], 1) && close(ends[1]) == 0);
+	ended(pid);
+	gives(ends[0], "before child");
+	CHECK(read(ends[0], &pid, 1) == 0);
+}
+
+static void reads(void)
+{
+	int got;
+
+	close(pair[0]);
+	CHECK(take(pair[1], &got, 1));
+	gives(got, "before");
+	gives(got, "after");
+	CHECK(read(got, &got, 1) == 0);
+}
+
+CASE(a_child_reads_from_what_it_was_passed)
+{
+	pid_t pid = child(reads);
+	int ends[2];
+
+	CHECK(pipe(ends) == 0 && write(ends[1], "before", 6) == 6);
+	CHECK(pass(pair[0], &ends[0], 1) && close(ends[0]) == 0);
+	for (int left = 6; left;)
+		CHECK(ioctl(ends[1], FIONREAD, &left) == 0);
+	CHECK(write(ends[1], "after", 5) == 5 && close(ends[1]) == 0);
+	ended(pid);
+}
+
+CASE(all_numbers_of_a_pipe_stay_its)
+{
+	int ends[2], copies[3], got[2];
+
+	CHECK(pipe(ends) == 0);
+	copies[0] = dup(ends[0]);
+	copies[1] = fcntl(ends[1], F_DUPFD_CLOEXEC, 50);
+	copies[2] = dup(ends[1]);
+	CHECK(pass(pair[0], ends, 2) && take(pair[1], got, 2));
+	CHECK(got[0] == copies[2] + 1 && got[1] == got[0] + 1);
+	CHECK(write(copies[1], "1", 1) == 1 && write(ends[1], "2", 1) == 1 && write(got[1], "3", 1) == 1);
+	gives(copies[0], "123");
+	CHECK(fcntl(copies[1], F_GETFD) == FD_CLOEXEC && fcntl(ends[0], F_GETFD) == 0);
+	CHECK(close(ends[1]) == 0 && close(copies[1]) == 0 && close(copies[2]) == 0);
+	CHECK(write(got[1], "4", 1) == 1 && close(got[1]) == 0);
+	gives(ends[0], "4");
+	gives(got[0], "");
+}
+
+CASE(each_end_keeps_its_flags)
+{
+	int ends[2], got[2], byte;
+
+	CHECK(pipe(ends) == 0 && fcntl(ends[0], F_SETFL, O_NONBLOCK) == 0);
+	CHECK(pass(pair[0], ends, 2) && take(pair[1], got, 2));
+	CHECK(fcntl(got[0], F_GETFL) == (O_RDONLY | O_NONBLOCK) && fcntl(got[1], F_GETFL) == O_WRONLY);
+	FAILS(EAGAIN, read(ends[0], &byte, 1));
+	CHECK(fcntl(got[0], F_SETFL, 0) == 0 && fcntl(ends[0], F_GETFL) == O_RDONLY);
+}
+
+CASE(packets_stay_packets)
+{
+	int ends[2], got;
+
+	CHECK(pipe2(ends, O_DIRECT | O_NONBLOCK) == 0);
+	CHECK(write(ends[1], "one", 3) == 3 && write(ends[1], "two", 3) == 3);
+	CHECK(pass(pair[0], ends, 1) && take(pair[1], &got, 1));
+	gives(got, "one");
+	gives(ends[0], "two");
+	CHECK(write(ends[1], "three", 5) == 5 && write(ends[1], "four", 4) == 4);
+	gives(got, "three");
+	gives(got, "four");
+}
+
+CASE(a_full_pipe_of_another_size_is_passed_with_all_that_it_has)
+{
+	static char block[3000];
+	int ends[2], got, blocks = 0, seen = 0;
+
+	CHECK(pipe2(ends, O_NONBLOCK) == 0 && fcntl(ends[1], F_SETPIPE_SZ, 1 << 18) == 1 << 18);
+	for (; write(ends[1], block, sizeof(block)) == sizeof(block); blocks++)
+		memset(block, blocks + 1, sizeof(block));
+	CHECK(pass(pair[0], ends, 1) && take(pair[1], &got, 1));
+	CHECK(fcntl(got, F_GETPIPE_SZ) == 1 << 18);
+	for (ssize_t got_bytes; (got_bytes = read(got, block, sizeof(block))) == sizeof(block); seen++)
+		CHECK(block[0] == (char)seen && block[sizeof(block) - 1] == (char)seen);
+	CHECK(seen >= blocks && seen <= blocks + 1);
+}
+
+CASE(an_end_without_the_other_one_is_passed)
+{
+	int ends[2], got;
+
+	signal(SIGPIPE, SIG_IGN);
+	CHECK(pipe(ends) == 0 && write(ends[1], "left", 4) == 4 && close(ends[1]) == 0);
+	CHECK(pass(pair[0], ends, 1) && take(pair[1], &got, 1));
+	gives(got, "left");
+	gives(got, "");
+	CHECK(pipe(ends) == 0 && close(ends[0]) == 0);
+	CHECK(pass(pair[0], &ends[1], 1) && take(pair[1], &got, 1));
+	FAILS(EPIPE, write(got, "x", 1));
+	FAILS(EPIPE, write(ends[1], "x", 1));
+	signal(SIGPIPE, SIG_DFL);
+}
+
+CASE(what_was_passed_is_passed_again)
+{
+	int ends[2], got, again;
+
+	CHECK(pipe(ends) == 0);
+	CHECK(pass(pair[0], ends, 1) && take(pair[1], &got, 1));
+	CHECK(pass(pair[0], &got, 1) && take(pair[1], &again, 1) && close(got) == 0);
+	CHECK(pass(pair[0], &ends[1], 1) && take(pair[1], &got, 1));
+	CHECK(write(got, "x", 1) == 1);
+	gives(again, "x");
+}
+
+CASE(what_was_passed_is_polled_and_inherited)
+{
+	struct epoll_event event = { .events = EPOLLIN };
+	struct pollfd poll_for = { .events = POLLIN };
+	int ends[2], got, set = epoll_create1(0);
+	pid_t pid;
+
+	CHECK(pipe(ends) == 0);
+	CHECK(pass(pair[0], &ends[1], 1) && take(pair[1], &got, 1));
+	poll_for.fd = ends[0];
+	CHECK(poll(&poll_for, 1, 0) == 0 && epoll_ctl(set, EPOLL_CTL_ADD, ends[0], &event) == 0);
+	CHECK(epoll_wait(set, &event, 1, 0) == 0);
+	pid = fork();
+	if (!pid)
+		_exit(write(got, "x", 1) != 1);
+	CHECK(epoll_wait(set, &event, 1, -1) == 1 && poll(&poll_for, 1, 0) == 1);
+	ended(pid);
+	gives(ends[0], "x");
+}
+
+static void counts(void)
+{
+	uint64_t count = 5;
+	int got;
+
+	close(pair[0]);
+	CHECK(take(pair[1], &got, 1) && write(got, &count, 8) == 8);
+}
+
+CASE(a_child_counts_in_an_eventfd)
+{
+	pid_t pid = child(counts);
+	int event = eventfd(3, EFD_CLOEXEC), copy = dup(event);
+	uint64_t count;
+
+	CHECK(pass(pair[0], &event, 1));
+	ended(pid);
+	CHECK(read(copy, &count, 8) == 8 && count == 8);
+	CHECK(fcntl(event, F_GETFD) == FD_CLOEXEC && fcntl(copy, F_GETFD) == 0);
+	count = 1;
+	CHECK(write(event, &count, 8) == 8 && read(copy, &count, 8) == 8 && count == 1);
+}
+
+CASE(a_semaphore_stays_one)
+{
+	uint64_t count = ~0ULL - 1;
+	int event = eventfd(0, EFD_SEMAPHORE | EFD_NONBLOCK), got;
+
+	CHECK(write(event, &count, 8) == 8);
+	CHECK(pass(pair[0], &event, 1) && take(pair[1], &got, 1));
+	CHECK(read(got, &count, 8) == 8 && count == 1 && read(event, &count, 8) == 8 && count == 1);
+	CHECK(fcntl(got, F_GETFL) == (O_RDWR | O_NONBLOCK));
+	count = 2;
+	CHECK(write(event, &count, 8) == 8);
+	count = 1;
+	FAILS(EAGAIN, write(event, &count, 8));
+}
+
+static int turns[2];
+
+static void *goes_on(void *unused)
+{
+	char byte;
+
+	while (read(turns[0], &byte, 1) == 1 && byte != 'e')
+		;
+	return unused;
+}
+
+/* Another thread may use a pipe as it is passed: no byte is lost then. */
+CASE(a_thread_goes_on_reading)
+{
+	pthread_t thread;
+	int got;
+
+	CHECK(pipe(turns) == 0);
+	CHECK(pass(pair[0], &turns[1], 1) && take(pair[1], &got, 1));
+	CHECK(pthread_create(&thread, NULL, goes_on, NULL) == 0);
+	for (int i = 0; i < 100; i++)
+		CHECK(write(i & 1 ? got : turns[1], "x", 1) == 1);
+	CHECK(write(got, "e", 1) == 1 && pthread_join(thread, NULL) == 0);
+}
