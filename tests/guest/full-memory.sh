@@ -37,6 +37,8 @@ crtos run -- python3 read.py 128 >out 2>err
 most=$(tail -1 out)
 echo "most: $most MiB"
 [ "$most" -gt 40 ] && [ "$most" -lt 128 ] || fail "all memory: $most MiB"
+dmesg | grep 'crtos: process [0-9]* (python3) is killed: the realm has no memory left' || fail 'Linux does not say why'
+crtos log --kernel | grep 'pid [0-9]*: killed: no memory is left' || fail 'nor does the realm'
 
 for file in large small; do
 	for left in 0 1 2; do

@@ -133,7 +133,8 @@ pub const OP_SYSCALL: u32 = 0;
 pub const OP_STARTUP: u32 = 1;
 /// Ends the shadow process.
 pub const OP_EXIT: u32 = 2;
-/// Ends the shadow process by a signal.
+/// Ends the shadow process by a signal, the first argument. The second is 1 if that is because the
+/// realm has no memory left for the program, of which Linux's log tells then.
 pub const OP_EXIT_SIGNAL: u32 = 3;
 /// Makes further shadow threads.
 pub const OP_THREAD: u32 = 4;

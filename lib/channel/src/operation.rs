@@ -39,6 +39,8 @@ pub enum Operation<'a> {
     ExitBySignal {
         /// The signal.
         signal: u32,
+        /// Because there is no memory left for the program.
+        is_starved: bool,
     },
     /// Say that the realm takes no new program, and end the shadow process, which has none. No
     /// reply; [`raw::SLOT_GONE`] follows.
@@ -578,7 +580,9 @@ impl<'a> Operation<'a> {
             }
             Self::Startup { to, room } => (raw::OP_STARTUP, pad([to.get(), room])),
             Self::Exit { status } => (raw::OP_EXIT, pad([status as u32 as u64])),
-            Self::ExitBySignal { signal } => (raw::OP_EXIT_SIGNAL, pad([signal.into()])),
+            Self::ExitBySignal { signal, is_starved } => {
+                (raw::OP_EXIT_SIGNAL, pad([signal.into(), is_starved.into()]))
+            }
             Self::Refuse => (raw::OP_REFUSE, pad([])),
             Self::MakeThreads { count, heritage } => {
                 (raw::OP_THREAD, pad([count, heritage.get().into()]))
@@ -654,7 +658,9 @@ impl<'a> Operation<'a> {
         Ok(match encoded.op {
             raw::OP_STARTUP => Self::Startup { to: UserAddr::new(first), room: second },
             raw::OP_EXIT => Self::Exit { status: half(first)? as i32 },
-            raw::OP_EXIT_SIGNAL => Self::ExitBySignal { signal: half(first)? },
+            raw::OP_EXIT_SIGNAL => {
+                Self::ExitBySignal { signal: half(first)?, is_starved: flag(second)? }
+            }
             raw::OP_REFUSE => Self::Refuse,
             raw::OP_THREAD => {
                 Self::MakeThreads { count: first, heritage: Heritage::new(half(second)?) }

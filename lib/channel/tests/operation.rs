@@ -65,7 +65,7 @@ fn operation() -> impl Strategy<Value = Operation<'static>> {
     ];
     let processes = prop_oneof![
         any::<i32>().prop_map(|status| Exit { status }),
-        any::<u32>().prop_map(|signal| ExitBySignal { signal }),
+        any::<(u32, bool)>().prop_map(|(signal, is_starved)| ExitBySignal { signal, is_starved }),
         (any::<u64>(), any::<u32>())
             .prop_map(|(count, number)| MakeThreads { count, heritage: Heritage::new(number) }),
         (address(), any::<u64>()).prop_map(|(to, room)| Startup { to, room }),

@@ -20,11 +20,13 @@ const ASKED: &str = "list the programs in the realm";
 /// List the threads in the real-time realm
 ///
 /// PID and TID are those of Linux; COMMAND is the program's name. STATE: R running or ready, S
-/// sleeping, L waiting for a system call that Linux makes, X ended, ? being made. PRIO: real-time
-/// priority, - for ordinary threads. CPU: Linux's number. TIME: processor time in minutes, seconds
-/// and milliseconds. SWITCHES: how often the thread was switched to. LOCAL, REMOTE: system calls
-/// that the real-time kernel did itself, and those that it had Linux do. MEM: memory of the
-/// process.
+/// sleeping, L waiting for a system call that Linux makes. PRIO: real-time priority, - for ordinary
+/// threads. CPU: Linux's number. TIME: processor time in minutes, seconds and milliseconds.
+/// SWITCHES: how often the thread was switched to. LOCAL, REMOTE: system calls that the real-time
+/// kernel did itself, and those that it had Linux do. MEM: memory of the process.
+///
+/// Threads that have ended, and shadow threads of Linux in which no thread runs, are not shown. The
+/// real-time kernel tells of a thread when it goes to Linux, and of all four times a second.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 With --json an array of objects: pid, tid, uid, command, state, priority, cpu (null if unknown),
@@ -59,7 +61,8 @@ impl Ps {
     pub fn run(self) -> Result<()> {
         let device = Device::require(ASKED)?;
         let realm = device::realm(&device.info(ASKED)?).ok_or_else(|| device::not_up(ASKED))?;
-        let threads = device.threads(realm).map_err(|refusal| refusal.asked(ASKED))?;
+        let mut threads = device.threads(realm).map_err(|refusal| refusal.asked(ASKED))?;
+        threads.retain(Thread::lives);
         let cpus = device.report(ASKED)?.cpus_of(realm);
         if self.json {
             let rows: Vec<_> = threads.iter().map(|thread| row(thread, &cpus)).collect();

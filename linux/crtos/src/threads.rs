@@ -185,6 +185,11 @@ pub struct Thread {
 }
 
 impl Thread {
+    /// Tells whether there is a thread of a program: it was begun, and has not ended.
+    pub fn lives(&self) -> bool {
+        !matches!(self.state, 'X' | '?')
+    }
+
     /// Reads all slots that have a thread with ids that there can be. They take [`SLOTS_SIZE`]
     /// bytes.
     pub fn parse_all(bytes: &[u8]) -> Vec<Self> {

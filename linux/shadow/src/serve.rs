@@ -93,7 +93,7 @@ unsafe fn execute(slot: Slot, remote: &Remote, startup: &'static startup::Block)
         Operation::Startup { to, room } => startup.copy_to(to, room),
         Operation::Exit { status } => this_process::exit(status),
         Operation::Refuse => refuse(),
-        Operation::ExitBySignal { signal } => signals::die(signal),
+        Operation::ExitBySignal { signal, .. } => signals::die(signal),
         Operation::ExitThread => threads::exit(),
         Operation::MakeThreads { count, heritage } => {
             threads::create(count, heritage, startup).map(FirstMade::to_word)

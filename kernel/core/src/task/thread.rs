@@ -216,6 +216,11 @@ impl Thread {
         self.cpu.load(Ordering::Acquire)
     }
 
+    /// Whether it waits for something other than a CPU. Any context.
+    pub fn is_asleep(&self) -> bool {
+        scheduler::is_asleep(self)
+    }
+
     /// Processor time used, up to the last switch.
     pub fn run_time(&self) -> Nanos {
         Nanos(self.run_time.load(Ordering::Relaxed))

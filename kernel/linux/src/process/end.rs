@@ -114,7 +114,7 @@ fn leave_memory(user: &UserThread) {
     if !address.is_null() && user.process.space.write(address, &[0; 4]).is_ok() {
         futex::wake_shared(address, 1);
     }
-    if matches!(*user.process.end.lock(), Some(End::Gone | End::Signal(SIGKILL))) {
+    if matches!(*user.process.end.lock(), Some(End::Gone | End::Starved | End::Signal(SIGKILL))) {
         futex::hand_on(user);
     }
     futex::across::settle(user);
@@ -149,7 +149,7 @@ fn end_shadow(process: &Process) {
     if first {
         process.account().tell_parent(process.pid, process.used_with_children());
     }
-    if first && matches!(end, Some(End::Status(_) | End::Signal(_))) {
+    if first && matches!(end, Some(End::Status(_) | End::Signal(_) | End::Starved)) {
         mappings::write_back_all(&process.space);
     }
     if first && threads::has_memory_alone(process) {
@@ -158,7 +158,10 @@ fn end_shadow(process: &Process) {
     match end {
         Some(End::Status(status)) if first => remote::request_end(Operation::Exit { status }),
         Some(End::Signal(signal)) if first => {
-            remote::request_end(Operation::ExitBySignal { signal })
+            remote::request_end(Operation::ExitBySignal { signal, is_starved: false })
+        }
+        Some(End::Starved) if first => {
+            remote::request_end(Operation::ExitBySignal { signal: SIGKILL, is_starved: true });
         }
         _ => remote::wait_for_end(),
     }

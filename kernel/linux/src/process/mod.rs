@@ -67,6 +67,8 @@ pub enum End {
     Status(i32),
     /// By this signal.
     Signal(u32),
+    /// By SIGKILL, because there is no memory left to go on with.
+    Starved,
     /// The shadow is gone.
     Gone,
 }

@@ -4,7 +4,11 @@
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 
-use crtos_abi::{UserAddr, channel::THREAD_RUNNING, ids::Tid};
+use crtos_abi::{
+    UserAddr,
+    channel::{THREAD_RUNNING, THREAD_SLEEPING},
+    ids::Tid,
+};
 use crtos_channel::{Heritage, OwnedSlot, Slot, Status};
 use crtos_core::{sync::SpinLock, task::Thread};
 
@@ -151,8 +155,12 @@ impl UserThread {
 
     /// Brings what `crtos ps` shows of `thread`, which is this one, up to date.
     pub fn publish(&self, thread: &Thread) {
+        let state = match self.state.load(Ordering::Relaxed) {
+            THREAD_RUNNING if thread.is_asleep() => THREAD_SLEEPING,
+            state => state,
+        };
         let status = Status {
-            state: self.state.load(Ordering::Relaxed),
+            state,
             priority: thread.scheduling().level.get(),
             run_time: thread.run_time().0,
             switches: thread.switches(),

@@ -5,9 +5,11 @@ use crtos_abi::UserAddr;
 use crtos_core::{
     arch::{Cause, Exception, UserContext},
     mm::space::FaultError,
+    task,
 };
 
 use super::deliver::{Fault, fault};
+use crate::process::{End, ThreadExt as _};
 
 use linux_raw_sys::general::{
     BUS_ADRALN, BUS_ADRERR, BUS_MCEERR_AR, FPE_FLTDIV, FPE_FLTINV, FPE_FLTOVF, FPE_FLTRES,
@@ -20,6 +22,9 @@ use linux_raw_sys::general::{
 pub fn exception(context: &mut UserContext, exception: Exception) {
     let Exception { vector, error, cause } = exception;
     let rip = UserAddr::new(context.rip);
+    if let Cause::Access { why: FaultError::NoMemory, .. } = cause {
+        starve();
+    }
     let (signal, code, address) = match cause {
         Cause::Access { address, why } => {
             let (signal, code) = of_access(why);
@@ -31,6 +36,16 @@ pub fn exception(context: &mut UserContext, exception: Exception) {
         Cause::Instruction => of_instruction(vector, rip),
     };
     fault(context, Fault { signal, code: code as i32, address, trap: vector, error });
+}
+
+/// There is no memory left for the page that the program of the calling thread has touched.
+fn starve() {
+    let current = task::current();
+    if let Some(user) = current.user() {
+        let (pid, used) = (user.process.pid, user.process.space.usage().1 >> 20);
+        crtos_core::warn!("pid {pid}: killed: no memory is left for its {used} MiB and a page");
+        user.process.end(End::Starved);
+    }
 }
 
 fn of_access(why: FaultError) -> (u32, u32) {

@@ -39,6 +39,12 @@ pub(in crate::task) fn time_awake(thread: &Thread) -> Nanos {
     state.time_used(thread) - state.of(thread).rested.get()
 }
 
+/// See [`Thread::is_asleep`].
+pub(in crate::task) fn is_asleep(thread: &Thread) -> bool {
+    use Progress::{Blocked, Locked, Sleeping, Throttled};
+    matches!(hold_of(thread).of(thread).progress.get(), Blocked | Locked | Sleeping | Throttled)
+}
+
 /// See [`Thread::affinity`].
 pub(in crate::task) fn affinity(thread: &Thread) -> CpuSet {
     hold_of(thread).of(thread).affinity.get()

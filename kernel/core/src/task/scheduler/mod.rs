@@ -32,7 +32,8 @@ mod turns;
 
 use crate::arch::InterruptsOff;
 pub(super) use attributes::{
-    affinity, scheduling, set_affinity, set_inherited, set_scheduling, time_awake, time_used,
+    affinity, is_asleep, scheduling, set_affinity, set_inherited, set_scheduling, time_awake,
+    time_used,
 };
 pub(super) use entity::{Class, Progress, Sched};
 pub use locked::Runner;
