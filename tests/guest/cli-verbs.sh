@@ -18,8 +18,20 @@ cd "$(mktemp -d)" || exit 1
 
 check 'check' crtos check
 check 'check --json' json 'd["fit"] and all(r["found"] for r in d["requirements"])' < <(crtos check --json)
-groupadd --system crtos 2>/dev/null
-check 'up' crtos up --cpus "$last" --memory 256M --port 0xe9
+groupdel crtos 2>/dev/null
+check 'up' crtos up --cpus "$last" --memory 256M --port 0xe9 >up
+check 'up says so' grep -qx "the real-time realm is up on CPU $last with 256 MiB" up
+# A group that comes later.
+setpriv --reuid 65534 --regid 65534 --clear-groups crtos run busybox true 2>err
+check 'without the group' grep -q 'remedy: .*groupadd --system crtos' err
+groupadd --system crtos
+member crtos run busybox true 2>err; check 'a group that came later' [ $? = 125 ]
+check 'is told what root does' grep -q 'root gives it: .chgrp crtos /dev/crtos., .chmod 660 /dev/crtos.' err
+check 'check tells it, too' grep -q '^note *group: exists, but /dev/crtos is not its own' < <(crtos check)
+chgrp crtos /dev/crtos && chmod 660 /dev/crtos
+check 'check sees that it is done' grep -q '^ok *group: exists' < <(crtos check)
+setpriv --reuid 65534 --regid 65534 --clear-groups crtos run busybox true 2>err
+check 'who is no member' grep -q 'make you a member' err
 check 'version' crtos version
 check 'the group may use the device' [ "$(stat -c '%G %a' /dev/crtos)" = 'crtos 660' ]
 check 'a member of the group runs programs' member crtos run busybox true
@@ -31,6 +43,23 @@ check 'ps names the program' await 'grep -q "^ *$program  *$program  *busybox  *
 # shellcheck disable=SC2317
 sleeps() { json "d[0]['pid'] == $program and d[0]['cpu'] == $last and d[0]['state'] in 'SL'" < <(crtos ps --json); }
 check 'ps --json' await sleeps
+
+# What sleeps is not shown as running: in sleeps, pipes, futexes. No thread without a name, none that
+# has ended.
+crtos run -- python3 -c '
+import os, threading, time
+ended = threading.Thread(target=lambda: None)
+ended.start(); ended.join()
+reader = os.pipe()
+for wait in (lambda: os.read(reader[0], 1), threading.Event().wait, lambda: time.sleep(1000)):
+    threading.Thread(target=wait, daemon=True).start()
+threading.Event().wait()' & python=$!
+of_python() { crtos ps --json | jq -c "[.[] | select(.pid == $python) | .state] | sort"; }
+check 'idle threads are shown as idle' await '[ "$(of_python)" = "[\"S\",\"S\",\"S\",\"S\"]" ]' 300
+of_python
+check 'each thread has a name' jq -e 'all(.[]; .command != "")' < <(crtos ps --json)
+kill $python; wait $python
+check 'a program that has ended has no row' await '[ "$(of_python)" = "[]" ]' 100
 
 check 'stats' grep -q "^ *$last  *realtime " < <(crtos stats)
 check 'stats: devices' grep -qx "protected: .*neither memory nor CPUs of cells" < <(crtos stats)

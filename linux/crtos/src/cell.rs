@@ -25,7 +25,7 @@ use crate::{
     plan, ranges,
     report::{self, Report, State},
     silent::silent_cpus,
-    size::Size,
+    size::{self, Size},
     start::{self, Interruption, Wanted},
     state::{self, Loaded, Remembered},
     text::{BAD, GOOD, table},
@@ -138,10 +138,10 @@ struct Create {
     #[arg(long, value_name = "LIST")]
     cpus: CpuList,
     /// Private memory, which Linux cannot touch
-    #[arg(long, value_name = "SIZE", default_value = "16M")]
+    #[arg(long, value_name = "SIZE", default_value = "16M", value_parser = size::with_unit)]
     memory: Size,
     /// Memory shared with Linux beside the block that each cell shares
-    #[arg(long, value_name = "SIZE", default_value = "0")]
+    #[arg(long, value_name = "SIZE", default_value = "0", value_parser = size::with_unit)]
     shared: Size,
     /// I/O ports, such as 0xe9 or 0x3f8-0x3ff:exclusive (then Linux may not use them); repeatable
     #[arg(long = "port", value_name = "RANGE", value_parser = ranges::ports)]

@@ -2,6 +2,8 @@
 //! `crtos check`: whether this machine can run crtos; what is missing, why it matters, and the
 //! remedy.
 
+use std::process::{Command, Stdio};
+
 use crtos_abi::{ABI_VERSION, ioctl::Info};
 use serde::Serialize;
 
@@ -13,7 +15,7 @@ use crate::{
     install::{self, Told},
     machine::Machine,
     plan::MIN_REALM,
-    size::Size,
+    size::{self, Size},
     text::{BAD, DOUBTFUL, FAINT, GOOD},
 };
 
@@ -32,11 +34,15 @@ const MSR_APIC_BASE: u32 = 0x1b;
 /// Bit of [`MSR_APIC_BASE`]: x2APIC mode.
 const APIC_BASE_EXTD: u64 = 1 << 10;
 
+/// What to do where registers cannot be read.
+const UNREADABLE: &str =
+    "run this as root, who has the module msr loaded for it; `crtos up` finds out as well";
+
 /// Check whether this machine can run crtos
 ///
 /// Checks everything that crtos needs or profits from, and shows what was found. If something is
 /// not as it should be, the command tells why that matters and what the remedy is. It changes
-/// nothing. Some checks need root.
+/// nothing. Some checks need root, who has Linux's module msr loaded meanwhile.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Marks: ok, note (works, but something is lost or could not be seen), MISSING (crtos cannot run).
@@ -50,7 +56,7 @@ pub struct Check {
     #[arg(long, value_name = "LIST")]
     cpus: Option<CpuList>,
     /// Memory to check for, as for `crtos up`
-    #[arg(long, value_name = "SIZE", default_value = "64M")]
+    #[arg(long, value_name = "SIZE", default_value = "64M", value_parser = size::with_unit)]
     memory: Size,
     /// Print JSON
     #[arg(long)]
@@ -195,7 +201,9 @@ impl Check {
         let machine = Machine::here();
         let info = Device::open().ok().and_then(|device| device.raw_info().ok());
         let probe = Probe { machine: &machine, info, cpus: self.cpus, memory: self.memory };
+        let registers = Registers::open(&machine);
         let found = examine(&probe);
+        drop(registers);
         let fit = found.iter().all(|requirement| requirement.verdict != Verdict::Missing);
         if self.json {
             #[derive(Serialize)]
@@ -217,6 +225,32 @@ fn examine(probe: &Probe<'_>) -> Vec<Requirement> {
         Requirement { name, verdict, found, why, remedy }
     };
     REQUIREMENTS.iter().map(requirement).collect()
+}
+
+/// The kernel's module by which registers of the processor are read. It is loaded for a check by
+/// root, and unloaded again.
+struct Registers(bool);
+
+impl Registers {
+    /// Loads it where it is missing.
+    fn open(machine: &Machine) -> Self {
+        let wanted = machine.is_admin() && !machine.exists("/dev/cpu/0/msr");
+        Self(wanted && Self::modprobe(&["-q", "msr"]))
+    }
+
+    fn modprobe(arguments: &[&str]) -> bool {
+        let mut modprobe = Command::new("modprobe");
+        modprobe.args(arguments).stdin(Stdio::null()).stderr(Stdio::null());
+        modprobe.status().is_ok_and(|status| status.success())
+    }
+}
+
+impl Drop for Registers {
+    fn drop(&mut self) {
+        if self.0 {
+            Self::modprobe(&["-q", "-r", "msr"]);
+        }
+    }
 }
 
 fn show(found: &[Requirement], fit: bool) {
@@ -284,10 +318,20 @@ fn root(probe: &Probe<'_>) -> Finding {
     }
 }
 
+/// Tells whether the processor is one of AMD's kind.
+fn is_amd(machine: &Machine) -> bool {
+    matches!(machine.vendor().as_deref(), Some("AuthenticAMD" | "HygonGenuine"))
+}
+
+/// What would follow from the lack of the right processor is no finding of its own.
+fn not_looked_at() -> Finding {
+    (Verdict::Unknown, "not looked at: see `processor`".into(), None)
+}
+
 fn processor(probe: &Probe<'_>) -> Finding {
     let model = probe.machine.model().unwrap_or_else(|| "unknown".into());
     let vendor = probe.machine.vendor().unwrap_or_default();
-    if vendor != "AuthenticAMD" && vendor != "HygonGenuine" {
+    if !is_amd(probe.machine) {
         return missing(
             format!("{model} ({vendor})"),
             "use a machine with an AMD processor; Intel's VMX is not supported yet",
@@ -303,6 +347,9 @@ fn processor(probe: &Probe<'_>) -> Finding {
 }
 
 fn nested_paging(probe: &Probe<'_>) -> Finding {
+    if !probe.machine.flags().contains("svm") && !probe.enabled() {
+        return not_looked_at();
+    }
     match probe.machine.flags().contains("npt") || probe.enabled() {
         true => ok("supported"),
         false => missing("not supported", "use a processor with nested paging (AMD, since 2007)"),
@@ -313,15 +360,15 @@ fn firmware(probe: &Probe<'_>) -> Finding {
     if probe.enabled() {
         return ok("SVM is in use by crtos");
     }
+    if !is_amd(probe.machine) {
+        return not_looked_at();
+    }
     match probe.machine.msr(MSR_VM_CR) {
         Some(value) if value & VM_CR_SVMDIS != 0 => {
             missing("SVM is disabled (VM_CR.SVMDIS)", "enable SVM (AMD-V) in the firmware's setup")
         }
         Some(_) => ok("SVM is enabled"),
-        None => unknown(
-            "not visible: /dev/cpu/0/msr cannot be read",
-            "`modprobe msr` and run this as root; `crtos up` finds out as well",
-        ),
+        None => unknown("not visible: /dev/cpu/0/msr cannot be read", UNREADABLE),
     }
 }
 
@@ -352,6 +399,9 @@ fn memory_encryption(probe: &Probe<'_>) -> Finding {
     if probe.enabled() {
         return ok("off");
     }
+    if !is_amd(probe.machine) {
+        return not_looked_at();
+    }
     let flags = probe.machine.flags();
     if flags.contains("sev") && flags.contains("hypervisor") {
         return missing(
@@ -365,10 +415,7 @@ fn memory_encryption(probe: &Probe<'_>) -> Finding {
             "boot Linux with `mem_encrypt=off`, and disable SME (SMEE) in the firmware's setup",
         ),
         Some(_) => ok("off"),
-        None => unknown(
-            "not visible: /dev/cpu/0/msr cannot be read",
-            "`modprobe msr` and run this as root; `crtos up` finds out as well",
-        ),
+        None => unknown("not visible: /dev/cpu/0/msr cannot be read", UNREADABLE),
     }
 }
 
@@ -389,10 +436,7 @@ fn x2apic(probe: &Probe<'_>) -> Finding {
             note("supported, but Linux runs in xAPIC mode", remedy)
         }
         Some(false) => note("not supported", "use a processor or virtual machine with x2APIC"),
-        None => unknown(
-            "not visible: /dev/cpu/0/msr cannot be read",
-            "`modprobe msr` and run this as root",
-        ),
+        None => unknown("not visible: /dev/cpu/0/msr cannot be read", UNREADABLE),
     }
 }
 
@@ -621,6 +665,11 @@ fn shadow(probe: &Probe<'_>) -> Finding {
 
 fn group(probe: &Probe<'_>) -> Finding {
     match probe.machine.group("crtos") {
+        Some(_)
+            if probe.machine.exists(device::PATH) && !device::is_open_to_group(probe.machine) =>
+        {
+            note(format!("exists, but {} is not its own", device::PATH), device::OPEN_TO_GROUP)
+        }
         Some(_) => ok("exists"),
         None => note("there is none; only root may use `crtos run`", "groupadd --system crtos"),
     }
@@ -771,6 +820,32 @@ mod tests {
             assert_eq!(requirement.verdict, verdict, "{requirement:?}");
             assert!(requirement.remedy.is_some(), "{requirement:?}");
         }
+    }
+
+    #[test]
+    fn what_follows_from_another_processor_is_not_missing_as_well() {
+        let fake = installed();
+        fake.write("/proc/cpuinfo", "vendor_id : GenuineIntel\nmodel name : Xeon\nflags : vmx\n");
+        let missing: Vec<_> =
+            all(&fake).into_iter().filter(|one| one.verdict == Verdict::Missing).collect();
+        assert_eq!(missing.iter().map(|one| one.name).collect::<Vec<_>>(), ["processor"]);
+        for name in ["nested paging", "firmware", "memory encryption"] {
+            let one = one(&fake, name);
+            assert_eq!((one.verdict, one.remedy), (Verdict::Unknown, None), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_device_that_is_not_the_groups_is_told() {
+        let fake = installed();
+        fake.write(device::PATH, "");
+        assert_eq!(one(&fake, "group").verdict, Verdict::Note);
+        let path = fake.machine().path(device::PATH);
+        let own = std::os::unix::fs::MetadataExt::gid(&std::fs::metadata(&path).unwrap());
+        fake.write("/etc/group", format!("root:x:0:\ncrtos:x:{own}:\n"));
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o660);
+        std::fs::set_permissions(&path, mode).unwrap();
+        assert_eq!(one(&fake, "group").verdict, Verdict::Ok);
     }
 
     #[test]

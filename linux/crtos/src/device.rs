@@ -4,10 +4,13 @@
 
 use std::{
     collections::BTreeMap,
-    fs::File,
+    fs::{self, File},
     io,
     mem::size_of,
-    os::fd::{AsRawFd, OwnedFd},
+    os::{
+        fd::{AsRawFd, OwnedFd},
+        unix::fs::MetadataExt,
+    },
 };
 
 use crtos_abi::{
@@ -26,6 +29,7 @@ use nix::errno::Errno;
 use crate::{
     cpulist::CpuList,
     failure::{Failure, Result, plain},
+    machine::Machine,
     report::Report,
     ring::{Reader, Source},
     text::padded,
@@ -37,6 +41,10 @@ use crate::{
 
 /// Path of the device.
 pub const PATH: &str = "/dev/crtos";
+/// The group that may use it.
+pub const GROUP: &str = "crtos";
+/// What root does to open it to the group while it is there; `crtos up` does that as well.
+pub const OPEN_TO_GROUP: &str = "`chgrp crtos /dev/crtos`, `chmod 660 /dev/crtos`";
 
 /// The open device. What is changed through it is undone when it is closed, until [`Device::keep`].
 pub struct Device(File);
@@ -205,12 +213,12 @@ impl Device {
             let failure = match error.kind() {
                 io::ErrorKind::NotFound => return not_up(asked),
                 io::ErrorKind::PermissionDenied => {
-                    Failure::new(asked, format!("no permission to use {PATH}"))
+                    return Failure::new(asked, format!("no permission to use {PATH}"))
+                        .remedy(way_in(&Machine::here()));
                 }
                 _ => Failure::new(asked, format!("{PATH}: {}", plain(&error))),
             };
-            failure
-                .remedy("run it as root, or become a member of the group `crtos` and log in again")
+            failure.remedy("run it as root")
         })?;
         device.info(asked)?;
         Ok(device)
@@ -553,6 +561,29 @@ impl Device {
         let reason = if words.is_empty() { errno.desc().to_string() } else { words };
         Err(Refusal { errno, reason })
     }
+}
+
+/// Returns how a user who is not root gets to use the device.
+fn way_in(machine: &Machine) -> String {
+    match (machine.group(GROUP), is_open_to_group(machine)) {
+        (None, _) => format!(
+            "run it as root, or have root make the group that may use it: `groupadd --system {GROUP}`, \
+             `usermod --append --groups {GROUP} USER`, {OPEN_TO_GROUP}; then log in again"
+        ),
+        (Some(_), false) => format!(
+            "{PATH} is not the group's, which was made after `crtos up`; root gives it: {OPEN_TO_GROUP}"
+        ),
+        (Some(_), true) => format!(
+            "run it as root, or have root make you a member: `usermod --append --groups {GROUP} USER`; \
+             then log in again"
+        ),
+    }
+}
+
+/// Tells whether the device is the group's.
+pub fn is_open_to_group(machine: &Machine) -> bool {
+    let Ok(about) = fs::metadata(machine.path(PATH)) else { return false };
+    Some(about.gid()) == machine.group(GROUP) && about.mode() & 0o60 == 0o60
 }
 
 /// Returns the failure of a command that needs the realm or a cell while there is none.

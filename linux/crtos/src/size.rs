@@ -21,6 +21,15 @@ impl Size {
     }
 }
 
+/// Reads an amount of memory that has a unit, so that nobody gets bytes who meant MiB.
+pub fn with_unit(text: &str) -> Result<Size, String> {
+    let size: Size = text.parse()?;
+    match size.0 != 0 && text.ends_with(|last: char| last.is_ascii_digit()) {
+        true => Err(format!("`{text}` has no unit; write `{text}M` for MiB, `{text}G` for GiB")),
+        false => Ok(size),
+    }
+}
+
 impl FromStr for Size {
     type Err = String;
 
@@ -82,6 +91,14 @@ mod tests {
         for text in ["", "M", "1.5G", "-1M", "1X", "5iB", "99999999T", "1 M"] {
             assert!(text.parse::<Size>().is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn memory_has_a_unit() {
+        assert_eq!(with_unit("512M"), Ok(Size::mib(512)));
+        assert_eq!(with_unit("0"), Ok(Size(0)));
+        assert!(with_unit("512").unwrap_err().contains("write `512M` for MiB"));
+        assert!(with_unit("x").unwrap_err().contains("no amount of memory"));
     }
 
     #[test]

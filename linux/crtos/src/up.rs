@@ -30,7 +30,7 @@ use crate::{
     plan::{self, Split},
     ranges,
     report::State,
-    size::Size,
+    size::{self, Size},
     start::{self, Interruption, Wanted, step},
     threads::KernelState,
 };
@@ -70,7 +70,7 @@ pub struct Up {
     #[arg(long, value_name = "LIST")]
     cpus: CpuList,
     /// Memory that Linux gives up, such as 512M; at least 64M
-    #[arg(long, value_name = "SIZE")]
+    #[arg(long, value_name = "SIZE", value_parser = size::with_unit)]
     memory: Size,
     /// The one CPU of Linux that the realm's calls of Linux interrupt [default: the CPU on which
     /// the call's shadow waits]
@@ -80,7 +80,7 @@ pub struct Up {
     #[arg(long, value_name = "CPU")]
     doorbell_cpu: Option<u32>,
     /// How much of the memory is private to the real-time kernel [default: a quarter, 32M to 256M]
-    #[arg(long, value_name = "SIZE")]
+    #[arg(long, value_name = "SIZE", value_parser = size::with_unit)]
     private: Option<Size>,
     /// I/O ports that the realm may use, such as 0xe9 or 0x3f8-0x3ff:exclusive (then Linux may
     /// not); repeatable
@@ -200,7 +200,8 @@ impl Up {
         }
         let report = done?;
         open_to_group(&machine);
-        step(&format!("{} and {} are the real-time realm", self.cpus.named(), self.memory));
+        let (cpus, memory) = (self.cpus.named(), self.memory);
+        anstream::println!("the real-time realm is up on {cpus} with {memory}");
         step(&Confinement::of(&machine, &report).line());
         if self.locked {
             locked::tell(&machine);
@@ -454,7 +455,7 @@ fn wait_until_ready(device: &Device, cell: u32, interruption: &Interruption) -> 
 
 /// Lets the group `crtos` use the device, if there is such a group.
 fn open_to_group(machine: &Machine) {
-    let Some(group) = machine.group("crtos") else { return };
+    let Some(group) = machine.group(device::GROUP) else { return };
     let done = chown(device::PATH, None, Some(group))
         .and_then(|()| fs::set_permissions(device::PATH, fs::Permissions::from_mode(0o660)));
     if let Err(error) = done {

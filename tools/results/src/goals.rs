@@ -84,6 +84,13 @@ pub fn check(results: &Results) -> Vec<Goal> {
     realms.flat_map(|realm| Checker { results, realm }.all()).collect()
 }
 
+/// The goals about which something was measured.
+pub fn measured(results: &Results) -> Vec<Goal> {
+    let mut goals = check(results);
+    goals.retain(|goal| goal.met.is_some());
+    goals
+}
+
 struct Checker<'a> {
     results: &'a Results,
     realm: &'a System,
@@ -285,6 +292,8 @@ mod tests {
         assert_eq!(met(&results, "getpid: median at most 0.06"), Some(true));
         assert_eq!(met(&results, "getpid: median at most a fifth"), Some(true));
         assert_eq!(met(&results, "thread-start"), None);
+        assert!(measured(&results).iter().any(|goal| goal.goal.starts_with("cyclictest")));
+        assert!(measured(&results).iter().all(|goal| !goal.goal.starts_with("thread-start")));
         results.cells.push(cell("realm beside 6.1", "cpu", "cyclictest", &[(5_100, 1)]));
         assert_eq!(met(&results, "cyclictest: under every load"), Some(false));
         assert_eq!(met(&results, "cyclictest: maximum at most a tenth"), Some(false));
