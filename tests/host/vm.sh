@@ -36,6 +36,14 @@ check '64 MiB through both ways' '0 0' "${PIPESTATUS[*]}"
 ./x vm --no-realm --timeout 12 -- 'sleep 100' 2>"$dir/err"
 check 'status of a timeout' 124 $?
 
+# QEMU's network answers for the machine itself at 10.0.2.2; nobody listens at the port.
+CRTOS_NO_BUILD=1 vm --network -- 'socat -u /dev/null TCP:10.0.2.2:1' 2>"$dir/err"
+grep -q 'Connection refused' "$dir/err"
+check 'the network' 0 $?
+
+check 'gdb in place of gdb-minimal' 'GNU gdb' \
+	"$(vm --packages gdb -- 'gdb --version' | head -1 | cut -d ' ' -f 1-2)"
+
 vm -- 'echo c >/proc/sysrq-trigger; sleep 60' 2>"$dir/err"
 check 'status of a panic' 125 $?
 grep -q 'Kernel panic - not syncing: sysrq' "$dir/err"

@@ -51,10 +51,21 @@ const EXCLUDED: &[&str] = &[
     "/var/lib/apt/lists/*",
 ];
 
+/// Packages of every guest that give way to another one, with which they cannot be installed.
+const REPLACED: &[(&str, &str)] = &[("gdb-minimal", "gdb")];
+
+/// What is installed with these additional packages.
+fn with(additional: &[String]) -> BTreeSet<&str> {
+    let additional: BTreeSet<&str> = additional.iter().map(String::as_str).collect();
+    let gives_way =
+        |name: &str| REPLACED.iter().any(|(own, other)| *own == name && additional.contains(other));
+    let own = PACKAGES.iter().copied().filter(|name| !gives_way(name));
+    own.chain(additional.iter().copied()).collect()
+}
+
 /// Makes sure that the image with these additional packages is in the cache.
 pub fn ensure(additional: &[String]) -> Result<PathBuf> {
-    let packages: BTreeSet<&str> =
-        PACKAGES.iter().copied().chain(additional.iter().map(String::as_str)).collect();
+    let packages = with(additional);
     let mut hasher = DefaultHasher::new();
     (apt::RELEASE, &packages, EXCLUDED).hash(&mut hasher);
     let name = format!("{}-{:016x}", apt::RELEASE, hasher.finish());
@@ -107,4 +118,18 @@ fn make(packages: &[&str], image: &PathBuf) -> Result<()> {
     }
     fs::rename(half_made, image)?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_package_gives_way_to_one_that_replaces_it() {
+        assert!(with(&[]).contains("gdb-minimal"));
+        let packages = ["gdb".to_owned(), "tcpdump".to_owned()];
+        let with_gdb = with(&packages);
+        assert!(with_gdb.contains("gdb") && with_gdb.contains("tcpdump"));
+        assert!(!with_gdb.contains("gdb-minimal"));
+    }
 }

@@ -19,6 +19,8 @@ use crate::{tsc, vmlinux};
 pub const SHARE_TAG: &str = "share";
 /// Bytes of the scratch disk.
 pub const DISK_SIZE: u64 = 128 << 20;
+/// Address of the network card by which a guest reaches what the host does.
+pub const NETWORK_CARD: &str = "52:54:00:12:34:56";
 /// I/O port of the debug console.
 const DEBUGCON_PORT: u16 = 0xe9;
 /// A newer QEMU than the installed one, 11.1, and its firmware: before, devices of the I/O APIC
@@ -83,6 +85,8 @@ pub struct Machine<'a> {
     pub uarts: Option<Uarts>,
     /// A parallel port, to which nothing is connected.
     pub parallel: bool,
+    /// A card of virtio in QEMU's network, by which the guest reaches what the host does.
+    pub network: bool,
     /// Two cards with CAN controllers on one bus.
     pub can: bool,
     /// Cards of Mesa Electronics, which the harness plays.
@@ -161,6 +165,11 @@ impl Machine<'_> {
         if self.parallel {
             command.args(["-chardev", "null,id=printer"]);
             command.args(["-device", "isa-parallel,iobase=0x378,irq=7,chardev=printer"]);
+        }
+        if self.network {
+            command.args(["-netdev", "user,id=network,ipv6=off"]);
+            let card = format!("virtio-net-pci,netdev=network,mac={NETWORK_CARD},romfile=");
+            command.arg("-device").arg(card);
         }
         if self.can {
             command.args(["-object", "can-bus,id=bus"]);

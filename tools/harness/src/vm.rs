@@ -88,6 +88,8 @@ pub struct Config {
     pub uarts: Option<Uarts>,
     /// A parallel port.
     pub parallel: bool,
+    /// A network card by which the guest reaches what this machine does.
+    pub network: bool,
     /// Two CAN controllers on one bus.
     pub can: bool,
     /// Cards of Mesa Electronics.
@@ -124,6 +126,7 @@ impl Default for Config {
             devices: None,
             uarts: None,
             parallel: false,
+            network: false,
             can: false,
             mesa: Vec::new(),
             pair: false,
@@ -206,17 +209,23 @@ pub fn interrupted() -> &'static Arc<AtomicBool> {
 }
 
 impl Vm {
+    /// Makes what a guest consists of, where that is not there yet: its kernel, the layers of its
+    /// root, and the agent.
+    pub fn prepare(config: &Config) -> Result<(Kernel, Vec<PathBuf>, PathBuf)> {
+        let kernel = kernels::ensure(config.kernel)?;
+        let mut layers = vec![image::ensure(&config.packages)?, kernel.modules_layer()];
+        layers.extend(programs::layer()?);
+        layers.extend(layer::stage()?);
+        Ok((kernel, layers, parts::agent()?))
+    }
+
     /// Boots a guest until it takes scripts. What fails before that is Linux under
     /// emulation, sometimes on a busy host; so it gets another chance.
     ///
     /// # Errors
     /// What went wrong, with the end of the console.
     pub fn boot(config: &Config, deadline: Option<Instant>) -> Result<Self> {
-        let kernel = kernels::ensure(config.kernel)?;
-        let mut layers = vec![image::ensure(&config.packages)?, kernel.modules_layer()];
-        layers.extend(programs::layer()?);
-        layers.extend(layer::stage()?);
-        let agent = parts::agent()?;
+        let (kernel, layers, agent) = Self::prepare(config)?;
         let _step = progress::step(format!("boot kernel {}", config.kernel));
         let deadline = deadline.unwrap_or_else(|| Instant::now() + BOOT_PATIENCE);
         let is_over = || interrupted().load(Ordering::Relaxed) || Instant::now() >= deadline;
@@ -457,6 +466,7 @@ fn start_qemu(boot: &Boot<'_>, scratch: &Path, complaints: &Path) -> Result<Star
         devices: config.devices,
         uarts: config.uarts,
         parallel: config.parallel,
+        network: config.network,
         can: config.can,
         mesa: &config.mesa,
         pair: config.pair,

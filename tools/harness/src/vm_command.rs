@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use clap::Args;
+use clap::{Args, builder::FalseyValueParser};
 use crtos_agent::{Request, Terminal, send};
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
 use signal_hook::consts::{SIGINT, SIGTERM, SIGWINCH};
@@ -15,7 +15,7 @@ use crate::bench::turns::Turns;
 use crate::iommu::Iommu;
 use crate::kernels::Flavour;
 use crate::mesa::Card;
-use crate::qemu::{Cards, Uarts};
+use crate::qemu::{Cards, NETWORK_CARD, Uarts};
 use crate::vm::{Config, Emulator, Job, OnPanic, Outcome, Vm, interrupted};
 use crate::{FAILURE, parts, progress, qemu, quote, setup};
 
@@ -59,7 +59,7 @@ pub struct Options {
     #[arg(long)]
     no_realm: bool,
     /// Take the staging tree as it is instead of building first.
-    #[arg(long, env = NO_BUILD)]
+    #[arg(long, env = NO_BUILD, value_parser = FalseyValueParser::new())]
     no_build: bool,
     /// A machine without x2APIC and IOMMU.
     #[arg(long)]
@@ -95,7 +95,10 @@ pub struct Options {
     /// Debian packages that the guest needs in addition.
     #[arg(long, value_delimiter = ',', value_name = "NAMES")]
     packages: Vec<String>,
-    /// Stop the machine after so many seconds, with exit status 124.
+    /// A network card by which the guest reaches what this machine does; nothing reaches the guest
+    #[arg(long)]
+    network: bool,
+    /// Stop the machine so many seconds after it was started, with exit status 124.
     #[arg(long, value_name = "SECONDS")]
     timeout: Option<f64>,
     /// Write the serial console there.
@@ -124,8 +127,8 @@ pub fn vm(options: Options) -> Result<u8> {
         // Linux alone needs none of the parts.
         parts::build(&[], options.no_realm)?;
     }
-    let deadline = options.timeout.map(Duration::try_from_secs_f64).transpose();
-    let deadline = deadline.context("the timeout")?.map(|limit| Instant::now() + limit);
+    let limit = options.timeout.map(Duration::try_from_secs_f64).transpose();
+    let limit = limit.context("the timeout")?;
     // QEMU has mapped the file when the guest is up.
     let turns = options.short_turns.then(Turns::new).transpose()?;
     let newer = qemu::is_newer(options.xapic, &options.iommu, options.devices, &options.mesa);
@@ -141,6 +144,7 @@ pub fn vm(options: Options) -> Result<u8> {
         devices: options.devices,
         uarts: options.uarts,
         parallel: options.parallel,
+        network: options.network,
         can: options.can,
         mesa: options.mesa,
         pair: options.pair,
@@ -156,6 +160,9 @@ pub fn vm(options: Options) -> Result<u8> {
         [] => "exec bash".to_owned(),
         words => quote::script(words)?,
     };
+    // What has to be made for the first guest of a kind is no part of the guest's time.
+    Vm::prepare(&config)?;
+    let deadline = limit.map(|limit| Instant::now() + limit);
     let mut vm = match Vm::boot(&config, deadline) {
         Err(_) if deadline.is_some_and(|deadline| Instant::now() >= deadline) => {
             eprintln!("x vm: the time was over before the guest had booted");
@@ -163,6 +170,9 @@ pub fn vm(options: Options) -> Result<u8> {
         }
         vm => vm?,
     };
+    if config.network {
+        start_network(&mut vm)?;
+    }
     if !options.no_realm {
         start_realm(&mut vm, &config)?;
     }
@@ -199,6 +209,25 @@ pub fn start_realm(vm: &mut Vm, config: &Config) -> Result<()> {
         text.trim_end(),
         vm.console_tail()
     )
+}
+
+/// Gives the card of `--network` the address that QEMU's network has for it.
+fn start_network(vm: &mut Vm) -> Result<()> {
+    let script = format!(
+        r#"set -e
+        modprobe virtio_net
+        card=$(grep -l {NETWORK_CARD} /sys/class/net/*/address)
+        card=$(basename "$(dirname "$card")")
+        ip address add 10.0.2.15/24 dev "$card"
+        ip link set "$card" up
+        ip route add default via 10.0.2.2
+        echo nameserver 10.0.2.3 >/etc/resolv.conf"#
+    );
+    let (outcome, text) = vm.capture(&script, REALM_PATIENCE)?;
+    if outcome == Outcome::Exit(0) {
+        return Ok(());
+    }
+    anyhow::bail!("the guest's network does not start, {}\n{text}", outcome.explain())
 }
 
 /// Runs a script with the standard streams of this process.

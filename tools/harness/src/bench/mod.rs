@@ -103,7 +103,8 @@ pub struct Options {
     #[arg(long)]
     publish: bool,
     /// Take the staging tree as it is instead of building first.
-    #[arg(long, global = true, env = vm_command::NO_BUILD)]
+    #[arg(long, global = true, env = vm_command::NO_BUILD,
+        value_parser = clap::builder::FalseyValueParser::new())]
     no_build: bool,
 }
 
