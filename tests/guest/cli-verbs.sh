@@ -44,8 +44,8 @@ check 'ps names the program' await 'grep -q "^ *$program  *$program  *busybox  *
 sleeps() { json "d[0]['pid'] == $program and d[0]['cpu'] == $last and d[0]['state'] in 'SL'" < <(crtos ps --json); }
 check 'ps --json' await sleeps
 
-# What sleeps is not shown as running: in sleeps, pipes, futexes. No thread without a name, none that
-# has ended.
+# What sleeps, in clocks, pipes or futexes, is not shown as running. No thread is without a name,
+# and none has ended.
 crtos run -- python3 -c '
 import os, threading, time
 ended = threading.Thread(target=lambda: None)
