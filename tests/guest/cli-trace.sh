@@ -40,6 +40,27 @@ for seconds in 2 20 200; do
 	[ "$(jq '.traceEvents | length > 10' status.json)" = true ] && break
 done
 check 'to standard output' '.traceEvents | length > 10' status.json
+# Around a late wake-up: some are later than a nanosecond, none than ten seconds.
+chrt -f 80 crtos run -- "$PROGRAMS/periodic" 10000 1000000 >out &
+program=$!
+await 'crtos ps | grep -q " periodic "'
+crtos trace --when-later-than 1ns --duration 100 --output late.json 2>err || { cat err; failed=1; }
+cat err
+kill $program
+wait $program
+grep -q 'periodic ([0-9]*) ran [0-9.]* µs after it was ready' err || { echo 'FAILED which thread'; failed=1; }
+check 'one slice for it' '[.traceEvents[] | select(.name | startswith("late: "))] | length == 1 and .[0].dur > 0' late.json
+check 'the wake-up before it' '(.traceEvents[] | select(.name | startswith("late: ")) | .ts) as $late
+	| [.traceEvents[] | select(.name == "wake periodic" and (.ts - $late | fabs) < 0.01)] | length >= 1' late.json
+check 'not all of it' '[.traceEvents[] | .ts // empty] | max - min < 2e6' late.json
+crtos trace --when-later-than 10s --duration 0.5 --output none.json 2>err
+[ $? = 1 ] && [ ! -e none.json ] || { echo "FAILED a trace of nothing late: $(cat err)"; failed=1; }
+grep -q 'no thread was later than 10s' err || { echo "FAILED it says so: $(cat err)"; failed=1; }
+# Who may not is told so, and no file is made.
+groupadd --system crtos 2>/dev/null; chgrp crtos /dev/crtos; chmod 660 /dev/crtos; chmod 755 .
+setpriv --reuid 65534 --regid 65534 --groups "$(getent group crtos | cut -d: -f3)" \
+	crtos trace -d 0.1 2>err && { echo 'FAILED a member of the group traces'; failed=1; }
+grep -q 'only root may' err || { echo "FAILED who may: $(cat err)"; failed=1; }
 crtos trace --output /nowhere/x 2>err && { echo "FAILED a file that cannot be written"; failed=1; }
 grep -q 'write /nowhere/x' err || { echo "FAILED the reason: $(cat err)"; failed=1; }
 exit $failed

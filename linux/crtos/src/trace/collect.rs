@@ -183,7 +183,8 @@ impl<'a> Collector<'a> {
         }
     }
 
-    fn read_names(&mut self) -> Result<(), Refusal> {
+    /// Reads the names of threads and devices that are there now.
+    pub fn read_names(&mut self) -> Result<(), Refusal> {
         for thread in self.device.threads(self.cell)? {
             let name = Name { pid: thread.pid, command: thread.command };
             self.record.names.insert(thread.tid, name);
@@ -192,6 +193,17 @@ impl<'a> Collector<'a> {
         let devices = devices.into_iter().map(|device| (device.vector, device.device));
         self.record.devices.extend(devices);
         Ok(())
+    }
+
+    /// The events that were read and not forgotten; those behind `from` were read last.
+    pub fn events(&self, from: usize) -> &[Event] {
+        self.record.events.get(from..).unwrap_or_default()
+    }
+
+    /// Forgets events before a time. Returns how many are left.
+    pub fn forget_before(&mut self, time: u64) -> usize {
+        self.record.events.retain(|event| event.time >= time);
+        self.record.events.len()
     }
 
     /// All that was read.

@@ -12,7 +12,7 @@ use super::{
 
 /// Formats a time in microseconds with three digits behind the point, as the format wants it. No
 /// binary fraction is exact enough for nanoseconds after some months.
-fn micros(nanoseconds: u64) -> String {
+pub fn micros(nanoseconds: u64) -> String {
     format!("{}.{:03}", nanoseconds / 1000, nanoseconds % 1000)
 }
 

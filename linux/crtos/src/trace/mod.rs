@@ -5,11 +5,13 @@
 //! |---|---|
 //! | `mod.rs` | the command: for how long, and where the result goes |
 //! | [`collect`] | the rings in the channel, read while they are written |
+//! | [`late`] | wake-ups, and which was the latest |
 //! | [`timeline`] | slices and instants of threads and CPUs, made of events |
 //! | [`json`] | slices and instants in the trace event format |
 
 mod collect;
 mod json;
+mod late;
 mod timeline;
 
 use std::{
@@ -28,9 +30,14 @@ use std::{
 
 use crate::{
     device::{self, Device},
-    failure::{Failure, Result, plain},
+    failure::{Failure, Result, STATUS_FAILED, plain},
+    machine::Machine,
 };
 use collect::Collector;
+use crtos_abi::ids::Tid;
+use json::micros;
+use late::{Lateness, WakeUp};
+use timeline::{Item, Row};
 
 /// What the command does, for the messages of failures.
 const ASKED: &str = "trace the real-time realm";
@@ -50,6 +57,11 @@ const PERIOD: Duration = Duration::from_millis(2);
 /// of Linux that was recorded with the clock `mono`. Events that were overwritten before they could
 /// be read are counted.
 ///
+/// With --when-later-than it records until a real-time thread of a program runs later than that
+/// after it was made ready, keeps what happened in the tenth of a second before and some
+/// milliseconds after, and ends. It writes no file if there was no such thread. The time from the
+/// event that a thread waits for to the moment in which the thread is made ready is not in it.
+///
 /// While it records, system calls of the realm take the full path; apart from that, tracing costs
 /// next to nothing. The command needs root.
 #[derive(clap::Args)]
@@ -58,7 +70,10 @@ Examples:
   crtos trace --duration 1
   crtos trace --output wakeup.json -- crtos run -- cyclictest -m -p 80 -i 1000 -l 100
 
-Exit status: 0 done; 1 failed; 2 usage; that of COMMAND if there is one.")]
+  crtos trace --when-later-than 20us --duration 3600
+
+Exit status: 0 done; 1 failed, or no thread was later than the limit; 2 usage; that of COMMAND if
+there is one.")]
 pub struct Trace {
     /// File for the trace; `-` for standard output
     #[arg(short, long, default_value = "trace.json", value_name = "FILE")]
@@ -66,6 +81,10 @@ pub struct Trace {
     /// How long to record, in seconds
     #[arg(short, long, value_name = "SECONDS", value_parser = seconds)]
     duration: Option<Duration>,
+    /// Record around the first wake-up of a real-time thread that is later than this, such as 20us
+    /// or 1ms
+    #[arg(long, value_name = "TIME", value_parser = limit)]
+    when_later_than: Option<Duration>,
     /// Command to run meanwhile
     #[arg(trailing_var_arg = true, value_name = "COMMAND")]
     command: Vec<OsString>,
@@ -76,14 +95,38 @@ fn seconds(text: &str) -> std::result::Result<Duration, String> {
     Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())
 }
 
+/// Reads a time with its unit.
+fn limit(text: &str) -> std::result::Result<Duration, String> {
+    let wrong = || format!("`{text}` is no time; write one like 20us or 1ms");
+    let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+    let (number, unit) = text.split_at(digits);
+    let number: u64 = number.parse().map_err(|_| wrong())?;
+    let scale = match unit {
+        "ns" => 1,
+        "us" | "µs" => 1_000,
+        "ms" => 1_000_000,
+        "s" => 1_000_000_000,
+        _ => return Err(wrong()),
+    };
+    number.checked_mul(scale).map(Duration::from_nanos).ok_or_else(wrong)
+}
+
 impl Trace {
     /// Runs the command. Returns its exit status.
     pub fn run(self) -> Result<u8> {
         let device = Device::require(ASKED)?;
+        if !Machine::here().is_admin() {
+            return Err(Failure::new(ASKED, "only root may: it shows what all programs there do")
+                .remedy("run it as root, for instance with sudo"));
+        }
         let info = device.info(ASKED)?;
         let realm = device::realm(&info).ok_or_else(|| device::not_up(ASKED))?;
         let cpus: Vec<u32> = device.report(ASKED)?.cpus_of(realm).iter().collect();
-        let mut output = self.open()?;
+        // Around a wake-up that may never come, there is nothing to write yet.
+        let mut output = match self.when_later_than {
+            None => Some(self.open()?),
+            Some(_) => None,
+        };
         let stop = Arc::new(AtomicBool::new(false));
         for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
             signal_hook::flag::register(signal, stop.clone())
@@ -96,8 +139,12 @@ impl Trace {
         let mut child = self.start()?;
         let end = self.duration.map(|duration| Instant::now() + duration);
         let mut status = 0;
+        let mut watch = Watch::new(self.when_later_than);
         loop {
             collector.read().map_err(refused)?;
+            if watch.is_over(&mut collector) {
+                break;
+            }
             if let Some(command) = &mut child
                 && let Some(ended) =
                     command.try_wait().map_err(|error| Failure::new(ASKED, plain(&error)))?
@@ -115,13 +162,48 @@ impl Trace {
         }
         device.trace(false).map_err(refused)?;
         collector.read().map_err(refused)?;
+        // Threads of a command that ends have no names afterwards.
+        collector.read_names().map_err(refused)?;
         if let Some(mut command) = child {
             // Interrupted, or the time is over: the command goes on, and is waited for.
             status = command.wait().map_or(1, exit_status);
         }
 
+        // What came last is complete, too.
+        for _ in 0..2 {
+            watch.is_over(&mut collector);
+        }
         let record = collector.finish();
-        let timeline = timeline::build(&record, &cpus);
+        let mut timeline = timeline::build(&record, &cpus);
+        if let Some(limit) = self.when_later_than {
+            let name = |one: &WakeUp| {
+                let name = Tid::new(one.thread).and_then(|tid| record.names.get(&tid));
+                let command = name.map_or("thread", |name| name.command.as_str());
+                format!("{command} ({})", one.thread)
+            };
+            let Some(one) = watch.found else {
+                let latest = watch.lateness.worst().map_or(String::new(), |one| {
+                    format!(": the latest was {}, {} µs", name(&one), micros(one.latency()))
+                });
+                anstream::eprintln!("crtos: no thread was later than {limit:?}{latest}");
+                return Ok(if self.command.is_empty() { STATUS_FAILED } else { status });
+            };
+            let (name, latency) = (name(&one), micros(one.latency()));
+            anstream::eprintln!("crtos: {name} ran {latency} µs after it was ready");
+            let process = Tid::new(one.thread).and_then(|tid| record.names.get(&tid));
+            timeline.items.push(Item {
+                row: Row {
+                    process: process.map_or(one.thread, |name| name.pid.get()),
+                    thread: one.thread,
+                },
+                name: format!("late: {latency} µs"),
+                start: one.ready,
+                duration: Some(one.latency()),
+                details: Vec::new(),
+            });
+            output = Some(self.open()?);
+        }
+        let Some(mut output) = output else { return Ok(status) };
         json::write(&mut output, &record, &timeline)
             .and_then(|()| output.flush())
             .map_err(|error| self.cannot_write(&error))?;
@@ -156,6 +238,41 @@ impl Trace {
             .spawn()
             .map(Some)
             .map_err(|error| Failure::new(format!("run {}", program.display()), plain(&error)))
+    }
+}
+
+/// Looks for the wake-up of `--when-later-than`.
+struct Watch {
+    limit: Option<Duration>,
+    lateness: Lateness,
+    /// How many events the collector has that were looked at.
+    seen: usize,
+    /// The last time of an event.
+    last: u64,
+    found: Option<WakeUp>,
+}
+
+impl Watch {
+    /// What is kept of the time before the wake-up, nanoseconds.
+    const BEFORE: u64 = 100_000_000;
+    /// What is recorded after it.
+    const AFTER: u64 = 5_000_000;
+
+    fn new(limit: Option<Duration>) -> Self {
+        Self { limit, lateness: Lateness::default(), seen: 0, last: 0, found: None }
+    }
+
+    /// Looks at what was read. Tells whether everything around the wake-up is there.
+    fn is_over(&mut self, collector: &mut Collector<'_>) -> bool {
+        let Some(limit) = self.limit else { return false };
+        let round = collector.events(self.seen);
+        self.last = round.iter().map(|event| event.time).fold(self.last, u64::max);
+        let latest = self.lateness.add(round);
+        let is_late = |one: &WakeUp| u128::from(one.latency()) > limit.as_nanos();
+        self.found = self.found.or(latest.filter(is_late));
+        let around = self.found.map_or(self.last, |one| one.ready);
+        self.seen = collector.forget_before(around.saturating_sub(Self::BEFORE));
+        self.found.is_some_and(|one| self.last >= one.ran + Self::AFTER)
     }
 }
 

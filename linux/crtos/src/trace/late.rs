@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Threads that ran later than a limit after they had been made ready.
+
+use std::collections::BTreeMap;
+
+use crtos_abi::channel::{TRACE_KERNEL_THREAD, TRACE_SWITCH, TRACE_WAKE};
+
+use super::collect::Event;
+
+/// A wake-up of a real-time thread of a program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WakeUp {
+    /// The thread.
+    pub thread: u32,
+    /// When it was made ready, nanoseconds.
+    pub ready: u64,
+    /// When it ran.
+    pub ran: u64,
+}
+
+impl WakeUp {
+    /// How long it was ready and did not run, nanoseconds.
+    pub fn latency(&self) -> u64 {
+        self.ran - self.ready
+    }
+}
+
+/// Looks for wake-ups in events as they are read: CPU by CPU, so that an event may come after later
+/// ones of another CPU, but not after a whole round of them.
+#[derive(Debug, Default)]
+pub struct Lateness {
+    /// Events that were not looked at yet.
+    waiting: Vec<Event>,
+    /// The last time of the round before this one.
+    horizon: u64,
+    /// When each thread was made ready that has not run since.
+    ready: BTreeMap<u32, u64>,
+    /// The latest of all.
+    worst: Option<WakeUp>,
+}
+
+impl Lateness {
+    /// Takes the events of a round. Returns the latest wake-up among those that are complete now.
+    pub fn add(&mut self, round: &[Event]) -> Option<WakeUp> {
+        let horizon = self.horizon;
+        self.waiting.extend_from_slice(round);
+        self.horizon = self.waiting.iter().map(|event| event.time).fold(horizon, u64::max);
+        self.waiting.sort_by_key(|event| event.time);
+        let complete = self.waiting.partition_point(|event| event.time <= horizon);
+        let events: Vec<Event> = self.waiting.drain(..complete).collect();
+        let wake_ups = events.iter().filter_map(|event| self.look(event));
+        let latest = wake_ups.max_by_key(WakeUp::latency);
+        if latest.map(|one| one.latency()) > self.worst.map(|one| one.latency()) {
+            self.worst = latest;
+        }
+        latest
+    }
+
+    /// Returns the latest wake-up of all.
+    pub fn worst(&self) -> Option<WakeUp> {
+        self.worst
+    }
+
+    fn look(&mut self, event: &Event) -> Option<WakeUp> {
+        let (thread, priority) = (event.first as u32, event.first >> 32);
+        match event.kind {
+            // Ordinary threads wait for each other, and so do those of the kernel.
+            TRACE_WAKE if priority > 0 && thread & TRACE_KERNEL_THREAD == 0 => {
+                self.ready.insert(thread, event.time);
+                None
+            }
+            TRACE_SWITCH => {
+                let ready = self.ready.remove(&thread)?;
+                Some(WakeUp { thread, ready, ran: event.time.max(ready) })
+            }
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crtos_abi::ids::RealmCpu;
+
+    use super::*;
+
+    fn event(cpu: usize, time: u64, kind: u32, thread: u32, priority: u64) -> Event {
+        let (cpu, first) = (RealmCpu::new(cpu).unwrap(), priority << 32 | u64::from(thread));
+        Event { time, cpu, kind, thread: 1, first, second: 0 }
+    }
+
+    #[test]
+    fn the_latest_wake_up_is_found() {
+        let mut late = Lateness::default();
+        let events = [
+            event(0, 10, TRACE_WAKE, 5, 80),
+            event(0, 12, TRACE_SWITCH, 5, 80),
+            event(0, 20, TRACE_WAKE, 6, 70),
+            event(0, 30, TRACE_SWITCH, 5, 80),
+            event(0, 50, TRACE_SWITCH, 6, 70),
+        ];
+        assert_eq!(late.add(&events), None, "another CPU may have earlier ones");
+        assert_eq!(late.add(&[]), Some(WakeUp { thread: 6, ready: 20, ran: 50 }));
+        assert_eq!(late.add(&[]), None);
+        assert_eq!(late.worst().unwrap().latency(), 30);
+    }
+
+    #[test]
+    fn a_wake_up_that_another_cpu_tells_later_counts() {
+        let mut late = Lateness::default();
+        assert_eq!(late.add(&[event(1, 40, TRACE_SWITCH, 5, 80)]), None);
+        assert_eq!(late.add(&[event(0, 15, TRACE_WAKE, 5, 80)]).unwrap().latency(), 25);
+    }
+
+    #[test]
+    fn ordinary_threads_and_those_of_the_kernel_may_wait() {
+        let mut late = Lateness::default();
+        late.add(&[
+            event(0, 10, TRACE_WAKE, 5, 0),
+            event(0, 10, TRACE_WAKE, TRACE_KERNEL_THREAD | 3, 50),
+            event(0, 90, TRACE_SWITCH, 5, 0),
+            event(0, 99, TRACE_SWITCH, TRACE_KERNEL_THREAD | 3, 50),
+        ]);
+        assert_eq!(late.add(&[]), None);
+        assert_eq!(late.worst(), None);
+    }
+}
