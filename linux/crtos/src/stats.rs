@@ -2,12 +2,15 @@
 //! `crtos stats`: VM exits by CPU and reason, memory, doorbells, interrupts of devices, the longest
 //! sections with interrupts off.
 
+mod prometheus;
+
 use std::{collections::BTreeMap, io::IsTerminal, thread::sleep, time::Duration};
 
 use serde::Serialize;
 
 use crate::{
     confinement::Confinement,
+    cpulist::CpuList,
     device::{self, Device},
     failure::Result,
     machine::Machine,
@@ -15,7 +18,7 @@ use crate::{
     size::Size,
     symbols::Symbols,
     text,
-    threads::{Counters, Interrupts, KernelState, Section},
+    threads::{Counters, Interrupts, KernelState, Section, Thread},
 };
 
 /// What the command does, for the messages of failures.
@@ -63,6 +66,13 @@ pub struct Stats {
     /// Print JSON
     #[arg(long)]
     json: bool,
+    /// Print Prometheus' text format, with the threads of the realm; `crtos_up 0` alone if crtos is
+    /// not up
+    ///
+    /// For the textfile collector of Prometheus' node exporter, say by a timer: write it to a file
+    /// beside `crtos.prom`, and rename that.
+    #[arg(long, conflicts_with_all = ["json", "watch"])]
+    prometheus: bool,
     /// Print again every second until interrupted
     #[arg(long)]
     watch: bool,
@@ -148,10 +158,18 @@ struct SectionStatistics {
 impl Stats {
     /// Runs the command.
     pub fn run(self) -> Result<()> {
+        if self.prometheus && !Machine::here().exists(device::PATH) {
+            anstream::print!("{}", prometheus::down());
+            return Ok(());
+        }
         let device = Device::require(ASKED)?;
         let symbols = Symbols::installed();
         loop {
             let info = device.info(ASKED)?;
+            if info.enabled == 0 && self.prometheus {
+                anstream::print!("{}", prometheus::down());
+                return Ok(());
+            }
             if info.enabled == 0 {
                 return Err(device::not_up(ASKED));
             }
@@ -168,7 +186,15 @@ impl Stats {
             };
             let devices = Confinement::of(&Machine::here(), &report).line();
             let statistics = Statistics::of(&report, devices, realm, &symbols, info.tsc_khz);
-            if self.json {
+            if self.prometheus {
+                let (mut threads, mut cpus) = (Vec::new(), CpuList::default());
+                if let Some(realm) = device::realm(&info) {
+                    threads = device.threads(realm).map_err(|refusal| refusal.asked(ASKED))?;
+                    threads.retain(Thread::lives);
+                    cpus = report.cpus_of(realm);
+                }
+                anstream::print!("{}", prometheus::page(&statistics, &threads, &cpus));
+            } else if self.json {
                 crate::print_json(&statistics)?;
             } else {
                 if self.watch && std::io::stdout().is_terminal() {
@@ -411,6 +437,23 @@ mod tests {
         assert_eq!(json["cpus"][2]["exits_total"], 0);
         assert_eq!(json["cells"][0]["cpus"][0], 2);
         assert!(json["realm"].is_null());
+    }
+
+    #[test]
+    fn prometheus_gets_the_same_numbers() {
+        let devices = "not protected: x".into();
+        let statistics = Statistics::of(&report(), devices, None, &Symbols::default(), 1_000_000);
+        let page = prometheus::page(&statistics, &[], &CpuList::default());
+        for line in [
+            "crtos_up 1",
+            "crtos_vm_exits_total{cpu=\"0\",owner=\"linux\",reason=\"icr\"} 70",
+            "crtos_hypervisor_seconds_total{cpu=\"0\"} 0.005",
+            "crtos_device_faults_total{device=\"00:09.0\"} 7",
+            "crtos_cell_memory_bytes{cell=\"realtime\",kind=\"shared\"} 33554432",
+        ] {
+            assert!(page.lines().any(|one| one == line), "{line} in\n{page}");
+        }
+        assert!(!page.contains("crtos_realm_"), "there is none");
     }
 
     #[test]
