@@ -7,6 +7,7 @@
 //! |---|---|
 //! | [`device`] | `/dev/crtos` with safe calls |
 //! | `plan`, `start` | which CPUs and memory a cell may have; how it starts |
+//! | `refused_module` | why Linux did not take the module |
 //! | `borrowed`, `uart`, `can`, `serial_port` | devices that Linux gives up |
 //! | [`loader`] | what lies in a cell's memory before it starts |
 //! | [`machine`], [`install`] | what Linux tells about the machine; the installed parts |
@@ -43,6 +44,7 @@ mod plan;
 mod port_ranges;
 mod ps;
 pub mod ranges;
+mod refused_module;
 pub mod report;
 pub mod ring;
 mod run;

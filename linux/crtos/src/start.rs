@@ -28,6 +28,7 @@ use crate::{
     loader::{CellFacts, Loadable},
     log,
     machine::Machine,
+    refused_module,
     size::Size,
     text,
 };
@@ -101,8 +102,8 @@ fn load_module(machine: &Machine, asked: &str) -> Result<()> {
         Ok(output) => text::harmless(output.stderr.trim_ascii()),
         Err(error) => format!("modprobe: {error}"),
     };
-    Err(Failure::new(asked, format!("the module cannot be loaded: {reason}"))
-        .remedy("`crtos check` looks for the reasons; the messages of the kernel are in `dmesg`"))
+    let (reason, remedy) = refused_module::explain(&reason, &release);
+    Err(Failure::new(asked, reason).remedy(remedy))
 }
 
 /// Description of a new cell.
