@@ -54,7 +54,9 @@ program=$!
 await 'crtos ps --json | jq -e "any(.[]; .pid == $program and .state != \"R\" and .remote_calls > 0)" >state' 300 ||
 	fail 'the program does not sleep'
 sleep 0.5
-crtos stats --prometheus >page && crtos stats --json >statistics && crtos ps --json >threads || fail stats
+crtos stats --prometheus >page || fail stats
+crtos stats --json >statistics
+crtos ps --json >threads
 python3 read.py page statistics threads || { fail 'the page'; cat page; }
 kill $program
 wait $program
