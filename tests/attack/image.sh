@@ -13,8 +13,8 @@ folders="/lib/firmware /lib/firmware/updates /lib/firmware/$(uname -r) /tmp/firm
 last=$(($(getconf _NPROCESSORS_CONF) - 1))
 
 # A hypervisor that would be launched, and says in its log that it is another one.
-sed 's/hypervisor: version/OTHERVISOR: version/' /usr/src/crtos/hypervisor.bin >/tmp/hypervisor.bin
-cmp -s /usr/src/crtos/hypervisor.bin /tmp/hypervisor.bin && { echo 'it is no other one'; exit 1; }
+sed 's/hypervisor: version/OTHERVISOR: version/' /usr/src/crtos-*/hypervisor.bin >/tmp/hypervisor.bin
+cmp -s /usr/src/crtos-*/hypervisor.bin /tmp/hypervisor.bin && { echo 'it is no other one'; exit 1; }
 before=$(cat $search)
 for folder in $folders; do
 	mkdir -p "$folder/crtos"

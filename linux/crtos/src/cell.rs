@@ -22,8 +22,9 @@ use crate::{
     link::Joined,
     loader, locked,
     machine::Machine,
-    plan, ranges,
+    ranges,
     report::{self, Report, State},
+    requirements,
     silent::silent_cpus,
     size::{self, Size},
     start::{self, Interruption, Wanted},
@@ -279,12 +280,12 @@ impl Create {
             return Err(Failure::new(asked, "a cell needs private memory for its program")
                 .remedy("`--memory 16M`"));
         }
-        plan::cpus(&machine, &self.cpus, &device::cell_cpus(&info))?;
-        plan::memory(&machine, Size(private.0 + shared.0))?;
+        requirements::cpus(&machine, &self.cpus, &device::cell_cpus(&info))?;
+        requirements::memory(&machine, Size(private.0 + shared.0))?;
         let wanted = Wanted {
             name: &self.name,
             cpus: &self.cpus,
-            linux_cpu: plan::linux_cpu(&machine, None, &self.cpus)?,
+            linux_cpu: requirements::linux_cpu(&machine, None, &self.cpus)?,
             private,
             shared,
             launch: 0,
@@ -374,8 +375,9 @@ impl Target {
                 .remedy(format!("`crtos cell destroy {}`, and create it again", self.number))
         })?;
         let file = file.canonicalize().asked(format!("load {}", file.display()))?;
-        let loadable = loader::layout(&plan::image(&file)?, &remembered.facts, command_line)
-            .map_err(|error| Failure::new(format!("load {}", file.display()), error))?;
+        let loadable =
+            loader::layout(&requirements::image(&file)?, &remembered.facts, command_line)
+                .map_err(|error| Failure::new(format!("load {}", file.display()), error))?;
         let interruption = Interruption::watch();
         start::load(&self.device, &self.asked, self.number, &loadable, &interruption)?;
         remembered.loaded = Some(Loaded { file, command_line: command_line.to_string() });

@@ -2,6 +2,7 @@
 //! `crtos check`: whether this machine can run crtos; what is missing, why it matters, and the
 //! remedy.
 
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use crtos_abi::{ABI_VERSION, ioctl::Info};
@@ -14,7 +15,7 @@ use crate::{
     failure::{Result, STATUS_FAILED},
     install::{self, Told},
     machine::Machine,
-    plan::MIN_REALM,
+    requirements::{self, MIN_REALM},
     size::{self, Size},
     text::{BAD, DOUBTFUL, FAINT, GOOD},
 };
@@ -512,7 +513,7 @@ fn offline(probe: &Probe<'_>) -> Finding {
     if probe.enabled() {
         return ok("the hypervisor has all CPUs");
     }
-    match crate::plan::launch(probe.machine) {
+    match requirements::launch(probe.machine) {
         Ok(asleep) if asleep.is_empty() => ok("none"),
         Ok(asleep) => ok(format!("{}: online for a moment at the launch", asleep.named())),
         Err(failure) => {
@@ -535,7 +536,7 @@ fn hotplug(probe: &Probe<'_>) -> Finding {
             false => ok(format!("cells have {}", taken.named())),
         };
     }
-    match crate::plan::cpus(machine, &candidates, &taken) {
+    match requirements::cpus(machine, &candidates, &taken) {
         Ok(()) => ok(format!("{} can be taken", candidates.named())),
         Err(failure) => {
             missing(failure.to_string().replace("\n  remedy: ", "; "), "choose other CPUs")
@@ -614,7 +615,7 @@ fn module(probe: &Probe<'_>) -> Finding {
                     format!("{} is built for Linux {built}", path.display()),
                     install::build_module(&release),
                 ),
-                what => told(what, &path.display().to_string()),
+                what => told(what, &path),
             }
         }
         None if machine.module_loaded("crtos") => ok("loaded, though not installed"),
@@ -642,7 +643,8 @@ fn loaded(probe: &Probe<'_>) -> Finding {
     }
 }
 
-fn told(what: Told, path: &str) -> Finding {
+fn told(what: Told, path: &Path) -> Finding {
+    let path = path.display();
     match what {
         Told::Missing => {
             missing(format!("{path} does not exist"), "reinstall crtos; this file is part of it")
@@ -651,16 +653,20 @@ fn told(what: Told, path: &str) -> Finding {
             format!("{path} has version {version}, this command {ABI_VERSION}"),
             "install all parts from the same build",
         ),
-        _ => ok(path),
+        _ => ok(path.to_string()),
     }
 }
 
+fn part(probe: &Probe<'_>, path: &Path) -> Finding {
+    told(install::elf(probe.machine, path), path)
+}
+
 fn kernel(probe: &Probe<'_>) -> Finding {
-    told(install::elf(probe.machine, install::KERNEL), install::KERNEL)
+    part(probe, &install::kernel())
 }
 
 fn shadow(probe: &Probe<'_>) -> Finding {
-    told(install::elf(probe.machine, install::SHADOW), install::SHADOW)
+    part(probe, &install::shadow())
 }
 
 fn group(probe: &Probe<'_>) -> Finding {
@@ -677,14 +683,16 @@ fn group(probe: &Probe<'_>) -> Finding {
 
 #[cfg(test)]
 mod tests {
+    use std::path::PathBuf;
+
     use super::*;
     use crate::machine::fake::Fake;
 
     /// Makes a machine on which everything is installed.
     fn installed() -> Fake {
         let fake = Fake::fit();
-        fake.write(install::KERNEL, "ELF");
-        fake.write(install::SHADOW, "ELF");
+        fake.write(install::kernel().to_str().unwrap(), "ELF");
+        fake.write(install::shadow().to_str().unwrap(), "ELF");
         fake.write("/lib/modules/6.1.0-32-amd64/updates/crtos.ko", "module");
         // APIC_BASE: x2APIC mode. VM_CR lies far behind; the file is sparse.
         let msr = fake.machine().path("/dev/cpu/0/msr");
@@ -722,6 +730,8 @@ mod tests {
             Box::new(move |fake| fake.write(path, &content))
         };
         let remove = |path: &'static str| -> Change { Box::new(move |fake| fake.remove(path)) };
+        let removed =
+            |path: PathBuf| -> Change { Box::new(move |fake| fake.remove(path.to_str().unwrap())) };
         let intel = cpuinfo("vmx").replace("AuthenticAMD", "GenuineIntel");
         let online = "/sys/devices/system/cpu/online";
         let cases: Vec<(&str, Verdict, Change)> = vec![
@@ -791,8 +801,8 @@ mod tests {
                 write("/sys/kernel/security/lockdown", "none [integrity] confidentiality".into()),
             ),
             ("module", Verdict::Missing, remove("/lib/modules")),
-            ("real-time kernel", Verdict::Missing, remove(install::KERNEL)),
-            ("shadow", Verdict::Missing, remove(install::SHADOW)),
+            ("real-time kernel", Verdict::Missing, removed(install::kernel())),
+            ("shadow", Verdict::Missing, removed(install::shadow())),
             ("panic", Verdict::Note, write("/proc/sys/kernel/panic", "10".into())),
             ("panic", Verdict::Note, write("/proc/sys/kernel/panic", "-1".into())),
             ("panic", Verdict::Unknown, remove("/proc/sys/kernel/panic")),

@@ -3,6 +3,8 @@
 
 use std::{fmt, io};
 
+use crate::text::BAD;
+
 /// Exit status of a command that was refused or failed.
 pub const STATUS_FAILED: u8 = 1;
 /// Exit status of a command that was not understood (given by the argument parser).
@@ -53,6 +55,12 @@ impl Failure {
     /// Returns why it was refused, and what the user can do.
     pub fn explained(self) -> (String, Option<String>) {
         (self.reason, self.remedy)
+    }
+
+    /// Tells it on standard error. Returns the exit status of the command.
+    pub fn tell(&self) -> u8 {
+        anstream::eprintln!("{BAD}crtos:{BAD:#} {self}");
+        self.status
     }
 
     /// Returns the exit status of the command.

@@ -16,12 +16,27 @@ use object::{
 
 use crate::{machine::Machine, view::View};
 
-/// The real-time kernel.
-pub const KERNEL: &str = "/usr/lib/crtos/kernel.elf";
-/// The Linux half of programs in the realm.
-pub const SHADOW: &str = "/usr/lib/crtos/shadow";
-/// The sources of the module, with the hypervisor's image.
-const SOURCES: &str = "/usr/src/crtos";
+/// Returns the folder that this program was installed below: /usr, /usr/local, or what else whoever
+/// installed it chose. Everything else is found from there.
+fn prefix() -> PathBuf {
+    let program = std::env::current_exe().unwrap_or_default();
+    program.ancestors().nth(2).unwrap_or(Path::new("/usr")).to_owned()
+}
+
+/// Returns the path of an installed part: `../lib/crtos/NAME`, seen from this program's folder.
+pub fn part(name: &str) -> PathBuf {
+    prefix().join("lib/crtos").join(name)
+}
+
+/// Returns the path of the real-time kernel.
+pub fn kernel() -> PathBuf {
+    part("kernel.elf")
+}
+
+/// Returns the path of the Linux half of programs in the realm.
+pub fn shadow() -> PathBuf {
+    part("shadow")
+}
 
 /// Returns where the module for the running kernel is installed.
 pub fn module_path(machine: &Machine) -> Option<PathBuf> {
@@ -36,8 +51,11 @@ pub fn module_path(machine: &Machine) -> Option<PathBuf> {
 
 /// Returns what to do where there is no module for this kernel.
 pub fn build_module(release: &str) -> String {
+    let sources = prefix().join(concat!("src/crtos-", env!("CARGO_PKG_VERSION")));
     format!(
-        "install the headers of {release}, then `make -C {SOURCES} modules modules_install` and `depmod`"
+        "install the headers of {release} (linux-headers-{release}), then `dkms autoinstall`, or \
+         `make -C {} modules modules_install` and `depmod`",
+        sources.display()
     )
 }
 
@@ -53,7 +71,7 @@ pub enum Told {
 }
 
 /// Reads the version of an ELF file with a note of it (section `.note.crtos`).
-pub fn elf(machine: &Machine, path: &str) -> Told {
+pub fn elf(machine: &Machine, path: &Path) -> Told {
     let Ok(file) = fs::read(machine.path(path)) else { return Told::Missing };
     match section(&file, ".note.crtos") {
         Some(note) if note.len() >= size_of::<Note>() && has_our_name(note) => {

@@ -6,7 +6,8 @@
 //! | module | concept |
 //! |---|---|
 //! | [`device`] | `/dev/crtos` with safe calls |
-//! | `plan`, `start` | which CPUs and memory a cell may have; how it starts |
+//! | `config` | the options of `crtos up` that a file gives |
+//! | `requirements`, `start` | which CPUs and memory a cell may have; how it starts |
 //! | `refused_module` | why Linux did not take the module |
 //! | `borrowed`, `uart`, `can`, `serial_port` | devices that Linux gives up |
 //! | [`loader`] | what lies in a cell's memory before it starts |
@@ -21,7 +22,9 @@ mod borrowed;
 mod can;
 mod cell;
 mod check;
+mod config;
 mod confinement;
+mod cpu_choice;
 pub mod cpulist;
 #[allow(unsafe_code)]
 pub mod device;
@@ -46,6 +49,7 @@ mod ps;
 pub mod ranges;
 mod refused_module;
 pub mod report;
+mod requirements;
 pub mod ring;
 mod run;
 mod seal;
@@ -84,6 +88,7 @@ use failure::Result;
     after_long_help = "\
 Examples:
   crtos check                           check whether this machine can run crtos
+  crtos plan >realm.toml                propose a configuration for this machine
   crtos up --cpus 3 --memory 512M       CPU 3 and 512 MiB become the real-time realm
   crtos run -- busybox md5sum /bin/sh   run a program there
   crtos ps                              what runs there
@@ -105,10 +110,11 @@ Environment:
   NO_COLOR  if set, no colours; without it, colours only on a terminal
 
 Files:
+  /etc/crtos/realm.toml                   options of `crtos up` (realm.toml(5))
   /dev/crtos                              the module's device; group `crtos` may use `crtos run`
   /usr/lib/crtos/kernel.elf               the real-time kernel
   /lib/modules/VERSION/updates/crtos.ko   the module, with the hypervisor in it
-  /usr/src/crtos                          the module's sources, to build it for another kernel"
+  /usr/src/crtos-VERSION                  the module's sources, to build it for another kernel"
 )]
 pub struct Cli {
     #[command(subcommand)]
@@ -118,6 +124,7 @@ pub struct Cli {
 #[derive(Subcommand)]
 enum Verb {
     Check(check::Check),
+    Plan(plan::Plan),
     Up(up::Up),
     Down(down::Down),
     Run(run::Run),
@@ -136,7 +143,11 @@ enum Verb {
 
 /// Does what the command line says. Returns the exit status.
 pub fn main() -> u8 {
-    let cli = match Cli::try_parse() {
+    let arguments = match config::complete(Cli::command(), std::env::args_os().collect()) {
+        Ok(arguments) => arguments,
+        Err(failure) => return failure.tell(),
+    };
+    let cli = match Cli::try_parse_from(arguments) {
         Ok(cli) => cli,
         Err(error) => {
             // Help and version go to standard output, and are no errors.
@@ -146,10 +157,7 @@ pub fn main() -> u8 {
     };
     match cli.verb.run() {
         Ok(status) => status,
-        Err(failure) => {
-            anstream::eprintln!("{}crtos:{:#} {failure}", text::BAD, text::BAD);
-            failure.exit_status()
-        }
+        Err(failure) => failure.tell(),
     }
 }
 
@@ -157,6 +165,7 @@ impl Verb {
     fn run(self) -> Result<u8> {
         match self {
             Verb::Check(check) => check.run(),
+            Verb::Plan(plan) => plan.run().map(|()| 0),
             Verb::Up(up) => up.run().map(|()| 0),
             Verb::Down(down) => down.run().map(|()| 0),
             Verb::Run(run) => Err(run.run()),

@@ -88,6 +88,13 @@ impl Machine {
         self.cpus(&format!("cpu{cpu}/topology/thread_siblings_list"))
     }
 
+    /// Returns the CPUs of a NUMA node that Linux uses.
+    pub fn cpus_of_node(&self, node: u32) -> CpuList {
+        self.read(format!("/sys/devices/system/node/node{node}/cpulist"))
+            .and_then(|text| text.parse().ok())
+            .unwrap_or_default()
+    }
+
     /// Returns a field of the first CPU in `/proc/cpuinfo`.
     fn cpuinfo(&self, field: &str) -> Option<String> {
         let text = self.read("/proc/cpuinfo")?;

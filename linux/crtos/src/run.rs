@@ -124,9 +124,9 @@ impl Run {
             *name = path.into_os_string();
         }
         arguments.extend(command.into_iter().map(c_string));
-        let shadow = c_string(install::SHADOW.into());
-        execv(&shadow, &arguments).map_err(|error| {
-            let reason = format!("{}: {}", install::SHADOW, error.desc());
+        let shadow = install::shadow();
+        execv(&c_string(shadow.clone().into_os_string()), &arguments).map_err(|error| {
+            let reason = format!("{}: {}", shadow.display(), error.desc());
             let failure = own(Failure::new(&asked, reason));
             match error {
                 Errno::E2BIG => failure.remedy("the arguments and the environment are too long"),

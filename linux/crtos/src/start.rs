@@ -87,15 +87,21 @@ pub fn open_device(machine: &Machine, asked: &str) -> Result<Device> {
     Device::require(asked)
 }
 
-fn load_module(machine: &Machine, asked: &str) -> Result<()> {
+/// Refuses if there is no module for the running kernel.
+pub fn module_is_installed(machine: &Machine, asked: &str) -> Result<()> {
     let release = machine.release().unwrap_or_default();
-    if install::module_path(machine).is_none() {
-        return Err(Failure::new(
-            asked,
-            format!("the module crtos.ko is not installed for the running kernel {release}"),
-        )
-        .remedy(install::build_module(&release)));
+    if install::module_path(machine).is_some() {
+        return Ok(());
     }
+    Err(Failure::new(
+        asked,
+        format!("the module crtos.ko is not installed for the running kernel {release}"),
+    )
+    .remedy(install::build_module(&release)))
+}
+
+fn load_module(machine: &Machine, asked: &str) -> Result<()> {
+    module_is_installed(machine, asked)?;
     let modprobe = Command::new("modprobe").arg("crtos").stdin(Stdio::null()).output();
     let reason = match modprobe {
         Ok(output) if output.status.success() => return Ok(()),

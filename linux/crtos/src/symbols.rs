@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Names of addresses in the real-time kernel, from its installed file.
 
-use std::{fs, path::Path};
+use std::fs;
 
 use object::{
     LittleEndian,
@@ -9,7 +9,7 @@ use object::{
     read::elf::{FileHeader, Sym},
 };
 
-use crate::install::KERNEL;
+use crate::install;
 
 /// Functions by address.
 #[derive(Debug, Default)]
@@ -22,7 +22,7 @@ const STUB_SIZE: u64 = 16;
 impl Symbols {
     /// Reads those of the installed kernel; none if it cannot be read.
     pub fn installed() -> Self {
-        fs::read(Path::new(KERNEL)).ok().and_then(|elf| Self::parse(&elf)).unwrap_or_default()
+        fs::read(install::kernel()).ok().and_then(|elf| Self::parse(&elf)).unwrap_or_default()
     }
 
     fn parse(elf: &[u8]) -> Option<Self> {

@@ -16,6 +16,7 @@ use crtos_abi::{
 use crate::{
     borrowed::{self, Borrowed},
     confinement::{Confinement, LinuxDma},
+    cpu_choice::CpuChoice,
     cpulist::CpuList,
     device::{self, Device},
     devices::{self, Manner, Target},
@@ -27,9 +28,9 @@ use crate::{
     loader, locked,
     machine::Machine,
     net::Net,
-    plan::{self, Split},
     ranges,
     report::State,
+    requirements::{self, Split},
     size::{self, Size},
     start::{self, Interruption, Wanted, step},
     threads::KernelState,
@@ -53,9 +54,16 @@ const READY_WITHIN: Duration = Duration::from_secs(30);
 /// and a pool for the pages of processes.
 ///
 /// Afterwards members of the group `crtos` may use `crtos run`, if there is such a group.
+///
+/// Options that are not given are taken from /etc/crtos/realm.toml, if there is that file; CPUs and
+/// memory have to be said here or there. `crtos plan` proposes such a file for this machine.
 #[derive(clap::Args)]
-#[command(after_long_help = "\
+#[command(
+    override_usage = "crtos up [OPTIONS]",
+    after_long_help = "\
 Examples:
+  crtos up
+  crtos up --config other.toml --dry-run
   crtos up --cpus 3 --memory 512M
   crtos up --cpus 2-3 --memory 1G --private 128M
   crtos up --cpus 3 --memory 512M --doorbell-cpu 2
@@ -64,11 +72,19 @@ Examples:
   crtos up --cpus 3 --memory 512M --locked
   crtos up --cpus 3 --memory 512M --dry-run
 
-Exit status: 0 the realm is up; 1 refused or failed, nothing has changed; 2 usage.")]
+Exit status: 0 the realm is up; 1 refused or failed, nothing has changed; 2 usage."
+)]
 pub struct Up {
-    /// CPUs that Linux gives up, such as 3 or 2-3,6; never the boot CPU
+    /// The file with options that are not given here; /dev/null has none [default:
+    /// /etc/crtos/realm.toml]
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// CPUs that Linux gives up, such as 3 or 2-3,6, core:3 or node:1; never the boot CPU
+    ///
+    /// core:3 is the whole core of CPU 3, with all of its hardware threads; node:1 is all CPUs of
+    /// that NUMA node.
     #[arg(long, value_name = "LIST")]
-    cpus: CpuList,
+    cpus: CpuChoice,
     /// Memory that Linux gives up, such as 512M; at least 64M
     #[arg(long, value_name = "SIZE", value_parser = size::with_unit)]
     memory: Size,
@@ -136,15 +152,19 @@ pub struct Up {
     /// on. Without this, root may do all of that at any time.
     #[arg(long)]
     locked: bool,
-    /// Check everything that can be checked and say what would be taken, but change nothing
+    /// Change nothing: say every step, and all that would be refused
     #[arg(long)]
     dry_run: bool,
-    /// The real-time kernel
-    #[arg(long, value_name = "FILE", default_value = install::KERNEL)]
+    /// The real-time kernel [default: the installed one]
+    #[arg(long, value_name = "FILE", default_value_os_t = install::kernel(),
+        hide_default_value = true)]
     kernel: PathBuf,
     /// Command line of the real-time kernel
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     command_line: String,
+    /// The CPUs that are meant.
+    #[arg(skip)]
+    chosen: CpuList,
     /// The UARTs and CAN interfaces that the devices are.
     #[arg(skip)]
     driven: Vec<Driven>,
@@ -160,10 +180,17 @@ pub struct Up {
 }
 
 impl Up {
+    /// Returns CPUs and memory as they are asked for.
+    #[cfg(test)]
+    pub fn wanted(&self) -> (CpuChoice, Size) {
+        (self.cpus.clone(), self.memory)
+    }
+
     /// Runs the command.
     pub fn run(mut self) -> Result<()> {
         let machine = Machine::here();
-        let split = plan::split(self.memory, self.private)?;
+        let split = requirements::split(self.memory, self.private)?;
+        self.chosen = self.cpus.on(&machine)?;
         if !machine.is_admin() {
             return Err(Failure::new(ASKED, "only root may take CPUs and memory from Linux")
                 .remedy("run it as root, for instance with sudo"));
@@ -200,7 +227,7 @@ impl Up {
         }
         let report = done?;
         open_to_group(&machine);
-        let (cpus, memory) = (self.cpus.named(), self.memory);
+        let (cpus, memory) = (self.chosen.named(), self.memory);
         anstream::println!("the real-time realm is up on {cpus} with {memory}");
         step(&Confinement::of(&machine, &report).line());
         if self.locked {
@@ -211,6 +238,17 @@ impl Up {
 
     /// Refuses what can be refused before anything changes. Returns the kernel's file.
     fn check(&self, machine: &Machine, device: Option<&Device>, split: Split) -> Result<Vec<u8>> {
+        let mut failures = self.failures(machine, device, split)?.into_iter();
+        failures.next().map_or_else(|| requirements::image(&self.kernel), Err)
+    }
+
+    /// Returns all that can be refused before anything changes.
+    fn failures(
+        &self,
+        machine: &Machine,
+        device: Option<&Device>,
+        split: Split,
+    ) -> Result<Vec<Failure>> {
         let mut taken = CpuList::default();
         let mut runs = false;
         if let Some(device) = device {
@@ -228,30 +266,36 @@ impl Up {
                     .remedy("`crtos down` ends it"));
             }
         }
-        if !runs {
-            plan::launch(machine)?;
+        let checks = [
+            if runs { Ok(()) } else { requirements::launch(machine).map(drop) },
+            requirements::cpus(machine, &self.chosen, &taken),
+            self.check_ethernet(),
+            self.doorbell_cpu(machine).map(drop),
+            if self.locked { locked::check(machine, ASKED) } else { Ok(()) },
+            requirements::memory(machine, Size(split.private.0 + split.shared.0)),
+            self.check_kernel(split),
+        ];
+        Ok(checks.into_iter().filter_map(Result::err).collect())
+    }
+
+    fn check_ethernet(&self) -> Result<()> {
+        let most = ethernet::MOST_ADDRESSES;
+        match self.ethernet.len() > most {
+            true => Err(Failure::new(ASKED, format!("--ethernet takes {most} addresses at most"))),
+            false => Ok(()),
         }
-        plan::cpus(machine, &self.cpus, &taken)?;
-        if self.ethernet.len() > ethernet::MOST_ADDRESSES {
-            let most = ethernet::MOST_ADDRESSES;
-            return Err(Failure::new(ASKED, format!("--ethernet takes {most} addresses at most")));
-        }
-        self.doorbell_cpu(machine)?;
-        if self.locked {
-            locked::check(machine, ASKED)?;
-        }
-        plan::memory(machine, Size(split.private.0 + split.shared.0))?;
-        let image = plan::image(&self.kernel)?;
+    }
+
+    fn check_kernel(&self, split: Split) -> Result<()> {
         let facts =
             loader::CellFacts { private_size: split.private.0, ..loader::CellFacts::default() };
-        self.layout(&image, &facts)?;
-        Ok(image)
+        self.layout(&requirements::image(&self.kernel)?, &facts).map(drop)
     }
 
     /// Returns the CPU of Linux that the realm's calls interrupt, if no shadow waits for them
     /// elsewhere.
     fn doorbell_cpu(&self, machine: &Machine) -> Result<u32> {
-        plan::linux_cpu(machine, self.doorbell_cpu, &self.cpus)
+        requirements::linux_cpu(machine, self.doorbell_cpu, &self.chosen)
     }
 
     /// Returns the kernel's command line: whether the realm is locked, its ports, which the kernel
@@ -275,25 +319,26 @@ impl Up {
 
     /// Finds the devices that were asked for.
     fn find_devices(&mut self, machine: &Machine) -> Result<()> {
-        for name in &self.devices {
-            if let Some(found) = Driven::find(machine, name) {
-                let found = found?;
-                if self.ports.iter().any(|range| found.has_port_of(range)) {
-                    // Linux's driver would fault at exclusive ones before it has let go.
-                    let reason = "--port asks for its I/O ports as well";
-                    return Err(Failure::new(giving(name), reason).remedy(
-                        "leave these ports out: the real-time kernel drives the device by them",
-                    ));
-                }
-                self.driven.push(found);
-            } else if let Some(name) = Net::named(machine, name) {
-                let net = Net::find(machine, &name)?;
-                self.targets.extend(net.function().map(Target::Function));
-                self.nets.push(net);
-            } else {
-                let target = devices::choose(machine, &giving(name), name)?;
-                self.targets.push(target);
+        self.devices.clone().iter().try_for_each(|name| self.find_device(machine, name))
+    }
+
+    fn find_device(&mut self, machine: &Machine, name: &str) -> Result<()> {
+        if let Some(found) = Driven::find(machine, name) {
+            let found = found?;
+            if self.ports.iter().any(|range| found.has_port_of(range)) {
+                // Linux's driver would fault at exclusive ones before it has let go.
+                let reason = "--port asks for its I/O ports as well";
+                return Err(Failure::new(giving(name), reason).remedy(
+                    "leave these ports out: the real-time kernel drives the device by them",
+                ));
             }
+            self.driven.push(found);
+        } else if let Some(name) = Net::named(machine, name) {
+            let net = Net::find(machine, &name)?;
+            self.targets.extend(net.function().map(Target::Function));
+            self.nets.push(net);
+        } else {
+            self.targets.push(devices::choose(machine, &giving(name), name)?);
         }
         Ok(())
     }
@@ -303,28 +348,25 @@ impl Up {
             true => Some(Device::require(ASKED)?),
             false => None,
         };
-        if device.is_none() && install::module_path(machine).is_none() {
-            let release = machine.release().unwrap_or_default();
-            return Err(Failure::new(
-                ASKED,
-                format!("the module crtos.ko is not installed for the running kernel {release}"),
-            )
-            .remedy(install::build_module(&release)));
+        let mut failures = self.failures(machine, device.as_ref(), split)?;
+        if device.is_none() {
+            failures.splice(0..0, start::module_is_installed(machine, ASKED).err());
         }
-        self.check(machine, device.as_ref(), split)?;
-        self.find_devices(machine)?;
+        for name in self.devices.clone() {
+            failures.extend(self.find_device(machine, &name).err());
+        }
         if device.is_none() {
             println!("would load the module crtos");
         }
         let runs = device.as_ref().map(|device| device.info(ASKED)).transpose()?;
         if runs.is_none_or(|info| info.enabled == 0) {
-            let asleep = plan::launch(machine)?;
+            let asleep = requirements::launch(machine).unwrap_or_default();
             if !asleep.is_empty() {
                 println!("would bring {} online for the launch", asleep.named());
             }
             println!("would launch the hypervisor on {}", machine.present().named());
         }
-        println!("would take {} from Linux", self.cpus.named());
+        println!("would take {} from Linux", self.chosen.named());
         println!(
             "would take {} of memory from Linux: {} private to the real-time kernel, {} for processes",
             Size(split.private.0 + split.shared.0),
@@ -354,7 +396,11 @@ impl Up {
             println!("would lock the realm");
         }
         println!("{}", Confinement::expected(machine, self.linux_dma.is_checked()).line());
-        Ok(())
+        let last = failures.pop();
+        for failure in failures {
+            failure.tell();
+        }
+        last.map_or(Ok(()), Err)
     }
 
     fn bring_up(
@@ -369,7 +415,7 @@ impl Up {
         interruption.check(ASKED)?;
         let wanted = Wanted {
             name: NAME,
-            cpus: &self.cpus,
+            cpus: &self.chosen,
             linux_cpu: self.doorbell_cpu(machine)?,
             private: split.private,
             shared: split.shared,

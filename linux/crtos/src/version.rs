@@ -93,8 +93,8 @@ pub fn parts(machine: &Machine) -> Vec<Part> {
         ..Part::new("module, loaded", "/dev/crtos", told)
     });
 
-    for (part, path) in [("real-time kernel", install::KERNEL), ("shadow", install::SHADOW)] {
-        parts.push(Part::new(part, path, install::elf(machine, path)));
+    for (part, path) in [("real-time kernel", install::kernel()), ("shadow", install::shadow())] {
+        parts.push(Part::new(part, path.display().to_string(), install::elf(machine, &path)));
     }
     parts
 }

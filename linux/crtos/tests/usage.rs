@@ -24,9 +24,10 @@ fn help_is_no_error_and_goes_to_standard_output() {
         .success()
         .stdout(contains("Examples:").and(contains("Exit status:")))
         .stderr("");
-    for verb in
-        ["check", "up", "down", "run", "seal", "ps", "stats", "log", "cell", "device", "version"]
-    {
+    for verb in [
+        "check", "plan", "up", "down", "run", "seal", "ps", "stats", "log", "cell", "device",
+        "version",
+    ] {
         crtos(&["help", verb]).assert().success().stdout(contains("Exit status:"));
         crtos(&[verb, "--help"]).assert().success().stderr("");
     }
@@ -85,6 +86,27 @@ fn without_the_module_crtos_is_not_up() {
 }
 
 #[test]
+fn up_takes_from_a_file_what_the_command_line_leaves_open() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let config = file.path().to_str().unwrap();
+    let up = |text: &str, words: &[&str]| {
+        fs::write(config, text).unwrap();
+        crtos(&[&["up", "--config", config][..], words].concat()).assert()
+    };
+    let small = "cpus = \"1\"\nmemory = \"16M\"\n";
+    up(small, &[]).code(1).stderr(contains("a realm with 16 MiB"));
+    up(small, &["--memory=18M"]).code(1).stderr(contains("a realm with 18 MiB"));
+    up("# empty\n", &["--cpus=1"]).code(2).stderr(contains("--memory"));
+    up("memroy = \"16M\"\n", &[]).code(1).stdout("").stderr(
+        contains(format!("cannot read {config}: line 1: `memroy` is unknown"))
+            .and(contains("remedy: it may say cpus, memory")),
+    );
+    if !Path::new("/etc/crtos/realm.toml").exists() {
+        crtos(&["up"]).assert().code(2).stderr(contains("`crtos plan >/etc/crtos/realm.toml`"));
+    }
+}
+
+#[test]
 fn up_says_that_a_realm_is_too_small() {
     crtos(&["up", "--cpus", "1", "--memory", "16M"])
         .assert()
@@ -140,6 +162,14 @@ fn manual_pages_are_written() {
     let dir = tempfile::tempdir().unwrap();
     crtos(&["man", dir.path().to_str().unwrap()]).assert().success();
     for page in ["crtos.1", "crtos-up.1", "crtos-run.1", "crtos-cell-create.1"] {
-        assert!(dir.path().join(page).exists(), "{page}");
+        assert!(dir.path().join("man/man1").join(page).exists(), "{page}");
+    }
+    for file in [
+        "bash-completion/completions/crtos",
+        "fish/vendor_completions.d/crtos.fish",
+        "zsh/vendor-completions/_crtos",
+    ] {
+        let text = fs::read_to_string(dir.path().join(file)).unwrap();
+        assert!(text.contains("doorbell-cpu"), "{file}");
     }
 }

@@ -4,11 +4,13 @@
 mod apt;
 mod bench;
 mod bochs;
+mod deb;
 mod demo;
 mod flat;
 mod foreign;
 mod image;
 mod initramfs;
+mod install;
 mod iommu;
 mod kernels;
 mod layer;
@@ -60,6 +62,10 @@ enum Action {
         /// The parts to build; all if none.
         parts: Vec<parts::Part>,
     },
+    /// Build, and install what was built: `make install DESTDIR= PREFIX=`.
+    Install(install::Options),
+    /// Make Debian packages in target/deb: crtos, crtos-dkms, crtos-doc.
+    Deb,
     /// Show the system at work: build, boot, run Debian's busybox in the realm.
     Run,
     /// Check formatting, lints and style.
@@ -99,6 +105,12 @@ fn act(action: Action) -> Result<u8> {
         Action::Build { partial, parts } => {
             setup::ensure()?;
             parts::build(&parts, partial)?;
+        }
+        Action::Install(options) => install::install(&options)?,
+        Action::Deb => {
+            for package in deb::deb()? {
+                println!("{}", package.display());
+            }
         }
         Action::Run => return demo::run(),
         Action::Lint => lint::lint()?,

@@ -25,16 +25,31 @@ const PLATFORM: &str = "platform";
 const SHARED_HEADERS: &[&str] = &["abi.h", "channel.h", "hypercall.h"];
 
 /// A file of a module's source: its name and its bytes.
-type Source = (PathBuf, Vec<u8>);
+pub type Source = (PathBuf, Vec<u8>);
 
-/// Builds crtos' module with the hypervisor's image for all kernels, and puts it into the staging
-/// tree, with its sources for the kernels of users.
-pub fn build(stage: &Path, image: Vec<u8>) -> Result<()> {
+/// Version of everything.
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+/// What DKMS reads, among the sources of crtos' module, and what stands for the version there.
+const DKMS: (&str, &str) = ("dkms.conf", "#MODULE_VERSION#");
+
+/// Puts the sources of crtos' module, with the hypervisor's image, into the staging tree, for the
+/// kernels of users. Returns them.
+pub fn stage_sources(stage: &Path, image: Vec<u8>) -> Result<Vec<Source>> {
     let mut sources = read_sources(&paths::root().join("linux/module"), Path::new(""))?;
     let is_hidden = |name: &Path| name.to_string_lossy().starts_with('.');
     sources.retain(|(name, _)| !is_hidden(name) && name != Path::new(IMAGE));
     sources.push((IMAGE.into(), image));
-    copy_sources(&sources, &stage.join("usr/src/crtos"))?;
+    for (_, bytes) in sources.iter_mut().filter(|(name, _)| name == Path::new(DKMS.0)) {
+        *bytes = String::from_utf8_lossy(bytes).replace(DKMS.1, VERSION).into_bytes();
+    }
+    copy_sources(&sources, &stage.join("usr/src").join(format!("crtos-{VERSION}")))?;
+    Ok(sources)
+}
+
+/// Builds crtos' module with the hypervisor's image for all kernels, and puts it into the staging
+/// tree, with its sources.
+pub fn build(stage: &Path, image: Vec<u8>) -> Result<()> {
+    let sources = stage_sources(stage, image)?;
     for_all_kernels(|flavour, kernel| {
         let installed = stage.join("usr/lib/modules").join(&kernel.release);
         let module = installed.join("updates").join(CRTOS);

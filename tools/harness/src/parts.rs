@@ -16,6 +16,16 @@ use crate::{flat, module, paths, programs as compiled, progress, run};
 /// Makes a Linux program need no library of the system that it runs on.
 const STATIC: &str = "-Ctarget-feature=+crt-static";
 
+/// Files that are installed as they are, below the staging tree.
+const FILES: &[(&str, &str)] = &[
+    ("linux/module/60-crtos.rules", "usr/lib/udev/rules.d/60-crtos.rules"),
+    ("packaging/sysusers.conf", "usr/lib/sysusers.d/crtos.conf"),
+    ("packaging/systemd/crtos.service", "usr/lib/systemd/system/crtos.service"),
+    ("packaging/systemd/crtos-run@.service", "usr/lib/systemd/system/crtos-run@.service"),
+    ("packaging/realm.toml.5", "usr/share/man/man5/realm.toml.5"),
+    ("packaging/realm.toml", "usr/share/doc/crtos/examples/realm.toml"),
+];
+
 /// A part of the system that is built on its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Part {
@@ -29,10 +39,12 @@ pub enum Part {
     Inmates,
     /// The Linux half of a rich real-time process.
     Shadow,
-    /// The command line.
+    /// The command line, with its manual pages, completions, units and the like.
     Crtos,
     /// The programs that measure.
     Bench,
+    /// The Linux module's sources, with the hypervisor in it.
+    Sources,
     /// The Linux module, for each of the kernels, with the hypervisor in it.
     Module,
     /// The tests' hostile module, for each of the kernels.
@@ -85,9 +97,15 @@ impl Part {
             }
             Self::Crtos => {
                 let program = one(linux_programs("crtos", Some(STATIC))?)?;
-                install(&fs::read(program)?, &stage.join("usr/sbin/crtos"), 0o755)
+                install(&fs::read(&program)?, &stage.join("usr/sbin/crtos"), 0o755)?;
+                run::quietly(Command::new(program).arg("man").arg(stage.join("usr/share")))?;
+                FILES.iter().try_for_each(|(from, to)| {
+                    let bytes = fs::read(paths::root().join(from));
+                    install(&bytes.with_context(|| format!("read {from}"))?, &stage.join(to), 0o644)
+                })
             }
             Self::Bench => compiled::install_bench(&stage.join("usr/lib/crtos/bench")),
+            Self::Sources => module::stage_sources(&stage, hypervisor()?).map(drop),
             Self::Module => module::build(&stage, hypervisor()?),
             Self::Attacker => module::build_attacker(&compiled::tree()),
         }

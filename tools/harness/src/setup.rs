@@ -12,11 +12,15 @@ use crate::{apt, image, kernels, paths, progress, run};
 
 /// Packages of Debian 12 itself.
 const PACKAGES: &[&str] = &[
+    "debhelper",
+    "dh-dkms",
+    "dpkg-dev",
     "gcc",
     "gcc-12",
     "kmod",
     "libc6-dev",
     "libelf1",
+    "lintian",
     "make",
     "mmdebstrap",
     "pahole",

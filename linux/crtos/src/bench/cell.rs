@@ -12,12 +12,14 @@ use crtos_results::{Cell, Histogram, Order, cyclictest, program};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
+use crate::install;
+
 use super::exits::{self, Exits, Watch};
 use super::load::Running;
 use super::up_down;
 
 /// Where the programs of `tools/bench/` are installed.
-const PROGRAMS: &str = "/usr/lib/crtos/bench";
+const PROGRAMS: &str = "bench";
 /// SCHED_FIFO priority of cyclictest's measuring thread: the highest.
 const HIGHEST: u32 = 99;
 /// SCHED_FIFO priority of the measuring programs.
@@ -143,7 +145,7 @@ fn with_program(
     shown: &mut String,
     watch: Option<&mut Watch>,
 ) -> Result<Histogram, String> {
-    let mut words = vec![format!("{PROGRAMS}/{program}")];
+    let mut words = vec![install::part(&format!("{PROGRAMS}/{program}")).display().to_string()];
     words.extend([format!("-n{}", order.samples), format!("-c{}", order.cpu)]);
     if figure.under_load() {
         words.push(format!("-i{}", order.interval_us));

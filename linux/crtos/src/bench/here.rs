@@ -129,7 +129,6 @@ pub fn fingerprint() -> String {
         Some(time.duration_since(UNIX_EPOCH).ok()?.as_nanos().to_string())
     };
     let module = install::module_path(&Machine::here()).unwrap_or_default();
-    let others = [install::KERNEL, install::SHADOW, "/usr/lib/crtos/bench/timer"];
-    let parts = others.into_iter().map(PathBuf::from).chain([module]);
-    parts.map(|path| made(path).unwrap_or_default()).collect::<Vec<_>>().join(" ")
+    let parts = [install::kernel(), install::shadow(), install::part("bench/timer"), module];
+    parts.map(|path| made(path).unwrap_or_default()).join(" ")
 }
