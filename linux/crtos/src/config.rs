@@ -259,7 +259,7 @@ pub mod tests {
 
         proptest! {
             #![proptest_config(ProptestConfig::with_cases(256))]
-            /// Whatever a file says, it is refused by a line that the file has, or is known options.
+            /// Whatever a file says, it is refused by a line that it has, or is known options.
             #[test]
             fn any_file_is_read_or_refused(text in "([a-z-]{0,8} ?= ?['\\[]?[a-z0-9.,:]{0,6}[\\]']?\n?|\\PC{0,12}){0,6}") {
                 if let Err(failure) = completed(&text, &[]) {

@@ -226,7 +226,7 @@ fn memory(machine: &Machine) -> Result<(Size, String)> {
     match machine.free_blocks() {
         Some(free) if free < memory => why.push_str(&format!(
             " Memory is fragmented: {free} are free in such blocks, and Linux has to move pages for \
-             the rest, which takes time and may fail. Early at boot (crtos.service) there is enough."
+             the rest, which takes time and may fail. At boot (crtos.service) there is enough."
         )),
         Some(free) => why.push_str(&format!(" {free} are free in such blocks now.")),
         None => {}
