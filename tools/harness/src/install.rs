@@ -16,8 +16,15 @@ use crate::{paths, setup};
 const PARTS: &[Part] =
     &[Part::Kernel, Part::Inmates, Part::Shadow, Part::Crtos, Part::Bench, Part::Sources];
 /// Folders of the staging tree that are installed; the modules in it are for the tests' guests.
-const FOLDERS: &[&str] =
-    &["sbin", "lib/crtos", "lib/systemd", "lib/sysusers.d", "lib/udev", "share", "src"];
+const FOLDERS: &[&str] = &[
+    "sbin",
+    "lib/crtos",
+    "lib/systemd",
+    "lib/sysusers.d",
+    "lib/udev",
+    "share",
+    concat!("src/crtos-", env!("CARGO_PKG_VERSION")),
+];
 
 /// Options of `./x install`.
 #[derive(Args)]

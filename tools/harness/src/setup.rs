@@ -14,6 +14,7 @@ use crate::{apt, image, kernels, paths, progress, run};
 const PACKAGES: &[&str] = &[
     "debhelper",
     "dh-dkms",
+    "dkms",
     "dpkg-dev",
     "gcc",
     "gcc-12",
