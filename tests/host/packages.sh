@@ -49,7 +49,7 @@ getent group crtos >/dev/null || fail 'no group'
 for file in /usr/share/man/man1/crtos-up.1.gz /usr/share/man/man5/realm.toml.5.gz \
 	/usr/share/bash-completion/completions/crtos /usr/share/zsh/vendor-completions/_crtos \
 	/usr/share/fish/vendor_completions.d/crtos.fish /lib/udev/rules.d/60-crtos.rules \
-	/usr/share/doc/crtos-doc/install.md /usr/share/doc/crtos/examples/realm.toml; do
+	/usr/share/doc/crtos/install.md /usr/share/doc/crtos/examples/realm.toml; do
 	[ -e $file ] || fail "no $file"
 done
 bash -n /usr/share/bash-completion/completions/crtos || fail 'completion'
@@ -59,8 +59,8 @@ crtos up --config /usr/share/doc/crtos/examples/realm.toml --dry-run >/tmp/out 2
 grep -q 'line ' /tmp/out && { fail 'the example'; cat /tmp/out; }
 
 # The units are off until somebody switches them on, and on afterwards.
-systemd-analyze verify --man=no /lib/systemd/system/crtos.service /lib/systemd/system/crtos-run@.service \
-	2>&1 | grep crtos && fail 'systemd does not take the units'
+systemd-analyze verify --man=no /lib/systemd/system/crtos.service \
+	/lib/systemd/system/crtos-run@.service 2>&1 | grep crtos && fail 'systemd does not take the units'
 [ "$(systemctl is-enabled crtos.service)" = disabled ] || fail 'it is on already'
 systemctl enable crtos.service || fail enable
 [ -e /etc/systemd/system/sysinit.target.wants/crtos.service ] || fail 'it is off'
