@@ -108,6 +108,7 @@ fn load_module(machine: &Machine, asked: &str) -> Result<()> {
         Ok(output) => text::harmless(output.stderr.trim_ascii()),
         Err(error) => format!("modprobe: {error}"),
     };
+    let release = machine.release().unwrap_or_default();
     let (reason, remedy) = refused_module::explain(&reason, &release);
     Err(Failure::new(asked, reason).remedy(remedy))
 }
