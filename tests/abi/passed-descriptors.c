@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 /*
  * Descriptors of pipes and eventfds that are passed over a socket (unix(7), SCM_RIGHTS), to another
- * process or to the own one: what is in them, their flags and all their numbers stay what they were.
+ * process or to the own one: what is in them, their flags and all their numbers stay.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -136,7 +136,8 @@ CASE(all_numbers_of_a_pipe_stay_its)
 	copies[2] = dup(ends[1]);
 	CHECK(pass(pair[0], ends, 2) && take(pair[1], got, 2));
 	CHECK(got[0] == copies[2] + 1 && got[1] == got[0] + 1);
-	CHECK(write(copies[1], "1", 1) == 1 && write(ends[1], "2", 1) == 1 && write(got[1], "3", 1) == 1);
+	CHECK(write(copies[1], "1", 1) == 1 && write(ends[1], "2", 1) == 1);
+	CHECK(write(got[1], "3", 1) == 1);
 	gives(copies[0], "123");
 	CHECK(fcntl(copies[1], F_GETFD) == FD_CLOEXEC && fcntl(ends[0], F_GETFD) == 0);
 	CHECK(close(ends[1]) == 0 && close(copies[1]) == 0 && close(copies[2]) == 0);
@@ -151,7 +152,8 @@ CASE(each_end_keeps_its_flags)
 
 	CHECK(pipe(ends) == 0 && fcntl(ends[0], F_SETFL, O_NONBLOCK) == 0);
 	CHECK(pass(pair[0], ends, 2) && take(pair[1], got, 2));
-	CHECK(fcntl(got[0], F_GETFL) == (O_RDONLY | O_NONBLOCK) && fcntl(got[1], F_GETFL) == O_WRONLY);
+	CHECK(fcntl(got[0], F_GETFL) == (O_RDONLY | O_NONBLOCK));
+	CHECK(fcntl(got[1], F_GETFL) == O_WRONLY);
 	FAILS(EAGAIN, read(ends[0], &byte, 1));
 	CHECK(fcntl(got[0], F_SETFL, 0) == 0 && fcntl(ends[0], F_GETFL) == O_RDONLY);
 }
@@ -180,7 +182,7 @@ CASE(a_full_pipe_of_another_size_is_passed_with_all_that_it_has)
 		memset(block, blocks + 1, sizeof(block));
 	CHECK(pass(pair[0], ends, 1) && take(pair[1], &got, 1));
 	CHECK(fcntl(got, F_GETPIPE_SZ) == 1 << 18);
-	for (ssize_t got_bytes; (got_bytes = read(got, block, sizeof(block))) == sizeof(block); seen++)
+	for (; read(got, block, sizeof(block)) == sizeof(block); seen++)
 		CHECK(block[0] == (char)seen && block[sizeof(block) - 1] == (char)seen);
 	CHECK(seen >= blocks && seen <= blocks + 1);
 }

@@ -6,39 +6,11 @@
 # realm: no
 # packages: bc,curl,fio,gawk,git,jq,lua5.4,make,memcached,netcat-openbsd,nginx-light,openssl
 # packages: redis-server,rt-tests,sqlite3,stress-ng,sysbench,xz-utils,zstd
+# uses: same
 # timeout: 1200
 set -u
 cd "$(mktemp -d)" || exit 1
-failed=0
-only=${1:-}
 crtos up --cpus 2,3 --memory 512M || exit 1
-
-# same NAME SHELL: the shell command runs under Linux and in the realm, with equal status and
-# output.
-same() {
-	local name=$1 command=$2 where status
-	case $name in *$only*) ;; *) return ;; esac
-	for where in linux realm; do
-		rm -rf work && mkdir work && cd work || exit 1
-		if [ $where = linux ]; then
-			timeout 200 bash -c "$command" >../$where.out 2>../$where.err </dev/null; status=$?
-		else
-			timeout 200 crtos run -- bash -c "$command" >../$where.out 2>../$where.err \
-				</dev/null
-			status=$?
-		fi
-		cd .. || exit 1
-		echo "status $status" >>$where.out
-	done
-	if cmp -s linux.out realm.out; then
-		echo "ok $name"
-		return
-	fi
-	echo "FAILED $name"
-	diff linux.out realm.out | head -10
-	head -5 realm.err
-	failed=1
-}
 
 same bash 'a=0; for i in {1..200}; do a=$((a + i)); done; echo $a; type -t cd; echo {a..e}; [[ abc =~ b(.) ]] && echo ${BASH_REMATCH[1]}'
 same pipeline 'seq 1000 | grep 7 | sort -r | head -5 | tr 0-9 a-j | sed s/a/A/ | wc -c'

@@ -1,0 +1,43 @@
+#!/bin/bash
+# SPDX-License-Identifier: MIT OR Apache-2.0
+# Python's own tests of what it gets from the kernel pass in the realm where they pass under Linux.
+# kernels: 6.12
+# tier: full
+# realm: no
+# mem: 4G
+# packages: libpython3.11-testsuite,python3
+# timeout: 5000
+set -u
+cd "$(mktemp -d)" || exit 1
+failed=0
+only=${1:-}
+modules=(builtin contextlib dbm_dumb eintr epoll fcntl file fileio fork1 glob httplib io ioctl)
+modules+=(kqueue largefile mmap multiprocessing_main_handling openpty os pathlib pipes poll popen posix)
+modules+=(posixpath pty queue resource sched select selectors shelve shutil signal socketserver stat)
+modules+=(subprocess syslog tempfile termios thread threadedtempfile threadsignals thread_local_bytes)
+modules+=(threading_local time timeout tty wait3 wait4 zipfile64 concurrent_futures faulthandler)
+
+# ends MODULE WHERE COMMAND...: how Python's tests of a module end.
+ends() {
+	local module=$1 where=$2
+	shift 2
+	timeout 400 "$@" python3 -m test --timeout 300 "test_$module" >"$module.$where" 2>&1 </dev/null
+	local status=$?
+	grep -o '^Result: .*' "$module.$where" || echo "status $status"
+}
+
+crtos up --cpus 2,3 --memory 1G || exit 1
+for module in "${modules[@]}"; do
+	case $module in *$only*) ;; *) continue ;; esac
+	begin=$SECONDS
+	linux=$(ends "$module" linux)
+	middle=$SECONDS
+	realm=$(ends "$module" realm crtos run --)
+	echo "$module: Linux $((middle - begin)) s, $linux; realm $((SECONDS - middle)) s, $realm"
+	[ "$linux" != 'Result: SUCCESS' ] || [ "$realm" = "$linux" ] || {
+		failed=1
+		grep -E -A25 '^(FAIL|ERROR):|Timeout|Traceback' "$module.realm" | head -60
+	}
+done
+crtos down || failed=1
+exit $failed
