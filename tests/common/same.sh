@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-# shellcheck shell=bash
+# shellcheck shell=bash disable=SC2034
 # Commands that do in the realm what they do under Linux.
 
 failed=0

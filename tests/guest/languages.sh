@@ -21,8 +21,13 @@ const { Worker, isMainThread, parentPort, workerData } = require("worker_threads
 if (isMainThread) {
 	let left = 3, sum = 0;
 	for (let n = 0; n < 3; n++)
-		new Worker(__filename, { workerData: n }).on("message", m => { sum += m; }).on("exit", () => { if (!--left) console.log(sum); });
-} else { let s = 0; for (let i = 0; i < 100000; i++) s += i % 7 * workerData; parentPort.postMessage(s); }
+		new Worker(__filename, { workerData: n }).on("message", m => { sum += m; })
+			.on("exit", () => { if (!--left) console.log(sum); });
+} else {
+	let s = 0;
+	for (let i = 0; i < 100000; i++) s += i % 7 * workerData;
+	parentPort.postMessage(s);
+}
 END
 node w.js'
 same node-http 'node -e "
@@ -41,7 +46,8 @@ import java.util.concurrent.atomic.*;
 import java.util.stream.*;
 public class T {
 	public static void main(String[] a) throws Exception {
-		System.out.println(IntStream.range(0, 100000).parallel().mapToLong(n -> (long) n * n).sum());
+		LongStream numbers = IntStream.range(0, 100000).parallel().mapToLong(n -> n);
+		System.out.println(numbers.map(n -> n * n).sum());
 		ExecutorService pool = Executors.newFixedThreadPool(4);
 		List<Future<Integer>> all = new ArrayList<>();
 		for (int i = 0; i < 20; i++) { final int n = i; all.add(pool.submit(() -> n * n)); }
@@ -51,11 +57,14 @@ public class T {
 		System.out.println(sum);
 		Object lock = new Object();
 		AtomicInteger turns = new AtomicInteger();
-		Thread t = new Thread(() -> { synchronized (lock) { turns.incrementAndGet(); lock.notify(); } });
+		Thread t = new Thread(() -> {
+			synchronized (lock) { turns.incrementAndGet(); lock.notify(); }
+		});
 		synchronized (lock) { t.start(); lock.wait(10000); }
 		t.join();
 		System.out.println(turns);
-		try { Object o = null; o.hashCode(); } catch (NullPointerException e) { System.out.println("null"); }
+		try { Object o = null; o.hashCode(); }
+		catch (NullPointerException e) { System.out.println("null"); }
 		try { deep(0); } catch (StackOverflowError e) { System.out.println("deep"); }
 		byte[][] garbage = new byte[100][];
 		for (int i = 0; i < 3000; i++) garbage[i % 100] = new byte[50000];
@@ -77,7 +86,11 @@ public class G {
 	static class N { N next; byte[] b = new byte[1000]; }
 	public static void main(String[] a) {
 		N keep = null; long n = 0;
-		for (int i = 0; i < 100000; i++) { N x = new N(); if (i % 10 == 0) { x.next = keep; keep = x; } if (i % 20000 == 0) keep = null; }
+		for (int i = 0; i < 100000; i++) {
+			N x = new N();
+			if (i % 10 == 0) { x.next = keep; keep = x; }
+			if (i % 20000 == 0) keep = null;
+		}
 		for (N x = keep; x != null; x = x.next) n++;
 		System.out.println(n);
 	}
@@ -110,7 +123,10 @@ func main() {
 	sum := 0
 	for n := 0; n < 1000; n++ {
 		wait.Add(1)
-		go func(n int) { defer wait.Done(); runtime.Gosched(); lock.Lock(); sum += n; lock.Unlock() }(n)
+		go func(n int) {
+			defer wait.Done()
+			runtime.Gosched(); lock.Lock(); sum += n; lock.Unlock()
+		}(n)
 	}
 	wait.Wait()
 	fmt.Println(sum)
@@ -118,14 +134,16 @@ func main() {
 	go func() { c, _ := l.Accept(); c.Write([]byte("tcp")); c.Close() }()
 	c, _ := net.Dial("tcp", l.Addr().String())
 	b := make([]byte, 3); c.Read(b); fmt.Println(string(b))
-	s := make(chan os.Signal, 1); signal.Notify(s, syscall.SIGUSR1); syscall.Kill(os.Getpid(), syscall.SIGUSR1); fmt.Println(<-s)
+	s := make(chan os.Signal, 1); signal.Notify(s, syscall.SIGUSR1)
+	syscall.Kill(os.Getpid(), syscall.SIGUSR1); fmt.Println(<-s)
 	out, err := exec.Command("seq", "3").Output(); fmt.Println(string(out), err)
 	select { case <-time.After(20 * time.Millisecond): fmt.Println("later") }
 	func() { defer func() { fmt.Println(recover() != nil) }(); var p *int; *p = 1 }()
 	// What never gives way is preempted by a signal.
 	go func() { for { } }()
 	time.Sleep(50 * time.Millisecond); runtime.GC(); fmt.Println("preempted")
-	x := make([][]byte, 0); for i := 0; i < 2000; i++ { x = append(x, make([]byte, 10000)); if i%100 == 0 { x = nil } }
+	x := make([][]byte, 0)
+	for i := 0; i < 2000; i++ { x = append(x, make([]byte, 10000)); if i%100 == 0 { x = nil } }
 	runtime.GC(); fmt.Println(len(x))
 }
 END
@@ -140,7 +158,8 @@ import threading, subprocess, os
 s = 0
 for i in range(300000): s += i % 7
 print(s)
-t = [threading.Thread(target=lambda: None) for _ in range(20)]; [x.start() for x in t]; [x.join() for x in t]
+t = [threading.Thread(target=lambda: None) for _ in range(20)]
+[x.start() for x in t]; [x.join() for x in t]
 print(subprocess.check_output([\"seq\", \"3\"])); p = os.fork()
 if not p: os._exit(7)
 print(os.waitpid(p, 0)[1])"'

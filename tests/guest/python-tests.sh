@@ -11,11 +11,11 @@ set -u
 cd "$(mktemp -d)" || exit 1
 failed=0
 only=${1:-}
-modules=(builtin contextlib dbm_dumb eintr epoll fcntl file fileio fork1 glob httplib io ioctl)
-modules+=(kqueue largefile mmap multiprocessing_main_handling openpty os pathlib pipes poll popen posix)
-modules+=(posixpath pty queue resource sched select selectors shelve shutil signal socketserver stat)
-modules+=(subprocess syslog tempfile termios thread threadedtempfile threadsignals thread_local_bytes)
-modules+=(threading_local time timeout tty wait3 wait4 zipfile64 concurrent_futures faulthandler)
+modules=(builtin contextlib dbm_dumb eintr epoll fcntl file fileio fork1 glob io ioctl kqueue)
+modules+=(largefile mmap openpty pathlib pipes poll popen posix posixpath pty queue resource sched)
+modules+=(select selectors shelve shutil signal socketserver stat subprocess syslog tempfile)
+modules+=(termios thread threadedtempfile threadsignals threading_local time timeout tty wait3)
+modules+=(wait4 concurrent_futures faulthandler)
 
 # ends MODULE WHERE COMMAND...: how Python's tests of a module end.
 ends() {
