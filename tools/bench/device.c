@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 /*
- * From the instruction that has a device interrupt to the thread that waits in read(): it has read
- * the clock. A thread of low priority on the same CPU gives the device its reason.
+ * From the instruction that has a device interrupt to the thread that waits in read(), or in poll():
+ * it has read the clock. A thread of low priority on the same CPU gives the device its reason.
  *
  *   uio    QEMU's device edu, by /dev/uioN: a store to its register
+ *   uio-poll the same, and the thread waits in poll()
  *   uart   ttyS1, whose UART hears itself: a byte to its port, which the program may use
  *   can    can0, by a socket: a command to the SJA1000 at the other end of its bus, which the
  *          program drives by the ports from $CAN_PORT on
@@ -22,6 +23,7 @@
 #include <linux/if_ether.h>
 #include <linux/if_packet.h>
 #include <net/if.h>
+#include <poll.h>
 #include <pthread.h>
 #include <sys/io.h>
 #include <sys/ioctl.h>
@@ -266,7 +268,7 @@ int main(int argc, char **argv)
 	pthread_t other;
 
 	begin(argc, argv);
-	if (wants("uio"))
+	if (wants("uio") || wants("uio-poll"))
 		open_uio();
 	else if (wants("uart"))
 		open_uart();
@@ -285,11 +287,18 @@ int main(int argc, char **argv)
 		fail("pthread_create");
 	for (long round = -WARM_UP; round < options.samples; round++) {
 		unsigned char bytes[sizeof(frame)];
-		uint64_t end;
+		struct pollfd wanted = { .fd = device, .events = POLLIN };
+		uint64_t end = 0;
 
+		if (wants("uio-poll")) {
+			if (poll(&wanted, 1, -1) != 1)
+				fail("poll");
+			end = ticks();
+		}
 		if (read(device, bytes, length) <= 0)
 			fail("read");
-		end = ticks();
+		if (!end)
+			end = ticks();
 		if (registers)
 			registers[ACKNOWLEDGE] = 1;
 		sample(round, end - start);

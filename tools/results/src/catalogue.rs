@@ -112,6 +112,13 @@ pub const FIGURES: &[Figure] = &[
         0,
     )),
     of_device(figure(
+        "uio-poll",
+        "interrupt of a PCI function to a thread in poll()",
+        Group::Latency,
+        "device",
+        0,
+    )),
+    of_device(figure(
         "uart",
         "interrupt of a UART to a thread in read()",
         Group::Latency,

@@ -19,7 +19,7 @@ const REMOTE_MEDIAN: u64 = 8_000;
 /// Its maximum with Linux idle.
 const REMOTE_MAX: u64 = 20_000;
 /// Figures of interrupts of devices.
-const DEVICES: [&str; 4] = ["uio", "uart", "can", "net"];
+const DEVICES: [&str; 5] = ["uio", "uio-poll", "uart", "can", "net"];
 /// The median of these without load, in nanoseconds; [`LOADED_MAX`] is for them as well.
 const DEVICE_MEDIAN: u64 = 1_400;
 /// The longest of these under any load, without what other CPUs have of it.

@@ -159,7 +159,7 @@ impl Watchers {
 
     /// Removes a watcher that was added.
     pub fn remove(&self, watcher: &Arc<dyn Watcher>) {
-        drop(self.take(|other| core::ptr::addr_eq(&raw const **other, &raw const **watcher)));
+        drop(self.take(|other| Arc::ptr_eq(other, watcher)));
     }
 
     fn take(&self, is_meant: impl Fn(&Arc<dyn Watcher>) -> bool) -> Option<Arc<dyn Watcher>> {

@@ -53,6 +53,16 @@ pub fn read_u32(address: UserAddr) -> Result<u32, BadAddress> {
     Ok(u32::from_le_bytes(bytes))
 }
 
+/// Writes a 16-bit word.
+#[inline(always)]
+pub fn write_u16(address: UserAddr, value: u16) -> Result<(), BadAddress> {
+    let bytes = value.to_le_bytes();
+    match user_memory::write(address, &bytes) {
+        done if done == bytes.len() => Ok(()),
+        _ => write(address, &bytes),
+    }
+}
+
 /// Writes a 32-bit word.
 pub fn write_u32(address: UserAddr, value: u32) -> Result<(), BadAddress> {
     write(address, &value.to_le_bytes())

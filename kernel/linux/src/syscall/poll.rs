@@ -8,7 +8,9 @@
 
 use alloc::{sync::Arc, vec::Vec};
 use core::sync::atomic::Ordering;
+
 use crtos_syscalls::structs::PollFd;
+use smallvec::SmallVec;
 
 use crtos_abi::{UserAddr, channel::RESULT_NOT_MADE};
 use crtos_channel::Operation;
@@ -48,6 +50,9 @@ struct Member {
     remote: bool,
 }
 
+/// The members of a set. A small one needs no memory of the heap, which takes time to give back.
+type Members = SmallVec<[Member; 4]>;
+
 /// POLLNVAL.
 const INVALID: Events = Events::from_bits_retain(0x20);
 /// Reported whether they were asked for or not.
@@ -62,16 +67,23 @@ impl Member {
         Self { fd: fd as u32, wanted, found: none, there: none, source, remote }
     }
 
-    fn look(&mut self) {
+    /// Looks at it; says whether it is ready for something.
+    fn look(&mut self) -> bool {
         self.found = self.there;
         if let Some(source) = &self.source {
             self.found |= source.ready() & (self.wanted | ALWAYS);
         }
+        !self.found.is_empty()
     }
 
     fn watchers(&self) -> Option<&Watchers> {
         self.source.as_deref().and_then(Source::watchers)
     }
+}
+
+/// Looks at all members; says whether one is ready for something.
+fn look(members: &mut [Member]) -> bool {
+    members.iter_mut().fold(false, |ready, member| member.look() | ready)
 }
 
 /// How a wait ended.
@@ -90,8 +102,7 @@ fn wait(members: &mut [Member], deadline: Option<Nanos>) -> Result<End, Errno> {
     let mut watched = 0;
     let result = (|| {
         loop {
-            members.iter_mut().for_each(Member::look);
-            let ready = members.iter().any(|member| !member.found.is_empty());
+            let ready = look(members);
             let over = deadline.is_some_and(|deadline| deadline <= time::now());
             if ready || over {
                 // A signal that comes meanwhile changes nothing any more.
@@ -119,7 +130,7 @@ fn wait(members: &mut [Member], deadline: Option<Nanos>) -> Result<End, Errno> {
                     Err(Errno::EINTR) => {}
                     Err(error) => return Err(error),
                     Ok(()) if members.iter().any(|member| !member.there.is_empty()) => {
-                        members.iter_mut().for_each(Member::look);
+                        look(members);
                         return Ok(End::Over);
                     }
                     Ok(()) => {}
@@ -286,7 +297,7 @@ fn write_rest(timeout: UserAddr, deadline: Option<Nanos>) {
 /// The set of poll(2).
 struct PollSet {
     address: UserAddr,
-    members: Vec<Member>,
+    members: Members,
 }
 
 impl PollSet {
@@ -300,7 +311,7 @@ impl PollSet {
         if u64::from(count) > files.limit() {
             return Err(Errno::EINVAL);
         }
-        let mut members = Vec::new();
+        let mut members = Members::new();
         members.try_reserve_exact(count as usize).map_err(|_| Errno::ENOMEM)?;
         for index in 0..u64::from(count) {
             let entry: PollFd = user::read_struct(address.wrapping_add(index * 8))?;
@@ -322,7 +333,7 @@ impl PollSet {
         let mut count = 0;
         for (index, member) in self.members.iter().enumerate() {
             let at = self.address.wrapping_add(index as u64 * 8 + 6);
-            user::write(at, &(member.found.bits() as u16).to_le_bytes())?;
+            user::write_u16(at, member.found.bits() as u16)?;
             count += u64::from(!member.found.is_empty());
         }
         match end {
@@ -342,7 +353,7 @@ const SETS: [Events; 3] = [READ, WRITE, EXCEPT];
 struct SelectSet {
     addresses: [UserAddr; 3],
     words: usize,
-    members: Vec<Member>,
+    members: Members,
     /// For each member, which of the three sets it is in.
     sets: Vec<u8>,
 }
@@ -361,7 +372,7 @@ impl SelectSet {
         }
         let count = u64::from(count as u32).min(files.limit().clamp(64, 65536));
         let words = count.div_ceil(64) as usize;
-        let (mut members, mut kinds) = (Vec::new(), Vec::new());
+        let (mut members, mut kinds) = (Members::new(), Vec::new());
         let mut any = false;
         for word in 0..words {
             let mut bits = [0; 3];
