@@ -20,6 +20,8 @@
 #define PAGES (LENGTH / PAGE)
 /* Larger than the memory of the realm. */
 #define HUGE (640UL << 20)
+/* Larger than any memory. */
+#define MUCH (300UL << 30)
 
 static unsigned char page_of(size_t page)
 {
@@ -147,6 +149,38 @@ CASE(a_mapping_may_be_larger_than_memory)
 }
 
 /* Changes of a shared mapping reach the file. */
+/* Databases map more than they will ever need. */
+static void maps_much(int fd)
+{
+	const uint64_t places[] = { 0, MUCH / 2 + 5, MUCH - 1 };
+	unsigned char *map, byte;
+
+	CHECK(fd >= 0 && ftruncate(fd, MUCH) == 0);
+	map = mmap(NULL, MUCH, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	CHECK(map != MAP_FAILED);
+	for (int i = 0; i < 3; i++) {
+		CHECK(map[places[i]] == 0);
+		map[places[i]] = i + 1;
+	}
+	CHECK(msync(map, MUCH, MS_SYNC) == 0);
+	for (int i = 0; i < 3; i++)
+		CHECK(pread(fd, &byte, 1, places[i]) == 1 && byte == i + 1);
+	byte = 9;
+	CHECK(pwrite(fd, &byte, 1, MUCH - 1) == 1 && map[MUCH - 1] == 9);
+	CHECK(munmap(map + PAGE, MUCH - 2 * PAGE) == 0 && map[0] == 1 && map[MUCH - 1] == 9);
+	CHECK(munmap(map, PAGE) == 0 && munmap(map + MUCH - PAGE, PAGE) == 0 && close(fd) == 0);
+}
+
+CASE(a_mapping_may_have_hundreds_of_gigabytes)
+{
+	char path[] = "large-XXXXXX";
+	int fd = mkstemp(path);
+
+	unlink(path);
+	maps_much(fd);
+	maps_much(memfd_create("large", 0));
+}
+
 CASE(changes_of_a_private_mapping_stay_there)
 {
 	unsigned char *own, *shared, byte;

@@ -791,12 +791,12 @@ impl Startup {
 /// shadow is linked at the start.
 pub const SHADOW_START: u64 = 0x7e00_0000_0000;
 /// End of the shadow's range.
-pub const SHADOW_END: u64 = 0x7e01_0000_0000;
+pub const SHADOW_END: u64 = 0x7f00_0000_0000;
 /// Where the kernel has the shadow map the files that the program shares ("mirrors"), within the
 /// shadow's range.
-pub const MIRRORS_START: u64 = SHADOW_START + 0x9000_0000;
+pub const MIRRORS_START: u64 = SHADOW_START + 0x1_0000_0000;
 /// End of that range.
-pub const MIRRORS_END: u64 = SHADOW_START + 0xc000_0000;
+pub const MIRRORS_END: u64 = SHADOW_END;
 /// Lowest address of a program (vm.mmap_min_addr).
 pub const USER_START: u64 = 0x1_0000;
 /// One past the highest address of a program.
