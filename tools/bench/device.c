@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 /*
- * From the instruction that has a device interrupt to the thread that waits in read(), or in poll():
+ * From the instruction that has a device interrupt to the thread that waits in read() or in poll():
  * it has read the clock. A thread of low priority on the same CPU gives the device its reason.
  *
  *   uio    QEMU's device edu, by /dev/uioN: a store to its register
