@@ -235,6 +235,77 @@ CASE(what_was_passed_is_polled_and_inherited)
 	gives(ends[0], "x");
 }
 
+static int next_of(int set, int timeout)
+{
+	struct epoll_event event = { 0 };
+	int count = epoll_wait(set, &event, 1, timeout);
+
+	return count == 1 ? (int)event.data.u64 : -1;
+}
+
+/* As Erlang has it. */
+CASE(the_other_end_may_be_in_an_epoll_set)
+{
+	struct epoll_event wanted = { .events = EPOLLIN | EPOLLONESHOT, .data.u64 = 77 };
+	int ends[2], got, set = epoll_create1(0), other = dup(set);
+
+	CHECK(pipe(ends) == 0 && epoll_ctl(set, EPOLL_CTL_ADD, ends[0], &wanted) == 0);
+	CHECK(pass(pair[0], &ends[1], 1) && take(pair[1], &got, 1) && close(ends[1]) == 0);
+	CHECK(next_of(set, 0) == -1 && write(got, "x", 1) == 1 && next_of(other, -1) == 77);
+	CHECK(next_of(set, 0) == -1);
+	wanted.data.u64 = 78;
+	CHECK(epoll_ctl(set, EPOLL_CTL_MOD, ends[0], &wanted) == 0 && next_of(set, 0) == 78);
+	gives(ends[0], "x");
+	CHECK(epoll_ctl(set, EPOLL_CTL_MOD, ends[0], &wanted) == 0 && close(got) == 0);
+	CHECK(next_of(set, -1) == 78);
+	CHECK(epoll_ctl(set, EPOLL_CTL_DEL, ends[0], NULL) == 0);
+	FAILS(ENOENT, epoll_ctl(set, EPOLL_CTL_DEL, ends[0], NULL));
+}
+
+CASE(what_is_ready_in_a_set_stays_so)
+{
+	struct epoll_event wanted = { .events = EPOLLIN, .data.u64 = 5 };
+	int ends[2], sets[2], got, event = eventfd(2, EFD_NONBLOCK);
+	uint64_t count;
+
+	CHECK(pipe(ends) == 0 && write(ends[1], "x", 1) == 1);
+	for (int i = 0; i < 2; i++) {
+		sets[i] = epoll_create1(0);
+		wanted.data.u64 = 5 + i;
+		CHECK(epoll_ctl(sets[i], EPOLL_CTL_ADD, ends[0], &wanted) == 0);
+	}
+	CHECK(pass(pair[0], ends, 1) && take(pair[1], &got, 1));
+	CHECK(next_of(sets[0], 0) == 5 && next_of(sets[1], 0) == 6);
+	gives(ends[0], "x");
+	CHECK(next_of(sets[0], 0) == -1);
+	wanted.events |= EPOLLET;
+	wanted.data.u64 = 9;
+	CHECK(epoll_ctl(sets[0], EPOLL_CTL_ADD, event, &wanted) == 0);
+	CHECK(pass(pair[0], &event, 1) && take(pair[1], &got, 1));
+	CHECK(next_of(sets[0], -1) == 9 && next_of(sets[0], 0) == -1);
+	CHECK(read(got, &count, 8) == 8 && count == 2);
+	CHECK(close(event) == 0 && write(got, &count, 8) == 8);
+}
+
+static void *waits_in(void *set)
+{
+	return (void *)(long)next_of(*(int *)set, 20000);
+}
+
+CASE(a_thread_goes_on_waiting_in_a_set)
+{
+	struct epoll_event wanted = { .events = EPOLLIN, .data.u64 = 5 };
+	int ends[2], got, set = epoll_create1(0);
+	pthread_t thread;
+	void *found;
+
+	CHECK(pipe(ends) == 0 && epoll_ctl(set, EPOLL_CTL_ADD, ends[0], &wanted) == 0);
+	CHECK(pthread_create(&thread, NULL, waits_in, &set) == 0);
+	usleep(50000);
+	CHECK(pass(pair[0], &ends[1], 1) && take(pair[1], &got, 1));
+	CHECK(write(got, "x", 1) == 1 && pthread_join(thread, &found) == 0 && (long)found == 5);
+}
+
 static void counts(void)
 {
 	uint64_t count = 5;

@@ -147,6 +147,11 @@ impl<T> Interests<T> {
         self.member(token).map(|member| member.wanted)
     }
 
+    /// Returns what the program gets with the events of a member.
+    pub fn data(&mut self, token: Token) -> Option<u64> {
+        self.member(token).map(|member| member.data)
+    }
+
     /// Returns the file of a member.
     pub fn source(&mut self, token: Token) -> Option<&T> {
         self.member(token).map(|member| &member.source)

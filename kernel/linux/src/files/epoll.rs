@@ -14,6 +14,7 @@
 use alloc::{
     collections::BTreeMap,
     sync::{Arc, Weak},
+    vec::Vec,
 };
 use core::sync::atomic::{AtomicUsize, Ordering};
 
@@ -30,6 +31,8 @@ use crtos_core::{
 use super::{Events, Source, Watcher, Watchers};
 use crate::{abi::Errno, memory::user, signal};
 
+/// Bytes of a `struct epoll_event`.
+const EVENT: usize = 12;
 /// Most sets that are members of each other in a row.
 const NESTED: usize = 4;
 
@@ -76,6 +79,14 @@ pub struct Wanted {
 }
 
 impl Wanted {
+    /// As Linux reads it: a `struct epoll_event`, which is packed.
+    pub fn to_bytes(self) -> [u8; EVENT] {
+        let mut bytes = [0; EVENT];
+        bytes[..4].copy_from_slice(&self.events.to_le_bytes());
+        bytes[4..].copy_from_slice(&self.data.to_le_bytes());
+        bytes
+    }
+
     /// As a member has it: errors are always reported.
     fn events(self) -> u32 {
         self.events | (Events::ERROR | Events::HANG_UP).bits()
@@ -268,6 +279,18 @@ impl Set {
         Ok(())
     }
 
+    /// The members that are of the file at an address: their numbers, and what is wanted of each.
+    pub fn members_of(&self, file: usize) -> Vec<(u32, Wanted)> {
+        let members = self.members.lock();
+        let of_file = members.iter().filter(|(key, _)| key.1 == file);
+        let wanted = of_file.filter_map(|(key, member)| {
+            let mut interests = self.core.interests.lock();
+            let (events, data) = (interests.wanted(member.token)?, interests.data(member.token)?);
+            Some((key.0, Wanted { events, data }))
+        });
+        wanted.collect()
+    }
+
     fn token(&self, fd: u32, source: &Arc<dyn Source>) -> Result<Token, Errno> {
         let members = self.members.lock();
         members.get(&(fd, address(source))).map(|member| member.token).ok_or(Errno::ENOENT)
@@ -329,8 +352,6 @@ impl Set {
     /// Stores up to `most` events of local members at `address` of the program; says how many. May
     /// sleep.
     pub fn report(&self, address: UserAddr, most: u64) -> Result<u64, Errno> {
-        /// Bytes of a `struct epoll_event`, which is packed.
-        const EVENT: usize = 12;
         if self.core.in_line() == 0 {
             return Ok(0);
         }
@@ -349,9 +370,7 @@ impl Set {
                     (interests.wanted(token), interests.report(token, ready))
                 };
                 let (Some(wanted), Some((events, data))) = (wanted, report) else { continue };
-                let mut event = [0; EVENT];
-                event[..4].copy_from_slice(&events.to_le_bytes());
-                event[4..].copy_from_slice(&data.to_le_bytes());
+                let event = Wanted { events, data }.to_bytes();
                 if user::write(address + count * EVENT as u64, &event).is_err() {
                     self.core.interests.lock().take_back(token, wanted);
                     if count == 0 {
@@ -489,6 +508,17 @@ impl Sets {
             }
             from = fd.saturating_add(1);
         }
+    }
+
+    /// All sets, each with one of its numbers.
+    pub fn all(&self) -> Vec<(u32, Arc<Set>)> {
+        let mut all: Vec<(u32, Arc<Set>)> = Vec::new();
+        for (&fd, set) in self.sets.lock().iter() {
+            if !all.iter().any(|(_, other)| Arc::ptr_eq(set, other)) {
+                all.push((fd, set.clone()));
+            }
+        }
+        all
     }
 
     /// The first set's number from `from` on.

@@ -3,19 +3,23 @@
 //! program goes on in Linux.
 //!
 //! - A device becomes Linux's as at any call that only Linux can make ([`Files::globalize`]).
-//! - A pipe or an eventfd that no other table has, that nobody uses just now and nobody watches:
-//!   Linux makes one, which gets what is in it and all its descriptors. Whoever was about to use
-//!   the local one makes the call again, and finds Linux's.
+//! - A pipe or an eventfd that no other table has, that nobody uses just now and nobody watches but
+//!   the table's epoll sets: Linux makes one, which gets what is in it, all its descriptors and its
+//!   places in the sets. Whoever was about to use the local one makes the call again, and finds
+//!   Linux's.
 //! - Everything else stays.
 
 use alloc::{sync::Arc, vec::Vec};
 
-use crtos_abi::PAGE_SIZE;
+use crtos_abi::{PAGE_SIZE, UserAddr};
 use linux_raw_sys::general as linux;
 
 use crtos_core::mm::heap;
 
-use super::{Description, Files, Object, Source as _, Watchers};
+use super::{
+    Description, Files, Object, Source as _,
+    epoll::{Set, Wanted},
+};
 use crate::{
     abi::Errno,
     memory::{Scratch, user},
@@ -29,6 +33,14 @@ const MOST: usize = 64;
 struct Leaving {
     number: u32,
     file: Arc<Description>,
+}
+
+/// A place in an epoll set, which a descriptor that leaves has.
+struct Place {
+    set: Arc<Set>,
+    set_number: u32,
+    number: u32,
+    wanted: Wanted,
 }
 
 /// What Linux has made: of a pipe the end that reads and the one that writes, of an eventfd twice
@@ -124,6 +136,10 @@ impl Files {
         let _agreement = self.hold();
         let Some(all) = self.all_alike(file)? else { return Ok(false) };
         let Some(first) = all.first() else { return Ok(false) };
+        let places = self.places_of(&all);
+        if first.file.watchers().map_or(0, |watchers| watchers.count()) != places.len() {
+            return Ok(false);
+        }
         let space = user::space()?;
         let scratch = Scratch::open(&space, PAGE_SIZE).map_err(|_| Errno::ENOMEM)?;
         let put = |bytes: &[u8]| {
@@ -137,6 +153,7 @@ impl Files {
         // Packets stay packets, and a write does not wait.
         set_status(made, &all, linux::O_NONBLOCK)?;
         self.place(made, &all)?;
+        join(&places, scratch.start).inspect_err(|_| self.displace(&all))?;
         match &first.file.object {
             Object::Pipe(pipe) => {
                 pipe.leave(put, || self.forget_local(&all)).inspect_err(|_| self.displace(&all))?
@@ -154,8 +171,24 @@ impl Files {
         Ok(true)
     }
 
-    /// All descriptors of the same pipe or eventfd as `file`; `None` if somebody else has it, uses
-    /// it or watches it. The agreement is held.
+    /// The places that descriptors have in epoll sets of this table.
+    fn places_of(&self, all: &[Leaving]) -> Vec<Place> {
+        let mut places = Vec::new();
+        for (set_number, set) in self.sets.all() {
+            for (index, one) in all.iter().enumerate() {
+                if all[..index].iter().any(|other| Arc::ptr_eq(&one.file, &other.file)) {
+                    continue;
+                }
+                for (number, wanted) in set.members_of(one.file.address()) {
+                    places.push(Place { set: set.clone(), set_number, number, wanted });
+                }
+            }
+        }
+        places
+    }
+
+    /// All descriptors of the same pipe or eventfd as `file`; `None` if somebody else has it or
+    /// uses it. The agreement is held.
     fn all_alike(&self, file: Arc<Description>) -> Result<Option<Vec<Leaving>>, Errno> {
         let (address, pipe) = (file.address(), file.pipe().cloned());
         drop(file);
@@ -181,10 +214,7 @@ impl Files {
             // One of the table, and one of this list.
             2 * all.iter().filter(|other| Arc::ptr_eq(&one.file, &other.file)).count()
         };
-        let is_own = |one: &Leaving| {
-            Arc::strong_count(&one.file) == references(one)
-                && one.file.watchers().is_none_or(Watchers::is_empty)
-        };
+        let is_own = |one: &Leaving| Arc::strong_count(&one.file) == references(one);
         // Linux's has one description for each end.
         let is_the_only_one = |one: &Leaving| {
             let same_end = |other: &&Leaving| one.file.reads == other.file.reads;
@@ -240,6 +270,25 @@ fn set_status(made: &Made, all: &[Leaving], further: u32) -> Result<(), Errno> {
     for Leaving { file, .. } in all {
         let flags = u64::from(file.status() | further);
         remote::linux(linux::__NR_fcntl, &[made.of(file), linux::F_SETFL.into(), flags])?;
+    }
+    Ok(())
+}
+
+/// Linux's files take the places in its halves of the sets. Those of ours go with the local file.
+/// What is wanted is told at an address of the program. If that fails, Linux forgets those that
+/// joined with their files.
+fn join(places: &[Place], at: UserAddr) -> Result<(), Errno> {
+    for (done, Place { set, set_number, number, wanted }) in places.iter().enumerate() {
+        let add = linux::EPOLL_CTL_ADD.into();
+        let args = [(*set_number).into(), add, (*number).into(), at.get()];
+        let joined = user::write(at, &wanted.to_bytes())
+            .map_err(Errno::from)
+            .and_then(|()| remote::linux(linux::__NR_epoll_ctl, &args));
+        if let Err(error) = joined {
+            places[..done].iter().for_each(|place| place.set.remove_remote());
+            return Err(error);
+        }
+        set.add_remote();
     }
     Ok(())
 }

@@ -186,9 +186,14 @@ impl Watchers {
         })
     }
 
+    /// How many they are.
+    pub fn count(&self) -> usize {
+        self.list.get().map_or(0, |list| list.len())
+    }
+
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
-        self.list.get().is_none_or(|list| list.len() == 0)
+        self.count() == 0
     }
 
     /// Tells all. A few instructions if nobody is there. Any context.
