@@ -30,6 +30,16 @@ pub struct Backing<O> {
 }
 
 impl<O> Backing<O> {
+    /// The object's own pages, from an offset on: whoever has them sees each other's stores.
+    pub fn shared(object: O, offset: u64, may_write: bool) -> Self {
+        Self { object, offset, shared: true, may_write, may_execute: true }
+    }
+
+    /// What the object has from an offset on: each page that is written gets a copy.
+    pub fn private(object: O, offset: u64) -> Self {
+        Self { object, offset, shared: false, may_write: true, may_execute: true }
+    }
+
     /// Says whether the region may get these rights.
     fn allows(&self, protection: Protection) -> bool {
         (self.may_write || !protection.contains(Protection::WRITE))

@@ -79,13 +79,7 @@ fn private(space: &AddressSpace, request: Request, status: &Status) -> Result<Us
         // What cannot be read at a position cannot be mapped: pipes, sockets, directories.
         _ => Errno::ENODEV,
     })?;
-    let backing = Backing {
-        object: contents.object,
-        offset,
-        shared: false,
-        may_write: true,
-        may_execute: true,
-    };
+    let backing = Backing::private(contents.object, offset);
     let mapped = space.map(Map { backing: Some(backing), ..map });
     if let Some(mirror) = mirror {
         space.use_mirror(mirror);
@@ -139,13 +133,7 @@ fn shared(space: &AddressSpace, request: Request, status: &Status) -> Result<Use
             let object = shared::object(kept, may_write)?;
             spares::reserve_spare()?;
             across::prepare();
-            let backing = Backing {
-                object: object.clone(),
-                offset,
-                shared: true,
-                may_write,
-                may_execute: true,
-            };
+            let backing = Backing::shared(object.clone(), offset, may_write);
             space.set_mirror(mirror, Target::of_linux(object, offset, kept));
             let start = space.map(Map { backing: Some(backing), ..map })?;
             space.use_mirror(mirror);
@@ -164,8 +152,7 @@ fn shared(space: &AddressSpace, request: Request, status: &Status) -> Result<Use
         } else if !status.file.is_empty {
             contents::load(space, &object, source, part)?;
         }
-        let backing =
-            Backing { object: object.clone(), offset, shared: true, may_write, may_execute: true };
+        let backing = Backing::shared(object.clone(), offset, may_write);
         let target = Target { object, offset, writable: may_write, attachment: false, kept };
         space.set_mirror(mirror, target);
         let start = space.map(Map { backing: Some(backing), ..map })?;

@@ -91,13 +91,7 @@ pub fn shmat([id, address, flags, ..]: Args) -> SysResult {
         let mut protection = Protection::READ;
         protection.set(Protection::WRITE, may_write);
         protection.set(Protection::EXECUTE, flags & SHM_EXEC != 0);
-        let backing = Backing {
-            object: object.clone(),
-            offset: 0,
-            shared: true,
-            may_write,
-            may_execute: true,
-        };
+        let backing = Backing::shared(object.clone(), 0, may_write);
         let map = Map::private(placement, length, protection);
         let target = Target::of_linux(object, 0, status.identity);
         space.set_mirror(mirror, Target { attachment: true, ..target });

@@ -109,9 +109,7 @@ pub fn mmap([address, length, bits, flags, fd, offset]: Args) -> SysResult {
         }
     } else if kind == linux::MAP_SHARED {
         let object = Object::anonymous()?;
-        let backing =
-            Backing { object, offset: 0, shared: true, may_write: true, may_execute: true };
-        space.map(Map { backing: Some(backing), ..map })?
+        space.map(Map { backing: Some(Backing::shared(object, 0, true)), ..map })?
     } else {
         space.map(map)?
     };
@@ -168,13 +166,7 @@ fn registers(file: &Description, map: &Map, kind: u32, offset: u64) -> Result<Ba
         File::Socket(socket) => socket.map(offset, map.length)?,
         _ => return Err(Errno::ENODEV),
     };
-    Ok(Backing {
-        object,
-        offset: 0,
-        shared: true,
-        may_write: is_shared && file.writes,
-        may_execute: true,
-    })
+    Ok(Backing::shared(object, 0, is_shared && file.writes))
 }
 
 /// Sections of a link, which programs write where the realm may.
@@ -196,14 +188,8 @@ fn section(
     if map.protection.contains(Protection::WRITE) && !may_write {
         return Err(Errno::EACCES);
     }
-    let object = object.clone();
-    Ok(Backing {
-        object,
-        offset,
-        shared: true,
-        may_write: may_write && file.writes,
-        may_execute: false,
-    })
+    let backing = Backing::shared(object.clone(), offset, may_write && file.writes);
+    Ok(Backing { may_execute: false, ..backing })
 }
 
 /// munmap(address, length).

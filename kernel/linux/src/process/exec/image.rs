@@ -117,8 +117,7 @@ impl Loader<'_> {
             let behind = segment.address + segment.file_size;
             end = behind.page_up().ok_or(ExecError::Image(ImageError::Invalid))?;
             let object = file.object.clone();
-            let backing =
-                Backing { object, offset, shared: false, may_write: true, may_execute: true };
+            let backing = Backing::private(object, offset);
             let map = Map::private(Placement::NoReplace(start), end - start, protection);
             self.map(Map { backing: Some(backing), ..map })?;
             if let Some(mirror) = mirror {

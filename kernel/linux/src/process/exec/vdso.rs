@@ -30,15 +30,8 @@ pub fn map(space: &AddressSpace) -> Result<UserAddr, MapError> {
     let whole = Map::private(anywhere, PAGE_SIZE + LENGTH, Protection::empty());
     let start = space.map(whole)?;
     // As under Linux, a debugger may change the code for its program; nobody changes the time.
-    let time = Backing {
-        object: object.clone(),
-        offset: 0,
-        shared: true,
-        may_write: false,
-        may_execute: true,
-    };
-    let code =
-        Backing { object, offset: PAGE_SIZE, shared: false, may_write: true, may_execute: true };
+    let time = Backing::shared(object.clone(), 0, false);
+    let code = Backing::private(object, PAGE_SIZE);
     let parts = [
         (start, PAGE_SIZE, Protection::READ, time),
         (start + PAGE_SIZE, LENGTH, Protection::READ | Protection::EXECUTE, code),
