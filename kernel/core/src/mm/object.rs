@@ -33,15 +33,22 @@ pub struct Object {
     on_demand: AtomicBool,
     /// [`Object::reach`].
     reach: AtomicU64,
-    /// Where its pages lie, if it is memory of a device.
-    registers: Option<Registers>,
-    /// Its pages are Linux's.
-    linuxs: Option<Linuxs>,
-    /// The peer of a link that has its pages, until nobody has them.
-    presence: Option<Presence>,
+    owner: Owner,
 }
 
-/// An object whose pages are those of a file of Linux.
+/// Whose the pages of an object are.
+enum Owner {
+    /// The realm's.
+    Realm,
+    /// A device's, and where they lie.
+    Device(Registers),
+    /// Those of a file of Linux.
+    Linux(Linuxs),
+    /// Those of a link. The program is a peer until nobody has the object.
+    Link(#[expect(dead_code, reason = "kept for its end")] Presence),
+}
+
+/// A file of Linux.
 struct Linuxs {
     /// Programs may write to them.
     writes: bool,
@@ -74,33 +81,33 @@ impl Eq for Object {}
 impl Object {
     /// Memory that is zero at first. Not on a real-time path.
     pub fn anonymous() -> Result<Arc<Self>, MapError> {
-        Self::make(u64::MAX, BTreeMap::new(), None, None, None)
+        Self::make(u64::MAX, BTreeMap::new(), Owner::Realm)
     }
 
     /// Memory of a device. Not on a real-time path.
     pub fn of_registers(registers: Registers) -> Result<Arc<Self>, MapError> {
-        Self::make(registers.size(), BTreeMap::new(), Some(registers), None, None)
+        Self::make(registers.size(), BTreeMap::new(), Owner::Device(registers))
     }
 
     /// The pages of a link, `size` bytes from `first` on, for a peer. No other ones. Not on a
     /// real-time path.
     pub fn of_link(first: Frame, size: u64, presence: Presence) -> Result<Arc<Self>, MapError> {
         let pages = (0..size / FRAME_SIZE).map(|page| (page, Frame(first.0 + page * FRAME_SIZE)));
-        Self::make(0, pages.collect(), None, None, Some(presence))
+        Self::make(0, pages.collect(), Owner::Link(presence))
     }
 
     /// Whether it is the memory of a link.
     pub fn is_link(&self) -> bool {
-        self.presence.is_some()
+        matches!(self.owner, Owner::Link(_))
     }
 
     /// Pages of a file that Linux shares, which are at places of the share window. Each comes when
     /// it is touched. Of a file there is one object to read, and one to write; the second one is
     /// made beside the first. Not on a real-time path.
     pub fn of_linux(writes: bool, beside: Option<&Self>) -> Result<Arc<Self>, MapError> {
-        let key = beside.and_then(|beside| beside.linuxs.as_ref()).map_or(0, |other| other.key);
-        let linuxs = Some(Linuxs { writes, key });
-        let object = Self::make(u64::MAX, BTreeMap::new(), None, linuxs, None)?;
+        let key = beside.and_then(Self::linuxs).map_or(0, |other| other.key);
+        let owner = Owner::Linux(Linuxs { writes, key });
+        let object = Self::make(u64::MAX, BTreeMap::new(), owner)?;
         object.read_on_demand();
         Ok(object)
     }
@@ -108,23 +115,21 @@ impl Object {
     /// The page in which the kernel keeps the clocks, and behind it `pages`. No other ones.
     pub fn behind_time_page(pages: impl Iterator<Item = OwnedPage>) -> Result<Arc<Self>, MapError> {
         let pages = iter::once(time::page_frame()).chain(pages.map(OwnedPage::into_frame));
-        Self::make(0, (0..).zip(pages).collect(), None, None, None)
+        Self::make(0, (0..).zip(pages).collect(), Owner::Realm)
     }
 
     fn make(
         limit: u64,
         pages: BTreeMap<u64, Frame>,
-        registers: Option<Registers>,
-        mut linuxs: Option<Linuxs>,
-        presence: Option<Presence>,
+        mut owner: Owner,
     ) -> Result<Arc<Self>, MapError> {
         static LAST: AtomicU64 = AtomicU64::new(0);
         if !heap::has_reserve() {
             return Err(MapError::NoMemory);
         }
         let id = LAST.fetch_add(1, Ordering::Relaxed) + 1;
-        if let Some(linuxs) = linuxs.as_mut().filter(|linuxs| linuxs.key == 0) {
-            linuxs.key = id;
+        if let Owner::Linux(Linuxs { key: key @ 0, .. }) = &mut owner {
+            *key = id;
         }
         let limit = AtomicU64::new(limit);
         let count = AtomicU64::new(pages.len() as u64);
@@ -136,10 +141,15 @@ impl Object {
             loading: Mutex::new(()),
             on_demand: AtomicBool::new(false),
             reach: AtomicU64::new(0),
-            registers,
-            linuxs,
-            presence,
+            owner,
         }))
+    }
+
+    fn linuxs(&self) -> Option<&Linuxs> {
+        match &self.owner {
+            Owner::Linux(linuxs) => Some(linuxs),
+            _ => None,
+        }
     }
 
     /// Its number, which no other object ever has.
@@ -149,17 +159,17 @@ impl Object {
 
     /// What futexes in it are known by: as its number, but the same for all objects of a file.
     pub fn key(&self) -> u64 {
-        self.linuxs.as_ref().map_or(self.id, |linuxs| linuxs.key)
+        self.linuxs().map_or(self.id, |linuxs| linuxs.key)
     }
 
     /// Whether its pages are Linux's.
     pub fn is_linuxs(&self) -> bool {
-        self.linuxs.is_some()
+        self.linuxs().is_some()
     }
 
     /// Whether its pages are Linux's, and programs may write to them.
     pub(super) fn linux_writes(&self) -> Option<bool> {
-        self.linuxs.as_ref().map(|linuxs| linuxs.writes)
+        self.linuxs().map(|linuxs| linuxs.writes)
     }
 
     /// Whether it has this page at `offset`.
@@ -203,7 +213,10 @@ impl Object {
 
     /// The memory of a device that it is.
     pub fn registers(&self) -> Option<&Registers> {
-        self.registers.as_ref()
+        match &self.owner {
+            Owner::Device(registers) => Some(registers),
+            _ => None,
+        }
     }
 
     /// A use of the page at `offset`, which is a prepared one if there is none yet. May sleep, for
@@ -213,7 +226,7 @@ impl Object {
         offset: u64,
         prepared: &mut Prepared<'_>,
     ) -> Result<OwnedPage, Obstacle> {
-        if let Some(registers) = &self.registers {
+        if let Some(registers) = self.registers() {
             let frame = registers.page(offset).ok_or(FaultError::Beyond)?;
             return OwnedPage::shared(frame).ok_or(FaultError::NoMemory.into());
         }
@@ -343,7 +356,7 @@ impl Object {
 
     /// Clears the pages in `start..end`, for everybody who maps them. Preemptible between pages.
     pub fn zero(&self, start: u64, end: u64) -> Result<(), MapError> {
-        if self.limit() == 0 || self.registers.is_some() || self.is_linuxs() {
+        if self.limit() == 0 || self.registers().is_some() || self.is_linuxs() {
             return Err(MapError::Access);
         }
         let mut absent = start..end;
