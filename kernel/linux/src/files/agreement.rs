@@ -135,14 +135,20 @@ impl Files {
         let flags = file.status() | close_on_exec;
         let open = Operation::OpenDevice { device: device.into(), flags, fd: fd as u32 };
         linux_result(remote::request(open)?)?;
-        let old = {
-            let mut state = self.state.lock();
-            state.numbers.set_free(fd as u32);
-            state.numbers.set_remote(fd as u32);
-            self.places.put(fd as u32, None)
-        };
-        drop(old);
+        self.forget_local(fd as u32);
         Ok(true)
+    }
+
+    /// A number is Linux's from here on, which has a file there: nobody uses the local one by way
+    /// of the table any more when this returns.
+    pub(super) fn forget_local(&self, number: u32) {
+        let local = {
+            let mut state = self.state.lock();
+            state.numbers.set_free(number);
+            state.numbers.set_remote(number);
+            self.places.put(number, None)
+        };
+        drop(local);
     }
 }
 

@@ -32,7 +32,7 @@ use super::{Events, Source, Watcher, Watchers};
 use crate::{abi::Errno, memory::user, signal};
 
 /// Bytes of a `struct epoll_event`.
-const EVENT: usize = 12;
+pub const EVENT: usize = 12;
 /// Most sets that are members of each other in a row.
 const NESTED: usize = 4;
 
@@ -79,7 +79,13 @@ pub struct Wanted {
 }
 
 impl Wanted {
-    /// As Linux reads it: a `struct epoll_event`, which is packed.
+    /// What a `struct epoll_event` says, which is packed.
+    pub fn from_bytes(bytes: [u8; EVENT]) -> Self {
+        let [a, b, c, d, data @ ..] = bytes;
+        Self { events: u32::from_le_bytes([a, b, c, d]), data: u64::from_le_bytes(data) }
+    }
+
+    /// As a `struct epoll_event`.
     pub fn to_bytes(self) -> [u8; EVENT] {
         let mut bytes = [0; EVENT];
         bytes[..4].copy_from_slice(&self.events.to_le_bytes());

@@ -154,12 +154,14 @@ impl Files {
         set_status(made, &all, linux::O_NONBLOCK)?;
         self.place(made, &all)?;
         join(&places, scratch.start).inspect_err(|_| self.displace(&all))?;
+        let forget = || all.iter().for_each(|one| self.forget_local(one.number));
         match &first.file.object {
-            Object::Pipe(pipe) => {
-                pipe.leave(put, || self.forget_local(&all)).inspect_err(|_| self.displace(&all))?
-            }
+            Object::Pipe(pipe) => pipe.leave(put, forget).inspect_err(|_| {
+                part(&places);
+                self.displace(&all);
+            })?,
             Object::Event(event) => {
-                self.forget_local(&all);
+                forget();
                 match event.leave() {
                     0 => {}
                     counted => put(&counted.to_le_bytes())?,
@@ -251,18 +253,6 @@ impl Files {
             self.state.lock().numbers.set_unplaced(*number);
         }
     }
-
-    /// The numbers are Linux's from here on, and nobody uses the local file by way of the table.
-    fn forget_local(&self, all: &[Leaving]) {
-        for Leaving { number, .. } in all {
-            let mut state = self.state.lock();
-            state.numbers.set_free(*number);
-            state.numbers.set_remote(*number);
-            let before = self.places.put(*number, None);
-            drop(state);
-            drop(before);
-        }
-    }
 }
 
 /// The status flags of Linux's file, and `further` ones, become those of the local one.
@@ -285,10 +275,15 @@ fn join(places: &[Place], at: UserAddr) -> Result<(), Errno> {
             .map_err(Errno::from)
             .and_then(|()| remote::linux(linux::__NR_epoll_ctl, &args));
         if let Err(error) = joined {
-            places[..done].iter().for_each(|place| place.set.remove_remote());
+            part(&places[..done]);
             return Err(error);
         }
         set.add_remote();
     }
     Ok(())
+}
+
+/// Linux's files are about to go from its halves of the sets, with their numbers.
+fn part(places: &[Place]) {
+    places.iter().for_each(|place| place.set.remove_remote());
 }

@@ -20,7 +20,7 @@ use crate::{
     abi::{Args, Errno, SysResult},
     files::{
         self, Source, Watcher,
-        epoll::{Set, Wanted},
+        epoll::{self, Set, Wanted},
     },
     memory::{Scratch, timespec::write_timespec, user},
     remote::linux as ask,
@@ -28,7 +28,7 @@ use crate::{
 };
 
 /// Bytes of a `struct epoll_event`.
-const EVENT: u64 = 12;
+const EVENT: u64 = epoll::EVENT as u64;
 /// Most events of a call.
 const MOST: u64 = i32::MAX as u64 / EVENT;
 
@@ -116,11 +116,9 @@ fn control_local(
 }
 
 fn read_wanted(address: UserAddr) -> Result<Wanted, Errno> {
-    let mut event = [0; EVENT as usize];
+    let mut event = [0; epoll::EVENT];
     user::read(address, &mut event)?;
-    let [events, low, high] = [0, 4, 8]
-        .map(|at| event[at..at + 4].iter().rev().fold(0, |all, &byte| all << 8 | u32::from(byte)));
-    Ok(Wanted { events, data: u64::from(low) | u64::from(high) << 32 })
+    Ok(Wanted::from_bytes(event))
 }
 
 /// Until when a call waits, and how its time was given.
