@@ -238,17 +238,18 @@ impl Up {
 
     /// Refuses what can be refused before anything changes. Returns the kernel's file.
     fn check(&self, machine: &Machine, device: Option<&Device>, split: Split) -> Result<Vec<u8>> {
-        let mut failures = self.failures(machine, device, split)?.into_iter();
-        failures.next().map_or_else(|| requirements::image(&self.kernel), Err)
+        let (failures, image) = self.failures(machine, device, split)?;
+        failures.into_iter().next().map_or(Ok(image), Err)
     }
 
-    /// Returns all that can be refused before anything changes.
+    /// Returns all that can be refused before anything changes, and the kernel's file, which is
+    /// empty if that is refused.
     fn failures(
         &self,
         machine: &Machine,
         device: Option<&Device>,
         split: Split,
-    ) -> Result<Vec<Failure>> {
+    ) -> Result<(Vec<Failure>, Vec<u8>)> {
         let mut taken = CpuList::default();
         let mut runs = false;
         if let Some(device) = device {
@@ -273,9 +274,13 @@ impl Up {
             self.doorbell_cpu(machine).map(drop),
             if self.locked { locked::check(machine, ASKED) } else { Ok(()) },
             requirements::memory(machine, Size(split.private.0 + split.shared.0)),
-            self.check_kernel(split),
         ];
-        Ok(checks.into_iter().filter_map(Result::err).collect())
+        let mut failures: Vec<_> = checks.into_iter().filter_map(Result::err).collect();
+        let image = self.image(split).unwrap_or_else(|failure| {
+            failures.push(failure);
+            Vec::new()
+        });
+        Ok((failures, image))
     }
 
     fn check_ethernet(&self) -> Result<()> {
@@ -286,10 +291,13 @@ impl Up {
         }
     }
 
-    fn check_kernel(&self, split: Split) -> Result<()> {
+    /// Returns the kernel's file, which fits what it is to get.
+    fn image(&self, split: Split) -> Result<Vec<u8>> {
         let facts =
             loader::CellFacts { private_size: split.private.0, ..loader::CellFacts::default() };
-        self.layout(&requirements::image(&self.kernel)?, &facts).map(drop)
+        let image = requirements::image(&self.kernel)?;
+        self.layout(&image, &facts)?;
+        Ok(image)
     }
 
     /// Returns the CPU of Linux that the realm's calls interrupt, if no shadow waits for them
@@ -348,7 +356,7 @@ impl Up {
             true => Some(Device::require(ASKED)?),
             false => None,
         };
-        let mut failures = self.failures(machine, device.as_ref(), split)?;
+        let (mut failures, _) = self.failures(machine, device.as_ref(), split)?;
         if device.is_none() {
             failures.splice(0..0, start::module_is_installed(machine, ASKED).err());
         }
