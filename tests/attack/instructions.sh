@@ -23,7 +23,6 @@ fail() { echo "FAILED $* (seed $seed)"; failed=1; }
 words() { crtos cell shared hostile --offset 0 --length 24 --raw | od -An -tu8 -w24; }
 # is_count NUMBER: one of pieces that the cell can have come to.
 is_count() { [ ${#1} -le 6 ] && [ "$1" -le "$count" ]; }
-state() { crtos cell list --json | jq -r '.[] | select(.name == "hostile") | .state'; }
 # A cell that halts with interrupts off, or loops so, does no harm: it is stopped. So is one that
 # counts beyond its end: its program, which it may have written to, executes a part of itself for
 # ever. Few processes look: beside a loop, the emulator gives Linux a tenth of the time.
@@ -54,10 +53,10 @@ while [ "$left" -gt 0 ] && [ $failed = 0 ]; do
 		--command-line "seed=$seed count=$count stops=$stops $wide" || fail start
 	starts=$((starts + 1)) pieces=none complete=0 stuck=0
 	await ended || fail 'the cell does not end'
-	case $(state) in
+	case $(state hostile) in
 	failed) failures=$((failures + 1)) ;;
 	running) [ "$complete" = 1 ] || halts=$((halts + 1)) ;;
-	*) fail "the cell is $(state)" ;;
+	*) fail "the cell is $(state hostile)" ;;
 	esac
 	crtos cell stop hostile || fail stop
 	read -r pieces late _ < <(words)

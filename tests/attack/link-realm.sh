@@ -9,6 +9,7 @@
 # turns: short
 # realm: no
 # timeout: 1200
+# uses: link
 set -u
 cd "$(mktemp -d)" || exit 1
 failed=0
@@ -16,7 +17,6 @@ fail() { echo "FAILED $*"; failed=1; }
 inmate=/usr/lib/crtos/inmates/link.elf
 program=$PROGRAMS/link-latency
 path=/dev/crtos-shm/plant
-peer() { crtos link list --json | jq -r --argjson peer "$1" '.[0].peers[$peer].state'; }
 modprobe crtos && attacker || exit 1
 dmesg --clear
 in_memory crtos "$program" "$PROGRAMS/periodic" python3 jq chrt taskset

@@ -11,7 +11,6 @@ set -u
 inmates=/usr/lib/crtos/inmates
 failed=0
 fail() { echo "FAILED $*"; failed=1; }
-state() { crtos cell list --json | jq -r ".[] | select(.name == \"$1\") | .state"; }
 # What the cell counts.
 count() { crtos cell shared 0 --length 8 --raw | od -An -tu8 | tr -d ' '; }
 counts() { local before; before=$(count); await "[ \$(count) -gt $((before + 10)) ]" || fail "$1: it does not count"; }

@@ -8,7 +8,7 @@
 # more kernels: 6.1
 # realm: no
 # timeout: 1800
-# uses: devices
+# uses: devices link
 # full: ROUNDS=300
 set -u
 cd "$(mktemp -d)" || exit 1
@@ -16,11 +16,6 @@ chmod 755 .
 failed=0
 fail() { echo "FAILED $*"; failed=1; }
 inmates=/usr/lib/crtos/inmates
-state() {
-	crtos cell list --json |
-		jq -r --arg name "$1" '[.[] | select(.name == $name) | .state] | .[0] // "none"'
-}
-peer() { crtos link list --json | jq -r --argjson peer "$1" '.[0].peers[$peer].state'; }
 # start CELL COMMAND-LINE: runs the demo there, from its beginning.
 start() {
 	[ "$(state "$1")" != running ] || crtos cell stop "$1" || fail "stop of $1"

@@ -9,7 +9,6 @@ set -u
 last=$(($(getconf _NPROCESSORS_CONF) - 1))
 failed=0
 check() { local name=$1; shift; if "$@"; then echo "ok $name"; else echo "FAILED $name: status $?"; failed=1; fi; }
-state() { crtos cell list --json | jq -r --arg name "$1" '[.[] | select(.name == $name) | .state] | .[0] // "none"'; }
 inmates=/usr/lib/crtos/inmates
 cd "$(mktemp -d)" || exit 1
 

@@ -11,7 +11,6 @@ set -u
 inmates=/usr/lib/crtos/inmates
 failed=0
 fail() { echo "FAILED $*"; failed=1; }
-state() { crtos cell list --json | jq -r --arg name "$1" '.[] | select(.name == $name) | .state'; }
 ticks() { crtos cell shared other --length 8 --raw | od -An -tu8 | tr -d ' '; }
 # Since `before`.
 ticked() { [ "$(ticks)" -gt "$before" ]; }

@@ -8,6 +8,7 @@
 # turns: short
 # realm: no
 # timeout: 900
+# uses: link
 set -u
 cd "$(mktemp -d)" || exit 1
 failed=0
@@ -16,7 +17,6 @@ inmate=/usr/lib/crtos/inmates/link.elf
 program=$PROGRAMS/link-latency
 path=/dev/crtos-shm/plant
 count=200
-peer() { crtos link list --json | jq -r --argjson peer "$1" '.[0].peers[$peer].state'; }
 modprobe crtos || exit 1
 in_memory crtos "$program" jq taskset chrt
 echo -1 >/proc/sys/kernel/sched_rt_runtime_us
@@ -32,8 +32,7 @@ judge() {
 # from_cell WHAT PEER BOUND LIMIT: the right cell rings a peer, after a rest each time.
 from_cell() {
 	local what=$1 bound=$3 limit=$4 line median most
-	[ "$(crtos cell list --json | jq -r '.[] | select(.name == "right") | .state')" != running ] ||
-		crtos cell stop right
+	[ "$(state right)" != running ] || crtos cell stop right
 	crtos cell start right $inmate --command-line "serve=$2 rounds=$count pause=300000" ||
 		fail "$what: start"
 	await '[ "$(peer 2)" = 2 ]' 600 || fail "$what: no end"

@@ -6,6 +6,7 @@
 # kernels: 6.12
 # realm: no
 # timeout: 3600
+# uses: link
 # full: COUNT=1000000 KILLS=50
 set -u
 cd "$(mktemp -d)" || exit 1
@@ -20,9 +21,6 @@ endless=1000000000000000
 RANDOM=${SEED:-7}
 modprobe crtos || exit 1
 dmesg --clear
-state() {
-	crtos cell list --json | jq -r --arg name "$1" '.[] | select(.name == $name) | .state'
-}
 
 # How many messages peer 1 or 2 has taken from the other one.
 cat >taken.py <<'P'
@@ -48,7 +46,7 @@ finish() {
 	if [ "$1" = realm ]; then
 		kill -KILL $running 2>/dev/null
 		wait $running 2>/dev/null
-		await '[ "$(crtos link list --json | jq ".[0].peers[1].state")" = 0 ]' 100 ||
+		await '[ "$(peer 1)" = 0 ]' 100 ||
 			fail 'a program that was killed is still there'
 	elif [ "$(state "$1")" = running ]; then
 		crtos cell stop "$1" || fail "stop of $1"

@@ -6,11 +6,11 @@
 # kernels: 6.12
 # realm: no
 # timeout: 600
+# uses: link
 set -u
 cd "$(mktemp -d)" || exit 1
 failed=0
 fail() { echo "FAILED $*"; failed=1; }
-peer() { crtos link list --json | jq -r --argjson peer "$1" '.[0].peers[$peer].state'; }
 modprobe crtos || exit 1
 dmesg --clear
 

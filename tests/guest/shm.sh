@@ -7,16 +7,12 @@
 # kernels: 6.1 6.12
 # realm: no
 # timeout: 600
+# uses: link
 set -u
 cd "$(mktemp -d)" || exit 1
 failed=0
 fail() { echo "FAILED $*"; failed=1; }
 inmate=/usr/lib/crtos/inmates/link.elf
-state() {
-	crtos cell list --json |
-		jq -r --arg name "$1" '[.[] | select(.name == $name) | .state] | .[0] // "none"'
-}
-peer() { crtos link list --json | jq -r --argjson peer "$1" '.[0].peers[$peer].state'; }
 [ -e $inmate ] || exit 1
 modprobe crtos || exit 1
 dmesg --clear

@@ -47,6 +47,12 @@ all_free() {
 # will be otherwise, or for so many tenths of a second.
 await() { for _ in $(seq "${2-1200}"); do eval "$1" && return; sleep 0.1; done; return 1; }
 
+# state CELL: what `crtos cell list` says of it; none if there is no such cell.
+state() {
+	crtos cell list --json |
+		jq -r --arg name "$1" '[.[] | select(.name == $name) | .state] | .[0] // "none"'
+}
+
 # attacker: loads the module of tests/attack.
 attacker() { insmod "/usr/lib/crtos-tests/attack/$(uname -r)/attack.ko"; }
 
