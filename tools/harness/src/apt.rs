@@ -172,6 +172,17 @@ pub fn suite(name: &str) -> Result<Source> {
     Ok(main.with_suite(name))
 }
 
+/// The sources of another release, its updates and security fixes: those of the machine's release,
+/// with its name in the place of [`RELEASE`].
+pub fn sources_of(release: &str) -> Result<Vec<Source>> {
+    let sources = release_sources()?;
+    let renamed = |source: &Source| {
+        let suites = source.suites().into_iter().map(|suite| suite.replacen(RELEASE, release, 1));
+        suites.map(|suite| source.with_suite(&suite)).collect::<Vec<_>>()
+    };
+    Ok(sources.iter().flat_map(renamed).collect())
+}
+
 /// Downloads packages of another suite into a folder, without what they depend on. Returns their
 /// files.
 pub fn download(suite_name: &str, names: &[&str], folder: &Path) -> Result<Vec<PathBuf>> {

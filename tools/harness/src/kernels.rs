@@ -139,6 +139,12 @@ pub struct Kernel {
 }
 
 impl Kernel {
+    /// A kernel that is installed on a disk, with a copy of `/boot` in a folder; the rest is on the
+    /// disk alone.
+    pub fn of_disk(flavour: Flavour, release: String, folder: PathBuf) -> Self {
+        Self { flavour, release, folder }
+    }
+
     /// The kernel's image.
     pub fn image(&self) -> PathBuf {
         self.folder.join("boot").join(format!("vmlinuz-{}", self.release))

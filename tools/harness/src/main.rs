@@ -6,6 +6,7 @@ mod bench;
 mod bochs;
 mod deb;
 mod demo;
+mod disk;
 mod flat;
 mod foreign;
 mod image;

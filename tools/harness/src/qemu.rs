@@ -66,6 +66,8 @@ pub struct Machine<'a> {
     pub initramfs: &'a Path,
     /// The read-only layers of the root, lowest first.
     pub layers: &'a [PathBuf],
+    /// The disk that is the root, to read and write.
+    pub root: Option<&'a Path>,
     /// Number of CPUs.
     pub cpus: u32,
     /// Size of the memory, as QEMU writes it.
@@ -245,7 +247,8 @@ impl Machine<'_> {
                 None => format!("{line} quiet"),
             }
         };
-        format!("{needed} {}", self.boot_parameters).trim_end().to_owned()
+        let root = if self.root.is_some() { "root=/dev/vda " } else { "" };
+        format!("{needed} {root}{}", self.boot_parameters).trim_end().to_owned()
     }
 
     /// `-monitor`: no busy idle by MWAIT.
@@ -350,6 +353,11 @@ impl Machine<'_> {
     }
 
     fn add_drives(&self, command: &mut Command) {
+        if let Some(disk) = self.root {
+            let drive = "if=none,id=root,format=raw,cache=unsafe,file=";
+            command.arg("-drive").arg(with_path(drive, disk));
+            command.args(["-device", "virtio-blk-pci,drive=root"]);
+        }
         for (number, layer) in self.layers.iter().enumerate() {
             let drive = format!("if=none,id=layer{number},format=raw,read-only=on,file=");
             command.arg("-drive").arg(with_path(&drive, layer));

@@ -18,6 +18,7 @@ use anyhow::{Context, Result, bail};
 use crtos_agent::{CHUNK, Event, Input, Request, Terminal, receive, send};
 use tempfile::TempDir;
 
+use crate::disk::{self, Disk};
 use crate::iommu::Iommu;
 use crate::kernels::{self, Flavour, Kernel};
 use crate::mesa::Card;
@@ -110,6 +111,8 @@ pub struct Config {
     pub plugins: Vec<String>,
     /// What a panic means.
     pub on_panic: OnPanic,
+    /// A whole Debian on this disk in place of the tests' root, with its own kernel.
+    pub disk: Option<Disk>,
 }
 
 impl Default for Config {
@@ -137,6 +140,7 @@ impl Default for Config {
             monitor: None,
             plugins: Vec::new(),
             on_panic: OnPanic::Stop,
+            disk: None,
         }
     }
 }
@@ -212,6 +216,10 @@ impl Vm {
     /// Makes what a guest consists of, where that is not there yet: its kernel, the layers of its
     /// root, and the agent.
     pub fn prepare(config: &Config) -> Result<(Kernel, Vec<PathBuf>, PathBuf)> {
+        if let Some(disk) = &config.disk {
+            let agent = parts::agent()?;
+            return Ok((disk.ensure(&agent)?, vec![], agent));
+        }
         let kernel = kernels::ensure(config.kernel)?;
         let mut layers = vec![image::ensure(&config.packages)?, kernel.modules_layer()];
         layers.extend(programs::layer()?);
@@ -226,7 +234,11 @@ impl Vm {
     /// What went wrong, with the end of the console.
     pub fn boot(config: &Config, deadline: Option<Instant>) -> Result<Self> {
         let (kernel, layers, agent) = Self::prepare(config)?;
-        let _step = progress::step(format!("boot kernel {}", config.kernel));
+        let what = match &config.disk {
+            Some(disk) => format!("boot {}", disk.release),
+            None => format!("boot kernel {}", config.kernel),
+        };
+        let _step = progress::step(what);
         let deadline = deadline.unwrap_or_else(|| Instant::now() + BOOT_PATIENCE);
         let is_over = || interrupted().load(Ordering::Relaxed) || Instant::now() >= deadline;
         let attempt =
@@ -326,6 +338,26 @@ impl Vm {
                 Ok(Event::Exit(Err(reason))) => bail!("the guest cannot run it: {reason}"),
                 Ok(Event::Ready | Event::Done(_)) => {}
                 Err(outcome) => return Ok(outcome),
+            }
+        }
+    }
+
+    /// Shuts down a guest with a disk of its own, which has everything on it then. Returns how the
+    /// machine ended if that is not how it should.
+    ///
+    /// # Errors
+    /// The guest cannot be reached.
+    pub fn shut_down(&mut self, limit: Duration) -> Result<Option<Outcome>> {
+        let _step = progress::step("shut down");
+        let deadline = Instant::now() + limit;
+        self.last_id += 1;
+        let script = "systemctl poweroff".to_owned();
+        send(&mut self.control, &Request::Run { id: self.last_id, script, terminal: None })?;
+        loop {
+            match self.next(Some(deadline)) {
+                Ok(_) => {}
+                Err(Outcome::Gone(_)) if self.emulator.wait()?.success() => return Ok(None),
+                Err(outcome) => return Ok(Some(outcome)),
             }
         }
     }
@@ -449,14 +481,21 @@ struct Boot<'a> {
 
 fn start_qemu(boot: &Boot<'_>, scratch: &Path, complaints: &Path) -> Result<Started> {
     let Boot { config, kernel, layers, agent, console } = boot;
-    let initramfs = scratch.join("initramfs");
-    initramfs::write(kernel, kernels::EARLY, agent, &[], &initramfs)?;
+    let initramfs = match &config.disk {
+        Some(_) => disk::initramfs(kernel),
+        None => {
+            let initramfs = scratch.join("initramfs");
+            initramfs::write(kernel, kernels::EARLY, agent, &[], &initramfs)?;
+            initramfs
+        }
+    };
     let share = config.share.as_deref().map(fs::canonicalize).transpose();
     let share = share.context("the folder to share")?;
     let machine = qemu::Machine {
         kernel,
         initramfs: &initramfs,
         layers,
+        root: config.disk.as_ref().map(|disk| disk.file.as_path()),
         cpus: config.cpus,
         memory: &config.memory,
         share: share.as_deref(),
@@ -512,8 +551,8 @@ fn start_bochs(boot: &Boot<'_>, scratch: &Path, complaints: &Path) -> Result<Sta
     if config.share.is_some() || config.icount || config.debugcon.is_some() {
         bail!("Bochs shares no folder, and has neither a debug port nor virtual time");
     }
-    if config.monitor.is_some() || !config.mesa.is_empty() {
-        bail!("Bochs has no monitor, and no cards that others play");
+    if config.monitor.is_some() || !config.mesa.is_empty() || config.disk.is_some() {
+        bail!("Bochs has no monitor, no cards that others play, and no disks");
     }
     let bochs = bochs::ensure()?;
     let initramfs = scratch.join("initramfs");

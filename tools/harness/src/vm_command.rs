@@ -12,6 +12,7 @@ use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetat
 use signal_hook::consts::{SIGINT, SIGTERM, SIGWINCH};
 
 use crate::bench::turns::Turns;
+use crate::disk::{Disk, Release};
 use crate::iommu::Iommu;
 use crate::kernels::Flavour;
 use crate::mesa::Card;
@@ -27,6 +28,9 @@ const INTERRUPTED: u8 = 130;
 const NO_READER: u8 = 141;
 /// How long the realm may take to start.
 const REALM_PATIENCE: Duration = Duration::from_secs(200);
+
+/// How long a guest may take to shut down.
+const SHUT_DOWN_PATIENCE: Duration = Duration::from_secs(400);
 
 /// Environment variable that stands for `--no-build`.
 pub const NO_BUILD: &str = "CRTOS_NO_BUILD";
@@ -46,6 +50,14 @@ pub struct Options {
     /// Size of the memory.
     #[arg(long, default_value = "2G", value_name = "SIZE")]
     mem: String,
+    /// A whole Debian of that release with systemd and its own kernel, on a disk: what the command
+    /// changes is there for the next guest, since the guest is shut down when the command has ended
+    #[arg(long, value_enum, value_name = "RELEASE", requires = "disk",
+        conflicts_with_all = ["kernel", "packages"])]
+    debian: Option<Release>,
+    /// The file that is the disk; a new one with all that DKMS needs if there is none
+    #[arg(long, value_name = "FILE", requires = "debian")]
+    disk: Option<PathBuf>,
     /// A folder that the guest sees at /mnt/share, to read and write.
     #[arg(long, value_name = "DIR")]
     share: Option<PathBuf>,
@@ -123,9 +135,13 @@ pub struct Options {
 pub fn vm(options: Options) -> Result<u8> {
     watch_signals()?;
     setup::ensure()?;
-    if !options.no_build {
+    let disk = options.debian.zip(options.disk);
+    let disk = disk.map(|(release, file)| Disk { release, file });
+    // What such a Debian has of crtos was installed there.
+    let no_realm = options.no_realm || disk.is_some();
+    if !options.no_build && disk.is_none() {
         // Linux alone needs none of the parts.
-        parts::build(&[], options.no_realm)?;
+        parts::build(&[], no_realm)?;
     }
     let limit = options.timeout.map(Duration::try_from_secs_f64).transpose();
     let limit = limit.context("the timeout")?;
@@ -134,7 +150,7 @@ pub fn vm(options: Options) -> Result<u8> {
     let newer = qemu::is_newer(options.xapic, &options.iommu, options.devices, &options.mesa);
     let config = Config {
         emulator: options.emulator,
-        kernel: options.kernel,
+        kernel: disk.as_ref().map_or(options.kernel, |disk| disk.release.kernel()),
         cpus: options.smp,
         memory: options.mem,
         share: options.share,
@@ -155,6 +171,7 @@ pub fn vm(options: Options) -> Result<u8> {
         monitor: options.monitor,
         plugins: turns.iter().map(|turns| turns.plugin(newer)).collect::<Result<_>>()?,
         on_panic: options.on_panic,
+        disk,
     };
     let script = match options.command.as_slice() {
         [] => "exec bash".to_owned(),
@@ -173,7 +190,7 @@ pub fn vm(options: Options) -> Result<u8> {
     if config.network {
         start_network(&mut vm)?;
     }
-    if !options.no_realm {
+    if !no_realm {
         start_realm(&mut vm, &config)?;
     }
     if let Some(turns) = turns {
@@ -183,7 +200,12 @@ pub fn vm(options: Options) -> Result<u8> {
     if outcome.as_ref().is_err_and(is_broken_pipe) {
         return Ok(NO_READER);
     }
-    Ok(report(&vm, &config, &outcome?))
+    let outcome = outcome?;
+    let ended = match (&config.disk, &outcome) {
+        (Some(_), Outcome::Exit(_)) => vm.shut_down(SHUT_DOWN_PATIENCE)?,
+        _ => None,
+    };
+    Ok(report(&vm, &config, &ended.unwrap_or(outcome)))
 }
 
 /// Makes the signals that end a program end the guest first.
