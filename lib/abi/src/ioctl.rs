@@ -8,6 +8,9 @@
 //! gives the last failure on the file in words.
 //!
 //! Numbers are full `_IOC` values, type 0xC7.
+//!
+//! [`IOC_INFO`], [`IOC_CELL_DESTROY`] and [`IOC_DISABLE`] are the same in all versions, so that the
+//! command takes down what another version has started (decision 0058).
 
 use crate::cell::{CELL_NAME_LEN, MAX_MSR_RANGES, MAX_PORT_RANGES, MsrRange, PortRange};
 

@@ -54,6 +54,22 @@ fn ioctl_numbers() {
     assert_eq!(IOC_REOPEN, ioc(NONE, 0x24, 0));
 }
 
+/// As decision 0058 has it: a number that changes here leaves realms of other versions up.
+#[test]
+fn what_takes_a_realm_down_stays_as_it_is() {
+    assert_eq!([IOC_DISABLE, IOC_CELL_DESTROY, IOC_INFO], [0xc702, 0xc707, 0x8040_c710]);
+    assert_eq!((CELL_FORCE, NO_CELL, MAX_CELLS), (1 << 31, u32::MAX, 16));
+    let fields = [
+        offset_of!(Info, abi_version),
+        offset_of!(Info, enabled),
+        offset_of!(Info, cells),
+        offset_of!(Info, realm),
+        offset_of!(Info, processes),
+        offset_of!(Info, cell_cpus),
+    ];
+    assert_eq!(fields, [0, 4, 8, 12, 24, 32]);
+}
+
 #[test]
 fn areas_fit() {
     assert!(LAUNCH_INFO_OFFSET as usize >= size_of::<ImageHeader>());

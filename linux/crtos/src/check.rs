@@ -607,8 +607,8 @@ fn module(probe: &Probe<'_>) -> Finding {
     let release = machine.release().unwrap_or_default();
     match install::module_path(machine) {
         Some(path) => {
-            let file = std::fs::read(machine.path(&path)).unwrap_or_default();
-            let magic = install::module_field(&file, "vermagic").unwrap_or_default();
+            let file = machine.path(&path);
+            let magic = install::module_fact(&file, "vermagic").unwrap_or_default();
             let built = magic.split(' ').next().unwrap_or_default().to_string();
             match install::module(&file) {
                 _ if !built.is_empty() && built != release => missing(
@@ -633,7 +633,7 @@ fn loaded(probe: &Probe<'_>) -> Finding {
         }),
         Some(info) => missing(
             format!("version {}, this command has {ABI_VERSION}", info.abi_version),
-            "install both from the same build; `crtos down --unload` removes the old module",
+            device::OTHER_VERSION,
         ),
         None if probe.machine.module_loaded("crtos") => unknown(
             "loaded; this user may not use it",

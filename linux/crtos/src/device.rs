@@ -46,6 +46,10 @@ pub const GROUP: &str = "crtos";
 /// What root does to open it to the group while it is there; `crtos up` does that as well.
 pub const OPEN_TO_GROUP: &str = "`chgrp crtos /dev/crtos`, `chmod 660 /dev/crtos`";
 
+/// What to do where the loaded module is of another version.
+pub const OTHER_VERSION: &str = "`systemctl restart crtos.service`, or `crtos down`, then `crtos up`, \
+    loads the installed module; programs that run in the realm end with it";
+
 /// The open device. What is changed through it is undone when it is closed, until [`Device::keep`].
 pub struct Device(File);
 
@@ -209,7 +213,15 @@ impl Device {
     /// Opens the device for a command that needs a module of the same version; says what to do when
     /// there is none.
     pub fn require(asked: &str) -> Result<Self> {
-        let device = Self::open().map_err(|error| {
+        let device = Self::require_any(asked)?;
+        device.info(asked)?;
+        Ok(device)
+    }
+
+    /// Opens the device for a command that gets along with a module of any version; says what to do
+    /// when there is none.
+    pub fn require_any(asked: &str) -> Result<Self> {
+        Self::open().map_err(|error| {
             let failure = match error.kind() {
                 io::ErrorKind::NotFound => return not_up(asked),
                 io::ErrorKind::PermissionDenied => {
@@ -219,9 +231,7 @@ impl Device {
                 _ => Failure::new(asked, format!("{PATH}: {}", plain(&error))),
             };
             failure.remedy("run it as root")
-        })?;
-        device.info(asked)?;
-        Ok(device)
+        })
     }
 
     /// Returns what the module says of the system, if it speaks this command's version of the
@@ -236,7 +246,7 @@ impl Device {
                     info.abi_version
                 ),
             )
-            .remedy("install both from the same build; `crtos down --unload`, then `crtos up` loads the installed module"));
+            .remedy(OTHER_VERSION));
         }
         Ok(info)
     }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `crtos down`: Linux gets its CPUs and its memory back.
 
-use std::process::{Command, Stdio};
+use std::collections::BTreeMap;
 
-use crtos_abi::MAX_CELLS;
+use crtos_abi::{ABI_VERSION, MAX_CELLS, ioctl::Info};
 
 use crate::{
     borrowed,
@@ -11,7 +11,7 @@ use crate::{
     failure::{Failure, Result},
     machine::Machine,
     report::State,
-    start::step,
+    start::{self, step},
     state, text,
 };
 
@@ -22,7 +22,7 @@ const ASKED: &str = "take crtos down";
 ///
 /// Linux gets its CPUs and its memory back. While programs run in the realm, the command refuses
 /// and names them, unless `--force` is given. A locked realm ends only when no program is left in
-/// it, whatever is given.
+/// it, whatever is given. A realm that another version of crtos has started ends as well.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -55,13 +55,9 @@ impl Down {
 
     /// Takes everything down. Returns whether there was anything.
     fn take_down(&self, machine: &Machine) -> Result<bool> {
-        let device = match Device::require(ASKED) {
-            Ok(device) => device,
-            // A module of another version can still be removed, if nothing uses it.
-            Err(_) if self.unload => return Ok(false),
-            Err(failure) => return Err(failure),
-        };
-        let info = device.info(ASKED)?;
+        // After an upgrade the module may be one of another version, which takes these calls too.
+        let device = Device::require_any(ASKED)?;
+        let info = device.raw_info().map_err(|refusal| refusal.asked(ASKED))?;
         if info.enabled == 0 && info.cells == 0 {
             // A command that had taken them was killed.
             borrowed::give_back();
@@ -71,10 +67,9 @@ impl Down {
             return Err(Failure::new(ASKED, "only root may give CPUs and memory back to Linux")
                 .remedy("run it as root, for instance with sudo"));
         }
-        let report = device.report(ASKED)?;
-        let is_locked = report.cell(info.realm).is_some_and(|cell| cell.state == State::Locked);
+        let is_locked = is_locked(&device, &info)?;
         if info.processes > 0 && (is_locked || !self.force) {
-            return Err(busy(&device, info.realm, info.processes, is_locked));
+            return Err(busy(&device, &info, is_locked));
         }
         let cpus = device::cell_cpus(&info);
         for cell in (0..MAX_CELLS as u32).filter(|cell| info.cells >> cell & 1 == 1) {
@@ -85,7 +80,7 @@ impl Down {
                     nix::errno::Errno::EBUSY
                         if Some(cell) == device::realm(&info) && !is_locked && !self.force =>
                     {
-                        busy(&device, cell, 1, false)
+                        busy(&device, &Info { processes: 1, ..info }, false)
                     }
                     _ => refusal.asked(ASKED),
                 }
@@ -107,13 +102,33 @@ impl Down {
     }
 }
 
-/// Returns the failure that names the programs.
-fn busy(device: &Device, realm: u32, count: u32, is_locked: bool) -> Failure {
-    let programs = device.programs(realm).unwrap_or_default();
-    let mut reason = match programs.len().max(count as usize) {
-        1 => "a program runs in the realm:".to_string(),
-        many => format!("{many} programs run in the realm:"),
+/// Whether this command knows what the module's memory means.
+fn is_of_this_version(info: &Info) -> bool {
+    info.abi_version == ABI_VERSION
+}
+
+/// Whether the realm is locked. A module of another version says so when the realm is to end.
+fn is_locked(device: &Device, info: &Info) -> Result<bool> {
+    if !is_of_this_version(info) {
+        return Ok(false);
+    }
+    let report = device.report(ASKED)?;
+    Ok(report.cell(info.realm).is_some_and(|cell| cell.state == State::Locked))
+}
+
+/// Returns the failure that names the programs, or tells how many there are.
+fn busy(device: &Device, info: &Info, is_locked: bool) -> Failure {
+    let programs = match is_of_this_version(info) {
+        true => device.programs(info.realm).unwrap_or_default(),
+        false => BTreeMap::new(),
     };
+    let mut reason = match programs.len().max(info.processes as usize) {
+        1 => "a program runs in the realm".to_string(),
+        many => format!("{many} programs run in the realm"),
+    };
+    if !programs.is_empty() {
+        reason.push(':');
+    }
     for (pid, command) in &programs {
         reason.push_str(&format!("\n    {pid} {command}"));
     }
@@ -127,10 +142,5 @@ fn busy(device: &Device, realm: u32, count: u32, is_locked: bool) -> Failure {
 fn unload() -> Result<()> {
     step("removing the module");
     let asked = "remove the module";
-    let modprobe = Command::new("modprobe").args(["-r", "crtos"]).stdin(Stdio::null()).output();
-    match modprobe {
-        Ok(output) if output.status.success() => Ok(()),
-        Ok(output) => Err(Failure::new(asked, text::harmless(output.stderr.trim_ascii()))),
-        Err(error) => Err(Failure::new(asked, format!("modprobe: {error}"))),
-    }
+    start::unload_module().map_err(|reason| Failure::new(asked, reason))
 }

@@ -5,6 +5,7 @@ use std::{
     fs,
     mem::offset_of,
     path::{Path, PathBuf},
+    process::Command,
 };
 
 use crtos_abi::note::Note;
@@ -87,14 +88,16 @@ fn has_our_name(note: &[u8]) -> bool {
 }
 
 /// Reads the version of the module's file.
-pub fn module(file: &[u8]) -> Told {
-    let version = module_field(file, "interface").and_then(|text| text.parse().ok());
-    version.map_or(Told::Silent, Told::Abi)
+pub fn module(path: &Path) -> Told {
+    let version = module_fact(path, "interface").and_then(|text| text.parse().ok());
+    match path.exists() {
+        true => version.map_or(Told::Silent, Told::Abi),
+        false => Told::Missing,
+    }
 }
 
-/// Returns a field of the module's `.modinfo`, such as `version`. `None` also if the file is
-/// compressed.
-pub fn module_field(file: &[u8], field: &str) -> Option<String> {
+/// Returns a field of the module's `.modinfo`, such as `version`.
+fn module_field(file: &[u8], field: &str) -> Option<String> {
     let info = section(file, ".modinfo")?;
     let entries = info.split(|byte| *byte == 0).map(String::from_utf8_lossy);
     entries
@@ -103,6 +106,17 @@ pub fn module_field(file: &[u8], field: &str) -> Option<String> {
             (name == field).then(|| value.to_string())
         })
         .next()
+}
+
+/// Returns a field of the `.modinfo` of a module's file, which may be compressed.
+pub fn module_fact(path: &Path, field: &str) -> Option<String> {
+    if path.extension().is_some_and(|end| end == "ko") {
+        return module_field(&fs::read(path).ok()?, field);
+    }
+    let output = Command::new("modinfo").args(["-F", field]).arg(path).output().ok()?;
+    let text = String::from_utf8(output.stdout).ok()?;
+    let value = text.trim();
+    (output.status.success() && !value.is_empty()).then(|| value.to_owned())
 }
 
 /// Returns the content of a section of an ELF file.

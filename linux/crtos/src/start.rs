@@ -78,13 +78,49 @@ pub fn step(text: &str) {
     }
 }
 
-/// Loads the module if it is not loaded, and opens the device.
+/// Loads the installed module if it is not loaded, and opens the device. One that was installed
+/// before takes its place as long as nothing is up.
 pub fn open_device(machine: &Machine, asked: &str) -> Result<Device> {
+    if gives_way(machine) {
+        step("removing the module that was installed before");
+        unload_module().map_err(|reason| {
+            let reason = format!("the loaded module was installed before this one: {reason}");
+            Failure::new(asked, reason).remedy("end what uses it, then `crtos down --unload`")
+        })?;
+    }
     if !machine.exists(device::PATH) {
         step("loading the module");
         load_module(machine, asked)?;
     }
     Device::require(asked)
+}
+
+/// Whether the loaded module is another one than the installed one, and nothing is up.
+pub fn gives_way(machine: &Machine) -> bool {
+    let info = Device::open().ok().and_then(|device| device.raw_info().ok());
+    info.is_some_and(|info| info.enabled == 0 && info.cells == 0) && is_replaced(machine)
+}
+
+/// Whether another module is installed than the one that is loaded.
+fn is_replaced(machine: &Machine) -> bool {
+    let Some(installed) = install::module_path(machine) else { return false };
+    ["version", "srcversion"].into_iter().any(|field| {
+        let loaded = machine.read(format!("/sys/module/crtos/{field}"));
+        let installed = install::module_fact(&machine.path(&installed), field);
+        loaded.is_some() && installed.is_some() && loaded != installed
+    })
+}
+
+/// Removes the module, also if its file has gone. On failure the reason is returned.
+pub fn unload_module() -> std::result::Result<(), String> {
+    let run = |command: &mut Command| match command.stdin(Stdio::null()).output() {
+        Ok(output) if output.status.success() => Ok(()),
+        Ok(output) => Err(text::harmless(output.stderr.trim_ascii())),
+        Err(error) => Err(format!("{}: {error}", command.get_program().display())),
+    };
+    // What only this module needed goes as well, as far as the index of modules knows.
+    run(Command::new("modprobe").args(["-r", "crtos"]))
+        .or_else(|_| run(Command::new("rmmod").arg("crtos")))
 }
 
 /// Refuses if there is no module for the running kernel.

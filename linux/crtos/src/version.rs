@@ -71,15 +71,11 @@ pub fn parts(machine: &Machine) -> Vec<Part> {
     }];
 
     let path = install::module_path(machine);
-    let file = path.as_ref().and_then(|path| std::fs::read(machine.path(path)).ok());
-    let told = match &file {
-        Some(file) => install::module(file),
-        None if path.is_some() => Told::Silent,
-        None => Told::Missing,
-    };
+    let file = path.as_ref().map(|path| machine.path(path));
+    let told = file.as_deref().map_or(Told::Missing, install::module);
     let shown = path.map_or("crtos.ko".into(), |path| path.display().to_string());
     parts.push(Part {
-        version: file.and_then(|file| install::module_field(&file, "version")),
+        version: file.and_then(|file| install::module_fact(&file, "version")),
         ..Part::new("module", shown, told)
     });
 
