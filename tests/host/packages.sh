@@ -15,8 +15,12 @@ mapfile -t packages <"$dir/list"
 [ ${#packages[@]} = 3 ] || fail "these packages: ${packages[*]}"
 version=$(dpkg-deb --field "${packages[0]}" Version)
 
-# DKMS builds the module from its package, for a kernel of the tests.
-dpkg-deb --extract "$(grep /crtos-dkms_ "$dir/list")" "$dir/sources"
+# DKMS builds the module from its package, for a kernel of the tests; its scripts have it do so.
+dkms=$(grep /crtos-dkms_ "$dir/list")
+dpkg-deb --field "$dkms" Depends | grep -q '^dkms ' || fail 'the package does not need DKMS'
+dpkg-deb --ctrl-tarfile "$dkms" | tar --extract --to-stdout ./postinst | grep -q dkms ||
+	fail 'the package does not have DKMS build'
+dpkg-deb --extract "$dkms" "$dir/sources"
 mkdir "$dir/dkms"
 headers=$(echo .cache/kernels/6.1/usr/src/linux-headers-*-amd64/Module.symvers)
 [ -e "$headers" ] || fail 'no headers'
