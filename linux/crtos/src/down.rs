@@ -7,6 +7,7 @@ use crtos_abi::MAX_CELLS;
 
 use crate::{
     borrowed,
+    code::Code,
     device::{self, Device},
     failure::{Failure, Result},
     machine::Machine,
@@ -68,8 +69,12 @@ impl Down {
             return Ok(false);
         }
         if !machine.is_admin() {
-            return Err(Failure::new(ASKED, "only root may give CPUs and memory back to Linux")
-                .remedy("run it as root, for instance with sudo"));
+            return Err(Failure::new(
+                Code::NotPermitted,
+                ASKED,
+                "only root may give CPUs and memory back to Linux",
+            )
+            .remedy("run it as root, for instance with sudo"));
         }
         let report = device.report(ASKED)?;
         let is_locked = report.cell(info.realm).is_some_and(|cell| cell.state == State::Locked);
@@ -117,7 +122,8 @@ fn busy(device: &Device, realm: u32, count: u32, is_locked: bool) -> Failure {
     for (pid, command) in &programs {
         reason.push_str(&format!("\n    {pid} {command}"));
     }
-    Failure::new(ASKED, reason).remedy(match is_locked {
+    let code = if is_locked { Code::CellLocked } else { Code::ProgramsLive };
+    Failure::new(code, ASKED, reason).remedy(match is_locked {
         true => "the realm is locked: end them first; `--force` does not help",
         false => "end them first, or use `crtos down --force`",
     })
@@ -130,7 +136,10 @@ fn unload() -> Result<()> {
     let modprobe = Command::new("modprobe").args(["-r", "crtos"]).stdin(Stdio::null()).output();
     match modprobe {
         Ok(output) if output.status.success() => Ok(()),
-        Ok(output) => Err(Failure::new(asked, text::harmless(output.stderr.trim_ascii()))),
-        Err(error) => Err(Failure::new(asked, format!("modprobe: {error}"))),
+        Ok(output) => {
+            Err(Failure::new(Code::ModuleBusy, asked, text::harmless(output.stderr.trim_ascii()))
+                .remedy("destroy all cells and links first: `crtos cell list`, `crtos link list`"))
+        }
+        Err(error) => Err(Failure::io(format!("{asked} by modprobe"), &error)),
     }
 }

@@ -57,7 +57,35 @@ fn mistakes_are_explained_with_status_2() {
         (&["cell", "create", "a b", "--cpus", "1"], "letters, digits"),
         (&["cell", "create", "a", "--cpus", "1", "--msr", "0x10"], "does not say"),
     ] {
-        crtos(arguments).assert().code(2).stdout("").stderr(contains(words));
+        crtos(arguments)
+            .assert()
+            .code(2)
+            .stdout("")
+            .stderr(contains(words).and(contains("more: crtos explain usage")));
+    }
+}
+
+#[test]
+fn errors_are_explained_by_their_code() {
+    let said = crtos(&["up", "--cpus", "1", "--memory", "16M"]).output().unwrap().stderr;
+    let said = String::from_utf8(said).unwrap();
+    let code = said.trim_end().rsplit(' ').next().unwrap();
+    assert_eq!(code, "memory-too-small");
+    crtos(&["explain", code])
+        .assert()
+        .success()
+        .stdout(contains("64 MiB").and(contains("Remedy: ")));
+    crtos(&["explain"]).assert().success().stdout(contains(code).and(contains("cpu-offline")));
+    crtos(&["explain", "no-such-code"])
+        .assert()
+        .code(2)
+        .stdout("")
+        .stderr(contains("lists the codes"));
+    let check = crtos(&["check", "--json"]).output().unwrap().stdout;
+    let check: serde_json::Value = serde_json::from_slice(&check).unwrap();
+    for requirement in check["requirements"].as_array().unwrap() {
+        let code = requirement["code"].as_str().unwrap();
+        crtos(&["explain", code]).assert().success().stdout(contains("Remedy: "));
     }
 }
 
