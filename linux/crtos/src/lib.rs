@@ -19,6 +19,7 @@
 
 mod bench;
 mod borrowed;
+mod bug_report;
 mod can;
 mod cell;
 mod check;
@@ -141,6 +142,7 @@ enum Verb {
     Bench(bench::Bench),
     Version(version::Version),
     Explain(explain::Explain),
+    Report(bug_report::BugReport),
     Man(man::Man),
 }
 
@@ -187,6 +189,7 @@ impl Verb {
             Verb::Link(link) => link.run().map(|()| 0),
             Verb::Bench(bench) => bench.run(),
             Verb::Version(version) => version.run(),
+            Verb::Report(report) => report.run().map(|()| 0),
             Verb::Explain(explain) => explain.run().map(|()| 0),
             Verb::Man(man) => man.run(Cli::command()).map(|()| 0),
         }

@@ -40,7 +40,7 @@ const CASES: &[Case] = &[
     Case {
         words: "Exec format error",
         code: Code::ModuleBuild,
-        cause: "it was built for another kernel",
+        cause: "it was built for another kernel, or it is damaged",
         remedy: None,
     },
     Case {
@@ -88,7 +88,7 @@ mod tests {
         };
         let built = says("Exec format error");
         assert!(built.starts_with(
-            "cannot start: the module cannot be loaded: it was built for another kernel\n"
+            "cannot start: the module cannot be loaded: it was built for another kernel, or it is damaged\n"
         ));
         assert!(built.contains("headers of 6.1.0-9-amd64") && built.ends_with("module-build"));
         assert!(says("Key was rejected by service").contains("mokutil"));

@@ -90,6 +90,46 @@ fn errors_are_explained_by_their_code() {
 }
 
 #[test]
+fn a_report_says_what_is_in_it_and_what_is_missing() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("report.tar.gz");
+    let output = crtos(&["report", "-o", file.to_str().unwrap()]).output().unwrap();
+    assert!(output.status.success());
+    let shown = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+    let unpacked = flate2::read::GzDecoder::new(fs::File::open(&file).unwrap());
+    let mut archive = tar::Archive::new(unpacked);
+    let mut parts = std::collections::BTreeMap::new();
+    for entry in archive.entries().unwrap() {
+        let mut entry = entry.unwrap();
+        let name = entry.path().unwrap().file_name().unwrap().to_str().unwrap().to_owned();
+        let mut bytes = Vec::new();
+        std::io::Read::read_to_end(&mut entry, &mut bytes).unwrap();
+        parts.insert(name, bytes);
+    }
+    let contents = String::from_utf8(parts["CONTENTS"].clone()).unwrap();
+    assert!(shown.starts_with(&contents));
+    for line in contents.lines() {
+        let name = line.split(' ').next().unwrap();
+        assert_ne!(parts.contains_key(name), line.contains(": MISSING: "), "{line}");
+    }
+    serde_json::from_slice::<serde_json::Value>(&parts["check.json"]).unwrap();
+    assert!(!parts["linux.txt"].is_empty());
+    if !has_crtos() {
+        assert!(contents.contains("MISSING: cannot read the log: crtos is not up"), "{contents}");
+    }
+
+    // One that cannot be written leaves nothing.
+    crtos(&["report", "-o", "/dev/full"])
+        .assert()
+        .code(1)
+        .stdout("")
+        .stderr(contains("No space left").and(contains("crtos explain disk-full")));
+    assert!(Path::new("/dev/full").exists());
+    crtos(&["report", "-o", "/absent/file"]).assert().code(1).stderr(contains("file-missing"));
+}
+
+#[test]
 fn without_the_module_crtos_is_not_up() {
     if has_crtos() {
         return;
