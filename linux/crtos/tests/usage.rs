@@ -232,6 +232,16 @@ fn manual_pages_are_written() {
     for page in ["crtos.1", "crtos-up.1", "crtos-run.1", "crtos-cell-create.1"] {
         assert!(dir.path().join("man/man1").join(page).exists(), "{page}");
     }
+    // Each verb that the help lists has a page.
+    let help = String::from_utf8(crtos(&["-h"]).output().unwrap().stdout).unwrap();
+    let verbs = help.split("Commands:\n").nth(1).unwrap().split("\n\n").next().unwrap();
+    let verbs = verbs.lines().filter(|line| line.starts_with("  ") && !line.starts_with("   "));
+    let verbs: Vec<_> = verbs.filter_map(|line| line.split_whitespace().next()).collect();
+    assert!(verbs.len() > 15, "{verbs:?}");
+    for verb in verbs.into_iter().filter(|verb| *verb != "help") {
+        let page = dir.path().join(format!("man/man1/crtos-{verb}.1"));
+        assert!(page.exists(), "{verb}");
+    }
     for file in [
         "bash-completion/completions/crtos",
         "fish/vendor_completions.d/crtos.fish",
