@@ -34,7 +34,7 @@ struct crtos_cell *crtos_cell_find(struct crtos_file *file, u32 number)
 {
 	if (number < CRTOS_MAX_CELLS && crtos.cells[number])
 		return crtos.cells[number];
-	crtos_refuse(file, -ENOENT, "there is no cell %u", number);
+	crtos_refuse(file, -ENOENT, "[cell-unknown] there is no cell %u", number);
 	return NULL;
 }
 
@@ -117,10 +117,10 @@ static int check_lockdown(struct crtos_file *file, const struct crtos_create_cel
 {
 	if (create->port_count && security_locked_down(LOCKDOWN_IOPORT))
 		return crtos_refuse(file, -EPERM,
-				    "Linux is locked down, and I/O ports were asked for: leave them out");
+				    "[lockdown] Linux is locked down, and I/O ports were asked for: leave them out");
 	if (create->msr_count && security_locked_down(LOCKDOWN_MSR))
 		return crtos_refuse(file, -EPERM,
-				    "Linux is locked down, and model-specific registers were asked for: leave them out");
+				    "[lockdown] Linux is locked down, and model-specific registers were asked for: leave them out");
 	return 0;
 }
 
@@ -129,25 +129,25 @@ static int check_create(struct crtos_file *file, const struct crtos_create_cell 
 	u64 unaligned = (create->private_size | create->shared_size) & (CRTOS_LARGE_PAGE_SIZE - 1);
 
 	if (!crtos.enabled)
-		return crtos_refuse(file, -ENODEV, "the hypervisor does not run: enable it first");
+		return crtos_refuse(file, -ENODEV, "[bad-call] the hypervisor does not run: enable it first");
 	if (unaligned || !create->private_size || create->private_size > CRTOS_MAX_PRIVATE ||
 	    create->shared_size > MAX_SHARED)
 		return crtos_refuse(file, -EINVAL,
-				    "%llu bytes private and %llu bytes shared memory were asked for: give multiples of 2 MiB, private at least 2 MiB and at most 2 GiB",
+				    "[bad-call] %llu bytes private and %llu bytes shared memory were asked for: give multiples of 2 MiB, private at least 2 MiB and at most 2 GiB",
 				    create->private_size, create->shared_size);
 	if (create->doorbell_vector < FIRST_VECTOR || create->doorbell_vector > LAST_VECTOR)
-		return crtos_refuse(file, -EINVAL, "vector %u is none of an interrupt",
+		return crtos_refuse(file, -EINVAL, "[bad-call] vector %u is none of an interrupt",
 				    create->doorbell_vector);
 	if (create->port_count > CRTOS_MAX_PORT_RANGES || create->msr_count > CRTOS_MAX_MSR_RANGES)
 		return crtos_refuse(file, -EINVAL,
-				    "%u port ranges and %u register ranges were asked for: at most %u and %u are possible",
+				    "[cell-limit] %u port ranges and %u register ranges were asked for: at most %u and %u are possible",
 				    create->port_count, create->msr_count,
 				    CRTOS_MAX_PORT_RANGES, CRTOS_MAX_MSR_RANGES);
 	if (create->flags & ~(CRTOS_CREATE_REALM | CRTOS_CREATE_CALLS_FOLLOW))
-		return crtos_refuse(file, -EINVAL, "unknown flags %x", create->flags);
+		return crtos_refuse(file, -EINVAL, "[bad-call] unknown flags %x", create->flags);
 	if ((create->flags & CRTOS_CREATE_REALM) && realm_exists())
 		return crtos_refuse(file, -EEXIST,
-				    "the real-time realm is there already: take it down first (crtos down)");
+				    "[already-up] the real-time realm is there already: take it down first (crtos down)");
 	return check_lockdown(file, create);
 }
 
@@ -163,14 +163,14 @@ static int read_cpus(struct crtos_file *file, const struct crtos_create_cell *cr
 			continue;
 		if (cpu >= nr_cpu_ids || !cpu_present(cpu))
 			return crtos_refuse(file, -ENODEV,
-					    "there is no CPU %u: this machine has CPUs %*pbl",
+					    "[cpu-absent] there is no CPU %u: this machine has CPUs %*pbl",
 					    cpu, cpumask_pr_args(cpu_present_mask));
 		cpumask_set_cpu(cpu, cpus);
 		count++;
 	}
 	if (!count || count > CRTOS_MAX_CELL_CPUS)
 		return crtos_refuse(file, -EINVAL,
-				    "%u CPUs were asked for: a cell has at least one and at most %u",
+				    "[cell-limit] %u CPUs were asked for: a cell has at least one and at most %u",
 				    count, CRTOS_MAX_CELL_CPUS);
 	return 0;
 }
@@ -185,7 +185,7 @@ static int take_memory(struct crtos_file *file, struct crtos_cell *cell,
 
 	if (wanted > available)
 		return crtos_refuse(file, -ENOMEM,
-				    "%llu MiB were asked for, and Linux has %llu MiB available: ask for less or end some programs",
+				    "[memory-short] %llu MiB were asked for, and Linux has %llu MiB available: ask for less or end some programs",
 				    wanted >> 20, available >> 20);
 	error = crtos_blocks_take(&cell->channel, CRTOS_LARGE_PAGE_SIZE);
 	if (!error)
@@ -198,7 +198,7 @@ static int take_memory(struct crtos_file *file, struct crtos_cell *cell,
 	      CRTOS_LARGE_PAGE_SIZE;
 	if (error == -ENOMEM)
 		return crtos_refuse(file, error,
-				    "%llu MiB in blocks of 2 MiB were asked for, and %llu MiB could be had: ask for less, or free memory (echo 3 > /proc/sys/vm/drop_caches)",
+				    "[memory-fragmented] %llu MiB in blocks of 2 MiB were asked for, and %llu MiB could be had: ask for less, or free memory (echo 3 > /proc/sys/vm/drop_caches)",
 				    wanted >> 20, got >> 20);
 	return error;
 }
@@ -210,7 +210,7 @@ static int create_in_hypervisor(struct crtos_file *file, struct crtos_cell *cell
 	s64 number;
 
 	if (!config)
-		return crtos_refuse(file, -ENOMEM, "out of memory");
+		return crtos_refuse(file, -ENOMEM, "[out-of-memory] out of memory");
 	memcpy(config->name, create->name, sizeof(config->name));
 	config->doorbell_vector = create->doorbell_vector;
 	config->cpu_count = cell->cpu_count;
@@ -223,7 +223,7 @@ static int create_in_hypervisor(struct crtos_file *file, struct crtos_cell *cell
 	kfree(config);
 	if (number == CRTOS_HV_DENIED)
 		return crtos_refuse(file, -EPERM,
-				    "a CPU of Linux has left the hypervisor by itself, and could touch the cell's memory: reboot");
+				    "[reboot-needed] a CPU of Linux has left the hypervisor by itself, and could touch the cell's memory: reboot");
 	if (number < 0)
 		return crtos_refuse_hv(file, number, "create the cell");
 	if (WARN_ON_ONCE(number >= CRTOS_MAX_CELLS || crtos.cells[number]))
@@ -244,7 +244,7 @@ static int map_blocks(struct crtos_file *file, struct crtos_cell *cell,
 	u64 i;
 
 	if (!region)
-		return crtos_refuse(file, -ENOMEM, "out of memory");
+		return crtos_refuse(file, -ENOMEM, "[out-of-memory] out of memory");
 	for (i = 0; i < blocks->count && !result; i++) {
 		if (fatal_signal_pending(current)) {
 			kfree(region);
@@ -454,14 +454,14 @@ int crtos_cell_start(struct crtos_file *file, struct crtos_start_cell __user *us
 	if (!cell)
 		return -ENOENT;
 	if (cell_runs(cell))
-		return crtos_refuse(file, -EBUSY, "cell '%s' runs: stop it first", cell->name);
+		return crtos_refuse(file, -EBUSY, "[cell-state] cell '%s' runs: stop it first", cell->name);
 	if (crtos_cell_state(cell) != CRTOS_CELL_CREATED)
-		return crtos_refuse(file, -EBUSY, "cell '%s' has run: load it anew first",
+		return crtos_refuse(file, -EBUSY, "[cell-state] cell '%s' has run: load it anew first",
 				    cell->name);
 	if (cell->realm) {
 		if (!crtos_realm_empty(false, true))
 			return crtos_refuse(file, -EBUSY,
-					    "programs of the realm that stopped are still there: end them first");
+					    "[programs-live] programs of the realm that stopped are still there: end them first");
 		crtos_realm_start();
 	}
 	result = crtos_hypercall(CRTOS_HC_CELL_START, cell->number, start.entry,
@@ -515,12 +515,12 @@ int crtos_cell_lock(struct crtos_file *file, u32 number)
 	if (!cell)
 		return -ENOENT;
 	if (!cell_runs(cell))
-		return crtos_refuse(file, -EBUSY, "cell '%s' does not run: start it first",
+		return crtos_refuse(file, -EBUSY, "[cell-state] cell '%s' does not run: start it first",
 				    cell->name);
 	result = crtos_hypercall(CRTOS_HC_CELL_LOCK, number, 0, 0, 0);
 	if (result == CRTOS_HV_OWNED)
 		return crtos_refuse(file, -EBUSY,
-				    "another cell may use a port that resets the machine: destroy that cell first");
+				    "[ports-in-use] another cell may use a port that resets the machine: destroy that cell first");
 	if (result)
 		return crtos_refuse_hv(file, result, "lock the cell");
 	cell->owner = NULL;
@@ -545,14 +545,14 @@ int crtos_cell_seal(struct crtos_file *file, u32 number)
 	if (!cell)
 		return -ENOENT;
 	if (!cell->realm)
-		return crtos_refuse(file, -EINVAL, "cell '%s' is not the real-time realm",
+		return crtos_refuse(file, -EINVAL, "[not-the-realm] cell '%s' is not the real-time realm",
 				    cell->name);
 	if (!crtos_cell_locked(cell))
-		return crtos_refuse(file, -EBUSY, "the realm is not locked");
+		return crtos_refuse(file, -EBUSY, "[not-locked] the realm is not locked");
 	if (!crtos_realm_seal()) {
 		if (fatal_signal_pending(current))
 			return -EINTR;
-		return crtos_refuse(file, -EIO, "the realm's kernel does not agree: see its log");
+		return crtos_refuse(file, -EIO, "[kernel-silent] the realm's kernel does not agree: see its log");
 	}
 	pr_info("crtos: cell '%s' is sealed\n", cell->name);
 	return 0;
@@ -573,11 +573,11 @@ static int ask_for_end(struct crtos_file *file, struct crtos_cell *cell)
 
 	if (!cell->realm)
 		return crtos_refuse(file, -EBUSY,
-				    "cell '%s' is locked, and its program has not unlocked it: only that ends it",
+				    "[cell-locked] cell '%s' is locked, and its program has not unlocked it: only that ends it",
 				    cell->name);
 	if (!crtos_realm_empty(false, true))
 		return crtos_refuse(file, -EBUSY,
-				    "the realm is locked, and %u programs live there: they have to end by themselves, force does not help",
+				    "[cell-locked] the realm is locked, and %u programs live there: they have to end by themselves, force does not help",
 				    crtos_realm_processes());
 	for (i = 0; i < END_TRIES && answers; i++) {
 		answers = crtos_realm_ask_end();
@@ -589,7 +589,7 @@ static int ask_for_end(struct crtos_file *file, struct crtos_cell *cell)
 	if (fatal_signal_pending(current))
 		return -EINTR;
 	return crtos_refuse(file, -EBUSY,
-			    "the realm is locked, and its kernel does not agree to its end: wait until the programs there have ended, then try again");
+			    "[cell-locked] the realm is locked, and its kernel does not agree to its end: wait until the programs there have ended, then try again");
 }
 
 /**
@@ -617,7 +617,7 @@ int crtos_cell_destroy(struct crtos_file *file, u32 number, bool force)
 		if (fatal_signal_pending(current))
 			return -EINTR;
 		return crtos_refuse(file, -EBUSY,
-				    "%u programs live in the realm: end them, or force it",
+				    "[programs-live] %u programs live in the realm: end them, or force it",
 				    crtos_realm_processes());
 	}
 	return undo_cell(file, cell);

@@ -71,26 +71,26 @@ static int check_cpu(struct crtos_file *file, unsigned int cpu)
 {
 	if (cpu >= nr_cpu_ids || !cpu_present(cpu))
 		return crtos_refuse(file, -ENODEV,
-				    "there is no CPU %u: this machine has CPUs %*pbl",
+				    "[cpu-absent] there is no CPU %u: this machine has CPUs %*pbl",
 				    cpu, cpumask_pr_args(cpu_present_mask));
 	if (cpu == 0)
 		return crtos_refuse(file, -EPERM,
-				    "CPU 0 was asked for, but Linux cannot give up the boot CPU: choose another one");
+				    "[cpu-boot] CPU 0 was asked for, but Linux cannot give up the boot CPU: choose another one");
 	if (cpumask_test_cpu(cpu, &crtos.cell_cpus))
 		return crtos_refuse(file, -EBUSY,
-				    "CPU %u belongs to cell '%s': choose another one or destroy that cell",
+				    "[cpu-taken] CPU %u belongs to cell '%s': choose another one or destroy that cell",
 				    cpu, cell_with_cpu(cpu));
 	if (crtos_doorbell_wanted(cpu))
 		return crtos_refuse(file, -EBUSY,
-				    "calls of another cell interrupt CPU %u in Linux: choose another one or destroy that cell",
+				    "[cpu-taken] calls of another cell interrupt CPU %u in Linux: choose another one or destroy that cell",
 				    cpu);
 	if (!cpumask_test_cpu(cpu, &crtos.held))
 		return crtos_refuse(file, -EBUSY,
-				    "CPU %u was added after the hypervisor was launched: disable and enable it",
+				    "[cpu-added] CPU %u was added after the hypervisor was launched: disable and enable it",
 				    cpu);
 	if (!cpu_online(cpu))
 		return crtos_refuse(file, -EBUSY,
-				    "CPU %u is offline in Linux: bring it online first (chcpu -e %u)",
+				    "[cpu-offline] CPU %u is offline in Linux: bring it online first (chcpu -e %u)",
 				    cpu, cpu);
 	return 0;
 }
@@ -100,14 +100,14 @@ static int refuse_asleep(struct crtos_file *file, unsigned int cpu, int error)
 	/* How Linux refuses hardware threads that nosmt keeps offline. */
 	if (error != -EPERM && error != -ECANCELED)
 		return crtos_refuse(file, -EBUSY,
-				    "CPU %u is offline, so the hypervisor does not reach it, and Linux does not bring it online (error %d): do that first (chcpu -e %u)",
-				    cpu, error, cpu);
+				    "[cpus-unreachable] CPU %u is offline, so the hypervisor does not reach it, and Linux does not bring it online (%pe): do that first (chcpu -e %u)",
+				    cpu, ERR_PTR(error), cpu);
 	if (cpu_smt_possible())
 		return crtos_refuse(file, -EBUSY,
-				    "CPU %u is offline, so the hypervisor does not reach it: switch hardware threads on first (echo on >/sys/devices/system/cpu/smt/control), and off again afterwards",
+				    "[cpus-unreachable] CPU %u is offline, so the hypervisor does not reach it: switch hardware threads on first (echo on >/sys/devices/system/cpu/smt/control), and off again afterwards",
 				    cpu);
 	return crtos_refuse(file, -EBUSY,
-			    "CPU %u is offline, so the hypervisor does not reach it: boot without nosmt=force",
+			    "[cpus-unreachable] CPU %u is offline, so the hypervisor does not reach it: boot without nosmt=force",
 			    cpu);
 }
 
@@ -155,8 +155,8 @@ void crtos_cpus_sleep(const struct cpumask *woken)
 	for_each_cpu(cpu, woken) {
 		error = remove_cpu(cpu);
 		if (error < 0)
-			pr_warn("crtos: CPU %u does not go offline again (error %d): try chcpu -d %u\n",
-				cpu, error, cpu);
+			pr_warn("crtos: CPU %u does not go offline again (%pe): try chcpu -d %u\n",
+				cpu, ERR_PTR(error), cpu);
 	}
 }
 
@@ -187,8 +187,8 @@ int crtos_cpus_take(struct crtos_file *file, struct crtos_cell *cell,
 		if (error) {
 			cpumask_clear_cpu(cpu, &crtos.cell_cpus);
 			return crtos_refuse(file, -EBUSY,
-					    "Linux does not give up CPU %u (error %d): something needs it, such as SCHED_DEADLINE tasks, isolation or an interrupt bound to it",
-					    cpu, error);
+					    "[cpu-needed] Linux does not give up CPU %u (%pe): something needs it, such as SCHED_DEADLINE tasks, isolation or an interrupt bound to it",
+					    cpu, ERR_PTR(error));
 		}
 		cell->cpus[cell->cpu_count++] = cpu;
 	}
@@ -210,7 +210,7 @@ void crtos_cpus_return(struct crtos_cell *cell)
 		cpumask_clear_cpu(cpu, &crtos.cell_cpus);
 		error = add_cpu(cpu);
 		if (error)
-			pr_err("crtos: CPU %u does not come back online (error %d): try chcpu -e %u\n",
-			       cpu, error, cpu);
+			pr_err("crtos: CPU %u does not come back online (%pe): try chcpu -e %u\n",
+			       cpu, ERR_PTR(error), cpu);
 	}
 }

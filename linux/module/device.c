@@ -19,7 +19,8 @@
  * crtos_refuse() - note down for CRTOS_IOC_REASON why a call fails
  * @file: the file of the call; NULL when something is undone: then the log gets it
  * @error: the call's result
- * @format: what was asked, why it was refused, what to do
+ * @format: "[CODE] ", what was asked, why it was refused, what to do; docs/troubleshooting.md has a
+ *	section for each code
  *
  * Context: May sleep, or hold any lock of the module but reason_lock.
  * Return: @error.
@@ -71,8 +72,8 @@ int crtos_refuse_hv(struct crtos_file *file, s64 result, const char *what)
 
 	if (result < 0 && -result < ARRAY_SIZE(errors))
 		return crtos_refuse(file, errors[-result].error,
-				    "the hypervisor does not %s: %s", what, errors[-result].text);
-	return crtos_refuse(file, -EIO, "the hypervisor does not %s: unknown result %lld",
+				    "[hypervisor-refuses] the hypervisor does not %s: %s", what, errors[-result].text);
+	return crtos_refuse(file, -EIO, "[hypervisor-refuses] the hypervisor does not %s: unknown result %lld",
 			    what, result);
 }
 
@@ -113,10 +114,10 @@ static int get_report(struct crtos_file *file, struct crtos_transfer __user *use
 	report = READ_ONCE(crtos.report);
 	if (!report)
 		return crtos_refuse(file, -ENODATA,
-				    "the hypervisor never ran, so it has no report");
+				    "[not-up] the hypervisor never ran, so it has no report");
 	if (transfer.length > CRTOS_REPORT_SIZE ||
 	    transfer.offset > CRTOS_REPORT_SIZE - transfer.length)
-		return crtos_refuse(file, -EINVAL, "%llu bytes at %llu are outside the report",
+		return crtos_refuse(file, -EINVAL, "[bad-call] %llu bytes at %llu are outside the report",
 				    transfer.length, transfer.offset);
 	if (copy_to_user(u64_to_user_ptr(transfer.buffer), report + transfer.offset,
 			 transfer.length))
@@ -213,7 +214,7 @@ static int locked_configure(struct crtos_file *file, unsigned int command, unsig
 	clear_reason(file);
 	if (!capable(CAP_SYS_ADMIN))
 		return crtos_refuse(file, -EPERM,
-				    "this takes CAP_SYS_ADMIN: call it as root");
+				    "[not-permitted] this takes CAP_SYS_ADMIN: call it as root");
 	if (mutex_lock_killable(&crtos.lock))
 		return -EINTR;
 	result = configure(file, command, argument);

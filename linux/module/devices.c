@@ -51,7 +51,7 @@ static int read_argument(struct crtos_file *file, struct crtos_cell_device *argu
 		return -EFAULT;
 	argument->name[sizeof(argument->name) - 1] = '\0';
 	if (argument->flags & ~flags)
-		return crtos_refuse(file, -EINVAL, "unknown flags %x", argument->flags);
+		return crtos_refuse(file, -EINVAL, "[bad-call] unknown flags %x", argument->flags);
 	return 0;
 }
 
@@ -79,7 +79,7 @@ int crtos_device_add(struct crtos_file *file, const struct crtos_cell_device __u
 	if (!cell)
 		return -ENOENT;
 	if (crtos_cell_locked(cell))
-		return crtos_refuse(file, -EBUSY, "cell '%s' is locked: it gets no device",
+		return crtos_refuse(file, -EBUSY, "[cell-locked] cell '%s' is locked: it gets no device",
 				    cell->name);
 	if (argument.flags & CRTOS_DEVICE_PORTS)
 		return crtos_ports_add(file, cell, argument.name);

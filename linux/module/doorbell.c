@@ -163,7 +163,7 @@ int crtos_doorbell_open(struct crtos_file *file, struct crtos_doorbell *doorbell
 	mutex_lock(&doorbell_lock);
 	if (cpu >= nr_cpu_ids || cpu >= CRTOS_MAX_CPUS || !cpu_online(cpu)) {
 		error = crtos_refuse(file, -ENODEV,
-				     "CPU %u is to take the cell's calls, and Linux does not have it: choose one of CPUs %*pbl",
+				     "[doorbell-cpu] CPU %u is to take the cell's calls, and Linux does not have it: choose one of CPUs %*pbl",
 				     cpu, cpumask_pr_args(cpu_online_mask));
 		goto out;
 	}
@@ -171,8 +171,8 @@ int crtos_doorbell_open(struct crtos_file *file, struct crtos_doorbell *doorbell
 	error = take_interrupt(doorbell, cpu);
 	if (error) {
 		crtos_refuse(file, error,
-			     "CPU %u has no interrupt vector for the doorbell (error %d): choose another one",
-			     cpu, error);
+			     "[doorbell-cpu] CPU %u has no interrupt vector for the doorbell (%pe): choose another one",
+			     cpu, ERR_PTR(error));
 		goto out;
 	}
 	result = start_ringing(doorbell, cpu, true);

@@ -387,19 +387,19 @@ int crtos_ethernet_add(struct crtos_file *file, struct crtos_cell_ethernet __use
 	realm = crtos_realm_kept();
 	if (!cell->realm || !realm || !dev_valid_name(argument.name))
 		return crtos_refuse(file, -EINVAL,
-				    "that is no name, or cell '%s' is not the real-time realm",
+				    "[not-the-realm] that is no name, or cell '%s' is not the real-time realm",
 				    cell->name);
 	if (rcu_access_pointer(realm->ethernet) || READ_ONCE(realm->alive))
 		return crtos_refuse(file, -EBUSY,
-				    "the realm runs, or has a virtual Ethernet already");
+				    "[cell-state] the realm runs, or has a virtual Ethernet already");
 	end = make(realm, argument.name);
 	if (!end)
-		return crtos_refuse(file, -ENOMEM, "out of memory");
+		return crtos_refuse(file, -ENOMEM, "[out-of-memory] out of memory");
 	error = register_netdev(end->dev);
 	if (error) {
 		crtos_refuse(file, error,
-			     "Linux cannot have an interface '%s' (error %d): perhaps it has one already",
-			     argument.name, error);
+			     "[interface-name] Linux cannot have an interface '%s' (%pe): perhaps it has one already",
+			     argument.name, ERR_PTR(error));
 		free_netdev(end->dev);
 		return error;
 	}

@@ -29,7 +29,7 @@ int crtos_list_hpets(struct crtos_file *file, u64 *pages)
 		acpi_put_table(table);
 		if (i == CRTOS_MAX_HPETS || !IS_ALIGNED(address, PAGE_SIZE))
 			return crtos_refuse(file, -E2BIG,
-					    "the machine has more than %d timers of the kind HPET, or one that does not begin a page: crtos could not keep them from interrupting the realm",
+					    "[machine-too-large] the machine has more than %d timers of the kind HPET, or one that does not begin a page: crtos could not keep them from interrupting the realm",
 					    CRTOS_MAX_HPETS);
 		pages[i] = address;
 	}

@@ -185,12 +185,12 @@ static int check(struct crtos_file *file, const struct crtos_cell_interface *arg
 {
 	if (!net_eq(current->nsproxy->net_ns, &init_net))
 		return crtos_refuse(file, -EOPNOTSUPP,
-				    "interfaces of network namespaces are not shown");
+				    "[device-unfit] interfaces of network namespaces are not shown");
 	if (argument->flags & ~(CRTOS_INTERFACE_CARRIER | CRTOS_INTERFACE_FULL_DUPLEX) ||
 	    !dev_valid_name(argument->name) || !argument->index || argument->index > INT_MAX ||
 	    argument->mtu < ETH_MIN_MTU || argument->mtu > ETH_MAX_MTU ||
 	    !is_valid_ether_addr(argument->address))
-		return crtos_refuse(file, -EINVAL, "that is no description of an interface");
+		return crtos_refuse(file, -EINVAL, "[bad-call] that is no description of an interface");
 	return 0;
 }
 
@@ -216,7 +216,7 @@ int crtos_interface_register(struct crtos_file *file, struct device *card,
 		return error;
 	dev = alloc_etherdev(sizeof(*interface));
 	if (!dev)
-		return crtos_refuse(file, -ENOMEM, "out of memory");
+		return crtos_refuse(file, -ENOMEM, "[out-of-memory] out of memory");
 	interface = netdev_priv(dev);
 	interface->dev = dev;
 	interface->routes.notifier_call = routes;
@@ -241,7 +241,7 @@ int crtos_interface_register(struct crtos_file *file, struct device *card,
 	/* Before there are addresses. It is told of the routes that there are, too. */
 	error = register_fib_notifier(&init_net, &interface->routes, NULL, NULL);
 	if (error) {
-		crtos_refuse(file, error, "routes change too often: try again");
+		crtos_refuse(file, error, "[device-broken] routes change too often: try again");
 		goto out_free;
 	}
 	rtnl_lock();
@@ -252,7 +252,7 @@ int crtos_interface_register(struct crtos_file *file, struct device *card,
 		return 0;
 	}
 	crtos_refuse(file, error,
-		     "Linux cannot show '%s' meanwhile: perhaps another interface has its name or its number %u (ip link)",
+		     "[interface-name] Linux cannot show '%s' meanwhile: perhaps another interface has its name or its number %u (ip link)",
 		     argument->name, argument->index);
 	unregister_fib_notifier(&init_net, &interface->routes);
 out_free:

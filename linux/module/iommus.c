@@ -99,7 +99,7 @@ int crtos_list_iommus(struct crtos_file *file, struct crtos_iommu *iommus)
 		error = find_entry(&lists[i], add_iommu, &found);
 	if (error)
 		return crtos_refuse(file, error,
-				    "the machine has more than %d IOMMUs, one that does not begin a page, or one of AMD's in another PCI segment than 0: crtos could not keep them from interrupting the realm",
+				    "[machine-too-large] the machine has more than %d IOMMUs, one that does not begin a page, or one of AMD's in another PCI segment than 0: crtos could not keep them from interrupting the realm",
 				    CRTOS_MAX_IOMMUS);
 	return found.count;
 }

@@ -50,30 +50,37 @@ struct launch {
 	bool dma_checked;
 };
 
-static const char *launch_error(s64 error)
+/* Why a CPU does not take the hypervisor: the code of that (docs/troubleshooting.md), and words. */
+struct launch_error {
+	const char *code;
+	const char *text;
+};
+
+static const struct launch_error *launch_error(s64 error)
 {
-	static const char * const texts[] = {
-		[-CRTOS_LAUNCH_NO_VIRTUALIZATION] =
-			"it has no SVM: this needs an AMD processor with virtualization",
-		[-CRTOS_LAUNCH_DISABLED_BY_FIRMWARE] =
-			"the firmware disabled SVM: enable it in the firmware's setup",
-		[-CRTOS_LAUNCH_IN_USE] =
-			"another hypervisor uses SVM: end its guests and unload it (modprobe -r kvm_amd)",
-		[-CRTOS_LAUNCH_NO_NESTED_PAGING] =
-			"it has no nested paging: this needs a newer processor",
-		[-CRTOS_LAUNCH_VERSION] =
-			"image and module speak different versions: install both from one build",
-		[-CRTOS_LAUNCH_NO_MEMORY] =
-			"the hypervisor's memory does not suffice for this machine",
-		[-CRTOS_LAUNCH_BAD_INFO] =
-			"it does not understand this machine: please report that with the hypervisor's log",
-		[-CRTOS_LAUNCH_MEMORY_ENCRYPTION] =
-			"memory encryption is on, which gives all memory a second address: disable SME (SMEE) in the firmware's setup",
+	static const struct launch_error unknown = { "launch-refused", "unknown reason" };
+	static const struct launch_error errors[] = {
+		[-CRTOS_LAUNCH_NO_VIRTUALIZATION] = { "no-svm",
+			"it has no SVM: this needs an AMD processor with virtualization" },
+		[-CRTOS_LAUNCH_DISABLED_BY_FIRMWARE] = { "svm-disabled",
+			"the firmware disabled SVM: enable it in the firmware's setup" },
+		[-CRTOS_LAUNCH_IN_USE] = { "other-hypervisor",
+			"another hypervisor uses SVM: end its guests and unload it (modprobe -r kvm_amd)" },
+		[-CRTOS_LAUNCH_NO_NESTED_PAGING] = { "nested-paging",
+			"it has no nested paging: this needs a newer processor" },
+		[-CRTOS_LAUNCH_VERSION] = { "parts-differ",
+			"image and module speak different versions: install both from one build" },
+		[-CRTOS_LAUNCH_NO_MEMORY] = { "launch-refused",
+			"the hypervisor's memory does not suffice for this machine" },
+		[-CRTOS_LAUNCH_BAD_INFO] = { "launch-refused",
+			"it does not understand this machine: please report that with the hypervisor's log" },
+		[-CRTOS_LAUNCH_MEMORY_ENCRYPTION] = { "memory-encryption",
+			"memory encryption is on, which gives all memory a second address: disable SME (SMEE) in the firmware's setup" },
 	};
 
-	if (error < 0 && -error < ARRAY_SIZE(texts) && texts[-error])
-		return texts[-error];
-	return "unknown reason";
+	if (error < 0 && -error < ARRAY_SIZE(errors) && errors[-error].text)
+		return &errors[-error];
+	return &unknown;
 }
 
 /* One past the highest address of RAM. */
@@ -98,37 +105,37 @@ static int check_machine(struct crtos_file *file)
 
 	if (boot_cpu_data.x86_vendor == X86_VENDOR_INTEL)
 		return crtos_refuse(file, -ENODEV,
-				    "this is an Intel processor, and the hypervisor knows only AMD's SVM yet");
+				    "[no-svm] this is an Intel processor, and the hypervisor knows only AMD's SVM yet");
 	if (!boot_cpu_has(X86_FEATURE_SVM))
 		return crtos_refuse(file, -ENODEV,
-				    "the processor offers no SVM: use an AMD processor, enable SVM in the firmware's setup, or nested virtualization where this is a virtual machine");
+				    "[no-svm] the processor offers no SVM: use an AMD processor, enable SVM in the firmware's setup, or nested virtualization where this is a virtual machine");
 	if (!boot_cpu_has(X86_FEATURE_NPT))
 		return crtos_refuse(file, -ENODEV,
-				    "the processor offers no nested paging, which keeps cells apart: use a newer one");
+				    "[nested-paging] the processor offers no nested paging, which keeps cells apart: use a newer one");
 	if (!boot_cpu_has(X86_FEATURE_GBPAGES))
 		return crtos_refuse(file, -ENODEV,
-				    "the processor offers no 1 GiB pages, which the hypervisor uses: use a newer one");
+				    "[nested-paging] the processor offers no 1 GiB pages, which the hypervisor uses: use a newer one");
 	if (cc_platform_has(CC_ATTR_MEM_ENCRYPT))
 		return crtos_refuse(file, -ENODEV,
-				    "memory encryption is on, and the hypervisor would not see what Linux wrote: boot with mem_encrypt=off");
+				    "[memory-encryption] memory encryption is on, and the hypervisor would not see what Linux wrote: boot with mem_encrypt=off");
 	if (cr4 & X86_CR4_LA57)
 		return crtos_refuse(file, -ENODEV,
-				    "Linux uses five-level paging, and the hypervisor knows four: boot with no5lvl");
+				    "[page-tables] Linux uses five-level paging, and the hypervisor knows four: boot with no5lvl");
 	if (cr4 & BIT(X86_CR4_FRED_BIT))
 		return crtos_refuse(file, -ENODEV,
-				    "Linux uses FRED, and the hypervisor does not know it: boot with fred=off");
+				    "[linux-feature] Linux uses FRED, and the hypervisor does not know it: boot with fred=off");
 	if (cr4 & X86_CR4_CET)
 		rdmsrl(MSR_IA32_S_CET, supervisor_cet);
 	if (supervisor_cet)
 		return crtos_refuse(file, -ENODEV,
-				    "Linux's kernel uses control-flow enforcement, and the hypervisor does not know it: boot with ibt=off");
+				    "[linux-feature] Linux's kernel uses control-flow enforcement, and the hypervisor does not know it: boot with ibt=off");
 	if (memory_end() > IDENTITY_END)
 		return crtos_refuse(file, -ENODEV,
-				    "RAM ends at %llu GiB, and the hypervisor handles 512 GiB",
+				    "[machine-too-large] RAM ends at %llu GiB, and the hypervisor handles 512 GiB",
 				    memory_end() >> 30);
 	if (cpumask_last(cpu_present_mask) >= CRTOS_MAX_CPUS)
 		return crtos_refuse(file, -ENODEV,
-				    "this machine has more than %u CPUs, the most that the hypervisor handles",
+				    "[machine-too-large] this machine has more than %u CPUs, the most that the hypervisor handles",
 				    CRTOS_MAX_CPUS);
 	return 0;
 }
@@ -147,10 +154,10 @@ static int check_image(struct crtos_file *file)
 
 	if (bytes < sizeof(*header) || header->magic != CRTOS_IMAGE_MAGIC)
 		return crtos_refuse(file, -ENOEXEC,
-				    "the module was built without a hypervisor: build it again");
+				    "[part-damaged] the module was built without a hypervisor: build it again");
 	if (header->abi_version != CRTOS_ABI_VERSION)
 		return crtos_refuse(file, -EPROTO,
-				    "the module's hypervisor speaks version %u of the interface, the module version %u: build both together",
+				    "[parts-differ] the module's hypervisor speaks version %u of the interface, the module version %u: build both together",
 				    header->abi_version, CRTOS_ABI_VERSION);
 	end = CRTOS_HYPERVISOR_BASE + header->image_size;
 	if (bytes < CRTOS_LAUNCH_INFO_OFFSET + sizeof(struct crtos_launch_info) ||
@@ -159,7 +166,7 @@ static int check_image(struct crtos_file *file)
 	    header->init < CRTOS_HYPERVISOR_BASE || header->init >= end ||
 	    header->enter < CRTOS_HYPERVISOR_BASE || header->enter >= end)
 		return crtos_refuse(file, -ENOEXEC,
-				    "the module's hypervisor contradicts itself: build the module again");
+				    "[part-damaged] the module's hypervisor contradicts itself: build the module again");
 	return 0;
 }
 
@@ -172,7 +179,7 @@ static int check_cpus(struct crtos_file *file, u32 cpu_count)
 	if (cpumask_last(cpu_present_mask) + 1 != cpu_count ||
 	    !cpumask_subset(cpu_present_mask, cpu_online_mask))
 		return crtos_refuse(file, -EBUSY,
-				    "a CPU went offline or was added meanwhile, so the hypervisor does not reach it: try again");
+				    "[cpus-changed] a CPU went offline or was added meanwhile, so the hypervisor does not reach it: try again");
 	return crtos_check_listed(file);
 }
 
@@ -191,11 +198,11 @@ static int take_memory(struct crtos_file *file, u32 cpu_count, u32 iommus)
 					   get_order(CRTOS_REPORT_SIZE));
 		if (!report_pages)
 			return crtos_refuse(file, -ENOMEM,
-					    "no 256 KiB in one piece for the hypervisor's report: end some programs");
+					    "[memory-fragmented] no 256 KiB in one piece for the hypervisor's report: end some programs");
 	}
 	if (crtos_blocks_take(&blocks, count * CRTOS_LARGE_PAGE_SIZE)) {
 		crtos_refuse(file, -ENOMEM,
-			     "%llu MiB in blocks of 2 MiB are needed for the hypervisor, and %llu MiB could be had: end some programs",
+			     "[memory-fragmented] %llu MiB in blocks of 2 MiB are needed for the hypervisor, and %llu MiB could be had: end some programs",
 			     2 * count, 2 * blocks.count);
 		crtos_blocks_return(&blocks);
 		return -ENOMEM;
@@ -352,14 +359,17 @@ static int launch_all(struct crtos_file *file, struct launch *launch, u64 init)
 {
 	unsigned long flags;
 	unsigned int cpu, bad = nr_cpu_ids;
+	const struct launch_error *error;
 	s64 result;
 
 	local_irq_save(flags);
 	result = crtos_host_call(init, launch->host_cr3);
 	local_irq_restore(flags);
-	if (result)
-		return crtos_refuse(file, -ENODEV, "the hypervisor refuses this machine: %s",
-				    launch_error(result));
+	if (result) {
+		error = launch_error(result);
+		return crtos_refuse(file, -ENODEV, "[%s] the hypervisor refuses this machine: %s",
+				    error->code, error->text);
+	}
 
 	on_each_cpu(enter_this_cpu, launch, true);
 	for_each_online_cpu(cpu) {
@@ -369,8 +379,9 @@ static int launch_all(struct crtos_file *file, struct launch *launch, u64 init)
 			bad = cpu;
 	}
 	if (bad < nr_cpu_ids) {
-		crtos_refuse(file, -ENODEV, "CPU %u does not take the hypervisor: %s",
-			     bad, launch_error(launch->result[bad]));
+		error = launch_error(launch->result[bad]);
+		crtos_refuse(file, -ENODEV, "[%s] CPU %u does not take the hypervisor: %s",
+			     error->code, bad, error->text);
 		return leave_all() ?: -ENODEV;
 	}
 	return 0;
@@ -414,7 +425,7 @@ static int launch_image(struct crtos_file *file, bool dma_checked)
 
 	launch = kzalloc(sizeof(*launch), GFP_KERNEL);
 	if (!launch)
-		return crtos_refuse(file, -ENOMEM, "out of memory");
+		return crtos_refuse(file, -ENOMEM, "[out-of-memory] out of memory");
 	launch->dma_checked = dma_checked;
 	error = crtos_list_iommus(file, launch->iommus);
 	if (error >= 0)
@@ -444,7 +455,7 @@ static int check_launch(struct crtos_file *file)
 
 	if (version != CRTOS_ABI_VERSION)
 		return crtos_refuse(file, -EPROTO,
-				    "the hypervisor answers with version %lld instead of %u: install crtos again",
+				    "[parts-differ] the hypervisor answers with version %lld instead of %u: install crtos again",
 				    version, CRTOS_ABI_VERSION);
 	return 0;
 }
@@ -461,9 +472,9 @@ static int leave_hypervisor(struct crtos_file *file)
 	cpus_read_lock();
 	if (!cpumask_subset(&crtos.held, cpu_online_mask))
 		error = crtos_refuse(file, -EBUSY,
-				     "a CPU went offline meanwhile, so the hypervisor cannot leave it: try again");
+				     "[cpus-changed] a CPU went offline meanwhile, so the hypervisor cannot leave it: try again");
 	if (!error && leave_all())
-		error = crtos_refuse(file, -EIO, "the hypervisor does not leave: see its log");
+		error = crtos_refuse(file, -EIO, "[reboot-needed] the hypervisor does not leave: see its log");
 	if (!error)
 		/* As in launch_image(). */
 		WRITE_ONCE(crtos.enabled, false);
@@ -489,13 +500,13 @@ int crtos_enable(struct crtos_file *file, unsigned long flags)
 	int error;
 
 	if (flags & ~CRTOS_ENABLE_CHECKED_DMA)
-		return crtos_refuse(file, -EINVAL, "unknown flags");
+		return crtos_refuse(file, -EINVAL, "[bad-call] unknown flags");
 
 	if (crtos.enabled)
-		return crtos_refuse(file, -EALREADY, "the hypervisor runs already");
+		return crtos_refuse(file, -EALREADY, "[already-up] the hypervisor runs already");
 	if (!cpumask_empty(&crtos.held))
 		return crtos_refuse(file, -EIO,
-				    "the hypervisor could not leave some CPUs earlier: reboot");
+				    "[reboot-needed] the hypervisor could not leave some CPUs earlier: reboot");
 	error = check_machine(file);
 	if (error)
 		return error;
@@ -535,11 +546,11 @@ int crtos_disable(struct crtos_file *file)
 	int i, error;
 
 	if (!crtos.enabled)
-		return crtos_refuse(file, -ENODEV, "the hypervisor does not run");
+		return crtos_refuse(file, -ENODEV, "[not-up] the hypervisor does not run");
 	for (i = 0; i < CRTOS_MAX_CELLS; i++)
 		if (crtos.cells[i])
 			return crtos_refuse(file, -EBUSY,
-					    "cell '%s' exists: destroy it first",
+					    "[cell-state] cell '%s' exists: destroy it first",
 					    crtos.cells[i]->name);
 	error = leave_hypervisor(file);
 	if (error)

@@ -108,7 +108,7 @@ int crtos_line_give(struct crtos_file *file, u32 cell, unsigned int line, void *
 	error = find_pin(line, &place, &requester);
 	if (error)
 		return crtos_refuse(file, error,
-				    "interrupt %u of Linux is not known as a pin of an I/O APIC",
+				    "[interrupt-unknown] interrupt %u of Linux is not known as a pin of an I/O APIC",
 				    line);
 	/* It is not shared, so nobody else has it, and its entry says how it is triggered. */
 	error = request_irq(line, crtos_line_interrupt, IRQF_NO_AUTOEN | IRQF_PROBE_SHARED,
@@ -116,7 +116,7 @@ int crtos_line_give(struct crtos_file *file, u32 cell, unsigned int line, void *
 	if (error) {
 		name_owners(line, names, sizeof(names));
 		return crtos_refuse(file, error,
-				    "a driver of Linux has interrupt %u, for %s: see /proc/interrupts",
+				    "[device-in-use] a driver of Linux has interrupt %u, for %s: see /proc/interrupts",
 				    line, names);
 	}
 	result = crtos_hypercall(CRTOS_HC_LINE_ADD, cell, line, place, requester);
@@ -125,7 +125,7 @@ int crtos_line_give(struct crtos_file *file, u32 cell, unsigned int line, void *
 	free_irq(line, owner);
 	if (result == CRTOS_HV_DENIED)
 		return crtos_refuse(file, -EOPNOTSUPP,
-				    "an IOMMU is on the way of interrupt %u by which cells have no lines",
+				    "[iommu] an IOMMU is on the way of interrupt %u by which cells have no lines",
 				    line);
 	return crtos_refuse_hv(file, result, "give the line to the cell");
 }

@@ -228,7 +228,7 @@ static int map(struct crtos_file *file, const struct crtos_cell *cell,
 	s64 result = 0;
 
 	if (!region)
-		return crtos_refuse(file, -ENOMEM, "out of memory");
+		return crtos_refuse(file, -ENOMEM, "[out-of-memory] out of memory");
 	for (offset = 0; offset < output_of(link, link->peers) && !result; offset += PAGE_SIZE) {
 		region->cell_address = base + offset;
 		region->physical = page_to_phys(vmalloc_to_page(link->memory + offset));
@@ -309,7 +309,7 @@ static struct crtos_shm *need(struct crtos_file *file, const u8 *name)
 
 	if (!link)
 		crtos_refuse(file, -ENOENT,
-			     "there is no link '%.31s': `crtos link create` makes one", name);
+			     "[link-unknown] there is no link '%.31s': `crtos link create` makes one", name);
 	return link;
 }
 
@@ -320,17 +320,17 @@ static int choose_peer(struct crtos_file *file, const struct crtos_shm *link,
 	u32 peer = place_of(link, cell);
 
 	if (peer)
-		return crtos_refuse(file, -EEXIST, "cell '%s' is peer %u of '%s' already",
+		return crtos_refuse(file, -EEXIST, "[link-full] cell '%s' is peer %u of '%s' already",
 				    cell->name, peer, link->name);
 	for (peer = 1; peer < link->peers; peer++)
 		if (!link->cells[peer] && (!wanted || wanted == peer))
 			return peer;
 	if (wanted)
 		return crtos_refuse(file, -EBUSY,
-				    "peer %u of '%s' is not free: it has peers 1 to %u for cells; choose one that `crtos link list` shows as free",
+				    "[link-full] peer %u of '%s' is not free: it has peers 1 to %u for cells; choose one that `crtos link list` shows as free",
 				    wanted, link->name, link->peers - 1);
 	return crtos_refuse(file, -EBUSY,
-			    "all %u peers of '%s' are taken: destroy a cell, or make the link anew with more --peers",
+			    "[link-full] all %u peers of '%s' are taken: destroy a cell, or make the link anew with more --peers",
 			    link->peers, link->name);
 }
 
@@ -396,7 +396,7 @@ int crtos_link_join(struct crtos_file *file, struct crtos_link_join __user *user
 		return -ENOENT;
 	if (crtos_cell_state(cell) != CRTOS_CELL_CREATED)
 		return crtos_refuse(file, -EBUSY,
-				    "cell '%s' has run: name the link when you create a cell",
+				    "[cell-state] cell '%s' has run: name the link when you create a cell",
 				    cell->name);
 	mutex_lock(&links_lock);
 	error = join(file, cell, &wanted);
@@ -581,20 +581,20 @@ static int check(struct crtos_file *file, const struct crtos_link *wanted)
 	if (!wanted->name[0] ||
 	    strspn(wanted->name, letters) != strnlen(wanted->name, sizeof(wanted->name)))
 		return crtos_refuse(file, -EINVAL,
-				    "the name of a link has 1 to 31 letters, digits, '-', '_'");
+				    "[link-shape] the name of a link has 1 to 31 letters, digits, '-', '_'");
 	if (wanted->peers < 2 || wanted->peers > CRTOS_MAX_LINK_PEERS)
 		return crtos_refuse(file, -EINVAL,
-				    "%u peers were asked for: a link has 2 to %u, Linux among them",
+				    "[link-shape] %u peers were asked for: a link has 2 to %u, Linux among them",
 				    wanted->peers, CRTOS_MAX_LINK_PEERS);
 	if ((wanted->common | wanted->output) % PAGE_SIZE)
 		return crtos_refuse(file, -EINVAL,
-				    "%llu bytes in common and %llu for each peer were asked for: give multiples of 4 KiB",
+				    "[link-shape] %llu bytes in common and %llu for each peer were asked for: give multiples of 4 KiB",
 				    wanted->common, wanted->output);
 	size = (1 + wanted->peers) * PAGE_SIZE;
 	if (wanted->common > CRTOS_LINK_SIZE_MAX || wanted->output > CRTOS_LINK_SIZE_MAX ||
 	    size + wanted->common + wanted->peers * wanted->output > CRTOS_LINK_SIZE_MAX)
 		return crtos_refuse(file, -EINVAL,
-				    "%llu bytes in common and %llu for each of %u peers were asked for: a link has 16 MiB at most",
+				    "[link-shape] %llu bytes in common and %llu for each of %u peers were asked for: a link has 16 MiB at most",
 				    wanted->common, wanted->output, wanted->peers);
 	return 0;
 }
@@ -621,7 +621,7 @@ static int make(struct crtos_file *file, const struct crtos_link *wanted, u32 nu
 	int error;
 
 	if (!link)
-		return crtos_refuse(file, -ENOMEM, "out of memory");
+		return crtos_refuse(file, -ENOMEM, "[out-of-memory] out of memory");
 	kref_init(&link->ref);
 	link->number = number;
 	link->peers = wanted->peers;
@@ -636,7 +636,7 @@ static int make(struct crtos_file *file, const struct crtos_link *wanted, u32 nu
 	if (!link->memory) {
 		kref_put(&link->ref, free_link);
 		return crtos_refuse(file, -ENOMEM,
-				    "Linux has no memory for the link: ask for less");
+				    "[out-of-memory] Linux has no memory for the link: ask for less");
 	}
 	link->header = link->memory;
 	link->misc.minor = MISC_DYNAMIC_MINOR;
@@ -647,7 +647,7 @@ static int make(struct crtos_file *file, const struct crtos_link *wanted, u32 nu
 	error = misc_register(&link->misc);
 	if (error) {
 		kref_put(&link->ref, free_link);
-		return crtos_refuse(file, error, "Linux refuses the device (error %d)", error);
+		return crtos_refuse(file, error, "[out-of-memory] Linux makes no device file for the link: end some programs");
 	}
 	fill_header(link);
 	link->owner = file;
@@ -686,10 +686,10 @@ int crtos_link_create(struct crtos_file *file, struct crtos_link __user *user)
 	mutex_unlock(&links_lock);
 	if (exists)
 		return crtos_refuse(file, -EEXIST,
-				    "there is a link '%s' already: destroy it first, or choose another name",
+				    "[link-exists] there is a link '%s' already: destroy it first, or choose another name",
 				    wanted.name);
 	if (number == CRTOS_MAX_LINKS)
-		return crtos_refuse(file, -ENOSPC, "there are %u links already: destroy one",
+		return crtos_refuse(file, -ENOSPC, "[link-full] there are %u links already: destroy one",
 				    CRTOS_MAX_LINKS);
 	return make(file, &wanted, number);
 }
@@ -742,11 +742,11 @@ int crtos_link_destroy(struct crtos_file *file, struct crtos_link __user *user)
 		return -ENOENT;
 	if (joined)
 		return crtos_refuse(file, -EBUSY,
-				    "cells are peers of '%s': destroy them first; `crtos link list` shows them",
+				    "[link-in-use] cells are peers of '%s': destroy them first; `crtos link list` shows them",
 				    link->name);
 	if (open)
 		return crtos_refuse(file, -EBUSY,
-				    "a program has /dev/crtos-shm/%s open: end it first (fuser tells which)",
+				    "[link-in-use] a program has /dev/crtos-shm/%s open: end it first (fuser tells which)",
 				    link->name);
 	end(link);
 	return 0;

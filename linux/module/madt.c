@@ -84,10 +84,10 @@ int crtos_check_listed(struct crtos_file *file)
 
 	if (found < 0)
 		return crtos_refuse(file, found,
-				    "the firmware's list of CPUs (ACPI's MADT) cannot be read, so some might stay outside of the hypervisor: boot without acpi=off");
+				    "[cpus-unreachable] the firmware's list of CPUs (ACPI's MADT) cannot be read, so some might stay outside of the hypervisor: boot without acpi=off");
 	if (found)
 		return crtos_refuse(file, -ENODEV,
-				    "Linux ignores a CPU that the firmware lists (APIC id %u), which would stay outside of the hypervisor: boot without nr_cpus=, possible_cpus= and disable_cpu_apicid=",
+				    "[cpus-unreachable] Linux ignores a CPU that the firmware lists (APIC id %u), which would stay outside of the hypervisor: boot without nr_cpus=, possible_cpus= and disable_cpu_apicid=",
 				    apic_id);
 	return 0;
 }
@@ -122,7 +122,7 @@ int crtos_list_io_apics(struct crtos_file *file, u64 *pages)
 	memset(pages, 0, CRTOS_MAX_IO_APICS * sizeof(*pages));
 	if (find_entry(add_io_apic, pages) > 0)
 		return crtos_refuse(file, -E2BIG,
-				    "the machine has more than %d I/O APICs, or one that does not begin a page: crtos could not keep them from interrupting the realm",
+				    "[machine-too-large] the machine has more than %d I/O APICs, or one that does not begin a page: crtos could not keep them from interrupting the realm",
 				    CRTOS_MAX_IO_APICS);
 	return 0;
 }

@@ -116,12 +116,12 @@ int crtos_list_configurations(struct crtos_file *file, const struct crtos_iommu 
 		listed &= list_bridges(info);
 	if (!listed)
 		return crtos_refuse(file, -E2BIG,
-				    "the machine has more host bridges than crtos can keep Linux from");
+				    "[machine-too-large] the machine has more host bridges than crtos can keep Linux from");
 	if (find_memory(&info->mmconfig, &info->mmconfig_buses))
 		return 0;
 	info->mmconfig = CRTOS_MMCONFIG_SCATTERED;
 	if (info->configurations->present)
 		return crtos_refuse(file, -E2BIG,
-				    "the firmware lists several places of PCI configuration space: crtos could not keep the one of the IOMMU as it is");
+				    "[machine-too-large] the firmware lists several places of PCI configuration space: crtos could not keep the one of the IOMMU as it is");
 	return 0;
 }

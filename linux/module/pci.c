@@ -162,7 +162,7 @@ static int check_bridges(struct crtos_file *file, struct pci_dev *dev)
 	for (bridge = pci_upstream_bridge(dev); bridge; bridge = pci_upstream_bridge(bridge))
 		if (!pci_is_pcie(bridge))
 			return crtos_refuse(file, -EBUSY,
-					    "%s is behind a conventional bridge, for which the IOMMU takes it: use another slot",
+					    "[device-group] %s is behind a conventional bridge, for which the IOMMU takes it: use another slot",
 					    pci_name(dev));
 	return 0;
 }
@@ -170,16 +170,16 @@ static int check_bridges(struct crtos_file *file, struct pci_dev *dev)
 static int check_function(struct crtos_file *file, struct pci_dev *dev)
 {
 	if (pci_domain_nr(dev->bus))
-		return crtos_refuse(file, -ENODEV, "%s is in another PCI segment than 0",
+		return crtos_refuse(file, -ENODEV, "[device-unfit] %s is in another PCI segment than 0",
 				    pci_name(dev));
 	if (dev->hdr_type != PCI_HEADER_TYPE_NORMAL)
-		return crtos_refuse(file, -EINVAL, "%s is a bridge", pci_name(dev));
+		return crtos_refuse(file, -EINVAL, "[device-unfit] %s is a bridge", pci_name(dev));
 	if (dev->is_virtfn || pci_num_vf(dev))
 		return crtos_refuse(file, -EINVAL,
-				    "%s is a virtual function, or has some: cells get none",
+				    "[device-unfit] %s is a virtual function, or has some: cells get none",
 				    pci_name(dev));
 	if (dev->dma_alias_mask)
-		return crtos_refuse(file, -EBUSY, "%s masters the bus as other functions, too",
+		return crtos_refuse(file, -EBUSY, "[device-group] %s masters the bus as other functions, too",
 				    pci_name(dev));
 	return check_bridges(file, dev);
 }
@@ -195,7 +195,7 @@ static struct pci_dev *find_function(struct crtos_file *file, const char *name)
 	    domain <= U16_MAX && bus <= U8_MAX && slot < 32 && function < 8)
 		dev = pci_get_domain_bus_and_slot(domain, bus, PCI_DEVFN(slot, function));
 	if (!dev)
-		crtos_refuse(file, -ENODEV, "there is no PCI function '%s'", name);
+		crtos_refuse(file, -ENODEV, "[device-absent] there is no PCI function '%s'", name);
 	return dev;
 }
 
@@ -237,7 +237,7 @@ static int describe(struct crtos_file *file, struct crtos_function *function,
 	config->function = function->number;
 	for (bridge = pci_upstream_bridge(dev); bridge; bridge = pci_upstream_bridge(bridge)) {
 		if (config->bridge_count == CRTOS_MAX_BRIDGES)
-			return crtos_refuse(file, -E2BIG, "%s is behind too many bridges",
+			return crtos_refuse(file, -E2BIG, "[device-unfit] %s is behind too many bridges",
 					    pci_name(dev));
 		config->bridges[config->bridge_count++] = number_of(bridge);
 	}
@@ -254,12 +254,12 @@ static int describe(struct crtos_file *file, struct crtos_function *function,
 		}
 		if (take_rest(function, i))
 			return crtos_refuse(file, -EBUSY,
-					    "memory of %s shares a page with another device: move it (boot with pci=resource_alignment=12@%s)",
+					    "[device-page] memory of %s shares a page with another device: move it (boot with pci=resource_alignment=12@%s)",
 					    pci_name(dev), pci_name(dev));
 		if (!crtos_window_place(&function->window, i, resource->start, size,
 					PAGE_ALIGN(size)))
 			return crtos_refuse(file, -E2BIG,
-					    "%s has %llu bytes of memory: a cell gets at most %u MiB of a function",
+					    "[device-unfit] %s has %llu bytes of memory: a cell gets at most %u MiB of a function",
 					    pci_name(dev), size, CRTOS_MAX_DEVICE_MEMORY >> 20);
 		config->memory[i] = function->window.memory[i];
 	}
@@ -275,7 +275,7 @@ static int reset_function(struct crtos_file *file, struct crtos_function *functi
 	if (!error || !required)
 		return 0;
 	return crtos_refuse(file, error,
-			    "%s cannot be reset, so it may go on with what Linux had it do: if its driver has stopped it, use --no-reset",
+			    "[device-reset] %s cannot be reset, so it may go on with what Linux had it do: if its driver has stopped it, use --no-reset",
 			    pci_name(function->dev));
 }
 
@@ -289,7 +289,7 @@ static int silence(struct crtos_file *file, struct pci_dev *dev)
 	pci_read_config_word(dev, PCI_COMMAND, &command);
 	if (dev->pin && !(command & PCI_COMMAND_INTX_DISABLE))
 		return crtos_refuse(file, -EBUSY,
-				    "%s cannot be kept from interrupting Linux by its pin",
+				    "[device-unfit] %s cannot be kept from interrupting Linux by its pin",
 				    pci_name(dev));
 	return 0;
 }
@@ -303,6 +303,14 @@ static bool is_line_shared(const struct crtos_function *function, unsigned int l
 		if (other != function && other->line == line)
 			return true;
 	return false;
+}
+
+/* The words of a refusal, behind its code. */
+static const char *words(const char *reason)
+{
+	const char *end = strstr(reason, "] ");
+
+	return end ? end + 2 : reason;
 }
 
 /*
@@ -325,8 +333,8 @@ static int give_line(struct crtos_file *file, struct crtos_function *function, u
 	if (!error || has_messages)
 		return 0;
 	return crtos_refuse(file, error,
-			    "%s interrupts by its pin alone, and %s (--no-interrupt gives it without)",
-			    pci_name(dev), file->reason);
+			    "[device-interrupt] %s interrupts by its pin alone, and %s (--no-interrupt gives it without)",
+			    pci_name(dev), words(file->reason));
 }
 
 /* The opposite. The function interrupts by its pin no more. */
@@ -346,7 +354,7 @@ static int give_to_hypervisor(struct crtos_file *file, struct crtos_function *fu
 	int error;
 
 	if (!config)
-		return crtos_refuse(file, -ENOMEM, "out of memory");
+		return crtos_refuse(file, -ENOMEM, "[out-of-memory] out of memory");
 	/* Programs of the realm may have it do anything. */
 	config->flags = (function->realm ? CRTOS_DEVICE_WITHOUT_MEMORY : 0) |
 			(function->line ? CRTOS_DEVICE_PIN : 0);
@@ -356,7 +364,7 @@ static int give_to_hypervisor(struct crtos_file *file, struct crtos_function *fu
 	result = crtos_hypercall(CRTOS_HC_DEVICE_ADD, function->cell, __pa(config), 0, 0);
 	if (result == CRTOS_HV_DENIED)
 		error = crtos_refuse(file, -EOPNOTSUPP,
-				     "no IOMMU confines %s (crtos check): switch it on in the firmware's setup",
+				     "[iommu] no IOMMU confines %s (crtos check): switch it on in the firmware's setup",
 				     pci_name(function->dev));
 	else if (result)
 		error = crtos_refuse_hv(file, result, "give the function to the cell");
@@ -383,7 +391,7 @@ static int bind(struct crtos_file *file, struct crtos_function *function)
 	if (!error && dev->driver == &crtos_pci_driver)
 		return 0;
 	return crtos_refuse(file, error ?: -EBUSY,
-			    "another driver of Linux has got %s: see its driver_override in sysfs",
+			    "[device-in-use] another driver of Linux has got %s: see its driver_override in sysfs",
 			    pci_name(dev));
 }
 
@@ -452,7 +460,7 @@ static int share(struct crtos_file *file, struct crtos_function *function,
 	int error = is_shared(group) ? 0 : iommu_group_claim_dma_owner(group, &functions);
 
 	if (error)
-		return crtos_refuse(file, error, "Linux uses the IOMMU's group of %s",
+		return crtos_refuse(file, error, "[device-group] Linux uses the IOMMU's group of %s",
 				    pci_name(function->dev));
 	function->shared = iommu_group_ref_get(group);
 	return 0;
@@ -628,7 +636,7 @@ static int add(struct crtos_file *file, struct pci_dev *dev, const struct crtos_
 		goto out_unbind;
 	error = pci_enable_device(dev);
 	if (error) {
-		crtos_refuse(file, error, "%s does not come up", pci_name(dev));
+		crtos_refuse(file, error, "[device-broken] %s does not come up", pci_name(dev));
 		goto out_unbind;
 	}
 	error = reset_function(file, function, !(flags & CRTOS_DEVICE_NO_RESET));
@@ -699,11 +707,11 @@ static int check_sibling(struct crtos_file *file, struct pci_dev *dev, struct pc
 {
 	if (crtos_vfio_has(dev))
 		return crtos_refuse(file, -EBUSY,
-				    "the IOMMU does not tell %s from %s: by VFIO programs get a function that is alone in its group",
+				    "[device-group] the IOMMU does not tell %s from %s: by VFIO programs get a function that is alone in its group",
 				    pci_name(dev), pci_name(sibling));
 	if (sibling->dev.driver)
 		return crtos_refuse(file, -EBUSY,
-				    "the IOMMU does not tell %s from %s, which the driver %s has: take it from that first (echo %s >/sys/bus/pci/drivers/%s/unbind)",
+				    "[device-group] the IOMMU does not tell %s from %s, which the driver %s has: take it from that first (echo %s >/sys/bus/pci/drivers/%s/unbind)",
 				    pci_name(dev), pci_name(sibling), sibling->dev.driver->name,
 				    pci_name(sibling), sibling->dev.driver->name);
 	return check_function(file, sibling);
@@ -721,12 +729,12 @@ static int add_all(struct crtos_file *file, struct pci_dev *dev, const struct cr
 
 	/* Where Linux does not use the IOMMU it knows of no group. */
 	if (group && !error && iommu_group_for_each_dev(group, &members, find_member))
-		error = crtos_refuse(file, -E2BIG, "too many functions are in the group of %s",
+		error = crtos_refuse(file, -E2BIG, "[device-group] too many functions are in the group of %s",
 				     pci_name(dev));
 	for (i = 0; i < members.count && !error; i++) {
 		owned = find_owned(members.dev[i]);
 		if (owned)
-			error = crtos_refuse(file, -EBUSY, "cell %u has %s already", owned->cell,
+			error = crtos_refuse(file, -EBUSY, "[device-taken] cell %u has %s already", owned->cell,
 					     pci_name(members.dev[i]));
 		else if (i)
 			error = check_sibling(file, dev, members.dev[i]);
@@ -783,7 +791,7 @@ static struct crtos_function *find_named(struct crtos_file *file, u32 cell, cons
 	list_for_each_entry(function, &functions, link)
 		if (function->cell == cell && !strcmp(pci_name(function->dev), name))
 			return function;
-	crtos_refuse(file, -ENODEV, "the cell has no PCI function '%s'", name);
+	crtos_refuse(file, -ENODEV, "[device-absent] the cell has no PCI function '%s'", name);
 	return NULL;
 }
 
@@ -829,7 +837,7 @@ int crtos_function_show(struct crtos_file *file, const struct crtos_cell_interfa
 	/* The machine may lose it: crtos_pci_remove() comes before or after. */
 	device_lock(dev);
 	if (!function->realm || dev->driver != &crtos_pci_driver.driver || function->interface)
-		error = crtos_refuse(file, -EBUSY, "%s is not to be shown, or is shown already",
+		error = crtos_refuse(file, -EBUSY, "[bad-call] %s is not to be shown, or is shown already",
 				     argument->function);
 	else
 		error = crtos_interface_register(file, dev, argument, &function->interface);

@@ -170,19 +170,19 @@ static int check_device(struct crtos_file *file, struct platform_device *dev)
 	iommu_group_put(group);
 	if (group)
 		return crtos_refuse(file, -EBUSY,
-				    "%s transfers to and from memory: programs get no such platform device",
+				    "[device-unfit] %s transfers to and from memory: programs get no such platform device",
 				    name);
 	for (i = 0; i < dev->num_resources; i++) {
 		if (resource_type(&dev->resource[i]) == IORESOURCE_IO)
 			return crtos_refuse(file, -EOPNOTSUPP,
-					    "%s has I/O ports: give the realm these by 'crtos up --port'",
+					    "[device-ports] %s has I/O ports: give the realm these by 'crtos up --port'",
 					    name);
 		if (resource_type(&dev->resource[i]) == IORESOURCE_MEM)
 			memories++;
 	}
 	if (!memories || memories > CRTOS_BASE_ADDRESSES)
 		return crtos_refuse(file, -EINVAL,
-				    "%s has %u pieces of memory: programs get devices with 1 to %d",
+				    "[device-unfit] %s has %u pieces of memory: programs get devices with 1 to %d",
 				    name, memories, CRTOS_BASE_ADDRESSES);
 	return 0;
 }
@@ -215,11 +215,11 @@ static int describe(struct crtos_file *file, struct crtos_platform *platform,
 		    take_part(&platform->parts[i][1], start, end) ||
 		    take_part(&platform->parts[i][2], end, last))
 			return crtos_refuse(file, -EBUSY,
-					    "the pages of %s at %llx are not its alone: see /proc/iomem",
+					    "[device-page] the pages of %s at %llx are not its alone: see /proc/iomem",
 					    dev_name(&dev->dev), first);
 		if (!crtos_window_place(&platform->window, i, first, last - first, PAGE_SIZE))
 			return crtos_refuse(file, -E2BIG,
-					    "%s has %llu bytes of memory: the realm gets at most %u MiB of a device",
+					    "[device-unfit] %s has %llu bytes of memory: the realm gets at most %u MiB of a device",
 					    dev_name(&dev->dev), end - start,
 					    CRTOS_MAX_DEVICE_MEMORY >> 20);
 		config->memory[i] = platform->window.memory[i];
@@ -234,14 +234,14 @@ static int give_to_hypervisor(struct crtos_file *file, struct crtos_platform *pl
 	int error;
 
 	if (!config)
-		return crtos_refuse(file, -ENOMEM, "out of memory");
+		return crtos_refuse(file, -ENOMEM, "[out-of-memory] out of memory");
 	error = describe(file, platform, config);
 	if (error)
 		goto out;
 	result = crtos_hypercall(CRTOS_HC_DEVICE_ADD, platform->window.cell, __pa(config), 0, 0);
 	if (result == CRTOS_HV_OWNED)
 		error = crtos_refuse(file, -EBUSY,
-				     "memory of %s is the hypervisor's, a cell's, or that of a controller which it watches",
+				     "[device-in-use] memory of %s is the hypervisor's, a cell's, or that of a controller which it watches",
 				     dev_name(&platform->dev->dev));
 	else if (result)
 		error = crtos_refuse_hv(file, result, "give the device to the realm");
@@ -262,7 +262,7 @@ static int bind(struct crtos_file *file, struct platform_device *dev)
 	if (!error && dev->dev.driver == &crtos_platform_driver.driver)
 		return 0;
 	return crtos_refuse(file, error ?: -EBUSY,
-			    "another driver of Linux has got %s: see its driver_override in sysfs",
+			    "[device-in-use] another driver of Linux has got %s: see its driver_override in sysfs",
 			    dev_name(&dev->dev));
 }
 
@@ -284,7 +284,7 @@ static s64 give_line(struct crtos_file *file, struct crtos_platform *platform)
 	if (line == -ENXIO)
 		return 0;
 	if (line < 0)
-		return crtos_refuse(file, line, "Linux does not know the interrupt of %s",
+		return crtos_refuse(file, line, "[interrupt-unknown] Linux does not know the interrupt of %s",
 				    dev_name(&platform->dev->dev));
 	error = crtos_line_give(file, platform->window.cell, line, platform);
 	if (error)
@@ -363,7 +363,7 @@ static int add(struct crtos_file *file, struct platform_device *dev, const struc
 
 	if (!platform || number < 0) {
 		kfree(platform);
-		return crtos_refuse(file, -ENOMEM, "out of memory");
+		return crtos_refuse(file, -ENOMEM, "[out-of-memory] out of memory");
 	}
 	get_device(&dev->dev);
 	platform->dev = dev;
@@ -424,16 +424,16 @@ int crtos_platform_add(struct crtos_file *file, const struct crtos_cell *cell, c
 	forget_lost();
 	if (!cell->realm)
 		return crtos_refuse(file, -EINVAL,
-				    "cell '%s' is not the real-time realm, which alone gets platform devices",
+				    "[not-the-realm] cell '%s' is not the real-time realm, which alone gets platform devices",
 				    cell->name);
 	found = bus_find_device_by_name(&platform_bus_type, NULL, name);
 	if (!found)
-		return crtos_refuse(file, -ENODEV, "there is no platform device '%s'", name);
+		return crtos_refuse(file, -ENODEV, "[device-absent] there is no platform device '%s'", name);
 	dev = to_platform_device(found);
 	error = check_device(file, dev);
 	list_for_each_entry(platform, &platforms, link)
 		if (!error && platform->dev == dev)
-			error = crtos_refuse(file, -EBUSY, "cell %u has %s already",
+			error = crtos_refuse(file, -EBUSY, "[device-taken] cell %u has %s already",
 					     platform->window.cell, name);
 	if (!error)
 		error = add(file, dev, cell);
@@ -457,7 +457,7 @@ int crtos_platform_remove(struct crtos_file *file, u32 cell, const char *name)
 	list_for_each_entry(platform, &platforms, link)
 		if (platform->window.cell == cell && !strcmp(dev_name(&platform->dev->dev), name))
 			return return_platform(file, platform, false);
-	return crtos_refuse(file, -ENODEV, "the cell has no platform device '%s'", name);
+	return crtos_refuse(file, -ENODEV, "[device-absent] the cell has no platform device '%s'", name);
 }
 
 /**

@@ -90,12 +90,12 @@ static int take_range(struct crtos_file *file, const char *text, struct resource
 	char end;
 
 	if (sscanf(text, "%x-%x%c", &first, &last, &end) != 2 || first > last || last > U16_MAX)
-		return crtos_refuse(file, -EINVAL, "'%s' is no range of I/O ports", text);
+		return crtos_refuse(file, -EINVAL, "[bad-ports] '%s' is no range of I/O ports", text);
 	*ports = request_region(first, last - first + 1, "crtos");
 	if (*ports)
 		return 0;
 	return crtos_refuse(file, -EBUSY,
-			    "Linux or a cell uses one of the ports %s: see /proc/ioports, and unload its driver",
+			    "[ports-in-use] Linux or a cell uses one of the ports %s: see /proc/ioports, and unload its driver",
 			    text);
 }
 
@@ -113,13 +113,13 @@ static int read_description(struct crtos_file *file, const char *text, struct fi
 	const char *line;
 
 	if (strscpy(fields->text, text, sizeof(fields->text)) < 0)
-		return crtos_refuse(file, -EINVAL, "the description is too long");
+		return crtos_refuse(file, -EINVAL, "[bad-ports] the description is too long");
 	strsep(&rest, ",");
 	fields->name = strsep(&rest, ",");
 	fields->ports = strsep(&rest, ",");
 	line = strsep(&rest, ",");
 	if (!line || !*fields->name || kstrtouint(line, 10, &fields->line))
-		return crtos_refuse(file, -EINVAL, "'%s' describes no device", text);
+		return crtos_refuse(file, -EINVAL, "[bad-ports] '%s' describes no device", text);
 	return 0;
 }
 
@@ -130,7 +130,7 @@ static int give_to_hypervisor(struct crtos_file *file, const struct crtos_added_
 	int i;
 
 	if (!config)
-		return crtos_refuse(file, -ENOMEM, "out of memory");
+		return crtos_refuse(file, -ENOMEM, "[out-of-memory] out of memory");
 	config->function = range->number;
 	config->flags = CRTOS_DEVICE_PLATFORM | CRTOS_DEVICE_WITHOUT_MEMORY;
 	for (i = 0; i < ARRAY_SIZE(range->ports) && range->ports[i]; i++) {
@@ -141,7 +141,7 @@ static int give_to_hypervisor(struct crtos_file *file, const struct crtos_added_
 	kfree(config);
 	if (result == CRTOS_HV_OWNED)
 		return crtos_refuse(file, -EBUSY,
-				    "one of the ports is a cell's already, or one that the hypervisor watches");
+				    "[ports-in-use] one of the ports is a cell's already, or one that the hypervisor watches");
 	return result ? crtos_refuse_hv(file, result, "give the ports to the realm") : 0;
 }
 
@@ -153,7 +153,7 @@ static int take_ports(struct crtos_file *file, struct crtos_added_ports *range, 
 	for (i = 0; i < ARRAY_SIZE(range->ports) && ports && !error; i++)
 		error = take_range(file, strsep(&ports, "+"), &range->ports[i]);
 	if (!error && ports)
-		error = crtos_refuse(file, -EINVAL, "there are too many ranges of I/O ports");
+		error = crtos_refuse(file, -EINVAL, "[cell-limit] there are too many ranges of I/O ports");
 	return error;
 }
 
@@ -222,7 +222,7 @@ static int add(struct crtos_file *file, u32 cell, const char *name, const char *
 
 	if (!range || number < 0) {
 		kfree(range);
-		return crtos_refuse(file, -ENOMEM, "out of memory");
+		return crtos_refuse(file, -ENOMEM, "[out-of-memory] out of memory");
 	}
 	range->cell = cell;
 	range->number = number;
@@ -251,10 +251,10 @@ int crtos_ports_add(struct crtos_file *file, const struct crtos_cell *cell, cons
 
 	if (!cell->realm)
 		return crtos_refuse(file, -EINVAL,
-				    "cell '%s' is not the real-time realm: others get ports when they are created",
+				    "[not-the-realm] cell '%s' is not the real-time realm: others get ports when they are created",
 				    cell->name);
 	if (strscpy(ports, name, sizeof(ports)) < 0 || strchr(ports, '+'))
-		return crtos_refuse(file, -EINVAL, "'%s' is no range of I/O ports", name);
+		return crtos_refuse(file, -EINVAL, "[bad-ports] '%s' is no range of I/O ports", name);
 	return add(file, cell->number, name, "", ports, 0);
 }
 
@@ -280,13 +280,13 @@ int crtos_described_add(struct crtos_file *file, const struct crtos_cell *cell,
 		return error;
 	if (!cell->realm)
 		return crtos_refuse(file, -EINVAL,
-				    "cell '%s' is not the real-time realm, which alone drives '%s'",
+				    "[not-the-realm] cell '%s' is not the real-time realm, which alone drives '%s'",
 				    cell->name, fields.name);
 	there = find(cell->number, fields.name, true);
 	if (there && !strcmp(there->description, description))
 		return there->number;
 	if (there)
-		return crtos_refuse(file, -EEXIST, "the realm has '%s' already", fields.name);
+		return crtos_refuse(file, -EEXIST, "[device-taken] the realm has '%s' already", fields.name);
 	return add(file, cell->number, fields.name, description, fields.ports,
 		   interrupts ? fields.line : 0);
 }
@@ -327,7 +327,7 @@ int crtos_ports_remove(struct crtos_file *file, u32 cell, const char *name, bool
 
 	if (range)
 		return return_range(file, range, false);
-	return crtos_refuse(file, -ENODEV, "the realm got no '%s' while it ran", name);
+	return crtos_refuse(file, -ENODEV, "[device-absent] the realm got no '%s' while it ran", name);
 }
 
 /**

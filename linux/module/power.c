@@ -53,7 +53,7 @@ static int on_sleep(struct notifier_block *block, unsigned long action, void *da
 	/* Without crtos.lock, which may be held for long: a launch after this look is not seen. */
 	if (!READ_ONCE(crtos.enabled))
 		return NOTIFY_OK;
-	pr_info("crtos: no sleep while the hypervisor runs: crtos down first\n");
+	pr_info("crtos: [sleep] no sleep while the hypervisor runs: crtos down first\n");
 	return notifier_from_errno(-EBUSY);
 }
 

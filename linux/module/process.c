@@ -230,14 +230,14 @@ static int refuse_thread(struct crtos_file *file, int error)
 {
 	if (error == -EAGAIN)
 		return crtos_refuse(file, error,
-				    "the realm has %u threads, and that is the most", CRTOS_SLOTS);
+				    "[threads-used-up] the realm has %u threads, and that is the most", CRTOS_SLOTS);
 	if (error == -EDQUOT)
 		return crtos_refuse(file, -EAGAIN,
-				    "the user has as many threads in the realm as are free, and that is their share: end some");
+				    "[threads-used-up] the user has as many threads in the realm as are free, and that is their share: end some");
 	if (error == -EPERM)
 		return crtos_refuse(file, error,
-				    "ids of a pid namespace mean nothing to the realm: leave it, or have CAP_SYS_ADMIN");
-	return crtos_refuse(file, error, "out of memory");
+				    "[pid-namespace] ids of a pid namespace mean nothing to the realm: leave it, or have CAP_SYS_ADMIN");
+	return crtos_refuse(file, error, "[out-of-memory] out of memory");
 }
 
 /*
@@ -272,18 +272,18 @@ static int spawn(struct crtos_file *file, struct inode *inode, struct crtos_spaw
 
 	if (!realm || realm->closed || !crtos_realm_ready(realm))
 		return crtos_refuse(file, -ESRCH,
-				    "no real-time kernel runs: start the realm (crtos up)");
+				    "[not-up] no real-time kernel runs: start the realm (crtos up)");
 	if (spawned->parent)
 		parent = find_parent(realm, spawned->parent, spawned->parent_file);
 	if (spawned->parent && !parent)
-		return crtos_refuse(file, -EINVAL, "that is not a thread of the caller's parent");
+		return crtos_refuse(file, -EINVAL, "[bad-call] that is not a thread of the caller's parent");
 	process = new_process(inode);
 	if (process && parent && crtos_kept_copy(process, parent)) {
 		crtos_process_put(process);
 		process = NULL;
 	}
 	if (!process)
-		return crtos_refuse(file, -ENOMEM, "out of memory");
+		return crtos_refuse(file, -ENOMEM, "[out-of-memory] out of memory");
 	process->realm = realm;
 	process->number = new_number(realm);
 	crtos_clock_update(realm);
@@ -320,14 +320,14 @@ int crtos_spawn(struct crtos_file *file, struct inode *inode, struct crtos_spawn
 		return -EFAULT;
 	if (file->process)
 		return crtos_refuse(file, -EBUSY,
-				    "this file has a process already: open the device again");
+				    "[bad-call] this file has a process already: open the device again");
 	crtos_realm_lock();
 	error = spawn(file, inode, &spawned);
 	crtos_realm_unlock();
 	/* Its parent, which waits for it, hears of what is lost meanwhile. */
 	if (!error && crtos_kept_watch(file->process)) {
 		crtos_process_over(file->process);
-		return crtos_refuse(file, -ENOMEM, "out of memory");
+		return crtos_refuse(file, -ENOMEM, "[out-of-memory] out of memory");
 	}
 	if (!error && copy_to_user(user, &spawned, sizeof(spawned))) {
 		crtos_process_over(file->process);

@@ -520,7 +520,7 @@ int crtos_trace(struct crtos_file *file, bool on)
 	realm = crtos_realm_get();
 	if (on && (!realm || !crtos_realm_ready(realm))) {
 		error = crtos_refuse(file, -ESRCH,
-				     "no real-time kernel runs: start the realm (crtos up)");
+				     "[not-up] no real-time kernel runs: start the realm (crtos up)");
 	} else if (on != file->traces) {
 		file->traces = on;
 		wanted += on ? 1 : -1;

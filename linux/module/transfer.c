@@ -26,7 +26,7 @@ static int load_pages(struct crtos_file *file, const struct crtos_load_cell *loa
 		if (fatal_signal_pending(current))
 			return -EINTR;
 		if (copy_from_user(bounce, source + done, length))
-			return crtos_refuse(file, -EFAULT, "bad address of what is to be loaded");
+			return crtos_refuse(file, -EFAULT, "[bad-call] bad address of what is to be loaded");
 		result = crtos_hypercall(CRTOS_HC_CELL_LOAD, load->cell, address,
 					 __pa(bounce), length);
 		if (result)
@@ -61,14 +61,14 @@ int crtos_cell_load(struct crtos_file *file, struct crtos_load_cell __user *user
 	size = cell->private.count * CRTOS_LARGE_PAGE_SIZE;
 	if (request.length > size || request.cell_address > size - request.length)
 		return crtos_refuse(file, -EINVAL,
-				    "%llu bytes at %#llx do not fit the cell's %llu MiB of private memory: give it more",
+				    "[out-of-bounds] %llu bytes at %#llx do not fit the cell's %llu MiB of private memory: give it more",
 				    request.length, request.cell_address, size >> 20);
 	error = crtos_cell_renew(file, cell);
 	if (error)
 		return error;
 	bounce = (void *)__get_free_page(GFP_KERNEL);
 	if (!bounce)
-		return crtos_refuse(file, -ENOMEM, "out of memory");
+		return crtos_refuse(file, -ENOMEM, "[out-of-memory] out of memory");
 	error = load_pages(file, &request, bounce);
 	free_page((unsigned long)bounce);
 	return error;
@@ -85,13 +85,13 @@ static void *shared_start(struct crtos_file *file, const struct crtos_transfer *
 		return ERR_PTR(-ENOENT);
 	if (write && cell->realm) {
 		error = crtos_refuse(file, -EPERM,
-				     "the channel of the real-time kernel is not for writing");
+				     "[bad-call] the channel of the real-time kernel is not for writing");
 		return ERR_PTR(error);
 	}
 	if (transfer->length > CRTOS_LARGE_PAGE_SIZE ||
 	    transfer->offset > CRTOS_LARGE_PAGE_SIZE - transfer->length) {
 		error = crtos_refuse(file, -EINVAL,
-				     "%llu bytes at %llu are outside the shared block",
+				     "[out-of-bounds] %llu bytes at %llu are outside the shared block",
 				     transfer->length, transfer->offset);
 		return ERR_PTR(error);
 	}
@@ -129,7 +129,7 @@ static int hide(struct crtos_file *file, const struct crtos_transfer *transfer, 
 	    lies_in(transfer, sections, sizeof_field(struct crtos_channel, sections)))
 		return 0;
 	if (!lies_in(transfer, slots, sizeof_field(struct crtos_channel, slots)))
-		return crtos_refuse(file, -EPERM, "this takes CAP_SYS_ADMIN: call it as root");
+		return crtos_refuse(file, -EPERM, "[not-permitted] this takes CAP_SYS_ADMIN: call it as root");
 	for (i = 0; i < transfer->length; i++)
 		if (!is_public((first + i) % sizeof(struct crtos_slot)))
 			copy[i] = 0;
@@ -160,13 +160,13 @@ int crtos_cell_read(struct crtos_file *file, struct crtos_transfer __user *user)
 	if (IS_ERR(start)) {
 		error = PTR_ERR(start);
 	} else if (!sees_all && !crtos.cells[transfer.cell]->realm) {
-		error = crtos_refuse(file, -EPERM, "this takes CAP_SYS_ADMIN: call it as root");
+		error = crtos_refuse(file, -EPERM, "[not-permitted] this takes CAP_SYS_ADMIN: call it as root");
 	} else {
 		copy = kvmalloc(transfer.length, GFP_KERNEL);
 		if (copy)
 			memcpy(copy, start, transfer.length);
 		else
-			error = crtos_refuse(file, -ENOMEM, "out of memory");
+			error = crtos_refuse(file, -ENOMEM, "[out-of-memory] out of memory");
 	}
 	mutex_unlock(&crtos.lock);
 	if (!error && !sees_all)

@@ -75,12 +75,12 @@ int crtos_uio_register(struct crtos_file *file, struct device *dev,
 
 	uio = kzalloc(sizeof(*uio), GFP_KERNEL);
 	if (!uio)
-		return crtos_refuse(file, -ENOMEM, "out of memory");
+		return crtos_refuse(file, -ENOMEM, "[out-of-memory] out of memory");
 	register_device = try_then_request_module(symbol_get(__uio_register_device), "uio");
 	uio->unregister = symbol_get(uio_unregister_device);
 	if (!register_device || !uio->unregister) {
 		error = crtos_refuse(file, -EOPNOTSUPP,
-				     "Linux does not know UIO, by which programs find %s: its module 'uio' is missing",
+				     "[driver-missing] Linux does not know UIO, by which programs find %s: its module 'uio' is missing",
 				     dev_name(dev));
 		goto out_symbols;
 	}
@@ -93,7 +93,7 @@ int crtos_uio_register(struct crtos_file *file, struct device *dev,
 	describe_maps(&uio->info, resource, count);
 	error = register_device(THIS_MODULE, dev, &uio->info);
 	if (error) {
-		crtos_refuse(file, error, "Linux's UIO does not take %s", dev_name(dev));
+		crtos_refuse(file, error, "[driver-missing] Linux's UIO does not take %s", dev_name(dev));
 		goto out_symbols;
 	}
 	symbol_put(__uio_register_device);

@@ -53,12 +53,12 @@ static int find_number(struct crtos_file *file, struct crtos_vfio *vfio)
 	snprintf(name, sizeof(name), "/dev/vfio/%d", iommu_group_id(vfio->group));
 	error = kern_path(name, LOOKUP_FOLLOW, &path);
 	if (error)
-		return crtos_refuse(file, error, "there is no %s, by which programs find %s", name,
+		return crtos_refuse(file, error, "[driver-missing] there is no %s, by which programs find %s", name,
 				    pci_name(vfio->dev));
 	if (S_ISCHR(d_inode(path.dentry)->i_mode))
 		vfio->number = d_inode(path.dentry)->i_rdev;
 	else
-		error = crtos_refuse(file, -ENODEV, "%s is not a group of VFIO", name);
+		error = crtos_refuse(file, -ENODEV, "[driver-missing] %s is not a group of VFIO", name);
 	path_put(&path);
 	return error;
 }
@@ -74,7 +74,7 @@ static int watch(struct crtos_file *file, struct crtos_vfio *vfio)
 		error = bus_register_notifier(&pci_bus_type, &vfio->notifier);
 	device_unlock(&dev->dev);
 	if (error)
-		return crtos_refuse(file, error, "vfio-pci has let %s go: try again",
+		return crtos_refuse(file, error, "[device-broken] vfio-pci has let %s go: try again",
 				    pci_name(dev));
 	return 0;
 }
@@ -98,14 +98,14 @@ int crtos_vfio_claim(struct crtos_file *file, struct pci_dev *dev,
 	int error;
 
 	if (!vfio)
-		return crtos_refuse(file, -ENOMEM, "out of memory");
+		return crtos_refuse(file, -ENOMEM, "[out-of-memory] out of memory");
 	vfio->notifier.notifier_call = notify;
 	vfio->dev = dev;
 	vfio->lose = lose;
 	vfio->data = data;
 	vfio->group = iommu_group_get(&dev->dev);
 	if (!vfio->group) {
-		error = crtos_refuse(file, -ENODEV, "%s is in no group", pci_name(dev));
+		error = crtos_refuse(file, -ENODEV, "[driver-missing] %s is in no group", pci_name(dev));
 		goto out_free;
 	}
 	error = find_number(file, vfio);
@@ -113,14 +113,14 @@ int crtos_vfio_claim(struct crtos_file *file, struct pci_dev *dev,
 		goto out_put;
 	error = iommu_group_claim_dma_owner(vfio->group, vfio);
 	if (error) {
-		crtos_refuse(file, error, "a program of Linux has the group of %s in a container",
+		crtos_refuse(file, error, "[device-in-use] a program of Linux has the group of %s in a container",
 			     pci_name(dev));
 		goto out_put;
 	}
 	/* The driver lets a function sleep that nobody has open. */
 	error = pm_runtime_resume_and_get(&dev->dev);
 	if (error) {
-		crtos_refuse(file, error, "%s does not wake up", pci_name(dev));
+		crtos_refuse(file, error, "[device-broken] %s does not wake up", pci_name(dev));
 		goto out_release;
 	}
 	error = watch(file, vfio);

@@ -88,7 +88,7 @@ int crtos_wish_add(struct crtos_file *file, u16 function, dev_t number, u32 grou
 
 	for (wish = realm->wishes; wish->wanted; wish++)
 		if (wish == &realm->wishes[CRTOS_MAX_DEVICES - 1])
-			return crtos_refuse(file, -ENOSPC, "cells have too many devices");
+			return crtos_refuse(file, -ENOSPC, "[cell-limit] cells have too many devices");
 	wish->function = function;
 	wish->number = number;
 	wish->group = group;
@@ -103,14 +103,14 @@ int crtos_wish_add(struct crtos_file *file, u16 function, dev_t number, u32 grou
 	if (!crtos_realm_ask(realm, &realm->channel->devices)) {
 		set_wish(realm, wish, false);
 		return crtos_refuse(file, -ETIMEDOUT,
-				    "the real-time kernel does not answer: its real-time threads leave it no time");
+				    "[kernel-silent] the real-time kernel does not answer: its real-time threads leave it no time");
 	}
 	/* Stored by tell_device() of lib/channel. */
 	had = READ_ONCE(realm->channel->had_devices[wish - realm->wishes].function);
 	if (had == 1 + function)
 		return 0;
 	set_wish(realm, wish, false);
-	return crtos_refuse(file, -EIO, "the real-time kernel cannot use it: see crtos log");
+	return crtos_refuse(file, -EIO, "[device-unfit] the real-time kernel cannot use it: see crtos log");
 }
 
 /**
@@ -243,7 +243,7 @@ static int refuse_used(struct crtos_file *file, const char *name,
 		length += scnprintf(users + length, sizeof(users) - length, "%s%d (%s)",
 				    i ? ", " : "", pid, command);
 	}
-	return crtos_refuse(file, -EBUSY, "programs of the realm have %s open: %s", name,
+	return crtos_refuse(file, -EBUSY, "[device-in-use] programs of the realm have %s open: %s", name,
 			    count ? users : "they have just ended, try again");
 }
 
@@ -271,7 +271,7 @@ int crtos_wish_end(struct crtos_file *file, u16 function, const char *name)
 		if (wish)
 			set_wish(realm, wish, true);
 		return crtos_refuse(file, -ETIMEDOUT,
-				    "the real-time kernel does not answer: its real-time threads leave it no time");
+				    "[kernel-silent] the real-time kernel does not answer: its real-time threads leave it no time");
 	}
 	if (!wish)
 		return 0;

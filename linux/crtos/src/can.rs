@@ -14,6 +14,7 @@ use std::{
 use serde_json::Value;
 
 use crate::{
+    code::Code,
     failure::{Asked, Failure, Result, plain},
     ip::{ip, rename},
     machine::Machine,
@@ -145,7 +146,7 @@ impl Can {
         name: &str,
         tell: impl FnOnce() -> std::result::Result<Vec<u8>, String>,
     ) -> Result<Self> {
-        let refuse = |reason: String| Failure::new(asked(name), reason);
+        let refuse = |code: Code, reason: String| Failure::new(code, asked(name), reason);
         let at = |file: &str| machine.path(format!("/sys/class/net/{name}/{file}"));
         let link = |file: &str| {
             let to = fs::canonicalize(at(file)).ok()?;
@@ -153,30 +154,34 @@ impl Can {
         };
         let driver = link("device/driver").unwrap_or_else(|| "none".into());
         let Some(function) = link("device").filter(|_| driver == DRIVER) else {
-            return Err(refuse(format!("its driver is {driver}")).remedy(
+            return Err(refuse(Code::DeviceUnfit, format!("its driver is {driver}")).remedy(
                 "the realm drives PCI cards of Kvaser with SJA1000 controllers (kvaser_pci)",
             ));
         };
         let others = fs::read_dir(at("device/net")).into_iter().flatten().flatten().count();
         if others > 1 {
-            return Err(refuse("its card has further interfaces".into())
+            return Err(refuse(Code::DeviceUnfit, "its card has further interfaces".into())
                 .remedy("only cards with one channel can be taken"));
         }
         let resource = machine.read(format!("/sys/class/net/{name}/device/resource"));
         let resource = resource.unwrap_or_default();
         let [Some(bridge), Some(controller)] = [0, 1].map(|bar| first_port(&resource, bar)) else {
-            return Err(refuse("its card has no I/O ports".into()));
+            return Err(refuse(Code::DeviceUnfit, "its card has no I/O ports".into()));
         };
         let users = receivers(machine, name);
         if users > 0 {
-            return Err(refuse(format!("programs receive from it, by {users} filters"))
-                .remedy("end them first; /proc/net/can tells of the filters"));
+            return Err(refuse(
+                Code::DeviceInUse,
+                format!("programs receive from it, by {users} filters"),
+            )
+            .remedy("end them first; /proc/net/can tells of the filters"));
         }
         let json = tell().map_err(|reason| {
-            refuse(reason).remedy("install `ip` (package iproute2), which tells its bit rate")
+            refuse(Code::IpMissing, reason)
+                .remedy("install `ip` (package iproute2), which tells its bit rate")
         })?;
         let Some((index, settings)) = Settings::told(&json) else {
-            return Err(refuse("it has no bit rate".into())
+            return Err(refuse(Code::CanBitRate, "it has no bit rate".into())
                 .remedy(format!("`ip link set {name} type can bitrate 500000`, for example")));
         };
         let (name, ports) = (name.to_owned(), [bridge, controller]);

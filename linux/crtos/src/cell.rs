@@ -16,6 +16,7 @@ use crtos_abi::{
 use serde::Serialize;
 
 use crate::{
+    code::Code,
     cpulist::CpuList,
     device::{self, Device},
     failure::{Asked, Failure, Result},
@@ -262,8 +263,12 @@ impl Create {
         let asked = format!("create cell {}", self.name);
         let machine = Machine::here();
         if !machine.is_admin() {
-            return Err(Failure::new(asked, "only root may take CPUs and memory from Linux")
-                .remedy("run it as root, for instance with sudo"));
+            return Err(Failure::new(
+                Code::NotPermitted,
+                asked,
+                "only root may take CPUs and memory from Linux",
+            )
+            .remedy("run it as root, for instance with sudo"));
         }
         let interruption = Interruption::watch();
         let device = start::open_device(&machine, &asked)?;
@@ -271,14 +276,22 @@ impl Create {
         if info.enabled != 0 {
             let report = device.report(&asked)?;
             if report.cells.iter().any(|cell| cell.name == self.name) {
-                return Err(Failure::new(asked, "there is a cell of that name already")
-                    .remedy("choose another name; `crtos cell list` shows the cells"));
+                return Err(Failure::new(
+                    Code::CellExists,
+                    asked,
+                    "there is a cell of that name already",
+                )
+                .remedy("choose another name; `crtos cell list` shows the cells"));
             }
         }
         let (private, shared) = (self.memory.whole_blocks(), self.shared.whole_blocks());
         if private == Size(0) {
-            return Err(Failure::new(asked, "a cell needs private memory for its program")
-                .remedy("`--memory 16M`"));
+            return Err(Failure::new(
+                Code::MemoryTooSmall,
+                asked,
+                "a cell needs private memory for its program",
+            )
+            .remedy("`--memory 16M`"));
         }
         requirements::cpus(&machine, &self.cpus, &device::cell_cpus(&info))?;
         requirements::memory(&machine, Size(private.0 + shared.0))?;
@@ -340,9 +353,9 @@ impl Target {
     fn refuse_running(&self) -> Result<()> {
         self.refuse_realm("`crtos down` and `crtos up` restart it")?;
         match self.state {
-            State::Running => Err(Failure::new(&self.asked, "it runs")
+            State::Running => Err(Failure::new(Code::CellState, &self.asked, "it runs")
                 .remedy(format!("`crtos cell stop {}` stops it", self.number))),
-            State::Locked => Err(Failure::new(&self.asked, "it is locked")
+            State::Locked => Err(Failure::new(Code::CellLocked, &self.asked, "it is locked")
                 .remedy("its own program has to unlock it; nothing else does")),
             _ => Ok(()),
         }
@@ -350,7 +363,8 @@ impl Target {
 
     fn refuse_realm(&self, remedy: &str) -> Result<()> {
         match self.is_realm {
-            true => Err(Failure::new(&self.asked, "it is the real-time realm").remedy(remedy)),
+            true => Err(Failure::new(Code::IsTheRealm, &self.asked, "it is the real-time realm")
+                .remedy(remedy)),
             false => Ok(()),
         }
     }
@@ -371,13 +385,18 @@ impl Target {
     /// Loads a program. Returns its entry address.
     fn load(&self, file: &Path, command_line: &str) -> Result<u64> {
         let mut remembered = state::recall(self.number).ok_or_else(|| {
-            Failure::new(&self.asked, "the command that created it was killed before it was done")
-                .remedy(format!("`crtos cell destroy {}`, and create it again", self.number))
+            Failure::new(
+                Code::CellState,
+                &self.asked,
+                "the command that created it was killed before it was done",
+            )
+            .remedy(format!("`crtos cell destroy {}`, and create it again", self.number))
         })?;
         let file = file.canonicalize().asked(format!("load {}", file.display()))?;
         let loadable =
-            loader::layout(&requirements::image(&file)?, &remembered.facts, command_line)
-                .map_err(|error| Failure::new(format!("load {}", file.display()), error))?;
+            loader::layout(&requirements::image(&file)?, &remembered.facts, command_line).map_err(
+                |error| Failure::new(Code::ImageUnfit, format!("load {}", file.display()), error),
+            )?;
         let interruption = Interruption::watch();
         start::load(&self.device, &self.asked, self.number, &loadable, &interruption)?;
         remembered.loaded = Some(Loaded { file, command_line: command_line.to_string() });
@@ -392,8 +411,12 @@ impl Target {
             (Some(file), _) => (file, String::new()),
             (None, Some(last)) => (last.file, last.command_line),
             (None, None) => {
-                return Err(Failure::new(&self.asked, "nothing was loaded into it")
-                    .remedy(format!("`crtos cell start {} FILE`", self.number)));
+                return Err(Failure::new(
+                    Code::CellState,
+                    &self.asked,
+                    "nothing was loaded into it",
+                )
+                .remedy(format!("`crtos cell start {} FILE`", self.number)));
             }
         };
         let entry = self.load(&file, &command_line.unwrap_or(usual))?;
@@ -408,7 +431,7 @@ fn no_such_cell(asked: &str, report: &Report) -> Failure {
         true => "`crtos cell create` makes one".to_string(),
         false => format!("there are {}", names.join(", ")),
     };
-    Failure::new(asked, "no such cell").remedy(remedy)
+    Failure::new(Code::CellUnknown, asked, "no such cell").remedy(remedy)
 }
 
 fn list(json: bool) -> Result<()> {
@@ -488,8 +511,12 @@ impl Shared {
         let (number, offset) = (target.number, self.offset.0);
         let beyond = |length: u64| {
             offset.checked_add(length).is_none_or(|end| end > LARGE_PAGE_SIZE).then(|| {
-                Failure::new(&asked, format!("it ends at {}", Size(LARGE_PAGE_SIZE)))
-                    .remedy("choose a smaller offset or length")
+                Failure::new(
+                    Code::OutOfBounds,
+                    &asked,
+                    format!("it ends at {}", Size(LARGE_PAGE_SIZE)),
+                )
+                .remedy("choose a smaller offset or length")
             })
         };
         if let Some(file) = self.write {

@@ -9,6 +9,7 @@ use crtos_abi::{ABI_VERSION, ioctl::Info};
 use serde::Serialize;
 
 use crate::{
+    code::Code,
     confinement::{self, Confinement},
     cpulist::CpuList,
     device::{self, Device},
@@ -48,8 +49,8 @@ const UNREADABLE: &str =
 #[command(after_long_help = "\
 Marks: ok, note (works, but something is lost or could not be seen), MISSING (crtos cannot run).
 
-With --json one object: fit (boolean), requirements (array of: name, verdict (\"ok\", \"note\", \"unknown\" or \"missing\"), found,
-why, remedy (null if none is needed)).
+With --json one object: fit (boolean), requirements (array of: name, verdict (\"ok\", \"note\", \"unknown\" or \"missing\"), code
+(for `crtos explain`), found, why, remedy (null if none is needed)).
 
 Exit status: 0 the machine is fit; 1 something is missing; 2 usage.")]
 pub struct Check {
@@ -83,6 +84,7 @@ enum Verdict {
 struct Requirement {
     name: &'static str,
     verdict: Verdict,
+    code: &'static str,
     found: String,
     why: &'static str,
     remedy: Option<String>,
@@ -116,84 +118,150 @@ fn missing(found: impl Into<String>, remedy: impl Into<String>) -> Finding {
     (Verdict::Missing, found.into(), Some(remedy.into()))
 }
 
-/// A requirement: its name, why it matters, the function that checks it.
-type Entry = (&'static str, &'static str, fn(&Probe<'_>) -> Finding);
+/// A requirement: its name, the code of what is wrong, why it matters, the function that checks it.
+type Entry = (&'static str, Code, &'static str, fn(&Probe<'_>) -> Finding);
 
 /// All requirements, in the order in which they are shown.
 const REQUIREMENTS: &[Entry] = &[
-    ("Linux", "the module is written for the kernels that Debian packages", linux),
-    ("root", "taking CPUs and memory from Linux needs CAP_SYS_ADMIN", root),
-    ("processor", "the hypervisor needs AMD's virtualization extensions (SVM)", processor),
-    ("nested paging", "memory of cells is kept apart by nested page tables", nested_paging),
-    ("firmware", "the firmware may have disabled SVM until the next reset", firmware),
+    (
+        "Linux",
+        Code::LinuxVersion,
+        "the module is written for the kernels that Debian packages",
+        linux,
+    ),
+    ("root", Code::NotPermitted, "taking CPUs and memory from Linux needs CAP_SYS_ADMIN", root),
+    (
+        "processor",
+        Code::NoSvm,
+        "the hypervisor needs AMD's virtualization extensions (SVM)",
+        processor,
+    ),
+    (
+        "nested paging",
+        Code::NestedPaging,
+        "memory of cells is kept apart by nested page tables",
+        nested_paging,
+    ),
+    (
+        "firmware",
+        Code::SvmDisabled,
+        "the firmware may have disabled SVM until the next reset",
+        firmware,
+    ),
     (
         "other hypervisors",
+        Code::OtherHypervisor,
         "only one hypervisor can use the processor's virtualization at a time",
         other_hypervisors,
     ),
     (
         "memory encryption",
+        Code::MemoryEncryption,
         "it gives all memory a second address, which would lead round the partition",
         memory_encryption,
     ),
-    ("page tables", "the hypervisor is made for 4-level page tables", page_tables),
-    ("x2APIC", "without x2APIC mode a cell's timer and interrupts cost VM exits", x2apic),
-    ("IOMMU", "real machines have x2APIC mode only with an IOMMU that remaps interrupts", iommu),
-    ("devices", confinement::WHY, devices),
+    (
+        "page tables",
+        Code::PageTables,
+        "the hypervisor is made for 4-level page tables",
+        page_tables,
+    ),
+    (
+        "x2APIC",
+        Code::X2apic,
+        "without x2APIC mode a cell's timer and interrupts cost VM exits",
+        x2apic,
+    ),
+    (
+        "IOMMU",
+        Code::Iommu,
+        "real machines have x2APIC mode only with an IOMMU that remaps interrupts",
+        iommu,
+    ),
+    ("devices", Code::Iommu, confinement::WHY, devices),
     (
         "time stamp counter",
+        Code::TimeStampCounter,
         "both realms measure time by it, so it must run at one rate at all times and on all CPUs",
         tsc,
     ),
-    ("CPUs", "at least one CPU stays with Linux, and one goes to the realm", cpus),
+    (
+        "CPUs",
+        Code::NoSpareCpu,
+        "at least one CPU stays with Linux, and one goes to the realm",
+        cpus,
+    ),
     (
         "offline CPUs",
+        Code::CpusUnreachable,
         "a CPU that the hypervisor does not reach at its launch could touch everything",
         offline,
     ),
-    ("CPU hotplug", "CPUs are taken from Linux by unplugging them", hotplug),
+    ("CPU hotplug", Code::NoSpareCpu, "CPUs are taken from Linux by unplugging them", hotplug),
     (
         "hardware threads",
+        Code::HardwareThreads,
         "a hardware thread of the same core that stays with Linux disturbs the realm's timing",
         siblings,
     ),
-    ("memory", "memory is taken from Linux in blocks of 2 MiB", memory),
+    ("memory", Code::MemoryShort, "memory is taken from Linux in blocks of 2 MiB", memory),
     (
         "secure boot",
+        Code::ModuleSignature,
         "a kernel that is locked down refuses modules that no known key has signed",
         lockdown,
     ),
     (
         "module",
+        Code::ModuleMissing,
         "crtos.ko takes CPUs and memory from Linux, and the hypervisor is a part of it",
         module,
     ),
-    ("loaded module", "command and module have to speak the same version", loaded),
-    ("real-time kernel", "it runs the programs", kernel),
-    ("shadow", "it is the Linux half of each program", shadow),
-    ("panic", "the realm survives a panic of Linux, but not a reset of the machine", ends::panic),
+    (
+        "loaded module",
+        Code::PartsDiffer,
+        "command and module have to speak the same version",
+        loaded,
+    ),
+    ("real-time kernel", Code::PartDamaged, "it runs the programs", kernel),
+    ("shadow", Code::PartDamaged, "it is the Linux half of each program", shadow),
+    (
+        "panic",
+        Code::EndsWithLinux,
+        "the realm survives a panic of Linux, but not a reset of the machine",
+        ends::panic,
+    ),
     (
         "crash kernel",
+        Code::EndsWithLinux,
         "it takes over when Linux panics, saves memory and resets the machine, which ends the realm",
         ends::crash_kernel,
     ),
-    ("kexec", "when Linux starts another kernel, the realm ends", ends::kexec),
+    ("kexec", Code::EndsWithLinux, "when Linux starts another kernel, the realm ends", ends::kexec),
     (
         "watchdog",
+        Code::Watchdog,
         "it resets the machine when Linux hangs, which the realm would survive otherwise",
         ends::watchdog,
     ),
     (
         "locked realm",
+        Code::EndsWithLinux,
         "`crtos up --locked` keeps Linux from resetting the machine, as far as it does so by I/O ports",
         ends::locked,
     ),
     (
         "keys that reset",
+        Code::EndsWithLinux,
         "whoever has the keyboard or the serial console resets the machine, and so ends the realm",
         ends::keys,
     ),
-    ("group", "members of the group `crtos` may use `crtos run` without being root", group),
+    (
+        "group",
+        Code::DeviceAccess,
+        "members of the group `crtos` may use `crtos run` without being root",
+        group,
+    ),
 ];
 
 impl Check {
@@ -221,9 +289,9 @@ impl Check {
 }
 
 fn examine(probe: &Probe<'_>) -> Vec<Requirement> {
-    let requirement = |&(name, why, look): &Entry| {
+    let requirement = |&(name, code, why, look): &Entry| {
         let (verdict, found, remedy) = look(probe);
-        Requirement { name, verdict, found, why, remedy }
+        Requirement { name, verdict, code: code.name(), found, why, remedy }
     };
     REQUIREMENTS.iter().map(requirement).collect()
 }
@@ -270,6 +338,7 @@ fn show(found: &[Requirement], fit: bool) {
         if let Some(remedy) = &requirement.remedy {
             anstream::println!("         {FAINT}why:{FAINT:#} {}", requirement.why);
             anstream::println!("         {FAINT}remedy:{FAINT:#} {remedy}");
+            anstream::println!("         {FAINT}more:{FAINT:#} crtos explain {}", requirement.code);
         }
     }
     match fit {
@@ -518,7 +587,7 @@ fn offline(probe: &Probe<'_>) -> Finding {
         Ok(asleep) => ok(format!("{}: online for a moment at the launch", asleep.named())),
         Err(failure) => {
             let (reason, remedy) = failure.explained();
-            (Verdict::Missing, reason, remedy)
+            missing(reason, remedy)
         }
     }
 }
@@ -539,7 +608,9 @@ fn hotplug(probe: &Probe<'_>) -> Finding {
     match requirements::cpus(machine, &candidates, &taken) {
         Ok(()) => ok(format!("{} can be taken", candidates.named())),
         Err(failure) => {
-            missing(failure.to_string().replace("\n  remedy: ", "; "), "choose other CPUs")
+            let found = failure.sentence();
+            let (_, remedy) = failure.explained();
+            missing(found, remedy)
         }
     }
 }

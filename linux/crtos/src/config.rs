@@ -21,7 +21,8 @@ use clap::{
 };
 use toml::de::{DeTable, DeValue};
 
-use crate::failure::{Failure, Result, STATUS_USAGE, plain};
+use crate::code::Code;
+use crate::failure::{Failure, Result, STATUS_USAGE};
 
 /// Where `crtos up` looks for it.
 pub const PATH: &str = "/etc/crtos/realm.toml";
@@ -54,7 +55,7 @@ pub fn complete(command: Command, words: Vec<OsString>) -> Result<Vec<OsString>>
             return if says_any { Ok(words) } else { Err(nothing_said()) };
         }
         Err(error) => {
-            return Err(Failure::new(format!("read {}", file.display()), plain(&error)));
+            return Err(Failure::io(format!("read {}", file.display()), &error));
         }
     };
     let mut options = read(verb, &file, &text)?;
@@ -67,12 +68,16 @@ pub fn complete(command: Command, words: Vec<OsString>) -> Result<Vec<OsString>>
 
 /// Neither a command line nor a file says anything.
 fn nothing_said() -> Failure {
-    Failure::new("start the real-time realm", format!("no options, and there is no {PATH}"))
-        .remedy(format!(
-            "`crtos plan >{PATH}` proposes one for this machine; or name CPUs and memory: `crtos up \
+    Failure::new(
+        Code::NoConfiguration,
+        "start the real-time realm",
+        format!("no options, and there is no {PATH}"),
+    )
+    .remedy(format!(
+        "`crtos plan >{PATH}` proposes one for this machine; or name CPUs and memory: `crtos up \
              --cpus 3 --memory 512M`"
-        ))
-        .status(STATUS_USAGE)
+    ))
+    .status(STATUS_USAGE)
 }
 
 /// Reads a file. Returns options of `verb`, each with a word for the command line.
@@ -81,7 +86,7 @@ fn read<'a>(verb: &'a Command, path: &Path, text: &str) -> Result<Vec<(&'a Arg, 
     let refuse = |span: Option<Range<usize>>, reason: &dyn Display| {
         let line = text.get(..span.map_or(0, |span| span.start)).unwrap_or_default();
         let line = line.matches('\n').count() + 1;
-        Failure::new(asked.clone(), format!("line {line}: {reason}"))
+        Failure::new(Code::BadConfiguration, asked.clone(), format!("line {line}: {reason}"))
     };
     let table = DeTable::parse(text).map_err(|error| {
         refuse(error.span(), &error.message().replace('\n', ", "))

@@ -4,6 +4,7 @@
 use std::str::FromStr;
 
 use crate::{
+    code::Code,
     cpulist::CpuList,
     failure::{Failure, Result},
     machine::Machine,
@@ -69,6 +70,7 @@ fn core(machine: &Machine, cpu: u32) -> Result<CpuList> {
     match threads.contains(cpu) {
         true => Ok(threads),
         false => Err(Failure::new(
+            Code::CoreOrNode,
             format!("take the core of CPU {cpu}"),
             "Linux does not use such a CPU, and so does not tell its core",
         )
@@ -79,7 +81,7 @@ fn core(machine: &Machine, cpu: u32) -> Result<CpuList> {
 fn node(machine: &Machine, node: u32) -> Result<CpuList> {
     let cpus = machine.cpus_of_node(node);
     let refuse = |reason: String| {
-        Err(Failure::new(format!("take the CPUs of NUMA node {node}"), reason).remedy(
+        Err(Failure::new(Code::CoreOrNode, format!("take the CPUs of NUMA node {node}"), reason).remedy(
             "`ls -d /sys/devices/system/node/node*` shows the nodes; CPUs can be named by number",
         ))
     };

@@ -27,8 +27,9 @@ use crtos_abi::{
 use nix::errno::Errno;
 
 use crate::{
+    code::Code,
     cpulist::CpuList,
-    failure::{Failure, Result, plain},
+    failure::{Failure, Result},
     machine::Machine,
     report::Report,
     ring::{Reader, Source},
@@ -60,16 +61,30 @@ pub struct Refusal {
     pub errno: Errno,
     /// The module's words, or the error number's.
     pub reason: String,
+    /// The code of the module's words, or of the error number.
+    pub code: Code,
 }
 
 impl Refusal {
+    /// Makes it of an error number and the module's words, which may be none.
+    fn new(errno: Errno, words: &str) -> Self {
+        match Code::split(words) {
+            Some((code, words)) => Self { errno, reason: words.into(), code },
+            None if words.is_empty() => Self {
+                errno,
+                reason: errno.desc().into(),
+                code: match errno {
+                    Errno::EINTR => Code::Interrupted,
+                    _ => Code::BadCall,
+                },
+            },
+            None => Self { errno, reason: words.into(), code: Code::BadCall },
+        }
+    }
+
     /// Returns the failure of a command that asked for `asked`.
     pub fn asked(self, asked: impl Into<String>) -> Failure {
-        let failure = Failure::new(asked, self.reason);
-        match self.errno {
-            Errno::EPERM => failure.remedy("run this command as root"),
-            _ => failure,
-        }
+        Failure::new(self.code, asked, self.reason)
     }
 }
 
@@ -223,12 +238,20 @@ impl Device {
     pub fn require_any(asked: &str) -> Result<Self> {
         Self::open().map_err(|error| {
             let failure = match error.kind() {
+                io::ErrorKind::NotFound if Machine::here().module_loaded("crtos") => {
+                    let reason = format!("the module is loaded, and there is no {PATH}");
+                    return Failure::new(Code::DeviceMissing, asked, reason);
+                }
                 io::ErrorKind::NotFound => return not_up(asked),
                 io::ErrorKind::PermissionDenied => {
-                    return Failure::new(asked, format!("no permission to use {PATH}"))
-                        .remedy(way_in(&Machine::here()));
+                    return Failure::new(
+                        Code::DeviceAccess,
+                        asked,
+                        format!("no permission to use {PATH}"),
+                    )
+                    .remedy(way_in(&Machine::here()));
                 }
-                _ => Failure::new(asked, format!("{PATH}: {}", plain(&error))),
+                _ => Failure::io(format!("{asked}: open {PATH}"), &error),
             };
             failure.remedy("run it as root")
         })
@@ -239,8 +262,7 @@ impl Device {
     pub fn info(&self, asked: &str) -> Result<Info> {
         let info = self.raw_info().map_err(|refusal| refusal.asked(asked))?;
         if info.abi_version != ABI_VERSION {
-            return Err(Failure::new(
-                asked,
+            return Err(Failure::new(Code::PartsDiffer, asked,
                 format!(
                     "the loaded module speaks version {} of the interface, this command version {ABI_VERSION}",
                     info.abi_version
@@ -568,8 +590,7 @@ impl Device {
             0 => padded(&reason.text),
             _ => String::new(),
         };
-        let reason = if words.is_empty() { errno.desc().to_string() } else { words };
-        Err(Refusal { errno, reason })
+        Err(Refusal::new(errno, &words))
     }
 }
 
@@ -598,7 +619,7 @@ pub fn is_open_to_group(machine: &Machine) -> bool {
 
 /// Returns the failure of a command that needs the realm or a cell while there is none.
 pub fn not_up(asked: &str) -> Failure {
-    Failure::new(asked, "crtos is not up")
+    Failure::new(Code::NotUp, asked, "crtos is not up")
         .remedy("`crtos up --cpus LIST --memory SIZE` starts the real-time realm")
 }
 

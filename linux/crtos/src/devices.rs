@@ -11,6 +11,7 @@ use crtos_abi::ioctl;
 use serde::Serialize;
 
 use crate::{
+    code::Code,
     device::{self, Call, Device},
     driven::{self, Driven},
     failure::{Failure, Result},
@@ -278,7 +279,7 @@ fn find_function(machine: &Machine, asked: &str, text: &str) -> Result<Function>
         (Some(function), None) => Ok(*function),
         (Some(one), Some(other)) => {
             let reason = format!("several devices are {text}: {one}, {other}");
-            Err(Failure::new(asked, reason).remedy("name it by its address"))
+            Err(Failure::new(Code::DeviceUnknown, asked, reason).remedy("name it by its address"))
         }
         (None, _) => Err(unknown(machine, asked, text)),
     }
@@ -287,14 +288,18 @@ fn find_function(machine: &Machine, asked: &str, text: &str) -> Result<Function>
 /// Explains that a name is of no PCI function, and says what there is for other devices.
 fn unknown(machine: &Machine, asked: &str, text: &str) -> Failure {
     if text.starts_with("ttyS") && machine.exists(format!("/sys/class/tty/{text}")) {
-        return Failure::new(asked, format!("`{text}` is a serial port, not a PCI function"))
-            .remedy("the real-time realm alone gets it: `crtos device add`, without `--cell`");
+        return Failure::new(
+            Code::DeviceUnknown,
+            asked,
+            format!("`{text}` is a serial port, not a PCI function"),
+        )
+        .remedy("the real-time realm alone gets it: `crtos device add`, without `--cell`");
     }
     if ranges::ports(text).is_ok() {
-        return Failure::new(asked, format!("there is no device `{text}`"))
+        return Failure::new(Code::DeviceUnknown, asked, format!("there is no device `{text}`"))
             .remedy("if you mean I/O ports: in hexadecimal, such as 0x378-0x37f");
     }
-    Failure::new(asked, format!("there is no device `{text}`"))
+    Failure::new(Code::DeviceUnknown, asked, format!("there is no device `{text}`"))
         .remedy("`lspci -D` lists addresses, `ls /sys/bus/platform/devices` other names")
 }
 
@@ -418,7 +423,7 @@ impl Devices {
                     Some(cell) => report.named(cell).map(|known| known.number),
                 };
                 let Some(number) = number else {
-                    return Err(Failure::new(&asked, "there is no such cell")
+                    return Err(Failure::new(Code::CellUnknown, &asked, "there is no such cell")
                         .remedy("`crtos cell list` shows the cells"));
                 };
                 let machine = Machine::here();
@@ -437,7 +442,7 @@ impl Devices {
                 if let Some(known) = known.next() {
                     let name = report.cell(known.cell).map(|cell| cell.name.as_str());
                     let reason = format!("the cell {} has it already", name.unwrap_or("?"));
-                    return Err(Failure::new(&asked, reason)
+                    return Err(Failure::new(Code::DeviceTaken, &asked, reason)
                         .remedy(format!("`crtos device remove {target}` takes it back")));
                 }
                 let add = || target.add(&asked, &file, number, manner);
@@ -465,14 +470,13 @@ impl Devices {
                     {
                         if Ports::from_the_start().any(|one| one.is(ports)) {
                             let reason = "the realm was started with them";
-                            return Err(
-                                Failure::new(asked, reason).remedy("`crtos down` gives them back")
-                            );
+                            return Err(Failure::new(Code::DeviceTaken, asked, reason)
+                                .remedy("`crtos down` gives them back"));
                         }
                         // The command that gave them was killed before it took note of that.
                         return ports.remove(&file, realm).map_err(|refusal| refusal.asked(asked));
                     }
-                    return Err(Failure::new(&asked, "no cell has it")
+                    return Err(Failure::new(Code::DeviceAbsent, &asked, "no cell has it")
                         .remedy("`crtos device list` shows those that cells have"));
                 };
                 target.remove(&asked, &file, known.cell)?;
@@ -527,7 +531,7 @@ fn unused_driven(asked: &str, driven: Driven) -> Result<Driven> {
 
 fn refuse_used(asked: &str, user: Option<(String, String)>) -> Result<()> {
     let Some((reason, remedy)) = user else { return Ok(()) };
-    Err(Failure::new(asked, format!("Linux uses it: {reason}")).remedy(remedy))
+    Err(Failure::new(Code::DeviceInUse, asked, format!("Linux uses it: {reason}")).remedy(remedy))
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use crtos_abi::{ABI_VERSION, MAX_CELLS, ioctl::Info};
 
 use crate::{
     borrowed,
+    code::Code,
     device::{self, Device},
     failure::{Failure, Result},
     machine::Machine,
@@ -64,8 +65,12 @@ impl Down {
             return Ok(false);
         }
         if !machine.is_admin() {
-            return Err(Failure::new(ASKED, "only root may give CPUs and memory back to Linux")
-                .remedy("run it as root, for instance with sudo"));
+            return Err(Failure::new(
+                Code::NotPermitted,
+                ASKED,
+                "only root may give CPUs and memory back to Linux",
+            )
+            .remedy("run it as root, for instance with sudo"));
         }
         let is_locked = is_locked(&device, &info)?;
         if info.processes > 0 && (is_locked || !self.force) {
@@ -132,7 +137,8 @@ fn busy(device: &Device, info: &Info, is_locked: bool) -> Failure {
     for (pid, command) in &programs {
         reason.push_str(&format!("\n    {pid} {command}"));
     }
-    Failure::new(ASKED, reason).remedy(match is_locked {
+    let code = if is_locked { Code::CellLocked } else { Code::ProgramsLive };
+    Failure::new(code, ASKED, reason).remedy(match is_locked {
         true => "the realm is locked: end them first; `--force` does not help",
         false => "end them first, or use `crtos down --force`",
     })
@@ -142,5 +148,8 @@ fn busy(device: &Device, info: &Info, is_locked: bool) -> Failure {
 fn unload() -> Result<()> {
     step("removing the module");
     let asked = "remove the module";
-    start::unload_module().map_err(|reason| Failure::new(asked, reason))
+    start::unload_module().map_err(|reason| {
+        Failure::new(Code::ModuleBusy, asked, reason)
+            .remedy("destroy all cells and links first: `crtos cell list`, `crtos link list`")
+    })
 }

@@ -13,6 +13,7 @@ use nix::errno::Errno;
 
 use crate::{
     can::Can,
+    code::Code,
     device::{Call, Device},
     failure::{Asked, Result},
     machine::Machine,
@@ -160,7 +161,11 @@ impl Driven {
         let description = self.description();
         if description.len() >= DESCRIPTION_LEN {
             let reason = "its settings are too long to be told".into();
-            return Err(crate::device::Refusal { errno: Errno::E2BIG, reason });
+            return Err(crate::device::Refusal {
+                errno: Errno::E2BIG,
+                reason,
+                code: Code::CellLimit,
+            });
         }
         let with = |flags| file.add_described(cell, &description, flags);
         let without_line = |reason: &str| {

@@ -13,15 +13,17 @@
 //! | [`loader`] | what lies in a cell's memory before it starts |
 //! | [`machine`], [`install`] | what Linux tells about the machine; the installed parts |
 //! | [`report`], [`threads`], [`ring`] | what hypervisor and real-time kernel tell |
-//! | [`failure`] | failures: what was asked, why it was refused, what to do |
+//! | [`failure`], [`code`] | failures: what was asked, why it was refused, what to do; their codes |
 //! | [`cpulist`], [`size`], [`ranges`], [`text`], [`view`] | words and bytes |
 #![deny(unsafe_code)]
 
 mod bench;
 mod borrowed;
+mod bug_report;
 mod can;
 mod cell;
 mod check;
+pub mod code;
 mod config;
 mod confinement;
 mod cpu_choice;
@@ -32,6 +34,7 @@ mod devices;
 mod down;
 mod driven;
 mod ethernet;
+mod explain;
 pub mod failure;
 mod function;
 pub mod install;
@@ -138,6 +141,8 @@ enum Verb {
     Link(link::Link),
     Bench(bench::Bench),
     Version(version::Version),
+    Explain(explain::Explain),
+    Report(bug_report::BugReport),
     Man(man::Man),
 }
 
@@ -152,6 +157,11 @@ pub fn main() -> u8 {
         Err(error) => {
             // Help and version go to standard output, and are no errors.
             let _ = error.print();
+            if error.use_stderr() {
+                let code = code::Code::Usage;
+                anstream::eprintln!("  remedy: {}", code.remedy());
+                anstream::eprintln!("  more: crtos explain {}", code.name());
+            }
             return error.exit_code() as u8;
         }
     };
@@ -179,6 +189,8 @@ impl Verb {
             Verb::Link(link) => link.run().map(|()| 0),
             Verb::Bench(bench) => bench.run(),
             Verb::Version(version) => version.run(),
+            Verb::Report(report) => report.run().map(|()| 0),
+            Verb::Explain(explain) => explain.run().map(|()| 0),
             Verb::Man(man) => man.run(Cli::command()).map(|()| 0),
         }
     }
@@ -187,7 +199,7 @@ impl Verb {
 /// Prints JSON for `--json`.
 fn print_json(value: &impl serde::Serialize) -> Result<()> {
     let text = serde_json::to_string_pretty(value)
-        .map_err(|error| failure::Failure::new("print JSON", error))?;
+        .map_err(|error| failure::Failure::new(code::Code::Internal, "print JSON", error))?;
     anstream::println!("{text}");
     Ok(())
 }

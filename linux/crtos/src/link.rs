@@ -16,6 +16,7 @@ use nix::errno::Errno;
 use serde::Serialize;
 
 use crate::{
+    code::Code,
     device::{self, Device},
     failure::{Failure, Result},
     machine::Machine,
@@ -170,11 +171,15 @@ impl Link {
 
 fn create(name: &str, common: Size, output: Size, peers: u32) -> Result<()> {
     let asked = format!("create link {name}");
-    check_name(name).map_err(|reason| Failure::new(&asked, reason))?;
+    check_name(name).map_err(|reason| Failure::new(Code::LinkShape, &asked, reason))?;
     let machine = Machine::here();
     if !machine.is_admin() {
-        return Err(Failure::new(asked, "only root may take memory from Linux")
-            .remedy("run it as root, for instance with sudo"));
+        return Err(Failure::new(
+            Code::NotPermitted,
+            asked,
+            "only root may take memory from Linux",
+        )
+        .remedy("run it as root, for instance with sudo"));
     }
     let device = start::open_device(&machine, &asked)?;
     device.info(&asked)?;

@@ -4,6 +4,7 @@
 use std::fs;
 
 use crate::{
+    code::Code,
     failure::{Failure, Result},
     machine::Machine,
     start::step,
@@ -24,7 +25,8 @@ pub fn check(machine: &Machine, asked: &str) -> Result<()> {
                 "a watchdog would reset the machine when Linux hangs, active: {}",
                 running.join(", ")
             );
-            Err(Failure::new(format!("{asked}, locked"), reason).remedy(STOP_WATCHDOGS))
+            Err(Failure::new(Code::Watchdog, format!("{asked}, locked"), reason)
+                .remedy(STOP_WATCHDOGS))
         }
     }
 }

@@ -95,6 +95,26 @@ impl Machine {
             .unwrap_or_default()
     }
 
+    /// Returns the control group that has the CPU for itself, as a partition of cpusets
+    /// (cgroups(7)).
+    pub fn partition_with(&self, cpu: u32) -> Option<PathBuf> {
+        self.partition_below(&self.path("/sys/fs/cgroup"), cpu)
+    }
+
+    fn partition_below(&self, group: &Path, cpu: u32) -> Option<PathBuf> {
+        let entries = fs::read_dir(group).ok()?.flatten();
+        let groups = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+        groups.map(|entry| entry.path()).find_map(|inner| {
+            let told = |file: &str| fs::read_to_string(inner.join(file)).unwrap_or_default();
+            let is_partition = matches!(told("cpuset.cpus.partition").trim(), "root" | "isolated");
+            let cpus = told("cpuset.cpus.effective").trim().parse::<CpuList>();
+            match is_partition && cpus.is_ok_and(|cpus| cpus.contains(cpu)) {
+                true => Some(Path::new("/").join(inner.strip_prefix(&self.root).ok()?)),
+                false => self.partition_below(&inner, cpu),
+            }
+        })
+    }
+
     /// Returns a field of the first CPU in `/proc/cpuinfo`.
     fn cpuinfo(&self, field: &str) -> Option<String> {
         let text = self.read("/proc/cpuinfo")?;

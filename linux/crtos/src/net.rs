@@ -18,6 +18,7 @@ use nix::errno::Errno;
 use serde_json::Value;
 
 use crate::{
+    code::Code,
     device::{self, Device},
     failure::{Asked, Failure, Result},
     function::Function,
@@ -143,10 +144,10 @@ impl Net {
         name: &str,
         tell: impl FnOnce() -> std::result::Result<Told, String>,
     ) -> Result<Self> {
-        let refuse = |reason: String| Failure::new(asked(name), reason);
+        let refuse = |code: Code, reason: String| Failure::new(code, asked(name), reason);
         let at = |file: &str| machine.path(format!("/sys/class/net/{name}/{file}"));
         let Some(function) = function_of(machine, name) else {
-            return Err(refuse("it has no PCI function".into()));
+            return Err(refuse(Code::DeviceUnfit, "it has no PCI function".into()));
         };
         let id = |file: &str| {
             let text = machine.read(format!("/sys/bus/pci/devices/{function}/{file}"))?;
@@ -156,7 +157,7 @@ impl Net {
         if !kinds::ALL.iter().any(|about| id.is_some_and(|id| about.ids.contains(&id))) {
             let known: Vec<_> = kinds::ALL.iter().map(|about| about.name).collect();
             let reason = format!("its card is none that the realm drives ({})", known.join(", "));
-            return Err(refuse(reason).remedy(format!(
+            return Err(refuse(Code::DeviceUnfit, reason).remedy(format!(
                 "programs can drive it: `crtos device add {function}`, when the realm is up"
             )));
         }
@@ -164,39 +165,44 @@ impl Net {
         let is_confined =
             || features.is_some_and(|bits| bits.as_bytes().get(virtio::BY_IOMMU) == Some(&b'1'));
         if id.is_some_and(|(vendor, _)| vendor == virtio::VENDOR) && !is_confined() {
-            return Err(refuse("it reaches memory without the IOMMU".into()).remedy(
+            return Err(refuse(Code::Iommu, "it reaches memory without the IOMMU".into()).remedy(
                 "whoever makes the machine gives it VIRTIO_F_ACCESS_PLATFORM: QEMU by \
                  `iommu_platform=on,disable-legacy=on`",
             ));
         }
         if at("master").exists() {
-            return Err(refuse("it is a part of a bridge or a bond".into()));
+            return Err(refuse(Code::DeviceInUse, "it is a part of a bridge or a bond".into()));
         }
         let mut entries = fs::read_dir(at("")).into_iter().flatten().flatten();
         let above = entries
             .find_map(|entry| Some(entry.file_name().to_str()?.strip_prefix("upper_")?.to_owned()));
         if let Some(above) = above {
-            return Err(refuse(format!("{above} is on top of it"))
+            return Err(refuse(Code::DeviceInUse, format!("{above} is on top of it"))
                 .remedy(format!("`ip link delete {above}`, for example")));
         }
         let told = tell().map_err(|reason| {
-            refuse(reason).remedy("install `ip` (package iproute2), which tells its addresses")
+            refuse(Code::IpMissing, reason)
+                .remedy("install `ip` (package iproute2), which tells its addresses")
         })?;
         if let Some(network) = told.gateway() {
-            return Err(refuse(format!("Linux reaches {network} by it"))
+            return Err(refuse(Code::DeviceInUse, format!("Linux reaches {network} by it"))
                 .remedy(format!("`ip route flush dev {name}`, or use another interface")));
         }
         let net = Self::told(name, function.to_string(), &told.addresses);
-        let mut net = net.ok_or_else(|| refuse("`ip` does not tell of it".into()))?;
+        let mut net =
+            net.ok_or_else(|| refuse(Code::DeviceUnfit, "`ip` does not tell of it".into()))?;
         net.cable = Cable::of(machine, name);
         if net.mtu > MOST_MTU {
-            return Err(refuse(format!("its MTU is {}", net.mtu))
+            return Err(refuse(Code::DeviceUnfit, format!("its MTU is {}", net.mtu))
                 .remedy(format!("`ip link set {name} mtu {MOST_MTU}`")));
         }
         let receivers = receivers(machine, net.index);
         if receivers > 0 {
-            return Err(refuse(format!("{receivers} packet sockets of programs are bound to it"))
-                .remedy("end them first; /proc/net/packet tells of them"));
+            return Err(refuse(
+                Code::DeviceInUse,
+                format!("{receivers} packet sockets of programs are bound to it"),
+            )
+            .remedy("end them first; /proc/net/packet tells of them"));
         }
         Ok(net)
     }
@@ -264,8 +270,9 @@ impl Net {
     pub fn show(&self, file: &Device, cell: u32) -> Result<()> {
         let asked = || format!("show {} under Linux", self.name);
         let described = self.described(cell);
-        let mut described =
-            described.ok_or_else(|| Failure::new(asked(), "its address is not one of Ethernet"))?;
+        let mut described = described.ok_or_else(|| {
+            Failure::new(Code::DeviceUnfit, asked(), "its address is not one of Ethernet")
+        })?;
         match file.show_interface(&mut described) {
             Ok(()) => {}
             Err(refusal) if refusal.errno == Errno::EOPNOTSUPP => {

@@ -6,6 +6,7 @@ use std::{fmt::Write, fs};
 use crtos_abi::MAX_CELL_CPUS;
 
 use crate::{
+    code::Code,
     config,
     cpulist::CpuList,
     driven::Driven,
@@ -136,6 +137,7 @@ fn cpus(machine: &Machine) -> Result<Cpus> {
         all.into_iter().rev().map(|cpu| (cpu, core(cpu))).find(|(_, core)| fits(core))
     else {
         return Err(Failure::new(
+            Code::NoSpareCpu,
             ASKED,
             format!("Linux cannot give up a core of {}", online.named()),
         )
@@ -216,7 +218,8 @@ fn memory(machine: &Machine) -> Result<(Size, String)> {
     let memory = quarter.min(ENOUGH).max(MIN_REALM);
     if memory > available {
         let reason = format!("Linux can give up {available} of memory, a realm needs {MIN_REALM}");
-        return Err(Failure::new(ASKED, reason).remedy("end programs that use much memory"));
+        return Err(Failure::new(Code::MemoryShort, ASKED, reason)
+            .remedy("end programs that use much memory"));
     }
     let mut why = format!(
         "{memory}: at most a quarter of the {available} that Linux can give up now, and {ENOUGH} at \

@@ -2,52 +2,76 @@
 //! Why Linux did not take the module: what modprobe(8) says of that, in words that name the cause
 //! and the remedy.
 
-use crate::install;
+use crate::{code::Code, failure::Failure, install};
 
-/// What modprobe says for an error of init_module(2), the cause, and the remedy. `None` stands for
-/// building the module for this kernel.
-const CASES: &[(&str, &str, Option<&str>)] = &[
-    (
-        "Key was rejected by service",
-        "this kernel takes signed modules only (secure boot), and knows no key that signed it",
-        Some(
-            "sign crtos.ko with a key that the machine knows (mokutil --import), or turn secure boot off in the firmware's setup",
-        ),
-    ),
-    (
-        "Required key not available",
-        "this kernel takes signed modules only (secure boot), and it is not signed",
-        Some(
-            "sign crtos.ko with a key that the machine knows (mokutil --import), or turn secure boot off in the firmware's setup",
-        ),
-    ),
-    (
-        "Operation not permitted",
-        "this kernel takes no module now: it is locked down, or kernel.modules_disabled is set",
-        Some(
+/// What modprobe says for an error of init_module(2).
+struct Case {
+    words: &'static str,
+    code: Code,
+    cause: &'static str,
+    /// `None` stands for building the module for this kernel.
+    remedy: Option<&'static str>,
+}
+
+/// What to do where only signed modules are taken.
+const SIGN: &str = "sign crtos.ko with a key that the machine knows (mokutil --import), or turn secure boot off in the firmware's setup";
+
+const CASES: &[Case] = &[
+    Case {
+        words: "Key was rejected by service",
+        code: Code::ModuleSignature,
+        cause: "this kernel takes signed modules only (secure boot), and knows no key that signed it",
+        remedy: Some(SIGN),
+    },
+    Case {
+        words: "Required key not available",
+        code: Code::ModuleSignature,
+        cause: "this kernel takes signed modules only (secure boot), and it is not signed",
+        remedy: Some(SIGN),
+    },
+    Case {
+        words: "Operation not permitted",
+        code: Code::ModuleBlocked,
+        cause: "this kernel takes no module now: it is locked down, or kernel.modules_disabled is set",
+        remedy: Some(
             "`sysctl kernel.modules_disabled` tells; only a reboot clears it, and secure boot locks down",
         ),
-    ),
-    ("Exec format error", "it was built for another kernel", None),
-    ("Unknown symbol", "this kernel lacks something that it needs; `dmesg` names that", None),
-    ("not found in directory", "modprobe does not know it yet", Some("`depmod`, then try again")),
-    (
-        "Cannot allocate memory",
-        "Linux has no memory left for it",
-        Some("end programs, or `echo 1 >/proc/sys/vm/compact_memory`"),
-    ),
+    },
+    Case {
+        words: "Exec format error",
+        code: Code::ModuleBuild,
+        cause: "it was built for another kernel, or it is damaged",
+        remedy: None,
+    },
+    Case {
+        words: "Unknown symbol",
+        code: Code::ModuleBuild,
+        cause: "this kernel lacks something that it needs; `dmesg` names that",
+        remedy: None,
+    },
+    Case {
+        words: "not found in directory",
+        code: Code::ModuleMissing,
+        cause: "modprobe does not know it yet",
+        remedy: Some("`depmod`, then try again"),
+    },
+    Case {
+        words: "Cannot allocate memory",
+        code: Code::OutOfMemory,
+        cause: "Linux has no memory left for it",
+        remedy: Some("end programs, or `echo 1 >/proc/sys/vm/compact_memory`"),
+    },
 ];
 
-/// Returns cause and remedy of what modprobe wrote when it failed to load the module for `release`.
-pub fn explain(words: &str, release: &str) -> (String, String) {
-    match CASES.iter().find(|(word, ..)| words.contains(word)) {
-        Some((_, cause, remedy)) => (
-            format!("the module cannot be loaded: {cause}"),
-            remedy.map_or_else(|| install::build_module(release), str::to_owned),
-        ),
-        None => (
-            format!("the module cannot be loaded: {words}"),
-            "`crtos check` looks for the reasons; the messages of the kernel are in `dmesg`".into(),
+/// Returns the failure of what modprobe wrote when it failed to load the module for `release`.
+pub fn explain(asked: &str, words: &str, release: &str) -> Failure {
+    let failure =
+        |code, cause| Failure::new(code, asked, format!("the module cannot be loaded: {cause}"));
+    match CASES.iter().find(|case| words.contains(case.words)) {
+        Some(case) => failure(case.code, case.cause)
+            .remedy(case.remedy.map_or_else(|| install::build_module(release), str::to_owned)),
+        None => failure(Code::ModuleInit, words).remedy(
+            "`crtos check` looks for the reasons; the messages of the kernel are in `dmesg`",
         ),
     }
 }
@@ -59,14 +83,17 @@ mod tests {
     #[test]
     fn errors_have_a_cause_and_a_remedy() {
         let says = |error: &str| {
-            explain(&format!("modprobe: ERROR: could not insert 'crtos': {error}"), "6.1.0-9-amd64")
+            let words = format!("modprobe: ERROR: could not insert 'crtos': {error}");
+            explain("start", &words, "6.1.0-9-amd64").to_string()
         };
-        let (cause, remedy) = says("Exec format error");
-        assert_eq!(cause, "the module cannot be loaded: it was built for another kernel");
-        assert!(remedy.contains("headers of 6.1.0-9-amd64"));
-        assert!(says("Key was rejected by service").1.contains("mokutil"));
-        let (cause, remedy) = says("No such device");
-        assert!(cause.ends_with("No such device") && remedy.contains("dmesg"));
-        assert!(CASES.iter().all(|(word, ..)| !says(word).0.contains("ERROR")));
+        let built = says("Exec format error");
+        assert!(built.starts_with(
+            "cannot start: the module cannot be loaded: it was built for another kernel, or it is damaged\n"
+        ));
+        assert!(built.contains("headers of 6.1.0-9-amd64") && built.ends_with("module-build"));
+        assert!(says("Key was rejected by service").contains("mokutil"));
+        let other = says("No such device");
+        assert!(other.contains("No such device\n") && other.contains("dmesg"));
+        assert!(CASES.iter().all(|case| !says(case.words).contains("ERROR")));
     }
 }

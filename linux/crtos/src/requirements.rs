@@ -7,6 +7,7 @@ use std::path::Path;
 use crtos_abi::{MAX_CELL_CPUS, boot::MAX_PRIVATE};
 
 use crate::{
+    code::Code,
     cpulist::CpuList,
     failure::{Failure, Result},
     install,
@@ -22,30 +23,54 @@ pub fn cpus(machine: &Machine, wanted: &CpuList, taken: &CpuList) -> Result<()> 
     let (present, online) = (machine.present(), machine.online());
     let free: CpuList =
         online.iter().filter(|cpu| machine.can_unplug(*cpu) && !taken.contains(*cpu)).collect();
-    let refuse = |cpu: u32, reason: &str| {
+    let refuse = |code: Code, cpu: u32, reason: &str| {
         let remedy = match free.is_empty() {
             true => "this machine has no CPU to give away at the moment".to_string(),
             false => format!("{} can be taken", free.named()),
         };
-        Err(Failure::new(format!("take CPU {cpu}"), reason).remedy(remedy))
+        Err(Failure::new(code, format!("take CPU {cpu}"), reason).remedy(remedy))
     };
     for cpu in wanted.iter() {
         if !present.contains(cpu) {
-            return refuse(cpu, &format!("no such CPU; this machine has {}", present.named()));
+            return refuse(
+                Code::CpuAbsent,
+                cpu,
+                &format!("no such CPU; this machine has {}", present.named()),
+            );
         }
         if taken.contains(cpu) {
-            return refuse(cpu, "it is busy: a cell has it already");
+            return refuse(Code::CpuTaken, cpu, "it is busy: a cell has it already");
         }
         if !online.contains(cpu) {
-            return refuse(cpu, "it is offline; Linux can only give up CPUs that it uses");
+            return refuse(
+                Code::CpuOffline,
+                cpu,
+                "it is offline; Linux can only give up CPUs that it uses",
+            );
         }
         if !machine.can_unplug(cpu) {
-            return refuse(cpu, "it is the boot CPU, which Linux cannot give up");
+            return refuse(Code::CpuBoot, cpu, "it is the boot CPU, which Linux cannot give up");
+        }
+        if let Some(group) = machine.partition_with(cpu) {
+            let group = group.display();
+            return Err(Failure::new(
+                Code::CpuExclusive,
+                format!("take CPU {cpu}"),
+                format!("the control group {group} has it for itself"),
+            )
+            .remedy(format!(
+                "`echo member >{group}/cpuset.cpus.partition`, or choose another CPU"
+            )));
         }
     }
     if wanted.len() > MAX_CELL_CPUS {
         let asked = format!("take {} CPUs", wanted.len());
-        return Err(Failure::new(asked, format!("a cell has at most {MAX_CELL_CPUS}")));
+        return Err(Failure::new(
+            Code::CellLimit,
+            asked,
+            format!("a cell has at most {MAX_CELL_CPUS}"),
+        )
+        .remedy("name fewer"));
     }
     Ok(())
 }
@@ -60,7 +85,7 @@ pub fn launch(machine: &Machine) -> Result<CpuList> {
     {
         let reason =
             format!("Linux knows {} of the {listed} CPUs that the firmware lists", present.len());
-        return Err(Failure::new(ASKED, reason)
+        return Err(Failure::new(Code::CpusUnreachable, ASKED, reason)
             .remedy("boot without `nr_cpus=`, `possible_cpus=` and `disable_cpu_apicid=`"));
     }
     let asleep = present.without(&machine.online());
@@ -76,7 +101,7 @@ pub fn launch(machine: &Machine) -> Result<CpuList> {
         false => {
             let reason =
                 format!("hardware threads are off, and so Linux does not start {}", asleep.named());
-            Err(Failure::new(ASKED, reason).remedy(remedy))
+            Err(Failure::new(Code::CpusUnreachable, ASKED, reason).remedy(remedy))
         }
     }
 }
@@ -95,7 +120,7 @@ pub fn linux_cpu(machine: &Machine, wanted: Option<u32>, taken: &CpuList) -> Res
         cpu if !online.contains(cpu) => "it is offline".to_owned(),
         cpu => return Ok(cpu),
     };
-    Err(Failure::new(format!("have CPU {cpu} take the realm's calls"), reason)
+    Err(Failure::new(Code::DoorbellCpu, format!("have CPU {cpu} take the realm's calls"), reason)
         .remedy(format!("choose one of {}", free.named())))
 }
 
@@ -107,6 +132,7 @@ pub fn memory(machine: &Machine, wanted: Size) -> Result<()> {
     }
     let blocks = machine.free_blocks().unwrap_or(Size(0));
     Err(Failure::new(
+        Code::MemoryShort,
         format!("take {wanted} of memory"),
         format!("Linux can give up {available} ({blocks} of it are free in blocks of 2 MiB)"),
     )
@@ -127,6 +153,7 @@ pub fn split(memory: Size, private: Option<Size>) -> Result<Split> {
     let memory = memory.whole_blocks();
     if memory < MIN_REALM {
         return Err(Failure::new(
+            Code::MemoryTooSmall,
             format!("start a realm with {memory}"),
             format!("it needs at least {MIN_REALM}"),
         )
@@ -137,6 +164,7 @@ pub fn split(memory: Size, private: Option<Size>) -> Result<Split> {
     let most = Size(memory.0 - Size::mib(2).0).min(Size(MAX_PRIVATE));
     if private < Size::mib(8) || private > most {
         return Err(Failure::new(
+            Code::PrivateMemory,
             format!("use {private} of {memory} as private memory"),
             format!("between 8 MiB and {most} are possible"),
         )
@@ -148,10 +176,11 @@ pub fn split(memory: Size, private: Option<Size>) -> Result<Split> {
 /// Reads a file that will be loaded into a cell.
 pub fn image(path: &Path) -> Result<Vec<u8>> {
     std::fs::read(path).map_err(|error| {
-        let failure =
-            Failure::new(format!("load {}", path.display()), crate::failure::plain(&error));
+        let failure = Failure::io(format!("load {}", path.display()), &error);
         match path == install::kernel() {
-            true => failure.remedy("reinstall crtos; this file is part of it"),
+            true => {
+                failure.code(Code::PartDamaged).remedy("reinstall crtos; this file is part of it")
+            }
             false => failure,
         }
     })
@@ -178,11 +207,19 @@ mod tests {
         let fake = Fake::fit();
         assert_eq!(
             refused(&fake, "9", ""),
-            "cannot take CPU 9: no such CPU; this machine has CPUs 0-3\n  remedy: CPUs 1-3 can be taken"
+            "cannot take CPU 9: no such CPU; this machine has CPUs 0-3\n  remedy: CPUs 1-3 can be taken\n  more: crtos explain cpu-absent"
         );
         assert!(refused(&fake, "0", "").contains("the boot CPU"));
         assert!(refused(&fake, "3", "3").contains("busy"));
         assert!(refused(&fake, "3", "3").contains("CPUs 1,2 can be taken"));
+        let group = "/sys/fs/cgroup/machine.slice/one";
+        fake.write(&format!("{group}/cpuset.cpus.partition"), "isolated\n");
+        fake.write(&format!("{group}/cpuset.cpus.effective"), "2-3\n");
+        let said = refused(&fake, "3", "");
+        assert!(said.contains("machine.slice/one has it for itself"), "{said}");
+        assert!(said.contains("`echo member >/sys/fs/cgroup/machine.slice/one/cpuset"), "{said}");
+        fake.write(&format!("{group}/cpuset.cpus.partition"), "isolated invalid (hotplug)\n");
+        cpus(&fake.machine(), &"3".parse().unwrap(), &CpuList::default()).unwrap();
         fake.write("/sys/devices/system/cpu/online", "0-2\n");
         assert!(refused(&fake, "3", "").contains("offline"));
         fake.write("/sys/devices/system/cpu/online", "0\n");
@@ -220,7 +257,7 @@ mod tests {
         let refused = |wanted| choose(Some(wanted), "3").unwrap_err().to_string();
         assert_eq!(
             refused(3),
-            "cannot have CPU 3 take the realm's calls: it is not one of Linux then\n  remedy: choose one of CPUs 0-2"
+            "cannot have CPU 3 take the realm's calls: it is not one of Linux then\n  remedy: choose one of CPUs 0-2\n  more: crtos explain doorbell-cpu"
         );
         assert!(refused(9).contains("no such CPU"));
         fake.write("/sys/devices/system/cpu/online", "1-3\n");

@@ -34,6 +34,7 @@ use object::{
 use crtos_syscalls::script::{Line, MAX_SCRIPTS, START_BYTES, Scripts};
 
 use crate::{
+    code::Code,
     device::{self, Device},
     failure::{Failure, STATUS_NOT_FOUND, STATUS_NOT_RUNNABLE, STATUS_RUN_FAILED, plain},
     install,
@@ -105,7 +106,7 @@ impl Run {
         let info = device.info(&asked).map_err(own)?;
         device::realm(&info).ok_or_else(|| own(device::not_up(&asked)))?;
 
-        let system = |error: Errno| own(Failure::new(&asked, error.desc()));
+        let system = |error: Errno| own(Failure::io(asked.as_str(), &error.into()));
         let device = device.into_fd();
         inherit(&device).map_err(system)?;
         inherit(&file).map_err(system)?;
@@ -127,11 +128,13 @@ impl Run {
         let shadow = install::shadow();
         execv(&c_string(shadow.clone().into_os_string()), &arguments).map_err(|error| {
             let reason = format!("{}: {}", shadow.display(), error.desc());
-            let failure = own(Failure::new(&asked, reason));
-            match error {
-                Errno::E2BIG => failure.remedy("the arguments and the environment are too long"),
-                _ => failure.remedy("reinstall crtos; this file is part of it"),
-            }
+            let (code, remedy) = match error {
+                Errno::E2BIG => {
+                    (Code::ArgumentsTooLong, "the arguments and the environment are too long")
+                }
+                _ => (Code::PartDamaged, "reinstall crtos; this file is part of it"),
+            };
+            own(Failure::new(code, &asked, reason).remedy(remedy))
         })
     }
 }
@@ -197,22 +200,27 @@ fn not_found(asked: &str, program: &OsStr, why: &Errno) -> Failure {
     let path = Path::new(program);
     match why {
         Errno::ENOENT | Errno::ENOTDIR => {
-            let failure = Failure::new(asked, "program not found").status(STATUS_NOT_FOUND);
+            let failure = Failure::new(Code::ProgramNotFound, asked, "program not found")
+                .status(STATUS_NOT_FOUND);
             match program.as_bytes().contains(&b'/') {
                 true => failure,
                 false => failure.remedy("give its path, or add its directory to PATH"),
             }
         }
-        _ if path.is_dir() => Failure::new(asked, "it is a directory").status(STATUS_NOT_RUNNABLE),
+        _ if path.is_dir() => Failure::new(Code::ProgramNotExecutable, asked, "it is a directory")
+            .status(STATUS_NOT_RUNNABLE),
         Errno::EACCES if path.exists() && !path.is_file() => {
-            Failure::new(asked, "it is not a regular file").status(STATUS_NOT_RUNNABLE)
-        }
-        Errno::EACCES => {
-            Failure::new(asked, "it is not executable, or not readable, for this user")
-                .remedy("`chmod a+rx` permits both")
+            Failure::new(Code::ProgramNotExecutable, asked, "it is not a regular file")
                 .status(STATUS_NOT_RUNNABLE)
         }
-        _ => Failure::new(asked, why.desc()).status(STATUS_NOT_RUNNABLE),
+        Errno::EACCES => Failure::new(
+            Code::ProgramNotExecutable,
+            asked,
+            "it is not executable, or not readable, for this user",
+        )
+        .remedy("`chmod a+rx` permits both")
+        .status(STATUS_NOT_RUNNABLE),
+        _ => Failure::io(asked, &(*why).into()).status(STATUS_NOT_RUNNABLE),
     }
 }
 
@@ -240,30 +248,42 @@ impl Unsuitable {
         let path = path.display();
         let failure = match self {
             Unsuitable::Interpreter(name, why) => Failure::new(
+                Code::Interpreter,
                 asked,
                 format!("the interpreter of {path}, {}: {}", name.display(), why.desc()),
             )
             .remedy("the first line of the script names it"),
             Unsuitable::TooManyScripts => Failure::new(
+                Code::Interpreter,
                 asked,
                 format!(
                     "{path} is a script, and so are {MAX_SCRIPTS} before it that interpret each other"
                 ),
             ),
-            Unsuitable::NotElf => {
-                Failure::new(asked, format!("{path} is not an x86-64 ELF executable"))
+            Unsuitable::NotElf => Failure::new(
+                Code::ProgramFormat,
+                asked,
+                format!("{path} is not an x86-64 ELF executable"),
+            ),
+            Unsuitable::OtherMachine => Failure::new(
+                Code::ProgramFormat,
+                asked,
+                format!("{path} is an ELF file, but not for x86-64"),
+            ),
+            Unsuitable::NotExecutable => Failure::new(
+                Code::ProgramFormat,
+                asked,
+                format!("{path} is an ELF file, but not an executable"),
+            ),
+            Unsuitable::NoLoader(loader) => Failure::new(
+                Code::LoaderMissing,
+                asked,
+                format!("it needs the loader {loader}, which is missing"),
+            )
+            .remedy("install it, or link the program statically"),
+            Unsuitable::Unreadable(why) => {
+                Failure::new(Code::ProgramNotExecutable, asked, format!("{path}: {why}"))
             }
-            Unsuitable::OtherMachine => {
-                Failure::new(asked, format!("{path} is an ELF file, but not for x86-64"))
-            }
-            Unsuitable::NotExecutable => {
-                Failure::new(asked, format!("{path} is an ELF file, but not an executable"))
-            }
-            Unsuitable::NoLoader(loader) => {
-                Failure::new(asked, format!("it needs the loader {loader}, which is missing"))
-                    .remedy("install it, or link the program statically")
-            }
-            Unsuitable::Unreadable(why) => Failure::new(asked, format!("{path}: {why}")),
         };
         failure.status(STATUS_NOT_RUNNABLE)
     }

@@ -2,6 +2,7 @@
 //! `crtos seal`: the realm takes no new program any more.
 
 use crate::{
+    code::Code,
     device::{self, Device},
     failure::{Failure, Result},
     machine::Machine,
@@ -35,13 +36,17 @@ impl Seal {
         let device = Device::require(ASKED)?;
         let realm = device::realm(&device.info(ASKED)?).ok_or_else(|| device::not_up(ASKED))?;
         if !Machine::here().is_admin() {
-            return Err(Failure::new(ASKED, "only root may do that")
+            return Err(Failure::new(Code::NotPermitted, ASKED, "only root may do that")
                 .remedy("run it as root, for instance with sudo"));
         }
         let report = device.report(ASKED)?;
         if report.cell(realm).is_none_or(|cell| cell.state != State::Locked) {
-            return Err(Failure::new(ASKED, "it is not locked, so root may end it anyway")
-                .remedy("`crtos down`, then `crtos up --locked`"));
+            return Err(Failure::new(
+                Code::NotLocked,
+                ASKED,
+                "it is not locked, so root may end it anyway",
+            )
+            .remedy("`crtos down`, then `crtos up --locked`"));
         }
         device.seal(realm).map_err(|refusal| refusal.asked(ASKED))?;
         for (pid, command) in device.programs(realm).map_err(|refusal| refusal.asked(ASKED))? {

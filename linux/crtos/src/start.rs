@@ -21,6 +21,7 @@ use crtos_abi::{
 };
 
 use crate::{
+    code::Code,
     cpulist::CpuList,
     device::{self, Device},
     failure::{Failure, Result},
@@ -58,7 +59,12 @@ impl Interruption {
     pub fn check(&self, asked: &str) -> Result<()> {
         match self.signal() {
             None => Ok(()),
-            Some(_) => Err(Failure::new(asked, "interrupted; everything is as it was before")),
+            Some(_) => Err(Failure::new(
+                Code::Interrupted,
+                asked,
+                "interrupted; everything is as it was before",
+            )
+            .remedy("call the command again")),
         }
     }
 
@@ -85,7 +91,8 @@ pub fn open_device(machine: &Machine, asked: &str) -> Result<Device> {
         step("removing the module that was installed before");
         unload_module().map_err(|reason| {
             let reason = format!("the loaded module was installed before this one: {reason}");
-            Failure::new(asked, reason).remedy("end what uses it, then `crtos down --unload`")
+            Failure::new(Code::ModuleBusy, asked, reason)
+                .remedy("end what uses it, then `crtos down --unload`")
         })?;
     }
     if !machine.exists(device::PATH) {
@@ -130,6 +137,7 @@ pub fn module_is_installed(machine: &Machine, asked: &str) -> Result<()> {
         return Ok(());
     }
     Err(Failure::new(
+        Code::ModuleMissing,
         asked,
         format!("the module crtos.ko is not installed for the running kernel {release}"),
     )
@@ -142,11 +150,10 @@ fn load_module(machine: &Machine, asked: &str) -> Result<()> {
     let reason = match modprobe {
         Ok(output) if output.status.success() => return Ok(()),
         Ok(output) => text::harmless(output.stderr.trim_ascii()),
-        Err(error) => format!("modprobe: {error}"),
+        Err(error) => return Err(Failure::io(format!("{asked}: run modprobe"), &error)),
     };
     let release = machine.release().unwrap_or_default();
-    let (reason, remedy) = refused_module::explain(&reason, &release);
-    Err(Failure::new(asked, reason).remedy(remedy))
+    Err(refused_module::explain(asked, &reason, &release))
 }
 
 /// Description of a new cell.
@@ -180,7 +187,9 @@ pub fn create(device: &Device, asked: &str, wanted: &Wanted<'_>) -> Result<(u32,
         let reason = format!(
             "at most {MAX_PORT_RANGES} ranges of ports and {MAX_MSR_RANGES} of registers are possible"
         );
-        return Err(Failure::new(asked, reason));
+        return Err(
+            Failure::new(Code::CellLimit, asked, reason).remedy("name fewer, or join ranges")
+        );
     }
     let mut cell = CreateCell {
         name: [0; CELL_NAME_LEN],

@@ -12,6 +12,7 @@ use std::{
 };
 
 use crate::{
+    code::Code,
     failure::{Asked, Failure, Result, plain},
     machine::Machine,
     serial_port::{SerialPort, Settings},
@@ -49,20 +50,20 @@ fn path(name: &str) -> PathBuf {
 impl Uart {
     /// Finds the UART of the serial port `name`, if it can be taken.
     pub fn find(machine: &Machine, name: &str) -> Result<Self> {
-        let refuse = |reason: String| Failure::new(asked(name), reason);
+        let refuse = |code: Code, reason: String| Failure::new(code, asked(name), reason);
         let told = |file: &str| machine.read(format!("/sys/class/tty/{name}/{file}"));
         let is_name = name.strip_prefix("ttyS").is_some_and(|number| number.parse::<u8>().is_ok());
         let kind = told("type").filter(|_| is_name);
         let Some(kind) = kind else {
-            return Err(refuse("there is no serial port of that name".into())
+            return Err(refuse(Code::DeviceUnknown, "there is no serial port of that name".into())
                 .remedy("name one of /dev/ttyS*, such as ttyS1"));
         };
         if kind == "0" {
-            return Err(refuse("Linux has found no UART there".into())
+            return Err(refuse(Code::DeviceUnknown, "Linux has found no UART there".into())
                 .remedy("`setserial -g /dev/ttyS*` shows which there are"));
         }
         if told("console").as_deref() == Some("Y") {
-            return Err(refuse("it is Linux's console".into())
+            return Err(refuse(Code::DeviceInUse, "it is Linux's console".into())
                 .remedy("boot without `console=` for that port"));
         }
         let number = |file: &str| {
@@ -76,7 +77,7 @@ impl Uart {
         let first = first.and_then(|port| u16::try_from(port).ok()).filter(|&port| port > 0);
         let (Some(first), Some(line), Some(clock)) = (first, number("irq"), number("uartclk"))
         else {
-            return Err(refuse("its UART has no I/O ports".into())
+            return Err(refuse(Code::DeviceUnfit, "its UART has no I/O ports".into())
                 .remedy("a UART that is reached by memory cannot be taken"));
         };
         let users = users(machine, name);
@@ -88,12 +89,13 @@ impl Uart {
             let drivers = text::harmless(drivers.as_bytes());
             if drivers == OWN {
                 let reason = format!("another device of cells has its interrupt {line}");
-                return Err(refuse(reason).remedy(
+                return Err(refuse(Code::DeviceInterrupt, reason).remedy(
                     "give both when the realm starts, or that one with `--no-interrupt` before it",
                 ));
             }
             let reason = format!("Linux has interrupt {line}, its own, for {drivers}");
-            return Err(refuse(reason).remedy("close what uses that, or remove its driver"));
+            return Err(refuse(Code::DeviceInUse, reason)
+                .remedy("close what uses that, or remove its driver"));
         }
         Ok(Self { name: name.into(), first, line, highest: clock / 16, settings: Vec::new() })
     }
@@ -132,7 +134,7 @@ impl Uart {
                 users.retain(|user| !user.starts_with(&format!("{me} ")));
                 in_use(name, &users)
             }
-            _ => Failure::new(asked(name), plain(&error)),
+            _ => Failure::io(asked(name), &error),
         })
     }
 
@@ -149,7 +151,7 @@ impl Uart {
 
 fn in_use(name: &str, users: &[String]) -> Failure {
     let reason = format!("programs have it open:\n    {}", users.join("\n    "));
-    Failure::new(asked(name), reason).remedy("end them first")
+    Failure::new(Code::DeviceInUse, asked(name), reason).remedy("end them first")
 }
 
 /// Returns who has the serial port open, by process id and command.

@@ -15,6 +15,7 @@ use crtos_abi::{
 
 use crate::{
     borrowed::{self, Borrowed},
+    code::Code,
     confinement::{Confinement, LinuxDma},
     cpu_choice::CpuChoice,
     cpulist::CpuList,
@@ -192,8 +193,12 @@ impl Up {
         let split = requirements::split(self.memory, self.private)?;
         self.chosen = self.cpus.on(&machine)?;
         if !machine.is_admin() {
-            return Err(Failure::new(ASKED, "only root may take CPUs and memory from Linux")
-                .remedy("run it as root, for instance with sudo"));
+            return Err(Failure::new(
+                Code::NotPermitted,
+                ASKED,
+                "only root may take CPUs and memory from Linux",
+            )
+            .remedy("run it as root, for instance with sudo"));
         }
         if self.dry_run {
             return self.rehearse(&machine, split);
@@ -258,13 +263,17 @@ impl Up {
             runs = info.enabled != 0;
             if runs && !self.linux_dma.is_chosen_by(&device.report(ASKED)?) {
                 let reason = "the hypervisor runs already, with another choice of --linux-dma";
-                return Err(Failure::new(ASKED, reason)
+                return Err(Failure::new(Code::LinuxDma, ASKED, reason)
                     .remedy("make the same choice, or destroy all cells first"));
             }
             if let Some(cell) = device::realm(&info) {
                 let cpus = device.report(ASKED)?.cpus_of(cell);
-                return Err(Failure::new(ASKED, format!("it is already up on {}", cpus.named()))
-                    .remedy("`crtos down` ends it"));
+                return Err(Failure::new(
+                    Code::AlreadyUp,
+                    ASKED,
+                    format!("it is already up on {}", cpus.named()),
+                )
+                .remedy("`crtos down` ends it"));
             }
         }
         let checks = [
@@ -286,7 +295,12 @@ impl Up {
     fn check_ethernet(&self) -> Result<()> {
         let most = ethernet::MOST_ADDRESSES;
         match self.ethernet.len() > most {
-            true => Err(Failure::new(ASKED, format!("--ethernet takes {most} addresses at most"))),
+            true => Err(Failure::new(
+                Code::CellLimit,
+                ASKED,
+                format!("--ethernet takes {most} addresses at most"),
+            )
+            .remedy("name fewer")),
             false => Ok(()),
         }
     }
@@ -321,8 +335,9 @@ impl Up {
     }
 
     fn layout(&self, image: &[u8], facts: &loader::CellFacts) -> Result<loader::Loadable> {
-        loader::layout(image, facts, &self.kernel_command_line())
-            .map_err(|error| Failure::new(format!("load {}", self.kernel.display()), error))
+        loader::layout(image, facts, &self.kernel_command_line()).map_err(|error| {
+            Failure::new(Code::ImageUnfit, format!("load {}", self.kernel.display()), error)
+        })
     }
 
     /// Finds the devices that were asked for.
@@ -336,7 +351,7 @@ impl Up {
             if self.ports.iter().any(|range| found.has_port_of(range)) {
                 // Linux's driver would fault at exclusive ones before it has let go.
                 let reason = "--port asks for its I/O ports as well";
-                return Err(Failure::new(giving(name), reason).remedy(
+                return Err(Failure::new(Code::DevicePorts, giving(name), reason).remedy(
                     "leave these ports out: the real-time kernel drives the device by them",
                 ));
             }
@@ -476,8 +491,8 @@ fn giving(name: &str) -> String {
 
 /// Waits until the kernel in `cell` reports itself.
 fn wait_until_ready(device: &Device, cell: u32, interruption: &Interruption) -> Result<()> {
-    let failed = |reason: String| {
-        Failure::new(ASKED, reason).remedy(
+    let failed = |code: Code, reason: String| {
+        Failure::new(code, ASKED, reason).remedy(
             "everything is as it was before; the ends of the logs of the hypervisor and the kernel are above",
         )
     };
@@ -486,22 +501,24 @@ fn wait_until_ready(device: &Device, cell: u32, interruption: &Interruption) -> 
         interruption.check(ASKED)?;
         match device.counters(cell).map_err(|refusal| refusal.asked(ASKED))?.state {
             KernelState::Ready | KernelState::Sealed => return Ok(()),
-            KernelState::Dead => return Err(failed("the real-time kernel stopped".into())),
+            KernelState::Dead => {
+                return Err(failed(Code::KernelStopped, "the real-time kernel stopped".into()));
+            }
             KernelState::Starting => {}
         }
         let report = device.report(ASKED)?;
         let described = report.cell(cell);
         if let Some(breach) = described.and_then(|cell| cell.breach) {
-            return Err(failed(format!("the real-time kernel {}", breach.sentence())));
+            let reason = format!("the real-time kernel {}", breach.sentence());
+            return Err(failed(Code::KernelStopped, reason));
         }
         if described.is_some_and(|cell| cell.state == State::Stopped) {
-            return Err(failed("somebody stopped its cell".into()));
+            return Err(failed(Code::KernelStopped, "somebody stopped its cell".into()));
         }
         if Instant::now() > deadline {
             let seconds = READY_WITHIN.as_secs();
-            return Err(failed(format!(
-                "the real-time kernel did not report itself within {seconds} s"
-            )));
+            let reason = format!("the real-time kernel did not report itself within {seconds} s");
+            return Err(failed(Code::KernelSilent, reason));
         }
         std::thread::sleep(Duration::from_millis(1));
     }

@@ -57,8 +57,76 @@ fn mistakes_are_explained_with_status_2() {
         (&["cell", "create", "a b", "--cpus", "1"], "letters, digits"),
         (&["cell", "create", "a", "--cpus", "1", "--msr", "0x10"], "does not say"),
     ] {
-        crtos(arguments).assert().code(2).stdout("").stderr(contains(words));
+        crtos(arguments)
+            .assert()
+            .code(2)
+            .stdout("")
+            .stderr(contains(words).and(contains("more: crtos explain usage")));
     }
+}
+
+#[test]
+fn errors_are_explained_by_their_code() {
+    let said = crtos(&["up", "--cpus", "1", "--memory", "16M"]).output().unwrap().stderr;
+    let said = String::from_utf8(said).unwrap();
+    let code = said.trim_end().rsplit(' ').next().unwrap();
+    assert_eq!(code, "memory-too-small");
+    crtos(&["explain", code])
+        .assert()
+        .success()
+        .stdout(contains("64 MiB").and(contains("Remedy: ")));
+    crtos(&["explain"]).assert().success().stdout(contains(code).and(contains("cpu-offline")));
+    crtos(&["explain", "no-such-code"])
+        .assert()
+        .code(2)
+        .stdout("")
+        .stderr(contains("lists the codes"));
+    let check = crtos(&["check", "--json"]).output().unwrap().stdout;
+    let check: serde_json::Value = serde_json::from_slice(&check).unwrap();
+    for requirement in check["requirements"].as_array().unwrap() {
+        let code = requirement["code"].as_str().unwrap();
+        crtos(&["explain", code]).assert().success().stdout(contains("Remedy: "));
+    }
+}
+
+#[test]
+fn a_report_says_what_is_in_it_and_what_is_missing() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("report.tar.gz");
+    let output = crtos(&["report", "-o", file.to_str().unwrap()]).output().unwrap();
+    assert!(output.status.success());
+    let shown = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+    let unpacked = flate2::read::GzDecoder::new(fs::File::open(&file).unwrap());
+    let mut archive = tar::Archive::new(unpacked);
+    let mut parts = std::collections::BTreeMap::new();
+    for entry in archive.entries().unwrap() {
+        let mut entry = entry.unwrap();
+        let name = entry.path().unwrap().file_name().unwrap().to_str().unwrap().to_owned();
+        let mut bytes = Vec::new();
+        std::io::Read::read_to_end(&mut entry, &mut bytes).unwrap();
+        parts.insert(name, bytes);
+    }
+    let contents = String::from_utf8(parts["CONTENTS"].clone()).unwrap();
+    assert!(shown.starts_with(&contents));
+    for line in contents.lines() {
+        let name = line.split(' ').next().unwrap();
+        assert_ne!(parts.contains_key(name), line.contains(": MISSING: "), "{line}");
+    }
+    serde_json::from_slice::<serde_json::Value>(&parts["check.json"]).unwrap();
+    assert!(!parts["linux.txt"].is_empty());
+    if !has_crtos() {
+        assert!(contents.contains("MISSING: cannot read the log: crtos is not up"), "{contents}");
+    }
+
+    // One that cannot be written leaves nothing.
+    crtos(&["report", "-o", "/dev/full"])
+        .assert()
+        .code(1)
+        .stdout("")
+        .stderr(contains("No space left").and(contains("crtos explain disk-full")));
+    assert!(Path::new("/dev/full").exists());
+    crtos(&["report", "-o", "/absent/file"]).assert().code(1).stderr(contains("file-missing"));
 }
 
 #[test]
@@ -163,6 +231,16 @@ fn manual_pages_are_written() {
     crtos(&["man", dir.path().to_str().unwrap()]).assert().success();
     for page in ["crtos.1", "crtos-up.1", "crtos-run.1", "crtos-cell-create.1"] {
         assert!(dir.path().join("man/man1").join(page).exists(), "{page}");
+    }
+    // Each verb that the help lists has a page.
+    let help = String::from_utf8(crtos(&["-h"]).output().unwrap().stdout).unwrap();
+    let verbs = help.split("Commands:\n").nth(1).unwrap().split("\n\n").next().unwrap();
+    let verbs = verbs.lines().filter(|line| line.starts_with("  ") && !line.starts_with("   "));
+    let verbs: Vec<_> = verbs.filter_map(|line| line.split_whitespace().next()).collect();
+    assert!(verbs.len() > 15, "{verbs:?}");
+    for verb in verbs.into_iter().filter(|verb| *verb != "help") {
+        let page = dir.path().join(format!("man/man1/crtos-{verb}.1"));
+        assert!(page.exists(), "{verb}");
     }
     for file in [
         "bash-completion/completions/crtos",

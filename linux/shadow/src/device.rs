@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What a shadow asks of `/dev/crtos` ([`crtos_abi::ioctl`]).
 
-use crtos_abi::ioctl::{IOC_REMOTE, IOC_REOPEN, IOC_SIGNAL, IOC_SPAWN, IOC_THREAD, Remote, Spawn};
+use crtos_abi::ioctl::{
+    IOC_REASON, IOC_REMOTE, IOC_REOPEN, IOC_SIGNAL, IOC_SPAWN, IOC_THREAD, Reason, Remote, Spawn,
+};
 use crtos_channel::{Heritage, Slot};
 use linux_raw_sys::general as linux;
 
@@ -25,6 +27,14 @@ unsafe fn ioctl(fd: i32, request: u32, argument: u64) -> Result<u64, Errno> {
 pub fn spawn(fd: i32, spawn: &mut Spawn) -> Result<(), Errno> {
     // SAFETY: the argument of this request is a `Spawn`.
     unsafe { ioctl(fd, IOC_SPAWN, &raw mut *spawn as u64) }.map(drop)
+}
+
+/// Returns why the device of descriptor `fd` refused the last call, in the module's words.
+pub fn reason(fd: i32) -> Reason {
+    let mut reason = Reason { text: [0; 256] };
+    // SAFETY: the argument of this request is a `Reason`, which the device fills in.
+    let _ = unsafe { ioctl(fd, IOC_REASON, &raw mut reason as u64) };
+    reason
 }
 
 /// Opens the device of descriptor `fd` once more; `flags` are 0 or O_CLOEXEC.

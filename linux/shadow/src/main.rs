@@ -101,20 +101,30 @@ unsafe extern "C" fn start(vector: *const usize) -> ! {
     // entered, and they are not used after that.
     let initial = unsafe { invocation::Initial::new(vector) };
     let Some(call) = initial.invocation() else {
-        fail("the shadow was started by hand", "no valid arguments", "use `crtos run PROGRAM`");
+        fail(
+            "the shadow was started by hand",
+            "no valid arguments",
+            "use `crtos run PROGRAM`",
+            REFUSED,
+        );
     };
     let device = move_away(call.device);
     let executable = move_away(call.executable);
     own::set(device, executable);
     let startup = startup::Block::build(&initial, &call, executable)
         .unwrap_or_else(|error| {
-            fail("no memory for the arguments", error.words(), "free some memory")
+            fail("no memory for the arguments", error.words(), "free some memory", REFUSED)
         })
         .keep();
 
     // SAFETY: everything that this program still uses lies between SHADOW_START and SHADOW_END.
-    let slot = unsafe { process::enter_realm(device, startup.stack_end, None) }
-        .unwrap_or_else(|refusal| fail(refusal.what, refusal.error.words(), refusal.remedy));
+    let slot = unsafe { process::enter_realm(device, startup.stack_end, None) }.unwrap_or_else(
+        |refusal| {
+            let reason = device::reason(device);
+            let (code, why) = words(&reason.text).unwrap_or((REFUSED, refusal.error.words()));
+            fail(refusal.what, why, refusal.remedy, code)
+        },
+    );
     startup.describe_to_linux();
     // SAFETY: the process has entered the realm, and keeps what it uses in the shadow's range.
     unsafe { serve::serve(slot, startup) }
@@ -139,10 +149,21 @@ fn move_away(fd: i32) -> i32 {
     }
 }
 
-/// Says what failed, why, and what to do, and exits with 126, the status for a program that cannot
-/// be executed.
-fn fail(what: &str, why: &str, remedy: &str) -> ! {
-    for part in ["crtos: ", what, ": ", why, "; ", remedy, "\n"] {
+/// The code of a refusal that the module says nothing of (docs/troubleshooting.md).
+const REFUSED: &str = "run-refused";
+
+/// Returns the code and the words of the module's reason, if it gave one.
+fn words(reason: &[u8]) -> Option<(&str, &str)> {
+    let text = reason.split(|byte| *byte == 0).next()?;
+    core::str::from_utf8(text).ok()?.strip_prefix('[')?.split_once("] ")
+}
+
+/// Says what failed, why, what to do, and under which code more is said. Exits with 126, the status
+/// for a program that cannot be executed.
+fn fail(what: &str, why: &str, remedy: &str, code: &str) -> ! {
+    for part in
+        ["crtos: ", what, ": ", why, "\n  remedy: ", remedy, "\n  more: crtos explain ", code, "\n"]
+    {
         write_stderr(part);
     }
     exit(126)

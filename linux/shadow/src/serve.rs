@@ -51,7 +51,9 @@ pub unsafe fn serve(mut slot: Slot, startup: &'static startup::Block) -> ! {
             },
             Err(Errno::EINTR) => remote.has_result = 0,
             Err(_) => {
-                this_process::write_stderr("crtos: the real-time realm is gone\n");
+                this_process::write_stderr(
+                    "crtos: the real-time realm is gone\n  more: crtos explain realm-gone\n",
+                );
                 signals::die(linux::SIGKILL);
             }
         }
@@ -144,7 +146,8 @@ unsafe fn execute(slot: Slot, remote: &Remote, startup: &'static startup::Block)
 fn refuse() -> ! {
     this_process::write_stderr(
         "crtos: cannot run the program: the realm is sealed, and takes no new one\n  \
-         remedy: `crtos down` when the programs there have ended, then `crtos up`\n",
+         remedy: `crtos down` when the programs there have ended, then `crtos up`\n  \
+         more: crtos explain realm-sealed\n",
     );
     this_process::exit(125)
 }

@@ -23,6 +23,7 @@ const FILES: &[(&str, &str)] = &[
     ("packaging/systemd/crtos.service", "usr/lib/systemd/system/crtos.service"),
     ("packaging/systemd/crtos-run@.service", "usr/lib/systemd/system/crtos-run@.service"),
     ("packaging/realm.toml.5", "usr/share/man/man5/realm.toml.5"),
+    ("packaging/crtos.7", "usr/share/man/man7/crtos.7"),
     ("packaging/realm.toml", "usr/share/doc/crtos/examples/realm.toml"),
 ];
 

@@ -9,6 +9,7 @@ use std::time::UNIX_EPOCH;
 use crtos_results::System;
 use crtos_results::model::Machine as Described;
 
+use crate::code::Code;
 use crate::device::{self, Device};
 use crate::failure::{Failure, Result};
 use crate::install;
@@ -53,7 +54,7 @@ fn linux(machine: &Machine, cpu: Option<u32>) -> Result<Place> {
     let last = |cpus: &crate::cpulist::CpuList| cpus.iter().filter(|c| online.contains(*c)).last();
     let cpu = cpu.or_else(|| last(&isolated)).or_else(|| last(&online));
     let cpu = cpu.filter(|cpu| online.contains(*cpu)).ok_or_else(|| {
-        Failure::new(ASKED, "Linux has no such CPU")
+        Failure::new(Code::CpuAbsent, ASKED, "Linux has no such CPU")
             .remedy(format!("choose one of {online} with --cpu"))
     })?;
     let kernel = machine.release().unwrap_or_default();

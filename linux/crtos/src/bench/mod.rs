@@ -25,6 +25,7 @@ use crtos_results::model::{FORMAT, Method};
 use crtos_results::order::{self, Choice, FULL, QUICK, Size, named};
 use crtos_results::{Order, Results, Store, goals, page, table};
 
+use crate::code::Code;
 use crate::failure::{Asked, Failure, Result, STATUS_USAGE};
 
 /// What the command does, for the messages of failures.
@@ -102,10 +103,11 @@ impl Bench {
         }
         raise_priority()?;
         if let Some(order) = &self.cell {
-            let order: Order = serde_json::from_str(order)
-                .map_err(|error| Failure::new("read the order", error).status(STATUS_USAGE))?;
+            let order: Order = serde_json::from_str(order).map_err(|error| {
+                Failure::new(Code::Usage, "read the order", error).status(STATUS_USAGE)
+            })?;
             let cell = serde_json::to_string(&cell::measure(&order))
-                .map_err(|error| Failure::new("print JSON", error))?;
+                .map_err(|error| Failure::new(Code::Internal, "print JSON", error))?;
             anstream::println!("{cell}");
             return Ok(0);
         }
@@ -115,7 +117,9 @@ impl Bench {
             fs::write(file, page::page(&results)).asked(about)?;
         }
         if self.json {
-            let text = results.to_json().map_err(|error| Failure::new("print JSON", error))?;
+            let text = results
+                .to_json()
+                .map_err(|error| Failure::new(Code::Internal, "print JSON", error))?;
             anstream::print!("{text}");
         } else {
             anstream::println!("{}", table::results(&results));
@@ -129,7 +133,7 @@ impl Bench {
     }
 
     fn choice(&self) -> Result<Choice> {
-        let usage = |why: String| Failure::new(ASKED, why).status(STATUS_USAGE);
+        let usage = |why: String| Failure::new(Code::Usage, ASKED, why).status(STATUS_USAGE);
         let quick_loads = || vec!["none".to_owned(), "hackbench".to_owned()];
         let loads = match self.loads.is_empty() && !self.full {
             true => quick_loads(),
@@ -199,8 +203,12 @@ fn raise_priority() -> Result<()> {
     let done = command.status().asked("run chrt (package util-linux)")?;
     match done.success() {
         true => Ok(()),
-        false => Err(Failure::new(ASKED, "no permission to use real-time priorities")
-            .remedy("run it as root")),
+        false => Err(Failure::new(
+            Code::NotPermitted,
+            ASKED,
+            "no permission to use real-time priorities",
+        )
+        .remedy("run it as root")),
     }
 }
 

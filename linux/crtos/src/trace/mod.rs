@@ -29,8 +29,9 @@ use std::{
 };
 
 use crate::{
+    code::Code,
     device::{self, Device},
-    failure::{Failure, Result, STATUS_FAILED, plain},
+    failure::{Failure, Result, STATUS_FAILED},
     machine::Machine,
 };
 use collect::Collector;
@@ -116,8 +117,12 @@ impl Trace {
     pub fn run(self) -> Result<u8> {
         let device = Device::require(ASKED)?;
         if !Machine::here().is_admin() {
-            return Err(Failure::new(ASKED, "only root may: it shows what all programs there do")
-                .remedy("run it as root, for instance with sudo"));
+            return Err(Failure::new(
+                Code::NotPermitted,
+                ASKED,
+                "only root may: it shows what all programs there do",
+            )
+            .remedy("run it as root, for instance with sudo"));
         }
         let info = device.info(ASKED)?;
         let realm = device::realm(&info).ok_or_else(|| device::not_up(ASKED))?;
@@ -130,7 +135,7 @@ impl Trace {
         let stop = Arc::new(AtomicBool::new(false));
         for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
             signal_hook::flag::register(signal, stop.clone())
-                .map_err(|error| Failure::new(ASKED, plain(&error)))?;
+                .map_err(|error| Failure::io(ASKED, &error))?;
         }
 
         let refused = |refusal: device::Refusal| refusal.asked(ASKED);
@@ -147,7 +152,7 @@ impl Trace {
             }
             if let Some(command) = &mut child
                 && let Some(ended) =
-                    command.try_wait().map_err(|error| Failure::new(ASKED, plain(&error)))?
+                    command.try_wait().map_err(|error| Failure::io(ASKED, &error))?
             {
                 status = exit_status(ended);
                 child = None;
@@ -228,7 +233,7 @@ impl Trace {
     }
 
     fn cannot_write(&self, error: &io::Error) -> Failure {
-        Failure::new(format!("write {}", self.output.display()), plain(error))
+        Failure::io(format!("write {}", self.output.display()), error)
     }
 
     fn start(&self) -> Result<Option<Child>> {
@@ -237,7 +242,7 @@ impl Trace {
             .args(arguments)
             .spawn()
             .map(Some)
-            .map_err(|error| Failure::new(format!("run {}", program.display()), plain(&error)))
+            .map_err(|error| Failure::io(format!("run {}", program.display()), &error))
     }
 }
 
