@@ -36,6 +36,7 @@ pub mod failure;
 mod function;
 pub mod install;
 mod ip;
+mod latency;
 mod link;
 pub mod loader;
 mod locked;
@@ -95,6 +96,7 @@ Examples:
   crtos stats                           VM exits by CPU and reason, memory, doorbells
   crtos bench                           latencies of Linux and of the realm, measured
   crtos trace --duration 1              record what happens there, for Perfetto
+  crtos latency -- cyclictest -p 80     what in a program is not real time
   crtos down                            give Linux its CPU and its memory back
 
 Exit status:
@@ -133,6 +135,7 @@ enum Verb {
     Stats(stats::Stats),
     Log(log::Log),
     Trace(trace::Trace),
+    Latency(latency::Latency),
     Cell(cell::Cell),
     Device(devices::Devices),
     Link(link::Link),
@@ -174,6 +177,7 @@ impl Verb {
             Verb::Stats(stats) => stats.run().map(|()| 0),
             Verb::Log(log) => log.run().map(|()| 0),
             Verb::Trace(trace) => trace.run(),
+            Verb::Latency(latency) => latency.run(),
             Verb::Cell(cell) => cell.run().map(|()| 0),
             Verb::Device(devices) => devices.run().map(|()| 0),
             Verb::Link(link) => link.run().map(|()| 0),

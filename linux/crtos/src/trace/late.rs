@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use crtos_abi::channel::{TRACE_KERNEL_THREAD, TRACE_SWITCH, TRACE_WAKE};
 
-use super::collect::Event;
+use super::{collect::Event, order::Order};
 
 /// A wake-up of a real-time thread of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,14 +25,10 @@ impl WakeUp {
     }
 }
 
-/// Looks for wake-ups in events as they are read: CPU by CPU, so that an event may come after later
-/// ones of another CPU, but not after a whole round of them.
+/// Looks for wake-ups in events as they are read.
 #[derive(Debug, Default)]
 pub struct Lateness {
-    /// Events that were not looked at yet.
-    waiting: Vec<Event>,
-    /// The last time of the round before this one.
-    horizon: u64,
+    order: Order,
     /// When each thread was made ready that has not run since.
     ready: BTreeMap<u32, u64>,
     /// The latest of all.
@@ -42,12 +38,7 @@ pub struct Lateness {
 impl Lateness {
     /// Takes the events of a round. Returns the latest wake-up among those that are complete now.
     pub fn add(&mut self, round: &[Event]) -> Option<WakeUp> {
-        let horizon = self.horizon;
-        self.waiting.extend_from_slice(round);
-        self.horizon = self.waiting.iter().map(|event| event.time).fold(horizon, u64::max);
-        self.waiting.sort_by_key(|event| event.time);
-        let complete = self.waiting.partition_point(|event| event.time <= horizon);
-        let events: Vec<Event> = self.waiting.drain(..complete).collect();
+        let events = self.order.add(round);
         let wake_ups = events.iter().filter_map(|event| self.look(event));
         let latest = wake_ups.max_by_key(WakeUp::latency);
         if latest.map(|one| one.latency()) > self.worst.map(|one| one.latency()) {
