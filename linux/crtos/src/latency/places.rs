@@ -22,7 +22,10 @@ use framehop::{
 };
 use object::{
     LittleEndian,
-    elf::{FileHeader64, PT_LOAD, SHT_DYNSYM, SHT_SYMTAB, STT_FUNC, STT_GNU_IFUNC},
+    elf::{
+        FileHeader64, PF_X, PT_LOAD, ProgramHeader64, SHT_DYNSYM, SHT_SYMTAB, STT_FUNC,
+        STT_GNU_IFUNC,
+    },
     read::elf::{FileHeader, ProgramHeader, SectionHeader, Sym},
 };
 use serde::Serialize;
@@ -56,7 +59,8 @@ struct Binary {
     loader: Option<Loader>,
     /// Address, end and name of each function, by address.
     symbols: Vec<(u64, u64, String)>,
-    /// Offsets and addresses of the segments.
+    /// Offsets and addresses of the segments that are executed. A page of the file may belong to
+    /// another one as well.
     segments: Vec<(Range<u64>, u64)>,
     sections: BTreeMap<String, (Range<u64>, Range<usize>)>,
 }
@@ -67,7 +71,10 @@ impl Binary {
         let header = FileHeader64::<LittleEndian>::parse(&*bytes).ok()?;
         let endian = header.endian().ok()?;
         let segments = header.program_headers(endian, &*bytes).ok()?;
-        let segments = segments.iter().filter(|segment| segment.p_type(endian) == PT_LOAD);
+        let is_executed = |segment: &&ProgramHeader64<LittleEndian>| {
+            segment.p_type(endian) == PT_LOAD && segment.p_flags(endian) & PF_X != 0
+        };
+        let segments = segments.iter().filter(is_executed);
         let segments = segments.map(|segment| {
             let (offset, size) = (segment.p_offset(endian), segment.p_filesz(endian));
             (offset..offset.saturating_add(size), segment.p_vaddr(endian))
@@ -276,8 +283,9 @@ mod tests {
         let (mut program, place) = here();
         assert_eq!(program.callers(&place), [place.instruction]);
         let frame = program.frame(place.instruction);
-        assert!(frame.function.as_deref().unwrap().contains("places::tests::here"), "{frame:?}");
-        assert!(frame.object.is_some());
+        // With debug information, by its name alone.
+        assert!(frame.function.as_deref().unwrap().ends_with("here"), "{frame:?}");
+        assert!(frame.file.as_deref().is_none_or(|file| file.ends_with("places.rs")), "{frame:?}");
         let nowhere = program.frame(8);
         assert_eq!((nowhere.object.as_ref(), &*nowhere.show()), (None, "0x8"));
     }
