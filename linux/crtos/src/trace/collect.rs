@@ -200,6 +200,11 @@ impl<'a> Collector<'a> {
         self.record.events.get(from..).unwrap_or_default()
     }
 
+    /// How many events were overwritten before they were read.
+    pub fn lost(&self) -> u64 {
+        self.record.lost
+    }
+
     /// The threads of programs that were seen.
     pub fn names(&self) -> impl Iterator<Item = (&Tid, &Name)> {
         self.record.names.iter()

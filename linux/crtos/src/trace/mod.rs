@@ -12,7 +12,7 @@
 
 pub mod collect;
 mod json;
-mod late;
+pub mod late;
 pub mod order;
 pub mod timeline;
 
@@ -92,7 +92,8 @@ pub struct Trace {
     command: Vec<OsString>,
 }
 
-fn seconds(text: &str) -> std::result::Result<Duration, String> {
+/// Reads a time in seconds.
+pub fn seconds(text: &str) -> std::result::Result<Duration, String> {
     let seconds: f64 = text.parse().map_err(|_| "not a number".to_string())?;
     Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())
 }
